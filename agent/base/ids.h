@@ -1,0 +1,16 @@
+// Random identifiers, from the kernel's generator.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace mycojobs {
+
+std::string random_hex(std::size_t bytes);  // 2 characters a byte
+std::string to_hex(std::string_view bytes);
+// Decimal text to a number; nothing but digits, no sign, no blanks, no overflow.
+bool parse_u64(std::string_view text, std::uint64_t& out);
+
+}  // namespace mycojobs

@@ -1,0 +1,64 @@
+#include "base/spawn.h"
+
+#include <spawn.h>
+#include <sys/pidfd.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <csignal>
+
+#include "base/errno_text.h"
+
+namespace mycojobs {
+namespace {
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> out;
+  out.reserve(texts.size() + 1);
+  for (auto& text : texts) out.push_back(text.data());
+  out.push_back(nullptr);
+  return out;
+}
+
+}  // namespace
+
+Result<Child> spawn(const SpawnSpec& spec) {
+  std::vector<std::string> arguments{spec.argv0.empty() ? spec.program : spec.argv0};
+  arguments.insert(arguments.end(), spec.arguments.begin(), spec.arguments.end());
+  std::vector<std::string> environment = spec.environment;
+
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  for (auto [ours, theirs] : spec.descriptors) posix_spawn_file_actions_adddup2(&actions, ours, theirs);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t all;
+  sigset_t none;
+  sigfillset(&all);
+  sigemptyset(&none);
+  posix_spawnattr_setsigdefault(&attributes, &all);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+
+  pid_t pid = -1;
+  const int error = ::posix_spawn(&pid, spec.program.c_str(), &actions, &attributes, pointers(arguments).data(),
+                                  pointers(environment).data());
+  posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
+  if (error != 0) return fail(Code::io, "cannot start " + spec.program + ": " + errno_text(error));
+  Child child;
+  child.pid = pid;
+  child.pidfd = Fd(::pidfd_open(pid, 0));  // not reaped yet, so the pid is ours
+  return child;
+}
+
+int wait_child(Child& child) {
+  int status = 0;
+  while (::waitpid(child.pid, &status, 0) < 0) {
+    if (errno != EINTR) return -1;
+  }
+  child.pid = -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+}  // namespace mycojobs

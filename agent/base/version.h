@@ -1,0 +1,5 @@
+#pragma once
+
+namespace mycojobs {
+inline constexpr const char* kVersion = MYCOJOBS_VERSION;
+}

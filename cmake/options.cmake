@@ -1,0 +1,25 @@
+# Warnings, sanitizers, compiler cache and linker for every target.
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
+endif()
+add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor -Werror=return-type
+                    -fno-omit-frame-pointer -fstack-protector-strong -D_FORTIFY_SOURCE=2 -D_GNU_SOURCE)
+if(CMAKE_BUILD_TYPE STREQUAL "Debug")
+  add_compile_options(-U_FORTIFY_SOURCE)
+endif()
+# One -g1 is enough for stack traces, and keeps builds on two cores short.
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1")
+add_link_options(-Wl,-z,relro,-z,now)
+if(MYCOJOBS_SANITIZE)
+  add_compile_options(-fsanitize=${MYCOJOBS_SANITIZE} -fno-sanitize-recover=all -U_FORTIFY_SOURCE)
+  add_link_options(-fsanitize=${MYCOJOBS_SANITIZE})
+endif()
+
+# mj_library(name sources... [LINKS libs...]): one folder, one static library.
+function(mj_library name)
+  cmake_parse_arguments(ARG "" "" "LINKS" ${ARGN})
+  add_library(${name} STATIC ${ARG_UNPARSED_ARGUMENTS})
+  target_link_libraries(${name} PUBLIC mj_include ${ARG_LINKS})
+endfunction()

@@ -1,0 +1,69 @@
+// Port: runs one job in a fresh sandbox. The real one talks to mycojobs-launcher (sandbox/client.h).
+//
+// Threads: one thread owns a Sandbox and calls everything on it. Life of a run:
+//
+//   launch() --> RunPipes --> ... events: ended(outcome), exactly one for each launch that returned pipes
+//                 \-- kill(reason), fence(deadline) at any time; unknown or ended runs are ignored
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mycojobs/outcome.h"
+#include "mycojobs/records.h"
+#include "mycojobs/result.h"
+
+namespace mycojobs {
+
+// What a job may use. Bytes, counts, milliseconds. The defaults are those of python in the manual's table.
+struct Limits {
+  std::uint64_t memory_bytes = 256ULL << 20;  // swap: none
+  std::uint32_t pids = 64;                    // threads count
+  std::uint64_t wall_ms = 0;                  // 1 or more
+  std::uint32_t open_files = 256;
+  std::uint64_t file_bytes = 64ULL << 20;     // size of one file
+  std::uint64_t tmp_bytes = 64ULL << 20;      // /tmp and the job's folder together; /dev/shm as much again
+  bool exec = false;                          // may the job fork and exec
+};
+
+struct RunSpec {
+  std::uint64_t run = 0;            // chosen by the caller, never used twice
+  std::string host = "python";      // which zygote serves it
+  Id context = 0;                   // runs of different contexts never share a zygote
+  Limits limits;
+  std::uint64_t fence_boot_ms = 0;  // CLOCK_BOOTTIME at which the run is killed unless fence() moved it; 0: none
+};
+
+// Our ends of the run's descriptors; the caller owns and closes them. All are non-blocking and close-on-exec.
+struct RunPipes {
+  int out = -1;      // read: the job's stdout
+  int err = -1;      // read: the job's stderr
+  int channel = -1;  // stream socket to the script host (executors/channel.h): the job goes down, its answer comes up
+};
+
+enum class KillReason { cancelled, output_limit, fenced };
+
+struct RunEnded {
+  std::uint64_t run = 0;
+  Outcome outcome;  // usage.stdout_bytes and stderr_bytes are the reader's to fill
+};
+
+class Sandbox {
+ public:
+  virtual ~Sandbox() = default;
+  // Error: unavailable (the launcher is gone: restart() and try again), unsupported (a layer is missing; names the remedy).
+  virtual Result<RunPipes> launch(const RunSpec&) = 0;
+  // TERM now, KILL after grace_ms (0: KILL at once). The first recorded reason wins.
+  virtual void kill(std::uint64_t run, KillReason, std::uint32_t grace_ms) = 0;
+  virtual void fence(std::uint64_t run, std::uint64_t fence_boot_ms) = 0;
+  // Readable when read_ended() has something to say. Changes after restart().
+  virtual int event_fd() const = 0;
+  // Does not block. When the launcher died: every run under way is returned as `lost`, and alive() is false from then on.
+  virtual std::vector<RunEnded> read_ended() = 0;
+  virtual bool alive() const = 0;
+  virtual Result<void> restart() = 0;
+};
+
+}  // namespace mycojobs
