@@ -14,11 +14,11 @@
 namespace mycojobs {
 
 struct SpawnSpec {
-  std::string program;                    // a path
-  std::vector<std::string> arguments;     // without argv[0]
-  std::vector<std::string> environment;   // NAME=value; nothing is inherited
+  std::string program;                           // a path
+  std::vector<std::string> arguments;            // without argv[0]
+  std::vector<std::string> environment;          // NAME=value; nothing is inherited
   std::vector<std::pair<int, int>> descriptors;  // {ours, theirs}; all others must be close-on-exec
-  std::string argv0;                      // default: program
+  std::string argv0;                             // default: program
 };
 
 struct Child {

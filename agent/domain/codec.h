@@ -30,11 +30,11 @@ struct Decoded {
 template <class R>
 Decoded<R> decode(const Fields& hash);
 template <class R>
-Fields encode(const R&);  // fields that are empty or absent are left out; unknown ones are kept
+Fields encode(const R&);  // fields that are empty, absent or 0 are left out; enums, booleans and unknown ones are kept
 template <class R>
 Decoded<R> decode_json(const nlohmann::json&);  // accepts typed values and, where a hash would have text, text
 template <class R>
-nlohmann::json to_json(const R&);  // typed values; bytes that are not UTF-8 become U+FFFD
+nlohmann::json to_json(const R&);  // the same fields, typed; bytes that are not UTF-8 become U+FFFD
 
 // Caps depth (64) and size before parsing, refuses duplicate keys; the error names line and column or the limit.
 Result<nlohmann::json> parse_json(std::string_view text, std::size_t max_bytes = 16U << 20);

@@ -1,5 +1,6 @@
-// Port: an executor turns a job into a sandbox run, and the sandbox's outcome into the job's end. It knows the sandbox's
-// interface and the domain; never the store, namespaces or threads. One row in one table per executor (executors/table.h).
+// Port: an executor turns a job into a sandbox run, and the sandbox's outcome into the job's end. It knows the
+// sandbox's interface and the domain; never the store, namespaces or threads. One row in one table per executor
+// (executors/table.h).
 //
 //   begin(facts) --> Conversation --> request() goes down the run's channel
 //                                 --> feed(bytes) with what comes up, in any pieces

@@ -9,12 +9,13 @@ namespace mycojobs {
 
 struct JobEnd {
   JobStatus status = JobStatus::error;  // finished or error
-  std::string detail;      // ok, exit, signal, exception, timeout, oom, violation, result_too_large, cancelled, dead_letter, ...
+  std::string
+      detail;  // ok, exit, signal, exception, timeout, oom, violation, result_too_large, cancelled, dead_letter, ...
   std::string error;       // one line a person can act on; empty when finished
   std::string error_info;  // JSON object: type, message, traceback, exit, signal, violation
   TextMap result;
-  std::string usage;   // JSON object, see Usage
-  std::string layers;  // separated by blanks
+  std::string usage;    // JSON object, see Usage
+  std::string layers;   // separated by blanks
   std::string receipt;  // JSON object
   bool operator==(const JobEnd&) const = default;
 };

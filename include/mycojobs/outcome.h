@@ -16,22 +16,22 @@ enum class RunStatus {
   signal,        // a signal ended it that we did not send
   timeout_wall,  // over the wall-clock limit: killed
   timeout_cpu,
-  oom,           // over the memory limit: killed by the kernel
+  oom,  // over the memory limit: killed by the kernel
   output_limit,
   file_limit,
   pids_limit,
-  violation,     // a system call that is never innocent: killed
-  cancelled,     // killed on request
-  lost,          // launcher, zygote or lease went away: says nothing about the job; run it again
-  unkillable,    // SIGKILL had no effect: not an end
-  setup_error,   // the sandbox could not be built: the job never started
+  violation,    // a system call that is never innocent: killed
+  cancelled,    // killed on request
+  lost,         // launcher, zygote or lease went away: says nothing about the job; run it again
+  unkillable,   // SIGKILL had no effect: not an end
+  setup_error,  // the sandbox could not be built: the job never started
 };
 std::string_view word(RunStatus);
 
 struct Violation {
-  std::string syscall;                   // name, or "syscall 999"
+  std::string syscall;  // name, or "syscall 999"
   std::array<std::uint64_t, 6> args{};
-  std::int32_t pid = 0;                  // as the job sees it
+  std::int32_t pid = 0;  // as the job sees it
   std::string comm;
 };
 
@@ -60,8 +60,9 @@ struct Outcome {
   std::optional<Violation> violation;
   std::optional<SetupError> setup_error;
   Usage usage;
-  std::uint32_t stragglers = 0;     // processes still alive when the main one ended, then killed
-  std::vector<std::string> layers;  // in force for this run: userns pidns mountns netns ipcns utsns cgroupns landlock:7 ...
+  std::uint32_t stragglers = 0;  // processes still alive when the main one ended, then killed
+  std::vector<std::string>
+      layers;  // in force for this run: userns pidns mountns netns ipcns utsns cgroupns landlock:7 ...
   std::vector<StepTime> setup;
   std::string reason;  // one line for a person; empty for ok
 };

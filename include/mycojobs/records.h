@@ -16,8 +16,8 @@
 
 namespace mycojobs {
 
-using Id = std::uint32_t;                                          // above 0
-using Fields = std::vector<std::pair<std::string, std::string>>;   // a hash as Redis returns it; bytes, not only UTF-8
+using Id = std::uint32_t;                                         // above 0
+using Fields = std::vector<std::pair<std::string, std::string>>;  // a hash as Redis returns it; bytes, not only UTF-8
 using TextMap = std::map<std::string, std::string>;
 
 enum class FlowStatus { dispatched, started, error, finished };

@@ -41,13 +41,13 @@ using Result = tl::expected<T, Error>;
 }  // namespace mycojobs
 
 // MJ_TRY(name, expr): evaluates a Result, returns its error from this function, else binds its value to `name`.
-#define MJ_TRY(name, expr)                                                              \
-  auto name##_result = (expr);                                                          \
+#define MJ_TRY(name, expr)                                                                      \
+  auto name##_result = (expr);                                                                  \
   if (!name##_result) return tl::unexpected<mycojobs::Error>(std::move(name##_result).error()); \
   auto& name = *name##_result
 // MJ_CHECK(expr): the same for Result<void>.
-#define MJ_CHECK(expr)                                                                       \
-  do {                                                                                       \
-    if (auto check_result = (expr); !check_result)                                           \
-      return tl::unexpected<mycojobs::Error>(std::move(check_result).error());               \
+#define MJ_CHECK(expr)                                                         \
+  do {                                                                         \
+    if (auto check_result = (expr); !check_result)                             \
+      return tl::unexpected<mycojobs::Error>(std::move(check_result).error()); \
   } while (false)

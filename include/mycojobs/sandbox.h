@@ -23,15 +23,15 @@ struct Limits {
   std::uint32_t pids = 64;                    // threads count
   std::uint64_t wall_ms = 0;                  // 1 or more
   std::uint32_t open_files = 256;
-  std::uint64_t file_bytes = 64ULL << 20;     // size of one file
-  std::uint64_t tmp_bytes = 64ULL << 20;      // /tmp and the job's folder together; /dev/shm as much again
-  bool exec = false;                          // may the job fork and exec
+  std::uint64_t file_bytes = 64ULL << 20;  // size of one file
+  std::uint64_t tmp_bytes = 64ULL << 20;   // /tmp and the job's folder together; /dev/shm as much again
+  bool exec = false;                       // may the job fork and exec
 };
 
 struct RunSpec {
-  std::uint64_t run = 0;            // chosen by the caller, never used twice
-  std::string host = "python";      // which zygote serves it
-  Id context = 0;                   // runs of different contexts never share a zygote
+  std::uint64_t run = 0;        // chosen by the caller, never used twice
+  std::string host = "python";  // which zygote serves it
+  Id context = 0;               // runs of different contexts never share a zygote
   Limits limits;
   std::uint64_t fence_boot_ms = 0;  // CLOCK_BOOTTIME at which the run is killed unless fence() moved it; 0: none
 };
@@ -53,14 +53,16 @@ struct RunEnded {
 class Sandbox {
  public:
   virtual ~Sandbox() = default;
-  // Error: unavailable (the launcher is gone: restart() and try again), unsupported (a layer is missing; names the remedy).
+  // Error: unavailable (the launcher is gone: restart() and try again), unsupported (a layer is missing; names the
+  // remedy).
   virtual Result<RunPipes> launch(const RunSpec&) = 0;
   // TERM now, KILL after grace_ms (0: KILL at once). The first recorded reason wins.
   virtual void kill(std::uint64_t run, KillReason, std::uint32_t grace_ms) = 0;
   virtual void fence(std::uint64_t run, std::uint64_t fence_boot_ms) = 0;
   // Readable when read_ended() has something to say. Changes after restart().
   virtual int event_fd() const = 0;
-  // Does not block. When the launcher died: every run under way is returned as `lost`, and alive() is false from then on.
+  // Does not block. When the launcher died: every run under way is returned as `lost`, and alive() is false from then
+  // on.
   virtual std::vector<RunEnded> read_ended() = 0;
   virtual bool alive() const = 0;
   virtual Result<void> restart() = 0;

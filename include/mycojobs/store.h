@@ -34,11 +34,11 @@ struct ClaimRef {
 struct ClaimRequest {
   Id context = 0;
   Id runner = 0;
-  std::vector<std::string> queues;             // list keys; taken from in this order
-  std::uint32_t max_jobs = 1;                  // 1 to 64
-  std::uint64_t max_bytes = 8ULL << 20;        // records together; one job is always returned, however large
-  std::uint64_t max_script_bytes = 4ULL << 20; // larger: dead letter
-  std::uint32_t max_deliveries = 3;            // this many claims without a reported end: dead letter crash_loop
+  std::vector<std::string> queues;              // list keys; taken from in this order
+  std::uint32_t max_jobs = 1;                   // 1 to 64
+  std::uint64_t max_bytes = 8ULL << 20;         // records together; one job is always returned, however large
+  std::uint64_t max_script_bytes = 4ULL << 20;  // larger: dead letter
+  std::uint32_t max_deliveries = 3;             // this many claims without a reported end: dead letter crash_loop
   std::uint32_t lease_ms = 30000;
 };
 
@@ -47,7 +47,7 @@ struct Claimed {
   std::string queue;
   std::uint64_t epoch = 0;  // the job's fencing number: grows with every claim of the job
   std::uint32_t attempt = 1, deliveries = 1;
-  Fields record;            // the whole hash, after the claim's own writes
+  Fields record;  // the whole hash, after the claim's own writes
 };
 
 struct ClaimReply {
@@ -113,8 +113,9 @@ class Store {
   virtual Result<ClaimReply> claim(const ClaimRequest&) = 0;
   // All of one context. One answer each, in order. A lease that has expired is stale: it cannot be revived.
   virtual Result<std::vector<Renewal>> renew(Id context, std::span<const ClaimRef>, std::uint32_t lease_ms) = 0;
-  // In order, in one trip. The outer error means that any of them may have happened: repeat all. An end that is repeated
-  // alike is answered alike; another end for an ended job is `conflict`; a claim that is not live is `stale_claim`.
+  // In order, in one trip. The outer error means that any of them may have happened: repeat all. An end that is
+  // repeated alike is answered alike; another end for an ended job is `conflict`; a claim that is not live is
+  // `stale_claim`.
   virtual Result<std::vector<Result<void>>> report(Id context, std::span<const Report>) = 0;
 
   // Live claims and when their leases end.
@@ -128,8 +129,8 @@ class Store {
   // Writes the record and pushes its key onto its queue. id 0: the next free one of that caller. An id that exists with
   // the same script, type, environment, timeout and dependencies is returned as it is; with other content: conflict.
   virtual Result<Job> submit(const Job&) = 0;
-  // A persistent wish: a queued job ends as cancelled here, a claimed one by its owner (Renewal::cancel), an ended one is
-  // left alone. Error not_found.
+  // A persistent wish: a queued job ends as cancelled here, a claimed one by its owner (Renewal::cancel), an ended one
+  // is left alone. Error not_found.
   virtual Result<void> cancel(Id context, const std::string& job_key) = 0;
 
   virtual Result<Fields> load(Id context, const std::string& key) = 0;  // a hash; not_found; invalid: another type

@@ -1,0 +1,51 @@
+// Hands values to one thread that waits on a descriptor: post() from any thread, take() by the owner.
+#pragma once
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <deque>
+#include <mutex>
+#include <utility>
+
+#include "base/fd.h"
+
+namespace mycojobs {
+
+template <class T>
+class Mailbox {
+ public:
+  Mailbox() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (!event_) std::abort();  // out of descriptors at start: nothing can run
+  }
+  void post(T value) {
+    bool first = false;
+    {
+      std::lock_guard lock(mutex_);
+      first = values_.empty();
+      values_.push_back(std::move(value));
+    }
+    if (first) wake();
+  }
+  // Everything posted so far, oldest first; does not wait.
+  std::deque<T> take() {
+    std::uint64_t count = 0;
+    (void)!::read(event_.get(), &count, sizeof count);
+    std::lock_guard lock(mutex_);
+    return std::exchange(values_, {});
+  }
+  void wake() {
+    const std::uint64_t one = 1;
+    (void)!::write(event_.get(), &one, sizeof one);
+  }
+  int fd() const { return event_.get(); }  // readable after post() or wake()
+
+ private:
+  Fd event_;
+  std::mutex mutex_;
+  std::deque<T> values_;
+};
+
+}  // namespace mycojobs

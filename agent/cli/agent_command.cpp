@@ -1,0 +1,50 @@
+// mycojobs agent, mycojobs dev
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/serve.h"
+#include "cli/session.h"
+#include "cli/terminal.h"
+
+namespace mycojobs {
+namespace {
+
+std::string describe(const Settings& settings) {
+  std::string contexts;
+  for (Id id : settings.contexts) contexts += " " + std::to_string(id);
+  return fmt::format("runner {} serves context{} with {} slots", settings.runner, contexts, settings.slots);
+}
+
+}  // namespace
+
+int agent_command(Invocation& call) {
+  if (call.settings.redis.empty()) {
+    return complain({Code::invalid,
+                     "no Redis named: give --redis redis://host:6379, set MYCOJOBS_REDIS, or use `mycojobs dev` for a private one"});
+  }
+  auto sandbox = call.parts.sandbox(call.settings, call.settings.contexts);
+  auto stores = call.parts.stores(call.settings, call.settings.redis);
+  auto agent = start_agent(call.parts, call.settings, *stores, std::move(sandbox));
+  if (!agent) return complain(agent.error());
+  log(LogLevel::info, "worker", "{}", describe(call.settings));
+  return serve(**agent);
+}
+
+int dev_command(Invocation& call) {
+  if (!call.settings.redis.empty()) {
+    return complain({Code::invalid, "`mycojobs dev` has a Redis of its own: leave out --redis, or use `mycojobs agent`"});
+  }
+  auto session = open_session(call.parts, call.settings, true);
+  if (!session) return complain(session.error());
+  if (!session->agent) {
+    return complain({Code::conflict, "another mycojobs has the state folder " + call.settings.state_dir +
+                                         ": stop it, or give another --state-dir"});
+  }
+  log(LogLevel::info, "worker", "{}; Redis at {}", describe(call.settings), call.parts.embedded_url(call.settings));
+  const int code = serve(*session->agent);
+  session->agent.reset();  // before its server
+  return code;
+}
+
+}  // namespace mycojobs

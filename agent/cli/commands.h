@@ -1,0 +1,56 @@
+// The table of commands. Parsing, help, completion and the manual's completeness test come from it.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/parts.h"
+
+namespace mycojobs {
+
+struct Invocation {
+  const Parts& parts;
+  Settings settings;
+  bool json = false;
+  std::vector<std::string> arguments;
+  std::map<std::string, std::vector<std::string>, std::less<>> flags;  // the command's own
+
+  bool has(std::string_view flag) const { return flags.contains(flag); }
+  std::string get(std::string_view flag, std::string_view otherwise = "") const {
+    const auto found = flags.find(flag);
+    return found == flags.end() ? std::string(otherwise) : found->second.back();
+  }
+};
+
+struct FlagRow {
+  std::string_view name;   // without --
+  std::string_view value;  // "" for a switch, else the placeholder
+  std::string_view help;
+  bool repeats = false;
+};
+
+struct CommandRow {
+  std::string_view name;       // "job list"
+  std::string_view help;
+  std::string_view arguments;  // "FILE", "[FILE]", "" : one name each; [] optional
+  std::vector<FlagRow> flags;
+  int (*run)(Invocation&);     // returns the exit code
+};
+
+const std::vector<CommandRow>& commands();
+
+int agent_command(Invocation&);
+int dev_command(Invocation&);
+int run_command(Invocation&);
+int job_list_command(Invocation&);
+int job_show_command(Invocation&);
+int job_logs_command(Invocation&);
+int doctor_command(Invocation&);
+int config_print_command(Invocation&);
+int config_check_command(Invocation&);
+int completion_command(Invocation&);
+int version_command(Invocation&);
+
+}  // namespace mycojobs

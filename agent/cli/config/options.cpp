@@ -1,0 +1,207 @@
+#include "cli/config/options.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "base/ids.h"
+#include "cli/config/units.h"
+#include "domain/utf8.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::string_view kWorkers = "agent dev run";
+constexpr std::string_view kJobs = "agent dev run";
+constexpr std::string_view kSandbox = "agent dev run doctor";
+constexpr std::uint64_t kHour = 3'600'000;
+
+std::string variable(const Host& host, const char* name) {
+  const auto found = host.environment.find(name);
+  return found == host.environment.end() ? "" : found->second;
+}
+
+std::string default_slots(const Host& host) { return std::to_string(std::max(1U, host.cpus) * 2); }
+std::string default_libexec(const Host& host) { return host.program_dir; }
+// The XDG rule: a relative XDG_STATE_HOME is passed over. Empty: there is no home; load_config() names the remedy.
+std::string default_state(const Host& host) {
+  if (host.root) return "/var/lib/mycojobs";
+  if (const auto xdg = variable(host, "XDG_STATE_HOME"); xdg.starts_with('/')) return xdg + "/mycojobs";
+  const auto home = variable(host, "HOME");
+  return home.empty() ? "" : home + "/.local/state/mycojobs";
+}
+
+using enum OptionType;
+using S = Settings;
+const auto kOptions = std::to_array<Option>({
+    {"redis", text, &S::redis, "", "Redis to use: redis://[:password@]host[:port] or unix:/path; empty: a private one", ""},
+    {"context", list, &S::contexts, "1", "Contexts to serve; commands about one job use the first", "", "", 1},
+    {"runner", count, &S::runner, "1", "Id of this runner, unique among the agents of a Redis", "agent dev", "", 1},
+    {"slots", count, &S::slots, "2 x CPUs", "Jobs that run at the same time", kWorkers, "", 1, 4096, default_slots},
+    {"local", flag, &S::local, "true", "Take jobs from the queues too, not only from the runner's topic", "agent dev"},
+    {"script_types", list, &S::script_types, "", "Script types whose queues are served; empty: all there are", "agent dev"},
+    {"state_dir", text, &S::state_dir, "/var/lib/mycojobs or ~/.local/state/mycojobs",
+     "Folder for the embedded Redis, work folders and sockets", "", "", 0, 0, default_state},
+    {"libexec_dir", text, &S::libexec_dir, "folder of the program", "Folder of the helper programs", kSandbox, "", 0, 0,
+     default_libexec},
+    {"lease", duration, &S::lease_ms, "30s", "How long a claim lasts without a heartbeat", kWorkers, "", 1000, kHour},
+    {"grace", duration, &S::grace_ms, "10s", "Time between TERM and KILL when a job is cancelled", kWorkers, "", 0, kHour},
+    {"job.default_timeout", duration, &S::job_default_timeout_ms, "10m", "Time limit of a job that names none", kJobs, "",
+     1, std::uint64_t{4294967295} * 1000},
+    {"job.max_script_bytes", bytes, &S::job_max_script_bytes, "4MiB", "Longest script", kJobs, "", 1, 1ULL << 29},
+    {"job.max_result_bytes", bytes, &S::job_max_result_bytes, "1MiB", "Largest result, keys and values", kJobs, "", 1,
+     1ULL << 29},
+    {"job.output_bytes", bytes, &S::job_output_bytes, "1MiB", "Output of a job that is kept: its head and its tail", kJobs,
+     "", 1, 1ULL << 40},
+    {"job.max_deliveries", count, &S::job_max_deliveries, "3", "Claims without a reported end before a job is dead", kJobs,
+     "", 1, 1000},
+    {"sandbox.memory", bytes, &S::sandbox_memory_bytes, "256MiB", "Memory of a job; there is no swap", kSandbox, "",
+     16ULL << 20},
+    {"sandbox.pids", count, &S::sandbox_pids, "64", "Processes and threads of a job", kSandbox, "", 4, 1U << 22},
+    {"sandbox.tmp", bytes, &S::sandbox_tmp_bytes, "64MiB", "Files of a job: /tmp and its folder together", kSandbox, "",
+     1ULL << 20},
+    {"sandbox.allow_missing", list, &S::sandbox_allow_missing, "", "Layers of the sandbox that this host may lack",
+     kSandbox},
+    {"sandbox.uid_range", text, &S::sandbox_uid_range, "", "User ids for jobs, as base:count; empty: from /etc/subuid",
+     kSandbox},
+    {"log.level", text, &S::log_level, "info", "Least severe message that is logged", "", "debug info warn error"},
+    {"log.format", text, &S::log_format, "auto", "auto: text on a terminal, JSON lines otherwise", "", "auto text json"},
+});
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (!text.empty()) {
+    const auto end = std::min(text.find(separator), text.size());
+    parts.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return parts;
+}
+
+Result<std::uint64_t> parse_number(const Option& option, std::string_view text, std::uint64_t holds) {
+  const std::uint64_t most = option.most == 0 ? holds : std::min(option.most, holds);
+  std::uint64_t number = 0;
+  if (option.type == duration || option.type == bytes) {
+    MJ_TRY(measured, option.type == duration ? parse_duration_ms(text) : parse_bytes(text));
+    number = measured;
+  } else if (!parse_u64(text, number)) {
+    return fail(Code::invalid, shown(text) + " is not a whole number");
+  }
+  if (number < option.least || number > most) {
+    const std::string_view unit = option.type == duration ? " ms" : option.type == bytes ? " bytes" : "";
+    return fail(Code::invalid, shown(text) + " is out of range: give " + std::to_string(option.least) + " to " +
+                                   std::to_string(most) + std::string(unit));
+  }
+  return number;
+}
+
+// One overload for each kind of member.
+struct Setter {
+  const Option& option;
+  std::string_view text;
+  Settings& settings;
+
+  Result<void> operator()(std::string S::*member) const {
+    settings.*member = text;
+    return {};
+  }
+  Result<void> operator()(std::uint32_t S::*member) const { return number(settings.*member); }
+  Result<void> operator()(std::uint64_t S::*member) const { return number(settings.*member); }
+  Result<void> operator()(bool S::*member) const {
+    if (text != "true" && text != "false") return fail(Code::invalid, shown(text) + " is not true or false");
+    settings.*member = text == "true";
+    return {};
+  }
+  Result<void> operator()(std::vector<std::string> S::*member) const {
+    std::vector<std::string> items;
+    for (auto item : split(text, ',')) {
+      if (!is_script_type(item)) {
+        return fail(Code::invalid, shown(item) + " is not a name: 1 to 32 of a-z, 0-9, '_' and '-', a letter first");
+      }
+      items.emplace_back(item);
+    }
+    settings.*member = std::move(items);
+    return {};
+  }
+  Result<void> operator()(std::vector<Id> S::*member) const {
+    std::vector<Id> ids;
+    for (auto item : split(text, ',')) {
+      MJ_TRY(id, parse_number(option, item, std::numeric_limits<Id>::max()));
+      if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(static_cast<Id>(id));
+    }
+    if (ids.empty()) return fail(Code::invalid, "is empty: name at least one");
+    settings.*member = std::move(ids);
+    return {};
+  }
+  Result<void> operator()(UidRange S::*member) const {
+    const auto parts = split(text, ':');
+    std::uint64_t base = 0;
+    std::uint64_t size = 0;
+    settings.*member = {};
+    if (text.empty()) return {};
+    if (parts.size() != 2 || !parse_u64(parts[0], base) || !parse_u64(parts[1], size) || base == 0 || size == 0 ||
+        base > 4294967294 || size > 4294967295 - base) {
+      return fail(Code::invalid, shown(text) + " is not base:count, such as 100000:65536");
+    }
+    settings.*member = {static_cast<std::uint32_t>(base), static_cast<std::uint32_t>(size)};
+    return {};
+  }
+  Result<void> operator()(LogLevel S::*member) const { return choice(settings.*member); }
+  Result<void> operator()(LogFormat S::*member) const { return choice(settings.*member); }
+
+ private:
+  template <class T>
+  Result<void> number(T& out) const {
+    MJ_TRY(value, parse_number(option, text, std::numeric_limits<T>::max()));
+    out = static_cast<T>(value);
+    return {};
+  }
+  // The choices stand in the order of the enum's values.
+  template <class Enum>
+  Result<void> choice(Enum& out) const {
+    const auto words = split(option.choices, ' ');
+    const auto found = std::find(words.begin(), words.end(), text);
+    if (found == words.end()) {
+      return fail(Code::invalid, shown(text) + " is not one of " + std::string(option.choices));
+    }
+    out = static_cast<Enum>(found - words.begin());
+    return {};
+  }
+};
+
+}  // namespace
+
+std::span<const Option> options() { return kOptions; }
+
+const Option* find_option(std::string_view name) {
+  const auto* found = std::find_if(kOptions.begin(), kOptions.end(), [&](const Option& each) { return each.name == name; });
+  return found == kOptions.end() ? nullptr : found;
+}
+
+std::string flag_of(const Option& option) {
+  std::string flag = "--" + std::string(option.name);
+  std::replace_if(flag.begin(), flag.end(), [](char c) { return c == '.' || c == '_'; }, '-');
+  return flag;
+}
+
+std::string environment_of(const Option& option) {
+  std::string name = "MYCOJOBS_" + std::string(option.name);
+  for (char& c : name) c = c == '.' ? '_' : c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  return name;
+}
+
+bool takes_flag(const Option& option, std::string_view command) {
+  const auto names = split(option.commands, ' ');
+  return names.empty() || std::find(names.begin(), names.end(), command) != names.end();
+}
+
+std::string_view value_name(const Option& option) {
+  static constexpr std::string_view kNames[] = {"TEXT", "COUNT", "SIZE", "DURATION", "", "A,B,..."};
+  return kNames[static_cast<std::size_t>(option.type)];
+}
+
+Result<void> set_option(const Option& option, std::string_view value, Settings& settings) {
+  return std::visit(Setter{option, value, settings}, option.member);
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,98 @@
+// The one table of options. Flags, environment variables, the keys of the file, --help, completion and `config print`
+// all come from it. A row's name is its key in the file; the flag and the variable follow from the name:
+//   job.default_timeout    --job-default-timeout    MYCOJOBS_JOB_DEFAULT_TIMEOUT
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/log.h"
+#include "mycojobs/records.h"
+#include "mycojobs/result.h"
+
+namespace CLI {
+class App;
+}
+
+namespace mycojobs {
+
+struct UidRange {
+  std::uint32_t base = 0;
+  std::uint32_t count = 0;  // 0: not given
+  bool operator==(const UidRange&) const = default;
+};
+
+// What the options come to. Filled by load_config(); every member belongs to one row of the table.
+struct Settings {
+  std::string redis;                       // empty: the embedded default
+  std::map<Id, std::string> context_redis;  // contexts with a Redis of their own; file only
+  std::vector<Id> contexts;
+  Id runner = 0;
+  std::uint32_t slots = 0;
+  bool local = false;
+  std::vector<std::string> script_types;  // empty: all that the executors serve
+  std::string state_dir, libexec_dir;
+  std::uint32_t lease_ms = 0, grace_ms = 0;
+  std::uint64_t job_default_timeout_ms = 0;
+  std::uint64_t job_max_script_bytes = 0, job_max_result_bytes = 0, job_output_bytes = 0;
+  std::uint32_t job_max_deliveries = 0;
+  std::uint64_t sandbox_memory_bytes = 0, sandbox_tmp_bytes = 0;
+  std::uint32_t sandbox_pids = 0;
+  std::vector<std::string> sandbox_allow_missing;  // layers
+  UidRange sandbox_uid_range;
+  LogLevel log_level = LogLevel::info;
+  LogFormat log_format = LogFormat::automatic;
+};
+
+enum class OptionType { text, count, bytes, duration, flag, list };
+
+using Member = std::variant<std::string Settings::*, std::uint32_t Settings::*, std::uint64_t Settings::*,
+                            bool Settings::*, std::vector<std::string> Settings::*, std::vector<Id> Settings::*,
+                            UidRange Settings::*, LogLevel Settings::*, LogFormat Settings::*>;
+
+// What the defaults depend on.
+struct Host {
+  std::uint32_t cpus = 1;
+  bool root = false;
+  std::string program_dir;
+  std::map<std::string, std::string> environment;
+};
+
+struct Option {
+  std::string_view name;
+  OptionType type;
+  Member member;
+  std::string_view fallback;  // the default, as one would write it; for a computed one: how it is computed
+  std::string_view help;      // one line
+  std::string_view commands;  // which take the flag, separated by blanks; empty: all that read the configuration
+  std::string_view choices = "";  // the only words allowed, separated by blanks
+  std::uint64_t least = 0;        // of a number; a list of ids: of each
+  std::uint64_t most = 0;         // 0: what the member holds
+  std::string (*computed)(const Host&) = nullptr;
+};
+
+std::span<const Option> options();
+const Option* find_option(std::string_view name);
+std::string flag_of(const Option&);         // "--job-default-timeout"
+std::string environment_of(const Option&);  // "MYCOJOBS_JOB_DEFAULT_TIMEOUT"
+bool takes_flag(const Option&, std::string_view command);
+std::string_view value_name(const Option&);  // "DURATION", for help
+
+// Reads `text` as the option's type into the member. Lists are separated by commas. Error invalid: what is wrong with the
+// text, without saying where it stood.
+Result<void> set_option(const Option&, std::string_view text, Settings& settings);
+
+// What stood on the command line: option name to text; the last of a flag wins, a list's are joined.
+struct FlagValues {
+  std::map<std::string, std::string> values;
+  std::string config_file;
+};
+// Adds --config and the flags of this command ("agent"); app's parse then fills `into`, which must outlive it.
+void add_options(CLI::App& app, std::string_view command, FlagValues& into);
+
+}  // namespace mycojobs

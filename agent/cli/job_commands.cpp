@@ -1,0 +1,131 @@
+// mycojobs job list | show | logs
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/ids.h"
+#include "cli/commands.h"
+#include "cli/serve.h"
+#include "cli/session.h"
+#include "cli/terminal.h"
+#include "domain/codec.h"
+#include "domain/transitions.h"
+#include "inspect/jobs.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::size_t kMaxKeys = 100000;
+constexpr Id kDefaultCaller = 1;
+
+struct Opened {
+  Session session;
+  std::unique_ptr<Store> store;
+};
+Result<Opened> open(const Invocation& call) {
+  Opened opened;
+  MJ_TRY(session, open_session(call.parts, call.settings, false));
+  opened.session = std::move(session);
+  MJ_TRY(store, opened.session.stores->open());
+  opened.store = std::move(store);
+  return opened;
+}
+
+Tone tone_of(const Job& job) {
+  if (job.status == JobStatus::finished) return Tone::good;
+  return job.status == JobStatus::error ? Tone::bad : Tone::plain;
+}
+
+std::string when(std::uint32_t unix_s) {
+  return unix_s == 0 ? "-" : fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(static_cast<std::time_t>(unix_s)));
+}
+
+Result<int> list(Invocation& call) {
+  std::optional<JobStatus> status;
+  if (call.has("status")) {
+    status = parse<JobStatus>(call.get("status"));
+    if (!status) return fail(Code::invalid, "--status: \"" + call.get("status") + "\" is none of dispatched, waiting_for_prerequisites, started, error, finished");
+  }
+  std::uint64_t limit = 0;
+  if (!parse_u64(call.get("limit", "50"), limit)) return fail(Code::invalid, "--limit: a whole number");
+  MJ_TRY(opened, open(call));
+  const Id context = call.settings.contexts.at(0);
+  MJ_TRY(found, list_jobs(*opened.store, context, status, kMaxKeys));
+  const std::size_t total = found.jobs.size();
+  if (found.jobs.size() > limit) found.jobs.resize(limit);
+  if (call.json) {
+    nlohmann::json array = nlohmann::json::array();
+    for (const JobView& view : found.jobs) array.push_back(to_json(view));
+    print(dump_json(array, 2) + "\n");
+    return 0;
+  }
+  std::vector<std::vector<std::string>> rows{{"JOB", "NAME", "TYPE", "STATUS", "DETAIL", "CREATED", "ERROR"}};
+  for (const JobView& view : found.jobs) {
+    const Job& job = view.job;
+    const std::string problem = view.problems.empty() ? job.error : view.problems.front();
+    rows.push_back({view.key.substr(4), job.name, job.script_type, paint(tone_of(job), word(job.status)), job.detail,
+                    when(job.created_at), problem.substr(0, 80)});
+  }
+  print_table(rows);
+  if (total > limit) say(fmt::format("{} more; --limit shows them", total - limit));
+  if (found.truncated) say(fmt::format("only {} records were looked at", kMaxKeys));
+  return 0;
+}
+
+Result<int> show(Invocation& call) {
+  MJ_TRY(key, parse_job_key(call.arguments.at(0), kDefaultCaller));
+  MJ_TRY(opened, open(call));
+  MJ_TRY(view, load_job(*opened.store, call.settings.contexts.at(0), key));
+  if (call.json) {
+    print(dump_json(to_json(view), 2) + "\n");
+    return 0;
+  }
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& [name, value] : encode(view.job)) {
+    if (name == "script" || name == "error_info") continue;
+    rows.push_back({paint(Tone::strong, name), value});
+  }
+  print_table(rows);
+  for (const std::string& problem : view.problems) say(paint(Tone::bad, "unreadable: ", true) + problem);
+  auto info = parse_json(view.job.error_info.empty() ? "{}" : view.job.error_info);
+  if (info && info->is_object() && info->contains("traceback") && (*info)["traceback"].is_string()) {
+    print("\n" + (*info)["traceback"].get<std::string>());
+  }
+  return 0;
+}
+
+Result<int> logs(Invocation& call) {
+  MJ_TRY(key, parse_job_key(call.arguments.at(0), kDefaultCaller));
+  MJ_TRY(opened, open(call));
+  const Id context = call.settings.contexts.at(0);
+  MJ_TRY(view, load_job(*opened.store, context, key));  // so that a job that does not exist is an error
+  const bool follow = call.has("follow");
+  std::uint64_t after = 0;
+  while (next_stop_signal(0) == 0) {
+    MJ_TRY(page, opened.store->logs(context, key, after, 256, follow ? 200 : 0));
+    for (const Log& line : page.lines) {
+      after = line.seq;
+      if (call.json) {
+        print(dump_json(to_json(line)) + "\n");
+      } else {
+        std::FILE* to = line.stream == LogStream::out ? stdout : stderr;
+        std::fwrite(line.text.data(), 1, line.text.size(), to);
+        std::fflush(to);
+      }
+    }
+    if (page.ended || (!follow && page.lines.empty())) break;
+  }
+  return 0;
+}
+
+int finish(const Result<int>& code) { return code ? *code : complain(code.error()); }
+
+}  // namespace
+
+int job_list_command(Invocation& call) { return finish(list(call)); }
+int job_show_command(Invocation& call) { return finish(show(call)); }
+int job_logs_command(Invocation& call) { return finish(logs(call)); }
+
+}  // namespace mycojobs

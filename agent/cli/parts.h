@@ -1,0 +1,44 @@
+// What the commands are made of. main.cpp fills this in: it alone names the implementations.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/config/settings.h"
+#include "mycojobs/clock.h"
+#include "mycojobs/executor.h"
+#include "mycojobs/sandbox.h"
+#include "mycojobs/store.h"
+#include "mycojobs/transport.h"
+
+namespace mycojobs {
+
+// A private server, our child, for as long as this lives.
+class EmbeddedServer {
+ public:
+  virtual ~EmbeddedServer() = default;
+};
+
+struct LayerCheck {
+  std::string name;    // as in sandbox.allow_missing
+  bool ok = false;
+  std::string detail;  // what was seen
+  std::string remedy;  // empty if ok
+};
+
+struct Parts {
+  std::function<std::unique_ptr<StoreFactory>(const Settings&, const std::string& url)> stores;
+  // conflict: another process has one on this state folder; its url is embedded_url().
+  std::function<Result<std::unique_ptr<EmbeddedServer>>(const Settings&)> embedded;
+  std::function<std::string(const Settings&)> embedded_url;
+  // warm: contexts whose script hosts are started at once.
+  std::function<Result<std::unique_ptr<Sandbox>>(const Settings&, const std::vector<Id>& warm)> sandbox;
+  std::function<std::vector<std::unique_ptr<Executor>>(const Settings&)> executors;
+  std::function<std::unique_ptr<Transport>(Store&, const std::vector<Id>& contexts)> transport;
+  std::function<Result<std::vector<LayerCheck>>(const Settings&)> probe_layers;
+  const Clock& clock;
+};
+
+}  // namespace mycojobs

@@ -1,0 +1,181 @@
+// mycojobs run FILE
+#include <fmt/format.h>
+#include <sysexits.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/ids.h"
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/config/units.h"
+#include "cli/serve.h"
+#include "cli/session.h"
+#include "cli/terminal.h"
+#include "domain/codec.h"
+#include "inspect/jobs.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::uint32_t kFollowMs = 200;      // how soon a Ctrl-C is noticed
+constexpr std::uint64_t kPatienceMs = 3000;   // before we say that nobody takes the job
+constexpr std::pair<std::string_view, std::string_view> kTypes[] = {
+    {".py", "python"}, {".v", "v"}, {".lua", "sal"}, {".sal", "sal"}, {".osis", "osis"}};
+
+Result<std::string> read_script(const std::string& file) {
+  std::ostringstream bytes;
+  if (file == "-") {
+    std::string chunk(65536, '\0');
+    while (const std::size_t count = std::fread(chunk.data(), 1, chunk.size(), stdin)) bytes.write(chunk.data(), static_cast<std::streamsize>(count));
+    return bytes.str();
+  }
+  if (!std::filesystem::is_regular_file(file)) return fail(Code::not_found, file + ": no such file");
+  std::ifstream in(file, std::ios::binary);
+  bytes << in.rdbuf();
+  if (!in) return fail(Code::io, file + ": cannot be read");
+  return bytes.str();
+}
+
+Result<Job> job_from(const Invocation& call) {
+  Job job;
+  const std::string& file = call.arguments.at(0);
+  MJ_TRY(script, read_script(file));
+  job.script = std::move(script);
+  job.context_id = call.settings.contexts.at(0);
+  job.name = call.get("name", std::filesystem::path(file).filename().string());
+  std::uint64_t caller = 0;
+  if (!parse_u64(call.get("caller", "1"), caller) || caller == 0 || caller > UINT32_MAX) {
+    return fail(Code::invalid, "--caller: \"" + call.get("caller") + "\" is no actor id");
+  }
+  job.caller_id = static_cast<Id>(caller);
+  job.script_type = call.get("type");
+  for (const auto& [ending, type] : kTypes) {
+    if (job.script_type.empty() && file.ends_with(ending)) job.script_type = type;
+  }
+  if (job.script_type.empty()) {
+    return fail(Code::invalid, file + ": its name does not tell the script type: give --type, as in --type python");
+  }
+  if (call.has("timeout")) {
+    MJ_TRY(ms, parse_duration_ms(call.get("timeout")));
+    if (ms == 0 || ms / 1000 > UINT32_MAX) return fail(Code::invalid, "--timeout: 1s at least");
+    job.timeout = static_cast<std::uint32_t>((ms + 999) / 1000);
+  }
+  if (const auto env = call.flags.find("env"); env != call.flags.end()) {
+    for (const std::string& pair : env->second) {
+      const std::size_t equals = pair.find('=');
+      if (equals == std::string::npos || equals == 0) return fail(Code::invalid, "--env: \"" + pair + "\" is not NAME=VALUE");
+      job.env_vars[pair.substr(0, equals)] = pair.substr(equals + 1);
+    }
+  }
+  job.id = 1;  // the store gives the real one; checked here so that mistakes are told before anything is stored
+  const auto problems = validate(job);
+  job.id = 0;
+  if (!problems.empty()) return fail(Code::invalid, join(problems));
+  return job;
+}
+
+// Follows one job to its end.
+class Follower {
+ public:
+  Follower(const Invocation& call, Store& store, Id context, std::string key)
+      : call_(call), store_(store), context_(context), key_(std::move(key)), since_ms_(call.parts.clock.boot_ms()) {}
+
+  Result<void> follow() {
+    bool ended = false;
+    while (!ended) {
+      MJ_CHECK(obey_signals());
+      MJ_TRY(page, store_.logs(context_, key_, last_seq_, 256, kFollowMs));
+      for (const Log& line : page.lines) show(line);
+      ended = page.ended;
+      if (!ended && page.lines.empty()) MJ_CHECK(say_if_nobody_takes_it());
+    }
+    return {};
+  }
+  const nlohmann::json& lines() const { return lines_; }
+
+ private:
+  Result<void> obey_signals() {
+    if (next_stop_signal(0) == 0) return {};
+    if (++stops_ > 1) return fail(Code::unavailable, "left " + key_ + " behind; `mycojobs job show` tells how it ends");
+    say("cancelling " + key_ + "; once more leaves it behind");
+    return store_.cancel(context_, key_);
+  }
+  void show(const Log& line) {
+    last_seq_ = line.seq;
+    seen_ = true;
+    if (call_.json) {
+      lines_.push_back(to_json(line));
+      return;
+    }
+    std::FILE* to = line.stream == LogStream::out ? stdout : stderr;
+    std::fwrite(line.text.data(), 1, line.text.size(), to);
+    std::fflush(to);
+  }
+  Result<void> say_if_nobody_takes_it() {
+    if (seen_ || told_ || call_.parts.clock.boot_ms() - since_ms_ < kPatienceMs) return {};
+    told_ = true;
+    MJ_TRY(view, load_job(store_, context_, key_));
+    if (view.job.status != JobStatus::dispatched) return {};
+    MJ_TRY(length, store_.queue_length(context_, queue_key(view.job.script_type)));
+    say(fmt::format("{} waits: {} entries in {} of context {}; no runner has taken it yet", key_, length,
+                    queue_key(view.job.script_type), context_));
+    return {};
+  }
+
+  const Invocation& call_;
+  Store& store_;
+  Id context_;
+  std::string key_;
+  std::uint64_t since_ms_;
+  std::uint64_t last_seq_ = 0;
+  int stops_ = 0;
+  bool seen_ = false, told_ = false;
+  nlohmann::json lines_ = nlohmann::json::array();
+};
+
+void print_end(const JobView& view, bool json, const nlohmann::json& lines) {
+  if (json) {
+    nlohmann::json object = to_json(view);
+    object["logs"] = lines;
+    print(dump_json(object, 2) + "\n");
+    return;
+  }
+  const Job& job = view.job;
+  for (const auto& [key, value] : job.result) say(paint(Tone::strong, key, true) + " = " + value);
+  if (!job.error.empty()) say(paint(Tone::bad, job.error, true));
+  const bool good = job.status == JobStatus::finished;
+  say(paint(good ? Tone::good : Tone::bad, view.key, true) + " " + paint(Tone::faint, receipt_line(job), true));
+}
+
+Result<int> run(const Invocation& call) {
+  MJ_TRY(job, job_from(call));
+  MJ_TRY(session, open_session(call.parts, call.settings, true));
+  MJ_TRY(store, session.stores->open());
+  MJ_TRY(submitted, store->submit(job));
+  const std::string key = redis_key(submitted);
+  Follower follower(call, *store, job.context_id, key);
+  MJ_CHECK(follower.follow());
+  MJ_TRY(view, load_job(*store, job.context_id, key));
+  print_end(view, call.json, follower.lines());
+  if (session.agent) {
+    // Others may have sent jobs to our private server meanwhile: they are finished, or stay queued for the next start.
+    session.agent->drain();
+    while (session.agent->busy() > 0 && next_stop_signal(10) == 0) {
+    }
+    session.agent.reset();
+  }
+  return exit_code(view.job);
+}
+
+}  // namespace
+
+int run_command(Invocation& call) {
+  auto code = run(call);
+  return code ? *code : complain(code.error());
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,57 @@
+#include "cli/serve.h"
+
+#include <sysexits.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <ctime>
+
+#include "base/log.h"
+
+namespace mycojobs {
+namespace {
+sigset_t stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set, signal);
+  return set;
+}
+}  // namespace
+
+void block_stop_signals() {
+  const sigset_t set = stop_signals();
+  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);  // NOLINT(cert-err33-c): SIG_IGN is always accepted
+}
+
+int next_stop_signal(int timeout_ms) {
+  const sigset_t set = stop_signals();
+  const timespec timeout{timeout_ms / 1000, timeout_ms % 1000 * 1000000L};
+  const int signal = ::sigtimedwait(&set, nullptr, &timeout);
+  return signal > 0 ? signal : 0;
+}
+
+int serve(Agent& agent) {
+  int stops = 0;
+  while (stops == 0 || agent.busy() > 0) {
+    const int signal = next_stop_signal(stops > 0 ? 20 : 250);
+    const bool lost = agent.runner_lost() && stops == 0;
+    if (signal == 0 && !lost) continue;
+    switch (++stops) {
+      case 1:
+        log(LogLevel::info, "worker", "draining: {} job(s) to finish; once more cancels them", agent.busy());
+        agent.drain();
+        break;
+      case 2:
+        log(LogLevel::warn, "worker", "cancelling {} job(s); once more leaves at once", agent.busy());
+        agent.cancel_jobs();
+        break;
+      default:
+        log(LogLevel::warn, "worker", "leaving at once: {} job(s) will be delivered again", agent.busy());
+        return EX_TEMPFAIL;
+    }
+  }
+  return agent.runner_lost() ? EX_TEMPFAIL : EXIT_SUCCESS;
+}
+
+}  // namespace mycojobs

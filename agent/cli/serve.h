@@ -1,0 +1,16 @@
+// Runs an agent until it is told to stop.
+#pragma once
+
+#include "worker/agent.h"
+
+namespace mycojobs {
+
+// Blocks the signals that serve() and `run` wait for, in this thread and all that it starts from now on.
+void block_stop_signals();
+// A stop signal that has arrived: its number, or 0 after timeout_ms.
+int next_stop_signal(int timeout_ms);
+
+// First TERM or INT: drain; second: cancel jobs; third: leave at once. Returns the exit code.
+int serve(Agent&);
+
+}  // namespace mycojobs

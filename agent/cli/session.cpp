@@ -1,0 +1,64 @@
+#include "cli/session.h"
+
+#include <filesystem>
+
+#include "base/log.h"
+
+namespace mycojobs {
+
+Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& settings, StoreFactory& stores,
+                                           Result<std::unique_ptr<Sandbox>> sandbox) {
+  if (!sandbox) return tl::unexpected(sandbox.error());
+  std::vector<std::unique_ptr<Executor>> working;
+  std::string why_not;
+  for (auto& executor : parts.executors(settings)) {
+    auto probed = executor->probe();
+    if (probed) {
+      log(LogLevel::info, "worker", "executor {}: {}", executor->name(), *probed);
+      working.push_back(std::move(executor));
+    } else {
+      log(LogLevel::warn, "worker", "executor {} does not work here: {}", executor->name(), probed.error().message);
+      why_not += (why_not.empty() ? "" : "; ") + std::string(executor->name()) + ": " + probed.error().message;
+    }
+  }
+  if (working.empty()) return fail(Code::unsupported, "no executor works on this host: " + why_not);
+  WorkerSettings worker;
+  worker.runner.id = settings.runner;
+  worker.runner.local = settings.local;
+  worker.contexts = settings.contexts;
+  worker.slots = settings.slots;
+  worker.lease_ms = settings.lease_ms;
+  worker.grace_ms = settings.grace_ms;
+  worker.default_timeout_s = settings.default_timeout_ms / 1000;
+  worker.max_script_bytes = settings.max_script_bytes;
+  worker.max_result_bytes = settings.max_result_bytes;
+  worker.output_bytes = settings.output_bytes;
+  worker.max_deliveries = settings.max_deliveries;
+  worker.memory_bytes = settings.sandbox_memory;
+  worker.tmp_bytes = settings.sandbox_tmp;
+  worker.pids = settings.sandbox_pids;
+  return Agent::start(Agent::Parts{stores, std::move(*sandbox), std::move(working),
+                                   [&](Store& store) { return parts.transport(store, settings.contexts); }, parts.clock},
+                      std::move(worker));
+}
+
+Result<Session> open_session(const Parts& parts, const Settings& settings, bool with_agent) {
+  Session session;
+  if (!settings.redis.empty()) {
+    session.stores = parts.stores(settings, settings.redis);
+    return session;
+  }
+  const std::string url = parts.embedded_url(settings);
+  auto embedded = parts.embedded(settings);
+  if (!embedded && embedded.error().code != Code::conflict) return fail(embedded.error(), "embedded Redis");
+  session.stores = parts.stores(settings, url);
+  if (!embedded) return session;
+  session.embedded = std::move(*embedded);
+  if (with_agent) {
+    MJ_TRY(agent, start_agent(parts, settings, *session.stores, parts.sandbox(settings, settings.contexts)));
+    session.agent = std::move(agent);
+  }
+  return session;
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,25 @@
+// Where a command finds its store: the Redis that was named, or the embedded default on the state folder.
+#pragma once
+
+#include <memory>
+
+#include "cli/parts.h"
+#include "worker/agent.h"
+
+namespace mycojobs {
+
+struct Session {
+  std::unique_ptr<EmbeddedServer> embedded;  // ours, if nobody else had one on the state folder
+  std::unique_ptr<StoreFactory> stores;
+  std::unique_ptr<Agent> agent;  // ours, if the server is
+};
+
+// With a Redis named: that one, no agent. Else the embedded one of a running `mycojobs dev` or `run` on this state folder,
+// else one of our own, with an agent if with_agent.
+Result<Session> open_session(const Parts&, const Settings&, bool with_agent);
+
+// An agent as the settings want it: sandbox, executors that work here, registration.
+Result<std::unique_ptr<Agent>> start_agent(const Parts&, const Settings&, StoreFactory&,
+                                           Result<std::unique_ptr<Sandbox>> sandbox);
+
+}  // namespace mycojobs

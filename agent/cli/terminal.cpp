@@ -1,0 +1,104 @@
+#include "cli/terminal.h"
+
+#include <sysexits.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+namespace mycojobs {
+namespace {
+
+const char* code_of(Tone tone) {
+  switch (tone) {
+    case Tone::plain: return "";
+    case Tone::good: return "\033[32m";
+    case Tone::bad: return "\033[31m";
+    case Tone::warn: return "\033[33m";
+    case Tone::faint: return "\033[2m";
+    case Tone::strong: return "\033[1m";
+  }
+  return "";
+}
+
+// Columns that a terminal shows: UTF-8 continuation bytes and colour codes take none.
+std::size_t width(std::string_view text) {
+  std::size_t columns = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\033') {
+      i = std::min(text.find('m', i), text.size() - 1);
+    } else if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) {
+      ++columns;
+    }
+  }
+  return columns;
+}
+
+}  // namespace
+
+std::string paint(Tone tone, std::string_view text, bool to_stderr) {
+  static const bool colours[2] = {::isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr,
+                                  ::isatty(STDERR_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr};
+  if (tone == Tone::plain || !colours[to_stderr ? 1 : 0]) return std::string(text);
+  return std::string(code_of(tone)) + std::string(text) + "\033[0m";
+}
+
+void say(std::string_view line) {
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  std::fputc('\n', stderr);
+}
+
+void print(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+void print_table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width(row[i]));
+  }
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      line += row[i];
+      if (i + 1 < row.size()) line.append(widths[i] - width(row[i]) + 2, ' ');
+    }
+    print(line + "\n");
+  }
+}
+
+int complain(const Error& error) {
+  say(paint(Tone::bad, "mycojobs: ", true) + error.message);
+  return exit_code(error);
+}
+
+int exit_code(const Error& error) {
+  switch (error.code) {
+    case Code::invalid:
+    case Code::too_large: return EX_DATAERR;
+    case Code::not_found: return EX_NOINPUT;
+    case Code::conflict:
+    case Code::stale_claim: return EX_TEMPFAIL;
+    case Code::denied: return EX_NOPERM;
+    case Code::unavailable:
+    case Code::unsupported: return EX_UNAVAILABLE;
+    case Code::io: return EX_IOERR;
+    case Code::internal: return EX_SOFTWARE;
+  }
+  return EX_SOFTWARE;
+}
+
+int exit_code(const Job& job) {
+  if (job.status == JobStatus::finished) return EXIT_SUCCESS;
+  static constexpr std::pair<std::string_view, int> kCodes[] = {
+      {"timeout", 124}, {"timeout_cpu", 124}, {"violation", 126}, {"cancelled", 130}, {"oom", 137}};
+  for (const auto& [detail, code] : kCodes) {
+    if (job.detail == detail) return code;
+  }
+  return EXIT_FAILURE;
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,28 @@
+// Talk goes to stderr, answers to stdout. Exit codes: sysexits, and those of a job (exit_code(const Job&)).
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mycojobs/records.h"
+#include "mycojobs/result.h"
+
+namespace mycojobs {
+
+enum class Tone { plain, good, bad, warn, faint, strong };
+// Colours only on a terminal, and never with NO_COLOR.
+std::string paint(Tone, std::string_view text, bool to_stderr = false);
+
+void say(std::string_view line);    // stderr
+void print(std::string_view text);  // stdout, as it is
+// Columns as wide as their widest cell; the first row is the heading.
+void print_table(const std::vector<std::vector<std::string>>& rows);
+// "mycojobs: message" on stderr; returns exit_code(error).
+int complain(const Error&);
+
+int exit_code(const Error&);
+// 0 finished; 1 exit, signal, exception, other failures; 124 timeout; 126 violation; 130 cancelled; 137 oom
+int exit_code(const Job&);
+
+}  // namespace mycojobs

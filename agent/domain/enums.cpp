@@ -1,0 +1,102 @@
+#include "domain/enums.h"
+
+#include <algorithm>
+#include <array>
+
+#include "mycojobs/records.h"
+
+namespace mycojobs {
+namespace {
+
+// One table per enum, in the order of its values.
+template <class Enum>
+struct Words;
+template <>
+struct Words<FlowStatus> {
+  static constexpr auto kTable = std::to_array<std::string_view>({"dispatched", "started", "error", "finished"});
+};
+template <>
+struct Words<JobStatus> {
+  static constexpr auto kTable =
+      std::to_array<std::string_view>({"dispatched", "waiting_for_prerequisites", "started", "error", "finished"});
+};
+template <>
+struct Words<MessageStatus> {
+  static constexpr auto kTable = std::to_array<std::string_view>({"dispatched", "acknowledged", "error", "processed"});
+};
+template <>
+struct Words<MessageType> {
+  static constexpr auto kTable = std::to_array<std::string_view>({"job", "chat", "mail"});
+};
+template <>
+struct Words<MessageFormatType> {
+  static constexpr auto kTable = std::to_array<std::string_view>({"html", "text", "md"});
+};
+template <>
+struct Words<RunnerType> {
+  static constexpr auto kTable = std::to_array<std::string_view>({"v", "python", "osis", "rust"});
+};
+template <>
+struct Words<NodeStatus> {
+  static constexpr auto kTable = std::to_array<std::string_view>(
+      {"pending", "ready", "dispatched", "running", "completed", "failed", "cancelled"});
+};
+template <>
+struct Words<LogStream> {
+  static constexpr auto kTable = std::to_array<std::string_view>({"stdout", "stderr", "system"});
+};
+
+template <class Enum>
+std::string_view word_of(Enum value) {
+  const auto index = static_cast<std::size_t>(value);
+  return index < Words<Enum>::kTable.size() ? Words<Enum>::kTable[index] : std::string_view("?");
+}
+
+std::string key_of(std::string_view prefix, Id id) { return std::string(prefix) + ':' + std::to_string(id); }
+
+}  // namespace
+
+template <class Enum>
+std::span<const std::string_view> words() {
+  return Words<Enum>::kTable;
+}
+
+template <class Enum>
+std::optional<Enum> parse(std::string_view word) {
+  const auto& table = Words<Enum>::kTable;
+  const auto found = std::find(table.begin(), table.end(), word);
+  if (found == table.end()) return std::nullopt;
+  return static_cast<Enum>(found - table.begin());
+}
+
+#define MJ_ENUM(Enum)                                          \
+  std::string_view word(Enum value) { return word_of(value); } \
+  template std::span<const std::string_view> words<Enum>();    \
+  template std::optional<Enum> parse<Enum>(std::string_view)
+MJ_ENUM(FlowStatus);
+MJ_ENUM(JobStatus);
+MJ_ENUM(MessageStatus);
+MJ_ENUM(MessageType);
+MJ_ENUM(MessageFormatType);
+MJ_ENUM(RunnerType);
+MJ_ENUM(NodeStatus);
+MJ_ENUM(LogStream);
+#undef MJ_ENUM
+
+bool is_script_type(std::string_view name) {
+  const auto lower = [](char c) { return c >= 'a' && c <= 'z'; };
+  const auto allowed = [&](char c) { return lower(c) || (c >= '0' && c <= '9') || c == '_' || c == '-'; };
+  return !name.empty() && name.size() <= 32 && lower(name[0]) && std::all_of(name.begin(), name.end(), allowed);
+}
+
+std::string queue_key(std::string_view script_type) { return "queue:" + std::string(script_type); }
+
+std::string redis_key(const Actor& actor) { return key_of("actor", actor.id); }
+std::string redis_key(const Context& context) { return key_of("context", context.id); }
+std::string redis_key(const Flow& flow) { return key_of("flow", flow.id); }
+std::string redis_key(const Message& message) { return key_of(key_of("message", message.caller_id), message.id); }
+std::string redis_key(const Runner& runner) { return key_of("runner", runner.id); }
+std::string redis_key(const Job& job) { return job_key(job.caller_id, job.id); }
+std::string job_key(Id caller, Id job) { return key_of(key_of("job", caller), job); }
+
+}  // namespace mycojobs

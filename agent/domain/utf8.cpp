@@ -1,0 +1,64 @@
+#include "domain/utf8.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace mycojobs {
+namespace {
+
+// Length of the character at the front, 0 if there is none. Table 3-7 of the Unicode standard: only the second byte has
+// narrower ranges.
+std::size_t character_length(std::string_view bytes) {
+  const auto at = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
+  const unsigned char first = at(0);
+  if (first < 0x80) return 1;
+  const std::size_t length = first >= 0xC2 && first <= 0xDF   ? 2
+                             : first >= 0xE0 && first <= 0xEF ? 3
+                             : first >= 0xF0 && first <= 0xF4 ? 4
+                                                              : 0;
+  if (length == 0 || bytes.size() < length) return 0;
+  const unsigned char low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
+  const unsigned char high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
+  if (at(1) < low || at(1) > high) return 0;
+  for (std::size_t i = 2; i < length; ++i) {
+    if (at(i) < 0x80 || at(i) > 0xBF) return 0;
+  }
+  return length;
+}
+
+}  // namespace
+
+bool is_utf8(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const std::size_t length = character_length(bytes);
+    if (length == 0) return false;
+    bytes.remove_prefix(length);
+  }
+  return true;
+}
+
+std::string to_utf8(std::string_view bytes) {
+  std::string out;
+  out.reserve(bytes.size());
+  while (!bytes.empty()) {
+    const std::size_t length = character_length(bytes);
+    if (length == 0) {
+      out += "\xEF\xBF\xBD";
+    } else {
+      out += bytes.substr(0, length);
+    }
+    bytes.remove_prefix(std::max<std::size_t>(length, 1));
+  }
+  return out;
+}
+
+std::string shown(std::string_view bytes, std::size_t max) {
+  std::string out(bytes.substr(0, max));
+  std::replace_if(
+      out.begin(), out.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  if (bytes.size() > max) out += "...";
+  const bool number = !out.empty() && out.find_first_not_of("0123456789.+-eE") == std::string::npos;
+  return number ? out : '"' + out + '"';
+}
+
+}  // namespace mycojobs

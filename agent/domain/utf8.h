@@ -1,0 +1,15 @@
+// UTF-8 as RFC 3629 has it: no overlong forms, no surrogates, nothing above U+10FFFF.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace mycojobs {
+
+bool is_utf8(std::string_view bytes);
+// Each byte that belongs to no character becomes U+FFFD.
+std::string to_utf8(std::string_view bytes);
+// For error messages: at most `max` bytes, in quotes unless it is a number, what is not printable ASCII as '?'.
+std::string shown(std::string_view bytes, std::size_t max = 40);
+
+}  // namespace mycojobs

@@ -1,0 +1,92 @@
+#include "inspect/jobs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/ids.h"
+#include "domain/codec.h"
+
+namespace mycojobs {
+namespace {
+
+using nlohmann::json;
+
+json parse_or_empty(const std::string& text) {
+  auto parsed = parse_json(text.empty() ? "{}" : text);
+  return parsed && parsed->is_object() ? std::move(*parsed) : json::object();
+}
+
+double number(const json& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_number() ? found->get<double>() : 0;
+}
+
+std::string duration(double us) {
+  return us < 1e6 ? fmt::format("{:.1f} ms", us / 1e3) : fmt::format("{:.2f} s", us / 1e6);
+}
+
+}  // namespace
+
+Result<std::string> parse_job_key(std::string_view text, Id default_caller) {
+  std::string_view rest = text.starts_with("job:") ? text.substr(4) : text;
+  std::uint64_t caller = default_caller;
+  std::uint64_t id = 0;
+  const std::size_t colon = rest.find(':');
+  const bool caller_ok = colon == std::string_view::npos || parse_u64(rest.substr(0, colon), caller);
+  if (colon != std::string_view::npos) rest.remove_prefix(colon + 1);
+  if (!caller_ok || !parse_u64(rest, id) || caller == 0 || id == 0 || caller > UINT32_MAX || id > UINT32_MAX) {
+    return fail(Code::invalid, "\"" + std::string(text) + "\" is no job: give CALLER:ID, as in 12:2001");
+  }
+  return job_key(static_cast<Id>(caller), static_cast<Id>(id));
+}
+
+Result<JobView> load_job(Store& store, Id context, const std::string& key) {
+  MJ_TRY(hash, store.load(context, key));
+  auto decoded = decode<Job>(hash);
+  JobView view{key, std::move(decoded.record), {}};
+  for (const FieldProblem& problem : decoded.problems) view.problems.push_back(problem.message);
+  return view;
+}
+
+Result<JobList> list_jobs(Store& store, Id context, std::optional<JobStatus> status, std::size_t max_keys) {
+  MJ_TRY(keys, store.keys(context, "job:", max_keys + 1));
+  JobList list;
+  list.truncated = keys.size() > max_keys;
+  if (list.truncated) keys.resize(max_keys);
+  for (const std::string& key : keys) {
+    auto view = load_job(store, context, key);
+    if (!view && view.error().code == Code::unavailable) return tl::unexpected(view.error());
+    if (!view) {
+      if (view.error().code == Code::not_found) continue;  // it went while we were reading
+      view = JobView{key, {}, {view.error().message}};
+    }
+    if (!status || view->job.status == *status) list.jobs.push_back(std::move(*view));
+  }
+  std::stable_sort(list.jobs.begin(), list.jobs.end(), [](const JobView& a, const JobView& b) {
+    return std::tuple(a.job.created_at, a.job.caller_id, a.job.id) > std::tuple(b.job.created_at, b.job.caller_id, b.job.id);
+  });
+  return list;
+}
+
+nlohmann::json to_json(const JobView& view) {
+  json object = to_json(view.job);
+  object["key"] = view.key;
+  if (!view.problems.empty()) object["problems"] = view.problems;
+  return object;
+}
+
+std::string receipt_line(const Job& job) {
+  const json usage = parse_or_empty(job.usage);
+  const json receipt = parse_or_empty(job.receipt);
+  std::string status(word(job.status));
+  if (!job.detail.empty()) status += " " + job.detail;
+  const double memory = number(usage, "memory_peak_bytes");
+  return fmt::format("{} · wall {} · cpu {} · memory {} · stragglers {:.0f} · layers {}", status,
+                     duration(number(usage, "wall_us")), duration(number(usage, "user_us") + number(usage, "system_us")),
+                     memory > 0 ? fmt::format("{:.1f} MiB", memory / (1 << 20)) : "not measured",
+                     number(receipt, "stragglers"), job.layers.empty() ? "none" : job.layers);
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,59 @@
+// A worker: takes jobs from its contexts' queues, runs each in its own sandbox, stores what came of it.
+//
+//   intake ----Start----> run loop ----reports----> reporter ----> store
+//     ^  \--claims--> lease keeper --fences, kills--> run loop        |
+//     '--------------------- slot free <-------- settled -------------'
+//
+// Four threads, each with a store connection of its own; slots are a number. Life: start, then drain() (claims nothing
+// more, keeps heartbeats), cancel_jobs() (TERM, then KILL after the grace), and destruction (leaves at once: jobs die
+// with the launcher and are delivered again when their leases have run out).
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "worker/intake.h"
+#include "worker/lease_keeper.h"
+#include "worker/reporter.h"
+#include "worker/run_loop.h"
+
+namespace mycojobs {
+
+class Agent {
+ public:
+  struct Parts {
+    StoreFactory& stores;
+    std::unique_ptr<Sandbox> sandbox;
+    std::vector<std::unique_ptr<Executor>> executors;  // those that work on this host
+    std::function<std::unique_ptr<Transport>(Store&)> make_transport;
+    const Clock& clock;
+  };
+  // Registers the runner and begins to take jobs. Error: conflict (the runner's id is in use), unavailable, denied, ...
+  static Result<std::unique_ptr<Agent>> start(Parts, WorkerSettings);
+  ~Agent();
+
+  void drain();
+  void cancel_jobs();
+  std::uint32_t busy() const { return intake_->busy(); }
+  bool runner_lost() const { return runner_lost_; }  // another instance took our id: drain and leave
+
+ private:
+  Agent(Parts&, WorkerSettings);
+  Result<void> open(Parts&);
+
+  WorkerSettings settings_;
+  const Clock& clock_;
+  RunnerHold self_;
+  std::vector<std::unique_ptr<Executor>> executors_;
+  StoreHealth health_;
+  std::unique_ptr<Store> registration_;
+  std::unique_ptr<Reporter> reporter_;
+  std::unique_ptr<RunLoop> run_loop_;
+  std::unique_ptr<LeaseKeeper> leases_;
+  std::unique_ptr<Intake> intake_;
+  std::atomic<bool> runner_lost_{false};
+};
+
+}  // namespace mycojobs

@@ -1,0 +1,185 @@
+#include "worker/intake.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "domain/codec.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::uint32_t kWaitMs = 500;   // between looks at what nobody owns
+constexpr std::uint32_t kMaxBatch = 16;  // small: several agents share a queue evenly
+
+JobEnd never_runs(std::string error) {
+  JobEnd end;
+  end.detail = "dead_letter";
+  end.error = std::move(error);
+  return end;
+}
+
+}  // namespace
+
+std::vector<std::string> queues_of(const Runner& runner, const std::vector<const Executor*>& executors) {
+  std::vector<std::string> queues{runner_queue(runner.id)};
+  if (!runner.local) return queues;
+  for (const Executor* executor : executors) {
+    for (const std::string& type : executor->script_types()) queues.push_back(queue_key(type));
+  }
+  return queues;
+}
+
+Intake::Intake(Parts parts, const Clock& clock, StoreHealth& health, const WorkerSettings& settings,
+               Callbacks callbacks)
+    : parts_(std::move(parts)),
+      clock_(clock),
+      health_(health),
+      settings_(settings),
+      callbacks_(std::move(callbacks)),
+      housekeeping_(clock, settings.lease_ms),
+      topic_(settings.runner),
+      free_(settings.slots) {
+  queues_ = queues_of(settings_.runner, parts_.executors);
+  for (const Executor* executor : parts_.executors) {
+    for (const std::string& type : executor->script_types()) by_type_.emplace(type, executor);
+  }
+  thread_ = std::thread([this] { loop(); });
+}
+
+void Intake::stop() {
+  stop_ = true;
+  parts_.waiter->wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Intake::slot_free() {
+  ++free_;
+  parts_.waiter->wake();
+}
+
+void Intake::drain() {
+  draining_ = true;
+  parts_.waiter->wake();
+}
+
+void Intake::loop() {
+  unsigned failures = 0;
+  bool look_at_topic = true;
+  while (!stop_) {
+    const bool claiming = !draining_ && free_ > 0 && callbacks_.may_start();
+    const bool more = claiming && claim_some();
+    // After a refused claim the queues are left alone for a while: an entry would wake us at once, for ever.
+    const bool wait_for_work = claiming && !more && !claim_failed_;
+    auto woken = parts_.waiter->wait(more ? 0 : failures > 0 ? retry_pause_ms(failures) : kWaitMs, wait_for_work);
+    if (!woken) {
+      // The waiter paces its own reconnecting.
+      ++failures;
+      housekeeping_.blind();
+      health_.failed("waiting for jobs", woken.error());
+      look_at_topic = true;
+      continue;
+    }
+    failures = 0;
+    look_at_topic = look_at_topic || woken->reconnected;
+    if (!draining_ && (look_at_topic || !woken->hints.empty())) {
+      look_at_topic = !topic_.take(*parts_.store, *parts_.transport, settings_.contexts, woken->hints);
+    }
+    look_after();
+  }
+}
+
+void Intake::look_after() {
+  for (Id context : settings_.contexts) {
+    if (auto done = housekeeping_.look_after(*parts_.store, context); !done) {
+      health_.failed("looking after leases", done.error());
+      housekeeping_.blind();
+      return;
+    }
+  }
+}
+
+bool Intake::claim_some() {
+  ++turn_;
+  claim_failed_ = false;
+  for (std::size_t i = 0; i < settings_.contexts.size(); ++i) {
+    const std::uint32_t free = free_;
+    if (free == 0) return false;
+    ClaimRequest request;
+    request.context = settings_.contexts[(turn_ + i) % settings_.contexts.size()];
+    request.runner = settings_.runner.id;
+    request.queues = queues_;
+    std::rotate(request.queues.begin(),
+                request.queues.begin() + static_cast<std::ptrdiff_t>(turn_ % request.queues.size()),
+                request.queues.end());
+    request.max_jobs = std::min(free, kMaxBatch);
+    request.max_script_bytes = settings_.max_script_bytes;
+    request.max_deliveries = settings_.max_deliveries;
+    request.lease_ms = settings_.lease_ms;
+    const std::uint64_t sent = clock_.boot_ms();
+    auto reply = parts_.store->claim(request);
+    if (!reply) {
+      claim_failed_ = true;
+      if (reply.error().code == Code::unavailable) {
+        health_.failed("claiming", reply.error());
+      } else {
+        log(LogLevel::error, "worker", "claiming from context {}: {}", request.context, reply.error().message);
+      }
+      continue;
+    }
+    health_.worked();
+    for (Claimed& claimed : reply->jobs) accept(claimed, fence_after(sent, settings_.lease_ms));
+    if (reply->jobs.size() == request.max_jobs) return free_ > 0;
+  }
+  return false;
+}
+
+void Intake::accept(Claimed& claimed, std::uint64_t fence_boot_ms) {
+  const RunNumber run = next_run_++;
+  --free_;
+  callbacks_.claimed(run, claimed.ref);
+  auto start = prepare(claimed, fence_boot_ms, run);
+  if (start) {
+    callbacks_.start(std::move(*start));
+  } else {
+    log(LogLevel::warn, "worker", "{}: {}", claimed.ref.job_key, start.error().message);
+    callbacks_.report(Outgoing{run, EndReport{claimed.ref, never_runs(start.error().message)}, true});
+  }
+}
+
+Result<Start> Intake::prepare(Claimed& claimed, std::uint64_t fence_boot_ms, RunNumber run) const {
+  auto decoded = decode<Job>(claimed.record);
+  Job& job = decoded.record;
+  std::vector<FieldProblem> problems = std::move(decoded.problems);
+  for (FieldProblem& problem : validate(job)) problems.push_back(std::move(problem));
+  if (!problems.empty()) return fail(Code::invalid, join(problems));
+  if (redis_key(job) != claimed.ref.job_key) {
+    return fail(Code::invalid, "id: the record says " + redis_key(job) + ", its key is " + claimed.ref.job_key);
+  }
+  if (job.context_id != claimed.ref.context) {
+    return fail(Code::invalid, "context_id: the record says " + std::to_string(job.context_id) +
+                                   ", it lies in context " + std::to_string(claimed.ref.context));
+  }
+  const auto executor = by_type_.find(job.script_type);
+  if (executor == by_type_.end()) {
+    return fail(Code::invalid, "script_type: no executor of runner " + std::to_string(settings_.runner.id) +
+                                   " runs \"" + job.script_type + "\" (entry of " + claimed.queue + ")");
+  }
+  Start start;
+  start.run = run;
+  start.spec.run = run;
+  start.spec.host = executor->second->host();
+  start.spec.context = claimed.ref.context;
+  start.spec.limits = executor->second->limits();
+  start.spec.limits.memory_bytes = settings_.memory_bytes;
+  start.spec.limits.pids = settings_.pids;
+  start.spec.limits.tmp_bytes = settings_.tmp_bytes;
+  start.spec.limits.wall_ms = job.timeout.value_or(static_cast<std::uint32_t>(settings_.default_timeout_s)) * 1000ULL;
+  start.spec.fence_boot_ms = fence_boot_ms;
+  const std::uint64_t deadline = clock_.unix_ms() + start.spec.limits.wall_ms;
+  MJ_TRY(conversation, executor->second->begin(JobFacts{std::move(job), deadline, settings_.max_result_bytes}));
+  start.conversation = std::move(conversation);
+  start.claim = std::move(claimed.ref);
+  return start;
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,72 @@
+// The thread that takes jobs: waits for work, claims as many as there are free slots, checks them, hands them to the
+// run loop. Between waits it looks after what nobody owns: leases that ran out, entries whose record is missing,
+// messages on the runner's topic.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "mycojobs/clock.h"
+#include "mycojobs/transport.h"
+#include "worker/housekeeping.h"
+#include "worker/store_health.h"
+#include "worker/topic_intake.h"
+#include "worker/types.h"
+
+namespace mycojobs {
+
+// The lists that a runner takes from: its own, and if it is local those of its executors' script types.
+std::vector<std::string> queues_of(const Runner&, const std::vector<const Executor*>&);
+
+class Intake {
+ public:
+  struct Parts {
+    std::unique_ptr<Store> store;
+    std::unique_ptr<Waiter> waiter;
+    std::unique_ptr<Transport> transport;  // the runner's topic
+    std::vector<const Executor*> executors;
+  };
+  struct Callbacks {
+    std::function<bool()> may_start;  // false: no launcher now
+    std::function<void(Start)> start;
+    std::function<void(Outgoing)> report;  // a job that can never run
+    std::function<void(RunNumber, const ClaimRef&)> claimed;
+  };
+  Intake(Parts, const Clock&, StoreHealth&, const WorkerSettings&, Callbacks);
+  ~Intake() { stop(); }
+  void stop();
+
+  void slot_free();                                               // any thread
+  void drain();                                                   // any thread: claim nothing more
+  std::uint32_t busy() const { return settings_.slots - free_; }  // any thread
+
+ private:
+  void loop();
+  bool claim_some();  // true: there may be more
+  void accept(Claimed&, std::uint64_t fence_boot_ms);
+  Result<Start> prepare(Claimed&, std::uint64_t fence_boot_ms, RunNumber) const;
+  void look_after();
+
+  Parts parts_;
+  const Clock& clock_;
+  StoreHealth& health_;
+  WorkerSettings settings_;
+  Callbacks callbacks_;
+  std::map<std::string, const Executor*> by_type_;
+  std::vector<std::string> queues_;  // of each context
+  Housekeeping housekeeping_;
+  TopicIntake topic_;
+  std::size_t turn_ = 0;  // which context and queue is asked first: none starves another
+  bool claim_failed_ = false;
+  RunNumber next_run_ = 1;
+  std::atomic<std::uint32_t> free_;
+  std::atomic<bool> draining_{false}, stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace mycojobs

@@ -1,0 +1,52 @@
+// The thread that keeps the agent's promises alive: renews the leases of all claims and holds the runner's id, with a
+// store connection of its own, so that neither a slow job nor a flood of output delays a heartbeat.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "base/mailbox.h"
+#include "mycojobs/clock.h"
+#include "worker/store_health.h"
+#include "worker/types.h"
+
+namespace mycojobs {
+
+class LeaseKeeper {
+ public:
+  struct Callbacks {
+    std::function<void(RunNumber, std::uint64_t fence_boot_ms)> renewed;
+    std::function<void(RunNumber)> stale;                 // the claim is gone: the run must die
+    std::function<void(RunNumber)> cancelled;             // somebody wants the job cancelled
+    std::function<void(const std::string&)> runner_lost;  // another instance holds our id
+  };
+  LeaseKeeper(std::unique_ptr<Store>, const Clock&, StoreHealth&, WorkerSettings, RunnerHold, Callbacks);
+  ~LeaseKeeper() { stop(); }
+  void stop();
+
+  void add(RunNumber, const ClaimRef&);  // any thread
+  void remove(RunNumber);                // any thread
+
+ private:
+  void loop();
+  bool renew_context(Id context);  // false: the store is away
+  bool hold_runner();
+
+  std::unique_ptr<Store> store_;
+  const Clock& clock_;
+  StoreHealth& health_;
+  WorkerSettings settings_;
+  RunnerHold hold_;
+  Callbacks callbacks_;
+  std::mutex mutex_;
+  std::map<Id, std::map<RunNumber, ClaimRef>> claims_;  // by context
+  Mailbox<int> wake_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace mycojobs

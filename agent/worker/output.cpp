@@ -1,0 +1,93 @@
+#include "worker/output.h"
+
+#include <algorithm>
+
+namespace mycojobs {
+namespace {
+constexpr std::size_t kLongestPart = 8192;  // a line longer than this is stored in parts
+constexpr std::uint64_t kEntryCost = 64;    // an entry counts as this much at least: a byte at a time must not be cheap
+}  // namespace
+
+OutputCapture::OutputCapture(std::uint64_t kept_bytes)
+    : head_left_(kept_bytes - kept_bytes / 2), tail_max_(kept_bytes / 2) {}
+
+void OutputCapture::emit(LogStream stream, std::string text, std::uint64_t now_ms) {
+  ready_.push_back(Log{now_ms, next_seq_++, stream, std::move(text)});
+}
+
+void OutputCapture::note(std::string_view text, std::uint64_t now_ms) {
+  std::string line(text);
+  line.push_back('\n');
+  emit(LogStream::system, std::move(line), now_ms);
+}
+
+void OutputCapture::feed(LogStream stream, std::string_view bytes, std::uint64_t now_ms) {
+  const int index = stream == LogStream::err;
+  total_[index] += bytes.size();
+  std::string& partial = partial_[index];
+  const std::size_t end = bytes.rfind('\n');
+  if (end == std::string_view::npos) {
+    partial.append(bytes);
+  } else {
+    if (partial.empty()) {
+      add(stream, bytes.substr(0, end + 1), now_ms);
+    } else {
+      partial.append(bytes.substr(0, end + 1));
+      add(stream, partial, now_ms);
+    }
+    partial.assign(bytes.substr(end + 1));
+  }
+  if (partial.size() >= kLongestPart) {
+    add(stream, partial, now_ms);
+    partial.clear();
+  }
+}
+
+void OutputCapture::add(LogStream stream, std::string_view text, std::uint64_t now_ms) {
+  const std::size_t head = std::min<std::uint64_t>(head_left_, text.size());
+  if (head > 0) {
+    head_left_ -= std::min(head_left_, std::max<std::uint64_t>(head, kEntryCost));
+    emit(stream, std::string(text.substr(0, head)), now_ms);
+    text.remove_prefix(head);
+  }
+  // The tail holds pieces of bounded size, so that dropping the oldest never drops much more than is needed.
+  while (!text.empty()) {
+    if (tail_.empty() || tail_.back().stream != stream || tail_.back().text.size() >= kLongestPart) {
+      tail_.push_back(Log{now_ms, 0, stream, {}});
+    }
+    const std::string_view piece = text.substr(0, kLongestPart);
+    tail_.back().text.append(piece);
+    tail_bytes_ += piece.size();
+    text.remove_prefix(piece.size());
+  }
+  while (tail_bytes_ > tail_max_) {
+    Log& oldest = tail_.front();
+    const std::uint64_t cut = std::min<std::uint64_t>(tail_bytes_ - tail_max_, oldest.text.size());
+    dropped_ += cut;
+    tail_bytes_ -= cut;
+    if (cut == oldest.text.size()) {
+      tail_.pop_front();
+    } else {
+      oldest.text.erase(0, cut);
+    }
+  }
+}
+
+void OutputCapture::flush_partial(std::uint64_t now_ms) {
+  for (LogStream stream : {LogStream::out, LogStream::err}) {
+    std::string& partial = partial_[stream == LogStream::err];
+    if (partial.empty()) continue;
+    add(stream, partial, now_ms);
+    partial.clear();
+  }
+}
+
+void OutputCapture::close(std::uint64_t now_ms) {
+  flush_partial(now_ms);
+  if (dropped_ > 0) note(std::to_string(dropped_) + " bytes of output dropped here", now_ms);
+  dropped_ = 0;
+  for (Log& piece : std::exchange(tail_, {})) emit(piece.stream, std::move(piece.text), piece.ts_ms);
+  tail_bytes_ = 0;
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,230 @@
+#include "worker/run_loop.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+
+#include "base/log.h"
+
+namespace mycojobs {
+namespace {
+
+// epoll's 64 bits: run number above, pipe below. Run numbers start at 1, so that 0 stands for our own descriptors.
+constexpr std::uint64_t kOrders = 0, kSandbox = 1;
+constexpr std::uint64_t kPartialMs = 50;    // how long a line may wait for its end
+constexpr std::uint64_t kReviveMs = 500;    // between tries to start a new launcher
+constexpr std::size_t kReadAtOnce = 65536;  // per pipe and turn, so that a flood does not starve the others
+
+void add_to_epoll(int epoll, int fd, std::uint64_t tag, std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = tag;
+  ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
+}
+
+}  // namespace
+
+RunLoop::RunLoop(std::unique_ptr<Sandbox> sandbox, const Clock& clock, const WorkerSettings& settings,
+                 std::function<void(Outgoing)> post)
+    : sandbox_(std::move(sandbox)),
+      clock_(clock),
+      settings_(settings),
+      post_(std::move(post)),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+  add_to_epoll(epoll_.get(), orders_.fd(), kOrders, EPOLLIN);
+  watched_sandbox_ = sandbox_->event_fd();
+  add_to_epoll(epoll_.get(), watched_sandbox_, kSandbox, EPOLLIN);
+  thread_ = std::thread([this] { loop(); });
+}
+
+void RunLoop::stop() {
+  stop_ = true;
+  orders_.wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+void RunLoop::start(Start start) { orders_.post(std::move(start)); }
+void RunLoop::fence(RunNumber run, std::uint64_t boot_ms) { orders_.post(Fence{run, boot_ms}); }
+void RunLoop::kill(RunNumber run, KillReason reason) { orders_.post(Kill{run, reason}); }
+void RunLoop::cancel_all() { orders_.post(Kill{0, KillReason::cancelled}); }
+
+void RunLoop::loop() {
+  std::array<epoll_event, 64> events{};
+  bool partials = false;
+  while (!stop_) {
+    const int timeout = !ready_ ? static_cast<int>(kReviveMs) : partials ? static_cast<int>(kPartialMs) : -1;
+    const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout);
+    for (int i = 0; i < count; ++i) {
+      const std::uint64_t tag = events[static_cast<std::size_t>(i)].data.u64;
+      if (tag == kOrders || tag == kSandbox) continue;  // looked at below, after the pipes
+      auto run = runs_.find(tag >> 2);
+      if (run != runs_.end()) on_pipe(run->first, run->second, static_cast<Pipe>(tag & 3));
+    }
+    for (RunEnded& ended : sandbox_->read_ended()) end(ended);
+    if (!sandbox_->alive()) revive_sandbox();
+    for (Order& order : orders_.take()) obey(order);
+    partials = false;
+    for (auto& [number, run] : runs_) partials = partials || run.output.has_partial();
+    if (partials) flush_partials();
+  }
+}
+
+void RunLoop::revive_sandbox() {
+  if (clock_.boot_ms() < revive_at_ms_) return;
+  if (ready_.exchange(false)) log(LogLevel::error, "sandbox", "the launcher is gone: its jobs go back to their queues");
+  revive_at_ms_ = clock_.boot_ms() + kReviveMs;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, watched_sandbox_,
+              nullptr);  // fails if it is closed: it is gone from the set then
+  auto restarted = sandbox_->restart();
+  watched_sandbox_ = sandbox_->event_fd();
+  if (watched_sandbox_ >= 0) add_to_epoll(epoll_.get(), watched_sandbox_, kSandbox, EPOLLIN);
+  if (!restarted) {
+    log(LogLevel::error, "sandbox", "no launcher: {}", restarted.error().message);
+    return;
+  }
+  ready_ = true;
+  log(LogLevel::info, "sandbox", "a new launcher is ready");
+}
+
+void RunLoop::obey(Order& order) {
+  if (auto* start = std::get_if<Start>(&order)) {
+    begin(*start);
+  } else if (auto* fence = std::get_if<Fence>(&order)) {
+    sandbox_->fence(fence->run, fence->boot_ms);
+  } else if (auto* kill = std::get_if<Kill>(&order)) {
+    const std::uint32_t grace = kill->reason == KillReason::cancelled ? settings_.grace_ms : 0;
+    if (kill->run != 0) {
+      sandbox_->kill(kill->run, kill->reason, grace);
+    } else {
+      for (auto& [number, run] : runs_) sandbox_->kill(number, kill->reason, grace);
+    }
+  }
+}
+
+void RunLoop::release(RunNumber number, const ClaimRef& claim, std::string reason) {
+  log(LogLevel::warn, "worker", "{}: back to its queue: {}", claim.job_key, reason);
+  post_(Outgoing{number, Release{claim, std::move(reason)}, true});
+}
+
+void RunLoop::begin(Start& start) {
+  auto pipes = sandbox_->launch(start.spec);
+  if (!pipes) {
+    release(start.run, start.claim, pipes.error().message);
+    return;
+  }
+  auto [place, fresh] = runs_.try_emplace(
+      start.run, Run{std::move(start.claim), std::move(start.conversation), OutputCapture(settings_.output_bytes),
+                     Fd(pipes->out), Fd(pipes->err), Fd(pipes->channel)});
+  Run& run = place->second;
+  watch(start.run, Pipe::out, run.out.get(), false);
+  watch(start.run, Pipe::err, run.err.get(), false);
+  // Most requests fit into the socket at once, and the job finds its script waiting.
+  add_to_epoll(epoll_.get(), run.channel.get(), start.run << 2 | static_cast<std::uint32_t>(Pipe::channel), EPOLLIN);
+  pump_request(start.run, run);
+}
+
+void RunLoop::watch(RunNumber number, Pipe pipe, int fd, bool writable) {
+  epoll_event event{};
+  event.events = EPOLLIN | (writable ? EPOLLOUT : 0U);
+  event.data.u64 = number << 2 | static_cast<std::uint32_t>(pipe);
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+}
+
+void RunLoop::pump_request(RunNumber number, Run& run) {
+  const std::string& request = run.conversation->request();
+  while (run.sent < request.size()) {
+    const ssize_t sent = ::send(run.channel.get(), request.data() + run.sent, request.size() - run.sent, MSG_NOSIGNAL);
+    if (sent > 0) {
+      run.sent += static_cast<std::size_t>(sent);
+    } else if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      watch(number, Pipe::channel, run.channel.get(), true);
+      return;
+    } else if (sent < 0 && errno == EINTR) {
+      continue;
+    } else {
+      break;  // the job does not listen any more: its outcome will tell why
+    }
+  }
+  run.sent = request.size();
+  watch(number, Pipe::channel, run.channel.get(), false);
+}
+
+void RunLoop::on_pipe(RunNumber number, Run& run, Pipe pipe) {
+  if (pipe == Pipe::channel && run.sent < run.conversation->request().size()) pump_request(number, run);
+  read_pipe(run, pipe);
+  pass_on_output(number, run);
+}
+
+bool RunLoop::read_pipe(Run& run, Pipe pipe) {
+  Fd& fd = pipe == Pipe::out ? run.out : pipe == Pipe::err ? run.err : run.channel;
+  std::array<char, 16384> buffer;  // NOLINT(*-member-init): filled by read
+  for (std::size_t total = 0; fd && total < kReadAtOnce;) {
+    const ssize_t count = ::read(fd.get(), buffer.data(), buffer.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+    if (count <= 0) {
+      fd.reset();  // also leaves the epoll set
+      return false;
+    }
+    total += static_cast<std::size_t>(count);
+    const std::string_view bytes(buffer.data(), static_cast<std::size_t>(count));
+    if (pipe == Pipe::channel) {
+      run.conversation->feed(bytes);
+      for (const std::string& note : run.conversation->take_notes()) run.output.note(note, clock_.unix_ms());
+    } else {
+      run.output.feed(pipe == Pipe::out ? LogStream::out : LogStream::err, bytes, clock_.unix_ms());
+    }
+    if (static_cast<std::size_t>(count) < buffer.size()) return false;
+  }
+  return static_cast<bool>(fd);
+}
+
+void RunLoop::pass_on_output(RunNumber number, Run& run) {
+  std::vector<Log> lines = run.output.take();
+  if (!lines.empty()) post_(Outgoing{number, LogAppend{run.claim, std::move(lines)}, false});
+}
+
+void RunLoop::flush_partials() {
+  const std::uint64_t now = clock_.boot_ms();
+  for (auto& [number, run] : runs_) {
+    if (!run.output.has_partial()) {
+      run.partial_since_ms = 0;
+    } else if (run.partial_since_ms == 0) {
+      run.partial_since_ms = now;
+    } else if (now - run.partial_since_ms >= kPartialMs) {
+      run.output.flush_partial(clock_.unix_ms());
+      run.partial_since_ms = 0;
+      pass_on_output(number, run);
+    }
+  }
+}
+
+void RunLoop::end(RunEnded& ended) {
+  auto place = runs_.find(ended.run);
+  if (place == runs_.end()) return;
+  Run& run = place->second;
+  if (ended.outcome.status == RunStatus::unkillable) {
+    // Not an end: a process of the job is stuck in the kernel. The slot stays taken.
+    log(LogLevel::error, "worker", "{}: a process does not die after SIGKILL; its slot is withheld", run.claim.job_key);
+    return;
+  }
+  // No process of the job is left, so what the pipes hold now is all there will ever be. It fits in their buffers.
+  for (Pipe pipe : {Pipe::channel, Pipe::out, Pipe::err}) {
+    while (read_pipe(run, pipe)) {
+    }
+  }
+  run.output.close(clock_.unix_ms());
+  pass_on_output(ended.run, run);
+  ended.outcome.usage.stdout_bytes = run.output.bytes(LogStream::out);
+  ended.outcome.usage.stderr_bytes = run.output.bytes(LogStream::err);
+  if (ended.outcome.status == RunStatus::lost) {
+    release(ended.run, run.claim, ended.outcome.reason);
+  } else {
+    post_(Outgoing{ended.run, EndReport{run.claim, run.conversation->finish(ended.outcome)}, true});
+  }
+  runs_.erase(place);
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,83 @@
+// The thread that owns the sandbox: starts runs, carries bytes between a job and its conversation, keeps its output,
+// and turns its outcome into the job's end. One epoll for the launcher and for every pipe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <unordered_map>
+#include <variant>
+
+#include "base/fd.h"
+#include "base/mailbox.h"
+#include "mycojobs/clock.h"
+#include "worker/output.h"
+#include "worker/types.h"
+
+namespace mycojobs {
+
+class RunLoop {
+ public:
+  // post: takes a report (any thread may be behind it).
+  RunLoop(std::unique_ptr<Sandbox>, const Clock&, const WorkerSettings&, std::function<void(Outgoing)> post);
+  ~RunLoop() { stop(); }
+  void stop();  // leaves at once: the launcher ends with the sandbox, and every job with it
+
+  // Any thread. Unknown runs are ignored.
+  void start(Start);
+  void fence(RunNumber, std::uint64_t fence_boot_ms);
+  void kill(RunNumber, KillReason);
+  void cancel_all();
+  // False while no launcher can be had: claim nothing.
+  bool ready() const { return ready_; }
+
+ private:
+  struct Fence {
+    RunNumber run;
+    std::uint64_t boot_ms;
+  };
+  struct Kill {
+    RunNumber run;  // 0: all
+    KillReason reason;
+  };
+  using Order = std::variant<Start, Fence, Kill>;
+  enum class Pipe : std::uint32_t { out, err, channel };
+  struct Run {
+    ClaimRef claim;
+    std::unique_ptr<Conversation> conversation;
+    OutputCapture output;
+    Fd out, err, channel;
+    std::size_t sent = 0;  // of the request
+    std::uint64_t partial_since_ms = 0;
+  };
+
+  void loop();
+  void obey(Order&);
+  void begin(Start&);
+  void release(RunNumber, const ClaimRef&, std::string reason);
+  void on_pipe(RunNumber, Run&, Pipe);
+  void pump_request(RunNumber, Run&);
+  bool read_pipe(Run&, Pipe);  // true: it stopped before the pipe was empty
+  void watch(RunNumber, Pipe, int fd, bool writable);
+  void end(RunEnded&);
+  void pass_on_output(RunNumber, Run&);
+  void flush_partials();
+  void revive_sandbox();
+
+  std::unique_ptr<Sandbox> sandbox_;
+  const Clock& clock_;
+  WorkerSettings settings_;
+  std::function<void(Outgoing)> post_;
+  Mailbox<Order> orders_;
+  Fd epoll_;
+  int watched_sandbox_ = -1;
+  std::unordered_map<RunNumber, Run> runs_;
+  std::uint64_t revive_at_ms_ = 0;
+  std::atomic<bool> ready_{true};
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace mycojobs

@@ -1,0 +1,77 @@
+#include "worker/topic_intake.h"
+
+#include "base/log.h"
+#include "domain/codec.h"
+
+namespace mycojobs {
+namespace {
+
+// The jobs that a message carries, ready to be stored; or why it cannot be used.
+Result<std::vector<Job>> jobs_of(const Fields& hash, Id context, const std::string& message_key) {
+  auto decoded = decode<Message>(hash);
+  Message& message = decoded.record;
+  if (!decoded.ok()) return fail(Code::invalid, join(decoded.problems));
+  if (redis_key(message) != message_key) return fail(Code::invalid, "id: the record says " + redis_key(message));
+  if (message.message_type != MessageType::job) {
+    return fail(Code::invalid,
+                "message_type: a runner's topic takes job messages, not " + std::string(word(message.message_type)));
+  }
+  if (message.job.empty()) return fail(Code::invalid, "job: the message carries no job");
+  for (Job& job : message.job) {
+    if (job.caller_id == 0) job.caller_id = message.caller_id;
+    if (job.context_id == 0) job.context_id = context;
+    if (job.context_id != context) return fail(Code::invalid, "job: context_id is not that of the message's database");
+    job.status = JobStatus::dispatched;
+    if (const auto problems = validate(job); !problems.empty()) return fail(Code::invalid, "job: " + join(problems));
+  }
+  return std::move(message.job);
+}
+
+}  // namespace
+
+std::string runner_queue(Id runner) { return "mj:queue:runner" + std::to_string(runner); }
+
+bool TopicIntake::take(Store& store, Transport& transport, const std::vector<Id>& contexts,
+                       const std::vector<std::string>& hints) {
+  auto waiting = transport.receive(topic_);
+  if (!waiting) return false;
+  bool ok = true;
+  bool found = false;
+  for (const Delivery& delivery : *waiting) ok = take_one(store, delivery.context, delivery.message_key, found) && ok;
+  for (const std::string& key : hints) {
+    found = false;
+    if (key.starts_with("message:")) {
+      for (Id context : contexts) ok = take_one(store, context, key, found) && ok;
+    }
+    if (ok && !found)
+      log(LogLevel::warn, "worker", "topic {}: no context here has a record \"{}\"", topic_, key.substr(0, 80));
+  }
+  return ok;
+}
+
+bool TopicIntake::take_one(Store& store, Id context, const std::string& message_key, bool& found) {
+  auto hash = store.load(context, message_key);
+  if (!hash) {
+    if (hash.error().code == Code::not_found) return true;
+    log(LogLevel::warn, "worker", "{}: {}", message_key, hash.error().message);
+    return hash.error().code != Code::unavailable;
+  }
+  found = true;
+  auto jobs = jobs_of(*hash, context, message_key);
+  if (!jobs) {
+    log(LogLevel::warn, "worker", "{} refused: {}", message_key, jobs.error().message);
+    auto refused = store.refuse_message(context, topic_, message_key, jobs.error().message);
+    return refused || refused.error().code != Code::unavailable;
+  }
+  auto taken = store.take_message(context, topic_, message_key, *jobs, queue_);
+  if (taken) {
+    if (!taken->repeated) log(LogLevel::info, "worker", "{}: {} job(s) taken", message_key, taken->job_keys.size());
+    return true;
+  }
+  if (taken.error().code == Code::unavailable) return false;
+  log(LogLevel::warn, "worker", "{} refused: {}", message_key, taken.error().message);
+  auto refused = store.refuse_message(context, topic_, message_key, taken.error().message);
+  return refused || refused.error().code != Code::unavailable;
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,28 @@
+// Messages for this runner: each becomes job records on the runner's own queue, once, so that the jobs run here.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "mycojobs/store.h"
+#include "mycojobs/transport.h"
+
+namespace mycojobs {
+
+std::string runner_queue(Id runner);  // "mj:queue:runner20": jobs that must run on this runner
+
+class TopicIntake {
+ public:
+  explicit TopicIntake(const Runner& runner) : topic_(runner.topic), queue_(runner_queue(runner.id)) {}
+
+  // hints: message keys that were published on the topic; a channel knows no contexts, so each is looked for in all.
+  // What waits on the durable list is taken too. false: the store went away, look again.
+  bool take(Store&, Transport&, const std::vector<Id>& contexts, const std::vector<std::string>& hints);
+
+ private:
+  bool take_one(Store&, Id context, const std::string& message_key, bool& found);
+
+  std::string topic_, queue_;
+};
+
+}  // namespace mycojobs

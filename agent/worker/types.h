@@ -1,0 +1,56 @@
+// What the agent's threads hand to one another.
+//
+//   intake --Start--> run loop --reports--> reporter --settled--> intake (slot), lease keeper
+//      '---claim----> lease keeper --fences, kills--> run loop
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mycojobs/executor.h"
+#include "mycojobs/sandbox.h"
+#include "mycojobs/store.h"
+
+namespace mycojobs {
+
+using RunNumber = std::uint64_t;  // of this agent, never used twice
+
+struct Start {
+  RunNumber run = 0;
+  ClaimRef claim;
+  RunSpec spec;
+  std::unique_ptr<Conversation> conversation;
+};
+
+struct Outgoing {
+  RunNumber run = 0;
+  Report report;
+  bool last = false;  // nothing follows for this run: its slot and lease are given back when it is stored
+};
+
+struct WorkerSettings {
+  Runner runner;  // id, topic, local; the rest is filled by the agent
+  std::vector<Id> contexts;
+  std::uint32_t slots = 1;
+  std::uint32_t lease_ms = 30000;
+  std::uint32_t grace_ms = 10000;  // between TERM and KILL
+  std::uint64_t default_timeout_s = 600;
+  std::uint64_t max_script_bytes = 4ULL << 20;
+  std::uint64_t max_result_bytes = 1ULL << 20;
+  std::uint64_t output_bytes = 1ULL << 20;  // of a job's output that is kept: half head, half tail
+  std::uint32_t max_deliveries = 3;
+  std::uint64_t memory_bytes = 256ULL << 20, tmp_bytes = 64ULL << 20;
+  std::uint32_t pids = 64;
+};
+
+// The moment, on CLOCK_BOOTTIME, at which a run dies unless its lease is renewed: counted from before the claim or
+// renewal was SENT, and early enough to kill before the store gives the job to somebody else.
+inline std::uint64_t fence_after(std::uint64_t sent_boot_ms, std::uint32_t lease_ms) {
+  const std::uint32_t margin = lease_ms / 5 < 2000 ? lease_ms / 5 : 2000;
+  return sent_boot_ms + lease_ms - margin;
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,130 @@
+#include "executors/answer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "domain/codec.h"
+#include "domain/utf8.h"
+
+namespace mycojobs {
+namespace {
+
+// JSON spells one byte with up to six ("\u0001"), and each entry takes six more than its texts; the empty map takes two.
+// So a result in its limit always fits, unless it is made of empty texts by the thousand.
+std::uint32_t largest_result_frame(std::uint64_t max_result_bytes) {
+  constexpr std::uint64_t kMost = 256U << 20;
+  return static_cast<std::uint32_t>(std::min(kMost, max_result_bytes * 6 + (64U << 10)));
+}
+
+std::string text_of(const nlohmann::json& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+std::string one_line(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = ' ';
+  }
+  return text;
+}
+
+}  // namespace
+
+AnswerReader::AnswerReader(std::uint64_t max_result_bytes)
+    : max_result_bytes_(max_result_bytes),
+      reader_({{FrameKind::note, kMaxNoteBytes},
+               {FrameKind::result, largest_result_frame(max_result_bytes)},
+               {FrameKind::error, kMaxErrorBytes},
+               {FrameKind::done, 0}}) {}
+
+void AnswerReader::broken(std::string problem) {
+  if (answer_.problem.empty()) answer_.problem = std::move(problem);
+}
+
+void AnswerReader::feed(std::string_view bytes) {
+  // Behind the first wrong frame there is nothing to trust, and reading on would be work for the agent.
+  if (!answer_.problem.empty()) return;
+  reader_.feed(bytes, [this](Frame&& frame) { take(std::move(frame)); });
+}
+
+void AnswerReader::take(Frame&& frame) {
+  const auto kind = static_cast<FrameKind>(frame.kind);
+  if (!answer_.problem.empty()) return;
+  if (answer_.done) return broken("a frame of kind " + std::to_string(frame.kind) + " behind the last one");
+  if (frame.fate == Frame::Fate::unknown_kind) return broken("a frame of unknown kind " + std::to_string(frame.kind));
+  if (kind == FrameKind::result && std::exchange(has_result_, true)) return broken("a second result");
+  if (frame.fate == Frame::Fate::too_large) {
+    if (kind != FrameKind::result) return broken("a frame of kind " + std::to_string(frame.kind) + " over its limit");
+    answer_.too_large = "the result takes " + std::to_string(frame.size) + " bytes as JSON";
+    return;
+  }
+  if (kind == FrameKind::note) return take_note(frame.payload);
+  if (kind == FrameKind::result) return take_result(frame.payload);
+  if (kind == FrameKind::error) return take_error(frame.payload);
+  answer_.done = true;
+}
+
+void AnswerReader::take_note(const std::string& payload) {
+  if (notes_seen_ > kMaxNotes) return;
+  if (notes_.size() >= kMaxPendingNotes) {
+    ++notes_left_out_;
+    return;
+  }
+  if (++notes_seen_ > kMaxNotes) {
+    notes_.push_back("no more notes are recorded for this run: it sent " + std::to_string(kMaxNotes));
+    return;
+  }
+  const auto note = parse_json(payload, kMaxNoteBytes);
+  if (!note || !note->is_object()) return broken("a note that is not a JSON object");
+  std::string line = one_line(text_of(*note, "text"));
+  const auto fraction = note->find("fraction");
+  if (fraction != note->end() && fraction->is_number()) {
+    const double share = std::clamp(fraction->get<double>(), 0.0, 1.0);
+    const std::string percent = "progress " + std::to_string(std::lround(share * 100)) + " %";
+    line = line.empty() ? percent : percent + ": " + line;
+  }
+  if (!line.empty()) notes_.push_back(std::move(line));
+}
+
+void AnswerReader::take_result(const std::string& payload) {
+  const auto values = parse_json(payload, payload.size());
+  if (!values || !values->is_object()) return broken("a result that is not a JSON object");
+  std::uint64_t bytes = 0;
+  TextMap result;
+  for (const auto& [key, value] : values->items()) {
+    if (!value.is_string()) return broken("a result with a value that is not text");
+    bytes += key.size() + value.get_ref<const std::string&>().size();
+    result.emplace(key, value.get<std::string>());
+  }
+  if (bytes > max_result_bytes_) {
+    answer_.too_large = "the result has " + std::to_string(bytes) + " bytes";
+    return;
+  }
+  answer_.result = std::move(result);
+}
+
+void AnswerReader::take_error(const std::string& payload) {
+  if (answer_.error) return broken("a second error");
+  const auto values = parse_json(payload, kMaxErrorBytes);
+  if (!values || !values->is_object()) return broken("an error that is not a JSON object");
+  ScriptError error{one_line(text_of(*values, "type")), text_of(*values, "message"), text_of(*values, "traceback"), 0, {}};
+  const auto line = values->find("line");
+  if (line != values->end() && line->is_number_unsigned()) {
+    error.line = static_cast<std::uint32_t>(std::min<std::uint64_t>(line->get<std::uint64_t>(), UINT32_MAX));
+  }
+  const auto exit = values->find("exit");
+  if (exit != values->end() && exit->is_number_unsigned()) {
+    error.exit = static_cast<std::int32_t>(exit->get<std::uint64_t>() & 0xff);
+  }
+  if (error.type.empty()) error.type = "Error";
+  answer_.error = std::move(error);
+}
+
+std::vector<std::string> AnswerReader::take_notes() {
+  if (notes_left_out_ > 0) notes_.push_back(std::to_string(std::exchange(notes_left_out_, 0)) + " notes left out");
+  return std::exchange(notes_, {});
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,55 @@
+// What a script host handed back over its channel, read from a stream that a stranger's script may have written.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "executors/channel.h"
+#include "mycojobs/records.h"
+
+namespace mycojobs {
+
+struct ScriptError {
+  std::string type, message, traceback;
+  std::uint32_t line = 0;           // in the script; 0: unknown
+  std::optional<std::int32_t> exit;  // the script itself asked to leave with this code: no exception
+};
+
+struct Answer {
+  bool done = false;  // the host handed back everything and said so
+  TextMap result;
+  std::optional<ScriptError> error;
+  std::string too_large;  // why the result was not kept; empty: it was
+  std::string problem;    // the first thing that broke the protocol; nothing behind it is read
+};
+
+// Memory is bounded whatever comes: one frame, one result, one error, kMaxPendingNotes lines.
+class AnswerReader {
+ public:
+  static constexpr std::size_t kMaxPendingNotes = 256;
+  static constexpr std::size_t kMaxNotes = 10000;  // in one run; the log says when the rest is left out
+
+  explicit AnswerReader(std::uint64_t max_result_bytes);
+  void feed(std::string_view bytes);
+  std::vector<std::string> take_notes();
+  const Answer& answer() const { return answer_; }
+
+ private:
+  void take(Frame&& frame);
+  void take_note(const std::string& payload);
+  void take_result(const std::string& payload);
+  void take_error(const std::string& payload);
+  void broken(std::string problem);
+
+  std::uint64_t max_result_bytes_;
+  FrameReader reader_;
+  Answer answer_;
+  bool has_result_ = false;
+  std::vector<std::string> notes_;
+  std::size_t notes_seen_ = 0, notes_left_out_ = 0;
+};
+
+}  // namespace mycojobs

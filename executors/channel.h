@@ -1,0 +1,70 @@
+// The channel between an agent and a script host (mycojobs-pyhost, later mycojobs-luahost): frames on a stream socket.
+//
+//   frame = length of the payload, u32 little-endian | kind, u8 | payload
+//
+//   down, each once, in this order
+//     facts        JSON object: id, caller_id, context_id, name, attempt, deliveries, epoch, deadline_unix_ms,
+//                  runner_id, inputs (an object: job name -> its result map)
+//     environment  JSON object, text -> text: the whole environment of the job
+//     script       the bytes as the author wrote them, UTF-8. The job starts when it is there.
+//   up, in any order, `done` last
+//     note         JSON object: text, fraction (0 to 1, or absent). A line for the job's log. Any number of them.
+//     result       JSON object, text -> text. At most once.
+//     error        JSON object: type, message, traceback, line (0: unknown), exit (only if the script itself asked
+//                  to leave with that code). At most once.
+//     done         empty: the script has ended and nothing was held back. Without it no run is a success.
+//
+// What comes up was written by a process that runs a stranger's script: lengths and kinds are not to be believed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mycojobs {
+
+enum class FrameKind : std::uint8_t { facts = 1, environment = 2, script = 3, note = 16, result = 17, error = 18, done = 19 };
+
+inline constexpr std::uint32_t kMaxFactsBytes = 4U << 20;
+inline constexpr std::uint32_t kMaxEnvironmentBytes = 4U << 20;
+inline constexpr std::uint32_t kMaxScriptBytes = 16U << 20;
+inline constexpr std::uint32_t kMaxNoteBytes = 8U << 10;
+inline constexpr std::uint32_t kMaxErrorBytes = 512U << 10;
+
+// payload.size() must fit in 32 bits.
+void append_frame(std::string& out, FrameKind, std::string_view payload);
+
+struct FrameLimit {
+  FrameKind kind;
+  std::uint32_t max_bytes;
+};
+
+struct Frame {
+  enum class Fate { whole, too_large, unknown_kind };
+  Fate fate = Fate::whole;
+  std::uint8_t kind = 0;
+  std::uint32_t size = 0;  // as the header claims
+  std::string payload;     // only if whole
+};
+
+// Takes frames out of a stream that comes in any pieces. Holds one payload at most, and never more than has come.
+// A frame over its limit or of an unknown kind is told once, when its header is there; its payload is skipped.
+class FrameReader {
+ public:
+  explicit FrameReader(std::vector<FrameLimit> known) : known_(std::move(known)) {}
+  void feed(std::string_view bytes, const std::function<void(Frame&&)>& sink);
+  bool inside_frame() const { return header_.size() > 0; }  // the stream may not end here
+
+ private:
+  void open_frame(const std::function<void(Frame&&)>& sink);
+
+  std::vector<FrameLimit> known_;
+  std::string header_;          // bytes of the header so far; empty between frames
+  Frame frame_;
+  std::uint32_t missing_ = 0;   // bytes of the payload still to come
+};
+
+}  // namespace mycojobs

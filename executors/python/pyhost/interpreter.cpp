@@ -1,0 +1,128 @@
+#include "executors/python/pyhost/interpreter.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <optional>
+#include <vector>
+
+#include "base/errno_text.h"
+#include "base/fd.h"
+#include "executors/python/pyhost/pyhost.h"
+
+namespace py = pybind11;
+
+namespace mycojobs {
+
+extern const char* const kJobSource;
+
+namespace {
+
+// Never destroyed: the process leaves with _exit().
+std::optional<JobFunctions>& functions() {
+  static auto* const instance = new std::optional<JobFunctions>();
+  return *instance;
+}
+
+std::vector<int> open_descriptors() {
+  std::vector<int> open;
+  for (int fd = 0; fd < 1024; ++fd) {
+    if (::fcntl(fd, F_GETFD) >= 0) open.push_back(fd);
+  }
+  return open;
+}
+
+// Python's stdio objects remember what kind of file they were made over: make them over what a job will have, pipes for
+// its output and /dev/null for its input, then put back what was there.
+class StdioOfJobs {
+ public:
+  Result<void> lend() {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0) return fail(Code::io, "pipe: " + errno_text(errno));
+    const Fd out(ends[0]);
+    const Fd in(ends[1]);
+    const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+    if (!null) return fail(Code::io, "/dev/null: " + errno_text(errno));
+    const std::array<int, 3> lent = {null.get(), in.get(), in.get()};
+    for (int fd = 0; fd < 3; ++fd) {
+      // Where the caller had none, /dev/null stays: else the next file that is opened would be a stdio.
+      kept_[fd] = Fd(::fcntl(::fcntl(fd, F_GETFD) >= 0 ? fd : null.get(), F_DUPFD_CLOEXEC, 3));
+      if (!kept_[fd] || ::dup2(lent[fd], fd) < 0) return fail(Code::io, "stdio: " + errno_text(errno));
+    }
+    return {};
+  }
+  ~StdioOfJobs() {
+    for (int fd = 0; fd < 3; ++fd) {
+      if (kept_[fd]) ::dup2(kept_[fd].get(), fd);
+    }
+  }
+
+ private:
+  std::array<Fd, 3> kept_;
+};
+
+void start_interpreter() {
+  PyPreConfig before;
+  PyPreConfig_InitIsolatedConfig(&before);
+  before.utf8_mode = 1;
+  if (PyStatus_Exception(Py_PreInitialize(&before)) != 0) throw std::runtime_error("cannot be initialised");
+  PyConfig config;
+  PyConfig_InitIsolatedConfig(&config);  // no environment, no user's packages, nothing of the working directory
+  config.write_bytecode = 0;
+  config.install_signal_handlers = 0;
+  config.use_hash_seed = 0;  // random; one for all jobs of a zygote
+  PyConfig_SetBytesString(&config, &config.program_name, MYCOJOBS_PYTHON);
+  PyConfig_SetBytesString(&config, &config.executable, MYCOJOBS_PYTHON);
+  PyConfig_SetBytesString(&config, &config.stdio_encoding, "utf-8");
+  PyConfig_SetBytesString(&config, &config.stdio_errors, "surrogateescape");
+  py::initialize_interpreter(&config, 0, nullptr, false);
+}
+
+void load_job_module() {
+  py::dict globals = job_services();
+  // A script may change builtins: job.py keeps its own copy.
+  globals["__builtins__"] = py::module_::import("builtins").attr("__dict__").attr("copy")();
+  globals["__name__"] = "mycojobs_host";
+  const auto code = py::reinterpret_steal<py::object>(Py_CompileString(kJobSource, "<mycojobs>", Py_file_input));
+  if (!code || !py::reinterpret_steal<py::object>(PyEval_EvalCode(code.ptr(), globals.ptr(), globals.ptr()))) {
+    throw py::error_already_set();
+  }
+  globals["warm"]();
+  functions() = JobFunctions{globals["prepare"], globals["report"], globals["finish"]};
+  const auto gc = py::module_::import("gc");
+  gc.attr("collect")();
+  gc.attr("freeze")();
+}
+
+}  // namespace
+
+const JobFunctions& job_functions() { return *functions(); }
+
+pybind11::dict job_services();
+
+Result<void> warm_up() {
+  ::clearenv();
+  const std::vector<int> before = open_descriptors();
+  {
+    StdioOfJobs stdio;
+    MJ_CHECK(stdio.lend());
+    try {
+      start_interpreter();
+      load_job_module();
+    } catch (const std::exception& error) {
+      return fail(Code::unsupported, std::string("python: ") + error.what());
+    }
+  }
+  for (int fd : open_descriptors()) {
+    const bool known = fd < 3 || std::find(before.begin(), before.end(), fd) != before.end();
+    if (!known) return fail(Code::internal, "python: warm-up left descriptor " + std::to_string(fd) + " open");
+  }
+  return {};
+}
+
+std::string python_version() { return std::string(PY_VERSION); }
+
+}  // namespace mycojobs

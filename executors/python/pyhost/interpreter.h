@@ -1,0 +1,19 @@
+// Between interpreter.cpp (made once in the zygote) and run_job.cpp (a job). Includes pybind11: for these two files only.
+#pragma once
+
+#include <pybind11/embed.h>
+
+namespace mycojobs {
+
+// Functions of job.py.
+struct JobFunctions {
+  pybind11::object prepare;  // (facts, environment, script: bytes) -> (code, globals)
+  pybind11::object report;   // (exception) -> exit code
+  pybind11::object finish;   // (exit code) -> exit code
+};
+const JobFunctions& job_functions();
+
+// What job.py may call, as a dict of its globals: send, cancelled, kinds of frames. Lives in run_job.cpp.
+pybind11::dict job_services();
+
+}  // namespace mycojobs

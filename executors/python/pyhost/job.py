@@ -1,0 +1,319 @@
+"""What a Python job meets: its environment, the module mycojobs, its __main__, and the telling of its end.
+
+mycojobs-pyhost runs this file once, before any job. In the process of a job it calls prepare(), then the script, then
+report() if an exception came out, then finish(). A script may replace or delete anything in builtins, in sys.modules and
+in the modules: whatever is needed after it is bound here, and the builtins of this file are a copy.
+
+Given by the host: send(kind, payload) -> sent, cancelled(), NOTE, RESULT, ERROR, DONE.
+"""
+
+import atexit
+import base64
+import collections
+import contextlib
+import copy
+import dataclasses
+import datetime
+import enum
+import functools
+import gc
+import hashlib
+import io
+import itertools
+import json
+import linecache
+import logging
+import math
+import os
+import pathlib
+import random
+import re
+import signal
+import string
+import struct
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+import traceback
+import types
+import typing
+import uuid
+from json.encoder import c_make_encoder, encode_basestring
+
+MAX_MESSAGE = 8 << 10
+MAX_TRACEBACK = 64 << 10
+MAX_NOTE_TEXT = 1000
+
+load_json = json.JSONDecoder().decode
+flush_exit = atexit._run_exitfuncs
+join_threads = threading._shutdown
+main_thread = threading.main_thread()
+reseed = random.seed
+set_signal, int_handler, SIG_IGN = signal.signal, signal.default_int_handler, signal.SIG_IGN
+SIGINT, SIGPIPE, SIGXFSZ = signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ
+describe_exception = traceback.TracebackException
+environ, set_zone = os.environ, time.tzset
+stdout, stderr = sys.stdout, sys.stderr
+modules, exception_now = sys.modules, sys.exc_info
+getpid, get_native_id = os.getpid, threading.get_native_id
+set_trace, set_profile, set_depth = sys.settrace, sys.setprofile, sys.setrecursionlimit
+collect = gc.collect
+
+main = None
+new_module = types.ModuleType
+module = types.ModuleType("mycojobs", "The job that runs: its facts, its inputs, its result.")
+result = {}
+file_name = ""
+pid = 0
+
+
+class ResultError(Exception):
+    """A value of the result that cannot be handed back; the text names its key."""
+
+
+def refuse(value):
+    raise TypeError(f"a value of type {type(value).__name__} is not JSON")
+
+
+to_chunks = c_make_encoder({}, refuse, encode_basestring, None, ":", ",", False, False, False)
+
+
+def to_json(value):
+    return "".join(to_chunks(value, 0))
+
+
+def progress(fraction=None, text=""):
+    """Puts a line into the job's log: how far it is, from 0 to 1, and what it is doing."""
+    note = {"text": str(text)[:MAX_NOTE_TEXT]}
+    if fraction is not None:
+        share = float(fraction)
+        if not 0.0 <= share <= 1.0:
+            raise ValueError(f"progress: {fraction!r} is not from 0 to 1")
+        note["fraction"] = share
+    send(NOTE, to_json(note).encode("utf-8", "replace"))
+
+
+# Before the script.
+
+
+def warm():
+    """In the zygote, before any job: everything once that each job does, except what belongs to one job."""
+    stdout.reconfigure(line_buffering=True)
+    module.__dict__.update(progress=progress, cancelled=cancelled, result=result)
+    modules["mycojobs"] = module
+    sys.excepthook = show_exception
+    threading.excepthook = show_thread_exception
+    try:
+        exec(compile("def f(x):\n    return x\nf(1 / 0)\n", "<warm>", "exec"), {})
+    except ZeroDivisionError as error:
+        trace_of(error)
+    encode_result({"text": "x", "number": 1, "list": [1, {"a": None}]})
+    load_json('{"a": ["b", 1, 1.5, true, null, {}]}')
+
+
+def prepare(facts, environment, script):
+    """Returns the script's code and the globals to run it with."""
+    global file_name, pid, main
+    pid = getpid()
+    # New here, not in the zygote: its heap is frozen, and drop_main() could not collect it.
+    main = modules["__main__"] = new_module("__main__")
+    main.__dict__.update(__builtins__=modules["builtins"], __annotations__={}, result=result)
+    facts = load_json(facts)
+    set_environment(load_json(environment.decode()))
+    reseed()
+    main_thread._set_native_id()
+    set_signal(SIGINT, int_handler)  # these three as python3 has them
+    set_signal(SIGPIPE, SIG_IGN)
+    set_signal(SIGXFSZ, SIG_IGN)
+    file_name = facts["name"]
+    if not file_name or not file_name.isprintable():
+        file_name = f"<job {facts['caller_id']}:{facts['id']}>"
+    sys.argv[:] = [file_name]
+    module.inputs = types.MappingProxyType(facts.pop("inputs"))
+    module.job = types.SimpleNamespace(deadline=facts["deadline_unix_ms"] / 1000, **facts)
+    source = script.decode()
+    linecache.cache[file_name] = (len(script), None, source.splitlines(True), file_name)
+    return compile(source, file_name, "exec", dont_inherit=True), main.__dict__
+
+
+def set_environment(values):
+    environ.clear()
+    environ.update(values)
+    if "TZ" in values:
+        set_zone()
+
+
+# After the script. Nothing here may rely on a name that a script can reach.
+
+
+def trace_of(error):
+    """What python3 prints for an exception that nobody caught."""
+    return "".join(describe_exception(type(error), error, error.__traceback__, compact=True).format())
+
+
+def show_exception(kind, error, trace):
+    print_error(trace_of(error))
+
+
+def show_thread_exception(args):
+    if args.exc_type is SystemExit:
+        return
+    name = args.thread.name if args.thread is not None else get_native_id()
+    print_error(f"Exception in thread {name}:\n{trace_of(args.exc_value)}")
+
+
+def print_error(text):
+    stream = sys.stderr if sys.stderr is not None else stderr
+    try:
+        stream.write(text)
+        stream.flush()
+    except Exception:
+        pass
+
+
+def line_of(error):
+    """The line of the script where it happened: of a syntax error, or the innermost frame that is the script's."""
+    line = 0
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == file_name:
+            line = trace.tb_lineno or 0
+        trace = trace.tb_next
+    if isinstance(error, SyntaxError) and error.filename == file_name:
+        line = error.lineno or 0
+    return line
+
+
+def type_name(kind):
+    return kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def shorten(text, limit):
+    if len(text) <= limit:
+        return text
+    return f"{text[: limit // 2]}\n[{len(text) - limit} characters left out]\n{text[-(limit // 2):]}"
+
+
+def send_error(kind, message, trace="", line=0, code=None):
+    error = {"type": kind, "message": shorten(message, MAX_MESSAGE), "traceback": shorten(trace, MAX_TRACEBACK)}
+    error["line"] = line
+    if code is not None:
+        error["exit"] = code
+    send(ERROR, to_json(error).encode("utf-8", "replace"))
+
+
+def report(error):
+    """Tells the agent and stderr about an exception that left the script; returns the exit code of python3."""
+    set_trace(None)
+    set_profile(None)
+    set_depth(1000)
+    if isinstance(error, SystemExit):
+        return report_exit(error)
+    if error.__traceback__ is not None and error.__traceback__.tb_frame.f_globals is globals():
+        error = error.with_traceback(None)  # prepare() could not compile it
+    try:
+        message = str(error)
+    except Exception:
+        message = "<its text cannot be made>"
+    trace = trace_of(error)
+    call_hook(error, trace)
+    send_error(type_name(type(error)), message, trace, line_of(error))
+    return 130 if isinstance(error, KeyboardInterrupt) else 1
+
+
+def call_hook(error, trace):
+    hook = sys.excepthook
+    if hook is show_exception:
+        return print_error(trace)
+    try:
+        hook(type(error), error, error.__traceback__)
+    except BaseException as failure:
+        print_error(f"Error in sys.excepthook:\n{trace_of(failure)}\nOriginal exception was:\n{trace}")
+
+
+def report_exit(error):
+    if error.code is None:
+        return 0
+    if isinstance(error.code, int):
+        code, message = error.code & 0xFF, ""
+    else:
+        code, message = 1, str(error.code)
+        print_error(message + "\n")
+    if code:
+        send_error("SystemExit", message, line=line_of(error), code=code)
+    return code
+
+
+def encode_result(values):
+    entries = []
+    for key, value in dict.copy(values).items():
+        if not isinstance(key, str):
+            raise ResultError(f"result: the key {key!r} is not text")
+        try:
+            text = value if isinstance(value, str) else to_json(value)
+            entries.append(f"{encode_basestring(key)}:{encode_basestring(text)}".encode())
+        except UnicodeEncodeError:
+            raise ResultError(f"result[{key!r}]: holds bytes that are not text") from None
+        except Exception as error:
+            raise ResultError(f"result[{key!r}]: {error}") from None
+    return b"{" + b",".join(entries) + b"}"
+
+
+def hand_over():
+    """Sends the result; returns the exit code."""
+    values = main.__dict__.get("result", result)
+    if not isinstance(values, dict):
+        # The script uses the name for something of its own.
+        kind = type(values).__name__
+        send(NOTE, to_json({"text": f"result is of type {kind}, not a dict: it is not handed back"}).encode())
+        values = result
+    try:
+        send(RESULT, encode_result(values))
+        return 0
+    except Exception as error:
+        message = str(error)
+    print_error(message + "\n")
+    send_error("ResultError", message)
+    return 1
+
+
+def flush(stream):
+    try:
+        if stream is not None and not stream.closed:
+            stream.flush()
+        return True
+    except Exception:
+        return False
+
+
+def finish(code):
+    """Does what python3 does at its end, in its order, and hands over the result in between; returns the exit code."""
+    set_trace(None)
+    set_profile(None)
+    set_depth(1000)
+    for step in (join_threads, flush_exit):
+        try:
+            step()
+        except BaseException as error:
+            print_error(trace_of(error))
+    if code == 0 and getpid() == pid:
+        code = hand_over()
+    drop_main()
+    flushed = flush(sys.stdout) and flush(stdout)
+    flush(sys.stderr)
+    flush(stderr)
+    if not flushed and code == 0:
+        code = 120
+        send_error("OSError", "stdout could not be written to the end", code=code)
+    send(DONE, b"")
+    return code
+
+
+def drop_main():
+    """Lets go of the script's globals, so that what they hold is finished: files are written, __del__ is called."""
+    global main
+    modules.pop("__main__", None)
+    main = None
+    collect()

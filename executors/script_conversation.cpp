@@ -1,0 +1,106 @@
+#include "executors/script_conversation.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "domain/codec.h"
+#include "domain/utf8.h"
+#include "executors/answer.h"
+#include "executors/channel.h"
+#include "executors/outcome_to_end.h"
+
+namespace mycojobs {
+namespace {
+
+class ScriptConversation final : public Conversation {
+ public:
+  ScriptConversation(std::string request, EndContext context)
+      : request_(std::move(request)), context_(std::move(context)), reader_(context_.max_result_bytes) {}
+
+  const std::string& request() const override { return request_; }
+  void feed(std::string_view bytes) override { reader_.feed(bytes); }
+  std::vector<std::string> take_notes() override { return reader_.take_notes(); }
+  JobEnd finish(const Outcome& outcome) const override { return outcome_to_end(context_, outcome, reader_.answer()); }
+
+ private:
+  std::string request_;
+  EndContext context_;
+  AnswerReader reader_;
+};
+
+Result<void> check_utf8(std::string_view field, std::string_view bytes) {
+  if (is_utf8(bytes)) return {};
+  const std::string mended = to_utf8(bytes);  // differs first where the first wrong byte is
+  const auto wrong = std::mismatch(bytes.begin(), bytes.end(), mended.begin(), mended.end()).first;
+  return fail(Code::invalid, fmt::format("{}: byte {:#04x} at offset {} is not UTF-8", field,
+                                         static_cast<unsigned char>(*wrong), wrong - bytes.begin()));
+}
+
+Result<void> check_size(std::string_view field, std::size_t size, std::size_t limit) {
+  if (size <= limit) return {};
+  return fail(Code::too_large, fmt::format("{}: {} bytes are over the limit of {} bytes", field, size, limit));
+}
+
+Result<void> check_job(const Job& job) {
+  if (const auto problems = validate(job); !problems.empty()) return fail(Code::invalid, join(problems));
+  MJ_CHECK(check_utf8("script", job.script));
+  MJ_CHECK(check_utf8("name", job.name));
+  for (const auto& [name, value] : job.env_vars) {
+    MJ_CHECK(check_utf8("env_vars: the name " + shown(name), name));
+    MJ_CHECK(check_utf8("env_vars: the value of " + shown(name), value));
+  }
+  return {};
+}
+
+std::string facts_json(const JobFacts& facts) {
+  const Job& job = facts.job;
+  return dump_json({{"id", job.id},
+                    {"caller_id", job.caller_id},
+                    {"context_id", job.context_id},
+                    {"name", job.name},
+                    {"attempt", job.attempt},
+                    {"deliveries", job.deliveries},
+                    {"epoch", job.epoch},
+                    {"deadline_unix_ms", facts.deadline_unix_ms},
+                    {"runner_id", job.runner_id},
+                    {"inputs", nlohmann::json::object()}});
+}
+
+}  // namespace
+
+TextMap job_environment(const JobFacts& facts) {
+  const Job& job = facts.job;
+  TextMap environment = {{"MYCOJOBS_JOB_ID", std::to_string(job.id)},
+                         {"MYCOJOBS_CALLER_ID", std::to_string(job.caller_id)},
+                         {"MYCOJOBS_CONTEXT_ID", std::to_string(job.context_id)},
+                         {"MYCOJOBS_JOB_NAME", job.name},
+                         {"MYCOJOBS_ATTEMPT", std::to_string(job.attempt)},
+                         {"MYCOJOBS_DELIVERIES", std::to_string(job.deliveries)},
+                         {"MYCOJOBS_EPOCH", std::to_string(job.epoch)},
+                         {"MYCOJOBS_DEADLINE_UNIX_MS", std::to_string(facts.deadline_unix_ms)},
+                         {"MYCOJOBS_RUNNER_ID", std::to_string(job.runner_id)}};
+  environment.insert(job.env_vars.begin(), job.env_vars.end());  // what is there already stays: ours win
+  return environment;
+}
+
+Result<std::unique_ptr<Conversation>> begin_script(const JobFacts& facts, std::string_view profile) {
+  MJ_CHECK(check_job(facts.job));
+  const std::string fact_text = facts_json(facts);
+  const std::string environment = dump_json(nlohmann::json(job_environment(facts)));
+  MJ_CHECK(check_size("name", fact_text.size(), kMaxFactsBytes));
+  MJ_CHECK(check_size("env_vars", environment.size(), kMaxEnvironmentBytes));
+  MJ_CHECK(check_size("script", facts.job.script.size(), kMaxScriptBytes));
+  std::string request;
+  request.reserve(fact_text.size() + environment.size() + facts.job.script.size() + 16);
+  append_frame(request, FrameKind::facts, fact_text);
+  append_frame(request, FrameKind::environment, environment);
+  append_frame(request, FrameKind::script, facts.job.script);
+  return std::make_unique<ScriptConversation>(
+      std::move(request), EndContext{job_key(facts.job.caller_id, facts.job.id), std::string(profile),
+                                     facts.job.timeout, facts.max_result_bytes});
+}
+
+}  // namespace mycojobs

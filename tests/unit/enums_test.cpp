@@ -1,0 +1,84 @@
+#include "domain/enums.h"
+
+#include <gtest/gtest.h>
+
+#include "mycojobs/records.h"
+
+namespace mycojobs {
+namespace {
+
+template <class Enum>
+class EnumWords : public ::testing::Test {};
+using AllEnums = ::testing::Types<FlowStatus, JobStatus, MessageStatus, MessageType, MessageFormatType, RunnerType,
+                                  NodeStatus, LogStream>;
+TYPED_TEST_SUITE(EnumWords, AllEnums);
+
+TYPED_TEST(EnumWords, EveryWordReadsBackAsItsValue) {
+  const auto all = words<TypeParam>();
+  ASSERT_FALSE(all.empty());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto value = static_cast<TypeParam>(i);
+    EXPECT_EQ(word(value), all[i]);
+    EXPECT_EQ(parse<TypeParam>(all[i]), value);
+  }
+}
+
+TYPED_TEST(EnumWords, CaseAndBlanksAreNotForgiven) {
+  for (auto each : words<TypeParam>()) {
+    std::string upper(each);
+    upper[0] = static_cast<char>(upper[0] - 'a' + 'A');
+    EXPECT_FALSE(parse<TypeParam>(upper)) << upper;
+    EXPECT_FALSE(parse<TypeParam>(std::string(each) + ' '));
+  }
+  EXPECT_FALSE(parse<TypeParam>(""));
+}
+
+TYPED_TEST(EnumWords, AValueOutsideTheTableHasNoWord) { EXPECT_EQ(word(static_cast<TypeParam>(99)), "?"); }
+
+TEST(EnumWords, AreThoseOfTheDocuments) {
+  EXPECT_EQ(word(JobStatus::waiting_for_prerequisites), "waiting_for_prerequisites");
+  EXPECT_EQ(word(FlowStatus::finished), "finished");
+  EXPECT_EQ(word(MessageStatus::processed), "processed");
+  EXPECT_EQ(word(MessageFormatType::md), "md");
+  EXPECT_EQ(word(RunnerType::rust), "rust");
+  EXPECT_EQ(word(NodeStatus::cancelled), "cancelled");
+  EXPECT_EQ(word(LogStream::out), "stdout");
+}
+
+TEST(ScriptType, IsAShortLowerCaseName) {
+  for (auto name : {"osis", "sal", "v", "python", "native", "my-tool_2"}) EXPECT_TRUE(is_script_type(name)) << name;
+  for (auto name : {"", "Python", "2fast", "-x", "_x", "a b", "a/b", "a:b", "caf\xC3\xA9"}) {
+    EXPECT_FALSE(is_script_type(name)) << name;
+  }
+  EXPECT_TRUE(is_script_type(std::string(32, 'a')));
+  EXPECT_FALSE(is_script_type(std::string(33, 'a')));
+  EXPECT_FALSE(is_script_type(std::string_view("py\0thon", 7)));
+}
+
+TEST(Keys, AreThoseOfTheDocuments) {
+  Job job;
+  job.caller_id = 12;
+  job.id = 2001;
+  EXPECT_EQ(redis_key(job), "job:12:2001");
+  EXPECT_EQ(job_key(12, 2001), "job:12:2001");
+  Message message;
+  message.caller_id = 12;
+  message.id = 101;
+  EXPECT_EQ(redis_key(message), "message:12:101");
+  Actor actor;
+  actor.id = 12;
+  EXPECT_EQ(redis_key(actor), "actor:12");
+  Context context;
+  context.id = 7;
+  EXPECT_EQ(redis_key(context), "context:7");
+  Flow flow;
+  flow.id = 33;
+  EXPECT_EQ(redis_key(flow), "flow:33");
+  Runner runner;
+  runner.id = 4294967295;
+  EXPECT_EQ(redis_key(runner), "runner:4294967295");
+  EXPECT_EQ(queue_key("python"), "queue:python");
+}
+
+}  // namespace
+}  // namespace mycojobs

@@ -1,0 +1,73 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "domain/codec.h"
+#include "domain/utf8.h"
+
+namespace mycojobs {
+namespace {
+
+std::string error_of(std::string_view text) {
+  const auto parsed = parse_json(text);
+  return parsed ? "" : parsed.error().message;
+}
+
+TEST(Json, DepthIsCappedBeforeParsing) {
+  const std::string fits = std::string(64, '[') + std::string(64, ']');
+  EXPECT_EQ(error_of(fits), "");
+  EXPECT_EQ(error_of('[' + fits + ']'), "JSON nests deeper than 64 levels at line 1 column 65");
+  EXPECT_NE(error_of(std::string(8U << 20, '[')), "");
+  EXPECT_NE(error_of(std::string(8U << 20, '{')), "");
+  EXPECT_EQ(error_of('"' + std::string(1000, '[') + "\\\"[" + '"'), "") << "brackets in a string do not nest";
+}
+
+TEST(Json, SizeIsCappedBeforeParsing) {
+  const auto parsed = parse_json("[1,2,3]", 6);
+  ASSERT_FALSE(parsed);
+  EXPECT_EQ(parsed.error().code, Code::too_large);
+  EXPECT_EQ(parsed.error().message, "JSON of 7 bytes is over the limit of 6 bytes");
+}
+
+TEST(Json, DuplicateKeysAreRefusedWithTheirPlace) {
+  EXPECT_EQ(error_of("{\"a\":1,\n  \"b\":{\"a\":2},\n  \"a\":3}"),
+            "JSON has the same key twice in one object at line 3 column 3");
+  EXPECT_NE(error_of(R"({"a":1,"\u0061":2})"), "") << "spelled otherwise, the same key";
+  EXPECT_EQ(error_of(R"([{"a":1},{"a":2}])"), "");
+}
+
+TEST(Json, ErrorsNameLineAndColumnAndNotTheInput) {
+  EXPECT_EQ(error_of("{\n  \"a\": tru\n}"), "not JSON at line 2 column 11: invalid literal");
+  EXPECT_EQ(error_of(""), "not JSON at line 1 column 1: unexpected end of input; expected '[', '{', or a literal");
+  EXPECT_EQ(error_of("[1]x"), "not JSON at line 1 column 4: invalid literal; expected end of input");
+  EXPECT_LT(error_of('"' + std::string(1U << 20, 'x')).size(), 200U);
+  EXPECT_EQ(error_of("[1e999]"), "JSON has a number that is out of range");
+  for (const char* text : {"{", "}", "[", "]", "\"", "\"\\", "{\"a\"", "{\"a\":", "[1,", "nul", "\xFF", "\"\xC3\"",
+                           "1 2", "{\"a\":1,}", "'a'", "NaN", "\xEF\xBB\xBF"}) {
+    EXPECT_NE(error_of(text), "") << text;
+    EXPECT_EQ(error_of(text).find('\n'), std::string::npos);
+    EXPECT_TRUE(is_utf8(error_of(text)));
+  }
+}
+
+TEST(Json, DumpNeverThrows) {
+  EXPECT_EQ(dump_json(nlohmann::json("a\xFF")), "\"a\xEF\xBF\xBD\"");
+  EXPECT_EQ(dump_json(nlohmann::json{{"b", 1}, {"a", 2}}), R"({"a":2,"b":1})");
+}
+
+TEST(Utf8, FollowsRfc3629) {
+  for (const char* good : {"", "abc", "\xC2\x80", "\xDF\xBF", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80",
+                           "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"}) {
+    EXPECT_TRUE(is_utf8(good)) << good;
+    EXPECT_EQ(to_utf8(good), good);
+  }
+  for (const char* bad : {"\x80", "\xC0\x80", "\xC1\xBF", "\xC3", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xE2\x82",
+                          "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xFF"}) {
+    EXPECT_FALSE(is_utf8(bad));
+    EXPECT_TRUE(is_utf8(to_utf8(bad)));
+  }
+  EXPECT_EQ(to_utf8("a\xFF\xC3z"), "a\xEF\xBF\xBD\xEF\xBF\xBDz");
+}
+
+}  // namespace
+}  // namespace mycojobs

@@ -1,0 +1,91 @@
+#include "domain/transitions.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <string>
+
+#include "domain/enums.h"
+
+namespace mycojobs {
+namespace {
+
+// A drawn table: events across, states down, '-' where the event is not possible. Every pair is looked up.
+template <class State, class Event>
+void expect_table(const std::string& drawn, std::size_t events) {
+  std::istringstream lines(drawn);
+  std::string line;
+  std::string cell;
+  std::getline(lines, line);
+  std::istringstream head(line);
+  for (std::size_t e = 0; e < events; ++e) {
+    ASSERT_TRUE(head >> cell);
+    EXPECT_EQ(word(static_cast<Event>(e)), cell);
+  }
+  EXPECT_FALSE(head >> cell);
+  EXPECT_EQ(word(static_cast<Event>(events)), "?") << "the table lacks an event";
+  std::size_t rows = 0;
+  while (std::getline(lines, line)) {
+    std::istringstream row(line);
+    row >> cell;
+    const auto from = parse<State>(cell);
+    ASSERT_TRUE(from) << cell;
+    ++rows;
+    bool absorbs = true;
+    for (std::size_t e = 0; e < events; ++e) {
+      ASSERT_TRUE(row >> cell) << line;
+      const auto to = advance(*from, static_cast<Event>(e));
+      EXPECT_EQ(to ? word(*to) : "-", cell) << word(*from) << " + " << word(static_cast<Event>(e));
+      absorbs = absorbs && !to;
+    }
+    EXPECT_EQ(is_terminal(*from), absorbs) << word(*from);
+  }
+  EXPECT_EQ(rows, words<State>().size());
+}
+
+TEST(Transitions, OfAJobAreThoseDrawn) {
+  expect_table<JobStatus, JobEvent>(
+      "park unpark claim release succeed fail cancel\n"
+      "dispatched waiting_for_prerequisites - started - - error error\n"
+      "waiting_for_prerequisites - dispatched - - - error error\n"
+      "started - - - dispatched finished error error\n"
+      "error - - - - - - -\n"
+      "finished - - - - - - -",
+      7);
+}
+
+TEST(Transitions, OfANodeAreThoseDrawn) {
+  expect_table<NodeStatus, NodeEvent>(
+      "dependencies_met dispatch start complete fail release cancel\n"
+      "pending ready - - - - - cancelled\n"
+      "ready - dispatched - - - - cancelled\n"
+      "dispatched - - running - - - cancelled\n"
+      "running - - - completed failed ready cancelled\n"
+      "completed - - - - - - -\n"
+      "failed - - - - - - -\n"
+      "cancelled - - - - - - -",
+      7);
+}
+
+TEST(Transitions, OfAFlowAreThoseDrawn) {
+  expect_table<FlowStatus, FlowEvent>(
+      "start finish fail\n"
+      "dispatched started - error\n"
+      "started - finished error\n"
+      "error - - -\n"
+      "finished - - -",
+      3);
+}
+
+TEST(Transitions, OfAMessageAreThoseDrawn) {
+  expect_table<MessageStatus, MessageEvent>(
+      "acknowledge process fail\n"
+      "dispatched acknowledged - error\n"
+      "acknowledged - processed error\n"
+      "error - - -\n"
+      "processed - - -",
+      3);
+}
+
+}  // namespace
+}  // namespace mycojobs
