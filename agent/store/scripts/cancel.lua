@@ -1,0 +1,16 @@
+-- ended: it was queued and has ended now. asked: its owner will be told. over: it had ended before. missing.
+local job = arg()
+local err = wrong_shared() or wrong(job, 'hash') or wrong('mj:claim:' .. job, 'hash')
+if err then return err end
+local claim = read_claim(job)
+if claim.state == 'ended' then return 'over' end
+if redis.call('EXISTS', job) == 0 then return 'missing' end
+if claim.state == 'live' then
+  redis.call('HSET', 'mj:claim:' .. job, 'cancel', dec(now_ms))
+  return 'asked'
+end
+local status = redis.call('HGET', job, 'status')
+if not claim.state and (status == 'finished' or status == 'error') then return 'over' end
+finish(job, claim, failure('cancelled', 'cancelled before it ran'), false)
+redis.call('HSET', 'mj:claim:' .. job, 'leftover', 1)  -- its queue entry is no anomaly: the claim drops it in silence
+return 'ended'

@@ -1,0 +1,24 @@
+-- Writes a record and its queue entry. Answers {new | exists | used, key, record}.
+local caller, id, queue, fields = arg(), num(arg()), arg(), list_arg()
+local counter = 'mj:next:' .. caller
+local err = wrong(queue, 'list') or wrong(counter, 'string')
+if err then return err end
+
+local function key_of(n) return 'job:' .. caller .. ':' .. dec(n) end
+local allocate = id == 0
+if allocate then
+  id = num(redis.call('GET', counter)) + 1
+  while redis.call('EXISTS', key_of(id), 'mj:claim:' .. key_of(id)) > 0 do id = id + 1 end
+  if id > 4294967295 then return redis.error_reply('MJFULL caller ' .. caller .. ' has no free job id left') end
+end
+local job = key_of(id)
+err = wrong(job, 'hash') or wrong('mj:claim:' .. job, 'hash')
+if err then return err end
+if redis.call('EXISTS', job) == 1 then return {'exists', job, redis.call('HGETALL', job)} end
+if redis.call('EXISTS', 'mj:claim:' .. job) == 1 then return {'used', job, {}} end
+
+redis.call('HSET', job, 'id', dec(id), 'status', 'dispatched', 'detail', 'queued', 'created_at', now_s, 'updated_at', now_s,
+  'queued_ms', dec(now_ms), unpack(fields))
+if allocate then redis.call('SET', counter, dec(id)) end
+redis.call('LPUSH', queue, job)
+return {'new', job, redis.call('HGETALL', job)}
