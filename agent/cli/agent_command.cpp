@@ -21,7 +21,8 @@ std::string describe(const Settings& settings) {
 int agent_command(Invocation& call) {
   if (call.settings.redis.empty()) {
     return complain({Code::invalid,
-                     "no Redis named: give --redis redis://host:6379, set MYCOJOBS_REDIS, or use `mycojobs dev` for a private one"});
+                     "no Redis named: give --redis redis://host:6379, set MYCOJOBS_REDIS, or use `mycojobs dev` for a "
+                     "private one"});
   }
   auto sandbox = call.parts.sandbox(call.settings, call.settings.contexts);
   auto stores = call.parts.stores(call.settings, call.settings.redis);
@@ -33,7 +34,8 @@ int agent_command(Invocation& call) {
 
 int dev_command(Invocation& call) {
   if (!call.settings.redis.empty()) {
-    return complain({Code::invalid, "`mycojobs dev` has a Redis of its own: leave out --redis, or use `mycojobs agent`"});
+    return complain(
+        {Code::invalid, "`mycojobs dev` has a Redis of its own: leave out --redis, or use `mycojobs agent`"});
   }
   auto session = open_session(call.parts, call.settings, true);
   if (!session) return complain(session.error());

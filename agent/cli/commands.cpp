@@ -2,10 +2,10 @@
 
 namespace mycojobs {
 
-const std::vector<CommandRow>& commands() {
-  static const std::vector<CommandRow> kTable = {
-      {"agent", "serve the queues of a Redis as a runner, until TERM", "", {}, agent_command},
-      {"dev", "keep the embedded default running: a private Redis and an agent", "", {}, dev_command},
+const std::vector<Command>& commands() {
+  static const std::vector<Command> kTable = {
+      {"agent", "serve the queues of a Redis as a runner, until TERM", "", {}, agent_command, true},
+      {"dev", "keep the embedded default running: a private Redis and an agent", "", {}, dev_command, true},
       {"run",
        "run one script as a job: follow its log, print its result and receipt, reflect its exit",
        "FILE",
@@ -22,7 +22,10 @@ const std::vector<CommandRow>& commands() {
        job_list_command},
       {"job show", "show everything about one job", "JOB", {}, job_show_command},
       {"job logs", "print a job's log", "JOB", {{"follow", "", "go on until the job ends"}}, job_logs_command},
-      {"doctor", "try each layer of the sandbox and the Redis settings, and name the remedy for what is missing", "", {},
+      {"doctor",
+       "try each layer of the sandbox and the Redis settings, and name the remedy for what is missing",
+       "",
+       {},
        doctor_command},
       {"config print", "print every setting, its value and where it came from", "", {}, config_print_command},
       {"config check", "check a configuration file", "[FILE]", {}, config_check_command},

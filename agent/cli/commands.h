@@ -12,7 +12,8 @@ namespace mycojobs {
 
 struct Invocation {
   const Parts& parts;
-  Settings settings;
+  FlagValues options;  // as they stood on the command line
+  Settings settings;   // what they, the environment and the file come to; not for `config`
   bool json = false;
   std::vector<std::string> arguments;
   std::map<std::string, std::vector<std::string>, std::less<>> flags;  // the command's own
@@ -31,15 +32,16 @@ struct FlagRow {
   bool repeats = false;
 };
 
-struct CommandRow {
-  std::string_view name;       // "job list"
+struct Command {
+  std::string_view name;  // "job list"
   std::string_view help;
   std::string_view arguments;  // "FILE", "[FILE]", "" : one name each; [] optional
   std::vector<FlagRow> flags;
-  int (*run)(Invocation&);     // returns the exit code
+  int (*run)(Invocation&);  // returns the exit code
+  bool serves = false;      // a service: it logs what it does; others only what goes wrong
 };
 
-const std::vector<CommandRow>& commands();
+const std::vector<Command>& commands();
 
 int agent_command(Invocation&);
 int dev_command(Invocation&);

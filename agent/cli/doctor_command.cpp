@@ -68,7 +68,8 @@ void examine_settings(const ServerFacts& facts, const std::vector<Id>& contexts,
       {"appendonly", facts.appendonly, facts.appendonly == "yes", Verdict::warning,
        "jobs that were accepted may be gone after a crash of Redis", "CONFIG SET appendonly yes"},
       {"appendfsync", facts.appendfsync, facts.appendfsync != "no", Verdict::warning,
-       "a power cut may lose half a minute (everysec: about a second; always: nothing)", "CONFIG SET appendfsync everysec"},
+       "a power cut may lose half a minute (everysec: about a second; always: nothing)",
+       "CONFIG SET appendfsync everysec"},
       {"databases", std::to_string(facts.databases), facts.databases > highest, Verdict::missing,
        fmt::format("context {} needs a database of that number", highest),
        "raise `databases` in redis.conf and restart Redis"},
@@ -110,7 +111,10 @@ int doctor_command(Invocation& call) {
   for (const Finding& finding : findings) {
     const auto index = static_cast<std::size_t>(finding.verdict);
     good = good && finding.verdict != Verdict::missing;
-    array.push_back({{"area", finding.area}, {"name", finding.name}, {"state", kWords[index]}, {"detail", finding.detail},
+    array.push_back({{"area", finding.area},
+                     {"name", finding.name},
+                     {"state", kWords[index]},
+                     {"detail", finding.detail},
                      {"remedy", finding.remedy}});
     rows.push_back({finding.area, finding.name, paint(kTones[index], kWords[index]), finding.detail});
     if (!finding.remedy.empty()) rows.push_back({"", "", "", paint(Tone::strong, "remedy: ") + finding.remedy});

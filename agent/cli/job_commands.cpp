@@ -46,7 +46,9 @@ Result<int> list(Invocation& call) {
   std::optional<JobStatus> status;
   if (call.has("status")) {
     status = parse<JobStatus>(call.get("status"));
-    if (!status) return fail(Code::invalid, "--status: \"" + call.get("status") + "\" is none of dispatched, waiting_for_prerequisites, started, error, finished");
+    if (!status)
+      return fail(Code::invalid, "--status: \"" + call.get("status") +
+                                     "\" is none of dispatched, waiting_for_prerequisites, started, error, finished");
   }
   std::uint64_t limit = 0;
   if (!parse_u64(call.get("limit", "50"), limit)) return fail(Code::invalid, "--limit: a whole number");
@@ -100,7 +102,7 @@ Result<int> logs(Invocation& call) {
   MJ_TRY(key, parse_job_key(call.arguments.at(0), kDefaultCaller));
   MJ_TRY(opened, open(call));
   const Id context = call.settings.contexts.at(0);
-  MJ_TRY(view, load_job(*opened.store, context, key));  // so that a job that does not exist is an error
+  MJ_CHECK(load_job(*opened.store, context, key));  // a job that does not exist is an error, not an empty log
   const bool follow = call.has("follow");
   std::uint64_t after = 0;
   while (next_stop_signal(0) == 0) {

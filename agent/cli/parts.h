@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/config/settings.h"
+#include "cli/config/options.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/executor.h"
 #include "mycojobs/sandbox.h"
@@ -22,7 +22,7 @@ class EmbeddedServer {
 };
 
 struct LayerCheck {
-  std::string name;    // as in sandbox.allow_missing
+  std::string name;  // as in sandbox.allow_missing
   bool ok = false;
   std::string detail;  // what was seen
   std::string remedy;  // empty if ok

@@ -21,8 +21,8 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint32_t kFollowMs = 200;      // how soon a Ctrl-C is noticed
-constexpr std::uint64_t kPatienceMs = 3000;   // before we say that nobody takes the job
+constexpr std::uint32_t kFollowMs = 200;     // how soon a Ctrl-C is noticed
+constexpr std::uint64_t kPatienceMs = 3000;  // before we say that nobody takes the job
 constexpr std::pair<std::string_view, std::string_view> kTypes[] = {
     {".py", "python"}, {".v", "v"}, {".lua", "sal"}, {".sal", "sal"}, {".osis", "osis"}};
 
@@ -30,7 +30,8 @@ Result<std::string> read_script(const std::string& file) {
   std::ostringstream bytes;
   if (file == "-") {
     std::string chunk(65536, '\0');
-    while (const std::size_t count = std::fread(chunk.data(), 1, chunk.size(), stdin)) bytes.write(chunk.data(), static_cast<std::streamsize>(count));
+    while (const std::size_t count = std::fread(chunk.data(), 1, chunk.size(), stdin))
+      bytes.write(chunk.data(), static_cast<std::streamsize>(count));
     return bytes.str();
   }
   if (!std::filesystem::is_regular_file(file)) return fail(Code::not_found, file + ": no such file");
@@ -67,7 +68,8 @@ Result<Job> job_from(const Invocation& call) {
   if (const auto env = call.flags.find("env"); env != call.flags.end()) {
     for (const std::string& pair : env->second) {
       const std::size_t equals = pair.find('=');
-      if (equals == std::string::npos || equals == 0) return fail(Code::invalid, "--env: \"" + pair + "\" is not NAME=VALUE");
+      if (equals == std::string::npos || equals == 0)
+        return fail(Code::invalid, "--env: \"" + pair + "\" is not NAME=VALUE");
       job.env_vars[pair.substr(0, equals)] = pair.substr(equals + 1);
     }
   }

@@ -1,7 +1,5 @@
 #include "cli/session.h"
 
-#include <filesystem>
-
 #include "base/log.h"
 
 namespace mycojobs {
@@ -27,19 +25,21 @@ Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& s
   worker.runner.local = settings.local;
   worker.contexts = settings.contexts;
   worker.slots = settings.slots;
+  worker.script_types = settings.script_types;
   worker.lease_ms = settings.lease_ms;
   worker.grace_ms = settings.grace_ms;
-  worker.default_timeout_s = settings.default_timeout_ms / 1000;
-  worker.max_script_bytes = settings.max_script_bytes;
-  worker.max_result_bytes = settings.max_result_bytes;
-  worker.output_bytes = settings.output_bytes;
-  worker.max_deliveries = settings.max_deliveries;
-  worker.memory_bytes = settings.sandbox_memory;
-  worker.tmp_bytes = settings.sandbox_tmp;
+  worker.default_timeout_s = settings.job_default_timeout_ms / 1000;
+  worker.max_script_bytes = settings.job_max_script_bytes;
+  worker.max_result_bytes = settings.job_max_result_bytes;
+  worker.output_bytes = settings.job_output_bytes;
+  worker.max_deliveries = settings.job_max_deliveries;
+  worker.memory_bytes = settings.sandbox_memory_bytes;
+  worker.tmp_bytes = settings.sandbox_tmp_bytes;
   worker.pids = settings.sandbox_pids;
-  return Agent::start(Agent::Parts{stores, std::move(*sandbox), std::move(working),
-                                   [&](Store& store) { return parts.transport(store, settings.contexts); }, parts.clock},
-                      std::move(worker));
+  return Agent::start(
+      Agent::Parts{stores, std::move(*sandbox), std::move(working),
+                   [&](Store& store) { return parts.transport(store, settings.contexts); }, parts.clock},
+      std::move(worker));
 }
 
 Result<Session> open_session(const Parts& parts, const Settings& settings, bool with_agent) {

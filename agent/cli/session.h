@@ -14,8 +14,8 @@ struct Session {
   std::unique_ptr<Agent> agent;  // ours, if the server is
 };
 
-// With a Redis named: that one, no agent. Else the embedded one of a running `mycojobs dev` or `run` on this state folder,
-// else one of our own, with an agent if with_agent.
+// With a Redis named: that one, no agent. Else the embedded one of a running `mycojobs dev` or `run` on this state
+// folder, else one of our own, with an agent if with_agent.
 Result<Session> open_session(const Parts&, const Settings&, bool with_agent);
 
 // An agent as the settings want it: sandbox, executors that work here, registration.

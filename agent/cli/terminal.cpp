@@ -12,12 +12,18 @@ namespace {
 
 const char* code_of(Tone tone) {
   switch (tone) {
-    case Tone::plain: return "";
-    case Tone::good: return "\033[32m";
-    case Tone::bad: return "\033[31m";
-    case Tone::warn: return "\033[33m";
-    case Tone::faint: return "\033[2m";
-    case Tone::strong: return "\033[1m";
+    case Tone::plain:
+      return "";
+    case Tone::good:
+      return "\033[32m";
+    case Tone::bad:
+      return "\033[31m";
+    case Tone::warn:
+      return "\033[33m";
+    case Tone::faint:
+      return "\033[2m";
+    case Tone::strong:
+      return "\033[1m";
   }
   return "";
 }
@@ -78,15 +84,22 @@ int complain(const Error& error) {
 int exit_code(const Error& error) {
   switch (error.code) {
     case Code::invalid:
-    case Code::too_large: return EX_DATAERR;
-    case Code::not_found: return EX_NOINPUT;
+    case Code::too_large:
+      return EX_DATAERR;
+    case Code::not_found:
+      return EX_NOINPUT;
     case Code::conflict:
-    case Code::stale_claim: return EX_TEMPFAIL;
-    case Code::denied: return EX_NOPERM;
+    case Code::stale_claim:
+      return EX_TEMPFAIL;
+    case Code::denied:
+      return EX_NOPERM;
     case Code::unavailable:
-    case Code::unsupported: return EX_UNAVAILABLE;
-    case Code::io: return EX_IOERR;
-    case Code::internal: return EX_SOFTWARE;
+    case Code::unsupported:
+      return EX_UNAVAILABLE;
+    case Code::io:
+      return EX_IOERR;
+    case Code::internal:
+      return EX_SOFTWARE;
   }
   return EX_SOFTWARE;
 }

@@ -65,7 +65,8 @@ Result<JobList> list_jobs(Store& store, Id context, std::optional<JobStatus> sta
     if (!status || view->job.status == *status) list.jobs.push_back(std::move(*view));
   }
   std::stable_sort(list.jobs.begin(), list.jobs.end(), [](const JobView& a, const JobView& b) {
-    return std::tuple(a.job.created_at, a.job.caller_id, a.job.id) > std::tuple(b.job.created_at, b.job.caller_id, b.job.id);
+    return std::tuple(a.job.created_at, a.job.caller_id, a.job.id) >
+           std::tuple(b.job.created_at, b.job.caller_id, b.job.id);
   });
   return list;
 }
@@ -84,7 +85,8 @@ std::string receipt_line(const Job& job) {
   if (!job.detail.empty()) status += " " + job.detail;
   const double memory = number(usage, "memory_peak_bytes");
   return fmt::format("{} · wall {} · cpu {} · memory {} · stragglers {:.0f} · layers {}", status,
-                     duration(number(usage, "wall_us")), duration(number(usage, "user_us") + number(usage, "system_us")),
+                     duration(number(usage, "wall_us")),
+                     duration(number(usage, "user_us") + number(usage, "system_us")),
                      memory > 0 ? fmt::format("{:.1f} MiB", memory / (1 << 20)) : "not measured",
                      number(receipt, "stragglers"), job.layers.empty() ? "none" : job.layers);
 }

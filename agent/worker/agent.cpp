@@ -39,7 +39,7 @@ Result<void> Agent::open(Parts& parts) {
   std::vector<std::pair<Id, std::string>> queues;
   for (const auto& executor : executors_) intake.executors.push_back(executor.get());
   for (Id context : settings_.contexts) {
-    for (const std::string& queue : queues_of(settings_.runner, intake.executors)) queues.emplace_back(context, queue);
+    for (const std::string& queue : queues_of(settings_, intake.executors)) queues.emplace_back(context, queue);
   }
   MJ_TRY(waiter, parts.stores.open_waiter(queues, settings_.runner.topic));
   intake.waiter = std::move(waiter);

@@ -20,11 +20,14 @@ JobEnd never_runs(std::string error) {
 
 }  // namespace
 
-std::vector<std::string> queues_of(const Runner& runner, const std::vector<const Executor*>& executors) {
-  std::vector<std::string> queues{runner_queue(runner.id)};
-  if (!runner.local) return queues;
+std::vector<std::string> queues_of(const WorkerSettings& settings, const std::vector<const Executor*>& executors) {
+  std::vector<std::string> queues{runner_queue(settings.runner.id)};
+  if (!settings.runner.local) return queues;
+  const auto& wanted = settings.script_types;
   for (const Executor* executor : executors) {
-    for (const std::string& type : executor->script_types()) queues.push_back(queue_key(type));
+    for (const std::string& type : executor->script_types()) {
+      if (wanted.empty() || std::find(wanted.begin(), wanted.end(), type) != wanted.end()) queues.push_back(queue_key(type));
+    }
   }
   return queues;
 }
@@ -39,7 +42,7 @@ Intake::Intake(Parts parts, const Clock& clock, StoreHealth& health, const Worke
       housekeeping_(clock, settings.lease_ms),
       topic_(settings.runner),
       free_(settings.slots) {
-  queues_ = queues_of(settings_.runner, parts_.executors);
+  queues_ = queues_of(settings_, parts_.executors);
   for (const Executor* executor : parts_.executors) {
     for (const std::string& type : executor->script_types()) by_type_.emplace(type, executor);
   }

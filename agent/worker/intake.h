@@ -21,7 +21,7 @@
 namespace mycojobs {
 
 // The lists that a runner takes from: its own, and if it is local those of its executors' script types.
-std::vector<std::string> queues_of(const Runner&, const std::vector<const Executor*>&);
+std::vector<std::string> queues_of(const WorkerSettings&, const std::vector<const Executor*>&);
 
 class Intake {
  public:

@@ -34,6 +34,7 @@ struct Outgoing {
 struct WorkerSettings {
   Runner runner;  // id, topic, local; the rest is filled by the agent
   std::vector<Id> contexts;
+  std::vector<std::string> script_types;  // whose queues are served; empty: all that the executors run
   std::uint32_t slots = 1;
   std::uint32_t lease_ms = 30000;
   std::uint32_t grace_ms = 10000;  // between TERM and KILL

@@ -34,27 +34,30 @@ std::string default_state(const Host& host) {
 using enum OptionType;
 using S = Settings;
 const auto kOptions = std::to_array<Option>({
-    {"redis", text, &S::redis, "", "Redis to use: redis://[:password@]host[:port] or unix:/path; empty: a private one", ""},
+    {"redis", text, &S::redis, "", "Redis to use: redis://[:password@]host[:port] or unix:/path; empty: a private one",
+     ""},
     {"context", list, &S::contexts, "1", "Contexts to serve; commands about one job use the first", "", "", 1},
     {"runner", count, &S::runner, "1", "Id of this runner, unique among the agents of a Redis", "agent dev", "", 1},
     {"slots", count, &S::slots, "2 x CPUs", "Jobs that run at the same time", kWorkers, "", 1, 4096, default_slots},
     {"local", flag, &S::local, "true", "Take jobs from the queues too, not only from the runner's topic", "agent dev"},
-    {"script_types", list, &S::script_types, "", "Script types whose queues are served; empty: all there are", "agent dev"},
+    {"script_types", list, &S::script_types, "", "Script types whose queues are served; empty: all there are",
+     "agent dev"},
     {"state_dir", text, &S::state_dir, "/var/lib/mycojobs or ~/.local/state/mycojobs",
      "Folder for the embedded Redis, work folders and sockets", "", "", 0, 0, default_state},
     {"libexec_dir", text, &S::libexec_dir, "folder of the program", "Folder of the helper programs", kSandbox, "", 0, 0,
      default_libexec},
     {"lease", duration, &S::lease_ms, "30s", "How long a claim lasts without a heartbeat", kWorkers, "", 1000, kHour},
-    {"grace", duration, &S::grace_ms, "10s", "Time between TERM and KILL when a job is cancelled", kWorkers, "", 0, kHour},
-    {"job.default_timeout", duration, &S::job_default_timeout_ms, "10m", "Time limit of a job that names none", kJobs, "",
-     1, std::uint64_t{4294967295} * 1000},
+    {"grace", duration, &S::grace_ms, "10s", "Time between TERM and KILL when a job is cancelled", kWorkers, "", 0,
+     kHour},
+    {"job.default_timeout", duration, &S::job_default_timeout_ms, "10m", "Time limit of a job that names none", kJobs,
+     "", 1, std::uint64_t{4294967295} * 1000},
     {"job.max_script_bytes", bytes, &S::job_max_script_bytes, "4MiB", "Longest script", kJobs, "", 1, 1ULL << 29},
     {"job.max_result_bytes", bytes, &S::job_max_result_bytes, "1MiB", "Largest result, keys and values", kJobs, "", 1,
      1ULL << 29},
-    {"job.output_bytes", bytes, &S::job_output_bytes, "1MiB", "Output of a job that is kept: its head and its tail", kJobs,
-     "", 1, 1ULL << 40},
-    {"job.max_deliveries", count, &S::job_max_deliveries, "3", "Claims without a reported end before a job is dead", kJobs,
-     "", 1, 1000},
+    {"job.output_bytes", bytes, &S::job_output_bytes, "1MiB", "Output of a job that is kept: its head and its tail",
+     kJobs, "", 1, 1ULL << 40},
+    {"job.max_deliveries", count, &S::job_max_deliveries, "3", "Claims without a reported end before a job is dead",
+     kJobs, "", 1, 1000},
     {"sandbox.memory", bytes, &S::sandbox_memory_bytes, "256MiB", "Memory of a job; there is no swap", kSandbox, "",
      16ULL << 20},
     {"sandbox.pids", count, &S::sandbox_pids, "64", "Processes and threads of a job", kSandbox, "", 4, 1U << 22},
@@ -65,7 +68,8 @@ const auto kOptions = std::to_array<Option>({
     {"sandbox.uid_range", text, &S::sandbox_uid_range, "", "User ids for jobs, as base:count; empty: from /etc/subuid",
      kSandbox},
     {"log.level", text, &S::log_level, "info", "Least severe message that is logged", "", "debug info warn error"},
-    {"log.format", text, &S::log_format, "auto", "auto: text on a terminal, JSON lines otherwise", "", "auto text json"},
+    {"log.format", text, &S::log_format, "auto", "auto: text on a terminal, JSON lines otherwise", "",
+     "auto text json"},
 });
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
@@ -174,13 +178,15 @@ struct Setter {
 std::span<const Option> options() { return kOptions; }
 
 const Option* find_option(std::string_view name) {
-  const auto* found = std::find_if(kOptions.begin(), kOptions.end(), [&](const Option& each) { return each.name == name; });
+  const auto* found =
+      std::find_if(kOptions.begin(), kOptions.end(), [&](const Option& each) { return each.name == name; });
   return found == kOptions.end() ? nullptr : found;
 }
 
 std::string flag_of(const Option& option) {
   std::string flag = "--" + std::string(option.name);
-  std::replace_if(flag.begin(), flag.end(), [](char c) { return c == '.' || c == '_'; }, '-');
+  std::replace_if(
+      flag.begin(), flag.end(), [](char c) { return c == '.' || c == '_'; }, '-');
   return flag;
 }
 

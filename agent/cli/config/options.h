@@ -29,7 +29,7 @@ struct UidRange {
 
 // What the options come to. Filled by load_config(); every member belongs to one row of the table.
 struct Settings {
-  std::string redis;                       // empty: the embedded default
+  std::string redis;                        // empty: the embedded default
   std::map<Id, std::string> context_redis;  // contexts with a Redis of their own; file only
   std::vector<Id> contexts;
   Id runner = 0;
@@ -67,9 +67,9 @@ struct Option {
   std::string_view name;
   OptionType type;
   Member member;
-  std::string_view fallback;  // the default, as one would write it; for a computed one: how it is computed
-  std::string_view help;      // one line
-  std::string_view commands;  // which take the flag, separated by blanks; empty: all that read the configuration
+  std::string_view fallback;      // the default, as one would write it; for a computed one: how it is computed
+  std::string_view help;          // one line
+  std::string_view commands;      // which take the flag, separated by blanks; empty: all that read the configuration
   std::string_view choices = "";  // the only words allowed, separated by blanks
   std::uint64_t least = 0;        // of a number; a list of ids: of each
   std::uint64_t most = 0;         // 0: what the member holds
@@ -83,8 +83,8 @@ std::string environment_of(const Option&);  // "MYCOJOBS_JOB_DEFAULT_TIMEOUT"
 bool takes_flag(const Option&, std::string_view command);
 std::string_view value_name(const Option&);  // "DURATION", for help
 
-// Reads `text` as the option's type into the member. Lists are separated by commas. Error invalid: what is wrong with the
-// text, without saying where it stood.
+// Reads `text` as the option's type into the member. Lists are separated by commas. Error invalid: what is wrong with
+// the text, without saying where it stood.
 Result<void> set_option(const Option&, std::string_view text, Settings& settings);
 
 // What stood on the command line: option name to text; the last of a flag wins, a list's are joined.

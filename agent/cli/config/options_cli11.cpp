@@ -23,7 +23,8 @@ void add_options(CLI::App& app, std::string_view command, FlagValues& into) {
     const auto keep = [&into, name = std::string(option.name)](const std::string& text) { into.values[name] = text; };
     if (option.type == OptionType::flag) {
       const std::string both = flag + ",!--no-" + flag.substr(2);
-      app.add_flag_function(both, [keep](std::int64_t count) { keep(count > 0 ? "true" : "false"); }, help_of(option));
+      app.add_flag_function(
+          both, [keep](std::int64_t count) { keep(count > 0 ? "true" : "false"); }, help_of(option));
       continue;
     }
     auto* added = app.add_option_function<std::string>(flag, keep, help_of(option));

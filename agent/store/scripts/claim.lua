@@ -25,14 +25,17 @@ local function start(queue, job, claim)
   taken[n] = {queue, job, n, dec(epoch), dec(attempt), dec(deliveries), redis.call('HGETALL', job)}
 end
 
-local function drop(queue, why, record)
-  if why then record(why) end
+local function drop(queue)
   redis.call('RPOP', queue)
   set_aside = set_aside + 1
 end
-local function dead(queue, entry, reason) drop(queue, reason, function() add_dead(entry, queue, reason) end) end
+local function dead(queue, entry, reason)
+  add_dead(entry, queue, reason)
+  drop(queue)
+end
 local function odd(queue, entry, why)
-  drop(queue, why, function() add_anomaly(shown(queue) .. ': ' .. entry .. ' ' .. why .. '; the entry was dropped') end)
+  add_anomaly(shown(queue) .. ': ' .. entry .. ' ' .. why .. '; the entry was dropped')
+  drop(queue)
 end
 local function fail_for_good(queue, job, claim, reason, text)
   finish(job, claim, failure('dead_letter', text), false)
@@ -49,7 +52,8 @@ local function take(queue, entry)
   end
   if claim and claim.state == 'live' then return odd(queue, entry, 'is claimed already') end
   if is == 'none' then
-    return drop(queue, 'missing', function() redis.call('ZADD', 'mj:missing', 'NX', dec(now_ms), entry .. ' ' .. queue) end)
+    redis.call('ZADD', 'mj:missing', 'NX', dec(now_ms), entry .. ' ' .. queue)
+    return drop(queue)
   end
   if is ~= 'hash' then return dead(queue, entry, 'wrong_type') end
   if not claim then

@@ -41,16 +41,16 @@ local function end_job(job, claim_id, token, fields)
   return {'ok', ''}
 end
 
-local function release(job, claim_id, token, reason)
+local function release(job, claim_id, token, reasons)
   local claim = read_claim(job)
   if owns(claim, claim_id, token) and claim.state == 'released' then return {'ok', ''} end
   if not is_live(claim, claim_id, token) then return stale(job, 'a release', claim_id) end
-  local failed = give_back(job, claim, 'released', reason)
+  local failed = give_back(job, claim, 'released', reasons[1])
   if failed then return {'invalid', failed.err} end
   return {'ok', ''}
 end
 
-local doing = {log = append_log, ['end'] = end_job, release = function(job, id, token, list) return release(job, id, token, list[1]) end}
+local doing = {log = append_log, ['end'] = end_job, release = release}
 local answers = {}
 for i = 1, count do
   local kind, job, claim_id, token = arg(), arg(), arg(), arg()

@@ -4,9 +4,11 @@ local list, mark = 'mj:topic:' .. topic, 'mj:message:' .. message
 local err = wrong(list, 'list') or wrong(message, 'hash') or wrong(mark, 'hash') or wrong(queue, 'list') or wrong_shared()
 if err then return err end
 
-local jobs, keys = {}, {}
+local jobs, keys, named = {}, {}, {}
 for i = 1, count do
   local key, accepted = arg(), arg() == '1'
+  if named[key] then return redis.error_reply('MJCONFLICT ' .. key .. ' stands twice in the message') end
+  named[key] = true
   jobs[i] = {key = key, accepted = accepted, fields = list_arg()}
   keys[i] = key
 end
@@ -39,7 +41,7 @@ for _, job in ipairs(jobs) do
       redis.call('HSET', job.key, 'status', 'dispatched', 'detail', 'queued', 'created_at', now_s, 'updated_at', now_s,
         'queued_ms', dec(now_ms), unpack(job.fields))
     end
-    if job.claim.state ~= 'live' then redis.call('LPUSH', queue, job.key) end
+    if not job.claim.state then redis.call('LPUSH', queue, job.key) end
   end
 end
 local after = left > 0 and 'acknowledged' or failed > 0 and 'error' or 'processed'

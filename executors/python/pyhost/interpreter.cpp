@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <optional>
+#include <stdexcept>
 #include <vector>
 
 #include "base/errno_text.h"
@@ -100,8 +102,6 @@ void load_job_module() {
 }  // namespace
 
 const JobFunctions& job_functions() { return *functions(); }
-
-pybind11::dict job_services();
 
 Result<void> warm_up() {
   ::clearenv();

@@ -58,7 +58,6 @@ environ, set_zone = os.environ, time.tzset
 stdout, stderr = sys.stdout, sys.stderr
 modules, exception_now = sys.modules, sys.exc_info
 getpid, get_native_id = os.getpid, threading.get_native_id
-set_trace, set_profile, set_depth = sys.settrace, sys.setprofile, sys.setrecursionlimit
 collect = gc.collect
 
 main = None
@@ -120,7 +119,7 @@ def prepare(facts, environment, script):
     # New here, not in the zygote: its heap is frozen, and drop_main() could not collect it.
     main = modules["__main__"] = new_module("__main__")
     main.__dict__.update(__builtins__=modules["builtins"], __annotations__={}, result=result)
-    facts = load_json(facts)
+    facts = load_json(facts.decode())
     set_environment(load_json(environment.decode()))
     reseed()
     main_thread._set_native_id()
@@ -148,9 +147,19 @@ def set_environment(values):
 # After the script. Nothing here may rely on a name that a script can reach.
 
 
+def text_of(error):
+    try:
+        return str(error)
+    except Exception:
+        return "<its text cannot be made>"
+
+
 def trace_of(error):
     """What python3 prints for an exception that nobody caught."""
-    return "".join(describe_exception(type(error), error, error.__traceback__, compact=True).format())
+    try:
+        return "".join(describe_exception(type(error), error, error.__traceback__, compact=True).format())
+    except Exception:  # the script broke the library
+        return f"{type_name(type(error))}: {text_of(error)}\n"
 
 
 def show_exception(kind, error, trace):
@@ -206,20 +215,13 @@ def send_error(kind, message, trace="", line=0, code=None):
 
 def report(error):
     """Tells the agent and stderr about an exception that left the script; returns the exit code of python3."""
-    set_trace(None)
-    set_profile(None)
-    set_depth(1000)
     if isinstance(error, SystemExit):
         return report_exit(error)
     if error.__traceback__ is not None and error.__traceback__.tb_frame.f_globals is globals():
         error = error.with_traceback(None)  # prepare() could not compile it
-    try:
-        message = str(error)
-    except Exception:
-        message = "<its text cannot be made>"
     trace = trace_of(error)
     call_hook(error, trace)
-    send_error(type_name(type(error)), message, trace, line_of(error))
+    send_error(type_name(type(error)), text_of(error), trace, line_of(error))
     return 130 if isinstance(error, KeyboardInterrupt) else 1
 
 
@@ -239,7 +241,7 @@ def report_exit(error):
     if isinstance(error.code, int):
         code, message = error.code & 0xFF, ""
     else:
-        code, message = 1, str(error.code)
+        code, message = 1, text_of(error.code)
         print_error(message + "\n")
     if code:
         send_error("SystemExit", message, line=line_of(error), code=code)
@@ -290,9 +292,6 @@ def flush(stream):
 
 def finish(code):
     """Does what python3 does at its end, in its order, and hands over the result in between; returns the exit code."""
-    set_trace(None)
-    set_profile(None)
-    set_depth(1000)
     for step in (join_threads, flush_exit):
         try:
             step()

@@ -13,6 +13,7 @@ namespace mycojobs {
 namespace {
 
 constexpr int kNoRequest = 125;
+constexpr int kRecursionLimit = 1000;  // Python's own
 
 // The job of this process. Written before the script starts, and by the handler of SIGTERM.
 struct ThisJob {
@@ -64,15 +65,18 @@ py::object take_exception() {
 // Called from C++, so that a script finds no frame of ours below its own: neither in tracebacks nor with sys._getframe.
 int run_script(const HostRequest& request) {
   const JobFunctions& job = job_functions();
-  py::object prepared = py::reinterpret_steal<py::object>(
-      PyObject_CallFunction(job.prepare.ptr(), "s#y#y#", request.facts.data(), py::ssize_t(request.facts.size()),
-                            request.environment.data(), py::ssize_t(request.environment.size()), request.script.data(),
-                            py::ssize_t(request.script.size())));
+  const py::bytes facts(request.facts), environment(request.environment), script(request.script);
+  auto prepared = py::reinterpret_steal<py::object>(
+      PyObject_CallFunctionObjArgs(job.prepare.ptr(), facts.ptr(), environment.ptr(), script.ptr(), nullptr));
   py::object ended;
   if (prepared) {
     const py::tuple pair = std::move(prepared);
     ended = py::reinterpret_steal<py::object>(PyEval_EvalCode(pair[0].ptr(), pair[1].ptr(), pair[1].ptr()));
   }
+  // What a script may have set, and what would run in our functions or stop them.
+  PyEval_SetTrace(nullptr, nullptr);
+  PyEval_SetProfile(nullptr, nullptr);
+  Py_SetRecursionLimit(kRecursionLimit);
   if (ended) return 0;
   return job.report(take_exception()).cast<int>();
 }

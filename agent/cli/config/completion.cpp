@@ -1,0 +1,107 @@
+#include "cli/config/completion.h"
+
+#include <map>
+#include <set>
+
+#include "cli/config/options.h"
+
+namespace mycojobs {
+namespace {
+
+// The words that may follow a command: "job" -> "list show logs".
+std::map<std::string, std::set<std::string>> subcommands_of(const Commands& commands) {
+  std::map<std::string, std::set<std::string>> words;
+  for (const auto& row : commands) {
+    std::string path;
+    for (std::size_t from = 0; from <= row.name.size();) {
+      const auto blank = std::min(row.name.find(' ', from), row.name.size());
+      const std::string word = row.name.substr(from, blank - from);
+      words[path].insert(word);
+      path += (path.empty() ? "" : " ") + word;
+      words[path];
+      from = blank + 1;
+    }
+  }
+  return words;
+}
+
+std::string joined(const std::set<std::string>& words, std::string_view separator) {
+  std::string out;
+  for (const auto& word : words) out += (out.empty() ? "" : std::string(separator)) + word;
+  return out;
+}
+
+// Words of the line are walked to find the command; then the word before the cursor decides: a flag that wants a value,
+// a flag, or a subcommand. With nothing to offer bash falls back to file names.
+constexpr std::string_view kBash = R"bash(# Completion of mycojobs for bash, made by `mycojobs completion bash`.
+_mycojobs() {
+  local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}"
+  local with_value=' @WITH_VALUE@ ' path='' words='' flags='--help' i
+  COMPREPLY=()
+  for ((i = 1; i < COMP_CWORD; i++)); do
+    if [[ "$with_value" == *" ${COMP_WORDS[i]} "* ]]; then ((i++)); continue; fi
+    case "${path:+$path }${COMP_WORDS[i]}" in
+      @PATHS@) path="${path:+$path }${COMP_WORDS[i]}" ;;
+    esac
+  done
+  case "$path $previous" in
+@CHOICES@  esac
+  if [[ "$with_value" == *" $previous "* ]]; then return; fi
+  case "$path" in
+@WORDS@  esac
+  case "$path" in
+@FLAGS@  esac
+  if [[ "$current" == -* ]]; then words="$flags"; fi
+  COMPREPLY=($(compgen -W "$words" -- "$current"))
+}
+complete -o default -F _mycojobs mycojobs
+)bash";
+
+void replace(std::string& text, std::string_view mark, const std::string& with) {
+  text.replace(text.find(mark), mark.size(), with);
+}
+
+}  // namespace
+
+std::vector<CommandOption> configuration_flags(std::string_view command) {
+  std::vector<CommandOption> flags = {{"--config", true, ""}};
+  for (const Option& option : options()) {
+    if (!takes_flag(option, command)) continue;
+    const std::string flag = flag_of(option);
+    flags.push_back({flag, option.type != OptionType::flag, std::string(option.choices)});
+    if (option.type == OptionType::flag) flags.push_back({"--no-" + flag.substr(2), false, ""});
+  }
+  return flags;
+}
+
+std::string bash_completion(const Commands& commands) {
+  std::set<std::string> with_value;
+  std::set<std::string> paths;
+  std::string choices;
+  std::string words;
+  std::string flags;
+  for (const auto& row : commands) {
+    std::set<std::string> own = {"--help"};
+    for (const auto& option : row.options) {
+      own.insert(option.flag);
+      if (option.value) with_value.insert(option.flag);
+      if (option.choices.empty()) continue;
+      choices += "    '" + row.name + ' ' + option.flag + "') COMPREPLY=($(compgen -W '" + option.choices +
+                 "' -- \"$current\")); return ;;\n";
+    }
+    flags += "    '" + row.name + "') flags='" + joined(own, " ") + "' ;;\n";
+  }
+  for (const auto& [path, next] : subcommands_of(commands)) {
+    if (!path.empty()) paths.insert("'" + path + "'");
+    words += "    '" + path + "') words='" + joined(next, " ") + "' ;;\n";
+  }
+  std::string script(kBash);
+  replace(script, "@WITH_VALUE@", joined(with_value, " "));
+  replace(script, "@PATHS@", paths.empty() ? "''" : joined(paths, "|"));
+  replace(script, "@CHOICES@", choices);
+  replace(script, "@WORDS@", words);
+  replace(script, "@FLAGS@", flags);
+  return script;
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,29 @@
+// Completion for shells, generated from the tables of commands and options.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mycojobs {
+
+struct CommandOption {
+  std::string flag;     // "--lease"
+  bool value = false;   // a value follows
+  std::string choices;  // the words it may be, separated by blanks; empty with a value: a file name is offered
+};
+
+struct CommandRow {
+  std::string name;  // "run", "job", "job list"
+  std::string help;
+  std::vector<CommandOption> options;  // without --help, which every command has
+};
+using Commands = std::vector<CommandRow>;
+
+// The rows of the options table that this command takes, and --config.
+std::vector<CommandOption> configuration_flags(std::string_view command);
+
+// A script for bash: `source <(mycojobs completion bash)`. Names and flags must be words of a-z, 0-9, '-' and '_'.
+std::string bash_completion(const Commands&);
+
+}  // namespace mycojobs

@@ -1,0 +1,129 @@
+#include "cli/config/config.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <thread>
+
+#include "cli/config/config_file.h"
+
+namespace mycojobs {
+namespace {
+
+std::string variable(const Host& host, const std::string& name) {
+  const auto found = host.environment.find(name);
+  return found == host.environment.end() ? "" : found->second;
+}
+
+// The file to read; empty: none.
+std::string choose_file(const Sources& sources) {
+  if (!sources.flags.config_file.empty()) return sources.flags.config_file;
+  if (auto named = variable(sources.host, "MYCOJOBS_CONFIG"); !named.empty()) return named;
+  std::string path = "/etc";
+  if (!sources.host.root) {
+    path = variable(sources.host, "XDG_CONFIG_HOME");
+    if (!path.starts_with('/')) path = variable(sources.host, "HOME") + "/.config";
+  }
+  path += "/mycojobs/config.toml";
+  std::error_code missing;
+  return std::filesystem::exists(path, missing) ? path : "";
+}
+
+// Later layers replace what earlier ones set.
+class Layers {
+ public:
+  explicit Layers(const Host& host) {
+    for (const Option& option : options()) {
+      config_.values.push_back({std::string(option.name),
+                                option.computed ? option.computed(host) : std::string(option.fallback), "default"});
+    }
+  }
+  void put(const ConfigValue& value) {
+    const auto found = std::find_if(config_.values.begin(), config_.values.end(),
+                                    [&](const ConfigValue& each) { return each.name == value.name; });
+    if (found != config_.values.end()) *found = value;
+  }
+  void put_file(const std::string& path, const FileValues& file) {
+    config_.file = path;
+    for (const auto& value : file.options) put(value);
+    for (const auto& [id, value] : file.context_redis) {
+      config_.settings.context_redis[id] = value.text;
+      config_.values.push_back(value);
+    }
+  }
+  void put_environment(const Host& host) {
+    for (const auto& [name, text] : host.environment) {
+      if (!name.starts_with("MYCOJOBS_") || name == "MYCOJOBS_CONFIG") continue;
+      const auto all = options();
+      const auto found =
+          std::find_if(all.begin(), all.end(), [&](const Option& o) { return environment_of(o) == name; });
+      if (found != all.end()) {
+        put({std::string(found->name), text, name});
+      } else {
+        config_.warnings.push_back("the variable " + name + " is no option and was passed over");
+      }
+    }
+  }
+  void put_flags(const FlagValues& flags) {
+    for (const auto& [name, text] : flags.values) {
+      if (const Option* option = find_option(name)) put({name, text, flag_of(*option)});
+    }
+  }
+  Result<Config> finish() {
+    for (const auto& value : config_.values) {
+      const Option* option = find_option(value.name);
+      if (option == nullptr) continue;  // a context's Redis
+      if (auto set = set_option(*option, value.text, config_.settings); !set) {
+        const bool file = !config_.file.empty() && value.source.starts_with(config_.file + ':');
+        const bool itself = value.source == flag_of(*option) || value.source == environment_of(*option);
+        return fail(set.error(), itself ? value.source : file ? value.source + ": " + value.name : value.name);
+      }
+    }
+    if (config_.settings.state_dir.empty()) {
+      return fail(Code::invalid, "state_dir: there is no HOME to put it in: give --state-dir or MYCOJOBS_STATE_DIR");
+    }
+    return std::move(config_);
+  }
+
+ private:
+  Config config_;
+};
+
+}  // namespace
+
+Sources system_sources(FlagValues flags) {
+  Sources sources;
+  sources.flags = std::move(flags);
+  sources.host.cpus = std::thread::hardware_concurrency();
+  sources.host.root = ::geteuid() == 0;
+  std::error_code unknown;
+  sources.host.program_dir = std::filesystem::read_symlink("/proc/self/exe", unknown).parent_path().string();
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const auto equals = text.find('=');
+    if (equals != std::string_view::npos)
+      sources.host.environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return sources;
+}
+
+Result<Config> load_config(const Sources& sources) {
+  Layers layers(sources.host);
+  if (const std::string path = choose_file(sources); !path.empty()) {
+    MJ_TRY(file, read_config_file(path));
+    layers.put_file(path, file);
+  }
+  layers.put_environment(sources.host);
+  layers.put_flags(sources.flags);
+  return layers.finish();
+}
+
+Result<Config> check_config_file(const std::string& path, const Host& host) {
+  Layers layers(host);
+  MJ_TRY(file, read_config_file(path));
+  layers.put_file(path, file);
+  return layers.finish();
+}
+
+}  // namespace mycojobs

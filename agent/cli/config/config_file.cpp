@@ -1,0 +1,157 @@
+// The only file that knows toml++, whose exceptions end here.
+#include "cli/config/config_file.h"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+
+#include "base/errno_text.h"
+#include "base/ids.h"
+#include "domain/utf8.h"
+
+namespace mycojobs {
+namespace {
+
+std::string place(const std::string& path, const toml::source_region& at) {
+  return path + ':' + std::to_string(at.begin.line) + ':' + std::to_string(at.begin.column);
+}
+
+Result<std::string> read_file(const std::string& path) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "re"), std::fclose);
+  std::string text;
+  char block[4096];
+  while (file) {
+    const std::size_t size = std::fread(block, 1, sizeof block, file.get());
+    if (size == 0 && std::ferror(file.get()) == 0) return text;
+    if (size == 0) break;
+    text.append(block, size);
+  }
+  return fail(Code::io, "cannot read " + path + ": " + errno_text(errno));
+}
+
+std::optional<std::string> scalar_text(const toml::node& node) {
+  if (const auto* text = node.as_string()) return text->get();
+  if (const auto* number = node.as_integer()) return std::to_string(number->get());
+  return std::nullopt;
+}
+
+// The items of a list as text with commas, as a flag would give it.
+std::optional<std::string> list_text(const toml::node& node) {
+  const auto* items = node.as_array();
+  if (items == nullptr) return std::nullopt;
+  std::string out;
+  for (const auto& item : *items) {
+    const auto text = scalar_text(item);
+    if (!text || text->empty() || text->find(',') != std::string::npos) return std::nullopt;
+    out += (out.empty() ? "" : ",") + *text;
+  }
+  return out;
+}
+
+struct TypedText {
+  std::optional<std::string> text;
+  std::string_view expected;
+};
+
+TypedText typed_text(OptionType type, const toml::node& node) {
+  switch (type) {
+    case OptionType::text:
+      return {node.is_string() ? scalar_text(node) : std::nullopt, "text in quotes"};
+    case OptionType::count:
+      return {node.is_integer() ? scalar_text(node) : std::nullopt, "a whole number"};
+    case OptionType::bytes:
+      return {scalar_text(node), "a size: bytes, or text such as \"256MiB\""};
+    case OptionType::duration:
+      return {scalar_text(node), "a duration: text such as \"30s\""};
+    case OptionType::flag:
+      if (const auto* flag = node.as_boolean()) return {flag->get() ? "true" : "false", ""};
+      return {std::nullopt, "true or false"};
+    case OptionType::list:
+      return {list_text(node), "a list, such as [\"a\", \"b\"]"};
+  }
+  return {std::nullopt, "known"};
+}
+
+class Reader {
+ public:
+  Reader(const std::string& path, FileValues& out) : path_(path), out_(out) {}
+
+  Result<void> read_table(const toml::table& table, const std::string& prefix) {
+    for (const auto& [key, node] : table) {
+      const std::string name = prefix + std::string(key.str());
+      if (const Option* option = find_option(name)) {
+        MJ_CHECK(read_option(*option, node));
+      } else if (name == "contexts" && node.is_table()) {
+        MJ_CHECK(read_contexts(*node.as_table()));
+      } else if (node.is_table() && is_section(name + '.')) {
+        MJ_CHECK(read_table(*node.as_table(), name + '.'));
+      } else {
+        return refuse(key.source(),
+                      "unknown key " + shown(name, 80) + ": `mycojobs config print` lists those there are");
+      }
+    }
+    return {};
+  }
+
+ private:
+  static bool is_section(std::string_view prefix) {
+    return std::any_of(options().begin(), options().end(), [&](const Option& o) { return o.name.starts_with(prefix); });
+  }
+  tl::unexpected<Error> refuse(const toml::source_region& at, const std::string& message) const {
+    return fail(Code::invalid, place(path_, at) + ": " + message);
+  }
+  Result<void> read_option(const Option& option, const toml::node& node) {
+    const auto [text, expected] = typed_text(option.type, node);
+    if (!text) return refuse(node.source(), std::string(option.name) + ": is not " + std::string(expected));
+    out_.options.push_back({std::string(option.name), *text, place(path_, node.source())});
+    return {};
+  }
+  Result<void> read_contexts(const toml::table& contexts) {
+    for (const auto& [key, node] : contexts) {
+      std::uint64_t id = 0;
+      if (!parse_u64(key.str(), id) || id == 0 || id > 4294967295) {
+        return refuse(key.source(), "contexts: " + shown(key.str()) + " is not a context id from 1 to 4294967295");
+      }
+      const std::string name = "contexts." + std::to_string(id);
+      if (!node.is_table()) return refuse(node.source(), name + ": is not a table: write [" + name + "]");
+      MJ_CHECK(read_context(static_cast<Id>(id), name, *node.as_table()));
+    }
+    return {};
+  }
+  Result<void> read_context(Id id, const std::string& name, const toml::table& table) {
+    for (const auto& [key, node] : table) {
+      if (key.str() != "redis") {
+        return refuse(key.source(), "unknown key " + shown(name + '.' + std::string(key.str()), 80) +
+                                        ": a context has redis = \"...\" only");
+      }
+      const auto text = typed_text(OptionType::text, node).text;
+      if (!text || text->empty()) return refuse(node.source(), name + ".redis: is not an address in quotes");
+      const bool first =
+          out_.context_redis.emplace(id, ConfigValue{name + ".redis", *text, place(path_, node.source())}).second;
+      if (!first) return refuse(key.source(), name + ": is given twice");
+    }
+    return {};
+  }
+
+  const std::string& path_;
+  FileValues& out_;
+};
+
+}  // namespace
+
+Result<FileValues> read_config_file(const std::string& path) {
+  MJ_TRY(text, read_file(path));
+  try {
+    const toml::table table = toml::parse(text, path);
+    FileValues values;
+    MJ_CHECK(Reader(path, values).read_table(table, ""));
+    return values;
+  } catch (const toml::parse_error& error) {
+    return fail(Code::invalid, place(path, error.source()) + ": " + std::string(error.description()));
+  }
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,91 @@
+// mycojobs: parse, load, wire the parts, run the command. The only place that names all the implementations.
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "cli/config/config.h"
+#include "cli/parse.h"
+#include "cli/serve.h"
+#include "cli/terminal.h"
+#include "executors/table.h"
+#include "sandbox/client.h"
+#include "sandbox/probe.h"
+#include "store/embedded_redis.h"
+#include "store/redis_store.h"
+#include "transport/local.h"
+
+namespace mycojobs {
+namespace {
+
+struct OwnRedis final : EmbeddedServer {
+  explicit OwnRedis(std::unique_ptr<EmbeddedRedis> started) : redis(std::move(started)) {}
+  std::unique_ptr<EmbeddedRedis> redis;
+};
+
+SandboxConfig sandbox_config(const Settings& settings, const std::vector<Id>& warm) {
+  SandboxConfig config;
+  config.libexec_dir = settings.libexec_dir;
+  config.allow_missing = settings.sandbox_allow_missing;
+  config.uid_base = settings.sandbox_uid_range.base;
+  config.uid_count = settings.sandbox_uid_range.count;
+  for (Id context : warm) config.warm.push_back({"python", context});
+  return config;
+}
+
+Parts wire(const Clock& clock) {
+  return Parts{
+      .stores = [](const Settings& settings, const std::string& url) -> std::unique_ptr<StoreFactory> {
+        RedisStoreConfig config;
+        config.default_url = url;
+        config.context_urls = settings.context_redis;
+        return make_redis_stores(config);
+      },
+      .embedded = [](const Settings& settings) -> Result<std::unique_ptr<EmbeddedServer>> {
+        MJ_TRY(redis, EmbeddedRedis::start(settings.state_dir));
+        return std::make_unique<OwnRedis>(std::move(redis));
+      },
+      .embedded_url = [](const Settings& settings) { return EmbeddedRedis::url(settings.state_dir); },
+      .sandbox = [](const Settings& settings, const std::vector<Id>& warm) -> Result<std::unique_ptr<Sandbox>> {
+        return start_sandbox(sandbox_config(settings, warm));
+      },
+      .executors = [](const Settings& settings) { return make_executors({settings.libexec_dir}); },
+      .transport = [](Store& store, const std::vector<Id>& contexts) -> std::unique_ptr<Transport> {
+        return std::make_unique<LocalTransport>(store, contexts);
+      },
+      .probe_layers = [](const Settings& settings) -> Result<std::vector<LayerCheck>> {
+        MJ_TRY(reports, probe_layers(sandbox_config(settings, {})));
+        std::vector<LayerCheck> checks;
+        for (const LayerReport& report : reports)
+          checks.push_back({report.name, report.ok, report.detail, report.remedy});
+        return checks;
+      },
+      .clock = clock,
+  };
+}
+
+int run(int argc, char** argv) {
+  CommandLine line = parse_command_line(argc, argv);
+  if (line.command == nullptr) return line.exit_code;
+  const SystemClock clock;
+  const Parts parts = wire(clock);
+  Invocation call{parts, line.options, {}, line.json, std::move(line.arguments), std::move(line.flags)};
+  if (!line.command->name.starts_with("config") && line.command->name != "completion") {
+    auto config = load_config(system_sources(line.options));
+    if (!config) return complain(config.error());
+    for (const std::string& warning : config->warnings) say(paint(Tone::warn, "warning: ", true) + warning);
+    call.settings = std::move(config->settings);
+    const auto level = std::find_if(config->values.begin(), config->values.end(),
+                                    [](const ConfigValue& value) { return value.name == "log.level"; });
+    const bool chosen = level != config->values.end() && level->source != "default";
+    init_log(chosen || line.command->serves ? call.settings.log_level : LogLevel::warn, call.settings.log_format);
+  }
+  return line.command->run(call);
+}
+
+}  // namespace
+}  // namespace mycojobs
+
+int main(int argc, char** argv) {
+  mycojobs::block_stop_signals();
+  return mycojobs::run(argc, argv);
+}

@@ -1,0 +1,91 @@
+#include "cli/parse.h"
+
+#include <sysexits.h>
+
+#include <CLI/CLI.hpp>
+#include <deque>
+
+namespace mycojobs {
+namespace {
+
+// What CLI11 fills for one command; kept until the parse is over.
+struct Slot {
+  const Command* row = nullptr;
+  CLI::App* app = nullptr;
+  std::string argument;
+  std::deque<std::pair<std::string_view, std::vector<std::string>>> values;
+  std::deque<std::pair<std::string_view, bool>> switches;
+  FlagValues options;
+  bool json = false;
+};
+
+void build(Slot& slot) {
+  const Command& row = *slot.row;
+  CLI::App& app = *slot.app;
+  if (!row.arguments.empty()) {
+    const bool optional = row.arguments.front() == '[';
+    const std::string_view name = optional ? row.arguments.substr(1, row.arguments.size() - 2) : row.arguments;
+    app.add_option(std::string(name), slot.argument)->required(!optional);
+  }
+  for (const FlagRow& flag : row.flags) {
+    const std::string name = "--" + std::string(flag.name);
+    if (flag.value.empty()) {
+      app.add_flag(name, slot.switches.emplace_back(flag.name, false).second, std::string(flag.help));
+    } else {
+      auto* option = app.add_option(name, slot.values.emplace_back(flag.name, std::vector<std::string>()).second,
+                                    std::string(flag.help));
+      option->type_name(std::string(flag.value))->expected(1)->allow_extra_args(false);
+      option->multi_option_policy(flag.repeats ? CLI::MultiOptionPolicy::TakeAll : CLI::MultiOptionPolicy::TakeLast);
+    }
+  }
+  app.add_flag("--json", slot.json, "Answer in JSON on stdout");
+  add_options(app, row.name.substr(0, row.name.find(' ')), slot.options);
+}
+
+// "job list" is the subcommand list of the subcommand job.
+CLI::App* find_or_add(CLI::App& root, const Command& row) {
+  const auto blank = row.name.find(' ');
+  if (blank == std::string_view::npos) return root.add_subcommand(std::string(row.name), std::string(row.help));
+  const std::string noun(row.name.substr(0, blank));
+  const auto groups = root.get_subcommands([&](const CLI::App* app) { return app->get_name() == noun; });
+  CLI::App* group = groups.empty() ? root.add_subcommand(noun, noun + " commands") : groups.front();
+  group->require_subcommand(1);
+  return group->add_subcommand(std::string(row.name.substr(blank + 1)), std::string(row.help));
+}
+
+}  // namespace
+
+CommandLine parse_command_line(int argc, const char* const* argv) {
+  CLI::App root("mycojobs: runs scripts as jobs on many hosts with nothing but Redis between them", "mycojobs");
+  root.require_subcommand(1);
+  std::deque<Slot> slots;
+  for (const Command& row : commands()) {
+    Slot& slot = slots.emplace_back();
+    slot.row = &row;
+    slot.app = find_or_add(root, row);
+    build(slot);
+  }
+  CommandLine line;
+  try {
+    root.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    line.exit_code = root.exit(error) == 0 ? EX_OK : EX_USAGE;
+    return line;
+  }
+  for (Slot& slot : slots) {
+    if (!slot.app->parsed()) continue;
+    line.command = slot.row;
+    line.json = slot.json;
+    if (!slot.argument.empty()) line.arguments.push_back(slot.argument);
+    for (auto& [name, values] : slot.values) {
+      if (!values.empty()) line.flags[std::string(name)] = values;
+    }
+    for (auto& [name, set] : slot.switches) {
+      if (set) line.flags[std::string(name)] = {"true"};
+    }
+    line.options = std::move(slot.options);
+  }
+  return line;
+}
+
+}  // namespace mycojobs

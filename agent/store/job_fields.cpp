@@ -1,0 +1,63 @@
+#include "store/job_fields.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "domain/codec.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::size_t kMaxFields = 1000;  // a script hands them over in one call
+
+// What the store writes itself, or what only a claim or an end may write.
+constexpr std::array kOwned = std::to_array<std::string_view>(
+    {"id", "status", "created_at", "updated_at", "detail", "error", "error_info", "result", "attempt", "deliveries", "epoch",
+     "runner_id", "claim_id", "queued_ms", "lease_until_ms", "started_ms", "ended_ms", "usage", "layers", "receipt"});
+
+bool is_owned(std::string_view name) { return std::find(kOwned.begin(), kOwned.end(), name) != kOwned.end(); }
+
+}  // namespace
+
+Result<Fields> new_job_fields(const Job& job) {
+  Job checked = job;
+  if (checked.id == 0) checked.id = 1;
+  if (const auto problems = validate(checked); !problems.empty()) return fail(Code::invalid, "job: " + join(problems));
+  Fields fields = encode(job);
+  std::erase_if(fields, [](const auto& field) { return is_owned(field.first); });
+  if (fields.size() > kMaxFields) {
+    return fail(Code::invalid, "job: " + std::to_string(fields.size()) + " fields are more than " +
+                                   std::to_string(kMaxFields));
+  }
+  return fields;
+}
+
+Fields end_fields(const JobEnd& end) {
+  Job job;
+  job.status = end.status;
+  job.detail = end.detail;
+  job.error = end.error;
+  job.error_info = end.error_info;
+  job.result = end.result;
+  job.usage = end.usage;
+  job.layers = end.layers;
+  job.receipt = end.receipt;
+  Fields fields = encode(job);
+  std::stable_partition(fields.begin(), fields.end(), [](const auto& field) { return field.first == "status"; });
+  return fields;
+}
+
+bool same_content(const Job& a, const Job& b) {
+  return a.script == b.script && a.script_type == b.script_type && a.env_vars == b.env_vars && a.timeout == b.timeout &&
+         a.dependends == b.dependends;
+}
+
+Fields runner_fields(const Runner& runner) {
+  Runner own = runner;
+  own.created_at = own.updated_at = 0;
+  own.seen_ms = 0;
+  return encode(own);
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,20 @@
+// What both stores agree on: which fields a job begins and ends with, and when two jobs are the same.
+#pragma once
+
+#include "mycojobs/job_end.h"
+#include "mycojobs/records.h"
+#include "mycojobs/result.h"
+
+namespace mycojobs {
+
+// The fields of a new record, as its creator gave them: without those that claims and ends write, without status and
+// times of ours. Error: invalid (see validate()); id 0 is allowed.
+Result<Fields> new_job_fields(const Job&);
+// The fields of an end, the status first.
+Fields end_fields(const JobEnd&);
+// Script, type, environment, timeout and dependencies: what makes a second submission of an id the same one.
+bool same_content(const Job&, const Job&);
+// Fields of a runner's record that its owner writes.
+Fields runner_fields(const Runner&);
+
+}  // namespace mycojobs

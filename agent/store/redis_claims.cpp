@@ -1,0 +1,148 @@
+// Claims, leases, reports: the arguments and answers of the scripts.
+#include "base/ids.h"
+#include "store/job_fields.h"
+#include "store/redis_store.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::uint32_t kMaxClaims = 64;
+// Of one script call: it stops every other client for as long as it runs.
+constexpr std::size_t kMaxReports = 256;
+constexpr std::size_t kMaxReportBytes = 8U << 20;
+
+void add_report(Arguments& out, const LogAppend& append) {
+  out.add("log").add(append.claim.job_key).add(append.claim.claim_id).add(append.claim.token);
+  out.add(std::uint64_t{append.lines.size() * 4});
+  for (const Log& line : append.lines) out.add(line.seq).add(line.ts_ms).add(word(line.stream)).add(line.text);
+}
+void add_report(Arguments& out, const Release& release) {
+  out.add("release").add(release.claim.job_key).add(release.claim.claim_id).add(release.claim.token);
+  out.add("1").add(release.reason);
+}
+
+std::size_t size_of(const Report& report) {
+  const auto* append = std::get_if<LogAppend>(&report);
+  std::size_t bytes = 1024;
+  if (append != nullptr) {
+    for (const Log& line : append->lines) bytes += line.text.size() + 64;
+  }
+  return bytes;
+}
+
+Result<void> answer_of(const Reply& reply, const std::string& job_key) {
+  const std::string_view word = reply.at(0).text();
+  const std::string text(reply.at(1).text());
+  if (word == "ok") return {};
+  if (word == "stale") return fail(Code::stale_claim, job_key + ": this claim is not live any more");
+  if (word == "conflict") return fail(Code::conflict, text);
+  if (word == "invalid") return fail(Code::invalid, text);
+  return fail(Code::internal, "redis: report answered " + std::string(word.substr(0, 40)));
+}
+
+}  // namespace
+
+Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
+  if (request.max_jobs == 0 || request.max_jobs > kMaxClaims) {
+    return fail(Code::invalid, "claim: max_jobs is not from 1 to " + std::to_string(kMaxClaims));
+  }
+  std::vector<ClaimRef> refs(request.max_jobs);
+  Arguments arguments;
+  arguments.add(std::uint64_t{request.runner}).add(std::uint64_t{request.max_jobs}).add(request.max_bytes);
+  arguments.add(request.max_script_bytes).add(std::uint64_t{request.max_deliveries}).add(std::uint64_t{request.lease_ms});
+  arguments.add(std::uint64_t{refs.size() * 2});
+  for (ClaimRef& ref : refs) {
+    ref = {request.context, {}, random_hex(8), random_hex(32)};
+    arguments.add(ref.claim_id).add(ref.token);
+  }
+  arguments.add(std::uint64_t{request.queues.size()});
+  for (const std::string& queue : request.queues) arguments.add(queue);
+  MJ_TRY(reply, run(request.context, scripts::claim, arguments));
+  ClaimReply out;
+  out.set_aside = static_cast<std::uint32_t>(reply.at(0).number());
+  const Reply taken = reply.at(1);
+  for (std::size_t i = 0; i < taken.size(); ++i) {
+    const Reply entry = taken.at(i);
+    const std::size_t index = entry.at(2).number() - 1;
+    if (index >= refs.size()) return fail(Code::internal, "redis: claim answered with a claim that was not asked for");
+    Claimed job;
+    job.ref = refs[index];
+    job.ref.job_key = entry.at(1).text();
+    job.queue = entry.at(0).text();
+    job.epoch = entry.at(3).number();
+    job.attempt = static_cast<std::uint32_t>(entry.at(4).number());
+    job.deliveries = static_cast<std::uint32_t>(entry.at(5).number());
+    job.record = entry.at(6).fields();
+    out.jobs.push_back(std::move(job));
+  }
+  return out;
+}
+
+Result<std::vector<Renewal>> RedisStore::renew(Id context, std::span<const ClaimRef> claims, std::uint32_t lease_ms) {
+  if (claims.empty()) return std::vector<Renewal>{};
+  Arguments arguments;
+  arguments.add(std::uint64_t{lease_ms}).add(std::uint64_t{claims.size()});
+  for (const ClaimRef& claim : claims) arguments.add(claim.job_key).add(claim.claim_id).add(claim.token);
+  MJ_TRY(reply, run(context, scripts::renew, arguments));
+  std::vector<Renewal> out;
+  for (std::size_t i = 0; i < claims.size(); ++i) {
+    const std::uint64_t code = reply.at(i).number();
+    out.push_back(code == 0 ? Renewal::stale : code == 1 ? Renewal::renewed : Renewal::cancel);
+  }
+  return out;
+}
+
+Result<std::vector<Result<void>>> RedisStore::report(Id context, std::span<const Report> reports) {
+  std::vector<Result<void>> out;
+  while (out.size() < reports.size()) {
+    const std::size_t first = out.size();
+    std::size_t last = first;
+    for (std::size_t bytes = 0; last < reports.size() && last - first < kMaxReports && bytes < kMaxReportBytes; ++last) {
+      bytes += size_of(reports[last]);
+    }
+    std::vector<Fields> ends(last - first);
+    Arguments arguments;
+    arguments.add(std::uint64_t{last - first});
+    for (std::size_t i = first; i < last; ++i) {
+      if (const auto* ended = std::get_if<EndReport>(&reports[i])) {
+        ends[i - first] = end_fields(ended->end);
+        arguments.add("end").add(ended->claim.job_key).add(ended->claim.claim_id).add(ended->claim.token);
+        arguments.add_list(ends[i - first]);
+      } else if (const auto* append = std::get_if<LogAppend>(&reports[i])) {
+        add_report(arguments, *append);
+      } else {
+        add_report(arguments, std::get<Release>(reports[i]));
+      }
+    }
+    MJ_TRY(reply, run(context, scripts::report, arguments));
+    for (std::size_t i = first; i < last; ++i) {
+      const auto& claim = std::visit([](const auto& r) -> const ClaimRef& { return r.claim; }, reports[i]);
+      out.push_back(answer_of(reply.at(i - first), claim.job_key));
+    }
+  }
+  return out;
+}
+
+Result<std::vector<Lease>> RedisStore::leases(Id context) {
+  MJ_TRY(reply, command(context, {"ZRANGE", "mj:leases", "0", "-1", "WITHSCORES"}));
+  std::vector<Lease> out;
+  for (auto& [job, until_ms] : reply.fields()) {
+    Lease lease{std::move(job), 0};
+    parse_u64(until_ms, lease.until_ms);
+    out.push_back(std::move(lease));
+  }
+  return out;
+}
+
+Result<bool> RedisStore::expire(Id context, const Lease& lease) {
+  Arguments arguments;
+  MJ_TRY(reply, run(context, scripts::expire, arguments.add(lease.job_key).add(lease.until_ms)));
+  return reply.number() == 1;
+}
+
+Result<std::uint32_t> RedisStore::sweep_missing(Id context, std::uint32_t wait_ms) {
+  MJ_TRY(reply, run(context, scripts::sweep_missing, Arguments{}.add(std::uint64_t{wait_ms})));
+  return static_cast<std::uint32_t>(reply.number());
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,25 @@
+// The bytes under a Redis connection: close-on-exec, never a SIGPIPE, each step with a deadline.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/fd.h"
+#include "mycojobs/result.h"
+#include "store/redis_url.h"
+
+namespace mycojobs {
+
+using Deadline = std::chrono::steady_clock::time_point;
+Deadline deadline_in(std::uint64_t ms);
+
+// Tries each address of the host. Error: unavailable, naming the endpoint.
+Result<Fd> connect_socket(const RedisEndpoint&, Deadline);
+// Empty text: all was sent. The text says why not.
+std::string send_all(int fd, std::string_view bytes, Deadline);
+// Appends what is there, at least a byte by the deadline.
+std::string receive_some(int fd, std::string& bytes, Deadline);
+
+}  // namespace mycojobs

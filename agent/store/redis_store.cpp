@@ -1,0 +1,255 @@
+#include "store/redis_store.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/ids.h"
+#include "base/log.h"
+#include "domain/codec.h"
+#include "store/job_fields.h"
+#include "store/keys.h"
+#include "store/redis_waiter.h"
+
+namespace mycojobs {
+namespace {
+
+// Another client may have written the stream: what is not a line of ours is passed over.
+bool read_line(const Reply& entry, Log& line) {
+  const std::string id(entry.at(0).text());
+  const Reply body = entry.at(1);
+  bool has_text = false;
+  parse_u64(id.substr(0, id.find('-')), line.seq);
+  for (const auto& [name, value] : body.fields()) {
+    if (name == "ts") parse_u64(value, line.ts_ms);
+    if (name == "stream") line.stream = parse<LogStream>(value).value_or(LogStream::system);
+    if (name == "text") line.text = value, has_text = true;
+  }
+  return has_text;
+}
+
+std::string glob_escaped(std::string_view text) {
+  std::string out;
+  for (char c : text) {
+    if (std::string_view("*?[]\\").find(c) != std::string_view::npos) out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<RedisConnection::Options> connection_options(const RedisStoreConfig& config, Id context) {
+  const auto own = config.context_urls.find(context);
+  const bool is_own = own != config.context_urls.end();
+  MJ_TRY(endpoint, parse_redis_url(is_own ? own->second : config.default_url));
+  if (!is_own && endpoint.database.value_or(0) != 0) {
+    return fail(Code::invalid, "redis url: a context's id is its database; leave the " +
+                                   std::to_string(*endpoint.database) + " away at the end");
+  }
+  RedisConnection::Options options;
+  options.database = is_own ? endpoint.database.value_or(context) : context;
+  options.endpoint = std::move(endpoint);
+  options.client_name = config.client_name;
+  options.connect_timeout_ms = config.connect_timeout_ms;
+  options.command_timeout_ms = config.command_timeout_ms;
+  return options;
+}
+
+Result<RedisConnection*> RedisStore::connection(Id context) {
+  if (context == 0) return fail(Code::invalid, "context 0 is where actors live; contexts begin with 1");
+  auto found = connections_.find(context);
+  if (found == connections_.end()) {
+    MJ_TRY(options, connection_options(config_, context));
+    options.on_connect = [context](RedisConnection& connection) -> Result<void> {
+      MJ_TRY(granted, connection.run(scripts::grant, Arguments{connection.server_run_id()}));
+      if (granted.number() > 0) {
+        log(LogLevel::warn, "store", "context {}: Redis was started anew; {} live claim(s) got a new lease", context,
+            granted.number());
+      }
+      return {};
+    };
+    found = connections_.try_emplace(context, std::move(options)).first;
+  }
+  MJ_CHECK(found->second.connect());
+  return &found->second;
+}
+
+Result<RedisConnection*> RedisStore::server() {
+  auto found = connections_.find(0);
+  if (found == connections_.end()) {
+    MJ_TRY(options, connection_options(config_, 0));
+    found = connections_.try_emplace(0, std::move(options)).first;
+  }
+  MJ_CHECK(found->second.connect());
+  return &found->second;
+}
+
+Result<Reply> RedisStore::run(Id context, const Script& script, const Arguments& arguments) {
+  MJ_TRY(redis, connection(context));
+  return redis->run(script, arguments);
+}
+
+Result<Reply> RedisStore::command(Id context, const Arguments& arguments, std::uint32_t extra_ms) {
+  MJ_TRY(redis, connection(context));
+  return redis->command(arguments, extra_ms);
+}
+
+Result<Job> RedisStore::submit(const Job& job) {
+  MJ_TRY(fields, new_job_fields(job));
+  const std::string queue = queue_key(job.script_type);
+  Arguments arguments;
+  arguments.add(std::uint64_t{job.caller_id}).add(std::uint64_t{job.id}).add(queue).add_list(fields);
+  MJ_TRY(reply, run(job.context_id, scripts::submit, arguments));
+  const std::string key(reply.at(1).text());
+  if (reply.at(0).text() == "used") {
+    return fail(Code::conflict, key + " has ended before and its record was deleted; use another id");
+  }
+  Job stored = decode<Job>(reply.at(2).fields()).record;
+  if (reply.at(0).text() == "exists" && !same_content(stored, job)) {
+    return fail(Code::conflict, key + " exists with other content; use another id");
+  }
+  return stored;
+}
+
+Result<void> RedisStore::cancel(Id context, const std::string& job_key) {
+  MJ_TRY(reply, run(context, scripts::cancel, Arguments{job_key}));
+  if (reply.text() == "missing") return fail(Code::not_found, job_key + " does not exist in context " + std::to_string(context));
+  return {};
+}
+
+Result<Fields> RedisStore::load(Id context, const std::string& key) {
+  auto reply = command(context, {"HGETALL", key});
+  if (!reply) return fail(std::move(reply).error(), key);
+  Fields fields = reply->fields();
+  if (fields.empty()) return fail(Code::not_found, key + " does not exist in context " + std::to_string(context));
+  return fields;
+}
+
+Result<void> RedisStore::save(Id context, const std::string& key, const Fields& fields) {
+  if (fields.empty()) return {};
+  Arguments arguments{"HSET", key};
+  for (const auto& [name, value] : fields) arguments.add(name).add(value);
+  if (auto reply = command(context, arguments); !reply) return fail(std::move(reply).error(), key);
+  return {};
+}
+
+Result<std::vector<std::string>> RedisStore::keys(Id context, std::string_view prefix, std::size_t max) {
+  const std::string pattern = glob_escaped(prefix) + "*";
+  std::set<std::string> found;
+  std::string cursor = "0";
+  do {
+    MJ_TRY(page, command(context, {"SCAN", cursor, "MATCH", pattern, "COUNT", "1000"}));
+    cursor = page.at(0).text();
+    const Reply names = page.at(1);
+    for (std::size_t i = 0; i < names.size() && found.size() < max; ++i) found.emplace(names.at(i).text());
+  } while (cursor != "0" && found.size() < max);
+  return std::vector<std::string>(found.begin(), found.end());
+}
+
+Result<std::uint64_t> RedisStore::queue_length(Id context, const std::string& queue) {
+  MJ_TRY(reply, command(context, {"LLEN", queue}));
+  return reply.number();
+}
+
+Result<std::vector<DeadLetter>> RedisStore::dead_letters(Id context, std::size_t max) {
+  MJ_TRY(reply, command(context, Arguments{"XREVRANGE", "mj:dead", "+", "-", "COUNT"}.add(std::uint64_t{max})));
+  std::vector<DeadLetter> out;
+  for (std::size_t i = reply.size(); i-- > 0;) {
+    const std::string id(reply.at(i).at(0).text());
+    DeadLetter letter;
+    parse_u64(id.substr(0, id.find('-')), letter.at_ms);
+    for (auto& [name, value] : reply.at(i).at(1).fields()) {
+      if (name == "key") letter.job_key = std::move(value);
+      if (name == "queue") letter.queue = std::move(value);
+      if (name == "reason") letter.reason = std::move(value);
+    }
+    out.push_back(std::move(letter));
+  }
+  return out;
+}
+
+Result<std::vector<std::string>> RedisStore::anomalies(Id context, std::size_t max) {
+  MJ_TRY(reply, command(context, Arguments{"XREVRANGE", "mj:anomalies", "+", "-", "COUNT"}.add(std::uint64_t{max})));
+  std::vector<std::string> out;
+  for (std::size_t i = reply.size(); i-- > 0;) out.emplace_back(reply.at(i).at(1).at(1).text());
+  return out;
+}
+
+Result<LogPage> RedisStore::logs(Id context, const std::string& job_key, std::uint64_t after_seq, std::size_t max,
+                                 std::uint32_t wait_ms) {
+  const std::string key = log_key(job_key);
+  const std::string after = std::to_string(after_seq) + "-0";
+  Arguments arguments{"XREAD", "COUNT"};
+  arguments.add(std::uint64_t{std::max<std::size_t>(max, 1)});
+  if (wait_ms > 0) arguments.add("BLOCK").add(std::uint64_t{wait_ms});
+  MJ_TRY(reply, command(context, arguments.add("STREAMS").add(key).add(after), wait_ms));
+  LogPage page;
+  const Reply entries = reply.at(0).at(1);
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    Log line;
+    if (read_line(entries.at(i), line)) {
+      page.lines.push_back(std::move(line));
+    } else if (entries.at(i).at(1).at(0).text() == "end") {
+      page.ended = true;
+    }
+  }
+  if (entries.size() > 0) return page;
+  // No mark either: a job that another client ended, or none at all.
+  MJ_TRY(status, command(context, {"HMGET", job_key, "status", "script"}));
+  if (status.at(0).nil() && status.at(1).nil()) return fail(Code::not_found, job_key + " does not exist");
+  MJ_TRY(state, command(context, {"HGET", "mj:claim:" + job_key, "state"}));
+  const std::string_view word = status.at(0).text();
+  page.ended = state.text() == "ended" || (state.nil() && (word == "finished" || word == "error"));
+  return page;
+}
+
+Result<ServerFacts> RedisStore::facts() {
+  MJ_TRY(redis, server());
+  MJ_TRY(info, redis->command({"INFO"}));
+  const std::string_view text = info.text();
+  const auto has = [&](std::string_view line) { return text.find(line) != std::string_view::npos; };
+  const auto field = [&](std::string_view name) {
+    const auto at = text.find("\n" + std::string(name) + ":");
+    if (at == std::string_view::npos) return std::string();
+    const auto begin = at + name.size() + 2;
+    return std::string(text.substr(begin, text.find_first_of("\r\n", begin) - begin));
+  };
+  const auto setting = [&](std::string_view name) {
+    auto reply = redis->command({"CONFIG", "GET", name});
+    return reply ? std::string(reply->at(1).text()) : std::string();  // the server may keep it to itself
+  };
+  ServerFacts facts;
+  facts.product = has("valkey_version:") ? "valkey" : "redis";
+  facts.version = field(facts.product + "_version");
+  facts.run_id = redis->server_run_id();
+  std::uint64_t databases = 0;
+  parse_u64(setting("databases"), databases);
+  facts.databases = static_cast<std::uint32_t>(databases);
+  facts.appendonly = setting("appendonly");
+  facts.appendfsync = setting("appendfsync");
+  facts.maxmemory_policy = setting("maxmemory-policy");
+  facts.persistence_error = has("rdb_last_bgsave_status:err") || has("aof_last_write_status:err") ||
+                            has("aof_last_bgrewrite_status:err");
+  facts.cluster = has("cluster_enabled:1");
+  facts.replica = has("role:slave");
+  return facts;
+}
+
+Result<std::uint64_t> RedisStore::now_ms() {
+  MJ_TRY(redis, server());
+  MJ_TRY(time, redis->command({"TIME"}));
+  return time.at(0).number() * 1000 + time.at(1).number() / 1000;
+}
+
+Result<std::unique_ptr<Store>> RedisStoreFactory::open() {
+  MJ_CHECK(connection_options(config_, 0));
+  for (const auto& [context, url] : config_.context_urls) MJ_CHECK(connection_options(config_, context));
+  return std::make_unique<RedisStore>(config_);
+}
+
+Result<std::unique_ptr<Waiter>> RedisStoreFactory::open_waiter(const std::vector<std::pair<Id, std::string>>& queues,
+                                                               const std::string& topic) {
+  return RedisWaiter::open(config_, queues, topic);
+}
+
+}  // namespace mycojobs

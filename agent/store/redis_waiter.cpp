@@ -1,0 +1,184 @@
+#include "store/redis_waiter.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/errno_text.h"
+#include "base/log.h"
+#include "store/keys.h"
+
+namespace mycojobs {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr std::string_view kBlockSeconds = "5";  // Redis forgets us after this; we ask again
+constexpr milliseconds kAnswerWithin{8000};
+constexpr milliseconds kPingEvery{5000};
+constexpr milliseconds kAfterRefusal{2000};  // a queue that is no list: looked at again after this
+constexpr std::uint32_t kConnectTimeoutMs = 1000;
+
+milliseconds pause_before_try(unsigned failures) { return milliseconds(failures <= 1 ? 250 : failures == 2 ? 500 : 1000); }
+
+}  // namespace
+
+RedisWaiter::RedisWaiter(std::string topic, Fd event) : topic_(std::move(topic)), event_(std::move(event)) {}
+
+Result<std::unique_ptr<Waiter>> RedisWaiter::open(const RedisStoreConfig& config,
+                                                  const std::vector<std::pair<Id, std::string>>& queues,
+                                                  const std::string& topic) {
+  Fd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!event) return fail(Code::io, "cannot make an eventfd: " + errno_text(errno));
+  std::unique_ptr<RedisWaiter> waiter(new RedisWaiter(topic, std::move(event)));
+  for (const auto& [context, queue] : queues) {
+    MJ_TRY(options, connection_options(config, context));
+    options.connect_timeout_ms = std::min(options.connect_timeout_ms, kConnectTimeoutMs);
+    auto server = std::find_if(waiter->servers_.begin(), waiter->servers_.end(),
+                               [&](const Server& s) { return s.endpoint == options.endpoint; });
+    if (server == waiter->servers_.end()) {
+      server = waiter->servers_.insert(server, Server{.endpoint = options.endpoint});
+      if (!topic.empty()) {
+        // Channels know no databases: one subscription a server.
+        server->links.push_back(Link{.connection = std::make_unique<RedisConnection>(options)});
+      }
+    }
+    server->links.push_back(Link{.connection = std::make_unique<RedisConnection>(std::move(options)), .queue = queue});
+  }
+  return waiter;
+}
+
+void RedisWaiter::wake() {
+  const std::uint64_t one = 1;
+  (void)!::write(event_.get(), &one, sizeof one);
+}
+
+Result<Woken> RedisWaiter::wait(std::uint32_t timeout_ms, bool for_work) {
+  const Time until = steady_clock::now() + milliseconds(timeout_ms);
+  Woken woken;
+  errors_.clear();
+  for (bool woken_up = false;;) {
+    connect_due(woken);
+    for (Server& server : servers_) {
+      for (std::size_t i = 0; server.up && i < server.links.size(); ++i) ask(server.links[i], server, for_work);
+    }
+    // Once more without waiting after something came: what else is there?
+    const bool done = woken_up || woken.work || woken.reconnected || !woken.hints.empty() || !errors_.empty();
+    woken_up = poll_once(done ? steady_clock::now() : until, for_work, woken) || woken_up;
+    if (done || steady_clock::now() >= until) break;
+  }
+  if (woken.work || woken.reconnected || !woken.hints.empty() || errors_.empty()) return woken;
+  return tl::unexpected<Error>(std::move(errors_.front()));
+}
+
+void RedisWaiter::connect_due(Woken& woken) {
+  for (Server& server : servers_) {
+    if (server.up || steady_clock::now() < server.retry_at) continue;
+    if (auto done = connect(server); !done) {
+      lose(server, std::move(done).error());
+      continue;
+    }
+    server.up = true;
+    server.failures = 0;
+    woken.reconnected = woken.reconnected || server.was_up;
+    server.was_up = true;
+  }
+}
+
+Result<void> RedisWaiter::connect(Server& server) {
+  for (Link& link : server.links) {
+    link.asked = false;
+    link.ask_again = {};
+    MJ_CHECK(link.connection->connect());
+    if (!link.queue.empty()) continue;
+    MJ_CHECK(link.connection->command({"SUBSCRIBE", topic_}));
+    link.ask_again = steady_clock::now() + kPingEvery;
+  }
+  return {};
+}
+
+void RedisWaiter::ask(Link& link, Server& server, bool for_work) {
+  const bool subscribed = link.queue.empty();
+  if (link.asked || (!subscribed && !for_work) || steady_clock::now() < link.ask_again) return;
+  auto sent = subscribed ? link.connection->send({"PING"})
+                         : link.connection->send({"BLMOVE", link.queue, link.queue, "RIGHT", "RIGHT", kBlockSeconds});
+  if (!sent) return lose(server, std::move(sent).error());
+  link.asked = true;
+  link.answer_by = steady_clock::now() + kAnswerWithin;
+}
+
+void RedisWaiter::lose(Server& server, Error error) {
+  for (Link& link : server.links) link.connection->close();
+  server.up = false;
+  ++server.failures;
+  server.retry_at = steady_clock::now() + pause_before_try(server.failures);
+  errors_.push_back(std::move(error));
+}
+
+bool RedisWaiter::poll_once(Time until, bool for_work, Woken& woken) {
+  std::vector<pollfd> fds{{event_.get(), POLLIN, 0}};
+  std::vector<std::pair<Server*, Link*>> owners;
+  for (Server& server : servers_) {
+    if (!server.up) continue;
+    for (Link& link : server.links) {
+      fds.push_back({link.connection->fd(), POLLIN, 0});
+      owners.emplace_back(&server, &link);
+    }
+  }
+  const auto left = std::chrono::ceil<milliseconds>(next_moment(until) - steady_clock::now()).count();
+  ::poll(fds.data(), fds.size(), static_cast<int>(std::clamp<std::int64_t>(left, 0, 1 << 30)));
+  for (std::size_t i = 0; i < owners.size(); ++i) {
+    auto [server, link] = owners[i];
+    if (!server->up) continue;  // lost with an earlier link
+    if (fds[i + 1].revents != 0) {
+      read(*link, *server, for_work, woken);
+    } else if (link->asked && steady_clock::now() >= link->answer_by) {
+      lose(*server, {Code::unavailable, "Redis at " + server->endpoint.shown() + ": no answer in time"});
+    }
+  }
+  std::uint64_t count = 0;
+  return ::read(event_.get(), &count, sizeof count) == sizeof count;
+}
+
+RedisWaiter::Time RedisWaiter::next_moment(Time until) const {
+  for (const Server& server : servers_) {
+    if (!server.up) until = std::min(until, server.retry_at);
+    for (const Link& link : server.links) {
+      if (!server.up) break;
+      if (link.asked) until = std::min(until, link.answer_by);
+      else if (link.ask_again > steady_clock::now()) until = std::min(until, link.ask_again);
+    }
+  }
+  return until;
+}
+
+void RedisWaiter::read(Link& link, Server& server, bool for_work, Woken& woken) {
+  if (auto done = link.connection->read_some(); !done) return lose(server, std::move(done).error());
+  for (;;) {
+    auto reply = link.connection->received();
+    if (!reply) return lose(server, std::move(reply).error());
+    if (!*reply) return;
+    take(link, **reply, for_work, woken);
+  }
+}
+
+void RedisWaiter::take(Link& link, const Reply& reply, bool for_work, Woken& woken) {
+  if (link.queue.empty() && reply.at(0).text() == "message") {
+    woken.hints.emplace_back(reply.at(2).text());
+    return;
+  }
+  link.asked = false;
+  if (link.queue.empty()) {  // an answer to PING
+    link.ask_again = steady_clock::now() + kPingEvery;
+  } else if (reply.error()) {
+    log(LogLevel::warn, "store", "{}: cannot wait for it: {}", link.queue, reply.text().substr(0, 200));
+    link.ask_again = steady_clock::now() + kAfterRefusal;
+  } else if (!reply.nil() && for_work) {
+    woken.work = true;
+  }
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,62 @@
+// Waits on Redis with BLMOVE of a queue onto itself: that wakes every waiter and leaves each job where it is, so that a
+// waiter that dies takes nothing with it. One connection for each context and queue, one for the topic on each server.
+//
+// A server that goes away: wait() returns unavailable, and again at each failed try to connect (after 250 ms, 500 ms,
+// then each second); then `reconnected`. Other servers are waited on meanwhile.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/fd.h"
+#include "mycojobs/store.h"
+#include "store/redis_store.h"
+
+namespace mycojobs {
+
+class RedisWaiter final : public Waiter {
+ public:
+  // Does not connect yet. Error: invalid (a URL).
+  static Result<std::unique_ptr<Waiter>> open(const RedisStoreConfig&,
+                                              const std::vector<std::pair<Id, std::string>>& queues,
+                                              const std::string& topic);
+  Result<Woken> wait(std::uint32_t timeout_ms, bool for_work) override;
+  void wake() override;
+
+ private:
+  using Time = std::chrono::steady_clock::time_point;
+  struct Link {
+    std::unique_ptr<RedisConnection> connection;
+    std::string queue;      // empty: the topic's
+    bool asked = false;     // a command is under way
+    Time answer_by;         // the server is gone if it has not answered by then
+    Time ask_again;         // not before
+  };
+  struct Server {
+    RedisEndpoint endpoint;
+    std::vector<Link> links;
+    bool up = false, was_up = false;
+    unsigned failures = 0;
+    Time retry_at;
+  };
+  RedisWaiter(std::string topic, Fd event);
+
+  void connect_due(Woken&);
+  Result<void> connect(Server&);
+  void ask(Link&, Server&, bool for_work);
+  void lose(Server&, Error);
+  void read(Link&, Server&, bool for_work, Woken&);
+  void take(Link&, const Reply&, bool for_work, Woken&);
+  bool poll_once(Time until, bool for_work, Woken&);  // true: wake() was called
+  Time next_moment(Time until) const;
+
+  std::string topic_;
+  Fd event_;
+  std::vector<Server> servers_;
+  std::vector<Error> errors_;  // of servers lost during this wait()
+};
+
+}  // namespace mycojobs

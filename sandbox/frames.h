@@ -1,0 +1,143 @@
+// Length-checked messages between agent, launcher, zygote and init: one datagram of a SOCK_SEQPACKET pair is one frame.
+//
+//   frame = kind, u8 | fields, little-endian
+//   text  = length, u32 | bytes;   list = count, u32 | items;   struct = its fields, in the order of `fields()`
+//
+// Whoever reads does not believe the writer: a reader that meets a wrong length is spoilt for good and says so in whole().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "base/fd.h"
+
+namespace mycojobs::sandbox {
+
+inline constexpr std::size_t kMaxFrameBytes = 64U << 10;
+inline constexpr std::size_t kMaxFrameFds = 8;
+
+class FieldWriter {
+ public:
+  explicit FieldWriter(std::uint8_t kind) : bytes_(1, static_cast<char>(kind)) {}
+  template <class T>
+  void operator()(const T& value) {
+    if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
+      bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
+    } else {
+      fields(*this, const_cast<T&>(value));  // one list of fields serves both directions; writing changes nothing
+    }
+  }
+  void operator()(const std::string& text) {
+    (*this)(static_cast<std::uint32_t>(text.size()));
+    bytes_ += text;
+  }
+  template <class T>
+  void operator()(const std::vector<T>& items) {
+    (*this)(static_cast<std::uint32_t>(items.size()));
+    for (const T& item : items) (*this)(item);
+  }
+  template <class A, class B>
+  void operator()(const std::pair<A, B>& pair) {
+    (*this)(pair.first);
+    (*this)(pair.second);
+  }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+class FieldReader {
+ public:
+  explicit FieldReader(std::string_view bytes) : left_(bytes) {}
+  template <class T>
+  void operator()(T& value) {
+    if constexpr (std::is_same_v<T, bool>) {
+      std::uint8_t byte = 0;
+      (*this)(byte);
+      if (byte > 1) spoilt_ = true;
+      value = byte == 1;
+    } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
+      if (!need(sizeof value)) return;
+      std::memcpy(&value, left_.data(), sizeof value);
+      left_.remove_prefix(sizeof value);
+    } else {
+      fields(*this, value);
+    }
+  }
+  void operator()(std::string& text) {
+    const std::uint32_t size = count();
+    if (!need(size)) return;
+    text.assign(left_.substr(0, size));
+    left_.remove_prefix(size);
+  }
+  template <class T>
+  void operator()(std::vector<T>& items) {
+    const std::uint32_t size = count();
+    if (!need(size)) return;  // an item has one byte at least
+    items.resize(size);
+    for (T& item : items) (*this)(item);
+  }
+  template <class A, class B>
+  void operator()(std::pair<A, B>& pair) {
+    (*this)(pair.first);
+    (*this)(pair.second);
+  }
+  bool whole() const { return !spoilt_ && left_.empty(); }
+
+ private:
+  std::uint32_t count() {
+    std::uint32_t size = 0;
+    (*this)(size);
+    return size;
+  }
+  bool need(std::size_t size) {
+    if (left_.size() < size) spoilt_ = true;
+    return !spoilt_;
+  }
+
+  std::string_view left_;
+  bool spoilt_ = false;
+};
+
+struct RawFrame {
+  std::uint8_t kind = 0;
+  std::string payload;
+  std::vector<Fd> fds;  // close-on-exec
+};
+
+enum class Received { frame, nothing, closed, malformed };  // nothing: it would block
+
+// 0 or errno. `flags` as of sendmsg, MSG_NOSIGNAL is added. The descriptors stay the caller's.
+int send_raw(int socket, std::string_view bytes, std::initializer_list<int> fds = {}, int flags = 0);
+int send_raw(int socket, std::string_view bytes, const std::vector<int>& fds, int flags = 0);
+// More descriptors than kMaxFrameFds, or a frame over kMaxFrameBytes: malformed, and every one is closed.
+Received receive_raw(int socket, RawFrame&, int flags = 0);
+
+template <class Message>
+std::string encode(const Message& message) {
+  FieldWriter writer(static_cast<std::uint8_t>(Message::kKind));
+  writer(message);
+  return writer.bytes();
+}
+// False: not that kind, not its number of descriptors, or lengths that do not add up.
+template <class Message>
+bool decode(const RawFrame& frame, Message& message) {
+  if (frame.kind != static_cast<std::uint8_t>(Message::kKind)) return false;
+  FieldReader reader(frame.payload);
+  reader(message);
+  return reader.whole();
+}
+template <class Message>
+int send_message(int socket, const Message& message, std::initializer_list<int> fds = {}, int flags = 0) {
+  return send_raw(socket, encode(message), fds, flags);
+}
+
+}  // namespace mycojobs::sandbox

@@ -1,0 +1,261 @@
+// Every message of the sandbox, with its fields. Who says what to whom:
+//
+//   agent    -> launcher  Configure (first), Launch + {stdout, stderr, channel}, Kill, Fence
+//   launcher -> agent     Started (answer to Configure), Ended, LogText, Layer (probe only)
+//   launcher -> zygote    MapsWritten, Programs + {memfd}, Fork + {stdout, stderr, channel, status, cgroups...}
+//   zygote   -> launcher  StepFailed (before exec), Ready, Refused, Forked + {pidfd}, Reaped
+//   init     -> launcher  StepFailed | Confined + {seccomp listener} (sent by the job), then MainEnded
+//   launcher -> init      Terminate, Fence
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "mycojobs/outcome.h"
+#include "mycojobs/sandbox.h"
+#include "sandbox/frames.h"
+
+namespace mycojobs {
+
+template <class A>
+void fields(A& a, Limits& m) {
+  a(m.memory_bytes), a(m.pids), a(m.wall_ms), a(m.open_files), a(m.file_bytes), a(m.tmp_bytes), a(m.exec);
+}
+template <class A>
+void fields(A& a, StepTime& m) {
+  a(m.step), a(m.us);
+}
+
+}  // namespace mycojobs
+
+namespace mycojobs::sandbox {
+
+enum class Kind : std::uint8_t {
+  configure = 1,
+  launch,
+  kill,
+  fence,
+  started = 16,
+  ended,
+  log_text,
+  layer,
+  maps_written = 32,
+  programs,
+  fork,
+  step_failed = 48,
+  ready,
+  refused,
+  forked,
+  reaped,
+  confined = 64,
+  main_ended,
+  terminate,
+};
+
+struct Configure {
+  static constexpr Kind kKind = Kind::configure;
+  bool probe = false;  // try every layer, tell, leave
+  std::vector<std::pair<std::string, std::string>> hosts;  // name -> path of the program
+  std::vector<std::string> allow_missing;
+  std::uint32_t uid_base = 0, uid_count = 0;
+  std::vector<std::pair<std::string, Id>> warm;
+  std::uint32_t zygote_runs = 0;
+  std::string fail_step;
+};
+template <class A>
+void fields(A& a, Configure& m) {
+  a(m.probe), a(m.hosts), a(m.allow_missing), a(m.uid_base), a(m.uid_count), a(m.warm), a(m.zygote_runs), a(m.fail_step);
+}
+
+struct Launch {
+  static constexpr Kind kKind = Kind::launch;
+  RunSpec spec;
+};
+template <class A>
+void fields(A& a, Launch& m) {
+  a(m.spec.run), a(m.spec.host), a(m.spec.context), a(m.spec.limits), a(m.spec.fence_boot_ms);
+}
+
+struct Kill {
+  static constexpr Kind kKind = Kind::kill;
+  std::uint64_t run = 0;
+  KillReason reason = KillReason::cancelled;
+  std::uint32_t grace_ms = 0;
+};
+template <class A>
+void fields(A& a, Kill& m) {
+  a(m.run), a(m.reason), a(m.grace_ms);
+}
+
+struct Fence {
+  static constexpr Kind kKind = Kind::fence;
+  std::uint64_t run = 0;
+  std::uint64_t boot_ms = 0;
+};
+template <class A>
+void fields(A& a, Fence& m) {
+  a(m.run), a(m.boot_ms);
+}
+
+struct Started {
+  static constexpr Kind kKind = Kind::started;
+  bool ok = false;
+  std::string problem;  // a layer is missing, and what to do
+};
+template <class A>
+void fields(A& a, Started& m) {
+  a(m.ok), a(m.problem);
+}
+
+struct Ended {
+  static constexpr Kind kKind = Kind::ended;
+  std::uint64_t run = 0;
+  Outcome outcome;
+};
+template <class A>
+void fields(A& a, Ended& m) {
+  Outcome& o = m.outcome;
+  bool violation = o.violation.has_value();
+  bool setup_error = o.setup_error.has_value();
+  a(m.run), a(o.status), a(o.exit_code), a(o.signal), a(violation), a(setup_error);
+  if (violation) {
+    if (!o.violation) o.violation.emplace();
+    a(o.violation->syscall), a(o.violation->pid), a(o.violation->comm);
+    for (auto& arg : o.violation->args) a(arg);
+  }
+  if (setup_error) {
+    if (!o.setup_error) o.setup_error.emplace();
+    a(o.setup_error->step), a(o.setup_error->error), a(o.setup_error->remedy);
+  }
+  Usage& u = o.usage;
+  a(u.wall_us), a(u.user_us), a(u.system_us), a(u.memory_peak_bytes), a(u.pids_peak);
+  a(o.stragglers), a(o.layers), a(o.setup), a(o.reason);
+}
+
+struct LogText {
+  static constexpr Kind kKind = Kind::log_text;
+  std::uint8_t level = 0;  // LogLevel
+  std::string text;
+};
+template <class A>
+void fields(A& a, LogText& m) {
+  a(m.level), a(m.text);
+}
+
+struct Layer {
+  static constexpr Kind kKind = Kind::layer;
+  std::string name;
+  bool ok = false;
+  std::string detail, remedy;
+};
+template <class A>
+void fields(A& a, Layer& m) {
+  a(m.name), a(m.ok), a(m.detail), a(m.remedy);
+}
+
+struct MapsWritten {
+  static constexpr Kind kKind = Kind::maps_written;
+};
+template <class A>
+void fields(A&, MapsWritten&) {}
+
+struct Programs {
+  static constexpr Kind kKind = Kind::programs;
+  std::string fail_step;  // tests: this step fails with EIO in every job
+};
+template <class A>
+void fields(A& a, Programs& m) {
+  a(m.fail_step);
+}
+
+struct Fork {
+  static constexpr Kind kKind = Kind::fork;
+  std::uint64_t run = 0;
+  std::uint32_t uid = 0;  // in the zygote's user namespace; also the group
+  std::uint64_t fence_boot_ms = 0;
+  Limits limits;
+  bool own_uid = false;        // the uid is this run's alone
+  bool memory_rlimit = false;  // no memory cgroup: RLIMIT_DATA stands in
+  bool canary = false;         // attack the sandbox instead of serving a job
+};
+template <class A>
+void fields(A& a, Fork& m) {
+  a(m.run), a(m.uid), a(m.fence_boot_ms), a(m.limits), a(m.own_uid), a(m.memory_rlimit), a(m.canary);
+}
+
+struct StepFailed {
+  static constexpr Kind kKind = Kind::step_failed;
+  std::string step;
+  std::int32_t error = 0;
+};
+template <class A>
+void fields(A& a, StepFailed& m) {
+  a(m.step), a(m.error);
+}
+
+struct Ready {
+  static constexpr Kind kKind = Kind::ready;
+};
+template <class A>
+void fields(A&, Ready&) {}
+
+struct Refused {
+  static constexpr Kind kKind = Kind::refused;
+  std::string why;
+};
+template <class A>
+void fields(A& a, Refused& m) {
+  a(m.why);
+}
+
+struct Forked {
+  static constexpr Kind kKind = Kind::forked;
+  std::uint64_t run = 0;
+  std::int32_t error = 0;  // else one descriptor comes along: a pidfd of init
+};
+template <class A>
+void fields(A& a, Forked& m) {
+  a(m.run), a(m.error);
+}
+
+struct Reaped {
+  static constexpr Kind kKind = Kind::reaped;
+  std::uint64_t run = 0;
+  std::int32_t wait_status = 0;
+  std::uint64_t user_us = 0, system_us = 0;  // of the whole tree
+};
+template <class A>
+void fields(A& a, Reaped& m) {
+  a(m.run), a(m.wait_status), a(m.user_us), a(m.system_us);
+}
+
+struct Confined {
+  static constexpr Kind kKind = Kind::confined;
+  std::int32_t landlock_abi = 0;  // 0: the kernel has none
+  std::vector<StepTime> setup;
+};
+template <class A>
+void fields(A& a, Confined& m) {
+  a(m.landlock_abi), a(m.setup);
+}
+
+struct MainEnded {
+  static constexpr Kind kKind = Kind::main_ended;
+  std::int32_t wait_status = 0;
+  std::uint32_t stragglers = 0;
+  bool fenced = false;  // init's own clock passed the fence
+};
+template <class A>
+void fields(A& a, MainEnded& m) {
+  a(m.wait_status), a(m.stragglers), a(m.fenced);
+}
+
+struct Terminate {
+  static constexpr Kind kKind = Kind::terminate;
+};
+template <class A>
+void fields(A&, Terminate&) {}
+
+}  // namespace mycojobs::sandbox

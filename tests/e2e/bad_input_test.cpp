@@ -1,0 +1,167 @@
+// Whatever stands in a queue or a record: one clear error where a user would look for it, and the next job runs.
+#include "e2e/world.h"
+
+namespace mycojobs::test {
+namespace {
+
+class BadInput : public ::testing::Test {
+ protected:
+  TempDir folder_;
+  RedisServer redis_{folder_};
+  Process agent_ = start_agent(folder_, redis_, 1);
+
+  void SetUp() override { ASSERT_TRUE(is_up(redis_, 1)) << agent_.err(); }
+  void TearDown() override {
+    PlainJob next{.caller = 99, .id = 99};
+    submit(redis_, next);
+    EXPECT_EQ(status_at_end(redis_, next), "finished") << "the next job must run\n" << agent_.err();
+    EXPECT_TRUE(agent_.running());
+  }
+  void expect_error(const PlainJob& job, const std::string& detail, const std::string& words) {
+    EXPECT_EQ(status_at_end(redis_, job), "error") << agent_.err();
+    EXPECT_EQ(field(redis_, job, "detail"), detail);
+    EXPECT_NE(field(redis_, job, "error").find(words), std::string::npos) << field(redis_, job, "error");
+  }
+  std::string dead_letters() { return redis_.cli(1, {"XRANGE", "mj:dead", "-", "+"}); }
+};
+
+TEST_F(BadInput, RecordsThatCannotRunEndAsDeadLettersThatNameTheField) {
+  struct Case {
+    PlainJob job;
+    std::string words;
+  };
+  const std::string big(10 << 20, '#');
+  std::vector<Case> cases{
+      {{.id = 1, .timeout = "0"}, "timeout"},
+      {{.id = 2, .timeout = "-1"}, "timeout"},
+      {{.id = 3, .timeout = "4294967296"}, "timeout"},
+      {{.id = 4, .script = ""}, "script"},
+      {{.id = 5, .more = {"env_vars", R"({"A=B":"1"})"}}, "env_vars"},
+      {{.id = 6, .more = {"env_vars", R"({"A\u0000B":"1"})"}}, "env_vars"},
+      {{.id = 7, .more = {"env_vars", "[1,2]"}}, "env_vars"},
+      {{.id = 8, .more = {"script_type", "cobol"}}, "script_type"},
+      {{.id = 9, .more = {"id", "10"}}, "id"},
+      {{.id = 11, .more = {"caller_id", "4294967297"}}, "caller_id"},
+      {{.id = 12, .more = {"context_id", "2"}}, "context_id"},
+      {{.id = 13, .more = {"retries", "many"}}, "retries"},
+  };
+  for (const Case& each : cases) submit(redis_, each.job);
+  for (const Case& each : cases) {
+    SCOPED_TRACE(each.job.key());
+    expect_error(each.job, "dead_letter", each.words);
+    EXPECT_NE(dead_letters().find(each.job.key()), std::string::npos);
+  }
+}
+
+TEST_F(BadInput, MissingTypeAndUnreadableScriptAreNamed) {
+  redis_.cli(1, {"HSET", "job:12:1", "id", "1", "caller_id", "12", "context_id", "1", "script", "pass"});
+  redis_.cli(1, {"LPUSH", "queue:python", "job:12:1"});
+  expect_error({.id = 1}, "dead_letter", "script_type");
+  PlainJob latin{.id = 2, .script = "print('\xe9')"};
+  submit(redis_, latin);
+  expect_error(latin, "dead_letter", "UTF-8");
+}
+
+TEST_F(BadInput, ScriptOfTenMebibytesIsRefusedByTheLimitsName) {
+  PlainJob job{.id = 1};
+  redis_.cli(1, {"HSET", job.key(), "id", "1", "caller_id", "12", "context_id", "1", "script_type", "python", "timeout",
+                 "20"});
+  redis_.cli(1, {"-x", "HSET", job.key(), "script"}, std::string(10 << 20, '#'));
+  redis_.cli(1, {"LPUSH", "queue:python", job.key()});
+  expect_error(job, "dead_letter", "max_script_bytes");
+}
+
+TEST_F(BadInput, ResultOfTenMebibytesFailsAndSaysSo) {
+  PlainJob job{.script = "result['big'] = 'x' * (10 << 20)"};
+  submit(redis_, job);
+  expect_error(job, "result_too_large", "1048576");
+  EXPECT_EQ(field(redis_, job, "result"), "");
+}
+
+TEST_F(BadInput, FloodOfOutputIsCountedAndItsMiddleDropped) {
+  PlainJob job{
+      .script =
+          "import sys\nline = 'x' * 1023 + '\\n'\nfor _ in range(1 << 17): sys.stdout.write(line)\nprint('the end')"};
+  job.timeout = "120";
+  submit(redis_, job);
+  EXPECT_EQ(status_at_end(redis_, job, Seconds(60)), "finished") << field(redis_, job, "error");
+  const Finished log = run(folder_, {program(), "job", "logs", job.key(), "--redis", redis_.url()});
+  EXPECT_TRUE(log.out.ends_with("the end\n"));
+  EXPECT_LE(log.out.size(), 1U << 20);
+  const std::uint64_t written = (1ULL << 27) + 8;
+  EXPECT_NE(log.err.find(std::to_string(written - log.out.size()) + " bytes of output dropped"), std::string::npos)
+      << log.err;
+}
+
+TEST_F(BadInput, EntriesWithoutAUsableRecordBecomeDeadLetters) {
+  redis_.cli(1, {"SET", "job:12:1", "not a hash"});
+  redis_.cli(1, {"LPUSH", "queue:python", "job:12:1"});
+  redis_.cli(1, {"LPUSH", "queue:python", "job:12:404"});
+  redis_.cli(1, {"LPUSH", "queue:python", "nonsense \x01\xff"});
+  redis_.cli(1, {"LPUSH", "queue:python", "job:4294967296:1"});
+  for (const char* reason : {"wrong_type", "no_record", "bad_key"}) {
+    EXPECT_TRUE(eventually([&] { return dead_letters().find(reason) != std::string::npos; })) << reason << "\n"
+                                                                                              << dead_letters();
+  }
+}
+
+TEST_F(BadInput, RecordThatComesAfterItsEntryStillRuns) {
+  redis_.cli(1, {"LPUSH", "queue:python", "job:12:7"});
+  eventually([] { return false; }, Seconds(0.5));
+  redis_.cli(1, {"HSET", "job:12:7", "id", "7", "caller_id", "12", "context_id", "1", "script", "pass", "script_type",
+                 "python", "timeout", "5"});
+  EXPECT_EQ(status_at_end(redis_, {.id = 7}), "finished");
+}
+
+TEST_F(BadInput, SecondEntryOfAJobDoesNotRunItAgain) {
+  PlainJob job{.script = "print('once')"};
+  submit(redis_, job);
+  ASSERT_EQ(status_at_end(redis_, job), "finished");
+  redis_.cli(1, {"HSET", job.key(), "status", "dispatched"});
+  redis_.cli(1, {"LPUSH", "queue:python", job.key()});
+  EXPECT_TRUE(eventually([&] {
+    return redis_.cli(1, {"XRANGE", "mj:anomalies", "-", "+"}).find(job.key()) != std::string::npos;
+  }));
+  EXPECT_EQ(log_of(folder_, redis_, job), "once\n");
+}
+
+TEST(BadServer, WrongPasswordIsToldAtOnce) {
+  TempDir folder;
+  RedisServer redis(folder, {"--requirepass", "secret"});
+  Finished agent = start_agent(folder, redis, 1).wait();
+  EXPECT_EQ(agent.code, 77) << agent.err;
+  EXPECT_NE(agent.err.find("password"), std::string::npos) << agent.err;
+  EXPECT_EQ(agent.err.find("secret"), std::string::npos);
+}
+
+TEST(BadServer, ContextAboveDatabasesNamesTheSetting) {
+  TempDir folder;
+  RedisServer redis(folder);
+  Finished agent = start_agent(folder, redis, 1, {"--context", "16"}).wait();
+  EXPECT_EQ(agent.code, 69) << agent.err;
+  EXPECT_NE(agent.err.find("databases"), std::string::npos) << agent.err;
+}
+
+TEST(BadServer, NobodyListensIsToldAtOnce) {
+  TempDir folder;
+  Finished agent = run(folder, {program(), "agent", "--redis", "unix://" + (folder / "nothing.sock")});
+  EXPECT_EQ(agent.code, 69) << agent.err;
+  EXPECT_NE(agent.err.find("nothing.sock"), std::string::npos) << agent.err;
+}
+
+TEST(BadServer, SecondAgentWithTheSameRunnerIdIsRefused) {
+  TempDir folder;
+  RedisServer redis(folder);
+  Process first = start_agent(folder, redis, 5);
+  ASSERT_TRUE(is_up(redis, 5)) << first.err();
+  Finished second = start_agent(folder, redis, 5).wait();
+  EXPECT_EQ(second.code, 75) << second.err;
+  EXPECT_NE(second.err.find("--runner"), std::string::npos) << second.err;
+  EXPECT_NE(second.err.find(std::to_string(first.pid())), std::string::npos) << second.err;
+  PlainJob job;
+  submit(redis, job);
+  EXPECT_EQ(status_at_end(redis, job), "finished");
+}
+
+}  // namespace
+}  // namespace mycojobs::test

@@ -1,0 +1,171 @@
+// The program as a user starts it.
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "e2e/world.h"
+
+namespace mycojobs::test {
+namespace {
+
+using nlohmann::json;
+
+std::vector<std::string> mycojobs(const TempDir& folder, std::vector<std::string> words) {
+  words.insert(words.begin(), program());
+  words.insert(words.end(), {"--state-dir", folder / "state"});
+  return words;
+}
+
+TEST(Run, NothingRunningBeforeGivesOutputResultAndReceipt) {
+  TempDir folder;
+  const std::string file = folder.write("hello.py", "import os\nprint('hello', os.environ['WHO'])\nresult['n'] = 3\n");
+  Finished done = run(folder, mycojobs(folder, {"run", file, "--env", "WHO=you"}));
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_EQ(done.out, "hello you\n");
+  EXPECT_NE(done.err.find("n = 3"), std::string::npos);
+  EXPECT_NE(done.err.find("finished ok"), std::string::npos);
+  EXPECT_NE(done.err.find("seccomp"), std::string::npos);
+}
+
+TEST(Run, ExitCodeTellsHowTheJobEnded) {
+  TempDir folder;
+  Process dev(folder, mycojobs(folder, {"dev"}));
+  struct Case {
+    std::string script;
+    int code;
+    std::vector<std::string> flags;
+  };
+  const std::vector<Case> cases{{"pass", 0, {}},
+                                {"1/0", 1, {}},
+                                {"raise SystemExit(7)", 1, {}},
+                                {"while True: pass", 124, {"--timeout", "1s"}},
+                                {"import ctypes; ctypes.CDLL(None).syscall(101, 0, 0, 0, 0)", 126, {}},
+                                {"x = []\nwhile True: x.append(bytearray(b'x') * (16 << 20))", 137, {}}};
+  ASSERT_TRUE(eventually([&] { return dev.err().find("serves") != std::string::npos; })) << dev.err();
+  for (const Case& each : cases) {
+    auto words = mycojobs(folder, {"run", folder.write("job.py", each.script)});
+    words.insert(words.end(), each.flags.begin(), each.flags.end());
+    Finished done = run(folder, words);
+    EXPECT_EQ(done.code, each.code) << each.script << "\n" << done.err;
+  }
+  dev.signal(SIGTERM);
+  EXPECT_EQ(dev.wait().code, 0) << dev.err();
+}
+
+TEST(Run, JsonIsOneDocumentWithLogAndReceipt) {
+  TempDir folder;
+  Finished done =
+      run(folder, mycojobs(folder, {"run", folder.write("a.py", "print('one')\nresult['x'] = [1, 2]"), "--json"}));
+  ASSERT_EQ(done.code, 0) << done.err;
+  const json object = json::parse(done.out);
+  EXPECT_EQ(object["status"], "finished");
+  EXPECT_EQ(object["result"]["x"], "[1, 2]");
+  EXPECT_EQ(object["logs"][0]["text"], "one\n");
+  EXPECT_TRUE(object["usage"].is_object());
+  EXPECT_TRUE(object["receipt"].is_object());
+}
+
+TEST(Run, InterruptCancelsTheJob) {
+  TempDir folder;
+  Process running(
+      folder,
+      mycojobs(folder, {"run", folder.write("long.py", "import time\nprint('up', flush=True)\ntime.sleep(600)")}));
+  ASSERT_TRUE(eventually([&] { return running.out() == "up\n"; })) << running.err();
+  running.signal(SIGINT);
+  EXPECT_EQ(running.wait().code, 130) << running.err();
+}
+
+TEST(Run, MistakesAreToldBeforeAnythingStarts) {
+  TempDir folder;
+  const std::string file = folder.write("job.py", "pass");
+  struct Case {
+    std::vector<std::string> words;
+    int code;
+    std::string says;
+  };
+  for (const Case& each : std::vector<Case>{{{"run", folder / "none.py"}, 66, "none.py"},
+                                            {{"run", folder.write("job.xyz", "pass")}, 65, "--type"},
+                                            {{"run", file, "--env", "nothing"}, 65, "NAME=VALUE"},
+                                            {{"run", file, "--timeout", "10"}, 65, "10s"},
+                                            {{"run", file, "--nonsense"}, 64, "nonsense"},
+                                            {{"agent"}, 65, "--redis"},
+                                            {{"job", "show", "x"}, 65, "CALLER:ID"}}) {
+    Finished done = run(folder, mycojobs(folder, each.words));
+    EXPECT_EQ(done.code, each.code) << done.err;
+    EXPECT_NE(done.err.find(each.says), std::string::npos) << done.err;
+    EXPECT_FALSE(std::filesystem::exists(folder / "state/redis.sock"));
+  }
+}
+
+TEST(Jobs, ListShowAndLogsReadWhatRunLeftBehind) {
+  TempDir folder;
+  ASSERT_EQ(run(folder, mycojobs(folder, {"run", folder.write("a.py", "print('kept')"), "--name", "first"})).code, 0);
+  ASSERT_EQ(run(folder, mycojobs(folder, {"run", folder.write("b.py", "1/0")})).code, 1);
+  const json list = json::parse(run(folder, mycojobs(folder, {"job", "list", "--json"})).out);
+  ASSERT_EQ(list.size(), 2U);
+  const Finished table = run(folder, mycojobs(folder, {"job", "list"}));
+  EXPECT_NE(table.out.find("first"), std::string::npos);
+  EXPECT_NE(table.out.find("ZeroDivisionError"), std::string::npos);
+  EXPECT_EQ(run(folder, mycojobs(folder, {"job", "logs", "1:1"})).out, "kept\n");
+  const Finished shown = run(folder, mycojobs(folder, {"job", "show", "2"}));
+  EXPECT_NE(shown.out.find("exception"), std::string::npos) << shown.err;
+  const Finished absent = run(folder, mycojobs(folder, {"job", "show", "9"}));
+  EXPECT_EQ(absent.code, 66);
+}
+
+TEST(Doctor, FindsEveryLayerHereAndSaysSoInJson) {
+  TempDir folder;
+  Finished done = run(folder, mycojobs(folder, {"doctor", "--json"}));
+  const json findings = json::parse(done.out);
+  std::map<std::string, std::string> by_area;
+  for (const json& finding : findings) {
+    by_area[finding["area"]] += finding["name"].get<std::string>() + " ";
+    EXPECT_NE(finding["state"], "missing") << finding.dump();
+  }
+  EXPECT_EQ(done.code, 0);
+  EXPECT_NE(by_area["sandbox"].find("seccomp"), std::string::npos);
+  EXPECT_NE(by_area["redis"].find("maxmemory-policy"), std::string::npos);
+  EXPECT_NE(by_area["executor"].find("python"), std::string::npos);
+}
+
+TEST(Examples, HelloJobsEndAsTheirListSays) {
+  TempDir folder;
+  Process dev(folder, mycojobs(folder, {"dev"}));
+  std::istringstream rows(read_file(std::string(MYCOJOBS_SOURCE) + "/examples/hello/jobs.txt"));
+  int seen = 0;
+  ASSERT_TRUE(eventually([&] { return dev.err().find("serves") != std::string::npos; })) << dev.err();
+  for (std::string row; std::getline(rows, row);) {
+    if (row.empty() || row[0] == '#') continue;
+    std::istringstream words(row);
+    std::string file;
+    int code = -1;
+    words >> file >> code;
+    std::vector<std::string> command{"run", std::string(MYCOJOBS_SOURCE) + "/examples/hello/" + file};
+    for (std::string flag; words >> flag;) command.push_back(flag);
+    EXPECT_EQ(run(folder, mycojobs(folder, command)).code, code) << file;
+    ++seen;
+  }
+  EXPECT_EQ(seen, 5);
+}
+
+TEST(Dev, NothingIsLeftBehindWhenItIsKilled) {
+  TempDir folder;
+  Process dev(folder, mycojobs(folder, {"dev"}));
+  ASSERT_TRUE(eventually([&] { return dev.err().find("serves") != std::string::npos; })) << dev.err();
+  // Everything below it: helpers, Redis, what they started.
+  std::vector<pid_t> all{dev.pid()};
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Finished children = run(folder, {"pgrep", "-P", std::to_string(all[i])});
+    std::istringstream pids(children.out);
+    for (pid_t pid = 0; pids >> pid;) all.push_back(pid);
+  }
+  EXPECT_GE(all.size(), 3U);
+  dev.signal(SIGKILL);
+  dev.wait();
+  for (pid_t pid : all) {
+    EXPECT_TRUE(eventually([&] { return ::kill(pid, 0) != 0; })) << "process " << pid << " is still there";
+  }
+}
+
+}  // namespace
+}  // namespace mycojobs::test

@@ -1,0 +1,146 @@
+// Things are killed, stopped and taken away; nothing is lost, nothing runs twice to an end.
+#include <csignal>
+#include <fstream>
+
+#include "e2e/world.h"
+
+namespace mycojobs::test {
+namespace {
+
+const std::vector<std::string> kShortLease{"--lease", "2s"};
+
+TEST(Faults, JobOfAKilledAgentIsDeliveredAgain) {
+  TempDir folder;
+  RedisServer redis(folder);
+  Process one = start_agent(folder, redis, 1, kShortLease);
+  PlainJob job{.script =
+                   "import time, mycojobs\ntime.sleep(3 if mycojobs.job.deliveries == 1 else 0)\nresult['epoch'] = "
+                   "mycojobs.job.epoch"};
+  submit(redis, job);
+  ASSERT_TRUE(eventually([&] { return field(redis, job, "status") == "started"; })) << one.err();
+  const std::string epoch = field(redis, job, "epoch");
+  one.signal(SIGKILL);
+  one.wait();
+  Process two = start_agent(folder, redis, 2, kShortLease);
+  EXPECT_EQ(status_at_end(redis, job), "finished") << two.err();
+  EXPECT_EQ(field(redis, job, "deliveries"), "2");
+  EXPECT_EQ(field(redis, job, "attempt"), "1");
+  EXPECT_GT(field(redis, job, "epoch"), epoch);
+}
+
+TEST(Faults, AgentWithTheIdOfADeadOneStartsAtOnce) {
+  TempDir folder;
+  RedisServer redis(folder);
+  Process one = start_agent(folder, redis, 1);
+  ASSERT_TRUE(is_up(redis, 1)) << one.err();
+  one.signal(SIGKILL);
+  one.wait();
+  Process two = start_agent(folder, redis, 1);
+  PlainJob job;
+  submit(redis, job);
+  EXPECT_EQ(status_at_end(redis, job, Seconds(15)), "finished") << two.err();
+}
+
+TEST(Faults, StoppedAgentCannotKeepItsJobBeyondTheLease) {
+  TempDir folder;
+  RedisServer redis(folder);
+  Process one = start_agent(folder, redis, 1, kShortLease);
+  PlainJob job{.script = "import time, mycojobs\ntime.sleep(30 if mycojobs.job.deliveries == 1 else 0)"};
+  submit(redis, job);
+  ASSERT_TRUE(eventually([&] { return field(redis, job, "status") == "started"; })) << one.err();
+  one.signal(SIGSTOP);
+  Process two = start_agent(folder, redis, 2, kShortLease);
+  EXPECT_EQ(status_at_end(redis, job), "finished") << two.err();
+  EXPECT_EQ(field(redis, job, "runner_id"), "2");
+  one.signal(SIGCONT);
+  // What the first one reports now is stale and changes nothing.
+  EXPECT_TRUE(eventually([&] { return one.err().find("stale") != std::string::npos; })) << one.err();
+  EXPECT_EQ(field(redis, job, "runner_id"), "2");
+  EXPECT_EQ(field(redis, job, "status"), "finished");
+}
+
+TEST(Faults, RedisKilledUnderARunningJobChangesNothing) {
+  TempDir folder;
+  RedisServer redis(folder);
+  Process agent = start_agent(folder, redis, 1);
+  PlainJob running{.id = 1, .script = "import time\ntime.sleep(2)\nresult['done'] = 'yes'"};
+  submit(redis, running);
+  ASSERT_TRUE(eventually([&] { return field(redis, running, "status") == "started"; })) << agent.err();
+  eventually([] { return false; }, Seconds(1.1));  // everysec: what is older than a second is on disk
+  redis.kill();
+  eventually([] { return false; }, Seconds(1.5));  // the job ends meanwhile
+  redis.start();
+  EXPECT_EQ(status_at_end(redis, running, Seconds(10)), "finished") << agent.err();
+  EXPECT_EQ(field(redis, running, "deliveries"), "1");
+  PlainJob next{.id = 2};
+  submit(redis, next);
+  EXPECT_EQ(status_at_end(redis, next, Seconds(5)), "finished") << agent.err();
+}
+
+TEST(Faults, LauncherKilledUnderARunningJobIsReplaced) {
+  TempDir folder;
+  RedisServer redis(folder);
+  Process agent = start_agent(folder, redis, 1);
+  PlainJob job{.script = "import time, mycojobs\ntime.sleep(60 if mycojobs.job.deliveries == 1 else 0)"};
+  submit(redis, job);
+  ASSERT_TRUE(eventually([&] { return field(redis, job, "status") == "started"; })) << agent.err();
+  // Children of every thread: the launcher is one.
+  pid_t launcher = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(agent.pid()) + "/task")) {
+    std::ifstream children(task.path() / "children");
+    for (pid_t child = 0; children >> child;) launcher = child;
+  }
+  ASSERT_GT(launcher, 0);
+  ::kill(launcher, SIGKILL);
+  EXPECT_EQ(status_at_end(redis, job), "finished") << agent.err();
+  EXPECT_EQ(field(redis, job, "runner_id"), "1");
+}
+
+TEST(Stop, TermDrainsAndWaitsForTheJob) {
+  TempDir folder;
+  RedisServer redis(folder);
+  Process agent = start_agent(folder, redis, 1);
+  PlainJob job{.id = 1, .script = "import time\ntime.sleep(1)"};
+  submit(redis, job);
+  ASSERT_TRUE(eventually([&] { return field(redis, job, "status") == "started"; })) << agent.err();
+  agent.signal(SIGTERM);
+  PlainJob later{.id = 2};
+  submit(redis, later);
+  EXPECT_EQ(agent.wait().code, 0);
+  EXPECT_EQ(field(redis, job, "status"), "finished");
+  EXPECT_EQ(field(redis, later, "status"), "dispatched");
+}
+
+TEST(Stop, SecondTermCancelsAndThirdLeaves) {
+  TempDir folder;
+  RedisServer redis(folder);
+  Process agent = start_agent(folder, redis, 1);
+  PlainJob job{.id = 1, .script = "import time\ntime.sleep(600)", .timeout = "1000"};
+  submit(redis, job);
+  ASSERT_TRUE(eventually([&] { return field(redis, job, "status") == "started"; })) << agent.err();
+  agent.signal(SIGTERM);
+  ASSERT_TRUE(eventually([&] { return agent.err().find("draining") != std::string::npos; }));
+  agent.signal(SIGTERM);
+  EXPECT_EQ(agent.wait().code, 0);
+  EXPECT_EQ(field(redis, job, "status"), "error");
+  EXPECT_EQ(field(redis, job, "detail"), "cancelled");
+
+  Process hasty = start_agent(folder, redis, 2, {"--grace", "60s"});
+  PlainJob stubborn{.id = 2,
+                    .script =
+                        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('deaf', "
+                        "flush=True)\ntime.sleep(600)",
+                    .timeout = "1000"};
+  submit(redis, stubborn);
+  ASSERT_TRUE(eventually([&] { return log_of(folder, redis, stubborn) == "deaf\n"; })) << hasty.err();
+  for (const char* word : {"draining", "cancelling"}) {
+    hasty.signal(SIGTERM);
+    ASSERT_TRUE(eventually([&] { return hasty.err().find(word) != std::string::npos; })) << hasty.err();
+  }
+  hasty.signal(SIGTERM);
+  EXPECT_EQ(hasty.wait().code, 75);
+  EXPECT_EQ(field(redis, stubborn, "status"), "started");  // its lease will run out
+}
+
+}  // namespace
+}  // namespace mycojobs::test

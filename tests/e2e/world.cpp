@@ -1,0 +1,94 @@
+#include "e2e/world.h"
+
+#include <csignal>
+
+namespace mycojobs::test {
+
+RedisServer::RedisServer(const TempDir& folder, std::vector<std::string> more)
+    : folder_(folder), socket_(folder / "redis.sock"), more_(std::move(more)) {
+  start();
+}
+
+void RedisServer::start() {
+  std::vector<std::string> argv{"redis-server",
+                                "--port",
+                                "0",
+                                "--unixsocket",
+                                socket_,
+                                "--dir",
+                                folder_.path().string(),
+                                "--appendonly",
+                                "yes",
+                                "--save",
+                                "",
+                                "--maxmemory-policy",
+                                "noeviction",
+                                "--databases",
+                                "16"};
+  argv.insert(argv.end(), more_.begin(), more_.end());
+  server_.emplace_back(folder_, argv);
+  ASSERT_TRUE(eventually([&] { return cli(0, {"PING"}) == "PONG" || cli(0, {"PING"}).starts_with("NOAUTH"); }))
+      << server_.back().out();
+}
+
+void RedisServer::kill() {
+  server_.back().signal(SIGKILL);
+  server_.back().wait();
+}
+
+std::string RedisServer::cli(int database, std::vector<std::string> words, std::string input) const {
+  std::vector<std::string> argv{"redis-cli", "-s", socket_, "-n", std::to_string(database)};
+  argv.insert(argv.end(), words.begin(), words.end());
+  std::string out = run(folder_, argv, {}, std::move(input)).out;
+  if (out.ends_with('\n')) out.pop_back();
+  return out;
+}
+
+void submit(const RedisServer& redis, const PlainJob& job) {
+  std::vector<std::string> words{"HSET",        job.key(),
+                                 "id",          std::to_string(job.id),
+                                 "caller_id",   std::to_string(job.caller),
+                                 "context_id",  std::to_string(job.context),
+                                 "script",      job.script,
+                                 "script_type", job.type,
+                                 "timeout",     job.timeout,
+                                 "status",      "dispatched"};
+  words.insert(words.end(), job.more.begin(), job.more.end());
+  redis.cli(job.context, words);
+  redis.cli(job.context, {"LPUSH", "queue:" + job.type, job.key()});
+}
+
+std::string field(const RedisServer& redis, const PlainJob& job, const std::string& name) {
+  return redis.cli(job.context, {"HGET", job.key(), name});
+}
+
+bool ended(const RedisServer& redis, const PlainJob& job) {
+  const std::string status = field(redis, job, "status");
+  return status == "finished" || status == "error";
+}
+
+std::string status_at_end(const RedisServer& redis, const PlainJob& job, Seconds limit) {
+  eventually([&] { return ended(redis, job); }, limit);
+  return field(redis, job, "status");
+}
+
+std::string log_of(const TempDir& folder, const RedisServer& redis, const PlainJob& job) {
+  return run(folder,
+             {program(), "job", "logs", job.key(), "--redis", redis.url(), "--context", std::to_string(job.context)})
+      .out;
+}
+
+Process start_agent(const TempDir& folder, const RedisServer& redis, int runner, std::vector<std::string> more) {
+  std::vector<std::string> argv{program(), "agent", "--redis", redis.url(), "--runner", std::to_string(runner),
+                                "--slots", "2"};
+  argv.insert(argv.end(), more.begin(), more.end());
+  return Process(folder, argv);
+}
+
+bool is_up(const RedisServer& redis, int runner, int context) {
+  return eventually([&] {
+    return redis.cli(context, {"HGET", "runner:" + std::to_string(runner), "detail"}) == "running";
+  });
+}
+
+}  // namespace mycojobs::test

@@ -1,0 +1,129 @@
+#include "executors/answer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace mycojobs {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+using Sent = std::vector<std::pair<FrameKind, std::string>>;
+
+AnswerReader reader_of(const Sent& sent, std::uint64_t max_result = 1000) {
+  std::string bytes;
+  for (const auto& [kind, payload] : sent) append_frame(bytes, kind, payload);
+  AnswerReader reader(max_result);
+  reader.feed(bytes);
+  return reader;
+}
+
+TEST(Answer, TakesResultErrorAndDone) {
+  const auto reader = reader_of({{FrameKind::result, R"({"a":"b","é":""})"},
+                                 {FrameKind::error, R"({"type":"T","message":"m","traceback":"t","line":3,"exit":259})"},
+                                 {FrameKind::done, ""}});
+  const Answer& answer = reader.answer();
+  EXPECT_EQ(answer.result, (TextMap{{"a", "b"}, {"é", ""}}));
+  ASSERT_TRUE(answer.error);
+  EXPECT_EQ(answer.error->type, "T");
+  EXPECT_EQ(answer.error->message, "m");
+  EXPECT_EQ(answer.error->traceback, "t");
+  EXPECT_EQ(answer.error->line, 3U);
+  EXPECT_EQ(answer.error->exit, 3);
+  EXPECT_TRUE(answer.done);
+  EXPECT_EQ(answer.problem, "");
+}
+
+TEST(Answer, WhatBreaksTheProtocolIsNamedAndEndsTheReading) {
+  const std::string deep(100, '[');
+  const std::pair<Sent, const char*> rows[] = {
+      {{{FrameKind::facts, "{}"}}, "unknown kind 1"},
+      {{{FrameKind::done, ""}, {FrameKind::done, ""}}, "behind the last one"},
+      {{{FrameKind::done, "x"}}, "kind 19 over its limit"},
+      {{{FrameKind::note, std::string(kMaxNoteBytes + 1, 'x')}}, "kind 16 over its limit"},
+      {{{FrameKind::error, std::string(kMaxErrorBytes + 1, 'x')}}, "kind 18 over its limit"},
+      {{{FrameKind::result, "{}"}, {FrameKind::result, "{}"}}, "a second result"},
+      {{{FrameKind::error, "{}"}, {FrameKind::error, "{}"}}, "a second error"},
+      {{{FrameKind::result, ""}}, "a result that is not"},
+      {{{FrameKind::result, "[]"}}, "a result that is not"},
+      {{{FrameKind::result, deep}}, "a result that is not"},
+      {{{FrameKind::result, R"({"a":1})"}}, "a value that is not text"},
+      {{{FrameKind::result, R"({"a":"1","a":"2"})"}}, "a result that is not"},
+      {{{FrameKind::result, "{\"a\":\"\xff\"}"}}, "a result that is not"},
+      {{{FrameKind::note, "x"}}, "a note that is not"},
+      {{{FrameKind::error, "7"}}, "an error that is not"}};
+  for (const auto& [sent, problem] : rows) {
+    Sent with_done = sent;
+    with_done.emplace_back(FrameKind::error, "{}");
+    const auto reader = reader_of(with_done);
+    EXPECT_THAT(reader.answer().problem, HasSubstr(problem));
+  }
+}
+
+TEST(Answer, WrongTypesInAnErrorDoNoHarm) {
+  const auto reader = reader_of({{FrameKind::error, R"({"type":1,"message":[],"line":-4,"exit":"x","other":{}})"}});
+  ASSERT_TRUE(reader.answer().error);
+  EXPECT_EQ(reader.answer().error->type, "Error");
+  EXPECT_EQ(reader.answer().error->line, 0U);
+  EXPECT_FALSE(reader.answer().error->exit);
+}
+
+TEST(Answer, ResultOverItsLimitIsNotKept) {
+  EXPECT_THAT(reader_of({{FrameKind::result, R"({"a":"bcd"})"}}, 3).answer().too_large, HasSubstr("has 4 bytes"));
+  EXPECT_EQ(reader_of({{FrameKind::result, R"({"a":"bcd"})"}}, 4).answer().too_large, "");
+  const auto giant = reader_of({{FrameKind::result, std::string(10 << 20, 'x')}, {FrameKind::done, ""}});
+  EXPECT_THAT(giant.answer().too_large, HasSubstr("takes 10485760 bytes as JSON"));
+  EXPECT_TRUE(giant.answer().done);
+  EXPECT_EQ(giant.answer().problem, "");
+}
+
+TEST(Answer, NotesBecomeSingleLines) {
+  auto reader = reader_of({{FrameKind::note, R"({"text":"a\nb\u0000\u001b[31mc"})"},
+                           {FrameKind::note, R"({"fraction":0.125})"},
+                           {FrameKind::note, R"({"fraction":7,"text":"x"})"},
+                           {FrameKind::note, R"({"fraction":"half"})"},
+                           {FrameKind::note, "{}"}});
+  EXPECT_THAT(reader.take_notes(), ElementsAre("a b  [31mc", "progress 13 %", "progress 100 %: x"));
+  EXPECT_TRUE(reader.take_notes().empty());
+}
+
+TEST(Answer, FloodOfNotesIsCountedNotKept) {
+  Sent flood(AnswerReader::kMaxPendingNotes + 5, {FrameKind::note, R"({"text":"n"})"});
+  auto reader = reader_of(flood);
+  const auto notes = reader.take_notes();
+  ASSERT_EQ(notes.size(), AnswerReader::kMaxPendingNotes + 1);
+  EXPECT_EQ(notes.back(), "5 notes left out");
+  std::size_t lines = notes.size();
+  for (int i = 0; i < 100; ++i) {
+    std::string bytes;
+    for (const auto& [kind, payload] : flood) append_frame(bytes, kind, payload);
+    reader.feed(bytes);
+    lines += reader.take_notes().size();
+  }
+  EXPECT_LE(lines, AnswerReader::kMaxNotes + 110);
+  EXPECT_EQ(reader.answer().problem, "");
+}
+
+TEST(Answer, RandomFramesNeverCrash) {
+  std::mt19937 random(7);
+  const std::string pieces[] = {"{", "}", "\"", ":", "a", "\\u00", "[", "\xff", "1e999", "null", ",", "type"};
+  for (int round = 0; round < 3000; ++round) {
+    AnswerReader reader(100);
+    std::string bytes;
+    for (unsigned frame = 0; frame < 1 + random() % 4; ++frame) {
+      std::string payload;
+      for (unsigned i = 0; i < random() % 12; ++i) payload += pieces[random() % std::size(pieces)];
+      append_frame(bytes, static_cast<FrameKind>(15 + random() % 6), payload);
+    }
+    if (random() % 3 == 0 && !bytes.empty()) bytes[random() % bytes.size()] = static_cast<char>(random());
+    bytes.resize(random() % (bytes.size() + 1));
+    for (std::size_t at = 0; at < bytes.size(); at += 3) reader.feed(std::string_view(bytes).substr(at, 3));
+    EXPECT_LE(reader.take_notes().size(), 5U);
+  }
+}
+
+}  // namespace
+}  // namespace mycojobs

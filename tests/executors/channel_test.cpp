@@ -1,0 +1,136 @@
+#include "executors/channel.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <random>
+
+#include "base/fd.h"
+#include "executors/host_channel.h"
+
+namespace mycojobs {
+namespace {
+
+std::vector<Frame> read_all(FrameReader& reader, std::string_view bytes, std::size_t piece) {
+  std::vector<Frame> frames;
+  for (std::size_t at = 0; at < bytes.size(); at += piece) {
+    reader.feed(bytes.substr(at, piece), [&frames](Frame&& frame) { frames.push_back(std::move(frame)); });
+  }
+  return frames;
+}
+
+FrameReader up_reader() {
+  return FrameReader({{FrameKind::note, 100}, {FrameKind::result, 1000}, {FrameKind::done, 0}});
+}
+
+TEST(Channel, FramesComeWholeInWhateverPieces) {
+  std::string bytes;
+  append_frame(bytes, FrameKind::note, "first");
+  append_frame(bytes, FrameKind::result, std::string(1000, 'r'));
+  append_frame(bytes, FrameKind::done, "");
+  for (std::size_t piece : {1UL, 2UL, 3UL, 7UL, 500UL, bytes.size()}) {
+    FrameReader reader = up_reader();
+    const auto frames = read_all(reader, bytes, piece);
+    ASSERT_EQ(frames.size(), 3U) << piece;
+    EXPECT_EQ(frames[0].payload, "first");
+    EXPECT_EQ(frames[1].payload, std::string(1000, 'r'));
+    EXPECT_EQ(frames[2].kind, static_cast<std::uint8_t>(FrameKind::done));
+    for (const Frame& frame : frames) EXPECT_EQ(frame.fate, Frame::Fate::whole);
+    EXPECT_FALSE(reader.inside_frame());
+  }
+}
+
+TEST(Channel, BytesOnTheWireAreAsDocumented) {
+  std::string bytes;
+  append_frame(bytes, FrameKind::script, std::string(258, 's'));
+  EXPECT_EQ(bytes.substr(0, 5), std::string("\x02\x01\x00\x00\x03", 5));
+}
+
+TEST(Channel, FrameOverItsLimitIsToldAtOnceAndSkipped) {
+  std::string bytes;
+  append_frame(bytes, FrameKind::note, std::string(101, 'n'));
+  append_frame(bytes, FrameKind::note, "fits");
+  FrameReader reader = up_reader();
+  const auto early = read_all(reader, std::string_view(bytes).substr(0, 5), 5);
+  ASSERT_EQ(early.size(), 1U);
+  EXPECT_EQ(early[0].fate, Frame::Fate::too_large);
+  EXPECT_EQ(early[0].size, 101U);
+  const auto rest = read_all(reader, std::string_view(bytes).substr(5), 10);
+  ASSERT_EQ(rest.size(), 1U);
+  EXPECT_EQ(rest[0].payload, "fits");
+}
+
+TEST(Channel, UnknownKindIsSkipped) {
+  std::string bytes("\x03\x00\x00\x00\x63xyz", 8);
+  append_frame(bytes, FrameKind::done, "");
+  FrameReader reader = up_reader();
+  const auto frames = read_all(reader, bytes, 1);
+  ASSERT_EQ(frames.size(), 2U);
+  EXPECT_EQ(frames[0].fate, Frame::Fate::unknown_kind);
+  EXPECT_EQ(frames[0].kind, 0x63);
+  EXPECT_EQ(frames[1].fate, Frame::Fate::whole);
+}
+
+TEST(Channel, GiantLengthHoldsNoMemory) {
+  FrameReader reader = up_reader();
+  const auto frames = read_all(reader, std::string_view("\xff\xff\xff\xff\x11", 5), 5);
+  ASSERT_EQ(frames.size(), 1U);
+  EXPECT_EQ(frames[0].size, 0xffffffffU);
+  const std::string megabyte(1 << 20, 'x');
+  for (int i = 0; i < 4095; ++i) EXPECT_TRUE(read_all(reader, megabyte, megabyte.size()).empty());
+  EXPECT_TRUE(reader.inside_frame());
+}
+
+TEST(Channel, RandomBytesNeverGiveMoreThanTheyHold) {
+  std::mt19937 random(20261121);
+  for (int round = 0; round < 2000; ++round) {
+    std::string bytes(random() % 400, '\0');
+    for (char& c : bytes) c = static_cast<char>(random() % 4 == 0 ? random() : random() % 20);
+    FrameReader reader = up_reader();
+    std::size_t total = 0;
+    for (const Frame& frame : read_all(reader, bytes, 1 + random() % 50)) {
+      total += 5 + frame.payload.size();
+      EXPECT_LE(frame.payload.size(), 1000U);
+    }
+    EXPECT_LE(total, bytes.size());
+  }
+}
+
+struct HostRow {
+  const char* name;
+  std::string bytes;
+  Code code;
+};
+
+std::string frames(std::initializer_list<FrameKind> kinds) {
+  std::string bytes;
+  for (FrameKind kind : kinds) append_frame(bytes, kind, "{}");
+  return bytes;
+}
+
+TEST(HostChannel, WrongRequestsAreRefused) {
+  using enum FrameKind;
+  const HostRow rows[] = {{"nothing", "", Code::unavailable},
+                          {"half a header", "\x01", Code::invalid},
+                          {"no script", frames({facts, environment}), Code::invalid},
+                          {"order", frames({environment, facts, script}), Code::invalid},
+                          {"twice", frames({facts, facts, environment, script}), Code::invalid},
+                          {"script first", frames({script}), Code::invalid},
+                          {"upward kind", frames({note}), Code::invalid},
+                          {"giant", std::string("\xff\xff\xff\xff\x01", 5), Code::invalid}};
+  for (const HostRow& row : rows) {
+    int ends[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    Fd ours(ends[0]);
+    const Fd theirs(ends[1]);
+    ASSERT_EQ(::write(ours.get(), row.bytes.data(), row.bytes.size()), static_cast<ssize_t>(row.bytes.size()));
+    ours.reset();
+    const auto request = read_request(theirs.get());
+    ASSERT_FALSE(request) << row.name;
+    EXPECT_EQ(request.error().code, row.code) << row.name << ": " << request.error().message;
+  }
+}
+
+}  // namespace
+}  // namespace mycojobs

@@ -1,0 +1,133 @@
+#include "executors/outcome_to_end.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace mycojobs {
+namespace {
+
+using nlohmann::json;
+
+const EndContext kContext{"job:12:2001", "python", 5, 1000};
+
+Answer handed_back() {
+  Answer answer;
+  answer.done = true;
+  answer.result = {{"a", "b"}};
+  return answer;
+}
+
+TEST(OutcomeToEnd, EveryStatusHasItsWords) {
+  struct Row {
+    RunStatus status;
+    const char* detail;
+    const char* error;
+  };
+  const Row rows[] = {{RunStatus::ok, "ok", ""},
+                      {RunStatus::exit, "exit", "exit code 3"},
+                      {RunStatus::signal, "signal", "ended by signal 11 (SIGSEGV)"},
+                      {RunStatus::timeout_wall, "timeout", "over its time limit of 5 s: killed"},
+                      {RunStatus::timeout_cpu, "timeout_cpu", "over its limit of CPU time: killed"},
+                      {RunStatus::oom, "oom", "over its memory limit: killed"},
+                      {RunStatus::output_limit, "output_limit", "over its output limit: killed"},
+                      {RunStatus::file_limit, "file_limit", "over its file size limit: killed"},
+                      {RunStatus::pids_limit, "pids_limit", "over its limit of processes and threads: killed"},
+                      {RunStatus::violation, "violation", "denied: a system call that is never innocent: job killed"},
+                      {RunStatus::cancelled, "cancelled", "cancelled"},
+                      {RunStatus::lost, "lost", "the sandbox went away before the job ended"},
+                      {RunStatus::unkillable, "unkillable", "the job does not end on SIGKILL"},
+                      {RunStatus::setup_error, "setup_error", "the sandbox could not be built"}};
+  for (const Row& row : rows) {
+    Outcome outcome;
+    outcome.status = row.status;
+    outcome.exit_code = row.status == RunStatus::exit ? 3 : 0;
+    outcome.signal = 11;
+    const JobEnd end = outcome_to_end(kContext, outcome, handed_back());
+    EXPECT_EQ(end.detail, row.detail);
+    EXPECT_EQ(end.error, row.error);
+    EXPECT_EQ(end.status, row.status == RunStatus::ok ? JobStatus::finished : JobStatus::error);
+    EXPECT_EQ(end.result.empty(), row.status != RunStatus::ok);
+    EXPECT_EQ(end.error_info.empty(), row.status == RunStatus::ok);
+    EXPECT_EQ(json::parse(end.receipt)["status"], row.detail);
+  }
+}
+
+TEST(OutcomeToEnd, ReasonOfTheSandboxIsUsedWhereThereIsOne) {
+  Outcome outcome;
+  outcome.status = RunStatus::oom;
+  outcome.reason = "killed by the kernel:\n256 MiB";
+  EXPECT_EQ(outcome_to_end(kContext, outcome, {}).error, "killed by the kernel: 256 MiB");
+}
+
+TEST(OutcomeToEnd, ViolationNamesCallAndRemedy) {
+  Outcome outcome;
+  outcome.status = RunStatus::violation;
+  outcome.violation = Violation{"keyctl", {0x11, 2, 3, 4, 5, 6}, 7, "pyth\non3"};
+  const JobEnd end = outcome_to_end(kContext, outcome, {});
+  EXPECT_EQ(end.error,
+            "denied: keyctl(0x11, …) by pid 7 (pyth on3): job killed; profile python; to allow: syscalls.add = [\"keyctl\"]");
+  EXPECT_EQ(json::parse(end.error_info)["violation"]["args"], json({0x11, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(json::parse(end.receipt)["violation"]["syscall"], "keyctl");
+}
+
+TEST(OutcomeToEnd, SetupErrorNamesStepCauseAndRemedy) {
+  Outcome outcome;
+  outcome.status = RunStatus::setup_error;
+  outcome.setup_error = SetupError{"uid_map", 1, "set kernel.apparmor_restrict_unprivileged_userns = 0"};
+  const JobEnd end = outcome_to_end(kContext, outcome, {});
+  EXPECT_EQ(end.error,
+            "the sandbox could not be built: uid_map: EPERM (Operation not permitted); set "
+            "kernel.apparmor_restrict_unprivileged_userns = 0");
+  EXPECT_EQ(json::parse(end.error_info)["setup"]["step"], "uid_map");
+}
+
+TEST(OutcomeToEnd, SuccessNeedsTheHostsWord) {
+  Outcome outcome;
+  outcome.status = RunStatus::ok;
+  Answer silent = handed_back();
+  silent.done = false;
+  EXPECT_EQ(outcome_to_end(kContext, outcome, silent).error, "the script ended without handing back its result");
+  Answer large = handed_back();
+  large.too_large = "the result has 2000 bytes";
+  EXPECT_EQ(outcome_to_end(kContext, outcome, large).detail, "result_too_large");
+  EXPECT_EQ(outcome_to_end(kContext, outcome, large).error,
+            "the result has 2000 bytes: over the limit of 1000 bytes for keys and values together");
+  Answer wrong = handed_back();
+  wrong.problem = "a second result";
+  EXPECT_EQ(outcome_to_end(kContext, outcome, wrong).status, JobStatus::error);
+  Answer failed = handed_back();
+  failed.error = ScriptError{"ValueError", "no", "", 4, {}};
+  EXPECT_EQ(outcome_to_end(kContext, outcome, failed).error, "ValueError: no (line 4)");
+}
+
+TEST(OutcomeToEnd, UsageLayersAndReceiptAreWhole) {
+  Outcome outcome;
+  outcome.status = RunStatus::ok;
+  outcome.usage = {10, 20, 30, 40, 5, 60, 70};
+  outcome.layers = {"userns", "landlock:7"};
+  outcome.stragglers = 2;
+  outcome.setup = {{"fork", 12}, {"confine", 34}};
+  const JobEnd end = outcome_to_end(kContext, outcome, handed_back());
+  EXPECT_EQ(json::parse(end.usage), json::parse(R"({"wall_us":10,"user_us":20,"system_us":30,"memory_peak_bytes":40,
+            "pids_peak":5,"stdout_bytes":60,"stderr_bytes":70})"));
+  EXPECT_EQ(end.layers, "userns landlock:7");
+  EXPECT_EQ(json::parse(end.receipt), json::parse(R"({"job":"job:12:2001","status":"ok","wall_us":10,"cpu_us":50,
+            "memory_peak_bytes":40,"layers":["userns","landlock:7"],"stragglers":2,
+            "setup_us":{"fork":12,"confine":34}})"));
+}
+
+TEST(OutcomeToEnd, ErrorIsOneLineOfTextWhateverTheScriptSaid) {
+  Outcome outcome;
+  outcome.status = RunStatus::exit;
+  outcome.exit_code = 1;
+  Answer answer;
+  answer.error = ScriptError{"E", std::string("a\n\tb\x1b") + "\xff" + std::string(5000, 'x'), "", 0, {}};
+  const std::string line = outcome_to_end(kContext, outcome, answer).error;
+  EXPECT_EQ(line.substr(0, 11), "E: a b \xEF\xBF\xBDx");
+  EXPECT_LT(line.size(), 1010U);
+}
+
+}  // namespace
+}  // namespace mycojobs

@@ -1,0 +1,198 @@
+// How a Python script can end, and what becomes of it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "python_driver.h"
+
+namespace mycojobs::test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+struct EndRow {
+  const char* name;
+  const char* script;
+  const char* detail;
+  const char* error;
+};
+void PrintTo(const EndRow& row, std::ostream* out) { *out << row.name; }
+
+class PythonEnd : public ::testing::TestWithParam<EndRow> {};
+
+TEST_P(PythonEnd, IsToldAsItWas) {
+  const Ran ran = run_python(GetParam().script);
+  EXPECT_EQ(ran.end.detail, GetParam().detail);
+  EXPECT_EQ(ran.end.error, GetParam().error);
+  EXPECT_EQ(ran.end.status, std::string_view(GetParam().detail) == "ok" ? JobStatus::finished : JobStatus::error);
+  EXPECT_EQ(ran.end.error_info.empty(), ran.end.status == JobStatus::finished);
+}
+
+constexpr const char* kNoResult = "the script ended without handing back its result";
+
+INSTANTIATE_TEST_SUITE_P(
+    Exits, PythonEnd,
+    ::testing::Values(
+        EndRow{"exit 0", "import sys\nsys.exit(0)", "ok", ""}, EndRow{"exit", "import sys\nsys.exit()", "ok", ""},
+        EndRow{"exit False", "raise SystemExit(False)", "ok", ""},
+        EndRow{"exit 3", "import sys\nsys.exit(3)", "exit", "exit code 3"},
+        EndRow{"exit 137", "raise SystemExit(137)", "exit", "exit code 137"},
+        EndRow{"exit -1", "raise SystemExit(-1)", "exit", "exit code 255"},
+        EndRow{"exit text", "import sys\nsys.exit('no disk')", "exit", "exit code 1: no disk"},
+        EndRow{"exit from a function", "def f():\n    raise SystemExit(2)\nf()", "exit", "exit code 2"},
+        EndRow{"exit from a thread", "import threading, sys\nt = threading.Thread(target=sys.exit, args=(3,))\nt.start()", "ok",
+               ""},
+        EndRow{"_exit 0", "import os\nresult['a'] = 'b'\nos._exit(0)", "exit", kNoResult},
+        EndRow{"_exit 3", "import os\nos._exit(3)", "exit", "exit code 3"},
+        EndRow{"_exit in atexit", "import atexit, os\natexit.register(os._exit, 0)", "exit", kNoResult},
+        EndRow{"kill", "import os\nos.kill(os.getpid(), 9)", "signal", "ended by signal 9 (SIGKILL)"},
+        EndRow{"segfault", "import ctypes\nctypes.string_at(0)", "signal", "ended by signal 11 (SIGSEGV)"},
+        EndRow{"abort", "import os\nos.abort()", "signal", "ended by signal 6 (SIGABRT)"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Exceptions, PythonEnd,
+    ::testing::Values(
+        EndRow{"division", "\n\n1 / 0", "exception", "ZeroDivisionError: division by zero (line 3)"},
+        EndRow{"in a function", "def f():\n    return {}['k']\n\nf()", "exception", "KeyError: 'k' (line 2)"},
+        EndRow{"inside a library", "import json\n\njson.loads('{')", "exception",
+               "json.decoder.JSONDecodeError: Expecting property name enclosed in double quotes: line 1 column 2 (char 1) "
+               "(line 3)"},
+        EndRow{"own class", "class Bad(Exception): pass\nraise Bad('a\\n  b')", "exception", "Bad: a b (line 2)"},
+        EndRow{"no text", "raise ValueError", "exception", "ValueError (line 1)"},
+        EndRow{"text that fails", "class E(Exception):\n    def __str__(self): 1/0\nraise E", "exception",
+               "E: <its text cannot be made> (line 3)"},
+        EndRow{"syntax", "x = 1\ny = = 2", "exception", "SyntaxError: invalid syntax (<job 12:2001>, line 2) (line 2)"},
+        EndRow{"indentation", "if 1:\nx", "exception",
+               "IndentationError: expected an indented block after 'if' statement on line 1 (<job 12:2001>, line 2) (line 2)"},
+        EndRow{"NUL", "x = 1 # \\0 is fine\nexec('a\\0')", "exception",
+               "ValueError: source code string cannot contain null bytes (line 2)"},
+        EndRow{"recursion", "def f(): f()\nf()", "exception",
+               "RecursionError: maximum recursion depth exceeded (line 1)"},
+        EndRow{"memory", "x = bytearray(1 << 60)", "exception", "MemoryError (line 1)"},
+        EndRow{"interrupt", "raise KeyboardInterrupt", "exception", "KeyboardInterrupt (line 1)"},
+        EndRow{"interrupt by signal", "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nfor i in range(10**9): pass",
+               "exception", "KeyboardInterrupt (line 2)"},
+        EndRow{"group", "raise ExceptionGroup('two', [ValueError(1), TypeError(2)])", "exception",
+               "ExceptionGroup: two (2 sub-exceptions) (line 1)"}));
+
+// Whatever a script breaks, its end is told: as it was, or as not handed back; never as a success that it was not.
+INSTANTIATE_TEST_SUITE_P(
+    Sabotage, PythonEnd,
+    ::testing::Values(
+        EndRow{"modules", "import sys\nsys.modules.clear()", "ok", ""},
+        EndRow{"builtins", "import builtins\nd = delattr\nfor n in list(vars(builtins)): d(builtins, n)", "ok", ""},
+        EndRow{"builtins and exception", "import builtins\nd = delattr\nfor n in list(vars(builtins)): d(builtins, n)\n1/0", "exception",
+               "ZeroDivisionError: division by zero (line 4)"},
+        EndRow{"json", "import json, json.encoder\njson.dumps = json.encoder.c_make_encoder = None\nresult['x'] = [1]", "ok", ""},
+        EndRow{"stdout", "import sys, io\nsys.stdout = io.StringIO()\nsys.stderr = None", "ok", ""},
+        EndRow{"stdout without flush", "import sys\nsys.stdout = sys.stderr = object()\n1/0", "exception",
+               "ZeroDivisionError: division by zero (line 3)"},
+        EndRow{"closed stdio", "import os\nfor fd in (0, 1, 2): os.close(fd)", "ok", ""},
+        EndRow{"closed stdout, lost text", "import sys, os\nsys.stdout.write('no newline')\nos.close(1)", "exit",
+               "exit code 120: stdout could not be written to the end"},
+        EndRow{"closed channel", "import os\nos.close(3)\nresult['a'] = 'b'", "exit", kNoResult},
+        EndRow{"closed everything", "import os\nos.closerange(0, 256)", "exit", kNoResult},
+        EndRow{"channel is a file", "import os\nos.close(3)\nopen('/dev/null', 'wb', 0).fileno()", "exit", kNoResult},
+        EndRow{"garbage on the channel", "import os\nos.write(3, b'hello, agent')", "exit",
+               "the script's host was not understood: it sent a frame of unknown kind 111"},
+        EndRow{"half a frame", "import os\nos.write(3, b'\\xff')", "exit",
+               "the script's host was not understood: it sent a frame of unknown kind 0"},
+        EndRow{"hook", "import sys\nsys.excepthook = lambda *a: print('mine', a[0].__name__)\n1/0", "exception",
+               "ZeroDivisionError: division by zero (line 3)"},
+        EndRow{"hook that fails", "import sys\nsys.excepthook = None\n1/0", "exception",
+               "ZeroDivisionError: division by zero (line 3)"},
+        EndRow{"depth", "import sys\nsys.setrecursionlimit(6)\nresult['a'] = [[[['b']]]]", "ok", ""},
+        EndRow{"trace", "import sys\ndef t(*a): raise SystemExit(9)\nsys.settrace(t)", "ok", ""},
+        EndRow{"os", "import os\nos.getpid = lambda: 1\nos.environ = None\nresult['a'] = 'b'", "ok", ""},
+        EndRow{"atexit that fails", "import atexit\natexit.register(lambda: 1/0)", "ok", ""}));
+
+TEST(PythonEnds, TracebackHasTheScriptsLinesAndNoneOfOurs) {
+  const Ran ran = run_python("def f(x):\n    return 1 / x\n\nf(0)\n");
+  EXPECT_EQ(ran.err,
+            "Traceback (most recent call last):\n  File \"<job 12:2001>\", line 4, in <module>\n    f(0)\n"
+            "  File \"<job 12:2001>\", line 2, in f\n    return 1 / x\n           ~~^~~\n"
+            "ZeroDivisionError: division by zero\n");
+  const auto info = nlohmann::json::parse(ran.end.error_info);
+  EXPECT_EQ(info["type"], "ZeroDivisionError");
+  EXPECT_EQ(info["message"], "division by zero");
+  EXPECT_EQ(info["traceback"], ran.err);
+  EXPECT_EQ(info["line"], 2);
+  EXPECT_EQ(info["exit"], 1);
+}
+
+TEST(PythonEnds, SyntaxErrorShowsItsLine) {
+  JobFacts facts = facts_of("x = 1\nprint('a'\n");
+  facts.job.name = "report.py";
+  const Ran ran = run_python(facts);
+  EXPECT_EQ(ran.err, "  File \"report.py\", line 2\n    print('a'\n         ^\nSyntaxError: '(' was never closed\n");
+  EXPECT_EQ(ran.end.error, "SyntaxError: '(' was never closed (report.py, line 2) (line 2)");
+}
+
+TEST(PythonEnds, ChainedExceptionsAndThreadsShowTheirLines) {
+  const Ran ran = run_python(
+      "import threading\ndef f(): raise ValueError('in thread')\nt = threading.Thread(target=f)\nt.start(); t.join()\n"
+      "try:\n    {}['k']\nexcept KeyError as e:\n    raise RuntimeError('outer') from e\n");
+  EXPECT_THAT(ran.err, HasSubstr("Exception in thread Thread-1 (f):\nTraceback"));
+  EXPECT_THAT(ran.err, HasSubstr("def f(): raise ValueError('in thread')"));
+  EXPECT_THAT(ran.err, HasSubstr("The above exception was the direct cause"));
+  EXPECT_THAT(ran.err, HasSubstr("    raise RuntimeError('outer') from e\nRuntimeError: outer\n"));
+}
+
+TEST(PythonEnds, EndsInPythonsOrder) {
+  const Ran ran = run_python(R"(
+import atexit, threading, time
+class Last:
+    def __del__(self): print('del', sorted(result))
+last = Last()
+file = open(1, 'w', closefd=False)
+def work():
+    time.sleep(0.05)
+    result['thread'] = 'done'
+    print('thread')
+threading.Thread(target=work).start()
+threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+def at_exit():
+    result['atexit'] = 'done'
+    print('atexit')
+atexit.register(at_exit)
+print('main')
+file.write('file\n')
+)");
+  EXPECT_EQ(ran.out.substr(0, 19), "main\nthread\natexit\n");
+  EXPECT_THAT(ran.out, HasSubstr("del ['atexit', 'thread']\n"));
+  EXPECT_THAT(ran.out, HasSubstr("file\n"));
+  EXPECT_EQ(ran.end.result, (TextMap{{"atexit", "done"}, {"thread", "done"}}));
+}
+
+TEST(PythonEnds, ForkedChildOfTheScriptHandsNothingBack) {
+  const Ran ran = run_python(
+      "import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\nresult['who'] = 'parent' if pid else 'child'\n"
+      "print(result['who'])");
+  EXPECT_EQ(ran.out, "child\nparent\n");
+  EXPECT_EQ(ran.end.result, (TextMap{{"who", "parent"}}));
+}
+
+TEST(PythonEnds, HugeMessageAndTracebackAreCut) {
+  const Ran ran = run_python("raise ValueError('é' * 5000000)");
+  EXPECT_EQ(ran.end.detail, "exception");
+  EXPECT_LT(ran.end.error.size(), 1100U);
+  EXPECT_THAT(ran.end.error, StartsWith("ValueError: éé"));
+  EXPECT_LT(ran.end.error_info.size(), 200000U);
+  EXPECT_GT(ran.err.size(), 9000000U);
+}
+
+TEST(PythonEnds, MessageThatIsNotTextIsStillTold) {
+  const Ran ran = run_python("raise ValueError('\\ud800 \\udcff')");
+  EXPECT_EQ(ran.end.error, "ValueError: ? ? (line 1)");
+}
+
+TEST(PythonEnds, ErrorOfAScriptThatFailedHasNoResult) {
+  const Ran ran = run_python("result['a'] = 'b'\n1/0");
+  EXPECT_TRUE(ran.end.result.empty());
+}
+
+}  // namespace
+}  // namespace mycojobs::test

@@ -1,0 +1,277 @@
+// What a Python script meets.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "executors/python/python_executor.h"
+#include "python_driver.h"
+
+namespace mycojobs::test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(Python, PrintsAndHandsBackItsResult) {
+  const Ran ran = run_python("print('hello')\nresult['answer'] = 'yes'\n");
+  EXPECT_EQ(ran.out, "hello\n");
+  EXPECT_EQ(ran.err, "");
+  EXPECT_EQ(ran.end.status, JobStatus::finished);
+  EXPECT_EQ(ran.end.detail, "ok");
+  EXPECT_EQ(ran.end.error, "");
+  EXPECT_EQ(ran.end.error_info, "");
+  EXPECT_EQ(ran.end.result, (TextMap{{"answer", "yes"}}));
+}
+
+struct ResultRow {
+  const char* name;
+  const char* script;
+  TextMap result;
+  const char* error;  // empty: success
+};
+void PrintTo(const ResultRow& row, std::ostream* out) { *out << row.name; }
+
+class PythonResult : public ::testing::TestWithParam<ResultRow> {};
+
+TEST_P(PythonResult, IsHandedBackOrRefusedByKey) {
+  const Ran ran = run_python(GetParam().script);
+  EXPECT_EQ(ran.end.error, GetParam().error);
+  EXPECT_EQ(ran.end.result, GetParam().result);
+  EXPECT_EQ(ran.end.status, *GetParam().error == '\0' ? JobStatus::finished : JobStatus::error);
+  if (ran.end.status == JobStatus::error) {
+    EXPECT_THAT(ran.err, HasSubstr("result"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, PythonResult,
+    ::testing::Values(
+        ResultRow{"nothing", "pass", {}, ""},
+        ResultRow{"numbers", "result.update(a=1, b=1.5, c=True, d=None)",
+                  {{"a", "1"}, {"b", "1.5"}, {"c", "true"}, {"d", "null"}}, ""},
+        ResultRow{"nested", "result['x'] = [1, {'k': 'é\"'}]", {{"x", "[1,{\"k\":\"é\\\"\"}]"}}, ""},
+        ResultRow{"unicode", "result['ключ'] = '\\u2713\\x01\\n'", {{"ключ", "\xE2\x9C\x93\x01\n"}}, ""},
+        ResultRow{"empty texts", "result[''] = ''", {{"", ""}}, ""},
+        ResultRow{"the module's", "import mycojobs\nmycojobs.result['a'] = 'b'\nassert mycojobs.result is result",
+                  {{"a", "b"}}, ""},
+        ResultRow{"another dict", "result = {'new': 'dict'}", {{"new", "dict"}}, ""},
+        ResultRow{"a dict of a class", "import collections\nresult = collections.defaultdict(list)\nresult['a'].append(1)",
+                  {{"a", "[1]"}}, ""},
+        ResultRow{"a name of its own", "result = 42\nimport mycojobs\nmycojobs.result['a'] = 'b'", {{"a", "b"}}, ""},
+        ResultRow{"deleted", "del result", {}, ""},
+        ResultRow{"a set", "result['x'] = {1}", {}, "ResultError: result['x']: a value of type set is not JSON"},
+        ResultRow{"bytes", "result['x'] = b'1'", {}, "ResultError: result['x']: a value of type bytes is not JSON"},
+        ResultRow{"not a number", "result['x'] = float('nan')", {},
+                  "ResultError: result['x']: Out of range float values are not JSON compliant"},
+        ResultRow{"a circle", "result['x'] = result", {}, "ResultError: result['x']: Circular reference detected"},
+        ResultRow{"a key that is no text", "result[1] = 'x'", {}, "ResultError: result: the key 1 is not text"},
+        ResultRow{"half a character", "result['x'] = '\\ud800'", {},
+                  "ResultError: result['x']: holds bytes that are not text"},
+        ResultRow{"too deep", "v = []\nfor i in range(100000): v = [v]\nresult['x'] = v", {},
+                  "ResultError: result['x']: maximum recursion depth exceeded while encoding a JSON object"}));
+
+TEST(Python, TooLargeResultIsNeverASuccess) {
+  for (const char* script : {"result['x'] = 'a' * (10 << 20)", "result['x'] = '\\x01' * (1 << 20)",
+                             "result.update((str(i), 'v' * 100) for i in range(20000))"}) {
+    const Ran ran = run_python(script);
+    EXPECT_EQ(ran.end.status, JobStatus::error);
+    EXPECT_EQ(ran.end.detail, "result_too_large");
+    EXPECT_THAT(ran.end.error, HasSubstr("limit of 1048576 bytes"));
+    EXPECT_TRUE(ran.end.result.empty());
+  }
+}
+
+TEST(Python, ResultOfExactlyTheLimitIsHandedBack) {
+  JobFacts facts = facts_of("result['key'] = '\\x01' * 997");
+  facts.max_result_bytes = 1000;
+  EXPECT_EQ(run_python(facts).end.detail, "ok");
+  facts.job.script = "result['key'] = '\\x01' * 998";
+  EXPECT_EQ(run_python(facts).end.detail, "result_too_large");
+}
+
+TEST(Python, KnowsItsJob) {
+  JobFacts facts = facts_of(R"(
+import mycojobs, os, sys
+j = mycojobs.job
+print(j.id, j.caller_id, j.context_id, j.name, j.attempt, j.deliveries, j.epoch, j.deadline, j.deadline_unix_ms, j.runner_id)
+print(dict(mycojobs.inputs), sys.argv, __name__, mycojobs.cancelled())
+)");
+  facts.job.name = "nightly";
+  facts.job.attempt = 2;
+  facts.job.deliveries = 3;
+  facts.job.epoch = 4;
+  facts.job.runner_id = 20;
+  facts.deadline_unix_ms = 1500;
+  const Ran ran = run_python(facts);
+  EXPECT_EQ(ran.out, "2001 12 7 nightly 2 3 4 1.5 1500 20\n{} ['nightly'] __main__ False\n");
+}
+
+TEST(Python, EnvironmentIsTheJobsAndNothingElse) {
+  JobFacts facts = facts_of(R"(
+import os, ctypes
+for name in sorted(os.environ): print(name + '=' + os.environ[name])
+print(ctypes.CDLL(None).getenv(b'HOME'), os.getenv('PATH'))
+)");
+  facts.job.env_vars = {{"A", "1"}, {"ÜMLAUT", "ö"}, {"MYCOJOBS_JOB_ID", "9"}, {"EMPTY", ""}};
+  EXPECT_EQ(run_python(facts).out,
+            "A=1\nEMPTY=\nMYCOJOBS_ATTEMPT=0\nMYCOJOBS_CALLER_ID=12\nMYCOJOBS_CONTEXT_ID=7\n"
+            "MYCOJOBS_DEADLINE_UNIX_MS=0\nMYCOJOBS_DELIVERIES=0\nMYCOJOBS_EPOCH=0\nMYCOJOBS_JOB_ID=2001\n"
+            "MYCOJOBS_JOB_NAME=\nMYCOJOBS_RUNNER_ID=0\nÜMLAUT=ö\n0 None\n");
+}
+
+TEST(Python, TimeZoneOfTheEnvironmentCounts) {
+  JobFacts facts = facts_of("import time\nprint(time.tzname[0], time.localtime(0).tm_hour)");
+  facts.job.env_vars = {{"TZ", "XYZ-5"}};
+  EXPECT_EQ(run_python(facts).out, "XYZ 5\n");
+}
+
+TEST(Python, IsolatedFromTheHostsSettings) {
+  const Ran ran = run_python(R"(
+import sys
+print(sys.flags.isolated, sys.flags.no_user_site, sys.flags.utf8_mode, sys.dont_write_bytecode, '' in sys.path)
+print(sys.stdout.encoding, sys.stdout.errors, sys.getfilesystemencoding(), sys.executable)
+print(sys.stdin.read() == '', sys.stdout.seekable(), sys.stdout.isatty(), sys.getrecursionlimit())
+)");
+  EXPECT_EQ(ran.out, "1 1 1 True False\nutf-8 surrogateescape utf-8 /usr/bin/python3\nTrue False False 1000\n");
+}
+
+TEST(Python, TwoJobsOfOneZygoteDifferInRandomNumbers) {
+  const char* script =
+      "import random, uuid, tempfile, os\n"
+      "print(random.random(), random.Random().random(), uuid.uuid4(), os.urandom(8), tempfile.mktemp())";
+  const Ran first = run_python(script);
+  const Ran second = run_python(script);
+  std::istringstream a(first.out), b(second.out);
+  for (std::string x, y; a >> x && b >> y;) EXPECT_NE(x, y);
+}
+
+TEST(Python, JobsDoNotSeeEachOther) {
+  run_python("import builtins, sys, json\nbuiltins.leak = 1\nsys.modules['leak'] = 1\njson.leak = 1\nimport mycojobs\nmycojobs.leak = 1");
+  const Ran ran = run_python(
+      "import builtins, sys, json, mycojobs\nprint([hasattr(x, 'leak') for x in (builtins, json, mycojobs)], 'leak' in sys.modules)");
+  EXPECT_EQ(ran.out, "[False, False, False] False\n");
+}
+
+TEST(Python, NothingOfTheHostIsInReach) {
+  const Ran ran = run_python(R"(
+import gc, sys, inspect
+print([m for m in sys.modules if 'mycojobs' in m], len(inspect.stack()), sorted(globals()))
+try:
+    sys._getframe(1)
+except ValueError as e:
+    print(e)
+print([o for o in gc.get_objects() if isinstance(o, dict) and 'claim_id' in o])
+)");
+  EXPECT_EQ(ran.out,
+            "['mycojobs'] 1 ['__annotations__', '__builtins__', '__doc__', '__loader__', '__name__', '__package__', "
+            "'__spec__', 'gc', 'inspect', 'result', 'sys']\ncall stack is not deep enough\n[]\n");
+}
+
+TEST(Python, OutputThatIsNotUtf8PassesThrough) {
+  const Ran ran = run_python(
+      "import sys\nsys.stdout.buffer.write(b'\\xff\\xfe\\n')\nprint('\\udcff', 'é')\nsys.stderr.buffer.write(b'\\x80')");
+  EXPECT_EQ(ran.out, "\xFF\xFE\n\xFF \xC3\xA9\n");
+  EXPECT_EQ(ran.err, "\x80");
+}
+
+TEST(Python, HugeOutputOnBothStreamsArrivesWhole) {
+  const Ran ran = run_python("import sys\nfor i in range(5 * 1024):\n    print('x' * 1023)\n    sys.stderr.write('y' * 1024)\n");
+  EXPECT_EQ(ran.out.size(), 5U << 20);
+  EXPECT_EQ(ran.err.size(), 5U << 20);
+  EXPECT_EQ(ran.end.detail, "ok");
+}
+
+TEST(Python, LinesComeAsTheyArePrinted) {
+  // The second line is printed only after the test has seen the first and sent TERM.
+  const Ran ran = run_python(
+      facts_of("import mycojobs, time\nmycojobs.cancelled()\nprint('first')\n"
+               "while not mycojobs.cancelled(): time.sleep(0.005)\nprint('second')\nresult['tidy'] = 'yes'"),
+      "first");
+  EXPECT_EQ(ran.out, "first\nsecond\n");
+  EXPECT_EQ(ran.end.result, (TextMap{{"tidy", "yes"}}));
+}
+
+TEST(Python, ScriptThatNeverAsksEndsOnTerm) {
+  const Ran ran = run_python(facts_of("import time\nprint('up')\nwhile True: time.sleep(1)"), "up");
+  EXPECT_EQ(ran.end.detail, "signal");
+  EXPECT_EQ(ran.end.error, "ended by signal 15 (SIGTERM)");
+}
+
+TEST(Python, ScriptsOwnHandlerGetsTerm) {
+  const Ran ran = run_python(facts_of("import signal, time, sys\nsignal.signal(signal.SIGTERM, lambda *a: sys.exit(7))\n"
+                                      "print('up')\nwhile True: time.sleep(1)"),
+                             "up");
+  EXPECT_EQ(ran.end.error, "exit code 7");
+}
+
+TEST(Python, ProgressBecomesLinesOfTheLog) {
+  const Ran ran = run_python(
+      "import mycojobs\nmycojobs.progress(0.4, 'half\\nway')\nmycojobs.progress(1)\nmycojobs.progress(text='only text')\n"
+      "mycojobs.progress(0, 'x' * 5000)\nfor bad in (2, -1, float('nan'), 'x'):\n"
+      "    try: mycojobs.progress(bad)\n    except ValueError as e: print(e)");
+  EXPECT_THAT(ran.notes, ElementsAre("progress 40 %: half way", "progress 100 %", "only text",
+                                     "progress 0 %: " + std::string(1000, 'x')));
+  EXPECT_EQ(ran.out,
+            "progress: 2 is not from 0 to 1\nprogress: -1 is not from 0 to 1\nprogress: nan is not from 0 to 1\n"
+            "could not convert string to float: 'x'\n");
+  EXPECT_EQ(ran.end.detail, "ok");
+}
+
+TEST(Python, FloodOfProgressIsBounded) {
+  const Ran ran = run_python("import mycojobs\nfor i in range(30000): mycojobs.progress(0.5)\nresult['a'] = 'b'");
+  EXPECT_LE(ran.notes.size(), 20010U);
+  EXPECT_EQ(ran.end.result, (TextMap{{"a", "b"}}));
+}
+
+TEST(Python, CommonLibrariesWork) {
+  const Ran ran = run_python(R"(
+import asyncio, concurrent.futures, dataclasses, decimal, hashlib, inspect, json, logging, pathlib, pickle, queue, re, sqlite3, ssl
+import statistics, subprocess, tempfile, threading, typing, zlib
+async def double(x):
+    await asyncio.sleep(0.001)
+    return 2 * x
+async def all_of_them(): return await asyncio.gather(*(double(i) for i in range(3)))
+print(asyncio.run(all_of_them()))
+logging.basicConfig(level=logging.INFO, format='%(levelname)s %(message)s')
+logging.info('logged')
+with concurrent.futures.ThreadPoolExecutor(4) as pool: print(sum(pool.map(lambda x: x * x, range(10))))
+@dataclasses.dataclass
+class Point:
+    x: int
+print(pickle.loads(pickle.dumps(Point(3))), hashlib.sha256(b'').hexdigest()[:8], inspect.getsource(double).splitlines()[0])
+with tempfile.TemporaryDirectory() as folder: pathlib.Path(folder, 'f').write_text('é')
+print(sqlite3.connect(':memory:').execute('select 1').fetchone(), ssl.create_default_context().check_hostname)
+print(threading.current_thread().name, threading.get_native_id() == threading.main_thread().native_id)
+lock = threading.RLock()
+with lock: print(subprocess.run(['/bin/echo', 'child'], capture_output=True, text=True).stdout, end='')
+)");
+  EXPECT_EQ(ran.err, "INFO logged\n");
+  EXPECT_EQ(ran.out,
+            "[0, 2, 4]\n285\nPoint(x=3) e3b0c442 async def double(x):\n(1,) True\nMainThread True\nchild\n");
+  EXPECT_EQ(ran.end.detail, "ok");
+}
+
+TEST(Python, MissingModuleIsAnOrdinaryImportError) {
+  const Ran ran = run_python("import numpy_that_is_absent");
+  EXPECT_EQ(ran.end.error, "ModuleNotFoundError: No module named 'numpy_that_is_absent' (line 1)");
+}
+
+TEST(Python, LargeScriptRuns) {
+  const Ran ran = run_python("x = '''" + std::string(10 << 20, 'a') + "'''\nprint(len(x))");
+  EXPECT_EQ(ran.out, "10485760\n");
+}
+
+TEST(Python, ProbeSaysWhatIsMissing) {
+  const auto absent = PythonExecutor("/nowhere/mycojobs-pyhost").probe();
+  ASSERT_FALSE(absent);
+  EXPECT_EQ(absent.error().code, Code::unsupported);
+  EXPECT_THAT(absent.error().message, HasSubstr("/nowhere/mycojobs-pyhost"));
+  EXPECT_THAT(absent.error().message, HasSubstr("apt install python3"));
+  const auto failing = PythonExecutor("/bin/false").probe();
+  ASSERT_FALSE(failing);
+  EXPECT_THAT(failing.error().message, HasSubstr("/bin/false"));
+}
+
+}  // namespace
+}  // namespace mycojobs::test

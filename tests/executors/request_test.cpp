@@ -1,0 +1,80 @@
+// What begin() refuses, and the request that it makes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "executors/channel.h"
+#include "executors/script_conversation.h"
+#include "executors/table.h"
+#include "python_driver.h"
+
+namespace mycojobs {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string refusal(const JobFacts& facts) {
+  const auto begun = begin_script(facts, "python");
+  return begun ? "accepted" : begun.error().message;
+}
+
+TEST(Request, ScriptThatIsNotUtf8IsRefusedByItsOffset) {
+  EXPECT_EQ(refusal(test::facts_of("print('0123456789\xff')")), "script: byte 0xff at offset 17 is not UTF-8");
+}
+
+TEST(Request, EnvironmentIsCheckedByName) {
+  JobFacts facts = test::facts_of("pass");
+  const std::pair<TextMap, const char*> rows[] = {{{{"A=B", "x"}}, "env_vars"},
+                                                  {{{"", "x"}}, "env_vars"},
+                                                  {{{std::string("A\0B", 3), "x"}}, "env_vars"},
+                                                  {{{"A", std::string("x\0y", 3)}}, "env_vars"},
+                                                  {{{"NAME", "ab\xfe"}}, "byte 0xfe at offset 2 is not UTF-8"}};
+  for (const auto& [env, problem] : rows) {
+    facts.job.env_vars = env;
+    EXPECT_THAT(refusal(facts), HasSubstr(problem));
+  }
+  facts.job.env_vars = {{"BIG", std::string(5 << 20, 'x')}};
+  EXPECT_THAT(refusal(facts), HasSubstr("env_vars: 5"));
+  EXPECT_THAT(refusal(facts), HasSubstr("over the limit of 4194304 bytes"));
+}
+
+TEST(Request, EmptyAndGiantScriptsAreRefused) {
+  EXPECT_THAT(refusal(test::facts_of("")), HasSubstr("script"));
+  EXPECT_EQ(refusal(test::facts_of(std::string(kMaxScriptBytes + 1, '#'))),
+            "script: 16777217 bytes are over the limit of 16777216 bytes");
+}
+
+TEST(Request, HoldsFactsEnvironmentAndScriptInThisOrder) {
+  JobFacts facts = test::facts_of("x = 1");
+  facts.job.env_vars = {{"A", "é"}, {"MYCOJOBS_ATTEMPT", "forged"}};
+  facts.job.claim_id = "a secret token";
+  facts.job.attempt = 2;
+  const auto begun = begin_script(facts, "python");
+  ASSERT_TRUE(begun);
+  std::vector<Frame> frames;
+  FrameReader reader({{FrameKind::facts, 1000}, {FrameKind::environment, 1000}, {FrameKind::script, 1000}});
+  reader.feed((*begun)->request(), [&frames](Frame&& frame) { frames.push_back(std::move(frame)); });
+  ASSERT_EQ(frames.size(), 3U);
+  EXPECT_EQ(nlohmann::json::parse(frames[0].payload)["attempt"], 2);
+  const auto environment = nlohmann::json::parse(frames[1].payload);
+  EXPECT_EQ(environment["A"], "é");
+  EXPECT_EQ(environment["MYCOJOBS_ATTEMPT"], "2");
+  EXPECT_EQ(frames[2].payload, "x = 1");
+  EXPECT_EQ((*begun)->request().find("a secret token"), std::string::npos);
+}
+
+TEST(Table, NamesAndScriptTypesAreUnique) {
+  std::set<std::string> names, types;
+  for (const auto& executor : make_executors({"/usr/libexec/mycojobs"})) {
+    EXPECT_TRUE(names.insert(std::string(executor->name())).second);
+    for (const auto& type : executor->script_types()) {
+      EXPECT_TRUE(types.insert(type).second);
+      EXPECT_TRUE(is_script_type(type));
+    }
+  }
+  EXPECT_TRUE(types.count("python"));
+}
+
+}  // namespace
+}  // namespace mycojobs

@@ -1,0 +1,115 @@
+#include "support/process.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+
+extern char** environ;
+
+namespace mycojobs::test {
+
+bool eventually(const std::function<bool()>& done, Seconds limit) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  while (!done()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
+
+TempDir::TempDir() {
+  std::string name = (std::filesystem::temp_directory_path() / "mycojobs-test-XXXXXX").string();
+  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
+  path_ = name;
+}
+
+TempDir::~TempDir() {
+  std::error_code ignored;  // what a killed server still holds open goes with it
+  std::filesystem::remove_all(path_, ignored);
+}
+
+std::string TempDir::write(const std::string& name, const std::string& content) const {
+  std::ofstream(path_ / name, std::ios::binary) << content;
+  return (path_ / name).string();
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream bytes;
+  bytes << in.rdbuf();
+  return bytes.str();
+}
+
+Process::Process(const TempDir& folder, std::vector<std::string> argv, std::vector<std::string> extra,
+                 std::string input) {
+  static int number = 0;
+  const std::string stem = folder / ("process" + std::to_string(++number));
+  out_ = stem + ".out";
+  err_ = stem + ".err";
+  std::string in = "/dev/null";
+  if (!input.empty()) {
+    in = stem + ".in";
+    std::ofstream(in, std::ios::binary) << input;
+  }
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 0, in.c_str(), O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, 1, out_.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+  posix_spawn_file_actions_addopen(&actions, 2, err_.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+  std::vector<char*> arguments;
+  for (auto& word : argv) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  std::vector<char*> environment;
+  for (auto& pair : extra) environment.push_back(pair.data());
+  for (char** pair = environ; *pair != nullptr; ++pair) environment.push_back(*pair);
+  environment.push_back(nullptr);
+  const int error = ::posix_spawnp(&pid_, argv[0].c_str(), &actions, nullptr, arguments.data(), environment.data());
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) throw std::runtime_error("cannot start " + argv[0]);
+}
+
+Process::Process(Process&& other) noexcept
+    : pid_(std::exchange(other.pid_, -1)), status_(other.status_), out_(other.out_), err_(other.err_) {}
+
+Process::~Process() {
+  if (!running()) return;
+  ::kill(pid_, SIGKILL);
+  ::waitpid(pid_, &status_, 0);
+}
+
+void Process::signal(int number) const {
+  if (pid_ > 0) ::kill(pid_, number);
+}
+
+bool Process::running() {
+  if (pid_ <= 0) return false;
+  if (::waitpid(pid_, &status_, WNOHANG) == 0) return true;
+  pid_ = -1;
+  return false;
+}
+
+Finished Process::wait(Seconds limit) {
+  const bool ended = eventually([this] { return !running(); }, limit);
+  if (!ended) {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, &status_, 0);
+    pid_ = -1;
+  }
+  const int code = !ended ? -1 : WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_);
+  return {code, out(), err()};
+}
+
+Finished run(const TempDir& folder, std::vector<std::string> argv, std::vector<std::string> extra, std::string input) {
+  return Process(folder, std::move(argv), std::move(extra), std::move(input)).wait();
+}
+
+}  // namespace mycojobs::test

@@ -1,0 +1,239 @@
+// Who may include whom (ARCHITECTURE.md), checked on the sources themselves: each arrow is one row here.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+using Parts = std::set<std::string>;
+
+constexpr std::size_t kMaxLines = 330;
+
+// Each part and the parts that it may include, itself aside. "ports" is include/mycojobs.
+const std::map<std::string, Parts> kArrows = {
+    {"ports", {}},
+    {"base", {"ports"}},
+    {"domain", {"ports", "base"}},
+    {"store", {"ports", "base", "domain"}},
+    {"sandbox", {"ports", "base", "domain"}},
+    {"transport", {"ports", "base", "domain"}},
+    {"executors", {"ports", "base", "domain", "sandbox/zygote.h"}},
+    {"worker", {"ports", "base", "domain", "store", "sandbox", "transport", "executors"}},
+    {"coordinator", {"ports", "base", "domain", "store", "transport", "executors"}},
+    {"workflow", {"ports", "base", "domain", "store", "executors"}},
+    {"inspect", {"ports", "base", "domain", "store", "sandbox", "executors"}},
+    {"api", {"ports", "base", "domain", "store", "transport", "inspect", "worker", "coordinator", "workflow"}},
+    {"cli",
+     {"ports", "base", "domain", "store", "sandbox", "transport", "executors", "worker", "coordinator", "workflow",
+      "inspect", "api"}},
+};
+
+// Headers of libraries and of the kernel that one place alone may name, by how their names begin.
+struct Reserved {
+  std::string header;
+  std::string place;  // how the path of a file that may begins
+  bool exact = false;
+};
+const std::vector<Reserved> kReserved = {
+    {"hiredis", "agent/store/"},        {"linux/seccomp.h", "sandbox/"}, {"seccomp.h", "sandbox/"},
+    {"linux/landlock.h", "sandbox/"},   {"linux/filter.h", "sandbox/"},  {"sys/mount.h", "sandbox/"},
+    {"linux/mount.h", "sandbox/"},      {"sched.h", "sandbox/"},         {"Python.h", "executors/python/"},
+    {"pybind11/", "executors/python/"},
+};
+
+struct Include {
+  std::string target;
+  std::size_t line = 0;
+};
+
+struct Source {
+  std::string path;  // from the root
+  std::vector<Include> includes;
+  std::size_t lines = 0;
+};
+
+Source read_source(const fs::path& root, const fs::path& file) {
+  Source source{fs::relative(file, root).string(), {}, 0};
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    ++source.lines;
+    std::erase_if(line, [](char c) { return c == ' ' || c == '\t'; });
+    if (!line.starts_with("#include\"") && !line.starts_with("#include<")) continue;
+    const auto end = line.find_first_of("\">", 9);
+    source.includes.push_back({line.substr(9, end - 9), source.lines});
+  }
+  return source;
+}
+
+std::vector<Source> read_sources(const fs::path& root) {
+  std::vector<Source> sources;
+  for (const char* folder : {"include", "agent", "executors", "sandbox"}) {
+    if (!fs::exists(root / folder)) continue;
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
+      const auto extension = entry.path().extension();
+      if (extension == ".h" || extension == ".cpp" || extension == ".c") {
+        sources.push_back(read_source(root, entry.path()));
+      }
+    }
+  }
+  return sources;
+}
+
+// "agent/store/keys.h" and "store/keys.h" belong to store; no part: a library's or the system's header.
+std::string part_of(std::string path) {
+  if (path.starts_with("agent/")) path.erase(0, 6);
+  if (path.starts_with("include/mycojobs/") || path.starts_with("mycojobs/")) return "ports";
+  const std::string part = path.substr(0, path.find('/'));
+  return kArrows.contains(part) && path.find('/') != std::string::npos ? part : "";
+}
+
+std::optional<std::string> wrong_arrow(const Source& source, const Include& include) {
+  const std::string from = part_of(source.path);
+  const std::string to = part_of(include.target);
+  if (from.empty()) return "the file is in no part that the arrows name";
+  if (include.target.find("..") != std::string::npos) return "goes up by ..";
+  if (to.empty() || to == from) return std::nullopt;
+  const Parts& may = kArrows.at(from);
+  if (may.contains(to) || may.contains(include.target)) return std::nullopt;
+  return from + " may not include " + to;
+}
+
+std::optional<std::string> wrong_library(const Source& source, const Include& include) {
+  for (const auto& reserved : kReserved) {
+    const bool named = include.target == reserved.header ||
+                       (!reserved.header.ends_with(".h") && include.target.starts_with(reserved.header));
+    if (named && !source.path.starts_with(reserved.place)) return "only " + reserved.place + " may include it";
+  }
+  const bool own = part_of(include.target) == "ports";
+  const bool standard = include.target.find('/') == std::string::npos && !include.target.ends_with(".h");
+  const bool named = include.target == "tl/expected.hpp" || include.target == "nlohmann/json_fwd.hpp";
+  if (part_of(source.path) == "ports" && !own && !standard && !named) return "a public header must do without it";
+  static const Parts kHeavy = {"nlohmann/json.hpp", "httplib.h",           "spdlog/spdlog.h",  "CLI/CLI.hpp",
+                               "toml++/toml.h",     "pybind11/pybind11.h", "boost/process.hpp"};
+  // values.h is the codec's other half: nothing but codec.cpp includes it.
+  const bool header = source.path.ends_with(".h") && source.path != "agent/domain/values.h";
+  if (header && kHeavy.contains(include.target)) return "too heavy for a header";
+  if (include.target == "domain/values.h" && source.path != "agent/domain/codec.cpp")
+    return "only codec.cpp may include it";
+  return std::nullopt;
+}
+
+// All wiring is in main: no other file may name every part that is wired.
+bool wires_all(const Source& source) {
+  Parts missing = {"store", "sandbox", "executors", "worker"};
+  for (const Include& include : source.includes) missing.erase(part_of(include.target));
+  return missing.empty() && source.path != "agent/cli/main.cpp";
+}
+
+std::vector<std::string> violations(const fs::path& root) {
+  std::vector<std::string> found;
+  for (const Source& source : read_sources(root)) {
+    if (source.lines > kMaxLines) {
+      found.push_back(source.path + ": " + std::to_string(source.lines) + " lines are over " +
+                      std::to_string(kMaxLines));
+    }
+    if (wires_all(source)) found.push_back(source.path + ": only agent/cli/main.cpp may name all the parts");
+    for (const Include& include : source.includes) {
+      for (const auto& wrong : {wrong_arrow(source, include), wrong_library(source, include)}) {
+        if (wrong) {
+          found.push_back(source.path + ':' + std::to_string(include.line) + ": " + include.target + ": " + *wrong);
+        }
+      }
+    }
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+TEST(Includes, FollowTheArrows) {
+  EXPECT_GT(read_sources(MYCOJOBS_SOURCE).size(), 30U) << "the sources were not found";
+  for (const auto& violation : violations(MYCOJOBS_SOURCE)) ADD_FAILURE() << violation;
+}
+
+TEST(Includes, ArrowsHaveNoCircle) {
+  Parts done;
+  for (std::size_t round = 0; round < kArrows.size(); ++round) {
+    for (const auto& [part, may] : kArrows) {
+      const bool ready = std::all_of(may.begin(), may.end(), [&](const std::string& each) {
+        return done.contains(each.substr(0, each.find('/')));
+      });
+      if (ready) done.insert(part);
+    }
+  }
+  EXPECT_EQ(done.size(), kArrows.size());
+}
+
+class Planted : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/mycojobs-includes-XXXXXX";
+    ASSERT_NE(::mkdtemp(name), nullptr);
+    root_ = name;
+  }
+  void TearDown() override { fs::remove_all(root_); }
+  std::vector<std::string> planted(const std::string& path, const std::string& text) {
+    fs::remove_all(root_);
+    fs::create_directories((root_ / path).parent_path());
+    std::ofstream(root_ / path) << text;
+    return violations(root_);
+  }
+
+  fs::path root_;
+};
+
+TEST_F(Planted, WrongArrowsAreFound) {
+  using Found = std::vector<std::string>;
+  EXPECT_EQ(planted("agent/worker/x.cpp", "\n#include \"coordinator/y.h\"\n"),
+            (Found{"agent/worker/x.cpp:2: coordinator/y.h: worker may not include coordinator"}));
+  EXPECT_EQ(planted("agent/coordinator/x.cpp", "#include \"worker/y.h\"\n").size(), 1U);
+  EXPECT_EQ(planted("agent/domain/x.h", "# include <store/y.h>\n").size(), 1U);
+  EXPECT_EQ(planted("agent/store/x.cpp", "#include \"sandbox/client.h\"\n").size(), 1U);
+  EXPECT_EQ(planted("agent/store/x.cpp", "#include \"../worker/y.h\"\n").size(), 1U);
+  EXPECT_EQ(planted("agent/base/x.cpp", "#include \"agent/domain/y.h\"\n").size(), 1U);
+  EXPECT_EQ(planted("executors/python/x.cpp", "#include \"sandbox/client.h\"\n").size(), 1U);
+  EXPECT_EQ(planted("executors/python/x.cpp", "#include \"store/y.h\"\n").size(), 1U);
+  EXPECT_EQ(planted("agent/surprise/x.cpp", "#include <string>\n").size(), 1U);
+}
+
+TEST_F(Planted, ReservedLibrariesAreFound) {
+  for (const char* header : {"hiredis/hiredis.h", "seccomp.h", "linux/seccomp.h", "linux/landlock.h", "sys/mount.h",
+                             "sched.h", "Python.h", "pybind11/embed.h"}) {
+    EXPECT_EQ(planted("agent/worker/x.cpp", "#include <" + std::string(header) + ">\n").size(), 1U) << header;
+  }
+  EXPECT_EQ(planted("include/mycojobs/x.h", "#include <fmt/core.h>\n").size(), 1U);
+  EXPECT_EQ(planted("include/mycojobs/x.h", "#include \"base/fd.h\"\n").size(), 2U);
+  EXPECT_EQ(planted("agent/store/x.h", "#include <nlohmann/json.hpp>\n").size(), 1U);
+}
+
+TEST_F(Planted, ASecondMainIsFound) {
+  const std::string all =
+      "#include \"store/a.h\"\n#include \"sandbox/a.h\"\n#include \"executors/a.h\"\n#include \"worker/a.h\"\n";
+  EXPECT_EQ(planted("agent/cli/other.cpp", all).size(), 1U);
+  EXPECT_TRUE(planted("agent/cli/main.cpp", all).empty());
+}
+
+TEST_F(Planted, LongFilesAreFound) {
+  EXPECT_EQ(planted("sandbox/x.cpp", std::string(kMaxLines + 1, '\n')).size(), 1U);
+  EXPECT_TRUE(planted("sandbox/x.cpp", std::string(kMaxLines, '\n')).empty());
+}
+
+TEST_F(Planted, WhatIsAllowedIsNotReported) {
+  EXPECT_TRUE(planted("sandbox/x.cpp", "#include <seccomp.h>\n#include <sched.h>\n#include \"base/fd.h\"\n").empty());
+  EXPECT_TRUE(planted("agent/store/x.cpp", "#include <hiredis/hiredis.h>\n#include \"mycojobs/store.h\"\n").empty());
+  EXPECT_TRUE(
+      planted("executors/python/x.cpp", "#include <pybind11/embed.h>\n#include \"sandbox/zygote.h\"\n").empty());
+  EXPECT_TRUE(planted("agent/cli/main.cpp", "#include \"store/x.h\"\n#include \"worker/x.h\"\n").empty());
+  EXPECT_TRUE(planted("include/mycojobs/x.h", "#include <string>\n#include <tl/expected.hpp>\n").empty());
+}
+
+}  // namespace
