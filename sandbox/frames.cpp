@@ -52,7 +52,7 @@ int send_raw(int socket, std::string_view bytes, const std::vector<int>& fds, in
 }
 
 Received receive_raw(int socket, RawFrame& frame, int flags) {
-  thread_local char buffer[kMaxFrameBytes];
+  char buffer[kMaxFrameBytes];
   iovec part{buffer, sizeof buffer};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxFrameFds)];
   msghdr message{};

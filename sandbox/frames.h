@@ -20,7 +20,7 @@
 
 namespace mycojobs::sandbox {
 
-inline constexpr std::size_t kMaxFrameBytes = 64U << 10;
+inline constexpr std::size_t kMaxFrameBytes = 16U << 10;
 inline constexpr std::size_t kMaxFrameFds = 8;
 
 class FieldWriter {

@@ -50,7 +50,9 @@ std::string as_text(const json& value) {
 template <class R>
 bool read_record(const json& object, R& record, const Site& site) {
   if (!object.is_object()) return site.refuse(dump_json(object), "an object");
-  for (const auto& [key, value] : object.items()) {
+  for (const auto& item : object.items()) {  // no bindings: lambdas of C++20 capture them, clang 14 does not
+    const std::string& key = item.key();
+    const json& value = item.value();
     const std::string_view name = field_name<R>(key);
     const Site field = site.in(name);
     if (const auto other = other_name<R>(object, name, key); !other.empty()) {
@@ -90,11 +92,11 @@ struct Value<R> {
 template <class R>
 Decoded<R> decode(const Fields& hash) {
   Decoded<R> out;
-  for (const auto& [name, text] : hash) {
-    const Site site{out.problems, name};
-    const bool known =
-        with_field(out.record, name, [&](auto& member, Style) { read_text(std::string_view(text), member, site); });
-    if (!known) keep_unknown(out.record, name, text);
+  for (const auto& entry : hash) {
+    const Site site{out.problems, entry.first};
+    const bool known = with_field(
+        out.record, entry.first, [&](auto& member, Style) { read_text(std::string_view(entry.second), member, site); });
+    if (!known) keep_unknown(out.record, entry.first, entry.second);
   }
   return out;
 }

@@ -19,6 +19,9 @@ enum class Style {
 
 template <class R, class Record>
 concept IsRecord = std::is_same_v<std::remove_const_t<R>, Record>;
+template <class R>
+concept AnyRecord = IsRecord<R, Actor> || IsRecord<R, Context> || IsRecord<R, Job> || IsRecord<R, FlowNode> ||
+    IsRecord<R, Flow> || IsRecord<R, Log> || IsRecord<R, Message> || IsRecord<R, Runner>;
 
 template <IsRecord<Actor> R, class See>
 void visit(R& r, See see) {

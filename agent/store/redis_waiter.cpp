@@ -8,7 +8,7 @@
 
 #include "base/errno_text.h"
 #include "base/log.h"
-#include "store/keys.h"
+#include "store/redis_errors.h"
 
 namespace mycojobs {
 namespace {
@@ -60,24 +60,24 @@ Result<Woken> RedisWaiter::wait(std::uint32_t timeout_ms, bool for_work) {
   const Time until = steady_clock::now() + milliseconds(timeout_ms);
   Woken woken;
   errors_.clear();
-  for (bool woken_up = false;;) {
+  const auto something = [&] { return woken.work || woken.reconnected || !woken.hints.empty(); };
+  for (bool done = false; !done;) {
     connect_due(woken);
     for (Server& server : servers_) {
       for (std::size_t i = 0; server.up && i < server.links.size(); ++i) ask(server.links[i], server, for_work);
     }
-    // Once more without waiting after something came: what else is there?
-    const bool done = woken_up || woken.work || woken.reconnected || !woken.hints.empty() || !errors_.empty();
-    woken_up = poll_once(done ? steady_clock::now() : until, for_work, woken) || woken_up;
-    if (done || steady_clock::now() >= until) break;
+    const bool ready = something() || !errors_.empty();
+    const bool called = poll_once(ready ? steady_clock::now() : until, for_work, woken);
+    done = ready || called || something() || !errors_.empty() || steady_clock::now() >= until;
   }
-  if (woken.work || woken.reconnected || !woken.hints.empty() || errors_.empty()) return woken;
+  if (something() || errors_.empty()) return woken;
   return tl::unexpected<Error>(std::move(errors_.front()));
 }
 
 void RedisWaiter::connect_due(Woken& woken) {
   for (Server& server : servers_) {
     if (server.up || steady_clock::now() < server.retry_at) continue;
-    if (auto done = connect(server); !done) {
+    if (auto done = connect(server, woken); !done) {
       lose(server, std::move(done).error());
       continue;
     }
@@ -88,7 +88,7 @@ void RedisWaiter::connect_due(Woken& woken) {
   }
 }
 
-Result<void> RedisWaiter::connect(Server& server) {
+Result<void> RedisWaiter::connect(Server& server, Woken& woken) {
   for (Link& link : server.links) {
     link.asked = false;
     link.ask_again = {};
@@ -96,6 +96,7 @@ Result<void> RedisWaiter::connect(Server& server) {
     if (!link.queue.empty()) continue;
     MJ_CHECK(link.connection->command({"SUBSCRIBE", topic_}));
     link.ask_again = steady_clock::now() + kPingEvery;
+    MJ_CHECK(take_received(link, false, woken));  // a hint may have come with the answer
   }
   return {};
 }
@@ -134,7 +135,9 @@ bool RedisWaiter::poll_once(Time until, bool for_work, Woken& woken) {
     auto [server, link] = owners[i];
     if (!server->up) continue;  // lost with an earlier link
     if (fds[i + 1].revents != 0) {
-      read(*link, *server, for_work, woken);
+      auto done = link->connection->read_some();
+      if (done) done = take_received(*link, for_work, woken);
+      if (!done) lose(*server, std::move(done).error());
     } else if (link->asked && steady_clock::now() >= link->answer_by) {
       lose(*server, {Code::unavailable, "Redis at " + server->endpoint.shown() + ": no answer in time"});
     }
@@ -155,29 +158,25 @@ RedisWaiter::Time RedisWaiter::next_moment(Time until) const {
   return until;
 }
 
-void RedisWaiter::read(Link& link, Server& server, bool for_work, Woken& woken) {
-  if (auto done = link.connection->read_some(); !done) return lose(server, std::move(done).error());
+Result<void> RedisWaiter::take_received(Link& link, bool for_work, Woken& woken) {
   for (;;) {
-    auto reply = link.connection->received();
-    if (!reply) return lose(server, std::move(reply).error());
-    if (!*reply) return;
-    take(link, **reply, for_work, woken);
-  }
-}
-
-void RedisWaiter::take(Link& link, const Reply& reply, bool for_work, Woken& woken) {
-  if (link.queue.empty() && reply.at(0).text() == "message") {
-    woken.hints.emplace_back(reply.at(2).text());
-    return;
-  }
-  link.asked = false;
-  if (link.queue.empty()) {  // an answer to PING
-    link.ask_again = steady_clock::now() + kPingEvery;
-  } else if (reply.error()) {
-    log(LogLevel::warn, "store", "{}: cannot wait for it: {}", link.queue, reply.text().substr(0, 200));
-    link.ask_again = steady_clock::now() + kAfterRefusal;
-  } else if (!reply.nil() && for_work) {
-    woken.work = true;
+    MJ_TRY(reply, link.connection->received());
+    if (!reply) return {};
+    if (link.queue.empty() && reply->at(0).text() == "message") {
+      woken.hints.emplace_back(reply->at(2).text());
+      continue;
+    }
+    link.asked = false;
+    if (reply->error()) {
+      Error error = redis_error(reply->text());
+      if (error.code != Code::invalid) return tl::unexpected<Error>(std::move(error));
+      log(LogLevel::warn, "store", "cannot wait for {}: {}", link.queue, error.message);
+      link.ask_again = steady_clock::now() + kAfterRefusal;
+    } else if (link.queue.empty()) {  // an answer to PING
+      link.ask_again = steady_clock::now() + kPingEvery;
+    } else if (!reply->nil() && for_work) {
+      woken.work = true;
+    }
   }
 }
 

@@ -45,11 +45,10 @@ class RedisWaiter final : public Waiter {
   RedisWaiter(std::string topic, Fd event);
 
   void connect_due(Woken&);
-  Result<void> connect(Server&);
+  Result<void> connect(Server&, Woken&);
   void ask(Link&, Server&, bool for_work);
   void lose(Server&, Error);
-  void read(Link&, Server&, bool for_work, Woken&);
-  void take(Link&, const Reply&, bool for_work, Woken&);
+  Result<void> take_received(Link&, bool for_work, Woken&);
   bool poll_once(Time until, bool for_work, Woken&);  // true: wake() was called
   Time next_moment(Time until) const;
 

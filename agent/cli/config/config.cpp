@@ -53,13 +53,14 @@ class Layers {
     }
   }
   void put_environment(const Host& host) {
-    for (const auto& [name, text] : host.environment) {
+    for (const auto& entry : host.environment) {
+      const std::string& name = entry.first;
       if (!name.starts_with("MYCOJOBS_") || name == "MYCOJOBS_CONFIG") continue;
       const auto all = options();
       const auto found =
           std::find_if(all.begin(), all.end(), [&](const Option& o) { return environment_of(o) == name; });
       if (found != all.end()) {
-        put({std::string(found->name), text, name});
+        put({std::string(found->name), entry.second, name});
       } else {
         config_.warnings.push_back("the variable " + name + " is no option and was passed over");
       }

@@ -124,8 +124,8 @@ class Reader {
   Result<void> read_context(Id id, const std::string& name, const toml::table& table) {
     for (const auto& [key, node] : table) {
       if (key.str() != "redis") {
-        return refuse(key.source(), "unknown key " + shown(name + '.' + std::string(key.str()), 80) +
-                                        ": a context has redis = \"...\" only");
+        const std::string full = name + '.' + std::string(key.str());
+        return refuse(key.source(), "unknown key " + shown(full, 80) + ": a context has redis = \"...\" only");
       }
       const auto text = typed_text(OptionType::text, node).text;
       if (!text || text->empty()) return refuse(node.source(), name + ".redis: is not an address in quotes");

@@ -313,6 +313,7 @@ def finish(code):
 def drop_main():
     """Lets go of the script's globals, so that what they hold is finished: files are written, __del__ is called."""
     global main
+    collect()  # first, as python3 does: it puts objects in an order in which a buffer is finished before its file
     modules.pop("__main__", None)
     main = None
     collect()

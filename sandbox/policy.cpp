@@ -1,0 +1,155 @@
+#include "sandbox/policy.h"
+
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/seccomp.h>
+#include <seccomp.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+
+#include "base/errno_text.h"
+#include "base/fd.h"
+
+namespace mycojobs::sandbox {
+namespace {
+
+using Filter = std::unique_ptr<void, decltype(&seccomp_release)>;
+
+Error rule_error(const char* name, int code) {
+  return {Code::unsupported, std::string("seccomp: libseccomp refuses the rule for ") + name + ": " + errno_text(-code)};
+}
+
+Result<void> add(const Filter& filter, std::uint32_t action, const char* name, std::initializer_list<ArgumentTest> tests) {
+  const int number = seccomp_syscall_resolve_name(name);
+  if (number < 0) return {};  // not on this architecture, or newer than the library
+  scmp_arg_cmp compare[2];
+  unsigned count = 0;
+  for (const auto& test : tests) {
+    if (test.mask != 0) compare[count++] = SCMP_CMP(test.index, SCMP_CMP_MASKED_EQ, test.mask, test.value);
+  }
+  if (int code = seccomp_rule_add_array(filter.get(), action, number, count, compare); code != 0) {
+    return tl::unexpected(rule_error(name, code));
+  }
+  return {};
+}
+
+std::uint32_t action_of(const ArgumentRule& rule) {
+  switch (rule.answer) {
+    case Answer::allow: return SCMP_ACT_ALLOW;
+    case Answer::notify: return SCMP_ACT_NOTIFY;
+    case Answer::refuse: break;
+  }
+  return SCMP_ACT_ERRNO(static_cast<std::uint32_t>(rule.error));
+}
+
+Result<void> add_rules(const Filter& filter, std::span<const ArgumentRule> rules) {
+  for (const auto& rule : rules) MJ_CHECK(add(filter, action_of(rule), rule.syscall, {rule.first, rule.second}));
+  return {};
+}
+Result<void> add_calls(const Filter& filter, std::uint32_t action, std::span<const char* const> names) {
+  for (const char* name : names) MJ_CHECK(add(filter, action, name, {}));
+  return {};
+}
+
+Result<Filter> new_filter() {
+  Filter filter(seccomp_init(SCMP_ACT_ERRNO(EPERM)), &seccomp_release);
+  if (!filter) return fail(Code::unsupported, "seccomp: libseccomp cannot start a filter");
+  // A foreign architecture has other numbers: nothing that follows would mean what it says.
+  if (int code = seccomp_attr_set(filter.get(), SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS); code != 0) {
+    return tl::unexpected(rule_error("other architectures", code));
+  }
+  if (int code = seccomp_attr_set(filter.get(), SCMP_FLTATR_CTL_OPTIMIZE, 2); code != 0) {
+    return tl::unexpected(rule_error("the binary tree", code));
+  }
+  return filter;
+}
+
+int newest_known_call() {
+  int newest = 0;
+  for (int number = 0; number < 2000; ++number) {
+    if (char* name = seccomp_syscall_resolve_num_arch(SCMP_ARCH_NATIVE, number); name != nullptr) {
+      newest = number;
+      std::free(name);
+    }
+  }
+  return newest;
+}
+
+// libseccomp has one default answer for "not listed", but a call that is newer than the table must look like one the
+// kernel lacks, or libc does not fall back. So four instructions go in front, as runc does: numbers above the newest we
+// know (and below those of x32, which the main part kills) are ENOSYS.
+constexpr std::uint32_t kX32Bit = 0x40000000;
+void answer_newer_calls(std::vector<sock_filter>& program) {
+  const auto newest = static_cast<std::uint32_t>(newest_known_call());
+  const sock_filter front[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, arch)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, seccomp_arch_native(), 0, 4),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, kX32Bit, 2, 0),
+      BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, newest, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+  };
+  program.insert(program.begin(), std::begin(front), std::end(front));
+}
+
+Result<std::vector<sock_filter>> program_of(const Filter& filter) {
+  const Fd file(::memfd_create("filter", MFD_CLOEXEC));
+  if (!file) return fail(Code::io, "seccomp: memfd_create: " + errno_text(errno));
+  if (int code = seccomp_export_bpf(filter.get(), file.get()); code != 0) {
+    return tl::unexpected(rule_error("the whole program", code));
+  }
+  struct stat info {};
+  ::fstat(file.get(), &info);
+  std::vector<sock_filter> program(static_cast<std::size_t>(info.st_size) / sizeof(sock_filter));
+  if (::pread(file.get(), program.data(), static_cast<std::size_t>(info.st_size), 0) != info.st_size) {
+    return fail(Code::io, "seccomp: cannot read the program back");
+  }
+  answer_newer_calls(program);
+  if (program.size() > BPF_MAXINSNS) return fail(Code::unsupported, "seccomp: the program is too long for the kernel");
+  return program;
+}
+
+Result<std::vector<sock_filter>> compile_job(bool exec) {
+  MJ_TRY(filter, new_filter());
+  MJ_CHECK(add_calls(filter, SCMP_ACT_ALLOW, allowed_calls()));
+  MJ_CHECK(add_calls(filter, SCMP_ACT_NOTIFY, never_innocent_calls()));
+  for (const auto& call : refused_calls()) {
+    MJ_CHECK(add(filter, SCMP_ACT_ERRNO(static_cast<std::uint32_t>(call.error)), call.syscall, {}));
+  }
+  MJ_CHECK(add_rules(filter, argument_rules()));
+  MJ_CHECK(add_rules(filter, exec ? argument_rules_with_exec() : argument_rules_without_exec()));
+  if (exec) MJ_CHECK(add_calls(filter, SCMP_ACT_ALLOW, allowed_calls_with_exec()));
+  return program_of(filter);
+}
+
+Result<std::vector<sock_filter>> compile_init() {
+  MJ_TRY(filter, new_filter());
+  MJ_CHECK(add_calls(filter, SCMP_ACT_ALLOW, init_calls()));
+  return program_of(filter);
+}
+
+}  // namespace
+
+Result<FilterSet> compile_filters() {
+  if (seccomp_api_get() < 5) {
+    return fail(Code::unsupported, "seccomp: the kernel cannot notify a supervisor: Linux 5.0 or newer is needed");
+  }
+  MJ_TRY(job, compile_job(false));
+  MJ_TRY(job_exec, compile_job(true));
+  MJ_TRY(init, compile_init());
+  return FilterSet{{std::move(job), std::move(job_exec), std::move(init)}};
+}
+
+std::string syscall_name(std::uint32_t arch, int number) {
+  std::unique_ptr<char, decltype(&std::free)> name(nullptr, &std::free);
+  if (arch == seccomp_arch_native()) name.reset(seccomp_syscall_resolve_num_arch(SCMP_ARCH_NATIVE, number));
+  return name ? name.get() : "syscall " + std::to_string(number);
+}
+
+}  // namespace mycojobs::sandbox

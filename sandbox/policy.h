@@ -1,0 +1,52 @@
+// What a job may ask of the kernel: data (policy_tables.cpp) and its compilation to seccomp programs (policy.cpp).
+//
+//   allow            with argument checks where the arguments matter
+//   errno            what libc expects of a kernel that lacks the call, so that programs fall back. The default is EPERM;
+//                    a number newer than our table is ENOSYS
+//   notify           never innocent: the launcher records the call and kills the run
+//   kill             only for a foreign architecture (i386, x32)
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "mycojobs/result.h"
+#include "sandbox/programs.h"
+
+namespace mycojobs::sandbox {
+
+enum class Answer { allow, refuse, notify };
+
+// One comparison: (argument & mask) == value.
+struct ArgumentTest {
+  unsigned index = 0;
+  std::uint64_t mask = 0, value = 0;
+};
+struct ArgumentRule {
+  const char* syscall;
+  ArgumentTest first;
+  ArgumentTest second = {0, 0, 0};  // mask 0: none
+  Answer answer = Answer::allow;
+  int error = 0;  // of refuse
+};
+struct RefusedCall {
+  const char* syscall;
+  int error;
+};
+
+// The tables. A name that this architecture or libseccomp does not know is left out: the default answers.
+std::span<const char* const> allowed_calls();            // whatever the arguments
+std::span<const char* const> allowed_calls_with_exec();  // these too, when the job may fork and exec
+std::span<const char* const> init_calls();               // all that init needs once its job runs
+std::span<const char* const> never_innocent_calls();
+std::span<const RefusedCall> refused_calls();  // with an errno other than the default
+std::span<const ArgumentRule> argument_rules();
+std::span<const ArgumentRule> argument_rules_without_exec();
+std::span<const ArgumentRule> argument_rules_with_exec();
+
+// Error: unsupported, naming the rule that libseccomp refused.
+Result<FilterSet> compile_filters();
+std::string syscall_name(std::uint32_t arch, int number);  // "keyctl", or "syscall 999"
+
+}  // namespace mycojobs::sandbox

@@ -1,0 +1,143 @@
+// Calls whose arguments decide. Every rule is (argument & mask) == value; what no rule of a call matches is EPERM.
+#include <asm/prctl.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <linux/sched.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+
+#include "sandbox/policy.h"
+
+namespace mycojobs::sandbox {
+namespace {
+
+constexpr std::uint64_t kAll = ~0ULL;
+constexpr std::uint64_t kLow32 = 0xffffffffULL;  // of an int argument the kernel ignores the upper half: so must we
+
+constexpr ArgumentRule allow_value(const char* name, unsigned index, std::uint64_t value) {
+  return {name, {index, kLow32, value & kLow32}};
+}
+
+// Flags of clone. CLONE_NEWTIME shares its bit with the exit signal: it exists for clone3 and unshare only.
+constexpr std::uint64_t kNamespaces = CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER |
+                                      CLONE_NEWPID | CLONE_NEWNET;
+constexpr std::uint64_t kThread = CLONE_THREAD | CLONE_VM | CLONE_SIGHAND;
+constexpr std::uint64_t kCloneChecked = kNamespaces | kThread | CLONE_PTRACE | CLONE_PARENT;
+
+constexpr std::uint64_t kWriteExec = PROT_WRITE | PROT_EXEC;
+constexpr std::uint64_t kStreamFlags = SOCK_NONBLOCK | SOCK_CLOEXEC;
+
+constexpr ArgumentRule kRules[] = {
+    {"clone", {0, kCloneChecked, kThread}},
+    {"clone", {0, CLONE_NEWNS, CLONE_NEWNS}, {}, Answer::notify},
+    {"clone", {0, CLONE_NEWCGROUP, CLONE_NEWCGROUP}, {}, Answer::notify},
+    {"clone", {0, CLONE_NEWUTS, CLONE_NEWUTS}, {}, Answer::notify},
+    {"clone", {0, CLONE_NEWIPC, CLONE_NEWIPC}, {}, Answer::notify},
+    {"clone", {0, CLONE_NEWUSER, CLONE_NEWUSER}, {}, Answer::notify},
+    {"clone", {0, CLONE_NEWPID, CLONE_NEWPID}, {}, Answer::notify},
+    {"clone", {0, CLONE_NEWNET, CLONE_NEWNET}, {}, Answer::notify},
+
+    // memory is writable or executable, never both
+    {"mmap", {2, kWriteExec, 0}},
+    {"mmap", {2, kWriteExec, PROT_WRITE}},
+    {"mmap", {2, kWriteExec, PROT_EXEC}},
+    {"mprotect", {2, kWriteExec, 0}},
+    {"mprotect", {2, kWriteExec, PROT_WRITE}},
+    {"mprotect", {2, kWriteExec, PROT_EXEC}},
+    {"pkey_mprotect", {2, kWriteExec, 0}},
+    {"pkey_mprotect", {2, kWriteExec, PROT_WRITE}},
+    {"pkey_mprotect", {2, kWriteExec, PROT_EXEC}},
+    {"personality", {0, kLow32, 0xffffffff}},  // asks, changes nothing
+
+    // sockets: a stream pair for asyncio, no other
+    {"socketpair", {0, kLow32, AF_UNIX}, {1, kLow32 & ~kStreamFlags, SOCK_STREAM}},
+    {"sendto", {4, kAll, 0}},
+    {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_SNDBUF}},
+    {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_RCVBUF}},
+    {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_SNDTIMEO}},
+    {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_RCVTIMEO}},
+    {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_PASSCRED}},
+
+    // device nodes: no
+    {"mknod", {1, S_IFMT, S_IFREG}},
+    {"mknod", {1, S_IFMT, 0}},
+    {"mknod", {1, S_IFMT, S_IFIFO}},
+    {"mknodat", {2, S_IFMT, S_IFREG}},
+    {"mknodat", {2, S_IFMT, 0}},
+    {"mknodat", {2, S_IFMT, S_IFIFO}},
+
+    // limits: one's own
+    {"prlimit64", {0, kLow32, 0}},
+
+    allow_value("ioctl", 1, TCGETS),
+    allow_value("ioctl", 1, TIOCGWINSZ),
+    allow_value("ioctl", 1, TIOCGPGRP),
+    allow_value("ioctl", 1, FIONREAD),
+    allow_value("ioctl", 1, FIONBIO),
+    allow_value("ioctl", 1, FIOCLEX),
+    allow_value("ioctl", 1, FIONCLEX),
+    {"ioctl", {1, kLow32, FICLONE}, {}, Answer::refuse, EOPNOTSUPP},
+    {"ioctl", {1, kLow32, FS_IOC_GETFLAGS & kLow32}, {}, Answer::refuse, ENOTTY},
+
+    allow_value("fcntl", 1, F_DUPFD),
+    allow_value("fcntl", 1, F_DUPFD_CLOEXEC),
+    allow_value("fcntl", 1, F_GETFD),
+    allow_value("fcntl", 1, F_SETFD),
+    allow_value("fcntl", 1, F_GETFL),
+    allow_value("fcntl", 1, F_SETFL),
+    allow_value("fcntl", 1, F_GETLK),
+    allow_value("fcntl", 1, F_SETLK),
+    allow_value("fcntl", 1, F_SETLKW),
+    allow_value("fcntl", 1, F_OFD_GETLK),
+    allow_value("fcntl", 1, F_OFD_SETLK),
+    allow_value("fcntl", 1, F_OFD_SETLKW),
+    allow_value("fcntl", 1, F_GETPIPE_SZ),
+    allow_value("fcntl", 1, F_SETPIPE_SZ),
+    allow_value("fcntl", 1, F_ADD_SEALS),
+    allow_value("fcntl", 1, F_GET_SEALS),
+
+    allow_value("prctl", 0, PR_SET_NAME),
+    allow_value("prctl", 0, PR_GET_NAME),
+    allow_value("prctl", 0, PR_GET_DUMPABLE),
+    allow_value("prctl", 0, PR_GET_PDEATHSIG),
+    allow_value("prctl", 0, PR_GET_SECCOMP),
+    allow_value("prctl", 0, PR_GET_NO_NEW_PRIVS),
+    allow_value("prctl", 0, PR_SET_NO_NEW_PRIVS),
+    allow_value("prctl", 0, PR_GET_KEEPCAPS),
+    allow_value("prctl", 0, PR_GET_SECUREBITS),
+    allow_value("prctl", 0, PR_CAPBSET_READ),
+    allow_value("prctl", 0, PR_GET_TIMERSLACK),
+    allow_value("prctl", 0, PR_SET_TIMERSLACK),
+    allow_value("prctl", 0, PR_GET_SPECULATION_CTRL),
+    allow_value("prctl", 0, PR_GET_THP_DISABLE),
+    allow_value("prctl", 0, PR_SET_THP_DISABLE),
+    allow_value("prctl", 0, PR_SET_VMA),
+
+#ifdef ARCH_SET_FS
+    allow_value("arch_prctl", 0, ARCH_SET_FS),
+    allow_value("arch_prctl", 0, ARCH_GET_FS),
+#endif
+};
+
+// An attempt to run a program is EPERM (PermissionError in Python). execveat is how a file without a name is run.
+constexpr ArgumentRule kWithoutExec[] = {
+    {"execveat", {4, 0x1000, 0x1000}, {}, Answer::notify},  // AT_EMPTY_PATH
+};
+
+constexpr ArgumentRule kWithExec[] = {
+    {"clone", {0, kCloneChecked, 0}},                      // fork
+    {"clone", {0, kCloneChecked, CLONE_VM}},               // vfork, posix_spawn
+};
+
+}  // namespace
+
+std::span<const ArgumentRule> argument_rules() { return kRules; }
+std::span<const ArgumentRule> argument_rules_without_exec() { return kWithoutExec; }
+std::span<const ArgumentRule> argument_rules_with_exec() { return kWithExec; }
+
+}  // namespace mycojobs::sandbox

@@ -1,0 +1,41 @@
+#include "sandbox/programs.h"
+
+#include <linux/bpf_common.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+
+namespace mycojobs::sandbox {
+namespace {
+
+bool read_exactly(int fd, void* out, std::size_t size, off_t& at) {
+  const ssize_t got = ::pread(fd, out, size, at);
+  at += static_cast<off_t>(size);
+  return got == static_cast<ssize_t>(size);
+}
+
+}  // namespace
+
+int read_filters(int fd, FilterSet& set) {
+  off_t at = 0;
+  for (auto& program : set.programs) {
+    std::uint32_t count = 0;
+    if (!read_exactly(fd, &count, sizeof count, at) || count == 0 || count > BPF_MAXINSNS) return EINVAL;
+    program.resize(count);
+    if (!read_exactly(fd, program.data(), count * sizeof(sock_filter), at)) return EINVAL;
+  }
+  return 0;
+}
+
+int write_filters(int fd, const FilterSet& set) {
+  for (const auto& program : set.programs) {
+    const auto count = static_cast<std::uint32_t>(program.size());
+    const auto bytes = static_cast<ssize_t>(program.size() * sizeof(sock_filter));
+    if (::write(fd, &count, sizeof count) != sizeof count) return errno;
+    if (::write(fd, program.data(), static_cast<std::size_t>(bytes)) != bytes) return errno;
+  }
+  return 0;
+}
+
+}  // namespace mycojobs::sandbox
