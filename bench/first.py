@@ -68,7 +68,7 @@ class Agent:
     def __init__(self, slots):
         self.state = tempfile.mkdtemp(prefix="mycojobs-bench-")
         self.process = subprocess.Popen([MYCOJOBS, "dev", "--state-dir", self.state, "--slots", str(slots), "--log-level", "error"])
-        path = os.path.join(self.state, "redis.sock")
+        path = os.path.join(self.state, "redis/redis.sock")
         deadline = time.monotonic() + 10
         while True:
             try:

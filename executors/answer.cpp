@@ -11,8 +11,8 @@
 namespace mycojobs {
 namespace {
 
-// JSON spells one byte with up to six ("\u0001"), and each entry takes six more than its texts; the empty map takes two.
-// So a result in its limit always fits, unless it is made of empty texts by the thousand.
+// JSON spells one byte with up to six ("\u0001"), and each entry takes six more than its texts; the empty map takes
+// two. So a result in its limit always fits, unless it is made of empty texts by the thousand.
 std::uint32_t largest_result_frame(std::uint64_t max_result_bytes) {
   constexpr std::uint64_t kMost = 256U << 20;
   return static_cast<std::uint32_t>(std::min(kMost, max_result_bytes * 6 + (64U << 10)));
@@ -109,7 +109,8 @@ void AnswerReader::take_error(const std::string& payload) {
   if (answer_.error) return broken("a second error");
   const auto values = parse_json(payload, kMaxErrorBytes);
   if (!values || !values->is_object()) return broken("an error that is not a JSON object");
-  ScriptError error{one_line(text_of(*values, "type")), text_of(*values, "message"), text_of(*values, "traceback"), 0, {}};
+  ScriptError error{
+      one_line(text_of(*values, "type")), text_of(*values, "message"), text_of(*values, "traceback"), 0, {}};
   const auto line = values->find("line");
   if (line != values->end() && line->is_number_unsigned()) {
     error.line = static_cast<std::uint32_t>(std::min<std::uint64_t>(line->get<std::uint64_t>(), UINT32_MAX));

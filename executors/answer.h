@@ -14,7 +14,7 @@ namespace mycojobs {
 
 struct ScriptError {
   std::string type, message, traceback;
-  std::uint32_t line = 0;           // in the script; 0: unknown
+  std::uint32_t line = 0;            // in the script; 0: unknown
   std::optional<std::int32_t> exit;  // the script itself asked to leave with this code: no exception
 };
 

@@ -26,7 +26,15 @@
 
 namespace mycojobs {
 
-enum class FrameKind : std::uint8_t { facts = 1, environment = 2, script = 3, note = 16, result = 17, error = 18, done = 19 };
+enum class FrameKind : std::uint8_t {
+  facts = 1,
+  environment = 2,
+  script = 3,
+  note = 16,
+  result = 17,
+  error = 18,
+  done = 19
+};
 
 inline constexpr std::uint32_t kMaxFactsBytes = 4U << 20;
 inline constexpr std::uint32_t kMaxEnvironmentBytes = 4U << 20;
@@ -56,15 +64,15 @@ class FrameReader {
  public:
   explicit FrameReader(std::vector<FrameLimit> known) : known_(std::move(known)) {}
   void feed(std::string_view bytes, const std::function<void(Frame&&)>& sink);
-  bool inside_frame() const { return header_.size() > 0; }  // the stream may not end here
+  bool inside_frame() const { return !header_.empty(); }  // the stream may not end here
 
  private:
   void open_frame(const std::function<void(Frame&&)>& sink);
 
   std::vector<FrameLimit> known_;
-  std::string header_;          // bytes of the header so far; empty between frames
+  std::string header_;  // bytes of the header so far; empty between frames
   Frame frame_;
-  std::uint32_t missing_ = 0;   // bytes of the payload still to come
+  std::uint32_t missing_ = 0;  // bytes of the payload still to come
 };
 
 }  // namespace mycojobs

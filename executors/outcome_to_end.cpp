@@ -76,28 +76,38 @@ Words words_of_exit(const EndContext& context, const Outcome& outcome, const Ans
 }
 
 Words words_of(const EndContext& context, const Outcome& outcome, const Answer& answer) {
-  const auto reason_or = [&outcome](std::string text) { return outcome.reason.empty() ? text : outcome.reason; };
+  const auto reason_or = [&outcome](const std::string& text) { return outcome.reason.empty() ? text : outcome.reason; };
   switch (outcome.status) {
     case RunStatus::ok:
-    case RunStatus::exit: return words_of_exit(context, outcome, answer);
-    case RunStatus::signal: return {"signal", "ended by signal " + signal_name(outcome.signal)};
+    case RunStatus::exit:
+      return words_of_exit(context, outcome, answer);
+    case RunStatus::signal:
+      return {"signal", "ended by signal " + signal_name(outcome.signal)};
     case RunStatus::timeout_wall:
       return {"timeout", context.timeout_s ? fmt::format("over its time limit of {} s: killed", *context.timeout_s)
                                            : reason_or("over its time limit: killed")};
-    case RunStatus::timeout_cpu: return {"timeout_cpu", reason_or("over its limit of CPU time: killed")};
-    case RunStatus::oom: return {"oom", reason_or("over its memory limit: killed")};
-    case RunStatus::output_limit: return {"output_limit", reason_or("over its output limit: killed")};
-    case RunStatus::file_limit: return {"file_limit", reason_or("over its file size limit: killed")};
-    case RunStatus::pids_limit: return {"pids_limit", reason_or("over its limit of processes and threads: killed")};
+    case RunStatus::timeout_cpu:
+      return {"timeout_cpu", reason_or("over its limit of CPU time: killed")};
+    case RunStatus::oom:
+      return {"oom", reason_or("over its memory limit: killed")};
+    case RunStatus::output_limit:
+      return {"output_limit", reason_or("over its output limit: killed")};
+    case RunStatus::file_limit:
+      return {"file_limit", reason_or("over its file size limit: killed")};
+    case RunStatus::pids_limit:
+      return {"pids_limit", reason_or("over its limit of processes and threads: killed")};
     case RunStatus::violation:
       return {"violation", outcome.violation ? violation_line(*outcome.violation, context.profile)
                                              : reason_or("denied: a system call that is never innocent: job killed")};
-    case RunStatus::cancelled: return {"cancelled", reason_or("cancelled")};
-    case RunStatus::lost: return {"lost", reason_or("the sandbox went away before the job ended")};
-    case RunStatus::unkillable: return {"unkillable", reason_or("the job does not end on SIGKILL")};
+    case RunStatus::cancelled:
+      return {"cancelled", reason_or("cancelled")};
+    case RunStatus::lost:
+      return {"lost", reason_or("the sandbox went away before the job ended")};
+    case RunStatus::unkillable:
+      return {"unkillable", reason_or("the job does not end on SIGKILL")};
     case RunStatus::setup_error:
-      return {"setup_error", outcome.setup_error ? setup_line(*outcome.setup_error)
-                                                 : reason_or("the sandbox could not be built")};
+      return {"setup_error",
+              outcome.setup_error ? setup_line(*outcome.setup_error) : reason_or("the sandbox could not be built")};
   }
   return {"lost", "a status without a name"};
 }
@@ -126,12 +136,9 @@ json error_info(const Outcome& outcome, const Answer& answer) {
 }
 
 json usage_object(const Usage& usage) {
-  return {{"wall_us", usage.wall_us},
-          {"user_us", usage.user_us},
-          {"system_us", usage.system_us},
-          {"memory_peak_bytes", usage.memory_peak_bytes},
-          {"pids_peak", usage.pids_peak},
-          {"stdout_bytes", usage.stdout_bytes},
+  return {{"wall_us", usage.wall_us},          {"user_us", usage.user_us},
+          {"system_us", usage.system_us},      {"memory_peak_bytes", usage.memory_peak_bytes},
+          {"pids_peak", usage.pids_peak},      {"stdout_bytes", usage.stdout_bytes},
           {"stderr_bytes", usage.stderr_bytes}};
 }
 
@@ -161,8 +168,9 @@ std::string join_blanks(const std::vector<std::string>& words) {
 std::string usage_json(const Usage& usage) { return dump_json(usage_object(usage)); }
 
 std::string violation_line(const Violation& violation, std::string_view profile) {
-  return fmt::format("denied: {0}({1:#x}, …) by pid {2} ({3}): job killed; profile {4}; to allow: syscalls.add = [\"{0}\"]",
-                     violation.syscall, violation.args[0], violation.pid, line_of(violation.comm), profile);
+  return fmt::format(
+      "denied: {0}({1:#x}, …) by pid {2} ({3}): job killed; profile {4}; to allow: syscalls.add = [\"{0}\"]",
+      violation.syscall, violation.args[0], violation.pid, line_of(violation.comm), profile);
 }
 
 JobEnd outcome_to_end(const EndContext& context, const Outcome& outcome, const Answer& answer) {

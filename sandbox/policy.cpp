@@ -31,7 +31,7 @@ Result<void> add(const Filter& filter, std::uint32_t action, const char* name, s
   scmp_arg_cmp compare[2];
   unsigned count = 0;
   for (const auto& test : tests) {
-    if (test.mask != 0) compare[count++] = SCMP_CMP(test.index, SCMP_CMP_MASKED_EQ, test.mask, test.value);
+    if (test.mask != 0) compare[count++] = scmp_arg_cmp{test.index, SCMP_CMP_MASKED_EQ, test.mask, test.value};
   }
   if (int code = seccomp_rule_add_array(filter.get(), action, number, count, compare); code != 0) {
     return tl::unexpected(rule_error(name, code));
@@ -82,7 +82,7 @@ int newest_known_call() {
 }
 
 // libseccomp has one default answer for "not listed", but a call that is newer than the table must look like one the
-// kernel lacks, or libc does not fall back. So four instructions go in front, as runc does: numbers above the newest we
+// kernel lacks, or libc does not fall back. So a few instructions go in front, as runc does: numbers above the newest we
 // know (and below those of x32, which the main part kills) are ENOSYS.
 constexpr std::uint32_t kX32Bit = 0x40000000;
 void answer_newer_calls(std::vector<sock_filter>& program) {

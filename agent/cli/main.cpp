@@ -38,7 +38,7 @@ Parts wire(const Clock& clock) {
         RedisStoreConfig config;
         config.default_url = url;
         config.context_urls = settings.context_redis;
-        return make_redis_stores(config);
+        return make_redis_stores(std::move(config));
       },
       .embedded = [](const Settings& settings) -> Result<std::unique_ptr<EmbeddedServer>> {
         MJ_TRY(redis, EmbeddedRedis::start(settings.state_dir));

@@ -81,10 +81,7 @@ json object_or_text(const std::string& text) {
 
 }  // namespace
 
-template <class R>
-requires requires(R& r) {
-  visit(r, [](std::string_view, auto&, Style = Style::plain) {});
-}
+template <AnyRecord R>
 struct Value<R> {
   static bool from_json(const json& value, R& out, const Site& site) { return read_record(value, out, site); }
 };

@@ -36,6 +36,25 @@ std::string glob_escaped(std::string_view text) {
   return out;
 }
 
+class RedisStores final : public StoreFactory {
+ public:
+  explicit RedisStores(RedisStoreConfig config) : config_(std::move(config)) {}
+
+  // Error: invalid (a URL).
+  Result<std::unique_ptr<Store>> open() override {
+    MJ_CHECK(connection_options(config_, 0));
+    for (const auto& own : config_.context_urls) MJ_CHECK(connection_options(config_, own.first));
+    return std::make_unique<RedisStore>(config_);
+  }
+  Result<std::unique_ptr<Waiter>> open_waiter(const std::vector<std::pair<Id, std::string>>& queues,
+                                              const std::string& topic) override {
+    return RedisWaiter::open(config_, queues, topic);
+  }
+
+ private:
+  RedisStoreConfig config_;
+};
+
 }  // namespace
 
 Result<RedisConnection::Options> connection_options(const RedisStoreConfig& config, Id context) {
@@ -241,15 +260,8 @@ Result<std::uint64_t> RedisStore::now_ms() {
   return time.at(0).number() * 1000 + time.at(1).number() / 1000;
 }
 
-Result<std::unique_ptr<Store>> RedisStoreFactory::open() {
-  MJ_CHECK(connection_options(config_, 0));
-  for (const auto& [context, url] : config_.context_urls) MJ_CHECK(connection_options(config_, context));
-  return std::make_unique<RedisStore>(config_);
-}
-
-Result<std::unique_ptr<Waiter>> RedisStoreFactory::open_waiter(const std::vector<std::pair<Id, std::string>>& queues,
-                                                               const std::string& topic) {
-  return RedisWaiter::open(config_, queues, topic);
+std::unique_ptr<StoreFactory> make_redis_stores(RedisStoreConfig config) {
+  return std::make_unique<RedisStores>(std::move(config));
 }
 
 }  // namespace mycojobs

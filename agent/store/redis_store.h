@@ -69,15 +69,7 @@ class RedisStore final : public Store {
   std::map<Id, RedisConnection> connections_;  // 0: no context
 };
 
-class RedisStoreFactory final : public StoreFactory {
- public:
-  explicit RedisStoreFactory(RedisStoreConfig config) : config_(std::move(config)) {}
-  Result<std::unique_ptr<Store>> open() override;  // does not connect yet; error: invalid (a URL)
-  Result<std::unique_ptr<Waiter>> open_waiter(const std::vector<std::pair<Id, std::string>>& queues,
-                                              const std::string& topic) override;
-
- private:
-  RedisStoreConfig config_;
-};
+// Does not connect yet.
+std::unique_ptr<StoreFactory> make_redis_stores(RedisStoreConfig);
 
 }  // namespace mycojobs

@@ -40,13 +40,11 @@ Result<std::unique_ptr<Waiter>> RedisWaiter::open(const RedisStoreConfig& config
     auto server = std::find_if(waiter->servers_.begin(), waiter->servers_.end(),
                                [&](const Server& s) { return s.endpoint == options.endpoint; });
     if (server == waiter->servers_.end()) {
-      server = waiter->servers_.insert(server, Server{.endpoint = options.endpoint});
-      if (!topic.empty()) {
-        // Channels know no databases: one subscription a server.
-        server->links.push_back(Link{.connection = std::make_unique<RedisConnection>(options)});
-      }
+      server = waiter->servers_.emplace(server, options.endpoint);
+      // Channels know no databases: one subscription a server.
+      if (!topic.empty()) server->links.emplace_back(options, "");
     }
-    server->links.push_back(Link{.connection = std::make_unique<RedisConnection>(std::move(options)), .queue = queue});
+    server->links.emplace_back(std::move(options), queue);
   }
   return waiter;
 }

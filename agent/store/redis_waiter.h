@@ -29,6 +29,8 @@ class RedisWaiter final : public Waiter {
  private:
   using Time = std::chrono::steady_clock::time_point;
   struct Link {
+    Link(RedisConnection::Options options, std::string q)
+        : connection(std::make_unique<RedisConnection>(std::move(options))), queue(std::move(q)) {}
     std::unique_ptr<RedisConnection> connection;
     std::string queue;      // empty: the topic's
     bool asked = false;     // a command is under way
@@ -36,6 +38,7 @@ class RedisWaiter final : public Waiter {
     Time ask_again;         // not before
   };
   struct Server {
+    explicit Server(RedisEndpoint e) : endpoint(std::move(e)) {}
     RedisEndpoint endpoint;
     std::vector<Link> links;
     bool up = false, was_up = false;

@@ -93,7 +93,7 @@ TEST(Run, MistakesAreToldBeforeAnythingStarts) {
     Finished done = run(folder, mycojobs(folder, each.words));
     EXPECT_EQ(done.code, each.code) << done.err;
     EXPECT_NE(done.err.find(each.says), std::string::npos) << done.err;
-    EXPECT_FALSE(std::filesystem::exists(folder / "state/redis.sock"));
+    EXPECT_FALSE(std::filesystem::exists(folder / "state/redis/redis.sock"));
   }
 }
 

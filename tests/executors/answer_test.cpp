@@ -22,9 +22,10 @@ AnswerReader reader_of(const Sent& sent, std::uint64_t max_result = 1000) {
 }
 
 TEST(Answer, TakesResultErrorAndDone) {
-  const auto reader = reader_of({{FrameKind::result, R"({"a":"b","é":""})"},
-                                 {FrameKind::error, R"({"type":"T","message":"m","traceback":"t","line":3,"exit":259})"},
-                                 {FrameKind::done, ""}});
+  const auto reader =
+      reader_of({{FrameKind::result, R"({"a":"b","é":""})"},
+                 {FrameKind::error, R"({"type":"T","message":"m","traceback":"t","line":3,"exit":259})"},
+                 {FrameKind::done, ""}});
   const Answer& answer = reader.answer();
   EXPECT_EQ(answer.result, (TextMap{{"a", "b"}, {"é", ""}}));
   ASSERT_TRUE(answer.error);

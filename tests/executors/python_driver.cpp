@@ -18,6 +18,14 @@
 #include "executors/python/pyhost/pyhost.h"
 #include "executors/python/python_executor.h"
 
+// Under AddressSanitizer: the interpreter is never finished, and jobs crash and ask for too much memory on purpose.
+extern "C" const char* __asan_default_options();
+extern "C" const char* __asan_default_options() { return "handle_segv=0:handle_abort=0:allocator_may_return_null=1"; }
+extern "C" const char* __lsan_default_suppressions();
+extern "C" const char* __lsan_default_suppressions() {
+  return "leak:libpython\nleak:libcrypto\nleak:mycojobs::warm_up\n";
+}
+
 namespace mycojobs::test {
 namespace {
 

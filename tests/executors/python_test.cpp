@@ -48,27 +48,39 @@ INSTANTIATE_TEST_SUITE_P(
     Kinds, PythonResult,
     ::testing::Values(
         ResultRow{"nothing", "pass", {}, ""},
-        ResultRow{"numbers", "result.update(a=1, b=1.5, c=True, d=None)",
-                  {{"a", "1"}, {"b", "1.5"}, {"c", "true"}, {"d", "null"}}, ""},
+        ResultRow{"numbers",
+                  "result.update(a=1, b=1.5, c=True, d=None)",
+                  {{"a", "1"}, {"b", "1.5"}, {"c", "true"}, {"d", "null"}},
+                  ""},
         ResultRow{"nested", "result['x'] = [1, {'k': 'é\"'}]", {{"x", "[1,{\"k\":\"é\\\"\"}]"}}, ""},
         ResultRow{"unicode", "result['ключ'] = '\\u2713\\x01\\n'", {{"ключ", "\xE2\x9C\x93\x01\n"}}, ""},
         ResultRow{"empty texts", "result[''] = ''", {{"", ""}}, ""},
-        ResultRow{"the module's", "import mycojobs\nmycojobs.result['a'] = 'b'\nassert mycojobs.result is result",
-                  {{"a", "b"}}, ""},
+        ResultRow{"the module's",
+                  "import mycojobs\nmycojobs.result['a'] = 'b'\nassert mycojobs.result is result",
+                  {{"a", "b"}},
+                  ""},
         ResultRow{"another dict", "result = {'new': 'dict'}", {{"new", "dict"}}, ""},
-        ResultRow{"a dict of a class", "import collections\nresult = collections.defaultdict(list)\nresult['a'].append(1)",
-                  {{"a", "[1]"}}, ""},
+        ResultRow{"a dict of a class",
+                  "import collections\nresult = collections.defaultdict(list)\nresult['a'].append(1)",
+                  {{"a", "[1]"}},
+                  ""},
         ResultRow{"a name of its own", "result = 42\nimport mycojobs\nmycojobs.result['a'] = 'b'", {{"a", "b"}}, ""},
         ResultRow{"deleted", "del result", {}, ""},
         ResultRow{"a set", "result['x'] = {1}", {}, "ResultError: result['x']: a value of type set is not JSON"},
         ResultRow{"bytes", "result['x'] = b'1'", {}, "ResultError: result['x']: a value of type bytes is not JSON"},
-        ResultRow{"not a number", "result['x'] = float('nan')", {},
+        ResultRow{"not a number",
+                  "result['x'] = float('nan')",
+                  {},
                   "ResultError: result['x']: Out of range float values are not JSON compliant"},
         ResultRow{"a circle", "result['x'] = result", {}, "ResultError: result['x']: Circular reference detected"},
         ResultRow{"a key that is no text", "result[1] = 'x'", {}, "ResultError: result: the key 1 is not text"},
-        ResultRow{"half a character", "result['x'] = '\\ud800'", {},
+        ResultRow{"half a character",
+                  "result['x'] = '\\ud800'",
+                  {},
                   "ResultError: result['x']: holds bytes that are not text"},
-        ResultRow{"too deep", "v = []\nfor i in range(100000): v = [v]\nresult['x'] = v", {},
+        ResultRow{"too deep",
+                  "v = []\nfor i in range(100000): v = [v]\nresult['x'] = v",
+                  {},
                   "ResultError: result['x']: maximum recursion depth exceeded while encoding a JSON object"}));
 
 TEST(Python, TooLargeResultIsNeverASuccess) {
@@ -94,7 +106,8 @@ TEST(Python, KnowsItsJob) {
   JobFacts facts = facts_of(R"(
 import mycojobs, os, sys
 j = mycojobs.job
-print(j.id, j.caller_id, j.context_id, j.name, j.attempt, j.deliveries, j.epoch, j.deadline, j.deadline_unix_ms, j.runner_id)
+print(j.id, j.caller_id, j.context_id, j.name, j.attempt, j.deliveries, j.epoch)
+print(j.deadline, j.deadline_unix_ms, j.runner_id)
 print(dict(mycojobs.inputs), sys.argv, __name__, mycojobs.cancelled())
 )");
   facts.job.name = "nightly";
@@ -104,7 +117,7 @@ print(dict(mycojobs.inputs), sys.argv, __name__, mycojobs.cancelled())
   facts.job.runner_id = 20;
   facts.deadline_unix_ms = 1500;
   const Ran ran = run_python(facts);
-  EXPECT_EQ(ran.out, "2001 12 7 nightly 2 3 4 1.5 1500 20\n{} ['nightly'] __main__ False\n");
+  EXPECT_EQ(ran.out, "2001 12 7 nightly 2 3 4\n1.5 1500 20\n{} ['nightly'] __main__ False\n");
 }
 
 TEST(Python, EnvironmentIsTheJobsAndNothingElse) {
@@ -147,9 +160,12 @@ TEST(Python, TwoJobsOfOneZygoteDifferInRandomNumbers) {
 }
 
 TEST(Python, JobsDoNotSeeEachOther) {
-  run_python("import builtins, sys, json\nbuiltins.leak = 1\nsys.modules['leak'] = 1\njson.leak = 1\nimport mycojobs\nmycojobs.leak = 1");
+  run_python(
+      "import builtins, sys, json\nbuiltins.leak = 1\nsys.modules['leak'] = 1\njson.leak = 1\nimport "
+      "mycojobs\nmycojobs.leak = 1");
   const Ran ran = run_python(
-      "import builtins, sys, json, mycojobs\nprint([hasattr(x, 'leak') for x in (builtins, json, mycojobs)], 'leak' in sys.modules)");
+      "import builtins, sys, json, mycojobs\nprint([hasattr(x, 'leak') for x in (builtins, json, mycojobs)], 'leak' in "
+      "sys.modules)");
   EXPECT_EQ(ran.out, "[False, False, False] False\n");
 }
 
@@ -170,13 +186,15 @@ print([o for o in gc.get_objects() if isinstance(o, dict) and 'claim_id' in o])
 
 TEST(Python, OutputThatIsNotUtf8PassesThrough) {
   const Ran ran = run_python(
-      "import sys\nsys.stdout.buffer.write(b'\\xff\\xfe\\n')\nprint('\\udcff', 'é')\nsys.stderr.buffer.write(b'\\x80')");
+      "import sys\nsys.stdout.buffer.write(b'\\xff\\xfe\\n')\nprint('\\udcff', "
+      "'é')\nsys.stderr.buffer.write(b'\\x80')");
   EXPECT_EQ(ran.out, "\xFF\xFE\n\xFF \xC3\xA9\n");
   EXPECT_EQ(ran.err, "\x80");
 }
 
 TEST(Python, HugeOutputOnBothStreamsArrivesWhole) {
-  const Ran ran = run_python("import sys\nfor i in range(5 * 1024):\n    print('x' * 1023)\n    sys.stderr.write('y' * 1024)\n");
+  const Ran ran =
+      run_python("import sys\nfor i in range(5 * 1024):\n    print('x' * 1023)\n    sys.stderr.write('y' * 1024)\n");
   EXPECT_EQ(ran.out.size(), 5U << 20);
   EXPECT_EQ(ran.err.size(), 5U << 20);
   EXPECT_EQ(ran.end.detail, "ok");
@@ -184,10 +202,10 @@ TEST(Python, HugeOutputOnBothStreamsArrivesWhole) {
 
 TEST(Python, LinesComeAsTheyArePrinted) {
   // The second line is printed only after the test has seen the first and sent TERM.
-  const Ran ran = run_python(
-      facts_of("import mycojobs, time\nmycojobs.cancelled()\nprint('first')\n"
-               "while not mycojobs.cancelled(): time.sleep(0.005)\nprint('second')\nresult['tidy'] = 'yes'"),
-      "first");
+  const Ran ran =
+      run_python(facts_of("import mycojobs, time\nmycojobs.cancelled()\nprint('first')\n"
+                          "while not mycojobs.cancelled(): time.sleep(0.005)\nprint('second')\nresult['tidy'] = 'yes'"),
+                 "first");
   EXPECT_EQ(ran.out, "first\nsecond\n");
   EXPECT_EQ(ran.end.result, (TextMap{{"tidy", "yes"}}));
 }
@@ -199,15 +217,17 @@ TEST(Python, ScriptThatNeverAsksEndsOnTerm) {
 }
 
 TEST(Python, ScriptsOwnHandlerGetsTerm) {
-  const Ran ran = run_python(facts_of("import signal, time, sys\nsignal.signal(signal.SIGTERM, lambda *a: sys.exit(7))\n"
-                                      "print('up')\nwhile True: time.sleep(1)"),
-                             "up");
+  const Ran ran =
+      run_python(facts_of("import signal, time, sys\nsignal.signal(signal.SIGTERM, lambda *a: sys.exit(7))\n"
+                          "print('up')\nwhile True: time.sleep(1)"),
+                 "up");
   EXPECT_EQ(ran.end.error, "exit code 7");
 }
 
 TEST(Python, ProgressBecomesLinesOfTheLog) {
   const Ran ran = run_python(
-      "import mycojobs\nmycojobs.progress(0.4, 'half\\nway')\nmycojobs.progress(1)\nmycojobs.progress(text='only text')\n"
+      "import mycojobs\nmycojobs.progress(0.4, 'half\\nway')\nmycojobs.progress(1)\nmycojobs.progress(text='only "
+      "text')\n"
       "mycojobs.progress(0, 'x' * 5000)\nfor bad in (2, -1, float('nan'), 'x'):\n"
       "    try: mycojobs.progress(bad)\n    except ValueError as e: print(e)");
   EXPECT_THAT(ran.notes, ElementsAre("progress 40 %: half way", "progress 100 %", "only text",
@@ -226,8 +246,8 @@ TEST(Python, FloodOfProgressIsBounded) {
 
 TEST(Python, CommonLibrariesWork) {
   const Ran ran = run_python(R"(
-import asyncio, concurrent.futures, dataclasses, decimal, hashlib, inspect, json, logging, pathlib, pickle, queue, re, sqlite3, ssl
-import statistics, subprocess, tempfile, threading, typing, zlib
+import asyncio, concurrent.futures, dataclasses, decimal, hashlib, inspect, json, logging, pathlib, pickle, queue
+import re, sqlite3, ssl, statistics, subprocess, tempfile, threading, typing, zlib
 async def double(x):
     await asyncio.sleep(0.001)
     return 2 * x
@@ -239,7 +259,8 @@ with concurrent.futures.ThreadPoolExecutor(4) as pool: print(sum(pool.map(lambda
 @dataclasses.dataclass
 class Point:
     x: int
-print(pickle.loads(pickle.dumps(Point(3))), hashlib.sha256(b'').hexdigest()[:8], inspect.getsource(double).splitlines()[0])
+print(pickle.loads(pickle.dumps(Point(3))), hashlib.sha256(b'').hexdigest()[:8])
+print(inspect.getsource(double).splitlines()[0])
 with tempfile.TemporaryDirectory() as folder: pathlib.Path(folder, 'f').write_text('é')
 print(sqlite3.connect(':memory:').execute('select 1').fetchone(), ssl.create_default_context().check_hostname)
 print(threading.current_thread().name, threading.get_native_id() == threading.main_thread().native_id)
@@ -247,8 +268,7 @@ lock = threading.RLock()
 with lock: print(subprocess.run(['/bin/echo', 'child'], capture_output=True, text=True).stdout, end='')
 )");
   EXPECT_EQ(ran.err, "INFO logged\n");
-  EXPECT_EQ(ran.out,
-            "[0, 2, 4]\n285\nPoint(x=3) e3b0c442 async def double(x):\n(1,) True\nMainThread True\nchild\n");
+  EXPECT_EQ(ran.out, "[0, 2, 4]\n285\nPoint(x=3) e3b0c442\nasync def double(x):\n(1,) True\nMainThread True\nchild\n");
   EXPECT_EQ(ran.end.detail, "ok");
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "executors/channel.h"
 #include "executors/script_conversation.h"
@@ -37,6 +38,14 @@ TEST(Request, EnvironmentIsCheckedByName) {
   facts.job.env_vars = {{"BIG", std::string(5 << 20, 'x')}};
   EXPECT_THAT(refusal(facts), HasSubstr("env_vars: 5"));
   EXPECT_THAT(refusal(facts), HasSubstr("over the limit of 4194304 bytes"));
+}
+
+TEST(Request, NameThatNoEnvironmentCanHoldIsRefused) {
+  JobFacts facts = test::facts_of("pass");
+  facts.job.name = std::string("a\0b", 3);
+  EXPECT_THAT(refusal(facts), HasSubstr("name: has NUL"));
+  facts.job.name = "\x80";
+  EXPECT_EQ(refusal(facts), "name: byte 0x80 at offset 0 is not UTF-8");
 }
 
 TEST(Request, EmptyAndGiantScriptsAreRefused) {

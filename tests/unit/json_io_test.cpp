@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "domain/codec.h"
 #include "domain/utf8.h"
@@ -48,6 +49,39 @@ TEST(Json, ErrorsNameLineAndColumnAndNotTheInput) {
     EXPECT_EQ(error_of(text).find('\n'), std::string::npos);
     EXPECT_TRUE(is_utf8(error_of(text)));
   }
+}
+
+TEST(Json, DamagedTextIsReadOrRefusedAndNothingElse) {
+  const std::string whole =
+      R"({"id":1,"job":[{"id":2,"script":"a\u00e9\"b","env_vars":{"A":"1"},"timeout":5}],"flow":{"nodes":[{}]},"logs":[]})";
+  std::mt19937 random(7);
+  std::size_t read = 0;
+  for (int round = 0; round < 5000; ++round) {
+    std::string text = whole;
+    for (std::size_t hits = random() % 4; hits > 0; --hits) {
+      const std::size_t at = random() % text.size();
+      switch (random() % 3) {
+        case 0:
+          text[at] = static_cast<char>(random());
+          break;
+        case 1:
+          text.erase(at, random() % 5);
+          break;
+        default:
+          text.insert(at, text.substr(random() % text.size(), random() % 9));
+          break;
+      }
+    }
+    const auto parsed = parse_json(text);
+    if (!parsed) {
+      EXPECT_TRUE(is_utf8(parsed.error().message) && parsed.error().message.size() < 300) << parsed.error().message;
+      continue;
+    }
+    ++read;
+    const auto message = decode_json<Message>(*parsed);
+    EXPECT_EQ(decode<Message>(encode(message.record)).problems.size(), 0U) << text;
+  }
+  EXPECT_GT(read, 200U);
 }
 
 TEST(Json, DumpNeverThrows) {

@@ -67,7 +67,7 @@ class RandomRecords {
   void fill_many(std::vector<T>& out) {
     out.resize(below(4));
     for (auto& item : out) {
-      if constexpr (requires { visit(item, [](std::string_view, auto&, Style = Style::plain) {}); }) {
+      if constexpr (AnyRecord<T>) {
         item = RandomRecords(static_cast<unsigned>(random_()), Bytes::utf8).make<T>();
       } else {
         fill(item);

@@ -12,8 +12,8 @@ namespace mycojobs {
 namespace {
 
 constexpr std::string_view kWorkers = "agent dev run";
-constexpr std::string_view kJobs = "agent dev run";
 constexpr std::string_view kSandbox = "agent dev run doctor";
+constexpr std::uint32_t kMaxSlots = 4096;
 constexpr std::uint64_t kHour = 3'600'000;
 
 std::string variable(const Host& host, const char* name) {
@@ -21,7 +21,7 @@ std::string variable(const Host& host, const char* name) {
   return found == host.environment.end() ? "" : found->second;
 }
 
-std::string default_slots(const Host& host) { return std::to_string(std::max(1U, host.cpus) * 2); }
+std::string default_slots(const Host& host) { return std::to_string(std::clamp(host.cpus, 1U, kMaxSlots / 2) * 2); }
 std::string default_libexec(const Host& host) { return host.program_dir; }
 // The XDG rule: a relative XDG_STATE_HOME is passed over. Empty: there is no home; load_config() names the remedy.
 std::string default_state(const Host& host) {
@@ -38,7 +38,8 @@ const auto kOptions = std::to_array<Option>({
      ""},
     {"context", list, &S::contexts, "1", "Contexts to serve; commands about one job use the first", "", "", 1},
     {"runner", count, &S::runner, "1", "Id of this runner, unique among the agents of a Redis", "agent dev", "", 1},
-    {"slots", count, &S::slots, "2 x CPUs", "Jobs that run at the same time", kWorkers, "", 1, 4096, default_slots},
+    {"slots", count, &S::slots, "2 x CPUs", "Jobs that run at the same time", kWorkers, "", 1, kMaxSlots,
+     default_slots},
     {"local", flag, &S::local, "true", "Take jobs from the queues too, not only from the runner's topic", "agent dev"},
     {"script_types", list, &S::script_types, "", "Script types whose queues are served; empty: all there are",
      "agent dev"},
@@ -49,15 +50,15 @@ const auto kOptions = std::to_array<Option>({
     {"lease", duration, &S::lease_ms, "30s", "How long a claim lasts without a heartbeat", kWorkers, "", 1000, kHour},
     {"grace", duration, &S::grace_ms, "10s", "Time between TERM and KILL when a job is cancelled", kWorkers, "", 0,
      kHour},
-    {"job.default_timeout", duration, &S::job_default_timeout_ms, "10m", "Time limit of a job that names none", kJobs,
-     "", 1, std::uint64_t{4294967295} * 1000},
-    {"job.max_script_bytes", bytes, &S::job_max_script_bytes, "4MiB", "Longest script", kJobs, "", 1, 1ULL << 29},
-    {"job.max_result_bytes", bytes, &S::job_max_result_bytes, "1MiB", "Largest result, keys and values", kJobs, "", 1,
-     1ULL << 29},
+    {"job.default_timeout", duration, &S::job_default_timeout_ms, "10m", "Time limit of a job that names none",
+     kWorkers, "", 1000, std::uint64_t{4294967295} * 1000},
+    {"job.max_script_bytes", bytes, &S::job_max_script_bytes, "4MiB", "Longest script", kWorkers, "", 1, 1ULL << 29},
+    {"job.max_result_bytes", bytes, &S::job_max_result_bytes, "1MiB", "Largest result, keys and values", kWorkers, "",
+     1, 1ULL << 29},
     {"job.output_bytes", bytes, &S::job_output_bytes, "1MiB", "Output of a job that is kept: its head and its tail",
-     kJobs, "", 1, 1ULL << 40},
+     kWorkers, "", 1, 1ULL << 40},
     {"job.max_deliveries", count, &S::job_max_deliveries, "3", "Claims without a reported end before a job is dead",
-     kJobs, "", 1, 1000},
+     kWorkers, "", 1, 1000},
     {"sandbox.memory", bytes, &S::sandbox_memory_bytes, "256MiB", "Memory of a job; there is no swap", kSandbox, "",
      16ULL << 20},
     {"sandbox.pids", count, &S::sandbox_pids, "64", "Processes and threads of a job", kSandbox, "", 4, 1U << 22},
@@ -198,7 +199,7 @@ std::string environment_of(const Option& option) {
 
 bool takes_flag(const Option& option, std::string_view command) {
   const auto names = split(option.commands, ' ');
-  return names.empty() || std::find(names.begin(), names.end(), command) != names.end();
+  return names.empty() || command == "config" || std::find(names.begin(), names.end(), command) != names.end();
 }
 
 std::string_view value_name(const Option& option) {

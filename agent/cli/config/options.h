@@ -69,7 +69,7 @@ struct Option {
   Member member;
   std::string_view fallback;      // the default, as one would write it; for a computed one: how it is computed
   std::string_view help;          // one line
-  std::string_view commands;      // which take the flag, separated by blanks; empty: all that read the configuration
+  std::string_view commands;      // which take the flag, besides `config`; separated by blanks; empty: every one
   std::string_view choices = {};  // the only words allowed, separated by blanks
   std::uint64_t least = 0;        // of a number; a list of ids: of each
   std::uint64_t most = 0;         // 0: what the member holds

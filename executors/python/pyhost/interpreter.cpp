@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <unistd.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <optional>
 #include <stdexcept>
@@ -29,6 +31,13 @@ std::optional<JobFunctions>& functions() {
   return *instance;
 }
 
+// Python's handlers of the signals that python3 handles: installed in jobs, not in the zygote.
+using SavedSignals = std::array<std::pair<int, struct sigaction>, 3>;
+SavedSignals& saved_signals() {
+  static SavedSignals saved = {{{SIGINT, {}}, {SIGPIPE, {}}, {SIGXFSZ, {}}}};
+  return saved;
+}
+
 std::vector<int> open_descriptors() {
   std::vector<int> open;
   for (int fd = 0; fd < 1024; ++fd) {
@@ -42,16 +51,19 @@ std::vector<int> open_descriptors() {
 class StdioOfJobs {
  public:
   Result<void> lend() {
+    Fd null;
+    do {  // where the caller has no stdio it gets /dev/null: else the next file that is opened would be its stdio
+      null.release();
+      null.reset(::open("/dev/null", O_RDWR | O_CLOEXEC));
+      if (!null) return fail(Code::io, "/dev/null: " + errno_text(errno));
+    } while (null.get() < 3);
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) return fail(Code::io, "pipe: " + errno_text(errno));
     const Fd out(ends[0]);
     const Fd in(ends[1]);
-    const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
-    if (!null) return fail(Code::io, "/dev/null: " + errno_text(errno));
     const std::array<int, 3> lent = {null.get(), in.get(), in.get()};
     for (int fd = 0; fd < 3; ++fd) {
-      // Where the caller had none, /dev/null stays: else the next file that is opened would be a stdio.
-      kept_[fd] = Fd(::fcntl(::fcntl(fd, F_GETFD) >= 0 ? fd : null.get(), F_DUPFD_CLOEXEC, 3));
+      kept_[fd] = Fd(::fcntl(fd, F_DUPFD_CLOEXEC, 3));
       if (!kept_[fd] || ::dup2(lent[fd], fd) < 0) return fail(Code::io, "stdio: " + errno_text(errno));
     }
     return {};
@@ -66,7 +78,12 @@ class StdioOfJobs {
   std::array<Fd, 3> kept_;
 };
 
+constexpr std::size_t kHuge=2u<<20, kRegion=16u<<20;
+char* region=nullptr; char* next_arena=nullptr;
+void* arena_alloc(void*, std::size_t size){ if(next_arena && next_arena+size<=region+kRegion){ void*p=next_arena; next_arena+=size; return p;} void*p=::mmap(nullptr,size,PROT_READ|PROT_WRITE,MAP_PRIVATE|MAP_ANONYMOUS,-1,0); return p==MAP_FAILED?nullptr:p; }
+void arena_free(void*, void*p, std::size_t size){ if((char*)p>=region&&(char*)p<region+kRegion) return; ::munmap(p,size);}
 void start_interpreter() {
+  { char*p=(char*)::mmap(nullptr,kRegion+kHuge,PROT_READ|PROT_WRITE,MAP_PRIVATE|MAP_ANONYMOUS|MAP_NORESERVE,-1,0); region=(char*)(((std::uintptr_t)p+kHuge-1)&~(kHuge-1)); next_arena=region; ::madvise(region,kRegion,MADV_HUGEPAGE); PyObjectArenaAllocator a{nullptr,arena_alloc,arena_free}; PyObject_SetArenaAllocator(&a);}
   PyPreConfig before;
   PyPreConfig_InitIsolatedConfig(&before);
   before.utf8_mode = 1;
@@ -93,15 +110,20 @@ void load_job_module() {
     throw py::error_already_set();
   }
   globals["warm"]();
+  for (auto& [signal, action] : saved_signals()) {
+    ::sigaction(signal, nullptr, &action);
+    ::signal(signal, SIG_DFL);
+  }
   functions() = JobFunctions{globals["prepare"], globals["report"], globals["finish"]};
-  const auto gc = py::module_::import("gc");
-  gc.attr("collect")();
-  gc.attr("freeze")();
 }
 
 }  // namespace
 
 const JobFunctions& job_functions() { return *functions(); }
+
+void install_signals() {
+  for (const auto& [signal, action] : saved_signals()) ::sigaction(signal, &action, nullptr);
+}
 
 Result<void> warm_up() {
   ::clearenv();

@@ -1,4 +1,5 @@
-// Between interpreter.cpp (made once in the zygote) and run_job.cpp (a job). Includes pybind11: for these two files only.
+// Between interpreter.cpp (made once in the zygote) and run_job.cpp (a job). Includes pybind11: for these two files
+// only.
 #pragma once
 
 #include <pybind11/embed.h>
@@ -12,6 +13,7 @@ struct JobFunctions {
   pybind11::object finish;   // (exit code) -> exit code
 };
 const JobFunctions& job_functions();
+void install_signals();  // as python3 has them: SIGINT, SIGPIPE, SIGXFSZ
 
 // What job.py may call, as a dict of its globals: send, cancelled, kinds of frames. Lives in run_job.cpp.
 pybind11::dict job_services();

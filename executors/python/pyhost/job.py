@@ -1,8 +1,8 @@
 """What a Python job meets: its environment, the module mycojobs, its __main__, and the telling of its end.
 
 mycojobs-pyhost runs this file once, before any job. In the process of a job it calls prepare(), then the script, then
-report() if an exception came out, then finish(). A script may replace or delete anything in builtins, in sys.modules and
-in the modules: whatever is needed after it is bound here, and the builtins of this file are a copy.
+report() if an exception came out, then finish(). A script may replace or delete anything in builtins, in sys.modules
+and in the modules: whatever is needed after it is bound here, and the builtins of this file are a copy.
 
 Given by the host: send(kind, payload) -> sent, cancelled(), NOTE, RESULT, ERROR, DONE.
 """
@@ -17,7 +17,6 @@ import datetime
 import enum
 import functools
 import gc
-import hashlib
 import io
 import itertools
 import json
@@ -45,20 +44,20 @@ from json.encoder import c_make_encoder, encode_basestring
 MAX_MESSAGE = 8 << 10
 MAX_TRACEBACK = 64 << 10
 MAX_NOTE_TEXT = 1000
+MAX_FILE_NAME = 200
+REHEARSALS = 20
 
 load_json = json.JSONDecoder().decode
 flush_exit = atexit._run_exitfuncs
 join_threads = threading._shutdown
 main_thread = threading.main_thread()
 reseed = random.seed
-set_signal, int_handler, SIG_IGN = signal.signal, signal.default_int_handler, signal.SIG_IGN
-SIGINT, SIGPIPE, SIGXFSZ = signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ
 describe_exception = traceback.TracebackException
-environ, set_zone = os.environ, time.tzset
+environment_data, putenv, set_zone = os.environ._data, os.putenv, time.tzset
 stdout, stderr = sys.stdout, sys.stderr
 modules, exception_now = sys.modules, sys.exc_info
 getpid, get_native_id = os.getpid, threading.get_native_id
-collect = gc.collect
+collect, freeze = gc.collect, gc.freeze
 
 main = None
 new_module = types.ModuleType
@@ -104,12 +103,28 @@ def warm():
     modules["mycojobs"] = module
     sys.excepthook = show_exception
     threading.excepthook = show_thread_exception
-    try:
-        exec(compile("def f(x):\n    return x\nf(1 / 0)\n", "<warm>", "exec"), {})
-    except ZeroDivisionError as error:
-        trace_of(error)
-    encode_result({"text": "x", "number": 1, "list": [1, {"a": None}]})
-    load_json('{"a": ["b", 1, 1.5, true, null, {}]}')
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # these three as python3 has them
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    collect()
+    freeze()
+    for number in range(REHEARSALS):
+        rehearse(number)
+    linecache.cache.clear()
+    os.environ.clear()
+    collect()
+    freeze()
+
+
+def rehearse(number):
+    """A job of ours, so that caches and specialised code are as a job needs them: what is written here, is shared."""
+    facts = {"id": number, "caller_id": 1, "name": "", "deadline_unix_ms": 1, "inputs": {}, "attempt": 1}
+    code, names = prepare(to_json(facts).encode(), b'{"A":"1","B":"2"}', b"result['x'] = 1\nresult['y'] = 'z'\n")
+    exec(code, names)
+    hand_over()
+    drop_main()
+    flush(stdout)
+    result.clear()
 
 
 def prepare(facts, environment, script):
@@ -123,11 +138,8 @@ def prepare(facts, environment, script):
     set_environment(load_json(environment.decode()))
     reseed()
     main_thread._set_native_id()
-    set_signal(SIGINT, int_handler)  # these three as python3 has them
-    set_signal(SIGPIPE, SIG_IGN)
-    set_signal(SIGXFSZ, SIG_IGN)
     file_name = facts["name"]
-    if not file_name or not file_name.isprintable():
+    if not file_name.isprintable() or not 0 < len(file_name) <= MAX_FILE_NAME:
         file_name = f"<job {facts['caller_id']}:{facts['id']}>"
     sys.argv[:] = [file_name]
     module.inputs = types.MappingProxyType(facts.pop("inputs"))
@@ -138,8 +150,10 @@ def prepare(facts, environment, script):
 
 
 def set_environment(values):
-    environ.clear()
-    environ.update(values)
+    for name, value in values.items():  # nothing is there before: the zygote has no environment
+        name, value = name.encode(), value.encode()
+        putenv(name, value)
+        environment_data[name] = value
     if "TZ" in values:
         set_zone()
 
@@ -149,6 +163,8 @@ def set_environment(values):
 
 def text_of(error):
     try:
+        if isinstance(error, SyntaxError) and error.filename == file_name:
+            return str(error.msg)  # str(error) repeats file and line
         return str(error)
     except Exception:
         return "<its text cannot be made>"
@@ -196,7 +212,8 @@ def line_of(error):
 
 
 def type_name(kind):
-    return kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    name, where = kind.__qualname__, kind.__module__
+    return name if where in ("builtins", "__main__") else f"{where}.{name}"
 
 
 def shorten(text, limit):

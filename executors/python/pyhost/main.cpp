@@ -1,4 +1,5 @@
-// mycojobs-pyhost: the zygote of Python jobs. Started by the launcher; `--version` tries the interpreter and says which.
+// mycojobs-pyhost: the zygote of Python jobs. Started by the launcher; `--version` tries the interpreter and says
+// which.
 #include <cstdio>
 #include <cstring>
 

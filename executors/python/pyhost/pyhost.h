@@ -4,7 +4,8 @@
 //
 // The zygote stays single-threaded and never runs a line of a job. So a child finds every lock of the interpreter free
 // and needs none of CPython's fork hooks, which cost more than a small job (they rebuild locks, and write to pages that
-// are shared until then); what they would do that matters is done in prepare() of job.py: fresh random numbers, thread id.
+// are shared until then); what they would do that matters is done in prepare() of job.py: fresh random numbers, thread
+// id. The process must have been forked with fork(), or with its thread id mended as glibc does.
 #pragma once
 
 #include <string>
@@ -15,12 +16,12 @@ namespace mycojobs {
 
 // Once in a process, before anything else of this header. Clears the environment of the process; imports what jobs use
 // most; leaves the interpreter with its heap frozen. stdin, stdout and stderr are as before.
-// Error unsupported: Python's own modules are missing; internal: a module left a descriptor or a thread behind.
+// Error unsupported: Python's own modules are missing; internal: a module left a descriptor open.
 Result<void> warm_up();
 std::string python_version();  // "3.11.2"; after warm_up()
 
-// In the job's process: reads the request, runs the script with descriptors 0, 1, 2 as its stdio, hands its result back.
-// Returns the exit code as python3 would, 125 if there was no request to read. The caller leaves with _exit().
+// In the job's process: reads the request, runs the script with descriptors 0, 1, 2 as its stdio, hands its result
+// back. Returns the exit code as python3 would, 125 if there was no request to read. The caller leaves with _exit().
 int run_job(int channel);
 
 }  // namespace mycojobs

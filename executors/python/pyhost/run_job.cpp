@@ -85,10 +85,12 @@ int run_script(const HostRequest& request) {
 
 py::dict job_services() {
   py::dict services;
-  services["send"] = py::cpp_function([](int kind, const py::bytes& payload) { return send(kind, std::string(payload)); });
-  services["cancelled"] = py::cpp_function(&cancelled, py::name("cancelled"),
-                                           py::doc("True once the job has been asked to end. Ask once, early: from then on the "
-                                                   "job is not ended by the first request, but has its grace time to leave."));
+  services["send"] =
+      py::cpp_function([](int kind, const py::bytes& payload) { return send(kind, std::string(payload)); });
+  services["cancelled"] =
+      py::cpp_function(&cancelled, py::name("cancelled"),
+                       py::doc("True once the job has been asked to end. Ask once, early: from then on the "
+                               "job is not ended by the first request, but has its grace time to leave."));
   services["NOTE"] = static_cast<int>(FrameKind::note);
   services["RESULT"] = static_cast<int>(FrameKind::result);
   services["ERROR"] = static_cast<int>(FrameKind::error);
@@ -101,6 +103,7 @@ int run_job(int channel) {
   if (!request) return kNoRequest;
   this_job.channel = channel;
   this_job.pid = ::getpid();
+  install_signals();
   handle_term();
   try {
     return job_functions().finish(run_script(*request)).cast<int>();

@@ -1,0 +1,116 @@
+// How the job's process gives up its rights. The order is the point; each step says why it is where it is.
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <linux/seccomp.h>
+#include <linux/securebits.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+
+#include "sandbox/init_steps.h"
+
+namespace mycojobs::sandbox {
+namespace {
+
+int error_if(bool failed) { return failed ? errno : 0; }
+
+// Before anything is given up: the host may have to mend its state after the fork (Python: its locks and its ids).
+int tell_host(ChildRun& run) {
+  if (run.host->after_fork_job != nullptr) run.host->after_fork_job();
+  return 0;
+}
+
+int unblock_signals(ChildRun&) {
+  sigset_t none;
+  ::sigemptyset(&none);
+  return error_if(::sigprocmask(SIG_SETMASK, &none, nullptr) != 0);
+}
+
+int give_up_rights(ChildRun& run) { return drop_privileges(run); }
+
+// After the ids: it counts by uid, here and init. Where jobs share a uid it bounds them together.
+int limit_processes(ChildRun& run) {
+  return limit_resource(RLIMIT_NPROC, run.request.own_uid ? run.request.limits.pids + 1 : 4096);
+}
+
+// A credential change clears it, so it comes after. Init is pid 1 here; another parent means that init is gone.
+int die_with_init(ChildRun&) {
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return errno;
+  return ::getppid() == 1 ? 0 : ESRCH;
+}
+
+// No ptrace, no core, /proc/self not ours. Lost again at exec, where the filter and the namespace remain.
+int hide_memory(ChildRun&) { return error_if(::prctl(PR_SET_DUMPABLE, 0) != 0); }
+
+int no_new_privileges(ChildRun&) { return error_if(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0); }
+
+// After the mounts, since it forbids mounting.
+int landlock(ChildRun& run) {
+  run.landlock_abi = landlock_abi();
+  return run.landlock_abi == 0 ? 0 : restrict_with_landlock(run.landlock_abi, run.request.limits.exec);
+}
+
+constexpr Step kConfineSteps[] = {
+    {"host", tell_host},           {"unblock", unblock_signals},  {"rights", give_up_rights},     {"nproc", limit_processes},
+    {"init", die_with_init},       {"dumpable", hide_memory},     {"no_new_privs", no_new_privileges},
+    {"landlock", landlock},
+};
+
+}  // namespace
+
+std::span<const Step> confine_steps() { return kConfineSteps; }
+
+int drop_privileges(const ChildRun& run) {
+  const unsigned long bits = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP | SECBIT_NO_SETUID_FIXUP_LOCKED |
+                             SECBIT_KEEP_CAPS_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
+  if (::prctl(PR_SET_SECUREBITS, bits) != 0) return errno;
+  for (unsigned long cap = 0; ::prctl(PR_CAPBSET_READ, cap) >= 0; ++cap) {
+    if (::prctl(PR_CAPBSET_DROP, cap) != 0) return errno;
+  }
+  const gid_t id = run.request.uid;
+  // With a single id mapped the kernel forbids setgroups; what could not be dropped is told by the layers.
+  if (run.request.own_uid && ::syscall(SYS_setgroups, 0, nullptr) != 0) return errno;
+  if (::syscall(SYS_setresgid, id, id, id) != 0) return errno;
+  if (::syscall(SYS_setresuid, id, id, id) != 0) return errno;
+  if (::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0) return errno;
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct none[2] = {};
+  return error_if(::syscall(SYS_capset, &header, none) != 0);
+}
+
+int load_filter(const std::vector<sock_filter>& program) {
+  const sock_fprog raw{static_cast<unsigned short>(program.size()), const_cast<sock_filter*>(program.data())};
+  return error_if(::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &raw) != 0);
+}
+
+int load_filter_with_listener(const std::vector<sock_filter>& program) {
+  const sock_fprog raw{static_cast<unsigned short>(program.size()), const_cast<sock_filter*>(program.data())};
+  const long fd = ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &raw);
+  return fd < 0 ? -errno : static_cast<int>(fd);
+}
+
+void run_job(ChildRun& run) {
+  take_steps(run, confine_steps());
+  Confined confined{run.landlock_abi, std::move(run.times)};
+  // Last: from here on only what a job needs is allowed. Sending the listener away and closing it is part of that.
+  const int listener = load_filter_with_listener((*run.filters)[run.request.limits.exec ? FilterKind::job_exec : FilterKind::job]);
+  int error = listener < 0 ? -listener : send_message(run.status, confined, {listener});
+  if (error == 0 && run.fail_step == "seccomp") error = EIO;
+  if (error != 0) {
+    send_message(run.status, StepFailed{"seccomp", error});
+    ::_exit(1);
+  }
+  ::close(listener);
+  ::close(run.status);
+  const int code = run.request.canary ? run_canary(run.channel) : run.host->run(run.channel);
+  std::fflush(nullptr);
+  ::_exit(code & 0xff);
+}
+
+}  // namespace mycojobs::sandbox

@@ -1,0 +1,87 @@
+#include "sandbox/idmap.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <sstream>
+
+#include "base/fd.h"
+#include "base/ids.h"
+
+namespace mycojobs::sandbox {
+namespace {
+
+struct Span {
+  std::uint64_t base, count;
+};
+
+// name:base:count, and the end of the first range that overlaps; 0: none does.
+std::uint64_t end_of_overlap(const char* path, Span wanted) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream parts(line);
+    std::string name, base, count;
+    if (!std::getline(parts, name, ':') || !std::getline(parts, base, ':') || !std::getline(parts, count)) continue;
+    Span taken{};
+    if (!parse_u64(base, taken.base) || !parse_u64(count, taken.count)) continue;
+    if (wanted.base < taken.base + taken.count && taken.base < wanted.base + wanted.count) return taken.base + taken.count;
+  }
+  return 0;
+}
+
+// In a container only some ids exist: a map may name no others.
+bool exists_here(const char* map, Span wanted) {
+  std::ifstream file(map);
+  for (Span inside{}, outside{}; file >> inside.base >> outside.base >> inside.count;) {
+    if (inside.base <= wanted.base && wanted.base + wanted.count <= inside.base + inside.count) return true;
+  }
+  return false;
+}
+
+int write_file(pid_t pid, const char* name, const std::string& text) {
+  const Fd file(::open(fmt::format("/proc/{}/{}", pid, name).c_str(), O_WRONLY | O_CLOEXEC));
+  if (!file) return errno;
+  return ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : errno;
+}
+
+}  // namespace
+
+Result<IdRange> choose_ids(std::uint32_t base, std::uint32_t count) {
+  if (::geteuid() != 0) return IdRange{0, 1};
+  constexpr std::uint32_t kFewest = 2048;  // 1000 are kept back for the system's own, the rest is for jobs
+  if (count < kFewest) return fail(Code::invalid, fmt::format("sandbox.uid_range: at least {} ids are needed", kFewest));
+  if (base < 65536) return fail(Code::invalid, "sandbox.uid_range: starts below 65536, where the host's own users are");
+  Span wanted{base, count};
+  for (int tries = 0; tries < 64; ++tries) {
+    std::uint64_t end = end_of_overlap("/etc/subuid", wanted);
+    if (end == 0) end = end_of_overlap("/etc/subgid", wanted);
+    if (end == 0) break;
+    wanted.base = end;
+  }
+  if (wanted.base + wanted.count > 0xfffffffeULL) {
+    return fail(Code::invalid, "sandbox.uid_range: overlaps /etc/subuid, and no ids are left above");
+  }
+  if (!exists_here("/proc/self/uid_map", wanted) || !exists_here("/proc/self/gid_map", wanted)) {
+    return fail(Code::unsupported,
+                fmt::format("uid: the ids {} to {} do not exist here (a container?): set sandbox.uid_range to ids of "
+                            "/proc/self/uid_map",
+                            wanted.base, wanted.base + wanted.count - 1));
+  }
+  return IdRange{static_cast<std::uint32_t>(wanted.base), count};
+}
+
+int write_id_maps(pid_t pid, const IdRange& range) {
+  if (range.wide()) {
+    const std::string map = fmt::format("0 {} {}\n", range.base, range.count);
+    if (int error = write_file(pid, "uid_map", map); error != 0) return error;
+    return write_file(pid, "gid_map", map);
+  }
+  if (int error = write_file(pid, "setgroups", "deny"); error != 0) return error;  // or no gid_map is accepted
+  if (int error = write_file(pid, "uid_map", fmt::format("0 {} 1\n", ::geteuid())); error != 0) return error;
+  return write_file(pid, "gid_map", fmt::format("0 {} 1\n", ::getegid()));
+}
+
+}  // namespace mycojobs::sandbox

@@ -1,0 +1,157 @@
+// What init does before it forks the job, as a list that reads from top to bottom.
+#include <fcntl.h>
+#include <linux/keyctl.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+
+#include "sandbox/init_steps.h"
+
+namespace mycojobs::sandbox {
+namespace {
+
+int error_if(bool failed) { return failed ? errno : 0; }
+
+// The zygote is pid 1 of the namespace around ours: if it is gone, so are we. The signal is one more string.
+int die_with_parent(ChildRun&) { return error_if(::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0); }
+
+// A script host may have handlers, an alarm and blocked signals; they are its own.
+int reset_signals(ChildRun&) {
+  struct sigaction usual {};
+  usual.sa_handler = SIG_DFL;
+  for (int number = 1; number < NSIG; ++number) ::sigaction(number, &usual, nullptr);  // KILL, STOP refuse: fine
+  const itimerval off{};
+  for (int which : {ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF}) ::setitimer(static_cast<__itimer_which>(which), &off, nullptr);
+  stack_t no_stack{};
+  no_stack.ss_flags = SS_DISABLE;
+  ::sigaltstack(&no_stack, nullptr);
+  ::umask(022);
+  ::setpriority(PRIO_PROCESS, 0, 0);
+  // Init hears of its children from a descriptor; the job unblocks everything for itself.
+  sigset_t all;
+  ::sigfillset(&all);
+  return error_if(::sigprocmask(SIG_SETMASK, &all, nullptr) != 0);
+}
+
+int own_session(ChildRun&) { return error_if(::setsid() < 0); }
+
+// First of all that costs memory, so that it is charged to the run. The launcher opened the files and has the right to
+// write them; the kernel asks whoever opened, not whoever writes.
+int join_cgroups(ChildRun& run) {
+  for (int fd : run.cgroups) {
+    if (::write(fd, "0", 1) != 1) return errno;
+  }
+  return 0;
+}
+
+// A real close_range, not close-on-exec: a script host never execs.
+int arrange_descriptors(ChildRun& run) {
+  const int sources[] = {::open("/dev/null", O_RDONLY), run.out, run.err, run.channel, run.status};
+  int moved[5];
+  for (int i = 0; i < 5; ++i) {
+    moved[i] = ::fcntl(sources[i], F_DUPFD, 64);  // away from the targets
+    if (moved[i] < 0) return errno;
+  }
+  for (int i = 0; i < 5; ++i) {
+    if (::dup3(moved[i], i, i >= kChannelFd ? O_CLOEXEC : 0) < 0) return errno;
+  }
+  run.status = kStatusFd;
+  run.channel = kChannelFd;
+  return error_if(::close_range(kStatusFd + 1, ~0U, 0) != 0);
+}
+
+int own_namespaces(ChildRun&) { return error_if(::unshare(CLONE_NEWNS | CLONE_NEWCGROUP) != 0); }
+
+int own_keyring(ChildRun&) {
+  const long ring = ::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr);
+  return ring < 0 && errno != ENOSYS ? errno : 0;  // no keys in this kernel: nothing to separate
+}
+
+int mount_tmpfs(const ChildRun& run, const char* path, const char* mode) {
+  const Fork& r = run.request;
+  // An inode costs kernel memory that the size does not count: about one a page, and never without end.
+  const std::uint64_t inodes = std::clamp<std::uint64_t>(r.limits.tmp_bytes / 4096, 1024, 65536);
+  char options[160];
+  std::snprintf(options, sizeof options, "size=%llu,nr_inodes=%llu,mode=%s,uid=%u,gid=%u",
+                static_cast<unsigned long long>(r.limits.tmp_bytes), static_cast<unsigned long long>(inodes), mode, r.uid,
+                r.uid);
+  const unsigned long flags = MS_NOSUID | MS_NODEV | (r.limits.exec ? 0 : MS_NOEXEC);
+  return error_if(::mount("tmpfs", path, "tmpfs", flags, options) != 0);
+}
+
+// /tmp and /job share one file system, hence one limit. Its root is covered by one of its own folders, so that nothing
+// has to be unmounted. No path here was ever within a job's reach: the root is the zygote's and read-only.
+int own_folders(ChildRun& run) {
+  if (int error = mount_tmpfs(run, "/job", "700"); error != 0) return error;
+  for (const char* folder : {"/job/tmp", "/job/job"}) {
+    if (::mkdir(folder, 0700) != 0 || ::chown(folder, run.request.uid, run.request.uid) != 0) return errno;
+  }
+  if (::chmod("/job/tmp", 01777) != 0) return errno;
+  if (::mount("/job/tmp", "/tmp", nullptr, MS_BIND, nullptr) != 0) return errno;
+  if (::mount("/job/job", "/job", nullptr, MS_BIND, nullptr) != 0) return errno;
+  return mount_tmpfs(run, "/dev/shm", "1777");
+}
+
+// Of the new pid namespace, over the zygote's. Older kernels know neither option in a user namespace: then only the
+// namespace hides.
+int own_proc(ChildRun&) {
+  const unsigned long flags = MS_NOSUID | MS_NODEV | MS_NOEXEC;
+  if (::mount("proc", "/proc", "proc", flags, "subset=pid,hidepid=invisible") == 0) return 0;
+  return error_if(errno != EINVAL || ::mount("proc", "/proc", "proc", flags, "hidepid=2") != 0);
+}
+
+int enter_folder(ChildRun&) {
+  if (::chdir("/job") != 0) return errno;
+  char here[16];
+  // A path that does not start at our root comes back as "(unreachable)...": then this is not the folder we mounted.
+  return ::getcwd(here, sizeof here) != nullptr && std::strcmp(here, "/job") == 0 ? 0 : ENOTDIR;
+}
+
+// RLIMIT_AS stays unset: it counts address space, and interpreters reserve much that they never touch. CORE is 1, not 0:
+// with a pipe as core_pattern 0 still starts the helper, 1 does not.
+int limit_resources(ChildRun& run) {
+  const Limits& l = run.request.limits;
+  const std::pair<__rlimit_resource, std::uint64_t> limits[] = {
+      {RLIMIT_NOFILE, l.open_files}, {RLIMIT_FSIZE, l.file_bytes}, {RLIMIT_CORE, 1},      {RLIMIT_MEMLOCK, 0},
+      {RLIMIT_MSGQUEUE, 0},          {RLIMIT_SIGPENDING, 1024},    {RLIMIT_STACK, 8U << 20}, {RLIMIT_NICE, 0},
+      {RLIMIT_RTPRIO, 0},
+  };
+  for (auto [resource, value] : limits) {
+    if (int error = limit_resource(resource, value); error != 0) return error;
+  }
+  return run.request.memory_rlimit ? limit_resource(RLIMIT_DATA, l.memory_bytes) : 0;
+}
+
+constexpr Step kInitSteps[] = {
+    {"parent", die_with_parent},    {"signals", reset_signals},     {"session", own_session},
+    {"cgroups", join_cgroups},      {"descriptors", arrange_descriptors}, {"namespaces", own_namespaces},
+    {"keyring", own_keyring},       {"folders", own_folders},       {"proc", own_proc},
+    {"cwd", enter_folder},          {"rlimits", limit_resources},
+};
+
+}  // namespace
+
+int limit_resource(int resource, std::uint64_t value) {
+  const auto which = static_cast<__rlimit_resource>(resource);
+  rlimit now{};
+  if (::getrlimit(which, &now) != 0) return errno;
+  const rlim_t wanted = std::min<rlim_t>(value, now.rlim_max);  // no right is needed to go down
+  const rlimit both{wanted, wanted};
+  return error_if(::setrlimit(which, &both) != 0);
+}
+
+std::span<const Step> init_steps() { return kInitSteps; }
+
+}  // namespace mycojobs::sandbox

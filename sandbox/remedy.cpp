@@ -1,0 +1,85 @@
+#include "sandbox/remedy.h"
+
+#include <cerrno>
+
+namespace mycojobs::sandbox {
+namespace {
+
+struct StepRemedy {
+  std::string_view step;
+  int error;  // 0: whatever it is
+  const char* text;
+};
+// The first that fits.
+constexpr StepRemedy kSteps[] = {
+    {"zygote_program", 0, "install the script host beside the launcher, or set the libexec folder"},
+    {"zygote_namespaces", ENOSPC, "raise the sysctl user.max_user_namespaces (and its siblings for other namespaces)"},
+    {"zygote_namespaces", EPERM,
+     "allow user namespaces: sysctl kernel.unprivileged_userns_clone=1; in Docker use the seccomp profile of docker/, or "
+     "--security-opt seccomp=unconfined"},
+    {"zygote_namespaces", 0, "the kernel must have user, pid, mount, network, ipc and uts namespaces"},
+    {"zygote_write_maps", 0,
+     "AppArmor may forbid user namespaces: sysctl kernel.apparmor_restrict_unprivileged_userns=0, or a profile with the "
+     "userns rule for mycojobs-launcher; for root, sandbox.uid_range must name ids that exist here"},
+    {"zygote_root", EACCES, "AppArmor may forbid mounts in user namespaces: a profile with the userns rule is needed"},
+    {"zygote_root", EPERM,
+     "/proc may be masked by a container, or mounts forbidden by AppArmor: in Docker use --security-opt systempaths=unconfined"},
+    {"zygote_root", ENODEV, "a device node of the host's /dev is not what its name says"},
+    {"zygote_userns_limit", 0, "the kernel must let user.max_user_namespaces be set in a namespace (Linux 4.9)"},
+    {"zygote_exec", ENOENT, "the script host or its loader is not below /usr: build it for this system"},
+    {"zygote_exec", EACCES, "the script host must be executable for everybody (chmod 755)"},
+    {"zygote_warm_up", 0, "the script host said why in the agent's log"},
+    {"canary", 0, "the sandbox does not hold on this host: run `mycojobs doctor`"},
+    {"cgroup_make", 0, "the agent's cgroup must be delegated and writable (systemd: Delegate=yes)"},
+    {"cgroups", 0, "the agent's cgroup must be delegated and writable (systemd: Delegate=yes)"},
+    {"limits", 0, "ask for limits that a job can start with"},
+    {"fork", EAGAIN, "the host is out of processes: fewer slots, or a higher limit of tasks"},
+    {"fork", ENOMEM, "the host is out of memory: fewer slots"},
+    {"namespaces", ENOSPC, "raise the sysctls user.max_mnt_namespaces and user.max_cgroup_namespaces"},
+    {"proc", EPERM, "/proc may be masked by a container: in Docker use --security-opt systempaths=unconfined"},
+    {"seccomp", EBUSY, "another seccomp supervisor holds this process: run the agent outside of it"},
+    {"seccomp", 0, "the kernel must have seccomp filters with user notification (Linux 5.0)"},
+};
+
+struct LayerRemedy {
+  std::string_view layer;
+  bool may_miss;
+  const char* text;
+};
+constexpr LayerRemedy kLayers[] = {
+    {"cgroup:memory", true,
+     "run the agent where its cgroup is delegated with the memory controller (systemd: Delegate=yes; a shell: systemd-run "
+     "--user --scope -p Delegate=yes), or list cgroup:memory in sandbox.allow_missing"},
+    {"cgroup:pids", true,
+     "run the agent where its cgroup is delegated with the pids controller (systemd: Delegate=yes; a shell: systemd-run "
+     "--user --scope -p Delegate=yes), or list cgroup:pids in sandbox.allow_missing"},
+    {"landlock", true,
+     "boot a kernel with CONFIG_SECURITY_LANDLOCK and landlock in the lsm= list, or list landlock in sandbox.allow_missing"},
+    {"seccomp", false, "the kernel must have seccomp filters with user notification (Linux 5.0)"},
+    {"uid", false, "run the agent as root for an id of its own for each job"},
+};
+
+}  // namespace
+
+std::string remedy_for_step(std::string_view step, int error) {
+  for (const auto& row : kSteps) {
+    if (row.step == step && (row.error == 0 || row.error == error)) return row.text;
+  }
+  return "run `mycojobs doctor` to see which layer fails";
+}
+
+std::string remedy_for_layer(std::string_view layer) {
+  for (const auto& row : kLayers) {
+    if (row.layer == layer) return row.text;
+  }
+  return {};
+}
+
+bool is_layer_that_may_miss(std::string_view layer) {
+  for (const auto& row : kLayers) {
+    if (row.layer == layer) return row.may_miss;
+  }
+  return false;
+}
+
+}  // namespace mycojobs::sandbox

@@ -1,0 +1,70 @@
+#include "sandbox/run.h"
+
+#include <fmt/core.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <cstring>
+
+#include "base/errno_text.h"
+#include "sandbox/remedy.h"
+
+namespace mycojobs::sandbox {
+
+void decide(Run& run, RunStatus status, std::string reason) {
+  if (run.decided) return;
+  run.decided = true;
+  run.outcome.status = status;
+  run.outcome.reason = std::move(reason);
+}
+
+void decide_setup_error(Run& run, std::string step, int error, std::string remedy) {
+  if (run.decided) return;
+  if (remedy.empty()) remedy = remedy_for_step(step, error);
+  decide(run, RunStatus::setup_error,
+         fmt::format("the sandbox could not be set up: {}: {}: {}", step, errno_text(error), remedy));
+  run.outcome.setup_error = SetupError{std::move(step), error, std::move(remedy)};
+}
+
+void decide_by_wait_status(Run& run, int wait_status) {
+  if (run.decided) return;
+  if (WIFEXITED(wait_status)) {
+    run.outcome.exit_code = WEXITSTATUS(wait_status);
+    const bool ok = run.outcome.exit_code == 0;
+    decide(run, ok ? RunStatus::ok : RunStatus::exit, ok ? "" : fmt::format("exit code {}", run.outcome.exit_code));
+    return;
+  }
+  const int number = WTERMSIG(wait_status);
+  run.outcome.signal = number;
+  const char* name = ::sigabbrev_np(number);
+  decide(run, RunStatus::signal, fmt::format("ended by signal {} ({})", number, name != nullptr ? name : "?"));
+}
+
+void decide_killed(Run& run, KillReason reason) {
+  switch (reason) {
+    case KillReason::output_limit: return decide(run, RunStatus::output_limit, "over the limit of output: killed");
+    case KillReason::fenced: return decide(run, RunStatus::lost, "the lease of this run has ended: killed");
+    case KillReason::cancelled: break;
+  }
+  decide(run, RunStatus::cancelled, "cancelled: killed");
+}
+
+void judge_memory(Run& run, const RunUsage& usage) {
+  run.outcome.usage.memory_peak_bytes = usage.memory_peak;
+  run.outcome.usage.pids_peak = usage.pids_peak;
+  if (usage.oom_kills == 0) return;
+  const RunStatus status = run.outcome.status;
+  if (run.decided && status != RunStatus::signal && status != RunStatus::exit) return;
+  run.decided = false;
+  run.outcome.exit_code = run.outcome.signal = 0;
+  decide(run, RunStatus::oom,
+         fmt::format("over the memory limit of {} MiB: killed by the kernel", run.spec.limits.memory_bytes >> 20));
+}
+
+std::string describe(const Violation& violation) {
+  std::string args;
+  for (std::uint64_t arg : violation.args) args += fmt::format("{}{:#x}", args.empty() ? "" : ", ", arg);
+  return fmt::format("denied: {}({}) by pid {} ({}): job killed", violation.syscall, args, violation.pid, violation.comm);
+}
+
+}  // namespace mycojobs::sandbox

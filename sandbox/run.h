@@ -1,0 +1,51 @@
+// One run as the launcher sees it, and what becomes of it.
+//
+//   waiting --fork()--> forking --Forked--> alive --Reaped--> ended
+//      \                   \                   \--zygote dies-/
+//       `-- any failure: setup_error ----------------------->/
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "sandbox/cgroup.h"
+#include "sandbox/loop.h"
+#include "sandbox/messages.h"
+
+namespace mycojobs::sandbox {
+
+struct Run {
+  RunSpec spec;
+  bool canary = false;
+  std::uint64_t zygote = 0;  // which one has it; 0: none yet
+  Fd out, err, channel;      // the job's ends; closed here once the zygote has them
+  Fd status, listener, pidfd;
+  Fd canary_answer;
+  Loop::Watch status_watch = 0, listener_watch = 0;
+  Loop::Timer wall, fence, grace, unkillable;
+  std::optional<std::uint32_t> uid;
+  bool has_group = false;
+  bool kill_wanted = false;  // KILL as soon as there is something to kill
+  std::uint64_t started_us = 0;
+  int landlock_abi = 0;
+  bool confined = false;
+  bool decided = false;  // the first recorded reason wins: outcome.status is final
+  Outcome outcome;
+};
+
+// Each does nothing if a reason is recorded already.
+void decide(Run&, RunStatus, std::string reason);
+void decide_setup_error(Run&, std::string step, int error, std::string remedy = {});
+void decide_by_wait_status(Run&, int wait_status);
+void decide_killed(Run&, KillReason);
+
+// The main process ended by itself, or init did: memory has the last word, since the kernel's kill looks like any other.
+void judge_memory(Run&, const RunUsage&);
+
+// "denied: keyctl(0x11, 0x0) by pid 7 (python): job killed"
+std::string describe(const Violation&);
+
+}  // namespace mycojobs::sandbox

@@ -1,0 +1,167 @@
+#include "sandbox/zygote.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <string>
+#include <unordered_map>
+
+#include "sandbox/job.h"
+
+namespace mycojobs::sandbox {
+namespace {
+
+constexpr int kControl = 3;
+constexpr std::size_t kFixedFds = 4;  // stdout, stderr, channel, status; then the cgroups
+
+class Zygote {
+ public:
+  explicit Zygote(const ZygoteHost& host) : host_(host) {}
+  [[noreturn]] void serve();
+
+ private:
+  void take_filters();
+  void check_alone() const;
+  void fork_run(RawFrame&&);
+  pid_t fork_in_new_namespace(ChildRun&) const;
+  void reap();
+  [[noreturn]] void refuse(const std::string& why) const;
+
+  const ZygoteHost& host_;
+  FilterSet filters_;
+  std::string fail_step_;
+  Fd own_pid_namespace_, children_;
+  std::unordered_map<pid_t, std::uint64_t> runs_;
+};
+
+void Zygote::refuse(const std::string& why) const {
+  send_message(kControl, Refused{std::string(host_.name) + ": " + why});
+  std::exit(1);
+}
+
+void Zygote::take_filters() {
+  RawFrame frame;
+  Programs programs;
+  if (receive_raw(kControl, frame) != Received::frame) std::exit(0);  // the launcher has left
+  if (!decode(frame, programs) || frame.fds.size() != 1) refuse("the launcher speaks another protocol");
+  if (int error = read_filters(frame.fds[0].get(), filters_); error != 0) refuse("the seccomp programs are not readable");
+  fail_step_ = programs.fail_step;
+}
+
+std::size_t count_entries(const char* folder) {
+  std::size_t count = 0;
+  DIR* open_folder = ::opendir(folder);
+  if (open_folder == nullptr) return 0;
+  while (const dirent* entry = ::readdir(open_folder)) count += entry->d_name[0] != '.';
+  ::closedir(open_folder);
+  return count;
+}
+
+// Every job would inherit what a module left open, and fork with a second thread alive can deadlock.
+void Zygote::check_alone() const {
+  if (count_entries("/proc/self/task") != 1) refuse("a module that was loaded beforehand has left a thread running");
+  constexpr std::size_t kExpected = 4 + 1;  // 0, 1, 2, control; the folder that is being read
+  if (count_entries("/proc/self/fd") != kExpected) refuse("a module that was loaded beforehand has left a file open");
+}
+
+void Zygote::serve() {
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) refuse("cannot tie itself to the launcher");
+  take_filters();  // also notices that the launcher has died meanwhile
+  check_alone();
+  ::prctl(PR_SET_NAME, (std::string("mj-") + host_.name).c_str());
+  sigset_t children;
+  ::sigemptyset(&children);
+  ::sigaddset(&children, SIGCHLD);
+  ::sigprocmask(SIG_BLOCK, &children, nullptr);
+  children_.reset(::signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK));
+  own_pid_namespace_.reset(::open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC));
+  if (!children_ || !own_pid_namespace_) refuse("cannot open what it needs to serve");
+  send_message(kControl, Ready{});
+  pollfd sources[] = {{kControl, POLLIN, 0}, {children_.get(), POLLIN, 0}};
+  for (;;) {
+    ::poll(sources, 2, -1);
+    if (sources[1].revents != 0) reap();
+    if (sources[0].revents == 0) continue;
+    RawFrame frame;
+    const Received received = receive_raw(kControl, frame, MSG_DONTWAIT);
+    if (received == Received::frame) fork_run(std::move(frame));
+    if (received == Received::closed || received == Received::malformed) std::_Exit(0);  // all runs end with us
+  }
+}
+
+// libc's own fork keeps its thread id, its locks and its atfork handlers right, which a raw clone does not; the
+// namespace is chosen beforehand. setns back to our own first: unshare refuses to nest a second one.
+pid_t Zygote::fork_in_new_namespace(ChildRun& run) const {
+  if (::setns(own_pid_namespace_.get(), CLONE_NEWPID) != 0 || ::unshare(CLONE_NEWPID) != 0) return -1;
+  if (host_.before_fork != nullptr) host_.before_fork();
+  const pid_t pid = ::fork();
+  if (pid == 0) run_init(run);
+  const int error = errno;
+  if (host_.after_fork_parent != nullptr) host_.after_fork_parent();
+  errno = error;
+  return pid;
+}
+
+void Zygote::fork_run(RawFrame&& frame) {
+  ChildRun run;
+  if (!decode(frame, run.request) || frame.fds.size() < kFixedFds) std::_Exit(1);
+  run.out = frame.fds[0].get();
+  run.err = frame.fds[1].get();
+  run.channel = frame.fds[2].get();
+  run.status = frame.fds[3].get();
+  for (std::size_t i = kFixedFds; i < frame.fds.size(); ++i) run.cgroups.push_back(frame.fds[i].get());
+  run.filters = &filters_;
+  run.host = &host_;
+  run.fail_step = fail_step_;
+  const pid_t pid = fork_in_new_namespace(run);
+  if (pid < 0) {
+    send_message(kControl, Forked{run.request.run, errno});
+    return;
+  }
+  runs_[pid] = run.request.run;
+  const Fd pidfd(::pidfd_open(pid, 0));  // not reaped yet: the number is still its own
+  if (pidfd) {
+    send_message(kControl, Forked{run.request.run, 0}, {pidfd.get()});
+  } else {
+    ::kill(pid, SIGKILL);
+    send_message(kControl, Forked{run.request.run, errno});
+  }
+}
+
+std::uint64_t microseconds(const timeval& time) {
+  return static_cast<std::uint64_t>(time.tv_sec) * 1000000 + static_cast<std::uint64_t>(time.tv_usec);
+}
+
+// An init that has been waited for is the proof that its namespace is empty; its usage is that of all it had reaped.
+void Zygote::reap() {
+  signalfd_siginfo info{};
+  (void)!::read(children_.get(), &info, sizeof info);
+  int status = 0;
+  rusage usage{};
+  for (pid_t pid = 0; (pid = ::wait4(-1, &status, WNOHANG, &usage)) > 0;) {
+    const auto found = runs_.find(pid);
+    if (found == runs_.end()) continue;
+    send_message(kControl, Reaped{found->second, status, microseconds(usage.ru_utime), microseconds(usage.ru_stime)});
+    runs_.erase(found);
+  }
+}
+
+}  // namespace
+}  // namespace mycojobs::sandbox
+
+namespace mycojobs {
+
+void serve_zygote(const ZygoteHost& host) { sandbox::Zygote(host).serve(); }
+
+}  // namespace mycojobs

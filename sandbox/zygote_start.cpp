@@ -1,0 +1,154 @@
+#include "sandbox/zygote_start.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "sandbox/messages.h"
+
+namespace mycojobs::sandbox {
+namespace {
+
+constexpr int kNamespaceFlags = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS;
+
+int error_if(bool failed) { return failed ? errno : 0; }
+
+struct ChildSide {
+  const ZygoteStart& start;
+  int program, control, err;  // program: opened outside, run after the host's files are out of reach
+};
+
+int die_with_launcher(ChildSide&) { return error_if(::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0); }
+
+// Also the proof that the launcher still lives: it may have died before the signal was set.
+int wait_for_id_maps(ChildSide& side) {
+  RawFrame frame;
+  MapsWritten written;
+  if (receive_raw(side.control, frame) != Received::frame || !decode(frame, written)) ::_exit(0);
+  return 0;
+}
+
+int become_namespace_root(ChildSide& side) {
+  if (side.start.ids.wide() && ::syscall(SYS_setgroups, 0, nullptr) != 0) return errno;
+  if (::syscall(SYS_setresgid, 0, 0, 0) != 0) return errno;
+  return error_if(::syscall(SYS_setresuid, 0, 0, 0) != 0);
+}
+
+// The launcher ignores what a terminal sends; ignored signals would outlive the exec.
+int own_session(ChildSide&) {
+  for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  return error_if(::setsid() < 0);
+}
+int name_host(ChildSide&) { return error_if(::sethostname("mycojobs", 8) != 0); }
+int root(ChildSide&) { return build_root(); }
+int pivot(ChildSide&) { return enter_root(); }
+
+// A second user namespace would give a job every capability again, inside. Forbidden for our namespace and all below,
+// and then tried: this must hold without seccomp.
+int forbid_user_namespaces(ChildSide&) {
+  {
+    const Fd limit(::open("/proc/sys/user/max_user_namespaces", O_WRONLY | O_CLOEXEC));
+    if (!limit || ::write(limit.get(), "0", 1) != 1) return errno;
+  }
+  if (::unshare(CLONE_NEWUSER) == 0) return ENOTRECOVERABLE;
+  return errno == ENOSPC || errno == EPERM || errno == EUSERS ? 0 : errno;
+}
+
+int arrange_descriptors(ChildSide& side) {
+  const int null = ::open("/dev/null", O_RDWR);
+  const int sources[] = {null, null, side.err, side.control, side.program};
+  int moved[5];
+  for (int i = 0; i < 5; ++i) {
+    moved[i] = ::fcntl(sources[i], F_DUPFD, 16);
+    if (moved[i] < 0) return errno;
+  }
+  for (int i = 0; i < 5; ++i) {
+    if (::dup3(moved[i], i, i == 4 ? O_CLOEXEC : 0) < 0) return errno;
+  }
+  side.control = 3;
+  side.program = 4;
+  return error_if(::close_range(5, ~0U, 0) != 0);
+}
+
+int run_program(ChildSide& side) {
+  const std::size_t slash = side.start.program.rfind('/');
+  char* argv[] = {const_cast<char*>(side.start.program.c_str() + (slash == std::string::npos ? 0 : slash + 1)), nullptr};
+  char* environment[] = {nullptr};
+  ::fcntl(side.control, F_SETFL, 0);
+  ::syscall(SYS_execveat, side.program, "", argv, environment, AT_EMPTY_PATH);
+  return errno;
+}
+
+struct StartStep {
+  const char* name;
+  int (*run)(ChildSide&);
+};
+constexpr StartStep kSteps[] = {
+    {"zygote_parent", die_with_launcher}, {"zygote_maps", wait_for_id_maps},
+    {"zygote_ids", become_namespace_root}, {"zygote_session", own_session},
+    {"zygote_hostname", name_host},       {"zygote_root", root},
+    {"zygote_pivot", pivot},              {"zygote_userns_limit", forbid_user_namespaces},
+    {"zygote_descriptors", arrange_descriptors}, {"zygote_exec", run_program},
+};
+
+[[noreturn]] void run_child(ChildSide side) {
+  for (const StartStep& step : kSteps) {
+    int error = step.run(side);
+    if (side.start.fail_step == step.name) error = EIO;
+    if (error == 0) continue;
+    send_message(side.control, StepFailed{step.name, error});
+    ::_exit(1);
+  }
+  ::_exit(1);
+}
+
+}  // namespace
+
+tl::expected<StartedZygote, StartFailure> start_zygote(const ZygoteStart& start) {
+  const auto failed = [](const char* step) { return tl::unexpected(StartFailure{step, errno}); };
+  const Fd program(::open(start.program.c_str(), O_PATH | O_CLOEXEC));
+  if (!program) return failed("zygote_program");
+  int control[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) != 0) return failed("zygote_socket");
+  StartedZygote zygote;
+  zygote.control.reset(control[0]);
+  const Fd theirs(control[1]);
+  int err[2];
+  if (::pipe2(err, O_CLOEXEC) != 0) return failed("zygote_socket");
+  zygote.err.reset(err[0]);
+  const Fd their_err(err[1]);
+  ::fcntl(zygote.control.get(), F_SETFL, O_NONBLOCK);
+  ::fcntl(zygote.err.get(), F_SETFL, O_NONBLOCK);
+
+  const long pid = ::syscall(SYS_clone, kNamespaceFlags | SIGCHLD, nullptr, nullptr, nullptr, nullptr);
+  if (pid < 0) return failed("zygote_namespaces");
+  if (pid == 0) run_child({start, program.get(), theirs.get(), their_err.get()});
+  zygote.pid = static_cast<pid_t>(pid);
+  zygote.pidfd.reset(::pidfd_open(zygote.pid, 0));
+  int error = write_id_maps(zygote.pid, start.ids);
+  if (start.fail_step == "zygote_write_maps") error = EIO;
+  if (error == 0) error = send_message(zygote.control.get(), MapsWritten{});
+  if (error == 0) error = send_message(zygote.control.get(), Programs{start.fail_step}, {start.filters});
+  if (error != 0) {
+    ::kill(zygote.pid, SIGKILL);
+    ::waitpid(zygote.pid, nullptr, 0);
+    errno = error;
+    return failed("zygote_write_maps");
+  }
+  return zygote;
+}
+
+}  // namespace mycojobs::sandbox

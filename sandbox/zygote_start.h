@@ -1,0 +1,42 @@
+// Starts a zygote: namespaces, id maps, read-only root, then the host program. The launcher's half returns at once; the
+// rest happens in the child, which says Ready, Refused or StepFailed on its control socket.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "mycojobs/result.h"
+#include "sandbox/idmap.h"
+
+namespace mycojobs::sandbox {
+
+struct ZygoteStart {
+  std::string program;
+  IdRange ids;
+  int filters = -1;  // memfd of write_filters()
+  std::string fail_step;
+};
+
+struct StartedZygote {
+  pid_t pid = -1;
+  Fd pidfd, control, err;  // control and err are non-blocking
+};
+
+// The names of the namespaces that a zygote is started in: as in Outcome::layers.
+inline constexpr const char* kNamespaceLayers[] = {"userns", "pidns", "mountns", "netns", "ipcns", "utsns"};
+
+// The launcher's own failure, with the step that failed.
+struct StartFailure {
+  std::string step;
+  int error = 0;
+};
+tl::expected<StartedZygote, StartFailure> start_zygote(const ZygoteStart&);
+
+// root.cpp, in the child: what a job sees as its file system. Each a step: 0 or errno.
+int build_root();
+int enter_root();
+
+}  // namespace mycojobs::sandbox

@@ -1,0 +1,221 @@
+#include "bench.h"
+
+#include <stdlib.h>
+
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/clock.h"
+#include "store/memory_store.h"
+#include "store/redis_store.h"
+
+namespace mycojobs {
+namespace {
+
+class RedisBench final : public Bench {
+ public:
+  RedisBench() {
+    RedisStoreConfig config;
+    config.default_url = TestRedis::instance().url();
+    stores_ = make_redis_stores(config);
+    redis().plain(1, {"FLUSHALL"});
+  }
+  StoreFactory& stores() override { return *stores_; }
+  void push(Id context, const std::string& queue, const std::string& entry) override {
+    redis().plain(context, {"LPUSH", queue, entry});
+  }
+  void put_text(Id context, const std::string& key, const std::string& text) override {
+    redis().plain(context, {"SET", key, text});
+  }
+  void erase(Id context, const std::string& key) override { redis().plain(context, {"DEL", key}); }
+  void publish(const std::string& topic, const std::string& text) override {
+    redis().plain(1, {"PUBLISH", topic, text});
+  }
+
+ private:
+  static TestRedis& redis() { return TestRedis::instance(); }
+  std::unique_ptr<StoreFactory> stores_;
+};
+
+class MemoryBench final : public Bench {
+ public:
+  StoreFactory& stores() override { return server_; }
+  void push(Id context, const std::string& queue, const std::string& entry) override {
+    server_.push(context, queue, entry);
+  }
+  void put_text(Id context, const std::string& key, const std::string& text) override {
+    server_.put_text(context, key, text);
+  }
+  void erase(Id context, const std::string& key) override { server_.erase(context, key); }
+  void publish(const std::string& topic, const std::string& text) override { server_.publish(topic, text); }
+
+ private:
+  SystemClock clock_;
+  MemoryServer server_{clock_};
+};
+
+}  // namespace
+
+TempFolder::TempFolder() {
+  std::string name = "/tmp/mj-contract-XXXXXX";
+  if (::mkdtemp(name.data()) == nullptr) std::abort();
+  path_ = name;
+}
+
+TempFolder::~TempFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+TestRedis::TestRedis() {
+  auto redis = EmbeddedRedis::start(folder_.path());
+  if (!redis) {
+    ADD_FAILURE() << redis.error().message;
+    std::abort();
+  }
+  redis_ = std::move(*redis);
+}
+
+TestRedis& TestRedis::instance() {
+  static TestRedis redis;
+  return redis;
+}
+
+std::string TestRedis::url() const { return EmbeddedRedis::url(folder_.path()); }
+
+Reply TestRedis::plain(Id context, const std::vector<std::string>& arguments) {
+  RedisConnection::Options options;
+  options.endpoint = parse_redis_url(url()).value();
+  options.database = context;
+  RedisConnection connection(std::move(options));
+  Arguments list;
+  for (const std::string& each : arguments) list.add(each);
+  auto reply = connection.command(list);
+  if (!reply) {
+    ADD_FAILURE() << arguments.front() << ": " << reply.error().message;
+    std::abort();
+  }
+  return *reply;
+}
+
+std::unique_ptr<Bench> make_redis_bench() { return std::make_unique<RedisBench>(); }
+std::unique_ptr<Bench> make_memory_bench() { return std::make_unique<MemoryBench>(); }
+
+bool eventually(const std::function<bool()>& condition) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() >= until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
+
+void StoreContract::SetUp() {
+  bench_ = std::string(GetParam()) == "redis" ? make_redis_bench() : make_memory_bench();
+  store_ = bench_->stores().open().value();
+}
+
+Job StoreContract::job(Id id, std::string script) {
+  Job out;
+  out.id = id;
+  out.caller_id = 12;
+  out.context_id = 1;
+  out.script = std::move(script);
+  out.script_type = "python";
+  return out;
+}
+
+ClaimRequest StoreContract::request(std::uint32_t max_jobs, std::uint32_t lease_ms) {
+  ClaimRequest out;
+  out.context = 1;
+  out.runner = 20;
+  out.queues = {"queue:python"};
+  out.max_jobs = max_jobs;
+  out.lease_ms = lease_ms;
+  return out;
+}
+
+std::vector<Claimed> StoreContract::claim(std::uint32_t max_jobs, std::uint32_t lease_ms) {
+  auto reply = store_->claim(request(max_jobs, lease_ms));
+  if (!reply) {
+    ADD_FAILURE() << reply.error().message;
+    return {};
+  }
+  return std::move(reply->jobs);
+}
+
+Claimed StoreContract::claim_one(std::uint32_t lease_ms) {
+  auto jobs = claim(1, lease_ms);
+  if (jobs.size() == 1) return std::move(jobs[0]);
+  ADD_FAILURE() << "nothing to claim";
+  return {};
+}
+
+Result<void> StoreContract::report(Report what) {
+  const std::array<Report, 1> one{std::move(what)};
+  MJ_TRY(answers, store_->report(1, one));
+  return answers.at(0);
+}
+
+Result<void> StoreContract::end(const ClaimRef& ref, JobEnd how) { return report(EndReport{ref, std::move(how)}); }
+
+JobEnd StoreContract::finished(TextMap result) {
+  JobEnd end;
+  end.status = JobStatus::finished;
+  end.detail = "ok";
+  end.result = std::move(result);
+  return end;
+}
+
+std::string StoreContract::field(const std::string& key, const std::string& name) {
+  auto fields = store_->load(1, key);
+  if (!fields) return "<" + fields.error().message + ">";
+  for (auto& [each, value] : *fields) {
+    if (each == name) return value;
+  }
+  return "";
+}
+
+void StoreContract::await_end_of_lease(const Claimed& job) {
+  const auto leases = store_->leases(1).value();
+  for (const Lease& lease : leases) {
+    if (lease.job_key != job.ref.job_key) continue;
+    ASSERT_TRUE(eventually([&] { return store_->now_ms().value() > lease.until_ms + 1; }));
+  }
+}
+
+bool StoreContract::expire(const std::string& job_key) {
+  for (const Lease& lease : store_->leases(1).value()) {
+    if (lease.job_key == job_key) return store_->expire(1, lease).value();
+  }
+  return false;
+}
+
+std::string StoreContract::last_dead_reason() {
+  const auto letters = store_->dead_letters(1, 1).value();
+  return letters.empty() ? "" : letters.back().reason;
+}
+
+std::string StoreContract::last_anomaly() {
+  const auto lines = store_->anomalies(1, 1).value();
+  return lines.empty() ? "" : lines.back();
+}
+
+std::string code_of(const Error& error) {
+  switch (error.code) {
+    case Code::invalid: return "invalid";
+    case Code::not_found: return "not_found";
+    case Code::conflict: return "conflict";
+    case Code::stale_claim: return "stale_claim";
+    case Code::denied: return "denied";
+    case Code::unavailable: return "unavailable";
+    case Code::unsupported: return "unsupported";
+    case Code::too_large: return "too_large";
+    case Code::io: return "io";
+    case Code::internal: return "internal";
+  }
+  return "?";
+}
+
+}  // namespace mycojobs

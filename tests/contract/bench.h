@@ -1,0 +1,95 @@
+// What the suite needs beside the port: a fresh store, and what plain clients do to it.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "mycojobs/store.h"
+#include "store/embedded_redis.h"
+#include "store/redis_connection.h"
+
+namespace mycojobs {
+
+class Bench {
+ public:
+  virtual ~Bench() = default;
+  virtual StoreFactory& stores() = 0;
+  virtual void push(Id context, const std::string& queue, const std::string& entry) = 0;
+  virtual void put_text(Id context, const std::string& key, const std::string& text) = 0;  // a key of the wrong type
+  virtual void erase(Id context, const std::string& key) = 0;
+  virtual void publish(const std::string& topic, const std::string& text) = 0;
+};
+
+// A folder that goes away with this object.
+class TempFolder {
+ public:
+  TempFolder();
+  ~TempFolder();
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// The server of this test program: started once, emptied for each test.
+class TestRedis {
+ public:
+  static TestRedis& instance();
+  std::string url() const;
+  // A plain client in one context's database; dies on an error.
+  Reply plain(Id context, const std::vector<std::string>& arguments);
+
+ private:
+  TestRedis();
+  TempFolder folder_;
+  std::unique_ptr<EmbeddedRedis> redis_;
+};
+
+std::unique_ptr<Bench> make_redis_bench();
+std::unique_ptr<Bench> make_memory_bench();
+
+// Tries until it is true; a minute at most.
+[[nodiscard]] bool eventually(const std::function<bool()>& condition);
+
+// A file descriptor's worth of a test: a store, and short ways to say things.
+class StoreContract : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override;
+
+  static Job job(Id id, std::string script = "print(1)");
+  void submit(Id id) { ASSERT_TRUE(store_->submit(job(id)).has_value()); }
+  ClaimRequest request(std::uint32_t max_jobs = 1, std::uint32_t lease_ms = 60000);
+  std::vector<Claimed> claim(std::uint32_t max_jobs = 1, std::uint32_t lease_ms = 60000);
+  Claimed claim_one(std::uint32_t lease_ms = 60000);
+  Result<void> report(Report);
+  Result<void> end(const ClaimRef&, JobEnd);
+  static JobEnd finished(TextMap result = {{"answer", "42"}});
+  std::string field(const std::string& key, const std::string& name);
+  void await_end_of_lease(const Claimed&);
+  bool expire(const std::string& job_key);
+  std::string last_dead_reason();
+  std::string last_anomaly();
+
+  std::unique_ptr<Bench> bench_;
+  std::unique_ptr<Store> store_;
+};
+
+std::string code_of(const Error&);
+// "ok" or the word of the error's code.
+template <class T>
+std::string outcome(const Result<T>& result) {
+  return result ? "ok" : code_of(result.error());
+}
+
+#define MJ_BOTH_STORES(Suite) \
+  INSTANTIATE_TEST_SUITE_P(Stores, Suite, testing::Values("redis", "memory"), [](const auto& i) { return i.param; })
+
+}  // namespace mycojobs

@@ -1,0 +1,164 @@
+// Leases and fences: dispatch rules 6, 8 to 12.
+#include <gmock/gmock.h>
+
+#include "bench.h"
+
+namespace mycojobs {
+namespace {
+
+using testing::HasSubstr;
+class Lease : public StoreContract {};  // NOLINT: the suite's name
+
+TEST_P(Lease, ARenewalMovesItsEnd) {
+  submit(1);
+  const Claimed got = claim_one(60000);
+  const auto before = store_->leases(1).value();
+  ASSERT_EQ(before.size(), 1U);
+  EXPECT_EQ(store_->renew(1, std::vector{got.ref}, 120000).value().at(0), Renewal::renewed);
+  const auto after = store_->leases(1).value();
+  ASSERT_EQ(after.size(), 1U);
+  EXPECT_GT(after[0].until_ms, before[0].until_ms);
+  EXPECT_EQ(field("job:12:1", "lease_until_ms"), std::to_string(after[0].until_ms));
+}
+
+TEST_P(Lease, ARenewalAfterItsEndIsRefused) {
+  submit(1);
+  const Claimed got = claim_one(1);
+  await_end_of_lease(got);
+  EXPECT_EQ(store_->renew(1, std::vector{got.ref}, 60000).value().at(0), Renewal::stale);
+  EXPECT_THAT(last_anomaly(), HasSubstr("too late"));
+}
+
+TEST_P(Lease, NothingIsAcceptedAfterItsEnd) {
+  submit(1);
+  const Claimed got = claim_one(1);
+  await_end_of_lease(got);
+  EXPECT_EQ(outcome(end(got.ref, finished())), "stale_claim");
+  EXPECT_EQ(outcome(report(LogAppend{got.ref, {{1, 1, LogStream::out, "late"}}})), "stale_claim");
+  EXPECT_EQ(outcome(report(Release{got.ref, "drain"})), "stale_claim");
+  EXPECT_EQ(field("job:12:1", "status"), "started");
+  EXPECT_TRUE(store_->logs(1, "job:12:1", 0, 10, 0).value().lines.empty());
+}
+
+TEST_P(Lease, AStaleTokenCannotComplete) {
+  submit(1);
+  const Claimed got = claim_one();
+  ClaimRef forged = got.ref;
+  forged.token.back() = forged.token.back() == '0' ? '1' : '0';
+  EXPECT_EQ(outcome(end(forged, finished())), "stale_claim");
+  EXPECT_EQ(store_->renew(1, std::vector{forged, got.ref}, 60000).value(),
+            (std::vector{Renewal::stale, Renewal::renewed}));
+  forged = got.ref;
+  forged.claim_id = "0";
+  EXPECT_EQ(outcome(end(forged, finished())), "stale_claim");
+  EXPECT_EQ(outcome(end(got.ref, finished())), "ok");
+}
+
+TEST_P(Lease, AnExpiredJobIsDeliveredAgainWithAHigherEpoch) {
+  submit(1);
+  submit(2);
+  const Claimed first = claim_one(1);
+  await_end_of_lease(first);
+  EXPECT_TRUE(expire("job:12:1"));
+  EXPECT_EQ(field("job:12:1", "status"), "dispatched");
+  EXPECT_EQ(field("job:12:1", "claim_id"), "");
+  EXPECT_TRUE(store_->leases(1).value().empty());
+  const Claimed second = claim_one();
+  EXPECT_EQ(second.ref.job_key, "job:12:1");
+  EXPECT_EQ(second.attempt, first.attempt);
+  EXPECT_EQ(second.deliveries, 2U);
+  EXPECT_GT(second.epoch, first.epoch);
+  EXPECT_EQ(outcome(end(first.ref, finished({{"from", "the first"}}))), "stale_claim");
+  EXPECT_EQ(outcome(end(second.ref, finished())), "ok");
+  EXPECT_EQ(field("job:12:1", "result"), R"({"answer":"42"})");
+}
+
+TEST_P(Lease, ALiveOneDoesNotExpire) {
+  submit(1);
+  const Claimed got = claim_one();
+  EXPECT_FALSE(expire("job:12:1"));
+  EXPECT_FALSE(store_->expire(1, mycojobs::Lease{"job:12:1", 1}).value());
+  EXPECT_FALSE(store_->expire(1, mycojobs::Lease{"job:12:77", 1}).value());
+  EXPECT_EQ(outcome(end(got.ref, finished())), "ok");
+}
+
+TEST_P(Lease, OneThatWasRenewedMeanwhileDoesNotExpire) {
+  submit(1);
+  const Claimed got = claim_one(60000);
+  const auto seen = store_->leases(1).value().at(0);
+  ASSERT_EQ(store_->renew(1, std::vector{got.ref}, 90000).value().at(0), Renewal::renewed);
+  EXPECT_FALSE(store_->expire(1, seen).value());
+}
+
+TEST_P(Lease, ItExpiresOnce) {
+  submit(1);
+  const Claimed got = claim_one(1);
+  await_end_of_lease(got);
+  const auto seen = store_->leases(1).value().at(0);
+  EXPECT_TRUE(store_->expire(1, seen).value());
+  EXPECT_FALSE(store_->expire(1, seen).value());
+  EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 1U);
+}
+
+TEST_P(Lease, AReleasedJobIsClaimedNextWithAHigherEpoch) {
+  submit(1);
+  submit(2);
+  const Claimed first = claim_one();
+  EXPECT_EQ(outcome(report(Release{first.ref, "drain"})), "ok");
+  EXPECT_EQ(outcome(report(Release{first.ref, "drain"})), "ok") << "a repeated release is answered alike";
+  EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 2U);
+  EXPECT_EQ(outcome(end(first.ref, finished())), "stale_claim");
+  const Claimed second = claim_one();
+  EXPECT_EQ(second.ref.job_key, "job:12:1");
+  EXPECT_GT(second.epoch, first.epoch);
+  EXPECT_EQ(second.deliveries, 2U);
+}
+
+TEST_P(Lease, TheHeartbeatCarriesACancellation) {
+  submit(1);
+  const Claimed got = claim_one();
+  ASSERT_TRUE(store_->cancel(1, "job:12:1"));
+  ASSERT_TRUE(store_->cancel(1, "job:12:1"));
+  EXPECT_EQ(store_->renew(1, std::vector{got.ref}, 60000).value().at(0), Renewal::cancel);
+  JobEnd cancelled;
+  cancelled.detail = "cancelled";
+  EXPECT_EQ(outcome(end(got.ref, cancelled)), "ok");
+  EXPECT_EQ(field("job:12:1", "detail"), "cancelled");
+  EXPECT_TRUE(store_->cancel(1, "job:12:1"));
+}
+
+TEST_P(Lease, ACancelledJobWhoseOwnerDiesEndsAsCancelled) {
+  submit(1);
+  const Claimed got = claim_one(1);
+  ASSERT_TRUE(store_->cancel(1, "job:12:1"));
+  await_end_of_lease(got);
+  EXPECT_TRUE(expire("job:12:1"));
+  EXPECT_EQ(field("job:12:1", "status"), "error");
+  EXPECT_EQ(field("job:12:1", "detail"), "cancelled");
+  EXPECT_TRUE(claim().empty());
+  EXPECT_EQ(outcome(end(got.ref, finished())), "stale_claim");
+}
+
+TEST_P(Lease, ACancelledJobThatIsReleasedEndsAsCancelled) {
+  submit(1);
+  const Claimed got = claim_one();
+  ASSERT_TRUE(store_->cancel(1, "job:12:1"));
+  EXPECT_EQ(outcome(report(Release{got.ref, "drain"})), "ok");
+  EXPECT_EQ(field("job:12:1", "detail"), "cancelled");
+  EXPECT_TRUE(claim().empty());
+}
+
+TEST_P(Lease, ALiveClaimOutlivesItsRecord) {
+  submit(1);
+  const Claimed got = claim_one();
+  bench_->erase(1, "job:12:1");
+  EXPECT_EQ(store_->renew(1, std::vector{got.ref}, 60000).value().at(0), Renewal::renewed);
+  EXPECT_EQ(outcome(store_->load(1, "job:12:1")), "not_found");
+  EXPECT_EQ(outcome(end(got.ref, finished())), "ok");
+  EXPECT_EQ(field("job:12:1", "status"), "finished");
+}
+
+MJ_BOTH_STORES(Lease);
+
+}  // namespace
+}  // namespace mycojobs

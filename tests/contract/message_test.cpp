@@ -1,0 +1,189 @@
+// Messages on a topic, and who holds a runner.
+#include <gmock/gmock.h>
+
+#include "bench.h"
+#include "domain/codec.h"
+#include "transport/local.h"
+
+namespace mycojobs {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class Topic : public StoreContract {
+ protected:
+  static constexpr const char* kKey = "message:12:101";
+  static constexpr const char* kQueue = "mj:queue:runner20";
+  static Message message(std::vector<Job> jobs) {
+    Message out;
+    out.id = 101;
+    out.caller_id = 12;
+    out.context_id = 1;
+    out.job = std::move(jobs);
+    return out;
+  }
+  void send(std::vector<Job> jobs) {
+    ASSERT_TRUE(store_->topic_send(1, "runner20", kKey, encode(message(std::move(jobs)))));
+  }
+  Result<MessageIntake> take(std::vector<Job> jobs) { return store_->take_message(1, "runner20", kKey, jobs, kQueue); }
+  std::vector<Claimed> claim_here() {
+    ClaimRequest own = request(10);
+    own.queues = {kQueue};
+    return store_->claim(own).value().jobs;
+  }
+  std::vector<std::string> pending() { return store_->topic_pending(1, "runner20").value(); }
+};
+
+TEST_P(Topic, AMessageWaitsUntilItIsTaken) {
+  LocalTransport transport(*store_, {1, 2});
+  Message second = message({job(2)});
+  second.id = 102;
+  second.target_context = 2;
+  ASSERT_TRUE(transport.send(message({job(1)}), "runner20"));
+  ASSERT_TRUE(transport.send(message({job(1)}), "runner20")) << "sent again: the same message";
+  ASSERT_TRUE(transport.send(second, "runner20"));
+  const auto waiting = transport.receive("runner20").value();
+  ASSERT_EQ(waiting.size(), 2U);
+  EXPECT_EQ(waiting[0].message_key, kKey);
+  EXPECT_EQ(waiting[1].context, 2U);
+  EXPECT_EQ(outcome(transport.send(message({job(1, "other")}), "runner20")), "conflict");
+}
+
+TEST_P(Topic, ATakenMessageBecomesJobsOnce) {
+  send({job(1), job(2)});
+  const auto taken = take({job(1), job(2)}).value();
+  EXPECT_FALSE(taken.repeated);
+  EXPECT_THAT(taken.job_keys, ElementsAre("job:12:1", "job:12:2"));
+  EXPECT_EQ(field(kKey, "status"), "acknowledged");
+  EXPECT_TRUE(pending().empty());
+  EXPECT_TRUE(take({job(1), job(2)}).value().repeated);
+  EXPECT_EQ(store_->queue_length(1, kQueue).value(), 2U);
+  const auto jobs = claim_here();
+  ASSERT_EQ(jobs.size(), 2U);
+  EXPECT_EQ(field("job:12:1", "id"), "1");
+  ASSERT_EQ(outcome(end(jobs[0].ref, finished())), "ok");
+  EXPECT_EQ(field(kKey, "status"), "acknowledged");
+  ASSERT_EQ(outcome(end(jobs[1].ref, finished())), "ok");
+  ASSERT_EQ(outcome(end(jobs[1].ref, finished())), "ok");
+  EXPECT_EQ(field(kKey, "status"), "processed");
+}
+
+TEST_P(Topic, AFailedJobMakesItsMessageAnError) {
+  send({job(1), job(2)});
+  ASSERT_TRUE(take({job(1), job(2)}));
+  ASSERT_TRUE(store_->cancel(1, "job:12:1"));
+  const auto jobs = claim_here();
+  ASSERT_EQ(jobs.size(), 1U);
+  ASSERT_EQ(outcome(end(jobs[0].ref, finished())), "ok");
+  EXPECT_EQ(field(kKey, "status"), "error");
+  EXPECT_THAT(field(kKey, "error"), HasSubstr("1 of its jobs failed"));
+}
+
+TEST_P(Topic, AJobWithOtherContentRefusesTheWholeMessage) {
+  ASSERT_TRUE(store_->submit(job(2, "print('first')")));
+  send({job(1), job(2)});
+  EXPECT_EQ(outcome(take({job(1), job(2)})), "conflict");
+  EXPECT_EQ(outcome(store_->load(1, "job:12:1")), "not_found");
+  EXPECT_THAT(pending(), ElementsAre(kKey));
+  ASSERT_TRUE(store_->refuse_message(1, "runner20", kKey, "job 2 has other content"));
+  EXPECT_EQ(field(kKey, "status"), "error");
+  EXPECT_EQ(field(kKey, "error"), "job 2 has other content");
+  EXPECT_TRUE(pending().empty());
+  EXPECT_TRUE(take({job(1)}).value().repeated);
+}
+
+TEST_P(Topic, AJobThatIsThereWithTheSameContentIsUsed) {
+  ASSERT_TRUE(store_->save(1, "job:12:1",
+                           {{"id", "1"}, {"caller_id", "12"}, {"context_id", "1"}, {"script", "print(1)"},
+                            {"script_type", "python"}, {"kept", "yes"}}));
+  send({job(1)});
+  EXPECT_FALSE(take({job(1)}).value().repeated);
+  const auto jobs = claim_here();
+  ASSERT_EQ(jobs.size(), 1U);
+  EXPECT_EQ(field("job:12:1", "kept"), "yes");
+  ASSERT_EQ(outcome(end(jobs[0].ref, finished())), "ok");
+  EXPECT_EQ(field(kKey, "status"), "processed");
+}
+
+TEST_P(Topic, AMessageWhoseJobsHaveAllEndedIsProcessedAtOnce) {
+  submit(1);
+  ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
+  send({job(1)});
+  ASSERT_TRUE(take({job(1)}));
+  EXPECT_EQ(field(kKey, "status"), "processed");
+  EXPECT_TRUE(claim_here().empty());
+}
+
+TEST_P(Topic, OddMessagesAreRefused) {
+  EXPECT_EQ(outcome(take({job(1)})), "not_found");
+  EXPECT_EQ(outcome(store_->refuse_message(1, "runner20", kKey, "x")), "not_found");
+  bench_->put_text(1, kKey, "x");
+  EXPECT_EQ(outcome(take({job(1)})), "invalid");
+  bench_->erase(1, kKey);
+  send({job(1), job(1)});
+  EXPECT_EQ(outcome(take({job(1), job(1)})), "conflict");
+  EXPECT_EQ(outcome(take({job(0)})), "invalid");
+  EXPECT_EQ(outcome(store_->load(1, "job:12:1")), "not_found");
+}
+
+TEST_P(Topic, ARefusalOfATakenMessageChangesNothing) {
+  send({job(1)});
+  ASSERT_TRUE(take({job(1)}));
+  ASSERT_TRUE(store_->refuse_message(1, "runner20", kKey, "late"));
+  EXPECT_EQ(field(kKey, "status"), "acknowledged");
+}
+
+class Hold : public StoreContract {
+ protected:
+  Runner runner_ = [] {
+    Runner out;
+    out.id = 20;
+    out.topic = "runner20";
+    out.slots = 4;
+    return out;
+  }();
+  RunnerHold self_{"aaaa", "host-a", "boot-a", 100};
+  RunnerHold other_{"bbbb", "host-b", "boot-b", 200};
+  RunnerHold held_by_;
+};
+
+TEST_P(Hold, WritesTheRunnersRecord) {
+  ASSERT_TRUE(store_->hold_runner(1, runner_, self_, 60000, "", held_by_));
+  ASSERT_TRUE(store_->hold_runner(1, runner_, self_, 60000, "", held_by_));
+  EXPECT_EQ(field("runner:20", "topic"), "runner20");
+  EXPECT_EQ(field("runner:20", "slots"), "4");
+  EXPECT_NE(field("runner:20", "seen_ms"), "");
+  EXPECT_NE(field("runner:20", "created_at"), "");
+}
+
+TEST_P(Hold, ASecondInstanceIsToldWhoHoldsIt) {
+  ASSERT_TRUE(store_->hold_runner(1, runner_, self_, 60000, "", held_by_));
+  const auto refused = store_->hold_runner(1, runner_, other_, 60000, "", held_by_);
+  EXPECT_EQ(outcome(refused), "conflict");
+  EXPECT_EQ(held_by_.instance, "aaaa");
+  EXPECT_EQ(held_by_.host, "host-a");
+  EXPECT_EQ(held_by_.boot_id, "boot-a");
+  EXPECT_EQ(held_by_.pid, 100);
+  EXPECT_EQ(outcome(store_->hold_runner(1, runner_, other_, 60000, "aaaa", held_by_)), "ok");
+  EXPECT_EQ(outcome(store_->hold_runner(1, runner_, self_, 60000, "", held_by_)), "conflict");
+}
+
+TEST_P(Hold, ItsTimePasses) {
+  ASSERT_TRUE(store_->hold_runner(1, runner_, self_, 1, "", held_by_));
+  EXPECT_TRUE(eventually([&] { return store_->hold_runner(1, runner_, other_, 60000, "", held_by_).has_value(); }));
+}
+
+TEST_P(Hold, OnlyItsHolderReleasesIt) {
+  ASSERT_TRUE(store_->hold_runner(1, runner_, self_, 60000, "", held_by_));
+  ASSERT_TRUE(store_->release_runner(1, 20, other_));
+  EXPECT_EQ(outcome(store_->hold_runner(1, runner_, other_, 60000, "", held_by_)), "conflict");
+  ASSERT_TRUE(store_->release_runner(1, 20, self_));
+  EXPECT_EQ(outcome(store_->hold_runner(1, runner_, other_, 60000, "", held_by_)), "ok");
+}
+
+MJ_BOTH_STORES(Topic);
+MJ_BOTH_STORES(Hold);
+
+}  // namespace
+}  // namespace mycojobs

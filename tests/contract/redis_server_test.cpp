@@ -1,0 +1,336 @@
+// What only a real server shows: restarts, refusals, settings.
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "bench.h"
+#include "store/redis_store.h"
+
+namespace mycojobs {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+RedisStoreConfig config_for(const std::string& url) {
+  RedisStoreConfig config;
+  config.default_url = url;
+  return config;
+}
+
+Job simple_job(Id id) {
+  Job job;
+  job.id = id;
+  job.caller_id = 12;
+  job.context_id = 1;
+  job.script = "print(1)";
+  job.script_type = "python";
+  return job;
+}
+
+ClaimRequest simple_request(std::uint32_t lease_ms) {
+  ClaimRequest request;
+  request.context = 1;
+  request.runner = 20;
+  request.queues = {"queue:python"};
+  request.lease_ms = lease_ms;
+  return request;
+}
+
+// A server of the test's own, which may be killed and started again on its data.
+class RedisServer : public testing::Test {
+ protected:
+  void start(EmbeddedRedis::Options options = {}) {
+    auto started = EmbeddedRedis::start(folder_.path(), options);
+    ASSERT_TRUE(started) << started.error().message;
+    redis_ = std::move(*started);
+  }
+  void kill_server() {
+    ASSERT_GT(redis_->pid(), 0);
+    ::kill(redis_->pid(), SIGKILL);
+    redis_.reset();
+  }
+  std::string url(const std::string& suffix = "") const { return EmbeddedRedis::url(folder_.path()) + suffix; }
+  RedisStore store() const { return RedisStore(config_for(url())); }
+  Result<Reply> command(const Arguments& arguments, Id database = 0) {
+    RedisConnection::Options options;
+    options.endpoint = parse_redis_url(url()).value();
+    options.database = database;
+    return RedisConnection(std::move(options)).command(arguments);
+  }
+
+  TempFolder folder_;
+  std::unique_ptr<EmbeddedRedis> redis_;
+};
+
+TEST_F(RedisServer, AKilledServerIsUnavailableAndThenWorksAgainWithItsData) {
+  start({.start_timeout_ms = 30000, .settings = {{"appendfsync", "always"}}});
+  RedisStore store = this->store();
+  ASSERT_TRUE(store.submit(simple_job(1)));
+  const auto claimed = store.claim(simple_request(60000)).value().jobs.at(0);
+  kill_server();
+  EXPECT_EQ(outcome(store.now_ms()), "unavailable");
+  EXPECT_EQ(outcome(store.queue_length(1, "queue:python")), "unavailable");
+  EXPECT_EQ(outcome(store.queue_length(1, "queue:python")), "unavailable");
+  start();
+  JobEnd end;
+  end.status = JobStatus::finished;
+  EXPECT_EQ(outcome(store.report(1, std::vector<Report>{EndReport{claimed.ref, end}}).value().at(0)), "ok");
+}
+
+TEST_F(RedisServer, ARestartGrantsEveryLiveClaimAWholeLease) {
+  start({.start_timeout_ms = 30000, .settings = {{"appendfsync", "always"}}});
+  RedisStore store = this->store();
+  ASSERT_TRUE(store.submit(simple_job(1)));
+  ASSERT_TRUE(store.submit(simple_job(2)));
+  const auto brief = store.claim(simple_request(500)).value().jobs.at(0);
+  ASSERT_TRUE(store.claim(simple_request(3600000)));
+  const auto before = store.leases(1).value();
+  ASSERT_EQ(before.size(), 2U);
+  ASSERT_TRUE(eventually([&] { return store.now_ms().value() > before[0].until_ms; }));
+  kill_server();
+  start();
+  ASSERT_TRUE(eventually([&] { return store.leases(1).has_value(); }));
+  const auto after = store.leases(1).value();
+  ASSERT_EQ(after.size(), 2U);
+  EXPECT_GT(after[0].until_ms, before[0].until_ms) << "granted although it had passed";
+  EXPECT_GE(after[1].until_ms, before[1].until_ms) << "never shortened";
+  EXPECT_EQ(after[0].job_key, brief.ref.job_key);
+  RedisStore another = this->store();
+  EXPECT_EQ(another.leases(1).value()[1].until_ms, after[1].until_ms) << "granted once";
+}
+
+TEST_F(RedisServer, AWaiterSaysThatItIsAwayAndThenThatItIsBack) {
+  start();
+  auto waiter = make_redis_stores(config_for(url()))->open_waiter({{1, "queue:python"}}, "runner20").value();
+  ASSERT_TRUE(waiter->wait(1, true));
+  kill_server();
+  ASSERT_TRUE(eventually([&] { return outcome(waiter->wait(100, true)) == "unavailable"; }));
+  int calls = 0;
+  const SystemClock clock;
+  const auto began = clock.boot_ms();
+  while (clock.boot_ms() - began < 1200) {
+    (void)waiter->wait(60000, true);
+    ++calls;
+  }
+  EXPECT_LE(calls, 10) << "it must not spin";
+  start();
+  bool back = false;
+  ASSERT_TRUE(eventually([&] {
+    const auto woken = waiter->wait(1000, true);
+    back = back || (woken && woken->reconnected);
+    return back;
+  }));
+  ASSERT_TRUE(store().submit(simple_job(1)));
+  EXPECT_TRUE(eventually([&] {
+    const auto woken = waiter->wait(1000, true);
+    return woken && woken->work;
+  }));
+}
+
+TEST_F(RedisServer, AWaiterSurvivesThatItsConnectionsAreClosed) {
+  start();
+  auto waiter = make_redis_stores(config_for(url()))->open_waiter({{1, "queue:python"}}, "runner20").value();
+  ASSERT_TRUE(waiter->wait(1, true));
+  ASSERT_TRUE(command({"CLIENT", "KILL", "TYPE", "normal"}));
+  ASSERT_TRUE(command({"CLIENT", "KILL", "TYPE", "pubsub"}));
+  ASSERT_TRUE(store().submit(simple_job(1)));
+  EXPECT_TRUE(eventually([&] {
+    const auto woken = waiter->wait(1000, true);
+    return woken && woken->work;
+  }));
+}
+
+TEST_F(RedisServer, AWrongPasswordIsDeniedAndNotRepeated) {
+  start({.start_timeout_ms = 30000, .settings = {{"requirepass", ""}}});
+  ASSERT_TRUE(command({"CONFIG", "SET", "requirepass", "right"}));
+  RedisStore none = store();
+  const auto without = none.queue_length(1, "q");
+  EXPECT_EQ(outcome(without), "denied");
+  EXPECT_THAT(without.error().message, HasSubstr("password"));
+  const std::string path = folder_.path() + "/redis/redis.sock";
+  RedisStore wrong(config_for("unix://:wr0ng@" + path));
+  const auto refused = wrong.queue_length(1, "q");
+  EXPECT_EQ(outcome(refused), "denied");
+  EXPECT_THAT(refused.error().message, Not(HasSubstr("wr0ng")));
+  RedisStore right(config_for("unix://:right@" + path));
+  EXPECT_EQ(outcome(right.queue_length(1, "q")), "ok");
+  RedisStore user(config_for("unix://default:ri%67ht@" + path));
+  EXPECT_EQ(outcome(user.queue_length(1, "q")), "ok");
+}
+
+TEST_F(RedisServer, TooFewDatabasesNamesTheSetting) {
+  start();
+  RedisStore store = this->store();
+  EXPECT_EQ(outcome(store.queue_length(63, "q")), "ok");
+  const auto refused = store.queue_length(64, "q");
+  EXPECT_EQ(outcome(refused), "unsupported");
+  EXPECT_THAT(refused.error().message, HasSubstr("`databases`"));
+  EXPECT_THAT(refused.error().message, HasSubstr("has 64"));
+}
+
+TEST_F(RedisServer, AFullMemoryIsAClearErrorAndLosesNothing) {
+  start();
+  RedisStore store = this->store();
+  ASSERT_TRUE(store.submit(simple_job(1)));
+  ASSERT_TRUE(command({"CONFIG", "SET", "maxmemory", "1"}));
+  const auto refused = store.claim(simple_request(60000));
+  EXPECT_EQ(outcome(refused), "unavailable");
+  EXPECT_THAT(refused.error().message, HasSubstr("maxmemory"));
+  EXPECT_EQ(outcome(store.submit(simple_job(2))), "unavailable");
+  EXPECT_EQ(store.queue_length(1, "queue:python").value(), 1U);
+  ASSERT_TRUE(command({"CONFIG", "SET", "maxmemory", "0"}));
+  EXPECT_EQ(store.claim(simple_request(60000)).value().jobs.size(), 1U);
+}
+
+TEST_F(RedisServer, AReplicaIsAClearError) {
+  start();
+  RedisStore store = this->store();
+  ASSERT_TRUE(store.submit(simple_job(1)));
+  ASSERT_TRUE(command({"REPLICAOF", "127.0.0.1", "1"}));
+  const auto refused = store.claim(simple_request(60000));
+  EXPECT_EQ(outcome(refused), "unavailable");
+  EXPECT_THAT(refused.error().message, HasSubstr("replica"));
+  EXPECT_TRUE(store.facts().value().replica);
+}
+
+TEST_F(RedisServer, ItsFactsAreReported) {
+  start();
+  const auto facts = store().facts().value();
+  EXPECT_EQ(facts.product, "redis");
+  EXPECT_EQ(facts.databases, 64U);
+  EXPECT_EQ(facts.appendonly, "yes");
+  EXPECT_EQ(facts.appendfsync, "everysec");
+  EXPECT_EQ(facts.maxmemory_policy, "noeviction");
+  EXPECT_EQ(facts.run_id.size(), 40U);
+  EXPECT_FALSE(facts.persistence_error || facts.cluster || facts.replica);
+}
+
+TEST_F(RedisServer, AContextMayHaveAServerOfItsOwn) {
+  start();
+  TempFolder second_folder;
+  auto second = EmbeddedRedis::start(second_folder.path()).value();
+  RedisStoreConfig config = config_for(url());
+  config.context_urls[1000] = EmbeddedRedis::url(second_folder.path()) + "?db=5";
+  RedisStore store(config);
+  Job job = simple_job(1);
+  job.context_id = 1000;
+  ASSERT_TRUE(store.submit(job));
+  RedisStore direct(config_for(EmbeddedRedis::url(second_folder.path())));
+  EXPECT_EQ(direct.queue_length(5, "queue:python").value(), 1U);
+}
+
+TEST_F(RedisServer, ALineBreakInAServersTextStaysOneLine) {
+  start();
+  RedisStore store = this->store();
+  ASSERT_TRUE(command({"SET", "job:12:1", "x"}, 1));
+  const auto refused = store.load(1, "job:12:1");
+  EXPECT_EQ(refused.error().message.find('\n'), std::string::npos);
+  EXPECT_THAT(refused.error().message, HasSubstr("job:12:1"));
+}
+
+// Answers every command with the same bytes.
+class FakeServer {
+ public:
+  explicit FakeServer(std::string answer) : answer_(std::move(answer)), path_(folder_.path() + "/s") {
+    listener_ = Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path_.copy(address.sun_path, sizeof address.sun_path - 1);
+    EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(::listen(listener_.get(), 5), 0);
+    thread_ = std::thread([this] {
+      for (;;) {
+        const Fd client(::accept(listener_.get(), nullptr, nullptr));
+        if (!client) return;
+        char bytes[4096];
+        while (::recv(client.get(), bytes, sizeof bytes, 0) > 0) {
+          if (!answer_.empty() && ::send(client.get(), answer_.data(), answer_.size(), MSG_NOSIGNAL) < 0) break;
+        }
+      }
+    });
+  }
+  ~FakeServer() {
+    ::shutdown(listener_.get(), SHUT_RDWR);
+    thread_.join();
+  }
+  FakeServer(const FakeServer&) = delete;
+  FakeServer& operator=(const FakeServer&) = delete;
+  RedisStore store() const {
+    RedisStoreConfig config = config_for("unix://" + path_);
+    config.command_timeout_ms = 300;
+    return RedisStore(config);
+  }
+
+ private:
+  std::string answer_;
+  TempFolder folder_;
+  std::string path_;
+  Fd listener_;
+  std::thread thread_;
+};
+
+std::string bulk(const std::string& text) { return "$" + std::to_string(text.size()) + "\r\n" + text + "\r\n"; }
+
+TEST(RedisAnswer, AnOldServerIsUnsupported) {
+  const FakeServer server(bulk("# Server\r\nredis_version:6.0.16\r\nrun_id:abc\r\n"));
+  const auto refused = server.store().now_ms();
+  EXPECT_EQ(outcome(refused), "unsupported");
+  EXPECT_THAT(refused.error().message, HasSubstr("Redis 6.0.16"));
+  EXPECT_THAT(refused.error().message, HasSubstr("7.0 or newer"));
+}
+
+TEST(RedisAnswer, WhatIsNoRedisIsUnavailable) {
+  const FakeServer server("HTTP/1.1 400 Bad Request\r\n\r\n");
+  EXPECT_EQ(outcome(server.store().now_ms()), "unavailable");
+}
+
+TEST(RedisAnswer, SilenceIsUnavailableInTime) {
+  const FakeServer server("");
+  const auto refused = server.store().now_ms();
+  EXPECT_EQ(outcome(refused), "unavailable");
+  EXPECT_THAT(refused.error().message, HasSubstr("no answer in time"));
+}
+
+TEST(RedisAnswer, ALoadingServerIsUnavailable) {
+  const FakeServer server("-LOADING Redis is loading the dataset in memory\r\n");
+  const auto refused = server.store().now_ms();
+  EXPECT_EQ(outcome(refused), "unavailable");
+  EXPECT_THAT(refused.error().message, HasSubstr("reading its data"));
+}
+
+TEST(RedisAnswer, NobodyThereIsUnavailable) {
+  RedisStore tcp(config_for("redis://127.0.0.1:1"));
+  EXPECT_EQ(outcome(tcp.now_ms()), "unavailable");
+  RedisStore path(config_for("unix:///nonexistent/redis.sock"));
+  const auto refused = path.now_ms();
+  EXPECT_EQ(outcome(refused), "unavailable");
+  EXPECT_THAT(refused.error().message, HasSubstr("/nonexistent/redis.sock"));
+}
+
+TEST(RedisUrl, SaysWhereAServerIs) {
+  const auto full = parse_redis_url("redis://me:p%40ss@[::1]:7000/3").value();
+  EXPECT_EQ(full.host, "::1");
+  EXPECT_EQ(full.port, 7000);
+  EXPECT_EQ(full.user, "me");
+  EXPECT_EQ(full.password, "p@ss");
+  EXPECT_EQ(full.database, 3U);
+  EXPECT_EQ(full.shown(), "[::1]:7000");
+  EXPECT_EQ(parse_redis_url("redis://h").value().port, 6379);
+  EXPECT_EQ(parse_redis_url("redis://:pw@h").value().password, "pw");
+  EXPECT_EQ(parse_redis_url("unix:/a/b").value().unix_path, "/a/b");
+  EXPECT_EQ(parse_redis_url("unix:///a?db=4").value().database, 4U);
+  for (const char* wrong : {"", "h:1", "redis://", "redis://h:0", "redis://h:99999", "redis://h/x", "unix:", "redis://[::1",
+                            "unix:///a?x=1", "http://h"}) {
+    EXPECT_EQ(outcome(parse_redis_url(wrong)), "invalid") << wrong;
+  }
+  EXPECT_EQ(outcome(parse_redis_url("rediss://h")), "unsupported");
+  EXPECT_EQ(outcome(parse_redis_url("unix:///" + std::string(200, 'a'))), "invalid");
+  EXPECT_EQ(outcome(RedisStore(config_for("redis://h/3")).now_ms()), "invalid");
+}
+
+}  // namespace
+}  // namespace mycojobs

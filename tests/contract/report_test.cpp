@@ -1,0 +1,165 @@
+// Ends and logs: dispatch rules 13, 17, 18.
+#include <gmock/gmock.h>
+
+#include "bench.h"
+
+namespace mycojobs {
+namespace {
+
+using testing::HasSubstr;
+class Reporting : public StoreContract {
+ protected:
+  std::vector<std::string> texts(std::uint64_t after = 0) {
+    std::vector<std::string> out;
+    for (const Log& line : store_->logs(1, "job:12:1", after, 100, 0).value().lines) out.push_back(line.text);
+    return out;
+  }
+};
+
+TEST_P(Reporting, AnEndWritesTheWholeRecord) {
+  submit(1);
+  const Claimed got = claim_one();
+  ASSERT_TRUE(store_->save(1, "job:12:1", {{"error", "from before"}, {"receipt", "{}"}, {"kept", "by others"}}));
+  JobEnd how = finished({{"a", "1"}, {"b", "\"two\""}});
+  how.usage = R"({"wall_ms":5})";
+  how.layers = "pid net";
+  ASSERT_EQ(outcome(end(got.ref, how)), "ok");
+  EXPECT_EQ(field("job:12:1", "status"), "finished");
+  EXPECT_EQ(field("job:12:1", "detail"), "ok");
+  EXPECT_EQ(field("job:12:1", "result"), R"({"a":"1","b":"\"two\""})");
+  EXPECT_EQ(field("job:12:1", "usage"), how.usage);
+  EXPECT_EQ(field("job:12:1", "layers"), "pid net");
+  EXPECT_EQ(field("job:12:1", "error"), "");
+  EXPECT_EQ(field("job:12:1", "receipt"), "");
+  EXPECT_EQ(field("job:12:1", "kept"), "by others");
+  EXPECT_NE(field("job:12:1", "ended_ms"), "");
+  EXPECT_EQ(field("job:12:1", "lease_until_ms"), "");
+  EXPECT_TRUE(store_->leases(1).value().empty());
+}
+
+TEST_P(Reporting, TheSameEndIsAnsweredAlikeAndAnotherIsRefused) {
+  submit(1);
+  const Claimed got = claim_one();
+  ASSERT_EQ(outcome(end(got.ref, finished())), "ok");
+  EXPECT_EQ(outcome(end(got.ref, finished())), "ok");
+  EXPECT_EQ(outcome(end(got.ref, finished({{"answer", "43"}}))), "conflict");
+  JobEnd failed;
+  failed.detail = "exit";
+  EXPECT_EQ(outcome(end(got.ref, failed)), "conflict");
+  EXPECT_EQ(field("job:12:1", "status"), "finished");
+  ClaimRef stranger = got.ref;
+  stranger.claim_id = "x";
+  EXPECT_EQ(outcome(end(stranger, finished())), "stale_claim");
+  EXPECT_EQ(store_->renew(1, std::vector{got.ref}, 1000).value().at(0), Renewal::stale);
+  EXPECT_EQ(outcome(report(Release{got.ref, "drain"})), "stale_claim");
+}
+
+TEST_P(Reporting, LogsAreInOrderAndAreStoredOnce) {
+  submit(1);
+  const Claimed got = claim_one();
+  const std::string bytes("\0\xff\n", 3);
+  const LogAppend first{got.ref, {{1000, 1, LogStream::out, "one"}, {1001, 2, LogStream::err, bytes}}};
+  const LogAppend again{got.ref, {{1001, 2, LogStream::err, bytes}, {1002, 3, LogStream::system, "three"}}};
+  EXPECT_EQ(outcome(report(first)), "ok");
+  EXPECT_EQ(outcome(report(first)), "ok");
+  EXPECT_EQ(outcome(report(again)), "ok");
+  const auto page = store_->logs(1, "job:12:1", 0, 100, 0).value();
+  ASSERT_EQ(page.lines.size(), 3U);
+  EXPECT_FALSE(page.ended);
+  EXPECT_EQ(page.lines[0].seq, 1U);
+  EXPECT_EQ(page.lines[0].ts_ms, 1000U);
+  EXPECT_EQ(page.lines[1].text, bytes);
+  EXPECT_EQ(page.lines[1].stream, LogStream::err);
+  EXPECT_EQ(page.lines[2].stream, LogStream::system);
+  EXPECT_EQ(store_->logs(1, "job:12:1", 1, 1, 0).value().lines.at(0).seq, 2U);
+  ASSERT_EQ(outcome(end(got.ref, finished())), "ok");
+  EXPECT_TRUE(store_->logs(1, "job:12:1", 0, 100, 0).value().ended);
+  const auto rest = store_->logs(1, "job:12:1", 3, 100, 0).value();
+  EXPECT_TRUE(rest.ended);
+  EXPECT_TRUE(rest.lines.empty());
+}
+
+TEST_P(Reporting, LogsOfASecondDeliveryGoOnBehindThoseOfTheFirst) {
+  submit(1);
+  const Claimed first = claim_one();
+  ASSERT_EQ(outcome(report(LogAppend{first.ref, {{1, 1, LogStream::out, "a"}, {1, 2, LogStream::out, "b"}}})), "ok");
+  ASSERT_EQ(outcome(report(Release{first.ref, "drain"})), "ok");
+  const Claimed second = claim_one();
+  ASSERT_EQ(outcome(report(LogAppend{second.ref, {{2, 1, LogStream::out, "c"}}})), "ok");
+  EXPECT_EQ(texts(), (std::vector<std::string>{"a", "b", "c"}));
+  EXPECT_EQ(texts(2), (std::vector<std::string>{"c"}));
+}
+
+TEST_P(Reporting, OneTripKeepsTheOrderAndAnswersEach) {
+  submit(1);
+  submit(2);
+  const auto jobs = claim(2);
+  ASSERT_EQ(jobs.size(), 2U);
+  ClaimRef forged = jobs[1].ref;
+  forged.token = "x";
+  const std::vector<Report> all{LogAppend{jobs[0].ref, {{1, 1, LogStream::out, "last words"}}},
+                                EndReport{jobs[0].ref, finished()}, EndReport{forged, finished()},
+                                LogAppend{jobs[0].ref, {{1, 2, LogStream::out, "too late"}}},
+                                Release{jobs[1].ref, "drain"}};
+  const auto answers = store_->report(1, all).value();
+  ASSERT_EQ(answers.size(), 5U);
+  EXPECT_EQ(outcome(answers[0]), "ok");
+  EXPECT_EQ(outcome(answers[1]), "ok");
+  EXPECT_EQ(outcome(answers[2]), "stale_claim");
+  EXPECT_EQ(outcome(answers[3]), "stale_claim");
+  EXPECT_EQ(outcome(answers[4]), "ok");
+  EXPECT_EQ(texts(), (std::vector<std::string>{"last words"}));
+}
+
+TEST_P(Reporting, MoreThanOneScriptCallCanHoldKeepsTheOrder) {
+  submit(1);
+  const Claimed got = claim_one();
+  std::vector<Report> all;
+  for (std::uint64_t seq = 1; seq <= 700; ++seq) {
+    all.emplace_back(LogAppend{got.ref, {{seq, seq, LogStream::out, std::string(30000, 'x')}}});
+  }
+  all.emplace_back(EndReport{got.ref, finished()});
+  const auto answers = store_->report(1, all).value();
+  ASSERT_EQ(answers.size(), 701U);
+  for (const auto& answer : answers) ASSERT_EQ(outcome(answer), "ok");
+  EXPECT_EQ(store_->logs(1, "job:12:1", 699, 10, 0).value().lines.at(0).seq, 700U);
+}
+
+TEST_P(Reporting, AMegabyteResultIsKeptWhole) {
+  submit(1);
+  const std::string large(1U << 20, 'r');
+  ASSERT_EQ(outcome(end(claim_one().ref, finished({{"big", large}}))), "ok");
+  EXPECT_EQ(field("job:12:1", "result"), "{\"big\":\"" + large + "\"}");
+}
+
+TEST_P(Reporting, AFollowerSeesLinesAsTheyCome) {
+  submit(1);
+  const Claimed got = claim_one();
+  std::vector<std::string> seen;
+  std::thread follower([&] {
+    auto store = bench_->stores().open().value();
+    std::uint64_t after = 0;
+    for (bool ended = false; !ended;) {
+      const auto page = store->logs(1, "job:12:1", after, 2, 20000).value();
+      for (const Log& line : page.lines) seen.push_back(line.text), after = line.seq;
+      ended = page.ended;
+    }
+  });
+  for (std::uint64_t seq = 1; seq <= 5; ++seq) {
+    EXPECT_EQ(outcome(report(LogAppend{got.ref, {{seq, seq, LogStream::out, std::to_string(seq)}}})), "ok");
+  }
+  EXPECT_EQ(outcome(end(got.ref, finished())), "ok");
+  follower.join();
+  EXPECT_EQ(seen, (std::vector<std::string>{"1", "2", "3", "4", "5"}));
+}
+
+TEST_P(Reporting, TheLogOfAJobThatIsNotThereIsNotFound) {
+  EXPECT_EQ(outcome(store_->logs(1, "job:12:1", 0, 10, 0)), "not_found");
+  ASSERT_TRUE(store_->save(1, "job:12:2", {{"script", "x"}, {"status", "error"}}));
+  EXPECT_TRUE(store_->logs(1, "job:12:2", 0, 10, 0).value().ended) << "ended by another client";
+}
+
+MJ_BOTH_STORES(Reporting);
+
+}  // namespace
+}  // namespace mycojobs

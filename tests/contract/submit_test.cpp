@@ -1,0 +1,135 @@
+// Submitting, cancelling, reading.
+#include <gmock/gmock.h>
+
+#include "bench.h"
+
+namespace mycojobs {
+namespace {
+
+using testing::HasSubstr;
+class Submit : public StoreContract {};
+
+TEST_P(Submit, WritesTheRecordAndItsEntry) {
+  Job wanted = job(7);
+  wanted.env_vars = {{"A", "b c"}};
+  wanted.timeout = 5;
+  wanted.unknown = {{"theirs", "kept"}};
+  const Job stored = store_->submit(wanted).value();
+  EXPECT_EQ(stored.id, 7U);
+  EXPECT_EQ(stored.status, JobStatus::dispatched);
+  EXPECT_EQ(stored.detail, "queued");
+  EXPECT_GT(stored.created_at, 1600000000U);
+  EXPECT_GT(stored.queued_ms, 1600000000000U);
+  EXPECT_EQ(field("job:12:7", "env_vars"), R"({"A":"b c"})");
+  EXPECT_EQ(field("job:12:7", "theirs"), "kept");
+  EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 1U);
+}
+
+TEST_P(Submit, WithoutAnIdTheNextFreeOneIsTaken) {
+  submit(2);
+  EXPECT_EQ(store_->submit(job(0)).value().id, 1U);
+  EXPECT_EQ(store_->submit(job(0)).value().id, 3U);
+  Job other = job(0);
+  other.caller_id = 13;
+  EXPECT_EQ(store_->submit(other).value().id, 1U);
+}
+
+TEST_P(Submit, TheSameIdWithTheSameContentIsTheSameJob) {
+  submit(1);
+  const Claimed got = claim_one();
+  EXPECT_EQ(store_->submit(job(1)).value().status, JobStatus::started);
+  EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 0U);
+  EXPECT_EQ(outcome(store_->submit(job(1, "print(2)"))), "conflict");
+  Job other = job(1);
+  other.dependends = {5};
+  EXPECT_EQ(outcome(store_->submit(other)), "conflict");
+  ASSERT_EQ(outcome(end(got.ref, finished())), "ok");
+  EXPECT_EQ(store_->submit(job(1)).value().status, JobStatus::finished);
+}
+
+TEST_P(Submit, AnIdWhoseRecordWasDeletedAfterItsEndIsRefused) {
+  submit(1);
+  ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
+  bench_->erase(1, "job:12:1");
+  EXPECT_EQ(outcome(store_->submit(job(1))), "conflict");
+  EXPECT_EQ(store_->submit(job(0)).value().id, 2U);
+}
+
+TEST_P(Submit, WhatCannotRunIsRefused) {
+  Job wrong = job(1);
+  wrong.caller_id = 0;
+  EXPECT_EQ(outcome(store_->submit(wrong)), "invalid");
+  wrong = job(1);
+  wrong.script_type = "no such type!";
+  EXPECT_EQ(outcome(store_->submit(wrong)), "invalid");
+  wrong = job(1);
+  wrong.context_id = 0;
+  EXPECT_EQ(outcome(store_->submit(wrong)), "invalid");
+}
+
+TEST_P(Submit, FieldsOfAClaimCannotBeSmuggledIn) {
+  Job forged = job(1);
+  forged.status = JobStatus::finished;
+  forged.epoch = 99;
+  forged.deliveries = 50;
+  forged.result = {{"a", "b"}};
+  ASSERT_TRUE(store_->submit(forged));
+  EXPECT_EQ(field("job:12:1", "status"), "dispatched");
+  EXPECT_EQ(field("job:12:1", "result"), "");
+  EXPECT_EQ(claim_one().deliveries, 1U);
+}
+
+TEST_P(Submit, OntoAKeyOfAnotherTypeIsRefusedAndChangesNothing) {
+  bench_->put_text(1, "job:12:1", "x");
+  EXPECT_EQ(outcome(store_->submit(job(1))), "invalid");
+  bench_->put_text(1, "queue:python", "x");
+  EXPECT_EQ(outcome(store_->submit(job(2))), "invalid");
+  EXPECT_EQ(outcome(store_->load(1, "job:12:2")), "not_found");
+}
+
+TEST_P(Submit, ACancelledQueuedJobEndsAtOnceAndNeverRuns) {
+  submit(1);
+  submit(2);
+  ASSERT_TRUE(store_->cancel(1, "job:12:1"));
+  EXPECT_EQ(field("job:12:1", "status"), "error");
+  EXPECT_EQ(field("job:12:1", "detail"), "cancelled");
+  EXPECT_TRUE(store_->logs(1, "job:12:1", 0, 10, 0).value().ended);
+  const auto jobs = claim(5);
+  ASSERT_EQ(jobs.size(), 1U);
+  EXPECT_EQ(jobs[0].ref.job_key, "job:12:2");
+  EXPECT_EQ(last_anomaly(), "") << "its entry is expected";
+  bench_->push(1, "queue:python", "job:12:1");
+  EXPECT_TRUE(claim().empty());
+  EXPECT_THAT(last_anomaly(), HasSubstr("has ended already"));
+}
+
+TEST_P(Submit, ACancelOfWhatIsOverOrMissing) {
+  EXPECT_EQ(outcome(store_->cancel(1, "job:12:1")), "not_found");
+  submit(1);
+  ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
+  EXPECT_EQ(outcome(store_->cancel(1, "job:12:1")), "ok");
+  EXPECT_EQ(field("job:12:1", "status"), "finished");
+  bench_->put_text(1, "job:12:2", "x");
+  EXPECT_EQ(outcome(store_->cancel(1, "job:12:2")), "invalid");
+}
+
+TEST_P(Submit, HashesAreSavedLoadedAndListed) {
+  ASSERT_TRUE(store_->save(1, "actor:1", {{"id", "1"}, {"a", "x"}}));
+  ASSERT_TRUE(store_->save(1, "actor:1", {{"a", "y"}}));
+  EXPECT_EQ(field("actor:1", "a"), "y");
+  EXPECT_EQ(field("actor:1", "id"), "1");
+  ASSERT_TRUE(store_->save(1, "actor:*", {{"a", "y"}}));
+  EXPECT_EQ(outcome(store_->load(1, "actor:2")), "not_found");
+  bench_->put_text(1, "actor:3", "x");
+  EXPECT_EQ(outcome(store_->load(1, "actor:3")), "invalid");
+  EXPECT_EQ(outcome(store_->save(1, "actor:3", {{"a", "b"}})), "invalid");
+  EXPECT_THAT(store_->keys(1, "actor:", 100).value(), testing::UnorderedElementsAre("actor:1", "actor:*", "actor:3"));
+  EXPECT_THAT(store_->keys(1, "actor:*", 100).value(), testing::ElementsAre("actor:*"));
+  EXPECT_EQ(store_->keys(1, "actor:", 2).value().size(), 2U);
+  EXPECT_EQ(outcome(store_->queue_length(1, "actor:1")), "invalid");
+}
+
+MJ_BOTH_STORES(Submit);
+
+}  // namespace
+}  // namespace mycojobs

@@ -1,0 +1,155 @@
+// A sandbox whose runs end when the test says so, and an executor to go with it.
+#pragma once
+
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "base/fd.h"
+#include "mycojobs/executor.h"
+#include "mycojobs/sandbox.h"
+
+namespace mycojobs::test {
+
+// What the test holds while the agent owns the sandbox. Any thread.
+struct SandboxControl {
+  struct Killed {
+    std::uint64_t run;
+    KillReason reason;
+  };
+  std::mutex mutex;
+  Fd event{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+  std::map<std::uint64_t, RunSpec> running;
+  std::map<std::uint64_t, std::vector<Fd>> ends;  // the job's ends of its pipes
+  std::vector<RunEnded> ended;
+  std::vector<Killed> killed;
+  std::map<std::uint64_t, std::uint64_t> fences;
+  std::size_t most_at_once = 0, launches = 0;
+  bool alive = true, can_restart = true;
+
+  void end(std::uint64_t run, RunStatus status) {
+    std::lock_guard lock(mutex);
+    end_locked(run, status);
+  }
+  // Every run that is under way now.
+  void end_all(RunStatus status) {
+    std::lock_guard lock(mutex);
+    while (!running.empty()) end_locked(running.begin()->first, status);
+  }
+  void die() {
+    std::lock_guard lock(mutex);
+    while (!running.empty()) end_locked(running.begin()->first, RunStatus::lost);
+    alive = false;
+    wake();
+  }
+  std::vector<std::uint64_t> runs() {
+    std::lock_guard lock(mutex);
+    std::vector<std::uint64_t> numbers;
+    for (const auto& [run, spec] : running) numbers.push_back(run);
+    return numbers;
+  }
+
+ private:
+  void end_locked(std::uint64_t run, RunStatus status) {
+    RunEnded one{run, {}};
+    one.outcome.status = status;
+    ended.push_back(one);
+    running.erase(run);
+    ends.erase(run);
+    wake();
+  }
+  void wake() {
+    const std::uint64_t value = 1;
+    (void)!::write(event.get(), &value, sizeof value);
+  }
+};
+
+class FakeSandbox final : public Sandbox {
+ public:
+  explicit FakeSandbox(SandboxControl& control) : control_(control) {}
+  Result<RunPipes> launch(const RunSpec& spec) override {
+    std::lock_guard lock(control_.mutex);
+    if (!control_.alive) return fail(Code::unavailable, "the launcher is gone");
+    RunPipes pipes;
+    for (int* ours : {&pipes.out, &pipes.err, &pipes.channel}) {
+      int pair[2];
+      if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) return fail(Code::io, "socketpair");
+      *ours = pair[0];
+      control_.ends[spec.run].emplace_back(pair[1]);
+    }
+    control_.running[spec.run] = spec;
+    control_.fences[spec.run] = spec.fence_boot_ms;
+    control_.most_at_once = std::max(control_.most_at_once, control_.running.size());
+    ++control_.launches;
+    return pipes;
+  }
+  void kill(std::uint64_t run, KillReason reason, std::uint32_t) override {
+    {
+      std::lock_guard lock(control_.mutex);
+      control_.killed.push_back({run, reason});
+      if (!control_.running.contains(run)) return;
+    }
+    control_.end(run, reason == KillReason::fenced ? RunStatus::lost : RunStatus::cancelled);
+  }
+  void fence(std::uint64_t run, std::uint64_t boot_ms) override {
+    std::lock_guard lock(control_.mutex);
+    control_.fences[run] = boot_ms;
+  }
+  int event_fd() const override { return control_.event.get(); }
+  std::vector<RunEnded> read_ended() override {
+    std::lock_guard lock(control_.mutex);
+    std::uint64_t count = 0;
+    (void)!::read(control_.event.get(), &count, sizeof count);
+    return std::exchange(control_.ended, {});
+  }
+  bool alive() const override {
+    std::lock_guard lock(control_.mutex);
+    return control_.alive;
+  }
+  Result<void> restart() override {
+    std::lock_guard lock(control_.mutex);
+    if (!control_.can_restart) return fail(Code::unavailable, "no launcher to be had");
+    control_.alive = true;
+    return {};
+  }
+
+ private:
+  SandboxControl& control_;
+};
+
+class FakeExecutor final : public Executor {
+ public:
+  std::string_view name() const override { return "fake"; }
+  std::vector<std::string> script_types() const override { return {"fake"}; }
+  std::string_view host() const override { return "fake"; }
+  Limits limits() const override { return {}; }
+  Result<std::string> probe() const override { return "fake 1"; }
+  Result<std::unique_ptr<Conversation>> begin(const JobFacts& facts) const override {
+    if (facts.job.script == "bad") return fail(Code::invalid, "script: bad");
+    return std::make_unique<Talk>(facts.job.script);
+  }
+
+ private:
+  struct Talk final : Conversation {
+    explicit Talk(std::string script) : script_(std::move(script)) {}
+    const std::string& request() const override { return script_; }
+    void feed(std::string_view) override {}
+    std::vector<std::string> take_notes() override { return {}; }
+    JobEnd finish(const Outcome& outcome) const override {
+      JobEnd end;
+      const bool ok = outcome.status == RunStatus::ok;
+      end.status = ok ? JobStatus::finished : JobStatus::error;
+      end.detail = ok ? "ok" : "cancelled";
+      if (ok) end.result["echo"] = script_;
+      return end;
+    }
+    std::string script_;
+  };
+};
+
+}  // namespace mycojobs::test

@@ -1,0 +1,259 @@
+// The agent's real threads over a store in memory and a sandbox that the test directs.
+#include "worker/agent.h"
+
+#include <gtest/gtest.h>
+
+#include "base/clock.h"
+#include "domain/codec.h"
+#include "store/memory_store.h"
+#include "support/fake_sandbox.h"
+#include "support/process.h"
+#include "transport/local.h"
+#include "worker/housekeeping.h"
+
+namespace mycojobs::test {
+namespace {
+
+class AgentTest : public ::testing::Test {
+ protected:
+  SystemClock clock_;
+  MemoryServer server_{clock_};
+  SandboxControl control_;
+  std::unique_ptr<Store> client_ = *server_.open();
+  std::unique_ptr<Agent> agent_;
+
+  void start(std::uint32_t slots = 2, std::uint32_t lease_ms = 30000) {
+    WorkerSettings settings;
+    settings.runner.id = 1;
+    settings.runner.local = true;
+    settings.contexts = {1};
+    settings.slots = slots;
+    settings.lease_ms = lease_ms;
+    std::vector<std::unique_ptr<Executor>> executors;
+    executors.push_back(std::make_unique<FakeExecutor>());
+    auto agent = Agent::start({server_, std::make_unique<FakeSandbox>(control_), std::move(executors),
+                               [](Store& store) { return std::make_unique<LocalTransport>(store, std::vector<Id>{1}); }, clock_},
+                              settings);
+    ASSERT_TRUE(agent) << agent.error().message;
+    agent_ = std::move(*agent);
+  }
+  std::string submit(const std::string& script = "x") {
+    Job job;
+    job.caller_id = 7;
+    job.context_id = 1;
+    job.script = script;
+    job.script_type = "fake";
+    auto stored = client_->submit(job);
+    EXPECT_TRUE(stored) << stored.error().message;
+    return redis_key(*stored);
+  }
+  Job read(const std::string& key) { return decode<Job>(*client_->load(1, key)).record; }
+  bool wait_for_runs(std::size_t count) {
+    return eventually([&] { return control_.runs().size() == count; });
+  }
+  bool wait_for_end(const std::string& key) {
+    return eventually([&] { return read(key).ended_ms != 0; });
+  }
+};
+
+TEST_F(AgentTest, JobRunsAndItsEndIsStored) {
+  start();
+  const std::string key = submit("hello");
+  ASSERT_TRUE(wait_for_runs(1));
+  EXPECT_EQ(read(key).status, JobStatus::started);
+  control_.end_all(RunStatus::ok);
+  ASSERT_TRUE(wait_for_end(key));
+  EXPECT_EQ(read(key).status, JobStatus::finished);
+  EXPECT_EQ(read(key).result.at("echo"), "hello");
+}
+
+TEST_F(AgentTest, SlotsAreNeverExceeded) {
+  start(3);
+  std::vector<std::string> keys;
+  for (int i = 0; i < 20; ++i) keys.push_back(submit());
+  for (const std::string& key : keys) {
+    ASSERT_TRUE(eventually([&] {
+      control_.end_all(RunStatus::ok);
+      return read(key).ended_ms != 0;
+    }));
+  }
+  EXPECT_EQ(control_.most_at_once, 3U);
+  EXPECT_EQ(control_.launches, 20U);
+  EXPECT_TRUE(eventually([&] { return agent_->busy() == 0; }));
+}
+
+TEST_F(AgentTest, EndIsStoredAgainUntilItIsAnswered) {
+  start();
+  const std::string key = submit();
+  ASSERT_TRUE(wait_for_runs(1));
+  int failures = 6;
+  server_.set_faults([&](std::string_view call) {
+    if (call != "report" || failures == 0) return Fault::none;
+    return --failures % 2 == 0 ? Fault::after : Fault::before;
+  });
+  control_.end_all(RunStatus::ok);
+  ASSERT_TRUE(eventually([&] { return agent_->busy() == 0; }));
+  EXPECT_EQ(read(key).status, JobStatus::finished);
+  EXPECT_EQ(read(key).deliveries, 1U);
+}
+
+TEST_F(AgentTest, LostClaimReplyIsDeliveredAgainAfterItsLease) {
+  int lost = 1;
+  server_.set_faults([&](std::string_view call) { return call == "claim" && lost-- > 0 ? Fault::after : Fault::none; });
+  const std::string key = submit();
+  start(2, 1000);
+  ASSERT_TRUE(wait_for_runs(1));
+  control_.end_all(RunStatus::ok);
+  ASSERT_TRUE(wait_for_end(key));
+  EXPECT_EQ(read(key).deliveries, 2U);
+}
+
+TEST_F(AgentTest, RunsOfADeadLauncherGoBackAndRunAgain) {
+  start();
+  const std::string key = submit();
+  ASSERT_TRUE(wait_for_runs(1));
+  control_.die();
+  ASSERT_TRUE(eventually([&] { return control_.launches == 2U; }));
+  control_.end_all(RunStatus::ok);
+  ASSERT_TRUE(wait_for_end(key));
+  EXPECT_EQ(read(key).status, JobStatus::finished);
+  EXPECT_EQ(read(key).deliveries, 2U);
+}
+
+TEST_F(AgentTest, NothingIsClaimedWhileNoLauncherCanBeHad) {
+  control_.can_restart = false;
+  start();
+  control_.die();
+  eventually([] { return false; }, Seconds(0.3));
+  const std::string key = submit();
+  eventually([] { return false; }, Seconds(0.8));
+  EXPECT_EQ(read(key).status, JobStatus::dispatched);
+  EXPECT_LE(read(key).deliveries, 1U);
+  {
+    std::lock_guard lock(control_.mutex);
+    control_.can_restart = true;
+  }
+  ASSERT_TRUE(wait_for_runs(1));
+  control_.end_all(RunStatus::ok);
+  EXPECT_TRUE(wait_for_end(key));
+}
+
+TEST_F(AgentTest, CancelReachesTheRun) {
+  start(2, 1000);
+  const std::string key = submit();
+  ASSERT_TRUE(wait_for_runs(1));
+  ASSERT_TRUE(client_->cancel(1, key));
+  ASSERT_TRUE(wait_for_end(key));
+  EXPECT_EQ(read(key).detail, "cancelled");
+  EXPECT_EQ(control_.killed.at(0).reason, KillReason::cancelled);
+}
+
+TEST_F(AgentTest, RenewalMovesTheFence) {
+  start(2, 1000);
+  const std::string key = submit();
+  ASSERT_TRUE(wait_for_runs(1));
+  const std::uint64_t run = control_.runs().at(0);
+  const auto fence = [&] {
+    std::lock_guard lock(control_.mutex);
+    return control_.fences[run];
+  };
+  const std::uint64_t first = fence();
+  EXPECT_LE(first, clock_.boot_ms() + 800);
+  EXPECT_TRUE(eventually([&] { return fence() > first + 900; }));
+  EXPECT_LE(fence(), clock_.boot_ms() + 800);
+  control_.end_all(RunStatus::ok);
+  EXPECT_TRUE(wait_for_end(key));
+}
+
+TEST_F(AgentTest, RunWhoseLeaseWasLostIsKilledAndReportsNothing) {
+  start(1, 1000);
+  const std::string key = submit();
+  ASSERT_TRUE(wait_for_runs(1));
+  // The store forgets the claim, as after a failover that lost its tail.
+  server_.erase(1, "mj:claim:" + key);
+  ASSERT_TRUE(eventually([&] {
+    std::lock_guard lock(control_.mutex);
+    return !control_.killed.empty() && control_.killed[0].reason == KillReason::fenced;
+  }));
+}
+
+TEST_F(AgentTest, JobThatCanNeverRunEndsAsDeadLetterAndFreesItsSlot) {
+  start(1);
+  const std::string bad = submit("bad");
+  const std::string good = submit("good");
+  ASSERT_TRUE(wait_for_end(bad));
+  EXPECT_EQ(read(bad).detail, "dead_letter");
+  EXPECT_EQ(read(bad).error, "script: bad");
+  ASSERT_TRUE(wait_for_runs(1));
+  control_.end_all(RunStatus::ok);
+  EXPECT_TRUE(wait_for_end(good));
+}
+
+TEST_F(AgentTest, DrainClaimsNothingMoreAndFinishesWhatRuns) {
+  start(1);
+  const std::string first = submit();
+  ASSERT_TRUE(wait_for_runs(1));
+  agent_->drain();
+  const std::string second = submit();
+  control_.end_all(RunStatus::ok);
+  ASSERT_TRUE(eventually([&] { return agent_->busy() == 0; }));
+  EXPECT_EQ(read(first).status, JobStatus::finished);
+  eventually([] { return false; }, Seconds(0.2));
+  EXPECT_EQ(read(second).status, JobStatus::dispatched);
+}
+
+struct HandClock final : Clock {
+  std::uint64_t unix = 1000000, boot = 5000;
+  std::uint64_t unix_ms() const override { return unix; }
+  std::uint64_t boot_ms() const override { return boot; }
+};
+
+TEST(Housekeeping, JumpOfTheStoresClockExpiresNothingBeforeAWholeLeaseWasSeen) {
+  HandClock clock;
+  MemoryServer server(clock);
+  auto store = *server.open();
+  Job job;
+  job.caller_id = job.context_id = 1;
+  job.script = "x";
+  job.script_type = "fake";
+  const std::string key = redis_key(*store->submit(job));
+  ClaimRequest request{.context = 1, .runner = 1, .queues = {"queue:fake"}};
+  request.lease_ms = 30000;
+  ASSERT_EQ(store->claim(request)->jobs.size(), 1U);
+
+  Housekeeping housekeeping(clock, 30000);
+  ASSERT_TRUE(housekeeping.look_after(*store, 1));
+  clock.unix += 600000;  // ten minutes, in no time
+  for (int i = 0; i < 29; ++i) {
+    clock.boot += 1000;
+    ASSERT_TRUE(housekeeping.look_after(*store, 1));
+  }
+  EXPECT_EQ(store->leases(1)->size(), 1U);
+  clock.boot += 1500;
+  ASSERT_TRUE(housekeeping.look_after(*store, 1));
+  EXPECT_EQ(store->leases(1)->size(), 0U);
+  EXPECT_EQ(*store->queue_length(1, "queue:fake"), 1U);
+}
+
+TEST(Housekeeping, WhatWasSeenBeforeTheStoreWentAwayDoesNotCount) {
+  HandClock clock;
+  MemoryServer server(clock);
+  auto store = *server.open();
+  Job job;
+  job.caller_id = job.context_id = 1;
+  job.script = "x";
+  job.script_type = "fake";
+  ASSERT_TRUE(store->submit(job));
+  ClaimRequest request{.context = 1, .runner = 1, .queues = {"queue:fake"}};
+  ASSERT_EQ(store->claim(request)->jobs.size(), 1U);
+  Housekeeping housekeeping(clock, 30000);
+  ASSERT_TRUE(housekeeping.look_after(*store, 1));
+  clock.boot += 60000;
+  clock.unix += 60000;
+  housekeeping.blind();
+  ASSERT_TRUE(housekeeping.look_after(*store, 1));
+  EXPECT_EQ(store->leases(1)->size(), 1U);
+}
+
+}  // namespace
+}  // namespace mycojobs::test
