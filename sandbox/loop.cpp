@@ -19,13 +19,13 @@ std::uint64_t boot_ms() { return boot_us() / 1000; }
 Loop::Loop()
     : epoll_(::epoll_create1(EPOLL_CLOEXEC)), alarm_(::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK)) {
   if (!epoll_ || !alarm_) std::abort();  // nothing can run without them
-  watch(alarm_.get(), [this] {
+  watch(alarm_.get(), [this](std::uint32_t) {
     std::uint64_t times = 0;
     (void)!::read(alarm_.get(), &times, sizeof times);
   });
 }
 
-Loop::Watch Loop::add(int fd, std::uint32_t events, std::function<void()> fn) {
+Loop::Watch Loop::add(int fd, std::uint32_t events, OnEvents fn) {
   const Watch id = next_++;
   epoll_event event{};
   event.events = events;
@@ -35,8 +35,8 @@ Loop::Watch Loop::add(int fd, std::uint32_t events, std::function<void()> fn) {
   return id;
 }
 
-Loop::Watch Loop::watch(int fd, std::function<void()> fn) { return add(fd, EPOLLIN, std::move(fn)); }
-Loop::Watch Loop::watch_writable(int fd, std::function<void()> fn) { return add(fd, EPOLLOUT, std::move(fn)); }
+Loop::Watch Loop::watch(int fd, OnEvents fn) { return add(fd, EPOLLIN, std::move(fn)); }
+Loop::Watch Loop::watch_writable(int fd, OnEvents fn) { return add(fd, EPOLLOUT, std::move(fn)); }
 
 void Loop::unwatch(Watch& watch, int fd) {
   if (watch == 0) return;
@@ -87,7 +87,7 @@ void Loop::run() {
       const auto found = watches_.find(events[i].data.u64);
       if (found == watches_.end()) continue;
       const auto fn = found->second;  // a copy: it may unwatch itself
-      fn();
+      fn(events[i].events);
     }
     fire_due();
   }

@@ -20,25 +20,27 @@ class Loop {
   using Watch = std::uint64_t;  // 0: none. Never used twice, so that a late event cannot meet a new owner
   using Timer = std::pair<std::uint64_t, std::uint64_t>;
 
+  using OnEvents = std::function<void(std::uint32_t epoll_events)>;
+
   Loop();
-  Watch watch(int fd, std::function<void()> readable_or_closed);
+  Watch watch(int fd, OnEvents readable_or_closed);
   void unwatch(Watch&, int fd);
   // The descriptor must be another number than one that is watched already (a dup).
-  Watch watch_writable(int fd, std::function<void()> fn);
+  Watch watch_writable(int fd, OnEvents);
   Timer at(std::uint64_t boot_ms, std::function<void()>);
   void cancel(Timer&);
   void run();  // until stop()
   void stop() { stopped_ = true; }
 
  private:
-  Watch add(int fd, std::uint32_t events, std::function<void()>);
+  Watch add(int fd, std::uint32_t events, OnEvents);
   void fire_due();
   void set_alarm();
 
   Fd epoll_, alarm_;
   bool stopped_ = false;
   std::uint64_t next_ = 1, alarm_for_ = 0;
-  std::unordered_map<Watch, std::function<void()>> watches_;
+  std::unordered_map<Watch, OnEvents> watches_;
   std::map<Timer, std::function<void()>> timers_;
 };
 

@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/epoll.h>
 #include <sys/pidfd.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -31,9 +33,10 @@ long number_after(std::istream& file, const std::string& key) {
   return 0;
 }
 
-pid_t parent_of(long pid) {
+// -1: there is no such process any more.
+long parent_of(long pid) {
   std::ifstream file(fmt::format("/proc/{}/status", pid));
-  return static_cast<pid_t>(number_after(file, "PPid:"));
+  return file ? number_after(file, "PPid:") : -1;
 }
 
 long pid_behind(int pidfd) {
@@ -108,11 +111,14 @@ bool Runs::fork(Run& run, int zygote_control) {
   std::vector<int> fds{run.out.get(), run.err.get(), run.channel.get(), theirs.get()};
   for (const auto& join : *joins) fds.push_back(join.get());
   run.started_us = boot_us();
-  if (int error = send_raw(zygote_control, encode(request), fds, MSG_DONTWAIT); error != 0) return failed("fork", error);
+  if (int error = send_raw(zygote_control, encode(request), fds, MSG_DONTWAIT); error != 0) {
+    if (error == EPIPE) return end(run), false;  // the zygote has just died: lost
+    return failed("fork", error);
+  }
   run.out.reset();
   run.err.reset();
   run.channel.reset();
-  run.status_watch = loop_.watch(run.status.get(), [this, &run] { read_status(run); });
+  run.status_watch = loop_.watch(run.status.get(), [this, &run](std::uint32_t) { read_status(run); });
   run.wall = loop_.at(run.started_us / 1000 + spec.limits.wall_ms, [this, &run] {
     decide(run, RunStatus::timeout_wall, fmt::format("over the wall-clock limit of {} ms: killed", run.spec.limits.wall_ms));
     send_kill(run);
@@ -128,8 +134,9 @@ bool Runs::forked(Run& run, const Forked& message, Fd pidfd, pid_t zygote) {
     return true;
   }
   const long pid = pidfd ? pid_behind(pidfd.get()) : 0;
-  // -1: it has been reaped already. A living process must be the zygote's own child, or we would kill a stranger's.
-  if (pid == 0 || (pid > 0 && parent_of(pid) != zygote && parent_of(pid) != 0)) return false;
+  const long parent = pid > 0 ? parent_of(pid) : -1;
+  // Reaped already, or the zygote's own child: anything else might make us kill a stranger.
+  if (pid == 0 || (parent != zygote && parent != -1)) return false;
   run.pidfd = std::move(pidfd);
   if (run.kill_wanted) send_kill(run);
   return true;
@@ -150,7 +157,7 @@ void Runs::read_status(Run& run) {
       run.landlock_abi = confined.landlock_abi;
       run.outcome.setup = std::move(confined.setup);
       run.listener = std::move(frame.fds[0]);
-      run.listener_watch = loop_.watch(run.listener.get(), [this, &run] { read_listener(run); });
+      run.listener_watch = loop_.watch(run.listener.get(), [this, &run](std::uint32_t events) { read_listener(run, events); });
     } else if (received == Received::frame && decode(frame, ended)) {
       run.outcome.stragglers = ended.stragglers;
       if (ended.fenced) decide_killed(run, KillReason::fenced);
@@ -163,20 +170,15 @@ void Runs::read_status(Run& run) {
   }
 }
 
-void Runs::read_listener(Run& run) {
+void Runs::read_listener(Run& run, std::uint32_t events) {
+  if ((events & EPOLLIN) == 0) return loop_.unwatch(run.listener_watch, run.listener.get());  // nobody is left under it
   auto violation = read_violation(run.listener.get());
-  if (!violation) {
-    // Nobody is left under the filter, or the caller died by another hand.
-    if (::fcntl(run.pidfd.get(), F_GETFD) < 0 || run.decided) close_listener(run);
-    return;
-  }
+  if (!violation) return;  // the caller died by another hand
   if (!run.decided) run.outcome.violation = *violation;
   decide(run, RunStatus::violation, describe(*violation));
-  close_listener(run);
+  loop_.unwatch(run.listener_watch, run.listener.get());
   send_kill(run);
 }
-
-void Runs::close_listener(Run& run) { loop_.unwatch(run.listener_watch, run.listener.get()); }
 
 // The whole tree: init is pid 1 of its namespace, and the kernel ends the namespace with it.
 void Runs::send_kill(Run& run) {

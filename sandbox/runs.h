@@ -46,8 +46,7 @@ class Runs {
   void send_kill(Run&);
   void set_fence(Run&, std::uint64_t boot_ms);
   void read_status(Run&);
-  void read_listener(Run&);
-  void close_listener(Run&);
+  void read_listener(Run&, std::uint32_t epoll_events);
   std::vector<std::string> layers_of(const Run&) const;
   std::optional<std::uint32_t> take_uid();
 

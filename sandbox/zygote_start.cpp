@@ -85,7 +85,9 @@ int arrange_descriptors(ChildSide& side) {
 
 int run_program(ChildSide& side) {
   const std::size_t slash = side.start.program.rfind('/');
-  char* argv[] = {const_cast<char*>(side.start.program.c_str() + (slash == std::string::npos ? 0 : slash + 1)), nullptr};
+  const char* name = side.start.program.c_str() + (slash == std::string::npos ? 0 : slash + 1);
+  const char* argument = side.start.argument.empty() ? nullptr : side.start.argument.c_str();
+  char* argv[] = {const_cast<char*>(name), const_cast<char*>(argument), nullptr};
   char* environment[] = {nullptr};
   ::fcntl(side.control, F_SETFL, 0);
   ::syscall(SYS_execveat, side.program, "", argv, environment, AT_EMPTY_PATH);

@@ -14,7 +14,7 @@
 namespace mycojobs::sandbox {
 
 struct ZygoteStart {
-  std::string program;
+  std::string program, argument;  // argument: none if empty
   IdRange ids;
   int filters = -1;  // memfd of write_filters()
   std::string fail_step;

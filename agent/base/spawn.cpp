@@ -1,7 +1,7 @@
 #include "base/spawn.h"
 
 #include <spawn.h>
-#include <sys/pidfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <cerrno>
@@ -48,7 +48,7 @@ Result<Child> spawn(const SpawnSpec& spec) {
   if (error != 0) return fail(Code::io, "cannot start " + spec.program + ": " + errno_text(error));
   Child child;
   child.pid = pid;
-  child.pidfd = Fd(::pidfd_open(pid, 0));  // not reaped yet, so the pid is ours
+  child.pidfd = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // not reaped yet, so the pid is ours
   return child;
 }
 

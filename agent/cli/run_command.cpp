@@ -22,6 +22,7 @@ namespace mycojobs {
 namespace {
 
 constexpr std::uint32_t kFollowMs = 200;     // how soon a Ctrl-C is noticed
+constexpr int kMoves = 20;                   // tries to find a private server again
 constexpr std::uint64_t kPatienceMs = 3000;  // before we say that nobody takes the job
 constexpr std::pair<std::string_view, std::string_view> kTypes[] = {
     {".py", "python"}, {".v", "v"}, {".lua", "sal"}, {".sal", "sal"}, {".osis", "osis"}};
@@ -83,28 +84,29 @@ Result<Job> job_from(const Invocation& call) {
 // Follows one job to its end.
 class Follower {
  public:
-  Follower(const Invocation& call, Store& store, Id context, std::string key)
-      : call_(call), store_(store), context_(context), key_(std::move(key)), since_ms_(call.parts.clock.boot_ms()) {}
+  Follower(const Invocation& call, Id context, std::string key)
+      : call_(call), context_(context), key_(std::move(key)), since_ms_(call.parts.clock.boot_ms()) {}
 
-  Result<void> follow() {
+  Result<void> follow(Store& store) {
     bool ended = false;
     while (!ended) {
-      MJ_CHECK(obey_signals());
-      MJ_TRY(page, store_.logs(context_, key_, last_seq_, 256, kFollowMs));
+      MJ_CHECK(obey_signals(store));
+      MJ_TRY(page, store.logs(context_, key_, last_seq_, 256, kFollowMs));
       for (const Log& line : page.lines) show(line);
       ended = page.ended;
-      if (!ended && page.lines.empty()) MJ_CHECK(say_if_nobody_takes_it());
+      if (!ended && page.lines.empty()) MJ_CHECK(say_if_nobody_takes_it(store));
     }
     return {};
   }
   const nlohmann::json& lines() const { return lines_; }
+  bool left() const { return stops_ > 1; }
 
  private:
-  Result<void> obey_signals() {
+  Result<void> obey_signals(Store& store) {
     if (next_stop_signal(0) == 0) return {};
     if (++stops_ > 1) return fail(Code::unavailable, "left " + key_ + " behind; `mycojobs job show` tells how it ends");
     say("cancelling " + key_ + "; once more leaves it behind");
-    return store_.cancel(context_, key_);
+    return store.cancel(context_, key_);
   }
   void show(const Log& line) {
     last_seq_ = line.seq;
@@ -117,19 +119,18 @@ class Follower {
     std::fwrite(line.text.data(), 1, line.text.size(), to);
     std::fflush(to);
   }
-  Result<void> say_if_nobody_takes_it() {
+  Result<void> say_if_nobody_takes_it(Store& store) {
     if (seen_ || told_ || call_.parts.clock.boot_ms() - since_ms_ < kPatienceMs) return {};
     told_ = true;
-    MJ_TRY(view, load_job(store_, context_, key_));
+    MJ_TRY(view, load_job(store, context_, key_));
     if (view.job.status != JobStatus::dispatched) return {};
-    MJ_TRY(length, store_.queue_length(context_, queue_key(view.job.script_type)));
+    MJ_TRY(length, store.queue_length(context_, queue_key(view.job.script_type)));
     say(fmt::format("{} waits: {} entries in {} of context {}; no runner has taken it yet", key_, length,
                     queue_key(view.job.script_type), context_));
     return {};
   }
 
   const Invocation& call_;
-  Store& store_;
   Id context_;
   std::string key_;
   std::uint64_t since_ms_;
@@ -153,22 +154,39 @@ void print_end(const JobView& view, bool json, const nlohmann::json& lines) {
   say(paint(good ? Tone::good : Tone::bad, view.key, true) + " " + paint(Tone::faint, receipt_line(job), true));
 }
 
+// Follows the job to its end. The embedded server may be that of another `run`, and leave with it: then we go on with
+// one of our own on the same state folder, where the job is kept.
+Result<JobView> follow_to_the_end(const Invocation& call, Session& session, std::unique_ptr<Store>& store,
+                                  Follower& follower, Id context, const std::string& key) {
+  for (int tries = 0;; ++tries) {
+    auto followed = follower.follow(*store);
+    if (followed) return load_job(*store, context, key);
+    const bool moved = followed.error().code == Code::unavailable && call.settings.redis.empty() && !session.embedded;
+    if (!moved || follower.left() || tries == kMoves) return tl::unexpected(followed.error());
+    if (auto again = open_session(call.parts, call.settings, true)) {
+      store.reset();
+      session = std::move(*again);
+      MJ_TRY(reopened, session.stores->open());
+      store = std::move(reopened);
+    }
+  }
+}
+
 Result<int> run(const Invocation& call) {
   MJ_TRY(job, job_from(call));
   MJ_TRY(session, open_session(call.parts, call.settings, true));
   MJ_TRY(store, session.stores->open());
   MJ_TRY(submitted, store->submit(job));
   const std::string key = redis_key(submitted);
-  Follower follower(call, *store, job.context_id, key);
-  MJ_CHECK(follower.follow());
-  MJ_TRY(view, load_job(*store, job.context_id, key));
+  Follower follower(call, job.context_id, key);
+  MJ_TRY(view, follow_to_the_end(call, session, store, follower, job.context_id, key));
   print_end(view, call.json, follower.lines());
   if (session.agent) {
-    // Others may have sent jobs to our private server meanwhile: they are finished, or stay queued for the next start.
+    // Others may have sent jobs to our private server meanwhile: what runs finishes, what is queued stays there for the
+    // next.
     session.agent->drain();
     while (session.agent->busy() > 0 && next_stop_signal(10) == 0) {
     }
-    session.agent.reset();
   }
   return exit_code(view.job);
 }

@@ -174,6 +174,7 @@ Result<void> MemoryDatabase::end(const EndReport& report) {
     return fail(Code::conflict, ref.job_key + " has ended already, in another way");
   }
   if (live(ref) == nullptr) return stale(ref, "an end");
+  if (report.end.detail == "dead_letter") dead_letter(ref.job_key, found->second.queue, "bad_record");
   finish(ref.job_key, report.end, true);
   return {};
 }

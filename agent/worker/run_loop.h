@@ -75,6 +75,7 @@ class RunLoop {
   int watched_sandbox_ = -1;
   std::unordered_map<RunNumber, Run> runs_;
   std::uint64_t revive_at_ms_ = 0;
+  std::string why_not_;  // the last reason, so that it is logged once
   std::atomic<bool> ready_{true};
   std::atomic<bool> stop_{false};
   std::thread thread_;

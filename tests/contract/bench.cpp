@@ -186,7 +186,8 @@ void StoreContract::await_end_of_lease(const Claimed& job) {
 }
 
 bool StoreContract::expire(const std::string& job_key) {
-  for (const Lease& lease : store_->leases(1).value()) {
+  const auto leases = store_->leases(1).value();
+  for (const Lease& lease : leases) {
     if (lease.job_key == job_key) return store_->expire(1, lease).value();
   }
   return false;

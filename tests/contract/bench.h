@@ -59,7 +59,7 @@ std::unique_ptr<Bench> make_memory_bench();
 // Tries until it is true; a minute at most.
 [[nodiscard]] bool eventually(const std::function<bool()>& condition);
 
-// A file descriptor's worth of a test: a store, and short ways to say things.
+// A store, and short ways to say things.
 class StoreContract : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override;

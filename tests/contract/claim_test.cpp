@@ -33,7 +33,7 @@ TEST_P(Claim, TakesTheOldestFirstAndMarksItStarted) {
   EXPECT_NE(field("job:12:1", "queued_ms"), "");
   EXPECT_EQ(field("job:12:3", "status"), "dispatched");
   for (const auto& [name, value] : jobs[0].record) {
-    if (name == "status") EXPECT_EQ(value, "started");
+    EXPECT_TRUE(name != "status" || value == "started");
     EXPECT_NE(value, jobs[0].ref.token);
   }
 }
@@ -232,7 +232,8 @@ TEST_P(Claim, AnyBytesPassThrough) {
   bench_->push(1, "queue:python", "job:12:1");
   bool script = false;
   bool own = false;
-  for (const auto& [name, value] : claim_one().record) {
+  const Claimed got = claim_one();
+  for (const auto& [name, value] : got.record) {
     script = script || (name == "script" && value == bytes);
     own = own || (name == bytes && value == bytes);
   }
@@ -247,7 +248,7 @@ TEST_P(Claim, AFiveMegabyteScriptIsCarried) {
   const auto reply = store_->claim(wide).value();
   ASSERT_EQ(reply.jobs.size(), 1U);
   for (const auto& [name, value] : reply.jobs[0].record) {
-    if (name == "script") EXPECT_TRUE(value == large);
+    EXPECT_TRUE(name != "script" || value == large);
   }
 }
 

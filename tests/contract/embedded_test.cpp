@@ -26,7 +26,9 @@ TEST(EmbeddedRedis, StartsInAPrivateFolderAndKeepsItsData) {
     auto redis = EmbeddedRedis::start(state);
     ASSERT_TRUE(redis) << redis.error().message;
     RedisStore store = store_in(state);
-    if (round == 0) ASSERT_TRUE(store.save(1, "actor:1", {{"id", "1"}}));
+    if (round == 0) {
+      ASSERT_TRUE(store.save(1, "actor:1", {{"id", "1"}}));
+    }
     EXPECT_EQ(outcome(store.load(1, "actor:1")), "ok");
     struct stat info {};
     ASSERT_EQ(::stat((state + "/redis").c_str(), &info), 0);

@@ -11,7 +11,8 @@ class Reporting : public StoreContract {
  protected:
   std::vector<std::string> texts(std::uint64_t after = 0) {
     std::vector<std::string> out;
-    for (const Log& line : store_->logs(1, "job:12:1", after, 100, 0).value().lines) out.push_back(line.text);
+    const auto page = store_->logs(1, "job:12:1", after, 100, 0).value();
+    for (const Log& line : page.lines) out.push_back(line.text);
     return out;
   }
 };

@@ -51,7 +51,8 @@ TEST_P(Waiting, AHintComesWithItsText) {
   bench_->publish("runner21", "message:12:102");
   std::vector<std::string> hints;
   ASSERT_TRUE(eventually([&] {
-    for (auto& hint : waiter->wait(1000, false).value().hints) hints.push_back(hint);
+    const auto woken = waiter->wait(1000, false).value();
+    hints.insert(hints.end(), woken.hints.begin(), woken.hints.end());
     return !hints.empty();
   }));
   EXPECT_THAT(hints, testing::ElementsAre("message:12:101"));

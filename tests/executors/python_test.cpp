@@ -282,6 +282,12 @@ TEST(Python, LargeScriptRuns) {
   EXPECT_EQ(ran.out, "10485760\n");
 }
 
+TEST(Python, ProbeOfTheRealHostNamesItsVersion) {
+  const auto version = PythonExecutor(MYCOJOBS_BIN "/mycojobs-pyhost").probe();
+  ASSERT_TRUE(version) << version.error().message;
+  EXPECT_THAT(*version, ::testing::StartsWith("CPython 3."));
+}
+
 TEST(Python, ProbeSaysWhatIsMissing) {
   const auto absent = PythonExecutor("/nowhere/mycojobs-pyhost").probe();
   ASSERT_FALSE(absent);

@@ -169,12 +169,19 @@ TEST_F(AgentTest, RunWhoseLeaseWasLostIsKilledAndReportsNothing) {
   start(1, 1000);
   const std::string key = submit();
   ASSERT_TRUE(wait_for_runs(1));
-  // The store forgets the claim, as after a failover that lost its tail.
-  server_.erase(1, "mj:claim:" + key);
+  // Renewals do not get through until the lease has run out; then they do, and are refused.
+  std::atomic<bool> cut_off{true};
+  server_.set_faults([&](std::string_view call) { return call == "renew" && cut_off ? Fault::before : Fault::none; });
+  ASSERT_TRUE(eventually([&] { return read(key).detail == "queued"; }));  // housekeeping gave it back
+  cut_off = false;
   ASSERT_TRUE(eventually([&] {
     std::lock_guard lock(control_.mutex);
     return !control_.killed.empty() && control_.killed[0].reason == KillReason::fenced;
   }));
+  ASSERT_TRUE(wait_for_runs(1));  // the second delivery
+  control_.end_all(RunStatus::ok);
+  ASSERT_TRUE(wait_for_end(key));
+  EXPECT_EQ(read(key).deliveries, 2U);
 }
 
 TEST_F(AgentTest, JobThatCanNeverRunEndsAsDeadLetterAndFreesItsSlot) {

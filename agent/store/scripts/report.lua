@@ -37,6 +37,9 @@ local function end_job(job, claim_id, token, fields)
     return {'conflict', job .. ' has ended already, in another way'}
   end
   if not is_live(claim, claim_id, token) then return stale(job, 'an end', claim_id) end
+  for i = 1, #fields, 2 do
+    if fields[i] == 'detail' and fields[i + 1] == 'dead_letter' then add_dead(job, claim.queue or '', 'bad_record') end
+  end
   finish(job, claim, fields, true)
   return {'ok', ''}
 end

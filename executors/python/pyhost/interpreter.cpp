@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <unistd.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
@@ -78,12 +77,7 @@ class StdioOfJobs {
   std::array<Fd, 3> kept_;
 };
 
-constexpr std::size_t kHuge=2u<<20, kRegion=16u<<20;
-char* region=nullptr; char* next_arena=nullptr;
-void* arena_alloc(void*, std::size_t size){ if(next_arena && next_arena+size<=region+kRegion){ void*p=next_arena; next_arena+=size; return p;} void*p=::mmap(nullptr,size,PROT_READ|PROT_WRITE,MAP_PRIVATE|MAP_ANONYMOUS,-1,0); return p==MAP_FAILED?nullptr:p; }
-void arena_free(void*, void*p, std::size_t size){ if((char*)p>=region&&(char*)p<region+kRegion) return; ::munmap(p,size);}
 void start_interpreter() {
-  { char*p=(char*)::mmap(nullptr,kRegion+kHuge,PROT_READ|PROT_WRITE,MAP_PRIVATE|MAP_ANONYMOUS|MAP_NORESERVE,-1,0); region=(char*)(((std::uintptr_t)p+kHuge-1)&~(kHuge-1)); next_arena=region; ::madvise(region,kRegion,MADV_HUGEPAGE); PyObjectArenaAllocator a{nullptr,arena_alloc,arena_free}; PyObject_SetArenaAllocator(&a);}
   PyPreConfig before;
   PyPreConfig_InitIsolatedConfig(&before);
   before.utf8_mode = 1;

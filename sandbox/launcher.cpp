@@ -1,0 +1,186 @@
+#include "sandbox/launcher.h"
+
+#include <fmt/core.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/errno_text.h"
+#include "sandbox/policy.h"
+#include "sandbox/remedy.h"
+
+namespace mycojobs::sandbox {
+namespace {
+
+constexpr std::uint8_t kWarnLevel = 2;  // LogLevel::warn
+
+// Limits that no run can start with, or that would overflow on the way. Nothing: they are fine.
+std::string problem_with(const Limits& limits) {
+  struct Row {
+    const char* name;
+    std::uint64_t value, least, most;
+  };
+  constexpr std::uint64_t kTebi = 1ULL << 40;
+  const Row rows[] = {
+      {"memory_bytes", limits.memory_bytes, 4ULL << 20, kTebi}, {"pids", limits.pids, 1, 1U << 20},
+      {"wall_ms", limits.wall_ms, 1, 1ULL << 40},               {"open_files", limits.open_files, 32, 1U << 20},
+      {"file_bytes", limits.file_bytes, 4096, kTebi},           {"tmp_bytes", limits.tmp_bytes, 4096, kTebi},
+  };
+  for (const auto& row : rows) {
+    if (row.value < row.least || row.value > row.most) {
+      return fmt::format("{} is {}, outside of {} to {}", row.name, row.value, row.least, row.most);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Launcher::Launcher(Fd agent)
+    : agent_(std::move(agent)),
+      agent_writable_(::fcntl(agent_.get(), F_DUPFD_CLOEXEC, 0)),
+      runs_(loop_, cgroups_, [this](Run& run) { ended(run); }, [this](const std::string& text) { warn(text); }),
+      zygotes_(loop_, runs_, [this](const std::string& text) { warn(text); },
+               [this](const std::string& host, const std::optional<SetupError>& problem) { tried(host, problem); }) {
+  agent_watch_ = loop_.watch(agent_.get(), [this](std::uint32_t) { read_agent(); });
+}
+
+int Launcher::run() {
+  loop_.run();
+  return 0;
+}
+
+void Launcher::read_agent() {
+  for (int i = 0; i < 64; ++i) {  // then it is the others' turn
+    RawFrame frame;
+    const Received received = receive_raw(agent_.get(), frame, MSG_DONTWAIT);
+    if (received == Received::nothing) return;
+    if (received == Received::frame && obey(frame)) continue;
+    return loop_.stop();  // the agent has gone, or what came is not from an agent
+  }
+}
+
+bool Launcher::obey(RawFrame& frame) {
+  Configure configuration;
+  Launch launch_message;
+  Kill kill;
+  Fence fence;
+  if (!configured_) {
+    if (!decode(frame, configuration)) return false;
+    configured_ = true;
+    configure(configuration);
+  } else if (decode(frame, launch_message) && frame.fds.size() == 3) {
+    launch(launch_message, std::move(frame.fds));
+  } else if (decode(frame, kill)) {
+    if (Run* run = runs_.find(kill.run); run != nullptr && !run->canary) runs_.kill(*run, kill.reason, kill.grace_ms);
+  } else if (decode(frame, fence)) {
+    if (Run* run = runs_.find(fence.run); run != nullptr && !run->canary) runs_.fence(*run, fence.boot_ms);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void Launcher::configure(const Configure& configuration) {
+  probe_ = configuration.probe;
+  const auto problem = prepare(configuration);
+  if (problem && !probe_) {
+    tell(Started{false, *problem});
+    return;
+  }
+  zygotes_.warm(kCanaryHost, 0);
+  for (const auto& [host, context] : configuration.warm) {
+    if (zygotes_.knows(host)) zygotes_.warm(host, context);
+  }
+}
+
+std::optional<std::string> Launcher::prepare(const Configure& configuration) {
+  allow_missing_ = configuration.allow_missing;
+  const auto may_miss = [&](const char* layer) {
+    return probe_ || std::find(allow_missing_.begin(), allow_missing_.end(), layer) != allow_missing_.end();
+  };
+  for (const auto& layer : allow_missing_) {
+    if (!is_layer_that_may_miss(layer)) return fmt::format("sandbox.allow_missing: {} is no layer that may be missing", layer);
+  }
+  auto filters = compile_filters();
+  if (!filters) return filters.error().message;
+  filters_.reset(::memfd_create("filters", MFD_CLOEXEC));
+  if (int error = write_filters(filters_.get(), *filters); error != 0) return "seccomp: " + errno_text(error);
+  const auto ids = choose_ids(configuration.uid_base, configuration.uid_count);
+  if (!ids) return ids.error().message;
+  ids_ = *ids;
+  cgroups_.open();
+  if (!cgroups_.has_memory() && !may_miss("cgroup:memory")) return "cgroup:memory: missing: " + remedy_for_layer("cgroup:memory");
+  if (!cgroups_.has_pids() && !may_miss("cgroup:pids")) return "cgroup:pids: missing: " + remedy_for_layer("cgroup:pids");
+  runs_.configure({ids_, cgroups_.has_memory(), cgroups_.has_pids()});
+  ZygotesSettings settings;
+  for (const auto& [host, program] : configuration.hosts) settings.programs[host] = program;
+  settings.programs[kCanaryHost] = "/proc/self/exe";
+  settings.ids = ids_;
+  settings.filters = filters_.get();
+  settings.runs_each = configuration.zygote_runs;
+  settings.landlock_may_miss = may_miss("landlock");
+  settings.memory_cgroup = cgroups_.has_memory();
+  settings.fail_step = configuration.fail_step;
+  zygotes_.configure(std::move(settings));
+  return {};
+}
+
+void Launcher::tried(const std::string& host, const std::optional<SetupError>& problem) {
+  if (host != kCanaryHost || answered_) {
+    if (problem) warn(fmt::format("zygote {}: {}: {}: {}", host, problem->step, errno_text(problem->error), problem->remedy));
+    return;
+  }
+  answered_ = true;
+  zygotes_.retire(kCanaryHost);
+  if (!problem) return tell(Started{true, {}});
+  tell(Started{false, fmt::format("{}: {}: {}", problem->step, errno_text(problem->error), problem->remedy)});
+}
+
+void Launcher::launch(const Launch& message, std::vector<Fd> fds) {
+  const RunSpec& spec = message.spec;
+  if (runs_.find(spec.run) != nullptr || (spec.run & kCanaryBit) != 0) {
+    return warn(fmt::format("launch of run {}: the number is in use or reserved", spec.run));
+  }
+  Run& run = runs_.add(spec, std::move(fds[0]), std::move(fds[1]), std::move(fds[2]));
+  if (const std::string problem = problem_with(spec.limits); !problem.empty()) {
+    decide_setup_error(run, "limits", EINVAL, problem);
+  } else if (!zygotes_.knows(spec.host) || spec.host == kCanaryHost) {
+    decide_setup_error(run, "host", ENOENT, "there is no script host named " + spec.host);
+  }
+  if (run.decided) return runs_.end(run);
+  zygotes_.submit(run);
+}
+
+void Launcher::ended(Run& run) {
+  zygotes_.run_ended(run);
+  if (!run.canary) tell(Ended{run.spec.run, run.outcome});
+}
+
+void Launcher::warn(const std::string& text) { tell(LogText{kWarnLevel, text.substr(0, 4096)}); }
+
+template <class Message>
+void Launcher::tell(const Message& message) {
+  unsent_.push_back(encode(message));
+  flush();
+}
+
+// An agent that is slow must not stop the clocks here: what does not fit waits.
+void Launcher::flush() {
+  while (!unsent_.empty()) {
+    const int error = send_raw(agent_.get(), unsent_.front(), std::vector<int>(), MSG_DONTWAIT);
+    if (error == EAGAIN) {
+      if (writable_watch_ == 0) {
+        writable_watch_ = loop_.watch_writable(agent_writable_.get(), [this](std::uint32_t) { flush(); });
+      }
+      return;
+    }
+    unsent_.pop_front();  // sent, or nobody is there: the other side of the socket says so
+  }
+  loop_.unwatch(writable_watch_, agent_writable_.get());
+}
+
+}  // namespace mycojobs::sandbox

@@ -1,0 +1,50 @@
+// mycojobs-launcher: one thread, no secrets, an empty environment. It obeys the agent on its one socket and ends, with
+// all that it has started, when that socket closes.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "sandbox/cgroup.h"
+#include "sandbox/loop.h"
+#include "sandbox/messages.h"
+#include "sandbox/runs.h"
+#include "sandbox/zygotes.h"
+
+namespace mycojobs::sandbox {
+
+class Launcher {
+ public:
+  explicit Launcher(Fd agent);
+  int run();  // exit code
+
+ private:
+  void read_agent();
+  bool obey(RawFrame&);
+  void configure(const Configure&);
+  std::optional<std::string> prepare(const Configure&);  // what is missing
+  void launch(const Launch&, std::vector<Fd>);
+  void tried(const std::string& host, const std::optional<SetupError>& problem);
+  void tell_layers(const std::optional<SetupError>& problem);
+  void ended(Run&);
+  void warn(const std::string&);
+  template <class Message>
+  void tell(const Message&);
+  void flush();
+
+  Loop loop_;
+  Cgroups cgroups_;
+  Fd agent_, agent_writable_;  // the second: a dup, watched only while `unsent_` is not empty
+  Loop::Watch agent_watch_ = 0, writable_watch_ = 0;
+  std::deque<std::string> unsent_;
+  Runs runs_;
+  Zygotes zygotes_;
+  Fd filters_;
+  IdRange ids_;
+  bool configured_ = false, probe_ = false, answered_ = false;
+  std::vector<std::string> allow_missing_;
+};
+
+}  // namespace mycojobs::sandbox

@@ -1,0 +1,39 @@
+// mycojobs-launcher: started by the agent with its socket as descriptor 3. Not for people.
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <string_view>
+
+#include "sandbox/launcher.h"
+#include "sandbox/zygote.h"
+
+namespace {
+
+constexpr int kAgentSocket = 3;
+
+int run_nothing(int) { return 0; }
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using mycojobs::Fd;
+  using mycojobs::sandbox::Launcher;
+  if (argc == 2 && std::string_view(argv[1]) == mycojobs::sandbox::kCanaryArgument) {
+    mycojobs::serve_zygote({"canary", nullptr, nullptr, nullptr, run_nothing});
+  }
+  if (::fcntl(kAgentSocket, F_GETFD) < 0) {
+    std::fputs("mycojobs-launcher is started by the agent, with a socket as descriptor 3\n", stderr);
+    return 64;
+  }
+  // A terminal's and a service manager's signals are the agent's to interpret; its end is the launcher's (the socket).
+  for (int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(number, SIG_IGN);
+  ::setsid();
+  ::prctl(PR_SET_DUMPABLE, 0);
+  ::fcntl(kAgentSocket, F_SETFD, FD_CLOEXEC);
+  ::close_range(kAgentSocket + 1, ~0U, 0);
+  return Launcher(Fd(kAgentSocket)).run();
+}

@@ -1,0 +1,267 @@
+#include "sandbox/zygotes.h"
+
+#include <fmt/core.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+
+#include "sandbox/remedy.h"
+
+namespace mycojobs::sandbox {
+namespace {
+
+constexpr std::uint64_t kWarmUpMs = 60000;
+// More are kept back here, so that its socket never fills up and a waiting run can still be cancelled.
+constexpr std::uint32_t kMostUnanswered = 16;
+
+}  // namespace
+
+Zygotes::Zygotes(Loop& loop, Runs& runs, Runs::Warn warn, Tried tried)
+    : loop_(loop), runs_(runs), warn_(std::move(warn)), tried_(std::move(tried)) {}
+
+Zygotes::~Zygotes() {
+  for (const auto& [id, zygote] : zygotes_) ::kill(zygote->process.pid, SIGKILL);
+  for (const auto& [id, zygote] : zygotes_) ::waitpid(zygote->process.pid, nullptr, 0);
+}
+
+Zygotes::Zygote* Zygotes::find(std::uint64_t id) {
+  const auto found = zygotes_.find(id);
+  return found == zygotes_.end() ? nullptr : found->second.get();
+}
+
+Zygotes::Zygote* Zygotes::start(const Key& key, std::optional<SetupError>& problem) {
+  const ZygoteStart how{settings_.programs[key.first], key.first == kCanaryHost ? kCanaryArgument : "", settings_.ids, settings_.filters,
+                        settings_.fail_step};
+  auto started = start_zygote(how);
+  if (!started) {
+    const StartFailure& failure = started.error();
+    problem = SetupError{failure.step, failure.error, remedy_for_step(failure.step, failure.error)};
+    return nullptr;
+  }
+  auto owned = std::make_unique<Zygote>();
+  Zygote& zygote = *owned;
+  zygote.id = next_++;
+  zygote.key = key;
+  zygote.process = std::move(*started);
+  zygote.control_watch = loop_.watch(zygote.process.control.get(), [this, &zygote](std::uint32_t) { read_control(zygote); });
+  zygote.err_watch = loop_.watch(zygote.process.err.get(), [this, &zygote](std::uint32_t) { read_err(zygote); });
+  zygote.end_watch = loop_.watch(zygote.process.pidfd.get(), [this, &zygote](std::uint32_t) { bury(zygote); });
+  zygote.warm_up = loop_.at(boot_ms() + kWarmUpMs, [this, &zygote] {
+    condemn(zygote, {"zygote_warm_up", ETIMEDOUT, remedy_for_step("zygote_warm_up", ETIMEDOUT)});
+  });
+  zygotes_[zygote.id] = std::move(owned);
+  return &zygote;
+}
+
+Zygotes::Zygote* Zygotes::current_or_new(const Key& key, std::optional<SetupError>& problem) {
+  if (const auto found = current_.find(key); found != current_.end()) return find(found->second);
+  Zygote* zygote = start(key, problem);
+  if (zygote != nullptr) current_[key] = zygote->id;
+  return zygote;
+}
+
+void Zygotes::warm(const std::string& host, Id context) {
+  std::optional<SetupError> problem;
+  if (current_or_new({host, context}, problem) == nullptr) tried_(host, problem);
+}
+
+void Zygotes::submit(Run& run) {
+  std::optional<SetupError> problem;
+  Zygote* zygote = current_or_new({run.spec.host, run.spec.context}, problem);
+  if (zygote == nullptr) {
+    decide_setup_error(run, problem->step, problem->error, problem->remedy);
+    return runs_.end(run);
+  }
+  run.zygote = zygote->id;
+  zygote->waiting.push_back(run.spec.run);
+  feed(*zygote);
+}
+
+void Zygotes::feed(Zygote& zygote) {
+  const bool serves = !zygote.problem && (zygote.state == State::serving || zygote.state == State::retired);
+  while (serves && !zygote.waiting.empty() && zygote.unanswered < kMostUnanswered) {
+    Run* run = runs_.find(zygote.waiting.front());
+    zygote.waiting.pop_front();
+    if (run != nullptr) fork(zygote, *run);
+  }
+}
+
+void Zygotes::fork(Zygote& zygote, Run& run) {
+  const std::uint64_t id = run.spec.run;
+  run.zygote = zygote.id;
+  if (!runs_.fork(run, zygote.process.control.get())) return;
+  zygote.running.insert(id);
+  ++zygote.unanswered;
+  if (++zygote.served != settings_.runs_each || zygote.state != State::serving) return;
+  std::optional<SetupError> problem;
+  if (Zygote* successor = start(zygote.key, problem); successor != nullptr) {
+    successors_[zygote.key] = successor->id;
+  } else {
+    zygote.served = 0;  // it goes on; the next attempt is as far away again
+  }
+}
+
+void Zygotes::read_control(Zygote& zygote) {
+  for (;;) {
+    RawFrame frame;
+    const Received received = receive_raw(zygote.process.control.get(), frame, MSG_DONTWAIT);
+    if (received == Received::nothing) break;
+    if (received != Received::frame || !obey(zygote, frame)) {
+      loop_.unwatch(zygote.control_watch, zygote.process.control.get());
+      if (!zygote.problem) read_err(zygote);
+      const std::string words = zygote.last_words.empty() ? remedy_for_step("zygote_warm_up", 0) : zygote.last_words;
+      return condemn(zygote, {"zygote_warm_up", EPROTO, words});
+    }
+  }
+  feed(zygote);
+}
+
+// False: that is no message of a zygote, or it lies.
+bool Zygotes::obey(Zygote& zygote, RawFrame& frame) {
+  Ready ready;
+  Refused refused;
+  StepFailed step;
+  Forked forked;
+  Reaped reaped;
+  if (decode(frame, forked)) {
+    if (zygote.unanswered > 0) --zygote.unanswered;
+    Run* run = runs_.find(forked.run);
+    if (run == nullptr || run->zygote != zygote.id) return false;
+    if (forked.error != 0) zygote.running.erase(forked.run);
+    return runs_.forked(*run, forked, frame.fds.empty() ? Fd() : std::move(frame.fds[0]), zygote.process.pid);
+  }
+  if (decode(frame, reaped)) {
+    Run* run = runs_.find(reaped.run);
+    if (run != nullptr && run->zygote == zygote.id) runs_.reaped(*run, reaped);
+    return true;
+  }
+  if (decode(frame, ready) && zygote.state == State::starting) {
+    begin_trial(zygote);
+    return true;
+  }
+  if (decode(frame, refused)) condemn(zygote, {"zygote_warm_up", ENOEXEC, refused.why});
+  else if (decode(frame, step)) condemn(zygote, {step.step, step.error, remedy_for_step(step.step, step.error)});
+  else return false;
+  return true;
+}
+
+// What a host says on stderr is for the operator's log; the last of it also explains why it did not come up.
+void Zygotes::read_err(Zygote& zygote) {
+  char text[2048];
+  const ssize_t size = ::read(zygote.process.err.get(), text, sizeof text);
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (size <= 0) return loop_.unwatch(zygote.err_watch, zygote.process.err.get());
+  std::string words(text, static_cast<std::size_t>(size));
+  std::replace_if(words.begin(), words.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
+  warn_(fmt::format("zygote {} of context {}: {}", zygote.key.first, zygote.key.second, words));
+  zygote.last_words = words;
+}
+
+void Zygotes::begin_trial(Zygote& zygote) {
+  zygote.state = State::trying;
+  fork(zygote, runs_.add_canary(zygote.key.first, zygote.key.second));
+}
+
+namespace {
+
+// What is wrong, or nothing: every attack failed, and the last one was seen and ended the job.
+std::optional<SetupError> judge_canary(const Run& canary, const ZygotesSettings& settings) {
+  char answer[1024];
+  const ssize_t size = ::read(canary.canary_answer.get(), answer, sizeof answer);
+  if (canary.outcome.setup_error) return canary.outcome.setup_error;
+  if (size > 0) return SetupError{"canary", EPERM, std::string(answer, static_cast<std::size_t>(size) - 1)};
+  if (canary.outcome.status != RunStatus::violation) return SetupError{"canary", EPERM, "seccomp: " + canary.outcome.reason};
+  if (canary.landlock_abi == 0 && !settings.landlock_may_miss) {
+    return SetupError{"landlock", ENOSYS, remedy_for_layer("landlock")};
+  }
+  if (settings.memory_cgroup && canary.outcome.usage.memory_peak_bytes == 0) {
+    return SetupError{"canary", EPERM, "cgroup:memory: the job's memory is not counted"};
+  }
+  return {};
+}
+
+}  // namespace
+
+void Zygotes::end_trial(Zygote& zygote, Run& canary) {
+  const auto problem = judge_canary(canary, settings_);
+  zygote.told = true;
+  if (problem) {
+    condemn(zygote, *problem);
+  } else {
+    begin_serving(zygote);
+  }
+  tried_(zygote.key.first, problem);
+}
+
+void Zygotes::begin_serving(Zygote& zygote) {
+  zygote.state = State::serving;
+  zygote.served = 0;
+  loop_.cancel(zygote.warm_up);
+  const auto successor = successors_.find(zygote.key);
+  if (successor == successors_.end() || successor->second != zygote.id) return;  // the caller feeds it
+  Zygote* old = find(current_[zygote.key]);
+  current_[zygote.key] = zygote.id;
+  successors_.erase(successor);
+  if (old == nullptr) return;
+  old->state = State::retired;
+  if (old->running.empty() && old->waiting.empty()) condemn(*old, {});
+}
+
+void Zygotes::run_ended(Run& run) {
+  Zygote* zygote = find(run.zygote);
+  if (zygote == nullptr) return;
+  zygote->running.erase(run.spec.run);
+  std::erase(zygote->waiting, run.spec.run);
+  if (run.canary && zygote->state == State::trying) end_trial(*zygote, run);
+  if (zygote->state == State::retired && zygote->running.empty() && zygote->waiting.empty()) condemn(*zygote, {});
+}
+
+void Zygotes::retire(const std::string& host) {
+  for (const auto& [id, zygote] : zygotes_) {
+    if (zygote->key.first == host) condemn(*zygote, {});
+  }
+}
+
+// Kills it. Its runs end when it is buried: then the kernel has emptied every namespace below.
+void Zygotes::condemn(Zygote& zygote, SetupError why) {
+  if (!zygote.problem) zygote.problem = std::move(why);
+  loop_.cancel(zygote.warm_up);
+  ::kill(zygote.process.pid, SIGKILL);
+  if (const auto found = current_.find(zygote.key); found != current_.end() && found->second == zygote.id) {
+    current_.erase(found);
+  }
+  if (const auto found = successors_.find(zygote.key); found != successors_.end() && found->second == zygote.id) {
+    successors_.erase(found);
+  }
+}
+
+void Zygotes::bury(Zygote& zygote) {
+  if (zygote.control_watch != 0) read_control(zygote);  // what it said before it died
+  condemn(zygote, {"zygote_warm_up", ESRCH, remedy_for_step("zygote_warm_up", 0)});
+  ::waitpid(zygote.process.pid, nullptr, 0);
+  loop_.unwatch(zygote.control_watch, zygote.process.control.get());
+  loop_.unwatch(zygote.err_watch, zygote.process.err.get());
+  loop_.unwatch(zygote.end_watch, zygote.process.pidfd.get());
+  auto owned = std::move(zygotes_.extract(zygote.id).mapped());
+  const bool never_served = owned->state == State::starting || owned->state == State::trying;
+  if (never_served && !owned->told) tried_(owned->key.first, owned->problem);
+  if (const auto old = current_.find(owned->key); never_served && old != current_.end()) find(old->second)->served = 0;
+  for (std::uint64_t id : owned->running) {
+    if (Run* run = runs_.find(id); run != nullptr) runs_.end(*run);
+  }
+  for (std::uint64_t id : owned->waiting) {
+    Run* run = runs_.find(id);
+    if (run == nullptr) continue;
+    if (never_served) {
+      decide_setup_error(*run, owned->problem->step, owned->problem->error, owned->problem->remedy);
+      runs_.end(*run);
+    } else {
+      submit(*run);
+    }
+  }
+}
+
+}  // namespace mycojobs::sandbox

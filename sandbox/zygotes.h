@@ -1,0 +1,91 @@
+// The zygotes of a launcher: one for each host and context, started when first needed, tried before it serves.
+//
+//   starting --Ready--> trying (the canary job) --it holds--> serving --enough runs, successor serves--> retired
+//       \                  \                        \                                                     |
+//        `-- any failure, or its end: what waits is a setup_error, what runs is lost                      `-- idle: gone
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_set>
+
+#include "sandbox/runs.h"
+#include "sandbox/zygote_start.h"
+
+namespace mycojobs::sandbox {
+
+// The launcher's own program as a host: to try the sandbox where no script host is needed.
+inline constexpr const char* kCanaryHost = "canary";
+inline constexpr const char* kCanaryArgument = "--canary-host";
+
+struct ZygotesSettings {
+  std::map<std::string, std::string> programs;  // host -> path
+  IdRange ids;
+  int filters = -1;
+  std::uint32_t runs_each = 0;
+  bool landlock_may_miss = false, memory_cgroup = false;
+  std::string fail_step;
+};
+
+class Zygotes {
+ public:
+  enum class State { starting, trying, serving, retired };
+  // A canary's outcome, once for each zygote that came so far; an empty problem: it holds.
+  using Tried = std::function<void(const std::string& host, const std::optional<SetupError>& problem)>;
+
+  Zygotes(Loop&, Runs&, Runs::Warn, Tried);
+  ~Zygotes();  // kills them all, and waits
+  void configure(ZygotesSettings settings) { settings_ = std::move(settings); }
+  bool knows(const std::string& host) const { return settings_.programs.contains(host); }
+
+  void warm(const std::string& host, Id context);
+  void submit(Run&);     // now, or when its zygote is ready
+  void run_ended(Run&);  // also of a canary
+  void retire(const std::string& host);
+
+ private:
+  using Key = std::pair<std::string, Id>;
+  struct Zygote {
+    std::uint64_t id = 0;
+    Key key;
+    State state = State::starting;
+    StartedZygote process;
+    Loop::Watch control_watch = 0, err_watch = 0, end_watch = 0;
+    Loop::Timer warm_up;
+    bool told = false;  // how its trial went
+    std::uint32_t served = 0, unanswered = 0;  // forks in all; forks that it has not confirmed
+    std::unordered_set<std::uint64_t> running;
+    std::deque<std::uint64_t> waiting;
+    std::optional<SetupError> problem;
+    std::string last_words;
+  };
+
+  Zygote* current_or_new(const Key&, std::optional<SetupError>& problem);
+  Zygote* start(const Key&, std::optional<SetupError>& problem);
+  Zygote* find(std::uint64_t id);
+  void feed(Zygote&);
+  void fork(Zygote&, Run&);
+  void read_control(Zygote&);
+  bool obey(Zygote&, RawFrame&);
+  void read_err(Zygote&);
+  void begin_trial(Zygote&);
+  void end_trial(Zygote&, Run& canary);
+  void begin_serving(Zygote&);
+  void condemn(Zygote&, SetupError why);
+  void bury(Zygote&);
+
+  Loop& loop_;
+  Runs& runs_;
+  Runs::Warn warn_;
+  Tried tried_;
+  ZygotesSettings settings_;
+  std::map<std::uint64_t, std::unique_ptr<Zygote>> zygotes_;
+  std::map<Key, std::uint64_t> current_;     // takes new runs
+  std::map<Key, std::uint64_t> successors_;  // warming up to become current
+  std::uint64_t next_ = 1;
+};
+
+}  // namespace mycojobs::sandbox
