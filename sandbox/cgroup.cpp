@@ -41,7 +41,8 @@ std::uint64_t counter_in(const std::string& text, const std::string& name) {
 void remove_folder_with_groups(const std::string& folder) {
   if (DIR* open_folder = ::opendir(folder.c_str()); open_folder != nullptr) {
     while (const dirent* entry = ::readdir(open_folder)) {
-      if (entry->d_type == DT_DIR && entry->d_name[0] != '.') ::unlinkat(::dirfd(open_folder), entry->d_name, AT_REMOVEDIR);
+      if (entry->d_type == DT_DIR && entry->d_name[0] != '.')
+        ::unlinkat(::dirfd(open_folder), entry->d_name, AT_REMOVEDIR);
     }
     ::closedir(open_folder);
   }

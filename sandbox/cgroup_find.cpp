@@ -64,7 +64,8 @@ std::string folder_of(const Mount& mount, const std::string& group) {
 
 constexpr const char* kLeaf = "/mycojobs-self";
 
-// Told by systemd, or plain from an ordinary user's right to write here: then all processes of the group are ours to move.
+// Told by systemd, or plain from an ordinary user's right to write here: then all processes of the group are ours to
+// move.
 bool is_delegated(const std::string& folder) {
   char value[4] = {};
   return ::geteuid() != 0 || ::getxattr(folder.c_str(), "trusted.delegate", value, sizeof value) > 0 ||

@@ -57,8 +57,13 @@ int landlock(ChildRun& run) {
 }
 
 constexpr Step kConfineSteps[] = {
-    {"host", tell_host},           {"unblock", unblock_signals},  {"rights", give_up_rights},     {"nproc", limit_processes},
-    {"init", die_with_init},       {"dumpable", hide_memory},     {"no_new_privs", no_new_privileges},
+    {"host", tell_host},
+    {"unblock", unblock_signals},
+    {"rights", give_up_rights},
+    {"nproc", limit_processes},
+    {"init", die_with_init},
+    {"dumpable", hide_memory},
+    {"no_new_privs", no_new_privileges},
     {"landlock", landlock},
 };
 
@@ -67,8 +72,9 @@ constexpr Step kConfineSteps[] = {
 std::span<const Step> confine_steps() { return kConfineSteps; }
 
 int drop_privileges(const ChildRun& run) {
-  const unsigned long bits = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP | SECBIT_NO_SETUID_FIXUP_LOCKED |
-                             SECBIT_KEEP_CAPS_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
+  const unsigned long bits = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP |
+                             SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE |
+                             SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
   if (::prctl(PR_SET_SECUREBITS, bits) != 0) return errno;
   for (unsigned long cap = 0; ::prctl(PR_CAPBSET_READ, cap) >= 0; ++cap) {
     if (::prctl(PR_CAPBSET_DROP, cap) != 0) return errno;
@@ -99,7 +105,8 @@ void run_job(ChildRun& run) {
   take_steps(run, confine_steps());
   Confined confined{run.landlock_abi, std::move(run.times)};
   // Last: from here on only what a job needs is allowed. Sending the listener away and closing it is part of that.
-  const int listener = load_filter_with_listener((*run.filters)[run.request.limits.exec ? FilterKind::job_exec : FilterKind::job]);
+  const int listener =
+      load_filter_with_listener((*run.filters)[run.request.limits.exec ? FilterKind::job_exec : FilterKind::job]);
   int error = listener < 0 ? -listener : send_message(run.status, confined, {listener});
   if (error == 0 && run.fail_step == "seccomp") error = EIO;
   if (error != 0) {

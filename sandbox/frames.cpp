@@ -1,7 +1,5 @@
 #include "sandbox/frames.h"
 
-#include <sys/socket.h>
-
 #include <cerrno>
 
 namespace mycojobs::sandbox {

@@ -3,8 +3,11 @@
 //   frame = kind, u8 | fields, little-endian
 //   text  = length, u32 | bytes;   list = count, u32 | items;   struct = its fields, in the order of `fields()`
 //
-// Whoever reads does not believe the writer: a reader that meets a wrong length is spoilt for good and says so in whole().
+// Whoever reads does not believe the writer: a reader that meets a wrong length is spoilt for good and says so in
+// whole().
 #pragma once
+
+#include <sys/socket.h>
 
 #include <cstddef>
 #include <cstdint>

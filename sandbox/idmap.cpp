@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <fstream>
 #include <sstream>
 
 #include "base/fd.h"
-#include "base/ids.h"
 
 namespace mycojobs::sandbox {
 namespace {
@@ -17,6 +17,11 @@ namespace {
 struct Span {
   std::uint64_t base, count;
 };
+
+bool to_number(const std::string& text, std::uint64_t& out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return error == std::errc() && end == text.data() + text.size();
+}
 
 // name:base:count, and the end of the first range that overlaps; 0: none does.
 std::uint64_t end_of_overlap(const char* path, Span wanted) {
@@ -26,8 +31,9 @@ std::uint64_t end_of_overlap(const char* path, Span wanted) {
     std::string name, base, count;
     if (!std::getline(parts, name, ':') || !std::getline(parts, base, ':') || !std::getline(parts, count)) continue;
     Span taken{};
-    if (!parse_u64(base, taken.base) || !parse_u64(count, taken.count)) continue;
-    if (wanted.base < taken.base + taken.count && taken.base < wanted.base + wanted.count) return taken.base + taken.count;
+    if (!to_number(base, taken.base) || !to_number(count, taken.count)) continue;
+    if (wanted.base < taken.base + taken.count && taken.base < wanted.base + wanted.count)
+      return taken.base + taken.count;
   }
   return 0;
 }
@@ -52,7 +58,8 @@ int write_file(pid_t pid, const char* name, const std::string& text) {
 Result<IdRange> choose_ids(std::uint32_t base, std::uint32_t count) {
   if (::geteuid() != 0) return IdRange{0, 1};
   constexpr std::uint32_t kFewest = 2048;  // 1000 are kept back for the system's own, the rest is for jobs
-  if (count < kFewest) return fail(Code::invalid, fmt::format("sandbox.uid_range: at least {} ids are needed", kFewest));
+  if (count < kFewest)
+    return fail(Code::invalid, fmt::format("sandbox.uid_range: at least {} ids are needed", kFewest));
   if (base < 65536) return fail(Code::invalid, "sandbox.uid_range: starts below 65536, where the host's own users are");
   Span wanted{base, count};
   for (int tries = 0; tries < 64; ++tries) {

@@ -53,7 +53,8 @@ void reap_ended(InitState& state) {
   }
 }
 
-// Tells how it ended and leaves. The kernel kills and reaps whatever is left of the namespace before our own end is seen.
+// Tells how it ended and leaves. The kernel kills and reaps whatever is left of the namespace before our own end is
+// seen.
 [[noreturn]] void finish(const InitState& state, std::uint32_t stragglers, bool fenced) {
   send_message(state.run.status, MainEnded{state.main_status, stragglers, fenced}, {}, MSG_DONTWAIT);
   ::_exit(0);
@@ -73,9 +74,12 @@ void reap_ended(InitState& state) {
 void obey(InitState& state) {
   RawFrame frame;
   switch (receive_raw(state.run.status, frame, MSG_DONTWAIT)) {
-    case Received::frame: break;
-    case Received::nothing: return;
-    default: ::_exit(kGone);
+    case Received::frame:
+      break;
+    case Received::nothing:
+      return;
+    default:
+      ::_exit(kGone);
   }
   Terminate terminate;
   Fence fence;
@@ -105,7 +109,8 @@ void obey(InitState& state) {
 // kill its processes.
 void confine_init(const ChildRun& run) {
   if (int error = drop_privileges(run); error != 0) give_up(run, "init_rights", error);
-  if (::prctl(PR_SET_DUMPABLE, 0) != 0 || ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) give_up(run, "init_rights", errno);
+  if (::prctl(PR_SET_DUMPABLE, 0) != 0 || ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+    give_up(run, "init_rights", errno);
   if (int error = load_filter((*run.filters)[FilterKind::init]); error != 0) give_up(run, "init_seccomp", error);
 }
 

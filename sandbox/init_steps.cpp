@@ -33,7 +33,8 @@ int reset_signals(ChildRun&) {
   usual.sa_handler = SIG_DFL;
   for (int number = 1; number < NSIG; ++number) ::sigaction(number, &usual, nullptr);  // KILL, STOP refuse: fine
   const itimerval off{};
-  for (int which : {ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF}) ::setitimer(static_cast<__itimer_which>(which), &off, nullptr);
+  for (int which : {ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF})
+    ::setitimer(static_cast<__itimer_which>(which), &off, nullptr);
   stack_t no_stack{};
   no_stack.ss_flags = SS_DISABLE;
   ::sigaltstack(&no_stack, nullptr);
@@ -85,8 +86,8 @@ int mount_tmpfs(const ChildRun& run, const char* path, const char* mode) {
   const std::uint64_t inodes = std::clamp<std::uint64_t>(r.limits.tmp_bytes / 4096, 1024, 65536);
   char options[160];
   std::snprintf(options, sizeof options, "size=%llu,nr_inodes=%llu,mode=%s,uid=%u,gid=%u",
-                static_cast<unsigned long long>(r.limits.tmp_bytes), static_cast<unsigned long long>(inodes), mode, r.uid,
-                r.uid);
+                static_cast<unsigned long long>(r.limits.tmp_bytes), static_cast<unsigned long long>(inodes), mode,
+                r.uid, r.uid);
   const unsigned long flags = MS_NOSUID | MS_NODEV | (r.limits.exec ? 0 : MS_NOEXEC);
   return error_if(::mount("tmpfs", path, "tmpfs", flags, options) != 0);
 }
@@ -119,13 +120,19 @@ int enter_folder(ChildRun&) {
   return ::getcwd(here, sizeof here) != nullptr && std::strcmp(here, "/job") == 0 ? 0 : ENOTDIR;
 }
 
-// RLIMIT_AS stays unset: it counts address space, and interpreters reserve much that they never touch. CORE is 1, not 0:
-// with a pipe as core_pattern 0 still starts the helper, 1 does not.
+// RLIMIT_AS stays unset: it counts address space, and interpreters reserve much that they never touch. CORE is 1, not
+// 0: with a pipe as core_pattern 0 still starts the helper, 1 does not.
 int limit_resources(ChildRun& run) {
   const Limits& l = run.request.limits;
   const std::pair<__rlimit_resource, std::uint64_t> limits[] = {
-      {RLIMIT_NOFILE, l.open_files}, {RLIMIT_FSIZE, l.file_bytes}, {RLIMIT_CORE, 1},      {RLIMIT_MEMLOCK, 0},
-      {RLIMIT_MSGQUEUE, 0},          {RLIMIT_SIGPENDING, 1024},    {RLIMIT_STACK, 8U << 20}, {RLIMIT_NICE, 0},
+      {RLIMIT_NOFILE, l.open_files},
+      {RLIMIT_FSIZE, l.file_bytes},
+      {RLIMIT_CORE, 1},
+      {RLIMIT_MEMLOCK, 0},
+      {RLIMIT_MSGQUEUE, 0},
+      {RLIMIT_SIGPENDING, 1024},
+      {RLIMIT_STACK, 8U << 20},
+      {RLIMIT_NICE, 0},
       {RLIMIT_RTPRIO, 0},
   };
   for (auto [resource, value] : limits) {
@@ -135,10 +142,17 @@ int limit_resources(ChildRun& run) {
 }
 
 constexpr Step kInitSteps[] = {
-    {"parent", die_with_parent},    {"signals", reset_signals},     {"session", own_session},
-    {"cgroups", join_cgroups},      {"descriptors", arrange_descriptors}, {"namespaces", own_namespaces},
-    {"keyring", own_keyring},       {"folders", own_folders},       {"proc", own_proc},
-    {"cwd", enter_folder},          {"rlimits", limit_resources},
+    {"parent", die_with_parent},
+    {"signals", reset_signals},
+    {"session", own_session},
+    {"cgroups", join_cgroups},
+    {"descriptors", arrange_descriptors},
+    {"namespaces", own_namespaces},
+    {"keyring", own_keyring},
+    {"folders", own_folders},
+    {"proc", own_proc},
+    {"cwd", enter_folder},
+    {"rlimits", limit_resources},
 };
 
 }  // namespace

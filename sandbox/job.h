@@ -42,7 +42,7 @@ void take_steps(ChildRun&, std::span<const Step>);
 
 // For init and job alike: securebits, bounding set, groups, gid, uid, ambient set, capabilities.
 int drop_privileges(const ChildRun&);
-int load_filter(const std::vector<sock_filter>&);              // 0 or errno
+int load_filter(const std::vector<sock_filter>&);                // 0 or errno
 int load_filter_with_listener(const std::vector<sock_filter>&);  // descriptor, or -errno
 
 int landlock_abi();  // 0: none

@@ -12,7 +12,7 @@ namespace mycojobs::sandbox {
 namespace {
 
 // Newer than the headers of Debian 12. Source: the kernel's userspace-api/landlock.
-constexpr std::uint64_t kTruncate = 1ULL << 14;    // ABI 3
+constexpr std::uint64_t kTruncate = 1ULL << 14;     // ABI 3
 constexpr std::uint64_t kIoctlDevice = 1ULL << 15;  // ABI 5
 constexpr std::uint64_t kBindConnectTcp = 3;        // ABI 4
 constexpr std::uint64_t kScopeAll = 3;              // ABI 6: abstract unix sockets, signals
@@ -22,10 +22,10 @@ struct RulesetAttr {
 };
 
 constexpr std::uint64_t kReadFolder = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR;
-constexpr std::uint64_t kOwnFolder =
-    kReadFolder | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR | LANDLOCK_ACCESS_FS_REMOVE_FILE |
-    LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_FIFO |
-    LANDLOCK_ACCESS_FS_MAKE_SYM | LANDLOCK_ACCESS_FS_REFER | kTruncate;
+constexpr std::uint64_t kOwnFolder = kReadFolder | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR |
+                                     LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_MAKE_DIR |
+                                     LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_FIFO |
+                                     LANDLOCK_ACCESS_FS_MAKE_SYM | LANDLOCK_ACCESS_FS_REFER | kTruncate;
 
 struct FolderRule {
   const char* path;

@@ -1,7 +1,7 @@
 #include "sandbox/launcher.h"
 
-#include <fmt/core.h>
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -10,6 +10,7 @@
 
 #include "base/errno_text.h"
 #include "sandbox/policy.h"
+#include "sandbox/probe_layers.h"
 #include "sandbox/remedy.h"
 
 namespace mycojobs::sandbox {
@@ -25,9 +26,12 @@ std::string problem_with(const Limits& limits) {
   };
   constexpr std::uint64_t kTebi = 1ULL << 40;
   const Row rows[] = {
-      {"memory_bytes", limits.memory_bytes, 4ULL << 20, kTebi}, {"pids", limits.pids, 1, 1U << 20},
-      {"wall_ms", limits.wall_ms, 1, 1ULL << 40},               {"open_files", limits.open_files, 32, 1U << 20},
-      {"file_bytes", limits.file_bytes, 4096, kTebi},           {"tmp_bytes", limits.tmp_bytes, 4096, kTebi},
+      {"memory_bytes", limits.memory_bytes, 4ULL << 20, kTebi},
+      {"pids", limits.pids, 1, 1U << 20},
+      {"wall_ms", limits.wall_ms, 1, 1ULL << 40},
+      {"open_files", limits.open_files, 32, 1U << 20},
+      {"file_bytes", limits.file_bytes, 4096, kTebi},
+      {"tmp_bytes", limits.tmp_bytes, 4096, kTebi},
   };
   for (const auto& row : rows) {
     if (row.value < row.least || row.value > row.most) {
@@ -42,9 +46,11 @@ std::string problem_with(const Limits& limits) {
 Launcher::Launcher(Fd agent)
     : agent_(std::move(agent)),
       agent_writable_(::fcntl(agent_.get(), F_DUPFD_CLOEXEC, 0)),
-      runs_(loop_, cgroups_, [this](Run& run) { ended(run); }, [this](const std::string& text) { warn(text); }),
-      zygotes_(loop_, runs_, [this](const std::string& text) { warn(text); },
-               [this](const std::string& host, const std::optional<SetupError>& problem) { tried(host, problem); }) {
+      runs_(
+          loop_, cgroups_, [this](Run& run) { ended(run); }, [this](const std::string& text) { warn(text); }),
+      zygotes_(
+          loop_, runs_, [this](const std::string& text) { warn(text); },
+          [this](const std::string& host, const std::optional<SetupError>& problem) { tried(host, problem); }) {
   agent_watch_ = loop_.watch(agent_.get(), [this](std::uint32_t) { read_agent(); });
 }
 
@@ -87,10 +93,7 @@ bool Launcher::obey(RawFrame& frame) {
 void Launcher::configure(const Configure& configuration) {
   probe_ = configuration.probe;
   const auto problem = prepare(configuration);
-  if (problem && !probe_) {
-    tell(Started{false, *problem});
-    return;
-  }
+  if (problem) return tell(Started{false, *problem});
   zygotes_.warm(kCanaryHost, 0);
   for (const auto& [host, context] : configuration.warm) {
     if (zygotes_.knows(host)) zygotes_.warm(host, context);
@@ -103,7 +106,8 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
     return probe_ || std::find(allow_missing_.begin(), allow_missing_.end(), layer) != allow_missing_.end();
   };
   for (const auto& layer : allow_missing_) {
-    if (!is_layer_that_may_miss(layer)) return fmt::format("sandbox.allow_missing: {} is no layer that may be missing", layer);
+    if (!is_layer_that_may_miss(layer))
+      return fmt::format("sandbox.allow_missing: {} is no layer that may be missing", layer);
   }
   auto filters = compile_filters();
   if (!filters) return filters.error().message;
@@ -113,8 +117,10 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   if (!ids) return ids.error().message;
   ids_ = *ids;
   cgroups_.open();
-  if (!cgroups_.has_memory() && !may_miss("cgroup:memory")) return "cgroup:memory: missing: " + remedy_for_layer("cgroup:memory");
-  if (!cgroups_.has_pids() && !may_miss("cgroup:pids")) return "cgroup:pids: missing: " + remedy_for_layer("cgroup:pids");
+  if (!cgroups_.has_memory() && !may_miss("cgroup:memory"))
+    return "cgroup:memory: missing: " + remedy_for_layer("cgroup:memory");
+  if (!cgroups_.has_pids() && !may_miss("cgroup:pids"))
+    return "cgroup:pids: missing: " + remedy_for_layer("cgroup:pids");
   runs_.configure({ids_, cgroups_.has_memory(), cgroups_.has_pids()});
   ZygotesSettings settings;
   for (const auto& [host, program] : configuration.hosts) settings.programs[host] = program;
@@ -131,11 +137,15 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
 
 void Launcher::tried(const std::string& host, const std::optional<SetupError>& problem) {
   if (host != kCanaryHost || answered_) {
-    if (problem) warn(fmt::format("zygote {}: {}: {}: {}", host, problem->step, errno_text(problem->error), problem->remedy));
+    if (problem)
+      warn(fmt::format("zygote {}: {}: {}: {}", host, problem->step, errno_text(problem->error), problem->remedy));
     return;
   }
   answered_ = true;
   zygotes_.retire(kCanaryHost);
+  if (probe_) {
+    for (const auto& layer : probed_layers(ids_, cgroups_, problem)) tell(layer);
+  }
   if (!problem) return tell(Started{true, {}});
   tell(Started{false, fmt::format("{}: {}: {}", problem->step, errno_text(problem->error), problem->remedy)});
 }

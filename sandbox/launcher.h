@@ -27,7 +27,6 @@ class Launcher {
   std::optional<std::string> prepare(const Configure&);  // what is missing
   void launch(const Launch&, std::vector<Fd>);
   void tried(const std::string& host, const std::optional<SetupError>& problem);
-  void tell_layers(const std::optional<SetupError>& problem);
   void ended(Run&);
   void warn(const std::string&);
   template <class Message>

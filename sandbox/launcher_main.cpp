@@ -1,7 +1,6 @@
 // mycojobs-launcher: started by the agent with its socket as descriptor 3. Not for people.
 #include <fcntl.h>
 #include <linux/close_range.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -20,7 +19,6 @@ int run_nothing(int) { return 0; }
 }  // namespace
 
 int main(int argc, char** argv) {
-  using mycojobs::Fd;
   using mycojobs::sandbox::Launcher;
   if (argc == 2 && std::string_view(argv[1]) == mycojobs::sandbox::kCanaryArgument) {
     mycojobs::serve_zygote({"canary", nullptr, nullptr, nullptr, run_nothing});
@@ -32,8 +30,7 @@ int main(int argc, char** argv) {
   // A terminal's and a service manager's signals are the agent's to interpret; its end is the launcher's (the socket).
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(number, SIG_IGN);
   ::setsid();
-  ::prctl(PR_SET_DUMPABLE, 0);
   ::fcntl(kAgentSocket, F_SETFD, FD_CLOEXEC);
   ::close_range(kAgentSocket + 1, ~0U, 0);
-  return Launcher(Fd(kAgentSocket)).run();
+  return Launcher(mycojobs::Fd(kAgentSocket)).run();
 }

@@ -56,7 +56,7 @@ enum class Kind : std::uint8_t {
 
 struct Configure {
   static constexpr Kind kKind = Kind::configure;
-  bool probe = false;  // try every layer, tell, leave
+  bool probe = false;                                      // try every layer, tell, leave
   std::vector<std::pair<std::string, std::string>> hosts;  // name -> path of the program
   std::vector<std::string> allow_missing;
   std::uint32_t uid_base = 0, uid_count = 0;
@@ -66,7 +66,8 @@ struct Configure {
 };
 template <class A>
 void fields(A& a, Configure& m) {
-  a(m.probe), a(m.hosts), a(m.allow_missing), a(m.uid_base), a(m.uid_count), a(m.warm), a(m.zygote_runs), a(m.fail_step);
+  a(m.probe), a(m.hosts), a(m.allow_missing), a(m.uid_base), a(m.uid_count), a(m.warm), a(m.zygote_runs),
+      a(m.fail_step);
 }
 
 struct Launch {

@@ -22,10 +22,12 @@ namespace {
 using Filter = std::unique_ptr<void, decltype(&seccomp_release)>;
 
 Error rule_error(const char* name, int code) {
-  return {Code::unsupported, std::string("seccomp: libseccomp refuses the rule for ") + name + ": " + errno_text(-code)};
+  return {Code::unsupported,
+          std::string("seccomp: libseccomp refuses the rule for ") + name + ": " + errno_text(-code)};
 }
 
-Result<void> add(const Filter& filter, std::uint32_t action, const char* name, std::initializer_list<ArgumentTest> tests) {
+Result<void> add(const Filter& filter, std::uint32_t action, const char* name,
+                 std::initializer_list<ArgumentTest> tests) {
   const int number = seccomp_syscall_resolve_name(name);
   if (number < 0) return {};  // not on this architecture, or newer than the library
   scmp_arg_cmp compare[2];
@@ -41,9 +43,12 @@ Result<void> add(const Filter& filter, std::uint32_t action, const char* name, s
 
 std::uint32_t action_of(const ArgumentRule& rule) {
   switch (rule.answer) {
-    case Answer::allow: return SCMP_ACT_ALLOW;
-    case Answer::notify: return SCMP_ACT_NOTIFY;
-    case Answer::refuse: break;
+    case Answer::allow:
+      return SCMP_ACT_ALLOW;
+    case Answer::notify:
+      return SCMP_ACT_NOTIFY;
+    case Answer::refuse:
+      break;
   }
   return SCMP_ACT_ERRNO(static_cast<std::uint32_t>(rule.error));
 }
@@ -82,8 +87,8 @@ int newest_known_call() {
 }
 
 // libseccomp has one default answer for "not listed", but a call that is newer than the table must look like one the
-// kernel lacks, or libc does not fall back. So a few instructions go in front, as runc does: numbers above the newest we
-// know (and below those of x32, which the main part kills) are ENOSYS.
+// kernel lacks, or libc does not fall back. So a few instructions go in front, as runc does: numbers above the newest
+// we know (and below those of x32, which the main part kills) are ENOSYS.
 constexpr std::uint32_t kX32Bit = 0x40000000;
 void answer_newer_calls(std::vector<sock_filter>& program) {
   const auto newest = static_cast<std::uint32_t>(newest_known_call());

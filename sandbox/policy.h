@@ -1,7 +1,8 @@
 // What a job may ask of the kernel: data (policy_tables.cpp) and its compilation to seccomp programs (policy.cpp).
 //
 //   allow            with argument checks where the arguments matter
-//   errno            what libc expects of a kernel that lacks the call, so that programs fall back. The default is EPERM;
+//   errno            what libc expects of a kernel that lacks the call, so that programs fall back. The default is
+//   EPERM;
 //                    a number newer than our table is ENOSYS
 //   notify           never innocent: the launcher records the call and kills the run
 //   kill             only for a foreign architecture (i386, x32)

@@ -24,8 +24,8 @@ constexpr ArgumentRule allow_value(const char* name, unsigned index, std::uint64
 }
 
 // Flags of clone. CLONE_NEWTIME shares its bit with the exit signal: it exists for clone3 and unshare only.
-constexpr std::uint64_t kNamespaces = CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER |
-                                      CLONE_NEWPID | CLONE_NEWNET;
+constexpr std::uint64_t kNamespaces =
+    CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
 constexpr std::uint64_t kThread = CLONE_THREAD | CLONE_VM | CLONE_SIGHAND;
 constexpr std::uint64_t kCloneChecked = kNamespaces | kThread | CLONE_PTRACE | CLONE_PARENT;
 
@@ -82,7 +82,7 @@ constexpr ArgumentRule kRules[] = {
     allow_value("ioctl", 1, FIOCLEX),
     allow_value("ioctl", 1, FIONCLEX),
     {"ioctl", {1, kLow32, FICLONE}, {}, Answer::refuse, EOPNOTSUPP},
-    {"ioctl", {1, kLow32, FS_IOC_GETFLAGS & kLow32}, {}, Answer::refuse, ENOTTY},
+    {"ioctl", {1, kLow32, FS_IOC_GETFLAGS& kLow32}, {}, Answer::refuse, ENOTTY},
 
     allow_value("fcntl", 1, F_DUPFD),
     allow_value("fcntl", 1, F_DUPFD_CLOEXEC),
@@ -130,8 +130,8 @@ constexpr ArgumentRule kWithoutExec[] = {
 };
 
 constexpr ArgumentRule kWithExec[] = {
-    {"clone", {0, kCloneChecked, 0}},                      // fork
-    {"clone", {0, kCloneChecked, CLONE_VM}},               // vfork, posix_spawn
+    {"clone", {0, kCloneChecked, 0}},         // fork
+    {"clone", {0, kCloneChecked, CLONE_VM}},  // vfork, posix_spawn
 };
 
 }  // namespace

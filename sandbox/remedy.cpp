@@ -15,15 +15,18 @@ constexpr StepRemedy kSteps[] = {
     {"zygote_program", 0, "install the script host beside the launcher, or set the libexec folder"},
     {"zygote_namespaces", ENOSPC, "raise the sysctl user.max_user_namespaces (and its siblings for other namespaces)"},
     {"zygote_namespaces", EPERM,
-     "allow user namespaces: sysctl kernel.unprivileged_userns_clone=1; in Docker use the seccomp profile of docker/, or "
+     "allow user namespaces: sysctl kernel.unprivileged_userns_clone=1; in Docker use the seccomp profile of docker/, "
+     "or "
      "--security-opt seccomp=unconfined"},
     {"zygote_namespaces", 0, "the kernel must have user, pid, mount, network, ipc and uts namespaces"},
     {"zygote_write_maps", 0,
-     "AppArmor may forbid user namespaces: sysctl kernel.apparmor_restrict_unprivileged_userns=0, or a profile with the "
+     "AppArmor may forbid user namespaces: sysctl kernel.apparmor_restrict_unprivileged_userns=0, or a profile with "
+     "the "
      "userns rule for mycojobs-launcher; for root, sandbox.uid_range must name ids that exist here"},
     {"zygote_root", EACCES, "AppArmor may forbid mounts in user namespaces: a profile with the userns rule is needed"},
     {"zygote_root", EPERM,
-     "/proc may be masked by a container, or mounts forbidden by AppArmor: in Docker use --security-opt systempaths=unconfined"},
+     "/proc may be masked by a container, or mounts forbidden by AppArmor: in Docker use --security-opt "
+     "systempaths=unconfined"},
     {"zygote_root", ENODEV, "a device node of the host's /dev is not what its name says"},
     {"zygote_userns_limit", 0, "the kernel must let user.max_user_namespaces be set in a namespace (Linux 4.9)"},
     {"zygote_exec", ENOENT, "the script host or its loader is not below /usr: build it for this system"},
@@ -48,13 +51,16 @@ struct LayerRemedy {
 };
 constexpr LayerRemedy kLayers[] = {
     {"cgroup:memory", true,
-     "run the agent where its cgroup is delegated with the memory controller (systemd: Delegate=yes; a shell: systemd-run "
+     "run the agent where its cgroup is delegated with the memory controller (systemd: Delegate=yes; a shell: "
+     "systemd-run "
      "--user --scope -p Delegate=yes), or list cgroup:memory in sandbox.allow_missing"},
     {"cgroup:pids", true,
-     "run the agent where its cgroup is delegated with the pids controller (systemd: Delegate=yes; a shell: systemd-run "
+     "run the agent where its cgroup is delegated with the pids controller (systemd: Delegate=yes; a shell: "
+     "systemd-run "
      "--user --scope -p Delegate=yes), or list cgroup:pids in sandbox.allow_missing"},
     {"landlock", true,
-     "boot a kernel with CONFIG_SECURITY_LANDLOCK and landlock in the lsm= list, or list landlock in sandbox.allow_missing"},
+     "boot a kernel with CONFIG_SECURITY_LANDLOCK and landlock in the lsm= list, or list landlock in "
+     "sandbox.allow_missing"},
     {"seccomp", false, "the kernel must have seccomp filters with user notification (Linux 5.0)"},
     {"uid", false, "run the agent as root for an id of its own for each job"},
 };

@@ -9,8 +9,8 @@
 #include <fcntl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -25,7 +25,7 @@ int error_if(bool failed) { return failed ? errno : 0; }
 
 constexpr const char* kSystemFolders[] = {"/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"};
 constexpr const char* kEtcFolders[] = {"/etc/ssl", "/etc/alternatives", "/etc/python3", "/etc/python3.11"};
-constexpr const char* kEtcFiles[] = {"/etc/ld.so.cache", "/etc/localtime", "/etc/timezone", "/etc/mime.types",
+constexpr const char* kEtcFiles[] = {"/etc/ld.so.cache", "/etc/localtime", "/etc/timezone",  "/etc/mime.types",
                                      "/etc/services",    "/etc/protocols", "/etc/os-release"};
 struct MadeFile {
   const char* path;

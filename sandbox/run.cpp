@@ -42,9 +42,12 @@ void decide_by_wait_status(Run& run, int wait_status) {
 
 void decide_killed(Run& run, KillReason reason) {
   switch (reason) {
-    case KillReason::output_limit: return decide(run, RunStatus::output_limit, "over the limit of output: killed");
-    case KillReason::fenced: return decide(run, RunStatus::lost, "the lease of this run has ended: killed");
-    case KillReason::cancelled: break;
+    case KillReason::output_limit:
+      return decide(run, RunStatus::output_limit, "over the limit of output: killed");
+    case KillReason::fenced:
+      return decide(run, RunStatus::lost, "the lease of this run has ended: killed");
+    case KillReason::cancelled:
+      break;
   }
   decide(run, RunStatus::cancelled, "cancelled: killed");
 }
@@ -64,7 +67,8 @@ void judge_memory(Run& run, const RunUsage& usage) {
 std::string describe(const Violation& violation) {
   std::string args;
   for (std::uint64_t arg : violation.args) args += fmt::format("{}{:#x}", args.empty() ? "" : ", ", arg);
-  return fmt::format("denied: {}({}) by pid {} ({}): job killed", violation.syscall, args, violation.pid, violation.comm);
+  return fmt::format("denied: {}({}) by pid {} ({}): job killed", violation.syscall, args, violation.pid,
+                     violation.comm);
 }
 
 }  // namespace mycojobs::sandbox

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/epoll.h>
-#include <sys/pidfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "sandbox/pidfd.h"
 #include "sandbox/violation.h"
 #include "sandbox/zygote_start.h"
 
@@ -106,8 +106,8 @@ bool Runs::fork(Run& run, int zygote_control) {
   const Fd theirs(status[1]);
 
   const RunSpec& spec = run.spec;
-  const Fork request{spec.run, *run.uid, spec.fence_boot_ms, spec.limits, settings_.ids.wide(), !settings_.memory_cgroup,
-                     run.canary};
+  const Fork request{
+      spec.run, *run.uid, spec.fence_boot_ms, spec.limits, settings_.ids.wide(), !settings_.memory_cgroup, run.canary};
   std::vector<int> fds{run.out.get(), run.err.get(), run.channel.get(), theirs.get()};
   for (const auto& join : *joins) fds.push_back(join.get());
   run.started_us = boot_us();
@@ -120,7 +120,8 @@ bool Runs::fork(Run& run, int zygote_control) {
   run.channel.reset();
   run.status_watch = loop_.watch(run.status.get(), [this, &run](std::uint32_t) { read_status(run); });
   run.wall = loop_.at(run.started_us / 1000 + spec.limits.wall_ms, [this, &run] {
-    decide(run, RunStatus::timeout_wall, fmt::format("over the wall-clock limit of {} ms: killed", run.spec.limits.wall_ms));
+    decide(run, RunStatus::timeout_wall,
+           fmt::format("over the wall-clock limit of {} ms: killed", run.spec.limits.wall_ms));
     send_kill(run);
   });
   set_fence(run, spec.fence_boot_ms);
@@ -157,7 +158,8 @@ void Runs::read_status(Run& run) {
       run.landlock_abi = confined.landlock_abi;
       run.outcome.setup = std::move(confined.setup);
       run.listener = std::move(frame.fds[0]);
-      run.listener_watch = loop_.watch(run.listener.get(), [this, &run](std::uint32_t events) { read_listener(run, events); });
+      run.listener_watch =
+          loop_.watch(run.listener.get(), [this, &run](std::uint32_t events) { read_listener(run, events); });
     } else if (received == Received::frame && decode(frame, ended)) {
       run.outcome.stragglers = ended.stragglers;
       if (ended.fenced) decide_killed(run, KillReason::fenced);
@@ -186,9 +188,10 @@ void Runs::send_kill(Run& run) {
   if (!run.pidfd || run.unkillable.first != 0) return;
   ::pidfd_send_signal(run.pidfd.get(), SIGKILL, nullptr, 0);
   run.unkillable = loop_.at(boot_ms() + kUnkillableMs, [this, &run] {
-    warn_(fmt::format("run {} is unkillable: KILL has had no effect for {} s (a process in the kernel's hands); it is "
-                      "waited for",
-                      run.spec.run, kUnkillableMs / 1000));
+    warn_(
+        fmt::format("run {} is unkillable: KILL has had no effect for {} s (a process in the kernel's hands); it is "
+                    "waited for",
+                    run.spec.run, kUnkillableMs / 1000));
   });
 }
 

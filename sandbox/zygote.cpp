@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
-#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -18,6 +17,7 @@
 #include <unordered_map>
 
 #include "sandbox/job.h"
+#include "sandbox/pidfd.h"
 
 namespace mycojobs::sandbox {
 namespace {
@@ -55,7 +55,8 @@ void Zygote::take_filters() {
   Programs programs;
   if (receive_raw(kControl, frame) != Received::frame) std::exit(0);  // the launcher has left
   if (!decode(frame, programs) || frame.fds.size() != 1) refuse("the launcher speaks another protocol");
-  if (int error = read_filters(frame.fds[0].get(), filters_); error != 0) refuse("the seccomp programs are not readable");
+  if (int error = read_filters(frame.fds[0].get(), filters_); error != 0)
+    refuse("the seccomp programs are not readable");
   fail_step_ = programs.fail_step;
 }
 

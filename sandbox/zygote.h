@@ -1,8 +1,9 @@
-// What a script host (mycojobs-pyhost, later mycojobs-luahost) does to be a zygote. The launcher has exec'd it inside its
-// namespaces and read-only root, with an empty environment and its control socket as descriptor 3. It warms up (imports,
-// caches; never job code), then calls serve_zygote() and never returns: one fork a job, nothing reused.
+// What a script host (mycojobs-pyhost, later mycojobs-luahost) does to be a zygote. The launcher has exec'd it inside
+// its namespaces and read-only root, with an empty environment and its control socket as descriptor 3. It warms up
+// (imports, caches; never job code), then calls serve_zygote() and never returns: one fork a job, nothing reused.
 //
-//   launcher --fork request, descriptors--> zygote --fork--> init (pid 1 of the job's namespace) --fork--> job: run(channel)
+//   launcher --fork request, descriptors--> zygote --fork--> init (pid 1 of the job's namespace) --fork--> job:
+//   run(channel)
 //
 // Threads: the host must be single-threaded when it calls; serve_zygote refuses to serve otherwise.
 #pragma once
@@ -10,11 +11,11 @@
 namespace mycojobs {
 
 struct ZygoteHost {
-  const char* name;               // "python"
-  void (*before_fork)();          // in the zygote, right before and after each fork; may be null
+  const char* name;       // "python"
+  void (*before_fork)();  // in the zygote, right before and after each fork; may be null
   void (*after_fork_parent)();
-  void (*after_fork_job)();       // in the job's process, before it is confined; may be null
-  int (*run)(int channel);        // in the job's process, confined: talks on the channel, runs, returns the exit code
+  void (*after_fork_job)();  // in the job's process, before it is confined; may be null
+  int (*run)(int channel);   // in the job's process, confined: talks on the channel, runs, returns the exit code
 };
 
 [[noreturn]] void serve_zygote(const ZygoteHost&);

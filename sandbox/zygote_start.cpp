@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sched.h>
-#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -15,6 +14,7 @@
 #include <cstring>
 
 #include "sandbox/messages.h"
+#include "sandbox/pidfd.h"
 
 namespace mycojobs::sandbox {
 namespace {
@@ -99,11 +99,16 @@ struct StartStep {
   int (*run)(ChildSide&);
 };
 constexpr StartStep kSteps[] = {
-    {"zygote_parent", die_with_launcher}, {"zygote_maps", wait_for_id_maps},
-    {"zygote_ids", become_namespace_root}, {"zygote_session", own_session},
-    {"zygote_hostname", name_host},       {"zygote_root", root},
-    {"zygote_pivot", pivot},              {"zygote_userns_limit", forbid_user_namespaces},
-    {"zygote_descriptors", arrange_descriptors}, {"zygote_exec", run_program},
+    {"zygote_parent", die_with_launcher},
+    {"zygote_maps", wait_for_id_maps},
+    {"zygote_ids", become_namespace_root},
+    {"zygote_session", own_session},
+    {"zygote_hostname", name_host},
+    {"zygote_root", root},
+    {"zygote_pivot", pivot},
+    {"zygote_userns_limit", forbid_user_namespaces},
+    {"zygote_descriptors", arrange_descriptors},
+    {"zygote_exec", run_program},
 };
 
 [[noreturn]] void run_child(ChildSide side) {

@@ -33,8 +33,8 @@ Zygotes::Zygote* Zygotes::find(std::uint64_t id) {
 }
 
 Zygotes::Zygote* Zygotes::start(const Key& key, std::optional<SetupError>& problem) {
-  const ZygoteStart how{settings_.programs[key.first], key.first == kCanaryHost ? kCanaryArgument : "", settings_.ids, settings_.filters,
-                        settings_.fail_step};
+  const ZygoteStart how{settings_.programs[key.first], key.first == kCanaryHost ? kCanaryArgument : "", settings_.ids,
+                        settings_.filters, settings_.fail_step};
   auto started = start_zygote(how);
   if (!started) {
     const StartFailure& failure = started.error();
@@ -46,7 +46,8 @@ Zygotes::Zygote* Zygotes::start(const Key& key, std::optional<SetupError>& probl
   zygote.id = next_++;
   zygote.key = key;
   zygote.process = std::move(*started);
-  zygote.control_watch = loop_.watch(zygote.process.control.get(), [this, &zygote](std::uint32_t) { read_control(zygote); });
+  zygote.control_watch =
+      loop_.watch(zygote.process.control.get(), [this, &zygote](std::uint32_t) { read_control(zygote); });
   zygote.err_watch = loop_.watch(zygote.process.err.get(), [this, &zygote](std::uint32_t) { read_err(zygote); });
   zygote.end_watch = loop_.watch(zygote.process.pidfd.get(), [this, &zygote](std::uint32_t) { bury(zygote); });
   zygote.warm_up = loop_.at(boot_ms() + kWarmUpMs, [this, &zygote] {
@@ -142,9 +143,12 @@ bool Zygotes::obey(Zygote& zygote, RawFrame& frame) {
     begin_trial(zygote);
     return true;
   }
-  if (decode(frame, refused)) condemn(zygote, {"zygote_warm_up", ENOEXEC, refused.why});
-  else if (decode(frame, step)) condemn(zygote, {step.step, step.error, remedy_for_step(step.step, step.error)});
-  else return false;
+  if (decode(frame, refused))
+    condemn(zygote, {"zygote_warm_up", ENOEXEC, refused.why});
+  else if (decode(frame, step))
+    condemn(zygote, {step.step, step.error, remedy_for_step(step.step, step.error)});
+  else
+    return false;
   return true;
 }
 
@@ -155,7 +159,8 @@ void Zygotes::read_err(Zygote& zygote) {
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (size <= 0) return loop_.unwatch(zygote.err_watch, zygote.process.err.get());
   std::string words(text, static_cast<std::size_t>(size));
-  std::replace_if(words.begin(), words.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
+  std::replace_if(
+      words.begin(), words.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
   warn_(fmt::format("zygote {} of context {}: {}", zygote.key.first, zygote.key.second, words));
   zygote.last_words = words;
 }
@@ -173,7 +178,8 @@ std::optional<SetupError> judge_canary(const Run& canary, const ZygotesSettings&
   const ssize_t size = ::read(canary.canary_answer.get(), answer, sizeof answer);
   if (canary.outcome.setup_error) return canary.outcome.setup_error;
   if (size > 0) return SetupError{"canary", EPERM, std::string(answer, static_cast<std::size_t>(size) - 1)};
-  if (canary.outcome.status != RunStatus::violation) return SetupError{"canary", EPERM, "seccomp: " + canary.outcome.reason};
+  if (canary.outcome.status != RunStatus::violation)
+    return SetupError{"canary", EPERM, "seccomp: " + canary.outcome.reason};
   if (canary.landlock_abi == 0 && !settings.landlock_may_miss) {
     return SetupError{"landlock", ENOSYS, remedy_for_layer("landlock")};
   }

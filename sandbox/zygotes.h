@@ -2,7 +2,8 @@
 //
 //   starting --Ready--> trying (the canary job) --it holds--> serving --enough runs, successor serves--> retired
 //       \                  \                        \                                                     |
-//        `-- any failure, or its end: what waits is a setup_error, what runs is lost                      `-- idle: gone
+//        `-- any failure, or its end: what waits is a setup_error, what runs is lost                      `-- idle:
+//        gone
 #pragma once
 
 #include <deque>
@@ -55,7 +56,7 @@ class Zygotes {
     StartedZygote process;
     Loop::Watch control_watch = 0, err_watch = 0, end_watch = 0;
     Loop::Timer warm_up;
-    bool told = false;  // how its trial went
+    bool told = false;                         // how its trial went
     std::uint32_t served = 0, unanswered = 0;  // forks in all; forks that it has not confirmed
     std::unordered_set<std::uint64_t> running;
     std::deque<std::uint64_t> waiting;

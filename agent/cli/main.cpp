@@ -26,8 +26,10 @@ SandboxConfig sandbox_config(const Settings& settings, const std::vector<Id>& wa
   SandboxConfig config;
   config.libexec_dir = settings.libexec_dir;
   config.allow_missing = settings.sandbox_allow_missing;
-  config.uid_base = settings.sandbox_uid_range.base;
-  config.uid_count = settings.sandbox_uid_range.count;
+  if (settings.sandbox_uid_range.count > 0) {
+    config.uid_base = settings.sandbox_uid_range.base;
+    config.uid_count = settings.sandbox_uid_range.count;
+  }
   for (Id context : warm) config.warm.push_back({"python", context});
   return config;
 }

@@ -9,12 +9,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
 
 #include "base/errno_text.h"
+#include "base/ids.h"
 #include "store/redis_connection.h"
 
 namespace mycojobs {
@@ -22,6 +22,8 @@ namespace {
 
 constexpr const char* kServer = "/usr/bin/redis-server";
 constexpr const char* kSetpriv = "/usr/bin/setpriv";
+constexpr int kLockInServer = 3;
+constexpr int kStopMs = 30000;
 constexpr std::size_t kMaxSocketPath = sizeof(sockaddr_un{}.sun_path) - 1;
 
 Result<void> need_program(const char* path, const char* package) {
@@ -51,21 +53,38 @@ Result<std::string> make_folder(const std::string& state_dir) {
   return folder.string();
 }
 
-// Held until the last descriptor is closed. The file names the holder.
-Result<Fd> take_lock(const std::string& folder) {
+std::string holder_of(int lock_fd) {
+  char text[64] = {};
+  const ssize_t got = ::pread(lock_fd, text, sizeof text - 1, 0);
+  return got > 0 ? std::string(text, static_cast<std::size_t>(got)) : "?";
+}
+
+bool is_gone(const std::string& pid) {
+  std::uint64_t number = 0;
+  if (!parse_u64(pid, number) || number == 0) return false;
+  return ::kill(static_cast<pid_t>(number), 0) != 0 && errno == ESRCH;
+}
+
+// The server holds the lock with us, so that two never write the same data: after we were killed ours may still be
+// writing, and is waited for. The file names who started it.
+Result<Fd> take_lock(const std::string& folder, Deadline deadline) {
   const std::string path = folder + "/lock";
   Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!fd) return fail(Code::io, "cannot open " + path + ": " + errno_text(errno));
-  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+  while (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return fail(Code::io, "cannot lock " + path + ": " + errno_text(errno));
-    char holder[32] = {};
-    const ssize_t got = ::pread(fd.get(), holder, sizeof holder - 1, 0);
-    return fail(Code::conflict, "the folder " + folder + " is used by process " +
-                                    (got > 0 ? std::string(holder, static_cast<std::size_t>(got)) : "?") +
-                                    "; end it or choose another state folder");
+    const std::string holder = holder_of(fd.get());
+    const bool gone = is_gone(holder);
+    if (!gone || std::chrono::steady_clock::now() >= deadline) {
+      return fail(Code::conflict, "the folder " + folder + " is used by " +
+                                      (gone ? "the redis-server of process " : "process ") + holder +
+                                      "; end it or choose another state folder");
+    }
+    ::poll(nullptr, 0, 10);
   }
   const std::string pid = std::to_string(::getpid());
-  if (::ftruncate(fd.get(), 0) != 0 || ::pwrite(fd.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
+  if (::ftruncate(fd.get(), 0) != 0 ||
+      ::pwrite(fd.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
     return fail(Code::io, "cannot write to the folder " + folder + ": " + errno_text(errno));
   }
   return fd;
@@ -73,13 +92,18 @@ Result<Fd> take_lock(const std::string& folder) {
 
 std::vector<std::string> arguments_for(const std::string& folder,
                                        const std::vector<std::pair<std::string, std::string>>& more) {
-  std::vector<std::pair<std::string, std::string>> settings{
-      {"port", "0"},           {"unixsocket", folder + "/redis.sock"},
-      {"unixsocketperm", "700"}, {"dir", folder},
-      {"appendonly", "yes"},   {"appendfsync", "everysec"},
-      {"save", ""},            {"maxmemory-policy", "noeviction"},
-      {"databases", "64"},     {"loglevel", "notice"},
-      {"logfile", folder + "/redis.log"}, {"daemonize", "no"}};
+  std::vector<std::pair<std::string, std::string>> settings{{"port", "0"},
+                                                            {"unixsocket", folder + "/redis.sock"},
+                                                            {"unixsocketperm", "700"},
+                                                            {"dir", folder},
+                                                            {"appendonly", "yes"},
+                                                            {"appendfsync", "everysec"},
+                                                            {"save", ""},
+                                                            {"maxmemory-policy", "noeviction"},
+                                                            {"databases", "64"},
+                                                            {"loglevel", "notice"},
+                                                            {"logfile", folder + "/redis.log"},
+                                                            {"daemonize", "no"}};
   settings.insert(settings.end(), more.begin(), more.end());
   std::vector<std::string> arguments{"--pdeathsig", "TERM", kServer};
   for (const auto& [name, value] : settings) {
@@ -117,26 +141,28 @@ Result<std::unique_ptr<EmbeddedRedis>> EmbeddedRedis::start(const std::string& s
   MJ_CHECK(need_program(kServer, "redis-server"));
   MJ_CHECK(need_program(kSetpriv, "util-linux"));
   MJ_TRY(folder, make_folder(state_dir));
-  MJ_TRY(lock, take_lock(folder));
+  const Deadline deadline = deadline_in(options.start_timeout_ms);
+  MJ_TRY(lock, take_lock(folder, deadline));
   ::unlink((folder + "/redis.sock").c_str());  // of a server that was killed
   SpawnSpec spec;
   spec.program = kSetpriv;
   spec.arguments = arguments_for(folder, options.settings);
   spec.environment = {"PATH=/usr/bin:/bin", "LC_ALL=C"};
-  const Fd nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  for (int theirs : {0, 1, 2}) spec.descriptors.emplace_back(nothing.get(), theirs);
+  const Fd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const Fd log(::open((folder + "/redis.log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!nothing || !log) return fail(Code::io, "cannot write to the folder " + folder + ": " + errno_text(errno));
+  spec.descriptors = {{nothing.get(), 0}, {log.get(), 1}, {log.get(), 2}, {lock.get(), kLockInServer}};
   MJ_TRY(child, spawn(spec));
   std::unique_ptr<EmbeddedRedis> redis(new EmbeddedRedis(std::move(folder), std::move(lock), std::move(child)));
-  MJ_CHECK(redis->await_answer(url(state_dir), options.start_timeout_ms));
+  MJ_CHECK(redis->await_answer(url(state_dir), deadline));
   return redis;
 }
 
-Result<void> EmbeddedRedis::await_answer(const std::string& own_url, std::uint32_t timeout_ms) {
+Result<void> EmbeddedRedis::await_answer(const std::string& own_url, Deadline deadline) {
   RedisConnection::Options options;
   MJ_TRY(endpoint, parse_redis_url(own_url));
   options.endpoint = std::move(endpoint);
   RedisConnection connection(std::move(options));
-  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
   Error last;
   for (;;) {
     auto answer = connection.command({"PING"});  // fails while it is LOADING
@@ -147,13 +173,19 @@ Result<void> EmbeddedRedis::await_answer(const std::string& own_url, std::uint32
       return fail(Code::io, "redis-server ended at once in the folder " + folder_ + ": " +
                                 last_line(folder_ + "/redis.log") + " (is the disk full? see redis.log there)");
     }
-    if (last.code != Code::unavailable || std::chrono::steady_clock::now() >= until) return fail(std::move(last), "redis-server in " + folder_);
+    if (last.code != Code::unavailable || std::chrono::steady_clock::now() >= deadline)
+      return fail(std::move(last), "redis-server in " + folder_);
   }
 }
 
 void EmbeddedRedis::stop() {
   if (child_.pid <= 0) return;
   ::kill(child_.pid, SIGTERM);
+  pollfd ended{child_.pidfd.get(), POLLIN, 0};
+  int ready = 0;
+  do ready = ::poll(&ended, 1, kStopMs);
+  while (ready < 0 && errno == EINTR);
+  if (ready == 0) ::kill(child_.pid, SIGKILL);
   wait_child(child_);
   lock_.reset();
 }

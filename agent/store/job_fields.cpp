@@ -13,8 +13,9 @@ constexpr std::size_t kMaxFields = 1000;  // a script hands them over in one cal
 
 // What the store writes itself, or what only a claim or an end may write.
 constexpr std::array kOwned = std::to_array<std::string_view>(
-    {"id", "status", "created_at", "updated_at", "detail", "error", "error_info", "result", "attempt", "deliveries", "epoch",
-     "runner_id", "claim_id", "queued_ms", "lease_until_ms", "started_ms", "ended_ms", "usage", "layers", "receipt"});
+    {"id",       "status",     "created_at", "updated_at", "detail",   "error",     "error_info",     "result",
+     "attempt",  "deliveries", "epoch",      "runner_id",  "claim_id", "queued_ms", "lease_until_ms", "started_ms",
+     "ended_ms", "usage",      "layers",     "receipt"});
 
 bool is_owned(std::string_view name) { return std::find(kOwned.begin(), kOwned.end(), name) != kOwned.end(); }
 
@@ -27,8 +28,8 @@ Result<Fields> new_job_fields(const Job& job) {
   Fields fields = encode(job);
   std::erase_if(fields, [](const auto& field) { return is_owned(field.first); });
   if (fields.size() > kMaxFields) {
-    return fail(Code::invalid, "job: " + std::to_string(fields.size()) + " fields are more than " +
-                                   std::to_string(kMaxFields));
+    return fail(Code::invalid,
+                "job: " + std::to_string(fields.size()) + " fields are more than " + std::to_string(kMaxFields));
   }
   return fields;
 }

@@ -63,14 +63,19 @@ MemoryDatabase::Take MemoryDatabase::take(const ClaimRequest& request, const std
   if (claim.cancel) return finish(entry, failure("cancelled", "cancelled"), false), Take::silent;
   const std::uint64_t script = field(entry, "script").size();
   if (script > request.max_script_bytes) {
-    finish(entry, failure("dead_letter", "script: " + std::to_string(script) + " bytes are more than the " +
-                              std::to_string(request.max_script_bytes) + " that job.max_script_bytes allows"), false);
+    finish(entry,
+           failure("dead_letter", "script: " + std::to_string(script) + " bytes are more than the " +
+                                      std::to_string(request.max_script_bytes) + " that job.max_script_bytes allows"),
+           false);
     return dead("too_large");
   }
   if (claim.deliveries >= request.max_deliveries) {
-    finish(entry, failure("dead_letter", "crash_loop: " + std::to_string(claim.deliveries) +
-                              " runs ended without a report (runner killed or lost each time); job.max_deliveries "
-                              "allows no more"), false);
+    finish(
+        entry,
+        failure("dead_letter", "crash_loop: " + std::to_string(claim.deliveries) +
+                                   " runs ended without a report (runner killed or lost each time); job.max_deliveries "
+                                   "allows no more"),
+        false);
     return dead("crash_loop");
   }
   std::uint64_t size = 0;

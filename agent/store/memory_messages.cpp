@@ -77,8 +77,7 @@ Result<MessageIntake> MemoryDatabase::take_message(const std::string& topic, con
   }
   if (type_of(message) == "none") return missing(message);
   const std::string status = field(message, "status");
-  out.repeated =
-      messages_.contains(message) || status == "acknowledged" || status == "processed" || status == "error";
+  out.repeated = messages_.contains(message) || status == "acknowledged" || status == "processed" || status == "error";
   if (out.repeated) {
     std::erase(topics_[topic], message);
     return out;

@@ -61,7 +61,8 @@ class MemoryStore final : public Store {
       if (!page || page->ended || !page->lines.empty() || std::chrono::steady_clock::now() >= until) return page;
       std::unique_lock lock(server_.mutex_);
       // Woken by any change; one that came before the lock is met after 10 ms.
-      server_.changed_.wait_until(lock, std::min(until, std::chrono::steady_clock::now() + std::chrono::milliseconds(10)));
+      server_.changed_.wait_until(lock,
+                                  std::min(until, std::chrono::steady_clock::now() + std::chrono::milliseconds(10)));
     }
   }
   Result<void> hold_runner(Id context, const Runner& runner, const RunnerHold& self, std::uint32_t ttl_ms,

@@ -49,7 +49,9 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
   std::vector<ClaimRef> refs(request.max_jobs);
   Arguments arguments;
   arguments.add(std::uint64_t{request.runner}).add(std::uint64_t{request.max_jobs}).add(request.max_bytes);
-  arguments.add(request.max_script_bytes).add(std::uint64_t{request.max_deliveries}).add(std::uint64_t{request.lease_ms});
+  arguments.add(request.max_script_bytes)
+      .add(std::uint64_t{request.max_deliveries})
+      .add(std::uint64_t{request.lease_ms});
   arguments.add(std::uint64_t{refs.size() * 2});
   for (ClaimRef& ref : refs) {
     ref = {request.context, {}, random_hex(8), random_hex(32)};
@@ -97,7 +99,8 @@ Result<std::vector<Result<void>>> RedisStore::report(Id context, std::span<const
   while (out.size() < reports.size()) {
     const std::size_t first = out.size();
     std::size_t last = first;
-    for (std::size_t bytes = 0; last < reports.size() && last - first < kMaxReports && bytes < kMaxReportBytes; ++last) {
+    for (std::size_t bytes = 0; last < reports.size() && last - first < kMaxReports && bytes < kMaxReportBytes;
+         ++last) {
       bytes += size_of(reports[last]);
     }
     std::vector<Fields> ends(last - first);

@@ -99,7 +99,8 @@ Result<void> RedisConnection::handshake() {
   MJ_TRY(selected, exchange(Arguments{"SELECT"}.add(std::uint64_t{options_.database}), 0));
   if (selected.text().find("out of range") != std::string_view::npos) {
     auto setting = command({"CONFIG", "GET", "databases"});
-    const std::string has = setting && setting->size() == 2 ? " has " + std::string(setting->at(1).text()) : " has too few";
+    const std::string has =
+        setting && setting->size() == 2 ? " has " + std::string(setting->at(1).text()) : " has too few";
     return fail(Code::unsupported, "context " + std::to_string(options_.database) + " needs database " +
                                        std::to_string(options_.database) + ", Redis at " + endpoint.shown() + has +
                                        ": raise the setting `databases` in its configuration and restart it");
@@ -148,7 +149,7 @@ Result<Reply> RedisConnection::exchange(const Arguments& arguments, std::uint32_
     MJ_TRY(reply, received());
     if (reply) return *reply;
     bytes.clear();
-    if (std::string why = receive_some(socket_.get(), bytes, deadline); !why.empty()) return broken(std::move(why));
+    if (std::string why = receive_some(socket_.get(), bytes, deadline); !why.empty()) return broken(why);
     if (redisReaderFeed(reader_.get(), bytes.data(), bytes.size()) != REDIS_OK) return broken("not the Redis protocol");
   }
 }
@@ -173,13 +174,13 @@ Result<void> RedisConnection::send(const Arguments& arguments) {
   const std::unique_ptr<char, void (*)(char*)> owner(formatted, redisFreeCommand);
   const Deadline deadline = deadline_in(options_.command_timeout_ms);
   std::string why = send_all(socket_.get(), std::string_view(formatted, static_cast<std::size_t>(size)), deadline);
-  if (!why.empty()) return broken(std::move(why));
+  if (!why.empty()) return broken(why);
   return {};
 }
 
 Result<void> RedisConnection::read_some() {
   std::string bytes;
-  if (std::string why = receive_some(socket_.get(), bytes, deadline_in(0)); !why.empty()) return broken(std::move(why));
+  if (std::string why = receive_some(socket_.get(), bytes, deadline_in(0)); !why.empty()) return broken(why);
   if (redisReaderFeed(reader_.get(), bytes.data(), bytes.size()) != REDIS_OK) return broken("not the Redis protocol");
   return {};
 }
@@ -188,18 +189,19 @@ Result<std::optional<Reply>> RedisConnection::received() {
   void* reply = nullptr;
   if (redisReaderGetReply(reader_.get(), &reply) != REDIS_OK) return broken("not the Redis protocol");
   if (reply == nullptr) return std::nullopt;
-  return Reply(std::shared_ptr<const redisReply>(static_cast<redisReply*>(reply),
-                                                 [](const redisReply* r) { freeReplyObject(const_cast<redisReply*>(r)); }));
+  return Reply(std::shared_ptr<const redisReply>(
+      static_cast<redisReply*>(reply), [](const redisReply* r) { freeReplyObject(const_cast<redisReply*>(r)); }));
 }
 
-tl::unexpected<Error> RedisConnection::broken(std::string why) {
+tl::unexpected<Error> RedisConnection::broken(const std::string& why) {
   close();
   return fail(Code::unavailable, "Redis at " + options_.endpoint.shown() + ": " + why);
 }
 
 tl::unexpected<Error> RedisConnection::refused(const Reply& reply) const {
   Error error = redis_error(reply.text());
-  if (error.code == Code::denied || error.code == Code::unavailable) error.message += " at " + options_.endpoint.shown();
+  if (error.code == Code::denied || error.code == Code::unavailable)
+    error.message += " at " + options_.endpoint.shown();
   return tl::unexpected<Error>(std::move(error));
 }
 

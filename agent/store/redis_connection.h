@@ -1,6 +1,6 @@
-// One connection to one database of one Redis server. Bytes are carried here (close-on-exec, no SIGPIPE, every step with
-// a deadline); hiredis writes and reads the protocol. One thread. A failure closes it and the next call connects again:
-// the caller sets the pace.
+// One connection to one database of one Redis server. Bytes are carried here (close-on-exec, no SIGPIPE, every step
+// with a deadline); hiredis writes and reads the protocol. One thread. A failure closes it and the next call connects
+// again: the caller sets the pace.
 //
 // Errors: unavailable (refused, timed out, LOADING, OOM, MISCONF, READONLY, ...), denied (password, ACL), unsupported
 // (older than 7.0; `databases` too small), invalid (a key holds another type), internal. Passwords are in none of them.
@@ -85,7 +85,7 @@ class RedisConnection {
   // For waiting on several connections: send now, read when fd() is readable.
   int fd() const { return socket_.get(); }
   Result<void> send(const Arguments&);
-  Result<void> read_some();                // one read, which does not wait
+  Result<void> read_some();                 // one read, which does not wait
   Result<std::optional<Reply>> received();  // the next whole reply; error replies as they are
 
   const std::string& server_run_id() const { return run_id_; }
@@ -95,7 +95,7 @@ class RedisConnection {
   Result<void> handshake();
   Result<void> check_server();
   Result<Reply> exchange(const Arguments&, std::uint32_t extra_ms);  // error replies as they are
-  tl::unexpected<Error> broken(std::string why);                     // closes
+  tl::unexpected<Error> broken(const std::string& why);              // closes
   tl::unexpected<Error> refused(const Reply&) const;
 
   Options options_;

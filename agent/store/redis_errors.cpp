@@ -16,7 +16,8 @@ struct Meaning {
 constexpr std::array kMeanings{
     Meaning{"WRONGPASS", Code::denied, "wrong user or password in the redis url"},
     Meaning{"NOAUTH", Code::denied, "the server wants a password: redis://:password@host"},
-    Meaning{"ERR AUTH <password> called without", Code::denied, "the server has no password: take it out of the redis url"},
+    Meaning{"ERR AUTH <password> called without", Code::denied,
+            "the server has no password: take it out of the redis url"},
     Meaning{"ERR Client sent AUTH, but no password", Code::denied,
             "the server has no password: take it out of the redis url"},
     Meaning{"NOPERM", Code::denied, "this Redis user may not: see ACL SETUSER"},
@@ -39,7 +40,8 @@ constexpr std::array kMeanings{
 
 std::string one_line(std::string_view text) {
   std::string out(text.substr(0, 400));
-  std::replace_if(out.begin(), out.end(), [](unsigned char c) { return std::iscntrl(c) != 0; }, ' ');
+  std::replace_if(
+      out.begin(), out.end(), [](unsigned char c) { return std::iscntrl(c) != 0; }, ' ');
   return out;
 }
 

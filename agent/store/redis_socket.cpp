@@ -22,7 +22,8 @@ constexpr std::size_t kChunk = 64U << 10;
 // 0, or an errno: ETIMEDOUT at the deadline.
 int wait_for(int fd, short events, Deadline deadline) {
   for (;;) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
     pollfd poll_fd{fd, events, 0};
     const int ready = ::poll(&poll_fd, 1, static_cast<int>(std::clamp<std::int64_t>(left.count() + 1, 0, 1 << 30)));
     if (ready > 0) return 0;

@@ -132,7 +132,8 @@ Result<Job> RedisStore::submit(const Job& job) {
 
 Result<void> RedisStore::cancel(Id context, const std::string& job_key) {
   MJ_TRY(reply, run(context, scripts::cancel, Arguments{job_key}));
-  if (reply.text() == "missing") return fail(Code::not_found, job_key + " does not exist in context " + std::to_string(context));
+  if (reply.text() == "missing")
+    return fail(Code::not_found, job_key + " does not exist in context " + std::to_string(context));
   return {};
 }
 
@@ -177,10 +178,10 @@ Result<std::vector<DeadLetter>> RedisStore::dead_letters(Id context, std::size_t
     const std::string id(reply.at(i).at(0).text());
     DeadLetter letter;
     parse_u64(id.substr(0, id.find('-')), letter.at_ms);
-    for (auto& [name, value] : reply.at(i).at(1).fields()) {
-      if (name == "key") letter.job_key = std::move(value);
-      if (name == "queue") letter.queue = std::move(value);
-      if (name == "reason") letter.reason = std::move(value);
+    for (const auto& [name, value] : reply.at(i).at(1).fields()) {
+      if (name == "key") letter.job_key = value;
+      if (name == "queue") letter.queue = value;
+      if (name == "reason") letter.reason = value;
     }
     out.push_back(std::move(letter));
   }
@@ -247,8 +248,8 @@ Result<ServerFacts> RedisStore::facts() {
   facts.appendonly = setting("appendonly");
   facts.appendfsync = setting("appendfsync");
   facts.maxmemory_policy = setting("maxmemory-policy");
-  facts.persistence_error = has("rdb_last_bgsave_status:err") || has("aof_last_write_status:err") ||
-                            has("aof_last_bgrewrite_status:err");
+  facts.persistence_error =
+      has("rdb_last_bgsave_status:err") || has("aof_last_write_status:err") || has("aof_last_bgrewrite_status:err");
   facts.cluster = has("cluster_enabled:1");
   facts.replica = has("role:slave");
   return facts;

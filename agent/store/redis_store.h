@@ -1,4 +1,5 @@
-// The store on Redis 7 or newer. A job's protocol is in scripts/*.lua, one atomic step a call; the keys are in keys.cpp.
+// The store on Redis 7 or newer. A job's protocol is in scripts/*.lua, one atomic step a call; the keys are in
+// keys.cpp.
 #pragma once
 
 #include <cstdint>

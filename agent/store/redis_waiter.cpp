@@ -22,7 +22,9 @@ constexpr milliseconds kPingEvery{5000};
 constexpr milliseconds kAfterRefusal{2000};  // a queue that is no list: looked at again after this
 constexpr std::uint32_t kConnectTimeoutMs = 1000;
 
-milliseconds pause_before_try(unsigned failures) { return milliseconds(failures <= 1 ? 250 : failures == 2 ? 500 : 1000); }
+milliseconds pause_before_try(unsigned failures) {
+  return milliseconds(failures <= 1 ? 250 : failures == 2 ? 500 : 1000);
+}
 
 }  // namespace
 
@@ -149,8 +151,10 @@ RedisWaiter::Time RedisWaiter::next_moment(Time until) const {
     if (!server.up) until = std::min(until, server.retry_at);
     for (const Link& link : server.links) {
       if (!server.up) break;
-      if (link.asked) until = std::min(until, link.answer_by);
-      else if (link.ask_again > steady_clock::now()) until = std::min(until, link.ask_again);
+      if (link.asked)
+        until = std::min(until, link.answer_by);
+      else if (link.ask_again > steady_clock::now())
+        until = std::min(until, link.ask_again);
     }
   }
   return until;

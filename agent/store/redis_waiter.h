@@ -32,10 +32,10 @@ class RedisWaiter final : public Waiter {
     Link(RedisConnection::Options options, std::string q)
         : connection(std::make_unique<RedisConnection>(std::move(options))), queue(std::move(q)) {}
     std::unique_ptr<RedisConnection> connection;
-    std::string queue;      // empty: the topic's
-    bool asked = false;     // a command is under way
-    Time answer_by;         // the server is gone if it has not answered by then
-    Time ask_again;         // not before
+    std::string queue;   // empty: the topic's
+    bool asked = false;  // a command is under way
+    Time answer_by;      // the server is gone if it has not answered by then
+    Time ask_again;      // not before
   };
   struct Server {
     explicit Server(RedisEndpoint e) : endpoint(std::move(e)) {}

@@ -205,16 +205,26 @@ std::string StoreContract::last_anomaly() {
 
 std::string code_of(const Error& error) {
   switch (error.code) {
-    case Code::invalid: return "invalid";
-    case Code::not_found: return "not_found";
-    case Code::conflict: return "conflict";
-    case Code::stale_claim: return "stale_claim";
-    case Code::denied: return "denied";
-    case Code::unavailable: return "unavailable";
-    case Code::unsupported: return "unsupported";
-    case Code::too_large: return "too_large";
-    case Code::io: return "io";
-    case Code::internal: return "internal";
+    case Code::invalid:
+      return "invalid";
+    case Code::not_found:
+      return "not_found";
+    case Code::conflict:
+      return "conflict";
+    case Code::stale_claim:
+      return "stale_claim";
+    case Code::denied:
+      return "denied";
+    case Code::unavailable:
+      return "unavailable";
+    case Code::unsupported:
+      return "unsupported";
+    case Code::too_large:
+      return "too_large";
+    case Code::io:
+      return "io";
+    case Code::internal:
+      return "internal";
   }
   return "?";
 }

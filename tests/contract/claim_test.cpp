@@ -79,8 +79,17 @@ TEST_P(Claim, AskingForNoneOrTooManyIsRefused) {
 }
 
 TEST_P(Claim, EntriesThatNameNoJobBecomeDeadLetters) {
-  const std::vector<std::string> entries{"", "job", "job:12", "job:0:1", "job:12:4294967296", "job:12:1:1", "job:12:-1",
-                                         "job:012:1", std::string("job:\0:1", 7), std::string(5000, 'a'), "\xff\xfe"};
+  const std::vector<std::string> entries{"",
+                                         "job",
+                                         "job:12",
+                                         "job:0:1",
+                                         "job:12:4294967296",
+                                         "job:12:1:1",
+                                         "job:12:-1",
+                                         "job:012:1",
+                                         std::string("job:\0:1", 7),
+                                         std::string(5000, 'a'),
+                                         "\xff\xfe"};
   for (const std::string& entry : entries) bench_->push(1, "queue:python", entry);
   const auto reply = store_->claim(request(64)).value();
   EXPECT_TRUE(reply.jobs.empty());

@@ -17,7 +17,8 @@ TEST(MemoryFault, ALostReplyMeansThatItHappened) {
   job.script = "x";
   job.script_type = "python";
   Fault next = Fault::before;
-  server.set_faults([&](std::string_view call) { return call == "submit" ? std::exchange(next, Fault::none) : Fault::none; });
+  server.set_faults(
+      [&](std::string_view call) { return call == "submit" ? std::exchange(next, Fault::none) : Fault::none; });
   EXPECT_EQ(outcome(store->submit(job)), "unavailable");
   EXPECT_EQ(store->queue_length(1, "queue:python").value(), 0U);
   next = Fault::after;

@@ -95,8 +95,12 @@ TEST_P(Topic, AJobWithOtherContentRefusesTheWholeMessage) {
 
 TEST_P(Topic, AJobThatIsThereWithTheSameContentIsUsed) {
   ASSERT_TRUE(store_->save(1, "job:12:1",
-                           {{"id", "1"}, {"caller_id", "12"}, {"context_id", "1"}, {"script", "print(1)"},
-                            {"script_type", "python"}, {"kept", "yes"}}));
+                           {{"id", "1"},
+                            {"caller_id", "12"},
+                            {"context_id", "1"},
+                            {"script", "print(1)"},
+                            {"script_type", "python"},
+                            {"kept", "yes"}}));
   send({job(1)});
   EXPECT_FALSE(take({job(1)}).value().repeated);
   const auto jobs = claim_here();

@@ -105,7 +105,8 @@ TEST_P(RedisScript, AQueueThatTurnsIntoAnotherTypeKeepsTheClaim) {
 
 TEST_P(RedisScript, NonsenseInAClaimDoesNotStopAJob) {
   submit(1);
-  plain({"HSET", "mj:claim:job:12:1", "epoch", "nan", "deliveries", "-1", "attempt", "inf", "state", "?", "until_ms", "x"});
+  plain({"HSET", "mj:claim:job:12:1", "epoch", "nan", "deliveries", "-1", "attempt", "inf", "state", "?", "until_ms",
+         "x"});
   const Claimed got = claim_one();
   EXPECT_GT(got.epoch, 1600000000000000U);
   EXPECT_EQ(got.deliveries, 1U);

@@ -323,8 +323,8 @@ TEST(RedisUrl, SaysWhereAServerIs) {
   EXPECT_EQ(parse_redis_url("redis://:pw@h").value().password, "pw");
   EXPECT_EQ(parse_redis_url("unix:/a/b").value().unix_path, "/a/b");
   EXPECT_EQ(parse_redis_url("unix:///a?db=4").value().database, 4U);
-  for (const char* wrong : {"", "h:1", "redis://", "redis://h:0", "redis://h:99999", "redis://h/x", "unix:", "redis://[::1",
-                            "unix:///a?x=1", "http://h"}) {
+  for (const char* wrong : {"", "h:1", "redis://", "redis://h:0", "redis://h:99999", "redis://h/x",
+                            "unix:", "redis://[::1", "unix:///a?x=1", "http://h"}) {
     EXPECT_EQ(outcome(parse_redis_url(wrong)), "invalid") << wrong;
   }
   EXPECT_EQ(outcome(parse_redis_url("rediss://h")), "unsupported");

@@ -34,7 +34,7 @@ const std::map<std::string, std::string> kExamples = {
     {"sandbox.memory", "1GiB"},
     {"sandbox.pids", "128"},
     {"sandbox.tmp", "2MiB"},
-    {"sandbox.allow_missing", "landlock,netns"},
+    {"sandbox.allow_missing", "landlock,cgroup:pids"},
     {"sandbox.uid_range", "200000:65536"},
     {"log.level", "debug"},
     {"log.format", "json"},

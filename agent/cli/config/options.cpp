@@ -65,7 +65,7 @@ const auto kOptions = std::to_array<Option>({
     {"sandbox.tmp", bytes, &S::sandbox_tmp_bytes, "64MiB", "Files of a job: /tmp and its folder together", kSandbox, "",
      1ULL << 20},
     {"sandbox.allow_missing", list, &S::sandbox_allow_missing, "", "Layers of the sandbox that this host may lack",
-     kSandbox},
+     kSandbox, "cgroup:memory cgroup:pids landlock"},
     {"sandbox.uid_range", text, &S::sandbox_uid_range, "", "User ids for jobs, as base:count; empty: from /etc/subuid",
      kSandbox},
     {"log.level", text, &S::log_level, "info", "Least severe message that is logged", "", "debug info warn error"},
@@ -120,9 +120,12 @@ struct Setter {
   Result<void> operator()(std::vector<std::string> S::*member) const {
     std::vector<std::string> items;
     for (auto item : split(text, ',')) {
-      if (!is_script_type(item)) {
+      // Script types; layers of the sandbox have a colon in them (cgroup:memory).
+      const bool fits = option.choices.empty() ? is_script_type(item) : is_choice(item);
+      if (!fits && option.choices.empty()) {
         return fail(Code::invalid, shown(item) + " is not a name: 1 to 32 of a-z, 0-9, '_' and '-', a letter first");
       }
+      if (!fits) return fail(Code::invalid, shown(item) + " is not one of " + std::string(option.choices));
       items.emplace_back(item);
     }
     settings.*member = std::move(items);
@@ -155,6 +158,10 @@ struct Setter {
   Result<void> operator()(LogFormat S::*member) const { return choice(settings.*member); }
 
  private:
+  bool is_choice(std::string_view word) const {
+    const auto words = split(option.choices, ' ');
+    return std::find(words.begin(), words.end(), word) != words.end();
+  }
   template <class T>
   Result<void> number(T& out) const {
     MJ_TRY(value, parse_number(option, text, std::numeric_limits<T>::max()));

@@ -1,0 +1,37 @@
+// The port `Sandbox` on the real mycojobs-launcher, which is started here and ends when this object does, or the agent.
+//
+//   auto sandbox = start_sandbox({.libexec_dir = "/usr/libexec/mycojobs", .warm = {{"python", 1}}});
+//
+// The launcher is tied to the agent by its socket alone, not by PR_SET_PDEATHSIG, which would fire when the *thread*
+// that started it ends. So any thread may start it, also one that ends before the others.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "mycojobs/sandbox.h"
+
+namespace mycojobs {
+
+struct SandboxConfig {
+  std::string libexec_dir;  // holds mycojobs-launcher and the script hosts
+  // Layers without which jobs run all the same: cgroup:memory, cgroup:pids, landlock. Every other missing one is an
+  // error.
+  std::vector<std::string> allow_missing;
+  // Ids on the host that belong to jobs, if the agent is root. Moved up where /etc/subuid has other owners.
+  std::uint32_t uid_base = 1878982656, uid_count = 65536;
+  std::vector<std::pair<std::string, Id>> warm;  // host and context to have ready from the start
+  std::uint32_t zygote_runs = 5000;              // then a zygote is replaced
+  // For tests: more script hosts (name, path), and a step that fails in every set-up.
+  std::vector<std::pair<std::string, std::string>> hosts;
+  std::string fail_step;
+};
+
+// Returns when a throw-away job has attacked the sandbox in vain. Error: unsupported (a layer is missing or does not
+// hold; names the remedy), io, unavailable.
+Result<std::unique_ptr<Sandbox>> start_sandbox(const SandboxConfig&);
+
+}  // namespace mycojobs

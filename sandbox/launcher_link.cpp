@@ -1,0 +1,93 @@
+#include "sandbox/launcher_link.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include <cerrno>
+#include <csignal>
+
+#include "base/errno_text.h"
+#include "base/log.h"
+#include "sandbox/hosts.h"
+#include "sandbox/pidfd.h"
+
+namespace mycojobs::sandbox {
+namespace {
+
+constexpr int kEndMs = 5000;   // for a launcher to kill and bury what it has
+constexpr int kSendMs = 5000;  // a launcher that takes nothing for so long is stuck
+
+Configure configuration_of(const SandboxConfig& config, bool probe) {
+  Configure message;
+  message.probe = probe;
+  for (const auto& row : kHosts) message.hosts.emplace_back(row.host, config.libexec_dir + "/" + row.program);
+  for (const auto& host : config.hosts) message.hosts.push_back(host);
+  message.allow_missing = config.allow_missing;
+  message.uid_base = config.uid_base;
+  message.uid_count = config.uid_count;
+  message.warm = config.warm;
+  message.zygote_runs = config.zygote_runs;
+  message.fail_step = config.fail_step;
+  return message;
+}
+
+}  // namespace
+
+Result<LauncherLink> LauncherLink::start(const SandboxConfig& config, bool probe) {
+  int pair[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
+    return fail(Code::io, "sandbox: socketpair: " + errno_text(errno));
+  }
+  Fd ours(pair[0]);
+  const Fd theirs(pair[1]);
+  const timeval patience{kSendMs / 1000, 0};
+  ::setsockopt(ours.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+  SpawnSpec spec;
+  spec.program = config.libexec_dir + "/" + kLauncherProgram;
+  spec.argv0 = kLauncherProgram;
+  spec.descriptors = {{theirs.get(), 3}};
+  auto child = spawn(spec);
+  if (!child) return fail(std::move(child).error(), "sandbox");
+  LauncherLink link(std::move(*child), std::move(ours));
+  if (int error = send_message(link.socket(), configuration_of(config, probe)); error != 0) {
+    return fail(Code::unavailable, "sandbox: mycojobs-launcher does not listen: " + errno_text(error));
+  }
+  return link;
+}
+
+LauncherLink& LauncherLink::operator=(LauncherLink&& other) noexcept {
+  end();
+  child_ = std::move(other.child_);
+  socket_ = std::move(other.socket_);
+  return *this;
+}
+
+LauncherLink::~LauncherLink() { end(); }
+
+void LauncherLink::end() {
+  socket_.reset();
+  if (!child_.pidfd) return;
+  pollfd ended{child_.pidfd.get(), POLLIN, 0};
+  if (::poll(&ended, 1, kEndMs) <= 0) {
+    log(LogLevel::error, "sandbox", "mycojobs-launcher did not end within {} ms: killed", kEndMs);
+    ::pidfd_send_signal(child_.pidfd.get(), SIGKILL, nullptr, 0);
+  }
+  wait_child(child_);
+  child_.pidfd.reset();
+}
+
+Received LauncherLink::receive(RawFrame& frame, int timeout_ms) {
+  for (;;) {
+    pollfd readable{socket_.get(), POLLIN, 0};
+    if (timeout_ms != 0 && ::poll(&readable, 1, timeout_ms) <= 0) return Received::closed;
+    const Received received = receive_raw(socket_.get(), frame, MSG_DONTWAIT);
+    LogText text;
+    if (received != Received::frame || !decode(frame, text)) return received;
+    log_line(
+        text.level <= static_cast<std::uint8_t>(LogLevel::error) ? static_cast<LogLevel>(text.level) : LogLevel::error,
+        "sandbox", text.text);
+  }
+}
+
+}  // namespace mycojobs::sandbox

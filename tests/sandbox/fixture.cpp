@@ -1,0 +1,156 @@
+#include "fixture.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <sstream>
+
+#include "base/clock.h"
+#include "sandbox/probe.h"
+
+namespace mycojobs::test {
+namespace {
+
+constexpr const char* kHost = "attempt";
+constexpr std::uint64_t kPatienceMs = 50000;
+
+// Reads what is there. False: closed.
+bool drain(int fd, std::string& into) {
+  char part[65536];
+  for (;;) {
+    const ssize_t size = ::read(fd, part, sizeof part);
+    if (size > 0) into.append(part, static_cast<std::size_t>(size));
+    if (size == 0) return false;
+    if (size < 0) return errno == EAGAIN || errno == EINTR;
+  }
+}
+
+std::map<std::string, std::string> parse_answers(const std::string& text) {
+  std::map<std::string, std::string> answers;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t colon = line.find(": ");
+    if (colon != std::string::npos) answers[line.substr(0, colon)] = line.substr(colon + 2);
+  }
+  return answers;
+}
+
+}  // namespace
+
+std::string Ran::answer(const std::string& line) const {
+  const auto found = answers.find(line);
+  return found == answers.end() ? "no answer (" + outcome.reason + ")" : found->second;
+}
+
+SandboxConfig test_config() {
+  SandboxConfig config;
+  config.libexec_dir = MYCOJOBS_BIN;
+  config.hosts = {{kHost, std::string(MYCOJOBS_BIN) + "/attempt_host"}};
+  if (!may_limit_by_cgroup()) config.allow_missing = {"cgroup:memory", "cgroup:pids"};
+  return config;
+}
+
+bool may_limit_by_cgroup() {
+  static const bool kMay = [] {
+    SandboxConfig config;
+    config.libexec_dir = MYCOJOBS_BIN;
+    const auto layers = probe_layers(config);
+    if (!layers) return true;  // the tests will say why
+    bool all = true;
+    for (const auto& layer : *layers) all = all && (layer.ok || layer.name.rfind("cgroup:", 0) != 0);
+    return all;
+  }();
+  return kMay;
+}
+
+Sandbox& shared_sandbox() {
+  static const std::unique_ptr<Sandbox> kSandbox = [] {
+    auto started = start_sandbox(test_config());
+    if (!started) {
+      ADD_FAILURE() << started.error().message;
+      std::abort();
+    }
+    return std::move(*started);
+  }();
+  return *kSandbox;
+}
+
+std::uint64_t next_run() {
+  static std::atomic<std::uint64_t> next{1};
+  return next++;
+}
+
+RunSpec spec_with(std::uint64_t wall_ms) {
+  RunSpec spec;
+  spec.run = next_run();
+  spec.host = kHost;
+  spec.context = 1;
+  spec.limits.wall_ms = wall_ms;
+  return spec;
+}
+
+Started start_attempts(Sandbox& sandbox, RunSpec spec, const std::string& lines) {
+  auto pipes = sandbox.launch(spec);
+  if (!pipes) {
+    ADD_FAILURE() << pipes.error().message;
+    return {spec, {}};
+  }
+  EXPECT_EQ(::write(pipes->channel, lines.data(), lines.size()), static_cast<ssize_t>(lines.size()));
+  ::shutdown(pipes->channel, SHUT_WR);
+  return {spec, *pipes};
+}
+
+Ran wait_for(Sandbox& sandbox, Started& started) {
+  Ran ran;
+  std::string answers;
+  bool ended = started.pipes.out < 0;
+  const SystemClock clock;
+  const std::uint64_t deadline = clock.boot_ms() + kPatienceMs;
+  while (!ended && clock.boot_ms() < deadline) {
+    pollfd sources[] = {{sandbox.event_fd(), POLLIN, 0},
+                        {started.pipes.out, POLLIN, 0},
+                        {started.pipes.err, POLLIN, 0},
+                        {started.pipes.channel, POLLIN, 0}};
+    ::poll(sources, 4, 1000);
+    if (!drain(started.pipes.out, ran.out)) started.pipes.out = (::close(started.pipes.out), -1);
+    if (!drain(started.pipes.err, ran.err)) started.pipes.err = (::close(started.pipes.err), -1);
+    if (!drain(started.pipes.channel, answers)) started.pipes.channel = (::close(started.pipes.channel), -1);
+    for (auto& each : sandbox.read_ended()) {
+      if (each.run != started.spec.run) continue;
+      ran.outcome = std::move(each.outcome);
+      ended = true;
+    }
+  }
+  EXPECT_TRUE(ended) << "the run has not ended";
+  for (int fd : {started.pipes.out, started.pipes.err, started.pipes.channel}) {
+    if (fd < 0) continue;
+    drain(fd, fd == started.pipes.out ? ran.out : fd == started.pipes.err ? ran.err : answers);
+    ::close(fd);
+  }
+  ran.answers = parse_answers(answers);
+  return ran;
+}
+
+Ran run_attempts(Sandbox& sandbox, RunSpec spec, const std::string& lines) {
+  Started started = start_attempts(sandbox, std::move(spec), lines);
+  return wait_for(sandbox, started);
+}
+
+Ran run_attempts(const std::string& lines, std::uint64_t wall_ms) {
+  return run_attempts(shared_sandbox(), spec_with(wall_ms), lines);
+}
+
+Ran run_with_exec(const std::string& lines, std::uint64_t wall_ms) {
+  RunSpec spec = spec_with(wall_ms);
+  spec.limits.exec = true;
+  return run_attempts(shared_sandbox(), spec, lines);
+}
+
+std::string violation_of(const Ran& ran) {
+  EXPECT_EQ(word(ran.outcome.status), "violation") << ran.outcome.reason;
+  return ran.outcome.violation ? ran.outcome.violation->syscall : "";
+}
+
+}  // namespace mycojobs::test

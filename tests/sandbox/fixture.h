@@ -1,0 +1,46 @@
+// A real launcher with the attempt host, and one line to run attempts in a fresh sandbox.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sandbox/client.h"
+
+namespace mycojobs::test {
+
+struct Ran {
+  Outcome outcome;
+  std::string out, err;                        // what the job wrote
+  std::map<std::string, std::string> answers;  // attempt -> result
+  std::string answer(const std::string& line) const;
+};
+
+SandboxConfig test_config();
+bool may_limit_by_cgroup();  // on this host, by trying once
+
+// One for a test program: starting it takes longer than any run.
+Sandbox& shared_sandbox();
+
+std::uint64_t next_run();
+RunSpec spec_with(std::uint64_t wall_ms = 20000);
+
+// Runs to the end. `lines`: attempts, one a line.
+Ran run_attempts(Sandbox&, RunSpec, const std::string& lines);
+Ran run_attempts(const std::string& lines, std::uint64_t wall_ms = 20000);
+Ran run_with_exec(const std::string& lines, std::uint64_t wall_ms = 20000);
+
+// By hand: launch, then wait for it.
+struct Started {
+  RunSpec spec;
+  RunPipes pipes;
+};
+Started start_attempts(Sandbox&, RunSpec, const std::string& lines);
+Ran wait_for(Sandbox&, Started&);
+
+std::string violation_of(const Ran&);  // "ptrace", or "" and the test has failed
+
+}  // namespace mycojobs::test
