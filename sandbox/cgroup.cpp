@@ -134,6 +134,11 @@ RunUsage Cgroups::usage(std::uint64_t run) const {
       usage.memory_peak = number_in(read_at(fd, name + (first ? "memory.max_usage_in_bytes" : "memory.peak")));
       usage.oom_kills = counter_in(read_at(fd, name + (first ? "memory.oom_control" : "memory.events")), "oom_kill");
     }
+    if (tree.place.version == 2) {
+      const std::string cpu = read_at(fd, name + "cpu.stat");
+      usage.user_us = counter_in(cpu, "user_usec");
+      usage.system_us = counter_in(cpu, "system_usec");
+    }
     if (tree.place.pids) {
       const auto peak = static_cast<std::uint32_t>(number_in(read_at(fd, name + "pids.peak")));
       usage.pids_peak = peak > 0 ? peak - 1 : 0;  // without init

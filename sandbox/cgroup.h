@@ -15,6 +15,7 @@ namespace mycojobs::sandbox {
 struct RunUsage {
   std::uint64_t memory_peak = 0, oom_kills = 0;
   std::uint32_t pids_peak = 0;
+  std::uint64_t user_us = 0, system_us = 0;  // 0: this hierarchy does not count them
 };
 
 class Cgroups {

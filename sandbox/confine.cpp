@@ -103,12 +103,13 @@ int load_filter_with_listener(const std::vector<sock_filter>& program) {
 
 void run_job(ChildRun& run) {
   take_steps(run, confine_steps());
-  Confined confined{run.landlock_abi, std::move(run.times)};
+  const std::uint64_t before = monotonic_us();
   // Last: from here on only what a job needs is allowed. Sending the listener away and closing it is part of that.
   const int listener =
       load_filter_with_listener((*run.filters)[run.request.limits.exec ? FilterKind::job_exec : FilterKind::job]);
-  int error = listener < 0 ? -listener : send_message(run.status, confined, {listener});
-  if (error == 0 && run.fail_step == "seccomp") error = EIO;
+  run.times.push_back({"seccomp", static_cast<std::uint32_t>(monotonic_us() - before)});
+  const Confined confined{run.landlock_abi, std::move(run.times)};
+  int error = listener < 0 ? -listener : run.fail_step == "seccomp" ? EIO : send_message(run.status, confined, {listener});
   if (error != 0) {
     send_message(run.status, StepFailed{"seccomp", error});
     ::_exit(1);

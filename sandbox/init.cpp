@@ -17,12 +17,7 @@ namespace mycojobs::sandbox {
 namespace {
 
 constexpr int kGone = 1;
-
-std::uint64_t monotonic_us() {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1000000 + static_cast<std::uint64_t>(now.tv_nsec) / 1000;
-}
+constexpr int kTermAgainMs = 5;
 
 [[noreturn]] void give_up(const ChildRun& run, const char* step, int error) {
   send_message(run.status, StepFailed{step, error});
@@ -41,6 +36,7 @@ struct InitState {
   pid_t job;
   int children, fence;
   bool main_ended = false;
+  bool term_wanted = false;
   int main_status = 0;
 };
 
@@ -53,23 +49,32 @@ void reap_ended(InitState& state) {
   }
 }
 
-// Tells how it ended and leaves. The kernel kills and reaps whatever is left of the namespace before our own end is
-// seen.
-[[noreturn]] void finish(const InitState& state, std::uint32_t stragglers, bool fenced) {
+// Kills what is left, counts it, tells, leaves. It waits for the dead itself, for the kernel would not add up their CPU;
+// but not for long: it buries whatever is left of a namespace before the end of its init is seen.
+[[noreturn]] void finish(InitState& state, bool fenced) {
+  constexpr std::uint64_t kPatienceUs = 200000;
+  reap_ended(state);  // what has died by itself is no straggler
+  const std::uint64_t start = monotonic_us();
+  std::uint32_t stragglers = 0;
+  while (::kill(-1, SIGKILL) == 0 && monotonic_us() - start < kPatienceUs) {
+    pollfd children{state.children, POLLIN, 0};
+    ::poll(&children, 1, 10);
+    signalfd_siginfo info{};
+    (void)!::read(state.children, &info, sizeof info);
+    int status = 0;
+    for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+      if (pid == state.job) {
+        state.main_status = status;
+      } else {
+        ++stragglers;
+      }
+    }
+  }
   send_message(state.run.status, MainEnded{state.main_status, stragglers, fenced}, {}, MSG_DONTWAIT);
   ::_exit(0);
 }
 
-[[noreturn]] void finish_after_main(InitState& state) {
-  reap_ended(state);  // what has died by itself is no straggler
-  std::uint32_t stragglers = 0;
-  if (::kill(-1, SIGKILL) == 0) {
-    while (::waitpid(-1, nullptr, 0) > 0) ++stragglers;
-  }
-  finish(state, stragglers, false);
-}
-
-// The launcher speaks: TERM for the whole tree, or a new fence. Its end is ours too: a job without its supervisor would
+// The launcher speaks: TERM or KILL for the whole tree, or a new fence. Its end is ours too: a job without its supervisor would
 // have its notifications answered by nobody.
 void obey(InitState& state) {
   RawFrame frame;
@@ -82,9 +87,12 @@ void obey(InitState& state) {
       ::_exit(kGone);
   }
   Terminate terminate;
+  Abort abort;
   Fence fence;
-  if (decode(frame, terminate)) {
-    ::kill(-1, SIGTERM);
+  if (decode(frame, abort)) {
+    finish(state, false);
+  } else if (decode(frame, terminate)) {
+    state.term_wanted = true;
   } else if (decode(frame, fence)) {
     set_fence(state.fence, fence.boot_ms);
   }
@@ -93,14 +101,16 @@ void obey(InitState& state) {
 [[noreturn]] void keep_watch(InitState& state) {
   pollfd sources[] = {{state.children, POLLIN, 0}, {state.fence, POLLIN, 0}, {state.run.status, POLLIN, 0}};
   for (;;) {
-    if (::poll(sources, 3, -1) < 0 && errno != EINTR) ::_exit(kGone);
+    // Refused while the job still has the rights of its set-up: then again, or the request would be lost.
+    if (state.term_wanted) state.term_wanted = ::kill(-1, SIGTERM) != 0 && errno == EPERM;
+    if (::poll(sources, 3, state.term_wanted ? kTermAgainMs : -1) < 0 && errno != EINTR) ::_exit(kGone);
     if (sources[0].revents != 0) {
       signalfd_siginfo info{};
       (void)!::read(state.children, &info, sizeof info);
       reap_ended(state);
-      if (state.main_ended) finish_after_main(state);
+      if (state.main_ended) finish(state, false);
     }
-    if (sources[1].revents != 0) finish(state, 0, true);
+    if (sources[1].revents != 0) finish(state, true);
     if (sources[2].revents != 0) obey(state);
   }
 }
@@ -115,6 +125,12 @@ void confine_init(const ChildRun& run) {
 }
 
 }  // namespace
+
+std::uint64_t monotonic_us() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1000000 + static_cast<std::uint64_t>(now.tv_nsec) / 1000;
+}
 
 void take_steps(ChildRun& run, std::span<const Step> steps) {
   run.times.reserve(24);
@@ -143,7 +159,7 @@ void run_init(ChildRun& run) {
   }
   // Our copies would keep the job's pipes open after its end.
   ::close_range(0, kChannelFd, 0);
-  InitState state{run, job, ::signalfd(-1, &children, SFD_CLOEXEC), ::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC)};
+  InitState state{run, job, ::signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK), ::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC)};
   if (state.children < 0 || state.fence < 0) give_up(run, "init_clock", errno);
   set_fence(state.fence, run.request.fence_boot_ms);
   confine_init(run);

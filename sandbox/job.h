@@ -34,6 +34,7 @@ struct Step {
 };
 // Runs them in order and notes their times. At the first that fails: tells the launcher which and why, and leaves.
 void take_steps(ChildRun&, std::span<const Step>);
+std::uint64_t monotonic_us();
 
 // pid 1 of the job's namespace: takes its steps, forks the job, keeps its clock, ends with it.
 [[noreturn]] void run_init(ChildRun&);

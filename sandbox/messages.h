@@ -5,7 +5,7 @@
 //   launcher -> zygote    MapsWritten, Programs + {memfd}, Fork + {stdout, stderr, channel, status, cgroups...}
 //   zygote   -> launcher  StepFailed (before exec), Ready, Refused, Forked + {pidfd}, Reaped
 //   init     -> launcher  StepFailed | Confined + {seccomp listener} (sent by the job), then MainEnded
-//   launcher -> init      Terminate, Fence
+//   launcher -> init      Terminate, Abort, Fence
 #pragma once
 
 #include <cstdint>
@@ -52,6 +52,7 @@ enum class Kind : std::uint8_t {
   confined = 64,
   main_ended,
   terminate,
+  abort,
 };
 
 struct Configure {
@@ -258,5 +259,11 @@ struct Terminate {
 };
 template <class A>
 void fields(A&, Terminate&) {}
+
+struct Abort {
+  static constexpr Kind kKind = Kind::abort;
+};
+template <class A>
+void fields(A&, Abort&) {}
 
 }  // namespace mycojobs::sandbox

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 
@@ -52,9 +53,12 @@ void decide_killed(Run& run, KillReason reason) {
   decide(run, RunStatus::cancelled, "cancelled: killed");
 }
 
-void judge_memory(Run& run, const RunUsage& usage) {
-  run.outcome.usage.memory_peak_bytes = usage.memory_peak;
-  run.outcome.usage.pids_peak = usage.pids_peak;
+void judge_usage(Run& run, const RunUsage& usage) {
+  Usage& total = run.outcome.usage;
+  total.memory_peak_bytes = usage.memory_peak;
+  total.pids_peak = usage.pids_peak;
+  total.user_us = std::max(total.user_us, usage.user_us);  // the kernel's own kill loses what init would have added up
+  total.system_us = std::max(total.system_us, usage.system_us);
   if (usage.oom_kills == 0) return;
   const RunStatus status = run.outcome.status;
   if (run.decided && status != RunStatus::signal && status != RunStatus::exit) return;

@@ -25,7 +25,7 @@ struct Run {
   Fd status, listener, pidfd;
   Fd canary_answer;
   Loop::Watch status_watch = 0, listener_watch = 0;
-  Loop::Timer wall, fence, grace, unkillable;
+  Loop::Timer wall, fence, grace, killing;
   std::optional<std::uint32_t> uid;
   bool has_group = false;
   bool kill_wanted = false;  // KILL as soon as there is something to kill

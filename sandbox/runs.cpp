@@ -20,6 +20,7 @@ namespace mycojobs::sandbox {
 namespace {
 
 constexpr std::uint32_t kFirstJobUid = 1000;
+constexpr std::uint64_t kInitPatienceMs = 300;
 constexpr std::uint64_t kUnkillableMs = 10000;
 
 long number_after(std::istream& file, const std::string& key) {
@@ -182,16 +183,19 @@ void Runs::read_listener(Run& run, std::uint32_t events) {
   send_kill(run);
 }
 
-// The whole tree: init is pid 1 of its namespace, and the kernel ends the namespace with it.
+// The whole tree. Init is asked first, since only it can add up what its tree has used; a moment later it is killed, and
+// the kernel ends the namespace with it.
 void Runs::send_kill(Run& run) {
   run.kill_wanted = true;
-  if (!run.pidfd || run.unkillable.first != 0) return;
-  ::pidfd_send_signal(run.pidfd.get(), SIGKILL, nullptr, 0);
-  run.unkillable = loop_.at(boot_ms() + kUnkillableMs, [this, &run] {
-    warn_(
-        fmt::format("run {} is unkillable: KILL has had no effect for {} s (a process in the kernel's hands); it is "
-                    "waited for",
-                    run.spec.run, kUnkillableMs / 1000));
+  if (!run.pidfd || run.killing.first != 0) return;
+  const int error = send_message(run.status.get(), Abort{}, {}, MSG_DONTWAIT);
+  run.killing = loop_.at(error == 0 ? boot_ms() + kInitPatienceMs : 0, [this, &run] {
+    ::pidfd_send_signal(run.pidfd.get(), SIGKILL, nullptr, 0);
+    run.killing = loop_.at(boot_ms() + kUnkillableMs, [this, &run] {
+      warn_(fmt::format("run {} is unkillable: KILL has had no effect for {} s (a process in the kernel's hands); it is "
+                        "waited for",
+                        run.spec.run, kUnkillableMs / 1000));
+    });
   });
 }
 
@@ -241,7 +245,7 @@ std::vector<std::string> Runs::layers_of(const Run& run) const {
 
 void Runs::end(Run& run) {
   if (run.has_group) {
-    judge_memory(run, cgroups_.usage(run.spec.run));
+    judge_usage(run, cgroups_.usage(run.spec.run));
     cgroups_.remove(run.spec.run);
   }
   decide(run, RunStatus::lost, "the sandbox's helper ended before the job did");
@@ -249,7 +253,7 @@ void Runs::end(Run& run) {
   if (run.confined) run.outcome.layers = layers_of(run);
   loop_.unwatch(run.status_watch, run.status.get());
   loop_.unwatch(run.listener_watch, run.listener.get());
-  for (auto* timer : {&run.wall, &run.fence, &run.grace, &run.unkillable}) loop_.cancel(*timer);
+  for (auto* timer : {&run.wall, &run.fence, &run.grace, &run.killing}) loop_.cancel(*timer);
   if (run.uid) uids_.erase(*run.uid);
   ended_(run);
   runs_.erase(run.spec.run);

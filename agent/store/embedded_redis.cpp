@@ -101,6 +101,8 @@ std::vector<std::string> arguments_for(const std::string& folder,
                                                             {"save", ""},
                                                             {"maxmemory-policy", "noeviction"},
                                                             {"databases", "64"},
+                                                            // A stream takes this much at once, and each job has one.
+                                                            {"stream-node-max-bytes", "1024"},
                                                             {"loglevel", "notice"},
                                                             {"logfile", folder + "/redis.log"},
                                                             {"daemonize", "no"}};
@@ -119,7 +121,8 @@ std::string last_line(const std::string& path) {
   for (std::string line; std::getline(file, line);) {
     if (!line.empty()) last = line;
   }
-  return last.substr(0, 300);
+  const auto text = last.find(" # ");  // behind the process and the time
+  return last.substr(text == std::string::npos ? 0 : text + 3, 300);
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ class MemoryDatabase {
 
   Result<Job> submit(const Job&);
   Result<void> cancel(const std::string& job);
+  std::string owner_topic(const std::string& job) const;  // of the runner that has it now; empty: nobody
   Result<Fields> load(const std::string& key) const;
   Result<void> save(const std::string& key, const Fields&);
   Result<std::vector<std::string>> keys(std::string_view prefix, std::size_t max) const;

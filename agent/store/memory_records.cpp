@@ -105,6 +105,14 @@ Result<void> MemoryDatabase::cancel(const std::string& job) {
   return {};
 }
 
+std::string MemoryDatabase::owner_topic(const std::string& job) const {
+  const auto claim = claims_.find(job);
+  if (claim == claims_.end() || claim->second.state != State::live) return {};
+  const std::string runner = field(job, "runner_id");
+  const std::string topic = field("runner:" + runner, "topic");
+  return topic.empty() ? "runner" + runner : topic;
+}
+
 Result<Fields> MemoryDatabase::load(const std::string& key) const {
   MJ_CHECK(want(key, "hash"));
   const auto found = hashes_.find(key);

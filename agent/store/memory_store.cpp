@@ -33,7 +33,13 @@ class MemoryStore final : public Store {
     return call("submit", job.context_id, [&](MemoryDatabase& db) { return db.submit(job); });
   }
   Result<void> cancel(Id context, const std::string& job) override {
-    return call("cancel", context, [&](MemoryDatabase& db) { return db.cancel(job); });
+    std::string topic;
+    auto asked = call("cancel", context, [&](MemoryDatabase& db) {
+      topic = db.owner_topic(job);
+      return db.cancel(job);
+    });
+    if (asked && !topic.empty()) server_.publish(topic, "cancel:" + job);
+    return asked;
   }
   Result<Fields> load(Id context, const std::string& key) override {
     return call("load", context, [&](MemoryDatabase& db) { return db.load(key); });

@@ -39,7 +39,8 @@ constexpr std::array kMeanings{
 };
 
 std::string one_line(std::string_view text) {
-  std::string out(text.substr(0, 400));
+  // Errors inside a script end with its digest and line, which say nothing to an operator.
+  std::string out(text.substr(0, std::min<std::size_t>(text.find(" script: "), 400)));
   std::replace_if(
       out.begin(), out.end(), [](unsigned char c) { return std::iscntrl(c) != 0; }, ' ');
   return out;

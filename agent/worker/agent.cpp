@@ -67,7 +67,8 @@ Result<void> Agent::open(Parts& parts) {
       Intake::Callbacks{.may_start = [this] { return run_loop_->ready() && !runner_lost_; },
                         .start = [this](Start start) { run_loop_->start(std::move(start)); },
                         .report = [this](Outgoing report) { reporter_->post(std::move(report)); },
-                        .claimed = [this](RunNumber run, const ClaimRef& claim) { leases_->add(run, claim); }});
+                        .claimed = [this](RunNumber run, const ClaimRef& claim) { leases_->add(run, claim); },
+                        .heartbeat = [this] { leases_->beat_now(); }});
   return {};
 }
 

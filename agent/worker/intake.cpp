@@ -26,7 +26,8 @@ std::vector<std::string> queues_of(const WorkerSettings& settings, const std::ve
   const auto& wanted = settings.script_types;
   for (const Executor* executor : executors) {
     for (const std::string& type : executor->script_types()) {
-      if (wanted.empty() || std::find(wanted.begin(), wanted.end(), type) != wanted.end()) queues.push_back(queue_key(type));
+      if (wanted.empty() || std::find(wanted.begin(), wanted.end(), type) != wanted.end())
+        queues.push_back(queue_key(type));
     }
   }
   return queues;
@@ -84,6 +85,9 @@ void Intake::loop() {
     }
     failures = 0;
     look_at_topic = look_at_topic || woken->reconnected;
+    if (std::erase_if(woken->hints, [](const std::string& hint) { return hint.starts_with("cancel:"); }) > 0) {
+      callbacks_.heartbeat();
+    }
     if (!draining_ && (look_at_topic || !woken->hints.empty())) {
       look_at_topic = !topic_.take(*parts_.store, *parts_.transport, settings_.contexts, woken->hints);
     }

@@ -36,6 +36,7 @@ class Intake {
     std::function<void(Start)> start;
     std::function<void(Outgoing)> report;  // a job that can never run
     std::function<void(RunNumber, const ClaimRef&)> claimed;
+    std::function<void()> heartbeat;  // somebody asked to cancel a job of ours: the answer to a heartbeat tells
   };
   Intake(Parts, const Clock&, StoreHealth&, const WorkerSettings&, Callbacks);
   ~Intake() { stop(); }

@@ -30,6 +30,7 @@ class LeaseKeeper {
 
   void add(RunNumber, const ClaimRef&);  // any thread
   void remove(RunNumber);                // any thread
+  void beat_now() { wake_.wake(); }      // any thread: do not wait for the next heartbeat
 
  private:
   void loop();

@@ -69,8 +69,8 @@ std::size_t Reporter::send_some() {
     const Result<void>& answer = (*answers)[i];
     if (!answer) {
       const bool stale = answer.error().code == Code::stale_claim;
-      log(stale ? LogLevel::warn : LogLevel::error, "worker", "{}: report refused: {}",
-          claim_of(outgoing.report).job_key, answer.error().message);
+      log(stale ? LogLevel::warn : LogLevel::error, "worker", "{}: report refused{}: {}",
+          claim_of(outgoing.report).job_key, stale ? " as stale" : "", answer.error().message);
     }
     if (outgoing.last) settled_(outgoing.run);
   }

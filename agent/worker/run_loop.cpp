@@ -81,7 +81,8 @@ void RunLoop::revive_sandbox() {
   watched_sandbox_ = sandbox_->event_fd();
   if (watched_sandbox_ >= 0) add_to_epoll(epoll_.get(), watched_sandbox_, kSandbox, EPOLLIN);
   if (!restarted) {
-    if (restarted.error().message != why_not_) log(LogLevel::error, "sandbox", "no launcher: {}", restarted.error().message);
+    if (restarted.error().message != why_not_)
+      log(LogLevel::error, "sandbox", "no launcher: {}", restarted.error().message);
     why_not_ = restarted.error().message;
     return;
   }

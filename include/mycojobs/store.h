@@ -169,7 +169,7 @@ class Store {
 
 struct Woken {
   bool work = false;               // at least one of the queues has an entry: claim
-  std::vector<std::string> hints;  // payloads published on the topic: message keys
+  std::vector<std::string> hints;  // payloads published on the topic: message keys, "cancel:<job key>"
   bool reconnected = false;        // hints may have been missed: look at topic_pending
 };
 

@@ -252,7 +252,8 @@ std::string ignore_signals(const Words&) {
 }
 
 std::string spin(const Words&) {
-  for (volatile unsigned long i = 0;; i = i + 1) continue;
+  volatile unsigned long counter = 0;
+  for (;;) counter = counter + 1;
 }
 
 std::string sleep_ms(const Words& words) {
@@ -313,6 +314,19 @@ const std::map<std::string, std::function<std::string(const Words&)>>& table() {
       {"kill", [](const Words& w) { return verdict(::kill(std::stoi(w[1]), static_cast<int>(number(w, 2)))); }},
       {"fork", [](const Words&) { return fork_once(); }},
       {"thread", one_thread},
+      {"fork_spin",
+       [](const Words&) {
+         return fork_once([] {
+           volatile unsigned long counter = 0;
+           for (;;) counter = counter + 1;
+         });
+       }},
+      {"environ",
+       [](const Words&) {
+         std::string all;
+         for (char** each = environ; each != nullptr && *each != nullptr; ++each) all += std::string(*each) + " ";
+         return all;
+       }},
       {"fork_bomb", fork_bomb},
       {"thread_bomb", thread_bomb},
       {"exec", exec_here},

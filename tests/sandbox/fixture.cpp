@@ -95,15 +95,16 @@ Started start_attempts(Sandbox& sandbox, RunSpec spec, const std::string& lines)
   auto pipes = sandbox.launch(spec);
   if (!pipes) {
     ADD_FAILURE() << pipes.error().message;
-    return {spec, {}};
+    return {spec, {}, {}};
   }
   EXPECT_EQ(::write(pipes->channel, lines.data(), lines.size()), static_cast<ssize_t>(lines.size()));
   ::shutdown(pipes->channel, SHUT_WR);
-  return {spec, *pipes};
+  return {spec, *pipes, {}};
 }
 
 Ran wait_for(Sandbox& sandbox, Started& started) {
   Ran ran;
+  ran.out = started.out;
   std::string answers;
   bool ended = started.pipes.out < 0;
   const SystemClock clock;
@@ -132,6 +133,18 @@ Ran wait_for(Sandbox& sandbox, Started& started) {
   ran.answers = parse_answers(answers);
   return ran;
 }
+
+void wait_for_output(Started& started, const std::string& text) {
+  const std::uint64_t deadline = now_boot_ms() + kPatienceMs;
+  while (started.out.find(text) == std::string::npos && now_boot_ms() < deadline) {
+    pollfd source{started.pipes.out, POLLIN, 0};
+    ::poll(&source, 1, 1000);
+    if (!drain(started.pipes.out, started.out)) break;
+  }
+  EXPECT_NE(started.out.find(text), std::string::npos);
+}
+
+std::uint64_t now_boot_ms() { return SystemClock().boot_ms(); }
 
 Ran run_attempts(Sandbox& sandbox, RunSpec spec, const std::string& lines) {
   Started started = start_attempts(sandbox, std::move(spec), lines);

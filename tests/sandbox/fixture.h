@@ -37,9 +37,13 @@ Ran run_with_exec(const std::string& lines, std::uint64_t wall_ms = 20000);
 struct Started {
   RunSpec spec;
   RunPipes pipes;
+  std::string out;  // read so far
 };
 Started start_attempts(Sandbox&, RunSpec, const std::string& lines);
 Ran wait_for(Sandbox&, Started&);
+void wait_for_output(Started&, const std::string& text);  // on stdout
+
+std::uint64_t now_boot_ms();
 
 std::string violation_of(const Ran&);  // "ptrace", or "" and the test has failed
 

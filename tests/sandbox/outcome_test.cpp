@@ -1,19 +1,160 @@
+#include <algorithm>
+#include <csignal>
+
 #include "fixture.h"
 
 namespace mycojobs::test {
 namespace {
+
+bool has(const std::vector<std::string>& list, const std::string& prefix) {
+  return std::any_of(list.begin(), list.end(), [&](const auto& each) { return each.rfind(prefix, 0) == 0; });
+}
 
 TEST(Outcome, PlainRunIsOkWithItsLayersStepsAndUsage) {
   const Ran ran = run_attempts("getpid\nprint hello");
   EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
   EXPECT_EQ(ran.answer("getpid"), "2 of 1");
   EXPECT_EQ(ran.out, "hello");
+  EXPECT_TRUE(ran.outcome.reason.empty());
+  EXPECT_EQ(ran.outcome.stragglers, 0U);
   EXPECT_GT(ran.outcome.usage.wall_us, 0U);
-  EXPECT_FALSE(ran.outcome.setup.empty());
-  EXPECT_FALSE(ran.outcome.layers.empty());
-  for (const auto& l : ran.outcome.layers) std::cerr << l << " ";
-  for (const auto& l : ran.outcome.setup) std::cerr << l.step << "=" << l.us << " ";
-  std::cerr << ran.outcome.usage.wall_us << " " << ran.outcome.usage.memory_peak_bytes << "\n";
+  for (const char* layer : {"userns", "pidns", "mountns", "netns", "ipcns", "utsns", "cgroupns", "seccomp", "caps", "nnp"}) {
+    EXPECT_TRUE(has(ran.outcome.layers, layer)) << layer;
+  }
+  for (const char* step : {"cgroups", "descriptors", "namespaces", "folders", "proc", "rights", "landlock", "seccomp"}) {
+    EXPECT_TRUE(std::any_of(ran.outcome.setup.begin(), ran.outcome.setup.end(),
+                            [&](const StepTime& time) { return time.step == step; }))
+        << step;
+  }
+}
+
+TEST(Outcome, ExitCodeAndSignalAreToldApart) {
+  EXPECT_EQ(run_attempts("exit 137").outcome.exit_code, 137);
+  EXPECT_EQ(word(run_attempts("exit 137").outcome.status), "exit");
+  const Ran killed = run_attempts("kill 2 9");
+  EXPECT_EQ(word(killed.outcome.status), "signal") << killed.outcome.reason;
+  EXPECT_EQ(killed.outcome.signal, SIGKILL);
+  const Ran crashed = run_attempts("null_pointer");
+  EXPECT_EQ(word(crashed.outcome.status), "signal");
+  EXPECT_EQ(crashed.outcome.signal, SIGSEGV);
+}
+
+// SQ17
+TEST(Outcome, OverTheWallLimitIsTimeoutWall) {
+  const Ran ran = run_attempts("sleep 60000", 200);
+  EXPECT_EQ(word(ran.outcome.status), "timeout_wall") << ran.outcome.reason;
+  EXPECT_GE(ran.outcome.usage.wall_us, 200000U);
+}
+
+// SQ14: wall; the CPU that it burnt is counted.
+TEST(Outcome, SpinningJobIsStoppedAndItsCpuIsCounted) {
+  const Ran ran = run_attempts("spin", 300);
+  EXPECT_EQ(word(ran.outcome.status), "timeout_wall");
+  EXPECT_GT(ran.outcome.usage.user_us, 10000U);
+}
+
+// SQ16
+TEST(Outcome, CpuOfAChildIsCounted) {
+  RunSpec spec = spec_with(300);
+  spec.limits.exec = true;
+  EXPECT_GT(run_attempts(shared_sandbox(), spec, "fork_spin\nsleep 60000").outcome.usage.user_us, 10000U);
+}
+
+TEST(Outcome, CancelledJobThatHearsNothingDiesAfterTheGrace) {  // SP7
+  Sandbox& sandbox = shared_sandbox();
+  Started started = start_attempts(sandbox, spec_with(), "ignore_signals\nprint deaf\nsleep 60000");
+  wait_for_output(started, "deaf");
+  sandbox.kill(started.spec.run, KillReason::cancelled, 50);
+  const Ran ran = wait_for(sandbox, started);
+  EXPECT_EQ(word(ran.outcome.status), "cancelled") << ran.outcome.reason;
+}
+
+TEST(Outcome, CancelledJobIsAskedWithTermFirst) {
+  Sandbox& sandbox = shared_sandbox();
+  Started started = start_attempts(sandbox, spec_with(), "print up\nsleep 60000");
+  wait_for_output(started, "up");
+  sandbox.kill(started.spec.run, KillReason::cancelled, 40000);  // longer than this test waits
+  EXPECT_EQ(word(wait_for(sandbox, started).outcome.status), "cancelled");
+}
+
+TEST(Outcome, FirstRecordedReasonWins) {
+  Sandbox& sandbox = shared_sandbox();
+  Started started = start_attempts(sandbox, spec_with(), "ignore_signals\nprint deaf\nsleep 60000");
+  wait_for_output(started, "deaf");
+  sandbox.kill(started.spec.run, KillReason::output_limit, 20000);
+  sandbox.kill(started.spec.run, KillReason::cancelled, 0);
+  EXPECT_EQ(word(wait_for(sandbox, started).outcome.status), "output_limit");
+}
+
+TEST(Outcome, PassedFenceIsLost) {
+  RunSpec spec = spec_with();
+  spec.fence_boot_ms = now_boot_ms() + 200;
+  const Ran ran = run_attempts(shared_sandbox(), spec, "sleep 60000");
+  EXPECT_EQ(word(ran.outcome.status), "lost") << ran.outcome.reason;
+}
+
+TEST(Outcome, MovedFenceKeepsTheRunAlive) {
+  Sandbox& sandbox = shared_sandbox();
+  RunSpec spec = spec_with();
+  spec.fence_boot_ms = now_boot_ms() + 300;
+  Started started = start_attempts(sandbox, spec, "sleep 600\ngetpid");
+  sandbox.fence(spec.run, now_boot_ms() + 60000);
+  const Ran ran = wait_for(sandbox, started);
+  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+}
+
+// SQ20, SH2
+TEST(Outcome, ImpossibleLimitsAreASetUpErrorThatNamesTheField) {
+  struct Row {
+    const char* field;
+    void (*spoil)(Limits&);
+  };
+  const Row rows[] = {
+      {"wall_ms", [](Limits& l) { l.wall_ms = 0; }},
+      {"wall_ms", [](Limits& l) { l.wall_ms = ~0ULL; }},
+      {"memory_bytes", [](Limits& l) { l.memory_bytes = 0; }},
+      {"memory_bytes", [](Limits& l) { l.memory_bytes = ~0ULL; }},
+      {"pids", [](Limits& l) { l.pids = 0; }},
+      {"pids", [](Limits& l) { l.pids = ~0U; }},
+      {"open_files", [](Limits& l) { l.open_files = 3; }},
+      {"tmp_bytes", [](Limits& l) { l.tmp_bytes = 0; }},
+      {"file_bytes", [](Limits& l) { l.file_bytes = 0; }},
+  };
+  for (const auto& row : rows) {
+    RunSpec spec = spec_with();
+    row.spoil(spec.limits);
+    const Ran ran = run_attempts(shared_sandbox(), spec, "getpid");
+    EXPECT_EQ(word(ran.outcome.status), "setup_error") << row.field;
+    ASSERT_TRUE(ran.outcome.setup_error);
+    EXPECT_NE(ran.outcome.setup_error->remedy.find(row.field), std::string::npos) << ran.outcome.setup_error->remedy;
+  }
+}
+
+TEST(Outcome, UnknownHostIsASetUpError) {
+  RunSpec spec = spec_with();
+  spec.host = "cobol";
+  EXPECT_EQ(word(run_attempts(shared_sandbox(), spec, "").outcome.status), "setup_error");
+}
+
+TEST(Outcome, MissingHostProgramIsASetUpErrorWithARemedy) {
+  SandboxConfig config = test_config();
+  config.hosts = {{"attempt", "/nonexistent/host"}};
+  auto sandbox = start_sandbox(config);
+  ASSERT_TRUE(sandbox) << sandbox.error().message;
+  const Ran ran = run_attempts(**sandbox, spec_with(), "getpid");
+  EXPECT_EQ(word(ran.outcome.status), "setup_error");
+  ASSERT_TRUE(ran.outcome.setup_error);
+  EXPECT_EQ(ran.outcome.setup_error->step, "zygote_program");
+  EXPECT_FALSE(ran.outcome.setup_error->remedy.empty());
+}
+
+TEST(Outcome, ViolationSaysWhatAPersonCanActOn) {
+  const Ran ran = run_attempts("call keyctl 17 1 2");
+  EXPECT_EQ(violation_of(ran), "keyctl");
+  EXPECT_EQ(ran.outcome.violation->pid, 2);
+  EXPECT_EQ(ran.outcome.violation->args[0], 17U);
+  EXPECT_EQ(ran.outcome.violation->comm, "attempt");
+  EXPECT_EQ(ran.outcome.reason.rfind("denied: keyctl(0x11, 0x1, 0x2,", 0), 0U) << ran.outcome.reason;
 }
 
 }  // namespace

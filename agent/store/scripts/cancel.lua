@@ -7,6 +7,10 @@ if claim.state == 'ended' then return 'over' end
 if redis.call('EXISTS', job) == 0 then return 'missing' end
 if claim.state == 'live' then
   redis.call('HSET', 'mj:claim:' .. job, 'cancel', dec(now_ms))
+  -- A hint to its owner, whose next heartbeat would bring it anyway.
+  local runner = 'runner:' .. (claim.runner or '')
+  local topic = type_of(runner) == 'hash' and redis.call('HGET', runner, 'topic')
+  redis.call('PUBLISH', topic or 'runner' .. (claim.runner or ''), 'cancel:' .. job)
   return 'asked'
 end
 local status = redis.call('HGET', job, 'status')

@@ -1,0 +1,366 @@
+// The launcher itself: what it leaves behind, what it survives, what it refuses.
+#include <dirent.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+
+#include "base/spawn.h"
+#include "fixture.h"
+#include "sandbox/messages.h"
+#include "sandbox/probe.h"
+
+namespace mycojobs::test {
+namespace {
+
+std::vector<pid_t> children_of(pid_t parent) {
+  std::vector<pid_t> children;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::ifstream file(entry.path() / "stat");
+    std::string line;
+    std::getline(file, line);
+    const std::size_t end = line.rfind(')');
+    if (end == std::string::npos || line.size() < end + 4 || line[end + 2] == 'Z') continue;
+    if (std::stoi(line.substr(end + 4)) == parent) children.push_back(std::stoi(name));
+  }
+  return children;
+}
+
+std::vector<pid_t> descendants_of(pid_t parent) {
+  std::vector<pid_t> all = children_of(parent);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (pid_t child : children_of(all[i])) all.push_back(child);
+  }
+  return all;
+}
+
+bool eventually(const std::function<bool()>& holds) {
+  const std::uint64_t deadline = now_boot_ms() + 20000;
+  while (!holds()) {
+    if (now_boot_ms() > deadline) return false;
+    ::poll(nullptr, 0, 5);
+  }
+  return true;
+}
+
+bool gone(pid_t pid) { return ::kill(pid, 0) != 0 && errno == ESRCH; }
+
+// A sandbox of the test's own, and the pid of its launcher.
+struct OwnSandbox {
+  std::unique_ptr<Sandbox> sandbox;
+  pid_t launcher = -1;
+};
+OwnSandbox own_sandbox(SandboxConfig config = test_config()) {
+  const auto before = children_of(::getpid());
+  auto started = start_sandbox(config);
+  if (!started) {
+    ADD_FAILURE() << started.error().message;
+    std::abort();
+  }
+  OwnSandbox own{std::move(*started), -1};
+  for (pid_t pid : children_of(::getpid())) {
+    if (std::find(before.begin(), before.end(), pid) == before.end()) own.launcher = pid;
+  }
+  return own;
+}
+
+std::size_t open_descriptors(pid_t pid) {
+  std::size_t count = 0;
+  for ([[maybe_unused]] const auto& entry :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd")) {
+    ++count;
+  }
+  return count;
+}
+
+std::size_t lines_in(const std::string& path) {
+  std::ifstream file(path);
+  std::size_t count = 0;
+  for (std::string line; std::getline(file, line);) ++count;
+  return count;
+}
+
+// Groups of runs below this launcher's folders, wherever they are.
+std::size_t groups_of(pid_t launcher) {
+  std::size_t count = 0;
+  const std::string mark = "-" + std::to_string(launcher) + "-";
+  std::error_code error;
+  for (auto it = std::filesystem::recursive_directory_iterator("/sys/fs/cgroup", error);
+       it != std::filesystem::recursive_directory_iterator(); it.increment(error)) {
+    const std::string name = it->path().filename();
+    if (it->is_directory(error) && name.rfind("mycojobs-", 0) == 0 && name.find(mark) != std::string::npos) {
+      ++count;
+      for (const auto& run : std::filesystem::directory_iterator(it->path(), error)) count += run.is_directory(error);
+    }
+  }
+  return count;
+}
+
+TEST(Launcher, TwoHundredJobsLeaveNothingBehind) {
+  OwnSandbox own = own_sandbox();
+  run_attempts(*own.sandbox, spec_with(), "getpid");
+  EXPECT_TRUE(eventually([&] { return children_of(own.launcher).size() == 1; }));  // the one zygote; the canary's is gone
+  const std::size_t mounts = lines_in("/proc/self/mountinfo");
+  const std::size_t ours = open_descriptors(::getpid());
+  const std::size_t theirs = open_descriptors(own.launcher);
+  const std::size_t processes = descendants_of(own.launcher).size();
+  const std::size_t groups = groups_of(own.launcher);
+  for (int i = 0; i < 200; ++i) {
+    RunSpec spec = spec_with(i % 20 == 3 ? 5 : 20000);
+    spec.limits.exec = i % 2 == 0;
+    run_attempts(*own.sandbox, spec, i % 10 == 0 ? "call ptrace" : i % 10 == 2 ? "daemonize" : "write /tmp/x y");
+  }
+  EXPECT_EQ(lines_in("/proc/self/mountinfo"), mounts);
+  EXPECT_EQ(open_descriptors(::getpid()), ours);
+  EXPECT_EQ(open_descriptors(own.launcher), theirs);
+  EXPECT_TRUE(eventually([&] { return descendants_of(own.launcher).size() == processes; }));
+  EXPECT_EQ(groups_of(own.launcher), groups);
+  own.sandbox.reset();
+  EXPECT_TRUE(gone(own.launcher));
+  EXPECT_EQ(groups_of(own.launcher), 0U);
+}
+
+TEST(Launcher, KilledLauncherLosesItsRunsAndIsStartedAgain) {
+  OwnSandbox own = own_sandbox();
+  Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  wait_for_output(started, "up");
+  const auto family = descendants_of(own.launcher);
+  EXPECT_GE(family.size(), 3U);  // zygote, init, job
+  ::kill(own.launcher, SIGKILL);
+  EXPECT_EQ(word(wait_for(*own.sandbox, started).outcome.status), "lost");
+  EXPECT_FALSE(own.sandbox->alive());
+  EXPECT_FALSE(own.sandbox->launch(spec_with()));
+  for (pid_t pid : family) EXPECT_TRUE(eventually([&] { return gone(pid); })) << pid;
+  ASSERT_TRUE(own.sandbox->restart());
+  EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
+  EXPECT_EQ(groups_of(own.launcher), 0U) << "what the dead one left is removed at the next start";  // SX11
+}
+
+TEST(Launcher, EndsWithTheAgentWhateverEndsIt) {
+  int report[2];
+  ASSERT_EQ(::pipe(report), 0);
+  const pid_t agent = ::fork();
+  if (agent == 0) {
+    OwnSandbox own = own_sandbox();
+    Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+    wait_for_output(started, "up");
+    std::vector<pid_t> family = descendants_of(own.launcher);
+    family.push_back(own.launcher);
+    (void)!::write(report[1], family.data(), family.size() * sizeof(pid_t));
+    ::pause();
+    ::_exit(0);
+  }
+  pid_t family[16] = {};
+  const ssize_t size = ::read(report[0], family, sizeof family);
+  ASSERT_GE(size, static_cast<ssize_t>(4 * sizeof(pid_t)));
+  ::kill(agent, SIGKILL);
+  ::waitpid(agent, nullptr, 0);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(size) / sizeof(pid_t); ++i) {
+    EXPECT_TRUE(eventually([&] { return gone(family[i]); })) << family[i];
+  }
+  EXPECT_TRUE(eventually([&] { return groups_of(family[static_cast<std::size_t>(size) / sizeof(pid_t) - 1]) == 0; }));
+  ::close(report[0]);
+  ::close(report[1]);
+}
+
+TEST(Launcher, KilledZygoteLosesItsRunsAndTheNextRunHasANewOne) {
+  OwnSandbox own = own_sandbox();
+  Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  wait_for_output(started, "up");
+  for (pid_t zygote : children_of(own.launcher)) ::kill(zygote, SIGKILL);
+  EXPECT_EQ(word(wait_for(*own.sandbox, started).outcome.status), "lost");
+  EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
+}
+
+TEST(Launcher, FenceHoldsWhileTheLauncherIsStopped) {
+  OwnSandbox own = own_sandbox();
+  RunSpec spec = spec_with();
+  spec.fence_boot_ms = now_boot_ms() + 500;
+  Started started = start_attempts(*own.sandbox, spec, "ignore_signals\nprint up\nsleep 60000");
+  wait_for_output(started, "up");
+  ::kill(own.launcher, SIGSTOP);
+  const auto zygotes = children_of(own.launcher);
+  EXPECT_TRUE(eventually([&] {
+    for (pid_t zygote : zygotes) {
+      if (!children_of(zygote).empty()) return false;
+    }
+    return true;
+  })) << "init has not ended its namespace";
+  ::kill(own.launcher, SIGCONT);
+  EXPECT_EQ(word(wait_for(*own.sandbox, started).outcome.status), "lost");
+}
+
+TEST(Launcher, ZygotesAreReplacedWithoutAPause) {
+  SandboxConfig config = test_config();
+  config.zygote_runs = 5;
+  OwnSandbox own = own_sandbox(config);
+  run_attempts(*own.sandbox, spec_with(), "getpid");
+  const auto first = children_of(own.launcher);
+  for (int i = 0; i < 30; ++i) {
+    const Ran ran = run_attempts(*own.sandbox, spec_with(), "getpid");
+    EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  }
+  EXPECT_TRUE(eventually([&] { return children_of(own.launcher).size() == 1; }));
+  EXPECT_NE(children_of(own.launcher), first);
+}
+
+TEST(Launcher, ContextsHaveZygotesOfTheirOwn) {
+  OwnSandbox own = own_sandbox();
+  for (Id context : {1U, 2U, 3U}) {
+    RunSpec spec = spec_with();
+    spec.context = context;
+    EXPECT_EQ(word(run_attempts(*own.sandbox, spec, "getpid").outcome.status), "ok");
+  }
+  EXPECT_TRUE(eventually([&] { return children_of(own.launcher).size() == 3; }));
+}
+
+TEST(Launcher, WaitingRunCanBeCancelled) {
+  OwnSandbox own = own_sandbox();
+  RunSpec spec = spec_with();
+  spec.context = 9;  // its zygote is not up yet
+  Started started = start_attempts(*own.sandbox, spec, "sleep 60000");
+  own.sandbox->kill(spec.run, KillReason::cancelled, 0);
+  EXPECT_EQ(word(wait_for(*own.sandbox, started).outcome.status), "cancelled");
+}
+
+// SI5, SI14, and hosts that do not come up
+TEST(Launcher, HostsThatBreakTheirPromisesAreRefused) {
+  char folder[] = "/tmp/mycojobs-hosts-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder), nullptr);
+  ::chmod(folder, 0755);
+  SandboxConfig config = test_config();
+  for (const char* name : {"lie", "babble", "die", "thread", "file"}) {
+    const std::string path = std::string(folder) + "/" + name;
+    std::filesystem::create_symlink(std::string(MYCOJOBS_BIN) + "/bad_host", path);
+    config.hosts.emplace_back(name, path);
+  }
+  OwnSandbox own = own_sandbox(config);
+  for (const auto& [name, path] : config.hosts) {
+    if (name == "attempt") continue;
+    RunSpec spec = spec_with();
+    spec.host = name;
+    const Ran ran = run_attempts(*own.sandbox, spec, "getpid");
+    EXPECT_EQ(word(ran.outcome.status), "setup_error") << name << ": " << ran.outcome.reason;
+  }
+  EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
+  std::filesystem::remove_all(folder);
+}
+
+// SH1: the throw-away job meets the broken step first, so nothing of anybody's ever runs.
+TEST(Launcher, EachSetUpStepThatFailsRefusesTheStartByName) {
+  for (const char* step : {"zygote_parent", "zygote_maps", "zygote_ids", "zygote_session", "zygote_hostname", "zygote_root",
+                           "zygote_pivot", "zygote_userns_limit", "zygote_descriptors", "zygote_write_maps", "parent",
+                           "signals", "session", "cgroups", "descriptors", "namespaces", "keyring", "folders", "proc", "cwd",
+                           "rlimits", "host", "unblock", "rights", "nproc", "init", "dumpable", "no_new_privs", "landlock",
+                           "seccomp"}) {
+    SandboxConfig config = test_config();
+    config.fail_step = step;
+    const auto sandbox = start_sandbox(config);
+    ASSERT_FALSE(sandbox) << step;
+    EXPECT_EQ(sandbox.error().code, Code::unsupported);
+    EXPECT_NE(sandbox.error().message.find(std::string("sandbox: ") + step + ": "), std::string::npos)
+        << step << " in " << sandbox.error().message;
+  }
+}
+
+// SH2
+TEST(Launcher, UnknownLayerNameIsRefused) {
+  for (const char* layer : {"cgroups", "seccomp", ""}) {
+    SandboxConfig config = test_config();
+    config.allow_missing = {layer};
+    EXPECT_FALSE(start_sandbox(config)) << layer;
+  }
+}
+
+TEST(Launcher, MissingProgramIsOneClearError) {
+  SandboxConfig config = test_config();
+  config.libexec_dir = "/nonexistent";
+  const auto sandbox = start_sandbox(config);
+  ASSERT_FALSE(sandbox);
+  EXPECT_NE(sandbox.error().message.find("/nonexistent/mycojobs-launcher"), std::string::npos) << sandbox.error().message;
+}
+
+TEST(Launcher, ProbeReportsEveryLayer) {
+  const auto layers = probe_layers(test_config());
+  ASSERT_TRUE(layers) << layers.error().message;
+  for (const char* name : {"userns", "pidns", "mountns", "netns", "ipcns", "utsns", "cgroupns", "uid", "seccomp", "landlock",
+                           "cgroup:memory", "cgroup:pids", "canary"}) {
+    const auto found = std::find_if(layers->begin(), layers->end(), [&](const auto& layer) { return layer.name == name; });
+    ASSERT_NE(found, layers->end()) << name;
+    EXPECT_FALSE(found->detail.empty());
+    EXPECT_EQ(found->ok, found->remedy.empty()) << name;
+  }
+}
+
+// SI3, SI4: what is not from an agent ends the launcher in good order, with what it has started.
+TEST(Launcher, MalformedFramesEndItCleanly) {
+  sandbox::Configure good;
+  good.uid_base = 1878982656;
+  good.uid_count = 65536;
+  good.allow_missing = {"cgroup:memory", "cgroup:pids"};
+  const std::string configure = sandbox::encode(good);
+  const std::string launch = sandbox::encode(sandbox::Launch{spec_with()});
+  struct Row {
+    const char* what;
+    std::vector<std::string> frames;
+    std::size_t descriptors;
+  };
+  const Row rows[] = {
+      {"unknown kind", {std::string("\xfe")}, 0},
+      {"truncated", {configure.substr(0, configure.size() - 3)}, 0},
+      {"too long", {configure + "x"}, 0},
+      {"4 GiB text", {std::string("\x01\x00\xff\xff\xff\xff", 6)}, 0},
+      {"launch before configure", {launch}, 3},
+      {"configure twice", {configure, configure}, 0},
+      {"launch without descriptors", {configure, launch}, 0},
+      {"launch with too many", {configure, launch}, 7},
+      {"descriptors beyond the limit", {configure, launch}, 12},
+      {"noise", {configure, std::string(16000, '\x02')}, 0},
+  };
+  for (const auto& row : rows) {
+    int pair[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    SpawnSpec spec;
+    spec.program = std::string(MYCOJOBS_BIN) + "/mycojobs-launcher";
+    spec.descriptors = {{pair[1], 3}};
+    auto child = spawn(spec);
+    ASSERT_TRUE(child);
+    ::close(pair[1]);
+    for (const auto& frame : row.frames) {
+      const bool last = &frame == &row.frames.back();
+      iovec part{const_cast<char*>(frame.data()), frame.size()};
+      std::vector<char> control(CMSG_SPACE(sizeof(int) * row.descriptors));
+      msghdr message{};
+      message.msg_iov = &part;
+      message.msg_iovlen = 1;
+      if (last && row.descriptors > 0) {
+        message.msg_control = control.data();
+        message.msg_controllen = control.size();
+        cmsghdr* header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(sizeof(int) * row.descriptors);
+        const std::vector<int> fds(row.descriptors, 2);
+        std::copy(fds.begin(), fds.end(), reinterpret_cast<int*>(CMSG_DATA(header)));
+      }
+      ::sendmsg(pair[0], &message, MSG_NOSIGNAL);
+    }
+    pollfd ended{child->pidfd.get(), POLLIN, 0};
+    EXPECT_EQ(::poll(&ended, 1, 20000), 1) << row.what;
+    if (ended.revents == 0) ::kill(child->pid, SIGKILL);
+    EXPECT_EQ(wait_child(*child), 0) << row.what;
+    ::close(pair[0]);
+  }
+}
+
+}  // namespace
+}  // namespace mycojobs::test

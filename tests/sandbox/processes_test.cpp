@@ -1,0 +1,146 @@
+// Processes, inherited things, limits.
+#include <dirent.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "fixture.h"
+
+namespace mycojobs::test {
+namespace {
+
+// SP1: kill(-1) reaches nobody else; killing init from inside does nothing.
+TEST(Processes, SignalsReachOnlyTheOwnNamespace) {
+  const Ran ran = run_attempts("kill 1 9\nkill -1 9\nkill " + std::to_string(::getpid()) + " 9\ngetpid");
+  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  EXPECT_EQ(ran.answer("kill -1 9"), "ESRCH");
+  EXPECT_EQ(ran.answer("kill " + std::to_string(::getpid()) + " 9"), "ESRCH");  // SP2
+  EXPECT_EQ(ran.answer("getpid"), "2 of 1");
+}
+
+// SP3
+TEST(Processes, ProcShowsOnlyTheOwnOnes) {
+  const std::string list = run_attempts("list /proc").answer("list /proc");
+  std::istringstream names(list);
+  for (std::string name; names >> name;) {
+    EXPECT_TRUE(name == "2" || name == "1" || name == "self" || name == "thread-self") << name;
+  }
+}
+
+// SP6
+TEST(Processes, DaemonDiesWithTheJobAndIsCounted) {
+  const Ran ran = run_with_exec("daemonize");
+  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  EXPECT_EQ(ran.answer("daemonize"), "ok");
+  EXPECT_EQ(ran.outcome.stragglers, 1U);
+}
+
+// SP9: those of the dead are reaped, so that they do not count against the limit when their parent has left them.
+TEST(Processes, ZombiesAreReaped) {
+  const Ran ran = run_with_exec("zombies 40\nprint x");
+  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  EXPECT_EQ(ran.answer("zombies 40"), "ok");
+}
+
+// SQ1, SQ2
+TEST(Processes, BombsMeetTheLimitOfPids) {
+  const Ran forks = run_with_exec("fork_bomb");
+  EXPECT_EQ(word(forks.outcome.status), "ok") << forks.outcome.reason;
+  const std::string limit = may_limit_by_cgroup() ? "EAGAIN after 6" : "EAGAIN after ";  // else rlimits, coarser
+  EXPECT_EQ(forks.answer("fork_bomb").rfind(limit, 0), 0U) << forks.answer("fork_bomb");
+  EXPECT_GT(forks.outcome.stragglers, 50U);
+  const Ran threads = run_attempts("thread_bomb");
+  EXPECT_EQ(threads.answer("thread_bomb").rfind(limit, 0), 0U) << threads.answer("thread_bomb");
+}
+
+// SQ3
+TEST(Processes, OverTheMemoryLimitIsOom) {
+  if (!may_limit_by_cgroup()) {
+    EXPECT_EQ(run_attempts("touch 512").answer("touch 512"), "ENOMEM");  // the rlimit stands in
+    return;
+  }
+  const Ran ran = run_attempts("touch 512");
+  EXPECT_EQ(word(ran.outcome.status), "oom") << ran.outcome.reason;
+  EXPECT_GE(ran.outcome.usage.memory_peak_bytes, 250ULL << 20);
+  const Ran fits = run_attempts("touch 100");
+  EXPECT_EQ(fits.answer("touch 100"), "ok");
+  EXPECT_EQ(word(fits.outcome.status), "ok");
+}
+
+// SQ5, SQ6, SQ7
+TEST(Processes, FoldersAreBounded) {
+  for (int round = 0; round < 3; ++round) {
+    const Ran ran = run_attempts("fill /dev/shm\nfill /tmp\nopen_create /job/x\nwrite /job/x more");
+    EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+    EXPECT_EQ(ran.answer("fill /dev/shm"), "ENOSPC after 64 MiB");
+    EXPECT_EQ(ran.answer("fill /tmp"), "ENOSPC after 64 MiB");
+    EXPECT_EQ(ran.answer("write /job/x more"), "ENOSPC");  // one limit for both folders
+  }
+  EXPECT_EQ(run_attempts("files /tmp").answer("files /tmp"), "ENOSPC");
+}
+
+// SX1
+TEST(Processes, NothingOfOneJobIsSeenByTheNext) {
+  const Ran first = run_attempts("write /tmp/a x\nwrite /dev/shm/b x\nwrite /job/c x");
+  for (const auto& [attempt, result] : first.answers) EXPECT_EQ(result, "ok") << attempt;
+  const Ran second = run_attempts("list /tmp\nlist /dev/shm\nlist /job");
+  for (const auto& [attempt, result] : second.answers) EXPECT_EQ(result, "") << attempt;
+}
+
+// SI1, SI13
+TEST(Processes, OnlyTheDeclaredDescriptorsAreOpen) {
+  EXPECT_EQ(run_attempts("list /proc/self/fd").answer("list /proc/self/fd"), "0 1 2 3");
+}
+
+// SI6
+TEST(Processes, EnvironmentIsEmpty) {
+  ::setenv("MYCOJOBS_CANARY_SECRET", "do not tell", 1);
+  SandboxConfig config = test_config();
+  auto sandbox = start_sandbox(config);
+  ASSERT_TRUE(sandbox) << sandbox.error().message;
+  const Ran ran = run_attempts(**sandbox, spec_with(), "environ\nread /proc/self/environ");
+  EXPECT_EQ(ran.answer("environ"), "");
+  EXPECT_EQ(ran.answer("read /proc/self/environ").find("CANARY"), std::string::npos);
+}
+
+// SI9
+TEST(Processes, StartsWithACleanState) {
+  EXPECT_EQ(run_attempts("inherited").answer("inherited"), "cwd=/job umask=18 blocked=0 handled=0 nice=0");
+}
+
+// SR3
+TEST(Processes, StatusShowsNoRight) {
+  const std::string status = run_attempts("read /proc/self/status").answer("read /proc/self/status");
+  for (const char* line : {"|CapInh:\t0000000000000000|", "|CapPrm:\t0000000000000000|", "|CapEff:\t0000000000000000|",
+                           "|CapBnd:\t0000000000000000|", "|CapAmb:\t0000000000000000|", "|NoNewPrivs:\t1|", "|Seccomp:\t2|"}) {
+    EXPECT_NE(status.find(line), std::string::npos) << line << " in " << status;
+  }
+  if (::geteuid() == 0) {
+    EXPECT_NE(status.find("|Groups:\t |"), std::string::npos) << status;
+    EXPECT_EQ(status.find("|Uid:\t0\t"), std::string::npos) << status;
+  }
+}
+
+TEST(Processes, JobsOfOneTimeHaveUsersOfTheirOwn) {
+  if (::geteuid() != 0) return;  // an ordinary user has one id only
+  const std::string first = run_attempts("getuid").answer("getuid");
+  const std::string second = run_attempts("getuid").answer("getuid");
+  EXPECT_NE(first, second);
+  EXPECT_GE(std::stoi(first), 1000);
+}
+
+// SR1
+TEST(Processes, SetuidProgramGainsNothing) {
+  const Ran ran = run_with_exec("run /bin/su\ngetuid");
+  EXPECT_NE(ran.answer("getuid"), ::geteuid() == 0 ? "0" : "x");
+}
+
+// SR4, without seccomp's help: the zygote checks that a second user namespace is refused, or does not start.
+TEST(Processes, CgroupPathIsHidden) {
+  const std::string groups = run_attempts("read /proc/self/cgroup").answer("read /proc/self/cgroup");
+  EXPECT_EQ(groups.find("mycojobs"), std::string::npos) << groups;
+}
+
+}  // namespace
+}  // namespace mycojobs::test
