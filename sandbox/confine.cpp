@@ -109,7 +109,9 @@ void run_job(ChildRun& run) {
       load_filter_with_listener((*run.filters)[run.request.limits.exec ? FilterKind::job_exec : FilterKind::job]);
   run.times.push_back({"seccomp", static_cast<std::uint32_t>(monotonic_us() - before)});
   const Confined confined{run.landlock_abi, std::move(run.times)};
-  int error = listener < 0 ? -listener : run.fail_step == "seccomp" ? EIO : send_message(run.status, confined, {listener});
+  int error = listener < 0                 ? -listener
+              : run.fail_step == "seccomp" ? EIO
+                                           : send_message(run.status, confined, {listener});
   if (error != 0) {
     send_message(run.status, StepFailed{"seccomp", error});
     ::_exit(1);

@@ -49,8 +49,8 @@ void reap_ended(InitState& state) {
   }
 }
 
-// Kills what is left, counts it, tells, leaves. It waits for the dead itself, for the kernel would not add up their CPU;
-// but not for long: it buries whatever is left of a namespace before the end of its init is seen.
+// Kills what is left, counts it, tells, leaves. It waits for the dead itself, for the kernel would not add up their
+// CPU; but not for long: it buries whatever is left of a namespace before the end of its init is seen.
 [[noreturn]] void finish(InitState& state, bool fenced) {
   constexpr std::uint64_t kPatienceUs = 200000;
   reap_ended(state);  // what has died by itself is no straggler
@@ -74,8 +74,8 @@ void reap_ended(InitState& state) {
   ::_exit(0);
 }
 
-// The launcher speaks: TERM or KILL for the whole tree, or a new fence. Its end is ours too: a job without its supervisor would
-// have its notifications answered by nobody.
+// The launcher speaks: TERM or KILL for the whole tree, or a new fence. Its end is ours too: a job without its
+// supervisor would have its notifications answered by nobody.
 void obey(InitState& state) {
   RawFrame frame;
   switch (receive_raw(state.run.status, frame, MSG_DONTWAIT)) {
@@ -159,7 +159,8 @@ void run_init(ChildRun& run) {
   }
   // Our copies would keep the job's pipes open after its end.
   ::close_range(0, kChannelFd, 0);
-  InitState state{run, job, ::signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK), ::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC)};
+  InitState state{run, job, ::signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK),
+                  ::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC)};
   if (state.children < 0 || state.fence < 0) give_up(run, "init_clock", errno);
   set_fence(state.fence, run.request.fence_boot_ms);
   confine_init(run);

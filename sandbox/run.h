@@ -42,9 +42,9 @@ void decide_setup_error(Run&, std::string step, int error, std::string remedy = 
 void decide_by_wait_status(Run&, int wait_status);
 void decide_killed(Run&, KillReason);
 
-// The main process ended by itself, or init did: memory has the last word, since the kernel's kill looks like any
-// other.
-void judge_memory(Run&, const RunUsage&);
+// What the run's group counted. If the main process ended by itself, or init did, memory has the last word, since the
+// kernel's kill looks like any other.
+void judge_usage(Run&, const RunUsage&);
 
 // "denied: keyctl(0x11, 0x0) by pid 7 (python): job killed"
 std::string describe(const Violation&);

@@ -183,8 +183,8 @@ void Runs::read_listener(Run& run, std::uint32_t events) {
   send_kill(run);
 }
 
-// The whole tree. Init is asked first, since only it can add up what its tree has used; a moment later it is killed, and
-// the kernel ends the namespace with it.
+// The whole tree. Init is asked first, since only it can add up what its tree has used; a moment later it is killed,
+// and the kernel ends the namespace with it.
 void Runs::send_kill(Run& run) {
   run.kill_wanted = true;
   if (!run.pidfd || run.killing.first != 0) return;
@@ -192,9 +192,10 @@ void Runs::send_kill(Run& run) {
   run.killing = loop_.at(error == 0 ? boot_ms() + kInitPatienceMs : 0, [this, &run] {
     ::pidfd_send_signal(run.pidfd.get(), SIGKILL, nullptr, 0);
     run.killing = loop_.at(boot_ms() + kUnkillableMs, [this, &run] {
-      warn_(fmt::format("run {} is unkillable: KILL has had no effect for {} s (a process in the kernel's hands); it is "
-                        "waited for",
-                        run.spec.run, kUnkillableMs / 1000));
+      warn_(
+          fmt::format("run {} is unkillable: KILL has had no effect for {} s (a process in the kernel's hands); it is "
+                      "waited for",
+                      run.spec.run, kUnkillableMs / 1000));
     });
   });
 }

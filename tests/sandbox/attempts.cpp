@@ -35,7 +35,9 @@ namespace {
 using Words = std::vector<std::string>;
 
 std::string verdict(long result) { return result >= 0 ? "ok" : ::strerrorname_np(errno); }
-unsigned long number(const Words& words, std::size_t at) { return at < words.size() ? std::stoul(words[at], nullptr, 0) : 0; }
+unsigned long number(const Words& words, std::size_t at) {
+  return at < words.size() ? std::stoul(words[at], nullptr, 0) : 0;
+}
 
 std::string open_with(const Words& words, int flags) {
   const int fd = ::open(words[1].c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0600);
@@ -182,10 +184,12 @@ std::string fill_folder(const Words& words) {
     const int fd = ::open((words[1] + "/fill" + std::to_string(file)).c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
     if (fd < 0) return ::strerrorname_np(errno);
     ::signal(SIGXFSZ, SIG_IGN);
-    for (ssize_t got = 0; (got = ::write(fd, block.data(), block.size())) > 0;) written += static_cast<std::size_t>(got);
+    for (ssize_t got = 0; (got = ::write(fd, block.data(), block.size())) > 0;)
+      written += static_cast<std::size_t>(got);
     const int error = errno;
     ::close(fd);
-    if (error != EFBIG) return std::string(::strerrorname_np(error)) + " after " + std::to_string(written >> 20) + " MiB";
+    if (error != EFBIG)
+      return std::string(::strerrorname_np(error)) + " after " + std::to_string(written >> 20) + " MiB";
   }
   return "ok";
 }
@@ -303,7 +307,9 @@ const std::map<std::string, std::function<std::string(const Words&)>>& table() {
          return verdict(::mknod(w[1].c_str(), static_cast<mode_t>(number(w, 2)) | 0600, ::makedev(1, 3)));
        }},
       {"socket",
-       [](const Words& w) { return verdict(::socket(static_cast<int>(number(w, 1)), static_cast<int>(number(w, 2)), 0)); }},
+       [](const Words& w) {
+         return verdict(::socket(static_cast<int>(number(w, 1)), static_cast<int>(number(w, 2)), 0));
+       }},
       {"socketpair",
        [](const Words& w) {
          int pair[2];
@@ -359,7 +365,8 @@ const std::map<std::string, std::function<std::string(const Words&)>>& table() {
          return std::string("ok");
        }},
       {"exit", [](const Words& w) -> std::string { ::_exit(static_cast<int>(number(w, 1))); }},
-      {"null_pointer", [](const Words&) -> std::string { return std::to_string(*static_cast<volatile int*>(nullptr)); }},
+      {"null_pointer",
+       [](const Words&) -> std::string { return std::to_string(*static_cast<volatile int*>(nullptr)); }},
   };
   return kTable;
 }

@@ -132,7 +132,7 @@ TEST(Denied, NetworkIsNotThere) {
       {"SN1", "connect_tcp 169.254.169.254 80", no},
       {"SN2", "connect_tcp 127.0.0.1 6379", no},
       {"SN3", "connect_unix /run/dbus/system_bus_socket", no},
-      {"SN6", "socket 2 3", no},   // raw
+      {"SN6", "socket 2 3", no},  // raw
       {"SN6", "socket 10 3", no},
       {"SN9", "call bind 0 0 0", {"EPERM"}},
       {"SN9", "call listen 0 1", {"EPERM"}},
@@ -223,14 +223,46 @@ TEST(Denied, RightsCannotBeWonBack) {
 // SK4, SK5, SK6, SK11, SP4, SP5, SF19, SF20, SR4, SR6, SR9
 TEST(Denied, NeverInnocentCallsEndTheJob) {
   const char* const calls[] = {
-      "ptrace",        "process_vm_readv", "process_vm_writev", "kcmp",            "bpf",         "keyctl",
-      "add_key",       "request_key",      "unshare",           "setns",           "mount",       "umount2",
-      "pivot_root",    "move_mount",       "open_tree",         "fsopen",          "fsmount",     "fspick",
-      "fsconfig",      "mount_setattr",    "open_by_handle_at", "perf_event_open", "userfaultfd", "fanotify_init",
-      "fanotify_mark", "kexec_load",       "kexec_file_load",   "init_module",     "finit_module", "delete_module",
-      "reboot",        "swapon",           "swapoff",           "acct",            "pidfd_getfd", "process_madvise",
+      "ptrace",
+      "process_vm_readv",
+      "process_vm_writev",
+      "kcmp",
+      "bpf",
+      "keyctl",
+      "add_key",
+      "request_key",
+      "unshare",
+      "setns",
+      "mount",
+      "umount2",
+      "pivot_root",
+      "move_mount",
+      "open_tree",
+      "fsopen",
+      "fsmount",
+      "fspick",
+      "fsconfig",
+      "mount_setattr",
+      "open_by_handle_at",
+      "perf_event_open",
+      "userfaultfd",
+      "fanotify_init",
+      "fanotify_mark",
+      "kexec_load",
+      "kexec_file_load",
+      "init_module",
+      "finit_module",
+      "delete_module",
+      "reboot",
+      "swapon",
+      "swapoff",
+      "acct",
+      "pidfd_getfd",
+      "process_madvise",
 #ifdef __x86_64__
-      "iopl",          "ioperm",           "lookup_dcookie",
+      "iopl",
+      "ioperm",
+      "lookup_dcookie",
 #endif
   };
   for (const char* call : calls) {
@@ -240,7 +272,8 @@ TEST(Denied, NeverInnocentCallsEndTheJob) {
 
 // SR4
 TEST(Denied, CloneOfANamespaceEndsTheJob) {
-  for (const char* flag : {"0x10000000", "0x00020000", "0x20000000", "0x40000000", "0x02000000", "0x08000000", "0x04000000"}) {
+  for (const char* flag :
+       {"0x10000000", "0x00020000", "0x20000000", "0x40000000", "0x02000000", "0x08000000", "0x04000000"}) {
     EXPECT_EQ(violation_of(run_attempts(std::string("call clone ") + flag)), "clone") << flag;
     RunSpec spec = spec_with();
     spec.limits.exec = true;
@@ -249,8 +282,8 @@ TEST(Denied, CloneOfANamespaceEndsTheJob) {
 }
 
 TEST(Denied, TwinsGetThroughOutside) {
-  for (const char* line : {"call keyctl 0 0xfffffffd 0", "call unshare 0", "prctl 36 1", "map_wx", "mprotect_wx", "fork",
-                           "run /bin/true", "call personality 0xffffffff", "call inotify_init1 0"}) {
+  for (const char* line : {"call keyctl 0 0xfffffffd 0", "call unshare 0", "prctl 36 1", "map_wx", "mprotect_wx",
+                           "fork", "run /bin/true", "call personality 0xffffffff", "call inotify_init1 0"}) {
     EXPECT_EQ(attempt_outside(line), "ok") << line;
   }
 }

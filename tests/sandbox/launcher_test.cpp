@@ -108,7 +108,8 @@ std::size_t groups_of(pid_t launcher) {
 TEST(Launcher, TwoHundredJobsLeaveNothingBehind) {
   OwnSandbox own = own_sandbox();
   run_attempts(*own.sandbox, spec_with(), "getpid");
-  EXPECT_TRUE(eventually([&] { return children_of(own.launcher).size() == 1; }));  // the one zygote; the canary's is gone
+  EXPECT_TRUE(
+      eventually([&] { return children_of(own.launcher).size() == 1; }));  // the one zygote; the canary's is gone
   const std::size_t mounts = lines_in("/proc/self/mountinfo");
   const std::size_t ours = open_descriptors(::getpid());
   const std::size_t theirs = open_descriptors(own.launcher);
@@ -257,10 +258,35 @@ TEST(Launcher, HostsThatBreakTheirPromisesAreRefused) {
 
 // SH1: the throw-away job meets the broken step first, so nothing of anybody's ever runs.
 TEST(Launcher, EachSetUpStepThatFailsRefusesTheStartByName) {
-  for (const char* step : {"zygote_parent", "zygote_maps", "zygote_ids", "zygote_session", "zygote_hostname", "zygote_root",
-                           "zygote_pivot", "zygote_userns_limit", "zygote_descriptors", "zygote_write_maps", "parent",
-                           "signals", "session", "cgroups", "descriptors", "namespaces", "keyring", "folders", "proc", "cwd",
-                           "rlimits", "host", "unblock", "rights", "nproc", "init", "dumpable", "no_new_privs", "landlock",
+  for (const char* step : {"zygote_parent",
+                           "zygote_maps",
+                           "zygote_ids",
+                           "zygote_session",
+                           "zygote_hostname",
+                           "zygote_root",
+                           "zygote_pivot",
+                           "zygote_userns_limit",
+                           "zygote_descriptors",
+                           "zygote_write_maps",
+                           "parent",
+                           "signals",
+                           "session",
+                           "cgroups",
+                           "descriptors",
+                           "namespaces",
+                           "keyring",
+                           "folders",
+                           "proc",
+                           "cwd",
+                           "rlimits",
+                           "host",
+                           "unblock",
+                           "rights",
+                           "nproc",
+                           "init",
+                           "dumpable",
+                           "no_new_privs",
+                           "landlock",
                            "seccomp"}) {
     SandboxConfig config = test_config();
     config.fail_step = step;
@@ -286,15 +312,17 @@ TEST(Launcher, MissingProgramIsOneClearError) {
   config.libexec_dir = "/nonexistent";
   const auto sandbox = start_sandbox(config);
   ASSERT_FALSE(sandbox);
-  EXPECT_NE(sandbox.error().message.find("/nonexistent/mycojobs-launcher"), std::string::npos) << sandbox.error().message;
+  EXPECT_NE(sandbox.error().message.find("/nonexistent/mycojobs-launcher"), std::string::npos)
+      << sandbox.error().message;
 }
 
 TEST(Launcher, ProbeReportsEveryLayer) {
   const auto layers = probe_layers(test_config());
   ASSERT_TRUE(layers) << layers.error().message;
-  for (const char* name : {"userns", "pidns", "mountns", "netns", "ipcns", "utsns", "cgroupns", "uid", "seccomp", "landlock",
-                           "cgroup:memory", "cgroup:pids", "canary"}) {
-    const auto found = std::find_if(layers->begin(), layers->end(), [&](const auto& layer) { return layer.name == name; });
+  for (const char* name : {"userns", "pidns", "mountns", "netns", "ipcns", "utsns", "cgroupns", "uid", "seccomp",
+                           "landlock", "cgroup:memory", "cgroup:pids", "canary"}) {
+    const auto found =
+        std::find_if(layers->begin(), layers->end(), [&](const auto& layer) { return layer.name == name; });
     ASSERT_NE(found, layers->end()) << name;
     EXPECT_FALSE(found->detail.empty());
     EXPECT_EQ(found->ok, found->remedy.empty()) << name;

@@ -18,13 +18,15 @@ TEST(Outcome, PlainRunIsOkWithItsLayersStepsAndUsage) {
   EXPECT_TRUE(ran.outcome.reason.empty());
   EXPECT_EQ(ran.outcome.stragglers, 0U);
   EXPECT_GT(ran.outcome.usage.wall_us, 0U);
-  for (const char* layer : {"userns", "pidns", "mountns", "netns", "ipcns", "utsns", "cgroupns", "seccomp", "caps", "nnp"}) {
+  for (const char* layer :
+       {"userns", "pidns", "mountns", "netns", "ipcns", "utsns", "cgroupns", "seccomp", "caps", "nnp"}) {
     EXPECT_TRUE(has(ran.outcome.layers, layer)) << layer;
   }
-  for (const char* step : {"cgroups", "descriptors", "namespaces", "folders", "proc", "rights", "landlock", "seccomp"}) {
-    EXPECT_TRUE(std::any_of(ran.outcome.setup.begin(), ran.outcome.setup.end(),
-                            [&](const StepTime& time) { return time.step == step; }))
-        << step;
+  for (const char* step :
+       {"cgroups", "descriptors", "namespaces", "folders", "proc", "rights", "landlock", "seccomp"}) {
+    EXPECT_TRUE(std::any_of(ran.outcome.setup.begin(), ran.outcome.setup.end(), [&](const StepTime& time) {
+      return time.step == step;
+    })) << step;
   }
 }
 

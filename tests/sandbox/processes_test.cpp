@@ -112,8 +112,9 @@ TEST(Processes, StartsWithACleanState) {
 // SR3
 TEST(Processes, StatusShowsNoRight) {
   const std::string status = run_attempts("read /proc/self/status").answer("read /proc/self/status");
-  for (const char* line : {"|CapInh:\t0000000000000000|", "|CapPrm:\t0000000000000000|", "|CapEff:\t0000000000000000|",
-                           "|CapBnd:\t0000000000000000|", "|CapAmb:\t0000000000000000|", "|NoNewPrivs:\t1|", "|Seccomp:\t2|"}) {
+  for (const char* line :
+       {"|CapInh:\t0000000000000000|", "|CapPrm:\t0000000000000000|", "|CapEff:\t0000000000000000|",
+        "|CapBnd:\t0000000000000000|", "|CapAmb:\t0000000000000000|", "|NoNewPrivs:\t1|", "|Seccomp:\t2|"}) {
     EXPECT_NE(status.find(line), std::string::npos) << line << " in " << status;
   }
   if (::geteuid() == 0) {
