@@ -61,7 +61,8 @@ Received receive_raw(int socket, RawFrame& frame, int flags) {
   ssize_t size = 0;
   do {
     size = ::recvmsg(socket, &message, flags | MSG_CMSG_CLOEXEC);
-  } while (size < 0 && errno == EINTR);
+    // ECONNRESET, once: the other end has closed without reading all; what it had sent is still to come.
+  } while (size < 0 && (errno == EINTR || errno == ECONNRESET));
   if (size < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? Received::nothing : Received::closed;
   frame.fds.clear();
   take_fds(message, frame.fds);

@@ -23,26 +23,22 @@ constexpr std::uint32_t kFirstJobUid = 1000;
 constexpr std::uint64_t kInitPatienceMs = 300;
 constexpr std::uint64_t kUnkillableMs = 10000;
 
-long number_after(std::istream& file, const std::string& key) {
+std::optional<long> number_after(const std::string& path, const std::string& key) {
+  std::ifstream file(path);
   for (std::string word; file >> word;) {
-    if (word == key) {
-      long number = 0;
-      file >> number;
-      return number;
-    }
+    long number = 0;
+    if (word == key && file >> number) return number;
   }
-  return 0;
+  return {};
 }
 
-// -1: there is no such process any more.
-long parent_of(long pid) {
-  std::ifstream file(fmt::format("/proc/{}/status", pid));
-  return file ? number_after(file, "PPid:") : -1;
-}
-
-long pid_behind(int pidfd) {
-  std::ifstream file(fmt::format("/proc/self/fdinfo/{}", pidfd));
-  return number_after(file, "Pid:");
+// Whether the pidfd is of a child of this zygote, or of a process that has been reaped already (its number reads -1, or
+// vanishes while we look). Anything else might make us kill a stranger.
+bool is_child_of(pid_t zygote, int pidfd) {
+  const auto pid = number_after(fmt::format("/proc/self/fdinfo/{}", pidfd), "Pid:");
+  if (!pid || *pid == 0) return false;
+  if (*pid < 0) return true;
+  return number_after(fmt::format("/proc/{}/status", *pid), "PPid:").value_or(zygote) == zygote;
 }
 
 }  // namespace
@@ -120,7 +116,7 @@ bool Runs::fork(Run& run, int zygote_control) {
   run.err.reset();
   run.channel.reset();
   run.status_watch = loop_.watch(run.status.get(), [this, &run](std::uint32_t) { read_status(run); });
-  run.wall = loop_.at(run.started_us / 1000 + spec.limits.wall_ms, [this, &run] {
+  run.wall = loop_.at((run.started_us + 999) / 1000 + spec.limits.wall_ms, [this, &run] {
     decide(run, RunStatus::timeout_wall,
            fmt::format("over the wall-clock limit of {} ms: killed", run.spec.limits.wall_ms));
     send_kill(run);
@@ -135,10 +131,7 @@ bool Runs::forked(Run& run, const Forked& message, Fd pidfd, pid_t zygote) {
     end(run);
     return true;
   }
-  const long pid = pidfd ? pid_behind(pidfd.get()) : 0;
-  const long parent = pid > 0 ? parent_of(pid) : -1;
-  // Reaped already, or the zygote's own child: anything else might make us kill a stranger.
-  if (pid == 0 || (parent != zygote && parent != -1)) return false;
+  if (!pidfd || !is_child_of(zygote, pidfd.get())) return false;
   run.pidfd = std::move(pidfd);
   if (run.kill_wanted) send_kill(run);
   return true;

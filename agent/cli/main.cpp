@@ -57,6 +57,7 @@ Parts wire(const Clock& clock) {
       .probe_layers = [](const Settings& settings) -> Result<std::vector<LayerCheck>> {
         MJ_TRY(reports, probe_layers(sandbox_config(settings, {})));
         std::vector<LayerCheck> checks;
+        checks.reserve(reports.size());
         for (const LayerReport& report : reports)
           checks.push_back({report.name, report.ok, report.detail, report.remedy});
         return checks;

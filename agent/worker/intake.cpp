@@ -41,7 +41,7 @@ Intake::Intake(Parts parts, const Clock& clock, StoreHealth& health, const Worke
       settings_(settings),
       callbacks_(std::move(callbacks)),
       housekeeping_(clock, settings.lease_ms),
-      topic_(settings.runner),
+      topic_(settings.runner, clock),
       free_(settings.slots) {
   queues_ = queues_of(settings_, parts_.executors);
   for (const Executor* executor : parts_.executors) {

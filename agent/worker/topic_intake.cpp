@@ -6,6 +6,8 @@
 namespace mycojobs {
 namespace {
 
+constexpr std::uint64_t kMissingMs = 2000;  // how long an entry may wait for its record
+
 // The jobs that a message carries, ready to be stored; or why it cannot be used.
 Result<std::vector<Job>> jobs_of(const Fields& hash, Id context, const std::string& message_key) {
   auto decoded = decode<Message>(hash);
@@ -37,7 +39,11 @@ bool TopicIntake::take(Store& store, Transport& transport, const std::vector<Id>
   if (!waiting) return false;
   bool ok = true;
   bool found = false;
-  for (const Delivery& delivery : *waiting) ok = take_one(store, delivery.context, delivery.message_key, found) && ok;
+  for (const Delivery& delivery : *waiting) {
+    found = false;
+    ok = take_one(store, delivery.context, delivery.message_key, found) && ok;
+    if (ok && !found) ok = wait_for_record(store, delivery);
+  }
   for (const std::string& key : hints) {
     found = false;
     if (key.starts_with("message:")) {
@@ -49,6 +55,15 @@ bool TopicIntake::take(Store& store, Transport& transport, const std::vector<Id>
   return ok;
 }
 
+bool TopicIntake::wait_for_record(Store& store, const Delivery& delivery) {
+  const auto key = std::pair(delivery.context, delivery.message_key);
+  const auto [met, fresh] = missing_since_ms_.try_emplace(key, clock_.boot_ms());
+  if (clock_.boot_ms() - met->second < kMissingMs) return false;
+  missing_since_ms_.erase(met);
+  log(LogLevel::warn, "worker", "topic {}: {} has no record: taken off the list", topic_, delivery.message_key);
+  return static_cast<bool>(store.refuse_message(delivery.context, topic_, delivery.message_key, "no record"));
+}
+
 bool TopicIntake::take_one(Store& store, Id context, const std::string& message_key, bool& found) {
   auto hash = store.load(context, message_key);
   if (!hash) {
@@ -57,6 +72,7 @@ bool TopicIntake::take_one(Store& store, Id context, const std::string& message_
     return hash.error().code != Code::unavailable;
   }
   found = true;
+  missing_since_ms_.erase(std::pair(context, message_key));
   auto jobs = jobs_of(*hash, context, message_key);
   if (!jobs) {
     log(LogLevel::warn, "worker", "{} refused: {}", message_key, jobs.error().message);

@@ -1,9 +1,13 @@
 // Messages for this runner: each becomes job records on the runner's own queue, once, so that the jobs run here.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "mycojobs/clock.h"
 #include "mycojobs/store.h"
 #include "mycojobs/transport.h"
 
@@ -13,16 +17,20 @@ std::string runner_queue(Id runner);  // "mj:queue:runner20": jobs that must run
 
 class TopicIntake {
  public:
-  explicit TopicIntake(const Runner& runner) : topic_(runner.topic), queue_(runner_queue(runner.id)) {}
+  TopicIntake(const Runner& runner, const Clock& clock)
+      : clock_(clock), topic_(runner.topic), queue_(runner_queue(runner.id)) {}
 
   // hints: message keys that were published on the topic; a channel knows no contexts, so each is looked for in all.
-  // What waits on the durable list is taken too. false: the store went away, look again.
+  // What waits on the durable list is taken too. false: look again (the store went away, or a record has not come yet).
   bool take(Store&, Transport&, const std::vector<Id>& contexts, const std::vector<std::string>& hints);
 
  private:
   bool take_one(Store&, Id context, const std::string& message_key, bool& found);
+  bool wait_for_record(Store&, const Delivery&);
 
+  const Clock& clock_;
   std::string topic_, queue_;
+  std::map<std::pair<Id, std::string>, std::uint64_t> missing_since_ms_;  // entries of the list without a record
 };
 
 }  // namespace mycojobs

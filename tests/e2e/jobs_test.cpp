@@ -103,6 +103,18 @@ TEST(Topic, PublishedMessageRunsOnItsRunnerOnce) {
   EXPECT_TRUE(eventually([&] { return redis.cli(1, {"HGET", "message:12:101", "status"}) == "processed"; }));
 }
 
+TEST(Topic, DurableListIsTakenWithoutAHint) {
+  TempDir folder;
+  RedisServer redis(folder);
+  redis.cli(1, {"LPUSH", "mj:topic:runner20", "message:12:404"});  // nobody ever writes its record
+  redis.cli(1, {"LPUSH", "mj:topic:runner20", "message:12:9"});
+  redis.cli(1, {"HSET", "message:12:9", "id", "9", "caller_id", "12", "context_id", "1", "message_type", "job", "job",
+                R"([{"id":8,"script":"pass","script_type":"python","timeout":20}])"});
+  Process agent = start_agent(folder, redis, 20);
+  EXPECT_EQ(status_at_end(redis, {.id = 8}), "finished") << agent.err();
+  EXPECT_TRUE(eventually([&] { return redis.cli(1, {"LLEN", "mj:topic:runner20"}) == "0"; })) << agent.err();
+}
+
 TEST(Topic, UnusableMessageEndsAsErrorWithItsReason) {
   TempDir folder;
   RedisServer redis(folder);

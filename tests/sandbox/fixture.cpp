@@ -97,7 +97,7 @@ Started start_attempts(Sandbox& sandbox, RunSpec spec, const std::string& lines)
     ADD_FAILURE() << pipes.error().message;
     return {spec, {}, {}};
   }
-  EXPECT_EQ(::write(pipes->channel, lines.data(), lines.size()), static_cast<ssize_t>(lines.size()));
+  (void)::send(pipes->channel, lines.data(), lines.size(), MSG_NOSIGNAL);  // a run that is refused has closed it
   ::shutdown(pipes->channel, SHUT_WR);
   return {spec, *pipes, {}};
 }
