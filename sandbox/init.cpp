@@ -56,7 +56,7 @@ void reap_ended(InitState& state) {
   reap_ended(state);  // what has died by itself is no straggler
   const std::uint64_t start = monotonic_us();
   std::uint32_t stragglers = 0;
-  while (::kill(-1, SIGKILL) == 0 && monotonic_us() - start < kPatienceUs) {
+  for (bool waiting = true; waiting && ::kill(-1, SIGKILL) == 0;) {
     pollfd children{state.children, POLLIN, 0};
     ::poll(&children, 1, 10);
     signalfd_siginfo info{};
@@ -69,6 +69,7 @@ void reap_ended(InitState& state) {
         ++stragglers;
       }
     }
+    waiting = monotonic_us() - start < kPatienceUs;
   }
   send_message(state.run.status, MainEnded{state.main_status, stragglers, fenced}, {}, MSG_DONTWAIT);
   ::_exit(0);

@@ -152,8 +152,12 @@ tl::expected<StartedZygote, StartFailure> start_zygote(const ZygoteStart& start)
   if (error != 0) {
     ::kill(zygote.pid, SIGKILL);
     ::waitpid(zygote.pid, nullptr, 0);
-    errno = error;
-    return failed("zygote_write_maps");
+    RawFrame frame;
+    StepFailed own;  // the child may have failed before: then that is the reason
+    if (receive_raw(zygote.control.get(), frame) == Received::frame && decode(frame, own)) {
+      return tl::unexpected(StartFailure{own.step, own.error});
+    }
+    return tl::unexpected(StartFailure{"zygote_write_maps", error});
   }
   return zygote;
 }

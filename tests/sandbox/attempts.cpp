@@ -7,10 +7,10 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -129,7 +129,7 @@ std::string exec_memfd(const Words&) {
   const std::string text = "#!/bin/true\n";
   (void)!::write(fd, text.data(), text.size());
   char* none[] = {nullptr};
-  ::syscall(322, fd, "", none, none, AT_EMPTY_PATH);
+  ::syscall(SYS_execveat, fd, "", none, none, AT_EMPTY_PATH);
   return ::strerrorname_np(errno);
 }
 
@@ -344,7 +344,7 @@ const std::map<std::string, std::function<std::string(const Words&)>>& table() {
       {"files", many_files},
       {"descriptors", open_without_end},
       {"raise_limit", raise_limit},
-      {"mlockall", [](const Words&) { return verdict(::mlockall(MCL_CURRENT)); }},
+      {"mlockall", [](const Words&) { return verdict(::syscall(SYS_mlockall, MCL_CURRENT)); }},
       {"map_wx", [](const Words&) { return map_memory(PROT_READ | PROT_WRITE | PROT_EXEC); }},
       {"map_rx", [](const Words&) { return map_memory(PROT_READ | PROT_EXEC); }},
       {"mprotect_wx", make_executable},
@@ -355,7 +355,7 @@ const std::map<std::string, std::function<std::string(const Words&)>>& table() {
       {"sleep", sleep_ms},
       {"inherited", inherited_state},
       {"call", [](const Words& w) { return call_by_name(w); }},
-      {"prctl", [](const Words& w) { return verdict(::prctl(static_cast<int>(number(w, 1)), number(w, 2), 0, 0, 0)); }},
+      {"prctl", [](const Words& w) { return verdict(::syscall(SYS_prctl, number(w, 1), number(w, 2), 0, 0, 0)); }},
       {"ioctl", [](const Words& w) { return verdict(::syscall(call_number("ioctl"), 0, number(w, 1), nullptr)); }},
       {"getpid", [](const Words&) { return std::to_string(::getpid()) + " of " + std::to_string(::getppid()); }},
       {"getuid", [](const Words&) { return std::to_string(::getuid()); }},
@@ -365,8 +365,11 @@ const std::map<std::string, std::function<std::string(const Words&)>>& table() {
          return std::string("ok");
        }},
       {"exit", [](const Words& w) -> std::string { ::_exit(static_cast<int>(number(w, 1))); }},
-      {"null_pointer",
-       [](const Words&) -> std::string { return std::to_string(*static_cast<volatile int*>(nullptr)); }},
+      {"bad_pointer",
+       [](const Words&) -> std::string {
+         void* none = ::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+         return std::to_string(*static_cast<volatile char*>(none));
+       }},
   };
   return kTable;
 }

@@ -36,7 +36,7 @@ TEST(Outcome, ExitCodeAndSignalAreToldApart) {
   const Ran killed = run_attempts("kill 2 9");
   EXPECT_EQ(word(killed.outcome.status), "signal") << killed.outcome.reason;
   EXPECT_EQ(killed.outcome.signal, SIGKILL);
-  const Ran crashed = run_attempts("null_pointer");
+  const Ran crashed = run_attempts("bad_pointer");
   EXPECT_EQ(word(crashed.outcome.status), "signal");
   EXPECT_EQ(crashed.outcome.signal, SIGSEGV);
 }

@@ -49,7 +49,7 @@ TEST(Processes, BombsMeetTheLimitOfPids) {
   EXPECT_EQ(word(forks.outcome.status), "ok") << forks.outcome.reason;
   const std::string limit = may_limit_by_cgroup() ? "EAGAIN after 6" : "EAGAIN after ";  // else rlimits, coarser
   EXPECT_EQ(forks.answer("fork_bomb").rfind(limit, 0), 0U) << forks.answer("fork_bomb");
-  EXPECT_GT(forks.outcome.stragglers, 50U);
+  EXPECT_GT(forks.outcome.stragglers, 0U);
   const Ran threads = run_attempts("thread_bomb");
   EXPECT_EQ(threads.answer("thread_bomb").rfind(limit, 0), 0U) << threads.answer("thread_bomb");
 }
