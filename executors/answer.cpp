@@ -78,7 +78,7 @@ void AnswerReader::take_note(const std::string& payload) {
   }
   const auto note = parse_json(payload, kMaxNoteBytes);
   if (!note || !note->is_object()) return broken("a note that is not a JSON object");
-  std::string line = one_line(text_of(*note, "text"));
+  std::string line = one_line(text_of(*note, "text")).substr(0, kMaxNoteText);
   const auto fraction = note->find("fraction");
   if (fraction != note->end() && fraction->is_number()) {
     const double share = std::clamp(fraction->get<double>(), 0.0, 1.0);
@@ -91,6 +91,11 @@ void AnswerReader::take_note(const std::string& payload) {
 void AnswerReader::take_result(const std::string& payload) {
   const auto values = parse_json(payload, payload.size());
   if (!values || !values->is_object()) return broken("a result that is not a JSON object");
+  if (values->size() > kMaxResultKeys) {
+    answer_.too_large = "the result has " + std::to_string(values->size()) + " keys; " +
+                        std::to_string(kMaxResultKeys) + " are the most";
+    return;
+  }
   std::uint64_t bytes = 0;
   TextMap result;
   for (const auto& [key, value] : values->items()) {

@@ -30,7 +30,9 @@ struct Answer {
 class AnswerReader {
  public:
   static constexpr std::size_t kMaxPendingNotes = 256;
-  static constexpr std::size_t kMaxNotes = 10000;  // in one run; the log says when the rest is left out
+  static constexpr std::size_t kMaxNotes = 1000;  // in one run; the log says when the rest is left out
+  static constexpr std::size_t kMaxNoteText = 1000;
+  static constexpr std::size_t kMaxResultKeys = 10000;
 
   explicit AnswerReader(std::uint64_t max_result_bytes);
   void feed(std::string_view bytes);

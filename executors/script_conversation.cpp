@@ -84,6 +84,9 @@ TextMap job_environment(const JobFacts& facts) {
                          {"MYCOJOBS_DEADLINE_UNIX_MS", std::to_string(facts.deadline_unix_ms)},
                          {"MYCOJOBS_RUNNER_ID", std::to_string(job.runner_id)}};
   environment.insert(job.env_vars.begin(), job.env_vars.end());  // what is there already stays: ours win
+  // What programs and libraries expect to find; the job's own values win.
+  environment.insert(
+      {{"HOME", "/job"}, {"LANG", "C.UTF-8"}, {"LOGNAME", "job"}, {"PATH", "/usr/bin:/bin"}, {"USER", "job"}});
   return environment;
 }
 

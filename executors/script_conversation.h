@@ -14,7 +14,8 @@ namespace mycojobs {
 Result<std::unique_ptr<Conversation>> begin_script(const JobFacts&, std::string_view profile);
 
 // The environment of a job: env_vars (the flow's and the job's, merged), over them MYCOJOBS_JOB_ID, _CALLER_ID,
-// _CONTEXT_ID, _JOB_NAME, _ATTEMPT, _DELIVERIES, _EPOCH, _DEADLINE_UNIX_MS, _RUNNER_ID. Nothing of the agent's.
+// _CONTEXT_ID, _JOB_NAME, _ATTEMPT, _DELIVERIES, _EPOCH, _DEADLINE_UNIX_MS, _RUNNER_ID; under them HOME, LANG, LOGNAME,
+// PATH and USER. Nothing of the agent's.
 TextMap job_environment(const JobFacts&);
 
 }  // namespace mycojobs

@@ -20,6 +20,9 @@ namespace {
 
 int error_if(bool failed) { return failed ? errno : 0; }
 
+// The launcher, its zygotes and inits rank higher, so that a job that takes every CPU cannot keep them from ending it.
+int ordinary_rank(ChildRun&) { return error_if(::setpriority(PRIO_PROCESS, 0, 0) != 0); }
+
 // Before anything is given up: the host may have to mend its state after the fork (Python: its locks and its ids).
 int tell_host(ChildRun& run) {
   if (run.host->after_fork_job != nullptr) run.host->after_fork_job();
@@ -57,13 +60,10 @@ int landlock(ChildRun& run) {
 }
 
 constexpr Step kConfineSteps[] = {
-    {"host", tell_host},
-    {"unblock", unblock_signals},
-    {"rights", give_up_rights},
-    {"nproc", limit_processes},
-    {"init", die_with_init},
-    {"dumpable", hide_memory},
-    {"no_new_privs", no_new_privileges},
+    {"rank", ordinary_rank},      {"host", tell_host},
+    {"unblock", unblock_signals}, {"rights", give_up_rights},
+    {"nproc", limit_processes},   {"init", die_with_init},
+    {"dumpable", hide_memory},    {"no_new_privs", no_new_privileges},
     {"landlock", landlock},
 };
 
@@ -97,7 +97,13 @@ int load_filter(const std::vector<sock_filter>& program) {
 
 int load_filter_with_listener(const std::vector<sock_filter>& program) {
   const sock_fprog raw{static_cast<unsigned short>(program.size()), const_cast<sock_filter*>(program.data())};
-  const long fd = ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &raw);
+  // WAIT_KILLABLE_RECV: once it is reported, a signal that the caller has sent itself does not take the call back.
+  unsigned flags = SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+  long fd = ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &raw);
+  if (fd < 0 && errno == EINVAL) {  // older than 5.19
+    flags = SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    fd = ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &raw);
+  }
   return fd < 0 ? -errno : static_cast<int>(fd);
 }
 

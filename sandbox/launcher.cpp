@@ -16,6 +16,12 @@
 namespace mycojobs::sandbox {
 namespace {
 
+std::string own_path() {
+  char path[4096];
+  const ssize_t size = ::readlink("/proc/self/exe", path, sizeof path);
+  return {path, static_cast<std::size_t>(std::max<ssize_t>(size, 0))};
+}
+
 constexpr std::uint8_t kWarnLevel = 2;  // LogLevel::warn
 
 // Limits that no run can start with, or that would overflow on the way. Nothing: they are fine.
@@ -124,7 +130,7 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   runs_.configure({ids_, cgroups_.has_memory(), cgroups_.has_pids()});
   ZygotesSettings settings;
   for (const auto& [host, program] : configuration.hosts) settings.programs[host] = program;
-  settings.programs[kCanaryHost] = "/proc/self/exe";
+  settings.programs[kCanaryHost] = own_path();
   settings.ids = ids_;
   settings.filters = filters_.get();
   settings.runs_each = configuration.zygote_runs;

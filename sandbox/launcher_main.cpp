@@ -1,6 +1,7 @@
 // mycojobs-launcher: started by the agent with its socket as descriptor 3. Not for people.
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -30,6 +31,8 @@ int main(int argc, char** argv) {
   // A terminal's and a service manager's signals are the agent's to interpret; its end is the launcher's (the socket).
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(number, SIG_IGN);
   ::setsid();
+  (void)::setpriority(PRIO_PROCESS, 0,
+                      -10);  // above its jobs (confine.cpp); an ordinary user may not, and does without
   ::fcntl(kAgentSocket, F_SETFD, FD_CLOEXEC);
   ::close_range(kAgentSocket + 1, ~0U, 0);
   return Launcher(mycojobs::Fd(kAgentSocket)).run();

@@ -1,16 +1,19 @@
 // Calls whose arguments decide. Every rule is (argument & mask) == value; what no rule of a call matches is EPERM.
 #include <asm/prctl.h>
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <linux/fs.h>
 #include <linux/sched.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <cerrno>
 
+#include "sandbox/job.h"
 #include "sandbox/policy.h"
 
 namespace mycojobs::sandbox {
@@ -23,10 +26,15 @@ constexpr ArgumentRule allow_value(const char* name, unsigned index, std::uint64
   return {name, {index, kLow32, value & kLow32}};
 }
 
+constexpr ArgumentRule allow_option(std::uint64_t option) {
+  return {"getsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, option}};
+}
+
 // Flags of clone. CLONE_NEWTIME shares its bit with the exit signal: it exists for clone3 and unshare only.
 constexpr std::uint64_t kNamespaces =
     CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
-constexpr std::uint64_t kThread = CLONE_THREAD | CLONE_VM | CLONE_SIGHAND;
+// Threads share their descriptors: the limit of open files is counted per table.
+constexpr std::uint64_t kThread = CLONE_THREAD | CLONE_VM | CLONE_SIGHAND | CLONE_FILES;
 constexpr std::uint64_t kCloneChecked = kNamespaces | kThread | CLONE_PTRACE | CLONE_PARENT;
 
 constexpr std::uint64_t kWriteExec = PROT_WRITE | PROT_EXEC;
@@ -43,9 +51,10 @@ constexpr ArgumentRule kRules[] = {
     {"clone", {0, CLONE_NEWNET, CLONE_NEWNET}, {}, Answer::notify},
 
     // memory is writable or executable, never both
-    {"mmap", {2, kWriteExec, 0}},
-    {"mmap", {2, kWriteExec, PROT_WRITE}},
-    {"mmap", {2, kWriteExec, PROT_EXEC}},
+    {"mmap", {2, kWriteExec, 0}, {3, MAP_HUGETLB, 0}},  // huge pages of the pool are outside the memory limit
+    {"mmap", {2, kWriteExec, PROT_WRITE}, {3, MAP_HUGETLB, 0}},
+    {"mmap", {2, kWriteExec, PROT_EXEC}, {3, MAP_HUGETLB, 0}},
+    {"memfd_create", {1, MFD_HUGETLB, 0}},
     {"mprotect", {2, kWriteExec, 0}},
     {"mprotect", {2, kWriteExec, PROT_WRITE}},
     {"mprotect", {2, kWriteExec, PROT_EXEC}},
@@ -57,6 +66,17 @@ constexpr ArgumentRule kRules[] = {
     // sockets: a stream pair for asyncio, no other
     {"socketpair", {0, kLow32, AF_UNIX}, {1, kLow32 & ~kStreamFlags, SOCK_STREAM}},
     {"sendto", {4, kAll, 0}},
+    // Descriptors in messages: for our own last one, before the job runs. Nobody else needs them.
+    {"sendmsg", {0, kLow32, kStatusFd}},
+    allow_option(SO_TYPE),
+    allow_option(SO_DOMAIN),
+    allow_option(SO_PROTOCOL),
+    allow_option(SO_ERROR),
+    allow_option(SO_SNDBUF),
+    allow_option(SO_RCVBUF),
+    allow_option(SO_SNDTIMEO),
+    allow_option(SO_RCVTIMEO),
+    allow_option(SO_ACCEPTCONN),
     {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_SNDBUF}},
     {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_RCVBUF}},
     {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_SNDTIMEO}},
@@ -71,8 +91,33 @@ constexpr ArgumentRule kRules[] = {
     {"mknodat", {2, S_IFMT, 0}},
     {"mknodat", {2, S_IFMT, S_IFIFO}},
 
-    // limits: one's own
+    // One's own limits, place and rank. Init has the same uid: slowed down or moved to a busy CPU it could not end the
+    // job.
     {"prlimit64", {0, kLow32, 0}},
+    {"sched_setaffinity", {0, kLow32, 0}},
+    {"setpriority", {0, kLow32, PRIO_PROCESS}, {1, kLow32, 0}},
+
+    {"close_range", {2, kLow32 & ~std::uint64_t{CLOSE_RANGE_CLOEXEC}, 0}},  // not with a table of its own
+
+    allow_value("madvise", 2, MADV_NORMAL),
+    allow_value("madvise", 2, MADV_RANDOM),
+    allow_value("madvise", 2, MADV_SEQUENTIAL),
+    allow_value("madvise", 2, MADV_WILLNEED),
+    allow_value("madvise", 2, MADV_DONTNEED),
+    allow_value("madvise", 2, MADV_FREE),
+    allow_value("madvise", 2, MADV_REMOVE),
+    allow_value("madvise", 2, MADV_DONTFORK),
+    allow_value("madvise", 2, MADV_DOFORK),
+    allow_value("madvise", 2, MADV_HUGEPAGE),
+    allow_value("madvise", 2, MADV_NOHUGEPAGE),
+    allow_value("madvise", 2, MADV_DONTDUMP),
+    allow_value("madvise", 2, MADV_DODUMP),
+    allow_value("madvise", 2, MADV_WIPEONFORK),
+    allow_value("madvise", 2, MADV_KEEPONFORK),
+    allow_value("madvise", 2, MADV_COLD),
+    allow_value("madvise", 2, MADV_PAGEOUT),
+    allow_value("madvise", 2, MADV_POPULATE_READ),
+    allow_value("madvise", 2, MADV_POPULATE_WRITE),
 
     allow_value("ioctl", 1, TCGETS),
     allow_value("ioctl", 1, TIOCGWINSZ),
@@ -97,7 +142,6 @@ constexpr ArgumentRule kRules[] = {
     allow_value("fcntl", 1, F_OFD_SETLK),
     allow_value("fcntl", 1, F_OFD_SETLKW),
     allow_value("fcntl", 1, F_GETPIPE_SZ),
-    allow_value("fcntl", 1, F_SETPIPE_SZ),
     allow_value("fcntl", 1, F_ADD_SEALS),
     allow_value("fcntl", 1, F_GET_SEALS),
 

@@ -14,11 +14,10 @@ namespace {
 constexpr const char* kAllowed[] = {
     // descriptors and data
     "read", "write", "readv", "writev", "pread64", "pwrite64", "preadv", "pwritev", "preadv2", "pwritev2", "lseek",
-    "close", "close_range", "dup", "dup2", "dup3", "pipe", "pipe2", "poll", "ppoll", "select", "pselect6",
+    "close", "dup", "dup2", "dup3", "pipe", "pipe2", "poll", "ppoll", "select", "pselect6",
     "epoll_create", "epoll_create1", "epoll_ctl", "epoll_wait", "epoll_pwait", "epoll_pwait2", "eventfd", "eventfd2",
-    "timerfd_create", "timerfd_settime", "timerfd_gettime", "signalfd", "signalfd4", "memfd_create", "sendfile",
-    "copy_file_range", "flock", "fadvise64", "readahead", "fsync", "fdatasync", "syncfs", "sync_file_range",
-    // files
+    "timerfd_create", "timerfd_settime", "timerfd_gettime", "signalfd", "signalfd4", "sendfile",
+    "copy_file_range", "flock", "fadvise64", "readahead",     // files
     "open", "openat", "openat2", "creat", "stat", "lstat", "fstat", "newfstatat", "statx", "statfs", "fstatfs",
     "access", "faccessat", "faccessat2", "getdents", "getdents64", "getcwd", "chdir", "fchdir", "mkdir", "mkdirat",
     "rmdir", "unlink", "unlinkat", "rename", "renameat", "renameat2", "link", "linkat", "symlink", "symlinkat",
@@ -26,12 +25,12 @@ constexpr const char* kAllowed[] = {
     "lchown", "fchownat", "umask", "utime", "utimes", "utimensat", "futimesat", "getxattr", "lgetxattr", "fgetxattr",
     "listxattr", "llistxattr", "flistxattr",
     // memory
-    "brk", "munmap", "mremap", "madvise", "mincore", "msync", "mlock", "mlock2", "munlock", "mlockall", "munlockall",
+    "brk", "munmap", "mremap", "mincore", "msync", "mlock", "mlock2", "munlock", "mlockall", "munlockall",
     "get_mempolicy", "pkey_alloc", "pkey_free", "membarrier",
     // threads, signals, time
     "futex", "futex_waitv", "get_robust_list", "set_robust_list", "set_tid_address", "rseq", "gettid", "sched_yield",
-    "sched_getaffinity", "sched_setaffinity", "sched_getparam", "sched_getscheduler", "sched_getattr",
-    "sched_get_priority_max", "sched_get_priority_min", "sched_rr_get_interval", "getpriority", "setpriority", "getcpu",
+    "sched_getaffinity", "sched_getparam", "sched_getscheduler", "sched_getattr",
+    "sched_get_priority_max", "sched_get_priority_min", "sched_rr_get_interval", "getpriority", "getcpu",
     "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "rt_sigpending", "rt_sigsuspend", "rt_sigtimedwait",
     "rt_sigqueueinfo", "rt_tgsigqueueinfo", "sigaltstack", "restart_syscall", "kill", "tkill", "tgkill", "pidfd_open",
     "pidfd_send_signal", "pause", "alarm", "getitimer", "setitimer", "timer_create", "timer_settime", "timer_gettime",
@@ -42,8 +41,7 @@ constexpr const char* kAllowed[] = {
     "getuid", "geteuid", "getgid", "getegid", "getresuid", "getresgid", "getgroups", "capget", "getrlimit", "setrlimit",
     "getrusage", "sysinfo", "uname", "getrandom", "ioprio_get",
     // on a stream pair, the only socket there is; the address of a message on it has no effect
-    "shutdown", "getsockname", "getpeername", "getsockopt", "recvfrom", "recvmsg", "recvmmsg", "sendmsg", "sendmmsg",
-    // a job may narrow itself further
+    "shutdown", "getsockname", "getpeername", "recvfrom", "recvmsg", "recvmmsg",     // a job may narrow itself further
     "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self",
 };
 // clang-format on
@@ -100,7 +98,12 @@ constexpr RefusedCall kRefused[] = {
     {"name_to_handle_at", EOPNOTSUPP},
     {"mbind", ENOSYS},
     {"set_mempolicy", ENOSYS},
-    {"sync", 0},  // flushes every disk of the host: pretend
+    // flush the host's disks; a job's own files are in memory: pretend
+    {"sync", 0},
+    {"syncfs", 0},
+    {"fsync", 0},
+    {"fdatasync", 0},
+    {"sync_file_range", 0},
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 //   /bin /lib ...    as on the host: links into /usr, or mounted like it
 //   /etc             few files, made here or copied; some folders mounted read-only
 //   /dev             null zero full random urandom, links, shm
+//   /host            the script host's program
 //   /proc /tmp /job  mount points of a job's own
 #include <dirent.h>
 #include <fcntl.h>
@@ -24,9 +25,9 @@ namespace {
 int error_if(bool failed) { return failed ? errno : 0; }
 
 constexpr const char* kSystemFolders[] = {"/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"};
-constexpr const char* kEtcFolders[] = {"/etc/ssl", "/etc/alternatives", "/etc/python3", "/etc/python3.11"};
-constexpr const char* kEtcFiles[] = {"/etc/ld.so.cache", "/etc/localtime", "/etc/timezone",  "/etc/mime.types",
-                                     "/etc/services",    "/etc/protocols", "/etc/os-release"};
+constexpr const char* kEtcFolders[] = {"/etc/ssl/certs", "/etc/alternatives", "/etc/python3", "/etc/python3.11"};
+constexpr const char* kEtcFiles[] = {"/etc/ld.so.cache", "/etc/localtime", "/etc/timezone",   "/etc/mime.types",
+                                     "/etc/services",    "/etc/protocols", "/etc/os-release", "/etc/ssl/openssl.cnf"};
 struct MadeFile {
   const char* path;
   const char* text;
@@ -52,10 +53,11 @@ constexpr Link kDeviceLinks[] = {{"/dev/fd", "/proc/self/fd"},
                                  {"/dev/stdin", "/proc/self/fd/0"},
                                  {"/dev/stdout", "/proc/self/fd/1"},
                                  {"/dev/stderr", "/proc/self/fd/2"}};
-constexpr const char* kFolders[] = {"/etc", "/dev", "/dev/shm", "/proc", "/tmp", "/job", "/var", "/var/tmp"};
+constexpr const char* kFolders[] = {"/etc", "/etc/ssl", "/dev", "/dev/shm", "/proc",
+                                    "/tmp", "/job",     "/var", "/var/tmp"};
 
-// Any folder that exists on every host; what it holds is covered in our namespace only while the root is built.
-constexpr const char* kPlace = "/tmp";
+// A folder that exists on every host and holds no program; it is covered, in our namespace only, while the root is built.
+constexpr const char* kPlace = "/sys";
 std::string at(const char* path) { return std::string(kPlace) + path; }
 
 int seal(const std::string& path, std::uint64_t attributes) {
@@ -113,7 +115,19 @@ int bind_device(const Device& device) {
   if (::stat(device.path, &info) != 0) return errno;
   if (!S_ISCHR(info.st_mode) || info.st_rdev != ::makedev(device.major_number, device.minor_number)) return ENODEV;
   if (int error = make_file(device.path, {}); error != 0) return error;
-  return error_if(::mount(device.path, at(device.path).c_str(), nullptr, MS_BIND, nullptr) != 0);
+  if (::mount(device.path, at(device.path).c_str(), nullptr, MS_BIND, nullptr) != 0) return errno;
+  return seal(at(device.path), MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);  // its times are the host's
+}
+
+// Through a mount of our own that nobody can write: whoever owns the program on the host is the job's user where there
+// is only one, and could else change its mode through /proc/self/exe.
+int bind_program(const Program& program) {
+  if (int error = make_file(kProgram, {}); error != 0) return error;
+  if (::move_mount(program.fd, "", AT_FDCWD, at(kProgram).c_str(), MOVE_MOUNT_F_EMPTY_PATH) != 0 &&
+      ::mount(program.path.c_str(), at(kProgram).c_str(), nullptr, MS_BIND, nullptr) != 0) {
+    return errno;
+  }
+  return seal(at(kProgram), MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
 }
 
 int fill_root() {
@@ -144,10 +158,11 @@ int fill_root() {
 
 }  // namespace
 
-int build_root() {
+int build_root(const Program& program) {
   ::umask(0);  // modes are what we say
   if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return errno;
   if (::mount("root", kPlace, "tmpfs", MS_NOSUID | MS_NODEV, "size=8m,nr_inodes=1024,mode=755") != 0) return errno;
+  if (int error = bind_program(program); error != 0) return error;
   return fill_root();
 }
 

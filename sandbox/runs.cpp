@@ -168,10 +168,9 @@ void Runs::read_status(Run& run) {
 
 void Runs::read_listener(Run& run, std::uint32_t events) {
   if ((events & EPOLLIN) == 0) return loop_.unwatch(run.listener_watch, run.listener.get());  // nobody is left under it
-  auto violation = read_violation(run.listener.get());
-  if (!violation) return;  // the caller died by another hand
-  if (!run.decided) run.outcome.violation = *violation;
-  decide(run, RunStatus::violation, describe(*violation));
+  const Violation violation = read_violation(run.listener.get());
+  if (!run.decided) run.outcome.violation = violation;
+  decide(run, RunStatus::violation, describe(violation));
   loop_.unwatch(run.listener_watch, run.listener.get());
   send_kill(run);
 }

@@ -1,13 +1,12 @@
 // Reads what seccomp's user notification says about a call that is never innocent.
 #pragma once
 
-#include <optional>
-
 #include "mycojobs/outcome.h"
 
 namespace mycojobs::sandbox {
 
-// Nothing: the caller died meanwhile. There is no answer to the call: whoever made it is killed, it never continues.
-std::optional<Violation> read_violation(int listener);
+// Called when the listener is readable: somebody did call. If the caller was interrupted or died meanwhile, the name of
+// the call is not known any more. There is no answer to the call: whoever made it is killed, it never continues.
+Violation read_violation(int listener);
 
 }  // namespace mycojobs::sandbox

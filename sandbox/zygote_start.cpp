@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -25,7 +26,7 @@ int error_if(bool failed) { return failed ? errno : 0; }
 
 struct ChildSide {
   const ZygoteStart& start;
-  int program, control, err;  // program: opened outside, run after the host's files are out of reach
+  int program, control, err;
 };
 
 int die_with_launcher(ChildSide&) { return error_if(::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0); }
@@ -53,7 +54,7 @@ int own_session(ChildSide&) {
   return error_if(::setsid() < 0);
 }
 int name_host(ChildSide&) { return error_if(::sethostname("mycojobs", 8) != 0); }
-int root(ChildSide&) { return build_root(); }
+int root(ChildSide& side) { return build_root({side.start.program, side.program}); }
 int pivot(ChildSide&) { return enter_root(); }
 
 // A second user namespace would give a job every capability again, inside. Forbidden for our namespace and all below,
@@ -69,18 +70,17 @@ int forbid_user_namespaces(ChildSide&) {
 
 int arrange_descriptors(ChildSide& side) {
   const int null = ::open("/dev/null", O_RDWR);
-  const int sources[] = {null, null, side.err, side.control, side.program};
-  int moved[5];
-  for (int i = 0; i < 5; ++i) {
+  const int sources[] = {null, null, side.err, side.control};
+  int moved[4];
+  for (int i = 0; i < 4; ++i) {
     moved[i] = ::fcntl(sources[i], F_DUPFD, 16);
     if (moved[i] < 0) return errno;
   }
-  for (int i = 0; i < 5; ++i) {
-    if (::dup3(moved[i], i, i == 4 ? O_CLOEXEC : 0) < 0) return errno;
+  for (int i = 0; i < 4; ++i) {
+    if (::dup2(moved[i], i) < 0) return errno;
   }
   side.control = 3;
-  side.program = 4;
-  return error_if(::close_range(5, ~0U, 0) != 0);
+  return error_if(::close_range(4, ~0U, 0) != 0);
 }
 
 int run_program(ChildSide& side) {
@@ -90,7 +90,7 @@ int run_program(ChildSide& side) {
   char* argv[] = {const_cast<char*>(name), const_cast<char*>(argument), nullptr};
   char* environment[] = {nullptr};
   ::fcntl(side.control, F_SETFL, 0);
-  ::syscall(SYS_execveat, side.program, "", argv, environment, AT_EMPTY_PATH);
+  ::execve(kProgram, argv, environment);
   return errno;
 }
 
@@ -126,8 +126,8 @@ constexpr StartStep kSteps[] = {
 
 tl::expected<StartedZygote, StartFailure> start_zygote(const ZygoteStart& start) {
   const auto failed = [](const char* step) { return tl::unexpected(StartFailure{step, errno}); };
-  const Fd program(::open(start.program.c_str(), O_PATH | O_CLOEXEC));
-  if (!program) return failed("zygote_program");
+  if (::access(start.program.c_str(), X_OK) != 0) return failed("zygote_program");
+  const Fd program(::open_tree(AT_FDCWD, start.program.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC));
   int control[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) != 0) return failed("zygote_socket");
   StartedZygote zygote;

@@ -36,7 +36,13 @@ struct StartFailure {
 tl::expected<StartedZygote, StartFailure> start_zygote(const ZygoteStart&);
 
 // root.cpp, in the child: what a job sees as its file system. Each a step: 0 or errno.
-int build_root();
+inline constexpr const char* kProgram = "/host";  // the script host's program, in the new root
+struct Program {
+  std::string path;
+  int fd =
+      -1;  // a detached mount of it, made where its path can be walked; -1: we may not, and the path is ours to walk
+};
+int build_root(const Program&);
 int enter_root();
 
 }  // namespace mycojobs::sandbox

@@ -67,8 +67,9 @@ Result<int> list(Invocation& call) {
   for (const JobView& view : found.jobs) {
     const Job& job = view.job;
     const std::string problem = view.problems.empty() ? job.error : view.problems.front();
-    rows.push_back({view.key.substr(4), job.name, job.script_type, paint(tone_of(job), word(job.status)), job.detail,
-                    when(job.created_at), problem.substr(0, 80)});
+    rows.push_back({view.key.substr(4), printable(job.name), printable(job.script_type),
+                    paint(tone_of(job), word(job.status)), job.detail, when(job.created_at),
+                    printable(problem.substr(0, 80))});
   }
   print_table(rows);
   if (total > limit) say(fmt::format("{} more; --limit shows them", total - limit));
@@ -87,13 +88,13 @@ Result<int> show(Invocation& call) {
   std::vector<std::vector<std::string>> rows;
   for (const auto& [name, value] : encode(view.job)) {
     if (name == "script" || name == "error_info") continue;
-    rows.push_back({paint(Tone::strong, name), value});
+    rows.push_back({paint(Tone::strong, printable(name)), printable(value)});
   }
   print_table(rows);
   for (const std::string& problem : view.problems) say(paint(Tone::bad, "unreadable: ", true) + problem);
   auto info = parse_json(view.job.error_info.empty() ? "{}" : view.job.error_info);
   if (info && info->is_object() && info->contains("traceback") && (*info)["traceback"].is_string()) {
-    print("\n" + (*info)["traceback"].get<std::string>());
+    print("\n" + printable((*info)["traceback"].get<std::string>()));
   }
   return 0;
 }

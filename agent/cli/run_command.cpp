@@ -148,8 +148,8 @@ void print_end(const JobView& view, bool json, const nlohmann::json& lines) {
     return;
   }
   const Job& job = view.job;
-  for (const auto& [key, value] : job.result) say(paint(Tone::strong, key, true) + " = " + value);
-  if (!job.error.empty()) say(paint(Tone::bad, "error: ", true) + job.error);
+  for (const auto& [key, value] : job.result) say(paint(Tone::strong, printable(key), true) + " = " + printable(value));
+  if (!job.error.empty()) say(paint(Tone::bad, "error: ", true) + printable(job.error));
   const bool good = job.status == JobStatus::finished;
   say(paint(good ? Tone::good : Tone::bad, view.key, true) + " " + paint(Tone::faint, receipt_line(job), true));
 }

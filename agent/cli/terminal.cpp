@@ -50,6 +50,15 @@ std::string paint(Tone tone, std::string_view text, bool to_stderr) {
   return std::string(code_of(tone)) + std::string(text) + "\033[0m";
 }
 
+std::string printable(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < ' ' && c != '\n' && c != '\t') || byte == 0x7f) c = '?';
+  }
+  return out;
+}
+
 void say(std::string_view line) {
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fputc('\n', stderr);

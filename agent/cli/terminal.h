@@ -14,6 +14,9 @@ enum class Tone { plain, good, bad, warn, faint, strong };
 // Colours only on a terminal, and never with NO_COLOR.
 std::string paint(Tone, std::string_view text, bool to_stderr = false);
 
+// What a stranger wrote, for a terminal: control characters but line ends and tabs become '?'.
+std::string printable(std::string_view text);
+
 void say(std::string_view line);    // stderr
 void print(std::string_view text);  // stdout, as it is
 // Columns as wide as their widest cell; the first row is the heading.

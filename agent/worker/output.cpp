@@ -6,6 +6,10 @@ namespace mycojobs {
 namespace {
 constexpr std::size_t kLongestPart = 8192;  // a line longer than this is stored in parts
 constexpr std::uint64_t kEntryCost = 64;    // an entry counts as this much at least: a byte at a time must not be cheap
+
+std::uint64_t cost(const Log& piece) {
+  return piece.text.empty() ? 0 : std::max<std::uint64_t>(piece.text.size(), kEntryCost);
+}
 }  // namespace
 
 OutputCapture::OutputCapture(std::uint64_t kept_bytes)
@@ -56,19 +60,23 @@ void OutputCapture::add(LogStream stream, std::string_view text, std::uint64_t n
       tail_.push_back(Log{now_ms, 0, stream, {}});
     }
     const std::string_view piece = text.substr(0, kLongestPart);
+    tail_cost_ -= cost(tail_.back());
     tail_.back().text.append(piece);
-    tail_bytes_ += piece.size();
+    tail_cost_ += cost(tail_.back());
     text.remove_prefix(piece.size());
   }
-  while (tail_bytes_ > tail_max_) {
+  while (tail_cost_ > tail_max_) {
     Log& oldest = tail_.front();
-    const std::uint64_t cut = std::min<std::uint64_t>(tail_bytes_ - tail_max_, oldest.text.size());
+    const std::uint64_t over = tail_cost_ - tail_max_;
+    tail_cost_ -= cost(oldest);
+    const bool whole = oldest.text.size() <= std::max(over, kEntryCost);
+    const std::uint64_t cut = whole ? oldest.text.size() : over;
     dropped_ += cut;
-    tail_bytes_ -= cut;
-    if (cut == oldest.text.size()) {
+    oldest.text.erase(0, cut);
+    if (whole) {
       tail_.pop_front();
     } else {
-      oldest.text.erase(0, cut);
+      tail_cost_ += cost(oldest);
     }
   }
 }
@@ -87,7 +95,7 @@ void OutputCapture::close(std::uint64_t now_ms) {
   if (dropped_ > 0) note(std::to_string(dropped_) + " bytes of output dropped here", now_ms);
   dropped_ = 0;
   for (Log& piece : std::exchange(tail_, {})) emit(piece.stream, std::move(piece.text), piece.ts_ms);
-  tail_bytes_ = 0;
+  tail_cost_ = 0;
 }
 
 }  // namespace mycojobs

@@ -35,7 +35,7 @@ class OutputCapture {
 
   std::uint64_t head_left_;
   std::uint64_t tail_max_;
-  std::uint64_t tail_bytes_ = 0, dropped_ = 0;
+  std::uint64_t tail_cost_ = 0, dropped_ = 0;
   std::uint64_t total_[2] = {0, 0};
   std::uint64_t next_seq_ = 1;
   std::string partial_[2];

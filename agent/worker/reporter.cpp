@@ -8,16 +8,17 @@ namespace mycojobs {
 namespace {
 
 constexpr std::size_t kBatch = 256;
-constexpr std::size_t kBatchBytes = 4U << 20;
+constexpr std::size_t kBatchBytes = 1U << 20;  // with kEntryBytes about 2,000 lines: a few ms of the store's time
+constexpr std::size_t kEntryBytes = 512;       // what one more entry costs the store, about
 
 const ClaimRef& claim_of(const Report& report) {
   return std::visit([](const auto& r) -> const ClaimRef& { return r.claim; }, report);
 }
 
 std::size_t size_of(const Report& report) {
-  std::size_t bytes = 512;
+  std::size_t bytes = kEntryBytes;
   if (const auto* logs = std::get_if<LogAppend>(&report)) {
-    for (const Log& line : logs->lines) bytes += line.text.size() + 64;
+    for (const Log& line : logs->lines) bytes += line.text.size() + kEntryBytes;
   } else if (const auto* end = std::get_if<EndReport>(&report)) {
     for (const auto& [key, value] : end->end.result) bytes += key.size() + value.size();
     bytes += end->end.error_info.size();

@@ -3,8 +3,10 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <iterator>
 
 #include "base/log.h"
 
@@ -15,6 +17,7 @@ namespace {
 constexpr std::uint64_t kOrders = 0, kSandbox = 1;
 constexpr std::uint64_t kPartialMs = 50;    // how long a line may wait for its end
 constexpr std::uint64_t kReviveMs = 500;    // between tries to start a new launcher
+constexpr std::size_t kLinesAtOnce = 512;   // of a log in one report
 constexpr std::size_t kReadAtOnce = 65536;  // per pipe and turn, so that a flood does not starve the others
 
 void add_to_epoll(int epoll, int fd, std::uint64_t tag, std::uint32_t events) {
@@ -185,8 +188,13 @@ bool RunLoop::read_pipe(Run& run, Pipe pipe) {
 }
 
 void RunLoop::pass_on_output(RunNumber number, Run& run) {
+  // In portions: the store does one of them at a time, and others wait for it.
   std::vector<Log> lines = run.output.take();
-  if (!lines.empty()) post_(Outgoing{number, LogAppend{run.claim, std::move(lines)}, false});
+  for (std::size_t from = 0; from < lines.size(); from += kLinesAtOnce) {
+    const auto first = std::make_move_iterator(lines.begin() + static_cast<std::ptrdiff_t>(from));
+    const auto last = first + static_cast<std::ptrdiff_t>(std::min(kLinesAtOnce, lines.size() - from));
+    post_(Outgoing{number, LogAppend{run.claim, {first, last}}, false});
+  }
 }
 
 void RunLoop::flush_partials() {
