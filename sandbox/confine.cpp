@@ -76,8 +76,10 @@ int drop_privileges(const ChildRun& run) {
                              SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE |
                              SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
   if (::prctl(PR_SET_SECUREBITS, bits) != 0) return errno;
-  for (unsigned long cap = 0; ::prctl(PR_CAPBSET_READ, cap) >= 0; ++cap) {
-    if (::prctl(PR_CAPBSET_DROP, cap) != 0) return errno;
+  for (unsigned long cap = 0;; ++cap) {
+    const int present = ::prctl(PR_CAPBSET_READ, cap);
+    if (present < 0) break;
+    if (present == 1 && ::prctl(PR_CAPBSET_DROP, cap) != 0) return errno;
   }
   const gid_t id = run.request.uid;
   // With a single id mapped the kernel forbids setgroups; what could not be dropped is told by the layers.

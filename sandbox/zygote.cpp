@@ -78,6 +78,8 @@ void Zygote::check_alone() const {
 
 void Zygote::serve() {
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) refuse("cannot tie itself to the launcher");
+  // Nothing below us execs a program that should gain a right; dropped here it need not be dropped twice a job.
+  for (unsigned long cap = 0; ::prctl(PR_CAPBSET_READ, cap) >= 0; ++cap) ::prctl(PR_CAPBSET_DROP, cap);
   take_filters();  // also notices that the launcher has died meanwhile
   check_alone();
   ::prctl(PR_SET_NAME, (std::string("mj-") + host_.name).c_str());

@@ -14,6 +14,14 @@ namespace {
   { #name, SYS_##name }
 const std::map<std::string, long> kCalls = {
     CALL(ptrace),
+    CALL(setpriority),
+    CALL(sched_setaffinity),
+    CALL(sendmsg),
+    CALL(sendmmsg),
+    CALL(getsockopt),
+    CALL(memfd_create),
+    CALL(madvise),
+    CALL(syncfs),
     CALL(process_vm_readv),
     CALL(process_vm_writev),
     CALL(kcmp),

@@ -162,6 +162,17 @@ TEST(Denied, KernelInterfacesAnswerAsLibcExpects) {
       {"SK9", "ioctl 0x5423", {"EPERM"}},  // TIOCSETD
       {"SK9", "ioctl 0x12300005412", {"EPERM"}},
       {"SK13", "call clone3", {"ENOSYS"}},
+      // Init has the job's uid: it must not be slowed down, moved, or have its memory merged with others'.
+      {"init", "call setpriority 0 1 19", {"EPERM"}},
+      {"init", "call setpriority 2 0 19", {"EPERM"}},
+      {"init", "call sched_setaffinity 1 8 0", {"EPERM"}},
+      {"descriptors", "call close_range 3 4 2", {"EPERM"}},
+      {"descriptors", "call sendmsg 3 0 0", {"EPERM"}},
+      {"descriptors", "call sendmmsg 3 0 0 0", {"EPERM"}},
+      {"descriptors", "call getsockopt 3 1 77", {"EPERM"}},  // SO_PEERPIDFD
+      {"memory", "call memfd_create 0 4", {"EPERM"}},        // MFD_HUGETLB
+      {"memory", "call madvise 0 0 12", {"EPERM"}},          // MADV_MERGEABLE
+      {"disks", "call syncfs 0", {"ok"}},                    // pretended
       {"newer", "call 471", {"ENOSYS"}},
       {"newer", "call 900", {"ENOSYS"}},
       {"SK16", "call clock_settime 0 0", {"EPERM"}},
