@@ -1,3 +1,4 @@
+#include "sandbox/freeze.h"
 #include "sandbox/zygote.h"
 
 #include <dirent.h>
@@ -90,6 +91,7 @@ void Zygote::serve() {
   children_.reset(::signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK));
   own_pid_namespace_.reset(::open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC));
   if (!children_ || !own_pid_namespace_) refuse("cannot open what it needs to serve");
+  freeze_memory();
   send_message(kControl, Ready{});
   pollfd sources[] = {{kControl, POLLIN, 0}, {children_.get(), POLLIN, 0}};
   for (;;) {
