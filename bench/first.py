@@ -18,7 +18,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MYCOJOBS = os.path.join(ROOT, "build/bin/mycojobs")
 BWRAP = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--ro-bind", "/usr", "/usr", "--symlink",
          "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64", "--symlink", "usr/bin", "/bin", "--proc", "/proc",
-         "--dev", "/dev", "--tmpfs", "/tmp", "/usr/bin/python3", "-I", "-S", "-c", "pass"]
+         "--dev", "/dev", "--tmpfs", "/tmp", "/usr/bin/python3", "-c", "pass"]
 
 
 class Redis:
@@ -174,7 +174,7 @@ def main():
 `./dev bench`, {options.rounds} rounds in turn (ours, bubblewrap, ours, ...), {options.jobs} jobs a round; medians. Redis with appendonly yes, appendfsync everysec.
 Machine: {os.cpu_count()} x {cpu}, Linux {platform.release()}, Redis {redis}, {time.strftime("%Y-%m-%d")}.
 Ours is the whole path: submit, claim, sandbox, result, each job in a fresh process with every layer on. bubblewrap starts
-`python3 -I -S -c pass` in fresh namespaces, without Redis, seccomp, Landlock or limits.
+`python3 -c pass` in fresh namespaces, without Redis, seccomp, Landlock or limits.
 
 | | mycojobs | bubblewrap + python3 | ratio |
 |---|---|---|---|

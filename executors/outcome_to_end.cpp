@@ -168,9 +168,8 @@ std::string join_blanks(const std::vector<std::string>& words) {
 std::string usage_json(const Usage& usage) { return dump_json(usage_object(usage)); }
 
 std::string violation_line(const Violation& violation, std::string_view profile) {
-  return fmt::format(
-      "denied: {0}({1:#x}, …) by pid {2} ({3}): job killed; profile {4}; to allow: syscalls.add = [\"{0}\"]",
-      violation.syscall, violation.args[0], violation.pid, line_of(violation.comm), profile);
+  return fmt::format("denied: {0}({1:#x}, …) by pid {2} ({3}): job killed; no job of profile {4} may make this call",
+                     violation.syscall, violation.args[0], violation.pid, line_of(violation.comm), profile);
 }
 
 JobEnd outcome_to_end(const EndContext& context, const Outcome& outcome, const Answer& answer) {

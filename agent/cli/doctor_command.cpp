@@ -58,7 +58,7 @@ struct Setting {
   std::string value;
   bool good;
   Verdict otherwise;
-  std::string_view cost, remedy;
+  std::string cost, remedy;
 };
 
 void examine_settings(const ServerFacts& facts, const std::vector<Id>& contexts, Findings& findings) {
@@ -82,8 +82,7 @@ void examine_settings(const ServerFacts& facts, const std::vector<Id>& contexts,
   for (const Setting& setting : settings) {
     const std::string value = setting.value.empty() ? "not readable" : setting.value;
     findings.push_back({"redis", std::string(setting.name), setting.good ? Verdict::ok : setting.otherwise,
-                        setting.good ? value : value + ": " + std::string(setting.cost),
-                        setting.good ? "" : std::string(setting.remedy)});
+                        setting.good ? value : value + ": " + setting.cost, setting.good ? "" : setting.remedy});
   }
 }
 

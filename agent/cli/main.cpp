@@ -1,4 +1,6 @@
 // mycojobs: parse, load, wire the parts, run the command. The only place that names all the implementations.
+#include <sys/resource.h>
+
 #include <algorithm>
 
 #include "base/clock.h"
@@ -89,6 +91,12 @@ int run(int argc, char** argv) {
 }  // namespace mycojobs
 
 int main(int argc, char** argv) {
+  // A job takes three descriptors here: as many as we may have.
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_cur = files.rlim_max;
+    (void)::setrlimit(RLIMIT_NOFILE, &files);
+  }
   mycojobs::block_stop_signals();
   return mycojobs::run(argc, argv);
 }

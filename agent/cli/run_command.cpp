@@ -1,5 +1,6 @@
 // mycojobs run FILE
 #include <fmt/format.h>
+#include <poll.h>
 #include <sysexits.h>
 
 #include <cstdio>
@@ -21,8 +22,10 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint32_t kFollowMs = 200;     // how soon a Ctrl-C is noticed
-constexpr int kMoves = 20;                   // tries to find a private server again
+constexpr std::uint32_t kFollowMs = 200;  // how soon a Ctrl-C is noticed
+constexpr std::uint64_t kAwayMs = 30000;  // how long a store may be away
+constexpr int kTryAgainMs = 100;
+constexpr std::size_t kShownBytes = 1000;    // of one value of the result, for people
 constexpr std::uint64_t kPatienceMs = 3000;  // before we say that nobody takes the job
 constexpr std::pair<std::string_view, std::string_view> kTypes[] = {
     {".py", "python"}, {".v", "v"}, {".lua", "sal"}, {".sal", "sal"}, {".osis", "osis"}};
@@ -35,7 +38,8 @@ Result<std::string> read_script(const std::string& file) {
       bytes.write(chunk.data(), static_cast<std::streamsize>(count));
     return bytes.str();
   }
-  if (!std::filesystem::is_regular_file(file)) return fail(Code::not_found, file + ": no such file");
+  if (std::filesystem::is_directory(file)) return fail(Code::invalid, file + ": is a folder; give one script");
+  if (!std::filesystem::exists(file)) return fail(Code::not_found, file + ": no such file");
   std::ifstream in(file, std::ios::binary);
   bytes << in.rdbuf();
   if (!in) return fail(Code::io, file + ": cannot be read");
@@ -46,6 +50,10 @@ Result<Job> job_from(const Invocation& call) {
   Job job;
   const std::string& file = call.arguments.at(0);
   MJ_TRY(script, read_script(file));
+  if (script.size() > call.settings.job_max_script_bytes) {
+    return fail(Code::too_large, fmt::format("{}: {} bytes are more than the {} that job.max_script_bytes allows", file,
+                                             script.size(), call.settings.job_max_script_bytes));
+  }
   job.script = std::move(script);
   job.context_id = call.settings.contexts.at(0);
   job.name = call.get("name", std::filesystem::path(file).filename().string());
@@ -62,8 +70,10 @@ Result<Job> job_from(const Invocation& call) {
     return fail(Code::invalid, file + ": its name does not tell the script type: give --type, as in --type python");
   }
   if (call.has("timeout")) {
-    MJ_TRY(ms, parse_duration_ms(call.get("timeout")));
-    if (ms == 0 || ms / 1000 > UINT32_MAX) return fail(Code::invalid, "--timeout: 1s at least");
+    auto parsed = parse_duration_ms(call.get("timeout"));
+    if (!parsed) return fail(parsed.error(), "--timeout");
+    const std::uint64_t ms = *parsed;
+    if (ms == 0 || ms / 1000 >= UINT32_MAX) return fail(Code::invalid, "--timeout: give 1s to 49710d");
     job.timeout = static_cast<std::uint32_t>((ms + 999) / 1000);
   }
   if (const auto env = call.flags.find("env"); env != call.flags.end()) {
@@ -100,11 +110,12 @@ class Follower {
   }
   const nlohmann::json& lines() const { return lines_; }
   bool left() const { return stops_ > 1; }
+  std::uint64_t lines_seen() const { return last_seq_; }
 
  private:
   Result<void> obey_signals(Store& store) {
     if (next_stop_signal(0) == 0) return {};
-    if (++stops_ > 1) return fail(Code::unavailable, "left " + key_ + " behind; `mycojobs job show` tells how it ends");
+    if (++stops_ > 1) return fail(Code::conflict, "left " + key_ + " behind, with the wish to cancel it");
     say("cancelling " + key_ + "; once more leaves it behind");
     return store.cancel(context_, key_);
   }
@@ -148,21 +159,35 @@ void print_end(const JobView& view, bool json, const nlohmann::json& lines) {
     return;
   }
   const Job& job = view.job;
-  for (const auto& [key, value] : job.result) say(paint(Tone::strong, printable(key), true) + " = " + printable(value));
+  for (const auto& [key, value] : job.result) {
+    const std::string more =
+        value.size() > kShownBytes ? fmt::format("... ({} bytes; --json has all)", value.size()) : "";
+    say(paint(Tone::strong, printable(key), true) + " = " + printable(value.substr(0, kShownBytes)) + more);
+  }
   if (!job.error.empty()) say(paint(Tone::bad, "error: ", true) + printable(job.error));
   const bool good = job.status == JobStatus::finished;
   say(paint(good ? Tone::good : Tone::bad, view.key, true) + " " + paint(Tone::faint, receipt_line(job), true));
 }
 
-// Follows the job to its end. The embedded server may be that of another `run`, and leave with it: then we go on with
-// one of our own on the same state folder, where the job is kept.
+// Follows the job to its end, past a store that goes away for a while. The embedded server may be that of another
+// `run`, and leave with it: then we go on with one of our own on the same state folder, where the job is kept.
 Result<JobView> follow_to_the_end(const Invocation& call, Session& session, std::unique_ptr<Store>& store,
                                   Follower& follower, Id context, const std::string& key) {
-  for (int tries = 0;; ++tries) {
+  std::uint64_t away_since_ms = 0;
+  for (;;) {
+    const std::uint64_t seen = follower.lines_seen();
     auto followed = follower.follow(*store);
     if (followed) return load_job(*store, context, key);
-    const bool moved = followed.error().code == Code::unavailable && call.settings.redis.empty() && !session.embedded;
-    if (!moved || follower.left() || tries == kMoves) return tl::unexpected(followed.error());
+    if (followed.error().code != Code::unavailable || follower.left()) return tl::unexpected(followed.error());
+    const std::uint64_t now = call.parts.clock.boot_ms();
+    if (away_since_ms == 0 || follower.lines_seen() > seen) away_since_ms = now;
+    if (now - away_since_ms > kAwayMs) {
+      return fail(Code::unavailable, followed.error().message + "; " + key +
+                                         " goes on without us: `mycojobs job show " + key.substr(4) +
+                                         "` tells how it ends");
+    }
+    ::poll(nullptr, 0, kTryAgainMs);
+    if (!call.settings.redis.empty() || session.embedded) continue;
     if (auto again = open_session(call.parts, call.settings, true)) {
       store.reset();
       session = std::move(*again);

@@ -13,7 +13,11 @@ namespace {
 sigset_t stop_signals() {
   sigset_t set;
   sigemptyset(&set);
-  for (int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set, signal);
+  for (int signal : {SIGTERM, SIGINT, SIGHUP}) {
+    struct sigaction now {};
+    // What whoever started us has told us to ignore (nohup, a shell's background job) stays ignored.
+    if (::sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(&set, signal);
+  }
   return set;
 }
 }  // namespace

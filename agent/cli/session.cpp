@@ -1,5 +1,7 @@
 #include "cli/session.h"
 
+#include <algorithm>
+
 #include "base/log.h"
 
 namespace mycojobs {
@@ -18,6 +20,13 @@ Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& s
       log(LogLevel::warn, "worker", "executor {} does not work here: {}", executor->name(), probed.error().message);
       why_not += (why_not.empty() ? "" : "; ") + std::string(executor->name()) + ": " + probed.error().message;
     }
+  }
+  for (const std::string& type : settings.script_types) {
+    const bool served = std::any_of(working.begin(), working.end(), [&](const auto& executor) {
+      const auto types = executor->script_types();
+      return std::find(types.begin(), types.end(), type) != types.end();
+    });
+    if (!served) return fail(Code::invalid, "script_types: no executor of this host runs \"" + type + "\"");
   }
   if (working.empty()) return fail(Code::unsupported, "no executor works on this host: " + why_not);
   WorkerSettings worker;

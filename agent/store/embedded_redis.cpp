@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -63,6 +64,18 @@ bool is_gone(const std::string& pid) {
   std::uint64_t number = 0;
   if (!parse_u64(pid, number) || number == 0) return false;
   return ::kill(static_cast<pid_t>(number), 0) != 0 && errno == ESRCH;
+}
+
+// Redis notices a full disk only when it writes its file, up to a second after it has answered.
+Result<void> need_room(const std::string& folder) {
+  constexpr std::uint64_t kLeast = 16ULL << 20;
+  struct statvfs disk {};
+  if (::statvfs(folder.c_str(), &disk) != 0)
+    return fail(Code::io, "cannot look at " + folder + ": " + errno_text(errno));
+  const std::uint64_t room = std::uint64_t{disk.f_bavail} * disk.f_frsize;
+  if (room >= kLeast) return {};
+  return fail(Code::io, "the disk of " + folder + " is full: " + std::to_string(room >> 10) +
+                            " KiB are left, 16 MiB are needed; make room or choose another state folder");
 }
 
 // The server holds the lock with us, so that two never write the same data: after we were killed ours may still be
@@ -144,6 +157,7 @@ Result<std::unique_ptr<EmbeddedRedis>> EmbeddedRedis::start(const std::string& s
   MJ_CHECK(need_program(kServer, "redis-server"));
   MJ_CHECK(need_program(kSetpriv, "util-linux"));
   MJ_TRY(folder, make_folder(state_dir));
+  MJ_CHECK(need_room(folder));
   const Deadline deadline = deadline_in(options.start_timeout_ms);
   MJ_TRY(lock, take_lock(folder, deadline));
   ::unlink((folder + "/redis.sock").c_str());  // of a server that was killed

@@ -192,6 +192,7 @@ Result<void> MemoryDatabase::release(const Release& report) {
     return {};
   }
   if (live(ref) == nullptr) return stale(ref, "a release");
+  if (!report.ran) --found->second.deliveries;
   return give_back(ref.job_key, State::released);
 }
 

@@ -18,7 +18,7 @@ void add_report(Arguments& out, const LogAppend& append) {
 }
 void add_report(Arguments& out, const Release& release) {
   out.add("release").add(release.claim.job_key).add(release.claim.claim_id).add(release.claim.token);
-  out.add("1").add(release.reason);
+  out.add("2").add(release.reason).add(release.ran ? "1" : "0");
 }
 
 std::size_t size_of(const Report& report) {

@@ -1,6 +1,7 @@
 #include "store/redis_connection.h"
 
 #include <hiredis/hiredis.h>
+#include <poll.h>
 
 #include <cstdlib>
 
@@ -120,8 +121,17 @@ Result<void> RedisConnection::check_server() {
   return {};
 }
 
+// Between calls nothing is due: what can be read now is the end, of a server that was restarted, say.
+Result<void> RedisConnection::connect_afresh_if_closed() {
+  if (socket_) {
+    pollfd idle{socket_.get(), POLLIN | POLLRDHUP, 0};
+    if (::poll(&idle, 1, 0) != 0) close();
+  }
+  return connect();
+}
+
 Result<Reply> RedisConnection::command(const Arguments& arguments, std::uint32_t extra_ms) {
-  MJ_CHECK(connect());
+  MJ_CHECK(connect_afresh_if_closed());
   MJ_TRY(reply, exchange(arguments, extra_ms));
   if (reply.error()) return refused(reply);
   return reply;
@@ -130,7 +140,7 @@ Result<Reply> RedisConnection::command(const Arguments& arguments, std::uint32_t
 Result<Reply> RedisConnection::run(const Script& script, const Arguments& arguments) {
   Arguments call{"EVALSHA", script.sha1, "0"};
   for (std::string_view each : arguments.list()) call.add(each);
-  MJ_CHECK(connect());
+  MJ_CHECK(connect_afresh_if_closed());
   MJ_TRY(reply, exchange(call, 0));
   if (!reply.text().starts_with("NOSCRIPT") || !reply.error()) {
     if (reply.error()) return refused(reply);

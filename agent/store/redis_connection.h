@@ -93,6 +93,7 @@ class RedisConnection {
 
  private:
   Result<void> handshake();
+  Result<void> connect_afresh_if_closed();
   Result<void> check_server();
   Result<Reply> exchange(const Arguments&, std::uint32_t extra_ms);  // error replies as they are
   tl::unexpected<Error> broken(const std::string& why);              // closes

@@ -46,7 +46,7 @@ Result<void> Agent::open(Parts& parts) {
 
   // From here on nothing fails. The threads call one another only for claims, and the intake, which makes them, comes
   // last.
-  reporter_ = std::make_unique<Reporter>(std::move(reporter_store), health_, [this](RunNumber run) {
+  reporter_ = std::make_unique<Reporter>(std::move(reporter_store), clock_, health_, [this](RunNumber run) {
     leases_->remove(run);
     intake_->slot_free();
   });

@@ -34,7 +34,7 @@ Result<void> Housekeeping::look_after(Store& store, Id context) {
       still[key] = before->second;
     }
   }
-  std::erase_if(seen_, [&](const auto& entry) { return entry.first.first == context; });
+  blind(context);
   seen_.merge(still);
   return {};
 }

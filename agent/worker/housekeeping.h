@@ -19,7 +19,9 @@ class Housekeeping {
   // Cheap to call often: does something only once in a while. Error: the store is away.
   Result<void> look_after(Store&, Id context);
   // The store was away: nothing that was seen before counts.
-  void blind() { seen_.clear(); }
+  void blind(Id context) {
+    std::erase_if(seen_, [context](const auto& entry) { return entry.first.first == context; });
+  }
 
  private:
   struct Seen {

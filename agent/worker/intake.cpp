@@ -8,8 +8,19 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint32_t kWaitMs = 500;   // between looks at what nobody owns
+constexpr std::uint32_t kWaitMs = 500;  // between looks at what nobody owns
+constexpr std::uint64_t kLongestMs =
+    10ULL * 365 * 24 * 3600 * 1000;      // of a run: what a clock can hold, and more than any
 constexpr std::uint32_t kMaxBatch = 16;  // small: several agents share a queue evenly
+
+// A field that no run needs may hold what it likes: another client wrote it, and the end will overwrite it.
+bool is_needed(std::string_view field) {
+  static constexpr std::string_view kNeeded[] = {"id",      "caller_id", "context_id", "script",        "script_type",
+                                                 "timeout", "retries",   "env_vars",   "prerequisites", "dependends",
+                                                 "name",    "flow_id"};
+  const std::string_view name = field.substr(0, field.find_first_of(".["));
+  return std::find(std::begin(kNeeded), std::end(kNeeded), name) != std::end(kNeeded);
+}
 
 JobEnd never_runs(std::string error) {
   JobEnd end;
@@ -78,12 +89,12 @@ void Intake::loop() {
     if (!woken) {
       // The waiter paces its own reconnecting.
       ++failures;
-      housekeeping_.blind();
-      health_.failed("waiting for jobs", woken.error());
+      health_.failed(0, "waiting for jobs", woken.error());
       look_at_topic = true;
       continue;
     }
     failures = 0;
+    health_.worked(0);
     look_at_topic = look_at_topic || woken->reconnected;
     if (std::erase_if(woken->hints, [](const std::string& hint) { return hint.starts_with("cancel:"); }) > 0) {
       callbacks_.heartbeat();
@@ -98,9 +109,8 @@ void Intake::loop() {
 void Intake::look_after() {
   for (Id context : settings_.contexts) {
     if (auto done = housekeeping_.look_after(*parts_.store, context); !done) {
-      health_.failed("looking after leases", done.error());
-      housekeeping_.blind();
-      return;
+      health_.failed(context, "looking after leases", done.error());
+      housekeeping_.blind(context);
     }
   }
 }
@@ -110,7 +120,7 @@ bool Intake::claim_some() {
   claim_failed_ = false;
   for (std::size_t i = 0; i < settings_.contexts.size(); ++i) {
     const std::uint32_t free = free_;
-    if (free == 0) return false;
+    if (free == 0 || draining_) return false;
     ClaimRequest request;
     request.context = settings_.contexts[(turn_ + i) % settings_.contexts.size()];
     request.runner = settings_.runner.id;
@@ -123,17 +133,24 @@ bool Intake::claim_some() {
     request.max_deliveries = settings_.max_deliveries;
     request.lease_ms = settings_.lease_ms;
     const std::uint64_t sent = clock_.boot_ms();
+    free_ -= request.max_jobs;  // before it is sent: whoever drains must see that something is under way
     auto reply = parts_.store->claim(request);
+    free_ += request.max_jobs - static_cast<std::uint32_t>(reply ? reply->jobs.size() : 0);
     if (!reply) {
       claim_failed_ = true;
       if (reply.error().code == Code::unavailable) {
-        health_.failed("claiming", reply.error());
+        health_.failed(request.context, "claiming", reply.error());
       } else {
         log(LogLevel::error, "worker", "claiming from context {}: {}", request.context, reply.error().message);
       }
       continue;
     }
-    health_.worked();
+    health_.worked(request.context);
+    if (reply->set_aside > 0) {
+      log(LogLevel::warn, "worker",
+          "context {}: {} queue entries cannot run; the streams mj:dead and mj:anomalies say why", request.context,
+          reply->set_aside);
+    }
     for (Claimed& claimed : reply->jobs) accept(claimed, fence_after(sent, settings_.lease_ms));
     if (reply->jobs.size() == request.max_jobs) return free_ > 0;
   }
@@ -142,7 +159,6 @@ bool Intake::claim_some() {
 
 void Intake::accept(Claimed& claimed, std::uint64_t fence_boot_ms) {
   const RunNumber run = next_run_++;
-  --free_;
   callbacks_.claimed(run, claimed.ref);
   auto start = prepare(claimed, fence_boot_ms, run);
   if (start) {
@@ -157,6 +173,7 @@ Result<Start> Intake::prepare(Claimed& claimed, std::uint64_t fence_boot_ms, Run
   auto decoded = decode<Job>(claimed.record);
   Job& job = decoded.record;
   std::vector<FieldProblem> problems = std::move(decoded.problems);
+  std::erase_if(problems, [](const FieldProblem& problem) { return !is_needed(problem.field); });
   for (FieldProblem& problem : validate(job)) problems.push_back(std::move(problem));
   if (!problems.empty()) return fail(Code::invalid, join(problems));
   if (redis_key(job) != claimed.ref.job_key) {
@@ -180,7 +197,8 @@ Result<Start> Intake::prepare(Claimed& claimed, std::uint64_t fence_boot_ms, Run
   start.spec.limits.memory_bytes = settings_.memory_bytes;
   start.spec.limits.pids = settings_.pids;
   start.spec.limits.tmp_bytes = settings_.tmp_bytes;
-  start.spec.limits.wall_ms = job.timeout.value_or(static_cast<std::uint32_t>(settings_.default_timeout_s)) * 1000ULL;
+  const std::uint64_t seconds = job.timeout.value_or(static_cast<std::uint32_t>(settings_.default_timeout_s));
+  start.spec.limits.wall_ms = std::min(seconds * 1000, kLongestMs);
   start.spec.fence_boot_ms = fence_boot_ms;
   const std::uint64_t deadline = clock_.unix_ms() + start.spec.limits.wall_ms;
   MJ_TRY(conversation, executor->second->begin(JobFacts{std::move(job), deadline, settings_.max_result_bytes}));

@@ -37,31 +37,42 @@ void LeaseKeeper::loop() {
   while (!stop_) {
     pollfd waiting{wake_.fd(), POLLIN, 0};
     // A third of the lease leaves two more tries before it ends.
-    const int pause = failures > 0 ? retry_pause_ms(failures) : static_cast<int>(settings_.lease_ms / 3);
-    ::poll(&waiting, 1, pause);
+    ::poll(&waiting, 1, failures > 0 ? retry_pause_ms(failures) : static_cast<int>(settings_.lease_ms / 3));
     wake_.take();
     if (stop_) return;
-    bool ok = hold_runner();
-    for (Id context : settings_.contexts) ok = renew_context(context) && ok;
+    // Leases first: they are what jobs live by. A context whose store is away waits its turn, so that the time its
+    // store takes to fail is not taken from the others.
+    bool ok = true;
+    for (Id context : settings_.contexts) {
+      Pause& pause = pauses_[context];
+      if (clock_.boot_ms() < pause.until_boot_ms) {
+        ok = false;
+        continue;
+      }
+      const std::uint64_t before = clock_.boot_ms();
+      const bool done = renew_context(context) && hold_runner(context);
+      pause.failures = done ? 0 : pause.failures + 1;
+      // As long again as it took to fail.
+      pause.until_boot_ms =
+          done ? 0 : 2 * clock_.boot_ms() - before + static_cast<std::uint64_t>(retry_pause_ms(pause.failures));
+      ok = ok && done;
+    }
     failures = ok ? 0 : failures + 1;
   }
 }
 
-bool LeaseKeeper::hold_runner() {
-  for (Id context : settings_.contexts) {
-    Runner runner = settings_.runner;
-    runner.seen_ms = clock_.unix_ms();
-    RunnerHold held_by;
-    auto held = store_->hold_runner(context, runner, hold_, settings_.lease_ms, "", held_by);
-    if (held) continue;
-    if (held.error().code == Code::conflict) {
-      callbacks_.runner_lost(held.error().message);
-    } else {
-      health_.failed("renewing leases", held.error());
-      return false;
-    }
+bool LeaseKeeper::hold_runner(Id context) {
+  Runner runner = settings_.runner;
+  runner.seen_ms = clock_.unix_ms();
+  RunnerHold held_by;
+  auto held = store_->hold_runner(context, runner, hold_, settings_.lease_ms, "", held_by);
+  if (held) return true;
+  if (held.error().code == Code::conflict) {
+    callbacks_.runner_lost(held.error().message);
+    return true;
   }
-  return true;
+  health_.failed(context, "holding the runner's id", held.error());
+  return false;
 }
 
 bool LeaseKeeper::renew_context(Id context) {
@@ -78,10 +89,10 @@ bool LeaseKeeper::renew_context(Id context) {
   const std::uint64_t sent = clock_.boot_ms();
   auto answers = store_->renew(context, claims, settings_.lease_ms);
   if (!answers) {
-    health_.failed("renewing leases", answers.error());
+    health_.failed(context, "renewing leases", answers.error());
     return false;
   }
-  health_.worked();
+  health_.worked(context);
   for (std::size_t i = 0; i < runs.size(); ++i) {
     switch ((*answers)[i]) {
       case Renewal::cancel:

@@ -35,7 +35,7 @@ class LeaseKeeper {
  private:
   void loop();
   bool renew_context(Id context);  // false: the store is away
-  bool hold_runner();
+  bool hold_runner(Id context);    // false: the store is away
 
   std::unique_ptr<Store> store_;
   const Clock& clock_;
@@ -43,6 +43,11 @@ class LeaseKeeper {
   WorkerSettings settings_;
   RunnerHold hold_;
   Callbacks callbacks_;
+  struct Pause {
+    unsigned failures = 0;
+    std::uint64_t until_boot_ms = 0;
+  };
+  std::map<Id, Pause> pauses_;  // of contexts whose store is away
   std::mutex mutex_;
   std::map<Id, std::map<RunNumber, ClaimRef>> claims_;  // by context
   Mailbox<int> wake_;

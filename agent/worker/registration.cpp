@@ -1,5 +1,6 @@
 #include "worker/registration.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -27,6 +28,9 @@ RunnerHold describe_self() {
   ::gethostname(name.data(), name.size() - 1);
   self.host = name.data();
   std::ifstream("/proc/sys/kernel/random/boot_id") >> self.boot_id;
+  // A process id means something in one pid namespace only.
+  struct stat info {};
+  if (::stat("/proc/self/ns/pid", &info) == 0) self.boot_id += "/" + std::to_string(info.st_ino);
   self.pid = ::getpid();
   return self;
 }

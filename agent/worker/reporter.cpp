@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace mycojobs {
@@ -28,8 +29,11 @@ std::size_t size_of(const Report& report) {
 
 }  // namespace
 
-Reporter::Reporter(std::unique_ptr<Store> store, StoreHealth& health, std::function<void(RunNumber)> settled)
-    : store_(std::move(store)), health_(health), settled_(std::move(settled)), thread_([this] { loop(); }) {}
+Reporter::Reporter(std::unique_ptr<Store> store, const Clock& clock, StoreHealth& health,
+                   std::function<void(RunNumber)> settled)
+    : store_(std::move(store)), health_(health), settled_(std::move(settled)), clock_(clock), thread_([this] {
+        loop();
+      }) {}
 
 void Reporter::stop() {
   stop_ = true;
@@ -37,36 +41,49 @@ void Reporter::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
+int Reporter::pause_ms() const {
+  const std::uint64_t now = clock_.boot_ms();
+  std::uint64_t pause = UINT64_MAX;
+  for (const auto& [context, line] : lines_) {
+    if (line.pending.empty()) continue;
+    pause = std::min(pause, line.again_boot_ms > now ? line.again_boot_ms - now : 0);
+  }
+  return pause == UINT64_MAX ? -1 : static_cast<int>(pause);
+}
+
 void Reporter::loop() {
   while (!stop_) {
     pollfd waiting{mailbox_.fd(), POLLIN, 0};
-    ::poll(&waiting, 1, pending_.empty() ? -1 : (failures_ > 0 ? retry_pause_ms(failures_) : 0));
-    for (Outgoing& outgoing : mailbox_.take()) pending_.push_back(std::move(outgoing));
-    if (pending_.empty() || stop_) continue;
-    const std::size_t answered = send_some();
-    pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(answered));
+    ::poll(&waiting, 1, pause_ms());
+    for (Outgoing& outgoing : mailbox_.take()) {
+      lines_[claim_of(outgoing.report).context].pending.push_back(std::move(outgoing));
+    }
+    for (auto& [context, line] : lines_) {
+      if (!stop_ && !line.pending.empty() && clock_.boot_ms() >= line.again_boot_ms) send_some(context, line);
+    }
   }
 }
 
-std::size_t Reporter::send_some() {
-  const Id context = claim_of(pending_.front().report).context;
+void Reporter::send_some(Id context, Line& line) {
   std::vector<Report> batch;
   std::size_t bytes = 0;
-  for (const Outgoing& outgoing : pending_) {
-    if (claim_of(outgoing.report).context != context || batch.size() == kBatch || bytes > kBatchBytes) break;
+  for (const Outgoing& outgoing : line.pending) {
+    if (batch.size() == kBatch || bytes > kBatchBytes) break;
     bytes += size_of(outgoing.report);
     batch.push_back(outgoing.report);
   }
+  const std::uint64_t before = clock_.boot_ms();
   auto answers = store_->report(context, batch);
   if (!answers) {
-    ++failures_;
-    health_.failed("storing results", answers.error());
-    return 0;
+    // As long again as it took to fail, so that a store that hangs takes at most half of our time from the others.
+    line.again_boot_ms = 2 * clock_.boot_ms() - before + static_cast<std::uint64_t>(retry_pause_ms(++line.failures));
+    health_.failed(context, "storing results", answers.error());
+    return;
   }
-  failures_ = 0;
-  health_.worked();
+  line.failures = 0;
+  health_.worked(context);
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    const Outgoing& outgoing = pending_[i];
+    const Outgoing& outgoing = line.pending.front();
     const Result<void>& answer = (*answers)[i];
     if (!answer) {
       const bool stale = answer.error().code == Code::stale_claim;
@@ -74,8 +91,8 @@ std::size_t Reporter::send_some() {
           claim_of(outgoing.report).job_key, stale ? " as stale" : "", answer.error().message);
     }
     if (outgoing.last) settled_(outgoing.run);
+    line.pending.pop_front();
   }
-  return batch.size();
 }
 
 }  // namespace mycojobs

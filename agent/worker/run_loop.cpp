@@ -109,15 +109,17 @@ void RunLoop::obey(Order& order) {
   }
 }
 
-void RunLoop::release(RunNumber number, const ClaimRef& claim, std::string reason) {
+void RunLoop::release(RunNumber number, const ClaimRef& claim, std::string reason, bool ran) {
   log(LogLevel::warn, "worker", "{}: back to its queue: {}", claim.job_key, reason);
-  post_(Outgoing{number, Release{claim, std::move(reason)}, true});
+  post_(Outgoing{number, Release{claim, std::move(reason), ran}, true});
 }
 
 void RunLoop::begin(Start& start) {
   auto pipes = sandbox_->launch(start.spec);
   if (!pipes) {
-    release(start.run, start.claim, pipes.error().message);
+    // Nothing of it ran. No more is claimed for a moment: what failed once, for want of descriptors, say, fails again.
+    release(start.run, start.claim, pipes.error().message, false);
+    resting_until_ms_ = clock_.boot_ms() + kReviveMs;
     return;
   }
   auto [place, fresh] = runs_.try_emplace(
@@ -231,7 +233,7 @@ void RunLoop::end(RunEnded& ended) {
   ended.outcome.usage.stdout_bytes = run.output.bytes(LogStream::out);
   ended.outcome.usage.stderr_bytes = run.output.bytes(LogStream::err);
   if (ended.outcome.status == RunStatus::lost) {
-    release(ended.run, run.claim, ended.outcome.reason);
+    release(ended.run, run.claim, ended.outcome.reason, true);
   } else {
     post_(Outgoing{ended.run, EndReport{run.claim, run.conversation->finish(ended.outcome)}, true});
   }

@@ -30,8 +30,8 @@ class RunLoop {
   void fence(RunNumber, std::uint64_t fence_boot_ms);
   void kill(RunNumber, KillReason);
   void cancel_all();
-  // False while no launcher can be had: claim nothing.
-  bool ready() const { return ready_; }
+  // False while no launcher can be had, and for a moment after a run could not be started: claim nothing.
+  bool ready() const { return ready_ && clock_.boot_ms() >= resting_until_ms_; }
 
  private:
   struct Fence {
@@ -56,7 +56,7 @@ class RunLoop {
   void loop();
   void obey(Order&);
   void begin(Start&);
-  void release(RunNumber, const ClaimRef&, std::string reason);
+  void release(RunNumber, const ClaimRef&, std::string reason, bool ran);
   void on_pipe(RunNumber, Run&, Pipe);
   void pump_request(RunNumber, Run&);
   bool read_pipe(Run&, Pipe);  // true: it stopped before the pipe was empty
@@ -77,6 +77,7 @@ class RunLoop {
   std::uint64_t revive_at_ms_ = 0;
   std::string why_not_;  // the last reason, so that it is logged once
   std::atomic<bool> ready_{true};
+  std::atomic<std::uint64_t> resting_until_ms_{0};
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

@@ -1,28 +1,52 @@
-// Says once that the store went away and once that it is back, whichever thread notices.
+// Says once that a store went away and once that it is back, whichever thread notices, for each context.
 #pragma once
 
-#include <atomic>
-#include <cstdint>
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <string>
 #include <string_view>
 
 #include "base/log.h"
+#include "mycojobs/records.h"
 #include "mycojobs/result.h"
 
 namespace mycojobs {
 
 class StoreHealth {
  public:
-  void failed(std::string_view who, const Error& error) {
-    if (!away_.exchange(true))
-      log(LogLevel::error, "store", "{}: {} (jobs under way go on; trying again)", who, error.message);
+  // context 0: all of them. What has been said within the last minute is not said again.
+  void failed(Id context, std::string_view doing, const Error& error) {
+    std::lock_guard lock(mutex_);
+    State& state = states_[context];
+    const auto now = std::chrono::steady_clock::now();
+    state.away = true;
+    if (state.said == error.message && now - state.said_at < std::chrono::minutes(1)) return;
+    if (now - state.said_at < std::chrono::seconds(2))
+      return;  // several threads meet the same failure in words of their own
+    state.said = error.message;
+    state.said_at = now;
+    log(LogLevel::error, "store", "{}{}: {} (jobs under way go on; trying again)", where(context), doing,
+        error.message);
   }
-  void worked() {
-    if (away_.load(std::memory_order_relaxed) && away_.exchange(false)) log(LogLevel::info, "store", "answers again");
+  void worked(Id context) {
+    std::lock_guard lock(mutex_);
+    State& state = states_[context];
+    if (!state.away) return;
+    state = {};
+    log(LogLevel::info, "store", "{}answers again", where(context));
   }
-  bool away() const { return away_.load(std::memory_order_relaxed); }
 
  private:
-  std::atomic<bool> away_{false};
+  struct State {
+    bool away = false;
+    std::string said;
+    std::chrono::steady_clock::time_point said_at{};
+  };
+  static std::string where(Id context) { return context == 0 ? "" : "context " + std::to_string(context) + ": "; }
+
+  std::mutex mutex_;
+  std::map<Id, State> states_;
 };
 
 // Pause before try number `tries` (1, 2, ...): 50 ms doubling to 1 s, so that work goes on within a second of the

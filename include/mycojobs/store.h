@@ -65,9 +65,10 @@ struct EndReport {
   ClaimRef claim;
   JobEnd end;
 };
-struct Release {  // the run says nothing about the job (drain, lost launcher): back to its queue, to be claimed next
+struct Release {  // the run says nothing about the job (lost launcher): back to its queue, to be claimed next
   ClaimRef claim;
   std::string reason;
+  bool ran = true;  // false: nothing of the job was started, so it is not counted as a delivery
 };
 using Report = std::variant<LogAppend, EndReport, Release>;
 
@@ -89,7 +90,7 @@ struct LogPage {
 // Who holds a runner id.
 struct RunnerHold {
   std::string instance;  // random, new with every start
-  std::string host, boot_id;
+  std::string host, boot_id;  // boot_id also tells pid namespaces apart
   std::int64_t pid = 0;
 };
 

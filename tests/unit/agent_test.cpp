@@ -257,7 +257,7 @@ TEST(Housekeeping, WhatWasSeenBeforeTheStoreWentAwayDoesNotCount) {
   ASSERT_TRUE(housekeeping.look_after(*store, 1));
   clock.boot += 60000;
   clock.unix += 60000;
-  housekeeping.blind();
+  housekeeping.blind(1);
   ASSERT_TRUE(housekeeping.look_after(*store, 1));
   EXPECT_EQ(store->leases(1)->size(), 1U);
 }

@@ -44,12 +44,17 @@ local function end_job(job, claim_id, token, fields)
   return {'ok', ''}
 end
 
-local function release(job, claim_id, token, reasons)
+local function release(job, claim_id, token, words)  -- reason, ran
   local claim = read_claim(job)
   if owns(claim, claim_id, token) and claim.state == 'released' then return {'ok', ''} end
   if not is_live(claim, claim_id, token) then return stale(job, 'a release', claim_id) end
-  local failed = give_back(job, claim, 'released', reasons[1])
+  local failed = give_back(job, claim, 'released', words[1])
   if failed then return {'invalid', failed.err} end
+  if words[2] == '0' and not claim.cancel then
+    local deliveries = math.max(0, num(claim.deliveries) - 1)
+    redis.call('HSET', 'mj:claim:' .. job, 'deliveries', deliveries)
+    if type_of(job) == 'hash' then redis.call('HSET', job, 'deliveries', deliveries) end
+  end
   return {'ok', ''}
 end
 

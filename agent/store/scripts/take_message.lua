@@ -16,7 +16,8 @@ if redis.call('EXISTS', message) == 0 then return {'missing'} end
 local status = redis.call('HGET', message, 'status')
 if redis.call('EXISTS', mark) == 1 or status == 'acknowledged' or status == 'processed' or status == 'error' then
   redis.call('LREM', list, 0, message)
-  return {'repeated', unpack(keys)}
+  table.insert(keys, 1, 'repeated')
+  return keys
 end
 local left, failed = 0, 0
 for i, job in ipairs(jobs) do
@@ -47,4 +48,5 @@ end
 local after = left > 0 and 'acknowledged' or failed > 0 and 'error' or 'processed'
 redis.call('HSET', message, 'status', after, 'updated_at', now_s)
 redis.call('LREM', list, 0, message)
-return {'taken', unpack(keys)}
+table.insert(keys, 1, 'taken')
+return keys
