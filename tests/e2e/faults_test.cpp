@@ -77,6 +77,28 @@ TEST(Faults, RedisKilledUnderARunningJobChangesNothing) {
   EXPECT_EQ(status_at_end(redis, next, Seconds(5)), "finished") << agent.err();
 }
 
+TEST(Faults, ContextWithoutItsRedisDoesNotHoldUpAnother) {
+  TempDir folder;
+  TempDir other;
+  RedisServer redis(folder);
+  RedisServer third(other);
+  const std::string config =
+      folder.write("config.toml", "lease = \"3s\"\n[contexts.3]\nredis = \"" + third.url() + "\"\n");
+  Process agent = start_agent(folder, redis, 1, {"--config", config, "--context", "1,3"});
+  ASSERT_TRUE(is_up(redis, 1) && is_up(third, 1, 3)) << agent.err();
+  PlainJob held{.id = 1, .script = "import time\ntime.sleep(1)"};
+  submit(redis, held);
+  ASSERT_TRUE(eventually([&] { return field(redis, held, "status") == "started"; })) << agent.err();
+  redis.kill();
+  eventually([] { return false; }, Seconds(1.5));  // its job ends, and cannot be reported
+  for (int id = 10; id < 18; ++id) submit(third, {.id = id, .context = 3});
+  for (int id = 10; id < 18; ++id) {
+    EXPECT_EQ(status_at_end(third, {.id = id, .context = 3}, Seconds(10)), "finished") << agent.err();
+  }
+  redis.start();
+  EXPECT_EQ(status_at_end(redis, held, Seconds(20)), "finished") << agent.err();
+}
+
 TEST(Faults, LauncherKilledUnderARunningJobIsReplaced) {
   TempDir folder;
   RedisServer redis(folder);

@@ -31,6 +31,7 @@ struct SandboxControl {
   std::map<std::uint64_t, std::uint64_t> fences;
   std::size_t most_at_once = 0, launches = 0;
   bool alive = true, can_restart = true;
+  int failing_launches = 0;
 
   void end(std::uint64_t run, RunStatus status) {
     std::lock_guard lock(mutex);
@@ -75,6 +76,10 @@ class FakeSandbox final : public Sandbox {
   Result<RunPipes> launch(const RunSpec& spec) override {
     std::lock_guard lock(control_.mutex);
     if (!control_.alive) return fail(Code::unavailable, "the launcher is gone");
+    if (control_.failing_launches > 0) {
+      --control_.failing_launches;
+      return fail(Code::io, "no descriptors left");
+    }
     RunPipes pipes;
     for (int* ours : {&pipes.out, &pipes.err, &pipes.channel}) {
       int pair[2];

@@ -31,9 +31,10 @@ class AgentTest : public ::testing::Test {
     settings.lease_ms = lease_ms;
     std::vector<std::unique_ptr<Executor>> executors;
     executors.push_back(std::make_unique<FakeExecutor>());
-    auto agent = Agent::start({server_, std::make_unique<FakeSandbox>(control_), std::move(executors),
-                               [](Store& store) { return std::make_unique<LocalTransport>(store, std::vector<Id>{1}); }, clock_},
-                              settings);
+    auto agent =
+        Agent::start({server_, std::make_unique<FakeSandbox>(control_), std::move(executors),
+                      [](Store& store) { return std::make_unique<LocalTransport>(store, std::vector<Id>{1}); }, clock_},
+                     settings);
     ASSERT_TRUE(agent) << agent.error().message;
     agent_ = std::move(*agent);
   }
@@ -118,6 +119,17 @@ TEST_F(AgentTest, RunsOfADeadLauncherGoBackAndRunAgain) {
   ASSERT_TRUE(wait_for_end(key));
   EXPECT_EQ(read(key).status, JobStatus::finished);
   EXPECT_EQ(read(key).deliveries, 2U);
+}
+
+TEST_F(AgentTest, RunThatCouldNotBeStartedIsNoDelivery) {
+  control_.failing_launches = 4;  // more than a job has deliveries
+  start();
+  const std::string key = submit();
+  ASSERT_TRUE(wait_for_runs(1));
+  control_.end_all(RunStatus::ok);
+  ASSERT_TRUE(wait_for_end(key));
+  EXPECT_EQ(read(key).status, JobStatus::finished);
+  EXPECT_EQ(read(key).deliveries, 1U);
 }
 
 TEST_F(AgentTest, NothingIsClaimedWhileNoLauncherCanBeHad) {
