@@ -99,6 +99,18 @@ TEST(Faults, ContextWithoutItsRedisDoesNotHoldUpAnother) {
   EXPECT_EQ(status_at_end(redis, held, Seconds(20)), "finished") << agent.err();
 }
 
+TEST(Faults, JobWhoseClaimWasDeletedIsNotStranded) {
+  TempDir folder;
+  RedisServer redis(folder);
+  Process agent = start_agent(folder, redis, 1, kShortLease);
+  PlainJob job{.script = "import time\nprint('begin', flush=True)\ntime.sleep(3)\nprint('end')"};
+  submit(redis, job);
+  ASSERT_TRUE(eventually([&] { return log_of(folder, redis, job) == "begin\n"; })) << agent.err();
+  redis.cli(1, {"DEL", "mj:claim:" + job.key()});
+  EXPECT_EQ(status_at_end(redis, job), "finished") << agent.err();
+  EXPECT_EQ(log_of(folder, redis, job), "begin\nbegin\nend\n");
+}
+
 TEST(Faults, LauncherKilledUnderARunningJobIsReplaced) {
   TempDir folder;
   RedisServer redis(folder);

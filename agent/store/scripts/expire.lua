@@ -3,6 +3,18 @@ local job, until_ms = arg(), num(arg())
 local err = wrong_shared()
 if err then return err end
 local claim = read_claim(job)
+if claim and not claim.state and now_ms > until_ms and type_of(job) == 'hash'
+  and redis.call('HGET', job, 'status') == 'started' then
+  -- Somebody has deleted the claim. Its owner was refused since then and has killed the run; the job must not be stranded.
+  local queue = 'queue:' .. (redis.call('HGET', job, 'script_type') or '')
+  err = wrong(queue, 'list')
+  if err then return err end
+  redis.call('RPUSH', queue, job)
+  add_anomaly(job .. ' had a lease without a claim: back on ' .. shown(queue))
+  redis.call('HSET', job, 'status', 'dispatched', 'detail', 'queued', 'updated_at', now_s)
+  redis.call('ZREM', 'mj:leases', job)
+  return 1
+end
 if not claim or claim.state ~= 'live' then
   redis.call('ZREM', 'mj:leases', job)  -- an entry that belongs to no claim
   return 0
