@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -29,7 +30,7 @@ struct SandboxControl {
   std::vector<RunEnded> ended;
   std::vector<Killed> killed;
   std::map<std::uint64_t, std::uint64_t> fences;
-  std::size_t most_at_once = 0, launches = 0;
+  std::atomic<std::size_t> most_at_once = 0, launches = 0;
   bool alive = true, can_restart = true;
   int failing_launches = 0;
 
@@ -89,7 +90,7 @@ class FakeSandbox final : public Sandbox {
     }
     control_.running[spec.run] = spec;
     control_.fences[spec.run] = spec.fence_boot_ms;
-    control_.most_at_once = std::max(control_.most_at_once, control_.running.size());
+    control_.most_at_once = std::max(control_.most_at_once.load(), control_.running.size());
     ++control_.launches;
     return pipes;
   }
