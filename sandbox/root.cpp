@@ -56,7 +56,8 @@ constexpr Link kDeviceLinks[] = {{"/dev/fd", "/proc/self/fd"},
 constexpr const char* kFolders[] = {"/etc", "/etc/ssl", "/dev", "/dev/shm", "/proc",
                                     "/tmp", "/job",     "/var", "/var/tmp"};
 
-// A folder that exists on every host and holds no program; it is covered, in our namespace only, while the root is built.
+// A folder that exists on every host and holds no program; it is covered, in our namespace only, while the root is
+// built.
 constexpr const char* kPlace = "/sys";
 std::string at(const char* path) { return std::string(kPlace) + path; }
 

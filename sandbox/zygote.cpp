@@ -1,5 +1,5 @@
-#include "sandbox/freeze.h"
 #include "sandbox/zygote.h"
+#include "sandbox/freeze.h"
 
 #include <dirent.h>
 #include <fcntl.h>

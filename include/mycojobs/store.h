@@ -89,7 +89,7 @@ struct LogPage {
 
 // Who holds a runner id.
 struct RunnerHold {
-  std::string instance;  // random, new with every start
+  std::string instance;       // random, new with every start
   std::string host, boot_id;  // boot_id also tells pid namespaces apart
   std::int64_t pid = 0;
 };

@@ -84,7 +84,8 @@ class FakeSandbox final : public Sandbox {
     RunPipes pipes;
     for (int* ours : {&pipes.out, &pipes.err, &pipes.channel}) {
       int pair[2];
-      if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) return fail(Code::io, "socketpair");
+      if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)
+        return fail(Code::io, "socketpair");
       *ours = pair[0];
       control_.ends[spec.run].emplace_back(pair[1]);
     }
