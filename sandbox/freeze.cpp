@@ -39,6 +39,8 @@ std::vector<Region> private_regions() {
   return regions;
 }
 
+constexpr std::size_t kMost = 256U << 20;
+
 bool write_all(int fd, const Region& region) {
   const char* from = reinterpret_cast<const char*>(region.begin);
   for (std::size_t left = region.end - region.begin; left > 0;) {
@@ -56,6 +58,9 @@ unsigned long freeze_memory() {
   const Fd file(::memfd_create("frozen", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file) return 0;
   const std::vector<Region> regions = private_regions();
+  std::size_t total = 0;
+  for (const Region& region : regions) total += region.end - region.begin;
+  if (total > kMost) return 0;  // reserved far beyond what is used, as sanitizers do
   // From the first byte written to the last mapping: nothing that changes memory but our stack. The whole is written
   // first, since a seal forbids writing later.
   for (const Region& region : regions) {
