@@ -39,10 +39,15 @@ std::vector<Region> private_regions() {
   return regions;
 }
 
+// The list of mappings is text: its addresses are numbers.
+void* as_pointer(std::uintptr_t address) {
+  return reinterpret_cast<void*>(address);
+}  // NOLINT(performance-no-int-to-ptr)
+
 constexpr std::size_t kMost = 256U << 20;
 
 bool write_all(int fd, const Region& region) {
-  const char* from = reinterpret_cast<const char*>(region.begin);
+  const char* from = static_cast<const char*>(as_pointer(region.begin));
   for (std::size_t left = region.end - region.begin; left > 0;) {
     const ssize_t written = ::write(fd, from, left);
     if (written <= 0) return false;
@@ -70,7 +75,8 @@ unsigned long freeze_memory() {
   off_t offset = 0;
   for (const Region& region : regions) {
     const std::size_t size = region.end - region.begin;
-    ::mmap(reinterpret_cast<void*>(region.begin), size, region.protection, MAP_PRIVATE | MAP_FIXED, file.get(), offset);
+    void* const address = as_pointer(region.begin);
+    if (::mmap(address, size, region.protection, MAP_PRIVATE | MAP_FIXED, file.get(), offset) != address) break;
     offset += static_cast<off_t>(size);
   }
   return static_cast<unsigned long>(offset);
