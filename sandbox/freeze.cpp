@@ -16,7 +16,6 @@ namespace {
 
 struct Region {
   std::uintptr_t begin, end;
-  int protection;
 };
 
 // Private, readable and writable; not the stack, on which we stand, nor what the kernel put there.
@@ -32,7 +31,6 @@ std::vector<Region> private_regions() {
     if (std::sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s", &region.begin, &region.end, mode) != 3) continue;
     if (std::strcmp(mode, "rw-p") != 0) continue;
     if (std::strstr(line, "[stack") != nullptr || std::strstr(line, "[v") != nullptr) continue;
-    region.protection = PROT_READ | PROT_WRITE;
     regions.push_back(region);
   }
   std::fclose(maps);
@@ -41,8 +39,9 @@ std::vector<Region> private_regions() {
 
 // The list of mappings is text: its addresses are numbers.
 void* as_pointer(std::uintptr_t address) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
   return reinterpret_cast<void*>(address);
-}  // NOLINT(performance-no-int-to-ptr)
+}
 
 constexpr std::size_t kMost = 256U << 20;
 
@@ -76,7 +75,7 @@ unsigned long freeze_memory() {
   for (const Region& region : regions) {
     const std::size_t size = region.end - region.begin;
     void* const address = as_pointer(region.begin);
-    if (::mmap(address, size, region.protection, MAP_PRIVATE | MAP_FIXED, file.get(), offset) != address) break;
+    if (::mmap(address, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file.get(), offset) != address) break;
     offset += static_cast<off_t>(size);
   }
   return static_cast<unsigned long>(offset);
