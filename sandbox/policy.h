@@ -2,8 +2,7 @@
 //
 //   allow            with argument checks where the arguments matter
 //   errno            what libc expects of a kernel that lacks the call, so that programs fall back. The default is
-//   EPERM;
-//                    a number newer than our table is ENOSYS
+//                    EPERM; a number newer than our table is ENOSYS
 //   notify           never innocent: the launcher records the call and kills the run
 //   kill             only for a foreign architecture (i386, x32)
 #pragma once

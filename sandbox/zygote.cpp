@@ -1,5 +1,4 @@
 #include "sandbox/zygote.h"
-#include "sandbox/freeze.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -17,6 +16,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "sandbox/freeze.h"
 #include "sandbox/job.h"
 #include "sandbox/pidfd.h"
 

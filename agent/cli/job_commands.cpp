@@ -113,17 +113,13 @@ Result<int> logs(Invocation& call) {
       if (call.json) {
         print(dump_json(to_json(line)) + "\n");
       } else {
-        std::FILE* to = line.stream == LogStream::out ? stdout : stderr;
-        std::fwrite(line.text.data(), 1, line.text.size(), to);
-        std::fflush(to);
+        print_log(line);
       }
     }
     if (page.ended || (!follow && page.lines.empty())) break;
   }
   return 0;
 }
-
-int finish(const Result<int>& code) { return code ? *code : complain(code.error()); }
 
 }  // namespace
 

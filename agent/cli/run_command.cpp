@@ -126,9 +126,7 @@ class Follower {
       lines_.push_back(to_json(line));
       return;
     }
-    std::FILE* to = line.stream == LogStream::out ? stdout : stderr;
-    std::fwrite(line.text.data(), 1, line.text.size(), to);
-    std::fflush(to);
+    print_log(line);
   }
   Result<void> say_if_nobody_takes_it(Store& store) {
     if (seen_ || told_ || call_.parts.clock.boot_ms() - since_ms_ < kPatienceMs) return {};
@@ -218,9 +216,6 @@ Result<int> run(const Invocation& call) {
 
 }  // namespace
 
-int run_command(Invocation& call) {
-  auto code = run(call);
-  return code ? *code : complain(code.error());
-}
+int run_command(Invocation& call) { return finish(run(call)); }
 
 }  // namespace mycojobs

@@ -85,6 +85,14 @@ void print_table(const std::vector<std::vector<std::string>>& rows) {
   }
 }
 
+void print_log(const Log& line) {
+  std::FILE* to = line.stream == LogStream::out ? stdout : stderr;
+  std::fwrite(line.text.data(), 1, line.text.size(), to);
+  std::fflush(to);
+}
+
+int finish(const Result<int>& code) { return code ? *code : complain(code.error()); }
+
 int complain(const Error& error) {
   say(paint(Tone::bad, "mycojobs: ", true) + error.message);
   return exit_code(error);

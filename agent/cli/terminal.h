@@ -21,8 +21,12 @@ void say(std::string_view line);    // stderr
 void print(std::string_view text);  // stdout, as it is
 // Columns as wide as their widest cell; the first row is the heading.
 void print_table(const std::vector<std::vector<std::string>>& rows);
+// A piece of a job's log, as the job wrote it: its stdout to ours, the rest to stderr.
+void print_log(const Log&);
 // "mycojobs: message" on stderr; returns exit_code(error).
 int complain(const Error&);
+// What a command returns: its code, or its complaint's.
+int finish(const Result<int>& code);
 
 int exit_code(const Error&);
 // 0 finished; 1 exit, signal, exception, other failures; 124 timeout; 126 violation; 130 cancelled; 137 oom

@@ -3,11 +3,9 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "worker/types.h"
 
 namespace mycojobs {
-namespace {
-constexpr std::uint32_t kMissingMs = 2000;  // how long an entry may wait for its record
-}
 
 Result<void> Housekeeping::look_after(Store& store, Id context) {
   const std::uint64_t now = clock_.boot_ms();

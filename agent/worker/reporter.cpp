@@ -67,14 +67,15 @@ void Reporter::loop() {
 void Reporter::send_some(Id context, Line& line) {
   std::vector<Report> batch;
   std::size_t bytes = 0;
-  for (const Outgoing& outgoing : line.pending) {
+  for (Outgoing& outgoing : line.pending) {
     if (batch.size() == kBatch || bytes > kBatchBytes) break;
     bytes += size_of(outgoing.report);
-    batch.push_back(outgoing.report);
+    batch.push_back(std::move(outgoing.report));  // comes back if it could not be stored
   }
   const std::uint64_t before = clock_.boot_ms();
   auto answers = store_->report(context, batch);
   if (!answers) {
+    for (std::size_t i = 0; i < batch.size(); ++i) line.pending[i].report = std::move(batch[i]);
     // As long again as it took to fail, so that a store that hangs takes at most half of our time from the others.
     line.again_boot_ms = 2 * clock_.boot_ms() - before + static_cast<std::uint64_t>(retry_pause_ms(++line.failures));
     health_.failed(context, "storing results", answers.error());
@@ -87,8 +88,8 @@ void Reporter::send_some(Id context, Line& line) {
     const Result<void>& answer = (*answers)[i];
     if (!answer) {
       const bool stale = answer.error().code == Code::stale_claim;
-      log(stale ? LogLevel::warn : LogLevel::error, "worker", "{}: report refused{}: {}",
-          claim_of(outgoing.report).job_key, stale ? " as stale" : "", answer.error().message);
+      log(stale ? LogLevel::warn : LogLevel::error, "worker", "{}: report refused{}: {}", claim_of(batch[i]).job_key,
+          stale ? " as stale" : "", answer.error().message);
     }
     if (outgoing.last) settled_(outgoing.run);
     line.pending.pop_front();

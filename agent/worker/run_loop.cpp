@@ -20,11 +20,11 @@ constexpr std::uint64_t kReviveMs = 500;    // between tries to start a new laun
 constexpr std::size_t kLinesAtOnce = 512;   // of a log in one report
 constexpr std::size_t kReadAtOnce = 65536;  // per pipe and turn, so that a flood does not starve the others
 
-void add_to_epoll(int epoll, int fd, std::uint64_t tag, std::uint32_t events) {
+void control_epoll(int epoll, int operation, int fd, std::uint64_t tag, std::uint32_t events) {
   epoll_event event{};
   event.events = events;
   event.data.u64 = tag;
-  ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
+  ::epoll_ctl(epoll, operation, fd, &event);
 }
 
 }  // namespace
@@ -36,9 +36,9 @@ RunLoop::RunLoop(std::unique_ptr<Sandbox> sandbox, const Clock& clock, const Wor
       settings_(settings),
       post_(std::move(post)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
-  add_to_epoll(epoll_.get(), orders_.fd(), kOrders, EPOLLIN);
+  control_epoll(epoll_.get(), EPOLL_CTL_ADD, orders_.fd(), kOrders, EPOLLIN);
   watched_sandbox_ = sandbox_->event_fd();
-  add_to_epoll(epoll_.get(), watched_sandbox_, kSandbox, EPOLLIN);
+  control_epoll(epoll_.get(), EPOLL_CTL_ADD, watched_sandbox_, kSandbox, EPOLLIN);
   thread_ = std::thread([this] { loop(); });
 }
 
@@ -82,7 +82,7 @@ void RunLoop::revive_sandbox() {
               nullptr);  // fails if it is closed: it is gone from the set then
   auto restarted = sandbox_->restart();
   watched_sandbox_ = sandbox_->event_fd();
-  if (watched_sandbox_ >= 0) add_to_epoll(epoll_.get(), watched_sandbox_, kSandbox, EPOLLIN);
+  if (watched_sandbox_ >= 0) control_epoll(epoll_.get(), EPOLL_CTL_ADD, watched_sandbox_, kSandbox, EPOLLIN);
   if (!restarted) {
     if (restarted.error().message != why_not_)
       log(LogLevel::error, "sandbox", "no launcher: {}", restarted.error().message);
@@ -126,29 +126,21 @@ void RunLoop::begin(Start& start) {
       start.run, Run{std::move(start.claim), std::move(start.conversation), OutputCapture(settings_.output_bytes),
                      Fd(pipes->out), Fd(pipes->err), Fd(pipes->channel)});
   Run& run = place->second;
-  watch(start.run, Pipe::out, run.out.get(), false);
-  watch(start.run, Pipe::err, run.err.get(), false);
   // Most requests fit into the socket at once, and the job finds its script waiting.
-  add_to_epoll(epoll_.get(), run.channel.get(), start.run << 2 | static_cast<std::uint32_t>(Pipe::channel), EPOLLIN);
-  pump_request(start.run, run);
+  const std::uint32_t channel_events = pump_request(run) ? EPOLLIN : EPOLLIN | EPOLLOUT;
+  control_epoll(epoll_.get(), EPOLL_CTL_ADD, run.out.get(), tag_of(start.run, Pipe::out), EPOLLIN);
+  control_epoll(epoll_.get(), EPOLL_CTL_ADD, run.err.get(), tag_of(start.run, Pipe::err), EPOLLIN);
+  control_epoll(epoll_.get(), EPOLL_CTL_ADD, run.channel.get(), tag_of(start.run, Pipe::channel), channel_events);
 }
 
-void RunLoop::watch(RunNumber number, Pipe pipe, int fd, bool writable) {
-  epoll_event event{};
-  event.events = EPOLLIN | (writable ? EPOLLOUT : 0U);
-  event.data.u64 = number << 2 | static_cast<std::uint32_t>(pipe);
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
-}
-
-void RunLoop::pump_request(RunNumber number, Run& run) {
+bool RunLoop::pump_request(Run& run) {
   const std::string& request = run.conversation->request();
   while (run.sent < request.size()) {
     const ssize_t sent = ::send(run.channel.get(), request.data() + run.sent, request.size() - run.sent, MSG_NOSIGNAL);
     if (sent > 0) {
       run.sent += static_cast<std::size_t>(sent);
     } else if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-      watch(number, Pipe::channel, run.channel.get(), true);
-      return;
+      return false;
     } else if (sent < 0 && errno == EINTR) {
       continue;
     } else {
@@ -156,11 +148,13 @@ void RunLoop::pump_request(RunNumber number, Run& run) {
     }
   }
   run.sent = request.size();
-  watch(number, Pipe::channel, run.channel.get(), false);
+  return true;
 }
 
 void RunLoop::on_pipe(RunNumber number, Run& run, Pipe pipe) {
-  if (pipe == Pipe::channel && run.sent < run.conversation->request().size()) pump_request(number, run);
+  if (pipe == Pipe::channel && run.sent < run.conversation->request().size() && pump_request(run)) {
+    control_epoll(epoll_.get(), EPOLL_CTL_MOD, run.channel.get(), tag_of(number, Pipe::channel), EPOLLIN);
+  }
   read_pipe(run, pipe);
   pass_on_output(number, run);
 }

@@ -44,6 +44,7 @@ class RunLoop {
   };
   using Order = std::variant<Start, Fence, Kill>;
   enum class Pipe : std::uint32_t { out, err, channel };
+  static std::uint64_t tag_of(RunNumber run, Pipe pipe) { return run << 2 | static_cast<std::uint32_t>(pipe); }
   struct Run {
     ClaimRef claim;
     std::unique_ptr<Conversation> conversation;
@@ -58,9 +59,8 @@ class RunLoop {
   void begin(Start&);
   void release(RunNumber, const ClaimRef&, std::string reason, bool ran);
   void on_pipe(RunNumber, Run&, Pipe);
-  void pump_request(RunNumber, Run&);
+  bool pump_request(Run&);     // false: the rest waits until the channel is writable
   bool read_pipe(Run&, Pipe);  // true: it stopped before the pipe was empty
-  void watch(RunNumber, Pipe, int fd, bool writable);
   void end(RunEnded&);
   void pass_on_output(RunNumber, Run&);
   void flush_partials();

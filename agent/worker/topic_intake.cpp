@@ -2,11 +2,10 @@
 
 #include "base/log.h"
 #include "domain/codec.h"
+#include "worker/types.h"
 
 namespace mycojobs {
 namespace {
-
-constexpr std::uint64_t kMissingMs = 2000;  // how long an entry may wait for its record
 
 // The jobs that a message carries, ready to be stored; or why it cannot be used.
 Result<std::vector<Job>> jobs_of(const Fields& hash, Id context, const std::string& message_key) {

@@ -16,6 +16,8 @@
 
 namespace mycojobs {
 
+inline constexpr std::uint32_t kMissingMs = 2000;  // how long an entry of a queue or topic may wait for its record
+
 using RunNumber = std::uint64_t;  // of this agent, never used twice
 
 struct Start {
