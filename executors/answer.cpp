@@ -23,6 +23,17 @@ std::string text_of(const nlohmann::json& object, const char* name) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
+// What is neither false nor a number of seconds says nothing.
+void take_retry(const nlohmann::json& values, ScriptError& error) {
+  const auto retry = values.find("retry");
+  if (retry == values.end()) return;
+  error.retry_forbidden = retry->is_boolean() && !retry->get<bool>();
+  if (!retry->is_number()) return;
+  const auto seconds = retry->get<double>();
+  if (!(seconds >= 0)) return;
+  error.retry_after_ms = static_cast<std::uint64_t>(std::min(seconds, AnswerReader::kMaxRetrySeconds) * 1000);
+}
+
 std::string one_line(std::string text) {
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = ' ';
@@ -115,7 +126,7 @@ void AnswerReader::take_error(const std::string& payload) {
   const auto values = parse_json(payload, kMaxErrorBytes);
   if (!values || !values->is_object()) return broken("an error that is not a JSON object");
   ScriptError error{
-      one_line(text_of(*values, "type")), text_of(*values, "message"), text_of(*values, "traceback"), 0, {}};
+      one_line(text_of(*values, "type")), text_of(*values, "message"), text_of(*values, "traceback"), 0, {}, false, {}};
   const auto line = values->find("line");
   if (line != values->end() && line->is_number_unsigned()) {
     error.line = static_cast<std::uint32_t>(std::min<std::uint64_t>(line->get<std::uint64_t>(), UINT32_MAX));
@@ -124,6 +135,7 @@ void AnswerReader::take_error(const std::string& payload) {
   if (exit != values->end() && exit->is_number_unsigned()) {
     error.exit = static_cast<std::int32_t>(exit->get<std::uint64_t>() & 0xff);
   }
+  take_retry(*values, error);
   if (error.type.empty()) error.type = "Error";
   answer_.error = std::move(error);
 }

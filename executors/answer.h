@@ -16,6 +16,9 @@ struct ScriptError {
   std::string type, message, traceback;
   std::uint32_t line = 0;            // in the script; 0: unknown
   std::optional<std::int32_t> exit;  // the script itself asked to leave with this code: no exception
+  // What the failure says about another attempt of the job.
+  bool retry_forbidden = false;
+  std::optional<std::uint64_t> retry_after_ms = {};
 };
 
 struct Answer {
@@ -33,6 +36,7 @@ class AnswerReader {
   static constexpr std::size_t kMaxNotes = 1000;  // in one run; the log says when the rest is left out
   static constexpr std::size_t kMaxNoteText = 1000;
   static constexpr std::size_t kMaxResultKeys = 10000;
+  static constexpr double kMaxRetrySeconds = 30.0 * 24 * 3600;  // a longer pause is cut to this
 
   explicit AnswerReader(std::uint64_t max_result_bytes);
   void feed(std::string_view bytes);

@@ -11,7 +11,8 @@
 //     note         JSON object: text, fraction (0 to 1, or absent). A line for the job's log. Any number of them.
 //     result       JSON object, text -> text. At most once.
 //     error        JSON object: type, message, traceback, line (0: unknown), exit (only if the script itself asked
-//                  to leave with that code). At most once.
+//                  to leave with that code), retry (only if the failure says so: false, no further attempt; a number,
+//                  the next one after so many seconds). At most once.
 //     done         empty: the script has ended and nothing was held back. Without it no run is a success.
 //
 // What comes up was written by a process that runs a stranger's script: lengths and kinds are not to be believed.

@@ -20,7 +20,8 @@ constexpr std::size_t kMaxErrorLine = 1000;  // bytes
 // One printable line of valid UTF-8, cut between characters.
 std::string line_of(std::string_view text) {
   std::string out;
-  for (char c : to_utf8(text.substr(0, kMaxErrorLine + 4))) {
+  for (char c : to_utf8(text)) {
+    if (out.size() > kMaxErrorLine + 4) break;
     const bool blank = static_cast<unsigned char>(c) <= ' ' || c == '\x7f';
     if (!blank) out.push_back(c);
     if (blank && !out.empty() && out.back() != ' ') out.push_back(' ');
@@ -182,6 +183,11 @@ JobEnd outcome_to_end(const EndContext& context, const Outcome& outcome, const A
     end.result = answer.result;
   } else {
     end.error_info = dump_json(error_info(outcome, answer));
+    // Also if something else ended the run after the script had failed: what it said still holds.
+    if (answer.error) {
+      end.retry_forbidden = answer.error->retry_forbidden;
+      end.retry_after_ms = answer.error->retry_after_ms;
+    }
   }
   end.usage = usage_json(outcome.usage);
   end.layers = join_blanks(outcome.layers);

@@ -1,13 +1,18 @@
 #include "sandbox/client.h"
 
 #include <fcntl.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <list>
 #include <optional>
 #include <set>
 
+#include "base/clock.h"
 #include "base/errno_text.h"
 #include "base/log.h"
 #include "sandbox/launcher_link.h"
@@ -62,14 +67,21 @@ bool make_channel(BothEnds& channel) {
 
 class LauncherClient final : public Sandbox {
  public:
-  explicit LauncherClient(SandboxConfig config) : config_(std::move(config)) {}
+  explicit LauncherClient(SandboxConfig config)
+      : config_(std::move(config)),
+        events_(::epoll_create1(EPOLL_CLOEXEC)),
+        alarm_(::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK)) {
+    watch(alarm_.get());
+  }
 
   Result<void> restart() override {
-    link_.reset();
-    lose_all();
+    if (link_) died("is replaced");
+    if (!events_ || !alarm_)
+      return fail(Code::io, "sandbox: no descriptors for the launcher's events; raise LimitNOFILE");
     MJ_TRY(link, LauncherLink::start(config_, false));
     MJ_CHECK(wait_until_started(link));
     link_.emplace(std::move(link));
+    watch(link_->socket());
     return {};
   }
 
@@ -96,7 +108,7 @@ class LauncherClient final : public Sandbox {
     if (alive() && under_way_.contains(run)) send(Fence{run, fence_boot_ms});
   }
 
-  int event_fd() const override { return link_ ? link_->socket() : -1; }
+  int event_fd() const override { return events_.get(); }
   bool alive() const override { return link_.has_value(); }
 
   std::vector<RunEnded> read_ended() override {
@@ -109,35 +121,80 @@ class LauncherClient final : public Sandbox {
         died("has ended, or does not speak as it should");
         break;
       }
-      if (under_way_.erase(ended.run) > 0) ended_.push_back({ended.run, std::move(ended.outcome)});
+      const bool goes_on = ended.outcome.status == RunStatus::unkillable;
+      const bool known = goes_on ? under_way_.contains(ended.run) : under_way_.erase(ended.run) > 0;
+      if (known) ended_.push_back({ended.run, std::move(ended.outcome)});
     }
+    if (!fallen_.empty()) look_after_fallen();
     return std::exchange(ended_, {});
   }
 
  private:
+  struct Fallen {  // a launcher that has ended or must, until all that it had started is gone
+    LauncherLink link;
+    std::set<std::uint64_t> runs;
+    std::uint64_t overdue_boot_ms = 0;
+    bool told = false, gone = false;
+  };
+
   template <class Message>
   void send(const Message& message) {
     if (int error = send_message(link_->socket(), message); error != 0) died("takes no orders: " + errno_text(error));
   }
-  // Its runs end with it: the zygotes are tied to it, every namespace to its zygote.
+  void watch(int fd) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    ::epoll_ctl(events_.get(), EPOLL_CTL_ADD, fd, &event);
+  }
+
+  // Its runs end with it: the zygotes are tied to it, every namespace to its zygote. But the kernel takes its time, and
+  // a run that is called lost may begin elsewhere: not before its guardian has seen the last process go.
   void died(const std::string& how) {
     log(LogLevel::error, "sandbox", "mycojobs-launcher {}; {} runs are lost", how, under_way_.size());
+    ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, link_->socket(), nullptr);
+    link_->give_up();
+    watch(link_->guardian());
+    fallen_.push_back(
+        {std::move(*link_), std::exchange(under_way_, {}), SystemClock().boot_ms() + config_.unkillable_ms});
     link_.reset();
-    lose_all();
+    look_after_fallen();
   }
-  void lose_all() {
-    for (std::uint64_t run : under_way_) {
-      RunEnded ended;
-      ended.run = run;
-      ended.outcome.status = RunStatus::lost;
-      ended.outcome.reason = "the sandbox's launcher ended before the job did";
-      ended_.push_back(std::move(ended));
+  void look_after_fallen() {
+    std::uint64_t times = 0;
+    (void)!::read(alarm_.get(), &times, sizeof times);
+    for (Fallen& fallen : fallen_) {
+      fallen.gone = fallen.link.buried();
+      const bool overdue = !fallen.told && SystemClock().boot_ms() >= fallen.overdue_boot_ms;
+      fallen.told = fallen.told || overdue;
+      if (!fallen.gone && !overdue) continue;
+      for (std::uint64_t run : fallen.runs) tell_of_fallen(fallen, run);
     }
-    under_way_.clear();
+    fallen_.remove_if([](const Fallen& fallen) { return fallen.gone; });
+    const auto next = std::find_if(fallen_.begin(), fallen_.end(), [](const Fallen& fallen) { return !fallen.told; });
+    if (next != fallen_.end()) ring_at(next->overdue_boot_ms);
+  }
+  void tell_of_fallen(const Fallen& fallen, std::uint64_t run) {
+    RunEnded ended;
+    ended.run = run;
+    ended.outcome.status = fallen.gone ? RunStatus::lost : RunStatus::unkillable;
+    ended.outcome.reason = "the sandbox's launcher ended before the job did";
+    if (!fallen.gone) {
+      ended.outcome.reason +=
+          ", and KILL has had no effect on some process below process " + std::to_string(fallen.link.guardian_pid());
+    }
+    ended_.push_back(std::move(ended));
+  }
+  void ring_at(std::uint64_t boot_ms) {
+    itimerspec spec{};
+    spec.it_value.tv_sec = static_cast<time_t>(boot_ms / 1000);
+    spec.it_value.tv_nsec = static_cast<long>(boot_ms % 1000) * 1000000 + 1;
+    ::timerfd_settime(alarm_.get(), TFD_TIMER_ABSTIME, &spec, nullptr);
   }
 
   SandboxConfig config_;
+  Fd events_, alarm_;
   std::optional<LauncherLink> link_;
+  std::list<Fallen> fallen_;
   std::set<std::uint64_t> under_way_;
   std::vector<RunEnded> ended_;
 };

@@ -25,6 +25,10 @@ struct SandboxConfig {
   std::uint32_t uid_base = 1878982656, uid_count = 65536;
   std::vector<std::pair<std::string, Id>> warm;  // host and context to have ready from the start
   std::uint32_t zygote_runs = 5000;              // then a zygote is replaced
+  // The caller's, kept open while the Sandbox lives. The launcher, every zygote and every job's init hold its open file
+  // description as long as they live, and no job does: whoever finds its flock() free knows that all of them are gone.
+  int alive_fd = -1;                   // -1: none
+  std::uint32_t unkillable_ms = 5000;  // KILL without effect for so long: the run is reported as unkillable
   // For tests: more script hosts (name, path), and a step that fails in every set-up.
   std::vector<std::pair<std::string, std::string>> hosts;
   std::string fail_step;

@@ -20,6 +20,9 @@ namespace {
 
 int error_if(bool failed) { return failed ? errno : 0; }
 
+// Before anything else: whoever has it could take its lock away from the others.
+int leave_alive_to_init(ChildRun& run) { return error_if(run.alive >= 0 && ::close(run.alive) != 0); }
+
 // The launcher, its zygotes and inits rank higher, so that a job that takes every CPU cannot keep them from ending it.
 int ordinary_rank(ChildRun&) { return error_if(::setpriority(PRIO_PROCESS, 0, 0) != 0); }
 
@@ -60,10 +63,9 @@ int landlock(ChildRun& run) {
 }
 
 constexpr Step kConfineSteps[] = {
-    {"rank", ordinary_rank},      {"host", tell_host},
-    {"unblock", unblock_signals}, {"rights", give_up_rights},
-    {"nproc", limit_processes},   {"init", die_with_init},
-    {"dumpable", hide_memory},    {"no_new_privs", no_new_privileges},
+    {"alive", leave_alive_to_init}, {"rank", ordinary_rank},    {"host", tell_host},
+    {"unblock", unblock_signals},   {"rights", give_up_rights}, {"nproc", limit_processes},
+    {"init", die_with_init},        {"dumpable", hide_memory},  {"no_new_privs", no_new_privileges},
     {"landlock", landlock},
 };
 

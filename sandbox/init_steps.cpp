@@ -59,18 +59,20 @@ int join_cgroups(ChildRun& run) {
 
 // A real close_range, not close-on-exec: a script host never execs.
 int arrange_descriptors(ChildRun& run) {
-  const int sources[] = {::open("/dev/null", O_RDONLY), run.out, run.err, run.channel, run.status};
-  int moved[5];
-  for (int i = 0; i < 5; ++i) {
+  const int sources[] = {::open("/dev/null", O_RDONLY), run.out, run.err, run.channel, run.status, run.alive};
+  const int count = run.alive < 0 ? kAliveFd : kAliveFd + 1;
+  int moved[kAliveFd + 1];
+  for (int i = 0; i < count; ++i) {
     moved[i] = ::fcntl(sources[i], F_DUPFD, 64);  // away from the targets
     if (moved[i] < 0) return errno;
   }
-  for (int i = 0; i < 5; ++i) {
+  for (int i = 0; i < count; ++i) {
     if (::dup3(moved[i], i, i >= kChannelFd ? O_CLOEXEC : 0) < 0) return errno;
   }
   run.status = kStatusFd;
   run.channel = kChannelFd;
-  return error_if(::close_range(kStatusFd + 1, ~0U, 0) != 0);
+  if (run.alive >= 0) run.alive = kAliveFd;
+  return error_if(::close_range(static_cast<unsigned>(count), ~0U, 0) != 0);
 }
 
 int own_namespaces(ChildRun&) { return error_if(::unshare(CLONE_NEWNS | CLONE_NEWCGROUP) != 0); }

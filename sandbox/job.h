@@ -16,10 +16,11 @@ namespace mycojobs::sandbox {
 // Where a run's descriptors are once its `descriptors` step has run. Nothing else is open.
 inline constexpr int kChannelFd = 3;
 inline constexpr int kStatusFd = 4;  // init only: the job closes it before it runs
+inline constexpr int kAliveFd = 5;   // init only, if there is one: the job's first step closes it
 
 struct ChildRun {
   Fork request;
-  int out = -1, err = -1, channel = -1, status = -1;
+  int out = -1, err = -1, channel = -1, status = -1, alive = -1;
   std::vector<int> cgroups;  // each an open cgroup.procs
   const FilterSet* filters = nullptr;
   const ZygoteHost* host = nullptr;

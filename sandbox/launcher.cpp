@@ -53,7 +53,8 @@ Launcher::Launcher(Fd agent)
     : agent_(std::move(agent)),
       agent_writable_(::fcntl(agent_.get(), F_DUPFD_CLOEXEC, 0)),
       runs_(
-          loop_, cgroups_, [this](Run& run) { ended(run); }, [this](const std::string& text) { warn(text); }),
+          loop_, cgroups_, [this](Run& run) { ended(run); },
+          [this](const Run& run, Outcome outcome) { stuck(run, std::move(outcome)); }),
       zygotes_(
           loop_, runs_, [this](const std::string& text) { warn(text); },
           [this](const std::string& host, const std::optional<SetupError>& problem) { tried(host, problem); }) {
@@ -81,8 +82,9 @@ bool Launcher::obey(RawFrame& frame) {
   Kill kill;
   Fence fence;
   if (!configured_) {
-    if (!decode(frame, configuration)) return false;
+    if (!decode(frame, configuration) || frame.fds.size() > 1) return false;
     configured_ = true;
+    if (!frame.fds.empty()) alive_ = std::move(frame.fds[0]);
     configure(configuration);
   } else if (decode(frame, launch_message) && frame.fds.size() == 3) {
     launch(launch_message, std::move(frame.fds));
@@ -127,12 +129,13 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
     return "cgroup:memory: missing: " + remedy_for_layer("cgroup:memory");
   if (!cgroups_.has_pids() && !may_miss("cgroup:pids"))
     return "cgroup:pids: missing: " + remedy_for_layer("cgroup:pids");
-  runs_.configure({ids_, cgroups_.has_memory(), cgroups_.has_pids()});
+  runs_.configure({ids_, cgroups_.has_memory(), cgroups_.has_pids(), std::max(configuration.unkillable_ms, 1U)});
   ZygotesSettings settings;
   for (const auto& [host, program] : configuration.hosts) settings.programs[host] = program;
   settings.programs[kCanaryHost] = own_path();
   settings.ids = ids_;
   settings.filters = filters_.get();
+  settings.alive = alive_.get();
   settings.runs_each = configuration.zygote_runs;
   settings.landlock_may_miss = may_miss("landlock");
   settings.memory_cgroup = cgroups_.has_memory();
@@ -174,6 +177,12 @@ void Launcher::launch(const Launch& message, std::vector<Fd> fds) {
 void Launcher::ended(Run& run) {
   zygotes_.run_ended(run);
   if (!run.canary) tell(Ended{run.spec.run, run.outcome});
+}
+
+// Still among the runs: its end is to come.
+void Launcher::stuck(const Run& run, Outcome outcome) {
+  if (run.canary) return warn(fmt::format("a throw-away job of host {}: {}", run.spec.host, outcome.reason));
+  tell(Ended{run.spec.run, std::move(outcome)});
 }
 
 void Launcher::warn(const std::string& text) { tell(LogText{kWarnLevel, text.substr(0, 4096)}); }

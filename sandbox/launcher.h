@@ -28,11 +28,13 @@ class Launcher {
   void launch(const Launch&, std::vector<Fd>);
   void tried(const std::string& host, const std::optional<SetupError>& problem);
   void ended(Run&);
+  void stuck(const Run&, Outcome);
   void warn(const std::string&);
   template <class Message>
   void tell(const Message&);
   void flush();
 
+  Fd alive_;  // closed last: after its zygotes have gone
   Loop loop_;
   Cgroups cgroups_;
   Fd agent_, agent_writable_;  // the second: a dup, watched only while `unsent_` is not empty

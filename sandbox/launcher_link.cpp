@@ -1,5 +1,6 @@
 #include "sandbox/launcher_link.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -9,6 +10,7 @@
 
 #include "base/errno_text.h"
 #include "base/log.h"
+#include "sandbox/guardian.h"
 #include "sandbox/hosts.h"
 #include "sandbox/pidfd.h"
 
@@ -28,6 +30,7 @@ Configure configuration_of(const SandboxConfig& config, bool probe) {
   message.uid_count = config.uid_count;
   message.warm = config.warm;
   message.zygote_runs = config.zygote_runs;
+  message.unkillable_ms = config.unkillable_ms;
   message.fail_step = config.fail_step;
   return message;
 }
@@ -46,11 +49,19 @@ Result<LauncherLink> LauncherLink::start(const SandboxConfig& config, bool probe
   SpawnSpec spec;
   spec.program = config.libexec_dir + "/" + kLauncherProgram;
   spec.argv0 = kLauncherProgram;
-  spec.descriptors = {{theirs.get(), 3}};
+  // Out of each other's way.
+  const Fd socket(::fcntl(theirs.get(), F_DUPFD_CLOEXEC, 16));
+  const Fd alive_copy(config.alive_fd < 0 ? -1 : ::fcntl(config.alive_fd, F_DUPFD_CLOEXEC, 16));
+  if (!socket || (config.alive_fd >= 0 && !alive_copy))
+    return fail(Code::io, "sandbox: no descriptors for mycojobs-launcher: " + errno_text(errno));
+  spec.descriptors = {{socket.get(), kAgentSocket}};
+  if (alive_copy) spec.descriptors.emplace_back(alive_copy.get(), kGuardianAlive);
   auto child = spawn(spec);
   if (!child) return fail(std::move(child).error(), "sandbox");
   LauncherLink link(std::move(*child), std::move(ours));
-  if (int error = send_message(link.socket(), configuration_of(config, probe)); error != 0) {
+  std::vector<int> alive;
+  if (config.alive_fd >= 0) alive.push_back(config.alive_fd);
+  if (int error = send_raw(link.socket(), encode(configuration_of(config, probe)), alive); error != 0) {
     return fail(Code::unavailable, "sandbox: mycojobs-launcher does not listen: " + errno_text(error));
   }
   return link;
@@ -65,15 +76,34 @@ LauncherLink& LauncherLink::operator=(LauncherLink&& other) noexcept {
 
 LauncherLink::~LauncherLink() { end(); }
 
+bool LauncherLink::buried() {
+  if (!child_.pidfd) return true;
+  if (!wait_for_guardian(0)) return false;
+  wait_child(child_);
+  child_.pidfd.reset();
+  return true;
+}
+
+bool LauncherLink::wait_for_guardian(int timeout_ms) const {
+  pollfd ended{child_.pidfd.get(), POLLIN, 0};
+  return ::poll(&ended, 1, timeout_ms) > 0;
+}
+
+void LauncherLink::give_up() {
+  socket_.reset();
+  if (child_.pidfd) ::pidfd_send_signal(child_.pidfd.get(), kKillLauncher, nullptr, 0);
+}
+
 void LauncherLink::end() {
   socket_.reset();
   if (!child_.pidfd) return;
-  pollfd ended{child_.pidfd.get(), POLLIN, 0};
-  if (::poll(&ended, 1, kEndMs) <= 0) {
+  if (!wait_for_guardian(kEndMs)) {
     log(LogLevel::error, "sandbox", "mycojobs-launcher did not end within {} ms: killed", kEndMs);
-    ::pidfd_send_signal(child_.pidfd.get(), SIGKILL, nullptr, 0);
+    give_up();
+    wait_for_guardian(kEndMs);
   }
-  wait_child(child_);
+  if (buried()) return;
+  log(LogLevel::error, "sandbox", "KILL does not end some process of a job: process {} waits for it", child_.pid);
   child_.pidfd.reset();
 }
 

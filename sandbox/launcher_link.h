@@ -1,4 +1,4 @@
-// The agent's end of a launcher: starts the program, speaks with it, ends it.
+// The agent's end of a launcher and its guardian: starts the program, speaks with it, ends it.
 #pragma once
 
 #include "base/fd.h"
@@ -13,17 +13,25 @@ class LauncherLink {
   static Result<LauncherLink> start(const SandboxConfig&, bool probe);
   LauncherLink(LauncherLink&&) = default;
   LauncherLink& operator=(LauncherLink&& other) noexcept;
-  ~LauncherLink();  // closes the socket, waits for the launcher's end; kills it if that takes too long
+  ~LauncherLink();  // as end()
 
   int socket() const { return socket_.get(); }
   // The next frame that is not for the log, within the time. `closed` also when time is up.
   Received receive(RawFrame&, int timeout_ms);
+  // Ends the launcher and waits until all that it had started is gone. What KILL does not end is left to the guardian.
   void end();
+  // The same without waiting, for a launcher that has failed: KILL at once.
+  void give_up();
+  int guardian() const { return child_.pidfd.get(); }  // readable when all that the launcher had started is gone
+  pid_t guardian_pid() const { return child_.pid; }
+  bool buried();  // whether it is
 
  private:
   LauncherLink(Child child, Fd socket) : child_(std::move(child)), socket_(std::move(socket)) {}
 
-  Child child_;
+  bool wait_for_guardian(int timeout_ms) const;
+
+  Child child_;  // the guardian
   Fd socket_;
 };
 

@@ -8,20 +8,19 @@
 #include <cstdio>
 #include <string_view>
 
+#include "sandbox/guardian.h"
 #include "sandbox/launcher.h"
 #include "sandbox/zygote.h"
 
 namespace {
-
-constexpr int kAgentSocket = 3;
 
 int run_nothing(int) { return 0; }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  using mycojobs::sandbox::Launcher;
-  if (argc == 2 && std::string_view(argv[1]) == mycojobs::sandbox::kCanaryArgument) {
+  using namespace mycojobs::sandbox;
+  if (argc == 2 && std::string_view(argv[1]) == kCanaryArgument) {
     mycojobs::serve_zygote({"canary", nullptr, nullptr, nullptr, run_nothing});
   }
   if (::fcntl(kAgentSocket, F_GETFD) < 0) {
@@ -31,6 +30,7 @@ int main(int argc, char** argv) {
   // A terminal's and a service manager's signals are the agent's to interpret; its end is the launcher's (the socket).
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(number, SIG_IGN);
   ::setsid();
+  leave_guardian_behind();
   (void)::setpriority(PRIO_PROCESS, 0,
                       -10);  // above its jobs (confine.cpp); an ordinary user may not, and does without
   ::fcntl(kAgentSocket, F_SETFD, FD_CLOEXEC);

@@ -1,11 +1,15 @@
 // Every message of the sandbox, with its fields. Who says what to whom:
 //
-//   agent    -> launcher  Configure (first), Launch + {stdout, stderr, channel}, Kill, Fence
+//   agent    -> launcher  Configure + {[alive]} (first), Launch + {stdout, stderr, channel}, Kill, Fence
 //   launcher -> agent     Started (answer to Configure), Ended, LogText, Layer (probe only)
-//   launcher -> zygote    MapsWritten, Programs + {memfd}, Fork + {stdout, stderr, channel, status, cgroups...}
+//   launcher -> zygote    MapsWritten, Programs + {memfd, [alive]},
+//                         Fork + {stdout, stderr, channel, status, cgroups...}
 //   zygote   -> launcher  StepFailed (before exec), Ready, Refused, Forked + {pidfd}, Reaped
 //   init     -> launcher  StepFailed | Confined + {seccomp listener} (sent by the job), then MainEnded
 //   launcher -> init      Terminate, Abort, Fence
+//
+// Ended with status unkillable is not the end of its run, which comes later. alive: SandboxConfig::alive_fd. A
+// descriptor under way in a message is as good as one that is held: the socket that will read it belongs to its holder.
 #pragma once
 
 #include <cstdint>
@@ -62,13 +66,13 @@ struct Configure {
   std::vector<std::string> allow_missing;
   std::uint32_t uid_base = 0, uid_count = 0;
   std::vector<std::pair<std::string, Id>> warm;
-  std::uint32_t zygote_runs = 0;
+  std::uint32_t zygote_runs = 0, unkillable_ms = 0;
   std::string fail_step;
 };
 template <class A>
 void fields(A& a, Configure& m) {
   a(m.probe), a(m.hosts), a(m.allow_missing), a(m.uid_base), a(m.uid_count), a(m.warm), a(m.zygote_runs),
-      a(m.fail_step);
+      a(m.unkillable_ms), a(m.fail_step);
 }
 
 struct Launch {

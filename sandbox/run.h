@@ -32,6 +32,7 @@ struct Run {
   std::uint64_t started_us = 0;
   int landlock_abi = 0;
   bool confined = false;
+  bool stuck = false;    // has been reported as unkillable
   bool decided = false;  // the first recorded reason wins: outcome.status is final
   Outcome outcome;
 };

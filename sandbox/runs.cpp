@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -11,8 +12,10 @@
 #include <csignal>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include "sandbox/pidfd.h"
+#include "sandbox/survivors.h"
 #include "sandbox/violation.h"
 #include "sandbox/zygote_start.h"
 
@@ -21,7 +24,6 @@ namespace {
 
 constexpr std::uint32_t kFirstJobUid = 1000;
 constexpr std::uint64_t kInitPatienceMs = 300;
-constexpr std::uint64_t kUnkillableMs = 10000;
 
 std::optional<long> number_after(const std::string& path, const std::string& key) {
   std::ifstream file(path);
@@ -32,10 +34,12 @@ std::optional<long> number_after(const std::string& path, const std::string& key
   return {};
 }
 
+std::optional<long> pid_of(int pidfd) { return number_after(fmt::format("/proc/self/fdinfo/{}", pidfd), "Pid:"); }
+
 // Whether the pidfd is of a child of this zygote, or of a process that has been reaped already (its number reads -1, or
 // vanishes while we look). Anything else might make us kill a stranger.
 bool is_child_of(pid_t zygote, int pidfd) {
-  const auto pid = number_after(fmt::format("/proc/self/fdinfo/{}", pidfd), "Pid:");
+  const auto pid = pid_of(pidfd);
   if (!pid || *pid == 0) return false;
   if (*pid < 0) return true;
   return number_after(fmt::format("/proc/{}/status", *pid), "PPid:").value_or(zygote) == zygote;
@@ -43,8 +47,8 @@ bool is_child_of(pid_t zygote, int pidfd) {
 
 }  // namespace
 
-Runs::Runs(Loop& loop, Cgroups& cgroups, Ended ended, Warn warn)
-    : loop_(loop), cgroups_(cgroups), ended_(std::move(ended)), warn_(std::move(warn)) {}
+Runs::Runs(Loop& loop, Cgroups& cgroups, Ended ended, Stuck stuck)
+    : loop_(loop), cgroups_(cgroups), ended_(std::move(ended)), stuck_(std::move(stuck)) {}
 
 Run& Runs::add(const RunSpec& spec, Fd out, Fd err, Fd channel) {
   auto run = std::make_unique<Run>();
@@ -158,10 +162,12 @@ void Runs::read_status(Run& run) {
       run.outcome.stragglers = ended.stragglers;
       if (ended.fenced) decide_killed(run, KillReason::fenced);
       decide_by_wait_status(run, ended.wait_status);
-    } else {  // init has ended, or does not speak as it should
+      kill_init_at(run, boot_ms() + kInitPatienceMs);  // it has killed all the others
+    } else {
+      // Init has ended, or does not speak as it should.
       loop_.unwatch(run.status_watch, run.status.get());
-      if (received != Received::closed) send_kill(run);
-      return;
+      if (received != Received::closed) return send_kill(run);
+      return kill_init_at(run, boot_ms() + kInitPatienceMs);  // it waits in the kernel until its namespace is empty
     }
   }
 }
@@ -181,15 +187,32 @@ void Runs::send_kill(Run& run) {
   run.kill_wanted = true;
   if (!run.pidfd || run.killing.first != 0) return;
   const int error = send_message(run.status.get(), Abort{}, {}, MSG_DONTWAIT);
-  run.killing = loop_.at(error == 0 ? boot_ms() + kInitPatienceMs : 0, [this, &run] {
-    ::pidfd_send_signal(run.pidfd.get(), SIGKILL, nullptr, 0);
-    run.killing = loop_.at(boot_ms() + kUnkillableMs, [this, &run] {
-      warn_(
-          fmt::format("run {} is unkillable: KILL has had no effect for {} s (a process in the kernel's hands); it is "
-                      "waited for",
-                      run.spec.run, kUnkillableMs / 1000));
-    });
+  kill_init_at(run, boot_ms() + (error == 0 ? kInitPatienceMs : 0));
+}
+
+// The first call of a run counts. Init may be on its way out already: then the signal changes nothing.
+void Runs::kill_init_at(Run& run, std::uint64_t when) {
+  if (run.killing.first != 0) return;
+  run.killing = loop_.at(when, [this, &run] {
+    if (run.pidfd) ::pidfd_send_signal(run.pidfd.get(), SIGKILL, nullptr, 0);
+    run.killing = loop_.at(boot_ms() + settings_.unkillable_ms, [this, &run] { judge_survivor(run); });
   });
+}
+
+// Either its init is gone and the zygote cannot say so, since it is dying and another of its runs holds it; or a
+// process of the run does not end.
+void Runs::judge_survivor(Run& run) {
+  pollfd gone{run.pidfd.get(), POLLIN, 0};
+  if (run.pidfd && ::poll(&gone, 1, 0) == 1) return end(run);
+  run.killing = loop_.at(boot_ms() + settings_.unkillable_ms, [this, &run] { judge_survivor(run); });
+  if (std::exchange(run.stuck, true)) return;
+  Outcome outcome = run.outcome;
+  outcome.status = RunStatus::unkillable;
+  const pid_t init = run.pidfd ? static_cast<pid_t>(pid_of(run.pidfd.get()).value_or(-1)) : -1;
+  outcome.reason = fmt::format("KILL has had no effect for {} ms on {}", settings_.unkillable_ms,
+                               init > 0 ? describe_survivors(init) : "its init");
+  if (!run.outcome.reason.empty()) outcome.reason += "; first reason: " + run.outcome.reason;
+  stuck_(run, std::move(outcome));
 }
 
 void Runs::kill(Run& run, KillReason reason, std::uint32_t grace_ms) {

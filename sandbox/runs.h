@@ -17,14 +17,16 @@ inline constexpr std::uint64_t kCanaryBit = 1ULL << 63;
 struct RunsSettings {
   IdRange ids;
   bool memory_cgroup = false, pids_cgroup = false;
+  std::uint32_t unkillable_ms = 0;  // after KILL
 };
 
 class Runs {
  public:
-  using Ended = std::function<void(Run&)>;  // the run is removed afterwards
+  using Ended = std::function<void(Run&)>;                 // the run is removed afterwards
+  using Stuck = std::function<void(const Run&, Outcome)>;  // unkillable; the run stays
   using Warn = std::function<void(const std::string&)>;
 
-  Runs(Loop&, Cgroups&, Ended, Warn);
+  Runs(Loop&, Cgroups&, Ended, Stuck);
   void configure(const RunsSettings& settings) { settings_ = settings; }
 
   Run& add(const RunSpec&, Fd out, Fd err, Fd channel);
@@ -44,6 +46,8 @@ class Runs {
 
  private:
   void send_kill(Run&);
+  void kill_init_at(Run&, std::uint64_t boot_ms);
+  void judge_survivor(Run&);
   void set_fence(Run&, std::uint64_t boot_ms);
   void read_status(Run&);
   void read_listener(Run&, std::uint32_t epoll_events);
@@ -53,7 +57,7 @@ class Runs {
   Loop& loop_;
   Cgroups& cgroups_;
   Ended ended_;
-  Warn warn_;
+  Stuck stuck_;
   RunsSettings settings_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Run>> runs_;
   std::unordered_set<std::uint32_t> uids_;

@@ -42,7 +42,7 @@ class Zygote {
   const ZygoteHost& host_;
   FilterSet filters_;
   std::string fail_step_;
-  Fd own_pid_namespace_, children_;
+  Fd alive_, own_pid_namespace_, children_;
   std::unordered_map<pid_t, std::uint64_t> runs_;
 };
 
@@ -55,10 +55,12 @@ void Zygote::take_filters() {
   RawFrame frame;
   Programs programs;
   if (receive_raw(kControl, frame) != Received::frame) std::exit(0);  // the launcher has left
-  if (!decode(frame, programs) || frame.fds.size() != 1) refuse("the launcher speaks another protocol");
+  if (!decode(frame, programs) || frame.fds.empty() || frame.fds.size() > 2)
+    refuse("the launcher speaks another protocol");
   if (int error = read_filters(frame.fds[0].get(), filters_); error != 0)
     refuse("the seccomp programs are not readable");
   fail_step_ = programs.fail_step;
+  if (frame.fds.size() == 2) alive_ = std::move(frame.fds[1]);
 }
 
 std::size_t count_entries(const char* folder) {
@@ -73,8 +75,8 @@ std::size_t count_entries(const char* folder) {
 // Every job would inherit what a module left open, and fork with a second thread alive can deadlock.
 void Zygote::check_alone() const {
   if (count_entries("/proc/self/task") != 1) refuse("a module that was loaded beforehand has left a thread running");
-  constexpr std::size_t kExpected = 4 + 1;  // 0, 1, 2, control; the folder that is being read
-  if (count_entries("/proc/self/fd") != kExpected) refuse("a module that was loaded beforehand has left a file open");
+  const std::size_t expected = 4 + 1 + (alive_ ? 1 : 0);  // 0, 1, 2, control; the folder that is being read; alive
+  if (count_entries("/proc/self/fd") != expected) refuse("a module that was loaded beforehand has left a file open");
 }
 
 void Zygote::serve() {
@@ -126,6 +128,7 @@ void Zygote::fork_run(RawFrame&& frame) {
   run.channel = frame.fds[2].get();
   run.status = frame.fds[3].get();
   for (std::size_t i = kFixedFds; i < frame.fds.size(); ++i) run.cgroups.push_back(frame.fds[i].get());
+  run.alive = alive_.get();
   run.filters = &filters_;
   run.host = &host_;
   run.fail_step = fail_step_;

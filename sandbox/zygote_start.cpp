@@ -148,7 +148,9 @@ tl::expected<StartedZygote, StartFailure> start_zygote(const ZygoteStart& start)
   int error = write_id_maps(zygote.pid, start.ids);
   if (start.fail_step == "zygote_write_maps") error = EIO;
   if (error == 0) error = send_message(zygote.control.get(), MapsWritten{});
-  if (error == 0) error = send_message(zygote.control.get(), Programs{start.fail_step}, {start.filters});
+  std::vector<int> handed_down{start.filters};
+  if (start.alive >= 0) handed_down.push_back(start.alive);
+  if (error == 0) error = send_raw(zygote.control.get(), encode(Programs{start.fail_step}), handed_down);
   if (error != 0) {
     ::kill(zygote.pid, SIGKILL);
     ::waitpid(zygote.pid, nullptr, 0);

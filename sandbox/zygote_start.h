@@ -17,6 +17,7 @@ struct ZygoteStart {
   std::string program, argument;  // argument: none if empty
   IdRange ids;
   int filters = -1;  // memfd of write_filters()
+  int alive = -1;    // SandboxConfig::alive_fd
   std::string fail_step;
 };
 

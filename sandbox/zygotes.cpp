@@ -33,8 +33,12 @@ Zygotes::Zygote* Zygotes::find(std::uint64_t id) {
 }
 
 Zygotes::Zygote* Zygotes::start(const Key& key, std::optional<SetupError>& problem) {
-  const ZygoteStart how{settings_.programs[key.first], key.first == kCanaryHost ? kCanaryArgument : "", settings_.ids,
-                        settings_.filters, settings_.fail_step};
+  const ZygoteStart how{settings_.programs[key.first],
+                        key.first == kCanaryHost ? kCanaryArgument : "",
+                        settings_.ids,
+                        settings_.filters,
+                        settings_.alive,
+                        settings_.fail_step};
   auto started = start_zygote(how);
   if (!started) {
     const StartFailure& failure = started.error();

@@ -25,7 +25,7 @@ inline constexpr const char* kCanaryArgument = "--canary-host";
 struct ZygotesSettings {
   std::map<std::string, std::string> programs;  // host -> path
   IdRange ids;
-  int filters = -1;
+  int filters = -1, alive = -1;
   std::uint32_t runs_each = 0;
   bool landlock_may_miss = false, memory_cgroup = false;
   std::string fail_step;

@@ -24,9 +24,8 @@ int agent_command(Invocation& call) {
                      "no Redis named: give --redis redis://host:6379, set MYCOJOBS_REDIS, or use `mycojobs dev` for a "
                      "private one"});
   }
-  auto sandbox = call.parts.sandbox(call.settings, call.settings.contexts);
   auto stores = call.parts.stores(call.settings, call.settings.redis);
-  auto agent = start_agent(call.parts, call.settings, *stores, std::move(sandbox));
+  auto agent = start_agent(call.parts, call.settings, *stores);
   if (!agent) return complain(agent.error());
   log(LogLevel::info, "worker", "{}", describe(call.settings));
   return serve(**agent);

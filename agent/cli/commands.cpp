@@ -1,31 +1,69 @@
 #include "cli/commands.h"
 
+#include "cli/submission.h"
+
 namespace mycojobs {
+namespace {
+
+constexpr std::string_view kJobStatus = "dispatched waiting_for_prerequisites started error finished";
+
+std::vector<FlagRow> submit_flags() {
+  auto flags = submission_flags();
+  flags.push_back({"follow", "", "follow it to its end, and exit as the job did"});
+  return flags;
+}
+
+}  // namespace
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> kTable = {
       {"agent", "serve the queues of a Redis as a runner, until TERM", "", {}, agent_command, true},
       {"dev", "keep the embedded default running: a private Redis and an agent", "", {}, dev_command, true},
-      {"run",
-       "run one script as a job: follow its log, print its result and receipt, reflect its exit",
-       "FILE",
-       {{"env", "NAME=VALUE", "a variable of the job's environment", true},
-        {"timeout", "DURATION", "the job's wall-clock limit, as in 30s"},
-        {"type", "NAME", "script type (default: by the file's name)"},
-        {"name", "TEXT", "a name for the job"},
-        {"caller", "ID", "the actor who submits (default 1)"}},
-       run_command},
+      {"run", "run one script as a job: follow its log, print its result and receipt, reflect its exit", "FILE",
+       submission_flags(), run_command},
+      {"job submit", "submit one script as a job and print its key", "FILE", submit_flags(), job_submit_command},
       {"job list",
        "list jobs, newest first",
        "",
-       {{"status", "WORD", "only jobs of this status"}, {"limit", "N", "at most so many (default 50)"}},
+       {{"status", "WORD", "only jobs of this status", false, kJobStatus},
+        {"limit", "N", "at most so many (default 50)"}},
        job_list_command},
       {"job show", "show everything about one job", "JOB", {}, job_show_command},
       {"job logs", "print a job's log", "JOB", {{"follow", "", "go on until the job ends"}}, job_logs_command},
+      {"job cancel", "end a job wherever it is, for ever", "JOB", {}, job_cancel_command},
+      {"job retry", "run a job again that ended as error, as its next attempt", "JOB", {}, job_retry_command},
+      {"job explain", "say why a job is where it is, and what to do", "JOB", {}, job_explain_command},
+      {"queue list", "list the queues: what waits in them, and who serves them", "", {}, queue_list_command},
+      {"queue pause", "let nothing be taken from a queue; what runs goes on", "QUEUE", {}, queue_pause_command},
+      {"queue resume", "open a paused queue", "QUEUE", {}, queue_resume_command},
+      {"queue purge",
+       "cancel all jobs that wait in a queue",
+       "QUEUE",
+       {{"yes", "", "do it without asking"}},
+       queue_purge_command},
+      {"queue dead",
+       "list the dead letters, or settle them",
+       "",
+       {{"requeue", "ID", "run the job of this dead letter again"},
+        {"requeue-all", "", "the same for all of them"},
+        {"drop", "ID", "strike this one off the list"},
+        {"limit", "N", "list at most so many, the newest (default 50)"}},
+       queue_dead_command},
+      {"runner list",
+       "list the runners: where they are, what they serve, whether they live",
+       "",
+       {},
+       runner_list_command},
+      {"verify",
+       "check that the store holds what it must of every job: exit 0 if it does, 1 if not",
+       "",
+       {},
+       verify_command},
       {"doctor",
        "try each layer of the sandbox and the Redis settings, and name the remedy for what is missing",
        "",
-       {},
+       {{"rebuild", "", "instead, derive queues and indexes again from the journals, and tell each difference"},
+        {"dry-run", "", "with --rebuild: tell and change nothing; exit 1 if there is a difference"}},
        doctor_command},
       {"config print", "print every setting, its value and where it came from", "", {}, config_print_command},
       {"config check", "check a configuration file", "[FILE]", {}, config_check_command},

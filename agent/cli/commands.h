@@ -30,6 +30,7 @@ struct FlagRow {
   std::string_view value;  // "" for a switch, else the placeholder
   std::string_view help;
   bool repeats = false;
+  std::string_view choices = {};  // the words that it takes, separated by blanks; empty: any
 };
 
 struct Command {
@@ -46,10 +47,22 @@ const std::vector<Command>& commands();
 int agent_command(Invocation&);
 int dev_command(Invocation&);
 int run_command(Invocation&);
+int job_submit_command(Invocation&);
 int job_list_command(Invocation&);
 int job_show_command(Invocation&);
 int job_logs_command(Invocation&);
+int job_cancel_command(Invocation&);
+int job_retry_command(Invocation&);
+int job_explain_command(Invocation&);
+int queue_list_command(Invocation&);
+int queue_pause_command(Invocation&);
+int queue_resume_command(Invocation&);
+int queue_purge_command(Invocation&);
+int queue_dead_command(Invocation&);
+int runner_list_command(Invocation&);
+int verify_command(Invocation&);
 int doctor_command(Invocation&);
+int doctor_rebuild(Invocation&);
 int config_print_command(Invocation&);
 int config_check_command(Invocation&);
 int completion_command(Invocation&);

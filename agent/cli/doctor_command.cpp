@@ -1,123 +1,107 @@
 // mycojobs doctor: tries everything a job needs and names the remedy for what is missing.
-#include <fmt/format.h>
 #include <sysexits.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "cli/session.h"
+#include "cli/doctor.h"
+#include "cli/opened.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
 
 namespace mycojobs {
 namespace {
 
-enum class Verdict { ok, warning, missing };
-
-struct Finding {
-  std::string area, name;
-  Verdict verdict = Verdict::ok;
-  std::string detail, remedy;
-};
-using Findings = std::vector<Finding>;
+using Checks = std::vector<Check>;
 
 constexpr std::string_view kWords[] = {"ok", "warning", "missing"};
 constexpr Tone kTones[] = {Tone::good, Tone::warn, Tone::bad};
 
-void add_error(Findings& findings, std::string area, std::string name, const Error& error) {
-  findings.push_back({std::move(area), std::move(name), Verdict::missing, error.message, ""});
+void add_error(Checks& checks, std::string area, std::string name, const Error& error) {
+  checks.push_back({std::move(area), std::move(name), Verdict::missing, error.message, ""});
 }
 
-void examine_sandbox(const Invocation& call, Findings& findings) {
+void examine_sandbox(const Invocation& call, Checks& checks) {
   auto layers = call.parts.probe_layers(call.settings);
-  if (!layers) return add_error(findings, "sandbox", "launcher", layers.error());
+  if (!layers) return add_error(checks, "sandbox", "launcher", layers.error());
   for (const LayerCheck& layer : *layers) {
     const auto& allowed = call.settings.sandbox_allow_missing;
     // An ordinary user has one id for all jobs: weaker, and every result says so, but jobs run.
     const bool may_miss = layer.name == "uid" || std::find(allowed.begin(), allowed.end(), layer.name) != allowed.end();
-    findings.push_back({"sandbox", layer.name,
-                        layer.ok ? Verdict::ok : (may_miss ? Verdict::warning : Verdict::missing), layer.detail,
-                        layer.remedy});
+    checks.push_back({"sandbox", layer.name, layer.ok ? Verdict::ok : (may_miss ? Verdict::warning : Verdict::missing),
+                      layer.detail, layer.remedy});
   }
 }
 
-void examine_executors(const Invocation& call, Findings& findings) {
+void examine_executors(const Invocation& call, Checks& checks) {
   for (const auto& executor : call.parts.executors(call.settings)) {
     auto probed = executor->probe();
     if (probed) {
-      findings.push_back({"executor", std::string(executor->name()), Verdict::ok, *probed, ""});
+      checks.push_back({"executor", std::string(executor->name()), Verdict::ok, *probed, ""});
     } else {
-      add_error(findings, "executor", std::string(executor->name()), probed.error());
+      add_error(checks, "executor", std::string(executor->name()), probed.error());
     }
   }
 }
 
-struct Setting {
-  std::string_view name;
-  std::string value;
-  bool good;
-  Verdict otherwise;
-  std::string cost, remedy;
-};
+Result<ServerFacts> facts_of(Result<std::unique_ptr<Store>> store) {
+  if (!store) return tl::unexpected(store.error());
+  return (*store)->facts();
+}
 
-void examine_settings(const ServerFacts& facts, const std::vector<Id>& contexts, Findings& findings) {
-  const Id highest = *std::max_element(contexts.begin(), contexts.end());
-  const Setting settings[] = {
-      {"maxmemory-policy", facts.maxmemory_policy, facts.maxmemory_policy == "noeviction", Verdict::missing,
-       "Redis may throw away queues and records when its memory is full", "CONFIG SET maxmemory-policy noeviction"},
-      {"appendonly", facts.appendonly, facts.appendonly == "yes", Verdict::warning,
-       "jobs that were accepted may be gone after a crash of Redis", "CONFIG SET appendonly yes"},
-      {"appendfsync", facts.appendfsync, facts.appendfsync != "no", Verdict::warning,
-       "a power cut may lose half a minute (everysec: about a second; always: nothing)",
-       "CONFIG SET appendfsync everysec"},
-      {"databases", std::to_string(facts.databases), facts.databases > highest, Verdict::missing,
-       fmt::format("context {} needs a database of that number", highest),
-       "raise `databases` in redis.conf and restart Redis"},
-      {"persistence", facts.persistence_error ? "failing" : "working", !facts.persistence_error, Verdict::missing,
-       "Redis cannot write its files, and may refuse every write", "look at the disk and at Redis' log"},
-      {"cluster", facts.cluster ? "on" : "off", !facts.cluster, Verdict::missing,
-       "the server-side scripts use keys that they do not declare", "use a Redis without cluster mode"},
-  };
-  for (const Setting& setting : settings) {
-    const std::string value = setting.value.empty() ? "not readable" : setting.value;
-    findings.push_back({"redis", std::string(setting.name), setting.good ? Verdict::ok : setting.otherwise,
-                        setting.good ? value : value + ": " + setting.cost, setting.good ? "" : setting.remedy});
+void add_server(const Invocation& call, Checks& checks, const std::string& name, const Result<ServerFacts>& facts,
+                Id highest) {
+  if (!facts) return add_error(checks, name, "server", facts.error());
+  for (Check& check : examine_server(*facts, highest, call.settings.redis_wait_replicas)) {
+    check.area = name;
+    checks.push_back(std::move(check));
   }
 }
 
-void examine_redis(const Invocation& call, Findings& findings) {
-  auto session = open_session(call.parts, call.settings, false);
-  if (!session) return add_error(findings, "redis", "server", session.error());
-  auto store = session->stores->open();
-  if (!store) return add_error(findings, "redis", "server", store.error());
-  auto facts = (*store)->facts();
-  if (!facts) return add_error(findings, "redis", "server", facts.error());
-  findings.push_back({"redis", "server", Verdict::ok, facts->product + " " + facts->version, ""});
-  examine_settings(*facts, call.settings.contexts, findings);
+// The server of the contexts without one of their own, and each of the others.
+void examine_redis(const Invocation& call, Checks& checks) {
+  const auto& own = call.settings.context_redis;
+  Id highest = 0;
+  for (Id context : call.settings.contexts) {
+    if (!own.contains(context)) highest = std::max(highest, context);
+  }
+  if (highest > 0) {
+    auto session = open_session(call.parts, call.settings, false);
+    add_server(call, checks, "redis",
+               session ? facts_of(session->stores->open()) : Result<ServerFacts>(tl::unexpected(session.error())),
+               highest);
+  }
+  for (Id context : call.settings.contexts) {
+    const auto found = own.find(context);
+    if (found == own.end()) continue;
+    // As the server of what belongs to no context, so that the store asks it about itself.
+    Settings alone = call.settings;
+    alone.context_redis = {{Id{0}, found->second}};
+    add_server(call, checks, "redis of context " + std::to_string(context),
+               facts_of(call.parts.stores(alone, found->second)->open()), 0);
+  }
 }
 
-}  // namespace
-
-int doctor_command(Invocation& call) {
-  Findings findings;
-  examine_sandbox(call, findings);
-  examine_executors(call, findings);
-  examine_redis(call, findings);
+int examine(const Invocation& call) {
+  Checks checks;
+  examine_sandbox(call, checks);
+  examine_executors(call, checks);
+  examine_redis(call, checks);
 
   nlohmann::json array = nlohmann::json::array();
   std::vector<std::vector<std::string>> rows{{"AREA", "WHAT", "STATE", "DETAIL"}};
   bool good = true;
-  for (const Finding& finding : findings) {
-    const auto index = static_cast<std::size_t>(finding.verdict);
-    good = good && finding.verdict != Verdict::missing;
-    array.push_back({{"area", finding.area},
-                     {"name", finding.name},
+  for (const Check& check : checks) {
+    const auto index = static_cast<std::size_t>(check.verdict);
+    good = good && check.verdict != Verdict::missing;
+    array.push_back({{"area", check.area},
+                     {"name", check.name},
                      {"state", kWords[index]},
-                     {"detail", finding.detail},
-                     {"remedy", finding.remedy}});
-    rows.push_back({finding.area, finding.name, paint(kTones[index], kWords[index]), finding.detail});
-    if (!finding.remedy.empty()) rows.push_back({"", "", "", paint(Tone::strong, "remedy: ") + finding.remedy});
+                     {"detail", check.detail},
+                     {"remedy", check.remedy}});
+    rows.push_back({check.area, check.name, paint(kTones[index], kWords[index]), check.detail});
+    if (!check.remedy.empty()) rows.push_back({"", "", "", paint(Tone::strong, "remedy: ") + check.remedy});
   }
   if (call.json) {
     print(dump_json(array, 2) + "\n");
@@ -125,6 +109,14 @@ int doctor_command(Invocation& call) {
     print_table(rows);
   }
   return good ? 0 : EX_UNAVAILABLE;
+}
+
+}  // namespace
+
+int doctor_command(Invocation& call) {
+  if (call.has("rebuild")) return doctor_rebuild(call);
+  if (call.has("dry-run")) return complain({Code::invalid, "--dry-run: belongs to --rebuild"});
+  return examine(call);
 }
 
 }  // namespace mycojobs

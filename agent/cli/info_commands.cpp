@@ -48,7 +48,7 @@ int completion_command(Invocation& call) {
     CommandRow row{std::string(command.name), std::string(command.help),
                    configuration_flags(command.name.substr(0, command.name.find(' ')))};
     for (const FlagRow& flag : command.flags)
-      row.options.push_back({"--" + std::string(flag.name), !flag.value.empty(), ""});
+      row.options.push_back({"--" + std::string(flag.name), !flag.value.empty(), std::string(flag.choices)});
     row.options.push_back({"--json", false, ""});
     rows.push_back(std::move(row));
   }

@@ -1,4 +1,4 @@
-// mycojobs job list | show | logs
+// mycojobs job list | show | logs: they read, and change nothing.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -7,8 +7,9 @@
 
 #include "base/ids.h"
 #include "cli/commands.h"
+#include "cli/opened.h"
+#include "cli/progress_line.h"
 #include "cli/serve.h"
-#include "cli/session.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
 #include "domain/transitions.h"
@@ -18,20 +19,6 @@ namespace mycojobs {
 namespace {
 
 constexpr std::size_t kMaxKeys = 100000;
-constexpr Id kDefaultCaller = 1;
-
-struct Opened {
-  Session session;
-  std::unique_ptr<Store> store;
-};
-Result<Opened> open(const Invocation& call) {
-  Opened opened;
-  MJ_TRY(session, open_session(call.parts, call.settings, false));
-  opened.session = std::move(session);
-  MJ_TRY(store, opened.session.stores->open());
-  opened.store = std::move(store);
-  return opened;
-}
 
 Tone tone_of(const Job& job) {
   if (job.status == JobStatus::finished) return Tone::good;
@@ -52,11 +39,10 @@ Result<int> list(Invocation& call) {
   }
   std::uint64_t limit = 0;
   if (!parse_u64(call.get("limit", "50"), limit)) return fail(Code::invalid, "--limit: a whole number");
-  MJ_TRY(opened, open(call));
-  const Id context = call.settings.contexts.at(0);
-  MJ_TRY(found, list_jobs(*opened.store, context, status, kMaxKeys));
-  const std::size_t total = found.jobs.size();
-  if (found.jobs.size() > limit) found.jobs.resize(limit);
+  MJ_TRY(opened, open_to_answer(call));
+  ProgressLine progress(call.parts.clock);
+  MJ_TRY(found, list_jobs(*opened.store, context_of(call), {status, limit, kMaxKeys},
+                          [&](std::uint64_t done, std::uint64_t of) { progress.show("reading jobs", done, of); }));
   if (call.json) {
     nlohmann::json array = nlohmann::json::array();
     for (const JobView& view : found.jobs) array.push_back(to_json(view));
@@ -72,15 +58,16 @@ Result<int> list(Invocation& call) {
                     printable(problem.substr(0, 80))});
   }
   print_table(rows);
-  if (total > limit) say(fmt::format("{} more; --limit shows them", total - limit));
+  const std::size_t more = found.matching - found.jobs.size();
+  if (more > 0) say(fmt::format("{} more; --limit shows them", more));
   if (found.truncated) say(fmt::format("only {} records were looked at", kMaxKeys));
   return 0;
 }
 
 Result<int> show(Invocation& call) {
-  MJ_TRY(key, parse_job_key(call.arguments.at(0), kDefaultCaller));
-  MJ_TRY(opened, open(call));
-  MJ_TRY(view, load_job(*opened.store, call.settings.contexts.at(0), key));
+  MJ_TRY(key, job_argument(call));
+  MJ_TRY(opened, open_to_answer(call));
+  MJ_TRY(view, load_job(*opened.store, context_of(call), key));
   if (call.json) {
     print(dump_json(to_json(view), 2) + "\n");
     return 0;
@@ -100,9 +87,9 @@ Result<int> show(Invocation& call) {
 }
 
 Result<int> logs(Invocation& call) {
-  MJ_TRY(key, parse_job_key(call.arguments.at(0), kDefaultCaller));
-  MJ_TRY(opened, open(call));
-  const Id context = call.settings.contexts.at(0);
+  MJ_TRY(key, job_argument(call));
+  MJ_TRY(opened, open_store(call, false));
+  const Id context = context_of(call);
   MJ_CHECK(load_job(*opened.store, context, key));  // a job that does not exist is an error, not an empty log
   const bool follow = call.has("follow");
   std::uint64_t after = 0;

@@ -24,7 +24,7 @@ struct OwnRedis final : EmbeddedServer {
   std::unique_ptr<EmbeddedRedis> redis;
 };
 
-SandboxConfig sandbox_config(const Settings& settings, const std::vector<Id>& warm) {
+SandboxConfig sandbox_config(const Settings& settings, const std::vector<Id>& warm, int alive_fd) {
   SandboxConfig config;
   config.libexec_dir = settings.libexec_dir;
   config.allow_missing = settings.sandbox_allow_missing;
@@ -33,6 +33,7 @@ SandboxConfig sandbox_config(const Settings& settings, const std::vector<Id>& wa
     config.uid_count = settings.sandbox_uid_range.count;
   }
   for (Id context : warm) config.warm.push_back({"python", context});
+  config.alive_fd = alive_fd;
   return config;
 }
 
@@ -42,6 +43,7 @@ Parts wire(const Clock& clock) {
         RedisStoreConfig config;
         config.default_url = url;
         config.context_urls = settings.context_redis;
+        config.wait_replicas = settings.redis_wait_replicas;
         return make_redis_stores(std::move(config));
       },
       .embedded = [](const Settings& settings) -> Result<std::unique_ptr<EmbeddedServer>> {
@@ -49,15 +51,14 @@ Parts wire(const Clock& clock) {
         return std::make_unique<OwnRedis>(std::move(redis));
       },
       .embedded_url = [](const Settings& settings) { return EmbeddedRedis::url(settings.state_dir); },
-      .sandbox = [](const Settings& settings, const std::vector<Id>& warm) -> Result<std::unique_ptr<Sandbox>> {
-        return start_sandbox(sandbox_config(settings, warm));
-      },
+      .sandbox = [](const Settings& settings, const std::vector<Id>& warm, int alive_fd)
+          -> Result<std::unique_ptr<Sandbox>> { return start_sandbox(sandbox_config(settings, warm, alive_fd)); },
       .executors = [](const Settings& settings) { return make_executors({settings.libexec_dir}); },
       .transport = [](Store& store, const std::vector<Id>& contexts) -> std::unique_ptr<Transport> {
         return std::make_unique<LocalTransport>(store, contexts);
       },
       .probe_layers = [](const Settings& settings) -> Result<std::vector<LayerCheck>> {
-        MJ_TRY(reports, probe_layers(sandbox_config(settings, {})));
+        MJ_TRY(reports, probe_layers(sandbox_config(settings, {}, -1)));
         std::vector<LayerCheck> checks;
         checks.reserve(reports.size());
         for (const LayerReport& report : reports)

@@ -13,6 +13,7 @@ struct Slot {
   const Command* row = nullptr;
   CLI::App* app = nullptr;
   std::string argument;
+  CLI::Option* argument_option = nullptr;
   std::deque<std::pair<std::string_view, std::vector<std::string>>> values;
   std::deque<std::pair<std::string_view, bool>> switches;
   FlagValues options;
@@ -25,7 +26,7 @@ void build(Slot& slot) {
   if (!row.arguments.empty()) {
     const bool optional = row.arguments.front() == '[';
     const std::string_view name = optional ? row.arguments.substr(1, row.arguments.size() - 2) : row.arguments;
-    app.add_option(std::string(name), slot.argument)->required(!optional);
+    slot.argument_option = app.add_option(std::string(name), slot.argument)->required(!optional);
   }
   for (const FlagRow& flag : row.flags) {
     const std::string name = "--" + std::string(flag.name);
@@ -76,7 +77,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     if (!slot.app->parsed()) continue;
     line.command = slot.row;
     line.json = slot.json;
-    if (!slot.argument.empty()) line.arguments.push_back(slot.argument);
+    if (slot.argument_option != nullptr && slot.argument_option->count() > 0) line.arguments.push_back(slot.argument);
     for (auto& [name, values] : slot.values) {
       if (!values.empty()) line.flags[std::string(name)] = values;
     }

@@ -33,8 +33,9 @@ struct Parts {
   // conflict: another process has one on this state folder; its url is embedded_url().
   std::function<Result<std::unique_ptr<EmbeddedServer>>(const Settings&)> embedded;
   std::function<std::string(const Settings&)> embedded_url;
-  // warm: contexts whose script hosts are started at once.
-  std::function<Result<std::unique_ptr<Sandbox>>(const Settings&, const std::vector<Id>& warm)> sandbox;
+  // warm: contexts whose script hosts are started at once. alive_fd: kept open by every process that outlives the agent
+  // for a moment, but by no job (worker/instance_lock.h); -1: none.
+  std::function<Result<std::unique_ptr<Sandbox>>(const Settings&, const std::vector<Id>& warm, int alive_fd)> sandbox;
   std::function<std::vector<std::unique_ptr<Executor>>(const Settings&)> executors;
   std::function<std::unique_ptr<Transport>(Store&, const std::vector<Id>& contexts)> transport;
   std::function<Result<std::vector<LayerCheck>>(const Settings&)> probe_layers;

@@ -3,12 +3,14 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "worker/prerequisites.h"
 
 namespace mycojobs {
 
-Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& settings, StoreFactory& stores,
-                                           Result<std::unique_ptr<Sandbox>> sandbox) {
-  if (!sandbox) return tl::unexpected(sandbox.error());
+namespace {
+
+// The executors that work on this host.
+Result<std::vector<std::unique_ptr<Executor>>> working_executors(const Parts& parts, const Settings& settings) {
   std::vector<std::unique_ptr<Executor>> working;
   std::string why_not;
   for (auto& executor : parts.executors(settings)) {
@@ -29,6 +31,10 @@ Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& s
     if (!served) return fail(Code::invalid, "script_types: no executor of this host runs \"" + type + "\"");
   }
   if (working.empty()) return fail(Code::unsupported, "no executor works on this host: " + why_not);
+  return working;
+}
+
+WorkerSettings worker_settings(const Settings& settings) {
   WorkerSettings worker;
   worker.runner.id = settings.runner;
   worker.runner.local = settings.local;
@@ -45,10 +51,34 @@ Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& s
   worker.memory_bytes = settings.sandbox_memory_bytes;
   worker.tmp_bytes = settings.sandbox_tmp_bytes;
   worker.pids = settings.sandbox_pids;
+  worker.retry = {settings.retry_min_ms, settings.retry_max_ms};
+  worker.kill_on_lease_lost = settings.on_lease_lost == LeaseLost::kill;
+  worker.retention_ms = settings.retention_ms;
+  worker.retention_count = settings.retention_count;
+  worker.allowed_prerequisites = settings.prerequisites_allow;
+  worker.prerequisites_timeout_ms = settings.prerequisites_timeout_ms;
+  worker.secrets_dir = settings.secrets_dir;
+  worker.state_dir = settings.state_dir;
+  return worker;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& settings, StoreFactory& stores) {
+  MJ_CHECK(check_allowed(settings.prerequisites_allow));
+  const RunnerHold self = describe_self();
+  auto alive = InstanceLock::hold(settings.state_dir, settings.runner, self.instance);
+  if (!alive) {
+    log(LogLevel::warn, "worker",
+        "{}; if this agent dies, its jobs wait for their leases even if it comes back at once", alive.error().message);
+    alive = InstanceLock();
+  }
+  MJ_TRY(sandbox, parts.sandbox(settings, settings.contexts, alive->fd()));
+  MJ_TRY(working, working_executors(parts, settings));
   return Agent::start(
-      Agent::Parts{stores, std::move(*sandbox), std::move(working),
-                   [&](Store& store) { return parts.transport(store, settings.contexts); }, parts.clock},
-      std::move(worker));
+      {stores, std::move(sandbox), std::move(working),
+       [&](Store& store) { return parts.transport(store, settings.contexts); }, parts.clock, self, std::move(*alive)},
+      worker_settings(settings));
 }
 
 Result<Session> open_session(const Parts& parts, const Settings& settings, bool with_agent) {
@@ -64,7 +94,7 @@ Result<Session> open_session(const Parts& parts, const Settings& settings, bool 
   if (!embedded) return session;
   session.embedded = std::move(*embedded);
   if (with_agent) {
-    MJ_TRY(agent, start_agent(parts, settings, *session.stores, parts.sandbox(settings, settings.contexts)));
+    MJ_TRY(agent, start_agent(parts, settings, *session.stores));
     session.agent = std::move(agent);
   }
   return session;

@@ -19,7 +19,6 @@ struct Session {
 Result<Session> open_session(const Parts&, const Settings&, bool with_agent);
 
 // An agent as the settings want it: sandbox, executors that work here, registration.
-Result<std::unique_ptr<Agent>> start_agent(const Parts&, const Settings&, StoreFactory&,
-                                           Result<std::unique_ptr<Sandbox>> sandbox);
+Result<std::unique_ptr<Agent>> start_agent(const Parts&, const Settings&, StoreFactory&);
 
 }  // namespace mycojobs

@@ -59,6 +59,14 @@ std::string printable(std::string_view text) {
   return out;
 }
 
+std::string one_line(std::string_view text) {
+  std::string out = printable(text);
+  for (char& c : out) {
+    if (c == '\n' || c == '\t') c = ' ';
+  }
+  return out;
+}
+
 void say(std::string_view line) {
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fputc('\n', stderr);
@@ -78,7 +86,7 @@ void print_table(const std::vector<std::vector<std::string>>& rows) {
   for (const auto& row : rows) {
     std::string line;
     for (std::size_t i = 0; i < row.size(); ++i) {
-      line += row[i];
+      for (char c : row[i]) line += c == '\n' || c == '\t' ? ' ' : c;
       if (i + 1 < row.size()) line.append(widths[i] - width(row[i]) + 2, ' ');
     }
     print(line + "\n");

@@ -16,10 +16,11 @@ std::string paint(Tone, std::string_view text, bool to_stderr = false);
 
 // What a stranger wrote, for a terminal: control characters but line ends and tabs become '?'.
 std::string printable(std::string_view text);
+std::string one_line(std::string_view text);  // the same, and line ends and tabs become blanks
 
 void say(std::string_view line);    // stderr
 void print(std::string_view text);  // stdout, as it is
-// Columns as wide as their widest cell; the first row is the heading.
+// Columns as wide as their widest cell; the first row is the heading. A cell is one line, whatever stands in it.
 void print_table(const std::vector<std::vector<std::string>>& rows);
 // A piece of a job's log, as the job wrote it: its stdout to ours, the rest to stderr.
 void print_log(const Log&);

@@ -48,6 +48,9 @@ void visit(R& r, See see) {
   see("lease_until_ms", r.lease_until_ms), see("queued_ms", r.queued_ms);
   see("started_ms", r.started_ms), see("ended_ms", r.ended_ms);
   see("usage", r.usage, Style::json_object), see("layers", r.layers), see("receipt", r.receipt, Style::json_object);
+  see("run_at_ms", r.run_at_ms), see("priority", r.priority), see("queue_timeout_ms", r.queue_timeout_ms);
+  see("idempotency_key", r.idempotency_key), see("concurrency_key", r.concurrency_key);
+  see("concurrency_limit", r.concurrency_limit);
 }
 
 template <IsRecord<FlowNode> R, class See>

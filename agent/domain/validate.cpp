@@ -7,6 +7,9 @@
 namespace mycojobs {
 namespace {
 
+constexpr std::size_t kMaxKeyBytes = 255;
+constexpr std::size_t kMaxDependends = 10000;
+
 class Findings {
  public:
   void add(std::string field, const std::string& message) {
@@ -34,6 +37,12 @@ void check_env(const TextMap& env, Findings& findings) {
   }
 }
 
+void check_key(const char* field, const std::string& key, Findings& findings) {
+  if (key.size() > kMaxKeyBytes) {
+    findings.add(field, "is longer than " + std::to_string(kMaxKeyBytes) + " bytes: give a hash of it");
+  }
+}
+
 }  // namespace
 
 std::vector<FieldProblem> validate(const Job& job) {
@@ -50,9 +59,21 @@ std::vector<FieldProblem> validate(const Job& job) {
   }
   if (job.timeout == 0U) findings.add("timeout", "0 is not allowed: give 1 to 4294967295 seconds, or leave it out");
   check_env(job.env_vars, findings);
+  if (job.dependends.size() > kMaxDependends) {
+    findings.add("dependends", std::to_string(job.dependends.size()) + " jobs are more than " +
+                                   std::to_string(kMaxDependends) + ": put a joining job in between");
+  }
   for (Id id : job.dependends) {
     if (id == 0) findings.add("dependends", "0 is not a job id");
     if (id == job.id && id != 0) findings.add("dependends", std::to_string(id) + " is the job itself");
+  }
+  if (job.priority < -100 || job.priority > 100) {
+    findings.add("priority", std::to_string(job.priority) + " is out of range: give -100 to 100");
+  }
+  check_key("idempotency_key", job.idempotency_key, findings);
+  check_key("concurrency_key", job.concurrency_key, findings);
+  if (job.concurrency_limit != 0 && job.concurrency_key.empty()) {
+    findings.add("concurrency_limit", "limits nothing without a concurrency_key");
   }
   return findings.take();
 }

@@ -67,6 +67,22 @@ struct Value<T> {
 };
 
 template <>
+struct Value<std::int32_t> {
+  static bool from_text(std::string_view text, std::int32_t& out, const Site& site) {
+    const bool negative = text.starts_with('-');
+    std::uint64_t number = 0;
+    if (!parse_u64(text.substr(negative ? 1 : 0), number) || number > 2147483647U) {
+      return site.refuse(text, "a whole number from -2147483647 to 2147483647");
+    }
+    out = static_cast<std::int32_t>(negative ? -static_cast<std::int64_t>(number) : static_cast<std::int64_t>(number));
+    return true;
+  }
+  static std::string to_text(std::int32_t value) { return std::to_string(value); }
+  static json to_json(std::int32_t value) { return value; }
+  static bool empty(std::int32_t value) { return value == 0; }
+};
+
+template <>
 struct Value<bool> {
   static bool from_text(std::string_view text, bool& out, const Site& site) {
     if (text != "true" && text != "false") return site.refuse(text, "true or false");

@@ -18,6 +18,23 @@ json parse_or_empty(const std::string& text) {
   return parsed && parsed->is_object() ? std::move(*parsed) : json::object();
 }
 
+constexpr std::string_view kListed[] = {"id",         "caller_id",  "context_id", "script_type", "status",
+                                        "detail",     "error",      "name",       "flow_id",     "created_at",
+                                        "updated_at", "attempt",    "deliveries", "runner_id",   "priority",
+                                        "queued_ms",  "started_ms", "ended_ms",   "run_at_ms"};
+
+JobView view_of(const std::string& key, const Fields& hash) {
+  auto decoded = decode<Job>(hash);
+  JobView view{key, std::move(decoded.record), {}};
+  for (const FieldProblem& problem : decoded.problems) view.problems.push_back(problem.message);
+  return view;
+}
+
+bool is_newer(const JobView& a, const JobView& b) {
+  return std::tie(a.job.created_at, a.job.caller_id, a.job.id, a.key) >
+         std::tie(b.job.created_at, b.job.caller_id, b.job.id, b.key);
+}
+
 double number(const json& object, const char* name) {
   const auto found = object.find(name);
   return found != object.end() && found->is_number() ? found->get<double>() : 0;
@@ -44,30 +61,37 @@ Result<std::string> parse_job_key(std::string_view text, Id default_caller) {
 
 Result<JobView> load_job(Store& store, Id context, const std::string& key) {
   MJ_TRY(hash, store.load(context, key));
-  auto decoded = decode<Job>(hash);
-  JobView view{key, std::move(decoded.record), {}};
-  for (const FieldProblem& problem : decoded.problems) view.problems.push_back(problem.message);
-  return view;
+  return view_of(key, hash);
 }
 
-Result<JobList> list_jobs(Store& store, Id context, std::optional<JobStatus> status, std::size_t max_keys) {
-  MJ_TRY(keys, store.keys(context, "job:", max_keys + 1));
+Result<JobList> list_jobs(Store& store, Id context, const JobQuery& query,
+                          const std::function<void(std::uint64_t done, std::uint64_t of)>& progress) {
+  MJ_TRY(keys, store.keys(context, "job:", query.max_keys + 1));
   JobList list;
-  list.truncated = keys.size() > max_keys;
-  if (list.truncated) keys.resize(max_keys);
-  for (const std::string& key : keys) {
-    auto view = load_job(store, context, key);
-    if (!view && view.error().code == Code::unavailable) return tl::unexpected(view.error());
-    if (!view) {
-      if (view.error().code == Code::not_found) continue;  // it went while we were reading
-      view = JobView{key, {}, {view.error().message}};
+  list.truncated = keys.size() > query.max_keys;
+  if (list.truncated) keys.resize(query.max_keys);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    progress(i, keys.size());
+    auto fields = store.load_fields(context, keys[i], kListed);
+    if (!fields && fields.error().code != Code::not_found && fields.error().code != Code::invalid) {
+      return tl::unexpected(fields.error());
     }
-    if (!status || view->job.status == *status) list.jobs.push_back(std::move(*view));
+    if (!fields && fields.error().code == Code::not_found) continue;  // it went while we were reading
+    JobView view{keys[i], {}, {}};
+    if (fields) {
+      view = view_of(keys[i], *fields);
+    } else {
+      view.problems.push_back(fields.error().message);
+    }
+    if (query.status && view.job.status != *query.status) continue;
+    ++list.matching;
+    list.jobs.push_back(std::move(view));
+    std::push_heap(list.jobs.begin(), list.jobs.end(), is_newer);  // the oldest in front
+    if (list.jobs.size() <= query.limit) continue;
+    std::pop_heap(list.jobs.begin(), list.jobs.end(), is_newer);
+    list.jobs.pop_back();
   }
-  std::stable_sort(list.jobs.begin(), list.jobs.end(), [](const JobView& a, const JobView& b) {
-    return std::tuple(a.job.created_at, a.job.caller_id, a.job.id) >
-           std::tuple(b.job.created_at, b.job.caller_id, b.job.id);
-  });
+  std::sort_heap(list.jobs.begin(), list.jobs.end(), is_newer);
   return list;
 }
 

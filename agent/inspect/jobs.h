@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -24,11 +26,20 @@ struct JobView {
 Result<std::string> parse_job_key(std::string_view text, Id default_caller);
 
 Result<JobView> load_job(Store&, Id context, const std::string& key);
+
+struct JobQuery {
+  std::optional<JobStatus> status;  // only these
+  std::size_t limit = 50;           // the newest of them
+  std::size_t max_keys = 100000;    // records that are looked at
+};
 struct JobList {
-  std::vector<JobView> jobs;  // newest first
+  std::vector<JobView> jobs;  // newest first; of each what a list shows: no script, no result, no log
+  std::size_t matching = 0;   // jobs of that status that were looked at
   bool truncated = false;     // there are more than max_keys records
 };
-Result<JobList> list_jobs(Store&, Id context, std::optional<JobStatus>, std::size_t max_keys);
+// Takes the memory of `limit` jobs and max_keys keys, however large the records are.
+Result<JobList> list_jobs(Store&, Id context, const JobQuery&,
+                          const std::function<void(std::uint64_t done, std::uint64_t of)>& progress);
 
 nlohmann::json to_json(const JobView&);
 // "finished ok · wall 34 ms · cpu 20 ms · memory 9.8 MiB · stragglers 0 · layers userns pidns ..."

@@ -23,7 +23,7 @@ bool is_owned(std::string_view name) { return std::find(kOwned.begin(), kOwned.e
 
 Result<Fields> new_job_fields(const Job& job) {
   Job checked = job;
-  if (checked.id == 0) checked.id = 1;
+  if (checked.id == 0) checked.id = UINT32_MAX;  // allocated later; no dependency has it
   if (const auto problems = validate(checked); !problems.empty()) return fail(Code::invalid, "job: " + join(problems));
   Fields fields = encode(job);
   std::erase_if(fields, [](const auto& field) { return is_owned(field.first); });
@@ -51,7 +51,7 @@ Fields end_fields(const JobEnd& end) {
 
 bool same_content(const Job& a, const Job& b) {
   return a.script == b.script && a.script_type == b.script_type && a.env_vars == b.env_vars && a.timeout == b.timeout &&
-         a.dependends == b.dependends;
+         a.dependends == b.dependends && a.prerequisites == b.prerequisites && a.retries == b.retries;
 }
 
 Fields runner_fields(const Runner& runner) {

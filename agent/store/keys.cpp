@@ -7,28 +7,53 @@
 namespace mycojobs {
 namespace {
 
+constexpr std::string_view kItself = "journal";
+constexpr std::string_view kFacts = "the facts of its job";
+
 constexpr std::array kOwnKeys{
-    OwnKey{"mj:claim:<job key>", "hash",
-           "state (live, released, expired, ended; none before the first claim), claim_id, token (its hash), epoch, "
-           "attempt, deliveries, runner, queue, lease_ms, until_ms, log_base, reason, message, cancel (tombstone), "
-           "leftover; once ended: status, end (digest), ended_ms",
-           "journal"},
-    OwnKey{"mj:leases", "zset", "live claims by the end of their lease, in ms", "until_ms of the live mj:claim:*"},
+    OwnKey{"mj:journal:<queue>", "stream",
+           "<revision>-0: f (kind of fact), j (job key), at (ms), and what the kind carries", kItself},
+    OwnKey{
+        "mj:claim:<job key>", "hash",
+        "state (queued, live, delayed, waiting, prerequisites, held, ended; none: another client pushed it), queue, "
+        "revs "
+        "(of its facts), claim_id, token (its hash), epoch, attempt, deliveries, runner, instance, lease_ms, until_ms, "
+        "began, beat, log_base, reason, message, cancel (tombstone), leftover, priority, deps, prerequisites, held, "
+        "ckey, "
+        "idem, overdue, waiting_since; once ended: status, detail, end (digest), ended_ms, dead",
+        kFacts},
+    OwnKey{"mj:queues", "set", "queues that have a journal", "the names of the journals"},
+    OwnKey{"mj:leases", "zset", "live claims by the end of their lease, in ms", kFacts},
+    OwnKey{"mj:priority:<queue>", "zset", "jobs with a priority, beside the queue's list, the next one first", kFacts},
+    OwnKey{"mj:delayed", "zset", "jobs by the moment when they are due, in ms", kFacts},
+    OwnKey{"mj:waits:<job key>", "set", "unfinished jobs that a parked job depends on", kFacts},
+    OwnKey{"mj:dependents:<job key>", "set", "parked jobs that depend on it", kFacts},
+    OwnKey{"mj:settling", "list", "ended jobs some of whose dependents are still parked", "the next rebuild"},
+    OwnKey{"mj:prerequisites", "zset", "jobs that wait for something outside, by the next look at it", kFacts},
+    OwnKey{"mj:held:<concurrency key>", "list", "jobs for which no slot is free, the next at the right", kFacts},
+    OwnKey{"mj:holding", "set", "concurrency keys that hold jobs", "the next rebuild"},
+    OwnKey{"mj:running:<concurrency key>", "set", "jobs that take a slot", kFacts},
+    OwnKey{"mj:overdue", "zset", "jobs by the moment when their queue_timeout_ms is over",
+           "queue_timeout_ms of records"},
+    OwnKey{"mj:ended", "zset", "ended jobs by the moment of their end, for retention", kFacts},
+    OwnKey{"mj:horizon", "hash", "queue: jobs that ended before this moment may have left its journal", kItself},
+    OwnKey{"mj:idempotency:<caller>", "hash", "idempotency key: the job that was submitted with it", kItself},
+    OwnKey{"mj:paused", "set", "queues that nothing is taken from", kItself},
     OwnKey{"mj:missing", "zset", "\"<job key> <queue>\" by the time at which an entry without a record was met",
            "journal: the entries have left their queues"},
-    OwnKey{"mj:dead", "stream", "entries that can never run: key, queue, reason; about the last 100000", "journal"},
-    OwnKey{"mj:anomalies", "stream", "what should not have been: text; about the last 10000", "journal"},
+    OwnKey{"mj:dead", "stream", "entries that can never run: key, queue, reason; about the last 100000", kItself},
+    OwnKey{"mj:anomalies", "stream", "what should not have been: text; about the last 10000", kItself},
     OwnKey{"mj:log:<job key>", "stream",
-           "<seq>-0: ts, stream, text; numbers go on over deliveries; the last entry holds end, the status", "journal"},
+           "<seq>-0: ts, stream, text; numbers go on over deliveries; the last entry holds end, the status", kItself},
     OwnKey{"mj:next:<caller>", "string", "the last job id that was allocated for a caller",
            "largest id of job:<caller>:*"},
     OwnKey{"mj:hold:runner:<id>", "hash", "who is this runner: instance, host, boot_id, pid, until_ms",
            "the next heartbeat"},
-    OwnKey{"mj:topic:<topic>", "list", "messages that wait on a topic, oldest at the right", "journal"},
+    OwnKey{"mj:topic:<topic>", "list", "messages that wait on a topic, oldest at the right", kItself},
     OwnKey{"mj:message:<message key>", "hash",
            "a message that was taken or refused: state, left (jobs that have not ended), failed, taken_ms",
            "message in mj:claim:*"},
-    OwnKey{"mj:queue:runner<id>", "list", "jobs that must run on this runner", "queue in mj:claim:*, else journal"},
+    OwnKey{"mj:queue:runner<id>", "list", "jobs that must run on this runner", kFacts},
     OwnKey{"mj:server", "string", "run_id of the server that granted leases last", "the next connection"},
 };
 

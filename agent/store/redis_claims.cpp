@@ -48,7 +48,8 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
   }
   std::vector<ClaimRef> refs(request.max_jobs);
   Arguments arguments;
-  arguments.add(std::uint64_t{request.runner}).add(std::uint64_t{request.max_jobs}).add(request.max_bytes);
+  arguments.add(std::uint64_t{request.runner}).add(request.instance);
+  arguments.add(std::uint64_t{request.max_jobs}).add(request.max_bytes);
   arguments.add(request.max_script_bytes)
       .add(std::uint64_t{request.max_deliveries})
       .add(std::uint64_t{request.lease_ms});
@@ -77,6 +78,9 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
     job.record = entry.at(6).fields();
     out.jobs.push_back(std::move(job));
   }
+  const Reply paused = reply.at(2);
+  for (std::size_t i = 0; i < paused.size(); ++i) out.paused.emplace_back(paused.at(i).text());
+  out.more = reply.at(3).number() == 1;
   return out;
 }
 
@@ -110,9 +114,18 @@ Result<std::vector<Result<void>>> RedisStore::report(Id context, std::span<const
       if (const auto* ended = std::get_if<EndReport>(&reports[i])) {
         ends[i - first] = end_fields(ended->end);
         arguments.add("end").add(ended->claim.job_key).add(ended->claim.claim_id).add(ended->claim.token);
-        arguments.add_list(ends[i - first]);
+        arguments.add(std::uint64_t{ends[i - first].size() * 2 + 1});
+        if (ended->retry_after_ms) {
+          arguments.add(*ended->retry_after_ms);
+        } else {
+          arguments.add("-1");
+        }
+        for (const auto& [name, value] : ends[i - first]) arguments.add(name).add(value);
       } else if (const auto* append = std::get_if<LogAppend>(&reports[i])) {
         add_report(arguments, *append);
+      } else if (const auto* mark = std::get_if<Mark>(&reports[i])) {
+        arguments.add("mark").add(mark->claim.job_key).add(mark->claim.claim_id).add(mark->claim.token);
+        arguments.add("1").add(mark->detail);
       } else {
         add_report(arguments, std::get<Release>(reports[i]));
       }
@@ -123,16 +136,16 @@ Result<std::vector<Result<void>>> RedisStore::report(Id context, std::span<const
       out.push_back(answer_of(reply.at(i - first), claim.job_key));
     }
   }
+  MJ_CHECK(await_replicas(context));
   return out;
 }
 
 Result<std::vector<Lease>> RedisStore::leases(Id context) {
-  MJ_TRY(reply, command(context, {"ZRANGE", "mj:leases", "0", "-1", "WITHSCORES"}));
+  MJ_TRY(reply, run(context, scripts::leases, Arguments{}));
   std::vector<Lease> out;
-  for (auto& [job, until_ms] : reply.fields()) {
-    Lease lease{std::move(job), 0};
-    parse_u64(until_ms, lease.until_ms);
-    out.push_back(std::move(lease));
+  for (std::size_t i = 0; i < reply.size(); ++i) {
+    const Reply entry = reply.at(i);
+    out.push_back({std::string(entry.at(0).text()), entry.at(1).number(), entry.at(2).number()});
   }
   return out;
 }
@@ -141,11 +154,6 @@ Result<bool> RedisStore::expire(Id context, const Lease& lease) {
   Arguments arguments;
   MJ_TRY(reply, run(context, scripts::expire, arguments.add(lease.job_key).add(lease.until_ms)));
   return reply.number() == 1;
-}
-
-Result<std::uint32_t> RedisStore::sweep_missing(Id context, std::uint32_t wait_ms) {
-  MJ_TRY(reply, run(context, scripts::sweep_missing, Arguments{}.add(std::uint64_t{wait_ms})));
-  return static_cast<std::uint32_t>(reply.number());
 }
 
 }  // namespace mycojobs

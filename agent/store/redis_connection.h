@@ -1,9 +1,6 @@
 // One connection to one database of one Redis server. Bytes are carried here (close-on-exec, no SIGPIPE, every step
 // with a deadline); hiredis writes and reads the protocol. One thread. A failure closes it and the next call connects
-// again: the caller sets the pace.
-//
-// Errors: unavailable (refused, timed out, LOADING, OOM, MISCONF, READONLY, ...), denied (password, ACL), unsupported
-// (older than 7.0; `databases` too small), invalid (a key holds another type), internal. Passwords are in none of them.
+// again: the caller sets the pace. Errors: those of a Link.
 #pragma once
 
 #include <cstdint>
@@ -18,48 +15,14 @@
 #include "base/fd.h"
 #include "mycojobs/records.h"
 #include "mycojobs/result.h"
+#include "store/link.h"
 #include "store/redis_url.h"
-#include "store/scripts.h"
 
-struct redisReply;
 struct redisReader;
 
 namespace mycojobs {
 
-// A reply, or a part of one. Asking for what it is not answers empty, 0 or nil.
-class Reply {
- public:
-  explicit Reply(std::shared_ptr<const redisReply> reply) : reply_(std::move(reply)) {}
-  bool nil() const;
-  bool error() const;
-  std::string_view text() const;  // also of an error
-  std::uint64_t number() const;   // also of decimal text
-  std::size_t size() const;
-  Reply at(std::size_t index) const;
-  Fields fields() const;  // name, value, name, value, ...
-
- private:
-  std::shared_ptr<const redisReply> reply_;
-};
-
-// Arguments of a command. Texts must outlive it; numbers are kept.
-class Arguments {
- public:
-  Arguments() = default;
-  Arguments(std::initializer_list<std::string_view> texts) : list_(texts.begin(), texts.end()) {}
-  Arguments& add(std::string_view text);
-  Arguments& add(std::uint64_t number);
-  Arguments& add(const std::string& text) { return add(std::string_view(text)); }
-  Arguments& add(const char* text) { return add(std::string_view(text)); }
-  Arguments& add_list(const Fields&);  // how many texts, then each name and value
-  std::span<const std::string_view> list() const { return list_; }
-
- private:
-  std::vector<std::string_view> list_;
-  std::vector<std::unique_ptr<std::string>> numbers_;
-};
-
-class RedisConnection {
+class RedisConnection final : public Link {
  public:
   struct Options {
     RedisEndpoint endpoint;
@@ -69,7 +32,7 @@ class RedisConnection {
     std::function<Result<void>(RedisConnection&)> on_connect;  // may send commands
   };
   explicit RedisConnection(Options);
-  ~RedisConnection();
+  ~RedisConnection() override;
   RedisConnection(const RedisConnection&) = delete;
   RedisConnection& operator=(const RedisConnection&) = delete;
 
@@ -77,10 +40,8 @@ class RedisConnection {
   void close();
   bool connected() const { return static_cast<bool>(socket_); }
 
-  // Connects if need be. extra_ms: how much longer than usual the server may take. An error reply becomes an Error.
-  Result<Reply> command(const Arguments&, std::uint32_t extra_ms = 0);
-  // EVALSHA; EVAL if the server does not know the script.
-  Result<Reply> run(const Script&, const Arguments&);
+  Result<Reply> command(const Arguments&, std::uint32_t extra_ms = 0) override;
+  Result<Reply> run(const Script&, const Arguments&) override;
 
   // For waiting on several connections: send now, read when fd() is readable.
   int fd() const { return socket_.get(); }
@@ -88,7 +49,7 @@ class RedisConnection {
   Result<void> read_some();                 // one read, which does not wait
   Result<std::optional<Reply>> received();  // the next whole reply; error replies as they are
 
-  const std::string& server_run_id() const { return run_id_; }
+  const std::string& server_run_id() const override { return run_id_; }
   const Options& options() const { return options_; }
 
  private:

@@ -36,6 +36,16 @@ std::string glob_escaped(std::string_view text) {
   return out;
 }
 
+// After a restart of the server each live claim gets a whole lease.
+Result<void> grant_leases(Id context, RedisConnection& link) {
+  MJ_TRY(granted, link.run(scripts::grant, Arguments{link.server_run_id()}));
+  if (granted.number() > 0) {
+    log(LogLevel::warn, "store", "context {}: Redis was started anew; {} live claim(s) got a new lease", context,
+        granted.number());
+  }
+  return {};
+}
+
 class RedisStores final : public StoreFactory {
  public:
   explicit RedisStores(RedisStoreConfig config) : config_(std::move(config)) {}
@@ -74,42 +84,32 @@ Result<RedisConnection::Options> connection_options(const RedisStoreConfig& conf
   return options;
 }
 
-Result<RedisConnection*> RedisStore::connection(Id context) {
-  if (context == 0) return fail(Code::invalid, "context 0 is where actors live; contexts begin with 1");
-  auto found = connections_.find(context);
-  if (found == connections_.end()) {
-    MJ_TRY(options, connection_options(config_, context));
-    options.on_connect = [context](RedisConnection& connection) -> Result<void> {
-      MJ_TRY(granted, connection.run(scripts::grant, Arguments{connection.server_run_id()}));
-      if (granted.number() > 0) {
-        log(LogLevel::warn, "store", "context {}: Redis was started anew; {} live claim(s) got a new lease", context,
-            granted.number());
-      }
-      return {};
-    };
-    found = connections_.try_emplace(context, std::move(options)).first;
-  }
-  MJ_CHECK(found->second.connect());
-  return &found->second;
-}
+RedisStore::RedisStore(const RedisStoreConfig& config)
+    : open_([config](Id context) -> Result<std::unique_ptr<Link>> {
+        MJ_TRY(options, connection_options(config, context));
+        if (context != 0) options.on_connect = [context](RedisConnection& link) { return grant_leases(context, link); };
+        return std::make_unique<RedisConnection>(std::move(options));
+      }),
+      wait_replicas_(config.wait_replicas) {}
 
-Result<RedisConnection*> RedisStore::server() {
-  auto found = connections_.find(0);
-  if (found == connections_.end()) {
-    MJ_TRY(options, connection_options(config_, 0));
-    found = connections_.try_emplace(0, std::move(options)).first;
+Result<Link*> RedisStore::link(Id context) {
+  auto found = links_.find(context);
+  if (found == links_.end()) {
+    MJ_TRY(opened, open_(context));
+    found = links_.emplace(context, std::move(opened)).first;
   }
-  MJ_CHECK(found->second.connect());
-  return &found->second;
+  return found->second.get();
 }
 
 Result<Reply> RedisStore::run(Id context, const Script& script, const Arguments& arguments) {
-  MJ_TRY(redis, connection(context));
+  if (context == 0) return fail(Code::invalid, "context 0 is where actors live; contexts begin with 1");
+  MJ_TRY(redis, link(context));
   return redis->run(script, arguments);
 }
 
 Result<Reply> RedisStore::command(Id context, const Arguments& arguments, std::uint32_t extra_ms) {
-  MJ_TRY(redis, connection(context));
+  if (context == 0) return fail(Code::invalid, "context 0 is where actors live; contexts begin with 1");
+  MJ_TRY(redis, link(context));
   return redis->command(arguments, extra_ms);
 }
 
@@ -125,9 +125,24 @@ Result<Job> RedisStore::submit(const Job& job) {
   }
   Job stored = decode<Job>(reply.at(2).fields()).record;
   if (reply.at(0).text() == "exists" && !same_content(stored, job)) {
-    return fail(Code::conflict, key + " exists with other content; use another id");
+    return fail(Code::conflict, key + " exists with other content; use another id" +
+                                    (job.idempotency_key.empty() ? "" : " or idempotency_key"));
   }
+  MJ_CHECK(await_replicas(job.context_id));
   return stored;
+}
+
+Result<void> RedisStore::await_replicas(Id context) {
+  if (wait_replicas_ == 0) return {};
+  constexpr std::uint32_t kWaitMs = 2000;
+  // WAIT counts what this connection has written, which is nothing if the change came before a reconnect.
+  MJ_CHECK(command(context, {"PUBLISH", "mj:replicas", ""}));
+  MJ_TRY(reached,
+         command(context, Arguments{"WAIT"}.add(std::uint64_t{wait_replicas_}).add(std::uint64_t{kWaitMs}), kWaitMs));
+  if (reached.number() >= wait_replicas_) return {};
+  return fail(Code::unavailable, "redis: " + std::to_string(reached.number()) +
+                                     " replicas have it, redis_wait_replicas wants " + std::to_string(wait_replicas_) +
+                                     ": look at the replicas, and repeat");
 }
 
 Result<void> RedisStore::cancel(Id context, const std::string& job_key) {
@@ -153,12 +168,28 @@ Result<void> RedisStore::save(Id context, const std::string& key, const Fields& 
   return {};
 }
 
-Result<std::vector<std::string>> RedisStore::keys(Id context, std::string_view prefix, std::size_t max) {
-  const std::string pattern = glob_escaped(prefix) + "*";
+Result<Fields> RedisStore::load_fields(Id context, const std::string& key, std::span<const std::string_view> names) {
+  Arguments arguments{"HMGET", key};
+  for (std::string_view name : names) arguments.add(name);
+  auto reply = command(context, arguments);
+  if (!reply) return fail(std::move(reply).error(), key);
+  Fields fields;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (!reply->at(i).nil()) fields.emplace_back(names[i], reply->at(i).text());
+  }
+  if (!fields.empty()) return fields;
+  MJ_TRY(there, command(context, {"EXISTS", key}));
+  if (there.number() == 0) return fail(Code::not_found, key + " does not exist in context " + std::to_string(context));
+  return fields;
+}
+
+Result<std::vector<std::string>> RedisStore::scan(Id context, const Arguments& filter, std::size_t max) {
   std::set<std::string> found;
   std::string cursor = "0";
   do {
-    MJ_TRY(page, command(context, {"SCAN", cursor, "MATCH", pattern, "COUNT", "1000"}));
+    Arguments call{"SCAN", cursor, "COUNT", "1000"};
+    for (std::string_view each : filter.list()) call.add(each);
+    MJ_TRY(page, command(context, call));
     cursor = page.at(0).text();
     const Reply names = page.at(1);
     for (std::size_t i = 0; i < names.size() && found.size() < max; ++i) found.emplace(names.at(i).text());
@@ -166,37 +197,19 @@ Result<std::vector<std::string>> RedisStore::keys(Id context, std::string_view p
   return std::vector<std::string>(found.begin(), found.end());
 }
 
+Result<std::vector<std::string>> RedisStore::keys(Id context, std::string_view prefix, std::size_t max) {
+  const std::string pattern = glob_escaped(prefix) + "*";
+  return scan(context, {"MATCH", pattern}, max);
+}
+
 Result<std::uint64_t> RedisStore::queue_length(Id context, const std::string& queue) {
   MJ_TRY(reply, command(context, {"LLEN", queue}));
   return reply.number();
 }
 
-Result<std::vector<DeadLetter>> RedisStore::dead_letters(Id context, std::size_t max) {
-  MJ_TRY(reply, command(context, Arguments{"XREVRANGE", "mj:dead", "+", "-", "COUNT"}.add(std::uint64_t{max})));
-  std::vector<DeadLetter> out;
-  for (std::size_t i = reply.size(); i-- > 0;) {
-    const std::string id(reply.at(i).at(0).text());
-    DeadLetter letter;
-    parse_u64(id.substr(0, id.find('-')), letter.at_ms);
-    for (const auto& [name, value] : reply.at(i).at(1).fields()) {
-      if (name == "key") letter.job_key = value;
-      if (name == "queue") letter.queue = value;
-      if (name == "reason") letter.reason = value;
-    }
-    out.push_back(std::move(letter));
-  }
-  return out;
-}
-
-Result<std::vector<std::string>> RedisStore::anomalies(Id context, std::size_t max) {
-  MJ_TRY(reply, command(context, Arguments{"XREVRANGE", "mj:anomalies", "+", "-", "COUNT"}.add(std::uint64_t{max})));
-  std::vector<std::string> out;
-  for (std::size_t i = reply.size(); i-- > 0;) out.emplace_back(reply.at(i).at(1).at(1).text());
-  return out;
-}
-
-Result<LogPage> RedisStore::logs(Id context, const std::string& job_key, std::uint64_t after_seq, std::size_t max,
-                                 std::uint32_t wait_ms) {
+// ended: the last entry that was read is the mark of an end.
+Result<LogPage> RedisStore::read_log(Id context, const std::string& job_key, std::uint64_t after_seq, std::size_t max,
+                                     std::uint32_t wait_ms) {
   const std::string key = log_key(job_key);
   const std::string after = std::to_string(after_seq) + "-0";
   Arguments arguments{"XREAD", "COUNT"};
@@ -207,24 +220,32 @@ Result<LogPage> RedisStore::logs(Id context, const std::string& job_key, std::ui
   const Reply entries = reply.at(0).at(1);
   for (std::size_t i = 0; i < entries.size(); ++i) {
     Log line;
-    if (read_line(entries.at(i), line)) {
-      page.lines.push_back(std::move(line));
-    } else if (entries.at(i).at(1).at(0).text() == "end") {
-      page.ended = true;
-    }
+    if (read_line(entries.at(i), line)) page.lines.push_back(std::move(line));
+    page.ended = entries.at(i).at(1).at(0).text() == "end";
   }
-  if (entries.size() > 0) return page;
-  // No mark either: a job that another client ended, or none at all.
+  return page;
+}
+
+Result<LogPage> RedisStore::logs(Id context, const std::string& job_key, std::uint64_t after_seq, std::size_t max,
+                                 std::uint32_t wait_ms) {
+  MJ_TRY(page, read_log(context, job_key, after_seq, max, wait_ms));
+  if (!page.lines.empty() && !page.ended) return page;
+  // A mark counts only while nobody has the job run again. None: another client ended the job, or it has not ended.
   MJ_TRY(status, command(context, {"HMGET", job_key, "status", "script"}));
   if (status.at(0).nil() && status.at(1).nil()) return fail(Code::not_found, job_key + " does not exist");
   MJ_TRY(state, command(context, {"HGET", "mj:claim:" + job_key, "state"}));
   const std::string_view word = status.at(0).text();
-  page.ended = state.text() == "ended" || (state.nil() && (word == "finished" || word == "error"));
+  const bool ended = state.text() == "ended" || (state.nil() && (word == "finished" || word == "error"));
+  if (ended && !page.ended) {  // lines may have come before the end did
+    MJ_TRY(rest, read_log(context, job_key, after_seq, max, 0));
+    page = std::move(rest);
+  }
+  page.ended = ended && (page.ended || page.lines.empty());
   return page;
 }
 
 Result<ServerFacts> RedisStore::facts() {
-  MJ_TRY(redis, server());
+  MJ_TRY(redis, link(0));
   MJ_TRY(info, redis->command({"INFO"}));
   const std::string_view text = info.text();
   const auto has = [&](std::string_view line) { return text.find(line) != std::string_view::npos; };
@@ -256,7 +277,7 @@ Result<ServerFacts> RedisStore::facts() {
 }
 
 Result<std::uint64_t> RedisStore::now_ms() {
-  MJ_TRY(redis, server());
+  MJ_TRY(redis, link(0));
   MJ_TRY(time, redis->command({"TIME"}));
   return time.at(0).number() * 1000 + time.at(1).number() / 1000;
 }

@@ -1,8 +1,9 @@
-// The store on Redis 7 or newer. A job's protocol is in scripts/*.lua, one atomic step a call; the keys are in
-// keys.cpp.
+// The store on Redis 7 or newer, or on the imitation of it in this process (memory_server.h). A job's protocol is in
+// scripts/*.lua, one atomic step a call; the keys are in keys.cpp.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -20,25 +21,50 @@ struct RedisStoreConfig {
   std::map<Id, std::string> context_urls;
   std::string client_name = "mycojobs";  // as CLIENT LIST shows it; no blanks
   std::uint32_t connect_timeout_ms = 3000, command_timeout_ms = 5000;
+  std::uint32_t wait_replicas = 0;  // a submission and an end count only when so many replicas have them
 };
 
 // Where a context lives. Error: invalid (the URL; context 0).
 Result<RedisConnection::Options> connection_options(const RedisStoreConfig&, Id context);
 
+// A way to a context's database; context 0: to the default server, for what belongs to no context.
+using OpenLink = std::function<Result<std::unique_ptr<Link>>(Id context)>;
+
 class RedisStore final : public Store {
  public:
-  explicit RedisStore(RedisStoreConfig config) : config_(std::move(config)) {}
+  explicit RedisStore(const RedisStoreConfig&);
+  explicit RedisStore(OpenLink open) : open_(std::move(open)) {}
 
   Result<ClaimReply> claim(const ClaimRequest&) override;
   Result<std::vector<Renewal>> renew(Id context, std::span<const ClaimRef>, std::uint32_t lease_ms) override;
   Result<std::vector<Result<void>>> report(Id context, std::span<const Report>) override;
   Result<std::vector<Lease>> leases(Id context) override;
   Result<bool> expire(Id context, const Lease&) override;
-  Result<std::uint32_t> sweep_missing(Id context, std::uint32_t wait_ms) override;
+  Result<std::vector<std::string>> expire_instance(Id context, Id runner, const std::string& instance) override;
+  Result<TickReply> tick(Id context, const TickRequest&) override;
+  Result<std::vector<AwaitedPrerequisites>> prerequisites_due(Id context, std::uint32_t max,
+                                                              std::uint32_t again_ms) override;
+  Result<void> prerequisites_settled(Id context, const std::string& job_key, const std::string& impossible) override;
 
   Result<Job> submit(const Job&) override;
   Result<void> cancel(Id context, const std::string& job_key) override;
+  Result<void> requeue(Id context, const std::string& job_key) override;
+
+  Result<std::vector<QueueInfo>> queues(Id context) override;
+  Result<void> pause_queue(Id context, const std::string& queue, bool paused) override;
+  Result<std::uint32_t> purge_queue(Id context, const std::string& queue, std::uint32_t max) override;
+  Result<std::vector<std::string>> queue_entries(Id context, const std::string& queue, std::uint64_t from,
+                                                 std::uint32_t max) override;
+  Result<void> settle_dead_letter(Id context, const std::string& id, bool requeue) override;
+  Result<std::vector<RunnerInfo>> runners(Id context) override;
+
+  Result<std::vector<Fact>> journal(Id context, const std::string& queue, std::uint64_t after_revision,
+                                    std::uint32_t max) override;
+  Result<std::vector<JobPlaces>> places(Id context, std::span<const std::string> job_keys, bool positions) override;
+  Result<RepairReply> repair(Id context, const std::string& job_key, const Repair&, bool dry_run) override;
+
   Result<Fields> load(Id context, const std::string& key) override;
+  Result<Fields> load_fields(Id context, const std::string& key, std::span<const std::string_view> names) override;
   Result<void> save(Id context, const std::string& key, const Fields&) override;
   Result<std::vector<std::string>> keys(Id context, std::string_view prefix, std::size_t max) override;
   Result<std::uint64_t> queue_length(Id context, const std::string& queue) override;
@@ -61,13 +87,17 @@ class RedisStore final : public Store {
   Result<std::uint64_t> now_ms() override;
 
  private:
-  Result<RedisConnection*> connection(Id context);  // connected; leases granted if the server is a new one
-  Result<RedisConnection*> server();                // the default server, no context
+  Result<Link*> link(Id context);
   Result<Reply> run(Id context, const Script&, const Arguments&);
   Result<Reply> command(Id context, const Arguments&, std::uint32_t extra_ms = 0);
+  Result<std::vector<std::string>> scan(Id context, const Arguments& filter, std::size_t max);
+  Result<LogPage> read_log(Id context, const std::string& job_key, std::uint64_t after_seq, std::size_t max,
+                           std::uint32_t wait_ms);
+  Result<void> await_replicas(Id context);  // what was written before this is on so many of them
 
-  RedisStoreConfig config_;
-  std::map<Id, RedisConnection> connections_;  // 0: no context
+  OpenLink open_;
+  std::uint32_t wait_replicas_ = 0;
+  std::map<Id, std::unique_ptr<Link>> links_;
 };
 
 // Does not connect yet.

@@ -16,6 +16,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
+constexpr std::string_view kWakeChannel = "mj:wake";
 constexpr std::string_view kBlockSeconds = "5";  // Redis forgets us after this; we ask again
 constexpr milliseconds kAnswerWithin{8000};
 constexpr milliseconds kPingEvery{5000};
@@ -43,10 +44,10 @@ Result<std::unique_ptr<Waiter>> RedisWaiter::open(const RedisStoreConfig& config
                                [&](const Server& s) { return s.endpoint == options.endpoint; });
     if (server == waiter->servers_.end()) {
       server = waiter->servers_.emplace(server, options.endpoint);
-      // Channels know no databases: one subscription a server.
-      if (!topic.empty()) server->links.emplace_back(options, "");
+      // Channels know no databases: one line for them a server.
+      server->lines.emplace_back(options, 0, "");
     }
-    server->links.emplace_back(std::move(options), queue);
+    server->lines.emplace_back(std::move(options), context, queue);
   }
   return waiter;
 }
@@ -54,6 +55,15 @@ Result<std::unique_ptr<Waiter>> RedisWaiter::open(const RedisStoreConfig& config
 void RedisWaiter::wake() {
   const std::uint64_t one = 1;
   (void)!::write(event_.get(), &one, sizeof one);
+}
+
+void RedisWaiter::set_paused(Id context, const std::vector<std::string>& queues) {
+  for (Server& server : servers_) {
+    for (Line& line : server.lines) {
+      if (line.context != context || line.queue.empty()) continue;
+      line.paused = std::find(queues.begin(), queues.end(), line.queue) != queues.end();
+    }
+  }
 }
 
 Result<Woken> RedisWaiter::wait(std::uint32_t timeout_ms, bool for_work) {
@@ -64,7 +74,7 @@ Result<Woken> RedisWaiter::wait(std::uint32_t timeout_ms, bool for_work) {
   for (bool done = false; !done;) {
     connect_due(woken);
     for (Server& server : servers_) {
-      for (std::size_t i = 0; server.up && i < server.links.size(); ++i) ask(server.links[i], server, for_work);
+      for (std::size_t i = 0; server.up && i < server.lines.size(); ++i) ask(server.lines[i], server, for_work);
     }
     const bool ready = something() || !errors_.empty();
     const bool called = poll_once(ready ? steady_clock::now() : until, for_work, woken);
@@ -89,30 +99,32 @@ void RedisWaiter::connect_due(Woken& woken) {
 }
 
 Result<void> RedisWaiter::connect(Server& server, Woken& woken) {
-  for (Link& link : server.links) {
-    link.asked = false;
-    link.ask_again = {};
-    MJ_CHECK(link.connection->connect());
-    if (!link.queue.empty()) continue;
-    MJ_CHECK(link.connection->command({"SUBSCRIBE", topic_}));
-    link.ask_again = steady_clock::now() + kPingEvery;
-    MJ_CHECK(take_received(link, false, woken));  // a hint may have come with the answer
+  for (Line& line : server.lines) {
+    line.asked = false;
+    line.ask_again = {};
+    MJ_CHECK(line.connection->connect());
+    if (!line.queue.empty()) continue;
+    // First the channel of those that have work beside the lists: jobs with a priority, queues that go on.
+    MJ_CHECK(line.connection->command({"SUBSCRIBE", kWakeChannel}));
+    if (!topic_.empty()) MJ_CHECK(line.connection->command({"SUBSCRIBE", topic_}));
+    line.ask_again = steady_clock::now() + kPingEvery;
+    MJ_CHECK(take_received(line, false, woken));  // a hint may have come with the answer
   }
   return {};
 }
 
-void RedisWaiter::ask(Link& link, Server& server, bool for_work) {
-  const bool subscribed = link.queue.empty();
-  if (link.asked || (!subscribed && !for_work) || steady_clock::now() < link.ask_again) return;
-  auto sent = subscribed ? link.connection->send({"PING"})
-                         : link.connection->send({"BLMOVE", link.queue, link.queue, "RIGHT", "RIGHT", kBlockSeconds});
+void RedisWaiter::ask(Line& line, Server& server, bool for_work) {
+  const bool subscribed = line.queue.empty();
+  if (line.asked || (!subscribed && (!for_work || line.paused)) || steady_clock::now() < line.ask_again) return;
+  auto sent = subscribed ? line.connection->send({"PING"})
+                         : line.connection->send({"BLMOVE", line.queue, line.queue, "RIGHT", "RIGHT", kBlockSeconds});
   if (!sent) return lose(server, std::move(sent).error());
-  link.asked = true;
-  link.answer_by = steady_clock::now() + kAnswerWithin;
+  line.asked = true;
+  line.answer_by = steady_clock::now() + kAnswerWithin;
 }
 
 void RedisWaiter::lose(Server& server, Error error) {
-  for (Link& link : server.links) link.connection->close();
+  for (Line& line : server.lines) line.connection->close();
   server.up = false;
   ++server.failures;
   server.retry_at = steady_clock::now() + pause_before_try(server.failures);
@@ -121,24 +133,24 @@ void RedisWaiter::lose(Server& server, Error error) {
 
 bool RedisWaiter::poll_once(Time until, bool for_work, Woken& woken) {
   std::vector<pollfd> fds{{event_.get(), POLLIN, 0}};
-  std::vector<std::pair<Server*, Link*>> owners;
+  std::vector<std::pair<Server*, Line*>> owners;
   for (Server& server : servers_) {
     if (!server.up) continue;
-    for (Link& link : server.links) {
-      fds.push_back({link.connection->fd(), POLLIN, 0});
-      owners.emplace_back(&server, &link);
+    for (Line& line : server.lines) {
+      fds.push_back({line.connection->fd(), POLLIN, 0});
+      owners.emplace_back(&server, &line);
     }
   }
   const auto left = std::chrono::ceil<milliseconds>(next_moment(until) - steady_clock::now()).count();
   ::poll(fds.data(), fds.size(), static_cast<int>(std::clamp<std::int64_t>(left, 0, 1 << 30)));
   for (std::size_t i = 0; i < owners.size(); ++i) {
-    auto [server, link] = owners[i];
-    if (!server->up) continue;  // lost with an earlier link
+    auto [server, line] = owners[i];
+    if (!server->up) continue;  // lost with an earlier line
     if (fds[i + 1].revents != 0) {
-      auto done = link->connection->read_some();
-      if (done) done = take_received(*link, for_work, woken);
+      auto done = line->connection->read_some();
+      if (done) done = take_received(*line, for_work, woken);
       if (!done) lose(*server, std::move(done).error());
-    } else if (link->asked && steady_clock::now() >= link->answer_by) {
+    } else if (line->asked && steady_clock::now() >= line->answer_by) {
       lose(*server, {Code::unavailable, "Redis at " + server->endpoint.shown() + ": no answer in time"});
     }
   }
@@ -149,34 +161,38 @@ bool RedisWaiter::poll_once(Time until, bool for_work, Woken& woken) {
 RedisWaiter::Time RedisWaiter::next_moment(Time until) const {
   for (const Server& server : servers_) {
     if (!server.up) until = std::min(until, server.retry_at);
-    for (const Link& link : server.links) {
+    for (const Line& line : server.lines) {
       if (!server.up) break;
-      if (link.asked)
-        until = std::min(until, link.answer_by);
-      else if (link.ask_again > steady_clock::now())
-        until = std::min(until, link.ask_again);
+      if (line.asked)
+        until = std::min(until, line.answer_by);
+      else if (line.ask_again > steady_clock::now())
+        until = std::min(until, line.ask_again);
     }
   }
   return until;
 }
 
-Result<void> RedisWaiter::take_received(Link& link, bool for_work, Woken& woken) {
+Result<void> RedisWaiter::take_received(Line& line, bool for_work, Woken& woken) {
   for (;;) {
-    MJ_TRY(reply, link.connection->received());
+    MJ_TRY(reply, line.connection->received());
     if (!reply) return {};
-    if (link.queue.empty() && reply->at(0).text() == "message") {
-      woken.hints.emplace_back(reply->at(2).text());
+    if (line.queue.empty() && reply->at(0).text() == "message") {
+      if (reply->at(1).text() == kWakeChannel) {
+        woken.work = woken.work || for_work;
+      } else {
+        woken.hints.emplace_back(reply->at(2).text());
+      }
       continue;
     }
-    link.asked = false;
+    line.asked = false;
     if (reply->error()) {
       Error error = redis_error(reply->text());
       if (error.code != Code::invalid) return tl::unexpected<Error>(std::move(error));
-      log(LogLevel::warn, "store", "cannot wait for {}: {}", link.queue, error.message);
-      link.ask_again = steady_clock::now() + kAfterRefusal;
-    } else if (link.queue.empty()) {  // an answer to PING
-      link.ask_again = steady_clock::now() + kPingEvery;
-    } else if (!reply->nil() && for_work) {
+      log(LogLevel::warn, "store", "cannot wait for {}: {}", line.queue, error.message);
+      line.ask_again = steady_clock::now() + kAfterRefusal;
+    } else if (line.queue.empty()) {  // an answer to PING
+      line.ask_again = steady_clock::now() + kPingEvery;
+    } else if (!reply->nil() && for_work && !line.paused) {
       woken.work = true;
     }
   }

@@ -25,14 +25,17 @@ class RedisWaiter final : public Waiter {
                                               const std::string& topic);
   Result<Woken> wait(std::uint32_t timeout_ms, bool for_work) override;
   void wake() override;
+  void set_paused(Id context, const std::vector<std::string>& queues) override;
 
  private:
   using Time = std::chrono::steady_clock::time_point;
-  struct Link {
-    Link(RedisConnection::Options options, std::string q)
-        : connection(std::make_unique<RedisConnection>(std::move(options))), queue(std::move(q)) {}
+  struct Line {
+    Line(RedisConnection::Options options, Id c, std::string q)
+        : connection(std::make_unique<RedisConnection>(std::move(options))), context(c), queue(std::move(q)) {}
     std::unique_ptr<RedisConnection> connection;
-    std::string queue;   // empty: the topic's
+    Id context;
+    std::string queue;  // empty: the topic's
+    bool paused = false;
     bool asked = false;  // a command is under way
     Time answer_by;      // the server is gone if it has not answered by then
     Time ask_again;      // not before
@@ -40,7 +43,7 @@ class RedisWaiter final : public Waiter {
   struct Server {
     explicit Server(RedisEndpoint e) : endpoint(std::move(e)) {}
     RedisEndpoint endpoint;
-    std::vector<Link> links;
+    std::vector<Line> lines;
     bool up = false, was_up = false;
     unsigned failures = 0;
     Time retry_at;
@@ -49,9 +52,9 @@ class RedisWaiter final : public Waiter {
 
   void connect_due(Woken&);
   Result<void> connect(Server&, Woken&);
-  void ask(Link&, Server&, bool for_work);
+  void ask(Line&, Server&, bool for_work);
   void lose(Server&, Error);
-  Result<void> take_received(Link&, bool for_work, Woken&);
+  Result<void> take_received(Line&, bool for_work, Woken&);
   bool poll_once(Time until, bool for_work, Woken&);  // true: wake() was called
   Time next_moment(Time until) const;
 

@@ -1,4 +1,5 @@
-// The server-side scripts (scripts/*.lua, each behind common.lua), put into the program when it is configured.
+// The server-side scripts (scripts/*.lua, each behind its parts of scripts/lib), put into the program when it is
+// configured.
 #pragma once
 
 #include <string_view>
@@ -10,8 +11,9 @@ struct Script {
 };
 
 namespace scripts {
-extern const Script cancel, claim, expire, grant, hold_runner, refuse_message, release_runner, renew, report, submit,
-    sweep_missing, take_message, topic_send;
+extern const Script cancel, claim, expire, expire_instance, grant, hold_runner, leases, places, prerequisites_due,
+    prerequisites_settled, purge_queue, refuse_message, release_runner, renew, repair, report, requeue,
+    settle_dead_letter, submit, take_message, tick, topic_send;
 }  // namespace scripts
 
 }  // namespace mycojobs

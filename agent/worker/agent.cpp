@@ -2,21 +2,26 @@
 
 #include "base/log.h"
 #include "base/version.h"
-#include "worker/registration.h"
+#include "worker/reconcile.h"
 
 namespace mycojobs {
 
 Agent::Agent(Parts& parts, WorkerSettings settings)
     : settings_(std::move(settings)),
       clock_(parts.clock),
-      self_(describe_self()),
+      self_(std::move(parts.self)),
+      alive_(std::move(parts.alive)),
       executors_(std::move(parts.executors)) {
   Runner& runner = settings_.runner;
   if (runner.topic.empty()) runner.topic = "runner" + std::to_string(runner.id);
   runner.version = kVersion;
   runner.slots = settings_.slots;
-  runner.detail = "running";
-  for (const auto& executor : executors_) runner.executors.emplace_back(executor->name());
+  runner.detail = kRunnerRunning;
+  std::vector<const Executor*> all;
+  for (const auto& executor : executors_) all.push_back(executor.get());
+  for (const std::string& queue : queues_of(settings_, all)) {  // what it serves, by script type
+    if (queue.starts_with("queue:")) runner.executors.push_back(queue.substr(6));
+  }
 }
 
 Result<std::unique_ptr<Agent>> Agent::start(Parts parts, WorkerSettings settings) {
@@ -28,10 +33,14 @@ Result<std::unique_ptr<Agent>> Agent::start(Parts parts, WorkerSettings settings
 Result<void> Agent::open(Parts& parts) {
   MJ_TRY(registration, parts.stores.open());
   registration_ = std::move(registration);
-  MJ_CHECK(register_runner(*registration_, settings_, self_));
+  MJ_TRY(gone, register_runner(*registration_, settings_, self_));
+  registered_ = true;
+  reconcile(*registration_, settings_, self_, gone);
 
   MJ_TRY(reporter_store, parts.stores.open());
   MJ_TRY(lease_store, parts.stores.open());
+  MJ_TRY(housekeeping_store, parts.stores.open());
+  MJ_TRY(prerequisite_store, parts.stores.open());
   Intake::Parts intake;
   MJ_TRY(intake_store, parts.stores.open());
   intake.store = std::move(intake_store);
@@ -54,7 +63,10 @@ Result<void> Agent::open(Parts& parts) {
                                         [this](Outgoing report) { reporter_->post(std::move(report)); });
   leases_ = std::make_unique<LeaseKeeper>(
       std::move(lease_store), clock_, health_, settings_, self_,
-      LeaseKeeper::Callbacks{.renewed = [this](RunNumber run, std::uint64_t fence) { run_loop_->fence(run, fence); },
+      LeaseKeeper::Callbacks{.renewed =
+                                 [this](RunNumber run, std::uint64_t fence) {
+                                   if (settings_.kill_on_lease_lost) run_loop_->fence(run, fence);
+                                 },
                              .stale = [this](RunNumber run) { run_loop_->kill(run, KillReason::fenced); },
                              .cancelled = [this](RunNumber run) { run_loop_->kill(run, KillReason::cancelled); },
                              .runner_lost =
@@ -62,27 +74,39 @@ Result<void> Agent::open(Parts& parts) {
                                    if (!runner_lost_.exchange(true))
                                      log(LogLevel::error, "worker", "{}: draining", why);
                                  }});
+  leases_->beat_now();  // reconciling may have taken a while
+  housekeeper_ = std::make_unique<Housekeeper>(std::move(housekeeping_store), clock_, health_, settings_);
+  prerequisites_ = std::make_unique<PrerequisiteChecker>(std::move(prerequisite_store), clock_, health_, settings_);
   intake_ = std::make_unique<Intake>(
-      std::move(intake), clock_, health_, settings_,
+      std::move(intake), clock_, health_, settings_, self_.instance,
       Intake::Callbacks{.may_start = [this] { return run_loop_->ready() && !runner_lost_; },
                         .start = [this](Start start) { run_loop_->start(std::move(start)); },
                         .report = [this](Outgoing report) { reporter_->post(std::move(report)); },
                         .claimed = [this](RunNumber run, const ClaimRef& claim) { leases_->add(run, claim); },
-                        .heartbeat = [this] { leases_->beat_now(); }});
+                        .heartbeat = [this] { leases_->beat_now(); },
+                        .no_work = [this] { housekeeper_->hurry(); }});
   return {};
 }
 
 Agent::~Agent() {
   // Whoever calls another stops before it.
   if (intake_) intake_->stop();
+  if (housekeeper_) housekeeper_->stop();
+  if (prerequisites_) prerequisites_->stop();
   if (leases_) leases_->stop();
   if (run_loop_) run_loop_->stop();
   if (reporter_) reporter_->stop();
-  if (!registration_) return;
+  run_loop_.reset();  // whoever finds the runner's id free finds no process of ours either
+  if (registration_) sign_off();
+}
+
+void Agent::sign_off() {
+  const Id id = settings_.runner.id;
   for (Id context : settings_.contexts) {
-    if (auto released = registration_->release_runner(context, settings_.runner.id, self_); !released) {
-      log(LogLevel::info, "worker", "runner {} not signed off: {}", settings_.runner.id, released.error().message);
-    }
+    Result<void> done;
+    if (registered_ && !runner_lost_) done = mark_runner(*registration_, context, id, kRunnerStopped);
+    if (done) done = registration_->release_runner(context, id, self_);  // only if it is ours
+    if (!done) log(LogLevel::info, "worker", "runner {} not signed off: {}", id, done.error().message);
   }
 }
 

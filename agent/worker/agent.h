@@ -3,10 +3,12 @@
 //   intake ----Start----> run loop ----reports----> reporter ----> store
 //     ^  \--claims--> lease keeper --fences, kills--> run loop        |
 //     '--------------------- slot free <-------- settled -------------'
+//   housekeeper: what time brings, leases that ran out      prerequisite checker: what jobs wait for
 //
-// Four threads, each with a store connection of its own; slots are a number. Life: start, then drain() (claims nothing
-// more, keeps heartbeats), cancel_jobs() (TERM, then KILL after the grace), and destruction (leaves at once: jobs die
-// with the launcher and are delivered again when their leases have run out).
+// Six threads, all but the run loop with a store connection of their own; slots are a number. Life: start, then drain()
+// (claims nothing more, keeps heartbeats), cancel_jobs() (TERM, then KILL after the grace), and destruction (leaves at
+// once: jobs die with the launcher and are delivered again, by the next agent of this id on this host or when their
+// leases have run out).
 #pragma once
 
 #include <atomic>
@@ -14,8 +16,12 @@
 #include <memory>
 #include <vector>
 
+#include "worker/housekeeper.h"
+#include "worker/instance_lock.h"
 #include "worker/intake.h"
 #include "worker/lease_keeper.h"
+#include "worker/prerequisite_checker.h"
+#include "worker/registration.h"
 #include "worker/reporter.h"
 #include "worker/run_loop.h"
 
@@ -29,6 +35,8 @@ class Agent {
     std::vector<std::unique_ptr<Executor>> executors;  // those that work on this host
     std::function<std::unique_ptr<Transport>(Store&)> make_transport;
     const Clock& clock;
+    RunnerHold self = describe_self();
+    InstanceLock alive = {};  // of self.instance; handed down by the sandbox
   };
   // Registers the runner and begins to take jobs. Error: conflict (the runner's id is in use), unavailable, denied, ...
   static Result<std::unique_ptr<Agent>> start(Parts, WorkerSettings);
@@ -42,17 +50,22 @@ class Agent {
  private:
   Agent(Parts&, WorkerSettings);
   Result<void> open(Parts&);
+  void sign_off();
 
   WorkerSettings settings_;
   const Clock& clock_;
   RunnerHold self_;
+  InstanceLock alive_;
   std::vector<std::unique_ptr<Executor>> executors_;
   StoreHealth health_;
   std::unique_ptr<Store> registration_;
+  bool registered_ = false;  // in every context
   std::unique_ptr<Reporter> reporter_;
   std::unique_ptr<RunLoop> run_loop_;
   std::unique_ptr<LeaseKeeper> leases_;
   std::unique_ptr<Intake> intake_;
+  std::unique_ptr<Housekeeper> housekeeper_;
+  std::unique_ptr<PrerequisiteChecker> prerequisites_;
   std::atomic<bool> runner_lost_{false};
 };
 

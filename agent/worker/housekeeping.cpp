@@ -3,17 +3,75 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "worker/types.h"
+#include "worker/registration.h"
 
 namespace mycojobs {
+namespace {
 
-Result<void> Housekeeping::look_after(Store& store, Id context) {
+// Recovery is promised within a lease and a second: two of these and a step of the store fit into that second.
+constexpr std::uint64_t kLeastMs = 100, kMostMs = 400;
+constexpr std::uint64_t kTickMs = 200;  // between looks at what time brings, if nothing is known to be due sooner
+constexpr std::uint64_t kHurryMs = 20;  // between two looks at what time brings, whoever is in a hurry
+constexpr std::uint64_t kMoreMs = 5;    // between two parts of it: the store is everybody's
+
+}  // namespace
+
+Housekeeping::Housekeeping(const Clock& clock, const WorkerSettings& settings)
+    : clock_(clock),
+      lease_ms_(settings.lease_ms),
+      every_ms_(std::clamp<std::uint64_t>(settings.lease_ms / 10, kLeastMs, kMostMs)) {
+  request_.missing_wait_ms = kMissingMs;
+  request_.retention_ms = settings.retention_ms;
+  request_.retention_count = settings.retention_count;
+}
+
+Result<std::uint64_t> Housekeeping::look_after(Store& store, Id context) {
+  Turns& turns = turns_[context];
+  Result<void> done;
+  for (const auto step : {&Housekeeping::tick, &Housekeeping::expire_leases, &Housekeeping::mark_lost_runners}) {
+    auto one = (this->*step)(store, context, turns);
+    if (!one && done) done = std::move(one);
+    if (!done && done.error().code == Code::unavailable) break;
+  }
+  if (!done) return tl::unexpected<Error>(std::move(done).error());
   const std::uint64_t now = clock_.boot_ms();
-  if (now < next_boot_ms_[context]) return {};
-  next_boot_ms_[context] = now + std::clamp<std::uint64_t>(lease_ms_ / 10, 100, 500);
-  MJ_CHECK(store.sweep_missing(context, kMissingMs));
+  const std::uint64_t next = std::min({turns.next_tick, turns.next_leases, turns.next_runners});
+  return next > now ? next - now : 0;
+}
+
+void Housekeeping::hurry() {
+  for (auto& [context, turns] : turns_) turns.next_tick = std::min(turns.next_tick, turns.ticked + kHurryMs);
+}
+
+void Housekeeping::blind(Id context) {
+  std::erase_if(seen_, [context](const auto& entry) { return entry.first.first == context; });
+  std::erase_if(silent_, [context](const auto& entry) { return entry.first.first == context; });
+}
+
+Result<void> Housekeeping::tick(Store& store, Id context, Turns& turns) {
+  const std::uint64_t now = clock_.boot_ms();
+  if (now < turns.next_tick) return {};
+  turns.ticked = now;
+  turns.next_tick = now + std::min(every_ms_, kTickMs);
+  MJ_TRY(reply, store.tick(context, request_));
+  if (reply.missing > 0 || reply.overdue > 0) {
+    log(LogLevel::info, "worker", "context {}: {} late entries settled, {} jobs waited too long in their queues",
+        context, reply.missing, reply.overdue);
+  }
+  // Counted from the answer: the store says how long from then.
+  const std::uint64_t answered = clock_.boot_ms();
+  if (reply.next_due_ms > 0) turns.next_tick = std::min(turns.next_tick, answered + reply.next_due_ms);
+  if (reply.more) turns.next_tick = answered + kMoreMs;
+  return {};
+}
+
+Result<void> Housekeeping::expire_leases(Store& store, Id context, Turns& turns) {
+  const std::uint64_t now = clock_.boot_ms();
+  if (now < turns.next_leases) return {};
+  turns.next_leases = now + every_ms_;
   MJ_TRY(leases, store.leases(context));
   decltype(seen_) still;
+  Result<void> done;
   for (const Lease& lease : leases) {
     const auto key = std::pair(context, lease.job_key);
     const auto before = seen_.find(key);
@@ -21,19 +79,46 @@ Result<void> Housekeeping::look_after(Store& store, Id context) {
       still[key] = Seen{lease.until_ms, now};
       continue;
     }
-    if (now - before->second.since_boot_ms < lease_ms_) {
-      still[key] = before->second;
-      continue;
+    if (now - before->second.since_boot_ms >= std::max<std::uint64_t>(lease_ms_, lease.lease_ms)) {
+      auto expired = store.expire(context, lease);
+      if (!expired) {
+        done = tl::unexpected<Error>(std::move(expired).error());  // of this one: the others are not held up by it
+        if (done.error().code == Code::unavailable) return done;
+      } else if (*expired) {
+        log(LogLevel::warn, "worker", "{}: its lease ran out; back to its queue", lease.job_key);
+        continue;
+      }
     }
-    MJ_TRY(expired, store.expire(context, lease));
-    if (expired) {
-      log(LogLevel::warn, "worker", "{}: its lease ran out; back to its queue", lease.job_key);
-    } else {
+    still[key] = before->second;
+  }
+  std::erase_if(seen_, [context](const auto& entry) { return entry.first.first == context; });
+  seen_.merge(still);
+  return done;
+}
+
+Result<void> Housekeeping::mark_lost_runners(Store& store, Id context, Turns& turns) {
+  const std::uint64_t now = clock_.boot_ms();
+  if (now < turns.next_runners) return {};
+  turns.next_runners = now + std::max<std::uint64_t>(lease_ms_, 1000);  // it looks at every key of the context
+  MJ_TRY(runners, store.runners(context));
+  decltype(silent_) still;
+  for (const RunnerInfo& info : runners) {
+    if (info.held_ms > 0 || info.hold.instance.empty() || info.runner.detail == kRunnerLost) continue;
+    const auto key = std::pair(context, info.runner.id);
+    const auto before = silent_.find(key);
+    if (before == silent_.end() || before->second.instance != info.hold.instance) {
+      still[key] = {info.hold.instance, now};
+    } else if (now - before->second.since_boot_ms < lease_ms_) {
       still[key] = before->second;
+    } else {
+      MJ_CHECK(mark_runner(store, context, info.runner.id, kRunnerLost));
+      log(LogLevel::warn, "worker",
+          "context {}: runner {} is lost: process {} on {} has been silent for more than a lease", context,
+          info.runner.id, info.hold.pid, info.hold.host);
     }
   }
-  blind(context);
-  seen_.merge(still);
+  std::erase_if(silent_, [context](const auto& entry) { return entry.first.first == context; });
+  silent_.merge(still);
   return {};
 }
 

@@ -1,5 +1,8 @@
-// What any agent does for jobs that nobody owns. A lease is expired only when the store says that its time has passed
-// AND this host has itself seen it unrenewed for a whole lease on its own monotonic clock: the store's clock may jump.
+// What any agent does for jobs and runners that nobody looks after: what time brings (Store::tick), leases that ran
+// out, runners that went silent.
+//
+// The store's clock may jump. So a lease is expired, and a runner called lost, only when the store says that its time
+// has passed AND this host has itself seen it unrenewed for a whole lease on its own monotonic clock.
 #pragma once
 
 #include <cstdint>
@@ -9,29 +12,45 @@
 
 #include "mycojobs/clock.h"
 #include "mycojobs/store.h"
+#include "worker/types.h"
 
 namespace mycojobs {
 
 class Housekeeping {
  public:
-  Housekeeping(const Clock& clock, std::uint32_t lease_ms) : clock_(clock), lease_ms_(lease_ms) {}
+  Housekeeping(const Clock& clock, const WorkerSettings& settings);
 
-  // Cheap to call often: does something only once in a while. Error: the store is away.
-  Result<void> look_after(Store&, Id context);
+  // Does what is due of the context, a bounded part of it. Answers how long until there is something to do again, in
+  // ms: cheap to call sooner. Error: what was not done; the rest was, unless the store is away.
+  Result<std::uint64_t> look_after(Store&, Id context);
+  // Something may be due sooner than it was: look again, though not at once after the last time.
+  void hurry();
   // The store was away: nothing that was seen before counts.
-  void blind(Id context) {
-    std::erase_if(seen_, [context](const auto& entry) { return entry.first.first == context; });
-  }
+  void blind(Id context);
 
  private:
+  struct Turns {  // on CLOCK_BOOTTIME
+    std::uint64_t ticked = 0, next_tick = 0, next_leases = 0, next_runners = 0;
+  };
   struct Seen {
     std::uint64_t until_ms = 0;  // as the store has it
     std::uint64_t since_boot_ms = 0;
   };
+  struct Silent {
+    std::string instance;
+    std::uint64_t since_boot_ms = 0;
+  };
+  Result<void> tick(Store&, Id context, Turns&);
+  Result<void> expire_leases(Store&, Id context, Turns&);
+  Result<void> mark_lost_runners(Store&, Id context, Turns&);
+
   const Clock& clock_;
+  TickRequest request_;
   std::uint32_t lease_ms_;
-  std::map<Id, std::uint64_t> next_boot_ms_;
-  std::map<std::pair<Id, std::string>, Seen> seen_;
+  std::uint64_t every_ms_;  // between looks at leases
+  std::map<Id, Turns> turns_;
+  std::map<std::pair<Id, std::string>, Seen> seen_;  // leases, by job
+  std::map<std::pair<Id, Id>, Silent> silent_;       // runners whose time is over
 };
 
 }  // namespace mycojobs

@@ -45,14 +45,15 @@ std::vector<std::string> queues_of(const WorkerSettings& settings, const std::ve
 }
 
 Intake::Intake(Parts parts, const Clock& clock, StoreHealth& health, const WorkerSettings& settings,
-               Callbacks callbacks)
+               const std::string& instance, Callbacks callbacks)
     : parts_(std::move(parts)),
       clock_(clock),
       health_(health),
       settings_(settings),
+      instance_(instance),
       callbacks_(std::move(callbacks)),
-      housekeeping_(clock, settings.lease_ms),
       topic_(settings.runner, clock),
+      pauses_(clock),
       free_(settings.slots) {
   queues_ = queues_of(settings_, parts_.executors);
   for (const Executor* executor : parts_.executors) {
@@ -80,12 +81,16 @@ void Intake::drain() {
 void Intake::loop() {
   unsigned failures = 0;
   bool look_at_topic = true;
+  bool work = false;  // the waiter said so
   while (!stop_) {
     const bool claiming = !draining_ && free_ > 0 && callbacks_.may_start();
-    const bool more = claiming && claim_some();
-    // After a refused claim the queues are left alone for a while: an entry would wake us at once, for ever.
-    const bool wait_for_work = claiming && !more && !claim_failed_;
-    auto woken = parts_.waiter->wait(more ? 0 : failures > 0 ? retry_pause_ms(failures) : kWaitMs, wait_for_work);
+    const Round round = claiming ? claim_some() : Round{};
+    if (work && claiming && round.taken == 0) callbacks_.no_work();
+    auto woken = parts_.waiter->wait(round.more     ? 0
+                                     : failures > 0 ? retry_pause_ms(failures)
+                                                    : kWaitMs,
+                                     claiming && !round.more);
+    work = woken && woken->work;
     if (!woken) {
       // The waiter paces its own reconnecting.
       ++failures;
@@ -102,59 +107,64 @@ void Intake::loop() {
     if (!draining_ && (look_at_topic || !woken->hints.empty())) {
       look_at_topic = !topic_.take(*parts_.store, *parts_.transport, settings_.contexts, woken->hints);
     }
-    look_after();
   }
 }
 
-void Intake::look_after() {
-  for (Id context : settings_.contexts) {
-    if (auto done = housekeeping_.look_after(*parts_.store, context); !done) {
-      health_.failed(context, "looking after leases", done.error());
-      housekeeping_.blind(context);
-    }
-  }
-}
-
-bool Intake::claim_some() {
+Intake::Round Intake::claim_some() {
   ++turn_;
-  claim_failed_ = false;
+  Round round;
   for (std::size_t i = 0; i < settings_.contexts.size(); ++i) {
     const std::uint32_t free = free_;
-    if (free == 0 || draining_) return false;
-    ClaimRequest request;
-    request.context = settings_.contexts[(turn_ + i) % settings_.contexts.size()];
-    request.runner = settings_.runner.id;
-    request.queues = queues_;
-    std::rotate(request.queues.begin(),
-                request.queues.begin() + static_cast<std::ptrdiff_t>(turn_ % request.queues.size()),
-                request.queues.end());
-    request.max_jobs = std::min(free, kMaxBatch);
-    request.max_script_bytes = settings_.max_script_bytes;
-    request.max_deliveries = settings_.max_deliveries;
-    request.lease_ms = settings_.lease_ms;
+    if (free == 0 || draining_) return {false, round.taken};
+    const Id context = settings_.contexts[(turn_ + i) % settings_.contexts.size()];
+    if (!pauses_.may_try(context)) continue;
+    const std::uint32_t max_jobs = std::min(free, kMaxBatch);
     const std::uint64_t sent = clock_.boot_ms();
-    free_ -= request.max_jobs;  // before it is sent: whoever drains must see that something is under way
-    auto reply = parts_.store->claim(request);
-    free_ += request.max_jobs - static_cast<std::uint32_t>(reply ? reply->jobs.size() : 0);
+    free_ -= max_jobs;  // before it is sent: whoever drains must see that something is under way
+    auto reply = claim(context, max_jobs);
+    free_ += max_jobs - static_cast<std::uint32_t>(reply ? reply->jobs.size() : 0);
     if (!reply) {
-      claim_failed_ = true;
-      if (reply.error().code == Code::unavailable) {
-        health_.failed(request.context, "claiming", reply.error());
-      } else {
-        log(LogLevel::error, "worker", "claiming from context {}: {}", request.context, reply.error().message);
-      }
+      leave_alone(context, sent, reply.error());
       continue;
     }
-    health_.worked(request.context);
+    pauses_.worked(context);
+    health_.worked(context);
+    parts_.waiter->set_paused(context, reply->paused);
     if (reply->set_aside > 0) {
       log(LogLevel::warn, "worker",
-          "context {}: {} queue entries cannot run; the streams mj:dead and mj:anomalies say why", request.context,
+          "context {}: {} queue entries cannot run; the streams mj:dead and mj:anomalies say why", context,
           reply->set_aside);
     }
     for (Claimed& claimed : reply->jobs) accept(claimed, fence_after(sent, settings_.lease_ms));
-    if (reply->jobs.size() == request.max_jobs) return free_ > 0;
+    round.taken += reply->jobs.size();
+    round.more = round.more || reply->more;
+    if (reply->jobs.size() == max_jobs) return {free_ > 0, round.taken};
   }
-  return false;
+  return round;
+}
+
+Result<ClaimReply> Intake::claim(Id context, std::uint32_t max_jobs) {
+  ClaimRequest request;
+  request.context = context;
+  request.runner = settings_.runner.id;
+  request.instance = instance_;
+  request.queues = queues_;
+  // Another queue first whenever every context has been first once.
+  const std::size_t first = turn_ / settings_.contexts.size() % queues_.size();
+  std::rotate(request.queues.begin(), request.queues.begin() + static_cast<std::ptrdiff_t>(first),
+              request.queues.end());
+  request.max_jobs = max_jobs;
+  request.max_script_bytes = settings_.max_script_bytes;
+  request.max_deliveries = settings_.max_deliveries;
+  request.lease_ms = settings_.lease_ms;
+  return parts_.store->claim(request);
+}
+
+// A refused claim: an entry would wake us at once, for ever. So its queues are not waited on until it is tried again.
+void Intake::leave_alone(Id context, std::uint64_t began_boot_ms, const Error& error) {
+  pauses_.failed(context, began_boot_ms);
+  parts_.waiter->set_paused(context, queues_);
+  health_.failed(context, "claiming", error);
 }
 
 void Intake::accept(Claimed& claimed, std::uint64_t fence_boot_ms) {
@@ -199,7 +209,9 @@ Result<Start> Intake::prepare(Claimed& claimed, std::uint64_t fence_boot_ms, Run
   start.spec.limits.tmp_bytes = settings_.tmp_bytes;
   const std::uint64_t seconds = job.timeout.value_or(static_cast<std::uint32_t>(settings_.default_timeout_s));
   start.spec.limits.wall_ms = std::min(seconds * 1000, kLongestMs);
-  start.spec.fence_boot_ms = fence_boot_ms;
+  if (settings_.kill_on_lease_lost) start.spec.fence_boot_ms = fence_boot_ms;
+  start.attempt = claimed.attempt;
+  start.retries = job.retries;
   const std::uint64_t deadline = clock_.unix_ms() + start.spec.limits.wall_ms;
   MJ_TRY(conversation, executor->second->begin(JobFacts{std::move(job), deadline, settings_.max_result_bytes}));
   start.conversation = std::move(conversation);

@@ -1,6 +1,5 @@
 // The thread that takes jobs: waits for work, claims as many as there are free slots, checks them, hands them to the
-// run loop. Between waits it looks after what nobody owns: leases that ran out, entries whose record is missing,
-// messages on the runner's topic.
+// run loop. It also takes the messages on the runner's topic.
 #pragma once
 
 #include <atomic>
@@ -13,7 +12,7 @@
 
 #include "mycojobs/clock.h"
 #include "mycojobs/transport.h"
-#include "worker/housekeeping.h"
+#include "worker/context_pauses.h"
 #include "worker/store_health.h"
 #include "worker/topic_intake.h"
 #include "worker/types.h"
@@ -37,8 +36,10 @@ class Intake {
     std::function<void(Outgoing)> report;  // a job that can never run
     std::function<void(RunNumber, const ClaimRef&)> claimed;
     std::function<void()> heartbeat;  // somebody asked to cancel a job of ours: the answer to a heartbeat tells
+    std::function<void()> no_work;    // what woke us was no entry of a queue: something may be due sooner
   };
-  Intake(Parts, const Clock&, StoreHealth&, const WorkerSettings&, Callbacks);
+  // instance: of the runner, as it is registered.
+  Intake(Parts, const Clock&, StoreHealth&, const WorkerSettings&, const std::string& instance, Callbacks);
   ~Intake() { stop(); }
   void stop();
 
@@ -47,23 +48,28 @@ class Intake {
   std::uint32_t busy() const { return settings_.slots - free_; }  // any thread
 
  private:
+  struct Round {
+    bool more = false;      // there may be more to take
+    std::size_t taken = 0;  // jobs
+  };
   void loop();
-  bool claim_some();  // true: there may be more
+  Round claim_some();
+  Result<ClaimReply> claim(Id context, std::uint32_t max_jobs);
+  void leave_alone(Id context, std::uint64_t began_boot_ms, const Error&);
   void accept(Claimed&, std::uint64_t fence_boot_ms);
   Result<Start> prepare(Claimed&, std::uint64_t fence_boot_ms, RunNumber) const;
-  void look_after();
 
   Parts parts_;
   const Clock& clock_;
   StoreHealth& health_;
   WorkerSettings settings_;
+  std::string instance_;
   Callbacks callbacks_;
   std::map<std::string, const Executor*> by_type_;
   std::vector<std::string> queues_;  // of each context
-  Housekeeping housekeeping_;
   TopicIntake topic_;
+  ContextPauses pauses_;
   std::size_t turn_ = 0;  // which context and queue is asked first: none starves another
-  bool claim_failed_ = false;
   RunNumber next_run_ = 1;
   std::atomic<std::uint32_t> free_;
   std::atomic<bool> draining_{false}, stop_{false};

@@ -14,6 +14,7 @@ LeaseKeeper::LeaseKeeper(std::unique_ptr<Store> store, const Clock& clock, Store
       settings_(std::move(settings)),
       hold_(std::move(hold)),
       callbacks_(std::move(callbacks)),
+      pauses_(clock),
       thread_([this] { loop(); }) {}
 
 void LeaseKeeper::stop() {
@@ -40,21 +41,20 @@ void LeaseKeeper::loop() {
     ::poll(&waiting, 1, failures > 0 ? retry_pause_ms(failures) : static_cast<int>(settings_.lease_ms / 3));
     wake_.take();
     if (stop_) return;
-    // Leases first: they are what jobs live by. A context whose store is away waits its turn, so that the time its
-    // store takes to fail is not taken from the others.
+    // Leases first: they are what jobs live by.
     bool ok = true;
     for (Id context : settings_.contexts) {
-      Pause& pause = pauses_[context];
-      if (clock_.boot_ms() < pause.until_boot_ms) {
+      if (!pauses_.may_try(context)) {
         ok = false;
         continue;
       }
-      const std::uint64_t before = clock_.boot_ms();
+      const std::uint64_t began = clock_.boot_ms();
       const bool done = renew_context(context) && hold_runner(context);
-      pause.failures = done ? 0 : pause.failures + 1;
-      // As long again as it took to fail.
-      pause.until_boot_ms =
-          done ? 0 : 2 * clock_.boot_ms() - before + static_cast<std::uint64_t>(retry_pause_ms(pause.failures));
+      if (done) {
+        pauses_.worked(context);
+      } else {
+        pauses_.failed(context, began);
+      }
       ok = ok && done;
     }
     failures = ok ? 0 : failures + 1;

@@ -11,6 +11,7 @@
 
 #include "base/mailbox.h"
 #include "mycojobs/clock.h"
+#include "worker/context_pauses.h"
 #include "worker/store_health.h"
 #include "worker/types.h"
 
@@ -43,11 +44,7 @@ class LeaseKeeper {
   WorkerSettings settings_;
   RunnerHold hold_;
   Callbacks callbacks_;
-  struct Pause {
-    unsigned failures = 0;
-    std::uint64_t until_boot_ms = 0;
-  };
-  std::map<Id, Pause> pauses_;  // of contexts whose store is away
+  ContextPauses pauses_;
   std::mutex mutex_;
   std::map<Id, std::map<RunNumber, ClaimRef>> claims_;  // by context
   Mailbox<int> wake_;

@@ -1,4 +1,5 @@
-// A job's output on its way into the log: whole lines where possible, head and tail kept, the middle counted.
+// A job's output on its way into the log: whole lines where possible, head and tail kept, the middle counted. It comes
+// here without its secrets, so that all counts are of what could be in the log, not of what the job wrote.
 #pragma once
 
 #include <cstdint>

@@ -2,6 +2,7 @@
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -19,6 +20,13 @@ constexpr std::uint64_t kPartialMs = 50;    // how long a line may wait for its 
 constexpr std::uint64_t kReviveMs = 500;    // between tries to start a new launcher
 constexpr std::size_t kLinesAtOnce = 512;   // of a log in one report
 constexpr std::size_t kReadAtOnce = 65536;  // per pipe and turn, so that a flood does not starve the others
+constexpr std::size_t kCutNote = 1000;      // a note of so many bytes may have lost its end on the way
+
+std::string host_name() {
+  char name[256] = "";
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
 
 void control_epoll(int epoll, int operation, int fd, std::uint64_t tag, std::uint32_t events) {
   epoll_event event{};
@@ -35,7 +43,8 @@ RunLoop::RunLoop(std::unique_ptr<Sandbox> sandbox, const Clock& clock, const Wor
       clock_(clock),
       settings_(settings),
       post_(std::move(post)),
-      epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      secrets_(settings.secrets_dir, clock) {
   control_epoll(epoll_.get(), EPOLL_CTL_ADD, orders_.fd(), kOrders, EPOLLIN);
   watched_sandbox_ = sandbox_->event_fd();
   control_epoll(epoll_.get(), EPOLL_CTL_ADD, watched_sandbox_, kSandbox, EPOLLIN);
@@ -124,8 +133,9 @@ void RunLoop::begin(Start& start) {
   }
   auto [place, fresh] = runs_.try_emplace(
       start.run, Run{std::move(start.claim), std::move(start.conversation), OutputCapture(settings_.output_bytes),
-                     Fd(pipes->out), Fd(pipes->err), Fd(pipes->channel)});
+                     Fd(pipes->out), Fd(pipes->err), Fd(pipes->channel), start.attempt, start.retries});
   Run& run = place->second;
+  if (auto redactor = secrets_.redactor(start.spec.context)) run.clean = std::make_unique<Clean>(std::move(redactor));
   // Most requests fit into the socket at once, and the job finds its script waiting.
   const std::uint32_t channel_events = pump_request(run) ? EPOLLIN : EPOLLIN | EPOLLOUT;
   control_epoll(epoll_.get(), EPOLL_CTL_ADD, run.out.get(), tag_of(start.run, Pipe::out), EPOLLIN);
@@ -174,13 +184,19 @@ bool RunLoop::read_pipe(Run& run, Pipe pipe) {
     const std::string_view bytes(buffer.data(), static_cast<std::size_t>(count));
     if (pipe == Pipe::channel) {
       run.conversation->feed(bytes);
-      for (const std::string& note : run.conversation->take_notes()) run.output.note(note, clock_.unix_ms());
+      for (const std::string& note : run.conversation->take_notes()) take_note(run, note);
     } else {
-      run.output.feed(pipe == Pipe::out ? LogStream::out : LogStream::err, bytes, clock_.unix_ms());
+      const LogStream stream = pipe == Pipe::out ? LogStream::out : LogStream::err;
+      run.output.feed(stream, run.clean ? run.clean->of(stream).feed(bytes) : bytes, clock_.unix_ms());
     }
     if (static_cast<std::size_t>(count) < buffer.size()) return false;
   }
   return static_cast<bool>(fd);
+}
+
+void RunLoop::take_note(Run& run, const std::string& note) {
+  const std::uint64_t now = clock_.unix_ms();
+  run.output.note(run.clean ? run.clean->redactor->redact(note, note.size() >= kCutNote) : note, now);
 }
 
 void RunLoop::pass_on_output(RunNumber number, Run& run) {
@@ -212,26 +228,51 @@ void RunLoop::end(RunEnded& ended) {
   auto place = runs_.find(ended.run);
   if (place == runs_.end()) return;
   Run& run = place->second;
-  if (ended.outcome.status == RunStatus::unkillable) {
-    // Not an end: a process of the job is stuck in the kernel. The slot stays taken.
-    log(LogLevel::error, "worker", "{}: a process does not die after SIGKILL; its slot is withheld", run.claim.job_key);
-    return;
-  }
+  if (ended.outcome.status == RunStatus::unkillable) return withhold(ended.run, run, ended.outcome.reason);
   // No process of the job is left, so what the pipes hold now is all there will ever be. It fits in their buffers.
   for (Pipe pipe : {Pipe::channel, Pipe::out, Pipe::err}) {
     while (read_pipe(run, pipe)) {
     }
   }
-  run.output.close(clock_.unix_ms());
-  pass_on_output(ended.run, run);
+  close_output(ended.run, run);
   ended.outcome.usage.stdout_bytes = run.output.bytes(LogStream::out);
   ended.outcome.usage.stderr_bytes = run.output.bytes(LogStream::err);
   if (ended.outcome.status == RunStatus::lost) {
     release(ended.run, run.claim, ended.outcome.reason, true);
   } else {
-    post_(Outgoing{ended.run, EndReport{run.claim, run.conversation->finish(ended.outcome)}, true});
+    post_(Outgoing{ended.run, end_of(run, ended.outcome), true});
   }
   runs_.erase(place);
+}
+
+// Not an end, also not of a job that was cancelled or ran out of time: its lease is kept and its slot stays taken until
+// the real end comes. The reason names processes, and a process names itself.
+void RunLoop::withhold(RunNumber number, Run& run, const std::string& reason) {
+  if (std::exchange(run.withheld, true)) return;
+  log(LogLevel::error, "worker",
+      "{}: unkillable on host {}: {}. Its slot is withheld. See what the process waits for (a disk, a network file "
+      "system, a debugger) or restart the host",
+      run.claim.job_key, host_name(), run.clean ? run.clean->redactor->redact(reason) : reason);
+  post_(Outgoing{number, Mark{run.claim, "unkillable"}, false});
+}
+
+void RunLoop::close_output(RunNumber number, Run& run) {
+  const std::uint64_t now = clock_.unix_ms();
+  for (LogStream stream : {LogStream::out, LogStream::err}) {
+    if (run.clean) run.output.feed(stream, run.clean->of(stream).finish(), now);
+  }
+  run.output.close(now);
+  pass_on_output(number, run);
+}
+
+EndReport RunLoop::end_of(const Run& run, Outcome& outcome) {
+  // A process names itself; the name gets into the receipt too.
+  if (run.clean && outcome.violation) outcome.violation->comm = run.clean->redactor->redact(outcome.violation->comm);
+  JobEnd end = run.conversation->finish(outcome);
+  if (run.clean) redact(*run.clean->redactor, end);
+  const double chance = std::uniform_real_distribution<double>(0, 1)(chance_);
+  const auto again = retry_after(settings_.retry, end, run.attempt, run.retries, chance);
+  return {run.claim, std::move(end), again};
 }
 
 }  // namespace mycojobs

@@ -1,11 +1,13 @@
-// The thread that owns the sandbox: starts runs, carries bytes between a job and its conversation, keeps its output,
-// and turns its outcome into the job's end. One epoll for the launcher and for every pipe.
+// The thread that owns the sandbox: starts runs, carries bytes between a job and its conversation, keeps its output
+// without the secrets of its context, and turns its outcome into the job's end. One epoll for the launcher and for
+// every pipe.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <random>
 #include <thread>
 #include <unordered_map>
 #include <variant>
@@ -14,6 +16,7 @@
 #include "base/mailbox.h"
 #include "mycojobs/clock.h"
 #include "worker/output.h"
+#include "worker/secrets.h"
 #include "worker/types.h"
 
 namespace mycojobs {
@@ -45,13 +48,23 @@ class RunLoop {
   using Order = std::variant<Start, Fence, Kill>;
   enum class Pipe : std::uint32_t { out, err, channel };
   static std::uint64_t tag_of(RunNumber run, Pipe pipe) { return run << 2 | static_cast<std::uint32_t>(pipe); }
+  // What goes through here is without the secrets that its context had when the run began.
+  struct Clean {
+    explicit Clean(std::shared_ptr<const Redactor> all) : redactor(std::move(all)), out(*redactor), err(*redactor) {}
+    std::shared_ptr<const Redactor> redactor;
+    Redaction out, err;  // each stream by itself: a value does not go on in the other one
+    Redaction& of(LogStream stream) { return stream == LogStream::err ? err : out; }
+  };
   struct Run {
     ClaimRef claim;
     std::unique_ptr<Conversation> conversation;
     OutputCapture output;
     Fd out, err, channel;
-    std::size_t sent = 0;  // of the request
+    std::uint32_t attempt = 1, retries = 0;
+    std::unique_ptr<Clean> clean = nullptr;  // none: there is no secret
+    std::size_t sent = 0;                    // of the request
     std::uint64_t partial_since_ms = 0;
+    bool withheld = false;  // unkillable, and told
   };
 
   void loop();
@@ -61,7 +74,11 @@ class RunLoop {
   void on_pipe(RunNumber, Run&, Pipe);
   bool pump_request(Run&);     // false: the rest waits until the channel is writable
   bool read_pipe(Run&, Pipe);  // true: it stopped before the pipe was empty
+  void take_note(Run&, const std::string&);
   void end(RunEnded&);
+  void withhold(RunNumber, Run&, const std::string& reason);
+  void close_output(RunNumber, Run&);
+  EndReport end_of(const Run&, Outcome&);
   void pass_on_output(RunNumber, Run&);
   void flush_partials();
   void revive_sandbox();
@@ -73,7 +90,9 @@ class RunLoop {
   Mailbox<Order> orders_;
   Fd epoll_;
   int watched_sandbox_ = -1;
+  Secrets secrets_;
   std::unordered_map<RunNumber, Run> runs_;
+  std::mt19937_64 chance_{std::random_device{}()};  // of the pauses before retries
   std::uint64_t revive_at_ms_ = 0;
   std::string why_not_;  // the last reason, so that it is logged once
   std::atomic<bool> ready_{true};

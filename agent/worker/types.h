@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "domain/retry.h"
 #include "mycojobs/executor.h"
 #include "mycojobs/sandbox.h"
 #include "mycojobs/store.h"
@@ -24,6 +25,7 @@ struct Start {
   RunNumber run = 0;
   ClaimRef claim;
   RunSpec spec;
+  std::uint32_t attempt = 1, retries = 0;  // of the job: whether a failure is followed by another attempt
   std::unique_ptr<Conversation> conversation;
 };
 
@@ -47,6 +49,14 @@ struct WorkerSettings {
   std::uint32_t max_deliveries = 3;
   std::uint64_t memory_bytes = 256ULL << 20, tmp_bytes = 64ULL << 20;
   std::uint32_t pids = 64;
+  RetryPolicy retry;
+  // false: a run goes on while the store is away, and dies (or finds its end refused) only if its claim was given on.
+  bool kill_on_lease_lost = true;
+  std::uint64_t retention_ms = 24ULL * 3600 * 1000, retention_count = 0;  // of ended jobs; 0: no bound
+  std::vector<std::string> allowed_prerequisites;  // beginnings of what an agent may look at, as "file:/data/"
+  std::uint64_t prerequisites_timeout_ms = 24ULL * 3600 * 1000;  // how long a job may wait for them; 0: for ever
+  std::string secrets_dir;                                       // <secrets_dir>/<context>/<name>; empty: none
+  std::string state_dir;                                         // for what must outlive us; empty: nothing
 };
 
 // The moment, on CLOCK_BOOTTIME, at which a run dies unless its lease is renewed: counted from before the claim or

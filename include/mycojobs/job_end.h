@@ -1,6 +1,8 @@
 // How a job ended, as it goes into its record. Made by an executor from a sandbox outcome; written by a store.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "mycojobs/records.h"
@@ -17,6 +19,9 @@ struct JobEnd {
   std::string usage;    // JSON object, see Usage
   std::string layers;   // separated by blanks
   std::string receipt;  // JSON object
+  // What the failure itself says about another attempt. Not stored.
+  bool retry_forbidden = false;
+  std::optional<std::uint64_t> retry_after_ms = std::nullopt;
   bool operator==(const JobEnd&) const = default;
 };
 

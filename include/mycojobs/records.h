@@ -85,6 +85,13 @@ struct Job {
   std::string usage;    // JSON, as in usage_json()
   std::string layers;   // layers of the sandbox that were in force, separated by blanks
   std::string receipt;  // JSON
+  // What its submitter may ask of the dispatch.
+  std::uint64_t run_at_ms = 0;          // not before this moment, by the store's clock
+  std::int32_t priority = 0;            // -100 to 100; higher is taken first; within one, first come first served
+  std::uint64_t queue_timeout_ms = 0;   // longest wait in its queue; 0: any
+  std::string idempotency_key;          // of its caller: a second submission with it is the first one again
+  std::string concurrency_key;          // at most concurrency_limit jobs of a context with this key run at one time
+  std::uint32_t concurrency_limit = 0;  // 0: 1
   Fields unknown;
 };
 

@@ -4,6 +4,12 @@
 //
 //   launch() --> RunPipes --> ... events: ended(outcome), exactly one for each launch that returned pipes
 //                 \-- kill(reason), fence(deadline) at any time; unknown or ended runs are ignored
+//
+// Before its end a run may be reported once with status `unkillable`: KILL has had no effect for a time (5 s), a
+// process is stuck in the kernel or held by a tracer. That is no end: the run is still under way, and other runs go on.
+// Its end comes if the processes do go, with the reason that was recorded first. An end says that the init of the run's
+// pid namespace is gone, and so all of its processes; not so `lost` after the death of the launcher, when the kernel
+// may still be at it.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +39,7 @@ struct RunSpec {
   std::string host = "python";  // which zygote serves it
   Id context = 0;               // runs of different contexts never share a zygote
   Limits limits;
-  std::uint64_t fence_boot_ms = 0;  // CLOCK_BOOTTIME at which the run is killed unless fence() moved it; 0: none
+  std::uint64_t fence_boot_ms = 0;  // CLOCK_BOOTTIME at which the run is killed unless fence() moved it; 0: no fence
 };
 
 // Our ends of the run's descriptors; the caller owns and closes them. All are non-blocking and close-on-exec.
@@ -58,6 +64,7 @@ class Sandbox {
   virtual Result<RunPipes> launch(const RunSpec&) = 0;
   // TERM now, KILL after grace_ms (0: KILL at once). The first recorded reason wins.
   virtual void kill(std::uint64_t run, KillReason, std::uint32_t grace_ms) = 0;
+  // The new fence instead of the old one; 0: no fence any more.
   virtual void fence(std::uint64_t run, std::uint64_t fence_boot_ms) = 0;
   // Readable when read_ended() has something to say. Changes after restart().
   virtual int event_fd() const = 0;

@@ -1,5 +1,5 @@
-// Port: where records, queues, claims and logs live. Two implementations, one contract suite (tests/contract):
-// Redis (agent/store/redis_store.h) and in memory (agent/store/memory_store.h). Protocol: docs/protocol.md.
+// Port: where records, queues, claims and logs live: Redis (agent/store/redis_store.h), or the imitation of it in this
+// process (agent/store/memory/memory_server.h); one contract suite (tests/contract). Protocol: docs/protocol.md.
 //
 // Threads: a Store and a Waiter belong to one thread each (only Waiter::wake() may be called from any thread);
 // a StoreFactory may be used from any.
@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +21,7 @@
 #include "mycojobs/job_end.h"
 #include "mycojobs/records.h"
 #include "mycojobs/result.h"
+#include "mycojobs/store_views.h"
 
 namespace mycojobs {
 
@@ -34,6 +36,7 @@ struct ClaimRef {
 struct ClaimRequest {
   Id context = 0;
   Id runner = 0;
+  std::string instance;                         // of the runner: RunnerHold::instance
   std::vector<std::string> queues;              // list keys; taken from in this order
   std::uint32_t max_jobs = 1;                   // 1 to 64
   std::uint64_t max_bytes = 8ULL << 20;         // records together; one job is always returned, however large
@@ -53,6 +56,8 @@ struct Claimed {
 struct ClaimReply {
   std::vector<Claimed> jobs;
   std::uint32_t set_aside = 0;  // entries dead-lettered, recorded as anomalies, or parked until their record appears
+  std::vector<std::string> paused;  // of the request's queues: nothing is taken from them, nobody should wait on them
+  bool more = false;  // the bound of one call was met before the queues were empty: entries that cannot run were many
 };
 
 enum class Renewal { renewed, stale, cancel };  // cancel: renewed, and somebody asked to cancel the job
@@ -64,34 +69,54 @@ struct LogAppend {
 struct EndReport {
   ClaimRef claim;
   JobEnd end;
+  // Of a failure: not the job's end but this attempt's; the next one begins after this pause. Passed over if somebody
+  // wants the job cancelled.
+  std::optional<std::uint64_t> retry_after_ms = std::nullopt;
+};
+struct Mark {  // finer state of a run that goes on: detail running, unkillable
+  ClaimRef claim;
+  std::string detail;
 };
 struct Release {  // the run says nothing about the job (lost launcher): back to its queue, to be claimed next
   ClaimRef claim;
   std::string reason;
   bool ran = true;  // false: nothing of the job was started, so it is not counted as a delivery
 };
-using Report = std::variant<LogAppend, EndReport, Release>;
+using Report = std::variant<LogAppend, EndReport, Release, Mark>;
 
 struct Lease {
   std::string job_key;
   std::uint64_t until_ms = 0;
+  std::uint64_t lease_ms = 0;  // its length, as its owner chose it
 };
 
-struct DeadLetter {
-  std::string job_key, queue, reason;  // reason: no_record, wrong_type, bad_record, crash_loop, too_large, ...
-  std::uint64_t at_ms = 0;
+// Work that time brings, done by whoever comes first: see Store::tick().
+struct TickRequest {
+  std::uint32_t missing_wait_ms = 2000;              // how long an entry may wait for its record
+  std::uint64_t retention_ms = 24ULL * 3600 * 1000;  // of jobs that have ended; 0: for ever
+  std::uint64_t retention_count = 0;                 // keep at most so many that have ended; 0: any number
+  std::uint32_t max = 100;                           // of each kind, so that no other client waits for long
+};
+struct TickReply {
+  std::uint32_t due = 0;          // delayed jobs and retries whose time has come: queued now
+  std::uint32_t settled = 0;      // dependents of ended jobs that were too many for one step
+  std::uint32_t missing = 0;      // entries whose record has appeared (queued) or never did (dead letters)
+  std::uint32_t overdue = 0;      // jobs that waited longer than their queue_timeout_ms: ended
+  std::uint32_t retired = 0;      // ended jobs past retention: gone with their record, log and facts
+  bool more = false;              // `max` was met: call again soon
+  std::uint64_t next_due_ms = 0;  // how long until the next delayed job is due; 0: none is waiting
+};
+
+// A job that waits for something outside. Conditions: the job's `prerequisites`.
+struct AwaitedPrerequisites {
+  std::string job_key;
+  std::vector<std::string> conditions;
+  std::uint64_t waited_ms = 0;  // since it was first met, by the store's clock
 };
 
 struct LogPage {
   std::vector<Log> lines;
   bool ended = false;  // no line will follow
-};
-
-// Who holds a runner id.
-struct RunnerHold {
-  std::string instance;       // random, new with every start
-  std::string host, boot_id;  // boot_id also tells pid namespaces apart
-  std::int64_t pid = 0;
 };
 
 struct MessageIntake {
@@ -123,18 +148,49 @@ class Store {
   virtual Result<std::vector<Lease>> leases(Id context) = 0;
   // Makes the job claimable again if its lease still ends at until_ms and that moment has passed. false: it does not.
   virtual Result<bool> expire(Id context, const Lease&) = 0;
-  // Pushes back entries whose record has appeared, dead-letters those that waited longer than wait_ms. Returns how many
-  // changed.
-  virtual Result<std::uint32_t> sweep_missing(Id context, std::uint32_t wait_ms) = 0;
+  // The same at once for every live claim of an instance of a runner. The caller knows that no process of it is left.
+  virtual Result<std::vector<std::string>> expire_instance(Id context, Id runner, const std::string& instance) = 0;
+  virtual Result<TickReply> tick(Id context, const TickRequest&) = 0;
 
-  // Writes the record and pushes its key onto its queue. id 0: the next free one of that caller. An id that exists with
-  // the same script, type, environment, timeout and dependencies is returned as it is; with other content: conflict.
+  // Jobs whose prerequisites should be looked at now, at most max. Each is given to one caller, and again after
+  // again_ms.
+  virtual Result<std::vector<AwaitedPrerequisites>> prerequisites_due(Id context, std::uint32_t max,
+                                                                      std::uint32_t again_ms) = 0;
+  // They are met: to its queue. With a reason: they never will be; the job ends as error, detail prerequisite.
+  virtual Result<void> prerequisites_settled(Id context, const std::string& job_key, const std::string& impossible) = 0;
+
+  // Writes the record and pushes its key onto its queue (or keeps it until its run_at_ms). id 0: the next free one of
+  // that caller. An id that exists with the same content (see same_content()) is returned as it is; with other content:
+  // conflict. An idempotency_key that this caller has used names its first job in the same way.
   virtual Result<Job> submit(const Job&) = 0;
-  // A persistent wish: a queued job ends as cancelled here, a claimed one by its owner (Renewal::cancel), an ended one
-  // is left alone. Error not_found.
+  // A persistent wish: a job that nobody runs ends as cancelled here, a claimed one by its owner (Renewal::cancel), an
+  // ended one is left alone. Error not_found.
   virtual Result<void> cancel(Id context, const std::string& job_key) = 0;
+  // An operator's wish: a job that ended as error runs again, as its next attempt, its dead letter struck off. Error
+  // conflict: it has not ended, has finished, or was cancelled (that is for ever); not_found.
+  virtual Result<void> requeue(Id context, const std::string& job_key) = 0;
+
+  virtual Result<std::vector<QueueInfo>> queues(Id context) = 0;  // with entries, facts or a pause; by name
+  virtual Result<void> pause_queue(Id context, const std::string& queue, bool paused) = 0;
+  // Cancels at most max of the jobs that stand in the queue, the next ones first. Returns how many entries went.
+  virtual Result<std::uint32_t> purge_queue(Id context, const std::string& queue, std::uint32_t max) = 0;
+  virtual Result<std::vector<std::string>> queue_entries(Id context, const std::string& queue, std::uint64_t from,
+                                                         std::uint32_t max) = 0;  // the next to be taken is 0
+  // Strikes a dead letter off the list. With requeue: its job runs again, or its entry is pushed onto its queue again
+  // if there is no record or was none. Errors of requeue(); not_found.
+  virtual Result<void> settle_dead_letter(Id context, const std::string& id, bool requeue) = 0;
+  virtual Result<std::vector<RunnerInfo>> runners(Id context) = 0;  // by id
+
+  // Facts after a revision, in order.
+  virtual Result<std::vector<Fact>> journal(Id context, const std::string& queue, std::uint64_t after_revision,
+                                            std::uint32_t max) = 0;
+  // One answer each, in order. positions: fill in in_queue, which takes time where a queue is long.
+  virtual Result<std::vector<JobPlaces>> places(Id context, std::span<const std::string> job_keys, bool positions) = 0;
+  virtual Result<RepairReply> repair(Id context, const std::string& job_key, const Repair&, bool dry_run) = 0;
 
   virtual Result<Fields> load(Id context, const std::string& key) = 0;  // a hash; not_found; invalid: another type
+  // Only these fields of it; those that are absent are left out.
+  virtual Result<Fields> load_fields(Id context, const std::string& key, std::span<const std::string_view> names) = 0;
   virtual Result<void> save(Id context, const std::string& key, const Fields&) = 0;  // sets these fields of a hash
   // Keys that begin with prefix, in no order, each once, at most max.
   virtual Result<std::vector<std::string>> keys(Id context, std::string_view prefix, std::size_t max) = 0;
@@ -169,7 +225,7 @@ class Store {
 };
 
 struct Woken {
-  bool work = false;               // at least one of the queues has an entry: claim
+  bool work = false;               // at least one of the queues has an entry, or may have: claim
   std::vector<std::string> hints;  // payloads published on the topic: message keys, "cancel:<job key>"
   bool reconnected = false;        // hints may have been missed: look at topic_pending
 };
@@ -180,6 +236,8 @@ class Waiter {
   virtual ~Waiter() = default;
   // Returns when a queue has an entry (only if for_work), a hint came, wake() was called, or after timeout_ms.
   virtual Result<Woken> wait(std::uint32_t timeout_ms, bool for_work) = 0;
+  // From the next wait() on these queues of the context are not waited on; all others are.
+  virtual void set_paused(Id context, const std::vector<std::string>& queues) = 0;
   virtual void wake() = 0;  // any thread, also from a signal's thread; remembered until the next wait()
 };
 

@@ -1,5 +1,6 @@
 #include "bench.h"
 
+#include <poll.h>
 #include <stdlib.h>
 
 #include <array>
@@ -7,7 +8,7 @@
 #include <filesystem>
 
 #include "base/clock.h"
-#include "store/memory_store.h"
+#include "store/memory/memory_server.h"
 #include "store/redis_store.h"
 
 namespace mycojobs {
@@ -22,16 +23,7 @@ class RedisBench final : public Bench {
     redis().plain(1, {"FLUSHALL"});
   }
   StoreFactory& stores() override { return *stores_; }
-  void push(Id context, const std::string& queue, const std::string& entry) override {
-    redis().plain(context, {"LPUSH", queue, entry});
-  }
-  void put_text(Id context, const std::string& key, const std::string& text) override {
-    redis().plain(context, {"SET", key, text});
-  }
-  void erase(Id context, const std::string& key) override { redis().plain(context, {"DEL", key}); }
-  void publish(const std::string& topic, const std::string& text) override {
-    redis().plain(1, {"PUBLISH", topic, text});
-  }
+  Reply any(Id context, const std::vector<std::string>& words) override { return redis().any(context, words); }
 
  private:
   static TestRedis& redis() { return TestRedis::instance(); }
@@ -41,19 +33,35 @@ class RedisBench final : public Bench {
 class MemoryBench final : public Bench {
  public:
   StoreFactory& stores() override { return server_; }
-  void push(Id context, const std::string& queue, const std::string& entry) override {
-    server_.push(context, queue, entry);
-  }
-  void put_text(Id context, const std::string& key, const std::string& text) override {
-    server_.put_text(context, key, text);
-  }
-  void erase(Id context, const std::string& key) override { server_.erase(context, key); }
-  void publish(const std::string& topic, const std::string& text) override { server_.publish(topic, text); }
+  Reply any(Id context, const std::vector<std::string>& words) override { return server_.plain(context, words); }
 
  private:
   SystemClock clock_;
   MemoryServer server_{clock_};
 };
+
+Reply without_error(Reply reply, const std::vector<std::string>& words) {
+  if (reply.error()) {
+    ADD_FAILURE() << words.front() << ": " << reply.text();
+    std::abort();
+  }
+  return reply;
+}
+
+// Error replies as they are, which RedisConnection::command() gives a meaning.
+Result<Reply> exchange(RedisConnection& connection, const std::vector<std::string>& words) {
+  Arguments arguments;
+  for (const std::string& each : words) arguments.add(each);
+  MJ_CHECK(connection.connect());
+  MJ_CHECK(connection.send(arguments));
+  for (;;) {
+    MJ_TRY(reply, connection.received());
+    if (reply) return *reply;
+    pollfd readable{connection.fd(), POLLIN, 0};
+    if (::poll(&readable, 1, 60000) != 1) return fail(Code::unavailable, "no answer in a minute");
+    MJ_CHECK(connection.read_some());
+  }
+}
 
 }  // namespace
 
@@ -84,19 +92,28 @@ TestRedis& TestRedis::instance() {
 
 std::string TestRedis::url() const { return EmbeddedRedis::url(folder_.path()); }
 
-Reply TestRedis::plain(Id context, const std::vector<std::string>& arguments) {
-  RedisConnection::Options options;
-  options.endpoint = parse_redis_url(url()).value();
-  options.database = context;
-  RedisConnection connection(std::move(options));
-  Arguments list;
-  for (const std::string& each : arguments) list.add(each);
-  auto reply = connection.command(list);
+Reply TestRedis::any(Id context, const std::vector<std::string>& words) {
+  std::lock_guard lock(mutex_);
+  auto found = connections_.find(context);
+  if (found == connections_.end()) {
+    RedisConnection::Options options;
+    options.endpoint = parse_redis_url(url()).value();
+    options.database = context;
+    found = connections_.try_emplace(context, std::move(options)).first;
+  }
+  auto reply = exchange(found->second, words);
   if (!reply) {
-    ADD_FAILURE() << arguments.front() << ": " << reply.error().message;
+    ADD_FAILURE() << words.front() << ": " << reply.error().message;
     std::abort();
   }
   return *reply;
+}
+
+Reply TestRedis::plain(Id context, const std::vector<std::string>& words) {
+  return without_error(any(context, words), words);
+}
+Reply Bench::plain(Id context, const std::vector<std::string>& words) {
+  return without_error(any(context, words), words);
 }
 
 std::unique_ptr<Bench> make_redis_bench() { return std::make_unique<RedisBench>(); }

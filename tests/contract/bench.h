@@ -5,7 +5,9 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,10 +22,14 @@ class Bench {
  public:
   virtual ~Bench() = default;
   virtual StoreFactory& stores() = 0;
-  virtual void push(Id context, const std::string& queue, const std::string& entry) = 0;
-  virtual void put_text(Id context, const std::string& key, const std::string& text) = 0;  // a key of the wrong type
-  virtual void erase(Id context, const std::string& key) = 0;
-  virtual void publish(const std::string& topic, const std::string& text) = 0;
+  // One command of a plain client, which does not know the store's rules. An error is a reply too.
+  virtual Reply any(Id context, const std::vector<std::string>& words) = 0;
+
+  Reply plain(Id context, const std::vector<std::string>& words);  // dies on an error
+  void push(Id context, const std::string& queue, const std::string& entry) { plain(context, {"LPUSH", queue, entry}); }
+  void put_text(Id context, const std::string& key, const std::string& text) { plain(context, {"SET", key, text}); }
+  void erase(Id context, const std::string& key) { plain(context, {"DEL", key}); }
+  void publish(const std::string& topic, const std::string& text) { plain(1, {"PUBLISH", topic, text}); }
 };
 
 // A folder that goes away with this object.
@@ -44,13 +50,16 @@ class TestRedis {
  public:
   static TestRedis& instance();
   std::string url() const;
-  // A plain client in one context's database; dies on an error.
-  Reply plain(Id context, const std::vector<std::string>& arguments);
+  // A plain client in one context's database, from any thread. An error is a reply too; dies if there is none.
+  Reply any(Id context, const std::vector<std::string>& words);
+  Reply plain(Id context, const std::vector<std::string>& words);  // dies on an error
 
  private:
   TestRedis();
   TempFolder folder_;
   std::unique_ptr<EmbeddedRedis> redis_;
+  std::mutex mutex_;
+  std::map<Id, RedisConnection> connections_;
 };
 
 std::unique_ptr<Bench> make_redis_bench();

@@ -125,25 +125,25 @@ TEST_P(Claim, AMissingRecordIsWaitedForAndRunsWhenItAppears) {
   bench_->push(1, "queue:python", "job:12:1");
   EXPECT_TRUE(claim().empty());
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 0U);
-  EXPECT_EQ(store_->sweep_missing(1, 60000).value(), 0U);
+  EXPECT_EQ(store_->tick(1, {.missing_wait_ms = 60000}).value().missing, 0U);
   ASSERT_TRUE(store_->save(1, "job:12:1", {{"script", "print(1)"}}));
-  EXPECT_EQ(store_->sweep_missing(1, 60000).value(), 1U);
+  EXPECT_EQ(store_->tick(1, {.missing_wait_ms = 60000}).value().missing, 1U);
   EXPECT_EQ(claim_one().ref.job_key, "job:12:1");
 }
 
 TEST_P(Claim, AMissingRecordThatNeverAppearsIsADeadLetter) {
   bench_->push(1, "queue:python", "job:12:1");
   EXPECT_TRUE(claim().empty());
-  ASSERT_TRUE(eventually([&] { return store_->sweep_missing(1, 5).value() == 1; }));
+  ASSERT_TRUE(eventually([&] { return store_->tick(1, {.missing_wait_ms = 5}).value().missing == 1; }));
   EXPECT_EQ(last_dead_reason(), "no_record");
-  EXPECT_EQ(store_->sweep_missing(1, 5).value(), 0U);
+  EXPECT_EQ(store_->tick(1, {.missing_wait_ms = 5}).value().missing, 0U);
 }
 
 TEST_P(Claim, AMissingRecordThatAppearsWithAnotherTypeIsADeadLetter) {
   bench_->push(1, "queue:python", "job:12:1");
   EXPECT_TRUE(claim().empty());
   bench_->put_text(1, "job:12:1", "x");
-  EXPECT_EQ(store_->sweep_missing(1, 60000).value(), 1U);
+  EXPECT_EQ(store_->tick(1, {.missing_wait_ms = 60000}).value().missing, 1U);
   EXPECT_EQ(last_dead_reason(), "wrong_type");
 }
 
@@ -164,7 +164,7 @@ TEST_P(Claim, AForgedRecordCannotReopenAnEndedJob) {
   bench_->erase(1, "job:12:1");
   bench_->push(1, "queue:python", "job:12:1");
   EXPECT_TRUE(claim().empty());
-  EXPECT_EQ(store_->sweep_missing(1, 0).value(), 0U);
+  EXPECT_EQ(store_->tick(1, {.missing_wait_ms = 0}).value().missing, 0U);
 }
 
 TEST_P(Claim, AForgedStatusCannotEndAJobThatWasClaimed) {

@@ -77,8 +77,8 @@ TEST_P(Lease, ALiveOneDoesNotExpire) {
   submit(1);
   const Claimed got = claim_one();
   EXPECT_FALSE(expire("job:12:1"));
-  EXPECT_FALSE(store_->expire(1, mycojobs::Lease{"job:12:1", 1}).value());
-  EXPECT_FALSE(store_->expire(1, mycojobs::Lease{"job:12:77", 1}).value());
+  EXPECT_FALSE(store_->expire(1, mycojobs::Lease{"job:12:1", 1, 1000}).value());
+  EXPECT_FALSE(store_->expire(1, mycojobs::Lease{"job:12:77", 1, 1000}).value());
   EXPECT_EQ(outcome(end(got.ref, finished())), "ok");
 }
 

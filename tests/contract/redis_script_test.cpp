@@ -15,10 +15,11 @@ namespace {
 
 using testing::HasSubstr;
 
-class RedisScript : public StoreContract {
+class HostileKeys : public StoreContract {
  protected:
-  static Reply plain(const std::vector<std::string>& arguments) { return TestRedis::instance().plain(1, arguments); }
+  Reply plain(const std::vector<std::string>& words) { return bench_->plain(1, words); }
 };
+class RedisScript : public HostileKeys {};  // what only a real server has
 
 TEST_P(RedisScript, AServerThatForgotTheScriptsLearnsThemAgain) {
   submit(1);
@@ -30,8 +31,9 @@ TEST_P(RedisScript, AServerThatForgotTheScriptsLearnsThemAgain) {
   EXPECT_EQ(known.at(0).number(), 1U) << "the digest that was computed when the program was built is right";
 }
 
-TEST_P(RedisScript, OurSharedKeysWithAnotherTypeAreAClearErrorAndNoJobIsLost) {
-  for (const std::string key : {"mj:leases", "mj:dead", "mj:anomalies", "mj:missing"}) {
+TEST_P(HostileKeys, OurSharedKeysWithAnotherTypeAreAClearErrorAndNoJobIsLost) {
+  for (const std::string key : {"mj:leases", "mj:dead", "mj:anomalies", "mj:missing", "mj:delayed", "mj:ended",
+                                "mj:prerequisites", "mj:overdue", "mj:queues", "mj:settling", "mj:paused"}) {
     plain({"FLUSHDB"});
     submit(1);
     plain({"SET", key, "planted"});
@@ -44,7 +46,7 @@ TEST_P(RedisScript, OurSharedKeysWithAnotherTypeAreAClearErrorAndNoJobIsLost) {
   }
 }
 
-TEST_P(RedisScript, AClaimKeyWithAnotherTypeEndsThatJobAlone) {
+TEST_P(HostileKeys, AClaimKeyWithAnotherTypeEndsThatJobAlone) {
   submit(1);
   submit(2);
   plain({"SET", "mj:claim:job:12:1", "planted"});
@@ -56,7 +58,7 @@ TEST_P(RedisScript, AClaimKeyWithAnotherTypeEndsThatJobAlone) {
   EXPECT_EQ(outcome(store_->cancel(1, "job:12:1")), "invalid");
 }
 
-TEST_P(RedisScript, AClaimKeyThatIsOverwrittenMakesTheClaimStaleOrInvalid) {
+TEST_P(HostileKeys, AClaimKeyThatIsOverwrittenMakesTheClaimStaleOrInvalid) {
   submit(1);
   const Claimed got = claim_one();
   plain({"SET", "mj:claim:job:12:1", "planted"});
@@ -65,7 +67,7 @@ TEST_P(RedisScript, AClaimKeyThatIsOverwrittenMakesTheClaimStaleOrInvalid) {
   EXPECT_EQ(outcome(report(LogAppend{got.ref, {{1, 1, LogStream::out, "x"}}})), "stale_claim");
 }
 
-TEST_P(RedisScript, ALogKeyWithAnotherTypeLosesLinesButNotTheEnd) {
+TEST_P(HostileKeys, ALogKeyWithAnotherTypeLosesLinesButNotTheEnd) {
   submit(1);
   const Claimed got = claim_one();
   plain({"SET", "mj:log:job:12:1", "planted"});
@@ -75,7 +77,7 @@ TEST_P(RedisScript, ALogKeyWithAnotherTypeLosesLinesButNotTheEnd) {
   EXPECT_EQ(outcome(store_->logs(1, "job:12:1", 0, 10, 0)), "invalid");
 }
 
-TEST_P(RedisScript, ALogThatAnotherClientFilledLosesLinesButNotTheEnd) {
+TEST_P(HostileKeys, ALogThatAnotherClientFilledLosesLinesButNotTheEnd) {
   submit(1);
   const Claimed got = claim_one();
   plain({"XADD", "mj:log:job:12:1", "18446744073709551615-18446744073709551615", "text", "planted"});
@@ -84,7 +86,7 @@ TEST_P(RedisScript, ALogThatAnotherClientFilledLosesLinesButNotTheEnd) {
   EXPECT_EQ(field("job:12:1", "status"), "finished");
 }
 
-TEST_P(RedisScript, ARecordThatTurnsIntoAnotherTypeStillEnds) {
+TEST_P(HostileKeys, ARecordThatTurnsIntoAnotherTypeStillEnds) {
   submit(1);
   const Claimed got = claim_one();
   plain({"SET", "job:12:1", "planted"});
@@ -93,7 +95,7 @@ TEST_P(RedisScript, ARecordThatTurnsIntoAnotherTypeStillEnds) {
   EXPECT_TRUE(store_->leases(1).value().empty());
 }
 
-TEST_P(RedisScript, AQueueThatTurnsIntoAnotherTypeKeepsTheClaim) {
+TEST_P(HostileKeys, AQueueThatTurnsIntoAnotherTypeKeepsTheClaim) {
   submit(1);
   const Claimed got = claim_one();
   plain({"SET", "queue:python", "planted"});
@@ -103,7 +105,7 @@ TEST_P(RedisScript, AQueueThatTurnsIntoAnotherTypeKeepsTheClaim) {
   EXPECT_EQ(claim_one().ref.job_key, "job:12:1");
 }
 
-TEST_P(RedisScript, NonsenseInAClaimDoesNotStopAJob) {
+TEST_P(HostileKeys, NonsenseInAClaimDoesNotStopAJob) {
   submit(1);
   plain({"HSET", "mj:claim:job:12:1", "epoch", "nan", "deliveries", "-1", "attempt", "inf", "state", "?", "until_ms",
          "x"});
@@ -113,13 +115,13 @@ TEST_P(RedisScript, NonsenseInAClaimDoesNotStopAJob) {
   EXPECT_EQ(outcome(end(got.ref, finished())), "ok");
 }
 
-TEST_P(RedisScript, ALeaseThatBelongsToNoClaimIsRemoved) {
+TEST_P(HostileKeys, ALeaseThatBelongsToNoClaimIsRemoved) {
   plain({"ZADD", "mj:leases", "5", "job:12:1"});
   EXPECT_FALSE(expire("job:12:1"));
   EXPECT_TRUE(store_->leases(1).value().empty());
 }
 
-TEST_P(RedisScript, AnEpochGrowsPastALostTail) {
+TEST_P(HostileKeys, AnEpochGrowsPastALostTail) {
   submit(1);
   plain({"HSET", "mj:claim:job:12:1", "epoch", "9000000000000000"});
   EXPECT_EQ(claim_one().epoch, 9000000000000001U);
@@ -135,7 +137,7 @@ TEST_P(RedisScript, ATokenIsNowhereInTheDatabase) {
   }
 }
 
-TEST_P(RedisScript, OtherKeysOfOursWithAnotherTypeAreClearErrors) {
+TEST_P(HostileKeys, OtherKeysOfOursWithAnotherTypeAreClearErrors) {
   plain({"LPUSH", "mj:next:12", "x"});
   EXPECT_EQ(outcome(store_->submit(job(0))), "invalid");
   plain({"SET", "mj:hold:runner:20", "x"});
@@ -147,6 +149,9 @@ TEST_P(RedisScript, OtherKeysOfOursWithAnotherTypeAreClearErrors) {
   EXPECT_EQ(outcome(store_->topic_send(1, "t", "message:12:1", {{"id", "1"}})), "invalid");
   EXPECT_EQ(outcome(store_->topic_pending(1, "t")), "invalid");
   EXPECT_EQ(outcome(store_->load(1, "message:12:1")), "not_found");
+}
+
+TEST_P(RedisScript, AMarkOfTheServerWithAnotherTypeIsAClearError) {
   plain({"DEL", "mj:server"});
   plain({"HSET", "mj:server", "x", "y"});
   EXPECT_EQ(outcome(bench_->stores().open().value()->leases(1)), "invalid");
@@ -154,14 +159,14 @@ TEST_P(RedisScript, OtherKeysOfOursWithAnotherTypeAreClearErrors) {
 
 TEST_P(RedisScript, EveryKeyOfOursIsInTheTable) {
   const std::regex name("mj:[a-z_]+");
-  std::set<std::string> known;
+  std::set<std::string> known{"mj:wake"};  // a channel
   for (const OwnKey& key : own_keys()) {
     std::smatch match;
     const std::string pattern(key.pattern);
     ASSERT_TRUE(std::regex_search(pattern, match, name));
     known.insert(match.str());
   }
-  for (const auto& file : std::filesystem::directory_iterator(MYCOJOBS_SOURCE "/agent/store/scripts")) {
+  for (const auto& file : std::filesystem::recursive_directory_iterator(MYCOJOBS_SOURCE "/agent/store/scripts")) {
     std::stringstream text;
     text << std::ifstream(file.path()).rdbuf();
     const std::string script = text.str();
@@ -171,6 +176,7 @@ TEST_P(RedisScript, EveryKeyOfOursIsInTheTable) {
   }
 }
 
+MJ_BOTH_STORES(HostileKeys);
 INSTANTIATE_TEST_SUITE_P(Stores, RedisScript, testing::Values("redis"), [](const auto& i) { return i.param; });
 
 }  // namespace

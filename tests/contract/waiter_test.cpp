@@ -73,6 +73,38 @@ TEST_P(Waiting, AQueueOfAnotherTypeDoesNotDisturbTheOthers) {
   EXPECT_TRUE(waiter->wait(30000, true).value().work);
 }
 
+TEST_P(Waiting, APausedQueueIsNotWaitedOnUntilItGoesOn) {
+  auto waiter = this->waiter();
+  bench_->push(1, "queue:python", "job:12:1");
+  waiter->set_paused(1, {"queue:python", "queue:unknown"});
+  EXPECT_FALSE(waiter->wait(20, true).value().work);
+  waiter->set_paused(2, {"queue:v"});
+  EXPECT_FALSE(waiter->wait(20, true).value().work) << "one context's pauses are not another's";
+  bench_->push(2, "queue:python", "job:12:1");
+  EXPECT_TRUE(waiter->wait(30000, true).value().work);
+  bench_->erase(2, "queue:python");
+  waiter->set_paused(1, {"queue:v"});
+  EXPECT_TRUE(waiter->wait(30000, true).value().work) << "those that are not named any more";
+}
+
+TEST_P(Waiting, AnAnnouncementOfWorkBesideTheListsWakes) {
+  auto waiter = this->waiter();
+  EXPECT_FALSE(waiter->wait(1, true).value().work);
+  std::thread client([&] { bench_->publish("mj:wake", "queue:python"); });
+  const auto woken = waiter->wait(30000, true).value();
+  client.join();
+  EXPECT_TRUE(woken.work);
+  EXPECT_THAT(woken.hints, testing::IsEmpty()) << "it is not for the topic";
+  EXPECT_FALSE(waiter->wait(20, true).value().work) << "it was told once";
+}
+
+TEST_P(Waiting, AnAnnouncementBetweenTwoWaitsIsNotLost) {
+  auto waiter = this->waiter();
+  EXPECT_FALSE(waiter->wait(1, true).value().work);
+  bench_->publish("mj:wake", "queue:python");
+  EXPECT_TRUE(waiter->wait(30000, true).value().work);
+}
+
 TEST_P(Waiting, EveryWaiterIsWokenAndEachJobGoesToOne) {
   constexpr std::size_t kJobs = 100;
   std::mutex mutex;

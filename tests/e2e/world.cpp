@@ -79,8 +79,8 @@ std::string log_of(const TempDir& folder, const RedisServer& redis, const PlainJ
 }
 
 Process start_agent(const TempDir& folder, const RedisServer& redis, int runner, std::vector<std::string> more) {
-  std::vector<std::string> argv{program(), "agent", "--redis", redis.url(), "--runner", std::to_string(runner),
-                                "--slots", "2"};
+  std::vector<std::string> argv{program(), "agent", "--redis",     redis.url(),     "--runner", std::to_string(runner),
+                                "--slots", "2",     "--state-dir", folder / "state"};
   argv.insert(argv.end(), more.begin(), more.end());
   return Process(folder, argv);
 }

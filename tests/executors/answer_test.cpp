@@ -72,6 +72,27 @@ TEST(Answer, WrongTypesInAnErrorDoNoHarm) {
   EXPECT_FALSE(reader.answer().error->exit);
 }
 
+TEST(Answer, FailureMayForbidARetryOrNameItsPause) {
+  struct Row {
+    const char* retry;
+    bool forbidden;
+    std::optional<std::uint64_t> after_ms;
+  };
+  const Row rows[] = {{"false", true, {}},          {"0", false, 0},
+                      {"30", false, 30000},         {"0.25", false, 250},
+                      {"1e300", false, 2592000000}, {"18446744073709551615", false, 2592000000},
+                      {"true", false, {}},          {"-1", false, {}},
+                      {"null", false, {}},          {R"("30")", false, {}},
+                      {"[false]", false, {}},       {"{}", false, {}}};
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.retry);
+    const auto reader = reader_of({{FrameKind::error, std::string(R"({"type":"T","retry":)") + row.retry + "}"}});
+    ASSERT_TRUE(reader.answer().error);
+    EXPECT_EQ(reader.answer().error->retry_forbidden, row.forbidden);
+    EXPECT_EQ(reader.answer().error->retry_after_ms, row.after_ms);
+  }
+}
+
 TEST(Answer, ResultOverItsLimitIsNotKept) {
   EXPECT_THAT(reader_of({{FrameKind::result, R"({"a":"bcd"})"}}, 3).answer().too_large, HasSubstr("has 4 bytes"));
   EXPECT_EQ(reader_of({{FrameKind::result, R"({"a":"bcd"})"}}, 4).answer().too_large, "");

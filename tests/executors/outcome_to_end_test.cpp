@@ -102,6 +102,21 @@ TEST(OutcomeToEnd, SuccessNeedsTheHostsWord) {
   EXPECT_EQ(outcome_to_end(kContext, outcome, failed).error, "ValueError: no (line 4)");
 }
 
+TEST(OutcomeToEnd, WhatAFailureSaysOfARetryIsPassedOn) {
+  Outcome outcome;
+  outcome.status = RunStatus::exit;
+  Answer answer = handed_back();
+  answer.error = ScriptError{"E", "", "", 0, {}, true, {}};
+  EXPECT_TRUE(outcome_to_end(kContext, outcome, answer).retry_forbidden);
+  answer.error = ScriptError{"E", "", "", 0, {}, false, 5000};
+  EXPECT_EQ(outcome_to_end(kContext, outcome, answer).retry_after_ms, 5000U);
+  EXPECT_FALSE(outcome_to_end(kContext, outcome, answer).retry_forbidden);
+  EXPECT_FALSE(outcome_to_end(kContext, outcome, handed_back()).retry_after_ms);
+  // It had failed before its time was over.
+  outcome.status = RunStatus::timeout_wall;
+  EXPECT_EQ(outcome_to_end(kContext, outcome, answer).retry_after_ms, 5000U);
+}
+
 TEST(OutcomeToEnd, UsageLayersAndReceiptAreWhole) {
   Outcome outcome;
   outcome.status = RunStatus::ok;
@@ -127,6 +142,9 @@ TEST(OutcomeToEnd, ErrorIsOneLineOfTextWhateverTheScriptSaid) {
   const std::string line = outcome_to_end(kContext, outcome, answer).error;
   EXPECT_EQ(line.substr(0, 11), "E: a b \xEF\xBF\xBDx");
   EXPECT_LT(line.size(), 1010U);
+  EXPECT_TRUE(line.ends_with("…"));
+  answer.error = ScriptError{"E", std::string(3000, ' ') + "end", "", 4, {}};
+  EXPECT_EQ(outcome_to_end(kContext, outcome, answer).error, "E: end (line 4)") << "blanks take no room";
 }
 
 }  // namespace

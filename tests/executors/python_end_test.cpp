@@ -198,5 +198,55 @@ TEST(PythonEnds, ErrorOfAScriptThatFailedHasNoResult) {
   EXPECT_TRUE(ran.end.result.empty());
 }
 
+struct RetryRow {
+  const char* script;
+  bool forbidden;
+  std::optional<std::uint64_t> after_ms;
+};
+void PrintTo(const RetryRow& row, std::ostream* out) { *out << row.script; }
+
+class PythonFailure : public ::testing::TestWithParam<RetryRow> {};
+
+TEST_P(PythonFailure, SaysWhatItSaysOfAnotherAttempt) {
+  const Ran ran = run_python(std::string("import mycojobs\n") + GetParam().script);
+  EXPECT_EQ(ran.end.detail, "exception") << ran.err;
+  EXPECT_EQ(ran.end.retry_forbidden, GetParam().forbidden);
+  EXPECT_EQ(ran.end.retry_after_ms, GetParam().after_ms);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Rows, PythonFailure,
+    ::testing::Values(
+        RetryRow{"raise mycojobs.Failure('x')", false, {}}, RetryRow{"raise mycojobs.Failure", false, {}},
+        RetryRow{"raise mycojobs.Failure('x', retry=True)", false, {}},
+        RetryRow{"raise mycojobs.Failure('x', retry=False)", true, {}},
+        RetryRow{"raise mycojobs.Failure('x', retry=30)", false, 30000},
+        RetryRow{"raise mycojobs.Failure('x', retry=0.5)", false, 500},
+        RetryRow{"raise mycojobs.Failure('x', retry=10**400)", false, 2592000000},
+        RetryRow{"class Mine(mycojobs.Failure): pass\nraise Mine('x', retry=False)", true, {}},
+        RetryRow{"try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    raise mycojobs.Failure('x', retry=False) from e",
+                 true,
+                 {}},
+        RetryRow{"try:\n    raise mycojobs.Failure('x', retry=False)\nfinally:\n    1 / 0", false, {}},
+        RetryRow{"mycojobs.Failure = ValueError\nraise mycojobs.Failure('x')", false, {}},
+        RetryRow{"e = mycojobs.Failure('x')\ne.retry = 'soon'\nraise e", false, {}},
+        RetryRow{"e = mycojobs.Failure('x')\ndel e.retry\nraise e", false, {}},
+        RetryRow{
+            "class E(mycojobs.Failure):\n    retry = property(lambda self: 1 / 0, lambda self, v: None)\nraise E('x')",
+            false,
+            {}}));
+
+TEST(PythonEnds, FailureIsAnExceptionLikeOthers) {
+  const Ran ran = run_python("from mycojobs import Failure\nraise Failure('no stock', retry=30)");
+  EXPECT_EQ(ran.end.error, "mycojobs.Failure: no stock (line 2)");
+  EXPECT_THAT(ran.err, HasSubstr("mycojobs.Failure: no stock"));
+  EXPECT_THAT(ran.err, Not(HasSubstr("<mycojobs>")));
+  for (const char* retry : {"-1", "'soon'", "None", "float('nan')", "float('inf')"}) {
+    const Ran wrong = run_python(std::string("import mycojobs\nraise mycojobs.Failure('x', retry=") + retry + ")");
+    EXPECT_THAT(wrong.end.error, StartsWith("ValueError: Failure: retry=")) << retry;
+    EXPECT_THAT(wrong.end.error, HasSubstr("(line 2)")) << retry;
+  }
+}
+
 }  // namespace
 }  // namespace mycojobs::test

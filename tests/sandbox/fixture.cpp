@@ -4,7 +4,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <sstream>
 
 #include "base/clock.h"
@@ -145,6 +149,55 @@ void wait_for_output(Started& started, const std::string& text) {
 }
 
 std::uint64_t now_boot_ms() { return SystemClock().boot_ms(); }
+
+bool eventually(const std::function<bool()>& holds) {
+  const std::uint64_t deadline = now_boot_ms() + 20000;
+  while (!holds()) {
+    if (now_boot_ms() > deadline) return false;
+    ::poll(nullptr, 0, 5);
+  }
+  return true;
+}
+
+std::vector<pid_t> children_of(pid_t parent) {
+  std::vector<pid_t> children;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::ifstream file(entry.path() / "stat");
+    std::string line;
+    std::getline(file, line);
+    const std::size_t end = line.rfind(')');
+    if (end == std::string::npos || line.size() < end + 4 || line[end + 2] == 'Z') continue;
+    if (std::stoi(line.substr(end + 4)) == parent) children.push_back(std::stoi(name));
+  }
+  return children;
+}
+
+std::vector<pid_t> descendants_of(pid_t parent) {
+  std::vector<pid_t> all = children_of(parent);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (pid_t child : children_of(all[i])) all.push_back(child);
+  }
+  return all;
+}
+
+bool gone(pid_t pid) { return ::kill(pid, 0) != 0 && errno == ESRCH; }
+
+OwnSandbox own_sandbox(const SandboxConfig& config) {
+  const auto before = children_of(::getpid());
+  auto started = start_sandbox(config);
+  if (!started) {
+    ADD_FAILURE() << started.error().message;
+    std::abort();
+  }
+  OwnSandbox own{std::move(*started), -1, -1};
+  for (pid_t pid : children_of(::getpid())) {
+    if (std::find(before.begin(), before.end(), pid) == before.end()) own.guardian = pid;
+  }
+  own.launcher = children_of(own.guardian).at(0);
+  return own;
+}
 
 Ran run_attempts(Sandbox& sandbox, RunSpec spec, const std::string& lines) {
   Started started = start_attempts(sandbox, std::move(spec), lines);

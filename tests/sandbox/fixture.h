@@ -2,7 +2,9 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/types.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -44,6 +46,19 @@ Ran wait_for(Sandbox&, Started&);
 void wait_for_output(Started&, const std::string& text);  // on stdout
 
 std::uint64_t now_boot_ms();
+bool eventually(const std::function<bool()>& holds);  // within 20 s
+
+// Not those that have ended and are waited for.
+std::vector<pid_t> children_of(pid_t parent);
+std::vector<pid_t> descendants_of(pid_t parent);
+bool gone(pid_t);  // and waited for
+
+// A sandbox of the test's own, and who serves it.
+struct OwnSandbox {
+  std::unique_ptr<Sandbox> sandbox;
+  pid_t guardian = -1, launcher = -1;
+};
+OwnSandbox own_sandbox(const SandboxConfig& config = test_config());
 
 std::string violation_of(const Ran&);  // "ptrace", or "" and the test has failed
 

@@ -20,59 +20,6 @@
 namespace mycojobs::test {
 namespace {
 
-std::vector<pid_t> children_of(pid_t parent) {
-  std::vector<pid_t> children;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    const std::string name = entry.path().filename();
-    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    std::ifstream file(entry.path() / "stat");
-    std::string line;
-    std::getline(file, line);
-    const std::size_t end = line.rfind(')');
-    if (end == std::string::npos || line.size() < end + 4 || line[end + 2] == 'Z') continue;
-    if (std::stoi(line.substr(end + 4)) == parent) children.push_back(std::stoi(name));
-  }
-  return children;
-}
-
-std::vector<pid_t> descendants_of(pid_t parent) {
-  std::vector<pid_t> all = children_of(parent);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    for (pid_t child : children_of(all[i])) all.push_back(child);
-  }
-  return all;
-}
-
-bool eventually(const std::function<bool()>& holds) {
-  const std::uint64_t deadline = now_boot_ms() + 20000;
-  while (!holds()) {
-    if (now_boot_ms() > deadline) return false;
-    ::poll(nullptr, 0, 5);
-  }
-  return true;
-}
-
-bool gone(pid_t pid) { return ::kill(pid, 0) != 0 && errno == ESRCH; }
-
-// A sandbox of the test's own, and the pid of its launcher.
-struct OwnSandbox {
-  std::unique_ptr<Sandbox> sandbox;
-  pid_t launcher = -1;
-};
-OwnSandbox own_sandbox(SandboxConfig config = test_config()) {
-  const auto before = children_of(::getpid());
-  auto started = start_sandbox(config);
-  if (!started) {
-    ADD_FAILURE() << started.error().message;
-    std::abort();
-  }
-  OwnSandbox own{std::move(*started), -1};
-  for (pid_t pid : children_of(::getpid())) {
-    if (std::find(before.begin(), before.end(), pid) == before.end()) own.launcher = pid;
-  }
-  return own;
-}
-
 std::size_t open_descriptors(pid_t pid) {
   std::size_t count = 0;
   for ([[maybe_unused]] const auto& entry :
@@ -140,7 +87,7 @@ TEST(Launcher, KilledLauncherLosesItsRunsAndIsStartedAgain) {
   EXPECT_EQ(word(wait_for(*own.sandbox, started).outcome.status), "lost");
   EXPECT_FALSE(own.sandbox->alive());
   EXPECT_FALSE(own.sandbox->launch(spec_with()));
-  for (pid_t pid : family) EXPECT_TRUE(eventually([&] { return gone(pid); })) << pid;
+  for (pid_t pid : family) EXPECT_TRUE(gone(pid)) << pid << " is there, and its run may begin elsewhere";
   ASSERT_TRUE(own.sandbox->restart());
   EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
   EXPECT_EQ(groups_of(own.launcher), 0U) << "what the dead one left is removed at the next start";  // SX11
@@ -155,6 +102,7 @@ TEST(Launcher, EndsWithTheAgentWhateverEndsIt) {
     Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
     wait_for_output(started, "up");
     std::vector<pid_t> family = descendants_of(own.launcher);
+    family.push_back(own.guardian);
     family.push_back(own.launcher);
     (void)!::write(report[1], family.data(), family.size() * sizeof(pid_t));
     ::pause();
@@ -279,6 +227,7 @@ TEST(Launcher, EachSetUpStepThatFailsRefusesTheStartByName) {
                            "proc",
                            "cwd",
                            "rlimits",
+                           "alive",
                            "host",
                            "unblock",
                            "rights",

@@ -105,6 +105,23 @@ TEST(Outcome, MovedFenceKeepsTheRunAlive) {
   EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
 }
 
+TEST(Outcome, FenceOfZeroIsNoFence) {
+  Sandbox& sandbox = shared_sandbox();
+  RunSpec without = spec_with();
+  without.fence_boot_ms = 0;
+  EXPECT_EQ(word(run_attempts(sandbox, without, "sleep 100").outcome.status), "ok");
+  RunSpec taken_back = spec_with();
+  taken_back.fence_boot_ms = now_boot_ms() + 500;
+  Started started = start_attempts(sandbox, taken_back, "sleep 1000");
+  sandbox.fence(taken_back.run, 0);
+  EXPECT_EQ(word(wait_for(sandbox, started).outcome.status), "ok");
+  RunSpec late = spec_with();
+  Started fenced = start_attempts(sandbox, late, "sleep 60000");
+  sandbox.fence(late.run, 0);
+  sandbox.fence(late.run, now_boot_ms());
+  EXPECT_EQ(word(wait_for(sandbox, fenced).outcome.status), "lost");
+}
+
 // SQ20, SH2
 TEST(Outcome, ImpossibleLimitsAreASetUpErrorThatNamesTheField) {
   struct Row {

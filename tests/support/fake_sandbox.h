@@ -9,6 +9,8 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "base/fd.h"
@@ -26,7 +28,8 @@ struct SandboxControl {
   std::mutex mutex;
   Fd event{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
   std::map<std::uint64_t, RunSpec> running;
-  std::map<std::uint64_t, std::vector<Fd>> ends;  // the job's ends of its pipes
+  std::map<std::uint64_t, std::vector<Fd>> ends;  // the job's ends of its pipes: stdout, stderr, channel
+  std::set<std::uint64_t> deaf;                   // runs that KILL does not end
   std::vector<RunEnded> ended;
   std::vector<Killed> killed;
   std::map<std::uint64_t, std::uint64_t> fences;
@@ -34,18 +37,38 @@ struct SandboxControl {
   bool alive = true, can_restart = true;
   int failing_launches = 0;
 
-  void end(std::uint64_t run, RunStatus status) {
+  void end(std::uint64_t run, RunStatus status) { end(run, outcome_of(status)); }
+  void end(std::uint64_t run, const Outcome& outcome) {
     std::lock_guard lock(mutex);
-    end_locked(run, status);
+    end_locked(run, outcome);
+  }
+  // From now on KILL only makes it tell that it is unkillable.
+  static constexpr const char* kDeafReason = "process 4711 (deaf, state D)";
+  void make_deaf(std::uint64_t run) {
+    std::lock_guard lock(mutex);
+    deaf.insert(run);
+  }
+  // As the job would; stream system: on its channel.
+  void write(std::uint64_t run, LogStream stream, const std::string& text) {
+    std::lock_guard lock(mutex);
+    (void)!::write(ends.at(run)[static_cast<std::size_t>(stream)].get(), text.data(), text.size());
+  }
+  bool is_running(std::uint64_t run) {
+    std::lock_guard lock(mutex);
+    return running.contains(run);
+  }
+  std::uint64_t fence_of(std::uint64_t run) {
+    std::lock_guard lock(mutex);
+    return fences[run];
   }
   // Every run that is under way now.
   void end_all(RunStatus status) {
     std::lock_guard lock(mutex);
-    while (!running.empty()) end_locked(running.begin()->first, status);
+    while (!running.empty()) end_locked(running.begin()->first, outcome_of(status));
   }
   void die() {
     std::lock_guard lock(mutex);
-    while (!running.empty()) end_locked(running.begin()->first, RunStatus::lost);
+    while (!running.empty()) end_locked(running.begin()->first, outcome_of(RunStatus::lost));
     alive = false;
     wake();
   }
@@ -57,10 +80,14 @@ struct SandboxControl {
   }
 
  private:
-  void end_locked(std::uint64_t run, RunStatus status) {
-    RunEnded one{run, {}};
-    one.outcome.status = status;
-    ended.push_back(one);
+  friend class FakeSandbox;
+  static Outcome outcome_of(RunStatus status) {
+    Outcome outcome;
+    outcome.status = status;
+    return outcome;
+  }
+  void end_locked(std::uint64_t run, const Outcome& outcome) {
+    ended.push_back({run, outcome});
     running.erase(run);
     ends.erase(run);
     wake();
@@ -96,12 +123,15 @@ class FakeSandbox final : public Sandbox {
     return pipes;
   }
   void kill(std::uint64_t run, KillReason reason, std::uint32_t) override {
-    {
-      std::lock_guard lock(control_.mutex);
-      control_.killed.push_back({run, reason});
-      if (!control_.running.contains(run)) return;
-    }
-    control_.end(run, reason == KillReason::fenced ? RunStatus::lost : RunStatus::cancelled);
+    std::lock_guard lock(control_.mutex);
+    control_.killed.push_back({run, reason});
+    if (!control_.running.contains(run)) return;
+    Outcome outcome = SandboxControl::outcome_of(reason == KillReason::fenced ? RunStatus::lost : RunStatus::cancelled);
+    if (!control_.deaf.contains(run)) return control_.end_locked(run, outcome);
+    outcome.status = RunStatus::unkillable;
+    outcome.reason = SandboxControl::kDeafReason;
+    control_.ended.push_back({run, outcome});
+    control_.wake();
   }
   void fence(std::uint64_t run, std::uint64_t boot_ms) override {
     std::lock_guard lock(control_.mutex);
@@ -151,7 +181,7 @@ class FakeExecutor final : public Executor {
       JobEnd end;
       const bool ok = outcome.status == RunStatus::ok;
       end.status = ok ? JobStatus::finished : JobStatus::error;
-      end.detail = ok ? "ok" : "cancelled";
+      end.detail = ok ? "ok" : outcome.status == RunStatus::cancelled ? "cancelled" : "exit";
       if (ok) end.result["echo"] = script_;
       return end;
     }

@@ -1,61 +1,11 @@
-// The agent's real threads over a store in memory and a sandbox that the test directs.
 #include "worker/agent.h"
 
 #include <gtest/gtest.h>
 
-#include "base/clock.h"
-#include "domain/codec.h"
-#include "store/memory_store.h"
-#include "support/fake_sandbox.h"
-#include "support/process.h"
-#include "transport/local.h"
-#include "worker/housekeeping.h"
+#include "support/agent_fixture.h"
 
 namespace mycojobs::test {
 namespace {
-
-class AgentTest : public ::testing::Test {
- protected:
-  SystemClock clock_;
-  MemoryServer server_{clock_};
-  SandboxControl control_;
-  std::unique_ptr<Store> client_ = *server_.open();
-  std::unique_ptr<Agent> agent_;
-
-  void start(std::uint32_t slots = 2, std::uint32_t lease_ms = 30000) {
-    WorkerSettings settings;
-    settings.runner.id = 1;
-    settings.runner.local = true;
-    settings.contexts = {1};
-    settings.slots = slots;
-    settings.lease_ms = lease_ms;
-    std::vector<std::unique_ptr<Executor>> executors;
-    executors.push_back(std::make_unique<FakeExecutor>());
-    auto agent =
-        Agent::start({server_, std::make_unique<FakeSandbox>(control_), std::move(executors),
-                      [](Store& store) { return std::make_unique<LocalTransport>(store, std::vector<Id>{1}); }, clock_},
-                     settings);
-    ASSERT_TRUE(agent) << agent.error().message;
-    agent_ = std::move(*agent);
-  }
-  std::string submit(const std::string& script = "x") {
-    Job job;
-    job.caller_id = 7;
-    job.context_id = 1;
-    job.script = script;
-    job.script_type = "fake";
-    auto stored = client_->submit(job);
-    EXPECT_TRUE(stored) << stored.error().message;
-    return redis_key(*stored);
-  }
-  Job read(const std::string& key) { return decode<Job>(*client_->load(1, key)).record; }
-  bool wait_for_runs(std::size_t count) {
-    return eventually([&] { return control_.runs().size() == count; });
-  }
-  bool wait_for_end(const std::string& key) {
-    return eventually([&] { return read(key).ended_ms != 0; });
-  }
-};
 
 TEST_F(AgentTest, JobRunsAndItsEndIsStored) {
   start();
@@ -219,59 +169,6 @@ TEST_F(AgentTest, DrainClaimsNothingMoreAndFinishesWhatRuns) {
   EXPECT_EQ(read(first).status, JobStatus::finished);
   eventually([] { return false; }, Seconds(0.2));
   EXPECT_EQ(read(second).status, JobStatus::dispatched);
-}
-
-struct HandClock final : Clock {
-  std::uint64_t unix = 1000000, boot = 5000;
-  std::uint64_t unix_ms() const override { return unix; }
-  std::uint64_t boot_ms() const override { return boot; }
-};
-
-TEST(Housekeeping, JumpOfTheStoresClockExpiresNothingBeforeAWholeLeaseWasSeen) {
-  HandClock clock;
-  MemoryServer server(clock);
-  auto store = *server.open();
-  Job job;
-  job.caller_id = job.context_id = 1;
-  job.script = "x";
-  job.script_type = "fake";
-  const std::string key = redis_key(*store->submit(job));
-  ClaimRequest request{.context = 1, .runner = 1, .queues = {"queue:fake"}};
-  request.lease_ms = 30000;
-  ASSERT_EQ(store->claim(request)->jobs.size(), 1U);
-
-  Housekeeping housekeeping(clock, 30000);
-  ASSERT_TRUE(housekeeping.look_after(*store, 1));
-  clock.unix += 600000;  // ten minutes, in no time
-  for (int i = 0; i < 29; ++i) {
-    clock.boot += 1000;
-    ASSERT_TRUE(housekeeping.look_after(*store, 1));
-  }
-  EXPECT_EQ(store->leases(1)->size(), 1U);
-  clock.boot += 1500;
-  ASSERT_TRUE(housekeeping.look_after(*store, 1));
-  EXPECT_EQ(store->leases(1)->size(), 0U);
-  EXPECT_EQ(*store->queue_length(1, "queue:fake"), 1U);
-}
-
-TEST(Housekeeping, WhatWasSeenBeforeTheStoreWentAwayDoesNotCount) {
-  HandClock clock;
-  MemoryServer server(clock);
-  auto store = *server.open();
-  Job job;
-  job.caller_id = job.context_id = 1;
-  job.script = "x";
-  job.script_type = "fake";
-  ASSERT_TRUE(store->submit(job));
-  ClaimRequest request{.context = 1, .runner = 1, .queues = {"queue:fake"}};
-  ASSERT_EQ(store->claim(request)->jobs.size(), 1U);
-  Housekeeping housekeeping(clock, 30000);
-  ASSERT_TRUE(housekeeping.look_after(*store, 1));
-  clock.boot += 60000;
-  clock.unix += 60000;
-  housekeeping.blind(1);
-  ASSERT_TRUE(housekeeping.look_after(*store, 1));
-  EXPECT_EQ(store->leases(1)->size(), 1U);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ namespace {
 // An example for each option, other than its default, as flags and variables give it.
 const std::map<std::string, std::string> kExamples = {
     {"redis", "redis://example:7000"},
+    {"redis_wait_replicas", "2"},
     {"context", "3,7"},
     {"runner", "20"},
     {"slots", "9"},
@@ -24,8 +25,16 @@ const std::map<std::string, std::string> kExamples = {
     {"script_types", "python,my-tool"},
     {"state_dir", "/srv/state"},
     {"libexec_dir", "/srv/libexec"},
+    {"secrets_dir", "/srv/secrets"},
     {"lease", "1500ms"},
     {"grace", "3s"},
+    {"on_lease_lost", "continue"},
+    {"retry.min", "250ms"},
+    {"retry.max", "10m"},
+    {"retention", "7d"},
+    {"retention_count", "1000"},
+    {"prerequisites.allow", "file:/data/,tcp:db.internal:5432,https://status.example.com"},
+    {"prerequisites.timeout", "2h"},
     {"job.default_timeout", "2h"},
     {"job.max_script_bytes", "2MiB"},
     {"job.max_result_bytes", "4096"},
@@ -43,7 +52,7 @@ const std::map<std::string, std::string> kExamples = {
 // The same as the file spells it.
 std::string toml_of(const Option& option, const std::string& text) {
   if (option.type == OptionType::count || option.type == OptionType::flag) return text;
-  if (option.type != OptionType::list) return '"' + text + '"';
+  if (!is_list(option.type)) return '"' + text + '"';
   const bool ids = option.name == "context";
   std::string out = "[";
   for (char c : text) out += c == ',' ? (ids ? std::string(", ") : std::string("\", \"")) : std::string(1, c);
@@ -106,8 +115,17 @@ TEST_F(ConfigTest, DefaultsAreThoseOfTheManual) {
   EXPECT_TRUE(settings.script_types.empty());
   EXPECT_EQ(settings.state_dir, "/home/somebody/.local/state/mycojobs");
   EXPECT_EQ(settings.libexec_dir, "/opt/mycojobs/bin");
+  EXPECT_EQ(settings.secrets_dir, "/home/somebody/.config/mycojobs/secrets");
+  EXPECT_EQ(settings.redis_wait_replicas, 0U);
   EXPECT_EQ(settings.lease_ms, 30'000U);
   EXPECT_EQ(settings.grace_ms, 10'000U);
+  EXPECT_EQ(settings.on_lease_lost, LeaseLost::kill);
+  EXPECT_EQ(settings.retry_min_ms, 1'000U);
+  EXPECT_EQ(settings.retry_max_ms, 300'000U);
+  EXPECT_EQ(settings.retention_ms, 86'400'000U);
+  EXPECT_EQ(settings.retention_count, 0U);
+  EXPECT_TRUE(settings.prerequisites_allow.empty());
+  EXPECT_EQ(settings.prerequisites_timeout_ms, 86'400'000U);
   EXPECT_EQ(settings.job_default_timeout_ms, 600'000U);
   EXPECT_EQ(settings.job_max_script_bytes, 4U << 20);
   EXPECT_EQ(settings.job_max_result_bytes, 1U << 20);
@@ -136,6 +154,27 @@ TEST_F(ConfigTest, StateFolderFollowsTheUser) {
   sources_.host.root = true;
   sources_.flags.config_file = write("");
   EXPECT_EQ(load_config(sources_)->settings.state_dir, "/var/lib/mycojobs");
+}
+
+TEST_F(ConfigTest, SecretsLieBesideTheConfiguration) {
+  sources_.host.environment["XDG_CONFIG_HOME"] = "/xdg";
+  EXPECT_EQ(load_config(sources_)->settings.secrets_dir, "/xdg/mycojobs/secrets");
+  sources_.host.root = true;
+  sources_.flags.config_file = write("");
+  EXPECT_EQ(load_config(sources_)->settings.secrets_dir, "/etc/mycojobs/secrets");
+}
+
+TEST_F(ConfigTest, ListsOfTextHoldAnythingButCommas) {
+  const auto config = with_file("[prerequisites]\nallow = [\"file:/My Data/\", \"http://h:80/?q\"]\n");
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->settings.prerequisites_allow, (std::vector<std::string>{"file:/My Data/", "http://h:80/?q"}));
+  EXPECT_EQ(file_error("[prerequisites]\nallow = [\"a,b\"]\n"),
+            "c.toml:2:9: prerequisites.allow: is not a list, such as [\"a\", \"b\"]");
+  EXPECT_EQ(file_error("[prerequisites]\nallow = [\"\"]\n"),
+            "c.toml:2:9: prerequisites.allow: is not a list, such as [\"a\", \"b\"]");
+  sources_.flags.config_file.clear();
+  sources_.flags.values["prerequisites.allow"] = "file:/a,,file:/b";
+  EXPECT_EQ(load_config(sources_).error().message, "--prerequisites-allow: has an empty item");
 }
 
 TEST_F(ConfigTest, EveryOptionIsReachableFromFlagEnvironmentAndFileAndIsPrinted) {

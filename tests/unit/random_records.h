@@ -52,6 +52,8 @@ class RandomRecords {
   void fill(T& out) {
     if constexpr (std::is_same_v<T, bool>) {
       out = below(2) == 0;
+    } else if constexpr (std::is_same_v<T, std::int32_t>) {
+      out = static_cast<std::int32_t>(below(401)) - 200;
     } else if constexpr (std::is_unsigned_v<T>) {
       const T kept[] = {0, 1, static_cast<T>(~T{0}), static_cast<T>(random_())};
       out = kept[below(4)];

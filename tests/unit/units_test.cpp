@@ -1,4 +1,4 @@
-#include "cli/config/units.h"
+#include "domain/units.h"
 
 #include <gtest/gtest.h>
 

@@ -70,6 +70,7 @@ TypedText typed_text(OptionType type, const toml::node& node) {
       if (const auto* flag = node.as_boolean()) return {flag->get() ? "true" : "false", ""};
       return {std::nullopt, "true or false"};
     case OptionType::list:
+    case OptionType::texts:
       return {list_text(node), "a list, such as [\"a\", \"b\"]"};
   }
   return {std::nullopt, "known"};

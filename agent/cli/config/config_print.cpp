@@ -24,7 +24,7 @@ nlohmann::json typed(const ConfigValue& value) {
   if (type == OptionType::flag) return value.text == "true";
   const auto number = [](const std::string& text) { return nlohmann::json(std::strtoull(text.c_str(), nullptr, 10)); };
   if (type == OptionType::count) return number(value.text);
-  if (type != OptionType::list) return without_password(value.text);
+  if (!is_list(type)) return without_password(value.text);
   auto items = nlohmann::json::array();
   const bool ids = std::holds_alternative<std::vector<Id> Settings::*>(option->member);
   for (std::size_t from = 0; from < value.text.size();) {

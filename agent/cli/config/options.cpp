@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "base/ids.h"
-#include "cli/config/units.h"
+#include "domain/units.h"
 #include "domain/utf8.h"
 
 namespace mycojobs {
@@ -15,6 +15,7 @@ constexpr std::string_view kWorkers = "agent dev run";
 constexpr std::string_view kSandbox = "agent dev run doctor";
 constexpr std::uint32_t kMaxSlots = 4096;
 constexpr std::uint64_t kHour = 3'600'000;
+constexpr std::uint64_t kYear = kHour * 24 * 365;
 
 std::string variable(const Host& host, const char* name) {
   const auto found = host.environment.find(name);
@@ -31,11 +32,20 @@ std::string default_state(const Host& host) {
   return home.empty() ? "" : home + "/.local/state/mycojobs";
 }
 
+std::string default_secrets(const Host& host) {
+  if (host.root) return "/etc/mycojobs/secrets";
+  if (const auto xdg = variable(host, "XDG_CONFIG_HOME"); xdg.starts_with('/')) return xdg + "/mycojobs/secrets";
+  const auto home = variable(host, "HOME");
+  return home.empty() ? "" : home + "/.config/mycojobs/secrets";
+}
+
 using enum OptionType;
 using S = Settings;
 const auto kOptions = std::to_array<Option>({
     {"redis", text, &S::redis, "", "Redis to use: redis://[:password@]host[:port] or unix:/path; empty: a private one",
      ""},
+    {"redis_wait_replicas", count, &S::redis_wait_replicas, "0",
+     "Replicas of Redis that must have a submission or an end before it counts", "", "", 0, 100},
     {"context", list, &S::contexts, "1", "Contexts to serve; commands about one job use the first", "", "", 1},
     {"runner", count, &S::runner, "1", "Id of this runner, unique among the agents of a Redis", "agent dev", "", 1},
     {"slots", count, &S::slots, "2 x CPUs", "Jobs that run at the same time", kWorkers, "", 1, kMaxSlots,
@@ -44,12 +54,30 @@ const auto kOptions = std::to_array<Option>({
     {"script_types", list, &S::script_types, "", "Script types whose queues are served; empty: all there are",
      "agent dev"},
     {"state_dir", text, &S::state_dir, "/var/lib/mycojobs or ~/.local/state/mycojobs",
-     "Folder for the embedded Redis, work folders and sockets", "", "", 0, 0, default_state},
+     "Folder for the embedded Redis, work folders, sockets and locks of runners", "", "", 0, 0, default_state},
     {"libexec_dir", text, &S::libexec_dir, "folder of the program", "Folder of the helper programs", kSandbox, "", 0, 0,
      default_libexec},
+    {"secrets_dir", text, &S::secrets_dir, "/etc/mycojobs/secrets or ~/.config/mycojobs/secrets",
+     "Folder of the secrets that jobs may ask for: CONTEXT/NAME", kWorkers, "", 0, 0, default_secrets},
     {"lease", duration, &S::lease_ms, "30s", "How long a claim lasts without a heartbeat", kWorkers, "", 1000, kHour},
     {"grace", duration, &S::grace_ms, "10s", "Time between TERM and KILL when a job is cancelled", kWorkers, "", 0,
      kHour},
+    {"on_lease_lost", text, &S::on_lease_lost, "kill",
+     "What becomes of a run when Redis is away for as long as a lease: killed and delivered again, or it goes on",
+     kWorkers, "kill continue"},
+    {"retry.min", duration, &S::retry_min_ms, "1s",
+     "Pause after the first failure of a job with retries; doubles with each, the upper half by chance", kWorkers, "",
+     1, kYear},
+    {"retry.max", duration, &S::retry_max_ms, "5m", "Longest pause between two attempts", kWorkers, "", 1, kYear},
+    {"retention", duration, &S::retention_ms, "24h",
+     "How long jobs are kept after their end, with result and log; 0s: for ever", kWorkers},
+    {"retention_count", count, &S::retention_count, "0", "Ended jobs of a context that are kept at most; 0: any number",
+     kWorkers},
+    {"prerequisites.allow", texts, &S::prerequisites_allow, "",
+     "What jobs may wait for besides wait, at, redis, approval, flow: beginnings, such as file:/data/ or tcp:db:5432",
+     kWorkers},
+    {"prerequisites.timeout", duration, &S::prerequisites_timeout_ms, "24h",
+     "How long a job waits for its prerequisites before it fails, wait and at not counted; 0s: for ever", kWorkers},
     {"job.default_timeout", duration, &S::job_default_timeout_ms, "10m", "Time limit of a job that names none",
      kWorkers, "", 1000, std::uint64_t{4294967295} * 1000},
     {"job.max_script_bytes", bytes, &S::job_max_script_bytes, "4MiB", "Longest script", kWorkers, "", 1, 1ULL << 29},
@@ -120,6 +148,11 @@ struct Setter {
   Result<void> operator()(std::vector<std::string> S::*member) const {
     std::vector<std::string> items;
     for (auto item : split(text, ',')) {
+      if (option.type == texts) {
+        if (item.empty()) return fail(Code::invalid, "has an empty item");
+        items.emplace_back(item);
+        continue;
+      }
       // Script types; layers of the sandbox have a colon in them (cgroup:memory).
       const bool fits = option.choices.empty() ? is_script_type(item) : is_choice(item);
       if (!fits && option.choices.empty()) {
@@ -154,6 +187,7 @@ struct Setter {
     settings.*member = {static_cast<std::uint32_t>(base), static_cast<std::uint32_t>(size)};
     return {};
   }
+  Result<void> operator()(LeaseLost S::*member) const { return choice(settings.*member); }
   Result<void> operator()(LogLevel S::*member) const { return choice(settings.*member); }
   Result<void> operator()(LogFormat S::*member) const { return choice(settings.*member); }
 
@@ -210,7 +244,7 @@ bool takes_flag(const Option& option, std::string_view command) {
 }
 
 std::string_view value_name(const Option& option) {
-  static constexpr std::string_view kNames[] = {"TEXT", "COUNT", "SIZE", "DURATION", "", "A,B,..."};
+  static constexpr std::string_view kNames[] = {"TEXT", "COUNT", "SIZE", "DURATION", "", "A,B,...", "A,B,..."};
   return kNames[static_cast<std::size_t>(option.type)];
 }
 

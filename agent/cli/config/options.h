@@ -27,17 +27,26 @@ struct UidRange {
   bool operator==(const UidRange&) const = default;
 };
 
+// What becomes of a run whose lease could not be renewed in time.
+enum class LeaseLost { kill, carry_on };
+
 // What the options come to. Filled by load_config(); every member belongs to one row of the table.
 struct Settings {
   std::string redis;                        // empty: the embedded default
   std::map<Id, std::string> context_redis;  // contexts with a Redis of their own; file only
+  std::uint32_t redis_wait_replicas = 0;
   std::vector<Id> contexts;
   Id runner = 0;
   std::uint32_t slots = 0;
   bool local = false;
   std::vector<std::string> script_types;  // empty: all that the executors serve
-  std::string state_dir, libexec_dir;
+  std::string state_dir, libexec_dir, secrets_dir;
   std::uint32_t lease_ms = 0, grace_ms = 0;
+  LeaseLost on_lease_lost = LeaseLost::kill;
+  std::uint64_t retry_min_ms = 0, retry_max_ms = 0;
+  std::uint64_t retention_ms = 0, retention_count = 0;
+  std::vector<std::string> prerequisites_allow;
+  std::uint64_t prerequisites_timeout_ms = 0;
   std::uint64_t job_default_timeout_ms = 0;
   std::uint64_t job_max_script_bytes = 0, job_max_result_bytes = 0, job_output_bytes = 0;
   std::uint32_t job_max_deliveries = 0;
@@ -49,11 +58,13 @@ struct Settings {
   LogFormat log_format = LogFormat::automatic;
 };
 
-enum class OptionType { text, count, bytes, duration, flag, list };
+// list: of script types, of choices or of ids; texts: of anything without a comma.
+enum class OptionType { text, count, bytes, duration, flag, list, texts };
+inline bool is_list(OptionType type) { return type == OptionType::list || type == OptionType::texts; }
 
 using Member = std::variant<std::string Settings::*, std::uint32_t Settings::*, std::uint64_t Settings::*,
                             bool Settings::*, std::vector<std::string> Settings::*, std::vector<Id> Settings::*,
-                            UidRange Settings::*, LogLevel Settings::*, LogFormat Settings::*>;
+                            UidRange Settings::*, LeaseLost Settings::*, LogLevel Settings::*, LogFormat Settings::*>;
 
 // What the defaults depend on.
 struct Host {

@@ -29,7 +29,7 @@ void add_options(CLI::App& app, std::string_view command, FlagValues& into) {
     }
     auto* added = app.add_option_function<std::string>(flag, keep, help_of(option));
     added->type_name(std::string(value_name(option)));
-    const bool list = option.type == OptionType::list;
+    const bool list = is_list(option.type);
     added->multi_option_policy(list ? CLI::MultiOptionPolicy::Join : CLI::MultiOptionPolicy::TakeLast);
     if (list) added->delimiter(',');
   }

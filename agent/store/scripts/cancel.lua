@@ -1,4 +1,5 @@
--- ended: it was queued and has ended now. asked: its owner will be told. over: it had ended before. missing.
+--# journal places ends
+-- ended: nobody ran it and it has ended now. asked: its owner will be told. over: it had ended before. missing.
 local job = arg()
 local err = wrong_shared() or wrong(job, 'hash') or wrong('mj:claim:' .. job, 'hash')
 if err then return err end
@@ -15,6 +16,8 @@ if claim.state == 'live' then
 end
 local status = redis.call('HGET', job, 'status')
 if not claim.state and (status == 'finished' or status == 'error') then return 'over' end
-finish(job, claim, failure('cancelled', 'cancelled before it ran'), false)
-redis.call('HSET', 'mj:claim:' .. job, 'leftover', 1)  -- its queue entry is no anomaly: the claim drops it in silence
+-- Its entry in the list is no anomaly: the claim drops it in silence.
+local listed = not claim.state or (claim.state == 'queued' and not has_priority(claim))
+finish(job, claim, failure('cancelled', num(claim.epoch) > 0 and 'cancelled' or 'cancelled before it ran'), false)
+if listed then redis.call('HSET', 'mj:claim:' .. job, 'leftover', 1) end
 return 'ended'

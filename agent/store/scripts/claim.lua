@@ -1,71 +1,150 @@
--- Takes jobs off queues. Answers {set_aside, {queue, job, claim_id_index, epoch, attempt, deliveries, record}...}.
-local runner, max_jobs, max_bytes, max_script = arg(), num(arg()), num(arg()), num(arg())
+--# journal places ends
+-- Takes jobs off queues. Answers {set_aside, {queue, job, claim_id_index, epoch, attempt, deliveries, record}...,
+-- paused queues, 1 if entries are left that this call has not looked at}.
+local runner, instance, max_jobs, max_bytes, max_script = arg(), arg(), num(arg()), num(arg()), num(arg())
 local max_deliveries, lease_ms = num(arg()), num(arg())
 local ids = list_arg()     -- claim id, token, claim id, token, ... for max_jobs claims
 local queues = list_arg()
 local err = wrong_shared()
 if err then return err end
 
-local taken, bytes, set_aside, seen, full = {}, 0, 0, 0, false
+local taken, bytes, set_aside, seen, full, paused = {}, 0, 0, 0, false, {}
+local prioritised  -- the entry that is looked at comes from mj:priority:<queue>
 
-local function start(queue, job, claim)
+local function drop(queue, entry)
+  if prioritised then redis.call('ZREM', 'mj:priority:' .. queue, entry) else redis.call('RPOP', queue) end
+end
+
+local function start(queue, job, claim, ckey)
   local n = #taken + 1
   local epoch = math.max(num(claim.epoch) + 1, now_us)
   local attempt, deliveries = math.max(1, num(claim.attempt)), num(claim.deliveries) + 1
-  local until_ms = dec(now_ms + lease_ms)
-  local log_base = last_seq(job)
+  local until_ms, token = dec(now_ms + lease_ms), redis.sha1hex(ids[2 * n])
   redis.call('ZADD', 'mj:leases', until_ms, job)
-  redis.call('HSET', 'mj:claim:' .. job, 'state', 'live', 'claim_id', ids[2 * n - 1],
-    'token', redis.sha1hex(ids[2 * n]), 'epoch', dec(epoch), 'attempt', attempt, 'deliveries', deliveries,
-    'runner', runner, 'queue', queue, 'lease_ms', dec(lease_ms), 'until_ms', until_ms, 'log_base', dec(log_base))
+  add_fact(queue, job, claim, 'claimed', 'c', ids[2 * n - 1], 't', token, 'e', dec(epoch), 'a', attempt, 'd', deliveries,
+    'r', runner, 'i', instance, 'l', dec(lease_ms))
+  set_claim(job, claim, 'state', 'live', 'claim_id', ids[2 * n - 1], 'token', token, 'epoch', dec(epoch),
+    'attempt', attempt, 'deliveries', deliveries, 'runner', runner, 'instance', instance, 'queue', queue,
+    'lease_ms', dec(lease_ms), 'until_ms', until_ms, 'log_base', dec(last_seq(job)), 'began', dec(now_ms))
+  if ckey then
+    redis.call('SADD', 'mj:running:' .. ckey, job)
+    redis.call('HSET', 'mj:claim:' .. job, 'ckey', ckey)
+  end
   redis.call('HSET', job, 'status', 'started', 'detail', 'claimed', 'attempt', attempt, 'deliveries', deliveries,
     'epoch', dec(epoch), 'runner_id', runner, 'claim_id', ids[2 * n - 1], 'lease_until_ms', until_ms,
     'started_ms', dec(now_ms), 'updated_at', now_s)
-  redis.call('RPOP', queue)
+  drop(queue, job)
+  if has_priority(claim) then redis.call('ZREM', 'mj:priority:' .. queue, job) end
+  if claim.overdue then
+    redis.call('ZREM', 'mj:overdue', job)
+    redis.call('HDEL', 'mj:claim:' .. job, 'overdue')
+  end
+  if claim['end'] then redis.call('HDEL', 'mj:claim:' .. job, 'end') end
   taken[n] = {queue, job, n, dec(epoch), dec(attempt), dec(deliveries), redis.call('HGETALL', job)}
 end
 
-local function drop(queue)
-  redis.call('RPOP', queue)
-  set_aside = set_aside + 1
-end
 local function dead(queue, entry, reason)
   add_dead(entry, queue, reason)
-  drop(queue)
+  drop(queue, entry)
+  set_aside = set_aside + 1
 end
 local function odd(queue, entry, why)
   add_anomaly(shown(queue) .. ': ' .. entry .. ' ' .. why .. '; the entry was dropped')
-  drop(queue)
+  drop(queue, entry)
+  set_aside = set_aside + 1
 end
 local function fail_for_good(queue, job, claim, reason, text)
+  local id = add_dead(job, queue, reason)
   finish(job, claim, failure('dead_letter', text), false)
-  dead(queue, job, reason)
+  if claim then redis.call('HSET', 'mj:claim:' .. job, 'dead', id) end
+  drop(queue, job)
+  set_aside = set_aside + 1
 end
 
+-- What keeps a job from running now. True: it has been dealt with.
+local function parked(queue, job, claim, record)
+  local deps = claim.deps ~= 'met' and dependencies(job, record.dependends) or {}
+  local open = {}
+  for _, dep in ipairs(deps) do
+    local ended = end_of(dep)
+    if ended == 'error' then
+      finish(job, claim, failure('dependency_failed', dep .. ', which it depends on, has failed'), false)
+      drop(queue, job)
+      return true
+    end
+    if not ended then open[#open + 1] = dep end
+  end
+  if #open > 0 then
+    for _, dep in ipairs(open) do
+      redis.call('SADD', 'mj:waits:' .. job, dep)
+      redis.call('SADD', 'mj:dependents:' .. dep, job)
+    end
+    park(job, claim, queue, 'waiting', 'dependencies', 'dependencies')
+    drop(queue, job)
+    return true
+  end
+  if #deps > 0 then redis.call('HSET', 'mj:claim:' .. job, 'deps', 'met') end
+  local conditions = record.prerequisites
+  if conditions and conditions ~= '' and conditions ~= '[]' and claim.prerequisites ~= 'met' then
+    redis.call('ZADD', 'mj:prerequisites', dec(now_ms), job)
+    park(job, claim, queue, 'prerequisites', 'prerequisite', 'prerequisite')
+    drop(queue, job)
+    return true
+  end
+  local due = num(record.run_at_ms)
+  if due > now_ms and num(claim.attempt) <= 1 then
+    redis.call('ZADD', 'mj:delayed', dec(due), job)
+    park(job, claim, queue, 'delayed', 'delayed', 'delayed', 'due', dec(due))
+    drop(queue, job)
+    return true
+  end
+  local key = record.concurrency_key
+  if key and key ~= '' and #key <= 255 then
+    if redis.call('SCARD', 'mj:running:' .. key) >= math.max(1, num(record.concurrency_limit)) then
+      redis.call('LPUSH', 'mj:held:' .. key, job)
+      redis.call('SADD', 'mj:holding', key)
+      redis.call('HSET', 'mj:claim:' .. job, 'held', key)
+      park(job, claim, queue, 'held', 'held', 'held')
+      drop(queue, job)
+      return true
+    end
+    return false, key
+  end
+end
+
+local kAsked = {'status', 'dependends', 'prerequisites', 'run_at_ms', 'concurrency_key', 'concurrency_limit', 'queue_timeout_ms',
+  'queued_ms', 'priority'}
 local function take(queue, entry)
   if not is_job_key(entry) then return dead(queue, entry, 'bad_key') end
   local claim, is = read_claim(entry), type_of(entry)
-  if claim and claim.state == 'ended' then
+  local state = claim and claim.state
+  if state == 'ended' then
     if not claim.leftover then return odd(queue, entry, 'has ended already') end
     redis.call('HDEL', 'mj:claim:' .. entry, 'leftover')
-    return redis.call('RPOP', queue)
+    return drop(queue, entry)
   end
-  if claim and claim.state == 'live' then return odd(queue, entry, 'is claimed already') end
+  if state == 'live' then return odd(queue, entry, 'is claimed already') end
+  if state and state ~= 'queued' then return odd(queue, entry, 'is ' .. shown(state) .. ' and not to be taken yet') end
+  if state and claim.queue and claim.queue ~= queue then return odd(queue, entry, 'belongs to ' .. shown(claim.queue or '')) end
   if is == 'none' then
     redis.call('ZADD', 'mj:missing', 'NX', dec(now_ms), entry .. ' ' .. queue)
-    return drop(queue)
+    drop(queue, entry)
+    set_aside = set_aside + 1
+    return
   end
   if is ~= 'hash' then return dead(queue, entry, 'wrong_type') end
   if not claim then
     return fail_for_good(queue, entry, nil, 'wrong_type', 'mj:claim:' .. entry .. ' is not a hash: another client wrote it')
   end
-  local status = redis.call('HGET', entry, 'status')
-  if not claim.state and (status == 'finished' or status == 'error') then
-    return odd(queue, entry, 'has a record that says ' .. status)
+  local values, record = redis.call('HMGET', entry, unpack(kAsked)), {}
+  for i, name in ipairs(kAsked) do record[name] = values[i] or nil end
+  if not state and (record.status == 'finished' or record.status == 'error') then
+    return odd(queue, entry, 'has a record that says ' .. record.status)
   end
+  claim.queue = queue
   if claim.cancel then
     finish(entry, claim, failure('cancelled', 'cancelled'), false)
-    return redis.call('RPOP', queue)
+    return drop(queue, entry)
   end
   local script = redis.call('HSTRLEN', entry, 'script')
   if script > max_script then
@@ -77,6 +156,15 @@ local function take(queue, entry)
     return fail_for_good(queue, entry, claim, 'crash_loop', 'crash_loop: ' .. deliveries
       .. ' runs ended without a report (runner killed or lost each time); job.max_deliveries allows no more')
   end
+  local wait = num(record.queue_timeout_ms)
+  if wait > 0 and num(claim.epoch) == 0 and num(record.queued_ms) > 0
+    and now_ms > math.max(num(record.queued_ms), num(record.run_at_ms)) + wait then
+    finish(entry, claim, failure('timeout', 'it waited longer than its queue_timeout_ms of ' .. dec(wait) .. ' allows'), false)
+    return drop(queue, entry)
+  end
+  if not claim.priority then claim.priority = valid_priority(record.priority) end
+  local stays, ckey = parked(queue, entry, claim, record)
+  if stays then return end
   local size = 0
   for _, text in ipairs(redis.call('HGETALL', entry)) do size = size + #text end
   if #taken > 0 and bytes + size > max_bytes then
@@ -84,21 +172,40 @@ local function take(queue, entry)
     return
   end
   bytes = bytes + size
-  start(queue, entry, claim)
+  start(queue, entry, claim, ckey)
+end
+
+-- What is next in a queue: priorities above 0, the list, priorities below 0.
+local function next_of(queue, has)
+  local low
+  if has then
+    local first = redis.call('ZRANGE', 'mj:priority:' .. queue, 0, 0, 'WITHSCORES')
+    if first[1] and num(first[2]) < 100 * kPriority then
+      prioritised = true
+      return first[1]
+    end
+    low = first[1]
+  end
+  local entry = redis.call('LINDEX', queue, -1)
+  prioritised = not entry and low ~= nil
+  return entry or low
 end
 
 for _, queue in ipairs(queues) do
   local is = type_of(queue)
   if is ~= 'list' and is ~= 'none' then
     add_anomaly(shown(queue) .. ' is a ' .. is .. ' where a list belongs: delete it')
+  elseif redis.call('SISMEMBER', 'mj:paused', queue) == 1 then
+    paused[#paused + 1] = queue
   else
+    local has = type_of('mj:priority:' .. queue) == 'zset'
     -- Entries looked at in one call are bounded, so that no other client waits for long.
     while #taken < max_jobs and seen < 256 and not full do
-      local entry = redis.call('LINDEX', queue, -1)
+      local entry = next_of(queue, has)
       if not entry then break end
       seen = seen + 1
       take(queue, entry)
     end
   end
 end
-return {set_aside, taken}
+return {set_aside, taken, paused, seen >= 256 and 1 or 0}

@@ -1,3 +1,4 @@
+--# journal places ends
 -- 1: the lease that ends at until_ms has passed and the job is back on its queue (or has ended, if it was cancelled).
 local job, until_ms = arg(), num(arg())
 local err = wrong_shared()
@@ -6,7 +7,7 @@ local claim = read_claim(job)
 if claim and not claim.state and now_ms > until_ms and type_of(job) == 'hash'
   and redis.call('HGET', job, 'status') == 'started' then
   -- Somebody has deleted the claim. Its owner was refused since then and has killed the run; the job must not be stranded.
-  local queue = 'queue:' .. (redis.call('HGET', job, 'script_type') or '')
+  local queue = queue_of(job)
   err = wrong(queue, 'list')
   if err then return err end
   redis.call('RPUSH', queue, job)

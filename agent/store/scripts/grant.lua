@@ -1,3 +1,4 @@
+--#
 -- The server was started since we last saw it: each live claim gets a whole lease. Never shortens one.
 local run_id = arg()
 local err = wrong('mj:server', 'string') or wrong('mj:leases', 'zset')

@@ -1,3 +1,4 @@
+--#
 -- Empty, or the present holder: {instance, host, boot_id, pid}.
 local id, instance, host, boot_id, pid, replaces = arg(), arg(), arg(), arg(), arg(), arg()
 local ttl_ms, fields = num(arg()), list_arg()

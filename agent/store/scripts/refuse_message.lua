@@ -1,3 +1,4 @@
+--#
 -- refused, over (it was taken or refused before) or missing.
 local topic, message, reason = arg(), arg(), arg()
 local list, mark = 'mj:topic:' .. topic, 'mj:message:' .. message

@@ -1,3 +1,4 @@
+--#
 local id, instance = arg(), arg()
 local key = 'mj:hold:runner:' .. id
 local err = wrong(key, 'hash')

@@ -1,3 +1,4 @@
+--# journal places ends
 -- Reports in order. For each {word, text}: ok, stale, conflict, invalid.
 local count = num(arg())
 local err = wrong_shared()
@@ -29,36 +30,65 @@ local function append_log(job, claim_id, token, lines)
   return {'ok', ''}
 end
 
-local function end_job(job, claim_id, token, fields)
+-- The attempt has failed and another one follows. Its failure stays readable on the record until then.
+local function retry(job, claim, fields, after_ms)
+  local due, detail = dec(now_ms + after_ms), detail_of(fields)
+  redis.call('ZADD', 'mj:delayed', due, job)
+  add_fact(claim.queue, job, claim, 'retry', 'c', claim.claim_id, 'e', claim.epoch, 'detail', detail, 'due', due)
+  set_claim(job, claim, 'state', 'delayed', 'reason', 'retry', 'attempt', num(claim.attempt) + 1, 'deliveries', 0,
+    'end', digest(fields), 'waiting_since', dec(now_ms))
+  redis.call('HDEL', 'mj:claim:' .. job, 'until_ms', 'beat', 'began')
+  leave(job, claim, 'live')
+  if type_of(job) == 'hash' then
+    redis.call('HDEL', job, 'error', 'error_info', 'result', 'usage', 'layers', 'receipt', 'lease_until_ms', 'claim_id', 'runner_id')
+    redis.call('HSET', job, unpack(fields))
+    redis.call('HSET', job, 'status', 'dispatched', 'detail', 'retry_wait', 'updated_at', now_s)
+  end
+end
+
+local function end_job(job, claim_id, token, words)  -- -1 or the pause before the next attempt, then the fields
+  local again, fields = tonumber(table.remove(words, 1)), words
   local claim = read_claim(job)
   if not claim then return {'invalid', 'mj:claim:' .. job .. ' holds something that another client wrote: delete it'} end
-  if claim.state == 'ended' and owns(claim, claim_id, token) then
+  if claim.state ~= 'live' and owns(claim, claim_id, token) and claim['end'] then
     if claim['end'] == digest(fields) then return {'ok', ''} end
     return {'conflict', job .. ' has ended already, in another way'}
   end
   if not is_live(claim, claim_id, token) then return stale(job, 'an end', claim_id) end
-  for i = 1, #fields, 2 do
-    if fields[i] == 'detail' and fields[i + 1] == 'dead_letter' then add_dead(job, claim.queue or '', 'bad_record') end
+  if again >= 0 and fields[2] == 'error' and not claim.cancel then
+    retry(job, claim, fields, again)
+    return {'ok', ''}
   end
+  local dead = detail_of(fields) == 'dead_letter' and add_dead(job, claim.queue or '', 'bad_record')
   finish(job, claim, fields, true)
+  if dead then redis.call('HSET', 'mj:claim:' .. job, 'dead', dead) end
   return {'ok', ''}
 end
 
 local function release(job, claim_id, token, words)  -- reason, ran
   local claim = read_claim(job)
-  if owns(claim, claim_id, token) and claim.state == 'released' then return {'ok', ''} end
+  if owns(claim, claim_id, token) and claim.state == 'queued' and claim.reason == 'released' then return {'ok', ''} end
   if not is_live(claim, claim_id, token) then return stale(job, 'a release', claim_id) end
+  if words[2] == '0' and not claim.cancel then
+    claim.deliveries = dec(math.max(0, num(claim.deliveries) - 1))
+  end
   local failed = give_back(job, claim, 'released', words[1])
   if failed then return {'invalid', failed.err} end
-  if words[2] == '0' and not claim.cancel then
-    local deliveries = math.max(0, num(claim.deliveries) - 1)
-    redis.call('HSET', 'mj:claim:' .. job, 'deliveries', deliveries)
-    if type_of(job) == 'hash' then redis.call('HSET', job, 'deliveries', deliveries) end
+  if claim.state == 'queued' then
+    redis.call('HSET', 'mj:claim:' .. job, 'deliveries', claim.deliveries)
+    if type_of(job) == 'hash' then redis.call('HSET', job, 'deliveries', claim.deliveries) end
   end
   return {'ok', ''}
 end
 
-local doing = {log = append_log, ['end'] = end_job, release = release}
+local function mark(job, claim_id, token, words)  -- detail
+  local claim = read_claim(job)
+  if not is_live(claim, claim_id, token) then return stale(job, 'a mark', claim_id) end
+  if type_of(job) == 'hash' then redis.call('HSET', job, 'detail', words[1], 'updated_at', now_s) end
+  return {'ok', ''}
+end
+
+local doing = {log = append_log, ['end'] = end_job, release = release, mark = mark}
 local answers = {}
 for i = 1, count do
   local kind, job, claim_id, token = arg(), arg(), arg(), arg()

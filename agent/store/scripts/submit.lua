@@ -1,9 +1,18 @@
+--# journal places
 -- Writes a record and its queue entry. Answers {new | exists | used, key, record}.
 local caller, id, queue, fields = arg(), num(arg()), arg(), list_arg()
-local counter = 'mj:next:' .. caller
-local err = wrong(queue, 'list') or wrong(counter, 'string')
+local counter, names = 'mj:next:' .. caller, 'mj:idempotency:' .. caller
+local err = wrong(queue, 'list') or wrong(counter, 'string') or wrong(names, 'hash') or wrong_shared()
 if err then return err end
+local wish = to_table(fields)
+local name = wish.idempotency_key
 
+local function there(job) return {'exists', job, redis.call('HGETALL', job)} end
+local first = name and redis.call('HGET', names, name)
+if first then
+  if type_of(first) == 'hash' then return there(first) end
+  return {'used', first, {}}
+end
 local function key_of(n) return 'job:' .. caller .. ':' .. dec(n) end
 local allocate = id == 0
 if allocate then
@@ -14,11 +23,30 @@ end
 local job = key_of(id)
 err = wrong(job, 'hash') or wrong('mj:claim:' .. job, 'hash')
 if err then return err end
-if redis.call('EXISTS', job) == 1 then return {'exists', job, redis.call('HGETALL', job)} end
+if redis.call('EXISTS', job) == 1 then return there(job) end
 if redis.call('EXISTS', 'mj:claim:' .. job) == 1 then return {'used', job, {}} end
 
-redis.call('HSET', job, 'id', dec(id), 'status', 'dispatched', 'detail', 'queued', 'created_at', now_s, 'updated_at', now_s,
-  'queued_ms', dec(now_ms), unpack(fields))
+local due = num(wish.run_at_ms)
+local delayed = due > now_ms
+redis.call('HSET', job, 'id', dec(id), 'status', 'dispatched', 'detail', delayed and 'delayed' or 'queued', 'created_at', now_s,
+  'updated_at', now_s, 'queued_ms', dec(now_ms), unpack(fields))
+local claim = {priority = valid_priority(wish.priority)}
+if delayed then
+  redis.call('ZADD', 'mj:delayed', dec(due), job)
+  add_fact(queue, job, claim, 'scheduled', 'due', dec(due))
+else
+  push(job, claim, queue, false)
+  add_fact(queue, job, claim, 'scheduled')
+end
+set_claim(job, claim, 'state', delayed and 'delayed' or 'queued', 'queue', queue, 'priority', claim.priority)
+if name then
+  redis.call('HSET', names, name, job)
+  redis.call('HSET', 'mj:claim:' .. job, 'idem', name)
+end
+local wait = num(wish.queue_timeout_ms)
+if wait > 0 then
+  redis.call('ZADD', 'mj:overdue', dec(math.max(now_ms, due) + wait), job)
+  redis.call('HSET', 'mj:claim:' .. job, 'overdue', 1)
+end
 if allocate then redis.call('SET', counter, dec(id)) end
-redis.call('LPUSH', queue, job)
 return {'new', job, redis.call('HGETALL', job)}

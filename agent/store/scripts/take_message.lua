@@ -1,3 +1,4 @@
+--# journal places
 -- {taken, keys...}, {repeated, keys...}, {missing} or {exists, index, record}: that job is there and was not accepted.
 local topic, message, queue, count = arg(), arg(), arg(), num(arg())
 local list, mark = 'mj:topic:' .. topic, 'mj:message:' .. message
@@ -37,12 +38,18 @@ end
 redis.call('HSET', mark, 'state', 'taken', 'left', left, 'failed', failed, 'taken_ms', dec(now_ms))
 for _, job in ipairs(jobs) do
   if not job.over then
-    redis.call('HSET', 'mj:claim:' .. job.key, 'message', message)
+    local claim = job.claim
     if not job.there then
       redis.call('HSET', job.key, 'status', 'dispatched', 'detail', 'queued', 'created_at', now_s, 'updated_at', now_s,
         'queued_ms', dec(now_ms), unpack(job.fields))
     end
-    if not job.claim.state then redis.call('LPUSH', queue, job.key) end
+    if not claim.state then
+      claim.priority = valid_priority(redis.call('HGET', job.key, 'priority') or '')
+      push(job.key, claim, queue, false)
+      add_fact(queue, job.key, claim, 'scheduled', 'm', message)
+      set_claim(job.key, claim, 'state', 'queued', 'queue', queue, 'priority', claim.priority)
+    end
+    redis.call('HSET', 'mj:claim:' .. job.key, 'message', message)
   end
 end
 local after = left > 0 and 'acknowledged' or failed > 0 and 'error' or 'processed'

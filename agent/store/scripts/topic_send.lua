@@ -1,3 +1,4 @@
+--#
 -- sent, or other: the message exists with other content.
 local topic, message, fields = arg(), arg(), list_arg()
 local list, mark = 'mj:topic:' .. topic, 'mj:message:' .. message

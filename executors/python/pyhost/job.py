@@ -45,6 +45,7 @@ MAX_MESSAGE = 8 << 10
 MAX_TRACEBACK = 64 << 10
 MAX_NOTE_TEXT = 1000
 MAX_FILE_NAME = 200
+MAX_RETRY = 10**9  # seconds; the agent has a limit of its own
 REHEARSALS = 20
 
 load_json = json.JSONDecoder().decode
@@ -65,6 +66,23 @@ module = types.ModuleType("mycojobs", "The job that runs: its facts, its inputs,
 result = {}
 file_name = ""
 pid = 0
+
+
+class Failure(Exception):
+    """A failure of the job that says about another attempt: retry=False, there is to be none; retry=30, not before 30
+    seconds have passed. Without it: as the job and the operator have it."""
+
+    __module__ = "mycojobs"
+
+    def __init__(self, text="", *, retry=True):
+        super().__init__(text)
+        if retry is not True and not is_answer(retry):
+            raise ValueError(f"Failure: retry={retry!r} is neither a bool nor a number of seconds")
+        self.retry = retry
+
+
+def is_answer(retry):
+    return retry is False or (type(retry) in (int, float) and 0 <= retry < math.inf)
 
 
 class ResultError(Exception):
@@ -99,7 +117,7 @@ def progress(fraction=None, text=""):
 def warm():
     """In the zygote, before any job: everything once that each job does, except what belongs to one job."""
     stdout.reconfigure(line_buffering=True)
-    module.__dict__.update(progress=progress, cancelled=cancelled, result=result)
+    module.__dict__.update(progress=progress, cancelled=cancelled, result=result, Failure=Failure)
     modules["mycojobs"] = module
     sys.excepthook = show_exception
     threading.excepthook = show_thread_exception
@@ -211,6 +229,13 @@ def line_of(error):
     return line
 
 
+def retry_of(error):
+    try:
+        return error.retry if isinstance(error, Failure) else True
+    except Exception:
+        return True
+
+
 def type_name(kind):
     name, where = kind.__qualname__, kind.__module__
     return name if where in ("builtins", "__main__") else f"{where}.{name}"
@@ -222,11 +247,13 @@ def shorten(text, limit):
     return f"{text[: limit // 2]}\n[{len(text) - limit} characters left out]\n{text[-(limit // 2):]}"
 
 
-def send_error(kind, message, trace="", line=0, code=None):
+def send_error(kind, message, trace="", line=0, code=None, retry=True):
     error = {"type": kind, "message": shorten(message, MAX_MESSAGE), "traceback": shorten(trace, MAX_TRACEBACK)}
     error["line"] = line
     if code is not None:
         error["exit"] = code
+    if is_answer(retry):
+        error["retry"] = min(retry, MAX_RETRY)
     send(ERROR, to_json(error).encode("utf-8", "replace"))
 
 
@@ -238,7 +265,7 @@ def report(error):
         error = error.with_traceback(None)  # prepare() could not compile it
     trace = trace_of(error)
     call_hook(error, trace)
-    send_error(type_name(type(error)), text_of(error), trace, line_of(error))
+    send_error(type_name(type(error)), text_of(error), trace, line_of(error), retry=retry_of(error))
     return 130 if isinstance(error, KeyboardInterrupt) else 1
 
 

@@ -1,0 +1,133 @@
+#include "cli/follow.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/serve.h"
+#include "cli/terminal.h"
+#include "domain/codec.h"
+#include "inspect/explain.h"
+#include "inspect/jobs.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::uint32_t kFollowMs = 200;  // how soon a Ctrl-C is noticed
+constexpr std::uint64_t kAwayMs = 30000;  // how long a store may be away
+constexpr int kTryAgainMs = 100;
+constexpr std::size_t kShownBytes = 1000;    // of one value of the result, for people
+constexpr std::uint64_t kPatienceMs = 3000;  // before we say why nobody takes the job
+
+class Follower {
+ public:
+  Follower(const Invocation& call, Id context, std::string key)
+      : call_(call), context_(context), key_(std::move(key)), quiet_since_ms_(call.parts.clock.boot_ms()) {}
+
+  Result<void> follow(Store& store) {
+    bool ended = false;
+    while (!ended) {
+      MJ_CHECK(obey_signals(store));
+      MJ_TRY(page, store.logs(context_, key_, last_seq_, 256, kFollowMs));
+      for (const Log& line : page.lines) show(line);
+      ended = page.ended;
+      if (!ended && page.lines.empty()) MJ_CHECK(say_why_it_waits(store));
+    }
+    return {};
+  }
+  const nlohmann::json& lines() const { return lines_; }
+  bool left() const { return stops_ > 1; }
+  std::uint64_t lines_seen() const { return last_seq_; }
+
+ private:
+  Result<void> obey_signals(Store& store) {
+    if (next_stop_signal(0) == 0) return {};
+    if (++stops_ > 1) return fail(Code::conflict, "left " + key_ + " behind, with the wish to cancel it");
+    say("cancelling " + key_ + "; once more leaves it behind");
+    return store.cancel(context_, key_);
+  }
+  void show(const Log& line) {
+    last_seq_ = line.seq;
+    quiet_since_ms_ = call_.parts.clock.boot_ms();
+    if (call_.json) {
+      lines_.push_back(to_json(line));
+      return;
+    }
+    print_log(line);
+  }
+  // Once for each cause, and not of a job that runs.
+  Result<void> say_why_it_waits(Store& store) {
+    const std::uint64_t now = call_.parts.clock.boot_ms();
+    if (now - quiet_since_ms_ < kPatienceMs) return {};
+    quiet_since_ms_ = now;
+    auto why = explain(store, context_, key_);
+    if (!why && why.error().code == Code::unavailable) return tl::unexpected(why.error());
+    const std::string cause = why ? why->cause : "cannot be told";
+    if (cause == told_ || cause == "running" || cause == "next" || (why && why->state == "ended")) return {};
+    told_ = cause;
+    say(why ? fmt::format("{} waits: {}; {}", key_, one_line(why->reason), one_line(why->next))
+            : fmt::format("{} waits; why cannot be told: {}", key_, one_line(why.error().message)));
+    return {};
+  }
+
+  const Invocation& call_;
+  Id context_;
+  std::string key_;
+  std::uint64_t quiet_since_ms_;
+  std::uint64_t last_seq_ = 0;
+  int stops_ = 0;
+  std::string told_;
+  nlohmann::json lines_ = nlohmann::json::array();
+};
+
+void print_end(const JobView& view, bool json, const nlohmann::json& lines) {
+  if (json) {
+    nlohmann::json object = to_json(view);
+    object["logs"] = lines;
+    print(dump_json(object, 2) + "\n");
+    return;
+  }
+  const Job& job = view.job;
+  for (const auto& [key, value] : job.result) {
+    const std::string more =
+        value.size() > kShownBytes ? fmt::format("... ({} bytes; --json has all)", value.size()) : "";
+    say(paint(Tone::strong, printable(key), true) + " = " + printable(value.substr(0, kShownBytes)) + more);
+  }
+  if (!job.error.empty()) say(paint(Tone::bad, "error: ", true) + printable(job.error));
+  const bool good = job.status == JobStatus::finished;
+  say(paint(good ? Tone::good : Tone::bad, view.key, true) + " " + paint(Tone::faint, receipt_line(job), true));
+}
+
+// Past a store that goes away for a while.
+Result<JobView> end_of(const Invocation& call, Opened& opened, Follower& follower, const std::string& key,
+                       bool with_agent) {
+  const Id context = context_of(call);
+  std::uint64_t away_since_ms = 0;
+  for (;;) {
+    const std::uint64_t seen = follower.lines_seen();
+    auto followed = follower.follow(*opened.store);
+    if (followed) return load_job(*opened.store, context, key);
+    if (followed.error().code != Code::unavailable || follower.left()) return tl::unexpected(followed.error());
+    const std::uint64_t now = call.parts.clock.boot_ms();
+    if (away_since_ms == 0 || follower.lines_seen() > seen) away_since_ms = now;
+    if (now - away_since_ms > kAwayMs) {
+      return fail(Code::unavailable, followed.error().message + "; " + key +
+                                         " goes on without us: `mycojobs job show " + key.substr(4) +
+                                         "` tells how it ends");
+    }
+    ::poll(nullptr, 0, kTryAgainMs);
+    reopen(call, opened, with_agent);
+  }
+}
+
+}  // namespace
+
+Result<Job> follow_to_the_end(const Invocation& call, Opened& opened, const std::string& job_key, bool with_agent) {
+  Follower follower(call, context_of(call), job_key);
+  MJ_TRY(view, end_of(call, opened, follower, job_key, with_agent));
+  print_end(view, call.json, follower.lines());
+  return view.job;
+}
+
+}  // namespace mycojobs

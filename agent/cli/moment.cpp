@@ -1,0 +1,39 @@
+#include "cli/moment.h"
+
+#include <ctime>
+#include <string>
+
+#include "domain/utf8.h"
+
+namespace mycojobs {
+
+Result<std::uint64_t> parse_moment_ms(std::string_view text) {
+  static constexpr const char* kForms[] = {"%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M",
+                                           "%Y-%m-%d %H:%M"};
+  const std::string written(text);
+  for (const char* form : kForms) {
+    std::tm parts{};
+    const char* rest = ::strptime(written.c_str(), form, &parts);
+    if (rest == nullptr) continue;
+    const std::tm asked = parts;
+    std::time_t seconds = 0;
+    if (*rest == '\0') {
+      parts.tm_isdst = -1;
+      seconds = std::mktime(&parts);
+    } else {
+      std::tm zone{};
+      rest = ::strptime(rest, "%z", &zone);  // Z, +02:00, +0200
+      if (rest == nullptr || *rest != '\0') continue;
+      seconds = ::timegm(&parts) - zone.tm_gmtoff;
+    }
+    if (parts.tm_mday != asked.tm_mday || parts.tm_mon != asked.tm_mon || seconds < 0) {
+      return fail(Code::invalid, shown(text) + " is no day of the calendar");
+    }
+    return static_cast<std::uint64_t>(seconds) * 1000;
+  }
+  return fail(Code::invalid, shown(text) +
+                                 " is no moment: write 2030-01-31T12:00:00Z, or 2030-01-31 12:00 for this host's "
+                                 "time zone");
+}
+
+}  // namespace mycojobs

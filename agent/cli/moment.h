@@ -1,0 +1,15 @@
+// Moments as people write them.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "mycojobs/result.h"
+
+namespace mycojobs {
+
+// "2030-01-31T12:00:00Z", "2030-01-31 12:00 +02:00" or, in this host's time zone, "2030-01-31 12:00", to Unix
+// milliseconds. Seconds may be left out.
+Result<std::uint64_t> parse_moment_ms(std::string_view text);
+
+}  // namespace mycojobs

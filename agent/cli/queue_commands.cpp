@@ -1,0 +1,158 @@
+// mycojobs queue list | pause | resume | purge
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "cli/commands.h"
+#include "cli/opened.h"
+#include "cli/progress_line.h"
+#include "cli/queue_argument.h"
+#include "cli/terminal.h"
+#include "domain/codec.h"
+#include "inspect/runners.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::uint32_t kPurgeBatch = 500;  // entries a step: no other client waits for long
+
+// The queues with something in them, and those that a live runner serves.
+std::vector<QueueInfo> all_queues(std::vector<QueueInfo> queues, const std::vector<RunnerInfo>& runners) {
+  std::set<std::string> names;
+  for (const QueueInfo& info : queues) names.insert(info.queue);
+  for (const RunnerInfo& info : runners) {
+    if (presence(info) != Presence::live || !info.runner.local) continue;
+    for (const std::string& type : info.runner.executors) {
+      if (!names.insert(queue_key(type)).second) continue;
+      queues.emplace_back().queue = queue_key(type);
+    }
+  }
+  std::sort(queues.begin(), queues.end(), [](const auto& a, const auto& b) { return a.queue < b.queue; });
+  return queues;
+}
+
+std::vector<Id> serving(const std::vector<RunnerInfo>& runners, const std::string& queue) {
+  std::vector<Id> ids;
+  for (const RunnerInfo& info : runners) {
+    if (presence(info) == Presence::live && serves(info, queue)) ids.push_back(info.runner.id);
+  }
+  return ids;
+}
+
+Result<int> list(Invocation& call) {
+  MJ_TRY(opened, open_to_answer(call));
+  MJ_TRY(infos, opened.store->queues(context_of(call)));
+  MJ_TRY(runners, opened.store->runners(context_of(call)));
+  nlohmann::json array = nlohmann::json::array();
+  std::vector<std::vector<std::string>> rows{{"QUEUE", "ENTRIES", "PRIORITISED", "STATE", "FACTS", "RUNNERS"}};
+  for (const QueueInfo& info : all_queues(std::move(infos), runners)) {
+    const std::vector<Id> ids = serving(runners, info.queue);
+    const bool stuck = ids.empty() && info.length + info.prioritised > 0;
+    array.push_back({{"queue", info.queue},
+                     {"entries", info.length},
+                     {"prioritised", info.prioritised},
+                     {"paused", info.paused},
+                     {"facts", info.facts},
+                     {"journal_head", info.journal_head},
+                     {"horizon_ms", info.horizon_ms},
+                     {"runners", ids}});
+    rows.push_back(
+        {printable(info.queue), std::to_string(info.length), std::to_string(info.prioritised),
+         info.paused ? paint(Tone::warn, "paused") : "open", std::to_string(info.facts),
+         ids.empty() ? paint(stuck ? Tone::bad : Tone::faint, "none") : fmt::format("{}", fmt::join(ids, ","))});
+  }
+  if (call.json) {
+    print(dump_json(array, 2) + "\n");
+  } else {
+    print_table(rows);
+  }
+  return 0;
+}
+
+struct Named {
+  Opened opened;
+  std::string queue;
+  std::uint64_t entries = 0;
+  bool paused = false;
+  bool known = false;  // something is in it, or a runner serves it
+};
+Result<Named> open_queue(const Invocation& call) {
+  Named named;
+  MJ_TRY(opened, open_to_answer(call));
+  named.opened = std::move(opened);
+  MJ_TRY(infos, named.opened.store->queues(context_of(call)));
+  MJ_TRY(queue, queue_argument(call.arguments.at(0), infos));
+  named.queue = queue;
+  MJ_TRY(runners, named.opened.store->runners(context_of(call)));
+  for (const QueueInfo& info : all_queues(std::move(infos), runners)) {
+    if (info.queue != queue) continue;
+    named.entries = info.length + info.prioritised;
+    named.paused = info.paused;
+    named.known = true;
+  }
+  return named;
+}
+
+void answer(const Invocation& call, const nlohmann::json& object, const std::string& text) {
+  print(call.json ? dump_json(object) + "\n" : text + "\n");
+}
+
+Result<int> pause(Invocation& call, bool paused) {
+  MJ_TRY(named, open_queue(call));
+  MJ_CHECK(named.opened.store->pause_queue(context_of(call), named.queue, paused));
+  const bool same = named.paused == paused;
+  std::string text = named.queue + (paused ? " is paused: nothing is taken from it" : " is open");
+  if (same) text = named.queue + (paused ? " was paused already" : " was not paused");
+  answer(call, {{"queue", named.queue}, {"paused", paused}, {"changed", !same}}, text);
+  if (!named.known) {
+    say(paint(Tone::warn, "warning: ", true) + "nothing is in " + named.queue +
+        " and no live runner serves it; `mycojobs queue list` shows what there is");
+  }
+  return 0;
+}
+
+Result<void> confirm(const Invocation& call, const Named& named) {
+  if (call.has("yes")) return {};
+  const std::string what = fmt::format("cancel, for ever, the jobs of {} entries in {} of context {}", named.entries,
+                                       named.queue, context_of(call));
+  if (::isatty(STDIN_FILENO) == 0) return fail(Code::invalid, "this would " + what + ": give --yes to do it");
+  std::fputs(fmt::format("This will {}. Go on? [yes/no] ", what).c_str(), stderr);
+  std::string reply;
+  std::getline(std::cin, reply);
+  if (reply == "yes" || reply == "y") return {};
+  return fail(Code::invalid, "nothing was changed");
+}
+
+Result<int> purge(Invocation& call) {
+  MJ_TRY(named, open_queue(call));
+  std::uint64_t gone = 0;
+  if (named.entries > 0) {
+    MJ_CHECK(confirm(call, named));
+    ProgressLine progress(call.parts.clock);
+    // What stood there when it was asked for, so that it ends while others go on submitting.
+    while (gone < named.entries) {
+      const auto batch = static_cast<std::uint32_t>(std::min<std::uint64_t>(kPurgeBatch, named.entries - gone));
+      MJ_TRY(went, named.opened.store->purge_queue(context_of(call), named.queue, batch));
+      if (went == 0) break;
+      gone += went;
+      progress.show("purging " + named.queue, gone, named.entries);
+    }
+  }
+  answer(call, {{"queue", named.queue}, {"purged", gone}},
+         gone == 0 ? named.queue + " is empty"
+                   : fmt::format("{} entries of {} are gone, their jobs cancelled", gone, named.queue));
+  return 0;
+}
+
+}  // namespace
+
+int queue_list_command(Invocation& call) { return finish(list(call)); }
+int queue_pause_command(Invocation& call) { return finish(pause(call, true)); }
+int queue_resume_command(Invocation& call) { return finish(pause(call, false)); }
+int queue_purge_command(Invocation& call) { return finish(purge(call)); }
+
+}  // namespace mycojobs

@@ -1,0 +1,232 @@
+#include "cli/submission.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "base/ids.h"
+#include "cli/config/units.h"
+#include "cli/moment.h"
+#include "cli/serve.h"
+#include "cli/terminal.h"
+#include "domain/codec.h"
+#include "inspect/explain.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::uint64_t kAwayMs = 10000;  // how long a store may be away before we give up
+constexpr int kTryAgainMs = 100;
+constexpr std::pair<std::string_view, std::string_view> kTypes[] = {
+    {".py", "python"}, {".v", "v"}, {".lua", "sal"}, {".sal", "sal"}, {".osis", "osis"}};
+
+Result<std::string> read_script(const std::string& file) {
+  std::ostringstream bytes;
+  if (file == "-") {
+    std::string chunk(65536, '\0');
+    leave_at_stop_signals();
+    while (const std::size_t count = std::fread(chunk.data(), 1, chunk.size(), stdin))
+      bytes.write(chunk.data(), static_cast<std::streamsize>(count));
+    block_stop_signals();
+    return bytes.str();
+  }
+  if (std::filesystem::is_directory(file)) return fail(Code::invalid, file + ": is a folder; give one script");
+  if (!std::filesystem::exists(file)) return fail(Code::not_found, file + ": no such file");
+  std::ifstream in(file, std::ios::binary);
+  bytes << in.rdbuf();
+  if (!in) return fail(Code::io, file + ": cannot be read");
+  return bytes.str();
+}
+
+Result<void> read_file(const Invocation& call, Job& job) {
+  const std::string& file = call.arguments.at(0);
+  MJ_TRY(script, read_script(file));
+  if (script.size() > call.settings.job_max_script_bytes) {
+    return fail(Code::too_large, fmt::format("{}: {} bytes are more than the {} that job.max_script_bytes allows", file,
+                                             script.size(), call.settings.job_max_script_bytes));
+  }
+  job.script = std::move(script);
+  job.name = call.get("name", file == "-" ? "stdin" : std::filesystem::path(file).filename().string());
+  job.script_type = call.get("type");
+  for (const auto& [ending, type] : kTypes) {
+    if (job.script_type.empty() && file.ends_with(ending)) job.script_type = type;
+  }
+  if (job.script_type.empty()) {
+    return fail(Code::invalid, file + ": its name does not tell the script type: give --type, as in --type python");
+  }
+  return {};
+}
+
+const std::vector<std::string>& values(const Invocation& call, std::string_view flag) {
+  static const std::vector<std::string> kNone;
+  const auto found = call.flags.find(flag);
+  return found == call.flags.end() ? kNone : found->second;
+}
+
+// A whole number of a flag into `out`; a flag that was not given leaves it as it is.
+template <class T>
+Result<void> read_number(const Invocation& call, std::string_view flag, std::uint64_t least, std::uint64_t most,
+                         T& out) {
+  if (!call.has(flag)) return {};
+  std::uint64_t number = 0;
+  const std::string text = call.get(flag);
+  if (!parse_u64(text, number) || number < least || number > most) {
+    return fail(Code::invalid, fmt::format("--{}: \"{}\" is no whole number from {} to {}", flag, text, least, most));
+  }
+  out = static_cast<T>(number);
+  return {};
+}
+
+Result<std::optional<std::uint64_t>> read_duration(const Invocation& call, std::string_view flag) {
+  if (!call.has(flag)) return std::optional<std::uint64_t>();
+  auto parsed = parse_duration_ms(call.get(flag));
+  if (!parsed) return fail(parsed.error(), "--" + std::string(flag));
+  return std::optional(*parsed);
+}
+
+Result<void> read_identity(const Invocation& call, Job& job) {
+  job.caller_id = 1;
+  MJ_CHECK(read_number(call, "caller", 1, UINT32_MAX, job.caller_id));
+  MJ_CHECK(read_number(call, "id", 1, UINT32_MAX, job.id));
+  job.idempotency_key = call.get("idempotency-key");
+  if (call.has("idempotency-key") && job.idempotency_key.empty()) {
+    return fail(Code::invalid, "--idempotency-key: is empty");
+  }
+  return {};
+}
+
+Result<void> read_environment(const Invocation& call, Job& job) {
+  for (const std::string& pair : values(call, "env")) {
+    const std::size_t equals = pair.find('=');
+    if (equals == std::string::npos || equals == 0)
+      return fail(Code::invalid, "--env: \"" + pair + "\" is not NAME=VALUE");
+    job.env_vars[pair.substr(0, equals)] = pair.substr(equals + 1);
+  }
+  return {};
+}
+
+Result<void> read_times(const Invocation& call, Submission& submission) {
+  Job& job = submission.job;
+  MJ_TRY(timeout, read_duration(call, "timeout"));
+  if (timeout) {
+    if (*timeout == 0 || *timeout / 1000 >= UINT32_MAX) return fail(Code::invalid, "--timeout: give 1s to 49710d");
+    job.timeout = static_cast<std::uint32_t>((*timeout + 999) / 1000);
+  }
+  MJ_TRY(queue_timeout, read_duration(call, "queue-timeout"));
+  if (queue_timeout == 0U) return fail(Code::invalid, "--queue-timeout: give 1ms or more, or leave it out");
+  job.queue_timeout_ms = queue_timeout.value_or(0);
+  MJ_TRY(delay, read_duration(call, "delay"));
+  submission.delay_ms = delay;
+  if (!call.has("run-at")) return {};
+  if (delay) return fail(Code::invalid, "--delay and --run-at: give one of them");
+  auto moment = parse_moment_ms(call.get("run-at"));
+  if (!moment) return fail(moment.error(), "--run-at");
+  job.run_at_ms = *moment;
+  return {};
+}
+
+Result<void> read_order(const Invocation& call, Job& job) {
+  MJ_CHECK(read_number(call, "retries", 0, UINT8_MAX, job.retries));
+  MJ_CHECK(read_number(call, "concurrency-limit", 1, UINT32_MAX, job.concurrency_limit));
+  job.concurrency_key = call.get("concurrency-key");
+  job.prerequisites = values(call, "prerequisite");
+  if (call.has("priority")) {
+    std::string text = call.get("priority");
+    const bool below = text.starts_with('-');
+    std::uint64_t size = 0;
+    if (!parse_u64(std::string_view(text).substr(below ? 1 : 0), size) || size > 100) {
+      return fail(Code::invalid, "--priority: \"" + text + "\" is no whole number from -100 to 100");
+    }
+    job.priority = below ? -static_cast<std::int32_t>(size) : static_cast<std::int32_t>(size);
+  }
+  const std::string own = std::to_string(job.caller_id) + ":";
+  for (std::string text : values(call, "depends")) {
+    if (text.starts_with("job:")) text.erase(0, 4);
+    if (text.starts_with(own)) text.erase(0, own.size());
+    std::uint64_t id = 0;
+    if (!parse_u64(text, id) || id == 0 || id > UINT32_MAX) {
+      return fail(
+          Code::invalid,
+          fmt::format("--depends: \"{}\" is no id of a job of caller {}: give the number after the colon, as in "
+                      "--depends 2001",
+                      text, job.caller_id));
+    }
+    job.dependends.push_back(static_cast<Id>(id));
+  }
+  return {};
+}
+
+bool wait_and_go_on() { return next_stop_signal(kTryAgainMs) == 0; }
+
+}  // namespace
+
+std::vector<FlagRow> submission_flags() {
+  return {{"type", "NAME", "script type (default: by the file's name)"},
+          {"name", "TEXT", "a name for the job (default: the file's)"},
+          {"env", "NAME=VALUE", "a variable of the job's environment", true},
+          {"timeout", "DURATION", "the job's wall-clock limit, as in 30s"},
+          {"retries", "N", "attempts after a failed one, 0 to 255 (default 0)"},
+          {"delay", "DURATION", "run it no sooner than after this time"},
+          {"run-at", "TIME", "run it no sooner than then, as in 2030-01-31T12:00:00Z"},
+          {"priority", "N", "-100 to 100; higher is taken first (default 0)"},
+          {"queue-timeout", "DURATION", "give up when no runner has taken it in this time"},
+          {"depends", "ID", "run it after this job of the same caller has finished", true},
+          {"prerequisite", "TEXT", "run it once this holds, as in file:/data/ready", true},
+          {"concurrency-key", "TEXT", "of the jobs with this key only some run at a time"},
+          {"concurrency-limit", "N", "so many of them (default 1)"},
+          {"caller", "ID", "the actor who submits (default 1)"},
+          {"id", "ID", "the job's id (default: the caller's next one)"},
+          {"idempotency-key", "TEXT", "a second submission of the caller with this key is the first one again"}};
+}
+
+Result<Submission> read_submission(const Invocation& call) {
+  Submission submission;
+  Job& job = submission.job;
+  MJ_CHECK(read_file(call, job));
+  job.context_id = context_of(call);
+  MJ_CHECK(read_identity(call, job));
+  MJ_CHECK(read_environment(call, job));
+  MJ_CHECK(read_times(call, submission));
+  MJ_CHECK(read_order(call, job));
+  Job checked = job;
+  if (checked.id == 0) checked.id = UINT32_MAX;  // the store gives the real one
+  if (const auto problems = validate(checked); !problems.empty()) return fail(Code::invalid, join(problems));
+  return submission;
+}
+
+Result<Job> submit(const Invocation& call, Opened& opened, Submission submission, bool with_agent) {
+  Job& job = submission.job;
+  if (job.id == 0 && job.idempotency_key.empty()) job.idempotency_key = random_hex(16);
+  // An address that is wrong is told at once: only what may have been submitted is worth waiting for.
+  if (!call.settings.redis.empty()) MJ_CHECK(opened.store->queue_length(job.context_id, queue_key(job.script_type)));
+  if (submission.delay_ms) {
+    MJ_TRY(now, store_now_ms(*opened.store, job.context_id));
+    job.run_at_ms = now + *submission.delay_ms;
+  }
+  std::uint64_t away_since_ms = 0;
+  for (;;) {
+    auto submitted = opened.store->submit(job);
+    if (submitted) return submitted;
+    // What exists with other content will not go away by trying again.
+    if (submitted.error().code == Code::conflict) return fail(Code::invalid, submitted.error().message);
+    if (submitted.error().code != Code::unavailable) return submitted;
+    const std::uint64_t now = call.parts.clock.boot_ms();
+    if (away_since_ms == 0) {
+      away_since_ms = now;
+      say("the store is away; trying again: " + submitted.error().message);
+    }
+    if (now - away_since_ms > kAwayMs || !wait_and_go_on()) {
+      return fail(
+          Code::unavailable,
+          fmt::format("{}; whether the job was submitted is not known: the same command with {} submits it once",
+                      submitted.error().message,
+                      job.id != 0 ? fmt::format("--id {}", job.id) : "--idempotency-key " + job.idempotency_key));
+    }
+    reopen(call, opened, with_agent);
+  }
+}
+
+}  // namespace mycojobs

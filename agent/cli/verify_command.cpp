@@ -1,0 +1,99 @@
+// mycojobs verify, mycojobs doctor --rebuild
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/opened.h"
+#include "cli/progress_line.h"
+#include "cli/terminal.h"
+#include "domain/codec.h"
+#include "inspect/rebuild.h"
+#include "inspect/verify.h"
+
+namespace mycojobs {
+namespace {
+
+Progress shown_by(ProgressLine& line) {
+  return [&line](std::string_view phase, std::uint64_t done, std::uint64_t total) { line.show(phase, done, total); };
+}
+
+void print_report(Id context, const VerifyReport& report) {
+  print(fmt::format("context {}: {} jobs, {} facts, {} queues\n", context, report.jobs, report.facts, report.queues));
+  std::vector<std::vector<std::string>> rows;
+  for (const Finding& finding : report.findings) {
+    rows.push_back({finding.violation ? paint(Tone::bad, "violation") : paint(Tone::faint, "note"), finding.rule,
+                    printable(finding.subject), printable(finding.text)});
+  }
+  print_table(rows);
+}
+
+Result<int> verify_all(const Invocation& call) {
+  MJ_TRY(opened, open_to_answer(call));
+  nlohmann::json contexts = nlohmann::json::array();
+  std::size_t violations = 0;
+  std::size_t notes = 0;
+  for (Id context : call.settings.contexts) {
+    Result<VerifyReport> report;
+    {
+      ProgressLine line(call.parts.clock);
+      report = verify(*opened.store, context, shown_by(line));
+    }
+    if (!report) return fail(report.error(), fmt::format("context {}", context));
+    nlohmann::json findings = nlohmann::json::array();
+    for (const Finding& finding : report->findings) {
+      ++(finding.violation ? violations : notes);
+      findings.push_back({{"violation", finding.violation},
+                          {"rule", finding.rule},
+                          {"subject", finding.subject},
+                          {"text", finding.text}});
+    }
+    contexts.push_back({{"context", context},
+                        {"jobs", report->jobs},
+                        {"facts", report->facts},
+                        {"queues", report->queues},
+                        {"findings", std::move(findings)}});
+    if (!call.json) print_report(context, *report);
+  }
+  if (call.json) {
+    print(dump_json({{"clean", violations == 0}, {"violations", violations}, {"contexts", contexts}}, 2) + "\n");
+  } else {
+    print(violations == 0 ? paint(Tone::good, "clean") : paint(Tone::bad, fmt::format("{} violation(s)", violations)));
+    print(notes == 0 ? "\n" : fmt::format(", {} note(s)\n", notes));
+  }
+  if (violations > 0) say("`mycojobs doctor --rebuild --dry-run` tells what can be put right from the journals");
+  return violations == 0 ? 0 : 1;
+}
+
+Result<int> rebuild_all(const Invocation& call) {
+  const bool dry_run = call.has("dry-run");
+  MJ_TRY(opened, open_to_answer(call));
+  nlohmann::json contexts = nlohmann::json::array();
+  std::size_t differences = 0;
+  for (Id context : call.settings.contexts) {
+    Result<RebuildReport> report;
+    {
+      ProgressLine line(call.parts.clock);
+      report = rebuild(*opened.store, context, dry_run, shown_by(line));
+    }
+    if (!report) return fail(report.error(), fmt::format("context {}", context));
+    differences += report->differences.size();
+    contexts.push_back({{"context", context}, {"jobs", report->jobs}, {"differences", report->differences}});
+    if (call.json) continue;
+    print(fmt::format("context {}: {} jobs, {} difference(s){}\n", context, report->jobs, report->differences.size(),
+                      report->differences.empty() ? "" : (dry_run ? ", not mended" : ", mended")));
+    for (const std::string& line : report->differences) print("  " + printable(line) + "\n");
+  }
+  if (call.json) {
+    print(dump_json({{"dry_run", dry_run}, {"differences", differences}, {"contexts", contexts}}, 2) + "\n");
+  }
+  return dry_run && differences > 0 ? 1 : 0;
+}
+
+}  // namespace
+
+int verify_command(Invocation& call) { return finish(verify_all(call)); }
+int doctor_rebuild(Invocation& call) { return finish(rebuild_all(call)); }
+
+}  // namespace mycojobs

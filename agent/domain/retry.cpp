@@ -1,0 +1,34 @@
+#include "domain/retry.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace mycojobs {
+namespace {
+
+// Another attempt would meet the same: somebody's will, what is never innocent, what no run can mend.
+constexpr std::array<std::string_view, 3> kFinal{"cancelled", "violation", "dead_letter"};
+constexpr std::uint64_t kLongestMs = 365ULL * 24 * 3600 * 1000;  // of a pause that a failure names
+
+std::uint64_t back_off_ms(const RetryPolicy& policy, std::uint32_t attempt) {
+  std::uint64_t pause = std::min(policy.min_ms, policy.max_ms);
+  for (std::uint32_t k = 1; k < attempt && pause > 0 && pause < policy.max_ms; ++k) {
+    pause = pause > policy.max_ms / 2 ? policy.max_ms : pause * 2;
+  }
+  return pause;
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> retry_after(const RetryPolicy& policy, const JobEnd& end, std::uint32_t attempt,
+                                         std::uint32_t retries, double chance) {
+  if (end.status == JobStatus::finished || end.retry_forbidden || attempt > retries) return std::nullopt;
+  if (std::find(kFinal.begin(), kFinal.end(), end.detail) != kFinal.end()) return std::nullopt;
+  if (end.retry_after_ms) return std::min(*end.retry_after_ms, kLongestMs);
+  const std::uint64_t pause = back_off_ms(policy, attempt);
+  const std::uint64_t open = pause / 2;
+  return pause - open + static_cast<std::uint64_t>(static_cast<double>(open) * std::clamp(chance, 0.0, 1.0));
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,48 @@
+#include "store/link.h"
+
+#include <hiredis/hiredis.h>
+
+#include <algorithm>
+
+#include "base/ids.h"
+
+namespace mycojobs {
+
+bool Reply::nil() const { return !reply_ || reply_->type == REDIS_REPLY_NIL; }
+bool Reply::error() const { return reply_ && reply_->type == REDIS_REPLY_ERROR; }
+std::string_view Reply::text() const {
+  if (!reply_ || reply_->str == nullptr) return {};
+  const bool has_text = reply_->type == REDIS_REPLY_STRING || reply_->type == REDIS_REPLY_STATUS || error();
+  return has_text ? std::string_view(reply_->str, reply_->len) : std::string_view{};
+}
+std::uint64_t Reply::number() const {
+  if (reply_ && reply_->type == REDIS_REPLY_INTEGER) return static_cast<std::uint64_t>(std::max(0LL, reply_->integer));
+  std::uint64_t number = 0;
+  return parse_u64(text(), number) ? number : 0;
+}
+std::size_t Reply::size() const { return reply_ && reply_->type == REDIS_REPLY_ARRAY ? reply_->elements : 0; }
+Reply Reply::at(std::size_t index) const {
+  if (index >= size()) return Reply(nullptr);
+  return Reply(std::shared_ptr<const redisReply>(reply_, reply_->element[index]));  // shares the owner
+}
+Fields Reply::fields() const {
+  Fields out;
+  out.reserve(size() / 2);
+  for (std::size_t i = 0; i + 1 < size(); i += 2) out.emplace_back(at(i).text(), at(i + 1).text());
+  return out;
+}
+
+Arguments& Arguments::add(std::string_view text) {
+  list_.push_back(text);
+  return *this;
+}
+Arguments& Arguments::add(std::uint64_t number) {
+  return add(std::string_view(*numbers_.emplace_back(std::make_unique<std::string>(std::to_string(number)))));
+}
+Arguments& Arguments::add_list(const Fields& fields) {
+  add(static_cast<std::uint64_t>(fields.size() * 2));
+  for (const auto& [name, value] : fields) add(name).add(value);
+  return *this;
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,66 @@
+// A way to one database of one Redis: over a socket (redis_connection.h), or into a server in this process
+// (memory_server.h). The store knows only this.
+//
+// Errors: unavailable (refused, timed out, LOADING, OOM, MISCONF, READONLY, ...), denied (password, ACL), unsupported
+// (older than 7.0; `databases` too small), invalid (a key holds another type), internal. Passwords are in none of them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mycojobs/records.h"
+#include "mycojobs/result.h"
+#include "store/scripts.h"
+
+struct redisReply;
+
+namespace mycojobs {
+
+// A reply, or a part of one. Asking for what it is not answers empty, 0 or nil.
+class Reply {
+ public:
+  explicit Reply(std::shared_ptr<const redisReply> reply) : reply_(std::move(reply)) {}
+  bool nil() const;
+  bool error() const;
+  std::string_view text() const;  // also of an error
+  std::uint64_t number() const;   // also of decimal text
+  std::size_t size() const;
+  Reply at(std::size_t index) const;
+  Fields fields() const;  // name, value, name, value, ...
+
+ private:
+  std::shared_ptr<const redisReply> reply_;
+};
+
+// Arguments of a command. Texts must outlive it; numbers are kept.
+class Arguments {
+ public:
+  Arguments() = default;
+  Arguments(std::initializer_list<std::string_view> texts) : list_(texts.begin(), texts.end()) {}
+  Arguments& add(std::string_view text);
+  Arguments& add(std::uint64_t number);
+  Arguments& add(const std::string& text) { return add(std::string_view(text)); }
+  Arguments& add(const char* text) { return add(std::string_view(text)); }
+  Arguments& add_list(const Fields&);  // how many texts, then each name and value
+  std::span<const std::string_view> list() const { return list_; }
+
+ private:
+  std::vector<std::string_view> list_;
+  std::vector<std::unique_ptr<std::string>> numbers_;
+};
+
+class Link {
+ public:
+  virtual ~Link() = default;
+  // Connects if need be. extra_ms: how much longer than usual the server may take. An error reply becomes an Error.
+  virtual Result<Reply> command(const Arguments&, std::uint32_t extra_ms = 0) = 0;
+  // EVALSHA; EVAL if the server does not know the script.
+  virtual Result<Reply> run(const Script&, const Arguments&) = 0;
+  virtual const std::string& server_run_id() const = 0;  // of the latest connection
+};
+
+}  // namespace mycojobs

@@ -1,0 +1,323 @@
+// Lua reports an error by a long jump, which runs no destructors: a function that raises one here has no objects then.
+#include "store/memory/memory_lua.h"
+
+#include <array>
+#include <climits>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <lua.hpp>
+
+#include "store/memory/memory_sha1.h"
+
+namespace mycojobs::memory {
+namespace {
+
+constexpr int kMaxDepth = 100;
+constexpr char kExecuteKey = 0;  // its address is the place of the running script's Execute in Lua's registry
+
+std::string_view text_at(lua_State* lua, int index) {
+  std::size_t size = 0;
+  const char* text = lua_tolstring(lua, index, &size);
+  return {text == nullptr ? "" : text, size};
+}
+void push_text(lua_State* lua, std::string_view text) { lua_pushlstring(lua, text.data(), text.size()); }
+void push_field(lua_State* lua, const char* name, std::string_view text) {
+  lua_createtable(lua, 0, 1);
+  push_text(lua, text);
+  lua_setfield(lua, -2, name);
+}
+
+void push(lua_State* lua, const Answer& answer) {
+  lua_checkstack(lua, 4);
+  switch (answer.kind) {
+    case Answer::Kind::nil:
+      return lua_pushboolean(lua, 0);
+    case Answer::Kind::status:
+      return push_field(lua, "ok", answer.text);
+    case Answer::Kind::error:
+      return push_field(lua, "err", answer.text);
+    case Answer::Kind::number:
+      return lua_pushnumber(lua, static_cast<lua_Number>(answer.number));
+    case Answer::Kind::text:
+      return push_text(lua, answer.text);
+    case Answer::Kind::list:
+      lua_createtable(lua, static_cast<int>(answer.items.size()), 0);
+      for (std::size_t i = 0; i < answer.items.size(); ++i) {
+        push(lua, answer.items[i]);
+        lua_rawseti(lua, -2, static_cast<int>(i + 1));
+      }
+  }
+}
+
+Answer taken_number(lua_Number number) {
+  const bool fits = number >= -0x1p63 && number < 0x1p63;
+  return number_of(fits ? static_cast<std::int64_t>(number) : std::numeric_limits<std::int64_t>::min());
+}
+
+// The text in a field of the table on top. Unlike lua_getfield this cannot raise an error.
+bool field_text(lua_State* lua, const char* name, std::string& text) {
+  lua_pushstring(lua, name);
+  lua_rawget(lua, -2);
+  const bool found = lua_type(lua, -1) == LUA_TSTRING;
+  if (found) text = text_at(lua, -1);
+  lua_pop(lua, 1);
+  return found;
+}
+
+// Takes the value off the top.
+Answer take(lua_State* lua, int depth = 0) {
+  if (depth > kMaxDepth || lua_checkstack(lua, 4) == 0) {
+    lua_pop(lua, 1);
+    return error("ERR reached lua stack limit");
+  }
+  Answer out;
+  const int type = lua_type(lua, -1);
+  if (type == LUA_TSTRING) {
+    out = text_of(text_at(lua, -1));
+  } else if (type == LUA_TNUMBER) {
+    out = taken_number(lua_tonumber(lua, -1));
+  } else if (type == LUA_TBOOLEAN) {
+    out = lua_toboolean(lua, -1) != 0 ? number_of(1) : nil();
+  } else if (type == LUA_TTABLE) {
+    std::string text;
+    if (field_text(lua, "err", text)) {
+      out = error(text);
+    } else if (field_text(lua, "ok", text)) {
+      out = status(text);
+    } else {
+      out.kind = Answer::Kind::list;
+      for (int i = 1;; ++i) {
+        lua_rawgeti(lua, -1, i);
+        if (lua_isnil(lua, -1)) break;
+        out.items.push_back(take(lua, depth + 1));
+      }
+      lua_pop(lua, 1);
+    }
+  }
+  lua_pop(lua, 1);
+  return out;
+}
+
+// The words of redis.call(...). Numbers as Redis writes them. false: one is neither text nor number.
+bool read_words(lua_State* lua, std::vector<std::string>& words) {
+  for (int i = 1; i <= lua_gettop(lua); ++i) {
+    if (lua_type(lua, i) == LUA_TNUMBER) {
+      std::array<char, 64> text{};
+      const int size = std::snprintf(text.data(), text.size(), "%.17g", lua_tonumber(lua, i));
+      words.emplace_back(text.data(), static_cast<std::size_t>(size));
+    } else if (lua_type(lua, i) == LUA_TSTRING) {
+      words.emplace_back(text_at(lua, i));
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Leaves the reply on the stack. true: it is an error.
+bool execute(lua_State* lua) {
+  std::vector<std::string> words;
+  Answer answer;
+  if (lua_gettop(lua) == 0) {
+    answer = error("ERR Please specify at least one argument for this redis lib call");
+  } else if (!read_words(lua, words)) {
+    answer = error("ERR Lua redis lib command arguments must be strings or integers");
+  } else {
+    lua_pushlightuserdata(lua, const_cast<char*>(&kExecuteKey));
+    lua_rawget(lua, LUA_REGISTRYINDEX);
+    const auto* run = static_cast<const MemoryLua::Execute*>(lua_touserdata(lua, -1));
+    const std::vector<std::string_view> views(words.begin(), words.end());
+    answer = (*run)(views);
+  }
+  push(lua, answer);
+  return answer.kind == Answer::Kind::error;
+}
+
+int redis_call(lua_State* lua) { return execute(lua) ? lua_error(lua) : 1; }
+int redis_pcall(lua_State* lua) {
+  execute(lua);
+  return 1;
+}
+
+// {err = text} or {ok = text}; "-" in front is dropped, and a text of one word gets "ERR" in front.
+int error_reply(lua_State* lua) {
+  if (lua_gettop(lua) != 1 || lua_type(lua, 1) != LUA_TSTRING) {
+    push_field(lua, "err", "ERR wrong number or type of arguments");
+    return 1;
+  }
+  std::string text(text_at(lua, 1));
+  if (text.starts_with('-')) text.erase(0, 1);
+  if (text.find(' ') == std::string::npos) text.insert(0, "ERR ");
+  push_field(lua, "err", text);
+  return 1;
+}
+int status_reply(lua_State* lua) {
+  const bool good = lua_gettop(lua) == 1 && lua_type(lua, 1) == LUA_TSTRING;
+  push_field(lua, good ? "ok" : "err", good ? text_at(lua, 1) : "ERR wrong number or type of arguments");
+  return 1;
+}
+bool push_digest(lua_State* lua) {
+  if (lua_gettop(lua) != 1) return false;
+  push_text(lua, sha1_hex(text_at(lua, 1)));
+  return true;
+}
+int sha1hex(lua_State* lua) {
+  if (push_digest(lua)) return 1;
+  push_field(lua, "err", "ERR wrong number of arguments");
+  return lua_error(lua);
+}
+
+// pcall as Redis has it: of an error that is a table the caller gets the text.
+int caught_call(lua_State* lua) {
+  luaL_checkany(lua, 1);
+  if (lua_pcall(lua, lua_gettop(lua) - 1, LUA_MULTRET, 0) == 0) {
+    lua_pushboolean(lua, 1);
+  } else {
+    std::string text;  // nothing below raises
+    if (lua_istable(lua, 1) && field_text(lua, "err", text)) {
+      push_text(lua, text);
+      lua_replace(lua, 1);
+    }
+    lua_pushboolean(lua, 0);
+  }
+  lua_insert(lua, 1);
+  return lua_gettop(lua);
+}
+
+int no_such_global(lua_State* lua) {
+  const char* name = lua_tostring(lua, 2);
+  return luaL_error(lua, "Script attempted to access nonexistent global variable '%s'", name == nullptr ? "?" : name);
+}
+int read_only(lua_State* lua) { return luaL_error(lua, "Attempt to modify a readonly table"); }
+
+// What an error becomes where it is raised: {err, source, line}.
+int locate(lua_State* lua) {
+  lua_Debug where{};
+  bool known = lua_getstack(lua, 1, &where) != 0 && lua_getinfo(lua, "Sl", &where) != 0;
+  if (known && where.what[0] == 'C') known = lua_getstack(lua, 2, &where) != 0 && lua_getinfo(lua, "Sl", &where) != 0;
+  if (!lua_istable(lua, 1)) {
+    lua_pushfstring(lua, "ERR %s", lua_isstring(lua, 1) != 0 ? lua_tostring(lua, 1) : "unknown error");
+    lua_createtable(lua, 0, 3);
+    lua_insert(lua, -2);
+    lua_setfield(lua, -2, "err");
+  }
+  if (known) {
+    lua_pushstring(lua, where.source);
+    lua_setfield(lua, -2, "source");
+    lua_pushinteger(lua, where.currentline);
+    lua_setfield(lua, -2, "line");
+  }
+  return 1;
+}
+
+// Puts in the place of the table on top a view of it that can only be read. `strict`: what is not there is an error.
+void guard(lua_State* lua, bool strict) {
+  if (strict) {
+    lua_createtable(lua, 0, 1);
+    lua_pushcfunction(lua, no_such_global);
+    lua_setfield(lua, -2, "__index");
+    lua_setmetatable(lua, -2);
+  }
+  lua_newtable(lua);
+  lua_insert(lua, -2);
+  lua_createtable(lua, 0, 3);
+  lua_insert(lua, -2);
+  lua_setfield(lua, -2, "__index");
+  lua_pushcfunction(lua, read_only);
+  lua_setfield(lua, -2, "__newindex");
+  lua_pushboolean(lua, 0);
+  lua_setfield(lua, -2, "__metatable");
+  lua_setmetatable(lua, -2);
+}
+
+// Opens what scripts may use, and makes the guarded view of it the globals. Leaves the real ones on the stack.
+int set_up(lua_State* lua) {
+  constexpr std::array kLibraries{luaL_Reg{"", luaopen_base}, luaL_Reg{LUA_STRLIBNAME, luaopen_string},
+                                  luaL_Reg{LUA_TABLIBNAME, luaopen_table}, luaL_Reg{LUA_MATHLIBNAME, luaopen_math}};
+  constexpr std::array kFunctions{luaL_Reg{"call", redis_call},         luaL_Reg{"pcall", redis_pcall},
+                                  luaL_Reg{"error_reply", error_reply}, luaL_Reg{"status_reply", status_reply},
+                                  luaL_Reg{"sha1hex", sha1hex},         luaL_Reg{nullptr, nullptr}};
+  for (const luaL_Reg& library : kLibraries) {
+    lua_pushcfunction(lua, library.func);
+    lua_pushstring(lua, library.name);
+    lua_call(lua, 1, 0);
+  }
+  luaL_register(lua, "redis", kFunctions.data());
+  lua_getglobal(lua, "math");
+  for (const char* name : {"random", "randomseed"}) {
+    lua_pushnil(lua);
+    lua_setfield(lua, -2, name);
+  }
+  for (const char* name : {"dofile", "loadfile", "print", "rawset", "setfenv", "getfenv", "newproxy", "_G"}) {
+    lua_pushnil(lua);
+    lua_setglobal(lua, name);
+  }
+  lua_pushcfunction(lua, caught_call);
+  lua_setglobal(lua, "pcall");
+  for (const char* name : {"redis", LUA_STRLIBNAME, LUA_TABLIBNAME, LUA_MATHLIBNAME}) {
+    lua_getglobal(lua, name);
+    guard(lua, false);
+    lua_setglobal(lua, name);
+  }
+  lua_settop(lua, 0);
+  lua_pushvalue(lua, LUA_GLOBALSINDEX);
+  lua_pushvalue(lua, -1);
+  guard(lua, true);
+  lua_replace(lua, LUA_GLOBALSINDEX);
+  return 1;
+}
+
+void set_list(lua_State* lua, const char* name, Words words) {
+  lua_createtable(lua, static_cast<int>(words.size()), 0);
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    push_text(lua, words[i]);
+    lua_rawseti(lua, -2, static_cast<int>(i + 1));
+  }
+  lua_setfield(lua, 1, name);
+}
+
+// The reply for the error that ended a script.
+Answer failure(lua_State* lua, std::string_view sha1) {
+  std::string text, source;
+  lua_Number line = 0;
+  if (!lua_istable(lua, -1) || !field_text(lua, "err", text))
+    return error("ERR raised without an err: Redis 7.0 would have ended");
+  const bool placed = field_text(lua, "source", source);
+  lua_pushstring(lua, "line");
+  lua_rawget(lua, -2);
+  line = lua_tonumber(lua, -1);
+  lua_pop(lua, 2);
+  if (placed) {
+    text += " script: " + std::string(sha1) + ", on " + source + ":" + std::to_string(static_cast<int>(line)) + ".";
+  }
+  return error(text);
+}
+
+}  // namespace
+
+MemoryLua::MemoryLua() : state_(luaL_newstate(), lua_close) { set_up(state_.get()); }
+
+Answer MemoryLua::run(std::string_view sha1, std::string_view text, Words keys, Words arguments,
+                      const Execute& execute) {
+  lua_State* lua = state_.get();
+  lua_settop(lua, 1);  // the real globals
+  auto found = compiled_.find(sha1);
+  if (found == compiled_.end()) {
+    if (luaL_loadbuffer(lua, text.data(), text.size(), "@user_script") != 0) {
+      return error("ERR Error compiling script (new function): " + std::string(text_at(lua, -1)));
+    }
+    found = compiled_.emplace(sha1, luaL_ref(lua, LUA_REGISTRYINDEX)).first;
+  }
+  lua_pushlightuserdata(lua, const_cast<char*>(&kExecuteKey));
+  lua_pushlightuserdata(lua, const_cast<Execute*>(&execute));
+  lua_rawset(lua, LUA_REGISTRYINDEX);
+  set_list(lua, "KEYS", keys);
+  set_list(lua, "ARGV", arguments);
+  lua_pushcfunction(lua, locate);
+  lua_rawgeti(lua, LUA_REGISTRYINDEX, found->second);
+  if (lua_pcall(lua, 0, 1, -2) != 0) return failure(lua, found->first);
+  return take(lua);
+}
+
+}  // namespace mycojobs::memory

@@ -1,0 +1,135 @@
+#include "store/memory/memory_server.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "store/memory/memory_command.h"
+#include "store/memory/memory_waiter.h"
+#include "store/redis_errors.h"
+#include "store/redis_store.h"
+
+namespace mycojobs {
+namespace {
+
+using memory::Answer;
+
+// How long an XREAD may wait for its first entry.
+std::chrono::milliseconds block_time(memory::Words words) {
+  constexpr std::chrono::milliseconds kForEver = std::chrono::hours(24 * 365);
+  if (words.empty() || !memory::is_word(words[0], "XREAD")) return {};
+  for (std::size_t i = 1; i + 1 < words.size() && !memory::is_word(words[i], "STREAMS"); i += 2) {
+    if (!memory::is_word(words[i], "BLOCK")) continue;
+    const std::chrono::milliseconds asked(memory::to_integer(words[i + 1]).value_or(0));
+    return asked.count() == 0 ? kForEver : std::min(asked, kForEver);
+  }
+  return {};
+}
+
+}  // namespace
+
+// One thread's way into one database.
+class MemoryLink final : public Link {
+ public:
+  MemoryLink(MemoryServer& server, Id context) : server_(server), context_(context) {}
+
+  Result<Reply> command(const Arguments& arguments, std::uint32_t) override {
+    const auto until = std::chrono::steady_clock::now() + block_time(arguments.list());
+    return server_.perform(memory::command_kind(arguments.list()), until,
+                           [&] { return server_.redis_.execute(context_, arguments.list()); });
+  }
+  Result<Reply> run(const Script& script, const Arguments& arguments) override {
+    return server_.perform({script.name, true}, {},
+                           [&] { return server_.redis_.run(context_, script.sha1, script.text, arguments.list()); });
+  }
+  const std::string& server_run_id() const override { return run_id_; }
+
+ private:
+  MemoryServer& server_;
+  Id context_;
+  std::string run_id_{memory::kRunId};
+};
+
+MemoryServer::MemoryServer(const Clock& clock)
+    : redis_(clock, [this](std::string_view channel, std::string_view text) { return tell(channel, text); }) {}
+
+Result<std::unique_ptr<Store>> MemoryServer::open() {
+  return std::make_unique<RedisStore>(
+      [this](Id context) -> Result<std::unique_ptr<Link>> { return open_link(context); });
+}
+
+Result<std::unique_ptr<Waiter>> MemoryServer::open_waiter(const std::vector<std::pair<Id, std::string>>& queues,
+                                                          const std::string& topic) {
+  return std::make_unique<MemoryWaiter>(*this, queues, topic);
+}
+
+std::unique_ptr<Link> MemoryServer::open_link(Id context) { return std::make_unique<MemoryLink>(*this, context); }
+
+Result<Reply> MemoryServer::perform(const memory::CommandKind& kind, Until until, const std::function<Answer()>& step) {
+  const auto broken = [&](std::string_view when) {
+    return fail(Code::unavailable, "memory: a fault " + std::string(when) + " " + std::string(kind.name));
+  };
+  std::unique_lock lock(mutex_);
+  const ServerCall call{kind.name, kind.writes ? ++writes_ : 0};
+  const Fault fault = faults_ ? faults_(call) : Fault::none;
+  if (fault == Fault::before) return broken("before");
+  Answer answer = step();
+  while (answer.kind == Answer::Kind::nil && std::chrono::steady_clock::now() < until) {
+    changed_.wait_until(lock, until);
+    answer = step();
+  }
+  if (kind.writes) changed_.notify_all();
+  if (fault == Fault::after) return broken("after");
+  if (answer.kind == Answer::Kind::error) return tl::unexpected<Error>(redis_error(answer.text));
+  return memory::to_reply(answer);
+}
+
+void MemoryServer::set_faults(std::function<Fault(const ServerCall&)> faults) {
+  std::lock_guard lock(mutex_);
+  faults_ = std::move(faults);
+}
+
+std::uint64_t MemoryServer::writes() const {
+  std::lock_guard lock(mutex_);
+  return writes_;
+}
+
+MemoryServer::Snapshot MemoryServer::snapshot() const {
+  std::lock_guard lock(mutex_);
+  Snapshot snapshot{redis_.databases(), writes_};
+  std::erase_if(snapshot.databases, [](const auto& each) { return each.second.empty(); });  // were only looked at
+  return snapshot;
+}
+
+void MemoryServer::restore(Snapshot snapshot) {
+  std::lock_guard lock(mutex_);
+  redis_.databases() = std::move(snapshot.databases);
+  writes_ = snapshot.writes;
+  changed_.notify_all();
+}
+
+Reply MemoryServer::plain(Id context, const std::vector<std::string>& words) {
+  const std::vector<std::string_view> views(words.begin(), words.end());
+  std::lock_guard lock(mutex_);
+  const Answer answer = redis_.execute(context, views);
+  changed_.notify_all();
+  return memory::to_reply(answer);
+}
+
+void MemoryServer::push(Id context, const std::string& queue, const std::string& entry) {
+  plain(context, {"LPUSH", queue, entry});
+}
+void MemoryServer::put_text(Id context, const std::string& key, const std::string& text) {
+  plain(context, {"SET", key, text});
+}
+void MemoryServer::erase(Id context, const std::string& key) { plain(context, {"DEL", key}); }
+void MemoryServer::publish(const std::string& topic, const std::string& text) { plain(0, {"PUBLISH", topic, text}); }
+
+std::size_t MemoryServer::tell(std::string_view channel, std::string_view text) {
+  const auto [begin, end] = subscribers_.equal_range(channel);
+  std::size_t count = 0;
+  for (auto each = begin; each != end; ++each, ++count) each->second->emplace_back(text);
+  changed_.notify_all();
+  return count;
+}
+
+}  // namespace mycojobs

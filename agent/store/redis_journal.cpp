@@ -1,0 +1,221 @@
+// What time brings, and what the journals and indexes say of jobs: arguments and answers of the scripts.
+#include <algorithm>
+
+#include "base/ids.h"
+#include "domain/codec.h"
+#include "store/redis_store.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::size_t kPlacesAtOnce = 64;
+
+std::uint64_t number_of(const std::string& text) {
+  std::uint64_t number = 0;
+  return parse_u64(text, number) ? number : 0;
+}
+std::uint32_t small_number_of(const std::string& text) {
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(number_of(text), UINT32_MAX));
+}
+std::vector<std::uint64_t> numbers_of(const std::string& text) {
+  std::vector<std::uint64_t> out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(' ', at), text.size());
+    out.push_back(number_of(text.substr(at, end - at)));
+    at = end + 1;
+  }
+  return out;
+}
+
+// One row a field of mj:claim:<job key>: its name there and where it goes.
+struct ClaimField {
+  std::string_view name;
+  void (*read)(ClaimView&, const std::string&);
+};
+constexpr ClaimField kClaimFields[] = {
+    {"state", [](ClaimView& c, const std::string& t) { c.state = t; }},
+    {"claim_id", [](ClaimView& c, const std::string& t) { c.claim_id = t; }},
+    {"token", [](ClaimView& c, const std::string& t) { c.token_hash = t; }},
+    {"queue", [](ClaimView& c, const std::string& t) { c.queue = t; }},
+    {"instance", [](ClaimView& c, const std::string& t) { c.instance = t; }},
+    {"reason", [](ClaimView& c, const std::string& t) { c.reason = t; }},
+    {"status", [](ClaimView& c, const std::string& t) { c.status = t; }},
+    {"detail", [](ClaimView& c, const std::string& t) { c.detail = t; }},
+    {"end", [](ClaimView& c, const std::string& t) { c.end_digest = t; }},
+    {"message", [](ClaimView& c, const std::string& t) { c.message = t; }},
+    {"ckey", [](ClaimView& c, const std::string& t) { c.concurrency_key = t; }},
+    {"idem", [](ClaimView& c, const std::string& t) { c.idempotency_key = t; }},
+    {"epoch", [](ClaimView& c, const std::string& t) { c.epoch = number_of(t); }},
+    {"lease_ms", [](ClaimView& c, const std::string& t) { c.lease_ms = number_of(t); }},
+    {"until_ms", [](ClaimView& c, const std::string& t) { c.until_ms = number_of(t); }},
+    {"ended_ms", [](ClaimView& c, const std::string& t) { c.ended_ms = number_of(t); }},
+    {"waiting_since", [](ClaimView& c, const std::string& t) { c.waiting_since_ms = number_of(t); }},
+    {"attempt", [](ClaimView& c, const std::string& t) { c.attempt = small_number_of(t); }},
+    {"deliveries", [](ClaimView& c, const std::string& t) { c.deliveries = small_number_of(t); }},
+    {"runner", [](ClaimView& c, const std::string& t) { c.runner = small_number_of(t); }},
+    {"cancel", [](ClaimView& c, const std::string&) { c.cancel = true; }},
+    {"leftover", [](ClaimView& c, const std::string&) { c.leftover = true; }},
+    {"revs", [](ClaimView& c, const std::string& t) { c.revisions = numbers_of(t); }},
+};
+
+ClaimView claim_view(const Fields& fields) {
+  ClaimView claim;
+  claim.present = !fields.empty();
+  for (const auto& [name, value] : fields) {
+    for (const ClaimField& field : kClaimFields) {
+      if (field.name == name) field.read(claim, value);
+    }
+  }
+  return claim;
+}
+
+// Fields that a repair may write; empty ones are left out.
+Fields wanted_fields(const Repair& repair) {
+  const ClaimView& claim = repair.claim;
+  Fields out;
+  const auto text = [&](const char* name, const std::string& value) {
+    if (!value.empty()) out.emplace_back(name, value);
+  };
+  const auto number = [&](const char* name, std::uint64_t value) {
+    if (value > 0) out.emplace_back(name, std::to_string(value));
+  };
+  text("state", claim.state), text("queue", claim.queue), text("claim_id", claim.claim_id);
+  text("token", claim.token_hash), text("instance", claim.instance), text("reason", claim.reason);
+  text("message", claim.message), text("status", claim.status), text("detail", claim.detail),
+      text("end", claim.end_digest);
+  number("epoch", claim.epoch), number("attempt", claim.attempt), number("runner", claim.runner);
+  number("lease_ms", claim.lease_ms), number("ended_ms", claim.ended_ms), number("due", repair.due_ms);
+  if (claim.attempt > 0) out.emplace_back("deliveries", std::to_string(claim.deliveries));
+  std::string revisions;
+  for (std::uint64_t revision : claim.revisions) {
+    revisions += (revisions.empty() ? "" : " ") + std::to_string(revision);
+  }
+  text("revs", revisions);
+  return out;
+}
+
+JobPlaces job_places(const std::string& job_key, const Reply& reply) {
+  JobPlaces job;
+  job.job_key = job_key;
+  job.record_type = reply.at(0).text();
+  job.record = reply.at(1).fields();
+  job.claim_type = reply.at(2).text();
+  job.claim = claim_view(reply.at(3).fields());
+  for (const auto& [name, value] : reply.at(4).fields()) {
+    if (name == "queue") job.claim.queue = value;
+    if (name == "now_ms") job.now_ms = number_of(value);
+    if (name == "lease_until_ms") job.lease_until_ms = number_of(value);
+    if (name == "due_ms") job.due_ms = number_of(value);
+    if (name == "check_ms") job.check_ms = number_of(value);
+    if (name == "in_ended") job.in_ended = true;
+    if (name == "missing") job.missing = true;
+    if (name == "in_priority") job.in_priority = true;
+    if (name == "takes_slot") job.takes_slot = true;
+    if (name == "held") job.held = true;
+    if (name == "in_queue") job.in_queue = small_number_of(value);
+    if (name == "log_ended") job.log_ended = true;
+  }
+  const Reply waits = reply.at(5);
+  for (std::size_t i = 0; i < waits.size(); ++i) job.waits_for.emplace_back(waits.at(i).text());
+  return job;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> RedisStore::expire_instance(Id context, Id runner, const std::string& instance) {
+  MJ_TRY(reply, run(context, scripts::expire_instance, Arguments{}.add(std::uint64_t{runner}).add(instance)));
+  std::vector<std::string> jobs;
+  for (std::size_t i = 0; i < reply.size(); ++i) jobs.emplace_back(reply.at(i).text());
+  return jobs;
+}
+
+Result<TickReply> RedisStore::tick(Id context, const TickRequest& request) {
+  Arguments arguments;
+  arguments.add(std::uint64_t{request.missing_wait_ms}).add(request.retention_ms).add(request.retention_count);
+  MJ_TRY(reply, run(context, scripts::tick, arguments.add(std::uint64_t{std::max(request.max, 1U)})));
+  TickReply out;
+  out.due = static_cast<std::uint32_t>(reply.at(0).number());
+  out.settled = static_cast<std::uint32_t>(reply.at(1).number());
+  out.missing = static_cast<std::uint32_t>(reply.at(2).number());
+  out.overdue = static_cast<std::uint32_t>(reply.at(3).number());
+  out.retired = static_cast<std::uint32_t>(reply.at(4).number());
+  out.more = reply.at(5).number() == 1;
+  out.next_due_ms = reply.at(6).number();
+  return out;
+}
+
+Result<std::vector<AwaitedPrerequisites>> RedisStore::prerequisites_due(Id context, std::uint32_t max,
+                                                                        std::uint32_t again_ms) {
+  MJ_TRY(reply,
+         run(context, scripts::prerequisites_due, Arguments{}.add(std::uint64_t{max}).add(std::uint64_t{again_ms})));
+  std::vector<AwaitedPrerequisites> out;
+  for (std::size_t i = 0; i < reply.size(); ++i) {
+    const Reply entry = reply.at(i);
+    // A list that cannot be read is one condition, which is then refused by whoever looks at it.
+    const std::string text(entry.at(1).text());
+    const Job job = decode<Job>({{"prerequisites", text}}).record;
+    const bool readable = !job.prerequisites.empty();
+    out.push_back({std::string(entry.at(0).text()), readable ? job.prerequisites : std::vector<std::string>{text},
+                   entry.at(2).number()});
+  }
+  return out;
+}
+
+Result<void> RedisStore::prerequisites_settled(Id context, const std::string& job_key, const std::string& impossible) {
+  MJ_CHECK(run(context, scripts::prerequisites_settled, Arguments{job_key, impossible}));
+  return {};
+}
+
+Result<std::vector<Fact>> RedisStore::journal(Id context, const std::string& queue, std::uint64_t after_revision,
+                                              std::uint32_t max) {
+  const std::string key = "mj:journal:" + queue;
+  const std::string first = std::to_string(after_revision + 1) + "-0";
+  Arguments arguments{"XRANGE", key, first, "+", "COUNT"};
+  auto reply = command(context, arguments.add(std::uint64_t{std::max(max, 1U)}));
+  if (!reply) return fail(std::move(reply).error(), key);
+  std::vector<Fact> facts;
+  for (std::size_t i = 0; i < reply->size(); ++i) {
+    Fact fact;
+    const std::string id(reply->at(i).at(0).text());
+    fact.revision = number_of(id.substr(0, id.find('-')));
+    for (auto& [name, value] : reply->at(i).at(1).fields()) {
+      if (name == "f") {
+        fact.kind = std::move(value);
+      } else if (name == "j") {
+        fact.job_key = std::move(value);
+      } else if (name == "at") {
+        fact.at_ms = number_of(value);
+      } else {
+        fact.more.emplace_back(std::move(name), std::move(value));
+      }
+    }
+    facts.push_back(std::move(fact));
+  }
+  return facts;
+}
+
+Result<std::vector<JobPlaces>> RedisStore::places(Id context, std::span<const std::string> job_keys, bool positions) {
+  std::vector<JobPlaces> out;
+  while (out.size() < job_keys.size()) {
+    const auto some = job_keys.subspan(out.size(), std::min(kPlacesAtOnce, job_keys.size() - out.size()));
+    Arguments arguments{positions ? "1" : "0"};
+    arguments.add(std::uint64_t{some.size()});
+    for (const std::string& key : some) arguments.add(key);
+    MJ_TRY(reply, run(context, scripts::places, arguments));
+    for (std::size_t i = 0; i < some.size(); ++i) out.push_back(job_places(some[i], reply.at(i)));
+  }
+  return out;
+}
+
+Result<RepairReply> RedisStore::repair(Id context, const std::string& job_key, const Repair& repair, bool dry_run) {
+  const Fields wanted = wanted_fields(repair);
+  Arguments arguments{job_key, dry_run ? "1" : "0"};
+  arguments.add(repair.last_revision).add(repair.journal_head).add_list(wanted);
+  MJ_TRY(reply, run(context, scripts::repair, arguments));
+  RepairReply out;
+  out.moved = reply.at(0).number() == 1;
+  for (std::size_t i = 1; i < reply.size(); ++i) out.differences.emplace_back(reply.at(i).text());
+  return out;
+}
+
+}  // namespace mycojobs

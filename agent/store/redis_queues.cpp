@@ -1,0 +1,167 @@
+// Queues, dead letters, runners: what operators look at and change.
+#include <algorithm>
+#include <set>
+
+#include "base/ids.h"
+#include "domain/codec.h"
+#include "store/redis_store.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::size_t kMaxNames = 100000;
+
+Result<void> refused(const Reply& reply, const std::string& name) {
+  if (reply.text() == "missing") return fail(Code::not_found, name + " does not exist");
+  if (!reply.text().empty()) return fail(Code::conflict, std::string(reply.text()));
+  return {};
+}
+
+}  // namespace
+
+Result<void> RedisStore::requeue(Id context, const std::string& job_key) {
+  MJ_TRY(reply, run(context, scripts::requeue, Arguments{job_key}));
+  auto answer = refused(reply, job_key);
+  if (!answer && answer.error().code == Code::conflict)
+    return fail(Code::conflict, job_key + " " + answer.error().message);
+  return answer;
+}
+
+Result<std::vector<QueueInfo>> RedisStore::queues(Id context) {
+  MJ_TRY(lists, scan(context, {"MATCH", "*queue:*"}, kMaxNames));
+  std::set<std::string> names;
+  for (std::string& name : lists) {
+    if (name.starts_with("queue:") || name.starts_with("mj:queue:")) names.insert(std::move(name));
+  }
+  std::set<std::string, std::less<>> paused;
+  MJ_TRY(told, command(context, {"SMEMBERS", "mj:queues"}));
+  for (std::size_t i = 0; i < told.size(); ++i) names.emplace(told.at(i).text());
+  MJ_TRY(stopped, command(context, {"SMEMBERS", "mj:paused"}));
+  for (std::size_t i = 0; i < stopped.size(); ++i) names.insert(*paused.emplace(stopped.at(i).text()).first);
+  std::vector<QueueInfo> out;
+  for (const std::string& name : names) {
+    QueueInfo info;
+    info.queue = name;
+    info.paused = paused.contains(name);
+    const std::string journal = "mj:journal:" + name;
+    const std::string prioritised = "mj:priority:" + name;
+    MJ_TRY(type, command(context, {"TYPE", name}));
+    if (type.text() == "list") {
+      MJ_TRY(length, command(context, {"LLEN", name}));
+      info.length = length.number();
+    } else if (type.text() != "none") {
+      continue;  // no queue: another client's doing, which claims report
+    }
+    MJ_TRY(beside, command(context, {"ZCARD", prioritised}));
+    info.prioritised = beside.number();
+    MJ_TRY(facts, command(context, {"XLEN", journal}));
+    info.facts = facts.number();
+    MJ_TRY(there, command(context, {"EXISTS", journal}));
+    if (there.number() == 1) {
+      MJ_TRY(stream, command(context, {"XINFO", "STREAM", journal}));
+      for (const auto& [field, value] : stream.fields()) {
+        if (field == "last-generated-id") parse_u64(value.substr(0, value.find('-')), info.journal_head);
+      }
+    }
+    MJ_TRY(horizon, command(context, {"HGET", "mj:horizon", name}));
+    info.horizon_ms = horizon.number();
+    out.push_back(std::move(info));
+  }
+  return out;
+}
+
+Result<void> RedisStore::pause_queue(Id context, const std::string& queue, bool paused) {
+  MJ_CHECK(command(context, {paused ? "SADD" : "SREM", "mj:paused", queue}));
+  MJ_CHECK(command(context, {"PUBLISH", "mj:wake", queue}));
+  return {};
+}
+
+Result<std::uint32_t> RedisStore::purge_queue(Id context, const std::string& queue, std::uint32_t max) {
+  MJ_TRY(reply, run(context, scripts::purge_queue, Arguments{queue}.add(std::uint64_t{std::max(max, 1U)})));
+  return static_cast<std::uint32_t>(reply.number());
+}
+
+Result<std::vector<std::string>> RedisStore::queue_entries(Id context, const std::string& queue, std::uint64_t from,
+                                                           std::uint32_t max) {
+  const std::string first = "-" + std::to_string(from + max);
+  const std::string last = "-" + std::to_string(from + 1);
+  MJ_TRY(reply, command(context, {"LRANGE", queue, first, last}));
+  std::vector<std::string> out;
+  for (std::size_t i = reply.size(); i-- > 0;) out.emplace_back(reply.at(i).text());
+  return out;
+}
+
+Result<std::vector<DeadLetter>> RedisStore::dead_letters(Id context, std::size_t max) {
+  MJ_TRY(reply, command(context, Arguments{"XREVRANGE", "mj:dead", "+", "-", "COUNT"}.add(std::uint64_t{max})));
+  std::vector<DeadLetter> out;
+  for (std::size_t i = reply.size(); i-- > 0;) {
+    const std::string id(reply.at(i).at(0).text());
+    DeadLetter letter;
+    letter.id = id;
+    parse_u64(id.substr(0, id.find('-')), letter.at_ms);
+    for (const auto& [name, value] : reply.at(i).at(1).fields()) {
+      if (name == "key") letter.job_key = value;
+      if (name == "queue") letter.queue = value;
+      if (name == "reason") letter.reason = value;
+    }
+    out.push_back(std::move(letter));
+  }
+  return out;
+}
+
+Result<std::vector<std::string>> RedisStore::anomalies(Id context, std::size_t max) {
+  MJ_TRY(reply, command(context, Arguments{"XREVRANGE", "mj:anomalies", "+", "-", "COUNT"}.add(std::uint64_t{max})));
+  std::vector<std::string> out;
+  for (std::size_t i = reply.size(); i-- > 0;) out.emplace_back(reply.at(i).at(1).at(1).text());
+  return out;
+}
+
+Result<void> RedisStore::settle_dead_letter(Id context, const std::string& id, bool requeue) {
+  const auto dash = id.find('-');
+  std::uint64_t number = 0;
+  if (dash == std::string::npos || !parse_u64(id.substr(0, dash), number) || !parse_u64(id.substr(dash + 1), number)) {
+    return fail(Code::invalid, "\"" + id + "\" is no dead letter: give its id, as in 1700000000000-0");
+  }
+  MJ_TRY(reply, run(context, scripts::settle_dead_letter, Arguments{id, requeue ? "1" : "0"}));
+  return refused(reply, "dead letter " + id);
+}
+
+Result<std::vector<RunnerInfo>> RedisStore::runners(Id context) {
+  MJ_TRY(names, scan(context, {"MATCH", "runner:*"}, kMaxNames));
+  MJ_TRY(live, leases(context));
+  std::map<std::string, std::uint32_t> claims;
+  for (const Lease& lease : live) {
+    MJ_TRY(runner, command(context, {"HGET", "mj:claim:" + lease.job_key, "runner"}));
+    ++claims[std::string(runner.text())];
+  }
+  MJ_TRY(time, command(context, {"TIME"}));
+  const std::uint64_t now = time.at(0).number() * 1000 + time.at(1).number() / 1000;
+  std::vector<RunnerInfo> out;
+  for (const std::string& name : names) {
+    std::uint64_t id = 0;
+    if (!parse_u64(std::string_view(name).substr(7), id) || id == 0 || id > UINT32_MAX) continue;
+    auto record = load(context, name);
+    if (!record && record.error().code == Code::unavailable) return tl::unexpected(record.error());
+    if (!record) continue;  // it went just now, or is no record
+    RunnerInfo info;
+    info.runner = decode<Runner>(*record).record;
+    info.runner.id = static_cast<Id>(id);
+    info.claims = claims[std::to_string(id)];
+    MJ_TRY(held, command(context, {"HGETALL", "mj:hold:runner:" + std::to_string(id)}));
+    std::uint64_t until = 0;
+    for (const auto& [field, value] : held.fields()) {
+      if (field == "instance") info.hold.instance = value;
+      if (field == "host") info.hold.host = value;
+      if (field == "boot_id") info.hold.boot_id = value;
+      std::uint64_t pid = 0;
+      if (field == "pid" && parse_u64(value, pid)) info.hold.pid = static_cast<std::int64_t>(pid);
+      if (field == "until_ms") parse_u64(value, until);
+    }
+    info.held_ms = until > now ? until - now : 0;
+    out.push_back(std::move(info));
+  }
+  std::sort(out.begin(), out.end(), [](const RunnerInfo& a, const RunnerInfo& b) { return a.runner.id < b.runner.id; });
+  return out;
+}
+
+}  // namespace mycojobs

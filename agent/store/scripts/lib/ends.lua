@@ -1,0 +1,130 @@
+-- Ends of claims and of jobs.
+local function owns(claim, claim_id, token)
+  return claim and claim.claim_id == claim_id and claim.token == redis.sha1hex(token)
+end
+local function is_live(claim, claim_id, token)
+  return owns(claim, claim_id, token) and claim.state == 'live' and now_ms <= num(claim.until_ms)
+end
+
+-- One job of a message has ended.
+local function settle_message(message, status)
+  local mark = 'mj:message:' .. message
+  if type_of(mark) ~= 'hash' then return end
+  local left = num(redis.call('HGET', mark, 'left'))
+  if left == 0 then return end
+  local failed = num(redis.call('HGET', mark, 'failed'))
+  if status ~= 'finished' then failed = failed + 1 end
+  redis.call('HSET', mark, 'left', left - 1, 'failed', failed)
+  if left > 1 or type_of(message) ~= 'hash' then return end
+  if failed == 0 then
+    redis.call('HSET', message, 'status', 'processed', 'updated_at', now_s)
+  else
+    redis.call('HSET', message, 'status', 'error', 'updated_at', now_s, 'error', failed .. ' of its jobs failed')
+  end
+end
+
+local function failure(detail, text) return {'status', 'error', 'detail', detail, 'error', text} end
+local function detail_of(fields)
+  for i = 1, #fields, 2 do if fields[i] == 'detail' then return fields[i + 1] end end
+  return ''
+end
+
+local finish  -- below
+-- Jobs that depend on one that has ended. So many in one step; tick.lua does the others.
+local settle_left = 100
+local function settle_dependents(dep, status)
+  local key = 'mj:dependents:' .. dep
+  if type_of(key) ~= 'set' then return end
+  while settle_left > 0 do
+    local job = redis.call('SRANDMEMBER', key)
+    if not job then return end
+    settle_left = settle_left - 1
+    local claim = read_claim(job)
+    if not claim or claim.state ~= 'waiting' then
+      redis.call('SREM', key, job)
+    elseif status ~= 'finished' then
+      finish(job, claim, failure('dependency_failed', dep .. ', which it depends on, has failed'), false)
+    elseif redis.call('SCARD', 'mj:waits:' .. job) > 1 then
+      redis.call('SREM', 'mj:waits:' .. job, dep)
+      redis.call('SREM', key, job)
+    else
+      set_claim(job, claim, 'deps', 'met')
+      enqueue(job, claim, 'dependencies', false)
+    end
+  end
+  if redis.call('EXISTS', key) == 1 then redis.call('RPUSH', 'mj:settling', dep) end
+end
+
+-- The one terminal transition. fields: name, value, ... with the status first; by_owner: its claim may repeat it.
+-- claim nil: the mark cannot be written because another client took its key; the hash says it alone then.
+finish = function(job, claim, fields, by_owner)
+  local status, detail = fields[2], detail_of(fields)
+  local is = type_of(job)
+  local end_seq = last_seq(job) + 1
+  if claim then
+    local mark, queue, from = 'mj:claim:' .. job, queue_of(job, claim), claim.state
+    local kind = status == 'finished' and 'completed' or detail == 'cancelled' and 'cancelled'
+      or detail == 'dead_letter' and 'dead_lettered' or 'failed'
+    local of = {'detail', detail}
+    if by_owner then of = {'detail', detail, 'c', claim.claim_id, 'e', claim.epoch, 'g', digest(fields)} end
+    add_fact(queue, job, claim, kind, unpack(of))
+    set_claim(job, claim, 'state', 'ended', 'queue', queue, 'status', status, 'detail', detail, 'end', digest(fields),
+      'ended_ms', dec(now_ms))
+    claim.state = 'ended'
+    redis.call('ZADD', 'mj:ended', dec(now_ms), job)
+    leave(job, claim, from)
+    redis.call('HDEL', mark, 'message', 'cancel', 'lease_ms', 'until_ms', 'log_base', 'reason', 'held', 'overdue',
+      'waiting_since', 'beat', 'began')
+    if not by_owner then redis.call('HDEL', mark, 'claim_id', 'token', 'instance') end
+    if claim.overdue then redis.call('ZREM', 'mj:overdue', job) end
+    if claim.message then settle_message(claim.message, status) end
+  end
+  if is == 'hash' or is == 'none' then
+    redis.call('HDEL', job, 'error', 'error_info', 'result', 'usage', 'layers', 'receipt', 'lease_until_ms')
+    redis.call('HSET', job, 'ended_ms', dec(now_ms), 'updated_at', now_s, unpack(fields))
+  else
+    add_dead(job, '', 'wrong_type')
+  end
+  -- Fails if another client has written a log of its own: the end stands all the same.
+  redis.pcall('XADD', 'mj:log:' .. job, dec(end_seq) .. '-0', 'end', status)
+  redis.call('ZREM', 'mj:leases', job)
+  settle_dependents(job, status)
+end
+
+-- A live claim gives its job back, to be taken next. An error if the queue is a list no more.
+local function give_back(job, claim, how, reason)
+  if claim.cancel then return finish(job, claim, failure('cancelled', 'cancelled'), false) end
+  local queue = claim.queue or ''
+  local err = wrong(queue, 'list')
+  if err then return err end
+  push(job, claim, queue, true)
+  add_fact(queue, job, claim, how, 'c', claim.claim_id or '', 'e', claim.epoch or '0', 'd', claim.deliveries or '0', 'why', reason)
+  set_claim(job, claim, 'state', 'queued', 'reason', how)
+  claim.state = 'queued'
+  redis.call('HDEL', 'mj:claim:' .. job, 'until_ms', 'beat', 'began')
+  leave(job, claim, 'live')
+  if type_of(job) == 'hash' then
+    redis.call('HDEL', job, 'claim_id', 'runner_id', 'lease_until_ms')
+    redis.call('HSET', job, 'status', 'dispatched', 'detail', 'queued', 'updated_at', now_s)
+  end
+end
+
+-- An operator runs a job again that ended as error. Nil, or why not.
+local function reopen(job, claim)
+  if claim.state ~= 'ended' then return 'has not ended: nothing to run again' end
+  if claim.status == 'finished' then return 'has finished: submit it anew to run it once more' end
+  if claim.detail == 'cancelled' then return 'was cancelled, which is for ever: submit it anew' end
+  if type_of(job) ~= 'hash' then return 'has no record any more' end
+  local queue = queue_of(job, claim)
+  if wrong(queue, 'list') then return 'cannot go to ' .. shown(queue) .. ', which is no list' end
+  local attempt = dec(math.max(1, num(claim.attempt)) + 1)
+  if claim.leftover then redis.call('LREM', queue, 0, job) end
+  push(job, claim, queue, false)
+  add_fact(queue, job, claim, 'requeued', 'a', attempt)
+  set_claim(job, claim, 'state', 'queued', 'queue', queue, 'attempt', attempt, 'deliveries', '0', 'reason', 'requeued')
+  redis.call('HDEL', 'mj:claim:' .. job, 'status', 'detail', 'end', 'ended_ms', 'leftover', 'claim_id', 'token', 'dead')
+  redis.call('ZREM', 'mj:ended', job)
+  if claim.dead then redis.call('XDEL', 'mj:dead', claim.dead) end
+  redis.call('HDEL', job, 'ended_ms', 'claim_id', 'runner_id', 'result')
+  redis.call('HSET', job, 'status', 'dispatched', 'detail', 'queued', 'queued_ms', dec(now_ms), 'updated_at', now_s)
+end

@@ -1,0 +1,56 @@
+-- The dispatch journals, and what should not have been.
+local function add_anomaly(text)
+  local last = redis.call('XREVRANGE', 'mj:anomalies', '+', '-', 'COUNT', 1)[1]
+  if last and last[2][2] == text then return end
+  redis.call('XADD', 'mj:anomalies', 'MAXLEN', '~', 10000, '*', 'text', text)
+end
+local function add_dead(entry, queue, reason)  -- its id in the list of dead letters
+  return redis.call('XADD', 'mj:dead', 'MAXLEN', '~', 100000, '*', 'key', string.sub(entry, 1, 1024), 'queue', queue,
+    'reason', reason)
+end
+
+local heads = {}  -- latest revision of each journal
+-- Appends a fact to the queue's journal: its entry id is the revision. Notes the revision in `claim`, which the caller
+-- writes with set_claim(). A journal that another client has overwritten is an anomaly, and the change goes on.
+local function add_fact(queue, job, claim, kind, ...)
+  local key = 'mj:journal:' .. queue
+  local head = heads[queue]
+  if not head then
+    local is = type_of(key)
+    if is == 'none' then
+      redis.call('SADD', 'mj:queues', queue)
+      head = 0
+    elseif is == 'stream' then
+      local last = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
+      head = last and num(string.match(last[1], '^%d+')) or 0
+    else
+      return add_anomaly(shown(key) .. ' is a ' .. is .. ' where a stream belongs: delete it')
+    end
+  end
+  local added = redis.pcall('XADD', key, dec(head + 1) .. '-0', 'f', kind, 'j', job, 'at', dec(now_ms), ...)
+  if type(added) == 'table' and added.err then
+    if not string.find(added.err, 'equal or smaller', 1, true) then error(added) end
+    -- Facts of retired jobs have left the end of the journal.
+    local info = to_table(redis.call('XINFO', 'STREAM', key))
+    head = num(string.match(info['last-generated-id'], '^%d+'))
+    redis.call('XADD', key, dec(head + 1) .. '-0', 'f', kind, 'j', job, 'at', dec(now_ms), ...)
+  end
+  heads[queue] = head + 1
+  if claim then claim.revs = (claim.revs and claim.revs .. ' ' or '') .. dec(head + 1) end
+end
+-- Writes fields of the claim, the revisions of its facts with them.
+local function set_claim(job, claim, ...)
+  redis.call('HSET', 'mj:claim:' .. job, 'revs', claim.revs or '', ...)
+end
+
+local function last_seq(job)  -- of the job's log
+  if type_of('mj:log:' .. job) ~= 'stream' then return 0 end
+  local last = redis.call('XREVRANGE', 'mj:log:' .. job, '+', '-', 'COUNT', 1)[1]
+  return last and num(string.match(last[1], '^%d+')) or 0
+end
+
+local function digest(fields)
+  local parts = {}
+  for i, text in ipairs(fields) do parts[i] = #text .. ':' .. text end
+  return redis.sha1hex(table.concat(parts))
+end

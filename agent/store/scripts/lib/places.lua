@@ -1,0 +1,127 @@
+-- Where jobs are. A job is in one place, which its claim's state names:
+--   (none)         in its queue's list: another client has pushed it, its record is the authority
+--   queued         in its queue's list, or in mj:priority:<queue>
+--   live           mj:leases; with a concurrency key it takes a slot in mj:running:<key>
+--   delayed        mj:delayed: run_at_ms, or a retry that waits
+--   waiting        mj:waits:<job>: jobs it depends on that have not finished; it is in mj:dependents:<each>
+--   prerequisites  mj:prerequisites
+--   held           mj:held:<concurrency key>: all slots are taken
+--   ended          mj:ended
+local function wrong_shared()
+  return wrong('mj:leases', 'zset') or wrong('mj:missing', 'zset') or wrong('mj:dead', 'stream')
+    or wrong('mj:anomalies', 'stream') or wrong('mj:delayed', 'zset') or wrong('mj:ended', 'zset')
+    or wrong('mj:prerequisites', 'zset') or wrong('mj:overdue', 'zset') or wrong('mj:queues', 'set')
+    or wrong('mj:settling', 'list') or wrong('mj:holding', 'set') or wrong('mj:paused', 'set')
+end
+
+-- The queue whose journal tells of the job; for one that was never claimed: by its record.
+local function queue_of(job, claim)
+  if claim and claim.queue then return claim.queue end
+  local type = type_of(job) == 'hash' and redis.call('HGET', job, 'script_type')
+  return 'queue:' .. (type or '')
+end
+local function has_priority(claim) return claim.priority and claim.priority ~= '0' end
+local function valid_priority(text)
+  local n = tonumber(text or '')
+  return n and n >= -100 and n <= 100 and math.floor(n) == n and dec(n) or '0'
+end
+
+-- Higher priorities first; within one the first come first, and what is to be next before all.
+local kPriority = 8796093022208  -- more than any moment in ms
+local function push(job, claim, queue, next_up)
+  if has_priority(claim) then
+    redis.call('ZADD', 'mj:priority:' .. queue, dec((100 - tonumber(claim.priority)) * kPriority + (next_up and 0 or now_ms)), job)
+    redis.call('PUBLISH', 'mj:wake', queue)
+  else
+    redis.call(next_up and 'RPUSH' or 'LPUSH', queue, job)
+  end
+end
+
+local enqueue  -- below
+local function leave_slot(job, claim)
+  local key = claim.ckey
+  if not key then return end
+  redis.call('SREM', 'mj:running:' .. key, job)
+  redis.call('HDEL', 'mj:claim:' .. job, 'ckey')
+  claim.ckey = nil
+  if type_of('mj:held:' .. key) ~= 'list' then return end
+  local other = redis.call('LINDEX', 'mj:held:' .. key, -1)
+  local other_claim = other and read_claim(other)
+  if other_claim and other_claim.state == 'held' then
+    enqueue(other, other_claim, 'held', true)
+  elseif other then
+    redis.call('RPOP', 'mj:held:' .. key)
+  end
+end
+
+-- Takes the job out of the place that `state` names (an entry in a list of a queue stays).
+local function leave(job, claim, state)
+  if state == 'live' then
+    redis.call('ZREM', 'mj:leases', job)
+    leave_slot(job, claim)
+  elseif state == 'delayed' then
+    redis.call('ZREM', 'mj:delayed', job)
+  elseif state == 'waiting' then
+    for _, dep in ipairs(redis.call('SMEMBERS', 'mj:waits:' .. job)) do redis.call('SREM', 'mj:dependents:' .. dep, job) end
+    redis.call('DEL', 'mj:waits:' .. job)
+  elseif state == 'prerequisites' then
+    redis.call('ZREM', 'mj:prerequisites', job)
+  elseif state == 'held' then
+    redis.call('LREM', 'mj:held:' .. (claim.held or ''), 0, job)
+  elseif state == 'queued' and has_priority(claim) then
+    redis.call('ZREM', 'mj:priority:' .. claim.queue, job)
+  elseif state == 'ended' then
+    redis.call('ZREM', 'mj:ended', job)
+  end
+end
+
+-- To its queue from wherever it is. The caller has checked the queue's type, or the job waits in an anomaly.
+enqueue = function(job, claim, why, next_up)
+  local queue = queue_of(job, claim)
+  local from = claim.state
+  if wrong(queue, 'list') then
+    add_anomaly(job .. ' cannot go to ' .. shown(queue) .. ', which is no list: delete that key, then doctor --rebuild')
+  else
+    push(job, claim, queue, next_up)
+  end
+  add_fact(queue, job, claim, 'queued', 'why', why)
+  set_claim(job, claim, 'state', 'queued', 'queue', queue)
+  claim.state = 'queued'
+  if type_of(job) == 'hash' then
+    redis.call('HSET', job, 'status', 'dispatched', 'detail', 'queued', 'updated_at', now_s)
+  end
+  leave(job, claim, from)
+end
+
+-- The ids in a job's `dependends`; nil: not a list of ids, which its agent will say.
+local function dependencies(job, text)
+  if not text or text == '' then return {} end
+  if not string.match(text, '^%s*%[[%d%s,]*%]%s*$') then return nil end
+  local caller = string.match(job, '^job:(%d+):')
+  local deps = {}
+  for id in string.gmatch(text, '%d+') do
+    local dep = 'job:' .. caller .. ':' .. id
+    if dep == job then return nil end
+    deps[#deps + 1] = dep
+    if #deps > 10000 then return nil end
+  end
+  return deps
+end
+-- finished, error, or nil: it has not ended.
+local function end_of(job)
+  local claim = read_claim(job)
+  if claim and claim.state then return claim.state == 'ended' and (claim.status or 'error') or nil end
+  if type_of(job) ~= 'hash' then return nil end
+  local status = redis.call('HGET', job, 'status')
+  return (status == 'finished' or status == 'error') and status or nil
+end
+
+-- A job that its queue held is parked: the caller takes its entry away.
+local function park(job, claim, queue, state, why, detail, ...)
+  add_fact(queue, job, claim, 'parked', 'why', why, ...)
+  set_claim(job, claim, 'state', state, 'queue', queue, 'priority', claim.priority or '0', 'waiting_since', dec(now_ms))
+  local waits = state == 'waiting' or state == 'prerequisites'
+  redis.call('HSET', job, 'status', waits and 'waiting_for_prerequisites' or 'dispatched', 'detail', detail,
+    'updated_at', now_s)
+  claim.state = state
+end

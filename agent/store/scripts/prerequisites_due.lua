@@ -1,0 +1,16 @@
+--# places
+-- {job, its prerequisites, for how long it has waited}... : each is given out once in again_ms.
+local max, again_ms = num(arg()), num(arg())
+local err = wrong('mj:prerequisites', 'zset')
+if err then return err end
+local found = {}
+for _, job in ipairs(redis.call('ZRANGEBYSCORE', 'mj:prerequisites', '-inf', dec(now_ms), 'LIMIT', 0, max)) do
+  local claim = read_claim(job)
+  if claim and claim.state == 'prerequisites' and type_of(job) == 'hash' then
+    redis.call('ZADD', 'mj:prerequisites', dec(now_ms + again_ms), job)
+    found[#found + 1] = {job, redis.call('HGET', job, 'prerequisites') or '', dec(math.max(0, now_ms - num(claim.waiting_since)))}
+  else
+    redis.call('ZREM', 'mj:prerequisites', job)
+  end
+end
+return found

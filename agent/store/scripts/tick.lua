@@ -1,0 +1,119 @@
+--# journal places ends
+-- What time brings. Answers {due, settled, missing, overdue, retired, more, ms until the next delayed job}.
+local missing_wait, keep_ms, keep_count, max = num(arg()), num(arg()), num(arg()), num(arg())
+local err = wrong_shared() or wrong('mj:horizon', 'hash')
+if err then return err end
+local more = 0
+local function bounded(list, step)
+  if #list >= max * step then more = 1 end
+  return list
+end
+
+local due = 0
+for _, job in ipairs(bounded(redis.call('ZRANGEBYSCORE', 'mj:delayed', '-inf', dec(now_ms), 'LIMIT', 0, max), 1)) do
+  local claim = read_claim(job)
+  if claim and claim.state == 'delayed' then
+    enqueue(job, claim, 'due', false)
+    due = due + 1
+  else
+    redis.call('ZREM', 'mj:delayed', job)
+  end
+end
+
+-- Dependents of a job that were too many for one step.
+local settled = 0
+while settle_left > 0 do
+  local dep = redis.call('LPOP', 'mj:settling')
+  if not dep then break end
+  local before = settle_left
+  settle_dependents(dep, end_of(dep) or 'error')
+  settled = settled + before - settle_left
+end
+if redis.call('EXISTS', 'mj:settling') == 1 then more = 1 end
+
+-- Held jobs, should the one that was let go before them stand in a queue that nobody serves.
+if type_of('mj:holding') == 'set' then
+  for _, key in ipairs(redis.call('SRANDMEMBER', 'mj:holding', max)) do
+    local list = 'mj:held:' .. key
+    local job = type_of(list) == 'list' and redis.call('LINDEX', list, -1)
+    local claim = job and read_claim(job)
+    if not job then
+      redis.call('SREM', 'mj:holding', key)
+    elseif not claim or claim.state ~= 'held' then
+      redis.call('RPOP', list)
+    elseif redis.call('SCARD', 'mj:running:' .. key) < math.max(1, num(redis.call('HGET', job, 'concurrency_limit'))) then
+      enqueue(job, claim, 'held', true)
+    end
+  end
+end
+
+-- Entries whose record was missing.
+local missing = 0
+local waiting = bounded(redis.call('ZRANGE', 'mj:missing', 0, max - 1, 'WITHSCORES'), 2)
+for i = 1, #waiting, 2 do
+  local member = waiting[i]
+  local job, queue = string.match(member, '^(%S+) (.*)$')
+  local is = job and type_of(job)
+  local over = true
+  if is == 'hash' and not wrong(queue, 'list') then
+    redis.call('RPUSH', queue, job)
+  elseif is == 'none' and now_ms <= num(waiting[i + 1]) + missing_wait then
+    over = false
+  else
+    local id = add_dead(job or member, queue or '', is == 'none' and 'no_record' or 'wrong_type')
+    local claim = job and read_claim(job)
+    if claim and claim.state == 'queued' then
+      finish(job, claim, failure('dead_letter', 'another client deleted its record'), false)
+      redis.call('HSET', 'mj:claim:' .. job, 'dead', id)
+    end
+  end
+  if over then
+    redis.call('ZREM', 'mj:missing', member)
+    missing = missing + 1
+  end
+end
+
+-- Jobs that waited longer than they may.
+local overdue = 0
+for _, job in ipairs(bounded(redis.call('ZRANGEBYSCORE', 'mj:overdue', '-inf', dec(now_ms), 'LIMIT', 0, max), 1)) do
+  local claim = read_claim(job)
+  if claim and claim.state and claim.state ~= 'live' and claim.state ~= 'ended' then
+    local listed = claim.state == 'queued' and not has_priority(claim)
+    finish(job, claim, failure('timeout', 'it waited longer than its queue_timeout_ms allows'), false)
+    if listed then redis.call('HSET', 'mj:claim:' .. job, 'leftover', 1) end
+    overdue = overdue + 1
+  end
+  redis.call('ZREM', 'mj:overdue', job)
+end
+
+-- Ended jobs past retention leave with their record, log and facts.
+local retired = 0
+local function retire(job)
+  local claim = read_claim(job)
+  if not claim or claim.state ~= 'ended' then return redis.call('ZREM', 'mj:ended', job) end
+  if claim.leftover then return redis.call('ZADD', 'mj:ended', dec(now_ms), job) end  -- until its entry has gone
+  local queue = queue_of(job, claim)
+  local revisions = {}
+  for revision in string.gmatch(claim.revs or '', '%d+') do revisions[#revisions + 1] = revision .. '-0' end
+  if #revisions > 0 and type_of('mj:journal:' .. queue) == 'stream' then
+    for i = 1, #revisions, 100 do redis.call('XDEL', 'mj:journal:' .. queue, unpack(revisions, i, math.min(i + 99, #revisions))) end
+  end
+  local horizon = math.max(num(redis.call('HGET', 'mj:horizon', queue)), num(claim.ended_ms))
+  redis.call('HSET', 'mj:horizon', queue, dec(horizon))
+  if claim.idem then redis.call('HDEL', 'mj:idempotency:' .. string.match(job, '^job:(%d+)'), claim.idem) end
+  redis.call('UNLINK', job, 'mj:claim:' .. job, 'mj:log:' .. job)
+  redis.call('ZREM', 'mj:ended', job)
+  retired = retired + 1
+end
+if keep_ms > 0 then
+  for _, job in ipairs(bounded(redis.call('ZRANGEBYSCORE', 'mj:ended', '-inf', dec(math.max(0, now_ms - keep_ms)), 'LIMIT', 0, max), 1)) do
+    retire(job)
+  end
+end
+local excess = keep_count > 0 and redis.call('ZCARD', 'mj:ended') - keep_count or 0
+if excess > 0 then
+  for _, job in ipairs(bounded(redis.call('ZRANGE', 'mj:ended', 0, math.min(excess, max) - 1), 1)) do retire(job) end
+end
+
+local next_due = redis.call('ZRANGE', 'mj:delayed', 0, 0, 'WITHSCORES')[2]
+return {due, settled, missing, overdue, retired, more, next_due and math.max(1, num(next_due) - now_ms) or 0}

@@ -1,0 +1,39 @@
+// The thread that keeps house (housekeeping.h) in every context, with a store connection of its own: whatever it meets,
+// and however long that takes, no claim waits for it.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <thread>
+
+#include "base/mailbox.h"
+#include "worker/context_pauses.h"
+#include "worker/housekeeping.h"
+#include "worker/store_health.h"
+
+namespace mycojobs {
+
+class Housekeeper {
+ public:
+  Housekeeper(std::unique_ptr<Store>, const Clock&, StoreHealth&, WorkerSettings);
+  ~Housekeeper() { stop(); }
+  void stop();
+  // Any thread: something may be due sooner than was known.
+  void hurry();
+
+ private:
+  void loop();
+  std::uint64_t round();  // how long until the next one, ms
+
+  std::unique_ptr<Store> store_;
+  StoreHealth& health_;
+  const Clock& clock_;
+  WorkerSettings settings_;
+  Housekeeping housekeeping_;
+  ContextPauses pauses_;
+  Mailbox<int> wake_;
+  std::atomic<bool> hurry_{false}, stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace mycojobs

@@ -1,0 +1,205 @@
+#include "worker/redactor.h"
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+
+namespace mycojobs {
+
+std::string Redactor::problem_with(std::string_view value) {
+  if (plain_form(value).size() >= kLeastBytes) return {};
+  return "the value has fewer than " + std::to_string(kLeastBytes) +
+         " bytes (blanks and control characters in a row count as one)";
+}
+
+Redactor::Redactor(const std::vector<Secret>& secrets) {
+  for (const Secret& secret : secrets) {
+    if (!problem_with(secret.value).empty()) continue;
+    const auto owner = static_cast<std::uint32_t>(marks_.size());
+    marks_.push_back("[secret " + secret.name + "]");
+    add(secret.value, owner);
+    if (secret.value.find('\n') == std::string::npos) continue;
+    for (std::string_view left = secret.value; !left.empty();) {
+      const std::string_view line = left.substr(0, left.find('\n'));
+      left.remove_prefix(std::min(left.size(), line.size() + 1));
+      if (plain_form(line).size() >= kLeastLineBytes) add(line, owner);
+    }
+  }
+  plain_.finish();
+  packed_.finish();
+  for (const Reading reading : {Reading::plain, Reading::url, Reading::escapes, Reading::packed}) {
+    const Bytes& bytes = begins_[static_cast<std::size_t>(reading)] = beginnings(reading);
+    std::transform(bytes.begin(), bytes.end(), begins_any_.begin(), begins_any_.begin(), std::logical_or<>());
+  }
+}
+
+Redactor::Bytes Redactor::beginnings(Reading reading) const {
+  Bytes begins{};
+  for (unsigned byte = 0; byte < begins.size(); ++byte) {
+    Reader reader(reading);
+    reader.take(static_cast<unsigned char>(byte), 0, [&](unsigned char read, std::uint64_t, std::uint64_t) {
+      begins[byte] = matcher(reading).starts_with(read);
+    });
+    begins[byte] = begins[byte] || reader.open_since() != Reader::kNowhere;
+  }
+  return begins;
+}
+
+void Redactor::add(std::string_view value, std::uint32_t owner) {
+  plain_.add(plain_form(value), owner);
+  if (const std::string form = url_form(value); form.size() >= kLeastBytes) plain_.add(form, owner);
+  for (const std::string& form : packed_forms(value)) packed_.add(form, owner);
+}
+
+std::string Redactor::redact(std::string_view text, bool cut) const {
+  Redaction redaction(*this);
+  std::string out(redaction.feed(text));
+  out += redaction.finish(cut);
+  return out;
+}
+
+Redaction::View::View(Reading reading, const Redactor& redactor)
+    : reader(reading),
+      matcher(redactor.matcher(reading)),
+      begins(redactor.begins_[static_cast<std::size_t>(reading)]),
+      where(std::bit_ceil(matcher.longest() + 1U)) {}
+
+// The ring holds half of each number: the other half is that of a moment ago.
+std::uint64_t Redaction::View::begin_of_last(std::uint32_t count, std::uint64_t now) const {
+  const std::uint32_t low = where[(read - count) & (where.size() - 1)];
+  return now - (static_cast<std::uint32_t>(now) - low);
+}
+
+Redaction::Redaction(const Redactor& redactor)
+    : redactor_(redactor),
+      views_{View(Reading::plain, redactor), View(Reading::url, redactor), View(Reading::escapes, redactor),
+             View(Reading::packed, redactor)} {}
+
+bool Redaction::idle() const {
+  return held_.empty() && places_.empty() &&
+         std::all_of(views_.begin(), views_.end(), [](const View& view) { return view.idle(); });
+}
+
+// Keeps them apart: the new one, which ends behind all others, takes in those that it overlaps.
+void Redaction::add(std::vector<Place>& places, Place place) {
+  while (!places.empty() && places.back().end > place.begin) {
+    const Place& before = places.back();
+    if (before.length > place.length || (before.length == place.length && before.owner < place.owner)) {
+      place.length = before.length;
+      place.owner = before.owner;
+    }
+    place.begin = std::min(place.begin, before.begin);
+    place.end = std::max(place.end, before.end);
+    places.pop_back();
+  }
+  places.push_back(place);
+}
+
+void Redaction::note(View& view, unsigned char byte, std::uint64_t begin, std::uint64_t end) {
+  view.where[view.read++ & (view.where.size() - 1)] = static_cast<std::uint32_t>(begin);
+  view.node = view.matcher.next(view.node, byte);
+  const Matcher::Match& match = view.matcher.match(view.node);
+  if (match.length == 0) return;
+  begin = view.begin_of_last(match.length, begin);
+  add(found_, {begin, end, end - begin, match.owner});
+}
+
+// Bytes at the front with which nothing begins, for a reader that is in the middle of nothing.
+std::size_t Redaction::dull(std::string_view bytes, const Redactor::Bytes& begins) {
+  const auto first =
+      std::find_if(bytes.begin(), bytes.end(), [&](char c) { return begins[static_cast<unsigned char>(c)]; });
+  return static_cast<std::size_t>(first - bytes.begin());
+}
+
+void Redaction::look(View& view, std::string_view bytes, std::uint64_t at) {
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    if (view.idle()) {
+      const std::size_t passed = dull(bytes.substr(i), view.begins);
+      if (passed > 0) view.reader.rest();
+      i += passed;
+      if (i == bytes.size()) return;
+    }
+    view.reader.take(static_cast<unsigned char>(bytes[i]), at + i, [&](auto... read) { note(view, read...); });
+  }
+}
+
+std::string_view Redaction::feed(std::string_view bytes) {
+  out_.clear();
+  if (redactor_.finds_nothing()) return bytes;
+  if (idle()) {
+    const std::size_t passed = dull(bytes, redactor_.begins_any_);
+    base_ += passed;
+    for (View& view : views_) {
+      if (passed > 0) view.reader.rest();
+    }
+    if (passed == bytes.size()) return bytes;
+    out_.append(bytes.substr(0, passed));
+    bytes.remove_prefix(passed);
+  }
+  const std::uint64_t at = base_ + held_.size();
+  const std::uint64_t end = at + bytes.size();
+  held_.append(bytes);
+  std::uint64_t certain = end;
+  for (View& view : views_) {
+    look(view, bytes, at);
+    places_.insert(places_.end(), found_.begin(), found_.end());
+    found_.clear();
+    certain = std::min(certain, view.reader.open_since());
+    const std::uint32_t depth = view.matcher.depth(view.matcher.unfinished(view.node));
+    if (depth > 0) certain = std::min(certain, view.begin_of_last(depth, end));
+  }
+  settle(certain);
+  return out_;
+}
+
+void Redaction::take_beginning(View& view) {
+  const Matcher::Node node = view.matcher.unfinished(view.node);
+  const std::uint32_t depth = view.matcher.depth(node);
+  if (depth < Redactor::kLeastBytes) return;
+  const std::uint64_t end = base_ + held_.size();
+  const std::uint64_t begin = view.begin_of_last(depth, end);
+  add(found_, {begin, end, end - begin, view.matcher.first_of(node).owner});
+}
+
+std::string_view Redaction::finish(bool cut) {
+  out_.clear();
+  for (View& view : views_) {
+    view.reader.finish([&](auto... read) { note(view, read...); });
+    if (cut) take_beginning(view);
+    places_.insert(places_.end(), found_.begin(), found_.end());
+    found_.clear();
+    view.node = 0;
+    view.reader.rest();
+  }
+  settle(base_ + held_.size());
+  return out_;
+}
+
+// Writes what no later byte can change: nothing that begins before `certain` is still to be found.
+void Redaction::settle(std::uint64_t certain) {
+  std::vector<Place> places;
+  std::sort(places_.begin(), places_.end(), [](const Place& a, const Place& b) { return a.begin < b.begin; });
+  for (const Place& place : places_) add(places, place);
+  places_.clear();
+  std::uint64_t written = base_;
+  const auto write_until = [&](std::uint64_t end) {
+    if (end <= written) return;
+    out_.append(held_, written - base_, end - written);
+    written = end;
+  };
+  for (const Place& place : places) {
+    if (place.end > certain) {
+      if (places_.empty()) write_until(std::min(place.begin, certain));
+      places_.push_back(place);
+      continue;
+    }
+    write_until(place.begin);
+    out_ += redactor_.marks_[place.owner];
+    written = place.end;
+  }
+  if (places_.empty()) write_until(certain);
+  held_.erase(0, certain - base_);  // what a waiting place covers is not needed any more
+  base_ = certain;
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,58 @@
+#include "sandbox/guardian.h"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+
+namespace mycojobs::sandbox {
+namespace {
+
+constexpr int kFailed = 71;  // EX_OSERR
+
+[[noreturn]] void guard(pid_t launcher, const sigset_t& watched) {
+  ::prctl(PR_SET_NAME, "mycojobs-guard");
+  // Not the agent's socket, or the launcher's end would not be seen on it; not the stdio of whoever waits for its end.
+  ::close_range(0, kGuardianAlive - 1, 0);
+  ::close_range(kGuardianAlive + 1, ~0U, 0);
+  int code = 0;
+  for (;;) {
+    int status = 0;
+    const pid_t ended = ::waitpid(-1, &status, WNOHANG);
+    if (ended < 0 && errno == ECHILD) ::_exit(code);
+    if (ended == launcher) {
+      launcher = -1;
+      code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    }
+    if (ended > 0) continue;
+    siginfo_t signal{};
+    if (::sigwaitinfo(&watched, &signal) == kKillLauncher && launcher > 0) ::kill(launcher, SIGKILL);
+  }
+}
+
+}  // namespace
+
+void leave_guardian_behind() {
+  // Blocked, a signal waits for sigwaitinfo, also one that would otherwise be ignored.
+  sigset_t watched;
+  sigset_t before;
+  ::sigemptyset(&watched);
+  ::sigaddset(&watched, SIGCHLD);
+  ::sigaddset(&watched, kKillLauncher);
+  ::sigprocmask(SIG_BLOCK, &watched, &before);
+  const pid_t guardian = ::getpid();
+  const pid_t launcher = ::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0 ? ::fork() : -1;
+  if (launcher < 0) {
+    std::perror("mycojobs-launcher: cannot leave a guardian behind");
+    ::_exit(kFailed);
+  }
+  if (launcher > 0) guard(launcher, watched);
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != guardian) ::_exit(kFailed);
+}
+
+}  // namespace mycojobs::sandbox

@@ -1,0 +1,491 @@
+// What a submitter may ask of the dispatch: retries, delays, dependencies, priorities, limits. Dispatch rules 7, 15,
+// 19, 20.
+#include <gmock/gmock.h>
+
+#include "bench.h"
+
+namespace mycojobs {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class Dispatch : public StoreContract {
+ protected:
+  std::string detail(Id id) { return field("job:12:" + std::to_string(id), "detail"); }
+  std::string status(Id id) { return field("job:12:" + std::to_string(id), "status"); }
+  static JobEnd failed(std::string detail = "exception") {
+    JobEnd end;
+    end.detail = std::move(detail);
+    end.error = "ValueError: no";
+    return end;
+  }
+  void submit_with(Id id, const std::function<void(Job&)>& change) {
+    Job wish = job(id);
+    change(wish);
+    const auto stored = store_->submit(wish);
+    ASSERT_TRUE(stored.has_value()) << stored.error().message;
+  }
+  void push_plain(Id id, std::vector<std::string> more) {
+    const std::string key = "job:12:" + std::to_string(id);
+    Fields fields{{"id", std::to_string(id)}, {"caller_id", "12"},       {"context_id", "1"},
+                  {"script", "pass"},         {"script_type", "python"}, {"status", "dispatched"}};
+    for (std::size_t i = 0; i + 1 < more.size(); i += 2) fields.emplace_back(more[i], more[i + 1]);
+    ASSERT_TRUE(store_->save(1, key, fields).has_value());
+    bench_->push(1, "queue:python", key);
+  }
+  std::vector<std::string> claim_keys(std::uint32_t max = 64) {
+    std::vector<std::string> out;
+    for (const Claimed& each : claim(max)) out.push_back(each.ref.job_key), claimed_[each.ref.job_key] = each;
+    return out;
+  }
+  void finish(Id id) { ASSERT_EQ(outcome(end(claimed_.at("job:12:" + std::to_string(id)).ref, finished())), "ok"); }
+  TickReply tick(TickRequest request = {}) {
+    auto reply = store_->tick(1, request);
+    EXPECT_TRUE(reply.has_value()) << reply.error().message;
+    return reply.value_or(TickReply{});
+  }
+  std::vector<std::string> facts_of(Id id) {
+    std::vector<std::string> kinds;
+    const auto facts = store_->journal(1, "queue:python", 0, 10000);
+    EXPECT_TRUE(facts.has_value());
+    for (const Fact& fact : facts.value()) {
+      if (fact.job_key == "job:12:" + std::to_string(id)) kinds.push_back(fact.kind);
+    }
+    return kinds;
+  }
+  JobPlaces place(Id id) {
+    const std::vector<std::string> keys{"job:12:" + std::to_string(id)};
+    auto reply = store_->places(1, keys, true);
+    EXPECT_TRUE(reply.has_value()) << reply.error().message;
+    return reply.value().at(0);
+  }
+  std::map<std::string, Claimed> claimed_;
+};
+
+TEST_P(Dispatch, TheJournalTellsALife) {
+  submit(1);
+  claim_keys();
+  finish(1);
+  EXPECT_THAT(facts_of(1), ElementsAre("scheduled", "claimed", "completed"));
+  const auto facts = store_->journal(1, "queue:python", 0, 10).value();
+  EXPECT_EQ(facts.at(0).revision, 1U);
+  EXPECT_EQ(facts.at(2).revision, 3U);
+  EXPECT_THAT(place(1).claim.revisions, ElementsAre(1, 2, 3));
+  EXPECT_EQ(place(1).claim.state, "ended");
+  EXPECT_TRUE(place(1).in_ended);
+  EXPECT_TRUE(place(1).log_ended);
+}
+
+TEST_P(Dispatch, AFailedAttemptIsFollowedByAnother) {
+  submit(1);
+  claim_keys();
+  const Claimed first = claimed_.at("job:12:1");
+  const Report failure = EndReport{first.ref, failed(), 0};
+  EXPECT_EQ(outcome(report(failure)), "ok");
+  EXPECT_EQ(outcome(report(failure)), "ok") << "the reply was lost: the same again";
+  EXPECT_EQ(outcome(end(first.ref, finished())), "conflict");
+  EXPECT_EQ(status(1), "dispatched");
+  EXPECT_EQ(detail(1), "retry_wait");
+  EXPECT_EQ(field("job:12:1", "error"), "ValueError: no");
+  EXPECT_TRUE(place(1).due_ms.has_value());
+  EXPECT_TRUE(eventually([&] { return tick().due == 1; }));
+  const Claimed second = claim_one();
+  EXPECT_EQ(second.attempt, 2U);
+  EXPECT_EQ(second.deliveries, 1U);
+  EXPECT_GT(second.epoch, first.epoch);
+  EXPECT_EQ(outcome(report(failure)), "stale_claim");
+  EXPECT_EQ(outcome(end(second.ref, finished())), "ok");
+  EXPECT_THAT(facts_of(1), ElementsAre("scheduled", "claimed", "retry", "queued", "claimed", "completed"));
+  EXPECT_EQ(field("job:12:1", "error"), "");
+}
+
+TEST_P(Dispatch, ARetryThatWaitsIsNotClaimable) {
+  submit(1);
+  claim_keys();
+  EXPECT_EQ(outcome(report(EndReport{claimed_.at("job:12:1").ref, failed(), 3600000})), "ok");
+  const TickReply reply = tick();
+  EXPECT_EQ(reply.due, 0U);
+  EXPECT_GT(reply.next_due_ms, 3000000U);
+  EXPECT_THAT(claim_keys(), IsEmpty());
+}
+
+TEST_P(Dispatch, CancelEndsAJobInEveryState) {
+  submit(1);                                                             // queued
+  submit_with(2, [](Job& j) { j.run_at_ms = 4102444800000; });           // delayed
+  submit_with(3, [](Job& j) { j.dependends = {99}; });                   // waiting
+  submit_with(4, [](Job& j) { j.prerequisites = {"approval:legal"}; });  // prerequisites
+  submit_with(5, [](Job& j) { j.concurrency_key = "db"; });              // live
+  submit_with(6, [](Job& j) { j.concurrency_key = "db"; });              // held
+  submit_with(7, [](Job& j) { j.priority = 5; });                        // by priority
+  submit(8);                                                             // between attempts
+  ASSERT_TRUE(store_->pause_queue(1, "queue:python", false).has_value());
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:7", "job:12:1", "job:12:5", "job:12:8"));
+  EXPECT_EQ(outcome(report(EndReport{claimed_.at("job:12:8").ref, failed(), 3600000})), "ok");
+  submit_with(9, [](Job& j) { j.priority = 5; });
+  submit(10);
+  push_plain(11, {});
+  const std::map<Id, std::string> states{{2, "delayed"}, {3, "waiting"}, {4, "prerequisites"}, {6, "held"},
+                                         {8, "delayed"}, {9, "queued"},  {10, "queued"},       {11, ""}};
+  for (const auto& [id, state] : states) {
+    EXPECT_EQ(place(id).claim.state, state) << id;
+    EXPECT_EQ(outcome(store_->cancel(1, "job:12:" + std::to_string(id))), "ok");
+    EXPECT_EQ(outcome(store_->cancel(1, "job:12:" + std::to_string(id))), "ok") << "twice";
+    EXPECT_EQ(detail(id), "cancelled") << id;
+    const JobPlaces after = place(id);
+    EXPECT_EQ(after.claim.state, "ended");
+    EXPECT_FALSE(after.due_ms || after.check_ms || after.held || after.in_priority || !after.waits_for.empty()) << id;
+  }
+  EXPECT_EQ(outcome(store_->cancel(1, "job:12:5")), "ok");
+  EXPECT_EQ(status(5), "started") << "its owner ends it";
+  EXPECT_EQ(store_->renew(1, std::vector{claimed_.at("job:12:5").ref}, 60000).value().at(0), Renewal::cancel);
+  EXPECT_THAT(claim_keys(), IsEmpty());
+  EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 0U);
+}
+
+TEST_P(Dispatch, DependendsRunInOrderHoweverTheyWerePushed) {
+  push_plain(3, {"dependends", "[1,2]"});
+  push_plain(2, {"dependends", "[1]"});
+  EXPECT_THAT(claim_keys(), IsEmpty());
+  EXPECT_EQ(status(3), "waiting_for_prerequisites");
+  EXPECT_EQ(detail(3), "dependencies");
+  EXPECT_THAT(place(3).waits_for, ElementsAre("job:12:1", "job:12:2"));
+  push_plain(1, {});
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
+  finish(1);
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:2"));
+  EXPECT_THAT(claim_keys(), IsEmpty());
+  finish(2);
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:3"));
+  finish(3);
+  EXPECT_THAT(facts_of(3), ElementsAre("parked", "queued", "claimed", "completed"));
+}
+
+TEST_P(Dispatch, AFailureFailsWhatDependsOnIt) {
+  push_plain(3, {"dependends", "[2]"});
+  push_plain(2, {"dependends", "[1]"});
+  push_plain(1, {});
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
+  EXPECT_EQ(outcome(end(claimed_.at("job:12:1").ref, failed())), "ok");
+  EXPECT_EQ(detail(2), "dependency_failed");
+  EXPECT_EQ(detail(3), "dependency_failed");
+  EXPECT_THAT(field("job:12:3", "error"), HasSubstr("job:12:2"));
+  push_plain(4, {"dependends", "[3]"});
+  EXPECT_THAT(claim_keys(), IsEmpty());
+  EXPECT_EQ(detail(4), "dependency_failed");
+}
+
+TEST_P(Dispatch, ManyDependentsAreReleasedInSteps) {
+  for (Id id = 2; id <= 251; ++id) submit_with(id, [](Job& j) { j.dependends = {1}; });
+  submit(1);
+  std::vector<std::string> first = claim_keys();
+  EXPECT_THAT(first, ElementsAre("job:12:1"));
+  finish(1);
+  std::size_t released = 0;
+  for (int round = 0; round < 10 && released < 250; ++round) {
+    tick();
+    for (auto some = claim_keys(); !some.empty(); some = claim_keys()) released += some.size();
+  }
+  EXPECT_EQ(released, 250U);
+  EXPECT_FALSE(tick().more);
+}
+
+TEST_P(Dispatch, PrerequisitesParkUntilTheyAreSettled) {
+  submit_with(1, [](Job& j) { j.prerequisites = {"wait:1s", "redis:ready"}; });
+  submit_with(2, [](Job& j) { j.prerequisites = {"file:/nowhere"}; });
+  EXPECT_THAT(claim_keys(), IsEmpty());
+  EXPECT_EQ(status(1), "waiting_for_prerequisites");
+  EXPECT_EQ(detail(1), "prerequisite");
+  const auto due = store_->prerequisites_due(1, 10, 60000).value();
+  ASSERT_EQ(due.size(), 2U);
+  EXPECT_EQ(due[0].job_key, "job:12:1");
+  EXPECT_THAT(due[0].conditions, ElementsAre("wait:1s", "redis:ready"));
+  EXPECT_THAT(store_->prerequisites_due(1, 10, 60000).value(), IsEmpty()) << "given to one looker at a time";
+  ASSERT_TRUE(store_->prerequisites_settled(1, "job:12:1", "").has_value());
+  ASSERT_TRUE(store_->prerequisites_settled(1, "job:12:1", "").has_value());
+  ASSERT_TRUE(store_->prerequisites_settled(1, "job:12:2", "file:/nowhere is not allowed").has_value());
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
+  EXPECT_EQ(detail(2), "prerequisite");
+  EXPECT_EQ(status(2), "error");
+}
+
+TEST_P(Dispatch, ADelayedJobIsDueAtItsMoment) {
+  const std::uint64_t now = store_->now_ms().value();
+  submit_with(1, [&](Job& j) { j.run_at_ms = now + 50; });
+  push_plain(2, {"run_at_ms", std::to_string(now + 3600000)});
+  EXPECT_EQ(detail(1), "delayed");
+  std::vector<std::string> got;
+  EXPECT_TRUE(eventually([&] {
+    tick();
+    got = claim_keys();
+    return !got.empty();
+  }));
+  EXPECT_THAT(got, ElementsAre("job:12:1"));
+  EXPECT_GE(store_->now_ms().value(), now + 50);
+  EXPECT_EQ(detail(2), "delayed");
+  EXPECT_EQ(place(2).due_ms.value_or(0), now + 3600000);
+}
+
+TEST_P(Dispatch, HigherPrioritiesAreTakenFirst) {
+  submit(1);
+  submit_with(2, [](Job& j) { j.priority = -1; });
+  submit_with(3, [](Job& j) { j.priority = 1; });
+  submit_with(4, [](Job& j) { j.priority = 100; });
+  submit(5);
+  EXPECT_EQ(store_->queues(1).value().at(0).prioritised, 3U);
+  EXPECT_THAT(claim_keys(1), ElementsAre("job:12:4"));
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:3", "job:12:1", "job:12:5", "job:12:2"));
+}
+
+TEST_P(Dispatch, AReleasedJobWithAPriorityIsNextOfItsPriority) {
+  submit_with(1, [](Job& j) { j.priority = 3; });
+  submit_with(2, [](Job& j) { j.priority = 3; });
+  EXPECT_THAT(claim_keys(1), ElementsAre("job:12:1"));
+  EXPECT_EQ(outcome(report(Release{claimed_.at("job:12:1").ref, "drain"})), "ok");
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:1", "job:12:2"));
+}
+
+TEST_P(Dispatch, NothingIsTakenFromAPausedQueue) {
+  submit(1);
+  ASSERT_TRUE(store_->pause_queue(1, "queue:python", true).has_value());
+  const auto reply = store_->claim(request()).value();
+  EXPECT_THAT(reply.jobs, IsEmpty());
+  EXPECT_THAT(reply.paused, ElementsAre("queue:python"));
+  EXPECT_TRUE(store_->queues(1).value().at(0).paused);
+  ASSERT_TRUE(store_->pause_queue(1, "queue:python", false).has_value());
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
+}
+
+TEST_P(Dispatch, AConcurrencyKeyLimitsWhatRuns) {
+  for (Id id = 1; id <= 4; ++id) {
+    submit_with(id, [](Job& j) { j.concurrency_key = "db", j.concurrency_limit = 2; });
+  }
+  submit(5);
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:1", "job:12:2", "job:12:5"));
+  EXPECT_EQ(detail(3), "held");
+  EXPECT_TRUE(place(3).held);
+  EXPECT_TRUE(place(1).takes_slot);
+  finish(1);
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:3"));
+  EXPECT_EQ(outcome(report(Release{claimed_.at("job:12:2").ref, "drain"})), "ok");
+  EXPECT_THAT(claim_keys(1).size(), 1U);
+  EXPECT_THAT(claim_keys(), IsEmpty());
+}
+
+TEST_P(Dispatch, AHeldJobDoesNotWaitForAQueueThatNobodyServes) {
+  const auto with_key = [](Job& j) { j.concurrency_key = "db"; };
+  submit_with(1, with_key);
+  submit_with(2, [&](Job& j) { with_key(j), j.script_type = "v"; });
+  submit_with(3, with_key);
+  ClaimRequest both = request(10);
+  both.queues = {"queue:python", "queue:v"};
+  const auto first = store_->claim(both).value();
+  ASSERT_EQ(first.jobs.size(), 1U);
+  EXPECT_EQ(outcome(end(first.jobs[0].ref, finished())), "ok");
+  bool v_is_next = place(2).claim.state == "queued";
+  EXPECT_NE(v_is_next, place(3).claim.state == "queued") << "one was let go";
+  EXPECT_TRUE(eventually([&] {
+    tick();
+    return claim_keys() == std::vector<std::string>{"job:12:3"};
+  }));
+}
+
+TEST_P(Dispatch, AnIdempotencyKeyNamesTheFirstJob) {
+  Job wish = job(0);
+  wish.idempotency_key = "invoice 7";
+  const Job first = store_->submit(wish).value();
+  EXPECT_EQ(store_->submit(wish).value().id, first.id);
+  wish.script = "other()";
+  const auto other = store_->submit(wish);
+  ASSERT_FALSE(other.has_value());
+  EXPECT_EQ(other.error().code, Code::conflict);
+  EXPECT_THAT(other.error().message, HasSubstr("idempotency_key"));
+  wish.caller_id = 13;
+  EXPECT_TRUE(store_->submit(wish).has_value()) << "of that caller alone";
+  EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 2U);
+}
+
+TEST_P(Dispatch, AJobThatWaitedTooLongEnds) {
+  submit_with(1, [](Job& j) { j.queue_timeout_ms = 1; });
+  submit_with(2, [](Job& j) { j.queue_timeout_ms = 3600000; });
+  EXPECT_TRUE(eventually([&] { return tick().overdue == 1; }));
+  EXPECT_EQ(detail(1), "timeout");
+  EXPECT_THAT(field("job:12:1", "error"), HasSubstr("queue_timeout_ms"));
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:2"));
+}
+
+TEST_P(Dispatch, RetentionTakesEverythingOfAnEndedJob) {
+  Job wish = job(1);
+  wish.idempotency_key = "once";
+  ASSERT_TRUE(store_->submit(wish).has_value());
+  submit(2);
+  claim_keys();
+  EXPECT_EQ(outcome(report(LogAppend{claimed_.at("job:12:1").ref, {{1, 1, LogStream::out, "hi"}}})), "ok");
+  finish(1);
+  TickRequest request;
+  request.retention_ms = 0;
+  EXPECT_EQ(tick(request).retired, 0U) << "0 is for ever";
+  request.retention_ms = 1;
+  EXPECT_TRUE(eventually([&] { return tick(request).retired == 1; }));
+  EXPECT_THAT(store_->keys(1, "job:", 10).value(), ElementsAre("job:12:2"));
+  EXPECT_THAT(store_->keys(1, "mj:log:", 10).value(), IsEmpty());
+  EXPECT_THAT(facts_of(1), IsEmpty());
+  EXPECT_THAT(facts_of(2), ElementsAre("scheduled", "claimed"));
+  EXPECT_GT(store_->queues(1).value().at(0).horizon_ms, 0U);
+  EXPECT_TRUE(store_->submit(wish).has_value()) << "its idempotency key is free again";
+}
+
+TEST_P(Dispatch, TheJournalGoesOnWhereRetiredFactsEnded) {
+  submit(1);
+  claim_keys();
+  finish(1);
+  TickRequest request;
+  request.retention_ms = 1;
+  EXPECT_TRUE(eventually([&] { return tick(request).retired == 1; }));
+  submit(2);
+  const auto facts = store_->journal(1, "queue:python", 0, 10).value();
+  ASSERT_EQ(facts.size(), 1U);
+  EXPECT_EQ(facts[0].revision, 4U);
+}
+
+TEST_P(Dispatch, RetentionByCountKeepsTheLatest) {
+  for (Id id = 1; id <= 5; ++id) submit(id);
+  claim_keys();
+  for (Id id = 1; id <= 5; ++id) finish(id);
+  TickRequest request;
+  request.retention_ms = 0;
+  request.retention_count = 2;
+  EXPECT_EQ(tick(request).retired, 3U);
+  EXPECT_EQ(store_->keys(1, "job:", 10).value().size(), 2U);
+}
+
+TEST_P(Dispatch, AnOperatorRunsAFailedJobAgain) {
+  submit(1);
+  submit(2);
+  submit(3);
+  claim_keys();
+  EXPECT_EQ(outcome(end(claimed_.at("job:12:1").ref, failed())), "ok");
+  finish(2);
+  EXPECT_EQ(outcome(store_->requeue(1, "job:12:2")), "conflict") << "it has finished";
+  EXPECT_EQ(outcome(store_->requeue(1, "job:12:3")), "conflict") << "it runs";
+  EXPECT_EQ(outcome(store_->requeue(1, "job:12:9")), "not_found");
+  EXPECT_EQ(outcome(store_->requeue(1, "job:12:1")), "ok");
+  EXPECT_EQ(outcome(end(claimed_.at("job:12:1").ref, failed())), "stale_claim");
+  const Claimed again = claim_one();
+  EXPECT_EQ(again.ref.job_key, "job:12:1");
+  EXPECT_EQ(again.attempt, 2U);
+  EXPECT_EQ(outcome(report(LogAppend{again.ref, {{1, 1, LogStream::out, "again"}}})), "ok");
+  EXPECT_FALSE(store_->logs(1, "job:12:1", 0, 100, 0).value().ended);
+  EXPECT_EQ(outcome(end(again.ref, finished())), "ok");
+  EXPECT_TRUE(store_->logs(1, "job:12:1", 0, 100, 0).value().ended);
+  EXPECT_THAT(facts_of(1), ElementsAre("scheduled", "claimed", "failed", "requeued", "claimed", "completed"));
+}
+
+TEST_P(Dispatch, ACancelledJobNeverComesBack) {
+  submit(1);
+  ASSERT_TRUE(store_->cancel(1, "job:12:1").has_value());
+  EXPECT_EQ(outcome(store_->requeue(1, "job:12:1")), "conflict");
+  EXPECT_THAT(claim_keys(), IsEmpty());
+}
+
+TEST_P(Dispatch, ADeadLetterIsRequeuedOrDropped) {
+  submit(1);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(outcome(report(Release{claim_one().ref, "killed"})), "ok");
+  EXPECT_THAT(claim_keys(), IsEmpty());
+  EXPECT_EQ(detail(1), "dead_letter");
+  const auto letters = store_->dead_letters(1, 10).value();
+  ASSERT_EQ(letters.size(), 1U);
+  EXPECT_EQ(letters[0].reason, "crash_loop");
+  EXPECT_EQ(outcome(store_->settle_dead_letter(1, letters[0].id, true)), "ok");
+  EXPECT_THAT(store_->dead_letters(1, 10).value(), IsEmpty());
+  EXPECT_EQ(outcome(store_->settle_dead_letter(1, letters[0].id, true)), "not_found");
+  EXPECT_EQ(outcome(store_->settle_dead_letter(1, "x", true)), "invalid");
+  const Claimed again = claim_one();
+  EXPECT_EQ(again.deliveries, 1U);
+  EXPECT_EQ(outcome(end(again.ref, finished())), "ok");
+  bench_->push(1, "queue:python", "nonsense");
+  EXPECT_THAT(claim_keys(), IsEmpty());
+  const auto more = store_->dead_letters(1, 10).value();
+  ASSERT_EQ(more.size(), 1U);
+  EXPECT_EQ(outcome(store_->settle_dead_letter(1, more[0].id, true)), "conflict");
+  EXPECT_EQ(outcome(store_->settle_dead_letter(1, more[0].id, false)), "ok");
+}
+
+TEST_P(Dispatch, APurgeCancelsWhatStandsInAQueue) {
+  submit(1);
+  submit_with(2, [](Job& j) { j.priority = 9; });
+  push_plain(3, {});
+  bench_->push(1, "queue:python", "nonsense");
+  EXPECT_EQ(store_->purge_queue(1, "queue:python", 2).value(), 2U);
+  EXPECT_EQ(store_->purge_queue(1, "queue:python", 10).value(), 2U);
+  EXPECT_EQ(store_->purge_queue(1, "queue:python", 10).value(), 0U);
+  for (Id id : {1, 2, 3}) EXPECT_EQ(detail(id), "cancelled") << id;
+  EXPECT_THAT(claim_keys(), IsEmpty());
+}
+
+TEST_P(Dispatch, AnInstanceThatIsGoneGivesItsJobsBackAtOnce) {
+  submit(1);
+  submit(2);
+  ClaimRequest wish = request(1);
+  wish.instance = "old";
+  ASSERT_EQ(store_->claim(wish).value().jobs.size(), 1U);
+  wish.instance = "new";
+  ASSERT_EQ(store_->claim(wish).value().jobs.size(), 1U);
+  EXPECT_THAT(store_->expire_instance(1, 21, "old").value(), IsEmpty()) << "another runner's";
+  EXPECT_THAT(store_->expire_instance(1, 20, "").value(), IsEmpty());
+  EXPECT_THAT(store_->expire_instance(1, 20, "old").value(), ElementsAre("job:12:1"));
+  const Claimed again = claim_one();
+  EXPECT_EQ(again.ref.job_key, "job:12:1");
+  EXPECT_EQ(again.deliveries, 2U);
+}
+
+TEST_P(Dispatch, AMarkSaysMoreOfARun) {
+  submit(1);
+  claim_keys();
+  EXPECT_EQ(outcome(report(Mark{claimed_.at("job:12:1").ref, "unkillable"})), "ok");
+  EXPECT_EQ(detail(1), "unkillable");
+  EXPECT_EQ(status(1), "started");
+  finish(1);
+  EXPECT_EQ(outcome(report(Mark{claimed_.at("job:12:1").ref, "unkillable"})), "stale_claim");
+}
+
+TEST_P(Dispatch, ASecondEntryOfAJobIsAnAnomaly) {
+  submit_with(1, [](Job& j) { j.run_at_ms = 4102444800000; });
+  submit(2);
+  bench_->push(1, "queue:python", "job:12:1");
+  bench_->push(1, "queue:other", "job:12:2");
+  ClaimRequest wish = request(10);
+  wish.queues = {"queue:other", "queue:python"};
+  const auto got = store_->claim(wish).value();
+  ASSERT_EQ(got.jobs.size(), 1U);
+  EXPECT_EQ(got.jobs[0].queue, "queue:python");
+  EXPECT_EQ(got.set_aside, 2U);
+  EXPECT_EQ(detail(1), "delayed");
+}
+
+TEST_P(Dispatch, RepairFindsNothingInASoundStore) {
+  submit(1);
+  submit_with(2, [](Job& j) { j.dependends = {1}; });
+  submit_with(3, [](Job& j) { j.concurrency_key = "db"; });
+  submit_with(4, [](Job& j) { j.concurrency_key = "db"; });
+  submit_with(5, [](Job& j) { j.run_at_ms = 4102444800000; });
+  submit_with(6, [](Job& j) { j.priority = 2; });
+  push_plain(7, {});
+  submit_with(8, [](Job& j) { j.prerequisites = {"approval:x"}; });
+  claim_keys(2);
+  for (Id id = 1; id <= 8; ++id) {
+    const JobPlaces now = place(id);
+    Repair as_it_is;
+    as_it_is.claim = now.claim;
+    as_it_is.last_revision = now.claim.revisions.empty() ? 0 : now.claim.revisions.back();
+    const auto reply = store_->repair(1, now.job_key, as_it_is, true).value();
+    EXPECT_FALSE(reply.moved) << id;
+    EXPECT_THAT(reply.differences, IsEmpty()) << id;
+  }
+}
+
+MJ_BOTH_STORES(Dispatch);
+
+}  // namespace
+}  // namespace mycojobs

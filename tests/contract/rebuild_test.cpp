@@ -1,0 +1,244 @@
+// What the journals say is enough to derive the rest again: dispatch rule 22, fault cases F02, F16, F22, F36, F63.
+#include "inspect/rebuild.h"
+
+#include <cstdlib>
+#include <random>
+
+#include "verify_scenario.h"
+
+namespace mycojobs {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class Rebuild : public VerifyContract {
+ protected:
+  void SetUp() override {
+    VerifyContract::SetUp();
+    play();
+  }
+  std::vector<JobPlaces> places() {
+    std::vector<std::string> keys;
+    for (Id id = 1; id <= 20; ++id) keys.push_back(key(id));
+    return store_->places(1, keys, true).value();
+  }
+  // Where each job is, as far as facts can tell: an entry that only waits to be dropped may be gone already.
+  std::vector<std::string> whereabouts() {
+    std::vector<std::string> out;
+    for (const JobPlaces& job : places()) {
+      std::string text = job.job_key + ' ' + job.claim.state + ' ' + job.claim.claim_id + ' ' + job.claim.token_hash +
+                         ' ' + std::to_string(job.claim.epoch) + ' ' + std::to_string(job.claim.attempt) + ' ' +
+                         std::to_string(job.claim.deliveries) + ' ' + job.claim.status + ' ' + job.claim.detail +
+                         (job.claim.leftover || job.in_queue == 0 ? "" : " listed") +
+                         (job.in_priority ? " prioritised" : "") + (job.lease_until_ms ? " leased" : "") +
+                         (job.due_ms ? " due " + std::to_string(*job.due_ms) : "") + (job.check_ms ? " checked" : "") +
+                         (job.held ? " held" : "") + (job.takes_slot ? " slot" : "") + (job.in_ended ? " ended" : "");
+      for (const std::string& dep : job.waits_for) text += " waits for " + dep;
+      out.push_back(text);
+    }
+    return out;
+  }
+  void erase_keys(const std::vector<std::string>& prefixes) {
+    std::size_t erased = 0;
+    for (const std::string& prefix : prefixes) {
+      const auto keys = store_->keys(1, prefix, 10000).value();
+      for (const std::string& each : keys) {
+        plain({"DEL", each});
+        ++erased;
+      }
+    }
+    ASSERT_GT(erased, 0U);
+  }
+};
+
+TEST_P(Rebuild, F02AllIndexesAreDerivedAgain) {
+  const auto before = whereabouts();
+  erase_keys({"mj:leases", "mj:priority", "mj:delayed", "mj:waits", "mj:dependents", "mj:prerequisites", "mj:held",
+              "mj:holding", "mj:running", "mj:ended", "mj:queues", "mj:overdue"});
+  EXPECT_THAT(differences(true), testing::Not(IsEmpty()));
+  const auto done = differences();
+  EXPECT_THAT(done, Contains(HasSubstr(key(2) + ": it is live and not in mj:leases")));
+  EXPECT_THAT(whereabouts(), testing::Pointwise(testing::Eq(), before));
+  EXPECT_EQ(rules(), std::set<std::string>{});
+  EXPECT_THAT(differences(), IsEmpty()) << "F36";
+  ASSERT_TRUE(store_->cancel(1, key(4)).has_value());
+  EXPECT_EQ(field(key(5), "detail"), "dependency_failed") << "what waits for it is known again";
+}
+
+TEST_P(Rebuild, F02QueuesAreDerivedAgain) {
+  erase_keys({"queue:"});
+  differences();
+  EXPECT_EQ(rules(), std::set<std::string>{});
+  EXPECT_THAT(differences(), IsEmpty()) << "F36";
+  std::vector<std::string> order;
+  for (const Claimed& each : claim(64)) order.push_back(each.ref.job_key);
+  EXPECT_THAT(order, testing::ElementsAre(key(16), testing::AnyOf(key(10), key(11)), testing::AnyOf(key(10), key(11)),
+                                          key(1), key(19), key(17)))
+      << "F35: by priority, what was given back, as they came, what nobody knows of";
+}
+
+TEST_P(Rebuild, AllClaimsAreDerivedAgain) {
+  const auto before = whereabouts();
+  erase_keys({"mj:claim:"});
+  EXPECT_THAT(rules(), Contains("claim-missing"));
+  differences();
+  EXPECT_THAT(whereabouts(), testing::Pointwise(testing::Eq(), before));
+  EXPECT_THAT(differences(), IsEmpty()) << "F36";
+  EXPECT_EQ(outcome(end(claimed_[2].ref, finished())), "ok") << "its owner goes on";
+  EXPECT_EQ(outcome(end(claimed_[3].ref, finished())), "ok") << "the same end again";
+}
+
+TEST_P(Rebuild, ClaimsAndIndexesTogetherAreDerivedAgain) {
+  const auto before = whereabouts();
+  erase_keys({"mj:claim:", "mj:leases", "mj:priority", "mj:delayed", "mj:waits", "mj:dependents", "mj:prerequisites",
+              "mj:held", "mj:running", "mj:ended", "mj:queues"});
+  differences();
+  EXPECT_THAT(whereabouts(), testing::Pointwise(testing::Eq(), before));
+}
+
+TEST_P(Rebuild, ALiveClaimGetsAWholeLease) {
+  erase_keys({"mj:leases"});
+  set_claim(2, "until_ms", "5000");
+  differences();
+  EXPECT_EQ(rules(), std::set<std::string>{});
+  EXPECT_EQ(store_->renew(1, std::vector{claimed_[2].ref}, 60000).value().at(0), Renewal::renewed);
+}
+
+TEST_P(Rebuild, F22AnEndedJobStaysEnded) {
+  set_claim(3, "state", "live");
+  plain({"ZREM", "mj:ended", key(3)});
+  plain({"HSET", key(3), "status", "started", "detail", "claimed"});
+  differences();
+  EXPECT_EQ(rules(), std::set<std::string>{});
+  EXPECT_EQ(field(key(3), "status"), "finished");
+  EXPECT_EQ(field(key(3), "detail"), "ok");
+  EXPECT_EQ(outcome(end(claimed_[3].ref, finished({{"other", "end"}}))), "conflict");
+}
+
+TEST_P(Rebuild, F16ARetryIsDueWhenItWas) {
+  const auto due = places().at(8).due_ms;
+  ASSERT_TRUE(due.has_value());
+  erase_keys({"mj:claim:" + key(9), "mj:delayed"});
+  differences();
+  EXPECT_EQ(places().at(8).due_ms, due);
+}
+
+TEST_P(Rebuild, AJobThatWasNeverPushedIsQueued) {
+  plain({"HSET", "job:12:40", "id", "40", "caller_id", "12", "context_id", "1", "script", "pass", "script_type", "v",
+         "status", "dispatched"});
+  EXPECT_THAT(differences(), Contains(HasSubstr("job:12:40")));
+  EXPECT_EQ(store_->queue_length(1, "queue:v").value(), 1U);
+  EXPECT_EQ(rules(), std::set<std::string>{});
+}
+
+TEST_P(Rebuild, AJobInAnotherQueueThanItsTypeNamesIsLeftThere) {
+  plain({"HSET", "job:12:40", "id", "40", "caller_id", "12", "context_id", "1", "script", "pass", "script_type",
+         "python", "status", "dispatched"});
+  bench_->push(1, "queue:v", "job:12:40");
+  EXPECT_THAT(differences(), IsEmpty());
+  EXPECT_EQ(store_->queue_length(1, "queue:v").value(), 1U);
+}
+
+TEST_P(Rebuild, ALiveJobWhoseRecordWasDeletedIsLeftToItsOwner) {
+  plain({"DEL", key(2)});
+  differences();
+  EXPECT_EQ(outcome(end(claimed_[2].ref, finished())), "ok") << "nobody else ends what may still run";
+}
+
+TEST_P(Rebuild, AQueuedJobWhoseRecordWasDeletedEndsAsADeadLetter) {
+  plain({"DEL", key(1)});
+  differences();
+  EXPECT_EQ(field(key(1), "status"), "error");
+  EXPECT_EQ(field(key(1), "detail"), "dead_letter");
+  EXPECT_THAT(differences(), IsEmpty()) << "F36";
+  EXPECT_EQ(rules(), std::set<std::string>{});
+}
+
+TEST_P(Rebuild, AMessageIsSettledAfterItsClaimsWereDerivedAgain) {
+  erase_keys({"mj:claim:"});
+  differences();
+  EXPECT_EQ(rules(), std::set<std::string>{});
+  ASSERT_TRUE(store_->cancel(1, key(19)).has_value());
+  EXPECT_EQ(field("message:9:1", "status"), "error");
+}
+
+TEST_P(Rebuild, WhatCannotBeReadIsSaidAndKept) {
+  add_fact(2, {"exploded"});
+  EXPECT_THAT(differences(), Contains(HasSubstr("its claim is kept")));
+  EXPECT_EQ(outcome(end(claimed_[2].ref, finished())), "ok");
+}
+
+TEST_P(Rebuild, AnEmptyStoreIsRebuiltInNoTime) {
+  plain({"FLUSHDB"});
+  EXPECT_THAT(differences(), IsEmpty());
+  EXPECT_EQ(verified().jobs, 0U);
+}
+
+// Everything but the journals, the records and what is a journal itself is broken at random: what is derived is derived
+// again.
+TEST_P(Rebuild, F36WhateverIsBrokenIsDerivedAgain) {
+  const unsigned seed =
+      std::getenv("MYCOJOBS_SEED") ? static_cast<unsigned>(std::stoul(std::getenv("MYCOJOBS_SEED"))) : 1;
+  std::mt19937 random(seed);
+  const auto below = [&](std::size_t limit) {
+    return std::uniform_int_distribution<std::size_t>(0, limit - 1)(random);
+  };
+  const std::vector<std::string> fields{"state",      "claim_id", "token",  "epoch",    "attempt",
+                                        "deliveries", "queue",    "status", "detail",   "end",
+                                        "ended_ms",   "until_ms", "revs",   "lease_ms", "ckey"};
+  const std::vector<std::string> values{"",  "queued", "live",    "ended", "held",    "waiting",
+                                        "0", "7",      "queue:v", "1 2 3", "nonsense"};
+  for (int round = 0; round < 6; ++round) {
+    SetUp();
+    SCOPED_TRACE("MYCOJOBS_SEED=" + std::to_string(seed) + " round " + std::to_string(round));
+    std::string done;
+    const auto break_one = [&](const std::vector<std::string>& words) {
+      for (const std::string& word : words) done += word + ' ';
+      done += "; ";
+      bench_->any(1, words);
+    };
+    for (int i = 0; i < 6; ++i) {
+      const std::string job = key(static_cast<Id>(1 + below(21)));
+      const std::string told = key(static_cast<Id>(1 + below(16)));  // of the others no fact tells what their claim was
+      const std::vector<std::vector<std::string>> breakings{
+          {"DEL", "mj:claim:" + job},
+          {"HSET", "mj:claim:" + told, fields[below(fields.size())], values[below(values.size())]},
+          {"HDEL", "mj:claim:" + told, fields[below(fields.size())]},
+          {"LREM", "queue:python", "0", job},
+          {"RPUSH", "queue:python", job},
+          {"ZREM", "mj:leases", job},
+          {"ZADD", "mj:leases", "4102444800000", job},
+          {"ZADD", "mj:delayed", "4102444800000", job},
+          {"ZADD", "mj:ended", "5", job},
+          {"ZREM", "mj:ended", job},
+          {"ZADD", "mj:prerequisites", "5", job},
+          {"ZADD", "mj:priority:queue:python", "5", job},
+          {"SADD", "mj:running:db", job},
+          {"SREM", "mj:running:db", job},
+          {"SADD", "mj:waits:" + job, key(static_cast<Id>(1 + below(20)))},
+          {"DEL", "mj:waits:" + job},
+          {"DEL", std::vector<std::string>{"mj:delayed", "mj:ended", "mj:leases", "mj:held:db", "mj:running:db",
+                                           "mj:queues", "mj:prerequisites", "mj:dependents:" + key(4)}[below(8)]},
+          {"HSET", job, "status", std::vector<std::string>{"started", "finished", "error", "dispatched"}[below(4)]},
+      };
+      break_one(breakings[below(breakings.size())]);
+    }
+    SCOPED_TRACE(done);
+    verified();
+    differences();
+    const auto left = verified();
+    for (const Finding& each : left.findings) {
+      if (each.violation) ADD_FAILURE() << each.rule << ": " << each.text;
+    }
+    const auto once = snapshot();
+    EXPECT_THAT(differences(), IsEmpty());
+    EXPECT_EQ(snapshot(), once);
+  }
+}
+
+MJ_BOTH_STORES(Rebuild);
+
+}  // namespace
+}  // namespace mycojobs

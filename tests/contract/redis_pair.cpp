@@ -1,0 +1,147 @@
+#include "redis_pair.h"
+
+#include <hiredis/hiredis.h>
+
+#include <algorithm>
+#include <array>
+
+namespace mycojobs {
+namespace {
+
+using memory::Answer;
+
+constexpr Id kDatabase = 9;
+constexpr int kMaxShown = 5;
+
+Answer answer_of(const redisReply& reply) {
+  const std::string_view text(reply.str == nullptr ? "" : reply.str, reply.str == nullptr ? 0 : reply.len);
+  switch (reply.type) {
+    case REDIS_REPLY_STRING:
+      return memory::text_of(text);
+    case REDIS_REPLY_STATUS:
+      return memory::status(text);
+    case REDIS_REPLY_ERROR:
+      return memory::error(text);
+    case REDIS_REPLY_INTEGER:
+      return memory::number_of(reply.integer);
+    case REDIS_REPLY_ARRAY:
+      break;
+    default:
+      return memory::nil();
+  }
+  std::vector<Answer> items;
+  for (std::size_t i = 0; i < reply.elements; ++i) items.push_back(answer_of(*reply.element[i]));
+  return memory::list_of(std::move(items));
+}
+
+std::string shown(std::string_view text) {
+  std::string out;
+  for (char c : text) {
+    if (c >= ' ' && c <= '~') {
+      out += c;
+    } else {
+      out += "\\x" + std::to_string(static_cast<unsigned char>(c));
+    }
+  }
+  return '"' + out + '"';
+}
+
+std::string shown(const Answer& answer, Order order = Order::kept) {
+  switch (answer.kind) {
+    case Answer::Kind::nil:
+      return "nil";
+    case Answer::Kind::status:
+      return "status " + shown(answer.text);
+    case Answer::Kind::error:
+      return "error " + shown(answer.text);
+    case Answer::Kind::number:
+      return std::to_string(answer.number);
+    case Answer::Kind::text:
+      return shown(answer.text);
+    case Answer::Kind::list:
+      break;
+  }
+  std::vector<std::string> parts;
+  const std::size_t step = order == Order::any_pairs && answer.items.size() % 2 == 0 ? 2 : 1;
+  for (std::size_t i = 0; i < answer.items.size(); i += step) {
+    parts.push_back(shown(answer.items[i]) + (step == 2 ? " = " + shown(answer.items[i + 1]) : ""));
+  }
+  if (order != Order::kept) std::sort(parts.begin(), parts.end());
+  std::string out = "[";
+  for (const std::string& part : parts) out += (out.size() > 1 ? ", " : "") + part;
+  return out + "]";
+}
+
+// XINFO tells how Redis stores a stream, too.
+void drop_what_is_not_imitated(Answer& answer) {
+  for (Answer& item : answer.items) drop_what_is_not_imitated(item);
+  if (answer.kind != Answer::Kind::list || answer.items.empty() || answer.items[0].text != "length") return;
+  for (std::size_t i = 0; i + 1 < answer.items.size();) {
+    const std::string& name = answer.items[i].text;
+    const bool internal = name.starts_with("radix-tree") || name == "groups";
+    const auto at = answer.items.begin() + static_cast<std::ptrdiff_t>(i);
+    if (internal) {
+      answer.items.erase(at, at + 2);
+    } else {
+      i += 2;
+    }
+  }
+}
+
+std::string shown(Answer answer, const Sent& sent) {
+  drop_what_is_not_imitated(answer);
+  if (!sent.inner_list || answer.items.empty()) return shown(answer, sent.order);
+  return shown(answer.items.back(), sent.order);
+}
+
+}  // namespace
+
+RedisPair::RedisPair() : redis_(nullptr, redisFree) {
+  const auto endpoint = parse_redis_url(TestRedis::instance().url()).value();
+  redis_.reset(redisConnectUnix(endpoint.unix_path.c_str()));
+  if (!redis_ || redis_->err != 0) std::abort();
+  compare({"PING"});
+  const std::string database = std::to_string(kDatabase);
+  freeReplyObject(redisCommand(redis_.get(), "SELECT %s", database.c_str()));
+  compare({"FLUSHDB"});
+}
+
+RedisPair::~RedisPair() = default;
+
+std::vector<std::string> RedisPair::compare(const std::vector<Sent>& commands, const std::string& what) {
+  for (const Sent& sent : commands) {
+    std::vector<const char*> texts;
+    std::vector<std::size_t> sizes;
+    for (const std::string& word : sent.words) {
+      texts.push_back(word.data());
+      sizes.push_back(word.size());
+    }
+    redisAppendCommandArgv(redis_.get(), static_cast<int>(texts.size()), texts.data(), sizes.data());
+  }
+  std::vector<std::string> replies;
+  for (std::size_t i = 0; i < commands.size(); ++i) {
+    void* raw = nullptr;
+    if (redisGetReply(redis_.get(), &raw) != REDIS_OK) {
+      ADD_FAILURE() << what << " #" << i << ": Redis: " << redis_->errstr;
+      break;
+    }
+    const std::unique_ptr<redisReply, void (*)(void*)> reply(static_cast<redisReply*>(raw), freeReplyObject);
+    const Sent& sent = commands[i];
+    const std::vector<std::string_view> views(sent.words.begin(), sent.words.end());
+    const std::string real = shown(answer_of(*reply), sent), ours = shown(memory_.execute(kDatabase, views), sent);
+    replies.push_back(ours);
+    if (real == ours || shown_ >= kMaxShown) continue;
+    ++shown_;
+    std::string command;
+    for (const std::string& word : sent.words) command += shown(word) + " ";
+    ADD_FAILURE() << what << " #" << i << ": " << command << "\n  Redis:     " << real << "\n  imitation: " << ours;
+  }
+  return replies;
+}
+
+std::string RedisPair::imitated(const std::vector<std::string>& words) {
+  const std::vector<std::string_view> views(words.begin(), words.end());
+  return shown(memory_.execute(kDatabase, views));
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,260 @@
+// Each kind of violation is planted by a plain client, found, it alone, and mended by a rebuild where facts allow.
+#include "inspect/verify.h"
+#include "verify_scenario.h"
+
+namespace mycojobs {
+namespace {
+
+using testing::HasSubstr;
+
+class Planted : public VerifyContract {
+ protected:
+  void SetUp() override {
+    VerifyContract::SetUp();
+    play();
+  }
+  std::string claim_id(Id id) { return std::string(plain({"HGET", claim_key(id), "claim_id"}).text()); }
+  std::string epoch(Id id) { return std::string(plain({"HGET", claim_key(id), "epoch"}).text()); }
+  void delete_fact(std::uint64_t revision) {
+    plain({"XDEL", "mj:journal:queue:python", std::to_string(revision) + "-0"});
+  }
+};
+
+TEST_P(Planted, FindsAQueuedJobInNoQueue) {
+  plain({"LREM", "queue:python", "0", key(1)});
+  expect_found("no-place", true);
+}
+TEST_P(Planted, FindsAPrioritisedJobInNoQueue) {
+  plain({"ZREM", "mj:priority:queue:python", key(16)});
+  expect_found("no-place", true);
+}
+TEST_P(Planted, FindsADelayedJobOutOfItsIndex) {
+  plain({"ZREM", "mj:delayed", key(4)});
+  expect_found("no-place", true);
+}
+TEST_P(Planted, FindsARetryOutOfItsIndex) {
+  plain({"ZREM", "mj:delayed", key(9)});
+  expect_found("no-place", true);
+}
+TEST_P(Planted, FindsAWaitingJobThatWaitsForNothing) {
+  plain({"DEL", "mj:waits:" + key(5)});
+  expect_found("no-place", true);
+}
+TEST_P(Planted, FindsAJobThatNobodyAsksPrerequisitesOf) {
+  plain({"ZREM", "mj:prerequisites", key(6)});
+  expect_found("no-place", true);
+}
+TEST_P(Planted, FindsAHeldJobThatIsNotHeld) {
+  plain({"DEL", "mj:held:db"});
+  expect_found("no-place", true);
+}
+TEST_P(Planted, FindsAnEndedJobThatRetentionForgets) {
+  plain({"ZREM", "mj:ended", key(3)});
+  expect_found("no-place", true);
+}
+TEST_P(Planted, FindsAJobInTwoIndexes) {
+  plain({"ZADD", "mj:delayed", "4102444800000", key(1)});
+  expect_found("two-places", true);
+}
+TEST_P(Planted, FindsALiveJobAmongTheEnded) {
+  plain({"ZADD", "mj:ended", "5", key(2)});
+  expect_found("two-places", true);
+}
+TEST_P(Planted, FindsALeaseOfNothing) {
+  plain({"ZADD", "mj:leases", "4102444800000", "job:12:77"});
+  expect_found("lease-index", true);
+}
+TEST_P(Planted, FindsALeaseOfAnEndedJob) {
+  plain({"ZADD", "mj:leases", "4102444800000", key(3)});
+  expect_found("lease-index", true);
+}
+TEST_P(Planted, FindsALiveClaimWithoutItsLease) {
+  plain({"ZREM", "mj:leases", key(2)});
+  expect_found("lease-index", true);
+}
+TEST_P(Planted, FindsALeaseThatIsIndexedWrongly) {
+  plain({"ZADD", "mj:leases", "4102444800000", key(2)});
+  expect_found("lease-index", true);
+}
+TEST_P(Planted, FindsALeaseThatNobodyRecovers) {
+  set_claim(2, "until_ms", "5000");
+  plain({"ZADD", "mj:leases", "5000", key(2)});
+  EXPECT_EQ(rules(), std::set<std::string>{"lease-overdue"});
+  ASSERT_TRUE(expire(key(2)));  // what recovers it is an agent, not a rebuild
+  EXPECT_EQ(rules(), std::set<std::string>{});
+}
+TEST_P(Planted, FindsADeletedClaim) {
+  plain({"DEL", claim_key(2)});
+  expect_found("claim-missing", true);
+}
+TEST_P(Planted, FindsTheDeletedClaimOfAnEndedJob) {
+  plain({"DEL", claim_key(3)});
+  expect_found("claim-missing", true);
+}
+TEST_P(Planted, FindsAClaimThatIsNone) {
+  plain({"DEL", claim_key(3)});
+  bench_->put_text(1, claim_key(3), "mine");
+  expect_found("claim-type", true);
+}
+TEST_P(Planted, FindsALowerEpoch) {
+  set_claim(2, "epoch", "7");
+  expect_found("claim-facts", true);
+}
+TEST_P(Planted, FindsAnEndedJobSetBackToQueued) {
+  set_claim(3, "state", "queued");
+  expect_found("claim-facts", true);
+}
+TEST_P(Planted, FindsALiveJobThatAClientEnded) {
+  set_claim(2, "state", "ended");
+  expect_found("claim-facts", true);
+}
+TEST_P(Planted, FindsAStateThatNobodyKnows) {
+  set_claim(1, "state", "lost");
+  expect_found("claim-facts", true);
+}
+TEST_P(Planted, FindsAClaimOfAJobThatWasNeverClaimed) {
+  set_claim(1, "claim_id", "forged");
+  set_claim(1, "token", "forged");
+  set_claim(1, "epoch", "7");
+  expect_found("claim-facts", true);
+}
+TEST_P(Planted, FindsForgedCountsAndTokens) {
+  set_claim(10, "deliveries", "0");
+  EXPECT_EQ(rules(), std::set<std::string>{"claim-facts"});
+  set_claim(9, "attempt", "1");
+  set_claim(2, "token", "0000");
+  set_claim(3, "end", "0000");
+  const auto report = verified();
+  EXPECT_EQ(report.findings.size(), 4U);
+  for (const Finding& each : report.findings) EXPECT_THAT(each.text, testing::Not(HasSubstr("0000 "))) << "F61";
+  expect_found("claim-facts", true);
+}
+TEST_P(Planted, FindsASecondEnd) {
+  add_fact(3, {"cancelled", "detail", "cancelled"});
+  expect_found("second-end", false);
+}
+TEST_P(Planted, FindsAFactAfterTheEnd) {
+  add_fact(3, {"heartbeat", "c", claim_id(3)});
+  expect_found("fact-after-end", false);
+}
+TEST_P(Planted, FindsACompletionByAnotherClaim) {
+  add_fact(2, {"completed", "c", "forged", "e", epoch(2), "g", "digest"});
+  expect_found("fact-claim", false);
+}
+TEST_P(Planted, FindsACompletionWithALowerEpoch) {
+  add_fact(2, {"completed", "c", claim_id(2), "e", "7", "g", "digest"});
+  expect_found("fact-epoch", false);
+}
+TEST_P(Planted, FindsAClaimWhileOneIsLive) {
+  add_fact(2, {"claimed", "c", "x", "t", "h", "e", "9007199254740991", "a", "1", "d", "2", "r", "20", "l", "1"});
+  expect_found("fact-order", false);
+}
+TEST_P(Planted, FindsACorruptFact) {
+  add_fact(2, {"heartbeat"});
+  expect_found("fact-field", false);
+}
+TEST_P(Planted, FindsAFactOfNoKind) {
+  add_fact(2, {"exploded", "c", claim_id(2)});
+  expect_found("fact-kind", false);
+}
+TEST_P(Planted, FindsDeliveriesThatDoNotFollow) {
+  add_fact(10, {"claimed", "c", "x", "t", "h", "e", "9007199254740991", "a", "1", "d", "9", "r", "20", "l", "1"});
+  expect_found("fact-count", false);
+}
+TEST_P(Planted, FindsAFactThatNamesNoJob) {
+  plain({"XADD", "mj:journal:queue:python", "100000-0", "colour", "red"});
+  expect_found("fact-field", false);
+}
+TEST_P(Planted, FindsAFactThatIsNotListed) {
+  add_fact(2, {"heartbeat", "c", claim_id(2)}, false);
+  expect_found("fact-unlisted", true);
+}
+TEST_P(Planted, FindsAListOfOthersFacts) {
+  const std::string revisions(plain({"HGET", claim_key(2), "revs"}).text());
+  set_claim(2, "revs", revisions + ' ' + std::to_string(last_revision(3)));
+  expect_found("claim-facts", true);
+}
+TEST_P(Planted, FindsADeletedFact) {
+  delete_fact(last_revision(20));
+  expect_found("fact-missing", false);
+}
+TEST_P(Planted, FindsTheDeletedEndOfAJobWhichARebuildDoesNotReopen) {
+  delete_fact(last_revision(3));
+  expect_found("fact-missing", false);
+  EXPECT_EQ(field(key(3), "status"), "finished");
+}
+TEST_P(Planted, FindsAFactInAnotherQueue) {
+  plain({"XADD", "mj:journal:queue:v", "1-0", "f", "heartbeat", "j", key(2), "at", "5", "c", claim_id(2)});
+  plain({"SADD", "mj:queues", "queue:v"});
+  expect_found("fact-elsewhere", false);
+}
+TEST_P(Planted, FindsASlotThatNobodyUses) {
+  plain({"SADD", "mj:running:db", key(8)});
+  EXPECT_THAT(rules(), testing::Contains("slot-stray"));
+  differences();
+  EXPECT_EQ(rules(), std::set<std::string>{});
+}
+TEST_P(Planted, FindsALiveJobWithoutItsSlot) {
+  plain({"SREM", "mj:running:db", key(7)});
+  EXPECT_THAT(rules(), testing::IsSupersetOf({"slot-missing", "held-free"}));
+  differences();
+  EXPECT_EQ(rules(), std::set<std::string>{});
+}
+TEST_P(Planted, FindsAHeldJobWhoseSlotIsFree) {
+  ASSERT_EQ(outcome(end(claimed_[7].ref, finished())), "ok");
+  ASSERT_EQ(rules(), std::set<std::string>{});
+  claimed_.clear();
+  submit(30);
+  plain({"HSET", key(30), "concurrency_key", "tape"});
+  plain({"SADD", "mj:running:tape", "job:12:99"});
+  const auto got = claim(64);
+  ASSERT_FALSE(got.empty());
+  ASSERT_EQ(rules(), std::set<std::string>{"held-free"}) << "the slot is taken by a job that does not exist";
+  plain({"SREM", "mj:running:tape", "job:12:99"});
+  expect_found("held-free", true);
+}
+TEST_P(Planted, FindsAJobThatWaitsForOneThatHasEnded) {
+  plain({"SADD", "mj:waits:" + key(5), key(3)});
+  expect_found("waiting-ended", true);
+}
+TEST_P(Planted, FindsAJobThatALostWakeUpLeft) {
+  submit(31);
+  plain({"HSET", key(31), "dependends", "[3]"});
+  ASSERT_FALSE(claim(64).empty());  // 3 has finished: 31 runs
+  EXPECT_EQ(rules(), std::set<std::string>{});
+}
+TEST_P(Planted, FindsARecordThatSaysStarted) {
+  plain({"HSET", key(1), "status", "started"});
+  expect_found("started-unclaimed", true);
+}
+TEST_P(Planted, FindsAHigherEpochOnTheRecord) {
+  plain({"HSET", key(2), "epoch", "9007199254740991"});
+  expect_found("record-epoch", false);
+}
+TEST_P(Planted, FindsAMessageThatCountsWrongly) {
+  plain({"HSET", "mj:message:message:9:1", "left", "4"});
+  expect_found("message-count", false);
+}
+
+TEST_P(Planted, FindsAMessageThatCountsJobsOfNobody) {
+  plain({"HSET", "mj:message:message:9:7", "state", "taken", "left", "2", "taken_ms", "5"});
+  expect_found("message-count", false);
+}
+TEST_P(Planted, FindsAJournalThatIsGone) {
+  plain({"DEL", "mj:journal:queue:python"});
+  expect_found("fact-missing", false);
+}
+TEST_P(Planted, FindsAQueueThatIsNone) {
+  plain({"DEL", "queue:python"});
+  bench_->put_text(1, "queue:python", "mine");
+  EXPECT_EQ(rules(), (std::set<std::string>{"no-place", "bare-unqueued"}));
+  EXPECT_THAT(differences(), testing::Contains(HasSubstr("cannot be mended"))) << "and the others are";
+  plain({"DEL", "queue:python"});
+  differences();
+  EXPECT_EQ(rules(), std::set<std::string>{});
+}
+
+MJ_BOTH_STORES(Planted);
+
+}  // namespace
+}  // namespace mycojobs

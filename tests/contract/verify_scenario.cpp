@@ -1,0 +1,174 @@
+#include "verify_scenario.h"
+
+namespace mycojobs {
+namespace {
+
+std::string joined(const Reply& reply) {
+  if (reply.size() == 0) return std::string(reply.text());
+  std::string out = "[";
+  for (std::size_t i = 0; i < reply.size(); ++i) out += joined(reply.at(i)) + ' ';
+  return out + ']';
+}
+
+}  // namespace
+
+JobEnd VerifyContract::failed() {
+  JobEnd end;
+  end.detail = "exception";
+  end.error = "ValueError: no";
+  return end;
+}
+
+void VerifyContract::submit_with(Id id, const std::function<void(Job&)>& change) {
+  Job wish = job(id);
+  change(wish);
+  const auto stored = store_->submit(wish);
+  ASSERT_TRUE(stored.has_value()) << stored.error().message;
+}
+
+void VerifyContract::claim_all() {
+  for (const Claimed& each : claim(64)) {
+    claimed_[static_cast<Id>(std::stoul(each.ref.job_key.substr(7)))] = each;
+  }
+}
+
+void VerifyContract::play() {
+  const auto ask = [this](Id id, const std::function<void(Job&)>& change) { submit_with(id, change); };
+  for (const Id id : {2U, 3U, 14U, 18U, 20U}) submit(id);
+  ask(4, [](Job& j) { j.run_at_ms = 4102444800000; });
+  ask(5, [](Job& j) { j.dependends = {4}; });
+  ask(6, [](Job& j) { j.prerequisites = {"approval:legal"}; });
+  ask(7, [](Job& j) { j.concurrency_key = "db"; });
+  ask(8, [](Job& j) { j.concurrency_key = "db"; });
+  ask(9, [](Job& j) { j.retries = 1; });
+  ask(15, [](Job& j) { j.dependends = {14}; });
+  claim_all();
+  ASSERT_EQ(outcome(end(claimed_[3].ref, finished())), "ok");
+  ASSERT_EQ(outcome(end(claimed_[14].ref, failed())), "ok");
+  ASSERT_EQ(outcome(end(claimed_[18].ref, failed())), "ok");
+  ASSERT_EQ(outcome(report(EndReport{claimed_[9].ref, failed(), 3600000})), "ok");
+  ASSERT_TRUE(store_->requeue(1, key(18)).has_value());
+  claim_all();  // 18, for its second life, is the only one in the queue
+  ASSERT_EQ(outcome(end(claimed_[18].ref, finished())), "ok");
+  // A long run: its first heartbeat after a minute is a fact.
+  set_claim(20, "began", "1");
+  ASSERT_EQ(store_->renew(1, std::vector{claimed_[20].ref}, 60000).value().at(0), Renewal::renewed);
+
+  submit(12);
+  for (int i = 0; i < 3; ++i) {
+    const Claimed got = claim_one(1);
+    await_end_of_lease(got);
+    ASSERT_TRUE(expire(key(12)));
+  }
+  ASSERT_TRUE(claim().empty());
+  submit(10);
+  const Claimed expired = claim_one(1);
+  await_end_of_lease(expired);
+  ASSERT_TRUE(expire(key(10)));
+  submit(11);
+  const auto both = claim(2);
+  ASSERT_EQ(both.size(), 2U);
+  for (const Claimed& each : both) ASSERT_EQ(outcome(report(Release{each.ref, "drain"})), "ok");
+
+  submit(13);
+  ASSERT_TRUE(store_->cancel(1, key(13)).has_value());
+  submit(1);
+  ask(16, [](Job& j) { j.priority = 5; });
+  ASSERT_TRUE(store_
+                  ->save(1, key(17),
+                         {{"id", "17"},
+                          {"caller_id", "12"},
+                          {"context_id", "1"},
+                          {"script", "pass"},
+                          {"script_type", "python"},
+                          {"status", "dispatched"}})
+                  .has_value());
+  bench_->push(1, "queue:python", key(17));
+  const std::vector<Job> jobs{job(19)};
+  ASSERT_TRUE(store_->save(1, "message:9:1", {{"id", "1"}, {"caller_id", "9"}}).has_value());
+  ASSERT_TRUE(store_->take_message(1, "runner20", "message:9:1", jobs, "queue:python").has_value());
+}
+
+std::uint64_t VerifyContract::last_revision(Id id) {
+  const std::vector<std::string> keys{key(id)};
+  return store_->places(1, keys, false).value().at(0).claim.revisions.back();
+}
+
+void VerifyContract::add_fact(Id id, const std::vector<std::string>& words, bool listed) {
+  const auto facts = store_->journal(1, "queue:python", 0, 100000).value();
+  const std::string revision = std::to_string(facts.back().revision + 1);
+  std::vector<std::string> command{
+      "XADD", "mj:journal:queue:python", revision + "-0", "f", words.at(0), "j", key(id), "at", "5"};
+  command.insert(command.end(), words.begin() + 1, words.end());
+  plain(command);
+  if (listed) set_claim(id, "revs", std::string(plain({"HGET", claim_key(id), "revs"}).text()) + ' ' + revision);
+}
+
+VerifyReport VerifyContract::verified() {
+  auto report = verify(*store_, 1, {});
+  EXPECT_TRUE(report.has_value()) << report.error().message;
+  return report.value_or(VerifyReport{});
+}
+
+std::set<std::string> VerifyContract::rules() {
+  std::set<std::string> found;
+  const auto report = verified();
+  for (const Finding& each : report.findings) {
+    found.insert(each.rule);
+    EXPECT_FALSE(each.text.empty());
+  }
+  return found;
+}
+
+std::vector<std::string> VerifyContract::differences(bool dry_run) {
+  auto report = rebuild(*store_, 1, dry_run, {});
+  EXPECT_TRUE(report.has_value()) << report.error().message;
+  return report.value_or(RebuildReport{}).differences;
+}
+
+std::map<std::string, std::string> VerifyContract::snapshot() {
+  std::map<std::string, std::string> all;
+  const auto keys = store_->keys(1, "", 100000).value();
+  for (const std::string& each : keys) {
+    const std::string type(plain({"TYPE", each}).text());
+    std::string held;
+    if (type == "hash") held = joined(plain({"HGETALL", each}));
+    if (type == "list") held = joined(plain({"LRANGE", each, "0", "-1"}));
+    if (type == "string") held = joined(plain({"GET", each}));
+    if (type == "stream") held = joined(plain({"XRANGE", each, "-", "+"}));
+    if (type == "zset") held = joined(plain({"ZRANGE", each, "0", "-1", "WITHSCORES"}));
+    if (type == "set") {
+      const Reply members = plain({"SMEMBERS", each});
+      std::set<std::string> sorted;
+      for (std::size_t i = 0; i < members.size(); ++i) sorted.emplace(members.at(i).text());
+      for (const std::string& member : sorted) held += member + ' ';
+    }
+    all[each] = type + ' ' + held;
+  }
+  return all;
+}
+
+void VerifyContract::expect_found(const std::string& rule, bool mended) {
+  const std::set<std::string> before = rules();
+  EXPECT_EQ(before, std::set<std::string>{rule});
+  const auto untouched = snapshot();
+  const auto foreseen = differences(true);
+  EXPECT_EQ(snapshot(), untouched) << "a dry run changes nothing";
+  const auto done = differences();
+  const auto left = verified();
+  std::set<std::string> after;
+  for (const Finding& each : left.findings) {
+    after.insert(each.rule);
+    if (mended) ADD_FAILURE() << each.rule << ": " << each.text;
+  }
+  EXPECT_EQ(after, mended ? std::set<std::string>{} : before);
+  const auto once = snapshot();
+  const auto again = differences();
+  if (mended) {
+    EXPECT_THAT(again, testing::IsEmpty()) << "F36: a second rebuild finds nothing to do";
+  }
+  EXPECT_EQ(snapshot(), once) << "F36: and changes nothing";
+  EXPECT_EQ(foreseen.empty(), done.empty()) << "a dry run foresees what is done";
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,124 @@
+// verify and doctor: over a store that agents work on, over one that nobody does, and over one that somebody has hurt.
+#include <csignal>
+
+#include "e2e/client.h"
+
+namespace mycojobs::test {
+namespace {
+
+class Verify : public Operator {};
+class DoctorOfRedis : public Operator {
+ protected:
+  nlohmann::json check(const std::string& name) {
+    for (const auto& each : mycojobs_.json({"doctor"})) {
+      if (each["name"] == name) return each;
+    }
+    return {};
+  }
+};
+
+TEST_F(Verify, IsCleanWhileAgentsWork) {
+  Process one = agent(20);
+  Process two = agent(21);
+  std::vector<std::string> keys;
+  for (int i = 0; i < 20; ++i) keys.push_back(mycojobs_.submit(i % 3 == 0 ? "1/0" : "pass", {"--retries", "1"}));
+  mycojobs_.submit("pass", {"--delay", "1h"});
+  mycojobs_.submit("pass", {"--depends", "999"});
+  for (int i = 0; i < 5; ++i) expect_says(mycojobs_({"verify"}), 0, "clean");
+  for (const std::string& key : keys) {
+    EXPECT_TRUE(eventually([&] { return redis_.cli(1, {"HGET", key, "ended_ms"}) != ""; })) << key;
+  }
+  const auto report = mycojobs_.json({"verify"});
+  EXPECT_EQ(report["clean"], true);
+  EXPECT_EQ(report["contexts"][0]["jobs"], 22);
+  expect_says(mycojobs_({"doctor", "--rebuild"}), 0, "0 difference(s)");
+}
+
+TEST_F(Verify, LooksAtEveryContextOfTheSettings) {
+  mycojobs_.submit("pass");
+  mycojobs_.submit("pass", {"--context", "3"});
+  redis_.cli(3, {"RPOP", "queue:python"});
+  expect_says(mycojobs_({"verify"}), 0, "clean");
+  expect_says(mycojobs_({"verify", "--context", "1,3"}), 1, "1 violation");
+}
+
+TEST_F(Verify, FindsWhatIsHurtAndTheRebuildMendsIt) {
+  const std::string lost = mycojobs_.submit("pass");
+  const std::string delayed = mycojobs_.submit("pass", {"--delay", "1h"});
+  redis_.cli(1, {"RPOP", "queue:python"});
+  redis_.cli(1, {"DEL", "mj:delayed"});
+  const Finished found = mycojobs_({"verify"});
+  expect_says(found, 1, lost);
+  expect_says(found, 1, delayed);
+  expect_says(found, 1, "doctor --rebuild");
+  expect_says(mycojobs_({"doctor", "--rebuild", "--dry-run"}), 1, "not mended");
+  EXPECT_EQ(redis_.cli(1, {"LLEN", "queue:python"}), "0") << "a dry run changes nothing";
+  expect_says(mycojobs_({"doctor", "--rebuild"}), 0, "mended");
+  EXPECT_EQ(redis_.cli(1, {"LLEN", "queue:python"}), "1");
+  expect_says(mycojobs_({"verify"}), 0, "clean");
+  EXPECT_EQ(mycojobs_.json({"doctor", "--rebuild"})["differences"], 0);
+}
+
+TEST_F(Verify, SaysThatItCouldNotWhenRedisIsAway) {
+  redis_.kill();
+  const Finished away = mycojobs_({"verify"});
+  EXPECT_EQ(away.code, 69) << away.out << away.err;
+  EXPECT_EQ(away.out.find("clean"), std::string::npos);
+}
+
+TEST(VerifyAlone, StartsTheStoreThatItLooksAt) {
+  TempDir folder;
+  const auto line = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), program());
+    words.insert(words.end(), {"--state-dir", folder / "state"});
+    return words;
+  };
+  ASSERT_EQ(run(folder, line({"run", folder.write("a.py", "pass")})).code, 0);
+  const Finished done = run(folder, line({"verify"}));
+  expect_says(done, 0, "context 1: 1 jobs");
+  expect_says(done, 0, "clean");
+}
+
+TEST_F(DoctorOfRedis, FailsOnAMemoryPolicyThatThrowsJobsAway) {
+  EXPECT_EQ(check("maxmemory-policy")["state"], "ok");
+  redis_.cli(0, {"CONFIG", "SET", "maxmemory-policy", "allkeys-lru"});
+  EXPECT_EQ(check("maxmemory-policy")["state"], "missing");
+  expect_says(mycojobs_({"doctor"}), 69, "CONFIG SET maxmemory-policy noeviction");
+}
+
+TEST_F(DoctorOfRedis, WarnsOfWhatACrashWouldLose) {
+  redis_.cli(0, {"CONFIG", "SET", "appendonly", "no"});
+  EXPECT_EQ(check("appendonly")["state"], "warning");
+  EXPECT_NE(check("appendfsync")["detail"].get<std::string>().find("without effect"), std::string::npos);
+  EXPECT_EQ(mycojobs_({"doctor"}).code, 0) << "a warning is no failure";
+}
+
+TEST_F(DoctorOfRedis, ASettingThatItMayNotReadIsAWarning) {
+  redis_.cli(0, {"ACL", "SETUSER", "default", "-config"});
+  EXPECT_EQ(check("maxmemory-policy")["state"], "warning");
+  EXPECT_EQ(check("databases")["state"], "warning");
+}
+
+TEST_F(DoctorOfRedis, LooksAtTheServerOfEachContext) {
+  TempDir other_folder;
+  RedisServer other(other_folder, {"--databases", "4"});
+  other.cli(0, {"CONFIG", "SET", "maxmemory-policy", "volatile-ttl"});
+  const std::string config =
+      folder_.write("config.toml", "context = [1, 9]\n[contexts.9]\nredis = \"" + other.url() + "?db=2\"\n");
+  const auto checks = mycojobs_.json({"doctor", "--config", config});
+  std::string said;
+  for (const auto& each : checks) {
+    if (each["area"] == "redis of context 9")
+      said += each["name"].get<std::string>() + " " + each["state"].get<std::string>() + "\n";
+  }
+  EXPECT_NE(said.find("maxmemory-policy missing"), std::string::npos) << said << checks.dump(1);
+  EXPECT_EQ(said.find("databases"), std::string::npos) << said;
+}
+
+TEST_F(DoctorOfRedis, AContextWithoutADatabaseIsNamed) {
+  expect_says(mycojobs_({"doctor", "--context", "1,16"}), 69, "context 16");
+  expect_says(mycojobs_({"doctor", "--dry-run"}), 65, "--rebuild");
+}
+
+}  // namespace
+}  // namespace mycojobs::test

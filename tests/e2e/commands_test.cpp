@@ -1,0 +1,259 @@
+// job submit | list | cancel | retry, as a user means them and as a clumsy one types them.
+#include <csignal>
+
+#include "e2e/client.h"
+
+namespace mycojobs::test {
+namespace {
+
+class Submit : public Operator {};
+class Job : public Operator {};
+
+TEST_F(Submit, PrintsTheKeyOfAJobThatAnAgentThenRuns) {
+  const std::string key = mycojobs_.submit("import os\nresult['who'] = os.environ['WHO']", {"--env", "WHO=me"});
+  EXPECT_EQ(key, "job:1:1");
+  EXPECT_EQ(mycojobs_.field(key, "status"), "dispatched");
+  Process one = agent(1);
+  EXPECT_TRUE(mycojobs_.becomes(key, "status", "finished")) << one.err();
+  EXPECT_EQ(mycojobs_.field(key, "result"), R"({"who":"me"})");
+}
+
+TEST_F(Submit, FollowedItExitsAsTheJobDid) {
+  Process one = agent(1);
+  expect_says(mycojobs_({"job", "submit", "-", "--type", "python", "--follow"}, "print('seen')"), 0, "seen");
+  expect_says(mycojobs_({"job", "submit", "-", "--type", "python", "--follow"}, "1/0"), 1, "ZeroDivisionError");
+}
+
+TEST_F(Submit, EveryFlagGoesIntoTheRecord) {
+  mycojobs_.submit("pass", {"--id", "9"});
+  const auto job = mycojobs_.json({"job",
+                                   "submit",
+                                   folder_.write("x.py", "pass"),
+                                   "--caller",
+                                   "1",
+                                   "--id",
+                                   "70",
+                                   "--name",
+                                   "seventy",
+                                   "--timeout",
+                                   "1500ms",
+                                   "--retries",
+                                   "3",
+                                   "--run-at",
+                                   "2040-01-01T00:00:00Z",
+                                   "--priority",
+                                   "-5",
+                                   "--queue-timeout",
+                                   "1h",
+                                   "--depends",
+                                   "9",
+                                   "--depends",
+                                   "1:8",
+                                   "--prerequisite",
+                                   "wait:1s",
+                                   "--concurrency-key",
+                                   "db",
+                                   "--concurrency-limit",
+                                   "2",
+                                   "--idempotency-key",
+                                   "once"});
+  EXPECT_EQ(job["key"], "job:1:70");
+  EXPECT_EQ(job["name"], "seventy");
+  EXPECT_EQ(job["timeout"], 2);
+  EXPECT_EQ(job["retries"], 3);
+  EXPECT_EQ(job["run_at_ms"], 2208988800000);
+  EXPECT_EQ(job["priority"], -5);
+  EXPECT_EQ(job["queue_timeout_ms"], 3600000);
+  EXPECT_EQ(job["dependends"], nlohmann::json({9, 8}));
+  EXPECT_EQ(job["prerequisites"], nlohmann::json({"wait:1s"}));
+  EXPECT_EQ(job["concurrency_key"], "db");
+  EXPECT_EQ(job["concurrency_limit"], 2);
+  EXPECT_EQ(job["idempotency_key"], "once");
+}
+
+TEST_F(Submit, DelayIsCountedByTheClockOfRedis) {
+  const auto job = mycojobs_.json({"job", "submit", folder_.write("x.py", "pass"), "--delay", "1h"});
+  EXPECT_GE(job["run_at_ms"], job["queued_ms"].get<std::uint64_t>() + 3590000);
+  EXPECT_LE(job["run_at_ms"], job["queued_ms"].get<std::uint64_t>() + 3600000);
+  EXPECT_EQ(job["detail"], "delayed");
+}
+
+TEST_F(Submit, MistakesAreToldBeforeAnythingIsStored) {
+  const std::string file = folder_.write("job.py", "pass");
+  struct Case {
+    std::vector<std::string> flags;
+    int code;
+    std::string says;
+  };
+  for (const Case& each : std::vector<Case>{{{"--id", "0"}, 65, "--id"},
+                                            {{"--id", "4294967296"}, 65, "--id"},
+                                            {{"--caller", "me"}, 65, "--caller"},
+                                            {{"--retries", "256"}, 65, "255"},
+                                            {{"--retries", "-1"}, 65, "--retries"},
+                                            {{"--delay", "10"}, 65, "10s"},
+                                            {{"--delay", "1s", "--run-at", "2040-01-01T00:00:00Z"}, 65, "one of them"},
+                                            {{"--run-at", "tomorrow"}, 65, "2030-01-31T12:00:00Z"},
+                                            {{"--run-at", "2040-02-30T00:00:00Z"}, 65, "calendar"},
+                                            {{"--priority", "101"}, 65, "-100 to 100"},
+                                            {{"--priority", "high"}, 65, "-100 to 100"},
+                                            {{"--queue-timeout", "0s"}, 65, "--queue-timeout"},
+                                            {{"--timeout", "0s"}, 65, "--timeout"},
+                                            {{"--depends", "12:4"}, 65, "caller 1"},
+                                            {{"--depends", "x"}, 65, "--depends"},
+                                            {{"--id", "5", "--depends", "5"}, 65, "itself"},
+                                            {{"--concurrency-limit", "2"}, 65, "concurrency_key"},
+                                            {{"--concurrency-limit", "0"}, 65, "--concurrency-limit"},
+                                            {{"--idempotency-key", ""}, 65, "--idempotency-key"},
+                                            {{"--idempotency-key", std::string(300, 'k')}, 65, "idempotency_key"},
+                                            {{"--type", "Python 3"}, 65, "script_type"},
+                                            {{"--env", "=x"}, 65, "NAME=VALUE"},
+                                            {{"--nonsense"}, 64, "nonsense"}}) {
+    std::vector<std::string> words{"job", "submit", file};
+    words.insert(words.end(), each.flags.begin(), each.flags.end());
+    SCOPED_TRACE(each.flags[0]);
+    expect_says(mycojobs_(words), each.code, each.says);
+  }
+  expect_says(mycojobs_({"job", "submit", folder_ / "none.py"}), 66, "no such file");
+  expect_says(mycojobs_({"job", "submit", "-"}, "pass"), 65, "--type");
+  expect_says(mycojobs_({"job", "submit"}), 64, "FILE");
+  EXPECT_EQ(redis_.cli(1, {"KEYS", "job:*"}), "");
+}
+
+TEST_F(Submit, DependingOnTheFirstJobIsNoMistake) {
+  const std::string first = mycojobs_.submit("pass");
+  EXPECT_EQ(first, "job:1:1");
+  EXPECT_EQ(mycojobs_.submit("pass", {"--depends", "1"}), "job:1:2");
+}
+
+TEST_F(Submit, TheSameIdOrKeyTwiceIsOneJob) {
+  EXPECT_EQ(mycojobs_.submit("pass", {"--id", "7"}), "job:1:7");
+  EXPECT_EQ(mycojobs_.submit("pass", {"--id", "7"}), "job:1:7");
+  expect_says(mycojobs_({"job", "submit", "-", "--type", "python", "--id", "7"}, "1/0"), 65, "other content");
+  const std::string named = mycojobs_.submit("pass", {"--idempotency-key", "nightly"});
+  EXPECT_EQ(mycojobs_.submit("pass", {"--idempotency-key", "nightly"}), named);
+  expect_says(mycojobs_({"job", "submit", "-", "--type", "python", "--idempotency-key", "nightly"}, "1/0"), 65,
+              "other content");
+  EXPECT_NE(mycojobs_.submit("pass", {"--idempotency-key", "nightly", "--caller", "2"}), named);
+  EXPECT_NE(mycojobs_.submit("pass"), mycojobs_.submit("pass"));
+  EXPECT_EQ(redis_.cli(1, {"LLEN", "queue:python"}), "5");
+}
+
+// Redis has stored the job, and the submitter is told that it may not have: no replica has it.
+TEST_F(Submit, ALostReplyMakesNoSecondJob) {
+  Process submitting(folder_,
+                     mycojobs_.line({"job", "submit", folder_.write("x.py", "pass"), "--redis-wait-replicas", "1"}));
+  ASSERT_TRUE(eventually([&] {
+    return redis_.cli(0, {"INFO", "commandstats"}).find("cmdstat_wait:calls=2") != std::string::npos;
+  })) << submitting.err();
+  submitting.signal(SIGINT);
+  const Finished done = submitting.wait();
+  expect_says(done, 69, "--idempotency-key ");
+  EXPECT_EQ(redis_.cli(1, {"KEYS", "job:*"}), "job:1:1");
+  EXPECT_EQ(redis_.cli(1, {"LLEN", "queue:python"}), "1");
+  const auto at = done.err.find("--idempotency-key ") + 18;
+  const std::string key = done.err.substr(at, done.err.find(' ', at) - at);
+  const Finished again = mycojobs_({"job", "submit", folder_ / "x.py", "--idempotency-key", key});
+  EXPECT_EQ(again.out, "job:1:1\n") << again.err;
+}
+
+TEST_F(Submit, AnAddressThatIsWrongIsToldAtOnce) {
+  const std::string file = folder_.write("x.py", "pass");
+  Finished done = run(folder_, {program(), "job", "submit", file, "--redis", "unix:" + (folder_ / "none.sock")});
+  expect_says(done, 69, "none.sock");
+  EXPECT_EQ(done.err.find("trying again"), std::string::npos) << done.err;
+}
+
+TEST(SubmitAlone, KeepsTheJobForTheNextRunOnTheSameFolder) {
+  TempDir folder;
+  const std::vector<std::string> state{"--state-dir", folder / "state"};
+  const auto line = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), program());
+    words.insert(words.end(), state.begin(), state.end());
+    return words;
+  };
+  const Finished kept = run(folder, line({"job", "submit", folder.write("a.py", "result['kept'] = 1")}));
+  expect_says(kept, 0, "job:1:1 waits in");
+  expect_says(run(folder, line({"run", folder.write("b.py", "pass")})), 0, "job:1:2");
+  EXPECT_TRUE(eventually([&] {
+    return run(folder, line({"run", folder / "b.py"})).code == 0 &&
+           run(folder, line({"job", "show", "1"})).out.find("kept") != std::string::npos;
+  }));
+}
+
+TEST_F(Job, ListReadsNoScriptsOrResults) {
+  const std::string big(4 << 20, '#');
+  for (int i = 0; i < 5; ++i) mycojobs_.submit(big.substr(1));
+  const auto sent = [&] {
+    const std::string info = redis_.cli(0, {"INFO", "stats"});
+    return std::stoull(info.substr(info.find("total_net_output_bytes:") + 23));
+  };
+  const auto before = sent();
+  EXPECT_EQ(mycojobs_.json({"job", "list"}).size(), 5U);
+  EXPECT_LT(sent() - before, 1U << 20);
+}
+
+TEST_F(Job, ListShowsTheNewestOfAStatus) {
+  for (int i = 0; i < 7; ++i) mycojobs_.submit("pass");
+  mycojobs_({"job", "cancel", "3"});
+  const auto newest = mycojobs_.json({"job", "list", "--status", "dispatched", "--limit", "2"});
+  ASSERT_EQ(newest.size(), 2U);
+  EXPECT_EQ(newest[0]["key"], "job:1:7");
+  EXPECT_EQ(newest[1]["key"], "job:1:6");
+  expect_says(mycojobs_({"job", "list", "--limit", "2"}), 0, "5 more");
+  expect_says(mycojobs_({"job", "list", "--status", "lost"}), 65, "dispatched");
+  redis_.cli(1, {"SET", "job:1:99", "text"});
+  redis_.cli(1, {"HSET", "job:1:98", "status", "??", "created_at", "x"});
+  EXPECT_EQ(mycojobs_.json({"job", "list"}).size(), 9U) << "a broken record hides no other";
+}
+
+TEST_F(Job, CancelEndsAQueuedAndARunningJobForEver) {
+  const std::string queued = mycojobs_.submit("pass");
+  expect_says(mycojobs_({"job", "cancel", "1"}), 0, "is cancelled");
+  expect_says(mycojobs_({"job", "cancel", "1:1"}), 0, "is cancelled");
+  Process one = agent(1);
+  const std::string running = mycojobs_.submit(kSleeps);
+  ASSERT_TRUE(mycojobs_.explains(running, "running"));
+  expect_says(mycojobs_({"job", "cancel", running}), 0, "is told to end");
+  EXPECT_TRUE(mycojobs_.becomes(running, "detail", "cancelled")) << one.err();
+  expect_says(mycojobs_({"job", "cancel", running}), 0, "is cancelled");
+  expect_says(mycojobs_({"job", "retry", running}), 65, "for ever");
+  EXPECT_EQ(mycojobs_.field(queued, "attempt"), "") << "a cancelled job never started";
+}
+
+TEST_F(Job, CancelOfAnEndedJobChangesNothing) {
+  Process one = agent(1);
+  const std::string key = mycojobs_.submit("pass");
+  ASSERT_TRUE(mycojobs_.becomes(key, "status", "finished"));
+  expect_says(mycojobs_({"job", "cancel", key}), 0, "had ended before as finished");
+  EXPECT_EQ(mycojobs_.field(key, "detail"), "ok");
+}
+
+TEST_F(Job, RetryRunsAFailedJobAgainAsItsNextAttempt) {
+  Process one = agent(1);
+  const std::string key = mycojobs_.submit("import mycojobs\nresult['n'] = 1 / (mycojobs.job.attempt - 1)");
+  ASSERT_TRUE(mycojobs_.becomes(key, "status", "error")) << one.err();
+  expect_says(mycojobs_({"job", "retry", key}), 0, "queued again");
+  ASSERT_TRUE(mycojobs_.becomes(key, "status", "finished")) << mycojobs_.field(key, "error");
+  EXPECT_EQ(mycojobs_.field(key, "attempt"), "2");
+  expect_says(mycojobs_({"job", "retry", key}), 65, "has finished");
+}
+
+TEST_F(Job, RetryRefusesWhatHasNotEnded) {
+  const std::string queued = mycojobs_.submit("pass", {"--type", "v"});
+  expect_says(mycojobs_({"job", "retry", queued}), 65, "has not ended");
+  EXPECT_EQ(redis_.cli(1, {"LLEN", "queue:v"}), "1");
+}
+
+TEST_F(Job, WrongIdsAreNamed) {
+  for (const char* verb : {"cancel", "retry", "show", "logs"}) {
+    expect_says(mycojobs_({"job", verb, "1:404"}), 66, "job:1:404");
+    expect_says(mycojobs_({"job", verb, "one"}), 65, "CALLER:ID");
+    expect_says(mycojobs_({"job", verb, ""}), 65, "CALLER:ID");
+    expect_says(mycojobs_({"job", verb}), 64, "JOB");
+  }
+  expect_says(mycojobs_({"job", "explain", "1:404"}), 66, "no_such_job");
+  expect_says(mycojobs_({"job", "explain", "0:1"}), 65, "CALLER:ID");
+}
+
+}  // namespace
+}  // namespace mycojobs::test

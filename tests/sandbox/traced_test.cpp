@@ -1,0 +1,278 @@
+// What only a tracer can arrange: a process that does not go when it is killed.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <optional>
+
+#include "base/fd.h"
+#include "fixture.h"
+
+namespace mycojobs::test {
+namespace {
+
+// A file with a lock that this process holds until it is left to those who have been handed the descriptor.
+class AliveFile {
+ public:
+  AliveFile() : held_(::memfd_create("alive", MFD_CLOEXEC)) {
+    EXPECT_EQ(::flock(held_.get(), LOCK_EX), 0);
+    const std::string path = "/proc/self/fd/" + std::to_string(held_.get());
+    other_.reset(::open(path.c_str(), O_RDWR | O_CLOEXEC));  // another open file description of the same file
+    EXPECT_TRUE(other_);
+  }
+  int fd() const { return held_.get(); }
+  void leave() { held_.reset(); }
+  bool is_free() {
+    if (::flock(other_.get(), LOCK_EX | LOCK_NB) != 0) return false;
+    return ::flock(other_.get(), LOCK_UN) == 0;
+  }
+
+ private:
+  Fd held_, other_;
+};
+
+std::vector<std::string> open_files(pid_t pid) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd", error)) {
+    files.push_back(std::filesystem::read_symlink(entry.path(), error));
+  }
+  return files;
+}
+bool has_alive(pid_t pid) {
+  for (const auto& file : open_files(pid)) {
+    if (file.find("memfd:alive") != std::string::npos) return true;
+  }
+  return false;
+}
+
+// Of the one run of a sandbox.
+struct Family {
+  pid_t zygote = -1, init = -1, job = -1, straggler = -1;
+};
+Family family_of(const OwnSandbox& own) {
+  Family family;
+  EXPECT_TRUE(eventually([&] { return children_of(own.launcher).size() == 1; }));  // the canary's zygote is gone
+  family.zygote = children_of(own.launcher).at(0);
+  EXPECT_TRUE(eventually([&] { return children_of(family.zygote).size() == 1; }));  // and so is the canary
+  family.init = children_of(family.zygote).at(0);
+  const auto processes = children_of(family.init);
+  family.job = processes.at(0);  // the older one: /proc is in order
+  if (processes.size() > 1) family.straggler = processes.at(1);
+  return family;
+}
+
+// When killed it stays, as a zombie that nobody else can wait for, until release().
+class Tracer {
+ public:
+  explicit Tracer(pid_t pid, int options = 0) : pid_(pid) {
+    EXPECT_EQ(::ptrace(PTRACE_SEIZE, pid, nullptr, options), 0) << "errno " << errno;
+  }
+  Tracer(const Tracer&) = delete;
+  Tracer& operator=(const Tracer&) = delete;
+  ~Tracer() { release(); }
+  // Its next stop, or its end; 0: none came.
+  int next_status() const {
+    int status = 0;
+    return eventually([&] { return ::waitpid(pid_, &status, __WALL | WNOHANG) == pid_; }) ? status : 0;
+  }
+  void release() {
+    if (pid_ < 0) return;
+    const bool dead = ::ptrace(PTRACE_DETACH, pid_, nullptr, 0) != 0;
+    if (dead) {
+      EXPECT_TRUE(WIFSIGNALED(next_status()));
+    }
+    pid_ = -1;
+  }
+
+ private:
+  pid_t pid_;
+};
+
+std::optional<Outcome> next_report(Sandbox& sandbox, std::uint64_t run) {
+  std::optional<Outcome> report;
+  EXPECT_TRUE(eventually([&] {
+    for (auto& each : sandbox.read_ended()) {
+      if (each.run == run && !report) report = std::move(each.outcome);
+    }
+    return report.has_value();
+  })) << "nothing is said of the run";
+  return report;
+}
+
+SandboxConfig impatient_config() {
+  SandboxConfig config = test_config();
+  config.unkillable_ms = 50;
+  return config;
+}
+
+TEST(Alive, JobHasNoneOfIt) {
+  const AliveFile file;
+  SandboxConfig config = test_config();
+  config.alive_fd = file.fd();
+  OwnSandbox own = own_sandbox(config);
+  EXPECT_EQ(run_attempts(*own.sandbox, spec_with(), "list /proc/self/fd").answer("list /proc/self/fd"), "0 1 2 3");
+}
+
+TEST(Alive, LauncherZygoteAndInitHaveItAndTheJobHasNot) {
+  if (::geteuid() != 0) return;  // others may not look into them
+  const AliveFile file;
+  SandboxConfig config = test_config();
+  config.alive_fd = file.fd();
+  OwnSandbox own = own_sandbox(config);
+  Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  wait_for_output(started, "up");
+  const Family family = family_of(own);
+  for (pid_t pid : {own.launcher, family.zygote, family.init}) EXPECT_TRUE(has_alive(pid)) << pid;
+  EXPECT_FALSE(open_files(family.job).empty());
+  EXPECT_FALSE(has_alive(family.job));
+  own.sandbox->kill(started.spec.run, KillReason::cancelled, 0);
+  EXPECT_EQ(word(wait_for(*own.sandbox, started).outcome.status), "cancelled");
+}
+
+// The kernel closes a process's files as it exits: init is stopped right before. The guardian, who would have waited
+// for it, is killed first.
+TEST(Alive, LockIsFreeWhenTheLastInitIsGoneAndNotBefore) {
+  AliveFile file;
+  SandboxConfig config = test_config();
+  config.alive_fd = file.fd();
+  OwnSandbox own = own_sandbox(config);
+  file.leave();
+  Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  wait_for_output(started, "up");
+  const Family family = family_of(own);
+  Tracer tracer(family.init, PTRACE_O_TRACEEXIT);
+  EXPECT_FALSE(file.is_free());
+  ::kill(own.guardian, SIGKILL);
+  EXPECT_EQ(tracer.next_status() >> 8, SIGTRAP | (PTRACE_EVENT_EXIT << 8));
+  EXPECT_TRUE(eventually([&] { return open_files(own.launcher).empty() && open_files(family.zygote).empty(); }));
+  EXPECT_FALSE(file.is_free()) << "init is there, and it does not count";
+  tracer.release();
+  EXPECT_TRUE(eventually([&] { return file.is_free(); }));
+  EXPECT_EQ(word(wait_for(*own.sandbox, started).outcome.status), "lost");
+}
+
+// The kernel closes the files of a killed init before it kills the rest of its namespace. So the one who comes after a
+// killed agent could meet a job that goes on, if nobody waited for it.
+TEST(Alive, LockOutlivesAgentLauncherZygoteAndInitUntilTheJobIsGone) {
+  AliveFile file;
+  int report[2];
+  ASSERT_EQ(::pipe(report), 0);
+  const pid_t agent = ::fork();
+  if (agent == 0) {
+    SandboxConfig config = test_config();
+    config.alive_fd = file.fd();
+    OwnSandbox own = own_sandbox(config);
+    Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+    wait_for_output(started, "up");
+    const Family family = family_of(own);
+    const pid_t all[] = {family.job, own.launcher, family.zygote, family.init};
+    (void)!::write(report[1], all, sizeof all);
+    ::pause();
+    ::_exit(0);
+  }
+  file.leave();
+  pid_t all[4] = {};
+  ASSERT_EQ(::read(report[0], all, sizeof all), static_cast<ssize_t>(sizeof all));
+  Tracer tracer(all[0]);
+  ::kill(all[1], SIGKILL);
+  ::kill(agent, SIGKILL);
+  ::waitpid(agent, nullptr, 0);
+  for (pid_t pid : {all[1], all[2], all[3]}) EXPECT_TRUE(eventually([&] { return open_files(pid).empty(); })) << pid;
+  EXPECT_FALSE(file.is_free()) << "the job is there, and it does not count";
+  tracer.release();
+  EXPECT_TRUE(eventually([&] { return file.is_free(); }));
+  EXPECT_TRUE(gone(all[0])) << "the lock was free too early";
+  ::close(report[0]);
+  ::close(report[1]);
+}
+
+TEST(Unkillable, IsReportedWhileOthersGoOnAndTheRealEndComesLater) {
+  OwnSandbox own = own_sandbox(impatient_config());
+  Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  wait_for_output(started, "up");
+  const Family family = family_of(own);
+  Tracer tracer(family.job);
+  own.sandbox->kill(started.spec.run, KillReason::cancelled, 0);
+  const auto report = next_report(*own.sandbox, started.spec.run);
+  ASSERT_TRUE(report);
+  EXPECT_EQ(word(report->status), "unkillable");
+  EXPECT_EQ(report->reason.rfind("KILL has had no effect for 50 ms on process " + std::to_string(family.job) + " (", 0),
+            0U)
+      << report->reason;
+  EXPECT_NE(report->reason.find("cancelled"), std::string::npos) << report->reason;
+  EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
+  own.sandbox->kill(started.spec.run, KillReason::output_limit, 0);  // changes nothing any more
+  EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(), "exit 3").outcome.status), "exit");
+  EXPECT_TRUE(own.sandbox->read_ended().empty());
+  tracer.release();
+  EXPECT_EQ(word(wait_for(*own.sandbox, started).outcome.status), "cancelled");
+}
+
+// Nobody has asked for a kill: init does it, for those that the job leaves behind.
+TEST(Unkillable, StragglerOfAJobThatHasEndedIsReportedToo) {
+  OwnSandbox own = own_sandbox(impatient_config());
+  RunSpec spec = spec_with();
+  spec.limits.exec = true;
+  Started started = start_attempts(*own.sandbox, spec, "daemonize\nprint up\nsleep 60000");
+  wait_for_output(started, "up");
+  const Family family = family_of(own);
+  ASSERT_GT(family.straggler, 0);
+  Tracer tracer(family.straggler);
+  ::kill(family.job, SIGSEGV);
+  const auto report = next_report(*own.sandbox, spec.run);
+  ASSERT_TRUE(report);
+  EXPECT_EQ(word(report->status), "unkillable");
+  tracer.release();
+  const Ran ran = wait_for(*own.sandbox, started);
+  EXPECT_EQ(word(ran.outcome.status), "signal") << ran.outcome.reason;
+  EXPECT_EQ(ran.outcome.signal, SIGSEGV);
+}
+
+// Its own processes are gone, only its zygote cannot say so.
+TEST(Unkillable, HoldsUpNoOtherRunOfItsZygote) {
+  OwnSandbox own = own_sandbox(impatient_config());
+  Started stuck = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  wait_for_output(stuck, "up");
+  const Family family = family_of(own);
+  Started other = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  wait_for_output(other, "up");
+  Tracer tracer(family.job);
+  ::kill(family.zygote, SIGKILL);  // waits in the kernel for all of its namespaces
+  std::map<std::uint64_t, std::string> told;
+  EXPECT_TRUE(eventually([&] {
+    for (const auto& each : own.sandbox->read_ended()) told[each.run] = word(each.outcome.status);
+    return told[stuck.spec.run] == "unkillable" && told[other.spec.run] == "lost";
+  })) << told[stuck.spec.run]
+      << ", " << told[other.spec.run];
+  tracer.release();
+  EXPECT_EQ(word(wait_for(*own.sandbox, stuck).outcome.status), "lost");
+  for (int fd : {other.pipes.out, other.pipes.err, other.pipes.channel}) ::close(fd);
+}
+
+// What is lost may begin elsewhere at once: not while a process of it is there.
+TEST(Unkillable, IsNotLostWithItsLauncherButWhenItIsGone) {
+  OwnSandbox own = own_sandbox(impatient_config());
+  Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  wait_for_output(started, "up");
+  const Family family = family_of(own);
+  Tracer tracer(family.job);
+  ::kill(own.launcher, SIGKILL);
+  const auto report = next_report(*own.sandbox, started.spec.run);
+  ASSERT_TRUE(report);
+  EXPECT_EQ(word(report->status), "unkillable");
+  ASSERT_TRUE(own.sandbox->restart());
+  EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
+  EXPECT_TRUE(own.sandbox->read_ended().empty());
+  tracer.release();
+  EXPECT_EQ(word(wait_for(*own.sandbox, started).outcome.status), "lost");
+  EXPECT_TRUE(gone(family.job));
+}
+
+}  // namespace
+}  // namespace mycojobs::test

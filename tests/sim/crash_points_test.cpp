@@ -1,0 +1,93 @@
+// Every scenario is played once undisturbed, which numbers its calls that can change anything. Then each of them is
+// disturbed: its caller (agent or client) is killed before it, after it; its request or its reply is lost. What comes
+// of every job must be the same; then the same with a second disturbance during the recovery.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+
+#include "scenarios.h"
+
+namespace mycojobs::sim {
+namespace {
+
+constexpr std::array kFates{Fate::killed_before, Fate::killed_after, Fate::reply_lost, Fate::request_lost};
+
+class CrashPoints : public testing::TestWithParam<Scenario> {
+ protected:
+  void SetUp() override { undisturbed_ = play(GetParam(), {}, false); }
+
+  // Until a few have failed.
+  void expect_the_same(const std::vector<Crash>& crashes, bool other) {
+    const Played played = play(GetParam(), crashes, other && !GetParam().bound);
+    last_writes_ = played.writes;
+    if (played.trouble.empty() && played.outcome == undisturbed_.outcome) return;
+    ++failures_;
+    std::string differences;
+    for (const auto& [key, outcome] : undisturbed_.outcome) {
+      const auto found = played.outcome.find(key);
+      const std::string is = found == played.outcome.end() ? "not there" : found->second;
+      if (is != outcome) differences += "\n  " + key + ": " + is + ", undisturbed: " + outcome;
+    }
+    ADD_FAILURE() << GetParam().name << ": " << shown(crashes) << (other ? ", another agent recovers" : "")
+                  << differences << '\n'
+                  << played.trouble;
+  }
+  bool enough() const { return failures_ >= 3; }
+
+  Played undisturbed_;
+  std::uint64_t last_writes_ = 0;
+  int failures_ = 0;
+};
+
+TEST_P(CrashPoints, OnceAnywhereChangesNothing) {
+  ASSERT_EQ(undisturbed_.trouble, "");
+  ASSERT_GT(undisturbed_.writes, 0U);
+  std::size_t points = 0;
+  for (std::uint64_t write = 1; write <= undisturbed_.writes && !enough(); ++write) {
+    for (const Fate fate : kFates) {
+      for (const bool other : {false, true}) {
+        expect_the_same({{write, fate}}, other);
+        ++points;
+      }
+    }
+  }
+  std::printf("%s: %zu points (%llu writes)\n", GetParam().name, points,
+              static_cast<unsigned long long>(undisturbed_.writes));
+}
+
+// All pairs with MYCOJOBS_SIM_ROUNDS; else with a stride that keeps them few.
+TEST_P(CrashPoints, TwiceAnywhereChangesNothing) {
+  ASSERT_EQ(undisturbed_.trouble, "");
+  const bool all = std::getenv("MYCOJOBS_SIM_ROUNDS") != nullptr;
+  constexpr std::uint64_t kFew = 400;
+  const std::uint64_t stride = all ? 1 : 1 + undisturbed_.writes * undisturbed_.writes / kFew;
+  std::size_t points = 0;
+  std::uint64_t turn = 0;
+  for (std::uint64_t first = 1; first <= undisturbed_.writes && !enough(); ++first) {
+    std::uint64_t last = undisturbed_.writes * 2;
+    for (std::uint64_t second = first + 1 + turn % stride; second <= last && !enough(); second += stride, ++turn) {
+      expect_the_same({{first, kFates[turn % 4]}, {second, kFates[turn / 4 % 4]}}, turn / 16 % 2 == 1);
+      last = last_writes_;
+      ++points;
+    }
+  }
+  std::printf("%s: %zu pairs, every %llu. second point\n", GetParam().name, points,
+              static_cast<unsigned long long>(stride));
+}
+
+std::string name_of(const testing::TestParamInfo<Scenario>& info) {
+  std::string name;
+  bool upper = true;
+  for (const char* c = info.param.name; *c != '\0'; ++c) {
+    const bool letter = (*c >= 'a' && *c <= 'z');
+    if (letter) name += upper ? static_cast<char>(*c - 'a' + 'A') : *c;
+    upper = !letter && *c != '\'';
+  }
+  return name;
+}
+INSTANTIATE_TEST_SUITE_P(Of, CrashPoints, testing::ValuesIn(scenarios().begin(), scenarios().end()), name_of);
+
+}  // namespace
+}  // namespace mycojobs::sim

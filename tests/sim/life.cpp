@@ -1,0 +1,169 @@
+#include "life.h"
+
+#include <algorithm>
+
+#include "inspect/explain.h"
+#include "inspect/verify_job.h"
+
+namespace mycojobs::sim {
+namespace {
+
+constexpr Ms kTrouble = 40000;    // for so long
+constexpr Ms kPatience = 300000;  // then everything must have ended
+constexpr Ms kCheckEvery = 2500;
+constexpr std::int64_t kTenMinutes = 600000;
+
+StageSettings settings_of(std::uint64_t seed, std::uint32_t lease_ms) {
+  StageSettings settings{seed, lease_ms, 0, 0};
+  if (seed % 4 == 1) settings.retention_count = 5;
+  if (seed % 4 == 2) settings.retention_ms = 20000;
+  return settings;
+}
+
+// The agents of a context that look after leases in a time of trouble may all have been away.
+bool is_late_only(const std::string& violation) { return violation.starts_with("lease-overdue"); }
+
+}  // namespace
+
+Life::Life(std::uint64_t seed) : seed_(seed), lease_ms_(1000U << (seed / 4 % 3)), stage_(settings_of(seed, lease_ms_)) {
+  settle_the_seed();
+}
+
+void Life::settle_the_seed() {
+  const std::uint64_t agents = 2 + world().below(3);
+  for (std::uint64_t i = 0; i < agents; ++i) {
+    const bool shares = i > 0 && maybe(3);
+    Service& service = stage_.add_service(
+        [&](WorkerSettings& settings) {
+          settings.slots = static_cast<std::uint32_t>(1 + world().below(4));
+          if (maybe(2) || i == 0) settings.script_types.emplace_back("other");
+          if (maybe(3)) settings.lease_ms = lease_ms_ * 3;
+        },
+        shares ? &stage_.services[0]->host() : nullptr);
+    service.host().clock.shift_ms = static_cast<std::int64_t>(world().below(2 * kTenMinutes)) - kTenMinutes;
+    service.restart_after(100 + world().below(3000));
+    service.start(world().below(2000));
+  }
+  for (int i = 0; i < 2; ++i) clients_.push_back(std::make_unique<Client>(world(), "client" + std::to_string(i)));
+  const auto chance = [&](std::uint32_t most) {
+    return maybe(3) ? 0 : static_cast<std::uint32_t>(20 + world().below(most));
+  };
+  Weather& weather = world().weather;
+  weather.late = chance(300);
+  weather.slow = chance(100);
+  weather.slow_ms = lease_ms_ / 2;
+  weather.stop = chance(600);
+  weather.stop_ms = 3ULL * lease_ms_;
+  const std::uint32_t request_lost = chance(200), reply_lost = chance(200), killed = chance(600);
+  world().fate = [this, request_lost, reply_lost, killed](const Program&, const ServerCall&, std::uint64_t) {
+    ++report_.calls;
+    if (!troubled_) return Fate::fine;
+    if (maybe(request_lost)) return Fate::request_lost;
+    if (maybe(reply_lost)) return Fate::reply_lost;
+    if (!maybe(killed)) return Fate::fine;
+    ++report_.kills;
+    return maybe(2) ? Fate::killed_before : Fate::killed_after;
+  };
+}
+
+void Life::act_now_and_then() {
+  if (!troubled_) return;
+  std::uint32_t total = 0;
+  for (const Deed& deed : deeds()) total += deed.weight;
+  std::uint64_t left = world().below(total);
+  for (const Deed& deed : deeds()) {
+    if (left < deed.weight) {
+      (this->*deed.act)();
+      break;
+    }
+    left -= deed.weight;
+  }
+  world().at(world().now() + 20 + world().below(600), [this] { act_now_and_then(); });
+}
+
+void Life::check_now_and_then() {
+  if (!troubled_) return;
+  check("meanwhile");
+  world().at(world().now() + kCheckEvery, [this] { check_now_and_then(); });
+}
+
+void Life::check(const std::string& when) {
+  for (const std::string& each : violations(stage_.store())) {
+    if (!troubled_ || !is_late_only(each)) world().complain(when + ": " + each);
+  }
+}
+
+LifeReport Life::run() {
+  world().at(0, [this] { act_now_and_then(); });
+  world().at(kCheckEvery, [this] { check_now_and_then(); });
+  world().run_until(kTrouble);
+  end_trouble();
+  const Ms until = world().now() + kPatience;
+  while (!world().broken() && !unsettled().empty()) {
+    if (world().now() >= until) world().complain("not everything has ended: " + unsettled());
+    world().run_until(world().now() + 500);
+  }
+  if (!world().broken()) check("at the end");
+  if (!world().broken()) explain_parked();
+  report_.trouble = world().complaint();
+  report_.history = world().history();
+  report_.jobs = last_id_;
+  report_.runs = stage_.witness.runs();
+  report_.facts = stage_.witness.facts();
+  return report_;
+}
+
+// Who is stopped goes on in its time. The server's clock is put right: it has been as far ahead as it will ever be.
+void Life::end_trouble() {
+  troubled_ = false;
+  world().weather = {};
+  world().server_clock().shift_ms = latest_shift_ms_;
+  for (const auto& host : stage_.hosts) host->failing_launches = 0;
+  // By now what was given up may still come: a pause, for one.
+  constexpr Ms kLate = 4000;
+  world().run_until(world().now() + kLate);
+  for (const char* queue : {"queue:sim", "queue:other"}) {
+    clients_[0]->ask(
+        {std::string("resumes ") + queue, [queue](Store& store) { return store.pause_queue(kContext, queue, false); }});
+  }
+  world().note("no trouble any more");
+}
+
+// Why it is not over yet; empty: it is.
+std::string Life::unsettled() {
+  for (const auto& client : clients_) {
+    if (!client->done()) return client->name() + " has not got all its answers";
+  }
+  std::vector<std::string> keys;
+  for (Id id = 1; id <= last_id_; ++id) keys.push_back(key_of(id));
+  const auto places = stage_.store().places(kContext, keys, false);
+  if (!places) return places.error().message;
+  report_.parked = 0;
+  for (const JobPlaces& job : *places) {
+    const bool absent = job.record_type == "none" && !job.claim.present && !job.missing;
+    const bool waits = job.claim.state == "waiting";
+    report_.parked += waits ? 1 : 0;
+    if (absent || waits || has_ended(job)) continue;
+    const auto why = explain(stage_.store(), kContext, job.job_key);
+    return job.job_key + (why ? " is " + why->state + ", " + why->cause : ": " + why.error().message);
+  }
+  for (const auto& service : stage_.services) {
+    if (!service->is_quiet()) return "agent " + std::to_string(service->settings().runner.id) + " is busy";
+  }
+  return "";
+}
+
+// A job that waits now does so for one that is not there, or in a circle.
+void Life::explain_parked() {
+  std::map<std::string, std::string> causes;
+  for (Id id = 1; id <= last_id_; ++id) {
+    if (stage_.place(key_of(id)).claim.state != "waiting") continue;
+    const auto why = explain(stage_.store(), kContext, key_of(id));
+    const std::string cause = why ? why->cause : why.error().message;
+    if (cause != "dependency_absent" && cause != "cycle" && cause != "dependencies") {
+      world().complain(key_of(id) + " waits, and the reason is " + cause);
+    }
+  }
+}
+
+}  // namespace mycojobs::sim

@@ -1,0 +1,80 @@
+// A random life of a whole system: hosts, agents, clients, and all that can go wrong, from one seed.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "stage.h"
+
+namespace mycojobs::sim {
+
+struct LifeReport {
+  std::string trouble;  // empty: all was as it must be
+  std::uint64_t history = 0;
+  std::size_t jobs = 0, runs = 0, facts = 0, kills = 0, stops = 0, restarts = 0, jumps = 0, calls = 0, parked = 0;
+};
+
+class Life {
+ public:
+  explicit Life(std::uint64_t seed);
+
+  // Trouble anywhere: no invariant breaks. Then none any more: everything ends or is explainably parked.
+  LifeReport run();
+
+ private:
+  struct Deed {
+    std::uint32_t weight;
+    void (Life::*act)();
+  };
+  static const std::vector<Deed>& deeds();
+
+  void settle_the_seed();
+  void act_now_and_then();
+  void check_now_and_then();
+  void check(const std::string& when);
+  void end_trouble();
+  std::string unsettled();
+  void explain_parked();
+
+  // What clients ask for.
+  void submit();
+  void submit_group();
+  void push_plainly();
+  void push_before_the_record();
+  void push_twice();
+  void overwrite();
+  void cancel();
+  void requeue();
+  void settle_dead_letter();
+  void purge();
+  void send_message();
+  void pause_queue();
+  // What happens to the system.
+  void kill_agent();
+  void stop_agent();
+  void drain_agent();
+  void restart_server();
+  void move_host_clock();
+  void move_server_clock();
+  void fail_launches();
+
+  Job any_job(Id id);
+  std::string any_key();
+  Client& any_client() { return *clients_[world().below(clients_.size())]; }
+  Service& any_service() { return *stage_.services[world().below(stage_.services.size())]; }
+  void ask(const std::string& what, std::function<Result<void>(Store&)> call);
+  World& world() { return stage_.world; }
+  bool maybe(std::uint32_t once_in) { return world().once_in(once_in); }
+
+  std::uint64_t seed_;
+  std::uint32_t lease_ms_;
+  Stage stage_;
+  std::vector<std::unique_ptr<Client>> clients_;
+  Id last_id_ = 0;
+  std::int64_t latest_shift_ms_ = 0;  // of the server's clock: how far it has ever been ahead
+  bool troubled_ = true;
+  LifeReport report_;
+};
+
+}  // namespace mycojobs::sim

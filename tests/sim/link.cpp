@@ -1,0 +1,67 @@
+#include "link.h"
+
+namespace mycojobs::sim {
+
+Result<Reply> SimLink::command(const Arguments& arguments, std::uint32_t extra_ms) {
+  return pass(arguments.list().front(), arguments,
+              [extra_ms](Link& link, const Arguments& words) { return link.command(words, extra_ms); });
+}
+
+Result<Reply> SimLink::run(const Script& script, const Arguments& arguments) {
+  return pass(script.name, arguments,
+              [&script](Link& link, const Arguments& words) { return link.run(script, words); });
+}
+
+Result<Reply> SimLink::pass(std::string_view name, const Arguments& arguments, const Call& call) {
+  const auto away = [] { return fail(Code::unavailable, "the server does not answer"); };
+  world_.trouble(program_);
+  if (program_.killed() || !world_.server_up()) return away();
+  MJ_CHECK(connect());
+  if (world_.once_in(world_.weather.late)) {
+    world_.note("  " + program_.name() + ' ' + std::string(name) + ": given up, under way");
+    send_later(name, arguments, call);
+    return away();
+  }
+  auto reply = send(call, arguments);
+  if (reply) world_.trouble(program_);
+  if (program_.killed()) return away();
+  return reply;
+}
+
+// What a store does on each new connection (agent/store/redis_store.cpp).
+Result<void> SimLink::connect() {
+  if (start_ == world_.server_starts()) return {};
+  start_ = world_.server_starts();
+  run_id_ = "start " + std::to_string(start_);
+  auto granted = send([](Link& link, const Arguments& words) { return link.run(scripts::grant, words); }, {run_id_});
+  if (granted) return {};
+  start_ = 0;
+  return tl::unexpected<Error>(std::move(granted).error());
+}
+
+Result<Reply> SimLink::send(const Call& call, const Arguments& arguments) {
+  world_.caller_ = &program_;
+  auto reply = call(*inner_, arguments);
+  world_.caller_ = nullptr;
+  if (world_.doomed_) {
+    world_.doomed_ = false;
+    world_.kill(program_);
+  }
+  return reply;
+}
+
+// What its sender does not wait for any more. It dies with the server.
+void SimLink::send_later(std::string_view name, const Arguments& arguments, const Call& call) {
+  constexpr Ms kLatest = 3000;
+  std::vector<std::string> words(arguments.list().begin(), arguments.list().end());
+  const auto late = [this_world = &world_, start = start_, call, name = std::string(name), words = std::move(words)] {
+    if (!this_world->server_up() || this_world->server_starts() != start) return;
+    Arguments again;
+    for (const std::string& word : words) again.add(word);
+    const auto reply = call(*this_world->server().open_link(kContext), again);
+    this_world->note("  late: " + name + (reply ? "" : ": " + reply.error().message));
+  };
+  world_.at(world_.now() + 1 + world_.below(kLatest), late);
+}
+
+}  // namespace mycojobs::sim

@@ -1,0 +1,35 @@
+// A program's way to the server, through whatever weather there is.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "store/link.h"
+#include "world.h"
+
+namespace mycojobs::sim {
+
+class SimLink final : public Link {
+ public:
+  SimLink(World& world, Program& program, std::unique_ptr<Link> inner)
+      : world_(world), program_(program), inner_(std::move(inner)) {}
+
+  Result<Reply> command(const Arguments&, std::uint32_t extra_ms) override;
+  Result<Reply> run(const Script&, const Arguments&) override;
+  const std::string& server_run_id() const override { return run_id_; }
+
+ private:
+  using Call = std::function<Result<Reply>(Link&, const Arguments&)>;
+  Result<Reply> pass(std::string_view name, const Arguments&, const Call&);
+  Result<void> connect();
+  Result<Reply> send(const Call&, const Arguments&);
+  void send_later(std::string_view name, const Arguments&, const Call&);
+
+  World& world_;
+  Program& program_;
+  std::unique_ptr<Link> inner_;
+  std::uint64_t start_ = 0;  // of the server, to which this is a connection
+  std::string run_id_;
+};
+
+}  // namespace mycojobs::sim

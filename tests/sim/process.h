@@ -1,0 +1,77 @@
+// Hosts with clocks of their own, and the processes of jobs on them: what launcher, zygote and init are to an agent.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "mycojobs/sandbox.h"
+#include "witness.h"
+#include "world.h"
+
+namespace mycojobs::sim {
+
+// A job's script: "<kind> <ms>".
+//   ok       ends well
+//   lines    ends well, and writes three lines on its way
+//   fail     fails, however often
+//   flaky    fails at its first attempt
+//   poison   its agent dies of it
+//   lost     its launcher dies of it, at its first delivery
+//   stubborn ends well, and does not listen to TERM
+struct Script {
+  std::string kind;
+  Ms takes = 0;
+};
+Script parse_script(const std::string&);
+
+struct Host {
+  Host(const World& world, std::string host_name, Ms boot) : name(std::move(host_name)), clock(world.time(), boot) {}
+  std::string name;
+  ShiftedClock clock;
+  // Agents that were here, by runner, whose jobs nobody has given back yet.
+  std::vector<std::pair<Id, std::string>> instances;
+  std::uint32_t failing_launches = 0;
+};
+
+// The processes of one run. They end by themselves, by a kill, or at their fence, whoever is stopped meanwhile.
+class Process final : public Actor {
+ public:
+  struct Facts {
+    RunSpec spec;
+    std::string job;
+    Script script;
+    std::uint64_t epoch = 0;
+    std::uint32_t attempt = 1, deliveries = 1;
+  };
+  struct Callbacks {
+    std::function<void(const std::string& line)> wrote;
+    std::function<void(RunStatus)> ended;  // no process is left
+    std::function<void()> poisoned;
+  };
+  Process(World&, Witness&, const Host&, Facts, Callbacks);
+  ~Process() override { world_.remove(*this); }
+
+  Ms due() const override;
+  void step() override;
+  void kill(KillReason, Ms grace);
+  void fence(std::uint64_t boot_ms);
+  void die_at(Ms moment) { dies_at_ = std::min(dies_at_, moment); }  // with its launcher
+  bool gone() const { return gone_; }
+  const Facts& facts() const { return facts_; }
+
+ private:
+  void end(RunStatus);
+  Ms fence_time() const;
+
+  World& world_;
+  Witness& witness_;
+  const Host& host_;
+  Facts facts_;
+  Callbacks callbacks_;
+  Ms ends_at_, writes_at_ = kNever, killed_at_ = kNever, dies_at_ = kNever;
+  Ms writes_every_ = 0;
+  bool gone_ = false;
+};
+
+}  // namespace mycojobs::sim

@@ -1,0 +1,136 @@
+#include "rows.h"
+
+#include "inspect/verify_job.h"
+
+namespace mycojobs::sim {
+namespace {
+
+void write(const Reply& reply, std::string& out) {
+  if (reply.size() == 0) out += std::string(reply.text()) + ' ';
+  for (std::size_t i = 0; i < reply.size(); ++i) write(reply.at(i), out);
+}
+
+std::vector<std::string> reading(const std::string& type, const std::string& key) {
+  if (type == "hash") return {"HGETALL", key};
+  if (type == "list") return {"LRANGE", key, "0", "-1"};
+  if (type == "set") return {"SMEMBERS", key};
+  if (type == "zset") return {"ZRANGE", key, "0", "-1", "WITHSCORES"};
+  if (type == "stream") return {"XRANGE", key, "-", "+"};
+  return {"GET", key};
+}
+
+}  // namespace
+
+std::string code_of(const Result<void>& result) {
+  if (result) return "ok";
+  switch (result.error().code) {
+    case Code::stale_claim:
+      return "stale_claim";
+    case Code::conflict:
+      return "conflict";
+    case Code::not_found:
+      return "not_found";
+    default:
+      return result.error().message;
+  }
+}
+
+void Rows::TearDown() {
+  EXPECT_EQ(violations(store()), std::vector<std::string>{});
+  stage_.witness.look();
+  EXPECT_EQ(stage_.world.complaint(), "");
+}
+
+void Rows::submit(Id id, const std::function<void(Job&)>& change) {
+  Job job = Stage::job(id, "ok 1");
+  if (change) change(job);
+  const auto stored = store().submit(job);
+  ASSERT_TRUE(stored.has_value()) << stored.error().message;
+}
+
+std::vector<Claimed> Rows::claim(std::uint32_t max, const std::vector<std::string>& queues) {
+  ClaimRequest request;
+  request.context = kContext;
+  request.runner = 1;
+  request.instance = "one";
+  request.queues = queues;
+  request.max_jobs = max;
+  request.lease_ms = kLease;
+  auto reply = store().claim(request);
+  if (reply) return std::move(reply->jobs);
+  ADD_FAILURE() << reply.error().message;
+  return {};
+}
+
+Claimed Rows::claim_one() {
+  auto jobs = claim(1);
+  if (jobs.size() == 1) return std::move(jobs.front());
+  ADD_FAILURE() << "nothing to claim";
+  return {};
+}
+
+std::string Rows::report(Report what) {
+  const std::vector<Report> one{std::move(what)};
+  const auto answers = store().report(kContext, one);
+  if (!answers) return answers.error().message;
+  return code_of(answers->front());
+}
+
+std::string Rows::finish(const Claimed& job) {
+  stage_.witness.look();
+  stage_.witness.ended(job.ref.job_key, job.epoch, true);
+  return report(EndReport{job.ref, finished()});
+}
+
+JobEnd Rows::finished() {
+  JobEnd end;
+  end.status = JobStatus::finished;
+  end.detail = "ok";
+  return end;
+}
+
+JobEnd Rows::failed() {
+  JobEnd end;
+  end.detail = "exit";
+  end.error = "exit";
+  return end;
+}
+
+Lease Rows::lease_of(Id id) {
+  const auto leases = store().leases(kContext);
+  for (const Lease& lease : leases.value_or(std::vector<Lease>{})) {
+    if (lease.job_key == key_of(id)) return lease;
+  }
+  ADD_FAILURE() << key_of(id) << " has no lease";
+  return {};
+}
+
+std::string Rows::field(Id id, std::string_view name) {
+  const auto fields = store().load(kContext, key_of(id));
+  return fields ? std::string(field_of(*fields, name)) : "<" + fields.error().message + ">";
+}
+
+std::vector<std::string> Rows::facts(Id id) {
+  std::vector<std::string> kinds;
+  const auto all = store().journal(kContext, "queue:sim", 0, 10000);
+  for (const Fact& fact : all.value_or(std::vector<Fact>{})) {
+    if (fact.job_key == key_of(id)) kinds.push_back(fact.kind);
+  }
+  return kinds;
+}
+
+std::string Rows::picture() {
+  std::string out;
+  const auto keys = store().keys(kContext, "", 10000);
+  for (const std::string& key : keys.value_or(std::vector<std::string>{})) {
+    if (key == "mj:anomalies") continue;
+    MemoryServer& server = stage_.world.server();
+    const std::string type(server.plain(kContext, {"TYPE", key}).text());
+    out += key + ": ";
+    write(server.plain(kContext, reading(type, key)), out);
+    out += '\n';
+  }
+  return out;
+}
+
+}  // namespace mycojobs::sim

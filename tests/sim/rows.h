@@ -1,0 +1,46 @@
+// A store at a given moment, without agents: for single rows of the table in rows_test.cpp.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "stage.h"
+
+namespace mycojobs::sim {
+
+std::string code_of(const Result<void>&);  // ok, stale_claim, conflict, ...
+
+class Rows : public testing::Test {
+ protected:
+  void TearDown() override;
+
+  void pass(Ms ms) { stage_.world.run_until(stage_.world.now() + ms); }
+  std::uint64_t now() { return stage_.world.server_clock().unix_ms(); }
+  Store& store() { return stage_.store(); }
+  void plain(const std::vector<std::string>& words) { stage_.world.server().plain(kContext, words); }
+
+  void submit(Id id, const std::function<void(Job&)>& change = {});
+  std::vector<Claimed> claim(std::uint32_t max = 64, const std::vector<std::string>& queues = {"queue:sim"});
+  Claimed claim_one();
+  std::string report(Report);          // code_of the answer
+  std::string finish(const Claimed&);  // its process has ended well
+  static JobEnd finished();
+  static JobEnd failed();
+  Lease lease_of(Id id);
+  bool expire(const Lease& lease) { return store().expire(kContext, lease).value(); }
+  TickReply tick(TickRequest request = {}) { return store().tick(kContext, request).value(); }
+  JobPlaces place(Id id) { return stage_.place(key_of(id)); }
+  std::string state(Id id) { return place(id).claim.state; }
+  std::string field(Id id, std::string_view name);
+  std::vector<std::string> facts(Id id);  // their kinds
+
+  // All that the store holds, but for the list of anomalies.
+  std::string picture();
+
+  Stage stage_{{}};
+  static constexpr std::uint32_t kLease = 2000;
+};
+
+}  // namespace mycojobs::sim

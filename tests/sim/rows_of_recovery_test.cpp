@@ -1,0 +1,179 @@
+// More rows of the table in rows_test.cpp: stale views, doubled entries, recovery.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "rows.h"
+
+namespace mycojobs::sim {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+// F19
+TEST_F(Rows, ARequeueFromAStaleViewIsRefused) {
+  submit(1);
+  const Claimed first = claim_one();
+  ASSERT_EQ(report(EndReport{first.ref, failed()}), "ok");
+  ASSERT_EQ(code_of(store().requeue(kContext, key_of(1))), "ok");
+  const std::string before = picture();
+  EXPECT_EQ(code_of(store().requeue(kContext, key_of(1))), "conflict") << "another operator has seen it fail, too";
+  EXPECT_EQ(picture(), before);
+  ASSERT_EQ(finish(claim_one()), "ok");
+  EXPECT_EQ(code_of(store().requeue(kContext, key_of(1))), "conflict");
+}
+
+// F19, F22, F37: the facts that were read are not the latest any more.
+TEST_F(Rows, ARepairFromAStaleViewWritesNothing) {
+  submit(1);
+  const Claimed job = claim_one();
+  Repair stale;
+  stale.claim = place(1).claim;
+  stale.last_revision = stale.journal_head = stale.claim.revisions.back();
+  ASSERT_EQ(report(EndReport{job.ref, failed()}), "ok");
+  const std::string before = picture();
+  const auto reply = store().repair(kContext, key_of(1), stale, false);
+  ASSERT_TRUE(reply.has_value());
+  EXPECT_TRUE(reply->moved);
+  EXPECT_EQ(picture(), before);
+  EXPECT_EQ(state(1), "ended");
+}
+
+// F20
+TEST_F(Rows, AnEntryInAWrongQueueRunsNothing) {
+  submit(1);
+  stage_.world.server().push(kContext, "queue:other", key_of(1));
+  EXPECT_THAT(claim(64, {"queue:other"}), IsEmpty());
+  EXPECT_EQ(state(1), "queued");
+  const Claimed job = claim_one();
+  EXPECT_EQ(job.queue, "queue:sim");
+  stage_.world.server().push(kContext, "queue:other", key_of(1));
+  EXPECT_THAT(claim(64, {"queue:other"}), IsEmpty());
+  EXPECT_EQ(report(EndReport{job.ref, failed()}), "ok");
+}
+
+// F21
+TEST_F(Rows, TwoEntriesAreOneAttempt) {
+  submit(1);
+  stage_.world.server().push(kContext, "queue:sim", key_of(1));
+  EXPECT_EQ(claim(1).size(), 1U);
+  EXPECT_THAT(claim(1), IsEmpty());
+  EXPECT_EQ(place(1).claim.deliveries, 1U);
+}
+
+TEST_F(Rows, TwoEntriesOfAJobWithAPriorityAreOneAttempt) {
+  submit(1, [](Job& j) { j.priority = 5, j.dependends = {2}; });
+  submit(2);
+  stage_.world.server().push(kContext, "queue:sim", key_of(1));
+  std::vector<Claimed> first = claim();
+  ASSERT_EQ(first.size(), 1U);
+  EXPECT_THAT(violations(store()), IsEmpty());
+  ASSERT_EQ(finish(first[0]), "ok");
+  EXPECT_EQ(claim().size(), 1U);
+  EXPECT_THAT(claim(), IsEmpty());
+}
+
+// A job with a priority that is met by an entry of the list leaves both when it is parked.
+TEST_F(Rows, AParkedJobIsInOnePlace) {
+  submit(1, [](Job& j) { j.priority = -5, j.dependends = {2}; });
+  stage_.world.server().push(kContext, "queue:sim", key_of(1));
+  EXPECT_THAT(claim(), IsEmpty());
+  EXPECT_EQ(state(1), "waiting");
+  EXPECT_FALSE(place(1).in_priority);
+}
+
+// F35, F36: what recovers a job, in any order and more than once, gives it back once.
+TEST_F(Rows, RecoveryInAnyOrderAndTwiceDeliversOnce) {
+  std::vector<int> order{0, 1, 2, 3};
+  Id id = 0;
+  do {
+    submit(++id);
+    claim_one();
+    pass(kLease + 1);
+    const Lease lease = lease_of(id);
+    const auto step = [&](int which) {
+      if (which == 0) expire(lease);
+      if (which == 1) EXPECT_TRUE(store().expire_instance(kContext, 1, "one").has_value());
+      if (which == 2) tick();
+      if (which == 3) EXPECT_EQ(code_of(store().cancel(kContext, "job:12:999")), "not_found");
+    };
+    for (const int which : order) step(which);
+    for (const int which : order) step(which);
+    EXPECT_EQ(state(id), "queued");
+    EXPECT_EQ(store().queue_length(kContext, "queue:sim").value(), 1U);
+    EXPECT_THAT(facts(id), ElementsAre("scheduled", "claimed", "expired"));
+    const Claimed again = claim_one();
+    EXPECT_EQ(again.deliveries, 2U);
+    EXPECT_EQ(report(EndReport{again.ref, failed()}), "ok");
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
+// F38
+TEST_F(Rows, TwoWritersNeverShareARevision) {
+  auto other = stage_.world.server().open().value();
+  for (Id id = 1; id <= 20; ++id) {
+    Store& writer = id % 2 == 0 ? store() : *other;
+    ASSERT_TRUE(writer.submit(Stage::job(id, "ok 1")).has_value());
+  }
+  const auto all = store().journal(kContext, "queue:sim", 0, 100).value();
+  ASSERT_EQ(all.size(), 20U);
+  for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i].revision, i + 1);
+}
+
+// F39: what another client appended is passed over, and revisions go on behind it.
+TEST_F(Rows, AForeignFactStopsNothing) {
+  submit(1);
+  plain({"XADD", "mj:journal:queue:sim", "7-3", "f", "nonsense", "j", "nobody"});
+  const Claimed job = claim_one();
+  EXPECT_EQ(report(EndReport{job.ref, failed()}), "ok");
+  EXPECT_THAT(place(1).claim.revisions, ElementsAre(1, 8, 9));
+  EXPECT_FALSE(violations(store()).empty()) << "and verify names it";
+  plain({"XDEL", "mj:journal:queue:sim", "7-3"});
+}
+
+// F45
+TEST_F(Rows, ARepeatedFailureIsOneRetry) {
+  submit(1);
+  const Claimed first = claim_one();
+  const Report failure = EndReport{first.ref, failed(), 100};
+  ASSERT_EQ(report(failure), "ok");
+  pass(100);
+  EXPECT_EQ(tick().due, 1U);
+  EXPECT_EQ(report(failure), "ok") << "its reply was lost; it is the same failure";
+  EXPECT_EQ(state(1), "queued");
+  EXPECT_EQ(store().queue_length(kContext, "queue:sim").value(), 1U);
+  EXPECT_EQ(claim_one().attempt, 2U);
+  EXPECT_EQ(report(failure), "stale_claim");
+  EXPECT_THAT(facts(1), ElementsAre("scheduled", "claimed", "retry", "queued", "claimed"));
+}
+
+// F47: nothing of it need run, and what ended before anybody knew of the wish stands.
+TEST_F(Rows, ACancelBetweenClaimAndRunIsTheOwnersToReport) {
+  submit(1);
+  submit(2);
+  const auto jobs = claim();
+  ASSERT_EQ(jobs.size(), 2U);
+  for (const Id id : {1, 2}) ASSERT_EQ(code_of(store().cancel(kContext, key_of(id))), "ok");
+  EXPECT_EQ(report(EndReport{jobs[0].ref, failed(), 100}), "ok");
+  EXPECT_EQ(state(1), "ended") << "a wish to cancel forbids another attempt";
+  ASSERT_EQ(report(Release{jobs[1].ref, "could not be started", false}), "ok");
+  EXPECT_EQ(field(2, "detail"), "cancelled");
+  EXPECT_EQ(report(EndReport{jobs[1].ref, finished()}), "stale_claim") << "a completion after the cancel";
+  EXPECT_EQ(field(2, "detail"), "cancelled");
+  EXPECT_THAT(claim(), IsEmpty());
+}
+
+// A job that was submitted here does not vanish with its record.
+TEST_F(Rows, AQueuedJobWhoseRecordIsDeletedIsNotForgotten) {
+  submit(1);
+  plain({"DEL", key_of(1)});
+  EXPECT_THAT(claim(), IsEmpty());
+  pass(10000);
+  tick();
+  EXPECT_EQ(state(1), "ended");
+  EXPECT_EQ(store().dead_letters(kContext, 10).value().size(), 1U);
+}
+
+}  // namespace
+}  // namespace mycojobs::sim

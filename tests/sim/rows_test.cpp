@@ -1,0 +1,196 @@
+// The fault cases of the dispatch, each in one small test where none of the others shows it.
+//
+// Where each is shown (C: tests/contract over both stores, P: CrashPoints, R: Sim.Random, here: below)
+//   F01 wake-up before the intent          C Claim.AMissingRecordIsWaitedFor..., R pushes before the record
+//   F02 a restart finds visible work       P every scenario, "a restart of the server, and grant"; R
+//   F03 scheduled twice, alike             C Submit.TheSameIdWithTheSameContentIsTheSameJob; P replies of submit lost
+//   F04 scheduled twice, otherwise         C Submit.TheSameId..., Dispatch.AnIdempotencyKeyNamesTheFirstJob
+//   F05 a live lease hides, an ended offers  C Lease.*; P "expire"
+//   F06 an end fences work and claims      C Claim.AnEndedJobIsNeverRunAgain; here ALifecycleWrite...
+//   F07 claim before it is due             C Dispatch.ADelayedJobIsDueAtItsMoment; P "delayed job"
+//   F08 takeover before expiry             C Lease.ALiveOneDoesNotExpire; here ALeaseIsNotTakenOver...;
+//   Sim.AShorterLease... F09 heartbeat of another claim         here ALifecycleWriteNeedsTheLiveClaim F10 the expired
+//   owner speaks           C Lease.NothingIsAcceptedAfterItsEnd; here ALifecycleWrite... F11 completed twice C
+//   Reporting.TheSameEnd...; here ACompletionIsAnsweredAlike... F12 completed, its wake-up lost        here
+//   ACompletionNeedsNoWakeUp; P "dependends of three" killed after report F13 applied before it is completed     here
+//   ADependentDoesNotRunBefore... F14 stale completion                   C Lease.AStaleTokenCannotComplete; P "stopped
+//   for longer than its lease" F15 a claim reopens a finished attempt C Claim.AForgedRecordCannotReopenAnEndedJob; R
+//   pushes twice F16 a retry across a restart           P "failure with a retry"; here ARetryOutlivesARestart F17 a
+//   stale failure schedules a retry  here AStaleFailureSchedulesNoRetry F18 the notifier fails                 here
+//   AHintThatCannotBeGiven...; R servers that forget who listens F19 scheduling from a stale view       here
+//   ARequeueFromAStaleViewIsRefused, ARepairFromAStaleView... F20 wrong queue                        here
+//   AnEntryInAWrongQueueRunsNothing F21 two workers, one attempt           C Claim.ManyClaimersGetEachJobOnce; here
+//   TwoEntriesAreOneAttempt F22 ended after it was read            here ARepairFromAStaleViewWritesNothing F23 a bad
+//   lifecycle write              here ALifecycleWriteNeedsTheLiveClaim F35 order of recovery                  here
+//   RecoveryInAnyOrder...; P with another agent F36 recovery twice                     here RecoveryInAnyOrder...; P
+//   second crash during the recovery F37 a stale revision writes nothing    here ARepairFromAStaleView...; C
+//   Lease.OneThatWasRenewedMeanwhile... F38 two appends at one revision        here TwoWritersNeverShareARevision F39 a
+//   journal that is not ours         here AForeignFactStopsNothing; unit tests of verify F43 killed after the
+//   completion        P every scenario, "killed after" its report F44 killed after the failure           P "failure
+//   with a retry", "failure to the last" F45 a retry doubled                    here ARepeatedFailureIsOneRetry; P
+//   replies of reports lost F47 cancel between claim and run; a completion after it   here ACancelBetween...; P "cancel
+//   while live" F49 the lease is judged at the end     here ALeaseIsJudgedWhenTheEndComes X1 worker killed mid-job P
+//   "expire", every scenario; R X4 reply lost                          P every scenario; R X5 stopped past the lease P
+//   "an agent that is stopped for longer than its lease"; R X6 skewed clocks                       R; here
+//   ALeaseIsNotTakenOver... X7 poison                              P "dead letter by a crash loop"; R
+#include <gmock/gmock.h>
+
+#include "rows.h"
+
+namespace mycojobs::sim {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+// F06, F09, F10, F14, F23: whatever is wrong with the claim, nothing is written.
+TEST_F(Rows, ALifecycleWriteNeedsTheLiveClaim) {
+  submit(1);
+  const Claimed live = claim_one();
+  ClaimRef other_token = live.ref, other_id = live.ref;
+  other_token.token = std::string(64, '0');
+  other_id.claim_id = "another";
+  const auto all_refused = [&](const ClaimRef& claim, const char* wrong) {
+    const std::string before = picture();
+    const std::vector<Report> writes{LogAppend{claim, {{1, 1, LogStream::out, "line"}}},
+                                     Mark{claim, "running"},
+                                     EndReport{claim, failed(), 100},
+                                     EndReport{claim, finished()},
+                                     Release{claim, "released"},
+                                     Release{claim, "released", false}};
+    for (const Report& write : writes) EXPECT_EQ(report(write), "stale_claim") << wrong << ' ' << write.index();
+    const std::vector<ClaimRef> claims{claim};
+    EXPECT_THAT(store().renew(kContext, claims, kLease).value(), ElementsAre(Renewal::stale)) << wrong;
+    EXPECT_EQ(picture(), before) << wrong;
+  };
+  all_refused(other_token, "another token");
+  all_refused(other_id, "another claim");
+  pass(kLease + 1);
+  all_refused(live.ref, "a lease that has ended");
+  ASSERT_TRUE(expire(lease_of(1)));
+  all_refused(live.ref, "an expired claim");
+  const Claimed next = claim_one();
+  EXPECT_GT(next.epoch, live.epoch);
+  all_refused(live.ref, "a claim that was taken over");
+  ASSERT_EQ(report(EndReport{next.ref, failed()}), "ok");
+  all_refused(live.ref, "an ended job");
+}
+
+// F49: not what the lease was when the job was claimed, and to the millisecond.
+TEST_F(Rows, ALeaseIsJudgedWhenTheEndComes) {
+  for (const Id id : {1, 2, 3}) submit(id);
+  auto jobs = claim();
+  ASSERT_EQ(jobs.size(), 3U);
+  pass(kLease / 2);
+  const std::vector<ClaimRef> claims{jobs[2].ref};
+  ASSERT_THAT(store().renew(kContext, claims, kLease).value(), ElementsAre(Renewal::renewed));
+  pass(kLease / 2);
+  EXPECT_EQ(now(), lease_of(1).until_ms);
+  EXPECT_EQ(report(EndReport{jobs[0].ref, failed()}), "ok") << "at its last moment";
+  pass(1);
+  EXPECT_EQ(report(EndReport{jobs[1].ref, failed()}), "stale_claim") << "a moment too late";
+  EXPECT_EQ(report(EndReport{jobs[2].ref, failed()}), "ok") << "it was renewed meanwhile";
+}
+
+// F08, X6: what the server says does not suffice; see also Sim.AShorterLease...
+TEST_F(Rows, ALeaseIsNotTakenOverWhileTheServerSaysThatItLasts) {
+  submit(1);
+  claim_one();
+  pass(kLease);
+  EXPECT_FALSE(expire(lease_of(1)));
+  stage_.world.server_clock().shift_ms = -600000;
+  pass(kLease);
+  EXPECT_FALSE(expire(lease_of(1))) << "the clock went back";
+  EXPECT_EQ(state(1), "live");
+}
+
+// Who watches a lease must see that it is renewed, also while it ends later than now and a lease.
+TEST_F(Rows, ARenewalIsSeenAfterTheServersClockWentBack) {
+  submit(1);
+  const Claimed job = claim_one();
+  const std::uint64_t before = lease_of(1).until_ms;
+  stage_.world.server_clock().shift_ms = -60000;
+  const std::vector<ClaimRef> claims{job.ref};
+  ASSERT_THAT(store().renew(kContext, claims, kLease).value(), ElementsAre(Renewal::renewed));
+  EXPECT_GT(lease_of(1).until_ms, before);
+}
+
+// F11
+TEST_F(Rows, ACompletionIsAnsweredAlikeAndWrittenOnce) {
+  submit(1);
+  const Claimed job = claim_one();
+  ASSERT_EQ(report(EndReport{job.ref, failed()}), "ok");
+  const std::string before = picture();
+  pass(5000);
+  EXPECT_EQ(report(EndReport{job.ref, failed()}), "ok");
+  EXPECT_EQ(finish(job), "conflict");
+  EXPECT_EQ(report(EndReport{job.ref, failed(), 0}), "ok") << "it has ended: no retry comes of it";
+  EXPECT_EQ(picture(), before);
+}
+
+// F12: what waits for a job moves in the same step as its end; nobody need hear of it.
+TEST_F(Rows, ACompletionNeedsNoWakeUp) {
+  submit(1);
+  submit(2, [](Job& j) { j.dependends = {1}; });
+  const Claimed job = claim_one();
+  EXPECT_THAT(claim(), IsEmpty());
+  ASSERT_EQ(finish(job), "ok");
+  EXPECT_EQ(claim_one().ref.job_key, key_of(2));
+}
+
+// F13
+TEST_F(Rows, ADependentDoesNotRunBeforeWhatItDependsOnHasEnded) {
+  submit(2, [](Job& j) { j.dependends = {1}; });
+  EXPECT_THAT(claim(), IsEmpty());
+  submit(1);
+  const Claimed first = claim_one();
+  EXPECT_EQ(first.ref.job_key, key_of(1));
+  plain({"HSET", key_of(1), "status", "finished"});  // its record alone ends nothing
+  tick();
+  EXPECT_THAT(claim(), IsEmpty());
+  ASSERT_EQ(report(EndReport{first.ref, failed(), 100}), "ok");
+  EXPECT_THAT(claim(), IsEmpty()) << "one of its attempts has failed, not the job";
+  EXPECT_EQ(state(2), "waiting");
+}
+
+// F16
+TEST_F(Rows, ARetryOutlivesARestart) {
+  submit(1);
+  ASSERT_EQ(report(EndReport{claim_one().ref, failed(), 5000}), "ok");
+  const auto due = place(1).due_ms;
+  stage_.world.restart_server(1000);
+  pass(2000);
+  EXPECT_EQ(tick().due, 0U);
+  EXPECT_EQ(place(1).due_ms, due);
+  pass(3000);
+  EXPECT_EQ(tick().due, 1U);
+  EXPECT_EQ(claim_one().attempt, 2U);
+}
+
+// F17
+TEST_F(Rows, AStaleFailureSchedulesNoRetry) {
+  submit(1);
+  const Claimed first = claim_one();
+  pass(kLease + 1);
+  ASSERT_TRUE(expire(lease_of(1)));
+  EXPECT_EQ(report(EndReport{first.ref, failed(), 0}), "stale_claim");
+  EXPECT_EQ(state(1), "queued");
+  const Claimed second = claim_one();
+  EXPECT_EQ(second.attempt, 1U);
+  EXPECT_EQ(second.deliveries, 2U);
+  EXPECT_EQ(report(EndReport{first.ref, failed(), 0}), "stale_claim");
+  EXPECT_EQ(state(1), "live");
+}
+
+// F18: its owner learns of it with the next heartbeat.
+TEST_F(Rows, AHintThatCannotBeGivenDoesNotStopACancel) {
+  submit(1);
+  const Claimed job = claim_one();
+  plain({"SET", "runner:1", "somebody else's"});
+  EXPECT_EQ(code_of(store().cancel(kContext, key_of(1))), "ok");
+  const std::vector<ClaimRef> claims{job.ref};
+  EXPECT_THAT(store().renew(kContext, claims, kLease).value(), ElementsAre(Renewal::cancel));
+}
+
+}  // namespace
+}  // namespace mycojobs::sim

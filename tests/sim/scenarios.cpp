@@ -1,0 +1,268 @@
+#include "scenarios.h"
+
+#include <array>
+#include <ostream>
+
+#include "domain/codec.h"
+#include "inspect/verify.h"
+#include "inspect/verify_job.h"
+
+namespace mycojobs::sim {
+namespace {
+
+using Change = std::function<void(Job&)>;
+
+void submit(Stage& stage, Id id, const std::string& script, const Change& change = {},
+            std::function<bool()> when = {}) {
+  Job job = Stage::job(id, script);
+  if (change) change(job);
+  stage.client.ask({"submits " + std::to_string(id),
+                    [job](Store& store) -> Result<void> {
+                      MJ_CHECK(store.submit(job));
+                      return {};
+                    },
+                    std::move(when)});
+}
+// Once it has been there, or has ended.
+std::function<bool()> in_state(Stage& stage, Id id, JobState state) {
+  return [&stage, id, state] {
+    const JobState is = stage.witness.job(key_of(id)).state;
+    return is == state || is == JobState::ended;
+  };
+}
+void cancel(Stage& stage, Id id, std::function<bool()> when = {}) {
+  stage.client.ask({"cancels " + std::to_string(id), [id](Store& store) { return store.cancel(kContext, key_of(id)); },
+                    std::move(when)});
+}
+// Of the server's clock, which stands still while things are asked for.
+std::uint64_t in(Stage& stage, Ms ms) { return stage.world.server_clock().unix_ms() + ms; }
+
+void plain_push(Stage& stage, Id id, const std::vector<Id>& dependends) {
+  Job job = Stage::job(id, "ok 20");
+  job.dependends = dependends;
+  stage.push(job);
+}
+
+void message_with_two_jobs(Stage& stage) {
+  Message message;
+  message.id = 1;
+  message.caller_id = 12;
+  message.context_id = kContext;
+  message.job = {Stage::job(1, "ok 20"), Stage::job(2, "ok 30")};
+  stage.client.ask({"sends a message", [message](Store& store) {
+                      return store.topic_send(kContext, "runner1", redis_key(message), encode(message));
+                    }});
+}
+
+void requeue(Stage& stage, Id id) {
+  stage.client.ask({"requeues", [id](Store& store) { return store.requeue(kContext, key_of(id)); },
+                    in_state(stage, id, JobState::ended)});
+}
+
+// The one dead letter there is runs again.
+void settle_dead_letter(Stage& stage, Id id) {
+  const auto settle = [](Store& store) -> Result<void> {
+    MJ_TRY(letters, store.dead_letters(kContext, 1));
+    return letters.empty() ? Result<void>() : store.settle_dead_letter(kContext, letters.front().id, true);
+  };
+  stage.client.ask({"has it run again", settle, in_state(stage, id, JobState::ended)});
+}
+
+const auto kScenarios = std::to_array<Scenario>({
+    {"plain job", [](Stage& s) { submit(s, 1, "ok 50"); }, {1}},
+    {"plain client's job", [](Stage& s) { plain_push(s, 1, {}); }, {1}},
+    {"job with output", [](Stage& s) { submit(s, 1, "lines 100"); }, {1}},
+    {"longer than its lease", [](Stage& s) { submit(s, 1, "ok 3000"); }, {1}},
+    {"failure with a retry", [](Stage& s) { submit(s, 1, "flaky 20", [](Job& j) { j.retries = 2; }); }, {1}},
+    {"failure to the last", [](Stage& s) { submit(s, 1, "fail 20", [](Job& j) { j.retries = 1; }); }, {1}},
+    {"dependends of three, pushed in reverse",
+     [](Stage& s) {
+       plain_push(s, 3, {1, 2}), plain_push(s, 2, {1}), submit(s, 1, "ok 20");
+     },
+     {1, 2, 3}},
+    {"a dependency fails",
+     [](Stage& s) {
+       submit(s, 2, "ok 20", [](Job& j) { j.dependends = {1}; });
+       submit(s, 1, "fail 20");
+     },
+     {1, 2}},
+    {"cancel while queued", [](Stage& s) { submit(s, 1, "ok 600000"), cancel(s, 1); }, {1}, false, 1000},
+    {"cancel while live",
+     [](Stage& s) { submit(s, 1, "ok 600000"), cancel(s, 1, in_state(s, 1, JobState::live)); },
+     {1}},
+    {"cancel of one that does not listen",
+     [](Stage& s) { submit(s, 1, "stubborn 600000"), cancel(s, 1, in_state(s, 1, JobState::live)); },
+     {1}},
+    {"cancel while delayed",
+     [](Stage& s) {
+       submit(s, 1, "ok 20", [&](Job& j) { j.run_at_ms = in(s, 3600000); });
+       cancel(s, 1);
+     },
+     {1}},
+    {"cancel between attempts",
+     [](Stage& s) {
+       submit(s, 1, "fail 20", [](Job& j) { j.retries = 255; });
+       cancel(s, 1, in_state(s, 1, JobState::delayed));
+     },
+     {1}},
+    {"concurrency key",
+     [](Stage& s) {
+       for (const Id id : {1, 2}) submit(s, id, "ok 60", [](Job& j) { j.concurrency_key = "db"; });
+     },
+     {1, 2}},
+    {"delayed job", [](Stage& s) { submit(s, 1, "ok 20", [&](Job& j) { j.run_at_ms = in(s, 400); }); }, {1}},
+    {"prerequisite", [](Stage& s) { submit(s, 1, "ok 20", [](Job& j) { j.prerequisites = {"wait:1s"}; }); }, {1}},
+    {"dead letter by a crash loop", [](Stage& s) { submit(s, 1, "poison 20"); }, {1}},
+    {"dead letter that runs again", [](Stage& s) { submit(s, 1, "poison 20"), settle_dead_letter(s, 1); }, {1}},
+    {"requeue", [](Stage& s) { submit(s, 1, "flaky 20"), requeue(s, 1); }, {1}},
+    {"purge",
+     [](Stage& s) {
+       submit(s, 1, "ok 20");
+       submit(s, 2, "ok 20", [](Job& j) { j.priority = 4; });
+       s.client.ask({"purges", [](Store& store) -> Result<void> {
+                       MJ_CHECK(store.purge_queue(kContext, "queue:sim", 10));
+                       return {};
+                     }});
+     },
+     {1, 2},
+     false,
+     1500},
+    {"release by a lost launcher", [](Stage& s) { submit(s, 1, "lost 20"); }, {1}},
+    {"release of what could not be started",
+     [](Stage& s) { s.hosts[0]->failing_launches = 1, submit(s, 1, "ok 20"); },
+     {1}},
+    {"priority",
+     [](Stage& s) {
+       submit(s, 1, "ok 20", [](Job& j) { j.priority = -1; });
+       submit(s, 2, "ok 20", [](Job& j) { j.priority = 7; });
+     },
+     {1, 2}},
+    {"idempotent submit",
+     [](Stage& s) {
+       for (int i = 0; i < 2; ++i) submit(s, 0, "ok 20", [](Job& j) { j.idempotency_key = "once"; });
+     },
+     {1}},
+    {"message with two jobs", message_with_two_jobs, {1, 2}, false, 0, {}, true},
+    {"retention", [](Stage& s) { submit(s, 1, "lines 40"); }, {1}, true, 0, {1, 2000, 300, 0}},
+    {"retention by count",
+     [](Stage& s) {
+       submit(s, 1, "ok 20");
+       submit(s, 2, "ok 20", {}, in_state(s, 1, JobState::ended));
+     },
+     {1},
+     true,
+     0,
+     {1, 2000, 0, 1}},
+    {"a restart of the server, and grant",
+     [](Stage& s) {
+       submit(s, 1, "ok 900");
+       s.world.at(300, [&s] { s.world.restart_server(200); });
+     },
+     {1}},
+    {"expire",
+     [](Stage& s) {
+       submit(s, 1, "ok 600");
+       s.services[1]->start(0);
+       s.services[0]->restart_after(kNever);
+       s.world.at(300, [&s] {
+         if (SimAgent* agent = s.services[0]->agent()) s.world.kill(*agent);
+       });
+     },
+     {1}},
+    {"an agent that is stopped for longer than its lease",
+     [](Stage& s) {
+       submit(s, 1, "ok 2500");
+       s.services[1]->start(0);
+       s.world.at(300, [&s] {
+         if (SimAgent* agent = s.services[0]->agent()) s.world.stop(*agent, 6000);
+       });
+     },
+     {1}},
+    {"drain and a new agent",
+     [](Stage& s) {
+       submit(s, 1, "ok 300");
+       submit(s, 2, "ok 20", {}, in_state(s, 1, JobState::live));
+       s.world.at(100, [&s] {
+         if (SimAgent* agent = s.services[0]->agent()) agent->drain();
+       });
+     },
+     {1, 2}},
+    {"waited too long",
+     [](Stage& s) { submit(s, 1, "ok 20", [](Job& j) { j.queue_timeout_ms = 100; }); },
+     {1},
+     false,
+     5000},
+});
+
+std::map<std::string, std::string> outcome_of(Store& store) {
+  static constexpr std::array<std::string_view, 4> kTold{"status", "detail", "result", "script"};
+  std::map<std::string, std::string> out;
+  for (const char* prefix : {"job:", "message:"}) {
+    const auto keys = store.keys(kContext, prefix, 1000);
+    for (const std::string& key : keys.value_or(std::vector<std::string>{})) {
+      const auto fields = store.load_fields(kContext, key, kTold);
+      for (const auto& [name, value] : fields.value_or(Fields{})) out[key] += value + ' ';
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::span<const Scenario> scenarios() { return kScenarios; }
+
+void PrintTo(const Scenario& scenario, std::ostream* out) { *out << scenario.name; }
+
+std::string shown(const std::vector<Crash>& crashes) {
+  std::string out;
+  for (const Crash& crash : crashes) {
+    const char* what = crash.fate == Fate::killed_before  ? "killed before write "
+                       : crash.fate == Fate::killed_after ? "killed after write "
+                       : crash.fate == Fate::reply_lost   ? "reply lost of write "
+                                                          : "request lost of write ";
+    out += (out.empty() ? "" : ", then ") + (what + std::to_string(crash.write));
+  }
+  return out.empty() ? "undisturbed" : out;
+}
+
+Played play(const Scenario& scenario, const std::vector<Crash>& crashes, bool other) {
+  constexpr Ms kLongest = 120000;
+  const std::string at_the_end = "at the end";
+  Stage stage(scenario.settings);
+  Service& first = stage.add_service();
+  Service& second = stage.add_service();
+  Played out;
+  const auto check = [&](const std::string& when) {
+    for (const std::string& each : violations(stage.store())) {
+      // Whoever looks after leases has just been disturbed: that may cost a lease more.
+      if (when == at_the_end || !each.starts_with("lease-overdue")) stage.world.complain(when + ": " + each);
+    }
+  };
+  stage.world.fate = [&](const Program&, const ServerCall&, std::uint64_t write) {
+    if (out.crashes == crashes.size() || write != crashes[out.crashes].write) return Fate::fine;
+    stage.world.at(stage.world.now(), [&check] { check("after the crash"); });
+    return crashes[out.crashes++].fate;
+  };
+  if (other) {
+    first.restart_after(kNever);
+    first.on_end = [&second] { second.start(300); };
+  }
+  first.start(scenario.agent_starts);
+  scenario.play(stage);
+  const auto over = [&] {
+    if (!stage.client.done()) return false;
+    for (const Id id : scenario.jobs) {
+      if (stage.witness.job(key_of(id)).state != JobState::ended || stage.witness.is_running(key_of(id))) return false;
+      if (scenario.retired && stage.place(key_of(id)).record_type != "none") return false;
+    }
+    return first.is_quiet() && second.is_quiet();
+  };
+  if (!stage.world.run_until(kLongest, over)) stage.world.complain("it does not come to its end");
+  check(at_the_end);
+  out.trouble = stage.world.complaint();
+  out.writes = stage.world.writes();
+  out.outcome = outcome_of(stage.store());
+  return out;
+}
+
+}  // namespace mycojobs::sim

@@ -1,0 +1,120 @@
+// Random lives. A seed repeats a life exactly: MYCOJOBS_SIM_SEED=<seed> MYCOJOBS_SIM_ROUNDS=1 sim_tests
+// --gtest_filter=Sim.Random
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/ids.h"
+#include "life.h"
+
+namespace mycojobs::sim {
+namespace {
+
+std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  std::uint64_t number = 0;
+  return text != nullptr && parse_u64(text, number) ? number : otherwise;
+}
+
+TEST(Sim, Random) {
+  const std::uint64_t first = from_environment("MYCOJOBS_SIM_SEED", 1);
+  const std::uint64_t rounds = from_environment("MYCOJOBS_SIM_ROUNDS", 60);
+  LifeReport all;
+  int failures = 0;
+  std::uint64_t done = 0;
+  for (std::uint64_t seed = first; seed < first + rounds && failures < 3; ++seed, ++done) {
+    const LifeReport life = Life(seed).run();
+    if (!life.trouble.empty()) {
+      ++failures;
+      ADD_FAILURE() << "seed " << seed << ": " << life.trouble << "\nAgain: MYCOJOBS_SIM_SEED=" << seed
+                    << " MYCOJOBS_SIM_ROUNDS=1";
+    }
+    all.jobs += life.jobs, all.runs += life.runs, all.facts += life.facts, all.kills += life.kills;
+    all.stops += life.stops, all.restarts += life.restarts, all.jumps += life.jumps, all.calls += life.calls;
+    all.parked += life.parked;
+  }
+  std::printf(
+      "seeds %llu to %llu: %zu jobs (%zu parked for good), %zu runs, %zu facts, %zu calls, %zu kills, %zu stops, %zu "
+      "restarts of the server, %zu jumps of clocks\n",
+      static_cast<unsigned long long>(first), static_cast<unsigned long long>(first + done - 1), all.jobs, all.parked,
+      all.runs, all.facts, all.calls, all.kills, all.stops, all.restarts, all.jumps);
+}
+
+TEST(Sim, ASeedRepeatsALifeExactly) {
+  for (const std::uint64_t seed : {7, 8}) {
+    const LifeReport one = Life(seed).run(), other = Life(seed).run();
+    EXPECT_EQ(one.history, other.history) << seed;
+    EXPECT_EQ(one.calls, other.calls) << seed;
+  }
+  EXPECT_NE(Life(7).run().history, Life(8).run().history);
+}
+
+void expect_no_trouble(Stage& stage) {
+  for (const std::string& each : violations(stage.store())) stage.world.complain(each);
+  EXPECT_EQ(stage.world.complaint(), "");
+}
+void submit(Stage& stage, Id id, const std::string& script) {
+  ASSERT_TRUE(stage.store().submit(Stage::job(id, script)).has_value());
+}
+std::function<bool()> runs(Stage& stage, Id id) {
+  return [&stage, id] { return stage.witness.is_running(key_of(id)); };
+}
+
+// R1, R16, F05: whenever its agent dies.
+TEST(Sim, ADeadAgentsJobRunsAgainWithinALeaseAndASecond) {
+  for (const std::uint32_t lease_ms : {1000U, 2000U, 10000U}) {
+    Ms longest = 0;
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+      Stage stage({seed, lease_ms, 0, 0});
+      stage.add_service().start(0);
+      stage.services[0]->restart_after(kNever);
+      submit(stage, 1, "ok 600000");
+      ASSERT_TRUE(stage.world.run_until(1000, runs(stage, 1)));
+      stage.add_service().start(stage.world.below(lease_ms));
+      stage.world.run_until(2 * lease_ms + stage.world.below(lease_ms));
+      ASSERT_NE(stage.services[0]->agent(), nullptr);
+      const Ms died = stage.world.now();
+      stage.world.kill(*stage.services[0]->agent());
+      stage.world.run_until(died + 100);
+      ASSERT_FALSE(stage.witness.is_running(key_of(1)));
+      ASSERT_TRUE(stage.world.run_until(died + 10ULL * lease_ms, runs(stage, 1)));
+      longest = std::max(longest, stage.world.now() - died);
+      expect_no_trouble(stage);
+    }
+    EXPECT_LE(longest, lease_ms + 1000);
+  }
+}
+
+// F08, X6: an agent with a lease of its own judges another's claim, while the server's clock jumps ahead.
+TEST(Sim, AShorterLeaseDoesNotEndALongerOneBeforeItsTime) {
+  Stage stage({1, 6000, 0, 0});
+  stage.add_service().start(0);
+  submit(stage, 1, "ok 8000");
+  ASSERT_TRUE(stage.world.run_until(1000, runs(stage, 1)));
+  stage.add_service([](WorkerSettings& settings) { settings.lease_ms = 1000; }).start(0);
+  stage.world.run_until(2500);
+  stage.world.stop(*stage.services[0]->agent(), 4000);
+  stage.world.server_clock().shift_ms = 60000;
+  stage.world.run_until(60000, [&] { return stage.witness.job(key_of(1)).state == JobState::ended; });
+  EXPECT_EQ(stage.witness.job(key_of(1)).status, JobStatus::finished);
+  expect_no_trouble(stage);
+}
+
+// X6: who renews is seen to renew, also while the lease ends later than now and its length.
+TEST(Sim, AClockThatGoesBackAndForthLetsNoTwoRunsMeet) {
+  Stage stage({1, 2000, 0, 0});
+  stage.add_service().start(0);
+  stage.add_service().start(0);
+  submit(stage, 1, "ok 20000");
+  ASSERT_TRUE(stage.world.run_until(2000, runs(stage, 1)));
+  for (const std::int64_t shift : {-60000, 0, 30000, -30000, 60000}) {
+    stage.world.server_clock().shift_ms = shift;
+    stage.world.run_until(stage.world.now() + 3500);
+  }
+  expect_no_trouble(stage);
+}
+
+}  // namespace
+}  // namespace mycojobs::sim

@@ -1,0 +1,100 @@
+// A world with hosts, a service on each that starts its agent anew when it ends, and clients.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sim_agent.h"
+#include "witness.h"
+#include "world.h"
+
+namespace mycojobs::sim {
+
+// What people and programs ask of the store, one thing after the other. A call that the store did not answer is
+// repeated until it is; a client that is killed begins again with the call it was at.
+class Client final : public Program, public Actor {
+ public:
+  struct Wish {
+    std::string what;
+    std::function<Result<void>(Store&)> call;
+    std::function<bool()> when = nullptr;  // not before
+  };
+  Client(World&, std::string name);
+  ~Client() override { world_.remove(*this); }
+
+  void ask(Wish wish) { wishes_.push_back(std::move(wish)); }
+  bool done() const { return wishes_.empty(); }
+  Ms due() const override { return wishes_.empty() ? kNever : due_; }
+  void step() override;
+
+ private:
+  void on_killed() override;
+
+  World& world_;
+  std::unique_ptr<Store> store_;
+  std::deque<Wish> wishes_;
+  Ms due_ = 0;
+};
+
+// A host's service manager: one agent, and the next one when it has ended.
+class Service final : public Actor {
+ public:
+  Service(World&, Witness&, Host&, WorkerSettings);
+  ~Service() override;
+
+  void start(Ms after);
+  void restart_after(Ms pause) { restart_pause_ = pause; }  // kNever: it does not
+  SimAgent* agent() { return agent_ && !agent_->killed() ? agent_.get() : nullptr; }
+  bool is_quiet() const;
+  Ms due() const override { return due_; }
+  void step() override;
+  const WorkerSettings& settings() const { return settings_; }
+  Host& host() { return host_; }
+  std::function<void()> on_end;  // an agent has ended
+
+ private:
+  World& world_;
+  Witness& witness_;
+  Host& host_;
+  WorkerSettings settings_;
+  std::unique_ptr<SimAgent> agent_;
+  Ms due_ = kNever, start_at_ = kNever, restart_pause_ = 300;
+  unsigned starts_ = 0;
+};
+
+struct StageSettings {
+  std::uint64_t seed = 1;
+  std::uint32_t lease_ms = 2000;
+  std::uint64_t retention_ms = 0, retention_count = 0;
+};
+
+class Stage {
+ public:
+  explicit Stage(const StageSettings&);
+
+  World world;
+  Witness witness;
+  Client client;
+  std::vector<std::unique_ptr<Host>> hosts;
+  std::vector<std::unique_ptr<Service>> services;
+
+  // A runner, not started yet, on a host of its own unless one is given. Settings as the stage has them.
+  Service& add_service(const std::function<void(WorkerSettings&)>& change = {}, Host* host = nullptr);
+  static Job job(Id id, std::string script);
+  // A plain client's way, at once: the record, then its entry.
+  void push(const Job&);
+  Store& store() { return witness.store(); }
+  JobPlaces place(const std::string& key);
+  bool has_ended(const std::string& key);
+
+ private:
+  StageSettings settings_;
+};
+
+inline const std::vector<std::string> kQueues{"queue:sim",        "queue:other",      "mj:queue:runner1",
+                                              "mj:queue:runner2", "mj:queue:runner3", "mj:queue:runner4"};
+std::string key_of(Id id);  // of a job of the stage's caller
+
+}  // namespace mycojobs::sim

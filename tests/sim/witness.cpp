@@ -1,0 +1,138 @@
+#include "witness.h"
+
+#include <algorithm>
+
+#include "inspect/verify_groups.h"
+
+namespace mycojobs::sim {
+namespace {
+
+constexpr std::uint32_t kPage = 1000;
+
+std::string text_of(const Fact& fact, std::string_view name) { return std::string(field_of(fact.more, name)); }
+
+std::string shown(const Fact& fact) {
+  std::string out = "    " + fact.job_key + ' ' + fact.kind + " @" + std::to_string(fact.revision);
+  for (const char* name : {"why", "detail", "e", "a", "d"}) {
+    const std::string value = text_of(fact, name);
+    if (!value.empty()) out += ' ' + std::string(name) + '=' + value;
+  }
+  return out;
+}
+
+}  // namespace
+
+Witness::Witness(World& world, std::vector<std::string> queues) : world_(world), store_(world.server().open().value()) {
+  for (std::string& queue : queues) heads_[std::move(queue)] = 0;
+  world_.after_step = [this] { look(); };
+}
+
+void Witness::look() {
+  const std::uint64_t writes = world_.server().writes();
+  if (writes == seen_writes_ || world_.broken()) return;
+  seen_writes_ = writes;
+  for (auto& [queue, head] : heads_) {
+    const auto facts = store_->journal(kContext, queue, head, kPage);
+    if (!facts) return world_.complain("the journal of " + queue + ": " + facts.error().message);
+    for (const Fact& fact : *facts) {
+      head = fact.revision;
+      take(queue, fact);
+    }
+  }
+}
+
+void Witness::take(const std::string& queue, const Fact& fact) {
+  ++facts_;
+  world_.note(shown(fact));
+  FoldedJob& job = jobs_[fact.job_key];
+  std::string& told_by = told_by_[fact.job_key];
+  if (job.state == JobState::ended && fact.kind != word(FactKind::requeued) && was_retired(fact.job_key)) {
+    job = {};
+    latest_epochs_.erase(fact.job_key);
+    told_by.clear();
+  }
+  if (told_by.empty()) told_by = queue;
+  if (told_by != queue) return world_.complain(fact.job_key + " has facts in two journals");
+  const auto problem = fold(job, fact);
+  if (problem) return world_.complain(fact.job_key + ": " + std::string(problem->rule) + ": " + problem->text);
+  check(fact, job);
+}
+
+// Its facts left the journal, and it came again.
+bool Witness::was_retired(const std::string& job) {
+  const std::vector<std::string> keys{job};
+  const auto places = store_->places(kContext, keys, false);
+  if (!places) return false;
+  const ClaimView& claim = places->front().claim;
+  const auto& known = jobs_[job].revisions;
+  return claim.queue != told_by_[job] || claim.revisions.size() < known.size() ||
+         !std::equal(known.begin(), known.end(), claim.revisions.begin());
+}
+
+void Witness::check(const Fact& fact, const FoldedJob& job) {
+  const auto running = running_.find(fact.job_key);
+  if (running != running_.end() && (job.state != JobState::live || job.epoch != running->second.epoch)) {
+    world_.complain(fact.job_key + ": " + fact.kind + " while its process on " + running->second.where +
+                    " is still there");
+  }
+  if (fact.kind == word(FactKind::completed) && !finished_.contains({fact.job_key, job.epoch})) {
+    world_.complain(fact.job_key + ": completed by epoch " + std::to_string(job.epoch) +
+                    ", of which no run ended well");
+  }
+}
+
+void Witness::began(const std::string& job, std::uint64_t epoch, const std::string& where) {
+  look();
+  ++runs_;
+  world_.note("    " + job + " begins on " + where + ", epoch " + std::to_string(epoch));
+  const FoldedJob& folded = jobs_[job];
+  if (running_.contains(job)) {
+    return world_.complain(job + " begins on " + where + " while it runs on " + running_[job].where);
+  }
+  if (folded.state != JobState::live || folded.epoch != epoch) {
+    world_.complain(job + " begins on " + where + " with epoch " + std::to_string(epoch) + ", and is " +
+                    std::string(word(folded.state)) + " with epoch " + std::to_string(folded.epoch));
+  }
+  if (epoch <= latest_epochs_[job]) world_.complain(job + " begins with an epoch that is not above the one before");
+  latest_epochs_[job] = epoch;
+  running_[job] = {epoch, where};
+}
+
+void Witness::ended(const std::string& job, std::uint64_t epoch, bool well) {
+  running_.erase(job);
+  if (well) finished_.insert({job, epoch});
+}
+
+std::vector<std::string> violations(Store& store) {
+  std::vector<std::string> out;
+  const auto add = [&](const std::vector<Finding>& findings) {
+    for (const Finding& each : findings) {
+      if (each.violation) out.push_back(each.rule + ": " + each.text);
+    }
+  };
+  const auto look = [&]() -> Result<void> {
+    MJ_TRY(census, take_census(store, kContext, {}));
+    for (const auto& [queue, revision] : census.stray_facts) out.push_back("fact-field: " + queue);
+    JobGroups groups(store, kContext, census);
+    for (auto& [key, history] : census.jobs) {
+      const std::vector<std::string> keys{key};
+      MJ_TRY(places, store.places(kContext, keys, true));
+      const JobPlaces& job = places.front();
+      MJ_TRY(listing, catch_up(store, kContext, census, job, true, history));
+      const std::string queue = history.told() ? census.queue_name(history.queue) : job.claim.queue;
+      const bool other =
+          history.other_entries || (history.entries > 0 && census.queue_name(history.entry_queue) != queue);
+      add(judge({job, history, listing, queue, job.in_queue, other}));
+      groups.note(job);
+    }
+    for (const std::string& job : groups.wait_for_ended()) out.push_back("waiting-ended: " + job);
+    MJ_TRY(between, groups.judge([] {}));
+    add(between);
+    return {};
+  };
+  if (const auto done = look(); !done) out.push_back(done.error().message);
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+}  // namespace mycojobs::sim

@@ -1,0 +1,172 @@
+#include "world.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "link.h"
+#include "store/redis_store.h"
+
+namespace mycojobs::sim {
+namespace {
+
+constexpr std::size_t kShown = 50;
+constexpr int kDeepest = 3;  // steps within steps
+
+std::string seconds(Ms ms) {
+  const std::string text = std::to_string(ms % 1000);
+  return std::to_string(ms / 1000) + '.' + std::string(3 - text.size(), '0') + text;
+}
+
+}  // namespace
+
+std::unique_ptr<World::Server>& World::spare_server() {
+  static std::unique_ptr<Server> spare;
+  return spare;
+}
+
+World::World(std::uint64_t seed) : random_(seed), server_(std::move(spare_server())) {
+  if (!server_) server_ = std::make_unique<Server>();
+  server_->clock.of = &server_clock_;
+  server().set_faults([this](const ServerCall& call) { return judge(call); });
+}
+
+World::~World() {
+  server().set_faults(nullptr);
+  server().restore({});
+  spare_server() = std::move(server_);
+}
+
+// Prerequisites and places are asked for by scripts that change nothing that lasts.
+Fault World::judge(const ServerCall& call) {
+  if (caller_ == nullptr) return Fault::none;
+  const bool writes = call.write > 0 && call.name != "places";
+  const std::uint64_t number = writes ? ++writes_ : 0;
+  const Fate what = fate ? fate(*caller_, call, number) : Fate::fine;
+  doomed_ = what == Fate::killed_before || what == Fate::killed_after;
+  if (what == Fate::fine) return Fault::none;
+  note("  " + caller_->name() + ' ' + std::string(call.name) + " #" + std::to_string(number) +
+       (what == Fate::request_lost    ? ": the request is lost"
+        : what == Fate::reply_lost    ? ": the reply is lost"
+        : what == Fate::killed_before ? ": killed before it"
+                                      : ": killed after it"));
+  return what == Fate::request_lost || what == Fate::killed_before ? Fault::before : Fault::after;
+}
+
+std::unique_ptr<Store> World::open_store(Program& program) {
+  return std::make_unique<RedisStore>([this, &program](Id context) -> Result<std::unique_ptr<Link>> {
+    return std::make_unique<SimLink>(*this, program, server().open_link(context));
+  });
+}
+
+void World::restart_server(Ms away) {
+  ++starts_;
+  up_at_ = now_ + away;
+  note("the server is started anew, away for " + std::to_string(away) + " ms");
+}
+
+void World::kill(Program& program) {
+  if (program.killed_) return;
+  program.killed_ = true;
+  note(program.name_ + " is killed");
+  program.on_killed();
+}
+
+void World::revive(Program& program) {
+  program.killed_ = false;
+  program.stopped_until_ = 0;
+}
+
+void World::stop(Program& program, Ms how_long) {
+  program.stopped_until_ = std::max(program.stopped_until_, now_ + how_long);
+  note(program.name_ + " is stopped for " + std::to_string(how_long) + " ms");
+}
+
+World::Next World::next() {
+  Next found;
+  if (!events_.empty()) found.due = std::max(events_.begin()->first, now_);
+  std::uint32_t same = 1;
+  for (Actor* actor : actors_) {
+    const Program* program = actor->program_;
+    if (actor->within_ || (program != nullptr && program->killed_)) continue;
+    Ms due = actor->due();
+    if (due == kNever) continue;
+    due = std::max(due, now_);
+    if (program != nullptr) due = std::max(due, program->stopped_until_);
+    if (due > found.due) continue;
+    // Which of those that are due together comes first is left to chance.
+    same = due < found.due ? 1 : same + 1;
+    if (same == 1 || below(same) == 0) found.actor = actor;
+    found.due = due;
+  }
+  return found;
+}
+
+bool World::step(Ms moment) {
+  const Next now = next();
+  if (now.due == kNever || now.due > moment) {
+    now_ = std::max(now_, moment);
+    return false;
+  }
+  now_ = now.due;
+  if (now.actor != nullptr) {
+    now.actor->within_ = true;
+    ++within_;
+    now.actor->step();
+    --within_;
+    now.actor->within_ = false;
+  } else {
+    const auto event = std::move(events_.begin()->second);
+    events_.erase(events_.begin());
+    event();
+  }
+  if (after_step) after_step();
+  return true;
+}
+
+void World::run_until(Ms moment) {
+  while (!broken() && step(moment)) {
+  }
+}
+
+bool World::run_until(Ms moment, const std::function<bool()>& done) {
+  while (!broken() && !done()) {
+    if (!step(moment)) return done();
+  }
+  return !broken();
+}
+
+void World::wait(Ms how_long, const Program& program) {
+  ++depth_;
+  const Ms until = now_ + how_long;
+  while (!broken() && !program.killed_ && step(until)) {
+  }
+  --depth_;
+}
+
+void World::trouble(Program& program) {
+  if (depth_ >= kDeepest) return;
+  if (once_in(weather.slow)) wait(below(weather.slow_ms), program);
+  if (once_in(weather.stop)) {
+    stop(program, below(weather.stop_ms));
+    wait(program.stopped_until_ - now_, program);
+  }
+}
+
+void World::note(std::string text) {
+  text.insert(0, seconds(now_) + ' ');
+  for (const char c : text) history_ = (history_ ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  static const bool tell = std::getenv("MYCOJOBS_SIM_TRACE") != nullptr;
+  if (tell) std::fprintf(stderr, "%s\n", text.c_str());
+  notes_.push_back(std::move(text));
+  if (notes_.size() > kShown) notes_.pop_front();
+}
+
+void World::complain(const std::string& text) {
+  if (broken()) return;
+  note("!! " + text);
+  complaint_ = text + "\nThe last steps:";
+  for (const std::string& each : notes_) complaint_ += "\n  " + each;
+}
+
+}  // namespace mycojobs::sim

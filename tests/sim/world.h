@@ -1,0 +1,169 @@
+// A world of one thread: simulated time, a server in this process, and programs that act on it step by step. The same
+// seed gives the same history, but for the ids that the store makes up.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mycojobs/clock.h"
+#include "store/memory/memory_server.h"
+
+namespace mycojobs::sim {
+
+using Ms = std::uint64_t;  // of the world's time, which no program can see
+inline constexpr Ms kNever = UINT64_MAX;
+inline constexpr Ms kWall = 1700000000000;  // Unix time at the world's beginning, on a clock that is right
+inline constexpr Id kContext = 1;
+
+// A process of an operating system: what a kill or a stop takes hold of.
+class Program {
+ public:
+  explicit Program(std::string name) : name_(std::move(name)) {}
+  virtual ~Program() = default;
+  const std::string& name() const { return name_; }
+  bool killed() const { return killed_; }
+
+ protected:
+  virtual void on_killed() {}
+
+ private:
+  friend class World;
+  std::string name_;
+  bool killed_ = false;
+  Ms stopped_until_ = 0;
+};
+
+// One thread of a program. A thread that is within its step is not stepped again.
+class Actor {
+ public:
+  explicit Actor(Program* program) : program_(program) {}  // nullptr: none that can be stopped
+  virtual ~Actor() = default;
+  virtual Ms due() const = 0;
+  virtual void step() = 0;
+
+ private:
+  friend class World;
+  Program* program_;
+  bool within_ = false;
+};
+
+// What becomes of a call. reply_lost: it happened. killed: its caller dies, the call before or after it happened.
+enum class Fate { fine, request_lost, reply_lost, killed_before, killed_after };
+
+// How likely trouble is on the way of each call: once in so many; 0: never.
+struct Weather {
+  std::uint32_t request_lost = 0, reply_lost = 0;
+  std::uint32_t late = 0;  // happens when its caller has given up
+  std::uint32_t slow = 0;  // takes up to slow_ms, before or after it happens; meanwhile others act
+  std::uint32_t stop = 0;  // its caller is stopped for up to stop_ms, before or after it happens
+  Ms slow_ms = 0, stop_ms = 0;
+};
+
+// Unix time with a shift of its own.
+class ShiftedClock final : public Clock {
+ public:
+  ShiftedClock(const Ms& now, Ms boot) : now_(now), boot_(boot) {}
+  std::uint64_t unix_ms() const override { return kWall + now_ + static_cast<std::uint64_t>(shift_ms); }
+  std::uint64_t boot_ms() const override { return boot_ + now_; }
+  Ms world_time(std::uint64_t boot) const { return boot > boot_ ? boot - boot_ : 0; }
+  std::int64_t shift_ms = 0;
+
+ private:
+  const Ms& now_;
+  Ms boot_;
+};
+
+class World {
+ public:
+  explicit World(std::uint64_t seed);
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  Ms now() const { return now_; }
+  const Ms& time() const { return now_; }
+  std::uint64_t below(std::uint64_t bound) { return bound == 0 ? 0 : random_() % bound; }
+  bool once_in(std::uint32_t many) { return many > 0 && below(many) == 0; }
+
+  MemoryServer& server() { return server_->server; }
+  ShiftedClock& server_clock() { return server_clock_; }
+  // Away for so long, then a new start of the same data.
+  void restart_server(Ms away);
+  bool server_up() const { return now_ >= up_at_; }
+  std::uint64_t server_starts() const { return starts_; }
+
+  // Stores of a program: they end with it.
+  std::unique_ptr<Store> open_store(Program&);
+
+  void add(Actor& actor) { actors_.push_back(&actor); }
+  void remove(Actor& actor) { std::erase(actors_, &actor); }
+  void at(Ms moment, std::function<void()> what) { events_.emplace(moment, std::move(what)); }
+  // No thread but the caller's is within a step: what has ended may be taken away.
+  bool is_alone() const { return within_ <= 1; }
+  void kill(Program&);
+  void revive(Program&);
+  void stop(Program&, Ms how_long);
+  bool is_stopped(const Program& program) const { return program.stopped_until_ > now_; }
+
+  // Those that are due before a moment, one after the other; then it is that moment.
+  void run_until(Ms moment);
+  // Also until it is true, which is asked after each step. False: it did not become so.
+  bool run_until(Ms moment, const std::function<bool()>& done);
+
+  // Asked for every call of a program, with its number among those that can change anything (0: it only reads).
+  std::function<Fate(const Program&, const ServerCall&, std::uint64_t write)> fate;
+  std::uint64_t writes() const { return writes_; }
+  Weather weather;
+  std::function<void()> after_step;
+
+  // What happened: the last of it is shown with the first complaint, which ends the world.
+  void note(std::string text);
+  void complain(const std::string& text);
+  bool broken() const { return !complaint_.empty(); }
+  const std::string& complaint() const { return complaint_; }
+  std::uint64_t history() const { return history_; }  // a digest of all notes
+
+ private:
+  friend class SimLink;
+  // One server serves all worlds, one after the other: it need not compile its scripts again.
+  struct Server {
+    struct Hands final : Clock {
+      const Clock* of = nullptr;
+      std::uint64_t unix_ms() const override { return of->unix_ms(); }
+      std::uint64_t boot_ms() const override { return of->boot_ms(); }
+    } clock;
+    MemoryServer server{clock};
+  };
+  static std::unique_ptr<Server>& spare_server();
+
+  Fault judge(const ServerCall&);
+  struct Next {
+    Ms due = kNever;
+    Actor* actor = nullptr;  // none: the next event
+  };
+  Next next();
+  bool step(Ms moment);
+  void wait(Ms how_long, const Program&);  // of a thread that is within its step
+  void trouble(Program&);                  // slow, stopped
+
+  std::mt19937_64 random_;
+  Ms now_ = 0, up_at_ = 0;
+  std::uint64_t starts_ = 1, writes_ = 0, history_ = 14695981039346656037ULL;
+  ShiftedClock server_clock_{now_, 0};
+  std::unique_ptr<Server> server_;
+  std::vector<Actor*> actors_;
+  std::multimap<Ms, std::function<void()>> events_;
+  Program* caller_ = nullptr;  // whose call the server is about to answer
+  bool doomed_ = false;        // it dies of this call
+  int depth_ = 0, within_ = 0;
+  std::deque<std::string> notes_;
+  std::string complaint_;
+};
+
+}  // namespace mycojobs::sim

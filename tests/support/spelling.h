@@ -1,0 +1,143 @@
+// Spellings of a value as programs make them, written without regard to how the redactor looks for them.
+#pragma once
+
+#include <cctype>
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "domain/utf8.h"
+
+namespace mycojobs::test {
+
+inline constexpr std::string_view kStandard = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+inline constexpr std::string_view kUrlSafe = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+inline std::string base64(std::string_view bytes, std::string_view letters, bool padded) {
+  std::string out;
+  unsigned bits = 0;
+  unsigned held = 0;
+  for (char c : bytes) {
+    held = held << 8 | static_cast<unsigned char>(c);
+    for (bits += 8; bits >= 6; bits -= 6) out.push_back(letters[held >> (bits - 6) & 63]);
+  }
+  if (bits > 0) out.push_back(letters[held << (6 - bits) & 63]);
+  while (padded && out.size() % 4 != 0) out.push_back('=');
+  return out;
+}
+
+inline std::string formatted(std::string_view bytes, const char* format, std::string_view as_it_is, const char* blank) {
+  std::string out;
+  for (char c : bytes) {
+    char text[16];
+    std::snprintf(text, sizeof text, format, static_cast<unsigned>(static_cast<unsigned char>(c)));
+    if (c == ' ' && blank != nullptr) {
+      out += blank;
+    } else if (as_it_is.find(c) != std::string_view::npos) {
+      out.push_back(c);
+    } else {
+      out += text;
+    }
+  }
+  return out;
+}
+
+// As in JSON; what is not ASCII is UTF-8 here and becomes \uXXXX if `ascii`, else stays. Only for valid UTF-8.
+inline std::string json_text(std::string_view text, bool ascii) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    char escape[16] = "";
+    if (c == '"' || c == '\\') {
+      out += std::string("\\") + text[i];
+    } else if (c == '\n' || c == '\t') {
+      out += c == '\n' ? "\\n" : "\\t";
+    } else if (c < ' ') {
+      std::snprintf(escape, sizeof escape, "\\u%04x", c);
+    } else if (c < 0x80 || !ascii) {
+      out.push_back(text[i]);
+    } else {
+      const unsigned more = c >= 0xF0 ? 3 : c >= 0xE0 ? 2 : 1;
+      std::uint32_t code = c & (0x3FU >> more);
+      for (unsigned k = 0; k < more; ++k) code = code << 6 | (static_cast<unsigned char>(text[++i]) & 0x3F);
+      if (code < 0x10000) {
+        std::snprintf(escape, sizeof escape, "\\u%04X", code);
+      } else {
+        std::snprintf(escape, sizeof escape, "\\u%04x\\u%04X", 0xD800 + ((code - 0x10000) >> 10),
+                      0xDC00 + (code & 0x3FF));
+      }
+    }
+    out += escape;
+  }
+  return out;
+}
+
+inline std::string url_decoded(const std::string& text, bool plus_is_blank) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '%' && i + 2 < text.size() && std::isxdigit(static_cast<unsigned char>(text[i + 1])) != 0 &&
+        std::isxdigit(static_cast<unsigned char>(text[i + 2])) != 0) {
+      out.push_back(static_cast<char>(std::stoi(text.substr(i + 1, 2), nullptr, 16)));
+      i += 2;
+    } else {
+      out.push_back(text[i] == '+' && plus_is_blank ? ' ' : text[i]);
+    }
+  }
+  return out;
+}
+
+// Escapes of one byte; others stay.
+inline std::string unescaped(const std::string& text) {
+  static const std::map<char, char> kLetters = {{'"', '"'},  {'\'', '\''}, {'\\', '\\'}, {'/', '/'}, {'n', '\n'},
+                                                {'t', '\t'}, {'b', '\b'},  {'f', '\f'},  {'r', '\r'}};
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool begins = text[i] == '\\' && i + 1 < text.size();
+    const std::size_t digits = begins && text[i + 1] == 'x' ? 2 : begins && text.compare(i + 1, 3, "u00") == 0 ? 4 : 0;
+    const auto last = i + 2 + digits;
+    if (begins && kLetters.contains(text[i + 1])) {
+      out.push_back(kLetters.at(text[++i]));
+    } else if (digits > 0 && last <= text.size() && text.find_first_not_of("0123456789abcdefABCDEF", i + 2) >= last &&
+               (digits == 2 || text[i + 4] < '8')) {
+      out.push_back(static_cast<char>(std::stoi(text.substr(last - 2, 2), nullptr, 16)));
+      i = last - 1;
+    } else {
+      out.push_back(text[i]);
+    }
+  }
+  return out;
+}
+
+inline std::vector<std::pair<std::string, std::string>> spellings_of(const std::string& value) {
+  constexpr std::string_view kUnreserved = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
+  const std::string component = std::string(kUnreserved) + "!*'()";
+  const std::string path = std::string(kUnreserved) + "/:@&=+$,;";
+  std::vector<std::pair<std::string, std::string>> all = {
+      {"plain", value},
+      {"base64", base64(value, kStandard, true)},
+      {"base64 without padding", base64(value, kStandard, false)},
+      {"URL-safe base64", base64(value, kUrlSafe, true)},
+      {"URL-safe base64 without padding", base64(value, kUrlSafe, false)},
+      {"hex", formatted(value, "%02x", "", nullptr)},
+      {"upper hex", formatted(value, "%02X", "", nullptr)},
+      {"URL", formatted(value, "%%%02X", kUnreserved, nullptr)},
+      {"lower URL", formatted(value, "%%%02x", kUnreserved, nullptr)},
+      {"URL component", formatted(value, "%%%02X", component, nullptr)},
+      {"URL form", formatted(value, "%%%02X", kUnreserved, "+")},
+      {"URL path", formatted(value, "%%%02X", path, nullptr)},
+      {"all of it as URL", formatted(value, "%%%02x", "", nullptr)},
+      {"repr of bytes", formatted(value, "\\x%02x", std::string(kUnreserved) + " !#$%&()*+,/:;<=>?@[]^`{|}", nullptr)},
+      {"JSON", json_text(value, false)},
+  };
+  if (is_utf8(value)) all.emplace_back("ASCII JSON", json_text(value, true));
+  std::string slashes = json_text(value, false);
+  for (std::size_t at = 0; (at = slashes.find('/', at)) != std::string::npos; at += 2) slashes.insert(at, 1, '\\');
+  all.emplace_back("JSON with escaped slashes", slashes);
+  return all;
+}
+
+}  // namespace mycojobs::test

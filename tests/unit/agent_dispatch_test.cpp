@@ -1,0 +1,176 @@
+// What an agent does about queues that are paused, delays, retries, priorities of contexts and queues, and about time.
+#include <gtest/gtest.h>
+
+#include "support/agent_fixture.h"
+#include "worker/topic_intake.h"
+
+namespace mycojobs::test {
+namespace {
+
+TEST_F(AgentTest, PausedQueueIsNotTakenFromUntilItGoesOn) {
+  ASSERT_TRUE(client_->pause_queue(1, "queue:fake", true));
+  start();
+  const std::string key = submit();
+  const std::string other = submit();
+  std::atomic<int> claims{0};
+  server_.set_faults([&](std::string_view call) {
+    claims += call == "claim" ? 1 : 0;
+    return Fault::none;
+  });
+  ASSERT_TRUE(eventually([&] { return claims > 1; }));
+  EXPECT_EQ(read(key).status, JobStatus::dispatched);
+  const int before = claims;
+  eventually([] { return false; }, Seconds(1.2));
+  EXPECT_LE(claims - before, 10) << "entries of a paused queue do not wake the agent";
+  ASSERT_TRUE(client_->pause_queue(1, "queue:fake", false));
+  ASSERT_TRUE(wait_for_runs(2));
+  control_.end_all(RunStatus::ok);
+  EXPECT_TRUE(wait_for_end(key) && wait_for_end(other));
+}
+
+TEST_F(AgentTest, DelayedJobRunsWhenItsMomentHasComeAndNotBefore) {
+  start();
+  Job later = new_job();
+  later.run_at_ms = *client_->now_ms() + 700;
+  const std::string key = submit(later);
+  ASSERT_TRUE(wait_for_runs(1));
+  EXPECT_GE(*client_->now_ms(), later.run_at_ms);
+  control_.end_all(RunStatus::ok);
+  ASSERT_TRUE(wait_for_end(key));
+  EXPECT_GE(read(key).started_ms, later.run_at_ms);
+}
+
+TEST_F(AgentTest, FailureIsFollowedByAnotherAttemptAfterAPause) {
+  settings_.retry = {50, 100};
+  start();
+  Job job = new_job();
+  job.retries = 2;
+  const std::string key = submit(job);
+  for (std::uint32_t attempt = 1; attempt <= 3; ++attempt) {
+    ASSERT_TRUE(wait_for_runs(1)) << attempt;
+    EXPECT_EQ(read(key).attempt, attempt);
+    control_.end_all(attempt < 3 ? RunStatus::exit : RunStatus::ok);
+    ASSERT_TRUE(wait_for_runs(0));
+  }
+  ASSERT_TRUE(wait_for_end(key));
+  EXPECT_EQ(read(key).status, JobStatus::finished);
+  EXPECT_EQ(control_.launches, 3U);
+}
+
+TEST_F(AgentTest, LastAttemptsFailureIsTheJobs) {
+  settings_.retry = {10, 10};
+  start();
+  Job job = new_job();
+  job.retries = 1;
+  const std::string key = submit(job);
+  for (int attempt = 1; attempt <= 2; ++attempt) {
+    ASSERT_TRUE(wait_for_runs(1));
+    control_.end_all(RunStatus::exit);
+    ASSERT_TRUE(wait_for_runs(0));
+  }
+  ASSERT_TRUE(wait_for_end(key));
+  EXPECT_EQ(read(key).status, JobStatus::error);
+  EXPECT_EQ(read(key).detail, "exit");
+}
+
+TEST_F(AgentTest, DependentRunsAfterWhatItDependsOnAlthoughItWasQueuedFirst) {
+  start();
+  Job second = new_job("second");
+  second.id = 20;
+  second.dependends = {10};
+  const std::string after = submit(second);
+  ASSERT_TRUE(eventually([&] { return read(after).status == JobStatus::waiting_for_prerequisites; }));
+  Job first = new_job("first");
+  first.id = 10;
+  const std::string before = submit(first);
+  ASSERT_TRUE(wait_for_runs(1));
+  EXPECT_EQ(read(before).status, JobStatus::started);
+  control_.end_all(RunStatus::ok);
+  ASSERT_TRUE(wait_for_end(before));
+  ASSERT_TRUE(wait_for_runs(1));
+  control_.end_all(RunStatus::ok);
+  ASSERT_TRUE(wait_for_end(after));
+  EXPECT_EQ(read(after).status, JobStatus::finished);
+}
+
+// With as many queues as contexts, one counter for both asked some queues first in no context, ever.
+TEST_F(AgentTest, FullQueuesOfTwoContextsStarveNoOther) {
+  settings_.contexts = {1, 2};
+  const auto push = [&](Id context, Id id, const std::string& queue) {
+    Job job = new_job("x", context);
+    const std::string key = job_key(7, id);
+    server_.plain(context, {"HSET", key, "id", std::to_string(id), "caller_id", "7", "context_id",
+                            std::to_string(context), "script", "x", "script_type", "fake", "status", "dispatched"});
+    server_.push(context, queue, key);
+    return key;
+  };
+  for (Id id = 1; id <= 60; ++id) {
+    push(1, id, runner_queue(1));
+    push(2, id, "queue:fake");
+  }
+  const std::string patient_one = push(1, 100, "queue:fake");
+  const std::string patient_two = push(2, 100, runner_queue(1));
+  start(1);
+  ASSERT_TRUE(eventually([&] {
+    control_.end_all(RunStatus::ok);
+    return read(patient_one).ended_ms != 0 && read(patient_two, 2).ended_ms != 0;
+  }));
+  EXPECT_LE(control_.launches, 20U);
+}
+
+TEST_F(AgentTest, RefusedClaimsOfOneContextDoNotHoldUpAnother) {
+  settings_.contexts = {1, 2};
+  server_.put_text(1, "mj:leases", "another client's");
+  start(1);
+  for (int i = 0; i < 20; ++i) {
+    auto stored = client_->submit(new_job("x", 2));
+    ASSERT_TRUE(stored);
+    const std::string key = redis_key(*stored);
+    ASSERT_TRUE(wait_for_runs(1));
+    control_.end_all(RunStatus::ok);
+    ASSERT_TRUE(eventually([&] { return read(key, 2).ended_ms != 0; }));
+  }
+}
+
+TEST_F(AgentTest, RunsHaveNoFenceIfALostLeaseIsNoReasonToKill) {
+  settings_.kill_on_lease_lost = false;
+  start(1, 1000);
+  const std::string key = submit();
+  ASSERT_TRUE(wait_for_runs(1));
+  const auto until = [&] { return client_->leases(1)->at(0).until_ms; };
+  const std::uint64_t first = until();
+  ASSERT_TRUE(eventually([&] { return until() > first; }));  // renewed
+  {
+    std::lock_guard lock(control_.mutex);
+    for (const auto& [run, fence] : control_.fences) EXPECT_EQ(fence, 0U) << run;
+  }
+  control_.end_all(RunStatus::ok);
+  EXPECT_TRUE(wait_for_end(key));
+}
+
+TEST_F(AgentTest, EndedJobsAreKeptUpToACount) {
+  settings_.retention_count = 2;
+  start();
+  std::vector<std::string> keys;
+  for (int i = 0; i < 4; ++i) {
+    keys.push_back(submit());
+    ASSERT_TRUE(eventually([&] {
+      control_.end_all(RunStatus::ok);
+      auto job = client_->load(1, keys.back());
+      return !job || decode<Job>(*job).record.ended_ms != 0;
+    }));
+  }
+  EXPECT_TRUE(eventually([&] { return !client_->load(1, keys[0]) && !client_->load(1, keys[1]); }));
+  EXPECT_TRUE(client_->load(1, keys[2]) && client_->load(1, keys[3]));
+}
+
+TEST_F(AgentTest, SignedOffRunnerSaysSo) {
+  start();
+  const auto detail = [&] { return decode<Runner>(*client_->load(1, "runner:1")).record.detail; };
+  EXPECT_EQ(detail(), "running");
+  agent_.reset();
+  EXPECT_EQ(detail(), "stopped");
+}
+
+}  // namespace
+}  // namespace mycojobs::test

@@ -1,0 +1,105 @@
+// What doctor says of each setting of a Redis server.
+#include "cli/doctor.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "cli/queue_argument.h"
+
+namespace mycojobs {
+namespace {
+
+ServerFacts good() {
+  ServerFacts facts;
+  facts.product = "redis";
+  facts.version = "7.0.15";
+  facts.databases = 16;
+  facts.appendonly = "yes";
+  facts.appendfsync = "always";
+  facts.maxmemory_policy = "noeviction";
+  return facts;
+}
+
+Check check_of(const ServerFacts& facts, const std::string& name, Id highest = 1, std::uint32_t wait_replicas = 0) {
+  for (const Check& check : examine_server(facts, highest, wait_replicas)) {
+    if (check.name == name) return check;
+  }
+  ADD_FAILURE() << "no check of " << name;
+  return {};
+}
+
+TEST(DoctorRedis, AGoodServerIsGood) {
+  for (const Check& check : examine_server(good(), 15, 0)) EXPECT_EQ(check.verdict, Verdict::ok) << check.name;
+}
+
+TEST(DoctorRedis, EverySettingThatLosesJobsIsToldWithItsCostAndRemedy) {
+  struct Case {
+    std::string name;
+    void (*spoil)(ServerFacts&);
+    Verdict verdict;
+    std::string says;
+  };
+  const Case cases[] = {
+      {"maxmemory-policy", [](ServerFacts& f) { f.maxmemory_policy = "allkeys-lru"; }, Verdict::missing, "throw away"},
+      {"maxmemory-policy", [](ServerFacts& f) { f.maxmemory_policy.clear(); }, Verdict::warning, "not readable"},
+      {"appendonly", [](ServerFacts& f) { f.appendonly = "no"; }, Verdict::warning, "last snapshot"},
+      {"appendonly", [](ServerFacts& f) { f.appendonly.clear(); }, Verdict::warning, "not readable"},
+      {"appendfsync", [](ServerFacts& f) { f.appendfsync = "no"; }, Verdict::warning, "half a minute"},
+      {"appendfsync", [](ServerFacts& f) { f.appendfsync.clear(); }, Verdict::warning, "not readable"},
+      {"databases", [](ServerFacts& f) { f.databases = 1; }, Verdict::missing, "context 1"},
+      {"databases", [](ServerFacts& f) { f.databases = 0; }, Verdict::warning, "not readable"},
+      {"persistence", [](ServerFacts& f) { f.persistence_error = true; }, Verdict::missing, "refuse every write"},
+      {"cluster", [](ServerFacts& f) { f.cluster = true; }, Verdict::missing, "do not declare"},
+      {"replication", [](ServerFacts& f) { f.replica = true; }, Verdict::missing, "takes no writes"},
+  };
+  for (const Case& each : cases) {
+    ServerFacts facts = good();
+    each.spoil(facts);
+    const Check check = check_of(facts, each.name);
+    EXPECT_EQ(check.verdict, each.verdict) << each.name;
+    EXPECT_NE(check.detail.find(each.says), std::string::npos) << check.detail;
+    EXPECT_FALSE(check.remedy.empty()) << each.name;
+  }
+}
+
+TEST(DoctorRedis, EachAppendfsyncSaysWhatAPowerCutCosts) {
+  ServerFacts facts = good();
+  EXPECT_NE(check_of(facts, "appendfsync").detail.find("loses nothing"), std::string::npos);
+  facts.appendfsync = "everysec";
+  EXPECT_EQ(check_of(facts, "appendfsync").verdict, Verdict::ok);
+  EXPECT_NE(check_of(facts, "appendfsync").detail.find("last second"), std::string::npos);
+  facts.appendonly = "no";
+  EXPECT_NE(check_of(facts, "appendfsync").detail.find("without effect"), std::string::npos);
+}
+
+TEST(DoctorRedis, WaitingForReplicasIsExplained) {
+  EXPECT_NE(check_of(good(), "replication").detail.find("a failover may lose"), std::string::npos);
+  EXPECT_NE(check_of(good(), "replication", 1, 2).detail.find("once 2 replica(s) have it"), std::string::npos);
+}
+
+TEST(DoctorRedis, AContextWithAServerOfItsOwnNeedsNoDatabaseOfItsNumber) {
+  ServerFacts facts = good();
+  facts.databases = 1;
+  for (const Check& check : examine_server(facts, 0, 0)) EXPECT_NE(check.name, "databases");
+}
+
+TEST(QueueArgument, NamesTheSameQueueInEachForm) {
+  EXPECT_EQ(queue_argument("python", {}).value(), "queue:python");
+  EXPECT_EQ(queue_argument("queue:python", {}).value(), "queue:python");
+  std::vector<QueueInfo> known(1);
+  known[0].queue = "mj:queue:runner20";
+  EXPECT_EQ(queue_argument("mj:queue:runner20", known).value(), "mj:queue:runner20");
+}
+
+TEST(QueueArgument, RefusesKeysThatAreNoQueue) {
+  for (const char* text : {"", "Python", "queue:", "queue:A", "job:1:2", "mj:queue:runner20", "a b"}) {
+    const auto queue = queue_argument(text, {});
+    ASSERT_FALSE(queue) << text;
+    EXPECT_EQ(queue.error().code, Code::invalid);
+    EXPECT_NE(queue.error().message.find("queue list"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace mycojobs

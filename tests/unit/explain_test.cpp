@@ -1,0 +1,295 @@
+// Whatever a job waits for, one reason, its evidence and the next action. No store: the facts are made up here.
+#include "inspect/explain.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "unit/situations.h"
+
+namespace mycojobs {
+namespace {
+
+using namespace test;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+struct Case {
+  std::string name;
+  Situation about;
+  std::string state, cause, reason, next;  // parts of the last two
+  std::string evidence = "";
+};
+
+template <class Change>
+Situation with(Situation about, Change change) {
+  change(about);
+  return about;
+}
+
+std::vector<Case> unclaimed_cases() {
+  const auto gone = [](Situation& s) { s.job.record.clear(), s.job.record_type = "none", s.job.in_queue = 0; };
+  const auto nobody = with(pushed(), gone);
+  const auto letter = [](Situation& s) { s.dead_letter = DeadLetter{"5-0", "job:12:7", "queue:v", "no_record", kNow}; };
+  return {
+      {"nothing", nobody, "unknown", "no_such_job", "job:12:7", "job list"},
+      {"a list", with(pushed(), [](Situation& s) { s.job.record_type = "list"; }), "unknown", "wrong_type",
+       "is a list where a hash", "DEL job:12:7"},
+      {"a claim that is text", with(pushed(), [](Situation& s) { s.job.claim_type = "string"; }), "unknown",
+       "wrong_type", "mj:claim:job:12:7 is a string", "doctor --rebuild"},
+      {"entry first", with(nobody, [](Situation& s) { s.job.missing = true; }), "missing", "record_awaited",
+       "nobody has written its record", "HSET job:12:7"},
+      {"record after its entry was put aside",
+       with(pushed(), [](Situation& s) { s.job.missing = true, s.job.in_queue = 0; }), "missing", "record_awaited",
+       "came after", "start an agent"},
+      {"no record came", with(nobody, letter), "missing", "record_never_came", "queue:v", "queue dead --requeue 5-0",
+       "dead letter 5-0: no_record"},
+      {"record deleted", with(claimed("queued"), gone), "missing", "record_deleted", "was deleted", "write the record"},
+      {"bare record", with(pushed(), [](Situation& s) { s.job.in_queue = 0, s.context = 3; }), "unqueued", "not_queued",
+       "in no queue", "redis-cli -n 3 LPUSH queue:v job:12:7", "not in queue:v"},
+      {"no type", with(pushed(), [](Situation& s) { s.job.in_queue = 0, s.queue.clear(); }), "unqueued",
+       "no_script_type", "script_type", "HSET job:12:7 script_type"},
+      {"another system's", with(pushed(), [](Situation& s) { s.job.in_queue = 0, set(s, "status", "started"); }),
+       "unqueued", "started_elsewhere", "no runner of mycojobs", "LPUSH"},
+      {"another system's end", with(pushed(), [](Situation& s) { set(s, "status", "finished"); }), "ended",
+       "ended_elsewhere", "says finished", "another id"},
+  };
+}
+
+std::vector<Case> queued_cases() {
+  const auto serve = [](std::vector<RunnerInfo> runners) {
+    return with(pushed(), [&](Situation& s) { s.runners = std::move(runners); });
+  };
+  RunnerInfo silent = runner(21, {"v"});
+  silent.held_ms = 0;
+  RunnerInfo left = runner(22, {"v"});
+  left.hold = {}, left.held_ms = 0;
+  RunnerInfo topic_only = runner(23, {"v"});
+  topic_only.runner.local = false;
+  const auto own = [](Id runner_id, std::vector<RunnerInfo> runners) {
+    return with(claimed("queued"), [&](Situation& s) {
+      s.queue = s.job.claim.queue = "mj:queue:runner" + std::to_string(runner_id);
+      s.runners = std::move(runners), s.ahead = 0;
+    });
+  };
+  return {
+      {"paused", with(serve({runner(20, {"v"})}), [](Situation& s) { s.queue_paused = true; }), "queued",
+       "queue_paused", "queue:v is paused", "queue resume v", "position 2 of 3"},
+      {"nobody at all", serve({}), "queued", "no_runner", "no runner serves queue:v", "start an agent",
+       "no runner of this context is alive"},
+      {"others only", serve({runner(20, {"python", "sal"})}), "queued", "no_runner", "no runner serves queue:v",
+       "start an agent that runs v", "live runners serve queue:python, queue:sal"},
+      {"the one that served it is silent", serve({runner(20, {"python"}), silent}), "queued", "no_runner",
+       "no runner serves", "start an agent", "runner 21 on host-a (silent for 12 s)"},
+      {"the one that served it has left", serve({left}), "queued", "no_runner", "no runner serves", "start an agent",
+       "runner 22 (has left)"},
+      {"takes from its topic only", serve({topic_only}), "queued", "no_runner", "no runner serves", "start an agent"},
+      {"busy", serve({runner(20, {"v"}, 2, 2), runner(24, {"v"}, 1, 1)}), "queued", "slots_busy", "2 runners", "wait",
+       "runner 20 on host-a (2 of 2 slots busy)"},
+      {"more claims than slots", serve({runner(20, {"v"}, 2, 3)}), "queued", "slots_busy", "serves queue:v", "wait"},
+      {"behind", serve({runner(20, {"v"})}), "queued", "behind_others", "1 job(s)", "wait"},
+      {"far behind", with(serve({runner(20, {"v"})}), [](Situation& s) { s.ahead.reset(); }), "queued", "behind_others",
+       "very many", "wait"},
+      {"next", with(serve({runner(20, {"v"})}), [](Situation& s) { s.ahead = 0; }), "queued", "next", "next one",
+       "ask again"},
+      {"queued again", with(claimed("queued"), [](Situation& s) { s.job.claim.reason = "expired"; }), "queued",
+       "no_runner", "no runner", "start", "delivery 1 ended without a report (expired)"},
+      {"retried", with(claimed("queued"), [](Situation& s) { s.job.claim.reason = "requeued"; }), "queued", "no_runner",
+       "no runner", "start", "came back by requeued"},
+      {"pushed twice", with(pushed(), [](Situation& s) { s.job.in_queue = 2; }), "queued", "no_runner", "no runner",
+       "start", "stands there 2 times"},
+      {"priority", with(claimed("queued"), [](Situation& s) { s.job.in_queue = 0, s.job.in_priority = true; }),
+       "queued", "no_runner", "no runner", "start"},
+      {"high priority, alone",
+       with(serve({runner(20, {"v"})}),
+            [](Situation& s) {
+              s.job.in_queue = 0, s.ahead.reset(), s.job.in_priority = true, s.prioritised = 1;
+              set(s, "priority", "5");
+            }),
+       "queued", "next", "next one", "ask again", "priority 5: beside queue:v"},
+      {"low priority, behind the list",
+       with(serve({runner(20, {"v"})}),
+            [](Situation& s) {
+              s.job.in_queue = 0, s.ahead.reset(), s.job.in_priority = true, s.prioritised = 2;
+              set(s, "priority", "-5");
+            }),
+       "queued", "behind_others", "at most 4 job(s)", "wait", "with 1 other job(s)"},
+      {"first of the list, behind a priority",
+       with(serve({runner(20, {"v"})}), [](Situation& s) { s.ahead = 0, s.prioritised = 2; }), "queued",
+       "behind_others", "at most 2 job(s)", "wait", "2 job(s) with a priority"},
+      {"entry taken by another client", with(claimed("queued"), [](Situation& s) { s.job.in_queue = 0; }), "queued",
+       "place_lost", "should be in queue:v", "doctor --rebuild"},
+      {"own queue of a runner that is away", own(20, {runner(21, {"v"})}), "queued", "no_runner",
+       "no runner serves mj:queue:runner20", "start the runner that this queue belongs to"},
+      {"own queue of a runner that is there", own(20, {runner(20, {"v"})}), "queued", "next", "next one", "ask again"},
+  };
+}
+
+std::vector<Case> live_cases() {
+  const auto change = [](auto how) { return with(live(), how); };
+  return {
+      {"running", live(), "live", "running", "runner 20 has it", "job logs --follow", "its lease ends in 4 s"},
+      {"since", live(), "live", "running", "runner 20", "job cancel",
+       "claimed 90 s ago; time limit the runner's default"},
+      {"cancelling", change([](Situation& s) { s.job.claim.cancel = true; }), "live", "cancelling", "TERM",
+       "grace time"},
+      {"unkillable", change([](Situation& s) { set(s, "detail", "unkillable"), s.job.claim.cancel = true; }), "live",
+       "unkillable", "does not end on KILL", "host of runner 20"},
+      {"runner silent", change([](Situation& s) { s.runners[0].held_ms = 0; }), "live", "runner_silent",
+       "has not been heard of", "wait 4 s", "silent for 12 s"},
+      {"runner started anew", change([](Situation& s) { s.runners[0].hold.instance = "instance-b"; }), "live",
+       "runner_silent", "has not been heard of", "wait 4 s", "runner 20 was started anew on host-a"},
+      {"no registration", change([](Situation& s) { s.runners.clear(); }), "live", "runner_silent", "runner 20",
+       "wait 4 s", "no registration"},
+      {"lease over, others alive", change([](Situation& s) {
+         s.job.claim.until_ms = kNow - 3000;
+         s.runners[0].held_ms = 0;
+         s.runners.push_back(runner(21, {"python"}));
+       }),
+       "live", "lease_over", "its lease has run out", "wait: any agent"},
+      {"lease over, nobody alive",
+       change([](Situation& s) { s.job.claim.until_ms = kNow - 3000, s.runners[0].held_ms = 0; }), "live", "lease_over",
+       "its lease has run out", "start an agent"},
+      {"record deleted", change([](Situation& s) { s.job.record_type = "none", s.job.record.clear(); }), "live",
+       "running", "runner 20", "wait", "its record was deleted"},
+      {"not in the index", change([](Situation& s) { s.job.lease_until_ms.reset(); }), "live", "place_lost", "leases",
+       "doctor --rebuild"},
+  };
+}
+
+std::vector<Case> parked_cases() {
+  const auto later = [](std::uint64_t due) {
+    return with(claimed("delayed"), [due](Situation& s) { s.job.due_ms = due, set(s, "detail", "delayed"); });
+  };
+  const auto retry = with(later(kNow + 4000), [](Situation& s) {
+    set(s, "detail", "retry_wait"), set(s, "retries", "3"), set(s, "error", "exit code 1"), s.job.claim.attempt = 2;
+  });
+  const auto condition = with(claimed("prerequisites"), [](Situation& s) {
+    s.job.check_ms = kNow + 2000, set(s, "prerequisites", R"(["file:/data/ready","wait:30s"])");
+  });
+  const auto alive = [](Situation& s) { s.runners = {runner(20, {"python"})}; };
+  auto circle = waiting({other("job:12:8", "waiting")});
+  circle.cycle = {"job:12:7", "job:12:8", "job:12:7"};
+  return {
+      {"later", later(kNow + 7'200'000), "delayed", "not_yet_due", "in 2 h (2023-11-15T00:13:20Z)", "job cancel"},
+      {"retry", retry, "delayed", "retry_wait", "in 4 s", "wait", "attempt 2 of 4"},
+      {"retry tells the last error", retry, "delayed", "retry_wait", "in 4 s", "wait", "last error: exit code 1"},
+      {"due, nobody alive", later(kNow - 9000), "delayed", "due", "no agent is alive", "start an agent"},
+      {"due", with(later(kNow - 1), alive), "delayed", "due", "its time has come", "ask again"},
+      {"delay lost", claimed("delayed"), "delayed", "place_lost", "delays", "doctor --rebuild"},
+      {"depends", waiting({other("job:12:8", "live"), other("job:12:9", "queued")}), "waiting", "dependencies",
+       "2 job(s)", "job explain 12:8", "job:12:8 is live"},
+      {"depends on nothing", waiting({other("job:12:8", "live"), other("job:12:9", "")}), "waiting",
+       "dependency_absent", "job:12:9, which does not exist", "job submit FILE --caller 12 --id 9"},
+      {"circle", circle, "waiting", "cycle", "job:12:7 -> job:12:8 -> job:12:7", "job cancel 12:7"},
+      {"waits lost", claimed("waiting"), "waiting", "place_lost", "wait for others", "doctor --rebuild"},
+      {"condition", with(condition, alive), "prerequisites", "not_met", "file:/data/ready, wait:30s", "make them true",
+       "looked at again in 2 s"},
+      {"nobody looks", condition, "prerequisites", "not_checked", "no agent is alive", "start an agent",
+       "prerequisite: wait:30s"},
+      {"condition lost", claimed("prerequisites"), "prerequisites", "place_lost", "prerequisites", "doctor --rebuild"},
+      {"slots", with(held(), [](Situation& s) { s.slot_takers = {"job:12:1"}; }), "held", "slots_taken",
+       "1 of 1 job(s) that concurrency key db", "job explain 12:1", "runs: job:12:1"},
+      {"no taker", held(), "held", "slot_free", "no job of that key runs", "doctor --rebuild"},
+      {"hold lost", claimed("held"), "held", "place_lost", "concurrency key", "doctor --rebuild"},
+  };
+}
+
+std::vector<Case> ended_cases() {
+  const auto never_ran = with(ended("error", "timeout"), [](Situation& s) { s.job.claim.epoch = 0; });
+  return {
+      {"finished", ended("finished", "ok"), "ended", "finished", "it has finished", "job show 12:7", "ended 5 s ago"},
+      {"exception", ended("error", "exception"), "ended", "failed", "exception: what went wrong",
+       "mend the script, then `mycojobs job retry 12:7`"},
+      {"timeout", ended("error", "timeout"), "ended", "failed", "timeout", "more time"},
+      {"oom", ended("error", "oom"), "ended", "failed", "oom", "sandbox.memory"},
+      {"a detail of somebody's own", ended("error", "bored"), "ended", "failed", "bored", "do what its error says"},
+      {"cancelled", ended("error", "cancelled"), "ended", "cancelled", "for ever", "submit it anew"},
+      {"dead letter",
+       with(ended("error", "dead_letter"),
+            [](Situation& s) {
+              s.dead_letter = DeadLetter{"6-0", "job:12:7", "queue:v", "crash_loop", kNow};
+            }),
+       "ended", "dead_letter", "what went wrong", "job retry 12:7", "dead letter 6-0: crash_loop"},
+      {"dependency", ended("error", "dependency_failed"), "ended", "dependency_failed", "depends on failed",
+       "that one first"},
+      {"prerequisite", ended("error", "prerequisite"), "ended", "prerequisite", "never be met", "job retry"},
+      {"waited too long", never_ran, "ended", "queue_timeout", "no runner took it in time", "runner list"},
+      {"status overwritten", with(ended("finished", "ok"), [](Situation& s) { set(s, "status", "dispatched"); }),
+       "ended", "finished", "it has finished", "nothing", "overwritten its status"},
+      {"record deleted after the end",
+       with(ended("error", "exit"), [](Situation& s) { s.job.record_type = "none", s.job.record.clear(); }), "ended",
+       "failed", "exit", "job retry", "its record was deleted"},
+  };
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> all;
+  for (const auto& part : {unclaimed_cases(), queued_cases(), live_cases(), parked_cases(), ended_cases()}) {
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
+}
+
+TEST(Explain, NamesOneReasonItsEvidenceAndTheNextAction) {
+  for (const Case& each : all_cases()) {
+    SCOPED_TRACE(each.name);
+    const Explanation out = explain(each.about);
+    EXPECT_EQ(out.job_key, "job:12:7");
+    EXPECT_EQ(out.state, each.state);
+    EXPECT_EQ(out.cause, each.cause);
+    EXPECT_THAT(out.reason, HasSubstr(each.reason));
+    EXPECT_THAT(out.next, HasSubstr(each.next));
+    EXPECT_THAT(out.evidence, Not(IsEmpty())) << "nothing was shown";
+    EXPECT_THAT(out.evidence, Contains(HasSubstr(each.evidence)));
+  }
+}
+
+TEST(Explain, EveryCauseIsARowOfTheTableAndEveryRowCanCome) {
+  std::set<std::pair<std::string, std::string>> rows;
+  for (const CauseRow& row : causes()) rows.emplace(row.state, row.cause);
+  auto never = rows;
+  for (const Case& each : all_cases()) {
+    const Explanation out = explain(each.about);
+    const std::pair row(out.state, out.cause);
+    const std::pair any(std::string("*"), out.cause);
+    EXPECT_TRUE(rows.contains(row) || rows.contains(any)) << out.state << " " << out.cause;
+    never.erase(row);
+    never.erase(any);
+  }
+  for (const auto& [state, cause] : never) ADD_FAILURE() << "no case gives " << state << " " << cause;
+}
+
+TEST(Explain, TellsAnomaliesThatNameTheJob) {
+  Situation about = pushed();
+  about.anomalies = {"job:12:7 is odd"};
+  EXPECT_THAT(explain(about).evidence, Contains("recorded anomaly: job:12:7 is odd"));
+}
+
+TEST(Explain, CommandsNameTheContextUnlessItIsTheUsualOne) {
+  Situation about = ended("error", "exit");
+  EXPECT_THAT(explain(about).next, HasSubstr("`mycojobs job retry 12:7`"));
+  about.context = 3;
+  EXPECT_THAT(explain(about).next, HasSubstr("`mycojobs job retry 12:7 --context 3`"));
+}
+
+TEST(Explain, ManyDependenciesAreCountedNotListed) {
+  std::vector<JobPlaces> awaited;
+  for (int i = 1; i <= 500; ++i) awaited.push_back(other("job:12:" + std::to_string(1000 + i), "queued"));
+  const Explanation out = explain(waiting(awaited));
+  EXPECT_LT(out.evidence.size(), 15U);
+  EXPECT_THAT(out.evidence, Contains("and 490 more"));
+}
+
+TEST(Explain, PrerequisitesThatAreNoListAreShownAsTheyAre) {
+  Situation about = claimed("prerequisites");
+  about.job.check_ms = kNow;
+  set(about, "prerequisites", "[oops");
+  EXPECT_THAT(explain(about).evidence, Contains("prerequisite: [oops"));
+}
+
+}  // namespace
+}  // namespace mycojobs

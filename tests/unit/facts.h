@@ -1,0 +1,45 @@
+// Histories of one job as text.
+#pragma once
+
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "domain/dispatch_journal.h"
+
+namespace mycojobs {
+
+// "claimed c=A t=h e=5" -> a fact; the moment is 1000 + its revision.
+inline Fact fact(const std::string& line, std::uint64_t revision) {
+  std::istringstream words(line);
+  Fact out;
+  out.revision = revision;
+  out.at_ms = 1000 + revision;
+  out.job_key = "job:12:1";
+  words >> out.kind;
+  for (std::string word; words >> word;) {
+    const auto equals = word.find('=');
+    out.more.emplace_back(word.substr(0, equals), word.substr(equals + 1));
+  }
+  return out;
+}
+
+// Facts are separated by ';'. A is the claim of epoch 5, B of 6, C of 7.
+inline std::vector<Fact> history(const std::string& text) {
+  std::istringstream lines(text);
+  std::vector<Fact> facts;
+  for (std::string line; std::getline(lines, line, ';');) facts.push_back(fact(line, facts.size() + 1));
+  return facts;
+}
+
+inline std::string taken(char claim, int attempt, int deliveries) {
+  return std::string("claimed c=") + claim + " t=hash" + claim + " e=" + std::to_string(claim - 'A' + 5) +
+         " a=" + std::to_string(attempt) + " d=" + std::to_string(deliveries) + " r=20 i=inst l=30000";
+}
+inline std::string completed(char claim) {
+  return std::string("completed c=") + claim + " e=" + std::to_string(claim - 'A' + 5) + " g=digest detail=ok";
+}
+
+inline const std::string kA = taken('A', 1, 1);
+
+}  // namespace mycojobs

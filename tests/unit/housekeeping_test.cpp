@@ -1,0 +1,207 @@
+#include "worker/housekeeping.h"
+
+#include <gtest/gtest.h>
+
+#include "domain/codec.h"
+#include "store/memory/memory_server.h"
+#include "worker/registration.h"
+
+namespace mycojobs::test {
+namespace {
+
+struct HandClock final : Clock {
+  std::uint64_t unix = 1700000000000, boot = 5000;
+  std::uint64_t unix_ms() const override { return unix; }
+  std::uint64_t boot_ms() const override { return boot; }
+};
+
+class HousekeepingTest : public ::testing::Test {
+ protected:
+  HandClock clock_;
+  MemoryServer server_{clock_};
+  std::unique_ptr<Store> store_ = *server_.open();
+  WorkerSettings settings_;  // a lease of 30 s
+  std::unique_ptr<Housekeeping> housekeeping_ = std::make_unique<Housekeeping>(clock_, settings_);
+
+  void keep_house() {
+    auto done = housekeeping_->look_after(*store_, 1);
+    ASSERT_TRUE(done) << done.error().message;
+    wait_ms_ = *done;
+  }
+  void pass(std::uint64_t ms) { clock_.unix += ms, clock_.boot += ms; }
+  // As time goes by, whenever it is asked for.
+  void keep_house_for(std::uint64_t ms) {
+    const std::uint64_t end = clock_.boot + ms;
+    for (keep_house(); clock_.boot < end; keep_house()) pass(std::clamp<std::uint64_t>(wait_ms_, 1, end - clock_.boot));
+  }
+  std::string submit(Job job = {}) {
+    job.caller_id = job.context_id = 1;
+    job.script = "x";
+    job.script_type = "fake";
+    auto stored = store_->submit(job);
+    EXPECT_TRUE(stored) << stored.error().message;
+    return redis_key(*stored);
+  }
+  std::vector<Claimed> claim() {
+    ClaimRequest request{.context = 1, .runner = 1, .instance = "a1", .queues = {"queue:fake"}};
+    return store_->claim(request)->jobs;
+  }
+  std::uint64_t waiting() { return *store_->queue_length(1, "queue:fake"); }
+  std::string detail(Id runner) {
+    return decode<Runner>(*store_->load(1, "runner:" + std::to_string(runner))).record.detail;
+  }
+  void hold(Id runner, const std::string& instance, std::uint32_t ttl_ms) {
+    Runner record;
+    record.id = runner;
+    record.detail = kRunnerRunning;
+    RunnerHold held_by;
+    ASSERT_TRUE(store_->hold_runner(1, record, {instance, "host", "boot", 1}, ttl_ms, "", held_by));
+  }
+
+  std::uint64_t wait_ms_ = 0;
+};
+
+TEST_F(HousekeepingTest, JumpOfTheStoresClockExpiresNothingBeforeAWholeLeaseWasSeen) {
+  submit();
+  ASSERT_EQ(claim().size(), 1U);
+  keep_house();
+  clock_.unix += 600000;  // ten minutes, in no time
+  for (int i = 0; i < 29; ++i) {
+    clock_.boot += 1000;
+    keep_house();
+  }
+  EXPECT_EQ(store_->leases(1)->size(), 1U);
+  clock_.boot += 1500;
+  keep_house();
+  EXPECT_EQ(store_->leases(1)->size(), 0U);
+  EXPECT_EQ(waiting(), 1U);
+}
+
+TEST_F(HousekeepingTest, SilentRunnersJobIsBackWithinALeaseAndASecond) {
+  submit();
+  ASSERT_EQ(claim().size(), 1U);
+  pass(399);  // the worst moment to begin
+  keep_house_for(30000 + 1000 - 399);
+  EXPECT_EQ(waiting(), 1U);
+}
+
+TEST_F(HousekeepingTest, WhatWasSeenBeforeTheStoreWentAwayDoesNotCount) {
+  submit();
+  ASSERT_EQ(claim().size(), 1U);
+  keep_house();
+  pass(60000);
+  housekeeping_->blind(1);
+  keep_house();
+  EXPECT_EQ(store_->leases(1)->size(), 1U);
+}
+
+TEST_F(HousekeepingTest, LeaseThatCannotBeExpiredDoesNotHoldUpTheOthers) {
+  for (int i = 0; i < 3; ++i) {
+    submit();
+    ASSERT_EQ(claim().size(), 1U);
+  }
+  for (const char* job : {"job:1:1", "job:1:3"}) {
+    server_.plain(1, {"HSET", std::string("mj:claim:") + job, "queue", "queue:taken"});
+  }
+  server_.put_text(1, "queue:taken", "another client's");
+  keep_house();
+  pass(31000);
+  EXPECT_FALSE(housekeeping_->look_after(*store_, 1));
+  EXPECT_EQ(store_->leases(1)->size(), 2U) << "those whose queue is no list";
+  EXPECT_EQ(waiting(), 1U);
+}
+
+TEST_F(HousekeepingTest, DelayedJobIsQueuedWithinMillisecondsOfItsMoment) {
+  Job later;
+  later.run_at_ms = clock_.unix + 7321;
+  submit(later);
+  keep_house();
+  std::uint64_t queued_at = 0;
+  for (std::uint64_t passed = 0; passed < 10000 && queued_at == 0;) {
+    ASSERT_GT(wait_ms_, 0U);
+    pass(wait_ms_), passed += wait_ms_;
+    keep_house();
+    if (waiting() == 1) queued_at = clock_.unix;
+  }
+  EXPECT_GE(queued_at, later.run_at_ms);
+  EXPECT_LE(queued_at, later.run_at_ms + 5);
+}
+
+TEST_F(HousekeepingTest, HurryLooksSoonButNotAllTheTime) {
+  keep_house();
+  Job soon;
+  soon.run_at_ms = clock_.unix + 40;
+  submit(soon);
+  housekeeping_->hurry();
+  keep_house();
+  pass(20);
+  keep_house();
+  EXPECT_EQ(wait_ms_, 20U) << "it knows of the job now";
+  housekeeping_->hurry();
+  keep_house();
+  EXPECT_EQ(wait_ms_, 20U) << "and looks no sooner for being hurried again";
+}
+
+TEST_F(HousekeepingTest, ManyDueJobsComeInParts) {
+  Job later;
+  later.run_at_ms = clock_.unix + 1000;
+  for (int i = 0; i < 250; ++i) submit(later);
+  pass(1001);
+  keep_house();
+  EXPECT_EQ(waiting(), 100U);
+  EXPECT_GT(wait_ms_, 0U) << "the store is everybody's";
+  EXPECT_LE(wait_ms_, 10U);
+  keep_house_for(100);
+  EXPECT_EQ(waiting(), 250U);
+}
+
+TEST_F(HousekeepingTest, EndedJobsLeaveAfterTheirRetention) {
+  settings_.retention_ms = 60000;
+  housekeeping_ = std::make_unique<Housekeeping>(clock_, settings_);
+  const std::string key = submit();
+  ASSERT_TRUE(store_->cancel(1, key));
+  keep_house_for(59000);
+  EXPECT_TRUE(store_->load(1, key));
+  (void)claim();  // the entry of a job that was cancelled in its queue goes with the next claim
+  keep_house_for(62000);
+  EXPECT_EQ(store_->load(1, key).error().code, Code::not_found);
+}
+
+TEST_F(HousekeepingTest, RunnerIsLostOnceItHasBeenSilentForAWholeLease) {
+  hold(7, "a1", 30000);
+  hold(8, "b1", 30000);
+  keep_house_for(29000);
+  hold(8, "b1", 30000);  // a heartbeat
+  keep_house_for(30000);
+  EXPECT_EQ(detail(7), "running") << "its time is over, but a lease has not been seen to pass";
+  hold(8, "b1", 30000);
+  keep_house_for(60000);
+  EXPECT_EQ(detail(7), "lost");
+  EXPECT_EQ(detail(8), "running");
+  hold(7, "a1", 30000);
+  EXPECT_EQ(detail(7), "running") << "it was only silent";
+}
+
+TEST_F(HousekeepingTest, RunnerThatSignedOffIsNotLost) {
+  hold(7, "a1", 30000);
+  ASSERT_TRUE(mark_runner(*store_, 1, 7, kRunnerStopped));
+  ASSERT_TRUE(store_->release_runner(1, 7, {"a1", "host", "boot", 1}));
+  keep_house_for(200000);
+  EXPECT_EQ(detail(7), "stopped");
+}
+
+TEST_F(HousekeepingTest, OneKindOfTroubleDoesNotStopTheRest) {
+  submit();
+  ASSERT_EQ(claim().size(), 1U);
+  hold(7, "a1", 30000);
+  server_.put_text(1, "mj:horizon", "another client's");  // what time brings needs it
+  for (int i = 0; i < 200; ++i) {
+    EXPECT_FALSE(housekeeping_->look_after(*store_, 1));
+    pass(500);
+  }
+  EXPECT_EQ(waiting(), 1U);
+  EXPECT_EQ(detail(7), "lost");
+}
+
+}  // namespace
+}  // namespace mycojobs::test

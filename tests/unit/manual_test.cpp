@@ -1,0 +1,97 @@
+// The manual knows every command, every flag and everything that `job explain` and `verify` may say; and nothing else.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "cli/commands.h"
+#include "inspect/explain.h"
+#include "inspect/verify.h"
+
+namespace mycojobs {
+namespace {
+
+std::string manual() {
+  std::ostringstream text;
+  text << std::ifstream(MYCOJOBS_SOURCE "/docs/manual.md").rdbuf();
+  return text.str();
+}
+
+// The text below each heading of the third level: "`mycojobs job list`" -> what follows.
+std::map<std::string, std::string> sections(const std::string& text) {
+  std::map<std::string, std::string> all;
+  std::string heading;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("#")) {
+      heading = line.substr(line.find_first_not_of("# "));
+    } else {
+      all[heading] += line + "\n";
+    }
+  }
+  return all;
+}
+
+// What stands below the heading that names the command; empty: none does.
+std::string section_of(const std::map<std::string, std::string>& all, std::string_view command) {
+  const std::string name = "`mycojobs " + std::string(command);
+  for (const auto& [heading, text] : all) {
+    const auto at = heading.find(name);
+    if (at == std::string::npos) continue;
+    const char after = heading[at + name.size()];
+    if (after == ' ' || after == '`') return text;
+  }
+  return "";
+}
+
+TEST(Manual, HasASectionForEveryCommandWithEachOfItsFlags) {
+  const auto all = sections(manual());
+  for (const Command& command : commands()) {
+    std::string text = section_of(all, command.name);
+    EXPECT_FALSE(text.empty()) << "no heading names " << command.name;
+    if (command.name == "job submit") text += section_of(all, "run");  // whose flags it has, too
+    for (const FlagRow& flag : command.flags) {
+      EXPECT_NE(text.find("`--" + std::string(flag.name)), std::string::npos)
+          << command.name << " does not explain --" << flag.name;
+    }
+  }
+}
+
+TEST(Manual, NamesNoFlagThatNoCommandHas) {
+  std::vector<std::string> known{"--json", "--help", "--yes", "--config"};
+  for (const Command& command : commands()) {
+    for (const FlagRow& flag : command.flags) known.push_back("--" + std::string(flag.name));
+  }
+  for (const Option& option : options()) {
+    known.push_back(flag_of(option));
+    known.push_back("--no-" + flag_of(option).substr(2));
+  }
+  const std::string text = manual();
+  for (auto at = text.find("`--"); at != std::string::npos; at = text.find("`--", at + 1)) {
+    const std::string flag = text.substr(at + 1, text.find_first_of("` =\n", at + 1) - at - 1);
+    EXPECT_NE(std::find(known.begin(), known.end(), flag), known.end()) << flag;
+  }
+}
+
+TEST(Manual, HasARowForEveryCauseThatExplainNames) {
+  const std::string text = manual();
+  for (const CauseRow& row : causes()) {
+    const std::string state = row.state == "*" ? "any" : std::string(row.state);
+    const std::string cells = "| " + state + " | `" + std::string(row.cause) + "` | " + std::string(row.meaning) + " |";
+    EXPECT_NE(text.find(cells), std::string::npos) << cells;
+  }
+}
+
+TEST(Manual, HasARowForEveryRuleOfVerify) {
+  const std::string text = manual();
+  for (const VerifyRule& rule : verify_rules()) {
+    const std::string cells = "| `" + std::string(rule.name) + "` | " + (rule.violation ? "violation" : "note") +
+                              " | " + std::string(rule.meaning) + " |";
+    EXPECT_NE(text.find(cells), std::string::npos) << cells;
+  }
+}
+
+}  // namespace
+}  // namespace mycojobs

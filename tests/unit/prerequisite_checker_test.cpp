@@ -1,0 +1,249 @@
+// Jobs that wait for something outside, looked after by a real agent's thread over a store in memory.
+#include "worker/prerequisite_checker.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <thread>
+
+#include "support/agent_fixture.h"
+
+namespace mycojobs::test {
+namespace {
+
+// A socket on the loopback that answers every connection with the same bytes, if any.
+class Peer {
+ public:
+  explicit Peer(std::string answer = "")
+      : answer_(std::move(answer)), listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
+    socklen_t size = sizeof at;
+    ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&at), &size);
+    port_ = ntohs(at.sin_port);
+  }
+  ~Peer() {
+    ::shutdown(listener_.get(), SHUT_RDWR);
+    if (thread_.joinable()) thread_.join();
+  }
+  // Before that, connections are refused.
+  void listen() {
+    ASSERT_EQ(::listen(listener_.get(), 16), 0);
+    thread_ = std::thread([this] {
+      for (;;) {
+        const Fd peer(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        if (!peer) return;
+        char request[2048];
+        if (!answer_.empty()) (void)!::recv(peer.get(), request, sizeof request, 0);
+        (void)!::send(peer.get(), answer_.data(), answer_.size(), MSG_NOSIGNAL);
+      }
+    });
+  }
+  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+
+ private:
+  std::string answer_;
+  Fd listener_;
+  int port_ = 0;
+  std::thread thread_;
+};
+
+class PrerequisiteTest : public AgentTest {
+ protected:
+  TempDir folder_;
+
+  std::string submit_waiting(std::vector<std::string> prerequisites) {
+    Job job = new_job();
+    job.prerequisites = std::move(prerequisites);
+    return submit(job);
+  }
+  bool is_parked(const std::string& key) {
+    return eventually([&] { return read(key).status == JobStatus::waiting_for_prerequisites; });
+  }
+  // Whether it has run, once its conditions were met.
+  bool runs(const std::string& key) {
+    return eventually([&] {
+             control_.end_all(RunStatus::ok);
+             return read(key).ended_ms != 0;
+           }) &&
+           read(key).status == JobStatus::finished;
+  }
+  std::string error_of(const std::string& key) {
+    EXPECT_TRUE(wait_for_end(key));
+    EXPECT_EQ(read(key).status, JobStatus::error);
+    EXPECT_EQ(read(key).detail, "prerequisite");
+    return read(key).error;
+  }
+};
+
+TEST_F(PrerequisiteTest, TimesPass) {
+  start();
+  const std::string wait = submit_waiting({"wait:300ms"});
+  const std::string at = submit_waiting({"at:2020-01-01T00:00:00Z", "wait:1ms"});
+  const std::string never = submit_waiting({"at:2999-01-01T00:00:00Z"});
+  EXPECT_TRUE(runs(wait));
+  EXPECT_TRUE(runs(at));
+  EXPECT_GE(read(wait).started_ms, read(wait).queued_ms + 300);
+  EXPECT_EQ(read(never).status, JobStatus::waiting_for_prerequisites);
+}
+
+TEST_F(PrerequisiteTest, KeysOfTheContextAreSeenWhateverTheirType) {
+  start();
+  const std::string text = submit_waiting({"redis:ready"});
+  const std::string hash = submit_waiting({"redis:state:12"});
+  ASSERT_TRUE(is_parked(text) && is_parked(hash));
+  server_.plain(2, {"SET", "ready", "another context's"});
+  eventually([] { return false; }, Seconds(1.5));
+  EXPECT_EQ(read(text).status, JobStatus::waiting_for_prerequisites);
+  server_.put_text(1, "ready", "1");
+  server_.plain(1, {"HSET", "state:12", "a", "b"});
+  EXPECT_TRUE(runs(text));
+  EXPECT_TRUE(runs(hash));
+}
+
+TEST_F(PrerequisiteTest, AllConditionsMustBeMetTogether) {
+  settings_.allowed_prerequisites = {"file:" + folder_.path().string() + "/"};
+  start();
+  const std::string path = folder_ / "flag";
+  const std::string key = submit_waiting({"file:" + path, "redis:ready"});
+  ASSERT_TRUE(is_parked(key));
+  server_.put_text(1, "ready", "1");
+  eventually([] { return false; }, Seconds(1.5));
+  EXPECT_EQ(read(key).status, JobStatus::waiting_for_prerequisites);
+  folder_.write("flag", "");
+  EXPECT_TRUE(runs(key));
+}
+
+TEST_F(PrerequisiteTest, ImpossibleOnesEndTheJobAtOnce) {
+  settings_.allowed_prerequisites = {"file:/data/"};
+  start();
+  EXPECT_EQ(error_of(submit_waiting({"wait:1ms", "moon:full"})),
+            "prerequisite \"moon:full\": is of no known kind: give wait:, at:, redis:, file:, tcp:, http://, https://, "
+            "approval: or flow:");
+  EXPECT_EQ(error_of(submit_waiting({"file:/data/../etc/passwd"})),
+            "prerequisite \"file:/data/../etc/passwd\": agents may not look there: the operator's option "
+            "prerequisites.allow has no beginning of it");
+  EXPECT_NE(error_of(submit_waiting({"redis:mj:leases"})).find("are not for jobs"), std::string::npos);
+  EXPECT_EQ(error_of(submit_waiting(std::vector<std::string>(101, "wait:1ms"))),
+            "prerequisites: 101 are more than the 100 that are looked at");
+  EXPECT_EQ(control_.launches, 0U);
+}
+
+TEST_F(PrerequisiteTest, WaitingHasALimitThatAppointmentsDoNotCount) {
+  settings_.prerequisites_timeout_ms = 1000;
+  start();
+  const std::string waits = submit_waiting({"approval:legal"});
+  const std::string later = submit_waiting({"at:2999-01-01T00:00:00Z"});
+  EXPECT_EQ(error_of(waits), "prerequisite \"approval:legal\" was not met within 1 s (prerequisites.timeout)");
+  EXPECT_EQ(read(later).status, JobStatus::waiting_for_prerequisites);
+}
+
+TEST_F(PrerequisiteTest, OthersConditionsStayUnmet) {
+  start();
+  const std::string approval = submit_waiting({"approval:legal"});
+  const std::string flow = submit_waiting({"flow:12"});
+  ASSERT_TRUE(is_parked(approval) && is_parked(flow));
+  eventually([] { return false; }, Seconds(1.5));
+  EXPECT_EQ(read(approval).status, JobStatus::waiting_for_prerequisites);
+  EXPECT_EQ(read(flow).status, JobStatus::waiting_for_prerequisites);
+}
+
+TEST_F(PrerequisiteTest, PortsAreConnectedTo) {
+  Peer peer;
+  settings_.allowed_prerequisites = {"tcp:127.0.0.1:"};
+  start();
+  const std::string key = submit_waiting({"tcp:" + peer.address()});
+  ASSERT_TRUE(is_parked(key));
+  eventually([] { return false; }, Seconds(1.5));
+  EXPECT_EQ(read(key).status, JobStatus::waiting_for_prerequisites) << "refused so far";
+  peer.listen();
+  EXPECT_TRUE(runs(key));
+}
+
+TEST_F(PrerequisiteTest, AnswersBelow400AreYes) {
+  const std::pair<const char*, bool> answers[] = {
+      {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", true},
+      {"HTTP/1.1 204 No Content\r\n\r\n", true},
+      {"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n", true},
+      {"HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\nno!", false},
+      {"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", false},
+      {"not HTTP at all\r\n\r\n", false},
+      {"", false},
+  };
+  settings_.allowed_prerequisites = {"http://127.0.0.1"};
+  std::vector<std::unique_ptr<Peer>> peers;
+  std::vector<std::string> keys;
+  settings_.allowed_prerequisites.clear();
+  for (const auto& [answer, yes] : answers) {
+    peers.push_back(std::make_unique<Peer>(answer));
+    peers.back()->listen();
+    settings_.allowed_prerequisites.push_back("http://" + peers.back()->address() + "/");
+  }
+  start();
+  for (const auto& peer : peers) keys.push_back(submit_waiting({"http://" + peer->address() + "/health?q=1"}));
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (answers[i].second) {
+      EXPECT_TRUE(runs(keys[i])) << answers[i].first;
+    }
+  }
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (!answers[i].second) {
+      EXPECT_EQ(read(keys[i]).status, JobStatus::waiting_for_prerequisites) << answers[i].first;
+    }
+  }
+}
+
+TEST_F(PrerequisiteTest, PlaceThatDoesNotAnswerHoldsUpNobody) {
+  Peer silent("");  // takes connections, and says nothing
+  silent.listen();
+  Peer good("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  good.listen();
+  // A full queue of connections that nobody accepts: the next one hangs.
+  const Fd deaf(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof at;
+  ASSERT_EQ(::bind(deaf.get(), reinterpret_cast<sockaddr*>(&at), size), 0);
+  ASSERT_EQ(::listen(deaf.get(), 0), 0);
+  ::getsockname(deaf.get(), reinterpret_cast<sockaddr*>(&at), &size);
+  std::vector<Fd> full;
+  for (int i = 0; i < 3; ++i) {
+    full.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    (void)::connect(full.back().get(), reinterpret_cast<sockaddr*>(&at), size);
+  }
+  settings_.allowed_prerequisites = {"tcp:", "http:"};
+  start();
+  const std::string hangs = submit_waiting({"tcp:127.0.0.1:" + std::to_string(ntohs(at.sin_port))});
+  ASSERT_TRUE(is_parked(hangs));
+  const std::string key = submit_waiting({"http://" + good.address() + "/"});
+  const std::string soon = submit_waiting({"wait:1ms"});
+  EXPECT_TRUE(runs(soon));
+  EXPECT_TRUE(runs(key));
+  EXPECT_EQ(read(hangs).status, JobStatus::waiting_for_prerequisites);
+  agent_.reset();  // does not wait for what hangs
+}
+
+TEST_F(PrerequisiteTest, StoreThatComesBackIsAskedAgain) {
+  std::atomic<int> failures{3};
+  server_.set_faults([&](std::string_view call) {
+    return call.starts_with("prerequisites") && failures-- > 0 ? Fault::after : Fault::none;
+  });
+  start();
+  EXPECT_TRUE(runs(submit_waiting({"wait:1ms"})));
+}
+
+TEST_F(PrerequisiteTest, MoreJobsThanOneLookTakesAreAllSeen) {
+  start(8);
+  std::vector<std::string> keys;
+  for (int i = 0; i < 150; ++i) keys.push_back(submit_waiting({"redis:ready"}));
+  server_.put_text(1, "ready", "1");
+  for (const std::string& key : keys) EXPECT_TRUE(runs(key));
+}
+
+}  // namespace
+}  // namespace mycojobs::test

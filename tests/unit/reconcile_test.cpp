@@ -1,0 +1,167 @@
+// What a former instance of a runner has left behind, and the proof that it is gone.
+#include "worker/reconcile.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "support/agent_fixture.h"
+#include "worker/instance_lock.h"
+
+namespace mycojobs::test {
+namespace {
+
+const std::string kOld(32, 'a'), kOther(32, 'b');
+
+class ReconcileTest : public AgentTest {
+ protected:
+  TempDir state_;
+  ReconcileTest() { settings_.state_dir = state_.path().string(); }
+
+  // As an agent that is no more: a claimed job, and the file.
+  std::string claim_as(const std::string& instance) {
+    const std::string key = submit();
+    ClaimRequest request{.context = 1, .runner = 1, .instance = instance, .queues = {"queue:fake"}};
+    EXPECT_EQ(client_->claim(request)->jobs.size(), 1U);
+    return key;
+  }
+  InstanceLock lock(const std::string& instance) {
+    auto held = InstanceLock::hold(settings_.state_dir, 1, instance);
+    EXPECT_TRUE(held) << held.error().message;
+    return std::move(*held);
+  }
+  bool has_file(const std::string& instance) {
+    return std::filesystem::exists(state_.path() / "runners" / ("1-" + instance + ".lock"));
+  }
+};
+
+TEST_F(ReconcileTest, JobsOfADeadInstanceRunAgainAtOnce) {
+  const std::string key = claim_as(kOld);
+  { const InstanceLock died = lock(kOld); }
+  start();
+  ASSERT_TRUE(wait_for_runs(1));
+  control_.end_all(RunStatus::ok);
+  ASSERT_TRUE(wait_for_end(key));
+  EXPECT_EQ(read(key).deliveries, 2U);
+  EXPECT_EQ(read(key).attempt, 1U);
+  EXPECT_FALSE(has_file(kOld));
+}
+
+TEST_F(ReconcileTest, JobsOfALivingInstanceAreLeftToTheirLeases) {
+  const std::string key = claim_as(kOld);
+  const InstanceLock lives = lock(kOld);
+  start();
+  const std::string next = submit();
+  ASSERT_TRUE(wait_for_runs(1));  // the other one
+  EXPECT_EQ(read(key).status, JobStatus::started);
+  EXPECT_EQ(client_->leases(1)->size(), 2U);
+  EXPECT_TRUE(has_file(kOld));
+  control_.end_all(RunStatus::ok);
+  EXPECT_TRUE(wait_for_end(next));
+}
+
+TEST_F(ReconcileTest, InstanceWithoutAFileProvesNothing) {
+  const std::string key = claim_as(kOld);
+  start();
+  const std::string next = submit();
+  ASSERT_TRUE(wait_for_runs(1));
+  EXPECT_EQ(read(key).status, JobStatus::started);
+  control_.end_all(RunStatus::ok);
+  EXPECT_TRUE(wait_for_end(next));
+}
+
+TEST_F(ReconcileTest, OnlyTheDeadInstancesJobsAreGivenBack) {
+  const std::string mine = claim_as(kOld);
+  const std::string others = claim_as(kOther);
+  { const InstanceLock died = lock(kOld); }
+  const InstanceLock lives = lock(kOther);
+  reconcile(*client_, settings_, {std::string(32, 'c'), "h", "b", 1}, {});
+  EXPECT_EQ(read(mine).status, JobStatus::dispatched);
+  EXPECT_EQ(read(others).status, JobStatus::started);
+  EXPECT_EQ(known_instances(settings_.state_dir, 1), std::vector<std::string>{kOther});
+  EXPECT_TRUE(known_instances(settings_.state_dir, 2).empty());
+}
+
+TEST_F(ReconcileTest, FileStaysUntilTheStoreHasAnswered) {
+  const std::string key = claim_as(kOld);
+  { const InstanceLock died = lock(kOld); }
+  server_.set_faults([](std::string_view call) { return call == "expire_instance" ? Fault::before : Fault::none; });
+  const RunnerHold self{std::string(32, 'c'), "h", "b", 1};
+  reconcile(*client_, settings_, self, {});
+  EXPECT_TRUE(has_file(kOld));
+  server_.set_faults({});
+  reconcile(*client_, settings_, self, {});
+  EXPECT_FALSE(has_file(kOld));
+  EXPECT_EQ(read(key).status, JobStatus::dispatched);
+}
+
+TEST_F(ReconcileTest, HelpersOfAKilledAgentAreWaitedFor) {
+  const std::string key = claim_as(kOld);
+  // A child that holds the lock for a while longer, as a launcher does that buries its jobs.
+  int ready[2];
+  ASSERT_EQ(::pipe2(ready, O_CLOEXEC), 0);
+  const pid_t helper = [&] {
+    const InstanceLock ours = lock(kOld);
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      ::close(ready[1]);
+      char byte = 0;
+      (void)!::read(ready[0], &byte, 1);
+      ::usleep(300000);
+      ::_exit(0);
+    }
+    return pid;
+  }();
+  ASSERT_GT(helper, 0);
+  EXPECT_FALSE(lock_of_the_dead(settings_.state_dir, 1, kOld)) << "the child has it through our open file description";
+  ::close(ready[1]);
+  settings_.lease_ms = 30000;
+  reconcile(*client_, settings_, {std::string(32, 'c'), "h", "b", 1}, {kOld});
+  EXPECT_EQ(read(key).status, JobStatus::dispatched);
+  ::close(ready[0]);
+  ::waitpid(helper, nullptr, 0);
+}
+
+TEST_F(ReconcileTest, RunnerIdOfADeadInstanceIsFreeAlthoughItsProcessIdMeansNothingHere) {
+  Runner record;
+  record.id = 1;
+  RunnerHold held_by;
+  ASSERT_TRUE(client_->hold_runner(1, record, {kOld, "an old container", "another boot", 1}, 60000, "", held_by));
+  {
+    const InstanceLock lives = lock(kOld);
+    const auto refused = register_runner(*client_, settings_, describe_self());
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::conflict);
+  }
+  const auto taken = register_runner(*client_, settings_, describe_self());
+  ASSERT_TRUE(taken) << taken.error().message;
+  EXPECT_EQ(*taken, std::vector<std::string>{kOld});
+}
+
+TEST_F(ReconcileTest, NamesFromOutsideAreNoPaths) {
+  std::ofstream(state_ / "1-x.lock") << "";
+  EXPECT_FALSE(lock_of_the_dead(settings_.state_dir, 1, "../1-x"));
+  EXPECT_FALSE(lock_of_the_dead(settings_.state_dir, 1, ""));
+  std::filesystem::create_directories(state_.path() / "runners");
+  for (const char* name : {"1-.lock", "1-.lock.lock", "1-zz.lock", "1-aa", "x-aa.lock", "11-aa.lock"}) {
+    std::ofstream(state_.path() / "runners" / name) << "";
+  }
+  EXPECT_TRUE(known_instances(settings_.state_dir, 1).empty());
+  EXPECT_EQ(known_instances(settings_.state_dir, 11), std::vector<std::string>{"aa"});
+}
+
+TEST_F(ReconcileTest, FolderThatCannotBeMadeIsAnErrorThatNamesIt) {
+  const std::string file = state_.write("file", "");
+  const auto held = InstanceLock::hold(file, 1, kOld);
+  ASSERT_FALSE(held);
+  EXPECT_NE(held.error().message.find(file + "/runners"), std::string::npos) << held.error().message;
+}
+
+}  // namespace
+}  // namespace mycojobs::test

@@ -1,0 +1,204 @@
+// The run loop alone: a sandbox that the test directs, and what it would have the reporter store.
+#include "worker/run_loop.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "support/fake_sandbox.h"
+#include "support/process.h"
+
+namespace mycojobs::test {
+namespace {
+
+// Ends as the test said, whatever the job sent: each piece of it is a note.
+class ScriptedTalk final : public Conversation {
+ public:
+  explicit ScriptedTalk(JobEnd end) : end_(std::move(end)) {}
+  const std::string& request() const override { return request_; }
+  void feed(std::string_view bytes) override { notes_.emplace_back(bytes); }
+  std::vector<std::string> take_notes() override { return std::exchange(notes_, {}); }
+  JobEnd finish(const Outcome& outcome) const override {
+    JobEnd end = end_;
+    if (outcome.violation) end.receipt = outcome.violation->comm;
+    return end;
+  }
+
+ private:
+  std::string request_ = "x";
+  JobEnd end_;
+  std::vector<std::string> notes_;
+};
+
+class RunLoopTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directory(folder_ / "1");
+    secret("TOKEN", "correct horse battery");
+    settings_.secrets_dir = folder_.path().string();
+    settings_.retry = {1000, 8000};
+  }
+  void secret(const std::string& name, const std::string& value) {
+    ASSERT_EQ(::chmod(folder_.write("1/" + name, value).c_str(), 0600), 0);
+  }
+  void start(RunNumber run, JobEnd end = {}, std::uint32_t attempt = 1, std::uint32_t retries = 0, Id context = 1) {
+    if (!loop_) {
+      loop_ = std::make_unique<RunLoop>(std::make_unique<FakeSandbox>(control_), clock_, settings_,
+                                        [this](Outgoing report) { posted_.post(std::move(report)); });
+    }
+    Start one;
+    one.run = run;
+    one.claim = {context, "job:1:" + std::to_string(run), "claim", "token"};
+    one.spec.run = run;
+    one.spec.context = context;
+    one.attempt = attempt;
+    one.retries = retries;
+    one.conversation = std::make_unique<ScriptedTalk>(std::move(end));
+    loop_->start(std::move(one));
+    ASSERT_TRUE(eventually([&] { return control_.is_running(run); }));
+  }
+  void collect() {
+    for (Outgoing& outgoing : posted_.take()) {
+      if (const auto* logs = std::get_if<LogAppend>(&outgoing.report)) {
+        for (const Log& line : logs->lines) text_[line.stream] += line.text;
+      } else {
+        reports_.push_back(std::move(outgoing));
+      }
+    }
+  }
+  bool wait_for_reports(std::size_t count) {
+    return eventually([&] {
+      collect();
+      return reports_.size() >= count;
+    });
+  }
+  bool wait_for_text(LogStream stream, const std::string& text) {
+    return eventually([&] {
+      collect();
+      return text_[stream].find(text) != std::string::npos;
+    });
+  }
+  template <class Kind>
+  const Kind& report(std::size_t at) {
+    return std::get<Kind>(reports_.at(at).report);
+  }
+
+  TempDir folder_;
+  SystemClock clock_;
+  SandboxControl control_;
+  WorkerSettings settings_;
+  Mailbox<Outgoing> posted_;
+  std::map<LogStream, std::string> text_;
+  std::vector<Outgoing> reports_;
+  std::unique_ptr<RunLoop> loop_;
+};
+
+JobEnd failure(const std::string& detail = "exit") {
+  JobEnd end;
+  end.detail = detail;
+  end.error = "failed";
+  return end;
+}
+
+TEST_F(RunLoopTest, SecretsAreInNothingThatAJobHandsOut) {
+  JobEnd end = failure();
+  end.error = "Error: correct horse battery";
+  end.error_info = nlohmann::json({{"message", "correct horse\nbattery"}}).dump();
+  end.result = {{"Y29ycmVjdCBob3JzZSBiYXR0ZXJ5", "correct%20horse%20battery"}};
+  start(1, end);
+  control_.write(1, LogStream::out, "a correct ");
+  control_.write(1, LogStream::err, "horse battery\n");  // the other stream: not the same text
+  control_.write(1, LogStream::out, "horse battery\nand correct hor");
+  control_.write(1, LogStream::system, "at correct horse battery");
+  ASSERT_TRUE(wait_for_text(LogStream::system, "at"));
+  ASSERT_TRUE(wait_for_text(LogStream::out, "and "));
+  collect();
+  EXPECT_EQ(text_[LogStream::out], "a [secret TOKEN]\nand ") << "a beginning waits";
+  Outcome outcome;
+  outcome.status = RunStatus::violation;
+  outcome.violation.emplace().comm = "correct horse battery";
+  control_.end(1, outcome);
+  ASSERT_TRUE(wait_for_reports(1));
+  EXPECT_EQ(text_[LogStream::out], "a [secret TOKEN]\nand correct hor");
+  EXPECT_EQ(text_[LogStream::err], "horse battery\n");
+  EXPECT_EQ(text_[LogStream::system], "at [secret TOKEN]\n");
+  const JobEnd& stored = report<EndReport>(0).end;
+  EXPECT_EQ(stored.error, "Error: [secret TOKEN]");
+  EXPECT_EQ(stored.error_info, R"({"message":"[secret TOKEN]"})");
+  EXPECT_EQ(stored.result, (TextMap{{"[secret TOKEN]", "[secret TOKEN]"}}));
+  EXPECT_EQ(stored.receipt, "[secret TOKEN]");
+}
+
+TEST_F(RunLoopTest, SecretsOfOneContextAreNotThoseOfAnother) {
+  start(1, {}, 1, 0, 2);
+  control_.write(1, LogStream::out, "correct horse battery\n");
+  EXPECT_TRUE(wait_for_text(LogStream::out, "correct horse battery\n"));
+}
+
+TEST_F(RunLoopTest, FailureIsFollowedByAnotherAttemptIfThereIsOneLeft) {
+  start(1, failure(), 2, 2);
+  start(2, failure(), 3, 2);
+  JobEnd forbidden = failure();
+  forbidden.retry_forbidden = true;
+  start(3, forbidden, 1, 2);
+  JobEnd later = failure();
+  later.retry_after_ms = 77;
+  start(4, later, 1, 2);
+  JobEnd fine;
+  fine.status = JobStatus::finished;
+  start(5, fine, 1, 2);
+  for (RunNumber run = 1; run <= 5; ++run) {
+    control_.end(run, RunStatus::exit);
+    ASSERT_TRUE(wait_for_reports(run));
+  }
+  ASSERT_TRUE(report<EndReport>(0).retry_after_ms);
+  EXPECT_GE(*report<EndReport>(0).retry_after_ms, 1000U);
+  EXPECT_LE(*report<EndReport>(0).retry_after_ms, 2000U);
+  EXPECT_FALSE(report<EndReport>(1).retry_after_ms);
+  EXPECT_FALSE(report<EndReport>(2).retry_after_ms);
+  EXPECT_EQ(report<EndReport>(3).retry_after_ms, 77U);
+  EXPECT_FALSE(report<EndReport>(4).retry_after_ms);
+}
+
+// R12, rule 14: a process that KILL does not end is no end of its job, and blocks nothing else.
+TEST_F(RunLoopTest, UnkillableRunIsMarkedAndEndsWhenItIsGone) {
+  start(1, failure("cancelled"));
+  control_.make_deaf(1);
+  loop_->kill(1, KillReason::cancelled);
+  ASSERT_TRUE(wait_for_reports(1));
+  EXPECT_EQ(report<Mark>(0).detail, "unkillable");
+  EXPECT_EQ(report<Mark>(0).claim.job_key, "job:1:1");
+  EXPECT_FALSE(reports_[0].last) << "its slot and its lease are not given back";
+
+  start(2);
+  control_.end(2, RunStatus::ok);
+  ASSERT_TRUE(wait_for_reports(2));
+  EXPECT_EQ(reports_[1].run, 2U);
+  loop_->fence(1, clock_.boot_ms() + 100000);
+  EXPECT_TRUE(eventually([&] { return control_.fence_of(1) > clock_.boot_ms(); })) << "its lease is still kept";
+
+  control_.end(1, RunStatus::cancelled);
+  ASSERT_TRUE(wait_for_reports(3));
+  EXPECT_EQ(report<EndReport>(2).end.detail, "cancelled");
+  EXPECT_TRUE(reports_[2].last);
+}
+
+TEST_F(RunLoopTest, UnkillableRunTellsTheOperatorJobProcessAndHost) {
+  start(1);
+  control_.make_deaf(1);
+  char host[256] = "";
+  ASSERT_EQ(::gethostname(host, sizeof host), 0);
+  ::testing::internal::CaptureStderr();
+  loop_->kill(1, KillReason::fenced);
+  EXPECT_TRUE(wait_for_reports(1));
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("job:1:1: unkillable on host " + std::string(host) + ": " + SandboxControl::kDeafReason),
+            std::string::npos)
+      << log;
+}
+
+}  // namespace
+}  // namespace mycojobs::test

@@ -1,0 +1,139 @@
+#include "worker/secrets.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "support/process.h"
+
+namespace mycojobs::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct HandClock final : Clock {
+  std::uint64_t boot = 1000000;
+  std::uint64_t unix_ms() const override { return 1; }
+  std::uint64_t boot_ms() const override { return boot; }
+};
+
+class SecretsTest : public ::testing::Test {
+ protected:
+  void SetUp() override { fs::create_directory(folder_ / "7"); }
+  std::string path(const std::string& name) const { return folder_ / ("7/" + name); }
+  void put(const std::string& name, const std::string& value, ::mode_t mode = 0600) const {
+    folder_.write("7/" + name, value);
+    ASSERT_EQ(::chmod(path(name).c_str(), mode), 0);
+  }
+  std::string redacted(const std::string& text, Id context = 7) {
+    const auto redactor = secrets_.redactor(context);
+    return redactor ? redactor->redact(text) : text;
+  }
+  // What the log says while this is called.
+  std::string log_of(const std::function<void()>& call) {
+    ::testing::internal::CaptureStderr();
+    call();
+    return ::testing::internal::GetCapturedStderr();
+  }
+
+  TempDir folder_;
+  HandClock clock_;
+  Secrets secrets_{folder_.path().string(), clock_};
+};
+
+TEST_F(SecretsTest, FilesOfAContextAreItsSecretsAndNoOthers) {
+  put("db-password", "hunter22\n");
+  put("api.key", "0123456789abcdef\r\n", 0400);
+  EXPECT_EQ(redacted("hunter22 0123456789abcdef\n"), "[secret db-password] [secret api.key]\n");
+  EXPECT_EQ(secrets_.redactor(8), nullptr);
+  EXPECT_EQ(Secrets("", clock_).redactor(7), nullptr);
+}
+
+TEST_F(SecretsTest, OneLineEndIsNotPartOfTheValue) {
+  put("K", "two\nlines\n\n");
+  EXPECT_EQ(redacted("two\nlines\n\n"), "[secret K]\n\n");  // blanks at the ends of a value are not looked for
+  put("L", "");
+  clock_.boot += Secrets::kLookMs;
+  EXPECT_EQ(redacted("two\nlines"), "[secret K]");
+}
+
+TEST_F(SecretsTest, WhatIsNoSecretIsRefusedWithItsNameAndTheRemedyAndWithoutItsValue) {
+  put("open", "value-that-all-read", 0644);
+  put("group", "value-that-all-read", 0640);
+  put("short", "abc\n");
+  put("large", std::string(Secrets::kMostBytes + 10, 'x'));
+  put(".hidden", "value-that-all-read");
+  put("with blank", "value-that-all-read");
+  fs::create_symlink(path("open"), path("link"));
+  fs::create_directory(path("folder"));
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  if (::geteuid() == 0) {
+    put("foreign", "value-that-all-read");
+    ASSERT_EQ(::chown(path("foreign").c_str(), 12345, 12345), 0);
+  }
+  put("good", "good value");
+  std::string out;
+  const std::string log = log_of([&] { out = redacted("value-that-all-read good value"); });
+  EXPECT_EQ(out, "value-that-all-read [secret good]");
+  for (const char* line :
+       {"open: mode 0644 lets others at it: chmod 600", "group: mode 0640", "short: the value has fewer than 4",
+        "large: it has", ".hidden: a name is", "with blank: a name is", "link: it is not a regular file",
+        "folder: it is not a regular file", "pipe: it is not a regular file"}) {
+    std::string plain = log;
+    std::erase(plain, '"');  // around names
+    EXPECT_NE(plain.find(line), std::string::npos) << line << " in " << plain;
+  }
+  if (::geteuid() == 0) {
+    EXPECT_NE(log.find("user 12345 owns it: chown"), std::string::npos) << log;
+  }
+  EXPECT_EQ(log.find("value-that"), std::string::npos) << log;
+  EXPECT_EQ(log.find("abc"), std::string::npos) << log;
+  clock_.boot += Secrets::kLookMs;
+  EXPECT_EQ(log_of([&] { redacted(""); }), "") << "once is enough";
+}
+
+TEST_F(SecretsTest, ChangesAreSeenALittleLater) {
+  put("K", "first value");
+  EXPECT_EQ(redacted("first value"), "[secret K]");
+  put("K", "other value");  // within the file: the folder's own time stays
+  put("L", "second one");
+  clock_.boot += Secrets::kLookMs - 1;
+  EXPECT_EQ(redacted("first value other value second one"), "[secret K] other value second one");
+  clock_.boot += 1;
+  EXPECT_EQ(redacted("first value other value second one"), "first value [secret K] [secret L]");
+  ASSERT_EQ(::chmod(path("L").c_str(), 0644), 0);
+  fs::remove(path("K"));
+  clock_.boot += Secrets::kLookMs;
+  EXPECT_EQ(secrets_.redactor(7), nullptr);
+}
+
+TEST_F(SecretsTest, WhatWasFoundStaysWhileTheFolderCannotBeRead) {
+  put("K", "first value");
+  const auto before = secrets_.redactor(7);
+  ASSERT_TRUE(before);
+  fs::rename(folder_ / "7", folder_ / "away");
+  folder_.write("7", "not a folder");
+  clock_.boot += Secrets::kLookMs;
+  const std::string log = log_of([&] { EXPECT_EQ(secrets_.redactor(7), before); });
+  EXPECT_NE(log.find("/7: ENOTDIR"), std::string::npos) << log;
+  clock_.boot += Secrets::kLookMs;
+  EXPECT_EQ(log_of([&] { secrets_.redactor(7); }), "");
+  fs::remove(folder_ / "7");
+  fs::rename(folder_ / "away", folder_ / "7");
+  put("L", "second one");
+  clock_.boot += Secrets::kLookMs;
+  EXPECT_EQ(redacted("first value second one"), "[secret K] [secret L]");
+}
+
+TEST_F(SecretsTest, SecretsTogetherAreBounded) {
+  for (std::size_t i = 0; i < 10; ++i)
+    put("K" + std::to_string(i), std::string(Secrets::kMostBytes, static_cast<char>('a' + i)));
+  const std::string log = log_of([&] { EXPECT_TRUE(secrets_.redactor(7)); });
+  EXPECT_NE(log.find("K9"), std::string::npos) << log;
+  EXPECT_EQ(log.find("K7"), std::string::npos) << log;
+}
+
+}  // namespace
+}  // namespace mycojobs::test

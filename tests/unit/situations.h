@@ -1,0 +1,106 @@
+// Situations of a job, made up: what look_at() would have read.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "inspect/explain.h"
+
+namespace mycojobs::test {
+
+inline constexpr std::uint64_t kNow = 1'700'000'000'000;
+
+inline void set(Situation& about, std::string name, std::string value) {
+  std::erase_if(about.job.record, [&](const auto& field) { return field.first == name; });
+  about.job.record.emplace_back(std::move(name), std::move(value));
+}
+
+// A job that its client has written and pushed; nothing serves it.
+inline Situation pushed() {
+  Situation about;
+  about.job.job_key = "job:12:7";
+  about.job.record_type = "hash";
+  about.job.claim_type = "none";
+  about.job.now_ms = kNow;
+  about.job.in_queue = 1;
+  about.queue = "queue:v";
+  about.queue_length = 3;
+  about.ahead = 1;
+  set(about, "script_type", "v");
+  set(about, "status", "dispatched");
+  return about;
+}
+
+inline RunnerInfo runner(Id id, std::vector<std::string> types, std::uint32_t slots = 2, std::uint32_t claims = 0) {
+  RunnerInfo info;
+  info.runner.id = id;
+  info.runner.local = true;
+  info.runner.executors = std::move(types);
+  info.runner.slots = slots;
+  info.runner.seen_ms = kNow - 12000;
+  info.hold = {"instance-a", "host-a", "boot", 4711};
+  info.held_ms = 5000;
+  info.claims = claims;
+  return info;
+}
+
+// The same in this state of its claim.
+inline Situation claimed(const std::string& state) {
+  Situation about = pushed();
+  ClaimView& claim = about.job.claim;
+  about.job.claim_type = "hash";
+  claim.present = true;
+  claim.state = state;
+  claim.queue = about.queue;
+  claim.attempt = claim.deliveries = 1;
+  claim.epoch = 99;
+  claim.runner = 20;
+  claim.instance = "instance-a";
+  if (state != "queued") about.job.in_queue = 0, about.ahead.reset();
+  return about;
+}
+
+inline Situation live() {
+  Situation about = claimed("live");
+  about.job.lease_until_ms = about.job.claim.until_ms = kNow + 4000;
+  about.runners = {runner(20, {"v"}, 2, 1)};
+  set(about, "status", "started");
+  set(about, "started_ms", std::to_string(kNow - 90000));
+  return about;
+}
+
+inline Situation ended(const std::string& status, const std::string& detail) {
+  Situation about = claimed("ended");
+  about.job.claim.status = status;
+  about.job.claim.detail = detail;
+  about.job.claim.ended_ms = kNow - 5000;
+  set(about, "status", status);
+  set(about, "error", status == "finished" ? "" : "what went wrong");
+  return about;
+}
+
+inline JobPlaces other(const std::string& key, const std::string& state) {
+  JobPlaces job;
+  job.job_key = key;
+  job.record_type = state.empty() ? "none" : "hash";
+  job.claim.present = !state.empty();
+  job.claim.state = state;
+  return job;
+}
+
+inline Situation waiting(std::vector<JobPlaces> awaited) {
+  Situation about = claimed("waiting");
+  for (const JobPlaces& job : awaited) about.job.waits_for.push_back(job.job_key);
+  about.awaited = std::move(awaited);
+  return about;
+}
+
+inline Situation held() {
+  Situation about = claimed("held");
+  about.job.held = true;
+  set(about, "concurrency_key", "db");
+  return about;
+}
+
+}  // namespace mycojobs::test
