@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <csignal>
 
+#include "base/clock.h"
 #include "base/errno_text.h"
 #include "base/log.h"
 #include "sandbox/guardian.h"
@@ -17,8 +18,9 @@
 namespace mycojobs::sandbox {
 namespace {
 
-constexpr int kEndMs = 5000;   // for a launcher to kill and bury what it has
-constexpr int kSendMs = 5000;  // a launcher that takes nothing for so long is stuck
+constexpr std::uint64_t kUnprovenMs = 2000;  // after the end of a guardian that was killed
+constexpr int kEndMs = 5000;                 // for a launcher to kill and bury what it has
+constexpr int kSendMs = 5000;                // a launcher that takes nothing for so long is stuck
 
 Configure configuration_of(const SandboxConfig& config, bool probe) {
   Configure message;
@@ -71,17 +73,21 @@ LauncherLink& LauncherLink::operator=(LauncherLink&& other) noexcept {
   end();
   child_ = std::move(other.child_);
   socket_ = std::move(other.socket_);
+  believed_at_boot_ms_ = other.believed_at_boot_ms_;
   return *this;
 }
 
 LauncherLink::~LauncherLink() { end(); }
 
 bool LauncherLink::buried() {
-  if (!child_.pidfd) return true;
-  if (!wait_for_guardian(0)) return false;
-  wait_child(child_);
-  child_.pidfd.reset();
-  return true;
+  if (child_.pidfd) {
+    if (!wait_for_guardian(0)) return false;
+    const bool killed = wait_child(child_) > 128;
+    child_.pidfd.reset();
+    // One that was killed has seen nothing go. What was below it dies with it, but when is anybody's guess.
+    if (killed) believed_at_boot_ms_ = SystemClock().boot_ms() + kUnprovenMs;
+  }
+  return SystemClock().boot_ms() >= believed_at_boot_ms_;
 }
 
 bool LauncherLink::wait_for_guardian(int timeout_ms) const {
@@ -102,7 +108,7 @@ void LauncherLink::end() {
     give_up();
     wait_for_guardian(kEndMs);
   }
-  if (buried()) return;
+  if (buried() || !child_.pidfd) return;
   log(LogLevel::error, "sandbox", "KILL does not end some process of a job: process {} waits for it", child_.pid);
   child_.pidfd.reset();
 }

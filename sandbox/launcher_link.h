@@ -33,6 +33,7 @@ class LauncherLink {
 
   Child child_;  // the guardian
   Fd socket_;
+  std::uint64_t believed_at_boot_ms_ = 0;
 };
 
 }  // namespace mycojobs::sandbox

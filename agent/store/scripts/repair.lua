@@ -32,10 +32,10 @@ local mend = {}
 if want.state == 'ended' then want.message = nil end  -- it has counted this end
 local raw = type_of('mj:claim:' .. job) == 'hash' and redis.call('HGET', 'mj:claim:' .. job, 'state')
 if raw then claim.state = raw end  -- also one that nobody knows
-if want.state and not want.epoch then
-  for _, name in ipairs(kOfClaims) do
+if want.state or not claim.state then
+  for _, name in ipairs(want.epoch and {'claim_id', 'token'} or kOfClaims) do
     if claim[name] and not want[name] and num(claim[name]) ~= 0 or (claim[name] and not want[name] and not tonumber(claim[name])) then
-      differs('its claim has ' .. name .. ' ' .. shown(claim[name]) .. ', and it was never claimed', redis.call, 'HDEL', 'mj:claim:' .. job, name)
+      differs('its claim has ' .. name .. ' ' .. shown(claim[name]) .. ', its facts say nothing of it', redis.call, 'HDEL', 'mj:claim:' .. job, name)
       claim[name] = nil
     end
   end
@@ -66,6 +66,12 @@ if #mend > 0 and not dry then redis.call('HSET', 'mj:claim:' .. job, unpack(mend
 -- Its place. A job that waits for what has happened already, or is held for no reason, goes to its queue.
 local ckey = record.concurrency_key
 if ckey == '' or (ckey and wrong('mj:running:' .. ckey, 'set')) then ckey = nil end
+if is == 'hash' and state and claim.ckey and claim.ckey ~= (state == 'live' and ckey or nil) then
+  differs('its claim takes a slot of ' .. shown(claim.ckey), function()
+    if not wrong('mj:running:' .. claim.ckey, 'set') then redis.call('SREM', 'mj:running:' .. claim.ckey, job) end
+    redis.call('HDEL', 'mj:claim:' .. job, 'ckey')
+  end)
+end
 local open = {}
 if state == 'waiting' then
   for _, dep in ipairs(dependencies(job, record.dependends) or {}) do
@@ -109,8 +115,11 @@ if state == 'live' and (not redis.call('ZSCORE', 'mj:leases', job) or not claim.
 end
 local indexed = redis.call('ZSCORE', 'mj:leases', job)
 if state == 'live' and indexed and claim.until_ms and num(indexed) ~= num(claim.until_ms) and #mend == 0 then
-  differs('its lease ends at ' .. shown(claim.until_ms) .. ' and stands in mj:leases for ' .. shown(indexed), redis.call, 'ZADD', 'mj:leases',
-    dec(num(claim.until_ms)), job)
+  differs('its lease ends at ' .. shown(claim.until_ms) .. ' and stands in mj:leases for ' .. shown(indexed), function()
+    redis.call('ZADD', 'mj:leases', until_ms, job)  -- which is right nobody knows: a whole one
+    redis.call('HSET', 'mj:claim:' .. job, 'until_ms', until_ms, 'lease_ms', dec(lease_ms))
+    if is == 'hash' then redis.call('HSET', job, 'lease_until_ms', until_ms) end
+  end)
 end
 place('mj:leases', 'mj:leases', state == 'live', until_ms)
 place('mj:delayed', 'mj:delayed', state == 'delayed', dec(math.max(num(want.due), 1)))
@@ -179,5 +188,9 @@ if is == 'hash' and state and record.status ~= status then
     redis.call('HSET', job, 'status', status, 'updated_at', now_s)
     if state == 'ended' and claim.detail then redis.call('HSET', job, 'detail', claim.detail) end
   end)
+end
+if bare and record.status ~= 'dispatched' then
+  differs('its record says ' .. shown(record.status or 'nothing') .. ' and nobody has claimed it', redis.call, 'HSET', job,
+    'status', 'dispatched', 'updated_at', now_s)
 end
 return differences

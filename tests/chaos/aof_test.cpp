@@ -1,0 +1,132 @@
+// Redis' append-only file is cut, and Redis started on what is left: the state is the one before the step of the
+// protocol that was being written, or the one after it. Every byte of a job's end, and of all steps each border of a
+// command and a byte within it; every byte of every step where MYCOJOBS_CHAOS_ROUNDS is set (some minutes).
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <set>
+#include <sstream>
+
+#include "chaos/step_bench.h"
+#include "chaos/steps.h"
+
+namespace mycojobs::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::vector<std::string> kAlways{"--appendfsync", "always", "--aof-load-truncated", "yes"};
+constexpr const char* kWhole = "end ok 1";
+
+// The one that is written to; what came before a rewrite may still lie beside it.
+fs::path incremental_file(const fs::path& folder) {
+  std::istringstream manifest(read_file((folder / "appendonly.aof.manifest").string()));
+  std::string found;
+  for (std::string line; std::getline(manifest, line);) {  // file <name> seq <number> type <b, h or i>
+    std::istringstream words(line);
+    std::string word, name, type;
+    words >> word >> name >> word >> word >> word >> type;
+    if (type == "i") found = name;
+  }
+  return folder / found;
+}
+
+// From here on what is written goes into an empty file.
+bool start_new_file(PlainRedis& redis, const fs::path& folder) {
+  const fs::path before = incremental_file(folder);
+  redis.command(0, {"BGREWRITEAOF"});
+  return eventually([&] {
+    const fs::path now = incremental_file(folder);
+    return info(redis, "persistence", "aof_rewrite_in_progress") == "0" && now != before && fs::file_size(now) == 0;
+  });
+}
+
+// Where commands begin (`*3\r\n$4\r\nHSET...`), and a byte within each.
+std::set<std::size_t> borders(const std::string& bytes) {
+  std::set<std::size_t> cuts{0, bytes.size()};
+  for (std::size_t at = bytes.find("\r\n*"); at != std::string::npos; at = bytes.find("\r\n*", at + 1)) {
+    cuts.insert({at + 2, std::min(at + 17, bytes.size())});
+  }
+  if (bytes.size() > 2) cuts.insert({1, bytes.size() - 1});
+  return cuts;
+}
+std::set<std::size_t> every_byte(const std::string& bytes) {
+  std::set<std::size_t> cuts;
+  for (std::size_t at = 0; at <= bytes.size(); ++at) cuts.insert(at);
+  return cuts;
+}
+
+// The digest of what a server finds in these files.
+std::string digest_of(const TempDir& folder) {
+  const std::string socket = folder / "cut.sock";
+  std::vector<std::string> argv{"redis-server", "--port",       "0",   "--unixsocket", socket, "--dir",
+                                folder.path(),  "--appendonly", "yes", "--save",       ""};
+  for (const auto& option : digest_options(kAlways)) argv.push_back(option);
+  Process server(folder, argv);
+  PlainRedis redis("unix://" + socket, PlainRedis::kLongMs);
+  // DEBUG is answered while the file is still being read, PING is not.
+  const bool loaded = eventually([&] { return redis.command(0, {"PING"}).has_value(); });
+  const std::string found = loaded ? digest(redis) : "";
+  server.signal(SIGKILL);
+  server.wait();
+  fs::remove(socket);
+  return found;
+}
+
+struct States {
+  std::string before, after;
+};
+
+// What the first cut that gives something else gives; empty: none does.
+std::string try_cuts(const fs::path& files, const std::set<std::size_t>& cuts, const std::string& bytes,
+                     const States& states) {
+  const TempDir folder;
+  const fs::path copy = folder.path() / "appendonlydir";
+  fs::copy(files, copy);
+  for (const std::size_t size : cuts) {
+    std::ofstream(incremental_file(copy), std::ios::binary | std::ios::trunc)
+        .write(bytes.data(), static_cast<std::streamsize>(size));
+    const std::string found = digest_of(folder);
+    if (found == (size == bytes.size() ? states.after : states.before)) continue;
+    return "cut at byte " + std::to_string(size) + " of " + std::to_string(bytes.size()) + ": " +
+           (found.empty() ? "not loaded"
+                          : "a third state, " + found + " instead of " + states.before + " or " + states.after) +
+           "\n" + bytes;
+  }
+  return {};
+}
+
+TEST(AofCut, GivesTheStateBeforeTheStepOrAfterIt) {
+  const bool all_bytes = std::getenv("MYCOJOBS_CHAOS_ROUNDS") != nullptr;
+  const TempDir folder;
+  const RedisServer redis(folder, digest_options(kAlways));
+  PlainRedis plain(redis, PlainRedis::kLongMs);
+  const auto store = open_store(redis);
+  ASSERT_TRUE(store && store->leases(1));  // the first connection writes too
+  const fs::path files = folder.path() / "appendonlydir";
+  const Steps steps(*store);
+  std::size_t all_cuts = 0;
+  bool met = false;
+  for (const Step& step : steps.all()) {
+    ASSERT_TRUE(start_new_file(plain, files)) << step.name;
+    States states;
+    states.before = digest(plain);
+    const auto taken = step.take();
+    ASSERT_TRUE(taken) << step.name << ": " << taken.error().message;
+    states.after = digest(plain);
+    EXPECT_NE(states.before, states.after) << step.name << " has written nothing";
+    EXPECT_EQ(violations(*store, 1), "") << "after " << step.name;
+    const std::string bytes = read_file(incremental_file(files));
+    met = met || step.name == kWhole;
+    const auto cuts = all_bytes || step.name == kWhole ? every_byte(bytes) : borders(bytes);
+    EXPECT_EQ(try_cuts(files, cuts, bytes, states), "") << step.name;
+    all_cuts += cuts.size();
+  }
+  EXPECT_TRUE(met) << "there is no step " << kWhole;
+  std::cout << "aof: " << steps.all().size() << " steps, " << all_cuts << " cuts" << std::endl;
+}
+
+}  // namespace
+}  // namespace mycojobs::test

@@ -1,0 +1,164 @@
+#include "chaos/client.h"
+
+#include <nlohmann/json.hpp>
+
+#include "store/redis_url.h"
+
+namespace mycojobs::test {
+namespace {
+
+constexpr const char* kQueue = "queue:python";
+// An entry waits two seconds for its record: who was slower than this must look whether it still does.
+constexpr std::int64_t kTogetherUs = 1'000'000;
+
+std::vector<std::string> record_of(const PlannedJob& job) {
+  std::vector<std::string> words{"HSET",        job.key(),
+                                 "id",          std::to_string(job.name.id),
+                                 "caller_id",   std::to_string(job.caller),
+                                 "context_id",  std::to_string(job.name.context),
+                                 "name",        job.kind->name,
+                                 "script",      script_of(*job.kind),
+                                 "script_type", "python",
+                                 "status",      "dispatched",
+                                 "timeout",     "60"};
+  for (const auto& [field, value] : job.kind->fields) {
+    words.push_back(field);
+    words.push_back(value);
+  }
+  if (job.run_at_ms != 0) words.insert(words.end(), {"run_at_ms", std::to_string(job.run_at_ms)});
+  if (!job.dependends.empty()) {
+    words.insert(words.end(), {"dependends", nlohmann::json(job.dependends).dump()});
+  }
+  return words;
+}
+
+// As redis-cli reads it on its standard input.
+std::string quoted(const std::vector<std::string>& words) {
+  std::string line;
+  for (const auto& word : words) {
+    line += nlohmann::json(word).dump() + " ";
+  }
+  return line + "\n";
+}
+
+}  // namespace
+
+std::optional<Reply> PlainRedis::command(int context, const std::vector<std::string>& words) {
+  auto& connection = connections_[context];
+  if (!connection) {
+    RedisConnection::Options options;
+    options.endpoint = *parse_redis_url(url_);
+    options.database = static_cast<std::uint32_t>(context);
+    options.connect_timeout_ms = options.command_timeout_ms = patience_ms_;
+    connection = std::make_unique<RedisConnection>(options);
+  }
+  Arguments arguments;
+  for (const auto& word : words) arguments.add(word);
+  auto reply = connection->command(arguments);
+  if (!reply) return std::nullopt;
+  return *reply;
+}
+
+void Client::submit(PlannedJob& job) {
+  const std::int64_t began_us = boot_us();
+  if (job.kind->delayed && job.run_at_ms == 0) {
+    const auto now = plain_.command(job.name.context, {"TIME"});
+    if (!now) return;
+    job.run_at_ms = now->at(0).number() * 1000 + 1500;
+  }
+  const bool again = job.attempted;
+  job.attempted = true;
+  bool done = false;
+  if (job.way == Way::job_submit) {
+    done = submit_by_program(job);
+  } else if (again) {
+    done = complete(job);
+  } else if (job.way == Way::transaction) {
+    done = submit_at_once(job);
+  } else if (job.way == Way::redis_cli) {
+    done = submit_by_cli(job);
+  } else {
+    done = submit_in_steps(job);
+  }
+  const bool slow = job.way != Way::job_submit && !again && boot_us() - began_us > kTogetherUs;
+  job.acknowledged = done && !slow;
+  if (job.acknowledged) job.acknowledged_us = boot_us();
+}
+
+bool Client::submit_at_once(const PlannedJob& job) {
+  const int context = job.name.context;
+  const auto exec = plain_.command(context, {"MULTI"}) && plain_.command(context, record_of(job)) &&
+                            plain_.command(context, {"LPUSH", kQueue, job.key()})
+                        ? plain_.command(context, {"EXEC"})
+                        : std::nullopt;
+  return exec && exec->size() == 2;
+}
+
+bool Client::submit_in_steps(const PlannedJob& job) {
+  const std::vector<std::string> push{"LPUSH", kQueue, job.key()};
+  const bool record_first = job.way == Way::record_first;
+  return plain_.command(job.name.context, record_first ? record_of(job) : push) &&
+         plain_.command(job.name.context, record_first ? push : record_of(job));
+}
+
+bool Client::submit_by_cli(const PlannedJob& job) {
+  const std::string socket = redis_.url().substr(std::string("unix://").size());
+  Process cli(folder_, {"redis-cli", "-s", socket, "-n", std::to_string(job.name.context)}, {},
+              quoted(record_of(job)) + quoted({"LPUSH", kQueue, job.key()}));
+  const Finished finished = cli.wait(Seconds(1));
+  return finished.code == 0 && finished.out.find_first_not_of("0123456789\n") == std::string::npos &&
+         std::count(finished.out.begin(), finished.out.end(), '\n') == 2;
+}
+
+bool Client::submit_by_program(PlannedJob& job) {
+  // What the program's own submission does is in one step, and its idempotency key makes it the first one again.
+  std::vector<std::string> argv{program(),
+                                "job",
+                                "submit",
+                                "-",
+                                "--type",
+                                "python",
+                                "--json",
+                                "--redis",
+                                redis_.url(),
+                                "--context",
+                                std::to_string(job.name.context),
+                                "--caller",
+                                std::to_string(job.caller),
+                                "--name",
+                                job.kind->name,
+                                "--idempotency-key",
+                                job.token};
+  Process submit(folder_, argv, {}, script_of(*job.kind));
+  const Finished finished = submit.wait(Seconds(2));
+  const auto answer = nlohmann::json::parse(finished.out, nullptr, false);
+  if (finished.code != 0 || !answer.is_object() || !answer.contains("id")) return false;
+  job.name.id = answer["id"].get<std::uint32_t>();
+  return true;
+}
+
+bool Client::complete(const PlannedJob& job) {
+  const int context = job.name.context;
+  const auto record = plain_.command(context, {"EXISTS", job.key()});
+  if (!record) return false;
+  if (record->number() == 0 && !plain_.command(context, record_of(job))) return false;
+  const auto listed = plain_.command(context, {"LPOS", kQueue, job.key()});
+  const auto claim = plain_.command(context, {"EXISTS", "mj:claim:" + job.key()});
+  if (!listed || !claim) return false;
+  // Its entry may be pushed a second time by this: it must not run a second time.
+  return !listed->nil() || claim->number() == 1 || plain_.command(context, {"LPUSH", kQueue, job.key()});
+}
+
+std::optional<bool> Client::knows(const PlannedJob& job) {
+  const auto there = plain_.command(job.name.context, {"EXISTS", job.key()});
+  if (!there) return std::nullopt;
+  return there->number() == 1;
+}
+
+void Client::cancel(const PlannedJob& job) {
+  Process(folder_, {program(), "job", "cancel", job.key(), "--redis", redis_.url(), "--context",
+                    std::to_string(job.name.context)})
+      .wait(Seconds(2));
+}
+
+}  // namespace mycojobs::test

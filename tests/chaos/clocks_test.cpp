@@ -1,0 +1,104 @@
+// Hosts whose clocks are wrong and jump, and a Redis whose clock does.
+#include <csignal>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+
+#include "chaos/agents_fixture.h"
+
+namespace mycojobs::test {
+namespace {
+
+constexpr std::int64_t kTenMinutes = 600;
+
+// A process's wall clock, as skew.cpp shifts it.
+class Skew {
+ public:
+  Skew(const TempDir& folder, const std::string& name, std::int64_t seconds) : path_(folder / name) { jump(seconds); }
+  void jump(std::int64_t seconds) const {
+    std::fstream file(path_, std::ios::binary | std::ios::in | std::ios::out);
+    if (!file) file.open(path_, std::ios::binary | std::ios::out);
+    file.write(reinterpret_cast<const char*>(&seconds), sizeof seconds);
+  }
+  const std::string& path() const { return path_; }
+  std::vector<std::string> environment() const { return {"LD_PRELOAD=" MJ_SKEW, "MJ_SKEW_FILE=" + path_}; }
+
+ private:
+  std::string path_;
+};
+
+// A Redis with a clock of its own; this process's environment is as before when it runs.
+std::unique_ptr<RedisServer> skewed_redis(const TempDir& folder, const Skew& skew) {
+  ::setenv("LD_PRELOAD", MJ_SKEW, 1);
+  ::setenv("MJ_SKEW_FILE", skew.path().c_str(), 1);
+  auto redis = std::make_unique<RedisServer>(folder);
+  ::unsetenv("LD_PRELOAD");
+  ::unsetenv("MJ_SKEW_FILE");
+  return redis;
+}
+
+class Clocks : public AgentsTest {};
+
+TEST_F(Clocks, OfHostsMayBeTenMinutesApartAndJump) {
+  const RedisServer redis(folder_);
+  const Skew ahead(folder_, "ahead", kTenMinutes);
+  const Skew behind(folder_, "behind", -kTenMinutes);
+  const Skew jumping(folder_, "jumping", 0);
+  start_agent(redis.url(), 1, "1,2", ahead.environment());
+  start_agent(redis.url(), 2, "1,2", behind.environment());
+  start_agent(redis.url(), 3, "1,2", jumping.environment());
+  ASSERT_TRUE(is_up(redis, 1) && is_up(redis, 2) && is_up(redis, 3)) << agents_.front()->err();
+  Workload jobs(folder_, redis, random_);
+  for (const int sign : {1, -1, 1, -1, 0}) {
+    jumping.jump(sign * kTenMinutes);
+    work(jobs, 2.5);
+  }
+  settle(jobs, redis);
+  for (const auto& job : jobs.jobs()) {
+    EXPECT_LE(redis.cli(job.name.context, {"HGET", job.key(), "deliveries"}), "1") << job.key();
+  }
+  // An anomaly would say that somebody's renewal or report came too late.
+  const std::string anomalies = redis.cli(1, {"XRANGE", "mj:anomalies", "-", "+"});
+  EXPECT_EQ(anomalies.find("too late"), std::string::npos) << anomalies;
+}
+
+TEST_F(Clocks, OfRedisMayJumpAhead) {
+  const Skew skew(folder_, "redis", 0);
+  const auto redis = skewed_redis(folder_, skew);
+  start_agent(redis->url(), 1, "1,2");
+  start_agent(redis->url(), 2, "1,2");
+  ASSERT_TRUE(is_up(*redis, 1) && is_up(*redis, 2)) << agents_.front()->err();
+  Workload jobs(folder_, *redis, random_);
+  for (const int times : {0, 1, 2}) {
+    skew.jump(times * kTenMinutes);
+    work(jobs, 4);
+  }
+  settle(jobs, *redis, true);
+}
+
+// Its leases seem to last ten minutes more: the jobs of an agent that died must not wait for that.
+TEST_F(Clocks, OfRedisMayJumpBackAndTheDeadAreFoundAllTheSame) {
+  const Skew skew(folder_, "redis", 0);
+  const auto redis = skewed_redis(folder_, skew);
+  start_agent(redis->url(), 1, "1,2");
+  ASSERT_TRUE(is_up(*redis, 1)) << agents_.front()->err();
+  Workload jobs(folder_, *redis, random_);
+  constexpr std::uint32_t kFirst = 90001, kLast = 90003;
+  for (std::uint32_t id = kFirst; id <= kLast; ++id) {
+    PlannedJob job;
+    job.kind = &kind("long");
+    job.name = {1, id};
+    jobs.add(job);
+  }
+  ASSERT_TRUE(eventually([&] {
+    jobs.turn(false);
+    return witness_.lives().size() == kLast - kFirst + 1;
+  }));
+  skew.jump(-kTenMinutes);
+  agents_.front()->signal(SIGKILL);
+  start_agent(redis->url(), 2, "1,2");
+  settle(jobs, *redis, true);
+}
+
+}  // namespace
+}  // namespace mycojobs::test

@@ -1,0 +1,54 @@
+// The wire between an agent and its Redis is cut, in several ways and for shorter and longer than a lease.
+#include <iostream>
+
+#include "chaos/agents_fixture.h"
+#include "chaos/proxy.h"
+
+namespace mycojobs::test {
+namespace {
+
+constexpr double kBackSeconds = 15;  // promised are five; others wait before it, and the machine may be busy
+
+struct Fault {
+  Wire wire;
+  double seconds;
+};
+constexpr Fault kFaults[] = {{Wire::refusing, 1}, {Wire::silent, 1},   {Wire::dropping, 3}, {Wire::slow, 4},
+                             {Wire::cutting, 3},  {Wire::refusing, 4}, {Wire::silent, 5},   {Wire::cutting, 1}};
+
+class Partition : public AgentsTest {};
+
+TEST_F(Partition, AgentConsumesAgainAndNothingIsDoubled) {
+  const RedisServer redis(folder_);
+  Proxy wire(folder_, folder_ / "redis.sock");
+  // Context 1 is served behind the wire only.
+  const Process& behind = start_agent(wire.url(), 1, "1,2");
+  start_agent(redis.url(), 2, "2");
+  ASSERT_TRUE(is_up(redis, 1) && is_up(redis, 2, 2)) << behind.err();
+  Workload jobs(folder_, redis, random_);
+  std::uint32_t probes = 90000;  // ids that no other job here has
+  for (const Fault& fault : kFaults) {
+    wire.be(fault.wire);
+    work(jobs, fault.seconds);
+    wire.be(Wire::whole);
+    const std::int64_t back_us = boot_us();
+    PlannedJob probe;
+    probe.kind = &kind("short");
+    probe.name = {1, ++probes};
+    jobs.add(probe);
+    const bool claimed = eventually(
+        [&] {
+          jobs.turn(false);
+          const auto claim = jobs.plain().command(1, {"EXISTS", "mj:claim:" + probe.key()});
+          return claim && claim->number() == 1;
+        },
+        Seconds(kBackSeconds));
+    EXPECT_TRUE(claimed) << word(fault.wire) << " for " << fault.seconds << " s: " << behind.err();
+    std::cout << "partition: " << word(fault.wire) << " for " << fault.seconds << " s, its next job was claimed after "
+              << (boot_us() - back_us) / 1000 << " ms, behind those that waited" << std::endl;
+  }
+  settle(jobs, redis);
+}
+
+}  // namespace
+}  // namespace mycojobs::test

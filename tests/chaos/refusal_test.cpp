@@ -1,0 +1,141 @@
+// A Redis that refuses to write: out of memory, read-only, or without a disk. Each step of the protocol is refused
+// whole, says so, and goes on once the trouble is over.
+#include <sys/resource.h>
+
+#include <csignal>
+#include <filesystem>
+#include <functional>
+
+#include "chaos/agents_fixture.h"
+#include "chaos/step_bench.h"
+#include "chaos/steps.h"
+
+namespace mycojobs::test {
+namespace {
+
+struct Trouble {
+  std::string name;
+  std::function<bool()> begin, end;  // true: it is so now
+};
+
+// Each step is tried in trouble first.
+void take_all_steps(const RedisServer& redis, PlainRedis& plain, const Trouble& trouble) {
+  const auto store = open_store(redis);
+  ASSERT_TRUE(store && store->leases(1));
+  const Steps steps(*store);
+  unsigned refused = 0;
+  for (const Step& step : steps.all()) {
+    ASSERT_TRUE(trouble.begin()) << trouble.name;
+    const std::string before = digest(plain);
+    const auto in_trouble = step.take();
+    const std::string after = digest(plain);
+    ASSERT_TRUE(trouble.end()) << trouble.name;
+    if (in_trouble) continue;  // a step that takes away needs no memory: then it is done, and whole
+    ++refused;
+    EXPECT_EQ(in_trouble.error().code, Code::unavailable) << step.name << ": " << in_trouble.error().message;
+    EXPECT_EQ(before, after) << step.name << " was refused and has written: " << in_trouble.error().message;
+    const auto again = step.take();
+    ASSERT_TRUE(again) << step.name << ": " << again.error().message;
+    EXPECT_EQ(violations(*store, 1), "") << "after " << step.name;
+  }
+  EXPECT_GE(refused, steps.all().size() * 9 / 10);
+}
+
+bool set(PlainRedis& redis, const std::string& name, const std::string& value) {
+  return redis.command(0, {"CONFIG", "SET", name, value}).has_value();
+}
+
+TEST(Refusal, OutOfMemory) {
+  const TempDir folder;
+  const RedisServer redis(folder, digest_options({}));
+  PlainRedis plain(redis, PlainRedis::kLongMs);
+  take_all_steps(
+      redis, plain,
+      {"maxmemory", [&] { return set(plain, "maxmemory", "1"); }, [&] { return set(plain, "maxmemory", "0"); }});
+}
+
+TEST(Refusal, ReadOnlyReplica) {
+  const TempDir folder;
+  const RedisServer redis(folder, digest_options({}));
+  PlainRedis plain(redis, PlainRedis::kLongMs);
+  // Of a server that does not exist: it never synchronises, and keeps what it has.
+  take_all_steps(redis, plain,
+                 {"replica",
+                  [&] {
+                    return plain.command(0, {"REPLICAOF", "127.0.0.1", "1"}).has_value();
+                  },
+                  [&] {
+                    return plain.command(0, {"REPLICAOF", "NO", "ONE"}).has_value();
+                  }});
+}
+
+TEST(Refusal, SnapshotCannotBeWritten) {
+  const TempDir folder;
+  const RedisServer redis(folder, digest_options({"--appendonly", "no", "--save", "3600 1000000"}));
+  PlainRedis plain(redis, PlainRedis::kLongMs);
+  const std::string gone = folder / "gone";
+  const auto save = [&](const std::string& expected) {
+    plain.command(0, {"BGSAVE"});
+    return eventually([&] {
+      return info(plain, "persistence", "rdb_bgsave_in_progress") == "0" &&
+             info(plain, "persistence", "rdb_last_bgsave_status") == expected;
+    });
+  };
+  take_all_steps(redis, plain,
+                 {"snapshot",
+                  [&] {
+                    std::filesystem::create_directory(gone);
+                    if (!set(plain, "dir", gone)) return false;
+                    std::filesystem::remove(gone);
+                    return save("err");
+                  },
+                  [&] { return set(plain, "dir", folder.path().string()) && save("ok"); }});
+}
+
+// No byte more for its files: as a full disk answers, and it can be emptied again.
+bool limit_files(const RedisServer& redis, rlim_t bytes) {
+  rlimit limit{};
+  ::prlimit(redis.pid(), RLIMIT_FSIZE, nullptr, &limit);
+  limit.rlim_cur = bytes == RLIM_INFINITY ? limit.rlim_max : bytes;
+  return ::prlimit(redis.pid(), RLIMIT_FSIZE, &limit, nullptr) == 0;
+}
+
+TEST(Refusal, DiskFullUnderTheAppendOnlyFile) {
+  ::signal(SIGXFSZ, SIG_IGN);  // inherited by Redis: it is to see the error, as of a full disk
+  const TempDir folder;
+  const RedisServer redis(folder, digest_options({}));
+  PlainRedis plain(redis, PlainRedis::kLongMs);
+  const auto written = [&](const std::string& expected) {
+    return eventually([&] { return info(plain, "persistence", "aof_last_write_status") == expected; });
+  };
+  take_all_steps(redis, plain,
+                 {"disk",
+                  [&] {
+                    if (!limit_files(redis, 1)) return false;
+                    plain.command(0, {"INCR", "chaos:full"});  // the write that finds out
+                    return written("err");
+                  },
+                  [&] { return limit_files(redis, RLIM_INFINITY) && written("ok"); }});
+}
+
+class RefusedAgents : public AgentsTest {};
+
+// Shorter than a lease: reports wait. Longer: the jobs are killed and delivered again.
+TEST_F(RefusedAgents, GoOnWhenRedisHasMemoryAgain) {
+  const RedisServer redis(folder_);
+  start_agent(redis.url(), 1, "1,2");
+  start_agent(redis.url(), 2, "1,2");
+  ASSERT_TRUE(is_up(redis, 1) && is_up(redis, 2)) << agents_.front()->err();
+  PlainRedis admin(redis, PlainRedis::kLongMs);
+  Workload jobs(folder_, redis, random_);
+  for (const double seconds : {1.0, 4.0, 0.5}) {
+    work(jobs, 2);
+    ASSERT_TRUE(set(admin, "maxmemory", "1"));
+    work(jobs, seconds);
+    ASSERT_TRUE(set(admin, "maxmemory", "0"));
+  }
+  settle(jobs, redis);
+}
+
+}  // namespace
+}  // namespace mycojobs::test

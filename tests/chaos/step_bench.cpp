@@ -1,0 +1,47 @@
+#include "chaos/step_bench.h"
+
+#include "inspect/verify.h"
+#include "store/redis_store.h"
+
+namespace mycojobs::test {
+
+std::vector<std::string> digest_options(std::vector<std::string> more) {
+  more.insert(more.end(), {"--enable-debug-command", "local", "--enable-protected-configs", "local",
+                           "--auto-aof-rewrite-percentage", "0"});
+  return more;
+}
+
+std::string digest(PlainRedis& redis) {
+  const auto reply = redis.command(0, {"DEBUG", "DIGEST"});
+  return reply ? std::string(reply->text()) : "";
+}
+
+std::string info(PlainRedis& redis, const std::string& section, const std::string& field) {
+  const auto reply = redis.command(0, {"INFO", section});
+  const std::string text(reply ? reply->text() : "");
+  const std::size_t at = text.find("\n" + field + ":");
+  if (at == std::string::npos) return {};
+  const std::size_t begin = at + field.size() + 2;
+  return text.substr(begin, text.find('\r', begin) - begin);
+}
+
+std::unique_ptr<Store> open_store(const RedisServer& redis) {
+  RedisStoreConfig config;
+  config.default_url = redis.url();
+  auto store = make_redis_stores(config)->open();
+  return store ? std::move(*store) : nullptr;
+}
+
+std::string violations(Store& store, Id context) {
+  const auto report = verify(store, context, [](std::string_view, std::uint64_t, std::uint64_t) {});
+  if (!report) return report.error().message;
+  std::string text;
+  for (const auto& finding : report->findings) {
+    // A lease that ran out waits for an agent, and there is none.
+    if (finding.violation && finding.rule != "lease-overdue")
+      text += finding.rule + " " + finding.subject + ": " + finding.text + "\n";
+  }
+  return text;
+}
+
+}  // namespace mycojobs::test

@@ -1,0 +1,235 @@
+#include "chaos/steps.h"
+
+#include <chrono>
+#include <thread>
+
+namespace mycojobs::test {
+namespace {
+
+constexpr Id kContext = 1, kCaller = 12, kRunner = 7;
+constexpr const char* kInstance = "0123456789abcdef0123456789abcdef";
+constexpr const char* kQueue = "queue:python";
+
+std::string key(Id id) { return "job:" + std::to_string(kCaller) + ":" + std::to_string(id); }
+
+Job job(Id id) {
+  Job job;
+  job.id = id;
+  job.caller_id = kCaller;
+  job.context_id = kContext;
+  job.script = "result['answer'] = 42";
+  job.script_type = "python";
+  return job;
+}
+Job dependent(Id id, std::vector<Id> on) {
+  Job made = job(id);
+  made.dependends = std::move(on);
+  return made;
+}
+Job keyed(Id id) {
+  Job made = job(id);
+  made.concurrency_key = "one at a time";
+  return made;
+}
+
+JobEnd end_of(const std::string& detail) {
+  JobEnd end;
+  end.status = detail == "ok" ? JobStatus::finished : JobStatus::error;
+  end.detail = detail;
+  if (detail == "ok") end.result = {{"answer", "42"}};
+  if (detail != "ok") end.error = "it went wrong";
+  end.usage = R"({"wall_us":1200})";
+  end.receipt = R"({"status":")" + detail + "\"}";
+  return end;
+}
+
+tl::unexpected<Error> odd(const std::string& what) { return fail(Code::internal, what); }
+
+}  // namespace
+
+Steps::Steps(Store& store) : store_(store) {
+  one_job();
+  failures();
+  dependents();
+  limits();
+  operators();
+  messages();
+  retirement();
+}
+
+void Steps::add(std::string name, std::function<Result<void>()> take) {
+  steps_.push_back({std::move(name), std::move(take)});
+}
+
+void Steps::submit(Job job) {
+  add("submit " + std::to_string(job.id), [this, job] {
+    auto done = store_.submit(job);
+    return done ? Result<void>() : tl::unexpected<Error>(done.error());
+  });
+}
+
+void Steps::claim(Id expected, std::uint32_t lease_ms) {
+  add("claim " + std::to_string(expected), [this, expected, lease_ms]() -> Result<void> {
+    ClaimRequest request;
+    request.context = kContext;
+    request.runner = kRunner;
+    request.instance = kInstance;
+    request.queues = {kQueue};
+    request.lease_ms = lease_ms;
+    request.max_deliveries = 2;
+    MJ_TRY(reply, store_.claim(request));
+    if (expected == 0) return reply.jobs.empty() ? Result<void>() : odd("claimed " + reply.jobs[0].ref.job_key);
+    if (reply.jobs.size() != 1 || reply.jobs[0].ref.job_key != key(expected)) return odd("did not claim it");
+    claims_[expected] = reply.jobs[0].ref;
+    return {};
+  });
+}
+
+void Steps::report(const std::string& name, Id id, std::function<Report(const ClaimRef&)> make) {
+  add(name + " " + std::to_string(id), [this, id, make]() -> Result<void> {
+    const std::vector<Report> reports{make(claims_[id])};
+    MJ_TRY(answers, store_.report(kContext, reports));
+    return answers.at(0);
+  });
+}
+
+void Steps::end(Id id, const std::string& detail, std::optional<std::uint64_t> retry_after_ms) {
+  report("end " + detail, id, [detail, retry_after_ms](const ClaimRef& claim) {
+    return EndReport{claim, end_of(detail), retry_after_ms};
+  });
+}
+
+void Steps::tick(const std::string& name, TickRequest request, std::uint32_t TickReply::*expected) {
+  add(name, [this, request, expected]() -> Result<void> {
+    for (int tries = 0; tries < 5000; ++tries) {
+      MJ_TRY(reply, store_.tick(kContext, request));
+      if (reply.*expected > 0) return {};
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return odd("its time never came");
+  });
+}
+
+void Steps::one_job() {
+  submit(job(1));
+  claim(1);
+  report("mark running", 1, [](const ClaimRef& claim) { return Mark{claim, "running"}; });
+  report("log", 1, [](const ClaimRef& claim) {
+    return LogAppend{claim, {{1000, 1, LogStream::out, "one\n"}, {1001, 2, LogStream::err, "two\n"}}};
+  });
+  add("renew 1", [this]() -> Result<void> {
+    const std::vector<ClaimRef> claims{claims_[1]};
+    MJ_TRY(answers, store_.renew(kContext, claims, 60000));
+    return answers.at(0) == Renewal::renewed ? Result<void>() : odd("was not renewed");
+  });
+  end(1, "ok");
+}
+
+void Steps::failures() {
+  Job retried = job(2);
+  retried.retries = 1;
+  submit(retried);
+  claim(2);
+  end(2, "exception", 1);
+  tick("retry is due", {}, &TickReply::due);
+  claim(2);
+  add("cancel a live one", [this] { return store_.cancel(kContext, key(2)); });
+  end(2, "cancelled");
+  submit(job(3));
+  claim(3);
+  report("release", 3, [](const ClaimRef& claim) { return Release{claim, "the launcher is gone", true}; });
+  claim(3, 1);
+  add("expire 3", [this]() -> Result<void> {
+    for (int tries = 0; tries < 5000; ++tries) {
+      MJ_TRY(leases, store_.leases(kContext));
+      for (const Lease& lease : leases) {
+        if (lease.job_key != key(3)) continue;
+        MJ_TRY(expired, store_.expire(kContext, lease));
+        if (expired) return {};
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return odd("its lease never ran out");
+  });
+  claim(0);  // the third delivery is one too many: a dead letter
+}
+
+void Steps::dependents() {
+  submit(dependent(11, {10}));
+  submit(dependent(12, {10, 11}));
+  claim(0);  // parks both
+  submit(job(10));
+  claim(10);
+  end(10, "ok");
+  claim(11);
+  end(11, "exception");  // and 12 falls with it
+}
+
+void Steps::limits() {
+  submit(keyed(20));
+  submit(keyed(21));
+  claim(20);
+  claim(0);
+  end(20, "ok");
+  claim(21);
+  end(21, "ok");
+  Job urgent = job(22);
+  urgent.priority = 10;
+  submit(urgent);
+  claim(22);
+  end(22, "ok");
+  Job awaited = job(23);
+  awaited.prerequisites = {"approval:boss"};
+  submit(awaited);
+  claim(0);
+  add("prerequisites are met", [this] { return store_.prerequisites_settled(kContext, key(23), ""); });
+  Job hasty = job(24);
+  hasty.queue_timeout_ms = 1;
+  submit(hasty);
+  tick("waited too long", {}, &TickReply::overdue);
+  claim(23);
+  end(23, "ok");
+}
+
+void Steps::operators() {
+  add("requeue 11", [this] { return store_.requeue(kContext, key(11)); });
+  add("cancel a queued one", [this] { return store_.cancel(kContext, key(11)); });
+  submit(job(30));
+  add("pause", [this] { return store_.pause_queue(kContext, kQueue, true); });
+  add("resume", [this] { return store_.pause_queue(kContext, kQueue, false); });
+  add("purge", [this]() -> Result<void> {
+    MJ_TRY(purged, store_.purge_queue(kContext, kQueue, 10));
+    return purged > 0 ? Result<void>() : odd("purged nothing");
+  });
+  add("settle a dead letter", [this]() -> Result<void> {
+    MJ_TRY(letters, store_.dead_letters(kContext, 10));
+    if (letters.empty()) return odd("there is no dead letter");
+    return store_.settle_dead_letter(kContext, letters.front().id, true);
+  });
+  add("hold a runner", [this] {
+    Runner runner;
+    runner.id = kRunner;
+    RunnerHold held_by;
+    return store_.hold_runner(kContext, runner, {kInstance, "here", "boot", 1}, 60000, "", held_by);
+  });
+}
+
+void Steps::messages() {
+  add("send a message", [this] {
+    return store_.topic_send(kContext, "runner7", "message:12:1",
+                             {{"id", "1"}, {"caller_id", "12"}, {"message_type", "job"}, {"status", "dispatched"}});
+  });
+  add("take a message", [this]() -> Result<void> {
+    const std::vector<Job> jobs{job(40)};
+    auto taken = store_.take_message(kContext, "runner7", "message:12:1", jobs, kQueue);
+    return taken ? Result<void>() : tl::unexpected<Error>(taken.error());
+  });
+}
+
+void Steps::retirement() {
+  TickRequest keep_one;
+  keep_one.retention_count = 1;
+  tick("retire", keep_one, &TickReply::retired);
+}
+
+}  // namespace mycojobs::test

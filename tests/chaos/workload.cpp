@@ -1,0 +1,58 @@
+#include "chaos/workload.h"
+
+namespace mycojobs::test {
+namespace {
+
+constexpr std::int64_t kAgainUs = 500'000;     // until a submission without an answer is tried again
+constexpr std::int64_t kWishUs = 4'000'000;    // and a cancellation, which may have been lost
+constexpr std::int64_t kRecentUs = 4'000'000;  // what everysec may still hold back, generously
+
+}  // namespace
+
+Workload::Workload(const TempDir& folder, const RedisServer& redis, Random& random)
+    : random_(random), client_(folder, redis), plan_(random) {}
+
+void Workload::turn(bool more) {
+  const std::int64_t now_us = boot_us();
+  if (more && now_us >= next_us_) {
+    for (auto& job : plan_.next(now_us)) jobs_.push_back(std::move(job));
+    next_us_ = now_us + between(random_, 40'000, 240'000);
+  }
+  for (auto& job : jobs_) {
+    if (!job.acknowledged && now_us >= job.submit_us) {
+      client_.submit(job);
+      job.submit_us = boot_us() + kAgainUs;
+      return;
+    }
+    if (job.acknowledged && job.cancel_us != 0 && now_us >= job.cancel_us) {
+      client_.cancel(job);
+      job.cancel_us = boot_us() + kWishUs;
+      return;
+    }
+  }
+}
+
+bool Workload::all_ended() {
+  for (auto& job : jobs_) {
+    if (!job.acknowledged) return false;
+    if (job.ended) continue;
+    const auto status = client_.plain().command(job.name.context, {"HGET", job.key(), "status"});
+    if (!status || (status->text() != "finished" && status->text() != "error")) return false;
+    job.ended = true;
+    job.cancel_us = 0;
+  }
+  return true;
+}
+
+void Workload::look_again(bool may_have_lost, std::vector<std::string>& problems) {
+  const std::int64_t now_us = boot_us();
+  for (auto& job : jobs_) {
+    if (!job.acknowledged || now_us - job.acknowledged_us > kRecentUs) continue;
+    const auto knows = client_.knows(job);
+    if (knows && !*knows && !may_have_lost) problems.push_back(job.key() + " was acknowledged and is gone");
+    job.acknowledged = false;
+    job.submit_us = now_us;
+  }
+}
+
+}  // namespace mycojobs::test
