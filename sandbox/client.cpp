@@ -170,8 +170,12 @@ class LauncherClient final : public Sandbox {
       for (std::uint64_t run : fallen.runs) tell_of_fallen(fallen, run);
     }
     fallen_.remove_if([](const Fallen& fallen) { return fallen.gone; });
-    const auto next = std::find_if(fallen_.begin(), fallen_.end(), [](const Fallen& fallen) { return !fallen.told; });
-    if (next != fallen_.end()) ring_at(next->overdue_boot_ms);
+    std::uint64_t next = UINT64_MAX;
+    for (const Fallen& fallen : fallen_) {
+      if (!fallen.told) next = std::min(next, fallen.overdue_boot_ms);
+      if (fallen.link.believed_at_boot_ms() != 0) next = std::min(next, fallen.link.believed_at_boot_ms());
+    }
+    if (next != UINT64_MAX) ring_at(next);
   }
   void tell_of_fallen(const Fallen& fallen, std::uint64_t run) {
     RunEnded ended;

@@ -12,7 +12,8 @@
 namespace mycojobs::sandbox {
 namespace {
 
-constexpr int kFailed = 71;  // EX_OSERR
+constexpr int kFailed = 71;          // EX_OSERR
+constexpr int kLauncherKilled = 70;  // below 128: the guardian itself was not killed, and has seen all go
 
 [[noreturn]] void guard(pid_t launcher, const sigset_t& watched) {
   ::prctl(PR_SET_NAME, "mycojobs-guard");
@@ -26,7 +27,7 @@ constexpr int kFailed = 71;  // EX_OSERR
     if (ended < 0 && errno == ECHILD) ::_exit(code);
     if (ended == launcher) {
       launcher = -1;
-      code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+      code = WIFEXITED(status) ? WEXITSTATUS(status) : kLauncherKilled;
     }
     if (ended > 0) continue;
     siginfo_t signal{};

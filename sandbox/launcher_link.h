@@ -25,6 +25,8 @@ class LauncherLink {
   int guardian() const { return child_.pidfd.get(); }  // readable when all that the launcher had started is gone
   pid_t guardian_pid() const { return child_.pid; }
   bool buried();  // whether it is
+  // When that is believed of a guardian that was killed; 0: its end tells.
+  std::uint64_t believed_at_boot_ms() const { return believed_at_boot_ms_; }
 
  private:
   LauncherLink(Child child, Fd socket) : child_(std::move(child)), socket_(std::move(socket)) {}

@@ -118,7 +118,7 @@ void Zygotes::read_control(Zygote& zygote) {
       loop_.unwatch(zygote.control_watch, zygote.process.control.get());
       if (!zygote.problem) read_err(zygote);
       const std::string words = zygote.last_words.empty() ? remedy_for_step("zygote_warm_up", 0) : zygote.last_words;
-      return condemn(zygote, {"zygote_warm_up", EPROTO, words});
+      return condemn(zygote, {"zygote_warm_up", received == Received::closed ? ESRCH : EPROTO, words});
     }
   }
   feed(zygote);
@@ -251,7 +251,10 @@ void Zygotes::condemn(Zygote& zygote, SetupError why) {
 void Zygotes::bury(Zygote& zygote) {
   if (zygote.control_watch != 0) read_control(zygote);  // what it said before it died
   condemn(zygote, {"zygote_warm_up", ESRCH, remedy_for_step("zygote_warm_up", 0)});
-  ::waitpid(zygote.process.pid, nullptr, 0);
+  int status = 0;
+  ::waitpid(zygote.process.pid, &status, 0);
+  // Somebody killed it: it fell silent before we gave it up, and not by leaving.
+  const bool killed = zygote.problem->error == ESRCH && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
   loop_.unwatch(zygote.control_watch, zygote.process.control.get());
   loop_.unwatch(zygote.err_watch, zygote.process.err.get());
   loop_.unwatch(zygote.end_watch, zygote.process.pidfd.get());
@@ -265,7 +268,10 @@ void Zygotes::bury(Zygote& zygote) {
   for (std::uint64_t id : owned->waiting) {
     Run* run = runs_.find(id);
     if (run == nullptr) continue;
-    if (never_served) {
+    if (never_served && killed) {  // which says nothing about the job
+      decide(*run, RunStatus::lost, "its script host ended while it warmed up");
+      runs_.end(*run);
+    } else if (never_served) {
       decide_setup_error(*run, owned->problem->step, owned->problem->error, owned->problem->remedy);
       runs_.end(*run);
     } else {
