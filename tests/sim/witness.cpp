@@ -20,6 +20,11 @@ std::string shown(const Fact& fact) {
   return out;
 }
 
+bool begins_a_life(const Fact& fact) {
+  const auto kind = parse_fact_kind(fact.kind);
+  return kind && *kind != FactKind::requeued && *kind != FactKind::queued && *kind != FactKind::heartbeat;
+}
+
 }  // namespace
 
 Witness::Witness(World& world, std::vector<std::string> queues) : world_(world), store_(world.server().open().value()) {
@@ -46,7 +51,9 @@ void Witness::take(const std::string& queue, const Fact& fact) {
   world_.note(shown(fact));
   FoldedJob& job = jobs_[fact.job_key];
   std::string& told_by = told_by_[fact.job_key];
-  if (job.state == JobState::ended && fact.kind != word(FactKind::requeued) && was_retired(fact.job_key)) {
+  // Its end may have come and gone within one step.
+  const bool may_be_new = job.state != JobState::none && job.state != JobState::live && begins_a_life(fact);
+  if (may_be_new && was_retired(fact.job_key)) {
     job = {};
     latest_epochs_.erase(fact.job_key);
     told_by.clear();
