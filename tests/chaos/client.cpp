@@ -87,10 +87,10 @@ void Client::submit(PlannedJob& job) {
 
 bool Client::submit_at_once(const PlannedJob& job) {
   const int context = job.name.context;
-  const auto exec = plain_.command(context, {"MULTI"}) && plain_.command(context, record_of(job)) &&
-                            plain_.command(context, {"LPUSH", kQueue, job.key()})
-                        ? plain_.command(context, {"EXEC"})
-                        : std::nullopt;
+  const bool queued = plain_.command(context, {"MULTI"}) && plain_.command(context, record_of(job)) &&
+                      plain_.command(context, {"LPUSH", kQueue, job.key()});
+  const auto exec = queued ? plain_.command(context, {"EXEC"}) : std::nullopt;
+  if (!queued) plain_.command(context, {"DISCARD"});  // a command was refused, the connection still collects
   return exec && exec->size() == 2;
 }
 

@@ -20,5 +20,8 @@ if not claim or claim.state ~= 'live' then
   redis.call('ZREM', 'mj:leases', job)  -- an entry that belongs to no claim
   return 0
 end
-if num(claim.until_ms) ~= until_ms or now_ms <= until_ms then return 0 end
+if num(claim.until_ms) ~= until_ms then return 0 end
+-- Whoever asks has seen it unrenewed for a whole lease. An end further off than that only says that the clock went back.
+local left_ms = until_ms - now_ms
+if left_ms >= 0 and left_ms <= num(claim.lease_ms) then return 0 end
 return give_back(job, claim, 'expired', 'its lease ran out') or 1
