@@ -25,7 +25,11 @@ namespace mycojobs {
 
 template <class A>
 void fields(A& a, Limits& m) {
-  a(m.memory_bytes), a(m.pids), a(m.wall_ms), a(m.open_files), a(m.file_bytes), a(m.tmp_bytes), a(m.exec);
+  a(m.memory_bytes), a(m.pids), a(m.wall_ms), a(m.cpu_ms), a(m.open_files), a(m.file_bytes), a(m.tmp_bytes), a(m.exec);
+}
+template <class A>
+void fields(A& a, Grants& m) {
+  a(m.fs_read), a(m.fs_write), a(m.network), a(m.net_allow), a(m.syscalls);
 }
 template <class A>
 void fields(A& a, StepTime& m) {
@@ -81,7 +85,7 @@ struct Launch {
 };
 template <class A>
 void fields(A& a, Launch& m) {
-  a(m.spec.run), a(m.spec.host), a(m.spec.context), a(m.spec.limits), a(m.spec.fence_boot_ms);
+  a(m.spec.run), a(m.spec.host), a(m.spec.context), a(m.spec.limits), a(m.spec.grants), a(m.spec.fence_boot_ms);
 }
 
 struct Kill {

@@ -8,8 +8,8 @@
 // Before its end a run may be reported once with status `unkillable`: KILL has had no effect for a time (5 s), a
 // process is stuck in the kernel or held by a tracer. That is no end: the run is still under way, and other runs go on.
 // Its end comes if the processes do go, with the reason that was recorded first. An end says that the init of the run's
-// pid namespace is gone, and so all of its processes; not so `lost` after the death of the launcher, when the kernel
-// may still be at it.
+// pid namespace is gone, and so all of its processes; `lost` after the death of the launcher comes when the guardian
+// has seen all of them go. Only a guardian that was killed itself leaves a wait of 2 s in place of that proof.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "mycojobs/outcome.h"
+#include "mycojobs/policy.h"
 #include "mycojobs/records.h"
 #include "mycojobs/result.h"
 
@@ -28,10 +29,21 @@ struct Limits {
   std::uint64_t memory_bytes = 256ULL << 20;  // swap: none
   std::uint32_t pids = 64;                    // threads count
   std::uint64_t wall_ms = 0;                  // 1 or more
+  std::uint64_t cpu_ms = 0;                   // of all its processes; 0: no limit
   std::uint32_t open_files = 256;
   std::uint64_t file_bytes = 64ULL << 20;  // size of one file
   std::uint64_t tmp_bytes = 64ULL << 20;   // /tmp and the job's folder together; /dev/shm as much again
   bool exec = false;                       // may the job fork and exec
+  bool operator==(const Limits&) const = default;
+};
+
+// What a job is given beyond its profile. A run with any of these is set up for itself alone.
+struct Grants {
+  std::vector<std::string> fs_read, fs_write;  // as in Policy
+  Network network = Network::none;
+  std::vector<std::string> net_allow;
+  std::vector<std::string> syscalls;
+  bool operator==(const Grants&) const = default;
 };
 
 struct RunSpec {
@@ -39,6 +51,7 @@ struct RunSpec {
   std::string host = "python";  // which zygote serves it
   Id context = 0;               // runs of different contexts never share a zygote
   Limits limits;
+  Grants grants;
   std::uint64_t fence_boot_ms = 0;  // CLOCK_BOOTTIME at which the run is killed unless fence() moved it; 0: no fence
 };
 

@@ -146,7 +146,9 @@ class Store {
 
   // Live claims and when their leases end.
   virtual Result<std::vector<Lease>> leases(Id context) = 0;
-  // Makes the job claimable again if its lease still ends at until_ms and that moment has passed. false: it does not.
+  // Makes the job claimable again if its lease still ends at until_ms and that moment has passed, or is further off
+  // than a lease is long (the server's clock went back). The caller has seen it unrenewed for a whole lease. false: it
+  // does not.
   virtual Result<bool> expire(Id context, const Lease&) = 0;
   // The same at once for every live claim of an instance of a runner. The caller knows that no process of it is left.
   virtual Result<std::vector<std::string>> expire_instance(Id context, Id runner, const std::string& instance) = 0;
