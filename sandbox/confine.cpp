@@ -59,7 +59,8 @@ int no_new_privileges(ChildRun&) { return error_if(::prctl(PR_SET_NO_NEW_PRIVS, 
 // After the mounts, since it forbids mounting.
 int landlock(ChildRun& run) {
   run.landlock_abi = landlock_abi();
-  return run.landlock_abi == 0 ? 0 : restrict_with_landlock(run.landlock_abi, run.request.limits.exec);
+  return run.landlock_abi == 0 ? 0
+                               : restrict_with_landlock(run.landlock_abi, run.request.limits.exec, run.request.grants);
 }
 
 constexpr Step kConfineSteps[] = {
@@ -111,12 +112,32 @@ int load_filter_with_listener(const std::vector<sock_filter>& program) {
   return fd < 0 ? -errno : static_cast<int>(fd);
 }
 
+namespace {
+
+const std::vector<sock_filter>& filter_of(const ChildRun& run) {
+  if (!run.own_filter.empty()) return run.own_filter;
+  return (*run.filters)[run.request.limits.exec ? FilterKind::job_exec : FilterKind::job];
+}
+
+// All rights are given up by now: a child that waits in the pool is no more than a job that sleeps. What it receives
+// becomes its stdout, stderr and channel, and the socket that they came on is gone.
+void wait_for_start(ChildRun& run) {
+  RawFrame frame;
+  Start start;
+  if (receive_raw(run.start, frame) != Received::frame || !decode(frame, start) || frame.fds.size() != 3) ::_exit(1);
+  for (int target = 1; target <= kChannelFd; ++target) {
+    const int source = frame.fds[static_cast<std::size_t>(target - 1)].get();
+    if (::dup3(source, target, target == kChannelFd ? O_CLOEXEC : 0) < 0) ::_exit(1);
+  }
+}
+
+}  // namespace
+
 void run_job(ChildRun& run) {
   take_steps(run, confine_steps());
   const std::uint64_t before = monotonic_us();
   // Last: from here on only what a job needs is allowed. Sending the listener away and closing it is part of that.
-  const int listener =
-      load_filter_with_listener((*run.filters)[run.request.limits.exec ? FilterKind::job_exec : FilterKind::job]);
+  const int listener = load_filter_with_listener(filter_of(run));
   run.times.push_back({"seccomp", static_cast<std::uint32_t>(monotonic_us() - before)});
   const Confined confined{run.landlock_abi, std::move(run.times)};
   int error = listener < 0                 ? -listener
@@ -128,7 +149,8 @@ void run_job(ChildRun& run) {
   }
   ::close(listener);
   ::close(run.status);
-  const int code = run.request.canary ? run_canary(run.channel) : run.host->run(run.channel);
+  wait_for_start(run);
+  const int code = run.request.canary ? run_canary(kChannelFd) : run.host->run(kChannelFd);
   std::fflush(nullptr);
   ::_exit(code & 0xff);
 }

@@ -24,7 +24,7 @@
 namespace mycojobs::sandbox {
 
 inline constexpr std::size_t kMaxFrameBytes = 16U << 10;
-inline constexpr std::size_t kMaxFrameFds = 8;
+inline constexpr std::size_t kMaxFrameFds = 48;
 
 class FieldWriter {
  public:

@@ -163,7 +163,6 @@ void run_init(ChildRun& run) {
   InitState state{run, job, ::signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK),
                   ::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC)};
   if (state.children < 0 || state.fence < 0) give_up(run, "init_clock", errno);
-  set_fence(state.fence, run.request.fence_boot_ms);
   confine_init(run);
   keep_watch(state);
 }

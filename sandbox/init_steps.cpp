@@ -57,9 +57,12 @@ int join_cgroups(ChildRun& run) {
   return 0;
 }
 
+int read_own_filter(ChildRun& run) { return run.filter < 0 ? 0 : read_filter(run.filter, run.own_filter); }
+
 // A real close_range, not close-on-exec: a script host never execs.
 int arrange_descriptors(ChildRun& run) {
-  const int sources[] = {::open("/dev/null", O_RDONLY), run.out, run.err, run.channel, run.status, run.alive};
+  const int in = ::open("/dev/null", O_RDONLY), out = ::open("/dev/null", O_WRONLY);
+  const int sources[] = {in, out, out, run.start, run.status, run.alive};
   const int count = run.alive < 0 ? kAliveFd : kAliveFd + 1;
   int moved[kAliveFd + 1];
   for (int i = 0; i < count; ++i) {
@@ -70,7 +73,7 @@ int arrange_descriptors(ChildRun& run) {
     if (::dup3(moved[i], i, i >= kChannelFd ? O_CLOEXEC : 0) < 0) return errno;
   }
   run.status = kStatusFd;
-  run.channel = kChannelFd;
+  run.start = kChannelFd;
   if (run.alive >= 0) run.alive = kAliveFd;
   return error_if(::close_range(static_cast<unsigned>(count), ~0U, 0) != 0);
 }
@@ -144,17 +147,11 @@ int limit_resources(ChildRun& run) {
 }
 
 constexpr Step kInitSteps[] = {
-    {"parent", die_with_parent},
-    {"signals", reset_signals},
-    {"session", own_session},
-    {"cgroups", join_cgroups},
-    {"descriptors", arrange_descriptors},
-    {"namespaces", own_namespaces},
-    {"keyring", own_keyring},
-    {"folders", own_folders},
-    {"proc", own_proc},
-    {"cwd", enter_folder},
-    {"rlimits", limit_resources},
+    {"parent", die_with_parent}, {"signals", reset_signals},   {"session", own_session},
+    {"cgroups", join_cgroups},   {"filter", read_own_filter},  {"namespaces", own_namespaces},
+    {"network", own_network},    {"grants", mount_grants},     {"descriptors", arrange_descriptors},
+    {"keyring", own_keyring},    {"folders", own_folders},     {"proc", own_proc},
+    {"cwd", enter_folder},       {"rlimits", limit_resources},
 };
 
 }  // namespace

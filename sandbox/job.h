@@ -14,15 +14,20 @@
 namespace mycojobs::sandbox {
 
 // Where a run's descriptors are once its `descriptors` step has run. Nothing else is open.
-inline constexpr int kChannelFd = 3;
-inline constexpr int kStatusFd = 4;  // init only: the job closes it before it runs
-inline constexpr int kAliveFd = 5;   // init only, if there is one: the job's first step closes it
+inline constexpr int kChannelFd = 3;  // until the job starts: the socket that Start comes on
+inline constexpr int kStatusFd = 4;   // init only: the job closes it before it runs
+inline constexpr int kAliveFd = 5;    // init only, if there is one: the job's first step closes it
+
+inline constexpr int kProxyPort = 3128;  // on the job's own 127.0.0.1, for a run with an allow-list
 
 struct ChildRun {
   Fork request;
-  int out = -1, err = -1, channel = -1, status = -1, alive = -1;
+  int start = -1, status = -1, alive = -1;
+  int filter = -1;           // of its own; -1: none
+  std::vector<int> mounts;   // detached trees, in the order of Grants::fs_read, then fs_write
   std::vector<int> cgroups;  // each an open cgroup.procs
   const FilterSet* filters = nullptr;
+  std::vector<sock_filter> own_filter;  // empty: the zygote's
   const ZygoteHost* host = nullptr;
   std::string fail_step;
   int landlock_abi = 0;
@@ -48,8 +53,12 @@ int load_filter(const std::vector<sock_filter>&);                // 0 or errno
 int load_filter_with_listener(const std::vector<sock_filter>&);  // descriptor, or -errno
 
 int landlock_abi();  // 0: none
-// Confines the calling process: reads the system, writes its own folders; executes if `exec`.
-int restrict_with_landlock(int abi, bool exec);
+// Confines the calling process: reads the system, writes its own folders and what is granted; executes if `exec`.
+int restrict_with_landlock(int abi, bool exec, const Grants&);
+
+// grants.cpp. Steps of init.
+int own_network(ChildRun&);
+int mount_grants(ChildRun&);
 
 // Attacks the sandbox from inside, as a job. Writes "layer: what succeeded" lines to `out`, nothing if all is well; the
 // last attack must end the process by a violation.

@@ -1,10 +1,12 @@
 // Landlock as a second wall behind the mounts and seccomp: no row of the tests rests on it alone.
 #include <fcntl.h>
 #include <linux/landlock.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <string>
 
 #include "sandbox/job.h"
 
@@ -40,11 +42,11 @@ constexpr FolderRule kFolders[] = {
 };
 
 // Every right that this ABI has is handled, so that what no rule grants is refused.
-RulesetAttr handled_by(int abi) {
+RulesetAttr handled_by(int abi, Network network) {
   RulesetAttr attr{(LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1, 0, 0};
   if (abi >= 2) attr.handled_access_fs |= LANDLOCK_ACCESS_FS_REFER;
   if (abi >= 3) attr.handled_access_fs |= kTruncate;
-  if (abi >= 4) attr.handled_access_net = kBindConnectTcp;
+  if (abi >= 4 && network == Network::none) attr.handled_access_net = kBindConnectTcp;  // else it has its own network
   if (abi >= 5) attr.handled_access_fs |= kIoctlDevice;
   if (abi >= 6) attr.scoped = kScopeAll;
   return attr;
@@ -57,6 +59,14 @@ int add_folder(int ruleset, const FolderRule& folder, std::uint64_t mask) {
   return ::syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) == 0 ? 0 : errno;
 }
 
+// A file knows fewer rights than a folder.
+int add_granted(int ruleset, const std::string& path, std::uint64_t mask) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return errno;
+  const std::uint64_t file = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE | kTruncate;
+  return add_folder(ruleset, {path.c_str(), S_ISDIR(info.st_mode) ? kOwnFolder : file}, mask);
+}
+
 }  // namespace
 
 int landlock_abi() {
@@ -64,8 +74,8 @@ int landlock_abi() {
   return abi > 0 ? static_cast<int>(abi) : 0;
 }
 
-int restrict_with_landlock(int abi, bool exec) {
-  const RulesetAttr attr = handled_by(abi);
+int restrict_with_landlock(int abi, bool exec, const Grants& grants) {
+  const RulesetAttr attr = handled_by(abi, grants.network);
   // An older kernel knows a shorter structure, and takes a longer one if what it does not know is zero.
   const Fd ruleset(static_cast<int>(::syscall(SYS_landlock_create_ruleset, &attr, sizeof attr, 0)));
   if (!ruleset) return errno;
@@ -75,6 +85,9 @@ int restrict_with_landlock(int abi, bool exec) {
     FolderRule rule = folder;
     if (exec && (rule.rights & LANDLOCK_ACCESS_FS_MAKE_REG) != 0) rule.rights |= LANDLOCK_ACCESS_FS_EXECUTE;
     if (int error = add_folder(ruleset.get(), rule, mask); error != 0) return error;
+  }
+  for (const auto& path : grants.fs_write) {
+    if (int error = add_granted(ruleset.get(), path, mask); error != 0) return error;
   }
   return ::syscall(SYS_landlock_restrict_self, ruleset.get(), 0) == 0 ? 0 : errno;
 }

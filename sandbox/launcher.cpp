@@ -58,6 +58,7 @@ Launcher::Launcher(Fd agent)
       zygotes_(
           loop_, runs_, [this](const std::string& text) { warn(text); },
           [this](const std::string& host, const std::optional<SetupError>& problem) { tried(host, problem); }) {
+  runs_.on_confined([this](Run& run) { zygotes_.confined(run); });
   agent_watch_ = loop_.watch(agent_.get(), [this](std::uint32_t) { read_agent(); });
 }
 
@@ -89,9 +90,9 @@ bool Launcher::obey(RawFrame& frame) {
   } else if (decode(frame, launch_message) && frame.fds.size() == 3) {
     launch(launch_message, std::move(frame.fds));
   } else if (decode(frame, kill)) {
-    if (Run* run = runs_.find(kill.run); run != nullptr && !run->canary) runs_.kill(*run, kill.reason, kill.grace_ms);
+    if (Run* run = runs_.find_named(kill.run)) runs_.kill(*run, kill.reason, kill.grace_ms);
   } else if (decode(frame, fence)) {
-    if (Run* run = runs_.find(fence.run); run != nullptr && !run->canary) runs_.fence(*run, fence.boot_ms);
+    if (Run* run = runs_.find_named(fence.run)) runs_.fence(*run, fence.boot_ms);
   } else {
     return false;
   }
@@ -137,6 +138,8 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   settings.filters = filters_.get();
   settings.alive = alive_.get();
   settings.runs_each = configuration.zygote_runs;
+  settings.minutes_each = configuration.zygote_minutes;
+  settings.spares = configuration.spares;
   settings.landlock_may_miss = may_miss("landlock");
   settings.memory_cgroup = cgroups_.has_memory();
   settings.fail_step = configuration.fail_step;
@@ -161,8 +164,8 @@ void Launcher::tried(const std::string& host, const std::optional<SetupError>& p
 
 void Launcher::launch(const Launch& message, std::vector<Fd> fds) {
   const RunSpec& spec = message.spec;
-  if (runs_.find(spec.run) != nullptr || (spec.run & kCanaryBit) != 0) {
-    return warn(fmt::format("launch of run {}: the number is in use or reserved", spec.run));
+  if (runs_.find_named(spec.run) != nullptr) {
+    return warn(fmt::format("launch of run {}: the number is in use", spec.run));
   }
   Run& run = runs_.add(spec, std::move(fds[0]), std::move(fds[1]), std::move(fds[2]));
   if (const std::string problem = problem_with(spec.limits); !problem.empty()) {
@@ -176,7 +179,7 @@ void Launcher::launch(const Launch& message, std::vector<Fd> fds) {
 
 void Launcher::ended(Run& run) {
   zygotes_.run_ended(run);
-  if (!run.canary) tell(Ended{run.spec.run, run.outcome});
+  if (!run.canary && !run.spare) tell(Ended{run.spec.run, run.outcome});
 }
 
 // Still among the runs: its end is to come.

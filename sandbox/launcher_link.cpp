@@ -32,6 +32,8 @@ Configure configuration_of(const SandboxConfig& config, bool probe) {
   message.uid_count = config.uid_count;
   message.warm = config.warm;
   message.zygote_runs = config.zygote_runs;
+  message.zygote_minutes = config.zygote_minutes;
+  message.spares = config.spares;
   message.unkillable_ms = config.unkillable_ms;
   message.fail_step = config.fail_step;
   return message;

@@ -3,10 +3,12 @@
 //   agent    -> launcher  Configure + {[alive]} (first), Launch + {stdout, stderr, channel}, Kill, Fence
 //   launcher -> agent     Started (answer to Configure), Ended, LogText, Layer (probe only)
 //   launcher -> zygote    MapsWritten, Programs + {memfd, [alive]},
-//                         Fork + {stdout, stderr, channel, status, cgroups...}
+//                         Fork + {status, start, [filter], mounts..., cgroups...}
 //   zygote   -> launcher  StepFailed (before exec), Ready, Refused, Forked + {pidfd}, Reaped
-//   init     -> launcher  StepFailed | Confined + {seccomp listener} (sent by the job), then MainEnded
+//   init     -> launcher  [Listening + {listener}], StepFailed | Confined + {seccomp listener} (sent by the job), then
+//                         MainEnded
 //   launcher -> init      Terminate, Abort, Fence
+//   launcher -> job       Start + {stdout, stderr, channel}, once, when it is confined and there is a job for it
 //
 // Ended with status unkillable is not the end of its run, which comes later. alive: SandboxConfig::alive_fd. A
 // descriptor under way in a message is as good as one that is held: the socket that will read it belongs to its holder.
@@ -61,6 +63,8 @@ enum class Kind : std::uint8_t {
   main_ended,
   terminate,
   abort,
+  start,
+  listening,
 };
 
 struct Configure {
@@ -70,13 +74,13 @@ struct Configure {
   std::vector<std::string> allow_missing;
   std::uint32_t uid_base = 0, uid_count = 0;
   std::vector<std::pair<std::string, Id>> warm;
-  std::uint32_t zygote_runs = 0, unkillable_ms = 0;
+  std::uint32_t zygote_runs = 0, zygote_minutes = 0, spares = 0, unkillable_ms = 0;
   std::string fail_step;
 };
 template <class A>
 void fields(A& a, Configure& m) {
   a(m.probe), a(m.hosts), a(m.allow_missing), a(m.uid_base), a(m.uid_count), a(m.warm), a(m.zygote_runs),
-      a(m.unkillable_ms), a(m.fail_step);
+      a(m.zygote_minutes), a(m.spares), a(m.unkillable_ms), a(m.fail_step);
 }
 
 struct Launch {
@@ -180,19 +184,21 @@ void fields(A& a, Programs& m) {
   a(m.fail_step);
 }
 
+// Sets a child up; what it is to run comes with Start, at once or later.
 struct Fork {
   static constexpr Kind kKind = Kind::fork;
-  std::uint64_t run = 0;
+  std::uint64_t run = 0;  // Run::id
   std::uint32_t uid = 0;  // in the zygote's user namespace; also the group
-  std::uint64_t fence_boot_ms = 0;
   Limits limits;
+  Grants grants;
+  bool own_filter = false;     // else the zygote's own, with or without exec
   bool own_uid = false;        // the uid is this run's alone
   bool memory_rlimit = false;  // no memory cgroup: RLIMIT_DATA stands in
   bool canary = false;         // attack the sandbox instead of serving a job
 };
 template <class A>
 void fields(A& a, Fork& m) {
-  a(m.run), a(m.uid), a(m.fence_boot_ms), a(m.limits), a(m.own_uid), a(m.memory_rlimit), a(m.canary);
+  a(m.run), a(m.uid), a(m.limits), a(m.grants), a(m.own_filter), a(m.own_uid), a(m.memory_rlimit), a(m.canary);
 }
 
 struct StepFailed {
@@ -251,6 +257,13 @@ void fields(A& a, Confined& m) {
   a(m.landlock_abi), a(m.setup);
 }
 
+// Of a run with an allow-list: the socket in its own network on which the proxy is to accept.
+struct Listening {
+  static constexpr Kind kKind = Kind::listening;
+};
+template <class A>
+void fields(A&, Listening&) {}
+
 struct MainEnded {
   static constexpr Kind kKind = Kind::main_ended;
   std::int32_t wait_status = 0;
@@ -273,5 +286,11 @@ struct Abort {
 };
 template <class A>
 void fields(A&, Abort&) {}
+
+struct Start {
+  static constexpr Kind kKind = Kind::start;
+};
+template <class A>
+void fields(A&, Start&) {}
 
 }  // namespace mycojobs::sandbox

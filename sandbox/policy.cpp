@@ -5,9 +5,11 @@
 #include <linux/seccomp.h>
 #include <seccomp.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdlib>
@@ -30,7 +32,7 @@ Result<void> add(const Filter& filter, std::uint32_t action, const char* name,
                  std::initializer_list<ArgumentTest> tests) {
   const int number = seccomp_syscall_resolve_name(name);
   if (number < 0) return {};  // not on this architecture, or newer than the library
-  scmp_arg_cmp compare[2];
+  scmp_arg_cmp compare[3];
   unsigned count = 0;
   for (const auto& test : tests) {
     if (test.mask != 0) compare[count++] = scmp_arg_cmp{test.index, SCMP_CMP_MASKED_EQ, test.mask, test.value};
@@ -51,15 +53,6 @@ std::uint32_t action_of(const ArgumentRule& rule) {
       break;
   }
   return SCMP_ACT_ERRNO(static_cast<std::uint32_t>(rule.error));
-}
-
-Result<void> add_rules(const Filter& filter, std::span<const ArgumentRule> rules) {
-  for (const auto& rule : rules) MJ_CHECK(add(filter, action_of(rule), rule.syscall, {rule.first, rule.second}));
-  return {};
-}
-Result<void> add_calls(const Filter& filter, std::uint32_t action, std::span<const char* const> names) {
-  for (const char* name : names) MJ_CHECK(add(filter, action, name, {}));
-  return {};
 }
 
 Result<Filter> new_filter() {
@@ -120,33 +113,91 @@ Result<std::vector<sock_filter>> program_of(const Filter& filter) {
   return program;
 }
 
-Result<std::vector<sock_filter>> compile_job(bool exec) {
-  MJ_TRY(filter, new_filter());
-  MJ_CHECK(add_calls(filter, SCMP_ACT_ALLOW, allowed_calls()));
-  MJ_CHECK(add_calls(filter, SCMP_ACT_NOTIFY, never_innocent_calls()));
+// What a job must never have, for it would reach out of the sandbox whatever its other walls are.
+constexpr const char* kNeverGranted[] = {"clone3",         "io_uring_setup",
+                                         "io_uring_enter", "io_uring_register",
+                                         "seccomp",        "bpf",
+                                         "kexec_load",     "kexec_file_load",
+                                         "init_module",    "finit_module",
+                                         "reboot",         "open_by_handle_at",
+                                         "delete_module",  "unshare",
+                                         "setns",          "mount",
+                                         "move_mount",     "open_tree",
+                                         "fsopen",         "fsconfig",
+                                         "fsmount",        "mount_setattr",
+                                         "pivot_root",     "userfaultfd",
+                                         "pidfd_getfd",    "process_vm_writev"};
+
+Result<void> check_added(const std::string& name) {
+  const int number = seccomp_syscall_resolve_name(name.c_str());
+  if (number == __NR_SCMP_ERROR) return fail(Code::invalid, "syscalls.add: there is no system call named " + name);
+  const bool never = std::find(std::begin(kNeverGranted), std::end(kNeverGranted), name) != std::end(kNeverGranted);
+  if (never) return fail(Code::invalid, "syscalls.add: " + name + " is never granted: it leads out of any sandbox");
+  return {};
+}
+
+bool is_added(const FilterRequest& request, const char* name) {
+  return std::find(request.added.begin(), request.added.end(), name) != request.added.end();
+}
+
+// The rules of a call that is added are left out: libseccomp takes no two answers for one call.
+Result<void> add_job_rules(const Filter& filter, const FilterRequest& request) {
+  const auto calls = [&](std::uint32_t action, std::span<const char* const> names) -> Result<void> {
+    for (const char* name : names) {
+      if (!is_added(request, name)) MJ_CHECK(add(filter, action, name, {}));
+    }
+    return {};
+  };
+  const auto rules = [&](std::span<const ArgumentRule> list) -> Result<void> {
+    for (const auto& rule : list) {
+      if (is_added(request, rule.syscall)) continue;
+      MJ_CHECK(add(filter, action_of(rule), rule.syscall, {rule.first, rule.second, rule.third}));
+    }
+    return {};
+  };
+  for (const auto& name : request.added) {
+    MJ_CHECK(check_added(name));
+    MJ_CHECK(add(filter, SCMP_ACT_ALLOW, name.c_str(), {}));
+  }
+  MJ_CHECK(calls(SCMP_ACT_ALLOW, allowed_calls()));
+  MJ_CHECK(calls(SCMP_ACT_NOTIFY, never_innocent_calls()));
   for (const auto& call : refused_calls()) {
+    if (is_added(request, call.syscall)) continue;
     MJ_CHECK(add(filter, SCMP_ACT_ERRNO(static_cast<std::uint32_t>(call.error)), call.syscall, {}));
   }
-  MJ_CHECK(add_rules(filter, argument_rules()));
-  MJ_CHECK(add_rules(filter, exec ? argument_rules_with_exec() : argument_rules_without_exec()));
-  if (exec) MJ_CHECK(add_calls(filter, SCMP_ACT_ALLOW, allowed_calls_with_exec()));
-  return program_of(filter);
+  MJ_CHECK(rules(argument_rules()));
+  MJ_CHECK(rules(request.exec ? argument_rules_with_exec() : argument_rules_without_exec()));
+  MJ_CHECK(rules(request.sockets ? argument_rules_with_sockets() : argument_rules_without_sockets()));
+  if (request.exec) MJ_CHECK(calls(SCMP_ACT_ALLOW, allowed_calls_with_exec()));
+  if (!request.sockets) return {};
+  // Another family is one that this kernel lacks, as far as the job can see.
+  for (std::uint64_t family = 0; family < 64 && !is_added(request, "socket"); ++family) {
+    if (family == AF_INET || family == AF_INET6) continue;
+    MJ_CHECK(add(filter, SCMP_ACT_ERRNO(EAFNOSUPPORT), "socket", {{0, 0xffffffff, family}}));
+  }
+  return calls(SCMP_ACT_ALLOW, allowed_calls_with_sockets());
 }
 
 Result<std::vector<sock_filter>> compile_init() {
   MJ_TRY(filter, new_filter());
-  MJ_CHECK(add_calls(filter, SCMP_ACT_ALLOW, init_calls()));
+  for (const char* name : init_calls()) MJ_CHECK(add(filter, SCMP_ACT_ALLOW, name, {}));
   return program_of(filter);
 }
 
 }  // namespace
 
+Result<std::vector<sock_filter>> compile_filter(const FilterRequest& request) {
+  MJ_TRY(filter, new_filter());
+  MJ_CHECK(add_job_rules(filter, request));
+  return program_of(filter);
+}
+
 Result<FilterSet> compile_filters() {
   if (seccomp_api_get() < 5) {
     return fail(Code::unsupported, "seccomp: the kernel cannot notify a supervisor: Linux 5.0 or newer is needed");
   }
-  MJ_TRY(job, compile_job(false));
-  MJ_TRY(job_exec, compile_job(true));
+  MJ_TRY(job, compile_filter({}));
+  MJ_TRY(job_exec, compile_filter({true, false, {}}));
   MJ_TRY(init, compile_init());
   return FilterSet{{std::move(job), std::move(job_exec), std::move(init)}};
 }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "mycojobs/result.h"
 #include "sandbox/programs.h"
@@ -27,6 +28,7 @@ struct ArgumentRule {
   const char* syscall;
   ArgumentTest first;
   ArgumentTest second = {0, 0, 0};  // mask 0: none
+  ArgumentTest third = {0, 0, 0};
   Answer answer = Answer::allow;
   int error = 0;  // of refuse
 };
@@ -44,9 +46,19 @@ std::span<const RefusedCall> refused_calls();  // with an errno other than the d
 std::span<const ArgumentRule> argument_rules();
 std::span<const ArgumentRule> argument_rules_without_exec();
 std::span<const ArgumentRule> argument_rules_with_exec();
+std::span<const char* const> allowed_calls_with_sockets();
+std::span<const ArgumentRule> argument_rules_without_sockets();
+std::span<const ArgumentRule> argument_rules_with_sockets();
 
-// Error: unsupported, naming the rule that libseccomp refused.
+struct FilterRequest {
+  bool exec = false;               // fork and exec
+  bool sockets = false;            // internet sockets, of a network of its own
+  std::vector<std::string> added;  // allowed whatever the arguments
+};
+
+// Error: unsupported, naming the rule that libseccomp refused; invalid, naming what was to be added.
 Result<FilterSet> compile_filters();
+Result<std::vector<sock_filter>> compile_filter(const FilterRequest&);
 std::string syscall_name(std::uint32_t arch, int number);  // "keyctl", or "syscall 999"
 
 }  // namespace mycojobs::sandbox

@@ -4,6 +4,8 @@
 #include <linux/close_range.h>
 #include <linux/fs.h>
 #include <linux/sched.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -30,6 +32,10 @@ constexpr ArgumentRule allow_option(std::uint64_t option) {
   return {"getsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, option}};
 }
 
+constexpr ArgumentRule set_option(std::uint64_t level, std::uint64_t option) {
+  return {"setsockopt", {1, kLow32, level}, {2, kLow32, option}};
+}
+
 // Flags of clone. CLONE_NEWTIME shares its bit with the exit signal: it exists for clone3 and unshare only.
 constexpr std::uint64_t kNamespaces =
     CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
@@ -42,13 +48,13 @@ constexpr std::uint64_t kStreamFlags = SOCK_NONBLOCK | SOCK_CLOEXEC;
 
 constexpr ArgumentRule kRules[] = {
     {"clone", {0, kCloneChecked, kThread}},
-    {"clone", {0, CLONE_NEWNS, CLONE_NEWNS}, {}, Answer::notify},
-    {"clone", {0, CLONE_NEWCGROUP, CLONE_NEWCGROUP}, {}, Answer::notify},
-    {"clone", {0, CLONE_NEWUTS, CLONE_NEWUTS}, {}, Answer::notify},
-    {"clone", {0, CLONE_NEWIPC, CLONE_NEWIPC}, {}, Answer::notify},
-    {"clone", {0, CLONE_NEWUSER, CLONE_NEWUSER}, {}, Answer::notify},
-    {"clone", {0, CLONE_NEWPID, CLONE_NEWPID}, {}, Answer::notify},
-    {"clone", {0, CLONE_NEWNET, CLONE_NEWNET}, {}, Answer::notify},
+    {"clone", {0, CLONE_NEWNS, CLONE_NEWNS}, {}, {}, Answer::notify},
+    {"clone", {0, CLONE_NEWCGROUP, CLONE_NEWCGROUP}, {}, {}, Answer::notify},
+    {"clone", {0, CLONE_NEWUTS, CLONE_NEWUTS}, {}, {}, Answer::notify},
+    {"clone", {0, CLONE_NEWIPC, CLONE_NEWIPC}, {}, {}, Answer::notify},
+    {"clone", {0, CLONE_NEWUSER, CLONE_NEWUSER}, {}, {}, Answer::notify},
+    {"clone", {0, CLONE_NEWPID, CLONE_NEWPID}, {}, {}, Answer::notify},
+    {"clone", {0, CLONE_NEWNET, CLONE_NEWNET}, {}, {}, Answer::notify},
 
     // memory is writable or executable, never both
     {"mmap", {2, kWriteExec, 0}, {3, MAP_HUGETLB, 0}},  // huge pages of the pool are outside the memory limit
@@ -63,25 +69,8 @@ constexpr ArgumentRule kRules[] = {
     {"pkey_mprotect", {2, kWriteExec, PROT_EXEC}},
     {"personality", {0, kLow32, 0xffffffff}},  // asks, changes nothing
 
-    // sockets: a stream pair for asyncio, no other
+    // a stream pair for asyncio
     {"socketpair", {0, kLow32, AF_UNIX}, {1, kLow32 & ~kStreamFlags, SOCK_STREAM}},
-    {"sendto", {4, kAll, 0}},
-    // Descriptors in messages: for our own last one, before the job runs. Nobody else needs them.
-    {"sendmsg", {0, kLow32, kStatusFd}},
-    allow_option(SO_TYPE),
-    allow_option(SO_DOMAIN),
-    allow_option(SO_PROTOCOL),
-    allow_option(SO_ERROR),
-    allow_option(SO_SNDBUF),
-    allow_option(SO_RCVBUF),
-    allow_option(SO_SNDTIMEO),
-    allow_option(SO_RCVTIMEO),
-    allow_option(SO_ACCEPTCONN),
-    {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_SNDBUF}},
-    {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_RCVBUF}},
-    {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_SNDTIMEO}},
-    {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_RCVTIMEO}},
-    {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_PASSCRED}},
 
     // device nodes: no
     {"mknod", {1, S_IFMT, S_IFREG}},
@@ -126,8 +115,8 @@ constexpr ArgumentRule kRules[] = {
     allow_value("ioctl", 1, FIONBIO),
     allow_value("ioctl", 1, FIOCLEX),
     allow_value("ioctl", 1, FIONCLEX),
-    {"ioctl", {1, kLow32, FICLONE}, {}, Answer::refuse, EOPNOTSUPP},
-    {"ioctl", {1, kLow32, FS_IOC_GETFLAGS& kLow32}, {}, Answer::refuse, ENOTTY},
+    {"ioctl", {1, kLow32, FICLONE}, {}, {}, Answer::refuse, EOPNOTSUPP},
+    {"ioctl", {1, kLow32, FS_IOC_GETFLAGS& kLow32}, {}, {}, Answer::refuse, ENOTTY},
 
     allow_value("fcntl", 1, F_DUPFD),
     allow_value("fcntl", 1, F_DUPFD_CLOEXEC),
@@ -170,7 +159,7 @@ constexpr ArgumentRule kRules[] = {
 
 // An attempt to run a program is EPERM (PermissionError in Python). execveat is how a file without a name is run.
 constexpr ArgumentRule kWithoutExec[] = {
-    {"execveat", {4, 0x1000, 0x1000}, {}, Answer::notify},  // AT_EMPTY_PATH
+    {"execveat", {4, 0x1000, 0x1000}, {}, {}, Answer::notify},  // AT_EMPTY_PATH
 };
 
 constexpr ArgumentRule kWithExec[] = {
@@ -178,8 +167,76 @@ constexpr ArgumentRule kWithExec[] = {
     {"clone", {0, kCloneChecked, CLONE_VM}},  // vfork, posix_spawn
 };
 
+// No socket but the pair.
+constexpr ArgumentRule kWithoutSockets[] = {
+    {"socket", {}, {}, {}, Answer::refuse, EAFNOSUPPORT},
+    {"sendto", {4, kAll, 0}},
+    // Descriptors in messages: for our own last one, before the job runs. Nobody else needs them.
+    {"sendmsg", {0, kLow32, kStatusFd}},
+    allow_option(SO_TYPE),
+    allow_option(SO_DOMAIN),
+    allow_option(SO_PROTOCOL),
+    allow_option(SO_ERROR),
+    allow_option(SO_SNDBUF),
+    allow_option(SO_RCVBUF),
+    allow_option(SO_SNDTIMEO),
+    allow_option(SO_RCVTIMEO),
+    allow_option(SO_ACCEPTCONN),
+    {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_SNDBUF}},
+    {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_RCVBUF}},
+    {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_SNDTIMEO}},
+    {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_RCVTIMEO}},
+    {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_PASSCRED}},
+};
+
+// Internet sockets in a network that is the job's alone: plain TCP and UDP, and the options of those that programs set.
+// A family more, a protocol more or an option more is kernel code more within reach.
+#define MJ_SOCKET(family, type, protocol)                                                     \
+  {                                                                                           \
+    "socket", {0, kLow32, family}, {1, kLow32 & ~kStreamFlags, type}, { 2, kLow32, protocol } \
+  }
+constexpr ArgumentRule kWithSockets[] = {
+    MJ_SOCKET(AF_INET, SOCK_STREAM, 0),
+    MJ_SOCKET(AF_INET, SOCK_STREAM, IPPROTO_TCP),
+    MJ_SOCKET(AF_INET, SOCK_DGRAM, 0),
+    MJ_SOCKET(AF_INET, SOCK_DGRAM, IPPROTO_UDP),
+    MJ_SOCKET(AF_INET6, SOCK_STREAM, 0),
+    MJ_SOCKET(AF_INET6, SOCK_STREAM, IPPROTO_TCP),
+    MJ_SOCKET(AF_INET6, SOCK_DGRAM, 0),
+    MJ_SOCKET(AF_INET6, SOCK_DGRAM, IPPROTO_UDP),
+    set_option(SOL_SOCKET, SO_REUSEADDR),
+    set_option(SOL_SOCKET, SO_REUSEPORT),
+    set_option(SOL_SOCKET, SO_KEEPALIVE),
+    set_option(SOL_SOCKET, SO_LINGER),
+    set_option(SOL_SOCKET, SO_BROADCAST),
+    set_option(SOL_SOCKET, SO_OOBINLINE),
+    set_option(SOL_SOCKET, SO_SNDBUF),
+    set_option(SOL_SOCKET, SO_RCVBUF),
+    set_option(SOL_SOCKET, SO_SNDTIMEO),
+    set_option(SOL_SOCKET, SO_RCVTIMEO),
+    set_option(SOL_SOCKET, SO_PASSCRED),
+    set_option(IPPROTO_TCP, TCP_NODELAY),
+    set_option(IPPROTO_TCP, TCP_CORK),
+    set_option(IPPROTO_TCP, TCP_KEEPIDLE),
+    set_option(IPPROTO_TCP, TCP_KEEPINTVL),
+    set_option(IPPROTO_TCP, TCP_KEEPCNT),
+    set_option(IPPROTO_TCP, TCP_USER_TIMEOUT),
+    set_option(IPPROTO_TCP, TCP_QUICKACK),
+    set_option(IPPROTO_IP, IP_TTL),
+    set_option(IPPROTO_IP, IP_TOS),
+    set_option(IPPROTO_IPV6, IPV6_V6ONLY),
+    set_option(IPPROTO_IPV6, IPV6_UNICAST_HOPS),
+    {"getsockopt", {1, kLow32, SOL_SOCKET}},
+    {"getsockopt", {1, kLow32, IPPROTO_TCP}},
+    {"getsockopt", {1, kLow32, IPPROTO_IP}, {2, kLow32, IP_TTL}},
+    {"getsockopt", {1, kLow32, IPPROTO_IPV6}, {2, kLow32, IPV6_V6ONLY}},
+};
+#undef MJ_SOCKET
+
 }  // namespace
 
+std::span<const ArgumentRule> argument_rules_without_sockets() { return kWithoutSockets; }
+std::span<const ArgumentRule> argument_rules_with_sockets() { return kWithSockets; }
 std::span<const ArgumentRule> argument_rules() { return kRules; }
 std::span<const ArgumentRule> argument_rules_without_exec() { return kWithoutExec; }
 std::span<const ArgumentRule> argument_rules_with_exec() { return kWithExec; }

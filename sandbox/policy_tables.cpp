@@ -46,6 +46,10 @@ constexpr const char* kAllowed[] = {
 };
 // clang-format on
 
+// Of sockets whose family socket() has let pass.
+constexpr const char* kAllowedWithSockets[] = {"bind",    "connect", "listen",  "accept",
+                                               "accept4", "sendto",  "sendmsg", "sendmmsg"};
+
 constexpr const char* kAllowedWithExec[] = {"fork", "vfork", "execve", "execveat"};
 
 // clang-format off
@@ -77,7 +81,6 @@ constexpr RefusedCall kRefused[] = {
     {"io_uring_enter", ENOSYS},
     {"io_uring_register", ENOSYS},
     {"memfd_secret", ENOSYS},
-    {"socket", EAFNOSUPPORT},
     // shared by all jobs of a zygote: one network, one ipc namespace, one set of read-only files
     {"inotify_init", EMFILE},
     {"inotify_init1", EMFILE},
@@ -110,6 +113,7 @@ constexpr RefusedCall kRefused[] = {
 
 std::span<const char* const> allowed_calls() { return kAllowed; }
 std::span<const char* const> allowed_calls_with_exec() { return kAllowedWithExec; }
+std::span<const char* const> allowed_calls_with_sockets() { return kAllowedWithSockets; }
 std::span<const char* const> init_calls() { return kInit; }
 std::span<const char* const> never_innocent_calls() { return kNeverInnocent; }
 std::span<const RefusedCall> refused_calls() { return kRefused; }

@@ -15,27 +15,40 @@ bool read_exactly(int fd, void* out, std::size_t size, off_t& at) {
   return got == static_cast<ssize_t>(size);
 }
 
+int read_one(int fd, std::vector<sock_filter>& program, off_t& at) {
+  std::uint32_t count = 0;
+  if (!read_exactly(fd, &count, sizeof count, at) || count == 0 || count > BPF_MAXINSNS) return EINVAL;
+  program.resize(count);
+  return read_exactly(fd, program.data(), count * sizeof(sock_filter), at) ? 0 : EINVAL;
+}
+
 }  // namespace
 
 int read_filters(int fd, FilterSet& set) {
   off_t at = 0;
   for (auto& program : set.programs) {
-    std::uint32_t count = 0;
-    if (!read_exactly(fd, &count, sizeof count, at) || count == 0 || count > BPF_MAXINSNS) return EINVAL;
-    program.resize(count);
-    if (!read_exactly(fd, program.data(), count * sizeof(sock_filter), at)) return EINVAL;
+    if (int error = read_one(fd, program, at); error != 0) return error;
   }
   return 0;
 }
 
+int read_filter(int fd, std::vector<sock_filter>& program) {
+  off_t at = 0;
+  return read_one(fd, program, at);
+}
+
 int write_filters(int fd, const FilterSet& set) {
   for (const auto& program : set.programs) {
-    const auto count = static_cast<std::uint32_t>(program.size());
-    const auto bytes = static_cast<ssize_t>(program.size() * sizeof(sock_filter));
-    if (::write(fd, &count, sizeof count) != sizeof count) return errno;
-    if (::write(fd, program.data(), static_cast<std::size_t>(bytes)) != bytes) return errno;
+    if (int error = write_filter(fd, program); error != 0) return error;
   }
   return 0;
+}
+
+int write_filter(int fd, const std::vector<sock_filter>& program) {
+  const auto count = static_cast<std::uint32_t>(program.size());
+  const auto bytes = static_cast<ssize_t>(program.size() * sizeof(sock_filter));
+  if (::write(fd, &count, sizeof count) != sizeof count) return errno;
+  return ::write(fd, program.data(), static_cast<std::size_t>(bytes)) == bytes ? 0 : errno;
 }
 
 }  // namespace mycojobs::sandbox

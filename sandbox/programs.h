@@ -17,7 +17,10 @@ struct FilterSet {
   const std::vector<sock_filter>& operator[](FilterKind kind) const { return programs[static_cast<std::size_t>(kind)]; }
 };
 
-int read_filters(int fd, FilterSet&);         // 0 or errno; reads from the start
-int write_filters(int fd, const FilterSet&);  // 0 or errno
+// 0 or errno; read from the start.
+int read_filters(int fd, FilterSet&);
+int read_filter(int fd, std::vector<sock_filter>&);  // a file of one program
+int write_filters(int fd, const FilterSet&);
+int write_filter(int fd, const std::vector<sock_filter>&);
 
 }  // namespace mycojobs::sandbox

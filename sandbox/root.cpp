@@ -6,6 +6,7 @@
 //   /dev             null zero full random urandom, links, shm
 //   /host            the script host's program
 //   /proc /tmp /job  mount points of a job's own
+//   /srv /home ...   empty; what a run is granted is mounted below (grants.cpp)
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/mount.h>
@@ -55,6 +56,8 @@ constexpr Link kDeviceLinks[] = {{"/dev/fd", "/proc/self/fd"},
                                  {"/dev/stderr", "/proc/self/fd/2"}};
 constexpr const char* kFolders[] = {"/etc", "/etc/ssl", "/dev", "/dev/shm", "/proc",
                                     "/tmp", "/job",     "/var", "/var/tmp"};
+// Where granted folders may appear; there is nothing to look at before.
+constexpr const char* kGrantFolders[] = {"/srv", "/opt", "/home", "/mnt", "/media", "/data"};
 
 // A folder that exists on every host and holds no program; it is covered, in our namespace only, while the root is
 // built.
@@ -134,6 +137,9 @@ int bind_program(const Program& program) {
 int fill_root() {
   for (const char* path : kFolders) {
     if (::mkdir(at(path).c_str(), 0755) != 0) return errno;
+  }
+  for (const char* path : kGrantFolders) {
+    if (::mkdir(at(path).c_str(), 0111) != 0) return errno;
   }
   for (const char* path : kSystemFolders) {
     if (int error = mirror(path); error != 0) return error;

@@ -1,8 +1,10 @@
 // One run as the launcher sees it, and what becomes of it.
 //
 //   waiting --fork()--> forking --Forked--> alive --Reaped--> ended
-//      \                   \                   \--zygote dies-/
-//       `-- any failure: setup_error ----------------------->/
+//      \  \                \                   \--zygote dies-/
+//       \  \                `-- any failure: setup_error --->/
+//        \  `- adopt(): a spare that was forked before becomes this run
+//         `- any failure: setup_error ----------------------->/
 #pragma once
 
 #include <memory>
@@ -18,18 +20,22 @@
 namespace mycojobs::sandbox {
 
 struct Run {
-  RunSpec spec;
+  std::uint64_t id = 0;  // the launcher's own name for it, never used twice: what zygotes know
+  RunSpec spec;          // of a spare: what it has been set up for
   bool canary = false;
+  bool spare = false;        // set up ahead of its run: nobody waits for its end
   std::uint64_t zygote = 0;  // which one has it; 0: none yet
   Fd out, err, channel;      // the job's ends; closed here once the zygote has them
-  Fd status, listener, pidfd;
+  Fd status, start, listener, pidfd;
   Fd canary_answer;
   Loop::Watch status_watch = 0, listener_watch = 0;
-  Loop::Timer wall, fence, grace, killing;
+  Loop::Timer wall, cpu, fence, grace, killing;
   std::optional<std::uint32_t> uid;
+  Fd proxy_listener;  // of a run with an allow-list
   bool has_group = false;
+  bool forked = false;
   bool kill_wanted = false;  // KILL as soon as there is something to kill
-  std::uint64_t started_us = 0;
+  std::uint64_t made_us = 0, started_us = 0;
   int landlock_abi = 0;
   bool confined = false;
   bool stuck = false;    // has been reported as unkillable

@@ -6,13 +6,11 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "sandbox/filter_cache.h"
 #include "sandbox/idmap.h"
 #include "sandbox/run.h"
 
 namespace mycojobs::sandbox {
-
-// Ids with this bit are the launcher's own throw-away runs.
-inline constexpr std::uint64_t kCanaryBit = 1ULL << 63;
 
 struct RunsSettings {
   IdRange ids;
@@ -24,18 +22,24 @@ class Runs {
  public:
   using Ended = std::function<void(Run&)>;                 // the run is removed afterwards
   using Stuck = std::function<void(const Run&, Outcome)>;  // unkillable; the run stays
+  using Confined = std::function<void(Run&)>;              // it waits for its start, or has it already
   using Warn = std::function<void(const std::string&)>;
 
   Runs(Loop&, Cgroups&, Ended, Stuck);
+  void on_confined(Confined confined) { confined_ = std::move(confined); }
   void configure(const RunsSettings& settings) { settings_ = settings; }
 
   Run& add(const RunSpec&, Fd out, Fd err, Fd channel);
   Run& add_canary(const std::string& host, Id context);
+  Run& add_spare(const RunSpec& like);  // host, context, limits
   Run* find(std::uint64_t id);
-  bool empty() const { return runs_.empty(); }
+  Run* find_named(std::uint64_t run);  // by RunSpec::run
 
   // Makes the run's group, ids and sockets, asks the zygote. False: it failed and has ended.
   bool fork(Run&, int zygote_control);
+  // The spare becomes the waiting run, which is forgotten, and starts. False: it failed and has ended.
+  bool adopt(Run& spare, Run& waiting);
+  void discard(Run& spare) { send_kill(spare); }  // it ends later
   // False: what the zygote says is not true, and it is not to be trusted any more.
   bool forked(Run&, const Forked&, Fd pidfd, pid_t zygote);
   void reaped(Run&, const Reaped&);
@@ -45,7 +49,12 @@ class Runs {
   void fence(Run&, std::uint64_t boot_ms);
 
  private:
+  Run& create(const RunSpec&, Fd out, Fd err, Fd channel);
+  Result<std::vector<Fd>> grants_of(Run&, Fork&);
+  int send_start(Run&, Fd& out, Fd& err, Fd& channel);
+  void begin_clocks(Run&);
   void send_kill(Run&);
+  void watch_cpu(Run&);
   void kill_init_at(Run&, std::uint64_t boot_ms);
   void judge_survivor(Run&);
   void set_fence(Run&, std::uint64_t boot_ms);
@@ -58,11 +67,14 @@ class Runs {
   Cgroups& cgroups_;
   Ended ended_;
   Stuck stuck_;
+  Confined confined_;
   RunsSettings settings_;
+  FilterCache filters_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Run>> runs_;
+  std::unordered_map<std::uint64_t, std::uint64_t> named_;
   std::unordered_set<std::uint32_t> uids_;
   std::uint32_t next_uid_ = 0;
-  std::uint64_t next_canary_ = kCanaryBit;
+  std::uint64_t next_ = 1;
 };
 
 }  // namespace mycojobs::sandbox

@@ -24,7 +24,7 @@ namespace mycojobs::sandbox {
 namespace {
 
 constexpr int kControl = 3;
-constexpr std::size_t kFixedFds = 4;  // stdout, stderr, channel, status; then the cgroups
+constexpr std::size_t kFixedFds = 2;  // status, start; then as messages.h says
 
 class Zygote {
  public:
@@ -122,12 +122,18 @@ pid_t Zygote::fork_in_new_namespace(ChildRun& run) const {
 
 void Zygote::fork_run(RawFrame&& frame) {
   ChildRun run;
-  if (!decode(frame, run.request) || frame.fds.size() < kFixedFds) std::_Exit(1);
-  run.out = frame.fds[0].get();
-  run.err = frame.fds[1].get();
-  run.channel = frame.fds[2].get();
-  run.status = frame.fds[3].get();
-  for (std::size_t i = kFixedFds; i < frame.fds.size(); ++i) run.cgroups.push_back(frame.fds[i].get());
+  if (!decode(frame, run.request)) std::_Exit(1);
+  const Grants& grants = run.request.grants;
+  const std::size_t filters = run.request.own_filter ? 1 : 0;
+  const std::size_t mounts = grants.fs_read.size() + grants.fs_write.size();
+  if (frame.fds.size() < kFixedFds + filters + mounts) std::_Exit(1);
+  run.status = frame.fds[0].get();
+  run.start = frame.fds[1].get();
+  if (filters > 0) run.filter = frame.fds[kFixedFds].get();
+  for (std::size_t i = kFixedFds + filters; i < frame.fds.size(); ++i) {
+    auto& list = run.mounts.size() < mounts ? run.mounts : run.cgroups;
+    list.push_back(frame.fds[i].get());
+  }
   run.alive = alive_.get();
   run.filters = &filters_;
   run.host = &host_;

@@ -15,12 +15,18 @@ namespace {
 
 constexpr std::uint64_t kWarmUpMs = 60000;
 // More are kept back here, so that its socket never fills up and a waiting run can still be cancelled.
-constexpr std::uint32_t kMostUnanswered = 16;
+constexpr std::uint32_t kMostUnanswered = 16, kMostSparesUnanswered = 2;
+constexpr std::uint64_t kTendMs = 5000;
 
 }  // namespace
 
 Zygotes::Zygotes(Loop& loop, Runs& runs, Runs::Warn warn, Tried tried)
     : loop_(loop), runs_(runs), warn_(std::move(warn)), tried_(std::move(tried)) {}
+
+void Zygotes::configure(ZygotesSettings settings) {
+  settings_ = std::move(settings);
+  tend();
+}
 
 Zygotes::~Zygotes() {
   for (const auto& [id, zygote] : zygotes_) ::kill(zygote->process.pid, SIGKILL);
@@ -49,6 +55,7 @@ Zygotes::Zygote* Zygotes::start(const Key& key, std::optional<SetupError>& probl
   Zygote& zygote = *owned;
   zygote.id = next_++;
   zygote.key = key;
+  if (key.first != kCanaryHost) zygote.pool = Pool(settings_.spares);
   zygote.process = std::move(*started);
   zygote.control_watch =
       loop_.watch(zygote.process.control.get(), [this, &zygote](std::uint32_t) { read_control(zygote); });
@@ -81,7 +88,7 @@ void Zygotes::submit(Run& run) {
     return runs_.end(run);
   }
   run.zygote = zygote->id;
-  zygote->waiting.push_back(run.spec.run);
+  zygote->waiting.push_back(run.id);
   feed(*zygote);
 }
 
@@ -90,17 +97,65 @@ void Zygotes::feed(Zygote& zygote) {
   while (serves && !zygote.waiting.empty() && zygote.unanswered < kMostUnanswered) {
     Run* run = runs_.find(zygote.waiting.front());
     zygote.waiting.pop_front();
-    if (run != nullptr) fork(zygote, *run);
+    if (run != nullptr && !adopt(zygote, *run)) fork(zygote, *run);
+  }
+  if (serves) refill(zygote);
+}
+
+// A spare may have died while it waited: then the next.
+bool Zygotes::adopt(Zygote& zygote, Run& run) {
+  while (const auto id = zygote.pool.take(run.spec)) {
+    Run* spare = runs_.find(*id);
+    if (spare != nullptr && runs_.adopt(*spare, run)) return true;
+  }
+  return false;
+}
+
+// Behind the runs that wait, and few at a time: their set-up must not be in the way of those that come.
+void Zygotes::refill(Zygote& zygote) {
+  while (zygote.state == State::serving && zygote.waiting.empty() && zygote.unanswered < kMostSparesUnanswered &&
+         zygote.pool.wanted() > 0) {
+    Run& spare = runs_.add_spare(zygote.pool.shape());
+    zygote.pool.forming(spare.id);
+    if (!fork(zygote, spare)) return;
   }
 }
 
-void Zygotes::fork(Zygote& zygote, Run& run) {
-  const std::uint64_t id = run.spec.run;
+void Zygotes::confined(Run& run) {
+  Zygote* zygote = find(run.zygote);
+  if (zygote == nullptr || !run.spare) return;
+  zygote->pool.ready(run.id);
+  refill(*zygote);
+}
+
+void Zygotes::tend() {
+  tending_ = loop_.at(boot_ms() + kTendMs, [this] { tend(); });
+  for (const auto& [id, zygote] : zygotes_) {
+    for (const std::uint64_t spare : zygote->pool.tend()) {
+      if (Run* run = runs_.find(spare); run != nullptr) runs_.discard(*run);
+    }
+    const bool old = zygote->since_boot_ms != 0 && settings_.minutes_each != 0 &&
+                     boot_ms() - zygote->since_boot_ms > settings_.minutes_each * std::uint64_t{60000};
+    if (old && zygote->served > 0 && zygote->state == State::serving) {
+      zygote->since_boot_ms = boot_ms();
+      replace(*zygote);
+    }
+  }
+}
+
+bool Zygotes::fork(Zygote& zygote, Run& run) {
+  const std::uint64_t id = run.id;
   run.zygote = zygote.id;
-  if (!runs_.fork(run, zygote.process.control.get())) return;
+  if (!runs_.fork(run, zygote.process.control.get())) return false;
   zygote.running.insert(id);
   ++zygote.unanswered;
-  if (++zygote.served != settings_.runs_each || zygote.state != State::serving) return;
+  if (++zygote.served == settings_.runs_each && zygote.state == State::serving) replace(zygote);
+  return true;
+}
+
+// Its children share its hash secret and the places of its memory: what one has learnt is of no use for long.
+void Zygotes::replace(Zygote& zygote) {
+  if (successors_.contains(zygote.key)) return;
   std::optional<SetupError> problem;
   if (Zygote* successor = start(zygote.key, problem); successor != nullptr) {
     successors_[zygote.key] = successor->id;
@@ -209,6 +264,7 @@ void Zygotes::end_trial(Zygote& zygote, Run& canary) {
 void Zygotes::begin_serving(Zygote& zygote) {
   zygote.state = State::serving;
   zygote.served = 0;
+  zygote.since_boot_ms = boot_ms();
   loop_.cancel(zygote.warm_up);
   const auto successor = successors_.find(zygote.key);
   if (successor == successors_.end() || successor->second != zygote.id) return;  // the caller feeds it
@@ -217,16 +273,32 @@ void Zygotes::begin_serving(Zygote& zygote) {
   successors_.erase(successor);
   if (old == nullptr) return;
   old->state = State::retired;
+  clear_pool(*old);
   if (old->running.empty() && old->waiting.empty()) condemn(*old, {});
 }
 
 void Zygotes::run_ended(Run& run) {
   Zygote* zygote = find(run.zygote);
   if (zygote == nullptr) return;
-  zygote->running.erase(run.spec.run);
-  std::erase(zygote->waiting, run.spec.run);
+  zygote->running.erase(run.id);
+  std::erase(zygote->waiting, run.id);
+  if (run.spare) spare_ended(*zygote, run);
   if (run.canary && zygote->state == State::trying) end_trial(*zygote, run);
   if (zygote->state == State::retired && zygote->running.empty() && zygote->waiting.empty()) condemn(*zygote, {});
+}
+
+// One that cannot be set up is no loss, but the next would fail as well: a run of its own will say why.
+void Zygotes::spare_ended(Zygote& zygote, const Run& run) {
+  zygote.pool.gone(run.id);
+  if (!run.outcome.setup_error || zygote.pool.wanted() == 0) return;
+  warn_(fmt::format("zygote {}: no more spares: {}", zygote.key.first, run.outcome.reason));
+  clear_pool(zygote);
+}
+
+void Zygotes::clear_pool(Zygote& zygote) {
+  for (const std::uint64_t spare : zygote.pool.clear()) {
+    if (Run* run = runs_.find(spare); run != nullptr) runs_.discard(*run);
+  }
 }
 
 void Zygotes::retire(const std::string& host) {

@@ -13,6 +13,7 @@
 #include <string>
 #include <unordered_set>
 
+#include "sandbox/pool.h"
 #include "sandbox/runs.h"
 #include "sandbox/zygote_start.h"
 
@@ -26,7 +27,7 @@ struct ZygotesSettings {
   std::map<std::string, std::string> programs;  // host -> path
   IdRange ids;
   int filters = -1, alive = -1;
-  std::uint32_t runs_each = 0;
+  std::uint32_t runs_each = 0, minutes_each = 0, spares = 0;
   bool landlock_may_miss = false, memory_cgroup = false;
   std::string fail_step;
 };
@@ -39,12 +40,13 @@ class Zygotes {
 
   Zygotes(Loop&, Runs&, Runs::Warn, Tried);
   ~Zygotes();  // kills them all, and waits
-  void configure(ZygotesSettings settings) { settings_ = std::move(settings); }
+  void configure(ZygotesSettings);
   bool knows(const std::string& host) const { return settings_.programs.contains(host); }
 
   void warm(const std::string& host, Id context);
   void submit(Run&);     // now, or when its zygote is ready
   void run_ended(Run&);  // also of a canary
+  void confined(Run&);
   void retire(const std::string& host);
 
  private:
@@ -58,6 +60,8 @@ class Zygotes {
     Loop::Timer warm_up;
     bool told = false;                         // how its trial went
     std::uint32_t served = 0, unanswered = 0;  // forks in all; forks that it has not confirmed
+    std::uint64_t since_boot_ms = 0;           // it serves
+    Pool pool;
     std::unordered_set<std::uint64_t> running;
     std::deque<std::uint64_t> waiting;
     std::optional<SetupError> problem;
@@ -68,7 +72,13 @@ class Zygotes {
   Zygote* start(const Key&, std::optional<SetupError>& problem);
   Zygote* find(std::uint64_t id);
   void feed(Zygote&);
-  void fork(Zygote&, Run&);
+  bool adopt(Zygote&, Run&);
+  bool fork(Zygote&, Run&);
+  void refill(Zygote&);
+  void spare_ended(Zygote&, const Run&);
+  void clear_pool(Zygote&);
+  void tend();
+  void replace(Zygote&);
   void read_control(Zygote&);
   bool obey(Zygote&, RawFrame&);
   void read_err(Zygote&);
@@ -87,6 +97,7 @@ class Zygotes {
   std::map<Key, std::uint64_t> current_;     // takes new runs
   std::map<Key, std::uint64_t> successors_;  // warming up to become current
   std::uint64_t next_ = 1;
+  Loop::Timer tending_;
 };
 
 }  // namespace mycojobs::sandbox

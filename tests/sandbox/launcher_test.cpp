@@ -131,7 +131,9 @@ TEST(Launcher, KilledZygoteLosesItsRunsAndTheNextRunHasANewOne) {
 }
 
 TEST(Launcher, FenceHoldsWhileTheLauncherIsStopped) {
-  OwnSandbox own = own_sandbox();
+  SandboxConfig config = test_config();
+  config.spares = 0;  // who is below the zygote is of the run
+  OwnSandbox own = own_sandbox(config);
   RunSpec spec = spec_with();
   spec.fence_boot_ms = now_boot_ms() + 500;
   Started started = start_attempts(*own.sandbox, spec, "ignore_signals\nprint up\nsleep 60000");

@@ -1,0 +1,90 @@
+#include "sandbox/pool.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace mycojobs::sandbox {
+namespace {
+
+constexpr unsigned kMisfitsToChange = 8;
+
+// The launcher's own clocks keep the rest.
+bool alike(const RunSpec& a, const RunSpec& b) {
+  Limits limits = a.limits;
+  limits.wall_ms = b.limits.wall_ms;
+  limits.cpu_ms = b.limits.cpu_ms;
+  return limits == b.limits;
+}
+
+}  // namespace
+
+bool Pool::serves(const RunSpec& spec) const { return shape_ && spec.grants == Grants{} && alike(spec, *shape_); }
+
+void Pool::learn(const RunSpec& spec) {
+  if (spec.grants != Grants{} || most_ == 0) return;
+  if (!shape_) {
+    shape_ = spec;
+    return;
+  }
+  misfits_ = other_ && alike(spec, *other_) ? misfits_ + 1 : 1;
+  other_ = spec;
+  if (misfits_ < kMisfitsToChange) return;
+  shape_ = spec;
+  misfits_ = 0;
+  strange_.insert(forming_.begin(), forming_.end());
+  strange_.insert(ready_.begin(), ready_.end());
+  forming_.clear();
+  ready_.clear();
+}
+
+std::optional<std::uint64_t> Pool::take(const RunSpec& spec) {
+  if (!serves(spec)) return learn(spec), std::nullopt;
+  misfits_ = 0;
+  if (ready_.empty()) {
+    target_ = std::min(most_, target_ * 2);
+    lowest_ = 0;
+    return {};
+  }
+  const std::uint64_t id = ready_.front();
+  ready_.pop_front();
+  lowest_ = std::min(lowest_, ready_.size());
+  return id;
+}
+
+std::size_t Pool::wanted() const {
+  const std::size_t there = ready_.size() + forming_.size();
+  const std::size_t target = shape_ ? std::min(most_, target_) : 0;
+  return target > there ? target - there : 0;
+}
+
+void Pool::ready(std::uint64_t id) {
+  if (forming_.erase(id) > 0) ready_.push_back(id);
+}
+
+void Pool::gone(std::uint64_t id) {
+  forming_.erase(id);
+  strange_.erase(id);
+  std::erase(ready_, id);
+}
+
+std::vector<std::uint64_t> Pool::tend() {
+  std::vector<std::uint64_t> leave(strange_.begin(), strange_.end());
+  target_ = std::max<std::size_t>(1, target_ - std::min(target_, (lowest_ + 1) / 2));
+  while (ready_.size() > target_) {
+    leave.push_back(ready_.back());
+    ready_.pop_back();
+  }
+  lowest_ = ready_.size();
+  return leave;
+}
+
+std::vector<std::uint64_t> Pool::clear() {
+  most_ = 0;
+  std::vector<std::uint64_t> leave(ready_.begin(), ready_.end());
+  leave.insert(leave.end(), forming_.begin(), forming_.end());
+  leave.insert(leave.end(), strange_.begin(), strange_.end());
+  ready_.clear();
+  return leave;
+}
+
+}  // namespace mycojobs::sandbox

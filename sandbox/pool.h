@@ -1,0 +1,48 @@
+// The spares of one zygote: children that are forked, confined and wait for a run, so that setting one up is off the
+// path of a job. Each serves one run. Only bookkeeping: Zygotes forks and ends them.
+//
+// Size: doubled when a run finds none (up to the most), shrunk by what was never needed for a while, one at least once
+// a run has come. Shape: the limits that they are set up with, those of the runs that come; a run that differs, or is
+// granted anything, is set up for itself alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <unordered_set>
+#include <vector>
+
+#include "mycojobs/sandbox.h"
+
+namespace mycojobs::sandbox {
+
+class Pool {
+ public:
+  explicit Pool(std::size_t most = 0) : most_(most) {}
+
+  // A spare that is set up as this run needs it; it is not the pool's any more. Nothing: none is ready.
+  std::optional<std::uint64_t> take(const RunSpec&);
+  // How many spares to fork now, and like what.
+  std::size_t wanted() const;
+  const RunSpec& shape() const { return *shape_; }
+
+  void forming(std::uint64_t id) { forming_.insert(id); }
+  void ready(std::uint64_t id);  // it is confined
+  void gone(std::uint64_t id);   // it has ended
+  // Every few seconds: gives back the spares that are too many.
+  std::vector<std::uint64_t> tend();
+  std::vector<std::uint64_t> clear();  // gives back all, and wants no more
+
+ private:
+  bool serves(const RunSpec&) const;
+  void learn(const RunSpec&);
+
+  std::size_t most_, target_ = 1, lowest_ = 0;
+  std::optional<RunSpec> shape_, other_;  // other: that of the last run which differed
+  unsigned misfits_ = 0;                  // runs in a row that were like `other_`
+  std::deque<std::uint64_t> ready_;
+  std::unordered_set<std::uint64_t> forming_, strange_;  // strange: of a former shape, to be given back
+};
+
+}  // namespace mycojobs::sandbox

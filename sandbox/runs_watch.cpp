@@ -1,0 +1,187 @@
+// Runs that have been forked: what their init, their filter and their clocks say, and how they are ended.
+#include <fmt/core.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <fstream>
+#include <utility>
+
+#include "sandbox/pidfd.h"
+#include "sandbox/runs.h"
+#include "sandbox/survivors.h"
+#include "sandbox/tree_cpu.h"
+#include "sandbox/violation.h"
+
+namespace mycojobs::sandbox {
+namespace {
+
+constexpr std::uint64_t kInitPatienceMs = 300;
+
+std::optional<long> number_after(const std::string& path, const std::string& key) {
+  std::ifstream file(path);
+  for (std::string word; file >> word;) {
+    long number = 0;
+    if (word == key && file >> number) return number;
+  }
+  return {};
+}
+
+std::optional<long> pid_of(int pidfd) { return number_after(fmt::format("/proc/self/fdinfo/{}", pidfd), "Pid:"); }
+
+// Whether the pidfd is of a child of this zygote, or of a process that has been reaped already (its number reads -1, or
+// vanishes while we look). Anything else might make us kill a stranger.
+bool is_child_of(pid_t zygote, int pidfd) {
+  const auto pid = pid_of(pidfd);
+  if (!pid || *pid == 0) return false;
+  if (*pid < 0) return true;
+  return number_after(fmt::format("/proc/{}/status", *pid), "PPid:").value_or(zygote) == zygote;
+}
+
+}  // namespace
+
+bool Runs::forked(Run& run, const Forked& message, Fd pidfd, pid_t zygote) {
+  if (message.error != 0) {
+    decide_setup_error(run, "fork", message.error);
+    end(run);
+    return true;
+  }
+  if (!pidfd || !is_child_of(zygote, pidfd.get())) return false;
+  run.pidfd = std::move(pidfd);
+  if (run.kill_wanted) send_kill(run);
+  return true;
+}
+
+void Runs::read_status(Run& run) {
+  for (;;) {
+    RawFrame frame;
+    const Received received = receive_raw(run.status.get(), frame, MSG_DONTWAIT);
+    if (received == Received::nothing) return;
+    StepFailed step;
+    sandbox::Confined confined;
+    Listening listening;
+    MainEnded ended;
+    if (received == Received::frame && decode(frame, step)) {
+      decide_setup_error(run, step.step, step.error);
+    } else if (received == Received::frame && decode(frame, confined) && frame.fds.size() == 1 && !run.confined) {
+      run.confined = true;
+      run.landlock_abi = confined.landlock_abi;
+      run.outcome.setup = std::move(confined.setup);
+      run.listener = std::move(frame.fds[0]);
+      run.listener_watch =
+          loop_.watch(run.listener.get(), [this, &run](std::uint32_t events) { read_listener(run, events); });
+      if (confined_) confined_(run);
+    } else if (received == Received::frame && decode(frame, listening) && frame.fds.size() == 1) {
+      run.proxy_listener = std::move(frame.fds[0]);
+    } else if (received == Received::frame && decode(frame, ended)) {
+      run.outcome.stragglers = ended.stragglers;
+      if (ended.fenced) decide_killed(run, KillReason::fenced);
+      decide_by_wait_status(run, ended.wait_status);
+      kill_init_at(run, boot_ms() + kInitPatienceMs);  // it has killed all the others
+    } else {
+      // Init has ended, or does not speak as it should.
+      loop_.unwatch(run.status_watch, run.status.get());
+      if (received != Received::closed) return send_kill(run);
+      return kill_init_at(run, boot_ms() + kInitPatienceMs);  // it waits in the kernel until its namespace is empty
+    }
+  }
+}
+
+void Runs::read_listener(Run& run, std::uint32_t events) {
+  if ((events & EPOLLIN) == 0) return loop_.unwatch(run.listener_watch, run.listener.get());  // nobody is left under it
+  const Violation violation = read_violation(run.listener.get());
+  if (!run.decided) run.outcome.violation = violation;
+  decide(run, RunStatus::violation, describe(violation));
+  loop_.unwatch(run.listener_watch, run.listener.get());
+  send_kill(run);
+}
+
+// The whole tree. Init is asked first, since only it can add up what its tree has used; a moment later it is killed,
+// and the kernel ends the namespace with it.
+void Runs::send_kill(Run& run) {
+  run.kill_wanted = true;
+  if (!run.pidfd || run.killing.first != 0) return;
+  const int error = send_message(run.status.get(), Abort{}, {}, MSG_DONTWAIT);
+  kill_init_at(run, boot_ms() + (error == 0 ? kInitPatienceMs : 0));
+}
+
+// The first call of a run counts. Init may be on its way out already: then the signal changes nothing.
+void Runs::kill_init_at(Run& run, std::uint64_t when) {
+  if (run.killing.first != 0) return;
+  run.killing = loop_.at(when, [this, &run] {
+    if (run.pidfd) ::pidfd_send_signal(run.pidfd.get(), SIGKILL, nullptr, 0);
+    run.killing = loop_.at(boot_ms() + settings_.unkillable_ms, [this, &run] { judge_survivor(run); });
+  });
+}
+
+// Either its init is gone and the zygote cannot say so, since it is dying and another of its runs holds it; or a
+// process of the run does not end.
+void Runs::judge_survivor(Run& run) {
+  pollfd gone{run.pidfd.get(), POLLIN, 0};
+  if (run.pidfd && ::poll(&gone, 1, 0) == 1) return end(run);
+  run.killing = loop_.at(boot_ms() + settings_.unkillable_ms, [this, &run] { judge_survivor(run); });
+  if (std::exchange(run.stuck, true)) return;
+  Outcome outcome = run.outcome;
+  outcome.status = RunStatus::unkillable;
+  const pid_t init = run.pidfd ? static_cast<pid_t>(pid_of(run.pidfd.get()).value_or(-1)) : -1;
+  outcome.reason = fmt::format("KILL has had no effect for {} ms on {}", settings_.unkillable_ms,
+                               init > 0 ? describe_survivors(init) : "its init");
+  if (!run.outcome.reason.empty()) outcome.reason += "; first reason: " + run.outcome.reason;
+  stuck_(run, std::move(outcome));
+}
+
+void Runs::kill(Run& run, KillReason reason, std::uint32_t grace_ms) {
+  decide_killed(run, reason);
+  if (!run.forked) return end(run);  // still waiting for its zygote
+  if (grace_ms == 0) return send_kill(run);
+  send_message(run.status.get(), Terminate{}, {}, MSG_DONTWAIT);
+  if (run.grace.first == 0) {
+    run.grace = loop_.at(boot_ms() + grace_ms, [this, &run] { send_kill(run); });
+  }
+}
+
+void Runs::fence(Run& run, std::uint64_t boot_ms) {
+  run.spec.fence_boot_ms = boot_ms;
+  if (!run.forked) return;
+  send_message(run.status.get(), Fence{run.id, boot_ms}, {}, MSG_DONTWAIT);
+  set_fence(run, boot_ms);
+}
+
+void Runs::set_fence(Run& run, std::uint64_t boot_ms) {
+  loop_.cancel(run.fence);
+  if (boot_ms == 0) return;
+  run.fence = loop_.at(boot_ms, [this, &run] {
+    decide_killed(run, KillReason::fenced);
+    send_kill(run);
+  });
+}
+
+// The next look is when it could be over at the earliest, on all CPUs; near the end every hundredth of the limit.
+void Runs::watch_cpu(Run& run) {
+  const std::uint64_t limit_us = run.spec.limits.cpu_ms * 1000;
+  const RunUsage counted = cgroups_.usage(run.id);
+  std::uint64_t used_us = counted.user_us + counted.system_us;
+  if (used_us == 0 && run.pidfd) used_us = tree_cpu_us(static_cast<pid_t>(pid_of(run.pidfd.get()).value_or(-1)));
+  if (used_us >= limit_us) {
+    decide(run, RunStatus::timeout_cpu, fmt::format("over the limit of {} ms of CPU: killed", run.spec.limits.cpu_ms));
+    return send_kill(run);
+  }
+  static const auto cpus = static_cast<std::uint64_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
+  const std::uint64_t at_once = std::min<std::uint64_t>(cpus, run.spec.limits.pids);
+  const std::uint64_t wait_ms = std::max({(limit_us - used_us) / at_once / 1000, limit_us / 100000, std::uint64_t{2}});
+  run.cpu = loop_.at(boot_ms() + wait_ms, [this, &run] { watch_cpu(run); });
+}
+
+void Runs::reaped(Run& run, const Reaped& reaped) {
+  if (run.status_watch != 0) read_status(run);  // what init said before it left
+  run.outcome.usage.user_us = reaped.user_us;
+  run.outcome.usage.system_us = reaped.system_us;
+  if (!run.decided && WIFSIGNALED(reaped.wait_status)) decide_by_wait_status(run, reaped.wait_status);
+  end(run);
+}
+
+}  // namespace mycojobs::sandbox
