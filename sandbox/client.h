@@ -35,6 +35,9 @@ struct SandboxConfig {
   // For tests: more script hosts (name, path), and a step that fails in every set-up.
   std::vector<std::pair<std::string, std::string>> hosts;
   std::string fail_step;
+  // To measure what each layer is worth: steps that are left out (any of job's and init's lists, "zygote_userns_limit",
+  // "zygote_seal"), or "seccomp" or "netns". The launcher says so in the log, and no result names such a layer.
+  std::vector<std::string> leave_out;
 };
 
 // Returns when a throw-away job has attacked the sandbox in vain. Error: unsupported (a layer is missing or does not

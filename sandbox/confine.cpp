@@ -114,7 +114,14 @@ int load_filter_with_listener(const std::vector<sock_filter>& program) {
 
 namespace {
 
+// To measure the other layers only: it refuses nothing.
+const std::vector<sock_filter>& no_filter() {
+  static const std::vector<sock_filter> kProgram{BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  return kProgram;
+}
+
 const std::vector<sock_filter>& filter_of(const ChildRun& run) {
+  if (left_out(run.leave_out, "seccomp")) return no_filter();
   if (!run.own_filter.empty()) return run.own_filter;
   return (*run.filters)[run.request.limits.exec ? FilterKind::job_exec : FilterKind::job];
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sandbox/messages.h"
@@ -30,6 +31,7 @@ struct ChildRun {
   std::vector<sock_filter> own_filter;  // empty: the zygote's
   const ZygoteHost* host = nullptr;
   std::string fail_step;
+  std::vector<std::string> leave_out;
   int landlock_abi = 0;
   std::vector<StepTime> times;
 };
@@ -40,6 +42,7 @@ struct Step {
 };
 // Runs them in order and notes their times. At the first that fails: tells the launcher which and why, and leaves.
 void take_steps(ChildRun&, std::span<const Step>);
+bool left_out(const std::vector<std::string>& names, std::string_view name);
 std::uint64_t monotonic_us();
 
 // pid 1 of the job's namespace: takes its steps, forks the job, keeps its clock, ends with it.

@@ -47,6 +47,30 @@ std::string problem_with(const Limits& limits) {
   return {};
 }
 
+// Where a granted folder appears must be a place of its own (grants.cpp), spelt in the one way that says so.
+bool is_place_for_grant(const std::string& path) {
+  static constexpr std::string_view kTops[] = {"/srv/", "/opt/", "/home/", "/var/", "/mnt/", "/media/", "/data/"};
+  const auto below = [&](std::string_view top) { return path.starts_with(top) && path.size() > top.size(); };
+  if (path.size() >= 4096 || path.back() == '/' || path.find('\0') != std::string::npos) return false;
+  for (const char* part : {"//", "/./", "/../"}) {
+    if ((path + "/").find(part) != std::string::npos) return false;
+  }
+  return std::any_of(std::begin(kTops), std::end(kTops), below);
+}
+
+std::string problem_with(const Grants& grants) {
+  constexpr std::size_t kMostFolders = 16;
+  if (grants.fs_read.size() + grants.fs_write.size() > kMostFolders) return "more than 16 folders are granted";
+  for (const auto* paths : {&grants.fs_read, &grants.fs_write}) {
+    for (const auto& path : *paths) {
+      if (!is_place_for_grant(path)) {
+        return fmt::format("{} cannot be granted: only what is below /srv /opt /home /var /mnt /media /data can", path);
+      }
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Launcher::Launcher(Fd agent)
@@ -130,7 +154,8 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
     return "cgroup:memory: missing: " + remedy_for_layer("cgroup:memory");
   if (!cgroups_.has_pids() && !may_miss("cgroup:pids"))
     return "cgroup:pids: missing: " + remedy_for_layer("cgroup:pids");
-  runs_.configure({ids_, cgroups_.has_memory(), cgroups_.has_pids(), std::max(configuration.unkillable_ms, 1U)});
+  runs_.configure({ids_, cgroups_.has_memory(), cgroups_.has_pids(), std::max(configuration.unkillable_ms, 1U),
+                   configuration.leave_out});
   ZygotesSettings settings;
   for (const auto& [host, program] : configuration.hosts) settings.programs[host] = program;
   settings.programs[kCanaryHost] = own_path();
@@ -143,6 +168,8 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   settings.landlock_may_miss = may_miss("landlock");
   settings.memory_cgroup = cgroups_.has_memory();
   settings.fail_step = configuration.fail_step;
+  settings.leave_out = configuration.leave_out;
+  for (const auto& step : settings.leave_out) warn("left out, to measure the other layers: " + step);
   zygotes_.configure(std::move(settings));
   return {};
 }
@@ -170,6 +197,8 @@ void Launcher::launch(const Launch& message, std::vector<Fd> fds) {
   Run& run = runs_.add(spec, std::move(fds[0]), std::move(fds[1]), std::move(fds[2]));
   if (const std::string problem = problem_with(spec.limits); !problem.empty()) {
     decide_setup_error(run, "limits", EINVAL, problem);
+  } else if (const std::string grants = problem_with(spec.grants); !grants.empty()) {
+    decide_setup_error(run, "grants", EINVAL, grants);
   } else if (!zygotes_.knows(spec.host) || spec.host == kCanaryHost) {
     decide_setup_error(run, "host", ENOENT, "there is no script host named " + spec.host);
   }

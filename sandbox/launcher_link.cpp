@@ -34,6 +34,7 @@ Configure configuration_of(const SandboxConfig& config, bool probe) {
   message.zygote_runs = config.zygote_runs;
   message.zygote_minutes = config.zygote_minutes;
   message.spares = config.spares;
+  message.leave_out = config.leave_out;
   message.unkillable_ms = config.unkillable_ms;
   message.fail_step = config.fail_step;
   return message;

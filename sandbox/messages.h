@@ -76,11 +76,12 @@ struct Configure {
   std::vector<std::pair<std::string, Id>> warm;
   std::uint32_t zygote_runs = 0, zygote_minutes = 0, spares = 0, unkillable_ms = 0;
   std::string fail_step;
+  std::vector<std::string> leave_out;
 };
 template <class A>
 void fields(A& a, Configure& m) {
   a(m.probe), a(m.hosts), a(m.allow_missing), a(m.uid_base), a(m.uid_count), a(m.warm), a(m.zygote_runs),
-      a(m.zygote_minutes), a(m.spares), a(m.unkillable_ms), a(m.fail_step);
+      a(m.zygote_minutes), a(m.spares), a(m.unkillable_ms), a(m.fail_step), a(m.leave_out);
 }
 
 struct Launch {
@@ -177,11 +178,12 @@ void fields(A&, MapsWritten&) {}
 
 struct Programs {
   static constexpr Kind kKind = Kind::programs;
-  std::string fail_step;  // tests: this step fails with EIO in every job
+  std::string fail_step;               // tests: this step fails with EIO in every job
+  std::vector<std::string> leave_out;  // tests: these steps are not taken
 };
 template <class A>
 void fields(A& a, Programs& m) {
-  a(m.fail_step);
+  a(m.fail_step), a(m.leave_out);
 }
 
 // Sets a child up; what it is to run comes with Start, at once or later.

@@ -178,7 +178,10 @@ int enter_root() {
   // The old root comes to lie on the new one, and is let go from there: it has no path even for a moment.
   if (::syscall(SYS_pivot_root, ".", ".") != 0) return errno;
   if (::umount2(".", MNT_DETACH) != 0) return errno;
-  if (::chdir("/") != 0) return errno;
+  return error_if(::chdir("/") != 0);
+}
+
+int seal_root() {
   mount_attr attr{};
   attr.attr_set = MOUNT_ATTR_RDONLY;
   return error_if(::mount_setattr(AT_FDCWD, "/", 0, &attr, sizeof attr) != 0);

@@ -37,6 +37,11 @@ void decide_by_wait_status(Run& run, int wait_status) {
   }
   const int number = WTERMSIG(wait_status);
   run.outcome.signal = number;
+  if (number == SIGXFSZ) {
+    return decide(
+        run, RunStatus::file_limit,
+        fmt::format("over the limit of {} KiB for one file: ended by the kernel", run.spec.limits.file_bytes >> 10));
+  }
   const char* name = ::sigabbrev_np(number);
   decide(run, RunStatus::signal, fmt::format("ended by signal {} ({})", number, name != nullptr ? name : "?"));
 }

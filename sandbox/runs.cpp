@@ -207,6 +207,9 @@ void Runs::begin_clocks(Run& run) {
 std::vector<std::string> Runs::layers_of(const Run& run) const {
   std::vector<std::string> layers(std::begin(kNamespaceLayers), std::end(kNamespaceLayers));
   for (const char* name : {"cgroupns", "seccomp", "caps", "nnp"}) layers.emplace_back(name);
+  for (const auto& step : settings_.leave_out) {
+    std::erase(layers, step == "rights" ? "caps" : step == "no_new_privs" ? "nnp" : step);
+  }
   if (run.landlock_abi > 0) layers.push_back(fmt::format("landlock:{}", run.landlock_abi));
   if (settings_.ids.wide()) layers.emplace_back("uid");
   if (settings_.memory_cgroup) layers.emplace_back("cgroup:memory");

@@ -16,6 +16,7 @@ struct RunsSettings {
   IdRange ids;
   bool memory_cgroup = false, pids_cgroup = false;
   std::uint32_t unkillable_ms = 0;  // after KILL
+  std::vector<std::string> leave_out;
 };
 
 class Runs {

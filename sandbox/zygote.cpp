@@ -42,6 +42,7 @@ class Zygote {
   const ZygoteHost& host_;
   FilterSet filters_;
   std::string fail_step_;
+  std::vector<std::string> leave_out_;
   Fd alive_, own_pid_namespace_, children_;
   std::unordered_map<pid_t, std::uint64_t> runs_;
 };
@@ -60,6 +61,7 @@ void Zygote::take_filters() {
   if (int error = read_filters(frame.fds[0].get(), filters_); error != 0)
     refuse("the seccomp programs are not readable");
   fail_step_ = programs.fail_step;
+  leave_out_ = programs.leave_out;
   if (frame.fds.size() == 2) alive_ = std::move(frame.fds[1]);
 }
 
@@ -138,6 +140,7 @@ void Zygote::fork_run(RawFrame&& frame) {
   run.filters = &filters_;
   run.host = &host_;
   run.fail_step = fail_step_;
+  run.leave_out = leave_out_;
   const pid_t pid = fork_in_new_namespace(run);
   if (pid < 0) {
     send_message(kControl, Forked{run.request.run, errno});

@@ -14,6 +14,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "sandbox/job.h"
 #include "sandbox/messages.h"
 #include "sandbox/pidfd.h"
 
@@ -56,6 +57,7 @@ int own_session(ChildSide&) {
 int name_host(ChildSide&) { return error_if(::sethostname("mycojobs", 8) != 0); }
 int root(ChildSide& side) { return build_root({side.start.program, side.program}); }
 int pivot(ChildSide&) { return enter_root(); }
+int seal(ChildSide&) { return seal_root(); }
 
 // A second user namespace would give a job every capability again, inside. Forbidden for our namespace and all below,
 // and then tried: this must hold without seccomp.
@@ -106,6 +108,7 @@ constexpr StartStep kSteps[] = {
     {"zygote_hostname", name_host},
     {"zygote_root", root},
     {"zygote_pivot", pivot},
+    {"zygote_seal", seal},
     {"zygote_userns_limit", forbid_user_namespaces},
     {"zygote_descriptors", arrange_descriptors},
     {"zygote_exec", run_program},
@@ -113,6 +116,7 @@ constexpr StartStep kSteps[] = {
 
 [[noreturn]] void run_child(ChildSide side) {
   for (const StartStep& step : kSteps) {
+    if (left_out(side.start.leave_out, step.name)) continue;
     int error = step.run(side);
     if (side.start.fail_step == step.name) error = EIO;
     if (error == 0) continue;
@@ -140,7 +144,8 @@ tl::expected<StartedZygote, StartFailure> start_zygote(const ZygoteStart& start)
   ::fcntl(zygote.control.get(), F_SETFL, O_NONBLOCK);
   ::fcntl(zygote.err.get(), F_SETFL, O_NONBLOCK);
 
-  const long pid = ::syscall(SYS_clone, kNamespaceFlags | SIGCHLD, nullptr, nullptr, nullptr, nullptr);
+  const int flags = kNamespaceFlags & ~(left_out(start.leave_out, "netns") ? CLONE_NEWNET : 0);
+  const long pid = ::syscall(SYS_clone, flags | SIGCHLD, nullptr, nullptr, nullptr, nullptr);
   if (pid < 0) return failed("zygote_namespaces");
   if (pid == 0) run_child({start, program.get(), theirs.get(), their_err.get()});
   zygote.pid = static_cast<pid_t>(pid);
@@ -150,7 +155,8 @@ tl::expected<StartedZygote, StartFailure> start_zygote(const ZygoteStart& start)
   if (error == 0) error = send_message(zygote.control.get(), MapsWritten{});
   std::vector<int> handed_down{start.filters};
   if (start.alive >= 0) handed_down.push_back(start.alive);
-  if (error == 0) error = send_raw(zygote.control.get(), encode(Programs{start.fail_step}), handed_down);
+  if (error == 0)
+    error = send_raw(zygote.control.get(), encode(Programs{start.fail_step, start.leave_out}), handed_down);
   if (error != 0) {
     ::kill(zygote.pid, SIGKILL);
     ::waitpid(zygote.pid, nullptr, 0);

@@ -19,6 +19,7 @@ struct ZygoteStart {
   int filters = -1;  // memfd of write_filters()
   int alive = -1;    // SandboxConfig::alive_fd
   std::string fail_step;
+  std::vector<std::string> leave_out;
 };
 
 struct StartedZygote {
@@ -45,5 +46,6 @@ struct Program {
 };
 int build_root(const Program&);
 int enter_root();
+int seal_root();
 
 }  // namespace mycojobs::sandbox

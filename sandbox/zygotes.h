@@ -30,6 +30,7 @@ struct ZygotesSettings {
   std::uint32_t runs_each = 0, minutes_each = 0, spares = 0;
   bool landlock_may_miss = false, memory_cgroup = false;
   std::string fail_step;
+  std::vector<std::string> leave_out;
 };
 
 class Zygotes {

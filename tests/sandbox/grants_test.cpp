@@ -1,0 +1,198 @@
+// What a run is granted beyond its profile, and the children that are set up ahead of their run.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "fixture.h"
+
+namespace mycojobs::test {
+namespace {
+
+// Where granted folders may lie. Everybody may enter and write it: jobs have ids of their own.
+class GrantedFolder {
+ public:
+  GrantedFolder() {
+    char path[] = "/var/tmp/mycojobs-test-XXXXXX";
+    path_ = ::mkdtemp(path);
+    ::chmod(path_.c_str(), 0777);
+  }
+  ~GrantedFolder() { std::filesystem::remove_all(path_); }
+  GrantedFolder(const GrantedFolder&) = delete;
+  GrantedFolder& operator=(const GrantedFolder&) = delete;
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+std::string content(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+bool has_step(const Outcome& outcome, const std::string& step) {
+  return std::any_of(outcome.setup.begin(), outcome.setup.end(), [&](const auto& time) { return time.step == step; });
+}
+
+TEST(Grants, FolderIsReadAndNotWritten) {
+  const GrantedFolder folder;
+  std::ofstream(folder / "data") << "hello";
+  ::chmod((folder / "data").c_str(), 0666);
+  RunSpec spec = spec_with();
+  spec.grants.fs_read = {folder.path()};
+  const Ran ran = run_attempts(shared_sandbox(), spec,
+                               "read " + (folder / "data") + "\nopen_create " + (folder / "new") + "\nopen_write " +
+                                   (folder / "data") + "\nlist /var\nopen_create /var/x");
+  EXPECT_EQ(ran.answer("read " + (folder / "data")), "hello") << ran.outcome.reason;
+  EXPECT_EQ(ran.answer("open_create " + (folder / "new")), "EROFS");
+  EXPECT_EQ(ran.answer("open_write " + (folder / "data")), "EROFS");
+  EXPECT_EQ(ran.answer("list /var"), "tmp");
+  EXPECT_EQ(ran.answer("open_create /var/x"), "EROFS");
+}
+
+TEST(Grants, OfOneRunAreNotTheNexts) {
+  const GrantedFolder folder;
+  std::ofstream(folder / "data") << "hello";
+  RunSpec spec = spec_with();
+  spec.grants.fs_read = {folder.path()};
+  run_attempts(shared_sandbox(), spec, "getpid");
+  const std::string look = "read " + (folder / "data");
+  EXPECT_EQ(run_attempts(look).answer(look), "ENOENT");
+}
+
+TEST(Grants, FolderIsWritten) {
+  const GrantedFolder folder;
+  RunSpec spec = spec_with();
+  spec.grants.fs_write = {folder.path()};
+  const Ran ran = run_attempts(shared_sandbox(), spec,
+                               "write " + (folder / "result") + " done\nmknod " + (folder / "device") + " char");
+  EXPECT_EQ(content(folder / "result"), "done")
+      << ran.outcome.reason << ran.answer("write " + (folder / "result") + " done");
+  EXPECT_FALSE(std::filesystem::exists(folder / "device"));
+}
+
+// Another job may have put it there.
+TEST(Grants, LinkOnTheWayIsNotFollowed) {
+  const GrantedFolder folder;
+  std::filesystem::create_directory_symlink("/etc", folder / "data");
+  RunSpec spec = spec_with();
+  spec.grants.fs_read = {folder / "data"};
+  const Outcome outcome = run_attempts(shared_sandbox(), spec, "getpid").outcome;
+  EXPECT_EQ(word(outcome.status), "setup_error");
+  EXPECT_NE(outcome.reason.find("symbolic link"), std::string::npos) << outcome.reason;
+}
+
+TEST(Grants, MissingFolderIsNamed) {
+  RunSpec spec = spec_with();
+  spec.grants.fs_read = {"/srv/mycojobs-test/is/not/there"};
+  const Outcome outcome = run_attempts(shared_sandbox(), spec, "getpid").outcome;
+  EXPECT_EQ(word(outcome.status), "setup_error");
+  EXPECT_NE(outcome.reason.find("/srv/mycojobs-test/is/not/there"), std::string::npos) << outcome.reason;
+}
+
+TEST(Grants, PathsThatNobodyMayHaveAreRefused) {
+  for (const char* path : {"/etc", "relative", "/srv/../etc", "/", "/proc", "/srv", "/srv/./x", "/srv//x", "/srv/x/"}) {
+    RunSpec spec = spec_with();
+    spec.grants.fs_read = {path};
+    const Outcome outcome = run_attempts(shared_sandbox(), spec, "getpid").outcome;
+    EXPECT_EQ(word(outcome.status), "setup_error") << path;
+    EXPECT_NE(outcome.reason.find(path), std::string::npos) << outcome.reason;
+  }
+}
+
+TEST(Grants, CallIsAllowed) {
+  RunSpec spec = spec_with();
+  spec.grants.syscalls = {"keyctl", "inotify_init1"};
+  const Ran ran = run_attempts(shared_sandbox(), spec, "call inotify_init1\ncall keyctl");
+  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  EXPECT_NE(ran.answer("call inotify_init1"), "EMFILE");
+}
+
+TEST(Grants, CallThatLeadsOutIsNeverAllowed) {
+  for (const char* name : {"mount", "clone3", "io_uring_setup", "no_such_call"}) {
+    RunSpec spec = spec_with();
+    spec.grants.syscalls = {name};
+    const Outcome outcome = run_attempts(shared_sandbox(), spec, "getpid").outcome;
+    EXPECT_EQ(word(outcome.status), "setup_error") << name;
+    EXPECT_NE(outcome.reason.find(name), std::string::npos) << outcome.reason;
+  }
+}
+
+TEST(Cpu, LimitEndsARunThatSpins) {
+  RunSpec spec = spec_with();
+  spec.limits.cpu_ms = 400;
+  const Outcome outcome = run_attempts(shared_sandbox(), spec, "spin").outcome;
+  EXPECT_EQ(word(outcome.status), "timeout_cpu") << outcome.reason;
+  EXPECT_GE(outcome.usage.user_us + outcome.usage.system_us, 380'000U);
+  EXPECT_LE(outcome.usage.user_us + outcome.usage.system_us, 600'000U);
+}
+
+TEST(Cpu, SleepCostsNothing) {
+  RunSpec spec = spec_with();
+  spec.limits.cpu_ms = 300;
+  EXPECT_EQ(word(run_attempts(shared_sandbox(), spec, "sleep 600").outcome.status), "ok");
+}
+
+TEST(Cpu, ChildrenCount) {
+  RunSpec spec = spec_with();
+  spec.limits.exec = true;
+  spec.limits.cpu_ms = 400;
+  EXPECT_EQ(word(run_attempts(shared_sandbox(), spec, "fork_spin\nfork_spin\nsleep 20000").outcome.status),
+            "timeout_cpu");
+}
+
+TEST(Spares, ServeRunsThatAreLikeTheOthersAndAreThemselvesAlone) {
+  OwnSandbox own = own_sandbox();
+  std::vector<std::string> pids;
+  EXPECT_TRUE(eventually([&] {
+    const Ran ran =
+        run_attempts(*own.sandbox, spec_with(), "getpid\nopen_create /tmp/mine\nlist /tmp\nlist /proc/self/fd");
+    EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+    EXPECT_EQ(ran.answer("getpid"), "2 of 1");
+    EXPECT_EQ(ran.answer("list /tmp"), "mine");
+    EXPECT_EQ(ran.answer("list /proc/self/fd"), "0 1 2 3");
+    return has_step(ran.outcome, "spare");
+  }));
+}
+
+TEST(Spares, RunThatDiffersIsSetUpForItself) {
+  OwnSandbox own = own_sandbox();
+  ASSERT_TRUE(eventually([&] { return has_step(run_attempts(*own.sandbox, spec_with(), "getpid").outcome, "spare"); }));
+  RunSpec spec = spec_with();
+  spec.limits.open_files = 40;
+  const Ran ran = run_attempts(*own.sandbox, spec, "descriptors");
+  EXPECT_FALSE(has_step(ran.outcome, "spare"));
+  EXPECT_EQ(word(ran.outcome.status), "ok");
+  // Many of the new kind: the spares become like them.
+  EXPECT_TRUE(eventually([&] { return has_step(run_attempts(*own.sandbox, spec, "getpid").outcome, "spare"); }));
+}
+
+TEST(Spares, ClocksBeginWithTheRun) {
+  OwnSandbox own = own_sandbox();
+  ASSERT_TRUE(eventually([&] { return has_step(run_attempts(*own.sandbox, spec_with(), "getpid").outcome, "spare"); }));
+  ::usleep(400'000);
+  EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(300), "getpid").outcome.status), "ok");
+  EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(300), "sleep 60000").outcome.status), "timeout_wall");
+}
+
+// Killed while it waits: the next run must not be lost for it.
+TEST(Spares, DeathOfOneIsNobodysLoss) {
+  OwnSandbox own = own_sandbox();
+  ASSERT_TRUE(eventually([&] { return has_step(run_attempts(*own.sandbox, spec_with(), "getpid").outcome, "spare"); }));
+  for (int i = 0; i < 20; ++i) {
+    for (const pid_t zygote : children_of(own.launcher)) {
+      for (const pid_t init : children_of(zygote)) ::kill(init, SIGKILL);
+    }
+    ::usleep(20'000);
+    EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok") << i;
+  }
+}
+
+}  // namespace
+}  // namespace mycojobs::test
