@@ -33,6 +33,11 @@ bool is_group(std::string_view prefix) {
   return false;
 }
 
+// A value for a message.
+std::string seen(const json& value) {
+  return shown(value.is_string() ? value.get_ref<const std::string&>() : dump_json(value));
+}
+
 template <class Rows>
 auto row_of(Rows rows, PolicyField field) {
   const auto found = std::find_if(rows.begin(), rows.end(), [&](const auto& row) { return row.field == field; });
@@ -115,7 +120,7 @@ class Reader {
     if (list != nullptr) return read_list(*list, name, value);
     if (field == PolicyField::net) return read_net(name, value);
     out_.request.named[at] = value.is_boolean();
-    if (!value.is_boolean()) return refuse(name, shown(dump_json(value)) + " is not true or false");
+    if (!value.is_boolean()) return refuse(name, seen(value) + " is not true or false");
     values.*row_of(policies::switch_rows(), field)->member = value.get<bool>();
   }
 
@@ -140,7 +145,7 @@ class Reader {
       if (!measured) return refuse(name, measured.error().message), false;
       number = *measured;
     } else {
-      return refuse(name, shown(dump_json(value)) + " is not " + std::string(example(row.unit))), false;
+      return refuse(name, seen(value) + " is not " + std::string(example(row.unit))), false;
     }
     if (number < row.least || number > row.most) {
       refuse(name, policies::number_text(row.unit, number) + " is out of range: give " +
@@ -158,14 +163,14 @@ class Reader {
                                     Check check) {
     std::vector<std::string> items;
     if (!value.is_array()) {
-      refuse(name, shown(dump_json(value)) + " is not a list");
+      refuse(name, seen(value) + " is not a list");
     } else if (value.size() > most) {
       refuse(name, std::to_string(value.size()) + ' ' + std::string(noun) + " are more than " + std::to_string(most));
     } else {
       for (std::size_t i = 0; i < value.size(); ++i) {
         const std::string place = name + '[' + std::to_string(i) + ']';
         if (!value[i].is_string()) {
-          refuse(place, shown(dump_json(value[i])) + " is not text");
+          refuse(place, seen(value[i]) + " is not text");
         } else if (auto item = check(value[i].template get_ref<const std::string&>())) {
           policies::add_missing(items, {std::move(*item)});
         } else {
@@ -189,8 +194,7 @@ class Reader {
     }
     if (!value.is_array() || value.empty()) {
       out_.request.named[policies::index(PolicyField::net)] = false;
-      return refuse(name, shown(dump_json(value)) + " is not \"none\", \"loopback\" or a list such as " +
-                              R"(["example.org:443"])");
+      return refuse(name, seen(value) + " is not \"none\", \"loopback\" or a list such as " + R"(["example.org:443"])");
     }
     values.network = Network::allow_list;
     values.net_allow = items_of(name, value, policies::kMaxNetEntries, "entries",
@@ -212,7 +216,7 @@ PolicyRead read_policy(std::string_view json_text, std::string_view prefix, Poli
   if (!parsed) {
     reader.refuse("", parsed.error().message);
   } else if (!parsed->is_object()) {
-    reader.refuse("", shown(dump_json(*parsed)) + R"( is not an object, such as {"memory": "64 MiB"})");
+    reader.refuse("", seen(*parsed) + R"( is not an object, such as {"memory": "64 MiB"})");
   } else {
     reader.read_object(*parsed, "");
     const Policy& values = out.request.values;
