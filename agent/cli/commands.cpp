@@ -7,6 +7,8 @@ namespace {
 
 constexpr std::string_view kJobStatus = "dispatched waiting_for_prerequisites started error finished";
 
+const FlagRow kType = {"type", "NAME", "script type or profile whose defaults count (default python)"};
+
 std::vector<FlagRow> submit_flags() {
   auto flags = submission_flags();
   flags.push_back({"follow", "", "follow it to its end, and exit as the job did"});
@@ -65,6 +67,21 @@ const std::vector<Command>& commands() {
        {{"rebuild", "", "instead, derive queues and indexes again from the journals, and tell each difference"},
         {"dry-run", "", "with --rebuild: tell and change nothing; exit 1 if there is a difference"}},
        doctor_command},
+      {"policy show",
+       "show what a job has that asks for nothing, and what it may ask for",
+       "",
+       {kType},
+       policy_show_command},
+      {"policy check",
+       "show what a job with this policy gets, or everything that is refused",
+       "FILE",
+       {kType},
+       policy_check_command},
+      {"policy diff",
+       "show in what two policies differ: exit 0 if in nothing, 1 if they do",
+       "A B",
+       {kType},
+       policy_diff_command},
       {"config print", "print every setting, its value and where it came from", "", {}, config_print_command},
       {"config check", "check a configuration file", "[FILE]", {}, config_check_command},
       {"completion", "print a completion script; bash is the one there is", "SHELL", {}, completion_command},

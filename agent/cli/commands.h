@@ -36,7 +36,7 @@ struct FlagRow {
 struct Command {
   std::string_view name;  // "job list"
   std::string_view help;
-  std::string_view arguments;  // "FILE", "[FILE]", "" : one name each; [] optional
+  std::string_view arguments;  // "FILE", "[FILE]", "A B", "": names with blanks between; [] optional
   std::vector<FlagRow> flags;
   int (*run)(Invocation&);  // returns the exit code
   bool serves = false;      // a service: it logs what it does; others only what goes wrong
@@ -63,6 +63,9 @@ int runner_list_command(Invocation&);
 int verify_command(Invocation&);
 int doctor_command(Invocation&);
 int doctor_rebuild(Invocation&);
+int policy_check_command(Invocation&);
+int policy_diff_command(Invocation&);
+int policy_show_command(Invocation&);
 int config_print_command(Invocation&);
 int config_check_command(Invocation&);
 int completion_command(Invocation&);

@@ -3,6 +3,7 @@
 #include <sysexits.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <deque>
 
 namespace mycojobs {
@@ -12,8 +13,7 @@ namespace {
 struct Slot {
   const Command* row = nullptr;
   CLI::App* app = nullptr;
-  std::string argument;
-  CLI::Option* argument_option = nullptr;
+  std::deque<std::pair<std::string, CLI::Option*>> arguments;
   std::deque<std::pair<std::string_view, std::vector<std::string>>> values;
   std::deque<std::pair<std::string_view, bool>> switches;
   FlagValues options;
@@ -23,10 +23,13 @@ struct Slot {
 void build(Slot& slot) {
   const Command& row = *slot.row;
   CLI::App& app = *slot.app;
-  if (!row.arguments.empty()) {
-    const bool optional = row.arguments.front() == '[';
-    const std::string_view name = optional ? row.arguments.substr(1, row.arguments.size() - 2) : row.arguments;
-    slot.argument_option = app.add_option(std::string(name), slot.argument)->required(!optional);
+  for (std::string_view left = row.arguments; !left.empty();) {
+    std::string_view name = left.substr(0, left.find(' '));
+    left.remove_prefix(std::min(name.size() + 1, left.size()));
+    const bool optional = name.front() == '[';
+    if (optional) name = name.substr(1, name.size() - 2);
+    auto& [text, option] = slot.arguments.emplace_back();
+    option = app.add_option(std::string(name), text)->required(!optional);
   }
   for (const FlagRow& flag : row.flags) {
     const std::string name = "--" + std::string(flag.name);
@@ -77,7 +80,9 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     if (!slot.app->parsed()) continue;
     line.command = slot.row;
     line.json = slot.json;
-    if (slot.argument_option != nullptr && slot.argument_option->count() > 0) line.arguments.push_back(slot.argument);
+    for (const auto& [text, option] : slot.arguments) {
+      if (option->count() > 0) line.arguments.push_back(text);
+    }
     for (auto& [name, values] : slot.values) {
       if (!values.empty()) line.flags[std::string(name)] = values;
     }

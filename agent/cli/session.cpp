@@ -46,11 +46,9 @@ WorkerSettings worker_settings(const Settings& settings) {
   worker.default_timeout_s = settings.job_default_timeout_ms / 1000;
   worker.max_script_bytes = settings.job_max_script_bytes;
   worker.max_result_bytes = settings.job_max_result_bytes;
-  worker.output_bytes = settings.job_output_bytes;
   worker.max_deliveries = settings.job_max_deliveries;
-  worker.memory_bytes = settings.sandbox_memory_bytes;
-  worker.tmp_bytes = settings.sandbox_tmp_bytes;
-  worker.pids = settings.sandbox_pids;
+  worker.defaults = operator_defaults(settings);
+  worker.ceilings = settings.ceilings;
   worker.retry = {settings.retry_min_ms, settings.retry_max_ms};
   worker.kill_on_lease_lost = settings.on_lease_lost == LeaseLost::kill;
   worker.retention_ms = settings.retention_ms;

@@ -10,6 +10,7 @@
 #include "base/ids.h"
 #include "cli/config/units.h"
 #include "cli/moment.h"
+#include "cli/policy_file.h"
 #include "cli/serve.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
@@ -159,6 +160,18 @@ Result<void> read_order(const Invocation& call, Job& job) {
   return {};
 }
 
+// Refused here, before anything is stored: the runner would refuse it too.
+Result<void> read_policy_flag(const Invocation& call, Job& job) {
+  if (!call.has("policy")) return {};
+  MJ_TRY(read, read_policy_file(call.get("policy")));
+  if (!read.ok()) return fail(Code::invalid, join(read.problems));
+  MJ_TRY(effective,
+         combine(own_profile(call.settings, job.script_type), read.request, call.settings.ceilings.of(job.context_id)));
+  static_cast<void>(effective);
+  if (read.request.named.any()) job.policy = write_policy(read.request);
+  return {};
+}
+
 bool wait_and_go_on() { return next_stop_signal(kTryAgainMs) == 0; }
 
 }  // namespace
@@ -169,6 +182,7 @@ std::vector<FlagRow> submission_flags() {
           {"env", "NAME=VALUE", "a variable of the job's environment", true},
           {"timeout", "DURATION", "the job's wall-clock limit, as in 30s"},
           {"retries", "N", "attempts after a failed one, 0 to 255 (default 0)"},
+          {"policy", "FILE", "what it asks of its sandbox, as .toml or .json"},
           {"delay", "DURATION", "run it no sooner than after this time"},
           {"run-at", "TIME", "run it no sooner than then, as in 2030-01-31T12:00:00Z"},
           {"priority", "N", "-100 to 100; higher is taken first (default 0)"},
@@ -191,6 +205,7 @@ Result<Submission> read_submission(const Invocation& call) {
   MJ_CHECK(read_environment(call, job));
   MJ_CHECK(read_times(call, submission));
   MJ_CHECK(read_order(call, job));
+  MJ_CHECK(read_policy_flag(call, job));
   Job checked = job;
   if (checked.id == 0) checked.id = UINT32_MAX;  // the store gives the real one
   if (const auto problems = validate(checked); !problems.empty()) return fail(Code::invalid, join(problems));

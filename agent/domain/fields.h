@@ -50,7 +50,7 @@ void visit(R& r, See see) {
   see("usage", r.usage, Style::json_object), see("layers", r.layers), see("receipt", r.receipt, Style::json_object);
   see("run_at_ms", r.run_at_ms), see("priority", r.priority), see("queue_timeout_ms", r.queue_timeout_ms);
   see("idempotency_key", r.idempotency_key), see("concurrency_key", r.concurrency_key);
-  see("concurrency_limit", r.concurrency_limit);
+  see("concurrency_limit", r.concurrency_limit), see("policy", r.policy, Style::json_object);
 }
 
 template <IsRecord<FlowNode> R, class See>

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "domain/codec.h"
+#include "domain/policy.h"
 #include "domain/utf8.h"
 
 namespace mycojobs {
@@ -75,7 +76,9 @@ std::vector<FieldProblem> validate(const Job& job) {
   if (job.concurrency_limit != 0 && job.concurrency_key.empty()) {
     findings.add("concurrency_limit", "limits nothing without a concurrency_key");
   }
-  return findings.take();
+  auto problems = findings.take();
+  for (FieldProblem& problem : read_policy(job.policy, "policy").problems) problems.push_back(std::move(problem));
+  return problems;
 }
 
 std::string join(const std::vector<FieldProblem>& problems) {

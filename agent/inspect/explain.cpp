@@ -50,6 +50,7 @@ constexpr auto kCauses = std::to_array<CauseRow>({
     {"ended", "dead_letter", "it can never run, or not once more"},
     {"ended", "dependency_failed", "a job that it depends on failed"},
     {"ended", "prerequisite", "its prerequisites will never be met"},
+    {"ended", "policy_refused", "it asks for more than its context's ceiling allows"},
     {"ended", "queue_timeout", "it waited in its queue for longer than it may"},
     {"ended", "ended_elsewhere", "its record says that it has ended, and no runner of mycojobs ran it"},
 });

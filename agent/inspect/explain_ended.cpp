@@ -19,11 +19,12 @@ constexpr auto kRemedies = std::to_array<Remedy>({
     {"exception", "mend the script"},
     {"signal", "mend the script"},
     {"timeout", "give it more time (field `timeout`, in seconds), or make it faster"},
-    {"timeout_cpu", "give it more CPU time, or make it faster"},
-    {"oom", "raise `sandbox.memory` of the runner, or use less"},
-    {"output_limit", "print less, or raise `job.output_bytes` of the runner"},
-    {"file_limit", "write less, or raise `sandbox.tmp` of the runner"},
-    {"pids_limit", "start fewer processes and threads, or raise `sandbox.pids` of the runner"},
+    {"timeout_cpu", "give it more CPU time (`cpu` in its policy), or make it faster"},
+    {"oom", "use less, or ask for more (`memory` in its policy, or `sandbox.memory` of the runner)"},
+    {"output_limit", "print less, or ask for more (`output.keep` in its policy, or leave out `output.kill`)"},
+    {"file_limit", "write less, or ask for more (`file_size` in its policy)"},
+    {"pids_limit",
+     "start fewer processes and threads, or ask for more (`pids` in its policy, or `sandbox.pids` of the runner)"},
     {"violation", "take the call that its error names out of the script"},
     {"result_too_large", "hand back less, or raise `job.max_result_bytes` of the runner"},
     {"setup_error", "run `mycojobs doctor` on the runner's host and do what it says"},
@@ -64,6 +65,11 @@ void judge_failure(const Situation& about, const End& end, Explanation& out) {
     out.cause = "prerequisite";
     out.reason = "its prerequisites will never be met" + because;
     out.next = "put them right, then " + retry;
+  } else if (end.detail == "policy_refused") {
+    out.cause = "policy_refused";
+    out.reason = "what it asks of its sandbox was refused" + because;
+    out.next = fmt::format("ask for less ({}), or let the operator of the runner allow it, then {}",
+                           redis_cli(about, "HSET " + about.job.job_key + " policy '{...}'"), retry);
   } else if (end.detail == "timeout" && about.job.claim.state == "ended" && about.job.claim.epoch == 0) {
     out.cause = "queue_timeout";
     out.reason = "no runner took it in time" + because;

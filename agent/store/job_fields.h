@@ -12,8 +12,8 @@ namespace mycojobs {
 Result<Fields> new_job_fields(const Job&);
 // The fields of an end, the status first.
 Fields end_fields(const JobEnd&);
-// Script, type, environment, timeout, dependencies, prerequisites and retries: what makes a second submission of an id
-// (or of an idempotency key) the same one.
+// Script, type, environment, timeout, dependencies, prerequisites, retries and policy: what makes a second submission
+// of an id (or of an idempotency key) the same one.
 bool same_content(const Job&, const Job&);
 // Fields of a runner's record that its owner writes.
 Fields runner_fields(const Runner&);

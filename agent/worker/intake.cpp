@@ -22,11 +22,16 @@ bool is_needed(std::string_view field) {
   return std::find(std::begin(kNeeded), std::end(kNeeded), name) != std::end(kNeeded);
 }
 
-JobEnd never_runs(std::string error) {
+JobEnd never_runs(const Error& error) {
   JobEnd end;
-  end.detail = "dead_letter";
-  end.error = std::move(error);
+  // A refusal is no mistake in the record: the same job may run where the operator allows more.
+  end.detail = error.code == Code::denied ? "policy_refused" : "dead_letter";
+  end.error = error.message;
   return end;
+}
+
+bool is_of_policy(const FieldProblem& problem) {
+  return problem.field == "policy" || problem.field.starts_with("policy.");
 }
 
 }  // namespace
@@ -175,7 +180,7 @@ void Intake::accept(Claimed& claimed, std::uint64_t fence_boot_ms) {
     callbacks_.start(std::move(*start));
   } else {
     log(LogLevel::warn, "worker", "{}: {}", claimed.ref.job_key, start.error().message);
-    callbacks_.report(Outgoing{run, EndReport{claimed.ref, never_runs(start.error().message)}, true});
+    callbacks_.report(Outgoing{run, EndReport{claimed.ref, never_runs(start.error())}, true});
   }
 }
 
@@ -185,7 +190,10 @@ Result<Start> Intake::prepare(Claimed& claimed, std::uint64_t fence_boot_ms, Run
   std::vector<FieldProblem> problems = std::move(decoded.problems);
   std::erase_if(problems, [](const FieldProblem& problem) { return !is_needed(problem.field); });
   for (FieldProblem& problem : validate(job)) problems.push_back(std::move(problem));
-  if (!problems.empty()) return fail(Code::invalid, join(problems));
+  if (!problems.empty()) {
+    const bool only_policy = std::all_of(problems.begin(), problems.end(), is_of_policy);
+    return fail(only_policy ? Code::denied : Code::invalid, join(problems));
+  }
   if (redis_key(job) != claimed.ref.job_key) {
     return fail(Code::invalid, "id: the record says " + redis_key(job) + ", its key is " + claimed.ref.job_key);
   }
@@ -203,12 +211,15 @@ Result<Start> Intake::prepare(Claimed& claimed, std::uint64_t fence_boot_ms, Run
   start.spec.run = run;
   start.spec.host = executor->second->host();
   start.spec.context = claimed.ref.context;
-  start.spec.limits = executor->second->limits();
-  start.spec.limits.memory_bytes = settings_.memory_bytes;
-  start.spec.limits.pids = settings_.pids;
-  start.spec.limits.tmp_bytes = settings_.tmp_bytes;
+  auto policy = combine(applied(executor->second->profile(), settings_.defaults),
+                        read_policy(job.policy, "policy").request, settings_.ceilings.of(claimed.ref.context));
+  if (!policy) return fail(Code::denied, policy.error().message);
   const std::uint64_t seconds = job.timeout.value_or(static_cast<std::uint32_t>(settings_.default_timeout_s));
-  start.spec.limits.wall_ms = std::min(seconds * 1000, kLongestMs);
+  give(start.spec, *policy, std::min(seconds * 1000, kLongestMs));
+  // The policy ends it before: its end must not speak of the job's own timeout.
+  if (start.spec.limits.wall_ms < seconds * 1000) job.timeout.reset();
+  start.output_bytes = policy->output_bytes;
+  start.output_kill = policy->output_kill;
   if (settings_.kill_on_lease_lost) start.spec.fence_boot_ms = fence_boot_ms;
   start.attempt = claimed.attempt;
   start.retries = job.retries;

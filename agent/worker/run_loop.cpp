@@ -132,8 +132,9 @@ void RunLoop::begin(Start& start) {
     return;
   }
   auto [place, fresh] = runs_.try_emplace(
-      start.run, Run{std::move(start.claim), std::move(start.conversation), OutputCapture(settings_.output_bytes),
-                     Fd(pipes->out), Fd(pipes->err), Fd(pipes->channel), start.attempt, start.retries});
+      start.run, Run{std::move(start.claim), std::move(start.conversation), OutputCapture(start.output_bytes),
+                     Fd(pipes->out), Fd(pipes->err), Fd(pipes->channel), start.attempt, start.retries,
+                     start.output_kill ? start.output_bytes : 0});
   Run& run = place->second;
   if (auto redactor = secrets_.redactor(start.spec.context)) run.clean = std::make_unique<Clean>(std::move(redactor));
   // Most requests fit into the socket at once, and the job finds its script waiting.
@@ -166,7 +167,15 @@ void RunLoop::on_pipe(RunNumber number, Run& run, Pipe pipe) {
     control_epoll(epoll_.get(), EPOLL_CTL_MOD, run.channel.get(), tag_of(number, Pipe::channel), EPOLLIN);
   }
   read_pipe(run, pipe);
+  watch_output(number, run);
   pass_on_output(number, run);
+}
+
+// Not more than one turn's bytes behind the job (kReadAtOnce of each pipe, and what the pipes hold).
+void RunLoop::watch_output(RunNumber number, Run& run) {
+  const std::uint64_t written = run.output.bytes(LogStream::out) + run.output.bytes(LogStream::err);
+  if (run.output_most == 0 || written <= run.output_most || std::exchange(run.output_over, true)) return;
+  sandbox_->kill(number, KillReason::output_limit, 0);
 }
 
 bool RunLoop::read_pipe(Run& run, Pipe pipe) {
@@ -237,6 +246,7 @@ void RunLoop::end(RunEnded& ended) {
   close_output(ended.run, run);
   ended.outcome.usage.stdout_bytes = run.output.bytes(LogStream::out);
   ended.outcome.usage.stderr_bytes = run.output.bytes(LogStream::err);
+  judge_output(run, ended.outcome);
   if (ended.outcome.status == RunStatus::lost) {
     release(ended.run, run.claim, ended.outcome.reason, true);
   } else {
@@ -263,6 +273,15 @@ void RunLoop::close_output(RunNumber number, Run& run) {
   }
   run.output.close(now);
   pass_on_output(number, run);
+}
+
+// A job that was over its limit and gone before the kill came must not end otherwise than a slower one.
+void RunLoop::judge_output(const Run& run, Outcome& outcome) {
+  const std::uint64_t written = outcome.usage.stdout_bytes + outcome.usage.stderr_bytes;
+  if (run.output_most == 0 || written <= run.output_most) return;
+  if (outcome.status == RunStatus::ok || outcome.status == RunStatus::exit) outcome.status = RunStatus::output_limit;
+  if (outcome.status != RunStatus::output_limit) return;
+  outcome.reason = "over its output limit of " + std::to_string(run.output_most) + " bytes (policy.output.keep)";
 }
 
 EndReport RunLoop::end_of(const Run& run, Outcome& outcome) {

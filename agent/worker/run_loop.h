@@ -61,6 +61,8 @@ class RunLoop {
     OutputCapture output;
     Fd out, err, channel;
     std::uint32_t attempt = 1, retries = 0;
+    std::uint64_t output_most = 0;           // more than this ends it; 0: nothing does
+    bool output_over = false;                // and has
     std::unique_ptr<Clean> clean = nullptr;  // none: there is no secret
     std::size_t sent = 0;                    // of the request
     std::uint64_t partial_since_ms = 0;
@@ -75,9 +77,11 @@ class RunLoop {
   bool pump_request(Run&);     // false: the rest waits until the channel is writable
   bool read_pipe(Run&, Pipe);  // true: it stopped before the pipe was empty
   void take_note(Run&, const std::string&);
+  void watch_output(RunNumber, Run&);
   void end(RunEnded&);
   void withhold(RunNumber, Run&, const std::string& reason);
   void close_output(RunNumber, Run&);
+  static void judge_output(const Run&, Outcome&);
   EndReport end_of(const Run&, Outcome&);
   void pass_on_output(RunNumber, Run&);
   void flush_partials();

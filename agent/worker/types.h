@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "domain/profiles.h"
 #include "domain/retry.h"
 #include "mycojobs/executor.h"
 #include "mycojobs/sandbox.h"
@@ -27,6 +28,8 @@ struct Start {
   RunSpec spec;
   std::uint32_t attempt = 1, retries = 0;  // of the job: whether a failure is followed by another attempt
   std::unique_ptr<Conversation> conversation;
+  std::uint64_t output_bytes = 1ULL << 20;  // of its output that is kept: half head, half tail
+  bool output_kill = false;                 // over it the job is killed
 };
 
 struct Outgoing {
@@ -45,10 +48,9 @@ struct WorkerSettings {
   std::uint64_t default_timeout_s = 600;
   std::uint64_t max_script_bytes = 4ULL << 20;
   std::uint64_t max_result_bytes = 1ULL << 20;
-  std::uint64_t output_bytes = 1ULL << 20;  // of a job's output that is kept: half head, half tail
   std::uint32_t max_deliveries = 3;
-  std::uint64_t memory_bytes = 256ULL << 20, tmp_bytes = 64ULL << 20;
-  std::uint32_t pids = 64;
+  PolicyRequest defaults;  // of the operator, for every job: stands instead of what the executor's profile has
+  Ceilings ceilings;
   RetryPolicy retry;
   // false: a run goes on while the store is away, and dies (or finds its end refused) only if its claim was given on.
   bool kill_on_lease_lost = true;

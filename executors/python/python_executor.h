@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "domain/profiles.h"
 #include "mycojobs/executor.h"
 
 namespace mycojobs {
@@ -14,7 +15,7 @@ class PythonExecutor final : public Executor {
   std::string_view name() const override { return "python"; }
   std::vector<std::string> script_types() const override { return {"python"}; }
   std::string_view host() const override { return "python"; }
-  Limits limits() const override { return {}; }  // the defaults of Limits are python's
+  Policy profile() const override { return mycojobs::profile(name()); }
   // Starts the host with --version, which imports what a job would: "CPython 3.11.2". Takes about 0.1 s, 10 s at most.
   Result<std::string> probe() const override;
   Result<std::unique_ptr<Conversation>> begin(const JobFacts&) const override;

@@ -16,9 +16,9 @@
 
 #include "mycojobs/job_end.h"
 #include "mycojobs/outcome.h"
+#include "mycojobs/policy.h"
 #include "mycojobs/records.h"
 #include "mycojobs/result.h"
-#include "mycojobs/sandbox.h"
 
 namespace mycojobs {
 
@@ -46,7 +46,7 @@ class Executor {
   virtual std::string_view name() const = 0;
   virtual std::vector<std::string> script_types() const = 0;  // it serves queue:<each>
   virtual std::string_view host() const = 0;                  // RunSpec::host
-  virtual Limits limits() const = 0;                          // defaults; wall_ms is the caller's
+  virtual Policy profile() const = 0;                         // what a job has that asks for nothing
   // One line about what runs the scripts ("CPython 3.11.2"), or why this host cannot and what to install.
   virtual Result<std::string> probe() const = 0;
   // Error invalid: the job can never run; the message names the field.

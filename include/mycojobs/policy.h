@@ -5,8 +5,8 @@
 //   the operator's ceiling  -->  for each context; a request above it is refused, naming the field; what was not asked
 //                                for is lowered to it
 //
-// As text: a JSON object or a TOML table with the field names below, sizes as "64 MiB" and times as "30 s" or plain
-// numbers of bytes and milliseconds. Unknown names are errors.
+// As text: a JSON object or a TOML table with the names of agent/domain/policy.h, sizes as "64 MiB" and times as "30 s"
+// or plain numbers of bytes and milliseconds. Unknown names are errors.
 #pragma once
 
 #include <cstdint>

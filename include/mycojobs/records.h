@@ -92,6 +92,7 @@ struct Job {
   std::string idempotency_key;          // of its caller: a second submission with it is the first one again
   std::string concurrency_key;          // at most concurrency_limit jobs of a context with this key run at one time
   std::uint32_t concurrency_limit = 0;  // 0: 1
+  std::string policy;  // JSON object: what it asks of its sandbox (agent/domain/policy.h); empty: nothing
   Fields unknown;
 };
 

@@ -164,7 +164,7 @@ class FakeExecutor final : public Executor {
   std::string_view name() const override { return "fake"; }
   std::vector<std::string> script_types() const override { return {"fake"}; }
   std::string_view host() const override { return "fake"; }
-  Limits limits() const override { return {}; }
+  Policy profile() const override { return {}; }
   Result<std::string> probe() const override { return "fake 1"; }
   Result<std::unique_ptr<Conversation>> begin(const JobFacts& facts) const override {
     if (facts.job.script == "bad") return fail(Code::invalid, "script: bad");

@@ -217,6 +217,8 @@ std::vector<Case> ended_cases() {
       {"dependency", ended("error", "dependency_failed"), "ended", "dependency_failed", "depends on failed",
        "that one first"},
       {"prerequisite", ended("error", "prerequisite"), "ended", "prerequisite", "never be met", "job retry"},
+      {"policy", ended("error", "policy_refused"), "ended", "policy_refused", "was refused: what went wrong",
+       "HSET job:12:7 policy"},
       {"waited too long", never_ran, "ended", "queue_timeout", "no runner took it in time", "runner list"},
       {"status overwritten", with(ended("finished", "ok"), [](Situation& s) { set(s, "status", "dispatched"); }),
        "ended", "finished", "it has finished", "nothing", "overwritten its status"},

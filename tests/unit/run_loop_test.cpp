@@ -24,6 +24,7 @@ class ScriptedTalk final : public Conversation {
   JobEnd finish(const Outcome& outcome) const override {
     JobEnd end = end_;
     if (outcome.violation) end.receipt = outcome.violation->comm;
+    if (outcome.status == RunStatus::output_limit) end.error = outcome.reason;
     return end;
   }
 
@@ -56,6 +57,8 @@ class RunLoopTest : public ::testing::Test {
     one.spec.context = context;
     one.attempt = attempt;
     one.retries = retries;
+    one.output_bytes = output_bytes_;
+    one.output_kill = output_kill_;
     one.conversation = std::make_unique<ScriptedTalk>(std::move(end));
     loop_->start(std::move(one));
     ASSERT_TRUE(eventually([&] { return control_.is_running(run); }));
@@ -86,6 +89,8 @@ class RunLoopTest : public ::testing::Test {
     return std::get<Kind>(reports_.at(at).report);
   }
 
+  std::uint64_t output_bytes_ = 1U << 20;
+  bool output_kill_ = false;
   TempDir folder_;
   SystemClock clock_;
   SandboxControl control_;
@@ -130,6 +135,53 @@ TEST_F(RunLoopTest, SecretsAreInNothingThatAJobHandsOut) {
   EXPECT_EQ(stored.error_info, R"({"message":"[secret TOKEN]"})");
   EXPECT_EQ(stored.result, (TextMap{{"[secret TOKEN]", "[secret TOKEN]"}}));
   EXPECT_EQ(stored.receipt, "[secret TOKEN]");
+}
+
+TEST_F(RunLoopTest, JobOverItsOutputLimitIsKilledIfItsPolicySaysSo) {
+  output_bytes_ = 2000;
+  output_kill_ = true;
+  start(1, failure());
+  control_.write(1, LogStream::out, std::string(600, 'a') + "\n");
+  control_.write(1, LogStream::err, std::string(300, 'b') + "\n");
+  ASSERT_TRUE(wait_for_text(LogStream::err, "b"));
+  EXPECT_TRUE(control_.is_running(1)) << "both streams count together, and it is not over yet";
+  control_.write(1, LogStream::out, std::string(1200, 'c') + "\n");
+  ASSERT_TRUE(wait_for_reports(1));
+  std::lock_guard lock(control_.mutex);
+  ASSERT_EQ(control_.killed.size(), 1U) << "once";
+  EXPECT_EQ(control_.killed[0].reason, KillReason::output_limit);
+}
+
+TEST_F(RunLoopTest, JobOverItsOutputLimitThatEndsBeforeTheKillEndsAlike) {
+  output_bytes_ = 1000;
+  output_kill_ = true;
+  start(1);
+  {
+    std::lock_guard lock(control_.mutex);  // written and gone in one step
+    const std::string much(2000, 'a');
+    ASSERT_EQ(::write(control_.ends.at(1)[0].get(), much.data(), much.size()), 2000);
+    Outcome outcome;
+    outcome.status = RunStatus::ok;
+    control_.ended.push_back({1, outcome});
+    control_.running.erase(1);
+    control_.ends.erase(1);
+    const std::uint64_t one = 1;
+    ASSERT_EQ(::write(control_.event.get(), &one, sizeof one), 8);
+  }
+  ASSERT_TRUE(wait_for_reports(1));
+  EXPECT_EQ(report<EndReport>(0).end.error, "over its output limit of 1000 bytes (policy.output.keep)");
+}
+
+TEST_F(RunLoopTest, OutputIsShortenedToWhatThePolicyKeeps) {
+  output_bytes_ = 1000;
+  start(1);
+  control_.write(1, LogStream::out, std::string(5000, 'a') + "\n");
+  control_.end(1, RunStatus::ok);
+  ASSERT_TRUE(wait_for_reports(1));
+  EXPECT_LE(text_[LogStream::out].size(), 1000U);
+  EXPECT_NE(text_[LogStream::system].find("bytes of output dropped"), std::string::npos);
+  std::lock_guard lock(control_.mutex);
+  EXPECT_TRUE(control_.killed.empty());
 }
 
 TEST_F(RunLoopTest, SecretsOfOneContextAreNotThoseOfAnother) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "cli/config/ceilings.h"
 #include "cli/config/config_file.h"
 
 namespace mycojobs {
@@ -44,13 +45,14 @@ class Layers {
                                     [&](const ConfigValue& each) { return each.name == value.name; });
     if (found != config_.values.end()) *found = value;
   }
-  void put_file(const std::string& path, const FileValues& file) {
+  void put_file(const std::string& path, FileValues file) {
     config_.file = path;
     for (const auto& value : file.options) put(value);
     for (const auto& [id, value] : file.context_redis) {
       config_.settings.context_redis[id] = value.text;
       config_.values.push_back(value);
     }
+    file_ = std::move(file);
   }
   void put_environment(const Host& host) {
     for (const auto& entry : host.environment) {
@@ -84,11 +86,13 @@ class Layers {
     if (config_.settings.state_dir.empty()) {
       return fail(Code::invalid, "state_dir: there is no HOME to put it in: give --state-dir or MYCOJOBS_STATE_DIR");
     }
+    MJ_CHECK(set_ceilings(file_, config_));
     return std::move(config_);
   }
 
  private:
   Config config_;
+  FileValues file_;  // empty: none
 };
 
 }  // namespace
@@ -113,7 +117,7 @@ Result<Config> load_config(const Sources& sources) {
   Layers layers(sources.host);
   if (const std::string path = choose_file(sources); !path.empty()) {
     MJ_TRY(file, read_config_file(path));
-    layers.put_file(path, file);
+    layers.put_file(path, std::move(file));
   }
   layers.put_environment(sources.host);
   layers.put_flags(sources.flags);
@@ -123,7 +127,7 @@ Result<Config> load_config(const Sources& sources) {
 Result<Config> check_config_file(const std::string& path, const Host& host) {
   Layers layers(host);
   MJ_TRY(file, read_config_file(path));
-  layers.put_file(path, file);
+  layers.put_file(path, std::move(file));
   return layers.finish();
 }
 

@@ -18,13 +18,15 @@ Sources system_sources(FlagValues flags);
 
 struct ConfigValue {
   std::string name;
-  std::string text;    // as it was written
-  std::string source;  // "default", "/etc/mycojobs/config.toml:3:9", "MYCOJOBS_LEASE" or "--lease"
+  std::string text;      // as it was written
+  std::string source;    // "default", "/etc/mycojobs/config.toml:3:9", "MYCOJOBS_LEASE" or "--lease"
+  bool literal = false;  // the text is JSON already (ceilings)
 };
 
 struct Config {
   Settings settings;
-  std::vector<ConfigValue> values;    // every option, in the table's order, then the contexts with a Redis of their own
+  // Every option, in the table's order; the ceilings; the contexts with a Redis of their own.
+  std::vector<ConfigValue> values;
   std::string file;                   // the file that was read; empty: none
   std::vector<std::string> warnings;  // variables that look like options and are none
 };

@@ -5,31 +5,66 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/errno_text.h"
 #include "base/ids.h"
+#include "domain/codec.h"
 #include "domain/utf8.h"
 
 namespace mycojobs {
 namespace {
 
+constexpr std::size_t kMaxFileBytes = 1U << 20;  // more is no configuration
+
 std::string place(const std::string& path, const toml::source_region& at) {
   return path + ':' + std::to_string(at.begin.line) + ':' + std::to_string(at.begin.column);
 }
 
-Result<std::string> read_file(const std::string& path) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "re"), std::fclose);
-  std::string text;
-  char block[4096];
-  while (file) {
-    const std::size_t size = std::fread(block, 1, sizeof block, file.get());
-    if (size == 0 && std::ferror(file.get()) == 0) return text;
-    if (size == 0) break;
-    text.append(block, size);
+// What JSON has too; a date or a time becomes its text, which no field of a policy takes.
+nlohmann::json tree_of(const toml::node& node, const std::string& name, const std::string& path,
+                       std::map<std::string, std::string>& places) {
+  places.emplace(name, place(path, node.source()));
+  if (const auto* table = node.as_table()) {
+    auto out = nlohmann::json::object();
+    for (const auto& [key, value] : *table) {
+      const std::string below = (name.empty() ? "" : name + '.') + std::string(key.str());
+      places.emplace(below, place(path, key.source()));
+      out[std::string(key.str())] = tree_of(value, below, path, places);
+    }
+    return out;
   }
-  return fail(Code::io, "cannot read " + path + ": " + errno_text(errno));
+  if (const auto* items = node.as_array()) {
+    auto out = nlohmann::json::array();
+    for (const auto& item : *items)
+      out.push_back(tree_of(item, name + '[' + std::to_string(out.size()) + ']', path, places));
+    return out;
+  }
+  if (const auto* text = node.as_string()) return text->get();
+  if (const auto* flag = node.as_boolean()) return flag->get();
+  if (const auto* number = node.as_floating_point(); number != nullptr && std::isfinite(number->get()))
+    return number->get();
+  // Below 0 stays signed, so that it is refused as what it is.
+  if (const auto* number = node.as_integer()) {
+    if (number->get() >= 0) return static_cast<std::uint64_t>(number->get());
+    return number->get();
+  }
+  std::ostringstream text;
+  if (const auto* number = node.as_floating_point()) text << number->get();  // inf, nan: JSON has none
+  if (const auto* date = node.as_date()) text << date->get();
+  if (const auto* time = node.as_time()) text << time->get();
+  if (const auto* both = node.as_date_time()) text << both->get();
+  return text.str();
+}
+
+PolicyText policy_text(const toml::table& table, const std::string& path) {
+  PolicyText out;
+  out.json = dump_json(tree_of(table, "", path, out.places));
+  return out;
 }
 
 std::optional<std::string> scalar_text(const toml::node& node) {
@@ -85,6 +120,8 @@ class Reader {
       const std::string name = prefix + std::string(key.str());
       if (const Option* option = find_option(name)) {
         MJ_CHECK(read_option(*option, node));
+      } else if (name == "ceiling") {
+        MJ_CHECK(read_ceiling(0, name, node));
       } else if (name == "contexts" && node.is_table()) {
         MJ_CHECK(read_contexts(*node.as_table()));
       } else if (node.is_table() && is_section(name + '.')) {
@@ -122,11 +159,22 @@ class Reader {
     }
     return {};
   }
+  Result<void> read_ceiling(Id id, const std::string& name, const toml::node& node) {
+    if (!node.is_table()) return refuse(node.source(), name + ": is not a table: write [" + name + "]");
+    if (!out_.ceilings.emplace(id, policy_text(*node.as_table(), path_)).second)
+      return refuse(node.source(), name + ": is given twice");
+    return {};
+  }
   Result<void> read_context(Id id, const std::string& name, const toml::table& table) {
     for (const auto& [key, node] : table) {
+      if (key.str() == "ceiling") {
+        MJ_CHECK(read_ceiling(id, name + ".ceiling", node));
+        continue;
+      }
       if (key.str() != "redis") {
         const std::string full = name + '.' + std::string(key.str());
-        return refuse(key.source(), "unknown key " + shown(full, 80) + ": a context has redis = \"...\" only");
+        return refuse(key.source(),
+                      "unknown key " + shown(full, 80) + ": a context has redis = \"...\" and a ceiling only");
       }
       const auto text = typed_text(OptionType::text, node).text;
       if (!text || text->empty()) return refuse(node.source(), name + ".redis: is not an address in quotes");
@@ -143,8 +191,40 @@ class Reader {
 
 }  // namespace
 
+std::string place_of(const PolicyText& text, std::string field) {
+  for (;;) {
+    if (const auto found = text.places.find(field); found != text.places.end()) return found->second;
+    const auto end = field.find_last_of(".[");
+    field.resize(end == std::string::npos ? 0 : end);
+  }
+}
+
+Result<std::string> read_text_file(const std::string& path) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "re"), std::fclose);
+  std::string text;
+  char block[4096];
+  while (file) {
+    const std::size_t size = std::fread(block, 1, sizeof block, file.get());
+    if (size == 0 && std::ferror(file.get()) == 0) return text;
+    if (size == 0) break;
+    text.append(block, size);
+    if (text.size() > kMaxFileBytes) {
+      return fail(Code::too_large, path + ": is longer than " + std::to_string(kMaxFileBytes) + " bytes");
+    }
+  }
+  return fail(Code::io, "cannot read " + path + ": " + errno_text(errno));
+}
+
+Result<PolicyText> read_policy_toml(const std::string& path, const std::string& text) {
+  try {
+    return policy_text(toml::parse(text, path), path);
+  } catch (const toml::parse_error& error) {
+    return fail(Code::invalid, place(path, error.source()) + ": " + std::string(error.description()));
+  }
+}
+
 Result<FileValues> read_config_file(const std::string& path) {
-  MJ_TRY(text, read_file(path));
+  MJ_TRY(text, read_text_file(path));
   try {
     const toml::table table = toml::parse(text, path);
     FileValues values;

@@ -9,12 +9,26 @@
 
 namespace mycojobs {
 
+// A policy as text, and where each of its names stood.
+struct PolicyText {
+  std::string json;                           // as read_policy() has it
+  std::map<std::string, std::string> places;  // "fs.read" -> "FILE:LINE:COLUMN", groups and items too; "": the whole
+};
+// Where a field stands ("fs.read[0]"), or else what it stands in.
+std::string place_of(const PolicyText&, std::string field);
+
 struct FileValues {
   std::vector<ConfigValue> options;         // in no order; source is "FILE:LINE:COLUMN"
   std::map<Id, ConfigValue> context_redis;  // [contexts.<id>] redis
+  std::map<Id, PolicyText> ceilings;        // [contexts.<id>.ceiling]; 0: [ceiling]
 };
 
 // Unknown keys and wrong types are refused: "FILE:LINE:COLUMN: lease: ...". Values of text are checked by set_option().
 Result<FileValues> read_config_file(const std::string& path);
+
+// The whole file. Error: io, too_large (over 1 MiB).
+Result<std::string> read_text_file(const std::string& path);
+// A policy of its own file.
+Result<PolicyText> read_policy_toml(const std::string& path, const std::string& text);
 
 }  // namespace mycojobs

@@ -19,6 +19,10 @@ std::string without_password(const std::string& text) {
 }
 
 nlohmann::json typed(const ConfigValue& value) {
+  if (value.literal) {
+    auto parsed = parse_json(value.text);
+    return parsed ? std::move(*parsed) : nlohmann::json(value.text);
+  }
   const Option* option = find_option(value.name);
   const OptionType type = option ? option->type : OptionType::text;
   if (type == OptionType::flag) return value.text == "true";

@@ -248,6 +248,22 @@ std::string_view value_name(const Option& option) {
   return kNames[static_cast<std::size_t>(option.type)];
 }
 
+PolicyRequest operator_defaults(const Settings& settings) {
+  const Policy standard;
+  PolicyRequest out;
+  const auto take = [&out](PolicyField field, auto& value, auto set) {
+    if (value == set) return;
+    value = set;
+    out.named[static_cast<std::size_t>(field)] = true;
+  };
+  out.values = standard;
+  take(PolicyField::memory, out.values.memory_bytes, settings.sandbox_memory_bytes);
+  take(PolicyField::pids, out.values.pids, settings.sandbox_pids);
+  take(PolicyField::disk, out.values.disk_bytes, settings.sandbox_tmp_bytes);
+  take(PolicyField::output_keep, out.values.output_bytes, settings.job_output_bytes);
+  return out;
+}
+
 Result<void> set_option(const Option& option, std::string_view value, Settings& settings) {
   return std::visit(Setter{option, value, settings}, option.member);
 }

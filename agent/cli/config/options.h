@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "domain/profiles.h"
 #include "mycojobs/records.h"
 #include "mycojobs/result.h"
 
@@ -34,6 +35,7 @@ enum class LeaseLost { kill, carry_on };
 struct Settings {
   std::string redis;                        // empty: the embedded default
   std::map<Id, std::string> context_redis;  // contexts with a Redis of their own; file only
+  Ceilings ceilings;                        // of what jobs may ask; file only
   std::uint32_t redis_wait_replicas = 0;
   std::vector<Id> contexts;
   Id runner = 0;
@@ -93,6 +95,10 @@ std::string flag_of(const Option&);         // "--job-default-timeout"
 std::string environment_of(const Option&);  // "MYCOJOBS_JOB_DEFAULT_TIMEOUT"
 bool takes_flag(const Option&, std::string_view command);
 std::string_view value_name(const Option&);  // "DURATION", for help
+
+// What the settings job.output_bytes, sandbox.memory, .pids and .tmp mean to every job. One that stands at its default
+// leaves each executor's profile as it is.
+PolicyRequest operator_defaults(const Settings&);
 
 // Reads `text` as the option's type into the member. Lists are separated by commas. Error invalid: what is wrong with
 // the text, without saying where it stood.

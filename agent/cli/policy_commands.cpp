@@ -1,0 +1,113 @@
+// mycojobs policy show, policy check FILE, policy diff A B
+#include <sysexits.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/opened.h"
+#include "cli/policy_file.h"
+#include "cli/terminal.h"
+#include "domain/codec.h"
+
+namespace mycojobs {
+namespace {
+
+using nlohmann::json;
+
+Result<std::string> type_of(const Invocation& call) {
+  std::string type = call.get("type", "python");
+  if (is_script_type(type) || type == "v.compile" || type == "v.run") return type;
+  return fail(Code::invalid, "--type: \"" + printable(type) + "\" is no script type: as in --type python");
+}
+
+std::string bare(std::string text) {
+  return text.size() > 1 && text.front() == '"' ? text.substr(1, text.size() - 2) : text;
+}
+
+Result<int> show(const Invocation& call) {
+  MJ_TRY(type, type_of(call));
+  const Policy own = own_profile(call.settings, type);
+  const Ceiling ceiling = call.settings.ceilings.of(context_of(call));
+  const Policy effective = weigh(own, {}, ceiling).policy;
+  if (call.json) {
+    print(dump_json({{"type", type},
+                     {"context", ceiling.context},
+                     {"profile", to_json(own)},
+                     {"ceiling", to_json(ceiling.most)},
+                     {"policy", to_json(effective)}},
+                    2) +
+          "\n");
+    return 0;
+  }
+  std::vector<std::vector<std::string>> rows{{"FIELD", "WITHOUT ASKING", "AT MOST"}};
+  for (std::size_t i = 0; i < kPolicyFields; ++i) {
+    const auto field = static_cast<PolicyField>(i);
+    const std::string most = field == PolicyField::output_kill ? "true" : bare(value_text(field, ceiling.most));
+    rows.push_back({std::string(word(field)), bare(value_text(field, effective)), most});
+  }
+  print_table(rows);
+  return 0;
+}
+
+Result<int> check(const Invocation& call) {
+  MJ_TRY(type, type_of(call));
+  MJ_TRY(read, read_policy_file(call.arguments.at(0)));
+  const Ceiling ceiling = call.settings.ceilings.of(context_of(call));
+  Combined combined = weigh(own_profile(call.settings, type), read.request, ceiling);
+  std::vector<FieldProblem> refusals = std::move(read.problems);
+  refusals.insert(refusals.end(), combined.problems.begin(), combined.problems.end());
+  if (call.json) {
+    auto list = json::array();
+    for (const FieldProblem& each : refusals) list.push_back({{"field", each.field}, {"message", each.message}});
+    json out = {{"ok", refusals.empty()}, {"type", type}, {"context", ceiling.context}, {"refusals", std::move(list)}};
+    if (refusals.empty()) out["policy"] = to_json(combined.policy);
+    print(dump_json(out, 2) + "\n");
+  } else if (refusals.empty()) {
+    std::vector<std::vector<std::string>> rows{{"FIELD", "VALUE"}};
+    for (std::size_t i = 0; i < kPolicyFields; ++i) {
+      const auto field = static_cast<PolicyField>(i);
+      rows.push_back({std::string(word(field)), bare(value_text(field, combined.policy))});
+    }
+    print_table(rows);
+  } else {
+    for (const FieldProblem& each : refusals) say(paint(Tone::bad, "refused: ", true) + printable(each.message));
+  }
+  return refusals.empty() ? 0 : EX_DATAERR;
+}
+
+Result<Policy> policy_of(const Invocation& call, const std::string& type, const std::string& file) {
+  MJ_TRY(read, read_policy_file(file));
+  if (!read.ok()) return fail(Code::invalid, join(read.problems));
+  return applied(own_profile(call.settings, type), read.request);
+}
+
+Result<int> compare(const Invocation& call) {
+  MJ_TRY(type, type_of(call));
+  MJ_TRY(before, policy_of(call, type, call.arguments.at(0)));
+  MJ_TRY(after, policy_of(call, type, call.arguments.at(1)));
+  const auto differences = diff(before, after);
+  if (call.json) {
+    auto list = json::array();
+    for (const auto& each : differences) {
+      list.push_back({{"field", word(each.field)},
+                      {"before", to_json(before).at(word(each.field))},
+                      {"after", to_json(after).at(word(each.field))}});
+    }
+    print(dump_json(list, 2) + "\n");
+  } else if (!differences.empty()) {
+    std::vector<std::vector<std::string>> rows{{"FIELD", call.arguments.at(0), call.arguments.at(1)}};
+    for (const auto& each : differences) {
+      rows.push_back({std::string(word(each.field)), bare(each.before), bare(each.after)});
+    }
+    print_table(rows);
+  }
+  return differences.empty() ? 0 : 1;
+}
+
+}  // namespace
+
+int policy_show_command(Invocation& call) { return finish(show(call)); }
+int policy_check_command(Invocation& call) { return finish(check(call)); }
+int policy_diff_command(Invocation& call) { return finish(compare(call)); }
+
+}  // namespace mycojobs

@@ -1,0 +1,244 @@
+// Policies from JSON text and back. The text may come from a stranger: bounded, and every mistake is named.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "domain/policy_fields.h"
+#include "domain/units.h"
+#include "domain/utf8.h"
+
+namespace mycojobs {
+namespace {
+
+using nlohmann::json;
+using policies::ListRow;
+using policies::NumberRow;
+using policies::Unit;
+
+constexpr std::size_t kMaxProblems = 32;
+constexpr std::string_view kReplace = "replace.";
+
+std::optional<PolicyField> field_named(std::string_view name) {
+  for (std::size_t i = 0; i < kPolicyFields; ++i) {
+    if (word(static_cast<PolicyField>(i)) == name) return static_cast<PolicyField>(i);
+  }
+  return std::nullopt;
+}
+
+// "fs." and "output.", and with nothing else in it "replace.".
+bool is_group(std::string_view prefix) {
+  if (prefix.empty() || prefix == kReplace) return true;
+  for (std::size_t i = 0; i < kPolicyFields; ++i) {
+    if (word(static_cast<PolicyField>(i)).starts_with(prefix)) return true;
+  }
+  return false;
+}
+
+// A value for a message.
+std::string seen(const json& value) {
+  return shown(value.is_string() ? value.get_ref<const std::string&>() : dump_json(value));
+}
+
+template <class Rows>
+auto row_of(Rows rows, PolicyField field) {
+  const auto found = std::find_if(rows.begin(), rows.end(), [&](const auto& row) { return row.field == field; });
+  return found == rows.end() ? nullptr : &*found;
+}
+
+class Reader {
+ public:
+  Reader(std::string_view prefix, PolicyKind kind, PolicyRead& out) : prefix_(prefix), kind_(kind), out_(out) {}
+
+  void refuse(std::string_view name, const std::string& message) {
+    if (out_.problems.size() >= kMaxProblems) return;
+    std::string field(prefix_);
+    if (!field.empty() && !name.empty()) field += '.';
+    field += name;
+    const std::string line = (field.empty() ? "" : field + ": ") + message;
+    out_.problems.push_back({std::move(field), line});
+  }
+
+  // base: where the object stands, "" or "fs." or "replace.fs.".
+  void read_object(const json& object, const std::string& base) {
+    for (const auto& item : object.items()) {
+      const std::string name = base + item.key();
+      const bool replace = name.starts_with(kReplace) && kind_ == PolicyKind::request;
+      const std::string bare = replace ? name.substr(kReplace.size()) : name;
+      if (const auto field = field_named(bare)) {
+        read_field(*field, name, replace, item.value());
+      } else if (is_group(bare + '.') && !(replace && bare == "replace") && item.value().is_object() &&
+                 !(bare == "replace" && kind_ == PolicyKind::ceiling)) {
+        read_object(item.value(), name + '.');
+      } else if (is_group(bare + '.') && bare != "replace") {
+        refuse(name, "is not an object: write " + group_example(bare));
+      } else {
+        refuse(safe(name), "is no name of a policy: " + known_names());
+      }
+    }
+  }
+
+ private:
+  static std::string safe(std::string_view name) {
+    const std::string text = shown(name);
+    return text.size() > 2 && text.front() == '"' ? text.substr(1, text.size() - 2) : text;
+  }
+  static std::string group_example(const std::string& group) {
+    for (std::size_t i = 0; i < kPolicyFields; ++i) {
+      const std::string_view name = word(static_cast<PolicyField>(i));
+      if (name.starts_with(group + '.')) return std::string(name) + ", for one";
+    }
+    return "names in it";
+  }
+  std::string known_names() const {
+    std::string names = "there are ";
+    for (std::size_t i = 0; i < kPolicyFields; ++i) names += std::string(word(static_cast<PolicyField>(i))) + ", ";
+    names.resize(names.size() - 2);
+    return kind_ == PolicyKind::request ? names + ", and replace with lists" : names;
+  }
+
+  void read_field(PolicyField field, const std::string& name, bool replace, const json& value) {
+    const std::size_t at = policies::index(field);
+    const ListRow* list = row_of(policies::list_rows(), field);
+    if (replace && list == nullptr && field != PolicyField::net) {
+      return refuse(name, "only lists are added to: write " + std::string(word(field)));
+    }
+    if (out_.request.named[at]) return refuse(name, "is given twice: give it once, or below replace");
+    if (field == PolicyField::output_kill && kind_ == PolicyKind::ceiling) {
+      return refuse(name, "is nothing that a ceiling could forbid: leave it out");
+    }
+    out_.request.named[at] = true;
+    out_.request.replace[at] =
+        replace || (kind_ == PolicyKind::ceiling && (list != nullptr || field == PolicyField::net));
+    Policy& values = out_.request.values;
+    if (value.is_null()) {
+      out_.request.named[at] = false;
+      return refuse(name, "is null: leave it out to ask for nothing");
+    }
+    if (const NumberRow* row = row_of(policies::number_rows(), field)) {
+      out_.request.named[at] = read_number(*row, name, value);
+      return;
+    }
+    if (list != nullptr) return read_list(*list, name, value);
+    if (field == PolicyField::net) return read_net(name, value);
+    out_.request.named[at] = value.is_boolean();
+    if (!value.is_boolean()) return refuse(name, seen(value) + " is not true or false");
+    values.*row_of(policies::switch_rows(), field)->member = value.get<bool>();
+  }
+
+  static std::string_view example(Unit unit) {
+    if (unit == Unit::count) return "a whole number";
+    return unit == Unit::bytes ? "a size: bytes, or text such as \"64 MiB\""
+                               : "a time: milliseconds, or text such as \"30 s\"";
+  }
+  bool read_number(const NumberRow& row, const std::string& name, const json& value) {
+    std::uint64_t number = 0;
+    if (value.is_number_unsigned()) {
+      number = value.get<std::uint64_t>();
+    } else if (value.is_string() && row.unit != Unit::count) {
+      std::string text = value.get<std::string>();
+      if (text == "unlimited" && row.may_be_unlimited && kind_ == PolicyKind::ceiling) {
+        row.set(out_.request.values, 0);
+        return true;
+      }
+      const std::size_t blank = text.find(' ');  // "64 MiB"
+      if (blank != std::string::npos && blank > 0) text.erase(blank, 1);
+      const auto measured = row.unit == Unit::bytes ? parse_bytes(text) : parse_duration_ms(text);
+      if (!measured) return refuse(name, measured.error().message), false;
+      number = *measured;
+    } else {
+      return refuse(name, seen(value) + " is not " + std::string(example(row.unit))), false;
+    }
+    if (number < row.least || number > row.most) {
+      refuse(name, policies::number_text(row.unit, number) + " is out of range: give " +
+                       policies::number_text(row.unit, row.least) + " to " + policies::number_text(row.unit, row.most) +
+                       ", or leave it out");
+      return false;
+    }
+    row.set(out_.request.values, number);
+    return true;
+  }
+
+  // Items of a list in their normal form; each that is wrong is refused by its place.
+  template <class Check>
+  std::vector<std::string> items_of(const std::string& name, const json& value, std::size_t most, std::string_view noun,
+                                    Check check) {
+    std::vector<std::string> items;
+    if (!value.is_array()) {
+      refuse(name, seen(value) + " is not a list");
+    } else if (value.size() > most) {
+      refuse(name, std::to_string(value.size()) + ' ' + std::string(noun) + " are more than " + std::to_string(most));
+    } else {
+      for (std::size_t i = 0; i < value.size(); ++i) {
+        const std::string place = name + '[' + std::to_string(i) + ']';
+        if (!value[i].is_string()) {
+          refuse(place, seen(value[i]) + " is not text");
+        } else if (auto item = check(value[i].template get_ref<const std::string&>())) {
+          policies::add_missing(items, {std::move(*item)});
+        } else {
+          refuse(place, item.error().message);
+        }
+      }
+    }
+    return items;
+  }
+  void read_list(const ListRow& row, const std::string& name, const json& value) {
+    out_.request.values.*row.member = items_of(name, value, row.most, row.noun, [&](const std::string& item) {
+      if (row.field == PolicyField::syscalls) return policies::check_syscall(item, kind_);
+      return row.field == PolicyField::secrets ? policies::check_secret(item) : policies::check_folder(item);
+    });
+  }
+  void read_net(const std::string& name, const json& value) {
+    Policy& values = out_.request.values;
+    if (value == "none" || value == "loopback") {
+      values.network = value == "none" ? Network::none : Network::loopback;
+      return;
+    }
+    if (!value.is_array() || value.empty()) {
+      out_.request.named[policies::index(PolicyField::net)] = false;
+      return refuse(name, seen(value) + " is not \"none\", \"loopback\" or a list such as " + R"(["example.org:443"])");
+    }
+    values.network = Network::allow_list;
+    values.net_allow = items_of(name, value, policies::kMaxNetEntries, "entries",
+                                [](const std::string& item) { return policies::check_allow_entry(item); });
+  }
+
+  std::string_view prefix_;
+  PolicyKind kind_;
+  PolicyRead& out_;
+};
+
+}  // namespace
+
+PolicyRead read_policy(std::string_view json_text, std::string_view prefix, PolicyKind kind) {
+  PolicyRead out;
+  if (json_text.empty()) return out;
+  Reader reader(prefix, kind, out);
+  const auto parsed = parse_json(json_text, kMaxPolicyBytes);
+  if (!parsed) {
+    reader.refuse("", parsed.error().message);
+  } else if (!parsed->is_object()) {
+    reader.refuse("", seen(*parsed) + R"( is not an object, such as {"memory": "64 MiB"})");
+  } else {
+    reader.read_object(*parsed, "");
+    const Policy& values = out.request.values;
+    if (values.fs_read.size() + values.fs_write.size() > kMaxFolders) {
+      reader.refuse("fs", std::to_string(values.fs_read.size() + values.fs_write.size()) + " folders are more than " +
+                              std::to_string(kMaxFolders));
+    }
+  }
+  return out;
+}
+
+std::string write_policy(const PolicyRequest& request) {
+  const json all = to_json(request.values);
+  json out = json::object();
+  for (std::size_t i = 0; i < kPolicyFields; ++i) {
+    if (!request.named[i]) continue;
+    const std::string_view name = word(static_cast<PolicyField>(i));
+    std::string pointer = (request.replace[i] ? "/replace/" : "/") + std::string(name);
+    std::replace(pointer.begin(), pointer.end(), '.', '/');
+    out[json::json_pointer(pointer)] = all.at(name);
+  }
+  return dump_json(out);
+}
+
+}  // namespace mycojobs

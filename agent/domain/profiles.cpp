@@ -1,0 +1,81 @@
+#include "domain/profiles.h"
+
+#include <algorithm>
+#include <cassert>
+#include <vector>
+
+namespace mycojobs {
+namespace {
+
+constexpr std::uint64_t kMebi = 1ULL << 20;
+
+// The table of defaults. What it does not name is as in Policy.
+std::vector<Profile> make_profiles() {
+  Policy compile;
+  compile.exec = true;
+  compile.memory_bytes = 1024 * kMebi;
+  Policy small;
+  small.memory_bytes = 64 * kMebi;
+  small.pids = 4;
+  small.open_files = 32;
+  small.output_bytes = 256ULL << 10;
+  Policy programs;
+  programs.exec = true;
+  return {{"python", {}},  {"v.compile", compile}, {"v.run", {}},       {"sal", small},
+          {"osis", small}, {"command", programs},  {"native", programs}};
+}
+
+}  // namespace
+
+std::span<const Profile> profiles() {
+  static const std::vector<Profile> kProfiles = make_profiles();
+  return kProfiles;
+}
+
+const Policy& profile(std::string_view name) {
+  const auto all = profiles();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Profile& each) { return each.name == name; });
+  assert(found != all.end());
+  return found->policy;
+}
+
+std::string_view profile_of(std::string_view script_type) {
+  if (script_type == "v") return "v.run";
+  if (script_type == "rust") return "native";
+  for (const Profile& each : profiles()) {
+    if (each.name == script_type && script_type != "command") return each.name;
+  }
+  return "command";
+}
+
+Policy default_ceiling() {
+  Policy most;
+  most.cpu_ms = most.wall_ms = 0;
+  most.memory_bytes = 1024 * kMebi;
+  most.pids = 256;
+  most.disk_bytes = 1024 * kMebi;
+  most.file_bytes = 1024 * kMebi;
+  most.open_files = 1024;
+  most.output_bytes = 16 * kMebi;
+  return most;
+}
+
+Ceiling Ceilings::of(Id context) const {
+  const auto own = contexts.find(context);
+  return {own == contexts.end() ? standard : own->second, context, own_folders};
+}
+
+void give(RunSpec& spec, const Policy& policy, std::uint64_t timeout_ms) {
+  Limits& limits = spec.limits;
+  limits.memory_bytes = policy.memory_bytes;
+  limits.pids = policy.pids;
+  limits.wall_ms = policy.wall_ms == 0 ? timeout_ms : std::min(policy.wall_ms, timeout_ms);
+  limits.cpu_ms = policy.cpu_ms;
+  limits.open_files = policy.open_files;
+  limits.file_bytes = policy.file_bytes;
+  limits.tmp_bytes = policy.disk_bytes;
+  limits.exec = policy.exec;
+  spec.grants = {policy.fs_read, policy.fs_write, policy.network, policy.net_allow, policy.syscalls};
+}
+
+}  // namespace mycojobs

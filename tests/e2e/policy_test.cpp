@@ -1,0 +1,223 @@
+// Policies on real jobs: a plain client's field, and an operator's files and ceilings.
+#include <csignal>
+
+#include "e2e/client.h"
+
+namespace mycojobs::test {
+namespace {
+
+class PlainPolicy : public ::testing::Test {
+ protected:
+  TempDir folder_;
+  RedisServer redis_{folder_};
+  Process agent_ = start_agent(folder_, redis_, 1, {"--config", folder_.write("c.toml", R"(
+[contexts.1.ceiling]
+memory = "128 MiB"
+wall = "30 s"
+)")});
+
+  void SetUp() override { ASSERT_TRUE(is_up(redis_, 1)) << agent_.err(); }
+  PlainJob push(int id, const std::string& policy, const std::string& script) {
+    PlainJob job{.id = id, .script = script, .more = {"policy", policy}};
+    submit(redis_, job);
+    return job;
+  }
+  void expect_end(const PlainJob& job, const std::string& detail, const std::string& words) {
+    status_at_end(redis_, job);
+    EXPECT_EQ(field(redis_, job, "detail"), detail) << field(redis_, job, "error") << agent_.err();
+    EXPECT_NE(field(redis_, job, "error").find(words), std::string::npos) << field(redis_, job, "error");
+  }
+};
+
+// SN15, SQ20
+TEST_F(PlainPolicy, WhatIsAboveTheCeilingNeverRunsAndIsNamed) {
+  const std::pair<const char*, const char*> rows[] = {
+      {R"({"memory":"2 GiB"})",
+       "policy.memory: 2 GiB is more than the ceiling of 128 MiB for context 1: ask for less, or let the operator "
+       "raise [contexts.1.ceiling] memory"},
+      {R"({"net":["example.org:443"]})", "policy.net: network is not allowed for context 1"},
+      {R"({"exec":true})", "policy.exec: is not allowed"},
+      {R"({"fs":{"write":["/srv"]}})", "policy.fs.write[0]: \"/srv\" is not below"},
+      {R"({"fs":{"read":["/var/lib/x"]}})", "policy.fs.read: \"/var/lib/x\" is not allowed"},
+      {R"({"syscalls":{"add":["ptrace"]}})", "policy.syscalls.add: \"ptrace\" is not allowed"},
+      {R"({"secrets":["TOKEN"]})", "policy.secrets: \"TOKEN\" is not allowed"},
+      {R"({"wall":0})", "policy.wall: 0 ms is out of range"},
+      {R"({"wall":-1})", "policy.wall: -1 is not a time"},
+      {R"({"walls":1})", "policy.walls: is no name of a policy"},
+      {"nonsense", "policy: not JSON at line 1"},
+  };
+  std::vector<PlainJob> jobs;
+  for (const auto& [policy, words] : rows)
+    jobs.push_back(push(static_cast<int>(jobs.size()) + 1, policy, "print('it ran')"));
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    expect_end(jobs[i], "policy_refused", rows[i].second);
+    EXPECT_EQ(log_of(folder_, redis_, jobs[i]), "");
+  }
+  const PlainJob next{.caller = 99};
+  submit(redis_, next);
+  EXPECT_EQ(status_at_end(redis_, next), "finished") << agent_.err();
+}
+
+TEST_F(PlainPolicy, LowerLimitsHold) {
+  const PlainJob memory = push(1, R"({"memory":"48 MiB"})", "x = bytearray(b'x') * (100 << 20)");
+  const PlainJob enough = push(2, "{}", "x = bytearray(b'x') * (80 << 20)");
+  const PlainJob threads = push(3, R"({"pids":8})", R"(import threading
+gate = threading.Event()
+started = 0
+try:
+  for _ in range(40):
+    threading.Thread(target=gate.wait).start()
+    started += 1
+except RuntimeError:
+  print('no more')
+gate.set()
+result['few'] = started < 8
+)");
+  const PlainJob files = push(4, R"({"open_files":40})", R"(import errno
+files = []
+try:
+  while True: files.append(open('/dev/null'))
+except OSError as error:
+  result['errno'] = errno.errorcode[error.errno]
+result['few'] = len(files) < 40
+)");
+  const PlainJob large = push(5, R"({"file_size":"1 MiB"})", "open('/tmp/a', 'wb').write(b'x' * (2 << 20))");
+  const PlainJob disk = push(6, R"({"disk":"1 MiB"})", "open('/tmp/a', 'wb').write(b'x' * (2 << 20))");
+  const PlainJob wall = push(7, R"({"wall":"300 ms"})", "import time\ntime.sleep(600)");
+  const PlainJob cpu = push(8, R"({"cpu":"300 ms"})", "while True: pass");
+
+  status_at_end(redis_, memory);
+  const std::string detail = field(redis_, memory, "detail");
+  EXPECT_TRUE(detail == "oom" || (detail == "exception" && field(redis_, memory, "error").starts_with("MemoryError")))
+      << detail << ": " << field(redis_, memory, "error");
+  EXPECT_EQ(status_at_end(redis_, enough), "finished")
+      << "the same under the ceiling: " << field(redis_, enough, "error");
+  EXPECT_EQ(status_at_end(redis_, threads), "finished") << field(redis_, threads, "error");
+  EXPECT_EQ(field(redis_, threads, "result"), R"({"few":"true"})");
+  EXPECT_EQ(log_of(folder_, redis_, threads), "no more\n");
+  EXPECT_EQ(status_at_end(redis_, files), "finished") << field(redis_, files, "error");
+  EXPECT_EQ(field(redis_, files, "result"), R"({"errno":"EMFILE","few":"true"})");
+  EXPECT_EQ(status_at_end(redis_, large), "error");
+  EXPECT_EQ(status_at_end(redis_, disk), "error");
+  EXPECT_NE(field(redis_, disk, "error").find("No space left"), std::string::npos) << field(redis_, disk, "error");
+  expect_end(wall, "timeout", "time limit");
+  EXPECT_EQ(field(redis_, wall, "error").find("20 s"), std::string::npos) << "that is its timeout";
+  expect_end(cpu, "timeout_cpu", "");
+}
+
+TEST_F(PlainPolicy, OutputIsKilledOrShortenedAsThePolicySays) {
+  const std::string flood = "while True: print('x' * 99)";
+  const PlainJob killed = push(1, R"({"output":{"keep":"10 KiB","kill":true}})", flood);
+  const PlainJob kept = push(2, R"({"output.keep":"1 KiB"})", "print('x' * 5000)");
+  const PlainJob little = push(3, R"({"output":{"keep":"1 KiB","kill":true}})", "print('little')");
+  expect_end(killed, "output_limit", "over its output limit of 10240 bytes (policy.output.keep)");
+  EXPECT_LE(log_of(folder_, redis_, killed).size(), 10240U);
+  EXPECT_EQ(status_at_end(redis_, kept), "finished");
+  EXPECT_LE(log_of(folder_, redis_, kept).size(), 1024U);
+  EXPECT_EQ(status_at_end(redis_, little), "finished") << field(redis_, little, "error");
+}
+
+TEST_F(PlainPolicy, NothingAskedIsLoweredToTheCeiling) {
+  const PlainJob job{.script = "x = bytearray(b'x') * (200 << 20)"};
+  submit(redis_, job);
+  EXPECT_EQ(status_at_end(redis_, job), "error") << "256 MiB without the ceiling";
+}
+
+class OperatorPolicy : public Operator {
+ protected:
+  std::string config_ = folder_.write("ceiling.toml", "[contexts.3.ceiling]\nmemory = \"128 MiB\"\npids = 32\n");
+};
+
+TEST_F(OperatorPolicy, FilesOfBothKindsAreCheckedBeforeAnythingIsStored) {
+  const std::string too_much = folder_.write("much.toml", "memory = \"2 GiB\"\nexec = true\n");
+  const std::string script = folder_.write("a.py", "pass");
+  for (const char* command : {"job submit", "run"}) {
+    std::vector<std::string> words{"job", "submit"};
+    if (std::string(command) == "run") words = {"run"};
+    words.insert(words.end(), {script, "--policy", too_much});
+    expect_says(mycojobs_(words), 65, "policy.memory: 2 GiB is more than the ceiling of 1 GiB for context 1");
+  }
+  expect_says(mycojobs_({"job", "submit", script, "--policy", folder_ / "none.json"}), 74, "none.json");
+  expect_says(mycojobs_({"job", "submit", script, "--policy", folder_.write("bad.json", "{\n\"pids\": 0}")}), 65,
+              "bad.json:2:1: policy.pids: 0 is out of range");
+  EXPECT_EQ(redis_.cli(1, {"DBSIZE"}), "0");
+
+  const std::string toml = folder_.write("a.toml", "memory = \"64 MiB\"\noutput.keep = \"1 KiB\"\n");
+  const std::string json = folder_.write("a.json", R"({"memory":"64MiB","output":{"keep":1024}})");
+  const std::string one = mycojobs_.submit("pass", {"--policy", toml});
+  const std::string other = mycojobs_.submit("pass", {"--policy", json});
+  EXPECT_EQ(mycojobs_.field(one, "policy"), R"({"memory":67108864,"output":{"keep":1024}})");
+  EXPECT_EQ(mycojobs_.field(other, "policy"), mycojobs_.field(one, "policy"));
+  EXPECT_EQ(mycojobs_.json({"job", "show", one})["policy"]["memory"], 64 << 20);
+  EXPECT_EQ(mycojobs_.field(mycojobs_.submit("pass", {"--policy", folder_.write("e.toml", "")}), "policy"), "");
+}
+
+TEST_F(OperatorPolicy, RefusedJobIsExplainedAndRunsOnceItAsksForLess) {
+  Process runner = agent(1);
+  const std::string job = mycojobs_.submit("print('ran')", {"--delay", "0s"});
+  ASSERT_TRUE(mycojobs_.becomes(job, "status", "finished")) << runner.err();
+  PlainJob greedy{.caller = 1, .id = 77, .more = {"policy", R"({"pids":100000})"}};
+  submit(redis_, greedy);
+  ASSERT_TRUE(mycojobs_.explains(greedy.key(), "policy_refused"));
+  const auto told = mycojobs_.json({"job", "explain", greedy.key()});
+  EXPECT_NE(told["reason"].get<std::string>().find("policy.pids: 100000 is more than the ceiling of 256"),
+            std::string::npos)
+      << told;
+  EXPECT_NE(told["next"].get<std::string>().find("HSET job:1:77 policy"), std::string::npos) << told;
+  EXPECT_NE(mycojobs_({"job", "show", greedy.key()}).out.find("policy.pids"), std::string::npos);
+  redis_.cli(1, {"HSET", greedy.key(), "policy", R"({"pids":32})"});
+  EXPECT_EQ(mycojobs_({"job", "retry", greedy.key()}).code, 0);
+  EXPECT_TRUE(mycojobs_.becomes(greedy.key(), "status", "finished")) << mycojobs_.field(greedy.key(), "error");
+  EXPECT_EQ(mycojobs_({"verify"}).code, 0);
+}
+
+TEST_F(OperatorPolicy, CheckTellsEveryRefusalOrTheEffectivePolicy) {
+  const std::string bad = folder_.write("bad.toml", "pids = 0\nmemory = \"2 GiB\"\nnet = \"loopback\"\n");
+  const Finished done = mycojobs_({"policy", "check", bad, "--config", config_, "--context", "3"});
+  EXPECT_EQ(done.code, 65);
+  for (const char* words : {"bad.toml:1:1: policy.pids: 0", "policy.memory: 2 GiB is more than the ceiling of 128 MiB",
+                            "policy.net: network is not allowed for context 3"}) {
+    EXPECT_NE(done.err.find(words), std::string::npos) << words << "\n" << done.err;
+  }
+  const auto refused = mycojobs_.json({"policy", "check", bad, "--config", config_, "--context", "3"});
+  EXPECT_FALSE(refused["ok"]);
+  EXPECT_EQ(refused["refusals"].size(), 3U);
+  const std::string good = folder_.write("good.json", R"({"memory":"64 MiB"})");
+  const auto granted = mycojobs_.json({"policy", "check", good, "--config", config_, "--context", "3"});
+  EXPECT_TRUE(granted["ok"]);
+  EXPECT_EQ(granted["policy"]["memory"], 64 << 20);
+  EXPECT_EQ(granted["policy"]["pids"], 32) << "what was not asked for is lowered";
+  expect_says(mycojobs_({"policy", "check", good}), 0, "64 MiB");
+  expect_says(mycojobs_({"policy", "check", good, "--type", "No"}), 65, "--type");
+}
+
+TEST_F(OperatorPolicy, DiffAndShow) {
+  const std::string a = folder_.write("a.toml", "memory = \"64 MiB\"\n");
+  const std::string b = folder_.write("b.json", R"({"memory":67108864,"fs":{"read":["/srv/x"]}})");
+  expect_says(mycojobs_({"policy", "diff", a, a}), 0, "");
+  EXPECT_EQ(mycojobs_({"policy", "diff", a, a}).out, "");
+  expect_says(mycojobs_({"policy", "diff", a, b}), 1, "[\"/srv/x\"]");
+  const auto differences = mycojobs_.json({"policy", "diff", a, b});
+  ASSERT_EQ(differences.size(), 1U);
+  EXPECT_EQ(differences[0]["field"], "fs.read");
+  const auto shown = mycojobs_.json({"policy", "show", "--type", "sal", "--config", config_, "--context", "3"});
+  EXPECT_EQ(shown["policy"]["memory"], 64 << 20);
+  EXPECT_EQ(shown["ceiling"]["memory"], 128 << 20);
+  EXPECT_EQ(shown["policy"]["pids"], 4);
+  expect_says(mycojobs_({"policy", "show", "--type", "v.compile"}), 0, "1 GiB");
+}
+
+// SH2
+TEST_F(OperatorPolicy, AgentWithAnImpossibleCeilingDoesNotStart) {
+  const std::string config = folder_.write("bad.toml", "[ceiling]\nsyscalls.add = [\"raed\"]\n");
+  const Finished done = start_agent(folder_, redis_, 1, {"--config", config}).wait();
+  EXPECT_EQ(done.code, 65);
+  EXPECT_NE(done.err.find("bad.toml:2:17: ceiling.syscalls.add[0]: \"raed\" is no system call"), std::string::npos)
+      << done.err;
+  expect_says(mycojobs_({"config", "check", config}), 65, "ceiling.syscalls.add[0]");
+  const Finished printed = run(folder_, {program(), "config", "print", "--config", config_});
+  EXPECT_NE(printed.out.find("contexts.3.ceiling.memory"), std::string::npos) << printed.out;
+}
+
+}  // namespace
+}  // namespace mycojobs::test
