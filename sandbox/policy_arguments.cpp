@@ -36,6 +36,11 @@ constexpr ArgumentRule set_option(std::uint64_t level, std::uint64_t option) {
   return {"setsockopt", {1, kLow32, level}, {2, kLow32, option}};
 }
 
+// Of one's own; a pid of another is refused.
+constexpr ArgumentRule set_limit(std::uint64_t resource) {
+  return {"prlimit64", {0, kLow32, 0}, {1, kLow32, resource}};
+}
+
 // Flags of clone. CLONE_NEWTIME shares its bit with the exit signal: it exists for clone3 and unshare only.
 constexpr std::uint64_t kNamespaces =
     CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
@@ -80,9 +85,28 @@ constexpr ArgumentRule kRules[] = {
     {"mknodat", {2, S_IFMT, 0}},
     {"mknodat", {2, S_IFMT, S_IFIFO}},
 
-    // One's own limits, place and rank. Init has the same uid: slowed down or moved to a busy CPU it could not end the
-    // job.
-    {"prlimit64", {0, kLow32, 0}},
+    // One's own limits, place and rank. Not RLIMIT_CORE: it is 1, and 0 would start the host's core_pattern program for
+    // the crash of a program that the job has executed. Init has the same uid: slowed down or moved to a busy CPU it
+    // could not end the job.
+    {"prlimit64", {0, kLow32, 0}, {2, kAll, 0}},  // asks
+    set_limit(RLIMIT_CPU),
+    set_limit(RLIMIT_FSIZE),
+    set_limit(RLIMIT_DATA),
+    set_limit(RLIMIT_STACK),
+    set_limit(RLIMIT_RSS),
+    set_limit(RLIMIT_NPROC),
+    set_limit(RLIMIT_NOFILE),
+    set_limit(RLIMIT_MEMLOCK),
+    set_limit(RLIMIT_AS),
+    allow_value("setrlimit", 0, RLIMIT_CPU),
+    allow_value("setrlimit", 0, RLIMIT_FSIZE),
+    allow_value("setrlimit", 0, RLIMIT_DATA),
+    allow_value("setrlimit", 0, RLIMIT_STACK),
+    allow_value("setrlimit", 0, RLIMIT_RSS),
+    allow_value("setrlimit", 0, RLIMIT_NPROC),
+    allow_value("setrlimit", 0, RLIMIT_NOFILE),
+    allow_value("setrlimit", 0, RLIMIT_MEMLOCK),
+    allow_value("setrlimit", 0, RLIMIT_AS),
     {"sched_setaffinity", {0, kLow32, 0}},
     {"setpriority", {0, kLow32, PRIO_PROCESS}, {1, kLow32, 0}},
 

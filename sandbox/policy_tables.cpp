@@ -16,7 +16,7 @@ constexpr const char* kAllowed[] = {
     "read", "write", "readv", "writev", "pread64", "pwrite64", "preadv", "pwritev", "preadv2", "pwritev2", "lseek",
     "close", "dup", "dup2", "dup3", "pipe", "pipe2", "poll", "ppoll", "select", "pselect6",
     "epoll_create", "epoll_create1", "epoll_ctl", "epoll_wait", "epoll_pwait", "epoll_pwait2", "eventfd", "eventfd2",
-    "timerfd_create", "timerfd_settime", "timerfd_gettime", "signalfd", "signalfd4", "sendfile",
+    "timerfd_create", "timerfd_settime", "timerfd_gettime", "signalfd", "signalfd4",
     "copy_file_range", "flock", "fadvise64", "readahead",     // files
     "open", "openat", "openat2", "creat", "stat", "lstat", "fstat", "newfstatat", "statx", "statfs", "fstatfs",
     "access", "faccessat", "faccessat2", "getdents", "getdents64", "getcwd", "chdir", "fchdir", "mkdir", "mkdirat",
@@ -38,7 +38,7 @@ constexpr const char* kAllowed[] = {
     "nanosleep", "times",
     // the process about itself
     "exit", "exit_group", "wait4", "waitid", "getpid", "getppid", "getpgid", "getpgrp", "setpgid", "getsid", "setsid",
-    "getuid", "geteuid", "getgid", "getegid", "getresuid", "getresgid", "getgroups", "capget", "getrlimit", "setrlimit",
+    "getuid", "geteuid", "getgid", "getegid", "getresuid", "getresgid", "getgroups", "capget", "getrlimit",
     "getrusage", "sysinfo", "uname", "getrandom", "ioprio_get",
     // on a stream pair, the only socket there is; the address of a message on it has no effect
     "shutdown", "getsockname", "getpeername", "recvfrom", "recvmsg", "recvmmsg",     // a job may narrow itself further
@@ -92,6 +92,7 @@ constexpr RefusedCall kRefused[] = {
     {"splice", ENOSYS},
     {"tee", ENOSYS},
     {"vmsplice", ENOSYS},
+    {"sendfile", EINVAL},  // into a pipe it is splice; the answer for files that cannot, so that programs copy
     {"setxattr", EOPNOTSUPP},
     {"lsetxattr", EOPNOTSUPP},
     {"fsetxattr", EOPNOTSUPP},

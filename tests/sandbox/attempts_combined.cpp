@@ -1,0 +1,210 @@
+// Attempts that no list has: two rows at once, or a way round a rule.
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <thread>
+#include <vector>
+
+#include "attempt_calls.h"
+#include "attempt_table.h"
+
+namespace mycojobs::test {
+namespace {
+
+// All at once, so that the supervisor hears of many while it kills for the first.
+std::string many_violations(const Words& words) {
+  std::vector<std::thread> threads;
+  for (unsigned long i = 0; i < number(words, 1); ++i) {
+    threads.emplace_back([] {
+      for (;;) ::syscall(SYS_ptrace, 0, 0, 0, 0);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return "still here";
+}
+
+// Interrupted all the time, so that the call might be taken back before anybody has read of it.
+std::string violation_under_signals(const Words&) {
+  struct sigaction handler {};
+  handler.sa_handler = [](int) {};
+  ::sigaction(SIGUSR1, &handler, nullptr);
+  const pid_t self = ::getpid();
+  const pid_t main_thread = static_cast<pid_t>(::syscall(SYS_gettid));
+  std::thread([=] {
+    for (;;) ::syscall(SYS_tgkill, self, main_thread, SIGUSR1);
+  }).detach();
+  for (int i = 0; i < 1000; ++i) ::syscall(SYS_bpf, 0, 0, 0);
+  return "still here";
+}
+
+std::string violation_without_descriptors(const Words&) {
+  ::close_range(0, ~0U, 0);
+  ::syscall(SYS_keyctl, 0, 0, 0);
+  return "still here";
+}
+
+// The main process ends at once; its orphan is the one who tries.
+std::string violation_by_orphan(const Words&) {
+  const std::string result = fork_once([] {
+    ::setsid();
+    fork_once([] {
+      ::syscall(SYS_ptrace, 0, 0, 0, 0);
+      for (;;) ::pause();
+    });
+  });
+  for (;;) ::pause();
+  return result;
+}
+
+std::string violation_under_name(const Words&) {
+  ::prctl(PR_SET_NAME, "\x1b[2J\n\x01;\"", 0, 0, 0);
+  ::syscall(SYS_keyctl, 0, 0, 0);
+  return "still here";
+}
+
+std::string hold_by_vfork(const Words&) {
+  if (::vfork() == 0) {
+    for (;;) ::pause();
+  }
+  return "ok";
+}
+
+std::string stop_oneself(const Words&) {
+  ::kill(::getpid(), SIGSTOP);
+  return "ok";
+}
+
+// What the kernel writes to, or walks along, when a thread ends.
+std::string bad_lists_at_exit(const Words&) {
+  void* const none = ::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  static struct {
+    void* next;
+    long offset;
+    void* pending;
+  } circle{&circle, 0, none};
+  std::string all = verdict(::syscall(SYS_set_robust_list, &circle, 24));
+  all += " " + verdict(::syscall(SYS_set_tid_address, none));
+  struct sigevent event {};
+  event.sigev_notify = SIGEV_SIGNAL;
+  event.sigev_signo = SIGKILL;
+  int timer = 0;
+  struct {
+    long interval[2], value[2];
+  } at{{0, 0}, {0, 20000000}};
+  ::syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &timer);
+  ::syscall(SYS_timer_settime, timer, 0, &at, nullptr);
+  ::alarm(1);
+  return all;
+}
+
+std::string file_into_pipe(const Words& words) {
+  int ends[2];
+  const int file = ::open(words[1].c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0 || ::pipe(ends) != 0) return error_name();
+  return verdict(::sendfile(ends[1], file, nullptr, 16));
+}
+
+// The host's program once more, as if it were asked to serve: over descriptor 3, which is the job's.
+std::string serve_again(const Words&) {
+  const int code = in_child([] {
+    ::execl("/host", "attempt_host", static_cast<char*>(nullptr));
+    return 126;
+  });
+  return "left with " + std::to_string(code);
+}
+
+// Everything that holds memory outside of the process, together over the limit.
+std::string hold_everything(const Words&) {
+  const std::string block(1 << 20, 'h');
+  ::signal(SIGXFSZ, SIG_IGN);
+  for (int round = 0; round < 200; ++round) {
+    const int memory = ::memfd_create("hold", 0);
+    const int file = ::open(("/tmp/hold" + std::to_string(round)).c_str(), O_CREAT | O_WRONLY, 0600);
+    int ends[2];
+    if (::pipe2(ends, O_NONBLOCK) == 0) (void)!::write(ends[1], block.data(), 65536);
+    for (int i = 0; i < 8; ++i) {
+      if (memory >= 0 && ::write(memory, block.data(), block.size()) < 0) return error_name();
+      if (file >= 0) (void)!::write(file, block.data(), block.size());
+    }
+  }
+  return "ok";
+}
+
+std::string vsyscall_page(const Words&) {
+#ifdef __x86_64__
+  using Time = long (*)(long*);
+  // The kernel keeps it at one address for programs of long ago.
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
+  return reinterpret_cast<Time>(0xffffffffff600400UL)(nullptr) > 0 ? "ok" : "no time";
+#else
+  return "ok";
+#endif
+}
+
+// Every option of prctl that is listed, with bits that the kernel does not look at.
+std::string options_let_through(const Words& words) {
+  const long nr = call_number(words[1]);
+  std::string through;
+  for (std::size_t i = 2; i < words.size(); ++i) {
+    for (const unsigned long high : {0UL, 0x123UL << 32, 0xffffffffUL << 32}) {
+      const unsigned long option = std::stoul(words[i], nullptr, 0) | high;
+      const long result = words[1] == "prctl" ? ::syscall(nr, option, 1, 0, 0, 0) : ::syscall(nr, 1, option, 0, 0, 0);
+      if (result < 0 && errno == EPERM) continue;
+      through += " " + words[i];
+    }
+  }
+  return through.empty() ? "none" : through.substr(1);
+}
+
+std::string calls_let_through(const Words& words) {
+  std::string through;
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    const std::string result = call_by_name({"call", words[i]});
+    if (result != "EPERM" && result != "ENOSYS") through += " " + words[i] + "=" + result;
+  }
+  return through.empty() ? "none" : through.substr(1);
+}
+
+// A futex on a page that all jobs have of the host: waits for a wake that would come from outside.
+std::string futex_on_shared_page(const Words& words) {
+  const int fd = ::open(words[1].c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return error_name();
+  void* page = ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fd, 0);
+  return verdict(::syscall(SYS_futex, page, FUTEX_WAKE, 1, nullptr, nullptr, 0));
+}
+
+}  // namespace
+
+const Attempts& attempts_combined() {
+  static const Attempts kTable = {
+      {"many_violations", many_violations},
+      {"violation_under_signals", violation_under_signals},
+      {"violation_without_descriptors", violation_without_descriptors},
+      {"violation_by_orphan", violation_by_orphan},
+      {"violation_under_name", violation_under_name},
+      {"hold_by_vfork", hold_by_vfork},
+      {"stop_oneself", stop_oneself},
+      {"bad_lists", bad_lists_at_exit},
+      {"file_into_pipe", file_into_pipe},
+      {"serve_again", serve_again},
+      {"hold_everything", hold_everything},
+      {"vsyscall", vsyscall_page},
+      {"let_through", options_let_through},
+      {"calls_let_through", calls_let_through},
+      {"futex_shared", futex_on_shared_page},
+  };
+  return kTable;
+}
+
+}  // namespace mycojobs::test

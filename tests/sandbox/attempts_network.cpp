@@ -1,0 +1,152 @@
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+
+#include "attempt_table.h"
+
+namespace mycojobs::test {
+namespace {
+
+std::string connect_to(int domain, const sockaddr* address, socklen_t size) {
+  const int fd = ::socket(domain, SOCK_STREAM, 0);
+  if (fd < 0) return error_name();
+  const std::string result = verdict(::connect(fd, address, size));
+  ::close(fd);
+  return result;
+}
+
+std::string connect_tcp(const Words& words) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(number(words, 2)));
+  ::inet_pton(AF_INET, words[1].c_str(), &address.sin_addr);
+  return connect_to(AF_INET, reinterpret_cast<sockaddr*>(&address), sizeof address);
+}
+
+std::string connect_unix(const Words& words) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  words[1].copy(address.sun_path, sizeof address.sun_path - 1);
+  return connect_to(AF_UNIX, reinterpret_cast<sockaddr*>(&address), sizeof address);
+}
+
+std::string connect_abstract(const Words& words) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  words[1].copy(address.sun_path + 1, sizeof address.sun_path - 2);
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + words[1].size());
+  return connect_to(AF_UNIX, reinterpret_cast<sockaddr*>(&address), size);
+}
+
+// Through what a pair of sockets leaves open: the second end becomes descriptor 4, to which messages may be sent.
+struct PairAtFour {
+  int other = -1;
+  bool made = false;
+  PairAtFour() {
+    int pair[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return;
+    other = ::fcntl(pair[1], F_DUPFD, 16);
+    made = ::dup2(pair[0], 4) == 4;
+    for (int fd : pair) {
+      if (fd != 4) ::close(fd);
+    }
+  }
+};
+
+std::string send_rights(int socket, int fd, const sockaddr* to = nullptr, socklen_t to_size = 0) {
+  char byte = '\n';
+  iovec part{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_name = const_cast<sockaddr*>(to);
+  message.msg_namelen = to_size;
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (fd >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+  }
+  return verdict(::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT));
+}
+
+// Sockets within sockets, until the kernel or a limit says no.
+std::string nest_rights(const Words& words) {
+  std::string last = "ok";
+  for (unsigned long depth = 0; depth < number(words, 1) && last == "ok"; ++depth) {
+    const PairAtFour pair;
+    if (!pair.made) return error_name();
+    last = send_rights(4, pair.other);
+    ::close(pair.other);
+    const int kept = ::fcntl(4, F_DUPFD, 16);
+    if (kept < 0) return error_name();
+  }
+  return last;
+}
+
+// To the channel, which is the agent's: descriptors that nobody has asked for.
+std::string rights_to_channel(const Words& words) {
+  if (::dup2(3, 4) != 4) return error_name();
+  std::string last = "ok";
+  for (unsigned long i = 0; i < number(words, 1) && last == "ok"; ++i) last = send_rights(4, 4);
+  ::close(4);
+  return last;
+}
+
+std::string address_on_four(const Words&) {
+  const PairAtFour pair;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string name = "mycojobs-anybody";
+  name.copy(address.sun_path + 1, name.size());
+  return send_rights(4, -1, reinterpret_cast<sockaddr*>(&address),
+                     static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size()));
+}
+
+std::string fill_pair(const Words&) {
+  int pair[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) != 0) return error_name();
+  const std::string block(65536, 'z');
+  while (::write(pair[0], block.data(), block.size()) > 0) continue;
+  return error_name();
+}
+
+}  // namespace
+
+const Attempts& attempts_on_network() {
+  static const Attempts kTable = {
+      {"socket",
+       [](const Words& w) {
+         return verdict(::socket(static_cast<int>(number(w, 1)), static_cast<int>(number(w, 2)), 0));
+       }},
+      {"socketpair",
+       [](const Words& w) {
+         int pair[2];
+         return verdict(::socketpair(static_cast<int>(number(w, 1)), static_cast<int>(number(w, 2)), 0, pair));
+       }},
+      {"connect_tcp", connect_tcp},
+      {"connect_unix", connect_unix},
+      {"connect_abstract", connect_abstract},
+      {"nest_rights", nest_rights},
+      {"rights_to_channel", rights_to_channel},
+      {"address_on_four", address_on_four},
+      {"fill_pair", fill_pair},
+      {"credentials",
+       [](const Words&) {
+         const PairAtFour pair;
+         return send_rights(4, -1);
+       }},
+  };
+  return kTable;
+}
+
+}  // namespace mycojobs::test

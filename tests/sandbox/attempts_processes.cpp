@@ -1,0 +1,237 @@
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <system_error>
+#include <thread>
+
+#include "attempt_table.h"
+
+namespace mycojobs::test {
+namespace {
+
+std::string run_program(const Words& words) {
+  const pid_t pid = ::vfork();
+  if (pid < 0) return error_name();
+  if (pid == 0) {
+    ::execl(words[1].c_str(), words[1].c_str(), static_cast<char*>(nullptr));
+    ::_exit(errno);
+  }
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  const int code = WEXITSTATUS(status);
+  return code == 0 ? "ok" : ::strerrorname_np(code);
+}
+
+std::string exec_here(const Words& words) {
+  ::execl(words[1].c_str(), words[1].c_str(), static_cast<char*>(nullptr));
+  return error_name();
+}
+
+std::string exec_memfd(const Words&) {
+  const int fd = ::memfd_create("program", 0);
+  const std::string text = "#!/bin/true\n";
+  (void)!::write(fd, text.data(), text.size());
+  char* none[] = {nullptr};
+  ::syscall(SYS_execveat, fd, "", none, none, AT_EMPTY_PATH);
+  return error_name();
+}
+
+std::string copy_and_exec(const Words& words) {
+  std::ifstream from("/bin/true", std::ios::binary);
+  std::ofstream(words[1], std::ios::binary) << from.rdbuf();
+  ::chmod(words[1].c_str(), 0755);
+  return exec_here(words);
+}
+
+std::string fork_bomb(const Words&) {
+  for (int made = 0; made < 4096; ++made) {
+    const std::string result = fork_once([] {
+      for (;;) ::pause();
+    });
+    if (result != "ok") return result + " after " + std::to_string(made);
+  }
+  return "ok";
+}
+
+std::string thread_bomb(const Words&) {
+  for (int made = 0; made < 4096; ++made) {
+    try {
+      std::thread([] {
+        for (;;) ::pause();
+      }).detach();
+    } catch (const std::system_error& error) {
+      return std::string(::strerrorname_np(error.code().value())) + " after " + std::to_string(made);
+    }
+  }
+  return "ok";
+}
+
+std::string one_thread(const Words&) {
+  int seen = 0;
+  std::thread([&] { seen = 1; }).join();
+  return seen == 1 ? "ok" : "did not run";
+}
+
+std::string daemonize(const Words&) {
+  const std::string result = fork_once([] {
+    ::setsid();
+    fork_once([] {
+      for (;;) ::pause();
+    });
+  });
+  while (::waitpid(-1, nullptr, 0) > 0) continue;
+  return result;
+}
+
+std::string leave_zombies(const Words& words) {
+  for (unsigned long i = 0; i < number(words, 1); ++i) {
+    if (const std::string result = fork_once(); result != "ok") return result + " after " + std::to_string(i);
+  }
+  return "ok";
+}
+
+std::string spin(const Words&) {
+  volatile unsigned long counter = 0;
+  for (;;) counter = counter + 1;
+}
+
+std::string sleep_ms(const Words& words) {
+  ::usleep(static_cast<useconds_t>(number(words, 1) * 1000));
+  return "ok";
+}
+
+// Parents that end, each with a child that ends later: all of them are init's to bury.
+std::string orphans(const Words& words) {
+  for (unsigned long i = 0; i < number(words, 1); ++i) {
+    const int code = in_child([] { return fork_once([] { ::usleep(1000); }) == "ok" ? 0 : 1; });
+    if (code != 0) return "fork after " + std::to_string(i);
+  }
+  return "ok";
+}
+
+std::string core_limit(const Words& words) {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_CORE, &limit);
+  limit.rlim_cur = number(words, 1);
+  if (words.size() > 2) limit.rlim_max = number(words, 2);
+  return verdict(::setrlimit(RLIMIT_CORE, &limit));
+}
+
+// In a program that has been executed, which is dumpable again.
+std::string core_limit_after_exec(const Words&) {
+  const int code = in_child([] {
+    ::execl("/bin/sh", "sh", "-c", "ulimit -c 0 2>/dev/null && exit 1; exit 0", static_cast<char*>(nullptr));
+    return 99;
+  });
+  return code == 0 ? "EPERM" : code == 1 ? "ok" : "code " + std::to_string(code);
+}
+
+std::string sched_of(const Words&) {
+  return "policy=" + std::to_string(::sched_getscheduler(0)) +
+         " nice=" + std::to_string(::getpriority(PRIO_PROCESS, 0));
+}
+
+// Runs a program that itself runs one, and so on; the last tries a forbidden thing.
+std::string run_shell(const Words& words) {
+  std::string script;
+  for (std::size_t i = 1; i < words.size(); ++i) script += (i > 1 ? " " : "") + words[i];
+  const int code = in_child([&] {
+    ::execl("/bin/sh", "sh", "-c", script.c_str(), static_cast<char*>(nullptr));
+    return 126;
+  });
+  return std::to_string(code);
+}
+
+// Deeper without end: the compiler may not see that.
+std::string overflow_stack(unsigned long depth) {
+  if (depth == ~0UL) return "the bottom";
+  volatile char room[4096];
+  room[0] = static_cast<char>(depth);
+  const std::string deeper = overflow_stack(depth + 1);
+  return deeper + room[0];
+}
+
+std::string print_mib(const Words& words) {
+  const std::string block(1 << 20, 'x');
+  for (unsigned long i = 0; i < number(words, 1); ++i) {
+    for (int fd : {1, 2}) {
+      for (std::size_t at = 0; at < block.size();) {
+        const ssize_t written = ::write(fd, block.data() + at, block.size() - at);
+        if (written <= 0) return error_name();
+        at += static_cast<std::size_t>(written);
+      }
+    }
+  }
+  return "ok";
+}
+
+}  // namespace
+
+const Attempts& attempts_on_processes() {
+  static const Attempts kTable = {
+      {"fork", [](const Words&) { return fork_once(); }},
+      {"thread", one_thread},
+      {"fork_spin",
+       [](const Words&) {
+         return fork_once([] {
+           volatile unsigned long counter = 0;
+           for (;;) counter = counter + 1;
+         });
+       }},
+      {"environ",
+       [](const Words&) {
+         std::string all;
+         for (char** each = environ; each != nullptr && *each != nullptr; ++each) all += std::string(*each) + " ";
+         return all;
+       }},
+      {"fork_bomb", fork_bomb},
+      {"thread_bomb", thread_bomb},
+      {"exec", exec_here},
+      {"run", run_program},
+      {"exec_memfd", exec_memfd},
+      {"exec_copy", copy_and_exec},
+      {"daemonize", daemonize},
+      {"zombies", leave_zombies},
+      {"spin", spin},
+      {"sleep", sleep_ms},
+      {"getpid", [](const Words&) { return std::to_string(::getpid()) + " of " + std::to_string(::getppid()); }},
+      {"getuid", [](const Words&) { return std::to_string(::getuid()); }},
+      {"print",
+       [](const Words& w) {
+         (void)!::write(1, w[1].data(), w[1].size());
+         return std::string("ok");
+       }},
+      {"exit", [](const Words& w) -> std::string { ::_exit(static_cast<int>(number(w, 1))); }},
+      {"orphans", orphans},
+      {"core_limit", core_limit},
+      {"core_limit_exec", core_limit_after_exec},
+      {"sched", sched_of},
+      {"shell", run_shell},
+      {"overflow_stack", [](const Words&) { return overflow_stack(0); }},
+      {"print_mib", print_mib},
+      {"print_forever",
+       [](const Words&) -> std::string {
+         const std::string block(65536, 'y');
+         while (::write(1, block.data(), block.size()) > 0) continue;
+         return error_name();
+       }},
+      {"nice", [](const Words& w) { return verdict(::setpriority(PRIO_PROCESS, 0, std::stoi(w[1]))); }},
+      {"pause",
+       [](const Words&) -> std::string {
+         for (;;) ::pause();
+       }},
+  };
+  return kTable;
+}
+
+}  // namespace mycojobs::test

@@ -1,0 +1,129 @@
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <ctime>
+
+#include "attempt_table.h"
+
+namespace mycojobs::test {
+namespace {
+
+// All of them to pid 1, which takes none: what a queue of signals costs, and whether init still does its work.
+std::string flood_init(const Words& words) {
+  siginfo_t info{};
+  info.si_code = SI_QUEUE;
+  std::string last = "ok";
+  for (unsigned long i = 0; i < number(words, 1); ++i) {
+    const int signal = SIGRTMIN + static_cast<int>(i % 16);
+    info.si_signo = signal;
+    if (::syscall(SYS_rt_sigqueueinfo, 1, signal, &info) != 0) last = error_name();
+    ::kill(1, SIGCHLD);
+    ::kill(1, SIGTERM);
+    ::kill(1, SIGSTOP);
+  }
+  return last;
+}
+
+// Every process signals all the others without end.
+std::string signal_storm(const Words& words) {
+  ::signal(SIGUSR1, SIG_IGN);
+  for (unsigned long i = 0; i < number(words, 1); ++i) {
+    fork_once([] {
+      for (;;) ::kill(-1, SIGUSR1);
+    });
+  }
+  (void)!::write(1, "storm", 5);
+  for (;;) ::kill(-1, SIGUSR1);
+}
+
+std::string ignore_signals(const Words&) {
+  for (int each = 1; each < NSIG; ++each) ::signal(each, SIG_IGN);
+  sigset_t all;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_BLOCK, &all, nullptr);
+  return "ok";
+}
+
+std::string leave_by_signal(const Words& words) {
+  ::signal(static_cast<int>(number(words, 1)), SIG_DFL);
+  ::raise(static_cast<int>(number(words, 1)));
+  return "still here";
+}
+
+// Its pid is 2 again and again, as far as the numbers go round.
+std::string reuse_pids(const Words& words) {
+  int reached = 0;
+  for (unsigned long i = 0; i < number(words, 1); ++i) {
+    const pid_t pid = ::fork();
+    if (pid == 0) ::_exit(0);
+    if (pid < 0) return error_name();
+    const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
+    ::waitpid(pid, nullptr, 0);
+    if (::syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nullptr, 0) == 0) ++reached;
+    ::close(pidfd);
+  }
+  return reached == 0 ? "ok" : "reached " + std::to_string(reached);
+}
+
+// What a timer, an alarm or a signal stack of a zygote would show.
+std::string inherited_clocks(const Words&) {
+  std::string found;
+  for (int which : {ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF}) {
+    itimerval timer{};
+    ::getitimer(static_cast<__itimer_which>(which), &timer);
+    if (timer.it_value.tv_sec != 0 || timer.it_value.tv_usec != 0) found += " timer";
+  }
+  stack_t stack{};
+  ::sigaltstack(nullptr, &stack);
+  if ((stack.ss_flags & SS_DISABLE) == 0) found += " sigaltstack";
+  sigset_t pending;
+  ::sigpending(&pending);
+  for (int each = 1; each < NSIG; ++each) {
+    if (::sigismember(&pending, each) == 1) found += " pending";
+  }
+  itimerspec left{};
+  for (long id = 0; id < 64; ++id) {
+    if (::syscall(SYS_timer_gettime, id, &left) == 0) found += " posix timer";
+  }
+  return found.empty() ? "none" : found.substr(1);
+}
+
+std::string inherited_state(const Words&) {
+  sigset_t mask;
+  ::sigprocmask(SIG_BLOCK, nullptr, &mask);
+  int blocked = 0, ignored = 0;
+  for (int each = 1; each < NSIG; ++each) {
+    struct sigaction action {};
+    if (::sigismember(&mask, each) == 1) ++blocked;
+    if (::sigaction(each, nullptr, &action) == 0 && action.sa_handler != SIG_DFL) ++ignored;
+  }
+  char cwd[256] = {};
+  (void)!::getcwd(cwd, sizeof cwd);
+  const mode_t mask_of_files = ::umask(0);
+  return "cwd=" + std::string(cwd) + " umask=" + std::to_string(mask_of_files) + " blocked=" + std::to_string(blocked) +
+         " handled=" + std::to_string(ignored) + " nice=" + std::to_string(::getpriority(PRIO_PROCESS, 0));
+}
+
+}  // namespace
+
+const Attempts& attempts_on_signals() {
+  static const Attempts kTable = {
+      {"flood_init", flood_init},
+      {"signal_storm", signal_storm},
+      {"ignore_signals", ignore_signals},
+      {"raise", leave_by_signal},
+      {"reuse_pids", reuse_pids},
+      {"inherited_clocks", inherited_clocks},
+      {"inherited", inherited_state},
+      {"kill", [](const Words& w) { return verdict(::kill(std::stoi(w[1]), static_cast<int>(number(w, 2)))); }},
+  };
+  return kTable;
+}
+
+}  // namespace mycojobs::test

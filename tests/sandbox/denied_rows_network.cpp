@@ -1,0 +1,69 @@
+#include <algorithm>
+
+#include "denied.h"
+
+namespace mycojobs::test {
+
+const std::vector<Row>& rows_on_network() {
+  static const std::vector<Row> kRows = [] {
+    const std::vector<std::string> no = {"EAFNOSUPPORT", "EPERM", "ENETUNREACH"};
+    // Outside, in a network of its own, a socket can be made and finds nobody.
+    const char* const kNobody = "=> ENETUNREACH";
+    std::vector<Row> rows = {
+        {"SN1", "connect_tcp 1.1.1.1 80", no, kNobody},
+        {"SN1", "connect_tcp 192.168.1.1 80", no, kNobody},
+        {"SN1", "connect_tcp 169.254.169.254 80", no, kNobody},
+        {"SN2", "connect_tcp 127.0.0.1 6379", no, kNobody},
+        {"SN3", "connect_unix /run/dbus/system_bus_socket", no, "=> ENOENT|ECONNREFUSED|ok"},
+        {"SN3", "connect_unix /run/docker.sock", no, "=> ENOENT|ECONNREFUSED|ok"},
+        {"SN3", "connect_unix /run/systemd/private", no, "=> ENOENT|ECONNREFUSED|ok"},
+        {"SN3", "connect_abstract /tmp/.X11-unix/X0", no, "=> ECONNREFUSED"},
+        {"SN6", "socket 2 3", no, "socket 2 1"},  // raw
+        {"SN6", "socket 10 3", no, "socket 10 1"},
+        {"SN6", "call socket 2 2 1", no, "socket 2 2"},  // ICMP
+        {"SN9", "call bind 0 0 0", {"EPERM"}, "=> ENOTSOCK"},
+        {"SN9", "call listen 0 1", {"EPERM"}, "=> ENOTSOCK"},
+        {"SN9", "call accept 0 0 0", {"EPERM"}, "=> ENOTSOCK"},
+        {"SN9", "call accept4 0 0 0 0", {"EPERM"}, "=> ENOTSOCK"},
+        {"SN9", "call connect 0 0 0", {"EPERM"}, "=> ENOTSOCK"},
+        {"SN9", "call sendto 0 0 0 0 4096 16", {"EPERM"}, "=> ENOTSOCK"},
+        {"SN10", "ioctl 0x8914", {"EPERM"}, "=> ENOTTY"},  // SIOCSIFFLAGS
+        {"SN10", "socket_ioctl 0x8914", {"EPERM"}, "=> ENODEV|ENOTTY"},
+        {"SN10", "socket_ioctl 0x890b", {"EPERM"}, "=> EINVAL|ENOTTY|ENODEV|EAFNOSUPPORT"},  // SIOCADDRT
+        {"SN10", "socket_ioctl 0x400454ca", {"EPERM"}, "=> ENOTTY|ENODEV"},                  // TUNSETIFF
+        {"SN10", "open_read /dev/net/tun", {"ENOENT", "EACCES"}, "open_read /dev/null"},
+        {"SN12", "call sendmmsg 3 0 0 0", {"EPERM"}, "=> ENOTSOCK|EBADF|ok"},
+        {"SN14", "call io_uring_setup 1 0", {"ENOSYS"}, "=> EFAULT|EPERM|ENOSYS"},
+        {"SN14", "call io_uring_enter 0 0 0 0 0 0", {"ENOSYS"}, "=> EOPNOTSUPP|EBADFD|EBADF|ENOSYS|EINVAL"},
+        {"SN14", "call io_uring_register 0 0 0 0", {"ENOSYS"}, "=> EOPNOTSUPP|EBADFD|EBADF|ENOSYS|EINVAL"},
+        {"asyncio", "socketpair 1 1", {"ok"}},
+        {"asyncio", "socketpair 1 0x80801", {"ok"}},
+        {"datagram pair", "socketpair 1 2", {"EPERM"}},
+        {"seqpacket pair", "socketpair 1 5", {"EPERM"}},
+        {"descriptors", "call sendmsg 3 0 0", {"EPERM"}, "=> ENOTSOCK|EBADF|EFAULT"},
+        {"descriptors", "call getsockopt 3 1 77", {"EPERM"}, "=> ENOTSOCK|EBADF|EFAULT"},  // SO_PEERPIDFD
+        // The address of a message on a pair leads nowhere, wherever the pair is.
+        {"SZ2", "address_on_four", {"EISCONN", "EOPNOTSUPP", "EPERM"}, "=> EISCONN|EOPNOTSUPP"},
+        // Only the low half of a family counts for the kernel.
+        {"SZ3", "call socket 0x100000002 1 0", no},
+        {"SZ3", "call socket 0x10000000a 1 0", no},
+        {"SZ3",
+         "call_on socketpair 0x100000002 1 0 @",
+         {"EPERM", "EOPNOTSUPP"},
+         "call_on socketpair 0x100000001 1 0 @"},
+        {"SZ3", "call_on socketpair 0x100000001 0x100000002 0 @", {"EPERM"}, "call_on socketpair 0x100000001 1 0 @"},
+    };
+    const std::vector<int> known = {1, 2, 10, 16};
+    for (int family = 0; family < 48; ++family) {  // SN5
+      const bool everywhere = std::find(known.begin(), known.end(), family) != known.end();
+      for (const char* type : {"1", "2", "3", "5"}) {
+        const std::string line = "socket " + std::to_string(family) + " " + type;
+        rows.push_back({"SN5", line, no, everywhere && type == std::string("2") ? "" : "socket 2 2"});
+      }
+    }
+    return rows;
+  }();
+  return kRows;
+}
+
+}  // namespace mycojobs::test

@@ -1,0 +1,164 @@
+#include "fake_kernel.h"
+
+#include <elf.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <cstddef>
+#include <fstream>
+
+#include "attempt_calls.h"
+
+namespace mycojobs::test {
+namespace {
+
+struct Numbered {
+  long number;
+  Fault fault;
+};
+
+std::string text_at(pid_t pid, std::uint64_t address) {
+  std::string text;
+  while (text.size() < PATH_MAX) {
+    errno = 0;
+    const long word = ::ptrace(PTRACE_PEEKDATA, pid, address + text.size(), nullptr);
+    if (errno != 0) break;
+    for (std::size_t i = 0; i < sizeof word; ++i) {
+      const char c = reinterpret_cast<const char*>(&word)[i];
+      if (c == '\0') return text;
+      text += c;
+    }
+  }
+  return text;
+}
+
+std::string file_of(pid_t pid, std::uint64_t descriptor) {
+  char target[PATH_MAX];
+  const std::string link = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(static_cast<int>(descriptor));
+  const ssize_t size = ::readlink(link.c_str(), target, sizeof target);
+  return size < 0 ? "" : std::string(target, static_cast<std::size_t>(size));
+}
+
+// Of a pid namespace: the last number of "NSpid: 3412 57 1".
+bool is_init(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("NSpid:", 0) == 0) return line.ends_with("\t1");
+  }
+  return false;
+}
+
+bool fits(const Numbered& row, pid_t pid, const __ptrace_syscall_info& info) {
+  const Fault& fault = row.fault;
+  if (row.number != static_cast<long>(info.seccomp.nr)) return false;
+  if ((info.seccomp.args[fault.argument] & fault.mask) != fault.value) return false;
+  if (fault.path.empty()) return true;
+  const std::string path = fault.path_argument >= 0 ? text_at(pid, info.seccomp.args[fault.path_argument])
+                                                    : file_of(pid, info.seccomp.args[fault.descriptor_argument]);
+  return path.find(fault.path) != std::string::npos;
+}
+
+// The call is not made, and this is what it returns.
+void answer(pid_t pid, long value) {
+  user_regs_struct registers{};
+  iovec part{&registers, sizeof registers};
+  ::ptrace(PTRACE_GETREGSET, pid, NT_PRSTATUS, &part);
+#ifdef __x86_64__
+  registers.orig_rax = ~0ULL;
+  registers.rax = static_cast<unsigned long long>(value);
+#else
+  int none = -1;
+  iovec number{&none, sizeof none};
+  ::ptrace(PTRACE_SETREGSET, pid, NT_ARM_SYSTEM_CALL, &number);
+  registers.regs[0] = static_cast<unsigned long long>(value);
+#endif
+  ::ptrace(PTRACE_SETREGSET, pid, NT_PRSTATUS, &part);
+}
+
+void supervise(const std::vector<Numbered>& faults) {
+  int status = 0;
+  for (pid_t pid = 0; (pid = ::waitpid(-1, &status, __WALL)) > 0 || errno == EINTR;) {
+    if (pid < 0 || !WIFSTOPPED(status)) continue;
+    const int event = status >> 16;
+    int signal = 0;
+    if (event == PTRACE_EVENT_SECCOMP) {
+      __ptrace_syscall_info info{};
+      ::ptrace(static_cast<__ptrace_request>(PTRACE_GET_SYSCALL_INFO), pid, sizeof info, &info);
+      const auto found =
+          std::find_if(faults.begin(), faults.end(), [&](const auto& row) { return fits(row, pid, info); });
+      if (found != faults.end()) answer(pid, found->fault.answer);
+    } else if (event == PTRACE_EVENT_STOP && WSTOPSIG(status) != SIGTRAP) {
+      ::ptrace(PTRACE_LISTEN, pid, nullptr, nullptr);
+      continue;
+    } else if (event == 0) {
+      signal = WSTOPSIG(status);
+      if (signal == SIGSTOP && is_init(pid)) signal = 0;  // untraced, it would never have come this far
+    }
+    ::ptrace(PTRACE_CONT, pid, nullptr, signal);
+  }
+}
+
+bool load_traps(const std::vector<Numbered>& faults) {
+  std::vector<sock_filter> program = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
+  for (const auto& row : faults) {
+    program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(row.number), 0, 1));
+    program.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRACE));
+  }
+  program.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+  const sock_fprog raw{static_cast<unsigned short>(program.size()), program.data()};
+  if (::geteuid() != 0 && ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return false;
+  return ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &raw) == 0;
+}
+
+}  // namespace
+
+std::string on_kernel_with(const std::vector<Fault>& faults, const std::function<std::string()>& body) {
+  std::vector<Numbered> numbered;
+  for (const auto& fault : faults) numbered.push_back({call_number(fault.call), fault});
+  int said[2], go[2];
+  if (::pipe(said) != 0 || ::pipe(go) != 0) return "no pipes";
+  const pid_t supervisor = ::fork();
+  if (supervisor == 0) {
+    ::close(said[0]);
+    const pid_t traced = ::fork();
+    if (traced == 0) {
+      char byte = 0;
+      ::close(go[1]);
+      (void)!::read(go[0], &byte, 1);
+      ::close(go[0]);
+      [&]() noexcept {  // a child may not leave this place
+        const std::string text = load_traps(numbered) ? body() : "cannot load the traps";
+        (void)!::write(said[1], text.data(), text.size());
+      }();
+      ::_exit(0);
+    }
+    ::close(said[1]);
+    constexpr long kOptions =
+        PTRACE_O_TRACESECCOMP | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_TRACECLONE | PTRACE_O_EXITKILL;
+    if (::ptrace(PTRACE_SEIZE, traced, nullptr, kOptions) != 0) ::_exit(1);
+    ::close(go[1]);
+    supervise(numbered);
+    ::_exit(0);
+  }
+  for (int fd : {said[1], go[0], go[1]}) ::close(fd);
+  std::string text;
+  char part[4096];
+  for (ssize_t size = 0; (size = ::read(said[0], part, sizeof part)) > 0;)
+    text.append(part, static_cast<std::size_t>(size));
+  ::close(said[0]);
+  ::waitpid(supervisor, nullptr, 0);
+  return text;
+}
+
+}  // namespace mycojobs::test

@@ -1,0 +1,193 @@
+// The sandbox on hosts that lack something: it refuses, naming cause and remedy, or says what is not in force.
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <sstream>
+
+#include "attempts.h"
+#include "denied.h"
+#include "fake_kernel.h"
+#include "fixture.h"
+
+namespace mycojobs::test {
+namespace {
+
+// "started", or why not.
+std::string start_here(const SandboxConfig& config) {
+  const auto sandbox = start_sandbox(config);
+  return sandbox ? "started" : sandbox.error().message;
+}
+
+struct Missing {
+  const char* row;
+  std::vector<Fault> faults;
+  const char* step;    // named in the error
+  const char* remedy;  // part of it
+};
+
+// SH3, SH4
+TEST(Honesty, MissingLayerRefusesTheStartNamingCauseAndRemedy) {
+  constexpr std::uint64_t kUserNamespace = CLONE_NEWUSER;
+  const std::vector<Missing> rows = {
+      {"SH3 no Landlock", {{"landlock_create_ruleset", -ENOSYS}}, "landlock", "andlock"},
+      {"SH3 Landlock not at boot", {{"landlock_create_ruleset", -EOPNOTSUPP}}, "landlock", "andlock"},
+      {"SH3 ruleset refused", {{"landlock_create_ruleset", -EPERM, 2, 0xff, 0}}, "landlock", ""},
+      {"SH3 restriction refused", {{"landlock_restrict_self", -EPERM}}, "landlock", ""},
+      {"SH3 rules refused", {{"landlock_add_rule", -EINVAL}}, "landlock", ""},
+      {"SH3 no user namespaces", {{"clone", -EPERM, 0, kUserNamespace, kUserNamespace}}, "zygote_namespaces", "userns"},
+      {"SH3 none left",
+       {{"clone", -ENOSPC, 0, kUserNamespace, kUserNamespace}},
+       "zygote_namespaces",
+       "max_user_namespaces"},
+      {"SH3 not in this kernel",
+       {{"clone", -EINVAL, 0, kUserNamespace, kUserNamespace}},
+       "zygote_namespaces",
+       "kernel must"},
+      {"SH4 AppArmor, at open",
+       {{"openat", -EACCES, 2, O_ACCMODE, O_WRONLY, "/uid_map", 1}},
+       "zygote_write_maps",
+       "AppArmor"},
+      {"SH4 AppArmor, at write", {{"write", -EPERM, 0, 0, 0, "/uid_map", -1, 0}}, "zygote_write_maps", "AppArmor"},
+      {"SH4 the groups' map", {{"write", -EPERM, 0, 0, 0, "/gid_map", -1, 0}}, "zygote_write_maps", "AppArmor"},
+      {"SH3 mounts forbidden", {{"mount", -EACCES}}, "zygote_root", "AppArmor"},
+      {"SH3 masked /proc", {{"mount", -EPERM}}, "zygote_root", "systempaths"},
+      {"SH3 no mount_setattr", {{"mount_setattr", -ENOSYS}}, "zygote_root", ""},
+      {"SH3 no pivot_root", {{"pivot_root", -EPERM}}, "zygote_pivot", ""},
+      {"SH3 old proc",
+       {{"openat", -ENOENT, 2, O_ACCMODE, O_WRONLY, "max_user_namespaces", 1}},
+       "zygote_userns_limit",
+       "user.max_user"},
+      {"SH3 limit not kept", {{"unshare", 0, 0, kUserNamespace, kUserNamespace}}, "zygote_userns_limit", ""},
+      {"SH3 no mount namespace of one's own", {{"unshare", -EPERM, 0, CLONE_NEWNS, CLONE_NEWNS}}, "namespaces", ""},
+      {"SH3 ids stay", {{"setresuid", -EPERM}}, "zygote_ids", ""},
+      {"SH3 capabilities stay", {{"capset", -EPERM}}, "", ""},
+      {"SH3 no_new_privs stays off", {{"prctl", -EINVAL, 0, 0xff, 38}}, "", ""},
+      {"SH3 no supervisor", {{"seccomp", -EBUSY, 1, 8, 8}}, "seccomp", ""},
+      {"SH3 no seccomp", {{"seccomp", -EINVAL}}, "", ""},
+      {"SH3 no session", {{"setsid", -EPERM}}, "zygote_session", ""},
+      {"SH3 keyring refused", {{"keyctl", -EDQUOT}}, "keyring", ""},
+  };
+  for (const auto& row : rows) {
+    const std::string said = on_kernel_with(row.faults, [] { return start_here(test_config()); });
+    EXPECT_EQ(said.rfind("sandbox: ", 0), 0U) << row.row << ": " << said;
+    EXPECT_NE(said.find(row.step), std::string::npos) << row.row << ": " << said;
+    EXPECT_NE(said.find(row.remedy), std::string::npos) << row.row << ": " << said;
+  }
+  EXPECT_EQ(on_kernel_with({{"vhangup", -EPERM}}, [] { return start_here(test_config()); }), "started");
+}
+
+// SH3: a success that is none. The ids, the rights, the filter are said to be set and are not.
+TEST(Honesty, LayerThatOnlyPretendsIsFoundByTrying) {
+  const std::pair<const char*, std::vector<Fault>> rows[] = {
+      {"seccomp", {{"seccomp", 60, 1, 8, 8}}},
+      {"capabilities", {{"capset", 0}, {"prctl", 0, 0, 0xff, 24}}},
+      {"no_new_privs", {{"prctl", 0, 0, 0xff, 38}}},
+      {"pivot", {{"pivot_root", 0}}},
+  };
+  for (const auto& [what, faults] : rows) {
+    const std::string said = on_kernel_with(faults, [] { return start_here(test_config()); });
+    EXPECT_EQ(said.rfind("sandbox: ", 0), 0U) << what << ": " << said;
+  }
+}
+
+// What holds on a kernel with this much of Landlock: its layer as reported, then the rows that are broken.
+std::string rows_here(SandboxConfig config) {
+  auto sandbox = start_sandbox(config);
+  if (!sandbox) return sandbox.error().message;
+  const Ran ran = run_attempts(**sandbox, spec_with(), "getpid");
+  std::string said = "none";
+  for (const auto& layer : ran.outcome.layers) {
+    if (layer.rfind("landlock:", 0) == 0) said = layer;
+  }
+  for (const auto* rows :
+       {&rows_on_files(), &rows_on_network(), &rows_on_kernel(), &rows_on_rights(), &rows_combined()}) {
+    for (const auto& text : broken_rows(**sandbox, *rows)) said += "\n" + text;
+  }
+  for (const auto& text : broken_rows(**sandbox, rows_with_exec(), true)) said += "\n" + text;
+  return said;
+}
+
+// SH3, SH6: every row holds without Landlock too, and with each of its older forms.
+TEST(Honesty, NoRowRestsOnLandlock) {
+  for (long abi = 1; abi <= 5; ++abi) {
+    const std::vector<Fault> faults = {{"landlock_create_ruleset", abi, 2, 0xff, 1}};
+    EXPECT_EQ(on_kernel_with(faults, [] { return rows_here(test_config()); }), "landlock:" + std::to_string(abi));
+  }
+  SandboxConfig without = test_config();
+  without.allow_missing.emplace_back("landlock");
+  const std::string said = on_kernel_with({{"landlock_create_ruleset", -ENOSYS}}, [&] { return rows_here(without); });
+  EXPECT_EQ(said.rfind("none", 0), 0U) << said;
+  // What is left to Landlock: a program that was executed may write to files of /proc about itself.
+  std::istringstream lines(said.substr(4));
+  for (std::string line; std::getline(lines, line);) {
+    const std::string id = line.substr(0, line.find(':'));
+    EXPECT_TRUE(line.empty() || id == "SK17" || id == "SZ17" || id == "SZ19" || id == "SZ29") << line;
+  }
+}
+
+// SH3
+TEST(Honesty, CgroupsThatCannotBeWrittenAreNamedUnlessTheyMayMiss) {
+  const std::vector<Fault> read_only = {{"mkdir", -EROFS, 0, 0, 0, "/cgroup", 0}};
+  SandboxConfig strict = test_config();
+  strict.allow_missing.clear();
+  const std::string said = on_kernel_with(read_only, [&] { return start_here(strict); });
+  EXPECT_NE(said.find("cgroup:memory: missing"), std::string::npos) << said;
+  EXPECT_NE(said.find("Delegate"), std::string::npos) << said;
+  SandboxConfig lenient = strict;
+  lenient.allow_missing = {"cgroup:memory", "cgroup:pids"};
+  const std::string ran = on_kernel_with(read_only, [&]() -> std::string {
+    auto sandbox = start_sandbox(lenient);
+    if (!sandbox) return sandbox.error().message;
+    const Ran plain = run_attempts(**sandbox, spec_with(), "touch 512");
+    std::string layers;
+    for (const auto& layer : plain.outcome.layers) layers += layer.rfind("cgroup:", 0) == 0 ? layer + " " : "";
+    return layers + plain.answer("touch 512");
+  });
+  EXPECT_EQ(ran, "ENOMEM") << "the level is told, and an rlimit stands in";
+}
+
+// SH3: the group is made and then its limit is not taken.
+TEST(Honesty, LimitThatIsNotTakenStartsNoJob) {
+  if (!may_limit_by_cgroup()) return;
+  const std::vector<Fault> faults = {{"write", -EACCES, 0, 0, 0, "memory.", -1, 0}};
+  const std::string said = on_kernel_with(faults, [] { return start_here(test_config()); });
+  EXPECT_NE(said.find("cgroup_make"), std::string::npos) << said;
+}
+
+// SF27: /dev/null is a link to another device, and then a file.
+TEST(Honesty, DeviceThatIsNotWhatItsNameSaysRefusesTheStart) {
+  if (::geteuid() != 0) return;  // another /dev is root's to make
+  for (const bool link : {true, false}) {
+    const std::string said = on_kernel_with({{"vhangup", -EPERM}}, [&]() -> std::string {
+      char folder[] = "/tmp/mycojobs-dev-XXXXXX";
+      if (::mkdtemp(folder) == nullptr || ::unshare(CLONE_NEWNS) != 0) return "no namespace";
+      ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
+      ::mount("/dev", folder, nullptr, MS_BIND | MS_REC, nullptr);
+      ::mount("dev", "/dev", "tmpfs", 0, nullptr);
+      for (const char* name : {"zero", "full", "random", "urandom"}) {
+        const std::string path = std::string("/dev/") + name;
+        ::close(::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0666));
+        ::mount((std::string(folder) + "/" + name).c_str(), path.c_str(), nullptr, MS_BIND, nullptr);
+      }
+      if (link) {
+        if (::symlink("/dev/zero", "/dev/null") != 0) return "no link";
+      } else {
+        ::close(::open("/dev/null", O_CREAT | O_WRONLY | O_CLOEXEC, 0666));
+      }
+      const std::string result = start_here(test_config());
+      ::umount2(folder, MNT_DETACH);
+      ::rmdir(folder);
+      return result;
+    });
+    EXPECT_NE(said.find("zygote_root"), std::string::npos) << said;
+    EXPECT_NE(said.find("device node"), std::string::npos) << said;
+  }
+}
+
+}  // namespace
+}  // namespace mycojobs::test
