@@ -98,6 +98,7 @@ Result<Host> parse_host(std::string_view text) {
     std::memcpy(meant.bytes.data(), &loose, sizeof loose);
     return refused(text, "no canonical address: write " + to_text(meant));
   }
+  if (text.find('%') != text.npos) return refused(text, wrong_character('%'));
   for (char c : text) {
     if (const char* why = wrong_character(c)) return refused(text, why);
   }

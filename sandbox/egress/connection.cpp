@@ -92,7 +92,7 @@ void Connection::on_time(std::uint64_t now) {
       last_failure_ = "no answer in time";
       return connect_next();
     case State::relaying:
-      return abort();
+      return refuse(504, socks_failure, "the server gave no answer in time");
     case State::draining:
     case State::closed:
       return close();

@@ -3,6 +3,7 @@
 
 #include <cerrno>
 
+#include "base/errno_text.h"
 #include "sandbox/egress/connection.h"
 
 namespace mycojobs::egress {
@@ -35,8 +36,9 @@ void Connection::fill(Lane& lane) {
   char part[kPart];
   const ssize_t size = ::recv((up ? client_ : server_).fd.get(), part, sizeof part, MSG_DONTWAIT);
   if (size < 0) {
-    if (!try_again(errno)) abort();
-    return;
+    if (try_again(errno)) return;
+    if (up || request_.tunnel || response_.complete()) return abort();
+    return refuse(502, socks_failure, "the server broke the connection without an answer: " + errno_text(errno));
   }
   if (size == 0) {
     if (up && !request_.tunnel) return abort();  // half a body

@@ -1,6 +1,6 @@
 // mycojobs-egress: started by the launcher with its socket as descriptor 3 and an empty environment. Not for people.
 //
-// For tests: --hosts FILE (resolver.h), --header-ms N, --connect-ms N, --idle-ms N.
+// For tests: --hosts FILE and --name-servers ADDRESS:PORT (resolver.h), --header-ms N, --connect-ms N, --idle-ms N.
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <unistd.h>
@@ -40,6 +40,10 @@ Result<egress::Proxy::Options> parse_options(int argc, char** argv) {
       const std::string text{std::istreambuf_iterator<char>(file), {}};
       MJ_TRY(hosts, egress::Resolver::parse_hosts(text));
       options.hosts = std::move(hosts);
+      continue;
+    }
+    if (name == "--name-servers") {
+      options.name_servers = value;
       continue;
     }
     std::uint64_t* time = name == "--header-ms"    ? &options.times.header_ms

@@ -27,7 +27,7 @@ Proxy::Proxy(Fd launcher, Options options)
     : epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       launcher_(std::move(launcher)),
       options_(std::move(options)),
-      resolver_(options_.hosts) {}
+      resolver_(options_.hosts, options_.name_servers) {}
 
 int Proxy::run() {
   if (!epoll_ || !flush()) return 71;

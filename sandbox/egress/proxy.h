@@ -17,6 +17,7 @@ class Proxy {
   struct Options {
     Times times;
     Resolver::Hosts hosts;           // tests only
+    std::string name_servers;        // tests only
     std::size_t descriptors = 1024;  // that this process may have
   };
   Proxy(Fd launcher, Options);

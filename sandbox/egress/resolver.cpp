@@ -43,7 +43,8 @@ class Fixed final : public Lookup {
 
 class AresLookup final : public Lookup {
  public:
-  AresLookup(const std::string& name, WatchFd watch) : name_(name), watch_(std::move(watch)) {
+  AresLookup(const std::string& name, const std::string& servers, WatchFd watch)
+      : name_(name), watch_(std::move(watch)) {
     ares_options options{};
     options.flags = ARES_FLAG_NOSEARCH | ARES_FLAG_NOALIASES;
     options.timeout = kTryMs;
@@ -60,6 +61,7 @@ class AresLookup final : public Lookup {
       answer_ = failed(Code::unavailable, code);
       return;
     }
+    if (!servers.empty()) ares_set_servers_ports_csv(channel_, servers.c_str());
     ares_addrinfo_hints hints{};
     hints.ai_family = AF_UNSPEC;
     hints.ai_socktype = SOCK_STREAM;
@@ -143,7 +145,7 @@ Result<Resolver::Hosts> Resolver::parse_hosts(const std::string& text) {
 
 std::unique_ptr<Lookup> Resolver::look_up(const std::string& name, WatchFd watch) {
   const auto found = hosts_.find(name);
-  if (found == hosts_.end()) return std::make_unique<AresLookup>(name, std::move(watch));
+  if (found == hosts_.end()) return std::make_unique<AresLookup>(name, servers_, std::move(watch));
   const auto& answers = found->second;
   return std::make_unique<Fixed>(answers[asked_[name]++ % answers.size()]);
 }

@@ -43,12 +43,15 @@ class Resolver {
   // Lines "name address,address"; a name on two lines has two answers in turn.
   static Result<Hosts> parse_hosts(const std::string& text);
 
-  explicit Resolver(Hosts hosts = {}) : hosts_(std::move(hosts)) {}
+  // `servers` replaces those of /etc/resolv.conf, for tests: "127.0.0.1:5353".
+  explicit Resolver(Hosts hosts = {}, std::string servers = {})
+      : hosts_(std::move(hosts)), servers_(std::move(servers)) {}
   static Result<void> start_library();  // once a process, before the first lookup
   std::unique_ptr<Lookup> look_up(const std::string& name, WatchFd watch);
 
  private:
-  Hosts hosts_;
+  const Hosts hosts_;
+  const std::string servers_;
   std::map<std::string, std::size_t> asked_;
 };
 
