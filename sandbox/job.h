@@ -19,8 +19,6 @@ inline constexpr int kChannelFd = 3;  // until the job starts: the socket that S
 inline constexpr int kStatusFd = 4;   // init only: the job closes it before it runs
 inline constexpr int kAliveFd = 5;    // init only, if there is one: the job's first step closes it
 
-inline constexpr int kProxyPort = 3128;  // on the job's own 127.0.0.1, for a run with an allow-list
-
 struct ChildRun {
   Fork request;
   int start = -1, status = -1, alive = -1;

@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "base/errno_text.h"
+#include "sandbox/egress/messages.h"
 #include "sandbox/policy.h"
 #include "sandbox/probe_layers.h"
 #include "sandbox/remedy.h"
@@ -79,9 +80,14 @@ Launcher::Launcher(Fd agent)
       runs_(
           loop_, cgroups_, [this](Run& run) { ended(run); },
           [this](const Run& run, Outcome outcome) { stuck(run, std::move(outcome)); }),
+      egress_(loop_, [this](const std::string& text) { warn(text); }),
       zygotes_(
           loop_, runs_, [this](const std::string& text) { warn(text); },
           [this](const std::string& host, const std::optional<SetupError>& problem) { tried(host, problem); }) {
+  runs_.on_listening([this](const Run& run, const Fd& listener) -> std::string {
+    const auto served = egress_.serve(run.id, run.spec.grants.net_allow, listener);
+    return served ? "" : served.error().message;
+  });
   runs_.on_confined([this](Run& run) { zygotes_.confined(run); });
   agent_watch_ = loop_.watch(agent_.get(), [this](std::uint32_t) { read_agent(); });
 }
@@ -158,7 +164,9 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
                    configuration.leave_out});
   ZygotesSettings settings;
   for (const auto& [host, program] : configuration.hosts) settings.programs[host] = program;
-  settings.programs[kCanaryHost] = own_path();
+  const std::string own = own_path();
+  settings.programs[kCanaryHost] = own;
+  egress_.configure(own.substr(0, own.rfind('/') + 1) + egress::kEgressProgram);
   settings.ids = ids_;
   settings.filters = filters_.get();
   settings.alive = alive_.get();
@@ -207,6 +215,7 @@ void Launcher::launch(const Launch& message, std::vector<Fd> fds) {
 }
 
 void Launcher::ended(Run& run) {
+  if (run.spec.grants.network == Network::allow_list) run.outcome.notes = egress_.close(run.id);
   zygotes_.run_ended(run);
   if (!run.canary && !run.spare) tell(Ended{run.spec.run, run.outcome});
 }

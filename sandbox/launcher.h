@@ -8,6 +8,7 @@
 #include <string>
 
 #include "sandbox/cgroup.h"
+#include "sandbox/egress_link.h"
 #include "sandbox/loop.h"
 #include "sandbox/messages.h"
 #include "sandbox/runs.h"
@@ -41,6 +42,7 @@ class Launcher {
   Loop::Watch agent_watch_ = 0, writable_watch_ = 0;
   std::deque<std::string> unsent_;
   Runs runs_;
+  EgressLink egress_;
   Zygotes zygotes_;
   Fd filters_;
   IdRange ids_;

@@ -146,7 +146,7 @@ void fields(A& a, Ended& m) {
   }
   Usage& u = o.usage;
   a(u.wall_us), a(u.user_us), a(u.system_us), a(u.memory_peak_bytes), a(u.pids_peak);
-  a(o.stragglers), a(o.layers), a(o.setup), a(o.reason);
+  a(o.stragglers), a(o.layers), a(o.setup), a(o.reason), a(o.notes);
 }
 
 struct LogText {

@@ -31,7 +31,6 @@ struct Run {
   Loop::Watch status_watch = 0, listener_watch = 0;
   Loop::Timer wall, cpu, fence, grace, killing;
   std::optional<std::uint32_t> uid;
-  Fd proxy_listener;  // of a run with an allow-list
   bool has_group = false;
   bool forked = false;
   bool kill_wanted = false;  // KILL as soon as there is something to kill

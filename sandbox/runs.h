@@ -28,6 +28,8 @@ class Runs {
 
   Runs(Loop&, Cgroups&, Ended, Stuck);
   void on_confined(Confined confined) { confined_ = std::move(confined); }
+  // It has a socket in its own network for the proxy. What is missing, or empty.
+  void on_listening(std::function<std::string(Run&, const Fd&)> listening) { listening_ = std::move(listening); }
   void configure(const RunsSettings& settings) { settings_ = settings; }
 
   Run& add(const RunSpec&, Fd out, Fd err, Fd channel);
@@ -69,6 +71,7 @@ class Runs {
   Ended ended_;
   Stuck stuck_;
   Confined confined_;
+  std::function<std::string(Run&, const Fd&)> listening_;
   RunsSettings settings_;
   FilterCache filters_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Run>> runs_;

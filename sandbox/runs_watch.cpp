@@ -76,7 +76,10 @@ void Runs::read_status(Run& run) {
           loop_.watch(run.listener.get(), [this, &run](std::uint32_t events) { read_listener(run, events); });
       if (confined_) confined_(run);
     } else if (received == Received::frame && decode(frame, listening) && frame.fds.size() == 1) {
-      run.proxy_listener = std::move(frame.fds[0]);
+      const std::string problem = listening_ ? listening_(run, frame.fds[0]) : "there is no proxy";
+      if (problem.empty()) continue;
+      decide_setup_error(run, "egress", EIO, problem);
+      send_kill(run);
     } else if (received == Received::frame && decode(frame, ended)) {
       run.outcome.stragglers = ended.stragglers;
       if (ended.fenced) decide_killed(run, KillReason::fenced);

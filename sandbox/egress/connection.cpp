@@ -1,0 +1,277 @@
+#include "sandbox/egress/connection.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/errno_text.h"
+
+namespace mycojobs::egress {
+namespace {
+
+constexpr std::size_t kMaxAttempts = 4;
+// The kernel would let each socket grow to megabytes that are charged to the host and not to the job.
+constexpr int kSocketBuffer = 208 << 10;
+
+void tune(int fd) {
+  const int on = 1;
+  ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSocketBuffer, sizeof kSocketBuffer);
+  ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kSocketBuffer, sizeof kSocketBuffer);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+// 0, or errno with nothing under way.
+int begin_connect(int fd, const IpAddress& address, std::uint16_t port) {
+  sockaddr_in6 v6{};
+  sockaddr_in v4{};
+  v6.sin6_family = AF_INET6;
+  v4.sin_family = AF_INET;
+  v6.sin6_port = v4.sin_port = htons(port);
+  std::memcpy(&v6.sin6_addr, address.bytes.data(), 16);
+  std::memcpy(&v4.sin_addr, address.bytes.data(), 4);
+  const auto* where = address.v6 ? reinterpret_cast<const sockaddr*>(&v6) : reinterpret_cast<const sockaddr*>(&v4);
+  const socklen_t size = address.v6 ? sizeof v6 : sizeof v4;
+  return ::connect(fd, where, size) == 0 || errno == EINPROGRESS ? 0 : errno;
+}
+
+}  // namespace
+
+Connection::Connection(RunState& run, std::uint32_t id, Fd client, std::uint64_t now)
+    : run_(run), id_(id), now_(now), deadline_(now + run.times.header_ms) {
+  client_.fd = std::move(client);
+  tune(client_.fd.get());
+  wait(client_, EPOLLIN);
+}
+
+// Here and not by itself: ending a lookup still speaks to the members.
+Connection::~Connection() { close(); }
+
+void Connection::on_event(int fd, std::uint32_t events, std::uint64_t now) {
+  now_ = now;
+  switch (state_) {
+    case State::reading:
+      return read_request();
+    case State::resolving:
+      lookup_->on_event(fd, events);
+      return take_answer();
+    case State::connecting: {
+      int error = 0;
+      socklen_t size = sizeof error;
+      if (fd != server_.fd.get()) return;
+      if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
+      if (error == 0) return connected();
+      last_failure_ = errno_text(error);
+      return connect_next();
+    }
+    case State::relaying:
+      return relay(fd, events);
+    case State::draining:
+      return drain(events);
+    case State::closed:
+      return;
+  }
+}
+
+void Connection::on_time(std::uint64_t now) {
+  now_ = now;
+  if (state_ == State::resolving) {
+    lookup_->on_time();
+    take_answer();
+  }
+  if (now < deadline_) return;
+  switch (state_) {
+    case State::reading:
+      return language_ == Language::unknown ? close() : refuse(408, socks_failure, "the request did not come in time");
+    case State::resolving:
+      return refuse(504, socks_unreachable, request_.target.host.name + ": its name servers do not answer");
+    case State::connecting:
+      last_failure_ = "no answer in time";
+      return connect_next();
+    case State::relaying:
+      return refuse(504, socks_failure, "the server gave no answer in time");
+    case State::draining:
+    case State::closed:
+      return close();
+  }
+}
+
+void Connection::read_request() {
+  char part[4096];
+  const std::size_t room = std::min(sizeof part, kMaxHeadBytes - input_.size());
+  const ssize_t size = ::recv(client_.fd.get(), part, room, MSG_DONTWAIT);
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (size <= 0) return close();
+  input_.append(part, static_cast<std::size_t>(size));
+  if (language_ == Language::unknown) {
+    const char first = input_.front();
+    if (first == 5) {
+      language_ = Language::socks;
+    } else if (first >= 'A' && first <= 'Z') {
+      language_ = Language::http;
+    } else {
+      return deny(400, socks_failure, "a connection to the proxy that speaks neither HTTP nor SOCKS5");
+    }
+  }
+  const bool whole = language_ == Language::http ? read_http() : read_socks();
+  if (state_ != State::reading) return;
+  if (whole) return ask(request_.target);
+  if (input_.size() >= kMaxHeadBytes) deny(431, socks_failure, "the head of a request is over 16 KiB");
+}
+
+bool Connection::read_http() {
+  const std::size_t size = head_size(input_);
+  if (size == 0) return false;
+  auto parsed = parse_request_head(std::string_view(input_).substr(0, size));
+  if (!parsed) {
+    deny(400, 0, parsed.error().message);
+    return false;
+  }
+  request_ = std::move(*parsed);
+  input_.erase(0, size);
+  return true;
+}
+
+bool Connection::read_socks() {
+  if (!greeted_) {
+    const auto size = parse_socks_greeting(input_);
+    if (!size) {
+      deny(0, size.error().reply, size.error().why);
+      return false;
+    }
+    if (*size == 0) return false;
+    input_.erase(0, *size);
+    greeted_ = true;
+    // Two bytes into an empty buffer: they fit, or the job has gone.
+    if (::send(client_.fd.get(), "\x05\0", 2, MSG_DONTWAIT | MSG_NOSIGNAL) != 2) {
+      close();
+      return false;
+    }
+  }
+  auto parsed = parse_socks_request(input_);
+  if (!parsed) {
+    deny(0, parsed.error().reply, parsed.error().why);
+    return false;
+  }
+  if (parsed->size == 0) return false;
+  request_.target = std::move(parsed->target);
+  request_.tunnel = true;
+  input_.erase(0, parsed->size);
+  return true;
+}
+
+void Connection::ask(HostPort target) {
+  wait(client_, 0);  // nothing more of it is read until there is somebody to tell
+  if (state_ == State::closed) return;
+  if (const auto may = run_.judge.may_ask(target); !may) return deny(403, socks_not_allowed, may.error().message);
+  deadline_ = now_ + run_.times.connect_ms;
+  state_ = State::resolving;
+  if (!target.host.address) {
+    lookup_ = run_.resolver.look_up(target.host.name, [this](int fd, std::uint32_t events) {
+      std::uint32_t& now = lookup_waits_[fd];
+      // A lookup whose descriptor cannot be watched runs into its own time limit.
+      (void)run_.poller.wait_for(fd, id_, now, events);
+      if (now == 0) lookup_waits_.erase(fd);
+    });
+  }
+  take_answer();
+}
+
+void Connection::take_answer() {
+  std::vector<IpAddress> addresses;
+  if (lookup_) {
+    if (!lookup_->answer()) return;
+    const auto answer = *lookup_->answer();
+    lookup_.reset();
+    if (!answer) return refuse(502, socks_unreachable, answer.error().message);
+    addresses = *answer;
+  } else {
+    addresses = {*request_.target.host.address};
+  }
+  const auto own = own_addresses();  // now, not at start: interfaces come and go
+  if (!own) return refuse(500, socks_failure, own.error().message);
+  // All of them, before any: an answer that mixes a public with a private address is nobody's honest one.
+  for (const auto& address : addresses) {
+    const auto may = run_.judge.may_connect(request_.target, address, *own);
+    if (!may) return deny(403, socks_not_allowed, may.error().message);
+  }
+  // IPv4 first (at the back): where IPv6 leads nowhere it often does so in silence.
+  std::stable_sort(addresses.begin(), addresses.end(),
+                   [](const IpAddress& a, const IpAddress& b) { return a.v6 && !b.v6; });
+  if (addresses.size() > kMaxAttempts) addresses.erase(addresses.begin(), addresses.end() - kMaxAttempts);
+  attempt_ms_ = run_.times.connect_ms / addresses.size();
+  candidates_ = std::move(addresses);
+  connect_next();
+}
+
+void Connection::connect_next() {
+  state_ = State::connecting;
+  while (!candidates_.empty()) {
+    const IpAddress address = candidates_.back();
+    candidates_.pop_back();
+    wait(server_, 0);
+    server_.fd.reset(::socket(address.v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    int error = server_.fd ? 0 : errno;
+    if (error == 0) {
+      tune(server_.fd.get());
+      error = begin_connect(server_.fd.get(), address, request_.target.port);
+    }
+    if (error == 0) {
+      deadline_ = now_ + attempt_ms_;
+      return wait(server_, EPOLLOUT);
+    }
+    last_failure_ = errno_text(error);
+  }
+  refuse(502, socks_refused, to_text(request_.target) + ": " + last_failure_);
+}
+
+void Connection::connected() {
+  ++run_.connections;
+  state_ = State::relaying;
+  deadline_ = now_ + run_.times.idle_ms;
+  candidates_.clear();
+  if (language_ == Language::socks) {
+    down_.pending = socks_answer(socks_granted);
+  } else if (request_.tunnel) {
+    down_.pending = "HTTP/1.1 200 Connection established\r\n\r\n";
+  } else {
+    run_.bytes_up += request_.forward.size();
+    up_.pending = std::exchange(request_.forward, {});
+  }
+  const std::string early = std::exchange(input_, {});
+  if (!early.empty() && !take_up(early)) return;
+  flush(up_);
+  if (state_ == State::relaying) flush(down_);
+  if (state_ == State::relaying) update_waits();
+}
+
+void Connection::deny(int status, std::uint8_t socks_reply, const std::string& why) {
+  ++run_.denied;
+  run_.tell_denied(why);
+  refuse(status, socks_reply, why);
+}
+
+// The reason stands in the status line too: what opens a tunnel shows its user that, and not the text.
+void Connection::refuse(int status, std::uint8_t socks_reply, const std::string& why) {
+  if (state_ == State::relaying && (request_.tunnel || response_.complete()))
+    return abort();  // in the midst of an answer
+  wait(server_, 0);
+  server_.fd.reset();
+  lookup_.reset();
+  down_.pending.clear();
+  if (language_ == Language::unknown) return close();
+  if (language_ == Language::socks) {
+    down_.pending = socks_answer(socks_reply);
+  } else {
+    const std::string text = "mycojobs: " + why;
+    down_.pending = "HTTP/1.1 " + std::to_string(status) + ' ' + text +
+                    "\r\nContent-Type: text/plain\r\nContent-Length: " + std::to_string(text.size() + 1) +
+                    "\r\nConnection: close\r\n\r\n" + text + '\n';
+  }
+  start_draining();
+}
+
+}  // namespace mycojobs::egress

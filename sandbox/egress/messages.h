@@ -1,0 +1,75 @@
+// What the launcher and mycojobs-egress tell one another; frames as in sandbox/frames.h.
+//
+//   launcher -> egress    Serve + {listener}, Close
+//   egress   -> launcher  Denied (at most kMaxDenied a run), Ended (the one answer to each Close), Trouble
+//
+// The listener is a TCP socket that listens on 127.0.0.1 in the job's network namespace; its copy here is closed at
+// Close. A run that could not be served is told by Trouble; its Close is answered all the same.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sandbox/frames.h"
+
+namespace mycojobs::egress {
+
+inline constexpr int kLauncherSocket = 3;
+inline constexpr const char* kEgressProgram = "mycojobs-egress";
+inline constexpr std::uint16_t kProxyPort = 3128;  // in the job's namespace
+inline constexpr std::uint32_t kMaxDenied = 20;
+
+enum class Kind : std::uint8_t { serve = 1, close, denied = 16, ended, trouble };
+
+struct Serve {
+  static constexpr Kind kKind = Kind::serve;
+  std::uint64_t run = 0;
+  std::vector<std::string> allow;  // domain/allow_list.h
+};
+template <class A>
+void fields(A& a, Serve& m) {
+  a(m.run), a(m.allow);
+}
+
+struct Close {
+  static constexpr Kind kKind = Kind::close;
+  std::uint64_t run = 0;
+};
+template <class A>
+void fields(A& a, Close& m) {
+  a(m.run);
+}
+
+struct Denied {
+  static constexpr Kind kKind = Kind::denied;
+  std::uint64_t run = 0;
+  std::string text;  // one printable line for the job's author
+};
+template <class A>
+void fields(A& a, Denied& m) {
+  a(m.run), a(m.text);
+}
+
+struct Ended {
+  static constexpr Kind kKind = Kind::ended;
+  std::uint64_t run = 0;
+  std::uint64_t connections = 0;               // that were made outside
+  std::uint64_t bytes_up = 0, bytes_down = 0;  // of what jobs and servers said through them
+  std::uint64_t denied = 0;                    // all of them, also those that Denied did not tell
+};
+template <class A>
+void fields(A& a, Ended& m) {
+  a(m.run), a(m.connections), a(m.bytes_up), a(m.bytes_down), a(m.denied);
+}
+
+struct Trouble {
+  static constexpr Kind kKind = Kind::trouble;
+  std::string text;  // for the operator's log
+};
+template <class A>
+void fields(A& a, Trouble& m) {
+  a(m.text);
+}
+
+}  // namespace mycojobs::egress

@@ -1,0 +1,153 @@
+#include "sandbox/egress/proxy.h"
+
+#include <algorithm>
+#include <ctime>
+#include <type_traits>
+
+#include "base/errno_text.h"
+
+namespace mycojobs::egress {
+namespace {
+
+constexpr int kSweepMs = 250;
+constexpr int kFramesATurn = 16;
+constexpr std::uint64_t kLauncher = ~0ULL;  // run numbers are counted from 1
+constexpr std::size_t kKeptDescriptors = 64;
+constexpr std::size_t kDescriptorsAConnection = 4;  // both sides, and a lookup's
+
+std::uint64_t monotonic_ms() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1000 + static_cast<std::uint64_t>(now.tv_nsec) / 1000000;
+}
+
+}  // namespace
+
+Proxy::Proxy(Fd launcher, Options options)
+    : epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      launcher_(std::move(launcher)),
+      options_(std::move(options)),
+      resolver_(options_.hosts, options_.name_servers) {}
+
+int Proxy::run() {
+  if (!epoll_ || !flush()) return 71;
+  epoll_event events[64];
+  std::uint64_t swept = monotonic_ms();
+  for (;;) {
+    const bool timed =
+        std::any_of(runs_.begin(), runs_.end(), [](const auto& each) { return each.second->needs_time(); });
+    const int count = ::epoll_wait(epoll_.get(), events, 64, timed ? kSweepMs : -1);
+    if (count < 0 && errno != EINTR) return 71;
+    const std::uint64_t now = monotonic_ms();
+    for (int i = 0; i < count; ++i) {
+      if (events[i].data.u64 == kLauncher) {
+        if (!read_launcher()) return 0;
+        continue;
+      }
+      if (const auto found = runs_.find(events[i].data.u64); found != runs_.end()) found->second->turn(now, limit());
+    }
+    if (timed && now >= swept + kSweepMs) {
+      for (auto& [id, run] : runs_) run->on_time(now, limit());
+      swept = now;
+    }
+    if (!flush()) return 0;
+  }
+}
+
+bool Proxy::read_launcher() {
+  for (int i = 0; i < kFramesATurn; ++i) {
+    sandbox::RawFrame frame;
+    switch (sandbox::receive_raw(launcher_.get(), frame, MSG_DONTWAIT)) {
+      case sandbox::Received::nothing:
+        return true;
+      case sandbox::Received::closed:
+        return false;
+      case sandbox::Received::malformed:
+        tell(Trouble{"egress: a frame from the launcher is malformed"});
+        break;
+      case sandbox::Received::frame:
+        obey(frame);
+        break;
+    }
+  }
+  return true;
+}
+
+void Proxy::obey(sandbox::RawFrame& frame) {
+  Serve serving;
+  Close closing;
+  if (decode(frame, serving) && frame.fds.size() == 1) return serve(serving, std::move(frame.fds.front()));
+  if (decode(frame, closing) && frame.fds.empty()) return close(closing);
+  tell(Trouble{"egress: a frame from the launcher is not understood: kind " + std::to_string(frame.kind) + ", " +
+               std::to_string(frame.fds.size()) + " descriptors"});
+}
+
+void Proxy::serve(const Serve& message, Fd listener) {
+  const auto trouble = [&](const std::string& why) {
+    tell(Trouble{"egress: run " + std::to_string(message.run) + ": " + why});
+  };
+  if (runs_.contains(message.run) || message.run == kLauncher) return trouble("is served already");
+  auto allow = parse_allow(message.allow);
+  if (!allow) return trouble(allow.error().message);
+  RunState state{Judge(std::move(*allow)), resolver_, options_.times, Poller(), 0, 0, 0, 0, {}};
+  if (!state.poller) return trouble("epoll_create1: " + errno_text(errno));
+  state.tell_denied = [this, run = message.run, told = 0U](const std::string& text) mutable {
+    if (told++ < kMaxDenied) tell(Denied{run, text});
+  };
+  auto run = Run::start(std::move(state), std::move(listener));
+  if (!run) return trouble(run.error().message);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = message.run;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, (*run)->poll_fd(), &event) != 0) {
+    return trouble("epoll_ctl: " + errno_text(errno));
+  }
+  runs_.emplace(message.run, std::move(*run));
+}
+
+void Proxy::close(const Close& message) {
+  Ended ended;
+  ended.run = message.run;
+  if (const auto found = runs_.find(message.run); found != runs_.end()) {
+    const RunState& state = found->second->state();
+    ended.connections = state.connections;
+    ended.bytes_up = state.bytes_up;
+    ended.bytes_down = state.bytes_down;
+    ended.denied = state.denied;
+    runs_.erase(found);
+  }
+  tell(ended);
+}
+
+// A fair share of the descriptors: a flood of one run leaves the others theirs.
+std::size_t Proxy::limit() const {
+  const std::size_t free = options_.descriptors > kKeptDescriptors ? options_.descriptors - kKeptDescriptors : 0;
+  const std::size_t share = free / kDescriptorsAConnection / std::max<std::size_t>(runs_.size(), 1);
+  return std::clamp<std::size_t>(share, 1, kMaxConnections);
+}
+
+template <class Message>
+void Proxy::tell(const Message& message) {
+  unsent_.push_back(sandbox::encode(message));
+}
+
+// What the launcher does not take now waits; there are at most kMaxDenied and an end for each run. False: it has gone.
+bool Proxy::flush() {
+  while (!unsent_.empty()) {
+    const int error = sandbox::send_raw(launcher_.get(), unsent_.front(), {}, MSG_DONTWAIT);
+    if (error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS) break;
+    if (error != 0 && error != EMSGSIZE) return false;
+    unsent_.pop_front();
+  }
+  const std::uint32_t wanted = unsent_.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT;
+  if (wanted == launcher_waits_for_) return true;
+  epoll_event event{};
+  event.events = wanted;
+  event.data.u64 = kLauncher;
+  const int deed = launcher_waits_for_ == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+  if (::epoll_ctl(epoll_.get(), deed, launcher_.get(), &event) != 0) return false;
+  launcher_waits_for_ = wanted;
+  return true;
+}
+
+}  // namespace mycojobs::egress

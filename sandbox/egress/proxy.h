@@ -1,0 +1,44 @@
+// The proxy: one thread, one loop over the launcher's socket and the runs. It ends when that socket closes.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "sandbox/egress/messages.h"
+#include "sandbox/egress/run.h"
+#include "sandbox/frames.h"
+
+namespace mycojobs::egress {
+
+class Proxy {
+ public:
+  struct Options {
+    Times times;
+    Resolver::Hosts hosts;           // tests only
+    std::string name_servers;        // tests only
+    std::size_t descriptors = 1024;  // that this process may have
+  };
+  Proxy(Fd launcher, Options);
+  int run();  // exit code
+
+ private:
+  bool read_launcher();  // false: it has gone
+  void obey(sandbox::RawFrame&);
+  void serve(const Serve&, Fd listener);
+  void close(const Close&);
+  std::size_t limit() const;
+  template <class Message>
+  void tell(const Message&);
+  bool flush();
+
+  Fd epoll_, launcher_;
+  std::uint32_t launcher_waits_for_ = 0;
+  const Options options_;
+  Resolver resolver_;
+  std::deque<std::string> unsent_;
+  std::map<std::uint64_t, std::unique_ptr<Run>> runs_;
+};
+
+}  // namespace mycojobs::egress

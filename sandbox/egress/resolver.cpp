@@ -1,0 +1,164 @@
+#include "sandbox/egress/resolver.h"
+
+#include <ares.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <sstream>
+
+#include "base/errno_text.h"
+#include "domain/utf8.h"
+
+namespace mycojobs::egress {
+namespace {
+
+constexpr int kTryMs = 2500;  // doubled for each further try
+constexpr int kTries = 2;
+
+std::optional<IpAddress> address_of(const sockaddr* from) {
+  IpAddress out;
+  if (from != nullptr && from->sa_family == AF_INET) {
+    std::memcpy(out.bytes.data(), &reinterpret_cast<const sockaddr_in*>(from)->sin_addr, 4);
+    return out;
+  }
+  if (from != nullptr && from->sa_family == AF_INET6) {
+    out.v6 = true;
+    std::memcpy(out.bytes.data(), &reinterpret_cast<const sockaddr_in6*>(from)->sin6_addr, 16);
+    return out;
+  }
+  return {};
+}
+
+class Fixed final : public Lookup {
+ public:
+  explicit Fixed(std::vector<IpAddress> addresses) { answer_ = std::move(addresses); }
+  void on_event(int, std::uint32_t) override {}
+  void on_time() override {}
+};
+
+class AresLookup final : public Lookup {
+ public:
+  AresLookup(const std::string& name, const std::string& servers, WatchFd watch)
+      : name_(name), watch_(std::move(watch)) {
+    ares_options options{};
+    options.flags = ARES_FLAG_NOSEARCH | ARES_FLAG_NOALIASES;
+    options.timeout = kTryMs;
+    options.tries = kTries;
+    options.sock_state_cb = [](void* self, ares_socket_t fd, int readable, int writable) {
+      static_cast<AresLookup*>(self)->watch_(fd, (readable != 0 ? static_cast<std::uint32_t>(EPOLLIN) : 0U) |
+                                                     (writable != 0 ? static_cast<std::uint32_t>(EPOLLOUT) : 0U));
+    };
+    options.sock_state_cb_data = this;
+    const int code = ares_init_options(&channel_, &options,
+                                       ARES_OPT_FLAGS | ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES | ARES_OPT_SOCK_STATE_CB);
+    if (code != ARES_SUCCESS) {
+      channel_ = nullptr;
+      answer_ = failed(Code::unavailable, code);
+      return;
+    }
+    if (!servers.empty()) ares_set_servers_ports_csv(channel_, servers.c_str());
+    ares_addrinfo_hints hints{};
+    hints.ai_family = AF_UNSPEC;
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = ARES_AI_NOSORT;  // sorting connects to addresses that nobody has judged yet
+    ares_getaddrinfo(channel_, name.c_str(), nullptr, &hints, &AresLookup::on_answer, this);
+  }
+  ~AresLookup() override {
+    if (channel_ != nullptr) ares_destroy(channel_);
+  }
+  void on_event(int fd, std::uint32_t events) override {
+    if (channel_ == nullptr) return;
+    const bool broken = (events & (EPOLLERR | EPOLLHUP)) != 0;
+    ares_process_fd(channel_, broken || (events & EPOLLIN) != 0 ? fd : ARES_SOCKET_BAD,
+                    broken || (events & EPOLLOUT) != 0 ? fd : ARES_SOCKET_BAD);
+  }
+  void on_time() override {
+    if (channel_ != nullptr) ares_process_fd(channel_, ARES_SOCKET_BAD, ARES_SOCKET_BAD);
+  }
+
+ private:
+  tl::unexpected<Error> failed(Code code, int why) const {
+    return fail(code, name_ + ": its address cannot be found: " + ares_strerror(why));
+  }
+
+  static void on_answer(void* data, int status, int, ares_addrinfo* found) {
+    const std::unique_ptr<ares_addrinfo, decltype(&ares_freeaddrinfo)> keep(found, &ares_freeaddrinfo);
+    if (status == ARES_EDESTRUCTION) return;
+    auto& self = *static_cast<AresLookup*>(data);
+    if (status != ARES_SUCCESS) {
+      self.answer_ =
+          self.failed(status == ARES_ENOTFOUND || status == ARES_ENODATA ? Code::not_found : Code::unavailable, status);
+      return;
+    }
+    std::vector<IpAddress> addresses;
+    for (const auto* node = found->nodes; node != nullptr; node = node->ai_next) {
+      const auto address = address_of(node->ai_addr);
+      if (address && std::find(addresses.begin(), addresses.end(), *address) == addresses.end()) {
+        addresses.push_back(*address);
+      }
+    }
+    if (addresses.empty()) {
+      self.answer_ = self.failed(Code::not_found, ARES_ENODATA);
+    } else {
+      self.answer_ = std::move(addresses);
+    }
+  }
+
+  const std::string name_;
+  const WatchFd watch_;
+  ares_channel channel_ = nullptr;
+};
+
+}  // namespace
+
+Result<void> Resolver::start_library() {
+  if (int code = ares_library_init(ARES_LIB_INIT_ALL); code != ARES_SUCCESS) {
+    return fail(Code::unsupported, std::string("c-ares: ") + ares_strerror(code));
+  }
+  return {};
+}
+
+Result<Resolver::Hosts> Resolver::parse_hosts(const std::string& text) {
+  Hosts hosts;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string name, list;
+    words >> name >> list;
+    std::vector<IpAddress> addresses;
+    std::istringstream items(list);
+    for (std::string item; std::getline(items, item, ',');) {
+      const auto address = parse_ip(item);
+      if (!address) return fail(Code::invalid, "hosts: " + shown(item) + " is no canonical address");
+      addresses.push_back(*address);
+    }
+    if (addresses.empty()) return fail(Code::invalid, "hosts: " + shown(line) + ": write \"name address,address\"");
+    hosts[name].push_back(std::move(addresses));
+  }
+  return hosts;
+}
+
+std::unique_ptr<Lookup> Resolver::look_up(const std::string& name, WatchFd watch) {
+  const auto found = hosts_.find(name);
+  if (found == hosts_.end()) return std::make_unique<AresLookup>(name, servers_, std::move(watch));
+  const auto& answers = found->second;
+  return std::make_unique<Fixed>(answers[asked_[name]++ % answers.size()]);
+}
+
+Result<std::vector<IpAddress>> own_addresses() {
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) return fail(Code::io, "getifaddrs: " + errno_text(errno));
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> keep(first, &::freeifaddrs);
+  std::vector<IpAddress> own;
+  for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
+    if (const auto address = address_of(each->ifa_addr)) own.push_back(*address);
+  }
+  return own;
+}
+
+}  // namespace mycojobs::egress

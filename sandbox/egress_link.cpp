@@ -1,0 +1,93 @@
+#include "sandbox/egress_link.h"
+
+#include <fmt/core.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+#include "base/errno_text.h"
+#include "sandbox/egress/messages.h"
+
+namespace mycojobs::sandbox {
+
+EgressLink::EgressLink(Loop& loop, Warn warn) : loop_(loop), warn_(std::move(warn)) {}
+EgressLink::~EgressLink() { stop(); }
+
+void EgressLink::stop() {
+  if (!socket_) return;
+  loop_.unwatch(watch_, socket_.get());
+  socket_.reset();
+  ::kill(child_.pid, SIGKILL);  // all that it holds are connections of jobs
+  wait_child(child_);
+}
+
+Result<void> EgressLink::start() {
+  if (socket_) return {};
+  int pair[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
+    return fail(Code::io, "no sockets for the proxy: " + errno_text(errno));
+  }
+  Fd ours(pair[0]);
+  const Fd theirs(pair[1]);
+  SpawnSpec spec;
+  spec.program = program_;
+  spec.argv0 = egress::kEgressProgram;
+  spec.descriptors = {{theirs.get(), egress::kLauncherSocket}};
+  MJ_TRY(child, spawn(spec));
+  child_ = std::move(child);
+  socket_ = std::move(ours);
+  watch_ = loop_.watch(socket_.get(), [this](std::uint32_t) { read_all(); });
+  return {};
+}
+
+Result<void> EgressLink::serve(std::uint64_t run, const std::vector<std::string>& allow, const Fd& listener) {
+  MJ_CHECK(start());
+  if (int error = send_message(socket_.get(), egress::Serve{run, allow}, {listener.get()}, MSG_DONTWAIT); error != 0) {
+    stop();
+    return fail(Code::unavailable, "the proxy takes no runs: " + errno_text(error));
+  }
+  refused_[run];
+  return {};
+}
+
+std::vector<std::string> EgressLink::close(std::uint64_t run) {
+  const auto found = refused_.find(run);
+  if (found == refused_.end()) return {};
+  read_all();
+  auto lines = std::move(found->second);
+  refused_.erase(found);
+  if (socket_) send_message(socket_.get(), egress::Close{run}, {}, MSG_DONTWAIT);
+  return lines;
+}
+
+void EgressLink::read_all() {
+  while (socket_) {
+    RawFrame frame;
+    const Received received = receive_raw(socket_.get(), frame, MSG_DONTWAIT);
+    if (received == Received::nothing) return;
+    if (received == Received::frame && obey(frame)) continue;
+    warn_("mycojobs-egress has ended, or does not speak as it should; the next run with an allow-list starts it again");
+    return stop();
+  }
+}
+
+bool EgressLink::obey(const RawFrame& frame) {
+  egress::Denied denied;
+  egress::Ended ended;
+  egress::Trouble trouble;
+  if (decode(frame, denied)) {
+    const auto run = refused_.find(denied.run);
+    if (run != refused_.end() && run->second.size() < egress::kMaxDenied)
+      run->second.push_back(denied.text.substr(0, 300));
+    return true;
+  }
+  if (decode(frame, trouble)) {
+    warn_("egress: " + trouble.text.substr(0, 1000));
+    return true;
+  }
+  return decode(frame, ended);
+}
+
+}  // namespace mycojobs::sandbox

@@ -1,0 +1,46 @@
+// The launcher's end of mycojobs-egress: started when the first run with an allow-list comes, and again if it ended.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/spawn.h"
+#include "mycojobs/result.h"
+#include "sandbox/frames.h"
+#include "sandbox/loop.h"
+
+namespace mycojobs::sandbox {
+
+class EgressLink {
+ public:
+  using Warn = std::function<void(const std::string&)>;
+  EgressLink(Loop&, Warn);
+  ~EgressLink();
+  // program: its path.
+  void configure(std::string program) { program_ = std::move(program); }
+
+  // Error: it cannot be started, or takes no more runs.
+  Result<void> serve(std::uint64_t run, const std::vector<std::string>& allow, const Fd& listener);
+  // Ends what the run still has outside. Returns lines for the job's log: what was refused.
+  std::vector<std::string> close(std::uint64_t run);
+
+ private:
+  Result<void> start();
+  void read_all();
+  bool obey(const RawFrame&);
+  void stop();
+
+  Loop& loop_;
+  Warn warn_;
+  std::string program_;
+  Child child_;
+  Fd socket_;
+  Loop::Watch watch_ = 0;
+  std::unordered_map<std::uint64_t, std::vector<std::string>> refused_;  // of the runs that are served
+};
+
+}  // namespace mycojobs::sandbox

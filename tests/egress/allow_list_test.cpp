@@ -1,0 +1,112 @@
+#include "domain/allow_list.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace mycojobs {
+namespace {
+
+using ::testing::HasSubstr;
+
+AllowEntry entry(const std::string& text) {
+  const auto parsed = parse_allow_entry(text);
+  EXPECT_TRUE(parsed) << text << ": " << (parsed ? "" : parsed.error().message);
+  return parsed ? *parsed : AllowEntry{};
+}
+
+TEST(AllowList, EntriesOfEveryFormAreRead) {
+  EXPECT_EQ(entry("API.example.org:443"), (AllowEntry{AllowEntry::Form::name, "api.example.org", {}, 0, 443}));
+  EXPECT_EQ(entry("*.example.org:*"), (AllowEntry{AllowEntry::Form::below, "example.org", {}, 0, 0}));
+  EXPECT_EQ(entry("192.0.2.7:5432"), (AllowEntry{AllowEntry::Form::range, "", *parse_ip("192.0.2.7"), 32, 5432}));
+  EXPECT_EQ(entry("192.0.2.0/24:443"), (AllowEntry{AllowEntry::Form::range, "", *parse_ip("192.0.2.0"), 24, 443}));
+  EXPECT_EQ(entry("[2001:db8::1]:443"), (AllowEntry{AllowEntry::Form::range, "", *parse_ip("2001:db8::1"), 128, 443}));
+  EXPECT_EQ(entry("[2001:db8::/32]:1"), (AllowEntry{AllowEntry::Form::range, "", *parse_ip("2001:db8::"), 32, 1}));
+  EXPECT_EQ(entry("0.0.0.0/0:*"), (AllowEntry{AllowEntry::Form::range, "", *parse_ip("0.0.0.0"), 0, 0}));
+  EXPECT_TRUE(entry("192.0.2.7:5432").single());
+  EXPECT_FALSE(entry("192.0.2.0/24:443").single());
+}
+
+TEST(AllowList, AnErrorNamesTheEntryAndWhatIsWrong) {
+  const std::pair<const char*, const char*> rows[] = {
+      {"", "port is missing"},
+      {"example.org", "port is missing"},
+      {"example.org:", "the port is a number"},
+      {"example.org:0", "the port is a number"},
+      {"example.org:65536", "the port is a number"},
+      {"example.org:http", "the port is a number"},
+      {"example.org:4 43", "the port is a number"},
+      {":443", "the host is missing"},
+      {"*:443", "a wildcard needs a domain"},
+      {"*.:443", "the host is missing"},
+      {"a.*.example.org:443", "a wildcard stands for whole labels"},
+      {"*a.example.org:443", "a wildcard stands for whole labels"},
+      {"*.192.0.2.7:443", "below an address is nothing"},
+      {"example.org.:443", "no trailing dot"},
+      {"https://example.org:443", "brackets"},
+      {"example.org/path:443", "before the slash of a range"},
+      {"2130706433:443", "no canonical address"},
+      {"127.1:443", "no canonical address"},
+      {"0x7f.1:443", "no canonical address"},
+      {"2001:db8::1:443", "in brackets"},
+      {"[2001:db8:0::1]:443", "write 2001:db8::1"},
+      {"[192.0.2.7]:443", "brackets stand around an IPv6"},
+      {"[example.org]:443", "brackets stand around an IPv6"},
+      {"[2001:db8::1]", "port is missing"},
+      {"192.0.2.7/24:443", "begins at 192.0.2.0"},
+      {"192.0.2.0/33:443", "a number from 0 to 32"},
+      {"192.0.2.0/:443", "a number from 0 to 32"},
+      {"192.0.2.0/08:443", "a number from 0 to 32"},
+      {"192.0.2/24:443", "before the slash"},
+      {"[2001:db8::/129]:443", "a number from 0 to 128"},
+      {"[fe80::1%eth0]:443", "zone id"},
+      {"user@example.org:443", "user information"},
+      {"b\xc3\xbc"
+       "cher.example:443",
+       "xn--"},
+      {"exam ple.org:443", "letters, digits"},
+  };
+  for (const auto& [text, why] : rows) {
+    const auto parsed = parse_allow_entry(text);
+    ASSERT_FALSE(parsed) << text;
+    EXPECT_EQ(parsed.error().code, Code::invalid) << text;
+    EXPECT_THAT(parsed.error().message, HasSubstr(why)) << text;
+    EXPECT_THAT(parsed.error().message, HasSubstr("net: ")) << text;
+  }
+  const auto list = parse_allow({"example.org:443", "nonsense"});
+  ASSERT_FALSE(list);
+  EXPECT_THAT(list.error().message, HasSubstr("nonsense"));
+  EXPECT_FALSE(parse_allow_entry(std::string(100000, 'a') + ":1"));
+}
+
+TEST(AllowList, AWildcardIsForNamesBelow) {
+  const auto below = entry("*.example.org:443");
+  EXPECT_TRUE(below.allows_name("api.example.org"));
+  EXPECT_TRUE(below.allows_name("a.b.example.org"));
+  EXPECT_FALSE(below.allows_name("example.org"));
+  EXPECT_FALSE(below.allows_name(".example.org"));
+  EXPECT_FALSE(below.allows_name("badexample.org"));
+  EXPECT_FALSE(below.allows_name("example.org.evil.net"));
+  EXPECT_FALSE(entry("example.org:443").allows_name("api.example.org"));
+}
+
+TEST(AllowList, ACeilingCoversWhatIsWithinIt) {
+  const auto over = [](const char* wide, const char* narrow) { return covers(entry(wide), entry(narrow)); };
+  EXPECT_TRUE(over("a.example:443", "A.example:443"));
+  EXPECT_TRUE(over("a.example:*", "a.example:443"));
+  EXPECT_FALSE(over("a.example:443", "a.example:*"));
+  EXPECT_FALSE(over("a.example:443", "a.example:80"));
+  EXPECT_TRUE(over("*.example:443", "a.example:443"));
+  EXPECT_TRUE(over("*.example:443", "*.example:443"));
+  EXPECT_TRUE(over("*.example:443", "*.a.example:443"));
+  EXPECT_FALSE(over("*.a.example:443", "*.example:443"));
+  EXPECT_FALSE(over("a.example:443", "*.a.example:443"));
+  EXPECT_FALSE(over("*.example:443", "example:443"));
+  EXPECT_TRUE(over("10.0.0.0/8:*", "10.1.0.0/16:5432"));
+  EXPECT_TRUE(over("10.0.0.0/8:*", "10.1.2.3:5432"));
+  EXPECT_FALSE(over("10.1.0.0/16:*", "10.0.0.0/8:5432"));
+  EXPECT_FALSE(over("0.0.0.0/0:*", "[::1]:1"));
+  EXPECT_FALSE(over("0.0.0.0/0:*", "a.example:1"));
+}
+
+}  // namespace
+}  // namespace mycojobs

@@ -1,0 +1,299 @@
+// The real program: what it carries, what it refuses, how connections end.
+#include <gmock/gmock.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <future>
+
+#include "fixture.h"
+#include "support/process.h"
+
+namespace mycojobs::test {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+const std::string kTunnelIsOpen = "HTTP/1.1 200 Connection established\r\n\r\n";
+
+std::string answer_with(const std::string& body, const std::string& more = "") {
+  return "HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(body.size()) + "\r\n" + more + "\r\n" + body;
+}
+
+std::string pattern(std::size_t size) {
+  std::string out(size, '\0');
+  for (std::size_t i = 0; i < size; ++i) out[i] = static_cast<char>(i * 31 + i / 1021);
+  return out;
+}
+
+TEST(Egress, ATunnelLeadsToWhatIsListed) {
+  Server server(echo);
+  Egress egress;
+  const Fd job = connect_to(egress.serve(1, {server.place()}));
+  // The first bytes of the tunnel come with the request, as TLS clients do it.
+  ASSERT_TRUE(send_text(job.get(), connect_request(server.place()) + "early"));
+  EXPECT_EQ(read_head(job.get()), kTunnelIsOpen);
+  EXPECT_EQ(read_some(job.get(), 5), "early");
+  ASSERT_TRUE(send_text(job.get(), "later"));
+  EXPECT_EQ(read_some(job.get(), 5), "later");
+  say_end(job.get());
+  EXPECT_EQ(read_to_end(job.get()), "");
+  const auto ended = egress.close(1);
+  EXPECT_EQ(ended.connections, 1U);
+  EXPECT_EQ(ended.bytes_up, 10U);
+  EXPECT_EQ(ended.bytes_down, 10U);
+  EXPECT_EQ(ended.denied, 0U);
+}
+
+TEST(Egress, WhatIsNotListedIsRefusedInEveryLanguage) {
+  Server server(echo);
+  Egress egress;
+  const std::uint16_t port = egress.serve(1, {"api.example.org:443"});
+  const std::string why = server.place() + " is not on this job's list; to allow: net = [\"" + server.place() + "\"]";
+  for (const std::string& request : {connect_request(server.place()), get_request("http://" + server.place() + "/")}) {
+    const Fd job = connect_to(port);
+    ASSERT_TRUE(send_text(job.get(), request));
+    const std::string answer = read_to_end(job.get());
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 403 mycojobs: " + why + "\r\n"));
+    EXPECT_EQ(egress.next_denied(), why);
+  }
+  const Fd job = connect_to(port);
+  ASSERT_TRUE(send_text(job.get(), socks_request("127.0.0.1", server.port())));
+  EXPECT_EQ(read_to_end(job.get()), std::string("\5\0\5\2\0\1\0\0\0\0\0\0", 12));
+  EXPECT_EQ(egress.next_denied(), why);
+  EXPECT_EQ(server.accepted(), 0);
+  EXPECT_EQ(egress.close(1).denied, 3U);
+}
+
+TEST(Egress, APlainRequestHasOneAnswer) {
+  std::promise<std::string> asked, more;
+  Server server([&](int fd) {
+    asked.set_value(read_head(fd));
+    send_text(fd, answer_with("hello", "Connection: keep-alive\r\n"));
+    more.set_value(read_to_end(fd));
+  });
+  Egress egress;
+  const Fd job = connect_to(egress.serve(1, {server.place()}));
+  // A second request on the same connection is nobody's: neither judged nor sent.
+  ASSERT_TRUE(
+      send_text(job.get(), get_request("http://" + server.place() + "/one", "Proxy-Connection: keep-alive\r\n") +
+                               get_request("http://other.example/two")));
+  EXPECT_EQ(read_head(job.get()), "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\n");
+  EXPECT_EQ(read_some(job.get(), 5), "hello");
+  EXPECT_EQ(asked.get_future().get(),
+            "GET /one HTTP/1.1\r\nHost: " + server.place() + "\r\nVia: 1.1 mycojobs\r\nConnection: close\r\n\r\n");
+  egress.close(1);
+  EXPECT_EQ(more.get_future().get(), "");
+}
+
+TEST(Egress, ABodyIsCarriedToItsEndAndNoFurther) {
+  std::promise<std::string> got;
+  Server server([&](int fd) {
+    read_head(fd);
+    got.set_value(read_some(fd, 21));
+    send_text(fd, answer_with(""));
+  });
+  Egress egress;
+  const Fd job = connect_to(egress.serve(1, {server.place()}));
+  const std::string chunks = "6\r\nchunks\r\n0\r\nA: b\r\n\r\n";
+  ASSERT_TRUE(send_text(job.get(), "POST http://" + server.place() +
+                                       "/ HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks +
+                                       get_request("http://" + server.place() + "/smuggled")));
+  EXPECT_THAT(read_to_end(job.get()), StartsWith("HTTP/1.1 200 OK"));
+  EXPECT_EQ(got.get_future().get(), chunks.substr(0, 21));
+  EXPECT_EQ(server.accepted(), 1);
+
+  Server other(echo);
+  const Fd liar = connect_to(egress.serve(2, {other.place()}));
+  ASSERT_TRUE(
+      send_text(liar.get(), "POST http://" + other.place() + "/ HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz"));
+  EXPECT_THAT(read_to_end(liar.get()), StartsWith("HTTP/1.1 400 mycojobs: the chunks"));
+}
+
+TEST(Egress, SocksCarriesNamesAndAddresses) {
+  Server server(echo);
+  const TempDir folder;
+  Egress egress({"--hosts", folder.write("hosts", "service.test 127.0.0.1\n")});
+  const std::uint16_t port = egress.serve(1, {server.place(), "service.test:" + std::to_string(server.port())});
+  for (const char* host : {"127.0.0.1", "service.test", "SERVICE.Test"}) {
+    const Fd job = connect_to(port);
+    ASSERT_TRUE(send_text(job.get(), socks_request(host, server.port()) + "hi"));
+    EXPECT_EQ(read_some(job.get(), 14), std::string("\5\0\5\0\0\1\0\0\0\0\0\0hi", 14)) << host;
+  }
+  for (const char* host : {"127.1", "127.0.0.1.", "2130706433", "service.test.", "other.test"}) {
+    const Fd job = connect_to(port);
+    ASSERT_TRUE(send_text(job.get(), socks_request(host, server.port())));
+    EXPECT_EQ(read_to_end(job.get()), std::string("\5\0\5\2\0\1\0\0\0\0\0\0", 12)) << host;
+  }
+}
+
+TEST(Egress, HalfACloseIsPassedOnInBothDirections) {
+  Server collects([](int fd) {
+    const std::string all = read_to_end(fd);
+    send_text(fd, "got " + std::to_string(all.size()));
+  });
+  std::promise<std::string> after;
+  Server speaks_first([&](int fd) {
+    send_text(fd, "bye");
+    say_end(fd);
+    after.set_value(read_to_end(fd));
+  });
+  Egress egress;
+  const std::uint16_t port = egress.serve(1, {collects.place(), speaks_first.place()});
+  const Fd job = connect_to(port);
+  ASSERT_TRUE(send_text(job.get(), connect_request(collects.place()) + std::string(300000, 'x')));
+  say_end(job.get());
+  EXPECT_EQ(read_to_end(job.get()), kTunnelIsOpen + "got 300000");
+
+  const Fd other = connect_to(port);
+  ASSERT_TRUE(send_text(other.get(), connect_request(speaks_first.place())));
+  EXPECT_EQ(read_to_end(other.get()), kTunnelIsOpen + "bye");
+  ASSERT_TRUE(send_text(other.get(), std::string(300000, 'y')));
+  say_end(other.get());
+  EXPECT_EQ(after.get_future().get().size(), 300000U);
+}
+
+TEST(Egress, AClientThatShutsItsWriteSideStillGetsTheAnswer) {
+  Server server([](int fd) {
+    read_head(fd);
+    send_text(fd, answer_with(pattern(500000)));
+  });
+  Egress egress;
+  const Fd job = connect_to(egress.serve(1, {server.place()}));
+  ASSERT_TRUE(send_text(job.get(), get_request("http://" + server.place() + "/")));
+  say_end(job.get());
+  read_head(job.get());
+  EXPECT_EQ(read_to_end(job.get()), pattern(500000));
+}
+
+TEST(Egress, BytesArriveWholeThroughSlowReaders) {
+  constexpr std::size_t kSize = 8U << 20;
+  Server server(echo);
+  Egress egress;
+  const Fd job = connect_to(egress.serve(1, {server.place()}));
+  ASSERT_TRUE(send_text(job.get(), connect_request(server.place())));
+  EXPECT_EQ(read_head(job.get()), kTunnelIsOpen);
+  const std::string data = pattern(kSize);
+  // Nobody reads until the way there and back is full.
+  std::thread writer([&] {
+    EXPECT_TRUE(send_text(job.get(), data));
+    say_end(job.get());
+  });
+  ::usleep(200000);
+  EXPECT_TRUE(read_to_end(job.get()) == data);
+  writer.join();
+  const auto ended = egress.close(1);
+  EXPECT_EQ(ended.bytes_up, kSize);
+  EXPECT_EQ(ended.bytes_down, kSize);
+}
+
+TEST(Egress, AnAnswerBeforeTheBodyIsOverIsPassedOn) {
+  Server server([](int fd) {
+    read_head(fd);
+    send_text(fd, "HTTP/1.1 413 Too large\r\nContent-Length: 0\r\n\r\n");
+  });
+  Egress egress;
+  const Fd job = connect_to(egress.serve(1, {server.place()}));
+  ASSERT_TRUE(
+      send_text(job.get(), "POST http://" + server.place() + "/ HTTP/1.1\r\nContent-Length: 50000000\r\n\r\nsome"));
+  EXPECT_THAT(read_to_end(job.get()), StartsWith("HTTP/1.1 413 Too large\r\n"));
+}
+
+TEST(Egress, AServerThatIsNotThereIsABadGateway) {
+  std::uint16_t unused = 0;
+  listen_on_loopback(unused).reset();
+  Server silent([](int fd) { read_head(fd); });
+  Server rude([](int fd) {
+    const linger none{1, 0};
+    read_head(fd);
+    ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
+  });
+  const std::string gone = "127.0.0.1:" + std::to_string(unused);
+  Egress egress;
+  const std::uint16_t port = egress.serve(1, {gone, silent.place(), rude.place()});
+  for (const std::string& request : {connect_request(gone), get_request("http://" + gone + "/")}) {
+    const Fd job = connect_to(port);
+    ASSERT_TRUE(send_text(job.get(), request));
+    EXPECT_THAT(read_to_end(job.get()), StartsWith("HTTP/1.1 502 mycojobs: " + gone + ": ECONNREFUSED"));
+  }
+  for (const Server* server : {&silent, &rude}) {
+    const Fd job = connect_to(port);
+    ASSERT_TRUE(send_text(job.get(), get_request("http://" + server->place() + "/")));
+    EXPECT_THAT(read_to_end(job.get()), ContainsRegex("^HTTP/1.1 502 mycojobs: the server .* without an answer"));
+  }
+  EXPECT_EQ(egress.close(1).denied, 0U);
+}
+
+TEST(Egress, CloseEndsWhatIsUnderWay) {
+  Server server([](int fd) {
+    const std::string part(65536, 'x');
+    while (send_text(fd, part)) continue;
+  });
+  Egress egress;
+  const std::uint16_t port = egress.serve(1, {server.place()});
+  std::vector<Fd> jobs;
+  for (int i = 0; i < 5; ++i) {
+    jobs.push_back(connect_to(port));
+    ASSERT_TRUE(send_text(jobs.back().get(), connect_request(server.place())));
+    EXPECT_EQ(read_some(jobs.back().get(), 100000).size(), 100000U);
+  }
+  const auto ended = egress.close(1);
+  EXPECT_EQ(ended.connections, 5U);
+  EXPECT_GE(ended.bytes_down, 500000U);
+  for (const Fd& job : jobs) EXPECT_TRUE(ends(job.get()));
+  EXPECT_EQ(egress.close(1).connections, 0U) << "a run that is gone is answered all the same";
+  EXPECT_EQ(egress.hang_up(), 0);
+}
+
+TEST(Egress, EndsWithItsLauncher) {
+  Server server(echo);
+  Egress egress;
+  const Fd job = connect_to(egress.serve(1, {server.place()}));
+  ASSERT_TRUE(send_text(job.get(), connect_request(server.place())));
+  EXPECT_EQ(read_head(job.get()), kTunnelIsOpen);
+  EXPECT_EQ(egress.hang_up(), 0);
+  EXPECT_TRUE(ends(job.get()));
+}
+
+TEST(Egress, WhatItCannotServeIsTrouble) {
+  Egress egress;
+  std::uint16_t port = 0;
+  const Fd listener = listen_on_loopback(port);
+  egress.serve(1, {"nonsense"}, listener);
+  EXPECT_THAT(egress.next_trouble(), HasSubstr("run 1: net: \"nonsense\": the port is missing"));
+  egress.serve(2, {}, listen_on_loopback(port, SOCK_DGRAM));
+  EXPECT_THAT(egress.next_trouble(), HasSubstr("run 2: the descriptor is no TCP listener"));
+  egress.serve(3, {}, Fd(::dup(egress.socket())));
+  EXPECT_THAT(egress.next_trouble(), HasSubstr("run 3: the descriptor is no TCP listener"));
+  ASSERT_EQ(sandbox::send_message(egress.socket(), egress::Serve{4, {}}), 0);
+  EXPECT_THAT(egress.next_trouble(), HasSubstr("not understood: kind 1, 0 descriptors"));
+  ASSERT_EQ(sandbox::send_raw(egress.socket(), std::string("\1\2\3", 3)), 0);
+  EXPECT_THAT(egress.next_trouble(), HasSubstr("not understood"));
+  ASSERT_EQ(sandbox::send_raw(egress.socket(), "\x7f", {listener.get(), listener.get()}), 0);
+  EXPECT_THAT(egress.next_trouble(), HasSubstr("not understood: kind 127, 2 descriptors"));
+  egress.serve(5, {}, listener);
+  egress.serve(5, {}, listener);
+  EXPECT_THAT(egress.next_trouble(), HasSubstr("run 5: is served already"));
+  for (std::uint64_t run = 1; run <= 6; ++run) EXPECT_EQ(egress.close(run).run, run);
+}
+
+TEST(Egress, KeepsNoRight) {
+  Egress egress;
+  egress.close(1);  // it has started
+  std::ifstream file("/proc/" + std::to_string(egress.pid()) + "/status");
+  const std::string status{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_THAT(status, HasSubstr("CapPrm:\t0000000000000000\nCapEff:\t0000000000000000\n"));
+  EXPECT_THAT(status, HasSubstr("NoNewPrivs:\t1\n"));
+  EXPECT_THAT(status, HasSubstr("Seccomp:\t2\n"));
+  if (::geteuid() == 0) {
+    EXPECT_THAT(status, HasSubstr("CapBnd:\t0000000000000000\n"));
+    EXPECT_THAT(status, Not(HasSubstr("Uid:\t0")));
+    EXPECT_THAT(status, HasSubstr("Groups:\t \n"));
+  }
+}
+
+}  // namespace
+}  // namespace mycojobs::test
