@@ -17,6 +17,7 @@ constexpr std::size_t kMost = 64;
 std::string key_of(const FilterRequest& request) {
   std::string key = request.exec ? "exec" : "";
   key += request.sockets ? " sockets" : "";
+  key += request.learn ? " learn" : "";
   auto names = request.added;
   std::sort(names.begin(), names.end());
   for (const auto& name : names) key += " " + name;
@@ -25,9 +26,9 @@ std::string key_of(const FilterRequest& request) {
 
 }  // namespace
 
-Result<int> FilterCache::filter_for(const Limits& limits, const Grants& grants) {
-  const FilterRequest request{limits.exec, grants.network != Network::none, grants.syscalls};
-  if (!request.sockets && request.added.empty()) return -1;
+Result<int> FilterCache::filter_for(const RunSpec& spec) {
+  const FilterRequest request{spec.limits.exec, spec.grants.network != Network::none, spec.grants.syscalls, spec.learn};
+  if (!request.sockets && request.added.empty() && !request.learn) return -1;
   const std::string key = key_of(request);
   const auto found = std::find_if(files_.begin(), files_.end(), [&](const auto& file) { return file.first == key; });
   if (found != files_.end()) {

@@ -15,7 +15,7 @@ class FilterCache {
  public:
   // -1: the zygote's own will do. Else a file for read_filter(), which stays open until the next call.
   // Error: a name that is no system call, or one that can never be granted.
-  Result<int> filter_for(const Limits&, const Grants&);
+  Result<int> filter_for(const RunSpec&);
 
  private:
   std::list<std::pair<std::string, Fd>> files_;  // the last used first

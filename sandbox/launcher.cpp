@@ -215,7 +215,7 @@ void Launcher::launch(const Launch& message, std::vector<Fd> fds) {
 }
 
 void Launcher::ended(Run& run) {
-  if (run.spec.grants.network == Network::allow_list) run.outcome.notes = egress_.close(run.id);
+  for (auto& line : egress_.close(run.id)) run.outcome.notes.push_back(std::move(line));
   zygotes_.run_ended(run);
   if (!run.canary && !run.spare) tell(Ended{run.spec.run, run.outcome});
 }

@@ -90,7 +90,8 @@ struct Launch {
 };
 template <class A>
 void fields(A& a, Launch& m) {
-  a(m.spec.run), a(m.spec.host), a(m.spec.context), a(m.spec.limits), a(m.spec.grants), a(m.spec.fence_boot_ms);
+  a(m.spec.run), a(m.spec.host), a(m.spec.context), a(m.spec.limits), a(m.spec.grants), a(m.spec.learn),
+      a(m.spec.fence_boot_ms);
 }
 
 struct Kill {

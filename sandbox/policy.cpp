@@ -17,6 +17,7 @@
 
 #include "base/errno_text.h"
 #include "base/fd.h"
+#include "sandbox/learning.h"
 
 namespace mycojobs::sandbox {
 namespace {
@@ -55,8 +56,8 @@ std::uint32_t action_of(const ArgumentRule& rule) {
   return SCMP_ACT_ERRNO(static_cast<std::uint32_t>(rule.error));
 }
 
-Result<Filter> new_filter() {
-  Filter filter(seccomp_init(SCMP_ACT_ERRNO(EPERM)), &seccomp_release);
+Result<Filter> new_filter(std::uint32_t otherwise = SCMP_ACT_ERRNO(EPERM)) {
+  Filter filter(seccomp_init(otherwise), &seccomp_release);
   if (!filter) return fail(Code::unsupported, "seccomp: libseccomp cannot start a filter");
   // A foreign architecture has other numbers: nothing that follows would mean what it says.
   if (int code = seccomp_attr_set(filter.get(), SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS); code != 0) {
@@ -144,13 +145,14 @@ bool is_added(const FilterRequest& request, const char* name) {
 Result<void> add_job_rules(const Filter& filter, const FilterRequest& request) {
   const auto calls = [&](std::uint32_t action, std::span<const char* const> names) -> Result<void> {
     for (const char* name : names) {
-      if (!is_added(request, name)) MJ_CHECK(add(filter, action, name, {}));
+      const bool notified = request.learn && (action != SCMP_ACT_ALLOW || is_observed(name));
+      if (!is_added(request, name) && !notified) MJ_CHECK(add(filter, action, name, {}));
     }
     return {};
   };
   const auto rules = [&](std::span<const ArgumentRule> list) -> Result<void> {
     for (const auto& rule : list) {
-      if (is_added(request, rule.syscall)) continue;
+      if (is_added(request, rule.syscall) || (request.learn && rule.answer != Answer::allow)) continue;
       MJ_CHECK(add(filter, action_of(rule), rule.syscall, {rule.first, rule.second, rule.third}));
     }
     return {};
@@ -162,7 +164,7 @@ Result<void> add_job_rules(const Filter& filter, const FilterRequest& request) {
   MJ_CHECK(calls(SCMP_ACT_ALLOW, allowed_calls()));
   MJ_CHECK(calls(SCMP_ACT_NOTIFY, never_innocent_calls()));
   for (const auto& call : refused_calls()) {
-    if (is_added(request, call.syscall)) continue;
+    if (is_added(request, call.syscall) || request.learn) continue;
     MJ_CHECK(add(filter, SCMP_ACT_ERRNO(static_cast<std::uint32_t>(call.error)), call.syscall, {}));
   }
   MJ_CHECK(rules(argument_rules()));
@@ -171,7 +173,7 @@ Result<void> add_job_rules(const Filter& filter, const FilterRequest& request) {
   if (request.exec) MJ_CHECK(calls(SCMP_ACT_ALLOW, allowed_calls_with_exec()));
   if (!request.sockets) return {};
   // Another family is one that this kernel lacks, as far as the job can see.
-  for (std::uint64_t family = 0; family < 64 && !is_added(request, "socket"); ++family) {
+  for (std::uint64_t family = 0; family < 64 && !is_added(request, "socket") && !request.learn; ++family) {
     if (family == AF_INET || family == AF_INET6) continue;
     MJ_CHECK(add(filter, SCMP_ACT_ERRNO(EAFNOSUPPORT), "socket", {{0, 0xffffffff, family}}));
   }
@@ -187,7 +189,7 @@ Result<std::vector<sock_filter>> compile_init() {
 }  // namespace
 
 Result<std::vector<sock_filter>> compile_filter(const FilterRequest& request) {
-  MJ_TRY(filter, new_filter());
+  MJ_TRY(filter, new_filter(request.learn ? SCMP_ACT_NOTIFY : SCMP_ACT_ERRNO(EPERM)));
   MJ_CHECK(add_job_rules(filter, request));
   return program_of(filter);
 }
@@ -197,7 +199,7 @@ Result<FilterSet> compile_filters() {
     return fail(Code::unsupported, "seccomp: the kernel cannot notify a supervisor: Linux 5.0 or newer is needed");
   }
   MJ_TRY(job, compile_filter({}));
-  MJ_TRY(job_exec, compile_filter({true, false, {}}));
+  MJ_TRY(job_exec, compile_filter({true, false, {}, false}));
   MJ_TRY(init, compile_init());
   return FilterSet{{std::move(job), std::move(job_exec), std::move(init)}};
 }

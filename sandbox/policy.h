@@ -54,6 +54,7 @@ struct FilterRequest {
   bool exec = false;               // fork and exec
   bool sockets = false;            // internet sockets, of a network of its own
   std::vector<std::string> added;  // allowed whatever the arguments
+  bool learn = false;              // everything else, and what learning.h observes, is notified
 };
 
 // Error: unsupported, naming the rule that libseccomp refused; invalid, naming what was to be added.

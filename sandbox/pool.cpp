@@ -18,10 +18,12 @@ bool alike(const RunSpec& a, const RunSpec& b) {
 
 }  // namespace
 
-bool Pool::serves(const RunSpec& spec) const { return shape_ && spec.grants == Grants{} && alike(spec, *shape_); }
+bool Pool::serves(const RunSpec& spec) const {
+  return shape_ && !spec.learn && spec.grants == Grants{} && alike(spec, *shape_);
+}
 
 void Pool::learn(const RunSpec& spec) {
-  if (spec.grants != Grants{} || most_ == 0) return;
+  if (spec.learn || spec.grants != Grants{} || most_ == 0) return;
   if (!shape_) {
     shape_ = spec;
     return;

@@ -14,6 +14,7 @@
 
 #include "base/fd.h"
 #include "sandbox/cgroup.h"
+#include "sandbox/learning.h"
 #include "sandbox/loop.h"
 #include "sandbox/messages.h"
 
@@ -39,6 +40,7 @@ struct Run {
   bool confined = false;
   bool stuck = false;    // has been reported as unkillable
   bool decided = false;  // the first recorded reason wins: outcome.status is final
+  Learning learning;     // of a run that learns
   Outcome outcome;
 };
 

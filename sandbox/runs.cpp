@@ -115,7 +115,7 @@ std::optional<std::uint32_t> Runs::take_uid() {
 Result<std::vector<Fd>> Runs::grants_of(Run& run, Fork& request) {
   const Grants& grants = run.spec.grants;
   std::vector<Fd> fds;
-  MJ_TRY(filter, filters_.filter_for(run.spec.limits, grants));
+  MJ_TRY(filter, filters_.filter_for(run.spec));
   request.own_filter = filter >= 0;
   if (filter >= 0) fds.emplace_back(::fcntl(filter, F_DUPFD_CLOEXEC, 0));
   for (const auto* paths : {&grants.fs_read, &grants.fs_write}) {
@@ -225,6 +225,7 @@ void Runs::end(Run& run) {
   decide(run, RunStatus::lost, "the sandbox's helper ended before the job did");
   if (run.started_us != 0) run.outcome.usage.wall_us = boot_us() - run.started_us;
   if (run.confined) run.outcome.layers = layers_of(run);
+  if (run.spec.learn) run.outcome.notes = run.learning.lines();
   loop_.unwatch(run.status_watch, run.status.get());
   loop_.unwatch(run.listener_watch, run.listener.get());
   for (auto* timer : {&run.wall, &run.cpu, &run.fence, &run.grace, &run.killing}) loop_.cancel(*timer);

@@ -96,6 +96,10 @@ void Runs::read_status(Run& run) {
 
 void Runs::read_listener(Run& run, std::uint32_t events) {
   if ((events & EPOLLIN) == 0) return loop_.unwatch(run.listener_watch, run.listener.get());  // nobody is left under it
+  if (run.spec.learn) {
+    run.learning.answer(run.listener.get());
+    return;
+  }
   const Violation violation = read_violation(run.listener.get());
   if (!run.decided) run.outcome.violation = violation;
   decide(run, RunStatus::violation, describe(violation));

@@ -176,24 +176,31 @@ bool wait_and_go_on() { return next_stop_signal(kTryAgainMs) == 0; }
 
 }  // namespace
 
-std::vector<FlagRow> submission_flags() {
+std::vector<FlagRow> local_run_flags() {
   return {{"type", "NAME", "script type (default: by the file's name)"},
           {"name", "TEXT", "a name for the job (default: the file's)"},
           {"env", "NAME=VALUE", "a variable of the job's environment", true},
           {"timeout", "DURATION", "the job's wall-clock limit, as in 30s"},
-          {"retries", "N", "attempts after a failed one, 0 to 255 (default 0)"},
-          {"policy", "FILE", "what it asks of its sandbox, as .toml or .json"},
-          {"delay", "DURATION", "run it no sooner than after this time"},
-          {"run-at", "TIME", "run it no sooner than then, as in 2030-01-31T12:00:00Z"},
-          {"priority", "N", "-100 to 100; higher is taken first (default 0)"},
-          {"queue-timeout", "DURATION", "give up when no runner has taken it in this time"},
-          {"depends", "ID", "run it after this job of the same caller has finished", true},
-          {"prerequisite", "TEXT", "run it once this holds, as in file:/data/ready", true},
-          {"concurrency-key", "TEXT", "of the jobs with this key only some run at a time"},
-          {"concurrency-limit", "N", "so many of them (default 1)"},
-          {"caller", "ID", "the actor who submits (default 1)"},
-          {"id", "ID", "the job's id (default: the caller's next one)"},
-          {"idempotency-key", "TEXT", "a second submission of the caller with this key is the first one again"}};
+          {"policy", "FILE", "what it asks of its sandbox, as .toml or .json"}};
+}
+
+std::vector<FlagRow> submission_flags() {
+  std::vector<FlagRow> flags = local_run_flags();
+  const std::vector<FlagRow> more = {
+      {"retries", "N", "attempts after a failed one, 0 to 255 (default 0)"},
+      {"delay", "DURATION", "run it no sooner than after this time"},
+      {"run-at", "TIME", "run it no sooner than then, as in 2030-01-31T12:00:00Z"},
+      {"priority", "N", "-100 to 100; higher is taken first (default 0)"},
+      {"queue-timeout", "DURATION", "give up when no runner has taken it in this time"},
+      {"depends", "ID", "run it after this job of the same caller has finished", true},
+      {"prerequisite", "TEXT", "run it once this holds, as in file:/data/ready", true},
+      {"concurrency-key", "TEXT", "of the jobs with this key only some run at a time"},
+      {"concurrency-limit", "N", "so many of them (default 1)"},
+      {"caller", "ID", "the actor who submits (default 1)"},
+      {"id", "ID", "the job's id (default: the caller's next one)"},
+      {"idempotency-key", "TEXT", "a second submission of the caller with this key is the first one again"}};
+  flags.insert(flags.end(), more.begin(), more.end());
+  return flags;
 }
 
 Result<Submission> read_submission(const Invocation& call) {

@@ -9,6 +9,7 @@
 namespace mycojobs {
 
 std::vector<FlagRow> submission_flags();
+std::vector<FlagRow> local_run_flags();  // those that need no store
 
 struct Submission {
   Job job;

@@ -52,6 +52,7 @@ struct RunSpec {
   Id context = 0;               // runs of different contexts never share a zygote
   Limits limits;
   Grants grants;
+  bool learn = false;  // its outcome's notes say what it used beyond its profile, and what is refused it is only noted
   std::uint64_t fence_boot_ms = 0;  // CLOCK_BOOTTIME at which the run is killed unless fence() moved it; 0: no fence
 };
 

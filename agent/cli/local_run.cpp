@@ -1,0 +1,107 @@
+#include "cli/local_run.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <optional>
+#include <string>
+
+#include "base/fd.h"
+
+namespace mycojobs {
+namespace {
+
+class Follower {
+ public:
+  Follower(Sandbox& sandbox, const RunSpec& spec, Conversation& conversation, const RunPipes& pipes,
+           const OnOutput& on_output)
+      : sandbox_(sandbox),
+        run_(spec.run),
+        conversation_(conversation),
+        out_(pipes.out),
+        err_(pipes.err),
+        channel_(pipes.channel),
+        on_output_(on_output) {}
+
+  // Over `most` bytes of output the run is killed; 0: never.
+  Outcome to_the_end(std::uint64_t most) {
+    std::optional<Outcome> outcome;
+    while (!outcome) {
+      wait();
+      send_request();
+      read_all();
+      if (most != 0 && written() > most) sandbox_.kill(run_, KillReason::output_limit, 0);
+      for (auto& ended : sandbox_.read_ended()) {
+        if (ended.run == run_ && ended.outcome.status != RunStatus::unkillable) outcome = std::move(ended.outcome);
+      }
+    }
+    while (read_all()) {
+    }
+    outcome->usage.stdout_bytes = out_bytes_;
+    outcome->usage.stderr_bytes = err_bytes_;
+    return std::move(*outcome);
+  }
+
+ private:
+  std::uint64_t written() const { return out_bytes_ + err_bytes_; }
+
+  void wait() {
+    const bool more_to_send = sent_ < conversation_.request().size();
+    std::array<pollfd, 4> sources{{{sandbox_.event_fd(), POLLIN, 0},
+                                   {out_.get(), POLLIN, 0},
+                                   {err_.get(), POLLIN, 0},
+                                   {channel_.get(), static_cast<short>(POLLIN | (more_to_send ? POLLOUT : 0)), 0}}};
+    ::poll(sources.data(), sources.size(), -1);  // a closed one reads -1 and is passed over
+  }
+  void send_request() {
+    const std::string& request = conversation_.request();
+    while (channel_ && sent_ < request.size()) {
+      const ssize_t sent = ::send(channel_.get(), request.data() + sent_, request.size() - sent_, MSG_NOSIGNAL);
+      if (sent < 0 && errno != EAGAIN && errno != EINTR) sent_ = request.size();  // its outcome will tell why
+      if (sent < 0) return;
+      sent_ += static_cast<std::size_t>(sent);
+    }
+  }
+  bool read_all() {
+    const bool out =
+        read(out_, [this](std::string_view bytes) { out_bytes_ += bytes.size(), on_output_(false, bytes); });
+    const bool err =
+        read(err_, [this](std::string_view bytes) { err_bytes_ += bytes.size(), on_output_(true, bytes); });
+    const bool channel = read(channel_, [this](std::string_view bytes) { conversation_.feed(bytes); });
+    return out || err || channel;
+  }
+  template <class Take>
+  bool read(Fd& fd, const Take& take) {
+    if (!fd) return false;
+    std::array<char, 65536> buffer;  // NOLINT(*-member-init): filled by read
+    const ssize_t count = ::read(fd.get(), buffer.data(), buffer.size());
+    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+    if (count <= 0) return fd.reset(), false;
+    take(std::string_view(buffer.data(), static_cast<std::size_t>(count)));
+    return true;
+  }
+
+  Sandbox& sandbox_;
+  std::uint64_t run_;
+  Conversation& conversation_;
+  Fd out_, err_, channel_;
+  const OnOutput& on_output_;
+  std::size_t sent_ = 0;
+  std::uint64_t out_bytes_ = 0, err_bytes_ = 0;
+};
+
+}  // namespace
+
+Result<LocalRun> run_locally(Sandbox& sandbox, const RunSpec& spec, Conversation& conversation,
+                             std::uint64_t output_bytes, bool output_kill, const OnOutput& on_output) {
+  MJ_TRY(pipes, sandbox.launch(spec));
+  LocalRun done;
+  done.outcome = Follower(sandbox, spec, conversation, pipes, on_output).to_the_end(output_kill ? output_bytes : 0);
+  done.end = conversation.finish(done.outcome);
+  return done;
+}
+
+}  // namespace mycojobs

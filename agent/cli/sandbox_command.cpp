@@ -1,0 +1,208 @@
+// mycojobs sandbox run FILE, mycojobs policy learn FILE: one script in a sandbox of this process, without Redis. The
+// policy is what the file says, without an operator's ceiling: whoever calls is the operator of this process.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/local_run.h"
+#include "cli/policy_file.h"
+#include "cli/serve.h"
+#include "cli/submission.h"
+#include "cli/terminal.h"
+#include "domain/codec.h"
+#include "domain/policy.h"
+#include "domain/utf8.h"
+
+namespace mycojobs {
+namespace {
+
+using nlohmann::json;
+
+struct Tried {
+  std::string profile;
+  Policy policy;
+  LocalRun run;
+};
+
+Result<std::unique_ptr<Executor>> executor_of(const Invocation& call, const std::string& type) {
+  std::string known;
+  for (auto& executor : call.parts.executors(call.settings)) {
+    const auto types = executor->script_types();
+    if (std::find(types.begin(), types.end(), type) != types.end()) return std::move(executor);
+    for (const auto& each : types) known += (known.empty() ? "" : ", ") + each;
+  }
+  return fail(Code::invalid, "--type: no executor here runs \"" + printable(type) + "\"; there is: " + known);
+}
+
+Result<Tried> try_file(const Invocation& call, bool learn) {
+  MJ_TRY(submission, read_submission(call));
+  Job& job = submission.job;
+  job.id = 1;
+  MJ_TRY(executor, executor_of(call, job.script_type));
+  Tried tried;
+  tried.profile = std::string(profile_of(job.script_type));
+  tried.policy = applied(own_profile(call.settings, job.script_type), read_policy(job.policy, "policy").request);
+  RunSpec spec;
+  spec.run = 1;
+  spec.host = executor->host();
+  spec.context = job.context_id;
+  spec.learn = learn;
+  give(spec, tried.policy, job.timeout ? *job.timeout * 1000ULL : call.settings.job_default_timeout_ms);
+  leave_at_stop_signals();  // the launcher ends with us, and all that it has started
+  MJ_TRY(sandbox, call.parts.sandbox(call.settings, {}, -1));
+  const std::uint64_t deadline = call.parts.clock.unix_ms() + spec.limits.wall_ms;
+  MJ_TRY(conversation, executor->begin(JobFacts{job, deadline, call.settings.job_max_result_bytes}));
+  const auto show = [&call](bool is_err, std::string_view bytes) {
+    std::FILE* to = is_err || call.json ? stderr : stdout;
+    std::fwrite(bytes.data(), 1, bytes.size(), to);
+    std::fflush(to);
+  };
+  MJ_TRY(run, run_locally(*sandbox, spec, *conversation, tried.policy.output_bytes, tried.policy.output_kill, show));
+  tried.run = std::move(run);
+  return tried;
+}
+
+json to_json(const Outcome& outcome) {
+  json object = {
+      {"status", word(outcome.status)}, {"reason", to_utf8(outcome.reason)}, {"exit_code", outcome.exit_code},
+      {"signal", outcome.signal},       {"stragglers", outcome.stragglers},  {"layers", outcome.layers},
+      {"notes", outcome.notes}};
+  const Usage& usage = outcome.usage;
+  object["usage"] = {{"wall_us", usage.wall_us},          {"user_us", usage.user_us},
+                     {"system_us", usage.system_us},      {"memory_peak_bytes", usage.memory_peak_bytes},
+                     {"pids_peak", usage.pids_peak},      {"stdout_bytes", usage.stdout_bytes},
+                     {"stderr_bytes", usage.stderr_bytes}};
+  for (const auto& step : outcome.setup) object["setup"].push_back({{"step", step.step}, {"us", step.us}});
+  if (outcome.violation) {
+    const Violation& violation = *outcome.violation;
+    object["violation"] = {{"syscall", violation.syscall},
+                           {"args", violation.args},
+                           {"pid", violation.pid},
+                           {"comm", to_utf8(violation.comm)}};
+  }
+  if (outcome.setup_error) {
+    const SetupError& error = *outcome.setup_error;
+    object["setup_error"] = {{"step", error.step}, {"errno", error.error}, {"remedy", error.remedy}};
+  }
+  return object;
+}
+
+int exit_code_of(const Tried& tried) {
+  Job job;
+  job.status = tried.run.end.status;
+  job.detail = tried.run.end.detail;
+  return exit_code(job);
+}
+
+std::string milliseconds(std::uint64_t us) { return fmt::format("{:.1f} ms", static_cast<double>(us) / 1000); }
+
+void show_outcome(const Tried& tried) {
+  const Outcome& outcome = tried.run.outcome;
+  const Usage& usage = outcome.usage;
+  for (const auto& [key, value] : tried.run.end.result)
+    say(paint(Tone::strong, printable(key), true) + " = " + printable(value));
+  if (!tried.run.end.error.empty()) say(paint(Tone::bad, "error: ", true) + printable(tried.run.end.error));
+  for (const auto& note : outcome.notes) say(paint(Tone::warn, "note: ", true) + printable(note));
+  std::string layers;
+  for (const auto& layer : outcome.layers) layers += (layers.empty() ? "" : " ") + layer;
+  std::uint64_t setup_us = 0;
+  for (const auto& step : outcome.setup) setup_us += step.us;
+  const auto row = [](std::string_view name, const std::string& text) {
+    say(paint(Tone::faint, fmt::format("{:<8}", name), true) + text);
+  };
+  row("status", std::string(word(outcome.status)));
+  row("usage", fmt::format("wall {}, CPU {}, memory at most {:.1f} MiB, processes at most {}, output {} bytes",
+                           milliseconds(usage.wall_us), milliseconds(usage.user_us + usage.system_us),
+                           static_cast<double>(usage.memory_peak_bytes) / (1 << 20), usage.pids_peak,
+                           usage.stdout_bytes + usage.stderr_bytes));
+  row("set up", milliseconds(setup_us));
+  row("layers", layers);
+}
+
+Result<int> run_file(const Invocation& call) {
+  MJ_TRY(tried, try_file(call, false));
+  if (call.json) {
+    json object = to_json(tried.run.outcome);
+    object["profile"] = tried.profile;
+    object["policy"] = to_json(tried.policy);
+    object["detail"] = tried.run.end.detail;
+    object["error"] = tried.run.end.error;
+    object["result"] = tried.run.end.result;
+    print(dump_json(object, 2) + "\n");
+  } else {
+    show_outcome(tried);
+  }
+  return exit_code_of(tried);
+}
+
+bool may_be_granted(const std::string& path) {
+  constexpr std::string_view kTops[] = {"/srv/", "/opt/", "/home/", "/var/", "/mnt/", "/media/", "/data/"};
+  return !path.starts_with("/var/tmp/") &&
+         std::any_of(std::begin(kTops), std::end(kTops), [&](auto top) { return path.starts_with(top); });
+}
+
+// What the notes of a learning run come to, as a policy.
+PolicyRequest learned(const std::vector<std::string>& notes, std::vector<std::string>& remarks) {
+  PolicyRequest asked;
+  const auto name = [&asked](PolicyField field) { asked.named.set(static_cast<std::size_t>(field)); };
+  for (const std::string& note : notes) {
+    const std::string kind = note.substr(0, note.find(' '));
+    const std::string what = note.substr(std::min(note.size(), kind.size() + 1));
+    if (kind == "read" && may_be_granted(what)) {
+      asked.values.fs_read.push_back(what), name(PolicyField::fs_read);
+    } else if (kind == "write" && may_be_granted(what)) {
+      asked.values.fs_write.push_back(what), name(PolicyField::fs_write);
+    } else if (kind == "exec") {
+      asked.values.exec = true, name(PolicyField::exec);
+      if (!what.empty()) remarks.push_back("starts " + what);
+    } else if (note == "socket inet") {
+      asked.values.network = Network::loopback, name(PolicyField::net);
+      remarks.emplace_back("opens internet sockets: name the places, as in net = [\"api.example.org:443\"]");
+    } else if (kind == "syscall" && is_never_innocent(what)) {
+      remarks.push_back("calls " + what + ", which no script needs that means well: not listed above");
+    } else if (kind == "syscall") {
+      asked.values.syscalls.push_back(what), name(PolicyField::syscalls);
+    } else if (kind != "read" && kind != "write") {
+      remarks.push_back(note);
+    }
+  }
+  return asked;
+}
+
+Result<int> learn_file(const Invocation& call) {
+  MJ_TRY(tried, try_file(call, true));
+  const Outcome& outcome = tried.run.outcome;
+  std::vector<std::string> remarks;
+  const PolicyRequest asked = learned(outcome.notes, remarks);
+  const Usage& usage = outcome.usage;
+  remarks.push_back(fmt::format("used: memory {:.1f} MiB, CPU {}, processes and threads {}",
+                                static_cast<double>(usage.memory_peak_bytes) / (1 << 20),
+                                milliseconds(usage.user_us + usage.system_us), usage.pids_peak));
+  remarks.push_back("the run ended as " + std::string(word(outcome.status)) +
+                    (tried.run.end.error.empty() ? "" : ": " + one_line(tried.run.end.error)) +
+                    (asked.named.any() ? "; what was refused may hide more: grant this and learn again" : ""));
+  if (call.json) {
+    print(dump_json({{"policy", json::parse(write_policy(asked))}, {"remarks", remarks}, {"seen", outcome.notes}}, 2) +
+          "\n");
+    return 0;
+  }
+  std::string text = "# what " + one_line(call.arguments.at(0)) + " used beyond the profile " + tried.profile + "\n";
+  Policy beyond = asked.values;
+  for (std::size_t i = 0; i < kPolicyFields; ++i) {
+    const auto field = static_cast<PolicyField>(i);
+    if (asked.names(field)) text += std::string(word(field)) + " = " + value_text(field, beyond) + "\n";
+  }
+  for (const auto& remark : remarks) text += "# " + one_line(remark) + "\n";
+  print(text);
+  return 0;
+}
+
+}  // namespace
+
+int sandbox_run_command(Invocation& call) { return finish(run_file(call)); }
+int policy_learn_command(Invocation& call) { return finish(learn_file(call)); }
+
+}  // namespace mycojobs

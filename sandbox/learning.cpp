@@ -1,0 +1,122 @@
+#include "sandbox/learning.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+
+#include "base/fd.h"
+#include "sandbox/policy.h"
+
+namespace mycojobs::sandbox {
+namespace {
+
+constexpr std::size_t kMostBytes = 8192;  // of all lines: they travel in one frame
+
+struct Opening {
+  const char* syscall;
+  unsigned path, flags;  // which arguments
+};
+// openat2 has its flags in a structure of its own, and libc does not use it.
+constexpr Opening kOpenings[] = {{"open", 0, 1}, {"openat", 1, 2}, {"creat", 0, 6}};
+constexpr const char* kPrograms[] = {"execve", "execveat", "fork", "vfork", "clone", "clone3"};
+
+const Opening* opening_of(const std::string& name) {
+  const auto* found =
+      std::find_if(std::begin(kOpenings), std::end(kOpenings), [&](const auto& row) { return name == row.syscall; });
+  return found == std::end(kOpenings) ? nullptr : found;
+}
+
+// Nothing: we may not look, or it is no text.
+std::optional<std::string> text_at(std::uint32_t pid, std::uint64_t address) {
+  const Fd memory(::open(fmt::format("/proc/{}/mem", pid).c_str(), O_RDONLY | O_CLOEXEC));
+  char text[4096];
+  std::size_t got = 0;
+  while (memory && got < sizeof text) {  // up to the end of a page: the next one may not be there
+    const std::size_t page_left = 4096 - (address + got) % 4096;
+    const ssize_t part =
+        ::pread(memory.get(), text + got, std::min(page_left, sizeof text - got), static_cast<off_t>(address + got));
+    if (part <= 0) break;
+    const void* end = std::memchr(text + got, '\0', static_cast<std::size_t>(part));
+    if (end != nullptr) return std::string(text);
+    got += static_cast<std::size_t>(part);
+  }
+  return {};
+}
+
+bool is_plain(const std::string& text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return static_cast<unsigned char>(c) >= ' ' && c != '\x7f'; });
+}
+
+int refusal_of(const std::string& name) {
+  for (const auto& call : refused_calls()) {
+    if (name == call.syscall) return call.error;
+  }
+  return name == "socket" ? EAFNOSUPPORT : EPERM;
+}
+
+}  // namespace
+
+bool is_observed(const char* syscall) { return opening_of(syscall) != nullptr; }
+
+void Learning::note(std::string line) {
+  if (full_ || lines_.contains(line)) return;
+  full_ = bytes_ + line.size() > kMostBytes;
+  if (full_) line = "there was more than can be told";
+  bytes_ += line.size();
+  lines_.insert(std::move(line));
+}
+
+int Learning::judge(const seccomp_notif& call) {
+  const std::string name = syscall_name(call.data.arch, call.data.nr);
+  const auto path_of = [&](unsigned argument) {
+    const auto text = text_at(call.pid, call.data.args[argument]);
+    return text && is_plain(*text) ? *text : "?";
+  };
+  if (const Opening* opening = opening_of(name); opening != nullptr) {
+    const std::uint64_t flags = opening->flags < 6 ? call.data.args[opening->flags] : O_WRONLY | O_CREAT;
+    const bool writes = (flags & (O_ACCMODE | O_CREAT | O_TRUNC)) != O_RDONLY;
+    const std::string path = path_of(opening->path);
+    if (path.starts_with('/')) note((writes ? "write " : "read ") + path);
+    return 0;
+  }
+  if (std::find(std::begin(kPrograms), std::end(kPrograms), name) != std::end(kPrograms)) {
+    note(name == "execve" ? "exec " + path_of(0) : "exec");
+    return name == "clone3" ? ENOSYS : EPERM;
+  }
+  if (name == "socket") {
+    const auto family = call.data.args[0];
+    note(family == AF_INET || family == AF_INET6 ? "socket inet" : fmt::format("socket family {}", family));
+    return EAFNOSUPPORT;
+  }
+  const int error = refusal_of(name);
+  if (error != 0 && error != ENOSYS) note("syscall " + name);
+  return error;
+}
+
+bool Learning::answer(int listener) {
+  seccomp_notif call{};
+  if (::ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &call) != 0) return false;
+  seccomp_notif_resp response{};
+  response.id = call.id;
+  const int error = judge(call);
+  // What was read may be another text by the time that the call goes on: that is a wrong line in a list, no more.
+  if (error == 0 && is_observed(syscall_name(call.data.arch, call.data.nr).c_str())) {
+    response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+  } else {
+    response.error = -error;
+  }
+  ::ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &response);  // fails if the caller has died
+  return true;
+}
+
+std::vector<std::string> Learning::lines() const { return {lines_.begin(), lines_.end()}; }
+
+}  // namespace mycojobs::sandbox

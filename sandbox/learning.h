@@ -1,0 +1,33 @@
+// What a run uses beyond its profile, for `policy learn`. Its filter reports what it would refuse, and files that are
+// opened; here each report is noted and answered as the filter would have answered. Nothing is allowed by this: only
+// calls that every job may make, the opening of files, go on after they were seen.
+#pragma once
+
+#include <linux/seccomp.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+namespace mycojobs::sandbox {
+
+// Calls that are reported though they are allowed.
+bool is_observed(const char* syscall);
+
+class Learning {
+ public:
+  // One call, if there is one. False: the listener has nothing more to say.
+  bool answer(int listener);
+  // "read /srv/data", "write /srv/out", "exec /bin/ls", "socket inet", "syscall keyctl"; sorted, without repetition.
+  std::vector<std::string> lines() const;
+
+ private:
+  int judge(const seccomp_notif&);  // errno to answer with; 0: it goes on
+  void note(std::string line);
+
+  std::set<std::string> lines_;
+  std::size_t bytes_ = 0;
+  bool full_ = false;
+};
+
+}  // namespace mycojobs::sandbox
