@@ -55,7 +55,12 @@ void Connection::on_event(int fd, std::uint32_t events, std::uint64_t now) {
       socklen_t size = sizeof error;
       if (fd != server_.fd.get()) return;
       if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
-      if (error == 0) return connected();
+      if (error == 0) {
+        // A late event of a descriptor that had this number before says nothing about this one.
+        sockaddr_storage peer{};
+        size = sizeof peer;
+        return ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0 ? connected() : void();
+      }
       last_failure_ = errno_text(error);
       return connect_next();
     }
