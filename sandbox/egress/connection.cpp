@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include "base/errno_text.h"
+#include "sandbox/egress/socket_address.h"
 
 namespace mycojobs::egress {
 namespace {
@@ -26,16 +26,8 @@ void tune(int fd) {
 
 // 0, or errno with nothing under way.
 int begin_connect(int fd, const IpAddress& address, std::uint16_t port) {
-  sockaddr_in6 v6{};
-  sockaddr_in v4{};
-  v6.sin6_family = AF_INET6;
-  v4.sin_family = AF_INET;
-  v6.sin6_port = v4.sin_port = htons(port);
-  std::memcpy(&v6.sin6_addr, address.bytes.data(), 16);
-  std::memcpy(&v4.sin_addr, address.bytes.data(), 4);
-  const auto* where = address.v6 ? reinterpret_cast<const sockaddr*>(&v6) : reinterpret_cast<const sockaddr*>(&v4);
-  const socklen_t size = address.v6 ? sizeof v6 : sizeof v4;
-  return ::connect(fd, where, size) == 0 || errno == EINPROGRESS ? 0 : errno;
+  const SocketAddress where(address, port);
+  return ::connect(fd, where.get(), where.size()) == 0 || errno == EINPROGRESS ? 0 : errno;
 }
 
 }  // namespace
@@ -63,7 +55,12 @@ void Connection::on_event(int fd, std::uint32_t events, std::uint64_t now) {
       socklen_t size = sizeof error;
       if (fd != server_.fd.get()) return;
       if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
-      if (error == 0) return connected();
+      if (error == 0) {
+        // A late event of a descriptor that had this number before says nothing about this one.
+        sockaddr_storage peer{};
+        size = sizeof peer;
+        return ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0 ? connected() : void();
+      }
       last_failure_ = errno_text(error);
       return connect_next();
     }
@@ -191,7 +188,7 @@ void Connection::take_answer() {
   } else {
     addresses = {*request_.target.host.address};
   }
-  const auto own = own_addresses();  // now, not at start: interfaces come and go
+  const auto own = own_addresses(addresses);  // now, not at start: interfaces come and go
   if (!own) return refuse(500, socks_failure, own.error().message);
   // All of them, before any: an answer that mixes a public with a private address is nobody's honest one.
   for (const auto& address : addresses) {

@@ -65,6 +65,7 @@ class Connection {
     std::string pending;  // read but not yet written; while it has something, nothing more is read
     bool ended = false;   // the reader has seen the end
     bool told = false;    // and the other side was told
+    bool broken = false;  // the other side takes no more
   };
 
   void read_request();

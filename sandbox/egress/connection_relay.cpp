@@ -88,9 +88,9 @@ void Connection::flush(Lane& lane) {
       if (try_again(errno)) return;
       if (!up) return abort();
       // The server takes no more, but it may have said why before it closed: its answer is still passed on.
-      lane.ended = lane.told = true;
+      lane.ended = lane.told = lane.broken = true;
       lane.pending = {};
-      return;
+      return down_.told ? abort() : void();
     }
     deadline_ = now_ + run_.times.idle_ms;
     lane.pending.erase(0, static_cast<std::size_t>(size));
@@ -108,7 +108,8 @@ void Connection::pass_end_on(Lane& lane) {
   }
   lane.told = true;
   ::shutdown((&lane == &up_ ? server_ : client_).fd.get(), SHUT_WR);
-  if (up_.told && down_.told) close();
+  // What the job says to a server that is gone is read away, or the reset would take the server's last words with it.
+  if (up_.told && down_.told) up_.broken ? start_draining() : close();
 }
 
 void Connection::start_draining() {

@@ -30,13 +30,10 @@ bool among(std::string_view name, const std::string_view (&names)[N]) {
   return std::any_of(std::begin(names), std::end(names), [&](std::string_view each) { return same_name(name, each); });
 }
 
-bool lists(std::string_view value, std::string_view name) {
-  for (;;) {
-    const std::size_t comma = value.find(',');
-    if (same_name(trimmed(value.substr(0, comma)), name)) return true;
-    if (comma == value.npos) return false;
-    value.remove_prefix(comma + 1);
-  }
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(), [](char c) { return lower(c); });
+  return out;
 }
 
 }  // namespace
@@ -61,12 +58,21 @@ std::optional<Field> parse_field(std::string_view line) {
   return Field{line.substr(0, colon), value};
 }
 
-bool for_one_hop(std::string_view name, const std::vector<Field>& all) {
-  if (among(name, kFraming)) return false;
-  if (among(name, kOneHop)) return true;
-  return std::any_of(all.begin(), all.end(), [&](const Field& field) {
-    return same_name(field.first, "connection") && lists(field.second, name);
-  });
+// Once for a message: to read the lists anew for each field would cost the square of what a job sends.
+HopFields::HopFields(const std::vector<Field>& all) {
+  for (const auto& [name, value] : all) {
+    if (!same_name(name, "connection")) continue;
+    for (std::string_view left = value;;) {
+      const std::size_t comma = left.find(',');
+      listed_.insert(lower(trimmed(left.substr(0, comma))));
+      if (comma == left.npos) break;
+      left.remove_prefix(comma + 1);
+    }
+  }
+}
+
+bool HopFields::contains(std::string_view name) const {
+  return !among(name, kFraming) && (among(name, kOneHop) || listed_.contains(lower(name)));
 }
 
 }  // namespace mycojobs::egress

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,8 +19,15 @@ bool is_token(std::string_view);                     // RFC 9110, section 5.6.2
 // character).
 std::optional<Field> parse_field(std::string_view line);
 
-// Whether a field is for the next hop alone (RFC 9110, section 7.6.1): those known, and those that Connection lists.
-// Those that frame the message (Host, Content-Length, Transfer-Encoding) never are.
-bool for_one_hop(std::string_view name, const std::vector<Field>& all);
+// The fields of a message that are for the next hop alone (RFC 9110, section 7.6.1): those known, and those that its
+// Connection fields list. Those that frame the message (Host, Content-Length, Transfer-Encoding) never are.
+class HopFields {
+ public:
+  explicit HopFields(const std::vector<Field>& all);
+  bool contains(std::string_view name) const;
+
+ private:
+  std::set<std::string> listed_;  // lower case
+};
 
 }  // namespace mycojobs::egress

@@ -8,6 +8,7 @@
 namespace mycojobs::egress {
 namespace {
 
+constexpr std::size_t kMaxFields = 200;
 constexpr const char* kUse = "set HTTP_PROXY and HTTPS_PROXY as the job's environment has them";
 
 tl::unexpected<Error> wrong(std::string why) { return fail(Code::invalid, std::move(why)); }
@@ -101,6 +102,7 @@ Result<Url> parse_url(std::string_view url, std::string_view method) {
 }
 
 std::string forwarded(const RequestLine& line, const Url& url, const std::vector<Field>& fields) {
+  const HopFields hop(fields);
   std::string host = to_text(url.target);
   if (url.target.port == 80) host.resize(host.rfind(':'));
   std::string out;
@@ -108,7 +110,7 @@ std::string forwarded(const RequestLine& line, const Url& url, const std::vector
   // From the URL, as the RFC wants it: what was judged is what the server is told.
   out.append("Host: ").append(host).append("\r\n");
   for (const auto& [name, value] : fields) {
-    if (same_name(name, "host") || for_one_hop(name, fields)) continue;
+    if (same_name(name, "host") || hop.contains(name)) continue;
     out.append(name).append(": ").append(value).append("\r\n");
   }
   out.append("Via: ").append(line.version.substr(5)).append(" mycojobs\r\nConnection: close\r\n\r\n");
@@ -125,6 +127,7 @@ std::size_t head_size(std::string_view bytes) {
 Result<RequestHead> parse_request_head(std::string_view head) {
   MJ_TRY(lines, split_lines(head));
   MJ_TRY(line, parse_request_line(lines.front()));
+  if (lines.size() > kMaxFields + 1) return wrong("the request has more than 200 header fields");
   std::vector<Field> fields;
   std::size_t hosts = 0;
   for (std::size_t i = 1; i < lines.size(); ++i) {

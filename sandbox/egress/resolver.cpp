@@ -9,10 +9,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <sstream>
 
 #include "base/errno_text.h"
+#include "base/fd.h"
 #include "domain/utf8.h"
+#include "sandbox/egress/socket_address.h"
 
 namespace mycojobs::egress {
 namespace {
@@ -32,6 +35,18 @@ std::optional<IpAddress> address_of(const sockaddr* from) {
     return out;
   }
   return {};
+}
+
+// The kernel's choice of a source address for something local is that address itself.
+bool leads_home(const IpAddress& address) {
+  const Fd probe(::socket(address.v6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const SocketAddress there(address, 9);
+  sockaddr_storage here{};
+  socklen_t size = sizeof here;
+  // What cannot be reached is not here.
+  if (!probe || ::connect(probe.get(), there.get(), there.size()) != 0) return false;
+  if (::getsockname(probe.get(), reinterpret_cast<sockaddr*>(&here), &size) != 0) return true;
+  return address_of(reinterpret_cast<sockaddr*>(&here)) == address;
 }
 
 class Fixed final : public Lookup {
@@ -150,7 +165,7 @@ std::unique_ptr<Lookup> Resolver::look_up(const std::string& name, WatchFd watch
   return std::make_unique<Fixed>(answers[asked_[name]++ % answers.size()]);
 }
 
-Result<std::vector<IpAddress>> own_addresses() {
+Result<std::vector<IpAddress>> own_addresses(const std::vector<IpAddress>& asked) {
   ifaddrs* first = nullptr;
   if (::getifaddrs(&first) != 0) return fail(Code::io, "getifaddrs: " + errno_text(errno));
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> keep(first, &::freeifaddrs);
@@ -158,6 +173,7 @@ Result<std::vector<IpAddress>> own_addresses() {
   for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
     if (const auto address = address_of(each->ifa_addr)) own.push_back(*address);
   }
+  std::copy_if(asked.begin(), asked.end(), std::back_inserter(own), leads_home);
   return own;
 }
 

@@ -55,7 +55,8 @@ class Resolver {
   std::map<std::string, std::size_t> asked_;
 };
 
-// Of all interfaces of this host.
-Result<std::vector<IpAddress>> own_addresses();
+// Those of all interfaces of this host, and those of `asked` that its routes lead back to it (`ip route add local`).
+// Nothing is sent.
+Result<std::vector<IpAddress>> own_addresses(const std::vector<IpAddress>& asked);
 
 }  // namespace mycojobs::egress

@@ -40,10 +40,11 @@ std::string rewritten(const std::vector<std::string_view>& lines, bool last) {
   for (std::size_t i = 1; i < lines.size(); ++i) {
     if (const auto field = parse_field(lines[i])) fields.push_back(*field);
   }
+  const HopFields hop(fields);
   std::string out(lines.front());
   out += "\r\n";
   for (const auto& [name, value] : fields) {
-    if (!for_one_hop(name, fields)) out.append(name).append(": ").append(value).append("\r\n");
+    if (!hop.contains(name)) out.append(name).append(": ").append(value).append("\r\n");
   }
   if (last) out += "Connection: close\r\n";
   return out + "\r\n";

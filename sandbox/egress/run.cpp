@@ -63,17 +63,23 @@ void Run::on_time(std::uint64_t now, std::size_t limit) {
     each = each->second->closed() ? connections_.erase(each) : std::next(each);
   }
   paused_ = false;
+  accepts_ = 0;
   update_listener(limit);
 }
 
 void Run::accept(std::uint64_t now, std::size_t limit) {
   for (int i = 0; i < kAcceptsATurn && connections_.size() < limit; ++i) {
+    if (accepts_ >= kMaxAccepts) {
+      paused_ = true;
+      return;
+    }
     Fd client(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!client) {
       if (errno == ECONNABORTED || errno == EINTR) continue;
       paused_ = errno != EAGAIN && errno != EWOULDBLOCK;
       return;
     }
+    ++accepts_;
     do {
       ++next_id_;
     } while (next_id_ == Poller::kNobody || connections_.contains(next_id_));

@@ -9,6 +9,9 @@
 namespace mycojobs::egress {
 
 inline constexpr std::size_t kMaxConnections = 64;  // of a run; more wait in the listener's queue
+// New ones of a run between two calls of on_time(). At four a second this is 256 connections a second: the ports that
+// the kernel keeps for a minute after each (TIME_WAIT) stay below the 28000 that the host has for one destination.
+inline constexpr std::size_t kMaxAccepts = 64;
 
 class Run {
  public:
@@ -31,7 +34,8 @@ class Run {
   RunState state_;
   Fd listener_;
   std::uint32_t listener_waits_for_ = 0;
-  bool paused_ = false;  // no descriptor or memory for another connection: tried again when time passes
+  bool paused_ = false;      // too many at once, or no descriptor or memory for another: tried again when time passes
+  std::size_t accepts_ = 0;  // since on_time()
   std::uint32_t next_id_ = 1;
   std::unordered_map<std::uint32_t, std::unique_ptr<Connection>> connections_;
 };

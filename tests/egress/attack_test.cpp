@@ -86,7 +86,7 @@ TEST(Redirect, ToAPrivateAddressIsANewRequest) {
 TEST(Names, AreLookedUpWithoutHoldingAnybodyUp) {
   Server server(answer_ok);
   NameServer names;
-  Egress egress({"--name-servers", names.place(), "--connect-ms", "1500"});
+  Egress egress({"--name-servers", names.place(), "--connect-ms", "3000"});
   const std::string port = port_of(server);
   const std::uint16_t proxy = egress.serve(1, {"*.test:" + port, "127.0.0.1:" + port});
   std::vector<Fd> waiting;

@@ -202,6 +202,24 @@ TEST(Egress, AnAnswerBeforeTheBodyIsOverIsPassedOn) {
   EXPECT_THAT(read_to_end(job.get()), StartsWith("HTTP/1.1 413 Too large\r\n"));
 }
 
+TEST(Egress, AServersLastWordsAreHeardThroughATunnel) {
+  Server server([](int fd) {
+    read_some(fd, 1000);
+    send_text(fd, pattern(100000));
+  });
+  Egress egress;
+  const std::uint16_t port = egress.serve(1, {server.place()});
+  for (int round = 0; round < 20; ++round) {
+    const Fd job = connect_to(port);
+    ASSERT_TRUE(send_text(job.get(), connect_request(server.place())));
+    EXPECT_EQ(read_head(job.get()), kTunnelIsOpen);
+    ASSERT_TRUE(send_text(job.get(), std::string(1000, 'x')));
+    EXPECT_TRUE(read_some(job.get(), 100000) == pattern(100000));
+    // It has gone; what is still said to it ends in a reset, sooner or later.
+    while (send_text(job.get(), std::string(1000, 'x'))) continue;
+  }
+}
+
 TEST(Egress, AServerThatIsNotThereIsABadGateway) {
   std::uint16_t unused = 0;
   listen_on_loopback(unused).reset();
