@@ -41,7 +41,7 @@ int offer_listener(const ChildRun& run) {
   place.sin_port = htons(egress::kProxyPort);
   place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&place), sizeof place) != 0) return errno;
-  if (::listen(listener.get(), 64) != 0) return errno;
+  if (::listen(listener.get(), 128) != 0) return errno;
   return send_message(run.status, Listening{}, {listener.get()});
 }
 
