@@ -8,6 +8,7 @@
 
 #include "base/errno_text.h"
 #include "domain/codec.h"
+#include "domain/policy.h"
 #include "domain/utf8.h"
 
 namespace mycojobs {
@@ -169,8 +170,12 @@ std::string join_blanks(const std::vector<std::string>& words) {
 std::string usage_json(const Usage& usage) { return dump_json(usage_object(usage)); }
 
 std::string violation_line(const Violation& violation, std::string_view profile) {
-  return fmt::format("denied: {0}({1:#x}, …) by pid {2} ({3}): job killed; no job of profile {4} may make this call",
-                     violation.syscall, violation.args[0], violation.pid, line_of(violation.comm), profile);
+  std::string line = fmt::format("denied: {0}({1:#x}, …) by pid {2} ({3}): job killed; profile {4}", violation.syscall,
+                                 violation.args[0], violation.pid, line_of(violation.comm), profile);
+  // Others were refused for their arguments; to name them in a policy would not help.
+  if (is_never_innocent(violation.syscall))
+    line += fmt::format("; to allow: syscalls.add = [\"{}\"]", violation.syscall);
+  return line;
 }
 
 JobEnd outcome_to_end(const EndContext& context, const Outcome& outcome, const Answer& answer) {

@@ -23,7 +23,7 @@ JobEnd outcome_to_end(const EndContext&, const Outcome&, const Answer&);
 
 // JSON object with the fields of Usage.
 std::string usage_json(const Usage&);
-// denied: keyctl(0x11, …) by pid 7 (python3): job killed; no job of profile python may make this call
+// denied: keyctl(0x11, …) by pid 7 (python3): job killed; profile python; to allow: syscalls.add = ["keyctl"]
 std::string violation_line(const Violation&, std::string_view profile);
 
 }  // namespace mycojobs

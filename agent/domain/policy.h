@@ -95,7 +95,7 @@ struct Combined {
 };
 // What was asked for and is above the ceiling is refused; what only the profile has is lowered to it.
 Combined weigh(const Policy& profile, const PolicyRequest&, const Ceiling&);
-// The same; error invalid with all refusals. An empty request is never refused.
+// The same; error invalid with the first eight refusals and how many more there are. An empty request is never refused.
 Result<Policy> combine(const Policy& profile, const PolicyRequest&, const Ceiling&);
 // Without a ceiling: what the request makes of the profile.
 Policy applied(const Policy& profile, const PolicyRequest&);

@@ -10,6 +10,8 @@ namespace {
 using policies::NumberRow;
 using policies::Unit;
 
+constexpr std::size_t kToldAtOnce = 8;  // in one line; `mycojobs policy check` tells all
+
 // As an order of numbers, in which no limit is above every limit.
 std::uint64_t rank(const NumberRow& row, std::uint64_t value) {
   return row.may_be_unlimited && value == 0 ? UINT64_MAX : value;
@@ -212,8 +214,11 @@ Combined weigh(const Policy& profile, const PolicyRequest& request, const Ceilin
 
 Result<Policy> combine(const Policy& profile, const PolicyRequest& request, const Ceiling& ceiling) {
   Combined combined = weigh(profile, request, ceiling);
-  if (!combined.problems.empty()) return fail(Code::invalid, join(combined.problems));
-  return std::move(combined.policy);
+  auto& problems = combined.problems;
+  if (problems.empty()) return std::move(combined.policy);
+  const std::size_t more = problems.size() - std::min(problems.size(), kToldAtOnce);
+  problems.resize(problems.size() - more);
+  return fail(Code::invalid, join(problems) + (more > 0 ? "; and " + std::to_string(more) + " more" : ""));
 }
 
 std::vector<PolicyDifference> diff(const Policy& before, const Policy& after) {

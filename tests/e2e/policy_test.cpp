@@ -1,5 +1,8 @@
 // Policies on real jobs: a plain client's field, and an operator's files and ceilings.
-#include <csignal>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
 
 #include "e2e/client.h"
 
@@ -100,7 +103,7 @@ result['few'] = len(files) < 40
   EXPECT_EQ(status_at_end(redis_, large), "error");
   EXPECT_EQ(status_at_end(redis_, disk), "error");
   EXPECT_NE(field(redis_, disk, "error").find("No space left"), std::string::npos) << field(redis_, disk, "error");
-  expect_end(wall, "timeout", "time limit");
+  expect_end(wall, "timeout", "300 ms");
   EXPECT_EQ(field(redis_, wall, "error").find("20 s"), std::string::npos) << "that is its timeout";
   expect_end(cpu, "timeout_cpu", "");
 }
@@ -123,10 +126,72 @@ TEST_F(PlainPolicy, NothingAskedIsLoweredToTheCeiling) {
   EXPECT_EQ(status_at_end(redis_, job), "error") << "256 MiB without the ceiling";
 }
 
+// A folder of the host that a policy may name, gone with this.
+class HostFolder {
+ public:
+  HostFolder() {
+    char name[] = "/var/tmp/mycojobs-policy-XXXXXX";
+    EXPECT_NE(::mkdtemp(name), nullptr);
+    path_ = name;
+    std::filesystem::permissions(path_, std::filesystem::perms(0755));
+  }
+  ~HostFolder() { std::filesystem::remove_all(path_); }
+  HostFolder(const HostFolder&) = delete;
+  HostFolder& operator=(const HostFolder&) = delete;
+  std::string operator/(const std::string& name) const { return path_ + '/' + name; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
 class OperatorPolicy : public Operator {
  protected:
   std::string config_ = folder_.write("ceiling.toml", "[contexts.3.ceiling]\nmemory = \"128 MiB\"\npids = 32\n");
 };
+
+TEST_F(OperatorPolicy, GrantsReachTheJobThatAsksAndNoOther) {
+  const HostFolder host;
+  std::filesystem::create_directories(host / "given");
+  std::filesystem::create_directories(host / "other");
+  std::ofstream(host / "given/text") << "hello from the host";
+  std::ofstream(host / "other/text") << "not for jobs";
+  const std::string config =
+      folder_.write("open.toml", "[ceiling]\nfs.read = [\"" + host.path() + "\"]\nnet = \"loopback\"\nexec = true\n");
+  Process runner = agent(1, {"--config", config});
+  const std::string script = R"(import os, socket, subprocess
+def tried(what):
+  try: return str(what())
+  except Exception as error: return type(error).__name__
+def talk():
+  with socket.create_server(('127.0.0.1', 0)) as server: return 'listens'
+folder = os.environ['FOLDER']
+result['read'] = tried(lambda: open(folder + '/given/text').read())
+result['other'] = tried(lambda: open(folder + '/other/text').read())
+result['write'] = tried(lambda: open(folder + '/given/new', 'w'))
+result['net'] = tried(talk)
+result['exec'] = tried(lambda: subprocess.run(['/bin/echo', 'x'], capture_output=True).stdout)
+)";
+  const std::string policy =
+      folder_.write("p.toml", "fs.read = [\"" + (host / "given") + "\"]\nnet = \"loopback\"\nexec = true\n");
+  const std::vector<std::string> environment{"--env", "FOLDER=" + host.path(), "--config", config};
+  auto with = environment;
+  with.insert(with.end(), {"--policy", policy});
+  const std::string granted = mycojobs_.submit(script, with);
+  const std::string plain = mycojobs_.submit(script, environment);
+  ASSERT_TRUE(mycojobs_.becomes(granted, "status", "finished")) << mycojobs_.field(granted, "error") << runner.err();
+  ASSERT_TRUE(mycojobs_.becomes(plain, "status", "finished")) << mycojobs_.field(plain, "error") << runner.err();
+  const auto got = nlohmann::json::parse(mycojobs_.field(granted, "result"));
+  EXPECT_EQ(got["read"], "hello from the host");
+  EXPECT_EQ(got["other"], "FileNotFoundError") << "the ceiling's folder is not the job's";
+  EXPECT_EQ(got["write"], "OSError") << "read-only";
+  EXPECT_EQ(got["net"], "listens");
+  EXPECT_EQ(got["exec"], "b'x\\n'");
+  const auto without = nlohmann::json::parse(mycojobs_.field(plain, "result"));
+  EXPECT_EQ(without["read"], "FileNotFoundError");
+  EXPECT_EQ(without["net"], "OSError");
+  EXPECT_NE(without["exec"], got["exec"]);
+}
 
 TEST_F(OperatorPolicy, FilesOfBothKindsAreCheckedBeforeAnythingIsStored) {
   const std::string too_much = folder_.write("much.toml", "memory = \"2 GiB\"\nexec = true\n");

@@ -3,6 +3,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <ctime>
 #include <filesystem>
@@ -51,15 +52,26 @@ std::vector<pid_t> descendants(pid_t of) {
   return found;
 }
 
+std::string name_of(pid_t pid) {
+  std::string name;
+  std::ifstream("/proc/" + std::to_string(pid) + "/comm") >> name;
+  return name;
+}
+
 // Of an agent's processes those that bury jobs.
 std::vector<pid_t> undertakers(const std::vector<pid_t>& below) {
   std::vector<pid_t> found;
   for (const pid_t pid : below) {
-    std::string name;
-    std::ifstream("/proc/" + std::to_string(pid) + "/comm") >> name;
+    const std::string name = name_of(pid);
     if (name.starts_with("mycojobs-guard") || name.starts_with("mycojobs-launch")) found.push_back(pid);
   }
   return found;
+}
+
+// The one that runs kStays; others wait for jobs to come. -1: none does.
+pid_t job_among(const std::vector<pid_t>& below) {
+  const auto found = std::find_if(below.begin(), below.end(), [](pid_t pid) { return name_of(pid) == "it-stays"; });
+  return found == below.end() ? -1 : *found;
 }
 
 // Sees the moment at which a process has ended, from now on.
@@ -85,9 +97,11 @@ class Watch {
   std::thread thread_;
 };
 
-// Prints when it begins, by the clock that all processes of the host share; the first delivery then stays.
+// Prints when it begins, by the clock that all processes of the host share; the first delivery then stays. Names itself
+// to be found (PR_SET_NAME).
 const char* const kStays =
-    "import time, mycojobs\n"
+    "import ctypes, time, mycojobs\n"
+    "ctypes.CDLL(None).prctl(15, b'it-stays')\n"
     "print('begin', mycojobs.job.epoch, time.clock_gettime(time.CLOCK_BOOTTIME), flush=True)\n"
     "time.sleep(600 if mycojobs.job.deliveries == 1 else 0)\n"
     "print('end', mycojobs.job.epoch)\n";
@@ -137,7 +151,7 @@ TEST_F(Recovery, AgentThatIsKilledAndStartedAgainRunsItsJobAtOnce) {
   ASSERT_TRUE(has_begun()) << one.err();
   const auto below = descendants(one.pid());
   ASSERT_GE(below.size(), 5U);  // guardian, launcher, zygote, init, job
-  Watch job(below.back());
+  Watch job(job_among(below));
   one.signal(SIGKILL);
   Process two = start_here(folder_, redis_, {"--lease", "120s"});  // the first may not even be buried
   one.wait();
@@ -153,7 +167,7 @@ TEST_F(Recovery, SoDoesOneWhoseHelpersAreKilledWithIt) {
   const auto below = descendants(one.pid());
   const auto helpers = undertakers(below);
   ASSERT_EQ(helpers.size(), 2U);
-  Watch job(below.back());
+  Watch job(job_among(below));
   for (pid_t pid : helpers) ::kill(pid, SIGSTOP);  // they bury nobody
   one.signal(SIGKILL);
   for (pid_t pid : helpers) ::kill(pid, SIGKILL);
@@ -170,7 +184,7 @@ TEST_F(Recovery, HelperThatLivesOnKeepsItsJobsFromBeingGivenBackEarly) {
   const auto below = descendants(one.pid());
   const auto helpers = undertakers(below);
   ASSERT_EQ(helpers.size(), 2U);
-  Watch job(below.back());
+  Watch job(job_among(below));
   for (pid_t pid : helpers) ::kill(pid, SIGSTOP);
   one.signal(SIGKILL);
   one.wait();

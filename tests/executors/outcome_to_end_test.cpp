@@ -66,8 +66,9 @@ TEST(OutcomeToEnd, ViolationNamesCallAndRemedy) {
   outcome.status = RunStatus::violation;
   outcome.violation = Violation{"keyctl", {0x11, 2, 3, 4, 5, 6}, 7, "pyth\non3"};
   const JobEnd end = outcome_to_end(kContext, outcome, {});
-  EXPECT_EQ(end.error,
-            "denied: keyctl(0x11, …) by pid 7 (pyth on3): job killed; no job of profile python may make this call");
+  EXPECT_EQ(
+      end.error,
+      "denied: keyctl(0x11, …) by pid 7 (pyth on3): job killed; profile python; to allow: syscalls.add = [\"keyctl\"]");
   EXPECT_EQ(json::parse(end.error_info)["violation"]["args"], json({0x11, 2, 3, 4, 5, 6}));
   EXPECT_EQ(json::parse(end.receipt)["violation"]["syscall"], "keyctl");
 }

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "cli/commands.h"
+#include "domain/policy.h"
 #include "inspect/explain.h"
 #include "inspect/verify.h"
 
@@ -90,6 +91,17 @@ TEST(Manual, HasARowForEveryRuleOfVerify) {
     const std::string cells = "| `" + std::string(rule.name) + "` | " + (rule.violation ? "violation" : "note") +
                               " | " + std::string(rule.meaning) + " |";
     EXPECT_NE(text.find(cells), std::string::npos) << cells;
+  }
+}
+
+TEST(Manual, HasARowForEveryFieldOfAPolicy) {
+  const auto all = sections(manual());
+  const std::string& text = all.at("Policies");
+  for (std::size_t i = 0; i < kPolicyFields; ++i) {
+    const std::string field = '`' + std::string(word(static_cast<PolicyField>(i))) + '`';
+    const bool found =
+        text.find("\n| " + field) != std::string::npos || text.find(", " + field + " |") != std::string::npos;
+    EXPECT_TRUE(found) << field;
   }
 }
 

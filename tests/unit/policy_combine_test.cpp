@@ -51,6 +51,14 @@ TEST(Combine, EveryRefusalIsTold) {
                                               "policy.syscalls.add", "policy.syscalls.add", "policy.secrets"}));
 }
 
+TEST(Combine, ManyRefusalsAreCountedInOneLine) {
+  std::string text = R"({"syscalls.add":["read")";
+  for (const char* name : {"write", "open", "close", "stat", "fstat", "lstat", "poll", "lseek", "mmap"})
+    text += std::string(",\"") + name + '"';
+  const std::string said = refusal(text + "]}");
+  EXPECT_TRUE(said.ends_with("; and 2 more")) << said;
+}
+
 // SN15
 TEST(Combine, NetworkIsGrantedByEntry) {
   const std::string open = R"({"net":["example.org:443","*.internal:5432","[2001:db8::1]:80"]})";
