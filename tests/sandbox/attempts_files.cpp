@@ -240,6 +240,15 @@ const Attempts& attempts_on_files() {
          return size < 0 ? error_name() : std::string(target, static_cast<std::size_t>(size));
        }},
       {"lock", lock_file},
+      {"print_into",
+       [](const Words& w) {
+         const int fd = ::open(w[1].c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+         const std::string block(1 << 20, 'x');
+         ssize_t written = 0;
+         for (unsigned long i = 0; i < number(w, 2) && written >= 0; ++i)
+           written = ::write(fd, block.data(), block.size());
+         return verdict(written);
+       }},
   };
   return kTable;
 }

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <system_error>
 #include <thread>
@@ -175,6 +176,42 @@ std::string print_mib(const Words& words) {
   return "ok";
 }
 
+// Any process but init and oneself: to look into, or to signal.
+std::string race_for_others(const Words& words) {
+  const pid_t self = ::getpid();
+  timespec start{}, now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &start);
+  do {
+    for (pid_t pid = 3; pid < 200; ++pid) {
+      if (pid == self) continue;
+      if (::kill(pid, 0) == 0 || errno != ESRCH) return "process " + std::to_string(pid);
+      for (const char* file : {"/mem", "/environ", "/root/tmp", "/fd"}) {
+        const std::string path = "/proc/" + std::to_string(pid) + file;
+        if (::open(path.c_str(), O_RDONLY | O_CLOEXEC) >= 0) return path;
+      }
+    }
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+  } while ((now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000 <
+           static_cast<long>(number(words, 1)));
+  return "none";
+}
+
+std::string kinds_of_streams(const Words&) {
+  std::string all;
+  int terminals = 0;
+  for (int fd = 0; fd < 4; ++fd) {
+    struct stat info {};
+    if (::fstat(fd, &info) != 0) return error_name();
+    const mode_t mode = info.st_mode;
+    all += std::to_string(fd) + (S_ISFIFO(mode)   ? ":pipe "
+                                 : S_ISSOCK(mode) ? ":socket "
+                                 : S_ISCHR(mode)  ? ":character "
+                                                  : ":file ");
+    terminals += ::isatty(fd);
+  }
+  return all + "tty:" + std::to_string(terminals);
+}
+
 }  // namespace
 
 const Attempts& attempts_on_processes() {
@@ -229,6 +266,14 @@ const Attempts& attempts_on_processes() {
       {"pause",
        [](const Words&) -> std::string {
          for (;;) ::pause();
+       }},
+      {"race_for_others", race_for_others},
+      {"stdio", kinds_of_streams},
+      {"print_uid",
+       [](const Words&) {
+         const std::string text = "uid " + std::to_string(::getuid());
+         (void)!::write(1, text.data(), text.size());
+         return std::string("ok");
        }},
   };
   return kTable;

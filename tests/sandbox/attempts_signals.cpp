@@ -32,13 +32,20 @@ std::string flood_init(const Words& words) {
 
 // Every process signals all the others without end.
 std::string signal_storm(const Words& words) {
+  int gate[2];
+  if (::pipe(gate) != 0) return error_name();
   ::signal(SIGUSR1, SIG_IGN);
   for (unsigned long i = 0; i < number(words, 1); ++i) {
-    fork_once([] {
+    const std::string result = fork_once([&] {
+      char byte = 0;
+      ::close(gate[1]);
+      (void)!::read(gate[0], &byte, 1);  // until all are there
       for (;;) ::kill(-1, SIGUSR1);
     });
+    if (result != "ok") return result;
   }
   (void)!::write(1, "storm", 5);
+  ::close(gate[1]);
   for (;;) ::kill(-1, SIGUSR1);
 }
 

@@ -1,11 +1,14 @@
 // Script hosts that break their promises, by the name they are started under.
 #include <fcntl.h>
+#include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <string>
 #include <thread>
 
+#include "mutate.h"
 #include "sandbox/messages.h"
 #include "sandbox/zygote.h"
 
@@ -38,12 +41,86 @@ void babble() {
   receive_raw(kControl, frame);
 }
 
+mycojobs::test::Random& random_numbers() {
+  static mycojobs::test::Random kRandom;
+  return kRandom;
+}
+
+// Almost what it should say, with descriptors that may or may not belong to it.
+void say(int socket, const std::vector<std::string>& frames) {
+  mycojobs::test::Random& random = random_numbers();
+  for (std::uint64_t left = random() % 12; left > 0; --left) {
+    std::vector<int> fds;
+    while (fds.size() < kMaxFrameFds && random() % 2 == 0) {
+      const int kind = static_cast<int>(random() % 3);
+      // A file cannot be watched for events, which is a row of its own ("listener").
+      fds.push_back(kind == 0   ? static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0))
+                    : kind == 1 ? ::eventfd(1, EFD_CLOEXEC)
+                                : ::dup(2));
+    }
+    const std::string frame = mycojobs::test::mutated(frames[random() % frames.size()], random);
+    if (!frame.empty()) send_raw(socket, frame, fds, MSG_DONTWAIT);
+    for (int fd : fds) ::close(fd);
+  }
+}
+
+std::vector<std::string> zygotes_frames() {
+  return {encode(Ready{}),
+          encode(Refused{"no"}),
+          encode(StepFailed{"zygote_root", 1}),
+          encode(Forked{1, 0}),
+          encode(Forked{1ULL << 63, 0}),
+          encode(Forked{2, 11}),
+          encode(Reaped{1, 0, 5, 5}),
+          encode(Reaped{1ULL << 63, 9, 0, 0})};
+}
+std::vector<std::string> inits_frames() {
+  return {encode(StepFailed{"rights", 1}), encode(Confined{7, {{"proc", 1}, {"cwd", 2}}}),
+          encode(MainEnded{0, 1, false}), encode(MainEnded{9, 0, true})};
+}
+
+void garble() {
+  RawFrame frame;
+  receive_raw(kControl, frame);
+  if (random_numbers()() % 2 == 0) send_message(kControl, Ready{});
+  say(kControl, zygotes_frames());
+  say(kControl, zygotes_frames());
+}
+
+int forks = 0;
+// The first is the throw-away job, which decides whether the host may serve.
+void count_forks() { ++forks; }
+void turn_rogue() {
+  if (++forks > 1) say(kControl, zygotes_frames());
+}
+void fall_silent() {
+  while (++forks > 1) ::pause();
+}
+void lie_about_the_run() {
+  constexpr int kStatus = 4;
+  if (forks > 1) say(kStatus, inits_frames());
+}
+
+void listen_on_a_file() {
+  constexpr int kStatus = 4;
+  if (forks > 1) send_message(kStatus, Confined{7, {}}, {::open("/dev/null", O_RDONLY)});
+}
+
 int nothing(int) { return 0; }
 
 }  // namespace
 
 int main(int, char** argv) {
   const std::string name = argv[0];
+  if (const std::size_t dash = name.find('-'); dash != std::string::npos) {
+    random_numbers().seed(std::strtoull(name.c_str() + dash + 1, nullptr, 10));
+    if (name[0] == 'g') garble();
+    if (name[0] == 'r') mycojobs::serve_zygote({"rogue", turn_rogue, nullptr, nullptr, nothing});
+    if (name[0] == 's') mycojobs::serve_zygote({"status", count_forks, nullptr, lie_about_the_run, nothing});
+    return 0;
+  }
+  if (name == "listener") mycojobs::serve_zygote({"listener", count_forks, nullptr, listen_on_a_file, nothing});
+  if (name == "silent") mycojobs::serve_zygote({"silent", fall_silent, nullptr, nullptr, nothing});
   if (name == "lie") lie();
   if (name == "babble") babble();
   if (name == "die") return 1;

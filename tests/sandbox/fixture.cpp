@@ -184,6 +184,21 @@ std::vector<pid_t> descendants_of(pid_t parent) {
 
 bool gone(pid_t pid) { return ::kill(pid, 0) != 0 && errno == ESRCH; }
 
+std::size_t groups_of(pid_t launcher) {
+  std::size_t count = 0;
+  const std::string mark = "-" + std::to_string(launcher) + "-";
+  std::error_code error;
+  for (auto it = std::filesystem::recursive_directory_iterator("/sys/fs/cgroup", error);
+       it != std::filesystem::recursive_directory_iterator(); it.increment(error)) {
+    const std::string name = it->path().filename();
+    if (it->is_directory(error) && name.rfind("mycojobs-", 0) == 0 && name.find(mark) != std::string::npos) {
+      ++count;
+      for (const auto& run : std::filesystem::directory_iterator(it->path(), error)) count += run.is_directory(error);
+    }
+  }
+  return count;
+}
+
 OwnSandbox own_sandbox(const SandboxConfig& config) {
   const auto before = children_of(::getpid());
   auto started = start_sandbox(config);

@@ -52,6 +52,8 @@ bool eventually(const std::function<bool()>& holds);  // within 20 s
 std::vector<pid_t> children_of(pid_t parent);
 std::vector<pid_t> descendants_of(pid_t parent);
 bool gone(pid_t);  // and waited for
+// Groups of runs below this launcher's folders, wherever they are.
+std::size_t groups_of(pid_t launcher);
 
 // A sandbox of the test's own, and who serves it.
 struct OwnSandbox {

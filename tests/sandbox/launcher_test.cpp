@@ -1,7 +1,5 @@
 // The launcher itself: what it leaves behind, what it survives, what it refuses.
 #include <dirent.h>
-#include <poll.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,9 +10,7 @@
 #include <fstream>
 #include <functional>
 
-#include "base/spawn.h"
 #include "fixture.h"
-#include "sandbox/messages.h"
 #include "sandbox/probe.h"
 
 namespace mycojobs::test {
@@ -33,22 +29,6 @@ std::size_t lines_in(const std::string& path) {
   std::ifstream file(path);
   std::size_t count = 0;
   for (std::string line; std::getline(file, line);) ++count;
-  return count;
-}
-
-// Groups of runs below this launcher's folders, wherever they are.
-std::size_t groups_of(pid_t launcher) {
-  std::size_t count = 0;
-  const std::string mark = "-" + std::to_string(launcher) + "-";
-  std::error_code error;
-  for (auto it = std::filesystem::recursive_directory_iterator("/sys/fs/cgroup", error);
-       it != std::filesystem::recursive_directory_iterator(); it.increment(error)) {
-    const std::string name = it->path().filename();
-    if (it->is_directory(error) && name.rfind("mycojobs-", 0) == 0 && name.find(mark) != std::string::npos) {
-      ++count;
-      for (const auto& run : std::filesystem::directory_iterator(it->path(), error)) count += run.is_directory(error);
-    }
-  }
   return count;
 }
 
@@ -277,67 +257,6 @@ TEST(Launcher, ProbeReportsEveryLayer) {
     ASSERT_NE(found, layers->end()) << name;
     EXPECT_FALSE(found->detail.empty());
     EXPECT_EQ(found->ok, found->remedy.empty()) << name;
-  }
-}
-
-// SI3, SI4: what is not from an agent ends the launcher in good order, with what it has started.
-TEST(Launcher, MalformedFramesEndItCleanly) {
-  sandbox::Configure good;
-  good.uid_base = 1878982656;
-  good.uid_count = 65536;
-  good.allow_missing = {"cgroup:memory", "cgroup:pids"};
-  const std::string configure = sandbox::encode(good);
-  const std::string launch = sandbox::encode(sandbox::Launch{spec_with()});
-  struct Row {
-    const char* what;
-    std::vector<std::string> frames;
-    std::size_t descriptors;
-  };
-  const Row rows[] = {
-      {"unknown kind", {std::string("\xfe")}, 0},
-      {"truncated", {configure.substr(0, configure.size() - 3)}, 0},
-      {"too long", {configure + "x"}, 0},
-      {"4 GiB text", {std::string("\x01\x00\xff\xff\xff\xff", 6)}, 0},
-      {"launch before configure", {launch}, 3},
-      {"configure twice", {configure, configure}, 0},
-      {"launch without descriptors", {configure, launch}, 0},
-      {"launch with too many", {configure, launch}, 7},
-      {"descriptors beyond the limit", {configure, launch}, 12},
-      {"noise", {configure, std::string(16000, '\x02')}, 0},
-  };
-  for (const auto& row : rows) {
-    int pair[2];
-    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
-    SpawnSpec spec;
-    spec.program = std::string(MYCOJOBS_BIN) + "/mycojobs-launcher";
-    spec.descriptors = {{pair[1], 3}};
-    auto child = spawn(spec);
-    ASSERT_TRUE(child);
-    ::close(pair[1]);
-    for (const auto& frame : row.frames) {
-      const bool last = &frame == &row.frames.back();
-      iovec part{const_cast<char*>(frame.data()), frame.size()};
-      std::vector<char> control(CMSG_SPACE(sizeof(int) * row.descriptors));
-      msghdr message{};
-      message.msg_iov = &part;
-      message.msg_iovlen = 1;
-      if (last && row.descriptors > 0) {
-        message.msg_control = control.data();
-        message.msg_controllen = control.size();
-        cmsghdr* header = CMSG_FIRSTHDR(&message);
-        header->cmsg_level = SOL_SOCKET;
-        header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(sizeof(int) * row.descriptors);
-        const std::vector<int> fds(row.descriptors, 2);
-        std::copy(fds.begin(), fds.end(), reinterpret_cast<int*>(CMSG_DATA(header)));
-      }
-      ::sendmsg(pair[0], &message, MSG_NOSIGNAL);
-    }
-    pollfd ended{child->pidfd.get(), POLLIN, 0};
-    EXPECT_EQ(::poll(&ended, 1, 20000), 1) << row.what;
-    if (ended.revents == 0) ::kill(child->pid, SIGKILL);
-    EXPECT_EQ(wait_child(*child), 0) << row.what;
-    ::close(pair[0]);
   }
 }
 

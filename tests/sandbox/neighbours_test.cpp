@@ -1,0 +1,123 @@
+// One job beside another, and one after another: what must not pass between them; what adds up over many.
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "fixture.h"
+
+namespace mycojobs::test {
+namespace {
+
+// SX1, SX6, SX9, SF12, SP3: beside a job that leaves all it can.
+TEST(Neighbours, JobBesideSeesNothingOfTheOther) {
+  Sandbox& sandbox = shared_sandbox();
+  Started one = start_attempts(sandbox, spec_with(),
+                               "write /tmp/a x\nwrite /dev/shm/b x\nwrite /job/c x\nmknod /tmp/pipe 0x1000\nprint "
+                               "up\nsleep 60000");
+  wait_for_output(one, "up");
+  const Ran other = run_attempts(
+      "list /tmp\nlist /dev/shm\nlist /job\nread /proc/3/status\nkill 3 9\nkill 4 9\nrace_for_others 100\nopen_read "
+      "/proc/2/root/tmp/a");
+  EXPECT_EQ(other.answer("list /tmp"), "");
+  EXPECT_EQ(other.answer("list /dev/shm"), "");
+  EXPECT_EQ(other.answer("list /job"), "");
+  EXPECT_EQ(other.answer("read /proc/3/status"), "ENOENT");
+  EXPECT_EQ(other.answer("kill 3 9"), "ESRCH");
+  EXPECT_EQ(other.answer("kill 4 9"), "ESRCH");
+  EXPECT_EQ(other.answer("race_for_others 100"), "none");
+  EXPECT_NE(other.answer("open_read /proc/2/root/tmp/a"), "ok");
+  sandbox.kill(one.spec.run, KillReason::cancelled, 0);
+  EXPECT_EQ(word(wait_for(sandbox, one).outcome.status), "cancelled");
+}
+
+// SI12: looks for a process that is not confined yet, while many are being made around it.
+TEST(Neighbours, NoneIsCaughtBetweenForkAndConfinement) {
+  Sandbox& sandbox = shared_sandbox();
+  RunSpec spec = spec_with();
+  spec.limits.exec = true;
+  Started racer = start_attempts(sandbox, spec, "print up\nrace_for_others 1500");
+  wait_for_output(racer, "up");
+  for (int i = 0; i < 60; ++i) EXPECT_EQ(word(run_attempts("getpid").outcome.status), "ok");
+  const Ran ran = wait_for(sandbox, racer);
+  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  EXPECT_EQ(ran.answer("race_for_others 1500"), "none");
+}
+
+// SX7: while its processes are there, a uid is nobody else's.
+TEST(Neighbours, UidIsNotGivenTwiceAtATime) {
+  if (::geteuid() != 0) return;  // an ordinary user has one id only
+  Sandbox& sandbox = shared_sandbox();
+  std::vector<Started> held;
+  std::vector<std::string> uids;
+  for (int i = 0; i < 8; ++i) {
+    held.push_back(start_attempts(sandbox, spec_with(), "print_uid\nsleep 60000"));
+    wait_for_output(held.back(), "uid ");
+    uids.push_back(held.back().out);
+  }
+  for (int i = 0; i < 30; ++i) uids.push_back("uid " + run_attempts("getuid").answer("getuid"));
+  for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(std::count(uids.begin(), uids.end(), uids[i]), 1) << uids[i];
+  for (auto& started : held) {
+    sandbox.kill(started.spec.run, KillReason::cancelled, 0);
+    wait_for(sandbox, started);
+  }
+}
+
+// SX8
+TEST(Neighbours, CountersOfOneRunAreNotAddedToTheNext) {
+  if (!may_limit_by_cgroup()) return;  // nothing is counted
+  RunSpec spec = spec_with();
+  spec.limits.exec = true;
+  const Ran large = run_attempts(shared_sandbox(), spec, "touch 150\norphans 20");
+  EXPECT_GT(large.outcome.usage.memory_peak_bytes, 150ULL << 20);
+  const Ran small = run_attempts("touch 1");
+  EXPECT_LT(small.outcome.usage.memory_peak_bytes, 50ULL << 20);
+  EXPECT_LT(small.outcome.usage.user_us + small.outcome.usage.system_us,
+            large.outcome.usage.user_us + large.outcome.usage.system_us);
+}
+
+// SQ21, SQ6
+TEST(Neighbours, ManyJobsJustUnderTheLimitAreNoneOverIt) {
+  for (int i = 0; i < 120; ++i) {
+    RunSpec spec = spec_with();
+    spec.limits.memory_bytes = 32U << 20;
+    spec.limits.tmp_bytes = 4U << 20;
+    const Ran ran =
+        run_attempts(shared_sandbox(), spec, i % 2 == 0 ? "touch 26" : "fill /dev/shm\nfill /tmp\ntouch 18");
+    ASSERT_EQ(word(ran.outcome.status), "ok") << i << ": " << ran.outcome.reason;
+  }
+}
+
+// SQ3, SZ41: whatever holds the memory, it is the job's.
+TEST(Neighbours, MemoryHeldOutsideOfTheProcessCountsToo) {
+  if (!may_limit_by_cgroup()) return;
+  for (const char* lines : {"hold_everything",
+                            "hold_memfd 300\nhold_memfd 300\nhold_memfd 300\nhold_memfd 300\n"
+                            "hold_memfd 300",
+                            "fill /tmp\nfill /dev/shm\ntouch 60"}) {
+    RunSpec spec = spec_with();
+    spec.limits.memory_bytes = 128U << 20;
+    const Ran ran = run_attempts(shared_sandbox(), spec, lines);
+    EXPECT_EQ(word(ran.outcome.status), "oom") << lines << ": " << ran.outcome.reason;
+  }
+  EXPECT_EQ(word(run_attempts("touch 10").outcome.status), "ok");
+}
+
+// SZ42: what the kernel holds for a job that asks for many small things.
+TEST(Neighbours, ManySmallThingsMeetALimit) {
+  const Ran ran = run_attempts("hold_pipes\nposix_timers\nfill_pair\nnest_rights 400\nexit 0");
+  EXPECT_TRUE(ran.outcome.status == RunStatus::ok || ran.outcome.status == RunStatus::oom) << ran.outcome.reason;
+  EXPECT_EQ(word(run_attempts("descriptors").outcome.status), "ok");
+}
+
+// SI9, SX2: what one job does to its own state the next does not have.
+TEST(Neighbours, StateOfAProcessIsNotHandedDown) {
+  const std::string clean = "cwd=/job umask=18 blocked=0 handled=0 nice=0";
+  run_attempts("ignore_signals\nnice 10\nposix_timers\nbad_lists\nexit 0");
+  const Ran next = run_attempts("inherited\ninherited_clocks\nsched");
+  EXPECT_EQ(next.answer("inherited"), clean);
+  EXPECT_EQ(next.answer("inherited_clocks"), "none");
+  EXPECT_EQ(next.answer("sched"), "policy=0 nice=0");
+}
+
+}  // namespace
+}  // namespace mycojobs::test

@@ -1,0 +1,165 @@
+// Rows for what the launcher cannot do yet, written against its port. Switched on, by their names, when it can;
+// rows.txt says what each waits for.
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "fixture.h"
+
+namespace mycojobs::test {
+namespace {
+
+Ran run_with(const std::function<void(RunSpec&)>& change, const std::string& lines) {
+  RunSpec spec = spec_with();
+  change(spec);
+  return run_attempts(shared_sandbox(), spec, lines);
+}
+
+// SQ14
+TEST(Waiting, DISABLED_SpinningJobMeetsItsCpuLimit) {
+  const Ran ran = run_with([](RunSpec& spec) { spec.limits.cpu_ms = 300; }, "spin");
+  EXPECT_EQ(word(ran.outcome.status), "timeout_cpu") << ran.outcome.reason;
+  EXPECT_GE(ran.outcome.usage.user_us + ran.outcome.usage.system_us, 285000U);
+}
+
+// SQ14, SQ16: spread over children that end before the limit.
+TEST(Waiting, DISABLED_CpuOfAllProcessesCountsTogether) {
+  const Ran ran = run_with(
+      [](RunSpec& spec) {
+        spec.limits.cpu_ms = 300;
+        spec.limits.exec = true;
+      },
+      "fork_spin\nfork_spin\nfork_spin\nsleep 60000");
+  EXPECT_EQ(word(ran.outcome.status), "timeout_cpu") << ran.outcome.reason;
+}
+
+// A sleeper under a CPU limit is none that spins.
+TEST(Waiting, DISABLED_SleepCostsNoCpu) {
+  const Ran ran = run_with([](RunSpec& spec) { spec.limits.cpu_ms = 100; }, "sleep 500");
+  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+}
+
+// Over the size of one file: the signal of the kernel is told as what it is.
+TEST(Waiting, DISABLED_FileOverItsLimitIsFileLimit) {
+  const Ran ran = run_with([](RunSpec& spec) { spec.limits.file_bytes = 1U << 20; }, "print_into /tmp/x 2");
+  EXPECT_EQ(word(ran.outcome.status), "file_limit") << ran.outcome.reason;
+}
+
+// SQ1
+TEST(Waiting, DISABLED_JobThatDiesOfItsPidsLimitIsToldSo) {
+  const Ran ran = run_with([](RunSpec& spec) { spec.limits.exec = true; }, "fork_bomb\nexit 1");
+  EXPECT_EQ(word(ran.outcome.status), "pids_limit") << ran.outcome.reason;
+}
+
+// SF7, SF8, SF16 with a granted folder: read there, write there, and nowhere beside it.
+TEST(Waiting, DISABLED_GrantedFoldersAreAllThatIsOpened) {
+  const std::string base = "/var/tmp/mycojobs-grants-" + std::to_string(::getpid());
+  for (const char* name : {"/read", "/write", "/other"}) std::filesystem::create_directories(base + name);
+  for (const char* name : {"/read/f", "/write/f", "/other/f"}) std::ofstream(base + name) << "text";
+  std::filesystem::permissions(base + "/write", std::filesystem::perms(0777));
+  std::filesystem::create_symlink("../other/f", base + "/read/link");
+  const Ran ran = run_with(
+      [&](RunSpec& spec) {
+        spec.grants.fs_read = {base + "/read"};
+        spec.grants.fs_write = {base + "/write"};
+      },
+      "read " + base + "/read/f\nopen_write " + base + "/read/f\nopen_truncate " + base + "/read/f\nopen_create " +
+          base + "/write/new\nopen_read " + base + "/other/f\nopen_read " + base + "/read/link\nopen_at " + base +
+          "/read ../other/f\nrename " + base + "/read/f " + base + "/write/g\nhardlink " + base + "/read/f " + base +
+          "/write/h\nmknod " + base + "/write/null 0x2000\nexec_copy " + base + "/write/program");
+  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  EXPECT_EQ(ran.answer("read " + base + "/read/f"), "text");
+  EXPECT_EQ(ran.answer("open_create " + base + "/write/new"), "ok");
+  for (const std::string& line :
+       {"open_write " + base + "/read/f", "open_truncate " + base + "/read/f", "open_read " + base + "/other/f",
+        "open_read " + base + "/read/link", "open_at " + base + "/read ../other/f",
+        "rename " + base + "/read/f " + base + "/write/g", "hardlink " + base + "/read/f " + base + "/write/h",
+        "mknod " + base + "/write/null 0x2000", "exec_copy " + base + "/write/program"}) {
+    EXPECT_NE(ran.answer(line), "ok") << line;
+  }
+  std::filesystem::remove_all(base);
+}
+
+// SF6: a granted folder that is a link, or lies behind one, refuses the set-up.
+TEST(Waiting, DISABLED_GrantBehindALinkIsRefused) {
+  const std::string base = "/var/tmp/mycojobs-grants-" + std::to_string(::getpid());
+  std::filesystem::create_directories(base);
+  std::filesystem::create_directory_symlink("/etc", base + "/link");
+  for (const std::string& folder : {base + "/link", base + "/link/ssl", base + "/../../../etc"}) {
+    const Ran ran = run_with([&](RunSpec& spec) { spec.grants.fs_read = {folder}; }, "getpid");
+    EXPECT_EQ(word(ran.outcome.status), "setup_error") << folder;
+  }
+  std::filesystem::remove_all(base);
+}
+
+// SH2
+TEST(Waiting, DISABLED_UnknownOrForbiddenSystemCallIsRefused) {
+  for (const char* name : {"no_such_call", "ptrace", "", "read; write"}) {
+    const Ran ran = run_with([&](RunSpec& spec) { spec.grants.syscalls = {name}; }, "getpid");
+    EXPECT_EQ(word(ran.outcome.status), "setup_error") << name;
+  }
+}
+
+// SN1, SN2, SN5 where the job has a network of its own: sockets, and nobody in it.
+TEST(Waiting, DISABLED_LoopbackIsTheJobsOwn) {
+  const Ran ran = run_with([](RunSpec& spec) { spec.grants.network = Network::loopback; },
+                           "socket 2 1\nsocket 10 1\nconnect_tcp 127.0.0.1 6379\nconnect_tcp 1.1.1.1 80\nconnect_tcp "
+                           "169.254.169.254 80\nsocket 2 3\nsocket 16 3\nsocket 17 3\nsocket 38 5\nsocket 40 1");
+  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  EXPECT_EQ(ran.answer("socket 2 1"), "ok");
+  EXPECT_EQ(ran.answer("connect_tcp 127.0.0.1 6379"), "ECONNREFUSED");
+  EXPECT_EQ(ran.answer("connect_tcp 1.1.1.1 80"), "ENETUNREACH");
+  EXPECT_EQ(ran.answer("connect_tcp 169.254.169.254 80"), "ENETUNREACH");
+  for (const char* line : {"socket 2 3", "socket 16 3", "socket 17 3", "socket 38 5", "socket 40 1"}) {
+    EXPECT_NE(ran.answer(line), "ok") << line;
+  }
+}
+
+// SX10: jobs with grants of their own between jobs without.
+TEST(Waiting, DISABLED_EachRunHasItsOwnPolicyInWhateverOrder) {
+  for (int i = 0; i < 20; ++i) {
+    RunSpec spec = spec_with();
+    spec.limits.exec = i % 2 == 0;
+    if (i % 3 == 0) spec.grants.network = Network::loopback;
+    const Ran ran = run_attempts(shared_sandbox(), spec, "fork\nsocket 2 1");
+    EXPECT_EQ(ran.answer("fork"), spec.limits.exec ? "ok" : "EPERM");
+    EXPECT_EQ(ran.answer("socket 2 1"), i % 3 == 0 ? "ok" : "EAFNOSUPPORT");
+  }
+}
+
+// A host of bad_host's by this name, and how a run of it ends.
+Outcome run_of_bad_host(const std::string& name, bool& alive) {
+  const std::string folder = "/tmp/mycojobs-" + name + "-" + std::to_string(::getpid());
+  std::filesystem::create_directories(folder);
+  std::filesystem::create_symlink(MYCOJOBS_BIN "/bad_host", folder + "/" + name);
+  SandboxConfig config = test_config();
+  config.hosts.emplace_back(name, folder + "/" + name);
+  OwnSandbox own = own_sandbox(config);
+  RunSpec spec = spec_with(500);
+  spec.host = name;
+  const Ran ran = run_attempts(*own.sandbox, spec, "getpid");
+  alive = own.sandbox->alive();
+  std::filesystem::remove_all(folder);
+  return ran.outcome;
+}
+
+// SZ46: the descriptor that a job's process hands over as its listener cannot be watched. Its run alone may suffer.
+TEST(Waiting, DISABLED_ListenerThatIsAFileEndsNoLauncher) {
+  bool alive = false;
+  EXPECT_NE(word(run_of_bad_host("listener", alive).status), "lost");
+  EXPECT_TRUE(alive);
+}
+
+// SZ47: a zygote that takes a run and never answers. The wall-clock limit holds all the same.
+TEST(Waiting, DISABLED_SilentZygoteCannotKeepARunBeyondItsLimit) {
+  bool alive = false;
+  const Outcome outcome = run_of_bad_host("silent", alive);
+  EXPECT_EQ(word(outcome.status), "timeout_wall") << outcome.reason;
+  EXPECT_TRUE(alive);
+}
+
+}  // namespace
+}  // namespace mycojobs::test
