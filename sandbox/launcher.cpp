@@ -125,6 +125,7 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   if (!ids) return ids.error().message;
   ids_ = *ids;
   cgroups_.open();
+  if (cgroups_.must_sample()) sample_now_and_then();
   if (!cgroups_.has_memory() && !may_miss("cgroup:memory"))
     return "cgroup:memory: missing: " + remedy_for_layer("cgroup:memory");
   if (!cgroups_.has_pids() && !may_miss("cgroup:pids"))
@@ -142,6 +143,12 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   settings.fail_step = configuration.fail_step;
   zygotes_.configure(std::move(settings));
   return {};
+}
+
+void Launcher::sample_now_and_then() {
+  constexpr std::uint64_t kEveryMs = 50;
+  cgroups_.sample();
+  loop_.at(boot_ms() + kEveryMs, [this] { sample_now_and_then(); });
 }
 
 void Launcher::tried(const std::string& host, const std::optional<SetupError>& problem) {

@@ -159,6 +159,7 @@ void Runs::read_status(Run& run) {
       run.listener_watch =
           loop_.watch(run.listener.get(), [this, &run](std::uint32_t events) { read_listener(run, events); });
     } else if (received == Received::frame && decode(frame, ended)) {
+      cgroups_.sample();  // while init is still in the group
       run.outcome.stragglers = ended.stragglers;
       if (ended.fenced) decide_killed(run, KillReason::fenced);
       decide_by_wait_status(run, ended.wait_status);
