@@ -197,7 +197,7 @@ RunUsage Cgroups::usage(std::uint64_t run) const {
     if (tree.place.memory && tree.place.version == 1) {
       usage.memory_peak = number_in(read_at(fd, name + "memory.max_usage_in_bytes"));
       usage.oom_kills = counter_in(read_at(fd, name + "memory.oom_control"), "oom_kill");
-      usage.memory_max_hits =  // whichever of the two equal limits was met
+      usage.memory_max_hits =  // whichever of the two limits was met
           number_in(read_at(fd, name + "memory.failcnt")) + number_in(read_at(fd, name + "memory.memsw.failcnt"));
     } else if (tree.place.memory) {
       const std::string events = read_at(fd, name + "memory.events");

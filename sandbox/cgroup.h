@@ -15,11 +15,12 @@ namespace mycojobs::sandbox {
 
 // What a run's group has counted; 0 also where this hierarchy does not count it.
 struct RunUsage {
-  std::uint64_t memory_peak = 0;      // bytes
-  std::uint64_t oom_kills = 0;        // processes that the kernel killed for want of memory: above 0, that was the end
-  std::uint64_t memory_max_hits = 0;  // allocations that met the limit; 0 beside oom_kills: the host had no more memory
-  std::uint32_t pids_peak = 0;        // without init
-  std::uint64_t pids_max_hits = 0;    // forks and threads that the limit refused
+  std::uint64_t memory_peak = 0;  // bytes
+  std::uint64_t oom_kills = 0;    // processes that the kernel killed for want of memory: above 0, that was the end
+  std::uint64_t memory_max_hits =
+      0;                        // allocations that met the limit. Version 1: failcnt, which newer kernels leave at 0
+  std::uint32_t pids_peak = 0;  // without init
+  std::uint64_t pids_max_hits = 0;  // forks and threads that the limit refused
   std::uint64_t user_us = 0, system_us = 0;
 };
 
