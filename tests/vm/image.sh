@@ -19,18 +19,14 @@ for path in "${keep[@]}"; do options+=(--dpkgopt="path-include=$path"); done
 # shellcheck disable=SC2016  # $1 is the hook's
 apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Identifier: Packages' 'Origin: Debian' | sort -u >"$making/sources"
 [ -s "$making/sources" ] || { echo "image.sh: apt knows no Debian source: run apt-get update" >&2; exit 69; }
+here=$(dirname "$(readlink -f "$0")")
 # shellcheck disable=SC2016
 TMPDIR=$making/tmp mmdebstrap --mode=root --variant=essential --include="$packages" "${options[@]}" \
-  --essential-hook='mkdir -p "$1/etc/initramfs-tools/conf.d" "$1/etc/initramfs-tools/hooks"' \
-  --essential-hook='printf "MODULES=list\nCOMPRESS=gzip\nRESUME=none\n" >"$1/etc/initramfs-tools/conf.d/vm"' \
-  --essential-hook='printf "#!/bin/sh\n[ \"\$1\" = prereqs ] && exit 0\n. /usr/share/initramfs-tools/hook-functions\nmanual_add_modules virtio_pci virtio_blk ext4\n" >"$1/etc/initramfs-tools/hooks/vm"' \
-  --essential-hook='chmod 755 "$1/etc/initramfs-tools/hooks/vm"' \
-  --customize-hook='echo vm >"$1/etc/hostname"' \
-  --customize-hook='printf "/dev/vda / ext4 rw,noatime 0 0\n" >"$1/etc/fstab"' \
+  --essential-hook="cp -r --no-preserve=ownership '$here/root/.' \"\$1\"" \
   --customize-hook='mkdir -p "$1/payload" "$1/var/lib/systemd/linger"' \
   --customize-hook='chroot "$1" useradd --create-home --shell /bin/bash worker && touch "$1/var/lib/systemd/linger/worker"' \
-  --customize-hook='printf "[Unit]\nDescription=Rows\nAfter=multi-user.target\n[Service]\nType=oneshot\nExecStartPre=mount -o ro /dev/vdb /payload\nExecStart=/payload/rows.sh\nStandardOutput=tty\nTTYPath=/dev/ttyS1\nStandardError=inherit\nTimeoutStartSec=infinity\nExecStopPost=sh -c \"sync; echo o >/proc/sysrq-trigger\"\n[Install]\nWantedBy=default.target\n" >"$1/etc/systemd/system/rows.service"' \
-  --customize-hook='systemctl --root "$1" enable rows.service && systemctl --root "$1" mask getty@tty1.service serial-getty@ttyS0.service apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer systemd-timesyncd.service' \
+  --customize-hook='systemctl --root "$1" enable rows.service' \
+  --customize-hook='systemctl --root "$1" mask getty@tty1.service serial-getty@ttyS0.service apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer systemd-timesyncd.service' \
   bookworm "$making/root" - <"$making/sources"
 
 mv "$making"/root/boot/vmlinuz-* "$making/vmlinuz"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Boots a Debian 12 machine with the built program in it, runs rows.sh there, prints one line a row: machine.sh PACKAGE...
+# Boots a Debian 12 machine with the built program in it, runs rows.py there, prints one line a row: machine.sh PACKAGE...
 # (what the machine must have). Exit 1 if a row failed, 69 if no machine can be had. All files are below build/vm.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
@@ -25,7 +25,7 @@ libraries() {
     xargs readlink -f | xargs -n 1 basename | sed 's|^|*/|' | xargs dpkg-query -S | cut -d: -f1 | sort -u
 }
 mapfile -t packages < <({ printf '%s\n' "$@"; libraries; } | sort -u)
-key=$(cat "$here/image.sh" <(printf '%s\n' "${packages[@]}") | sha256sum | cut -c1-16)
+key=$(cat "$here/image.sh" $(find "$here/root" -type f | sort) <(printf '%s\n' "${packages[@]}") | sha256sum | cut -c1-16)
 image=$work/image-$key
 if [ ! -f "$image/root.img" ]; then
   say "making a disk with Debian 12 (about a minute; kept for the next time)"
@@ -37,8 +37,13 @@ say "installing the build on a second disk"
 rm -rf "$work/stage" "$work"/payload.img
 mkdir -p "$work/stage"
 DESTDIR=$PWD/$work/stage cmake --install build --strip >"$work/install.log"
-cp "$here"/rows.* "$work/stage/"
-mke2fs -q -t ext4 -O ^has_journal -d "$work/stage" "$work/payload.img" 128M >"$work/install.log" 2>&1
+cp "$here"/rows.py "$work/stage/"
+# The sandbox's own suite, where it expects to be.
+mkdir -p "$work/stage/suite"
+cp build/bin/{sandbox_tests,cgroup_tests,attempt_host,bad_host,mycojobs-launcher,mycojobs-pyhost} "$work/stage/suite/"
+strip "$work"/stage/suite/*
+echo "$PWD/build/bin" >"$work/stage/suite/place"
+mke2fs -q -t ext4 -O ^has_journal -d "$work/stage" "$work/payload.img" 96M >"$work/install.log" 2>&1
 
 say "booting (software emulation); console: $work/console.log"
 : >"$work/console.log"
