@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
-#include <cstring>
+#include <sstream>
+#include <utility>
 
 #include "base/errno_text.h"
 
@@ -29,6 +31,8 @@ std::string read_at(int folder, const std::string& name) {
   return size > 0 ? std::string(text, static_cast<std::size_t>(size)) : std::string();
 }
 
+bool has_file(int folder, const std::string& name) { return ::faccessat(folder, name.c_str(), F_OK, 0) == 0; }
+
 std::uint64_t number_in(const std::string& text) { return std::strtoull(text.c_str(), nullptr, 10); }
 
 // "oom_kill 3" among other lines.
@@ -37,25 +41,47 @@ std::uint64_t counter_in(const std::string& text, const std::string& name) {
   return at == std::string::npos ? 0 : number_in(text.substr(at + name.size() + 1));
 }
 
-// A run's group holds no groups, a launcher's folder holds runs' groups.
-void remove_folder_with_groups(const std::string& folder) {
-  if (DIR* open_folder = ::opendir(folder.c_str()); open_folder != nullptr) {
-    while (const dirent* entry = ::readdir(open_folder)) {
-      if (entry->d_type == DT_DIR && entry->d_name[0] != '.')
-        ::unlinkat(::dirfd(open_folder), entry->d_name, AT_REMOVEDIR);
-    }
-    ::closedir(open_folder);
+// One level: a run's group holds no groups, a launcher's folder holds runs' groups.
+std::vector<std::string> groups_in(const std::string& folder) {
+  std::vector<std::string> names;
+  DIR* open_folder = ::opendir(folder.c_str());
+  if (open_folder == nullptr) return names;
+  while (const dirent* entry = ::readdir(open_folder)) {
+    if (entry->d_type == DT_DIR && entry->d_name[0] != '.') names.emplace_back(entry->d_name);
   }
+  ::closedir(open_folder);
+  return names;
+}
+
+// Every process of the group. cgroup.kill (Linux 5.14) also catches those that are being forked.
+void kill_group(int parent, const std::string& name) {
+  if (write_at(parent, name + "/cgroup.kill", "1") == 0) return;
+  std::istringstream pids(read_at(parent, name + "/cgroup.procs"));
+  for (pid_t pid = 0; pids >> pid;) {
+    if (pid > 1) ::kill(pid, SIGKILL);
+  }
+}
+
+// A killed process leaves its group a moment later.
+bool remove_group(int parent, const std::string& name, int tries) {
+  for (;;) {
+    if (::unlinkat(parent, name.c_str(), AT_REMOVEDIR) == 0 || errno != EBUSY) return true;
+    kill_group(parent, name);
+    if (--tries < 0) return false;
+    ::usleep(2000);
+  }
+}
+
+void remove_folder_with_groups(const std::string& folder) {
+  constexpr int kTries = 50;
+  const Fd open_folder(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!open_folder) return;
+  for (const auto& name : groups_in(folder)) remove_group(open_folder.get(), name, kTries);
   ::rmdir(folder.c_str());
 }
 
 void remove_leftovers(const std::string& parent) {
-  std::vector<std::string> names;
-  if (DIR* folder = ::opendir(parent.c_str()); folder != nullptr) {
-    while (const dirent* entry = ::readdir(folder)) names.emplace_back(entry->d_name);
-    ::closedir(folder);
-  }
-  for (const auto& name : names) {
+  for (const auto& name : groups_in(parent)) {
     if (left_by_dead_launcher(name)) remove_folder_with_groups(parent + "/" + name);
   }
 }
@@ -66,17 +92,38 @@ struct Setting {
   bool required = true;  // else a kernel without it is as good
 };
 
-// Version 1: memory before memory and swap together, since the second may not be smaller than the first.
-std::vector<Setting> settings_of(const CgroupPlace& place, const Limits& limits) {
+// Version 1 has two limits, of memory and of memory and swap together, and the second may never be the smaller one: so
+// it is set last, but first when it rises.
+std::vector<Setting> limits_of(const CgroupPlace& place, std::uint64_t memory_bytes, std::uint32_t pids, bool rises) {
   std::vector<Setting> settings;
-  const std::string memory = std::to_string(limits.memory_bytes);
+  const std::string memory = std::to_string(memory_bytes);
   if (place.memory && place.version == 1) {
     settings = {{"memory.limit_in_bytes", memory}, {"memory.memsw.limit_in_bytes", memory, false}};
+    if (rises) std::swap(settings[0], settings[1]);
   } else if (place.memory) {
-    settings = {{"memory.max", memory}, {"memory.swap.max", "0", false}, {"memory.oom.group", "1", false}};
+    settings = {{"memory.max", memory}};
   }
-  if (place.pids) settings.push_back({"pids.max", std::to_string(limits.pids + 1)});  // and init
+  if (place.pids) settings.push_back({"pids.max", std::to_string(pids + std::uint64_t{1})});  // and init
   return settings;
+}
+
+// Once for each group: no swap (without the file there is none), and one victim is the whole group's end.
+std::vector<Setting> manners_of(const CgroupPlace& place) {
+  if (!place.memory || place.version == 1) return {};
+  return {{"memory.swap.max", "0", false}, {"memory.oom.group", "1", false}};
+}
+
+// The first that failed, or nothing.
+struct Failed {
+  int error = 0;
+  const char* file = "";
+};
+Failed write_all(int folder, const std::string& group, const std::vector<Setting>& settings) {
+  for (const auto& setting : settings) {
+    const int error = write_at(folder, group + "/" + setting.file, setting.value);
+    if (error != 0 && (setting.required || error != ENOENT)) return {error, setting.file};
+  }
+  return {};
 }
 
 }  // namespace
@@ -85,15 +132,18 @@ Cgroups::~Cgroups() {
   for (const auto& tree : trees_) remove_folder_with_groups(tree.folder);
 }
 
-void Cgroups::open() {
-  for (auto& place : find_cgroups()) {
+void Cgroups::open(std::vector<CgroupPlace> places) {
+  for (auto& place : places) {
     remove_leftovers(place.path);
     Tree tree{place, place.path + "/" + own_group_name(), {}};
     if (::mkdir(tree.folder.c_str(), 0755) != 0) continue;
     tree.fd.reset(::open(tree.folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (place.version == 2) {
-      for (const char* enable : {"+memory", "+pids"}) write_at(tree.fd.get(), "cgroup.subtree_control", enable);
+      if (place.memory) tree.place.memory = write_at(tree.fd.get(), "cgroup.subtree_control", "+memory") == 0;
+      if (place.pids) tree.place.pids = write_at(tree.fd.get(), "cgroup.subtree_control", "+pids") == 0;
     }
+    if (place.memory && place.version == 2) tree.place.peaks = place.peaks && has_file(tree.fd.get(), "memory.peak");
+    if (place.pids) tree.place.peaks = tree.place.peaks && has_file(tree.fd.get(), "pids.peak");
     trees_.push_back(std::move(tree));
   }
 }
@@ -107,6 +157,7 @@ bool Cgroups::has_pids() const {
 
 Result<std::vector<Fd>> Cgroups::make(std::uint64_t run, const Limits& limits) {
   const std::string name = std::to_string(run);
+  bury();
   std::vector<Fd> joins;
   const auto failed = [&](const Tree& tree, const std::string& file, int error) {
     remove(run);
@@ -114,25 +165,45 @@ Result<std::vector<Fd>> Cgroups::make(std::uint64_t run, const Limits& limits) {
   };
   for (const auto& tree : trees_) {
     if (::mkdirat(tree.fd.get(), name.c_str(), 0755) != 0) return failed(tree, "", errno);
-    for (const auto& setting : settings_of(tree.place, limits)) {
-      const int error = write_at(tree.fd.get(), name + "/" + setting.file, setting.value);
-      if (error != 0 && (setting.required || error != ENOENT)) return failed(tree, setting.file, error);
-    }
+    auto settings = limits_of(tree.place, limits.memory_bytes, limits.pids, false);
+    for (auto& each : manners_of(tree.place)) settings.push_back(std::move(each));
+    if (const Failed bad = write_all(tree.fd.get(), name, settings); bad.error != 0)
+      return failed(tree, bad.file, bad.error);
     joins.emplace_back(::openat(tree.fd.get(), (name + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
     if (!joins.back()) return failed(tree, "cgroup.procs", errno);
   }
   return joins;
 }
 
+Result<void> Cgroups::set_limits(std::uint64_t run, std::uint64_t memory_bytes, std::uint32_t pids) {
+  const std::string name = std::to_string(run);
+  for (const auto& tree : trees_) {
+    const bool rises = tree.place.version == 1 && tree.place.memory &&
+                       number_in(read_at(tree.fd.get(), name + "/memory.limit_in_bytes")) < memory_bytes;
+    const Failed bad = write_all(tree.fd.get(), name, limits_of(tree.place, memory_bytes, pids, rises));
+    if (bad.error != 0)
+      return fail(Code::io, fmt::format("{}/{}/{}: {}", tree.folder, name, bad.file, errno_text(bad.error)));
+  }
+  return {};
+}
+
 RunUsage Cgroups::usage(std::uint64_t run) const {
   const std::string name = std::to_string(run) + "/";
+  const auto sampled = sampled_.find(run);
+  const Peaks seen = sampled != sampled_.end() ? sampled->second : Peaks{};
   RunUsage usage;
   for (const auto& tree : trees_) {
     const int fd = tree.fd.get();
-    if (tree.place.memory) {
-      const bool first = tree.place.version == 1;
-      usage.memory_peak = number_in(read_at(fd, name + (first ? "memory.max_usage_in_bytes" : "memory.peak")));
-      usage.oom_kills = counter_in(read_at(fd, name + (first ? "memory.oom_control" : "memory.events")), "oom_kill");
+    if (tree.place.memory && tree.place.version == 1) {
+      usage.memory_peak = number_in(read_at(fd, name + "memory.max_usage_in_bytes"));
+      usage.oom_kills = counter_in(read_at(fd, name + "memory.oom_control"), "oom_kill");
+      usage.memory_max_hits =  // whichever of the two limits was met
+          number_in(read_at(fd, name + "memory.failcnt")) + number_in(read_at(fd, name + "memory.memsw.failcnt"));
+    } else if (tree.place.memory) {
+      const std::string events = read_at(fd, name + "memory.events");
+      usage.memory_peak = tree.place.peaks ? number_in(read_at(fd, name + "memory.peak")) : seen.memory;
+      usage.oom_kills = counter_in(events, "oom_kill");
+      usage.memory_max_hits = counter_in(events, "max");
     }
     if (tree.place.version == 2) {
       const std::string cpu = read_at(fd, name + "cpu.stat");
@@ -141,19 +212,43 @@ RunUsage Cgroups::usage(std::uint64_t run) const {
     }
     if (tree.place.pids) {
       const auto peak = static_cast<std::uint32_t>(number_in(read_at(fd, name + "pids.peak")));
-      usage.pids_peak = peak > 0 ? peak - 1 : 0;  // without init
+      usage.pids_peak = tree.place.peaks ? peak : seen.pids;
+      if (usage.pids_peak > 0) --usage.pids_peak;  // init
+      usage.pids_max_hits = counter_in(read_at(fd, name + "pids.events"), "max");
     }
   }
   return usage;
 }
 
-// A group is busy for a moment while the kernel buries the last process: then it is tried again with the next.
+bool Cgroups::must_sample() const {
+  return std::any_of(trees_.begin(), trees_.end(), [](const Tree& tree) { return !tree.place.peaks; });
+}
+
+void Cgroups::sample() {
+  for (const auto& tree : trees_) {
+    if (tree.place.peaks) continue;
+    for (const auto& name : groups_in(tree.folder)) {
+      Peaks& peaks = sampled_[std::strtoull(name.c_str(), nullptr, 10)];
+      const int fd = tree.fd.get();
+      peaks.memory = std::max(peaks.memory, number_in(read_at(fd, name + "/memory.current")));
+      peaks.pids = std::max(peaks.pids, static_cast<std::uint32_t>(number_in(read_at(fd, name + "/pids.current"))));
+    }
+  }
+}
+
+// A group is busy for a moment while the kernel buries the last process: then it is tried again with the next run.
 void Cgroups::remove(std::uint64_t run) {
+  sampled_.erase(run);
   stuck_.push_back(run);
-  std::erase_if(stuck_, [&](std::uint64_t each) {
+  bury();
+}
+
+void Cgroups::bury() {
+  std::erase_if(stuck_, [&](std::uint64_t run) {
+    const std::string name = std::to_string(run);
     bool gone = true;
     for (const auto& tree : trees_) {
-      if (::unlinkat(tree.fd.get(), std::to_string(each).c_str(), AT_REMOVEDIR) != 0 && errno == EBUSY) gone = false;
+      gone = remove_group(tree.fd.get(), name, 0) && gone;
     }
     return gone;
   });

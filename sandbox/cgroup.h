@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -12,10 +13,15 @@
 
 namespace mycojobs::sandbox {
 
+// What a run's group has counted; 0 also where this hierarchy does not count it.
 struct RunUsage {
-  std::uint64_t memory_peak = 0, oom_kills = 0;
-  std::uint32_t pids_peak = 0;
-  std::uint64_t user_us = 0, system_us = 0;  // 0: this hierarchy does not count them
+  std::uint64_t memory_peak = 0;  // bytes
+  std::uint64_t oom_kills = 0;    // processes that the kernel killed for want of memory: above 0, that was the end
+  std::uint64_t memory_max_hits =
+      0;                        // allocations that met the limit. Version 1: failcnt, which newer kernels leave at 0
+  std::uint32_t pids_peak = 0;  // without init
+  std::uint64_t pids_max_hits = 0;  // forks and threads that the limit refused
+  std::uint64_t user_us = 0, system_us = 0;
 };
 
 class Cgroups {
@@ -25,24 +31,39 @@ class Cgroups {
   Cgroups(const Cgroups&) = delete;
   Cgroups& operator=(const Cgroups&) = delete;
 
-  // Finds the hierarchies, removes what dead launchers left, makes the launcher's own folders.
-  void open();
+  // Makes the launcher's own folders, and removes what dead launchers left, with whatever still runs in it.
+  void open(std::vector<CgroupPlace> places = find_cgroups());
   bool has_memory() const;
   bool has_pids() const;
 
   // The run's group in every hierarchy, limits set; returns an open cgroup.procs of each. Error: errno and file.
   Result<std::vector<Fd>> make(std::uint64_t run, const Limits&);
+  // Other limits for a group that exists. Less memory than is in use: version 1 refuses it (EBUSY), in version 2 the
+  // kernel takes back what it can and then kills. Error: errno and file; a part may have been set.
+  Result<void> set_limits(std::uint64_t run, std::uint64_t memory_bytes, std::uint32_t pids);
   RunUsage usage(std::uint64_t run) const;
+  // The run has ended: what is still in its group is killed.
   void remove(std::uint64_t run);
 
+  // Kernels before 6.1 do not keep all peaks: there they are as high as what sample() saw, called now and then while
+  // runs live. Elsewhere it does nothing.
+  bool must_sample() const;
+  void sample();
+
  private:
+  void bury();
+  struct Peaks {
+    std::uint64_t memory = 0;
+    std::uint32_t pids = 0;
+  };
   struct Tree {
     CgroupPlace place;
     std::string folder;
     Fd fd;
   };
   std::vector<Tree> trees_;
-  std::vector<std::uint64_t> stuck_;  // could not be removed yet
+  std::map<std::uint64_t, Peaks> sampled_;  // by run, if they must be
+  std::vector<std::uint64_t> stuck_;        // could not be removed yet
 };
 
 }  // namespace mycojobs::sandbox

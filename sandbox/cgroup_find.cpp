@@ -6,6 +6,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <fstream>
 #include <sstream>
@@ -72,15 +73,21 @@ bool is_delegated(const std::string& folder) {
          ::getxattr(folder.c_str(), "user.delegate", value, sizeof value) > 0;
 }
 
+// The leaf is systemd's to remove, with the unit. Processes are born while we move others, hence the rounds.
 void move_to_leaf(const std::string& folder) {
   const std::string leaf = folder + kLeaf;
-  ::mkdir(leaf.c_str(), 0755);
+  if (::mkdir(leaf.c_str(), 0755) != 0 && errno != EEXIST) return;
   std::vector<std::string> movers{std::to_string(::getpid()), std::to_string(::getppid())};
-  if (is_delegated(folder)) {
-    std::ifstream processes(folder + "/cgroup.procs");
-    for (std::string pid; processes >> pid;) movers.push_back(pid);
+  const bool all = is_delegated(folder);
+  for (int round = 0; round < 10; ++round) {
+    if (all) {
+      std::ifstream processes(folder + "/cgroup.procs");
+      for (std::string pid; processes >> pid;) movers.push_back(pid);
+    }
+    if (movers.empty()) return;
+    for (const auto& pid : movers) write_text(leaf + "/cgroup.procs", pid);
+    movers.clear();
   }
-  for (const auto& pid : movers) write_text(leaf + "/cgroup.procs", pid);
 }
 
 CgroupPlace prepare_version_2(std::string folder) {

@@ -9,7 +9,8 @@ namespace mycojobs::sandbox {
 struct CgroupPlace {
   int version = 2;
   bool memory = false, pids = false;
-  std::string path;  // our own group's folder
+  std::string path;   // our own group's folder
+  bool peaks = true;  // the kernel keeps them
 };
 
 // One place a hierarchy that has memory, pids or both. For version 2 the controllers are made available to children

@@ -40,9 +40,10 @@ int unblock_signals(ChildRun&) {
 
 int give_up_rights(ChildRun& run) { return drop_privileges(run); }
 
-// After the ids: it counts by uid, here and init. Where jobs share a uid it bounds them together.
+// After the ids: it counts by uid, here and init. Where jobs share a uid it bounds them together. One above the limit
+// of the group, which counts what it refuses.
 int limit_processes(ChildRun& run) {
-  return limit_resource(RLIMIT_NPROC, run.request.own_uid ? run.request.limits.pids + 1 : 4096);
+  return limit_resource(RLIMIT_NPROC, run.request.own_uid ? run.request.limits.pids + 2 : 4096);
 }
 
 // A credential change clears it, so it comes after. Init is pid 1 here; another parent means that init is gone.

@@ -156,6 +156,7 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   if (!ids) return ids.error().message;
   ids_ = *ids;
   cgroups_.open();
+  if (cgroups_.must_sample()) sample_now_and_then();
   if (!cgroups_.has_memory() && !may_miss("cgroup:memory"))
     return "cgroup:memory: missing: " + remedy_for_layer("cgroup:memory");
   if (!cgroups_.has_pids() && !may_miss("cgroup:pids"))
@@ -180,6 +181,12 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   for (const auto& step : settings.leave_out) warn("left out, to measure the other layers: " + step);
   zygotes_.configure(std::move(settings));
   return {};
+}
+
+void Launcher::sample_now_and_then() {
+  constexpr std::uint64_t kEveryMs = 50;
+  cgroups_.sample();
+  loop_.at(boot_ms() + kEveryMs, [this] { sample_now_and_then(); });
 }
 
 void Launcher::tried(const std::string& host, const std::optional<SetupError>& problem) {

@@ -31,6 +31,7 @@ class Launcher {
   void ended(Run&);
   void stuck(const Run&, Outcome);
   void warn(const std::string&);
+  void sample_now_and_then();
   template <class Message>
   void tell(const Message&);
   void flush();

@@ -8,15 +8,16 @@ namespace {
 
 constexpr unsigned kMisfitsToChange = 8;
 
-// The launcher's own clocks keep the rest.
-bool alike(const RunSpec& a, const RunSpec& b) {
+}  // namespace
+
+// The launcher's own clocks keep wall and CPU time.
+bool Pool::alike(const RunSpec& a, const RunSpec& b) const {
   Limits limits = a.limits;
   limits.wall_ms = b.limits.wall_ms;
   limits.cpu_ms = b.limits.cpu_ms;
+  if (memory_by_group_) limits.memory_bytes = b.limits.memory_bytes;
   return limits == b.limits;
 }
-
-}  // namespace
 
 bool Pool::serves(const RunSpec& spec) const {
   return shape_ && !spec.learn && spec.grants == Grants{} && alike(spec, *shape_);

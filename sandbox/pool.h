@@ -19,7 +19,8 @@ namespace mycojobs::sandbox {
 
 class Pool {
  public:
-  explicit Pool(std::size_t most = 0) : most_(most) {}
+  // memory_by_group: the limit of memory can be changed when a spare gets its run.
+  explicit Pool(std::size_t most = 0, bool memory_by_group = false) : most_(most), memory_by_group_(memory_by_group) {}
 
   // A spare that is set up as this run needs it; it is not the pool's any more. Nothing: none is ready.
   std::optional<std::uint64_t> take(const RunSpec&);
@@ -35,10 +36,12 @@ class Pool {
   std::vector<std::uint64_t> clear();  // gives back all, and wants no more
 
  private:
+  bool alike(const RunSpec&, const RunSpec&) const;
   bool serves(const RunSpec&) const;
   void learn(const RunSpec&);
 
   std::size_t most_, target_ = 1, lowest_ = 0;
+  bool memory_by_group_;
   std::optional<RunSpec> shape_, other_;  // other: that of the last run which differed
   unsigned misfits_ = 0;                  // runs in a row that were like `other_`
   std::deque<std::uint64_t> ready_;

@@ -52,12 +52,12 @@ struct LayerRemedy {
 constexpr LayerRemedy kLayers[] = {
     {"cgroup:memory", true,
      "run the agent where its cgroup is delegated with the memory controller (systemd: Delegate=yes; a shell: "
-     "systemd-run "
-     "--user --scope -p Delegate=yes), or list cgroup:memory in sandbox.allow_missing"},
+     "systemd-run --scope -p Delegate=yes, with --user for an ordinary user), or list cgroup:memory in "
+     "sandbox.allow_missing"},
     {"cgroup:pids", true,
      "run the agent where its cgroup is delegated with the pids controller (systemd: Delegate=yes; a shell: "
-     "systemd-run "
-     "--user --scope -p Delegate=yes), or list cgroup:pids in sandbox.allow_missing"},
+     "systemd-run --scope -p Delegate=yes, with --user for an ordinary user), or list cgroup:pids in "
+     "sandbox.allow_missing"},
     {"landlock", true,
      "boot a kernel with CONFIG_SECURITY_LANDLOCK and landlock in the lsm= list, or list landlock in "
      "sandbox.allow_missing"},

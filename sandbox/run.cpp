@@ -64,9 +64,15 @@ void judge_usage(Run& run, const RunUsage& usage) {
   total.pids_peak = usage.pids_peak;
   total.user_us = std::max(total.user_us, usage.user_us);  // the kernel's own kill loses what init would have added up
   total.system_us = std::max(total.system_us, usage.system_us);
-  if (usage.oom_kills == 0) return;
   const RunStatus status = run.outcome.status;
   if (run.decided && status != RunStatus::signal && status != RunStatus::exit) return;
+  if (usage.oom_kills == 0 && usage.pids_max_hits > 0 && run.decided) {
+    run.decided = false;
+    return decide(run, RunStatus::pids_limit,
+                  fmt::format("over the limit of {} processes and threads, which refused it {}; then: {}",
+                              run.spec.limits.pids, usage.pids_max_hits, run.outcome.reason));
+  }
+  if (usage.oom_kills == 0) return;
   run.decided = false;
   run.outcome.exit_code = run.outcome.signal = 0;
   decide(run, RunStatus::oom,

@@ -181,6 +181,11 @@ int Runs::send_start(Run& run, Fd& out, Fd& err, Fd& channel) {
 }
 
 bool Runs::adopt(Run& spare, Run& waiting) {
+  const Limits& wanted = waiting.spec.limits;
+  if (wanted.memory_bytes != spare.spec.limits.memory_bytes &&
+      !cgroups_.set_limits(spare.id, wanted.memory_bytes, wanted.pids)) {
+    return discard(spare), false;
+  }
   if (send_start(spare, waiting.out, waiting.err, waiting.channel) != 0) return discard(spare), false;
   const std::uint64_t asked_us = waiting.made_us;
   spare.spec = std::move(waiting.spec);

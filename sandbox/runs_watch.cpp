@@ -81,6 +81,7 @@ void Runs::read_status(Run& run) {
       decide_setup_error(run, "egress", EIO, problem);
       send_kill(run);
     } else if (received == Received::frame && decode(frame, ended)) {
+      cgroups_.sample();  // while init is still in the group
       run.outcome.stragglers = ended.stragglers;
       if (ended.fenced) decide_killed(run, KillReason::fenced);
       decide_by_wait_status(run, ended.wait_status);

@@ -56,7 +56,7 @@ Zygotes::Zygote* Zygotes::start(const Key& key, std::optional<SetupError>& probl
   Zygote& zygote = *owned;
   zygote.id = next_++;
   zygote.key = key;
-  if (key.first != kCanaryHost) zygote.pool = Pool(settings_.spares);
+  if (key.first != kCanaryHost) zygote.pool = Pool(settings_.spares, settings_.memory_cgroup);
   zygote.process = std::move(*started);
   zygote.control_watch =
       loop_.watch(zygote.process.control.get(), [this, &zygote](std::uint32_t) { read_control(zygote); });

@@ -28,7 +28,7 @@ int agent_command(Invocation& call) {
   auto agent = start_agent(call.parts, call.settings, *stores);
   if (!agent) return complain(agent.error());
   log(LogLevel::info, "worker", "{}", describe(call.settings));
-  return serve(**agent);
+  return serve(**agent, describe(call.settings));
 }
 
 int dev_command(Invocation& call) {
@@ -43,7 +43,7 @@ int dev_command(Invocation& call) {
                                          ": stop it, or give another --state-dir"});
   }
   log(LogLevel::info, "worker", "{}; Redis at {}", describe(call.settings), call.parts.embedded_url(call.settings));
-  const int code = serve(*session->agent);
+  const int code = serve(*session->agent, describe(call.settings));
   session->agent.reset();  // before its server
   return code;
 }

@@ -2,11 +2,14 @@
 
 #include <sysexits.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
 
+#include "base/clock.h"
 #include "base/log.h"
+#include "base/notify.h"
 
 namespace mycojobs {
 namespace {
@@ -20,6 +23,28 @@ sigset_t stop_signals() {
   }
   return set;
 }
+
+// Tells the manager that we are alive when it is time to, and we are.
+class Life {
+ public:
+  Life(const ServiceManager& manager, Agent& agent) : manager_(manager), agent_(agent) {}
+  void show() {
+    if (!manager_.alive_every_ms() || clock_.boot_ms() < next_ms_ || !agent_.came_round()) return;
+    manager_.alive();
+    next_ms_ = clock_.boot_ms() + *manager_.alive_every_ms();
+  }
+  int pause_ms() const {
+    constexpr std::uint64_t kMostMs = 250;
+    return static_cast<int>(std::min(kMostMs, manager_.alive_every_ms().value_or(kMostMs)));
+  }
+
+ private:
+  const ServiceManager& manager_;
+  Agent& agent_;
+  SystemClock clock_;
+  std::uint64_t next_ms_ = 0;
+};
+
 }  // namespace
 
 void block_stop_signals() {
@@ -35,15 +60,20 @@ int next_stop_signal(int timeout_ms) {
   return signal > 0 ? signal : 0;
 }
 
-int serve(Agent& agent) {
+int serve(Agent& agent, const std::string& status) {
+  const ServiceManager manager = ServiceManager::of_environment();
+  manager.ready(status);
+  Life life(manager, agent);
   int stops = 0;
   while (stops == 0 || agent.busy() > 0) {
-    const int signal = next_stop_signal(stops > 0 ? 20 : 250);
+    const int signal = next_stop_signal(stops > 0 ? 20 : life.pause_ms());
+    life.show();
     const bool lost = agent.runner_lost() && stops == 0;
     if (signal == 0 && !lost) continue;
     switch (++stops) {
       case 1:
         log(LogLevel::info, "worker", "draining: {} job(s) to finish; once more cancels them", agent.busy());
+        manager.stopping();
         agent.drain();
         break;
       case 2:

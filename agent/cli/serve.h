@@ -1,6 +1,8 @@
 // Runs an agent until it is told to stop.
 #pragma once
 
+#include <string>
+
 #include "worker/agent.h"
 
 namespace mycojobs {
@@ -10,7 +12,8 @@ void block_stop_signals();
 // A stop signal that has arrived: its number, or 0 after timeout_ms.
 int next_stop_signal(int timeout_ms);
 
-// First TERM or INT: drain; second: cancel jobs; third: leave at once. Returns the exit code.
-int serve(Agent&);
+// First TERM or INT: drain; second: cancel jobs; third: leave at once. Returns the exit code. A service manager is told
+// `status` when jobs are taken, that we drain, and while the agent's threads come round that it is alive.
+int serve(Agent&, const std::string& status);
 
 }  // namespace mycojobs

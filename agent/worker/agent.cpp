@@ -114,4 +114,14 @@ void Agent::drain() { intake_->drain(); }
 
 void Agent::cancel_jobs() { run_loop_->cancel_all(); }
 
+bool Agent::came_round() {
+  const std::array<std::uint64_t, 3> rounds{run_loop_->pulse().count(), intake_->pulse().count(),
+                                            housekeeper_->pulse().count()};
+  for (std::size_t i = 0; i < rounds.size(); ++i) {
+    if (rounds[i] == rounds_[i]) return run_loop_->wake(), false;  // the run loop alone sleeps for as long as it likes
+  }
+  rounds_ = rounds;
+  return true;
+}
+
 }  // namespace mycojobs

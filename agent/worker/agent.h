@@ -11,7 +11,9 @@
 // leases have run out).
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -46,6 +48,9 @@ class Agent {
   void cancel_jobs();
   std::uint32_t busy() const { return intake_->busy(); }
   bool runner_lost() const { return runner_lost_; }  // another instance took our id: drain and leave
+  // Whether the run loop, the intake and the housekeeper have all come round since this was last true. A store that
+  // hangs does not stop them: each call of it ends by a time-out. Call it from one thread.
+  bool came_round();
 
  private:
   Agent(Parts&, WorkerSettings);
@@ -67,6 +72,7 @@ class Agent {
   std::unique_ptr<Housekeeper> housekeeper_;
   std::unique_ptr<PrerequisiteChecker> prerequisites_;
   std::atomic<bool> runner_lost_{false};
+  std::array<std::uint64_t, 3> rounds_{};
 };
 
 }  // namespace mycojobs

@@ -39,6 +39,7 @@ std::uint64_t Housekeeper::round() {
   std::uint64_t pause = 1000;
   for (Id context : settings_.contexts) {
     if (stop_) break;
+    pulse_.beat();  // each may wait for a server of its own
     if (pauses_.may_try(context)) {
       const std::uint64_t began = clock_.boot_ms();
       auto next = housekeeping_.look_after(*store_, context);

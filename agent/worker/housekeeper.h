@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/mailbox.h"
+#include "base/pulse.h"
 #include "worker/context_pauses.h"
 #include "worker/housekeeping.h"
 #include "worker/store_health.h"
@@ -20,6 +21,7 @@ class Housekeeper {
   void stop();
   // Any thread: something may be due sooner than was known.
   void hurry();
+  const Pulse& pulse() const { return pulse_; }  // any thread
 
  private:
   void loop();
@@ -32,6 +34,7 @@ class Housekeeper {
   Housekeeping housekeeping_;
   ContextPauses pauses_;
   Mailbox<int> wake_;
+  Pulse pulse_;
   std::atomic<bool> hurry_{false}, stop_{false};
   std::thread thread_;
 };

@@ -88,6 +88,7 @@ void Intake::loop() {
   bool look_at_topic = true;
   bool work = false;  // the waiter said so
   while (!stop_) {
+    pulse_.beat();
     const bool claiming = !draining_ && free_ > 0 && callbacks_.may_start();
     const Round round = claiming ? claim_some() : Round{};
     if (work && claiming && round.taken == 0) callbacks_.no_work();
@@ -119,6 +120,7 @@ Intake::Round Intake::claim_some() {
   ++turn_;
   Round round;
   for (std::size_t i = 0; i < settings_.contexts.size(); ++i) {
+    pulse_.beat();  // each may wait for a server of its own
     const std::uint32_t free = free_;
     if (free == 0 || draining_) return {false, round.taken};
     const Id context = settings_.contexts[(turn_ + i) % settings_.contexts.size()];

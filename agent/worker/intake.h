@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/pulse.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/transport.h"
 #include "worker/context_pauses.h"
@@ -45,6 +46,7 @@ class Intake {
 
   void slot_free();                                               // any thread
   void drain();                                                   // any thread: claim nothing more
+  const Pulse& pulse() const { return pulse_; }                   // any thread
   std::uint32_t busy() const { return settings_.slots - free_; }  // any thread
 
  private:
@@ -71,6 +73,7 @@ class Intake {
   ContextPauses pauses_;
   std::size_t turn_ = 0;  // which context and queue is asked first: none starves another
   RunNumber next_run_ = 1;
+  Pulse pulse_;
   std::atomic<std::uint32_t> free_;
   std::atomic<bool> draining_{false}, stop_{false};
   std::thread thread_;

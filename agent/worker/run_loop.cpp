@@ -68,6 +68,7 @@ void RunLoop::loop() {
   while (!stop_) {
     const int timeout = !ready_ ? static_cast<int>(kReviveMs) : partials ? static_cast<int>(kPartialMs) : -1;
     const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout);
+    pulse_.beat();
     for (int i = 0; i < count; ++i) {
       const std::uint64_t tag = events[static_cast<std::size_t>(i)].data.u64;
       if (tag == kOrders || tag == kSandbox) continue;  // looked at below, after the pipes

@@ -14,6 +14,7 @@
 
 #include "base/fd.h"
 #include "base/mailbox.h"
+#include "base/pulse.h"
 #include "mycojobs/clock.h"
 #include "worker/output.h"
 #include "worker/secrets.h"
@@ -35,6 +36,8 @@ class RunLoop {
   void cancel_all();
   // False while no launcher can be had, and for a moment after a run could not be started: claim nothing.
   bool ready() const { return ready_ && clock_.boot_ms() >= resting_until_ms_; }
+  void wake() { orders_.wake(); }                // any thread: come round once
+  const Pulse& pulse() const { return pulse_; }  // any thread
 
  private:
   struct Fence {
@@ -99,6 +102,7 @@ class RunLoop {
   std::mt19937_64 chance_{std::random_device{}()};  // of the pauses before retries
   std::uint64_t revive_at_ms_ = 0;
   std::string why_not_;  // the last reason, so that it is logged once
+  Pulse pulse_;
   std::atomic<bool> ready_{true};
   std::atomic<std::uint64_t> resting_until_ms_{0};
   std::atomic<bool> stop_{false};

@@ -103,6 +103,13 @@ class ConfigTest : public ::testing::Test {
   Sources sources_;
 };
 
+TEST_F(ConfigTest, AnInstalledProgramFindsItsHelpers) {
+  sources_.host.installed_helpers = "/opt/mycojobs/libexec/mycojobs";
+  const auto config = load_config(sources_);
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->settings.libexec_dir, "/opt/mycojobs/libexec/mycojobs");
+}
+
 TEST_F(ConfigTest, DefaultsAreThoseOfTheManual) {
   const auto config = load_config(sources_);
   ASSERT_TRUE(config) << config.error().message;

@@ -104,6 +104,8 @@ Sources system_sources(FlagValues flags) {
   sources.host.root = ::geteuid() == 0;
   std::error_code unknown;
   sources.host.program_dir = std::filesystem::read_symlink("/proc/self/exe", unknown).parent_path().string();
+  const auto installed = std::filesystem::path(sources.host.program_dir).parent_path() / "libexec" / "mycojobs";
+  if (std::filesystem::is_directory(installed, unknown)) sources.host.installed_helpers = installed.string();
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
     const auto equals = text.find('=');

@@ -13,7 +13,7 @@ struct Sources {
   FlagValues flags;
   Host host;  // its environment holds the MYCOJOBS_* variables too
 };
-// What this process was started with; program_dir is the folder of the running program.
+// What this process was started with.
 Sources system_sources(FlagValues flags);
 
 struct ConfigValue {

@@ -23,7 +23,9 @@ std::string variable(const Host& host, const char* name) {
 }
 
 std::string default_slots(const Host& host) { return std::to_string(std::clamp(host.cpus, 1U, kMaxSlots / 2) * 2); }
-std::string default_libexec(const Host& host) { return host.program_dir; }
+std::string default_libexec(const Host& host) {
+  return host.installed_helpers.empty() ? host.program_dir : host.installed_helpers;
+}
 // The XDG rule: a relative XDG_STATE_HOME is passed over. Empty: there is no home; load_config() names the remedy.
 std::string default_state(const Host& host) {
   if (host.root) return "/var/lib/mycojobs";
@@ -55,8 +57,8 @@ const auto kOptions = std::to_array<Option>({
      "agent dev"},
     {"state_dir", text, &S::state_dir, "/var/lib/mycojobs or ~/.local/state/mycojobs",
      "Folder for the embedded Redis, work folders, sockets and locks of runners", "", "", 0, 0, default_state},
-    {"libexec_dir", text, &S::libexec_dir, "folder of the program", "Folder of the helper programs", kSandbox, "", 0, 0,
-     default_libexec},
+    {"libexec_dir", text, &S::libexec_dir, "../libexec/mycojobs from the program, or its own folder",
+     "Folder of the helper programs", kSandbox, "", 0, 0, default_libexec},
     {"secrets_dir", text, &S::secrets_dir, "/etc/mycojobs/secrets or ~/.config/mycojobs/secrets",
      "Folder of the secrets that jobs may ask for: CONTEXT/NAME", kWorkers, "", 0, 0, default_secrets},
     {"lease", duration, &S::lease_ms, "30s", "How long a claim lasts without a heartbeat", kWorkers, "", 1000, kHour},

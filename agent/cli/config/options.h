@@ -72,7 +72,8 @@ using Member = std::variant<std::string Settings::*, std::uint32_t Settings::*, 
 struct Host {
   std::uint32_t cpus = 1;
   bool root = false;
-  std::string program_dir;
+  std::string program_dir;        // of the running program
+  std::string installed_helpers;  // ../libexec/mycojobs from there; empty: there is none, as in a build folder
   std::map<std::string, std::string> environment;
 };
 

@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Boots a Debian 12 machine with the built program in it, runs rows.py there, prints one line a row: machine.sh PACKAGE...
+# (what the machine must have). Exit 1 if a row failed, 69 if no machine can be had. All files are below build/vm.
+set -euo pipefail
+here=$(dirname "$(readlink -f "$0")")
+cd "$here/../.."
+work=build/vm
+limit_s=900 # of the machine's life; alone on two cores it takes about a fifth of this
+
+say() { printf 'vm: %s\n' "$*" >&2; }
+give_up() { say "$2"; exit "$1"; }
+
+[ "$(uname -m)" = x86_64 ] || give_up 69 "this test boots an x86-64 machine, and this host is $(uname -m)"
+[ "$(id -u)" -eq 0 ] || give_up 69 "a disk with Debian on it can only be made by root: run ./dev test-vm as root"
+for program in mmdebstrap mke2fs qemu-system-x86_64; do
+  command -v "$program" >/dev/null || give_up 69 "$program is missing: ./dev test-vm installs it"
+done
+mkdir -p "$work"
+exec 9>"$work/lock"
+flock -n 9 || give_up 75 "another ./dev test-vm is at work in this folder"
+
+# The Debian packages of the libraries that the built programs load.
+libraries() {
+  ldd build/bin/mycojobs build/bin/mycojobs-launcher build/bin/mycojobs-pyhost | awk '$2 == "=>" { print $3 }' | sort -u |
+    xargs readlink -f | xargs -n 1 basename | sed 's|^|*/|' | xargs dpkg-query -S | cut -d: -f1 | sort -u
+}
+mapfile -t packages < <({ printf '%s\n' "$@"; libraries; } | sort -u)
+key=$(cat "$here/image.sh" $(find "$here/root" -type f | sort) <(printf '%s\n' "${packages[@]}") | sha256sum | cut -c1-16)
+image=$work/image-$key
+if [ ! -f "$image/root.img" ]; then
+  say "making a disk with Debian 12 (about a minute; kept for the next time)"
+  rm -rf "$work"/image-*
+  "$here/image.sh" "$image" "${packages[@]}" >"$work/image.log" 2>&1 || { tail -20 "$work/image.log" >&2; give_up 69 "no disk: see $work/image.log"; }
+fi
+
+say "installing the build on a second disk"
+rm -rf "$work/stage" "$work"/payload.img
+mkdir -p "$work/stage"
+DESTDIR=$PWD/$work/stage cmake --install build --strip >"$work/install.log"
+cp "$here"/rows.py "$work/stage/"
+# The sandbox's own suite, where it expects to be.
+mkdir -p "$work/stage/suite"
+cp build/bin/{sandbox_tests,cgroup_tests,attempt_host,bad_host,mycojobs-launcher,mycojobs-pyhost} "$work/stage/suite/"
+strip "$work"/stage/suite/*
+echo "$PWD/build/bin" >"$work/stage/suite/place"
+mke2fs -q -t ext4 -O ^has_journal -d "$work/stage" "$work/payload.img" 96M >"$work/install.log" 2>&1
+
+say "booting (software emulation); console: $work/console.log"
+: >"$work/console.log"
+: >"$work/rows.log"
+TMPDIR=$PWD/$work qemu-system-x86_64 -machine q35,accel=tcg -cpu max -smp 2 -m 1536 -nographic -nodefaults -no-reboot -snapshot \
+  -kernel "$image/vmlinuz" -initrd "$image/initrd" \
+  -append "root=/dev/vda rw console=ttyS0 panic=-1 quiet systemd.show_status=false systemd.unified_cgroup_hierarchy=1 mitigations=off" \
+  -drive "file=$image/root.img,if=virtio,format=raw" -drive "file=$work/payload.img,if=virtio,format=raw" \
+  -serial "file:$work/console.log" -serial "file:$work/rows.log" </dev/null >"$work/qemu.log" 2>&1 9>&- &
+machine=$!
+trap 'kill "$machine" 2>/dev/null || true' EXIT
+tail -n +1 -s 0.2 -f "$work/rows.log" --pid "$machine" &
+until ! kill -0 "$machine" 2>/dev/null || [ $SECONDS -ge "$limit_s" ]; do sleep 0.5; done
+if kill -0 "$machine" 2>/dev/null; then
+  kill "$machine"
+  late="it was still running after $limit_s s"
+fi
+wait "$machine" || true
+wait
+[ ! -s "$work/qemu.log" ] || cat "$work/qemu.log" >&2
+
+passed=$(grep -c '^ok ' "$work/rows.log" || true)
+failed=$(grep -c '^FAILED ' "$work/rows.log" || true)
+if ! grep -q '^end of rows' "$work/rows.log"; then
+  tail -30 "$work/console.log" >&2
+  give_up 1 "the machine did not come to the end of its rows${late:+: $late}; see $work/console.log and $work/rows.log"
+fi
+printf 'machine with systemd and cgroup v2: %s rows held, %s failed (%s s)\n' "$passed" "$failed" "$SECONDS"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

@@ -1,0 +1,472 @@
+#!/usr/bin/env python3
+"""Inside the machine: each row starts real jobs through the installed units and says what came of it, one line a row.
+
+"ok NAME: detail" or "FAILED NAME: why", and at last "end of rows". Lines that begin with blanks belong to the row before.
+"""
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import traceback
+
+UNIT = "mycojobs-agent.service"
+GROUP = "/sys/fs/cgroup/system.slice/" + UNIT
+MEBI = 1 << 20
+LAYERS = "userns pidns mountns netns ipcns utsns cgroupns seccomp caps nnp landlock:2 cgroup:memory cgroup:pids".split()
+ROWS = []
+
+
+def row(function):
+    ROWS.append(function)
+    return function
+
+
+def check(holds, why):
+    if not holds:
+        raise AssertionError(why)
+
+
+def sh(*words, ok=True, **more):
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, **more)
+    if ok:
+        check(done.returncode == 0, f"{' '.join(words)}: exit {done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done
+
+
+def until(holds, what, seconds=40):
+    end = time.monotonic() + seconds
+    while True:
+        answer = holds()
+        if answer:
+            return answer
+        check(time.monotonic() < end, f"not within {seconds} s: {what() if callable(what) else what}")
+        time.sleep(0.1)
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read().strip()
+
+
+def write(path, text):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def counter(path, name):
+    return int(re.search(rf"(?m)^{name} (\d+)$", read(path)).group(1))
+
+
+class Job:
+    """A job through the real path; `script` is text."""
+
+    def __init__(self, script, *flags, context=1):
+        self.context = context
+        write("/tmp/job.py", script)
+        done = sh("mycojobs", "job", "submit", "/tmp/job.py", "--redis", "redis://127.0.0.1:6379", "--context", str(context), "--json", *flags)
+        answer = json.loads(done.stdout)
+        self.key = f"job:{answer['caller_id']}:{answer['id']}"
+
+    def record(self):
+        lines = sh("redis-cli", "-n", str(self.context), "--json", "HGETALL", self.key).stdout
+        return json.loads(lines)
+
+    def status(self):
+        return sh("redis-cli", "-n", str(self.context), "HGET", self.key, "status").stdout.strip()
+
+    def started(self):
+        until(lambda: self.status() == "started", lambda: f"{self.key} starts: {self.record()}")
+        return self
+
+    def end(self, seconds=60):
+        until(lambda: self.status() in ("finished", "error"), lambda: f"{self.key} ends: {self.record()}", seconds)
+        record = self.record()
+        record["usage"] = json.loads(record["usage"]) if record.get("usage") else {}
+        record["result"] = json.loads(record["result"]) if record.get("result") else {}
+        return record
+
+    def finished(self, seconds=60):
+        record = self.end(seconds)
+        check(record["status"] == "finished", f"{self.key}: {record}")
+        return record
+
+
+def sleeper(seconds, *flags, **more):
+    return Job(f"import os, time\ntime.sleep({seconds})\nresult['deliveries'] = os.environ['MYCOJOBS_DELIVERIES']\n", *flags, **more)
+
+
+def deliveries(record):
+    return int(record["result"]["deliveries"])
+
+
+def show(name, unit=UNIT):
+    return sh("systemctl", "show", "--value", "--property", name, unit).stdout.strip()
+
+
+def main_pid():
+    return int(show("MainPID"))
+
+
+def launcher_folders(group=GROUP):
+    return [f"{group}/{name}" for name in os.listdir(group) if re.fullmatch(r"mycojobs-\d+-\d+-\d+", name)]
+
+
+def run_groups(group=GROUP):
+    return [f"{folder}/{name}" for folder in launcher_folders(group) for name in os.listdir(folder) if name.isdigit()]
+
+
+def drop_in(text):
+    write(f"/run/systemd/system/{UNIT}.d/row.conf", text)
+    sh("systemctl", "daemon-reload")
+
+
+def no_drop_in():
+    shutil.rmtree(f"/run/systemd/system/{UNIT}.d", ignore_errors=True)
+    sh("systemctl", "daemon-reload")
+
+
+def as_worker(*words, ok=True):
+    return sh("runuser", "-u", "worker", "--", "env", "XDG_RUNTIME_DIR=/run/user/1000", "HOME=/home/worker", *words, ok=ok, cwd="/home/worker")
+
+
+def only_one_launcher():
+    until(lambda: len(launcher_folders()) == 1, lambda: f"one launcher's groups: {launcher_folders()}")
+    until(lambda: not run_groups(), lambda: f"no run's group is left: {run_groups()}")
+
+
+def doctor(run):
+    done = run("mycojobs", "doctor", "--redis", "redis://127.0.0.1:6379", "--json", ok=False)
+    return done.returncode, json.loads(done.stdout)
+
+
+@row
+def the_machine_is_what_it_should_be():
+    check(read("/proc/self/cgroup").startswith("0::"), "cgroup v1 is in use")
+    check(os.uname().release.startswith("6.1."), os.uname().release)
+    return f"Linux {os.uname().release}, systemd {sh('systemctl', '--version').stdout.split()[1]}, cgroup v2"
+
+
+@row
+def units_are_well_formed():
+    sh("systemd-analyze", "verify", f"/usr/local/lib/systemd/system/{UNIT}")
+    as_worker("systemd-analyze", "--user", "verify", f"/usr/local/lib/systemd/user/{UNIT}")
+    return "systemd-analyze verify has nothing to say about both"
+
+
+@row
+def service_starts_and_says_so():
+    sh("systemctl", "enable", "--now", UNIT)
+    check(show("ActiveState") == "active" and show("Type") == "notify", show("ActiveState"))
+    check("runner 20 serves context 1" in show("StatusText"), show("StatusText"))
+    pids = read(GROUP + "/mycojobs-self/cgroup.procs").split()
+    check(str(main_pid()) in pids and not read(GROUP + "/cgroup.procs"), f"processes: {pids}")
+    return show("StatusText")
+
+
+@row
+def exposure_as_systemd_sees_it():
+    last = sh("systemd-analyze", "security", "--no-pager", UNIT).stdout.strip().splitlines()[-1]
+    score = float(re.search(r"([\d.]+) [A-Z]+", last).group(1))
+    check(score <= 6.6, last)  # most of the rest is what the sandbox is made of
+    return f"{score} of 10"
+
+
+@row
+def doctor_is_green():
+    code, checks = doctor(lambda *words, ok: sh("systemd-run", "--scope", "-q", "-p", "Delegate=yes", *words, ok=ok))
+    bad = [each for each in checks if each["state"] != "ok"]
+    check(code == 0 and not bad, bad)
+    return ", ".join(each["name"] for each in checks if each["area"] == "sandbox")
+
+
+@row
+def without_delegation_it_names_the_remedy():
+    code, checks = doctor(sh)
+    missing = {each["name"]: each["remedy"] for each in checks if each["state"] == "missing"}
+    check(code == 69 and "Delegate=yes" in missing.get("cgroup:memory", ""), missing)
+    return f"missing: {', '.join(missing)}"
+
+
+@row
+def a_job_has_every_layer():
+    record = Job("print('hello')").finished()
+    missing = [layer for layer in LAYERS + ["uid"] if layer not in record["layers"].split()]
+    check(not missing, f"missing {missing} in {record['layers']}")
+    return record["layers"]
+
+
+@row
+def limits_stand_in_the_group():
+    job = sleeper(4).started()
+    group = until(run_groups, "a group")[0]
+    found = {name: read(f"{group}/{name}") for name in ("memory.max", "memory.swap.max", "memory.oom.group", "pids.max")}
+    wanted = {"memory.max": str(64 * MEBI), "memory.swap.max": "0", "memory.oom.group": "1", "pids.max": "17"}
+    check(found == wanted, found)
+    job.finished()
+    return str(found)
+
+
+@row
+def memory_limit_is_oom_and_nothing_is_swapped():
+    before = counter(launcher_folders()[0] + "/memory.events", "oom_kill")
+    restarts = show("NRestarts")
+    record = Job("x = bytearray(400 << 20)").end()
+    check(record["detail"] == "oom", record)
+    peak = record["usage"]["memory_peak_bytes"]
+    check(48 * MEBI <= peak <= 64 * MEBI, f"peak {peak}")
+    killed = counter(launcher_folders()[0] + "/memory.events", "oom_kill") - before
+    check(killed >= 1, "the kernel counted no kill")
+    swapped = int(read(GROUP + "/memory.swap.current"))
+    check(swapped == 0, f"{swapped} bytes are swapped out")
+    check(show("ActiveState") == "active" and show("NRestarts") == restarts, "the unit did not live on")
+    return f"{record['error']}; peak {peak >> 20} MiB, oom_kill {killed}, swap 0 of {read('/proc/swaps').split()[7]} KiB"
+
+
+@row
+def a_signal_is_not_oom():
+    record = Job("import os, signal\nx = bytearray(8 << 20)\nos.kill(os.getpid(), signal.SIGSEGV)").end()
+    check(record["detail"] == "signal", record)
+    return record["error"]
+
+
+@row
+def pids_limit_stops_a_bomb():
+    job = Job("import threading, time\nn = 0\nhold = threading.Event()\ntry:\n  while True:\n"
+                 "    threading.Thread(target=hold.wait, daemon=True).start()\n    n += 1\n"
+                 "except RuntimeError:\n  result['threads'] = n\ntime.sleep(3)\n")
+    refused = until(lambda: [n for n in (counter(group + "/pids.events", "max") for group in run_groups()) if n], "a refused thread in pids.events")
+    record = job.finished()
+    threads = int(record["result"]["threads"])
+    check(threads == 15, threads)  # and the main one
+    check(record["usage"]["pids_peak"] == 16, record["usage"])
+    return f"{threads} threads beside the main one, peak {record['usage']['pids_peak']}, {refused[0]} refused"
+
+
+@row
+def cpu_time_is_counted_in_threads_too():
+    record = Job("import threading, time\ndef burn():\n  while time.thread_time() < 0.5: pass\n"
+                 "all = [threading.Thread(target=burn) for _ in range(2)]\n[t.start() for t in all]\n[t.join() for t in all]\n").finished()
+    cpu = record["usage"]["user_us"] + record["usage"]["system_us"]
+    check(cpu >= 1_000_000, record["usage"])
+    return f"{cpu / 1e6:.2f} s"
+
+
+@row
+def no_group_is_left_after_jobs():
+    only_one_launcher()
+    return os.path.basename(launcher_folders()[0])
+
+
+@row
+def what_a_job_writes_reaches_no_disk():
+    def written():
+        return sum(int(n) for n in re.findall(r"wbytes=(\d+)", read(GROUP + "/io.stat")))
+    before = written()
+    record = Job("open('/tmp/a', 'wb').write(b'x' * (24 << 20))\nopen('/job/b', 'wb').write(b'x' * (8 << 20))\n").finished()
+    check(written() - before < 4 * MEBI, f"{written() - before} bytes were written")
+    return f"32 MiB in /tmp and /job, {(written() - before) >> 10} KiB on disk; memory peak {record['usage']['memory_peak_bytes'] >> 20} MiB"
+
+
+@row
+def io_limit_of_the_unit_holds_its_jobs():
+    sh("systemctl", "set-property", "--runtime", UNIT, "IOReadBandwidthMax=/dev/vda 4M", "IOWriteBandwidthMax=/dev/vda 1M")
+    limit = until(lambda: read(GROUP + "/io.max"), "io.max of the unit")
+    check("rbps=4000000 wbps=1000000" in limit, limit)
+    Job("print('hello')").finished()
+    sh("systemctl", "set-property", "--runtime", UNIT, "IOReadBandwidthMax=", "IOWriteBandwidthMax=")
+    return f"io.max of the unit: {limit}"
+
+
+@row
+def restart_lets_running_jobs_finish():
+    running = [sleeper(3).started() for _ in range(2)]
+    waiting = [sleeper(0.1) for _ in range(4)]
+    pid = main_pid()
+    sh("systemctl", "restart", UNIT)
+    check(main_pid() != pid, "it was not restarted")
+    counts = [deliveries(job.finished()) for job in running + waiting]
+    check(counts == [1] * 6, f"deliveries {counts}")
+    only_one_launcher()
+    return "2 running and 4 waiting jobs, each delivered once"
+
+
+@row
+def stop_drains_and_leaves_with_0():
+    running = sleeper(3).started()
+    sh("systemctl", "stop", UNIT)
+    record = running.record()
+    check(record["status"] == "finished", record)
+    left = {name: show(name) for name in ("Result", "ExecMainCode", "ExecMainStatus")}
+    check(left == {"Result": "success", "ExecMainCode": "1", "ExecMainStatus": "0"}, left)  # 1: it exited
+    late = sleeper(0.1)
+    check(late.status() == "dispatched", late.record())
+    check(not os.path.exists(GROUP), "the unit's group is still there")
+    sh("systemctl", "start", UNIT)
+    check(deliveries(late.finished()) == 1, "delivered more than once")
+    return "the running job finished, the next one waited for the start"
+
+
+@row
+def a_drain_that_takes_too_long_gives_jobs_back():
+    drop_in("[Service]\nTimeoutStopSec=1\n")
+    running = sleeper(4).started()
+    sh("systemctl", "stop", UNIT)
+    check(show("Result") == "timeout", show("Result"))
+    check(running.status() == "started", running.record())
+    no_drop_in()
+    sh("systemctl", "reset-failed", UNIT)
+    sh("systemctl", "start", UNIT)
+    count = deliveries(running.finished())
+    check(count == 2, f"deliveries {count}")
+    return "killed with the unit, delivered again by the next start, finished once"
+
+
+@row
+def a_killed_agent_is_started_again_and_takes_its_jobs_up():
+    restarts = int(show("NRestarts"))
+    jobs = [sleeper(3).started(), sleeper(0.1), sleeper(0.1)]
+    os.kill(main_pid(), signal.SIGKILL)
+    counts = [deliveries(job.finished()) for job in jobs]
+    check(counts[0] == 2, f"deliveries {counts}")
+    check(int(show("NRestarts")) == restarts + 1, show("NRestarts"))
+    only_one_launcher()
+    return f"deliveries {counts}"
+
+
+@row
+def a_killed_launcher_leaves_no_groups():
+    folder = launcher_folders()[0]
+    job = sleeper(3).started()
+    os.kill(int(folder.split("-")[-2]), signal.SIGKILL)
+    count = deliveries(job.finished())
+    check(count == 2, f"deliveries {count}")
+    only_one_launcher()
+    check(folder not in launcher_folders() and show("NRestarts") == "1", launcher_folders())
+    return "a new launcher, the old one's groups are gone, the agent is the same"
+
+
+@row
+def a_stopped_agent_meets_the_watchdog():
+    drop_in("[Service]\nWatchdogSec=3\n")
+    sh("systemctl", "restart", UNIT)
+    time.sleep(4)  # with nothing to do
+    check(show("NRestarts") == "0" and show("ActiveState") == "active", "an idle agent did not say that it lives")
+    job = sleeper(4).started()
+    os.kill(main_pid(), signal.SIGSTOP)
+    count = deliveries(job.finished(90))
+    check(count == 2, f"deliveries {count}")
+    check(show("NRestarts") == "1", show("NRestarts"))
+    log = sh("journalctl", "--no-pager", "-u", UNIT, "--since", "-2min").stdout
+    check("Watchdog timeout" in log, log[-2000:])
+    no_drop_in()
+    only_one_launcher()
+    return "ended, started again, its job delivered again and finished once"
+
+
+@row
+def a_wrong_setting_is_not_tried_again():
+    write("/run/row.toml", "redis = 'redis://127.0.0.1:6379'\nslots = 0\n")
+    drop_in("[Service]\nEnvironment=MYCOJOBS_CONFIG=/run/row.toml\n")
+    check(sh("systemctl", "restart", UNIT, ok=False).returncode != 0, "it started")
+    time.sleep(2.5)
+    check((show("ActiveState"), show("ExecMainStatus")) == ("failed", "65"), show("ActiveState") + show("ExecMainStatus"))
+    log = sh("journalctl", "--no-pager", "-u", UNIT, "-n", "20").stdout
+    check("/run/row.toml:2" in log and "slots" in log, log)
+    no_drop_in()
+    sh("systemctl", "restart", UNIT)
+    return "failed with 65, its log names the line"
+
+
+@row
+def an_ordinary_user_runs_it_too():
+    write("/home/worker/.config/mycojobs/config.toml", 'redis = "redis://127.0.0.1:6379"\nrunner = 21\ncontext = [2]\nslots = 2\n[sandbox]\nmemory = "64MiB"\npids = 16\n')
+    sh("chown", "-R", "worker:worker", "/home/worker/.config")
+    as_worker("systemctl", "--user", "start", UNIT)
+    group = "/sys/fs/cgroup" + as_worker("systemctl", "--user", "show", "--value", "--property", "ControlGroup", UNIT).stdout.strip()
+    record = Job("import os\nresult['uid'] = os.getuid()", context=2).finished()
+    missing = [layer for layer in LAYERS if layer not in record["layers"].split()]
+    check(not missing, f"missing {missing} in {record['layers']}")
+    check("uid" not in record["layers"].split(), "a user id of its own was claimed")
+    oom = Job("x = bytearray(400 << 20)", context=2).end()
+    check(oom["detail"] == "oom", oom)
+    check(launcher_folders(group), "no groups below the user's unit")
+    until(lambda: not run_groups(group), lambda: f"no run's group is left: {run_groups(group)}")
+    running = sleeper(2, context=2).started()
+    as_worker("systemctl", "--user", "stop", UNIT)
+    check(running.record()["status"] == "finished", running.record())
+    return f"all layers but uid; oom told; drained ({group})"
+
+
+@row
+def doctor_of_an_ordinary_user_names_what_is_missing():
+    code, checks = doctor(lambda *words, ok: as_worker("systemd-run", "--user", "--wait", "--pipe", "-q", "-p", "Delegate=yes", *words, ok=ok))
+    other = {each["name"]: (each["state"], each["remedy"]) for each in checks if each["state"] != "ok"}
+    check(code == 0 and list(other) == ["uid"] and "root" in other["uid"][1], other)
+    return f"uid: {other['uid'][0]}, {other['uid'][1]}"
+
+
+@row
+def the_store_is_consistent_after_all_that():
+    done = sh("mycojobs", "verify", "--redis", "redis://127.0.0.1:6379", "--context", "1,2")
+    check("violation" not in done.stdout, done.stdout)
+    return done.stdout.strip().splitlines()[-1]
+
+
+@row
+def the_suite_of_the_sandbox_holds_on_this_kernel():
+    place = read("/payload/suite/place")
+    shutil.copytree("/payload/suite", place)
+    summary = []
+    for name in ("cgroup_tests", "sandbox_tests"):
+        done = subprocess.run(["systemd-run", "--wait", "--pipe", "-q", "-p", "Delegate=yes", "-p", "TasksMax=infinity", f"{place}/{name}", "--gtest_brief=1"],
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=400, check=False)
+        failures = [line for line in done.stdout.splitlines() if "FAILED" in line or "Failure" in line or "Actual" in line or "Which is" in line]
+        check(done.returncode == 0, "\n".join(failures[:40]) or done.stdout[-3000:] + done.stderr[-1000:])
+        summary.append(re.search(r"\[==========\] (\d+ tests)", done.stdout).group(1) + " of " + name)
+    return ", ".join(summary)
+
+
+def prepare():
+    shutil.copytree("/payload/usr", "/usr", dirs_exist_ok=True)
+    write("/etc/mycojobs/config.toml", 'redis = "redis://127.0.0.1:6379"\nrunner = 20\nslots = 3\nlease = "10s"\n[sandbox]\nmemory = "64MiB"\npids = 16\n')
+    sh("chmod", "700", "/etc/mycojobs")
+    sh("systemctl", "daemon-reload")
+    sh("redis-cli", "CONFIG", "SET", "appendonly", "yes")
+    # So that a job without its own limit of swap could use some.
+    sh("dd", "if=/dev/zero", "of=/swap", "bs=1M", "count=128")
+    sh("chmod", "600", "/swap")
+    sh("mkswap", "/swap")
+    sh("swapon", "/swap")
+
+
+def main():
+    os.environ["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"
+    os.environ["HOME"] = "/root"
+    prepare()
+    for each in ROWS:
+        name = each.__name__.replace("_", " ")
+        began = time.monotonic()
+        try:
+            detail = each()
+            print(f"ok {name} ({time.monotonic() - began:.1f} s): {detail}", flush=True)
+        except Exception as error:  # pylint: disable=broad-except
+            why = str(error) if isinstance(error, AssertionError) else traceback.format_exc()
+            print(f"FAILED {name}: " + why.replace("\n", "\n    "), flush=True)
+            log = sh("journalctl", "--no-pager", "-u", UNIT, "-n", "15", "-o", "cat", ok=False).stdout
+            print("    " + log.strip().replace("\n", "\n    "), flush=True)
+            no_drop_in()
+            sh("systemctl", "restart", UNIT, ok=False)
+    print("end of rows", flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except BaseException:
+        print("FAILED the rows themselves: " + traceback.format_exc().replace("\n", "\n    "), flush=True)
+        sys.exit(1)
