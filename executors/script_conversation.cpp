@@ -87,6 +87,13 @@ TextMap job_environment(const JobFacts& facts) {
   // What programs and libraries expect to find; the job's own values win.
   environment.insert(
       {{"HOME", "/job"}, {"LANG", "C.UTF-8"}, {"LOGNAME", "job"}, {"PATH", "/usr/bin:/bin"}, {"USER", "job"}});
+  // Programs differ in the case that they read; the job's own values win here too.
+  for (const char* name : {"http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"}) {
+    if (facts.proxy) environment.insert({name, kProxyUrl});
+  }
+  for (const char* name : {"no_proxy", "NO_PROXY"}) {
+    if (facts.proxy) environment.insert({name, "localhost,127.0.0.1,::1"});
+  }
   return environment;
 }
 

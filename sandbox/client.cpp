@@ -93,6 +93,7 @@ class LauncherClient final : public Sandbox {
     }
     const int error =
         send_message(link_->socket(), Launch{spec}, {out.theirs.get(), err.theirs.get(), channel.theirs.get()});
+    if (error == EMSGSIZE) return fail(Code::invalid, "sandbox: the grants of this run are too long");
     if (error != 0) {
       died("does not take a run: " + errno_text(error));
       return fail(Code::unavailable, "sandbox: mycojobs-launcher does not answer: " + errno_text(error));

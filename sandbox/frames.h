@@ -23,7 +23,7 @@
 
 namespace mycojobs::sandbox {
 
-inline constexpr std::size_t kMaxFrameBytes = 16U << 10;
+inline constexpr std::size_t kMaxFrameBytes = 96U << 10;  // a run with all grants that a policy can hold fits in
 inline constexpr std::size_t kMaxFrameFds = 48;
 
 class FieldWriter {

@@ -15,7 +15,6 @@
 #include <numeric>
 #include <string>
 
-#include "sandbox/egress/messages.h"
 #include "sandbox/job.h"
 
 namespace mycojobs::sandbox {
@@ -38,7 +37,7 @@ int offer_listener(const ChildRun& run) {
   if (!listener) return errno;
   sockaddr_in place{};
   place.sin_family = AF_INET;
-  place.sin_port = htons(egress::kProxyPort);
+  place.sin_port = htons(kProxyPort);
   place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&place), sizeof place) != 0) return errno;
   if (::listen(listener.get(), 128) != 0) return errno;

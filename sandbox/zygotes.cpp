@@ -15,8 +15,7 @@ namespace {
 
 constexpr std::uint64_t kWarmUpMs = 60000;
 // More are kept back here, so that its socket never fills up and a waiting run can still be cancelled.
-constexpr std::uint32_t kMostUnanswered = 16, kMostSparesUnanswered = 2;
-constexpr std::uint64_t kTendMs = 5000;
+constexpr std::uint32_t kMostUnanswered = 16;
 
 }  // namespace
 
@@ -101,47 +100,6 @@ void Zygotes::feed(Zygote& zygote) {
     if (run != nullptr && !adopt(zygote, *run)) fork(zygote, *run);
   }
   if (serves) refill(zygote);
-}
-
-// A spare may have died while it waited: then the next.
-bool Zygotes::adopt(Zygote& zygote, Run& run) {
-  while (const auto id = zygote.pool.take(run.spec)) {
-    Run* spare = runs_.find(*id);
-    if (spare != nullptr && runs_.adopt(*spare, run)) return true;
-  }
-  return false;
-}
-
-// Behind the runs that wait, and few at a time: their set-up must not be in the way of those that come.
-void Zygotes::refill(Zygote& zygote) {
-  while (zygote.state == State::serving && zygote.waiting.empty() && zygote.unanswered < kMostSparesUnanswered &&
-         zygote.pool.wanted() > 0) {
-    Run& spare = runs_.add_spare(zygote.pool.shape());
-    zygote.pool.forming(spare.id);
-    if (!fork(zygote, spare)) return;
-  }
-}
-
-void Zygotes::confined(Run& run) {
-  Zygote* zygote = find(run.zygote);
-  if (zygote == nullptr || !run.spare) return;
-  zygote->pool.ready(run.id);
-  refill(*zygote);
-}
-
-void Zygotes::tend() {
-  tending_ = loop_.at(boot_ms() + kTendMs, [this] { tend(); });
-  for (const auto& [id, zygote] : zygotes_) {
-    for (const std::uint64_t spare : zygote->pool.tend()) {
-      if (Run* run = runs_.find(spare); run != nullptr) runs_.discard(*run);
-    }
-    const bool old = zygote->since_boot_ms != 0 && settings_.minutes_each != 0 &&
-                     boot_ms() - zygote->since_boot_ms > settings_.minutes_each * std::uint64_t{60000};
-    if (old && zygote->served > 0 && zygote->state == State::serving) {
-      zygote->since_boot_ms = boot_ms();
-      replace(*zygote);
-    }
-  }
 }
 
 bool Zygotes::fork(Zygote& zygote, Run& run) {
@@ -287,20 +245,6 @@ void Zygotes::run_ended(Run& run) {
   if (run.spare) spare_ended(*zygote, run);
   if (run.canary && zygote->state == State::trying) end_trial(*zygote, run);
   if (zygote->state == State::retired && zygote->running.empty() && zygote->waiting.empty()) condemn(*zygote, {});
-}
-
-// One that cannot be set up is no loss, but the next would fail as well: a run of its own will say why.
-void Zygotes::spare_ended(Zygote& zygote, const Run& run) {
-  zygote.pool.gone(run.id);
-  if (!run.outcome.setup_error || zygote.pool.wanted() == 0) return;
-  warn_(fmt::format("zygote {}: no more spares: {}", zygote.key.first, run.outcome.reason));
-  clear_pool(zygote);
-}
-
-void Zygotes::clear_pool(Zygote& zygote) {
-  for (const std::uint64_t spare : zygote.pool.clear()) {
-    if (Run* run = runs_.find(spare); run != nullptr) runs_.discard(*run);
-  }
 }
 
 void Zygotes::retire(const std::string& host) {

@@ -54,7 +54,8 @@ Result<Tried> try_file(const Invocation& call, bool learn) {
   leave_at_stop_signals();  // the launcher ends with us, and all that it has started
   MJ_TRY(sandbox, call.parts.sandbox(call.settings, {}, -1));
   const std::uint64_t deadline = call.parts.clock.unix_ms() + spec.limits.wall_ms;
-  MJ_TRY(conversation, executor->begin(JobFacts{job, deadline, call.settings.job_max_result_bytes}));
+  MJ_TRY(conversation, executor->begin(JobFacts{job, deadline, call.settings.job_max_result_bytes,
+                                                spec.grants.network == Network::allow_list}));
   const auto show = [&call](bool is_err, std::string_view bytes) {
     std::FILE* to = is_err || call.json ? stderr : stdout;
     std::fwrite(bytes.data(), 1, bytes.size(), to);

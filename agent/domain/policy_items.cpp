@@ -3,14 +3,14 @@
 #include <array>
 
 #include "base/ids.h"
+#include "domain/allow_list.h"
 #include "domain/policy_fields.h"
 #include "domain/utf8.h"
 
 namespace mycojobs::policies {
 namespace {
 
-constexpr std::size_t kMaxPathBytes = 4095;  // PATH_MAX counts the NUL
-constexpr std::size_t kMaxEntryBytes = 300;
+constexpr std::size_t kMaxPathBytes = 4095;   // PATH_MAX counts the NUL
 constexpr std::size_t kMaxSecretBytes = 255;  // of a file name
 constexpr std::array kRoots =
     std::to_array<std::string_view>({"/srv", "/opt", "/home", "/var", "/mnt", "/media", "/data"});
@@ -19,27 +19,6 @@ bool is_control(char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
-struct Entry {
-  std::string_view host, port;
-};
-Entry split_entry(std::string_view entry) {
-  const std::size_t colon = std::min(entry.rfind(':'), entry.size());
-  return {entry.substr(0, colon), entry.substr(std::min(colon + 1, entry.size()))};
-}
-
-bool is_host(std::string_view host) {
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
-    return std::all_of(host.begin(), host.end(),
-                       [](char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || c == ':' || c == '.'; });
-  }
-  if (host.starts_with("*.")) host.remove_prefix(2);
-  if (host.empty() || host.front() == '.' || host.back() == '.' || host.find("..") != std::string_view::npos)
-    return false;
-  return std::all_of(host.begin(), host.end(),
-                     [](char c) { return is_digit(c) || is_lower(c) || c == '-' || c == '.' || c == '_'; });
-}
 
 }  // namespace
 
@@ -74,25 +53,16 @@ bool is_within(std::string_view path, std::string_view folder) {
 }
 
 Result<std::string> check_allow_entry(std::string_view entry) {
-  std::string normal(entry.substr(0, kMaxEntryBytes + 1));
+  std::string normal(entry);
   std::transform(normal.begin(), normal.end(), normal.begin(), lower);
-  const auto [host, port] = split_entry(normal);
-  std::uint64_t number = 0;
-  if (normal.size() > kMaxEntryBytes || !is_host(host) || !parse_u64(port, number) || number == 0 || number > 65535) {
-    return fail(Code::invalid, shown(entry) +
-                                   " is not host:port, such as example.org:443, *.example.org:443, "
-                                   "192.0.2.7:5432 or [2001:db8::1]:443");
-  }
-  return std::string(host) + ':' + std::to_string(number);
+  MJ_CHECK(parse_allow_entry(normal));
+  return normal;
 }
 
 bool covers_entry(std::string_view granted, std::string_view asked) {
-  if (granted == asked) return true;
-  if (!granted.starts_with("*.")) return false;
-  const Entry all = split_entry(granted);
-  const Entry one = split_entry(asked);
-  // ".example.org": a name below it, or a narrower pattern.
-  return all.port == one.port && one.host.size() > all.host.size() - 1 && one.host.ends_with(all.host.substr(1));
+  const auto wide = parse_allow_entry(granted);
+  const auto narrow = parse_allow_entry(asked);
+  return wide && narrow && covers(*wide, *narrow);
 }
 
 Result<std::string> check_syscall(std::string_view name, PolicyKind kind) {

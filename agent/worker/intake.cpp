@@ -226,7 +226,8 @@ Result<Start> Intake::prepare(Claimed& claimed, std::uint64_t fence_boot_ms, Run
   start.attempt = claimed.attempt;
   start.retries = job.retries;
   const std::uint64_t deadline = clock_.unix_ms() + start.spec.limits.wall_ms;
-  MJ_TRY(conversation, executor->second->begin(JobFacts{std::move(job), deadline, settings_.max_result_bytes}));
+  MJ_TRY(conversation, executor->second->begin(JobFacts{std::move(job), deadline, settings_.max_result_bytes,
+                                                        start.spec.grants.network == Network::allow_list}));
   start.conversation = std::move(conversation);
   start.claim = std::move(claimed.ref);
   return start;

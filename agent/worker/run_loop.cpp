@@ -244,6 +244,7 @@ void RunLoop::end(RunEnded& ended) {
     while (read_pipe(run, pipe)) {
     }
   }
+  for (const auto& note : ended.outcome.notes) take_note(run, note);
   close_output(ended.run, run);
   ended.outcome.usage.stdout_bytes = run.output.bytes(LogStream::out);
   ended.outcome.usage.stderr_bytes = run.output.bytes(LogStream::err);

@@ -26,6 +26,7 @@ struct JobFacts {
   Job job;  // env_vars already merged with the flow's
   std::uint64_t deadline_unix_ms = 0;
   std::uint64_t max_result_bytes = 1ULL << 20;  // keys and values together
+  bool proxy = false;                           // its network leads through kProxyUrl
 };
 
 // Owned and called by one thread.

@@ -21,6 +21,10 @@ enum class Network {
   allow_list,  // the same, with a proxy that leads to the listed places and nowhere else
 };
 
+// Where a job with an allow-list finds its proxy: in its own network.
+inline constexpr std::uint16_t kProxyPort = 3128;
+inline constexpr const char* kProxyUrl = "http://127.0.0.1:3128";
+
 struct Policy {
   // Folders of the host that appear at the same place. Absolute, without "..", below /srv /opt /home /var /mnt /media
   // /data. fs.write: as far as the job's own user id may write there.

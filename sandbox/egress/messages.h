@@ -17,7 +17,6 @@ namespace mycojobs::egress {
 
 inline constexpr int kLauncherSocket = 3;
 inline constexpr const char* kEgressProgram = "mycojobs-egress";
-inline constexpr std::uint16_t kProxyPort = 3128;  // in the job's namespace
 inline constexpr std::uint32_t kMaxDenied = 20;
 
 enum class Kind : std::uint8_t { serve = 1, close, denied = 16, ended, trouble };

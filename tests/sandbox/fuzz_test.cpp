@@ -83,7 +83,7 @@ TEST(Fuzz, RandomCallsOfJobsChangeNothingOutside) {
   EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
   EXPECT_TRUE(eventually([&] { return children_of(own.launcher).size() == 1; }));
   const std::string before = state_of_host(guarded);
-  const auto processes = descendants_of(own.launcher);
+  const auto zygotes = children_of(own.launcher);
   const std::size_t groups = groups_of(own.launcher);
   const std::uint64_t deadline = now_boot_ms() + seconds * 1000;
   std::map<std::string, int> ends;
@@ -100,8 +100,10 @@ TEST(Fuzz, RandomCallsOfJobsChangeNothingOutside) {
   }
   for (const auto& [status, count] : ends) std::cout << status << ' ' << count << std::endl;
   EXPECT_EQ(state_of_host(guarded), before);
-  EXPECT_TRUE(eventually([&] { return descendants_of(own.launcher) == processes; }));
-  EXPECT_EQ(groups_of(own.launcher), groups);
+  EXPECT_EQ(children_of(own.launcher), zygotes);
+  // What is left are spares: an init and a job each, and a group in each hierarchy.
+  EXPECT_TRUE(eventually([&] { return descendants_of(own.launcher).size() <= zygotes.size() + 2 * own.spares; }));
+  EXPECT_TRUE(eventually([&] { return groups_of(own.launcher) <= groups + 2 * own.spares; }));
   EXPECT_FALSE(gone(own.launcher));
   EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
   fs::remove_all(guarded);

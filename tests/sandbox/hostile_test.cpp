@@ -100,7 +100,9 @@ TEST(Fights, StormOfSignalsEndsAtTheDeadline) {
 
 // SP9
 TEST(Fights, FiveHundredZombiesAreBuried) {
-  OwnSandbox own = own_sandbox();
+  SandboxConfig config = test_config();
+  config.spares = 0;  // who is below the zygote is of the run
+  OwnSandbox own = own_sandbox(config);
   RunSpec spec = exec_spec();
   spec.limits.pids = 600;
   const Ran ran = run_attempts(*own.sandbox, spec, "zombies 500\norphans 300\ndaemonize");
