@@ -33,12 +33,12 @@ TEST(PythonConfined, ForbiddenCallsThroughCtypesAreViolations) {
 }
 
 struct EndRow {
-  const char* row;
+  const char* name;  // the row, and which of it
   const char* script;
   RunStatus status;
   int code;  // exit code or signal
 };
-void PrintTo(const EndRow& row, std::ostream* out) { *out << row.row << " " << row.script; }
+void PrintTo(const EndRow& row, std::ostream* out) { *out << row.name; }
 
 class PythonConfinedEnd : public ::testing::TestWithParam<EndRow> {};
 
@@ -53,23 +53,23 @@ TEST_P(PythonConfinedEnd, HasItsOwnStatus) {
 INSTANTIATE_TEST_SUITE_P(
     Ends, PythonConfinedEnd,
     ::testing::Values(
-        EndRow{"SY2", "import ctypes\nctypes.string_at(0)", RunStatus::signal, 11},
-        EndRow{"SY2", "import ctypes, resource\nctypes.string_at(1)", RunStatus::signal, 11},
-        EndRow{"SY4",
+        EndRow{"SY2 null", "import ctypes\nctypes.string_at(0)", RunStatus::signal, 11},
+        EndRow{"SY2 one", "import ctypes, resource\nctypes.string_at(1)", RunStatus::signal, 11},
+        EndRow{"SY4 deaf",
                "import signal\nfor s in range(1, 65):\n    try: signal.signal(s, signal.SIG_IGN)\n    except (OSError, "
                "ValueError): pass\nwhile True:\n    try:\n        while True: pass\n    except BaseException: pass",
                RunStatus::timeout_wall, 0},
-        EndRow{"SY7", "import os\nos._exit(0)", RunStatus::ok, 0},
-        EndRow{"SY7", "import sys\nsys.exit('x')", RunStatus::exit, 1},
-        EndRow{"SY7", "raise SystemExit(137)", RunStatus::exit, 137},
-        EndRow{"SY7", "import os\nos.kill(os.getpid(), 9)", RunStatus::signal, 9},
-        EndRow{"SY7", "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)", RunStatus::signal, 15},
-        EndRow{"SY9",
+        EndRow{"SY7 _exit", "import os\nos._exit(0)", RunStatus::ok, 0},
+        EndRow{"SY7 exit text", "import sys\nsys.exit('x')", RunStatus::exit, 1},
+        EndRow{"SY7 exit 137", "raise SystemExit(137)", RunStatus::exit, 137},
+        EndRow{"SY7 kill", "import os\nos.kill(os.getpid(), 9)", RunStatus::signal, 9},
+        EndRow{"SY7 term", "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)", RunStatus::signal, 15},
+        EndRow{"SY9 stack",
                "import sys\nsys.setrecursionlimit(10**9)\nclass A:\n    def __getattr__(self, n): return repr(self)\n"
                "    __repr__ = lambda self: str([self])\nx = []\nfor i in range(10**6): x = [x]\nrepr(x)",
                RunStatus::signal, 11},
-        EndRow{"SY9", "import faulthandler, ctypes\nfaulthandler.enable()\nctypes.string_at(0)", RunStatus::signal,
-               11}));
+        EndRow{"SY9 faulthandler", "import faulthandler, ctypes\nfaulthandler.enable()\nctypes.string_at(0)",
+               RunStatus::signal, 11}));
 
 // SY2: no core, and the zygote serves the next one.
 TEST(PythonConfined, CrashLeavesNothingForTheNext) {
