@@ -117,6 +117,18 @@ std::string inherited_state(const Words&) {
          " handled=" + std::to_string(ignored) + " nice=" + std::to_string(::getpriority(PRIO_PROCESS, 0));
 }
 
+// Kept back by a mask until the user's share of queued signals is used up, which init has too.
+std::string queue_up(const Words&) {
+  sigset_t all;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_BLOCK, &all, nullptr);
+  const sigval value{};
+  for (int i = 0; i < 100000; ++i) {
+    if (::sigqueue(::getpid(), SIGRTMIN + i % 8, value) != 0) return error_name();
+  }
+  return "ok";
+}
+
 }  // namespace
 
 const Attempts& attempts_on_signals() {
@@ -129,6 +141,7 @@ const Attempts& attempts_on_signals() {
       {"inherited_clocks", inherited_clocks},
       {"inherited", inherited_state},
       {"kill", [](const Words& w) { return verdict(::kill(std::stoi(w[1]), static_cast<int>(number(w, 2)))); }},
+      {"queue_up", queue_up},
   };
   return kTable;
 }

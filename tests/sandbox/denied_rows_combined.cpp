@@ -16,7 +16,8 @@ const std::vector<Row>& rows_combined() {
       {"SZ7",
        "calls_let_through cachestat fchmodat2 map_shadow_stack futex_wake futex_wait futex_requeue statmount "
        "listmount lsm_get_self_attr lsm_set_self_attr lsm_list_modules mseal setxattrat removexattrat open_tree_attr "
-       "file_setattr listns memfd_secret process_mrelease move_pages migrate_pages remap_file_pages "
+       "file_setattr listns io_setup io_submit io_destroy io_getevents mbind set_mempolicy memfd_secret "
+       "process_mrelease move_pages migrate_pages remap_file_pages "
        "set_mempolicy_home_node "
        "quotactl quotactl_fd vhangup nfsservctl ustat sched_setattr seccomp clock_adjtime",
        {"none"},

@@ -117,7 +117,8 @@ TEST(Frames, DISABLED_MutatedOnesOfAZygoteOrAnInitDisturbNobodyElse) {
         RunSpec spec = spec_with(2000);
         spec.host = name;
         run_attempts(*own.sandbox, spec, "getpid");
-        ASSERT_TRUE(own.sandbox->alive()) << name;
+        EXPECT_TRUE(own.sandbox->alive()) << name;
+        if (!own.sandbox->alive()) return std::filesystem::remove_all(folder), void();
       }
     }
     own.sandbox->kill(steady.spec.run, KillReason::cancelled, 0);

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -43,7 +44,11 @@ struct Fight {
   bool exec;
   const char* status;
 };
-void PrintTo(const Fight& fight, std::ostream* out) { *out << fight.row << " " << fight.lines; }
+void PrintTo(const Fight& fight, std::ostream* out) {
+  std::string lines = fight.lines;
+  std::replace(lines.begin(), lines.end(), '\n', ',');
+  *out << fight.row << " " << lines;
+}
 
 class Hostile : public ::testing::TestWithParam<Fight> {};
 
@@ -71,6 +76,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Fight{"SP1", "kill 1 9\nkill 1 19\nkill -1 9\nexit 4", false, "exit"},
                       Fight{"SY2", "bad_pointer", false, "signal"}, Fight{"SY9", "overflow_stack", false, "signal"},
                       Fight{"SK17", "landlock_layers 40\nexit 5", false, "exit"},
+                      Fight{"SZ48", "queue_up\npause", false, "timeout_wall"},
+                      Fight{"SZ48", "queue_up\ndaemonize\nzombies 20\nexit 8", true, "exit"},
+                      Fight{"SZ48", "queue_up\ncall ptrace", false, "violation"},
                       Fight{"SZ39", "raise 31", false, "signal"},
                       Fight{"SZ39", "raise 19\nexit 6", false, "timeout_wall"}));
 

@@ -1,0 +1,92 @@
+#include "python_sandbox.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+
+#include "base/clock.h"
+#include "executors/python/python_executor.h"
+#include "sandbox/client.h"
+
+namespace mycojobs::test {
+namespace {
+
+Sandbox& shared_sandbox() {
+  static const std::unique_ptr<Sandbox> kSandbox = [] {
+    SandboxConfig config;
+    config.libexec_dir = MYCOJOBS_BIN;
+    config.allow_missing = {"cgroup:memory", "cgroup:pids"};
+    auto started = start_sandbox(config);
+    if (!started) {
+      ADD_FAILURE() << started.error().message;
+      std::abort();
+    }
+    return std::move(*started);
+  }();
+  return *kSandbox;
+}
+
+// Reads what is there. False: closed.
+bool drain(int fd, std::string& into) {
+  char part[65536];
+  for (;;) {
+    const ssize_t size = ::read(fd, part, sizeof part);
+    if (size > 0) into.append(part, static_cast<std::size_t>(size));
+    if (size == 0) return false;
+    if (size < 0) return errno == EAGAIN || errno == EINTR;
+  }
+}
+
+}  // namespace
+
+Ran run_python_confined(const std::string& script, const Confined& how) {
+  static std::atomic<std::uint64_t> next{1};
+  Sandbox& sandbox = shared_sandbox();
+  auto job = PythonExecutor("").begin(facts_of(script));
+  if (!job) throw std::runtime_error(job.error().message);
+  RunSpec spec;
+  spec.run = next++;
+  spec.context = how.context;
+  spec.limits.wall_ms = how.wall_ms;
+  spec.limits.exec = how.exec;
+  spec.limits.pids = how.pids;
+  auto pipes = sandbox.launch(spec);
+  if (!pipes) throw std::runtime_error(pipes.error().message);
+  Ran ran;
+  std::string_view request = (*job)->request();
+  bool ended = false;
+  const std::uint64_t deadline = SystemClock().boot_ms() + 55000;
+  while (!ended && SystemClock().boot_ms() < deadline) {
+    pollfd sources[] = {{sandbox.event_fd(), POLLIN, 0},
+                        {pipes->out, POLLIN, 0},
+                        {pipes->err, POLLIN, 0},
+                        {pipes->channel, static_cast<short>(request.empty() ? POLLIN : POLLIN | POLLOUT), 0}};
+    ::poll(sources, 4, 1000);
+    if ((sources[3].revents & POLLOUT) != 0) {
+      const ssize_t sent = ::send(pipes->channel, request.data(), request.size(), MSG_NOSIGNAL);
+      request.remove_prefix(sent > 0 ? static_cast<std::size_t>(sent) : 0);
+    }
+    for (auto& each : sandbox.read_ended()) {
+      if (each.run != spec.run) continue;
+      ran.outcome = std::move(each.outcome);
+      ended = true;
+    }
+    std::string up;
+    for (auto [fd, into] : {std::pair{&pipes->out, &ran.out}, {&pipes->err, &ran.err}, {&pipes->channel, &up}}) {
+      if (*fd >= 0 && !drain(*fd, *into)) *fd = (::close(*fd), -1);
+    }
+    (*job)->feed(up);
+  }
+  EXPECT_TRUE(ended) << "the run has not ended";
+  for (int fd : {pipes->out, pipes->err, pipes->channel}) {
+    if (fd >= 0) ::close(fd);
+  }
+  ran.end = (*job)->finish(ran.outcome);
+  return ran;
+}
+
+}  // namespace mycojobs::test

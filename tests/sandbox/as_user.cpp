@@ -1,0 +1,99 @@
+// as_user UID PROGRAM [ARGUMENT...]: runs a program as an ordinary user who owns nothing but a folder for HOME and
+// TMPDIR, and a cgroup of its own below this process's, as systemd would delegate it. Both are removed afterwards.
+#include <fcntl.h>
+#include <grp.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "sandbox/cgroup_find.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+bool write_text(const std::string& path, const std::string& text) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  const bool ok = fd >= 0 && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  if (fd >= 0) ::close(fd);
+  return ok;
+}
+
+std::vector<std::string> delegate_cgroups(uid_t uid) {
+  std::vector<std::string> folders;
+  for (const auto& place : mycojobs::sandbox::find_cgroups()) {
+    const std::string folder = place.path + "/mycojobs-as-user-" + std::to_string(::getpid());
+    if (::mkdir(folder.c_str(), 0755) != 0) continue;
+    folders.push_back(folder);
+    for (const char* file : {"", "/cgroup.procs", "/tasks", "/cgroup.subtree_control", "/cgroup.threads"}) {
+      (void)!::chown((folder + file).c_str(), uid, uid);  // not every version has all of them
+    }
+  }
+  return folders;
+}
+
+// From below, since a group with groups in it stays. A process that is just leaving makes it busy for a moment.
+void remove_cgroups(const std::string& folder) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (entry.is_directory(error)) remove_cgroups(entry.path());
+  }
+  for (int tries = 0; tries < 200 && ::rmdir(folder.c_str()) != 0 && errno == EBUSY; ++tries) ::usleep(10000);
+}
+
+[[noreturn]] void become(uid_t uid, const std::vector<std::string>& groups, const std::string& home, char** argv) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  for (const auto& folder : groups) {
+    if (!write_text(folder + "/cgroup.procs", "0")) std::perror(folder.c_str());
+  }
+  ::setenv("HOME", home.c_str(), 1);
+  ::setenv("TMPDIR", home.c_str(), 1);
+  ::setenv("USER", "ordinary", 1);
+  if (!groups.empty()) ::setenv("MYCOJOBS_TEST_DELEGATED", "1", 1);
+  if (::chdir(home.c_str()) != 0 || ::setgroups(0, nullptr) != 0 || ::setresgid(uid, uid, uid) != 0 ||
+      ::setresuid(uid, uid, uid) != 0) {
+    std::perror("as_user");
+    ::_exit(126);
+  }
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a change of user clears it
+  ::execv(argv[0], argv);
+  std::perror(argv[0]);
+  ::_exit(127);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 3) {
+    std::fprintf(stderr, "usage: as_user UID PROGRAM [ARGUMENT...]\n");
+    return 64;
+  }
+  if (::geteuid() != 0) {  // an ordinary user already
+    ::execv(argv[2], argv + 2);
+    std::perror(argv[2]);
+    return 127;
+  }
+  const auto uid = static_cast<uid_t>(std::strtoul(argv[1], nullptr, 10));
+  char home[] = "/tmp/mycojobs-home-XXXXXX";
+  if (::mkdtemp(home) == nullptr || ::chown(home, uid, uid) != 0) {
+    std::perror("as_user: home");
+    return 73;
+  }
+  const auto groups = delegate_cgroups(uid);
+  const pid_t child = ::fork();
+  if (child == 0) become(uid, groups, home, argv + 2);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  for (const auto& folder : groups) remove_cgroups(folder);
+  std::error_code error;
+  fs::remove_all(home, error);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}

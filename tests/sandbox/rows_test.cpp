@@ -1,0 +1,128 @@
+// rows.txt against the list of ids, against the tables, and against the tests that there are.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "denied.h"
+
+namespace mycojobs::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The list of attempts that must fail, by its numbers.
+const std::map<std::string, std::string> kList = {
+    {"SF", "1 2 3 4 6 7 8 10 11 12 13 14 15 16 17 19 20 21 23 24 26 27 28 30"},
+    {"SP", "1 2 3 4 5 6 7 9 10 12 15 16 18"},
+    {"SN", "1 2 3 5 6 9 10 11 12 14 15"},
+    {"SK", "4 5 6 7 8 9 11 13 14 15 16 17 19 20"},
+    {"SR", "1 2 3 4 6 7 9"},
+    {"SQ", "1 2 3 5 6 7 8 10 11 12 13 14 16 17 18 20 21 23 24 25 26"},
+    {"SI", "1 3 4 5 6 9 11 12 13 14"},
+    {"SY", "1 2 4 6 7 9 10 11 12 15 16 17"},
+    {"SX", "1 2 4 6 7 8 9 10 11"},
+    {"SH", "1 2 3 4 6 7"},
+};
+
+struct Covered {
+  std::vector<std::string> tests;
+  std::string remark;  // behind | or :
+};
+
+std::map<std::string, Covered> read_rows() {
+  std::map<std::string, Covered> rows;
+  std::ifstream file(MYCOJOBS_SOURCE "/tests/sandbox/rows.txt");
+  EXPECT_TRUE(file);
+  for (std::string line; std::getline(file, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    const std::size_t end = std::min(line.find(" | "), line.find(" : "));
+    std::istringstream words(line.substr(0, end));
+    std::string id, test;
+    words >> id;
+    EXPECT_FALSE(rows.contains(id)) << id << " twice";
+    while (words >> test) rows[id].tests.push_back(test);
+    rows[id].remark = end == std::string::npos ? "" : line.substr(end + 3);
+  }
+  return rows;
+}
+
+// Suite.Name of everything in this program, and of every TEST below tests/. Rows of parameters are told as
+// Prefix/Suite.
+std::set<std::string> tests_that_exist() {
+  std::set<std::string> tests;
+  const auto& unit = *::testing::UnitTest::GetInstance();
+  for (int i = 0; i < unit.total_test_suite_count(); ++i) {
+    const auto& suite = *unit.GetTestSuite(i);
+    for (int j = 0; j < suite.total_test_count(); ++j) {
+      const std::string name = suite.GetTestInfo(j)->name();
+      tests.insert(std::string(suite.name()) + "." + name.substr(0, name.find('/')));
+    }
+  }
+  for (const auto& entry : fs::recursive_directory_iterator(MYCOJOBS_SOURCE "/tests")) {
+    const std::string folder = entry.path().parent_path().filename();
+    if (entry.path().extension() != ".cpp" || folder == "sandbox") continue;
+    std::ifstream file(entry.path());
+    for (std::string line; std::getline(file, line);) {
+      const std::size_t open = line.find('('), comma = line.find(", "), close = line.find(')');
+      if (line.rfind("TEST", 0) != 0 || comma == std::string::npos || close == std::string::npos) continue;
+      tests.insert(line.substr(open + 1, comma - open - 1) + "." + line.substr(comma + 2, close - comma - 2));
+    }
+  }
+  return tests;
+}
+
+TEST(Rows, EachIsCoveredOrNamed) {
+  const auto rows = read_rows();
+  std::size_t listed = 0;
+  for (const auto& [section, numbers] : kList) {
+    std::istringstream each(numbers);
+    for (std::string number; each >> number; ++listed) {
+      EXPECT_TRUE(rows.contains(section + number)) << section + number << " is missing";
+    }
+  }
+  const auto own = std::count_if(rows.begin(), rows.end(), [](const auto& row) { return row.first.starts_with("SZ"); });
+  EXPECT_EQ(rows.size(), listed + static_cast<std::size_t>(own)) << "a row that no list has";
+  const auto tests = tests_that_exist();
+  for (const auto& [id, row] : rows) {
+    const bool named = row.remark.starts_with("not exercised: ") || row.remark.starts_with("waiting: ");
+    EXPECT_TRUE(!row.tests.empty() || named) << id << " has neither test nor reason";
+    for (const auto& test : row.tests) {
+      const std::size_t slash = test.find('/');  // Prefix/Suite.Name of another program is Suite.Name in its source
+      const bool exists =
+          tests.contains(test) || (slash != std::string::npos && tests.contains(test.substr(slash + 1)));
+      EXPECT_TRUE(exists) << id << " names " << test << ", which is not there";
+      if (test.find(".DISABLED_") != std::string::npos) {
+        EXPECT_TRUE(row.remark.starts_with("waiting: ")) << id << " does not say what it waits for";
+      }
+    }
+  }
+}
+
+TEST(Rows, OfTheTablesAreInTheList) {
+  const auto rows = read_rows();
+  for (const auto* table : {&rows_on_files(), &rows_on_network(), &rows_on_kernel(), &rows_on_rights(),
+                            &rows_combined(), &rows_with_exec()}) {
+    for (const auto& row : *table) {
+      const std::string id = row.row;
+      const bool numbered = id.size() > 2 && id[0] == 'S' && id.find_first_not_of("0123456789", 2) == std::string::npos;
+      EXPECT_TRUE(!numbered || rows.contains(id)) << id << ": " << row.attempt;
+    }
+  }
+}
+
+// Else the second run as an ordinary user would show less than it seems to.
+TEST(Rows, GroupsThatWereDelegatedAreUsed) {
+  if (std::getenv("MYCOJOBS_TEST_DELEGATED") == nullptr) return;
+  EXPECT_NE(::geteuid(), 0U);
+  EXPECT_TRUE(may_limit_by_cgroup());
+}
+
+}  // namespace
+}  // namespace mycojobs::test
