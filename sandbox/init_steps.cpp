@@ -113,7 +113,7 @@ int own_folders(ChildRun& run) {
 // Of the new pid namespace, over the zygote's. Older kernels know neither option in a user namespace: then only the
 // namespace hides.
 int own_proc(ChildRun&) {
-  const unsigned long flags = MS_NOSUID | MS_NODEV | MS_NOEXEC;
+  const unsigned long flags = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
   if (::mount("proc", "/proc", "proc", flags, "subset=pid,hidepid=invisible") == 0) return 0;
   return error_if(errno != EINVAL || ::mount("proc", "/proc", "proc", flags, "hidepid=2") != 0);
 }

@@ -84,6 +84,7 @@ Launcher::Launcher(Fd agent)
       zygotes_(
           loop_, runs_, [this](const std::string& text) { warn(text); },
           [this](const std::string& host, const std::optional<SetupError>& problem) { tried(host, problem); }) {
+  runs_.on_silent([this](const Run& run) { zygotes_.condemn_silent(run); });
   runs_.on_listening([this](const Run& run, const Fd& listener) -> std::string {
     const auto served = egress_.serve(run.id, run.spec.grants.net_allow, listener);
     return served ? "" : served.error().message;
@@ -233,7 +234,12 @@ void Launcher::stuck(const Run& run, Outcome outcome) {
   tell(Ended{run.spec.run, std::move(outcome)});
 }
 
-void Launcher::warn(const std::string& text) { tell(LogText{kWarnLevel, text.substr(0, 4096)}); }
+void Launcher::warn(const std::string& text) {
+  std::string plain = text.substr(0, 4096);
+  std::replace_if(
+      plain.begin(), plain.end(), [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; }, '?');
+  tell(LogText{kWarnLevel, std::move(plain)});
+}
 
 template <class Message>
 void Launcher::tell(const Message& message) {

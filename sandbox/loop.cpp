@@ -30,7 +30,10 @@ Loop::Watch Loop::add(int fd, std::uint32_t events, OnEvents fn) {
   epoll_event event{};
   event.events = events;
   event.data.u64 = id;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) std::abort();
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+    if (errno == EPERM) return 0;  // it came from a stranger, and is nothing that can be waited for
+    std::abort();
+  }
   watches_.emplace(id, std::move(fn));
   return id;
 }

@@ -28,6 +28,8 @@ class Runs {
 
   Runs(Loop&, Cgroups&, Ended, Stuck);
   void on_confined(Confined confined) { confined_ = std::move(confined); }
+  // Its zygote has not answered for a time.
+  void on_silent(Confined silent) { silent_ = std::move(silent); }
   // It has a socket in its own network for the proxy. What is missing, or empty.
   void on_listening(std::function<std::string(Run&, const Fd&)> listening) { listening_ = std::move(listening); }
   void configure(const RunsSettings& settings) { settings_ = settings; }
@@ -70,7 +72,7 @@ class Runs {
   Cgroups& cgroups_;
   Ended ended_;
   Stuck stuck_;
-  Confined confined_;
+  Confined confined_, silent_;
   std::function<std::string(Run&, const Fd&)> listening_;
   RunsSettings settings_;
   FilterCache filters_;

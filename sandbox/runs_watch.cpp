@@ -20,7 +20,7 @@
 namespace mycojobs::sandbox {
 namespace {
 
-constexpr std::uint64_t kInitPatienceMs = 300;
+constexpr std::uint64_t kInitPatienceMs = 300, kZygotePatienceMs = 5000;
 
 std::optional<long> number_after(const std::string& path, const std::string& key) {
   std::ifstream file(path);
@@ -52,6 +52,7 @@ bool Runs::forked(Run& run, const Forked& message, Fd pidfd, pid_t zygote) {
   }
   if (!pidfd || !is_child_of(zygote, pidfd.get())) return false;
   run.pidfd = std::move(pidfd);
+  loop_.cancel(run.killing);
   if (run.kill_wanted) send_kill(run);
   return true;
 }
@@ -74,6 +75,10 @@ void Runs::read_status(Run& run) {
       run.listener = std::move(frame.fds[0]);
       run.listener_watch =
           loop_.watch(run.listener.get(), [this, &run](std::uint32_t events) { read_listener(run, events); });
+      if (run.listener_watch == 0) {
+        decide_setup_error(run, "seccomp", EBADF);
+        return send_kill(run);
+      }
       if (confined_) confined_(run);
     } else if (received == Received::frame && decode(frame, listening) && frame.fds.size() == 1) {
       const std::string problem = listening_ ? listening_(run, frame.fds[0]) : "there is no proxy";
@@ -112,7 +117,15 @@ void Runs::read_listener(Run& run, std::uint32_t events) {
 // and the kernel ends the namespace with it.
 void Runs::send_kill(Run& run) {
   run.kill_wanted = true;
-  if (!run.pidfd || run.killing.first != 0) return;
+  if (run.killing.first != 0) return;
+  if (!run.pidfd) {
+    // A zygote that does not say whom it forked is no use to any run; with it go all that it has.
+    run.killing = loop_.at(boot_ms() + kZygotePatienceMs, [this, &run] {
+      run.killing = {};
+      if (!run.pidfd && silent_) silent_(run);
+    });
+    return;
+  }
   const int error = send_message(run.status.get(), Abort{}, {}, MSG_DONTWAIT);
   kill_init_at(run, boot_ms() + (error == 0 ? kInitPatienceMs : 0));
 }

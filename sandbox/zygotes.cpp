@@ -266,6 +266,13 @@ void Zygotes::condemn(Zygote& zygote, SetupError why) {
   }
 }
 
+void Zygotes::condemn_silent(const Run& run) {
+  Zygote* zygote = find(run.zygote);
+  if (zygote == nullptr) return;
+  warn_(fmt::format("zygote {}: does not answer: killed", zygote->key.first));
+  condemn(*zygote, {"fork", ETIMEDOUT, remedy_for_step("fork", ETIMEDOUT)});
+}
+
 void Zygotes::bury(Zygote& zygote) {
   if (zygote.control_watch != 0) read_control(zygote);  // what it said before it died
   condemn(zygote, {"zygote_warm_up", ESRCH, remedy_for_step("zygote_warm_up", 0)});

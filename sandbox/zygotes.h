@@ -48,6 +48,7 @@ class Zygotes {
   void submit(Run&);     // now, or when its zygote is ready
   void run_ended(Run&);  // also of a canary
   void confined(Run&);
+  void condemn_silent(const Run&);  // its zygote does not answer
   void retire(const std::string& host);
 
  private:

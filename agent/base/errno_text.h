@@ -8,7 +8,8 @@ namespace mycojobs {
 
 inline std::string errno_text(int error) {
   const char* name = ::strerrorname_np(error);
-  return std::string(name ? name : std::to_string(error)) + " (" + ::strerrordesc_np(error) + ")";
+  if (name == nullptr) return "errno " + std::to_string(error);  // a number that means nothing here
+  return std::string(name) + " (" + ::strerrordesc_np(error) + ")";
 }
 
 }  // namespace mycojobs

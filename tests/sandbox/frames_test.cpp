@@ -92,7 +92,7 @@ TEST(Frames, MutatedOnesOfAnAgentCrashNoLauncher) {
 
 // SZ44: a script host that has been taken over, before it serves, while it serves, and as a job that is not confined
 // yet. Its runs may end as they will; the launcher and the other hosts' runs may not.
-TEST(Frames, DISABLED_MutatedOnesOfAZygoteOrAnInitDisturbNobodyElse) {
+TEST(Frames, MutatedOnesOfAZygoteOrAnInitDisturbNobodyElse) {
   char folder[] = "/tmp/mycojobs-hosts-XXXXXX";
   ASSERT_NE(::mkdtemp(folder), nullptr);
   std::filesystem::permissions(folder, std::filesystem::perms(0755));

@@ -170,7 +170,7 @@ TEST(Alive, LockOutlivesAgentLauncherZygoteAndInitUntilTheJobIsGone) {
   const pid_t agent = ::fork();
   if (agent == 0) {
     SandboxConfig config = test_config();
-  config.spares = 0;  // who is below the zygote is of the run
+    config.spares = 0;  // who is below the zygote is of the run
     config.alive_fd = file.fd();
     OwnSandbox own = own_sandbox(config);
     Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");

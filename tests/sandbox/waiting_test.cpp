@@ -19,14 +19,14 @@ Ran run_with(const std::function<void(RunSpec&)>& change, const std::string& lin
 }
 
 // SQ14
-TEST(Waiting, DISABLED_SpinningJobMeetsItsCpuLimit) {
+TEST(Waiting, SpinningJobMeetsItsCpuLimit) {
   const Ran ran = run_with([](RunSpec& spec) { spec.limits.cpu_ms = 300; }, "spin");
   EXPECT_EQ(word(ran.outcome.status), "timeout_cpu") << ran.outcome.reason;
   EXPECT_GE(ran.outcome.usage.user_us + ran.outcome.usage.system_us, 285000U);
 }
 
 // SQ14, SQ16: spread over children that end before the limit.
-TEST(Waiting, DISABLED_CpuOfAllProcessesCountsTogether) {
+TEST(Waiting, CpuOfAllProcessesCountsTogether) {
   const Ran ran = run_with(
       [](RunSpec& spec) {
         spec.limits.cpu_ms = 300;
@@ -37,25 +37,25 @@ TEST(Waiting, DISABLED_CpuOfAllProcessesCountsTogether) {
 }
 
 // A sleeper under a CPU limit is none that spins.
-TEST(Waiting, DISABLED_SleepCostsNoCpu) {
+TEST(Waiting, SleepCostsNoCpu) {
   const Ran ran = run_with([](RunSpec& spec) { spec.limits.cpu_ms = 100; }, "sleep 500");
   EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
 }
 
 // Over the size of one file: the signal of the kernel is told as what it is.
-TEST(Waiting, DISABLED_FileOverItsLimitIsFileLimit) {
+TEST(Waiting, FileOverItsLimitIsFileLimit) {
   const Ran ran = run_with([](RunSpec& spec) { spec.limits.file_bytes = 1U << 20; }, "print_into /tmp/x 2");
   EXPECT_EQ(word(ran.outcome.status), "file_limit") << ran.outcome.reason;
 }
 
 // SQ1
-TEST(Waiting, DISABLED_JobThatDiesOfItsPidsLimitIsToldSo) {
+TEST(Waiting, JobThatDiesOfItsPidsLimitIsToldSo) {
   const Ran ran = run_with([](RunSpec& spec) { spec.limits.exec = true; }, "fork_bomb\nexit 1");
   EXPECT_EQ(word(ran.outcome.status), "pids_limit") << ran.outcome.reason;
 }
 
 // SF7, SF8, SF16 with a granted folder: read there, write there, and nowhere beside it.
-TEST(Waiting, DISABLED_GrantedFoldersAreAllThatIsOpened) {
+TEST(Waiting, GrantedFoldersAreAllThatIsOpened) {
   const std::string base = "/var/tmp/mycojobs-grants-" + std::to_string(::getpid());
   for (const char* name : {"/read", "/write", "/other"}) std::filesystem::create_directories(base + name);
   for (const char* name : {"/read/f", "/write/f", "/other/f"}) std::ofstream(base + name) << "text";
@@ -84,7 +84,7 @@ TEST(Waiting, DISABLED_GrantedFoldersAreAllThatIsOpened) {
 }
 
 // SF6: a granted folder that is a link, or lies behind one, refuses the set-up.
-TEST(Waiting, DISABLED_GrantBehindALinkIsRefused) {
+TEST(Waiting, GrantBehindALinkIsRefused) {
   const std::string base = "/var/tmp/mycojobs-grants-" + std::to_string(::getpid());
   std::filesystem::create_directories(base);
   std::filesystem::create_directory_symlink("/etc", base + "/link");
@@ -96,15 +96,15 @@ TEST(Waiting, DISABLED_GrantBehindALinkIsRefused) {
 }
 
 // SH2
-TEST(Waiting, DISABLED_UnknownOrForbiddenSystemCallIsRefused) {
-  for (const char* name : {"no_such_call", "ptrace", "", "read; write"}) {
+TEST(Waiting, UnknownOrForbiddenSystemCallIsRefused) {
+  for (const char* name : {"no_such_call", "mount", "", "read; write"}) {
     const Ran ran = run_with([&](RunSpec& spec) { spec.grants.syscalls = {name}; }, "getpid");
     EXPECT_EQ(word(ran.outcome.status), "setup_error") << name;
   }
 }
 
 // SN1, SN2, SN5 where the job has a network of its own: sockets, and nobody in it.
-TEST(Waiting, DISABLED_LoopbackIsTheJobsOwn) {
+TEST(Waiting, LoopbackIsTheJobsOwn) {
   const Ran ran = run_with([](RunSpec& spec) { spec.grants.network = Network::loopback; },
                            "socket 2 1\nsocket 10 1\nconnect_tcp 127.0.0.1 6379\nconnect_tcp 1.1.1.1 80\nconnect_tcp "
                            "169.254.169.254 80\nsocket 2 3\nsocket 16 3\nsocket 17 3\nsocket 38 5\nsocket 40 1");
@@ -119,7 +119,7 @@ TEST(Waiting, DISABLED_LoopbackIsTheJobsOwn) {
 }
 
 // SX10: jobs with grants of their own between jobs without.
-TEST(Waiting, DISABLED_EachRunHasItsOwnPolicyInWhateverOrder) {
+TEST(Waiting, EachRunHasItsOwnPolicyInWhateverOrder) {
   for (int i = 0; i < 20; ++i) {
     RunSpec spec = spec_with();
     spec.limits.exec = i % 2 == 0;
@@ -147,14 +147,14 @@ Outcome run_of_bad_host(const std::string& name, bool& alive) {
 }
 
 // SZ46: the descriptor that a job's process hands over as its listener cannot be watched. Its run alone may suffer.
-TEST(Waiting, DISABLED_ListenerThatIsAFileEndsNoLauncher) {
+TEST(Waiting, ListenerThatIsAFileEndsNoLauncher) {
   bool alive = false;
-  EXPECT_NE(word(run_of_bad_host("listener", alive).status), "lost");
+  EXPECT_EQ(word(run_of_bad_host("listener", alive).status), "setup_error");
   EXPECT_TRUE(alive);
 }
 
 // SZ47: a zygote that takes a run and never answers. The wall-clock limit holds all the same.
-TEST(Waiting, DISABLED_SilentZygoteCannotKeepARunBeyondItsLimit) {
+TEST(Waiting, SilentZygoteCannotKeepARunBeyondItsLimit) {
   bool alive = false;
   const Outcome outcome = run_of_bad_host("silent", alive);
   EXPECT_EQ(word(outcome.status), "timeout_wall") << outcome.reason;
