@@ -165,10 +165,13 @@ Result<void> read_policy_flag(const Invocation& call, Job& job) {
   if (!call.has("policy")) return {};
   MJ_TRY(read, read_policy_file(call.get("policy")));
   if (!read.ok()) return fail(Code::invalid, join(read.problems));
-  MJ_TRY(effective,
-         combine(own_profile(call.settings, job.script_type), read.request, call.settings.ceilings.of(job.context_id)));
-  static_cast<void>(effective);
   if (read.request.named.any()) job.policy = write_policy(read.request);
+  return {};
+}
+
+Result<void> check_ceiling(const Invocation& call, const Job& job) {
+  MJ_CHECK(combine(own_profile(call.settings, job.script_type), read_policy(job.policy, "policy").request,
+                   call.settings.ceilings.of(job.context_id)));
   return {};
 }
 
@@ -221,6 +224,7 @@ Result<Submission> read_submission(const Invocation& call) {
 
 Result<Job> submit(const Invocation& call, Opened& opened, Submission submission, bool with_agent) {
   Job& job = submission.job;
+  MJ_CHECK(check_ceiling(call, job));
   if (job.id == 0 && job.idempotency_key.empty()) job.idempotency_key = random_hex(16);
   // An address that is wrong is told at once: only what may have been submitted is worth waiting for.
   if (!call.settings.redis.empty()) MJ_CHECK(opened.store->queue_length(job.context_id, queue_key(job.script_type)));

@@ -15,7 +15,8 @@ struct Submission {
   Job job;
   std::optional<std::uint64_t> delay_ms;
 };
-// FILE and flags. Mistakes are told here, before anything is stored.
+// FILE and flags. Mistakes are told here, before anything is stored; what the policy asks for and may not is told by
+// submit().
 Result<Submission> read_submission(const Invocation&);
 
 // Exactly once: a job that names neither id nor idempotency key gets a key of its own, so that a submission whose reply

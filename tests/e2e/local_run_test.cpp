@@ -1,0 +1,127 @@
+// mycojobs sandbox run, policy learn: one script in a sandbox, without Redis and without an agent.
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "e2e/world.h"
+
+namespace mycojobs::test {
+namespace {
+
+class LocalRun : public ::testing::Test {
+ protected:
+  Finished call(std::vector<std::string> words) const {
+    words.insert(words.begin(), program());
+    words.insert(words.end(), {"--state-dir", folder_ / "state"});
+    return run(folder_, std::move(words));
+  }
+  Finished sandbox_run(const std::string& script, std::vector<std::string> more = {}) const {
+    std::vector<std::string> words{"sandbox", "run", folder_.write("job.py", script)};
+    words.insert(words.end(), more.begin(), more.end());
+    return call(std::move(words));
+  }
+  TempDir folder_;
+};
+
+TEST_F(LocalRun, ShowsOutputOutcomeAndLayers) {
+  const Finished done = sandbox_run("import sys\nprint('to out')\nprint('to err', file=sys.stderr)\nresult['a'] = 1");
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_EQ(done.out, "to out\n");
+  for (const char* part : {"to err", "a = 1", "status  ok", "wall", "seccomp", "landlock"}) {
+    EXPECT_NE(done.err.find(part), std::string::npos) << part << "\n" << done.err;
+  }
+}
+
+TEST_F(LocalRun, JsonIsTheWholeOutcome) {
+  const Finished done = sandbox_run("import ctypes\nctypes.CDLL(None).ptrace(0, 0, 0, 0)", {"--json"});
+  EXPECT_EQ(done.code, 126) << done.err;
+  const auto outcome = nlohmann::json::parse(done.out, nullptr, false);
+  ASSERT_TRUE(outcome.is_object()) << done.out;
+  EXPECT_EQ(outcome["status"], "violation");
+  EXPECT_EQ(outcome["violation"]["syscall"], "ptrace");
+  EXPECT_EQ(outcome["violation"]["pid"], 2);
+  EXPECT_EQ(outcome["profile"], "python");
+  EXPECT_GT(outcome["usage"]["wall_us"], 0);
+  EXPECT_GT(outcome["setup"].size(), 10U);
+  EXPECT_NE(outcome["error"].get<std::string>().find("to allow: syscalls.add = [\"ptrace\"]"), std::string::npos);
+}
+
+TEST_F(LocalRun, EndsAreToldApart) {
+  const std::string limits = folder_.write("policy.toml", "memory = \"64 MiB\"\ncpu = \"300 ms\"\nwall = \"5 s\"");
+  const std::tuple<const char*, int, const char*> rows[] = {
+      {"raise SystemExit(3)", 3, "exit"},
+      {"import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", 1, "signal"},
+      {"x = bytearray(200 << 20)", 137, "oom"},
+      {"while True: pass", 124, "timeout_cpu"},
+      {"import time; time.sleep(60)", 124, "timeout_wall"},
+  };
+  for (const auto& [script, code, status] : rows) {
+    const Finished done = sandbox_run(script, {"--policy", limits, "--json"});
+    const auto outcome = nlohmann::json::parse(done.out, nullptr, false);
+    ASSERT_TRUE(outcome.is_object()) << done.out << done.err;
+    EXPECT_EQ(outcome["status"], status) << script << outcome["reason"];
+    EXPECT_NE(done.code, 0);
+  }
+}
+
+TEST_F(LocalRun, MistakesAreNamed) {
+  EXPECT_NE(call({"sandbox", "run", folder_ / "none.py"}).err.find("no such file"), std::string::npos);
+  const std::string script = folder_.write("job.py", "pass");
+  EXPECT_NE(call({"sandbox", "run", script, "--type", "cobol"}).err.find("cobol"), std::string::npos);
+  const std::string policy = folder_.write("bad.toml", "memroy = 1");
+  const Finished done = call({"sandbox", "run", script, "--policy", policy});
+  EXPECT_NE(done.code, 0);
+  EXPECT_NE(done.err.find("memroy"), std::string::npos) << done.err;
+}
+
+// A server on the host's loopback stands for the world: an address that is named opens it, nothing else does.
+TEST_F(LocalRun, AllowListLeadsThroughTheProxyAndNowhereElse) {
+  Process server(folder_, {"python3", "-u", "-c",
+                           "import http.server\n"
+                           "class H(http.server.BaseHTTPRequestHandler):\n"
+                           "  def do_GET(self):\n"
+                           "    self.send_response(200); self.end_headers(); self.wfile.write(b'from outside')\n"
+                           "s = http.server.HTTPServer(('127.0.0.1', 0), H); print(s.server_port); s.serve_forever()"});
+  ASSERT_TRUE(eventually([&] { return server.out().find('\n') != std::string::npos; })) << server.err();
+  const std::string port = server.out().substr(0, server.out().find('\n'));
+  const std::string policy = folder_.write("policy.toml", "net = [\"127.0.0.1:" + port + "\"]");
+  const Finished done = sandbox_run(R"(
+import os, socket, urllib.request
+port = )" + port + R"(
+os.environ.pop('no_proxy'); os.environ.pop('NO_PROXY')
+print(urllib.request.urlopen(f'http://127.0.0.1:{port}/').read().decode())
+def refused(what):
+    try: what(); print('opened')
+    except OSError as error: print(type(error).__name__)
+refused(lambda: urllib.request.urlopen(f'http://127.0.0.1:{port + 1}/'))
+refused(lambda: urllib.request.urlopen('http://169.254.169.254/'))
+refused(lambda: socket.create_connection(('127.0.0.1', port), 2))
+refused(lambda: socket.create_connection(('1.1.1.1', 53), 2))
+refused(lambda: socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+refused(lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW))
+)",
+                                    {"--policy", policy});
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_EQ(done.out, "from outside\nHTTPError\nHTTPError\nConnectionRefusedError\nOSError\nOSError\nPermissionError\n")
+      << done.err;
+  EXPECT_NE(done.err.find("169.254.169.254"), std::string::npos) << "what was refused is told: " << done.err;
+}
+
+TEST_F(LocalRun, LearnPrintsAPolicyThatSuffices) {
+  const std::string script = folder_.write("job.py", R"(
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+print('watch', libc.inotify_init1(0) >= 0)
+try: print('child', os.waitpid(os.fork() or os._exit(7), 0)[1] >> 8)
+except OSError as error: print(error)
+)");
+  const Finished learned = call({"policy", "learn", script});
+  EXPECT_EQ(learned.code, 0) << learned.err;
+  EXPECT_NE(learned.out.find("syscalls.add = [\"inotify_init1\"]"), std::string::npos) << learned.out;
+  EXPECT_NE(learned.out.find("exec = true"), std::string::npos) << learned.out;
+  const std::string policy = folder_.write("learned.toml", learned.out.substr(learned.out.find("# what")));
+  const Finished done = call({"sandbox", "run", script, "--policy", policy});
+  EXPECT_EQ(done.out, "watch True\nchild 7\n") << done.err;
+}
+
+}  // namespace
+}  // namespace mycojobs::test

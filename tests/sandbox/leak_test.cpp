@@ -1,0 +1,157 @@
+// Twenty thousand runs of every kind leave the launcher, its zygotes and the host as they were.
+#include <poll.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "fixture.h"
+
+namespace mycojobs::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::size_t entries_of(const std::string& folder) {
+  std::error_code error;
+  std::size_t count = 0;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) ++count;
+  return count;
+}
+
+std::size_t lines_of(const std::string& path) {
+  std::ifstream file(path);
+  std::size_t count = 0;
+  for (std::string line; std::getline(file, line);) ++count;
+  return count;
+}
+
+std::size_t resident_kib(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("VmRSS:", 0) == 0) return std::stoul(line.substr(6));
+  }
+  return 0;
+}
+
+struct Left {
+  std::size_t processes = 0, descriptors = 0, groups = 0, namespaces = 0, mounts = 0, own_descriptors = 0;
+  bool operator==(const Left&) const = default;
+};
+
+std::ostream& operator<<(std::ostream& out, const Left& left) {
+  return out << "processes " << left.processes << ", descriptors " << left.descriptors << ", groups " << left.groups
+             << ", namespaces " << left.namespaces << ", mounts " << left.mounts << ", own descriptors "
+             << left.own_descriptors;
+}
+
+// Of the launcher and all below it, and of the host's mount table.
+Left look(const OwnSandbox& own) {
+  Left left;
+  std::set<std::string> namespaces;
+  auto all = descendants_of(own.launcher);
+  all.push_back(own.launcher);
+  for (const pid_t pid : all) {
+    const std::string folder = "/proc/" + std::to_string(pid);
+    left.descriptors += entries_of(folder + "/fd");
+    std::error_code error;
+    for (const char* kind : {"mnt", "net", "pid", "ipc", "uts", "user", "cgroup"}) {
+      namespaces.insert(fs::read_symlink(folder + "/ns/" + kind, error).string());
+    }
+  }
+  left.processes = all.size();
+  left.groups = groups_of(own.launcher);
+  left.namespaces = namespaces.size();
+  left.mounts = lines_of("/proc/self/mountinfo");
+  left.own_descriptors = entries_of("/proc/self/fd");
+  return left;
+}
+
+// Every kind that takes another way through the launcher.
+Started start_one(Sandbox& sandbox, std::size_t i) {
+  RunSpec spec = spec_with();
+  std::string lines = "getpid";
+  switch (i % 50) {
+    case 1:
+      lines = "call ptrace";
+      break;
+    case 2:
+      spec.limits.exec = true;
+      lines = "daemonize";
+      break;
+    case 3:
+      spec.grants.network = Network::loopback;
+      break;
+    case 4:
+      spec.grants.syscalls = {"inotify_init1"};
+      break;
+    case 5:
+      spec.grants.fs_read = {"/var/nowhere"};  // a failed set-up
+      break;
+    case 6:
+      lines = "raise 11";
+      break;
+    case 7:
+      spec.limits.memory_bytes = 64ULL << 20;
+      break;
+    case 8:
+      lines = "open_create /tmp/file";
+      break;
+    default:
+      break;
+  }
+  return start_attempts(sandbox, spec, lines);
+}
+
+// Four at a time. What they say fits in their pipes, and nobody reads it.
+void run_many(Sandbox& sandbox, std::size_t count) {
+  std::map<std::uint64_t, Started> under_way;
+  for (std::size_t i = 0; i < count || !under_way.empty();) {
+    if (i < count && under_way.size() < 4) {
+      Started started = start_one(sandbox, i++);
+      under_way.emplace(started.spec.run, std::move(started));
+      continue;
+    }
+    pollfd event{sandbox.event_fd(), POLLIN, 0};
+    ASSERT_EQ(::poll(&event, 1, 30000), 1) << "no run ends";
+    for (const auto& ended : sandbox.read_ended()) {
+      ASSERT_NE(word(ended.outcome.status), "lost") << ended.outcome.reason;
+      const auto found = under_way.find(ended.run);
+      if (found == under_way.end()) continue;
+      for (const int fd : {found->second.pipes.out, found->second.pipes.err, found->second.pipes.channel}) ::close(fd);
+      under_way.erase(found);
+    }
+  }
+}
+
+TEST(Leaks, TwentyThousandRunsLeaveNothing) {
+  const char* text = std::getenv("MYCOJOBS_LEAK_RUNS");
+  const std::size_t runs = text == nullptr ? 20000 : std::strtoul(text, nullptr, 10);
+  SandboxConfig config = test_config();
+  config.spares = 2;          // all that are left when nothing runs
+  config.zygote_runs = 3000;  // several generations
+  OwnSandbox own = own_sandbox(config);
+  run_many(*own.sandbox, 400);
+  const auto rests = [&own](std::size_t processes) {
+    return eventually([&] { return descendants_of(own.launcher).size() == processes; });
+  };
+  constexpr std::size_t kResting = 1 + 2 * 2;  // the zygote; two spares, each an init and a job
+  ASSERT_TRUE(rests(kResting)) << look(own);
+  const Left before = look(own);
+  const std::size_t kib = resident_kib(own.launcher);
+  const std::size_t files = entries_of("/tmp");
+  run_many(*own.sandbox, runs);
+  EXPECT_TRUE(rests(kResting));
+  EXPECT_TRUE(eventually([&] { return look(own) == before; })) << look(own) << "\nbefore: " << before;
+  EXPECT_LE(resident_kib(own.launcher), kib + 2048);
+  EXPECT_LE(entries_of("/tmp"), files + 200) << "other tests use it too";
+  std::cout << runs << " runs; launcher " << kib << " KiB before, " << resident_kib(own.launcher) << " after; "
+            << look(own) << std::endl;
+}
+
+}  // namespace
+}  // namespace mycojobs::test
