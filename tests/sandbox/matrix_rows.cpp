@@ -1,0 +1,199 @@
+// The rows of the matrix: those of the tables of denied attempts, the calls that end a job, and a few of limits.
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <sstream>
+
+#include "attempts.h"
+#include "denied.h"
+#include "matrix.h"
+#include "sandbox/policy.h"
+
+namespace mycojobs::test {
+namespace {
+
+constexpr std::uint64_t kMiB = 1U << 20;
+
+// Calls that end a job, with arguments that mean something, so that without the filter they are judged by their rights.
+struct EndingCall {
+  const char* row;
+  const char* line;
+};
+constexpr EndingCall kEndingCalls[] = {
+    {"SK5", "call_on bpf 5 @ 120"},
+    {"SK5", "call_on bpf 0 @ 72"},
+    {"SK6", "call keyctl 0 0xfffffffd 0"},
+    {"SK6", "call keyctl 1 0"},
+    {"SP4", "call ptrace 16 1 0 0"},
+    {"SP4", "call ptrace 0x4206 1 0 0"},
+    {"SP5", "call_on process_vm_readv 1 @ 1 @ 1 0"},
+    {"SP5", "call kcmp 1 2 0 0 0"},
+    {"SF19", "call_on open_tree 0xffffff9c @ 0x1001"},
+    {"SF19", "call_on fsopen @ 0"},
+    {"SF20", "call_on open_by_handle_at 0 @ 0"},
+    {"SK11", "call userfaultfd 1"},
+    {"SR4", "call unshare 0x10000000"},
+    {"SR4", "call unshare 0x20000"},
+    {"SR4", "call unshare 0x40000000"},
+    {"SR4", "call unshare 0x02000000"},
+    {"SR4", "call unshare 0x80"},
+    {"SR4", "call clone 0x10000011"},
+    {"SR4", "call clone 0x00020011"},
+    {"SR4", "call clone 0x20000011"},
+    {"SR4", "call clone 0x40000011"},
+    {"SR4", "call clone 0x7e020011"},
+    {"SR6", "call setns 0 0"},
+    {"SF15", "exec_memfd"},
+#ifdef __x86_64__
+    {"SZ1", "call32 20"},
+    {"SZ1", "call 0x40000027"},
+#endif
+};
+
+struct LimitRow {
+  const char* row;
+  const char* line;
+  bool exec;
+};
+constexpr LimitRow kLimitRows[] = {
+    {"SQ1", "fork_bomb", true},
+    {"SQ2", "thread_bomb", false},
+    {"SQ3", "touch 128", false},
+    {"SQ5", "fill /tmp", false},
+    {"SQ5", "fill /dev/shm", false},
+    {"SQ7", "files /tmp", false},
+    {"file size", "print_into /tmp/big 4", false},
+    {"SQ11", "hold_pipes", false},
+    {"SQ11", "hold_memfd 96", false},
+};
+
+Limits small_limits() {
+  Limits limits;
+  limits.memory_bytes = 64 * kMiB;
+  limits.pids = 16;
+  limits.file_bytes = 2 * kMiB;
+  limits.tmp_bytes = 8 * kMiB;
+  return limits;
+}
+
+bool has(const std::vector<std::string>& list, const std::string& each) {
+  return std::find(list.begin(), list.end(), each) != list.end();
+}
+bool starts(const std::string& text, const std::string& with) { return text.rfind(with, 0) == 0; }
+
+// Every row runs in a job of its own; these need what another row has made.
+std::string preparation(const std::string& line) {
+  if (line.find(" /tmp/through") != std::string::npos) return "symlink /usr/x /tmp/through\n";
+  if (line.find("/tmp/s ") != std::string::npos || line == "open_read /tmp/s") return "symlink /etc/shadow /tmp/s\n";
+  if (line == "rename_at /tmp s /etc passwd") return "symlink /etc/shadow /tmp/s\n";
+  return line == "open_read /tmp/null" ? "mknod /tmp/null 0x2000\n" : "";
+}
+
+// Which families there are depends on the kernel's modules; these are everywhere.
+bool is_odd_family(const std::string& line) {
+  if (!starts(line, "socket ")) return false;
+  for (const char* known : {"socket 1 ", "socket 2 ", "socket 10 ", "socket 16 "}) {
+    if (starts(line, known)) return false;
+  }
+  return true;
+}
+
+void add_tables(std::vector<MatrixRow>& rows) {
+  MatrixRow families{"SN5", "socket of any other family and type", "", {"EAFNOSUPPORT", "EPERM"}};
+  for (const auto* table : {&rows_on_files(), &rows_on_network(), &rows_on_kernel(), &rows_on_rights(),
+                            &rows_combined(), &rows_with_exec()}) {
+    for (const Row& row : *table) {
+      if (has(row.accepted, "ok")) continue;         // allowed, or a matter of taste
+      if (std::string(row.row) == "SK14") continue;  // allowed too: with these arguments it is the kernel that refuses
+      const bool exec = table == &rows_with_exec();
+      if (is_odd_family(row.attempt)) {
+        families.lines += row.attempt + "\n";
+      } else {
+        rows.push_back({row.row, row.attempt + (exec ? " [exec]" : ""), row.attempt + "\n", row.accepted,
+                        preparation(row.attempt), exec});
+      }
+    }
+  }
+  rows.push_back(families);
+}
+
+void add_of_the_host(std::vector<MatrixRow>& rows, const HostThings& host) {
+  const std::vector<std::string> no_file = {"ENOENT", "EACCES"}, no_socket = {"EAFNOSUPPORT"};
+  rows.push_back({"SF3", "open_read FILE OF THE HOST", "open_read " + host.file + "\n", no_file});
+  rows.push_back(
+      {"SF4", "open_read /tmp/../../..FILE OF THE HOST", "open_read /tmp/../../.." + host.file + "\n", no_file});
+  rows.push_back({"SF12", "open_read FILE OF THE HOST'S /dev/shm", "open_read " + host.shared + "\n", no_file});
+  rows.push_back({"SN3", "connect_unix SOCKET OF THE HOST", "connect_unix " + host.socket + "\n", no_socket});
+  rows.push_back({"SX6", "connect_abstract NAME OF THE HOST", "connect_abstract " + host.abstract + "\n", no_socket});
+}
+
+}  // namespace
+
+HostThings::HostThings() {
+  for (std::string* path : {&file, &shared}) {
+    const int fd = ::mkstemp(path->data());
+    EXPECT_GE(fd, 0);
+    ::fchmod(fd, 0644);
+    ::close(fd);
+  }
+  EXPECT_NE(::mkdtemp(folder.data()), nullptr);
+  ::chmod(folder.c_str(), 0755);
+  socket = folder + "/s";
+  abstract = "mycojobs-matrix-" + std::to_string(::getpid());
+  for (const bool named : {true, false}) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::string& name = named ? socket : abstract;
+    name.copy(address.sun_path + (named ? 0 : 1), sizeof address.sun_path - 2);
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + (named ? 0 : 1) + name.size());
+    const int listener = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    EXPECT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(::listen(listener, 8), 0);
+    listeners_.push_back(listener);
+  }
+  ::chmod(socket.c_str(), 0777);
+}
+
+HostThings::~HostThings() {
+  for (int fd : listeners_) ::close(fd);
+  for (const auto& path : {file, shared, socket}) ::unlink(path.c_str());
+  ::rmdir(folder.c_str());
+}
+
+std::vector<MatrixRow> matrix_rows(const HostThings& host) {
+  std::vector<MatrixRow> rows;
+  add_tables(rows);
+  add_of_the_host(rows, host);
+  const std::vector<std::string> denied = {"EPERM", "EACCES"};
+  rows.push_back({"SF15", "exec_copy /tmp/true", "exec_copy /tmp/true\n", denied});
+  rows.push_back({"exec off", "exec /bin/true", "exec /bin/true\n", denied});
+  rows.push_back({"exec off", "fork", "fork\n", denied});
+  rows.push_back({"exec off", "run /bin/true", "run /bin/true\n", denied});
+  for (const char* call : sandbox::never_innocent_calls()) {
+    const std::string line = std::string("call ") + call;
+    if (attempt_outside(line) != "no such call") rows.push_back({"SK4", line, line + "\n", {}});
+  }
+  for (const EndingCall& call : kEndingCalls) rows.push_back({call.row, call.line, call.line + std::string("\n"), {}});
+  for (const LimitRow& each : kLimitRows) {
+    rows.push_back({each.row, each.line, each.line + std::string("\n"), {}, "", each.exec, small_limits()});
+  }
+  return rows;
+}
+
+bool may_be_tried(const MatrixRow& row, const MatrixColumn& column) {
+  const auto without = [&](const char* layer) { return has(column.leave_out, layer); };
+  // Rights are not what is tried here: a mistake elsewhere must not take the host down.
+  constexpr const char* kOfTheWholeHost[] = {"reboot", "kexec_load",  "kexec_file_load", "swapon",       "swapoff",
+                                             "acct",   "init_module", "finit_module",    "delete_module"};
+  for (const char* call : kOfTheWholeHost) {
+    if (row.name == std::string("call ") + call && without("seccomp")) return false;
+  }
+  // Nothing may leave this machine.
+  return !(without("netns") && starts(row.name, "connect_tcp ") && !starts(row.name, "connect_tcp 127."));
+}
+
+}  // namespace mycojobs::test

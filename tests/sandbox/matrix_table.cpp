@@ -1,0 +1,199 @@
+// How an answer becomes a letter, and the table of letters as a file and as a part of the page.
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+#include <sstream>
+
+#include "matrix.h"
+
+namespace mycojobs::test {
+namespace {
+
+bool has(const std::vector<std::string>& list, const std::string& each) {
+  return std::find(list.begin(), list.end(), each) != list.end();
+}
+bool starts(const std::string& text, const std::string& with) { return text.rfind(with, 0) == 0; }
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::vector<std::string> words;
+  std::istringstream parts(text);
+  for (std::string word; parts >> word;) words.push_back(word);
+  return words;
+}
+
+// The errno in "EAGAIN after 14", "folder: ENOENT", "EPERM". Empty: it is none.
+std::string errno_in(const std::string& result) {
+  for (const auto& word : words_of(result)) {
+    if (word.size() > 2 && word[0] == 'E' &&
+        word.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") == std::string::npos)
+      return word;
+  }
+  return {};
+}
+
+// For want of a right or of the thing itself. Whatever else the kernel says is about arguments.
+bool is_refusal(const std::string& error, bool raw_call) {
+  static const std::vector<std::string> kAlways = {"EPERM", "EACCES", "EROFS", "ENOSYS", "ENOSPC", "EMFILE"};
+  static const std::vector<std::string> kOfThings = {
+      "ENOENT",       "EXDEV",           "ELOOP",           "ETXTBSY",     "ENXIO",        "ESRCH",  "EAGAIN", "EFBIG",
+      "EAFNOSUPPORT", "EPROTONOSUPPORT", "ESOCKTNOSUPPORT", "ENETUNREACH", "ECONNREFUSED", "ENOMEM", "EIO"};
+  return has(kAlways, error) || (!raw_call && has(kOfThings, error));
+}
+
+char letter_of_answer(const std::string& line, const std::string& result, const std::vector<std::string>& accepted) {
+  if (has(accepted, result)) return 'D';
+  if (starts(line, "calls_let_through")) return result.find("=ok") == std::string::npos ? 'R' : 'O';
+  if (starts(line, "let_through")) return 'O';
+  const std::string error = errno_in(result);
+  if (error.empty()) return 'O';
+  const bool raw_call =
+      starts(line, "call") || starts(line, "prctl") || starts(line, "ioctl") || starts(line, "socket_ioctl");
+  return is_refusal(error, raw_call) ? 'D' : 'R';
+}
+
+}  // namespace
+
+const std::vector<MatrixColumn>& matrix_columns() {
+  static const std::vector<MatrixColumn> kColumns = {
+      {"all", {}},
+      {"seccomp", {"seccomp"}},
+      {"landlock", {"landlock"}},
+      {"rights", {"rights"}},
+      {"dumpable", {"dumpable"}},
+      {"netns", {"netns"}},
+      {"seal", {"zygote_seal"}},
+      {"proc", {"proc"}},
+      {"rlimits", {"rlimits"}},
+      {"cgroups", {"cgroups"}},
+      {"userns", {"zygote_userns_limit"}},
+  };
+  return kColumns;
+}
+
+std::string key_of(const MatrixRow& row) { return row.row + ": " + row.name; }
+
+char letter_of(const MatrixRow& row, const Ran& ran) {
+  switch (ran.outcome.status) {
+    case RunStatus::violation:
+      return 'V';
+    case RunStatus::oom:
+    case RunStatus::pids_limit:
+    case RunStatus::file_limit:
+      return 'D';
+    case RunStatus::signal:
+      return ran.outcome.signal == SIGSYS ? 'V' : ran.answers.empty() ? 'O' : 'D';
+    case RunStatus::ok:
+    case RunStatus::exit:
+      break;
+    default:
+      return '?';
+  }
+  // The worst of its lines. No answer: it became another program, or closed its channel; nobody stopped it.
+  char worst = 'D';
+  std::istringstream lines(row.lines);
+  for (std::string line; std::getline(lines, line);) {
+    const auto found = ran.answers.find(line);
+    const char letter = found == ran.answers.end() ? 'O' : letter_of_answer(line, found->second, row.accepted);
+    if (letter == 'O' || (letter == 'R' && worst == 'D')) worst = letter;
+  }
+  return worst;
+}
+
+char MatrixTable::at(const std::string& key, const std::string& column) const {
+  const auto row = letters.find(key);
+  const auto place = static_cast<std::size_t>(std::find(columns.begin(), columns.end(), column) - columns.begin());
+  return row == letters.end() || place >= row->second.size() ? ' ' : row->second[place];
+}
+
+// The first column says which rows there are.
+void MatrixTable::set_column(const std::string& column, const std::vector<std::pair<std::string, char>>& all) {
+  auto place = static_cast<std::size_t>(std::find(columns.begin(), columns.end(), column) - columns.begin());
+  if (place == columns.size()) columns.push_back(column);
+  if (place == 0) {
+    keys.clear();
+    letters.clear();
+  }
+  for (const auto& [key, letter] : all) {
+    if (!has(keys, key)) keys.push_back(key);
+    std::string& row = letters[key];
+    if (row.size() <= place) row.resize(place + 1, '?');
+    row[place] = letter;
+  }
+}
+
+std::string MatrixTable::text() const {
+  std::string all =
+      "# Every attempt that must fail, with one layer of the sandbox left out: what still holds.\n"
+      "# D denied  V ended the job  R reached the kernel, which did not like the arguments  O open  - not tried\n"
+      "# Compared by sandbox_tests (Matrix*); written anew by MYCOJOBS_MATRIX_WRITE=1 sandbox_tests "
+      "--gtest_filter='*Matrix*'\n";
+  all += "kernel " + kernel + "\nlandlock " + std::to_string(landlock) + "\ncolumns";
+  for (const auto& column : columns) all += " " + column;
+  all += "\n";
+  for (const auto& key : keys) {
+    for (char letter : letters.at(key)) all += std::string(1, letter) + " ";
+    all += " " + key + "\n";
+  }
+  return all;
+}
+
+// Long rows name the first of their attempts only; matrix.txt has them all.
+std::string MatrixTable::markdown() const {
+  constexpr std::size_t kNamed = 3, kLongest = 60;
+  std::string all = "| row | attempts |";
+  std::string rule = "|---|---|";
+  for (const auto& column : columns) {
+    all += " " + column + " |";
+    rule += "---|";
+  }
+  all += "\n" + rule + "\n";
+  std::vector<std::pair<std::string, std::string>> lines;  // row and letters, in order
+  std::map<std::pair<std::string, std::string>, std::vector<std::string>> attempts;
+  for (const auto& key : keys) {
+    const std::size_t colon = key.find(": ");
+    const std::pair<std::string, std::string> line{key.substr(0, colon), letters.at(key)};
+    if (!attempts.contains(line)) lines.push_back(line);
+    attempts[line].push_back(key.substr(colon + 2));
+  }
+  std::stable_sort(lines.begin(), lines.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& line : lines) {
+    const auto& names = attempts[line];
+    all += "| " + line.first + " | ";
+    for (std::size_t i = 0; i < std::min(kNamed, names.size()); ++i) {
+      const std::string name = names[i].size() > kLongest ? names[i].substr(0, kLongest) + " …" : names[i];
+      all += (i > 0 ? ", `" : "`") + name + "`";
+    }
+    if (names.size() > kNamed) all += " and " + std::to_string(names.size() - kNamed) + " more";
+    all += " |";
+    for (char letter : line.second)
+      all += letter == 'O' || letter == 'R' ? " **" + std::string(1, letter) + "** |"
+                                            : " " + std::string(1, letter) + " |";
+    all += "\n";
+  }
+  return all;
+}
+
+MatrixTable read_matrix(const std::string& path) {
+  MatrixTable table;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const auto words = words_of(line);
+    if (words.empty() || words[0] == "#") continue;
+    if (words[0] == "kernel") {
+      table.kernel = words.at(1);
+    } else if (words[0] == "landlock") {
+      table.landlock = std::stoi(words.at(1));
+    } else if (words[0] == "columns") {
+      table.columns.assign(words.begin() + 1, words.end());
+    } else {
+      std::string letters;
+      for (std::size_t i = 0; i < table.columns.size(); ++i) letters += words.at(i).at(0);
+      const std::string key = line.substr(2 * table.columns.size() + 1);
+      table.keys.push_back(key);
+      table.letters[key] = letters;
+    }
+  }
+  return table;
+}
+
+}  // namespace mycojobs::test

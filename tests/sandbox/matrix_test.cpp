@@ -1,0 +1,143 @@
+// SH6: with one layer left out, what do the others still refuse? matrix.h has the terms.
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "matrix.h"
+
+namespace mycojobs::test {
+namespace {
+
+const char* const kTablePath = MYCOJOBS_SOURCE "/tests/sandbox/matrix.txt";
+const char* const kPagePath = MYCOJOBS_SOURCE "/docs/sandbox.md";
+const char* const kBegin = "<!-- matrix: written by sandbox_tests from tests/sandbox/matrix.txt -->\n";
+const char* const kEnd = "<!-- end of matrix -->\n";
+
+bool is_to_be_written() { return std::getenv("MYCOJOBS_MATRIX_WRITE") != nullptr; }
+
+std::string kernel_version() {
+  utsname names{};
+  ::uname(&names);
+  const std::string release = names.release;
+  return release.substr(0, release.find_first_not_of("0123456789", release.find('.') + 1));
+}
+
+int landlock_abi_here() {
+  const long abi = ::syscall(SYS_landlock_create_ruleset, nullptr, 0, 1);
+  return abi > 0 ? static_cast<int>(abi) : 0;
+}
+
+SandboxConfig config_without(const std::vector<std::string>& layers) {
+  SandboxConfig config = test_config();
+  config.leave_out = layers;
+  return config;
+}
+
+bool holds(char letter) { return letter == 'D' || letter == 'V' || letter == '-'; }
+
+// Elsewhere a kernel may lack what an attempt is after, and the host's own limits, which jobs inherit without ours, may
+// be tight: then more is denied than the table says. Never less.
+bool agrees(char expected, char found, const MatrixTable& table, const std::string& column) {
+  if (expected == found) return true;
+  const bool as_recorded = table.kernel == kernel_version() && table.landlock == landlock_abi_here();
+  return (!as_recorded || column == "rlimits") && found != '?' && (holds(found) || !holds(expected));
+}
+
+// The second layer behind some rows is one that this host has not.
+bool is_comparable(const std::string& column, const MatrixTable& table) {
+  if (column == "all") return true;
+  if (::geteuid() != 0) return false;  // an ordinary user's jobs share one id: another sandbox
+  if (column == "cgroups" && !may_limit_by_cgroup()) return false;
+  if (column == "landlock") return landlock_abi_here() > 0;
+  return landlock_abi_here() >= table.landlock;
+}
+
+class MatrixColumns : public testing::TestWithParam<MatrixColumn> {};
+
+TEST_P(MatrixColumns, HoldAsTheTableSays) {
+  const MatrixColumn& column = GetParam();
+  MatrixTable table = read_matrix(kTablePath);
+  if (!is_to_be_written() && !is_comparable(column.name, table)) return;
+  const HostThings host;
+  auto sandbox = start_sandbox(config_without(column.leave_out));
+  ASSERT_TRUE(sandbox) << sandbox.error().message;
+  std::vector<std::pair<std::string, char>> letters;
+  std::size_t in_table = 0;
+  for (const MatrixRow& row : matrix_rows(host)) {
+    char letter = '-';
+    std::string how;
+    if (may_be_tried(row, column)) {
+      RunSpec spec = spec_with();
+      const std::uint64_t wall_ms = spec.limits.wall_ms;
+      spec.limits = row.limits;
+      spec.limits.wall_ms = wall_ms;
+      spec.limits.exec = row.exec;
+      const Ran ran = run_attempts(**sandbox, spec, row.before + row.lines);
+      letter = letter_of(row, ran);
+      how = std::string(word(ran.outcome.status)) + " " + ran.outcome.reason;
+      for (const auto& [line, result] : ran.answers) how += "; " + line + ": " + result;
+    }
+    letters.emplace_back(key_of(row), letter);
+    if (column.name == "all") {
+      EXPECT_TRUE(letter == 'D' || letter == 'V') << key_of(row) << " -> " << how;
+    }
+    EXPECT_NE(letter, '?') << key_of(row) << " -> " << how;
+    if (is_to_be_written()) {
+      if (!holds(letter)) std::cout << column.name << ": " << letter << " " << key_of(row) << " -> " << how << "\n";
+      continue;
+    }
+    const char expected = table.at(key_of(row), column.name);
+    in_table += expected != ' ' ? 1 : 0;
+    EXPECT_TRUE(agrees(expected, letter, table, column.name))
+        << "without " << column.name << ", " << key_of(row) << ": '" << expected << "' expected, found '" << letter
+        << "': " << how;
+  }
+  if (is_to_be_written()) {
+    table.kernel = kernel_version();
+    table.landlock = landlock_abi_here();
+    table.set_column(column.name, letters);
+    std::ofstream(kTablePath) << table.text();
+  } else {
+    EXPECT_EQ(in_table, table.keys.size()) << "the table has rows that are not tried";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Without, MatrixColumns, testing::ValuesIn(matrix_columns()),
+                         [](const auto& column) { return column.param.name; });
+
+// Why it has no column: neither Landlock nor seccomp may be set by a process without rights that has not promised to
+// gain none. So a job without it is never started.
+TEST(Matrix, NoJobRunsWithoutNoNewPrivs) {
+  auto sandbox = start_sandbox(config_without({"no_new_privs"}));
+  ASSERT_TRUE(sandbox) << sandbox.error().message;
+  const Ran ran = run_attempts(**sandbox, spec_with(), "getuid\n");
+  EXPECT_EQ(word(ran.outcome.status), "setup_error");
+  ASSERT_TRUE(ran.outcome.setup_error);
+  EXPECT_EQ(ran.outcome.setup_error->error, EPERM);
+  EXPECT_EQ(ran.outcome.setup_error->step, landlock_abi_here() > 0 ? "landlock" : "seccomp");
+  EXPECT_TRUE(ran.answers.empty());
+}
+
+TEST(Matrix, PageShowsTheTable) {
+  std::stringstream text;
+  text << std::ifstream(kPagePath).rdbuf();
+  const std::string page = text.str();
+  const std::size_t begin = page.find(kBegin), end = page.find(kEnd);
+  ASSERT_NE(begin, std::string::npos);
+  ASSERT_NE(end, std::string::npos);
+  const std::size_t from = begin + std::string(kBegin).size();
+  const std::string wanted = "\n" + read_matrix(kTablePath).markdown() + "\n";
+  if (is_to_be_written()) {
+    std::ofstream(kPagePath) << page.substr(0, from) << wanted << page.substr(end);
+  } else {
+    EXPECT_TRUE(page.substr(from, end - from) == wanted)
+        << "docs/sandbox.md does not show what tests/sandbox/matrix.txt says: MYCOJOBS_MATRIX_WRITE=1 writes it anew";
+  }
+}
+
+}  // namespace
+}  // namespace mycojobs::test
