@@ -42,7 +42,8 @@ int give_up_rights(ChildRun& run) { return drop_privileges(run); }
 
 // After the ids: it counts by uid, here and init. Where jobs share a uid it bounds them together.
 int limit_processes(ChildRun& run) {
-  return limit_resource(RLIMIT_NPROC, run.request.own_uid ? run.request.limits.pids + 1 : 4096);
+  // With init, and one more than the group's limit: what the group refuses is counted, what this one refuses is not.
+  return limit_resource(RLIMIT_NPROC, run.request.own_uid ? run.request.limits.pids + 2 : 4096);
 }
 
 // A credential change clears it, so it comes after. Init is pid 1 here; another parent means that init is gone.
