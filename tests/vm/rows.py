@@ -100,6 +100,12 @@ def sleeper(seconds, *flags, **more):
     return Job(f"import os, time\ntime.sleep({seconds})\nresult['deliveries'] = os.environ['MYCOJOBS_DELIVERIES']\n", *flags, **more)
 
 
+def stuck_at_first():
+    """Sleeps for ever in its first run, and ends at once in every later one."""
+    return Job("import os, time\nif os.environ['MYCOJOBS_DELIVERIES'] == '1': time.sleep(300)\n"
+               "result['deliveries'] = os.environ['MYCOJOBS_DELIVERIES']\n").started()
+
+
 def deliveries(record):
     return int(record["result"]["deliveries"])
 
@@ -202,12 +208,13 @@ def a_job_has_every_layer():
 
 @row
 def limits_stand_in_the_group():
-    job = sleeper(4).started()
+    job = sleeper(300).started()
     group = until(run_groups, "a group")[0]
     found = {name: read(f"{group}/{name}") for name in ("memory.max", "memory.swap.max", "memory.oom.group", "pids.max")}
     wanted = {"memory.max": str(64 * MEBI), "memory.swap.max": "0", "memory.oom.group": "1", "pids.max": "17"}
     check(found == wanted, found)
-    job.finished()
+    sh("mycojobs", "job", "cancel", job.key.removeprefix("job:"), "--redis", "redis://127.0.0.1:6379")
+    check(job.end()["detail"] == "cancelled", job.record())
     return str(found)
 
 
@@ -238,7 +245,7 @@ def a_signal_is_not_oom():
 def pids_limit_stops_a_bomb():
     job = Job("import threading, time\nn = 0\nhold = threading.Event()\ntry:\n  while True:\n"
                  "    threading.Thread(target=hold.wait, daemon=True).start()\n    n += 1\n"
-                 "except RuntimeError:\n  result['threads'] = n\ntime.sleep(3)\n")
+                 "except RuntimeError:\n  result['threads'] = n\ntime.sleep(5)\n")
     refused = until(lambda: [n for n in (counter(group + "/pids.events", "max") for group in run_groups()) if n], "a refused thread in pids.events")
     record = job.finished()
     threads = int(record["result"]["threads"])
@@ -314,7 +321,7 @@ def stop_drains_and_leaves_with_0():
 @row
 def a_drain_that_takes_too_long_gives_jobs_back():
     drop_in("[Service]\nTimeoutStopSec=1\n")
-    running = sleeper(4).started()
+    running = stuck_at_first()
     sh("systemctl", "stop", UNIT)
     check(show("Result") == "timeout", show("Result"))
     check(running.status() == "started", running.record())
@@ -329,7 +336,7 @@ def a_drain_that_takes_too_long_gives_jobs_back():
 @row
 def a_killed_agent_is_started_again_and_takes_its_jobs_up():
     restarts = int(show("NRestarts"))
-    jobs = [sleeper(3).started(), sleeper(0.1), sleeper(0.1)]
+    jobs = [stuck_at_first(), sleeper(0.1), sleeper(0.1)]
     os.kill(main_pid(), signal.SIGKILL)
     counts = [deliveries(job.finished()) for job in jobs]
     check(counts[0] == 2, f"deliveries {counts}")
@@ -341,7 +348,7 @@ def a_killed_agent_is_started_again_and_takes_its_jobs_up():
 @row
 def a_killed_launcher_leaves_no_groups():
     folder = launcher_folders()[0]
-    job = sleeper(3).started()
+    job = stuck_at_first()
     os.kill(int(folder.split("-")[-2]), signal.SIGKILL)
     count = deliveries(job.finished())
     check(count == 2, f"deliveries {count}")
@@ -352,11 +359,11 @@ def a_killed_launcher_leaves_no_groups():
 
 @row
 def a_stopped_agent_meets_the_watchdog():
-    drop_in("[Service]\nWatchdogSec=3\n")
+    drop_in("[Service]\nWatchdogSec=5\n")
     sh("systemctl", "restart", UNIT)
-    time.sleep(4)  # with nothing to do
+    time.sleep(6)  # with nothing to do
     check(show("NRestarts") == "0" and show("ActiveState") == "active", "an idle agent did not say that it lives")
-    job = sleeper(4).started()
+    job = stuck_at_first()
     os.kill(main_pid(), signal.SIGSTOP)
     count = deliveries(job.finished(90))
     check(count == 2, f"deliveries {count}")
