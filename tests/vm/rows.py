@@ -428,12 +428,14 @@ def the_store_is_consistent_after_all_that():
 def the_suite_of_the_sandbox_holds_on_this_kernel():
     place = read("/payload/suite/place")
     shutil.copytree("/payload/suite", place)
+    # What reads the sources, or takes longer than it tells about a kernel, is left to the host's run.
+    but = "Rows.*:Honesty.NoRowRestsOnLandlock:Neighbours.ManyJobs*:Neighbours.NoneIs*:Frames.Mutated*:Fuzz.*:Fights.Storm*"
     summary = []
     for name in ("cgroup_tests", "sandbox_tests"):
-        done = subprocess.run(["systemd-run", "--wait", "--pipe", "-q", "-p", "Delegate=yes", "-p", "TasksMax=infinity", f"{place}/{name}", "--gtest_brief=1"],
+        done = subprocess.run(["systemd-run", "--wait", "--pipe", "-q", "-p", "Delegate=yes", "-p", "TasksMax=infinity", f"{place}/{name}", "--gtest_brief=1", f"--gtest_filter=-{but}"],
                               stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=400, check=False)
-        failures = [line for line in done.stdout.splitlines() if "FAILED" in line or "Failure" in line or "Actual" in line or "Which is" in line]
-        check(done.returncode == 0, "\n".join(failures[:40]) or done.stdout[-3000:] + done.stderr[-1000:])
+        named = [line for line in done.stdout.splitlines() if "FAILED" in line]
+        check(done.returncode == 0, "\n".join(named) + f"\n{done.stdout[:4000]}\n{done.stderr[-1000:]}")
         summary.append(re.search(r"\[==========\] (\d+ tests)", done.stdout).group(1) + " of " + name)
     return ", ".join(summary)
 
