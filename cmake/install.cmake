@@ -1,6 +1,12 @@
 # bin/mycojobs, its helpers in libexec/mycojobs where it looks for them, and the units of systemd, which name it.
 install(TARGETS mycojobs RUNTIME DESTINATION bin)
-install(TARGETS mycojobs-launcher mycojobs-pyhost RUNTIME DESTINATION libexec/mycojobs)
+add_custom_target(programs DEPENDS mycojobs)
+foreach(helper mycojobs-launcher mycojobs-pyhost mycojobs-egress)
+  if(TARGET ${helper})
+    install(TARGETS ${helper} RUNTIME DESTINATION libexec/mycojobs)
+    add_dependencies(programs ${helper})
+  endif()
+endforeach()
 foreach(unit system user)
   set(template ${PROJECT_SOURCE_DIR}/systemd/${unit}/mycojobs-agent.service.in)
   set(written ${CMAKE_BINARY_DIR}/systemd/${unit}/mycojobs-agent.service)

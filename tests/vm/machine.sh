@@ -21,7 +21,7 @@ flock -n 9 || give_up 75 "another ./dev test-vm is at work in this folder"
 
 # The Debian packages of the libraries that the built programs load.
 libraries() {
-  ldd build/bin/mycojobs build/bin/mycojobs-launcher build/bin/mycojobs-pyhost | awk '$2 == "=>" { print $3 }' | sort -u |
+  ldd build/bin/mycojobs{,-*} | awk '$2 == "=>" { print $3 }' | sort -u |
     xargs readlink -f | xargs -n 1 basename | sed 's|^|*/|' | xargs dpkg-query -S | cut -d: -f1 | sort -u
 }
 mapfile -t packages < <({ printf '%s\n' "$@"; libraries; } | sort -u)
@@ -40,7 +40,7 @@ DESTDIR=$PWD/$work/stage cmake --install build --strip >"$work/install.log"
 cp "$here"/rows.py "$work/stage/"
 # The sandbox's own suite, where it expects to be.
 mkdir -p "$work/stage/suite"
-cp build/bin/{sandbox_tests,cgroup_tests,attempt_host,bad_host,mycojobs-launcher,mycojobs-pyhost} "$work/stage/suite/"
+cp build/bin/{sandbox_tests,cgroup_tests,attempt_host,bad_host,mycojobs-*} "$work/stage/suite/"
 strip "$work"/stage/suite/*
 echo "$PWD/build/bin" >"$work/stage/suite/place"
 mke2fs -q -t ext4 -O ^has_journal -d "$work/stage" "$work/payload.img" 96M >"$work/install.log" 2>&1

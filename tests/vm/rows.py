@@ -100,6 +100,12 @@ def sleeper(seconds, *flags, **more):
     return Job(f"import os, time\ntime.sleep({seconds})\nresult['deliveries'] = os.environ['MYCOJOBS_DELIVERIES']\n", *flags, **more)
 
 
+def stuck_at_first():
+    """Sleeps for ever in its first run, and ends at once in every later one."""
+    return Job("import os, time\nif os.environ['MYCOJOBS_DELIVERIES'] == '1': time.sleep(300)\n"
+               "result['deliveries'] = os.environ['MYCOJOBS_DELIVERIES']\n").started()
+
+
 def deliveries(record):
     return int(record["result"]["deliveries"])
 
@@ -172,7 +178,7 @@ def service_starts_and_says_so():
 def exposure_as_systemd_sees_it():
     last = sh("systemd-analyze", "security", "--no-pager", UNIT).stdout.strip().splitlines()[-1]
     score = float(re.search(r"([\d.]+) [A-Z]+", last).group(1))
-    check(score <= 6.6, last)  # most of the rest is what the sandbox is made of
+    check(score <= 6.5, last)  # most of the rest is what the sandbox is made of
     return f"{score} of 10"
 
 
@@ -202,12 +208,13 @@ def a_job_has_every_layer():
 
 @row
 def limits_stand_in_the_group():
-    job = sleeper(4).started()
+    job = sleeper(300).started()
     group = until(run_groups, "a group")[0]
     found = {name: read(f"{group}/{name}") for name in ("memory.max", "memory.swap.max", "memory.oom.group", "pids.max")}
     wanted = {"memory.max": str(64 * MEBI), "memory.swap.max": "0", "memory.oom.group": "1", "pids.max": "17"}
     check(found == wanted, found)
-    job.finished()
+    sh("mycojobs", "job", "cancel", job.key.removeprefix("job:"), "--redis", "redis://127.0.0.1:6379")
+    check(job.end()["detail"] == "cancelled", job.record())
     return str(found)
 
 
@@ -238,7 +245,7 @@ def a_signal_is_not_oom():
 def pids_limit_stops_a_bomb():
     job = Job("import threading, time\nn = 0\nhold = threading.Event()\ntry:\n  while True:\n"
                  "    threading.Thread(target=hold.wait, daemon=True).start()\n    n += 1\n"
-                 "except RuntimeError:\n  result['threads'] = n\ntime.sleep(3)\n")
+                 "except RuntimeError:\n  result['threads'] = n\ntime.sleep(5)\n")
     refused = until(lambda: [n for n in (counter(group + "/pids.events", "max") for group in run_groups()) if n], "a refused thread in pids.events")
     record = job.finished()
     threads = int(record["result"]["threads"])
@@ -314,7 +321,7 @@ def stop_drains_and_leaves_with_0():
 @row
 def a_drain_that_takes_too_long_gives_jobs_back():
     drop_in("[Service]\nTimeoutStopSec=1\n")
-    running = sleeper(4).started()
+    running = stuck_at_first()
     sh("systemctl", "stop", UNIT)
     check(show("Result") == "timeout", show("Result"))
     check(running.status() == "started", running.record())
@@ -329,7 +336,7 @@ def a_drain_that_takes_too_long_gives_jobs_back():
 @row
 def a_killed_agent_is_started_again_and_takes_its_jobs_up():
     restarts = int(show("NRestarts"))
-    jobs = [sleeper(3).started(), sleeper(0.1), sleeper(0.1)]
+    jobs = [stuck_at_first(), sleeper(0.1), sleeper(0.1)]
     os.kill(main_pid(), signal.SIGKILL)
     counts = [deliveries(job.finished()) for job in jobs]
     check(counts[0] == 2, f"deliveries {counts}")
@@ -341,7 +348,7 @@ def a_killed_agent_is_started_again_and_takes_its_jobs_up():
 @row
 def a_killed_launcher_leaves_no_groups():
     folder = launcher_folders()[0]
-    job = sleeper(3).started()
+    job = stuck_at_first()
     os.kill(int(folder.split("-")[-2]), signal.SIGKILL)
     count = deliveries(job.finished())
     check(count == 2, f"deliveries {count}")
@@ -352,11 +359,11 @@ def a_killed_launcher_leaves_no_groups():
 
 @row
 def a_stopped_agent_meets_the_watchdog():
-    drop_in("[Service]\nWatchdogSec=3\n")
+    drop_in("[Service]\nWatchdogSec=5\n")
     sh("systemctl", "restart", UNIT)
-    time.sleep(4)  # with nothing to do
+    time.sleep(6)  # with nothing to do
     check(show("NRestarts") == "0" and show("ActiveState") == "active", "an idle agent did not say that it lives")
-    job = sleeper(4).started()
+    job = stuck_at_first()
     os.kill(main_pid(), signal.SIGSTOP)
     count = deliveries(job.finished(90))
     check(count == 2, f"deliveries {count}")
@@ -421,12 +428,14 @@ def the_store_is_consistent_after_all_that():
 def the_suite_of_the_sandbox_holds_on_this_kernel():
     place = read("/payload/suite/place")
     shutil.copytree("/payload/suite", place)
+    # What reads the sources, or takes longer than it tells about a kernel, is left to the host's run.
+    but = "Rows.*:Honesty.NoRowRestsOnLandlock:Neighbours.ManyJobs*:Neighbours.NoneIs*:Frames.Mutated*:Fuzz.*:Fights.Storm*"
     summary = []
     for name in ("cgroup_tests", "sandbox_tests"):
-        done = subprocess.run(["systemd-run", "--wait", "--pipe", "-q", "-p", "Delegate=yes", "-p", "TasksMax=infinity", f"{place}/{name}", "--gtest_brief=1"],
+        done = subprocess.run(["systemd-run", "--wait", "--pipe", "-q", "-p", "Delegate=yes", "-p", "TasksMax=infinity", f"{place}/{name}", "--gtest_brief=1", f"--gtest_filter=-{but}"],
                               stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=400, check=False)
-        failures = [line for line in done.stdout.splitlines() if "FAILED" in line or "Failure" in line or "Actual" in line or "Which is" in line]
-        check(done.returncode == 0, "\n".join(failures[:40]) or done.stdout[-3000:] + done.stderr[-1000:])
+        named = [line for line in done.stdout.splitlines() if "FAILED" in line]
+        check(done.returncode == 0, "\n".join(named) + f"\n{done.stdout[:4000]}\n{done.stderr[-1000:]}")
         summary.append(re.search(r"\[==========\] (\d+ tests)", done.stdout).group(1) + " of " + name)
     return ", ".join(summary)
 
