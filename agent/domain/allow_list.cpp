@@ -8,7 +8,7 @@ namespace {
 constexpr std::size_t kMaxEntry = 300;
 
 tl::unexpected<Error> wrong(std::string_view entry, const std::string& why) {
-  return fail(Code::invalid, "net: " + shown(entry) + ": " + why);
+  return fail(Code::invalid, shown(entry) + ": " + why);
 }
 
 // Splits "host:port" at the last colon, and takes the brackets off.

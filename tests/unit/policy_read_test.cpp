@@ -110,7 +110,7 @@ TEST(PolicyText, MistakesAreRefusedByName) {
       {R"({"exec":1})", "policy.exec: 1 is not true or false"},
       {R"({"net":"all"})", "policy.net: "},
       {R"({"net":[]})", "policy.net: "},
-      {R"({"net":["example.org"]})", "policy.net[0]: \"example.org\" is not host:port"},
+      {R"({"net":["example.org"]})", "policy.net[0]: \"example.org\": the port is missing"},
       {R"({"net":["example.org:0"]})", "policy.net[0]: "},
       {R"({"net":["example.org:65536"]})", "policy.net[0]: "},
       {R"({"net":[":443"]})", "policy.net[0]: "},

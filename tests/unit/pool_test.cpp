@@ -1,0 +1,149 @@
+// The books of the spares: sandbox/pool.h.
+#include "sandbox/pool.h"
+
+#include <gtest/gtest.h>
+
+namespace mycojobs::sandbox {
+namespace {
+
+RunSpec plain() {
+  RunSpec spec;
+  spec.limits.wall_ms = 1000;
+  return spec;
+}
+
+// As Zygotes does: forks what is wanted, and all of it becomes ready.
+std::size_t fill(Pool& pool, std::uint64_t& next) {
+  std::size_t forked = 0;
+  while (pool.wanted() > 0) {
+    pool.forming(next);
+    pool.ready(next++);
+    ++forked;
+  }
+  return forked;
+}
+
+TEST(Pool, WantsNothingBeforeTheFirstRunAndOneAfterIt) {
+  Pool pool(8);
+  EXPECT_EQ(pool.wanted(), 0U);
+  EXPECT_FALSE(pool.take(plain()));
+  EXPECT_EQ(pool.wanted(), 1U);
+}
+
+TEST(Pool, WithoutRoomWantsNothingEver) {
+  Pool pool(0);
+  pool.take(plain());
+  EXPECT_EQ(pool.wanted(), 0U);
+}
+
+TEST(Pool, GivesEachSpareOnce) {
+  Pool pool(8);
+  std::uint64_t next = 1;
+  pool.take(plain());
+  fill(pool, next);
+  EXPECT_EQ(pool.take(plain()), 1U);
+  EXPECT_FALSE(pool.take(plain()));
+}
+
+TEST(Pool, DoublesWhenItIsEmptyUpToTheMost) {
+  Pool pool(8);
+  std::uint64_t next = 1;
+  pool.take(plain());
+  for (const std::size_t most : {1U, 2U, 4U, 8U, 8U}) {
+    fill(pool, next);
+    std::size_t taken = 0;
+    while (pool.take(plain())) ++taken;
+    EXPECT_EQ(taken, most);
+  }
+}
+
+TEST(Pool, ShrinksByWhatWasNeverNeededToOne) {
+  Pool pool(8);
+  std::uint64_t next = 1;
+  pool.take(plain());
+  for (int i = 0; i < 4; ++i) {
+    fill(pool, next);
+    while (pool.take(plain())) {
+    }
+  }
+  fill(pool, next);
+  std::size_t left = 8;
+  for (int i = 0; i < 10; ++i) left -= pool.tend().size();
+  EXPECT_EQ(left, 1U);
+  EXPECT_EQ(pool.wanted(), 0U);
+}
+
+TEST(Pool, ServesOnlyWhatItIsShapedFor) {
+  Pool pool(8, true);
+  std::uint64_t next = 1;
+  pool.take(plain());
+  const auto serves = [&](const RunSpec& spec) {
+    fill(pool, next);
+    return pool.take(spec).has_value();
+  };
+  RunSpec spec = plain();
+  spec.limits.wall_ms = 5;
+  spec.limits.cpu_ms = 5;
+  spec.limits.memory_bytes = 1U << 24;
+  spec.fence_boot_ms = 77;
+  EXPECT_TRUE(serves(spec)) << "the launcher's clocks and the group's limit come with the run";
+  for (const auto& change : std::vector<void (*)(RunSpec&)>{
+           [](RunSpec& s) { s.limits.exec = true; }, [](RunSpec& s) { s.limits.pids = 3; },
+           [](RunSpec& s) { s.limits.open_files = 33; }, [](RunSpec& s) { s.limits.file_bytes = 4096; },
+           [](RunSpec& s) { s.limits.tmp_bytes = 4096; }, [](RunSpec& s) { s.grants.fs_read = {"/srv/a"}; },
+           [](RunSpec& s) { s.grants.network = Network::loopback; }, [](RunSpec& s) { s.grants.syscalls = {"keyctl"}; },
+           [](RunSpec& s) { s.learn = true; }}) {
+    spec = plain();
+    change(spec);
+    EXPECT_FALSE(serves(spec));
+  }
+  EXPECT_TRUE(serves(plain()));
+}
+
+TEST(Pool, WithoutAGroupMemoryIsPartOfTheShape) {
+  Pool pool(8, false);
+  std::uint64_t next = 1;
+  pool.take(plain());
+  fill(pool, next);
+  RunSpec spec = plain();
+  spec.limits.memory_bytes = 1U << 24;
+  EXPECT_FALSE(pool.take(spec));
+}
+
+TEST(Pool, ChangesItsShapeWhenTheRunsDo) {
+  Pool pool(8);
+  std::uint64_t next = 1;
+  pool.take(plain());
+  fill(pool, next);
+  RunSpec other = plain();
+  other.limits.pids = 3;
+  for (int i = 0; i < 8; ++i) EXPECT_FALSE(pool.take(other));
+  EXPECT_EQ(pool.tend(), std::vector<std::uint64_t>{1}) << "the old one is given back";
+  fill(pool, next);
+  EXPECT_TRUE(pool.take(other));
+  EXPECT_FALSE(pool.take(plain()));
+}
+
+TEST(Pool, ForgetsWhatHasEndedAndWantsAnother) {
+  Pool pool(8);
+  std::uint64_t next = 1;
+  pool.take(plain());
+  fill(pool, next);
+  pool.gone(1);
+  EXPECT_EQ(pool.wanted(), 1U);
+  EXPECT_FALSE(pool.take(plain()));
+}
+
+TEST(Pool, ClearedGivesBackAllAndWantsNoMore) {
+  Pool pool(8);
+  std::uint64_t next = 1;
+  pool.take(plain());
+  fill(pool, next);
+  pool.take(plain());
+  pool.forming(99);
+  EXPECT_EQ(pool.clear().size(), 1U);
+  EXPECT_EQ(pool.wanted(), 0U);
+}
+
+}  // namespace
+}  // namespace mycojobs::sandbox
