@@ -281,7 +281,7 @@ TEST(Egress, WhatItCannotServeIsTrouble) {
   std::uint16_t port = 0;
   const Fd listener = listen_on_loopback(port);
   egress.serve(1, {"nonsense"}, listener);
-  EXPECT_THAT(egress.next_trouble(), HasSubstr("run 1: net: \"nonsense\": the port is missing"));
+  EXPECT_THAT(egress.next_trouble(), HasSubstr("run 1: \"nonsense\": the port is missing"));
   egress.serve(2, {}, listen_on_loopback(port, SOCK_DGRAM));
   EXPECT_THAT(egress.next_trouble(), HasSubstr("run 2: the descriptor is no TCP listener"));
   egress.serve(3, {}, Fd(::dup(egress.socket())));
