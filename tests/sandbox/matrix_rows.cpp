@@ -119,8 +119,9 @@ void add_tables(std::vector<MatrixRow>& rows) {
   for (const auto* table : {&rows_on_files(), &rows_on_network(), &rows_on_kernel(), &rows_on_rights(),
                             &rows_combined(), &rows_with_exec()}) {
     for (const Row& row : *table) {
-      if (has(row.accepted, "ok")) continue;         // allowed, or a matter of taste
-      if (std::string(row.row) == "SK14") continue;  // allowed too: with these arguments it is the kernel that refuses
+      if (has(row.accepted, "ok")) continue;  // allowed, or a matter of taste
+      // Allowed too: with these arguments it is the kernel that refuses.
+      if (std::string(row.row) == "SK14" || row.attempt == "prctl 15 0") continue;
       const bool exec = table == &rows_with_exec();
       if (is_odd_family(row.attempt)) {
         families.lines += row.attempt + "\n";
