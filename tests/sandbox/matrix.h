@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -10,8 +11,9 @@
 
 namespace mycojobs::test {
 
-// In the table: D denied; V the call ended the job; R reached: no layer refused the call, the kernel did not like its
-// arguments; O open: the attempt did what it wanted; - not tried, since it could harm the host.
+// In the table: D denied; V the call ended the job; R reached: no layer refused the call, but it did nothing, for it
+// asked for nothing or the kernel did not like its arguments; O open: the attempt did what it wanted; - not tried,
+// since it could harm the host.
 struct MatrixRow {
   std::string row, name;  // together the key in the table
   std::string lines;      // attempts, one a line; denied if all are
@@ -26,6 +28,8 @@ struct MatrixColumn {
   std::vector<std::string> leave_out;
 };
 
+inline std::ostream& operator<<(std::ostream& out, const MatrixColumn& column) { return out << column.name; }
+
 const std::vector<MatrixColumn>& matrix_columns();
 
 // What the rows about the host's own files and sockets look for, while this lives.
@@ -37,7 +41,7 @@ class HostThings {
   HostThings& operator=(const HostThings&) = delete;
 
   std::string file = "/tmp/mycojobs-matrix-XXXXXX", shared = "/dev/shm/mycojobs-matrix-XXXXXX";
-  std::string folder = "/tmp/mycojobs-listen-XXXXXX", socket, abstract;
+  std::string folder = "/tmp/mycojobs-listen-XXXXXX", socket, abstract, port;
 
  private:
   std::vector<int> listeners_;
@@ -45,7 +49,7 @@ class HostThings {
 
 std::vector<MatrixRow> matrix_rows(const HostThings&);
 bool may_be_tried(const MatrixRow&, const MatrixColumn&);
-char letter_of(const MatrixRow&, const Ran&);  // '?': the run went wrong
+char letter_of(const MatrixRow&, const MatrixColumn&, const Ran&);  // '?': the run went wrong
 
 // tests/sandbox/matrix.txt.
 struct MatrixTable {

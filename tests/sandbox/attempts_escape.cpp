@@ -1,0 +1,92 @@
+// Calls that end a job, made so that they would do something: what stands in their way without the filter?
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "attempt_table.h"
+
+namespace mycojobs::test {
+namespace {
+
+// The zygote has forked both, so that what lies here in the job lies there in its init.
+std::string memory_of(const Words& words, bool write) {
+  static int mark = 1;
+  int copy = 0;
+  const iovec here{&copy, sizeof copy}, there{&mark, sizeof mark};
+  const auto pid = static_cast<pid_t>(number(words, 1));
+  return verdict(write ? ::process_vm_writev(pid, &here, 1, &there, 1, 0)
+                       : ::process_vm_readv(pid, &here, 1, &there, 1, 0));
+}
+
+std::string seize(const Words& words) {
+  return verdict(::ptrace(PTRACE_SEIZE, static_cast<pid_t>(number(words, 1)), nullptr, nullptr));
+}
+
+std::string take_descriptor(const Words& words) {
+  const long process = ::syscall(SYS_pidfd_open, number(words, 1), 0);
+  return process < 0 ? "process: " + error_name() : verdict(::syscall(SYS_pidfd_getfd, process, number(words, 2), 0));
+}
+
+std::string mount_tmpfs(const Words& words) { return verdict(::mount("x", words[1].c_str(), "tmpfs", 0, nullptr)); }
+std::string bind_over(const Words& words) {
+  return verdict(::mount(words[1].c_str(), words[2].c_str(), nullptr, MS_BIND, nullptr));
+}
+std::string make_writable(const Words& words) {
+  return verdict(::mount(nullptr, words[1].c_str(), nullptr, MS_REMOUNT | MS_BIND, nullptr));
+}
+std::string unmount(const Words& words) { return verdict(::umount2(words[1].c_str(), MNT_DETACH)); }
+std::string change_root(const Words& words) { return verdict(::chroot(words[1].c_str())); }
+
+std::string join_namespace(const Words& words) {
+  const int fd = ::open(words[1].c_str(), O_RDONLY | O_CLOEXEC);
+  return fd < 0 ? "open: " + error_name() : verdict(::setns(fd, 0));
+}
+
+// A user namespace of one's own, in which one has every right, and a mount there.
+std::string mount_in_own_namespaces(const Words& words) {
+  return ::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0 ? error_name() : mount_tmpfs(words);
+}
+
+// By its handle a file is opened without its path ("shocker").
+std::string open_by_handle(const Words& words) {
+  alignas(file_handle) std::array<char, sizeof(file_handle) + MAX_HANDLE_SZ> room{};
+  auto* handle = reinterpret_cast<file_handle*>(room.data());
+  handle->handle_bytes = MAX_HANDLE_SZ;
+  int mount = 0;
+  if (::name_to_handle_at(AT_FDCWD, words[1].c_str(), handle, &mount, 0) != 0) return "handle: " + error_name();
+  const int folder = ::open(words[1].c_str(), O_RDONLY | O_CLOEXEC);
+  return folder < 0 ? "folder: " + error_name() : verdict(::open_by_handle_at(folder, handle, O_RDONLY | O_CLOEXEC));
+}
+
+std::string name_host(const Words& words) { return verdict(::sethostname(words[1].c_str(), words[1].size())); }
+
+}  // namespace
+
+const Attempts& attempts_to_escape() {
+  static const Attempts kTable = {
+      {"read_memory_of", [](const Words& w) { return memory_of(w, false); }},
+      {"write_memory_of", [](const Words& w) { return memory_of(w, true); }},
+      {"seize", seize},
+      {"take_descriptor", take_descriptor},
+      {"mount_tmpfs", mount_tmpfs},
+      {"bind_over", bind_over},
+      {"make_writable", make_writable},
+      {"unmount", unmount},
+      {"change_root", change_root},
+      {"join_namespace", join_namespace},
+      {"mount_in_own_namespaces", mount_in_own_namespaces},
+      {"open_by_handle", open_by_handle},
+      {"name_host", name_host},
+  };
+  return kTable;
+}
+
+}  // namespace mycojobs::test
