@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <linux/openat2.h>
+#include <poll.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -181,6 +182,8 @@ int Runs::send_start(Run& run, Fd& out, Fd& err, Fd& channel) {
 }
 
 bool Runs::adopt(Run& spare, Run& waiting) {
+  pollfd ended{spare.pidfd.get(), POLLIN, 0};
+  if (::poll(&ended, 1, 0) != 0) return false;  // its zygote has not said so yet
   const Limits& wanted = waiting.spec.limits;
   if (wanted.memory_bytes != spare.spec.limits.memory_bytes &&
       !cgroups_.set_limits(spare.id, wanted.memory_bytes, wanted.pids)) {

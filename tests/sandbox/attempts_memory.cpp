@@ -35,7 +35,7 @@ std::string raise_limit(const Words& words) {
   const auto which = static_cast<__rlimit_resource>(number(words, 1));
   rlimit limit{};
   ::getrlimit(which, &limit);
-  limit.rlim_cur = limit.rlim_max = limit.rlim_max + 1;
+  limit.rlim_cur = limit.rlim_max = limit.rlim_max == RLIM_INFINITY ? RLIM_INFINITY : limit.rlim_max + 1;
   return verdict(::setrlimit(which, &limit));
 }
 

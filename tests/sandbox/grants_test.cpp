@@ -187,9 +187,11 @@ TEST(Spares, DeathOfOneIsNobodysLoss) {
   ASSERT_TRUE(eventually([&] { return has_step(run_attempts(*own.sandbox, spec_with(), "getpid").outcome, "spare"); }));
   for (int i = 0; i < 20; ++i) {
     for (const pid_t zygote : children_of(own.launcher)) {
-      for (const pid_t init : children_of(zygote)) ::kill(init, SIGKILL);
+      for (const pid_t init : children_of(zygote)) {
+        ::kill(init, SIGKILL);
+        EXPECT_TRUE(eventually([init] { return gone(init); }));
+      }
     }
-    ::usleep(20'000);
     EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok") << i;
   }
 }
