@@ -23,8 +23,8 @@ struct SandboxConfig {
   std::vector<std::string> allow_missing;
   // Ids on the host that belong to jobs, if the agent is root. Moved up where /etc/subuid has other owners.
   std::uint32_t uid_base = 1878982656, uid_count = 65536;
-  std::vector<std::pair<std::string, Id>> warm;           // host and context to have ready from the start
-  std::uint32_t zygote_runs = 5000, zygote_minutes = 60;  // then a zygote is replaced
+  std::vector<std::pair<std::string, Id>> warm;               // host and context to have ready from the start
+  std::uint32_t zygote_runs = 5000, zygote_age_ms = 3600000;  // then a zygote is replaced; 0: never for that
   // Children that each zygote may have ready, set up and confined, before their run is known; 0: none. How many there
   // are follows the load.
   std::uint32_t spares = 8;

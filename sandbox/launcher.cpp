@@ -173,7 +173,7 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   settings.filters = filters_.get();
   settings.alive = alive_.get();
   settings.runs_each = configuration.zygote_runs;
-  settings.minutes_each = configuration.zygote_minutes;
+  settings.age_each_ms = configuration.zygote_age_ms;
   settings.spares = configuration.spares;
   settings.landlock_may_miss = may_miss("landlock");
   settings.memory_cgroup = cgroups_.has_memory();

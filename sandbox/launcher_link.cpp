@@ -32,7 +32,7 @@ Configure configuration_of(const SandboxConfig& config, bool probe) {
   message.uid_count = config.uid_count;
   message.warm = config.warm;
   message.zygote_runs = config.zygote_runs;
-  message.zygote_minutes = config.zygote_minutes;
+  message.zygote_age_ms = config.zygote_age_ms;
   message.spares = config.spares;
   message.leave_out = config.leave_out;
   message.unkillable_ms = config.unkillable_ms;

@@ -74,14 +74,14 @@ struct Configure {
   std::vector<std::string> allow_missing;
   std::uint32_t uid_base = 0, uid_count = 0;
   std::vector<std::pair<std::string, Id>> warm;
-  std::uint32_t zygote_runs = 0, zygote_minutes = 0, spares = 0, unkillable_ms = 0;
+  std::uint32_t zygote_runs = 0, zygote_age_ms = 0, spares = 0, unkillable_ms = 0;
   std::string fail_step;
   std::vector<std::string> leave_out;
 };
 template <class A>
 void fields(A& a, Configure& m) {
   a(m.probe), a(m.hosts), a(m.allow_missing), a(m.uid_base), a(m.uid_count), a(m.warm), a(m.zygote_runs),
-      a(m.zygote_minutes), a(m.spares), a(m.unkillable_ms), a(m.fail_step), a(m.leave_out);
+      a(m.zygote_age_ms), a(m.spares), a(m.unkillable_ms), a(m.fail_step), a(m.leave_out);
 }
 
 struct Launch {

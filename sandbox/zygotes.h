@@ -27,7 +27,7 @@ struct ZygotesSettings {
   std::map<std::string, std::string> programs;  // host -> path
   IdRange ids;
   int filters = -1, alive = -1;
-  std::uint32_t runs_each = 0, minutes_each = 0, spares = 0;
+  std::uint32_t runs_each = 0, age_each_ms = 0, spares = 0;
   bool landlock_may_miss = false, memory_cgroup = false;
   std::string fail_step;
   std::vector<std::string> leave_out;

@@ -43,8 +43,8 @@ void Zygotes::tend() {
     for (const std::uint64_t spare : zygote->pool.tend()) {
       if (Run* run = runs_.find(spare); run != nullptr) runs_.discard(*run);
     }
-    const bool old = zygote->since_boot_ms != 0 && settings_.minutes_each != 0 &&
-                     boot_ms() - zygote->since_boot_ms > settings_.minutes_each * std::uint64_t{60000};
+    const bool old = zygote->since_boot_ms != 0 && settings_.age_each_ms != 0 &&
+                     boot_ms() - zygote->since_boot_ms > settings_.age_each_ms;
     if (old && zygote->served > 0 && zygote->state == State::serving) {
       zygote->since_boot_ms = boot_ms();
       replace(*zygote);

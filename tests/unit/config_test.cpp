@@ -45,6 +45,9 @@ const std::map<std::string, std::string> kExamples = {
     {"sandbox.tmp", "2MiB"},
     {"sandbox.allow_missing", "landlock,cgroup:pids"},
     {"sandbox.uid_range", "200000:65536"},
+    {"sandbox.spares", "3"},
+    {"sandbox.zygote_runs", "100"},
+    {"sandbox.zygote_age", "10m"},
     {"log.level", "debug"},
     {"log.format", "json"},
 };

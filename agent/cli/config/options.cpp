@@ -15,6 +15,7 @@ constexpr std::string_view kWorkers = "agent dev run";
 constexpr std::string_view kSandbox = "agent dev run doctor";
 constexpr std::uint32_t kMaxSlots = 4096;
 constexpr std::uint64_t kHour = 3'600'000;
+constexpr std::uint64_t kWeek = kHour * 24 * 7;
 constexpr std::uint64_t kYear = kHour * 24 * 365;
 
 std::string variable(const Host& host, const char* name) {
@@ -98,6 +99,12 @@ const auto kOptions = std::to_array<Option>({
      kSandbox, "cgroup:memory cgroup:pids landlock"},
     {"sandbox.uid_range", text, &S::sandbox_uid_range, "", "User ids for jobs, as base:count; empty: from /etc/subuid",
      kSandbox},
+    {"sandbox.spares", count, &S::sandbox_spares, "8",
+     "Children that each script host has ready at most, set up ahead of their job; 0: none", kSandbox, "", 0, 256},
+    {"sandbox.zygote_runs", count, &S::sandbox_zygote_runs, "5000",
+     "Jobs after which a script host is replaced; 0: any number", kSandbox, "", 0, 1U << 30},
+    {"sandbox.zygote_age", duration, &S::sandbox_zygote_age_ms, "1h",
+     "Time after which a script host is replaced; 0s: never", kSandbox, "", 0, kWeek},
     {"log.level", text, &S::log_level, "info", "Least severe message that is logged", "", "debug info warn error"},
     {"log.format", text, &S::log_format, "auto", "auto: text on a terminal, JSON lines otherwise", "",
      "auto text json"},
