@@ -1,9 +1,35 @@
 // What nobody had tried: limits that are dodged, grants that are changed while they are made, and what a call that is
 // added opens beside itself.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
 #include "fixture.h"
 
 namespace mycojobs::test {
 namespace {
+
+class SharedFolder {
+ public:
+  SharedFolder() {
+    char path[] = "/var/tmp/mycojobs-test-XXXXXX";
+    path_ = ::mkdtemp(path);
+    ::chmod(path_.c_str(), 0777);
+  }
+  ~SharedFolder() { std::filesystem::remove_all(path_); }
+  SharedFolder(const SharedFolder&) = delete;
+  SharedFolder& operator=(const SharedFolder&) = delete;
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
 
 TEST(Escape, CpuOfChildrenThatNobodyWaitsForCounts) {
   RunSpec spec = spec_with();
@@ -21,6 +47,34 @@ TEST(Escape, BytesInConnectionsAreBoundedByTheMemoryLimit) {
   if (ran.outcome.status == RunStatus::oom) return;  // where the kernel counts them as any other memory
   EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
   EXPECT_LE(std::stoul(ran.answer("hold_connections 60")), 64U);
+}
+
+// What another job with the same folder does all the while: a part of the path is a folder, a link, a folder, ...
+TEST(Escape, GrantWhosePathBecomesALinkMeanwhileIsNotMountedElsewhere) {
+  const SharedFolder folder;
+  std::filesystem::create_directories(folder / "part/bin");
+  std::ofstream(folder / "part/bin/planted") << "planted";
+  std::filesystem::create_directory_symlink("/usr", folder / "link");
+  std::atomic<bool> done = false;
+  std::thread other([&] {
+    while (!done) {
+      ::renameat2(AT_FDCWD, (folder / "part").c_str(), AT_FDCWD, (folder / "link").c_str(), RENAME_EXCHANGE);
+      ::usleep(300);
+    }
+  });
+  int mounted = 0;
+  for (int i = 0; i < 300; ++i) {
+    RunSpec spec = spec_with();
+    spec.grants.fs_write = {folder.path(), folder / "part/bin"};
+    const Ran ran = run_attempts(shared_sandbox(), spec, "read /usr/bin/planted");
+    if (ran.outcome.status == RunStatus::setup_error) continue;
+    ++mounted;
+    EXPECT_EQ(ran.answer("read /usr/bin/planted"), "ENOENT") << i;
+    if (ran.answer("read /usr/bin/planted") != "ENOENT") break;
+  }
+  done = true;
+  other.join();
+  EXPECT_GT(mounted, 0);
 }
 
 }  // namespace
