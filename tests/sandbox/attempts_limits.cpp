@@ -1,7 +1,6 @@
 // Ways to use more than a limit allows without its counter seeing it.
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -76,16 +75,10 @@ std::string hold_connections(const Words& words) {
   return std::to_string(held >> 20);
 }
 
-std::string lock_file(const Words& words) {
-  const int fd = ::open(words[1].c_str(), O_RDONLY | O_CLOEXEC);
-  return fd < 0 ? "open: " + error_name() : verdict(::flock(fd, LOCK_EX | LOCK_NB));
-}
-
 }  // namespace
 
 const Attempts& attempts_on_limits() {
-  static const Attempts kTable = {
-      {"spin_unwaited", spin_unwaited}, {"hold_connections", hold_connections}, {"lock_file", lock_file}};
+  static const Attempts kTable = {{"spin_unwaited", spin_unwaited}, {"hold_connections", hold_connections}};
   return kTable;
 }
 

@@ -77,5 +77,28 @@ TEST(Escape, GrantWhosePathBecomesALinkMeanwhileIsNotMountedElsewhere) {
   EXPECT_GT(mounted, 0);
 }
 
+// AF_VSOCK leads to the hypervisor, AF_ALG into the kernel's ciphers; neither asks which network one is in.
+TEST(Escape, AddedSocketHasOnlyFamiliesThatANamespaceConfines) {
+  RunSpec spec = spec_with();
+  spec.grants.syscalls = {"socket"};
+  const Ran ran =
+      run_attempts(shared_sandbox(), spec, "socket 1 1\nsocket 16 3\nsocket 40 1\nsocket 38 5\nsocket 64 1");
+  EXPECT_EQ(ran.answer("socket 1 1"), "ok") << ran.outcome.reason;
+  EXPECT_EQ(ran.answer("socket 16 3"), "ok");
+  EXPECT_EQ(ran.answer("socket 40 1"), "EAFNOSUPPORT");
+  EXPECT_EQ(ran.answer("socket 38 5"), "EAFNOSUPPORT");
+  EXPECT_EQ(ran.answer("socket 64 1"), "EPERM");
+}
+
+TEST(Escape, CallsThatMakeNamespacesOrStartProgramsOfTheHostAreNeverAdded) {
+  for (const char* name : {"clone", "request_key"}) {
+    RunSpec spec = spec_with();
+    spec.grants.syscalls = {name};
+    const Outcome outcome = run_attempts(shared_sandbox(), spec, "getpid").outcome;
+    EXPECT_EQ(word(outcome.status), "setup_error") << name;
+    EXPECT_NE(outcome.reason.find(std::string(name) + " is never granted"), std::string::npos) << outcome.reason;
+  }
+}
+
 }  // namespace
 }  // namespace mycojobs::test
