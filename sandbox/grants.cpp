@@ -80,10 +80,12 @@ Fd open_without_links(const std::string& path) {
 }
 
 int own_network(ChildRun& run) {
-  if (run.request.grants.network == Network::none) return 0;
+  const Grants& grants = run.request.grants;
+  if (grants.network == Network::none && grants.syscalls.empty()) return 0;
   if (::unshare(CLONE_NEWNET) != 0) return errno;
+  if (grants.network == Network::none) return 0;
   if (int error = raise_loopback(); error != 0) return error;
-  return run.request.grants.network == Network::allow_list ? offer_listener(run) : 0;
+  return grants.network == Network::allow_list ? offer_listener(run) : 0;
 }
 
 // The root is sealed, so each top folder becomes a small file system of its own that holds the mount points and is then

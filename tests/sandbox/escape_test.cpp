@@ -100,5 +100,15 @@ TEST(Escape, CallsThatMakeNamespacesOrStartProgramsOfTheHostAreNeverAdded) {
   }
 }
 
+// Both come from the same zygote, whose namespaces its jobs share otherwise.
+TEST(Escape, SegmentOfOneJobIsNotThereForTheNext) {
+  RunSpec spec = spec_with();
+  spec.grants.syscalls = {"shmget"};
+  const Ran first = run_attempts(shared_sandbox(), spec, "call shmget 77 4096 0x3b6");
+  EXPECT_EQ(first.answer("call shmget 77 4096 0x3b6"), "ok") << first.outcome.reason;
+  const Ran second = run_attempts(shared_sandbox(), spec, "call shmget 77 4096 0x1b6");
+  EXPECT_EQ(second.answer("call shmget 77 4096 0x1b6"), "ENOENT") << second.outcome.reason;
+}
+
 }  // namespace
 }  // namespace mycojobs::test
