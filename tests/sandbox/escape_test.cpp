@@ -110,5 +110,21 @@ TEST(Escape, SegmentOfOneJobIsNotThereForTheNext) {
   EXPECT_EQ(second.answer("call shmget 77 4096 0x1b6"), "ENOENT") << second.outcome.reason;
 }
 
+// What was learned is read by a person before it is granted, on a terminal.
+TEST(Escape, LearnedPathsCannotSpeakToTheTerminal) {
+  RunSpec spec = spec_with();
+  spec.learn = true;
+  const Ran ran = run_attempts(
+      shared_sandbox(), spec,
+      "open_read /srv/a\xc2\x9b"
+      "2J\nopen_read /srv/b\xe2\x80\xaex\nopen_read /srv/c\x1b[2J\n"
+      "open_read /srv/d\xef\xbb\xbf\nopen_read /srv/e\xe2\x81\xa6\nopen_read /srv/caf\xc3\xa9\xe2\x80\x93");
+  std::string all;
+  for (const auto& note : ran.outcome.notes) all += note + "\n";
+  for (const char* hidden : {"/srv/a", "/srv/b", "/srv/c\x1b", "/srv/d", "/srv/e"})
+    EXPECT_EQ(all.find(hidden), all.npos) << all;
+  EXPECT_NE(all.find("read /srv/caf\xc3\xa9\xe2\x80\x93\n"), all.npos) << all;
+}
+
 }  // namespace
 }  // namespace mycojobs::test
