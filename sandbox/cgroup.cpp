@@ -100,6 +100,8 @@ std::vector<Setting> limits_of(const CgroupPlace& place, std::uint64_t memory_by
   if (place.memory && place.version == 1) {
     settings = {{"memory.limit_in_bytes", memory}, {"memory.memsw.limit_in_bytes", memory, false}};
     if (rises) std::swap(settings[0], settings[1]);
+    // What waits in connections is counted apart here, and by no one unless it is bounded.
+    settings.push_back({"memory.kmem.tcp.limit_in_bytes", std::to_string(memory_bytes / 4), false});
   } else if (place.memory) {
     settings = {{"memory.max", memory}};
   }

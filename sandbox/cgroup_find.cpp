@@ -94,7 +94,7 @@ CgroupPlace prepare_version_2(std::string folder) {
   if (folder.ends_with(kLeaf)) folder.resize(folder.size() - std::string(kLeaf).size());  // an earlier launcher's doing
   const std::string available = read_line(folder + "/cgroup.controllers");
   const std::string control = folder + "/cgroup.subtree_control";
-  if (available.empty()) return {};
+  if (available.empty()) return {2, false, false, folder};
   for (const char* name : {"memory", "pids"}) {
     if (!has_word(available, name, ' ') || has_word(read_line(control), name, ' ')) continue;
     const std::string enable = fmt::format("+{}", name);
@@ -143,7 +143,8 @@ std::vector<CgroupPlace> find_cgroups() {
     const std::string folder = folder_of(find_mount("cgroup", memory ? "memory" : "pids"), group);
     if (!folder.empty()) places.push_back({1, memory, pids, folder});
   }
-  if (unified.memory || unified.pids) places.push_back(unified);
+  // Without a controller too: it counts CPU all the same, also that of children which nobody has waited for.
+  if (!unified.path.empty()) places.push_back(unified);
   return places;
 }
 

@@ -13,7 +13,7 @@ struct CgroupPlace {
   bool peaks = true;  // the kernel keeps them
 };
 
-// One place a hierarchy that has memory, pids or both. For version 2 the controllers are made available to children
+// One place a hierarchy that has memory, pids or both, and version 2 also with neither, for its count of CPU. For it the controllers are made available to children
 // first, which needs a group without processes: the launcher and the agent move to the leaf `mycojobs-self`.
 std::vector<CgroupPlace> find_cgroups();
 

@@ -1,5 +1,6 @@
 // What a run is granted beyond its profile, made by init before anything of the job's is in reach.
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sys/ioctl.h>
@@ -71,11 +72,20 @@ int set_read_only(const std::string& path) {
 
 }  // namespace
 
+Fd open_without_links(const std::string& path) {
+  open_how how{};
+  how.flags = O_PATH | O_CLOEXEC;
+  how.resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
+  return Fd(static_cast<int>(::syscall(SYS_openat2, AT_FDCWD, path.c_str(), &how, sizeof how)));
+}
+
 int own_network(ChildRun& run) {
-  if (run.request.grants.network == Network::none) return 0;
+  const Grants& grants = run.request.grants;
+  if (grants.network == Network::none && grants.syscalls.empty()) return 0;
   if (::unshare(CLONE_NEWNET) != 0) return errno;
+  if (grants.network == Network::none) return 0;
   if (int error = raise_loopback(); error != 0) return error;
-  return run.request.grants.network == Network::allow_list ? offer_listener(run) : 0;
+  return grants.network == Network::allow_list ? offer_listener(run) : 0;
 }
 
 // The root is sealed, so each top folder becomes a small file system of its own that holds the mount points and is then
@@ -96,7 +106,10 @@ int mount_grants(ChildRun& run) {
       if (top == "/var" && ::mkdir("/var/tmp", 0755) != 0) return errno;
     }
     if (int error = make_mount_point(paths[i], run.mounts[i]); error != 0) return error;
-    if (::move_mount(run.mounts[i], "", AT_FDCWD, paths[i].c_str(), MOVE_MOUNT_F_EMPTY_PATH) != 0) return errno;
+    // Within a folder that another job may write, it may have become a link by now, to our own /usr say.
+    const Fd place = open_without_links(paths[i]);
+    constexpr unsigned kByDescriptors = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
+    if (!place || ::move_mount(run.mounts[i], "", place.get(), "", kByDescriptors) != 0) return errno;
   }
   for (const auto& top : tops) {
     if (std::find(paths.begin(), paths.end(), top) != paths.end()) continue;  // covered by what is granted

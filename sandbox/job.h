@@ -60,6 +60,8 @@ int restrict_with_landlock(int abi, bool exec, const Grants&);
 // grants.cpp. Steps of init.
 int own_network(ChildRun&);
 int mount_grants(ChildRun&);
+// O_PATH; ELOOP if a symbolic link is anywhere on the way. Others may write some granted folders at the same time.
+Fd open_without_links(const std::string& path);
 
 // Attacks the sandbox from inside, as a job. Writes "layer: what succeeded" lines to `out`, nothing if all is well; the
 // last attack must end the process by a violation.

@@ -52,19 +52,23 @@ RulesetAttr handled_by(int abi, Network network) {
   return attr;
 }
 
+int add_rule(int ruleset, int place, std::uint64_t rights) {
+  const landlock_path_beneath_attr rule{rights, place};
+  return ::syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) == 0 ? 0 : errno;
+}
+
 int add_folder(int ruleset, const FolderRule& folder, std::uint64_t mask) {
   const Fd parent(::open(folder.path, O_PATH | O_CLOEXEC));
-  if (!parent) return errno;
-  const landlock_path_beneath_attr rule{folder.rights & mask, parent.get()};
-  return ::syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) == 0 ? 0 : errno;
+  return parent ? add_rule(ruleset, parent.get(), folder.rights & mask) : errno;
 }
 
 // A file knows fewer rights than a folder.
 int add_granted(int ruleset, const std::string& path, std::uint64_t mask) {
+  const Fd place = open_without_links(path);
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) return errno;
+  if (!place || ::fstat(place.get(), &info) != 0) return errno;
   const std::uint64_t file = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE | kTruncate;
-  return add_folder(ruleset, {path.c_str(), S_ISDIR(info.st_mode) ? kOwnFolder : file}, mask);
+  return add_rule(ruleset, place.get(), (S_ISDIR(info.st_mode) ? kOwnFolder : file) & mask);
 }
 
 }  // namespace

@@ -33,9 +33,11 @@ const Opening* opening_of(const std::string& name) {
   return found == std::end(kOpenings) ? nullptr : found;
 }
 
-// Nothing: we may not look, or it is no text.
-std::optional<std::string> text_at(std::uint32_t pid, std::uint64_t address) {
-  const Fd memory(::open(fmt::format("/proc/{}/mem", pid).c_str(), O_RDONLY | O_CLOEXEC));
+// Nothing: we may not look, or it is no text, or the caller has died: then its number may be another process's by now,
+// of the host even. Asked after the opening, since what is open stays the one process's.
+std::optional<std::string> text_at(int listener, const seccomp_notif& call, std::uint64_t address) {
+  const Fd memory(::open(fmt::format("/proc/{}/mem", call.pid).c_str(), O_RDONLY | O_CLOEXEC));
+  if (::ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &call.id) != 0) return {};
   char text[4096];
   std::size_t got = 0;
   while (memory && got < sizeof text) {  // up to the end of a page: the next one may not be there
@@ -50,9 +52,19 @@ std::optional<std::string> text_at(std::uint32_t pid, std::uint64_t address) {
   return {};
 }
 
+// Nothing that speaks to a terminal or turns the order of what is shown: C0, C1, marks of direction and of no width.
 bool is_plain(const std::string& text) {
-  return std::all_of(text.begin(), text.end(),
-                     [](char c) { return static_cast<unsigned char>(c) >= ' ' && c != '\x7f'; });
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto at = [&](std::size_t k) { return k < text.size() ? static_cast<unsigned char>(text[k]) : 0U; };
+    if (at(i) < ' ' || at(i) == 0x7f) return false;
+    if (at(i) == 0xc2 && at(i + 1) >= 0x80 && at(i + 1) < 0xa0) return false;  // U+0080 to U+009F
+    const bool e280 = at(i) == 0xe2 && at(i + 1) == 0x80;
+    if (e280 && at(i + 2) >= 0x8b && at(i + 2) <= 0x8f) return false;                               // U+200B to U+200F
+    if (e280 && at(i + 2) >= 0xa8 && at(i + 2) <= 0xae) return false;                               // U+2028 to U+202E
+    if (at(i) == 0xe2 && at(i + 1) == 0x81 && at(i + 2) >= 0xa0 && at(i + 2) < 0xb0) return false;  // U+2060 to U+206F
+    if (at(i) == 0xef && at(i + 1) == 0xbb && at(i + 2) == 0xbf) return false;                      // U+FEFF
+  }
+  return true;
 }
 
 int refusal_of(const std::string& name) {
@@ -74,10 +86,10 @@ void Learning::note(std::string line) {
   lines_.insert(std::move(line));
 }
 
-int Learning::judge(const seccomp_notif& call) {
+int Learning::judge(int listener, const seccomp_notif& call) {
   const std::string name = syscall_name(call.data.arch, call.data.nr);
   const auto path_of = [&](unsigned argument) {
-    const auto text = text_at(call.pid, call.data.args[argument]);
+    const auto text = text_at(listener, call, call.data.args[argument]);
     return text && is_plain(*text) ? *text : "?";
   };
   if (const Opening* opening = opening_of(name); opening != nullptr) {
@@ -106,7 +118,7 @@ bool Learning::answer(int listener) {
   if (::ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &call) != 0) return false;
   seccomp_notif_resp response{};
   response.id = call.id;
-  const int error = judge(call);
+  const int error = judge(listener, call);
   // What was read may be another text by the time that the call goes on: that is a wrong line in a list, no more.
   if (error == 0 && is_observed(syscall_name(call.data.arch, call.data.nr).c_str())) {
     response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;

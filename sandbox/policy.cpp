@@ -114,31 +114,64 @@ Result<std::vector<sock_filter>> program_of(const Filter& filter) {
   return program;
 }
 
-// What a job must never have, for it would reach out of the sandbox whatever its other walls are.
-constexpr const char* kNeverGranted[] = {"clone3",         "io_uring_setup",
-                                         "io_uring_enter", "io_uring_register",
-                                         "seccomp",        "bpf",
-                                         "kexec_load",     "kexec_file_load",
-                                         "init_module",    "finit_module",
-                                         "reboot",         "open_by_handle_at",
-                                         "delete_module",  "unshare",
-                                         "setns",          "mount",
-                                         "move_mount",     "open_tree",
-                                         "fsopen",         "fsconfig",
-                                         "fsmount",        "mount_setattr",
-                                         "pivot_root",     "userfaultfd",
-                                         "pidfd_getfd",    "process_vm_writev"};
+// What a job must never have, for it would reach out of the sandbox whatever its other walls are. clone makes
+// namespaces as unshare does; request_key has the kernel start a program of the host's, as root.
+constexpr const char* kNeverGranted[] = {"clone",
+                                         "clone3",
+                                         "io_uring_setup",
+                                         "io_uring_enter",
+                                         "io_uring_register",
+                                         "seccomp",
+                                         "bpf",
+                                         "kexec_load",
+                                         "kexec_file_load",
+                                         "init_module",
+                                         "finit_module",
+                                         "reboot",
+                                         "delete_module",
+                                         "unshare",
+                                         "setns",
+                                         "mount",
+                                         "move_mount",
+                                         "open_tree",
+                                         "fsopen",
+                                         "fsconfig",
+                                         "fsmount",
+                                         "mount_setattr",
+                                         "pivot_root",
+                                         "userfaultfd",
+                                         "pidfd_getfd",
+                                         "request_key",
+                                         "process_vm_writev",
+                                         "open_by_handle_at"};
+
+// Confined by the network namespace or by the file system. Others (AF_VSOCK leads to the hypervisor) know neither.
+constexpr int kConfinedFamilies[] = {AF_UNIX, AF_INET, AF_INET6, AF_NETLINK, AF_PACKET};
 
 Result<void> check_added(const std::string& name) {
   const int number = seccomp_syscall_resolve_name(name.c_str());
   if (number == __NR_SCMP_ERROR) return fail(Code::invalid, "syscalls.add: there is no system call named " + name);
   const bool never = std::find(std::begin(kNeverGranted), std::end(kNeverGranted), name) != std::end(kNeverGranted);
-  if (never) return fail(Code::invalid, "syscalls.add: " + name + " is never granted: it leads out of any sandbox");
+  const char* instead = name == "clone" ? "; new processes are what exec grants" : "";
+  if (never) {
+    return fail(Code::invalid, "syscalls.add: " + name + " is never granted: it leads out of any sandbox" + instead);
+  }
   return {};
 }
 
 bool is_added(const FilterRequest& request, const char* name) {
   return std::find(request.added.begin(), request.added.end(), name) != request.added.end();
+}
+
+Result<void> add_socket(const Filter& filter, bool learn) {
+  for (int family = 0; family < 64; ++family) {
+    const bool confined =
+        std::find(std::begin(kConfinedFamilies), std::end(kConfinedFamilies), family) != std::end(kConfinedFamilies);
+    if (!confined && learn) continue;
+    const std::uint32_t action = confined ? SCMP_ACT_ALLOW : SCMP_ACT_ERRNO(EAFNOSUPPORT);
+    MJ_CHECK(add(filter, action, "socket", {{0, 0xffffffff, static_cast<std::uint64_t>(family)}}));
+  }
+  return {};
 }
 
 // The rules of a call that is added are left out: libseccomp takes no two answers for one call.
@@ -159,7 +192,7 @@ Result<void> add_job_rules(const Filter& filter, const FilterRequest& request) {
   };
   for (const auto& name : request.added) {
     MJ_CHECK(check_added(name));
-    MJ_CHECK(add(filter, SCMP_ACT_ALLOW, name.c_str(), {}));
+    MJ_CHECK(name == "socket" ? add_socket(filter, request.learn) : add(filter, SCMP_ACT_ALLOW, name.c_str(), {}));
   }
   MJ_CHECK(calls(SCMP_ACT_ALLOW, allowed_calls()));
   MJ_CHECK(calls(SCMP_ACT_NOTIFY, never_innocent_calls()));

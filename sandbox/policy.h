@@ -53,7 +53,7 @@ std::span<const ArgumentRule> argument_rules_with_sockets();
 struct FilterRequest {
   bool exec = false;               // fork and exec
   bool sockets = false;            // internet sockets, of a network of its own
-  std::vector<std::string> added;  // allowed whatever the arguments
+  std::vector<std::string> added;  // allowed whatever the arguments; of socket, only families that a namespace confines
   bool learn = false;              // everything else, and what learning.h observes, is notified
 };
 

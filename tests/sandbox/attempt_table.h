@@ -19,6 +19,7 @@ const Attempts& attempts_on_memory();
 const Attempts& attempts_on_kernel();
 const Attempts& attempts_combined();  // two rows of the list at once, or what no row has
 const Attempts& attempts_to_escape();
+const Attempts& attempts_on_limits();
 const Attempts& attempts_at_random();
 
 std::string verdict(long result);                    // "ok", or the name of errno

@@ -43,9 +43,10 @@ std::string attempt(const std::string& line) {
   Words words;
   for (std::string word; parts >> word;) words.push_back(word);
   if (words.empty()) return "no such attempt";
-  for (const Attempts* section : {&attempts_on_files(), &attempts_on_processes(), &attempts_on_signals(),
-                                  &attempts_on_network(), &attempts_on_memory(), &attempts_on_kernel(),
-                                  &attempts_combined(), &attempts_to_escape(), &attempts_at_random()}) {
+  for (const Attempts* section :
+       {&attempts_on_files(), &attempts_on_processes(), &attempts_on_signals(), &attempts_on_network(),
+        &attempts_on_memory(), &attempts_on_kernel(), &attempts_combined(), &attempts_to_escape(),
+        &attempts_on_limits(), &attempts_at_random()}) {
     if (const auto found = section->find(words[0]); found != section->end()) return found->second(words);
   }
   return "no such attempt";

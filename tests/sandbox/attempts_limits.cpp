@@ -1,0 +1,85 @@
+// Ways to use more than a limit allows without its counter seeing it.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <ctime>
+#include <vector>
+
+#include "attempt_table.h"
+
+namespace mycojobs::test {
+namespace {
+
+unsigned long ms_of(clockid_t clock) {
+  timespec now{};
+  ::clock_gettime(clock, &now);
+  return static_cast<unsigned long>(now.tv_sec) * 1000 + static_cast<unsigned long>(now.tv_nsec) / 1000000;
+}
+
+// Children that nobody waits for: the kernel adds their time to nobody's. Each spins for `words[1]` ms of CPU, one
+// after the other, for `words[2]` ms.
+std::string spin_unwaited(const Words& words) {
+  ::signal(SIGCHLD, SIG_IGN);
+  const unsigned long until = ms_of(CLOCK_MONOTONIC) + number(words, 2);
+  while (ms_of(CLOCK_MONOTONIC) < until) {
+    const pid_t pid = ::fork();
+    if (pid < 0) return error_name();
+    if (pid == 0) {
+      while (ms_of(CLOCK_PROCESS_CPUTIME_ID) < number(words, 1)) {
+      }
+      ::_exit(0);
+    }
+    int status = 0;
+    ::waitpid(pid, &status, 0);  // until it is gone: there is nothing to be had
+  }
+  return "ok";
+}
+
+// Bytes that were written to connections within the own network and are never read: kernel memory. In MiB.
+std::string hold_connections(const Words& words) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in place{};
+  place.sin_family = AF_INET;
+  place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof place;
+  if (::bind(listener, reinterpret_cast<sockaddr*>(&place), size) != 0 || ::listen(listener, 8) != 0 ||
+      ::getsockname(listener, reinterpret_cast<sockaddr*>(&place), &size) != 0) {
+    return error_name();
+  }
+  static char bytes[1 << 20];
+  std::vector<int> pairs;
+  std::size_t held = 0;
+  for (unsigned long i = 0; i < number(words, 1); ++i) {
+    const int from = ::socket(AF_INET, SOCK_STREAM, 0);
+    if (from < 0 || ::connect(from, reinterpret_cast<sockaddr*>(&place), size) != 0) break;
+    const int to = ::accept(listener, nullptr, nullptr);
+    if (to < 0) break;
+    pairs.insert(pairs.end(), {from, to});
+    ::fcntl(from, F_SETFL, O_NONBLOCK);
+    for (int full = 0; full < 20;) {
+      const ssize_t sent = ::send(from, bytes, sizeof bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (sent > 0) {
+        held += static_cast<std::size_t>(sent);
+      } else {
+        ++full;
+        ::usleep(200);
+      }
+    }
+  }
+  for (const int fd : pairs) ::close(fd);
+  ::close(listener);
+  return std::to_string(held >> 20);
+}
+
+}  // namespace
+
+const Attempts& attempts_on_limits() {
+  static const Attempts kTable = {{"spin_unwaited", spin_unwaited}, {"hold_connections", hold_connections}};
+  return kTable;
+}
+
+}  // namespace mycojobs::test

@@ -1,0 +1,130 @@
+// What nobody had tried: limits that are dodged, grants that are changed while they are made, and what a call that is
+// added opens beside itself.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "fixture.h"
+
+namespace mycojobs::test {
+namespace {
+
+class SharedFolder {
+ public:
+  SharedFolder() {
+    char path[] = "/var/tmp/mycojobs-test-XXXXXX";
+    path_ = ::mkdtemp(path);
+    ::chmod(path_.c_str(), 0777);
+  }
+  ~SharedFolder() { std::filesystem::remove_all(path_); }
+  SharedFolder(const SharedFolder&) = delete;
+  SharedFolder& operator=(const SharedFolder&) = delete;
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+TEST(Escape, CpuOfChildrenThatNobodyWaitsForCounts) {
+  RunSpec spec = spec_with();
+  spec.limits.exec = true;
+  spec.limits.cpu_ms = 500;
+  const Outcome outcome = run_attempts(shared_sandbox(), spec, "spin_unwaited 30 4000").outcome;
+  EXPECT_EQ(word(outcome.status), "timeout_cpu") << outcome.reason << ": " << outcome.usage.user_us << " us";
+}
+
+TEST(Escape, BytesInConnectionsAreBoundedByTheMemoryLimit) {
+  RunSpec spec = spec_with();
+  spec.grants.network = Network::loopback;
+  spec.limits.memory_bytes = 64U << 20;
+  const Ran ran = run_attempts(shared_sandbox(), spec, "hold_connections 60");
+  if (ran.outcome.status == RunStatus::oom) return;  // where the kernel counts them as any other memory
+  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  EXPECT_LE(std::stoul(ran.answer("hold_connections 60")), 64U);
+}
+
+// What another job with the same folder does all the while: a part of the path is a folder, a link, a folder, ...
+TEST(Escape, GrantWhosePathBecomesALinkMeanwhileIsNotMountedElsewhere) {
+  const SharedFolder folder;
+  std::filesystem::create_directories(folder / "part/bin");
+  std::ofstream(folder / "part/bin/planted") << "planted";
+  std::filesystem::create_directory_symlink("/usr", folder / "link");
+  std::atomic<bool> done = false;
+  std::thread other([&] {
+    while (!done) {
+      ::renameat2(AT_FDCWD, (folder / "part").c_str(), AT_FDCWD, (folder / "link").c_str(), RENAME_EXCHANGE);
+      ::usleep(300);
+    }
+  });
+  int mounted = 0;
+  for (int i = 0; i < 300; ++i) {
+    RunSpec spec = spec_with();
+    spec.grants.fs_write = {folder.path(), folder / "part/bin"};
+    const Ran ran = run_attempts(shared_sandbox(), spec, "read /usr/bin/planted");
+    if (ran.outcome.status == RunStatus::setup_error) continue;
+    ++mounted;
+    EXPECT_EQ(ran.answer("read /usr/bin/planted"), "ENOENT") << i;
+    if (ran.answer("read /usr/bin/planted") != "ENOENT") break;
+  }
+  done = true;
+  other.join();
+  EXPECT_GT(mounted, 0);
+}
+
+// AF_VSOCK leads to the hypervisor, AF_ALG into the kernel's ciphers; neither asks which network one is in.
+TEST(Escape, AddedSocketHasOnlyFamiliesThatANamespaceConfines) {
+  RunSpec spec = spec_with();
+  spec.grants.syscalls = {"socket"};
+  const Ran ran =
+      run_attempts(shared_sandbox(), spec, "socket 1 1\nsocket 16 3\nsocket 40 1\nsocket 38 5\nsocket 64 1");
+  EXPECT_EQ(ran.answer("socket 1 1"), "ok") << ran.outcome.reason;
+  EXPECT_EQ(ran.answer("socket 16 3"), "ok");
+  EXPECT_EQ(ran.answer("socket 40 1"), "EAFNOSUPPORT");
+  EXPECT_EQ(ran.answer("socket 38 5"), "EAFNOSUPPORT");
+  EXPECT_EQ(ran.answer("socket 64 1"), "EPERM");
+}
+
+TEST(Escape, CallsThatMakeNamespacesOrStartProgramsOfTheHostAreNeverAdded) {
+  for (const char* name : {"clone", "request_key"}) {
+    RunSpec spec = spec_with();
+    spec.grants.syscalls = {name};
+    const Outcome outcome = run_attempts(shared_sandbox(), spec, "getpid").outcome;
+    EXPECT_EQ(word(outcome.status), "setup_error") << name;
+    EXPECT_NE(outcome.reason.find(std::string(name) + " is never granted"), std::string::npos) << outcome.reason;
+  }
+}
+
+// Both come from the same zygote, whose namespaces its jobs share otherwise.
+TEST(Escape, SegmentOfOneJobIsNotThereForTheNext) {
+  RunSpec spec = spec_with();
+  spec.grants.syscalls = {"shmget"};
+  const Ran first = run_attempts(shared_sandbox(), spec, "call shmget 77 4096 0x3b6");
+  EXPECT_EQ(first.answer("call shmget 77 4096 0x3b6"), "ok") << first.outcome.reason;
+  const Ran second = run_attempts(shared_sandbox(), spec, "call shmget 77 4096 0x1b6");
+  EXPECT_EQ(second.answer("call shmget 77 4096 0x1b6"), "ENOENT") << second.outcome.reason;
+}
+
+// What was learned is read by a person before it is granted, on a terminal.
+TEST(Escape, LearnedPathsCannotSpeakToTheTerminal) {
+  RunSpec spec = spec_with();
+  spec.learn = true;
+  const Ran ran = run_attempts(
+      shared_sandbox(), spec,
+      "open_read /srv/a\xc2\x9b"
+      "2J\nopen_read /srv/b\xe2\x80\xaex\nopen_read /srv/c\x1b[2J\n"
+      "open_read /srv/d\xef\xbb\xbf\nopen_read /srv/e\xe2\x81\xa6\nopen_read /srv/caf\xc3\xa9\xe2\x80\x93");
+  std::string all;
+  for (const auto& note : ran.outcome.notes) all += note + "\n";
+  for (const char* hidden : {"/srv/a", "/srv/b", "/srv/c\x1b", "/srv/d", "/srv/e"})
+    EXPECT_EQ(all.find(hidden), all.npos) << all;
+  EXPECT_NE(all.find("read /srv/caf\xc3\xa9\xe2\x80\x93\n"), all.npos) << all;
+}
+
+}  // namespace
+}  // namespace mycojobs::test
