@@ -134,8 +134,8 @@ Cgroups::~Cgroups() {
   for (const auto& tree : trees_) remove_folder_with_groups(tree.folder);
 }
 
-void Cgroups::open(std::vector<CgroupPlace> places) {
-  for (auto& place : places) {
+void Cgroups::open(const std::vector<CgroupPlace>& places) {
+  for (const auto& place : places) {
     remove_leftovers(place.path);
     Tree tree{place, place.path + "/" + own_group_name(), {}};
     if (::mkdir(tree.folder.c_str(), 0755) != 0) continue;
@@ -240,7 +240,6 @@ void Cgroups::sample() {
 
 // A group is busy for a moment while the kernel buries the last process: then it is tried again with the next run.
 void Cgroups::remove(std::uint64_t run) {
-  sampled_.erase(run);
   stuck_.push_back(run);
   bury();
 }
@@ -252,6 +251,7 @@ void Cgroups::bury() {
     for (const auto& tree : trees_) {
       gone = remove_group(tree.fd.get(), name, 0) && gone;
     }
+    if (gone) sampled_.erase(run);
     return gone;
   });
 }

@@ -32,7 +32,7 @@ class Cgroups {
   Cgroups& operator=(const Cgroups&) = delete;
 
   // Makes the launcher's own folders, and removes what dead launchers left, with whatever still runs in it.
-  void open(std::vector<CgroupPlace> places = find_cgroups());
+  void open(const std::vector<CgroupPlace>& places = find_cgroups());
   bool has_memory() const;
   bool has_pids() const;
 

@@ -43,7 +43,8 @@ std::optional<std::uint64_t> interval(const std::string& usec, const std::string
 
 }  // namespace
 
-ServiceManager::ServiceManager(std::string notify_socket, std::string watchdog_usec, std::string watchdog_pid)
+ServiceManager::ServiceManager(std::string notify_socket, const std::string& watchdog_usec,
+                               const std::string& watchdog_pid)
     : socket_(std::move(notify_socket)) {
   const bool address = socket_.starts_with('/') || socket_.starts_with('@');
   if (!socket_.empty() && (!address || socket_.size() < 2 || socket_.size() >= sizeof(sockaddr_un::sun_path))) {

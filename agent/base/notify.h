@@ -15,7 +15,7 @@ class ServiceManager {
  public:
   // As the environment has them; empty: not there. What makes no sense (an address that is none, an interval that is no
   // number) is logged and counts as not there.
-  ServiceManager(std::string notify_socket, std::string watchdog_usec, std::string watchdog_pid);
+  ServiceManager(std::string notify_socket, const std::string& watchdog_usec, const std::string& watchdog_pid);
   static ServiceManager of_environment();
 
   void ready(std::string_view status) const;  // "READY=1": we serve

@@ -13,7 +13,7 @@
 #include "cli/submission.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
-#include "domain/policy.h"
+#include "domain/policy_fields.h"
 #include "domain/utf8.h"
 
 namespace mycojobs {
@@ -140,9 +140,7 @@ Result<int> run_file(const Invocation& call) {
 }
 
 bool may_be_granted(const std::string& path) {
-  constexpr std::string_view kTops[] = {"/srv/", "/opt/", "/home/", "/var/", "/mnt/", "/media/", "/data/"};
-  return !path.starts_with("/var/tmp/") &&
-         std::any_of(std::begin(kTops), std::end(kTops), [&](auto top) { return path.starts_with(top); });
+  return !path.starts_with("/var/tmp/") && policies::check_folder(path).has_value();
 }
 
 // What the notes of a learning run come to, as a policy.
@@ -191,10 +189,9 @@ Result<int> learn_file(const Invocation& call) {
     return 0;
   }
   std::string text = "# what " + one_line(call.arguments.at(0)) + " used beyond the profile " + tried.profile + "\n";
-  Policy beyond = asked.values;
   for (std::size_t i = 0; i < kPolicyFields; ++i) {
     const auto field = static_cast<PolicyField>(i);
-    if (asked.names(field)) text += std::string(word(field)) + " = " + value_text(field, beyond) + "\n";
+    if (asked.names(field)) text += std::string(word(field)) + " = " + value_text(field, asked.values) + "\n";
   }
   for (const auto& remark : remarks) text += "# " + one_line(remark) + "\n";
   print(text);
