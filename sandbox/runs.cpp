@@ -2,13 +2,13 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
-#include <linux/openat2.h>
 #include <poll.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -21,12 +21,26 @@ namespace {
 constexpr std::uint32_t kFirstJobUid = 1000;
 constexpr std::uint64_t kSetUpMs = 30000;  // of a spare: a run has its own limit
 
-// A folder that somebody could have replaced by a link is not the one that was granted.
+// A folder that somebody could have replaced by a link is not the one that was granted. Name by name, since a service
+// manager may have taken openat2 away (RestrictSUIDSGID).
+Fd open_without_links(const std::string& path) {
+  Fd place(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  for (std::size_t from = 1; place && from < path.size();) {
+    const std::size_t end = std::min(path.find('/', from), path.size());
+    Fd next(::openat(place.get(), path.substr(from, end - from).c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+    struct stat info {};
+    if (next && (::fstat(next.get(), &info) != 0 || S_ISLNK(info.st_mode))) {
+      next.reset();
+      errno = ELOOP;
+    }
+    place = std::move(next);
+    from = end + 1;
+  }
+  return place;
+}
+
 Result<Fd> open_granted(const std::string& path, bool writable, bool exec) {
-  open_how how{};
-  how.flags = O_PATH | O_CLOEXEC;
-  how.resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
-  const Fd place(static_cast<int>(::syscall(SYS_openat2, AT_FDCWD, path.c_str(), &how, sizeof how)));
+  const Fd place = open_without_links(path);
   const auto failed = [&](const char* what) {
     std::string why = fmt::format("{} of the granted {}: {}", what, path, errno_text(errno));
     if (errno == ELOOP) why += " (a symbolic link on the way: name the folder itself)";

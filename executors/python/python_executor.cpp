@@ -19,7 +19,7 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint64_t kProbeMs = 10000;
+constexpr std::uint64_t kProbeMs = 30000;
 constexpr std::size_t kMaxProbeBytes = 4096;
 constexpr const char* kRemedy = "; remedy: apt install python3 libpython3.11, and install mycojobs with its helpers";
 
@@ -29,7 +29,7 @@ Result<std::string> read_answer(int fd, std::uint64_t deadline_boot_ms) {
   std::array<char, 1024> buffer;
   while (text.size() < kMaxProbeBytes) {
     const std::uint64_t now = SystemClock().boot_ms();
-    if (now >= deadline_boot_ms) return fail(Code::unsupported, "no answer within 10 s");
+    if (now >= deadline_boot_ms) return fail(Code::unsupported, "no answer within 30 s");
     pollfd waiting{fd, POLLIN, 0};
     if (::poll(&waiting, 1, static_cast<int>(deadline_boot_ms - now)) <= 0) continue;
     const ssize_t got = ::read(fd, buffer.data(), buffer.size());
