@@ -126,5 +126,50 @@ TEST(Escape, LearnedPathsCannotSpeakToTheTerminal) {
   EXPECT_NE(all.find("read /srv/caf\xc3\xa9\xe2\x80\x93\n"), all.npos) << all;
 }
 
+pid_t child_named(pid_t parent, const std::string& name) {
+  for (const pid_t child : children_of(parent)) {
+    std::string comm;
+    std::getline(std::ifstream("/proc/" + std::to_string(child) + "/comm"), comm);
+    if (comm == name.substr(0, 15)) return child;
+  }
+  return -1;
+}
+
+// A job with a network may not end that of the others by coming in numbers, however slow the proxy is.
+TEST(Escape, ProxyThatIsBehindIsNotEnded) {
+  OwnSandbox own = own_sandbox();
+  RunSpec spec = spec_with();
+  spec.grants.network = Network::allow_list;
+  for (int i = 0; i < 64; ++i) {
+    spec.grants.net_allow.push_back(std::string(50, 'a') + "." + std::string(50, 'b') + std::to_string(i) +
+                                    ".example:443");
+  }
+  Started first = start_attempts(*own.sandbox, spec, "sleep 60000");
+  pid_t proxy = -1;
+  ASSERT_TRUE(eventually([&] { return (proxy = child_named(own.launcher, "mycojobs-egress")) > 0; }));
+  ASSERT_EQ(::kill(proxy, SIGSTOP), 0);
+  for (int i = 0; i < 60; ++i) {
+    spec.run = next_run();
+    const Ran ran = run_attempts(*own.sandbox, spec, "getpid");
+    EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+    if (ran.outcome.status != RunStatus::ok) break;
+  }
+  EXPECT_FALSE(gone(proxy));
+  ::kill(proxy, SIGCONT);
+  own.sandbox->kill(first.spec.run, KillReason::cancelled, 0);
+  wait_for(*own.sandbox, first);
+}
+
+// Each report is work for the launcher, which has others to end.
+TEST(Escape, StormOfALearningRunStarvesNoOther) {
+  RunSpec spec = spec_with();
+  spec.learn = true;
+  Started storm = start_attempts(shared_sandbox(), spec, "open_storm 60000");
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(word(run_attempts("getpid").outcome.status), "ok");
+  EXPECT_EQ(word(run_attempts("sleep 60000", 300).outcome.status), "timeout_wall");
+  shared_sandbox().kill(spec.run, KillReason::cancelled, 0);
+  EXPECT_EQ(word(wait_for(shared_sandbox(), storm).outcome.status), "cancelled");
+}
+
 }  // namespace
 }  // namespace mycojobs::test
