@@ -77,6 +77,37 @@ TEST(Escape, GrantWhosePathBecomesALinkMeanwhileIsNotMountedElsewhere) {
   EXPECT_GT(mounted, 0);
 }
 
+// A pipe with a name can be written on a read-only mount: the kernel asks only of files. Here Landlock stands alone.
+TEST(Escape, PipeInAFolderToReadIsNotWritten) {
+  const SharedFolder folder;
+  const std::string pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0666), 0);
+  ::chmod(pipe.c_str(), 0666);
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  RunSpec spec = spec_with();
+  spec.grants.fs_read = {folder.path()};
+  EXPECT_EQ(run_attempts(shared_sandbox(), spec, "open_write " + pipe).answer("open_write " + pipe), "EACCES");
+  ::close(reader);
+}
+
+// Both on the host and in another grant: no name leads out of the folder, by whatever call it is made.
+TEST(Escape, FileOfOneGrantIsNotMovedOrLinkedIntoAnother) {
+  const SharedFolder mine, other;
+  std::ofstream(mine / "mine") << "mine";
+  std::ofstream(other / "other") << "other";
+  ::chmod((other / "other").c_str(), 0666);
+  RunSpec spec = spec_with();
+  spec.grants.fs_write = {mine.path(), other.path()};
+  const std::string lines[] = {"rename " + (other / "other") + " " + (mine / "a"),
+                               "hardlink " + (other / "other") + " " + (mine / "b"),
+                               "hardlink /usr/bin/env " + (mine / "c"), "mknod " + (mine / "d") + " 0020666"};
+  std::string all;
+  for (const auto& line : lines) all += line + "\n";
+  const Ran ran = run_attempts(shared_sandbox(), spec, all);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(ran.answer(lines[i]), "EXDEV") << lines[i];
+  EXPECT_EQ(ran.answer(lines[3]), "EPERM");
+}
+
 // AF_VSOCK leads to the hypervisor, AF_ALG into the kernel's ciphers; neither asks which network one is in.
 TEST(Escape, AddedSocketHasOnlyFamiliesThatANamespaceConfines) {
   RunSpec spec = spec_with();
