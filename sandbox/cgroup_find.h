@@ -13,8 +13,9 @@ struct CgroupPlace {
   bool peaks = true;  // the kernel keeps them
 };
 
-// One place a hierarchy that has memory, pids or both, and version 2 also with neither, for its count of CPU. For it the controllers are made available to children
-// first, which needs a group without processes: the launcher and the agent move to the leaf `mycojobs-self`.
+// One place a hierarchy that has memory, pids or both. That of version 2 is one with neither too, since it counts CPU.
+// Its controllers are made available to children first, which needs a group without processes: the launcher and the
+// agent move to the leaf `mycojobs-self`.
 std::vector<CgroupPlace> find_cgroups();
 
 // mycojobs-<pid namespace>-<pid>-<start time>: names a process for good, so that what a dead one left can be told.

@@ -1,5 +1,6 @@
 #include "sandbox/egress_link.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/socket.h>
 
@@ -18,7 +19,10 @@ EgressLink::~EgressLink() { stop(); }
 void EgressLink::stop() {
   if (!socket_) return;
   loop_.unwatch(watch_, socket_.get());
+  loop_.unwatch(writable_watch_, writable_.get());
   socket_.reset();
+  writable_.reset();
+  unsent_.clear();
   ::kill(child_.pid, SIGKILL);  // all that it holds are connections of jobs
   wait_child(child_);
 }
@@ -38,13 +42,42 @@ Result<void> EgressLink::start() {
   MJ_TRY(child, spawn(spec));
   child_ = std::move(child);
   socket_ = std::move(ours);
+  writable_.reset(::fcntl(socket_.get(), F_DUPFD_CLOEXEC, 0));
   watch_ = loop_.watch(socket_.get(), [this](std::uint32_t) { read_all(); });
   return {};
 }
 
+// What a busy proxy does not take now waits here: were it ended for that, many runs at once would end the network of
+// all.
+int EgressLink::flush() {
+  while (!unsent_.empty()) {
+    const Unsent& first = unsent_.front();
+    const std::vector<int> fds(first.listener ? 1 : 0, first.listener.get());
+    const int error = send_raw(socket_.get(), first.frame, fds, MSG_DONTWAIT);
+    if (error == EAGAIN) {
+      if (writable_watch_ == 0)
+        writable_watch_ = loop_.watch_writable(writable_.get(), [this](std::uint32_t) {
+          if (flush() != 0) read_all();
+        });
+      return 0;
+    }
+    if (error != 0) return error;
+    unsent_.pop_front();
+  }
+  loop_.unwatch(writable_watch_, writable_.get());
+  return 0;
+}
+
+int EgressLink::send(std::string frame, Fd listener) {
+  unsent_.push_back({std::move(frame), std::move(listener)});
+  return flush();
+}
+
 Result<void> EgressLink::serve(std::uint64_t run, const std::vector<std::string>& allow, const Fd& listener) {
   MJ_CHECK(start());
-  if (int error = send_message(socket_.get(), egress::Serve{run, allow}, {listener.get()}, MSG_DONTWAIT); error != 0) {
+  Fd copy(::fcntl(listener.get(), F_DUPFD_CLOEXEC, 0));
+  if (!copy) return fail(Code::io, "no descriptor for the proxy: " + errno_text(errno));
+  if (int error = send(encode(egress::Serve{run, allow}), std::move(copy)); error != 0) {
     stop();
     return fail(Code::unavailable, "the proxy takes no runs: " + errno_text(error));
   }
@@ -58,7 +91,7 @@ std::vector<std::string> EgressLink::close(std::uint64_t run) {
   read_all();
   auto lines = std::move(found->second);
   refused_.erase(found);
-  if (socket_) send_message(socket_.get(), egress::Close{run}, {}, MSG_DONTWAIT);
+  if (socket_) send(encode(egress::Close{run}), {});  // an error: it has ended, which its socket tells
   return lines;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <string>
 #include <unordered_map>
@@ -33,13 +34,20 @@ class EgressLink {
   void read_all();
   bool obey(const RawFrame&);
   void stop();
+  int send(std::string frame, Fd listener);
+  int flush();
 
   Loop& loop_;
   Warn warn_;
   std::string program_;
   Child child_;
-  Fd socket_;
-  Loop::Watch watch_ = 0;
+  Fd socket_, writable_;  // two names for one socket, since both ways are waited for
+  Loop::Watch watch_ = 0, writable_watch_ = 0;
+  struct Unsent {
+    std::string frame;
+    Fd listener;
+  };
+  std::deque<Unsent> unsent_;                                            // at most two a run
   std::unordered_map<std::uint64_t, std::vector<std::string>> refused_;  // of the runs that are served
 };
 

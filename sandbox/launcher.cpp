@@ -52,7 +52,7 @@ std::string problem_with(const Limits& limits) {
 bool is_place_for_grant(const std::string& path) {
   static constexpr std::string_view kTops[] = {"/srv/", "/opt/", "/home/", "/var/", "/mnt/", "/media/", "/data/"};
   const auto below = [&](std::string_view top) { return path.starts_with(top) && path.size() > top.size(); };
-  if (path.size() >= 4096 || path.back() == '/' || path.find('\0') != std::string::npos) return false;
+  if (path.empty() || path.size() >= 4096 || path.back() == '/' || path.find('\0') != std::string::npos) return false;
   for (const char* part : {"//", "/./", "/../"}) {
     if ((path + "/").find(part) != std::string::npos) return false;
   }

@@ -87,6 +87,7 @@ std::vector<std::uint64_t> Pool::clear() {
   leave.insert(leave.end(), forming_.begin(), forming_.end());
   leave.insert(leave.end(), strange_.begin(), strange_.end());
   ready_.clear();
+  forming_.clear();  // one that gets ready on its way out is no run's
   return leave;
 }
 

@@ -5,8 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <ctime>
+#include <thread>
 #include <vector>
 
 #include "attempt_table.h"
@@ -75,10 +77,25 @@ std::string hold_connections(const Words& words) {
   return std::to_string(held >> 20);
 }
 
+// From eight threads, for `words[1]` ms.
+std::string open_storm(const Words& words) {
+  const unsigned long until = ms_of(CLOCK_MONOTONIC) + number(words, 1);
+  std::atomic<unsigned> opened = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] {
+      while (ms_of(CLOCK_MONOTONIC) < until) ::close(::open("/srv/none", O_RDONLY | O_CLOEXEC)), ++opened;
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return std::to_string(opened);
+}
+
 }  // namespace
 
 const Attempts& attempts_on_limits() {
-  static const Attempts kTable = {{"spin_unwaited", spin_unwaited}, {"hold_connections", hold_connections}};
+  static const Attempts kTable = {
+      {"spin_unwaited", spin_unwaited}, {"hold_connections", hold_connections}, {"open_storm", open_storm}};
   return kTable;
 }
 

@@ -77,6 +77,37 @@ TEST(Escape, GrantWhosePathBecomesALinkMeanwhileIsNotMountedElsewhere) {
   EXPECT_GT(mounted, 0);
 }
 
+// A pipe with a name can be written on a read-only mount: the kernel asks only of files. Here Landlock stands alone.
+TEST(Escape, PipeInAFolderToReadIsNotWritten) {
+  const SharedFolder folder;
+  const std::string pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0666), 0);
+  ::chmod(pipe.c_str(), 0666);
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  RunSpec spec = spec_with();
+  spec.grants.fs_read = {folder.path()};
+  EXPECT_EQ(run_attempts(shared_sandbox(), spec, "open_write " + pipe).answer("open_write " + pipe), "EACCES");
+  ::close(reader);
+}
+
+// Both on the host and in another grant: no name leads out of the folder, by whatever call it is made.
+TEST(Escape, FileOfOneGrantIsNotMovedOrLinkedIntoAnother) {
+  const SharedFolder mine, other;
+  std::ofstream(mine / "mine") << "mine";
+  std::ofstream(other / "other") << "other";
+  ::chmod((other / "other").c_str(), 0666);
+  RunSpec spec = spec_with();
+  spec.grants.fs_write = {mine.path(), other.path()};
+  const std::string lines[] = {"rename " + (other / "other") + " " + (mine / "a"),
+                               "hardlink " + (other / "other") + " " + (mine / "b"),
+                               "hardlink /usr/bin/env " + (mine / "c"), "mknod " + (mine / "d") + " 0020666"};
+  std::string all;
+  for (const auto& line : lines) all += line + "\n";
+  const Ran ran = run_attempts(shared_sandbox(), spec, all);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(ran.answer(lines[i]), "EXDEV") << lines[i];
+  EXPECT_EQ(ran.answer(lines[3]), "EPERM");
+}
+
 // AF_VSOCK leads to the hypervisor, AF_ALG into the kernel's ciphers; neither asks which network one is in.
 TEST(Escape, AddedSocketHasOnlyFamiliesThatANamespaceConfines) {
   RunSpec spec = spec_with();
@@ -124,6 +155,51 @@ TEST(Escape, LearnedPathsCannotSpeakToTheTerminal) {
   for (const char* hidden : {"/srv/a", "/srv/b", "/srv/c\x1b", "/srv/d", "/srv/e"})
     EXPECT_EQ(all.find(hidden), all.npos) << all;
   EXPECT_NE(all.find("read /srv/caf\xc3\xa9\xe2\x80\x93\n"), all.npos) << all;
+}
+
+pid_t child_named(pid_t parent, const std::string& name) {
+  for (const pid_t child : children_of(parent)) {
+    std::string comm;
+    std::getline(std::ifstream("/proc/" + std::to_string(child) + "/comm"), comm);
+    if (comm == name.substr(0, 15)) return child;
+  }
+  return -1;
+}
+
+// A job with a network may not end that of the others by coming in numbers, however slow the proxy is.
+TEST(Escape, ProxyThatIsBehindIsNotEnded) {
+  OwnSandbox own = own_sandbox();
+  RunSpec spec = spec_with();
+  spec.grants.network = Network::allow_list;
+  for (int i = 0; i < 64; ++i) {
+    spec.grants.net_allow.push_back(std::string(50, 'a') + "." + std::string(50, 'b') + std::to_string(i) +
+                                    ".example:443");
+  }
+  Started first = start_attempts(*own.sandbox, spec, "sleep 60000");
+  pid_t proxy = -1;
+  ASSERT_TRUE(eventually([&] { return (proxy = child_named(own.launcher, "mycojobs-egress")) > 0; }));
+  ASSERT_EQ(::kill(proxy, SIGSTOP), 0);
+  for (int i = 0; i < 60; ++i) {
+    spec.run = next_run();
+    const Ran ran = run_attempts(*own.sandbox, spec, "getpid");
+    EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+    if (ran.outcome.status != RunStatus::ok) break;
+  }
+  EXPECT_FALSE(gone(proxy));
+  ::kill(proxy, SIGCONT);
+  own.sandbox->kill(first.spec.run, KillReason::cancelled, 0);
+  wait_for(*own.sandbox, first);
+}
+
+// Each report is work for the launcher, which has others to end.
+TEST(Escape, StormOfALearningRunStarvesNoOther) {
+  RunSpec spec = spec_with();
+  spec.learn = true;
+  Started storm = start_attempts(shared_sandbox(), spec, "open_storm 60000");
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(word(run_attempts("getpid").outcome.status), "ok");
+  EXPECT_EQ(word(run_attempts("sleep 60000", 300).outcome.status), "timeout_wall");
+  shared_sandbox().kill(spec.run, KillReason::cancelled, 0);
+  EXPECT_EQ(word(wait_for(shared_sandbox(), storm).outcome.status), "cancelled");
 }
 
 }  // namespace

@@ -71,7 +71,7 @@ TEST(Grants, FolderIsWritten) {
   RunSpec spec = spec_with();
   spec.grants.fs_write = {folder.path()};
   const Ran ran = run_attempts(shared_sandbox(), spec,
-                               "write " + (folder / "result") + " done\nmknod " + (folder / "device") + " char");
+                               "write " + (folder / "result") + " done\nmknod " + (folder / "device") + " 0020666");
   EXPECT_EQ(content(folder / "result"), "done")
       << ran.outcome.reason << ran.answer("write " + (folder / "result") + " done");
   EXPECT_FALSE(std::filesystem::exists(folder / "device"));
@@ -97,7 +97,8 @@ TEST(Grants, MissingFolderIsNamed) {
 }
 
 TEST(Grants, PathsThatNobodyMayHaveAreRefused) {
-  for (const char* path : {"/etc", "relative", "/srv/../etc", "/", "/proc", "/srv", "/srv/./x", "/srv//x", "/srv/x/"}) {
+  for (const char* path :
+       {"", "/etc", "relative", "/srv/../etc", "/", "/proc", "/srv", "/srv/./x", "/srv//x", "/srv/x/"}) {
     RunSpec spec = spec_with();
     spec.grants.fs_read = {path};
     const Outcome outcome = run_attempts(shared_sandbox(), spec, "getpid").outcome;

@@ -145,5 +145,15 @@ TEST(Pool, ClearedGivesBackAllAndWantsNoMore) {
   EXPECT_EQ(pool.wanted(), 0U);
 }
 
+// It is being killed: a run that took it would be told of a signal that was not meant for it.
+TEST(Pool, SpareThatGetsReadyAfterItWasGivenBackIsNotTaken) {
+  Pool pool(8);
+  pool.take(plain());
+  pool.forming(7);
+  EXPECT_EQ(pool.clear(), std::vector<std::uint64_t>{7});
+  pool.ready(7);
+  EXPECT_FALSE(pool.take(plain()));
+}
+
 }  // namespace
 }  // namespace mycojobs::sandbox
