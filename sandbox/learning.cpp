@@ -33,9 +33,11 @@ const Opening* opening_of(const std::string& name) {
   return found == std::end(kOpenings) ? nullptr : found;
 }
 
-// Nothing: we may not look, or it is no text.
-std::optional<std::string> text_at(std::uint32_t pid, std::uint64_t address) {
-  const Fd memory(::open(fmt::format("/proc/{}/mem", pid).c_str(), O_RDONLY | O_CLOEXEC));
+// Text of the caller's. Nothing: we may not look, or it is no text.
+std::optional<std::string> text_at(int listener, const seccomp_notif& call, std::uint64_t address) {
+  const Fd memory(::open(fmt::format("/proc/{}/mem", call.pid).c_str(), O_RDONLY | O_CLOEXEC));
+  // Still waiting: then what we have opened is its memory, and not that of a later process with its number.
+  if (::ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &call.id) != 0) return {};
   char text[4096];
   std::size_t got = 0;
   while (memory && got < sizeof text) {  // up to the end of a page: the next one may not be there
@@ -74,10 +76,10 @@ void Learning::note(std::string line) {
   lines_.insert(std::move(line));
 }
 
-int Learning::judge(const seccomp_notif& call) {
+int Learning::judge(int listener, const seccomp_notif& call) {
   const std::string name = syscall_name(call.data.arch, call.data.nr);
   const auto path_of = [&](unsigned argument) {
-    const auto text = text_at(call.pid, call.data.args[argument]);
+    const auto text = text_at(listener, call, call.data.args[argument]);
     return text && is_plain(*text) ? *text : "?";
   };
   if (const Opening* opening = opening_of(name); opening != nullptr) {
@@ -106,7 +108,7 @@ bool Learning::answer(int listener) {
   if (::ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &call) != 0) return false;
   seccomp_notif_resp response{};
   response.id = call.id;
-  const int error = judge(call);
+  const int error = judge(listener, call);
   // What was read may be another text by the time that the call goes on: that is a wrong line in a list, no more.
   if (error == 0 && is_observed(syscall_name(call.data.arch, call.data.nr).c_str())) {
     response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;

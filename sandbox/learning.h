@@ -22,7 +22,7 @@ class Learning {
   std::vector<std::string> lines() const;
 
  private:
-  int judge(const seccomp_notif&);  // errno to answer with; 0: it goes on
+  int judge(int listener, const seccomp_notif&);  // errno to answer with; 0: it goes on
   void note(std::string line);
 
   std::set<std::string> lines_;
