@@ -1,5 +1,6 @@
 // What a run is granted beyond its profile, made by init before anything of the job's is in reach.
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sys/ioctl.h>
@@ -63,6 +64,16 @@ int make_mount_point(const std::string& path, int tree) {
   return error_if(!file && errno != EROFS);  // it may lie in a folder that is granted too
 }
 
+// A place inside of another granted folder is within reach of whoever may write there: by no link.
+int move_to(const std::string& path, int tree) {
+  open_how how{};
+  how.flags = O_PATH | O_CLOEXEC;
+  how.resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
+  const Fd place(static_cast<int>(::syscall(SYS_openat2, AT_FDCWD, path.c_str(), &how, sizeof how)));
+  if (!place) return errno;
+  return error_if(::move_mount(tree, "", place.get(), "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0);
+}
+
 int set_read_only(const std::string& path) {
   mount_attr attr{};
   attr.attr_set = MOUNT_ATTR_RDONLY;
@@ -96,10 +107,9 @@ int mount_grants(ChildRun& run) {
       if (top == "/var" && ::mkdir("/var/tmp", 0755) != 0) return errno;
     }
     if (int error = make_mount_point(paths[i], run.mounts[i]); error != 0) return error;
-    if (::move_mount(run.mounts[i], "", AT_FDCWD, paths[i].c_str(), MOVE_MOUNT_F_EMPTY_PATH) != 0) return errno;
+    if (int error = move_to(paths[i], run.mounts[i]); error != 0) return error;
   }
   for (const auto& top : tops) {
-    if (std::find(paths.begin(), paths.end(), top) != paths.end()) continue;  // covered by what is granted
     if (int error = set_read_only(top); error != 0) return error;
   }
   return 0;
