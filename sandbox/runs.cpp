@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -72,6 +73,8 @@ Run& Runs::add_spare(const RunSpec& like) {
   spec.host = like.host;
   spec.context = like.context;
   spec.limits = like.limits;
+  // Whose run it will be is not known yet: the limit comes with it, and set-up is not to die of another's small one.
+  if (settings_.memory_cgroup) spec.limits.memory_bytes = std::max(spec.limits.memory_bytes, Limits{}.memory_bytes);
   Run& run = create(spec, {}, {}, {});
   run.spare = true;
   return run;
@@ -169,8 +172,11 @@ bool Runs::fork(Run& run, int zygote_control) {
     });
     return true;
   }
-  if (int error = send_start(run, run.out, run.err, run.channel); error != 0) return failed("start", error);
   begin_clocks(run);
+  if (int error = send_start(run, run.out, run.err, run.channel); error != 0) {
+    decide_setup_error(run, "start", error);
+    send_kill(run);  // the zygote has been asked: it ends when its child does
+  }
   return true;
 }
 
@@ -183,7 +189,8 @@ int Runs::send_start(Run& run, Fd& out, Fd& err, Fd& channel) {
 
 bool Runs::adopt(Run& spare, Run& waiting) {
   pollfd ended{spare.pidfd.get(), POLLIN, 0};
-  if (::poll(&ended, 1, 0) != 0) return false;  // its zygote has not said so yet
+  // On its way out: given back, or its zygote has not said so yet.
+  if (spare.kill_wanted || spare.decided || ::poll(&ended, 1, 0) != 0) return false;
   const Limits& wanted = waiting.spec.limits;
   if (wanted.memory_bytes != spare.spec.limits.memory_bytes &&
       !cgroups_.set_limits(spare.id, wanted.memory_bytes, wanted.pids)) {
