@@ -130,7 +130,7 @@ std::string encode(const Message& message) {
   writer(message);
   return writer.bytes();
 }
-// False: not that kind, not its number of descriptors, or lengths that do not add up.
+// False: not that kind, or lengths that do not add up. How many descriptors came along is the caller's to check.
 template <class Message>
 bool decode(const RawFrame& frame, Message& message) {
   if (frame.kind != static_cast<std::uint8_t>(Message::kKind)) return false;

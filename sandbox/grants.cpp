@@ -1,6 +1,5 @@
 // What a run is granted beyond its profile, made by init before anything of the job's is in reach.
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sys/ioctl.h>
@@ -72,11 +71,21 @@ int set_read_only(const std::string& path) {
 
 }  // namespace
 
+// Name by name, since a service manager may have taken openat2 away (RestrictSUIDSGID).
 Fd open_without_links(const std::string& path) {
-  open_how how{};
-  how.flags = O_PATH | O_CLOEXEC;
-  how.resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
-  return Fd(static_cast<int>(::syscall(SYS_openat2, AT_FDCWD, path.c_str(), &how, sizeof how)));
+  Fd place(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  for (std::size_t from = 1; place && from < path.size();) {
+    const std::size_t end = std::min(path.find('/', from), path.size());
+    Fd next(::openat(place.get(), path.substr(from, end - from).c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+    struct stat info {};
+    if (next && (::fstat(next.get(), &info) != 0 || S_ISLNK(info.st_mode))) {
+      next.reset();
+      errno = ELOOP;
+    }
+    place = std::move(next);
+    from = end + 1;
+  }
+  return place;
 }
 
 int own_network(ChildRun& run) {
@@ -112,7 +121,6 @@ int mount_grants(ChildRun& run) {
     if (!place || ::move_mount(run.mounts[i], "", place.get(), "", kByDescriptors) != 0) return errno;
   }
   for (const auto& top : tops) {
-    if (std::find(paths.begin(), paths.end(), top) != paths.end()) continue;  // covered by what is granted
     if (int error = set_read_only(top); error != 0) return error;
   }
   return 0;

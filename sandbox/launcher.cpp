@@ -36,6 +36,7 @@ std::string problem_with(const Limits& limits) {
       {"memory_bytes", limits.memory_bytes, 4ULL << 20, kTebi},
       {"pids", limits.pids, 1, 1U << 20},
       {"wall_ms", limits.wall_ms, 1, 1ULL << 40},
+      {"cpu_ms", limits.cpu_ms, 0, 1ULL << 40},
       {"open_files", limits.open_files, 32, 1U << 20},
       {"file_bytes", limits.file_bytes, 4096, kTebi},
       {"tmp_bytes", limits.tmp_bytes, 4096, kTebi},
@@ -230,7 +231,10 @@ void Launcher::ended(Run& run) {
 
 // Still among the runs: its end is to come.
 void Launcher::stuck(const Run& run, Outcome outcome) {
-  if (run.canary) return warn(fmt::format("a throw-away job of host {}: {}", run.spec.host, outcome.reason));
+  if (run.canary || run.spare) {
+    return warn(
+        fmt::format("a {} of host {}: {}", run.canary ? "throw-away job" : "spare", run.spec.host, outcome.reason));
+  }
   tell(Ended{run.spec.run, std::move(outcome)});
 }
 

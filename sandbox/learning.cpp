@@ -33,10 +33,10 @@ const Opening* opening_of(const std::string& name) {
   return found == std::end(kOpenings) ? nullptr : found;
 }
 
-// Nothing: we may not look, or it is no text, or the caller has died: then its number may be another process's by now,
-// of the host even. Asked after the opening, since what is open stays the one process's.
+// Text of the caller's. Nothing: we may not look, or it is no text.
 std::optional<std::string> text_at(int listener, const seccomp_notif& call, std::uint64_t address) {
   const Fd memory(::open(fmt::format("/proc/{}/mem", call.pid).c_str(), O_RDONLY | O_CLOEXEC));
+  // Still waiting: then what we have opened is its memory, and not that of a later process with its number.
   if (::ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &call.id) != 0) return {};
   char text[4096];
   std::size_t got = 0;

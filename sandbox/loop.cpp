@@ -31,7 +31,8 @@ Loop::Watch Loop::add(int fd, std::uint32_t events, OnEvents fn) {
   event.events = events;
   event.data.u64 = id;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
-    if (errno == EPERM) return 0;  // it came from a stranger, and is nothing that can be waited for
+    // It came from a stranger, and is nothing that can be waited for: a file, or sets of epoll in one another.
+    if (errno == EPERM || errno == ELOOP || errno == EINVAL) return 0;
     std::abort();
   }
   watches_.emplace(id, std::move(fn));

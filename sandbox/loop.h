@@ -23,7 +23,7 @@ class Loop {
   using OnEvents = std::function<void(std::uint32_t epoll_events)>;
 
   Loop();
-  Watch watch(int fd, OnEvents readable_or_closed);  // 0: a file, say, which is never waited for
+  Watch watch(int fd, OnEvents readable_or_closed);  // 0: a file, say, which cannot be waited for
   void unwatch(Watch&, int fd);
   // The descriptor must be another number than one that is watched already (a dup).
   Watch watch_writable(int fd, OnEvents);

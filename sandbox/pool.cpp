@@ -24,7 +24,7 @@ bool Pool::serves(const RunSpec& spec) const {
 }
 
 void Pool::learn(const RunSpec& spec) {
-  if (spec.learn || spec.grants != Grants{} || most_ == 0) return;
+  if (spec.learn || spec.grants != Grants{} || most_ == 0 || (hopeless_ && alike(spec, *hopeless_))) return;
   if (!shape_) {
     shape_ = spec;
     return;
@@ -34,6 +34,10 @@ void Pool::learn(const RunSpec& spec) {
   if (misfits_ < kMisfitsToChange) return;
   shape_ = spec;
   misfits_ = 0;
+  estrange();
+}
+
+void Pool::estrange() {
   strange_.insert(forming_.begin(), forming_.end());
   strange_.insert(ready_.begin(), ready_.end());
   forming_.clear();
@@ -48,6 +52,7 @@ std::optional<std::uint64_t> Pool::take(const RunSpec& spec) {
     lowest_ = 0;
     return {};
   }
+  failures_ = 0;
   const std::uint64_t id = ready_.front();
   ready_.pop_front();
   lowest_ = std::min(lowest_, ready_.size());
@@ -65,9 +70,8 @@ void Pool::ready(std::uint64_t id) {
 }
 
 void Pool::gone(std::uint64_t id) {
-  forming_.erase(id);
   strange_.erase(id);
-  std::erase(ready_, id);
+  if (forming_.erase(id) + std::erase(ready_, id) > 0) ++failures_;
 }
 
 std::vector<std::uint64_t> Pool::tend() {
@@ -81,14 +85,18 @@ std::vector<std::uint64_t> Pool::tend() {
   return leave;
 }
 
+std::vector<std::uint64_t> Pool::give_up() {
+  hopeless_ = std::exchange(shape_, std::nullopt);
+  other_.reset();
+  misfits_ = failures_ = 0;
+  estrange();
+  return {strange_.begin(), strange_.end()};
+}
+
 std::vector<std::uint64_t> Pool::clear() {
   most_ = 0;
-  std::vector<std::uint64_t> leave(ready_.begin(), ready_.end());
-  leave.insert(leave.end(), forming_.begin(), forming_.end());
-  leave.insert(leave.end(), strange_.begin(), strange_.end());
-  ready_.clear();
-  forming_.clear();  // one that gets ready on its way out is no run's
-  return leave;
+  estrange();
+  return {strange_.begin(), strange_.end()};
 }
 
 }  // namespace mycojobs::sandbox

@@ -31,19 +31,25 @@ class Pool {
   void forming(std::uint64_t id) { forming_.insert(id); }
   void ready(std::uint64_t id);  // it is confined
   void gone(std::uint64_t id);   // it has ended
+  // Many in a row have ended before a run came, and nobody had given them back: the next would as well.
+  bool hopeless() const { return failures_ >= kMostFailures; }
   // Every few seconds: gives back the spares that are too many.
   std::vector<std::uint64_t> tend();
-  std::vector<std::uint64_t> clear();  // gives back all, and wants no more
+  std::vector<std::uint64_t> give_up();  // none can be set up in this shape: gives back all, and takes it no more
+  std::vector<std::uint64_t> clear();    // gives back all, and wants no more
 
  private:
+  static constexpr unsigned kMostFailures = 8;
   bool alike(const RunSpec&, const RunSpec&) const;
   bool serves(const RunSpec&) const;
   void learn(const RunSpec&);
+  void estrange();
 
   std::size_t most_, target_ = 1, lowest_ = 0;
   bool memory_by_group_;
-  std::optional<RunSpec> shape_, other_;  // other: that of the last run which differed
-  unsigned misfits_ = 0;                  // runs in a row that were like `other_`
+  std::optional<RunSpec> shape_, other_, hopeless_;  // other: that of the last run which differed
+  unsigned failures_ = 0;                            // ended in the pool since one was taken
+  unsigned misfits_ = 0;                             // runs in a row that were like `other_`
   std::deque<std::uint64_t> ready_;
   std::unordered_set<std::uint64_t> forming_, strange_;  // strange: of a former shape, to be given back
 };

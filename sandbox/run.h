@@ -44,6 +44,9 @@ struct Run {
   Outcome outcome;
 };
 
+// Of the name of a step that a child tells.
+inline constexpr std::size_t kMostStepName = 64;
+
 // Each does nothing if a reason is recorded already.
 void decide(Run&, RunStatus, std::string reason);
 void decide_setup_error(Run&, std::string step, int error, std::string remedy = {});

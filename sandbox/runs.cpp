@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/errno_text.h"
+#include "sandbox/granted_tree.h"
 #include "sandbox/zygote_start.h"
 
 namespace mycojobs::sandbox {
@@ -20,44 +21,6 @@ namespace {
 
 constexpr std::uint32_t kFirstJobUid = 1000;
 constexpr std::uint64_t kSetUpMs = 30000;  // of a spare: a run has its own limit
-
-// A folder that somebody could have replaced by a link is not the one that was granted. Name by name, since a service
-// manager may have taken openat2 away (RestrictSUIDSGID).
-Fd open_without_links(const std::string& path) {
-  Fd place(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
-  for (std::size_t from = 1; place && from < path.size();) {
-    const std::size_t end = std::min(path.find('/', from), path.size());
-    Fd next(::openat(place.get(), path.substr(from, end - from).c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
-    struct stat info {};
-    if (next && (::fstat(next.get(), &info) != 0 || S_ISLNK(info.st_mode))) {
-      next.reset();
-      errno = ELOOP;
-    }
-    place = std::move(next);
-    from = end + 1;
-  }
-  return place;
-}
-
-Result<Fd> open_granted(const std::string& path, bool writable, bool exec) {
-  const Fd place = open_without_links(path);
-  const auto failed = [&](const char* what) {
-    std::string why = fmt::format("{} of the granted {}: {}", what, path, errno_text(errno));
-    if (errno == ELOOP) why += " (a symbolic link on the way: name the folder itself)";
-    return fail(Code::invalid, why);
-  };
-  if (!place) return failed("open");
-  Fd tree(::open_tree(place.get(), "", AT_EMPTY_PATH | AT_RECURSIVE | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC));
-  if (!tree) return failed("open_tree");
-  mount_attr attr{};
-  attr.attr_set =
-      MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (writable ? 0 : MOUNT_ATTR_RDONLY) | (exec ? 0 : MOUNT_ATTR_NOEXEC);
-  attr.propagation = MS_PRIVATE;
-  if (::mount_setattr(tree.get(), "", AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof attr) != 0) {
-    return failed("mount_setattr");
-  }
-  return tree;
-}
 
 }  // namespace
 
@@ -86,6 +49,8 @@ Run& Runs::add_spare(const RunSpec& like) {
   spec.host = like.host;
   spec.context = like.context;
   spec.limits = like.limits;
+  // Whose run it will be is not known yet: the limit comes with it, and set-up is not to die of another's small one.
+  if (settings_.memory_cgroup) spec.limits.memory_bytes = std::max(spec.limits.memory_bytes, Limits{}.memory_bytes);
   Run& run = create(spec, {}, {}, {});
   run.spare = true;
   return run;
@@ -183,8 +148,11 @@ bool Runs::fork(Run& run, int zygote_control) {
     });
     return true;
   }
-  if (int error = send_start(run, run.out, run.err, run.channel); error != 0) return failed("start", error);
   begin_clocks(run);
+  if (int error = send_start(run, run.out, run.err, run.channel); error != 0) {
+    decide_setup_error(run, "start", error);
+    send_kill(run);  // the zygote has been asked: it ends when its child does
+  }
   return true;
 }
 
@@ -197,7 +165,8 @@ int Runs::send_start(Run& run, Fd& out, Fd& err, Fd& channel) {
 
 bool Runs::adopt(Run& spare, Run& waiting) {
   pollfd ended{spare.pidfd.get(), POLLIN, 0};
-  if (::poll(&ended, 1, 0) != 0) return false;  // its zygote has not said so yet
+  // On its way out: given back, or its zygote has not said so yet.
+  if (spare.kill_wanted || spare.decided || ::poll(&ended, 1, 0) != 0) return false;
   const Limits& wanted = waiting.spec.limits;
   if (wanted.memory_bytes != spare.spec.limits.memory_bytes &&
       !cgroups_.set_limits(spare.id, wanted.memory_bytes, wanted.pids)) {

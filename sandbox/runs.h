@@ -42,13 +42,14 @@ class Runs {
 
   // Makes the run's group, ids and sockets, asks the zygote. False: it failed and has ended.
   bool fork(Run&, int zygote_control);
-  // The spare becomes the waiting run, which is forgotten, and starts. False: it failed and has ended.
+  // The spare becomes the waiting run, which is forgotten, and starts. False: the spare has ended or will, and the run
+  // waits as before.
   bool adopt(Run& spare, Run& waiting);
   void discard(Run& spare) { send_kill(spare); }  // it ends later
   // False: what the zygote says is not true, and it is not to be trusted any more.
   bool forked(Run&, const Forked&, Fd pidfd, pid_t zygote);
-  void reaped(Run&, const Reaped&);
-  void end(Run&);  // with the reason that is recorded, else lost
+  bool reaped(Run&, const Reaped&);  // likewise
+  void end(Run&);                    // with the reason that is recorded, else lost
 
   void kill(Run&, KillReason, std::uint32_t grace_ms);
   void fence(Run&, std::uint64_t boot_ms);

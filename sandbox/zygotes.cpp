@@ -16,6 +16,7 @@ namespace {
 constexpr std::uint64_t kWarmUpMs = 60000;
 // More are kept back here, so that its socket never fills up and a waiting run can still be cancelled.
 constexpr std::uint32_t kMostUnanswered = 16;
+constexpr std::size_t kMostWords = 2048;  // of its reason to refuse: it is passed on with every run that waits
 
 }  // namespace
 
@@ -120,6 +121,7 @@ void Zygotes::replace(Zygote& zygote) {
     successors_[zygote.key] = successor->id;
   } else {
     zygote.served = 0;  // it goes on; the next attempt is as far away again
+    warn_(fmt::format("zygote {}: cannot be replaced: {}: {}", zygote.key.first, problem->step, problem->remedy));
   }
 }
 
@@ -154,17 +156,16 @@ bool Zygotes::obey(Zygote& zygote, RawFrame& frame) {
   }
   if (decode(frame, reaped)) {
     Run* run = runs_.find(reaped.run);
-    if (run != nullptr && run->zygote == zygote.id) runs_.reaped(*run, reaped);
-    return true;
+    return run == nullptr || run->zygote != zygote.id || runs_.reaped(*run, reaped);
   }
   if (decode(frame, ready) && zygote.state == State::starting) {
     begin_trial(zygote);
     return true;
   }
   if (decode(frame, refused))
-    condemn(zygote, {"zygote_warm_up", ENOEXEC, refused.why});
+    condemn(zygote, {"zygote_warm_up", ENOEXEC, refused.why.substr(0, kMostWords)});
   else if (decode(frame, step))
-    condemn(zygote, {step.step, step.error, remedy_for_step(step.step, step.error)});
+    condemn(zygote, {step.step.substr(0, kMostStepName), step.error, remedy_for_step(step.step, step.error)});
   else
     return false;
   return true;
@@ -233,7 +234,7 @@ void Zygotes::begin_serving(Zygote& zygote) {
   successors_.erase(successor);
   if (old == nullptr) return;
   old->state = State::retired;
-  clear_pool(*old);
+  discard(old->pool.clear());
   if (old->running.empty() && old->waiting.empty()) condemn(*old, {});
 }
 

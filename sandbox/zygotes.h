@@ -46,7 +46,7 @@ class Zygotes {
 
   void warm(const std::string& host, Id context);
   void submit(Run&);     // now, or when its zygote is ready
-  void run_ended(Run&);  // also of a canary
+  void run_ended(Run&);  // also of a canary or a spare
   void confined(Run&);
   void condemn_silent(const Run&);  // its zygote does not answer
   void retire(const std::string& host);
@@ -78,7 +78,7 @@ class Zygotes {
   bool fork(Zygote&, Run&);
   void refill(Zygote&);
   void spare_ended(Zygote&, const Run&);
-  void clear_pool(Zygote&);
+  void discard(const std::vector<std::uint64_t>& spares);
   void tend();
   void replace(Zygote&);
   void read_control(Zygote&);

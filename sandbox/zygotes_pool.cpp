@@ -11,19 +11,22 @@ constexpr std::uint64_t kTendMs = 5000;
 
 }  // namespace
 
-// A spare may have died while it waited: then the next.
+// A spare may have died while it waited: then the next. But where one could not be given this run's limits, the others
+// could not either, and are kept for other runs.
 bool Zygotes::adopt(Zygote& zygote, Run& run) {
   while (const auto id = zygote.pool.take(run.spec)) {
     Run* spare = runs_.find(*id);
-    if (spare != nullptr && runs_.adopt(*spare, run)) return true;
+    if (spare == nullptr) continue;
+    if (runs_.adopt(*spare, run)) return true;
+    if (spare->kill_wanted) return false;
   }
   return false;
 }
 
 // Behind the runs that wait, and few at a time: their set-up must not be in the way of those that come.
 void Zygotes::refill(Zygote& zygote) {
-  while (zygote.state == State::serving && zygote.waiting.empty() && zygote.unanswered < kMostSparesUnanswered &&
-         zygote.pool.wanted() > 0) {
+  while (!zygote.problem && zygote.state == State::serving && zygote.waiting.empty() &&
+         zygote.unanswered < kMostSparesUnanswered && zygote.pool.wanted() > 0) {
     Run& spare = runs_.add_spare(zygote.pool.shape());
     zygote.pool.forming(spare.id);
     if (!fork(zygote, spare)) return;
@@ -40,9 +43,7 @@ void Zygotes::confined(Run& run) {
 void Zygotes::tend() {
   tending_ = loop_.at(boot_ms() + kTendMs, [this] { tend(); });
   for (const auto& [id, zygote] : zygotes_) {
-    for (const std::uint64_t spare : zygote->pool.tend()) {
-      if (Run* run = runs_.find(spare); run != nullptr) runs_.discard(*run);
-    }
+    discard(zygote->pool.tend());
     const bool old = zygote->since_boot_ms != 0 && settings_.age_each_ms != 0 &&
                      boot_ms() - zygote->since_boot_ms > settings_.age_each_ms;
     if (old && zygote->served > 0 && zygote->state == State::serving) {
@@ -52,16 +53,17 @@ void Zygotes::tend() {
   }
 }
 
-// One that cannot be set up is no loss, but the next would fail as well: a run of its own will say why.
+// One that cannot be set up, or dies of it (of its limits, say), is no loss. But the next would fail as well, and so on
+// without end: then a run of its own will say why.
 void Zygotes::spare_ended(Zygote& zygote, const Run& run) {
   zygote.pool.gone(run.id);
-  if (!run.outcome.setup_error || zygote.pool.wanted() == 0) return;
-  warn_(fmt::format("zygote {}: no more spares: {}", zygote.key.first, run.outcome.reason));
-  clear_pool(zygote);
+  if (!zygote.pool.hopeless()) return;
+  warn_(fmt::format("zygote {}: no more spares like this: {}", zygote.key.first, run.outcome.reason));
+  discard(zygote.pool.give_up());
 }
 
-void Zygotes::clear_pool(Zygote& zygote) {
-  for (const std::uint64_t spare : zygote.pool.clear()) {
+void Zygotes::discard(const std::vector<std::uint64_t>& spares) {
+  for (const std::uint64_t spare : spares) {
     if (Run* run = runs_.find(spare); run != nullptr) runs_.discard(*run);
   }
 }

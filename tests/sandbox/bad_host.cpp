@@ -1,5 +1,6 @@
 // Script hosts that break their promises, by the name they are started under.
 #include <fcntl.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -106,6 +107,27 @@ void listen_on_a_file() {
   if (forks > 1) send_message(kStatus, Confined{7, {}}, {::open("/dev/null", O_RDONLY)});
 }
 
+// Sets of epoll in one another, deeper than the kernel lets anybody wait for.
+void listen_on_nested_sets() {
+  constexpr int kStatus = 4;
+  if (forks <= 1) return;
+  int inner = ::epoll_create1(EPOLL_CLOEXEC);
+  for (int depth = 0; depth < 8; ++depth) {
+    const int outer = ::epoll_create1(EPOLL_CLOEXEC);
+    epoll_event event{};
+    event.events = EPOLLIN;
+    if (::epoll_ctl(outer, EPOLL_CTL_ADD, inner, &event) != 0) break;
+    inner = outer;
+  }
+  send_message(kStatus, Confined{7, {}}, {inner});
+}
+
+// More words than fit into the frame that tells of the run's end.
+void talk_much() {
+  constexpr int kStatus = 4;
+  if (forks > 1) send_message(kStatus, StepFailed{std::string(kMaxFrameBytes - 64, 'x'), 1});
+}
+
 int nothing(int) { return 0; }
 
 }  // namespace
@@ -120,6 +142,8 @@ int main(int, char** argv) {
     return 0;
   }
   if (name == "listener") mycojobs::serve_zygote({"listener", count_forks, nullptr, listen_on_a_file, nothing});
+  if (name == "nested") mycojobs::serve_zygote({"nested", count_forks, nullptr, listen_on_nested_sets, nothing});
+  if (name == "wordy") mycojobs::serve_zygote({"wordy", count_forks, nullptr, talk_much, nothing});
   if (name == "silent") mycojobs::serve_zygote({"silent", fall_silent, nullptr, nullptr, nothing});
   if (name == "lie") lie();
   if (name == "babble") babble();

@@ -169,7 +169,7 @@ TEST(Spares, RunThatDiffersIsSetUpForItself) {
   spec.limits.open_files = 40;
   const Ran ran = run_attempts(*own.sandbox, spec, "descriptors");
   EXPECT_FALSE(has_step(ran.outcome, "spare"));
-  EXPECT_EQ(word(ran.outcome.status), "ok");
+  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason << ran.err;
   // Many of the new kind: the spares become like them.
   EXPECT_TRUE(eventually([&] { return has_step(run_attempts(*own.sandbox, spec, "getpid").outcome, "spare"); }));
 }
@@ -180,6 +180,16 @@ TEST(Spares, ClocksBeginWithTheRun) {
   ::usleep(400'000);
   EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(300), "getpid").outcome.status), "ok");
   EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(300), "sleep 60000").outcome.status), "timeout_wall");
+}
+
+// The first run decides what the spares are like, but none is to be set up within its little memory.
+TEST(Spares, SmallRunThatComesFirstSpoilsThemForNobody) {
+  if (!may_limit_by_cgroup()) return;
+  OwnSandbox own = own_sandbox();
+  RunSpec small = spec_with();
+  small.limits.memory_bytes = 4U << 20;
+  run_attempts(*own.sandbox, small, "getpid");
+  EXPECT_TRUE(eventually([&] { return has_step(run_attempts(*own.sandbox, spec_with(), "getpid").outcome, "spare"); }));
 }
 
 // Killed while it waits: the next run must not be lost for it.

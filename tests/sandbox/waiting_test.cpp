@@ -1,5 +1,4 @@
-// Rows for what the launcher cannot do yet, written against its port. Switched on, by their names, when it can;
-// rows.txt says what each waits for.
+// Limits and grants of single runs, and script hosts that keep others waiting or say too much.
 #include <unistd.h>
 
 #include <csignal>
@@ -150,6 +149,19 @@ Outcome run_of_bad_host(const std::string& name, bool& alive) {
 TEST(Waiting, ListenerThatIsAFileEndsNoLauncher) {
   bool alive = false;
   EXPECT_EQ(word(run_of_bad_host("listener", alive).status), "setup_error");
+  EXPECT_TRUE(alive);
+}
+TEST(Waiting, ListenerThatIsANestOfSetsEndsNoLauncher) {
+  bool alive = false;
+  EXPECT_EQ(word(run_of_bad_host("nested", alive).status), "setup_error");
+  EXPECT_TRUE(alive);
+}
+
+// The end of a run is told however much its processes had to say about their set-up.
+TEST(Waiting, WordyProcessCannotHideTheEndOfItsRun) {
+  bool alive = false;
+  const Outcome outcome = run_of_bad_host("wordy", alive);
+  EXPECT_EQ(word(outcome.status), "setup_error") << outcome.reason.substr(0, 200);
   EXPECT_TRUE(alive);
 }
 

@@ -134,6 +134,48 @@ TEST(Pool, ForgetsWhatHasEndedAndWantsAnother) {
   EXPECT_FALSE(pool.take(plain()));
 }
 
+TEST(Pool, GivesUpAShapeAndServesAnother) {
+  Pool pool(8);
+  std::uint64_t next = 1;
+  pool.take(plain());
+  fill(pool, next);
+  pool.take(plain());
+  pool.forming(99);
+  EXPECT_EQ(pool.give_up(), std::vector<std::uint64_t>{99});
+  pool.ready(99);
+  pool.take(plain());
+  EXPECT_EQ(pool.wanted(), 0U) << "not once more";
+  RunSpec other = plain();
+  other.limits.pids = 3;
+  pool.take(other);
+  fill(pool, next);
+  const auto spare = pool.take(other);
+  ASSERT_TRUE(spare);
+  EXPECT_NE(*spare, 99U) << "that one is of the former shape";
+}
+
+TEST(Pool, SparesThatEndByThemselvesOneAfterTheOtherAreHopeless) {
+  Pool pool(8);
+  std::uint64_t next = 1;
+  pool.take(plain());
+  for (int i = 0; i < 7; ++i) {
+    fill(pool, next);
+    pool.gone(next - 1);
+  }
+  EXPECT_FALSE(pool.hopeless());
+  fill(pool, next);
+  ASSERT_TRUE(pool.take(plain()));
+  pool.gone(next - 1);
+  EXPECT_FALSE(pool.hopeless()) << "one served, and its end is no matter of the pool";
+  for (int i = 0; i < 8; ++i) {
+    pool.forming(next);
+    pool.gone(next++);
+  }
+  EXPECT_TRUE(pool.hopeless());
+  pool.give_up();
+  EXPECT_FALSE(pool.hopeless());
+}
+
 TEST(Pool, ClearedGivesBackAllAndWantsNoMore) {
   Pool pool(8);
   std::uint64_t next = 1;
