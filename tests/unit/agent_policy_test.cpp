@@ -17,9 +17,7 @@ class AgentPolicy : public AgentTest {
     set(key, policy);
     return key;
   }
-  void set(const std::string& key, const std::string& policy) {
-    server_.plain(1, {"HSET", key, "policy", policy});
-  }
+  void set(const std::string& key, const std::string& policy) { server_.plain(1, {"HSET", key, "policy", policy}); }
   RunSpec spec_of_only_run() {
     EXPECT_TRUE(wait_for_runs(1));
     std::lock_guard lock(control_.mutex);
