@@ -116,34 +116,13 @@ Result<std::vector<sock_filter>> program_of(const Filter& filter) {
 
 // What a job must never have, for it would reach out of the sandbox whatever its other walls are. clone makes
 // namespaces as unshare does; request_key has the kernel start a program of the host's, as root.
-constexpr const char* kNeverGranted[] = {"clone",
-                                         "clone3",
-                                         "io_uring_setup",
-                                         "io_uring_enter",
-                                         "io_uring_register",
-                                         "seccomp",
-                                         "bpf",
-                                         "kexec_load",
-                                         "kexec_file_load",
-                                         "init_module",
-                                         "finit_module",
-                                         "reboot",
-                                         "delete_module",
-                                         "unshare",
-                                         "setns",
-                                         "mount",
-                                         "move_mount",
-                                         "open_tree",
-                                         "fsopen",
-                                         "fsconfig",
-                                         "fsmount",
-                                         "mount_setattr",
-                                         "pivot_root",
-                                         "userfaultfd",
-                                         "pidfd_getfd",
-                                         "request_key",
-                                         "process_vm_writev",
-                                         "open_by_handle_at"};
+constexpr const char* kNeverGranted[] = {
+    "clone",        "clone3",      "io_uring_setup", "io_uring_enter",    "io_uring_register",
+    "seccomp",      "bpf",         "kexec_load",     "kexec_file_load",   "init_module",
+    "finit_module", "reboot",      "delete_module",  "unshare",           "umount2",
+    "fspick",       "setns",       "mount",          "move_mount",        "open_tree",
+    "fsopen",       "fsconfig",    "fsmount",        "mount_setattr",     "pivot_root",
+    "userfaultfd",  "pidfd_getfd", "request_key",    "process_vm_writev", "open_by_handle_at"};
 
 // Confined by the network namespace or by the file system. Others (AF_VSOCK leads to the hypervisor) know neither.
 constexpr int kConfinedFamilies[] = {AF_UNIX, AF_INET, AF_INET6, AF_NETLINK, AF_PACKET};

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/fd.h"
+#include "worker/output.h"
 
 namespace mycojobs {
 namespace {
@@ -100,6 +101,7 @@ Result<LocalRun> run_locally(Sandbox& sandbox, const RunSpec& spec, Conversation
   MJ_TRY(pipes, sandbox.launch(spec));
   LocalRun done;
   done.outcome = Follower(sandbox, spec, conversation, pipes, on_output).to_the_end(output_kill ? output_bytes : 0);
+  judge_output(done.outcome, output_kill ? output_bytes : 0);
   done.end = conversation.finish(done.outcome);
   return done;
 }

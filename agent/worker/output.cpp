@@ -98,4 +98,11 @@ void OutputCapture::close(std::uint64_t now_ms) {
   tail_cost_ = 0;
 }
 
+void judge_output(Outcome& outcome, std::uint64_t most) {
+  if (most == 0 || outcome.usage.stdout_bytes + outcome.usage.stderr_bytes <= most) return;
+  if (outcome.status == RunStatus::ok || outcome.status == RunStatus::exit) outcome.status = RunStatus::output_limit;
+  if (outcome.status != RunStatus::output_limit) return;
+  outcome.reason = "over its output limit of " + std::to_string(most) + " bytes (policy.output.keep)";
+}
+
 }  // namespace mycojobs

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "mycojobs/outcome.h"
 #include "mycojobs/records.h"
 
 namespace mycojobs {
@@ -43,5 +44,8 @@ class OutputCapture {
   std::deque<Log> tail_;  // without numbers yet
   std::vector<Log> ready_;
 };
+
+// A job that was over its limit (0: none) and gone before the kill came must not end otherwise than a slower one.
+void judge_output(Outcome&, std::uint64_t most);
 
 }  // namespace mycojobs

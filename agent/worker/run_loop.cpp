@@ -248,7 +248,7 @@ void RunLoop::end(RunEnded& ended) {
   close_output(ended.run, run);
   ended.outcome.usage.stdout_bytes = run.output.bytes(LogStream::out);
   ended.outcome.usage.stderr_bytes = run.output.bytes(LogStream::err);
-  judge_output(run, ended.outcome);
+  judge_output(ended.outcome, run.output_most);
   if (ended.outcome.status == RunStatus::lost) {
     release(ended.run, run.claim, ended.outcome.reason, true);
   } else {
@@ -275,15 +275,6 @@ void RunLoop::close_output(RunNumber number, Run& run) {
   }
   run.output.close(now);
   pass_on_output(number, run);
-}
-
-// A job that was over its limit and gone before the kill came must not end otherwise than a slower one.
-void RunLoop::judge_output(const Run& run, Outcome& outcome) {
-  const std::uint64_t written = outcome.usage.stdout_bytes + outcome.usage.stderr_bytes;
-  if (run.output_most == 0 || written <= run.output_most) return;
-  if (outcome.status == RunStatus::ok || outcome.status == RunStatus::exit) outcome.status = RunStatus::output_limit;
-  if (outcome.status != RunStatus::output_limit) return;
-  outcome.reason = "over its output limit of " + std::to_string(run.output_most) + " bytes (policy.output.keep)";
 }
 
 EndReport RunLoop::end_of(const Run& run, Outcome& outcome) {

@@ -84,7 +84,6 @@ class RunLoop {
   void end(RunEnded&);
   void withhold(RunNumber, Run&, const std::string& reason);
   void close_output(RunNumber, Run&);
-  static void judge_output(const Run&, Outcome&);
   EndReport end_of(const Run&, Outcome&);
   void pass_on_output(RunNumber, Run&);
   void flush_partials();
