@@ -56,6 +56,14 @@ std::string printable(std::string_view text) {
     const auto byte = static_cast<unsigned char>(c);
     if ((byte < ' ' && c != '\n' && c != '\t') || byte == 0x7f) c = '?';
   }
+  // U+0080 to U+009F, and the marks that turn the direction of writing: "\xC2\x80", "\xE2\x80\xAA" and the like.
+  for (std::size_t i = 0; i + 1 < out.size(); ++i) {
+    const auto at = [&out](std::size_t n) { return n < out.size() ? static_cast<unsigned char>(out[n]) : 0U; };
+    const bool c1 = at(i) == 0xc2 && at(i + 1) >= 0x80 && at(i + 1) <= 0x9f;
+    const bool bidi = at(i) == 0xe2 && ((at(i + 1) == 0x80 && at(i + 2) >= 0xaa && at(i + 2) <= 0xae) ||
+                                        (at(i + 1) == 0x81 && at(i + 2) >= 0xa6 && at(i + 2) <= 0xa9));
+    if (c1 || bidi) out.replace(i, c1 ? 2 : 3, "?");
+  }
   return out;
 }
 

@@ -109,6 +109,8 @@ std::vector<PolicyDifference> diff(const Policy& before, const Policy& after);
 
 // Calls that no script needs that means well: a ceiling allows them by name alone, never by "*".
 bool is_never_innocent(std::string_view syscall);
+// These, and calls that open much whatever their arguments (ioctl, prctl, socket, ...): "*" does not mean them.
+bool must_be_named(std::string_view syscall);
 bool is_known_syscall(std::string_view name);
 
 }  // namespace mycojobs

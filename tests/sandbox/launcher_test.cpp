@@ -33,7 +33,9 @@ std::size_t lines_in(const std::string& path) {
 }
 
 TEST(Launcher, TwoHundredJobsLeaveNothingBehind) {
-  OwnSandbox own = own_sandbox();
+  SandboxConfig config = test_config();
+  config.spares = 0;  // leak_test.cpp counts with them
+  OwnSandbox own = own_sandbox(config);
   run_attempts(*own.sandbox, spec_with(), "getpid");
   EXPECT_TRUE(
       eventually([&] { return children_of(own.launcher).size() == 1; }));  // the one zygote; the canary's is gone
