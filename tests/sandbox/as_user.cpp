@@ -2,6 +2,8 @@
 // TMPDIR, and a cgroup of its own below this process's, as systemd would delegate it. Both are removed afterwards.
 #include <fcntl.h>
 #include <grp.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -49,11 +51,37 @@ void remove_cgroups(const std::string& folder) {
   for (int tries = 0; tries < 200 && ::rmdir(folder.c_str()) != 0 && errno == EBUSY; ++tries) ::usleep(10000);
 }
 
+// The first folder on the way that others may not enter; empty: there is none.
+std::string closed_folder(const std::string& path) {
+  for (std::size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
+    const std::string folder = path.substr(0, slash);
+    struct stat info {};
+    if (::stat(folder.c_str(), &info) == 0 && (info.st_mode & S_IXOTH) == 0) return folder;
+    if (slash == std::string::npos) return {};
+  }
+}
+
+// A source tree below a closed folder (root's home, say) is put where it stands, in a mount namespace of this process's
+// own, with nothing beside it.
+bool open_the_way() {
+  const std::string source = MYCOJOBS_SOURCE;
+  const std::string closed = closed_folder(fs::path(source).parent_path());
+  if (closed.empty()) return true;
+  const int tree = ::open_tree(AT_FDCWD, source.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
+  std::error_code error;
+  return tree >= 0 && ::unshare(CLONE_NEWNS) == 0 &&
+         ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+         ::mount("way", closed.c_str(), "tmpfs", 0, "mode=755,size=1m") == 0 &&
+         (fs::create_directories(source, error), !error) &&
+         ::move_mount(tree, "", AT_FDCWD, source.c_str(), MOVE_MOUNT_F_EMPTY_PATH) == 0;
+}
+
 [[noreturn]] void become(uid_t uid, const std::vector<std::string>& groups, const std::string& home, char** argv) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   for (const auto& folder : groups) {
     if (!write_text(folder + "/cgroup.procs", "0")) std::perror(folder.c_str());
   }
+  if (!open_the_way()) std::perror("as_user: the way to " MYCOJOBS_SOURCE);
   ::setenv("HOME", home.c_str(), 1);
   ::setenv("TMPDIR", home.c_str(), 1);
   ::setenv("USER", "ordinary", 1);
