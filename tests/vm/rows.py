@@ -514,7 +514,10 @@ def main():
             log = sh("journalctl", "--no-pager", "-u", UNIT, "-n", "15", "-o", "cat", ok=False).stdout
             print("    " + log.strip().replace("\n", "\n    "), flush=True)
             no_drop_in()
+            sh("systemctl", "kill", "-s", "KILL", UNIT, ok=False)  # what the row has left running is nobody's any more
+            sh("systemctl", "reset-failed", UNIT, ok=False)
             sh("systemctl", "restart", UNIT, ok=False)
+            sh("redis-cli", "FLUSHALL")
     print("end of rows", flush=True)
 
 
