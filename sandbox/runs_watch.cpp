@@ -39,7 +39,8 @@ bool is_child_of(pid_t zygote, int pidfd) {
   const auto pid = pid_of(pidfd);
   if (!pid || *pid == 0) return false;
   if (*pid < 0) return true;
-  return number_after(fmt::format("/proc/{}/status", *pid), "PPid:").value_or(zygote) == zygote;
+  if (number_after(fmt::format("/proc/{}/status", *pid), "PPid:").value_or(zygote) == zygote) return true;
+  return pid_of(pidfd).value_or(0) < 0;  // it was being reaped while we looked: then its parent reads 0
 }
 
 // What a process says of its own set-up is passed on, in one frame with all the rest: no more of it than can be true.
