@@ -13,12 +13,11 @@
 #include <csignal>
 #include <cstdio>
 
+#include "sandbox/error_if.h"
 #include "sandbox/init_steps.h"
 
 namespace mycojobs::sandbox {
 namespace {
-
-int error_if(bool failed) { return failed ? errno : 0; }
 
 // Before anything else: whoever has it could take its lock away from the others.
 int leave_alive_to_init(ChildRun& run) { return error_if(run.alive >= 0 && ::close(run.alive) != 0); }

@@ -15,12 +15,11 @@
 #include <numeric>
 #include <string>
 
+#include "sandbox/error_if.h"
 #include "sandbox/job.h"
 
 namespace mycojobs::sandbox {
 namespace {
-
-int error_if(bool failed) { return failed ? errno : 0; }
 
 int raise_loopback() {
   const Fd any(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));

@@ -17,12 +17,11 @@
 #include <cstdio>
 #include <cstring>
 
+#include "sandbox/error_if.h"
 #include "sandbox/init_steps.h"
 
 namespace mycojobs::sandbox {
 namespace {
-
-int error_if(bool failed) { return failed ? errno : 0; }
 
 // The zygote is pid 1 of the namespace around ours: if it is gone, so are we. The signal is one more string.
 int die_with_parent(ChildRun&) { return error_if(::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0); }

@@ -18,12 +18,11 @@
 #include <cerrno>
 #include <string>
 
+#include "sandbox/error_if.h"
 #include "sandbox/zygote_start.h"
 
 namespace mycojobs::sandbox {
 namespace {
-
-int error_if(bool failed) { return failed ? errno : 0; }
 
 constexpr const char* kSystemFolders[] = {"/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"};
 constexpr const char* kEtcFolders[] = {"/etc/ssl/certs", "/etc/alternatives", "/etc/python3", "/etc/python3.11"};

@@ -14,6 +14,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "sandbox/error_if.h"
 #include "sandbox/job.h"
 #include "sandbox/messages.h"
 #include "sandbox/pidfd.h"
@@ -22,8 +23,6 @@ namespace mycojobs::sandbox {
 namespace {
 
 constexpr int kNamespaceFlags = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS;
-
-int error_if(bool failed) { return failed ? errno : 0; }
 
 struct ChildSide {
   const ZygoteStart& start;
