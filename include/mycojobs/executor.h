@@ -1,13 +1,15 @@
-// Port: an executor turns a job into a sandbox run, and the sandbox's outcome into the job's end. It knows the
-// sandbox's interface and the domain; never the store, namespaces or threads. One row in one table per executor
+// Port: an executor turns a job into sandbox runs, and the sandbox's outcomes into the job's end. It knows the sandbox's
+// interface and the domain; never the store, namespaces or threads. One row in one table per executor
 // (executors/table.h).
 //
-//   begin(facts) --> Conversation --> request() goes down the run's channel
-//                                 --> feed(bytes) with what comes up, in any pieces
-//                                 --> finish(outcome) once the run has ended --> JobEnd
+//   begin(facts) --> Conversation --> take_output() goes down the run's channel
+//                                 --> feed(bytes) with what comes up, in any pieces; answer(reply) to what it asks
+//                                 --> go_on(outcome) once the run has ended: another run (compile, then run), or
+//                                 --> finish(outcome) --> JobEnd
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,23 +24,66 @@
 
 namespace mycojobs {
 
+struct SecretValue {
+  std::string name, value;
+};
+
+// An artifact as it lies on this host.
+struct StoredArtifact {
+  std::string name;  // a relative path without "..": as the job named it
+  std::string sha256;
+  std::uint64_t bytes = 0;
+  std::string path;  // on this host
+};
+
 struct JobFacts {
   Job job;  // env_vars already merged with the flow's
   std::uint64_t deadline_unix_ms = 0;
   std::uint64_t max_result_bytes = 1ULL << 20;  // keys and values together
-  bool proxy = false;                           // its network leads through kProxyUrl
+  Policy granted;                               // of its last run
+  std::map<std::string, TextMap> inputs;        // by job name: results of the jobs that it depends on
+  std::vector<SecretValue> secrets;
+  std::vector<std::pair<std::string, StoredArtifact>> files;  // job name, artifact: what it asked for of its inputs
+  std::uint64_t max_artifact_bytes = 64ULL << 20;             // of all its artifacts
+};
+
+// What a job leaves, while it comes: the sink belongs to whoever started the run.
+class ArtifactSink {
+ public:
+  virtual ~ArtifactSink() = default;
+  // False: refused (name, count, size); the rest of it is passed over, and the sink has said why in the job's log.
+  virtual bool open(const std::string& name) = 0;
+  virtual void write(std::string_view bytes) = 0;
+  virtual void close() = 0;  // it is whole
 };
 
 // Owned and called by one thread.
 class Conversation {
  public:
   virtual ~Conversation() = default;
-  virtual const std::string& request() const = 0;
+  // Which of the executor's stages the run is to be: asked before the first run, and after go_on() said true.
+  virtual std::size_t stage() const { return 0; }
+  // What waits to go down the channel; empty: nothing now. Whoever takes it sends all of it, in order.
+  virtual std::string take_output() = 0;
   // What the job sent. Hostile: bounded memory whatever comes.
   virtual void feed(std::string_view bytes) = 0;
+  // Its stderr as it was written, without secrets.
+  virtual void saw_stderr(std::string_view) {}
   // Lines for the job's log, stream "system", since the last call (progress and the like).
   virtual std::vector<std::string> take_notes() = 0;
+  // What the script asks of the agent, as JSON {id, method, params}; each is to be answered with {id, result | error}.
+  virtual std::vector<std::string> take_calls() { return {}; }
+  virtual void answer(std::string_view /*reply_json*/) {}
+  // The run has ended. True: the job goes on with another run (stage(), take_output()); false: finish() tells its end.
+  virtual bool go_on(const Outcome&) { return false; }
   virtual JobEnd finish(const Outcome&) const = 0;
+};
+
+// One kind of run that an executor makes. Most have one.
+struct Stage {
+  std::string profile;  // its name, for messages: python, v.compile
+  std::string host;     // RunSpec::host
+  Policy policy;        // what a job has that asks for nothing
 };
 
 class Executor {
@@ -46,12 +91,12 @@ class Executor {
   virtual ~Executor() = default;
   virtual std::string_view name() const = 0;
   virtual std::vector<std::string> script_types() const = 0;  // it serves queue:<each>
-  virtual std::string_view host() const = 0;                  // RunSpec::host
-  virtual Policy profile() const = 0;                         // what a job has that asks for nothing
+  virtual std::vector<Stage> stages() const = 0;              // in the order of their runs
   // One line about what runs the scripts ("CPython 3.11.2"), or why this host cannot and what to install.
   virtual Result<std::string> probe() const = 0;
+  // sink: for its artifacts; lives as long as the conversation; null: they are passed over.
   // Error invalid: the job can never run; the message names the field.
-  virtual Result<std::unique_ptr<Conversation>> begin(const JobFacts&) const = 0;
+  virtual Result<std::unique_ptr<Conversation>> begin(const JobFacts&, ArtifactSink*) const = 0;
 };
 
 }  // namespace mycojobs
