@@ -68,6 +68,8 @@ int doctor_rebuild(Invocation&);
 int policy_check_command(Invocation&);
 int policy_diff_command(Invocation&);
 int policy_show_command(Invocation&);
+int executor_list_command(Invocation&);
+int executor_check_command(Invocation&);
 int config_print_command(Invocation&);
 int config_check_command(Invocation&);
 int completion_command(Invocation&);
