@@ -299,7 +299,7 @@ Result<ObjectCall> read_call(const json& request) {
 }  // namespace
 
 ReadCall read_object_call(std::string_view text) {
-  auto request = parse_json(text, kMaxCallBytes);
+  auto request = parse_json(text, kMaxObjectCallBytes);
   if (!request) return {"null", tl::unexpected<Error>(std::move(request).error())};
   if (!request->is_object()) return {"null", fail(Code::invalid, "a call is not an object {id, method, params}")};
   const auto id = request->find("id");

@@ -13,7 +13,7 @@
 
 namespace mycojobs {
 
-inline constexpr std::size_t kMaxCallBytes = 12U << 20;  // of its JSON
+inline constexpr std::size_t kMaxObjectCallBytes = 4U << 20;  // of its JSON
 
 struct ObjectCall {
   enum class Method { declare, put, get, remove, list, find, search, count, kinds, transaction };
