@@ -65,8 +65,9 @@ Result<std::vector<std::string>> RedisObjects::members(Id context, const std::st
 
 Result<ObjectsVerdict> RedisObjects::verify(Id context, std::size_t max_problems) {
   ObjectsVerdict verdict;
+  ObjectKind at_kind;
   const auto wrong = [&](std::string text) {
-    if (verdict.problems.size() < max_problems) verdict.problems.push_back(std::move(text));
+    if (verdict.problems.size() < max_problems) verdict.problems.push_back({at_kind, std::move(text)});
   };
   MJ_TRY(keys, all_keys(context));
   std::map<ObjectKind, KindKeys> kinds;
@@ -80,15 +81,16 @@ Result<ObjectsVerdict> RedisObjects::verify(Id context, std::size_t max_problems
   MJ_TRY(listed, members(context, "mj:osis:kinds"));
   for (const auto& [of, kind] : kinds) {
     const std::string name = joined(of);
+    at_kind = of;
     if (!kind.ids.empty() && !std::binary_search(listed.begin(), listed.end(), name)) {
-      wrong(name + ": is not in the list of kinds");
+      wrong("is not in the list of kinds");
     }
     MJ_TRY(ids, members(context, object_ids_key(of)));
     for (const std::string& id : ids) {
-      if (!kind.ids.contains(id)) wrong(name + ": the list of objects has " + shown(id) + ", which is not there");
+      if (!kind.ids.contains(id)) wrong("the list of objects has " + shown(id) + ", which is not there");
     }
     for (const std::string& id : kind.ids) {
-      if (!std::binary_search(ids.begin(), ids.end(), id)) wrong(name + ": " + shown(id) + " is in no list of objects");
+      if (!std::binary_search(ids.begin(), ids.end(), id)) wrong(shown(id) + " is in no list of objects");
     }
     MJ_TRY(known, load_schema(context, of));
     std::map<std::string, std::unordered_set<std::string>> expected;  // by field; "": words
@@ -98,11 +100,10 @@ Result<ObjectsVerdict> RedisObjects::verify(Id context, std::size_t max_problems
       const std::string entries(reply.at(2).text());
       auto should = index_entries(reply.at(0).text(), known.fields);
       if (!should || reply.at(1).number() == 0) {
-        wrong(name + ": " + shown(id) + " is no object");
+        wrong(shown(id) + " is no object");
         continue;
       }
-      if (!known.indexing && entries != *should)
-        wrong(name + ": " + shown(id) + " has entries of other fields or values");
+      if (!known.indexing && entries != *should) wrong(shown(id) + " has entries of other fields or values");
       for (std::size_t at = 0; at < entries.size();) {
         const auto middle = entries.find('\2', at), end = entries.find('\3', at);
         if (middle == std::string::npos || end == std::string::npos || middle > end) break;
@@ -117,13 +118,12 @@ Result<ObjectsVerdict> RedisObjects::verify(Id context, std::size_t max_problems
       const auto& wanted = expected[field];
       verdict.entries += there.size();
       for (const std::string& member : there) {
-        if (!wanted.contains(member))
-          wrong(name + ": index " + shown(field) + " has " + shown(member) + " of no object");
+        if (!wanted.contains(member)) wrong("index " + shown(field) + " has " + shown(member) + " of no object");
       }
       if (known.indexing) continue;
       const std::unordered_set<std::string> has(there.begin(), there.end());
       for (const std::string& member : wanted) {
-        if (!has.contains(member)) wrong(name + ": index " + shown(field) + " lacks " + shown(member));
+        if (!has.contains(member)) wrong("index " + shown(field) + " lacks " + shown(member));
       }
     }
   }
@@ -135,9 +135,12 @@ Result<void> RedisObjects::reindex(Id context, const ObjectKind& of) {
   MJ_TRY(keys, all_keys(context));
   MJ_TRY(ids, members(context, object_ids_key(of)));
   std::set<std::string> all(ids.begin(), ids.end());
+  std::vector<std::string> fields;  // that have an index
   for (const std::string& key : keys) {
     const auto named = parse_key(key);
-    if (named && named->word == "object" && named->of == of) all.insert(named->rest);
+    if (!named || named->of != of) continue;
+    if (named->word == "object") all.insert(named->rest);
+    if (named->word == "index" || named->word == "words") fields.push_back(named->rest);
   }
   const std::string name = joined(of);
   for (auto at = all.begin(); at != all.end();) {
@@ -148,7 +151,10 @@ Result<void> RedisObjects::reindex(Id context, const ObjectKind& of) {
     for (std::string_view id : some) arguments.add(id);
     MJ_CHECK(run(context, scripts::object_ids, arguments));
   }
-  MJ_CHECK(run(context, scripts::object_reindex, {name}));
+  Arguments emptied{name};
+  emptied.add(std::uint64_t{fields.size()});
+  for (const std::string& field : fields) emptied.add(field);
+  MJ_CHECK(run(context, scripts::object_reindex, emptied));
   schemas_.erase({context, of});
   return {};
 }

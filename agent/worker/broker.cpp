@@ -1,6 +1,7 @@
 #include "worker/broker.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -8,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/ids.h"
 #include "base/log.h"
 #include "worker/object_task.h"
 
@@ -62,6 +64,7 @@ class Broker::Lane {
   struct Run {
     ObjectCaller who;
     std::deque<ObjectTask> tasks;
+    std::string name = random_hex(8);  // what its writes are called, with their number behind it
     std::uint64_t asked = 0;
     bool wrote = false;  // may hold the writer's place, or wait for it
     Moment due{};        // of the first task's next step
@@ -72,6 +75,7 @@ class Broker::Lane {
     while (take_in()) {
       if (!open()) continue;
       for (auto& [number, run] : runs_) {
+        if (stopping_) return;
         if (!run.tasks.empty() && run.due <= std::chrono::steady_clock::now()) step(number, run);
       }
     }
@@ -97,7 +101,7 @@ class Broker::Lane {
     for (BrokerCall& call : asked) {
       Run& run = runs_[call.run];
       run.who = {call.context, call.caller, std::move(call.claim)};
-      run.tasks.emplace_back(std::to_string(++run.asked), call.json);
+      run.tasks.emplace_back(run.name + "-" + std::to_string(++run.asked), call.json);
     }
     for (RunNumber number : forgotten) drop(number);
     return true;
@@ -195,7 +199,7 @@ class Broker::Lane {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool stopping_ = false;
+  std::atomic<bool> stopping_ = false;
   std::deque<BrokerCall> asked_;
   std::vector<RunNumber> forgotten_;
   std::map<RunNumber, std::size_t> waiting_of_;  // calls that wait, by run

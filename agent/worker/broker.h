@@ -20,13 +20,6 @@
 
 namespace mycojobs {
 
-struct BrokerCall {
-  RunNumber run = 0;
-  Id context = 0, caller = 0;
-  ClaimRef claim;
-  std::string json;  // {id, method, params}
-};
-
 struct BrokerLimits {
   std::size_t calls_of_run = 16;  // that wait for their answers
   std::size_t calls = 4096;       // of all runs of a context

@@ -89,10 +89,16 @@ struct KindInfo {
   std::vector<std::string> index, text;  // declared fields, sorted
 };
 
-// What the store's indexes say about its objects.
+// Where an index does not say what the objects say.
+struct ObjectsProblem {
+  ObjectKind of;
+  std::string text;  // one line
+
+  bool operator==(const ObjectsProblem&) const = default;
+};
 struct ObjectsVerdict {
   std::uint64_t objects = 0, entries = 0;
-  std::vector<std::string> problems;  // one line each
+  std::vector<ObjectsProblem> problems;
 };
 
 class ObjectStore {

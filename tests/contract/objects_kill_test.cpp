@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -65,9 +66,10 @@ class ObjectsKilled : public StoreContract {
 
   void expect_whole(const std::unique_ptr<ObjectStore>& objects, int round) {
     const auto verdict = objects->verify(1, 5).value();
-    for (const std::string& problem : verdict.problems) ADD_FAILURE() << "after kill " << round << ": " << problem;
+    for (const auto& problem : verdict.problems) ADD_FAILURE() << "after kill " << round << ": " << problem.text;
     int sum = 0;
-    for (const StoredObject& each : objects->list(1, kAccount, "", 100).value().objects) {
+    const auto accounts = objects->list(1, kAccount, "", 100).value();
+    for (const StoredObject& each : accounts.objects) {
       sum += nlohmann::json::parse(each.json)["balance"].get<int>();
     }
     EXPECT_EQ(sum, kAccounts * kEach) << "after kill " << round;
@@ -85,7 +87,7 @@ TEST_P(ObjectsKilled, AWriterAtAnyMomentAndNothingIsHalfWritten) {
   ASSERT_TRUE(objects->declare(claim, kNote, {"amount"}, {"text"}));
   std::mt19937 random(7);
   for (int round = 1; round <= kKills && !HasFailure(); ++round) {
-    const unsigned seed = random();
+    const auto seed = static_cast<unsigned>(random());
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
     if (child == 0) write_for_ever(claim, seed);
@@ -101,7 +103,8 @@ TEST_P(ObjectsKilled, AWriterAtAnyMomentAndNothingIsHalfWritten) {
   }
   expect_whole(objects, kKills);
   // Each balance is found where it is.
-  for (const StoredObject& each : objects->list(1, kAccount, "", 100).value().objects) {
+  const auto accounts = objects->list(1, kAccount, "", 100).value();
+  for (const StoredObject& each : accounts.objects) {
     const double balance = nlohmann::json::parse(each.json)["balance"].get<double>();
     const auto found = objects->find(1, kAccount, {"balance", balance, {}, {}}, "", 100).value();
     EXPECT_TRUE(

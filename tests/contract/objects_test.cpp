@@ -423,6 +423,12 @@ TEST_P(Objects, VerifyTellsAndReindexMends) {
   }
   expect_sound();
   EXPECT_EQ(equal("n", 1.0).size(), 150U);
+  bench_->plain(1, {"DEL", "mj:osis:kind:default:todo"});  // what was declared is lost
+  EXPECT_FALSE(objects_->verify(1, 10).value().problems.empty());
+  ASSERT_TRUE(objects_->reindex(1, kTodo));
+  while (objects_->index_more(1, kTodo).value()) {
+  }
+  expect_sound();
 }
 
 MJ_BOTH_STORES(Objects);
