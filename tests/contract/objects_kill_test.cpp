@@ -1,4 +1,4 @@
-// A writer may be killed at any moment: what it was writing is there as a whole, or not at all.
+// A writer, or the server, may be killed at any moment: what it was writing is there as a whole, or not at all.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +11,7 @@
 #include "base/ids.h"
 #include "bench.h"
 #include "mycojobs/objects.h"
+#include "store/embedded_redis.h"
 #include "store/redis_store.h"
 
 namespace mycojobs {
@@ -23,10 +24,19 @@ const ObjectKind kAccount{"bank", "account"}, kNote{"bank", "note"};
 class ObjectsKilled : public StoreContract {
  protected:
   static std::string account(int number) { return "account-" + std::to_string(number); }
-  static std::unique_ptr<ObjectStore> open() {
+  static std::unique_ptr<StoreFactory> stores_of(const std::string& url) {
     RedisStoreConfig config;
-    config.default_url = TestRedis::instance().url();
-    return make_redis_stores(config)->open_objects().value();
+    config.default_url = url;
+    return make_redis_stores(config);
+  }
+  static void lay_out(ObjectStore& objects, const ClaimRef& claim) {
+    std::vector<ObjectOp> ops;
+    for (int i = 0; i < kAccounts; ++i) ops.push_back(put(kAccount, account(i), {{"balance", kEach}}, 0));
+    ASSERT_TRUE(objects.write(claim, "start", ops));
+    ASSERT_TRUE(objects.declare(claim, kAccount, {"balance"}, {"words"}));
+    ASSERT_TRUE(objects.declare(claim, kNote, {"amount"}, {"text"}));
+    while (objects.index_more(1, kAccount).value()) {
+    }
   }
   static ObjectOp put(const ObjectKind& of, std::string id, const nlohmann::json& object,
                       std::optional<std::uint64_t> version) {
@@ -34,8 +44,8 @@ class ObjectsKilled : public StoreContract {
   }
 
   // Moves amounts between accounts, with a note of each, until it is killed. Nothing here may touch the test's state.
-  [[noreturn]] static void write_for_ever(const ClaimRef& claim, unsigned seed) {
-    const auto objects = open();
+  [[noreturn]] static void write_for_ever(const std::string& url, const ClaimRef& claim, unsigned seed) {
+    const auto objects = stores_of(url)->open_objects().value();
     std::mt19937 random(seed);
     for (std::uint64_t n = 0;; ++n) {
       const std::string from = account(static_cast<int>(random() % kAccounts));
@@ -79,18 +89,15 @@ class ObjectsKilled : public StoreContract {
 TEST_P(ObjectsKilled, AWriterAtAnyMomentAndNothingIsHalfWritten) {
   submit(1);
   const ClaimRef claim = claim_one(600000).ref;
-  const auto objects = open();
-  std::vector<ObjectOp> ops;
-  for (int i = 0; i < kAccounts; ++i) ops.push_back(put(kAccount, account(i), {{"balance", kEach}}, 0));
-  ASSERT_TRUE(objects->write(claim, "start", ops));
-  ASSERT_TRUE(objects->declare(claim, kAccount, {"balance"}, {"words"}));
-  ASSERT_TRUE(objects->declare(claim, kNote, {"amount"}, {"text"}));
+  const std::string url = TestRedis::instance().url();
+  const auto objects = stores_of(url)->open_objects().value();
+  lay_out(*objects, claim);
   std::mt19937 random(7);
   for (int round = 1; round <= kKills && !HasFailure(); ++round) {
     const auto seed = static_cast<unsigned>(random());
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
-    if (child == 0) write_for_ever(claim, seed);
+    if (child == 0) write_for_ever(url, claim, seed);
     ::usleep(static_cast<useconds_t>(random() % 12000));
     ::kill(child, SIGKILL);
     int status = 0;
@@ -109,6 +116,34 @@ TEST_P(ObjectsKilled, AWriterAtAnyMomentAndNothingIsHalfWritten) {
     const auto found = objects->find(1, kAccount, {"balance", balance, {}, {}}, "", 100).value();
     EXPECT_TRUE(
         std::any_of(found.objects.begin(), found.objects.end(), [&](const auto& one) { return one.id == each.id; }));
+  }
+}
+
+TEST_P(ObjectsKilled, TheServerAtAnyMomentAndNothingIsHalfWritten) {
+  const TempFolder folder;
+  const std::string url = EmbeddedRedis::url(folder.path());
+  std::mt19937 random(11);
+  ClaimRef claim;
+  for (int round = 0; round < 12 && !HasFailure(); ++round) {
+    auto redis = EmbeddedRedis::start(folder.path());
+    ASSERT_TRUE(redis.has_value()) << redis.error().message;
+    const auto stores = stores_of(url);
+    const auto objects = stores->open_objects().value();
+    if (round == 0) {
+      const auto store = stores->open().value();
+      ASSERT_TRUE(store->submit(job(1)));
+      claim = store->claim(request(1, 600000)).value().jobs.at(0).ref;
+      lay_out(*objects, claim);
+    }
+    expect_whole(objects, round);
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) write_for_ever(url, claim, static_cast<unsigned>(random()) + static_cast<unsigned>(round));
+    ::usleep(20000 + static_cast<useconds_t>(random() % 30000));
+    ::kill((*redis)->pid(), SIGKILL);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status)) << "it leaves when the server does";
   }
 }
 
