@@ -38,7 +38,8 @@ local function refuse_writer(job, claim_id, token)
     if not first or first == job .. ' ' .. claim_id then return end
     busy = first_job
   end
-  redis.call('ZADD', kWaiting, 'NX', dec(now_us), job .. ' ' .. claim_id)
+  local last = redis.call('ZRANGE', kWaiting, -1, -1, 'WITHSCORES')[2]
+  redis.call('ZADD', kWaiting, 'NX', dec(math.max(now_us, num(last) + 1)), job .. ' ' .. claim_id)
   return {'busy', busy}
 end
 -- The first write of every script that puts something: what fails for want of memory fails here.
