@@ -17,18 +17,23 @@ for _, word in ipairs(words) do
   if not fewest or count < fewest then rarest, fewest = word, count end
 end
 local low = after == '' and '[' .. rarest .. '\1' or '(' .. rarest .. '\1' .. after
-local members = redis.call('ZRANGEBYLEX', key, low, '(' .. rarest .. '\2', 'LIMIT', 0, most + 1)
-local matching, seen = {}, ''
-for i, member in ipairs(members) do
-  if i > most or #matching > limit then break end
-  local id, all = string.match(member, '\1(.*)$'), true
-  for _, word in ipairs(words) do
-    all = all and redis.call('ZSCORE', key, word .. '\1' .. id)
-    if not all then break end
+local high, chunk = '(' .. rarest .. '\2', #words == 1 and limit + 1 or 200
+local matching, looked_at, seen, all_seen = {}, 0, '', false
+while looked_at < most and #matching <= limit and not all_seen do
+  local members = redis.call('ZRANGEBYLEX', key, low, high, 'LIMIT', 0, chunk)
+  all_seen = #members < chunk
+  looked_at = looked_at + #members
+  for _, member in ipairs(members) do
+    local all = true
+    low, seen = '(' .. member, string.match(member, '\1(.*)$')
+    for _, word in ipairs(words) do
+      all = all and (word == rarest or redis.call('ZSCORE', key, word .. '\1' .. seen))
+      if not all then break end
+    end
+    if all then matching[#matching + 1] = seen end
+    if #matching > limit then break end
   end
-  if all then matching[#matching + 1] = id end
-  seen = id
 end
 local page = page_of(of, matching, limit, max_bytes)
-if page[1] == '' and #members > most then page[1] = seen end
+if page[1] == '' and not all_seen then page[1] = seen end
 return {'ok', page}
