@@ -15,6 +15,12 @@ std::vector<FlagRow> submit_flags() {
   return flags;
 }
 
+std::vector<FlagRow> sandbox_flags() {
+  auto flags = local_run_flags();
+  flags.push_back({"artifacts", "DIR", "keep the files that it leaves in this folder"});
+  return flags;
+}
+
 }  // namespace
 
 const std::vector<Command>& commands() {
@@ -32,6 +38,11 @@ const std::vector<Command>& commands() {
        job_list_command},
       {"job show", "show everything about one job", "JOB", {}, job_show_command},
       {"job logs", "print a job's log", "JOB", {{"follow", "", "go on until the job ends"}}, job_logs_command},
+      {"job artifacts",
+       "list the files that a job left, or print one, or write them into a folder",
+       "JOB [NAME]",
+       {{"output", "PATH", "write it there: a new file, or a folder for it; without NAME: a folder for all"}},
+       job_artifacts_command},
       {"job cancel", "end a job wherever it is, for ever", "JOB", {}, job_cancel_command},
       {"job retry", "run a job again that ended as error, as its next attempt", "JOB", {}, job_retry_command},
       {"job explain", "say why a job is where it is, and what to do", "JOB", {}, job_explain_command},
@@ -85,7 +96,7 @@ const std::vector<Command>& commands() {
       {"policy learn", "run one script in a sandbox without Redis, and print the policy that it needs", "FILE",
        local_run_flags(), policy_learn_command},
       {"sandbox run", "run one script in a sandbox without Redis: its output, its outcome, the layers in force", "FILE",
-       local_run_flags(), sandbox_run_command},
+       sandbox_flags(), sandbox_run_command},
       {"config print", "print every setting, its value and where it came from", "", {}, config_print_command},
       {"config check", "check a configuration file", "[FILE]", {}, config_check_command},
       {"completion", "print a completion script; bash is the one there is", "SHELL", {}, completion_command},

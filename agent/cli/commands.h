@@ -51,6 +51,7 @@ int job_submit_command(Invocation&);
 int job_list_command(Invocation&);
 int job_show_command(Invocation&);
 int job_logs_command(Invocation&);
+int job_artifacts_command(Invocation&);
 int job_cancel_command(Invocation&);
 int job_retry_command(Invocation&);
 int job_explain_command(Invocation&);

@@ -46,6 +46,7 @@ WorkerSettings worker_settings(const Settings& settings) {
   worker.default_timeout_s = settings.job_default_timeout_ms / 1000;
   worker.max_script_bytes = settings.job_max_script_bytes;
   worker.max_result_bytes = settings.job_max_result_bytes;
+  worker.max_artifact_bytes = settings.job_max_artifact_bytes;
   worker.max_deliveries = settings.job_max_deliveries;
   worker.defaults = operator_defaults(settings);
   worker.ceilings = settings.ceilings;
