@@ -96,7 +96,7 @@ class Walk {
     bool any = false;
     do {
       const ssize_t got = ::read(fd.get(), part.data(), std::min<std::uint64_t>(part.size(), rest));
-      if (got < 0 && errno == EINTR) continue;  // an empty file gets none
+      if (got < 0 && errno == EINTR) continue;
       if (got < 0) return note(path, "cannot be read to its end; what stands before it may be kept");
       if (got == 0 && any) break;
       left_ -= static_cast<std::uint64_t>(got);
