@@ -61,6 +61,8 @@ int queue_resume_command(Invocation&);
 int queue_purge_command(Invocation&);
 int queue_dead_command(Invocation&);
 int runner_list_command(Invocation&);
+int secret_list_command(Invocation&);
+int secret_check_command(Invocation&);
 int verify_command(Invocation&);
 int policy_learn_command(Invocation&);
 int sandbox_run_command(Invocation&);

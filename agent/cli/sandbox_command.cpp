@@ -11,6 +11,7 @@
 #include "cli/local_run.h"
 #include "cli/policy_file.h"
 #include "cli/serve.h"
+#include "cli/session.h"
 #include "cli/submission.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
@@ -63,6 +64,9 @@ Result<Tried> try_file(const Invocation& call, bool learn) {
   facts.deadline_unix_ms = call.parts.clock.unix_ms() + staged.specs.back().limits.wall_ms;
   facts.max_result_bytes = call.settings.job_max_result_bytes;
   facts.granted = staged.policy;
+  Secrets secrets(secret_places(call.settings), call.parts.clock);
+  MJ_TRY(values, secrets.values(job.context_id, staged.policy.secrets));
+  facts.secrets = std::move(values);
   facts.max_artifact_bytes = call.settings.job_max_artifact_bytes;
   std::unique_ptr<FolderSink> sink;
   if (call.has("artifacts")) {

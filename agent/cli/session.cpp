@@ -1,6 +1,7 @@
 #include "cli/session.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/log.h"
 #include "worker/prerequisites.h"
@@ -56,12 +57,17 @@ WorkerSettings worker_settings(const Settings& settings) {
   worker.retention_count = settings.retention_count;
   worker.allowed_prerequisites = settings.prerequisites_allow;
   worker.prerequisites_timeout_ms = settings.prerequisites_timeout_ms;
-  worker.secrets_dir = settings.secrets_dir;
+  worker.secrets = secret_places(settings);
   worker.state_dir = settings.state_dir;
   return worker;
 }
 
 }  // namespace
+
+SecretPlaces secret_places(const Settings& settings) {
+  const char* credentials = std::getenv("CREDENTIALS_DIRECTORY");
+  return {settings.secrets_dir, credentials == nullptr ? "" : credentials};
+}
 
 Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& settings, StoreFactory& stores) {
   MJ_CHECK(check_allowed(settings.prerequisites_allow));

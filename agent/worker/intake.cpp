@@ -60,7 +60,7 @@ Intake::Intake(Parts parts, const Clock& clock, StoreHealth& health, const Worke
       settings_(settings),
       instance_(instance),
       callbacks_(std::move(callbacks)),
-      secrets_(settings.secrets_dir, clock),
+      secrets_(settings.secrets, clock),
       topic_(settings.runner, clock),
       pauses_(clock),
       free_(settings.slots) {
