@@ -158,7 +158,10 @@ void KeptArtifacts::close() {
 
 std::string KeptArtifacts::finish() {
   if (file_) refuse("it ended in the middle");
-  if (whole_.empty()) return {};
+  if (whole_.empty()) {
+    spool_.reset();
+    return {};
+  }
   const std::string mine = folder_.job(shelf_, job_key_);
   const auto shared = folder_.lock(false, kLockWaitMs);
   std::string problem;

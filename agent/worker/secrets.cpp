@@ -114,7 +114,11 @@ Result<std::string> read_value(const Listing& listing, const std::string& name) 
   return value;
 }
 
-std::string shown_name(const std::string& name) { return shown(name, kLongestName * 2); }
+// For the log: the folder is the operator's, the name may be anybody's.
+std::string shown_path(const SecretFile& file) {
+  const std::size_t slash = file.path.rfind('/');
+  return file.path.substr(0, slash + 1) + shown(file.path.substr(slash + 1), kLongestName);
+}
 
 struct Looked {
   std::vector<Listing> listings;
@@ -141,7 +145,7 @@ std::vector<SecretFile> read_all(const Looked& looked) {
   std::size_t bytes = 0;
   for (const Listing& listing : looked.listings) {
     for (const std::string& name : listing.names) {
-      SecretFile file{name.substr(listing.prefix.size()), listing.path + '/' + shown_name(name), {}, false, {}};
+      SecretFile file{name.substr(listing.prefix.size()), listing.path + '/' + name, {}, false, {}};
       const bool twice = std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.name == file.name; });
       auto value = twice ? Result<std::string>(fail(Code::invalid, "a file has its name: remove one of them"))
                          : read_value(listing, name);
@@ -212,9 +216,9 @@ void Secrets::look(Id id, Context& context) const {
     if (file.problem.empty()) {
       secrets.push_back({file.name, std::move(file.value)});
     } else if (file.unread) {
-      unread = file.path + ": " + file.problem;
+      unread = shown_path(file) + ": " + file.problem;
     } else {
-      log(LogLevel::warn, "worker", "refused as a secret: {}: {}", file.path, file.problem);
+      log(LogLevel::warn, "worker", "refused as a secret: {}: {}", shown_path(file), file.problem);
     }
   }
   if (!unread.empty() && unread != context.problem)
