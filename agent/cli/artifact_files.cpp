@@ -55,7 +55,7 @@ Result<Fd> OutputFolder::create(const std::string& name) const {
   Fd fd(::openat(parent.get(), last_part(name).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
   if (fd) return fd;
   const std::string path = printable(path_ + '/' + name);
-  if (errno == EEXIST) return fail(Code::conflict, path + ": exists already: move it away, or name another folder");
+  if (errno == EEXIST) return fail(Code::invalid, path + ": exists already: move it away, or name another folder");
   return fail(Code::io, path + ": " + errno_text(errno));
 }
 
