@@ -75,7 +75,7 @@ void apply(const Verdict& verdict, const std::string& folder, const std::string&
     if (verdict.gone || !verdict.wanted.contains(name)) {
       (void)::unlink(path.c_str());  // whatever stays is met again
     } else if (::access(object.c_str(), F_OK) != 0) {
-      // Two agents made it at the same time, and the job of one has gone with the object that it had.
+      // It was replaced once, damaged or with all the names that a file may have, and the other one's jobs have gone.
       (void)!::link(path.c_str(), object.c_str());
     }
   }

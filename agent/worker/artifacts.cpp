@@ -27,10 +27,12 @@ bool is_shelf(std::string_view name) {
   return name.size() == 24 && name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-// The object of these bytes, made from this file or there already. Whichever it is: it has one more name than before,
-// or the same ones.
+// The object of these bytes, made from this file or there already: then it is used, or others who use it just now
+// would have one that nobody finds.
 Result<void> make_object(const WholeFile& file, const std::string& object) {
+  if (::link(file.path.c_str(), object.c_str()) == 0) return {};
   struct stat there {};
+  if (errno != EEXIST) return fail(Code::io, errno_text(errno));
   if (::stat(object.c_str(), &there) == 0 && static_cast<std::uint64_t>(there.st_size) == file.bytes) return {};
   // Of another size: damaged by a loss of power. Replaced in one step.
   if (::rename(file.path.c_str(), object.c_str()) == 0) return {};

@@ -8,9 +8,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "base/fd.h"
 #include "base/sha256.h"
@@ -225,7 +227,8 @@ TEST_F(ArtifactsTest, AFullDiskIsToldAndTheOthersAreKept) {
   std::signal(SIGXFSZ, ignored);
   const auto notes = one->take_notes();
   ASSERT_EQ(notes.size(), 1U);
-  EXPECT_NE(notes[0].find("artifact \"large\": not kept: this host cannot write it: EFBIG"), std::string::npos) << notes[0];
+  EXPECT_NE(notes[0].find("artifact \"large\": not kept: this host cannot write it: EFBIG"), std::string::npos)
+      << notes[0];
   EXPECT_EQ(finish(*one).size(), 1U);
 }
 
@@ -329,6 +332,47 @@ TEST_F(ArtifactsTest, WhileAnotherHoldsTheLockNothingIsTakenAway) {
 TEST_F(ArtifactsTest, AStoreKeepsTheNameOfItsShelf) {
   EXPECT_EQ(*artifact_shelf(*store_, 1), shelf_);
   EXPECT_NE(*artifact_shelf(*store_, 2), shelf_);
+}
+
+// Agents that keep, and agents that take away, all at once and of the same bytes.
+TEST_F(ArtifactsTest, WhatARecordHasIsThereWhoeverSweepsMeanwhile) {
+  constexpr int kJobs = 150;
+  std::atomic<bool> done = false;
+  std::atomic<int> missing = 0;
+  const auto work = [&](int which) {
+    auto store = *server_.open();
+    for (int i = 0; i < kJobs; ++i) {
+      const std::string key = job_key(static_cast<Id>(which), static_cast<Id>(i % 10 + 1));  // runs again and again
+      (void)store->save(1, key, {{"id", "1"}, {"status", "started"}});
+      auto one = run(key);
+      const std::string bytes = std::to_string(i % 3);
+      leave(*one, "a", bytes);
+      (void)store->save(1, key, {{"artifacts", one->finish()}, {"status", i % 2 == 0 ? "finished" : "error"}});
+      missing += fs::exists(object(sha256_hex(bytes))) ? 0 : 1;
+    }
+  };
+  const auto sweep = [&] {
+    auto store = *server_.open();
+    HandClock clock;
+    ArtifactSweep one(clock, folder_.path().string(), 1);
+    while (!done) {
+      (void)one.look_after(*store, 1);
+      clock.boot += 100;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the lock is everybody's
+    }
+  };
+  std::vector<std::thread> sweepers;
+  for (int i = 0; i < 2; ++i) sweepers.emplace_back(sweep);
+  std::vector<std::thread> workers;
+  for (int i = 1; i <= 3; ++i) workers.emplace_back(work, i);
+  for (auto& each : workers) each.join();
+  done = true;
+  for (auto& each : sweepers) each.join();
+  EXPECT_EQ(missing, 0);
+  sweep_a_round();
+  EXPECT_EQ(files_in("objects"), 3U);
+  EXPECT_EQ(files_in("jobs"), 30U);
+  EXPECT_EQ(files_in("spool"), 0U);
 }
 
 }  // namespace
