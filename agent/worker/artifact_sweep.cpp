@@ -93,6 +93,15 @@ Result<std::uint64_t> ArtifactSweep::look_after(Store& store, Id context) {
   Turn& turn = turns_[context];
   const std::uint64_t now = clock_.boot_ms();
   if (now < turn.next_ms) return turn.next_ms - now;
+  auto went = go_on(store, context, turn, now);
+  if (!went) {
+    turn.next_ms = now + every_ms_;
+    return tl::unexpected<Error>(std::move(went).error());
+  }
+  return turn.next_ms > now ? turn.next_ms - now : 0;
+}
+
+Result<void> ArtifactSweep::go_on(Store& store, Id context, Turn& turn, std::uint64_t now) const {
   turn.next_ms = now + kMoreMs;
   const ArtifactFolder folder(state_dir_, context);
   switch (turn.phase) {
@@ -122,7 +131,7 @@ Result<std::uint64_t> ArtifactSweep::look_after(Store& store, Id context) {
       turn.next_ms = std::max(turn.began_ms + every_ms_, now + (now - turn.began_ms) * kRestTimes);
       turn.phase = Phase::spools;
   }
-  return turn.next_ms > now ? turn.next_ms - now : 0;
+  return {};
 }
 
 // Those of other stores are left alone.

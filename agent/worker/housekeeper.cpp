@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/log.h"
+
 namespace mycojobs {
 namespace {
 
@@ -48,8 +50,11 @@ void Housekeeper::loop() {
 
 Result<std::uint64_t> Housekeeper::look_after(Id context) {
   MJ_TRY(jobs, housekeeping_.look_after(*store_, context));
-  MJ_TRY(artifacts, sweep_.look_after(*store_, context));
-  return std::min(jobs, artifacts);
+  auto artifacts = sweep_.look_after(*store_, context);
+  if (!artifacts && artifacts.error().code == Code::unavailable) return artifacts;
+  // Jobs are looked after, whatever becomes of their files.
+  if (!artifacts) log(LogLevel::error, "worker", "context {}: artifacts stay: {}", context, artifacts.error().message);
+  return artifacts ? std::min(jobs, *artifacts) : jobs;
 }
 
 std::uint64_t Housekeeper::round() {
