@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "base/log.h"
+#include "domain/codec.h"
 #include "worker/prerequisites.h"
 
 namespace mycojobs {
@@ -62,6 +63,23 @@ WorkerSettings worker_settings(const Settings& settings) {
   return worker;
 }
 
+// A newcomer's script may use the objects of its context at once.
+Result<void> own_contexts(const Settings& settings, StoreFactory& stores) {
+  MJ_TRY(store, stores.open());
+  for (Id id : settings.contexts) {
+    Context context;
+    context.id = id;
+    const auto found = store->load(id, redis_key(context));
+    if (found) continue;
+    if (found.error().code != Code::not_found) return fail(found.error(), redis_key(context));
+    MJ_TRY(now_ms, store->now_ms());
+    context.admins = {kDefaultCaller};
+    context.created_at = context.updated_at = static_cast<std::uint32_t>(now_ms / 1000);
+    MJ_CHECK(store->save(id, redis_key(context), encode(context)));
+  }
+  return {};
+}
+
 }  // namespace
 
 SecretPlaces secret_places(const Settings& settings) {
@@ -98,6 +116,9 @@ Result<Session> open_session(const Parts& parts, const Settings& settings, bool 
   session.stores = parts.stores(settings, url);
   if (!embedded) return session;
   session.embedded = std::move(*embedded);
+  if (auto made = own_contexts(settings, *session.stores); !made) {
+    log(LogLevel::warn, "worker", "scripts may not use objects: {}", made.error().message);
+  }
   if (with_agent) {
     MJ_TRY(agent, start_agent(parts, settings, *session.stores));
     session.agent = std::move(agent);
