@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/log.h"
 #include "domain/codec.h"
 #include "worker/job_inputs.h"
 #include "worker/stages.h"
@@ -59,7 +60,7 @@ Intake::Intake(Parts parts, const Clock& clock, StoreHealth& health, const Worke
       settings_(settings),
       instance_(instance),
       callbacks_(std::move(callbacks)),
-      secrets_(settings.secrets_dir, clock),
+      secrets_(settings.secrets, clock),
       topic_(settings.runner, clock),
       pauses_(clock),
       free_(settings.slots) {
@@ -193,6 +194,21 @@ void Intake::accept(Claimed& claimed, std::uint64_t fence_boot_ms) {
   }
 }
 
+// Null: nowhere to keep them. The job runs all the same.
+std::unique_ptr<RunArtifacts> Intake::artifacts_of(const ClaimRef& claim) {
+  if (settings_.state_dir.empty()) return nullptr;
+  std::string& shelf = shelves_[claim.context];
+  if (shelf.empty()) {
+    auto found = artifact_shelf(*parts_.store, claim.context);
+    if (!found) {
+      log(LogLevel::error, "worker", "{}: its artifacts will not be kept: {}", claim.job_key, found.error().message);
+      return nullptr;
+    }
+    shelf = std::move(*found);
+  }
+  return make_run_artifacts(settings_.state_dir, claim.context, shelf, claim.job_key, settings_.max_artifact_bytes);
+}
+
 Result<Start> Intake::prepare(Claimed& claimed, std::uint64_t fence_boot_ms, RunNumber run) {
   auto decoded = decode<Job>(claimed.record);
   Job& job = decoded.record;
@@ -247,9 +263,7 @@ Result<Start> Intake::prepare(Claimed& claimed, std::uint64_t fence_boot_ms, Run
   MJ_TRY(secrets, secrets_.values(claimed.ref.context, facts.granted.secrets));
   facts.secrets = std::move(secrets);
   MJ_CHECK(gather_inputs(*parts_.store, settings_.state_dir, facts));
-  MJ_TRY(artifacts, make_run_artifacts(settings_.state_dir, claimed.ref.context, claimed.ref.job_key, run,
-                                       settings_.max_artifact_bytes));
-  start.artifacts = std::move(artifacts);
+  start.artifacts = artifacts_of(claimed.ref);
   MJ_TRY(conversation, runs_it.begin(facts, start.artifacts.get()));
   start.conversation = std::move(conversation);
   start.claim = std::move(claimed.ref);

@@ -86,6 +86,8 @@ const auto kOptions = std::to_array<Option>({
     {"job.max_script_bytes", bytes, &S::job_max_script_bytes, "4MiB", "Longest script", kWorkers, "", 1, 1ULL << 29},
     {"job.max_result_bytes", bytes, &S::job_max_result_bytes, "1MiB", "Largest result, keys and values", kWorkers, "",
      1, 1ULL << 29},
+    {"job.max_artifact_bytes", bytes, &S::job_max_artifact_bytes, "64MiB", "Files that a job leaves, all together",
+     kWorkers, "", 0, 1ULL << 40},
     {"job.output_bytes", bytes, &S::job_output_bytes, "1MiB", "Output of a job that is kept: its head and its tail",
      kWorkers, "", 1, 1ULL << 40},
     {"job.max_deliveries", count, &S::job_max_deliveries, "3", "Claims without a reported end before a job is dead",
