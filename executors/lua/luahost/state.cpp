@@ -1,0 +1,105 @@
+#include "executors/lua/luahost/state.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "executors/lua/luahost/modules.h"
+
+namespace mycojobs::lua {
+namespace {
+
+struct Memory {
+  std::size_t used = 0, limit = 0;
+};
+Memory memory;
+lua_State* the_state = nullptr;
+
+void* allocate(void*, void* block, std::size_t old_size, std::size_t new_size) {
+  const std::size_t had = block == nullptr ? 0 : old_size;  // for a new block the old size tells its kind
+  if (new_size == 0) {
+    std::free(block);
+    memory.used -= had;
+    return nullptr;
+  }
+  if (new_size > had && memory.limit > 0 && memory.used - had + new_size > memory.limit) return nullptr;
+  void* const moved = std::realloc(block, new_size);
+  if (moved != nullptr) memory.used += new_size - had;
+  return moved;
+}
+
+// Of finalizers that fail, most of all. A piece of its own with '@' in front is a switch, and there is none here.
+void warn(void*, const char* text, int more) {
+  if (text[0] != '@' || more != 0) std::fprintf(stderr, more != 0 ? "%s" : "%s\n", text);
+}
+
+void open_library(lua_State* state) {
+  const luaL_Reg libraries[] = {
+      {LUA_GNAME, luaopen_base},          {LUA_COLIBNAME, luaopen_coroutine}, {LUA_TABLIBNAME, luaopen_table},
+      {LUA_IOLIBNAME, luaopen_io},        {LUA_OSLIBNAME, luaopen_os},        {LUA_STRLIBNAME, luaopen_string},
+      {LUA_UTF8LIBNAME, luaopen_utf8},    {LUA_MATHLIBNAME, luaopen_math},    {LUA_DBLIBNAME, luaopen_debug},
+  };
+  for (const auto& [name, open] : libraries) {
+    luaL_requiref(state, name, open, 1);
+    lua_pop(state, 1);
+  }
+}
+
+// Runs one module with `host` and what the modules before it returned.
+void run_module(lua_State* state, const Module& module, int host, int loaded) {
+  const std::string name = std::string("=[") + module.name + "]";
+  if (luaL_loadbufferx(state, module.source, std::strlen(module.source), name.c_str(), "t") != LUA_OK) lua_error(state);
+  lua_pushvalue(state, host);
+  lua_pushvalue(state, loaded);
+  lua_call(state, 2, 1);
+  lua_setfield(state, loaded, module.name);
+}
+
+int load_modules(lua_State* state) {
+  open_library(state);
+  lua_newtable(state);
+  const int host = lua_gettop(state);
+  add_job_functions(state);
+  add_file_functions(state);
+  add_process_functions(state);
+  add_net_functions(state);
+  add_http_functions(state);
+  lua_newtable(state);
+  const int loaded = lua_gettop(state);
+  for (const Module& module : modules()) run_module(state, module, host, loaded);
+  lua_getfield(state, loaded, "job");
+  for (const char* name : {kPrepare, kDescribe, kEncodeResult}) {
+    if (lua_getfield(state, -1, std::strchr(name, '.') + 1) != LUA_TFUNCTION) luaL_error(state, "job: no %s", name);
+    lua_setfield(state, LUA_REGISTRYINDEX, name);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_functions(lua_State* state, const luaL_Reg* functions) { luaL_setfuncs(state, functions, 0); }
+
+int push_errno(lua_State* state, int error) {
+  const char* name = ::strerrorname_np(error);
+  lua_pushnil(state);
+  lua_pushstring(state, std::strerror(error));  // NOLINT(concurrency-mt-unsafe)
+  lua_pushstring(state, name != nullptr ? name : "");
+  return 3;
+}
+
+lua_State* state() { return the_state; }
+void limit_memory(std::size_t bytes) { memory.limit = bytes; }
+
+Result<void> open_state() {
+  the_state = lua_newstate(allocate, nullptr);
+  if (the_state == nullptr) return fail(Code::internal, "lua: no memory for its state");
+  lua_setwarnf(the_state, warn, nullptr);
+  lua_pushcfunction(the_state, load_modules);
+  if (lua_pcall(the_state, 0, 0, 0) != LUA_OK)
+    return fail(Code::internal, std::string("lua: ") + luaL_tolstring(the_state, -1, nullptr));
+  lua_gc(the_state, LUA_GCCOLLECT);
+  return {};
+}
+
+}  // namespace mycojobs::lua
