@@ -52,8 +52,9 @@ int lua_ask(lua_State* state) {
     lua_pushfstring(state, "too_large");
     return 2;
   }
-  auto reply = ::getpid() == this_job.pid ? ask(this_job.channel, call)
-                                          : Result<std::string>(fail(Code::unavailable, "this is not the job's process"));
+  auto reply = ::getpid() == this_job.pid
+                   ? ask(this_job.channel, call)
+                   : Result<std::string>(fail(Code::unavailable, "this is not the job's process"));
   if (!reply) {
     lua_pushnil(state);
     lua_pushlstring(state, reply.error().message.data(), reply.error().message.size());

@@ -9,10 +9,10 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <memory>
 #include <string>
 
-#include "base/clock.h"
 #include "base/fd.h"
 #include "executors/lua/luahost/state.h"
 
@@ -26,20 +26,24 @@ struct Socket {
   std::uint64_t patience_ms = 0;  // for each wait
 };
 
-Socket& socket_at(lua_State* state, int index) {
-  return *static_cast<Socket*>(luaL_checkudata(state, index, kSocket));
-}
+Socket& socket_at(lua_State* state, int index) { return *static_cast<Socket*>(luaL_checkudata(state, index, kSocket)); }
 
 int lua_close_socket(lua_State* state) {
   socket_at(state, 1).fd.reset();
   return 0;
 }
 
+std::uint64_t now_ms() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1000 + static_cast<std::uint64_t>(now.tv_nsec) / 1000000;
+}
+
 // 0 or errno: until the socket is ready for `events`, or the time is over.
 int wait_for(int fd, short events, std::uint64_t patience_ms) {
-  const std::uint64_t deadline = SystemClock().boot_ms() + patience_ms;
+  const std::uint64_t deadline = now_ms() + patience_ms;
   for (;;) {
-    const std::uint64_t now = SystemClock().boot_ms();
+    const std::uint64_t now = now_ms();
     if (now >= deadline) return ETIMEDOUT;
     pollfd waiting{fd, events, 0};
     const int ready = ::poll(&waiting, 1, static_cast<int>(std::min<std::uint64_t>(deadline - now, 60000)));

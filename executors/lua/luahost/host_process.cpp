@@ -115,7 +115,8 @@ void serve(Running& running, const Program& program, std::string& out, std::stri
   std::string_view left = program.input;
   if (left.empty()) running.input.reset();
   while (running.out || running.err) {
-    pollfd sources[] = {{running.out.get(), POLLIN, 0}, {running.err.get(), POLLIN, 0}, {running.input.get(), POLLOUT, 0}};
+    pollfd sources[] = {
+        {running.out.get(), POLLIN, 0}, {running.err.get(), POLLIN, 0}, {running.input.get(), POLLOUT, 0}};
     if (::poll(sources, 3, -1) < 0) continue;  // interrupted
     if (sources[0].revents != 0) take(running.out, out, program.echo ? STDOUT_FILENO : -1);
     if (sources[1].revents != 0) take(running.err, err, program.echo ? STDERR_FILENO : -1);

@@ -49,7 +49,8 @@ void add_frame(const lua_Debug& frame) {
   if (std::strcmp(frame.what, "main") == 0) {
     script.trace += "the script";
   } else {
-    script.trace += frame.name != nullptr ? std::string(frame.name) : "a function of line " + std::to_string(frame.linedefined);
+    script.trace +=
+        frame.name != nullptr ? std::string(frame.name) : "a function of line " + std::to_string(frame.linedefined);
   }
   script.trace += "\n    " + line_of_script(frame.currentline) + "\n";
 }
@@ -143,7 +144,8 @@ int run_script(lua_State* state, const HostRequest& request) {
   lua_pushlstring(state, request.facts.data(), request.facts.size());
   lua_pushlstring(state, request.environment.data(), request.environment.size());
   lua_pushlstring(state, request.inputs.data(), request.inputs.size());
-  if (!call(state, kPrepare, 3, 2)) {
+  lua_pushlstring(state, script.folder.data(), script.folder.size());
+  if (!call(state, kPrepare, 4, 2)) {
     tell_failure(state, LUA_ERRRUN);
     return 1;
   }
@@ -185,7 +187,7 @@ Result<void> warm_lua() {
 }
 
 std::string lua_version() {
-  return std::string(LUA_VERSION_MAJOR) + "." + LUA_VERSION_MINOR + "."." + LUA_VERSION_RELEASE;
+  return std::string(LUA_VERSION_MAJOR) + "." + LUA_VERSION_MINOR + "." + LUA_VERSION_RELEASE;
 }
 
 int run_lua_job(int channel, const std::string& folder) {

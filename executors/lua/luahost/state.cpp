@@ -36,9 +36,9 @@ void warn(void*, const char* text, int more) {
 
 void open_library(lua_State* state) {
   const luaL_Reg libraries[] = {
-      {LUA_GNAME, luaopen_base},          {LUA_COLIBNAME, luaopen_coroutine}, {LUA_TABLIBNAME, luaopen_table},
-      {LUA_IOLIBNAME, luaopen_io},        {LUA_OSLIBNAME, luaopen_os},        {LUA_STRLIBNAME, luaopen_string},
-      {LUA_UTF8LIBNAME, luaopen_utf8},    {LUA_MATHLIBNAME, luaopen_math},    {LUA_DBLIBNAME, luaopen_debug},
+      {LUA_GNAME, luaopen_base},       {LUA_COLIBNAME, luaopen_coroutine}, {LUA_TABLIBNAME, luaopen_table},
+      {LUA_IOLIBNAME, luaopen_io},     {LUA_OSLIBNAME, luaopen_os},        {LUA_STRLIBNAME, luaopen_string},
+      {LUA_UTF8LIBNAME, luaopen_utf8}, {LUA_MATHLIBNAME, luaopen_math},    {LUA_DBLIBNAME, luaopen_debug},
   };
   for (const auto& [name, open] : libraries) {
     luaL_requiref(state, name, open, 1);
@@ -46,10 +46,36 @@ void open_library(lua_State* state) {
   }
 }
 
+// What modules see as globals: a copy of Lua's own, so that no script can change a function below them. Only _G leads to
+// what scripts see.
+void push_own_globals(lua_State* state) {
+  lua_newtable(state);
+  lua_pushglobaltable(state);
+  lua_pushnil(state);
+  while (lua_next(state, -2) != 0) {
+    if (lua_istable(state, -1) && !lua_rawequal(state, -1, -3)) {
+      lua_newtable(state);
+      lua_pushnil(state);
+      while (lua_next(state, -3) != 0) {
+        lua_pushvalue(state, -2);
+        lua_insert(state, -2);
+        lua_rawset(state, -4);
+      }
+      lua_replace(state, -2);
+    }
+    lua_pushvalue(state, -2);
+    lua_insert(state, -2);
+    lua_rawset(state, -5);
+  }
+  lua_pop(state, 1);
+}
+
 // Runs one module with `host` and what the modules before it returned.
-void run_module(lua_State* state, const Module& module, int host, int loaded) {
+void run_module(lua_State* state, const Module& module, int host, int loaded, int own_globals) {
   const std::string name = std::string("=[") + module.name + "]";
   if (luaL_loadbufferx(state, module.source, std::strlen(module.source), name.c_str(), "t") != LUA_OK) lua_error(state);
+  lua_pushvalue(state, own_globals);
+  lua_setupvalue(state, -2, 1);
   lua_pushvalue(state, host);
   lua_pushvalue(state, loaded);
   lua_call(state, 2, 1);
@@ -65,9 +91,12 @@ int load_modules(lua_State* state) {
   add_process_functions(state);
   add_net_functions(state);
   add_http_functions(state);
+  add_regex_functions(state);
   lua_newtable(state);
   const int loaded = lua_gettop(state);
-  for (const Module& module : modules()) run_module(state, module, host, loaded);
+  push_own_globals(state);
+  const int own_globals = lua_gettop(state);
+  for (const Module& module : modules()) run_module(state, module, host, loaded, own_globals);
   lua_getfield(state, loaded, "job");
   for (const char* name : {kPrepare, kDescribe, kEncodeResult}) {
     if (lua_getfield(state, -1, std::strchr(name, '.') + 1) != LUA_TFUNCTION) luaL_error(state, "job: no %s", name);

@@ -15,6 +15,7 @@ void add_file_functions(lua_State*);
 void add_process_functions(lua_State*);
 void add_net_functions(lua_State*);
 void add_http_functions(lua_State*);
+void add_regex_functions(lua_State*);
 // Puts functions into the table on top of the stack.
 void add_functions(lua_State*, const luaL_Reg* functions);
 

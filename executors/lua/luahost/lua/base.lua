@@ -7,7 +7,7 @@ local type, error, rawget, setmetatable, tostring = type, error, rawget, setmeta
 local format, match, find, sub = string.format, string.match, string.find, string.sub
 local floor = math.floor
 
-local kit = {granted = {exec = false, net = "none", ["fs.read"] = {}, ["fs.write"] = {}, secrets = {}}}
+local kit = {folder = "/job", granted = {exec = false, net = "none", ["fs.read"] = {}, ["fs.write"] = {}, secrets = {}}}
 
 -- An error of ours: a table {type, code, message}, readable as text.
 local Error = {__name = "Error", __metatable = false}
@@ -79,7 +79,7 @@ end
 local function missing_grant(path, writing)
   local granted = kit.granted
   if writing then
-    if below(path, "/tmp") or below(path, "/job") or below(path, "/dev") or below(path, "/proc") then return nil end
+    if below(path, "/tmp") or below(path, kit.folder) or below(path, "/dev") or below(path, "/proc") then return nil end
     return not covered(path, granted["fs.write"]) and "fs.write" or nil
   end
   if covered(path, granted["fs.read"]) or covered(path, granted["fs.write"]) then return nil end

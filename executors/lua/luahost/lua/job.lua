@@ -41,7 +41,7 @@ local function note(text, fraction)
   host.send(host.NOTE, kit.to_json("note", {text = shorten(text, MAX_NOTE), fraction = fraction}))
 end
 
-local mycojobs = {artifacts = "/job/artifacts", cancelled = host.cancelled}
+local mycojobs = {cancelled = host.cancelled}
 
 -- Raises an error that says about another attempt of the job: retry = false, there is to be none; a number, not before
 -- so many seconds have passed.
@@ -73,7 +73,7 @@ function mycojobs.secret(name)
   if find(name, "[/%z]") or name == "" or find(name, "^%.") then
     kit.fail("invalid", "mycojobs.secret: %q is not a name", name)
   end
-  local value = host.read_file("/job/secrets/" .. name)
+  local value = host.read_file(kit.folder .. "/secrets/" .. name)
   if not value then kit.denied("mycojobs.secret: the secret " .. format("%q", name), format("secrets = [%q]", name)) end
   return value
 end
@@ -90,7 +90,8 @@ end
 
 -- Before the script.
 
-function M.prepare(facts_json, environment_json, inputs_json)
+function M.prepare(facts_json, environment_json, inputs_json, folder)
+  kit.folder, mycojobs.artifacts = folder, folder .. "/artifacts"
   local facts = kit.from_json(facts_json)
   local granted = facts.granted
   if type(granted) == "table" then kit.granted = granted end

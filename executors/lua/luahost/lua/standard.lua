@@ -5,7 +5,8 @@ local type, next, error, rawset, tostring, pcall = type, next, error, rawset, to
 local find, gsub = string.find, string.gsub
 local load, loadfile, getinfo, traceback = load, loadfile, debug.getinfo, debug.traceback
 local open = io.open
-local globals, io, os = _G, io, os
+local globals = _G
+local io, os = globals.io, globals.os
 
 local kNoBytecode = "bytecode is not loaded here: pass the source"
 
