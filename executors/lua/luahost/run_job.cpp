@@ -102,6 +102,7 @@ void tell_failure(lua_State* state, int status) {
   if (status == LUA_ERRMEM) {
     lua_settop(state, 0);
     lua_gc(state, LUA_GCCOLLECT);
+    if (was_deep()) return tell_plainly("Error", "stack overflow: a recursion took all the memory that the job has");
     return tell_plainly("MemoryError", "not enough memory: the policy's field memory is the limit");
   }
   if (status == LUA_ERRERR) return tell_plainly("Error", "error in error handling (stack overflow)");

@@ -12,20 +12,51 @@ namespace {
 
 struct Memory {
   std::size_t used = 0, limit = 0;
+  // The largest stack of a thread of Lua that is being kept: what was refused while there is a deep one was refused to
+  // a recursion without an end.
+  void* stack = nullptr;
+  std::size_t stack_bytes = 0, candidate_bytes = 0;
+  bool refused_to_deep = false;
 };
 Memory memory;
 lua_State* the_state = nullptr;
 
+// A stack alone grows like this: into a new block of twice its slots, or the most, with five slots beside them that do
+// not double. The first of a row of such blocks is only remembered.
+bool is_growing_stack(const void* block, std::size_t kind, std::size_t wanted) {
+  constexpr std::size_t kLeast = 65536, kBeside = 5 * 16, kMost = 16 * 1000000 + kBeside;
+  if (block != nullptr || kind != 0 || wanted < kLeast || wanted % 16 != 0) return false;
+  const bool doubled = wanted - kBeside == 2 * (memory.candidate_bytes - kBeside);
+  memory.candidate_bytes = wanted;
+  return doubled || wanted == kMost;
+}
+
+void* refuse() {
+  constexpr std::size_t kDeep = 2U << 20;
+  memory.refused_to_deep = memory.stack_bytes >= kDeep;
+  return nullptr;
+}
+
 void* allocate(void*, void* block, std::size_t old_size, std::size_t new_size) {
   const std::size_t had = block == nullptr ? 0 : old_size;  // for a new block the old size tells its kind
+  if (new_size > had && memory.limit > 0 && memory.used - had + new_size > memory.limit) return refuse();
+  const bool is_stack = is_growing_stack(block, old_size, new_size);
+  void* moved = nullptr;
+  if (block != nullptr && block == memory.stack) {
+    memory.stack = nullptr;
+    memory.stack_bytes = 0;
+  }
   if (new_size == 0) {
     std::free(block);
-    memory.used -= had;
-    return nullptr;
+  } else {
+    moved = std::realloc(block, new_size);
+    if (moved == nullptr) return refuse();
   }
-  if (new_size > had && memory.limit > 0 && memory.used - had + new_size > memory.limit) return nullptr;
-  void* const moved = std::realloc(block, new_size);
-  if (moved != nullptr) memory.used += new_size - had;
+  memory.used = memory.used - had + new_size;
+  if (is_stack) {
+    memory.stack = moved;
+    memory.stack_bytes = new_size;
+  }
   return moved;
 }
 
@@ -119,6 +150,7 @@ int push_errno(lua_State* state, int error) {
 
 lua_State* state() { return the_state; }
 void limit_memory(std::size_t bytes) { memory.limit = bytes; }
+bool was_deep() { return memory.refused_to_deep; }
 
 Result<void> open_state() {
   the_state = lua_newstate(allocate, nullptr);

@@ -29,6 +29,7 @@ lua_State* state();  // after open_state()
 
 // Lua gets an error of its own ("not enough memory") before the sandbox would kill the job. 0: no limit.
 void limit_memory(std::size_t bytes);
+bool was_deep();  // what was refused last was refused to a recursion
 
 // nil, text and name of errno: what a function of the host answers when the system refused.
 int push_errno(lua_State*, int error);

@@ -71,7 +71,8 @@ end
 local function open_file(path, mode)
   local file, problem, code = open(path, mode)
   if file or type(path) ~= "string" then return file, problem, code end
-  local fine, denied = pcall(kit.fail_path, "io.open", path, problem or "", "", find(tostring(mode), "[wa+]") ~= nil)
+  local reason = gsub(problem or "", "^.*: ", "")
+  local fine, denied = pcall(kit.fail_path, "io.open", path, reason, "", find(tostring(mode), "[wa+]") ~= nil)
   if not fine and type(denied) == "table" and denied.code == "denied" then problem = tostring(denied) end
   return nil, problem, code
 end

@@ -72,7 +72,7 @@ function Builder:and_()
   -- What is to be taken as it stands is a regular expression that says so, if the case does not matter.
   if step.case_insensitive and not step.regex then
     step.pattern, step.regex = gsub(step.pattern, "[%^%$%(%)%.%[%]%*%+%?%{%}|\\]", "\\%0"), true
-    step.replacement = gsub(step.replacement or "", "%$", "$$$$")
+    step.replacement = gsub(step.replacement or "", "%$", "$$")
   end
   self.steps[#self.steps + 1] = {pattern = step.pattern, replacement = step.replacement or "", regex = step.regex,
                                  case_insensitive = step.case_insensitive}
