@@ -1,4 +1,4 @@
-// HTTP by libcurl, which takes the job's proxy from its environment. Nothing of it runs in the zygote but its loading.
+// HTTP by libcurl. Nothing of it runs in the zygote but its loading.
 #include <curl/curl.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -115,8 +115,8 @@ int push_answer(lua_State* state, CURL* curl, const Transfer& transfer) {
   return 4;
 }
 
-// {url, method, headers, body, file, milliseconds, redirects, max_bytes} -> status, body, headers, status line;
-// or nil, what is wrong, the last status line (of the proxy, if it was the proxy that refused).
+// {url, method, headers, body, file, proxy ("": none), milliseconds, redirects, max_bytes} -> status, body, headers,
+// status line; or nil, what is wrong, the last status line (of the proxy, if it was the proxy that refused).
 int lua_http(lua_State* state) {
   luaL_checktype(state, 1, LUA_TTABLE);
   bool there = false;
@@ -126,6 +126,7 @@ int lua_http(lua_State* state) {
   const std::string body = field(state, "body", has_body);
   bool to_file = false;
   const std::string file = field(state, "file", to_file);
+  const std::string proxy = field(state, "proxy", there);
   lua_getfield(state, 1, "milliseconds");
   lua_getfield(state, 1, "redirects");
   lua_getfield(state, 1, "max_bytes");
@@ -140,6 +141,8 @@ int lua_http(lua_State* state) {
   if (curl == nullptr) return push_failure(state, "no memory for a connection", transfer);
   CURL* const handle = curl.get();
   curl_easy_setopt(handle, CURLOPT_URL, url.c_str());
+  curl_easy_setopt(handle, CURLOPT_PROXY, proxy.c_str());
+  curl_easy_setopt(handle, CURLOPT_NOPROXY, "");
   curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(handle, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(handle, CURLOPT_FOLLOWLOCATION, redirects > 0 ? 1L : 0L);

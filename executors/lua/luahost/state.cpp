@@ -77,8 +77,8 @@ void open_library(lua_State* state) {
   }
 }
 
-// What modules see as globals: a copy of Lua's own, so that no script can change a function below them. Only _G leads to
-// what scripts see.
+// What modules see as globals: a copy of Lua's own, so that no script can change a function below them. Only _G leads
+// to what scripts see.
 void push_own_globals(lua_State* state) {
   lua_newtable(state);
   lua_pushglobaltable(state);

@@ -37,11 +37,19 @@ local function is_loopback(name)
   return name == "localhost" or name == "::1" or find(name, "^127%.%d+%.%d+%.%d+$") ~= nil
 end
 
--- Returns whether the way leads over the proxy. The proxy judges what is on the list, and says so.
+local function listed(net, place)
+  for i = 1, type(net) == "table" and #net or 0 do
+    if net[i] == place then return true end
+  end
+  return false
+end
+
+-- Returns whether the way leads over the proxy, which judges what is on the list, and says so. The job's own network is
+-- reached directly; the host's 127.0.0.1 only if the list names it with the port.
 function kit.need_net(what, name, port)
   local net = kit.granted.net
   local place = find(name, ":", 1, true) and "[" .. name .. "]:" .. port or name .. ":" .. port
-  local own = is_loopback(name)
+  local own = is_loopback(name) and not listed(net, place)
   if net == "none" or net == nil or (net == "loopback" and not own) then
     kit.denied(what .. ": a connection to " .. place, format("net = [%q]", place))
   end

@@ -6,7 +6,7 @@ local find, format, gsub, lower, match, sub, upper = string.find, string.format,
 local concat = table.concat
 local net = {}
 
-local PROXY = {host = "127.0.0.1", port = 3128}
+local PROXY = {host = "127.0.0.1", port = 3128, url = "http://127.0.0.1:3128"}
 local TIMEOUT = 30 -- seconds
 local MAX_BODY = 16 << 20
 
@@ -151,7 +151,7 @@ local function http(what, request)
   local url = kit.text(what .. ": url", 1, request.url)
   if find(url, "[%s%c]") then kit.fail("invalid", "%s: %q has blanks in it", what, url) end
   local name, port = split_url(what, url)
-  kit.need_net(what, name, port)
+  local by_proxy = kit.need_net(what, name, port)
   local headers, body = header_lines(what, request.headers), request.body
   if type(body) == "table" then
     body = kit.to_json(what .. ": body", body)
@@ -159,7 +159,7 @@ local function http(what, request)
   end
   local method = upper(kit.text(what .. ": method", 1, request.method, body and "POST" or "GET"))
   if not find(method, "^%u+$") then kit.fail("invalid", "%s: %q is no method", what, method) end
-  local status, text, got, line = host.http{url = url, method = method, headers = headers, body = body, file = request.file,
+  local status, text, got, line = host.http{url = url, method = method, headers = headers, body = body, file = request.file, proxy = by_proxy and PROXY.url or "",
     milliseconds = kit.number(what .. ": timeout", 1, request.timeout, TIMEOUT, 0.001) * 1000 // 1 | 0,
     redirects = kit.whole(what .. ": redirects", 1, request.redirects, 10, 0, 50),
     max_bytes = kit.whole(what .. ": max_bytes", 1, request.max_bytes, request.file and 1 << 40 or MAX_BODY, 1, 1 << 40)}
