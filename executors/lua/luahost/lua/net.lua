@@ -94,6 +94,7 @@ local function open(what, name, port, seconds)
   local status = self:read_line() or ""
   while (self:read_line() or "") ~= "" do end
   local number, reason = match(status, "^HTTP/1%.%d (%d+) ?(.*)$")
+  reason = reason and gsub(reason, "^mycojobs: ", "")
   if number == "200" then return self end
   self:close()
   kit.fail(number == "403" and "denied" or "unavailable", "%s: %s: %s", what, place, reason or "the proxy does not answer")
@@ -164,9 +165,9 @@ local function http(what, request)
     redirects = kit.whole(what .. ": redirects", 1, request.redirects, 10, 0, 50),
     max_bytes = kit.whole(what .. ": max_bytes", 1, request.max_bytes, request.file and 1 << 40 or MAX_BODY, 1, 1 << 40)}
   -- The proxy says in its status line why it refuses.
-  local refusal = match(status and line or got or "", "^HTTP/[%d.]+ %d+ mycojobs: (.*)$")
-  if refusal and (not status or status == 403) then kit.fail("denied", "%s: %s: %s", what, url, refusal) end
-  if not status then kit.fail(kit.granted.net == "loopback" and "unavailable" or "failed", "%s: %s: %s", what, url, refusal or text) end
+  local number, refusal = match(status and line or got or "", "^HTTP/[%d.]+ (%d+) mycojobs: (.*)$")
+  if refusal then kit.fail(number == "403" and "denied" or "unavailable", "%s: %s: %s", what, url, refusal) end
+  if not status then kit.fail("unavailable", "%s: %s: %s", what, url, text) end
   return {status = status, body = text, headers = got, success = status >= 200 and status < 300}
 end
 
