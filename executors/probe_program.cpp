@@ -22,7 +22,7 @@ constexpr std::size_t kMaxProbeBytes = 4096;
 // All that the helper writes until it closes its output, or until the deadline.
 Result<std::string> read_answer(int fd, std::uint64_t deadline_boot_ms) {
   std::string text;
-  std::array<char, 1024> buffer;  // NOLINT(*-member-init): filled by read
+  std::array<char, 1024> buffer;
   while (text.size() < kMaxProbeBytes) {
     const std::uint64_t now = SystemClock().boot_ms();
     if (now >= deadline_boot_ms) return fail(Code::unsupported, "no answer within 30 s");
@@ -36,34 +36,28 @@ Result<std::string> read_answer(int fd, std::uint64_t deadline_boot_ms) {
   return text;
 }
 
-Result<std::string> first_line(const std::string& program) {
+}  // namespace
+
+Result<std::string> probe_program(const std::string& program, const std::vector<std::string>& arguments) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return fail(Code::io, "pipe: " + errno_text(errno));
-  const Fd from(ends[0]);
+  Fd from(ends[0]);
   Fd to(ends[1]);
   const Fd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   SpawnSpec spec;
   spec.program = program;
-  spec.arguments = {"--version"};
+  spec.arguments = arguments;
   spec.descriptors = {{nothing.get(), STDIN_FILENO}, {to.get(), STDOUT_FILENO}, {to.get(), STDERR_FILENO}};
-  MJ_TRY(child, spawn(spec));
+  auto child = spawn(spec);
+  if (!child) return fail(Code::unsupported, child.error().message);
   to.reset();
   auto text = read_answer(from.get(), SystemClock().boot_ms() + kProbeMs);
-  if (!text) ::kill(child.pid, SIGKILL);
-  const int code = wait_child(child);
-  if (!text) return fail(std::move(text).error(), program);
+  if (!text || text->size() >= kMaxProbeBytes) ::kill(child->pid, SIGKILL);
+  const int code = wait_child(*child);
+  if (!text) return fail(Code::unsupported, program + ": " + text.error().message);
   const std::string line = text->substr(0, text->find('\n'));
-  if (code != 0) return fail(Code::unsupported, program + ": " + line);
+  if (code != 0 && text->size() < kMaxProbeBytes) return fail(Code::unsupported, program + ": " + line);
   return line;
-}
-
-}  // namespace
-
-Result<std::string> probe_program(std::string_view executor, const std::string& program, std::string_view remedy) {
-  auto line = first_line(program);
-  if (line) return line;
-  return fail(Code::unsupported,
-              std::string(executor) + ": " + line.error().message + "; remedy: " + std::string(remedy));
 }
 
 }  // namespace mycojobs

@@ -1,15 +1,15 @@
-// What a script host says of itself when it is started with --version.
+// Asks a program on this host who it is.
 #pragma once
 
 #include <string>
-#include <string_view>
+#include <vector>
 
 #include "mycojobs/result.h"
 
 namespace mycojobs {
 
-// The first line that the program writes. executor and remedy: for messages. Waits 30 s at most. Error unsupported: it
-// cannot be started, fails, or does not answer; io.
-Result<std::string> probe_program(std::string_view executor, const std::string& program, std::string_view remedy);
+// Runs it with an empty environment and /dev/null as its input; the first line that it writes within 30 s. Error
+// unsupported: it cannot be started, did not answer, or left with another code than 0; names it and what it said.
+Result<std::string> probe_program(const std::string& program, const std::vector<std::string>& arguments);
 
 }  // namespace mycojobs

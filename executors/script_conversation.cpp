@@ -93,6 +93,7 @@ std::string facts_json(const JobFacts& facts, const ScriptExtras& extras) {
                      {"max_artifact_bytes", facts.max_artifact_bytes},
                      {"granted", granted_json(facts.granted)}};
   if (!extras.command.empty()) out["command"] = extras.command;
+  if (!extras.script_file.empty()) out["script_file"] = extras.script_file;
   return dump_json(out);
 }
 

@@ -1,16 +1,39 @@
 #include "executors/table.h"
 
+#include <algorithm>
+
+#include "executors/command/command_executor.h"
 #include "executors/lua/lua_executor.h"
+#include "executors/native/native_executor.h"
 #include "executors/python/python_executor.h"
 
 namespace mycojobs {
+namespace {
 
-std::vector<std::unique_ptr<Executor>> make_executors(const ExecutorSettings& settings) {
-  std::vector<std::unique_ptr<Executor>> table;
+using Table = std::vector<std::unique_ptr<Executor>>;
+
+// Stands instead of one of ours with the same name.
+void add_command(Table& table, const CommandSettings& command) {
+  const auto same = [&](const auto& each) { return each->name() == command.name; };
+  const auto place = std::find_if(table.begin(), table.end(), same);
+  auto executor = std::make_unique<CommandExecutor>(command);
+  if (place == table.end()) {
+    table.push_back(std::move(executor));
+  } else {
+    *place = std::move(executor);
+  }
+}
+
+}  // namespace
+
+Table make_executors(const ExecutorSettings& settings) {
+  Table table;
   table.push_back(std::make_unique<PythonExecutor>(settings.libexec_dir + "/mycojobs-pyhost"));
   for (const char* name : {"sal", "osis"}) {
     table.push_back(std::make_unique<LuaExecutor>(name, settings.libexec_dir + "/mycojobs-luahost"));
   }
+  table.push_back(std::make_unique<NativeExecutor>(settings.state_dir));
+  for (const CommandSettings& command : settings.commands) add_command(table, command);
   return table;
 }
 

@@ -5,13 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "executors/settings.h"
 #include "mycojobs/executor.h"
 
 namespace mycojobs {
-
-struct ExecutorSettings {
-  std::string libexec_dir;  // where the helper programs are
-};
 
 // All that this build has, whether they work on this host or not: ask probe(). Names and script types are unique.
 std::vector<std::unique_ptr<Executor>> make_executors(const ExecutorSettings&);

@@ -6,7 +6,10 @@
 namespace mycojobs {
 
 Result<std::string> LuaExecutor::probe() const {
-  return probe_program(name_, luahost_, "apt install liblua5.4-0 libcurl4, and install mycojobs with its helpers");
+  constexpr const char* kRemedy = "; remedy: apt install liblua5.4-0 libcurl4, and install mycojobs with its helpers";
+  auto version = probe_program(luahost_, {"--version"});
+  if (version) return version;
+  return fail(Code::unsupported, name_ + ": " + version.error().message + kRemedy);
 }
 
 Result<std::unique_ptr<Conversation>> LuaExecutor::begin(const JobFacts& facts, ArtifactSink* sink) const {

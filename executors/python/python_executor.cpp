@@ -6,7 +6,11 @@
 namespace mycojobs {
 
 Result<std::string> PythonExecutor::probe() const {
-  return probe_program(name(), pyhost_, "apt install python3 libpython3.11, and install mycojobs with its helpers");
+  auto line = probe_program(pyhost_, {"--version"});
+  if (line) return line;
+  return fail(Code::unsupported,
+              "python: " + line.error().message +
+                  "; remedy: apt install python3 libpython3.11, and install mycojobs with its helpers");
 }
 
 Result<std::unique_ptr<Conversation>> PythonExecutor::begin(const JobFacts& facts, ArtifactSink* sink) const {
