@@ -1,5 +1,5 @@
 // What modules ask of the job itself: its channel, its environment, its time.
-#include <poll.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -110,6 +110,7 @@ int lua_limit_memory(lua_State* state) {
 void begin_job(int channel) {
   this_job.channel = channel;
   this_job.pid = ::getpid();
+  ::fcntl(channel, F_SETFD, FD_CLOEXEC);  // no program that the script runs speaks for it
   struct sigaction action {};
   action.sa_handler = on_term;
   action.sa_flags = SA_RESTART;

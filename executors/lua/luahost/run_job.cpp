@@ -105,6 +105,7 @@ void tell_failure(lua_State* state, int status) {
     if (was_deep()) return tell_plainly("Error", "stack overflow: a recursion took all the memory that the job has");
     return tell_plainly("MemoryError", "not enough memory: the policy's field memory is the limit");
   }
+  lua_gc(state, LUA_GCSTOP);  // from here on no finalizer runs before lua_close()
   if (status == LUA_ERRERR) return tell_plainly("Error", "error in error handling (stack overflow)");
   lua_pushlstring(state, script.trace.data(), script.trace.size());
   lua_pushinteger(state, script.line);
@@ -166,6 +167,7 @@ int run_script(lua_State* state, const HostRequest& request) {
 // The state goes first: finalizers run and files are written, then what they left is handed over.
 int end_job(lua_State* state, int exit_code) {
   if (std::exchange(script.ended, true)) return exit_code;  // a finalizer that leaves with os.exit
+  lua_gc(state, LUA_GCSTOP);
   std::string result;
   if (exit_code == 0 && !hand_over(state, result)) exit_code = 1;
   lua_close(state);

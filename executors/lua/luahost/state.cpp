@@ -1,5 +1,6 @@
 #include "executors/lua/luahost/state.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -37,9 +38,16 @@ void* refuse() {
   return nullptr;
 }
 
+// What a block takes of the C library's heap.
+std::size_t cost(std::size_t size) {
+  constexpr std::size_t kLeast = 32, kHead = 8, kStep = 16;
+  return size == 0 ? 0 : std::max(kLeast, (size + kHead + kStep - 1) / kStep * kStep);
+}
+
 void* allocate(void*, void* block, std::size_t old_size, std::size_t new_size) {
   const std::size_t had = block == nullptr ? 0 : old_size;  // for a new block the old size tells its kind
-  if (new_size > had && memory.limit > 0 && memory.used - had + new_size > memory.limit) return refuse();
+  const std::size_t used = memory.used - cost(had) + cost(new_size);
+  if (new_size > had && memory.limit > 0 && used > memory.limit) return refuse();
   const bool is_stack = is_growing_stack(block, old_size, new_size);
   void* moved = nullptr;
   if (block != nullptr && block == memory.stack) {
@@ -52,7 +60,7 @@ void* allocate(void*, void* block, std::size_t old_size, std::size_t new_size) {
     moved = std::realloc(block, new_size);
     if (moved == nullptr) return refuse();
   }
-  memory.used = memory.used - had + new_size;
+  memory.used = used;
   if (is_stack) {
     memory.stack = moved;
     memory.stack_bytes = new_size;

@@ -122,10 +122,12 @@ end
 -- The type, message and line of what a script raised; line: where the stack says that it was.
 local function read_error(value, line)
   if type(value) == "string" then
+    -- Each coroutine that an error passes puts the place where it was resumed in front; the last one is the error's own.
     local head = chunk .. ":"
-    if sub(value, 1, #head) == head then
+    while sub(value, 1, #head) == head do
       local number, behind = match(value, "^(%d+): ()", #head + 1)
-      if number then return "Error", sub(value, behind), math.tointeger(number) or line end
+      if not number then break end
+      value, line = sub(value, behind), math.tointeger(number) or line
     end
     return "Error", value, line
   end

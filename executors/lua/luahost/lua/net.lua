@@ -8,7 +8,7 @@ local net = {}
 
 local PROXY = {host = "127.0.0.1", port = 3128, url = "http://127.0.0.1:3128"}
 local TIMEOUT = 30 -- seconds
-local MAX_BODY = 16 << 20
+local MAX_BODY = 8 << 20
 
 local Connection = {__name = "connection", __metatable = false}
 Connection.__index = Connection

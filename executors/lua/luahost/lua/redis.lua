@@ -5,7 +5,7 @@ local type, next, select, tostring, tonumber, setmetatable, pcall = type, next, 
 local find, format, gsub, lower, match, sub, upper = string.find, string.format, string.gsub, string.lower, string.match, string.sub, string.upper
 local concat, unpack, char = table.concat, table.unpack, string.char
 local redis = {}
-local MAX_BYTES = 16 << 20
+local MAX_BYTES = 8 << 20
 
 local function line_of(connection)
   local line = connection:read_line()
