@@ -13,11 +13,14 @@ local function ask(method, params)
   local reply, problem = host.ask(call)
   if problem == "too_large" then kit.fail("too_large", "%s: the call has %d bytes, 2 MiB are the most", method, #call) end
   if not reply then kit.fail("unavailable", "%s: %s", method, problem) end
-  local answer = kit.from_json(reply)
-  if answer.id ~= last_call then kit.fail("unavailable", "%s: the answer of another call", method) end
+  local fine, answer = pcall(kit.from_json, reply)
+  if not fine or type(answer) ~= "table" or answer.id ~= last_call then
+    kit.fail("unavailable", "%s: what came from the agent is not the answer to this call", method)
+  end
   if type(answer.error) == "table" then
     error(kit.new_error(answer.error.code or "failed", format("%s: %s", method, tostring(answer.error.message)), "OsisError"), 0)
   end
+  if type(answer.result) ~= "table" then kit.fail("unavailable", "%s: the agent answered without a result", method) end
   return answer.result
 end
 
