@@ -1,9 +1,8 @@
 -- What the other modules stand on: errors, checks of arguments, and what the job's policy came to.
--- Every module runs once, before any job, with the table `host` (functions in C++) and this one's result. A script may
--- replace whatever it can reach, the library of strings among it: modules bind what they need when they are loaded, and
--- call string functions by name, never as methods.
+-- Every module runs once, before any job, with the table `host` (functions in C++) and what the modules before it
+-- returned. Its globals are a copy of Lua's own: a script may replace whatever it can reach. But the methods of texts are
+-- in its reach: modules call string.find(text), never text:find().
 local host = ...
-local type, error, rawget, setmetatable, tostring = type, error, rawget, setmetatable, tostring
 local format, match, find, sub = string.format, string.match, string.find, string.sub
 local floor = math.floor
 

@@ -1,9 +1,9 @@
 -- Files and folders, and what machine this is. Each function raises what the system said, and which grant is missing.
 local host, modules = ...
 local kit = modules.base
-local type, next, tostring = type, next, tostring
-local find, format, gsub, gmatch, match, sub = string.find, string.format, string.gsub, string.gmatch, string.match, string.sub
-local concat, sort = table.concat, table.sort
+local find, format, gsub, gmatch, match, sub =
+  string.find, string.format, string.gsub, string.gmatch, string.match, string.sub
+local sort = table.sort
 local files = {}
 
 local function check(what, path, writing, done, text, name)

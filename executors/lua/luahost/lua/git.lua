@@ -1,8 +1,7 @@
 -- Git repositories, by the host's git.
 local host, modules = ...
 local kit, files = modules.base, modules.files
-local type, setmetatable = type, setmetatable
-local find, format, gsub, gmatch, match, sub = string.find, string.format, string.gsub, string.gmatch, string.match, string.sub
+local find, gsub, match, sub = string.find, string.gsub, string.match, string.sub
 local sort = table.sort
 local git = {}
 

@@ -2,8 +2,8 @@
 -- encode_result() after it; nothing behind the script may rely on a name that a script can reach.
 local host, modules = ...
 local kit, json = modules.base, modules.json
-local type, next, rawget, rawset, pcall, tostring, getmetatable, select, error = type, next, rawget, rawset, pcall, tostring, getmetatable, select, error
-local byte, concat, format, find, match, sub = string.byte, table.concat, string.format, string.find, string.match, string.sub
+local byte, concat, format, find, match, sub =
+  string.byte, table.concat, string.format, string.find, string.match, string.sub
 local utf8len, huge = utf8.len, math.huge
 
 local MAX_MESSAGE, MAX_TRACEBACK, MAX_NOTE = 8 << 10, 64 << 10, 1000

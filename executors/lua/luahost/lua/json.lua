@@ -2,8 +2,9 @@
 -- empty one stays one). null is json.null.
 local host, modules = ...
 local kit = modules.base
-local type, rawget, rawlen, next, getmetatable, setmetatable, tostring = type, rawget, rawlen, next, getmetatable, setmetatable, tostring
-local byte, char, find, format, gsub, match, sub = string.byte, string.char, string.find, string.format, string.gsub, string.match, string.sub
+local type, rawget, rawlen, next, setmetatable, tostring = type, rawget, rawlen, next, setmetatable, tostring
+local byte, char, format, gsub, match, sub =
+  string.byte, string.char, string.format, string.gsub, string.match, string.sub
 local concat, mathtype, tonumber, utf8char, utf8len = table.concat, math.type, tonumber, utf8.char, utf8.len
 local error, pcall, rawequal = error, pcall, rawequal
 

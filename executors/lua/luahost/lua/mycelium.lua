@@ -1,8 +1,8 @@
 -- The HTTP API of a Mycelium daemon, https://github.com/threefoldtech/mycelium/blob/master/docs/api.yaml.
 local host, modules = ...
 local kit, net, json = modules.base, modules.net, modules.json
-local type, tostring = type, tostring
-local byte, char, find, format, gsub, sub = string.byte, string.char, string.find, string.format, string.gsub, string.sub
+local byte, char, find, format, gsub, sub =
+  string.byte, string.char, string.find, string.format, string.gsub, string.sub
 local concat = table.concat
 local mycelium = {}
 

@@ -1,9 +1,8 @@
 -- TCP and HTTP. What is not the job's own network leads over its proxy, which holds the list of the policy's `net`.
 local host, modules = ...
 local kit, files = modules.base, modules.files
-local type, next, tostring, tonumber, setmetatable, pcall = type, next, tostring, tonumber, setmetatable, pcall
-local find, format, gsub, lower, match, sub, upper = string.find, string.format, string.gsub, string.lower, string.match, string.sub, string.upper
-local concat = table.concat
+local find, format, gsub, lower, match, sub, upper =
+  string.find, string.format, string.gsub, string.lower, string.match, string.sub, string.upper
 local net = {}
 
 local PROXY = {host = "127.0.0.1", port = 3128, url = "http://127.0.0.1:3128"}

@@ -1,7 +1,6 @@
 -- The object store of the job's context. The script never reaches the store: each call goes to the agent and back.
 local host, modules = ...
 local kit, json = modules.base, modules.json
-local type, next, rawget, rawset, setmetatable, tostring, error = type, next, rawget, rawset, setmetatable, tostring, error
 local find, format = string.find, string.format
 local osis = {}
 local last_call = 0

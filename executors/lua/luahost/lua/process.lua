@@ -1,9 +1,8 @@
 -- Programs and processes.
 local host, modules = ...
 local kit, files = modules.base, modules.files
-local type, next, tonumber, setmetatable = type, next, tonumber, setmetatable
-local find, format, gsub, match, sub = string.find, string.format, string.gsub, string.match, string.sub
-local concat, unpack = table.concat, table.unpack
+local find, format, gsub, match = string.find, string.format, string.gsub, string.match
+local concat = table.concat
 local process = {}
 
 -- words: the command and its arguments. what: who runs it, for messages. Raises if it cannot be started.

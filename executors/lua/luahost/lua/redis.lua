@@ -1,9 +1,9 @@
 -- A client of Redis. Its address: redis.connect("redis://user:password@host:port/0"), or REDIS_URL of the environment.
 local host, modules = ...
 local kit, net = modules.base, modules.net
-local type, next, select, tostring, tonumber, setmetatable, pcall = type, next, select, tostring, tonumber, setmetatable, pcall
-local find, format, gsub, lower, match, sub, upper = string.find, string.format, string.gsub, string.lower, string.match, string.sub, string.upper
-local concat, unpack, char = table.concat, table.unpack, string.char
+local find, format, gsub, match, sub, upper =
+  string.find, string.format, string.gsub, string.match, string.sub, string.upper
+local concat, char = table.concat, string.char
 local redis = {}
 local MAX_BYTES = 8 << 20
 

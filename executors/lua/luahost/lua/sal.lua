@@ -1,7 +1,6 @@
 -- The names of the System Abstraction Layer, as globals and in tables.
 local host, modules = ...
 local kit = modules.base
-local next, rawset = next, rawset
 local files, process, git, redis, text, net, mycelium =
   modules.files, modules.process, modules.git, modules.redis, modules.text, modules.net, modules.mycelium
 local sal = {}

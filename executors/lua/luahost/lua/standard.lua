@@ -1,7 +1,6 @@
 -- Lua's own library as a job has it: no bytecode, no modules in C, no grip on the host by debug, programs by grant.
 local host, modules = ...
 local kit = modules.base
-local type, next, error, rawset, tostring, pcall = type, next, error, rawset, tostring, pcall
 local find, gsub = string.find, string.gsub
 local load, loadfile, getinfo, traceback = load, loadfile, debug.getinfo, debug.traceback
 local open = io.open

@@ -1,8 +1,8 @@
 -- Templates: {{ value }}, {% if %}, {% for %}, {# comment #}; filters behind '|'. The part of Tera that scripts use.
 local host, modules = ...
 local kit, text = modules.base, modules.text
-local type, next, tostring, tonumber, setmetatable, rawlen = type, next, tostring, tonumber, setmetatable, rawlen
-local find, format, gsub, lower, match, sub, upper = string.find, string.format, string.gsub, string.lower, string.match, string.sub, string.upper
+local find, format, gsub, lower, match, sub, upper =
+  string.find, string.format, string.gsub, string.lower, string.match, string.sub, string.upper
 local concat = table.concat
 
 local function wrong(line, ...)

@@ -1,8 +1,8 @@
 -- Text: indentation, names, replacements, templates.
 local host, modules = ...
 local kit = modules.base
-local type, next, tostring, tonumber, setmetatable = type, next, tostring, tonumber, setmetatable
-local byte, find, format, gsub, gmatch, lower, match, sub, upper = string.byte, string.find, string.format, string.gsub, string.gmatch, string.lower, string.match, string.sub, string.upper
+local find, gsub, gmatch, lower, match, sub =
+  string.find, string.gsub, string.gmatch, string.lower, string.match, string.sub
 local concat = table.concat
 local text = {}
 
