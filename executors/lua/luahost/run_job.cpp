@@ -105,7 +105,7 @@ void tell_failure(lua_State* state, int status) {
     if (was_deep()) return tell_plainly("Error", "stack overflow: a recursion took all the memory that the job has");
     return tell_plainly("MemoryError", "not enough memory: the policy's field memory is the limit");
   }
-  lua_gc(state, LUA_GCSTOP);  // from here on no finalizer runs before lua_close()
+  lua_gc(state, LUA_GCSTOP);  // from here on no finalizer runs before close_state()
   if (status == LUA_ERRERR) return tell_plainly("Error", "error in error handling (stack overflow)");
   lua_pushlstring(state, script.trace.data(), script.trace.size());
   lua_pushinteger(state, script.line);
@@ -170,7 +170,7 @@ int end_job(lua_State* state, int exit_code) {
   lua_gc(state, LUA_GCSTOP);
   std::string result;
   if (exit_code == 0 && !hand_over(state, result)) exit_code = 1;
-  lua_close(state);
+  close_state();
   const bool flushed = std::fflush(nullptr) == 0;
   if (!flushed && exit_code == 0) {
     exit_code = 120;

@@ -18,6 +18,7 @@ struct Memory {
   void* stack = nullptr;
   std::size_t stack_bytes = 0, candidate_bytes = 0;
   bool refused_to_deep = false;
+  bool closing = false;
 };
 Memory memory;
 lua_State* the_state = nullptr;
@@ -55,7 +56,8 @@ void* allocate(void*, void* block, std::size_t old_size, std::size_t new_size) {
     memory.stack_bytes = 0;
   }
   if (new_size == 0) {
-    std::free(block);
+    // The process is about to leave: what it shares with the zygote is not written to for the sake of order.
+    if (!memory.closing) std::free(block);
   } else {
     moved = std::realloc(block, new_size);
     if (moved == nullptr) return refuse();
@@ -159,6 +161,11 @@ int push_errno(lua_State* state, int error) {
 lua_State* state() { return the_state; }
 void limit_memory(std::size_t bytes) { memory.limit = bytes; }
 bool was_deep() { return memory.refused_to_deep; }
+
+void close_state() {
+  memory.closing = true;
+  lua_close(the_state);
+}
 
 Result<void> open_state() {
   the_state = lua_newstate(allocate, nullptr);

@@ -26,6 +26,8 @@ inline constexpr const char* kEncodeResult = "mycojobs.encode_result";
 
 Result<void> open_state();
 lua_State* state();  // after open_state()
+// Finalizers run, files are written and closed. The process leaves soon: memory is not given back.
+void close_state();
 
 // Lua gets an error of its own ("not enough memory") before the sandbox would kill the job. 0: no limit.
 void limit_memory(std::size_t bytes);
