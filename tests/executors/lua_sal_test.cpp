@@ -104,6 +104,21 @@ assert(tostring(err):find('status 404') and not exist('got/none') and not exist(
   EXPECT_EQ(ran.end.error, "") << ran.err;
 }
 
+TEST(Sal, GitNeedsTheServerOnTheList) {
+  const LuaRan ran = run_with(R"(
+for url, place in pairs{['https://github.com/a/b.git'] = 'github.com:443', ['http://user@h1:8080/a/b'] = 'h1:8080'} do
+  local fine, err = pcall(git_clone, url)
+  assert(not fine and err.code == 'denied' and tostring(err):find('net = ["' .. place .. '"]', 1, true), tostring(err))
+end
+for _, url in ipairs{'git@github.com:a/b', 'ssh://h/a/b', '--upload-pack=x', 'https://h/', 'https://h/../..', '/tmp/..', 'ext::sh -c ls'} do
+  local fine, err = pcall(git_clone, url)
+  assert(not fine and err.code == 'invalid', url .. ' ' .. tostring(err))
+end
+)",
+                              true);
+  EXPECT_EQ(ran.end.error, "") << ran.err;
+}
+
 TEST(Sal, Text) {
   const LuaRan ran = run_with(R"(
 assert(dedent('\ta\n\t\tb\n') == 'a\n\tb\n' and dedent('') == '' and dedent('a\n  b') == 'a\n  b' and dedent('  \n  a') == '\na')
@@ -156,6 +171,8 @@ assert(code(http_get, at .. '/short') == 'unavailable' and code(http_get, at .. 
 assert(code(http_get, 'file:///etc/passwd') == 'invalid' and code(http_get, at .. '/a b') == 'invalid' and code(http_get, 'http://') == 'invalid')
 assert(code(http_get, at, {headers = {A = 'b\r\nC: d'}}) == 'invalid' and code(http_get, at, {hedders = {}}) == 'invalid')
 assert(code(http_get, 'http://example.org/') == 'denied' and code(tcp_check, 'example.org', 80) == 'denied')
+local fine, err = pcall(http_get, 'http://me:pw@127.0.0.1:1/')
+assert(not fine and not tostring(err):find('pw', 1, true) and code(http_get, at, {file = 'big/x'}) == 'conflict')
 assert(code(net.connect, '127.0.0.1', 70000) == 'invalid' and code(net.connect, 'a b', 1) == 'invalid')
 local c = net.connect('127.0.0.1', port)
 c:send('GET / HTTP/1.0\r\n\r\n')

@@ -60,21 +60,30 @@ function Repo:push()
   return self
 end
 
--- Where a repository lies in a tree: its server, account and name.
+-- The parts of https://user@server:port/path; nil: it is something else.
+local function split_url(url)
+  local scheme, authority, path = match(url, "^(https?)://([^/]+)/+(.+)$")
+  if not scheme then return nil end
+  local server, port = match(gsub(authority, "^.*@", ""), "^([^:]+):?(%d*)$")
+  if not server then kit.fail("invalid", "git_clone: %q has no server", url) end
+  return server, port ~= "" and port or (scheme == "https" and "443" or "80"), path
+end
+
+-- Where a repository lies in a tree: its server, account and name; of a folder, the last two parts of its path.
 local function place_of(url)
-  local server, rest = match(url, "^%a+://[^@/]*@?([^/:]+)[^/]*/(.+)$")
-  if not server then server, rest = match(url, "^[^@/]+@([^:/]+):(.+)$") end
-  if not server then server, rest = "local", match(url, "([^/]+/[^/]+)/*$") or url end
-  rest = gsub(gsub(rest, "/+$", ""), "%.git$", "")
-  if find("/" .. rest .. "/", "/%.%.?/") then kit.fail("invalid", "git_clone: %q has no plain path", url) end
-  return server .. "/" .. gsub(rest, "^/+", "")
+  local server, _, path = split_url(url)
+  if not server then server, path = "local", match(url, "([^/]+/[^/]+)/*$") or url end
+  path = gsub(gsub(path, "/+$", ""), "%.git$", "")
+  if path == "" or find("/" .. path .. "/", "/%.*/") then kit.fail("invalid", "git_clone: %q has no plain path", url) end
+  return server .. "/" .. path
 end
 
 local function clone(what, url, folder)
   kit.need_exec(what)
-  local server, port = match(url, "^https?://[^@/]*@?([^/:]+):?(%d*)")
-  if server then kit.need_net(what, server, port ~= "" and port or (find(url, "^https") and 443 or 80)) end
-  if not server and not find(url, "^/") and not find(url, "^file://") then
+  local server, port = split_url(url)
+  if server then
+    kit.need_net(what, server, port)
+  elseif not find(url, "^/") and not find(url, "^file:///") then
     kit.fail("invalid", "%s: %q: a job clones from https://, http:// and from folders", what, url)
   end
   files.mkdir(match(kit.absolute(folder), "^(.*)/"))

@@ -152,6 +152,8 @@ local function http(what, request)
   if find(url, "[%s%c]") then kit.fail("invalid", "%s: %q has blanks in it", what, url) end
   local name, port = split_url(what, url)
   local by_proxy = kit.need_net(what, name, port)
+  if request.file then files.file_write(request.file, "") end -- says what is wrong with it
+  local shown = gsub(url, "//[^/@]*@", "//***@")
   local headers, body = header_lines(what, request.headers), request.body
   if type(body) == "table" then
     body = kit.to_json(what .. ": body", body)
@@ -165,8 +167,8 @@ local function http(what, request)
     max_bytes = kit.whole(what .. ": max_bytes", 1, request.max_bytes, request.file and 1 << 40 or MAX_BODY, 1, 1 << 40)}
   -- The proxy says in its status line why it refuses.
   local number, refusal = match(status and line or got or "", "^HTTP/[%d.]+ (%d+) mycojobs: (.*)$")
-  if refusal then kit.fail(number == "403" and "denied" or "unavailable", "%s: %s: %s", what, url, refusal) end
-  if not status then kit.fail("unavailable", "%s: %s: %s", what, url, text) end
+  if refusal then kit.fail(number == "403" and "denied" or "unavailable", "%s: %s: %s", what, shown, refusal) end
+  if not status then kit.fail("unavailable", "%s: %s: %s", what, shown, text) end
   return {status = status, body = text, headers = got, success = status >= 200 and status < 300}
 end
 
