@@ -106,7 +106,8 @@ function kit.fail_path(what, path, text, name, writing)
     if covered(full, kGrantable) then
       kit.denied(format("%s: %s (%s)", what, path, text), format("%s = [%q]", field, folder_of(full)))
     end
-    kit.fail("denied", "%s: %s: %s; a job may write to its own folder, /tmp, and what fs.write grants", what, path, text)
+    kit.fail("denied", "%s: %s: %s; a job may write to its own folder, /tmp, and what fs.write grants", what, path,
+        text)
   end
   local codes = {ENOENT = "not_found", ENOTDIR = "not_found", EEXIST = "conflict", ENOTEMPTY = "conflict",
                  EACCES = "denied", EPERM = "denied", EROFS = "denied", ENOSPC = "too_large", EFBIG = "too_large"}
@@ -152,7 +153,8 @@ end
 function kit.whole(what, position, value, default, least, most)
   value = kit.number(what, position, value, default)
   if floor(value) ~= value or value < least or value > most then
-    kit.fail("invalid", "%s: argument %d: %s is not a whole number from %d to %d", what, position, tostring(value), least, most)
+    kit.fail("invalid", "%s: argument %d: %s is not a whole number from %d to %d", what, position, tostring(value),
+        least, most)
   end
   return value // 1 | 0
 end

@@ -191,7 +191,9 @@ end
 
 function files.cmd_ensure_exists(names)
   for name in gmatch(kit.text("cmd_ensure_exists", 1, names), "[^,%s]+") do
-    if files.which(name) == "" then kit.fail("not_found", "cmd_ensure_exists: there is no program %s on this host", name) end
+    if files.which(name) == "" then
+      kit.fail("not_found", "cmd_ensure_exists: there is no program %s on this host", name)
+    end
   end
   return "all programs are there"
 end

@@ -74,7 +74,9 @@ local function place_of(url)
   local server, _, path = split_url(url)
   if not server then server, path = "local", match(url, "([^/]+/[^/]+)/*$") or url end
   path = gsub(gsub(path, "/+$", ""), "%.git$", "")
-  if path == "" or find("/" .. path .. "/", "/%.*/") then kit.fail("invalid", "git_clone: %q has no plain path", url) end
+  if path == "" or find("/" .. path .. "/", "/%.*/") then
+    kit.fail("invalid", "git_clone: %q has no plain path", url)
+  end
   return server .. "/" .. path
 end
 
@@ -117,7 +119,9 @@ end
 function Tree:find(pattern)
   local wanted, found = kit.matcher(kit.text("find", 1, pattern)), {}
   for _, path in ipairs(Tree.list(self)) do
-    if find(sub(path, #self.base + 2), wanted) or find(match(path, "[^/]+$"), wanted) then found[#found + 1] = new_repo(path) end
+    if find(sub(path, #self.base + 2), wanted) or find(match(path, "[^/]+$"), wanted) then
+      found[#found + 1] = new_repo(path)
+    end
   end
   return found
 end
@@ -132,7 +136,8 @@ function Tree:get(what)
   end
   local found = Tree.find(self, what)
   if #found == 1 then return found[1] end
-  kit.fail(#found == 0 and "not_found" or "conflict", "get: %d repositories below %s are like %s", #found, self.base, what)
+  kit.fail(#found == 0 and "not_found" or "conflict", "get: %d repositories below %s are like %s", #found, self.base,
+      what)
 end
 
 return git

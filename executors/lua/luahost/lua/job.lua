@@ -149,7 +149,8 @@ function M.describe(value, trace, line, kind)
   local own, message
   own, message, line = read_error(value, line)
   kind = kind or own
-  local report = {type = shorten(kind, 200), message = shorten(message, MAX_MESSAGE), traceback = shorten(trace, MAX_TRACEBACK), line = line}
+  local report = {type = shorten(kind, 200), message = shorten(message, MAX_MESSAGE),
+      traceback = shorten(trace, MAX_TRACEBACK), line = line}
   if type(value) == "table" then
     local retry = rawget(value, "retry")
     if is_answer(retry) then report.retry = retry and math.min(retry, MAX_RETRY) end

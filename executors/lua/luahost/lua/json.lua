@@ -10,7 +10,8 @@ local error, pcall, rawequal = error, pcall, rawequal
 
 local MAX_DEPTH = 100
 local Array = {__name = "json.array", __metatable = "json.array"}
-local null = setmetatable({}, {__name = "json.null", __tostring = function() return "null" end, __metatable = "json.null",
+local null = setmetatable({}, {__name = "json.null", __tostring = function() return "null" end,
+    __metatable = "json.null",
                                __newindex = function() error("json.null cannot be changed", 2) end})
 -- The mark of an array is known by this table and not by its metatable, which a script could give to anything.
 local marked = setmetatable({}, {__mode = "k"})
@@ -21,7 +22,8 @@ local function array(values)
   return values
 end
 
-local ESCAPES = {['"'] = '\\"', ["\\"] = "\\\\", ["\b"] = "\\b", ["\f"] = "\\f", ["\n"] = "\\n", ["\r"] = "\\r", ["\t"] = "\\t"}
+local ESCAPES = {['"'] = '\\"', ["\\"] = "\\\\", ["\b"] = "\\b", ["\f"] = "\\f", ["\n"] = "\\n", ["\r"] = "\\r",
+    ["\t"] = "\\t"}
 for code = 0, 31 do
   ESCAPES[char(code)] = ESCAPES[char(code)] or format("\\u%04x", code)
 end

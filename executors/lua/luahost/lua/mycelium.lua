@@ -67,11 +67,16 @@ function mycelium.add_peer(api, endpoint)
   return true
 end
 function mycelium.remove_peer(api, endpoint)
-  call("mycelium_remove_peer", api, "DELETE", "/admin/peers/" .. path_text(kit.text("mycelium_remove_peer", 2, endpoint)))
+  call("mycelium_remove_peer", api, "DELETE", "/admin/peers/" .. path_text(kit.text("mycelium_remove_peer", 2,
+      endpoint)))
   return true
 end
-function mycelium.list_selected_routes(api) return call("mycelium_list_selected_routes", api, "GET", "/admin/routes/selected") end
-function mycelium.list_fallback_routes(api) return call("mycelium_list_fallback_routes", api, "GET", "/admin/routes/fallback") end
+function mycelium.list_selected_routes(api)
+  return call("mycelium_list_selected_routes", api, "GET", "/admin/routes/selected")
+end
+function mycelium.list_fallback_routes(api)
+  return call("mycelium_list_fallback_routes", api, "GET", "/admin/routes/fallback")
+end
 
 -- destination: an address of the overlay network, or a public key (64 hexadecimal digits). reply_seconds: how long to
 -- wait for an answer; without it only that the message was taken is known.

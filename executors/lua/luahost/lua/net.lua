@@ -96,7 +96,8 @@ local function open(what, name, port, seconds)
   reason = reason and gsub(reason, "^mycojobs: ", "")
   if number == "200" then return self end
   self:close()
-  kit.fail(number == "403" and "denied" or "unavailable", "%s: %s: %s", what, place, reason or "the proxy does not answer")
+  kit.fail(number == "403" and "denied" or "unavailable", "%s: %s: %s", what, place,
+      reason or "the proxy does not answer")
 end
 
 local function place_of(what, name, port)
@@ -126,7 +127,9 @@ end
 local function split_url(what, url)
   local scheme, rest = match(url, "^(%a+)://([^/?#]+)")
   scheme = scheme and lower(scheme)
-  if scheme ~= "http" and scheme ~= "https" then kit.fail("invalid", "%s: %q is not an address of http or https", what, url) end
+  if scheme ~= "http" and scheme ~= "https" then
+    kit.fail("invalid", "%s: %q is not an address of http or https", what, url)
+  end
   local place = gsub(rest, "^.*@", "")
   local name, port = match(place, "^%[([^%]]+)%]:?(%d*)$")
   if not name then name, port = match(place, "^([^:]+):?(%d*)$") end
@@ -147,7 +150,8 @@ end
 -- {url, method, headers, body, timeout, file, redirects} -> {status, body, headers, success}; body: text, or a table
 -- that becomes JSON. Raises if there was no answer; a status of 400 and more is an answer.
 local function http(what, request)
-  request = kit.options(what, 1, request, {url = 1, method = 1, headers = 1, body = 1, timeout = 1, file = 1, redirects = 1, max_bytes = 1})
+  request = kit.options(what, 1, request, {url = 1, method = 1, headers = 1, body = 1, timeout = 1, file = 1,
+      redirects = 1, max_bytes = 1})
   local url = kit.text(what .. ": url", 1, request.url)
   if find(url, "[%s%c]") then kit.fail("invalid", "%s: %q has blanks in it", what, url) end
   local name, port = split_url(what, url)
@@ -161,10 +165,12 @@ local function http(what, request)
   end
   local method = upper(kit.text(what .. ": method", 1, request.method, body and "POST" or "GET"))
   if not find(method, "^%u+$") then kit.fail("invalid", "%s: %q is no method", what, method) end
-  local status, text, got, line = host.http{url = url, method = method, headers = headers, body = body, file = request.file, proxy = by_proxy and PROXY.url or "",
+  local status, text, got, line = host.http{url = url, method = method, headers = headers, body = body,
+      file = request.file, proxy = by_proxy and PROXY.url or "",
     milliseconds = kit.number(what .. ": timeout", 1, request.timeout, TIMEOUT, 0.001) * 1000 // 1 | 0,
     redirects = kit.whole(what .. ": redirects", 1, request.redirects, 10, 0, 50),
-    max_bytes = kit.whole(what .. ": max_bytes", 1, request.max_bytes, request.file and 1 << 40 or MAX_BODY, 1, 1 << 40)}
+    max_bytes = kit.whole(what .. ": max_bytes", 1, request.max_bytes, request.file and 1 << 40 or MAX_BODY, 1,
+        1 << 40)}
   -- The proxy says in its status line why it refuses.
   local number, refusal = match(status and line or got or "", "^HTTP/[%d.]+ (%d+) mycojobs: (.*)$")
   if refusal then kit.fail(number == "403" and "denied" or "unavailable", "%s: %s: %s", what, shown, refusal) end
@@ -180,7 +186,9 @@ local function with(what, url, options, fields)
   return http(what, request)
 end
 function net.http_get(url, options) return with("http_get", url, options, {}) end
-function net.http_post(url, body, options) return with("http_post", url, options, {method = "POST", body = body or ""}) end
+function net.http_post(url, body, options)
+  return with("http_post", url, options, {method = "POST", body = body or ""})
+end
 function net.http_check(url)
   local fine, answer = pcall(with, "http_check", url, {timeout = 10}, {method = "HEAD"})
   if fine then return answer.status < 400 end
@@ -201,13 +209,15 @@ function files.download_file(url, path, least)
     host.unlink(part)
     if not fine then error(answer, 0) end
     if not answer.success then kit.fail("failed", "download_file: %s: status %d", url, answer.status) end
-    kit.fail("failed", "download_file: %s: %d bytes are less than the %s KiB that were asked for", url, size, tostring(least))
+    kit.fail("failed", "download_file: %s: %d bytes are less than the %s KiB that were asked for", url, size,
+        tostring(least))
   end
   files.mv(part, path)
   return path
 end
 
-local ARCHIVES = {{"%.tar%.gz$", "-xzf"}, {"%.tgz$", "-xzf"}, {"%.tar%.bz2$", "-xjf"}, {"%.tar%.xz$", "-xJf"}, {"%.tar$", "-xf"}}
+local ARCHIVES = {{"%.tar%.gz$", "-xzf"}, {"%.tgz$", "-xzf"}, {"%.tar%.bz2$", "-xjf"}, {"%.tar%.xz$", "-xJf"},
+    {"%.tar$", "-xf"}}
 
 -- Into a folder; an archive is unpacked there, by the host's tar or unzip.
 function files.download(url, folder, least)

@@ -10,14 +10,17 @@ local function ask(method, params)
   last_call = last_call + 1
   local call = kit.to_json(method, {id = last_call, method = method, params = params})
   local reply, problem = host.ask(call)
-  if problem == "too_large" then kit.fail("too_large", "%s: the call has %d bytes, 2 MiB are the most", method, #call) end
+  if problem == "too_large" then
+    kit.fail("too_large", "%s: the call has %d bytes, 2 MiB are the most", method, #call)
+  end
   if not reply then kit.fail("unavailable", "%s: %s", method, problem) end
   local fine, answer = pcall(kit.from_json, reply)
   if not fine or type(answer) ~= "table" or answer.id ~= last_call then
     kit.fail("unavailable", "%s: what came from the agent is not the answer to this call", method)
   end
   if type(answer.error) == "table" then
-    error(kit.new_error(answer.error.code or "failed", format("%s: %s", method, tostring(answer.error.message)), "OsisError"), 0)
+    error(kit.new_error(answer.error.code or "failed", format("%s: %s", method, tostring(answer.error.message)),
+        "OsisError"), 0)
   end
   if type(answer.result) ~= "table" then kit.fail("unavailable", "%s: the agent answered without a result", method) end
   return answer.result
@@ -47,7 +50,9 @@ end
 -- was got.
 local function to_put(self, what, object, options)
   options = kit.options(what, 2, options, {version = true})
-  if kit.is_array(kit.table(what, 1, object)) then kit.fail("invalid", "%s: an object has fields, and is no list", what) end
+  if kit.is_array(kit.table(what, 1, object)) then
+    kit.fail("invalid", "%s: an object has fields, and is no list", what)
+  end
   local stored = {}
   for name, value in next, object do
     if name ~= "version" and name ~= "created_ms" and name ~= "updated_ms" then stored[name] = value end
@@ -64,7 +69,9 @@ end
 local function to_delete(self, what, id, options)
   options = kit.options(what, 2, options, {version = true})
   local params = params_of(self, {id = kit.text(what, 1, id)})
-  if options.version ~= nil then params.version = kit.whole(what .. ": version", 2, options.version, nil, 1, 1 << 53) end
+  if options.version ~= nil then
+    params.version = kit.whole(what .. ": version", 2, options.version, nil, 1, 1 << 53)
+  end
   return params
 end
 
@@ -75,7 +82,8 @@ Kind.__index = Kind
 function Kind:put(object, options)
   local params = to_put(self, "put", object, options)
   local row = ask("osis.put", params)
-  return as_object({object = params.object, id = row.id, version = row.version, created_ms = row.created_ms, updated_ms = row.updated_ms})
+  return as_object({object = params.object, id = row.id, version = row.version, created_ms = row.created_ms,
+      updated_ms = row.updated_ms})
 end
 
 function Kind:get(id)
@@ -132,11 +140,16 @@ function Kind:find(field, value, options)
     local fields, rest = split(field, {field = true, value = true, min = true, max = true})
     return pages(self, "osis.find", fields, rest)
   end
-  if value == nil then kit.fail("invalid", "find: argument 2 is the value to look for; for a range: find{field = %q, min = 1, max = 9}", tostring(field)) end
+  if value == nil then
+    kit.fail("invalid", "find: argument 2 is the value to look for; for a range: find{field = %q, min = 1, max = 9}",
+        tostring(field))
+  end
   return pages(self, "osis.find", {field = kit.text("find", 1, field), value = value}, options)
 end
 
-function Kind:search(words, options) return pages(self, "osis.search", {text = kit.text("search", 1, words)}, options) end
+function Kind:search(words, options)
+  return pages(self, "osis.search", {text = kit.text("search", 1, words)}, options)
+end
 
 local function names_of(what, value)
   local names = json.array()
@@ -151,7 +164,8 @@ function osis.kind(name, options)
   local kind = setmetatable({name = kit.text("osis.kind", 1, name)}, Kind)
   places[kind] = {kind = kind.name, namespace = kit.text("osis.kind: namespace", 2, options.namespace, "default")}
   if options.index or options.text then
-    ask("osis.declare", params_of(kind, {index = names_of("osis.kind: index", options.index), text = names_of("osis.kind: text", options.text)}))
+    ask("osis.declare", params_of(kind, {index = names_of("osis.kind: index", options.index),
+        text = names_of("osis.kind: text", options.text)}))
   end
   return kind
 end
@@ -174,13 +188,16 @@ function Transaction:put(kind, object, options) return add(self, "put", to_put(k
 function Transaction:delete(kind, id, options) return add(self, "delete", to_delete(kind, "delete", id, options)) end
 -- The whole fails with conflict if the object has another version by then; 0: if there is one.
 function Transaction:check(kind, id, version)
-  return add(self, "check", params_of(kind, {id = kit.text("check", 2, id), version = kit.whole("check", 3, version, nil, 0, 1 << 53)}))
+  return add(self, "check", params_of(kind, {id = kit.text("check", 2, id), version = kit.whole("check", 3, version,
+      nil, 0, 1 << 53)}))
 end
 
 -- All of it or nothing. Gathers what the function asks for, then sends it at once; reads in between see the state before.
 -- Returns a list: for each operation {id, version, ...}.
 function osis.transaction(action)
-  if type(action) ~= "function" then kit.fail("invalid", "osis.transaction: argument 1 must be a function, not %s", type(action)) end
+  if type(action) ~= "function" then
+    kit.fail("invalid", "osis.transaction: argument 1 must be a function, not %s", type(action))
+  end
   local transaction, list = setmetatable({}, Transaction), json.array()
   operations[transaction] = list
   local fine, problem = pcall(action, transaction)

@@ -16,9 +16,11 @@ function kit.run_words(what, words, options)
   local out, err, code = host.run(request)
   if out then return {stdout = out, stderr = err, code = code, success = code == 0} end
   if code == "ENOENT" then
-    kit.fail("not_found", "%s: %s: there is no such program%s", what, words[1], options.folder and ", or no such folder" or "")
+    kit.fail("not_found", "%s: %s: there is no such program%s", what, words[1],
+        options.folder and ", or no such folder" or "")
   elseif code == "EAGAIN" then
-    kit.fail("too_large", "%s: %s: the job has as many processes as it may; to allow more: policy: pids = 32", what, words[1])
+    kit.fail("too_large", "%s: %s: the job has as many processes as it may; to allow more: policy: pids = 32", what,
+        words[1])
   end
   kit.fail("failed", "%s: %s: %s", what, words[1], err)
 end
@@ -30,7 +32,8 @@ end
 function kit.check_success(what, shown, result)
   if result.success then return result end
   local reason = last_line(result.stderr)
-  local failure = kit.new_error("failed", format("%s: %s: exit code %d%s", what, shown, result.code, reason ~= "" and ": " .. reason or ""))
+  local failure = kit.new_error("failed", format("%s: %s: exit code %d%s", what, shown, result.code,
+      reason ~= "" and ": " .. reason or ""))
   failure.stdout, failure.stderr, failure.exit_code = result.stdout, result.stderr, result.code
   error(failure, 0)
 end
@@ -50,7 +53,8 @@ local function new_run(command)
   if not find(command, "%S") then kit.fail("invalid", "run: the command is empty") end
   -- Several lines are a script: it ends at the first command that fails.
   local flags = find(match(command, "^%s*(.-)%s*$"), "\n", 1, true) and "-ec" or "-c"
-  return setmetatable({words = {"/bin/sh", flags, command}, shown = gsub(match(command, "^%s*([^\n]*)"), "(.)%s+$", "%1"),
+  return setmetatable({words = {"/bin/sh", flags, command},
+      shown = gsub(match(command, "^%s*([^\n]*)"), "(.)%s+$", "%1"),
                        die_on_failure = true}, Run)
 end
 
@@ -99,7 +103,9 @@ function process.process_list(pattern)
   local names = host.list("/proc") or {}
   for i = 1, #names do
     local entry = find(names[i], "^%d+$") and read_process(names[i])
-    if entry and (find(entry.name, pattern, 1, true) or find(entry.command, pattern, 1, true)) then list[#list + 1] = entry end
+    if entry and (find(entry.name, pattern, 1, true) or find(entry.command, pattern, 1, true)) then
+      list[#list + 1] = entry
+    end
   end
   table.sort(list, function(a, b) return a.pid < b.pid end)
   return list

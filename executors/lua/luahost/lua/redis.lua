@@ -47,7 +47,9 @@ local function ask(connection, ...)
   end
   connection:send(concat(parts))
   local value = read_value(connection, 0)
-  if type(value) == "table" and value.refused then kit.fail("failed", "redis: %s: %s", tostring((...)), value.refused) end
+  if type(value) == "table" and value.refused then
+    kit.fail("failed", "redis: %s: %s", tostring((...)), value.refused)
+  end
   return value
 end
 
@@ -59,7 +61,11 @@ local function open(self)
   if self.connection then return self.connection end
   local connection = net.connect(self.host, self.port)
   if self.password then
-    if self.user ~= "" then ask(connection, "AUTH", self.user, self.password) else ask(connection, "AUTH", self.password) end
+    if self.user ~= "" then
+      ask(connection, "AUTH", self.user, self.password)
+    else
+      ask(connection, "AUTH", self.password)
+    end
   end
   if self.database ~= "0" then ask(connection, "SELECT", self.database) end
   self.connection = connection
@@ -74,7 +80,8 @@ function redis.connect(url)
   if not name then name, port = match(place or "", "^([^:]+):?(%d*)$") end
   if not name then kit.fail("invalid", "redis.connect: %q is not redis://host:port/database", url) end
   local account, password = match(user, "^([^:]*):(.*)$")
-  return setmetatable({host = name, port = tonumber(port) or 6379, user = decoded(account), password = password and decoded(password),
+  return setmetatable({host = name, port = tonumber(port) or 6379, user = decoded(account),
+      password = password and decoded(password),
                        database = database ~= "" and database or "0"}, Client)
 end
 
@@ -83,7 +90,9 @@ function Client:command(...)
   local connection = open(self)
   local fine, value = pcall(ask, connection, ...)
   if fine then return value end
-  if not (type(value) == "table" and value.code == "failed" and find(tostring(value), "^redis: [^:]*: [A-Z]+ ")) then Client.close(self) end
+  if not (type(value) == "table" and value.code == "failed" and find(tostring(value), "^redis: [^:]*: [A-Z]+ ")) then
+    Client.close(self)
+  end
   error(value, 0)
 end
 
@@ -103,7 +112,8 @@ function Client:set(key, value, seconds)
   return self:command("SET", key, value)
 end
 
-local PLAIN = {"ping", "get", "del", "exists", "expire", "incr", "keys", "hset", "hget", "hdel", "lpush", "rpush", "lpop", "rpop", "llen", "publish"}
+local PLAIN = {"ping", "get", "del", "exists", "expire", "incr", "keys", "hset", "hget", "hdel", "lpush", "rpush",
+    "lpop", "rpop", "llen", "publish"}
 for _, name in next, PLAIN do
   local command = upper(name)
   Client[name] = function(self, ...) return self:command(command, ...) end

@@ -15,12 +15,14 @@ function sal.publish(globals)
   git.clone, git.tree = git.git_clone, git.git_tree_new
   local tables = {process = process, git = git, redis = redis, text = text, net = net, mycelium = mycelium}
   for name, value in next, tables do rawset(globals, name, value) end
-  for _, name in next, {"run", "run_command", "run_silent", "run_with_options", "new_run_options", "process_list", "process_get", "kill"} do
+  for _, name in next, {"run", "run_command", "run_silent", "run_with_options", "new_run_options", "process_list",
+      "process_get", "kill"} do
     rawset(globals, name, process[name])
   end
   for _, name in next, {"git_clone", "git_tree_new"} do rawset(globals, name, git[name]) end
   for _, name in next, {"dedent", "prefix", "name_fix", "path_fix"} do rawset(globals, name, text[name]) end
-  for _, name in next, {"tcp_check", "http_check", "http_status", "http_get", "http_post"} do rawset(globals, name, net[name]) end
+  for _, name in next, {"tcp_check", "http_check", "http_status", "http_get", "http_post"} do rawset(globals, name,
+      net[name]) end
   for name, value in next, redis do
     if name ~= "connect" and name ~= "command" then rawset(globals, "redis_" .. name, value) end
   end

@@ -26,7 +26,8 @@ local FILTERS = {
     for i = 1, type(value) == "table" and rawlen(value) or 0 do parts[i] = shown(value[i]) end
     return concat(parts, between or "")
   end,
-  replace = function(value, from, to) return text.replacer():pattern(from):replacement(to):build():replace(shown(value)) end,
+  replace = function(value, from,
+      to) return text.replacer():pattern(from):replacement(to):build():replace(shown(value)) end,
 }
 
 -- Expressions: texts, numbers, true, false, a.b.c, filters with arguments, not, == != < > <= >=, and, or.
@@ -98,7 +99,8 @@ function Reader:filtered()
 end
 
 local function truth(value)
-  return value ~= nil and value ~= false and value ~= "" and value ~= 0 and not (type(value) == "table" and next(value) == nil)
+  return value ~= nil and value ~= false and value ~= "" and value ~= 0 and not (type(value) == "table"
+      and next(value) == nil)
 end
 
 local COMPARE = {
@@ -117,7 +119,8 @@ function Reader:comparison()
   if not compare then return left end
   local sign, right = self:take(), nil
   right = self:filtered()
-  if sign ~= "==" and sign ~= "!=" and (type(left) ~= type(right) or (type(left) ~= "number" and type(left) ~= "string")) then
+  if sign ~= "==" and sign ~= "!=" and (type(left) ~= type(right) or (type(left) ~= "number"
+      and type(left) ~= "string")) then
     wrong(self.line, "%s compares two numbers or two texts", sign)
   end
   return compare(left, right)
@@ -193,7 +196,8 @@ local function render_for(out, node, names)
   local count = values and rawlen(values) or 0
   if count == 0 and node.otherwise then return render(out, node.otherwise, names) end
   for i = 1, count do
-    local inner = setmetatable({[name] = values[i], loop = {index = i, index0 = i - 1, first = i == 1, last = i == count}}, {__index = names})
+    local inner = setmetatable({[name] = values[i], loop = {index = i, index0 = i - 1, first = i == 1,
+        last = i == count}}, {__index = names})
     render(out, node.parts, inner)
   end
 end
