@@ -124,6 +124,9 @@ INSTANTIATE_TEST_SUITE_P(
                "C stack overflow"},
         EndRow{"own pid", "for _, p in ipairs(process_list()) do kill(p.name) end\nerror('there still')",
                RunStatus::exit, "there still"},
+        EndRow{"giant result", "result.x = ('v'):rep(20 << 20)", RunStatus::ok, "over the limit of 1048576 bytes"},
+        EndRow{"giant tree as a result", "local t = {}\nfor i = 1, 400000 do t[i] = {i} end\nresult.x = t",
+               RunStatus::exit, "MemoryError: there is not enough memory to hand"},
         EndRow{"full disk",
                "file_write('/tmp/x', 'x')\nlocal f = io.open('/tmp/x', 'w')\nfor i = 1, 4000 do "
                "assert(f:write(('x'):rep(1 << 20))) end",

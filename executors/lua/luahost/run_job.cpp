@@ -128,11 +128,13 @@ void tell_wrong_result(lua_State* state, const std::string& message) {
 
 // False: it could not be handed back, and why has been told.
 bool hand_over(lua_State* state, std::string& result) {
-  limit_memory(0);
   if (!call(state, kEncodeResult, 0, 2)) {
-    tell_wrong_result(state, "the result cannot be read");
+    lua_settop(state, 0);
+    limit_memory(0);
+    tell_plainly("MemoryError", "there is not enough memory to hand the result back");
     return false;
   }
+  limit_memory(0);
   if (lua_isnil(state, -2)) {
     tell_wrong_result(state, top_text(state, -1));
     return false;

@@ -10,6 +10,7 @@ local MAX_MESSAGE, MAX_TRACEBACK, MAX_NOTE = 8 << 10, 64 << 10, 1000
 local MAX_RETRY = 10 ^ 9 -- seconds; the agent has a limit of its own
 local globals = _G
 local result = {}
+local max_result_bytes = math.huge
 local chunk = "" -- how the script is named in messages of Lua
 local M = {}
 
@@ -97,6 +98,7 @@ function M.prepare(facts_json, environment_json, inputs_json, folder)
   if type(granted) == "table" then kit.granted = granted end
   host.limit_memory(kit.granted.memory or 0)
   for _, field in next, {"fs.read", "fs.write", "secrets"} do kit.granted[field] = kit.granted[field] or {} end
+  max_result_bytes = facts.max_result_bytes or max_result_bytes
   local environment = kit.from_json(environment_json)
   for name, value in next, environment do host.setenv(name, value) end
   chunk = facts.name or ""
@@ -160,23 +162,38 @@ function M.describe(value, trace, line, kind)
   return kit.to_json("error", report), shown
 end
 
--- Returns the payload of the result frame, or nil and what is wrong.
+-- As much of a text as still shows that it is too large.
+local function cut(text, most)
+  if #text <= most then return text end
+  while inside_character(text, most + 1) do most = most + 1 end
+  return sub(text, 1, most)
+end
+
+-- Returns the payload of the result frame, or nil and what is wrong. The agent refuses a result over its limit: of such
+-- a one only so much is made that it is over.
 function M.encode_result()
   local values = rawget(globals, "result")
   if type(values) ~= "table" then
     if values ~= nil then note("result is of type " .. type(values) .. ", not a table: it is not handed back") end
     values = result
   end
-  local entries = {}
+  local entries, left = {}, max_result_bytes
   for key, value in next, values do
     if type(key) ~= "string" then return nil, format("result: the key %s is not text", tostring(key)) end
     if not utf8len(key) then return nil, "result: a key holds bytes that are not text" end
     local fine, text = true, value
-    local prefix = format('result["%s"]', key)
+    local prefix = format('result["%s"]', shorten(key, 200))
     if type(value) ~= "string" then fine, text = pcall(kit.to_json, prefix, value) end
+    if not fine and type(text) == "string" then error(text, 0) end -- no memory
     if not fine then return nil, tostring(text) end
     if not utf8len(text) then return nil, prefix .. ": holds bytes that are not text" end
-    entries[key] = text
+    key = cut(key, left + 1)
+    entries[key] = cut(text, left + 1)
+    left = left - #key - #text
+    if left < 0 then
+      note(format("%s: with it the result is over %d bytes", prefix, max_result_bytes))
+      break
+    end
   end
   return kit.to_json("result", entries)
 end
