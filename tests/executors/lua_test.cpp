@@ -198,11 +198,13 @@ TEST(Lua, LogsProgressAndArtifacts) {
       "log.info('a', 1, nil)\nlog.error('b')\nmycojobs.progress(0.5, "
       "'half')\nmycojobs.progress('on')\nmycojobs.progress(1)\n"
       "local f = io.open(mycojobs.artifacts .. '/left.txt', 'w')\nf:write('not closed')\n"
+      "mycojobs.artifact('dir/deep/b.txt', 'b')\nprint(pcall(mycojobs.artifact, '../x', ''))\n"
       "print(pcall(mycojobs.progress, 2))");
   EXPECT_EQ(ran.err, "INFO a 1 nil\nERROR b\n");
   EXPECT_THAT(ran.notes, ElementsAre("progress 50 %: half", "on", "progress 100 %"));
-  EXPECT_THAT(ran.artifacts, ElementsAre(Pair("left.txt", "not closed")));
+  EXPECT_THAT(ran.artifacts, ElementsAre(Pair("dir/deep/b.txt", "b"), Pair("left.txt", "not closed")));
   EXPECT_THAT(ran.out, HasSubstr("2 is not from 0 to 1"));
+  EXPECT_THAT(ran.out, HasSubstr("\"../x\" is no plain path"));
 }
 
 TEST(Lua, TermEndsAScriptThatDoesNotAsk) {

@@ -65,6 +65,21 @@ function mycojobs.progress(fraction, text)
   note(kit.text("mycojobs.progress", 2, text, ""), fraction)
 end
 
+-- Writes an artifact: a path below mycojobs.artifacts, whose folders are made.
+function mycojobs.artifact(name, text)
+  name, text = kit.path("mycojobs.artifact", 1, name), kit.text("mycojobs.artifact", 2, text)
+  if find("/" .. name .. "/", "/%.*/") then kit.fail("invalid", "mycojobs.artifact: %q is no plain path", name) end
+  local path = kit.folder .. "/artifacts"
+  for part in string.gmatch(name, "([^/]+)/") do
+    path = path .. "/" .. part
+    host.mkdir(path) -- it may be there; if it cannot be, the file cannot be written either
+  end
+  local path_of_file = kit.folder .. "/artifacts/" .. name
+  local done, problem, code = host.write_file(path_of_file, text)
+  if not done then kit.fail_path("mycojobs.artifact", path_of_file, problem, code, true) end
+  return path_of_file
+end
+
 function mycojobs.sleep(seconds)
   host.sleep(kit.number("mycojobs.sleep", 1, seconds, nil, 0))
 end
