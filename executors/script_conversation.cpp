@@ -71,6 +71,7 @@ nlohmann::json granted_json(const Policy& policy) {
   if (policy.network == Network::allow_list) net = policy.net_allow;
   return {{"exec", policy.exec},
           {"net", std::move(net)},
+          {"memory", policy.memory_bytes},
           {"fs.read", policy.fs_read},
           {"fs.write", policy.fs_write},
           {"secrets", policy.secrets}};

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "executors/command/command_executor.h"
+#include "executors/lua/lua_executor.h"
 #include "executors/native/native_executor.h"
 #include "executors/python/python_executor.h"
 
@@ -28,6 +29,9 @@ void add_command(Table& table, const CommandSettings& command) {
 Table make_executors(const ExecutorSettings& settings) {
   Table table;
   table.push_back(std::make_unique<PythonExecutor>(settings.libexec_dir + "/mycojobs-pyhost"));
+  for (const char* name : {"sal", "osis"}) {
+    table.push_back(std::make_unique<LuaExecutor>(name, settings.libexec_dir + "/mycojobs-luahost"));
+  }
   table.push_back(std::make_unique<NativeExecutor>(settings.state_dir));
   for (const CommandSettings& command : settings.commands) add_command(table, command);
   return table;
