@@ -43,11 +43,14 @@ std::string one_line(std::string text) {
 
 }  // namespace
 
-AnswerReader::AnswerReader(std::uint64_t max_result_bytes)
+AnswerReader::AnswerReader(std::uint64_t max_result_bytes, ArtifactSink* sink)
     : max_result_bytes_(max_result_bytes),
+      sink_(sink),
       reader_({{FrameKind::note, kMaxNoteBytes},
                {FrameKind::result, largest_result_frame(max_result_bytes)},
                {FrameKind::error, kMaxErrorBytes},
+               {FrameKind::call, kMaxCallBytes},
+               {FrameKind::artifact, kMaxArtifactFrameBytes},
                {FrameKind::done, 0}}) {}
 
 void AnswerReader::broken(std::string problem) {
@@ -74,6 +77,9 @@ void AnswerReader::take(Frame&& frame) {
   if (kind == FrameKind::note) return take_note(frame.payload);
   if (kind == FrameKind::result) return take_result(frame.payload);
   if (kind == FrameKind::error) return take_error(frame.payload);
+  if (kind == FrameKind::call) return take_call(std::move(frame.payload));
+  if (kind == FrameKind::artifact) return take_artifact(frame.payload);
+  if (artifact_wanted_) sink_->close();
   answer_.done = true;
 }
 
@@ -139,6 +145,25 @@ void AnswerReader::take_error(const std::string& payload) {
   if (error.type.empty()) error.type = "Error";
   answer_.error = std::move(error);
 }
+
+void AnswerReader::take_call(std::string&& payload) {
+  if (++unanswered_ > kMaxPendingCalls) return broken("more calls than it waits for");
+  calls_.push_back(std::move(payload));
+}
+
+void AnswerReader::take_artifact(const std::string& payload) {
+  const std::size_t end = payload.find('\0');
+  if (end == std::string::npos || end == 0) return broken("an artifact without a name");
+  if (sink_ == nullptr) return;
+  if (payload.compare(0, end, artifact_) != 0 || artifact_.size() != end) {
+    if (artifact_wanted_) sink_->close();
+    artifact_ = payload.substr(0, end);
+    artifact_wanted_ = sink_->open(artifact_);
+  }
+  if (artifact_wanted_) sink_->write(std::string_view(payload).substr(end + 1));
+}
+
+std::vector<std::string> AnswerReader::take_calls() { return std::exchange(calls_, {}); }
 
 std::vector<std::string> AnswerReader::take_notes() {
   if (notes_left_out_ > 0) notes_.push_back(std::to_string(std::exchange(notes_left_out_, 0)) + " notes left out");

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "executors/channel.h"
+#include "mycojobs/executor.h"
 #include "mycojobs/records.h"
 
 namespace mycojobs {
@@ -19,6 +20,7 @@ struct ScriptError {
   // What the failure says about another attempt of the job.
   bool retry_forbidden = false;
   std::optional<std::uint64_t> retry_after_ms = {};
+  std::string stderr_tail = {};  // of a program: the last lines that it wrote there
 };
 
 struct Answer {
@@ -29,7 +31,7 @@ struct Answer {
   std::string problem;    // the first thing that broke the protocol; nothing behind it is read
 };
 
-// Memory is bounded whatever comes: one frame, one result, one error, kMaxPendingNotes lines.
+// Memory is bounded whatever comes: one frame, one result, one error, kMaxPendingNotes lines, kMaxPendingCalls calls.
 class AnswerReader {
  public:
   static constexpr std::size_t kMaxPendingNotes = 256;
@@ -38,9 +40,13 @@ class AnswerReader {
   static constexpr std::size_t kMaxResultKeys = 10000;
   static constexpr double kMaxRetrySeconds = 30.0 * 24 * 3600;  // a longer pause is cut to this
 
-  explicit AnswerReader(std::uint64_t max_result_bytes);
+  static constexpr std::size_t kMaxPendingCalls = 16;  // without an answer
+
+  explicit AnswerReader(std::uint64_t max_result_bytes, ArtifactSink* sink = nullptr);
   void feed(std::string_view bytes);
   std::vector<std::string> take_notes();
+  std::vector<std::string> take_calls();
+  void answered() { unanswered_ -= unanswered_ > 0 ? 1 : 0; }
   const Answer& answer() const { return answer_; }
 
  private:
@@ -48,14 +54,21 @@ class AnswerReader {
   void take_note(const std::string& payload);
   void take_result(const std::string& payload);
   void take_error(const std::string& payload);
+  void take_call(std::string&& payload);
+  void take_artifact(const std::string& payload);
   void broken(std::string problem);
 
   std::uint64_t max_result_bytes_;
+  ArtifactSink* sink_;
   FrameReader reader_;
   Answer answer_;
   bool has_result_ = false;
   std::vector<std::string> notes_;
   std::size_t notes_seen_ = 0, notes_left_out_ = 0;
+  std::vector<std::string> calls_;
+  std::size_t unanswered_ = 0;
+  std::string artifact_;  // the path of the one that is coming; empty: none
+  bool artifact_wanted_ = false;
 };
 
 }  // namespace mycojobs

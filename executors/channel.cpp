@@ -1,6 +1,7 @@
 #include "executors/channel.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <utility>
 
 namespace mycojobs {
@@ -13,6 +14,21 @@ void append_frame(std::string& out, FrameKind kind, std::string_view payload) {
   for (unsigned shift = 0; shift < 32; shift += 8) out.push_back(static_cast<char>(size >> shift));
   out.push_back(static_cast<char>(kind));
   out.append(payload);
+}
+
+void append_file(std::string& out, std::string_view path, unsigned mode, std::string_view bytes) {
+  char octal[12];
+  std::snprintf(octal, sizeof octal, "%o", mode);
+  std::string head(path);
+  head += '\0';
+  head += octal;
+  head += '\0';
+  const std::size_t room = kMaxFileFrameBytes - head.size();
+  do {  // an empty file takes a frame too
+    const std::string_view part = bytes.substr(0, room);
+    append_frame(out, FrameKind::file, head + std::string(part));
+    bytes.remove_prefix(part.size());
+  } while (!bytes.empty());
 }
 
 void FrameReader::open_frame(const std::function<void(Frame&&)>& sink) {

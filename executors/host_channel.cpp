@@ -1,12 +1,15 @@
 #include "executors/host_channel.h"
 
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
 #include "base/errno_text.h"
+#include "executors/host_files.h"
 
 namespace mycojobs {
 namespace {
@@ -31,25 +34,36 @@ bool write_all(int fd, std::string_view bytes) {
 
 }  // namespace
 
-Result<HostRequest> read_request(int channel) {
+Result<HostRequest> read_request(int channel, const std::string& folder) {
   HostRequest request;
+  request.inputs = "{}";
   bool started = false;
-  std::uint8_t last = 0;  // kinds come in the order of their numbers
+  std::uint8_t last = 0;  // kinds come in the order of their numbers; only files come more than once
   std::string problem;
-  FrameReader reader({{FrameKind::facts, kMaxFactsBytes},
-                      {FrameKind::environment, kMaxEnvironmentBytes},
-                      {FrameKind::script, kMaxScriptBytes}});
+  IncomingFiles files(folder);
   const auto take = [&](Frame&& frame) {
-    if (frame.fate != Frame::Fate::whole || frame.kind != last + 1) {
+    const auto kind = static_cast<FrameKind>(frame.kind);
+    const bool in_order = frame.kind > last || (kind == FrameKind::file && frame.kind == last);
+    if (!problem.empty()) return;
+    if (frame.fate != Frame::Fate::whole || !in_order) {
       problem = "frame of kind " + std::to_string(frame.kind) + " with " + std::to_string(frame.size) +
                 " bytes after kind " + std::to_string(last);
       return;
     }
     last = frame.kind;
-    std::string* const parts[] = {&request.facts, &request.environment, &request.script};
+    if (kind == FrameKind::file) {
+      if (auto written = files.take(frame.payload); !written) problem = written.error().message;
+      return;
+    }
+    std::string* const parts[] = {&request.facts, &request.environment, &request.inputs, nullptr, &request.script};
     *parts[frame.kind - 1] = std::move(frame.payload);
   };
-  std::array<char, 16384> buffer;
+  FrameReader reader({{FrameKind::facts, kMaxFactsBytes},
+                      {FrameKind::environment, kMaxEnvironmentBytes},
+                      {FrameKind::inputs, kMaxInputsBytes},
+                      {FrameKind::file, kMaxFileFrameBytes},
+                      {FrameKind::script, kMaxScriptBytes}});
+  std::array<char, 65536> buffer;  // NOLINT(*-member-init): filled by read
   while (last != static_cast<std::uint8_t>(FrameKind::script)) {
     const ssize_t got = ::read(channel, buffer.data(), buffer.size());
     if (got < 0 && try_again(channel, POLLIN)) continue;
@@ -60,7 +74,40 @@ Result<HostRequest> read_request(int channel) {
     reader.feed({buffer.data(), static_cast<std::size_t>(got)}, take);
     if (!problem.empty()) return fail(Code::invalid, "channel: " + problem);
   }
+  const std::string artifacts = folder + std::string(kArtifactsFolder).substr(4);
+  if (::mkdir(artifacts.c_str(), 0755) != 0 && errno != EEXIST)
+    return fail(Code::io, artifacts + ": " + errno_text(errno));
   return request;
+}
+
+Result<std::string> ask(int channel, std::string_view call) {
+  if (!send_frame(channel, FrameKind::call, call)) return fail(Code::unavailable, "channel: the agent has gone");
+  // One question at a time: the next frame is its answer.
+  std::string reply;
+  bool whole = false;
+  FrameReader reader({{FrameKind::reply, kMaxReplyBytes}});
+  std::array<char, 65536> buffer;  // NOLINT(*-member-init): filled by read
+  std::uint32_t wanted = 5;        // never more than this frame: what follows belongs to the next question
+  std::string header;
+  while (!whole) {
+    const ssize_t got = ::read(channel, buffer.data(), std::min<std::size_t>(buffer.size(), wanted));
+    if (got < 0 && try_again(channel, POLLIN)) continue;
+    if (got <= 0) return fail(Code::unavailable, "channel: the agent has gone");
+    const std::string_view bytes(buffer.data(), static_cast<std::size_t>(got));
+    wanted -= static_cast<std::uint32_t>(got);
+    if (header.size() < 5) {
+      header += bytes;
+      if (header.size() == 5) {
+        for (unsigned i = 0; i < 4; ++i) wanted |= std::uint32_t{static_cast<unsigned char>(header[i])} << (8 * i);
+      }
+    }
+    reader.feed(bytes, [&](Frame&& frame) {
+      whole = frame.fate == Frame::Fate::whole;
+      reply = std::move(frame.payload);
+    });
+    if (wanted == 0 && !whole && header.size() == 5) return fail(Code::invalid, "channel: not a reply");
+  }
+  return reply;
 }
 
 bool send_frame(int channel, FrameKind kind, std::string_view payload) {

@@ -15,9 +15,9 @@ struct HostRequest {
   std::string facts, environment, inputs, script;  // inputs: "{}" if the job depends on nothing
 };
 
-// Waits for the job. Makes kArtifactsFolder and writes the files that come along below `folder`. Error: unavailable, the
-// other end closed before anything came (no job: leave quietly); invalid, what came is not a request; io.
-// folder: /job; another one in tests.
+// Waits for the job. Makes kArtifactsFolder and writes the files that come along below `folder`. Error: unavailable,
+// the other end closed before anything came (no job: leave quietly); invalid, what came is not a request; io. folder:
+// /job; another one in tests.
 Result<HostRequest> read_request(int channel, const std::string& folder = "/job");
 // False: the channel cannot be written any more (closed, by the script perhaps).
 bool send_frame(int channel, FrameKind, std::string_view payload);
@@ -26,9 +26,9 @@ bool send_frame(int channel, FrameKind, std::string_view payload);
 // be new. Error unavailable: the channel has ended. Replies to other calls are passed over.
 Result<std::string> ask(int channel, std::string_view call);
 
-// What the script left in its artifacts folder: regular files with one name each and nothing else, in the order of their
-// names. At most kMaxArtifacts, max_bytes together, a path of kMaxArtifactPath bytes. What is not sent is told with a
-// note. False: the channel cannot be written any more.
+// What the script left in its artifacts folder: regular files with one name each and nothing else, in the order of
+// their names. At most kMaxArtifacts, max_bytes together, a path of kMaxArtifactPath bytes. What is not sent is told
+// with a note. False: the channel cannot be written any more.
 inline constexpr std::size_t kMaxArtifacts = 1000;
 inline constexpr std::size_t kMaxArtifactPath = 512;
 bool send_artifacts(int channel, const std::string& folder, std::uint64_t max_bytes);

@@ -125,6 +125,7 @@ json error_info(const Outcome& outcome, const Answer& answer) {
     info["message"] = answer.error->message;
     if (!answer.error->traceback.empty()) info["traceback"] = answer.error->traceback;
     if (answer.error->line > 0) info["line"] = answer.error->line;
+    if (!answer.error->stderr_tail.empty()) info["stderr"] = answer.error->stderr_tail;
   }
   if (outcome.status == RunStatus::exit) info["exit"] = outcome.exit_code;
   if (outcome.status == RunStatus::signal) info["signal"] = outcome.signal;

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -15,18 +16,27 @@
 namespace mycojobs {
 namespace {
 
+// Whoever answers keeps to the limit; this one names no call, so that the script's host ends in its own words.
+constexpr std::string_view kReplyTooLarge =
+    R"({"id":0,"error":{"code":"too_large","message":"the reply is too large"}})";
+
 class ScriptConversation final : public Conversation {
  public:
-  ScriptConversation(std::string request, EndContext context)
-      : request_(std::move(request)), context_(std::move(context)), reader_(context_.max_result_bytes) {}
+  ScriptConversation(std::string request, EndContext context, ArtifactSink* sink)
+      : output_(std::move(request)), context_(std::move(context)), reader_(context_.max_result_bytes, sink) {}
 
-  const std::string& request() const override { return request_; }
+  std::string take_output() override { return std::exchange(output_, {}); }
+  std::vector<std::string> take_calls() override { return reader_.take_calls(); }
+  void answer(std::string_view reply) override {
+    reader_.answered();
+    append_frame(output_, FrameKind::reply, reply.size() <= kMaxReplyBytes ? reply : kReplyTooLarge);
+  }
   void feed(std::string_view bytes) override { reader_.feed(bytes); }
   std::vector<std::string> take_notes() override { return reader_.take_notes(); }
   JobEnd finish(const Outcome& outcome) const override { return outcome_to_end(context_, outcome, reader_.answer()); }
 
  private:
-  std::string request_;
+  std::string output_;  // not yet taken
   EndContext context_;
   AnswerReader reader_;
 };
@@ -56,18 +66,50 @@ Result<void> check_job(const Job& job) {
   return {};
 }
 
-std::string facts_json(const JobFacts& facts) {
+nlohmann::json granted_json(const Policy& policy) {
+  nlohmann::json net = policy.network == Network::none ? "none" : "loopback";
+  if (policy.network == Network::allow_list) net = policy.net_allow;
+  return {{"exec", policy.exec},
+          {"net", std::move(net)},
+          {"fs.read", policy.fs_read},
+          {"fs.write", policy.fs_write},
+          {"secrets", policy.secrets}};
+}
+
+std::string facts_json(const JobFacts& facts, const ScriptExtras& extras) {
   const Job& job = facts.job;
-  return dump_json({{"id", job.id},
-                    {"caller_id", job.caller_id},
-                    {"context_id", job.context_id},
-                    {"name", job.name},
-                    {"attempt", job.attempt},
-                    {"deliveries", job.deliveries},
-                    {"epoch", job.epoch},
-                    {"deadline_unix_ms", facts.deadline_unix_ms},
-                    {"runner_id", job.runner_id},
-                    {"inputs", nlohmann::json::object()}});
+  nlohmann::json out{{"executor", extras.executor},
+                     {"id", job.id},
+                     {"caller_id", job.caller_id},
+                     {"context_id", job.context_id},
+                     {"name", job.name},
+                     {"attempt", job.attempt},
+                     {"deliveries", job.deliveries},
+                     {"epoch", job.epoch},
+                     {"deadline_unix_ms", facts.deadline_unix_ms},
+                     {"runner_id", job.runner_id},
+                     {"max_result_bytes", facts.max_result_bytes},
+                     {"max_artifact_bytes", facts.max_artifact_bytes},
+                     {"granted", granted_json(facts.granted)}};
+  if (!extras.command.empty()) out["command"] = extras.command;
+  return dump_json(out);
+}
+
+Result<void> append_files(std::string& request, const JobFacts& facts, const ScriptExtras& extras) {
+  constexpr unsigned kForItsOwner = 0400, kForAll = 0444, kProgram = 0555;
+  for (const SecretValue& secret : facts.secrets)
+    append_file(request, "secrets/" + secret.name, kForItsOwner, secret.value);
+  for (const auto& [path, bytes] : extras.programs) append_file(request, path, kProgram, bytes);
+  for (const auto& [job, artifact] : facts.files) {
+    std::ifstream file(artifact.path, std::ios::binary);
+    std::string bytes(artifact.bytes, '\0');
+    if (!file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()))) {
+      return fail(Code::unavailable, fmt::format("inputs: the artifact {} of job {} cannot be read: {}",
+                                                 shown(artifact.name), shown(job), artifact.path));
+    }
+    append_file(request, "inputs/" + job + "/" + artifact.name, kForAll, bytes);
+  }
+  return {};
 }
 
 }  // namespace
@@ -82,36 +124,54 @@ TextMap job_environment(const JobFacts& facts) {
                          {"MYCOJOBS_DELIVERIES", std::to_string(job.deliveries)},
                          {"MYCOJOBS_EPOCH", std::to_string(job.epoch)},
                          {"MYCOJOBS_DEADLINE_UNIX_MS", std::to_string(facts.deadline_unix_ms)},
-                         {"MYCOJOBS_RUNNER_ID", std::to_string(job.runner_id)}};
+                         {"MYCOJOBS_RUNNER_ID", std::to_string(job.runner_id)},
+                         {"MYCOJOBS_ARTIFACTS", kArtifactsFolder},
+                         {"MYCOJOBS_SECRETS", kSecretsFolder},
+                         {"MYCOJOBS_INPUTS_DIR", kInputsFolder}};
   environment.insert(job.env_vars.begin(), job.env_vars.end());  // what is there already stays: ours win
   // What programs and libraries expect to find; the job's own values win.
   environment.insert(
       {{"HOME", "/job"}, {"LANG", "C.UTF-8"}, {"LOGNAME", "job"}, {"PATH", "/usr/bin:/bin"}, {"USER", "job"}});
   // Programs differ in the case that they read; the job's own values win here too.
+  const bool proxy = facts.granted.network == Network::allow_list;
   for (const char* name : {"http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"}) {
-    if (facts.proxy) environment.insert({name, kProxyUrl});
+    if (proxy) environment.insert({name, kProxyUrl});
   }
   for (const char* name : {"no_proxy", "NO_PROXY"}) {
-    if (facts.proxy) environment.insert({name, "localhost,127.0.0.1,::1"});
+    if (proxy) environment.insert({name, "localhost,127.0.0.1,::1"});
   }
   return environment;
 }
 
-Result<std::unique_ptr<Conversation>> begin_script(const JobFacts& facts, std::string_view profile) {
+Result<std::string> script_request(const JobFacts& facts, const ScriptExtras& extras) {
   MJ_CHECK(check_job(facts.job));
-  const std::string fact_text = facts_json(facts);
-  const std::string environment = dump_json(nlohmann::json(job_environment(facts)));
+  const std::string fact_text = facts_json(facts, extras);
+  TextMap variables = job_environment(facts);
+  variables.insert(extras.environment.begin(), extras.environment.end());
+  const std::string environment = dump_json(nlohmann::json(variables));
+  const std::string inputs = dump_json(nlohmann::json(facts.inputs));
   MJ_CHECK(check_size("name", fact_text.size(), kMaxFactsBytes));
   MJ_CHECK(check_size("env_vars", environment.size(), kMaxEnvironmentBytes));
+  MJ_CHECK(check_size("inputs", inputs.size(), kMaxInputsBytes));
   MJ_CHECK(check_size("script", facts.job.script.size(), kMaxScriptBytes));
   std::string request;
-  request.reserve(fact_text.size() + environment.size() + facts.job.script.size() + 16);
+  request.reserve(fact_text.size() + environment.size() + inputs.size() + facts.job.script.size() + 32);
   append_frame(request, FrameKind::facts, fact_text);
   append_frame(request, FrameKind::environment, environment);
+  append_frame(request, FrameKind::inputs, inputs);
+  MJ_CHECK(append_files(request, facts, extras));
   append_frame(request, FrameKind::script, facts.job.script);
-  return std::make_unique<ScriptConversation>(
-      std::move(request), EndContext{job_key(facts.job.caller_id, facts.job.id), std::string(profile),
-                                     facts.job.timeout, facts.max_result_bytes});
+  return request;
+}
+
+Result<std::unique_ptr<Conversation>> begin_script(const JobFacts& facts, const ScriptExtras& extras,
+                                                   ArtifactSink* sink) {
+  MJ_TRY(request, script_request(facts, extras));
+  return std::make_unique<ScriptConversation>(std::move(request), end_context(facts, extras.profile), sink);
+}
+
+EndContext end_context(const JobFacts& facts, std::string_view profile) {
+  return {job_key(facts.job.caller_id, facts.job.id), std::string(profile), facts.job.timeout, facts.max_result_bytes};
 }
 
 }  // namespace mycojobs

@@ -1,21 +1,36 @@
 // One job with a script host: the request that goes down its channel, the answer that comes up. Every executor whose
-// scripts run in a host of ours (python, later sal and osis) uses it as it is.
+// scripts run in a host of ours uses it.
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
+#include "executors/outcome_to_end.h"
 #include "mycojobs/executor.h"
 
 namespace mycojobs {
 
-// profile: the name of the sandbox profile, for messages.
+// What an executor adds to a job's request.
+struct ScriptExtras {
+  std::string_view executor;                                       // facts.executor
+  std::string_view profile;                                        // the name of the sandbox profile, for messages
+  std::vector<std::string> command = {};                           // facts.command: what mycojobs-exechost is to start
+  TextMap environment = {};                                        // below the job's own
+  std::vector<std::pair<std::string, std::string>> programs = {};  // path below /job, bytes: files that may be executed
+};
+
 // Error invalid or too_large: names the field; the job can never run.
-Result<std::unique_ptr<Conversation>> begin_script(const JobFacts&, std::string_view profile);
+Result<std::string> script_request(const JobFacts&, const ScriptExtras&);
+Result<std::unique_ptr<Conversation>> begin_script(const JobFacts&, const ScriptExtras&, ArtifactSink*);
+
+EndContext end_context(const JobFacts&, std::string_view profile);
 
 // The environment of a job: env_vars (the flow's and the job's, merged), over them MYCOJOBS_JOB_ID, _CALLER_ID,
-// _CONTEXT_ID, _JOB_NAME, _ATTEMPT, _DELIVERIES, _EPOCH, _DEADLINE_UNIX_MS, _RUNNER_ID; under them HOME, LANG, LOGNAME,
-// PATH and USER. Nothing of the agent's.
+// _CONTEXT_ID, _JOB_NAME, _ATTEMPT, _DELIVERIES, _EPOCH, _DEADLINE_UNIX_MS, _RUNNER_ID, _ARTIFACTS, _SECRETS,
+// _INPUTS_DIR; under them HOME, LANG, LOGNAME, PATH and USER. Nothing of the agent's.
 TextMap job_environment(const JobFacts&);
 
 }  // namespace mycojobs

@@ -6,14 +6,18 @@
 
 #include <array>
 #include <cerrno>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
 #include "base/fd.h"
+#include "domain/codec.h"
 #include "worker/output.h"
 
 namespace mycojobs {
 namespace {
+
+constexpr const char* kNoAgent = "this run has no agent and no store behind it: use `mycojobs run` or submit the job";
 
 class Follower {
  public:
@@ -50,7 +54,7 @@ class Follower {
   std::uint64_t written() const { return out_bytes_ + err_bytes_; }
 
   void wait() {
-    const bool more_to_send = sent_ < conversation_.request().size();
+    const bool more_to_send = sent_ < outgoing_.size();
     std::array<pollfd, 4> sources{{{sandbox_.event_fd(), POLLIN, 0},
                                    {out_.get(), POLLIN, 0},
                                    {err_.get(), POLLIN, 0},
@@ -58,10 +62,11 @@ class Follower {
     ::poll(sources.data(), sources.size(), -1);  // a closed one reads -1 and is passed over
   }
   void send_request() {
-    const std::string& request = conversation_.request();
-    while (channel_ && sent_ < request.size()) {
-      const ssize_t sent = ::send(channel_.get(), request.data() + sent_, request.size() - sent_, MSG_NOSIGNAL);
-      if (sent < 0 && errno != EAGAIN && errno != EINTR) sent_ = request.size();  // its outcome will tell why
+    while (channel_) {
+      if (sent_ == outgoing_.size()) outgoing_ = conversation_.take_output(), sent_ = 0;
+      if (outgoing_.empty()) return;
+      const ssize_t sent = ::send(channel_.get(), outgoing_.data() + sent_, outgoing_.size() - sent_, MSG_NOSIGNAL);
+      if (sent < 0 && errno != EAGAIN && errno != EINTR) sent_ = outgoing_.size();  // its outcome will tell why
       if (sent < 0) return;
       sent_ += static_cast<std::size_t>(sent);
     }
@@ -69,10 +74,21 @@ class Follower {
   bool read_all() {
     const bool out =
         read(out_, [this](std::string_view bytes) { out_bytes_ += bytes.size(), on_output_(false, bytes); });
-    const bool err =
-        read(err_, [this](std::string_view bytes) { err_bytes_ += bytes.size(), on_output_(true, bytes); });
-    const bool channel = read(channel_, [this](std::string_view bytes) { conversation_.feed(bytes); });
+    const bool err = read(err_, [this](std::string_view bytes) {
+      err_bytes_ += bytes.size();
+      conversation_.saw_stderr(bytes);
+      on_output_(true, bytes);
+    });
+    const bool channel = read(channel_, [this](std::string_view bytes) { listen(bytes); });
     return out || err || channel;
+  }
+  void listen(std::string_view bytes) {
+    conversation_.feed(bytes);
+    for (const auto& call : conversation_.take_calls()) {
+      const auto asked = parse_json(call);
+      const auto id = asked && asked->is_object() && asked->contains("id") ? (*asked)["id"] : nlohmann::json(0);
+      conversation_.answer(dump_json({{"id", id}, {"error", {{"code", "unavailable"}, {"message", kNoAgent}}}}));
+    }
   }
   template <class Take>
   bool read(Fd& fd, const Take& take) {
@@ -90,18 +106,24 @@ class Follower {
   Conversation& conversation_;
   Fd out_, err_, channel_;
   const OnOutput& on_output_;
+  std::string outgoing_;
   std::size_t sent_ = 0;
   std::uint64_t out_bytes_ = 0, err_bytes_ = 0;
 };
 
 }  // namespace
 
-Result<LocalRun> run_locally(Sandbox& sandbox, const RunSpec& spec, Conversation& conversation,
+Result<LocalRun> run_locally(Sandbox& sandbox, std::vector<RunSpec> stages, Conversation& conversation,
                              std::uint64_t output_bytes, bool output_kill, const OnOutput& on_output) {
-  MJ_TRY(pipes, sandbox.launch(spec));
   LocalRun done;
-  done.outcome = Follower(sandbox, spec, conversation, pipes, on_output).to_the_end(output_kill ? output_bytes : 0);
-  judge_output(done.outcome, output_kill ? output_bytes : 0);
+  const std::uint64_t most = output_kill ? output_bytes : 0;
+  do {
+    RunSpec& spec = stages.at(conversation.stage());
+    spec.run = conversation.stage() + 1;
+    MJ_TRY(pipes, sandbox.launch(spec));
+    done.outcome = Follower(sandbox, spec, conversation, pipes, on_output).to_the_end(most);
+    judge_output(done.outcome, most);
+  } while (conversation.go_on(done.outcome));
   done.end = conversation.finish(done.outcome);
   return done;
 }

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string_view>
+#include <vector>
 
 #include "mycojobs/executor.h"
 #include "mycojobs/sandbox.h"
@@ -17,7 +18,8 @@ using OnOutput = std::function<void(bool is_err, std::string_view bytes)>;  // a
 
 // Blocks until the run has ended. output_kill: its output ends it where it is over output_bytes.
 // Error: as of Sandbox::launch.
-Result<LocalRun> run_locally(Sandbox&, const RunSpec&, Conversation&, std::uint64_t output_bytes, bool output_kill,
-                             const OnOutput&);
+// stages: as of the executor.
+Result<LocalRun> run_locally(Sandbox&, std::vector<RunSpec> stages, Conversation&, std::uint64_t output_bytes,
+                             bool output_kill, const OnOutput&);
 
 }  // namespace mycojobs

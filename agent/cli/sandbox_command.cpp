@@ -15,6 +15,7 @@
 #include "domain/codec.h"
 #include "domain/policy_fields.h"
 #include "domain/utf8.h"
+#include "worker/stages.h"
 
 namespace mycojobs {
 namespace {
@@ -44,24 +45,29 @@ Result<Tried> try_file(const Invocation& call, bool learn) {
   MJ_TRY(executor, executor_of(call, job.script_type));
   Tried tried;
   tried.profile = std::string(profile_of(job.script_type));
-  tried.policy = applied(own_profile(call.settings, job.script_type), read_policy(job.policy, "policy").request);
-  RunSpec spec;
-  spec.run = 1;
-  spec.host = executor->host();
-  spec.context = job.context_id;
-  spec.learn = learn;
-  give(spec, tried.policy, job.timeout ? *job.timeout * 1000ULL : call.settings.job_default_timeout_ms);
+  const std::uint64_t timeout_ms = job.timeout ? *job.timeout * 1000ULL : call.settings.job_default_timeout_ms;
+  MJ_TRY(staged, stage_runs(*executor, operator_defaults(call.settings), read_policy(job.policy, "policy").request,
+                            nullptr, timeout_ms));
+  for (RunSpec& spec : staged.specs) {
+    spec.context = job.context_id;
+    spec.learn = learn;
+  }
+  tried.policy = staged.policy;
   leave_at_stop_signals();  // the launcher ends with us, and all that it has started
   MJ_TRY(sandbox, call.parts.sandbox(call.settings, {}, -1));
-  const std::uint64_t deadline = call.parts.clock.unix_ms() + spec.limits.wall_ms;
-  MJ_TRY(conversation, executor->begin(JobFacts{job, deadline, call.settings.job_max_result_bytes,
-                                                spec.grants.network == Network::allow_list}));
+  JobFacts facts;
+  facts.job = job;
+  facts.deadline_unix_ms = call.parts.clock.unix_ms() + staged.specs.back().limits.wall_ms;
+  facts.max_result_bytes = call.settings.job_max_result_bytes;
+  facts.granted = staged.policy;
+  MJ_TRY(conversation, executor->begin(facts, nullptr));
   const auto show = [&call](bool is_err, std::string_view bytes) {
     std::FILE* to = is_err || call.json ? stderr : stdout;
     std::fwrite(bytes.data(), 1, bytes.size(), to);
     std::fflush(to);
   };
-  MJ_TRY(run, run_locally(*sandbox, spec, *conversation, tried.policy.output_bytes, tried.policy.output_kill, show));
+  MJ_TRY(run, run_locally(*sandbox, std::move(staged.specs), *conversation, tried.policy.output_bytes,
+                          tried.policy.output_kill, show));
   tried.run = std::move(run);
   return tried;
 }

@@ -51,6 +51,7 @@ void visit(R& r, See see) {
   see("run_at_ms", r.run_at_ms), see("priority", r.priority), see("queue_timeout_ms", r.queue_timeout_ms);
   see("idempotency_key", r.idempotency_key), see("concurrency_key", r.concurrency_key);
   see("concurrency_limit", r.concurrency_limit), see("policy", r.policy, Style::json_object);
+  see("inputs", r.inputs), see("artifacts", r.artifacts, Style::json_object);
 }
 
 template <IsRecord<FlowNode> R, class See>

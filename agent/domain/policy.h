@@ -85,7 +85,10 @@ nlohmann::json to_json(const Policy&);
 // The most that jobs of a context may have.
 struct Ceiling {
   Policy most;
-  Id context = 0;                        // for messages
+  Id context = 0;  // for messages
+  // Fields that an operator has written a ceiling for. In any other a profile keeps what it has, also above `most`,
+  // which is then the ceiling of requests alone.
+  std::bitset<kPolicyFields> written = std::bitset<kPolicyFields>().set();
   std::vector<std::string> own_folders;  // the agent's: nothing above or below them is ever granted
 };
 
@@ -93,7 +96,7 @@ struct Combined {
   Policy policy;                       // with all that was not refused
   std::vector<FieldProblem> problems;  // every refusal; names field, value, ceiling and remedy
 };
-// What was asked for and is above the ceiling is refused; what only the profile has is lowered to it.
+// What was asked for and is above the ceiling is refused; what only the profile has is lowered to a written ceiling.
 Combined weigh(const Policy& profile, const PolicyRequest&, const Ceiling&);
 // The same; error invalid with the first eight refusals and how many more there are. An empty request is never refused.
 Result<Policy> combine(const Policy& profile, const PolicyRequest&, const Ceiling&);

@@ -53,7 +53,7 @@ class Weighing {
     for (const auto& row : policies::number_rows()) number(row);
     for (const auto& row : policies::switch_rows()) {
       bool& value = out_.policy.*row.member;
-      if (!value || most_.*row.member) continue;
+      if (!value || most_.*row.member || keeps(row.field)) continue;
       // Being killed for too much output is no grant: a job may ask for it wherever it runs.
       if (row.field == PolicyField::output_kill) continue;
       if (asked_.names(row.field)) refuse(row.field, "is not allowed", "leave it out", "set", " = true");
@@ -68,6 +68,10 @@ class Weighing {
   }
 
  private:
+  bool is_written(PolicyField field) const { return ceiling_.written[static_cast<std::size_t>(field)]; }
+  // From the profile alone, and nobody has written a ceiling.
+  bool keeps(PolicyField field) const { return !asked_.names(field) && !is_written(field); }
+
   // "policy.memory: 2 GiB is more than the ceiling of 512 MiB for context 3: ask for less, or let the operator raise
   // [contexts.3.ceiling] memory"
   void refuse(PolicyField field, const std::string& what, std::string_view remedy, std::string_view operator_does,
@@ -82,7 +86,7 @@ class Weighing {
   void number(const NumberRow& row) {
     const std::uint64_t value = row.get(out_.policy);
     const std::uint64_t most = row.get(most_);
-    if (rank(row, value) <= rank(row, most)) return;
+    if (rank(row, value) <= rank(row, most) || keeps(row.field)) return;
     if (asked_.names(row.field)) {
       refuse(row.field,
              policies::number_text(row.unit, value) + " is more than the ceiling of " +
@@ -97,9 +101,10 @@ class Weighing {
   void list(PolicyField field, std::vector<std::string> Policy::*member, May may) {
     std::vector<std::string> kept;
     for (const std::string& item : out_.policy.*member) {
-      if (may(item)) {
+      const bool asked = was_asked(field, member, item);
+      if (may(item) || (!asked && !is_written(field))) {
         kept.push_back(item);
-      } else if (was_asked(field, member, item)) {
+      } else if (asked) {
         refuse(field, shown(item, 200) + " is not allowed", "leave it out", "name it in");
       }
     }
@@ -123,6 +128,8 @@ class Weighing {
           out_.problems.push_back({name, name + ": " + shown(path, 200) + " leads to the agent's own folder " +
                                              *touched + ", which no job may have: name another one"});
         }
+      } else if (!asked && !is_written(field)) {
+        kept.push_back(path);
       } else if (reading ? may_read(most_, path) : is_within_any(path, most_.fs_write)) {
         kept.push_back(path);
       } else if (asked) {
@@ -144,7 +151,7 @@ class Weighing {
 
   void network() {
     Policy& policy = out_.policy;
-    if (policy.network != Network::none && most_.network == Network::none) {
+    if (policy.network != Network::none && most_.network == Network::none && !keeps(PolicyField::net)) {
       if (asked_.names(PolicyField::net) && asked_.values.network != Network::none) {
         refuse(PolicyField::net, "network is not allowed", "leave it out", "set", " to what it may reach");
       }

@@ -62,7 +62,11 @@ Policy default_ceiling() {
 
 Ceiling Ceilings::of(Id context) const {
   const auto own = contexts.find(context);
-  return {own == contexts.end() ? standard : own->second, context, own_folders};
+  std::bitset<kPolicyFields> fields;
+  for (const Id id : {Id{0}, context}) {
+    if (const auto found = written.find(id); found != written.end()) fields |= found->second;
+  }
+  return {own == contexts.end() ? standard : own->second, context, fields, own_folders};
 }
 
 void give(RunSpec& spec, const Policy& policy, std::uint64_t timeout_ms) {

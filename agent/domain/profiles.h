@@ -30,7 +30,8 @@ Policy default_ceiling();
 struct Ceilings {
   Policy standard = default_ceiling();
   std::map<Id, Policy> contexts;
-  std::vector<std::string> own_folders;  // as in Ceiling
+  std::map<Id, std::bitset<kPolicyFields>> written;  // as in Ceiling; 0: of the standard one, which all inherit
+  std::vector<std::string> own_folders;              // as in Ceiling
   Ceiling of(Id context) const;
   bool operator==(const Ceilings&) const = default;
 };

@@ -59,8 +59,9 @@ Result<void> Agent::open(Parts& parts) {
     leases_->remove(run);
     intake_->slot_free();
   });
-  run_loop_ = std::make_unique<RunLoop>(std::move(parts.sandbox), clock_, settings_,
-                                        [this](Outgoing report) { reporter_->post(std::move(report)); });
+  run_loop_ =
+      std::make_unique<RunLoop>(std::move(parts.sandbox), clock_, settings_,
+                                RunLoop::Callbacks{[this](Outgoing report) { reporter_->post(std::move(report)); }});
   leases_ = std::make_unique<LeaseKeeper>(
       std::move(lease_store), clock_, health_, settings_, self_,
       LeaseKeeper::Callbacks{.renewed =

@@ -4,6 +4,8 @@
 #include <chrono>
 
 #include "domain/codec.h"
+#include "worker/job_inputs.h"
+#include "worker/stages.h"
 
 namespace mycojobs {
 namespace {
@@ -17,7 +19,7 @@ constexpr std::uint32_t kMaxBatch = 16;  // small: several agents share a queue 
 bool is_needed(std::string_view field) {
   static constexpr std::string_view kNeeded[] = {"id",      "caller_id", "context_id", "script",        "script_type",
                                                  "timeout", "retries",   "env_vars",   "prerequisites", "dependends",
-                                                 "name",    "flow_id"};
+                                                 "name",    "flow_id",   "inputs"};
   const std::string_view name = field.substr(0, field.find_first_of(".["));
   return std::find(std::begin(kNeeded), std::end(kNeeded), name) != std::end(kNeeded);
 }
@@ -57,6 +59,7 @@ Intake::Intake(Parts parts, const Clock& clock, StoreHealth& health, const Worke
       settings_(settings),
       instance_(instance),
       callbacks_(std::move(callbacks)),
+      secrets_(settings.secrets_dir, clock),
       topic_(settings.runner, clock),
       pauses_(clock),
       free_(settings.slots) {
@@ -180,13 +183,17 @@ void Intake::accept(Claimed& claimed, std::uint64_t fence_boot_ms) {
   auto start = prepare(claimed, fence_boot_ms, run);
   if (start) {
     callbacks_.start(std::move(*start));
+  } else if (start.error().code == Code::unavailable) {
+    // What it depends on cannot be read now: that is no fault of the job.
+    log(LogLevel::warn, "worker", "{}: back to its queue: {}", claimed.ref.job_key, start.error().message);
+    callbacks_.report(Outgoing{run, Release{claimed.ref, start.error().message, false}, true});
   } else {
     log(LogLevel::warn, "worker", "{}: {}", claimed.ref.job_key, start.error().message);
     callbacks_.report(Outgoing{run, EndReport{claimed.ref, never_runs(start.error())}, true});
   }
 }
 
-Result<Start> Intake::prepare(Claimed& claimed, std::uint64_t fence_boot_ms, RunNumber run) const {
+Result<Start> Intake::prepare(Claimed& claimed, std::uint64_t fence_boot_ms, RunNumber run) {
   auto decoded = decode<Job>(claimed.record);
   Job& job = decoded.record;
   std::vector<FieldProblem> problems = std::move(decoded.problems);
@@ -208,26 +215,42 @@ Result<Start> Intake::prepare(Claimed& claimed, std::uint64_t fence_boot_ms, Run
     return fail(Code::invalid, "script_type: no executor of runner " + std::to_string(settings_.runner.id) +
                                    " runs \"" + job.script_type + "\" (entry of " + claimed.queue + ")");
   }
+  const Executor& runs_it = *executor->second;
+  const Ceiling ceiling = settings_.ceilings.of(claimed.ref.context);
+  const std::uint64_t seconds = job.timeout.value_or(static_cast<std::uint32_t>(settings_.default_timeout_s));
+  const std::uint64_t timeout_ms = std::min(seconds * 1000, kLongestMs);
+  MJ_TRY(staged,
+         stage_runs(runs_it, settings_.defaults, read_policy(job.policy, "policy").request, &ceiling, timeout_ms));
   Start start;
   start.run = run;
-  start.spec.run = run;
-  start.spec.host = executor->second->host();
-  start.spec.context = claimed.ref.context;
-  auto policy = combine(applied(executor->second->profile(), settings_.defaults),
-                        read_policy(job.policy, "policy").request, settings_.ceilings.of(claimed.ref.context));
-  if (!policy) return fail(Code::denied, policy.error().message);
-  const std::uint64_t seconds = job.timeout.value_or(static_cast<std::uint32_t>(settings_.default_timeout_s));
-  give(start.spec, *policy, std::min(seconds * 1000, kLongestMs));
+  start.context = job.context_id;
+  start.caller = job.caller_id;
+  start.specs = std::move(staged.specs);
+  for (RunSpec& spec : start.specs) {
+    spec.context = claimed.ref.context;
+    if (settings_.kill_on_lease_lost) spec.fence_boot_ms = fence_boot_ms;
+  }
+  const std::uint64_t wall_ms = start.specs.back().limits.wall_ms;
   // The policy ends it before: its end must not speak of the job's own timeout.
-  if (start.spec.limits.wall_ms < seconds * 1000) job.timeout.reset();
-  start.output_bytes = policy->output_bytes;
-  start.output_kill = policy->output_kill;
-  if (settings_.kill_on_lease_lost) start.spec.fence_boot_ms = fence_boot_ms;
+  if (wall_ms < seconds * 1000) job.timeout.reset();
+  start.deadline_boot_ms = clock_.boot_ms() + timeout_ms;
+  start.output_bytes = staged.policy.output_bytes;
+  start.output_kill = staged.policy.output_kill;
   start.attempt = claimed.attempt;
   start.retries = job.retries;
-  const std::uint64_t deadline = clock_.unix_ms() + start.spec.limits.wall_ms;
-  MJ_TRY(conversation, executor->second->begin(JobFacts{std::move(job), deadline, settings_.max_result_bytes,
-                                                        start.spec.grants.network == Network::allow_list}));
+  JobFacts facts;
+  facts.job = std::move(job);
+  facts.deadline_unix_ms = clock_.unix_ms() + wall_ms;
+  facts.max_result_bytes = settings_.max_result_bytes;
+  facts.max_artifact_bytes = settings_.max_artifact_bytes;
+  facts.granted = std::move(staged.policy);
+  MJ_TRY(secrets, secrets_.values(claimed.ref.context, facts.granted.secrets));
+  facts.secrets = std::move(secrets);
+  MJ_CHECK(gather_inputs(*parts_.store, settings_.state_dir, facts));
+  MJ_TRY(artifacts, make_run_artifacts(settings_.state_dir, claimed.ref.context, claimed.ref.job_key, run,
+                                       settings_.max_artifact_bytes));
+  start.artifacts = std::move(artifacts);
+  MJ_TRY(conversation, runs_it.begin(facts, start.artifacts.get()));
   start.conversation = std::move(conversation);
   start.claim = std::move(claimed.ref);
   return start;

@@ -14,6 +14,7 @@
 #include "mycojobs/clock.h"
 #include "mycojobs/transport.h"
 #include "worker/context_pauses.h"
+#include "worker/secrets.h"
 #include "worker/store_health.h"
 #include "worker/topic_intake.h"
 #include "worker/types.h"
@@ -59,7 +60,7 @@ class Intake {
   Result<ClaimReply> claim(Id context, std::uint32_t max_jobs);
   void leave_alone(Id context, std::uint64_t began_boot_ms, const Error&);
   void accept(Claimed&, std::uint64_t fence_boot_ms);
-  Result<Start> prepare(Claimed&, std::uint64_t fence_boot_ms, RunNumber) const;
+  Result<Start> prepare(Claimed&, std::uint64_t fence_boot_ms, RunNumber);
 
   Parts parts_;
   const Clock& clock_;
@@ -69,6 +70,7 @@ class Intake {
   Callbacks callbacks_;
   std::map<std::string, const Executor*> by_type_;
   std::vector<std::string> queues_;  // of each context
+  Secrets secrets_;
   TopicIntake topic_;
   ContextPauses pauses_;
   std::size_t turn_ = 0;  // which context and queue is asked first: none starves another

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <iterator>
 
 #include "base/log.h"
 
@@ -16,17 +15,9 @@ namespace {
 
 // epoll's 64 bits: run number above, pipe below. Run numbers start at 1, so that 0 stands for our own descriptors.
 constexpr std::uint64_t kOrders = 0, kSandbox = 1;
-constexpr std::uint64_t kPartialMs = 50;    // how long a line may wait for its end
+constexpr std::uint64_t kPartialMs = 50;    // between looks at unfinished lines
 constexpr std::uint64_t kReviveMs = 500;    // between tries to start a new launcher
-constexpr std::size_t kLinesAtOnce = 512;   // of a log in one report
 constexpr std::size_t kReadAtOnce = 65536;  // per pipe and turn, so that a flood does not starve the others
-constexpr std::size_t kCutNote = 1000;      // a note of so many bytes may have lost its end on the way
-
-std::string host_name() {
-  char name[256] = "";
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
 
 void control_epoll(int epoll, int operation, int fd, std::uint64_t tag, std::uint32_t events) {
   epoll_event event{};
@@ -38,11 +29,11 @@ void control_epoll(int epoll, int operation, int fd, std::uint64_t tag, std::uin
 }  // namespace
 
 RunLoop::RunLoop(std::unique_ptr<Sandbox> sandbox, const Clock& clock, const WorkerSettings& settings,
-                 std::function<void(Outgoing)> post)
+                 Callbacks callbacks)
     : sandbox_(std::move(sandbox)),
       clock_(clock),
       settings_(settings),
-      post_(std::move(post)),
+      callbacks_(std::move(callbacks)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       secrets_(settings.secrets_dir, clock) {
   control_epoll(epoll_.get(), EPOLL_CTL_ADD, orders_.fd(), kOrders, EPOLLIN);
@@ -60,6 +51,7 @@ void RunLoop::stop() {
 void RunLoop::start(Start start) { orders_.post(std::move(start)); }
 void RunLoop::fence(RunNumber run, std::uint64_t boot_ms) { orders_.post(Fence{run, boot_ms}); }
 void RunLoop::kill(RunNumber run, KillReason reason) { orders_.post(Kill{run, reason}); }
+void RunLoop::answer(RunNumber run, std::string json) { orders_.post(Reply{run, std::move(json)}); }
 void RunLoop::cancel_all() { orders_.post(Kill{0, KillReason::cancelled}); }
 
 void RunLoop::loop() {
@@ -108,66 +100,99 @@ void RunLoop::obey(Order& order) {
   if (auto* start = std::get_if<Start>(&order)) {
     begin(*start);
   } else if (auto* fence = std::get_if<Fence>(&order)) {
-    sandbox_->fence(fence->run, fence->boot_ms);
+    const auto run = runs_.find(fence->run);
+    if (run == runs_.end()) return;
+    run->second.fence_boot_ms = fence->boot_ms;
+    sandbox_->fence(sandbox_run(fence->run, run->second.stage), fence->boot_ms);
   } else if (auto* kill = std::get_if<Kill>(&order)) {
-    const std::uint32_t grace = kill->reason == KillReason::cancelled ? settings_.grace_ms : 0;
-    if (kill->run != 0) {
-      sandbox_->kill(kill->run, kill->reason, grace);
-    } else {
-      for (auto& [number, run] : runs_) sandbox_->kill(number, kill->reason, grace);
+    for (auto& [number, run] : runs_) {
+      if (kill->run == 0 || kill->run == number) kill_run(number, run, kill->reason);
     }
+  } else if (auto* reply = std::get_if<Reply>(&order)) {
+    const auto run = runs_.find(reply->run);
+    if (run == runs_.end()) return;
+    run->second.job.conversation->answer(reply->json);
+    pump(run->first, run->second);
   }
+}
+
+void RunLoop::kill_run(RunNumber number, Run& run, KillReason reason) {
+  if (!run.killed) run.killed = reason;
+  sandbox_->kill(sandbox_run(number, run.stage), reason, reason == KillReason::cancelled ? settings_.grace_ms : 0);
 }
 
 void RunLoop::release(RunNumber number, const ClaimRef& claim, std::string reason, bool ran) {
   log(LogLevel::warn, "worker", "{}: back to its queue: {}", claim.job_key, reason);
-  post_(Outgoing{number, Release{claim, std::move(reason), ran}, true});
+  callbacks_.post(Outgoing{number, Release{claim, std::move(reason), ran}, true});
 }
 
 void RunLoop::begin(Start& start) {
-  auto pipes = sandbox_->launch(start.spec);
-  if (!pipes) {
-    // Nothing of it ran. No more is claimed for a moment: what failed once, for want of descriptors, say, fails again.
-    release(start.run, start.claim, pipes.error().message, false);
-    resting_until_ms_ = clock_.boot_ms() + kReviveMs;
-    return;
-  }
-  auto [place, fresh] = runs_.try_emplace(
-      start.run, Run{std::move(start.claim), std::move(start.conversation), OutputCapture(start.output_bytes),
-                     Fd(pipes->out), Fd(pipes->err), Fd(pipes->channel), start.attempt, start.retries,
-                     start.output_kill ? start.output_bytes : 0});
+  const RunNumber number = start.run;
+  const std::uint64_t output_bytes = start.output_bytes;
+  auto [place, fresh] = runs_.try_emplace(number, Run{std::move(start), OutputCapture(output_bytes)});
   Run& run = place->second;
-  if (auto redactor = secrets_.redactor(start.spec.context)) run.clean = std::make_unique<Clean>(std::move(redactor));
-  // Most requests fit into the socket at once, and the job finds its script waiting.
-  const std::uint32_t channel_events = pump_request(run) ? EPOLLIN : EPOLLIN | EPOLLOUT;
-  control_epoll(epoll_.get(), EPOLL_CTL_ADD, run.out.get(), tag_of(start.run, Pipe::out), EPOLLIN);
-  control_epoll(epoll_.get(), EPOLL_CTL_ADD, run.err.get(), tag_of(start.run, Pipe::err), EPOLLIN);
-  control_epoll(epoll_.get(), EPOLL_CTL_ADD, run.channel.get(), tag_of(start.run, Pipe::channel), channel_events);
+  run.fence_boot_ms = run.job.specs.front().fence_boot_ms;
+  if (auto redactor = secrets_.redactor(run.job.context)) {
+    if (run.job.artifacts) run.job.artifacts->keep_out(redactor);
+    run.clean = std::make_unique<Clean>(std::move(redactor));
+  }
+  if (auto launched = launch(number, run); !launched) {
+    // Nothing of it ran. No more is claimed for a moment: what failed once, for want of descriptors, say, fails again.
+    release(number, run.job.claim, launched.error().message, false);
+    runs_.erase(place);
+    resting_until_ms_ = clock_.boot_ms() + kReviveMs;
+  }
 }
 
-bool RunLoop::pump_request(Run& run) {
-  const std::string& request = run.conversation->request();
-  while (run.sent < request.size()) {
-    const ssize_t sent = ::send(run.channel.get(), request.data() + run.sent, request.size() - run.sent, MSG_NOSIGNAL);
-    if (sent > 0) {
-      run.sent += static_cast<std::size_t>(sent);
-    } else if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-      return false;
-    } else if (sent < 0 && errno == EINTR) {
-      continue;
-    } else {
-      break;  // the job does not listen any more: its outcome will tell why
+// The first stage, or the next one.
+Result<void> RunLoop::launch(RunNumber number, Run& run) {
+  run.stage = run.job.conversation->stage();
+  RunSpec& spec = run.job.specs.at(run.stage);
+  spec.run = sandbox_run(number, run.stage);
+  spec.fence_boot_ms = run.fence_boot_ms;
+  if (const std::uint64_t now = clock_.boot_ms(); run.job.deadline_boot_ms > now)
+    spec.limits.wall_ms = std::min(spec.limits.wall_ms, run.job.deadline_boot_ms - now);
+  MJ_TRY(pipes, sandbox_->launch(spec));
+  run.out.reset(pipes.out);
+  run.err.reset(pipes.err);
+  run.channel.reset(pipes.channel);
+  run.outgoing.clear();
+  run.sent = 0;
+  run.writing = false;
+  control_epoll(epoll_.get(), EPOLL_CTL_ADD, run.out.get(), tag_of(number, Pipe::out), EPOLLIN);
+  control_epoll(epoll_.get(), EPOLL_CTL_ADD, run.err.get(), tag_of(number, Pipe::err), EPOLLIN);
+  control_epoll(epoll_.get(), EPOLL_CTL_ADD, run.channel.get(), tag_of(number, Pipe::channel), EPOLLIN);
+  pump(number, run);
+  return {};
+}
+
+// Sends what the conversation has to say, as far as the channel takes it. Most requests fit at once, and the job finds
+// its script waiting.
+void RunLoop::pump(RunNumber number, Run& run) {
+  bool full = false;
+  while (run.channel && !full) {
+    if (run.sent == run.outgoing.size()) {
+      run.outgoing = run.job.conversation->take_output();
+      run.sent = 0;
+      if (run.outgoing.empty()) break;
     }
+    const ssize_t sent =
+        ::send(run.channel.get(), run.outgoing.data() + run.sent, run.outgoing.size() - run.sent, MSG_NOSIGNAL);
+    full = sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+    if (sent > 0) run.sent += static_cast<std::size_t>(sent);
+    // The job does not listen any more: its outcome will tell why.
+    if (sent < 0 && !full && errno != EINTR) run.sent = run.outgoing.size();
   }
-  run.sent = request.size();
-  return true;
+  if (run.channel && full != run.writing) {
+    control_epoll(epoll_.get(), EPOLL_CTL_MOD, run.channel.get(), tag_of(number, Pipe::channel),
+                  full ? EPOLLIN | EPOLLOUT : EPOLLIN);
+  }
+  run.writing = full;
 }
 
 void RunLoop::on_pipe(RunNumber number, Run& run, Pipe pipe) {
-  if (pipe == Pipe::channel && run.sent < run.conversation->request().size() && pump_request(run)) {
-    control_epoll(epoll_.get(), EPOLL_CTL_MOD, run.channel.get(), tag_of(number, Pipe::channel), EPOLLIN);
-  }
-  read_pipe(run, pipe);
+  if (pipe == Pipe::channel && run.writing) pump(number, run);
+  read_pipe(number, run, pipe);
   watch_output(number, run);
   pass_on_output(number, run);
 }
@@ -175,11 +200,11 @@ void RunLoop::on_pipe(RunNumber number, Run& run, Pipe pipe) {
 // Not more than one turn's bytes behind the job (kReadAtOnce of each pipe, and what the pipes hold).
 void RunLoop::watch_output(RunNumber number, Run& run) {
   const std::uint64_t written = run.output.bytes(LogStream::out) + run.output.bytes(LogStream::err);
-  if (run.output_most == 0 || written <= run.output_most || std::exchange(run.output_over, true)) return;
-  sandbox_->kill(number, KillReason::output_limit, 0);
+  if (!run.job.output_kill || written <= run.job.output_bytes || std::exchange(run.output_over, true)) return;
+  kill_run(number, run, KillReason::output_limit);
 }
 
-bool RunLoop::read_pipe(Run& run, Pipe pipe) {
+bool RunLoop::read_pipe(RunNumber number, Run& run, Pipe pipe) {
   Fd& fd = pipe == Pipe::out ? run.out : pipe == Pipe::err ? run.err : run.channel;
   std::array<char, 16384> buffer;  // NOLINT(*-member-init): filled by read
   for (std::size_t total = 0; fd && total < kReadAtOnce;) {
@@ -193,98 +218,27 @@ bool RunLoop::read_pipe(Run& run, Pipe pipe) {
     total += static_cast<std::size_t>(count);
     const std::string_view bytes(buffer.data(), static_cast<std::size_t>(count));
     if (pipe == Pipe::channel) {
-      run.conversation->feed(bytes);
-      for (const std::string& note : run.conversation->take_notes()) take_note(run, note);
+      listen(number, run, bytes);
     } else {
       const LogStream stream = pipe == Pipe::out ? LogStream::out : LogStream::err;
-      run.output.feed(stream, run.clean ? run.clean->of(stream).feed(bytes) : bytes, clock_.unix_ms());
+      const std::string_view clean = run.clean ? run.clean->of(stream).feed(bytes) : bytes;
+      if (pipe == Pipe::err) run.job.conversation->saw_stderr(clean);
+      run.output.feed(stream, clean, clock_.unix_ms());
     }
     if (static_cast<std::size_t>(count) < buffer.size()) return false;
   }
   return static_cast<bool>(fd);
 }
 
-void RunLoop::take_note(Run& run, const std::string& note) {
-  const std::uint64_t now = clock_.unix_ms();
-  run.output.note(run.clean ? run.clean->redactor->redact(note, note.size() >= kCutNote) : note, now);
-}
-
-void RunLoop::pass_on_output(RunNumber number, Run& run) {
-  // In portions: the store does one of them at a time, and others wait for it.
-  std::vector<Log> lines = run.output.take();
-  for (std::size_t from = 0; from < lines.size(); from += kLinesAtOnce) {
-    const auto first = std::make_move_iterator(lines.begin() + static_cast<std::ptrdiff_t>(from));
-    const auto last = first + static_cast<std::ptrdiff_t>(std::min(kLinesAtOnce, lines.size() - from));
-    post_(Outgoing{number, LogAppend{run.claim, {first, last}}, false});
+void RunLoop::listen(RunNumber number, Run& run, std::string_view bytes) {
+  Conversation& conversation = *run.job.conversation;
+  conversation.feed(bytes);
+  for (const std::string& note : conversation.take_notes()) take_note(run, note);
+  if (run.job.artifacts) {
+    for (const std::string& note : run.job.artifacts->take_notes()) take_note(run, note);
   }
-}
-
-void RunLoop::flush_partials() {
-  const std::uint64_t now = clock_.boot_ms();
-  for (auto& [number, run] : runs_) {
-    if (!run.output.has_partial()) {
-      run.partial_since_ms = 0;
-    } else if (run.partial_since_ms == 0) {
-      run.partial_since_ms = now;
-    } else if (now - run.partial_since_ms >= kPartialMs) {
-      run.output.flush_partial(clock_.unix_ms());
-      run.partial_since_ms = 0;
-      pass_on_output(number, run);
-    }
-  }
-}
-
-void RunLoop::end(RunEnded& ended) {
-  auto place = runs_.find(ended.run);
-  if (place == runs_.end()) return;
-  Run& run = place->second;
-  if (ended.outcome.status == RunStatus::unkillable) return withhold(ended.run, run, ended.outcome.reason);
-  // No process of the job is left, so what the pipes hold now is all there will ever be. It fits in their buffers.
-  for (Pipe pipe : {Pipe::channel, Pipe::out, Pipe::err}) {
-    while (read_pipe(run, pipe)) {
-    }
-  }
-  for (const auto& note : ended.outcome.notes) take_note(run, note);
-  close_output(ended.run, run);
-  ended.outcome.usage.stdout_bytes = run.output.bytes(LogStream::out);
-  ended.outcome.usage.stderr_bytes = run.output.bytes(LogStream::err);
-  judge_output(ended.outcome, run.output_most);
-  if (ended.outcome.status == RunStatus::lost) {
-    release(ended.run, run.claim, ended.outcome.reason, true);
-  } else {
-    post_(Outgoing{ended.run, end_of(run, ended.outcome), true});
-  }
-  runs_.erase(place);
-}
-
-// Not an end, also not of a job that was cancelled or ran out of time: its lease is kept and its slot stays taken until
-// the real end comes. The reason names processes, and a process names itself.
-void RunLoop::withhold(RunNumber number, Run& run, const std::string& reason) {
-  if (std::exchange(run.withheld, true)) return;
-  log(LogLevel::error, "worker",
-      "{}: unkillable on host {}: {}. Its slot is withheld. See what the process waits for (a disk, a network file "
-      "system, a debugger) or restart the host",
-      run.claim.job_key, host_name(), run.clean ? run.clean->redactor->redact(reason) : reason);
-  post_(Outgoing{number, Mark{run.claim, "unkillable"}, false});
-}
-
-void RunLoop::close_output(RunNumber number, Run& run) {
-  const std::uint64_t now = clock_.unix_ms();
-  for (LogStream stream : {LogStream::out, LogStream::err}) {
-    if (run.clean) run.output.feed(stream, run.clean->of(stream).finish(), now);
-  }
-  run.output.close(now);
-  pass_on_output(number, run);
-}
-
-EndReport RunLoop::end_of(const Run& run, Outcome& outcome) {
-  // A process names itself; the name gets into the receipt too.
-  if (run.clean && outcome.violation) outcome.violation->comm = run.clean->redactor->redact(outcome.violation->comm);
-  JobEnd end = run.conversation->finish(outcome);
-  if (run.clean) redact(*run.clean->redactor, end);
-  const double chance = std::uniform_real_distribution<double>(0, 1)(chance_);
-  const auto again = retry_after(settings_.retry, end, run.attempt, run.retries, chance);
-  return {run.claim, std::move(end), again};
+  for (std::string& call : conversation.take_calls())
+    callbacks_.ask({number, run.job.context, run.job.caller, run.job.claim, std::move(call)});
 }
 
 }  // namespace mycojobs

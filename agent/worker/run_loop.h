@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <random>
 #include <thread>
 #include <unordered_map>
@@ -24,8 +25,12 @@ namespace mycojobs {
 
 class RunLoop {
  public:
-  // post: takes a report (any thread may be behind it).
-  RunLoop(std::unique_ptr<Sandbox>, const Clock&, const WorkerSettings&, std::function<void(Outgoing)> post);
+  struct Callbacks {                                                 // any thread may be behind them
+    std::function<void(Outgoing)> post;                              // takes a report
+    std::function<void(BrokerCall)> ask = [](const BrokerCall&) {};  // answered with answer(), sooner or later
+    std::function<void(RunNumber)> forget = [](RunNumber) {};        // no answer is wanted any more
+  };
+  RunLoop(std::unique_ptr<Sandbox>, const Clock&, const WorkerSettings&, Callbacks);
   ~RunLoop() { stop(); }
   void stop();  // leaves at once: the launcher ends with the sandbox, and every job with it
 
@@ -33,6 +38,7 @@ class RunLoop {
   void start(Start);
   void fence(RunNumber, std::uint64_t fence_boot_ms);
   void kill(RunNumber, KillReason);
+  void answer(RunNumber, std::string reply_json);
   void cancel_all();
   // False while no launcher can be had, and for a moment after a run could not be started: claim nothing.
   bool ready() const { return ready_ && clock_.boot_ms() >= resting_until_ms_; }
@@ -48,8 +54,18 @@ class RunLoop {
     RunNumber run;  // 0: all
     KillReason reason;
   };
-  using Order = std::variant<Start, Fence, Kill>;
+  struct Reply {
+    RunNumber run;
+    std::string json;
+  };
+  using Order = std::variant<Start, Fence, Kill, Reply>;
   enum class Pipe : std::uint32_t { out, err, channel };
+  // What the sandbox knows a run by: each stage is a run of its own there.
+  static constexpr unsigned kStageShift = 56;
+  static std::uint64_t sandbox_run(RunNumber run, std::size_t stage) {
+    return run | std::uint64_t{stage} << kStageShift;
+  }
+  static RunNumber number_of(std::uint64_t run) { return run & ((std::uint64_t{1} << kStageShift) - 1); }
   static std::uint64_t tag_of(RunNumber run, Pipe pipe) { return run << 2 | static_cast<std::uint32_t>(pipe); }
   // What goes through here is without the secrets that its context had when the run began.
   struct Clean {
@@ -59,15 +75,17 @@ class RunLoop {
     Redaction& of(LogStream stream) { return stream == LogStream::err ? err : out; }
   };
   struct Run {
-    ClaimRef claim;
-    std::unique_ptr<Conversation> conversation;
+    Start job;
     OutputCapture output;
-    Fd out, err, channel;
-    std::uint32_t attempt = 1, retries = 0;
-    std::uint64_t output_most = 0;           // more than this ends it; 0: nothing does
-    bool output_over = false;                // and has
+    Fd out = {}, err = {}, channel = {};
+    std::size_t stage = 0;
+    std::uint64_t fence_boot_ms = 0;         // the last one
+    std::optional<KillReason> killed = {};   // somebody wants it to end
+    bool output_over = false;                // it wrote more than it may
     std::unique_ptr<Clean> clean = nullptr;  // none: there is no secret
-    std::size_t sent = 0;                    // of the request
+    std::string outgoing = {};               // on its way down the channel
+    std::size_t sent = 0;                    // of it
+    bool writing = false;                    // waits until the channel takes more
     std::uint64_t partial_since_ms = 0;
     bool withheld = false;  // unkillable, and told
   };
@@ -75,16 +93,20 @@ class RunLoop {
   void loop();
   void obey(Order&);
   void begin(Start&);
+  Result<void> launch(RunNumber, Run&);
+  void kill_run(RunNumber, Run&, KillReason);
   void release(RunNumber, const ClaimRef&, std::string reason, bool ran);
   void on_pipe(RunNumber, Run&, Pipe);
-  bool pump_request(Run&);     // false: the rest waits until the channel is writable
-  bool read_pipe(Run&, Pipe);  // true: it stopped before the pipe was empty
+  void pump(RunNumber, Run&);
+  bool read_pipe(RunNumber, Run&, Pipe);  // true: it stopped before the pipe was empty
+  void listen(RunNumber, Run&, std::string_view bytes);
   void take_note(Run&, const std::string&);
   void watch_output(RunNumber, Run&);
   void end(RunEnded&);
+  static void count_output(const Run&, Outcome&);
   void withhold(RunNumber, Run&, const std::string& reason);
   void close_output(RunNumber, Run&);
-  EndReport end_of(const Run&, Outcome&);
+  EndReport end_of(Run&, Outcome&);
   void pass_on_output(RunNumber, Run&);
   void flush_partials();
   void revive_sandbox();
@@ -92,7 +114,7 @@ class RunLoop {
   std::unique_ptr<Sandbox> sandbox_;
   const Clock& clock_;
   WorkerSettings settings_;
-  std::function<void(Outgoing)> post_;
+  Callbacks callbacks_;
   Mailbox<Order> orders_;
   Fd epoll_;
   int watched_sandbox_ = -1;

@@ -133,8 +133,7 @@ Found read_all(const Listing& listing, const std::string& path) {
 
 }  // namespace
 
-std::shared_ptr<const Redactor> Secrets::redactor(Id id) {
-  if (folder_.empty()) return nullptr;
+Secrets::Context& Secrets::looked_at(Id id) {
   Context& context = contexts_[id];
   const std::uint64_t now = clock_.boot_ms();
   if (!context.looked || now - context.looked_at_ms >= kLookMs) {
@@ -142,23 +141,46 @@ std::shared_ptr<const Redactor> Secrets::redactor(Id id) {
     context.looked_at_ms = now;
     look(id, context);
   }
-  return context.redactor;
+  return context;
+}
+
+std::shared_ptr<const Redactor> Secrets::redactor(Id id) { return folder_.empty() ? nullptr : looked_at(id).redactor; }
+
+Result<std::vector<SecretValue>> Secrets::values(Id id, const std::vector<std::string>& names) {
+  std::vector<SecretValue> out;
+  if (names.empty()) return out;
+  if (folder_.empty()) {
+    return fail(Code::denied, "policy.secrets: this agent has no folder of secrets: let the operator set secrets_dir");
+  }
+  const Context& context = looked_at(id);
+  for (const std::string& name : names) {
+    const auto found = std::find_if(context.secrets.begin(), context.secrets.end(),
+                                    [&](const Secret& secret) { return secret.name == name; });
+    if (found == context.secrets.end()) {
+      return fail(Code::denied, fmt::format("policy.secrets: there is no secret {} here: let the operator put it into "
+                                            "{}/{}/{}, owned by root or the agent's user, mode 0600",
+                                            shown(name, kLongestName), folder_, id, name));
+    }
+    out.push_back({found->name, found->value});
+  }
+  return out;
 }
 
 void Secrets::look(Id id, Context& context) const {
   const std::string path = folder_ + "/" + std::to_string(id);
   const auto listing = list(path);
   if (listing && listing->seen == context.seen) return;
-  const Found found = listing ? read_all(*listing, path) : Found{{}, listing.error().message};
+  Found found = listing ? read_all(*listing, path) : Found{{}, listing.error().message};
   if (!found.unread.empty() && found.unread != context.problem)
     log(LogLevel::error, "worker", "a secret cannot be read, which is tried again: {}", found.unread);
   context.problem = found.unread;
   if (!found.unread.empty() && context.redactor) return;
   context.redactor = found.secrets.empty() ? nullptr : std::make_shared<const Redactor>(found.secrets);
+  context.secrets = std::move(found.secrets);
   if (!found.unread.empty()) return;
   context.seen = listing->seen;
   log(LogLevel::info, "worker", "context {}: {} secret(s) are kept out of what its jobs hand out", id,
-      found.secrets.size());
+      context.secrets.size());
 }
 
 }  // namespace mycojobs

@@ -7,8 +7,10 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "mycojobs/clock.h"
+#include "mycojobs/executor.h"
 #include "mycojobs/records.h"
 #include "worker/redactor.h"
 
@@ -28,6 +30,8 @@ class Secrets {
   // Finds the context's secrets as they are, or were kLookMs ago at most. Null: it has none. What was found stays in
   // force while the folder cannot be read.
   std::shared_ptr<const Redactor> redactor(Id context);
+  // Those with these names. Error denied: names the first that there is none of, and where it belongs.
+  Result<std::vector<SecretValue>> values(Id context, const std::vector<std::string>& names);
 
  private:
   struct Context {
@@ -35,8 +39,10 @@ class Secrets {
     std::uint64_t looked_at_ms = 0;
     std::string seen;     // the folder and its files as they were read: names, sizes, times, owners, rights
     std::string problem;  // logged already
+    std::vector<Secret> secrets;
     std::shared_ptr<const Redactor> redactor;
   };
+  Context& looked_at(Id);
   void look(Id, Context&) const;
 
   std::string folder_;

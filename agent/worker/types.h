@@ -15,6 +15,7 @@
 #include "mycojobs/executor.h"
 #include "mycojobs/sandbox.h"
 #include "mycojobs/store.h"
+#include "worker/artifacts.h"
 
 namespace mycojobs {
 
@@ -25,11 +26,22 @@ using RunNumber = std::uint64_t;  // of this agent, never used twice
 struct Start {
   RunNumber run = 0;
   ClaimRef claim;
-  RunSpec spec;
-  std::uint32_t attempt = 1, retries = 0;  // of the job: whether a failure is followed by another attempt
+  Id context = 0, caller = 0;
+  std::vector<RunSpec> specs;               // by stage of its executor; the run loop gives them their numbers
+  std::uint64_t deadline_boot_ms = 0;       // of all its runs together; 0: their limits alone
+  std::uint32_t attempt = 1, retries = 0;   // of the job: whether a failure is followed by another attempt
+  std::unique_ptr<RunArtifacts> artifacts;  // before the conversation, which writes into it
   std::unique_ptr<Conversation> conversation;
   std::uint64_t output_bytes = 1ULL << 20;  // of its output that is kept: half head, half tail
   bool output_kill = false;                 // over it the job is killed
+};
+
+// A question of a job's script to its agent: JSON {id, method, params}.
+struct BrokerCall {
+  RunNumber run = 0;
+  Id context = 0, caller = 0;
+  ClaimRef claim;
+  std::string json;
 };
 
 struct Outgoing {
@@ -48,6 +60,7 @@ struct WorkerSettings {
   std::uint64_t default_timeout_s = 600;
   std::uint64_t max_script_bytes = 4ULL << 20;
   std::uint64_t max_result_bytes = 1ULL << 20;
+  std::uint64_t max_artifact_bytes = 64ULL << 20;  // of a job, all together
   std::uint32_t max_deliveries = 3;
   PolicyRequest defaults;  // of the operator, for every job: stands instead of what the executor's profile has
   Ceilings ceilings;

@@ -64,8 +64,8 @@ Result<std::string> PythonExecutor::probe() const {
   return line;
 }
 
-Result<std::unique_ptr<Conversation>> PythonExecutor::begin(const JobFacts& facts) const {
-  return begin_script(facts, name());
+Result<std::unique_ptr<Conversation>> PythonExecutor::begin(const JobFacts& facts, ArtifactSink* sink) const {
+  return begin_script(facts, {.executor = name(), .profile = "python"}, sink);
 }
 
 }  // namespace mycojobs

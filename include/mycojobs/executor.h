@@ -1,5 +1,5 @@
-// Port: an executor turns a job into sandbox runs, and the sandbox's outcomes into the job's end. It knows the sandbox's
-// interface and the domain; never the store, namespaces or threads. One row in one table per executor
+// Port: an executor turns a job into sandbox runs, and the sandbox's outcomes into the job's end. It knows the
+// sandbox's interface and the domain; never the store, namespaces or threads. One row in one table per executor
 // (executors/table.h).
 //
 //   begin(facts) --> Conversation --> take_output() goes down the run's channel
@@ -81,9 +81,13 @@ class Conversation {
 
 // One kind of run that an executor makes. Most have one.
 struct Stage {
-  std::string profile;  // its name, for messages: python, v.compile
-  std::string host;     // RunSpec::host
-  Policy policy;        // what a job has that asks for nothing
+  std::string profile;    // its name, for messages: python, v.compile
+  std::string host;       // RunSpec::host
+  Policy policy;          // what a job has that asks for nothing
+  bool programs = false;  // its jobs are programs of their own: without exec none can run
+  // From us or the operator: it stands where no ceiling was written. Otherwise it is lowered to the ceiling, but for
+  // exec.
+  bool trusted = true;
 };
 
 class Executor {

@@ -92,7 +92,10 @@ struct Job {
   std::string idempotency_key;          // of its caller: a second submission with it is the first one again
   std::string concurrency_key;          // at most concurrency_limit jobs of a context with this key run at one time
   std::uint32_t concurrency_limit = 0;  // 0: 1
-  std::string policy;  // JSON object: what it asks of its sandbox (agent/domain/policy.h); empty: nothing
+  std::vector<std::string>
+      inputs;             // artifacts of its dependends that it wants: "JOB NAME" (all) or "JOB NAME/ARTIFACT"
+  std::string artifacts;  // JSON object: name -> {sha256, bytes, text}; written with its end
+  std::string policy;     // JSON object: what it asks of its sandbox (agent/domain/policy.h); empty: nothing
   Fields unknown;
 };
 

@@ -59,12 +59,14 @@ Result<void> set_ceilings(const FileValues& file, Config& config) {
     MJ_TRY(read, read_ceiling(own->second, "ceiling"));
     standard = std::move(read);
   }
+  ceilings.written[0] = standard.named;
   ceilings.standard = applied(built_in(settings), standard);
   tell(ceilings.standard, "ceiling", standard, own == file.ceilings.end() ? nullptr : &own->second, true, config);
   for (const auto& [id, text] : file.ceilings) {
     if (id == 0) continue;
     const std::string name = "contexts." + std::to_string(id) + ".ceiling";
     MJ_TRY(read, read_ceiling(text, name));
+    ceilings.written[id] = read.named;
     ceilings.contexts[id] = applied(ceilings.standard, read);
     tell(ceilings.contexts[id], name, read, &text, false, config);
   }

@@ -8,7 +8,7 @@ namespace mycojobs {
 
 // Functions of job.py.
 struct JobFunctions {
-  pybind11::object prepare;  // (facts, environment, script: bytes) -> (code, globals)
+  pybind11::object prepare;  // (facts, environment, inputs, script: bytes) -> (code, globals)
   pybind11::object report;   // (exception) -> exit code
   pybind11::object finish;   // (exit code) -> exit code
 };

@@ -4,7 +4,8 @@ mycojobs-pyhost runs this file once, before any job. In the process of a job it 
 report() if an exception came out, then finish(). A script may replace or delete anything in builtins, in sys.modules
 and in the modules: whatever is needed after it is bound here, and the builtins of this file are a copy.
 
-Given by the host: send(kind, payload) -> sent, cancelled(), NOTE, RESULT, ERROR, DONE.
+Given by the host: send(kind, payload) -> sent, send_artifacts(folder, most), cancelled(), ARTIFACTS, SECRETS, NOTE, RESULT,
+ERROR, DONE.
 """
 
 import atexit
@@ -66,6 +67,7 @@ module = types.ModuleType("mycojobs", "The job that runs: its facts, its inputs,
 result = {}
 file_name = ""
 pid = 0
+max_artifact_bytes = 0
 
 
 class Failure(Exception):
@@ -111,13 +113,22 @@ def progress(fraction=None, text=""):
     send(NOTE, to_json(note).encode("utf-8", "replace"))
 
 
+def secret(name):
+    """The value of a secret that the job's policy names and its operator has granted; text."""
+    if not isinstance(name, str) or "/" in name or name not in module.job.granted["secrets"]:
+        raise LookupError(f"secret {name!r}: not granted to this job: name it in its policy, secrets = [{name!r}]")
+    with open(f"{SECRETS}/{name}", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        return file.read()
+
+
 # Before the script.
 
 
 def warm():
     """In the zygote, before any job: everything once that each job does, except what belongs to one job."""
     stdout.reconfigure(line_buffering=True)
-    module.__dict__.update(progress=progress, cancelled=cancelled, result=result, Failure=Failure)
+    module.__dict__.update(progress=progress, cancelled=cancelled, result=result, Failure=Failure, secret=secret)
+    module.artifacts = pathlib.Path(ARTIFACTS)
     modules["mycojobs"] = module
     sys.excepthook = show_exception
     threading.excepthook = show_thread_exception
@@ -136,8 +147,8 @@ def warm():
 
 def rehearse(number):
     """A job of ours, so that caches and specialised code are as a job needs them: what is written here, is shared."""
-    facts = {"id": number, "caller_id": 1, "name": "", "deadline_unix_ms": 1, "inputs": {}, "attempt": 1}
-    code, names = prepare(to_json(facts).encode(), b'{"A":"1","B":"2"}', b"result['x'] = 1\nresult['y'] = 'z'\n")
+    facts = {"id": number, "caller_id": 1, "name": "", "deadline_unix_ms": 1, "attempt": 1, "max_artifact_bytes": 0}
+    code, names = prepare(to_json(facts).encode(), b'{"A":"1","B":"2"}', b"{}", b"result['x'] = 1\nresult['y'] = 'z'\n")
     exec(code, names)
     hand_over()
     drop_main()
@@ -145,9 +156,9 @@ def rehearse(number):
     result.clear()
 
 
-def prepare(facts, environment, script):
+def prepare(facts, environment, inputs, script):
     """Returns the script's code and the globals to run it with."""
-    global file_name, pid, main
+    global file_name, pid, main, max_artifact_bytes
     pid = getpid()
     # New here, not in the zygote: its heap is frozen, and drop_main() could not collect it.
     main = modules["__main__"] = new_module("__main__")
@@ -160,7 +171,8 @@ def prepare(facts, environment, script):
     if not file_name.isprintable() or not 0 < len(file_name) <= MAX_FILE_NAME:
         file_name = f"<job {facts['caller_id']}:{facts['id']}>"
     sys.argv[:] = [file_name]
-    module.inputs = types.MappingProxyType(facts.pop("inputs"))
+    max_artifact_bytes = facts.pop("max_artifact_bytes")
+    module.inputs = types.MappingProxyType(load_json(inputs.decode()))
     module.job = types.SimpleNamespace(deadline=facts["deadline_unix_ms"] / 1000, **facts)
     source = script.decode()
     linecache.cache[file_name] = (len(script), None, source.splitlines(True), file_name)
@@ -350,6 +362,7 @@ def finish(code):
     if not flushed and code == 0:
         code = 120
         send_error("OSError", "stdout could not be written to the end", code=code)
+    send_artifacts(ARTIFACTS, max_artifact_bytes)
     send(DONE, b"")
     return code
 

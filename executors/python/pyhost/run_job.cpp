@@ -65,9 +65,10 @@ py::object take_exception() {
 // Called from C++, so that a script finds no frame of ours below its own: neither in tracebacks nor with sys._getframe.
 int run_script(const HostRequest& request) {
   const JobFunctions& job = job_functions();
-  const py::bytes facts(request.facts), environment(request.environment), script(request.script);
-  auto prepared = py::reinterpret_steal<py::object>(
-      PyObject_CallFunctionObjArgs(job.prepare.ptr(), facts.ptr(), environment.ptr(), script.ptr(), nullptr));
+  const py::bytes facts(request.facts), environment(request.environment), inputs(request.inputs),
+      script(request.script);
+  auto prepared = py::reinterpret_steal<py::object>(PyObject_CallFunctionObjArgs(
+      job.prepare.ptr(), facts.ptr(), environment.ptr(), inputs.ptr(), script.ptr(), nullptr));
   py::object ended;
   if (prepared) {
     const py::tuple pair = std::move(prepared);
@@ -91,6 +92,11 @@ py::dict job_services() {
       py::cpp_function(&cancelled, py::name("cancelled"),
                        py::doc("True once the job has been asked to end. Ask once, early: from then on the "
                                "job is not ended by the first request, but has its grace time to leave."));
+  services["send_artifacts"] = py::cpp_function([](const std::string& folder, std::uint64_t max_bytes) {
+    return ::getpid() == this_job.pid && send_artifacts(this_job.channel, folder, max_bytes);
+  });
+  services["ARTIFACTS"] = kArtifactsFolder;
+  services["SECRETS"] = kSecretsFolder;
   services["NOTE"] = static_cast<int>(FrameKind::note);
   services["RESULT"] = static_cast<int>(FrameKind::result);
   services["ERROR"] = static_cast<int>(FrameKind::error);

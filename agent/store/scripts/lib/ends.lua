@@ -80,7 +80,7 @@ finish = function(job, claim, fields, by_owner)
     if claim.message then settle_message(claim.message, status) end
   end
   if is == 'hash' or is == 'none' then
-    redis.call('HDEL', job, 'error', 'error_info', 'result', 'usage', 'layers', 'receipt', 'lease_until_ms')
+    redis.call('HDEL', job, 'error', 'error_info', 'result', 'usage', 'layers', 'receipt', 'artifacts', 'lease_until_ms')
     redis.call('HSET', job, 'ended_ms', dec(now_ms), 'updated_at', now_s, unpack(fields))
   else
     add_dead(job, '', 'wrong_type')

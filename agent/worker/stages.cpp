@@ -1,0 +1,44 @@
+#include "worker/stages.h"
+
+#include "domain/profiles.h"
+
+namespace mycojobs {
+namespace {
+
+Result<Policy> policy_of(const Stage& stage, const PolicyRequest& defaults, const PolicyRequest& asked,
+                         const Ceiling* given) {
+  const Policy profile = applied(stage.policy, defaults);
+  if (given == nullptr) return applied(profile, asked);
+  Ceiling ceiling = *given;
+  constexpr auto kExec = static_cast<std::size_t>(PolicyField::exec);
+  const bool exec_written = ceiling.written[kExec];
+  if (!stage.trusted) ceiling.written.set();
+  if (stage.programs) ceiling.written[kExec] = exec_written;
+  auto policy = combine(profile, asked, ceiling);
+  if (!policy) return fail(Code::denied, policy.error().message);
+  return policy;
+}
+
+}  // namespace
+
+Result<StagedRuns> stage_runs(const Executor& executor, const PolicyRequest& defaults, const PolicyRequest& asked,
+                              const Ceiling* ceiling, std::uint64_t timeout_ms) {
+  StagedRuns out;
+  for (const Stage& stage : executor.stages()) {
+    MJ_TRY(policy, policy_of(stage, defaults, asked, ceiling));
+    if (stage.programs && !policy.exec) {
+      const std::string context = std::to_string(ceiling == nullptr ? 0 : ceiling->context);
+      return fail(Code::denied, "policy.exec: " + stage.profile + " runs programs, and context " + context +
+                                    " may have none: let the operator set [contexts." + context +
+                                    ".ceiling] exec = true");
+    }
+    RunSpec spec;
+    spec.host = stage.host;
+    give(spec, policy, timeout_ms);
+    out.specs.push_back(std::move(spec));
+    out.policy = std::move(policy);
+  }
+  return out;
+}
+
+}  // namespace mycojobs
