@@ -65,8 +65,8 @@ tl::unexpected<Error> PluginClient::fault(const std::string& how) {
 
 Result<void> PluginClient::ensure_host() {
   if (host_) return {};
-  if (const std::uint64_t left = rest_.left_ms(clock_.boot_ms()); left > 0) {
-    return fail(Code::unavailable,
+  if (const std::uint64_t left = rest_.left_ms(clock_.boot_ms()); left > 0 && options_.rests) {
+    return fail(Code::unsupported,
                 fmt::format("plugin {}: it rests for {} s more after {} faults in a row, the last: {}",
                             description_.name, (left + 999) / 1000, rest_.faults(), last_fault_));
   }

@@ -2,7 +2,8 @@
 // starts another; after three faults in a row the plugin rests (rest.h), and calls fail at once.
 //
 // Errors of its calls, by what the caller can do next:
-//   unavailable   the plugin's fault: it says nothing about the job, which may be run again
+//   unavailable   the plugin's fault: it says nothing about the job, which may be run again at once
+//   unsupported   it rests: not before its pause is over
 //   invalid       the plugin says that this job can never run, or on probe(), that this host cannot run its scripts
 //   too_large     the job is more than a plugin can be told
 #pragma once
@@ -27,6 +28,7 @@ struct PluginOptions {
   std::string host;  // path of mycojobs-pluginhost
   std::string file;  // path of the plugin
   std::uint32_t load_ms = 5000, probe_ms = 5000, prepare_ms = 2000, interpret_ms = 1000;
+  bool rests = true;  // after faults; false: each call is tried
 };
 
 // Safe to share between threads: calls queue up.
