@@ -5,15 +5,26 @@
 #include <string>
 #include <vector>
 
+#include "executors/plugin/plugin_check.h"
+#include "executors/plugin/plugin_folder.h"
+#include "mycojobs/clock.h"
 #include "mycojobs/executor.h"
 
 namespace mycojobs {
 
 struct ExecutorSettings {
   std::string libexec_dir;  // where the helper programs are
+  std::string plugins_dir;  // empty: plugins in libexec_dir
+  const Clock& clock;       // lives longer than the table
 };
 
-// All that this build has, whether they work on this host or not: ask probe(). Names and script types are unique.
+// All that this build has, and all that plugins add; whether they work on this host or not: ask probe(). Names and
+// script types are unique.
 std::vector<std::unique_ptr<Executor>> make_executors(const ExecutorSettings&);
+
+// Every plugin of the folder, loaded and probed: which are rows of the table, and why the others are not.
+std::vector<plugin::PluginReport> list_plugins(const ExecutorSettings&);
+// One plugin by itself, wherever its file is.
+plugin::PluginCheck check_plugin(const ExecutorSettings&, const std::string& file);
 
 }  // namespace mycojobs

@@ -62,6 +62,8 @@ int queue_dead_command(Invocation&);
 int runner_list_command(Invocation&);
 int verify_command(Invocation&);
 int policy_learn_command(Invocation&);
+int plugin_list_command(Invocation&);
+int plugin_check_command(Invocation&);
 int sandbox_run_command(Invocation&);
 int doctor_command(Invocation&);
 int doctor_rebuild(Invocation&);

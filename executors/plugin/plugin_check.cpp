@@ -2,8 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
-
 #include "domain/utf8.h"
 #include "executors/plugin/questions.h"
 
@@ -106,10 +104,6 @@ void check_interpret(PluginClient& client, const JobFacts& facts, std::vector<Ch
 }
 
 }  // namespace
-
-bool PluginCheck::ok() const {
-  return std::all_of(rows.begin(), rows.end(), [](const CheckRow& row) { return row.ok; });
-}
 
 PluginCheck check_plugin(PluginOptions options, const Clock& clock) {
   PluginCheck check;

@@ -2,6 +2,7 @@
 // deadlines that an agent sets.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,9 @@ struct CheckRow {
 struct PluginCheck {
   std::vector<CheckRow> rows;
   std::shared_ptr<PluginClient> client;  // null: it could not be loaded
-  bool ok() const;
+  bool ok() const {
+    return std::all_of(rows.begin(), rows.end(), [](const CheckRow& row) { return row.ok; });
+  }
 };
 
 PluginCheck check_plugin(PluginOptions, const Clock&);

@@ -48,8 +48,6 @@ Listing list(const std::string& folder) {
 
 }  // namespace
 
-std::string_view word(PluginState state) { return state == PluginState::loaded ? "loaded" : "refused"; }
-
 PluginFolder load_plugins(const std::string& folder, const std::string& host, std::set<std::string> taken_names,
                           std::set<std::string> taken_types, const Clock& clock) {
   PluginFolder found;

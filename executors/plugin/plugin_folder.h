@@ -2,6 +2,7 @@
 // reason, and the others are loaded all the same.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <set>
@@ -15,10 +16,14 @@
 namespace mycojobs::plugin {
 
 enum class PluginState {
-  loaded,   // it is a row of the table
-  refused,  // it could not be loaded, or what it adds is there already
+  works,     // it is a row of the table, and its probe says what runs the scripts
+  unusable,  // it is one, and its probe says that this host cannot run them
+  loaded,    // it is one, and was not probed
+  refused,   // it could not be loaded, or what it adds is there already
 };
-std::string_view word(PluginState);
+constexpr std::string_view word(PluginState state) {
+  return std::array<std::string_view, 4>{"works", "unusable", "loaded", "refused"}[static_cast<std::size_t>(state)];
+}
 
 struct PluginReport {
   std::string file;           // its path
@@ -26,7 +31,7 @@ struct PluginReport {
   std::uint32_t abi = 0;
   std::vector<std::string> script_types;
   PluginState state = PluginState::refused;
-  std::string reason;  // of refused
+  std::string reason;  // why it is refused or unusable; what runs the scripts
 };
 
 struct PluginFolder {

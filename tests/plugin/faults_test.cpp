@@ -97,7 +97,9 @@ TEST_F(Plugins, OfAnotherNetOrMemoryStandInTheProfileUntilTheCeilingBoundsThem) 
   const Policy& profile = (*loaded)->profile();
   EXPECT_TRUE(profile.exec) << "what it does not name is as in the profile of programs";
   EXPECT_EQ(profile.memory_bytes, 512ULL << 30);
-  const Policy bounded = weigh(profile, {}, Ceiling{Policy(), 1, {}}).policy;
+  Ceiling ceiling;
+  ceiling.most = Policy();
+  const Policy bounded = weigh(profile, {}, ceiling).policy;
   EXPECT_EQ(bounded.memory_bytes, Policy().memory_bytes);
   EXPECT_EQ(bounded.network, Network::none);
   EXPECT_TRUE(bounded.fs_write.empty());
