@@ -1,7 +1,7 @@
 # bin/mycojobs, its helpers in libexec/mycojobs where it looks for them, and the units of systemd, which name it.
 install(TARGETS mycojobs RUNTIME DESTINATION bin)
 add_custom_target(programs DEPENDS mycojobs)
-foreach(helper mycojobs-launcher mycojobs-pyhost mycojobs-egress)
+foreach(helper mycojobs-launcher mycojobs-pyhost mycojobs-exechost mycojobs-egress)
   if(TARGET ${helper})
     install(TARGETS ${helper} RUNTIME DESTINATION libexec/mycojobs)
     add_dependencies(programs ${helper})

@@ -92,14 +92,15 @@ std::string facts_json(const JobFacts& facts, const ScriptExtras& extras) {
                      {"max_artifact_bytes", facts.max_artifact_bytes},
                      {"granted", granted_json(facts.granted)}};
   if (!extras.command.empty()) out["command"] = extras.command;
+  if (!extras.script_file.empty()) out["script_file"] = extras.script_file;
   return dump_json(out);
 }
 
 Result<void> append_files(std::string& request, const JobFacts& facts, const ScriptExtras& extras) {
-  constexpr unsigned kForItsOwner = 0400, kForAll = 0444, kProgram = 0555;
+  constexpr unsigned kForItsOwner = 0400, kForAll = 0444;
   for (const SecretValue& secret : facts.secrets)
     append_file(request, "secrets/" + secret.name, kForItsOwner, secret.value);
-  for (const auto& [path, bytes] : extras.programs) append_file(request, path, kProgram, bytes);
+  for (const ScriptFile& file : extras.programs) append_file(request, file.path, file.mode, file.bytes);
   for (const auto& [job, artifact] : facts.files) {
     std::ifstream file(artifact.path, std::ios::binary);
     std::string bytes(artifact.bytes, '\0');

@@ -1,25 +1,43 @@
 #include "executors/table.h"
 
+#include <algorithm>
 #include <set>
 
 #include "base/log.h"
+#include "executors/command/command_executor.h"
+#include "executors/native/native_executor.h"
 #include "executors/plugin/plugin_executor.h"
 #include "executors/python/python_executor.h"
 
 namespace mycojobs {
 namespace {
 
-std::vector<std::unique_ptr<Executor>> built_in(const ExecutorSettings& settings) {
-  std::vector<std::unique_ptr<Executor>> table;
+using Table = std::vector<std::unique_ptr<Executor>>;
+
+// Stands instead of one of ours with the same name.
+void add_command(Table& table, const CommandSettings& command) {
+  const auto same = [&](const auto& each) { return each->name() == command.name; };
+  const auto place = std::find_if(table.begin(), table.end(), same);
+  auto executor = std::make_unique<CommandExecutor>(command);
+  if (place == table.end()) {
+    table.push_back(std::move(executor));
+  } else {
+    *place = std::move(executor);
+  }
+}
+
+Table built_in(const ExecutorSettings& settings) {
+  Table table;
   table.push_back(std::make_unique<PythonExecutor>(settings.libexec_dir + "/mycojobs-pyhost"));
+  table.push_back(std::make_unique<NativeExecutor>(settings.state_dir));
+  for (const CommandSettings& command : settings.commands) add_command(table, command);
   return table;
 }
 
 std::string plugin_host(const ExecutorSettings& settings) { return settings.libexec_dir + "/" + plugin::kHostProgram; }
 
 // What is built in comes first: no plugin takes its place.
-plugin::PluginFolder load_folder(const ExecutorSettings& settings,
-                                 const std::vector<std::unique_ptr<Executor>>& table) {
+plugin::PluginFolder load_folder(const ExecutorSettings& settings, const Table& table) {
   std::set<std::string> names;
   std::set<std::string> types;
   for (const auto& executor : table) {
@@ -32,7 +50,7 @@ plugin::PluginFolder load_folder(const ExecutorSettings& settings,
 
 }  // namespace
 
-std::vector<std::unique_ptr<Executor>> make_executors(const ExecutorSettings& settings) {
+Table make_executors(const ExecutorSettings& settings) {
   auto table = built_in(settings);
   plugin::PluginFolder folder = load_folder(settings, table);
   for (const plugin::PluginReport& report : folder.reports) {

@@ -7,16 +7,10 @@
 
 #include "executors/plugin/plugin_check.h"
 #include "executors/plugin/plugin_folder.h"
-#include "mycojobs/clock.h"
+#include "executors/settings.h"
 #include "mycojobs/executor.h"
 
 namespace mycojobs {
-
-struct ExecutorSettings {
-  std::string libexec_dir;  // where the helper programs are
-  std::string plugins_dir;  // empty: plugins in libexec_dir
-  const Clock& clock;       // lives longer than the table
-};
 
 // All that this build has, and all that plugins add; whether they work on this host or not: ask probe(). Names and
 // script types are unique.

@@ -41,7 +41,7 @@ SandboxConfig sandbox_config(const Settings& settings, const std::vector<Id>& wa
 }
 
 ExecutorSettings executor_settings(const Settings& settings, const Clock& clock) {
-  return {settings.libexec_dir, settings.plugins_dir, clock};
+  return {settings.libexec_dir, settings.state_dir, settings.executors, settings.plugins_dir, clock};
 }
 
 Parts wire(const Clock& clock) {

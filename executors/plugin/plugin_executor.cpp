@@ -8,9 +8,9 @@
 #include "base/log.h"
 #include "domain/codec.h"
 #include "domain/utf8.h"
+#include "executors/exec/program_conversation.h"
 #include "executors/plugin/questions.h"
 #include "executors/plugin/texts.h"
-#include "executors/script_conversation.h"
 
 namespace mycojobs::plugin {
 namespace {
@@ -122,6 +122,14 @@ JobEnd PluginConversation::finish(const Outcome& outcome) const {
 
 }  // namespace
 
+Stage PluginExecutor::stage() const {
+  return {.profile = std::string(name()),
+          .host = kProgramHost,
+          .policy = client_->profile(),
+          .programs = true,
+          .trusted = false};
+}
+
 Result<std::string> PluginExecutor::probe() const {
   auto runs = client_->probe();
   if (!runs) return fail(Code::unsupported, client_->file() + ": " + runs.error().message);
@@ -149,13 +157,14 @@ Result<std::unique_ptr<Conversation>> PluginExecutor::begin(const JobFacts& fact
     const std::lock_guard lock(mutex_);
     faults_.erase(job);
   }
-  ScriptExtras extras;
-  extras.executor = name();
-  extras.profile = name();
-  extras.command = std::move(prepared->command);
-  extras.environment = std::move(prepared->environment);
-  for (PreparedFile& file : prepared->files) extras.programs.emplace_back(std::move(file.path), std::move(file.bytes));
-  MJ_TRY(program, begin_script(facts, extras, sink));
+  ProgramSpec spec;
+  spec.executor = spec.profile = name();
+  spec.command = std::move(prepared->command);
+  spec.environment = std::move(prepared->environment);
+  if (!prepared->script_file.empty()) spec.script_file = std::move(prepared->script_file);
+  for (PreparedFile& file : prepared->files)
+    spec.files.push_back({std::move(file.path), std::move(file.bytes), file.mode});
+  MJ_TRY(program, begin_program(facts, spec, sink));
   return std::make_unique<PluginConversation>(std::move(program), client_, ended_of(facts.job),
                                               std::move(prepared->notes), facts.max_result_bytes);
 }

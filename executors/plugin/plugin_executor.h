@@ -23,12 +23,13 @@ class PluginExecutor final : public Executor {
 
   std::string_view name() const override { return client_->description().name; }
   std::vector<std::string> script_types() const override { return client_->description().script_types; }
-  std::vector<Stage> stages() const override { return {{std::string(name()), "exec", client_->profile()}}; }
+  std::vector<Stage> stages() const override { return {stage()}; }
   Result<std::string> probe() const override;
   // Blocks for as long as the plugin may take: 2 s, and 5 s more where its host is to be started again.
   Result<std::unique_ptr<Conversation>> begin(const JobFacts&, ArtifactSink*) const override;
 
  private:
+  Stage stage() const;
   Error blamed(Error, const std::string& job) const;
 
   std::shared_ptr<PluginClient> client_;

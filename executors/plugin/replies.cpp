@@ -22,6 +22,7 @@ constexpr std::size_t kMaxFiles = 100;
 constexpr std::size_t kMaxPath = 255;
 constexpr std::size_t kMaxVariables = 1000;
 constexpr std::size_t kMaxNotes = 20;
+const std::string kScriptFile = "script";              // where the script is unless script_file says otherwise
 constexpr double kMaxRetrySeconds = 30.0 * 24 * 3600;  // a longer pause is cut to this
 
 tl::unexpected<Error> wrong(const std::string& what) { return fail(Code::invalid, what); }
@@ -111,9 +112,15 @@ Result<TextMap> environment_of(const json& object) {
   return std::move(variables);
 }
 
+// What the agent and mycojobs-exechost put into the job's folder.
+bool is_reserved(std::string_view name) {
+  constexpr std::string_view kOwn[] = {"artifacts", "secrets", "inputs", "inputs.json", ".result", ".progress"};
+  return std::find(std::begin(kOwn), std::end(kOwn), name) != std::end(kOwn);
+}
+
 // "lib/prelude.awk"; no "..", no folder of the agent's own.
-Result<void> check_path(const std::string& path) {
-  const auto bad = [&path](const std::string& why) { return wrong("files: " + shown(path) + ": " + why); };
+Result<void> check_path(const std::string& field, const std::string& path) {
+  const auto bad = [&](const std::string& why) { return wrong(field + ": " + shown(path) + ": " + why); };
   if (path.empty() || path.size() > kMaxPath) return bad(fmt::format("a path has 1 to {} bytes", kMaxPath));
   if (path.find('\0') != std::string::npos) return bad("it has NUL in it");
   std::string_view rest = path;
@@ -122,8 +129,7 @@ Result<void> check_path(const std::string& path) {
     const std::string_view part = rest.substr(0, slash);
     if (part.empty() || part == "." || part == "..")
       return bad("it is no path below the job's folder: give one as in lib/prelude.awk");
-    if (first && (part == "artifacts" || part == "secrets" || part == "inputs" || part == "inputs.json"))
-      return bad("this name is the agent's own");
+    if (first && is_reserved(part)) return bad("this name is the agent's own");
     if (slash + 1 == rest.size()) return bad("it ends with a slash");
     rest.remove_prefix(std::min(slash + 1, rest.size()));
   }
@@ -147,7 +153,7 @@ Result<std::vector<PreparedFile>> files_of(const json& object) {
   if (found->size() > kMaxFiles)
     return wrong(fmt::format("files: {} of them, {} are the most", found->size(), kMaxFiles));
   for (const auto& [path, file] : found->items()) {
-    MJ_CHECK(check_path(path));
+    MJ_CHECK(check_path("files", path));
     const std::string where = "files." + printable_line(path) + ".";
     if (!file.is_object()) return wrong(where + "text: it is missing, or base64 instead");
     MJ_CHECK(check_names(file, where, {"text", "base64", "mode"}));
@@ -214,13 +220,23 @@ Result<Prepared> read_prepare(std::string_view reply) {
   MJ_TRY(refusal, refusal_of(object));
   out.refusal = std::move(refusal);
   if (out.refusal) return out;
-  MJ_CHECK(check_names(object, "", {"command", "environment", "files", "notes", "error", "field"}));
+  MJ_CHECK(check_names(object, "", {"command", "script_file", "environment", "files", "notes", "error", "field"}));
   MJ_TRY(command, command_of(object));
   out.command = std::move(command);
+  MJ_TRY(script_file, member(object, "script_file"));
+  if (object.contains("script_file")) MJ_CHECK(check_path("script_file", script_file));
+  if (script_file.find('/') != std::string::npos)
+    return wrong("script_file: " + shown(script_file) + " is no file name");
+  out.script_file = std::move(script_file);
   MJ_TRY(environment, environment_of(object));
   out.environment = std::move(environment);
   MJ_TRY(files, files_of(object));
   out.files = std::move(files);
+  const std::string& script = out.script_file.empty() ? kScriptFile : out.script_file;
+  for (const PreparedFile& file : out.files) {
+    if (file.path == script || file.path.starts_with(script + "/"))
+      return wrong("files: " + shown(file.path) + ": the script is there");
+  }
   MJ_TRY(notes, texts_of(object, "notes", kMaxNotes));
   for (const std::string& note : notes) out.notes.push_back(printable_line(note, 1000));
   return out;

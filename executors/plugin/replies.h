@@ -31,6 +31,7 @@ struct PreparedFile {
 };
 struct Prepared {
   std::vector<std::string> command;  // an absolute path first; {script} not yet replaced
+  std::string script_file;           // its name below /job; empty: the usual one
   TextMap environment;
   std::vector<PreparedFile> files;
   std::vector<std::string> notes;  // printable lines

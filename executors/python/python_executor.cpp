@@ -1,67 +1,16 @@
 #include "executors/python/python_executor.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <unistd.h>
-
-#include <array>
-#include <cerrno>
-#include <csignal>
-#include <ctime>
-#include <utility>
-
-#include "base/clock.h"
-#include "base/errno_text.h"
-#include "base/fd.h"
-#include "base/spawn.h"
+#include "executors/probe_program.h"
 #include "executors/script_conversation.h"
 
 namespace mycojobs {
-namespace {
-
-constexpr std::uint64_t kProbeMs = 30000;
-constexpr std::size_t kMaxProbeBytes = 4096;
-constexpr const char* kRemedy = "; remedy: apt install python3 libpython3.11, and install mycojobs with its helpers";
-
-// All that the helper writes until it closes its output, or until the deadline.
-Result<std::string> read_answer(int fd, std::uint64_t deadline_boot_ms) {
-  std::string text;
-  std::array<char, 1024> buffer;
-  while (text.size() < kMaxProbeBytes) {
-    const std::uint64_t now = SystemClock().boot_ms();
-    if (now >= deadline_boot_ms) return fail(Code::unsupported, "no answer within 30 s");
-    pollfd waiting{fd, POLLIN, 0};
-    if (::poll(&waiting, 1, static_cast<int>(deadline_boot_ms - now)) <= 0) continue;
-    const ssize_t got = ::read(fd, buffer.data(), buffer.size());
-    if (got < 0 && errno != EINTR) return fail(Code::io, errno_text(errno));
-    if (got == 0) break;
-    if (got > 0) text.append(buffer.data(), static_cast<std::size_t>(got));
-  }
-  return text;
-}
-
-}  // namespace
 
 Result<std::string> PythonExecutor::probe() const {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return fail(Code::io, "python: pipe: " + errno_text(errno));
-  Fd from(ends[0]);
-  Fd to(ends[1]);
-  Fd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  SpawnSpec spec;
-  spec.program = pyhost_;
-  spec.arguments = {"--version"};
-  spec.descriptors = {{nothing.get(), STDIN_FILENO}, {to.get(), STDOUT_FILENO}, {to.get(), STDERR_FILENO}};
-  auto child = spawn(spec);
-  if (!child) return fail(Code::unsupported, "python: " + child.error().message + kRemedy);
-  to.reset();
-  auto text = read_answer(from.get(), SystemClock().boot_ms() + kProbeMs);
-  if (!text) ::kill(child->pid, SIGKILL);
-  const int code = wait_child(*child);
-  if (!text) return fail(Code::unsupported, "python: " + pyhost_ + ": " + text.error().message + kRemedy);
-  const std::string line = text->substr(0, text->find('\n'));
-  if (code != 0) return fail(Code::unsupported, "python: " + pyhost_ + ": " + line + kRemedy);
-  return line;
+  auto line = probe_program(pyhost_, {"--version"});
+  if (line) return line;
+  return fail(Code::unsupported,
+              "python: " + line.error().message +
+                  "; remedy: apt install python3 libpython3.11, and install mycojobs with its helpers");
 }
 
 Result<std::unique_ptr<Conversation>> PythonExecutor::begin(const JobFacts& facts, ArtifactSink* sink) const {

@@ -52,7 +52,8 @@ struct mycojobs_plugin {
    *             "deadline_unix_ms": 1790000000000, "inputs": {"other job": {"key": "value"}}}
    *   reply    {"command": ["/usr/bin/mawk", "-f", "{script}"],         the program by its absolute path, and its
    *                                                                     arguments; {script} stands for the path of the
-   *                                                                     script, which lies in the job's folder
+   *                                                                     script, which lies in the job's folder, /job
+   *             "script_file": "script.awk",                            its name there; "script" if it is not named
    *             "environment": {"NAME": "value"},                       added to the job's own, which wins
    *             "files": {"lib/prelude.awk": {"text": "..."},           put below /job before the program starts;
    *                       "table.bin": {"base64": "...", "mode": "0600"}}, mode 0644 if it is not named

@@ -44,7 +44,7 @@ TEST(Channel, FramesComeWholeInWhateverPieces) {
 TEST(Channel, BytesOnTheWireAreAsDocumented) {
   std::string bytes;
   append_frame(bytes, FrameKind::script, std::string(258, 's'));
-  EXPECT_EQ(bytes.substr(0, 5), std::string("\x02\x01\x00\x00\x03", 5));
+  EXPECT_EQ(bytes.substr(0, 5), std::string("\x02\x01\x00\x00\x05", 5));
 }
 
 TEST(Channel, FrameOverItsLimitIsToldAtOnceAndSkipped) {

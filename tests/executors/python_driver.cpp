@@ -78,7 +78,8 @@ class Agent {
 
   void serve(Pair& out, Pair& err, Pair& channel, Ran& ran) {
     const std::uint64_t deadline = SystemClock().boot_ms() + kPatienceMs;
-    std::string_view request = job_.request();
+    const std::string whole = job_.take_output();
+    std::string_view request = whole;
     while (out.ours || err.ours || channel.ours) {
       if (SystemClock().boot_ms() > deadline) {
         ADD_FAILURE() << "the job did not end; stderr: " << ran.err;
@@ -134,7 +135,7 @@ JobFacts facts_of(std::string script) {
 Ran run_python(const JobFacts& facts, const std::string& term_at) {
   static const Result<void> warm = warm_up();
   if (!warm) throw std::runtime_error(warm.error().message);
-  auto job = PythonExecutor("").begin(facts);
+  auto job = PythonExecutor("").begin(facts, nullptr);
   if (!job) throw std::runtime_error(job.error().message);
   Pair out = make_pipe();
   Pair err = make_pipe();

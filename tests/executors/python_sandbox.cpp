@@ -46,7 +46,7 @@ bool drain(int fd, std::string& into) {
 Ran run_python_confined(const std::string& script, const Confined& how) {
   static std::atomic<std::uint64_t> next{1};
   Sandbox& sandbox = shared_sandbox();
-  auto job = PythonExecutor("").begin(facts_of(script));
+  auto job = PythonExecutor("").begin(facts_of(script), nullptr);
   if (!job) throw std::runtime_error(job.error().message);
   RunSpec spec;
   spec.run = next++;
@@ -57,7 +57,8 @@ Ran run_python_confined(const std::string& script, const Confined& how) {
   auto pipes = sandbox.launch(spec);
   if (!pipes) throw std::runtime_error(pipes.error().message);
   Ran ran;
-  std::string_view request = (*job)->request();
+  const std::string whole = (*job)->take_output();
+  std::string_view request = whole;
   bool ended = false;
   const std::uint64_t deadline = SystemClock().boot_ms() + 55000;
   while (!ended && SystemClock().boot_ms() < deadline) {

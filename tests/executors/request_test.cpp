@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/clock.h"
 #include "executors/channel.h"
 #include "executors/script_conversation.h"
 #include "executors/table.h"
@@ -16,7 +17,7 @@ namespace {
 using ::testing::HasSubstr;
 
 std::string refusal(const JobFacts& facts) {
-  const auto begun = begin_script(facts, "python");
+  const auto begun = begin_script(facts, {"python", "python"}, nullptr);
   return begun ? "accepted" : begun.error().message;
 }
 
@@ -59,23 +60,34 @@ TEST(Request, HoldsFactsEnvironmentAndScriptInThisOrder) {
   facts.job.env_vars = {{"A", "é"}, {"MYCOJOBS_ATTEMPT", "forged"}};
   facts.job.claim_id = "a secret token";
   facts.job.attempt = 2;
-  const auto begun = begin_script(facts, "python");
+  facts.inputs["build"] = {{"size", "9"}};
+  facts.secrets = {{"db", "hunter2"}};
+  const auto begun = begin_script(facts, {"python", "python"}, nullptr);
   ASSERT_TRUE(begun);
   std::vector<Frame> frames;
-  FrameReader reader({{FrameKind::facts, 1000}, {FrameKind::environment, 1000}, {FrameKind::script, 1000}});
-  reader.feed((*begun)->request(), [&frames](Frame&& frame) { frames.push_back(std::move(frame)); });
-  ASSERT_EQ(frames.size(), 3U);
+  FrameReader reader({{FrameKind::facts, 1000},
+                      {FrameKind::environment, 1000},
+                      {FrameKind::inputs, 1000},
+                      {FrameKind::file, 1000},
+                      {FrameKind::script, 1000}});
+  const std::string request = (*begun)->take_output();
+  EXPECT_EQ((*begun)->take_output(), "");
+  reader.feed(request, [&frames](Frame&& frame) { frames.push_back(std::move(frame)); });
+  ASSERT_EQ(frames.size(), 5U);
   EXPECT_EQ(nlohmann::json::parse(frames[0].payload)["attempt"], 2);
   const auto environment = nlohmann::json::parse(frames[1].payload);
   EXPECT_EQ(environment["A"], "é");
   EXPECT_EQ(environment["MYCOJOBS_ATTEMPT"], "2");
-  EXPECT_EQ(frames[2].payload, "x = 1");
-  EXPECT_EQ((*begun)->request().find("a secret token"), std::string::npos);
+  EXPECT_EQ(frames[2].payload, R"({"build":{"size":"9"}})");
+  EXPECT_EQ(frames[3].payload, std::string("secrets/db\000400\0hunter2", 22));
+  EXPECT_EQ(frames[4].payload, "x = 1");
+  EXPECT_EQ(request.find("a secret token"), std::string::npos);
 }
 
 TEST(Table, NamesAndScriptTypesAreUnique) {
   std::set<std::string> names, types;
-  for (const auto& executor : make_executors({"/usr/libexec/mycojobs"})) {
+  const SystemClock clock;
+  for (const auto& executor : make_executors({"/usr/libexec/mycojobs", "", {}, "", clock})) {
     EXPECT_TRUE(names.insert(std::string(executor->name())).second);
     for (const auto& type : executor->script_types()) {
       EXPECT_TRUE(types.insert(type).second);

@@ -43,7 +43,7 @@ INSTANTIATE_TEST_SUITE_P(
         FaultRow{"wrong_types", "what it returned from prepare is wrong: command: it is no list"},
         FaultRow{"unknown_name",
                  "what it returned from prepare is wrong: \"enviroment\" is not a known name: there are "
-                 "command, environment, files, notes, error, field"},
+                 "command, script_file, environment, files, notes, error, field"},
         FaultRow{"null", "it returned NULL from prepare"}),
     [](const auto& row) { return std::string(row.param.fault); });
 

@@ -163,10 +163,9 @@ class FakeExecutor final : public Executor {
  public:
   std::string_view name() const override { return "fake"; }
   std::vector<std::string> script_types() const override { return {"fake"}; }
-  std::string_view host() const override { return "fake"; }
-  Policy profile() const override { return {}; }
+  std::vector<Stage> stages() const override { return {{"fake", "fake", {}}}; }
   Result<std::string> probe() const override { return "fake 1"; }
-  Result<std::unique_ptr<Conversation>> begin(const JobFacts& facts) const override {
+  Result<std::unique_ptr<Conversation>> begin(const JobFacts& facts, ArtifactSink*) const override {
     if (facts.job.script == "bad") return fail(Code::invalid, "script: bad");
     return std::make_unique<Talk>(facts.job.script);
   }
@@ -174,7 +173,7 @@ class FakeExecutor final : public Executor {
  private:
   struct Talk final : Conversation {
     explicit Talk(std::string script) : script_(std::move(script)) {}
-    const std::string& request() const override { return script_; }
+    std::string take_output() override { return {}; }
     void feed(std::string_view) override {}
     std::vector<std::string> take_notes() override { return {}; }
     JobEnd finish(const Outcome& outcome) const override {

@@ -18,7 +18,7 @@ namespace {
 class ScriptedTalk final : public Conversation {
  public:
   explicit ScriptedTalk(JobEnd end) : end_(std::move(end)) {}
-  const std::string& request() const override { return request_; }
+  std::string take_output() override { return std::exchange(request_, {}); }
   void feed(std::string_view bytes) override { notes_.emplace_back(bytes); }
   std::vector<std::string> take_notes() override { return std::exchange(notes_, {}); }
   JobEnd finish(const Outcome& outcome) const override {
@@ -48,13 +48,13 @@ class RunLoopTest : public ::testing::Test {
   void start(RunNumber run, JobEnd end = {}, std::uint32_t attempt = 1, std::uint32_t retries = 0, Id context = 1) {
     if (!loop_) {
       loop_ = std::make_unique<RunLoop>(std::make_unique<FakeSandbox>(control_), clock_, settings_,
-                                        [this](Outgoing report) { posted_.post(std::move(report)); });
+                                        RunLoop::Callbacks{[this](Outgoing report) { posted_.post(std::move(report)); }});
     }
     Start one;
     one.run = run;
     one.claim = {context, "job:1:" + std::to_string(run), "claim", "token"};
-    one.spec.run = run;
-    one.spec.context = context;
+    one.context = context;
+    one.specs.emplace_back().context = context;
     one.attempt = attempt;
     one.retries = retries;
     one.output_bytes = output_bytes_;

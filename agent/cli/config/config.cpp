@@ -8,6 +8,7 @@
 
 #include "cli/config/ceilings.h"
 #include "cli/config/config_file.h"
+#include "cli/config/executors.h"
 
 namespace mycojobs {
 namespace {
@@ -87,6 +88,7 @@ class Layers {
       return fail(Code::invalid, "state_dir: there is no HOME to put it in: give --state-dir or MYCOJOBS_STATE_DIR");
     }
     MJ_CHECK(set_ceilings(file_, config_));
+    MJ_CHECK(set_executors(file_, config_));
     return std::move(config_);
   }
 

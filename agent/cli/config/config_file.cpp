@@ -122,6 +122,12 @@ class Reader {
         MJ_CHECK(read_option(*option, node));
       } else if (name == "ceiling") {
         MJ_CHECK(read_ceiling(0, name, node));
+      } else if (name == "executors" && node.is_table()) {
+        for (const auto& [type, entry] : *node.as_table()) {
+          const std::string full = "executors." + std::string(type.str());
+          if (!entry.is_table()) return refuse(entry.source(), full + ": is not a table: write [" + full + "]");
+          out_.executors.emplace(type.str(), policy_text(*entry.as_table(), path_));
+        }
       } else if (name == "contexts" && node.is_table()) {
         MJ_CHECK(read_contexts(*node.as_table()));
       } else if (node.is_table() && is_section(name + '.')) {

@@ -18,9 +18,10 @@ struct PolicyText {
 std::string place_of(const PolicyText&, std::string field);
 
 struct FileValues {
-  std::vector<ConfigValue> options;         // in no order; source is "FILE:LINE:COLUMN"
-  std::map<Id, ConfigValue> context_redis;  // [contexts.<id>] redis
-  std::map<Id, PolicyText> ceilings;        // [contexts.<id>.ceiling]; 0: [ceiling]
+  std::vector<ConfigValue> options;             // in no order; source is "FILE:LINE:COLUMN"
+  std::map<Id, ConfigValue> context_redis;      // [contexts.<id>] redis
+  std::map<Id, PolicyText> ceilings;            // [contexts.<id>.ceiling]; 0: [ceiling]
+  std::map<std::string, PolicyText> executors;  // [executors.<name>]: the whole table as JSON
 };
 
 // Unknown keys and wrong types are refused: "FILE:LINE:COLUMN: lease: ...". Values of text are checked by set_option().

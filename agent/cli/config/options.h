@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "domain/profiles.h"
+#include "executors/settings.h"
 #include "mycojobs/records.h"
 #include "mycojobs/result.h"
 
@@ -36,6 +37,7 @@ struct Settings {
   std::string redis;                        // empty: the embedded default
   std::map<Id, std::string> context_redis;  // contexts with a Redis of their own; file only
   Ceilings ceilings;                        // of what jobs may ask; file only
+  std::vector<CommandSettings> executors;   // [executors.<name>]; file only
   std::uint32_t redis_wait_replicas = 0;
   std::vector<Id> contexts;
   Id runner = 0;

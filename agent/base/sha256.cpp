@@ -1,0 +1,44 @@
+#include "base/sha256.h"
+
+#include <sodium/crypto_hash_sha256.h>
+
+#include <array>
+#include <new>
+
+namespace mycojobs {
+namespace {
+
+using State = crypto_hash_sha256_state;
+
+State& state_in(unsigned char* room) { return *std::launder(reinterpret_cast<State*>(room)); }
+
+}  // namespace
+
+Sha256::Sha256() {
+  static_assert(sizeof(State) <= sizeof state_ && alignof(State) <= alignof(std::uint64_t));
+  crypto_hash_sha256_init(new (state_) State);
+}
+
+void Sha256::update(std::string_view bytes) {
+  crypto_hash_sha256_update(&state_in(state_), reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
+}
+
+std::string Sha256::hex() {
+  std::array<unsigned char, crypto_hash_sha256_BYTES> hash{};
+  crypto_hash_sha256_final(&state_in(state_), hash.data());
+  std::string out;
+  for (const unsigned char byte : hash) {
+    constexpr const char* kDigits = "0123456789abcdef";
+    out += kDigits[byte >> 4];
+    out += kDigits[byte & 15];
+  }
+  return out;
+}
+
+std::string sha256_hex(std::string_view bytes) {
+  Sha256 hash;
+  hash.update(bytes);
+  return hash.hex();
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,22 @@
+// SHA-256, by libsodium. One object for each text.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace mycojobs {
+
+class Sha256 {
+ public:
+  Sha256();
+  void update(std::string_view bytes);
+  std::string hex();  // 64 lower-case digits; once, at the end
+
+ private:
+  alignas(std::uint64_t) unsigned char state_[128];  // crypto_hash_sha256_state
+};
+
+std::string sha256_hex(std::string_view bytes);
+
+}  // namespace mycojobs

@@ -1,0 +1,19 @@
+// mycojobs-exechost: the zygote of jobs that are programs: bash, node, a compiler, a binary. It has nothing to warm up.
+#include <cstdio>
+#include <cstring>
+
+#include "base/version.h"
+#include "executors/exec/exechost/run_program.h"
+#include "sandbox/zygote.h"
+
+int main(int argc, char** argv) {
+  if (argc > 1 && std::strcmp(argv[1], "--version") == 0) {
+    std::printf("mycojobs-exechost %s\n", mycojobs::kVersion);
+    return 0;
+  }
+  mycojobs::serve_zygote({.name = "exec",
+                          .before_fork = nullptr,
+                          .after_fork_parent = nullptr,
+                          .after_fork_job = nullptr,
+                          .run = mycojobs::run_program});
+}

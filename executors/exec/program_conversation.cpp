@@ -1,0 +1,64 @@
+#include "executors/exec/program_conversation.h"
+
+#include <algorithm>
+
+#include "domain/utf8.h"
+#include "executors/channel.h"
+#include "executors/outcome_to_end.h"
+
+namespace mycojobs {
+
+void Tail::feed(std::string_view bytes) {
+  if (bytes.size() > kMostBytes) bytes.remove_prefix(bytes.size() - kMostBytes);
+  text_.append(bytes);
+  if (text_.size() > kMostBytes) text_.erase(0, text_.size() - kMostBytes);
+}
+
+std::string Tail::last_line() const {
+  const std::size_t last = text_.find_last_not_of(" \t\r\n");
+  if (last == std::string::npos) return {};
+  const std::size_t before = text_.rfind('\n', last);
+  const std::size_t first = before == std::string::npos ? 0 : before + 1;
+  return to_utf8(std::string_view(text_).substr(first, last - first + 1));
+}
+
+ProgramConversation::ProgramConversation(std::string request, EndContext context, ArtifactSink* sink)
+    : output_(std::move(request)), context_(std::move(context)), reader_(context_.max_result_bytes, sink) {}
+
+void ProgramConversation::answer(std::string_view reply) {
+  reader_.answered();
+  append_frame(output_, FrameKind::reply, reply);
+}
+
+Answer ProgramConversation::complete_answer() const {
+  Answer answer = reader_.answer();
+  if (!answer.error) return answer;
+  ScriptError& error = *answer.error;
+  error.stderr_tail = to_utf8(stderr_.text());
+  if (error.exit && error.message.empty()) error.message = stderr_.last_line();
+  return answer;
+}
+
+JobEnd ProgramConversation::finish(const Outcome& outcome) const {
+  return outcome_to_end(context_, outcome, complete_answer());
+}
+
+Result<std::unique_ptr<Conversation>> begin_program(const JobFacts& facts, const ProgramSpec& spec,
+                                                    ArtifactSink* sink) {
+  ScriptExtras extras{.executor = spec.executor,
+                      .profile = spec.profile,
+                      .command = spec.command,
+                      .script_file = spec.script_file,
+                      .environment = spec.environment,
+                      .programs = spec.files};
+  for (std::string& word : extras.command) {
+    constexpr std::string_view kPlace = "{script}";
+    const std::string path = "/job/" + spec.script_file;
+    for (std::size_t at = 0; (at = word.find(kPlace, at)) != std::string::npos; at += path.size())
+      word.replace(at, kPlace.size(), path);
+  }
+  MJ_TRY(request, script_request(facts, extras));
+  return std::make_unique<ProgramConversation>(std::move(request), end_context(facts, spec.profile), sink);
+}
+
+}  // namespace mycojobs

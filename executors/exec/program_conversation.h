@@ -1,0 +1,67 @@
+// A job that is a program, run by mycojobs-exechost: an interpreter with a script, a compiler, a binary.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "executors/answer.h"
+#include "executors/script_conversation.h"
+#include "mycojobs/executor.h"
+
+namespace mycojobs {
+
+inline constexpr const char* kProgramHost = "exec";  // Stage::host
+
+struct ProgramSpec {
+  std::string_view executor;
+  std::string_view profile;
+  std::vector<std::string> command;    // [0] absolute, or found in /usr/bin and /bin; "{script}" is the script's path
+  std::string script_file = "script";  // its name below /job
+  TextMap environment = {};            // the job's own values win
+  std::vector<ScriptFile> files = {};
+};
+
+// Error invalid or too_large: names the field; the job can never run.
+Result<std::unique_ptr<Conversation>> begin_program(const JobFacts&, const ProgramSpec&, ArtifactSink*);
+
+// The last lines of a stream, in bounded memory.
+class Tail {
+ public:
+  static constexpr std::size_t kMostBytes = 4096;
+  void feed(std::string_view bytes);
+  const std::string& text() const { return text_; }
+  std::string last_line() const;  // that is not blank
+
+ private:
+  std::string text_;
+};
+
+// For an executor that reads more out of a run than what its program says: what begin_program() is made of.
+class ProgramConversation : public Conversation {
+ public:
+  ProgramConversation(std::string request, EndContext, ArtifactSink*);
+  std::string take_output() override { return std::exchange(output_, {}); }
+  void feed(std::string_view bytes) override { reader_.feed(bytes); }
+  void saw_stderr(std::string_view bytes) override { stderr_.feed(bytes); }
+  std::vector<std::string> take_notes() override { return reader_.take_notes(); }
+  std::vector<std::string> take_calls() override { return reader_.take_calls(); }
+  void answer(std::string_view reply) override;
+  JobEnd finish(const Outcome&) const override;
+
+ protected:
+  // With the last lines of stderr where it failed.
+  Answer complete_answer() const;
+  const EndContext& context() const { return context_; }
+  const Tail& errors() const { return stderr_; }
+
+ private:
+  std::string output_;
+  EndContext context_;
+  AnswerReader reader_;
+  Tail stderr_;
+};
+
+}  // namespace mycojobs

@@ -1,0 +1,102 @@
+#include "executors/native/native_executor.h"
+
+#include <dirent.h>
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <fstream>
+#include <memory>
+
+#include "base/sha256.h"
+#include "domain/profiles.h"
+#include "domain/utf8.h"
+#include "executors/exec/program_conversation.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::size_t kLeastDigits = 8, kHashDigits = 64;
+constexpr const char* kRemedy = ": `mycojobs program add FILE` puts one there and prints its hash";
+
+std::vector<std::string> lines_of(const std::string& script) {
+  std::vector<std::string> lines;
+  for (std::size_t from = 0; from < script.size();) {
+    const std::size_t end = std::min(script.find('\n', from), script.size());
+    std::string line = script.substr(from, end - from);
+    if (line.ends_with('\r')) line.pop_back();
+    lines.push_back(std::move(line));
+    from = end + 1;
+  }
+  return lines;
+}
+
+Result<std::string> find_program(const std::string& folder, const std::string& beginning) {
+  const bool is_hash = beginning.size() >= kLeastDigits && beginning.size() <= kHashDigits &&
+                       beginning.find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (!is_hash) {
+    return fail(Code::invalid,
+                "script: its first line is to be the SHA-256 of a program, 8 to 64 digits in small "
+                "letters, not " +
+                    shown(beginning, 80) + kRemedy);
+  }
+  std::string found;
+  const std::unique_ptr<DIR, int (*)(DIR*)> listing(::opendir(folder.c_str()), ::closedir);
+  while (const dirent* entry = listing ? ::readdir(listing.get()) : nullptr) {
+    const std::string name = entry->d_name;
+    if (name.size() != kHashDigits || !name.starts_with(beginning)) continue;
+    if (!found.empty())
+      return fail(Code::invalid, "script: more than one program begins with " + beginning + ": give more digits");
+    found = name;
+  }
+  if (found.empty())
+    return fail(Code::invalid, "script: no program of this context on this host is " + beginning + kRemedy);
+  return found;
+}
+
+Result<std::string> read_program(const std::string& path, const std::string& hash, std::uint64_t most) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  const auto size = file ? static_cast<std::int64_t>(file.tellg()) : -1;
+  if (size < 0) return fail(Code::unavailable, "the program " + hash + " cannot be read: " + path);
+  if (static_cast<std::uint64_t>(size) > most) {
+    return fail(Code::invalid, "script: the program has " + std::to_string(size) +
+                                   " bytes, and the job's disk and "
+                                   "files at most " +
+                                   std::to_string(most) + ": ask for more, policy.disk and policy.file_size");
+  }
+  std::string bytes(static_cast<std::size_t>(size), '\0');
+  if (!file.seekg(0).read(bytes.data(), size))
+    return fail(Code::unavailable, "the program " + hash + " cannot be read: " + path);
+  if (sha256_hex(bytes) != hash)
+    return fail(Code::invalid, "script: " + path + " is not what its name says: remove it and add the program again");
+  return bytes;
+}
+
+}  // namespace
+
+std::string programs_folder(const std::string& state_dir, Id context) {
+  return state_dir + "/contexts/" + std::to_string(context) + "/programs";
+}
+
+std::vector<Stage> NativeExecutor::stages() const {
+  return {{.profile = "native", .host = kProgramHost, .policy = profile("native"), .programs = true}};
+}
+
+Result<std::string> NativeExecutor::probe() const {
+  utsname host{};
+  ::uname(&host);
+  return "programs for Linux " + std::string(host.machine);
+}
+
+Result<std::unique_ptr<Conversation>> NativeExecutor::begin(const JobFacts& facts, ArtifactSink* sink) const {
+  std::vector<std::string> lines = lines_of(facts.job.script);
+  const std::string folder = programs_folder(state_dir_, facts.job.context_id);
+  MJ_TRY(hash, find_program(folder, lines.empty() ? "" : lines.front()));
+  const std::uint64_t most = std::min({facts.granted.disk_bytes, facts.granted.file_bytes, kMaxProgramBytes});
+  MJ_TRY(bytes, read_program(folder + '/' + hash, hash, most));
+  lines.front() = "/job/program";
+  ProgramSpec spec{.executor = name(), .profile = "native", .command = std::move(lines)};
+  spec.files.emplace_back("program", std::move(bytes));
+  return begin_program(facts, spec, sink);
+}
+
+}  // namespace mycojobs

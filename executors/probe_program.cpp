@@ -1,0 +1,63 @@
+#include "executors/probe_program.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+
+#include "base/clock.h"
+#include "base/errno_text.h"
+#include "base/fd.h"
+#include "base/spawn.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::uint64_t kProbeMs = 30000;
+constexpr std::size_t kMaxProbeBytes = 4096;
+
+// All that the helper writes until it closes its output, or until the deadline.
+Result<std::string> read_answer(int fd, std::uint64_t deadline_boot_ms) {
+  std::string text;
+  std::array<char, 1024> buffer;
+  while (text.size() < kMaxProbeBytes) {
+    const std::uint64_t now = SystemClock().boot_ms();
+    if (now >= deadline_boot_ms) return fail(Code::unsupported, "no answer within 30 s");
+    pollfd waiting{fd, POLLIN, 0};
+    if (::poll(&waiting, 1, static_cast<int>(deadline_boot_ms - now)) <= 0) continue;
+    const ssize_t got = ::read(fd, buffer.data(), buffer.size());
+    if (got < 0 && errno != EINTR) return fail(Code::io, errno_text(errno));
+    if (got == 0) break;
+    if (got > 0) text.append(buffer.data(), static_cast<std::size_t>(got));
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<std::string> probe_program(const std::string& program, const std::vector<std::string>& arguments) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return fail(Code::io, "pipe: " + errno_text(errno));
+  Fd from(ends[0]);
+  Fd to(ends[1]);
+  const Fd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  SpawnSpec spec;
+  spec.program = program;
+  spec.arguments = arguments;
+  spec.descriptors = {{nothing.get(), STDIN_FILENO}, {to.get(), STDOUT_FILENO}, {to.get(), STDERR_FILENO}};
+  auto child = spawn(spec);
+  if (!child) return fail(Code::unsupported, child.error().message);
+  to.reset();
+  auto text = read_answer(from.get(), SystemClock().boot_ms() + kProbeMs);
+  if (!text || text->size() >= kMaxProbeBytes) ::kill(child->pid, SIGKILL);
+  const int code = wait_child(*child);
+  if (!text) return fail(Code::unsupported, program + ": " + text.error().message);
+  const std::string line = text->substr(0, text->find('\n'));
+  if (code != 0 && text->size() < kMaxProbeBytes) return fail(Code::unsupported, program + ": " + line);
+  return line;
+}
+
+}  // namespace mycojobs
