@@ -174,6 +174,8 @@ const struct mycojobs_plugin mycojobs_plugin = {
 #endif
 #if defined(FAULT_null_name)
     nullptr,
+#elif defined(FAULT_taken_type)
+    "other",
 #elif defined(FAULT_bad_name)
     "cat; rm -rf /",
 #elif defined(FAULT_wild_name)

@@ -47,7 +47,7 @@ TEST_F(Example, IsBuiltOutsideTheTreeAndRunsItsJobs) {
   const std::string jobs = MYCOJOBS_SOURCE "/examples/plugin/jobs/";
   const Finished primes = mycojobs({"run", "--type", "awk", jobs + "primes.awk", "--json"});
   EXPECT_EQ(primes.code, 0) << primes.out << primes.err;
-  EXPECT_NE(primes.out.find("\"count\":\"25\""), std::string::npos) << primes.out;
+  EXPECT_NE(primes.out.find("\"count\": \"25\""), std::string::npos) << primes.out;
   const Finished broken = mycojobs({"run", "--type", "awk", jobs + "broken.awk"});
   EXPECT_EQ(broken.code, 1) << broken.out << broken.err;
   EXPECT_NE(broken.err.find("AwkError: runaway string constant"), std::string::npos) << broken.err;
