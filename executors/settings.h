@@ -17,17 +17,17 @@ struct CommandSettings {
   std::vector<std::string> command;                  // as in ProgramSpec; [0] absolute
   std::string file = "script";                       // the script's name below /job: some programs want an ending
   std::vector<std::string> version = {"--version"};  // what makes command[0] say who it is; empty: it is not asked
-  TextMap environment;
-  PolicyRequest policy;  // over the profile `command`
+  TextMap environment = {};
+  PolicyRequest policy = {};  // over the profile `command`
   bool operator==(const CommandSettings&) const = default;
 };
 
 struct ExecutorSettings {
-  std::string libexec_dir;  // where the helper programs are
-  std::string state_dir;    // contexts/<id>/programs, caches
-  std::vector<CommandSettings> commands;
-  std::string plugins_dir;  // empty: plugins in libexec_dir
-  const Clock& clock;       // lives longer than the executors
+  std::string libexec_dir = {};  // where the helper programs are
+  std::string state_dir = {};    // contexts/<id>/programs, caches
+  std::vector<CommandSettings> commands = {};
+  std::string plugins_dir = {};  // empty: plugins in libexec_dir
+  const Clock& clock;            // lives longer than the executors
 };
 
 }  // namespace mycojobs

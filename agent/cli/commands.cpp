@@ -9,6 +9,12 @@ constexpr std::string_view kJobStatus = "dispatched waiting_for_prerequisites st
 
 const FlagRow kType = {"type", "NAME", "script type or profile whose defaults count (default python)"};
 
+std::vector<FlagRow> role_flags() {
+  return {{"admin", "ID", "an actor who reads and writes its objects, and more", true},
+          {"reader", "ID", "an actor who reads its objects", true},
+          {"executor", "ID", "an actor who runs its jobs", true}};
+}
+
 std::vector<FlagRow> submit_flags() {
   auto flags = submission_flags();
   flags.push_back({"follow", "", "follow it to its end, and exit as the job did"});
@@ -35,6 +41,14 @@ const std::vector<Command>& commands() {
       {"job cancel", "end a job wherever it is, for ever", "JOB", {}, job_cancel_command},
       {"job retry", "run a job again that ended as error, as its next attempt", "JOB", {}, job_retry_command},
       {"job explain", "say why a job is where it is, and what to do", "JOB", {}, job_explain_command},
+      {"context show",
+       "show who has which role in a context, and what objects it holds",
+       "[ID]",
+       {},
+       context_show_command},
+      {"context grant", "give actors roles in a context; makes its record if there is none", "ID", role_flags(),
+       context_grant_command},
+      {"context revoke", "take roles in a context from actors", "ID", role_flags(), context_revoke_command},
       {"queue list", "list the queues: what waits in them, and who serves them", "", {}, queue_list_command},
       {"queue pause", "let nothing be taken from a queue; what runs goes on", "QUEUE", {}, queue_pause_command},
       {"queue resume", "open a paused queue", "QUEUE", {}, queue_resume_command},
@@ -86,6 +100,16 @@ const std::vector<Command>& commands() {
        local_run_flags(), policy_learn_command},
       {"sandbox run", "run one script in a sandbox without Redis: its output, its outcome, the layers in force", "FILE",
        local_run_flags(), sandbox_run_command},
+      {"executor list",
+       "list what runs scripts on this host: which script types, and why one does not work",
+       "",
+       {},
+       executor_list_command},
+      {"executor check",
+       "run the contract of executors over one: the same cases for every script type",
+       "NAME",
+       {{"samples", "FOLDER", "a script for each case; without it: the cases are listed"}},
+       executor_check_command},
       {"plugin list",
        "list the plugins of the plugin folder: what they serve, and why one is refused or unusable",
        "",

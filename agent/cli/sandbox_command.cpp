@@ -61,13 +61,15 @@ Result<Tried> try_file(const Invocation& call, bool learn) {
   facts.max_result_bytes = call.settings.job_max_result_bytes;
   facts.granted = staged.policy;
   MJ_TRY(conversation, executor->begin(facts, nullptr));
-  const auto show = [&call](bool is_err, std::string_view bytes) {
+  LocalRunHooks hooks;
+  hooks.output_bytes = tried.policy.output_kill ? tried.policy.output_bytes : 0;
+  hooks.on_output = [&call](bool is_err, std::string_view bytes) {
     std::FILE* to = is_err || call.json ? stderr : stdout;
     std::fwrite(bytes.data(), 1, bytes.size(), to);
     std::fflush(to);
   };
-  MJ_TRY(run, run_locally(*sandbox, std::move(staged.specs), *conversation, tried.policy.output_bytes,
-                          tried.policy.output_kill, show));
+  hooks.on_note = [](const std::string& note) { say(paint(Tone::faint, "note: ", true) + printable(note)); };
+  MJ_TRY(run, run_locally(*sandbox, std::move(staged.specs), *conversation, hooks));
   tried.run = std::move(run);
   return tried;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "domain/codec.h"
 #include "worker/prerequisites.h"
 
 namespace mycojobs {
@@ -60,6 +61,23 @@ WorkerSettings worker_settings(const Settings& settings) {
   return worker;
 }
 
+// A newcomer's script may use the objects of its context at once.
+Result<void> own_contexts(const Settings& settings, StoreFactory& stores) {
+  MJ_TRY(store, stores.open());
+  for (Id id : settings.contexts) {
+    Context context;
+    context.id = id;
+    const auto found = store->load(id, redis_key(context));
+    if (found) continue;
+    if (found.error().code != Code::not_found) return fail(found.error(), redis_key(context));
+    MJ_TRY(now_ms, store->now_ms());
+    context.admins = {kDefaultCaller};
+    context.created_at = context.updated_at = static_cast<std::uint32_t>(now_ms / 1000);
+    MJ_CHECK(store->save(id, redis_key(context), encode(context)));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& settings, StoreFactory& stores) {
@@ -91,6 +109,9 @@ Result<Session> open_session(const Parts& parts, const Settings& settings, bool 
   session.stores = parts.stores(settings, url);
   if (!embedded) return session;
   session.embedded = std::move(*embedded);
+  if (auto made = own_contexts(settings, *session.stores); !made) {
+    log(LogLevel::warn, "worker", "scripts may not use objects: {}", made.error().message);
+  }
   if (with_agent) {
     MJ_TRY(agent, start_agent(parts, settings, *session.stores));
     session.agent = std::move(agent);

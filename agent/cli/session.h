@@ -8,6 +8,8 @@
 
 namespace mycojobs {
 
+inline constexpr Id kDefaultCaller = 1;  // of a job whose submitter names none
+
 struct Session {
   std::unique_ptr<EmbeddedServer> embedded;  // ours, if nobody else had one on the state folder
   std::unique_ptr<StoreFactory> stores;

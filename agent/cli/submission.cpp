@@ -89,7 +89,7 @@ Result<std::optional<std::uint64_t>> read_duration(const Invocation& call, std::
 }
 
 Result<void> read_identity(const Invocation& call, Job& job) {
-  job.caller_id = 1;
+  job.caller_id = kDefaultCaller;
   MJ_CHECK(read_number(call, "caller", 1, UINT32_MAX, job.caller_id));
   MJ_CHECK(read_number(call, "id", 1, UINT32_MAX, job.id));
   job.idempotency_key = call.get("idempotency-key");
