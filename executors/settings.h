@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "domain/policy.h"
+#include "mycojobs/clock.h"
 #include "mycojobs/records.h"
 
 namespace mycojobs {
@@ -25,6 +26,8 @@ struct ExecutorSettings {
   std::string libexec_dir = {};  // where the helper programs are
   std::string state_dir = {};    // contexts/<id>/programs, caches
   std::vector<CommandSettings> commands = {};
+  std::string plugins_dir = {};  // empty: plugins in libexec_dir
+  const Clock& clock;            // lives longer than the executors
 };
 
 }  // namespace mycojobs

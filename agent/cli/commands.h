@@ -68,6 +68,8 @@ int secret_list_command(Invocation&);
 int secret_check_command(Invocation&);
 int verify_command(Invocation&);
 int policy_learn_command(Invocation&);
+int plugin_list_command(Invocation&);
+int plugin_check_command(Invocation&);
 int sandbox_run_command(Invocation&);
 int doctor_command(Invocation&);
 int doctor_rebuild(Invocation&);

@@ -27,8 +27,11 @@ bool is_needed(std::string_view field) {
 
 JobEnd never_runs(const Error& error) {
   JobEnd end;
-  // A refusal is no mistake in the record: the same job may run where the operator allows more.
-  end.detail = error.code == Code::denied ? "policy_refused" : "dead_letter";
+  // Neither a refusal nor a helper that does not work is a mistake in the record: the same job may run where the
+  // operator allows more, or once the helper works again.
+  end.detail = error.code == Code::denied        ? "policy_refused"
+               : error.code == Code::unsupported ? "setup_error"
+                                                 : "dead_letter";
   end.error = error.message;
   return end;
 }
@@ -190,7 +193,13 @@ void Intake::accept(Claimed& claimed, std::uint64_t fence_boot_ms) {
     callbacks_.report(Outgoing{run, Release{claimed.ref, start.error().message, false}, true});
   } else {
     log(LogLevel::warn, "worker", "{}: {}", claimed.ref.job_key, start.error().message);
-    callbacks_.report(Outgoing{run, EndReport{claimed.ref, never_runs(start.error())}, true});
+    JobEnd end = never_runs(start.error());
+    std::optional<std::uint64_t> again;
+    if (start.error().code == Code::unsupported) {
+      const double chance = std::uniform_real_distribution<double>(0, 1)(chance_);
+      again = retry_after(settings_.retry, end, claimed.attempt, decode<Job>(claimed.record).record.retries, chance);
+    }
+    callbacks_.report(Outgoing{run, EndReport{claimed.ref, std::move(end), again}, true});
   }
 }
 

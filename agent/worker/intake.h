@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -77,6 +78,7 @@ class Intake {
   std::map<Id, std::string> shelves_;  // of artifacts, by context
   std::size_t turn_ = 0;               // which context and queue is asked first: none starves another
   RunNumber next_run_ = 1;
+  std::mt19937_64 chance_{std::random_device{}()};  // of the pauses before retries
   Pulse pulse_;
   std::atomic<std::uint32_t> free_;
   std::atomic<bool> draining_{false}, stop_{false};

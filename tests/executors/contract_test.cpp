@@ -1,4 +1,5 @@
 // The contract of executors, for all of ours: each script type has a sample for every case.
+#include "base/clock.h"
 #include "cli/contract.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +31,8 @@ std::vector<std::unique_ptr<Executor>> table(const std::string& state_dir = "/no
   host.environment["HOME"] = "/nonexistent";
   const auto config = check_config_file(samples_of("config.toml"), host);
   if (!config) throw std::runtime_error(config.error().message);
-  return make_executors({MYCOJOBS_BIN, state_dir, config->settings.executors});
+  static const SystemClock kClock;
+  return make_executors({MYCOJOBS_BIN, state_dir, config->settings.executors, "", kClock});
 }
 
 void expect_contract(const std::string& type, const std::string& samples, const std::string& state_dir) {

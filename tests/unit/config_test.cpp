@@ -26,6 +26,7 @@ const std::map<std::string, std::string> kExamples = {
     {"state_dir", "/srv/state"},
     {"libexec_dir", "/srv/libexec"},
     {"secrets_dir", "/srv/secrets"},
+    {"plugins.dir", "/srv/plugins"},
     {"lease", "1500ms"},
     {"grace", "3s"},
     {"on_lease_lost", "continue"},

@@ -62,6 +62,8 @@ const auto kOptions = std::to_array<Option>({
      "Folder of the helper programs", kSandbox, "", 0, 0, default_libexec},
     {"secrets_dir", text, &S::secrets_dir, "/etc/mycojobs/secrets or ~/.config/mycojobs/secrets",
      "Folder of the secrets that jobs may ask for: CONTEXT/NAME", kWorkers, "", 0, 0, default_secrets},
+    {"plugins.dir", text, &S::plugins_dir, "",
+     "Folder of the plugins, which add executors; empty: plugins in libexec_dir", "agent dev run doctor plugin"},
     {"lease", duration, &S::lease_ms, "30s", "How long a claim lasts without a heartbeat", kWorkers, "", 1000, kHour},
     {"grace", duration, &S::grace_ms, "10s", "Time between TERM and KILL when a job is cancelled", kWorkers, "", 0,
      kHour},

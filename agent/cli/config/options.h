@@ -44,7 +44,7 @@ struct Settings {
   std::uint32_t slots = 0;
   bool local = false;
   std::vector<std::string> script_types;  // empty: all that the executors serve
-  std::string state_dir, libexec_dir, secrets_dir;
+  std::string state_dir, libexec_dir, secrets_dir, plugins_dir;
   std::uint32_t lease_ms = 0, grace_ms = 0;
   LeaseLost on_lease_lost = LeaseLost::kill;
   std::uint64_t retry_min_ms = 0, retry_max_ms = 0;
