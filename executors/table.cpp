@@ -84,4 +84,8 @@ plugin::PluginCheck check_plugin(const ExecutorSettings& settings, const std::st
   return plugin::check_plugin(std::move(options), settings.clock);
 }
 
+std::unique_ptr<Executor> executor_of_plugin(const plugin::PluginCheck& check) {
+  return check.client ? std::make_unique<plugin::PluginExecutor>(check.client) : nullptr;
+}
+
 }  // namespace mycojobs

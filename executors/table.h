@@ -20,5 +20,6 @@ std::vector<std::unique_ptr<Executor>> make_executors(const ExecutorSettings&);
 std::vector<plugin::PluginReport> list_plugins(const ExecutorSettings&);
 // One plugin by itself, wherever its file is.
 plugin::PluginCheck check_plugin(const ExecutorSettings&, const std::string& file);
+std::unique_ptr<Executor> executor_of_plugin(const plugin::PluginCheck&);  // null: it could not be loaded
 
 }  // namespace mycojobs

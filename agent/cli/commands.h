@@ -76,6 +76,8 @@ int doctor_rebuild(Invocation&);
 int policy_check_command(Invocation&);
 int policy_diff_command(Invocation&);
 int policy_show_command(Invocation&);
+int program_add_command(Invocation&);
+int program_list_command(Invocation&);
 int executor_list_command(Invocation&);
 int executor_check_command(Invocation&);
 int config_print_command(Invocation&);

@@ -65,6 +65,7 @@ Parts wire(const Clock& clock) {
       .check_plugin = [&clock](
                           const Settings& settings,
                           const std::string& file) { return check_plugin(executor_settings(settings, clock), file); },
+      .executor_of_plugin = &executor_of_plugin,
       .transport = [](Store& store, const std::vector<Id>& contexts) -> std::unique_ptr<Transport> {
         return std::make_unique<LocalTransport>(store, contexts);
       },

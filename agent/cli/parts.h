@@ -41,6 +41,7 @@ struct Parts {
   std::function<std::vector<std::unique_ptr<Executor>>(const Settings&)> executors;
   std::function<std::vector<plugin::PluginReport>(const Settings&)> plugins;  // loaded and probed
   std::function<plugin::PluginCheck(const Settings&, const std::string& file)> check_plugin;
+  std::function<std::unique_ptr<Executor>(const plugin::PluginCheck&)> executor_of_plugin;  // null: not loaded
   std::function<std::unique_ptr<Transport>(Store&, const std::vector<Id>& contexts)> transport;
   std::function<Result<std::vector<LayerCheck>>(const Settings&)> probe_layers;
   const Clock& clock;

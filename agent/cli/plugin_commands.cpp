@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/contract_report.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
 
@@ -55,7 +56,7 @@ int list(const Invocation& call) {
   return 0;
 }
 
-int check(const Invocation& call) {
+Result<int> check(const Invocation& call) {
   const plugin::PluginCheck done = call.parts.check_plugin(call.settings, call.arguments.front());
   if (call.json) {
     json rows = json::array();
@@ -66,12 +67,16 @@ int check(const Invocation& call) {
     for (const auto& row : done.rows) rows.push_back({row.name, row.ok ? "ok" : "WRONG", row.detail});
     print_table(rows);
   }
-  return done.ok() ? 0 : EX_DATAERR;
+  const std::string samples = call.get("samples");
+  const auto executor = call.parts.executor_of_plugin(done);
+  if (!done.ok() || samples.empty() || !executor) return done.ok() ? 0 : EX_DATAERR;
+  MJ_TRY(sandbox, call.parts.sandbox(call.settings, {}, -1));
+  return report_contract(call, *executor, executor->script_types().front(), *sandbox, samples);
 }
 
 }  // namespace
 
 int plugin_list_command(Invocation& call) { return list(call); }
-int plugin_check_command(Invocation& call) { return check(call); }
+int plugin_check_command(Invocation& call) { return finish(check(call)); }
 
 }  // namespace mycojobs

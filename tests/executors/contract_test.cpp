@@ -29,7 +29,7 @@ std::string samples_of(const std::string& type) { return std::string(MYCOJOBS_SO
 std::vector<std::unique_ptr<Executor>> table(const std::string& state_dir = "/nonexistent") {
   Host host;
   host.environment["HOME"] = "/nonexistent";
-  const auto config = check_config_file(samples_of("config.toml"), host);
+  const auto config = check_config_file(std::string(MYCOJOBS_SOURCE) + "/examples/command/config.toml", host);
   if (!config) throw std::runtime_error(config.error().message);
   static const SystemClock kClock;
   return make_executors({MYCOJOBS_BIN, state_dir, config->settings.executors, "", kClock});
