@@ -20,6 +20,7 @@ struct ScriptExtras {
   std::vector<std::string> command = {};  // facts.command: what mycojobs-exechost is to start
   std::string script_file = {};           // facts.script_file: its name below /job, if it is to be a file
   TextMap environment = {};               // below the job's own
+  bool whole_environment = false;         // it is all there is: nothing of the job's
   std::vector<std::pair<std::string, std::string>> programs = {};  // path below /job, bytes: files that may be executed
 };
 

@@ -5,6 +5,7 @@
 #include "executors/command/command_executor.h"
 #include "executors/native/native_executor.h"
 #include "executors/python/python_executor.h"
+#include "executors/v/v_executor.h"
 
 namespace mycojobs {
 namespace {
@@ -29,6 +30,7 @@ Table make_executors(const ExecutorSettings& settings) {
   Table table;
   table.push_back(std::make_unique<PythonExecutor>(settings.libexec_dir + "/mycojobs-pyhost"));
   table.push_back(std::make_unique<NativeExecutor>(settings.state_dir));
+  table.push_back(std::make_unique<VExecutor>(settings.v_compiler, settings.v_flags, settings.state_dir));
   for (const CommandSettings& command : settings.commands) add_command(table, command);
   return table;
 }

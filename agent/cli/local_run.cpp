@@ -35,8 +35,8 @@ class Follower {
   Outcome to_the_end(std::uint64_t most) {
     std::optional<Outcome> outcome;
     while (!outcome) {
+      send_request();  // first: a job says nothing before it has its script
       wait();
-      send_request();
       read_all();
       if (most != 0 && written() > most) sandbox_.kill(run_, KillReason::output_limit, 0);
       for (auto& ended : sandbox_.read_ended()) {

@@ -56,7 +56,11 @@ Parts wire(const Clock& clock) {
       .embedded_url = [](const Settings& settings) { return EmbeddedRedis::url(settings.state_dir); },
       .sandbox = [](const Settings& settings, const std::vector<Id>& warm, int alive_fd)
           -> Result<std::unique_ptr<Sandbox>> { return start_sandbox(sandbox_config(settings, warm, alive_fd)); },
-      .executors = [](const Settings& settings) { return make_executors({settings.libexec_dir, settings.state_dir, settings.executors}); },
+      .executors =
+          [](const Settings& settings) {
+            return make_executors(
+                {settings.libexec_dir, settings.state_dir, settings.executors, settings.v_compiler, settings.v_flags});
+          },
       .transport = [](Store& store, const std::vector<Id>& contexts) -> std::unique_ptr<Transport> {
         return std::make_unique<LocalTransport>(store, contexts);
       },
