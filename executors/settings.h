@@ -22,8 +22,8 @@ struct CommandSettings {
 };
 
 struct ExecutorSettings {
-  std::string libexec_dir;  // where the helper programs are
-  std::string state_dir;    // contexts/<id>/programs, caches
+  std::string libexec_dir;     // where the helper programs are
+  std::string state_dir = {};  // contexts/<id>/programs, caches
   std::vector<CommandSettings> commands = {};
   std::string v_compiler = {};            // empty: where it is usually found
   std::vector<std::string> v_flags = {};  // in front of what the executor says
