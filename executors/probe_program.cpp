@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -55,6 +56,7 @@ Result<std::string> probe_program(const std::string& program, const std::vector<
   if (!text || text->size() >= kMaxProbeBytes) ::kill(child->pid, SIGKILL);
   const int code = wait_child(*child);
   if (!text) return fail(Code::unsupported, program + ": " + text.error().message);
+  text->erase(0, std::min(text->find_first_not_of("\r\n "), text->size()));  // perl begins with a blank line
   const std::string line = text->substr(0, text->find('\n'));
   if (code != 0 && text->size() < kMaxProbeBytes) return fail(Code::unsupported, program + ": " + line);
   return line;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "domain/policy.h"
+#include "mycojobs/clock.h"
 #include "mycojobs/records.h"
 
 namespace mycojobs {
@@ -16,17 +17,19 @@ struct CommandSettings {
   std::vector<std::string> command;                  // as in ProgramSpec; [0] absolute
   std::string file = "script";                       // the script's name below /job: some programs want an ending
   std::vector<std::string> version = {"--version"};  // what makes command[0] say who it is; empty: it is not asked
-  TextMap environment;
-  PolicyRequest policy;  // over the profile `command`
+  TextMap environment = {};
+  PolicyRequest policy = {};  // over the profile `command`
   bool operator==(const CommandSettings&) const = default;
 };
 
 struct ExecutorSettings {
-  std::string libexec_dir;     // where the helper programs are
-  std::string state_dir = {};  // contexts/<id>/programs, caches
+  std::string libexec_dir = {};  // where the helper programs are
+  std::string state_dir = {};    // contexts/<id>/programs, caches
   std::vector<CommandSettings> commands = {};
+  std::string plugins_dir = {};           // empty: plugins in libexec_dir
   std::string v_compiler = {};            // empty: where it is usually found
   std::vector<std::string> v_flags = {};  // in front of what the executor says
+  const Clock& clock;                     // lives longer than the executors
 };
 
 }  // namespace mycojobs

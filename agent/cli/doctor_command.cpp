@@ -2,6 +2,7 @@
 #include <sysexits.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
@@ -49,6 +50,15 @@ void examine_executors(const Invocation& call, Checks& checks) {
   }
 }
 
+// The agent goes on without it, so it is a warning.
+void examine_plugins(const Invocation& call, Checks& checks) {
+  for (const auto& report : call.parts.plugins(call.settings)) {
+    if (report.state == plugin::PluginState::refused)
+      checks.push_back({"plugin", std::filesystem::path(report.file).filename().string(), Verdict::warning,
+                        "refused: " + report.reason, "mycojobs plugin check " + report.file});
+  }
+}
+
 Result<ServerFacts> facts_of(Result<std::unique_ptr<Store>> store) {
   if (!store) return tl::unexpected(store.error());
   return (*store)->facts();
@@ -91,6 +101,7 @@ int examine(const Invocation& call) {
   Checks checks;
   examine_sandbox(call, checks);
   examine_executors(call, checks);
+  examine_plugins(call, checks);
   examine_redis(call, checks);
 
   nlohmann::json array = nlohmann::json::array();

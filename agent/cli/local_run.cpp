@@ -22,23 +22,22 @@ constexpr const char* kNoAgent = "this run has no agent and no store behind it: 
 class Follower {
  public:
   Follower(Sandbox& sandbox, const RunSpec& spec, Conversation& conversation, const RunPipes& pipes,
-           const OnOutput& on_output)
+           const LocalRunHooks& hooks)
       : sandbox_(sandbox),
         run_(spec.run),
         conversation_(conversation),
         out_(pipes.out),
         err_(pipes.err),
         channel_(pipes.channel),
-        on_output_(on_output) {}
+        hooks_(hooks) {}
 
-  // Over `most` bytes of output the run is killed; 0: never.
-  Outcome to_the_end(std::uint64_t most) {
+  Outcome to_the_end() {
     std::optional<Outcome> outcome;
     while (!outcome) {
-      send_request();  // first: a job says nothing before it has its script
+      send_request();  // before we wait: what it waits for may be ours
       wait();
       read_all();
-      if (most != 0 && written() > most) sandbox_.kill(run_, KillReason::output_limit, 0);
+      if (hooks_.output_bytes != 0 && written() > hooks_.output_bytes) sandbox_.kill(run_, KillReason::output_limit, 0);
       for (auto& ended : sandbox_.read_ended()) {
         if (ended.run == run_ && ended.outcome.status != RunStatus::unkillable) outcome = std::move(ended.outcome);
       }
@@ -72,23 +71,34 @@ class Follower {
     }
   }
   bool read_all() {
-    const bool out =
-        read(out_, [this](std::string_view bytes) { out_bytes_ += bytes.size(), on_output_(false, bytes); });
+    const bool out = read(out_, [this](std::string_view bytes) {
+      out_bytes_ += bytes.size();
+      hooks_.on_output(false, bytes);
+      cancel_if_due(bytes);
+    });
     const bool err = read(err_, [this](std::string_view bytes) {
       err_bytes_ += bytes.size();
       conversation_.saw_stderr(bytes);
-      on_output_(true, bytes);
+      hooks_.on_output(true, bytes);
     });
     const bool channel = read(channel_, [this](std::string_view bytes) { listen(bytes); });
     return out || err || channel;
   }
   void listen(std::string_view bytes) {
     conversation_.feed(bytes);
+    for (const auto& note : conversation_.take_notes()) hooks_.on_note(note);
     for (const auto& call : conversation_.take_calls()) {
       const auto asked = parse_json(call);
       const auto id = asked && asked->is_object() && asked->contains("id") ? (*asked)["id"] : nlohmann::json(0);
       conversation_.answer(dump_json({{"id", id}, {"error", {{"code", "unavailable"}, {"message", kNoAgent}}}}));
     }
+  }
+  void cancel_if_due(std::string_view bytes) {
+    constexpr std::uint32_t kGraceMs = 5000;
+    if (hooks_.cancel_at.empty() || cancelled_) return;
+    seen_ += bytes;
+    cancelled_ = seen_.find(hooks_.cancel_at) != std::string::npos;
+    if (cancelled_) sandbox_.kill(run_, KillReason::cancelled, kGraceMs);
   }
   template <class Take>
   bool read(Fd& fd, const Take& take) {
@@ -105,7 +115,9 @@ class Follower {
   std::uint64_t run_;
   Conversation& conversation_;
   Fd out_, err_, channel_;
-  const OnOutput& on_output_;
+  const LocalRunHooks& hooks_;
+  std::string seen_;  // of stdout, where that matters
+  bool cancelled_ = false;
   std::string outgoing_;
   std::size_t sent_ = 0;
   std::uint64_t out_bytes_ = 0, err_bytes_ = 0;
@@ -114,15 +126,14 @@ class Follower {
 }  // namespace
 
 Result<LocalRun> run_locally(Sandbox& sandbox, std::vector<RunSpec> stages, Conversation& conversation,
-                             std::uint64_t output_bytes, bool output_kill, const OnOutput& on_output) {
+                             const LocalRunHooks& hooks, std::uint64_t first_run) {
   LocalRun done;
-  const std::uint64_t most = output_kill ? output_bytes : 0;
   do {
     RunSpec& spec = stages.at(conversation.stage());
-    spec.run = conversation.stage() + 1;
+    spec.run = first_run++;
     MJ_TRY(pipes, sandbox.launch(spec));
-    done.outcome = Follower(sandbox, spec, conversation, pipes, on_output).to_the_end(most);
-    judge_output(done.outcome, most);
+    done.outcome = Follower(sandbox, spec, conversation, pipes, hooks).to_the_end();
+    judge_output(done.outcome, hooks.output_bytes);
   } while (conversation.go_on(done.outcome));
   done.end = conversation.finish(done.outcome);
   return done;

@@ -1,7 +1,8 @@
-// One run in a sandbox of this process: no store, no agent, no lease.
+// One job in a sandbox of this process: no store, no agent, no lease.
 #pragma once
 
 #include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -14,12 +15,17 @@ struct LocalRun {
   Outcome outcome;
   JobEnd end;
 };
-using OnOutput = std::function<void(bool is_err, std::string_view bytes)>;  // as it comes
 
-// Blocks until the run has ended. output_kill: its output ends it where it is over output_bytes.
+struct LocalRunHooks {
+  std::uint64_t output_bytes = 0;                                      // over it the run is killed; 0: never
+  std::function<void(bool is_err, std::string_view bytes)> on_output;  // as it comes
+  std::function<void(const std::string&)> on_note = [](const std::string&) {};
+  std::string cancel_at = {};  // once its stdout holds this it is asked to end, with five seconds to do so
+};
+
+// Blocks until the job has ended. stages: as of the executor. first_run: of the sandbox; each stage takes one.
 // Error: as of Sandbox::launch.
-// stages: as of the executor.
-Result<LocalRun> run_locally(Sandbox&, std::vector<RunSpec> stages, Conversation&, std::uint64_t output_bytes,
-                             bool output_kill, const OnOutput&);
+Result<LocalRun> run_locally(Sandbox&, std::vector<RunSpec> stages, Conversation&, const LocalRunHooks&,
+                             std::uint64_t first_run = 1);
 
 }  // namespace mycojobs

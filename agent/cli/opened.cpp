@@ -5,10 +5,6 @@
 #include "inspect/jobs.h"
 
 namespace mycojobs {
-namespace {
-constexpr Id kDefaultCaller = 1;
-}
-
 Result<Opened> open_store(const Invocation& call, bool with_agent) {
   Opened opened;
   MJ_TRY(session, open_session(call.parts, call.settings, with_agent));

@@ -1,8 +1,10 @@
 #include "cli/session.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/log.h"
+#include "domain/codec.h"
 #include "worker/prerequisites.h"
 
 namespace mycojobs {
@@ -47,6 +49,7 @@ WorkerSettings worker_settings(const Settings& settings) {
   worker.default_timeout_s = settings.job_default_timeout_ms / 1000;
   worker.max_script_bytes = settings.job_max_script_bytes;
   worker.max_result_bytes = settings.job_max_result_bytes;
+  worker.max_artifact_bytes = settings.job_max_artifact_bytes;
   worker.max_deliveries = settings.job_max_deliveries;
   worker.defaults = operator_defaults(settings);
   worker.ceilings = settings.ceilings;
@@ -56,12 +59,34 @@ WorkerSettings worker_settings(const Settings& settings) {
   worker.retention_count = settings.retention_count;
   worker.allowed_prerequisites = settings.prerequisites_allow;
   worker.prerequisites_timeout_ms = settings.prerequisites_timeout_ms;
-  worker.secrets_dir = settings.secrets_dir;
+  worker.secrets = secret_places(settings);
   worker.state_dir = settings.state_dir;
   return worker;
 }
 
+// A newcomer's script may use the objects of its context at once.
+Result<void> own_contexts(const Settings& settings, StoreFactory& stores) {
+  MJ_TRY(store, stores.open());
+  for (Id id : settings.contexts) {
+    Context context;
+    context.id = id;
+    const auto found = store->load(id, redis_key(context));
+    if (found) continue;
+    if (found.error().code != Code::not_found) return fail(found.error(), redis_key(context));
+    MJ_TRY(now_ms, store->now_ms());
+    context.admins = {kDefaultCaller};
+    context.created_at = context.updated_at = static_cast<std::uint32_t>(now_ms / 1000);
+    MJ_CHECK(store->save(id, redis_key(context), encode(context)));
+  }
+  return {};
+}
+
 }  // namespace
+
+SecretPlaces secret_places(const Settings& settings) {
+  const char* credentials = std::getenv("CREDENTIALS_DIRECTORY");
+  return {settings.secrets_dir, credentials == nullptr ? "" : credentials};
+}
 
 Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& settings, StoreFactory& stores) {
   MJ_CHECK(check_allowed(settings.prerequisites_allow));
@@ -92,6 +117,9 @@ Result<Session> open_session(const Parts& parts, const Settings& settings, bool 
   session.stores = parts.stores(settings, url);
   if (!embedded) return session;
   session.embedded = std::move(*embedded);
+  if (auto made = own_contexts(settings, *session.stores); !made) {
+    log(LogLevel::warn, "worker", "scripts may not use objects: {}", made.error().message);
+  }
   if (with_agent) {
     MJ_TRY(agent, start_agent(parts, settings, *session.stores));
     session.agent = std::move(agent);

@@ -73,7 +73,7 @@ Ceiling Ceilings::of(Id context) const {
   for (const Id id : {Id{0}, context}) {
     if (const auto found = written.find(id); found != written.end()) fields |= found->second;
   }
-  return {own == contexts.end() ? standard : own->second, context, fields, own_folders};
+  return {own == contexts.end() ? standard : own->second, context, own_folders, fields};
 }
 
 void give(RunSpec& spec, const Policy& policy, std::uint64_t timeout_ms) {

@@ -45,6 +45,7 @@ constexpr auto kRules = std::to_array<VerifyRule>({
     {"slot-missing", true, "a job runs and takes no slot"},
     {"record-epoch", true, "a record with a higher epoch than its claim: the fence has gone back"},
     {"message-count", true, "the mark of a message does not count its jobs that have not ended"},
+    {"object-index", true, "objects and their indexes disagree"},
     {"waits-circle", false, "jobs that wait for each other: their submitter made it so"},
     {"record-words", false, "a record that a client has overwritten; its claim decides"},
     {"record-gone", false, "the record of a job that has not ended was deleted"},

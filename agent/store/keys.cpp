@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::string_view kItself = "journal";
 constexpr std::string_view kFacts = "the facts of its job";
+constexpr std::string_view kObjects = "the objects";
 
 constexpr std::array kOwnKeys{
     OwnKey{"mj:journal:<queue>", "stream",
@@ -54,6 +55,22 @@ constexpr std::array kOwnKeys{
            "a message that was taken or refused: state, left (jobs that have not ended), failed, taken_ms",
            "message in mj:claim:*"},
     OwnKey{"mj:queue:runner<id>", "list", "jobs that must run on this runner", kFacts},
+    OwnKey{"mj:osis:object:<namespace>:<kind>:<id>", "hash",
+           "an object: json, version, created_ms, updated_ms, entries (what the indexes hold of it)", kItself},
+    OwnKey{"mj:osis:ids:<namespace>:<kind>", "zset", "the ids of a kind's objects", kObjects},
+    OwnKey{"mj:osis:index:<namespace>:<kind>:<field>", "zset", "\"<value> \\1 <id>\" of a declared field", kObjects},
+    OwnKey{"mj:osis:words:<namespace>:<kind>", "zset", "\"<word> \\1 <id>\" of the declared texts", kObjects},
+    OwnKey{
+        "mj:osis:kind:<namespace>:<kind>", "hash",
+        "what a kind declares: \"i <field>\", \"t <field>\" (words), rev, backfill (the last object that was indexed, "
+        "while some are not)",
+        kItself},
+    OwnKey{"mj:osis:kinds", "zset", "\"<namespace>:<kind>\" of all kinds", kObjects},
+    OwnKey{"mj:osis:writer", "hash",
+           "who may write objects: job, claim_id, epoch, since_ms; call and answer of its last write",
+           "the next write"},
+    OwnKey{"mj:osis:waiting", "zset", "\"<job key> <claim id>\" of who waits to be the writer, by arrival",
+           "the next write"},
     OwnKey{"mj:server", "string", "run_id of the server that granted leases last", "the next connection"},
 };
 

@@ -8,6 +8,7 @@
 #include "domain/codec.h"
 #include "store/job_fields.h"
 #include "store/keys.h"
+#include "store/redis_objects.h"
 #include "store/redis_waiter.h"
 
 namespace mycojobs {
@@ -60,6 +61,9 @@ class RedisStores final : public StoreFactory {
                                               const std::string& topic) override {
     return RedisWaiter::open(config_, queues, topic);
   }
+  Result<std::unique_ptr<ObjectStore>> open_objects() override {
+    return std::make_unique<RedisObjects>(link_opener(config_));
+  }
 
  private:
   RedisStoreConfig config_;
@@ -84,13 +88,16 @@ Result<RedisConnection::Options> connection_options(const RedisStoreConfig& conf
   return options;
 }
 
+OpenLink link_opener(const RedisStoreConfig& config) {
+  return [config](Id context) -> Result<std::unique_ptr<Link>> {
+    MJ_TRY(options, connection_options(config, context));
+    if (context != 0) options.on_connect = [context](RedisConnection& link) { return grant_leases(context, link); };
+    return std::make_unique<RedisConnection>(std::move(options));
+  };
+}
+
 RedisStore::RedisStore(const RedisStoreConfig& config)
-    : open_([config](Id context) -> Result<std::unique_ptr<Link>> {
-        MJ_TRY(options, connection_options(config, context));
-        if (context != 0) options.on_connect = [context](RedisConnection& link) { return grant_leases(context, link); };
-        return std::make_unique<RedisConnection>(std::move(options));
-      }),
-      wait_replicas_(config.wait_replicas) {}
+    : open_(link_opener(config)), wait_replicas_(config.wait_replicas) {}
 
 Result<Link*> RedisStore::link(Id context) {
   auto found = links_.find(context);

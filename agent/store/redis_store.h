@@ -29,6 +29,7 @@ Result<RedisConnection::Options> connection_options(const RedisStoreConfig&, Id 
 
 // A way to a context's database; context 0: to the default server, for what belongs to no context.
 using OpenLink = std::function<Result<std::unique_ptr<Link>>(Id context)>;
+OpenLink link_opener(const RedisStoreConfig&);
 
 class RedisStore final : public Store {
  public:

@@ -161,7 +161,7 @@ class VConversation final : public Conversation {
   Result<void> start_program(std::string program) {
     ScriptExtras extras{
         .executor = "v", .profile = "v.run", .command = {"/job/program"}, .script_file = std::string(kSourceFile)};
-    extras.programs.emplace_back("program", std::move(program));
+    extras.programs.push_back({"program", std::move(program)});
     MJ_TRY(request, script_request(job_.facts, extras));
     run_ = std::make_unique<OwnRun>(std::move(request), end_context(job_.facts, "v.run"), sink_);
     return {};

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "mycojobs/job_end.h"
+#include "mycojobs/objects.h"
 #include "mycojobs/records.h"
 #include "mycojobs/result.h"
 #include "mycojobs/store_views.h"
@@ -249,6 +250,7 @@ class StoreFactory {
   virtual Result<std::unique_ptr<Store>> open() = 0;
   virtual Result<std::unique_ptr<Waiter>> open_waiter(const std::vector<std::pair<Id, std::string>>& queues,
                                                       const std::string& topic) = 0;
+  virtual Result<std::unique_ptr<ObjectStore>> open_objects() = 0;
 };
 
 }  // namespace mycojobs

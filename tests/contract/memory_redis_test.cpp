@@ -33,6 +33,8 @@ const std::map<char, Texts> kWords = {
     {'r', {"0", "1", "(1", "(2", "2.5", "-inf", "+inf", "(inf", "inf", "-1", "(0.1", "3", "1e300"}},
     {'i', {"1-1", "2", "3-*", "5-1", "5-2", "6-0", "7-*", "8", "9-9", "10-1", "11-*", "0-1", "12", "13-3", "20-*"}},
     {'e', {"-", "+", "1", "5", "(5-1", "(5", "5-1", "9-8", "7-0", "0", "18446744073709551615-18446744073709551615"}},
+    {'q', {"lex1", "lex2"}},  // sorted sets of one score
+    {'b', {"-", "+", "[a", "(a", "[b", "(c", "[", "(", "[x", "(hello", std::string("[\0\xff", 3), "a"}},
     {'o', {"LEFT", "right", "RIGHT", "left"}},
 };
 const Texts kKeys = {"text1", "hash1", "list1", "set1", "zset1", "stream1", "none", ""};
@@ -142,6 +144,13 @@ const std::vector<Form> kForms = {
     {"ZRANGEBYSCORE $z -inf $r LIMIT $n $n"},
     {"ZRANGEBYSCORE $z $r $r WITHSCORES LIMIT $n $n"},
     {"ZCOUNT $z $r $r"},
+    {"ZADD $q 0 $f"},
+    {"ZADD $q 0 $f 0 $v 0 $f"},
+    {"ZREM $q $f"},
+    {"ZRANGEBYLEX $q $b $b"},
+    {"ZRANGEBYLEX $q - +"},
+    {"ZRANGEBYLEX $q $b $b LIMIT $n $n"},
+    {"ZLEXCOUNT $q $b $b"},
     {"ZPOPMIN $z"},
     {"ZPOPMIN $z $n"},
     {"XADD $x $i $f $v"},

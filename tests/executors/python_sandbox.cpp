@@ -13,7 +13,6 @@
 #include "sandbox/client.h"
 
 namespace mycojobs::test {
-namespace {
 
 Sandbox& shared_sandbox() {
   static const std::unique_ptr<Sandbox> kSandbox = [] {
@@ -29,6 +28,8 @@ Sandbox& shared_sandbox() {
   }();
   return *kSandbox;
 }
+
+namespace {
 
 // Reads what is there. False: closed.
 bool drain(int fd, std::string& into) {

@@ -127,11 +127,13 @@ for name in sorted(os.environ): print(name + '=' + os.environ[name])
 print(ctypes.CDLL(None).getenv(b'SHELL'), os.getenv('SHELL'))
 )");
   facts.job.env_vars = {{"A", "1"}, {"ÜMLAUT", "ö"}, {"MYCOJOBS_JOB_ID", "9"}, {"EMPTY", ""}, {"LANG", "de"}};
-  EXPECT_EQ(
-      run_python(facts).out,
-      "A=1\nEMPTY=\nHOME=/job\nLANG=de\nLOGNAME=job\nMYCOJOBS_ATTEMPT=0\nMYCOJOBS_CALLER_ID=12\nMYCOJOBS_CONTEXT_ID=7\n"
-      "MYCOJOBS_DEADLINE_UNIX_MS=0\nMYCOJOBS_DELIVERIES=0\nMYCOJOBS_EPOCH=0\nMYCOJOBS_JOB_ID=2001\n"
-      "MYCOJOBS_JOB_NAME=\nMYCOJOBS_RUNNER_ID=0\nPATH=/usr/bin:/bin\nUSER=job\nÜMLAUT=ö\n0 None\n");
+  EXPECT_EQ(run_python(facts).out,
+            "A=1\nEMPTY=\nHOME=/job\nLANG=de\nLOGNAME=job\nMYCOJOBS_ARTIFACTS=/job/"
+            "artifacts\nMYCOJOBS_ATTEMPT=0\nMYCOJOBS_CALLER_ID=12\nMYCOJOBS_CONTEXT_ID=7\n"
+            "MYCOJOBS_DEADLINE_UNIX_MS=0\nMYCOJOBS_DELIVERIES=0\nMYCOJOBS_EPOCH=0\nMYCOJOBS_INPUTS_DIR=/job/"
+            "inputs\nMYCOJOBS_JOB_ID=2001\n"
+            "MYCOJOBS_JOB_NAME=\nMYCOJOBS_RUNNER_ID=0\nMYCOJOBS_SECRETS=/job/secrets\nPATH=/usr/bin:/"
+            "bin\nUSER=job\nÜMLAUT=ö\n0 None\n");
 }
 
 TEST(Python, TimeZoneOfTheEnvironmentCounts) {

@@ -124,14 +124,28 @@ TEST(Combine, WhatWasNotAskedForIsLowered) {
   EXPECT_EQ(got->wall_ms, 60000U);
 }
 
-TEST(Combine, TheDefaultCeilingLowersNoProfileButInExec) {
+TEST(Combine, WithoutAWrittenCeilingAProfileStands) {
   for (const Profile& each : profiles()) {
     const auto got = combine(each.policy, {}, Ceilings().of(1));
     ASSERT_TRUE(got) << each.name;
-    Policy expected = each.policy;
-    expected.exec = false;
-    EXPECT_EQ(*got, expected) << each.name;
+    EXPECT_EQ(*got, each.policy) << each.name;
   }
+}
+
+TEST(Combine, AWrittenCeilingLowersTheProfileInThatFieldAlone) {
+  Policy own;
+  own.exec = true;
+  own.memory_bytes = 4096 * kMebi;
+  own.syscalls = {"mprotect"};
+  Ceilings ceilings;
+  ceilings.written[3].set(static_cast<std::size_t>(PolicyField::exec));
+  const auto others = combine(own, {}, ceilings.of(1));
+  const auto lowered = combine(own, {}, ceilings.of(3));
+  ASSERT_TRUE(others && lowered);
+  EXPECT_EQ(*others, own);
+  EXPECT_FALSE(lowered->exec);
+  EXPECT_EQ(lowered->memory_bytes, own.memory_bytes);
+  EXPECT_EQ(lowered->syscalls, own.syscalls);
 }
 
 TEST(Profiles, AreThoseOfTheManualsTable) {

@@ -58,6 +58,8 @@ std::string print_config(const Config& config, bool as_json) {
   std::string out;
   for (const auto& value : config.values) {
     // JSON's text, numbers, booleans and lists of these are TOML's too.
+    // To write a ceiling down is to set it, so one that nobody wrote is a comment.
+    out += value.literal && value.source == "default" ? "# " : "";
     out +=
         padded(padded(value.name, width) + " = " + dump_json(typed(value)), width + 24) + "  # " + value.source + "\n";
   }

@@ -60,6 +60,7 @@ std::span<const CommandRow> hash_commands();
 std::span<const CommandRow> list_commands();
 std::span<const CommandRow> set_commands();
 std::span<const CommandRow> zset_commands();
+std::span<const CommandRow> zset_lex_commands();
 std::span<const CommandRow> zset_range_commands();
 std::span<const CommandRow> stream_commands();
 std::span<const CommandRow> stream_reading_commands();

@@ -32,7 +32,7 @@ std::vector<const CommandRow*> all_commands() {
   std::vector<const CommandRow*> all;
   for (const auto& table :
        {key_commands(), text_commands(), hash_commands(), list_commands(), set_commands(), zset_commands(),
-        zset_range_commands(), stream_commands(), stream_reading_commands(), server_commands()}) {
+        zset_lex_commands(), zset_range_commands(), stream_commands(), stream_reading_commands(), server_commands()}) {
     for (const CommandRow& row : table) all.push_back(&row);
   }
   return all;

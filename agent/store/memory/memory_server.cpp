@@ -6,6 +6,7 @@
 #include "store/memory/memory_command.h"
 #include "store/memory/memory_waiter.h"
 #include "store/redis_errors.h"
+#include "store/redis_objects.h"
 #include "store/redis_store.h"
 
 namespace mycojobs {
@@ -60,6 +61,11 @@ Result<std::unique_ptr<Store>> MemoryServer::open() {
 Result<std::unique_ptr<Waiter>> MemoryServer::open_waiter(const std::vector<std::pair<Id, std::string>>& queues,
                                                           const std::string& topic) {
   return std::make_unique<MemoryWaiter>(*this, queues, topic);
+}
+
+Result<std::unique_ptr<ObjectStore>> MemoryServer::open_objects() {
+  return std::make_unique<RedisObjects>(
+      [this](Id context) -> Result<std::unique_ptr<Link>> { return open_link(context); });
 }
 
 std::unique_ptr<Link> MemoryServer::open_link(Id context) { return std::make_unique<MemoryLink>(*this, context); }

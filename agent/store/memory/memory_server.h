@@ -40,6 +40,7 @@ class MemoryServer final : public StoreFactory {
   Result<std::unique_ptr<Store>> open() override;
   Result<std::unique_ptr<Waiter>> open_waiter(const std::vector<std::pair<Id, std::string>>& queues,
                                               const std::string& topic) override;
+  Result<std::unique_ptr<ObjectStore>> open_objects() override;
   std::unique_ptr<Link> open_link(Id context);
 
   // Asked before each script and command of a store; not for plain clients. Under the lock: must not call back.

@@ -50,6 +50,12 @@ local function read_claim(job)  -- nil: not a hash
   if claim.state and not kStates[claim.state] then claim.state = 'queued' end  -- somebody's nonsense
   return claim
 end
+local function owns(claim, claim_id, token)
+  return claim and claim.claim_id == claim_id and claim.token == redis.sha1hex(token)
+end
+local function is_live(claim, claim_id, token)
+  return owns(claim, claim_id, token) and claim.state == 'live' and now_ms <= num(claim.until_ms)
+end
 local function is_job_key(key)
   local caller, id = string.match(key, '^job:([1-9]%d*):([1-9]%d*)$')
   return caller and #caller <= 10 and #id <= 10 and num(caller) <= 4294967295 and num(id) <= 4294967295

@@ -1,11 +1,4 @@
 -- Ends of claims and of jobs.
-local function owns(claim, claim_id, token)
-  return claim and claim.claim_id == claim_id and claim.token == redis.sha1hex(token)
-end
-local function is_live(claim, claim_id, token)
-  return owns(claim, claim_id, token) and claim.state == 'live' and now_ms <= num(claim.until_ms)
-end
-
 -- One job of a message has ended.
 local function settle_message(message, status)
   local mark = 'mj:message:' .. message

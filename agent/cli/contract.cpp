@@ -1,0 +1,296 @@
+#include "cli/contract.h"
+
+#include <stdlib.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/config/config_file.h"
+#include "cli/local_run.h"
+#include "domain/codec.h"
+#include "worker/stages.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr const char* kMarker = "agents-own-secret-5b1f";  // in the environment of whoever runs the suite
+constexpr const char* kToken = "token-of-the-job-77aa";
+
+// What a run of a sample came to.
+struct Seen {
+  JobEnd end;
+  Outcome outcome;
+  std::string out, err, notes;
+  std::map<std::string, std::string> artifacts;
+
+  std::string value(const std::string& key) const {
+    const auto found = end.result.find(key);
+    return found == end.result.end() ? "(none)" : found->second;
+  }
+  std::string all() const {
+    std::string text = out + err + notes + end.error + end.error_info;
+    for (const auto& [key, value] : end.result) text += key + value;
+    return text;
+  }
+};
+
+class Kept final : public ArtifactSink {
+ public:
+  explicit Kept(std::map<std::string, std::string>& files) : files_(files) {}
+  bool open(const std::string& name) override {
+    name_ = name;
+    return true;
+  }
+  void write(std::string_view bytes) override { bytes_ += bytes; }
+  void close() override { files_[name_] = std::exchange(bytes_, {}); }
+
+ private:
+  std::map<std::string, std::string>& files_;
+  std::string name_, bytes_;
+};
+
+struct Trial {
+  JobFacts facts;
+  PolicyRequest asked;
+  std::uint64_t timeout_ms = 60000;
+  LocalRunHooks hooks;
+};
+
+// Empty: it is as it should be.
+std::string expect(bool holds, const std::string& otherwise) { return holds ? "" : otherwise; }
+std::string differs(const std::string& what, const std::string& is, const std::string& should) {
+  return is == should ? "" : what + " is " + is.substr(0, 200) + ", not " + should;
+}
+std::string finished(const Seen& seen) {
+  return differs("the end", seen.end.detail + (seen.end.error.empty() ? "" : " (" + seen.end.error + ")"), "ok");
+}
+template <class... More>
+std::string first_of(std::string problem, More... more) {
+  if constexpr (sizeof...(more) == 0) {
+    return problem;
+  } else {
+    return problem.empty() ? first_of(std::move(more)...) : problem;
+  }
+}
+
+std::string judge_order(const Seen& seen) {
+  std::string wanted;
+  for (int i = 1; i <= 200; ++i) wanted += "line " + std::to_string(i) + "\n";
+  return first_of(finished(seen), expect(seen.out == wanted, "stdout is not the 200 lines in their order"));
+}
+
+std::string judge_result(const Seen& seen) {
+  const auto list = parse_json(seen.value("list"));
+  return first_of(finished(seen), differs("result.text", seen.value("text"), "grüße & more"),
+                  differs("result.number", seen.value("number"), "42"),
+                  expect(list && *list == nlohmann::json({1, "two", nullptr}),
+                         "result.list is " + seen.value("list") + ", not the JSON [1,\"two\",null]"));
+}
+
+std::string judge_failure(const Seen& seen) {
+  const bool kind = seen.end.detail == "exit" || seen.end.detail == "exception";
+  return first_of(
+      expect(seen.end.status == JobStatus::error && kind, "the end is " + seen.end.detail + ", not exit or exception"),
+      expect((seen.end.error + seen.end.error_info).find("it broke") != std::string::npos,
+             "neither error nor error_info says \"it broke\": " + seen.end.error),
+      expect(parse_json(seen.end.error_info).has_value(), "error_info is not JSON"));
+}
+
+std::string judge_binary(const Seen& seen) {
+  return first_of(finished(seen), expect(seen.out.find(std::string("\xff\xfe\x00\x01", 4)) != std::string::npos,
+                                         "stdout does not hold the bytes ff fe 00 01"));
+}
+
+std::string judge_secrets(const Seen& seen) {
+  return first_of(finished(seen), differs("result.token", seen.value("token"), kToken),
+                  expect(seen.all().find(kMarker) == std::string::npos,
+                         "the environment of whoever started the sandbox was to be seen"));
+}
+
+std::string judge_hostile(const Seen& seen) {
+  const std::size_t got = seen.out.find("GOT ");
+  return first_of(
+      expect(got == std::string::npos, "the script says: " + seen.out.substr(std::min(got, seen.out.size()), 100)),
+      expect(seen.out.find("TRIED") != std::string::npos, "the script did not say TRIED"));
+}
+
+struct Row {
+  ContractCase about;
+  void (*prepare)(Trial&);
+  std::string (*judge)(const Seen&);
+};
+
+void nothing(Trial&) {}
+
+const std::vector<Row>& rows() {
+  static const std::vector<Row> kRows = {
+      {{"environment", "puts the variables GREETING and MYCOJOBS_JOB_ID into result.greeting and result.job"},
+       [](Trial& trial) { trial.facts.job.env_vars["GREETING"] = "hellö = world"; },
+       [](const Seen& seen) {
+         return first_of(finished(seen), differs("result.greeting", seen.value("greeting"), "hellö = world"),
+                         differs("result.job", seen.value("job"), "2001"));
+       }},
+      {{"inputs", "puts the value `size` of the input `build` into result.size"},
+       [](Trial& trial) {
+         trial.facts.inputs["build"] = {{"size", "42 \"MiB\""}};
+       },
+       [](const Seen& seen) {
+         return first_of(finished(seen), differs("result.size", seen.value("size"), "42 \"MiB\""));
+       }},
+      {{"result",
+        "sets result.text to \"grüße & more\", result.number to 42, result.list to the list 1, \"two\", null"},
+       nothing,
+       judge_result},
+      {{"log_order", "prints \"line 1\" to \"line 200\" on stdout"}, nothing, judge_order},
+      {{"failure", "fails as scripts of its language do, saying \"it broke\""}, nothing, judge_failure},
+      {{"syntax", "is no program of its language at all"},
+       nothing,
+       [](const Seen& seen) {
+         return first_of(expect(seen.end.status == JobStatus::error, "it finished"),
+                         expect(!seen.end.error.empty(), "the error says nothing"));
+       }},
+      {{"timeout", "never ends"},
+       [](Trial& trial) { trial.timeout_ms = 1500; },
+       [](const Seen& seen) { return differs("the end", seen.end.detail, "timeout"); }},
+      {{"cancel", "prints \"ready\" and never ends"},
+       [](Trial& trial) { trial.hooks.cancel_at = "ready"; },
+       [](const Seen& seen) { return differs("the end", seen.end.detail, "cancelled"); }},
+      {{"output", "writes at least 4 MiB to stdout"},
+       [](Trial& trial) { trial.hooks.output_bytes = 1U << 20; },
+       [](const Seen& seen) { return differs("the end", seen.end.detail, "output_limit"); }},
+      {{"binary", "writes the bytes ff fe 00 01 to stdout"}, nothing, judge_binary},
+      {{"oversize", "sets result.big to a text of 100,000 letters"},
+       [](Trial& trial) { trial.facts.max_result_bytes = 1000; },
+       [](const Seen& seen) { return differs("the end", seen.end.detail, "result_too_large"); }},
+      {{"wrong_result", "hands back a result of the wrong shape"},
+       nothing,
+       [](const Seen& seen) {
+         return first_of(expect(seen.end.status == JobStatus::error, "it finished"),
+                         expect(!seen.end.error.empty(), "the error says nothing"));
+       }},
+      {{"progress", "says that it is at 0.5, with the text \"half\""},
+       nothing,
+       [](const Seen& seen) {
+         return first_of(finished(seen), expect(seen.notes.find("progress 50 %: half") != std::string::npos,
+                                                "its notes are: " + seen.notes));
+       }},
+      {{"artifacts", "leaves dir/report.txt in its artifacts, with the text \"a report\\n\""},
+       nothing,
+       [](const Seen& seen) {
+         const auto found = seen.artifacts.find("dir/report.txt");
+         return first_of(finished(seen), expect(found != seen.artifacts.end(), "there is no artifact dir/report.txt"),
+                         expect(found == seen.artifacts.end() || found->second == "a report\n",
+                                "the artifact holds something else"));
+       }},
+      {{"secrets",
+        "puts the secret `token` into result.token, and prints what it can see: its environment, /proc/*/environ, "
+        "/proc/*/cmdline, the files below /job"},
+       [](Trial& trial) {
+         trial.facts.secrets = {{"token", kToken}};
+         trial.asked.values.secrets = {"token"};
+         trial.asked.named.set(static_cast<std::size_t>(PolicyField::secrets));
+       },
+       judge_secrets},
+      {{"hostile",
+        "tries to read /etc/shadow, to write below /usr, to signal process 1 and to connect to 1.1.1.1:53; prints "
+        "\"GOT "
+        "...\" for each that worked, and \"TRIED\" before it ends"},
+       nothing,
+       judge_hostile},
+  };
+  return kRows;
+}
+
+std::string sample_of(const std::string& folder, std::string_view name) {
+  std::error_code unknown;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, unknown)) {
+    if (entry.path().stem() == name && entry.is_regular_file(unknown)) return entry.path().string();
+  }
+  return {};
+}
+
+Result<Seen> run_sample(const Executor& executor, Sandbox& sandbox, Trial& trial) {
+  static std::uint64_t next_run = std::uint64_t{1} << 40;  // far from those of anybody else who uses the sandbox
+  MJ_TRY(staged, stage_runs(executor, {}, trial.asked, nullptr, trial.timeout_ms));
+  for (RunSpec& spec : staged.specs) spec.context = 1;
+  trial.facts.granted = staged.policy;
+  Seen seen;
+  Kept kept(seen.artifacts);
+  MJ_TRY(conversation, executor.begin(trial.facts, &kept));
+  trial.hooks.on_output = [&seen](bool is_err, std::string_view bytes) { (is_err ? seen.err : seen.out) += bytes; };
+  trial.hooks.on_note = [&seen](const std::string& note) { seen.notes += note + "\n"; };
+  MJ_TRY(run, run_locally(sandbox, std::move(staged.specs), *conversation, trial.hooks, next_run));
+  next_run += executor.stages().size();
+  seen.end = std::move(run.end);
+  seen.outcome = std::move(run.outcome);
+  return seen;
+}
+
+ContractResult try_row(const Row& row, const Executor& executor, const std::string& type, Sandbox& sandbox,
+                       const std::string& folder) {
+  using Verdict = ContractResult::Verdict;
+  ContractResult result{std::string(row.about.name), Verdict::no_sample, {}};
+  const std::string path = sample_of(folder, row.about.name);
+  if (path.empty()) return result;
+  auto script = read_text_file(path);
+  Trial trial;
+  Job& job = trial.facts.job;
+  job.id = 2001;
+  job.caller_id = 12;
+  job.context_id = 1;
+  job.name = result.name;
+  job.script_type = type;
+  if (script) job.script = std::move(*script);
+  trial.facts.deadline_unix_ms = static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+          .count() +
+      60000);
+  row.prepare(trial);
+  auto seen = script ? run_sample(executor, sandbox, trial) : Result<Seen>(fail(script.error(), path));
+  // A script that no run was made of is an answer too: the end that its job would have.
+  if (!seen && seen.error().code == Code::invalid) {
+    Seen refused;
+    refused.end.detail = "dead_letter";
+    refused.end.error = seen.error().message;
+    seen = std::move(refused);
+  }
+  result.detail = seen ? row.judge(*seen) : seen.error().message;
+  result.verdict = result.detail.empty() ? Verdict::held : Verdict::failed;
+  if (!result.detail.empty() && seen && !seen->err.empty())
+    result.detail +=
+        "; stderr ends: " + seen->err.substr(seen->err.size() - std::min<std::size_t>(seen->err.size(), 300));
+  return result;
+}
+
+}  // namespace
+
+const std::vector<ContractCase>& contract_cases() {
+  static const std::vector<ContractCase> kCases = [] {
+    std::vector<ContractCase> cases;
+    for (const Row& row : rows()) cases.push_back(row.about);
+    return cases;
+  }();
+  return kCases;
+}
+
+Result<std::vector<ContractResult>> check_contract(const Executor& executor, const std::string& script_type,
+                                                   Sandbox& sandbox, const std::string& samples,
+                                                   const std::function<void(const ContractResult&)>& told) {
+  std::error_code unknown;
+  if (!std::filesystem::is_directory(samples, unknown))
+    return fail(Code::invalid, samples + ": is not a folder of samples (docs/executors/contract.md)");
+  ::setenv("MYCOJOBS_CONTRACT_MARKER", kMarker, 1);
+  std::vector<ContractResult> results;
+  for (const Row& row : rows()) {
+    results.push_back(try_row(row, executor, script_type, sandbox, samples));
+    told(results.back());
+  }
+  ::unsetenv("MYCOJOBS_CONTRACT_MARKER");
+  return results;
+}
+
+}  // namespace mycojobs

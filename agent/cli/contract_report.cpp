@@ -1,0 +1,52 @@
+#include "cli/contract_report.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "cli/terminal.h"
+#include "domain/codec.h"
+
+namespace mycojobs {
+namespace {
+
+using Verdict = ContractResult::Verdict;
+
+std::string_view word(Verdict verdict) {
+  return verdict == Verdict::held ? "held" : verdict == Verdict::failed ? "failed" : "no sample";
+}
+
+}  // namespace
+
+Result<int> report_contract(const Invocation& call, const Executor& executor, const std::string& script_type,
+                            Sandbox& sandbox, const std::string& samples) {
+  if (samples.empty()) {
+    std::vector<std::vector<std::string>> rows{{"CASE", "ITS SAMPLE"}};
+    for (const auto& each : contract_cases()) rows.push_back({std::string(each.name), std::string(each.sample)});
+    print_table(rows);
+    say("give --samples FOLDER: one script for each case, named after it");
+    return 0;
+  }
+  const auto tell = [&call](const ContractResult& result) {
+    if (call.json) return;
+    const Tone tone = result.verdict == Verdict::held     ? Tone::good
+                      : result.verdict == Verdict::failed ? Tone::bad
+                                                          : Tone::faint;
+    print(paint(tone, std::string(word(result.verdict)), false) + "  " + result.name +
+          (result.detail.empty() ? "" : ": " + printable(result.detail)) + "\n");
+  };
+  MJ_TRY(results, check_contract(executor, script_type, sandbox, samples, tell));
+  if (call.json) {
+    auto rows = nlohmann::json::array();
+    for (const auto& each : results)
+      rows.push_back({{"case", each.name}, {"verdict", word(each.verdict)}, {"detail", each.detail}});
+    print(dump_json(rows, 2) + "\n");
+  }
+  const auto count = [&results](Verdict verdict) {
+    return std::count_if(results.begin(), results.end(), [&](const auto& each) { return each.verdict == verdict; });
+  };
+  say(std::to_string(count(Verdict::held)) + " held, " + std::to_string(count(Verdict::failed)) + " failed, " +
+      std::to_string(count(Verdict::no_sample)) + " without a sample");
+  return count(Verdict::failed) > 0 ? 1 : 0;
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,47 @@
+// What a script asks of the object store: {"id": N, "method": "osis.put", "params": {...}}, read and checked; and the
+// answers to it. Written by a stranger. docs/executors/osis.md has the methods.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mycojobs/objects.h"
+#include "mycojobs/result.h"
+
+namespace mycojobs {
+
+inline constexpr std::size_t kMaxObjectCallBytes = 4U << 20;  // of its JSON
+
+struct ObjectCall {
+  enum class Method { declare, put, get, remove, list, find, search, count, kinds, transaction };
+  Method method = Method::get;
+  std::string name;  // "osis.put"
+  ObjectKind of;
+  bool all_spaces = true;  // of kinds: no namespace was named
+  std::string id, text, after;
+  std::vector<std::string> index, texts;  // of declare
+  std::vector<ObjectOp> ops;              // of put, delete and transaction; each has its id
+  ObjectQuery query;
+  std::size_t limit = 100;
+
+  bool writes() const { return method == Method::put || method == Method::remove || method == Method::transaction; }
+};
+
+struct ReadCall {
+  std::string id = "null";  // its own, as JSON: the answer's, too
+  Result<ObjectCall> call;
+};
+ReadCall read_object_call(std::string_view json);
+
+// Answers, as JSON. id: as in ReadCall.
+std::string error_answer(const std::string& id, const Error&);
+std::string answer(const std::string& id, std::string_view result_json);
+std::string object_json(const StoredObject&);
+std::string page_json(const std::vector<StoredObject>&, const std::string& after);
+std::string stamp_json(const ObjectStamp&);
+std::string kinds_json(const std::vector<KindInfo>&);
+
+}  // namespace mycojobs

@@ -1,0 +1,78 @@
+// The object store on Redis, or on the imitation of it: scripts/object_*.lua, one atomic step a call; what an object's
+// indexes hold is worked out here (domain/object_index.h), by the fields that its kind declares, whose revision the
+// step checks.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "domain/object_index.h"
+#include "mycojobs/objects.h"
+#include "mycojobs/store.h"
+#include "store/redis_store.h"
+
+namespace mycojobs {
+
+class RedisObjects final : public ObjectStore {
+ public:
+  explicit RedisObjects(OpenLink open) : open_(std::move(open)) {}
+
+  Result<WriteReply> write(const ClaimRef&, const std::string& call, std::span<const ObjectOp>) override;
+  Result<DeclareReply> declare(const ClaimRef&, const ObjectKind&, const std::vector<std::string>& index,
+                               const std::vector<std::string>& text) override;
+  Result<bool> is_declared(Id context, const ObjectKind&, const std::vector<std::string>& index,
+                           const std::vector<std::string>& text) override;
+  Result<bool> index_more(Id context, const ObjectKind&) override;
+  Result<void> release(const ClaimRef&) override;
+
+  Result<StoredObject> get(Id context, const ObjectKind&, const std::string& id) override;
+  Result<ObjectPage> list(Id context, const ObjectKind&, const std::string& after, std::size_t limit) override;
+  Result<ObjectPage> find(Id context, const ObjectKind&, const ObjectQuery&, const std::string& after,
+                          std::size_t limit) override;
+  Result<ObjectPage> search(Id context, const ObjectKind&, const std::string& text, const std::string& after,
+                            std::size_t limit) override;
+  Result<std::uint64_t> count(Id context, const ObjectKind&) override;
+  Result<std::vector<KindInfo>> kinds(Id context) override;
+
+  Result<ObjectsVerdict> verify(Id context, std::size_t max_problems) override;
+  Result<void> reindex(Id context, const ObjectKind&) override;
+
+ private:
+  struct Schema {
+    std::string rev = "0";
+    DeclaredFields fields;
+    bool indexing = false;
+    std::string indexed;  // the last object that was, if indexing
+  };
+  struct PageOf {  // arguments of scripts/object_page.lua
+    std::string field, key, low, high;
+  };
+
+  Result<Link*> link(Id context);
+  Result<Reply> run(Id context, const Script&, const Arguments&);
+  Result<Reply> command(Id context, const Arguments&);
+  Result<Schema> load_schema(Id context, const ObjectKind&);
+  Result<Schema> schema(Id context, const ObjectKind&);  // perhaps an old one
+  Result<Reply> write_once(const ClaimRef&, const std::string& call, std::span<const ObjectOp>);
+  Result<ObjectPage> page(Id context, const ObjectKind&, const PageOf&, std::size_t limit, std::string& last);
+  Result<std::vector<std::string>> all_keys(Id context);
+  Result<std::vector<std::string>> members(Id context, const std::string& key);
+
+  OpenLink open_;
+  std::map<Id, std::unique_ptr<Link>> links_;
+  std::map<std::pair<Id, ObjectKind>, Schema> schemas_;
+};
+
+// Where things lie.
+std::string joined(const ObjectKind&);  // "default:todo"
+std::string object_key(const ObjectKind&, std::string_view id);
+std::string object_ids_key(const ObjectKind&);
+std::string object_kind_key(const ObjectKind&);
+std::string object_index_key(const ObjectKind&, std::string_view field);  // "": of the words
+
+// invalid: names what is wrong.
+Result<void> check_kind(Id context, const ObjectKind&);
+
+}  // namespace mycojobs

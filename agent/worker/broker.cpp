@@ -1,0 +1,248 @@
+#include "worker/broker.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/log.h"
+#include "worker/object_task.h"
+
+namespace mycojobs {
+namespace {
+
+using Moment = std::chrono::steady_clock::time_point;
+using std::chrono::milliseconds;
+
+}  // namespace
+
+class Broker::Lane {
+ public:
+  Lane(StoreFactory& stores, const Answer& answer, const BrokerLimits& limits)
+      : stores_(stores), answer_(answer), limits_(limits), thread_([this] { serve(); }) {}
+  ~Lane() {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+  }
+
+  // Takes the call, unless too many wait already.
+  bool add(BrokerCall& call) {
+    {
+      std::lock_guard lock(mutex_);
+      std::size_t& waiting = waiting_of_[call.run];
+      if (waiting >= limits_.calls_of_run || calls_ >= limits_.calls || bytes_ + call.json.size() > limits_.bytes) {
+        if (waiting == 0) waiting_of_.erase(call.run);
+        return false;
+      }
+      ++waiting;
+      ++calls_;
+      bytes_ += call.json.size();
+      asked_.push_back(std::move(call));
+    }
+    changed_.notify_one();
+    return true;
+  }
+  void forget(RunNumber run) {
+    {
+      std::lock_guard lock(mutex_);
+      forgotten_.push_back(run);
+    }
+    changed_.notify_one();
+  }
+
+ private:
+  // What one run has asked for, in order.
+  struct Run {
+    ObjectCaller who;
+    std::deque<ObjectTask> tasks;
+    std::string name = random_hex(8);  // what its writes are called, with their number behind it
+    std::uint64_t asked = 0;
+    bool wrote = false;  // may hold the writer's place, or wait for it
+    Moment due{};        // of the first task's next step
+    std::uint32_t pause_ms = 0;
+  };
+
+  void serve() {
+    while (take_in()) {
+      if (!open()) continue;
+      for (auto& [number, run] : runs_) {
+        if (stopping_) return;
+        if (!run.tasks.empty() && run.due <= std::chrono::steady_clock::now()) step(number, run);
+      }
+    }
+  }
+
+  // Waits until there is something to do. False: leave.
+  bool take_in() {
+    std::vector<RunNumber> forgotten;
+    std::deque<BrokerCall> asked;
+    {
+      std::unique_lock lock(mutex_);
+      const auto come = [this] { return stopping_ || !asked_.empty() || !forgotten_.empty(); };
+      const auto due = next_due();
+      if (due) {
+        changed_.wait_until(lock, *due, come);
+      } else {
+        changed_.wait(lock, come);
+      }
+      if (stopping_) return false;
+      asked.swap(asked_);
+      forgotten.swap(forgotten_);
+    }
+    for (BrokerCall& call : asked) {
+      Run& run = runs_[call.run];
+      run.who = {call.context, call.caller, std::move(call.claim)};
+      run.tasks.emplace_back(run.name + "-" + std::to_string(++run.asked), call.json);
+    }
+    for (RunNumber number : forgotten) drop(number);
+    return true;
+  }
+
+  std::optional<Moment> next_due() const {
+    std::optional<Moment> first;
+    for (const auto& [number, run] : runs_) {
+      if (!run.tasks.empty()) first = std::min(first.value_or(run.due), run.due);
+    }
+    return first;
+  }
+
+  bool open() {
+    if (objects_) return true;
+    auto store = stores_.open();
+    auto objects = stores_.open_objects();
+    if (store && objects) {
+      store_ = std::move(*store);
+      objects_ = std::move(*objects);
+      return true;
+    }
+    const Error why = store ? objects.error() : store.error();
+    for (auto& [number, run] : runs_) {
+      while (!run.tasks.empty()) {
+        run.tasks.front().give_up(why);
+        settle(number, run);
+      }
+    }
+    return false;
+  }
+
+  void step(RunNumber number, Run& run) {
+    ObjectTask& task = run.tasks.front();
+    const auto state = task.step(*store_, *objects_, run.who);
+    run.wrote = run.wrote || task.may_write();
+    switch (state) {
+      case ObjectTask::State::done:
+        return settle(number, run);
+      case ObjectTask::State::more:
+        run.pause_ms = 0;
+        run.due = {};
+        return;
+      case ObjectTask::State::busy:
+        return pause(run, limits_.busy_ms, limits_.busy_ms * 8);
+      case ObjectTask::State::away:
+        return pause(run, limits_.away_ms, limits_.away_ms * 32);
+    }
+  }
+
+  static void pause(Run& run, std::uint32_t first_ms, std::uint32_t most_ms) {
+    run.pause_ms = std::clamp(run.pause_ms * 2, first_ms, most_ms);
+    run.due = std::chrono::steady_clock::now() + milliseconds(run.pause_ms);
+  }
+
+  // The run's first call has its answer.
+  void settle(RunNumber number, Run& run) {
+    const ObjectTask task = std::move(run.tasks.front());
+    run.tasks.pop_front();
+    run.pause_ms = 0;
+    run.due = {};
+    settled(number, 1, task.bytes());
+    answer_(number, task.answer());
+  }
+  void settled(RunNumber number, std::size_t calls, std::size_t bytes) {
+    std::lock_guard lock(mutex_);
+    calls_ -= calls;
+    bytes_ -= bytes;
+    const auto waiting = waiting_of_.find(number);
+    waiting->second -= calls;
+    if (waiting->second == 0) waiting_of_.erase(waiting);
+  }
+
+  void drop(RunNumber number) {
+    const auto found = runs_.find(number);
+    if (found == runs_.end()) return;
+    Run& run = found->second;
+    std::size_t bytes = 0;
+    for (const ObjectTask& task : run.tasks) bytes += task.bytes();
+    if (!run.tasks.empty()) settled(number, run.tasks.size(), bytes);
+    if (run.wrote && objects_) {
+      // If this cannot be said, the end of the claim says it.
+      if (auto released = objects_->release(run.who.claim); !released) {
+        log(LogLevel::info, "broker", "{}: its place as writer is not given back yet: {}", run.who.claim.job_key,
+            released.error().message);
+      }
+      for (auto& [other, waiting] : runs_) waiting.due = {};  // one of them may be next
+    }
+    runs_.erase(found);
+  }
+
+  StoreFactory& stores_;
+  const Answer& answer_;
+  const BrokerLimits& limits_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<bool> stopping_ = false;
+  std::deque<BrokerCall> asked_;
+  std::vector<RunNumber> forgotten_;
+  std::map<RunNumber, std::size_t> waiting_of_;  // calls that wait, by run
+  std::size_t calls_ = 0, bytes_ = 0;            // of all runs
+
+  // Of the thread alone.
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<ObjectStore> objects_;
+  std::map<RunNumber, Run> runs_;
+
+  std::thread thread_;  // last: it uses the others
+};
+
+Broker::Broker(StoreFactory& stores, Answer answer, BrokerLimits limits)
+    : stores_(stores), answer_(std::move(answer)), limits_(limits) {}
+Broker::~Broker() = default;
+
+Broker::Lane& Broker::lane_of(Id context) {
+  auto found = lanes_.find(context);
+  if (found == lanes_.end()) {
+    found = lanes_.emplace(context, std::make_unique<Lane>(stores_, answer_, limits_)).first;
+  }
+  return *found->second;
+}
+
+void Broker::ask(BrokerCall call) {
+  {
+    std::lock_guard lock(mutex_);
+    contexts_[call.run] = call.context;
+    if (lane_of(call.context).add(call)) return;
+  }
+  answer_(call.run, error_answer(read_object_call(call.json).id,
+                                 {Code::unavailable,
+                                  "too many calls of this job, or of all jobs of the context, wait "
+                                  "for their answers: await some before the next"}));
+}
+
+void Broker::forget(RunNumber run) {
+  std::lock_guard lock(mutex_);
+  const auto found = contexts_.find(run);
+  if (found == contexts_.end()) return;
+  lanes_.at(found->second)->forget(run);
+  contexts_.erase(found);
+}
+
+}  // namespace mycojobs

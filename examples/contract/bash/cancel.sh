@@ -1,0 +1,2 @@
+echo ready
+sleep 3600

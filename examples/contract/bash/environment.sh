@@ -1,0 +1,1 @@
+printf "greeting=%s\njob=%s\n" "$GREETING" "$MYCOJOBS_JOB_ID" >> "$MYCOJOBS_RESULT"

@@ -1,0 +1,2 @@
+echo "it broke" >&2
+exit 3

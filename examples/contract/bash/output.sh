@@ -1,0 +1,1 @@
+head -c 4194304 /dev/zero | tr "\0" x

@@ -1,0 +1,1 @@
+echo "no equals sign" > "$MYCOJOBS_RESULT"

@@ -1,0 +1,2 @@
+console.log("ready");
+setInterval(() => {}, 1000);

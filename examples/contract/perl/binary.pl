@@ -1,0 +1,1 @@
+print "\xff\xfe\x00\x01";

@@ -1,0 +1,1 @@
+$| = 1; print "ready\n"; sleep 3600;

@@ -1,0 +1,1 @@
+die "it broke\n";

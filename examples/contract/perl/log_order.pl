@@ -1,0 +1,1 @@
+print "line $_\n" for 1 .. 200;

@@ -1,0 +1,2 @@
+open(my $progress, ">", $ENV{MYCOJOBS_PROGRESS}) or die $!;
+print $progress "0.5 half\n";

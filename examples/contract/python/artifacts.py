@@ -1,0 +1,4 @@
+import mycojobs
+
+(mycojobs.artifacts / "dir").mkdir()
+(mycojobs.artifacts / "dir" / "report.txt").write_text("a report\n")

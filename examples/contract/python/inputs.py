@@ -1,0 +1,3 @@
+import mycojobs
+
+result["size"] = mycojobs.inputs["build"]["size"]

@@ -1,0 +1,2 @@
+for number in range(1, 201):
+    print("line", number)

@@ -1,0 +1,2 @@
+for _ in range(4096):
+    print("x" * 1024)

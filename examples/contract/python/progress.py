@@ -1,0 +1,3 @@
+import mycojobs
+
+mycojobs.progress(0.5, "half")

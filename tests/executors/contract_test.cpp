@@ -1,0 +1,94 @@
+// The contract of executors, for all of ours: each script type has a sample for every case.
+#include "base/clock.h"
+#include "cli/contract.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/sha256.h"
+#include "cli/config/config.h"
+#include "cli/config/executors.h"
+#include "executors/native/native_executor.h"
+#include "executors/table.h"
+#include "python_sandbox.h"
+#include "support/process.h"
+
+namespace mycojobs {
+namespace {
+
+std::string read_text_file_whole(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::string samples_of(const std::string& type) { return std::string(MYCOJOBS_SOURCE) + "/examples/contract/" + type; }
+
+// As an operator would write it: the same file that the manual shows.
+std::vector<std::unique_ptr<Executor>> table(const std::string& state_dir = "/nonexistent") {
+  Host host;
+  host.environment["HOME"] = "/nonexistent";
+  const auto config = check_config_file(samples_of("config.toml"), host);
+  if (!config) throw std::runtime_error(config.error().message);
+  static const SystemClock kClock;
+  return make_executors({MYCOJOBS_BIN, state_dir, config->settings.executors, "", kClock});
+}
+
+void expect_contract(const std::string& type, const std::string& samples, const std::string& state_dir) {
+  for (const auto& executor : table(state_dir)) {
+    const auto types = executor->script_types();
+    if (std::find(types.begin(), types.end(), type) == types.end()) continue;
+    const auto about = executor->probe();
+    ASSERT_TRUE(about) << about.error().message;
+    const auto results = check_contract(*executor, type, test::shared_sandbox(), samples, [](const auto&) {});
+    ASSERT_TRUE(results) << results.error().message;
+    for (const auto& result : *results)
+      EXPECT_EQ(result.verdict, ContractResult::Verdict::held) << result.name << ": " << result.detail;
+    return;
+  }
+  FAIL() << "no executor runs " << type;
+}
+
+class Contract : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Contract, HoldsInEveryCase) { expect_contract(GetParam(), samples_of(GetParam()), "/nonexistent"); }
+
+// The shell as a prebuilt program, with the samples of bash as its argument.
+TEST(ContractOfNative, HoldsInEveryCase) {
+  const test::TempDir state, samples;
+  const std::string folder = programs_folder(state.path().string(), 1);
+  std::filesystem::create_directories(folder);
+  const std::string shell = read_text_file_whole("/bin/bash");
+  const std::string hash = sha256_hex(shell);
+  std::ofstream(folder + "/" + hash, std::ios::binary) << shell;
+  for (const auto& entry : std::filesystem::directory_iterator(samples_of("bash"))) {
+    std::string script = read_text_file_whole(entry.path());
+    for (std::size_t at = 0; (at = script.find('\\', at)) != std::string::npos; at += 2) script.insert(at, "\\");
+    for (std::size_t at = 0; (at = script.find('\n', at)) != std::string::npos;) script.replace(at, 1, "\\n");
+    for (std::size_t at = 0; (at = script.find('\'', at)) != std::string::npos; at += 4) script.replace(at, 1, "\\x27");
+    samples.write(entry.path().stem(), hash + "\n-c\neval $'" + script + "'\n");
+  }
+  expect_contract("native", samples.path().string(), state.path().string());
+}
+
+std::vector<std::string> types() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(samples_of(""))) {
+    if (entry.is_directory()) names.push_back(entry.path().filename());
+  }
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Contract, ::testing::ValuesIn(types()), [](const auto& each) { return each.param; });
+
+TEST(ContractCases, EveryExecutorOfOursHasItsSamples) {
+  for (const auto& executor : table()) {
+    const std::string type = executor->script_types().front();
+    if (type == "native") continue;  // above
+    EXPECT_TRUE(std::filesystem::is_directory(samples_of(type))) << type;
+  }
+}
+
+}  // namespace
+}  // namespace mycojobs

@@ -1,0 +1,150 @@
+// Programs as jobs, in the real sandbox: what the contract does not say of them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/sha256.h"
+#include "cli/local_run.h"
+#include "executors/command/command_executor.h"
+#include "executors/native/native_executor.h"
+#include "python_sandbox.h"
+#include "support/process.h"
+#include "worker/stages.h"
+
+namespace mycojobs::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Done {
+  JobEnd end;
+  Outcome outcome;
+  std::string out, err;
+};
+
+Done run(const Executor& executor, std::string script, LocalRunHooks hooks = {}, std::uint64_t timeout_ms = 30000) {
+  static std::uint64_t next = std::uint64_t{1} << 41;
+  auto staged = stage_runs(executor, {}, {}, nullptr, timeout_ms).value();
+  for (RunSpec& spec : staged.specs) spec.context = 7;
+  JobFacts facts = facts_of(std::move(script));
+  facts.granted = staged.policy;
+  Done done;
+  auto conversation = executor.begin(facts, nullptr);
+  if (!conversation) {
+    done.end.error = conversation.error().message;
+    return done;
+  }
+  hooks.on_output = [&done](bool is_err, std::string_view bytes) { (is_err ? done.err : done.out) += bytes; };
+  auto ran = run_locally(shared_sandbox(), std::move(staged.specs), **conversation, hooks, next++);
+  EXPECT_TRUE(ran) << ran.error().message;
+  if (ran) done.end = std::move(ran->end), done.outcome = std::move(ran->outcome);
+  return done;
+}
+
+CommandExecutor bash() {
+  return CommandExecutor({.name = "bash", .command = {"/bin/bash", "{script}", "first", "{script}"}});
+}
+
+TEST(Programs, SignalThatEndsThemIsTheJobsEnd) {
+  const Done done = run(bash(), "kill -SEGV $$\n");
+  EXPECT_EQ(done.end.detail, "signal");
+  EXPECT_THAT(done.end.error, HasSubstr("SIGSEGV"));
+}
+
+TEST(Programs, ExitCodeAndTheLastLinesOfStderrAreTheError) {
+  const Done done = run(bash(), "echo first >&2; printf 'the reason \\xff \\n\\n' >&2; exit 42\n");
+  EXPECT_EQ(done.end.detail, "exit");
+  EXPECT_EQ(done.end.error, "exit code 42: the reason \xef\xbf\xbd");
+  EXPECT_THAT(nlohmann::json::parse(done.end.error_info)["stderr"].get<std::string>(), HasSubstr("first\n"));
+}
+
+TEST(Programs, ArgumentsAndTheirScriptAreAsConfigured) {
+  EXPECT_EQ(run(bash(), "echo $0 $1 $2; pwd").out, "/job/script first /job/script\n/job\n");
+}
+
+TEST(Programs, AreAskedToEndAndMayTidyUp) {
+  LocalRunHooks hooks;
+  hooks.cancel_at = "ready";
+  const Done done = run(bash(), "trap 'echo tidied; exit 7' TERM\necho ready\nsleep 1000\n", hooks);
+  EXPECT_EQ(done.end.detail, "cancelled");
+  EXPECT_EQ(done.out, "ready\ntidied\n");
+}
+
+TEST(Programs, WhoNeverEndsIsKilledWithAllOfIts) {
+  const Done done = run(bash(), "trap '' TERM\n(setsid sleep 1000 &)\nwhile :; do sleep 1; done\n", {}, 1000);
+  EXPECT_EQ(done.end.detail, "timeout");
+}
+
+TEST(Programs, InterpreterThatIsMissingIsNamedWithTheRemedy) {
+  const CommandExecutor absent({.name = "zsh", .command = {"/usr/bin/no-such-shell", "{script}"}});
+  const auto probed = absent.probe();
+  ASSERT_FALSE(probed);
+  EXPECT_THAT(probed.error().message, HasSubstr("[executors.zsh] command"));
+  const Done done = run(absent, "x");
+  EXPECT_EQ(done.end.detail, "exception");
+  EXPECT_THAT(done.end.error, HasSubstr("cannot start /usr/bin/no-such-shell: ENOENT"));
+}
+
+TEST(Programs, ResultThatIsReplacedBySomethingElseIsAnError) {
+  for (const char* script : {"rm $MYCOJOBS_RESULT; mkfifo $MYCOJOBS_RESULT", "ln -sf /etc/passwd $MYCOJOBS_RESULT",
+                             "rm $MYCOJOBS_RESULT; mkdir $MYCOJOBS_RESULT"}) {
+    const Done done = run(bash(), script);
+    EXPECT_EQ(done.end.detail, "exception") << script;
+    EXPECT_THAT(done.end.error, HasSubstr("result file: it is not a regular file")) << script;
+  }
+  EXPECT_EQ(run(bash(), "rm $MYCOJOBS_RESULT").end.detail, "ok");
+}
+
+TEST(Programs, FullFolderIsSaid) {
+  const Done done = run(bash(), "head -c 100000000 /dev/zero > /job/big; exit 9");
+  EXPECT_NE(done.end.detail, "ok");
+}
+
+TEST(Programs, MachineCodeInMemoryNeedsTheOperatorsWord) {
+  const std::string script =
+      "const f = (a) => a * 2; let s = 0; for (let i = 0; i < 1e6; i++) s += f(i); console.log(s);";
+  CommandSettings node{.name = "node", .command = {"/usr/bin/node", "{script}"}, .file = "script.js"};
+  EXPECT_NE(run(CommandExecutor(node), script).end.detail, "ok");
+  node.policy =
+      read_policy(R"({"memory":"512 MiB","syscalls.add":["mmap","mprotect","pkey_mprotect"]})", "policy").request;
+  const Done done = run(CommandExecutor(node), script);
+  EXPECT_EQ(done.end.detail, "ok") << done.end.error << done.err;
+  EXPECT_EQ(done.out, "999999000000\n");
+}
+
+class Native : public ::testing::Test {
+ protected:
+  void SetUp() override { std::filesystem::create_directories(programs_folder(state_.path().string(), 7)); }
+  std::string add(const std::string& program) {
+    std::ifstream in(program, std::ios::binary);
+    const std::string bytes((std::istreambuf_iterator<char>(in)), {});
+    const std::string hash = sha256_hex(bytes);
+    std::ofstream(programs_folder(state_.path().string(), 7) + "/" + hash, std::ios::binary) << bytes;
+    return hash;
+  }
+  TempDir state_;
+};
+
+TEST_F(Native, ProgramIsRunByItsHashWithItsArguments) {
+  const NativeExecutor native(state_.path().string());
+  const std::string hash = add("/usr/bin/printf");
+  EXPECT_EQ(run(native, hash + "\n%s-%s\n\nb c\n").out, "-b c");
+  EXPECT_EQ(run(native, hash.substr(0, 12) + "\nx").out, "x");
+}
+
+TEST_F(Native, WhatHasAnotherHashIsNotRun) {
+  const NativeExecutor native(state_.path().string());
+  const std::string hash = add("/usr/bin/printf");
+  std::ofstream(programs_folder(state_.path().string(), 7) + "/" + hash, std::ios::app) << "x";
+  EXPECT_THAT(run(native, hash).end.error, HasSubstr("is not what its name says"));
+  EXPECT_THAT(run(native, std::string(64, 'a')).end.error, HasSubstr("mycojobs program add"));
+  EXPECT_THAT(run(native, "../../../../usr/bin/env").end.error, HasSubstr("SHA-256"));
+  EXPECT_THAT(run(native, "abc").end.error, HasSubstr("8 to 64 digits"));
+}
+
+}  // namespace
+}  // namespace mycojobs::test

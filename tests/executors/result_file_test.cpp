@@ -1,0 +1,79 @@
+#include "executors/exec/result_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace mycojobs {
+namespace {
+
+using ::testing::HasSubstr;
+
+TextMap read(std::string_view text) {
+  const auto result = parse_result_file(text);
+  EXPECT_TRUE(result) << result.error().message;
+  return result.value_or(TextMap{});
+}
+
+std::string problem(std::string_view text) {
+  const auto result = parse_result_file(text);
+  return result ? "accepted" : result.error().message;
+}
+
+TEST(ResultFile, LinesAreKeysAndValues) {
+  EXPECT_EQ(read(""), TextMap());
+  EXPECT_EQ(read("a=1\r\n\nb=x = y\nempty=\na=2"), (TextMap{{"a", "2"}, {"b", "x = y"}, {"empty", ""}}));
+}
+
+TEST(ResultFile, ValuesOfManyLinesEndAtTheirWord) {
+  EXPECT_EQ(read("text<<END\none\n\n  END\ntwo=2\nEND\nafter=1\n"),
+            (TextMap{{"text", "one\n\n  END\ntwo=2"}, {"after", "1"}}));
+  EXPECT_EQ(read("nothing<<X\nX\n"), (TextMap{{"nothing", ""}}));
+  EXPECT_EQ(read("shift=1<<2\n"), (TextMap{{"shift", "1<<2"}})) << "an equals sign before";
+}
+
+TEST(ResultFile, OneJsonObjectIsTakenWhole) {
+  EXPECT_EQ(read(" \n{\"a\": \"text\", \"b\": [1, null], \"c\": {\"d\": true}}\n"),
+            (TextMap{{"a", "text"}, {"b", "[1,null]"}, {"c", "{\"d\":true}"}}));
+}
+
+TEST(ResultFile, WhatIsWrongIsToldByItsLine) {
+  EXPECT_THAT(problem("a=1\nno sign\n"), HasSubstr("line 2: neither key=value nor key<<END: \"no sign\""));
+  EXPECT_THAT(problem("a=1\nb<<END\nx\n"), HasSubstr("line 2: \"b\"<<\"END\" has no line \"END\""));
+  EXPECT_THAT(problem("=1"), HasSubstr("line 1: a key has"));
+  EXPECT_THAT(problem("b<<\n"), HasSubstr("no word behind <<"));
+  EXPECT_THAT(problem("a=\xff"), HasSubstr("not UTF-8"));
+  EXPECT_THAT(problem("{\"a\": "), HasSubstr("begins like a JSON object"));
+  EXPECT_THAT(problem(std::string(200000, '{')), HasSubstr("begins like a JSON object"));
+  EXPECT_THAT(problem(std::string(1001, 'k') + "=1"), HasSubstr("a key has"));
+}
+
+TEST(ResultFile, AnyBytesAreAnAnswerOrAnError) {
+  std::mt19937 random(20261121);
+  for (int round = 0; round < 20000; ++round) {
+    std::string text(random() % 60, '\0');
+    for (char& c : text) c = "a=<{}\"\n\r:1\xc3\xa4\0"[random() % 14];
+    const auto result = parse_result_file(text);
+    EXPECT_TRUE(result || !result.error().message.empty());
+  }
+}
+
+TEST(Progress, IsAShareAndWords) {
+  const auto row = [](std::string_view line) {
+    const Progress progress = parse_progress(line);
+    return (progress.fraction ? std::to_string(*progress.fraction).substr(0, 4) : "-") + "|" + progress.text;
+  };
+  EXPECT_EQ(row("0.4"), "0.40|");
+  EXPECT_EQ(row(" 0.4 half of it "), "0.40|half of it");
+  EXPECT_EQ(row("40%"), "0.40|");
+  EXPECT_EQ(row("40 % on"), "0.40|on");
+  EXPECT_EQ(row("3 files"), "-|3 files");
+  EXPECT_EQ(row("1e400"), "-|1e400");
+  EXPECT_EQ(row("-1 x"), "-|-1 x");
+  EXPECT_EQ(row("nan"), "-|nan");
+  EXPECT_EQ(row("words"), "-|words");
+}
+
+}  // namespace
+}  // namespace mycojobs
