@@ -50,7 +50,10 @@ TEST(VStages, FolderOfTheCompilerIsThereUnderAnyCeiling) {
 TEST(VStages, CompilerBesideTheAgentsOwnFilesIsRefused) {
   const CompilerFolder compiler;
   const VExecutor executor(compiler.program(), {}, "/nowhere");
-  Ceiling ceiling{.most = default_ceiling(), .context = 3, .written = {}, .own_folders = {compiler.path() + "/state"}};
+  Ceiling ceiling;
+  ceiling.most = default_ceiling();
+  ceiling.written.reset();
+  ceiling.own_folders = {compiler.path() + "/state"};
   const auto staged = stage_runs(executor, {}, {}, &ceiling, 5000);
   ASSERT_FALSE(staged);
   EXPECT_EQ(staged.error().code, Code::denied);
