@@ -148,7 +148,7 @@ TextMap job_environment(const JobFacts& facts) {
 Result<std::string> script_request(const JobFacts& facts, const ScriptExtras& extras) {
   MJ_CHECK(check_job(facts.job));
   const std::string fact_text = facts_json(facts, extras);
-  TextMap variables = job_environment(facts);
+  TextMap variables = extras.whole_environment ? TextMap{} : job_environment(facts);
   variables.insert(extras.environment.begin(), extras.environment.end());
   const std::string environment = dump_json(nlohmann::json(variables));
   const std::string inputs = dump_json(nlohmann::json(facts.inputs));

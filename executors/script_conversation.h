@@ -26,6 +26,7 @@ struct ScriptExtras {
   std::vector<std::string> command = {};  // facts.command: what mycojobs-exechost is to start
   std::string script_file = {};           // facts.script_file: its name below /job, if it is to be a file
   TextMap environment = {};               // below the job's own
+  bool whole_environment = false;         // it is all there is: nothing of the job's
   std::vector<ScriptFile> programs = {};
 };
 

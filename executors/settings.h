@@ -26,8 +26,10 @@ struct ExecutorSettings {
   std::string libexec_dir = {};  // where the helper programs are
   std::string state_dir = {};    // contexts/<id>/programs, caches
   std::vector<CommandSettings> commands = {};
-  std::string plugins_dir = {};  // empty: plugins in libexec_dir
-  const Clock& clock;            // lives longer than the executors
+  std::string plugins_dir = {};           // empty: plugins in libexec_dir
+  std::string v_compiler = {};            // empty: where it is usually found
+  std::vector<std::string> v_flags = {};  // in front of what the executor says
+  const Clock& clock;                     // lives longer than the executors
 };
 
 }  // namespace mycojobs

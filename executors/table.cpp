@@ -9,6 +9,7 @@
 #include "executors/native/native_executor.h"
 #include "executors/plugin/plugin_executor.h"
 #include "executors/python/python_executor.h"
+#include "executors/v/v_executor.h"
 
 namespace mycojobs {
 namespace {
@@ -34,6 +35,7 @@ Table built_in(const ExecutorSettings& settings) {
     table.push_back(std::make_unique<LuaExecutor>(name, settings.libexec_dir + "/mycojobs-luahost"));
   }
   table.push_back(std::make_unique<NativeExecutor>(settings.state_dir));
+  table.push_back(std::make_unique<VExecutor>(settings.v_compiler, settings.v_flags, settings.state_dir));
   for (const CommandSettings& command : settings.commands) add_command(table, command);
   return table;
 }

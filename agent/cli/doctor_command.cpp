@@ -42,6 +42,10 @@ void examine_executors(const Invocation& call, Checks& checks) {
       checks.push_back({"executor", std::string(executor->name()), Verdict::ok, *probed, ""});
     } else {
       add_error(checks, "executor", std::string(executor->name()), probed.error());
+      // What nobody has installed is no fault of the host, unless it is to be served.
+      const auto& wanted = call.settings.script_types;
+      const bool is_wanted = std::find(wanted.begin(), wanted.end(), executor->name()) != wanted.end();
+      if (probed.error().code == Code::not_found && !is_wanted) checks.back().verdict = Verdict::warning;
     }
   }
 }

@@ -41,7 +41,13 @@ SandboxConfig sandbox_config(const Settings& settings, const std::vector<Id>& wa
 }
 
 ExecutorSettings executor_settings(const Settings& settings, const Clock& clock) {
-  return {settings.libexec_dir, settings.state_dir, settings.executors, settings.plugins_dir, clock};
+  return {settings.libexec_dir,
+          settings.state_dir,
+          settings.executors,
+          settings.plugins_dir,
+          settings.v_compiler,
+          settings.v_flags,
+          clock};
 }
 
 Parts wire(const Clock& clock) {

@@ -21,7 +21,8 @@ Result<std::vector<std::unique_ptr<Executor>>> working_executors(const Parts& pa
       log(LogLevel::info, "worker", "executor {}: {}", executor->name(), *probed);
       working.push_back(std::move(executor));
     } else {
-      log(LogLevel::warn, "worker", "executor {} does not work here: {}", executor->name(), probed.error().message);
+      const LogLevel level = probed.error().code == Code::not_found ? LogLevel::info : LogLevel::warn;
+      log(level, "worker", "executor {} does not work here: {}", executor->name(), probed.error().message);
       why_not += (why_not.empty() ? "" : "; ") + std::string(executor->name()) + ": " + probed.error().message;
     }
   }

@@ -1,6 +1,6 @@
 // The contract of executors, for all of ours: each script type has a sample for every case.
-#include "base/clock.h"
 #include "cli/contract.h"
+#include "base/clock.h"
 
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ std::vector<std::unique_ptr<Executor>> table(const std::string& state_dir = "/no
   const auto config = check_config_file(std::string(MYCOJOBS_SOURCE) + "/examples/command/config.toml", host);
   if (!config) throw std::runtime_error(config.error().message);
   static const SystemClock kClock;
-  return make_executors({MYCOJOBS_BIN, state_dir, config->settings.executors, "", kClock});
+  return make_executors({MYCOJOBS_BIN, state_dir, config->settings.executors, "", "", {}, kClock});
 }
 
 void expect_contract(const std::string& type, const std::string& samples, const std::string& state_dir) {

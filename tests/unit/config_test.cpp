@@ -50,6 +50,8 @@ const std::map<std::string, std::string> kExamples = {
     {"sandbox.spares", "3"},
     {"sandbox.zygote_runs", "100"},
     {"sandbox.zygote_age", "10m"},
+    {"v.compiler", "/opt/v/v"},
+    {"v.flags", "prod,-g"},
     {"log.level", "debug"},
     {"log.format", "json"},
 };

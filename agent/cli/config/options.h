@@ -59,6 +59,8 @@ struct Settings {
   std::uint32_t sandbox_pids = 0;
   std::vector<std::string> sandbox_allow_missing;  // layers
   UidRange sandbox_uid_range;
+  std::string v_compiler;
+  std::vector<std::string> v_flags;
   std::uint32_t sandbox_spares = 0, sandbox_zygote_runs = 0, sandbox_zygote_age_ms = 0;
   LogLevel log_level = LogLevel::info;
   LogFormat log_format = LogFormat::automatic;
