@@ -69,12 +69,8 @@ Result<void> check_job(const Job& job) {
 nlohmann::json granted_json(const Policy& policy) {
   nlohmann::json net = policy.network == Network::none ? "none" : "loopback";
   if (policy.network == Network::allow_list) net = policy.net_allow;
-  return {{"exec", policy.exec},
-          {"net", std::move(net)},
-          {"memory", policy.memory_bytes},
-          {"fs.read", policy.fs_read},
-          {"fs.write", policy.fs_write},
-          {"secrets", policy.secrets}};
+  return {{"exec", policy.exec},       {"net", std::move(net)},       {"memory", policy.memory_bytes},
+          {"fs.read", policy.fs_read}, {"fs.write", policy.fs_write}, {"secrets", policy.secrets}};
 }
 
 std::string facts_json(const JobFacts& facts, const ScriptExtras& extras) {
@@ -116,7 +112,7 @@ Result<void> append_files(std::string& request, const JobFacts& facts, const Scr
 
 }  // namespace
 
-TextMap job_environment(const JobFacts& facts) {
+TextMap job_environment(const JobFacts& facts, const TextMap& more) {
   const Job& job = facts.job;
   TextMap environment = {{"MYCOJOBS_JOB_ID", std::to_string(job.id)},
                          {"MYCOJOBS_CALLER_ID", std::to_string(job.caller_id)},
@@ -131,6 +127,7 @@ TextMap job_environment(const JobFacts& facts) {
                          {"MYCOJOBS_SECRETS", kSecretsFolder},
                          {"MYCOJOBS_INPUTS_DIR", kInputsFolder}};
   environment.insert(job.env_vars.begin(), job.env_vars.end());  // what is there already stays: ours win
+  environment.insert(more.begin(), more.end());
   // What programs and libraries expect to find; the job's own values win.
   environment.insert(
       {{"HOME", "/job"}, {"LANG", "C.UTF-8"}, {"LOGNAME", "job"}, {"PATH", "/usr/bin:/bin"}, {"USER", "job"}});
@@ -148,8 +145,7 @@ TextMap job_environment(const JobFacts& facts) {
 Result<std::string> script_request(const JobFacts& facts, const ScriptExtras& extras) {
   MJ_CHECK(check_job(facts.job));
   const std::string fact_text = facts_json(facts, extras);
-  TextMap variables = extras.whole_environment ? TextMap{} : job_environment(facts);
-  variables.insert(extras.environment.begin(), extras.environment.end());
+  const TextMap variables = extras.whole_environment ? extras.environment : job_environment(facts, extras.environment);
   const std::string environment = dump_json(nlohmann::json(variables));
   const std::string inputs = dump_json(nlohmann::json(facts.inputs));
   MJ_CHECK(check_size("name", fact_text.size(), kMaxFactsBytes));

@@ -39,6 +39,7 @@ EndContext end_context(const JobFacts&, std::string_view profile);
 // The environment of a job: env_vars (the flow's and the job's, merged), over them MYCOJOBS_JOB_ID, _CALLER_ID,
 // _CONTEXT_ID, _JOB_NAME, _ATTEMPT, _DELIVERIES, _EPOCH, _DEADLINE_UNIX_MS, _RUNNER_ID, _ARTIFACTS, _SECRETS,
 // _INPUTS_DIR; under them HOME, LANG, LOGNAME, PATH and USER. Nothing of the agent's.
-TextMap job_environment(const JobFacts&);
+// more: of the executor; under the job's own, over HOME and the like.
+TextMap job_environment(const JobFacts&, const TextMap& more = {});
 
 }  // namespace mycojobs

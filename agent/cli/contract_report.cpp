@@ -17,15 +17,24 @@ std::string_view word(Verdict verdict) {
 
 }  // namespace
 
-Result<int> report_contract(const Invocation& call, const Executor& executor, const std::string& script_type,
-                            Sandbox& sandbox, const std::string& samples) {
-  if (samples.empty()) {
-    std::vector<std::vector<std::string>> rows{{"CASE", "ITS SAMPLE"}};
-    for (const auto& each : contract_cases()) rows.push_back({std::string(each.name), std::string(each.sample)});
+int report_cases(const Invocation& call) {
+  auto cases = nlohmann::json::array();
+  std::vector<std::vector<std::string>> rows{{"CASE", "ITS SAMPLE"}};
+  for (const auto& each : contract_cases()) {
+    cases.push_back({{"case", each.name}, {"sample", each.sample}});
+    rows.push_back({std::string(each.name), std::string(each.sample)});
+  }
+  if (call.json) {
+    print(dump_json(cases, 2) + "\n");
+  } else {
     print_table(rows);
     say("give --samples FOLDER: one script for each case, named after it");
-    return 0;
   }
+  return 0;
+}
+
+Result<int> report_contract(const Invocation& call, const Executor& executor, const std::string& script_type,
+                            Sandbox& sandbox, const std::string& samples) {
   const auto tell = [&call](const ContractResult& result) {
     if (call.json) return;
     const Tone tone = result.verdict == Verdict::held     ? Tone::good

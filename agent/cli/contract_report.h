@@ -8,7 +8,9 @@
 
 namespace mycojobs {
 
-// samples empty: the cases and what their samples have to do. Returns the exit code: 0, or 1 if a case failed.
+// The cases, and what their samples have to do. The exit code.
+int report_cases(const Invocation&);
+// Returns the exit code: 0, or 1 if a case failed.
 Result<int> report_contract(const Invocation&, const Executor&, const std::string& script_type, Sandbox&,
                             const std::string& samples);
 

@@ -44,7 +44,9 @@ void examine_executors(const Invocation& call, Checks& checks) {
       add_error(checks, "executor", std::string(executor->name()), probed.error());
       // What nobody has installed is no fault of the host, unless it is to be served.
       const auto& wanted = call.settings.script_types;
-      const bool is_wanted = std::find(wanted.begin(), wanted.end(), executor->name()) != wanted.end();
+      const auto types = executor->script_types();
+      const bool is_wanted =
+          std::find_first_of(wanted.begin(), wanted.end(), types.begin(), types.end()) != wanted.end();
       if (probed.error().code == Code::not_found && !is_wanted) checks.back().verdict = Verdict::warning;
     }
   }

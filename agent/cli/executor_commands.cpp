@@ -1,9 +1,9 @@
 // mycojobs executor list, mycojobs executor check
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
 #include "cli/contract_report.h"
+#include "cli/find_executor.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
 #include "domain/utf8.h"
@@ -12,22 +12,6 @@ namespace mycojobs {
 namespace {
 
 using nlohmann::json;
-
-struct Found {
-  std::unique_ptr<Executor> executor;
-  std::string type;
-};
-
-Result<Found> executor_for(const Invocation& call, const std::string& name) {
-  std::string known;
-  for (auto& executor : call.parts.executors(call.settings)) {
-    const auto types = executor->script_types();
-    const bool is_type = std::find(types.begin(), types.end(), name) != types.end();
-    if (is_type || executor->name() == name) return Found{std::move(executor), is_type ? name : types.front()};
-    known += (known.empty() ? "" : ", ") + std::string(executor->name());
-  }
-  return fail(Code::invalid, "\"" + printable(name) + "\": no such executor; there is: " + known);
-}
 
 Result<int> list(const Invocation& call) {
   auto rows = json::array();
@@ -56,7 +40,8 @@ Result<int> list(const Invocation& call) {
 }
 
 Result<int> check(const Invocation& call) {
-  MJ_TRY(found, executor_for(call, call.arguments.at(0)));
+  MJ_TRY(found, find_executor(call, call.arguments.at(0), ""));
+  if (!call.has("samples")) return report_cases(call);
   MJ_TRY(about, found.executor->probe());
   say(about);
   MJ_TRY(sandbox, call.parts.sandbox(call.settings, {}, -1));

@@ -52,9 +52,11 @@ CLI::App* find_or_add(CLI::App& root, const Command& row) {
   if (blank == std::string_view::npos) return root.add_subcommand(std::string(row.name), std::string(row.help));
   const std::string noun(row.name.substr(0, blank));
   const auto groups = root.get_subcommands([&](const CLI::App* app) { return app->get_name() == noun; });
-  CLI::App* group = groups.empty() ? root.add_subcommand(noun, noun + " commands") : groups.front();
+  CLI::App* group = groups.empty() ? root.add_subcommand(noun) : groups.front();
   group->require_subcommand(1);
-  return group->add_subcommand(std::string(row.name.substr(blank + 1)), std::string(row.help));
+  const std::string verb(row.name.substr(blank + 1));
+  group->description(group->get_description() + (group->get_description().empty() ? "" : ", ") + verb);
+  return group->add_subcommand(verb, std::string(row.help));
 }
 
 }  // namespace

@@ -1,23 +1,33 @@
 // mycojobs policy show, policy check FILE, policy diff A B
 #include <sysexits.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/find_executor.h"
 #include "cli/opened.h"
 #include "cli/policy_file.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
+#include "worker/stages.h"
 
 namespace mycojobs {
 namespace {
 
 using nlohmann::json;
 
-Result<std::string> type_of(const Invocation& call) {
-  std::string type = call.get("type", "python");
-  if (is_script_type(type) || type == "v.compile" || type == "v.run") return type;
-  return fail(Code::invalid, "--type: \"" + printable(type) + "\" is no script type: as in --type python");
+std::string type_of(const Invocation& call) { return call.get("type", "python"); }
+
+// The runs that a job of this script type is made of, or the one of a profile; under the settings of this host.
+Result<std::vector<Stage>> stages_of(const Invocation& call, const std::string& type) {
+  MJ_TRY(found, find_executor(call, type, "--type: "));
+  std::vector<Stage> stages = found.executor->stages();
+  const auto named =
+      std::find_if(stages.begin(), stages.end(), [&](const Stage& each) { return each.profile == type; });
+  if (named != stages.end()) stages = {Stage(*named)};
+  for (Stage& each : stages) each.policy = applied(each.policy, operator_defaults(call.settings));
+  return stages;
 }
 
 std::string bare(std::string text) {
@@ -31,26 +41,26 @@ std::string upper(std::string_view text) {
 }
 
 Result<int> show(const Invocation& call) {
-  MJ_TRY(type, type_of(call));
-  const Policy own = own_profile(call.settings, type);
+  const std::string type = type_of(call);
+  MJ_TRY(stages, stages_of(call, type));
   const Ceiling ceiling = call.settings.ceilings.of(context_of(call));
-  const Policy effective = weigh(own, {}, ceiling).policy;
+  const auto effective = [&](const Stage& each) { return weigh(each.policy, {}, ceiling_of(each, ceiling)).policy; };
   if (call.json) {
     json out = {{"type", type},
                 {"context", ceiling.context},
-                {"profile", to_json(own)},
+                {"profile", to_json(stages.back().policy)},
                 {"ceiling", to_json(ceiling.most)},
-                {"policy", to_json(effective)}};
-    if (type == "v") out["compile"] = to_json(weigh(own_profile(call.settings, "v.compile"), {}, ceiling).policy);
+                {"policy", to_json(effective(stages.back()))}};
+    if (stages.size() > 1) out["compile"] = to_json(effective(stages.front()));
     print(dump_json(out, 2) + "\n");
     return 0;
   }
   // A script that is compiled first has two runs, and so two columns.
   std::vector<Policy> runs;
   std::vector<std::string> head{"FIELD"};
-  for (const std::string_view name : profiles_of(type)) {
-    runs.push_back(weigh(own_profile(call.settings, type == "v" ? name : type), {}, ceiling).policy);
-    head.push_back(type == "v" ? upper(name) : "WITHOUT ASKING");
+  for (const Stage& each : stages) {
+    runs.push_back(effective(each));
+    head.push_back(stages.size() > 1 ? upper(each.profile) : "WITHOUT ASKING");
   }
   head.emplace_back("AT MOST");
   std::vector<std::vector<std::string>> rows{std::move(head)};
@@ -66,10 +76,11 @@ Result<int> show(const Invocation& call) {
 }
 
 Result<int> check(const Invocation& call) {
-  MJ_TRY(type, type_of(call));
+  const std::string type = type_of(call);
+  MJ_TRY(stages, stages_of(call, type));
   MJ_TRY(read, read_policy_file(call.arguments.at(0)));
   const Ceiling ceiling = call.settings.ceilings.of(context_of(call));
-  Combined combined = weigh(own_profile(call.settings, type), read.request, ceiling);
+  Combined combined = weigh(stages.back().policy, read.request, ceiling_of(stages.back(), ceiling));
   std::vector<FieldProblem> refusals = std::move(read.problems);
   refusals.insert(refusals.end(), combined.problems.begin(), combined.problems.end());
   if (call.json) {
@@ -91,16 +102,16 @@ Result<int> check(const Invocation& call) {
   return refusals.empty() ? 0 : EX_DATAERR;
 }
 
-Result<Policy> policy_of(const Invocation& call, const std::string& type, const std::string& file) {
+Result<Policy> policy_of(const Policy& profile, const std::string& file) {
   MJ_TRY(read, read_policy_file(file));
   if (!read.ok()) return fail(Code::invalid, join(read.problems));
-  return applied(own_profile(call.settings, type), read.request);
+  return applied(profile, read.request);
 }
 
 Result<int> compare(const Invocation& call) {
-  MJ_TRY(type, type_of(call));
-  MJ_TRY(before, policy_of(call, type, call.arguments.at(0)));
-  MJ_TRY(after, policy_of(call, type, call.arguments.at(1)));
+  MJ_TRY(stages, stages_of(call, type_of(call)));
+  MJ_TRY(before, policy_of(stages.back().policy, call.arguments.at(0)));
+  MJ_TRY(after, policy_of(stages.back().policy, call.arguments.at(1)));
   const auto differences = diff(before, after);
   if (call.json) {
     auto list = json::array();

@@ -92,10 +92,4 @@ Result<PolicyRead> read_policy_file(const std::string& path) {
   return read;
 }
 
-Policy own_profile(const Settings& settings, std::string_view type) {
-  const auto all = profiles();
-  const bool named = std::any_of(all.begin(), all.end(), [&](const Profile& each) { return each.name == type; });
-  return applied(profile(named ? type : profile_of(type)), operator_defaults(settings));
-}
-
 }  // namespace mycojobs

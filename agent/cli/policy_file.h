@@ -12,7 +12,4 @@ namespace mycojobs {
 // FILE.toml or FILE.json. Problems name file, line and field. Error: io, too_large; invalid (neither, or not TOML).
 Result<PolicyRead> read_policy_file(const std::string& path);
 
-// What a job of this script type (or profile) has that asks for nothing, before the ceiling.
-Policy own_profile(const Settings&, std::string_view type);
-
 }  // namespace mycojobs

@@ -8,8 +8,8 @@
 
 #include "cli/artifact_files.h"
 #include "cli/commands.h"
+#include "cli/find_executor.h"
 #include "cli/local_run.h"
-#include "cli/policy_file.h"
 #include "cli/serve.h"
 #include "cli/session.h"
 #include "cli/submission.h"
@@ -32,23 +32,14 @@ struct Tried {
   std::vector<std::string> not_kept;
 };
 
-Result<std::unique_ptr<Executor>> executor_of(const Invocation& call, const std::string& type) {
-  std::string known;
-  for (auto& executor : call.parts.executors(call.settings)) {
-    const auto types = executor->script_types();
-    if (std::find(types.begin(), types.end(), type) != types.end()) return std::move(executor);
-    for (const auto& each : types) known += (known.empty() ? "" : ", ") + each;
-  }
-  return fail(Code::invalid, "--type: no executor here runs \"" + printable(type) + "\"; there is: " + known);
-}
-
 Result<Tried> try_file(const Invocation& call, bool learn) {
   MJ_TRY(submission, read_submission(call));
   Job& job = submission.job;
   job.id = 1;
-  MJ_TRY(executor, executor_of(call, job.script_type));
+  MJ_TRY(found, find_executor(call, job.script_type, "--type: "));
+  const std::unique_ptr<Executor> executor = std::move(found.executor);
   Tried tried;
-  tried.profile = std::string(profile_of(job.script_type));
+  tried.profile = executor->stages().back().profile;
   const std::uint64_t timeout_ms = job.timeout ? *job.timeout * 1000ULL : call.settings.job_default_timeout_ms;
   MJ_TRY(staged, stage_runs(*executor, operator_defaults(call.settings), read_policy(job.policy, "policy").request,
                             nullptr, timeout_ms));

@@ -189,9 +189,10 @@ Result<void> read_policy_flag(const Invocation& call, Job& job) {
   return {};
 }
 
+// What is refused is what was asked for, whichever profile stands below: the executors are not asked for it here.
 Result<void> check_ceiling(const Invocation& call, const Job& job) {
-  MJ_CHECK(combine(own_profile(call.settings, job.script_type), read_policy(job.policy, "policy").request,
-                   call.settings.ceilings.of(job.context_id)));
+  const Policy below = applied(profile(profile_of(job.script_type)), operator_defaults(call.settings));
+  MJ_CHECK(combine(below, read_policy(job.policy, "policy").request, call.settings.ceilings.of(job.context_id)));
   return {};
 }
 

@@ -291,7 +291,6 @@ Result<ObjectCall> read_call(const json& request) {
   MJ_CHECK(params.only(row->params));
   ObjectCall call;
   call.method = row->method;
-  call.name = name;
   MJ_CHECK(row->read(params, call));
   return call;
 }

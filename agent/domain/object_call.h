@@ -18,7 +18,6 @@ inline constexpr std::size_t kMaxObjectCallBytes = 4U << 20;  // of its JSON
 struct ObjectCall {
   enum class Method { declare, put, get, remove, list, find, search, count, kinds, transaction };
   Method method = Method::get;
-  std::string name;  // "osis.put"
   ObjectKind of;
   bool all_spaces = true;  // of kinds: no namespace was named
   std::string id, text, after;

@@ -50,11 +50,6 @@ std::string_view profile_of(std::string_view script_type) {
   return "command";
 }
 
-std::vector<std::string_view> profiles_of(std::string_view script_type) {
-  if (script_type == "v") return {"v.compile", "v.run"};
-  return {profile_of(script_type)};
-}
-
 Policy default_ceiling() {
   Policy most;
   most.cpu_ms = most.wall_ms = 0;

@@ -4,7 +4,6 @@
 
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "mycojobs/records.h"
 #include "mycojobs/result.h"
@@ -13,7 +12,7 @@ namespace mycojobs {
 
 enum class Right { read, write };
 
-// record: nothing, if the context has none. what: "osis.put". Error denied: names caller, context, role and remedy.
-Result<void> check_right(const std::optional<Context>& record, Id context, Id caller, Right, std::string_view what);
+// record: nothing, if the context has none. Error denied: names caller, context, role and remedy.
+Result<void> check_right(const std::optional<Context>& record, Id context, Id caller, Right);
 
 }  // namespace mycojobs

@@ -52,7 +52,7 @@ Result<void> ObjectTask::check_rights(Store& store, ObjectStore& objects, const 
     if (!known) right = Right::write;
   }
   MJ_TRY(record, load_context(store, who.context));
-  MJ_CHECK(check_right(record, who.context, who.caller, right, call_->name));
+  MJ_CHECK(check_right(record, who.context, who.caller, right));
   may_write_ = right == Right::write;
   return {};
 }

@@ -150,8 +150,11 @@ Result<void> RunLoop::launch(RunNumber number, Run& run) {
   RunSpec& spec = run.job.specs.at(run.stage);
   spec.run = sandbox_run(number, run.stage);
   spec.fence_boot_ms = run.fence_boot_ms;
-  if (const std::uint64_t now = clock_.boot_ms(); run.job.deadline_boot_ms > now)
-    spec.limits.wall_ms = std::min(spec.limits.wall_ms, run.job.deadline_boot_ms - now);
+  if (run.job.deadline_boot_ms != 0) {  // a run that begins at its last moment has a moment, not all of its limit
+    const std::uint64_t now = clock_.boot_ms();
+    const std::uint64_t left = std::max<std::uint64_t>(run.job.deadline_boot_ms, now + 1) - now;
+    spec.limits.wall_ms = std::min(spec.limits.wall_ms, left);
+  }
   MJ_TRY(pipes, sandbox_->launch(spec));
   run.out.reset(pipes.out);
   run.err.reset(pipes.err);

@@ -34,17 +34,20 @@ Result<Policy> policy_of(const Stage& stage, const PolicyRequest& defaults, cons
                          const Ceiling* given) {
   const Policy profile = applied(stage.policy, defaults);
   if (given == nullptr) return applied(profile, asked);
-  Ceiling ceiling = *given;
-  constexpr auto kExec = static_cast<std::size_t>(PolicyField::exec);
-  const bool exec_written = ceiling.written[kExec];
-  if (!stage.trusted) ceiling.written.set();
-  if (stage.programs) ceiling.written[kExec] = exec_written;
-  auto policy = combine(profile, asked, ceiling);
+  auto policy = combine(profile, asked, ceiling_of(stage, *given));
   if (!policy) return fail(Code::denied, policy.error().message);
   return policy;
 }
 
 }  // namespace
+
+Ceiling ceiling_of(const Stage& stage, Ceiling ceiling) {
+  constexpr auto kExec = static_cast<std::size_t>(PolicyField::exec);
+  const bool exec_written = ceiling.written[kExec];
+  if (!stage.trusted) ceiling.written.set();
+  if (stage.programs) ceiling.written[kExec] = exec_written;
+  return ceiling;
+}
 
 Result<StagedRuns> stage_runs(const Executor& executor, const PolicyRequest& defaults, const PolicyRequest& asked,
                               const Ceiling* ceiling, std::uint64_t timeout_ms) {

@@ -15,6 +15,9 @@ struct StagedRuns {
   Policy policy;               // of the last one, which runs the script
 };
 
+// What bounds the runs of a stage, of what bounds the jobs of a context.
+Ceiling ceiling_of(const Stage&, Ceiling);
+
 // defaults: the operator's, over each profile. ceiling null: there is none. Error denied: names the field.
 Result<StagedRuns> stage_runs(const Executor&, const PolicyRequest& defaults, const PolicyRequest& asked,
                               const Ceiling* ceiling, std::uint64_t timeout_ms);

@@ -158,7 +158,6 @@ TEST(Profiles, AreThoseOfTheManualsTable) {
   EXPECT_EQ(profile("sal").open_files, 32U);
   EXPECT_EQ(profile("sal").output_bytes, 256U << 10);
   EXPECT_EQ(profile_of("v"), "v.run");
-  EXPECT_EQ(profiles_of("v"), (std::vector<std::string_view>{"v.compile", "v.run"}));
   EXPECT_EQ(profile_of("rust"), "native");
   EXPECT_EQ(profile_of("bash"), "command");
   EXPECT_EQ(profile_of("command"), "command");

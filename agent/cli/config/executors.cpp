@@ -17,8 +17,8 @@ class Reader {
   Reader(std::string name, const PolicyText& text) : text_(text) { out_.name = std::move(name); }
 
   Result<CommandSettings> read() {
-    const std::string name = "executors." + out_.name;
     if (!is_script_type(out_.name)) return refuse("", "a script type is a-z, 0-9, _ and -, at most 32, a letter first");
+    if (out_.name == "rust") return refuse("", "is a script type of the executor native: choose another name");
     const auto table = parse_json(text_.json);
     if (!table) return refuse("", "is not understood");
     for (const auto& [key, value] : table->items()) {
@@ -41,12 +41,17 @@ class Reader {
     if (out_.command.empty()) return refuse("", "has no command: as in command = [\"/bin/bash\", \"{script}\"]");
     if (!out_.command.front().starts_with('/'))
       return refuse("command[0]", "is not the whole path of a program, as /usr/bin/perl");
+    const bool is_told = std::any_of(out_.command.begin(), out_.command.end(), [](const std::string& word) {
+      return word.find("{script}") != std::string::npos;
+    });
+    if (!is_told) return refuse("command", "has no {script}, so that the program would not find the script");
     return std::move(out_);
   }
 
  private:
   tl::unexpected<Error> refuse(const std::string& field, const std::string& what) const {
-    return fail(Code::invalid, place_of(text_, field) + ": executors." + shown(out_.name, 60) +
+    return fail(Code::invalid, place_of(text_, field) + ": executors." +
+                                   (is_script_type(out_.name) ? out_.name : shown(out_.name, 60)) +
                                    (field.empty() ? "" : "." + field) + ": " + what);
   }
   static bool is_file_name(const std::string& name) {
@@ -71,15 +76,25 @@ class Reader {
                         name.find_first_of(std::string("=\0", 2)) == std::string::npos &&
                         text.get_ref<const std::string&>().find('\0') == std::string::npos;
       if (!fine) return refuse(key + '.' + name, "is not text, or its name has = or NUL in it");
+      if (name.starts_with("MYCOJOBS_"))
+        return refuse(key + '.' + name, "is set for each job by mycojobs itself: choose another name");
       out_.environment[name] = text.get<std::string>();
     }
     return {};
   }
   Result<void> policy(const std::string& key, const json& value) {
     PolicyRead read = read_policy(dump_json(value), "policy");
-    if (read.ok()) return out_.policy = std::move(read.request), Result<void>();
-    const FieldProblem& first = read.problems.front();
-    return refuse(first.field.starts_with(key) ? first.field : key, first.message);
+    if (!read.ok()) {
+      const FieldProblem& first = read.problems.front();
+      const std::string_view message = first.message;
+      const bool named = message.starts_with(first.field + ": ");  // which refuse() does too
+      return refuse(first.field.starts_with(key) ? first.field : key,
+                    std::string(named ? message.substr(first.field.size() + 2) : message));
+    }
+    if (read.request.names(PolicyField::exec) && !read.request.values.exec)
+      return refuse("policy.exec", "is false, but its jobs are programs: leave it out");
+    out_.policy = std::move(read.request);
+    return {};
   }
 
   const PolicyText& text_;
