@@ -4,24 +4,21 @@
 //
 //   down, in this order
 //     facts        JSON object: executor, id, caller_id, context_id, name, attempt, deliveries, epoch,
-//     deadline_unix_ms,
-//                  runner_id, command and script_file (programs only), max_result_bytes, max_artifact_bytes, and
-//                  granted: what its policy came to, as
-//                  {"exec": bool, "net": "none" | "loopback" | [entries], "fs.read": [..], "fs.write": [..], "secrets":
-//                  [..]}
+//                  deadline_unix_ms, runner_id, command and script_file (programs only), max_result_bytes,
+//                  max_artifact_bytes, and granted: what its policy came to, as
+//                  {"exec": bool, "net": "none" | "loopback" | [entries], "memory": bytes, "fs.read": [..],
+//                  "fs.write": [..], "secrets": [..]}
 //     environment  JSON object, text -> text: the whole environment of the job
 //     inputs       JSON object: job name -> its result map. Once.
-//     file         path below /job, NUL, mode in octal, NUL, bytes. Any number of them; a path that is named again goes
-//     on
-//                  where its last bytes ended.
+//     file         path below /job, NUL, mode in octal, NUL, bytes. Any number of them; a path that is named again
+//                  goes on where its last bytes ended.
 //     script       the bytes as the author wrote them, UTF-8. The job starts when it is there.
 //     reply        JSON object: id of the call, and result, or error {code, message}. One for each call, in any order.
 //   up, in any order, `done` last
 //     note         JSON object: text, fraction (0 to 1, or absent). A line for the job's log. Any number of them.
 //     call         JSON object: id (the host's own, above 0), method, params. The agent answers each with a reply.
-//     artifact     path, NUL, bytes. A path that is named again at once goes on where its last bytes ended; an artifact
-//     is
-//                  whole when another one begins, or with `done`.
+//     artifact     path, NUL, bytes. A path that is named again at once goes on where its last bytes ended; an
+//                  artifact is whole when another one begins, or with `done`.
 //     result       JSON object, text -> text. At most once.
 //     error        JSON object: type, message, traceback, line (0: unknown), exit (only if the script itself asked
 //                  to leave with that code), retry (only if the failure says so: false, no further attempt; a number,

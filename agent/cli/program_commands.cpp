@@ -39,6 +39,7 @@ Result<std::string> read_program(const std::string& path) {
 // Under its hash, whole or not at all: an agent may look at the same time.
 Result<std::string> keep(const std::string& folder, const std::string& bytes) {
   const std::string hash = sha256_hex(bytes);
+  ::umask(077);  // as the agent makes what lies there
   std::error_code failed;
   fs::create_directories(folder, failed);
   if (failed) return fail(Code::io, folder + ": " + failed.message());

@@ -15,7 +15,6 @@ namespace {
 
 // epoll's 64 bits: run number above, pipe below. Run numbers start at 1, so that 0 stands for our own descriptors.
 constexpr std::uint64_t kOrders = 0, kSandbox = 1;
-constexpr std::uint64_t kPartialMs = 50;    // between looks at unfinished lines
 constexpr std::uint64_t kReviveMs = 500;    // between tries to start a new launcher
 constexpr std::size_t kReadAtOnce = 65536;  // per pipe and turn, so that a flood does not starve the others
 

@@ -60,6 +60,7 @@ class RunLoop {
   };
   using Order = std::variant<Start, Fence, Kill, Reply>;
   enum class Pipe : std::uint32_t { out, err, channel };
+  static constexpr std::uint64_t kPartialMs = 50;  // how long a line may wait for its end
   // What the sandbox knows a run by: each stage is a run of its own there.
   static constexpr unsigned kStageShift = 56;
   static std::uint64_t sandbox_run(RunNumber run, std::size_t stage) {

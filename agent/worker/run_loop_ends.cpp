@@ -10,7 +10,6 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint64_t kPartialMs = 50;   // how long a line may wait for its end
 constexpr std::size_t kLinesAtOnce = 512;  // of a log in one report
 constexpr std::size_t kCutNote = 1000;     // a note of so many bytes may have lost its end on the way
 

@@ -200,6 +200,7 @@ void HostProcess::read_stderr() {
   // Bounded: a plugin that writes faster than this reads is still held to its deadline.
   for (int round = 0; round < 64; ++round) {
     const ssize_t got = ::read(stderr_.get(), buffer.data(), buffer.size());
+    if (got == 0) stderr_.reset();  // the plugin has closed it: there is nothing to wait for any more
     if (got <= 0) return;
     written_.append(buffer.data(), static_cast<std::size_t>(got));
     log_stderr(false);

@@ -65,7 +65,7 @@ std::size_t on_header(char* bytes, std::size_t, std::size_t size, void* user) {
   return size;
 }
 
-int on_progress(void*, curl_off_t, curl_off_t, curl_off_t, curl_off_t) { return term_seen() ? 1 : 0; }
+int on_progress(void*, curl_off_t, curl_off_t, curl_off_t, curl_off_t) { return host_job::term_seen() ? 1 : 0; }
 
 std::string field(lua_State* state, const char* name, bool& there) {
   lua_getfield(state, 1, name);

@@ -15,23 +15,6 @@
 namespace mycojobs::lua {
 namespace {
 
-struct ThisJob {
-  int channel = -1;
-  pid_t pid = 0;
-  volatile std::sig_atomic_t term_seen = 0;
-  volatile std::sig_atomic_t script_asks = 0;
-};
-ThisJob this_job;
-
-// Process 1 of a namespace is not ended by a signal of its own: it leaves with the code that a shell would show.
-extern "C" void on_term(int signal) {
-  this_job.term_seen = 1;
-  if (this_job.script_asks != 0) return;
-  if (::getpid() == 1) ::_exit(128 + signal);
-  ::signal(signal, SIG_DFL);
-  ::raise(signal);
-}
-
 std::string_view text_at(lua_State* state, int index) {
   std::size_t size = 0;
   const char* text = luaL_checklstring(state, index, &size);
@@ -40,7 +23,7 @@ std::string_view text_at(lua_State* state, int index) {
 
 int lua_send(lua_State* state) {
   const auto kind = static_cast<FrameKind>(luaL_checkinteger(state, 1));
-  lua_pushboolean(state, send(kind, text_at(state, 2)) ? 1 : 0);
+  lua_pushboolean(state, host_job::send(kind, text_at(state, 2)) ? 1 : 0);
   return 1;
 }
 
@@ -52,9 +35,8 @@ int lua_ask(lua_State* state) {
     lua_pushfstring(state, "too_large");
     return 2;
   }
-  auto reply = ::getpid() == this_job.pid
-                   ? ask(this_job.channel, call)
-                   : Result<std::string>(fail(Code::unavailable, "this is not the job's process"));
+  auto reply = host_job::is_here() ? ask(host_job::channel(), call)
+                                   : Result<std::string>(fail(Code::unavailable, "this is not the job's process"));
   if (!reply) {
     lua_pushnil(state);
     lua_pushlstring(state, reply.error().message.data(), reply.error().message.size());
@@ -65,7 +47,7 @@ int lua_ask(lua_State* state) {
 }
 
 int lua_cancelled(lua_State* state) {
-  lua_pushboolean(state, cancelled() ? 1 : 0);
+  lua_pushboolean(state, host_job::cancelled() ? 1 : 0);
   return 1;
 }
 
@@ -75,7 +57,7 @@ int lua_sleep(lua_State* state) {
   timespec rest{};
   rest.tv_sec = static_cast<time_t>(seconds);
   rest.tv_nsec = static_cast<long>((seconds - std::floor(seconds)) * 1e9);
-  while (!term_seen() && ::clock_nanosleep(CLOCK_MONOTONIC, 0, &rest, &rest) == EINTR) {
+  while (!host_job::term_seen() && ::clock_nanosleep(CLOCK_MONOTONIC, 0, &rest, &rest) == EINTR) {
   }
   return 0;
 }
@@ -108,31 +90,16 @@ int lua_limit_memory(lua_State* state) {
 }  // namespace
 
 void begin_job(int channel) {
-  this_job.channel = channel;
-  this_job.pid = ::getpid();
+  host_job::begin(channel);
   ::fcntl(channel, F_SETFD, FD_CLOEXEC);  // no program that the script runs speaks for it
-  struct sigaction action {};
-  action.sa_handler = on_term;
-  action.sa_flags = SA_RESTART;
-  ::sigaction(SIGTERM, &action, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
 }
 
-bool send(FrameKind kind, std::string_view payload) {
-  return ::getpid() == this_job.pid && send_frame(this_job.channel, kind, payload);
-}
-
 void finish(const std::string& artifacts, std::uint64_t max_bytes) {
-  if (::getpid() != this_job.pid) return;
-  send_artifacts(this_job.channel, artifacts, max_bytes);
-  send(FrameKind::done, "");
+  if (!host_job::is_here()) return;
+  send_artifacts(host_job::channel(), artifacts, max_bytes);
+  host_job::send(FrameKind::done, "");
 }
-
-bool cancelled() {
-  this_job.script_asks = 1;
-  return term_seen();
-}
-bool term_seen() { return this_job.term_seen != 0; }
 
 void write_to(int fd, std::string_view bytes) {
   while (!bytes.empty()) {

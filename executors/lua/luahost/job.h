@@ -1,22 +1,17 @@
-// The job of this process: its channel, and whether it has been asked to end.
+// The job of this process, as the modules see it.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 
-#include "executors/channel.h"
+#include "executors/host_job.h"
 #include "executors/lua/luahost/state.h"
 
 namespace mycojobs::lua {
 
 // What outlives the script's start. Written before it, and by the handler of SIGTERM.
 void begin_job(int channel);
-// False: not sent. A process that the script forked is not the job and has nothing to hand back.
-bool send(FrameKind, std::string_view payload);
-// A script that asks is told and may tidy up; any other is ended by SIGTERM as it would be without a handler.
-bool cancelled();
-bool term_seen();
 // The last frames: what the job left in that folder, and `done`.
 void finish(const std::string& artifacts, std::uint64_t max_bytes);
 

@@ -92,8 +92,8 @@ std::string top_text(lua_State* state, int index) {
 void tell_plainly(const char* type, const char* message) {
   const std::string text = std::string(type) + ": " + message + "\n";
   write_error(text);
-  send(FrameKind::error, std::string(R"({"type":")") + type + R"(","message":")" + message +
-                             R"(","traceback":"","line":)" + std::to_string(script.line) + "}");
+  host_job::send(FrameKind::error, std::string(R"({"type":")") + type + R"(","message":")" + message +
+                                       R"(","traceback":"","line":)" + std::to_string(script.line) + "}");
 }
 
 // The error on top of the stack. status: of lua_pcall.
@@ -113,7 +113,7 @@ void tell_failure(lua_State* state, int status) {
   if (status != LUA_ERRSYNTAX) lua_pushnil(state);
   if (!call(state, kDescribe, 4, 2)) return tell_plainly("Error", "an error that cannot be told");
   write_error(top_text(state, -1));
-  send(FrameKind::error, top_text(state, -2));
+  host_job::send(FrameKind::error, top_text(state, -2));
 }
 
 void tell_wrong_result(lua_State* state, const std::string& message) {
@@ -123,7 +123,7 @@ void tell_wrong_result(lua_State* state, const std::string& message) {
   lua_pushliteral(state, "ResultError");
   if (!call(state, kDescribe, 4, 2)) return tell_plainly("ResultError", "the result cannot be handed back");
   write_error("ResultError: " + message + "\n");
-  send(FrameKind::error, top_text(state, -2));
+  host_job::send(FrameKind::error, top_text(state, -2));
 }
 
 // False: it could not be handed back, and why has been told.
@@ -178,7 +178,7 @@ int end_job(lua_State* state, int exit_code) {
     exit_code = 120;
     tell_plainly("OSError", "stdout could not be written to the end");
   }
-  if (exit_code == 0) send(FrameKind::result, result);
+  if (exit_code == 0) host_job::send(FrameKind::result, result);
   finish(script.folder + "/artifacts", script.max_artifact_bytes);
   return exit_code;
 }

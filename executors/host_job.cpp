@@ -1,0 +1,51 @@
+#include "executors/host_job.h"
+
+#include <unistd.h>
+
+#include <csignal>
+
+#include "executors/host_channel.h"
+
+namespace mycojobs::host_job {
+namespace {
+
+// Written before the script starts, and by the handler of SIGTERM.
+struct ThisJob {
+  int channel = -1;
+  pid_t pid = 0;
+  volatile std::sig_atomic_t term_seen = 0;
+  volatile std::sig_atomic_t script_asks = 0;
+};
+ThisJob this_job;
+
+// Process 1 of a namespace is not ended by a signal of its own: it leaves with the code that a shell would show.
+extern "C" void on_term(int signal) {
+  this_job.term_seen = 1;
+  if (this_job.script_asks != 0) return;
+  if (::getpid() == 1) ::_exit(128 + signal);
+  ::signal(signal, SIG_DFL);
+  ::raise(signal);
+}
+
+}  // namespace
+
+void begin(int channel) {
+  this_job.channel = channel;
+  this_job.pid = ::getpid();
+  struct sigaction action {};
+  action.sa_handler = on_term;
+  action.sa_flags = SA_RESTART;
+  ::sigaction(SIGTERM, &action, nullptr);
+}
+
+bool is_here() { return ::getpid() == this_job.pid; }
+int channel() { return this_job.channel; }
+bool send(FrameKind kind, std::string_view payload) { return is_here() && send_frame(this_job.channel, kind, payload); }
+
+bool cancelled() {
+  this_job.script_asks = 1;
+  return term_seen();
+}
+bool term_seen() { return this_job.term_seen != 0; }
+
+}  // namespace mycojobs::host_job

@@ -1,0 +1,21 @@
+// The job of a script host's process: its channel, and whether it has been asked to end.
+#pragma once
+
+#include <string_view>
+
+#include "executors/channel.h"
+
+namespace mycojobs::host_job {
+
+// Once, before the script starts and from its thread. From then on SIGTERM is ours: a script that has asked cancelled()
+// is told by it and may tidy up; any other is ended by it, as it would be without a handler.
+void begin(int channel);
+
+// Any thread. A process that the script forked is not the job and has nothing to hand back.
+bool is_here();
+int channel();
+bool send(FrameKind, std::string_view payload);  // false: not sent
+bool cancelled();                                // the script asks
+bool term_seen();                                // we do
+
+}  // namespace mycojobs::host_job
