@@ -32,4 +32,10 @@ struct ExecutorSettings {
   const Clock& clock;                     // lives longer than the executors
 };
 
+// Prebuilt programs of a context, each under its hash.
+inline constexpr std::uint64_t kMaxProgramBytes = 256ULL << 20;
+inline std::string programs_folder(const std::string& state_dir, Id context) {
+  return state_dir + "/contexts/" + std::to_string(context) + "/programs";
+}
+
 }  // namespace mycojobs
