@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <utility>
 
 #include "sandbox/remedy.h"
 
@@ -38,18 +39,20 @@ Zygotes::Zygote* Zygotes::find(std::uint64_t id) {
   return found == zygotes_.end() ? nullptr : found->second.get();
 }
 
+const ScriptHost* Zygotes::row_of(const Key& key) const {
+  auto found = settings_.hosts.find(key);
+  if (found == settings_.hosts.end()) found = settings_.hosts.find({key.first, 0});
+  return found == settings_.hosts.end() ? nullptr : &found->second;
+}
+
 Zygotes::Zygote* Zygotes::start(const Key& key, std::optional<SetupError>& problem) {
-  const ZygoteStart how{settings_.programs[key.first],
-                        key.first == kCanaryHost ? kCanaryArgument : "",
-                        settings_.ids,
-                        settings_.filters,
-                        settings_.alive,
-                        settings_.fail_step,
-                        settings_.leave_out};
+  const ZygoteStart how{*row_of(key),    settings_.ids,       settings_.filters,
+                        settings_.alive, settings_.fail_step, settings_.leave_out};
   auto started = start_zygote(how);
   if (!started) {
     const StartFailure& failure = started.error();
-    problem = SetupError{failure.step, failure.error, remedy_for_step(failure.step, failure.error)};
+    problem = SetupError{failure.step, failure.error,
+                         failure.detail.empty() ? remedy_for_step(failure.step, failure.error) : failure.detail};
     return nullptr;
   }
   auto owned = std::make_unique<Zygote>();
@@ -63,7 +66,7 @@ Zygotes::Zygote* Zygotes::start(const Key& key, std::optional<SetupError>& probl
   zygote.err_watch = loop_.watch(zygote.process.err.get(), [this, &zygote](std::uint32_t) { read_err(zygote); });
   zygote.end_watch = loop_.watch(zygote.process.pidfd.get(), [this, &zygote](std::uint32_t) { bury(zygote); });
   zygote.warm_up = loop_.at(boot_ms() + kWarmUpMs, [this, &zygote] {
-    condemn(zygote, {"zygote_warm_up", ETIMEDOUT, remedy_for_step("zygote_warm_up", ETIMEDOUT)});
+    condemn(zygote, {"zygote_warm_up", ETIMEDOUT, words_of(zygote)});
   });
   zygotes_[zygote.id] = std::move(owned);
   return &zygote;
@@ -78,7 +81,7 @@ Zygotes::Zygote* Zygotes::current_or_new(const Key& key, std::optional<SetupErro
 
 void Zygotes::warm(const std::string& host, Id context) {
   std::optional<SetupError> problem;
-  if (current_or_new({host, context}, problem) == nullptr) tried_(host, problem);
+  if (current_or_new({host, context}, problem) == nullptr) tried_(host, context, problem);
 }
 
 void Zygotes::submit(Run& run) {
@@ -133,8 +136,7 @@ void Zygotes::read_control(Zygote& zygote) {
     if (received != Received::frame || !obey(zygote, frame)) {
       loop_.unwatch(zygote.control_watch, zygote.process.control.get());
       if (!zygote.problem) read_err(zygote);
-      const std::string words = zygote.last_words.empty() ? remedy_for_step("zygote_warm_up", 0) : zygote.last_words;
-      return condemn(zygote, {"zygote_warm_up", received == Received::closed ? ESRCH : EPROTO, words});
+      return condemn(zygote, {"zygote_warm_up", received == Received::closed ? ESRCH : EPROTO, words_of(zygote)});
     }
   }
   feed(zygote);
@@ -171,7 +173,16 @@ bool Zygotes::obey(Zygote& zygote, RawFrame& frame) {
   return true;
 }
 
-// What a host says on stderr is for the operator's log; the last of it also explains why it did not come up.
+// Why it did not come up, as far as it has said so.
+std::string Zygotes::words_of(const Zygote& zygote) const {
+  if (!zygote.last_words.empty()) return zygote.last_words;
+  const ScriptHost* row = row_of(zygote.key);
+  std::string command = row->program.substr(row->program.rfind('/') + 1);
+  for (const auto& argument : row->arguments) command += ' ' + argument;
+  return command.substr(0, kMostWords) + ": said nothing about it";
+}
+
+// What a host says on stderr is for the operator's log: as the reason why it did not come up, or when it serves.
 void Zygotes::read_err(Zygote& zygote) {
   char text[2048];
   const ssize_t size = ::read(zygote.process.err.get(), text, sizeof text);
@@ -180,8 +191,16 @@ void Zygotes::read_err(Zygote& zygote) {
   std::string words(text, static_cast<std::size_t>(size));
   std::replace_if(
       words.begin(), words.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
+  if (zygote.state == State::starting || zygote.state == State::trying) {
+    zygote.last_words = (zygote.last_words + words).substr(0, kMostWords);
+  } else {
+    tell_words(zygote, std::move(words));
+  }
+}
+
+void Zygotes::tell_words(Zygote& zygote, std::string words) {
   warn_(fmt::format("zygote {} of context {}: {}", zygote.key.first, zygote.key.second, words));
-  zygote.last_words = words;
+  zygote.last_words = std::move(words);
 }
 
 void Zygotes::begin_trial(Zygote& zygote) {
@@ -219,7 +238,7 @@ void Zygotes::end_trial(Zygote& zygote, Run& canary) {
   } else {
     begin_serving(zygote);
   }
-  tried_(zygote.key.first, problem);
+  tried_(zygote.key.first, zygote.key.second, problem);
 }
 
 void Zygotes::begin_serving(Zygote& zygote) {
@@ -227,6 +246,7 @@ void Zygotes::begin_serving(Zygote& zygote) {
   zygote.served = 0;
   zygote.since_boot_ms = boot_ms();
   loop_.cancel(zygote.warm_up);
+  if (!zygote.last_words.empty()) tell_words(zygote, std::exchange(zygote.last_words, {}));
   const auto successor = successors_.find(zygote.key);
   if (successor == successors_.end() || successor->second != zygote.id) return;  // the caller feeds it
   Zygote* old = find(current_[zygote.key]);
@@ -276,7 +296,7 @@ void Zygotes::condemn_silent(const Run& run) {
 
 void Zygotes::bury(Zygote& zygote) {
   if (zygote.control_watch != 0) read_control(zygote);  // what it said before it died
-  condemn(zygote, {"zygote_warm_up", ESRCH, remedy_for_step("zygote_warm_up", 0)});
+  condemn(zygote, {"zygote_warm_up", ESRCH, words_of(zygote)});
   int status = 0;
   ::waitpid(zygote.process.pid, &status, 0);
   // Somebody killed it: it fell silent before we gave it up, and not by leaving.
@@ -286,7 +306,7 @@ void Zygotes::bury(Zygote& zygote) {
   loop_.unwatch(zygote.end_watch, zygote.process.pidfd.get());
   auto owned = std::move(zygotes_.extract(zygote.id).mapped());
   const bool never_served = owned->state == State::starting || owned->state == State::trying;
-  if (never_served && !owned->told) tried_(owned->key.first, owned->problem);
+  if (never_served && !owned->told) tried_(owned->key.first, owned->key.second, owned->problem);
   if (const auto old = current_.find(owned->key); never_served && old != current_.end()) find(old->second)->served = 0;
   for (std::uint64_t id : owned->running) {
     if (Run* run = runs_.find(id); run != nullptr) runs_.end(*run);

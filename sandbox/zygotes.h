@@ -24,7 +24,7 @@ inline constexpr const char* kCanaryHost = "canary";
 inline constexpr const char* kCanaryArgument = "--canary-host";
 
 struct ZygotesSettings {
-  std::map<std::string, std::string> programs;  // host -> path
+  std::map<std::pair<std::string, Id>, ScriptHost> hosts;  // by name and context
   IdRange ids;
   int filters = -1, alive = -1;
   std::uint32_t runs_each = 0, age_each_ms = 0, spares = 0;
@@ -37,12 +37,12 @@ class Zygotes {
  public:
   enum class State { starting, trying, serving, retired };
   // A canary's outcome, once for each zygote that came so far; an empty problem: it holds.
-  using Tried = std::function<void(const std::string& host, const std::optional<SetupError>& problem)>;
+  using Tried = std::function<void(const std::string& host, Id context, const std::optional<SetupError>& problem)>;
 
   Zygotes(Loop&, Runs&, Runs::Warn, Tried);
   ~Zygotes();  // kills them all, and waits
   void configure(ZygotesSettings);
-  bool knows(const std::string& host) const { return settings_.programs.contains(host); }
+  bool knows(const std::string& host, Id context) const { return row_of({host, context}) != nullptr; }
 
   void warm(const std::string& host, Id context);
   void submit(Run&);     // now, or when its zygote is ready
@@ -67,9 +67,10 @@ class Zygotes {
     std::unordered_set<std::uint64_t> running;
     std::deque<std::uint64_t> waiting;
     std::optional<SetupError> problem;
-    std::string last_words;
+    std::string last_words;  // on stderr; until it serves, all of them
   };
 
+  const ScriptHost* row_of(const Key&) const;  // the context's own before the general one; null: there is none
   Zygote* current_or_new(const Key&, std::optional<SetupError>& problem);
   Zygote* start(const Key&, std::optional<SetupError>& problem);
   Zygote* find(std::uint64_t id);
@@ -84,6 +85,8 @@ class Zygotes {
   void read_control(Zygote&);
   bool obey(Zygote&, RawFrame&);
   void read_err(Zygote&);
+  void tell_words(Zygote&, std::string words);
+  std::string words_of(const Zygote&) const;
   void begin_trial(Zygote&);
   void end_trial(Zygote&, Run& canary);
   void begin_serving(Zygote&);
