@@ -175,11 +175,12 @@ bool Zygotes::obey(Zygote& zygote, RawFrame& frame) {
 
 // Why it did not come up, as far as it has said so.
 std::string Zygotes::words_of(const Zygote& zygote) const {
-  if (!zygote.last_words.empty()) return zygote.last_words;
+  if (const auto end = zygote.last_words.find_last_not_of(' '); end != std::string::npos)
+    return zygote.last_words.substr(0, end + 1);
   const ScriptHost* row = row_of(zygote.key);
   std::string command = row->program.substr(row->program.rfind('/') + 1);
   for (const auto& argument : row->arguments) command += ' ' + argument;
-  return command.substr(0, kMostWords) + ": said nothing about it";
+  return command.substr(0, kMostWords) + ": did not come up, and did not say why";
 }
 
 // What a host says on stderr is for the operator's log: as the reason why it did not come up, or when it serves.

@@ -13,6 +13,61 @@ def text_of(error):
         return "<its text cannot be made>"
 
 
+def causes_of(error):
+    """The exception and those that it hangs together with, members of groups first."""
+    found, left = [], [error]
+    while left and len(found) < MOST_LINKED:
+        each = left.pop()
+        if not isinstance(each, BaseException) or any(each is other for other in found):
+            continue
+        found.append(each)
+        left += [each.__context__, each.__cause__, getattr(each, "reason", None)]
+        if isinstance(each, BaseExceptionGroup):
+            left += reversed(each.exceptions)
+    return found
+
+
+def message_of(error):
+    """A group says what is in it: its own text seldom tells."""
+    text = text_of(error)
+    leaves = [each for each in causes_of(error) if not isinstance(each, BaseExceptionGroup)]
+    if isinstance(error, BaseExceptionGroup) and leaves:
+        text += f": {type_name(type(leaves[0]))}: {text_of(leaves[0])}"
+    return text
+
+
+def hint_of(error):
+    """The grant that is missing, as far as a refusal of the system shows it, or nothing."""
+    try:
+        for each in causes_of(error):
+            if isinstance(each, OSError) and (hint := hint_of_refusal(each)):
+                return hint
+    except Exception:
+        pass
+    return ""
+
+
+def hint_of_refusal(error):
+    kind, path = type(error).__name__, str(error.filename or "")
+    if not granted.get("exec") and isinstance(error, PermissionError) and starts_process(innermost_line(error)):
+        return "to start processes, its policy must say exec = true"
+    if granted.get("net") == "none" and (error.errno == errno.EAFNOSUPPORT or kind == "gaierror"):
+        return 'to use the network, its policy must name where to, as in net = ["example.org:443"]'
+    top = "/" + path.split("/")[1] if path.startswith("/") else ""
+    if top in FOLDERS_OF_GRANTS and error.errno == errno.EROFS:
+        return f"to write there, its policy must name the folder, as in fs.write = [\"{top}/...\"]"
+    if top in FOLDERS_OF_GRANTS and error.errno in (errno.ENOENT, errno.EACCES):
+        return f"of {top} it sees what its policy names, as in fs.read = [\"{top}/...\"]"
+    return ""
+
+
+def innermost_line(error):
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return line_at(trace.tb_frame.f_code.co_filename, trace.tb_lineno) if trace is not None else ""
+
+
 def trace_of(error):
     """What python3 prints for an exception that nobody caught."""
     try:
@@ -88,9 +143,12 @@ def report(error):
         return report_exit(error)
     if error.__traceback__ is not None and error.__traceback__.tb_frame.f_globals is globals():
         error = error.with_traceback(None)  # prepare() could not compile it
-    trace = trace_of(error)
+    trace, message, hint = trace_of(error), message_of(error), hint_of(error)
     call_hook(error, trace)
-    send_error(type_name(type(error)), text_of(error), trace, line_of(error), retry=retry_of(error))
+    if hint:
+        print_error(f"mycojobs: {hint}\n")
+        message += f"; {hint}"
+    send_error(type_name(type(error)), message, trace, line_of(error), retry=retry_of(error))
     return 130 if isinstance(error, KeyboardInterrupt) else 1
 
 

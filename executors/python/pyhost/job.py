@@ -16,6 +16,7 @@ import copy
 import dataclasses
 import datetime
 import enum
+import errno
 import functools
 import gc
 import io
@@ -46,6 +47,8 @@ MAX_MESSAGE = 8 << 10
 MAX_TRACEBACK = 64 << 10
 MAX_NOTE_TEXT = 1000
 MAX_FILE_NAME = 200
+MOST_LINKED = 20  # exceptions that hang together, looked at
+FOLDERS_OF_GRANTS = ("/srv", "/opt", "/home", "/var", "/mnt", "/media", "/data")
 MAX_RETRY = 10**9  # seconds; the agent has a limit of its own
 REHEARSALS = 20
 
@@ -58,6 +61,7 @@ describe_exception = traceback.TracebackException
 environment_data, putenv, set_zone = os.environ._data, os.putenv, time.tzset
 stdout, stderr = sys.stdout, sys.stderr
 modules, exception_now = sys.modules, sys.exc_info
+line_at, starts_process = linecache.getline, re.compile(r"fork|spawn|exec|Popen").search
 getpid, get_native_id = os.getpid, threading.get_native_id
 collect, freeze = gc.collect, gc.freeze
 
@@ -67,6 +71,7 @@ module = types.ModuleType("mycojobs", "The job that runs: its facts, its inputs,
 result = {}
 file_name = ""
 pid = 0
+granted = {}
 max_artifact_bytes = 0
 
 
@@ -148,6 +153,7 @@ def warm():
 def rehearse(number):
     """A job of ours, so that caches and specialised code are as a job needs them: what is written here, is shared."""
     facts = {"id": number, "caller_id": 1, "name": "", "deadline_unix_ms": 1, "attempt": 1, "max_artifact_bytes": 0}
+    facts["granted"] = {}
     code, names = prepare(to_json(facts).encode(), b'{"A":"1","B":"2"}', b"{}", b"result['x'] = 1\nresult['y'] = 'z'\n")
     exec(code, names)
     hand_over()
@@ -158,7 +164,7 @@ def rehearse(number):
 
 def prepare(facts, environment, inputs, script):
     """Returns the script's code and the globals to run it with."""
-    global file_name, pid, main, max_artifact_bytes
+    global file_name, pid, main, granted, max_artifact_bytes
     pid = getpid()
     # New here, not in the zygote: its heap is frozen, and drop_main() could not collect it.
     main = modules["__main__"] = new_module("__main__")
@@ -173,6 +179,7 @@ def prepare(facts, environment, inputs, script):
     if not file_name.isprintable() or not 0 < len(file_name) <= MAX_FILE_NAME:
         file_name = f"<job {facts['caller_id']}:{facts['id']}>"
     sys.argv[:] = [file_name]
+    granted = dict(facts["granted"])
     max_artifact_bytes = facts.pop("max_artifact_bytes")
     module.inputs = types.MappingProxyType(load_json(inputs.decode()))
     module.job = types.SimpleNamespace(deadline=facts["deadline_unix_ms"] / 1000, **facts)
