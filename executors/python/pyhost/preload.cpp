@@ -16,8 +16,6 @@ extern const char* const kPreloadSource;
 
 namespace {
 
-constexpr unsigned kImportSeconds = 30;  // less than the launcher waits for a zygote
-
 std::array<char, 300> last_words;
 
 // Nothing that Python does can be relied upon here: the import may stand in a library of C.
@@ -30,11 +28,11 @@ std::string of_module(const std::string& name) { return "preload = [\"" + name +
 
 class Watch {
  public:
-  explicit Watch(const std::string& name) {
+  Watch(const std::string& name, unsigned seconds) {
     std::snprintf(last_words.data(), last_words.size(), "mycojobs-pyhost: %.200sits import has not ended within %u s\n",
-                  of_module(name).c_str(), kImportSeconds);
+                  of_module(name).c_str(), seconds);
     ::signal(SIGALRM, on_alarm);
-    ::alarm(kImportSeconds);
+    ::alarm(seconds);
   }
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
@@ -55,7 +53,7 @@ Result<void> preload(const PythonSetUp& set_up, const py::dict& globals) {
   }
   if (!set_up.preload.empty()) own["begin"]();
   for (const std::string& name : set_up.preload) {
-    const Watch watch(name);
+    const Watch watch(name, set_up.import_seconds);
     const py::object problem = own["load"](name);
     if (!problem.is_none()) return fail(Code::invalid, of_module(name) + problem.cast<std::string>());
   }

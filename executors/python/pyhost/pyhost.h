@@ -19,12 +19,13 @@ namespace mycojobs {
 struct PythonSetUp {
   std::string venv;                  // the path on the host of what is at /venv (executors/python/hosts.h); empty: none
   std::vector<std::string> preload;  // modules
+  unsigned import_seconds = 30;      // for each; less than the launcher waits for a zygote
 };
 
 // Once in a process, before anything else of this header. Clears the environment of the process; imports what jobs use
 // most; leaves the interpreter with its heap frozen. stdin, stdout and stderr are as before.
 // Error unsupported: Python's own modules are missing; internal: a module of ours left a descriptor open; invalid: the
-// virtual environment or a module is not fit, by name. A module that does not come back within 30 s: the process says
+// virtual environment or a module is not fit, by name. A module that does not come back in time: the process says
 // so on stderr and exits.
 Result<void> warm_up(const PythonSetUp& = {});
 std::string python_version();  // "3.11.2"; after warm_up()
