@@ -73,6 +73,27 @@ for path in ('/venv/new', greetings.__file__):
   EXPECT_THAT(other.end.error, HasSubstr("No module named 'greetings'"));
 }
 
+// A link in it leads to what the job's own root has, and a program in it gives no rights and runs with the grant alone.
+TEST(PythonVenv, OpensNothingOfTheHost) {
+  Venv venv;
+  std::filesystem::create_symlink("/etc/shadow", venv.path() + "/shadow");
+  std::filesystem::create_symlink("../../../../../../etc/shadow", venv.path() + "/far");
+  std::filesystem::copy("/bin/true", venv.path() + "/program");
+  ::chmod((venv.path() + "/program").c_str(), 04755);
+  const auto sandbox = sandbox_of({{7, {.venv = venv.path()}}});
+  const char* script = R"(
+import os, subprocess
+for name in ('shadow', 'far'):
+    try: print(open('/venv/' + name).read())
+    except OSError as e: print(e.errno)
+print(os.statvfs('/venv').f_flag & os.ST_NOSUID != 0, os.statvfs('/venv').f_flag & os.ST_RDONLY != 0)
+try: print(subprocess.run(['/venv/program']).returncode)
+except OSError as e: print(type(e).__name__)
+)";
+  EXPECT_EQ(run_python_confined(script, {.sandbox = sandbox.get()}).out, "2\n2\nTrue True\nPermissionError\n");
+  EXPECT_EQ(run_python_confined(script, {.exec = true, .sandbox = sandbox.get()}).out, "2\n2\nTrue True\n0\n");
+}
+
 TEST(PythonVenv, HasTheSystemsPackagesIfItSaysSo) {
   Venv with("home = /usr/bin\ninclude-system-site-packages = true\nversion = 3.11.2\n");
   Venv without(

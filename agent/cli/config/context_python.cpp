@@ -49,7 +49,8 @@ class Reader {
       } else if (key == "preload") {
         MJ_CHECK(modules(value));
       } else {
-        return refuse(key, "is unknown: there are venv and preload");
+        return fail(Code::invalid, place_of(text_, key) + ": unknown key " + shown(name_ + "." + key, 80) +
+                                       ": there are venv and preload");
       }
     }
     return std::move(out_);
@@ -58,7 +59,7 @@ class Reader {
  private:
   tl::unexpected<Error> refuse(const std::string& field, const std::string& what) const {
     return fail(Code::invalid,
-                place_of(text_, field) + ": " + name_ + (field.empty() ? "" : "." + shown(field, 60)) + ": " + what);
+                place_of(text_, field) + ": " + name_ + (field.empty() ? "" : "." + field) + ": " + what);
   }
   Result<void> modules(const json& value) {
     if (!value.is_array()) return refuse("preload", "is not a list of modules, as [\"numpy\"]");
