@@ -60,6 +60,7 @@ class Zygotes {
     StartedZygote process;
     Loop::Watch control_watch = 0, err_watch = 0, end_watch = 0;
     Loop::Timer warm_up;
+    std::uint64_t started_boot_ms = 0;
     bool told = false;                         // how its trial went
     std::uint32_t served = 0, unanswered = 0;  // forks in all; forks that it has not confirmed
     std::uint64_t since_boot_ms = 0;           // it serves
@@ -98,7 +99,14 @@ class Zygotes {
   Runs::Warn warn_;
   Tried tried_;
   ZygotesSettings settings_;
+  static constexpr std::size_t kMostWords = 2048;  // of its reason to refuse: each run that waits is told
+  struct Failed {
+    SetupError problem;
+    std::uint64_t until_boot_ms = 0;  // it is not tried again before
+  };
+
   std::map<std::uint64_t, std::unique_ptr<Zygote>> zygotes_;
+  std::map<Key, Failed> failed_;             // what did not come up, last
   std::map<Key, std::uint64_t> current_;     // takes new runs
   std::map<Key, std::uint64_t> successors_;  // warming up to become current
   std::uint64_t next_ = 1;

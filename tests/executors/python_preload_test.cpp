@@ -183,6 +183,24 @@ INSTANTIATE_TEST_SUITE_P(
                       BadModule{"spawns", "import subprocess\nkeep = subprocess.Popen(['/bin/sleep', '1000'])",
                                 "has left a process behind"}));
 
+// Else a context that hangs would hold a slot of the agent with each of its jobs, for as long as the first one.
+TEST(PythonPreload, WhatHasJustFailedIsNotTriedForEachJob) {
+  Venv venv;
+  venv.module("hangs.py", "import time\ntime.sleep(1000)\n");
+  auto hosts = python_hosts(MYCOJOBS_BIN, {{7, {.venv = venv.path(), .preload = {"hangs"}}}});
+  hosts[0].arguments.insert(hosts[0].arguments.begin(), {"--import-seconds", "2"});
+  const auto sandbox = sandbox_with(hosts);
+  const Ran first = run_python_confined("pass", {.sandbox = sandbox.get()});
+  venv.module("hangs.py", "pass\n");
+  const Ran second = run_python_confined("pass", {.sandbox = sandbox.get()});
+  EXPECT_EQ(word(second.outcome.status), "setup_error") << "it has been tried again at once";
+  EXPECT_EQ(second.end.error, first.end.error);
+  // The next attempt comes by itself.
+  EXPECT_TRUE(eventually(
+      [&] { return run_python_confined("pass", {.sandbox = sandbox.get()}).outcome.status == RunStatus::ok; },
+      Seconds(50)));
+}
+
 TEST(PythonPreload, ModulesAreThereBeforeTheJobIs) {
   Venv venv;
   venv.module("heavy.py", "import os\npid = os.getpid()\nprint('once, for nobody')\nos.environ['LEFT'] = '1'\n");
