@@ -86,23 +86,26 @@ class Walk {
     if (static_cast<std::uint64_t>(info.st_size) > left_)
       return note(path, "over the limit for all artifacts together");
     const Fd fd(::openat(parent, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-    if (!fd) return note(path, "cannot be read");
+    struct stat opened {};
+    if (!fd || ::fstat(fd.get(), &opened) != 0 || opened.st_ino != info.st_ino) return note(path, "cannot be read");
     ++sent_;
     const std::string head = path + '\0';
     std::array<char, 65536> part;  // NOLINT(*-member-init): filled by read
+    // As long as it was when we looked: a process that is left may go on writing into it.
+    auto rest = static_cast<std::uint64_t>(info.st_size);
     bool any = false;
-    for (;;) {
-      const ssize_t got = ::read(fd.get(), part.data(), part.size());
+    do {
+      const ssize_t got = ::read(fd.get(), part.data(), std::min<std::uint64_t>(part.size(), rest));
       if (got < 0 && errno == EINTR) continue;
-      if (got < 0 || static_cast<std::uint64_t>(std::max<ssize_t>(got, 0)) > left_)
-        return note(path, "read in part only");
-      if (got == 0 && any) return true;
+      if (got < 0) return note(path, "cannot be read to its end; what stands before it may be kept");
+      if (got == 0 && any) break;
       left_ -= static_cast<std::uint64_t>(got);
+      rest -= static_cast<std::uint64_t>(got);
       any = true;
       const std::string_view bytes(part.data(), static_cast<std::size_t>(got));
       if (!send_frame(channel_, FrameKind::artifact, head + std::string(bytes))) return false;
-      if (got == 0) return true;
-    }
+    } while (rest > 0);
+    return true;
   }
 
   int channel_;

@@ -71,6 +71,7 @@ nlohmann::json granted_json(const Policy& policy) {
   if (policy.network == Network::allow_list) net = policy.net_allow;
   return {{"exec", policy.exec},
           {"net", std::move(net)},
+          {"memory", policy.memory_bytes},
           {"fs.read", policy.fs_read},
           {"fs.write", policy.fs_write},
           {"secrets", policy.secrets}};
@@ -97,10 +98,10 @@ std::string facts_json(const JobFacts& facts, const ScriptExtras& extras) {
 }
 
 Result<void> append_files(std::string& request, const JobFacts& facts, const ScriptExtras& extras) {
-  constexpr unsigned kForItsOwner = 0400, kForAll = 0444, kProgram = 0555;
+  constexpr unsigned kForItsOwner = 0400, kForAll = 0444;
   for (const SecretValue& secret : facts.secrets)
     append_file(request, "secrets/" + secret.name, kForItsOwner, secret.value);
-  for (const auto& [path, bytes] : extras.programs) append_file(request, path, kProgram, bytes);
+  for (const ScriptFile& file : extras.programs) append_file(request, file.path, file.mode, file.bytes);
   for (const auto& [job, artifact] : facts.files) {
     std::ifstream file(artifact.path, std::ios::binary);
     std::string bytes(artifact.bytes, '\0');
@@ -147,7 +148,7 @@ TextMap job_environment(const JobFacts& facts) {
 Result<std::string> script_request(const JobFacts& facts, const ScriptExtras& extras) {
   MJ_CHECK(check_job(facts.job));
   const std::string fact_text = facts_json(facts, extras);
-  TextMap variables = job_environment(facts);
+  TextMap variables = extras.whole_environment ? TextMap{} : job_environment(facts);
   variables.insert(extras.environment.begin(), extras.environment.end());
   const std::string environment = dump_json(nlohmann::json(variables));
   const std::string inputs = dump_json(nlohmann::json(facts.inputs));

@@ -13,6 +13,12 @@
 
 namespace mycojobs {
 
+// A file that comes with a job.
+struct ScriptFile {
+  std::string path, bytes;  // path: below /job
+  unsigned mode = 0555;     // it may be executed
+};
+
 // What an executor adds to a job's request.
 struct ScriptExtras {
   std::string_view executor;              // facts.executor
@@ -20,7 +26,8 @@ struct ScriptExtras {
   std::vector<std::string> command = {};  // facts.command: what mycojobs-exechost is to start
   std::string script_file = {};           // facts.script_file: its name below /job, if it is to be a file
   TextMap environment = {};               // below the job's own
-  std::vector<std::pair<std::string, std::string>> programs = {};  // path below /job, bytes: files that may be executed
+  bool whole_environment = false;         // it is all there is: nothing of the job's
+  std::vector<ScriptFile> programs = {};
 };
 
 // Error invalid or too_large: names the field; the job can never run.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "domain/policy.h"
+#include "mycojobs/clock.h"
 #include "mycojobs/records.h"
 
 namespace mycojobs {
@@ -32,6 +33,10 @@ struct ExecutorSettings {
   std::string libexec_dir = {};  // where the helper programs are
   std::string state_dir = {};    // contexts/<id>/programs, caches
   std::vector<CommandSettings> commands = {};
+  std::string plugins_dir = {};           // empty: plugins in libexec_dir
+  std::string v_compiler = {};            // empty: where it is usually found
+  std::vector<std::string> v_flags = {};  // in front of what the executor says
+  const Clock& clock;                     // lives longer than the executors
 };
 
 }  // namespace mycojobs

@@ -12,6 +12,7 @@ struct HostRow {
 };
 inline constexpr HostRow kHosts[] = {
     {"python", "mycojobs-pyhost"},
+    {"lua", "mycojobs-luahost"},
     {"exec", "mycojobs-exechost"},
 };
 inline constexpr const char* kLauncherProgram = "mycojobs-launcher";

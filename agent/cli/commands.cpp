@@ -21,6 +21,12 @@ std::vector<FlagRow> submit_flags() {
   return flags;
 }
 
+std::vector<FlagRow> sandbox_flags() {
+  auto flags = local_run_flags();
+  flags.push_back({"artifacts", "DIR", "keep the files that it leaves in this folder"});
+  return flags;
+}
+
 }  // namespace
 
 const std::vector<Command>& commands() {
@@ -38,6 +44,11 @@ const std::vector<Command>& commands() {
        job_list_command},
       {"job show", "show everything about one job", "JOB", {}, job_show_command},
       {"job logs", "print a job's log", "JOB", {{"follow", "", "go on until the job ends"}}, job_logs_command},
+      {"job artifacts",
+       "list the files that a job left, or print one, or write them into a folder",
+       "JOB [NAME]",
+       {{"output", "PATH", "write it there: a new file, or a folder for it; without NAME: a folder for all"}},
+       job_artifacts_command},
       {"job cancel", "end a job wherever it is, for ever", "JOB", {}, job_cancel_command},
       {"job retry", "run a job again that ended as error, as its next attempt", "JOB", {}, job_retry_command},
       {"job explain", "say why a job is where it is, and what to do", "JOB", {}, job_explain_command},
@@ -70,6 +81,16 @@ const std::vector<Command>& commands() {
        "",
        {},
        runner_list_command},
+      {"secret list",
+       "list the secrets of a context by name, and the files there that are none",
+       "",
+       {},
+       secret_list_command},
+      {"secret check",
+       "check the files of secrets, and what the ceiling allows of them: exit 0 if all is well, 1 if not",
+       "",
+       {},
+       secret_check_command},
       {"verify",
        "check that the store holds what it must of every job: exit 0 if it does, 1 if not",
        "",
@@ -99,7 +120,7 @@ const std::vector<Command>& commands() {
       {"policy learn", "run one script in a sandbox without Redis, and print the policy that it needs", "FILE",
        local_run_flags(), policy_learn_command},
       {"sandbox run", "run one script in a sandbox without Redis: its output, its outcome, the layers in force", "FILE",
-       local_run_flags(), sandbox_run_command},
+       sandbox_flags(), sandbox_run_command},
       {"executor list",
        "list what runs scripts on this host: which script types, and why one does not work",
        "",
@@ -110,6 +131,22 @@ const std::vector<Command>& commands() {
        "NAME",
        {{"samples", "FOLDER", "a script for each case; without it: the cases are listed"}},
        executor_check_command},
+      {"plugin list",
+       "list the plugins of the plugin folder: what they serve, and why one is refused or unusable",
+       "",
+       {},
+       plugin_list_command},
+      {"plugin check",
+       "try one plugin: its handshake, each of its functions with sound and unsound input, the contract of executors",
+       "FILE",
+       {{"samples", "FOLDER", "a script for each case of the contract, which `executor check` lists"}},
+       plugin_check_command},
+      {"program add",
+       "keep a prebuilt program for native jobs of a context, and print its hash",
+       "FILE",
+       {},
+       program_add_command},
+      {"program list", "list the prebuilt programs of a context", "", {}, program_list_command},
       {"config print", "print every setting, its value and where it came from", "", {}, config_print_command},
       {"config check", "check a configuration file", "[FILE]", {}, config_check_command},
       {"completion", "print a completion script; bash is the one there is", "SHELL", {}, completion_command},

@@ -2,6 +2,7 @@
 #include <sysexits.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
@@ -41,7 +42,20 @@ void examine_executors(const Invocation& call, Checks& checks) {
       checks.push_back({"executor", std::string(executor->name()), Verdict::ok, *probed, ""});
     } else {
       add_error(checks, "executor", std::string(executor->name()), probed.error());
+      // What nobody has installed is no fault of the host, unless it is to be served.
+      const auto& wanted = call.settings.script_types;
+      const bool is_wanted = std::find(wanted.begin(), wanted.end(), executor->name()) != wanted.end();
+      if (probed.error().code == Code::not_found && !is_wanted) checks.back().verdict = Verdict::warning;
     }
+  }
+}
+
+// The agent goes on without it, so it is a warning.
+void examine_plugins(const Invocation& call, Checks& checks) {
+  for (const auto& report : call.parts.plugins(call.settings)) {
+    if (report.state == plugin::PluginState::refused)
+      checks.push_back({"plugin", std::filesystem::path(report.file).filename().string(), Verdict::warning,
+                        "refused: " + report.reason, "mycojobs plugin check " + report.file});
   }
 }
 
@@ -87,6 +101,7 @@ int examine(const Invocation& call) {
   Checks checks;
   examine_sandbox(call, checks);
   examine_executors(call, checks);
+  examine_plugins(call, checks);
   examine_redis(call, checks);
 
   nlohmann::json array = nlohmann::json::array();

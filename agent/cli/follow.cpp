@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cli/artifact_files.h"
 #include "cli/serve.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
@@ -18,6 +19,7 @@ constexpr std::uint32_t kFollowMs = 200;  // how soon a Ctrl-C is noticed
 constexpr std::uint64_t kAwayMs = 30000;  // how long a store may be away
 constexpr int kTryAgainMs = 100;
 constexpr std::size_t kShownBytes = 1000;    // of one value of the result, for people
+constexpr std::size_t kShownArtifacts = 20;  // for people
 constexpr std::uint64_t kPatienceMs = 3000;  // before we say why nobody takes the job
 
 class Follower {
@@ -94,6 +96,8 @@ void print_end(const JobView& view, bool json, const nlohmann::json& lines) {
         value.size() > kShownBytes ? fmt::format("... ({} bytes; --json has all)", value.size()) : "";
     say(paint(Tone::strong, printable(key), true) + " = " + printable(value.substr(0, kShownBytes)) + more);
   }
+  for (const auto& line : artifact_lines(job.artifacts, kShownArtifacts))
+    say(paint(Tone::strong, "artifact ", true) + line);
   if (!job.error.empty()) say(paint(Tone::bad, "error: ", true) + printable(job.error));
   const bool good = job.status == JobStatus::finished;
   say(paint(good ? Tone::good : Tone::bad, view.key, true) + " " + paint(Tone::faint, receipt_line(job), true));

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/ids.h"
+#include "cli/artifact_files.h"
 #include "cli/commands.h"
 #include "cli/opened.h"
 #include "cli/progress_line.h"
@@ -19,6 +20,7 @@ namespace mycojobs {
 namespace {
 
 constexpr std::size_t kMaxKeys = 100000;
+constexpr std::size_t kShownArtifacts = 20;  // by `job show`; `job artifacts` lists all
 
 Tone tone_of(const Job& job) {
   if (job.status == JobStatus::finished) return Tone::good;
@@ -75,7 +77,12 @@ Result<int> show(Invocation& call) {
   std::vector<std::vector<std::string>> rows;
   for (const auto& [name, value] : encode(view.job)) {
     if (name == "script" || name == "error_info") continue;
-    rows.push_back({paint(Tone::strong, printable(name)), printable(value)});
+    std::string text = printable(value);
+    if (name == "artifacts") {
+      text.clear();
+      for (const auto& line : artifact_lines(value, kShownArtifacts)) text += (text.empty() ? "" : ", ") + line;
+    }
+    rows.push_back({paint(Tone::strong, printable(name)), text});
   }
   print_table(rows);
   for (const std::string& problem : view.problems) say(paint(Tone::bad, "unreadable: ", true) + problem);

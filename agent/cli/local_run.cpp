@@ -34,7 +34,7 @@ class Follower {
   Outcome to_the_end() {
     std::optional<Outcome> outcome;
     while (!outcome) {
-      send_request();
+      send_request();  // before we wait: what it waits for may be ours
       wait();
       read_all();
       if (hooks_.output_bytes != 0 && written() > hooks_.output_bytes) sandbox_.kill(run_, KillReason::output_limit, 0);

@@ -42,6 +42,16 @@ SandboxConfig sandbox_config(const Settings& settings, const std::vector<Id>& wa
   return config;
 }
 
+ExecutorSettings executor_settings(const Settings& settings, const Clock& clock) {
+  return {settings.libexec_dir,
+          settings.state_dir,
+          settings.executors,
+          settings.plugins_dir,
+          settings.v_compiler,
+          settings.v_flags,
+          clock};
+}
+
 Parts wire(const Clock& clock) {
   return Parts{
       .stores = [](const Settings& settings, const std::string& url) -> std::unique_ptr<StoreFactory> {
@@ -58,10 +68,12 @@ Parts wire(const Clock& clock) {
       .embedded_url = [](const Settings& settings) { return EmbeddedRedis::url(settings.state_dir); },
       .sandbox = [](const Settings& settings, const std::vector<Id>& warm, int alive_fd)
           -> Result<std::unique_ptr<Sandbox>> { return start_sandbox(sandbox_config(settings, warm, alive_fd)); },
-      .executors =
-          [](const Settings& settings) {
-            return make_executors({settings.libexec_dir, settings.state_dir, settings.executors});
-          },
+      .executors = [&clock](const Settings& settings) { return make_executors(executor_settings(settings, clock)); },
+      .plugins = [&clock](const Settings& settings) { return list_plugins(executor_settings(settings, clock)); },
+      .check_plugin = [&clock](
+                          const Settings& settings,
+                          const std::string& file) { return check_plugin(executor_settings(settings, clock), file); },
+      .executor_of_plugin = &executor_of_plugin,
       .transport = [](Store& store, const std::vector<Id>& contexts) -> std::unique_ptr<Transport> {
         return std::make_unique<LocalTransport>(store, contexts);
       },

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "cli/config/options.h"
+#include "executors/plugin/plugin_check.h"
+#include "executors/plugin/plugin_folder.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/executor.h"
 #include "mycojobs/sandbox.h"
@@ -37,6 +39,9 @@ struct Parts {
   // for a moment, but by no job (worker/instance_lock.h); -1: none.
   std::function<Result<std::unique_ptr<Sandbox>>(const Settings&, const std::vector<Id>& warm, int alive_fd)> sandbox;
   std::function<std::vector<std::unique_ptr<Executor>>(const Settings&)> executors;
+  std::function<std::vector<plugin::PluginReport>(const Settings&)> plugins;  // loaded and probed
+  std::function<plugin::PluginCheck(const Settings&, const std::string& file)> check_plugin;
+  std::function<std::unique_ptr<Executor>(const plugin::PluginCheck&)> executor_of_plugin;  // null: not loaded
   std::function<std::unique_ptr<Transport>(Store&, const std::vector<Id>& contexts)> transport;
   std::function<Result<std::vector<LayerCheck>>(const Settings&)> probe_layers;
   const Clock& clock;

@@ -24,26 +24,42 @@ std::string bare(std::string text) {
   return text.size() > 1 && text.front() == '"' ? text.substr(1, text.size() - 2) : text;
 }
 
+std::string upper(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  return out;
+}
+
 Result<int> show(const Invocation& call) {
   MJ_TRY(type, type_of(call));
   const Policy own = own_profile(call.settings, type);
   const Ceiling ceiling = call.settings.ceilings.of(context_of(call));
   const Policy effective = weigh(own, {}, ceiling).policy;
   if (call.json) {
-    print(dump_json({{"type", type},
-                     {"context", ceiling.context},
-                     {"profile", to_json(own)},
-                     {"ceiling", to_json(ceiling.most)},
-                     {"policy", to_json(effective)}},
-                    2) +
-          "\n");
+    json out = {{"type", type},
+                {"context", ceiling.context},
+                {"profile", to_json(own)},
+                {"ceiling", to_json(ceiling.most)},
+                {"policy", to_json(effective)}};
+    if (type == "v") out["compile"] = to_json(weigh(own_profile(call.settings, "v.compile"), {}, ceiling).policy);
+    print(dump_json(out, 2) + "\n");
     return 0;
   }
-  std::vector<std::vector<std::string>> rows{{"FIELD", "WITHOUT ASKING", "AT MOST"}};
+  // A script that is compiled first has two runs, and so two columns.
+  std::vector<Policy> runs;
+  std::vector<std::string> head{"FIELD"};
+  for (const std::string_view name : profiles_of(type)) {
+    runs.push_back(weigh(own_profile(call.settings, type == "v" ? name : type), {}, ceiling).policy);
+    head.push_back(type == "v" ? upper(name) : "WITHOUT ASKING");
+  }
+  head.emplace_back("AT MOST");
+  std::vector<std::vector<std::string>> rows{std::move(head)};
   for (std::size_t i = 0; i < kPolicyFields; ++i) {
     const auto field = static_cast<PolicyField>(i);
-    const std::string most = field == PolicyField::output_kill ? "true" : bare(value_text(field, ceiling.most));
-    rows.push_back({std::string(word(field)), bare(value_text(field, effective)), most});
+    std::vector<std::string> row{std::string(word(field))};
+    for (const Policy& each : runs) row.push_back(bare(value_text(field, each)));
+    row.push_back(field == PolicyField::output_kill ? "true" : bare(value_text(field, ceiling.most)));
+    rows.push_back(std::move(row));
   }
   print_table(rows);
   return 0;

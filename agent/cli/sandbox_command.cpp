@@ -6,10 +6,12 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "cli/artifact_files.h"
 #include "cli/commands.h"
 #include "cli/local_run.h"
 #include "cli/policy_file.h"
 #include "cli/serve.h"
+#include "cli/session.h"
 #include "cli/submission.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
@@ -26,6 +28,8 @@ struct Tried {
   std::string profile;
   Policy policy;
   LocalRun run;
+  std::vector<FolderSink::Kept> artifacts;
+  std::vector<std::string> not_kept;
 };
 
 Result<std::unique_ptr<Executor>> executor_of(const Invocation& call, const std::string& type) {
@@ -60,7 +64,16 @@ Result<Tried> try_file(const Invocation& call, bool learn) {
   facts.deadline_unix_ms = call.parts.clock.unix_ms() + staged.specs.back().limits.wall_ms;
   facts.max_result_bytes = call.settings.job_max_result_bytes;
   facts.granted = staged.policy;
-  MJ_TRY(conversation, executor->begin(facts, nullptr));
+  Secrets secrets(secret_places(call.settings), call.parts.clock);
+  MJ_TRY(values, secrets.values(job.context_id, staged.policy.secrets));
+  facts.secrets = std::move(values);
+  facts.max_artifact_bytes = call.settings.job_max_artifact_bytes;
+  std::unique_ptr<FolderSink> sink;
+  if (call.has("artifacts")) {
+    MJ_TRY(folder, OutputFolder::open(call.get("artifacts")));
+    sink = std::make_unique<FolderSink>(std::move(folder), facts.max_artifact_bytes);
+  }
+  MJ_TRY(conversation, executor->begin(facts, sink.get()));
   LocalRunHooks hooks;
   hooks.output_bytes = tried.policy.output_kill ? tried.policy.output_bytes : 0;
   hooks.on_output = [&call](bool is_err, std::string_view bytes) {
@@ -71,6 +84,7 @@ Result<Tried> try_file(const Invocation& call, bool learn) {
   hooks.on_note = [](const std::string& note) { say(paint(Tone::faint, "note: ", true) + printable(note)); };
   MJ_TRY(run, run_locally(*sandbox, std::move(staged.specs), *conversation, hooks));
   tried.run = std::move(run);
+  if (sink) tried.artifacts = sink->kept(), tried.not_kept = sink->notes();
   return tried;
 }
 
@@ -113,6 +127,9 @@ void show_outcome(const Tried& tried) {
   const Usage& usage = outcome.usage;
   for (const auto& [key, value] : tried.run.end.result)
     say(paint(Tone::strong, printable(key), true) + " = " + printable(value));
+  for (const auto& [name, bytes] : tried.artifacts)
+    say(paint(Tone::strong, "artifact ", true) + one_line(name) + " (" + size_text(bytes) + ")");
+  for (const auto& note : tried.not_kept) say(paint(Tone::warn, "note: ", true) + printable(note));
   if (!tried.run.end.error.empty()) say(paint(Tone::bad, "error: ", true) + printable(tried.run.end.error));
   for (const auto& note : outcome.notes) say(paint(Tone::warn, "note: ", true) + printable(note));
   std::string layers;
@@ -140,6 +157,9 @@ Result<int> run_file(const Invocation& call) {
     object["detail"] = tried.run.end.detail;
     object["error"] = tried.run.end.error;
     object["result"] = tried.run.end.result;
+    object["artifacts"] = json::object();
+    for (const auto& [name, bytes] : tried.artifacts) object["artifacts"][name] = {{"bytes", bytes}};
+    object["artifacts_not_kept"] = tried.not_kept;
     print(dump_json(object, 2) + "\n");
   } else {
     show_outcome(tried);

@@ -1,6 +1,7 @@
 #include "cli/session.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/log.h"
 #include "domain/codec.h"
@@ -20,7 +21,8 @@ Result<std::vector<std::unique_ptr<Executor>>> working_executors(const Parts& pa
       log(LogLevel::info, "worker", "executor {}: {}", executor->name(), *probed);
       working.push_back(std::move(executor));
     } else {
-      log(LogLevel::warn, "worker", "executor {} does not work here: {}", executor->name(), probed.error().message);
+      const LogLevel level = probed.error().code == Code::not_found ? LogLevel::info : LogLevel::warn;
+      log(level, "worker", "executor {} does not work here: {}", executor->name(), probed.error().message);
       why_not += (why_not.empty() ? "" : "; ") + std::string(executor->name()) + ": " + probed.error().message;
     }
   }
@@ -47,6 +49,7 @@ WorkerSettings worker_settings(const Settings& settings) {
   worker.default_timeout_s = settings.job_default_timeout_ms / 1000;
   worker.max_script_bytes = settings.job_max_script_bytes;
   worker.max_result_bytes = settings.job_max_result_bytes;
+  worker.max_artifact_bytes = settings.job_max_artifact_bytes;
   worker.max_deliveries = settings.job_max_deliveries;
   worker.defaults = operator_defaults(settings);
   worker.ceilings = settings.ceilings;
@@ -56,7 +59,7 @@ WorkerSettings worker_settings(const Settings& settings) {
   worker.retention_count = settings.retention_count;
   worker.allowed_prerequisites = settings.prerequisites_allow;
   worker.prerequisites_timeout_ms = settings.prerequisites_timeout_ms;
-  worker.secrets_dir = settings.secrets_dir;
+  worker.secrets = secret_places(settings);
   worker.state_dir = settings.state_dir;
   return worker;
 }
@@ -79,6 +82,11 @@ Result<void> own_contexts(const Settings& settings, StoreFactory& stores) {
 }
 
 }  // namespace
+
+SecretPlaces secret_places(const Settings& settings) {
+  const char* credentials = std::getenv("CREDENTIALS_DIRECTORY");
+  return {settings.secrets_dir, credentials == nullptr ? "" : credentials};
+}
 
 Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& settings, StoreFactory& stores) {
   MJ_CHECK(check_allowed(settings.prerequisites_allow));

@@ -20,6 +20,9 @@ struct Session {
 // folder, else one of our own, with an agent if with_agent.
 Result<Session> open_session(const Parts&, const Settings&, bool with_agent);
 
+// The operator's folder of secrets, and the service manager's of credentials, if there is one.
+SecretPlaces secret_places(const Settings&);
+
 // An agent as the settings want it: sandbox, executors that work here, registration.
 Result<std::unique_ptr<Agent>> start_agent(const Parts&, const Settings&, StoreFactory&);
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +15,7 @@
 #include "cli/serve.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
+#include "domain/utf8.h"
 #include "inspect/explain.h"
 
 namespace mycojobs {
@@ -129,6 +131,24 @@ Result<void> read_times(const Invocation& call, Submission& submission) {
   return {};
 }
 
+// A job by its id is one that it depends on, whether that was said or not. A name is looked for among those.
+Result<void> read_inputs(const Invocation& call, Job& job) {
+  job.inputs = values(call, "input");
+  for (const std::string& text : job.inputs) {
+    std::uint64_t id = 0;
+    const bool by_id = parse_u64(std::string_view(text).substr(0, text.find('/')), id) && id > 0 && id <= UINT32_MAX;
+    const auto& known = job.dependends;
+    if (by_id && std::find(known.begin(), known.end(), id) == known.end()) {
+      job.dependends.push_back(static_cast<Id>(id));
+    } else if (text.empty() || text.starts_with('/') || (!by_id && known.empty())) {
+      return fail(Code::invalid, "--input: " + shown(text) +
+                                     " names no job that it depends on: give JOB or JOB/ARTIFACT with the job's id, or "
+                                     "with its name and --depends ID");
+    }
+  }
+  return {};
+}
+
 Result<void> read_order(const Invocation& call, Job& job) {
   MJ_CHECK(read_number(call, "retries", 0, UINT8_MAX, job.retries));
   MJ_CHECK(read_number(call, "concurrency-limit", 1, UINT32_MAX, job.concurrency_limit));
@@ -157,7 +177,7 @@ Result<void> read_order(const Invocation& call, Job& job) {
     }
     job.dependends.push_back(static_cast<Id>(id));
   }
-  return {};
+  return read_inputs(call, job);
 }
 
 // Refused here, before anything is stored: the runner would refuse it too.
@@ -196,6 +216,7 @@ std::vector<FlagRow> submission_flags() {
       {"priority", "N", "-100 to 100; higher is taken first (default 0)"},
       {"queue-timeout", "DURATION", "give up when no runner has taken it in this time"},
       {"depends", "ID", "run it after this job of the same caller has finished", true},
+      {"input", "JOB[/ARTIFACT]", "hand it the artifacts of a job that it depends on, by id or name", true},
       {"prerequisite", "TEXT", "run it once this holds, as in file:/data/ready", true},
       {"concurrency-key", "TEXT", "of the jobs with this key only some run at a time"},
       {"concurrency-limit", "N", "so many of them (default 1)"},

@@ -14,6 +14,8 @@ std::vector<Profile> make_profiles() {
   Policy compile;
   compile.exec = true;
   compile.memory_bytes = 1024 * kMebi;
+  Policy run;
+  run.exec = true;  // the program has to be started
   Policy small;
   small.memory_bytes = 64 * kMebi;
   small.pids = 4;
@@ -21,7 +23,7 @@ std::vector<Profile> make_profiles() {
   small.output_bytes = 256ULL << 10;
   Policy programs;
   programs.exec = true;
-  return {{"python", {}},  {"v.compile", compile}, {"v.run", {}},       {"sal", small},
+  return {{"python", {}},  {"v.compile", compile}, {"v.run", run},      {"sal", small},
           {"osis", small}, {"command", programs},  {"native", programs}};
 }
 
@@ -46,6 +48,11 @@ std::string_view profile_of(std::string_view script_type) {
     if (each.name == script_type && script_type != "command") return each.name;
   }
   return "command";
+}
+
+std::vector<std::string_view> profiles_of(std::string_view script_type) {
+  if (script_type == "v") return {"v.compile", "v.run"};
+  return {profile_of(script_type)};
 }
 
 Policy default_ceiling() {

@@ -22,6 +22,8 @@ std::span<const Profile> profiles();
 const Policy& profile(std::string_view name);
 // The profile of the runs of a script type: v.run for v; command for a type that an operator made up.
 std::string_view profile_of(std::string_view script_type);
+// All of them, in the order of its runs: v.compile and v.run for v.
+std::vector<std::string_view> profiles_of(std::string_view script_type);
 
 // What the profiles need, and nothing beyond the job's own folder: no network, no programs, no folders, no secrets.
 Policy default_ceiling();

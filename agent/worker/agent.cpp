@@ -59,9 +59,13 @@ Result<void> Agent::open(Parts& parts) {
     leases_->remove(run);
     intake_->slot_free();
   });
-  run_loop_ =
-      std::make_unique<RunLoop>(std::move(parts.sandbox), clock_, settings_,
-                                RunLoop::Callbacks{[this](Outgoing report) { reporter_->post(std::move(report)); }});
+  broker_ = std::make_unique<Broker>(
+      parts.stores, [this](RunNumber run, std::string reply) { run_loop_->answer(run, std::move(reply)); });
+  run_loop_ = std::make_unique<RunLoop>(
+      std::move(parts.sandbox), clock_, settings_,
+      RunLoop::Callbacks{.post = [this](Outgoing report) { reporter_->post(std::move(report)); },
+                         .ask = [this](BrokerCall call) { broker_->ask(std::move(call)); },
+                         .forget = [this](RunNumber run) { broker_->forget(run); }});
   leases_ = std::make_unique<LeaseKeeper>(
       std::move(lease_store), clock_, health_, settings_, self_,
       LeaseKeeper::Callbacks{.renewed =
@@ -96,6 +100,7 @@ Agent::~Agent() {
   if (prerequisites_) prerequisites_->stop();
   if (leases_) leases_->stop();
   if (run_loop_) run_loop_->stop();
+  broker_.reset();
   if (reporter_) reporter_->stop();
   run_loop_.reset();  // whoever finds the runner's id free finds no process of ours either
   if (registration_) sign_off();

@@ -18,6 +18,7 @@
 #include <memory>
 #include <vector>
 
+#include "worker/broker.h"
 #include "worker/housekeeper.h"
 #include "worker/instance_lock.h"
 #include "worker/intake.h"
@@ -66,6 +67,7 @@ class Agent {
   std::unique_ptr<Store> registration_;
   bool registered_ = false;  // in every context
   std::unique_ptr<Reporter> reporter_;
+  std::unique_ptr<Broker> broker_;
   std::unique_ptr<RunLoop> run_loop_;
   std::unique_ptr<LeaseKeeper> leases_;
   std::unique_ptr<Intake> intake_;

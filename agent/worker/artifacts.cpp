@@ -1,31 +1,244 @@
 #include "worker/artifacts.h"
 
-#include <algorithm>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "base/errno_text.h"
+#include "base/ids.h"
+#include "domain/codec.h"
 #include "domain/utf8.h"
+#include "worker/artifact_file.h"
+#include "worker/artifact_folder.h"
 
 namespace mycojobs {
+namespace {
+
+constexpr int kLockWaitMs = 2000;  // whoever takes something away has the lock for some milliseconds
+
+bool is_shelf(std::string_view name) {
+  return name.size() == 24 && name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+// The object of these bytes, made from this file or there already: then it is used, or others who use it just now
+// would have one that nobody finds.
+Result<void> make_object(const WholeFile& file, const std::string& object) {
+  if (::link(file.path.c_str(), object.c_str()) == 0) return {};
+  struct stat there {};
+  if (errno != EEXIST) return fail(Code::io, errno_text(errno));
+  if (::stat(object.c_str(), &there) == 0 && static_cast<std::uint64_t>(there.st_size) == file.bytes) return {};
+  // Of another size: damaged by a loss of power. Replaced in one step.
+  if (::rename(file.path.c_str(), object.c_str()) == 0) return {};
+  return fail(Code::io, errno_text(errno));
+}
+
+Result<void> keep(const WholeFile& file, const std::string& object, const std::string& of_the_job) {
+  MJ_CHECK(make_object(file, object));
+  (void)::unlink(of_the_job.c_str());  // of an earlier attempt, maybe of an object that has gone since
+  if (::link(object.c_str(), of_the_job.c_str()) == 0) return {};
+  // An object that has as many names as a file may have: from now on there is another one.
+  if (errno != EMLINK || ::rename(file.path.c_str(), object.c_str()) != 0 ||
+      ::link(object.c_str(), of_the_job.c_str()) != 0)
+    return fail(Code::io, errno_text(errno));
+  return {};
+}
+
+class KeptArtifacts final : public RunArtifacts {
+ public:
+  KeptArtifacts(const std::string& state_dir, Id context, std::string shelf, std::string job_key,
+                std::uint64_t max_bytes)
+      : folder_(state_dir, context),
+        shelf_(std::move(shelf)),
+        job_key_(std::move(job_key)),
+        max_bytes_(max_bytes),
+        left_(max_bytes) {}
+
+  void keep_out(std::shared_ptr<const Redactor> redactor) override { redactor_ = std::move(redactor); }
+  bool open(const std::string& sent) override;
+  void write(std::string_view bytes) override;
+  void close() override;
+  std::vector<std::string> take_notes() override { return std::exchange(notes_, {}); }
+  std::string finish() override;
+
+ private:
+  bool refuse(const std::string& why);
+  std::string problem_with(const std::string& name) const;
+  std::string over_the_limit() const {
+    return "all artifacts of a job together may have " + std::to_string(max_bytes_) +
+           " bytes: leave less, or let the operator raise job.max_artifact_bytes";
+  }
+  Result<void> begin_file();
+
+  ArtifactFolder folder_;
+  std::string shelf_, job_key_;
+  std::uint64_t max_bytes_, left_;
+  std::shared_ptr<const Redactor> redactor_;
+  std::optional<Spool> spool_;
+  std::string name_;  // of the one that is coming
+  std::optional<ArtifactFile> file_;
+  std::map<std::string, WholeFile> whole_;
+  std::set<std::string, std::less<>> folders_;  // in names of whole_
+  std::size_t opened_ = 0, refused_ = 0;
+  std::vector<std::string> notes_;
+};
+
+bool KeptArtifacts::refuse(const std::string& why) {
+  constexpr std::size_t kMostNotes = 20;
+  file_.reset();
+  if (++refused_ <= kMostNotes) notes_.push_back("artifact " + shown(name_, 200) + ": not kept: " + why);
+  if (refused_ == kMostNotes + 1) notes_.emplace_back("further artifacts were not kept; why is not told any more");
+  return false;
+}
+
+std::string KeptArtifacts::problem_with(const std::string& name) const {
+  if (!is_artifact_name(name))
+    return "its name is no path of at most 512 bytes of UTF-8 without control characters and \"..\": rename it";
+  if (opened_ >= kMostArtifacts) return "a job may leave " + std::to_string(kMostArtifacts) + " files: pack them";
+  if (whole_.contains(name)) return "another one has its name";
+  if (folders_.contains(name)) return "its name is that of a folder of others";
+  for (std::size_t slash = name.find('/'); slash != std::string::npos; slash = name.find('/', slash + 1)) {
+    if (whole_.contains(name.substr(0, slash))) return "the name of its folder is that of a file";
+  }
+  return {};
+}
+
+Result<void> KeptArtifacts::begin_file() {
+  if (!spool_) {
+    MJ_CHECK(folder_.make(shelf_));
+    MJ_TRY(spool, Spool::make(folder_.spool()));
+    spool_.emplace(std::move(spool));
+  }
+  MJ_TRY(file, ArtifactFile::create(spool_->path() + '/' + std::to_string(opened_), redactor_.get()));
+  file_.emplace(std::move(file));
+  return {};
+}
+
+// A name may hold a secret too.
+bool KeptArtifacts::open(const std::string& sent) {
+  if (file_) refuse("it ended in the middle");
+  name_ = redactor_ ? redactor_->redact(sent) : sent;
+  if (const std::string problem = problem_with(name_); !problem.empty()) return refuse(problem);
+  ++opened_;
+  if (auto begun = begin_file(); !begun) return refuse("this host cannot write it: " + begun.error().message);
+  return true;
+}
+
+void KeptArtifacts::write(std::string_view bytes) {
+  if (!file_) return;
+  if (bytes.size() > left_) {
+    refuse(over_the_limit());
+    return;
+  }
+  left_ -= bytes.size();  // and is not given back: what was refused has been written too
+  if (auto written = file_->write(bytes); !written) {
+    refuse("this host cannot write it: " + written.error().message);
+  } else if (file_->grown() > left_) {
+    refuse(over_the_limit());  // a mark may be longer than its secret
+  }
+}
+
+void KeptArtifacts::close() {
+  if (!file_) return;
+  left_ -= std::min(left_, file_->grown());
+  auto whole = file_->finish();
+  if (!whole) {
+    refuse("this host cannot write it: " + whole.error().message);
+    return;
+  }
+  file_.reset();
+  for (std::size_t slash = name_.find('/'); slash != std::string::npos; slash = name_.find('/', slash + 1))
+    folders_.insert(name_.substr(0, slash));
+  whole_.emplace(name_, std::move(*whole));
+}
+
+std::string KeptArtifacts::finish() {
+  if (file_) refuse("it ended in the middle");
+  if (whole_.empty()) {
+    spool_.reset();
+    return {};
+  }
+  const std::string mine = folder_.job(shelf_, job_key_);
+  const auto shared = folder_.lock(false, kLockWaitMs);
+  std::string problem;
+  if (!shared) problem = "the folder is locked by another agent: " + folder_.path() + "/lock";
+  if (shared && ::mkdir(mine.c_str(), 0700) != 0 && errno != EEXIST) problem = mine + ": " + errno_text(errno);
+  // Whoever found this folder before, and is about to take it away, sees that it is another one now.
+  if (problem.empty() && ::utimensat(AT_FDCWD, mine.c_str(), nullptr, AT_SYMLINK_NOFOLLOW) != 0)
+    problem = mine + ": " + errno_text(errno);
+  nlohmann::json all = nlohmann::json::object();
+  for (const auto& [name, file] : whole_) {
+    Result<void> kept;
+    if (problem.empty()) kept = keep(file, folder_.objects() + '/' + file.sha256, mine + '/' + file.sha256);
+    if (!problem.empty() || !kept) {
+      name_ = name;
+      refuse(problem.empty() ? "this host cannot keep it: " + kept.error().message : problem);
+      continue;
+    }
+    all[name] = {{"sha256", file.sha256}, {"bytes", file.bytes}, {"text", file.text}};
+  }
+  whole_.clear();
+  spool_.reset();
+  return all.empty() ? std::string() : dump_json(all);
+}
+
+}  // namespace
 
 bool is_artifact_name(std::string_view name) {
   constexpr std::size_t kLongest = 512;
+  constexpr std::size_t kLongestPart = 255;  // of the file systems that there are
   if (name.empty() || name.size() > kLongest || !is_utf8(name)) return false;
   for (std::size_t from = 0; from <= name.size();) {
     const std::size_t end = std::min(name.find('/', from), name.size());
     const std::string_view part = name.substr(from, end - from);
-    if (part.empty() || part == "." || part == "..") return false;
+    if (part.empty() || part == "." || part == ".." || part.size() > kLongestPart) return false;
     from = end + 1;
   }
-  return std::none_of(name.begin(), name.end(),
-                      [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; });
+  // The second half of the control characters has two bytes: C2 80 to C2 9F.
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(name[i]);
+    const bool second_half = byte == 0xC2 && static_cast<unsigned char>(name[i + 1]) < 0xA0;
+    if (byte < ' ' || byte == 0x7f || second_half) return false;
+  }
+  return true;
 }
 
 std::string object_path(const std::string& state_dir, Id context, const std::string& sha256) {
-  return state_dir + "/contexts/" + std::to_string(context) + "/objects/" + sha256;
+  return ArtifactFolder(state_dir, context).objects() + '/' + sha256;
 }
 
-Result<std::unique_ptr<RunArtifacts>> make_run_artifacts(const std::string&, Id, const std::string&, std::uint64_t,
-                                                         std::uint64_t) {
-  return nullptr;
+Result<std::vector<std::string>> artifact_shelves(Store& store, Id context) {
+  for (int tries = 0; tries < 2; ++tries) {
+    auto fields = store.load(context, kArtifactsKey);
+    if (!fields && fields.error().code != Code::not_found) return tl::unexpected<Error>(std::move(fields).error());
+    std::vector<std::string> shelves;
+    if (fields) {
+      for (const auto& [name, value] : *fields) {
+        if (is_shelf(name)) shelves.push_back(name);
+      }
+    }
+    std::sort(shelves.begin(), shelves.end());
+    if (!shelves.empty()) return shelves;
+    MJ_CHECK(store.save(context, kArtifactsKey, {{random_hex(12), "1"}}));
+  }
+  return fail(Code::internal, std::string(kArtifactsKey) + ": what is written there is gone at once");
+}
+
+Result<std::string> artifact_shelf(Store& store, Id context) {
+  MJ_TRY(shelves, artifact_shelves(store, context));
+  return shelves.front();
+}
+
+std::unique_ptr<RunArtifacts> make_run_artifacts(const std::string& state_dir, Id context, const std::string& shelf,
+                                                 const std::string& job_key, std::uint64_t max_bytes) {
+  if (state_dir.empty()) return nullptr;
+  return std::make_unique<KeptArtifacts>(state_dir, context, shelf, job_key, max_bytes);
 }
 
 }  // namespace mycojobs

@@ -1,9 +1,15 @@
 // Files that jobs leave, kept on this host: <state_dir>/contexts/<context>/
 //
-//   objects/<sha256>                  the bytes, once for all jobs that left the same
-//   jobs/<caller>.<job>/<sha256>      a hard link for each job that has it: an object with one name belongs to nobody
+//   objects/<sha256>                          the bytes, once for all jobs that left the same
+//   jobs/<store>/<caller>.<job>/<sha256>      a hard link for each job that has it: an object with one name belongs to
+//                                             nobody
+//   spool/<run>/, spool/<run>.lock            what a run has left so far; the lock is held as long as the run goes on
+//   lock                                      shared: objects become a job's; exclusive: something is taken away
 //
-// As long as the job's record. Text is kept without the secrets of its context.
+// As long as the job's record: worker/artifact_sweep.h. <store>: several stores may share a folder, and the record of a
+// job in one says nothing about the job of that name in another (artifact_shelf()). Text is kept without the secrets of
+// its context. Folders are 0700, files 0600. Nothing is synced: after a loss of power a file may be damaged, which its
+// hash tells whoever reads it.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +21,27 @@
 #include "mycojobs/executor.h"
 #include "mycojobs/records.h"
 #include "mycojobs/result.h"
+#include "mycojobs/store.h"
 #include "worker/redactor.h"
 
 namespace mycojobs {
 
-// A relative path of plain parts: no "..", no empty part, no control character, at most 512 bytes of UTF-8.
+inline constexpr std::size_t kMostArtifacts = 1000;           // of a job
+inline constexpr const char* kArtifactsKey = "mj:artifacts";  // hash, in the store: a field for each of its shelves
+
+// A relative path of plain parts: no "..", no empty part or one over 255 bytes, no control character, at most 512 bytes
+// of UTF-8.
 bool is_artifact_name(std::string_view name);
 std::string object_path(const std::string& state_dir, Id context, const std::string& sha256);
 
-// What one run leaves. Owned and called by one thread. The sink that its conversation writes into.
+// The name of this store among those that keep artifacts on a host: made up by whoever comes first, and kept in the
+// store. Error: as of Store::load.
+Result<std::string> artifact_shelf(Store&, Id context);
+// All names that the store has had: who comes first at the same time as another makes up two.
+Result<std::vector<std::string>> artifact_shelves(Store&, Id context);
+
+// What one run leaves. Owned and called by one thread. The sink that its conversation writes into. One that goes
+// without finish() leaves nothing, and so does an agent that is killed.
 class RunArtifacts : public ArtifactSink {
  public:
   // Before the first byte; null: there are no secrets.
@@ -31,13 +49,13 @@ class RunArtifacts : public ArtifactSink {
   // Lines for the job's log, since the last call: what was not kept, and why.
   virtual std::vector<std::string> take_notes() = 0;
   // The run has ended: JSON object name -> {sha256, bytes, text}; "" if there are none. What is not whole is dropped.
+  // May have notes to take.
   virtual std::string finish() = 0;
 };
 
-// A sink for one run of a job. state_dir empty: null, artifacts are passed over. run: tells runs of this agent apart.
-// Error io: the folder cannot be made.
-Result<std::unique_ptr<RunArtifacts>> make_run_artifacts(const std::string& state_dir, Id context,
-                                                         const std::string& job_key, std::uint64_t run,
-                                                         std::uint64_t max_bytes);
+// A sink for one run of a job. state_dir empty: null, artifacts are passed over. shelf: artifact_shelf(). Makes no file
+// before the first artifact comes; one that cannot be made is told in the notes.
+std::unique_ptr<RunArtifacts> make_run_artifacts(const std::string& state_dir, Id context, const std::string& shelf,
+                                                 const std::string& job_key, std::uint64_t max_bytes);
 
 }  // namespace mycojobs

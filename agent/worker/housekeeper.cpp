@@ -4,7 +4,19 @@
 
 #include <algorithm>
 
+#include "base/log.h"
+
 namespace mycojobs {
+namespace {
+
+// Between two rounds through the artifacts: soon enough that they do not outlive their records for long.
+std::uint64_t sweep_every_ms(const WorkerSettings& settings) {
+  constexpr std::uint64_t kLeastMs = 1000;
+  constexpr std::uint64_t kMostMs = 60000;
+  return settings.retention_ms == 0 ? kMostMs : std::clamp(settings.retention_ms / 4, kLeastMs, kMostMs);
+}
+
+}  // namespace
 
 Housekeeper::Housekeeper(std::unique_ptr<Store> store, const Clock& clock, StoreHealth& health, WorkerSettings settings)
     : store_(std::move(store)),
@@ -12,6 +24,7 @@ Housekeeper::Housekeeper(std::unique_ptr<Store> store, const Clock& clock, Store
       clock_(clock),
       settings_(std::move(settings)),
       housekeeping_(clock, settings_),
+      sweep_(clock, settings_.state_dir, sweep_every_ms(settings_)),
       pauses_(clock),
       thread_([this] { loop(); }) {}
 
@@ -35,6 +48,15 @@ void Housekeeper::loop() {
   }
 }
 
+Result<std::uint64_t> Housekeeper::look_after(Id context) {
+  MJ_TRY(jobs, housekeeping_.look_after(*store_, context));
+  auto artifacts = sweep_.look_after(*store_, context);
+  if (!artifacts && artifacts.error().code == Code::unavailable) return artifacts;
+  // Jobs are looked after, whatever becomes of their files.
+  if (!artifacts) log(LogLevel::error, "worker", "context {}: artifacts stay: {}", context, artifacts.error().message);
+  return artifacts ? std::min(jobs, *artifacts) : jobs;
+}
+
 std::uint64_t Housekeeper::round() {
   std::uint64_t pause = 1000;
   for (Id context : settings_.contexts) {
@@ -42,7 +64,7 @@ std::uint64_t Housekeeper::round() {
     pulse_.beat();  // each may wait for a server of its own
     if (pauses_.may_try(context)) {
       const std::uint64_t began = clock_.boot_ms();
-      auto next = housekeeping_.look_after(*store_, context);
+      auto next = look_after(context);
       if (next) {
         pauses_.worked(context);
         pause = std::min(pause, *next);

@@ -8,6 +8,7 @@
 
 #include "base/mailbox.h"
 #include "base/pulse.h"
+#include "worker/artifact_sweep.h"
 #include "worker/context_pauses.h"
 #include "worker/housekeeping.h"
 #include "worker/store_health.h"
@@ -26,12 +27,14 @@ class Housekeeper {
  private:
   void loop();
   std::uint64_t round();  // how long until the next one, ms
+  Result<std::uint64_t> look_after(Id context);
 
   std::unique_ptr<Store> store_;
   StoreHealth& health_;
   const Clock& clock_;
   WorkerSettings settings_;
   Housekeeping housekeeping_;
+  ArtifactSweep sweep_;
   ContextPauses pauses_;
   Mailbox<int> wake_;
   Pulse pulse_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/log.h"
 #include "domain/codec.h"
 #include "worker/job_inputs.h"
 #include "worker/stages.h"
@@ -26,8 +27,11 @@ bool is_needed(std::string_view field) {
 
 JobEnd never_runs(const Error& error) {
   JobEnd end;
-  // A refusal is no mistake in the record: the same job may run where the operator allows more.
-  end.detail = error.code == Code::denied ? "policy_refused" : "dead_letter";
+  // Neither a refusal nor a helper that does not work is a mistake in the record: the same job may run where the
+  // operator allows more, or once the helper works again.
+  end.detail = error.code == Code::denied        ? "policy_refused"
+               : error.code == Code::unsupported ? "setup_error"
+                                                 : "dead_letter";
   end.error = error.message;
   return end;
 }
@@ -59,7 +63,7 @@ Intake::Intake(Parts parts, const Clock& clock, StoreHealth& health, const Worke
       settings_(settings),
       instance_(instance),
       callbacks_(std::move(callbacks)),
-      secrets_(settings.secrets_dir, clock),
+      secrets_(settings.secrets, clock),
       topic_(settings.runner, clock),
       pauses_(clock),
       free_(settings.slots) {
@@ -189,8 +193,29 @@ void Intake::accept(Claimed& claimed, std::uint64_t fence_boot_ms) {
     callbacks_.report(Outgoing{run, Release{claimed.ref, start.error().message, false}, true});
   } else {
     log(LogLevel::warn, "worker", "{}: {}", claimed.ref.job_key, start.error().message);
-    callbacks_.report(Outgoing{run, EndReport{claimed.ref, never_runs(start.error())}, true});
+    JobEnd end = never_runs(start.error());
+    std::optional<std::uint64_t> again;
+    if (start.error().code == Code::unsupported) {
+      const double chance = std::uniform_real_distribution<double>(0, 1)(chance_);
+      again = retry_after(settings_.retry, end, claimed.attempt, decode<Job>(claimed.record).record.retries, chance);
+    }
+    callbacks_.report(Outgoing{run, EndReport{claimed.ref, std::move(end), again}, true});
   }
+}
+
+// Null: nowhere to keep them. The job runs all the same.
+std::unique_ptr<RunArtifacts> Intake::artifacts_of(const ClaimRef& claim) {
+  if (settings_.state_dir.empty()) return nullptr;
+  std::string& shelf = shelves_[claim.context];
+  if (shelf.empty()) {
+    auto found = artifact_shelf(*parts_.store, claim.context);
+    if (!found) {
+      log(LogLevel::error, "worker", "{}: its artifacts will not be kept: {}", claim.job_key, found.error().message);
+      return nullptr;
+    }
+    shelf = std::move(*found);
+  }
+  return make_run_artifacts(settings_.state_dir, claim.context, shelf, claim.job_key, settings_.max_artifact_bytes);
 }
 
 Result<Start> Intake::prepare(Claimed& claimed, std::uint64_t fence_boot_ms, RunNumber run) {
@@ -247,9 +272,7 @@ Result<Start> Intake::prepare(Claimed& claimed, std::uint64_t fence_boot_ms, Run
   MJ_TRY(secrets, secrets_.values(claimed.ref.context, facts.granted.secrets));
   facts.secrets = std::move(secrets);
   MJ_CHECK(gather_inputs(*parts_.store, settings_.state_dir, facts));
-  MJ_TRY(artifacts, make_run_artifacts(settings_.state_dir, claimed.ref.context, claimed.ref.job_key, run,
-                                       settings_.max_artifact_bytes));
-  start.artifacts = std::move(artifacts);
+  start.artifacts = artifacts_of(claimed.ref);
   MJ_TRY(conversation, runs_it.begin(facts, start.artifacts.get()));
   start.conversation = std::move(conversation);
   start.claim = std::move(claimed.ref);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -61,6 +62,7 @@ class Intake {
   void leave_alone(Id context, std::uint64_t began_boot_ms, const Error&);
   void accept(Claimed&, std::uint64_t fence_boot_ms);
   Result<Start> prepare(Claimed&, std::uint64_t fence_boot_ms, RunNumber);
+  std::unique_ptr<RunArtifacts> artifacts_of(const ClaimRef&);
 
   Parts parts_;
   const Clock& clock_;
@@ -73,8 +75,10 @@ class Intake {
   Secrets secrets_;
   TopicIntake topic_;
   ContextPauses pauses_;
-  std::size_t turn_ = 0;  // which context and queue is asked first: none starves another
+  std::map<Id, std::string> shelves_;  // of artifacts, by context
+  std::size_t turn_ = 0;               // which context and queue is asked first: none starves another
   RunNumber next_run_ = 1;
+  std::mt19937_64 chance_{std::random_device{}()};  // of the pauses before retries
   Pulse pulse_;
   std::atomic<std::uint32_t> free_;
   std::atomic<bool> draining_{false}, stop_{false};

@@ -38,6 +38,35 @@ bool is_unique(const std::vector<Dependency>& all, const std::string& name) {
          std::count_if(all.begin(), all.end(), [&](const Dependency& each) { return each.name == name; }) == 1;
 }
 
+// What a record says is not to be believed: as many bytes are read as the file has.
+Result<void> check_file(const StoredArtifact& artifact, const std::string& job) {
+  const std::string which = "inputs: the artifact " + shown(artifact.name) + " of job " + shown(job);
+  std::error_code unknown;
+  if (!std::filesystem::is_regular_file(artifact.path, unknown)) {
+    return fail(Code::invalid, which +
+                                   " is not on this host: let the operator give all agents one state_dir for "
+                                   "contexts/ (a shared file system), or run both jobs on one host");
+  }
+  const std::uint64_t bytes = std::filesystem::file_size(artifact.path, unknown);
+  if (!unknown && bytes == artifact.bytes) return {};
+  return fail(Code::invalid,
+              which + " is damaged on this host: " + artifact.path + " has not the bytes of its record: run it again");
+}
+
+// In /job/inputs. A job may have a name that is no file's.
+std::string folder_of(const std::string& called, Id id) {
+  const bool plain = is_artifact_name(called) && called.find('/') == std::string::npos;
+  return plain ? called : std::to_string(id);
+}
+
+// Once, however often it was asked for.
+void add_file(std::string folder, const StoredArtifact& artifact, JobFacts& facts) {
+  const bool there = std::any_of(facts.files.begin(), facts.files.end(), [&](const auto& file) {
+    return file.first == folder && file.second.name == artifact.name;
+  });
+  if (!there) facts.files.emplace_back(std::move(folder), artifact);
+}
+
 // "build" or "build/dist/app": of the dependency `build`, by name or id.
 Result<void> add_files(const std::vector<Dependency>& all, const std::string& wanted, JobFacts& facts) {
   for (const Dependency& each : all) {
@@ -47,17 +76,12 @@ Result<void> add_files(const std::vector<Dependency>& all, const std::string& wa
       bool any = name.empty();
       for (const StoredArtifact& artifact : each.artifacts) {
         if (!name.empty() && artifact.name != name) continue;
-        std::error_code unknown;
-        if (!std::filesystem::is_regular_file(artifact.path, unknown)) {
-          return fail(Code::invalid, "inputs: the artifact " + shown(artifact.name) + " of job " + called +
-                                         " is not on this host: let the operator give all agents one state_dir for "
-                                         "contexts/ (a shared file system), or run both jobs on one host");
-        }
-        facts.files.emplace_back(called, artifact);
+        MJ_CHECK(check_file(artifact, called));
+        add_file(folder_of(called, each.id), artifact, facts);
         any = true;
       }
       if (any) return {};
-      return fail(Code::invalid, "inputs: job " + called + " left no artifact " + shown(name));
+      return fail(Code::invalid, "inputs: job " + shown(called) + " left no artifact " + shown(name));
     }
   }
   return fail(Code::invalid, "inputs: " + shown(wanted) + " names no job that this one depends on (dependends)");
@@ -93,7 +117,7 @@ Result<void> gather_inputs(Store& store, const std::string& state_dir, JobFacts&
     facts.inputs[std::to_string(each.id)] = each.result;
     if (is_unique(all, each.name)) facts.inputs[each.name] = each.result;
   }
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0;  // of files on this host: no sum of them is too large for it
   for (const std::string& wanted : job.inputs) MJ_CHECK(add_files(all, wanted, facts));
   for (const auto& [from, artifact] : facts.files) bytes += artifact.bytes;
   if (bytes > facts.granted.disk_bytes) {

@@ -35,7 +35,7 @@ RunLoop::RunLoop(std::unique_ptr<Sandbox> sandbox, const Clock& clock, const Wor
       settings_(settings),
       callbacks_(std::move(callbacks)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      secrets_(settings.secrets_dir, clock) {
+      secrets_(settings.secrets, clock) {
   control_epoll(epoll_.get(), EPOLL_CTL_ADD, orders_.fd(), kOrders, EPOLLIN);
   watched_sandbox_ = sandbox_->event_fd();
   control_epoll(epoll_.get(), EPOLL_CTL_ADD, watched_sandbox_, kSandbox, EPOLLIN);

@@ -106,7 +106,8 @@ class RunLoop {
   static void count_output(const Run&, Outcome&);
   void withhold(RunNumber, Run&, const std::string& reason);
   void close_output(RunNumber, Run&);
-  EndReport end_of(Run&, Outcome&);
+  EndReport end_of(Run&, Outcome&, std::string artifacts);
+  std::string keep_artifacts(Run&);
   void pass_on_output(RunNumber, Run&);
   void flush_partials();
   void revive_sandbox();

@@ -76,10 +76,11 @@ void RunLoop::end(RunEnded& ended) {
     close_output(number, run);
     release(number, run.job.claim, why, true);
   } else {
+    std::string artifacts = lost ? std::string() : keep_artifacts(run);  // its notes belong into the log
     close_output(number, run);
     count_output(run, outcome);
     if (lost) release(number, run.job.claim, why, true);
-    if (!lost) callbacks_.post(Outgoing{number, end_of(run, outcome), true});
+    if (!lost) callbacks_.post(Outgoing{number, end_of(run, outcome, std::move(artifacts)), true});
   }
   callbacks_.forget(number);
   runs_.erase(place);
@@ -111,11 +112,18 @@ void RunLoop::close_output(RunNumber number, Run& run) {
   pass_on_output(number, run);
 }
 
-EndReport RunLoop::end_of(Run& run, Outcome& outcome) {
+std::string RunLoop::keep_artifacts(Run& run) {
+  if (!run.job.artifacts) return {};
+  std::string artifacts = run.job.artifacts->finish();
+  for (const std::string& note : run.job.artifacts->take_notes()) take_note(run, note);
+  return artifacts;
+}
+
+EndReport RunLoop::end_of(Run& run, Outcome& outcome, std::string artifacts) {
   // A process names itself; the name gets into the receipt too.
   if (run.clean && outcome.violation) outcome.violation->comm = run.clean->redactor->redact(outcome.violation->comm);
   JobEnd end = run.job.conversation->finish(outcome);
-  if (run.job.artifacts) end.artifacts = run.job.artifacts->finish();
+  end.artifacts = std::move(artifacts);
   if (run.clean) redact(*run.clean->redactor, end);
   const double chance = std::uniform_real_distribution<double>(0, 1)(chance_);
   const auto again = retry_after(settings_.retry, end, run.job.attempt, run.job.retries, chance);

@@ -29,14 +29,17 @@ std::string trace_of(const struct stat& file) {
 }
 
 struct Listing {
-  Fd folder;  // none: there is no such folder
+  std::string path;
+  std::string prefix;    // of the names of files that may be secrets of the context
+  bool managed = false;  // whoever made the files has seen to their rights
+  Fd folder;             // none: there is no such folder
   std::vector<std::string> names;
   std::string seen;
 };
 
-Result<Listing> list(const std::string& path) {
+Result<Listing> list(const std::string& path, const std::string& prefix, bool managed) {
   const auto failed = [&path] { return fail(Code::io, path + ": " + errno_text(errno)); };
-  Listing listing;
+  Listing listing{path, prefix, managed, {}, {}, {}};
   listing.folder.reset(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!listing.folder) return errno == ENOENT ? Result<Listing>(std::move(listing)) : failed();
   const int copy = ::fcntl(listing.folder.get(), F_DUPFD_CLOEXEC, 0);
@@ -44,7 +47,7 @@ Result<Listing> list(const std::string& path) {
   if (entries == nullptr) return failed();
   while (const dirent* entry = ::readdir(entries)) {
     const std::string name = entry->d_name;
-    if (name != "." && name != "..") listing.names.push_back(name);
+    if (name != "." && name != ".." && name.starts_with(prefix)) listing.names.push_back(name);
   }
   ::closedir(entries);
   std::sort(listing.names.begin(), listing.names.end());
@@ -65,27 +68,36 @@ std::string problem_with_name(const std::string& name) {
   return fmt::format("a name is 1 to {} of A-Z a-z 0-9 _ - and dots, no dot in front: rename it", kLongestName);
 }
 
-std::string problem_with_file(const struct stat& file) {
+std::string problem_with_file(const struct stat& file, bool managed) {
   if (!S_ISREG(file.st_mode)) return kNotRegular;
-  if (file.st_uid != 0 && file.st_uid != ::geteuid())
+  if (!managed && file.st_uid != 0 && file.st_uid != ::geteuid())
     return fmt::format("user {} owns it: chown it to root or to user {}", file.st_uid, ::geteuid());
-  if ((file.st_mode & 077) != 0) return fmt::format("mode {:04o} lets others at it: chmod 600", file.st_mode & 07777);
+  if (!managed && (file.st_mode & 077) != 0)
+    return fmt::format("mode {:04o} lets others at it: chmod 600", file.st_mode & 07777);
   if (static_cast<std::uint64_t>(file.st_size) > Secrets::kMostBytes + 2)
     return fmt::format("it has {} bytes, the most is {}", file.st_size, Secrets::kMostBytes);
   return {};
 }
 
-// The whole of it, without the line end at its end. Error invalid: it cannot be a secret; io: now.
-Result<std::string> read_value(int folder, const std::string& name) {
-  if (std::string problem = problem_with_name(name); !problem.empty()) return fail(Code::invalid, std::move(problem));
+// `echo secret > file` puts a line end behind it. A key of several lines, or of bytes, is as its maker made it.
+bool is_line(std::string_view value) {
+  return value.find('\n') == value.size() - 1 && is_utf8(value) && value.find('\0') == std::string_view::npos;
+}
+
+// Error invalid: it cannot be a secret; io: now.
+Result<std::string> read_value(const Listing& listing, const std::string& name) {
+  if (std::string problem = problem_with_name(name.substr(listing.prefix.size())); !problem.empty())
+    return fail(Code::invalid, std::move(problem));
   // Neither through a link, nor waiting for whoever writes into a pipe.
-  const Fd file(::openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  const Fd file(
+      ::openat(listing.folder.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   struct stat about {};
   if (!file && (errno == ELOOP || errno == ENXIO)) return fail(Code::invalid, kNotRegular);
   if (!file && errno == EACCES)
     return fail(Code::invalid, fmt::format("user {} may not read it: chown it", ::geteuid()));
   if (!file || ::fstat(file.get(), &about) != 0) return fail(Code::io, errno_text(errno));
-  if (std::string problem = problem_with_file(about); !problem.empty()) return fail(Code::invalid, std::move(problem));
+  if (std::string problem = problem_with_file(about, listing.managed); !problem.empty())
+    return fail(Code::invalid, std::move(problem));
   std::string value(Secrets::kMostBytes + 3, '\0');
   std::size_t size = 0;
   for (ssize_t got = 1; got != 0 && size < value.size();) {
@@ -94,7 +106,7 @@ Result<std::string> read_value(int folder, const std::string& name) {
     if (got > 0) size += static_cast<std::size_t>(got);
   }
   value.resize(size);
-  if (value.ends_with('\n')) value.resize(value.size() - (value.ends_with("\r\n") ? 2 : 1));
+  if (value.ends_with('\n') && is_line(value)) value.resize(value.size() - (value.ends_with("\r\n") ? 2 : 1));
   if (value.size() > Secrets::kMostBytes)
     return fail(Code::invalid, fmt::format("the most is {} bytes", Secrets::kMostBytes));
   if (std::string problem = Redactor::problem_with(value); !problem.empty())
@@ -102,33 +114,56 @@ Result<std::string> read_value(int folder, const std::string& name) {
   return value;
 }
 
-struct Found {
-  std::vector<Secret> secrets;
-  std::string unread;  // a file that may be a secret and could not be read now
+// For the log: the folder is the operator's, the name may be anybody's.
+std::string shown_path(const SecretFile& file) {
+  const std::size_t slash = file.path.rfind('/');
+  return file.path.substr(0, slash + 1) + shown(file.path.substr(slash + 1), kLongestName);
+}
+
+struct Looked {
+  std::vector<Listing> listings;
+  std::string seen;
 };
 
-Found read_all(const Listing& listing, const std::string& path) {
-  Found found;
+Result<Looked> look_at(const SecretPlaces& places, Id context) {
+  const std::string number = std::to_string(context);
+  Looked looked;
+  if (!places.folder.empty()) {
+    MJ_TRY(files, list(places.folder + '/' + number, "", false));
+    looked.listings.push_back(std::move(files));
+  }
+  if (!places.credentials.empty()) {
+    MJ_TRY(credentials, list(places.credentials, "mycojobs." + number + '.', true));
+    looked.listings.push_back(std::move(credentials));
+  }
+  for (const Listing& each : looked.listings) looked.seen += each.seen.empty() ? "" : each.path + '\n' + each.seen;
+  return looked;
+}
+
+std::vector<SecretFile> read_all(const Looked& looked) {
+  std::vector<SecretFile> all;
   std::size_t bytes = 0;
-  for (const std::string& name : listing.names) {
-    auto value = read_value(listing.folder.get(), name);
-    if (value && bytes + value->size() > Secrets::kMostBytesTogether) {
-      value = fail(Code::invalid, fmt::format("the secrets of a context may have {} bytes together at most",
-                                              Secrets::kMostBytesTogether));
-    }
-    if (value) {
-      bytes += value->size();
-      found.secrets.push_back({name, std::move(*value)});
-      continue;
-    }
-    const std::string problem = fmt::format("{}/{}: {}", path, shown(name, kLongestName), value.error().message);
-    if (value.error().code == Code::invalid) {
-      log(LogLevel::warn, "worker", "refused as a secret: {}", problem);
-    } else {
-      found.unread = problem;
+  for (const Listing& listing : looked.listings) {
+    for (const std::string& name : listing.names) {
+      SecretFile file{name.substr(listing.prefix.size()), listing.path + '/' + name, {}, false, {}};
+      const bool twice = std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.name == file.name; });
+      auto value = twice ? Result<std::string>(fail(Code::invalid, "a file has its name: remove one of them"))
+                         : read_value(listing, name);
+      if (value && bytes + value->size() > Secrets::kMostBytesTogether) {
+        value = fail(Code::invalid, fmt::format("the secrets of a context may have {} bytes together at most",
+                                                Secrets::kMostBytesTogether));
+      }
+      if (value) {
+        bytes += value->size();
+        file.value = std::move(*value);
+      } else {
+        file.problem = value.error().message;
+        file.unread = value.error().code != Code::invalid;
+      }
+      all.push_back(std::move(file));
     }
   }
-  return found;
+  return all;
 }
 
 }  // namespace
@@ -144,12 +179,17 @@ Secrets::Context& Secrets::looked_at(Id id) {
   return context;
 }
 
-std::shared_ptr<const Redactor> Secrets::redactor(Id id) { return folder_.empty() ? nullptr : looked_at(id).redactor; }
+Result<std::vector<SecretFile>> find_secrets(const SecretPlaces& places, Id context) {
+  MJ_TRY(looked, look_at(places, context));
+  return read_all(looked);
+}
+
+std::shared_ptr<const Redactor> Secrets::redactor(Id id) { return looked_at(id).redactor; }
 
 Result<std::vector<SecretValue>> Secrets::values(Id id, const std::vector<std::string>& names) {
   std::vector<SecretValue> out;
   if (names.empty()) return out;
-  if (folder_.empty()) {
+  if (places_.folder.empty() && places_.credentials.empty()) {
     return fail(Code::denied, "policy.secrets: this agent has no folder of secrets: let the operator set secrets_dir");
   }
   const Context& context = looked_at(id);
@@ -158,8 +198,9 @@ Result<std::vector<SecretValue>> Secrets::values(Id id, const std::vector<std::s
                                     [&](const Secret& secret) { return secret.name == name; });
     if (found == context.secrets.end()) {
       return fail(Code::denied, fmt::format("policy.secrets: there is no secret {} here: let the operator put it into "
-                                            "{}/{}/{}, owned by root or the agent's user, mode 0600",
-                                            shown(name, kLongestName), folder_, id, name));
+                                            "{}/{}/{}, owned by root or the agent's user, mode 0600; "
+                                            "`mycojobs secret check` tells what is refused there",
+                                            shown(name, kLongestName), places_.folder, id, name));
     }
     out.push_back({found->name, found->value});
   }
@@ -167,18 +208,27 @@ Result<std::vector<SecretValue>> Secrets::values(Id id, const std::vector<std::s
 }
 
 void Secrets::look(Id id, Context& context) const {
-  const std::string path = folder_ + "/" + std::to_string(id);
-  const auto listing = list(path);
-  if (listing && listing->seen == context.seen) return;
-  Found found = listing ? read_all(*listing, path) : Found{{}, listing.error().message};
-  if (!found.unread.empty() && found.unread != context.problem)
-    log(LogLevel::error, "worker", "a secret cannot be read, which is tried again: {}", found.unread);
-  context.problem = found.unread;
-  if (!found.unread.empty() && context.redactor) return;
-  context.redactor = found.secrets.empty() ? nullptr : std::make_shared<const Redactor>(found.secrets);
-  context.secrets = std::move(found.secrets);
-  if (!found.unread.empty()) return;
-  context.seen = listing->seen;
+  const auto looked = look_at(places_, id);
+  if (looked && looked->seen == context.seen) return;
+  std::vector<Secret> secrets;
+  std::string unread = looked ? std::string() : looked.error().message;
+  for (SecretFile& file : looked ? read_all(*looked) : std::vector<SecretFile>()) {
+    if (file.problem.empty()) {
+      secrets.push_back({file.name, std::move(file.value)});
+    } else if (file.unread) {
+      unread = shown_path(file) + ": " + file.problem;
+    } else {
+      log(LogLevel::warn, "worker", "refused as a secret: {}: {}", shown_path(file), file.problem);
+    }
+  }
+  if (!unread.empty() && unread != context.problem)
+    log(LogLevel::error, "worker", "a secret cannot be read, which is tried again: {}", unread);
+  context.problem = unread;
+  if (!unread.empty() && context.redactor) return;
+  context.redactor = secrets.empty() ? nullptr : std::make_shared<const Redactor>(secrets);
+  context.secrets = std::move(secrets);
+  if (!unread.empty()) return;
+  context.seen = looked->seen;
   log(LogLevel::info, "worker", "context {}: {} secret(s) are kept out of what its jobs hand out", id,
       context.secrets.size());
 }

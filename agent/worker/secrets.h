@@ -1,6 +1,8 @@
-// The secrets of a context: files of the operator, <folder>/<context>/<name>. A file counts if it is a regular one,
-// owned by root or by us, with no right for group or others; a line end at its end is not part of the value. Any other
-// is refused, once, with a line in the log that names the file and the remedy. Values are never logged.
+// The secrets of a context: files of the operator, <folder>/<context>/<name>, and credentials of systemd,
+// $CREDENTIALS_DIRECTORY/mycojobs.<context>.<name>; of two with one name the file counts. A file counts if it is a
+// regular one, owned by root or by us, with no right for group or others; of a credential the service manager has seen
+// to that. The line end behind a value of one line of text is not part of it; any other value is taken byte by byte.
+// What is refused is told once, with a line in the log that names the file and the remedy. Values are never logged.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +14,25 @@
 #include "mycojobs/clock.h"
 #include "mycojobs/executor.h"
 #include "mycojobs/records.h"
+#include "mycojobs/result.h"
 #include "worker/redactor.h"
 
 namespace mycojobs {
+
+struct SecretPlaces {
+  std::string folder;       // empty: there are no files
+  std::string credentials;  // empty: there are none
+};
+
+// A file where a secret may be.
+struct SecretFile {
+  std::string name, path;
+  std::string problem;  // why it is refused, and the remedy; empty: it is a secret
+  bool unread = false;  // the problem is one of this moment
+  std::string value;    // if there is no problem
+};
+// All of a context's, by name. Error io: names the folder.
+Result<std::vector<SecretFile>> find_secrets(const SecretPlaces&, Id context);
 
 // Of one thread.
 class Secrets {
@@ -24,8 +42,7 @@ class Secrets {
   static constexpr std::size_t kMostBytesTogether = 128U
                                                     << 10;  // of a context: a redactor takes some 500 times as much
 
-  // folder empty: no context has any.
-  Secrets(std::string folder, const Clock& clock) : folder_(std::move(folder)), clock_(clock) {}
+  Secrets(SecretPlaces places, const Clock& clock) : places_(std::move(places)), clock_(clock) {}
 
   // Finds the context's secrets as they are, or were kLookMs ago at most. Null: it has none. What was found stays in
   // force while the folder cannot be read.
@@ -45,7 +62,7 @@ class Secrets {
   Context& looked_at(Id);
   void look(Id, Context&) const;
 
-  std::string folder_;
+  SecretPlaces places_;
   const Clock& clock_;
   std::map<Id, Context> contexts_;
 };

@@ -1,9 +1,34 @@
 #include "worker/stages.h"
 
+#include "domain/policy_fields.h"
 #include "domain/profiles.h"
 
 namespace mycojobs {
 namespace {
+
+// Without what would make two jobs with the same script compile differently.
+PolicyRequest limits_of(const PolicyRequest& asked) {
+  PolicyRequest out = asked;
+  for (const auto field : {PolicyField::fs_read, PolicyField::fs_write, PolicyField::net, PolicyField::exec,
+                           PolicyField::syscalls, PolicyField::secrets}) {
+    out.named.reset(static_cast<std::size_t>(field));
+    out.replace.reset(static_cast<std::size_t>(field));
+  }
+  return out;
+}
+
+Result<void> add_tools(const Stage& stage, const Ceiling* ceiling, RunSpec& spec) {
+  for (const std::string& folder : stage.tools) {
+    for (const std::string& own : ceiling == nullptr ? std::vector<std::string>{} : ceiling->own_folders) {
+      if (policies::is_within(own, folder) || policies::is_within(folder, own)) {
+        return fail(Code::denied, stage.profile + " needs " + folder + ", which leads to the agent's own folder " +
+                                      own + ": let the operator move one of them");
+      }
+    }
+    policies::add_missing(spec.grants.fs_read, {folder});
+  }
+  return {};
+}
 
 Result<Policy> policy_of(const Stage& stage, const PolicyRequest& defaults, const PolicyRequest& asked,
                          const Ceiling* given) {
@@ -25,7 +50,7 @@ Result<StagedRuns> stage_runs(const Executor& executor, const PolicyRequest& def
                               const Ceiling* ceiling, std::uint64_t timeout_ms) {
   StagedRuns out;
   for (const Stage& stage : executor.stages()) {
-    MJ_TRY(policy, policy_of(stage, defaults, asked, ceiling));
+    MJ_TRY(policy, policy_of(stage, defaults, stage.kept ? limits_of(asked) : asked, ceiling));
     if (stage.programs && !policy.exec) {
       const std::string context = std::to_string(ceiling == nullptr ? 0 : ceiling->context);
       return fail(Code::denied, "policy.exec: " + stage.profile + " runs programs, and context " + context +
@@ -35,6 +60,7 @@ Result<StagedRuns> stage_runs(const Executor& executor, const PolicyRequest& def
     RunSpec spec;
     spec.host = stage.host;
     give(spec, policy, timeout_ms);
+    MJ_CHECK(add_tools(stage, ceiling, spec));
     out.specs.push_back(std::move(spec));
     out.policy = std::move(policy);
   }

@@ -16,6 +16,7 @@
 #include "mycojobs/sandbox.h"
 #include "mycojobs/store.h"
 #include "worker/artifacts.h"
+#include "worker/secrets.h"
 
 namespace mycojobs {
 
@@ -70,7 +71,7 @@ struct WorkerSettings {
   std::uint64_t retention_ms = 24ULL * 3600 * 1000, retention_count = 0;  // of ended jobs; 0: no bound
   std::vector<std::string> allowed_prerequisites;  // beginnings of what an agent may look at, as "file:/data/"
   std::uint64_t prerequisites_timeout_ms = 24ULL * 3600 * 1000;  // how long a job may wait for them; 0: for ever
-  std::string secrets_dir;                                       // <secrets_dir>/<context>/<name>; empty: none
+  SecretPlaces secrets;
   std::string state_dir;                                         // for what must outlive us; empty: nothing
 };
 

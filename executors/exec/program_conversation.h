@@ -21,7 +21,7 @@ struct ProgramSpec {
   std::vector<std::string> command;    // [0] absolute, or found in /usr/bin and /bin; "{script}" is the script's path
   std::string script_file = "script";  // its name below /job
   TextMap environment = {};            // the job's own values win
-  std::vector<std::pair<std::string, std::string>> files = {};  // path below /job, bytes: may be executed
+  std::vector<ScriptFile> files = {};
 };
 
 // Error invalid or too_large: names the field; the job can never run.

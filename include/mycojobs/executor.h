@@ -88,6 +88,10 @@ struct Stage {
   // From us or the operator: it stands where no ceiling was written. Otherwise it is lowered to the ceiling, but for
   // exec.
   bool trusted = true;
+  // What it makes is kept for other jobs: of what a job asks for, only limits reach it.
+  bool kept = false;
+  // Folders of the host that it reads whatever policies say: the operator has named what lies there.
+  std::vector<std::string> tools = {};
 };
 
 class Executor {

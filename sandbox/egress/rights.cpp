@@ -1,10 +1,8 @@
 #include "sandbox/egress/rights.h"
 
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <seccomp.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -17,13 +15,13 @@
 #include <string>
 
 #include "base/errno_text.h"
+#include "sandbox/helper_rights.h"
 
 namespace mycojobs::egress {
 namespace {
 
 constexpr rlim_t kDescriptors = 65536;
 constexpr rlim_t kAddressSpace = 2ULL << 30;
-constexpr unsigned kNobody = 65534;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kSanitized = true;  // needs terabytes of addresses, and asks by a pipe whether memory can be read
 #else
@@ -55,32 +53,6 @@ Result<std::size_t> limit_resources() {
   const rlimit core{0, 1};  // a hard limit of 1 keeps even a core pipe from being started
   if (::setrlimit(RLIMIT_CORE, &core) != 0) return failed("RLIMIT_CORE", errno);
   return descriptors.rlim_cur;
-}
-
-Result<void> leave_root() {
-  if (::geteuid() != 0) return {};
-  // EPERM: a user namespace with a single id forbids setgroups; EINVAL: the id is not mapped.
-  if (::syscall(SYS_setgroups, 0, nullptr) != 0 && errno != EPERM) return failed("setgroups", errno);
-  if (::syscall(SYS_setresgid, kNobody, kNobody, kNobody) != 0 && errno != EINVAL) return failed("setresgid", errno);
-  if (::syscall(SYS_setresuid, kNobody, kNobody, kNobody) != 0 && errno != EINVAL) return failed("setresuid", errno);
-  return {};
-}
-
-// Before the ids for the bounding set: dropping from it needs a capability.
-Result<void> empty_bounding_set() {
-  for (unsigned long cap = 0;; ++cap) {
-    const int present = ::prctl(PR_CAPBSET_READ, cap);
-    if (present < 0) return {};
-    if (present == 1 && ::prctl(PR_CAPBSET_DROP, cap) != 0 && errno != EPERM) return failed("bounding set", errno);
-  }
-}
-
-Result<void> drop_capabilities() {
-  if (::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0) return failed("ambient capabilities", errno);
-  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-  __user_cap_data_struct none[2] = {};
-  if (::syscall(SYS_capset, &header, none) != 0) return failed("capset", errno);
-  return {};
 }
 
 using Filter = std::unique_ptr<void, decltype(&seccomp_release)>;
@@ -129,11 +101,10 @@ Result<void> load_filter() {
 
 Result<std::size_t> give_up_rights() {
   MJ_TRY(descriptors, limit_resources());
-  MJ_CHECK(empty_bounding_set());
-  MJ_CHECK(leave_root());
-  MJ_CHECK(drop_capabilities());
-  if (::prctl(PR_SET_DUMPABLE, 0) != 0) return failed("PR_SET_DUMPABLE", errno);
-  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return failed("PR_SET_NO_NEW_PRIVS", errno);
+  MJ_CHECK(sandbox::empty_bounding_set());
+  MJ_CHECK(sandbox::leave_root());
+  MJ_CHECK(sandbox::drop_capabilities());
+  MJ_CHECK(sandbox::hide_and_keep_down());
   MJ_CHECK(load_filter());
   return descriptors;
 }

@@ -1,6 +1,8 @@
 // The contract of executors, for all of ours: each script type has a sample for every case.
 #include "cli/contract.h"
+#include "base/clock.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -13,6 +15,7 @@
 #include "executors/table.h"
 #include "python_sandbox.h"
 #include "support/process.h"
+#include "v_driver.h"
 
 namespace mycojobs {
 namespace {
@@ -25,16 +28,19 @@ std::string read_text_file_whole(const std::string& path) {
 std::string samples_of(const std::string& type) { return std::string(MYCOJOBS_SOURCE) + "/examples/contract/" + type; }
 
 // As an operator would write it: the same file that the manual shows.
-std::vector<std::unique_ptr<Executor>> table(const std::string& state_dir = "/nonexistent") {
+std::vector<std::unique_ptr<Executor>> table(const std::string& state_dir = "/nonexistent",
+                                             const std::string& v_compiler = "") {
   Host host;
   host.environment["HOME"] = "/nonexistent";
-  const auto config = check_config_file(samples_of("config.toml"), host);
+  const auto config = check_config_file(std::string(MYCOJOBS_SOURCE) + "/examples/command/config.toml", host);
   if (!config) throw std::runtime_error(config.error().message);
-  return make_executors({MYCOJOBS_BIN, state_dir, config->settings.executors});
+  static const SystemClock kClock;
+  return make_executors({MYCOJOBS_BIN, state_dir, config->settings.executors, "", v_compiler, {}, kClock});
 }
 
-void expect_contract(const std::string& type, const std::string& samples, const std::string& state_dir) {
-  for (const auto& executor : table(state_dir)) {
+void expect_contract(const std::string& type, const std::string& samples, const std::string& state_dir,
+                     const std::string& v_compiler = "") {
+  for (const auto& executor : table(state_dir, v_compiler)) {
     const auto types = executor->script_types();
     if (std::find(types.begin(), types.end(), type) == types.end()) continue;
     const auto about = executor->probe();
@@ -70,6 +76,23 @@ TEST(ContractOfNative, HoldsInEveryCase) {
   expect_contract("native", samples.path().string(), state.path().string());
 }
 
+// The samples of bash, each a program in V that has them run; what V says by itself is V's own.
+TEST(ContractOfV, HoldsInEveryCase) {
+  const test::CompilerFolder compiler;
+  const test::TempDir state, samples;
+  for (const auto& entry : std::filesystem::directory_iterator(samples_of("bash"))) {
+    const std::string name = entry.path().stem();
+    std::string octal;  // for printf: nothing in it means anything to V or to the shell
+    for (const char c : read_text_file_whole(entry.path()))
+      octal += fmt::format("\\\\{:03o}", static_cast<unsigned char>(c));
+    std::string script = "import os\n\nfn main() {\n\tif os.system('printf \"" + octal +
+                         "\" | /bin/bash') != 0 {\n\t\tpanic('it broke')\n\t}\n}\n";
+    if (name == "syntax") script = "fn broken(";
+    samples.write(name + ".v", script);
+  }
+  expect_contract("v", samples.path().string(), state.path().string(), compiler.program());
+}
+
 std::vector<std::string> types() {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(samples_of(""))) {
@@ -83,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(Types, Contract, ::testing::ValuesIn(types()), [](const
 TEST(ContractCases, EveryExecutorOfOursHasItsSamples) {
   for (const auto& executor : table()) {
     const std::string type = executor->script_types().front();
-    if (type == "native") continue;  // above
+    if (type == "native" || type == "v") continue;  // above
     EXPECT_TRUE(std::filesystem::is_directory(samples_of(type))) << type;
   }
 }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/clock.h"
 #include "executors/channel.h"
 #include "executors/script_conversation.h"
 #include "executors/table.h"
@@ -85,7 +86,8 @@ TEST(Request, HoldsFactsEnvironmentAndScriptInThisOrder) {
 
 TEST(Table, NamesAndScriptTypesAreUnique) {
   std::set<std::string> names, types;
-  for (const auto& executor : make_executors({"/usr/libexec/mycojobs"})) {
+  const SystemClock clock;
+  for (const auto& executor : make_executors({"/usr/libexec/mycojobs", "", {}, "", "", {}, clock})) {
     EXPECT_TRUE(names.insert(std::string(executor->name())).second);
     for (const auto& type : executor->script_types()) {
       EXPECT_TRUE(types.insert(type).second);

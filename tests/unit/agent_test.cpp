@@ -171,6 +171,19 @@ TEST_F(AgentTest, JobThatCanNeverRunEndsAsDeadLetterAndFreesItsSlot) {
   EXPECT_TRUE(wait_for_end(good));
 }
 
+// Its record is sound: another attempt may find the helper at work again.
+TEST_F(AgentTest, JobWhoseHelperDoesNotWorkEndsAsSetupErrorAfterItsRetries) {
+  settings_.retry = {1, 1};
+  start(1);
+  Job job = new_job("no helper");
+  job.retries = 1;
+  const std::string key = submit(job);
+  ASSERT_TRUE(wait_for_end(key));
+  EXPECT_EQ(read(key).detail, "setup_error");
+  EXPECT_EQ(read(key).error, "the helper rests");
+  EXPECT_EQ(read(key).attempt, 2U);
+}
+
 TEST_F(AgentTest, DrainClaimsNothingMoreAndFinishesWhatRuns) {
   start(1);
   const std::string first = submit();

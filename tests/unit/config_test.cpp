@@ -26,6 +26,7 @@ const std::map<std::string, std::string> kExamples = {
     {"state_dir", "/srv/state"},
     {"libexec_dir", "/srv/libexec"},
     {"secrets_dir", "/srv/secrets"},
+    {"plugins.dir", "/srv/plugins"},
     {"lease", "1500ms"},
     {"grace", "3s"},
     {"on_lease_lost", "continue"},
@@ -38,6 +39,7 @@ const std::map<std::string, std::string> kExamples = {
     {"job.default_timeout", "2h"},
     {"job.max_script_bytes", "2MiB"},
     {"job.max_result_bytes", "4096"},
+    {"job.max_artifact_bytes", "1MiB"},
     {"job.output_bytes", "1KiB"},
     {"job.max_deliveries", "5"},
     {"sandbox.memory", "1GiB"},
@@ -48,6 +50,8 @@ const std::map<std::string, std::string> kExamples = {
     {"sandbox.spares", "3"},
     {"sandbox.zygote_runs", "100"},
     {"sandbox.zygote_age", "10m"},
+    {"v.compiler", "/opt/v/v"},
+    {"v.flags", "prod,-g"},
     {"log.level", "debug"},
     {"log.format", "json"},
 };
@@ -139,6 +143,7 @@ TEST_F(ConfigTest, DefaultsAreThoseOfTheManual) {
   EXPECT_EQ(settings.job_default_timeout_ms, 600'000U);
   EXPECT_EQ(settings.job_max_script_bytes, 4U << 20);
   EXPECT_EQ(settings.job_max_result_bytes, 1U << 20);
+  EXPECT_EQ(settings.job_max_artifact_bytes, 64U << 20);
   EXPECT_EQ(settings.job_output_bytes, 1U << 20);
   EXPECT_EQ(settings.job_max_deliveries, 3U);
   EXPECT_EQ(settings.sandbox_memory_bytes, 256U << 20);

@@ -27,7 +27,7 @@ const std::map<std::string, Parts> kArrows = {
     {"store", {"ports", "base", "domain"}},
     {"sandbox", {"ports", "base", "domain"}},
     {"transport", {"ports", "base", "domain"}},
-    {"executors", {"ports", "base", "domain", "sandbox/zygote.h"}},
+    {"executors", {"ports", "base", "domain", "sandbox/zygote.h", "sandbox/helper_rights.h"}},
     {"worker", {"ports", "base", "domain", "store", "sandbox", "transport", "executors"}},
     {"coordinator", {"ports", "base", "domain", "store", "transport", "executors"}},
     {"workflow", {"ports", "base", "domain", "store", "executors"}},
@@ -116,7 +116,8 @@ std::optional<std::string> wrong_library(const Source& source, const Include& in
   }
   const bool own = part_of(include.target) == "ports";
   const bool standard = include.target.find('/') == std::string::npos && !include.target.ends_with(".h");
-  const bool named = include.target == "tl/expected.hpp" || include.target == "nlohmann/json_fwd.hpp";
+  const bool named = include.target == "tl/expected.hpp" || include.target == "nlohmann/json_fwd.hpp" ||
+                     include.target == "stdint.h";  // plugin.h is C
   if (part_of(source.path) == "ports" && !own && !standard && !named) return "a public header must do without it";
   static const Parts kHeavy = {"nlohmann/json.hpp", "httplib.h",           "spdlog/spdlog.h",  "CLI/CLI.hpp",
                                "toml++/toml.h",     "pybind11/pybind11.h", "boost/process.hpp"};

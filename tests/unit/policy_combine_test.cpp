@@ -151,13 +151,14 @@ TEST(Combine, AWrittenCeilingLowersTheProfileInThatFieldAlone) {
 TEST(Profiles, AreThoseOfTheManualsTable) {
   EXPECT_EQ(profile("python"), Policy{});
   EXPECT_EQ(profile("v.compile").memory_bytes, 1024 * kMebi);
-  EXPECT_TRUE(profile("v.compile").exec && profile("command").exec && profile("native").exec);
-  EXPECT_FALSE(profile("v.run").exec || profile("python").exec || profile("sal").exec);
+  EXPECT_TRUE(profile("v.compile").exec && profile("command").exec && profile("native").exec && profile("v.run").exec);
+  EXPECT_FALSE(profile("python").exec || profile("sal").exec);
   EXPECT_EQ(profile("osis").memory_bytes, 64 * kMebi);
   EXPECT_EQ(profile("sal").pids, 4U);
   EXPECT_EQ(profile("sal").open_files, 32U);
   EXPECT_EQ(profile("sal").output_bytes, 256U << 10);
   EXPECT_EQ(profile_of("v"), "v.run");
+  EXPECT_EQ(profiles_of("v"), (std::vector<std::string_view>{"v.compile", "v.run"}));
   EXPECT_EQ(profile_of("rust"), "native");
   EXPECT_EQ(profile_of("bash"), "command");
   EXPECT_EQ(profile_of("command"), "command");

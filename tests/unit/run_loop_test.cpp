@@ -39,7 +39,7 @@ class RunLoopTest : public ::testing::Test {
   void SetUp() override {
     std::filesystem::create_directory(folder_ / "1");
     secret("TOKEN", "correct horse battery");
-    settings_.secrets_dir = folder_.path().string();
+    settings_.secrets.folder = folder_.path().string();
     settings_.retry = {1000, 8000};
   }
   void secret(const std::string& name, const std::string& value) {

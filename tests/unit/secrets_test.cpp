@@ -40,7 +40,7 @@ class SecretsTest : public ::testing::Test {
 
   TempDir folder_;
   HandClock clock_;
-  Secrets secrets_{folder_.path().string(), clock_};
+  Secrets secrets_{{folder_.path().string(), ""}, clock_};
 };
 
 TEST_F(SecretsTest, FilesOfAContextAreItsSecretsAndNoOthers) {
@@ -48,7 +48,7 @@ TEST_F(SecretsTest, FilesOfAContextAreItsSecretsAndNoOthers) {
   put("api.key", "0123456789abcdef\r\n", 0400);
   EXPECT_EQ(redacted("hunter22 0123456789abcdef\n"), "[secret db-password] [secret api.key]\n");
   EXPECT_EQ(secrets_.redactor(8), nullptr);
-  EXPECT_EQ(Secrets("", clock_).redactor(7), nullptr);
+  EXPECT_EQ(Secrets({}, clock_).redactor(7), nullptr);
 }
 
 TEST_F(SecretsTest, OneLineEndIsNotPartOfTheValue) {

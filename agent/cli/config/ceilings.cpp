@@ -72,6 +72,7 @@ Result<void> set_ceilings(const FileValues& file, Config& config) {
   }
   add_own(ceilings.own_folders, settings.state_dir);
   add_own(ceilings.own_folders, settings.secrets_dir);
+  add_own(ceilings.own_folders, settings.plugins_dir);
   add_own(ceilings.own_folders, config.file);  // no folder, but who has the one around it has it too
   return {};
 }

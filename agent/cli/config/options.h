@@ -45,7 +45,7 @@ struct Settings {
   std::uint32_t slots = 0;
   bool local = false;
   std::vector<std::string> script_types;  // empty: all that the executors serve
-  std::string state_dir, libexec_dir, secrets_dir;
+  std::string state_dir, libexec_dir, secrets_dir, plugins_dir;
   std::uint32_t lease_ms = 0, grace_ms = 0;
   LeaseLost on_lease_lost = LeaseLost::kill;
   std::uint64_t retry_min_ms = 0, retry_max_ms = 0;
@@ -53,12 +53,15 @@ struct Settings {
   std::vector<std::string> prerequisites_allow;
   std::uint64_t prerequisites_timeout_ms = 0;
   std::uint64_t job_default_timeout_ms = 0;
-  std::uint64_t job_max_script_bytes = 0, job_max_result_bytes = 0, job_output_bytes = 0;
+  std::uint64_t job_max_script_bytes = 0, job_max_result_bytes = 0, job_max_artifact_bytes = 0;
+  std::uint64_t job_output_bytes = 0;
   std::uint32_t job_max_deliveries = 0;
   std::uint64_t sandbox_memory_bytes = 0, sandbox_tmp_bytes = 0;
   std::uint32_t sandbox_pids = 0;
   std::vector<std::string> sandbox_allow_missing;  // layers
   UidRange sandbox_uid_range;
+  std::string v_compiler;
+  std::vector<std::string> v_flags;
   std::uint32_t sandbox_spares = 0, sandbox_zygote_runs = 0, sandbox_zygote_age_ms = 0;
   LogLevel log_level = LogLevel::info;
   LogFormat log_format = LogFormat::automatic;

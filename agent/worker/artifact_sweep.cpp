@@ -1,0 +1,194 @@
+#include "worker/artifact_sweep.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <optional>
+#include <set>
+
+#include "base/errno_text.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "domain/codec.h"
+#include "worker/artifact_folder.h"
+#include "worker/artifacts.h"
+#include "worker/job_inputs.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::size_t kJobsAtOnce = 20;      // each is a question to the store
+constexpr std::size_t kObjectsAtOnce = 200;  // under the lock that whoever keeps artifacts waits for
+constexpr std::uint64_t kMoreMs = 50;        // between two parts of a round
+constexpr std::uint64_t kRestTimes = 9;      // of a round's length: the least rest behind it
+
+using Stamp = std::pair<std::int64_t, std::int64_t>;
+
+Stamp stamp_of(const struct stat& info) { return {info.st_mtim.tv_sec, info.st_mtim.tv_nsec}; }
+
+std::optional<Stamp> stamp_of(const std::string& path) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) return std::nullopt;
+  return stamp_of(info);
+}
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code gone;
+  for (std::filesystem::directory_iterator entry(folder, gone), end; !gone && entry != end; entry.increment(gone))
+    names.push_back(entry->path().filename().string());
+  return names;
+}
+
+// What the record says of a job's artifacts. None: they may change yet, so nothing is to be taken away.
+struct Verdict {
+  bool gone = false;  // the record is
+  std::set<std::string> wanted;
+};
+
+Result<std::optional<Verdict>> judge(Store& store, Id context, const std::string& job_key) {
+  static constexpr std::array<std::string_view, 2> kFields = {"status", "artifacts"};
+  auto fields = store.load_fields(context, job_key, kFields);
+  if (!fields && fields.error().code == Code::not_found) return Verdict{true, {}};
+  if (!fields && fields.error().code == Code::invalid) return std::nullopt;  // another client has put something there
+  if (!fields) return tl::unexpected<Error>(std::move(fields).error());
+  const Job job = decode<Job>(*fields).record;
+  const bool known = std::any_of(fields->begin(), fields->end(), [](const auto& field) {
+    return field.first == "status" && (field.second == "finished" || field.second == "error");
+  });
+  if (!known) return std::nullopt;
+  Verdict verdict;
+  for (const StoredArtifact& each : read_artifacts(job.artifacts, context, "")) verdict.wanted.insert(each.sha256);
+  return verdict;
+}
+
+void apply(const Verdict& verdict, const std::string& folder, const std::string& objects) {
+  for (const std::string& name : names_in(folder)) {
+    const std::string path = folder + '/' + name;
+    const std::string object = objects + '/' + name;
+    if (verdict.gone || !verdict.wanted.contains(name)) {
+      (void)::unlink(path.c_str());  // whatever stays is met again
+    } else if (::access(object.c_str(), F_OK) != 0) {
+      // It was replaced once, damaged or with all the names that a file may have, and the other one's jobs have gone.
+      (void)!::link(path.c_str(), object.c_str());
+    }
+  }
+  if (verdict.gone) (void)::rmdir(folder.c_str());
+}
+
+}  // namespace
+
+ArtifactSweep::ArtifactSweep(const Clock& clock, std::string state_dir, std::uint64_t every_ms)
+    : clock_(clock), state_dir_(std::move(state_dir)), every_ms_(every_ms) {}
+
+Result<std::uint64_t> ArtifactSweep::look_after(Store& store, Id context) {
+  constexpr std::uint64_t kNever = 3'600'000;
+  if (state_dir_.empty()) return kNever;
+  Turn& turn = turns_[context];
+  const std::uint64_t now = clock_.boot_ms();
+  if (now < turn.next_ms) return turn.next_ms - now;
+  auto went = go_on(store, context, turn, now);
+  if (!went) {
+    turn.next_ms = now + every_ms_;
+    return tl::unexpected<Error>(std::move(went).error());
+  }
+  return turn.next_ms > now ? turn.next_ms - now : 0;
+}
+
+Result<void> ArtifactSweep::go_on(Store& store, Id context, Turn& turn, std::uint64_t now) const {
+  turn.next_ms = now + kMoreMs;
+  const ArtifactFolder folder(state_dir_, context);
+  switch (turn.phase) {
+    case Phase::spools:
+      turn.began_ms = now;
+      turn.next_ms = now + every_ms_;
+      if (!stamp_of(folder.path())) break;  // nothing was ever kept
+      remove_dead_spools(folder.spool());
+      MJ_CHECK(list_jobs(store, context, turn));
+      turn.next_ms = now;
+      turn.phase = Phase::jobs;
+      break;
+    case Phase::jobs:
+      if (!turn.jobs.empty()) {
+        MJ_CHECK(look_at_jobs(store, context, turn));
+        break;
+      }
+      turn.objects.reset(::opendir(folder.objects().c_str()), [](DIR* open) {
+        if (open != nullptr) ::closedir(open);
+      });
+      turn.next_ms = now;
+      turn.phase = Phase::objects;
+      break;
+    case Phase::objects:
+      look_at_objects(context, turn);
+      if (turn.objects) break;
+      turn.next_ms = std::max(turn.began_ms + every_ms_, now + (now - turn.began_ms) * kRestTimes);
+      turn.phase = Phase::spools;
+  }
+  return {};
+}
+
+// Those of other stores are left alone.
+Result<void> ArtifactSweep::list_jobs(Store& store, Id context, Turn& turn) const {
+  MJ_TRY(shelves, artifact_shelves(store, context));
+  // A store that was emptied has forgotten its names, and the records of everything that stands below them.
+  Fields forgotten;
+  for (const std::string& known : turn.shelves) {
+    if (std::find(shelves.begin(), shelves.end(), known) != shelves.end()) continue;
+    forgotten.emplace_back(known, "1");
+    shelves.push_back(known);
+  }
+  if (!forgotten.empty()) MJ_CHECK(store.save(context, kArtifactsKey, forgotten));
+  turn.shelves = std::move(shelves);
+  turn.jobs.clear();
+  for (const std::string& shelf : turn.shelves) {
+    for (std::string& name : names_in(ArtifactFolder(state_dir_, context).shelf(shelf)))
+      turn.jobs.emplace_back(shelf, std::move(name));
+  }
+  return {};
+}
+
+Result<void> ArtifactSweep::look_at_jobs(Store& store, Id context, Turn& turn) const {
+  const ArtifactFolder folder(state_dir_, context);
+  for (std::size_t i = 0; i < kJobsAtOnce && !turn.jobs.empty(); ++i) {
+    const auto& [shelf, name] = turn.jobs.back();
+    const std::string path = folder.shelf(shelf) + '/' + name;
+    const std::string job_key = job_key_of_folder(name);
+    const auto seen = stamp_of(path);
+    if (!job_key.empty() && seen) {
+      MJ_TRY(verdict, judge(store, context, job_key));
+      const auto lock = verdict ? folder.lock(true, 0) : std::nullopt;
+      // Touched since: a run of the job has ended in between (worker/artifacts.h). It is looked at in the next round.
+      if (lock && stamp_of(path) == seen) apply(*verdict, path, folder.objects());
+    }
+    turn.jobs.pop_back();
+  }
+  return {};
+}
+
+void ArtifactSweep::look_at_objects(Id context, Turn& turn) const {
+  const ArtifactFolder folder(state_dir_, context);
+  const auto lock = turn.objects ? folder.lock(true, 0) : std::nullopt;
+  if (turn.objects && !lock) return;  // somebody keeps artifacts just now
+  std::size_t gone = 0;
+  for (std::size_t i = 0; turn.objects && i < kObjectsAtOnce; ++i) {
+    const dirent* entry = ::readdir(turn.objects.get());
+    if (entry == nullptr) {
+      turn.objects.reset();
+      break;
+    }
+    struct stat info {};
+    const int objects = ::dirfd(turn.objects.get());
+    if (::fstatat(objects, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    if (S_ISREG(info.st_mode) && info.st_nlink == 1 && ::unlinkat(objects, entry->d_name, 0) == 0) ++gone;
+  }
+  if (gone > 0) log(LogLevel::debug, "worker", "context {}: {} artifacts taken away: no job has them", context, gone);
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,1 @@
+mycojobs.artifact("dir/report.txt", "a report\n")

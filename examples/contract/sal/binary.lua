@@ -1,0 +1,1 @@
+io.write("\xff\xfe\x00\x01")

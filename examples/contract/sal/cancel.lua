@@ -1,0 +1,2 @@
+print("ready")
+while true do end

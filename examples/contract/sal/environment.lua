@@ -1,0 +1,2 @@
+result.greeting = env.GREETING
+result.job = os.getenv("MYCOJOBS_JOB_ID")

@@ -1,0 +1,1 @@
+result.size = inputs.build.size

@@ -1,0 +1,1 @@
+for i = 1, 200 do print("line " .. i) end

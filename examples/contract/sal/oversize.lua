@@ -1,0 +1,1 @@
+result.big = ("x"):rep(100000)

@@ -1,0 +1,1 @@
+mycojobs.progress(0.5, "half")

@@ -1,0 +1,112 @@
+// Awk scripts as jobs: queue:awk. In front of each script stands a prelude with
+//
+//   inputs[job, key]          results of the jobs that it depends on
+//   result(key, value)        a value of the job's own result
+//   progress(fraction, text)  a line in its log
+//
+// and what awk says about a broken script becomes the job's error with its line.
+#include <mycojobs/plugin.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kAwk = "/usr/bin/mawk";
+
+// Awk takes a tab and a line end apart, so a value may hold neither.
+constexpr const char* kPrelude = R"awk(
+function result(key, value) { printf "%s<<END_OF_%s\n%s\nEND_OF_%s\n", key, key, value, key > ENVIRON["MYCOJOBS_RESULT"] }
+function progress(fraction, text) { print fraction, text > ENVIRON["MYCOJOBS_PROGRESS"]; fflush(ENVIRON["MYCOJOBS_PROGRESS"]) }
+BEGIN {
+  while ((getline mj_line < "/job/inputs.tsv") > 0) {
+    split(mj_line, mj_part, "\t")
+    inputs[mj_part[1], mj_part[2]] = mj_part[3]
+  }
+}
+)awk";
+
+// Nothing may be thrown across the border, and release() frees what is handed out.
+char* reply(const json& value) { return ::strdup(value.dump(-1, ' ', false, json::error_handler_t::replace).c_str()); }
+
+std::string field(std::string text) {
+  for (char& c : text) {
+    if (c == '\t' || c == '\n') c = ' ';
+  }
+  return text;
+}
+
+json plan(const json& job) {
+  const auto& script = job.at("script").get_ref<const std::string&>();
+  if (script.find_first_not_of(" \t\r\n") == std::string::npos) {
+    return {{"error", "there is nothing in it: write at least one rule, such as { print }"}, {"field", "script"}};
+  }
+  std::string inputs;
+  for (const auto& [name, values] : job.at("inputs").items()) {
+    for (const auto& [key, value] : values.items())
+      inputs += field(name) + '\t' + field(key) + '\t' + field(value.get<std::string>()) + '\n';
+  }
+  return {{"command", {kAwk, "-f", "/job/prelude.awk", "-f", "{script}"}},
+          {"script_file", "script.awk"},
+          {"files", {{"prelude.awk", {{"text", kPrelude}}}, {"inputs.tsv", {{"text", inputs}}}}}};
+}
+
+// "mawk: /job/script.awk: line 3: syntax error at or near }"
+json reading(const json& outcome) {
+  const auto& said = outcome.at("stderr").get_ref<const std::string&>();
+  const std::string mark = "script.awk: line ";
+  const auto at = said.find(mark);
+  if (outcome.at("status") != "exit" || at == std::string::npos) return json::object();
+  const auto number = at + mark.size();
+  const auto colon = said.find(": ", number);
+  if (colon == std::string::npos) return json::object();
+  const unsigned long line = std::strtoul(said.c_str() + number, nullptr, 10);
+  return {{"error",
+           {{"type", "AwkError"},
+            {"message", said.substr(colon + 2, said.find('\n', colon) - colon - 2)},
+            {"line", line},
+            {"retry", false}}}};
+}
+
+char* probe() {
+  if (::access(kAwk, X_OK) != 0) return reply({{"error", std::string("no ") + kAwk + ": apt install mawk"}});
+  return reply({{"runs", kAwk}});
+}
+
+char* prepare(const char* job) {
+  try {
+    return reply(plan(json::parse(job)));
+  } catch (const std::exception& error) {
+    return reply({{"error", error.what()}});
+  }
+}
+
+char* interpret(const char* outcome) {
+  try {
+    return reply(reading(json::parse(outcome)));
+  } catch (const std::exception&) {
+    return nullptr;  // the default
+  }
+}
+
+void release(char* text) { std::free(text); }
+
+const char* const kTypes[] = {"awk", nullptr};
+
+}  // namespace
+
+const struct mycojobs_plugin mycojobs_plugin = {MYCOJOBS_PLUGIN_ABI,
+                                                sizeof(struct mycojobs_plugin),
+                                                "awk",
+                                                AWK_PLUGIN_VERSION,
+                                                kTypes,
+                                                R"({"memory": "64 MiB", "pids": 8})",
+                                                probe,
+                                                prepare,
+                                                interpret,
+                                                release};

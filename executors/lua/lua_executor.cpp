@@ -1,0 +1,19 @@
+#include "executors/lua/lua_executor.h"
+
+#include "executors/probe_program.h"
+#include "executors/script_conversation.h"
+
+namespace mycojobs {
+
+Result<std::string> LuaExecutor::probe() const {
+  constexpr const char* kRemedy = "; remedy: apt install liblua5.4-0 libcurl4, and install mycojobs with its helpers";
+  auto version = probe_program(luahost_, {"--version"});
+  if (version) return version;
+  return fail(Code::unsupported, name_ + ": " + version.error().message + kRemedy);
+}
+
+Result<std::unique_ptr<Conversation>> LuaExecutor::begin(const JobFacts& facts, ArtifactSink* sink) const {
+  return begin_script(facts, {.executor = name_, .profile = name_}, sink);
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,30 @@
+// The job of this process: its channel, and whether it has been asked to end.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "executors/channel.h"
+#include "executors/lua/luahost/state.h"
+
+namespace mycojobs::lua {
+
+// What outlives the script's start. Written before it, and by the handler of SIGTERM.
+void begin_job(int channel);
+// False: not sent. A process that the script forked is not the job and has nothing to hand back.
+bool send(FrameKind, std::string_view payload);
+// A script that asks is told and may tidy up; any other is ended by SIGTERM as it would be without a handler.
+bool cancelled();
+bool term_seen();
+// The last frames: what the job left in that folder, and `done`.
+void finish(const std::string& artifacts, std::uint64_t max_bytes);
+
+void write_to(int fd, std::string_view bytes);  // all of it; what cannot be written is lost
+inline void write_error(std::string_view text) { write_to(2, text); }
+
+// The end of the script: hands over its result, or tells its failure; lets go of the state, then sends the artifacts
+// and `done`. The exit code of the process. Called once, from however deep.
+int end_job(lua_State*, int exit_code);
+
+}  // namespace mycojobs::lua

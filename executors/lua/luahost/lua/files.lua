@@ -1,0 +1,212 @@
+-- Files and folders, and what machine this is. Each function raises what the system said, and which grant is missing.
+local host, modules = ...
+local kit = modules.base
+local find, format, gsub, gmatch, match, sub =
+  string.find, string.format, string.gsub, string.gmatch, string.match, string.sub
+local sort = table.sort
+local files = {}
+
+local function check(what, path, writing, done, text, name)
+  if done == nil then kit.fail_path(what, path, text, name, writing) end
+  return done
+end
+
+local function base_name(path) return match(gsub(path, "/+$", ""), "[^/]+$") or path end
+local function inside(folder, name) return (gsub(folder, "/+$", "")) .. "/" .. name end
+local function is_folder(path)
+  local found = host.stat(path)
+  return found ~= nil and found.type == "dir"
+end
+
+function files.exist(path)
+  path = kit.path("exist", 1, path)
+  if host.stat(path, true) then return true end
+  kit.need_read("exist", path)
+  return false
+end
+
+-- With the folders above it. It may be there already.
+function files.mkdir(path)
+  path = kit.path("mkdir", 1, path)
+  if is_folder(path) then return "directory " .. path .. " is there" end
+  local made = sub(path, 1, 1) == "/" and "" or "."
+  for part in gmatch(path, "[^/]+") do
+    made = made .. "/" .. part
+    if not is_folder(made) then check("mkdir", path, true, host.mkdir(made)) end
+  end
+  return "created directory " .. path
+end
+
+local function delete_tree(path)
+  local found = host.stat(path, true)
+  if found and found.type == "dir" then
+    local names = check("delete", path, true, host.list(path))
+    for i = 1, #names do delete_tree(inside(path, names[i])) end
+    check("delete", path, true, host.rmdir(path))
+  else
+    check("delete", path, true, host.unlink(path))
+  end
+end
+
+-- A file, a link (not what it leads to), or a folder with all that is in it. It may be missing.
+function files.delete(path)
+  path = kit.path("delete", 1, path)
+  if not host.stat(path, true) then
+    kit.need_read("delete", path)
+    return "nothing to delete at " .. path
+  end
+  delete_tree(path)
+  return "deleted " .. path
+end
+
+local function copy_tree(what, from, to)
+  local found = check(what, from, false, host.stat(from, true))
+  if found.type == "link" then
+    check(what, to, true, host.symlink(check(what, from, false, host.readlink(from)), to))
+  elseif found.type == "dir" then
+    if not is_folder(to) then check(what, to, true, host.mkdir(to)) end
+    local names = check(what, from, false, host.list(from))
+    for i = 1, #names do copy_tree(what, inside(from, names[i]), inside(to, names[i])) end
+  elseif found.type == "file" then
+    local done, text, name, side = host.copy_file(from, to)
+    if not done then kit.fail_path(what, side == "from" and from or to, text, name, side == "to") end
+  else
+    kit.fail("invalid", "%s: %s: neither a file nor a folder", what, from)
+  end
+end
+
+-- A file into a folder that is there keeps its name; a folder's contents go into the folder `to`, which is made.
+function files.copy(from, to)
+  from, to = kit.path("copy", 1, from), kit.path("copy", 2, to)
+  local found = check("copy", from, false, host.stat(from))
+  if found.type ~= "dir" and (is_folder(to) or sub(to, -1) == "/") then to = inside(to, base_name(from)) end
+  if found.type == "dir" and sub(kit.absolute(to) .. "/", 1, #kit.absolute(from) + 1) == kit.absolute(from) .. "/" then
+    kit.fail("invalid", "copy: %s lies in %s itself", to, from)
+  end
+  local above = match(kit.absolute(to), "^(.+)/[^/]+$")
+  if above and not is_folder(above) then files.mkdir(above) end
+  if found.type == "file" then
+    local done, text, name, side = host.copy_file(from, to)
+    if not done then kit.fail_path("copy", side == "from" and from or to, text, name, side == "to") end
+  else
+    copy_tree("copy", from, to)
+  end
+  return format("copied %s to %s", from, to)
+end
+
+function files.mv(from, to)
+  from, to = kit.path("mv", 1, from), kit.path("mv", 2, to)
+  check("mv", from, false, host.stat(from, true))
+  if is_folder(to) then to = inside(to, base_name(from)) end
+  local done, text, name = host.rename(from, to)
+  if not done and name == "EXDEV" then
+    copy_tree("mv", from, to)
+    delete_tree(from)
+  elseif not done then
+    kit.fail_path("mv", host.stat(match(kit.absolute(to), "^(.*)/") .. "/.") and from or to, text, name, true)
+  end
+  return format("moved %s to %s", from, to)
+end
+
+-- Pattern of a shell: * and ?; of names, or of paths below the folder if there is a '/' in it.
+local function matcher(pattern)
+  local plain = gsub(pattern, "[%^%$%(%)%%%.%[%]%+%-]", "%%%0")
+  return "^" .. gsub(gsub(plain, "%*", ".*"), "%?", ".") .. "$"
+end
+kit.matcher = matcher
+
+local function walk(what, folder, wanted, pattern, found, below, depth)
+  if depth > 100 then kit.fail("too_large", "%s: %s: more than 100 folders deep", what, folder) end
+  local names, types, code = host.list(folder)
+  if not names then
+    if depth > 0 and code == "EACCES" then return end -- one folder below that is closed to the job
+    kit.need_read(what, folder)
+    kit.fail_path(what, folder, types, code, false)
+  end
+  for i = 1, #names do
+    local path, relative = inside(folder, names[i]), below .. names[i]
+    if types[i] == wanted and find(find(pattern, "/", 1, true) and relative or names[i], matcher(pattern)) then
+      found[#found + 1] = path
+    end
+    if types[i] == "dir" then walk(what, path, wanted, pattern, found, relative .. "/", depth + 1) end
+  end
+end
+
+local function finder(what, wanted, all)
+  return function(folder, pattern)
+    folder, pattern = kit.path(what, 1, folder), kit.text(what, 2, pattern)
+    local found = {}
+    walk(what, folder, wanted, pattern, found, "", 0)
+    sort(found)
+    if all then return found end
+    if not found[1] then kit.fail("not_found", "%s: nothing below %s is like %s", what, folder, pattern) end
+    return found[1]
+  end
+end
+files.find_file, files.find_files = finder("find_file", "file"), finder("find_files", "file", true)
+files.find_dir, files.find_dirs = finder("find_dir", "dir"), finder("find_dirs", "dir", true)
+
+function files.file_size(path)
+  path = kit.path("file_size", 1, path)
+  return check("file_size", path, false, host.stat(path)).size
+end
+function files.file_read(path)
+  path = kit.path("file_read", 1, path)
+  return check("file_read", path, false, host.read_file(path))
+end
+
+local function write_file(what, path, value, append)
+  path, value = kit.path(what, 1, path), kit.text(what, 2, value)
+  local above = match(kit.absolute(path), "^(.+)/[^/]+$")
+  if above and not is_folder(above) then files.mkdir(above) end
+  check(what, path, true, host.write_file(path, value, append))
+  return format("wrote %d bytes to %s", #value, path)
+end
+function files.file_write(path, value) return write_file("file_write", path, value, false) end
+function files.file_write_append(path, value) return write_file("file_write_append", path, value, true) end
+
+function files.chdir(path)
+  path = kit.path("chdir", 1, path)
+  check("chdir", path, false, host.chdir(path))
+  return "in directory " .. path
+end
+function files.cwd() return (host.getcwd()) end
+function files.chmod_exec(path)
+  path = kit.path("chmod_exec", 1, path)
+  check("chmod_exec", path, true, host.chmod(path, 493)) -- 0755
+  return path .. " may be run"
+end
+
+-- The path of a program, or "".
+function files.which(name)
+  name = kit.path("which", 1, name)
+  if find(name, "/", 1, true) then return host.executable(name) and name or "" end
+  for folder in gmatch(host.getenv("PATH") or "/usr/bin:/bin", "[^:]+") do
+    local path = inside(folder, name)
+    local found = host.stat(path)
+    if found and found.type == "file" and host.executable(path) then return path end
+  end
+  return ""
+end
+
+function files.cmd_ensure_exists(names)
+  for name in gmatch(kit.text("cmd_ensure_exists", 1, names), "[^,%s]+") do
+    if files.which(name) == "" then
+      kit.fail("not_found", "cmd_ensure_exists: there is no program %s on this host", name)
+    end
+  end
+  return "all programs are there"
+end
+
+local system, machine = host.machine()
+function files.platform_is_linux() return system == "Linux" end
+function files.platform_is_osx() return system == "Darwin" end
+function files.platform_is_arm() return find(machine, "^arm") ~= nil or machine == "aarch64" end
+function files.platform_is_x86() return machine == "x86_64" or find(machine, "^i%d86") ~= nil end
+function files.platform_check_linux_x86()
+  if not (files.platform_is_linux() and files.platform_is_x86()) then
+    kit.fail("failed", "platform_check_linux_x86: this is %s on %s", system, machine)
+  end
+end
+
+return files

@@ -1,0 +1,143 @@
+-- Git repositories, by the host's git.
+local host, modules = ...
+local kit, files = modules.base, modules.files
+local find, gsub, match, sub = string.find, string.gsub, string.match, string.sub
+local sort = table.sort
+local git = {}
+
+-- A granted folder belongs to another user than the job, and nobody is there to be asked for a password.
+local function run_git(what, arguments, folder)
+  local words = {"git", "-c", "safe.directory=*", "-c", "core.askPass=true", "-c", "credential.interactive=never"}
+  for i = 1, #arguments do words[#words + 1] = arguments[i] end
+  local result = kit.run_words(what, words, {folder = folder})
+  return kit.check_success(what, folder or arguments[#arguments], result)
+end
+
+local Repo, Tree = {__name = "repo"}, {__name = "tree"}
+Repo.__index, Tree.__index = Repo, Tree
+
+local function new_repo(path) return setmetatable({folder = kit.absolute(path)}, Repo) end
+
+function Repo:path() return self.folder end
+function Repo:has_changes() return run_git("has_changes", {"status", "--porcelain"}, self.folder).stdout ~= "" end
+
+function Repo:pull()
+  if Repo.has_changes(self) then
+    kit.fail("conflict", "pull: %s has changes: commit them, or reset() them away", self.folder)
+  end
+  run_git("pull", {"pull", "--ff-only", "--quiet"}, self.folder)
+  return self
+end
+
+-- As it was at the last commit: changes and new files are gone.
+function Repo:reset()
+  run_git("reset", {"reset", "--hard", "--quiet"}, self.folder)
+  run_git("reset", {"clean", "-fd", "--quiet"}, self.folder)
+  return self
+end
+
+local function has_author(folder)
+  local result = kit.run_words("commit", {"git", "-c", "safe.directory=*", "config", "user.email"}, {folder = folder})
+  return result.success
+end
+
+-- Everything that has changed. Without an author of its own in the repository's settings the author is job@localhost.
+function Repo:commit(message)
+  message = kit.text("commit", 1, message)
+  if message == "" then kit.fail("invalid", "commit: the message is empty") end
+  if not Repo.has_changes(self) then return self end
+  run_git("commit", {"add", "--all"}, self.folder)
+  local words = {"commit", "--quiet", "-m", message}
+  if not has_author(self.folder) then
+    words = {"-c", "user.name=job", "-c", "user.email=job@localhost", "commit", "--quiet", "-m", message}
+  end
+  run_git("commit", words, self.folder)
+  return self
+end
+
+function Repo:push()
+  run_git("push", {"push", "--quiet", "origin", "HEAD"}, self.folder)
+  return self
+end
+
+-- The parts of https://user@server:port/path; nil: it is something else.
+local function split_url(url)
+  local scheme, authority, path = match(url, "^(https?)://([^/]+)/+(.+)$")
+  if not scheme then return nil end
+  local server, port = match(gsub(authority, "^.*@", ""), "^([^:]+):?(%d*)$")
+  if not server then kit.fail("invalid", "git_clone: %q has no server", url) end
+  return server, port ~= "" and port or (scheme == "https" and "443" or "80"), path
+end
+
+-- Where a repository lies in a tree: its server, account and name; of a folder, the last two parts of its path.
+local function place_of(url)
+  local server, _, path = split_url(url)
+  if not server then server, path = "local", match(url, "([^/]+/[^/]+)/*$") or url end
+  path = gsub(gsub(path, "/+$", ""), "%.git$", "")
+  if path == "" or find("/" .. path .. "/", "/%.*/") then
+    kit.fail("invalid", "git_clone: %q has no plain path", url)
+  end
+  return server .. "/" .. path
+end
+
+local function clone(what, url, folder)
+  kit.need_exec(what)
+  local server, port = split_url(url)
+  if server then
+    kit.need_net(what, server, port)
+  elseif not find(url, "^/") and not find(url, "^file:///") then
+    kit.fail("invalid", "%s: %q: a job clones from https://, http:// and from folders", what, url)
+  end
+  files.mkdir(match(kit.absolute(folder), "^(.*)/"))
+  run_git(what, {"clone", "--quiet", "--", url, folder})
+  return new_repo(folder)
+end
+
+-- Without a folder of its own it lies below code/ in the job's folder. What is there is pulled.
+function git.git_clone(url, folder)
+  url = kit.text("git_clone", 1, url)
+  folder = kit.text("git_clone", 2, folder, kit.folder .. "/code/" .. place_of(url))
+  if host.stat(folder .. "/.git") then return new_repo(folder):pull() end
+  return clone("git_clone", url, folder)
+end
+
+function git.git_tree_new(folder)
+  folder = kit.path("git_tree_new", 1, folder)
+  files.mkdir(folder)
+  return setmetatable({base = kit.absolute(folder)}, Tree)
+end
+
+function Tree:list()
+  local list = {}
+  local found = files.find_dirs(self.base, ".git")
+  for i = 1, #found do list[i] = gsub(found[i], "/%.git$", "") end
+  sort(list)
+  return list
+end
+
+-- Repositories whose path below the tree, or whose name, is like the pattern.
+function Tree:find(pattern)
+  local wanted, found = kit.matcher(kit.text("find", 1, pattern)), {}
+  for _, path in ipairs(Tree.list(self)) do
+    if find(sub(path, #self.base + 2), wanted) or find(match(path, "[^/]+$"), wanted) then
+      found[#found + 1] = new_repo(path)
+    end
+  end
+  return found
+end
+
+-- One repository: by its address, and then cloned if need be; or by its path or name.
+function Tree:get(what)
+  what = kit.text("get", 1, what)
+  if find(what, "://", 1, true) then
+    local folder = self.base .. "/" .. place_of(what)
+    if host.stat(folder .. "/.git") then return new_repo(folder) end
+    return clone("get", what, folder)
+  end
+  local found = Tree.find(self, what)
+  if #found == 1 then return found[1] end
+  kit.fail(#found == 0 and "not_found" or "conflict", "get: %d repositories below %s are like %s", #found, self.base,
+      what)
+end
+
+return git

@@ -1,0 +1,216 @@
+-- What every script meets: its globals. And the telling of its end: prepare() comes before the script, describe() and
+-- encode_result() after it; nothing behind the script may rely on a name that a script can reach.
+local host, modules = ...
+local kit, json = modules.base, modules.json
+local byte, concat, format, find, match, sub =
+  string.byte, table.concat, string.format, string.find, string.match, string.sub
+local utf8len, huge = utf8.len, math.huge
+
+local MAX_MESSAGE, MAX_TRACEBACK, MAX_NOTE = 8 << 10, 64 << 10, 1000
+local MAX_RETRY = 10 ^ 9 -- seconds; the agent has a limit of its own
+local globals = _G
+local result = {}
+local max_result_bytes = math.huge
+local chunk = "" -- how the script is named in messages of Lua
+local M = {}
+
+local function is_answer(retry)
+  return retry == false or (type(retry) == "number" and retry >= 0 and retry < huge)
+end
+
+-- What cannot be told as text is told with the bytes that are not replaced.
+local function clean(text)
+  if utf8len(text) then return text end
+  return (string.gsub(text, "[\128-\255]", "?"))
+end
+
+local function inside_character(text, at)
+  local code = byte(text, at)
+  return code and code >= 0x80 and code < 0xC0
+end
+
+local function shorten(text, limit)
+  text = clean(text)
+  if #text <= limit then return text end
+  local first, last = limit // 2, #text - limit // 2
+  while inside_character(text, first + 1) do first = first - 1 end
+  while inside_character(text, last) do last = last + 1 end
+  return sub(text, 1, first) .. format("\n[%d bytes left out]\n", last - 1 - first) .. sub(text, last)
+end
+
+local function note(text, fraction)
+  host.send(host.NOTE, kit.to_json("note", {text = shorten(text, MAX_NOTE), fraction = fraction}))
+end
+
+local mycojobs = {cancelled = host.cancelled}
+
+-- Raises an error that says about another attempt of the job: retry = false, there is to be none; a number, not before
+-- so many seconds have passed.
+function mycojobs.failure(text, options)
+  options = kit.options("mycojobs.failure", 2, options, {retry = true})
+  local retry = options.retry
+  if retry ~= nil and retry ~= true and not is_answer(retry) then
+    kit.fail("invalid", "mycojobs.failure: retry = %s is neither a boolean nor a number of seconds", tostring(retry))
+  end
+  local failure = kit.new_error("failed", kit.text("mycojobs.failure", 1, text, ""), "Failure")
+  failure.retry = retry
+  error(failure, 0)
+end
+
+function mycojobs.progress(fraction, text)
+  if type(fraction) == "string" and text == nil then fraction, text = nil, fraction end
+  if fraction ~= nil and not (kit.number("mycojobs.progress", 1, fraction) >= 0 and fraction <= 1) then
+    kit.fail("invalid", "mycojobs.progress: %s is not from 0 to 1", tostring(fraction))
+  end
+  note(kit.text("mycojobs.progress", 2, text, ""), fraction)
+end
+
+-- Writes an artifact: a path below mycojobs.artifacts, whose folders are made.
+function mycojobs.artifact(name, text)
+  name, text = kit.path("mycojobs.artifact", 1, name), kit.text("mycojobs.artifact", 2, text)
+  if find("/" .. name .. "/", "/%.*/") then kit.fail("invalid", "mycojobs.artifact: %q is no plain path", name) end
+  local path = kit.folder .. "/artifacts"
+  for part in string.gmatch(name, "([^/]+)/") do
+    path = path .. "/" .. part
+    host.mkdir(path) -- it may be there; if it cannot be, the file cannot be written either
+  end
+  local path_of_file = kit.folder .. "/artifacts/" .. name
+  local done, problem, code = host.write_file(path_of_file, text)
+  if not done then kit.fail_path("mycojobs.artifact", path_of_file, problem, code, true) end
+  return path_of_file
+end
+
+function mycojobs.sleep(seconds)
+  host.sleep(kit.number("mycojobs.sleep", 1, seconds, nil, 0))
+end
+
+function mycojobs.secret(name)
+  name = kit.text("mycojobs.secret", 1, name)
+  if find(name, "[/%z]") or name == "" or find(name, "^%.") then
+    kit.fail("invalid", "mycojobs.secret: %q is not a name", name)
+  end
+  local value = host.read_file(kit.folder .. "/secrets/" .. name)
+  if not value then kit.denied("mycojobs.secret: the secret " .. format("%q", name), format("secrets = [%q]", name)) end
+  return value
+end
+
+local log = {}
+for _, level in next, {"debug", "info", "warn", "error"} do
+  local head = string.upper(level) .. " "
+  log[level] = function(...)
+    local parts = {}
+    for i = 1, select("#", ...) do parts[i] = tostring((select(i, ...))) end
+    host.write_error(head .. concat(parts, " ") .. "\n")
+  end
+end
+
+-- Before the script.
+
+function M.prepare(facts_json, environment_json, inputs_json, folder)
+  kit.folder, mycojobs.artifacts = folder, folder .. "/artifacts"
+  local facts = kit.from_json(facts_json)
+  local granted = facts.granted
+  if type(granted) == "table" then kit.granted = granted end
+  host.limit_memory(kit.granted.memory or 0)
+  for _, field in next, {"fs.read", "fs.write", "secrets"} do kit.granted[field] = kit.granted[field] or {} end
+  max_result_bytes = facts.max_result_bytes or max_result_bytes
+  local environment = kit.from_json(environment_json)
+  for name, value in next, environment do host.setenv(name, value) end
+  chunk = facts.name or ""
+  if chunk == "" or #chunk > 59 or find(chunk, "[%c]") then
+    chunk = format("<job %s:%s>", tostring(facts.caller_id), tostring(facts.id))
+  end
+  local executor = facts.executor
+  local job = {deadline = (facts.deadline_unix_ms or 0) / 1000}
+  for name, value in next, facts do
+    if name ~= "granted" and name ~= "executor" and not find(name, "^max_") then job[name] = value end
+  end
+  local names = {job = job, env = environment, inputs = kit.from_json(inputs_json), result = result, log = log,
+                 json = json, mycojobs = mycojobs}
+  mycojobs.job, mycojobs.inputs, mycojobs.result = job, names.inputs, result
+  for name, value in next, names do rawset(globals, name, value) end
+  kit.open_standard()
+  if modules[executor] and modules[executor].publish then modules[executor].publish(globals) end
+  return "=" .. chunk, facts.max_artifact_bytes or 0
+end
+
+-- After the script.
+
+-- The type, message and line of what a script raised; line: where the stack says that it was.
+local function read_error(value, line)
+  if type(value) == "string" then
+    -- Each coroutine that an error passes puts the place where it was resumed in front; the last one is the error's own.
+    local head = chunk .. ":"
+    while sub(value, 1, #head) == head do
+      local number, behind = match(value, "^(%d+): ()", #head + 1)
+      if not number then break end
+      value, line = sub(value, behind), math.tointeger(number) or line
+    end
+    return "Error", value, line
+  end
+  if type(value) == "table" then
+    local kind, message = rawget(value, "type"), rawget(value, "message")
+    kind = type(kind) == "string" and kind ~= "" and kind or "Error"
+    if type(message) == "string" then return kind, message, line end
+    local fine, text = pcall(kit.to_json, "error", value)
+    local meta = getmetatable(value)
+    if fine and not (type(meta) == "table" and rawget(meta, "__tostring")) then return kind, text, line end
+  end
+  local fine, text = pcall(tostring, value)
+  return "Error", fine and text or "<its text cannot be made>", line
+end
+
+-- kind: of a failure that is not the script's own error, such as SyntaxError; nil: read it from the value.
+-- Returns the payload of the error frame, and what stderr shows.
+function M.describe(value, trace, line, kind)
+  local own, message
+  own, message, line = read_error(value, line)
+  kind = kind or own
+  local report = {type = shorten(kind, 200), message = shorten(message, MAX_MESSAGE),
+      traceback = shorten(trace, MAX_TRACEBACK), line = line}
+  if type(value) == "table" then
+    local retry = rawget(value, "retry")
+    if is_answer(retry) then report.retry = retry and math.min(retry, MAX_RETRY) end
+  end
+  local where = line > 0 and format("%s:%d: ", chunk, line) or ""
+  local shown = format("%s%s: %s\n%s", where, kind, message, trace)
+  return kit.to_json("error", report), shown
+end
+
+-- As much of a text as still shows that it is too large.
+local function cut(text, most)
+  if #text <= most then return text end
+  while inside_character(text, most + 1) do most = most + 1 end
+  return sub(text, 1, most)
+end
+
+-- Returns the payload of the result frame, or nil and what is wrong. The agent refuses a result over its limit: of such
+-- a one only so much is made that it is over.
+function M.encode_result()
+  local values = rawget(globals, "result")
+  if type(values) ~= "table" then
+    if values ~= nil then note("result is of type " .. type(values) .. ", not a table: it is not handed back") end
+    values = result
+  end
+  local entries, left = {}, max_result_bytes
+  for key, value in next, values do
+    if type(key) ~= "string" then return nil, format("result: the key %s is not text", tostring(key)) end
+    if not utf8len(key) then return nil, "result: a key holds bytes that are not text" end
+    local fine, text = true, value
+    local prefix = format('result["%s"]', shorten(key, 200))
+    if type(value) ~= "string" then fine, text = pcall(kit.to_json, prefix, value) end
+    if not fine and type(text) == "string" then error(text, 0) end -- no memory
+    if not fine then return nil, tostring(text) end
+    if not utf8len(text) then return nil, prefix .. ": holds bytes that are not text" end
+    key = cut(key, left + 1)
+    entries[key] = cut(text, left + 1)
+    left = left - #key - #text
+    if left < 0 then
+      note(format("%s: with it the result is over %d bytes", prefix, max_result_bytes))
+      break
+    end
+  end
+  return kit.to_json("result", entries)
+end
+
+return M

@@ -1,0 +1,108 @@
+-- The HTTP API of a Mycelium daemon, https://github.com/threefoldtech/mycelium/blob/master/docs/api.yaml.
+local host, modules = ...
+local kit, net, json = modules.base, modules.net, modules.json
+local byte, char, find, format, gsub, sub =
+  string.byte, string.char, string.find, string.format, string.gsub, string.sub
+local concat = table.concat
+local mycelium = {}
+
+local LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+local VALUES = {}
+for i = 1, 64 do VALUES[byte(LETTERS, i)] = i - 1 end
+
+function mycelium.base64_encode(text)
+  local out = {}
+  for i = 1, #text, 3 do
+    local a, b, c = byte(text, i, i + 2)
+    local bits = a << 16 | (b or 0) << 8 | (c or 0)
+    local quad = {}
+    for place = 1, 4 do
+      local value = bits >> (24 - 6 * place) & 63
+      quad[place] = sub(LETTERS, value + 1, value + 1)
+    end
+    if not c then quad[4] = "=" end
+    if not b then quad[3] = "=" end
+    out[#out + 1] = concat(quad)
+  end
+  return concat(out)
+end
+
+function mycelium.base64_decode(text)
+  local out, bits, count = {}, 0, 0
+  for i = 1, #text do
+    local value = VALUES[byte(text, i)]
+    if value then
+      bits, count = (bits << 6 | value) & 0xFFFFFF, count + 6
+      if count >= 8 then
+        count = count - 8
+        out[#out + 1] = char(bits >> count & 255)
+      end
+    elseif not find(sub(text, i, i), "[=%s]") then
+      kit.fail("invalid", "mycelium: what came is not base64")
+    end
+  end
+  return concat(out)
+end
+
+local function path_text(text)
+  return (gsub(text, "[^%w%-%._~]", function(letter) return format("%%%02X", byte(letter)) end))
+end
+
+-- Answers of the daemon: 2xx with JSON, 204 without anything.
+local function call(what, api, method, path, body, seconds)
+  api = gsub(kit.text(what, 1, api), "/+$", "")
+  local answer = net.http{url = api .. "/api/v1" .. path, method = method, body = body, timeout = seconds or 30}
+  if not answer.success then
+    local code = answer.status == 404 and "not_found" or (answer.status == 409 and "conflict" or "failed")
+    kit.fail(code, "%s: %s: status %d: %s", what, api, answer.status, sub(answer.body, 1, 200))
+  end
+  if answer.body == "" or answer.status == 204 then return nil end
+  return json.decode(answer.body)
+end
+
+function mycelium.get_node_info(api) return call("mycelium_get_node_info", api, "GET", "/admin") end
+function mycelium.list_peers(api) return call("mycelium_list_peers", api, "GET", "/admin/peers") end
+function mycelium.add_peer(api, endpoint)
+  call("mycelium_add_peer", api, "POST", "/admin/peers", {endpoint = kit.text("mycelium_add_peer", 2, endpoint)})
+  return true
+end
+function mycelium.remove_peer(api, endpoint)
+  call("mycelium_remove_peer", api, "DELETE", "/admin/peers/" .. path_text(kit.text("mycelium_remove_peer", 2,
+      endpoint)))
+  return true
+end
+function mycelium.list_selected_routes(api)
+  return call("mycelium_list_selected_routes", api, "GET", "/admin/routes/selected")
+end
+function mycelium.list_fallback_routes(api)
+  return call("mycelium_list_fallback_routes", api, "GET", "/admin/routes/fallback")
+end
+
+-- destination: an address of the overlay network, or a public key (64 hexadecimal digits). reply_seconds: how long to
+-- wait for an answer; without it only that the message was taken is known.
+function mycelium.send_message(api, destination, topic, message, reply_seconds)
+  local what = "mycelium_send_message"
+  destination = kit.text(what, 2, destination)
+  local body = {dst = {[find(destination, "^%x+$") and #destination == 64 and "pk" or "ip"] = destination},
+                payload = mycelium.base64_encode(kit.text(what, 4, message))}
+  topic = kit.text(what, 3, topic, "")
+  if topic ~= "" then body.topic = mycelium.base64_encode(topic) end
+  local wait = reply_seconds and kit.whole(what, 5, reply_seconds, nil, 0, 86400) or 0
+  return call(what, api, "POST", "/messages" .. (wait > 0 and "?reply_timeout=" .. wait or ""), body, wait + 30)
+end
+
+-- One message with its topic and payload as text; nil if none came in that time.
+function mycelium.receive_messages(api, topic, seconds)
+  local what = "mycelium_receive_messages"
+  topic = kit.text(what, 2, topic, "")
+  local wait = kit.whole(what, 3, seconds, 0, 0, 86400)
+  local query = "?timeout=" .. wait .. (topic ~= "" and "&topic=" .. path_text(mycelium.base64_encode(topic)) or "")
+  local message = call(what, api, "GET", "/messages" .. query, nil, wait + 30)
+  if type(message) ~= "table" then return nil end
+  for _, field in ipairs{"topic", "payload"} do
+    if type(message[field]) == "string" then message[field] = mycelium.base64_decode(message[field]) end
+  end
+  return message
+end
+
+return mycelium

@@ -1,0 +1,23 @@
+// mycojobs-luahost: the zygote of jobs in Lua. Started by the launcher; `--version` tries the interpreter and says
+// which.
+#include <cstdio>
+#include <cstring>
+
+#include "executors/lua/luahost/luahost.h"
+#include "sandbox/zygote.h"
+
+int main(int argc, char** argv) {
+  if (const auto warm = mycojobs::warm_lua(); !warm) {
+    std::fprintf(stderr, "mycojobs-luahost: %s\n", warm.error().message.c_str());
+    return 1;
+  }
+  if (argc > 1 && std::strcmp(argv[1], "--version") == 0) {
+    std::printf("Lua %s\n", mycojobs::lua_version().c_str());
+    return 0;
+  }
+  mycojobs::serve_zygote({.name = "lua",
+                          .before_fork = nullptr,
+                          .after_fork_parent = nullptr,
+                          .after_fork_job = nullptr,
+                          .run = [](int channel) { return mycojobs::run_lua_job(channel); }});
+}

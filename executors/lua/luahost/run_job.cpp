@@ -1,0 +1,209 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "executors/host_channel.h"
+#include "executors/lua/luahost/job.h"
+#include "executors/lua/luahost/luahost.h"
+
+namespace mycojobs {
+namespace lua {
+namespace {
+
+constexpr int kNoRequest = 125;
+constexpr int kFrames = 24;  // of the stack, from its inner end, that a traceback shows; as many from the outer one
+
+// The script as it came, for tracebacks; where its artifacts are; what its failure was.
+struct Script {
+  std::string name;  // as Lua has it, with '=' in front
+  std::string text, folder;
+  std::string trace;
+  int line = 0;
+  std::uint64_t max_artifact_bytes = 0;
+  bool ended = false;
+};
+Script script;
+
+std::string line_of_script(int number) {
+  std::size_t at = 0;
+  for (int i = 1; i < number && at != std::string::npos; ++i) {
+    at = script.text.find('\n', at);
+    if (at != std::string::npos) ++at;
+  }
+  if (at == std::string::npos) return "";
+  std::string text = script.text.substr(at, std::min<std::size_t>(script.text.find('\n', at) - at, 200));
+  text.erase(0, text.find_first_not_of(" \t"));
+  return text;
+}
+
+void add_frame(const lua_Debug& frame) {
+  if (frame.currentline <= 0 || script.name != frame.source) return;
+  if (script.line == 0) script.line = frame.currentline;
+  script.trace += "  " + script.name.substr(1) + ":" + std::to_string(frame.currentline) + ": in ";
+  if (std::strcmp(frame.what, "main") == 0) {
+    script.trace += "the script";
+  } else {
+    script.trace +=
+        frame.name != nullptr ? std::string(frame.name) : "a function of line " + std::to_string(frame.linedefined);
+  }
+  script.trace += "\n    " + line_of_script(frame.currentline) + "\n";
+}
+
+// The handler of errors: the stack is still there. The script's own frames, the innermost first.
+int read_stack(lua_State* state) {
+  script.trace.clear();
+  script.line = 0;
+  int depth = 0;
+  lua_Debug frame{};
+  for (int step = 1 << 20; step > 0; step /= 2) {  // its depth, without walking it frame by frame
+    if (lua_getstack(state, depth + step, &frame) != 0) depth += step;
+  }
+  for (int level = 0; level <= depth && lua_getstack(state, level, &frame) != 0; ++level) {
+    if (level == kFrames && depth > 2 * kFrames) {
+      script.trace += "  [" + std::to_string(depth - 2 * kFrames) + " calls left out]\n";
+      level = depth - kFrames;
+    } else if (lua_getinfo(state, "Sln", &frame) != 0) {
+      add_frame(frame);
+    }
+  }
+  if (!script.trace.empty()) script.trace.insert(0, "traceback, the innermost call first:\n");
+  return 1;  // the error as it is
+}
+
+// Calls a function of job.lua. False: it failed; its error is on the stack.
+bool call(lua_State* state, const char* name, int arguments, int results) {
+  lua_getfield(state, LUA_REGISTRYINDEX, name);
+  lua_insert(state, -arguments - 1);
+  return lua_pcall(state, arguments, results, 0) == LUA_OK;
+}
+
+std::string top_text(lua_State* state, int index) {
+  std::size_t size = 0;
+  const char* text = lua_tolstring(state, index, &size);
+  return text == nullptr ? std::string() : std::string(text, size);
+}
+
+void tell_plainly(const char* type, const char* message) {
+  const std::string text = std::string(type) + ": " + message + "\n";
+  write_error(text);
+  send(FrameKind::error, std::string(R"({"type":")") + type + R"(","message":")" + message +
+                             R"(","traceback":"","line":)" + std::to_string(script.line) + "}");
+}
+
+// The error on top of the stack. status: of lua_pcall.
+void tell_failure(lua_State* state, int status) {
+  limit_memory(0);  // what tells must not fail as the script did; the sandbox still has its limit
+  if (status == LUA_ERRMEM) {
+    lua_settop(state, 0);
+    lua_gc(state, LUA_GCCOLLECT);
+    if (was_deep()) return tell_plainly("Error", "stack overflow: a recursion took all the memory that the job has");
+    return tell_plainly("MemoryError", "not enough memory: the policy's field memory is the limit");
+  }
+  lua_gc(state, LUA_GCSTOP);  // from here on no finalizer runs before close_state()
+  if (status == LUA_ERRERR) return tell_plainly("Error", "error in error handling (stack overflow)");
+  lua_pushlstring(state, script.trace.data(), script.trace.size());
+  lua_pushinteger(state, script.line);
+  if (status == LUA_ERRSYNTAX) lua_pushliteral(state, "SyntaxError");
+  if (status != LUA_ERRSYNTAX) lua_pushnil(state);
+  if (!call(state, kDescribe, 4, 2)) return tell_plainly("Error", "an error that cannot be told");
+  write_error(top_text(state, -1));
+  send(FrameKind::error, top_text(state, -2));
+}
+
+void tell_wrong_result(lua_State* state, const std::string& message) {
+  lua_pushlstring(state, message.data(), message.size());
+  lua_pushliteral(state, "");
+  lua_pushinteger(state, 0);
+  lua_pushliteral(state, "ResultError");
+  if (!call(state, kDescribe, 4, 2)) return tell_plainly("ResultError", "the result cannot be handed back");
+  write_error("ResultError: " + message + "\n");
+  send(FrameKind::error, top_text(state, -2));
+}
+
+// False: it could not be handed back, and why has been told.
+bool hand_over(lua_State* state, std::string& result) {
+  if (!call(state, kEncodeResult, 0, 2)) {
+    lua_settop(state, 0);
+    limit_memory(0);
+    tell_plainly("MemoryError", "there is not enough memory to hand the result back");
+    return false;
+  }
+  limit_memory(0);
+  if (lua_isnil(state, -2)) {
+    tell_wrong_result(state, top_text(state, -1));
+    return false;
+  }
+  result = top_text(state, -2);
+  return true;
+}
+
+// Runs the script. Returns the exit code.
+int run_script(lua_State* state, const HostRequest& request) {
+  lua_pushlstring(state, request.facts.data(), request.facts.size());
+  lua_pushlstring(state, request.environment.data(), request.environment.size());
+  lua_pushlstring(state, request.inputs.data(), request.inputs.size());
+  lua_pushlstring(state, script.folder.data(), script.folder.size());
+  if (!call(state, kPrepare, 4, 2)) {
+    tell_failure(state, LUA_ERRRUN);
+    return 1;
+  }
+  script.name = top_text(state, -2);
+  script.max_artifact_bytes = static_cast<std::uint64_t>(lua_tointeger(state, -1));
+  lua_settop(state, 0);
+  lua_pushcfunction(state, read_stack);
+  int status = luaL_loadbufferx(state, script.text.data(), script.text.size(), script.name.c_str(), "t");
+  if (status == LUA_OK) status = lua_pcall(state, 0, 0, 1);
+  if (status == LUA_OK) return 0;
+  tell_failure(state, status);
+  return 1;
+}
+
+}  // namespace
+
+// The state goes first: finalizers run and files are written, then what they left is handed over.
+int end_job(lua_State* state, int exit_code) {
+  if (std::exchange(script.ended, true)) return exit_code;  // a finalizer that leaves with os.exit
+  lua_gc(state, LUA_GCSTOP);
+  std::string result;
+  if (exit_code == 0 && !hand_over(state, result)) exit_code = 1;
+  close_state();
+  const bool flushed = std::fflush(nullptr) == 0;
+  if (!flushed && exit_code == 0) {
+    exit_code = 120;
+    tell_plainly("OSError", "stdout could not be written to the end");
+  }
+  if (exit_code == 0) send(FrameKind::result, result);
+  finish(script.folder + "/artifacts", script.max_artifact_bytes);
+  return exit_code;
+}
+
+}  // namespace lua
+
+Result<void> warm_lua() {
+  ::clearenv();
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
+  return lua::open_state();
+}
+
+std::string lua_version() {
+  return std::string(LUA_VERSION_MAJOR) + "." + LUA_VERSION_MINOR + "." + LUA_VERSION_RELEASE;
+}
+
+int run_lua_job(int channel, const std::string& folder) {
+  auto request = read_request(channel, folder);
+  if (!request) return lua::kNoRequest;
+  lua::begin_job(channel);
+  lua::script.folder = folder;
+  lua::script.text = std::move(request->script);
+  if (lua::script.text.starts_with('#')) lua::script.text.insert(0, "--");  // the line of a shell, as lua5.4 has it
+  lua_State* const state = lua::state();
+  return lua::end_job(state, lua::run_script(state, *request));
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,181 @@
+#include "executors/lua/luahost/state.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "executors/lua/luahost/modules.h"
+
+namespace mycojobs::lua {
+namespace {
+
+struct Memory {
+  std::size_t used = 0, limit = 0;
+  // The largest stack of a thread of Lua that is being kept: what was refused while there is a deep one was refused to
+  // a recursion without an end.
+  void* stack = nullptr;
+  std::size_t stack_bytes = 0, candidate_bytes = 0;
+  bool refused_to_deep = false;
+  bool closing = false;
+};
+Memory memory;
+lua_State* the_state = nullptr;
+
+// A stack alone grows like this: into a new block of twice its slots, or the most, with five slots beside them that do
+// not double. The first of a row of such blocks is only remembered.
+bool is_growing_stack(const void* block, std::size_t kind, std::size_t wanted) {
+  constexpr std::size_t kLeast = 65536, kBeside = 5 * 16, kMost = 16 * 1000000 + kBeside;
+  if (block != nullptr || kind != 0 || wanted < kLeast || wanted % 16 != 0) return false;
+  const bool doubled = wanted - kBeside == 2 * (memory.candidate_bytes - kBeside);
+  memory.candidate_bytes = wanted;
+  return doubled || wanted == kMost;
+}
+
+void* refuse() {
+  constexpr std::size_t kDeep = 2U << 20;
+  memory.refused_to_deep = memory.stack_bytes >= kDeep;
+  return nullptr;
+}
+
+// What a block takes of the C library's heap.
+std::size_t cost(std::size_t size) {
+  constexpr std::size_t kLeast = 32, kHead = 8, kStep = 16;
+  return size == 0 ? 0 : std::max(kLeast, (size + kHead + kStep - 1) / kStep * kStep);
+}
+
+void* allocate(void*, void* block, std::size_t old_size, std::size_t new_size) {
+  const std::size_t had = block == nullptr ? 0 : old_size;  // for a new block the old size tells its kind
+  const std::size_t used = memory.used - cost(had) + cost(new_size);
+  if (new_size > had && memory.limit > 0 && used > memory.limit) return refuse();
+  const bool is_stack = is_growing_stack(block, old_size, new_size);
+  void* moved = nullptr;
+  if (block != nullptr && block == memory.stack) {
+    memory.stack = nullptr;
+    memory.stack_bytes = 0;
+  }
+  if (new_size == 0) {
+    // The process is about to leave: what it shares with the zygote is not written to for the sake of order.
+    if (!memory.closing) std::free(block);
+  } else {
+    moved = std::realloc(block, new_size);
+    if (moved == nullptr) return refuse();
+  }
+  memory.used = used;
+  if (is_stack) {
+    memory.stack = moved;
+    memory.stack_bytes = new_size;
+  }
+  return moved;
+}
+
+// Of finalizers that fail, most of all. A piece of its own with '@' in front is a switch, and there is none here.
+void warn(void*, const char* text, int more) {
+  if (text[0] != '@' || more != 0) std::fprintf(stderr, more != 0 ? "%s" : "%s\n", text);
+}
+
+void open_library(lua_State* state) {
+  const luaL_Reg libraries[] = {
+      {LUA_GNAME, luaopen_base},       {LUA_COLIBNAME, luaopen_coroutine}, {LUA_TABLIBNAME, luaopen_table},
+      {LUA_IOLIBNAME, luaopen_io},     {LUA_OSLIBNAME, luaopen_os},        {LUA_STRLIBNAME, luaopen_string},
+      {LUA_UTF8LIBNAME, luaopen_utf8}, {LUA_MATHLIBNAME, luaopen_math},    {LUA_DBLIBNAME, luaopen_debug},
+  };
+  for (const auto& [name, open] : libraries) {
+    luaL_requiref(state, name, open, 1);
+    lua_pop(state, 1);
+  }
+}
+
+// What modules see as globals: a copy of Lua's own, so that no script can change a function below them. Only _G leads
+// to what scripts see.
+void push_own_globals(lua_State* state) {
+  lua_newtable(state);
+  lua_pushglobaltable(state);
+  lua_pushnil(state);
+  while (lua_next(state, -2) != 0) {
+    if (lua_istable(state, -1) && !lua_rawequal(state, -1, -3)) {
+      lua_newtable(state);
+      lua_pushnil(state);
+      while (lua_next(state, -3) != 0) {
+        lua_pushvalue(state, -2);
+        lua_insert(state, -2);
+        lua_rawset(state, -4);
+      }
+      lua_replace(state, -2);
+    }
+    lua_pushvalue(state, -2);
+    lua_insert(state, -2);
+    lua_rawset(state, -5);
+  }
+  lua_pop(state, 1);
+}
+
+// Runs one module with `host` and what the modules before it returned.
+void run_module(lua_State* state, const Module& module, int host, int loaded, int own_globals) {
+  const std::string name = std::string("=[") + module.name + "]";
+  if (luaL_loadbufferx(state, module.source, std::strlen(module.source), name.c_str(), "t") != LUA_OK) lua_error(state);
+  lua_pushvalue(state, own_globals);
+  lua_setupvalue(state, -2, 1);
+  lua_pushvalue(state, host);
+  lua_pushvalue(state, loaded);
+  lua_call(state, 2, 1);
+  lua_setfield(state, loaded, module.name);
+}
+
+int load_modules(lua_State* state) {
+  open_library(state);
+  lua_newtable(state);
+  const int host = lua_gettop(state);
+  add_job_functions(state);
+  add_file_functions(state);
+  add_process_functions(state);
+  add_net_functions(state);
+  add_http_functions(state);
+  add_regex_functions(state);
+  lua_newtable(state);
+  const int loaded = lua_gettop(state);
+  push_own_globals(state);
+  const int own_globals = lua_gettop(state);
+  for (const Module& module : modules()) run_module(state, module, host, loaded, own_globals);
+  lua_getfield(state, loaded, "job");
+  for (const char* name : {kPrepare, kDescribe, kEncodeResult}) {
+    if (lua_getfield(state, -1, std::strchr(name, '.') + 1) != LUA_TFUNCTION) luaL_error(state, "job: no %s", name);
+    lua_setfield(state, LUA_REGISTRYINDEX, name);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_functions(lua_State* state, const luaL_Reg* functions) { luaL_setfuncs(state, functions, 0); }
+
+int push_errno(lua_State* state, int error) {
+  const char* name = ::strerrorname_np(error);
+  lua_pushnil(state);
+  lua_pushstring(state, std::strerror(error));  // NOLINT(concurrency-mt-unsafe)
+  lua_pushstring(state, name != nullptr ? name : "");
+  return 3;
+}
+
+lua_State* state() { return the_state; }
+void limit_memory(std::size_t bytes) { memory.limit = bytes; }
+bool was_deep() { return memory.refused_to_deep; }
+
+void close_state() {
+  memory.closing = true;
+  lua_close(the_state);
+}
+
+Result<void> open_state() {
+  the_state = lua_newstate(allocate, nullptr);
+  if (the_state == nullptr) return fail(Code::internal, "lua: no memory for its state");
+  lua_setwarnf(the_state, warn, nullptr);
+  lua_pushcfunction(the_state, load_modules);
+  if (lua_pcall(the_state, 0, 0, 0) != LUA_OK)
+    return fail(Code::internal, std::string("lua: ") + luaL_tolstring(the_state, -1, nullptr));
+  lua_gc(the_state, LUA_GCCOLLECT);
+  return {};
+}
+
+}  // namespace mycojobs::lua

@@ -1,0 +1,39 @@
+// The one state of Lua of this process, and the memory that it may take.
+#pragma once
+
+#include <cstddef>
+#include <lua.hpp>
+#include <string>
+
+#include "mycojobs/result.h"
+
+namespace mycojobs::lua {
+
+// Functions of the host for our modules; each file of host_*.cpp has some. None is in reach of a script.
+void add_job_functions(lua_State*);
+void add_file_functions(lua_State*);
+void add_process_functions(lua_State*);
+void add_net_functions(lua_State*);
+void add_http_functions(lua_State*);
+void add_regex_functions(lua_State*);
+// Puts functions into the table on top of the stack.
+void add_functions(lua_State*, const luaL_Reg* functions);
+
+// What modules hand to C++: functions in the registry, by these names.
+inline constexpr const char* kPrepare = "mycojobs.prepare";
+inline constexpr const char* kDescribe = "mycojobs.describe";
+inline constexpr const char* kEncodeResult = "mycojobs.encode_result";
+
+Result<void> open_state();
+lua_State* state();  // after open_state()
+// Finalizers run, files are written and closed. The process leaves soon: memory is not given back.
+void close_state();
+
+// Lua gets an error of its own ("not enough memory") before the sandbox would kill the job. 0: no limit.
+void limit_memory(std::size_t bytes);
+bool was_deep();  // what was refused last was refused to a recursion
+
+// nil, text and name of errno: what a function of the host answers when the system refused.
+int push_errno(lua_State*, int error);
+
+}  // namespace mycojobs::lua

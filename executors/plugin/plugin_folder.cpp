@@ -1,0 +1,85 @@
+#include "executors/plugin/plugin_folder.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "domain/utf8.h"
+
+namespace mycojobs::plugin {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMostPlugins = 64;
+
+struct Taken {
+  std::set<std::string> names, types;
+
+  // Why it cannot be added; empty: it has been.
+  std::string add(const Description& about) {
+    if (names.contains(about.name)) return fmt::format("name: there is an executor {} already", shown(about.name));
+    for (const std::string& type : about.script_types) {
+      if (types.contains(type)) return fmt::format("script_types: another executor serves {} already", shown(type));
+    }
+    names.insert(about.name);
+    types.insert(about.script_types.begin(), about.script_types.end());
+    return {};
+  }
+};
+
+struct Listing {
+  std::vector<std::string> files;
+  std::string problem;  // why it could not be read
+};
+
+Listing list(const std::string& folder) {
+  Listing listing;
+  std::error_code error;
+  for (auto entry = fs::directory_iterator(folder, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    if (entry->path().extension() == ".so") listing.files.push_back(entry->path().string());
+  }
+  if (error && error != std::errc::no_such_file_or_directory) listing.problem = error.message();
+  std::sort(listing.files.begin(), listing.files.end());
+  return listing;
+}
+
+}  // namespace
+
+PluginFolder load_plugins(const std::string& folder, const std::string& host, std::set<std::string> taken_names,
+                          std::set<std::string> taken_types, const Clock& clock) {
+  PluginFolder found;
+  Taken taken{std::move(taken_names), std::move(taken_types)};
+  const Listing listing = list(folder);
+  const auto refuse = [&found](const std::string& file, std::string reason) {
+    PluginReport report;
+    report.file = file;
+    report.reason = std::move(reason);
+    found.reports.push_back(std::move(report));
+  };
+  if (!listing.problem.empty()) refuse(folder, listing.problem);
+  for (const std::string& file : listing.files) {
+    if (found.reports.size() >= kMostPlugins) {
+      refuse(file, fmt::format("{} plugins are the most: take others out of the folder", kMostPlugins));
+      break;
+    }
+    PluginOptions options;
+    options.host = host;
+    options.file = file;
+    auto client = PluginClient::load(std::move(options), clock);
+    if (!client) {
+      refuse(file, client.error().message);
+      continue;
+    }
+    const Description& about = (*client)->description();
+    std::string reason = taken.add(about);
+    const auto state = reason.empty() ? PluginState::loaded : PluginState::refused;
+    found.reports.push_back({file, about.name, about.version, about.abi, about.script_types, state, std::move(reason)});
+    if (state == PluginState::loaded) found.loaded.push_back(std::move(*client));
+  }
+  return found;
+}
+
+}  // namespace mycojobs::plugin

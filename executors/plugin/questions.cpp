@@ -1,0 +1,47 @@
+#include "executors/plugin/questions.h"
+
+#include <nlohmann/json.hpp>
+
+#include "domain/codec.h"
+#include "executors/outcome_to_end.h"
+
+namespace mycojobs::plugin {
+
+using nlohmann::json;
+
+std::string job_question(const JobFacts& facts) {
+  const Job& job = facts.job;
+  return dump_json({{"id", job.id},
+                    {"caller_id", job.caller_id},
+                    {"context_id", job.context_id},
+                    {"name", job.name},
+                    {"attempt", job.attempt},
+                    {"script_type", job.script_type},
+                    {"script", job.script},
+                    {"environment", json(job.env_vars)},
+                    {"timeout", job.timeout ? json(*job.timeout) : json(nullptr)},
+                    {"deadline_unix_ms", facts.deadline_unix_ms},
+                    {"inputs", json(facts.inputs)}});
+}
+
+Ended ended_of(const Job& job) {
+  return {job.id, job.caller_id, job.context_id, job.name, job.script_type, job.attempt, {}, {}};
+}
+
+std::string outcome_question(const Ended& ended, const Outcome& outcome) {
+  return dump_json({{"job",
+                     {{"id", ended.id},
+                      {"caller_id", ended.caller_id},
+                      {"context_id", ended.context_id},
+                      {"name", ended.name},
+                      {"attempt", ended.attempt},
+                      {"script_type", ended.script_type}}},
+                    {"status", word(outcome.status)},
+                    {"exit_code", outcome.exit_code},
+                    {"signal", outcome.signal},
+                    {"stderr", ended.stderr_tail},
+                    {"result", json(ended.result)},
+                    {"usage", json::parse(usage_json(outcome.usage))}});
+}
+
+}  // namespace mycojobs::plugin

@@ -1,0 +1,70 @@
+// What agent and mycojobs-pluginhost say to each other on their socket, one call at a time:
+//
+//   frame = length of the payload, u32 little-endian | kind, u8 | number of the call, u32 little-endian | payload
+//
+//   host    loaded (call 0: a description) or refused (why), once, when the plugin has been loaded
+//   agent   probe, prepare or interpret, numbered from 1   -->   host   answer, nothing, threw or too_large, same
+//   number
+//
+// The plugin shares the host's process, so nothing that comes from there is to be believed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "mycojobs/plugin.h"
+
+namespace mycojobs::plugin {
+
+using Plugin = struct ::mycojobs_plugin;  // the symbol has its tag's name
+
+enum class WireKind : std::uint8_t {
+  probe = 1,
+  prepare = 2,
+  interpret = 3,
+  loaded = 16,     // texts, each with NUL behind it: ABI, "1" if it interprets, name, version, profile, script types
+  refused = 17,    // one line
+  answer = 18,     // what the function returned
+  nothing = 19,    // it returned NULL
+  threw = 20,      // a C++ exception came out of it
+  too_large = 21,  // what it returned is over kMaxReplyBytes
+};
+
+inline constexpr std::size_t kHeaderBytes = 9;
+inline constexpr std::uint32_t kMaxReplyBytes = MYCOJOBS_PLUGIN_MAX_REPLY;
+inline constexpr std::uint32_t kMaxRequestBytes = 128U << 20;
+inline constexpr int kSocketFd = 3, kPluginFd = 4;  // of the host, at its start
+inline constexpr int kSocketGoneExit = 70;          // of the host: it cannot write into its socket any more
+inline constexpr const char* kHostProgram = "mycojobs-pluginhost";
+// The host ends itself if one call takes so long: whoever waited for it is gone.
+inline constexpr unsigned kAbandonedSeconds = 30;
+
+struct WireHeader {
+  std::uint32_t size = 0;
+  std::uint8_t kind = 0;
+  std::uint32_t call = 0;
+};
+
+inline void append_u32(std::string& out, std::uint32_t value) {
+  for (unsigned shift = 0; shift < 32; shift += 8) out.push_back(static_cast<char>(value >> shift));
+}
+inline std::uint32_t read_u32(const char* bytes) {
+  std::uint32_t value = 0;
+  for (unsigned i = 0; i < 4; ++i) value |= std::uint32_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
+  return value;
+}
+inline std::string header_bytes(WireKind kind, std::uint32_t call, std::size_t size) {
+  std::string out;
+  append_u32(out, static_cast<std::uint32_t>(size));
+  out.push_back(static_cast<char>(kind));
+  append_u32(out, call);
+  return out;
+}
+// bytes: kHeaderBytes of them.
+inline WireHeader read_header(const char* bytes) {
+  return {read_u32(bytes), static_cast<std::uint8_t>(bytes[4]), read_u32(bytes + 5)};
+}
+
+}  // namespace mycojobs::plugin

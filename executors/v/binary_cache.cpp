@@ -1,0 +1,124 @@
+#include "executors/v/binary_cache.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <ctime>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+#include "base/errno_text.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/sha256.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::size_t kHeadBytes = 65;
+constexpr const char* kUnfinished = ".new-";
+constexpr std::time_t kAbandonedSeconds = 3600;  // of a file that its writer never finished
+
+Result<void> make_folders(const std::string& folder) {
+  for (std::size_t slash = folder.find('/', 1);; slash = folder.find('/', slash + 1)) {
+    const std::string part = folder.substr(0, slash);
+    if (::mkdir(part.c_str(), 0700) != 0 && errno != EEXIST) return fail(Code::io, part + ": " + errno_text(errno));
+    if (slash == std::string::npos) return {};
+  }
+}
+
+bool read_whole(int fd, std::string& into) {
+  std::size_t have = 0;
+  while (have < into.size()) {
+    const ssize_t got = ::read(fd, into.data() + have, into.size() - have);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    have += static_cast<std::size_t>(got);
+  }
+  return true;
+}
+
+bool write_whole(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno != EINTR) return false;
+    if (written > 0) bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return true;
+}
+
+}  // namespace
+
+BinaryCache::BinaryCache(const std::string& state_dir, Id context, std::uint64_t most_bytes)
+    : folder_(state_dir + "/contexts/" + std::to_string(context) + "/v-cache"), most_bytes_(most_bytes) {}
+
+std::optional<std::string> BinaryCache::find(const std::string& key) const {
+  const std::string path = folder_ + '/' + key;
+  const Fd file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!file && errno == ENOENT) return std::nullopt;
+  struct stat info {};
+  std::string head(kHeadBytes, '\0');
+  std::string program;
+  if (file && ::fstat(file.get(), &info) == 0 && S_ISREG(info.st_mode) &&
+      info.st_size > static_cast<off_t>(kHeadBytes) &&
+      static_cast<std::uint64_t>(info.st_size) <= kMaxBinaryBytes + kHeadBytes && read_whole(file.get(), head)) {
+    program.resize(static_cast<std::size_t>(info.st_size) - kHeadBytes);
+    if (read_whole(file.get(), program) && sha256_hex(program) + '\n' == head) {
+      ::futimens(file.get(), nullptr);  // used now; on a read-only disk nothing is trimmed either
+      return program;
+    }
+  }
+  log(LogLevel::warn, "v", "{}: is not what was kept there: compiled again", path);
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) log(LogLevel::warn, "v", "{}: {}", path, errno_text(errno));
+  return std::nullopt;
+}
+
+Result<void> BinaryCache::keep(const std::string& key, std::string_view program) const {
+  static std::atomic<unsigned> next{0};
+  MJ_CHECK(make_folders(folder_));
+  const std::string path = folder_ + '/' + kUnfinished + std::to_string(::getpid()) + '-' + std::to_string(next++);
+  Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
+  // Not forced to the disk: after a power cut its hash tells.
+  const bool written = file && write_whole(file.get(), sha256_hex(program) + '\n') && write_whole(file.get(), program);
+  if (!written || ::rename(path.c_str(), (folder_ + '/' + key).c_str()) != 0) {
+    const int error = errno;
+    ::unlink(path.c_str());
+    return fail(Code::io, path + ": " + errno_text(error));
+  }
+  trim(key);
+  return {};
+}
+
+void BinaryCache::trim(const std::string& newest) const {
+  std::vector<std::tuple<std::time_t, long, std::string, std::uint64_t>> files;
+  std::uint64_t total = 0;
+  const std::unique_ptr<DIR, int (*)(DIR*)> listing(::opendir(folder_.c_str()), ::closedir);
+  while (const dirent* entry = listing ? ::readdir(listing.get()) : nullptr) {
+    const std::string name = entry->d_name;
+    struct stat info {};
+    if (::fstatat(::dirfd(listing.get()), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode))
+      continue;
+    if (name.starts_with(kUnfinished)) {
+      if (info.st_mtim.tv_sec + kAbandonedSeconds < std::time(nullptr))
+        ::unlinkat(::dirfd(listing.get()), name.c_str(), 0);
+      continue;
+    }
+    const auto size = static_cast<std::uint64_t>(info.st_size);
+    total += size;
+    if (name != newest) files.emplace_back(info.st_mtim.tv_sec, info.st_mtim.tv_nsec, name, size);
+  }
+  std::sort(files.begin(), files.end());
+  for (const auto& [seconds, fraction, name, size] : files) {
+    if (total <= most_bytes_) return;
+    if (::unlinkat(::dirfd(listing.get()), name.c_str(), 0) == 0) total -= size;
+  }
+}
+
+}  // namespace mycojobs

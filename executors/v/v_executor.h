@@ -1,0 +1,37 @@
+// Scripts in V: compiled in one sandbox, run in another one. What is compiled is kept for the context
+// (binary_cache.h), so that a script that was run before starts at once.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "executors/v/compiler.h"
+#include "mycojobs/executor.h"
+
+namespace mycojobs {
+
+class VExecutor final : public Executor {
+ public:
+  // compiler: as of find_compiler().
+  VExecutor(std::string compiler, std::vector<std::string> flags, std::string state_dir)
+      : compiler_(std::move(compiler)), flags_(std::move(flags)), state_dir_(std::move(state_dir)) {}
+
+  std::string_view name() const override { return "v"; }
+  std::vector<std::string> script_types() const override { return {"v"}; }
+  std::vector<Stage> stages() const override;
+  Result<std::string> probe() const override;
+  Result<std::unique_ptr<Conversation>> begin(const JobFacts&, ArtifactSink*) const override;
+
+ private:
+  Result<std::string> version(const Compiler&) const;
+
+  std::string compiler_;
+  std::vector<std::string> flags_;
+  std::string state_dir_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::string, std::string> versions_;  // by identity: asked once
+};
+
+}  // namespace mycojobs

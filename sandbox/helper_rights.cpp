@@ -1,0 +1,119 @@
+#include "sandbox/helper_rights.h"
+
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/landlock.h>
+#include <seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <memory>
+
+#include "base/errno_text.h"
+#include "base/fd.h"
+
+namespace mycojobs::sandbox {
+namespace {
+
+constexpr unsigned kNobody = 65534;
+
+tl::unexpected<Error> failed(const std::string& what, int error) {
+  return fail(Code::io, "cannot give up rights: " + what + ": " + errno_text(error));
+}
+
+// Newer than the headers of Debian 12. Source: the kernel's userspace-api/landlock.
+struct RulesetAttr {
+  std::uint64_t handled_access_fs, handled_access_net, scoped;
+};
+constexpr std::uint64_t kTruncate = 1ULL << 14;     // ABI 3
+constexpr std::uint64_t kIoctlDevice = 1ULL << 15;  // ABI 5
+constexpr std::uint64_t kBindConnectTcp = 3;        // ABI 4
+constexpr std::uint64_t kScopeAll = 3;              // ABI 6: abstract unix sockets, signals
+
+RulesetAttr everything_of(long abi) {
+  RulesetAttr attr{(LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1, 0, 0};
+  if (abi >= 2) attr.handled_access_fs |= LANDLOCK_ACCESS_FS_REFER;
+  if (abi >= 3) attr.handled_access_fs |= kTruncate;
+  if (abi >= 4) attr.handled_access_net = kBindConnectTcp;
+  if (abi >= 5) attr.handled_access_fs |= kIoctlDevice;
+  if (abi >= 6) attr.scoped = kScopeAll;
+  return attr;
+}
+
+int add_rule(int ruleset, int place, std::uint64_t rights) {
+  const landlock_path_beneath_attr rule{rights, place};
+  return ::syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) == 0 ? 0 : errno;
+}
+
+}  // namespace
+
+Result<void> leave_root() {
+  if (::geteuid() != 0) return {};
+  // EPERM: a user namespace with a single id forbids setgroups; EINVAL: the id is not mapped.
+  if (::syscall(SYS_setgroups, 0, nullptr) != 0 && errno != EPERM) return failed("setgroups", errno);
+  if (::syscall(SYS_setresgid, kNobody, kNobody, kNobody) != 0 && errno != EINVAL) return failed("setresgid", errno);
+  if (::syscall(SYS_setresuid, kNobody, kNobody, kNobody) != 0 && errno != EINVAL) return failed("setresuid", errno);
+  return {};
+}
+
+Result<void> empty_bounding_set() {
+  for (unsigned long cap = 0;; ++cap) {
+    const int present = ::prctl(PR_CAPBSET_READ, cap);
+    if (present < 0) return {};
+    if (present == 1 && ::prctl(PR_CAPBSET_DROP, cap) != 0 && errno != EPERM) return failed("bounding set", errno);
+  }
+}
+
+Result<void> drop_capabilities() {
+  if (::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0) return failed("ambient capabilities", errno);
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct none[2] = {};
+  if (::syscall(SYS_capset, &header, none) != 0) return failed("capset", errno);
+  return {};
+}
+
+Result<void> hide_and_keep_down() {
+  if (::prctl(PR_SET_DUMPABLE, 0) != 0) return failed("PR_SET_DUMPABLE", errno);
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return failed("PR_SET_NO_NEW_PRIVS", errno);
+  return {};
+}
+
+Result<void> read_only_below(std::span<const char* const> folders, int file) {
+  const long abi = ::syscall(SYS_landlock_create_ruleset, nullptr, 0, LANDLOCK_CREATE_RULESET_VERSION);
+  if (abi <= 0) return {};
+  const RulesetAttr attr = everything_of(abi);
+  // An older kernel knows a shorter structure, and takes a longer one if what it does not know is zero.
+  const Fd ruleset(static_cast<int>(::syscall(SYS_landlock_create_ruleset, &attr, sizeof attr, 0)));
+  if (!ruleset) return failed("landlock", errno);
+  for (const char* path : folders) {
+    const Fd folder(::open(path, O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!folder) continue;
+    const int error = add_rule(ruleset.get(), folder.get(), LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR);
+    if (error != 0) return failed(std::string("landlock: ") + path, error);
+  }
+  if (int error = add_rule(ruleset.get(), file, LANDLOCK_ACCESS_FS_READ_FILE); error != 0) {
+    return failed("landlock: the file", error);
+  }
+  if (::syscall(SYS_landlock_restrict_self, ruleset.get(), 0) != 0) return failed("landlock", errno);
+  return {};
+}
+
+Result<void> refuse_calls(std::span<const char* const> names) {
+  const std::unique_ptr<void, decltype(&seccomp_release)> filter(seccomp_init(SCMP_ACT_ALLOW), &seccomp_release);
+  if (!filter) return failed("seccomp_init", ENOMEM);
+  if (int code = seccomp_attr_set(filter.get(), SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS); code != 0) {
+    return failed("seccomp: other architectures", -code);
+  }
+  for (const char* name : names) {
+    const int number = seccomp_syscall_resolve_name(name);
+    if (number < 0) continue;
+    const int code = seccomp_rule_add_array(filter.get(), SCMP_ACT_ERRNO(EPERM), number, 0, nullptr);
+    if (code != 0) return failed(name, -code);
+  }
+  if (int code = seccomp_load(filter.get()); code != 0) return failed("seccomp_load", -code);
+  return {};
+}
+
+}  // namespace mycojobs::sandbox

@@ -1,0 +1,32 @@
+// What a helper process gives up that is no job but should be able to do little: the parts, for each to put together.
+// All of them are of this process and for good. Error: io, naming the step; the helper must not run then.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "mycojobs/result.h"
+
+namespace mycojobs::sandbox {
+
+// In this order: dropping from the bounding set needs a capability.
+Result<void> empty_bounding_set();
+// As root: no groups, group and user 65534. Where that id is not mapped (a container without subordinate ids) root
+// stays, without capabilities.
+Result<void> leave_root();
+Result<void> drop_capabilities();
+
+// No ptrace of it, no core (a credential change makes it dumpable again, so after the ids); nothing gained at exec.
+Result<void> hide_and_keep_down();
+
+// Reads files below these folders, and this one open file again; writes nothing; no ptrace and no signal to others.
+// Folders that do not exist are passed over. Where the kernel has no Landlock nothing happens. After
+// hide_and_keep_down().
+Result<void> read_only_below(std::span<const char* const> folders, int file);
+
+// Each of these calls is EPERM from here on, whatever the arguments; another architecture's calls kill. Names that this
+// architecture does not know are passed over. After hide_and_keep_down().
+Result<void> refuse_calls(std::span<const char* const> names);
+
+}  // namespace mycojobs::sandbox

@@ -1,0 +1,252 @@
+// Files that real jobs leave, and secrets that they may have: end to end, as an operator sees it.
+#include <sys/stat.h>
+
+#include <csignal>
+#include <filesystem>
+
+#include "base/sha256.h"
+#include "e2e/client.h"
+
+namespace mycojobs::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ArtifactsE2e : public Operator {
+ protected:
+  std::string state() const { return folder_ / "state"; }
+  Process serve(std::vector<std::string> more = {}) {
+    more.insert(more.end(), {"--lease", "2s"});
+    Process started = start_agent(folder_, redis_, 1, more);
+    EXPECT_TRUE(is_up(redis_, 1)) << started.err();
+    return started;
+  }
+  // On the host of the agent.
+  Finished artifacts(std::vector<std::string> words) const {
+    words.insert(words.begin(), {program(), "job", "artifacts"});
+    words.insert(words.end(), {"--redis", redis_.url(), "--state-dir", state()});
+    return run(folder_, words);
+  }
+  std::size_t files_in(const std::string& below) const {
+    std::size_t count = 0;
+    std::error_code gone;
+    for (fs::recursive_directory_iterator entry(state() + "/contexts/1/" + below, gone), end; !gone && entry != end;
+         entry.increment(gone))
+      count += entry->is_regular_file(gone) ? 1 : 0;
+    return count;
+  }
+  std::string finished(const std::string& script, std::vector<std::string> more = {}) {
+    std::string key = mycojobs_.submit(script, std::move(more));
+    EXPECT_TRUE(mycojobs_.becomes(key, "status", "finished")) << mycojobs_.field(key, "error");
+    return key;
+  }
+};
+
+const std::string kLeaves = R"(
+import mycojobs
+a = mycojobs.artifacts
+(a / "text.txt").write_text("hello\n")
+(a / "deep" / "er").mkdir(parents=True)
+(a / "deep" / "er" / "bytes").write_bytes(bytes(range(256)) * 2000)
+)";
+
+TEST_F(ArtifactsE2e, AJobLeavesFilesAndItsDependentReadsThem) {
+  Process agent = serve();
+  const std::string key = finished(kLeaves, {"--name", "build"});
+  const std::string id = key.substr(key.rfind(':') + 1);
+  const std::string reads = finished(
+      "import hashlib, pathlib\n"
+      "p = pathlib.Path('/job/inputs')\n"
+      "result['all'] = ' '.join(sorted(str(f.relative_to(p)) for f in p.rglob('*') if f.is_file()))\n"
+      "result['hash'] = hashlib.sha256((p / 'build/deep/er/bytes').read_bytes()).hexdigest()\n",
+      {"--depends", id, "--input", "build"});
+  std::string bytes;
+  for (int i = 0; i < 512000; ++i) bytes += static_cast<char>(i & 255);
+  EXPECT_EQ(mycojobs_.field(reads, "result"),
+            R"({"all":"build/deep/er/bytes build/text.txt","hash":")" + sha256_hex(bytes) + "\"}");
+  expect_says(artifacts({key}), 0, "deep/er/bytes");
+  EXPECT_EQ(artifacts({key, "text.txt"}).out, "hello\n");
+  EXPECT_EQ(sha256_hex(artifacts({key, "deep/er/bytes"}).out), sha256_hex(bytes));
+  expect_says(artifacts({key, "--output", folder_ / "out"}), 0, "wrote deep/er/bytes");
+  EXPECT_EQ(read_file(folder_ / "out/deep/er/bytes"), bytes);
+  expect_says(artifacts({key, "--output", folder_ / "out"}), 65, "exists already");
+  expect_says(artifacts({key, "none"}), 66, "left no artifact \"none\"");
+  expect_says(mycojobs_({"job", "artifacts", key, "text.txt"}), 66, "the job ran at runner 1 on host");
+  expect_says(mycojobs_({"job", "show", key}), 0, "text.txt (6 B)");
+}
+
+TEST_F(ArtifactsE2e, LinksOnTheWayOutAreNotFollowed) {
+  Process agent = serve();
+  const std::string key = finished(kLeaves);
+  fs::create_directories(folder_ / "out");
+  fs::create_directories(folder_ / "elsewhere");
+  fs::create_directory_symlink(folder_ / "elsewhere", folder_ / "out/deep");
+  fs::create_symlink(folder_ / "elsewhere/file", folder_ / "out/text.txt");
+  EXPECT_NE(artifacts({key, "--output", folder_ / "out"}).code, 0);
+  EXPECT_NE(artifacts({key, "text.txt", "--output", folder_ / "out"}).code, 0);
+  EXPECT_TRUE(fs::is_empty(folder_ / "elsewhere"));
+}
+
+TEST_F(ArtifactsE2e, ADamagedFileIsNotGivenOut) {
+  Process agent = serve();
+  const std::string key = finished(kLeaves);
+  for (const auto& entry : fs::directory_iterator(state() + "/contexts/1/objects"))
+    if (entry.file_size() == 6) folder_.write(fs::relative(entry.path(), folder_.path()).string(), "hellO\n");
+  expect_says(artifacts({key, "text.txt", "--output", folder_ / "text"}), 74, "is damaged");
+  EXPECT_FALSE(fs::exists(folder_ / "text"));
+}
+
+TEST_F(ArtifactsE2e, WhatIsNoFileIsNotKeptAndTheLogSaysSo) {
+  Process agent = serve({"--job-max-artifact-bytes", "1MiB"});
+  const std::string key = finished(R"(
+import mycojobs, os
+a = mycojobs.artifacts
+os.symlink("/etc/passwd", a / "link")
+os.mkfifo(a / "fifo")
+(a / "two").write_text("x")
+os.link(a / "two", a / "names")
+(a / "line\nend\x1b[31m").write_text("x")
+with open(a / "sparse", "wb") as f:
+    f.truncate(8 << 20)
+d = a
+for i in range(40):
+    d = d / "d"
+    d.mkdir()
+(d / "deep").write_text("x")
+(a / ("l" * 255)).write_text("long")
+(a / "zz good").write_text("good")
+)");
+  const std::string log = log_of(folder_, redis_, PlainJob{.caller = 1, .id = 1}) + mycojobs_({"job", "logs", key}).err;
+  for (const char* name : {"artifact link:", "artifact fifo:", "artifact two:", "artifact names:", "artifact sparse:"})
+    EXPECT_NE(log.find(name), std::string::npos) << name << log;
+  EXPECT_EQ(log.find('\x1b'), std::string::npos);
+  const auto kept = nlohmann::json::parse(mycojobs_.field(key, "artifacts"));
+  EXPECT_EQ(kept.size(), 2U) << kept;
+  EXPECT_TRUE(kept.contains("zz good") && kept.contains(std::string(255, 'l')));
+}
+
+TEST_F(ArtifactsE2e, TenThousandFilesAreAThousand) {
+  Process agent = serve();
+  const std::string key =
+      finished("import mycojobs\nfor i in range(10000): (mycojobs.artifacts / f'f{i}').write_text('x')");
+  EXPECT_EQ(nlohmann::json::parse(mycojobs_.field(key, "artifacts")).size(), 1000U);
+  EXPECT_EQ(files_in("objects"), 1U);
+}
+
+TEST_F(ArtifactsE2e, ArtifactsGoWithTheRecord) {
+  Process agent = serve({"--retention", "1s"});
+  const std::string key = finished(kLeaves);
+  EXPECT_TRUE(eventually([&] { return files_in("objects") + files_in("jobs") == 0; })) << agent.err();
+}
+
+TEST_F(ArtifactsE2e, AKilledAgentLeavesNothingBehindThatTheNextOneDoesNotTakeAway) {
+  {
+    Process agent = serve();
+    const std::string slow = mycojobs_.submit(
+        "import mycojobs, time\n(mycojobs.artifacts / 'x').write_bytes(b'x' * 50000000)\nprint('up', flush=True)\n");
+    EXPECT_TRUE(eventually([&] { return files_in("spool") > 0 || mycojobs_.field(slow, "status") == "finished"; }));
+    agent.signal(SIGKILL);
+    agent.wait();
+  }
+  fs::create_directories(state() + "/contexts/1/spool/dead");
+  folder_.write("state/contexts/1/spool/dead/0", "half");
+  folder_.write("state/contexts/1/spool/dead.lock", "");
+  Process next = serve();
+  EXPECT_TRUE(mycojobs_.becomes("job:1:1", "status", "finished"));
+  EXPECT_TRUE(eventually([&] { return files_in("spool") == 0; })) << next.err();
+  EXPECT_EQ(files_in("objects"), 1U);
+}
+
+class SecretsE2e : public ArtifactsE2e {
+ protected:
+  const std::string key_ = "-----BEGIN KEY-----\nc2VjcmV0IGtleSBvZiB0ZXN0\n-----END KEY-----\n";
+  const std::string bytes_ = std::string("\0\xff\x01 binary \x80\n", 14);
+  std::string config_;
+
+  void SetUp() override {
+    fs::create_directories(folder_ / "secrets/1");
+    fs::create_directories(folder_ / "credentials");
+    put("secrets/1/db", "hunter2-of-the-test\n");
+    put("secrets/1/key", key_);
+    put("secrets/1/unasked", "nobody-may-have-this");
+    put("credentials/mycojobs.1.bytes", bytes_);
+    config_ = folder_.write("conf.toml", "secrets_dir = \"" + folder_ / "secrets" +
+                                             "\"\n[ceiling]\nsecrets = [\"db\", \"key\", \"bytes\", \"absent\"]\n");
+    ::setenv("CREDENTIALS_DIRECTORY", (folder_ / "credentials").c_str(), 1);
+  }
+  void TearDown() override { ::unsetenv("CREDENTIALS_DIRECTORY"); }
+  void put(const std::string& name, const std::string& value) {
+    ASSERT_EQ(::chmod(folder_.write(name, value).c_str(), 0600), 0);
+  }
+  std::string policy(const std::string& names) { return folder_.write("policy.toml", "secrets = [" + names + "]\n"); }
+};
+
+TEST_F(SecretsE2e, ValuesReachTheJobByteByByteAndAreInNothingThatItHandsOut) {
+  Process agent = serve({"--config", config_});
+  const std::string key = mycojobs_.submit(R"(
+import mycojobs, hashlib, sys
+def sha(name): return hashlib.sha256(open("/job/secrets/" + name, "rb").read()).hexdigest()
+mycojobs.result["key"] = sha("key")
+mycojobs.result["bytes"] = sha("bytes")
+s = mycojobs.secret("db")
+mycojobs.result["leak"] = s
+mycojobs.progress(0.5, s)
+print(s)
+print(s, file=sys.stderr)
+a = mycojobs.artifacts
+(a / "leak").write_text("x" * 65530 + s + "\n" + open("/job/secrets/key").read())
+(a / ("of " + s)).write_text("n")
+raise ValueError(s)
+)",
+                                           {"--config", config_, "--policy", policy("\"db\", \"key\", \"bytes\"")});
+  ASSERT_TRUE(mycojobs_.becomes(key, "status", "error")) << agent.err();
+  EXPECT_EQ(mycojobs_.field(key, "detail"), "exception") << mycojobs_.field(key, "error");
+  const std::string everything = redis_.cli(1, {"HGETALL", key}) + mycojobs_({"job", "logs", key}).out +
+                                 mycojobs_({"job", "logs", key}).err + artifacts({key, "leak"}).out;
+  EXPECT_EQ(everything.find("hunter2-of"), std::string::npos) << everything;
+  EXPECT_EQ(everything.find("c2VjcmV0IGtleSBvZiB0ZXN0"), std::string::npos) << everything;
+  EXPECT_NE(artifacts({key, "leak"}).out.find("x[secret db]\n"), std::string::npos);
+  EXPECT_NE(artifacts({key}).out.find("of [secret db]"), std::string::npos);
+}
+
+TEST_F(SecretsE2e, LinesOfAKeyAndBytesStayAsTheyAre) {
+  Process agent = serve({"--config", config_});
+  const std::string key = finished(
+      "import hashlib\nfor n in ('key', 'bytes', 'db'): result[n] = "
+      "hashlib.sha256(open('/job/secrets/' + n, 'rb').read()).hexdigest()",
+      {"--config", config_, "--policy", policy("\"db\", \"key\", \"bytes\"")});
+  EXPECT_EQ(mycojobs_.field(key, "result"), R"({"bytes":")" + sha256_hex(bytes_) + R"(","db":")" +
+                                                sha256_hex("hunter2-of-the-test") + R"(","key":")" + sha256_hex(key_) +
+                                                "\"}");
+}
+
+TEST_F(SecretsE2e, WhatTheCeilingDoesNotNameIsRefusedHereAndByTheAgent) {
+  Process agent = serve({"--config", config_});
+  expect_says(mycojobs_({"job", "submit", folder_.write("j.py", "pass"), "--config", config_, "--policy",
+                         policy("\"unasked\"")}),
+              65, "policy.secrets: \"unasked\" is not allowed");
+  PlainJob plain{.caller = 3, .id = 1, .script = "print(open('/job/secrets/unasked').read())"};
+  plain.more = {"policy", R"({"secrets":["unasked"]})"};
+  submit(redis_, plain);
+  EXPECT_EQ(status_at_end(redis_, plain), "error");
+  EXPECT_EQ(field(redis_, plain, "detail"), "policy_refused");
+  PlainJob absent{.caller = 3, .id = 2};
+  absent.more = {"policy", R"({"secrets":["absent"]})"};
+  submit(redis_, absent);
+  EXPECT_EQ(status_at_end(redis_, absent), "error");
+  EXPECT_NE(field(redis_, absent, "error").find("there is no secret"), std::string::npos);
+}
+
+TEST_F(SecretsE2e, ListAndCheckTellNamesAndStatesAndNoValues) {
+  folder_.write("secrets/1/open", "value-that-all-read");
+  ::chmod((folder_ / "secrets/1/open").c_str(), 0644);
+  const Finished list = run(folder_, {program(), "secret", "list", "--config", config_});
+  for (const char* words :
+       {"absent   missing", "bytes    ready", "open     refused", "unasked  redacted only", "chmod 600"})
+    EXPECT_NE(list.out.find(words), std::string::npos) << words << "\n" << list.out << list.err;
+  EXPECT_EQ((list.out + list.err).find("hunter2"), std::string::npos);
+  expect_says(run(folder_, {program(), "secret", "check", "--config", config_}), 1, "chmod 600");
+}
+
+}  // namespace
+}  // namespace mycojobs::test

@@ -1,0 +1,171 @@
+// Every script type as a user meets it: the examples, and osis with several callers and kills.
+#include <gmock/gmock.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "e2e/client.h"
+
+namespace mycojobs::test {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+std::string source(const std::string& path) { return std::string(MYCOJOBS_SOURCE) + "/" + path; }
+
+std::string read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// With an agent and a Redis of its own, as the README has it.
+struct Example {
+  const char* file;
+  const char* type;
+  const char* key;    // of its result
+  const char* value;  // what is there
+};
+
+class Examples : public ::testing::TestWithParam<Example> {};
+
+json run_example(const TempDir& folder, const std::string& file, const std::string& type) {
+  const Finished done = run(folder, {program(), "run", file, "--type", type, "--json", "--state-dir", folder / "state",
+                                     "--config", source("examples/command/config.toml")});
+  EXPECT_EQ(done.code, 0) << done.out << done.err;
+  return json::parse(done.out.substr(std::min(done.out.find('{'), done.out.size())), nullptr, false);
+}
+
+TEST_P(Examples, DoesWhatItSays) {
+  const Example& example = GetParam();
+  const TempDir folder;
+  const json job = run_example(folder, source(std::string("examples/") + example.file), example.type);
+  ASSERT_TRUE(job.is_object());
+  EXPECT_EQ(job["result"].value(example.key, ""), example.value) << job.dump(2);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Examples,
+                         ::testing::Values(Example{"python/report.py", "python", "words", "36"},
+                                           Example{"python/fetch_all.py", "python", "silent", R"(["site 3"])"},
+                                           Example{"sal/tidy.lua", "sal", "texts", "2"},
+                                           Example{"sal/letter.lua", "sal", "letters", "2"},
+                                           Example{"osis/contacts.lua", "osis", "compilers", "grace@example.org"},
+                                           Example{"osis/transfer.lua", "osis", "left", "100"},
+                                           Example{"command/summary.js", "node", "figures", "[12,15,11,19,30,8,14]"},
+                                           Example{"command/parse.pl", "perl", "status_200", "2"}),
+                         [](const auto& each) {
+                           std::string name = each.param.file;
+                           for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+                           return name;
+                         });
+
+TEST(Examples, BashReadsTheSystem) {
+  const TempDir folder;
+  const json job = run_example(folder, source("examples/command/lines.sh"), "bash");
+  EXPECT_TRUE(job["result"].contains("languages")) << job.dump(2);
+  EXPECT_TRUE(job["artifacts"].contains("languages.txt")) << job.dump(2);
+}
+
+TEST(Examples, NativeProgramsAreAddedAndRun) {
+  for (const auto& [file, arguments, key, value] :
+       {std::tuple{"primes", "100000", "primes", "9592"}, {"checksum", "a\nb", "a", "e40c292c"}}) {
+    const TempDir folder;
+    const std::string built = folder / "built";
+    ASSERT_EQ(
+        run(folder, {"/usr/bin/cc", "-O1", "-o", built, source(std::string("examples/native/") + file + ".c")}).code,
+        0);
+    const Finished added = run(folder, {program(), "program", "add", built, "--state-dir", folder / "state"});
+    ASSERT_EQ(added.code, 0) << added.err;
+    const json job = run_example(folder, folder.write("script", added.out + arguments), "native");
+    EXPECT_EQ(job["result"].value(key, ""), value) << job.dump(2);
+  }
+}
+
+TEST(Manual, OsisExampleRunsOnTheRealStore) {
+  const std::string page = read_file(source("docs/executors/osis.md"));
+  const std::size_t begin = page.find("```lua\n", page.find("## In Lua"));
+  const std::size_t end = page.find("```", begin + 7);
+  ASSERT_NE(end, std::string::npos);
+  const TempDir folder;
+  run_example(folder, folder.write("example.lua", page.substr(begin + 7, end - begin - 7)), "osis");
+}
+
+class Osis : public Operator {
+ protected:
+  Finished by(int caller, const std::string& script) {
+    const std::string file = folder_.write("script.lua", script);
+    return run(folder_,
+               {program(), "run", file, "--type", "osis", "--caller", std::to_string(caller), "--redis", redis_.url()});
+  }
+  Finished context(std::vector<std::string> words) {
+    words.insert(words.begin(), {program(), "context"});
+    words.insert(words.end(), {"--redis", redis_.url()});
+    return run(folder_, words);
+  }
+  const std::string kind_ = "local things = osis.kind('things', {index = {'n'}})\n";
+};
+
+TEST_F(Osis, RightsAreThoseOfTheCaller) {
+  const Process agent = start_agent(folder_, redis_, 1);
+  ASSERT_TRUE(is_up(redis_, 1)) << agent.err();
+  const std::string write = kind_ + "things:put{id = 'one', n = 1}";
+  const std::string read = kind_ + "result.n = things:get('one').n";
+  const Finished nobody = by(12, write);
+  EXPECT_NE(nobody.code, 0);
+  EXPECT_THAT(nobody.err, HasSubstr("context grant 1 --admin 12"));
+  ASSERT_EQ(context({"grant", "1", "--admin", "12", "--reader", "13"}).code, 0);
+  EXPECT_EQ(by(12, write).code, 0);
+  const Finished reader = by(13, read);
+  EXPECT_EQ(reader.code, 0) << reader.err;
+  EXPECT_THAT(reader.out + reader.err, HasSubstr("n = 1"));
+  EXPECT_THAT(by(13, "local things = osis.kind('things')\nthings:put{id = 'two', n = 2}").err,
+              HasSubstr("caller 13 is no admin of context 1"));
+  EXPECT_THAT(by(14, read).err, HasSubstr("caller 14 is no reader or admin of context 1"));
+}
+
+// Two counters that change together; an agent is killed at any moment; another one goes on with its jobs.
+TEST_F(Osis, NothingIsHalfWrittenWhenItsAgentIsKilled) {
+  ASSERT_EQ(context({"grant", "1", "--admin", "12"}).code, 0);
+  std::string script = kind_ + R"(
+local function pair()
+  return things:get('a') or {id = 'a', n = 0}, things:get('b') or {id = 'b', n = 0}
+end
+for _ = 1, 200 do
+  local a, b = pair()
+  if a.n ~= b.n then error('half written: ' .. a.n .. ' and ' .. b.n, 0) end
+  a.n, b.n = a.n + 1, b.n + 1
+  osis.transaction(function(t) t:put(things, a) t:put(things, b) end)
+end
+local a, b = pair()
+result.a, result.b = a.n, b.n
+)";
+  std::vector<Process> agents;
+  for (int id = 1; id <= 4; ++id) {
+    agents.push_back(start_agent(folder_, redis_, id, {"--lease", "1s", "--job-max-deliveries", "9"}));
+    ASSERT_TRUE(is_up(redis_, id));
+    PlainJob job;
+    job.type = "osis";
+    if (id == 1) {
+      job.script = script;
+      job.timeout = "60";
+      submit(redis_, job);
+    }
+    ASSERT_TRUE(eventually([&] { return field(redis_, job, "runner_id") == std::to_string(id); }, Seconds(20)));
+    if (id == 4) break;
+    ::usleep(static_cast<useconds_t>(20000 + id * 17000));
+    agents.back().signal(SIGKILL);
+    agents.back().wait();
+    if (ended(redis_, job)) break;
+  }
+  PlainJob job;
+  EXPECT_EQ(status_at_end(redis_, job, Seconds(60)), "finished") << field(redis_, job, "error");
+  const json result = json::parse(field(redis_, job, "result"));
+  EXPECT_EQ(result["a"], result["b"]);
+  const Finished checked = run(folder_, {program(), "verify", "--redis", redis_.url()});
+  EXPECT_EQ(checked.code, 0) << checked.out << checked.err;
+}
+
+}  // namespace
+}  // namespace mycojobs::test

@@ -1,0 +1,235 @@
+#include "lua_driver.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+#include <stdexcept>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "domain/profiles.h"
+#include "executors/lua/lua_executor.h"
+#include "executors/lua/luahost/luahost.h"
+#include "sandbox/client.h"
+
+namespace mycojobs::test {
+namespace {
+
+constexpr std::uint64_t kPatienceMs = 50000;
+
+class KeptArtifacts final : public ArtifactSink {
+ public:
+  explicit KeptArtifacts(LuaRan& ran) : ran_(ran) {}
+  bool open(const std::string& name) override {
+    ran_.artifacts.emplace_back(name, "");
+    return true;
+  }
+  void write(std::string_view bytes) override { ran_.artifacts.back().second += bytes; }
+  void close() override {}
+
+ private:
+  LuaRan& ran_;
+};
+
+JobFacts facts_of_lua(const LuaJob& job) {
+  JobFacts facts;
+  facts.job.id = 2001;
+  facts.job.caller_id = 12;
+  facts.job.context_id = job.context;
+  facts.job.script_type = job.executor;
+  facts.job.script = job.script;
+  facts.job.name = job.name;
+  facts.job.env_vars = job.environment;
+  facts.inputs = job.inputs;
+  facts.secrets = job.secrets;
+  facts.granted = job.policy;
+  return facts;
+}
+
+// The agent's half of a run: our ends of its descriptors, closed when they end.
+class Agent {
+ public:
+  Agent(const LuaJob& job, Conversation& conversation, LuaRan& ran, Fd out, Fd err, Fd channel)
+      : job_(job),
+        conversation_(conversation),
+        ran_(ran),
+        out_(std::move(out)),
+        err_(std::move(err)),
+        channel_(std::move(channel)) {}
+
+  bool open() const { return out_ || err_ || channel_; }
+
+  // Waits at most so long, then moves what can be moved. True: the script printed what TERM is to be sent at.
+  bool pump(int wait_ms, int other = -1) {
+    waiting_ += conversation_.take_output();
+    const auto wanted = static_cast<short>(waiting_.empty() ? POLLIN : POLLIN | POLLOUT);
+    pollfd sources[] = {
+        {out_.get(), POLLIN, 0}, {err_.get(), POLLIN, 0}, {channel_.get(), wanted, 0}, {other, POLLIN, 0}};
+    ::poll(sources, 4, wait_ms);
+    if ((sources[2].revents & POLLOUT) != 0) {
+      const ssize_t sent = ::send(channel_.get(), waiting_.data(), waiting_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      waiting_.erase(0, sent > 0 ? static_cast<std::size_t>(sent) : 0);
+    }
+    if (sources[0].revents != 0) take(out_, ran_.out);
+    if (sources[1].revents != 0) take(err_, ran_.err);
+    std::string up;
+    if ((sources[2].revents & (POLLIN | POLLHUP | POLLERR)) != 0) take(channel_, up);
+    conversation_.feed(up);
+    for (auto& note : conversation_.take_notes()) ran_.notes.push_back(std::move(note));
+    for (const auto& call : conversation_.take_calls()) {
+      if (job_.agent) conversation_.answer(job_.agent(call));
+    }
+    return !job_.term_at.empty() && ran_.out.find(job_.term_at) != std::string::npos && !std::exchange(told_, true);
+  }
+
+  // What is there still, after the end of the run.
+  void drain() {
+    for (int i = 0; i < 1000 && open(); ++i) pump(10);
+  }
+
+ private:
+  static void take(Fd& fd, std::string& into) {
+    std::array<char, 65536> buffer;  // NOLINT(*-member-init): filled by read
+    const ssize_t got = ::read(fd.get(), buffer.data(), buffer.size());
+    if (got > 0) into.append(buffer.data(), static_cast<std::size_t>(got));
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) fd.reset();
+  }
+
+  const LuaJob& job_;
+  Conversation& conversation_;
+  LuaRan& ran_;
+  Fd out_, err_, channel_;
+  std::string waiting_;
+  bool told_ = false;
+};
+
+std::unique_ptr<Conversation> begin_lua(const LuaJob& job, KeptArtifacts& sink) {
+  auto begun = LuaExecutor(job.executor, "").begin(facts_of_lua(job), &sink);
+  if (!begun) throw std::runtime_error(begun.error().message);
+  return std::move(*begun);
+}
+
+std::pair<Fd, Fd> make_pair_of(bool channel) {
+  int ends[2];
+  const int failed = channel ? ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) : ::pipe2(ends, O_CLOEXEC);
+  if (failed != 0) throw std::runtime_error("no descriptors");
+  return {Fd(ends[0]), Fd(ends[1])};
+}
+
+[[noreturn]] void be_the_job(int out, int err, int channel, const std::string& folder) {
+  const int null = ::open("/dev/null", O_RDONLY);
+  const int high = ::fcntl(channel, F_DUPFD, 200);
+  ::dup2(null, 0);
+  ::dup2(out, 1);
+  ::dup2(err, 2);
+  ::dup2(high, 3);
+  ::close_range(4, ~0U, 0);
+  if (::chdir(folder.c_str()) != 0) ::_exit(99);
+  ::_exit(run_lua_job(3, folder));
+}
+
+Outcome outcome_of(int status) {
+  Outcome outcome;
+  if (WIFSIGNALED(status)) {
+    outcome.status = RunStatus::signal;
+    outcome.signal = WTERMSIG(status);
+  } else {
+    outcome.exit_code = WEXITSTATUS(status);
+    outcome.status = outcome.exit_code == 0 ? RunStatus::ok : RunStatus::exit;
+  }
+  return outcome;
+}
+
+Sandbox& shared_sandbox() {
+  static const std::unique_ptr<Sandbox> kSandbox = [] {
+    SandboxConfig config;
+    config.libexec_dir = MYCOJOBS_BIN;
+    config.allow_missing = {"cgroup:memory", "cgroup:pids"};
+    auto started = start_sandbox(config);
+    if (!started) throw std::runtime_error(started.error().message);
+    return std::move(*started);
+  }();
+  return *kSandbox;
+}
+
+}  // namespace
+
+LuaRan run_lua(const LuaJob& job) {
+  static const Result<void> kWarm = warm_lua();
+  if (!kWarm) throw std::runtime_error(kWarm.error().message);
+  char folder[] = "/tmp/mycojobs-lua-XXXXXX";
+  if (::mkdtemp(folder) == nullptr) throw std::runtime_error("mkdtemp");
+  LuaRan ran;
+  KeptArtifacts sink(ran);
+  const auto conversation = begin_lua(job, sink);
+  auto [out, out_job] = make_pair_of(false);
+  auto [err, err_job] = make_pair_of(false);
+  auto [channel, channel_job] = make_pair_of(true);
+  const pid_t pid = ::fork();
+  if (pid < 0) throw std::runtime_error("fork");
+  if (pid == 0) be_the_job(out_job.get(), err_job.get(), channel_job.get(), folder);
+  for (Fd* each : {&out_job, &err_job, &channel_job}) each->reset();
+  Agent agent(job, *conversation, ran, std::move(out), std::move(err), std::move(channel));
+  const std::uint64_t deadline = SystemClock().boot_ms() + kPatienceMs;
+  while (agent.open()) {
+    if (agent.pump(100)) ::kill(pid, SIGTERM);
+    if (SystemClock().boot_ms() < deadline) continue;
+    ADD_FAILURE() << "the job did not end; stderr: " << ran.err;
+    ::kill(pid, SIGKILL);
+    break;
+  }
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  ran.outcome = outcome_of(status);
+  ran.end = conversation->finish(ran.outcome);
+  std::filesystem::remove_all(folder);
+  return ran;
+}
+
+LuaRan run_lua_confined(const LuaJob& job) {
+  static std::atomic<std::uint64_t> next{1};
+  Sandbox& sandbox = shared_sandbox();
+  LuaRan ran;
+  KeptArtifacts sink(ran);
+  const auto conversation = begin_lua(job, sink);
+  RunSpec spec;
+  spec.run = next++;
+  spec.host = LuaExecutor(job.executor, "").stages().front().host;
+  spec.context = job.context;
+  give(spec, job.policy, job.wall_ms);
+  auto pipes = sandbox.launch(spec);
+  if (!pipes) throw std::runtime_error(pipes.error().message);
+  Agent agent(job, *conversation, ran, Fd(pipes->out), Fd(pipes->err), Fd(pipes->channel));
+  bool ended = false;
+  for (const std::uint64_t deadline = SystemClock().boot_ms() + kPatienceMs;
+       !ended && SystemClock().boot_ms() < deadline;) {
+    agent.pump(1000, sandbox.event_fd());
+    for (auto& each : sandbox.read_ended()) {
+      if (each.run != spec.run) continue;
+      ran.outcome = std::move(each.outcome);
+      ended = true;
+    }
+  }
+  EXPECT_TRUE(ended) << "the run has not ended";
+  agent.drain();
+  ran.end = conversation->finish(ran.outcome);
+  return ran;
+}
+
+LuaRan run_lua(std::string script) { return run_lua(LuaJob{.script = std::move(script)}); }
+LuaRan run_lua_confined(std::string script) {
+  return run_lua_confined(LuaJob{.script = std::move(script), .policy = profile("sal")});
+}
+
+}  // namespace mycojobs::test

@@ -1,0 +1,227 @@
+#include "lua_servers.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <stdexcept>
+
+namespace mycojobs::test {
+namespace {
+
+using nlohmann::json;
+
+sockaddr_in loopback(std::uint16_t port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
+std::pair<Fd, std::uint16_t> listen_somewhere() {
+  Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address = loopback(0);
+  socklen_t size = sizeof address;
+  if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 || ::listen(listener.get(), 16) != 0 ||
+      ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    throw std::runtime_error("no port");
+  }
+  return {std::move(listener), ntohs(address.sin_port)};
+}
+
+struct Refusal {
+  const char* code;
+  std::string message;
+};
+
+std::string key_of(const json& params, const std::string& id) {
+  return params.value("namespace", "default") + "/" + params.value("kind", "") + "/" + id;
+}
+
+}  // namespace
+
+HttpServer::HttpServer(Answer answer) : answer_(std::move(answer)) {
+  std::tie(listener_, port_) = listen_somewhere();
+  thread_ = std::thread([this] { serve(); });
+}
+
+HttpServer::~HttpServer() {
+  over_ = true;
+  ::shutdown(listener_.get(), SHUT_RDWR);
+  thread_.join();
+}
+
+void HttpServer::serve() {
+  while (!over_) {
+    Fd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (connection) serve_one(std::move(connection));
+  }
+}
+
+void HttpServer::serve_one(Fd connection) {
+  std::string got;
+  std::array<char, 4096> part{};
+  std::size_t wanted = 0;
+  for (std::size_t end = std::string::npos; end == std::string::npos || got.size() < end + 4 + wanted;) {
+    const ssize_t size = ::recv(connection.get(), part.data(), part.size(), 0);
+    if (size <= 0) return;
+    got.append(part.data(), static_cast<std::size_t>(size));
+    end = got.find("\r\n\r\n");
+    const std::size_t length = got.find("Content-Length: ");
+    if (length != std::string::npos && length < end) wanted = std::stoul(got.substr(length + 16));
+  }
+  const std::size_t end = got.find("\r\n\r\n");
+  std::string out = answer_(got.substr(0, end), got.substr(end + 4));
+  if (got.starts_with("HEAD")) out.erase(out.find("\r\n\r\n") + 4);
+  for (std::size_t sent = 0; sent < out.size();) {
+    const ssize_t size = ::send(connection.get(), out.data() + sent, out.size() - sent, MSG_NOSIGNAL);
+    if (size <= 0) return;
+    sent += static_cast<std::size_t>(size);
+  }
+}
+
+std::string http_answer(const std::string& status, const std::string& body, const std::string& headers) {
+  return "HTTP/1.1 " + status + "\r\n" + headers +
+         "Connection: close\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+}
+
+HttpServer::Answer mycelium_daemon() {
+  return [sent = std::string()](const std::string& head, const std::string& body) mutable {
+    const std::string line = head.substr(0, head.find("\r\n"));
+    if (line.starts_with("GET /api/v1/admin ")) return http_answer("200 OK", R"({"nodeSubnet":"5ab::/64"})");
+    if (line.starts_with("GET /api/v1/admin/peers ")) return http_answer("200 OK", R"([{"type":"static"}])");
+    if (line.starts_with("POST /api/v1/admin/peers ")) return http_answer("204 No Content", "");
+    if (line.starts_with("DELETE /api/v1/admin/peers/tcp%3A%2F%2F")) return http_answer("204 No Content", "");
+    if (line.starts_with("POST /api/v1/messages ")) {
+      sent = body;
+      return http_answer("200 OK", R"({"id":"0123456789abcdef"})");
+    }
+    if (!line.starts_with("GET /api/v1/messages?timeout=")) return http_answer("404 Not Found", "no " + line);
+    if (sent.empty()) return http_answer("204 No Content", "");
+    json message = json::parse(sent);
+    message["id"] = "0123456789abcdef";
+    sent.clear();
+    return http_answer("200 OK", message.dump());
+  };
+}
+
+RedisServer::RedisServer() {
+  port_ = listen_somewhere().second;
+  const std::string port = std::to_string(port_);
+  const char* arguments[] = {"redis-server", "--port", port.c_str(),   "--bind", "127.0.0.1", "--save",    "",
+                             "--dir",        "/tmp",   "--appendonly", "no",     "--logfile", "/dev/null", nullptr};
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+  const int error = ::posix_spawnp(&pid_, arguments[0], &actions, nullptr, const_cast<char**>(arguments), environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) throw std::runtime_error("redis-server");
+  for (int i = 0; i < 1000; ++i) {
+    const Fd probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const sockaddr_in address = loopback(port_);
+    if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  throw std::runtime_error("redis-server does not listen");
+}
+
+RedisServer::~RedisServer() {
+  ::kill(pid_, SIGTERM);
+  ::waitpid(pid_, nullptr, 0);
+}
+
+std::string FakeObjects::answer(const std::string& call) {
+  ++calls;
+  const json asked = json::parse(call);
+  json reply{{"id", asked.at("id")}};
+  try {
+    reply["result"] = run(asked.at("method"), asked.at("params"));
+  } catch (const Refusal& refusal) {
+    reply["error"] = {{"code", refusal.code}, {"message", refusal.message}};
+  }
+  return reply.dump();
+}
+
+json FakeObjects::apply(const json& operation, bool only_check) {
+  const json object = operation.value("object", json::object());
+  std::string id = operation.value("id", object.value("id", ""));
+  if (id.empty()) id = "id-" + std::to_string(only_check ? next_id_ : next_id_++);
+  const std::string key = key_of(operation, id);
+  const auto found = rows_.find(key);
+  const std::uint64_t version = found == rows_.end() ? 0 : found->second.at("version").get<std::uint64_t>();
+  if (operation.contains("version") && operation["version"] != version) {
+    throw Refusal{"conflict", id + " has version " + std::to_string(version)};
+  }
+  if (operation["op"] == "delete" && version == 0) throw Refusal{"not_found", "there is no " + id};
+  json row{{"id", id}, {"version", version + 1}, {"created_ms", 1000}, {"updated_ms", 2000}};
+  if (operation["op"] == "check" || only_check) return row;
+  if (operation["op"] == "delete") {
+    rows_.erase(key);
+  } else {
+    rows_[key] = row;
+    rows_[key]["object"] = object;
+    rows_[key]["object"]["id"] = id;
+  }
+  return row;
+}
+
+json FakeObjects::page(const json& params, const std::function<bool(const json&)>& wanted) {
+  const std::string from = key_of(params, ""), after = params.value("after", "");
+  json out{{"objects", json::array()}};
+  for (const auto& [key, row] : rows_) {
+    if (!key.starts_with(from) || key.substr(from.size()) <= after || !wanted(row.at("object"))) continue;
+    if (out["objects"].size() == params.value("limit", 100U)) {
+      out["after"] = out["objects"].back().at("id");
+      break;
+    }
+    out["objects"].push_back(row);
+  }
+  return out;
+}
+
+json FakeObjects::run(const std::string& method, const json& params) {
+  if (method == "osis.declare") return json::object();
+  if (method == "osis.put" || method == "osis.delete") {
+    json operation = params;
+    operation["op"] = method.substr(5);
+    return apply(operation, false);
+  }
+  if (method == "osis.get") {
+    const auto found = rows_.find(key_of(params, params.at("id")));
+    if (found == rows_.end()) throw Refusal{"not_found", "there is no such object"};
+    return found->second;
+  }
+  if (method == "osis.transaction") {
+    for (const json& each : params.at("operations")) apply(each, true);
+    json results = json::array();
+    for (const json& each : params.at("operations")) results.push_back(apply(each, false));
+    return {{"results", results}};
+  }
+  if (method == "osis.count") {
+    json all = params;
+    all["limit"] = 1000;
+    return {{"count", page(all, [](const json&) { return true; }).at("objects").size()}};
+  }
+  if (method == "osis.list") return page(params, [](const json&) { return true; });
+  if (method == "osis.search") {
+    return page(params, [&](const json& object) {
+      return object.dump().find(params.at("text").get<std::string>()) != std::string::npos;
+    });
+  }
+  if (method != "osis.find") throw Refusal{"invalid", "there is no method " + method};
+  return page(params, [&](const json& object) {
+    const json value = object.value(params.at("field").get<std::string>(), json());
+    if (params.contains("value")) return value == params["value"];
+    return value.is_number() && value >= params.value("min", json(-1e300)) && value <= params.value("max", json(1e300));
+  });
+}
+
+}  // namespace mycojobs::test

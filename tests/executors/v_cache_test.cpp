@@ -1,0 +1,150 @@
+// What was compiled and kept, and what the compiler said: without a sandbox.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+#include "executors/v/binary_cache.h"
+#include "executors/v/compile_error.h"
+#include "executors/v/compiler.h"
+#include "support/process.h"
+
+namespace mycojobs::test {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+const std::string kKey(64, 'a'), kOther(64, 'b'), kThird(64, 'c');
+
+void make_older(const BinaryCache& cache, const std::string& key, int seconds) {
+  const fs::path path = cache.folder() + '/' + key;
+  fs::last_write_time(path, fs::last_write_time(path) - std::chrono::seconds(seconds));
+}
+
+TEST(BinaryCache, GivesBackWhatWasKept) {
+  const TempDir state;
+  const BinaryCache cache(state.path(), 7);
+  EXPECT_FALSE(cache.find(kKey));
+  ASSERT_TRUE(cache.keep(kKey, std::string("a\0b", 3)));
+  EXPECT_EQ(cache.find(kKey), std::string("a\0b", 3));
+  EXPECT_FALSE(BinaryCache(state.path(), 8).find(kKey)) << "another context";
+}
+
+TEST(BinaryCache, ChangedOrShortenedFileIsRemoved) {
+  const TempDir state;
+  const BinaryCache cache(state.path(), 7);
+  const std::string path = cache.folder() + '/' + kKey;
+  ASSERT_TRUE(cache.keep(kKey, "program"));
+  std::ofstream(path, std::ios::app) << "more";
+  EXPECT_FALSE(cache.find(kKey));
+  EXPECT_FALSE(fs::exists(path));
+  ASSERT_TRUE(cache.keep(kKey, "program"));
+  fs::resize_file(path, 10);
+  EXPECT_FALSE(cache.find(kKey));
+  fs::create_symlink("/etc/hostname", path);
+  EXPECT_FALSE(cache.find(kKey)) << "a link is never followed";
+  EXPECT_TRUE(cache.keep(kKey, "program"));
+  EXPECT_TRUE(cache.find(kKey));
+}
+
+TEST(BinaryCache, LeastRecentlyUsedGoFirst) {
+  const TempDir state;
+  const BinaryCache cache(state.path(), 7, 2 * (65 + 100));
+  ASSERT_TRUE(cache.keep(kKey, std::string(100, 'x')));
+  ASSERT_TRUE(cache.keep(kOther, std::string(100, 'x')));
+  make_older(cache, kKey, 200);
+  make_older(cache, kOther, 100);
+  EXPECT_TRUE(cache.find(kKey)) << "used now";
+  ASSERT_TRUE(cache.keep(kThird, std::string(100, 'x')));
+  EXPECT_TRUE(cache.find(kKey));
+  EXPECT_FALSE(cache.find(kOther));
+  EXPECT_TRUE(cache.find(kThird));
+}
+
+TEST(BinaryCache, WhatAKilledAgentLeftGoes) {
+  const TempDir state;
+  const BinaryCache cache(state.path(), 7);
+  ASSERT_TRUE(cache.keep(kKey, "program"));
+  for (const char* name : {".new-1-1", ".new-1-2"}) std::ofstream(cache.folder() + '/' + name) << "half";
+  make_older(cache, ".new-1-1", 7200);
+  ASSERT_TRUE(cache.keep(kOther, "program"));
+  EXPECT_FALSE(fs::exists(cache.folder() + "/.new-1-1"));
+  EXPECT_TRUE(fs::exists(cache.folder() + "/.new-1-2")) << "somebody may be writing it";
+}
+
+TEST(BinaryCache, ManyWritersAndReadersSeeWholeFilesOnly) {
+  const TempDir state;
+  const std::string program(300000, 'p');
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      const BinaryCache cache(state.path(), 7);
+      for (int round = 0; round < 50; ++round) {
+        if (!cache.keep(kKey, program)) ++wrong;
+        const auto found = cache.find(kKey);
+        if (!found || *found != program) ++wrong;
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(CompileError, FirstErrorLineOfTheScriptIsTheMessage) {
+  const ScriptError error = compile_error(
+      "main.v:1:8: warning: module 'os' is imported but never used\n/job/main.v:12:5: error: unexpected name `x`\n"
+      "   12 |     x\nmain.v:14:1: error: second\nnot-main.v:1:1: error: x\n",
+      "greet.v");
+  EXPECT_EQ(error.type, "CompileError");
+  EXPECT_EQ(error.message, "greet.v:12:5: error: unexpected name `x`");
+  EXPECT_EQ(error.line, 12U);
+  EXPECT_TRUE(error.retry_forbidden);
+  EXPECT_THAT(error.traceback, StartsWith("greet.v:1:8: warning"));
+  EXPECT_THAT(error.traceback, HasSubstr("not-main.v:1:1"));
+}
+
+TEST(CompileError, WithoutAPlaceTheFirstErrorOrTheLastLineIsTold) {
+  EXPECT_EQ(
+      compile_error("=====\n/tmp/v/x.c:3:1: fatal error: y.h: No such file\n====\nbuilder error: C\n", "a.v").message,
+      "/tmp/v/x.c:3:1: fatal error: y.h: No such file");
+  EXPECT_EQ(compile_error("one\ntwo\n\n", "a.v").message, "two");
+  EXPECT_EQ(compile_error("", "a.v").message, "the compiler said nothing");
+  EXPECT_EQ(compile_error("main.v:99999999999:1: error: x", "a.v").line, 0U);
+}
+
+TEST(CompileError, ScriptGoesByTheNameOfItsJob) {
+  EXPECT_EQ(source_name("greet"), "greet.v");
+  EXPECT_EQ(source_name("greet.v"), "greet.v");
+  for (const char* name : {"", "a/b", "a:b", "a b", "a\nb"}) EXPECT_EQ(source_name(name), "main.v") << name;
+  EXPECT_EQ(source_name(std::string(200, 'x')), "main.v");
+}
+
+TEST(FindCompiler, NamesWhatIsWrongAndTheRemedy) {
+  const TempDir folder;
+  const auto at = [](const std::string& path) { return find_compiler(path).error().message; };
+  EXPECT_THAT(at("v"), HasSubstr("not the whole path"));
+  EXPECT_THAT(at(folder / "none"), HasSubstr("No such file or directory"));
+  EXPECT_THAT(at(folder / "none"), HasSubstr("https://github.com/vlang/v"));
+  EXPECT_THAT(at(folder.path()), HasSubstr("is not a file"));
+  const std::string plain = folder.write("v", "#!/bin/sh\n");
+  fs::permissions(plain, static_cast<fs::perms>(0755));
+  EXPECT_THAT(at(plain), HasSubstr("jobs cannot see its folder")) << "below /tmp";
+}
+
+TEST(FindCompiler, ProgramOfTheSystemNeedsNoGrant) {
+  const auto found = find_compiler("/usr/bin/env");
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->folder, "");
+  EXPECT_THAT(version_of(*found).error().message, HasSubstr("v: "));
+}
+
+}  // namespace
+}  // namespace mycojobs::test

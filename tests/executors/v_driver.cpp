@@ -1,0 +1,95 @@
+#include "v_driver.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "cli/local_run.h"
+#include "domain/policy.h"
+#include "executors/v/v_executor.h"
+#include "sandbox/client.h"
+#include "worker/stages.h"
+
+namespace mycojobs::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+Sandbox& shared_sandbox() {
+  static const std::unique_ptr<Sandbox> kSandbox = [] {
+    SandboxConfig config;
+    config.libexec_dir = MYCOJOBS_BIN;
+    config.allow_missing = {"cgroup:memory", "cgroup:pids"};
+    auto started = start_sandbox(config);
+    if (!started) {
+      ADD_FAILURE() << started.error().message;
+      std::abort();
+    }
+    return std::move(*started);
+  }();
+  return *kSandbox;
+}
+
+}  // namespace
+
+CompilerFolder::CompilerFolder() {
+  std::string name = "/var/tmp/mycojobs-v-XXXXXX";  // jobs may be granted folders below /var
+  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
+  path_ = name;
+  fs::permissions(path_, static_cast<fs::perms>(0755));
+  fs::copy_file(MYCOJOBS_SOURCE "/tests/executors/vstandin/v", program());
+}
+
+CompilerFolder::~CompilerFolder() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+std::string VRan::info(const std::string& name) const {
+  const auto all = nlohmann::json::parse(end.error_info, nullptr, false);
+  if (!all.is_object() || !all.contains(name)) return "";
+  return all[name].is_string() ? all[name].get<std::string>() : all[name].dump();
+}
+
+VRan VHost::run(const VJobSpec& job) const {
+  const char* real = std::getenv("V_COMPILER");
+  const VExecutor executor(real == nullptr ? compiler_.program() : real, flags_, state_.path().string());
+  auto staged = stage_runs(executor, {}, read_policy(job.policy, "policy").request, nullptr, job.timeout_ms);
+  if (!staged) throw std::runtime_error(staged.error().message);
+  for (RunSpec& spec : staged->specs) spec.context = job.context;
+  JobFacts facts;
+  facts.job.id = 2001;
+  facts.job.caller_id = 12;
+  facts.job.context_id = job.context;
+  facts.job.name = job.name;
+  facts.job.script_type = "v";
+  facts.job.script = job.script;
+  facts.job.env_vars = job.environment;
+  facts.granted = staged->policy;
+  facts.secrets = job.secrets;
+  auto conversation = executor.begin(facts, nullptr);
+  if (!conversation) throw std::runtime_error(conversation.error().message);
+  VRan ran;
+  const auto take = [&ran](bool is_err, std::string_view bytes) { (is_err ? ran.err : ran.out) += bytes; };
+  static std::uint64_t next_run = 1;
+  auto done = run_locally(shared_sandbox(), std::move(staged->specs), **conversation, {.on_output = take}, next_run);
+  next_run += 2;
+  if (!done) throw std::runtime_error(done.error().message);
+  ran.outcome = std::move(done->outcome);
+  ran.end = std::move(done->end);
+  ran.cached = nlohmann::json::parse(ran.end.receipt)["compile"]["cached"].get<bool>();
+  return ran;
+}
+
+std::vector<std::string> VHost::kept(Id context) const {
+  std::vector<std::string> files;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(state_ / ("contexts/" + std::to_string(context) + "/v-cache"), none))
+    files.push_back(entry.path());
+  return files;
+}
+
+}  // namespace mycojobs::test

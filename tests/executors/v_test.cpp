@@ -1,0 +1,181 @@
+// Jobs in V, in the real sandbox.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "v_driver.h"
+
+namespace mycojobs::test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+
+constexpr const char* kHello = R"(import os
+
+fn main() {
+	name := os.getenv('WHO')
+	println('hello ${name}')
+	os.write_file(os.getenv('MYCOJOBS_RESULT'), 'name=${name}\n') or { panic(err) }
+}
+)";
+constexpr const char* kForEver = "fn main() {\n\tprintln('begun')\n\tfor {\n\t}\n}\n";
+constexpr const char* kEndlessToCompile = "#include __FILE__\n#include __FILE__\nfn main() {\n}\n";
+
+TEST(V, RunsWithItsVariablesAndHandsBackItsResult) {
+  const VHost host;
+  const VRan ran = host.run({.script = kHello, .environment = {{"WHO", "you"}}});
+  EXPECT_EQ(ran.end.status, JobStatus::finished) << ran.end.error << ran.err;
+  EXPECT_EQ(ran.out, "hello you\n");
+  EXPECT_EQ(ran.end.result, (TextMap{{"name", "you"}}));
+  const auto compile = nlohmann::json::parse(ran.end.receipt)["compile"];
+  EXPECT_FALSE(compile["cached"].get<bool>());
+  EXPECT_GT(compile["wall_us"].get<int>(), 0);
+  EXPECT_GT(nlohmann::json::parse(ran.end.usage)["wall_us"], compile["wall_us"]) << "usage is that of both runs";
+}
+
+TEST(V, SecondRunOfAScriptIsNotCompiled) {
+  const VHost host;
+  const VRan first = host.run({.script = kHello, .environment = {{"WHO", "a"}}});
+  const VRan second = host.run({.script = kHello, .environment = {{"WHO", "b"}}});
+  EXPECT_FALSE(first.cached);
+  EXPECT_TRUE(second.cached);
+  EXPECT_EQ(second.out, "hello b\n") << second.end.error;
+  EXPECT_THAT(host.kept(), SizeIs(1));
+}
+
+TEST(V, OtherScriptOtherFlagsAndOtherCompilerAreCompiledAnew) {
+  VHost host;
+  EXPECT_FALSE(host.run({.script = kHello}).cached);
+  EXPECT_FALSE(host.run({.script = std::string(kHello) + "\n"}).cached);
+  host.flags_ = {"-prod"};
+  EXPECT_FALSE(host.run({.script = kHello}).cached);
+  host.flags_ = {};
+  EXPECT_TRUE(host.run({.script = kHello}).cached);
+  if (std::getenv("V_COMPILER") != nullptr) return;  // not ours to change
+  std::ofstream(host.compiler().program(), std::ios::app) << "# a newer one\n";
+  EXPECT_FALSE(host.run({.script = kHello}).cached);
+}
+
+TEST(V, ContextsDoNotShareWhatTheyCompiled) {
+  const VHost host;
+  EXPECT_FALSE(host.run({.script = kHello, .context = 7}).cached);
+  EXPECT_FALSE(host.run({.script = kHello, .context = 8}).cached);
+  EXPECT_TRUE(host.run({.script = kHello, .context = 8}).cached);
+}
+
+TEST(V, ChangedFileOfTheCacheIsCompiledAgain) {
+  const VHost host;
+  host.run({.script = kHello});
+  ASSERT_THAT(host.kept(), SizeIs(1));
+  std::fstream file(host.kept()[0], std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(500);
+  file.put('!');
+  file.close();
+  const VRan again = host.run({.script = kHello, .environment = {{"WHO", "you"}}});
+  EXPECT_FALSE(again.cached);
+  EXPECT_EQ(again.out, "hello you\n");
+  EXPECT_TRUE(host.run({.script = kHello}).cached);
+}
+
+TEST(V, ErrorOfTheCompilerIsTheJobsAndNamesTheLine) {
+  const VHost host;
+  const VRan ran = host.run({.script = "fn main() {\n\tprintln('ran')\n\tprintln(missing)\n}\n", .name = "greet"});
+  EXPECT_EQ(ran.end.status, JobStatus::error);
+  EXPECT_EQ(ran.end.detail, "exception");
+  EXPECT_THAT(ran.end.error, StartsWith("CompileError: greet.v:3:10: error: undefined ident: `missing`"));
+  EXPECT_EQ(ran.info("type"), "CompileError");
+  EXPECT_EQ(ran.info("line"), "3");
+  EXPECT_EQ(ran.info("stage"), "compile");
+  EXPECT_THAT(ran.info("traceback"), HasSubstr("println(missing)"));
+  EXPECT_TRUE(ran.end.retry_forbidden);
+  EXPECT_EQ(ran.out, "") << "nothing runs";
+  EXPECT_THAT(host.kept(), SizeIs(0));
+}
+
+TEST(V, ExitCodeAndPanicAreTheProgramsOwnEnd) {
+  const VHost host;
+  const VRan left = host.run({.script = "fn main() {\n\teprintln('no luck')\n\texit(3)\n}\n"});
+  EXPECT_EQ(left.end.error, "exit code 3: no luck");
+  EXPECT_EQ(left.info("stage"), "run");
+  EXPECT_FALSE(left.end.retry_forbidden);
+  const VRan panicked = host.run({.script = "fn main() {\n\tpanic('all is lost')\n}\n"});
+  EXPECT_EQ(panicked.end.error, "exit code 1: V panic: all is lost");
+}
+
+TEST(V, FilesOfTheHostAreNotThereAtCompileTime) {
+  const VHost host;
+  const TempDir folder;
+  for (const std::string& path : {std::string("/etc/shadow"), folder.write("key", "canary-of-the-host\n"),
+                                  host.kept().empty() ? std::string("/root/.bashrc") : host.kept()[0]}) {
+    const VRan ran = host.run({.script = "#include \"" + path + "\"\nfn main() {\n}\n"});
+    EXPECT_THAT(ran.end.error, StartsWith("CompileError: ")) << path;
+    EXPECT_THAT(ran.end.error, HasSubstr(path + ": No such file or directory"));
+    EXPECT_THAT(ran.err + ran.end.error_info, Not(HasSubstr("canary")));
+  }
+  // The job's user list is the sandbox's own.
+  const VRan users = host.run({.script = "#include \"/etc/passwd\"\nfn main() {\n}\n"});
+  EXPECT_THAT(users.err, HasSubstr("root:x:0:0:root:/:"));
+  EXPECT_THAT(users.err, Not(HasSubstr("/root")));
+}
+
+TEST(V, NothingOfTheJobIsThereAtCompileTime) {
+  const VHost host;
+  const VRan secret = host.run(
+      {.script = "#include \"/job/secrets/key\"\nfn main() {\n}\n", .secrets = {{"key", "canary-of-the-secret"}}});
+  EXPECT_THAT(secret.end.error, HasSubstr("/job/secrets/key: No such file or directory"));
+  for (const std::string name : {"WHO", "MYCOJOBS_JOB_ID"}) {
+    const VRan variable = host.run(
+        {.script = "fn main() {\n\tprintln($env('" + name + "'))\n}\n", .environment = {{"WHO", "canary-of-the-job"}}});
+    EXPECT_THAT(variable.end.error, StartsWith("CompileError: greet.v:2:10: error: ")) << variable.out;
+    EXPECT_THAT(variable.end.error, HasSubstr(name));
+  }
+}
+
+TEST(V, EndlessCompileEndsAtItsLimit) {
+  const VHost host;
+  const VRan cpu = host.run({.script = kEndlessToCompile, .policy = R"({"cpu": "1 s"})"});
+  EXPECT_EQ(cpu.end.detail, "timeout_cpu");
+  EXPECT_THAT(cpu.end.error, StartsWith("compiling: over the limit of 1000 ms of CPU"));
+  EXPECT_EQ(cpu.info("stage"), "compile");
+  const VRan wall = host.run({.script = kEndlessToCompile, .policy = R"({"wall": "1 s"})"});
+  EXPECT_EQ(wall.end.detail, "timeout");
+  EXPECT_THAT(wall.end.error, StartsWith("compiling: over the wall-clock limit of 1000 ms"));
+  EXPECT_THAT(host.kept(), SizeIs(0));
+}
+
+TEST(V, HugeSourceEndsTheCompileAtItsLimitOfMemory) {
+  const VHost host;
+  const VRan ran =
+      host.run({.script = "#include \"/dev/zero\"\nfn main() {\n}\n", .policy = R"({"memory": "64 MiB"})"});
+  EXPECT_EQ(ran.end.status, JobStatus::error);
+  EXPECT_EQ(ran.info("stage"), "compile");
+  EXPECT_EQ(ran.out, "");
+}
+
+TEST(V, ProgramThatIsKilledSaysThatItRan) {
+  const VHost host;
+  const VRan wall = host.run({.script = kForEver, .policy = R"({"cpu": "1 s"})"});
+  EXPECT_EQ(wall.out, "begun\n");
+  EXPECT_EQ(wall.end.detail, "timeout_cpu");
+  EXPECT_THAT(wall.end.error, StartsWith("running: over the limit"));
+  EXPECT_EQ(wall.info("stage"), "run");
+  const VRan aborted = host.run({.script = "#include <stdlib.h>\n\nfn C.abort()\n\nfn main() {\n\tC.abort()\n}\n"});
+  EXPECT_EQ(aborted.end.error, "running: ended by signal 6 (SIGABRT)");
+}
+
+TEST(V, CompiledScriptIsKeptWhateverItsJobAskedFor) {
+  const VHost host;
+  const TempDir folder;
+  EXPECT_FALSE(host.run({.script = kHello, .policy = R"({"net": "loopback"})"}).cached);
+  EXPECT_TRUE(host.run({.script = kHello}).cached);
+}
+
+}  // namespace
+}  // namespace mycojobs::test

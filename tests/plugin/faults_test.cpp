@@ -1,0 +1,186 @@
+// What goes wrong while a plugin is used: the fault is named, the next call gets a new host, and a plugin that fails
+// again and again rests.
+#include "domain/policy.h"
+#include "plugin/plugins.h"
+
+namespace mycojobs::test {
+namespace {
+
+struct FaultRow {
+  const char* fault;
+  const char* says;
+};
+
+class Fault : public Plugins, public ::testing::WithParamInterface<FaultRow> {};
+
+TEST_P(Fault, OfPrepareIsThePluginsAndNotTheJobs) {
+  auto loaded = load(GetParam().fault);
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  for (int i = 0; i < 2; ++i) {
+    const auto prepared = (*loaded)->prepare(kJob);
+    ASSERT_FALSE(prepared);
+    EXPECT_EQ(prepared.error().code, Code::unavailable);
+    EXPECT_EQ(prepared.error().message, "plugin cat: " + std::string(GetParam().says));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Plugin, Fault,
+    ::testing::Values(
+        FaultRow{"throws", "it let a C++ exception out of prepare"},
+        FaultRow{"crashes", "it crashed: signal SIGSEGV (prepare)"},
+        FaultRow{"aborts", "it crashed: signal SIGABRT (prepare)"},
+        FaultRow{"exits", "it ended its host with exit code 7 (prepare)"},
+        FaultRow{"floods", "it returned more than 4194304 bytes from prepare"},
+        FaultRow{"floods_socket", "it wrote nonsense into its host's socket (prepare)"},
+        FaultRow{"closes", "it closed its host's socket (prepare)"},
+        FaultRow{"deep",
+                 "what it returned from prepare is wrong: JSON nests deeper than 64 levels at line 1 column 65"},
+        FaultRow{"no_json", "what it returned from prepare is wrong: not JSON at line 1 column 1: invalid literal"},
+        FaultRow{"no_utf8",
+                 "what it returned from prepare is wrong: not JSON at line 1 column 20: invalid string: "
+                 "ill-formed UTF-8 byte"},
+        FaultRow{"wrong_types", "what it returned from prepare is wrong: command: it is no list"},
+        FaultRow{"unknown_name",
+                 "what it returned from prepare is wrong: \"enviroment\" is not a known name: there are "
+                 "command, script_file, environment, files, notes, error, field"},
+        FaultRow{"null", "it returned NULL from prepare"}),
+    [](const auto& row) { return std::string(row.param.fault); });
+
+TEST_F(Plugins, ThatHangAreKilledAtTheDeadline) {
+  auto options = options_for(copied_plugin(folder_, "sleeps"));
+  options.prepare_ms = 200;
+  auto loaded = plugin::PluginClient::load(options, clock_);
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  const auto prepared = (*loaded)->prepare(kJob);
+  ASSERT_FALSE(prepared);
+  EXPECT_EQ(prepared.error().message, "plugin cat: it did not answer within 200 ms (prepare)");
+  EXPECT_TRUE((*loaded)->probe()) << "a new host answers the next call";
+}
+
+TEST_F(Plugins, ThatSpeakOutOfTurnAreNoticedWithTheNextCall) {
+  for (const char* fault : {"release_throws", "release_crashes"}) {
+    auto loaded = load(fault);
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    EXPECT_TRUE((*loaded)->probe()) << fault;
+    // Whether it has spoken or died by now is a matter of time; that it is noticed in the end is not.
+    EXPECT_TRUE(eventually([&] { return !(*loaded)->probe(); })) << fault;
+  }
+  auto early = load("speaks_early");
+  ASSERT_TRUE(early) << early.error().message;
+  const auto prepared = (*early)->prepare(kJob);
+  ASSERT_FALSE(prepared) << "its byte is the first of the frame that answers";
+  EXPECT_EQ(prepared.error().message, "plugin cat: it wrote nonsense into its host's socket (prepare)");
+}
+
+TEST_F(Plugins, CannotForkAndDoNotHoldUpTheAgentWithWhatTheyWrite) {
+  for (const char* fault : {"forks", "stderr"}) {
+    auto loaded = load(fault);
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    const auto prepared = (*loaded)->prepare(kJob);
+    ASSERT_TRUE(prepared) << prepared.error().message;
+    EXPECT_EQ(prepared->command.size(), 2U);
+  }
+}
+
+TEST_F(Plugins, HaveNoRights) {
+  auto loaded = load("attack");
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  const auto probed = (*loaded)->probe();
+  ASSERT_TRUE(probed) << probed.error().message;
+  EXPECT_EQ(*probed, "could: ");
+}
+
+TEST_F(Plugins, OfAnotherNetOrMemoryStandInTheProfileUntilTheCeilingBoundsThem) {
+  auto loaded = load("greedy_profile");
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  const Policy& profile = (*loaded)->profile();
+  EXPECT_TRUE(profile.exec) << "what it does not name is as in the profile of programs";
+  EXPECT_EQ(profile.memory_bytes, 512ULL << 30);
+  Ceiling ceiling;
+  ceiling.most = Policy();
+  const Policy bounded = weigh(profile, {}, ceiling).policy;
+  EXPECT_EQ(bounded.memory_bytes, Policy().memory_bytes);
+  EXPECT_EQ(bounded.network, Network::none);
+  EXPECT_TRUE(bounded.fs_write.empty());
+}
+
+TEST_F(Plugins, SayWhatAHostLacks) {
+  auto loaded = load("probe_refuses");
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  const auto probed = (*loaded)->probe();
+  ASSERT_FALSE(probed);
+  EXPECT_EQ(probed.error().code, Code::invalid);
+  EXPECT_EQ(probed.error().message, "no /usr/bin/nothing: apt install nothing");
+  for (const char* fault : {"probe_exit", "probe_null"}) {
+    auto broken = load(fault);
+    ASSERT_TRUE(broken) << broken.error().message;
+    EXPECT_EQ((*broken)->probe().error().code, Code::unavailable) << fault;
+  }
+}
+
+TEST_F(Plugins, RefusalsNameTheJobsFieldAndAreNoFault) {
+  auto loaded = load("sometimes");
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  for (int i = 0; i < 5; ++i) {
+    const auto prepared = (*loaded)->prepare(R"({"script": "never"})");
+    ASSERT_FALSE(prepared);
+    EXPECT_EQ(prepared.error().code, Code::invalid);
+    EXPECT_EQ(prepared.error().message, "script: this can never run");
+  }
+  EXPECT_TRUE((*loaded)->prepare(kJob));
+}
+
+TEST_F(Plugins, ThatInterpretWronglyAreAtFault) {
+  for (const char* fault : {"interpret_crashes", "interpret_lies"}) {
+    auto loaded = load(fault);
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    const auto interpreted = (*loaded)->interpret("{}");
+    ASSERT_FALSE(interpreted) << fault;
+    EXPECT_EQ(interpreted.error().code, Code::unavailable) << fault;
+  }
+}
+
+class TurnedClock final : public Clock {
+ public:
+  std::uint64_t unix_ms() const override { return now; }
+  std::uint64_t boot_ms() const override { return now; }
+  std::uint64_t now = 1000000;
+};
+
+TEST_F(Plugins, RestAfterThreeFaultsAndComeBack) {
+  TurnedClock clock;
+  auto loaded = load("sometimes", clock);
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  const auto crash = [&] { return (*loaded)->prepare(R"({"script": "crash"})").error().message; };
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(crash(), "plugin cat: it crashed: signal SIGABRT (prepare)");
+  EXPECT_EQ(
+      (*loaded)->prepare(kJob).error().message,
+      "plugin cat: it rests for 1 s more after 3 faults in a row, the last: it crashed: signal SIGABRT (prepare)");
+  clock.now += 1000;
+  EXPECT_EQ(crash(), "plugin cat: it crashed: signal SIGABRT (prepare)");
+  EXPECT_NE((*loaded)->prepare(kJob).error().message.find("it rests for 2 s more after 4 faults"), std::string::npos);
+  clock.now += 2000;
+  EXPECT_TRUE((*loaded)->prepare(kJob));
+  EXPECT_EQ(crash(), "plugin cat: it crashed: signal SIGABRT (prepare)") << "forgiven: it counts from one again";
+  EXPECT_TRUE((*loaded)->prepare(kJob));
+}
+
+TEST(Rest, DoublesUpToAMinute) {
+  plugin::Rest rest;
+  rest.failed(0);
+  rest.failed(0);
+  EXPECT_EQ(rest.left_ms(0), 0U);
+  std::uint64_t now = 0;
+  for (std::uint64_t pause : {1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000}) {
+    rest.failed(now);
+    EXPECT_EQ(rest.left_ms(now), pause);
+    now += pause;
+    EXPECT_EQ(rest.left_ms(now), 0U);
+  }
+  rest.worked();
+  EXPECT_EQ(rest.faults(), 0U);
+}
+
+}  // namespace
+}  // namespace mycojobs::test

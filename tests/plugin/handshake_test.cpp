@@ -1,0 +1,108 @@
+// What is refused at load, and how that is said. The agent goes on in each case: it is this process.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "plugin/plugins.h"
+
+namespace mycojobs::test {
+namespace {
+
+using ::testing::Test;
+
+struct RefusedRow {
+  const char* fault;
+  const char* says;
+};
+
+class Refused : public Plugins, public ::testing::WithParamInterface<RefusedRow> {};
+
+TEST_P(Refused, WithItsReason) {
+  EXPECT_NE(refusal(GetParam().fault).find(GetParam().says), std::string::npos) << refusal(GetParam().fault);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Handshake, Refused,
+    ::testing::Values(RefusedRow{"no_symbol", "exports no symbol mycojobs_plugin"},
+                      RefusedRow{"symbol_is_function", "is no struct mycojobs_plugin"},
+                      RefusedRow{"short_symbol", "has 8 bytes, struct mycojobs_plugin has"},
+                      RefusedRow{"too_old", "of plugin ABI 0, and this agent takes 1: build it with"},
+                      RefusedRow{"too_new", "of plugin ABI 2, and this agent takes 1: install a newer mycojobs"},
+                      RefusedRow{"wrong_size", "struct_size: it says"}, RefusedRow{"null_name", "name: it is NULL"},
+                      RefusedRow{"bad_name", "name: \"cat; rm -rf /\" is no name"},
+                      RefusedRow{"wild_name", "it crashed: signal SIGSEGV (loading it)"},
+                      RefusedRow{"no_types", "script_types: it has none"},
+                      RefusedRow{"bad_type", "script_types: \"Bad Type\" is no name"},
+                      RefusedRow{"same_type_twice", "script_types: \"cat\" is there twice"},
+                      RefusedRow{"bad_profile", "profile.memory"}, RefusedRow{"null_function", "probe: it is NULL"},
+                      RefusedRow{"load_crash", "it crashed: signal SIGABRT (loading it)"},
+                      RefusedRow{"load_exit", "it ended its host with exit code 0 (loading it)"},
+                      RefusedRow{"load_throw", "it crashed: signal SIGABRT (loading it)"}),
+    [](const auto& row) { return std::string(row.param.fault); });
+
+TEST_F(Plugins, ThatHangAtLoadAreGivenUpAtTheDeadline) {
+  auto options = options_for(copied_plugin(folder_, "load_hang"));
+  options.load_ms = 300;
+  const auto loaded = plugin::PluginClient::load(options, clock_);
+  ASSERT_FALSE(loaded);
+  EXPECT_EQ(loaded.error().code, Code::unavailable);
+  EXPECT_EQ(loaded.error().message, "it did not answer within 300 ms (loading it)");
+}
+
+TEST_F(Plugins, InCAreAsGoodAsOthers) {
+  auto loaded = load("in_c");
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  EXPECT_EQ((*loaded)->description().name, "nothing");
+  EXPECT_FALSE((*loaded)->description().interprets);
+  EXPECT_EQ((*loaded)->probe().value_or(""), "true");
+  const auto prepared = (*loaded)->prepare(kJob);
+  ASSERT_TRUE(prepared) << prepared.error().message;
+  EXPECT_EQ(prepared->command, std::vector<std::string>{"/bin/true"});
+  EXPECT_TRUE((*loaded)->interpret("{}"));
+}
+
+TEST_F(Plugins, ThatAreNoSharedObjectAreRefused) {
+  const std::string path = folder_.write("text.so", "#!/bin/sh\n");
+  const auto loaded = plugin::PluginClient::load(options_for(path), clock_);
+  ASSERT_FALSE(loaded);
+  EXPECT_EQ(loaded.error().code, Code::invalid);
+  EXPECT_NE(loaded.error().message.find("it cannot be loaded: "), std::string::npos) << loaded.error().message;
+}
+
+TEST_F(Plugins, WhoseFileOthersMayChangeAreRefused) {
+  const std::string path = copied_plugin(folder_, "none");
+  const auto why = [&path, this] {
+    const auto loaded = plugin::PluginClient::load(options_for(path), clock_);
+    return loaded ? "" : loaded.error().message;
+  };
+  EXPECT_EQ(why(), "");
+  ASSERT_EQ(::chmod(path.c_str(), 0664), 0);
+  EXPECT_EQ(why(), "mode 0664 lets others write it: chmod go-w");
+  ASSERT_EQ(::chmod(path.c_str(), 0644), 0);
+  ASSERT_EQ(::chmod(folder_.path().c_str(), 0777), 0);
+  EXPECT_EQ(why(), "its folder " + folder_.path().string() + "/: mode 0777 lets others write it: chmod go-w");
+  ASSERT_EQ(::chmod(folder_.path().c_str(), 0700), 0);
+  if (::geteuid() == 0) {
+    ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
+    EXPECT_EQ(why(), "mode 0600: it is loaded as user 65534, who may not read it: chmod o+r");
+    ASSERT_EQ(::chmod(path.c_str(), 0644), 0);
+    ASSERT_EQ(::chown(path.c_str(), 12345, 12345), 0);
+    EXPECT_EQ(why(), "user 12345 owns it: chown it to root or to user 0");
+  }
+}
+
+TEST_F(Plugins, ThatAreNoRegularFileAreRefused) {
+  const std::string path = copied_plugin(folder_, "none");
+  ASSERT_EQ(::symlink(path.c_str(), (folder_ / "link.so").c_str()), 0);
+  ASSERT_EQ(::mkfifo((folder_ / "pipe.so").c_str(), 0600), 0);
+  for (const char* name : {"link.so", "pipe.so", "."}) {
+    const auto loaded = plugin::PluginClient::load(options_for(folder_ / name), clock_);
+    ASSERT_FALSE(loaded) << name;
+    EXPECT_EQ(loaded.error().message, "it is not a regular file: put the plugin itself there") << name;
+  }
+  const auto missing = plugin::PluginClient::load(options_for(folder_ / "missing.so"), clock_);
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().code, Code::not_found);
+}
+
+}  // namespace
+}  // namespace mycojobs::test

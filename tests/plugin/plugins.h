@@ -1,0 +1,54 @@
+// The broken plugins of this folder, loaded as an agent loads them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "base/clock.h"
+#include "executors/plugin/plugin_client.h"
+#include "support/process.h"
+
+namespace mycojobs::test {
+
+inline std::string built_plugin(const std::string& fault) {
+  return std::string(BROKEN_PLUGINS) + "/plugin_" + fault + ".so";
+}
+
+// A copy in a folder of the test's own: what was built may lie in a folder that others can write.
+inline std::string copied_plugin(const TempDir& folder, const std::string& fault) {
+  const std::string path = folder / (fault + ".so");
+  std::filesystem::copy_file(built_plugin(fault), path, std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::permissions(path, std::filesystem::perms(0644));
+  return path;
+}
+
+// Generous where a plugin is sound, so that a busy machine is no fault.
+inline plugin::PluginOptions options_for(const std::string& file) {
+  plugin::PluginOptions options;
+  options.host = std::string(MYCOJOBS_BIN) + "/mycojobs-pluginhost";
+  options.file = file;
+  options.load_ms = options.probe_ms = options.prepare_ms = options.interpret_ms = 20000;
+  return options;
+}
+
+class Plugins : public ::testing::Test {
+ protected:
+  Result<std::unique_ptr<plugin::PluginClient>> load(const std::string& fault, const Clock& clock) {
+    return plugin::PluginClient::load(options_for(copied_plugin(folder_, fault)), clock);
+  }
+  Result<std::unique_ptr<plugin::PluginClient>> load(const std::string& fault) { return load(fault, clock_); }
+  // Why it is refused; empty: it is not.
+  std::string refusal(const std::string& fault) {
+    const auto loaded = load(fault);
+    return loaded ? "" : loaded.error().message;
+  }
+
+  TempDir folder_;
+  SystemClock clock_;
+};
+
+inline constexpr const char* kJob = R"({"id": 1, "script": "x"})";
+
+}  // namespace mycojobs::test

@@ -1,0 +1,379 @@
+// Artifacts on their way into the folder, and out of it again when no record has them any more.
+#include "worker/artifacts.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/fd.h"
+#include "base/sha256.h"
+#include "domain/codec.h"
+#include "store/memory/memory_server.h"
+#include "support/process.h"
+#include "worker/artifact_file.h"
+#include "worker/artifact_folder.h"
+#include "worker/artifact_sweep.h"
+
+namespace mycojobs::test {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+struct HandClock final : Clock {
+  std::uint64_t unix = 1700000000000, boot = 5000;
+  std::uint64_t unix_ms() const override { return unix; }
+  std::uint64_t boot_ms() const override { return boot; }
+};
+
+class ArtifactsTest : public ::testing::Test {
+ protected:
+  TempDir folder_;
+  HandClock clock_;
+  MemoryServer server_{clock_};
+  std::unique_ptr<Store> store_ = *server_.open();
+  std::string shelf_ = *artifact_shelf(*store_, 1);
+  ArtifactSweep sweep_{clock_, folder_.path().string(), 1000};
+
+  std::unique_ptr<RunArtifacts> run(const std::string& job = "job:1:1", std::uint64_t max_bytes = 1U << 20) {
+    return make_run_artifacts(folder_.path().string(), 1, shelf_, job, max_bytes);
+  }
+  static bool leave(RunArtifacts& run, const std::string& name, const std::string& bytes, std::size_t piece = 65536) {
+    if (!run.open(name)) return false;
+    for (std::size_t from = 0; from < bytes.size(); from += piece) run.write(bytes.substr(from, piece));
+    run.close();
+    return true;
+  }
+  static json finish(RunArtifacts& run) {
+    const std::string text = run.finish();
+    return text.empty() ? json::object() : json::parse(text);
+  }
+  std::string object(const std::string& sha256) const { return object_path(folder_.path().string(), 1, sha256); }
+  std::size_t files_in(const std::string& below) const {
+    std::size_t count = 0;
+    std::error_code none;
+    for (fs::recursive_directory_iterator entry(folder_ / ("contexts/1/" + below), none), end; !none && entry != end;
+         ++entry)
+      count += entry->is_regular_file() ? 1 : 0;
+    return count;
+  }
+  void save(const std::string& key, const std::string& status, const std::string& artifacts) {
+    ASSERT_TRUE(store_->save(1, key, {{"id", "1"}, {"status", status}, {"artifacts", artifacts}}));
+  }
+  void sweep_a_round() {
+    clock_.boot += 10000;
+    for (int i = 0; i < 20; ++i) {
+      auto done = sweep_.look_after(*store_, 1);
+      ASSERT_TRUE(done) << done.error().message;
+      clock_.boot += std::min<std::uint64_t>(*done, 100);
+    }
+  }
+};
+
+TEST_F(ArtifactsTest, BytesAreKeptOnceForEveryNameAndJob) {
+  auto one = run();
+  ASSERT_TRUE(leave(*one, "a.txt", "same"));
+  ASSERT_TRUE(leave(*one, "deep/er/b", "same"));
+  ASSERT_TRUE(leave(*one, "empty", ""));
+  ASSERT_TRUE(leave(*one, "bytes", std::string("\0\xff", 2)));
+  const json kept = finish(*one);
+  ASSERT_EQ(kept.size(), 4U);
+  EXPECT_EQ(kept["a.txt"], json({{"sha256", sha256_hex("same")}, {"bytes", 4}, {"text", true}}));
+  EXPECT_EQ(kept["deep/er/b"], kept["a.txt"]);
+  EXPECT_EQ(kept["empty"]["text"], true);
+  EXPECT_EQ(kept["bytes"]["text"], false);
+  EXPECT_EQ(read_file(object(sha256_hex("same"))), "same");
+  EXPECT_EQ(files_in("objects"), 3U);
+  EXPECT_EQ(files_in("jobs"), 3U);
+  EXPECT_EQ(files_in("spool"), 0U);
+  auto two = run("job:1:2");
+  ASSERT_TRUE(leave(*two, "c", "same"));
+  EXPECT_EQ(finish(*two)["c"]["sha256"], sha256_hex("same"));
+  EXPECT_EQ(files_in("objects"), 3U);
+  EXPECT_EQ(files_in("jobs"), 4U);
+  EXPECT_EQ(fs::status(folder_ / "contexts").permissions(), fs::perms::owner_all);
+}
+
+TEST_F(ArtifactsTest, NamesThatAreNoneAreRefusedAndToldWithoutTheirControlCharacters) {
+  auto one = run();
+  const std::string deep(600, 'x');
+  for (const std::string& name :
+       {std::string(), std::string("/etc/passwd"), std::string("../up"), std::string("a/../b"), std::string("a//b"),
+        std::string("a/"), std::string("."), std::string("a\nb"), std::string("a\x1b[31mb"), std::string("a\xc2\x9b b"),
+        std::string("a\0b", 3), std::string("\xff\xfe"), deep, "d/" + std::string(256, 'x')}) {
+    EXPECT_FALSE(one->open(name)) << name;
+    one->write("passed over");
+    one->close();
+  }
+  EXPECT_TRUE(leave(*one, std::string(255, 'y'), "x"));
+  const auto notes = one->take_notes();
+  EXPECT_EQ(notes.size(), 14U);
+  for (const auto& note : notes) {
+    EXPECT_NE(note.find("not kept: "), std::string::npos) << note;
+    EXPECT_EQ(note.find('\x1b'), std::string::npos);
+    EXPECT_EQ(note.find('\n'), std::string::npos);
+  }
+  EXPECT_EQ(finish(*one).size(), 1U);
+}
+
+TEST_F(ArtifactsTest, NamesThatCannotStandBesideOneAnotherAreRefused) {
+  auto one = run();
+  EXPECT_TRUE(leave(*one, "a", "1"));
+  EXPECT_FALSE(leave(*one, "a", "2"));
+  EXPECT_FALSE(leave(*one, "a/b", "3"));
+  EXPECT_TRUE(leave(*one, "d/e", "4"));
+  EXPECT_FALSE(leave(*one, "d", "5"));
+  const json kept = finish(*one);
+  EXPECT_EQ(kept.size(), 2U);
+  EXPECT_EQ(kept["a"]["sha256"], sha256_hex("1"));
+}
+
+TEST_F(ArtifactsTest, LimitsHoldForAllOfAJobAndTheRestIsKept) {
+  auto one = run("job:1:1", 100);
+  EXPECT_TRUE(leave(*one, "first", std::string(60, 'a'), 7));
+  leave(*one, "too much", std::string(60, 'b'), 30);
+  EXPECT_TRUE(leave(*one, "last", std::string(10, 'c')));
+  const auto notes = one->take_notes();
+  ASSERT_EQ(notes.size(), 1U);
+  EXPECT_NE(notes[0].find("job.max_artifact_bytes"), std::string::npos) << notes[0];
+  const json kept = finish(*one);
+  EXPECT_TRUE(kept.contains("first") && kept.contains("last") && !kept.contains("too much"));
+}
+
+TEST_F(ArtifactsTest, TenThousandFilesAreAThousandAndFewNotes) {
+  auto one = run();
+  for (int i = 0; i < 10000; ++i) leave(*one, "f" + std::to_string(i), "x");
+  EXPECT_EQ(finish(*one).size(), kMostArtifacts);
+  EXPECT_EQ(one->take_notes().size(), 21U);
+  EXPECT_EQ(files_in("objects"), 1U);
+}
+
+TEST_F(ArtifactsTest, WhatIsNotWholeIsDroppedAndToldAndARunThatIsLostLeavesNothing) {
+  auto one = run();
+  ASSERT_TRUE(one->open("half"));
+  one->write("half");
+  EXPECT_EQ(finish(*one).size(), 0U);
+  EXPECT_EQ(one->take_notes().size(), 1U);
+  auto lost = run();
+  leave(*lost, "whole", "bytes");
+  EXPECT_EQ(files_in("spool"), 2U);  // and its lock
+  lost.reset();
+  EXPECT_EQ(files_in(""), 0U);
+}
+
+TEST_F(ArtifactsTest, SecretsAreNeitherInTextNorInNamesWhereverTheyAreCut) {
+  const auto redactor = std::make_shared<const Redactor>(std::vector<Secret>{{"K", "correct horse battery"}});
+  const std::string text = std::string(50, 'x') + "correct horse battery" + std::string(50, 'y') + "\xc3\xa9";
+  for (std::size_t piece = 1; piece < 30; ++piece) {
+    auto one = run();
+    one->keep_out(redactor);
+    ASSERT_TRUE(leave(*one, "of correct horse battery", text, piece));
+    const json kept = finish(*one);
+    ASSERT_TRUE(kept.contains("of [secret K]")) << kept;
+    EXPECT_EQ(read_file(object(kept["of [secret K]"]["sha256"])),
+              std::string(50, 'x') + "[secret K]" + std::string(50, 'y') + "\xc3\xa9");
+  }
+  EXPECT_EQ(files_in("objects"), 1U);
+}
+
+// What begins as text may turn out to be something else, of which no byte may change.
+TEST_F(ArtifactsTest, BinaryFilesStayAsTheyAre) {
+  const auto redactor = std::make_shared<const Redactor>(std::vector<Secret>{{"K", "correct horse battery"}});
+  for (const std::string& end : {std::string(1, '\0'), std::string("\xc3"), std::string("\xff tail")}) {
+    auto one = run();
+    one->keep_out(redactor);
+    const std::string bytes = "correct horse battery, and more" + end;
+    ASSERT_TRUE(leave(*one, "b", bytes, 5));
+    const json kept = finish(*one);
+    EXPECT_EQ(kept["b"]["text"], false);
+    EXPECT_EQ(read_file(object(kept["b"]["sha256"])), bytes);
+  }
+}
+
+TEST(TextWatch, KnowsTextInPiecesOfAnySize) {
+  const std::string text = "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x8d\x84 z";
+  for (std::size_t piece = 1; piece <= text.size(); ++piece) {
+    TextWatch watch;
+    for (std::size_t from = 0; from < text.size(); from += piece) EXPECT_TRUE(watch.feed(text.substr(from, piece)));
+    EXPECT_TRUE(watch.finish());
+  }
+  for (const char* wrong : {"\x80", "a\xc3(", "\xf8\x88\x80\x80\x80", "\xed\xa0\x80", "\xe2\x82"}) {
+    TextWatch watch;
+    for (const char c : std::string(wrong)) watch.feed(std::string(1, c));
+    EXPECT_FALSE(watch.finish()) << wrong;
+  }
+}
+
+TEST_F(ArtifactsTest, AFullDiskIsToldAndTheOthersAreKept) {
+  auto one = run();
+  ASSERT_TRUE(leave(*one, "before", "x"));
+  rlimit old{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
+  const auto ignored = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit small = old;
+  small.rlim_cur = 1000;
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  leave(*one, "large", std::string(5000, 'x'));
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &old), 0);
+  std::signal(SIGXFSZ, ignored);
+  const auto notes = one->take_notes();
+  ASSERT_EQ(notes.size(), 1U);
+  EXPECT_NE(notes[0].find("artifact \"large\": not kept: this host cannot write it: EFBIG"), std::string::npos)
+      << notes[0];
+  EXPECT_EQ(finish(*one).size(), 1U);
+}
+
+TEST_F(ArtifactsTest, AFolderThatCannotBeMadeIsToldInTheLogOfTheJob) {
+  const std::string file = folder_.write("file", "");
+  auto one = make_run_artifacts(file, 1, shelf_, "job:1:1", 1000);
+  EXPECT_FALSE(leave(*one, "a", "x"));
+  EXPECT_EQ(finish(*one).size(), 0U);
+  EXPECT_NE(one->take_notes().at(0).find("ENOTDIR"), std::string::npos);
+}
+
+TEST_F(ArtifactsTest, AnObjectThatWasDamagedIsMadeAgain) {
+  auto one = run();
+  leave(*one, "a", "bytes");
+  finish(*one);
+  fs::resize_file(object(sha256_hex("bytes")), 0);
+  auto two = run("job:1:2");
+  leave(*two, "a", "bytes");
+  finish(*two);
+  EXPECT_EQ(read_file(object(sha256_hex("bytes"))), "bytes");
+}
+
+TEST_F(ArtifactsTest, TheSweepLeavesWhatARecordHasAndTakesTheRest) {
+  auto one = run("job:1:1");
+  leave(*one, "a", "of one");
+  leave(*one, "both", "of both");
+  save("job:1:1", "finished", one->finish());
+  auto two = run("job:1:2");
+  leave(*two, "both", "of both");
+  save("job:1:2", "finished", two->finish());
+  sweep_a_round();
+  EXPECT_EQ(files_in("objects"), 2U);
+  EXPECT_EQ(files_in("jobs"), 3U);
+  ASSERT_TRUE(store_->save(1, "job:1:1", {{"artifacts", ""}}));  // a later attempt left nothing
+  sweep_a_round();
+  EXPECT_EQ(files_in("objects"), 1U);
+  EXPECT_EQ(read_file(object(sha256_hex("of both"))), "of both");
+}
+
+TEST_F(ArtifactsTest, TheSweepTakesTheFolderOfAJobWhoseRecordIsGone) {
+  auto one = run("job:9:9");
+  leave(*one, "a", "bytes");
+  finish(*one);
+  sweep_a_round();
+  EXPECT_EQ(files_in("objects") + files_in("jobs"), 0U);
+  EXPECT_FALSE(fs::exists(folder_ / ("contexts/1/jobs/" + shelf_ + "/9.9")));
+}
+
+TEST_F(ArtifactsTest, TheSweepLeavesJobsAloneThatMayStillEndOtherwise) {
+  for (const char* status : {"dispatched", "started", "waiting_for_prerequisites", "a word of somebody else"}) {
+    auto one = run();
+    leave(*one, "a", "bytes");
+    finish(*one);
+    save("job:1:1", status, "");
+    sweep_a_round();
+    EXPECT_EQ(files_in("objects"), 1U) << status;
+  }
+}
+
+// Two agents of different stores have one folder: a job of the same name is another job there.
+TEST_F(ArtifactsTest, TheSweepLeavesWhatIsOfAnotherStore) {
+  auto other = make_run_artifacts(folder_.path().string(), 1, std::string(24, 'a'), "job:9:9", 1000);
+  leave(*other, "a", "bytes");
+  finish(*other);
+  sweep_a_round();
+  EXPECT_EQ(files_in("jobs"), 1U);
+  EXPECT_EQ(files_in("objects"), 1U);
+}
+
+TEST_F(ArtifactsTest, TheSweepTakesTheSpoolsOfTheDeadAndNoOthers) {
+  auto alive = run();
+  leave(*alive, "a", "bytes");
+  folder_.write("contexts/1/spool/dead.lock", "");
+  fs::create_directory(folder_ / "contexts/1/spool/dead");
+  folder_.write("contexts/1/spool/dead/0", "half");
+  sweep_a_round();
+  EXPECT_EQ(files_in("spool"), 2U);
+  EXPECT_FALSE(fs::exists(folder_ / "contexts/1/spool/dead"));
+  EXPECT_EQ(finish(*alive).size(), 1U);
+}
+
+TEST_F(ArtifactsTest, ALostObjectIsMadeAgainFromAJobThatHasIt) {
+  auto one = run();
+  leave(*one, "a", "bytes");
+  save("job:1:1", "finished", one->finish());
+  fs::remove(object(sha256_hex("bytes")));
+  sweep_a_round();
+  EXPECT_EQ(read_file(object(sha256_hex("bytes"))), "bytes");
+}
+
+TEST_F(ArtifactsTest, WhileAnotherHoldsTheLockNothingIsTakenAway) {
+  auto one = run("job:9:9");
+  leave(*one, "a", "bytes");
+  finish(*one);
+  const auto lock = ArtifactFolder(folder_.path().string(), 1).lock(false, 0);
+  ASSERT_TRUE(lock);
+  sweep_a_round();
+  EXPECT_EQ(files_in("jobs"), 1U);
+}
+
+TEST_F(ArtifactsTest, AStoreKeepsTheNameOfItsShelf) {
+  EXPECT_EQ(*artifact_shelf(*store_, 1), shelf_);
+  EXPECT_NE(*artifact_shelf(*store_, 2), shelf_);
+}
+
+// Agents that keep, and agents that take away, all at once and of the same bytes.
+TEST_F(ArtifactsTest, WhatARecordHasIsThereWhoeverSweepsMeanwhile) {
+  constexpr int kJobs = 150;
+  std::atomic<bool> done = false;
+  std::atomic<int> missing = 0;
+  const auto work = [&](int which) {
+    auto store = *server_.open();
+    for (int i = 0; i < kJobs; ++i) {
+      const std::string key = job_key(static_cast<Id>(which), static_cast<Id>(i % 10 + 1));  // runs again and again
+      (void)store->save(1, key, {{"id", "1"}, {"status", "started"}});
+      auto one = run(key);
+      const std::string bytes = std::to_string(i % 3);
+      leave(*one, "a", bytes);
+      (void)store->save(1, key, {{"artifacts", one->finish()}, {"status", i % 2 == 0 ? "finished" : "error"}});
+      missing += fs::exists(object(sha256_hex(bytes))) ? 0 : 1;
+    }
+  };
+  const auto sweep = [&] {
+    auto store = *server_.open();
+    HandClock clock;
+    ArtifactSweep one(clock, folder_.path().string(), 1);
+    while (!done) {
+      (void)one.look_after(*store, 1);
+      clock.boot += 100;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the lock is everybody's
+    }
+  };
+  std::vector<std::thread> sweepers;
+  for (int i = 0; i < 2; ++i) sweepers.emplace_back(sweep);
+  std::vector<std::thread> workers;
+  for (int i = 1; i <= 3; ++i) workers.emplace_back(work, i);
+  for (auto& each : workers) each.join();
+  done = true;
+  for (auto& each : sweepers) each.join();
+  EXPECT_EQ(missing, 0);
+  sweep_a_round();
+  EXPECT_EQ(files_in("objects"), 3U);
+  EXPECT_EQ(files_in("jobs"), 30U);
+  EXPECT_EQ(files_in("spool"), 0U);
+}
+
+}  // namespace
+}  // namespace mycojobs::test

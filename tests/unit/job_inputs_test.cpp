@@ -1,0 +1,119 @@
+// What a job gets from those that it depends on, whatever stands in their records.
+#include "worker/job_inputs.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/sha256.h"
+#include "store/memory/memory_server.h"
+#include "support/process.h"
+#include "worker/artifacts.h"
+
+namespace mycojobs::test {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+struct HandClock final : Clock {
+  std::uint64_t unix_ms() const override { return 1700000000000; }
+  std::uint64_t boot_ms() const override { return 5000; }
+};
+
+class JobInputsTest : public ::testing::Test {
+ protected:
+  TempDir folder_;
+  HandClock clock_;
+  MemoryServer server_{clock_};
+  std::unique_ptr<Store> store_ = *server_.open();
+  JobFacts facts_;
+
+  void SetUp() override {
+    facts_.job.caller_id = facts_.job.context_id = 1;
+    facts_.job.id = 9;
+    facts_.granted.disk_bytes = 1000;
+    fs::create_directories(folder_ / "contexts/1/objects");
+  }
+  // An artifact on this host; what the record is to say of it.
+  json object(const std::string& bytes) const {
+    folder_.write("contexts/1/objects/" + sha256_hex(bytes), bytes);
+    return {{"sha256", sha256_hex(bytes)}, {"bytes", bytes.size()}, {"text", true}};
+  }
+  void depend_on(Id id, const std::string& name, const std::string& artifacts) {
+    ASSERT_TRUE(store_->save(
+        1, job_key(1, id),
+        {{"id", std::to_string(id)}, {"name", name}, {"artifacts", artifacts}, {"result", R"({"k":"v"})"}}));
+    facts_.job.dependends.push_back(id);
+  }
+  std::string gather(std::vector<std::string> wanted) {
+    facts_.job.inputs = std::move(wanted);
+    facts_.files.clear();
+    auto done = gather_inputs(*store_, folder_.path().string(), facts_);
+    return done ? "" : done.error().message;
+  }
+  std::vector<std::string> files() const {
+    std::vector<std::string> all;
+    for (const auto& [job, artifact] : facts_.files) all.push_back(job + "/" + artifact.name);
+    return all;
+  }
+  static void expect_says(const std::string& said, const std::string& words) {
+    EXPECT_NE(said.find(words), std::string::npos) << said;
+  }
+};
+
+TEST_F(JobInputsTest, FilesComeByNameOrIdAllOrOneAndEachOnce) {
+  depend_on(1, "build", json({{"app", object("A")}, {"doc/readme", object("R")}}).dump());
+  EXPECT_EQ(gather({"build"}), "");
+  EXPECT_EQ(files(), (std::vector<std::string>{"build/app", "build/doc/readme"}));
+  EXPECT_EQ(gather({"1/app"}), "");
+  EXPECT_EQ(files(), std::vector<std::string>{"1/app"});
+  EXPECT_EQ(gather({"build/app", "build", "build/app"}), "");
+  EXPECT_EQ(files().size(), 2U);
+  EXPECT_EQ(facts_.inputs["build"]["k"], "v");
+}
+
+TEST_F(JobInputsTest, ANameThatIsNoFolderIsReplacedByTheId) {
+  depend_on(1, "../../etc", json({{"a", object("A")}}).dump());
+  depend_on(2, std::string("nul\0l", 5), json({{"a", object("A")}}).dump());
+  EXPECT_EQ(gather({"../../etc", std::string("nul\0l", 5)}), "");
+  EXPECT_EQ(files(), (std::vector<std::string>{"1/a", "2/a"}));
+}
+
+TEST_F(JobInputsTest, WhatIsNotThereIsNamedWithTheRemedy) {
+  depend_on(1, "build",
+            json({{"app", object("A")}, {"elsewhere", {{"sha256", std::string(64, 'a')}, {"bytes", 1}}}}).dump());
+  expect_says(gather({"build/nothing"}), "left no artifact \"nothing\"");
+  expect_says(gather({"other"}), "names no job that this one depends on");
+  expect_says(gather({"build/elsewhere"}), "is not on this host");
+  expect_says(gather({""}), "names no job");
+}
+
+TEST_F(JobInputsTest, ARecordMaySayWhatItLikes) {
+  json lie = object("A");
+  lie["bytes"] = UINT64_MAX;
+  depend_on(1, "lies", json({{"a", lie}}).dump());
+  expect_says(gather({"lies"}), "has not the bytes of its record");
+  depend_on(2, "odd",
+            json({{"../up", object("A")}, {"n", {{"sha256", "../../etc/passwd"}, {"bytes", 1}}}, {"m", 7}}).dump());
+  EXPECT_EQ(gather({"odd"}), "");
+  EXPECT_TRUE(facts_.files.empty());
+  depend_on(3, "broken", "{");
+  EXPECT_EQ(gather({"broken"}), "");
+}
+
+TEST_F(JobInputsTest, MoreThanTheDiskOfTheJobIsRefusedBeforeItRuns) {
+  depend_on(1, "large", json({{"a", object(std::string(600, 'a'))}, {"b", object(std::string(600, 'b'))}}).dump());
+  EXPECT_EQ(gather({"large/a"}), "");
+  expect_says(gather({"large"}), "policy.disk");
+}
+
+TEST_F(JobInputsTest, ADependencyPastItsRetentionHasNoInputs) {
+  facts_.job.dependends = {77};
+  EXPECT_EQ(gather({}), "");
+  expect_says(gather({"77/a"}), "left no artifact");
+}
+
+}  // namespace
+}  // namespace mycojobs::test
