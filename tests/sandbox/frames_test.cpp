@@ -112,7 +112,7 @@ TEST(Frames, MutatedOnesOfAZygoteOrAnInitDisturbNobodyElse) {
     Started steady = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
     wait_for_output(steady, "up");
     for (const auto& host : config.hosts) {
-    const std::string& name = host.name;
+      const std::string& name = host.name;
       if (name == "attempt" || now_boot_ms() > deadline) continue;
       for (int times = 0; times < 2; ++times, ++runs) {
         RunSpec spec = spec_with(2000);
