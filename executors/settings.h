@@ -22,6 +22,13 @@ struct CommandSettings {
   bool operator==(const CommandSettings&) const = default;
 };
 
+// [contexts.<id>.python]: what the Python of one context has of its own.
+struct PythonSettings {
+  std::string venv = {};                  // a virtual environment on this host; absolute; empty: none
+  std::vector<std::string> preload = {};  // modules that are imported once, before any job
+  bool operator==(const PythonSettings&) const = default;
+};
+
 struct ExecutorSettings {
   std::string libexec_dir = {};  // where the helper programs are
   std::string state_dir = {};    // contexts/<id>/programs, caches
