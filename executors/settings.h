@@ -22,6 +22,13 @@ struct CommandSettings {
   bool operator==(const CommandSettings&) const = default;
 };
 
+// [contexts.<id>.python]: what the Python of one context has of its own.
+struct PythonSettings {
+  std::string venv = {};                  // a virtual environment on this host; absolute; empty: none
+  std::vector<std::string> preload = {};  // modules that are imported once, before any job
+  bool operator==(const PythonSettings&) const = default;
+};
+
 struct ExecutorSettings {
   std::string libexec_dir = {};  // where the helper programs are
   std::string state_dir = {};    // contexts/<id>/programs, caches
@@ -31,5 +38,11 @@ struct ExecutorSettings {
   std::vector<std::string> v_flags = {};  // in front of what the executor says
   const Clock& clock;                     // lives longer than the executors
 };
+
+// Prebuilt programs of a context, each under its hash.
+inline constexpr std::uint64_t kMaxProgramBytes = 256ULL << 20;
+inline std::string programs_folder(const std::string& state_dir, Id context) {
+  return state_dir + "/contexts/" + std::to_string(context) + "/programs";
+}
 
 }  // namespace mycojobs

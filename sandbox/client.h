@@ -32,8 +32,9 @@ struct SandboxConfig {
   // description as long as they live, and no job does: whoever finds its flock() free knows that all of them are gone.
   int alive_fd = -1;                   // -1: none
   std::uint32_t unkillable_ms = 5000;  // KILL without effect for so long: the run is reported as unkillable
-  // For tests: more script hosts (name, path), and a step that fails in every set-up.
-  std::vector<std::pair<std::string, std::string>> hosts;
+  std::vector<ScriptHost> hosts;  // besides those in the libexec folder (hosts.h); a later row of the same name and
+                                  // context stands instead of an earlier one
+  // For tests: a step that fails in every set-up.
   std::string fail_step;
   // To measure what each layer is worth: steps that are left out (any of job's and init's lists, "zygote_userns_limit",
   // "zygote_seal"), or "seccomp" or "netns". The launcher says so in the log, and no result names such a layer.

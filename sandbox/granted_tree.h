@@ -1,4 +1,4 @@
-// A folder of the host, as a detached mount for the namespace of a run that is granted it.
+// A folder of the host, as a detached mount for the namespace of a run that is granted it, or of a zygote.
 #pragma once
 
 #include <string>
@@ -12,5 +12,10 @@ namespace mycojobs::sandbox {
 // the way: a folder that somebody could have replaced by one is not the one that was granted. Error: invalid, naming
 // it.
 Result<Fd> open_granted(const std::string& path, bool writable, bool exec);
+
+// A folder that a script host takes its own code from: read-only, with the right to run what is in it. It and each
+// folder above must belong to root or to our user, and nobody else may write there, but where the sticky bit keeps each
+// to what is his own. Error: invalid, naming the path and what to do.
+Result<Fd> open_trusted(const std::string& path);
 
 }  // namespace mycojobs::sandbox

@@ -1,4 +1,5 @@
-// Which program serves the scripts of which host. One row a host.
+// The script hosts that come with the agent, for every context. One row a host; what a context has of its own is in
+// SandboxConfig::hosts.
 #pragma once
 
 #include <string>

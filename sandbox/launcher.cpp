@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "base/errno_text.h"
 #include "sandbox/egress/messages.h"
@@ -84,7 +85,9 @@ Launcher::Launcher(Fd agent)
       egress_(loop_, [this](const std::string& text) { warn(text); }),
       zygotes_(
           loop_, runs_, [this](const std::string& text) { warn(text); },
-          [this](const std::string& host, const std::optional<SetupError>& problem) { tried(host, problem); }) {
+          [this](const std::string& host, Id context, const std::optional<SetupError>& problem) {
+            tried(host, context, problem);
+          }) {
   runs_.on_silent([this](const Run& run) { zygotes_.condemn_silent(run); });
   runs_.on_listening([this](const Run& run, const Fd& listener) -> std::string {
     const auto served = egress_.serve(run.id, run.spec.grants.net_allow, listener);
@@ -137,7 +140,7 @@ void Launcher::configure(const Configure& configuration) {
   if (problem) return tell(Started{false, *problem});
   zygotes_.warm(kCanaryHost, 0);
   for (const auto& [host, context] : configuration.warm) {
-    if (zygotes_.knows(host)) zygotes_.warm(host, context);
+    if (zygotes_.knows(host, context)) zygotes_.warm(host, context);
   }
 }
 
@@ -166,9 +169,9 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   runs_.configure({ids_, cgroups_.has_memory(), cgroups_.has_pids(), std::max(configuration.unkillable_ms, 1U),
                    configuration.leave_out});
   ZygotesSettings settings;
-  for (const auto& [host, program] : configuration.hosts) settings.programs[host] = program;
+  for (const auto& host : configuration.hosts) settings.hosts[{host.name, host.context}] = host;
   const std::string own = own_path();
-  settings.programs[kCanaryHost] = own;
+  settings.hosts[{kCanaryHost, 0}] = {.name = kCanaryHost, .program = own, .arguments = {kCanaryArgument}};
   egress_.configure(own.substr(0, own.rfind('/') + 1) + egress::kEgressProgram);
   settings.ids = ids_;
   settings.filters = filters_.get();
@@ -191,10 +194,14 @@ void Launcher::sample_now_and_then() {
   loop_.at(boot_ms() + kEveryMs, [this] { sample_now_and_then(); });
 }
 
-void Launcher::tried(const std::string& host, const std::optional<SetupError>& problem) {
+void Launcher::tried(const std::string& host, Id context, const std::optional<SetupError>& problem) {
   if (host != kCanaryHost || answered_) {
+    std::string text;
     if (problem)
-      warn(fmt::format("zygote {}: {}: {}: {}", host, problem->step, errno_text(problem->error), problem->remedy));
+      text = fmt::format("zygote {} of context {}: {}: {}: {}", host, context, problem->step,
+                         errno_text(problem->error), problem->remedy);
+    // Each run that wants it tries anew: the log has the reason once.
+    if (std::exchange(complained_[{host, context}], text) != text && problem) warn(text);
     return;
   }
   answered_ = true;
@@ -216,7 +223,7 @@ void Launcher::launch(const Launch& message, std::vector<Fd> fds) {
     decide_setup_error(run, "limits", EINVAL, problem);
   } else if (const std::string grants = problem_with(spec.grants); !grants.empty()) {
     decide_setup_error(run, "grants", EINVAL, grants);
-  } else if (!zygotes_.knows(spec.host) || spec.host == kCanaryHost) {
+  } else if (!zygotes_.knows(spec.host, spec.context) || spec.host == kCanaryHost) {
     decide_setup_error(run, "host", ENOENT, "there is no script host named " + spec.host);
   }
   if (run.decided) return runs_.end(run);

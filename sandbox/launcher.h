@@ -3,9 +3,11 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "sandbox/cgroup.h"
 #include "sandbox/egress_link.h"
@@ -27,7 +29,7 @@ class Launcher {
   void configure(const Configure&);
   std::optional<std::string> prepare(const Configure&);  // what is missing
   void launch(const Launch&, std::vector<Fd>);
-  void tried(const std::string& host, const std::optional<SetupError>& problem);
+  void tried(const std::string& host, Id context, const std::optional<SetupError>& problem);
   void ended(Run&);
   void stuck(const Run&, Outcome);
   void warn(const std::string&);
@@ -49,6 +51,7 @@ class Launcher {
   IdRange ids_;
   bool configured_ = false, probe_ = false, answered_ = false;
   std::vector<std::string> allow_missing_;
+  std::map<std::pair<std::string, Id>, std::string> complained_;  // what kept a zygote from serving, last
 };
 
 }  // namespace mycojobs::sandbox

@@ -25,8 +25,8 @@ constexpr int kSendMs = 5000;                // a launcher that takes nothing fo
 Configure configuration_of(const SandboxConfig& config, bool probe) {
   Configure message;
   message.probe = probe;
-  for (const auto& row : kHosts) message.hosts.emplace_back(row.host, config.libexec_dir + "/" + row.program);
-  for (const auto& host : config.hosts) message.hosts.push_back(host);
+  for (const auto& row : kHosts) message.hosts.push_back({row.host, config.libexec_dir + "/" + row.program});
+  message.hosts.insert(message.hosts.end(), config.hosts.begin(), config.hosts.end());
   message.allow_missing = config.allow_missing;
   message.uid_base = config.uid_base;
   message.uid_count = config.uid_count;

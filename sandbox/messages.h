@@ -34,6 +34,14 @@ void fields(A& a, Grants& m) {
   a(m.fs_read), a(m.fs_write), a(m.network), a(m.net_allow), a(m.syscalls);
 }
 template <class A>
+void fields(A& a, ScriptHost::Folder& m) {
+  a(m.path), a(m.place);
+}
+template <class A>
+void fields(A& a, ScriptHost& m) {
+  a(m.name), a(m.program), a(m.context), a(m.arguments), a(m.folders);
+}
+template <class A>
 void fields(A& a, StepTime& m) {
   a(m.step), a(m.us);
 }
@@ -69,8 +77,8 @@ enum class Kind : std::uint8_t {
 
 struct Configure {
   static constexpr Kind kKind = Kind::configure;
-  bool probe = false;                                      // try every layer, tell, leave
-  std::vector<std::pair<std::string, std::string>> hosts;  // name -> path of the program
+  bool probe = false;  // try every layer, tell, leave
+  std::vector<ScriptHost> hosts;
   std::vector<std::string> allow_missing;
   std::uint32_t uid_base = 0, uid_count = 0;
   std::vector<std::pair<std::string, Id>> warm;

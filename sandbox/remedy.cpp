@@ -31,7 +31,7 @@ constexpr StepRemedy kSteps[] = {
     {"zygote_userns_limit", 0, "the kernel must let user.max_user_namespaces be set in a namespace (Linux 4.9)"},
     {"zygote_exec", ENOENT, "the script host or its loader is not below /usr: build it for this system"},
     {"zygote_exec", EACCES, "the script host must be executable for everybody (chmod 755)"},
-    {"zygote_warm_up", 0, "the script host said why in the agent's log"},
+    {"zygote_folder", 0, "name a folder of root's or of the agent's user that nobody else may write"},
     {"canary", 0, "the sandbox does not hold on this host: run `mycojobs doctor`"},
     {"cgroup_make", 0, "the agent's cgroup must be delegated and writable (systemd: Delegate=yes)"},
     {"cgroups", 0, "the agent's cgroup must be delegated and writable (systemd: Delegate=yes)"},

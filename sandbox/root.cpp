@@ -5,6 +5,7 @@
 //   /etc             few files, made here or copied; some folders mounted read-only
 //   /dev             null zero full random urandom, links, shm
 //   /host            the script host's program
+//   /venv ...        read-only, the folders of the script host, each at a place of its own
 //   /proc /tmp /job  mount points of a job's own
 //   /srv /home ...   empty; what a run is granted is mounted below (grants.cpp)
 #include <dirent.h>
@@ -133,6 +134,12 @@ int bind_program(const Program& program) {
   return seal(at(kProgram), MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
 }
 
+int mount_folder(const HostFolder& folder) {
+  const std::string target = at(folder.place.c_str());
+  if (::mkdir(target.c_str(), 0755) != 0) return errno;
+  return error_if(::move_mount(folder.fd, "", AT_FDCWD, target.c_str(), MOVE_MOUNT_F_EMPTY_PATH) != 0);
+}
+
 int fill_root() {
   for (const char* path : kFolders) {
     if (::mkdir(at(path).c_str(), 0755) != 0) return errno;
@@ -164,12 +171,16 @@ int fill_root() {
 
 }  // namespace
 
-int build_root(const Program& program) {
+int build_root(const Program& program, const std::vector<HostFolder>& folders) {
   ::umask(0);  // modes are what we say
   if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return errno;
   if (::mount("root", kPlace, "tmpfs", MS_NOSUID | MS_NODEV, "size=8m,nr_inodes=1024,mode=755") != 0) return errno;
   if (int error = bind_program(program); error != 0) return error;
-  return fill_root();
+  if (int error = fill_root(); error != 0) return error;
+  for (const auto& folder : folders) {
+    if (int error = mount_folder(folder); error != 0) return error;
+  }
+  return 0;
 }
 
 int enter_root() {

@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "sandbox/error_if.h"
+#include "sandbox/granted_tree.h"
 #include "sandbox/job.h"
 #include "sandbox/messages.h"
 #include "sandbox/pidfd.h"
@@ -27,6 +28,7 @@ constexpr int kNamespaceFlags = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLO
 struct ChildSide {
   const ZygoteStart& start;
   int program, control, err;
+  const std::vector<HostFolder>& folders;
 };
 
 int die_with_launcher(ChildSide&) { return error_if(::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0); }
@@ -54,7 +56,7 @@ int own_session(ChildSide&) {
   return error_if(::setsid() < 0);
 }
 int name_host(ChildSide&) { return error_if(::sethostname("mycojobs", 8) != 0); }
-int root(ChildSide& side) { return build_root({side.start.program, side.program}); }
+int root(ChildSide& side) { return build_root({side.start.host.program, side.program}, side.folders); }
 int pivot(ChildSide&) { return enter_root(); }
 int seal(ChildSide&) { return seal_root(); }
 
@@ -85,13 +87,15 @@ int arrange_descriptors(ChildSide& side) {
 }
 
 int run_program(ChildSide& side) {
-  const std::size_t slash = side.start.program.rfind('/');
-  const char* name = side.start.program.c_str() + (slash == std::string::npos ? 0 : slash + 1);
-  const char* argument = side.start.argument.empty() ? nullptr : side.start.argument.c_str();
-  char* argv[] = {const_cast<char*>(name), const_cast<char*>(argument), nullptr};
+  const std::string& program = side.start.host.program;
+  std::string name = program.substr(program.rfind('/') + 1);  // npos + 1 is 0
+  std::vector<std::string> arguments = side.start.host.arguments;
+  std::vector<char*> argv{name.data()};
+  for (auto& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
   char* environment[] = {nullptr};
   ::fcntl(side.control, F_SETFL, 0);
-  ::execve(kProgram, argv, environment);
+  ::execve(kProgram, argv.data(), environment);
   return errno;
 }
 
@@ -129,8 +133,17 @@ constexpr StartStep kSteps[] = {
 
 tl::expected<StartedZygote, StartFailure> start_zygote(const ZygoteStart& start) {
   const auto failed = [](const char* step) { return tl::unexpected(StartFailure{step, errno}); };
-  if (::access(start.program.c_str(), X_OK) != 0) return failed("zygote_program");
-  const Fd program(::open_tree(AT_FDCWD, start.program.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC));
+  const std::string& path = start.host.program;
+  if (::access(path.c_str(), X_OK) != 0) return failed("zygote_program");
+  const Fd program(::open_tree(AT_FDCWD, path.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC));
+  std::vector<Fd> trees;
+  std::vector<HostFolder> folders;
+  for (const auto& folder : start.host.folders) {
+    auto tree = open_trusted(folder.path);
+    if (!tree) return tl::unexpected(StartFailure{"zygote_folder", EINVAL, tree.error().message});
+    folders.push_back({folder.place, tree->get()});
+    trees.push_back(std::move(*tree));
+  }
   int control[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) != 0) return failed("zygote_socket");
   StartedZygote zygote;
@@ -146,7 +159,7 @@ tl::expected<StartedZygote, StartFailure> start_zygote(const ZygoteStart& start)
   const int flags = kNamespaceFlags & ~(left_out(start.leave_out, "netns") ? CLONE_NEWNET : 0);
   const long pid = ::syscall(SYS_clone, flags | SIGCHLD, nullptr, nullptr, nullptr, nullptr);
   if (pid < 0) return failed("zygote_namespaces");
-  if (pid == 0) run_child({start, program.get(), theirs.get(), their_err.get()});
+  if (pid == 0) run_child({start, program.get(), theirs.get(), their_err.get(), folders});
   zygote.pid = static_cast<pid_t>(pid);
   zygote.pidfd.reset(::pidfd_open(zygote.pid, 0));
   int error = write_id_maps(zygote.pid, start.ids);

@@ -9,12 +9,13 @@
 
 #include "base/fd.h"
 #include "mycojobs/result.h"
+#include "mycojobs/sandbox.h"
 #include "sandbox/idmap.h"
 
 namespace mycojobs::sandbox {
 
 struct ZygoteStart {
-  std::string program, argument;  // argument: none if empty
+  const ScriptHost& host;
   IdRange ids;
   int filters = -1;  // memfd of write_filters()
   int alive = -1;    // SandboxConfig::alive_fd
@@ -34,6 +35,7 @@ inline constexpr const char* kNamespaceLayers[] = {"userns", "pidns", "mountns",
 struct StartFailure {
   std::string step;
   int error = 0;
+  std::string detail = {};  // what to do about it, where the step alone does not say
 };
 tl::expected<StartedZygote, StartFailure> start_zygote(const ZygoteStart&);
 
@@ -44,7 +46,11 @@ struct Program {
   int fd =
       -1;  // a detached mount of it, made where its path can be walked; -1: we may not, and the path is ours to walk
 };
-int build_root(const Program&);
+struct HostFolder {
+  std::string place;
+  int fd = -1;  // a detached mount
+};
+int build_root(const Program&, const std::vector<HostFolder>&);
 int enter_root();
 int seal_root();
 

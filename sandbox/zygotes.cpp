@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <utility>
 
 #include "sandbox/remedy.h"
 
@@ -16,7 +17,6 @@ namespace {
 constexpr std::uint64_t kWarmUpMs = 60000;
 // More are kept back here, so that its socket never fills up and a waiting run can still be cancelled.
 constexpr std::uint32_t kMostUnanswered = 16;
-constexpr std::size_t kMostWords = 2048;  // of its reason to refuse: it is passed on with every run that waits
 
 }  // namespace
 
@@ -38,24 +38,27 @@ Zygotes::Zygote* Zygotes::find(std::uint64_t id) {
   return found == zygotes_.end() ? nullptr : found->second.get();
 }
 
+const ScriptHost* Zygotes::row_of(const Key& key) const {
+  auto found = settings_.hosts.find(key);
+  if (found == settings_.hosts.end()) found = settings_.hosts.find({key.first, 0});
+  return found == settings_.hosts.end() ? nullptr : &found->second;
+}
+
 Zygotes::Zygote* Zygotes::start(const Key& key, std::optional<SetupError>& problem) {
-  const ZygoteStart how{settings_.programs[key.first],
-                        key.first == kCanaryHost ? kCanaryArgument : "",
-                        settings_.ids,
-                        settings_.filters,
-                        settings_.alive,
-                        settings_.fail_step,
-                        settings_.leave_out};
+  const ZygoteStart how{*row_of(key),    settings_.ids,       settings_.filters,
+                        settings_.alive, settings_.fail_step, settings_.leave_out};
   auto started = start_zygote(how);
   if (!started) {
     const StartFailure& failure = started.error();
-    problem = SetupError{failure.step, failure.error, remedy_for_step(failure.step, failure.error)};
+    problem = SetupError{failure.step, failure.error,
+                         failure.detail.empty() ? remedy_for_step(failure.step, failure.error) : failure.detail};
     return nullptr;
   }
   auto owned = std::make_unique<Zygote>();
   Zygote& zygote = *owned;
   zygote.id = next_++;
   zygote.key = key;
+  zygote.started_boot_ms = boot_ms();
   if (key.first != kCanaryHost) zygote.pool = Pool(settings_.spares, settings_.memory_cgroup);
   zygote.process = std::move(*started);
   zygote.control_watch =
@@ -63,7 +66,7 @@ Zygotes::Zygote* Zygotes::start(const Key& key, std::optional<SetupError>& probl
   zygote.err_watch = loop_.watch(zygote.process.err.get(), [this, &zygote](std::uint32_t) { read_err(zygote); });
   zygote.end_watch = loop_.watch(zygote.process.pidfd.get(), [this, &zygote](std::uint32_t) { bury(zygote); });
   zygote.warm_up = loop_.at(boot_ms() + kWarmUpMs, [this, &zygote] {
-    condemn(zygote, {"zygote_warm_up", ETIMEDOUT, remedy_for_step("zygote_warm_up", ETIMEDOUT)});
+    condemn(zygote, {"zygote_warm_up", ETIMEDOUT, words_of(zygote)});
   });
   zygotes_[zygote.id] = std::move(owned);
   return &zygote;
@@ -71,6 +74,10 @@ Zygotes::Zygote* Zygotes::start(const Key& key, std::optional<SetupError>& probl
 
 Zygotes::Zygote* Zygotes::current_or_new(const Key& key, std::optional<SetupError>& problem) {
   if (const auto found = current_.find(key); found != current_.end()) return find(found->second);
+  if (const auto failed = failed_.find(key); failed != failed_.end() && boot_ms() < failed->second.until_boot_ms) {
+    problem = failed->second.problem;
+    return nullptr;
+  }
   Zygote* zygote = start(key, problem);
   if (zygote != nullptr) current_[key] = zygote->id;
   return zygote;
@@ -78,7 +85,7 @@ Zygotes::Zygote* Zygotes::current_or_new(const Key& key, std::optional<SetupErro
 
 void Zygotes::warm(const std::string& host, Id context) {
   std::optional<SetupError> problem;
-  if (current_or_new({host, context}, problem) == nullptr) tried_(host, problem);
+  if (current_or_new({host, context}, problem) == nullptr) tried_(host, context, problem);
 }
 
 void Zygotes::submit(Run& run) {
@@ -133,8 +140,7 @@ void Zygotes::read_control(Zygote& zygote) {
     if (received != Received::frame || !obey(zygote, frame)) {
       loop_.unwatch(zygote.control_watch, zygote.process.control.get());
       if (!zygote.problem) read_err(zygote);
-      const std::string words = zygote.last_words.empty() ? remedy_for_step("zygote_warm_up", 0) : zygote.last_words;
-      return condemn(zygote, {"zygote_warm_up", received == Received::closed ? ESRCH : EPROTO, words});
+      return condemn(zygote, {"zygote_warm_up", received == Received::closed ? ESRCH : EPROTO, words_of(zygote)});
     }
   }
   feed(zygote);
@@ -169,19 +175,6 @@ bool Zygotes::obey(Zygote& zygote, RawFrame& frame) {
   else
     return false;
   return true;
-}
-
-// What a host says on stderr is for the operator's log; the last of it also explains why it did not come up.
-void Zygotes::read_err(Zygote& zygote) {
-  char text[2048];
-  const ssize_t size = ::read(zygote.process.err.get(), text, sizeof text);
-  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (size <= 0) return loop_.unwatch(zygote.err_watch, zygote.process.err.get());
-  std::string words(text, static_cast<std::size_t>(size));
-  std::replace_if(
-      words.begin(), words.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
-  warn_(fmt::format("zygote {} of context {}: {}", zygote.key.first, zygote.key.second, words));
-  zygote.last_words = words;
 }
 
 void Zygotes::begin_trial(Zygote& zygote) {
@@ -219,7 +212,7 @@ void Zygotes::end_trial(Zygote& zygote, Run& canary) {
   } else {
     begin_serving(zygote);
   }
-  tried_(zygote.key.first, problem);
+  tried_(zygote.key.first, zygote.key.second, problem);
 }
 
 void Zygotes::begin_serving(Zygote& zygote) {
@@ -227,6 +220,7 @@ void Zygotes::begin_serving(Zygote& zygote) {
   zygote.served = 0;
   zygote.since_boot_ms = boot_ms();
   loop_.cancel(zygote.warm_up);
+  if (!zygote.last_words.empty()) tell_words(zygote, std::exchange(zygote.last_words, {}));
   const auto successor = successors_.find(zygote.key);
   if (successor == successors_.end() || successor->second != zygote.id) return;  // the caller feeds it
   Zygote* old = find(current_[zygote.key]);
@@ -246,64 +240,6 @@ void Zygotes::run_ended(Run& run) {
   if (run.spare) spare_ended(*zygote, run);
   if (run.canary && zygote->state == State::trying) end_trial(*zygote, run);
   if (zygote->state == State::retired && zygote->running.empty() && zygote->waiting.empty()) condemn(*zygote, {});
-}
-
-void Zygotes::retire(const std::string& host) {
-  for (const auto& [id, zygote] : zygotes_) {
-    if (zygote->key.first == host) condemn(*zygote, {});
-  }
-}
-
-// Kills it. Its runs end when it is buried: then the kernel has emptied every namespace below.
-void Zygotes::condemn(Zygote& zygote, SetupError why) {
-  if (!zygote.problem) zygote.problem = std::move(why);
-  loop_.cancel(zygote.warm_up);
-  ::kill(zygote.process.pid, SIGKILL);
-  if (const auto found = current_.find(zygote.key); found != current_.end() && found->second == zygote.id) {
-    current_.erase(found);
-  }
-  if (const auto found = successors_.find(zygote.key); found != successors_.end() && found->second == zygote.id) {
-    successors_.erase(found);
-  }
-}
-
-void Zygotes::condemn_silent(const Run& run) {
-  Zygote* zygote = find(run.zygote);
-  if (zygote == nullptr) return;
-  warn_(fmt::format("zygote {}: does not answer: killed", zygote->key.first));
-  condemn(*zygote, {"fork", ETIMEDOUT, remedy_for_step("fork", ETIMEDOUT)});
-}
-
-void Zygotes::bury(Zygote& zygote) {
-  if (zygote.control_watch != 0) read_control(zygote);  // what it said before it died
-  condemn(zygote, {"zygote_warm_up", ESRCH, remedy_for_step("zygote_warm_up", 0)});
-  int status = 0;
-  ::waitpid(zygote.process.pid, &status, 0);
-  // Somebody killed it: it fell silent before we gave it up, and not by leaving.
-  const bool killed = zygote.problem->error == ESRCH && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
-  loop_.unwatch(zygote.control_watch, zygote.process.control.get());
-  loop_.unwatch(zygote.err_watch, zygote.process.err.get());
-  loop_.unwatch(zygote.end_watch, zygote.process.pidfd.get());
-  auto owned = std::move(zygotes_.extract(zygote.id).mapped());
-  const bool never_served = owned->state == State::starting || owned->state == State::trying;
-  if (never_served && !owned->told) tried_(owned->key.first, owned->problem);
-  if (const auto old = current_.find(owned->key); never_served && old != current_.end()) find(old->second)->served = 0;
-  for (std::uint64_t id : owned->running) {
-    if (Run* run = runs_.find(id); run != nullptr) runs_.end(*run);
-  }
-  for (std::uint64_t id : owned->waiting) {
-    Run* run = runs_.find(id);
-    if (run == nullptr) continue;
-    if (never_served && killed) {  // which says nothing about the job
-      decide(*run, RunStatus::lost, "its script host ended while it warmed up");
-      runs_.end(*run);
-    } else if (never_served) {
-      decide_setup_error(*run, owned->problem->step, owned->problem->error, owned->problem->remedy);
-      runs_.end(*run);
-    } else {
-      submit(*run);
-    }
-  }
 }
 
 }  // namespace mycojobs::sandbox

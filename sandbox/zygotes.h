@@ -24,7 +24,7 @@ inline constexpr const char* kCanaryHost = "canary";
 inline constexpr const char* kCanaryArgument = "--canary-host";
 
 struct ZygotesSettings {
-  std::map<std::string, std::string> programs;  // host -> path
+  std::map<std::pair<std::string, Id>, ScriptHost> hosts;  // by name and context
   IdRange ids;
   int filters = -1, alive = -1;
   std::uint32_t runs_each = 0, age_each_ms = 0, spares = 0;
@@ -37,12 +37,12 @@ class Zygotes {
  public:
   enum class State { starting, trying, serving, retired };
   // A canary's outcome, once for each zygote that came so far; an empty problem: it holds.
-  using Tried = std::function<void(const std::string& host, const std::optional<SetupError>& problem)>;
+  using Tried = std::function<void(const std::string& host, Id context, const std::optional<SetupError>& problem)>;
 
   Zygotes(Loop&, Runs&, Runs::Warn, Tried);
   ~Zygotes();  // kills them all, and waits
   void configure(ZygotesSettings);
-  bool knows(const std::string& host) const { return settings_.programs.contains(host); }
+  bool knows(const std::string& host, Id context) const { return row_of({host, context}) != nullptr; }
 
   void warm(const std::string& host, Id context);
   void submit(Run&);     // now, or when its zygote is ready
@@ -60,6 +60,7 @@ class Zygotes {
     StartedZygote process;
     Loop::Watch control_watch = 0, err_watch = 0, end_watch = 0;
     Loop::Timer warm_up;
+    std::uint64_t started_boot_ms = 0;
     bool told = false;                         // how its trial went
     std::uint32_t served = 0, unanswered = 0;  // forks in all; forks that it has not confirmed
     std::uint64_t since_boot_ms = 0;           // it serves
@@ -67,9 +68,10 @@ class Zygotes {
     std::unordered_set<std::uint64_t> running;
     std::deque<std::uint64_t> waiting;
     std::optional<SetupError> problem;
-    std::string last_words;
+    std::string last_words;  // on stderr; until it serves, all of them
   };
 
+  const ScriptHost* row_of(const Key&) const;  // the context's own before the general one; null: there is none
   Zygote* current_or_new(const Key&, std::optional<SetupError>& problem);
   Zygote* start(const Key&, std::optional<SetupError>& problem);
   Zygote* find(std::uint64_t id);
@@ -84,6 +86,8 @@ class Zygotes {
   void read_control(Zygote&);
   bool obey(Zygote&, RawFrame&);
   void read_err(Zygote&);
+  void tell_words(Zygote&, std::string words);
+  std::string words_of(const Zygote&) const;
   void begin_trial(Zygote&);
   void end_trial(Zygote&, Run& canary);
   void begin_serving(Zygote&);
@@ -95,7 +99,14 @@ class Zygotes {
   Runs::Warn warn_;
   Tried tried_;
   ZygotesSettings settings_;
+  static constexpr std::size_t kMostWords = 2048;  // of its reason to refuse: each run that waits is told
+  struct Failed {
+    SetupError problem;
+    std::uint64_t until_boot_ms = 0;  // it is not tried again before
+  };
+
   std::map<std::uint64_t, std::unique_ptr<Zygote>> zygotes_;
+  std::map<Key, Failed> failed_;             // what did not come up, last
   std::map<Key, std::uint64_t> current_;     // takes new runs
   std::map<Key, std::uint64_t> successors_;  // warming up to become current
   std::uint64_t next_ = 1;

@@ -9,6 +9,7 @@
 #include "cli/parse.h"
 #include "cli/serve.h"
 #include "cli/terminal.h"
+#include "executors/python/hosts.h"
 #include "executors/table.h"
 #include "sandbox/client.h"
 #include "sandbox/probe.h"
@@ -37,6 +38,7 @@ SandboxConfig sandbox_config(const Settings& settings, const std::vector<Id>& wa
   config.zygote_runs = settings.sandbox_zygote_runs;
   config.zygote_age_ms = settings.sandbox_zygote_age_ms;
   config.alive_fd = alive_fd;
+  config.hosts = python_hosts(settings.libexec_dir, settings.context_python);
   return config;
 }
 

@@ -13,7 +13,7 @@
 #include "cli/opened.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
-#include "executors/native/native_executor.h"
+#include "executors/settings.h"
 
 namespace mycojobs {
 namespace {

@@ -11,6 +11,7 @@
 #include "domain/profiles.h"
 #include "domain/utf8.h"
 #include "executors/exec/program_conversation.h"
+#include "executors/settings.h"
 
 namespace mycojobs {
 namespace {
@@ -72,10 +73,6 @@ Result<std::string> read_program(const std::string& path, const std::string& has
 }
 
 }  // namespace
-
-std::string programs_folder(const std::string& state_dir, Id context) {
-  return state_dir + "/contexts/" + std::to_string(context) + "/programs";
-}
 
 std::vector<Stage> NativeExecutor::stages() const {
   return {{.profile = "native", .host = kProgramHost, .policy = profile("native"), .programs = true}};

@@ -14,11 +14,6 @@
 
 namespace mycojobs {
 
-inline constexpr std::uint64_t kMaxProgramBytes = 256ULL << 20;
-
-// The folder of a context's programs.
-std::string programs_folder(const std::string& state_dir, Id context);
-
 class NativeExecutor final : public Executor {
  public:
   explicit NativeExecutor(std::string state_dir) : state_dir_(std::move(state_dir)) {}

@@ -56,6 +56,21 @@ struct RunSpec {
   std::uint64_t fence_boot_ms = 0;  // CLOCK_BOOTTIME at which the run is killed unless fence() moved it; 0: no fence
 };
 
+// A program that serves runs: a zygote of it is started for each context (sandbox/zygote.h).
+struct ScriptHost {
+  // A folder of the host that its runs see too, read-only and with all that is mounted below. Without a link on its
+  // way; it and what it lies in belong to root or to the agent's user, and no one else may write there.
+  struct Folder {
+    std::string path;   // absolute
+    std::string place;  // where runs see it: a name of its own in their root, such as "/venv"
+  };
+  std::string name;     // RunSpec::host
+  std::string program;  // its path
+  Id context = 0;       // the one context that it serves; 0: each that has no row of its own
+  std::vector<std::string> arguments = {};
+  std::vector<Folder> folders = {};
+};
+
 // Our ends of the run's descriptors; the caller owns and closes them. All are non-blocking and close-on-exec.
 struct RunPipes {
   int out = -1;      // read: the job's stdout

@@ -32,11 +32,11 @@ TEST_F(Explain, WhatNeverReachedAQueue) {
 }
 
 TEST_F(Explain, WhatNobodyServes) {
-  const std::string key = mycojobs_.submit("pass", {"--type", "v"});
+  const std::string key = mycojobs_.submit("pass", {"--type", "cobol"});
   expect_in(text(key, "no_runner"), "no runner of this context is alive");
   Process one = agent(20);
   expect_in(text(key, "no_runner"), "live runners serve queue:python");
-  expect_in(text(key, "no_runner"), "start an agent that runs v");
+  expect_in(text(key, "no_runner"), "start an agent that runs cobol");
 }
 
 TEST_F(Explain, WhatWaitsInItsQueue) {

@@ -12,6 +12,7 @@
 #include "cli/config/config.h"
 #include "cli/config/executors.h"
 #include "executors/native/native_executor.h"
+#include "executors/settings.h"
 #include "executors/table.h"
 #include "python_sandbox.h"
 #include "support/process.h"

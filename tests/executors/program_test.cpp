@@ -11,6 +11,7 @@
 #include "cli/local_run.h"
 #include "executors/command/command_executor.h"
 #include "executors/native/native_executor.h"
+#include "executors/settings.h"
 #include "python_sandbox.h"
 #include "support/process.h"
 #include "worker/stages.h"

@@ -78,7 +78,7 @@ INSTANTIATE_TEST_SUITE_P(
                "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nfor i in range(10**9): pass", "exception",
                "KeyboardInterrupt (line 2)"},
         EndRow{"group", "raise ExceptionGroup('two', [ValueError(1), TypeError(2)])", "exception",
-               "ExceptionGroup: two (2 sub-exceptions) (line 1)"}));
+               "ExceptionGroup: two (2 sub-exceptions): ValueError: 1 (line 1)"}));
 
 // Whatever a script breaks, its end is told: as it was, or as not handed back; never as a success that it was not.
 INSTANTIATE_TEST_SUITE_P(

@@ -14,18 +14,21 @@
 
 namespace mycojobs::test {
 
+std::unique_ptr<Sandbox> sandbox_with(std::vector<ScriptHost> hosts) {
+  SandboxConfig config;
+  config.libexec_dir = MYCOJOBS_BIN;
+  config.allow_missing = {"cgroup:memory", "cgroup:pids"};
+  config.hosts = std::move(hosts);
+  auto started = start_sandbox(config);
+  if (!started) {
+    ADD_FAILURE() << started.error().message;
+    std::abort();
+  }
+  return std::move(*started);
+}
+
 Sandbox& shared_sandbox() {
-  static const std::unique_ptr<Sandbox> kSandbox = [] {
-    SandboxConfig config;
-    config.libexec_dir = MYCOJOBS_BIN;
-    config.allow_missing = {"cgroup:memory", "cgroup:pids"};
-    auto started = start_sandbox(config);
-    if (!started) {
-      ADD_FAILURE() << started.error().message;
-      std::abort();
-    }
-    return std::move(*started);
-  }();
+  static const std::unique_ptr<Sandbox> kSandbox = sandbox_with({});
   return *kSandbox;
 }
 
@@ -45,9 +48,13 @@ bool drain(int fd, std::string& into) {
 }  // namespace
 
 Ran run_python_confined(const std::string& script, const Confined& how) {
+  return run_python_confined(facts_of(script), how);
+}
+
+Ran run_python_confined(const JobFacts& facts, const Confined& how) {
   static std::atomic<std::uint64_t> next{1};
-  Sandbox& sandbox = shared_sandbox();
-  auto job = PythonExecutor("").begin(facts_of(script), nullptr);
+  Sandbox& sandbox = how.sandbox != nullptr ? *how.sandbox : shared_sandbox();
+  auto job = PythonExecutor("").begin(facts, nullptr);
   if (!job) throw std::runtime_error(job.error().message);
   RunSpec spec;
   spec.run = next++;
@@ -82,6 +89,7 @@ Ran run_python_confined(const std::string& script, const Confined& how) {
       if (*fd >= 0 && !drain(*fd, *into)) *fd = (::close(*fd), -1);
     }
     (*job)->feed(up);
+    for (auto& note : (*job)->take_notes()) ran.notes.push_back(std::move(note));
   }
   EXPECT_TRUE(ended) << "the run has not ended";
   for (int fd : {pipes->out, pipes->err, pipes->channel}) {

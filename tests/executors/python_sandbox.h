@@ -1,6 +1,9 @@
 // Runs a script through the real executor, the real host and the real sandbox: the whole way of a job but the store.
 #pragma once
 
+#include <memory>
+#include <vector>
+
 #include "mycojobs/sandbox.h"
 #include "python_driver.h"
 
@@ -10,10 +13,14 @@ struct Confined {
   bool exec = false;
   std::uint64_t wall_ms = 30000;
   std::uint32_t pids = 64;
-  Id context = 7;  // another one has another zygote
+  Id context = 7;              // another one has another zygote
+  Sandbox* sandbox = nullptr;  // null: the shared one
 };
+// One of the test's own, with these besides all script hosts of the build.
+std::unique_ptr<Sandbox> sandbox_with(std::vector<ScriptHost>);
 // Of this process, with all script hosts of the build.
 Sandbox& shared_sandbox();
+Ran run_python_confined(const JobFacts&, const Confined& how = {});
 Ran run_python_confined(const std::string& script, const Confined& how = {});
 
 }  // namespace mycojobs::test

@@ -106,12 +106,13 @@ TEST(Frames, MutatedOnesOfAZygoteOrAnInitDisturbNobodyElse) {
       const std::string name = kinds[i % 3] + std::to_string(random() % 1000000);
       const std::string path = std::string(folder) + "/" + name;
       if (!std::filesystem::exists(path)) std::filesystem::create_symlink(MYCOJOBS_BIN "/bad_host", path);
-      config.hosts.emplace_back(name, path);
+      config.hosts.push_back({name, path});
     }
     OwnSandbox own = own_sandbox(config);
     Started steady = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
     wait_for_output(steady, "up");
-    for (const auto& [name, path] : config.hosts) {
+    for (const auto& host : config.hosts) {
+      const std::string& name = host.name;
       if (name == "attempt" || now_boot_ms() > deadline) continue;
       for (int times = 0; times < 2; ++times, ++runs) {
         RunSpec spec = spec_with(2000);

@@ -174,10 +174,11 @@ TEST(Launcher, HostsThatBreakTheirPromisesAreRefused) {
   for (const char* name : {"lie", "babble", "die", "thread", "file"}) {
     const std::string path = std::string(folder) + "/" + name;
     std::filesystem::create_symlink(std::string(MYCOJOBS_BIN) + "/bad_host", path);
-    config.hosts.emplace_back(name, path);
+    config.hosts.push_back({name, path});
   }
   OwnSandbox own = own_sandbox(config);
-  for (const auto& [name, path] : config.hosts) {
+  for (const auto& host : config.hosts) {
+    const std::string& name = host.name;
     if (name == "attempt") continue;
     RunSpec spec = spec_with();
     spec.host = name;

@@ -135,7 +135,7 @@ Outcome run_of_bad_host(const std::string& name, bool& alive) {
   std::filesystem::create_directories(folder);
   std::filesystem::create_symlink(MYCOJOBS_BIN "/bad_host", folder + "/" + name);
   SandboxConfig config = test_config();
-  config.hosts.emplace_back(name, folder + "/" + name);
+  config.hosts.push_back({name, folder + "/" + name});
   OwnSandbox own = own_sandbox(config);
   RunSpec spec = spec_with(500);
   spec.host = name;

@@ -8,6 +8,7 @@
 
 #include "cli/config/ceilings.h"
 #include "cli/config/config_file.h"
+#include "cli/config/context_python.h"
 #include "cli/config/executors.h"
 
 namespace mycojobs {
@@ -89,6 +90,7 @@ class Layers {
     }
     MJ_CHECK(set_ceilings(file_, config_));
     MJ_CHECK(set_executors(file_, config_));
+    MJ_CHECK(set_context_python(file_, config_));
     return std::move(config_);
   }
 

@@ -177,10 +177,17 @@ class Reader {
         MJ_CHECK(read_ceiling(id, name + ".ceiling", node));
         continue;
       }
+      if (key.str() == "python") {
+        const std::string full = name + ".python";
+        if (!node.is_table()) return refuse(node.source(), full + ": is not a table: write [" + full + "]");
+        if (!out_.context_python.emplace(id, policy_text(*node.as_table(), path_)).second)
+          return refuse(node.source(), full + ": is given twice");
+        continue;
+      }
       if (key.str() != "redis") {
         const std::string full = name + '.' + std::string(key.str());
         return refuse(key.source(),
-                      "unknown key " + shown(full, 80) + ": a context has redis = \"...\" and a ceiling only");
+                      "unknown key " + shown(full, 80) + ": a context has redis = \"...\", a ceiling and python only");
       }
       const auto text = typed_text(OptionType::text, node).text;
       if (!text || text->empty()) return refuse(node.source(), name + ".redis: is not an address in quotes");

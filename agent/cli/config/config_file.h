@@ -22,6 +22,7 @@ struct FileValues {
   std::map<Id, ConfigValue> context_redis;      // [contexts.<id>] redis
   std::map<Id, PolicyText> ceilings;            // [contexts.<id>.ceiling]; 0: [ceiling]
   std::map<std::string, PolicyText> executors;  // [executors.<name>]: the whole table as JSON
+  std::map<Id, PolicyText> context_python;      // [contexts.<id>.python], too
 };
 
 // Unknown keys and wrong types are refused: "FILE:LINE:COLUMN: lease: ...". Values of text are checked by set_option().

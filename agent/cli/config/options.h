@@ -34,10 +34,11 @@ enum class LeaseLost { kill, carry_on };
 
 // What the options come to. Filled by load_config(); every member belongs to one row of the table.
 struct Settings {
-  std::string redis;                        // empty: the embedded default
-  std::map<Id, std::string> context_redis;  // contexts with a Redis of their own; file only
-  Ceilings ceilings;                        // of what jobs may ask; file only
-  std::vector<CommandSettings> executors;   // [executors.<name>]; file only
+  std::string redis;                            // empty: the embedded default
+  std::map<Id, std::string> context_redis;      // contexts with a Redis of their own; file only
+  Ceilings ceilings;                            // of what jobs may ask; file only
+  std::vector<CommandSettings> executors;       // [executors.<name>]; file only
+  std::map<Id, PythonSettings> context_python;  // [contexts.<id>.python]; file only
   std::uint32_t redis_wait_replicas = 0;
   std::vector<Id> contexts;
   Id runner = 0;

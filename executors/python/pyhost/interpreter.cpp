@@ -14,6 +14,7 @@
 
 #include "base/errno_text.h"
 #include "base/fd.h"
+#include "executors/python/hosts.h"
 #include "executors/python/pyhost/pyhost.h"
 
 namespace py = pybind11;
@@ -21,6 +22,7 @@ namespace py = pybind11;
 namespace mycojobs {
 
 extern const char* const kJobSource;
+extern const char* const kEndingSource;
 
 namespace {
 
@@ -46,7 +48,7 @@ std::vector<int> open_descriptors() {
 }
 
 // Python's stdio objects remember what kind of file they were made over: make them over what a job will have, pipes for
-// its output and /dev/null for its input, then put back what was there.
+// its output and /dev/null for its input, then put back what was there. What has been written meanwhile goes to stderr.
 class StdioOfJobs {
  public:
   Result<void> lend() {
@@ -58,7 +60,7 @@ class StdioOfJobs {
     } while (null.get() < 3);
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) return fail(Code::io, "pipe: " + errno_text(errno));
-    const Fd out(ends[0]);
+    written_ = Fd(ends[0]);
     const Fd in(ends[1]);
     const std::array<int, 3> lent = {null.get(), in.get(), in.get()};
     for (int fd = 0; fd < 3; ++fd) {
@@ -71,13 +73,17 @@ class StdioOfJobs {
     for (int fd = 0; fd < 3; ++fd) {
       if (kept_[fd]) ::dup2(kept_[fd].get(), fd);
     }
+    char text[4096];
+    if (!written_ || ::fcntl(written_.get(), F_SETFL, O_NONBLOCK) != 0) return;
+    for (ssize_t got = 0; (got = ::read(written_.get(), text, sizeof text)) > 0;) (void)!::write(2, text, got);
   }
 
  private:
+  Fd written_;
   std::array<Fd, 3> kept_;
 };
 
-void start_interpreter() {
+void start_interpreter(const PythonSetUp& set_up) {
   PyPreConfig before;
   PyPreConfig_InitIsolatedConfig(&before);
   before.utf8_mode = 1;
@@ -87,22 +93,27 @@ void start_interpreter() {
   config.write_bytecode = 0;
   config.install_signal_handlers = 0;
   config.use_hash_seed = 0;  // random; one for all jobs of a zygote
-  PyConfig_SetBytesString(&config, &config.program_name, MYCOJOBS_PYTHON);
-  PyConfig_SetBytesString(&config, &config.executable, MYCOJOBS_PYTHON);
+  // Python finds a virtual environment from the path of its program; its own library stays the one we are linked to.
+  const char* program = set_up.venv.empty() ? MYCOJOBS_PYTHON : kVenvPython;
+  PyConfig_SetBytesString(&config, &config.program_name, program);
+  PyConfig_SetBytesString(&config, &config.executable, program);
+  if (!set_up.venv.empty()) {
+    PyConfig_SetBytesString(&config, &config.base_executable, MYCOJOBS_PYTHON);
+    PyConfig_SetBytesString(&config, &config.home, MYCOJOBS_PYTHON_HOME);
+  }
   PyConfig_SetBytesString(&config, &config.stdio_encoding, "utf-8");
   PyConfig_SetBytesString(&config, &config.stdio_errors, "surrogateescape");
   py::initialize_interpreter(&config, 0, nullptr, false);
 }
 
-void load_job_module() {
+py::dict load_job_module() {
   py::dict globals = job_services();
-  // A script may change builtins: job.py keeps its own copy.
-  globals["__builtins__"] = py::module_::import("builtins").attr("__dict__").attr("copy")();
-  globals["__name__"] = "mycojobs_host";
-  const auto code = py::reinterpret_steal<py::object>(Py_CompileString(kJobSource, "<mycojobs>", Py_file_input));
-  if (!code || !py::reinterpret_steal<py::object>(PyEval_EvalCode(code.ptr(), globals.ptr(), globals.ptr()))) {
-    throw py::error_already_set();
-  }
+  run_source(kJobSource, globals);
+  run_source(kEndingSource, globals);
+  return globals;
+}
+
+void warm_job_module(const py::dict& globals) {
   globals["warm"]();
   for (auto& [signal, action] : saved_signals()) {
     ::sigaction(signal, nullptr, &action);
@@ -113,24 +124,36 @@ void load_job_module() {
 
 }  // namespace
 
+void run_source(const char* source, const py::dict& globals) {
+  // A script may change builtins: our files have a copy.
+  if (!globals.contains("__builtins__"))
+    globals["__builtins__"] = py::module_::import("builtins").attr("__dict__").attr("copy")();
+  globals["__name__"] = "mycojobs_host";
+  const auto code = py::reinterpret_steal<py::object>(Py_CompileString(source, "<mycojobs>", Py_file_input));
+  if (!code || !py::reinterpret_steal<py::object>(PyEval_EvalCode(code.ptr(), globals.ptr(), globals.ptr()))) {
+    throw py::error_already_set();
+  }
+}
+
 const JobFunctions& job_functions() { return *functions(); }
 
 void install_signals() {
   for (const auto& [signal, action] : saved_signals()) ::sigaction(signal, &action, nullptr);
 }
 
-Result<void> warm_up() {
+Result<void> warm_up(const PythonSetUp& set_up) {
   ::clearenv();
   const std::vector<int> before = open_descriptors();
-  {
-    StdioOfJobs stdio;
-    MJ_CHECK(stdio.lend());
-    try {
-      start_interpreter();
-      load_job_module();
-    } catch (const std::exception& error) {
-      return fail(Code::unsupported, std::string("python: ") + error.what());
-    }
+  try {
+    std::optional<StdioOfJobs> stdio(std::in_place);
+    MJ_CHECK(stdio->lend());
+    start_interpreter(set_up);
+    const py::dict globals = load_job_module();
+    stdio.reset();
+    MJ_CHECK(preload(set_up, globals));
+    warm_job_module(globals);
+  } catch (const std::exception& error) {
+    return fail(Code::unsupported, std::string("python: ") + error.what());
   }
   for (int fd : open_descriptors()) {
     const bool known = fd < 3 || std::find(before.begin(), before.end(), fd) != before.end();

@@ -1,11 +1,11 @@
 """What a Python job meets: its environment, the module mycojobs, its __main__, and the telling of its end.
 
 mycojobs-pyhost runs this file once, before any job. In the process of a job it calls prepare(), then the script, then
-report() if an exception came out, then finish(). A script may replace or delete anything in builtins, in sys.modules
+report() if an exception came out, then finish(), which are in ending.py: one namespace in two files. A script may replace or delete anything in builtins, in sys.modules
 and in the modules: whatever is needed after it is bound here, and the builtins of this file are a copy.
 
-Given by the host: send(kind, payload) -> sent, send_artifacts(folder, most), cancelled(), ARTIFACTS, SECRETS, NOTE, RESULT,
-ERROR, DONE.
+Given by the host: send(kind, payload) -> sent, send_artifacts(folder, most), cancelled(), ARTIFACTS, SECRETS, NOTE,
+RESULT, ERROR, DONE; before_hooks and after_hooks, what modules that were loaded beforehand want done in each job.
 """
 
 import atexit
@@ -16,6 +16,7 @@ import copy
 import dataclasses
 import datetime
 import enum
+import errno
 import functools
 import gc
 import io
@@ -46,6 +47,8 @@ MAX_MESSAGE = 8 << 10
 MAX_TRACEBACK = 64 << 10
 MAX_NOTE_TEXT = 1000
 MAX_FILE_NAME = 200
+MOST_LINKED = 20  # exceptions that hang together, looked at
+FOLDERS_OF_GRANTS = ("/srv", "/opt", "/home", "/var", "/mnt", "/media", "/data")
 MAX_RETRY = 10**9  # seconds; the agent has a limit of its own
 REHEARSALS = 20
 
@@ -58,6 +61,7 @@ describe_exception = traceback.TracebackException
 environment_data, putenv, set_zone = os.environ._data, os.putenv, time.tzset
 stdout, stderr = sys.stdout, sys.stderr
 modules, exception_now = sys.modules, sys.exc_info
+line_at, starts_process = linecache.getline, re.compile(r"fork|spawn|exec|Popen").search
 getpid, get_native_id = os.getpid, threading.get_native_id
 collect, freeze = gc.collect, gc.freeze
 
@@ -67,6 +71,7 @@ module = types.ModuleType("mycojobs", "The job that runs: its facts, its inputs,
 result = {}
 file_name = ""
 pid = 0
+granted = {}
 max_artifact_bytes = 0
 
 
@@ -148,6 +153,7 @@ def warm():
 def rehearse(number):
     """A job of ours, so that caches and specialised code are as a job needs them: what is written here, is shared."""
     facts = {"id": number, "caller_id": 1, "name": "", "deadline_unix_ms": 1, "attempt": 1, "max_artifact_bytes": 0}
+    facts["granted"] = {}
     code, names = prepare(to_json(facts).encode(), b'{"A":"1","B":"2"}', b"{}", b"result['x'] = 1\nresult['y'] = 'z'\n")
     exec(code, names)
     hand_over()
@@ -158,7 +164,7 @@ def rehearse(number):
 
 def prepare(facts, environment, inputs, script):
     """Returns the script's code and the globals to run it with."""
-    global file_name, pid, main, max_artifact_bytes
+    global file_name, pid, main, granted, max_artifact_bytes
     pid = getpid()
     # New here, not in the zygote: its heap is frozen, and drop_main() could not collect it.
     main = modules["__main__"] = new_module("__main__")
@@ -166,11 +172,14 @@ def prepare(facts, environment, inputs, script):
     facts = load_json(facts.decode())
     set_environment(load_json(environment.decode()))
     reseed()
+    for hook in (*before_hooks, *after_hooks):
+        hook()
     main_thread._set_native_id()
     file_name = facts["name"]
     if not file_name.isprintable() or not 0 < len(file_name) <= MAX_FILE_NAME:
         file_name = f"<job {facts['caller_id']}:{facts['id']}>"
     sys.argv[:] = [file_name]
+    granted = dict(facts["granted"])
     max_artifact_bytes = facts.pop("max_artifact_bytes")
     module.inputs = types.MappingProxyType(load_json(inputs.decode()))
     module.job = types.SimpleNamespace(deadline=facts["deadline_unix_ms"] / 1000, **facts)
@@ -186,191 +195,3 @@ def set_environment(values):
         environment_data[name] = value
     if "TZ" in values:
         set_zone()
-
-
-# After the script. Nothing here may rely on a name that a script can reach.
-
-
-def text_of(error):
-    try:
-        if isinstance(error, SyntaxError) and error.filename == file_name:
-            return str(error.msg)  # str(error) repeats file and line
-        return str(error)
-    except Exception:
-        return "<its text cannot be made>"
-
-
-def trace_of(error):
-    """What python3 prints for an exception that nobody caught."""
-    try:
-        return "".join(describe_exception(type(error), error, error.__traceback__, compact=True).format())
-    except Exception:  # the script broke the library
-        return f"{type_name(type(error))}: {text_of(error)}\n"
-
-
-def show_exception(kind, error, trace):
-    print_error(trace_of(error))
-
-
-def show_thread_exception(args):
-    if args.exc_type is SystemExit:
-        return
-    name = args.thread.name if args.thread is not None else get_native_id()
-    print_error(f"Exception in thread {name}:\n{trace_of(args.exc_value)}")
-
-
-def print_error(text):
-    stream = sys.stderr if sys.stderr is not None else stderr
-    try:
-        stream.write(text)
-        stream.flush()
-    except Exception:
-        pass
-
-
-def line_of(error):
-    """The line of the script where it happened: of a syntax error, or the innermost frame that is the script's."""
-    line = 0
-    trace = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == file_name:
-            line = trace.tb_lineno or 0
-        trace = trace.tb_next
-    if isinstance(error, SyntaxError) and error.filename == file_name:
-        line = error.lineno or 0
-    return line
-
-
-def retry_of(error):
-    try:
-        return error.retry if isinstance(error, Failure) else True
-    except Exception:
-        return True
-
-
-def type_name(kind):
-    name, where = kind.__qualname__, kind.__module__
-    return name if where in ("builtins", "__main__") else f"{where}.{name}"
-
-
-def shorten(text, limit):
-    if len(text) <= limit:
-        return text
-    return f"{text[: limit // 2]}\n[{len(text) - limit} characters left out]\n{text[-(limit // 2):]}"
-
-
-def send_error(kind, message, trace="", line=0, code=None, retry=True):
-    error = {"type": kind, "message": shorten(message, MAX_MESSAGE), "traceback": shorten(trace, MAX_TRACEBACK)}
-    error["line"] = line
-    if code is not None:
-        error["exit"] = code
-    if is_answer(retry):
-        error["retry"] = min(retry, MAX_RETRY)
-    send(ERROR, to_json(error).encode("utf-8", "replace"))
-
-
-def report(error):
-    """Tells the agent and stderr about an exception that left the script; returns the exit code of python3."""
-    if isinstance(error, SystemExit):
-        return report_exit(error)
-    if error.__traceback__ is not None and error.__traceback__.tb_frame.f_globals is globals():
-        error = error.with_traceback(None)  # prepare() could not compile it
-    trace = trace_of(error)
-    call_hook(error, trace)
-    send_error(type_name(type(error)), text_of(error), trace, line_of(error), retry=retry_of(error))
-    return 130 if isinstance(error, KeyboardInterrupt) else 1
-
-
-def call_hook(error, trace):
-    hook = sys.excepthook
-    if hook is show_exception:
-        return print_error(trace)
-    try:
-        hook(type(error), error, error.__traceback__)
-    except BaseException as failure:
-        print_error(f"Error in sys.excepthook:\n{trace_of(failure)}\nOriginal exception was:\n{trace}")
-
-
-def report_exit(error):
-    if error.code is None:
-        return 0
-    if isinstance(error.code, int):
-        code, message = error.code & 0xFF, ""
-    else:
-        code, message = 1, text_of(error.code)
-        print_error(message + "\n")
-    if code:
-        send_error("SystemExit", message, line=line_of(error), code=code)
-    return code
-
-
-def encode_result(values):
-    entries = []
-    for key, value in dict.copy(values).items():
-        if not isinstance(key, str):
-            raise ResultError(f"result: the key {key!r} is not text")
-        try:
-            text = value if isinstance(value, str) else to_json(value)
-            entries.append(f"{encode_basestring(key)}:{encode_basestring(text)}".encode())
-        except UnicodeEncodeError:
-            raise ResultError(f"result[{key!r}]: holds bytes that are not text") from None
-        except Exception as error:
-            raise ResultError(f"result[{key!r}]: {error}") from None
-    return b"{" + b",".join(entries) + b"}"
-
-
-def hand_over():
-    """Sends the result; returns the exit code."""
-    values = main.__dict__.get("result", result)
-    if not isinstance(values, dict):
-        # The script uses the name for something of its own.
-        kind = type(values).__name__
-        send(NOTE, to_json({"text": f"result is of type {kind}, not a dict: it is not handed back"}).encode())
-        values = result
-    try:
-        send(RESULT, encode_result(values))
-        return 0
-    except Exception as error:
-        message = str(error)
-    print_error(message + "\n")
-    send_error("ResultError", message)
-    return 1
-
-
-def flush(stream):
-    try:
-        if stream is not None and not stream.closed:
-            stream.flush()
-        return True
-    except Exception:
-        return False
-
-
-def finish(code):
-    """Does what python3 does at its end, in its order, and hands over the result in between; returns the exit code."""
-    for step in (join_threads, flush_exit):
-        try:
-            step()
-        except BaseException as error:
-            print_error(trace_of(error))
-    if code == 0 and getpid() == pid:
-        code = hand_over()
-    drop_main()
-    flushed = flush(sys.stdout) and flush(stdout)
-    flush(sys.stderr)
-    flush(stderr)
-    if not flushed and code == 0:
-        code = 120
-        send_error("OSError", "stdout could not be written to the end", code=code)
-    send_artifacts(ARTIFACTS, max_artifact_bytes)
-    send(DONE, b"")
-    return code
-
-
-def drop_main():
-    """Lets go of the script's globals, so that what they hold is finished: files are written, __del__ is called."""
-    global main
-    collect()  # first, as python3 does: it puts objects in an order in which a buffer is finished before its file
-    modules.pop("__main__", None)
-    main = None
-    collect()

@@ -1,13 +1,23 @@
 // mycojobs-pyhost: the zygote of Python jobs. Started by the launcher; `--version` tries the interpreter and says
-// which.
+// which. `--venv PATH`: the virtual environment that is to be seen at /venv is PATH on the host. `--preload MODULE`:
+// as often as there are modules. For tests: `--import-seconds N`.
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "executors/python/pyhost/pyhost.h"
 #include "sandbox/zygote.h"
 
 int main(int argc, char** argv) {
-  if (const auto warm = mycojobs::warm_up(); !warm) {
+  mycojobs::PythonSetUp set_up;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string_view name(argv[i]);
+    if (name == "--venv") set_up.venv = argv[i + 1];
+    if (name == "--import-seconds") set_up.import_seconds = static_cast<unsigned>(std::atoi(argv[i + 1]));
+    if (name == "--preload") set_up.preload.emplace_back(argv[i + 1]);
+  }
+  if (const auto warm = mycojobs::warm_up(set_up); !warm) {
     std::fprintf(stderr, "mycojobs-pyhost: %s\n", warm.error().message.c_str());
     return 1;
   }

@@ -9,15 +9,25 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "mycojobs/result.h"
 
 namespace mycojobs {
 
+// What an operator gives the Python of a context.
+struct PythonSetUp {
+  std::string venv;                  // the path on the host of what is at /venv (executors/python/hosts.h); empty: none
+  std::vector<std::string> preload;  // modules
+  unsigned import_seconds = 30;      // for each; less than the launcher waits for a zygote
+};
+
 // Once in a process, before anything else of this header. Clears the environment of the process; imports what jobs use
 // most; leaves the interpreter with its heap frozen. stdin, stdout and stderr are as before.
-// Error unsupported: Python's own modules are missing; internal: a module left a descriptor open.
-Result<void> warm_up();
+// Error unsupported: Python's own modules are missing; internal: a module of ours left a descriptor open; invalid: the
+// virtual environment or a module is not fit, by name. A module that does not come back in time: the process says
+// so on stderr and exits.
+Result<void> warm_up(const PythonSetUp& = {});
 std::string python_version();  // "3.11.2"; after warm_up()
 
 // In the job's process: reads the request, runs the script with descriptors 0, 1, 2 as its stdio, hands its result

@@ -1,0 +1,247 @@
+"""How a Python job ends: the telling of its exception, its exit, its result. Runs in the namespace of job.py, after it.
+
+Nothing here may rely on a name that a script can reach: what is used is bound in job.py, before any script.
+"""
+
+
+def text_of(error):
+    try:
+        if isinstance(error, SyntaxError) and error.filename == file_name:
+            return str(error.msg)  # str(error) repeats file and line
+        return str(error)
+    except Exception:
+        return "<its text cannot be made>"
+
+
+def causes_of(error):
+    """The exception and those that it hangs together with, members of groups first."""
+    found, left = [], [error]
+    while left and len(found) < MOST_LINKED:
+        each = left.pop()
+        if not isinstance(each, BaseException) or any(each is other for other in found):
+            continue
+        found.append(each)
+        left += [each.__context__, each.__cause__, getattr(each, "reason", None)]
+        if isinstance(each, BaseExceptionGroup):
+            left += reversed(each.exceptions)
+    return found
+
+
+def message_of(error):
+    """A group says what is in it: its own text seldom tells."""
+    text = text_of(error)
+    leaves = [each for each in causes_of(error) if not isinstance(each, BaseExceptionGroup)]
+    if isinstance(error, BaseExceptionGroup) and leaves:
+        text += f": {type_name(type(leaves[0]))}: {text_of(leaves[0])}"
+    return text
+
+
+def hint_of(error):
+    """The grant that is missing, as far as a refusal of the system shows it, or nothing."""
+    try:
+        for each in causes_of(error):
+            if isinstance(each, OSError) and (hint := hint_of_refusal(each)):
+                return hint
+    except Exception:
+        pass
+    return ""
+
+
+def hint_of_refusal(error):
+    kind, path = type(error).__name__, str(error.filename or "")
+    if not granted.get("exec") and isinstance(error, PermissionError) and starts_process(innermost_line(error)):
+        return "to start processes, its policy must say exec = true"
+    if granted.get("net") == "none" and (error.errno == errno.EAFNOSUPPORT or kind == "gaierror"):
+        return 'to use the network, its policy must name where to, as in net = ["example.org:443"]'
+    top = "/" + path.split("/")[1] if path.startswith("/") else ""
+    if top in FOLDERS_OF_GRANTS and error.errno == errno.EROFS:
+        return f"to write there, its policy must name the folder, as in fs.write = [\"{top}/...\"]"
+    if top in FOLDERS_OF_GRANTS and error.errno in (errno.ENOENT, errno.EACCES):
+        return f"of {top} it sees what its policy names, as in fs.read = [\"{top}/...\"]"
+    return ""
+
+
+def innermost_line(error):
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return line_at(trace.tb_frame.f_code.co_filename, trace.tb_lineno) if trace is not None else ""
+
+
+def trace_of(error):
+    """What python3 prints for an exception that nobody caught."""
+    try:
+        return "".join(describe_exception(type(error), error, error.__traceback__, compact=True).format())
+    except Exception:  # the script broke the library
+        return f"{type_name(type(error))}: {text_of(error)}\n"
+
+
+def show_exception(kind, error, trace):
+    print_error(trace_of(error))
+
+
+def show_thread_exception(args):
+    if args.exc_type is SystemExit:
+        return
+    name = args.thread.name if args.thread is not None else get_native_id()
+    print_error(f"Exception in thread {name}:\n{trace_of(args.exc_value)}")
+
+
+def print_error(text):
+    stream = sys.stderr if sys.stderr is not None else stderr
+    try:
+        stream.write(text)
+        stream.flush()
+    except Exception:
+        pass
+
+
+def line_of(error):
+    """The line of the script where it happened: of a syntax error, or the innermost frame that is the script's."""
+    line = 0
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == file_name:
+            line = trace.tb_lineno or 0
+        trace = trace.tb_next
+    if isinstance(error, SyntaxError) and error.filename == file_name:
+        line = error.lineno or 0
+    return line
+
+
+def retry_of(error):
+    try:
+        return error.retry if isinstance(error, Failure) else True
+    except Exception:
+        return True
+
+
+def type_name(kind):
+    name, where = kind.__qualname__, kind.__module__
+    return name if where in ("builtins", "__main__") else f"{where}.{name}"
+
+
+def shorten(text, limit):
+    if len(text) <= limit:
+        return text
+    return f"{text[: limit // 2]}\n[{len(text) - limit} characters left out]\n{text[-(limit // 2):]}"
+
+
+def send_error(kind, message, trace="", line=0, code=None, retry=True):
+    error = {"type": kind, "message": shorten(message, MAX_MESSAGE), "traceback": shorten(trace, MAX_TRACEBACK)}
+    error["line"] = line
+    if code is not None:
+        error["exit"] = code
+    if is_answer(retry):
+        error["retry"] = min(retry, MAX_RETRY)
+    send(ERROR, to_json(error).encode("utf-8", "replace"))
+
+
+def report(error):
+    """Tells the agent and stderr about an exception that left the script; returns the exit code of python3."""
+    if isinstance(error, SystemExit):
+        return report_exit(error)
+    if error.__traceback__ is not None and error.__traceback__.tb_frame.f_globals is globals():
+        error = error.with_traceback(None)  # prepare() could not compile it
+    trace, message, hint = trace_of(error), message_of(error), hint_of(error)
+    call_hook(error, trace)
+    if hint:
+        print_error(f"mycojobs: {hint}\n")
+        message += f"; {hint}"
+    send_error(type_name(type(error)), message, trace, line_of(error), retry=retry_of(error))
+    return 130 if isinstance(error, KeyboardInterrupt) else 1
+
+
+def call_hook(error, trace):
+    hook = sys.excepthook
+    if hook is show_exception:
+        return print_error(trace)
+    try:
+        hook(type(error), error, error.__traceback__)
+    except BaseException as failure:
+        print_error(f"Error in sys.excepthook:\n{trace_of(failure)}\nOriginal exception was:\n{trace}")
+
+
+def report_exit(error):
+    if error.code is None:
+        return 0
+    if isinstance(error.code, int):
+        code, message = error.code & 0xFF, ""
+    else:
+        code, message = 1, text_of(error.code)
+        print_error(message + "\n")
+    if code:
+        send_error("SystemExit", message, line=line_of(error), code=code)
+    return code
+
+
+def encode_result(values):
+    entries = []
+    for key, value in dict.copy(values).items():
+        if not isinstance(key, str):
+            raise ResultError(f"result: the key {key!r} is not text")
+        try:
+            text = value if isinstance(value, str) else to_json(value)
+            entries.append(f"{encode_basestring(key)}:{encode_basestring(text)}".encode())
+        except UnicodeEncodeError:
+            raise ResultError(f"result[{key!r}]: holds bytes that are not text") from None
+        except Exception as error:
+            raise ResultError(f"result[{key!r}]: {error}") from None
+    return b"{" + b",".join(entries) + b"}"
+
+
+def hand_over():
+    """Sends the result; returns the exit code."""
+    values = main.__dict__.get("result", result)
+    if not isinstance(values, dict):
+        # The script uses the name for something of its own.
+        kind = type(values).__name__
+        send(NOTE, to_json({"text": f"result is of type {kind}, not a dict: it is not handed back"}).encode())
+        values = result
+    try:
+        send(RESULT, encode_result(values))
+        return 0
+    except Exception as error:
+        message = str(error)
+    print_error(message + "\n")
+    send_error("ResultError", message)
+    return 1
+
+
+def flush(stream):
+    try:
+        if stream is not None and not stream.closed:
+            stream.flush()
+        return True
+    except Exception:
+        return False
+
+
+def finish(code):
+    """Does what python3 does at its end, in its order, and hands over the result in between; returns the exit code."""
+    for step in (join_threads, flush_exit):
+        try:
+            step()
+        except BaseException as error:
+            print_error(trace_of(error))
+    if code == 0 and getpid() == pid:
+        code = hand_over()
+    drop_main()
+    flushed = flush(sys.stdout) and flush(stdout)
+    flush(sys.stderr)
+    flush(stderr)
+    if not flushed and code == 0:
+        code = 120
+        send_error("OSError", "stdout could not be written to the end", code=code)
+    send_artifacts(ARTIFACTS, max_artifact_bytes)
+    send(DONE, b"")
+    return code
+
+
+def drop_main():
+    """Lets go of the script's globals, so that what they hold is finished: files are written, __del__ is called."""
+    global main
+    collect()  # first, as python3 does: it puts objects in an order in which a buffer is finished before its file
+    modules.pop("__main__", None)
+    main = None
+    collect()

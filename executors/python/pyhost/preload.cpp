@@ -1,0 +1,66 @@
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+
+#include "executors/python/hosts.h"
+#include "executors/python/pyhost/interpreter.h"
+
+namespace py = pybind11;
+
+namespace mycojobs {
+
+extern const char* const kPreloadSource;
+
+namespace {
+
+std::array<char, 300> last_words;
+
+// Nothing that Python does can be relied upon here: the import may stand in a library of C.
+extern "C" void on_alarm(int) {
+  (void)!::write(STDERR_FILENO, last_words.data(), std::strlen(last_words.data()));
+  ::_exit(1);
+}
+
+std::string of_module(const std::string& name) { return "preload = [\"" + name + "\"]: "; }
+
+class Watch {
+ public:
+  Watch(const std::string& name, unsigned seconds) {
+    std::snprintf(last_words.data(), last_words.size(), "mycojobs-pyhost: %.200sits import has not ended within %u s\n",
+                  of_module(name).c_str(), seconds);
+    ::signal(SIGALRM, on_alarm);
+    ::alarm(seconds);
+  }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+  ~Watch() {
+    ::alarm(0);
+    ::signal(SIGALRM, SIG_DFL);
+  }
+};
+
+}  // namespace
+
+Result<void> preload(const PythonSetUp& set_up, const py::dict& globals) {
+  py::dict own;
+  run_source(kPreloadSource, own);
+  if (!set_up.venv.empty()) {
+    const py::object problem = own["check_venv"](kVenvPlace);
+    if (!problem.is_none()) return fail(Code::invalid, "venv " + set_up.venv + ": " + problem.cast<std::string>());
+  }
+  if (!set_up.preload.empty()) own["begin"]();
+  for (const std::string& name : set_up.preload) {
+    const Watch watch(name, set_up.import_seconds);
+    const py::object problem = own["load"](name);
+    if (!problem.is_none()) return fail(Code::invalid, of_module(name) + problem.cast<std::string>());
+  }
+  if (!set_up.preload.empty()) own["end"]();
+  globals["before_hooks"] = py::tuple(own["before"]);
+  globals["after_hooks"] = py::tuple(own["after"]);
+  return {};
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,114 @@
+"""What an operator gives the Python of a context: a virtual environment, and modules that are imported beforehand.
+
+Runs in the zygote alone, never in a job. Each function returns what is wrong, in one line, or None. Of `hooks`, the
+namespace of job.py calls `before` and then `after` in each job, as a fork by Python would.
+"""
+
+import importlib
+import os
+import re
+import sys
+import time
+
+PATIENCE = 2.0  # seconds for threads and processes that are on their way out
+ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
+              "VECLIB_MAXIMUM_THREADS", "RAYON_NUM_THREADS", "GOTO_NUM_THREADS")  # fmt: skip
+
+before, after = [], []  # what modules want done around a fork
+register_at_fork = os.register_at_fork
+
+
+def check_venv(place):
+    """The folder of a virtual environment, once Python has started with it."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    try:
+        with open(f"{place}/pyvenv.cfg", encoding="utf-8") as file:
+            settings = dict(re.findall(r"(?m)^\s*([\w-]+)\s*=\s*(.*?)\s*$", file.read()))
+    except (OSError, ValueError) as error:
+        return f"is no virtual environment: pyvenv.cfg: {one_line(error)}"
+    made_for = settings.get("version") or settings.get("version_info") or ""
+    if made_for.split(".")[:2] != version.split("."):
+        return f"is for Python {made_for or '(its pyvenv.cfg does not say)'}, and jobs have {version}: make it anew"
+    if not os.path.isdir(f"{place}/lib/python{version}/site-packages"):
+        return f"has no lib/python{version}/site-packages"
+    if sys.prefix != place:
+        return f"is not taken by Python: sys.prefix is {sys.prefix}"
+    return None
+
+
+def begin():
+    """Before the first module. The zygote must stay alone: libraries that compute with threads get one."""
+    os.register_at_fork = record_hooks
+    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+
+
+def load(name):
+    descriptors = open_descriptors()
+    try:
+        importlib.import_module(name)
+    except BaseException as error:
+        return one_line(error)
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()  # else each job would write it once more
+            except Exception:
+                pass
+    return left_behind(descriptors)
+
+
+def end():
+    """After the last module."""
+    os.register_at_fork = register_at_fork
+    random = sys.modules.get("numpy.random")
+    if random is not None:
+        after.append(random.seed)  # it has no hook of its own: all jobs would draw the same numbers
+
+
+def record_hooks(**hooks):
+    register_at_fork(**hooks)
+    if "before" in hooks:
+        before.insert(0, hooks["before"])
+    if "after_in_child" in hooks:
+        after.append(hooks["after_in_child"])
+
+
+def one_line(error):
+    try:
+        text = " ".join(str(error).split())
+    except Exception:
+        text = ""
+    return f"{type(error).__name__}: {text}"[:1000]
+
+
+def open_descriptors():
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found.add((int(name), os.readlink(f"/proc/self/fd/{name}")))
+        except OSError:
+            pass  # of the listing itself
+    return found
+
+
+def left_behind(descriptors):
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        threads = len(os.listdir("/proc/self/task")) - 1
+        if threads == 0 and not has_children():
+            break
+        if time.monotonic() > deadline:
+            return f"has left {threads} thread(s) running" if threads else "has left a process behind"
+        time.sleep(0.02)
+    left = open_descriptors() - descriptors
+    if left:
+        return f"has left open: {', '.join(sorted(what for _, what in left))}"
+    return None
+
+
+def has_children():
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return True
+    except ChildProcessError:
+        return False

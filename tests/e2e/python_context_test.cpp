@@ -1,0 +1,87 @@
+// A context's own Python, from the configuration file to the job.
+#include <sys/stat.h>
+
+#include <cstdio>
+
+#include "e2e/world.h"
+
+namespace mycojobs::test {
+namespace {
+
+std::size_t count_of(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(PythonOfAContext, VirtualEnvironmentAndPreloadedModulesReachItsJobs) {
+  const TempDir folder;
+  const RedisServer redis(folder);
+  ASSERT_EQ(run(folder, {"/usr/bin/python3", "-m", "venv", "--without-pip", folder / "venv"}).code, 0);
+  ::chmod((folder / "venv/lib/python3.11/site-packages").c_str(), 0755);
+  folder.write("venv/lib/python3.11/site-packages/greetings.py", "WORD = 'hello'\n");
+  const std::string config =
+      folder.write("config.toml", "[contexts.7.python]\nvenv = \"" + folder / "venv" +
+                                      "\"\npreload = [\"greetings\", \"xml.dom.minidom\"]\n"
+                                      "[contexts.8.python]\npreload = [\"numpy\"]\n"
+                                      "[contexts.9.python]\npreload = [\"numpy_that_is_absent\"]\n");
+  Process agent = start_agent(folder, redis, 1, {"--config", config, "--context", "1,7,8,9"});
+  ASSERT_TRUE(is_up(redis, 1, 9)) << agent.err();
+  const PlainJob own{.id = 1,
+                     .context = 7,
+                     .script =
+                         "import sys\nprint('greetings' in sys.modules, 'xml.dom.minidom' in sys.modules)\n"
+                         "import greetings\nprint(greetings.WORD, sys.prefix)\nimport numpy"};
+  const PlainJob numbers{.id = 2,
+                         .context = 8,
+                         .script =
+                             "import sys\nprint('numpy' in sys.modules)\nimport numpy\nprint((numpy.ones((9, 9)) @ "
+                             "numpy.ones(9)).sum(), sys.prefix)"};
+  const PlainJob plain{.id = 3, .context = 1, .script = "import sys\nprint('numpy' in sys.modules, sys.prefix)"};
+  for (const PlainJob* job : {&own, &numbers, &plain}) submit(redis, *job);
+  EXPECT_EQ(status_at_end(redis, own), "error");  // the environment was made without the system's packages
+  EXPECT_NE(field(redis, own, "error").find("No module named 'numpy'"), std::string::npos)
+      << field(redis, own, "error");
+  EXPECT_EQ(log_of(folder, redis, own), "True True\nhello /venv\n");
+  EXPECT_EQ(status_at_end(redis, numbers), "finished") << field(redis, numbers, "error");
+  EXPECT_EQ(log_of(folder, redis, numbers), "True\n81.0 /usr\n");
+  EXPECT_EQ(status_at_end(redis, plain), "finished");
+  EXPECT_EQ(log_of(folder, redis, plain), "False /usr\n");
+  for (int id : {4, 5}) {
+    const PlainJob broken{.id = id, .context = 9};
+    submit(redis, broken);
+    EXPECT_EQ(status_at_end(redis, broken), "error");
+    EXPECT_NE(field(redis, broken, "error").find("preload = [\"numpy_that_is_absent\"]: ModuleNotFoundError"),
+              std::string::npos)
+        << field(redis, broken, "error");
+  }
+  const std::string log = agent.err() + agent.out();
+  EXPECT_EQ(count_of(log, "No module named 'numpy_that_is_absent'"), 1U) << log;
+}
+
+TEST(PythonOfAContext, WrongSettingsAreRefusedByTheirPlace) {
+  const TempDir folder;
+  const std::pair<const char*, const char*> rows[] = {
+      {"venv = \"srv/venv\"", ":2:1: contexts.7.python.venv: is not the whole path of a virtual environment"},
+      {"venv = \"/srv/../venv\"", ":2:1: contexts.7.python.venv: is not the whole path"},
+      {"venv = 3", ":2:1: contexts.7.python.venv: is not the whole path"},
+      {"preload = \"numpy\"", ":2:1: contexts.7.python.preload: is not a list of modules"},
+      {"preload = [\"a\", \"b c\"]", ":2:17: contexts.7.python.preload[1]: is not the name of a module"},
+      {"preload = [\"--venv\"]", ":2:12: contexts.7.python.preload[0]: is not the name of a module"},
+      {"vnev = \"/x\"", ":2:1: unknown key \"contexts.7.python.vnev\": there are venv and preload"},
+  };
+  for (const auto& [line, message] : rows) {
+    const std::string config = folder.write("config.toml", std::string("[contexts.7.python]\n") + line + "\n");
+    const Finished done = run(folder, {program(), "config", "check", config});
+    EXPECT_NE(done.code, 0) << line;
+    EXPECT_NE((done.err + done.out).find(message), std::string::npos) << line << ": " << done.err << done.out;
+  }
+  const std::string good = folder.write("config.toml", "[contexts.7.python]\nvenv = \"/srv/v\"\npreload = [\"a.b\"]\n");
+  const Finished printed = run(folder, {program(), "config", "print", "--config", good});
+  const std::string again = folder.write("again.toml", printed.out);
+  EXPECT_NE(printed.out.find("contexts.7.python.venv"), std::string::npos) << printed.out;
+  EXPECT_EQ(run(folder, {program(), "config", "check", again}).code, 0);
+}
+
+}  // namespace
+}  // namespace mycojobs::test

@@ -1,0 +1,196 @@
+// The language as scripts use it: what works in python3 works in a job, and what fails says the same, and where.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "python_sandbox.h"
+
+namespace mycojobs::test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+TEST(PythonLanguage, AsyncioWithGroupsAndTimeouts) {
+  const Ran ran = run_python(R"(
+import asyncio
+async def work(n):
+    await asyncio.sleep(0.001)
+    return n
+async def numbers():
+    for n in range(3):
+        yield await work(n)
+async def main():
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(work(n)) for n in range(3)]
+    print([task.result() for task in tasks], [n async for n in numbers()])
+    try:
+        async with asyncio.timeout(0.01):
+            await asyncio.sleep(1000)
+    except TimeoutError:
+        print('timed out')
+    print(await asyncio.to_thread(lambda: 'from a thread'))
+asyncio.run(main())
+)");
+  EXPECT_EQ(ran.out, "[0, 1, 2] [0, 1, 2]\ntimed out\nfrom a thread\n") << ran.err;
+}
+
+TEST(PythonLanguage, FailureInAGroupOfTasksSaysWhatFailed) {
+  const Ran ran = run_python(R"(
+import asyncio
+async def fails():
+    raise ValueError('in the task')
+async def main():
+    async with asyncio.TaskGroup() as group:
+        group.create_task(fails())
+asyncio.run(main())
+)");
+  EXPECT_EQ(ran.end.error,
+            "ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception): ValueError: in the task (line 6)");
+  EXPECT_THAT(ran.err, HasSubstr("line 4, in fails\n    |     raise ValueError('in the task')"));
+}
+
+TEST(PythonLanguage, NestedGroupsSayWhatIsInThem) {
+  const Ran ran = run_python(
+      "try:\n    raise ExceptionGroup('several', [ExceptionGroup('deep', [TypeError('one')]), OSError('two')])\n"
+      "except* OSError: pass");
+  EXPECT_THAT(ran.end.error, StartsWith("ExceptionGroup: several (1 sub-exception): TypeError: one"));
+}
+
+TEST(PythonLanguage, TracebacksThroughGeneratorsAndCauses) {
+  const Ran ran = run_python(R"(
+def inner():
+    yield 1
+    raise KeyError('inside')
+def outer():
+    yield from inner()
+try:
+    list(outer())
+except KeyError as error:
+    raise RuntimeError('outside') from error
+)");
+  EXPECT_EQ(ran.end.error, "RuntimeError: outside (line 10)");
+  for (const char* part : {"line 4, in inner", "line 6, in outer", "direct cause", "line 10, in <module>"}) {
+    EXPECT_THAT(ran.err, HasSubstr(part));
+  }
+}
+
+std::string ten_thousand_lines(const std::string& at_9876) {
+  std::string script;
+  for (int line = 1; line <= 10000; ++line) {
+    const std::string n = std::to_string(line);
+    script += line == 9876    ? at_9876
+              : line % 3 == 0 ? "def f" + n + "(a, b=2): return a + b * " + n
+                              : "x" + n + " = " + n;
+    script += '\n';
+  }
+  return script;
+}
+
+TEST(PythonLanguage, TenThousandLinesAreCountedRight) {
+  const Ran ran = run_python(ten_thousand_lines("f9873(None)"));
+  EXPECT_THAT(ran.end.error, StartsWith("TypeError: ")) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("line 9876, in <module>\n    f9873(None)\n"));
+  EXPECT_THAT(ran.err, HasSubstr("line 9873, in f9873\n"));
+  const Ran wrong = run_python(ten_thousand_lines("f9873(1"));
+  EXPECT_EQ(wrong.end.error, "SyntaxError: '(' was never closed (line 9876)");
+}
+
+TEST(PythonLanguage, ThreadsThatNeverEnd) {
+  const char* daemon =
+      "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\nresult['a'] = 1";
+  const Ran left = run_python_confined(daemon);
+  EXPECT_EQ(left.end.detail, "ok") << left.end.error;
+  EXPECT_EQ(left.end.result.at("a"), "1");
+  // As in python3: the end waits for it.
+  const Ran waits = run_python_confined(
+      "import threading\nthreading.Thread(target=threading.Event().wait).start()\nprint('end')", {.wall_ms = 1500});
+  EXPECT_EQ(waits.out, "end\n");
+  EXPECT_EQ(waits.end.detail, "timeout");
+}
+
+TEST(PythonLanguage, ProgressFromManyThreadsComesWhole) {
+  const Ran ran = run_python(R"(
+import threading, mycojobs
+def tell(number):
+    for step in range(10): mycojobs.progress(step / 10, f'thread {number} ' + 'x' * 100)
+threads = [threading.Thread(target=tell, args=(n,)) for n in range(8)]
+for t in threads: t.start()
+for t in threads: t.join()
+)");
+  EXPECT_EQ(ran.notes.size(), 80U);
+  for (const auto& note : ran.notes) EXPECT_THAT(note, ::testing::EndsWith(std::string(100, 'x')));
+}
+
+TEST(PythonLanguage, ScriptThatDestroysItsSurroundingsStillHandsBack) {
+  const Ran ran = run_python(R"(
+import sys, builtins, mycojobs, json, threading, traceback, linecache, errno, re
+for module in (json, threading, traceback, linecache, errno, re, mycojobs):
+    for name in list(vars(module)): setattr(module, name, None)
+for name in list(vars(builtins)):
+    if name not in ('list', 'vars', 'setattr'): setattr(builtins, name, None)
+sys.modules['mycojobs'] = None
+result['still'] = {'here': [1, None]}
+)");
+  EXPECT_EQ(ran.end.result.at("still"), R"({"here":[1,null]})") << ran.end.error << ran.err;
+}
+
+TEST(PythonLanguage, ScriptsThatDestroyTheirSurroundingsStillSayWhatWentWrong) {
+  const Ran ran = run_python(
+      "import traceback, linecache, errno\nlinecache.getline = errno.EROFS = traceback.TracebackException = "
+      "None\nraise "
+      "PermissionError(1, 'fork')");
+  EXPECT_THAT(ran.end.error, StartsWith("PermissionError: [Errno 1] fork"));
+}
+
+struct Refusal {
+  const char* script;
+  const char* hint;  // nullptr: none
+};
+// What the system refuses for want of a grant says which; nothing else does.
+TEST(PythonLanguage, RefusalsNameTheGrantThatIsMissing) {
+  const Refusal rows[] = {
+      {"import os\nos.fork()", "exec = true"},
+      {"import subprocess\nsubprocess.run(['/bin/true'])", "exec = true"},
+      {"import multiprocessing\nmultiprocessing.Pool(2)", "exec = true"},
+      {"import concurrent.futures as c\nwith c.ProcessPoolExecutor(2) as p: p.submit(print)", "exec = true"},
+      {"import multiprocessing\nmultiprocessing.get_context('spawn').Lock()", "exec = true"},
+      {"import asyncio\nasync def f(): await asyncio.create_subprocess_exec('/bin/true')\nasyncio.run(f())",
+       "exec = true"},
+      {"import socket\nsocket.create_connection(('192.0.2.1', 80))", "net = ["},
+      {"import urllib.request\nurllib.request.urlopen('http://example.org/')", "net = ["},
+      {"open('/srv/data')", "fs.read = [\"/srv/...\"]"},
+      {"import os\nos.mkdir('/opt/x')", "fs.write = [\"/opt/...\"]"},
+      {"import os\nos.kill(1, 9)\nos.setuid(0)", nullptr},
+      {"open('/usr/x', 'w')", nullptr},
+      {"open('absent')", nullptr},
+  };
+  for (const auto& [script, hint] : rows) {
+    const Ran ran = run_python_confined(script);
+    if (hint != nullptr) {
+      EXPECT_THAT(ran.end.error, HasSubstr(hint)) << script;
+    } else {
+      EXPECT_THAT(ran.end.error, Not(HasSubstr("policy"))) << script;
+    }
+  }
+}
+
+TEST(PythonLanguage, MultiprocessingWorksWithTheGrant) {
+  const Ran ran = run_python_confined(R"(
+import multiprocessing, subprocess, sys
+def square(n): return n * n
+with multiprocessing.Pool(2) as pool: print(pool.map(square, range(5)))
+queue = multiprocessing.Queue()
+process = multiprocessing.Process(target=lambda: queue.put('from the child'))
+process.start()
+print(queue.get())
+process.join()
+print(process.exitcode)
+print(subprocess.run([sys.executable, '-c', 'print(6 * 7)'], capture_output=True, text=True).stdout.strip())
+)",
+                                      {.exec = true});
+  EXPECT_EQ(ran.out, "[0, 1, 4, 9, 16]\nfrom the child\n0\n42\n") << ran.err;
+}
+
+}  // namespace
+}  // namespace mycojobs::test

@@ -1,0 +1,55 @@
+// The examples of docs/executors/python.md do what it says.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "python_sandbox.h"
+
+namespace mycojobs::test {
+namespace {
+
+struct Example {
+  std::size_t line = 0;
+  bool fails = false;
+  std::string script;
+};
+
+std::vector<Example> examples() {
+  std::ifstream manual(MYCOJOBS_SOURCE "/docs/executors/python.md");
+  std::vector<Example> found;
+  bool inside = false;
+  std::size_t number = 0;
+  for (std::string line; std::getline(manual, line);) {
+    ++number;
+    if (line.starts_with("```")) {
+      inside = !inside && line.starts_with("```python");
+      if (inside) found.push_back({number, line.ends_with(" fails"), {}});
+    } else if (inside) {
+      found.back().script += line + "\n";
+    }
+  }
+  return found;
+}
+
+TEST(PythonManual, ExamplesDoWhatItSays) {
+  const auto all = examples();
+  ASSERT_GE(all.size(), 6U);
+  for (const Example& example : all) {
+    JobFacts facts = facts_of(example.script);
+    facts.inputs["build"] = {{"size", "42"}};
+    facts.secrets = {{"token", "t"}};
+    facts.granted.secrets = {"token"};
+    const Ran ran = run_python_confined(facts);
+    EXPECT_EQ(ran.end.detail, example.fails ? "exception" : "ok")
+        << "docs/executors/python.md:" << example.line << ": " << ran.end.error << ran.err;
+    // What a comment says of the error, up to "...", is in it.
+    const auto comment = example.script.find("   # ");
+    if (!example.fails || comment == std::string::npos) continue;
+    std::string said = example.script.substr(comment + 5, example.script.find('\n', comment) - comment - 5);
+    if (said.starts_with("...; ")) said.erase(0, 5);
+    EXPECT_NE(ran.end.error.find(said), std::string::npos) << ran.end.error;
+  }
+}
+
+}  // namespace
+}  // namespace mycojobs::test

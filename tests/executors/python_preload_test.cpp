@@ -1,0 +1,249 @@
+// What an operator gives the Python of a context: a virtual environment, modules that are imported beforehand.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+
+#include "executors/python/hosts.h"
+#include "python_sandbox.h"
+#include "support/process.h"
+
+namespace mycojobs::test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr const char* kPackages = "/lib/python3.11/site-packages";
+
+// A virtual environment as python3 -m venv makes it, as far as Python looks.
+class Venv {
+ public:
+  explicit Venv(
+      const std::string& settings = "home = /usr/bin\ninclude-system-site-packages = false\nversion = 3.11.2\n") {
+    for (const char* part : {"/venv", "/venv/lib", "/venv/lib/python3.11", "/venv/lib/python3.11/site-packages"}) {
+      std::filesystem::create_directory(path_of(part));
+      ::chmod(path_of(part).c_str(), 0755);
+    }
+    write("/venv/pyvenv.cfg", settings);
+  }
+  std::string path() const { return path_of("/venv"); }
+  void module(const std::string& name, const std::string& text) {
+    write(std::string("/venv") + kPackages + "/" + name, text);
+  }
+
+ private:
+  std::string path_of(const std::string& below) const { return folder_.path().string() + below; }
+  void write(const std::string& below, const std::string& text) {
+    ::chmod(folder_.write(below.substr(1), text).c_str(), 0644);
+  }
+  TempDir folder_;
+};
+
+using Settings = std::map<Id, PythonSettings>;
+std::unique_ptr<Sandbox> sandbox_of(const Settings& settings) {
+  return sandbox_with(python_hosts(MYCOJOBS_BIN, settings));
+}
+
+TEST(PythonVenv, IsWhatTheJobsOfItsContextHave) {
+  Venv venv;
+  venv.module("greetings.py", "WORD = 'from the environment'\n");
+  venv.module("more.pth", "/venv/more\nimport greetings; greetings.WORD = 'from a .pth'\n");
+  const auto sandbox = sandbox_of({{7, {.venv = venv.path()}}});
+  const Ran ran = run_python_confined(R"(
+import greetings, sys
+print(greetings.WORD, greetings.__file__)
+print(sys.prefix, sys.base_prefix, sys.executable)
+print(sys.path[-1], any('dist-packages' in path for path in sys.path))
+for path in ('/venv/new', greetings.__file__):
+    try: open(path, 'w')
+    except OSError as e: print(e.errno)
+)",
+                                      {.sandbox = sandbox.get()});
+  EXPECT_EQ(ran.out,
+            "from a .pth /venv/lib/python3.11/site-packages/greetings.py\n"
+            "/venv /usr /venv/bin/python3\n/venv/lib/python3.11/site-packages False\n30\n30\n")
+      << ran.err << ran.end.error;
+  const Ran other = run_python_confined("import os, sys\nprint(os.path.exists('/venv'), sys.prefix)\nimport greetings",
+                                        {.context = 8, .sandbox = sandbox.get()});
+  EXPECT_EQ(other.out, "False /usr\n") << other.end.error;
+  EXPECT_THAT(other.end.error, HasSubstr("No module named 'greetings'"));
+}
+
+// A link in it leads to what the job's own root has, and a program in it gives no rights and runs with the grant alone.
+TEST(PythonVenv, OpensNothingOfTheHost) {
+  Venv venv;
+  std::filesystem::create_symlink("/etc/shadow", venv.path() + "/shadow");
+  std::filesystem::create_symlink("../../../../../../etc/shadow", venv.path() + "/far");
+  std::filesystem::copy("/bin/true", venv.path() + "/program");
+  ::chmod((venv.path() + "/program").c_str(), 04755);
+  const auto sandbox = sandbox_of({{7, {.venv = venv.path()}}});
+  const char* script = R"(
+import os, subprocess
+for name in ('shadow', 'far'):
+    try: print(open('/venv/' + name).read())
+    except OSError as e: print(e.errno)
+print(os.statvfs('/venv').f_flag & os.ST_NOSUID != 0, os.statvfs('/venv').f_flag & os.ST_RDONLY != 0)
+try: print(subprocess.run(['/venv/program']).returncode)
+except OSError as e: print(type(e).__name__)
+)";
+  EXPECT_EQ(run_python_confined(script, {.sandbox = sandbox.get()}).out, "2\n2\nTrue True\nPermissionError\n");
+  EXPECT_EQ(run_python_confined(script, {.exec = true, .sandbox = sandbox.get()}).out, "2\n2\nTrue True\n0\n");
+}
+
+TEST(PythonVenv, HasTheSystemsPackagesIfItSaysSo) {
+  Venv with("home = /usr/bin\ninclude-system-site-packages = true\nversion = 3.11.2\n");
+  Venv without(
+      "home = /nowhere\ninclude-system-site-packages = false\nversion_info = 3.11.9.final.0\n");  // as virtualenv
+                                                                                                  // writes it, on
+                                                                                                  // another host
+  const auto sandbox = sandbox_of({{7, {.venv = with.path()}}, {8, {.venv = without.path()}}});
+  const char* script = "import sys\nprint(sys.prefix)\nimport numpy";
+  EXPECT_EQ(run_python_confined(script, {.sandbox = sandbox.get()}).end.error, "");
+  const Ran ran = run_python_confined(script, {.context = 8, .sandbox = sandbox.get()});
+  EXPECT_EQ(ran.out, "/venv\n");
+  EXPECT_THAT(ran.end.error, HasSubstr("No module named 'numpy'"));
+}
+
+TEST(PythonVenv, UnfitOneIsASetUpErrorThatSaysWhy) {
+  Venv open_to_all;
+  ::chmod(open_to_all.path().c_str(), 0777);
+  Venv foreign;
+  if (::chown(foreign.path().c_str(), 54321, 54321) != 0) ::chmod(foreign.path().c_str(), 0777);
+  Venv newer("version = 3.12.1\n");
+  Venv unmarked("");
+  Venv none;
+  std::filesystem::remove(none.path() + "/pyvenv.cfg");
+  Venv linked;
+  const std::string link = linked.path() + "/../link";
+  std::filesystem::create_symlink(linked.path(), link);
+  const std::pair<std::string, const char*> rows[] = {
+      {"/srv/absent-venv", "/srv/absent-venv: ENOENT"},
+      {open_to_all.path(), "may be written by others: chmod go-w"},
+      {foreign.path(), ::geteuid() == 0 ? "belongs to user 54321" : "chmod go-w"},
+      {newer.path(), "is for Python 3.12.1, and jobs have 3.11: make it anew"},
+      {unmarked.path(), "its pyvenv.cfg does not say"},
+      {none.path(), "is no virtual environment"},
+      {std::filesystem::path(link).lexically_normal(), "is a symbolic link"},
+  };
+  Settings settings;
+  Id context = 20;
+  for (const auto& row : rows) settings[context++].venv = row.first;
+  const auto sandbox = sandbox_of(settings);
+  context = 20;
+  for (const auto& [path, why] : rows) {
+    const Ran ran = run_python_confined("pass", {.context = context++, .sandbox = sandbox.get()});
+    EXPECT_EQ(word(ran.outcome.status), "setup_error") << path;
+    EXPECT_THAT(ran.end.error, HasSubstr(why)) << path;
+    EXPECT_THAT(ran.end.error, HasSubstr(path)) << path;
+  }
+  EXPECT_EQ(run_python_confined("pass", {.context = 7, .sandbox = sandbox.get()}).end.error, "");
+}
+
+struct BadModule {
+  const char* name;
+  const char* text;
+  const char* why;
+};
+void PrintTo(const BadModule& row, std::ostream* out) { *out << row.name; }
+class PythonPreloadFails : public ::testing::TestWithParam<BadModule> {};
+
+// SI14: whatever a module does, its context's jobs are told, and the others' run.
+TEST_P(PythonPreloadFails, IsASetUpErrorThatNamesTheModule) {
+  const BadModule& row = GetParam();
+  Venv venv;
+  venv.module(std::string(row.name) + ".py", row.text);
+  auto hosts = python_hosts(MYCOJOBS_BIN, {{7, {.venv = venv.path(), .preload = {"json", row.name}}}});
+  if (std::string(row.name) == "hangs")
+    hosts[0].arguments.insert(hosts[0].arguments.begin(), {"--import-seconds", "1"});
+  const auto sandbox = sandbox_with(hosts);
+  const Ran ran = run_python_confined("pass", {.sandbox = sandbox.get()});
+  EXPECT_EQ(word(ran.outcome.status), "setup_error") << ran.outcome.reason;
+  EXPECT_THAT(ran.end.error, HasSubstr(row.name));
+  EXPECT_THAT(ran.end.error, HasSubstr(row.why));
+  EXPECT_EQ(run_python_confined("pass", {.context = 8, .sandbox = sandbox.get()}).end.error, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Modules, PythonPreloadFails,
+    ::testing::Values(BadModule{"imports_none", "import absent_package", "No module named 'absent_package'"},
+                      BadModule{"throws", "raise ValueError('by hand')", "[\"throws\"]: ValueError: by hand"},
+                      BadModule{"leaves", "import sys\nsys.exit('bye')", "SystemExit: bye"},
+                      BadModule{"exits", "import os\nos._exit(0)", "--preload exits"},
+                      BadModule{"crashes", "import ctypes\nctypes.string_at(0)", "--preload crashes"},
+                      BadModule{"hangs", "import time\ntime.sleep(1000)", "has not ended within 1 s"},
+                      BadModule{"opens", "keep = open('/etc/passwd')", "has left open: /etc/passwd"},
+                      BadModule{"threads",
+                                "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), "
+                                "daemon=True).start()",
+                                "has left 1 thread(s) running"},
+                      BadModule{"spawns", "import subprocess\nkeep = subprocess.Popen(['/bin/sleep', '1000'])",
+                                "has left a process behind"}));
+
+// Else a context that hangs would hold a slot of the agent with each of its jobs, for as long as the first one.
+TEST(PythonPreload, WhatHasJustFailedIsNotTriedForEachJob) {
+  Venv venv;
+  venv.module("hangs.py", "import time\ntime.sleep(1000)\n");
+  auto hosts = python_hosts(MYCOJOBS_BIN, {{7, {.venv = venv.path(), .preload = {"hangs"}}}});
+  hosts[0].arguments.insert(hosts[0].arguments.begin(), {"--import-seconds", "2"});
+  const auto sandbox = sandbox_with(hosts);
+  const Ran first = run_python_confined("pass", {.sandbox = sandbox.get()});
+  venv.module("hangs.py", "pass\n");
+  const Ran second = run_python_confined("pass", {.sandbox = sandbox.get()});
+  EXPECT_EQ(word(second.outcome.status), "setup_error") << "it has been tried again at once";
+  EXPECT_EQ(second.end.error, first.end.error);
+  // The next attempt comes by itself.
+  EXPECT_TRUE(eventually(
+      [&] { return run_python_confined("pass", {.sandbox = sandbox.get()}).outcome.status == RunStatus::ok; },
+      Seconds(50)));
+}
+
+TEST(PythonPreload, ModulesAreThereBeforeTheJobIs) {
+  Venv venv;
+  venv.module("heavy.py", "import os\npid = os.getpid()\nprint('once, for nobody')\nos.environ['LEFT'] = '1'\n");
+  const auto sandbox = sandbox_of({{7, {.venv = venv.path(), .preload = {"heavy", "xml.dom.minidom"}}}});
+  const Ran ran = run_python_confined(
+      "import sys, os\nprint('heavy' in sys.modules, 'xml.dom.minidom' in sys.modules, dict(os.environ).get('LEFT'))\n"
+      "import heavy\nprint(heavy.pid)",
+      {.sandbox = sandbox.get()});
+  EXPECT_EQ(ran.out, "True True None\n1\n") << ran.end.error;
+  const Ran other =
+      run_python_confined("import sys\nprint('heavy' in sys.modules)", {.context = 8, .sandbox = sandbox.get()});
+  EXPECT_EQ(other.out, "False\n");
+}
+
+TEST(PythonPreload, WhatModulesWantDoneAroundAForkIsDoneInEachJob) {
+  Venv venv;
+  venv.module("hooked.py",
+              "import os\ncalls = []\nos.register_at_fork(before=lambda: calls.append('before 1'), "
+              "after_in_child=lambda: calls.append('after 1'))\nos.register_at_fork(before=lambda: "
+              "calls.append('before 2'), after_in_child=lambda: calls.append('after 2'))\n");
+  const auto sandbox = sandbox_of({{7, {.venv = venv.path(), .preload = {"hooked"}}}});
+  const Ran ran = run_python_confined("import hooked\nprint(hooked.calls[-4:])", {.sandbox = sandbox.get()});
+  EXPECT_EQ(ran.out, "['before 2', 'before 1', 'after 1', 'after 2']\n") << ran.end.error;
+}
+
+// SY11, and numbers that two jobs of one zygote must not share.
+TEST(PythonPreload, NumpyComputesForTheJobWhoeverImportsIt) {
+  const auto sandbox = sandbox_of({{7, {.preload = {"numpy"}}}});
+  const char* script = R"(
+import sys
+print('numpy' in sys.modules)
+import numpy
+a = numpy.arange(250000.0).reshape(500, 500)
+print((a @ numpy.eye(500) == a).all(), numpy.linalg.det(numpy.eye(3)))
+result['drawn'] = numpy.random.rand()
+)";
+  const Ran first = run_python_confined(script, {.sandbox = sandbox.get()});
+  const Ran second = run_python_confined(script, {.sandbox = sandbox.get()});
+  const Ran by_job = run_python_confined(script, {.context = 8, .sandbox = sandbox.get()});
+  EXPECT_EQ(first.out, "True\nTrue 1.0\n") << first.end.error << first.err;
+  EXPECT_EQ(by_job.out, "False\nTrue 1.0\n") << by_job.end.error << by_job.err;
+  EXPECT_NE(first.end.result.at("drawn"), second.end.result.at("drawn"));
+}
+
+}  // namespace
+}  // namespace mycojobs::test
