@@ -84,6 +84,18 @@ TEST(Request, HoldsFactsEnvironmentAndScriptInThisOrder) {
   EXPECT_EQ(request.find("a secret token"), std::string::npos);
 }
 
+TEST(Request, TheEnvironmentOfAnExecutorStandsBetweenTheJobsAndTheUsualOne) {
+  JobFacts facts;
+  facts.job.id = 7;
+  facts.job.env_vars = {{"A", "job"}};
+  const TextMap variables =
+      job_environment(facts, {{"A", "executor"}, {"PATH", "/opt/bin:/usr/bin"}, {"MYCOJOBS_JOB_ID", "forged"}});
+  EXPECT_EQ(variables.at("A"), "job");
+  EXPECT_EQ(variables.at("PATH"), "/opt/bin:/usr/bin");
+  EXPECT_EQ(variables.at("HOME"), "/job");
+  EXPECT_EQ(variables.at("MYCOJOBS_JOB_ID"), "7");
+}
+
 TEST(Table, NamesAndScriptTypesAreUnique) {
   std::set<std::string> names, types;
   const SystemClock clock;
