@@ -22,7 +22,7 @@ struct Dependency {
 };
 
 // What the agent holds at once for one job. Files are read into its memory, and a job's disk may be larger than that.
-constexpr std::size_t kMostRecordBytes = 64U << 20;
+constexpr std::size_t kMostRecordBytes = 32U << 20;  // a result is handed over twice, by name and by id
 constexpr std::uint64_t kMostFileBytes = 256ULL << 20;
 constexpr std::size_t kMostFiles = 10000;
 

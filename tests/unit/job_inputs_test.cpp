@@ -131,6 +131,17 @@ TEST_F(JobInputsTest, TheAgentHoldsSoMuchForOneJobHoweverLargeItsDisk) {
   expect_says(gather({"large"}), "name fewer");
 }
 
+TEST_F(JobInputsTest, ResultsOfAllDependenciesTogetherAreBounded) {
+  const std::string result = json({{"k", std::string(9U << 20, 'x')}}).dump();
+  for (Id id = 1; id <= 4; ++id) {
+    ASSERT_TRUE(store_->save(1, job_key(1, id), {{"id", std::to_string(id)}, {"result", result}}));
+    facts_.job.dependends.push_back(id);
+  }
+  expect_says(gather({}), "put joining jobs in between");
+  facts_.job.dependends.pop_back();
+  EXPECT_EQ(gather({}), "");
+}
+
 TEST_F(JobInputsTest, ThousandsOfDependenciesWithThousandsOfWishesTakeNoTime) {
   const json artifact = object("");
   json many;
