@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <span>
 
@@ -18,7 +19,8 @@ struct Dependency {
   Id id = 0;
   std::string name;
   TextMap result;
-  std::vector<StoredArtifact> artifacts;
+  std::string artifacts_json;
+  std::optional<std::vector<StoredArtifact>> artifacts = {};  // read when the first of them is asked for
 };
 
 // What the agent holds at once for one job. Files are read into its memory, and a job's disk may be larger than that.
@@ -26,8 +28,7 @@ constexpr std::size_t kMostRecordBytes = 32U << 20;  // a result is handed over 
 constexpr std::uint64_t kMostFileBytes = 256ULL << 20;
 constexpr std::size_t kMostFiles = 10000;
 
-Result<Dependency> read_dependency(Store& store, const std::string& state_dir, const Job& job, Id id,
-                                   std::size_t& record_bytes) {
+Result<Dependency> read_dependency(Store& store, const Job& job, Id id, std::size_t& record_bytes) {
   static constexpr std::array<std::string_view, 3> kWanted = {"name", "result", "artifacts"};
   Dependency out;
   out.id = id;
@@ -43,21 +44,21 @@ Result<Dependency> read_dependency(Store& store, const std::string& state_dir, c
   Job record = decode<Job>(*fields).record;  // what is unreadable in it is left out: it is not this job's fault
   out.name = std::move(record.name);
   out.result = std::move(record.result);
-  out.artifacts = read_artifacts(record.artifacts, job.context_id, state_dir);
+  out.artifacts_json = std::move(record.artifacts);
   return out;
 }
 
 // What each is called: by its name, if no other has it, and by its id; a name comes before an id.
-using Called = std::map<std::string, const Dependency*, std::less<>>;
+using Called = std::map<std::string, Dependency*, std::less<>>;
 
-Called names_of(const std::vector<Dependency>& all) {
+Called names_of(std::vector<Dependency>& all) {
   std::map<std::string_view, std::size_t> times;
   for (const Dependency& each : all) ++times[each.name];
   Called called;
-  for (const Dependency& each : all) {
+  for (Dependency& each : all) {
     if (!each.name.empty() && times[each.name] == 1) called[each.name] = &each;
   }
-  for (const Dependency& each : all) called.emplace(std::to_string(each.id), &each);
+  for (Dependency& each : all) called.emplace(std::to_string(each.id), &each);
   return called;
 }
 
@@ -84,7 +85,8 @@ std::string folder_of(const std::string& called, Id id) {
 
 class Files {
  public:
-  Files(const Called& called, JobFacts& facts) : called_(called), facts_(facts) {}
+  Files(const Called& called, const std::string& state_dir, JobFacts& facts)
+      : called_(called), state_dir_(state_dir), facts_(facts) {}
 
   // "build" or "build/dist/app": of the dependency `build`, by name or id. A name may have slashes in it.
   Result<void> add(const std::string& wanted) {
@@ -100,9 +102,10 @@ class Files {
   }
 
  private:
-  Result<void> add_from(const Dependency& job, const std::string& called, const std::string& name) {
+  Result<void> add_from(Dependency& job, const std::string& called, const std::string& name) {
+    if (!job.artifacts) job.artifacts = read_artifacts(job.artifacts_json, facts_.job.context_id, state_dir_);
     bool any = name.empty();
-    for (const StoredArtifact& artifact : job.artifacts) {
+    for (const StoredArtifact& artifact : *job.artifacts) {
       if (!name.empty() && artifact.name != name) continue;
       any = true;
       std::string folder = folder_of(called, job.id);
@@ -131,6 +134,7 @@ class Files {
   }
 
   const Called& called_;
+  const std::string& state_dir_;
   JobFacts& facts_;
   std::set<std::string_view> asked_;
   std::set<std::pair<std::string, std::string>> there_;
@@ -160,13 +164,13 @@ Result<void> gather_inputs(Store& store, const std::string& state_dir, JobFacts&
   if (job.dependends.empty() && job.inputs.empty()) return {};
   std::vector<Dependency> all;
   std::size_t record_bytes = 0;
-  for (const Id id : job.dependends) {
-    MJ_TRY(dependency, read_dependency(store, state_dir, job, id, record_bytes));
+  for (const Id id : std::set<Id>(job.dependends.begin(), job.dependends.end())) {
+    MJ_TRY(dependency, read_dependency(store, job, id, record_bytes));
     all.push_back(std::move(dependency));
   }
   const Called called = names_of(all);
   for (const auto& [name, dependency] : called) facts.inputs[name] = dependency->result;
-  Files files(called, facts);
+  Files files(called, state_dir, facts);
   for (const std::string& wanted : job.inputs) MJ_CHECK(files.add(wanted));
   return {};
 }

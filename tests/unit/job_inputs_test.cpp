@@ -115,6 +115,13 @@ TEST_F(JobInputsTest, ADependencyPastItsRetentionHasNoInputs) {
   expect_says(gather({"77/a"}), "left no artifact");
 }
 
+TEST_F(JobInputsTest, ADependencyThatIsNamedTwiceIsOne) {
+  depend_on(1, "build", json({{"app", object("A")}}).dump());
+  facts_.job.dependends = {1, 1, 1};
+  EXPECT_EQ(gather({"build/app"}), "");
+  EXPECT_EQ(files(), std::vector<std::string>{"build/app"});
+}
+
 TEST_F(JobInputsTest, ANameMayHaveSlashes) {
   depend_on(1, "build/linux", json({{"app", object("A")}}).dump());
   EXPECT_EQ(gather({"build/linux"}), "");
@@ -142,7 +149,7 @@ TEST_F(JobInputsTest, ResultsOfAllDependenciesTogetherAreBounded) {
   EXPECT_EQ(gather({}), "");
 }
 
-TEST_F(JobInputsTest, ThousandsOfDependenciesWithThousandsOfWishesTakeNoTime) {
+TEST_F(JobInputsTest, FilesAreCountedOnceHoweverOftenTheyAreAskedFor) {
   const json artifact = object("");
   json many;
   for (int i = 0; i < 1000; ++i) many[std::to_string(i)] = artifact;
