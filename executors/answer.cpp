@@ -18,6 +18,10 @@ std::uint32_t largest_result_frame(std::uint64_t max_result_bytes) {
   return static_cast<std::uint32_t>(std::min(kMost, max_result_bytes * 6 + (64U << 10)));
 }
 
+// It names no call, so that the script's host ends in its own words.
+constexpr std::string_view kReplyTooLarge =
+    R"({"id":0,"error":{"code":"too_large","message":"the reply is too large"}})";
+
 std::string text_of(const nlohmann::json& object, const char* name) {
   const auto found = object.find(name);
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
@@ -161,6 +165,12 @@ void AnswerReader::take_artifact(const std::string& payload) {
     artifact_wanted_ = sink_->open(artifact_);
   }
   if (artifact_wanted_) sink_->write(std::string_view(payload).substr(end + 1));
+}
+
+void AnswerReader::reply(std::string& output, std::string_view reply) {
+  const bool fits = reply.size() <= kMaxReplyBytes && output.size() + reply.size() <= kMaxPendingReplyBytes;
+  append_frame(output, FrameKind::reply, fits ? reply : kReplyTooLarge);
+  ++replies_;
 }
 
 std::vector<std::string> AnswerReader::take_calls() { return std::exchange(calls_, {}); }

@@ -1,10 +1,12 @@
 // What a script host handed back over its channel, read from a stream that a stranger's script may have written.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "executors/channel.h"
@@ -31,7 +33,8 @@ struct Answer {
   std::string problem;    // the first thing that broke the protocol; nothing behind it is read
 };
 
-// Memory is bounded whatever comes: one frame, one result, one error, kMaxPendingNotes lines, kMaxPendingCalls calls.
+// Memory is bounded whatever comes: one frame, one result, one error, kMaxPendingNotes lines, kMaxPendingCalls calls
+// and their replies.
 class AnswerReader {
  public:
   static constexpr std::size_t kMaxPendingNotes = 256;
@@ -40,13 +43,17 @@ class AnswerReader {
   static constexpr std::size_t kMaxResultKeys = 10000;
   static constexpr double kMaxRetrySeconds = 30.0 * 24 * 3600;  // a longer pause is cut to this
 
-  static constexpr std::size_t kMaxPendingCalls = 16;  // without an answer
+  static constexpr std::size_t kMaxPendingCalls = 16;              // without an answer that has been taken
+  static constexpr std::size_t kMaxPendingReplyBytes = 32U << 20;  // a reply that goes beyond is an error instead
 
   explicit AnswerReader(std::uint64_t max_result_bytes, ArtifactSink* sink = nullptr);
   void feed(std::string_view bytes);
   std::vector<std::string> take_notes();
   std::vector<std::string> take_calls();
-  void answered() { unanswered_ -= unanswered_ > 0 ? 1 : 0; }
+  // Adds the frame of a reply to what goes down. Its call is pending until all of it has been taken: a job that asks
+  // and does not read gets no further.
+  void reply(std::string& output, std::string_view reply);
+  void taken() { unanswered_ -= std::min(unanswered_, std::exchange(replies_, 0)); }
   const Answer& answer() const { return answer_; }
 
  private:
@@ -66,7 +73,7 @@ class AnswerReader {
   std::vector<std::string> notes_;
   std::size_t notes_seen_ = 0, notes_left_out_ = 0;
   std::vector<std::string> calls_;
-  std::size_t unanswered_ = 0;
+  std::size_t unanswered_ = 0, replies_ = 0;
   std::string artifact_;  // the path of the one that is coming; empty: none
   bool artifact_wanted_ = false;
 };

@@ -270,6 +270,7 @@ Result<Start> Intake::prepare(Claimed& claimed, std::uint64_t fence_boot_ms, Run
   facts.max_artifact_bytes = settings_.max_artifact_bytes;
   facts.granted = std::move(staged.policy);
   MJ_TRY(secrets, secrets_.values(claimed.ref.context, facts.granted.secrets));
+  if (!secrets.empty()) start.redactor = secrets_.redactor_of_values(claimed.ref.context);
   facts.secrets = std::move(secrets);
   MJ_CHECK(gather_inputs(*parts_.store, settings_.state_dir, facts));
   start.artifacts = artifacts_of(claimed.ref);

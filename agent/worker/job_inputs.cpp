@@ -1,9 +1,12 @@
 #include "worker/job_inputs.h"
 
-#include <algorithm>
 #include <array>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <span>
 
 #include "domain/codec.h"
 #include "domain/utf8.h"
@@ -16,26 +19,47 @@ struct Dependency {
   Id id = 0;
   std::string name;
   TextMap result;
-  std::vector<StoredArtifact> artifacts;
+  std::string artifacts_json;
+  std::optional<std::vector<StoredArtifact>> artifacts = {};  // read when the first of them is asked for
 };
 
-Result<Dependency> read_dependency(Store& store, const std::string& state_dir, const Job& job, Id id) {
+// What the agent holds at once for one job. Files are read into its memory, and a job's disk may be larger than that.
+constexpr std::size_t kMostRecordBytes = 32U << 20;  // a result is handed over twice, by name and by id
+constexpr std::uint64_t kMostFileBytes = 256ULL << 20;
+constexpr std::size_t kMostFiles = 10000;
+
+Result<Dependency> read_dependency(Store& store, const Job& job, Id id, std::size_t& record_bytes) {
   static constexpr std::array<std::string_view, 3> kWanted = {"name", "result", "artifacts"};
   Dependency out;
   out.id = id;
-  auto fields = store.load_fields(job.context_id, job_key(job.caller_id, id), kWanted);
+  auto fields = store.load_fields(job.context_id, job_key(job.caller_id, id),
+                                  std::span(kWanted).first(job.inputs.empty() ? 2 : 3));
   if (!fields && fields.error().code == Code::not_found) return out;  // past its retention
   if (!fields) return fail(std::move(fields).error(), "inputs");
+  for (const auto& [name, value] : *fields) record_bytes += value.size();
+  if (record_bytes > kMostRecordBytes) {
+    return fail(Code::invalid, "inputs: the results and artifacts of the jobs that it depends on take more than " +
+                                   std::to_string(kMostRecordBytes) + " bytes: put joining jobs in between");
+  }
   Job record = decode<Job>(*fields).record;  // what is unreadable in it is left out: it is not this job's fault
   out.name = std::move(record.name);
   out.result = std::move(record.result);
-  out.artifacts = read_artifacts(record.artifacts, job.context_id, state_dir);
+  out.artifacts_json = std::move(record.artifacts);
   return out;
 }
 
-bool is_unique(const std::vector<Dependency>& all, const std::string& name) {
-  return !name.empty() &&
-         std::count_if(all.begin(), all.end(), [&](const Dependency& each) { return each.name == name; }) == 1;
+// What each is called: by its name, if no other has it, and by its id; a name comes before an id.
+using Called = std::map<std::string, Dependency*, std::less<>>;
+
+Called names_of(std::vector<Dependency>& all) {
+  std::map<std::string_view, std::size_t> times;
+  for (const Dependency& each : all) ++times[each.name];
+  Called called;
+  for (Dependency& each : all) {
+    if (!each.name.empty() && times[each.name] == 1) called[each.name] = &each;
+  }
+  for (Dependency& each : all) called.emplace(std::to_string(each.id), &each);
+  return called;
 }
 
 // What a record says is not to be believed: as many bytes are read as the file has.
@@ -59,33 +83,63 @@ std::string folder_of(const std::string& called, Id id) {
   return plain ? called : std::to_string(id);
 }
 
-// Once, however often it was asked for.
-void add_file(std::string folder, const StoredArtifact& artifact, JobFacts& facts) {
-  const bool there = std::any_of(facts.files.begin(), facts.files.end(), [&](const auto& file) {
-    return file.first == folder && file.second.name == artifact.name;
-  });
-  if (!there) facts.files.emplace_back(std::move(folder), artifact);
-}
+class Files {
+ public:
+  Files(const Called& called, const std::string& state_dir, JobFacts& facts)
+      : called_(called), state_dir_(state_dir), facts_(facts) {}
 
-// "build" or "build/dist/app": of the dependency `build`, by name or id.
-Result<void> add_files(const std::vector<Dependency>& all, const std::string& wanted, JobFacts& facts) {
-  for (const Dependency& each : all) {
-    for (const std::string& called : {is_unique(all, each.name) ? each.name : std::string(), std::to_string(each.id)}) {
-      if (called.empty() || (wanted != called && !wanted.starts_with(called + '/'))) continue;
-      const std::string name = wanted.size() > called.size() ? wanted.substr(called.size() + 1) : "";
-      bool any = name.empty();
-      for (const StoredArtifact& artifact : each.artifacts) {
-        if (!name.empty() && artifact.name != name) continue;
-        MJ_CHECK(check_file(artifact, called));
-        add_file(folder_of(called, each.id), artifact, facts);
-        any = true;
-      }
-      if (any) return {};
-      return fail(Code::invalid, "inputs: job " + shown(called) + " left no artifact " + shown(name));
+  // "build" or "build/dist/app": of the dependency `build`, by name or id. A name may have slashes in it.
+  Result<void> add(const std::string& wanted) {
+    if (!asked_.insert(wanted).second) return {};
+    if (asked_.size() > kMostFiles)
+      return fail(Code::invalid, "inputs: has more than " + std::to_string(kMostFiles) + " entries: name fewer");
+    if (const auto job = called_.find(wanted); job != called_.end()) return add_from(*job->second, wanted, "");
+    for (std::size_t slash = wanted.find('/'); slash != std::string::npos; slash = wanted.find('/', slash + 1)) {
+      const auto job = called_.find(std::string_view(wanted).substr(0, slash));
+      if (job != called_.end()) return add_from(*job->second, job->first, wanted.substr(slash + 1));
     }
+    return fail(Code::invalid, "inputs: " + shown(wanted) + " names no job that this one depends on (dependends)");
   }
-  return fail(Code::invalid, "inputs: " + shown(wanted) + " names no job that this one depends on (dependends)");
-}
+
+ private:
+  Result<void> add_from(Dependency& job, const std::string& called, const std::string& name) {
+    if (!job.artifacts) job.artifacts = read_artifacts(job.artifacts_json, facts_.job.context_id, state_dir_);
+    bool any = name.empty();
+    for (const StoredArtifact& artifact : *job.artifacts) {
+      if (!name.empty() && artifact.name != name) continue;
+      any = true;
+      std::string folder = folder_of(called, job.id);
+      if (!there_.emplace(folder, artifact.name).second) continue;  // once, however often it was asked for
+      MJ_CHECK(check_file(artifact, called));
+      bytes_ += artifact.bytes;
+      facts_.files.emplace_back(std::move(folder), artifact);
+      MJ_CHECK(check_sum());
+    }
+    if (any) return {};
+    return fail(Code::invalid, "inputs: job " + shown(called) + " left no artifact " + shown(name));
+  }
+  Result<void> check_sum() const {
+    if (there_.size() > kMostFiles) {
+      return fail(Code::invalid, "inputs: more than " + std::to_string(kMostFiles) +
+                                     " artifacts: let the jobs that leave them pack them, or name fewer");
+    }
+    if (bytes_ > kMostFileBytes) {
+      return fail(Code::invalid, "inputs: artifacts of more than " + std::to_string(kMostFileBytes) +
+                                     " bytes together are handed to no job: name fewer");
+    }
+    if (bytes_ <= facts_.granted.disk_bytes) return {};
+    return fail(Code::invalid, "inputs: " + std::to_string(bytes_) +
+                                   " bytes of artifacts are more than the job's disk of " +
+                                   std::to_string(facts_.granted.disk_bytes) + ": ask for more, policy.disk");
+  }
+
+  const Called& called_;
+  const std::string& state_dir_;
+  JobFacts& facts_;
+  std::set<std::string_view> asked_;
+  std::set<std::pair<std::string, std::string>> there_;
+  std::uint64_t bytes_ = 0;  // of files on this host: no sum of them is too large for it
+};
 
 }  // namespace
 
@@ -109,22 +163,15 @@ Result<void> gather_inputs(Store& store, const std::string& state_dir, JobFacts&
   const Job& job = facts.job;
   if (job.dependends.empty() && job.inputs.empty()) return {};
   std::vector<Dependency> all;
-  for (const Id id : job.dependends) {
-    MJ_TRY(dependency, read_dependency(store, state_dir, job, id));
+  std::size_t record_bytes = 0;
+  for (const Id id : std::set<Id>(job.dependends.begin(), job.dependends.end())) {
+    MJ_TRY(dependency, read_dependency(store, job, id, record_bytes));
     all.push_back(std::move(dependency));
   }
-  for (const Dependency& each : all) {
-    facts.inputs[std::to_string(each.id)] = each.result;
-    if (is_unique(all, each.name)) facts.inputs[each.name] = each.result;
-  }
-  std::uint64_t bytes = 0;  // of files on this host: no sum of them is too large for it
-  for (const std::string& wanted : job.inputs) MJ_CHECK(add_files(all, wanted, facts));
-  for (const auto& [from, artifact] : facts.files) bytes += artifact.bytes;
-  if (bytes > facts.granted.disk_bytes) {
-    return fail(Code::invalid, "inputs: " + std::to_string(bytes) +
-                                   " bytes of artifacts are more than the job's disk of " +
-                                   std::to_string(facts.granted.disk_bytes) + ": ask for more, policy.disk");
-  }
+  const Called called = names_of(all);
+  for (const auto& [name, dependency] : called) facts.inputs[name] = dependency->result;
+  Files files(called, state_dir, facts);
+  for (const std::string& wanted : job.inputs) MJ_CHECK(files.add(wanted));
   return {};
 }
 

@@ -131,7 +131,8 @@ void RunLoop::begin(Start& start) {
   auto [place, fresh] = runs_.try_emplace(number, Run{std::move(start), OutputCapture(output_bytes)});
   Run& run = place->second;
   run.fence_boot_ms = run.job.specs.front().fence_boot_ms;
-  if (auto redactor = secrets_.redactor(run.job.context)) {
+  // What the job was given may be newer than our own look.
+  if (auto redactor = run.job.redactor ? run.job.redactor : secrets_.redactor(run.job.context)) {
     if (run.job.artifacts) run.job.artifacts->keep_out(redactor);
     run.clean = std::make_unique<Clean>(std::move(redactor));
   }
@@ -149,10 +150,10 @@ Result<void> RunLoop::launch(RunNumber number, Run& run) {
   RunSpec& spec = run.job.specs.at(run.stage);
   spec.run = sandbox_run(number, run.stage);
   spec.fence_boot_ms = run.fence_boot_ms;
-  if (run.job.deadline_boot_ms != 0) {  // a run that begins at its last moment has a moment, not all of its limit
-    const std::uint64_t now = clock_.boot_ms();
-    const std::uint64_t left = std::max<std::uint64_t>(run.job.deadline_boot_ms, now + 1) - now;
-    spec.limits.wall_ms = std::min(spec.limits.wall_ms, left);
+  // A stage that begins when the time is over has the shortest that there is; 0 would be no limit.
+  if (const std::uint64_t deadline = run.job.deadline_boot_ms, now = clock_.boot_ms(); deadline > 0) {
+    const std::uint64_t left = deadline > now ? deadline - now : 1;
+    spec.limits.wall_ms = spec.limits.wall_ms == 0 ? left : std::min(spec.limits.wall_ms, left);
   }
   MJ_TRY(pipes, sandbox_->launch(spec));
   run.out.reset(pipes.out);

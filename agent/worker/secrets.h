@@ -47,6 +47,8 @@ class Secrets {
   // Finds the context's secrets as they are, or were kLookMs ago at most. Null: it has none. What was found stays in
   // force while the folder cannot be read.
   std::shared_ptr<const Redactor> redactor(Id context);
+  // The one of the last look: it keeps out what values() gave just now, also where a file has changed since.
+  std::shared_ptr<const Redactor> redactor_of_values(Id context) { return contexts_[context].redactor; }
   // Those with these names. Error denied: names the first that there is none of, and where it belongs.
   Result<std::vector<SecretValue>> values(Id context, const std::vector<std::string>& names);
 

@@ -33,8 +33,9 @@ struct Start {
   std::uint32_t attempt = 1, retries = 0;   // of the job: whether a failure is followed by another attempt
   std::unique_ptr<RunArtifacts> artifacts;  // before the conversation, which writes into it
   std::unique_ptr<Conversation> conversation;
-  std::uint64_t output_bytes = 1ULL << 20;  // of its output that is kept: half head, half tail
-  bool output_kill = false;                 // over it the job is killed
+  std::uint64_t output_bytes = 1ULL << 20;             // of its output that is kept: half head, half tail
+  bool output_kill = false;                            // over it the job is killed
+  std::shared_ptr<const Redactor> redactor = nullptr;  // of the secrets that it was given; none: it was given none
 };
 
 // A question of a job's script to its agent: JSON {id, method, params}.
@@ -72,7 +73,7 @@ struct WorkerSettings {
   std::vector<std::string> allowed_prerequisites;  // beginnings of what an agent may look at, as "file:/data/"
   std::uint64_t prerequisites_timeout_ms = 24ULL * 3600 * 1000;  // how long a job may wait for them; 0: for ever
   SecretPlaces secrets;
-  std::string state_dir;                                         // for what must outlive us; empty: nothing
+  std::string state_dir;  // for what must outlive us; empty: nothing
 };
 
 // The moment, on CLOCK_BOOTTIME, at which a run dies unless its lease is renewed: counted from before the claim or

@@ -25,11 +25,6 @@ std::string Tail::last_line() const {
 ProgramConversation::ProgramConversation(std::string request, EndContext context, ArtifactSink* sink)
     : output_(std::move(request)), context_(std::move(context)), reader_(context_.max_result_bytes, sink) {}
 
-void ProgramConversation::answer(std::string_view reply) {
-  reader_.answered();
-  append_frame(output_, FrameKind::reply, reply);
-}
-
 Answer ProgramConversation::complete_answer() const {
   Answer answer = reader_.answer();
   if (!answer.error) return answer;

@@ -43,12 +43,15 @@ class Tail {
 class ProgramConversation : public Conversation {
  public:
   ProgramConversation(std::string request, EndContext, ArtifactSink*);
-  std::string take_output() override { return std::exchange(output_, {}); }
+  std::string take_output() override {
+    reader_.taken();
+    return std::exchange(output_, {});
+  }
   void feed(std::string_view bytes) override { reader_.feed(bytes); }
   void saw_stderr(std::string_view bytes) override { stderr_.feed(bytes); }
   std::vector<std::string> take_notes() override { return reader_.take_notes(); }
   std::vector<std::string> take_calls() override { return reader_.take_calls(); }
-  void answer(std::string_view reply) override;
+  void answer(std::string_view reply) override { reader_.reply(output_, reply); }
   JobEnd finish(const Outcome&) const override;
 
  protected:

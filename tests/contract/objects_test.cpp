@@ -297,6 +297,16 @@ TEST_P(Objects, OneJobWritesAtATime) {
   EXPECT_EQ(objects_->get(1, kTodo, "a").value().version, 3U);
 }
 
+TEST_P(Objects, AJobWhoseTurnCameAndWhoWasRefusedIsInNobodysWay) {
+  const Claimed second = claim_new(2), third = claim_new(3);
+  ASSERT_TRUE(write({put("a", "{}")}));
+  EXPECT_NE(write_as(second.ref, {put("a", "{}", 7)}).value().busy, "");
+  EXPECT_NE(write_as(third.ref, {put("b", "{}")}).value().busy, "");
+  ASSERT_TRUE(objects_->release(writer_));
+  EXPECT_EQ(outcome(write_as(second.ref, {put("a", "{}", 7)})), "conflict");
+  EXPECT_EQ(write_as(third.ref, {put("b", "{}")}).value().busy, "") << "it has written nothing";
+}
+
 TEST_P(Objects, AWriterWhoseJobHasEndedIsInNobodysWay) {
   const Claimed second = claim_new(2);
   ASSERT_TRUE(write({put("a", "{}")}));

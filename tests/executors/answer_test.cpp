@@ -147,5 +147,37 @@ TEST(Answer, RandomFramesNeverCrash) {
   }
 }
 
+// A job that sends calls and never reads would have the agent keep their answers.
+TEST(Answer, ReplyThatNobodyTakesKeepsItsCallPending) {
+  std::string call;
+  append_frame(call, FrameKind::call, "{}");
+  AnswerReader reader(1000);
+  std::string output;
+  for (std::size_t i = 0; i < AnswerReader::kMaxPendingCalls; ++i) {
+    reader.feed(call);
+    reader.reply(output, "{}");
+  }
+  EXPECT_EQ(reader.answer().problem, "");
+  AnswerReader reads = reader;
+  reads.taken();
+  reads.feed(call);
+  EXPECT_EQ(reads.answer().problem, "") << "what was taken is answered";
+  reader.feed(call);
+  EXPECT_THAT(reader.answer().problem, HasSubstr("more calls than it waits for"));
+}
+
+TEST(Answer, RepliesThatNobodyTakesAreKeptUpToALimit) {
+  std::string call;
+  append_frame(call, FrameKind::call, "{}");
+  AnswerReader reader(1000);
+  std::string output;
+  for (int i = 0; i < 10; ++i) {
+    reader.feed(call);
+    reader.reply(output, std::string(7U << 20, 'x'));
+  }
+  EXPECT_LT(output.size(), AnswerReader::kMaxPendingReplyBytes + 4096);
+  EXPECT_THAT(output.substr(output.size() - 100), HasSubstr("too_large"));
+}
+
 }  // namespace
 }  // namespace mycojobs

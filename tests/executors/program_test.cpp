@@ -147,5 +147,13 @@ TEST_F(Native, WhatHasAnotherHashIsNotRun) {
   EXPECT_THAT(run(native, "abc").end.error, HasSubstr("8 to 64 digits"));
 }
 
+TEST(Programs, WhatIsLeftBehindAndWritesProgressHoldsUpNoEnd) {
+  const Done done = run(bash(),
+                        "(setsid cat /dev/zero > $MYCOJOBS_PROGRESS &)\n(yes 0.5 > $MYCOJOBS_PROGRESS &)\n"
+                        "sleep 0.2; echo k=v > $MYCOJOBS_RESULT\n");
+  EXPECT_EQ(done.end.detail, "ok") << done.end.error;
+  EXPECT_EQ(done.end.result, (TextMap{{"k", "v"}}));
+}
+
 }  // namespace
 }  // namespace mycojobs::test

@@ -115,5 +115,54 @@ TEST_F(JobInputsTest, ADependencyPastItsRetentionHasNoInputs) {
   expect_says(gather({"77/a"}), "left no artifact");
 }
 
+TEST_F(JobInputsTest, ADependencyThatIsNamedTwiceIsOne) {
+  depend_on(1, "build", json({{"app", object("A")}}).dump());
+  facts_.job.dependends = {1, 1, 1};
+  EXPECT_EQ(gather({"build/app"}), "");
+  EXPECT_EQ(files(), std::vector<std::string>{"build/app"});
+}
+
+TEST_F(JobInputsTest, ANameMayHaveSlashes) {
+  depend_on(1, "build/linux", json({{"app", object("A")}}).dump());
+  EXPECT_EQ(gather({"build/linux"}), "");
+  EXPECT_EQ(gather({"build/linux/app"}), "");
+  EXPECT_EQ(files(), std::vector<std::string>{"1/app"});
+}
+
+TEST_F(JobInputsTest, TheAgentHoldsSoMuchForOneJobHoweverLargeItsDisk) {
+  facts_.granted.disk_bytes = 1ULL << 40;
+  const std::string hash(64, 'a');
+  const std::uint64_t bytes = 300ULL << 20;
+  fs::resize_file(folder_.write("contexts/1/objects/" + hash, ""), bytes);  // no block of it is written
+  depend_on(1, "large", json({{"a", {{"sha256", hash}, {"bytes", bytes}, {"text", false}}}}).dump());
+  expect_says(gather({"large"}), "name fewer");
+}
+
+TEST_F(JobInputsTest, ResultsOfAllDependenciesTogetherAreBounded) {
+  const std::string result = json({{"k", std::string(9U << 20, 'x')}}).dump();
+  for (Id id = 1; id <= 4; ++id) {
+    ASSERT_TRUE(store_->save(1, job_key(1, id), {{"id", std::to_string(id)}, {"result", result}}));
+    facts_.job.dependends.push_back(id);
+  }
+  expect_says(gather({}), "put joining jobs in between");
+  facts_.job.dependends.pop_back();
+  EXPECT_EQ(gather({}), "");
+}
+
+TEST_F(JobInputsTest, FilesAreCountedOnceHoweverOftenTheyAreAskedFor) {
+  const json artifact = object("");
+  json many;
+  for (int i = 0; i < 1000; ++i) many[std::to_string(i)] = artifact;
+  std::vector<std::string> wanted;
+  for (Id id = 1; id <= 100; ++id) {
+    depend_on(id, "n" + std::to_string(id), id <= 12 ? many.dump() : "{}");
+    for (int i = 0; i < 200; ++i) wanted.push_back("n" + std::to_string(id % 10 + 1));
+  }
+  EXPECT_EQ(gather(wanted), "");
+  EXPECT_EQ(facts_.files.size(), 10000U);
+  wanted.emplace_back("n11");
+  expect_says(gather(wanted), "pack them");
+}
+
 }  // namespace
 }  // namespace mycojobs::test

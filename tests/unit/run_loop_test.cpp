@@ -47,8 +47,9 @@ class RunLoopTest : public ::testing::Test {
   }
   void start(RunNumber run, JobEnd end = {}, std::uint32_t attempt = 1, std::uint32_t retries = 0, Id context = 1) {
     if (!loop_) {
-      loop_ = std::make_unique<RunLoop>(std::make_unique<FakeSandbox>(control_), clock_, settings_,
-                                        RunLoop::Callbacks{[this](Outgoing report) { posted_.post(std::move(report)); }});
+      loop_ =
+          std::make_unique<RunLoop>(std::make_unique<FakeSandbox>(control_), clock_, settings_,
+                                    RunLoop::Callbacks{[this](Outgoing report) { posted_.post(std::move(report)); }});
     }
     Start one;
     one.run = run;
@@ -57,6 +58,8 @@ class RunLoopTest : public ::testing::Test {
     one.specs.emplace_back().context = context;
     one.attempt = attempt;
     one.retries = retries;
+    one.deadline_boot_ms = deadline_boot_ms_;
+    one.redactor = redactor_;
     one.output_bytes = output_bytes_;
     one.output_kill = output_kill_;
     one.conversation = std::make_unique<ScriptedTalk>(std::move(end));
@@ -91,6 +94,8 @@ class RunLoopTest : public ::testing::Test {
 
   std::uint64_t output_bytes_ = 1U << 20;
   bool output_kill_ = false;
+  std::uint64_t deadline_boot_ms_ = 0;
+  std::shared_ptr<const Redactor> redactor_;
   TempDir folder_;
   SystemClock clock_;
   SandboxControl control_;
@@ -250,6 +255,22 @@ TEST_F(RunLoopTest, UnkillableRunTellsTheOperatorJobProcessAndHost) {
   EXPECT_NE(log.find("job:1:1: unkillable on host " + std::string(host) + ": " + SandboxControl::kDeafReason),
             std::string::npos)
       << log;
+}
+
+// Its secret came between two looks of the loop.
+TEST_F(RunLoopTest, SecretThatTheJobWasGivenIsKeptOutThoughTheLoopHasNotSeenIt) {
+  redactor_ = std::make_shared<const Redactor>(std::vector<Secret>{{"TOKEN", "another value since"}});
+  start(1);
+  control_.write(1, LogStream::out, "another value since\n");
+  ASSERT_TRUE(wait_for_text(LogStream::out, "\n"));
+  EXPECT_EQ(text_[LogStream::out], "[secret TOKEN]\n");
+}
+
+TEST_F(RunLoopTest, StageThatBeginsBehindTheDeadlineGetsNoTime) {
+  deadline_boot_ms_ = 1;
+  start(1);
+  std::lock_guard lock(control_.mutex);
+  EXPECT_EQ(control_.running.at(1).limits.wall_ms, 1U);
 }
 
 }  // namespace

@@ -113,7 +113,10 @@ class ProgressReader {
   int fd() const { return fifo_.get(); }
   void read() {
     std::array<char, 4096> part;  // NOLINT(*-member-init): filled by read
-    for (ssize_t got = 0; (got = ::read(fifo_.get(), part.data(), part.size())) > 0;) {
+    // What fits into it: whoever writes on and on keeps nobody from the signals, nor from the end.
+    for (int round = 0; round < 16; ++round) {
+      const ssize_t got = ::read(fifo_.get(), part.data(), part.size());
+      if (got <= 0) return;
       pending_.append(part.data(), static_cast<std::size_t>(got));
       for (std::size_t end = 0; (end = pending_.find('\n')) != std::string::npos; pending_.erase(0, end + 1))
         tell(pending_.substr(0, end));

@@ -35,6 +35,8 @@ local function refuse_writer(job, claim_id, token)
   local busy = writer.job and claim_is_live(writer.job, writer.claim_id) and writer.job
   if not busy then
     local first, first_job = first_waiting()
+    -- Its turn has come: a call that is refused after all, for a conflict say, leaves nobody waiting for it.
+    if first == job .. ' ' .. claim_id then redis.call('ZREM', kWaiting, first) end
     if not first or first == job .. ' ' .. claim_id then return end
     busy = first_job
   end
