@@ -5,6 +5,7 @@
 #include <linux/landlock.h>
 #include <seccomp.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -80,17 +81,20 @@ Result<void> hide_and_keep_down() {
   return {};
 }
 
-Result<void> read_only_below(std::span<const char* const> folders, int file) {
+Result<void> read_only_below(std::span<const char* const> paths, int file) {
   const long abi = ::syscall(SYS_landlock_create_ruleset, nullptr, 0, LANDLOCK_CREATE_RULESET_VERSION);
   if (abi <= 0) return {};
   const RulesetAttr attr = everything_of(abi);
   // An older kernel knows a shorter structure, and takes a longer one if what it does not know is zero.
   const Fd ruleset(static_cast<int>(::syscall(SYS_landlock_create_ruleset, &attr, sizeof attr, 0)));
   if (!ruleset) return failed("landlock", errno);
-  for (const char* path : folders) {
-    const Fd folder(::open(path, O_PATH | O_DIRECTORY | O_CLOEXEC));
-    if (!folder) continue;
-    const int error = add_rule(ruleset.get(), folder.get(), LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR);
+  for (const char* path : paths) {
+    const Fd place(::open(path, O_PATH | O_CLOEXEC));
+    struct stat info {};
+    if (!place || ::fstat(place.get(), &info) != 0) continue;
+    const std::uint64_t rights = S_ISDIR(info.st_mode) ? LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR
+                                                       : LANDLOCK_ACCESS_FS_READ_FILE;  // a file knows no more
+    const int error = add_rule(ruleset.get(), place.get(), rights);
     if (error != 0) return failed(std::string("landlock: ") + path, error);
   }
   if (int error = add_rule(ruleset.get(), file, LANDLOCK_ACCESS_FS_READ_FILE); error != 0) {

@@ -17,7 +17,9 @@ constexpr bool kSanitized = true;  // needs terabytes of addresses
 constexpr bool kSanitized = false;
 #endif
 
-constexpr const char* kReadable[] = {"/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc", "/opt"};
+// Not /etc as a whole: where the agent is no root, its configuration and secrets are readable to this user.
+constexpr const char* kReadable[] = {
+    "/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives"};
 
 // What reaches other processes, the network or the kernel's rarer parts. Signals to itself are left: abort() needs
 // them.
