@@ -35,7 +35,7 @@ TEST_F(Explain, WhatNobodyServes) {
   const std::string key = mycojobs_.submit("pass", {"--type", "cobol"});
   expect_in(text(key, "no_runner"), "no runner of this context is alive");
   Process one = agent(20);
-  expect_in(text(key, "no_runner"), "live runners serve queue:python");
+  expect_in(text(key, "no_runner"), "live runners serve queue:native, queue:osis, queue:python");
   expect_in(text(key, "no_runner"), "start an agent that runs cobol");
 }
 

@@ -29,6 +29,8 @@ struct Example {
   const char* value;  // what is there
 };
 
+void PrintTo(const Example& example, std::ostream* out) { *out << example.file; }
+
 class Examples : public ::testing::TestWithParam<Example> {};
 
 json run_example(const TempDir& folder, const std::string& file, const std::string& type) {

@@ -4,9 +4,10 @@ local job, until_ms = arg(), num(arg())
 local err = wrong_shared()
 if err then return err end
 local claim = read_claim(job)
-if claim and not claim.state and now_ms > until_ms and type_of(job) == 'hash'
-  and redis.call('HGET', job, 'status') == 'started' then
-  -- Somebody has deleted the claim. Its owner was refused since then and has killed the run; the job must not be stranded.
+if claim and not claim.state and type_of(job) == 'hash' and redis.call('HGET', job, 'status') == 'started' then
+  -- Somebody has deleted the claim. Its owner was refused since then and has killed the run; the job must not be stranded:
+  -- an observer whose clock is a little ahead comes again.
+  if now_ms <= until_ms then return 0 end
   local queue = queue_of(job)
   err = wrong(queue, 'list')
   if err then return err end
