@@ -36,7 +36,8 @@ class PlainV : public ::testing::Test {
   bool kept() const {
     std::error_code none;
     const fs::directory_iterator files(folder_ / "state/contexts/1/v-cache", none);
-    return std::any_of(begin(files), end(files), [](const auto& each) { return each.path().filename().string().size() == 64; });
+    return std::any_of(begin(files), end(files),
+                       [](const auto& each) { return each.path().filename().string().size() == 64; });
   }
 
   TempDir folder_;
