@@ -98,8 +98,8 @@ TEST(Outcome, PassedFenceIsLost) {
 TEST(Outcome, MovedFenceKeepsTheRunAlive) {
   Sandbox& sandbox = shared_sandbox();
   RunSpec spec = spec_with();
-  spec.fence_boot_ms = now_boot_ms() + 300;
-  Started started = start_attempts(sandbox, spec, "sleep 600\ngetpid");
+  spec.fence_boot_ms = now_boot_ms() + 2000;
+  Started started = start_attempts(sandbox, spec, "sleep 3000\ngetpid");
   sandbox.fence(spec.run, now_boot_ms() + 60000);
   const Ran ran = wait_for(sandbox, started);
   EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
