@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/errno_text.h"
+#include "base/write_all.h"
 #include "executors/host_channel.h"
 
 namespace mycojobs {
@@ -25,15 +26,6 @@ Result<void> make_parents(const std::string& folder, const std::string& path) {
     if (::mkdir(parent.c_str(), 0755) != 0 && errno != EEXIST) return fail(Code::io, parent + ": " + errno_text(errno));
   }
   return {};
-}
-
-bool write_whole(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno != EINTR) return false;
-    if (written > 0) bytes.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return true;
 }
 
 // A JSON string without its quotes; what is not plain ASCII is not shown.
@@ -133,7 +125,7 @@ Result<void> IncomingFiles::take(std::string_view payload) {
     if (!file_ || ::fchmod(file_.get(), mode) != 0) return fail(Code::io, full + ": " + errno_text(errno));
     path_ = path;
   }
-  if (!write_whole(file_.get(), bytes))
+  if (!write_all(file_.get(), bytes))
     return fail(Code::io, full + ": " + errno_text(errno) + " (remedy: policy: disk, a larger one)");
   return {};
 }

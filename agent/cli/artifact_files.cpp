@@ -10,6 +10,7 @@
 
 #include "base/errno_text.h"
 #include "base/sha256.h"
+#include "base/write_all.h"
 #include "cli/terminal.h"
 #include "domain/utf8.h"
 #include "worker/artifacts.h"
@@ -88,19 +89,15 @@ Result<void> read_artifact(const StoredArtifact& artifact, const std::function<R
   return fail(Code::io, artifact.path + ": is damaged: its hash is not that of the record; let the job run again");
 }
 
-Result<void> write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno != EINTR) return fail(Code::io, errno_text(errno));
-    if (written > 0) bytes.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return {};
+Result<void> write_out(int fd, std::string_view bytes) {
+  if (write_all(fd, bytes)) return {};
+  return fail(Code::io, errno_text(errno));
 }
 
 Result<void> copy_artifact(const StoredArtifact& artifact, const OutputFolder& folder) {
   if (!is_here(artifact)) return fail(Code::not_found, "is not on this host: " + artifact.path);
   MJ_TRY(file, folder.create(artifact.name));
-  auto copied = read_artifact(artifact, [&file](std::string_view bytes) { return write_all(file.get(), bytes); });
+  auto copied = read_artifact(artifact, [&file](std::string_view bytes) { return write_out(file.get(), bytes); });
   if (!copied) folder.remove(artifact.name);
   return copied;
 }
@@ -135,7 +132,7 @@ void FolderSink::write(std::string_view bytes) {
   }
   left_ -= bytes.size();
   coming_.bytes += bytes.size();
-  if (auto written = write_all(fd_.get(), bytes); !written) refuse(written.error().message);
+  if (auto written = write_out(fd_.get(), bytes); !written) refuse(written.error().message);
 }
 
 void FolderSink::close() {

@@ -39,7 +39,7 @@ bool is_here(const StoredArtifact&);
 // Into the folder, whole or not at all.
 Result<void> copy_artifact(const StoredArtifact&, const OutputFolder&);
 
-Result<void> write_all(int fd, std::string_view bytes);
+Result<void> write_out(int fd, std::string_view bytes);
 
 // What a run leaves, straight into a folder.
 class FolderSink final : public ArtifactSink {

@@ -84,7 +84,7 @@ void list(const Invocation& call, const Found& found) {
 // As it is, but for a terminal: what a stranger wrote may not speak to that.
 Result<void> print_artifact(const StoredArtifact& artifact) {
   if (::isatty(STDOUT_FILENO) == 0)
-    return read_artifact(artifact, [](std::string_view bytes) { return write_all(STDOUT_FILENO, bytes); });
+    return read_artifact(artifact, [](std::string_view bytes) { return write_out(STDOUT_FILENO, bytes); });
   std::string text;
   MJ_CHECK(read_artifact(artifact, [&text](std::string_view bytes) -> Result<void> {
     text.append(bytes.substr(0, kMostOnTerminal + 1 - std::min(text.size(), kMostOnTerminal + 1)));

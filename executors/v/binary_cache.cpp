@@ -18,6 +18,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/sha256.h"
+#include "base/write_all.h"
 
 namespace mycojobs {
 namespace {
@@ -41,15 +42,6 @@ bool read_whole(int fd, std::string& into) {
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return false;
     have += static_cast<std::size_t>(got);
-  }
-  return true;
-}
-
-bool write_whole(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno != EINTR) return false;
-    if (written > 0) bytes.remove_prefix(static_cast<std::size_t>(written));
   }
   return true;
 }
@@ -86,7 +78,7 @@ Result<void> BinaryCache::keep(const std::string& key, std::string_view program)
   const std::string path = folder_ + '/' + kUnfinished + std::to_string(::getpid()) + '-' + std::to_string(next++);
   Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
   // Not forced to the disk: after a power cut its hash tells.
-  const bool written = file && write_whole(file.get(), sha256_hex(program) + '\n') && write_whole(file.get(), program);
+  const bool written = file && write_all(file.get(), sha256_hex(program) + '\n') && write_all(file.get(), program);
   if (!written || ::rename(path.c_str(), (folder_ + '/' + key).c_str()) != 0) {
     const int error = errno;
     ::unlink(path.c_str());

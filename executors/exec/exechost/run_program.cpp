@@ -16,6 +16,7 @@
 
 #include "base/errno_text.h"
 #include "base/fd.h"
+#include "base/write_all.h"
 #include "domain/codec.h"
 #include "executors/exec/result_file.h"
 #include "executors/host_channel.h"
@@ -51,12 +52,7 @@ void send_error(int channel, const char* type, const std::string& message, std::
 
 bool write_file(const std::string& path, mode_t mode, std::string_view bytes) {
   const Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  while (file && !bytes.empty()) {
-    const ssize_t written = ::write(file.get(), bytes.data(), bytes.size());
-    if (written < 0 && errno != EINTR) return false;
-    if (written > 0) bytes.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return file && ::fchmod(file.get(), mode) == 0;
+  return file && write_all(file.get(), bytes) && ::fchmod(file.get(), mode) == 0;
 }
 
 struct Plan {

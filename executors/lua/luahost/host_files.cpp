@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/fd.h"
+#include "base/write_all.h"
 #include "executors/lua/luahost/state.h"
 
 namespace mycojobs::lua {
@@ -114,22 +115,13 @@ int lua_read_file(lua_State* state) {
   return 1;
 }
 
-bool write_all(int fd, const char* bytes, std::size_t size) {
-  while (size > 0) {
-    const ssize_t written = ::write(fd, bytes, size);
-    if (written < 0 && errno != EINTR) return false;
-    if (written > 0) bytes += written, size -= static_cast<std::size_t>(written);
-  }
-  return true;
-}
-
 // path, bytes, append?
 int lua_write_file(lua_State* state) {
   std::size_t size = 0;
   const char* bytes = luaL_checklstring(state, 2, &size);
   const int how = lua_toboolean(state, 3) != 0 ? O_APPEND : O_TRUNC;
   const Fd file(::open(path_at(state, 1), O_WRONLY | O_CREAT | O_CLOEXEC | how, 0644));
-  return answer(state, file && write_all(file.get(), bytes, size));
+  return answer(state, file && write_all(file.get(), {bytes, size}));
 }
 
 // from, to: contents and permissions of one file. A third value tells which of the two an error is about: from or to.
@@ -148,7 +140,7 @@ int lua_copy_file(lua_State* state) {
   for (ssize_t got = 1; fine && got != 0;) {
     got = ::read(from.get(), part.data(), part.size());
     if (got < 0 && errno == EINTR) continue;
-    fine = got >= 0 && write_all(to.get(), part.data(), static_cast<std::size_t>(got));
+    fine = got >= 0 && write_all(to.get(), {part.data(), static_cast<std::size_t>(got)});
   }
   if (fine) return answer(state, true);
   push_errno(state, errno);

@@ -12,6 +12,7 @@
 #include <ctime>
 #include <string>
 
+#include "base/write_all.h"
 #include "executors/plugin/pluginhost/loaded_plugin.h"
 #include "executors/plugin/pluginhost/rights.h"
 #include "executors/plugin/wire.h"
@@ -36,20 +37,10 @@ void read_all(char* to, std::size_t size) {
   }
 }
 
-void write_all(const char* from, std::size_t size) {
-  while (size > 0) {
-    const ssize_t put = ::write(kSocketFd, from, size);
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) leave(kSocketGoneExit);
-    from += put;
-    size -= static_cast<std::size_t>(put);
-  }
-}
-
 void send(WireKind kind, std::uint32_t call, const char* text, std::size_t size) {
   const std::string header = header_bytes(kind, call, size);
-  write_all(header.data(), header.size());
-  write_all(text, size);
+  if (!write_all(kSocketFd, {header.data(), header.size()}) || !write_all(kSocketFd, {text, size}))
+    leave(kSocketGoneExit);
 }
 
 void send(WireKind kind, std::uint32_t call, const std::string& text = "") {
