@@ -8,6 +8,7 @@
 #include "domain/codec.h"
 #include "store/job_fields.h"
 #include "store/keys.h"
+#include "store/redis_flows.h"
 #include "store/redis_objects.h"
 #include "store/redis_waiter.h"
 
@@ -64,6 +65,7 @@ class RedisStores final : public StoreFactory {
   Result<std::unique_ptr<ObjectStore>> open_objects() override {
     return std::make_unique<RedisObjects>(link_opener(config_));
   }
+  Result<std::unique_ptr<FlowStore>> open_flows() override { return make_redis_flows(link_opener(config_)); }
 
  private:
   RedisStoreConfig config_;

@@ -18,6 +18,7 @@
 #include <variant>
 #include <vector>
 
+#include "mycojobs/flows.h"
 #include "mycojobs/job_end.h"
 #include "mycojobs/objects.h"
 #include "mycojobs/records.h"
@@ -251,6 +252,7 @@ class StoreFactory {
   virtual Result<std::unique_ptr<Waiter>> open_waiter(const std::vector<std::pair<Id, std::string>>& queues,
                                                       const std::string& topic) = 0;
   virtual Result<std::unique_ptr<ObjectStore>> open_objects() = 0;
+  virtual Result<std::unique_ptr<FlowStore>> open_flows() = 0;
 };
 
 }  // namespace mycojobs

@@ -48,7 +48,8 @@ const std::vector<Reserved> kReserved = {
     {"hiredis", "agent/store/"},        {"linux/seccomp.h", "sandbox/"}, {"seccomp.h", "sandbox/"},
     {"linux/landlock.h", "sandbox/"},   {"linux/filter.h", "sandbox/"},  {"sys/mount.h", "sandbox/"},
     {"linux/mount.h", "sandbox/"},      {"sched.h", "sandbox/"},         {"Python.h", "executors/python/"},
-    {"pybind11/", "executors/python/"}, {"utf8proc.h", "agent/domain/"},
+    {"pybind11/", "executors/python/"}, {"utf8proc.h", "agent/domain/"}, {"yaml-cpp/", "agent/domain/"},
+    {"date/", "agent/domain/"},         {"httplib.h", "agent/api/"},
 };
 
 struct Include {

@@ -6,6 +6,7 @@
 #include "store/memory/memory_command.h"
 #include "store/memory/memory_waiter.h"
 #include "store/redis_errors.h"
+#include "store/redis_flows.h"
 #include "store/redis_objects.h"
 #include "store/redis_store.h"
 
@@ -66,6 +67,10 @@ Result<std::unique_ptr<Waiter>> MemoryServer::open_waiter(const std::vector<std:
 Result<std::unique_ptr<ObjectStore>> MemoryServer::open_objects() {
   return std::make_unique<RedisObjects>(
       [this](Id context) -> Result<std::unique_ptr<Link>> { return open_link(context); });
+}
+
+Result<std::unique_ptr<FlowStore>> MemoryServer::open_flows() {
+  return make_redis_flows([this](Id context) -> Result<std::unique_ptr<Link>> { return open_link(context); });
 }
 
 std::unique_ptr<Link> MemoryServer::open_link(Id context) { return std::make_unique<MemoryLink>(*this, context); }

@@ -41,6 +41,7 @@ class MemoryServer final : public StoreFactory {
   Result<std::unique_ptr<Waiter>> open_waiter(const std::vector<std::pair<Id, std::string>>& queues,
                                               const std::string& topic) override;
   Result<std::unique_ptr<ObjectStore>> open_objects() override;
+  Result<std::unique_ptr<FlowStore>> open_flows() override;
   std::unique_ptr<Link> open_link(Id context);
 
   // Asked before each script and command of a store; not for plain clients. Under the lock: must not call back.

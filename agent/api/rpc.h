@@ -1,0 +1,56 @@
+// JSON-RPC 2.0 (jsonrpc.org/specification): one request or a batch in, one text out. The table of methods is the one
+// place where a method is described: dispatch, parameter checks, OpenRPC document and manual come from it.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mycojobs/records.h"
+#include "mycojobs/result.h"
+
+namespace mycojobs::api {
+
+struct Caller {  // who asks, as the token or the loopback default says
+  Id actor = 0;
+  bool anonymous = false;       // loopback in dev
+  bool operator_token = false;  // may act as any actor and create contexts
+};
+
+struct Param {
+  std::string_view name, type, help;  // type: id, text, integer, boolean, list, object, any, key
+  bool required = false;
+};
+struct Method {
+  std::string_view name, help;  // "flow.start"
+  std::vector<Param> params;
+  std::string_view result;  // what comes back, in words and a JSON schema type
+  std::function<Result<nlohmann::json>(const nlohmann::json& params, const Caller&)> run;
+};
+
+struct RpcLimits {
+  std::size_t max_body_bytes = 16U << 20;
+  std::size_t max_batch = 100;
+};
+
+// Error codes of ours (beside the specification's -32700, -32600 to -32603): each with `data` {word, field?, remedy}.
+// invalid -32602, not_found -32001, conflict -32002, denied -32003, unavailable -32004, too_large -32005, unsupported
+// -32006, stale_claim -32007, io and internal -32603.
+int rpc_code(Code);
+
+class Rpc {
+ public:
+  Rpc(std::vector<Method>, RpcLimits);
+  // Never throws. Empty: nothing to answer (notifications).
+  std::string answer(std::string_view body, const Caller&) const;
+  nlohmann::json open_rpc() const;  // rpc.discover answers with it
+  const std::vector<Method>& methods() const { return methods_; }
+
+ private:
+  std::vector<Method> methods_;
+  RpcLimits limits_;
+};
+
+}  // namespace mycojobs::api

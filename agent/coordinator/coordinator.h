@@ -1,0 +1,33 @@
+// The coordinator: for each context that it serves, leads or follows; while it leads, recovers what was under way,
+// moves due flows on, starts what schedules say. Killing it loses nothing.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mycojobs/clock.h"
+#include "mycojobs/flows.h"
+#include "mycojobs/result.h"
+#include "mycojobs/store.h"
+
+namespace mycojobs {
+
+struct CoordinatorSettings {
+  std::vector<Id> contexts;  // empty: those that are found, again every discover_ms
+  std::uint32_t lease_ms = 10000;
+  std::uint32_t discover_ms = 5000;
+  std::uint64_t retention_ms = 24ULL * 3600 * 1000;  // of ended flows; 0: for ever
+  std::string where;                                 // shown to people: host and pid
+};
+
+class Coordinator {
+ public:
+  static Result<std::unique_ptr<Coordinator>> start(StoreFactory&, const Clock&, CoordinatorSettings);
+  virtual ~Coordinator() = default;     // stops, gives leadership back
+  virtual void stop() = 0;              // finishes the commit that is under way
+  virtual bool came_round() const = 0;  // all its threads, lately
+};
+
+}  // namespace mycojobs

@@ -1,0 +1,31 @@
+// New flows: from a definition, from jobs that exist, as a child, as a replay.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "coordinator/progress.h"
+#include "domain/flow_plan.h"
+#include "mycojobs/flows.h"
+#include "mycojobs/records.h"
+#include "mycojobs/result.h"
+
+namespace mycojobs {
+
+struct NewFlow {
+  Id context = 0, caller = 0;
+  TextMap env_vars;             // over the definition's own
+  std::string idempotency_key;  // of the caller: again gives the same flow; with another definition: conflict
+  std::string parent;           // "flow:<id>" and the node's name, for a child
+};
+// Ids, jobs, definition, record: a flow that has not started (detail new). Killed anywhere in between, the same call
+// goes on where it was if it has an idempotency key; else what is there is a finding of verify, and goes with
+// retention.
+Result<Flow> create_flow(FlowStore&, const FlowPlan&, const NewFlow&);
+// Jobs that exist (job.create): they become the flow's. Flow::jobs, name, env_vars; nodes: as definition_of_jobs().
+Result<Flow> create_flow_of_jobs(FlowStore&, const Flow&, const std::vector<Job>& jobs, const nlohmann::json& nodes);
+// A new run of the same definition and environment. Error conflict: an irreversible node of it has completed, or has
+// and was not applied yet, unless allowed.
+Result<Flow> replay_flow(FlowStore&, RunCache&, Id context, Id flow, Id caller, bool allow_irreversible);
+
+}  // namespace mycojobs

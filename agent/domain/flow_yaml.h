@@ -1,0 +1,22 @@
+// YAML to JSON, with the place of every value. Only what JSON can say: maps with text keys, lists, texts, numbers,
+// booleans, null. Refused with line and column: syntax errors, duplicate keys, anchors and aliases (YAML bombs), tags,
+// several documents, more than 64 levels, more than 500,000 values.
+#pragma once
+
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "mycojobs/result.h"
+
+namespace mycojobs {
+
+struct YamlText {
+  std::map<std::string, std::pair<std::size_t, std::size_t>> places;  // path "jobs.build.needs[0]" -> line, column; 1..
+};
+// Error invalid: "line 3, column 5: ...".
+Result<nlohmann::json> yaml_to_json(std::string_view text, YamlText& places);
+
+}  // namespace mycojobs

@@ -1,0 +1,39 @@
+#include <gtest/gtest.h>
+
+#include "coordinator/progress.h"
+
+namespace mycojobs {
+namespace {
+
+LoadedRun run_of(std::size_t nodes) {
+  LoadedRun run;
+  run.state.nodes.resize(nodes);
+  return run;
+}
+
+TEST(RunCache, KeepsNoMoreNodesThanItMay) {
+  RunCache cache(100);
+  for (Id flow = 1; flow <= 5; ++flow) cache.keep(1, flow, run_of(30));
+  int kept = 0;
+  for (Id flow = 1; flow <= 5; ++flow) kept += cache.take(1, flow) ? 1 : 0;
+  EXPECT_EQ(kept, 3);
+}
+
+TEST(RunCache, TakesOutWhatItGives) {
+  RunCache cache(100);
+  cache.keep(1, 7, run_of(3));
+  EXPECT_FALSE(cache.take(2, 7)) << "of another context";
+  ASSERT_TRUE(cache.take(1, 7));
+  EXPECT_FALSE(cache.take(1, 7));
+}
+
+TEST(RunCache, OneThatIsLargerThanAllIsKeptAlone) {
+  RunCache cache(100);
+  cache.keep(1, 1, run_of(10));
+  cache.keep(1, 2, run_of(1000));
+  EXPECT_FALSE(cache.take(1, 1));
+  EXPECT_TRUE(cache.take(1, 2));
+}
+
+}  // namespace
+}  // namespace mycojobs
