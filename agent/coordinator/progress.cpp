@@ -47,6 +47,8 @@ Result<LoadedRun> Driver::take_run(RunRead& read) {
     MJ_TRY(newer, store_.read(asked_.context, asked_.flow, known->state.revision));
     read = std::move(newer);
     if (!read.record.empty() && read.revision >= known->state.revision) {
+      // Somebody else moved it on, and may not have lived to do what has to be done besides.
+      anew_ = anew_ || !read.facts.empty();
       MJ_CHECK(fold_facts(store_, asked_.context, asked_.flow, *known, read));
       return std::move(*known);
     }

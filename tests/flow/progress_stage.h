@@ -94,6 +94,7 @@ class FlowStage {
   std::unique_ptr<Store> store_;
   std::unique_ptr<ContextRounds> coordinator_;
   std::vector<Claimed> running_;
+  std::map<std::string, int> claims_;  // by job: how often it was begun
 
 };
 
