@@ -15,18 +15,19 @@ constexpr std::size_t kFailuresTold = 5;
 constexpr std::size_t kAnomaliesTold = 5;
 
 // " by 12 since 14:02 UTC (3 min): comment" of the latest such control of the whole flow; empty: none is known.
-std::string by_whom(const Known& known, std::string_view kind) {
+std::string by_whom(const Known& known, std::string_view verb) {
   for (auto fact = known.facts.rbegin(); fact != known.facts.rend(); ++fact) {
-    if (!fact->kind.starts_with(kind) || fact->node) continue;
+    if (fact->kind != "control" || fact->node) continue;
     const auto more = parse_json(fact->more.empty() ? "{}" : fact->more);
-    std::string text;
-    if (more && more->is_object()) {
-      if (more->contains("actor")) text = " by " + dump_json((*more)["actor"]);
-      text += since(fact->at_ms, known.view.now_ms);
-      if (more->contains("comment") && (*more)["comment"].is_string() && !(*more)["comment"].get<std::string>().empty())
-        text += ": " + (*more)["comment"].get<std::string>();
-    }
-    return text;
+    if (!more || !more->is_object()) continue;
+    const auto text = [&](const char* name) {
+      const auto found = more->find(name);
+      return found != more->end() && found->is_string() ? found->get<std::string>() : std::string();
+    };
+    if (text("verb") != verb || !text("target").empty()) continue;
+    const std::string actor = more->contains("actor") ? " by " + dump_json((*more)["actor"]) : "";
+    const std::string comment = text("comment").empty() ? "" : ": " + text("comment");
+    return actor + since(fact->at_ms, known.view.now_ms) + comment;
   }
   return "";
 }

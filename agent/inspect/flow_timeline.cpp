@@ -20,18 +20,30 @@ std::string text_of(const json& value) {
   return text;
 }
 
-// "approved by 12: ship it", "failed timeout: ...": the words that people ask about; what a signal carries is not
-// shown.
+// What somebody asked for, as what he did: "approved", beside it whom and what it was about.
+std::string done(const std::string& verb) {
+  static constexpr std::pair<std::string_view, std::string_view> kDone[] = {
+      {"pause", "paused"},     {"resume", "resumed"},   {"approve", "approved"}, {"reject", "rejected"},
+      {"signal", "signalled"}, {"cancel", "cancelled"}, {"retry", "retried"}};
+  for (const auto& [word, past] : kDone) {
+    if (verb == word) return std::string(past);
+  }
+  return verb;
+}
+
+// "approved ok by 12: ship it", "failed timeout: ...". What a signal carries is not shown.
 std::string what_of(const RunFact& fact) {
   std::string kind = fact.kind.empty() ? "?" : fact.kind.substr(0, kLongest);
+  if (fact.node && kind.starts_with("node_")) kind.erase(0, 5);
   std::replace(kind.begin(), kind.end(), '_', ' ');
   if (fact.more.empty()) return kind;
   const auto more = parse_json(fact.more);
   if (!more || !more->is_object()) return kind + " (what it carries cannot be read)";
+  if (fact.kind == "control" && more->contains("verb")) kind = done(text_of((*more)["verb"]));
   static constexpr std::pair<const char*, const char*> kTold[] = {
-      {"name", " "},      {"detail", " "},          {"trigger", " by "}, {"gate", " "},
-      {"flow", " flow "}, {"attempt", " attempt "}, {"actor", " by "},   {"error", ": "},
-      {"reason", ": "},   {"comment", ": "}};
+      {"target", " "},     {"status", " as "},    {"detail", " "}, {"as", ": "},       {"outcome", " as "},
+      {"trigger", " by "}, {"gate", " "},         {"gates", " "},  {"flow", " flow "}, {"actor", " by "},
+      {"by", " by "},      {"failed", " after "}, {"error", ": "}, {"comment", ": "}};
   for (const auto& [key, before] : kTold) {
     const auto found = more->find(key);
     if (found == more->end() || found->is_null() || *found == "" || *found == 0) continue;
