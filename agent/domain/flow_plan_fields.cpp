@@ -102,6 +102,7 @@ void read_timeout(const Spot& spot, Draft& draft, int) {
   std::uint64_t ms = 0;
   if (!read_duration(spot, ms)) return;
   if (draft.node.kind != NodeKind::job) {
+    if (draft.node.timeout_ms != 0) return spot.refuse("is given twice: at the node and in what it has");
     draft.node.timeout_ms = ms;
   } else {
     draft.node.job.timeout = static_cast<std::uint32_t>((ms + 999) / 1000);
@@ -142,7 +143,6 @@ void read_manual(const Spot& spot, Draft& draft, int) {
     if (item.key() == "comment") {
       read_text(field, draft.node.text);
     } else if (item.key() == "timeout") {
-      if (draft.node.timeout_ms != 0) field.refuse("is given twice: at the node and here");
       read_timeout(field, draft, 0);
     } else if (item.key() == "approvers" && approval) {
       read_approvers(field, draft);

@@ -185,7 +185,8 @@ class Linker {
   }
 
   void take_condition(std::uint32_t i, const DraftCondition& written) {
-    if (!index_.contains(written.node.name)) return;  // refused before
+    const auto found = index_.find(written.node.name);
+    if (found == index_.end() || found->second == i) return;  // refused before
     if (!written.comes_before) {
       problems_.add(
           written.node.path,

@@ -76,8 +76,9 @@ void check_job(const Spot& spot, const Draft& draft) {
     if (field == "env_vars") field = "env";
     std::string message = problem.message;
     if (message.starts_with(problem.field + ": ")) message.erase(0, problem.field.size() + 2);
-    // A type that was refused is not missing as well.
-    if (field == "type" && draft.node.job.script_type.empty() && spot.value.contains("type")) continue;
+    // What was refused, or a file tells, is not missing as well.
+    const bool told = spot.value.contains("type") || spot.value.contains("file");
+    if (field == "type" && draft.node.job.script_type.empty() && told) continue;
     if (spot.value.contains(field)) {
       spot.problems.add(spot.path + '.' + field, std::move(message));
     } else {

@@ -68,6 +68,7 @@ class Builder : public YAML::EventHandler {
  public:
   explicit Builder(YamlText& places) : places_(places) {}
   json take() { return std::move(root_); }
+  bool ended_quoted() const { return ended_quoted_; }  // or in a block: the last value that was a text
 
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (++documents_ > 1) refuse(mark, "a second document begins: give one");
@@ -85,6 +86,7 @@ class Builder : public YAML::EventHandler {
     refuse_anchor(mark, anchor);
     // "?" is a plain text, "!" one in quotes or a block.
     if (!tag.empty() && tag != "?" && tag != "!") refuse_tag(mark, tag);
+    ended_quoted_ = tag == "!";
     if (wants_key()) return key(mark, value);
     put(mark, tag == "!" ? json(value) : plain_value(value), value);
   }
@@ -161,6 +163,7 @@ class Builder : public YAML::EventHandler {
   void open(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, json empty) {
     refuse_anchor(mark, anchor);
     if (!tag.empty() && tag != "?" && tag != "!") refuse_tag(mark, tag);
+    ended_quoted_ = tag == "!";
     if (wants_key()) refuse(mark, "a key is a text, not a list or a map");
     if (open_.size() >= kMaxDepth) refuse(mark, "nests deeper than " + std::to_string(kMaxDepth) + " levels");
     std::string at = path();
@@ -174,7 +177,31 @@ class Builder : public YAML::EventHandler {
   std::vector<Level> open_;
   std::size_t values_ = 0;
   int documents_ = 0;
+  bool ended_quoted_ = false;
 };
+
+class Ignorer : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+};
+
+// yaml-cpp takes the end of the text for the end of a quote if a line end stands before it, so that a text that was cut
+// off would pass. Without the line end it notices.
+void check_last_quote(std::string_view text) {
+  text = text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
+  std::istringstream in{std::string(text)};
+  YAML::Parser parser(in);
+  Ignorer nothing;
+  (void)parser.HandleNextDocument(nothing);
+}
 
 }  // namespace
 
@@ -193,6 +220,7 @@ Result<json> yaml_to_json(std::string_view text, YamlText& places) {
     Builder builder(places);
     if (!parser.HandleNextDocument(builder)) return fail(Code::invalid, "line 1, column 1: is empty");
     (void)parser.HandleNextDocument(builder);  // refused by its beginning
+    if (builder.ended_quoted()) check_last_quote(text);
     return builder.take();
   } catch (const Refused& refused) {
     return fail(Code::invalid, refused.message);

@@ -40,7 +40,7 @@ std::size_t slips(std::string_view a, std::string_view b, std::size_t most) {
 
 std::string_view nearest(std::string_view name, std::span<const std::string_view> candidates) {
   if (name.empty() || name.size() > kMaxLength) return {};
-  std::size_t most = std::clamp<std::size_t>(name.size() / 3, 1, kMostSlips);
+  std::size_t most = std::min(name.size() / 3, kMostSlips);
   std::string_view found;
   for (std::string_view each : candidates) {
     const std::size_t apart = each.size() > name.size() ? each.size() - name.size() : name.size() - each.size();
