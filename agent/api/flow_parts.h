@@ -1,0 +1,17 @@
+// What the files of the flow. methods share.
+#pragma once
+
+#include <vector>
+
+#include "api/services.h"
+#include "mycojobs/records.h"
+
+namespace mycojobs::api {
+
+// The record of the parameter `id`, if the caller may do this with it.
+Result<Flow> load_flow(Call&, Deed);
+nlohmann::json shown(const Flow&);
+std::vector<Param> flow_params(std::vector<Param> more = {});  // id, context_id and these
+void add_flow_controls(Services&, std::vector<Method>&);
+
+}  // namespace mycojobs::api
