@@ -44,7 +44,8 @@ int dev_command(Invocation& call) {
   }
   log(LogLevel::info, "worker", "{}; Redis at {}", describe(call.settings), call.parts.embedded_url(call.settings));
   const int code = serve(*session->agent, describe(call.settings));
-  session->agent.reset();  // before its server
+  session->coordinator.reset();  // before its server
+  session->agent.reset();
   return code;
 }
 

@@ -32,7 +32,10 @@ std::vector<FlagRow> sandbox_flags() {
 const std::vector<Command>& commands() {
   static const std::vector<Command> kTable = {
       {"agent", "serve the queues of a Redis as a runner, until TERM", "", {}, agent_command, true},
-      {"dev", "keep the embedded default running: a private Redis and an agent", "", {}, dev_command, true},
+      {"coordinator", "move the flows of a Redis on, and start what schedules say, until TERM", "", {},
+       coordinator_command, true},
+      {"dev", "keep the embedded default running: a private Redis, an agent and a coordinator", "", {}, dev_command,
+       true},
       {"run", "run one script as a job: follow its log, print its result and receipt, reflect its exit", "FILE",
        submission_flags(), run_command},
       {"job submit", "submit one script as a job and print its key", "FILE", submit_flags(), job_submit_command},

@@ -45,6 +45,7 @@ struct Command {
 const std::vector<Command>& commands();
 
 int agent_command(Invocation&);
+int coordinator_command(Invocation&);
 int dev_command(Invocation&);
 int run_command(Invocation&);
 int job_submit_command(Invocation&);

@@ -25,11 +25,12 @@ sigset_t stop_signals() {
 }
 
 // Tells the manager that we are alive when it is time to, and we are.
+template <class Served>
 class Life {
  public:
-  Life(const ServiceManager& manager, Agent& agent) : manager_(manager), agent_(agent) {}
+  Life(const ServiceManager& manager, Served& served) : manager_(manager), served_(served) {}
   void show() {
-    if (!manager_.alive_every_ms() || clock_.boot_ms() < next_ms_ || !agent_.came_round()) return;
+    if (!manager_.alive_every_ms() || clock_.boot_ms() < next_ms_ || !served_.came_round()) return;
     manager_.alive();
     next_ms_ = clock_.boot_ms() + *manager_.alive_every_ms();
   }
@@ -40,7 +41,7 @@ class Life {
 
  private:
   const ServiceManager& manager_;
-  Agent& agent_;
+  Served& served_;
   SystemClock clock_;
   std::uint64_t next_ms_ = 0;
 };
@@ -86,6 +87,15 @@ int serve(Agent& agent, const std::string& status) {
     }
   }
   return agent.runner_lost() ? EX_TEMPFAIL : EXIT_SUCCESS;
+}
+
+void serve(Coordinator& coordinator, const std::string& status) {
+  const ServiceManager manager = ServiceManager::of_environment();
+  manager.ready(status);
+  Life life(manager, coordinator);
+  while (next_stop_signal(life.pause_ms()) == 0) life.show();
+  manager.stopping();
+  coordinator.stop();
 }
 
 }  // namespace mycojobs

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "coordinator/coordinator.h"
 #include "worker/agent.h"
 
 namespace mycojobs {
@@ -15,5 +16,7 @@ int next_stop_signal(int timeout_ms);
 // First TERM or INT: drain; second: cancel jobs; third: leave at once. Returns the exit code. A service manager is told
 // `status` when jobs are taken, that we drain, and while the agent's threads come round that it is alive.
 int serve(Agent&, const std::string& status);
+// Until the first TERM or INT: the commit that is under way is finished, and nothing is lost.
+void serve(Coordinator&, const std::string& status);
 
 }  // namespace mycojobs

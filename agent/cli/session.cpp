@@ -105,6 +105,18 @@ Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& s
       worker_settings(settings));
 }
 
+Result<std::unique_ptr<Coordinator>> start_coordinator(const Parts& parts, const Settings& settings,
+                                                       StoreFactory& stores, std::vector<Id> contexts) {
+  const RunnerHold self = describe_self();
+  CoordinatorSettings coordinator;
+  coordinator.contexts = std::move(contexts);
+  for (const auto& own : settings.context_redis) coordinator.own_servers.push_back(own.first);
+  coordinator.lease_ms = settings.coordinator_lease_ms;
+  coordinator.retention_ms = settings.retention_ms;
+  coordinator.where = self.host + " pid " + std::to_string(self.pid);
+  return Coordinator::start(stores, parts.clock, std::move(coordinator));
+}
+
 Result<Session> open_session(const Parts& parts, const Settings& settings, bool with_agent) {
   Session session;
   if (!settings.redis.empty()) {
@@ -123,6 +135,8 @@ Result<Session> open_session(const Parts& parts, const Settings& settings, bool 
   if (with_agent) {
     MJ_TRY(agent, start_agent(parts, settings, *session.stores));
     session.agent = std::move(agent);
+    MJ_TRY(coordinator, start_coordinator(parts, settings, *session.stores, settings.contexts));
+    session.coordinator = std::move(coordinator);
   }
   return session;
 }

@@ -1,5 +1,13 @@
 // The coordinator: for each context that it serves, leads or follows; while it leads, recovers what was under way,
 // moves due flows on, starts what schedules say. Killing it loses nothing.
+//
+//   finder            main -- stop, came_round
+//     | starts one for each context that has keys
+//     v
+//   context thread:   wait (mj:flows:due, the next due moment, a second) --> ContextRounds::round() --> wait ...
+//
+// A context has a thread, because its Redis may be its own and away: each with a connection for flows, one for jobs and
+// one to be woken by.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +23,8 @@
 namespace mycojobs {
 
 struct CoordinatorSettings {
-  std::vector<Id> contexts;  // empty: those that are found, again every discover_ms
+  std::vector<Id> contexts;     // empty: those that are found, again every discover_ms
+  std::vector<Id> own_servers;  // contexts with a Redis of their own: served beside those that are found
   std::uint32_t lease_ms = 10000;
   std::uint32_t discover_ms = 5000;
   std::uint64_t retention_ms = 24ULL * 3600 * 1000;  // of ended flows; 0: for ever

@@ -7,7 +7,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "domain/flow_decide.h"
 #include "domain/flow_plan.h"
@@ -22,6 +24,7 @@ struct LoadedRun {
   std::shared_ptr<const FlowPlan> plan;
   RunState state;
   std::vector<std::string> anomalies;  // of the journal: entries that are no facts
+  std::uint64_t checkpoint_at = 0;     // the revision of the latest checkpoint
 };
 
 // Runs in memory: a cache, right or wrong, of what the journal says; commits find out. One thread.
@@ -30,6 +33,7 @@ class RunCache {
   explicit RunCache(std::uint32_t max_nodes = 500000) : max_nodes_(max_nodes) {}
   std::optional<LoadedRun> take(Id context, Id flow);  // nothing: not there
   void keep(Id context, Id flow, LoadedRun);
+  void forget_runs();  // a server that came back may have lost what was read from it
   std::shared_ptr<const FlowPlan> plan(Id context, const std::string& hash) const;
   void keep_plan(Id context, std::shared_ptr<const FlowPlan>);
 
@@ -55,9 +59,15 @@ struct ProgressRequest {
   Id context = 0, flow = 0;
   std::optional<StartRun> start;       // this first
   std::optional<FlowControl> control;  // and this: its error is the answer
+  bool due = false;                    // the store said so: it is put off until something is due again
   bool recover = false;  // look at every job, child and awaited flow that should be under way, whatever events say:
                          // planned but unscheduled first, then completed but unapplied
 };
+// The key of a node's job.
+std::string node_job_key(const LoadedRun&, std::uint32_t node);
+// The node of a job of this flow; nothing: it has no such job.
+std::optional<std::uint32_t> node_of_job(const LoadedRun&, std::string_view job_key);
+
 // Applies what has happened, what time has brought and what is asked for, until nothing is left or a bound is met.
 Result<FlowProgress> progress(FlowStore&, RunCache&, const ProgressRequest&);
 

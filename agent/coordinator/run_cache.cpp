@@ -21,6 +21,11 @@ void RunCache::keep(Id context, Id flow, LoadedRun run) {
   runs_.emplace(std::pair{context, flow}, std::move(run));
 }
 
+void RunCache::forget_runs() {
+  runs_.clear();
+  nodes_ = 0;
+}
+
 std::shared_ptr<const FlowPlan> RunCache::plan(Id context, const std::string& hash) const {
   const auto found = plans_.find({context, hash});
   return found == plans_.end() ? nullptr : found->second;

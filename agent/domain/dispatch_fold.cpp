@@ -114,7 +114,7 @@ std::optional<FactProblem> Folding::check_fields() const {
 }
 
 std::optional<FactProblem> Folding::check_order() const {
-  if (job_.state != JobState::ended || kind_ == FactKind::requeued) return std::nullopt;
+  if (job_.state != JobState::ended || kind_ == FactKind::requeued || kind_ == FactKind::replanned) return std::nullopt;
   if (is_terminal(kind_)) return problem(kSecondEnd, "of a job that had ended");
   return problem(kAfterEnd, "of a job that had ended");
 }
@@ -157,6 +157,7 @@ std::optional<FactProblem> Folding::check_counts() const {
   if (kind_ == FactKind::released) return expect("deliveries", "d", job_.deliveries - 1, job_.deliveries);
   const std::uint32_t next = std::max(1U, job_.attempt) + 1;
   if (kind_ == FactKind::requeued && job_.state == JobState::ended) return expect("attempt", "a", next, next);
+  if (kind_ == FactKind::replanned && job_.state == JobState::ended) return expect("attempt", "a", next - 1, next);
   return std::nullopt;
 }
 
@@ -174,6 +175,7 @@ std::optional<JobState> Folding::next_state() const {
       return std::nullopt;
     case FactKind::queued: {
       const std::string_view why = text(fact_, "why");
+      if (from == JobState::planned) return only(why == "flow", JobState::queued);
       for (const Parking& each : kParkings) {
         if (each.state == from) return only(why == (from == JobState::delayed ? "due" : each.why), JobState::queued);
       }
@@ -189,7 +191,7 @@ std::optional<JobState> Folding::next_state() const {
     case FactKind::retry:
       return only(from == JobState::live, JobState::delayed);
     case FactKind::completed:
-      return only(from == JobState::live, JobState::ended);
+      return only(from == (by_owner() ? JobState::live : JobState::planned), JobState::ended);
     case FactKind::failed:
       return only(by_owner() || from != JobState::live, JobState::ended);
     case FactKind::cancelled:
@@ -197,6 +199,10 @@ std::optional<JobState> Folding::next_state() const {
       return JobState::ended;
     case FactKind::requeued:
       return only(from == JobState::ended && !job_.for_good, JobState::queued);
+    case FactKind::planned:
+      return only(from == JobState::none, JobState::planned);
+    case FactKind::replanned:
+      return only(from == JobState::ended && job_.status != JobStatus::finished, JobState::planned);
   }
   return std::nullopt;
 }
@@ -210,7 +216,9 @@ void Folding::apply(JobState to) {
   if (kind_ == FactKind::claimed) return apply_claim();
   if (to == JobState::ended) return apply_end();
   if (kind_ == FactKind::scheduled) job_.message = text(fact_, "m");
+  if (kind_ == FactKind::planned) job_.flow = text(fact_, "fl");
   job_.detail = to == JobState::queued ? "queued" : "delayed";
+  if (to == JobState::planned) job_.detail = "planned";
   for (const Parking& each : kParkings) {
     if (each.state == to) job_.detail = each.detail;
   }
@@ -221,9 +229,9 @@ void Folding::apply(JobState to) {
     job_.deliveries = 0;
     job_.detail = "retry_wait";
   }
-  if (kind_ == FactKind::requeued) {
+  if (kind_ == FactKind::requeued || kind_ == FactKind::replanned) {
     ++job_.lives;
-    job_.status = JobStatus::dispatched;  // an operator's doing, outside the machine as drawn
+    job_.status = status_of(to, job_.status);  // an operator's or a flow's doing, outside the machine as drawn
     job_.attempt = count(fact_, "a");
     job_.deliveries = 0;
     job_.claim_id.clear();
@@ -250,6 +258,7 @@ void Folding::apply_end() {
   job_.message.clear();  // its message has counted this end; another life is none of it
   job_.for_good = kind_ == FactKind::completed || kind_ == FactKind::cancelled;
   job_.digest = text(fact_, "g");
+  if (kind_ == FactKind::completed) job_.status = JobStatus::finished;
   if (!by_owner()) {
     job_.claim_id.clear();
     job_.token_hash.clear();

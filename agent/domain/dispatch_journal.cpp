@@ -8,11 +8,11 @@ namespace {
 
 using Shape = FactField::Shape;
 
-constexpr auto kFactWords =
-    std::to_array<std::string_view>({"scheduled", "parked", "queued", "claimed", "heartbeat", "released", "expired",
-                                     "retry", "completed", "failed", "cancelled", "dead_lettered", "requeued"});
-constexpr auto kStateWords =
-    std::to_array<std::string_view>({"", "queued", "live", "delayed", "waiting", "prerequisites", "held", "ended"});
+constexpr auto kFactWords = std::to_array<std::string_view>(
+    {"scheduled", "parked", "queued", "claimed", "heartbeat", "released", "expired", "retry", "completed", "failed",
+     "cancelled", "dead_lettered", "requeued", "planned", "replanned"});
+constexpr auto kStateWords = std::to_array<std::string_view>(
+    {"", "queued", "live", "delayed", "waiting", "prerequisites", "held", "ended", "planned"});
 
 constexpr FactField kClaim{"c", Shape::text};
 constexpr FactField kEpoch{"e", Shape::number};
@@ -26,7 +26,9 @@ constexpr auto kShapes = std::to_array<FactShape>({
     {FactKind::parked,
      "cannot run yet: dependencies, prerequisite, held (by its concurrency key) or delayed (until due)",
      {{kWhy, {"due", Shape::optional_number}}}},
-    {FactKind::queued, "back on its queue: the why of its parking is over (due: of a delay or a retry)", {{kWhy}}},
+    {FactKind::queued,
+     "back on its queue: the why of its parking is over (due: of a delay or a retry; flow: of a planned job)",
+     {{kWhy}}},
     {FactKind::claimed,
      "a runner took it: claim id, hash of its token, epoch, attempt, deliveries, runner, its instance, lease in ms",
      {{kClaim,
@@ -45,7 +47,9 @@ constexpr auto kShapes = std::to_array<FactShape>({
     {FactKind::retry,
      "the attempt failed in this way; the next one is due then",
      {{kClaim, kEpoch, kDetail, {"due", Shape::number}}}},
-    {FactKind::completed, "it finished; g: digest of the end", {{kClaim, kEpoch, {"g", Shape::text}}}},
+    {FactKind::completed,
+     "it finished: by its owner with c, e and g (digest of the end); else by its flow",
+     {{{"c", Shape::optional_text}, {"e", Shape::optional_number}, kDetail, {"g", Shape::optional_text}}}},
     {FactKind::failed,
      "it failed for good: by its owner with c, e and g; else by the system",
      {{{"c", Shape::optional_text}, {"e", Shape::optional_number}, kDetail, {"g", Shape::optional_text}}}},
@@ -59,6 +63,10 @@ constexpr auto kShapes = std::to_array<FactShape>({
        {"e", Shape::optional_number},
        {"g", Shape::optional_text}}}},
     {FactKind::requeued, "an operator reopened it: its next attempt", {{{"a", Shape::number}}}},
+    {FactKind::planned,
+     "a job of a flow (its context and id), in no queue until the flow says so",
+     {{{"fl", Shape::text}}}},
+    {FactKind::replanned, "its flow reopened it, in no queue: its next attempt", {{{"a", Shape::number}}}},
 });
 
 template <class Enum, std::size_t N>
@@ -88,7 +96,9 @@ bool is_terminal(FactKind kind) {
 std::span<const FactShape> fact_shapes() { return kShapes; }
 
 std::optional<JobEvent> event_of(FactKind kind, JobState from, JobState to) {
-  const auto waits = [](JobState state) { return state == JobState::waiting || state == JobState::prerequisites; };
+  const auto waits = [](JobState state) {
+    return state == JobState::waiting || state == JobState::prerequisites || state == JobState::planned;
+  };
   switch (kind) {
     case FactKind::parked:
       return waits(to) ? std::optional(JobEvent::park) : std::nullopt;
@@ -100,8 +110,8 @@ std::optional<JobEvent> event_of(FactKind kind, JobState from, JobState to) {
     case FactKind::expired:
     case FactKind::retry:
       return JobEvent::release;
-    case FactKind::completed:
-      return JobEvent::succeed;
+    case FactKind::completed:  // what its flow ran was never started
+      return from == JobState::live ? std::optional(JobEvent::succeed) : std::nullopt;
     case FactKind::failed:
     case FactKind::dead_lettered:
       return JobEvent::fail;
@@ -110,7 +120,10 @@ std::optional<JobEvent> event_of(FactKind kind, JobState from, JobState to) {
     case FactKind::scheduled:
     case FactKind::heartbeat:
     case FactKind::requeued:
+    case FactKind::replanned:
       break;
+    case FactKind::planned:
+      return JobEvent::park;
   }
   return std::nullopt;
 }
@@ -121,6 +134,7 @@ JobStatus status_of(JobState state, JobStatus ended) {
       return JobStatus::started;
     case JobState::waiting:
     case JobState::prerequisites:
+    case JobState::planned:
       return JobStatus::waiting_for_prerequisites;
     case JobState::ended:
       return ended;
@@ -149,6 +163,7 @@ ClaimView claim_of(const FoldedJob& job, const std::string& queue) {
   claim.revisions = job.revisions;
   if (job.state == JobState::live) claim.lease_ms = job.lease_ms;
   claim.message = job.message;
+  claim.flow = job.flow;
   if (job.state == JobState::ended) {
     claim.status = word(job.status);
     claim.detail = job.detail;

@@ -29,8 +29,11 @@ namespace mycojobs {
 //                               live --released, expired--> queued    same attempt
 //                               live --retry--> delayed               the next attempt
 //   (none), queued --parked--> waiting | prerequisites | held | delayed --queued--> queued
+//   (none) --planned--> planned --queued--> queued                a flow's: the flow says when
+//                       planned --completed--> ended              a node that its flow runs itself
 //   any but ended  --failed (by the system; not while live), cancelled, dead_lettered--> ended
 //   ended --requeued--> queued     another life, as the next attempt; never after completed or cancelled
+//   ended --replanned--> planned   the same for its flow, after cancelled too
 enum class FactKind {
   scheduled,
   parked,
@@ -45,8 +48,10 @@ enum class FactKind {
   cancelled,
   dead_lettered,
   requeued,
+  planned,
+  replanned,
 };
-enum class JobState { none, queued, live, delayed, waiting, prerequisites, held, ended };
+enum class JobState { none, queued, live, delayed, waiting, prerequisites, held, ended, planned };
 
 std::string_view word(FactKind);
 std::string_view word(JobState);  // none: ""
@@ -74,6 +79,7 @@ struct FoldedJob {
   std::string reason;                          // how it got back to its queue: released, expired, retry, requeued
   std::string digest;                          // of the end that its owner reported
   std::string message;                         // that brought it
+  std::string flow;                            // that it is of: "<context> <id>"
   std::uint64_t epoch = 0, lease_ms = 0;       // of the latest claim
   std::uint64_t due_ms = 0;                    // while delayed
   std::uint64_t since_ms = 0;                  // when it came into its state
@@ -81,7 +87,7 @@ struct FoldedJob {
   Id runner = 0;
   bool for_good = false;                 // completed or cancelled: nothing reopens it
   std::uint32_t terminals = 0;           // terminal facts, those that do not fit included
-  std::uint32_t lives = 1;               // 1, and one more for each requeued
+  std::uint32_t lives = 1;               // 1, and one more for each requeued and replanned
   std::vector<std::uint64_t> revisions;  // of all facts that were read, rising
 };
 

@@ -26,6 +26,7 @@ struct JobSeen {
   bool ended = false;
   std::string status, detail, error;  // as on the record, once ended
   TextMap values;                     // of the node's watched keys; those that the result lacks are absent
+  std::uint64_t result_bytes = 0;     // of all its keys and values: against kMaxFlowResultBytes
 };
 struct ChildStarted {
   std::uint32_t node = 0;
@@ -91,6 +92,8 @@ struct DecideLimits {
 Result<Decision> decide(const FlowPlan&, RunState, const FlowEvent&, const DecideLimits& = {});
 // Something can be done without waiting for an event.
 bool more_to_do(const FlowPlan&, const RunState&);
+// What lies outside the commits and must be so now: start_child, cancel_child, await_flow. Recovery does these again.
+std::vector<Effect> owed(const FlowPlan&, const RunState&);
 // When time alone will change something; 0: never.
 std::uint64_t next_timer_ms(const RunState&);
 

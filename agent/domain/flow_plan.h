@@ -80,7 +80,7 @@ struct FlowPlan {
   OnError on_error = OnError::stop;  // stop or go_on
   std::uint64_t timeout_ms = 0;
   std::uint32_t max_parallel = 0;
-  std::vector<PlanNode> nodes;  // in the order written
+  std::vector<PlanNode> nodes;  // in the order of a list of jobs; of a map of jobs: of their names
   // Names are unique, are no numbers and have no '.': so `<name or id>.<key>` never collides.
   std::optional<std::uint32_t> find(std::string_view name) const;
 };
@@ -104,6 +104,12 @@ struct PlanRead {
   std::vector<PlanProblem> problems;
 };
 PlanRead read_plan(const nlohmann::json& definition);
+
+// Every field that a flow and a node may have: the reader's own tables, which docs/flows.md repeats.
+struct PlanField {
+  std::string_view of, name, takes, meaning;  // of: flow, node
+};
+std::vector<PlanField> plan_fields();
 Result<FlowPlan> plan_of_text(std::string_view canonical, std::string_view hash);  // from a store; checks the hash
 
 // The definition of a flow whose jobs exist already (flow.create over JSON-RPC): `nodes` may add what a job's record

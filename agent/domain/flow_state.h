@@ -1,15 +1,17 @@
 // The state of a run, as its journal tells it. Pure: no clock, no store, no randomness.
 //
 // Node (NodeStatus, mycojobs/records.h), and the detail beside it:
-//   pending    dependencies | on_call | gate (approval:NAME ...: its needs are met) | paused
+//   pending    dependencies | on_call | gate (approval:NAME ...: its needs are met)
 //   ready      (all is met; dispatched as soon as the flow is not paused and a place is free)
-//   dispatched queued (a job: readers overlay where it really is) | approval | pause | wait | flow (its child runs)
+//   dispatched queued (a job: readers overlay where it really is) | approval | pause | wait | flow (its child runs) |
+//              cancelling (its job or child was told)
 //   completed  ok | handled (failed, and its error node has taken it over) | continued (failed; on_error: continue)
-//   failed     the job's detail; rejected, timeout, dependency_failed
+//   failed     the job's detail; rejected, timeout, flow_failed, dependency_failed. While its error node is at work it
+//              has not settled
 //   cancelled  cancelled | skipped (its condition does not hold, or all that it needs was skipped) | not_needed
 // Flow:
 //   dispatched new --start--> started running | paused | stopping (a failure: what runs may end, nothing begins) |
-//   cancelling | compensating --> finished ok | error failed, cancelled, timeout
+//   cancelling | compensating --> finished ok | error failed, cancelled, timeout, result_too_large
 #pragma once
 
 #include <cstdint>
@@ -42,16 +44,29 @@ struct NodeState {
   Id child = 0;                    // kind flow, once it was started
   // What was fixed when an approval was reached: who may, what approving and rejecting mean.
   std::vector<Id> approvers;
+  std::uint64_t result_bytes = 0;  // of its job's result
+  bool compensates = false;        // it was called as a compensation
+  bool compensated = false;        // its compensation was called
+  bool routes = false;             // its failure calls its error node
+  // Of an error node: how many nodes can route to it, how many of them may still do so, and who did and waits for its
+  // end.
+  std::uint32_t callers = 0, callers_open = 0;
+  std::vector<std::uint32_t> called_by;
 };
+
+// What a flow's nodes may give together as results: beyond, it ends as error, result_too_large.
+inline constexpr std::uint64_t kMaxFlowResultBytes = 1U << 20;
 
 struct RunState {
   std::uint64_t revision = 0;  // of the latest fact that was folded
   FlowStatus status = FlowStatus::dispatched;
   std::string detail = "new";
   std::string error;
-  bool paused = false;      // as a whole
-  bool stopping = false;    // nothing new begins but compensations
-  bool cancelling = false;  // somebody wants it cancelled
+  bool paused = false;        // as a whole
+  bool stopping = false;      // nothing new begins but compensations
+  bool cancelling = false;    // somebody wants it cancelled, or its time is over
+  bool compensating = false;  // the first compensation was called: it cannot be retried any more
+  std::string outcome;        // while stopping: failed, cancelled, timeout, result_too_large
   std::uint64_t started_ms = 0, ended_ms = 0;
   std::uint64_t deadline_ms = 0;  // of the flow; 0: none
   std::vector<NodeState> nodes;
@@ -62,7 +77,19 @@ struct RunState {
   std::vector<std::pair<std::uint64_t, std::uint32_t>> compensable;  // settled, node: completed with a compensation
   std::uint32_t unsettled = 0;                                       // nodes that are neither settled nor on call
   std::map<std::string, std::string> keys;  // idempotency keys of controls: digest of the control
-  std::vector<std::string> anomalies;       // facts that do not fit: one line each, at most 100
+  std::set<std::string> signals;            // that came: a gate signal:NAME is open from then on
+  std::uint64_t result_bytes = 0;           // of all nodes together
+  // What there is to do or to look up, kept so that no event costs a walk over the whole flow.
+  std::set<std::uint32_t> met;                     // pending, and all that they wait for has settled: to be judged
+  std::set<std::uint32_t> ready_own;               // ready, and take no place: log, wait, pause, approval
+  std::set<std::uint32_t> waiting;                 // in flight without a job or child: wait, pause, approval
+  std::set<std::uint32_t> uncalled;                // on call, not called, not settled
+  std::set<std::uint32_t> to_cancel;               // in flight, to be told
+  std::set<std::uint32_t> to_retry;                // to be set back before anything else happens
+  std::set<std::uint32_t> to_resolve;              // failed and routed, and their error node has settled
+  std::set<std::uint32_t> failures;                // failed, handled by nobody: they stop the flow
+  std::set<std::pair<Id, std::uint32_t>> awaited;  // children in flight, and flows that gates wait for
+  std::vector<std::string> anomalies;              // facts that do not fit: one line each, at most 100
 };
 
 RunState fresh(const FlowPlan&);
@@ -76,6 +103,7 @@ std::string checkpoint(const FlowPlan&, const RunState&);
 std::optional<RunState> restore(const FlowPlan&, std::string_view);
 
 // The same state, whatever way it was reached: for tests and verify. Lines of text that differ name what differs.
+// Without since_ms, started_ms and ended_ms: they are the store's stamps, and decide nothing.
 std::string describe(const FlowPlan&, const RunState&);
 
 // Kinds of facts, and what each carries in `more`: one table, which the manual repeats.

@@ -30,6 +30,7 @@ constexpr auto kJobArrows = std::to_array<Arrow<JobStatus, JobEvent>>({
 
 constexpr auto kNodeArrows = std::to_array<Arrow<NodeStatus, NodeEvent>>({
     {NodeStatus::pending, NodeEvent::dependencies_met, NodeStatus::ready},
+    {NodeStatus::pending, NodeEvent::fail, NodeStatus::failed},
     {NodeStatus::pending, NodeEvent::cancel, NodeStatus::cancelled},
     {NodeStatus::ready, NodeEvent::dispatch, NodeStatus::dispatched},
     {NodeStatus::ready, NodeEvent::cancel, NodeStatus::cancelled},
@@ -39,13 +40,17 @@ constexpr auto kNodeArrows = std::to_array<Arrow<NodeStatus, NodeEvent>>({
     {NodeStatus::running, NodeEvent::fail, NodeStatus::failed},
     {NodeStatus::running, NodeEvent::release, NodeStatus::ready},
     {NodeStatus::running, NodeEvent::cancel, NodeStatus::cancelled},
+    {NodeStatus::failed, NodeEvent::handle, NodeStatus::completed},
+    {NodeStatus::failed, NodeEvent::retry, NodeStatus::pending},
+    {NodeStatus::cancelled, NodeEvent::retry, NodeStatus::pending},
 });
 
-constexpr auto kFlowArrows = std::to_array<Arrow<FlowStatus, FlowEvent>>({
-    {FlowStatus::dispatched, FlowEvent::start, FlowStatus::started},
-    {FlowStatus::dispatched, FlowEvent::fail, FlowStatus::error},
-    {FlowStatus::started, FlowEvent::finish, FlowStatus::finished},
-    {FlowStatus::started, FlowEvent::fail, FlowStatus::error},
+constexpr auto kFlowArrows = std::to_array<Arrow<FlowStatus, RunEvent>>({
+    {FlowStatus::dispatched, RunEvent::start, FlowStatus::started},
+    {FlowStatus::dispatched, RunEvent::fail, FlowStatus::error},
+    {FlowStatus::started, RunEvent::finish, FlowStatus::finished},
+    {FlowStatus::started, RunEvent::fail, FlowStatus::error},
+    {FlowStatus::error, RunEvent::retry, FlowStatus::started},
 });
 
 constexpr auto kMessageArrows = std::to_array<Arrow<MessageStatus, MessageEvent>>({
@@ -71,16 +76,16 @@ std::string_view word_at(std::span<const std::string_view> words, Event event) {
 
 constexpr auto kJobEvents =
     std::to_array<std::string_view>({"park", "unpark", "claim", "release", "succeed", "fail", "cancel"});
-constexpr auto kNodeEvents =
-    std::to_array<std::string_view>({"dependencies_met", "dispatch", "start", "complete", "fail", "release", "cancel"});
-constexpr auto kFlowEvents = std::to_array<std::string_view>({"start", "finish", "fail"});
+constexpr auto kNodeEvents = std::to_array<std::string_view>(
+    {"dependencies_met", "dispatch", "start", "complete", "fail", "release", "cancel", "handle", "retry"});
+constexpr auto kFlowEvents = std::to_array<std::string_view>({"start", "finish", "fail", "retry"});
 constexpr auto kMessageEvents = std::to_array<std::string_view>({"acknowledge", "process", "fail"});
 
 }  // namespace
 
 std::optional<JobStatus> advance(JobStatus from, JobEvent event) { return follow(kJobArrows, from, event); }
 std::optional<NodeStatus> advance(NodeStatus from, NodeEvent event) { return follow(kNodeArrows, from, event); }
-std::optional<FlowStatus> advance(FlowStatus from, FlowEvent event) { return follow(kFlowArrows, from, event); }
+std::optional<FlowStatus> advance(FlowStatus from, RunEvent event) { return follow(kFlowArrows, from, event); }
 std::optional<MessageStatus> advance(MessageStatus from, MessageEvent event) {
   return follow(kMessageArrows, from, event);
 }
@@ -94,7 +99,7 @@ bool is_terminal(MessageStatus status) { return status == MessageStatus::process
 
 std::string_view word(JobEvent event) { return word_at(kJobEvents, event); }
 std::string_view word(NodeEvent event) { return word_at(kNodeEvents, event); }
-std::string_view word(FlowEvent event) { return word_at(kFlowEvents, event); }
+std::string_view word(RunEvent event) { return word_at(kFlowEvents, event); }
 std::string_view word(MessageEvent event) { return word_at(kMessageEvents, event); }
 
 }  // namespace mycojobs

@@ -24,13 +24,17 @@ bool is_terminal(JobStatus);
 // FlowNode
 //   pending --> ready --> dispatched --> running --> completed | failed
 //   running --> ready (lease lost, retry due); cancelled from every state before completed and failed
-enum class NodeEvent { dependencies_met, dispatch, start, complete, fail, release, cancel };
+//   pending --fail--> failed (a gate that will not open, a need that failed)
+//   failed --handle--> completed (taken over by its error node, or the flow goes on without it)
+//   failed, cancelled --retry--> pending. But for this a node stays as it has settled.
+enum class NodeEvent { dependencies_met, dispatch, start, complete, fail, release, cancel, handle, retry };
 std::optional<NodeStatus> advance(NodeStatus, NodeEvent);
 bool is_terminal(NodeStatus);
 
-// Flow: dispatched --start--> started --finish--> finished | --fail--> error; dispatched --fail--> error
-enum class FlowEvent { start, finish, fail };
-std::optional<FlowStatus> advance(FlowStatus, FlowEvent);
+// Flow: dispatched --start--> started --finish--> finished | --fail--> error; dispatched --fail--> error;
+//       error --retry--> started
+enum class RunEvent { start, finish, fail, retry };
+std::optional<FlowStatus> advance(FlowStatus, RunEvent);
 bool is_terminal(FlowStatus);
 
 // Message: dispatched --acknowledge--> acknowledged --process--> processed; error from both
@@ -40,7 +44,7 @@ bool is_terminal(MessageStatus);
 
 std::string_view word(JobEvent);
 std::string_view word(NodeEvent);
-std::string_view word(FlowEvent);
+std::string_view word(RunEvent);
 std::string_view word(MessageEvent);
 
 }  // namespace mycojobs

@@ -124,6 +124,7 @@ void Judge::check_claim_facts() {
   if (claim_.token_hash != says.token_hash) differ("token", "another", "one");
   if (look_.history.told()) compare("queue", claim_.queue, says.queue);
   if (!says.message.empty()) compare("message", claim_.message, says.message);
+  if (!says.flow.empty()) compare("flow", claim_.flow, says.flow);
   if (says.state == word(JobState::live)) {
     compare_number("runner", claim_.runner, says.runner);
     compare("instance", claim_.instance, says.instance);

@@ -10,18 +10,21 @@ namespace {
 constexpr std::string_view kItself = "journal";
 constexpr std::string_view kFacts = "the facts of its job";
 constexpr std::string_view kObjects = "the objects";
+constexpr std::string_view kMarks = "mj:flow:*";
 
 constexpr std::array kOwnKeys{
     OwnKey{"mj:journal:<queue>", "stream",
            "<revision>-0: f (kind of fact), j (job key), at (ms), and what the kind carries", kItself},
     OwnKey{
         "mj:claim:<job key>", "hash",
-        "state (queued, live, delayed, waiting, prerequisites, held, ended; none: another client pushed it), queue, "
+        "state (planned, queued, live, delayed, waiting, prerequisites, held, ended; none: another client pushed it), "
+        "queue, "
         "revs "
         "(of its facts), claim_id, token (its hash), epoch, attempt, deliveries, runner, instance, lease_ms, until_ms, "
         "began, beat, log_base, reason, message, cancel (tombstone), leftover, priority, deps, prerequisites, held, "
         "ckey, "
-        "idem, overdue, waiting_since; once ended: status, detail, end (digest), ended_ms, dead",
+        "idem, overdue, waiting_since, flow (context, id), content (digest); once ended: status, detail, end (digest), "
+        "ended_ms, dead",
         kFacts},
     OwnKey{"mj:queues", "set", "queues that have a journal", "the names of the journals"},
     OwnKey{"mj:leases", "zset", "live claims by the end of their lease, in ms", kFacts},
@@ -75,6 +78,34 @@ constexpr std::array kOwnKeys{
            "the next write"},
     OwnKey{"mj:osis:waiting", "zset", "\"<job key> <claim id>\" of who waits to be the writer, by arrival",
            "the next write"},
+    OwnKey{"mj:flow:<flow>", "hash",
+           "where a flow is: state (creating, new, active, ended), caller, first_job, jobs, key, created_ms, ended_ms, "
+           "definition (hash), name, row, index_row (of the catalogs), taken (events that were applied), raised "
+           "(revision at which somebody wanted a look), swept",
+           "its run and flow:<id>"},
+    OwnKey{"mj:run:<flow>", "stream",
+           "the journal of a flow. <revision>-0: f (kind of fact), at (ms), n (index of the node), m (JSON)", kItself},
+    OwnKey{"mj:checkpoint:<flow>", "hash", "the state of a run (text) at a revision (at)", "mj:run:<flow>"},
+    OwnKey{"mj:events:<flow>", "list", "what its run has not applied yet: \"job <job key>\", \"flow flow:<id>\"",
+           "the claims of its jobs, the marks of flows"},
+    OwnKey{"mj:flows:active", "zset", "flows that have begun and not ended, by id", kMarks},
+    OwnKey{"mj:flows:due", "zset", "active flows by the moment when they should be looked at, in ms", kMarks},
+    OwnKey{"mj:flows:ended", "zset", "ended flows by their end, unfinished ones by their creation, for retention",
+           kMarks},
+    OwnKey{"mj:flow-waits:<flow>", "set", "flows that hear of its end", "the runs of those that wait"},
+    OwnKey{"mj:flow-keys:<caller>", "hash", "idempotency key: flow, digest of what was asked for", kItself},
+    OwnKey{"mj:next:flow", "string", "the last flow id that was allocated", "largest id of flow:*"},
+    OwnKey{"mj:catalog", "stream", "<row>-0: flow, at (ms), name of its definition; of all flows", kItself},
+    OwnKey{"mj:catalog:<name>", "stream", "the same of one definition's flows", "mj:catalog"},
+    OwnKey{"mj:definition:<hash>", "hash", "a definition: text", kItself},
+    OwnKey{"mj:definition-uses:<hash>", "set", "who uses it: flow:<id>, schedule:<name>; unused ones go",
+           "mj:flow:*, mj:schedule:*"},
+    OwnKey{"mj:schedules", "set", "names of the schedules", "mj:schedule:*"},
+    OwnKey{"mj:schedule:<name>", "hash",
+           "name, revision, content (digest), caller, cron, zone, overlap, missed, definition_hash, next_ms, last_ms, "
+           "last_flow, paused, note",
+           kItself},
+    OwnKey{"mj:coordinator", "hash", "who moves flows on: instance, where, until_ms, ttl_ms", "the next heartbeat"},
     OwnKey{"mj:server", "string", "run_id of the server that granted leases last", "the next connection"},
 };
 

@@ -43,6 +43,7 @@ constexpr ClaimField kClaimFields[] = {
     {"detail", [](ClaimView& c, const std::string& t) { c.detail = t; }},
     {"end", [](ClaimView& c, const std::string& t) { c.end_digest = t; }},
     {"message", [](ClaimView& c, const std::string& t) { c.message = t; }},
+    {"flow", [](ClaimView& c, const std::string& t) { c.flow = t; }},
     {"ckey", [](ClaimView& c, const std::string& t) { c.concurrency_key = t; }},
     {"idem", [](ClaimView& c, const std::string& t) { c.idempotency_key = t; }},
     {"epoch", [](ClaimView& c, const std::string& t) { c.epoch = number_of(t); }},
@@ -81,7 +82,7 @@ Fields wanted_fields(const Repair& repair) {
   };
   text("state", claim.state), text("queue", claim.queue), text("claim_id", claim.claim_id);
   text("token", claim.token_hash), text("instance", claim.instance), text("reason", claim.reason);
-  text("message", claim.message), text("status", claim.status), text("detail", claim.detail),
+  text("message", claim.message), text("flow", claim.flow), text("status", claim.status), text("detail", claim.detail),
       text("end", claim.end_digest);
   number("epoch", claim.epoch), number("attempt", claim.attempt), number("runner", claim.runner);
   number("lease_ms", claim.lease_ms), number("ended_ms", claim.ended_ms), number("due", repair.due_ms);

@@ -275,6 +275,13 @@ Result<ServerFacts> RedisStore::facts() {
   std::uint64_t databases = 0;
   parse_u64(setting("databases"), databases);
   facts.databases = static_cast<std::uint32_t>(databases);
+  // Lines "db3:keys=12,...".
+  for (std::size_t at = text.find("\ndb"); at != std::string_view::npos; at = text.find("\ndb", at + 1)) {
+    std::uint64_t database = 0;
+    const std::string_view rest = text.substr(at + 3);
+    if (parse_u64(rest.substr(0, rest.find(':')), database) && database > 0 && database <= UINT32_MAX)
+      facts.used.push_back(static_cast<Id>(database));
+  }
   facts.appendonly = setting("appendonly");
   facts.appendfsync = setting("appendfsync");
   facts.maxmemory_policy = setting("maxmemory-policy");

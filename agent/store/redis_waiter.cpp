@@ -47,7 +47,7 @@ Result<std::unique_ptr<Waiter>> RedisWaiter::open(const RedisStoreConfig& config
       // Channels know no databases: one line for them a server.
       server->lines.emplace_back(options, 0, "");
     }
-    server->lines.emplace_back(std::move(options), context, queue);
+    if (!queue.empty()) server->lines.emplace_back(std::move(options), context, queue);
   }
   return waiter;
 }

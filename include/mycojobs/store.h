@@ -141,6 +141,7 @@ struct CreatedRecord {
 struct ServerFacts {
   std::string product, version, run_id;  // "redis" "7.0.15"
   std::uint32_t databases = 0;
+  std::vector<Id> used;  // databases that hold keys, but for 0: contexts
   std::string appendonly, appendfsync, maxmemory_policy;  // empty: the server does not let us read it
   bool persistence_error = false, cluster = false, replica = false;
 };
@@ -268,6 +269,7 @@ class StoreFactory {
  public:
   virtual ~StoreFactory() = default;
   virtual Result<std::unique_ptr<Store>> open() = 0;
+  // An empty queue: none, only the topic on that context's server.
   virtual Result<std::unique_ptr<Waiter>> open_waiter(const std::vector<std::pair<Id, std::string>>& queues,
                                                       const std::string& topic) = 0;
   virtual Result<std::unique_ptr<ObjectStore>> open_objects() = 0;

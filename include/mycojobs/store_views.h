@@ -27,7 +27,7 @@ struct QueueInfo {
 };
 
 // One fact of a queue's dispatch journal. Kinds: scheduled claimed heartbeat parked queued released expired retry
-// completed failed cancelled dead_lettered requeued (domain/dispatch_journal.h says what each carries and means).
+// completed failed cancelled dead_lettered requeued planned replanned (domain/dispatch_journal.h says what each carries and means).
 struct Fact {
   std::uint64_t revision = 0;  // from 1, without gaps when written; facts of retired jobs are taken out
   std::uint64_t at_ms = 0;
@@ -38,12 +38,13 @@ struct Fact {
 // What the store holds of a job's claim (mj:claim:<job key>).
 struct ClaimView {
   // empty (never claimed: another client pushed it), queued, live, delayed, waiting (dependends), prerequisites, held
-  // (by its concurrency key), ended
+  // (by its concurrency key), ended, planned (a flow's, in no queue until the flow says so)
   std::string state;
   std::string claim_id, token_hash, queue, instance;
   std::string reason;                      // how it got back to its queue: released, expired, retry, requeued
   std::string status, detail, end_digest;  // once ended
   std::string message, concurrency_key, idempotency_key;
+  std::string flow;  // that it is of: "<context> <id>"
   std::uint64_t epoch = 0, lease_ms = 0, until_ms = 0, ended_ms = 0, waiting_since_ms = 0;
   std::uint32_t attempt = 0, deliveries = 0;
   Id runner = 0;

@@ -85,6 +85,9 @@ class Layers {
         return fail(set.error(), itself ? value.source : file ? value.source + ": " + value.name : value.name);
       }
     }
+    config_.settings.contexts_chosen = std::any_of(config_.values.begin(), config_.values.end(), [](const auto& value) {
+      return value.name == "context" && value.source != "default";
+    });
     if (config_.settings.state_dir.empty()) {
       return fail(Code::invalid, "state_dir: there is no HOME to put it in: give --state-dir or MYCOJOBS_STATE_DIR");
     }

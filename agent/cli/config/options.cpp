@@ -12,6 +12,8 @@ namespace mycojobs {
 namespace {
 
 constexpr std::string_view kWorkers = "agent dev run";
+constexpr std::string_view kCoordinators = "coordinator dev run flow";
+constexpr std::string_view kKeepers = "agent coordinator dev run flow";
 constexpr std::string_view kSandbox = "agent dev run doctor";
 constexpr std::uint32_t kMaxSlots = 4096;
 constexpr std::uint64_t kHour = 3'600'000;
@@ -67,6 +69,8 @@ const auto kOptions = std::to_array<Option>({
     {"lease", duration, &S::lease_ms, "30s", "How long a claim lasts without a heartbeat", kWorkers, "", 1000, kHour},
     {"grace", duration, &S::grace_ms, "10s", "Time between TERM and KILL when a job is cancelled", kWorkers, "", 0,
      kHour},
+    {"coordinator.lease", duration, &S::coordinator_lease_ms, "10s",
+     "How long a coordinator that falls silent is waited for before another leads", kCoordinators, "", 1000, kHour},
     {"on_lease_lost", text, &S::on_lease_lost, "kill",
      "What becomes of a run when Redis is away for as long as a lease: killed and delivered again, or it goes on",
      kWorkers, "kill continue"},
@@ -75,7 +79,7 @@ const auto kOptions = std::to_array<Option>({
      1, kYear},
     {"retry.max", duration, &S::retry_max_ms, "5m", "Longest pause between two attempts", kWorkers, "", 1, kYear},
     {"retention", duration, &S::retention_ms, "24h",
-     "How long jobs are kept after their end, with result and log; 0s: for ever", kWorkers},
+     "How long jobs and flows are kept after their end, with result and log; 0s: for ever", kKeepers},
     {"retention_count", count, &S::retention_count, "0", "Ended jobs of a context that are kept at most; 0: any number",
      kWorkers},
     {"prerequisites.allow", texts, &S::prerequisites_allow, "",

@@ -41,12 +41,13 @@ struct Settings {
   std::map<Id, PythonSettings> context_python;  // [contexts.<id>.python]; file only
   std::uint32_t redis_wait_replicas = 0;
   std::vector<Id> contexts;
+  bool contexts_chosen = false;  // somebody named them: they do not stand at their default
   Id runner = 0;
   std::uint32_t slots = 0;
   bool local = false;
   std::vector<std::string> script_types;  // empty: all that the executors serve
   std::string state_dir, libexec_dir, secrets_dir, plugins_dir;
-  std::uint32_t lease_ms = 0, grace_ms = 0;
+  std::uint32_t lease_ms = 0, grace_ms = 0, coordinator_lease_ms = 0;
   LeaseLost on_lease_lost = LeaseLost::kill;
   std::uint64_t retry_min_ms = 0, retry_max_ms = 0;
   std::uint64_t retention_ms = 0, retention_count = 0;

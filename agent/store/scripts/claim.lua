@@ -63,7 +63,8 @@ end
 
 -- What keeps a job from running now. True: it has been dealt with.
 local function parked(queue, job, claim, record)
-  local deps = claim.deps ~= 'met' and dependencies(job, record.dependends) or {}
+  -- What a flow's job depends on is judged by its flow: it may go on after a failure.
+  local deps = claim.deps ~= 'met' and not claim.flow and dependencies(job, record.dependends) or {}
   local open = {}
   for _, dep in ipairs(deps) do
     local ended = end_of(dep)

@@ -26,7 +26,7 @@ end
 
 -- The claim.
 local kFacts = {'state', 'queue', 'claim_id', 'token', 'epoch', 'attempt', 'deliveries', 'runner', 'instance', 'lease_ms', 'status',
-  'detail', 'end', 'ended_ms', 'revs', 'reason', 'message'}
+  'detail', 'end', 'ended_ms', 'revs', 'reason', 'message', 'flow'}
 local kOfClaims = {'claim_id', 'token', 'epoch', 'attempt', 'deliveries', 'runner', 'instance'}
 local mend = {}
 if want.state == 'ended' then want.message = nil end  -- it has counted this end
@@ -130,7 +130,7 @@ if has_priority(claim) or type_of('mj:priority:' .. queue) == 'zset' then
     dec((100 - tonumber(claim.priority or 0)) * kPriority + now_ms))
 end
 local wait = num(record.queue_timeout_ms)
-local may_expire = wait > 0 and num(claim.epoch) == 0 and state and state ~= 'ended' and state ~= 'live'
+local may_expire = wait > 0 and num(claim.epoch) == 0 and state and state ~= 'ended' and state ~= 'live' and state ~= 'planned'
 place('mj:overdue', 'mj:overdue', may_expire, dec(math.max(num(record.queued_ms), num(record.run_at_ms)) + wait))
 if may_expire and not dry then redis.call('HSET', 'mj:claim:' .. job, 'overdue', 1) end
 -- Entries of the list: one for a job that belongs there, none for others but those that a claim will drop in silence.
@@ -182,7 +182,7 @@ end
 
 -- What plain clients read.
 local status = state == 'ended' and claim.status or state == 'live' and 'started'
-  or (state == 'waiting' or state == 'prerequisites') and 'waiting_for_prerequisites' or 'dispatched'
+  or (state == 'waiting' or state == 'prerequisites' or state == 'planned') and 'waiting_for_prerequisites' or 'dispatched'
 if is == 'hash' and state and record.status ~= status then
   differs('its record says ' .. shown(record.status or 'nothing') .. ', its claim ' .. status, function()
     redis.call('HSET', job, 'status', status, 'updated_at', now_s)

@@ -88,10 +88,17 @@ end
 
 -- Ended jobs past retention leave with their record, log and facts.
 local retired = 0
+local function is_kept(claim)  -- for its flow, which has not ended
+  local flow = claim.flow and string.match(claim.flow, ' (%d+)$')
+  local state = flow and type_of('mj:flow:' .. flow) == 'hash' and redis.call('HGET', 'mj:flow:' .. flow, 'state')
+  return state and state ~= 'ended'
+end
 local function retire(job)
   local claim = read_claim(job)
   if not claim or claim.state ~= 'ended' then return redis.call('ZREM', 'mj:ended', job) end
-  if claim.leftover then return redis.call('ZADD', 'mj:ended', dec(now_ms), job) end  -- until its entry has gone
+  if claim.leftover or is_kept(claim) then  -- until its entry has gone, or its flow has ended
+    return redis.call('ZADD', 'mj:ended', dec(now_ms), job)
+  end
   local queue = queue_of(job, claim)
   local revisions = {}
   for revision in string.gmatch(claim.revs or '', '%d+') do revisions[#revisions + 1] = revision .. '-0' end
@@ -112,7 +119,9 @@ if keep_ms > 0 then
 end
 local excess = keep_count > 0 and redis.call('ZCARD', 'mj:ended') - keep_count or 0
 if excess > 0 then
-  for _, job in ipairs(bounded(redis.call('ZRANGE', 'mj:ended', 0, math.min(excess, max) - 1), 1)) do retire(job) end
+  local before = retired
+  for _, job in ipairs(redis.call('ZRANGE', 'mj:ended', 0, math.min(excess, max) - 1)) do retire(job) end
+  if excess >= max and retired > before then more = 1 end
 end
 
 local next_due = redis.call('ZRANGE', 'mj:delayed', 0, 0, 'WITHSCORES')[2]

@@ -40,7 +40,8 @@ local function to_table(flat)
   for i = 1, #flat, 2 do fields[flat[i]] = flat[i + 1] end
   return fields
 end
-local kStates = {queued = true, live = true, delayed = true, waiting = true, prerequisites = true, held = true, ended = true}
+local kStates = {planned = true, queued = true, live = true, delayed = true, waiting = true, prerequisites = true, held = true,
+  ended = true}
 local function read_claim(job)  -- nil: not a hash
   local key = 'mj:claim:' .. job
   local is = type_of(key)

@@ -22,6 +22,24 @@ local function detail_of(fields)
   return ''
 end
 
+-- A flow ("<context> <id>") has something to hear: an event ("job job:12:3", "flow flow:7"), and it is due now.
+local function raise_event(flow, event)
+  local id = string.match(flow, '^%d+ (%d+)$')
+  local mark = 'mj:flow:' .. (id or '')
+  if not id or type_of(mark) ~= 'hash' then return end
+  local state = redis.call('HGET', mark, 'state')
+  if state == 'ended' then return end
+  local list = 'mj:events:' .. id
+  if wrong(list, 'list') then
+    add_anomaly(list .. ' is no list, so that flow ' .. id .. ' does not hear of ' .. shown(event)
+      .. ': delete that key, then doctor --rebuild')
+  else
+    redis.call('RPUSH', list, event)
+  end
+  if state == 'active' then redis.call('ZADD', 'mj:flows:due', 'LT', dec(now_ms), id) end
+  redis.call('PUBLISH', 'mj:flows:due', flow)
+end
+
 local finish  -- below
 -- Jobs that depend on one that has ended. So many in one step; tick.lua does the others.
 local settle_left = 100
@@ -82,6 +100,29 @@ finish = function(job, claim, fields, by_owner)
   redis.pcall('XADD', 'mj:log:' .. job, dec(end_seq) .. '-0', 'end', status)
   redis.call('ZREM', 'mj:leases', job)
   settle_dependents(job, status)
+  if claim and claim.flow then raise_event(claim.flow, 'job ' .. job) end
+end
+
+-- Somebody wants it cancelled. ended: nobody ran it and it has ended now. asked: its owner will be told. over: it had
+-- ended before. missing.
+local function cancel_job(job, claim)
+  if claim.state == 'ended' then return 'over' end
+  if redis.call('EXISTS', job) == 0 then return 'missing' end
+  if claim.state == 'live' then
+    redis.call('HSET', 'mj:claim:' .. job, 'cancel', dec(now_ms))
+    -- A hint to its owner, whose next heartbeat would bring it anyway.
+    local runner = 'runner:' .. (claim.runner or '')
+    local topic = type_of(runner) == 'hash' and redis.call('HGET', runner, 'topic')
+    redis.call('PUBLISH', topic or 'runner' .. (claim.runner or ''), 'cancel:' .. job)
+    return 'asked'
+  end
+  local status = redis.call('HGET', job, 'status')
+  if not claim.state and (status == 'finished' or status == 'error') then return 'over' end
+  -- Its entry in the list is no anomaly: the claim drops it in silence.
+  local listed = not claim.state or (claim.state == 'queued' and not has_priority(claim))
+  finish(job, claim, failure('cancelled', num(claim.epoch) > 0 and 'cancelled' or 'cancelled before it ran'), false)
+  if listed then redis.call('HSET', 'mj:claim:' .. job, 'leftover', 1) end
+  return 'ended'
 end
 
 -- A live claim gives its job back, to be taken next. An error if the queue is a list no more.
@@ -109,6 +150,7 @@ local function reopen(job, claim)
   if claim.detail == 'cancelled' then return 'was cancelled, which is for ever: submit it anew' end
   if type_of(job) ~= 'hash' then return 'has no record any more' end
   local queue = queue_of(job, claim)
+  if queue == 'queue:flow' then return 'is run by its flow: see mycojobs flow retry' end
   if wrong(queue, 'list') then return 'cannot go to ' .. shown(queue) .. ', which is no list' end
   local attempt = dec(math.max(1, num(claim.attempt)) + 1)
   if claim.leftover then redis.call('LREM', queue, 0, job) end

@@ -1,5 +1,6 @@
 -- Where jobs are. A job is in one place, which its claim's state names:
 --   (none)         in its queue's list: another client has pushed it, its record is the authority
+--   planned        nowhere: its flow queues it (or ends it)
 --   queued         in its queue's list, or in mj:priority:<queue>
 --   live           mj:leases; with a concurrency key it takes a slot in mj:running:<key>
 --   delayed        mj:delayed: run_at_ms, or a retry that waits
@@ -12,6 +13,7 @@ local function wrong_shared()
     or wrong('mj:anomalies', 'stream') or wrong('mj:delayed', 'zset') or wrong('mj:ended', 'zset')
     or wrong('mj:prerequisites', 'zset') or wrong('mj:overdue', 'zset') or wrong('mj:queues', 'set')
     or wrong('mj:settling', 'list') or wrong('mj:holding', 'set') or wrong('mj:paused', 'set')
+    or wrong('mj:flows:due', 'zset')
 end
 
 -- The queue whose journal tells of the job; for one that was never claimed: by its record.

@@ -1,0 +1,130 @@
+#include "coordinator/context_loop.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "coordinator/schedules.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::uint32_t kAtOnce = 64;      // flows of one round: then the lease is looked at again
+constexpr std::uint64_t kMostMs = 1000;    // without a look
+constexpr std::uint64_t kTickMs = 200;     // between looks at what time brings to jobs
+constexpr std::uint64_t kRetireMs = 5000;  // between looks at what retention ends
+constexpr std::uint64_t kLeastPutOffMs = 1000, kMostPutOffMs = 30000;
+constexpr std::size_t kMostPutOff = 1000;
+
+}  // namespace
+
+ContextRounds::ContextRounds(std::unique_ptr<FlowStore> flows, std::unique_ptr<Store> store, const Clock& clock,
+                             ContextSettings settings)
+    : flows_(std::move(flows)),
+      store_(std::move(store)),
+      clock_(clock),
+      settings_(std::move(settings)),
+      leadership_(clock, settings_.context, settings_.instance, settings_.where, settings_.lease_ms) {}
+
+Result<std::uint64_t> ContextRounds::round() {
+  MJ_CHECK(leadership_.keep(*flows_));
+  const auto until = [&](std::uint64_t moment) {
+    const std::uint64_t now = clock_.boot_ms();
+    return moment > now ? moment - now : 0;
+  };
+  if (!leadership_.leads()) return std::min(kMostMs, std::max<std::uint64_t>(1, until(leadership_.next_boot_ms())));
+  if (leadership_.newly()) {
+    // Others have moved flows on meanwhile.
+    cache_.forget_runs();
+    recovering_ = true;
+    recovered_ = 0;
+    next_schedules_ = 0;
+  }
+  // What has happened comes first: recovery of a great many flows must not delay those that work.
+  std::uint64_t next_ms = kMostMs;
+  MJ_TRY(more, move_due(next_ms));
+  if (recovering_) MJ_CHECK(recover_some());
+  MJ_CHECK(look_after(clock_.boot_ms()));
+  if (more || recovering_) return 0;
+  for (const std::uint64_t moment : {next_schedules_, next_tick_, next_retire_, leadership_.next_boot_ms()}) {
+    next_ms = std::min(next_ms, until(moment));
+  }
+  return next_ms;
+}
+
+Result<void> ContextRounds::recover_some() {
+  MJ_TRY(flows, flows_->active(settings_.context, recovered_, kAtOnce));
+  for (const Id flow : flows) {
+    MJ_CHECK(move(flow, true));
+    recovered_ = flow;
+  }
+  if (flows.size() < kAtOnce) {
+    recovering_ = false;
+    if (recovered_ > 0) log(LogLevel::info, "coordinator", "context {}: every flow was looked at", settings_.context);
+  }
+  return {};
+}
+
+// True: there may be more.
+Result<bool> ContextRounds::move_due(std::uint64_t& next_ms) {
+  const auto max = kAtOnce + static_cast<std::uint32_t>(put_off_.size());
+  MJ_TRY(due, flows_->due(settings_.context, max));
+  if (due.second > 0) next_ms = std::min(next_ms, due.second);
+  for (const Id flow : due.first) {
+    if (const auto off = put_off_.find(flow); off != put_off_.end() && off->second.until > clock_.boot_ms()) continue;
+    MJ_CHECK(move(flow, false));
+    if (!leadership_.leads()) return true;
+  }
+  return due.first.size() == max;
+}
+
+Result<void> ContextRounds::move(Id flow, bool recover) {
+  ProgressRequest request;
+  request.context = settings_.context;
+  request.flow = flow;
+  request.due = true;
+  request.recover = recover;
+  auto done = progress(*flows_, cache_, request);
+  if (done) {
+    if (!put_off_.empty()) put_off_.erase(flow);
+    return {};
+  }
+  if (done.error().code == Code::unavailable || done.error().code == Code::denied) {
+    return tl::unexpected<Error>(std::move(done).error());
+  }
+  put_off(flow, done.error());
+  return {};
+}
+
+// Its due moment stays: who mends it need not tell anybody.
+void ContextRounds::put_off(Id flow, const Error& error) {
+  if (put_off_.size() > kMostPutOff) put_off_.clear();
+  PutOff& off = put_off_[flow];
+  off.pause = std::clamp(off.pause * 2, kLeastPutOffMs, kMostPutOffMs);
+  off.until = clock_.boot_ms() + off.pause;
+  if (off.why == error.message) return;
+  off.why = error.message;
+  log(LogLevel::error, "coordinator", "context {}: flow {} waits: {}", settings_.context, flow, error.message);
+}
+
+Result<void> ContextRounds::look_after(std::uint64_t now) {
+  if (now >= next_schedules_) {
+    auto next = run_schedules(*flows_, cache_, settings_.context);
+    if (!next && next.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(next).error());
+    if (!next)
+      log(LogLevel::error, "coordinator", "context {}: schedules: {}", settings_.context, next.error().message);
+    next_schedules_ = now + std::clamp<std::uint64_t>(next.value_or(kMostMs), 1, kMostMs);
+  }
+  if (now >= next_tick_) {
+    TickRequest request;
+    request.retention_ms = 0;  // of jobs: an agent's setting
+    MJ_TRY(reply, store_->tick(settings_.context, request));
+    next_tick_ = now + (reply.more ? 5 : reply.next_due_ms == 0 ? kTickMs : std::min(kTickMs, reply.next_due_ms));
+  }
+  if (now >= next_retire_ && settings_.retention_ms > 0) {
+    MJ_TRY(gone, flows_->retire(settings_.context, settings_.retention_ms, 100));
+    next_retire_ = now + (gone >= 100 ? 0 : kRetireMs);
+  }
+  return {};
+}
+
+}  // namespace mycojobs

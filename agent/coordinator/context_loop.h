@@ -1,0 +1,63 @@
+// What a coordinator does for one context, one round after the other, in a thread of its own or step by step in tests.
+//
+//   round():  lead or wait --> recover (once, when it becomes ours) --> due flows --> schedules --> what time brings
+//
+// A flow that cannot be moved on (its definition is gone, the record is nonsense) is put off, so that it holds nobody
+// up.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "coordinator/leadership.h"
+#include "coordinator/progress.h"
+#include "mycojobs/clock.h"
+#include "mycojobs/flows.h"
+#include "mycojobs/store.h"
+
+namespace mycojobs {
+
+struct ContextSettings {
+  Id context = 0;
+  std::string instance, where;
+  std::uint32_t lease_ms = 10000;
+  std::uint64_t retention_ms = 0;
+};
+
+class ContextRounds {
+ public:
+  ContextRounds(std::unique_ptr<FlowStore>, std::unique_ptr<Store>, const Clock&, ContextSettings);
+  // How long until the next one, ms, if nothing happens meanwhile; 0: there is more to do. Error unavailable: the store
+  // is away.
+  Result<std::uint64_t> round();
+  void give_back() { leadership_.give_back(*flows_); }
+  void reconnected() { cache_.forget_runs(); }  // the server may have lost what we remember
+  bool leads() const { return leadership_.leads(); }
+  bool recovering() const { return recovering_; }
+
+ private:
+  Result<void> recover_some();
+  Result<bool> move_due(std::uint64_t& next_ms);
+  Result<void> move(Id flow, bool recover);
+  void put_off(Id flow, const Error&);
+  Result<void> look_after(std::uint64_t now);
+
+  std::unique_ptr<FlowStore> flows_;
+  std::unique_ptr<Store> store_;
+  const Clock& clock_;
+  ContextSettings settings_;
+  Leadership leadership_;
+  RunCache cache_;
+  bool recovering_ = false;
+  Id recovered_ = 0;                                                    // all flows up to this one
+  std::uint64_t next_schedules_ = 0, next_tick_ = 0, next_retire_ = 0;  // by our clock
+  struct PutOff {
+    std::string why;
+    std::uint64_t until = 0, pause = 0;
+  };
+  std::map<Id, PutOff> put_off_;
+};
+
+}  // namespace mycojobs

@@ -1,0 +1,200 @@
+#include "coordinator/coordinator.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "base/ids.h"
+#include "base/log.h"
+#include "base/pulse.h"
+#include "coordinator/context_loop.h"
+#include "store/redis_flows.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::uint32_t kAwayMs = 250;  // between tries to reach a store that is away
+
+class ContextThread {
+ public:
+  static Result<std::unique_ptr<ContextThread>> start(StoreFactory& stores, const Clock& clock,
+                                                      ContextSettings settings) {
+    MJ_TRY(flows, stores.open_flows());
+    MJ_TRY(store, stores.open());
+    MJ_TRY(waiter, stores.open_waiter({{settings.context, ""}}, kFlowDueTopic));
+    return std::unique_ptr<ContextThread>(
+        new ContextThread(std::move(flows), std::move(store), std::move(waiter), clock, std::move(settings)));
+  }
+  ~ContextThread() {
+    ask_to_stop();
+    thread_.join();
+  }
+  ContextThread(const ContextThread&) = delete;
+  ContextThread& operator=(const ContextThread&) = delete;
+  void ask_to_stop() {
+    stop_ = true;
+    waiter_->wake();
+  }
+  const Pulse& pulse() const { return pulse_; }
+
+ private:
+  ContextThread(std::unique_ptr<FlowStore> flows, std::unique_ptr<Store> store, std::unique_ptr<Waiter> waiter,
+                const Clock& clock, ContextSettings settings)
+      : context_(settings.context),
+        mine_(std::to_string(context_) + " "),
+        clock_(clock),
+        waiter_(std::move(waiter)),
+        rounds_(std::move(flows), std::move(store), clock, std::move(settings)),
+        thread_([this] { loop(); }) {}
+
+  void loop() {
+    while (!stop_) {
+      pulse_.beat();
+      const auto next = rounds_.round();
+      if (next) {
+        said(nullptr);
+        if (*next > 0) wait(*next);
+      } else {
+        said(&next.error());
+        wait(kAwayMs);
+      }
+    }
+    rounds_.give_back();
+  }
+  // Until something of this context is due, or so long.
+  void wait(std::uint64_t ms) {
+    const std::uint64_t until = clock_.boot_ms() + ms;
+    for (std::uint64_t now = clock_.boot_ms(); now < until && !stop_; now = clock_.boot_ms()) {
+      auto woken = waiter_->wait(static_cast<std::uint32_t>(until - now), false);
+      if (!woken) {
+        said(&woken.error());
+        return;  // the waiter paces its own reconnecting
+      }
+      if (woken->reconnected) rounds_.reconnected();
+      const auto& hints = woken->hints;
+      if (woken->reconnected ||
+          std::any_of(hints.begin(), hints.end(), [&](const std::string& hint) { return hint.starts_with(mine_); })) {
+        return;
+      }
+    }
+  }
+  // Once that it went away, once that it is back.
+  void said(const Error* error) {
+    if ((error != nullptr) == away_) return;
+    away_ = error != nullptr;
+    if (error != nullptr) {
+      log(LogLevel::error, "coordinator", "context {}: {} (flows wait; trying again)", context_, error->message);
+    } else {
+      log(LogLevel::info, "coordinator", "context {}: the store answers again", context_);
+    }
+  }
+
+  Id context_;
+  std::string mine_;  // how hints of this context begin
+  const Clock& clock_;
+  std::unique_ptr<Waiter> waiter_;
+  ContextRounds rounds_;
+  Pulse pulse_;
+  bool away_ = false;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;  // last: it uses all of the above
+};
+
+class Coordinating final : public Coordinator {
+ public:
+  Coordinating(StoreFactory& stores, const Clock& clock, CoordinatorSettings settings)
+      : stores_(stores), clock_(clock), settings_(std::move(settings)), instance_(random_hex(16)) {}
+  ~Coordinating() override { stop(); }
+
+  Result<void> begin() {
+    if (!settings_.contexts.empty()) {
+      for (const Id context : settings_.contexts) MJ_CHECK(serve(context));
+      return {};
+    }
+    MJ_TRY(store, stores_.open());
+    finder_store_ = std::move(store);
+    MJ_CHECK(find());
+    finder_ = std::thread([this] { look_for_contexts(); });
+    return {};
+  }
+  void stop() override {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+      for (auto& [context, thread] : threads_) thread->ask_to_stop();
+    }
+    wake_.notify_all();
+    if (finder_.joinable()) finder_.join();
+    std::lock_guard lock(mutex_);
+    threads_.clear();
+  }
+  bool came_round() const override {
+    std::lock_guard lock(mutex_);
+    std::map<Id, std::uint64_t> now;
+    for (const auto& [context, thread] : threads_) now[context] = thread->pulse().count();
+    const bool all = std::all_of(now.begin(), now.end(), [&](const auto& each) {
+      const auto before = seen_.find(each.first);
+      return before == seen_.end() || before->second != each.second;
+    });
+    if (all) seen_ = std::move(now);
+    return all;
+  }
+
+ private:
+  Result<void> serve(Id context) {
+    std::lock_guard lock(mutex_);
+    if (stopping_ || threads_.contains(context)) return {};
+    ContextSettings settings;
+    settings.context = context;
+    settings.instance = instance_;
+    settings.where = settings_.where;
+    settings.lease_ms = settings_.lease_ms;
+    settings.retention_ms = settings_.retention_ms;
+    MJ_TRY(thread, ContextThread::start(stores_, clock_, std::move(settings)));
+    threads_[context] = std::move(thread);
+    log(LogLevel::info, "coordinator", "context {}: served", context);
+    return {};
+  }
+  Result<void> find() {
+    for (const Id context : settings_.own_servers) MJ_CHECK(serve(context));
+    MJ_TRY(facts, finder_store_->facts());
+    for (const Id context : facts.used) MJ_CHECK(serve(context));
+    return {};
+  }
+  void look_for_contexts() {
+    std::unique_lock lock(mutex_);
+    while (!wake_.wait_for(lock, std::chrono::milliseconds(settings_.discover_ms), [this] { return stopping_; })) {
+      lock.unlock();
+      if (auto found = find(); !found) {
+        log(LogLevel::warn, "coordinator", "looking for contexts: {}", found.error().message);
+      }
+      lock.lock();
+    }
+  }
+
+  StoreFactory& stores_;
+  const Clock& clock_;
+  const CoordinatorSettings settings_;
+  const std::string instance_;
+  std::unique_ptr<Store> finder_store_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stopping_ = false;
+  std::map<Id, std::unique_ptr<ContextThread>> threads_;
+  mutable std::map<Id, std::uint64_t> seen_;  // rounds, when all had come round
+  std::thread finder_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Coordinator>> Coordinator::start(StoreFactory& stores, const Clock& clock,
+                                                        CoordinatorSettings settings) {
+  auto coordinator = std::make_unique<Coordinating>(stores, clock, std::move(settings));
+  MJ_CHECK(coordinator->begin());
+  return std::unique_ptr<Coordinator>(std::move(coordinator));
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,104 @@
+#include <nlohmann/json.hpp>
+
+#include "coordinator/progress_parts.h"
+#include "domain/codec.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::size_t kAtOnce = 100;  // jobs; each may have a result of a mebibyte
+
+// A job's result as texts; what is not one keeps its JSON.
+TextMap texts_of(const std::string& result) {
+  TextMap texts;
+  const auto parsed = parse_json(result);
+  if (!parsed || !parsed->is_object()) return texts;
+  for (const auto& [key, value] : parsed->items()) {
+    texts[key] = value.is_string() ? value.get<std::string>() : dump_json(value);
+  }
+  return texts;
+}
+
+}  // namespace
+
+std::vector<FlowNode> nodes_of(const LoadedRun& run) {
+  std::vector<FlowNode> nodes;
+  nodes.reserve(run.plan->nodes.size());
+  for (std::size_t i = 0; i < run.plan->nodes.size(); ++i) {
+    const PlanNode& planned = run.plan->nodes[i];
+    FlowNode node;
+    node.id = run.record.jobs.at(i);
+    node.name = planned.name;
+    for (const std::uint32_t need : planned.needs) node.depends.push_back(run.record.jobs.at(need));
+    node.prerequisites = planned.gates;
+    node.prerequisites.insert(node.prerequisites.end(), planned.job.prerequisites.begin(),
+                              planned.job.prerequisites.end());
+    node.supervisor_url = planned.supervisor_url;
+    node.node_status = run.state.nodes.at(i).status;
+    nodes.push_back(std::move(node));
+  }
+  return nodes;
+}
+
+std::string nodes_text(const LoadedRun& run) {
+  auto list = nlohmann::json::array();
+  for (const FlowNode& node : nodes_of(run)) list.push_back(to_json(node));
+  return dump_json(list);
+}
+
+std::uint64_t result_bytes(const TextMap& values) {
+  std::uint64_t bytes = 0;
+  for (const auto& [key, value] : values) bytes += key.size() + value.size();
+  return bytes;
+}
+
+void read_result(const PlanNode& node, const std::string& result, JobSeen& seen) {
+  if (result.empty()) return;
+  TextMap all = texts_of(result);
+  seen.result_bytes = result_bytes(all);
+  for (const std::string& key : node.watched) {
+    if (auto found = all.find(key); found != all.end()) seen.values[key] = std::move(found->second);
+  }
+}
+
+Result<TextMap> gather_results(FlowStore& store, const Step& step) {
+  const LoadedRun& run = step.run();
+  std::map<std::uint32_t, const TextMap*> of_this_step;  // not stored yet
+  for (const Effect& effect : step.effects) {
+    if (effect.kind == Effect::Kind::finish) of_this_step[effect.node] = &effect.values;
+  }
+  TextMap all;
+  std::size_t room = kMaxFlowResultBytes;
+  // decide() has ended a flow whose nodes give more than there is room for; then the record has what fits.
+  const auto add = [&](std::uint32_t node, const TextMap& values) {
+    const std::size_t bytes = result_bytes(values);
+    if (bytes > room) return;
+    room -= bytes;
+    for (const auto& [key, value] : values) all[run.plan->nodes[node].name + "." + key] = value;
+  };
+  std::vector<std::string> keys;
+  std::vector<std::uint32_t> of;
+  const auto read = [&]() -> Result<void> {
+    MJ_TRY(views, store.jobs(run.record.context_id, keys));
+    for (std::size_t i = 0; i < views.size() && i < of.size(); ++i) {
+      if (views[i].status == "finished") add(of[i], texts_of(views[i].result));
+    }
+    keys.clear();
+    of.clear();
+    return {};
+  };
+  for (std::uint32_t i = 0; i < run.state.nodes.size(); ++i) {
+    if (run.state.nodes[i].status != NodeStatus::completed) continue;
+    if (const auto own = of_this_step.find(i); own != of_this_step.end()) {
+      add(i, *own->second);
+      continue;
+    }
+    keys.push_back(node_job_key(run, i));
+    of.push_back(i);
+    if (keys.size() == kAtOnce) MJ_CHECK(read());
+  }
+  if (!keys.empty()) MJ_CHECK(read());
+  return all;
+}
+
+}  // namespace mycojobs

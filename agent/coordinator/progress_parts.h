@@ -1,0 +1,81 @@
+// What progress() is made of: a pass reads a run, decides, and makes one commit of it. Nobody else includes this.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coordinator/progress.h"
+
+namespace mycojobs {
+
+// load_run.cpp. `read`: what was read last, with the events.
+Result<LoadedRun> load_run(FlowStore&, Id context, Id flow, RunCache&, RunRead& read);
+// Folds what was read and the pages that follow it.
+Result<void> fold_facts(FlowStore&, Id context, Id flow, LoadedRun&, RunRead& read);
+
+// The decisions of one pass, one after the other: what one commit will hold.
+class Step {
+ public:
+  Step(LoadedRun& run, std::uint64_t now_ms);
+  // After an error the state of the run is gone: it must be loaded again.
+  Result<void> take(decltype(FlowEvent::what) what);
+  bool full() const;
+  bool ends_flow() const;    // it was under way, and is no longer
+  bool begins_flow() const;  // it was not under way, and is now
+  std::uint64_t now_ms() const { return now_ms_; }
+  LoadedRun& run() { return run_; }
+  const LoadedRun& run() const { return run_; }
+  const RunState& state() const { return run_.state; }
+
+  std::vector<RunFact> facts;
+  std::vector<Effect> effects;
+  std::vector<std::string> again;  // jobs that the journal has dispatched and the store still has as planned
+  std::uint32_t events_taken = 0;
+
+ private:
+  LoadedRun& run_;
+  std::uint64_t now_ms_;
+  FlowStatus was_;
+};
+
+// What a commit cannot do itself: other flows. Each part may be done twice.
+struct Afterwards {
+  std::vector<std::uint32_t> create;                // children of these nodes
+  std::vector<std::pair<std::uint32_t, Id>> start;  // node and child: linked, not begun yet
+  std::vector<Id> cancel;
+  std::vector<Id> await;
+  bool empty() const { return create.empty() && start.empty() && cancel.empty() && await.empty(); }
+};
+
+// progress_events.cpp: what has happened, as decisions.
+Result<void> take_events(FlowStore&, const RunRead&, Step&);
+// How the jobs stand, whatever events say. False: the step is full before all were looked at.
+Result<bool> take_jobs(FlowStore&, Step&);
+Result<FlowSeen> look_at(FlowStore&, Id context, Id flow);
+
+// progress_children.cpp
+void children_of_effects(const Step&, Afterwards&);
+// All that the state asks for, of a run that nobody here has driven so far.
+Result<void> children_of_state(FlowStore&, Step&, Afterwards&);
+Result<Id> create_child(FlowStore&, const LoadedRun&, std::uint32_t node);  // not started
+Result<void> start_child(FlowStore&, RunCache&, Id context, Id parent, Id caller, Id child);
+Result<void> cancel_child(FlowStore&, RunCache&, const LoadedRun&, Id child, const std::string& why);
+// Error conflict: the flow has a parent, which no longer waits for it.
+Result<void> check_parent(FlowStore&, const LoadedRun&);
+std::pair<Id, std::string> parent_of(const Flow&);  // flow and node; 0: none
+
+// progress_commit.cpp. All but due_ms. Reads the results if the step ends the flow.
+Result<FlowCommit> commit_of(FlowStore&, Step&);
+
+// flow_record.cpp
+inline constexpr std::size_t kNodesAlways = 100;  // of so many nodes the record tells at every commit
+std::vector<FlowNode> nodes_of(const LoadedRun&);
+std::string nodes_text(const LoadedRun&);
+std::uint64_t result_bytes(const TextMap&);
+void read_result(const PlanNode&, const std::string& result, JobSeen&);
+// Of all completed nodes, as far as there is room.
+Result<TextMap> gather_results(FlowStore&, const Step&);
+
+}  // namespace mycojobs

@@ -1,0 +1,106 @@
+// How a definition is read, in parts. Only the files of flow_plan need it.
+//
+//   read_flow (flow_plan.cpp) --> read_node for each (flow_plan_node.cpp) --> link (flow_plan_links.cpp)
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "domain/flow_plan.h"
+
+namespace mycojobs::plans {
+
+using nlohmann::json;
+
+inline constexpr std::size_t kMaxProblems = 50;
+inline constexpr int kMaxChildDepth = 8;  // flows within flows
+inline constexpr std::size_t kMaxNameBytes = 64;
+
+class Problems {
+ public:
+  void add(std::string path, std::string message) {
+    if (!full()) list_.push_back({std::move(path), std::move(message)});
+  }
+  bool full() const { return list_.size() >= kMaxProblems; }
+  bool empty() const { return list_.empty(); }
+  std::vector<PlanProblem> take() { return std::move(list_); }
+
+ private:
+  std::vector<PlanProblem> list_;
+};
+
+// A value and where it stands: "jobs.build.needs[0]".
+struct Spot {
+  const json& value;
+  std::string path;
+  Problems& problems;
+
+  void refuse(std::string message) const { problems.add(path, std::move(message)); }
+  bool wrong(std::string_view expected) const;  // says what it is instead; false
+  Spot at(const json& item, std::string_view key) const;
+  Spot at(const json& item, std::size_t index) const;
+};
+
+// Typed reads. false: refused, and `out` is as it was.
+bool read_text(const Spot&, std::string& out);           // not empty
+bool read_scalar(const Spot&, std::string& out);         // text, number or boolean, as text
+bool read_switch(const Spot&, bool& out);                //
+bool read_duration(const Spot&, std::uint64_t& out_ms);  // above 0, at most 10 years
+bool read_whole(const Spot&, std::int64_t least, std::int64_t most, std::int64_t& out);
+bool read_map(const Spot&, TextMap& out);
+// A list, or one value that stands for a list of one: calls see(Spot of the item).
+template <class See>
+void each_of(const Spot& spot, See see) {
+  if (!spot.value.is_array()) return see(spot);
+  for (std::size_t i = 0; i < spot.value.size(); ++i) see(spot.at(spot.value[i], i));
+}
+
+bool is_node_name(std::string_view name);
+void check_node_name(std::string_view name, const std::string& path, Problems&);
+
+// A name of another node, and where it stands.
+struct Named {
+  std::string name, path;
+};
+struct DraftCondition {
+  FlowCondition condition;
+  Named node;
+  bool comes_before = false;  // the node that it reads, before the one that has it
+};
+// A node before the names in it have been looked up.
+struct Draft {
+  PlanNode node;
+  std::string path;
+  std::vector<Named> needs;
+  std::vector<DraftCondition> when;
+  std::optional<Named> route, compensation;
+  bool says_on_error = false;
+  std::vector<Named> inputs;  // nodes whose artifacts it wants
+};
+
+// One row a field: of what, and how it is read. The names of fields that others use for it are suggested.
+struct NodeField {
+  std::string_view name;
+  std::uint32_t kinds;  // a bit for each NodeKind
+  void (*read)(const Spot&, Draft&, int depth);
+  std::string_view takes, meaning;
+};
+std::span<const NodeField> node_fields();
+std::string_view meant_by(std::string_view field);  // "depends" -> "needs"; empty: nothing known
+
+Draft read_node(const Spot&, std::string name, bool in_list, int depth);
+void read_condition(const Spot&, Draft&);
+// Everything but canonical and hash. Problems go to the spot's.
+FlowPlan read_flow(const Spot&, int depth);
+// Looks the names up, and refuses what cannot be a plan.
+void link(FlowPlan&, std::vector<Draft>, Problems&);
+// The nodes in an order in which each comes after those that it needs or takes an error over from; shorter: there are
+// cycles, which are refused with their paths.
+std::vector<std::uint32_t> order_of(const FlowPlan&, const std::vector<Draft>&, Problems&);
+
+}  // namespace mycojobs::plans

@@ -1,0 +1,234 @@
+// The one file that meets yaml-cpp and what it throws.
+#include "domain/flow_yaml.h"
+
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/mark.h>
+#include <yaml-cpp/parser.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <vector>
+
+#include "domain/codec.h"
+#include "domain/flow_plan.h"
+#include "domain/utf8.h"
+
+namespace mycojobs {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMaxDepth = 64;
+constexpr std::size_t kMaxValues = 500'000;
+
+// A number as JSON writes them; all else that YAML takes for one is text: 0x1f, 007, .5, 1_000, .inf.
+bool is_number(std::string_view text) {
+  const auto digits = [&text] {
+    const std::size_t count = std::min(text.find_first_not_of("0123456789"), text.size());
+    text.remove_prefix(count);
+    return count;
+  };
+  if (text.starts_with('-')) text.remove_prefix(1);
+  const bool zero = text.starts_with('0');
+  const std::size_t whole = digits();
+  if (whole == 0 || (zero && whole > 1)) return false;
+  if (text.starts_with('.')) {
+    text.remove_prefix(1);
+    if (digits() == 0) return false;
+  }
+  if (text.starts_with('e') || text.starts_with('E')) {
+    text.remove_prefix(1);
+    if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
+    if (digits() == 0) return false;
+  }
+  return text.empty();
+}
+
+json plain_value(const std::string& text) {
+  if (text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL") return nullptr;
+  if (text == "true" || text == "True" || text == "TRUE") return true;
+  if (text == "false" || text == "False" || text == "FALSE") return false;
+  if (!is_number(text) || text.size() > 40) return text;
+  auto number = parse_json(text);
+  return number ? std::move(*number) : json(text);
+}
+
+std::string place_of(const YAML::Mark& mark) {
+  return "line " + std::to_string(mark.line + 1) + ", column " + std::to_string(mark.column + 1) + ": ";
+}
+
+// What this reader does not take; leaves the parser by an exception of its own, and this file not at all.
+struct Refused {
+  std::string message;
+};
+
+class Builder : public YAML::EventHandler {
+ public:
+  explicit Builder(YamlText& places) : places_(places) {}
+  json take() { return std::move(root_); }
+  bool ended_quoted() const { return ended_quoted_; }  // or in a block: the last value that was a text
+
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (++documents_ > 1) refuse(mark, "a second document begins: give one");
+  }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    refuse_anchor(mark, anchor);
+    put(mark, nullptr, "");
+  }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
+    refuse(mark, "aliases (*name) are not taken: write the value out");
+  }
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& value) override {
+    refuse_anchor(mark, anchor);
+    // "?" is a plain text, "!" one in quotes or a block.
+    if (!tag.empty() && tag != "?" && tag != "!") refuse_tag(mark, tag);
+    ended_quoted_ = tag == "!";
+    if (wants_key()) return key(mark, value);
+    put(mark, tag == "!" ? json(value) : plain_value(value), value);
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    open(mark, tag, anchor, json::array());
+  }
+  void OnSequenceEnd() override { open_.pop_back(); }
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    open(mark, tag, anchor, json::object());
+  }
+  void OnMapEnd() override { open_.pop_back(); }
+
+ private:
+  struct Level {
+    json* value;
+    std::string path;
+    std::string key;  // of a map: of the value that comes next
+    bool has_key = false;
+  };
+
+  [[noreturn]] static void refuse(const YAML::Mark& mark, const std::string& why) {
+    throw Refused{place_of(mark) + why};
+  }
+  static void refuse_anchor(const YAML::Mark& mark, YAML::anchor_t anchor) {
+    if (anchor != 0) refuse(mark, "anchors (&name) are not taken: write the value out where it is used");
+  }
+  static void refuse_tag(const YAML::Mark& mark, const std::string& tag) {
+    refuse(mark, "tags (" + shown(tag) + ") are not taken: write text in quotes, and all else as it is");
+  }
+
+  bool wants_key() const { return !open_.empty() && open_.back().value->is_object() && !open_.back().has_key; }
+
+  void key(const YAML::Mark& mark, const std::string& text) {
+    Level& level = open_.back();
+    if (level.value->contains(text)) refuse(mark, "the key " + shown(text) + " stands in this map twice");
+    level.key = text;
+    level.has_key = true;
+    places_.places.emplace(path(), position(mark));
+  }
+
+  static std::pair<std::size_t, std::size_t> position(const YAML::Mark& mark) {
+    return {static_cast<std::size_t>(mark.line) + 1, static_cast<std::size_t>(mark.column) + 1};
+  }
+  // Of the value that comes next.
+  std::string path() const {
+    if (open_.empty()) return "";
+    const Level& level = open_.back();
+    if (level.value->is_array()) return level.path + '[' + std::to_string(level.value->size()) + ']';
+    return level.path.empty() ? level.key : level.path + '.' + level.key;
+  }
+
+  json* put(const YAML::Mark& mark, json value, const std::string& text) {
+    if (wants_key()) {
+      key(mark, text);
+      return nullptr;
+    }
+    if (++values_ > kMaxValues) refuse(mark, "more than " + std::to_string(kMaxValues) + " values");
+    places_.places.emplace(path(), position(mark));
+    if (open_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    Level& level = open_.back();
+    if (level.value->is_array()) {
+      level.value->push_back(std::move(value));
+      return &level.value->back();
+    }
+    level.has_key = false;
+    return &((*level.value)[level.key] = std::move(value));
+  }
+
+  void open(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, json empty) {
+    refuse_anchor(mark, anchor);
+    if (!tag.empty() && tag != "?" && tag != "!") refuse_tag(mark, tag);
+    ended_quoted_ = tag == "!";
+    if (wants_key()) refuse(mark, "a key is a text, not a list or a map");
+    if (open_.size() >= kMaxDepth) refuse(mark, "nests deeper than " + std::to_string(kMaxDepth) + " levels");
+    std::string at = path();
+    // A list grows while its items are open, but only by the item that is open last: pointers into it hold.
+    json* value = put(mark, std::move(empty), "");
+    open_.push_back({value, std::move(at), {}, false});
+  }
+
+  YamlText& places_;
+  json root_;
+  std::vector<Level> open_;
+  std::size_t values_ = 0;
+  int documents_ = 0;
+  bool ended_quoted_ = false;
+};
+
+class Ignorer : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+};
+
+// yaml-cpp takes the end of the text for the end of a quote if a line end stands before it, so that a text that was cut
+// off would pass. Without the line end it notices.
+void check_last_quote(std::string_view text) {
+  text = text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
+  std::istringstream in{std::string(text)};
+  YAML::Parser parser(in);
+  Ignorer nothing;
+  (void)parser.HandleNextDocument(nothing);
+}
+
+}  // namespace
+
+Result<json> yaml_to_json(std::string_view text, YamlText& places) {
+  if (text.size() > kMaxDefinitionBytes) {
+    return fail(Code::too_large, "YAML of " + std::to_string(text.size()) + " bytes is over the limit of " +
+                                     std::to_string(kMaxDefinitionBytes) + " bytes");
+  }
+  if (!is_utf8(text) || text.find('\0') != std::string_view::npos) {
+    return fail(Code::invalid, "is not text in UTF-8: save it as UTF-8");
+  }
+  places.places.clear();
+  try {
+    std::istringstream in{std::string(text)};
+    YAML::Parser parser(in);
+    Builder builder(places);
+    if (!parser.HandleNextDocument(builder)) return fail(Code::invalid, "line 1, column 1: is empty");
+    (void)parser.HandleNextDocument(builder);  // refused by its beginning
+    if (builder.ended_quoted()) check_last_quote(text);
+    return builder.take();
+  } catch (const Refused& refused) {
+    return fail(Code::invalid, refused.message);
+  } catch (const YAML::Exception& error) {
+    return fail(Code::invalid, place_of(error.mark) + error.msg);
+  } catch (const std::bad_alloc&) {
+    return fail(Code::too_large, "YAML needs more memory than there is");
+  }
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,176 @@
+--# journal places ends flows
+-- {the revision after it}; {conflict, the present one}; {taken}: by another commit, which had no facts; {missing}.
+local context, flow, expected, taken, taken_before = arg(), arg(), num(arg()), num(arg()), arg()
+local due, checkpoint, ended, parent = arg(), arg(), arg() == '1', arg()
+local me, events = context .. ' ' .. flow, 'mj:events:' .. flow
+local facts, record = {}, nil
+for i = 1, num(arg()) do facts[i] = {arg(), arg(), arg()} end  -- kind, node, more
+record = list_arg()
+
+local err = wrong_shared() or wrong_flow(flow)
+if err then return err end
+local mark = read_mark(flow)
+if not mark then return {'missing'} end
+local revision = revision_of(flow)
+if not revision then return strange_head('mj:run:' .. flow) end
+if revision ~= expected then return {'conflict', dec(revision)} end
+if taken_before ~= '' and num(taken_before) ~= num(mark.taken) then return {'taken'} end
+
+-- What is asked of jobs: {job, claim (nil: its key holds something else), fields}.
+local function jobs_arg(with_fields)
+  local list = {}
+  for i = 1, num(arg()) do
+    local job = arg()
+    list[i] = {job = job, fields = with_fields and list_arg() or nil}
+    if not is_job_key(job) then err = redis.error_reply('MJTYPE ' .. shown(job) .. ' is no key of a job') end
+  end
+  return list
+end
+local dispatch, ends, cancel, requeue, replan = jobs_arg(true), jobs_arg(true), jobs_arg(), jobs_arg(), jobs_arg()
+if err then return err end
+
+-- Its claim, as one of this flow; nil: it is not to be touched, which has been said.
+local function claim_of(job)
+  local claim = read_claim(job)
+  if not claim then
+    add_anomaly('mj:claim:' .. job .. ' is no hash, so that flow ' .. flow .. ' cannot go on with it: delete that key')
+    finish(job, nil, failure('dead_letter', 'its claim was overwritten by another client'), false)
+    raise_event(me, 'job ' .. job)
+    return
+  end
+  if claim.flow and claim.flow ~= me then
+    return add_anomaly(job .. ' belongs to flow ' .. shown(claim.flow) .. ', and flow ' .. me .. ' has it as well')
+  end
+  if not claim.state and type_of(job) ~= 'hash' then
+    claim.flow = me
+  elseif not claim.state then
+    local status = redis.call('HGET', job, 'status')
+    if status == 'finished' or status == 'error' then
+      claim.over = true
+    else
+      plan(job, claim, queue_of(job, claim), me)  -- another client has deleted the claim
+    end
+  end
+  return claim
+end
+local function is_over(claim) return claim.over or claim.state == 'ended' end
+
+local function queue_job(job, claim, fields)
+  if is_over(claim) then return raise_event(me, 'job ' .. job) end
+  if claim.state and claim.state ~= 'planned' then return end
+  if type_of(job) ~= 'hash' then
+    return finish(job, claim, failure('dead_letter', 'another client deleted its record'), false)
+  end
+  redis.call('HSET', job, 'queued_ms', dec(now_ms), unpack(fields))
+  local values = redis.call('HMGET', job, 'priority', 'queue_timeout_ms', 'run_at_ms')
+  claim.priority = valid_priority(values[1] or '')
+  redis.call('HSET', 'mj:claim:' .. job, 'priority', claim.priority)
+  enqueue(job, claim, 'flow', false)
+  local wait = num(values[2] or nil)
+  if wait > 0 and num(claim.epoch) == 0 then
+    redis.call('ZADD', 'mj:overdue', dec(math.max(now_ms, num(values[3] or nil)) + wait), job)
+    redis.call('HSET', 'mj:claim:' .. job, 'overdue', 1)
+  end
+end
+
+local function end_job(job, claim, fields)
+  if is_over(claim) then return end
+  if claim.state == 'live' then return cancel_job(job, claim) end
+  local listed = claim.state == 'queued' and not has_priority(claim)
+  claim.flow = nil  -- the flow need not be told
+  finish(job, claim, fields, false)
+  if listed then redis.call('HSET', 'mj:claim:' .. job, 'leftover', 1) end
+end
+
+local function cancel_one(job, claim)
+  local how = claim.over and 'over' or cancel_job(job, claim)
+  if how == 'over' or how == 'missing' then raise_event(me, 'job ' .. job) end
+end
+
+-- Planned again. False: it has not failed.
+local function plan_again(job, claim)
+  if claim.state ~= 'ended' or claim.status == 'finished' or type_of(job) ~= 'hash' then return false end
+  local queue = queue_of(job, claim)
+  local attempt = dec(math.max(1, num(claim.attempt) + (num(claim.epoch) > 0 and 1 or 0)))
+  if claim.leftover and not wrong(queue, 'list') then redis.call('LREM', queue, 0, job) end
+  add_fact(queue, job, claim, 'replanned', 'a', attempt)
+  set_claim(job, claim, 'state', 'planned', 'queue', queue, 'attempt', attempt, 'deliveries', '0', 'flow', me)
+  claim.state = 'planned'
+  redis.call('HDEL', 'mj:claim:' .. job, 'status', 'detail', 'end', 'ended_ms', 'leftover', 'claim_id', 'token', 'dead')
+  redis.call('ZREM', 'mj:ended', job)
+  if claim.dead then redis.call('XDEL', 'mj:dead', claim.dead) end
+  redis.call('HDEL', job, 'ended_ms', 'claim_id', 'runner_id', 'result', 'error', 'error_info')
+  redis.call('HSET', job, 'status', 'waiting_for_prerequisites', 'detail', 'planned', 'updated_at', now_s)
+  return true
+end
+local function requeue_job(job, claim)
+  if claim.state == 'ended' and claim.detail ~= 'cancelled' and not reopen(job, claim) then return end
+  if plan_again(job, claim) then
+    if claim.queue ~= 'queue:flow' then queue_job(job, claim, {}) end
+  elseif is_over(claim) then
+    raise_event(me, 'job ' .. job)
+  end
+end
+
+for i, fact in ipairs(facts) do
+  local words = {'f', fact[1], 'at', dec(now_ms)}
+  if fact[2] ~= '' then words[5], words[6] = 'n', fact[2] end
+  if fact[3] ~= '' then words[#words + 1] = 'm'; words[#words + 1] = fact[3] end
+  redis.call('XADD', 'mj:run:' .. flow, dec(revision + i) .. '-0', unpack(words))
+end
+revision = revision + #facts
+if checkpoint ~= '' then redis.call('HSET', 'mj:checkpoint:' .. flow, 'at', dec(revision), 'text', checkpoint) end
+if taken > 0 then
+  if not wrong(events, 'list') then redis.call('LPOP', events, taken) end
+  redis.call('HSET', 'mj:flow:' .. flow, 'taken', dec(num(mark.taken) + taken))
+end
+
+local function each_of(list, deed)
+  for _, each in ipairs(list) do
+    local claim = claim_of(each.job)
+    if claim then deed(each.job, claim, each.fields) end
+  end
+end
+each_of(ends, end_job)
+each_of(replan, plan_again)
+each_of(requeue, requeue_job)
+each_of(dispatch, queue_job)
+each_of(cancel, cancel_one)
+
+if redis.call('EXISTS', 'flow:' .. flow) == 0 then  -- another client has deleted it
+  redis.call('HSET', 'flow:' .. flow, 'id', flow, 'caller_id', mark.caller or '0', 'context_id', context)
+end
+if #record > 0 then redis.call('HSET', 'flow:' .. flow, 'updated_at', now_s, unpack(record)) end
+
+if ended then
+  redis.call('HSET', 'mj:flow:' .. flow, 'state', 'ended', 'ended_ms', dec(now_ms))
+  redis.call('HDEL', 'mj:flow:' .. flow, 'raised')
+  redis.call('ZADD', kEnded, dec(now_ms), flow)
+  redis.call('ZREM', kDue, flow)
+  redis.call('ZREM', kActive, flow)
+  local event = 'flow flow:' .. flow
+  for _, waiting in ipairs(redis.call('SMEMBERS', 'mj:flow-waits:' .. flow)) do raise_event(context .. ' ' .. waiting, event) end
+  redis.call('DEL', 'mj:flow-waits:' .. flow)
+  if parent ~= '0' then raise_event(context .. ' ' .. parent, event) end
+elseif #facts > 0 or mark.state == 'active' then
+  if mark.state ~= 'active' then
+    redis.call('ZADD', kActive, flow, flow)
+    redis.call('HSET', 'mj:flow:' .. flow, 'state', 'active')
+    redis.call('HDEL', 'mj:flow:' .. flow, 'ended_ms')
+    redis.call('ZREM', kEnded, flow)
+  end
+  -- Raised by somebody whom the reader of `expected` may not have seen: one more look.
+  local raised = mark.raised == dec(expected)
+  if mark.raised then redis.call('HDEL', 'mj:flow:' .. flow, 'raised') end
+  local now = raised or type_of(events) == 'list' or (due ~= '' and num(due) <= now_ms)
+  if now then
+    redis.call('ZADD', kDue, dec(now_ms), flow)
+    redis.call('PUBLISH', kDue, me)
+  elseif due ~= '' then
+    redis.call('ZADD', kDue, dec(num(due)), flow)
+  else
+    redis.call('ZREM', kDue, flow)
+  end
+end
+redis.call('PUBLISH', 'mj:flows:moved', me .. ' ' .. dec(revision))
+return {dec(revision)}

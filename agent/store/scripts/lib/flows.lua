@@ -1,0 +1,57 @@
+-- Flows. mj:flow:<id> says where one is:
+--   creating   ids are allocated; its jobs and its definition are being written
+--   new        whole, and not begun
+--   active     in mj:flows:active; in mj:flows:due if it should be looked at
+--   ended      in mj:flows:ended, until retention is over (creating: too, from its creation)
+local kDue, kActive, kEnded, kCatalog = 'mj:flows:due', 'mj:flows:active', 'mj:flows:ended', 'mj:catalog'
+local function wrong_flow(flow)
+  return wrong('flow:' .. flow, 'hash') or wrong('mj:flow:' .. flow, 'hash') or wrong('mj:run:' .. flow, 'stream')
+    or wrong('mj:checkpoint:' .. flow, 'hash') or wrong('mj:flow-waits:' .. flow, 'set') or wrong(kDue, 'zset')
+    or wrong(kActive, 'zset') or wrong(kEnded, 'zset')
+end
+local function read_mark(flow)  -- nil: there is none, or it was never created through us
+  local mark = to_table(redis.call('HGETALL', 'mj:flow:' .. flow))
+  return mark.state and mark
+end
+local function is_id(text)
+  return string.match(text, '^[1-9]%d*$') and #text <= 10 and num(text) <= 4294967295
+end
+
+-- The number before the dash of a stream's latest entry, those that were deleted with it; 0: there is no stream.
+-- Nil: it is larger than any that we write.
+local function head_of(key)
+  if redis.call('EXISTS', key) == 0 then return 0 end
+  local head = tonumber(string.match(to_table(redis.call('XINFO', 'STREAM', key))['last-generated-id'], '^%d+'))
+  return head < 9007199254740000 and head or nil
+end
+local function strange_head(key)
+  return redis.error_reply('MJTYPE ' .. shown(key) .. ' ends with an entry that is none of ours')
+end
+-- Of a run's latest fact. Should its journal have been deleted, it goes on from its checkpoint.
+local function revision_of(flow)
+  local head = head_of('mj:run:' .. flow)
+  if head ~= 0 then return head end
+  return num(redis.call('HGET', 'mj:checkpoint:' .. flow, 'at'))
+end
+
+-- The definition `hash` is used by one more (flow:<id>, schedule:<name>), or by one less.
+local function wrong_definition(hash)
+  return wrong('mj:definition:' .. hash, 'hash') or wrong('mj:definition-uses:' .. hash, 'set')
+end
+local function use_definition(hash, text, user)
+  if redis.call('EXISTS', 'mj:definition:' .. hash) == 0 then redis.call('HSET', 'mj:definition:' .. hash, 'text', text) end
+  redis.call('SADD', 'mj:definition-uses:' .. hash, user)
+end
+local function drop_definition(hash, user)
+  if not hash or hash == '' or wrong_definition(hash) then return end
+  redis.call('SREM', 'mj:definition-uses:' .. hash, user)
+  if redis.call('EXISTS', 'mj:definition-uses:' .. hash) == 0 then redis.call('UNLINK', 'mj:definition:' .. hash) end
+end
+
+-- A job of the flow ("<context> <id>"), in no queue.
+local function plan(job, claim, queue, flow)
+  add_fact(queue, job, claim, 'planned', 'fl', flow)
+  set_claim(job, claim, 'state', 'planned', 'queue', queue, 'flow', flow, 'priority',
+    valid_priority(redis.call('HGET', job, 'priority') or ''))
+  claim.state, claim.queue, claim.flow = 'planned', queue, flow
+end

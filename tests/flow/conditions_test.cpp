@@ -1,0 +1,45 @@
+#include <gtest/gtest.h>
+
+#include "domain/flow_plan.h"
+
+namespace mycojobs {
+namespace {
+
+using Check = FlowCondition::Test;
+
+std::string judged(Check test, const std::string& value, const TextMap& values) {
+  std::string why;
+  const bool held = holds({0, "size", test, value}, "build", values, why);
+  EXPECT_EQ(held, why.empty());
+  return held ? "holds" : why;
+}
+
+TEST(FlowConditions, SayWhyTheyDoNotHold) {
+  EXPECT_EQ(judged(Check::equals, "x", {{"size", "x"}}), "holds");
+  EXPECT_EQ(judged(Check::equals, "x", {{"size", "y"}}), "build.size is \"y\", not \"x\"");
+  EXPECT_EQ(judged(Check::equals, "x", {}), "build.size is absent");
+  EXPECT_EQ(judged(Check::exists, "true", {{"size", ""}}), "holds");
+  EXPECT_EQ(judged(Check::exists, "true", {{"other", ""}}), "build.size is absent");
+  EXPECT_EQ(judged(Check::exists, "false", {{"size", "1"}}), "build.size exists");
+  EXPECT_EQ(judged(Check::exists, "false", {}), "holds");
+  EXPECT_EQ(judged(Check::greater_than, "10", {{"size", "11"}}), "holds");
+  EXPECT_EQ(judged(Check::greater_than, "10", {{"size", "10"}}), "build.size is 10, not greater than 10");
+  EXPECT_EQ(judged(Check::less_than, "10", {{"size", "9.5"}}), "holds");
+  EXPECT_EQ(judged(Check::less_than, "-1e3", {{"size", "-1001"}}), "holds");
+  EXPECT_EQ(judged(Check::less_than, "10", {{"size", "many"}}), "build.size is \"many\", not a number");
+  EXPECT_EQ(judged(Check::less_than, "10", {{"size", ""}}), "build.size is \"\", not a number");
+}
+
+TEST(FlowConditions, WholeNumbersAreComparedExactly) {
+  EXPECT_EQ(judged(Check::greater_than, "9007199254740992", {{"size", "9007199254740993"}}), "holds");
+}
+
+TEST(FlowConditions, WhatIsNoFiniteNumberIsNone) {
+  for (const char* text : {"nan", "inf", "-inf", "0x10", "1 ", " 1", "1,5", "1e999"}) {
+    EXPECT_EQ(judged(Check::greater_than, "0", {{"size", text}}).find("holds"), std::string::npos) << text;
+    EXPECT_NE(judged(Check::less_than, "0", {{"size", text}}).find("not a number"), std::string::npos) << text;
+  }
+}
+
+}  // namespace
+}  // namespace mycojobs

@@ -1,0 +1,160 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "domain/flow_plan.h"
+
+namespace mycojobs {
+namespace {
+
+using nlohmann::json;
+
+json pipeline() {
+  return json::parse(R"({
+    "name": "pipeline", "env": {"REGION": "eu", "N": 3}, "on_error": "continue", "timeout": "2h", "max_parallel": 10,
+    "jobs": {
+      "build": {"script": "x = 1", "type": "python", "timeout": "90s", "retries": 2, "env": {"A": true},
+                "policy": {"memory": "64 MiB"}, "priority": -5},
+      "test": {"needs": "build", "script": "y", "type": "v", "on_error": "mend", "inputs": ["build/report.txt"],
+               "when": [{"key": "build.size", "greater_than": 10}, {"key": "build.$status", "equals": "finished"}]},
+      "mend": {"script": "z", "type": "python"},
+      "undo": {"script": "u", "type": "python"},
+      "ok": {"needs": ["test"], "approval": {"approvers": [12, 12, 7], "timeout": "1d", "comment": "ship?"}},
+      "deploy": {"needs": ["ok", "build"], "script": "d", "type": "python", "irreversible": true, "on_error": "stop",
+                 "compensate": "undo", "prerequisites": ["approval:legal", "wait:5s", "signal:go", "flow:12"],
+                 "gate_timeout": "3h", "supervisor_url": "http://10.0.0.2:3030"},
+      "hold": {"needs": "deploy", "pause": "look at the dashboards"},
+      "later": {"needs": "hold", "wait": "30s"},
+      "said": {"needs": "later", "log": "deployed"},
+      "child": {"needs": "said", "flow": {"name": "inner", "jobs": {"a": {"log": "x"}}}, "key": "nightly"}
+    }})");
+}
+
+const PlanNode& node(const FlowPlan& plan, std::string_view name) { return plan.nodes.at(plan.find(name).value()); }
+std::vector<std::string> names(const FlowPlan& plan, const std::vector<std::uint32_t>& nodes) {
+  std::vector<std::string> out;
+  for (std::uint32_t i : nodes) out.push_back(plan.nodes.at(i).name);
+  return out;
+}
+using Names = std::vector<std::string>;
+
+TEST(FlowPlan, ReadsEveryField) {
+  const PlanRead read = read_plan(pipeline());
+  ASSERT_TRUE(read.plan) << join(read.problems);
+  const FlowPlan& plan = *read.plan;
+  EXPECT_EQ(plan.name, "pipeline");
+  EXPECT_EQ(plan.env_vars, (TextMap{{"N", "3"}, {"REGION", "eu"}}));
+  EXPECT_EQ(plan.on_error, OnError::go_on);
+  EXPECT_EQ(plan.timeout_ms, 7200000U);
+  EXPECT_EQ(plan.max_parallel, 10U);
+  ASSERT_EQ(plan.nodes.size(), 10U);
+  const PlanNode& build = node(plan, "build");
+  EXPECT_EQ(build.kind, NodeKind::job);
+  EXPECT_EQ(build.job.name, "build");
+  EXPECT_EQ(build.job.script, "x = 1");
+  EXPECT_EQ(build.job.timeout, 90U);
+  EXPECT_EQ(build.job.retries, 2);
+  EXPECT_EQ(build.job.env_vars, (TextMap{{"A", "true"}}));
+  EXPECT_EQ(build.job.priority, -5);
+  EXPECT_EQ(json::parse(build.job.policy), (json{{"memory", "64 MiB"}}));
+  EXPECT_EQ(build.watched, (Names{"size"}));
+  EXPECT_EQ(build.on_error, OnError::go_on) << "the flow's";
+  EXPECT_EQ(names(plan, build.dependents), (Names{"deploy", "test"}));
+  const PlanNode& test = node(plan, "test");
+  EXPECT_EQ(test.on_error, OnError::route);
+  EXPECT_EQ(plan.nodes[test.error_node.value()].name, "mend");
+  EXPECT_TRUE(node(plan, "mend").on_call);
+  ASSERT_EQ(test.when.size(), 2U);
+  EXPECT_EQ(describe(test.when[0], "build"), "build.size greater_than 10");
+  EXPECT_EQ(describe(test.when[1], "build"), "build.$status equals \"finished\"");
+  const PlanNode& deploy = node(plan, "deploy");
+  EXPECT_EQ(names(plan, deploy.needs), (Names{"ok", "build"})) << "as they are written";
+  EXPECT_TRUE(deploy.irreversible);
+  EXPECT_EQ(deploy.on_error, OnError::stop);
+  EXPECT_EQ(plan.nodes[deploy.compensation.value()].name, "undo");
+  EXPECT_EQ(deploy.gates, (Names{"approval:legal", "signal:go", "flow:12"}));
+  EXPECT_EQ(deploy.job.prerequisites, (Names{"wait:5s"}));
+  EXPECT_EQ(deploy.timeout_ms, 10800000U);
+  EXPECT_EQ(deploy.supervisor_url, "http://10.0.0.2:3030");
+  const PlanNode& ok = node(plan, "ok");
+  EXPECT_EQ(ok.kind, NodeKind::approval);
+  EXPECT_EQ(ok.approvers, (std::vector<Id>{12, 7}));
+  EXPECT_EQ(ok.timeout_ms, 86400000U);
+  EXPECT_EQ(ok.text, "ship?");
+  EXPECT_EQ(ok.job.script_type, "approval");
+  EXPECT_EQ(node(plan, "hold").text, "look at the dashboards");
+  EXPECT_EQ(node(plan, "later").wait_ms, 30000U);
+  EXPECT_EQ(node(plan, "said").text, "deployed");
+  const PlanNode& child = node(plan, "child");
+  EXPECT_EQ(child.child_key, "nightly");
+  EXPECT_TRUE(read_plan(json::parse(child.child)).plan);
+}
+
+TEST(FlowPlan, EqualDefinitionsHaveEqualHashes) {
+  const auto one = read_plan(json::parse(R"({"name":"x","jobs":{"a":{"log":"1"},"b":{"log":"2","needs":["a"]}}})"));
+  const auto two = read_plan(json::parse(R"({"jobs":{"b":{"needs":["a"],"log":"2"},"a":{"log":"1"}},"name":"x"})"));
+  const auto other = read_plan(json::parse(R"({"jobs":{"b":{"needs":["a"],"log":"3"},"a":{"log":"1"}},"name":"x"})"));
+  EXPECT_EQ(one.plan->hash, two.plan->hash);
+  EXPECT_EQ(one.plan->canonical, two.plan->canonical);
+  EXPECT_NE(one.plan->hash, other.plan->hash);
+}
+
+TEST(FlowPlan, ComesBackFromItsText) {
+  const auto read = read_plan(pipeline());
+  const auto back = plan_of_text(read.plan->canonical, read.plan->hash);
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(back->hash, read.plan->hash);
+  EXPECT_EQ(back->nodes.size(), read.plan->nodes.size());
+  const auto changed = plan_of_text(read.plan->canonical + " ", read.plan->hash);
+  ASSERT_FALSE(changed);
+  EXPECT_NE(changed.error().message.find("another hash"), std::string::npos);
+}
+
+TEST(FlowPlan, AListOfJobsKeepsItsOrder) {
+  const auto read = read_plan(json::parse(R"({"name":"x","jobs":[{"name":"z","log":"1"},{"name":"a","log":"2"}]})"));
+  ASSERT_TRUE(read.plan) << join(read.problems);
+  EXPECT_EQ(names(*read.plan, {0, 1}), (Names{"z", "a"}));
+}
+
+Job job(Id id, std::string name, std::vector<Id> needs = {}) {
+  Job out;
+  out.id = id;
+  out.caller_id = out.context_id = 1;
+  out.name = std::move(name);
+  out.script = "print(1)";
+  out.script_type = "python";
+  out.dependends = std::move(needs);
+  return out;
+}
+
+TEST(FlowOfJobs, ItsNodesStandInTheOrderOfTheJobs) {
+  const auto definition = definition_of_jobs(
+      "", {{"A", "b"}}, {job(30, "last.py", {7, 8}), job(8, "twin"), job(7, "first"), job(9, "twin", {7})},
+      json::parse(R"({"30": {"when": {"key": "7.size", "less_than": 3}, "on_error": "continue"}})"));
+  ASSERT_TRUE(definition) << definition.error().message;
+  const auto read = read_plan(*definition);
+  ASSERT_TRUE(read.plan) << join(read.problems);
+  EXPECT_EQ(names(*read.plan, {0, 1, 2, 3}), (Names{"job30", "job8", "first", "job9"}));
+  EXPECT_EQ(names(*read.plan, read.plan->nodes[0].needs), (Names{"first", "job8"}));
+  EXPECT_EQ(read.plan->nodes[0].when.at(0).node, 2U);
+  EXPECT_EQ(read.plan->nodes[0].on_error, OnError::go_on);
+}
+
+TEST(FlowOfJobs, WhatDoesNotFitIsNamed) {
+  const auto message = [](const std::vector<Job>& jobs, const std::string& nodes) {
+    const auto definition = definition_of_jobs("x", {}, jobs, json::parse(nodes));
+    return definition ? std::string("accepted") : definition.error().message;
+  };
+  EXPECT_EQ(message({}, "null"), "jobs: is empty: give the flow at least one");
+  EXPECT_EQ(message({job(1, "a", {99})}, "null"),
+            "job 1: dependends: 99 is no job of this flow: add it, or take it out of dependends");
+  EXPECT_EQ(message({job(1, "build")}, R"({"biuld": {}})"),
+            "nodes.\"biuld\": \"biuld\" is no job of this flow, by id or name; did you mean \"build\"?");
+  EXPECT_NE(message({job(1, "a")}, R"([{"id": 1, "script": "x"}])").find("not said here but by the job's record"),
+            std::string::npos);
+  EXPECT_NE(message({job(1, "a")}, R"([{"id": 1}, {"name": "a"}])").find("named twice"), std::string::npos);
+  EXPECT_EQ(message({job(1, "a")}, "7"), "nodes: is no map and no list");
+}
+
+}  // namespace
+}  // namespace mycojobs

@@ -1,0 +1,201 @@
+#include "flow/run_world.h"
+
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "domain/flow_yaml.h"
+#include "domain/transitions.h"
+
+namespace mycojobs {
+
+FlowPlan plan_of_yaml(const std::string& text) {
+  YamlText places;
+  const auto json = yaml_to_json(text, places);
+  if (!json) throw std::runtime_error(json.error().message);
+  PlanRead read = read_plan(*json);
+  if (!read.plan) throw std::runtime_error(join(read.problems));
+  return std::move(*read.plan);
+}
+
+RunWorld::RunWorld(FlowPlan of) : plan(std::move(of)), run(fresh(plan)), jobs(plan.nodes.size()) {}
+
+Result<void> RunWorld::apply(const decltype(FlowEvent::what)& what, bool go_on) {
+  auto decided = decide(plan, run, {now, what}, limits);
+  if (!decided) return tl::unexpected<Error>(decided.error());
+  check(run, *decided);
+  run = std::move(decided->state);
+  std::vector<std::uint32_t> to_start;
+  for (const RunFact& fact : decided->facts) journal.push_back(fact);
+  for (const Effect& each : decided->effects) {
+    effect(each);
+    if (each.kind == Effect::Kind::start_child) to_start.push_back(each.node);
+  }
+  if (start_children) {
+    for (const std::uint32_t node : to_start) {
+      const Id child = next_child++;
+      children[child] = {node, false, false};
+      (void)apply(ChildStarted{node, child}, false);
+    }
+  }
+  // A loop without end would be a mistake of decide(): a step settles, begins or sets back something.
+  for (std::size_t turns = 0; go_on && more_to_do(plan, run); ++turns) {
+    if (turns > 10 * plan.nodes.size() + 100) {
+      wrong.push_back("it never comes to rest");
+      break;
+    }
+    (void)apply(TimePassed{}, false);
+  }
+  return {};
+}
+
+void RunWorld::effect(const Effect& effect) {
+  JobRecord& job = jobs[effect.node];
+  const std::string& name = plan.nodes[effect.node].name;
+  const auto must = [&](bool so, const std::string& what) {
+    if (!so) wrong.push_back(name + ": " + what);
+  };
+  switch (effect.kind) {
+    case Effect::Kind::dispatch:
+      must(job.where == Where::planned, "dispatched, and is not planned");
+      job.where = Where::queued;
+      ++job.queued;
+      break;
+    case Effect::Kind::requeue:
+      must(job.where == Where::ended && job.status == "error", "queued again, and has not failed");
+      job = {Where::queued, false, false, "", "", "", {}, job.queued + 1};
+      break;
+    case Effect::Kind::finish:
+      must(job.where == Where::planned, "ended by the flow, and is not planned");
+      job.where = Where::ended;
+      job.by_flow = true;
+      job.status = "finished";
+      break;
+    case Effect::Kind::fail:
+      must(job.where != Where::queued, "ended by the flow while it is queued");
+      if (job.where == Where::ended) break;
+      job.where = Where::ended;
+      job.by_flow = true;
+      job.status = "error";
+      job.detail = effect.detail;
+      break;
+    case Effect::Kind::replan:
+      must(job.where == Where::ended && job.by_flow && job.status == "error", "planned again, and was not ended so");
+      job = {Where::planned, false, false, "", "", "", {}, job.queued};
+      break;
+    case Effect::Kind::cancel_job:
+      must(plan.nodes[effect.node].kind == NodeKind::job, "cancelled as a job");
+      job.cancel_wished = true;
+      break;
+    case Effect::Kind::cancel_child:
+      must(children.contains(effect.flow), "cancels a child that is none");
+      children[effect.flow].cancel_wished = true;
+      break;
+    case Effect::Kind::await_flow:
+      awaited.emplace(effect.flow, effect.node);
+      break;
+    case Effect::Kind::start_child:
+      must(plan.nodes[effect.node].kind == NodeKind::flow, "starts a child");
+      break;
+  }
+}
+
+void RunWorld::check(const RunState& before, const Decision& decided) {
+  std::uint64_t revision = before.revision;
+  for (const RunFact& fact : decided.facts) {
+    if (fact.revision != ++revision) wrong.push_back("revision " + std::to_string(fact.revision) + " is not the next");
+  }
+  for (std::size_t i = before.anomalies.size(); i < decided.state.anomalies.size(); ++i) {
+    wrong.push_back("decide() made a fact that does not fit: " + decided.state.anomalies[i]);
+  }
+  RunState folded = before;
+  for (const RunFact& fact : decided.facts) fold(plan, folded, fact);
+  const std::string is = describe(plan, decided.state);
+  if (describe(plan, folded) != is) wrong.push_back("the facts say another state:\n" + describe(plan, folded) + is);
+  const auto again = restore(plan, checkpoint(plan, decided.state));
+  if (!again) {
+    wrong.push_back("its checkpoint cannot be read");
+  } else if (describe(plan, *again) != is) {
+    wrong.push_back("its checkpoint says another state:\n" + describe(plan, *again) + is);
+  }
+}
+
+void RunWorld::see(std::uint32_t node) {
+  const JobRecord& job = jobs[node];
+  JobSeen seen;
+  seen.node = node;
+  seen.ended = job.where == Where::ended;
+  if (seen.ended) {
+    seen.status = job.status;
+    seen.detail = job.detail;
+    seen.error = job.error;
+    seen.values = job.values;
+  }
+  (void)apply(seen);
+}
+
+void RunWorld::end_job(const std::string& name, const std::string& status, const TextMap& values) {
+  JobRecord& job = jobs[index(name)];
+  if (job.where != Where::queued) throw std::runtime_error(name + " is not queued");
+  job.where = Where::ended;
+  job.status = status;
+  job.detail = status == "finished" ? "ok" : job.cancel_wished ? "cancelled" : "exit";
+  job.values = values;
+  see(index(name));
+}
+
+Result<void> RunWorld::control(FlowControl::Verb verb, const std::string& target, const std::string& key, Id actor) {
+  FlowControl control;
+  control.verb = verb;
+  control.target = target;
+  control.key = key;
+  control.actor = actor;
+  return apply(control);
+}
+
+void RunWorld::pass(std::uint64_t ms) {
+  now += ms;
+  (void)apply(TimePassed{});
+}
+
+void RunWorld::crash() {
+  RunState again = fresh(plan);
+  for (const RunFact& fact : journal) fold(plan, again, fact);
+  if (describe(plan, again) != describe(plan, run)) wrong.push_back("the journal says another state");
+  run = std::move(again);
+}
+
+void RunWorld::crash_to_checkpoint(const std::string& text) {
+  auto again = restore(plan, text);
+  if (!again) {
+    wrong.push_back("an old checkpoint cannot be read");
+    return;
+  }
+  for (const RunFact& fact : journal) {
+    if (fact.revision > again->revision) fold(plan, *again, fact);
+  }
+  if (describe(plan, *again) != describe(plan, run)) wrong.push_back("checkpoint and journal say another state");
+  run = std::move(*again);
+}
+
+std::string RunWorld::place(const std::string& name) const {
+  return std::string(word(node(name).status)) + ' ' + node(name).detail;
+}
+std::string RunWorld::flow() const { return std::string(word(run.status)) + ' ' + run.detail; }
+
+int RunWorld::count(const std::string& kind, const std::string& node) const {
+  int found = 0;
+  for (const RunFact& fact : journal) {
+    found += fact.kind == kind && (node.empty() || fact.node == index(node)) ? 1 : 0;
+  }
+  return found;
+}
+
+std::vector<std::string> RunWorld::order_of(const std::string& kind) const {
+  std::vector<std::string> names;
+  for (const RunFact& fact : journal) {
+    if (fact.kind == kind && fact.node) names.push_back(plan.nodes[*fact.node].name);
+  }
+  return names;
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,76 @@
+// A run in memory, for tests: feeds decide(), keeps the journal, and does what effects say to jobs and children as the
+// store would. After each decision it checks what must always hold.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "domain/flow_decide.h"
+#include "domain/flow_plan.h"
+#include "domain/flow_state.h"
+
+namespace mycojobs {
+
+FlowPlan plan_of_yaml(const std::string& text);  // throws std::runtime_error with the problems
+
+class RunWorld {
+ public:
+  enum class Where { planned, queued, ended };
+  struct JobRecord {
+    Where where = Where::planned;
+    bool by_flow = false;  // the flow ended it itself
+    bool cancel_wished = false;
+    std::string status, detail, error;
+    TextMap values;
+    int queued = 0;  // how often
+  };
+  struct Child {
+    std::uint32_t node = 0;
+    bool cancel_wished = false, ended = false;
+  };
+
+  explicit RunWorld(FlowPlan plan);
+  explicit RunWorld(const std::string& yaml) : RunWorld(plan_of_yaml(yaml)) {}
+
+  // Decides, appends, does the effects, and goes on while there is more to do.
+  Result<void> apply(const decltype(FlowEvent::what)& what, bool go_on = true);
+  void start() { (void)apply(StartRun{"manual", 0}); }
+  // Ends a job as its runner would, and tells the run.
+  void end_job(const std::string& name, const std::string& status = "finished", const TextMap& values = {});
+  void fail_job(const std::string& name) { end_job(name, "error"); }
+  void see(std::uint32_t node);  // the run looks at the job as it stands
+  Result<void> control(FlowControl::Verb, const std::string& target = "", const std::string& key = "", Id actor = 7);
+  void pass(std::uint64_t ms);
+
+  // A crash: the state in memory is lost, and made again from the journal, or from a checkpoint and what follows it.
+  void crash();
+  void crash_to_checkpoint(const std::string& checkpoint);
+
+  std::uint32_t index(const std::string& name) const { return *plan.find(name); }
+  const NodeState& node(const std::string& name) const { return run.nodes[index(name)]; }
+  const JobRecord& job(const std::string& name) const { return jobs[index(name)]; }
+  std::string place(const std::string& name) const;  // "completed ok"
+  std::string flow() const;                          // "started running"
+  int count(const std::string& kind, const std::string& node = "") const;
+  std::vector<std::string> order_of(const std::string& kind) const;  // names of nodes, in the order of such facts
+
+  FlowPlan plan;
+  RunState run;
+  std::vector<RunFact> journal;
+  std::vector<JobRecord> jobs;
+  std::map<Id, Child> children;
+  std::set<std::pair<Id, std::uint32_t>> awaited;
+  std::vector<std::string> wrong;  // what must never be; empty
+  std::uint64_t now = 1000;
+  DecideLimits limits;
+  bool start_children = true;
+  Id next_child = 100;
+
+ private:
+  void effect(const Effect&);
+  void check(const RunState& before, const Decision&);
+};
+
+}  // namespace mycojobs

@@ -1,0 +1,111 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "domain/codec.h"
+#include "domain/flow_yaml.h"
+
+namespace mycojobs {
+namespace {
+
+using nlohmann::json;
+
+std::string refusal(const std::string& text) {
+  YamlText places;
+  const auto read = yaml_to_json(text, places);
+  return read ? "read: " + dump_json(*read) : read.error().message;
+}
+
+TEST(FlowYaml, SaysWhatJsonCanSay) {
+  YamlText places;
+  const auto read = yaml_to_json(
+      "# a comment\n"
+      "name: pipeline\n"
+      "n: [1, -2, 3.5, 1e3, true, False, null, ~, 'true', \"7\", yes, 0x1f, 007, .5, 1_000, 99999999999999999999]\n"
+      "script: |\n"
+      "  a = 1\n"
+      "  b = 2\n"
+      "folded: >\n"
+      "  one\n"
+      "  two\n"
+      "empty:\n"
+      "7: seven\n"
+      "jobs: {a: {needs: [b, c]}}\n"
+      "list:\n"
+      "  - x: 1\n"
+      "    y: 2\n"
+      "  - z\n",
+      places);
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(
+      dump_json(*read),
+      dump_json(json::parse(
+          R"({"name":"pipeline","n":[1,-2,3.5,1e3,true,false,null,null,"true","7","yes","0x1f","007",".5","1_000",1e20],
+                    "script":"a = 1\nb = 2\n","folded":"one two\n","empty":null,"7":"seven",
+                    "jobs":{"a":{"needs":["b","c"]}},"list":[{"x":1,"y":2},"z"]})")));
+  using Place = std::pair<std::size_t, std::size_t>;
+  EXPECT_EQ(places.places.at("name"), (Place{2, 1})) << "of a map's value: its key's";
+  EXPECT_EQ(places.places.at("jobs.a.needs[1]"), (Place{12, 23}));
+  EXPECT_EQ(places.places.at("list[0].y"), (Place{15, 5}));
+  EXPECT_EQ(places.places.at("list[1]"), (Place{16, 5}));
+}
+
+TEST(FlowYaml, NumbersAndTextsAreWhatJsonMakesOfThem) {
+  YamlText places;
+  EXPECT_EQ(dump_json(*yaml_to_json("a: 12\nb: 1.0\nc: -0\n", places)),
+            dump_json(json::parse(R"({"a":12,"b":1.0,"c":0})")));
+}
+
+TEST(FlowYaml, WhatIsRefusedIsNamedWithItsPlace) {
+  EXPECT_EQ(refusal("a: &x 1\nb: 2\n"),
+            "line 1, column 4: anchors (&name) are not taken: write the value out where it is used");
+  EXPECT_NE(refusal("a: 1\nb: *x\n").find("line 2, column 4: "), std::string::npos) << refusal("a: 1\nb: *x\n");
+  EXPECT_EQ(refusal("a: 1\nb: 2\na: 3\n"), "line 3, column 1: the key \"a\" stands in this map twice");
+  EXPECT_EQ(refusal("a: !!python/object:os.system x\n").substr(0, 24), "line 1, column 4: tags (");
+  EXPECT_EQ(refusal("a: !!str 1\n").substr(0, 24), "line 1, column 4: tags (");
+  EXPECT_EQ(refusal("a: 1\n---\nb: 2\n"), "line 2, column 1: a second document begins: give one");
+  EXPECT_EQ(refusal("? [a]\n: 1\n"), "line 1, column 3: a key is a text, not a list or a map");
+  EXPECT_EQ(refusal(""), "line 1, column 1: is empty");
+  EXPECT_EQ(refusal("# nothing\n"), "line 1, column 1: is empty");
+  EXPECT_EQ(refusal("a: \xff\n"), "is not text in UTF-8: save it as UTF-8");
+  EXPECT_EQ(refusal(std::string("a: \0b\n", 6)), "is not text in UTF-8: save it as UTF-8");
+  for (const char* text : {"a: [1, 2\n", "a: {b: 1\n", "a: 'x\n", "a: b: c\n", "a:\n\t- b\n", "- a\nb: 1\n",
+                           "%YAML 9\n---\na: 1\n", "a: \"\\q\"\n", "@a: 1\n", "a: |x\n  b\n"}) {
+    EXPECT_EQ(refusal(text).substr(0, 5), "line ") << text << " -> " << refusal(text);
+  }
+}
+
+TEST(FlowYaml, BombsAreRefused) {
+  EXPECT_NE(refusal("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n").find("anchors"), std::string::npos);
+  for (const char* open : {"[", "{a: ", "- ", "? "}) {
+    std::string deep;
+    for (int i = 0; i < 20000; ++i) deep += open;
+    EXPECT_NE(refusal(deep).find("line 1"), std::string::npos) << open << refusal(deep).substr(0, 100);
+  }
+  std::string steps;
+  for (int i = 0; i < 100; ++i) steps += std::string(i, ' ') + "a:\n";
+  EXPECT_EQ(refusal(steps), "line 65, column 65: nests deeper than 64 levels");
+  std::string many = "a: [";
+  for (int i = 0; i < 600000; ++i) many += "1,";
+  EXPECT_NE(refusal(many + "1]").find("more than 500000 values"), std::string::npos);
+  EXPECT_NE(refusal(std::string(17U << 20, ' ')).find("over the limit"), std::string::npos);
+}
+
+// Every text that differs from a sound one by a few bytes is read or refused.
+TEST(FlowYaml, SurvivesWhatIsBroken) {
+  const std::string sound =
+      "name: x\njobs:\n  a: {script: \"x\\ny\", type: python}\n  b:\n    needs: [a]\n    log: |\n      hello\n";
+  const std::string bytes = "[]{}:,-?&*!|>'\"%@`# \n\t~\\a0\x01\x7f";
+  for (std::size_t at = 0; at < sound.size(); ++at) {
+    for (char c : bytes) {
+      std::string changed = sound;
+      changed[at] = c;
+      YamlText places;
+      (void)yaml_to_json(changed, places);
+      (void)yaml_to_json(sound.substr(0, at) + c, places);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mycojobs
