@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "base/ids.h"
 #include "cli/config/units.h"
 #include "cli/moment.h"
 #include "cli/policy_file.h"
+#include "cli/script_file.h"
 #include "cli/serve.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
@@ -23,40 +22,16 @@ namespace {
 
 constexpr std::uint64_t kAwayMs = 10000;  // how long a store may be away before we give up
 constexpr int kTryAgainMs = 100;
-constexpr std::pair<std::string_view, std::string_view> kTypes[] = {
-    {".py", "python"}, {".v", "v"}, {".lua", "sal"}, {".sal", "sal"}, {".osis", "osis"}};
-
-Result<std::string> read_script(const std::string& file) {
-  std::ostringstream bytes;
-  if (file == "-") {
-    std::string chunk(65536, '\0');
-    leave_at_stop_signals();
-    while (const std::size_t count = std::fread(chunk.data(), 1, chunk.size(), stdin))
-      bytes.write(chunk.data(), static_cast<std::streamsize>(count));
-    block_stop_signals();
-    return bytes.str();
-  }
-  if (std::filesystem::is_directory(file)) return fail(Code::invalid, file + ": is a folder; give one script");
-  if (!std::filesystem::exists(file)) return fail(Code::not_found, file + ": no such file");
-  std::ifstream in(file, std::ios::binary);
-  bytes << in.rdbuf();
-  if (!in) return fail(Code::io, file + ": cannot be read");
-  return bytes.str();
-}
-
 Result<void> read_file(const Invocation& call, Job& job) {
   const std::string& file = call.arguments.at(0);
-  MJ_TRY(script, read_script(file));
-  if (script.size() > call.settings.job_max_script_bytes) {
-    return fail(Code::too_large, fmt::format("{}: {} bytes are more than the {} that job.max_script_bytes allows", file,
-                                             script.size(), call.settings.job_max_script_bytes));
-  }
+  auto read = read_script(file, call.settings.job_max_script_bytes);
+  if (!read && read.error().code == Code::too_large)
+    return fail(Code::too_large, read.error().message + "; the setting is job.max_script_bytes");
+  MJ_TRY(script, std::move(read));
   job.script = std::move(script);
   job.name = call.get("name", file == "-" ? "stdin" : std::filesystem::path(file).filename().string());
   job.script_type = call.get("type");
-  for (const auto& [ending, type] : kTypes) {
-    if (job.script_type.empty() && file.ends_with(ending)) job.script_type = type;
-  }
+  if (job.script_type.empty()) job.script_type = script_type_of(file);
   if (job.script_type.empty()) {
     return fail(Code::invalid, file + ": its name does not tell the script type: give --type, as in --type python");
   }
@@ -186,13 +161,6 @@ Result<void> read_policy_flag(const Invocation& call, Job& job) {
   MJ_TRY(read, read_policy_file(call.get("policy")));
   if (!read.ok()) return fail(Code::invalid, join(read.problems));
   if (read.request.named.any()) job.policy = write_policy(read.request);
-  return {};
-}
-
-// What is refused is what was asked for, whichever profile stands below: the executors are not asked for it here.
-Result<void> check_ceiling(const Invocation& call, const Job& job) {
-  const Policy below = applied(profile(profile_of(job.script_type)), operator_defaults(call.settings));
-  MJ_CHECK(combine(below, read_policy(job.policy, "policy").request, call.settings.ceilings.of(job.context_id)));
   return {};
 }
 

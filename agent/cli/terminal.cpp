@@ -28,19 +28,6 @@ const char* code_of(Tone tone) {
   return "";
 }
 
-// Columns that a terminal shows: UTF-8 continuation bytes and colour codes take none.
-std::size_t width(std::string_view text) {
-  std::size_t columns = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '\033') {
-      i = std::min(text.find('m', i), text.size() - 1);
-    } else if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) {
-      ++columns;
-    }
-  }
-  return columns;
-}
-
 }  // namespace
 
 std::string paint(Tone tone, std::string_view text, bool to_stderr) {
@@ -48,31 +35,6 @@ std::string paint(Tone tone, std::string_view text, bool to_stderr) {
                                   ::isatty(STDERR_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr};
   if (tone == Tone::plain || !colours[to_stderr ? 1 : 0]) return std::string(text);
   return std::string(code_of(tone)) + std::string(text) + "\033[0m";
-}
-
-std::string printable(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) {
-    const auto byte = static_cast<unsigned char>(c);
-    if ((byte < ' ' && c != '\n' && c != '\t') || byte == 0x7f) c = '?';
-  }
-  // U+0080 to U+009F, and the marks that turn the direction of writing: "\xC2\x80", "\xE2\x80\xAA" and the like.
-  for (std::size_t i = 0; i + 1 < out.size(); ++i) {
-    const auto at = [&out](std::size_t n) { return n < out.size() ? static_cast<unsigned char>(out[n]) : 0U; };
-    const bool c1 = at(i) == 0xc2 && at(i + 1) >= 0x80 && at(i + 1) <= 0x9f;
-    const bool bidi = at(i) == 0xe2 && ((at(i + 1) == 0x80 && at(i + 2) >= 0xaa && at(i + 2) <= 0xae) ||
-                                        (at(i + 1) == 0x81 && at(i + 2) >= 0xa6 && at(i + 2) <= 0xa9));
-    if (c1 || bidi) out.replace(i, c1 ? 2 : 3, "?");
-  }
-  return out;
-}
-
-std::string one_line(std::string_view text) {
-  std::string out = printable(text);
-  for (char& c : out) {
-    if (c == '\n' || c == '\t') c = ' ';
-  }
-  return out;
 }
 
 void say(std::string_view line) {
@@ -89,13 +51,13 @@ void print_table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths;
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width(row[i]));
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], columns(row[i]));
   }
   for (const auto& row : rows) {
     std::string line;
     for (std::size_t i = 0; i < row.size(); ++i) {
       for (char c : row[i]) line += c == '\n' || c == '\t' ? ' ' : c;
-      if (i + 1 < row.size()) line.append(widths[i] - width(row[i]) + 2, ' ');
+      if (i + 1 < row.size()) line.append(widths[i] - columns(row[i]) + 2, ' ');
     }
     print(line + "\n");
   }

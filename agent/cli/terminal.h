@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "domain/screen_text.h"
 #include "mycojobs/records.h"
 #include "mycojobs/result.h"
 
@@ -13,10 +14,6 @@ namespace mycojobs {
 enum class Tone { plain, good, bad, warn, faint, strong };
 // Colours only on a terminal, and never with NO_COLOR.
 std::string paint(Tone, std::string_view text, bool to_stderr = false);
-
-// What a stranger wrote, for a terminal: control characters but line ends and tabs become '?'.
-std::string printable(std::string_view text);
-std::string one_line(std::string_view text);  // the same, and line ends and tabs become blanks
 
 void say(std::string_view line);    // stderr
 void print(std::string_view text);  // stdout, as it is

@@ -28,4 +28,9 @@ enum class Deed { create, read, control, administer };
 Result<void> check_deed(const std::optional<Context>& record, Id context, Id actor, Deed, Id owner = 0);
 bool is_admin(const std::optional<Context>& record, Id actor);  // of a context without a record: everybody
 
+// Who may steer a flow (pause, approve, cancel ...): its creator, the context's admins and executors; in a context
+// without a record anybody. Whether an approval names other approvers is the flow's to say. Returns whether the actor
+// is an admin. Error denied: names actor, flow and remedy.
+Result<bool> check_flow_right(const std::optional<Context>& record, Id context, Id creator, Id actor);
+
 }  // namespace mycojobs

@@ -23,10 +23,16 @@ struct NodeView {
   Id job = 0;
   std::string job_key, name, kind;
   std::vector<std::uint32_t> needs;
+  std::optional<std::uint32_t> error_node, compensation;
+  bool on_call = false;                     // an error node or compensation
+  std::vector<std::string> when;            // its conditions, as text
+  std::vector<std::string> gates;           // that are not open yet: approval:NAME, signal:NAME, flow:ID
+  std::vector<Id> approvers;                // of an approval that waits; empty: any actor who may write
   NodeStatus status = NodeStatus::pending;  // with the job's own state laid over it: running, ready between attempts
   std::string detail, error;
   std::uint32_t attempt = 0;
   std::uint64_t since_ms = 0, started_ms = 0, ended_ms = 0;
+  std::uint64_t until_ms = 0;  // running: end of its lease; delayed, wait: due; approval, pause, gate: time limit
   Id runner = 0, child = 0;
 };
 
@@ -45,7 +51,9 @@ struct FlowView {
 
 // One look: the run from its journal, the jobs of its nodes (at most max_jobs of those under way are laid over).
 Result<FlowView> look_at_flow(FlowStore&, Store&, Id context, Id flow, std::size_t max_jobs = 5000);
+FlowView view_of_plan(const FlowPlan&);  // of a definition that does not run: every node pending, no times
 nlohmann::json to_json(const FlowView&);
+nlohmann::json to_json(const NodeView&);
 
 struct FlowReason {
   std::string node;    // empty: of the flow
@@ -62,9 +70,10 @@ std::vector<FlowCauseRow> flow_causes();
 // waits for its job: that job's explanation (inspect/explain.h).
 Result<std::vector<FlowReason>> explain_flow(FlowStore&, Store&, Id context, Id flow);
 
-enum class GraphFormat { text, mermaid, dot, json };
+enum class GraphFormat { text, ascii, mermaid, dot, json };
+std::string_view word(GraphFormat);
 // text: boxes in layers with their arrows' targets, for a terminal of `width` columns; colours if `colour`. Large flows
-// (over max_nodes) are folded by layer and status, with counts.
+// (over max_nodes) are folded by layer and status, with counts. ascii: the same for a terminal that knows no more.
 std::string draw_flow(const FlowView&, GraphFormat, std::size_t width = 100, bool colour = false,
                       std::size_t max_nodes = 200);
 

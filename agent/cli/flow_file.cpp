@@ -1,0 +1,128 @@
+#include "cli/flow_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "cli/opened.h"
+#include "cli/script_file.h"
+#include "domain/codec.h"
+#include "domain/flow_yaml.h"
+#include "domain/utf8.h"
+
+namespace mycojobs {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::size_t kMaxNesting = 16;  // of flows in flows
+
+struct Source {
+  const Invocation& call;
+  fs::path folder;  // that `file:` is relative to
+  std::vector<PlanProblem> problems;
+};
+
+// Takes `file` out of a job and its content in, as its script.
+void embed(Source& source, const std::string& path, json& job) {
+  const auto file = job.find("file");
+  if (file == job.end()) return;
+  const auto refuse = [&](std::string message) { source.problems.push_back({path + ".file", std::move(message)}); };
+  if (!file->is_string() || file->get<std::string>().empty()) return refuse("must be a path, as in file: build.py");
+  if (job.contains("script")) return refuse("a job has script or file, not both: leave one out");
+  const fs::path at = source.folder / file->get<std::string>();
+  auto script = read_script(at.string(), source.call.settings.job_max_script_bytes);
+  if (!script) return refuse(script.error().message);
+  if (!is_utf8(*script)) return refuse(at.string() + ": is no UTF-8 text; a program is a job's artifact or `mycojobs program add`");
+  if (!job.contains("type") && !job.contains("script_type")) {
+    const std::string type = script_type_of(at.filename().string());
+    if (type.empty()) return refuse("its name does not tell the script type: give the job a type, as in type: python");
+    job["type"] = type;
+  }
+  job.erase("file");
+  job["script"] = *script;
+}
+
+void embed_all(Source& source, const std::string& path, json& flow, std::size_t depth) {
+  if (depth > kMaxNesting || !flow.is_object()) return;
+  const auto jobs = flow.find("jobs");
+  if (jobs == flow.end()) return;
+  const auto each = [&](const std::string& at, json& job) {
+    if (!job.is_object()) return;
+    embed(source, at, job);
+    if (const auto child = job.find("flow"); child != job.end()) embed_all(source, at + ".flow.", *child, depth + 1);
+  };
+  if (jobs->is_object()) {
+    for (auto& [name, job] : jobs->items()) each(path + "jobs." + name, job);
+  } else if (jobs->is_array()) {
+    for (std::size_t i = 0; i < jobs->size(); ++i) each(fmt::format("{}jobs[{}]", path, i), (*jobs)[i]);
+  }
+}
+
+// The place of the value, or of what it stands in.
+void locate(const YamlText& text, PlanProblem& problem) {
+  for (std::string path = problem.path; problem.line == 0 && !path.empty();) {
+    if (const auto found = text.places.find(path); found != text.places.end())
+      std::tie(problem.line, problem.column) = found->second;
+    const auto end = path.find_last_of(".[");
+    path.resize(end == std::string::npos ? 0 : end);
+  }
+}
+
+bool is_json(const std::string& file, const std::string& text) {
+  const auto first = text.find_first_not_of(" \t\r\n");
+  return file.ends_with(".json") || (first != std::string::npos && text[first] == '{');
+}
+
+void check_policies(Source& source, const FlowPlan& plan) {
+  for (const PlanNode& node : plan.nodes) {
+    if (node.kind != NodeKind::job) continue;
+    Job job = node.job;
+    job.context_id = context_of(source.call);
+    if (auto allowed = check_ceiling(source.call, job); !allowed)
+      source.problems.push_back({"jobs." + node.name + ".policy", allowed.error().message});
+  }
+}
+
+}  // namespace
+
+Result<PlanRead> read_flow_file(const Invocation& call, const std::string& file) {
+  MJ_TRY(text, read_script(file, kMaxDefinitionBytes));
+  PlanRead read;
+  YamlText places;
+  auto parsed = is_json(file, text) ? parse_json(text, kMaxDefinitionBytes) : yaml_to_json(text, places);
+  if (!parsed) {
+    read.problems.push_back({"", parsed.error().message});
+    return read;
+  }
+  Source source{call, file == "-" ? fs::path() : fs::path(file).parent_path(), {}};
+  embed_all(source, "", *parsed, 0);
+  read = read_plan(*parsed);
+  if (read.plan) check_policies(source, *read.plan);
+  if (!source.problems.empty()) {
+    // A job whose file cannot be read lacks a script: once is enough.
+    std::erase_if(read.problems, [&](const PlanProblem& problem) {
+      return std::any_of(source.problems.begin(), source.problems.end(), [&](const PlanProblem& ours) {
+        return ours.path.starts_with(problem.path) || problem.path.starts_with(ours.path);
+      });
+    });
+    read.problems.insert(read.problems.begin(), source.problems.begin(), source.problems.end());
+    read.plan.reset();
+  }
+  for (PlanProblem& problem : read.problems) locate(places, problem);
+  std::stable_sort(read.problems.begin(), read.problems.end(),
+                   [](const PlanProblem& a, const PlanProblem& b) { return a.line < b.line; });
+  return read;
+}
+
+Result<FlowPlan> flow_file_argument(const Invocation& call) {
+  const std::string& file = call.arguments.at(0);
+  MJ_TRY(read, read_flow_file(call, file));
+  if (!read.plan) return fail(Code::invalid, file + ": " + join(read.problems));
+  return std::move(*read.plan);
+}
+
+}  // namespace mycojobs

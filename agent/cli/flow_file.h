@@ -1,0 +1,20 @@
+// A flow's definition in a file, JSON or YAML.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "domain/flow_plan.h"
+
+namespace mycojobs {
+
+// Reads it ("-": standard input), puts the content of every job's `file:` in place as its `script:` (relative to the
+// definition's folder; the script type follows from the file's name if there is none), and checks all of it, the
+// policies of its jobs against the context's ceiling too. Errors: not_found, io, too_large. What is wrong with the
+// definition is in `problems`, each with its line.
+Result<PlanRead> read_flow_file(const Invocation&, const std::string& file);
+// The same, where problems are an error: invalid, a line for each.
+Result<FlowPlan> flow_file_argument(const Invocation&);
+
+}  // namespace mycojobs
