@@ -14,14 +14,19 @@ namespace mycojobs::api {
 
 using nlohmann::json;
 
-Result<Flow> load_flow(Call& call, Deed deed) {
+Result<Flow> load_flow(Call& call) {
   Flow wanted;
   wanted.id = call.id("id");
   MJ_TRY(fields, call.store().load(call.context(), redis_key(wanted)));
   Flow flow = decode<Flow>(fields).record;
   flow.id = wanted.id;
-  MJ_CHECK(call.may(deed, flow.caller_id));
   return flow;
+}
+
+Result<Flow> read_flow(Call& call) {
+  MJ_TRY(flow, load_flow(call));
+  MJ_CHECK(call.may(Deed::read, flow.caller_id));
+  return std::move(flow);
 }
 
 json shown(const Flow& flow) {
@@ -98,7 +103,7 @@ Result<json> create(Call& call) {
 }
 
 Result<json> get(Call& call) {
-  MJ_TRY(flow, load_flow(call, Deed::read));
+  MJ_TRY(flow, read_flow(call));
   json object = shown(flow);
   if (!call.flag("definition")) return object;
   MJ_TRY(flows, call.flows());
@@ -128,7 +133,7 @@ Result<json> list(Call& call) {
 
 // The FlowNodes of the coordinator's specification, and beside them what more is known of each.
 Result<json> dag(Call& call) {
-  MJ_TRY(flow, load_flow(call, Deed::read));
+  MJ_TRY(flow, read_flow(call));
   MJ_TRY(flows, call.flows());
   MJ_TRY(view, look_at_flow(*flows, call.store(), call.context(), flow.id));
   std::map<Id, const FlowNode*> stored;
@@ -170,7 +175,7 @@ Result<json> dag(Call& call) {
 }
 
 Result<json> explain(Call& call) {
-  MJ_TRY(flow, load_flow(call, Deed::read));
+  MJ_TRY(flow, read_flow(call));
   MJ_TRY(flows, call.flows());
   MJ_TRY(reasons, explain_flow(*flows, call.store(), call.context(), flow.id));
   json all = json::array();
@@ -185,7 +190,7 @@ Result<json> explain(Call& call) {
 }
 
 Result<json> timeline(Call& call) {
-  MJ_TRY(flow, load_flow(call, Deed::read));
+  MJ_TRY(flow, read_flow(call));
   MJ_TRY(flows, call.flows());
   const std::size_t limit = std::clamp<std::uint64_t>(call.number("limit", 10000), 1, 10000);
   MJ_TRY(rows, flow_timeline(*flows, call.context(), flow.id, limit));
@@ -196,14 +201,14 @@ Result<json> timeline(Call& call) {
 }
 
 Result<json> result(Call& call) {
-  MJ_TRY(flow, load_flow(call, Deed::read));
+  MJ_TRY(flow, read_flow(call));
   const bool ended = flow.status == FlowStatus::finished || flow.status == FlowStatus::error;
   return json{{"id", flow.id},  {"status", word(flow.status)}, {"detail", flow.detail}, {"error", flow.error},
               {"ended", ended}, {"result", flow.result}};
 }
 
 Result<json> replay(Call& call) {
-  MJ_TRY(flow, load_flow(call, Deed::read));
+  MJ_TRY(flow, read_flow(call));
   MJ_CHECK(call.may(Deed::create));
   MJ_TRY(owner, call.owner());
   if (call.flag("allow_irreversible")) MJ_CHECK(call.may(Deed::control, flow.caller_id));

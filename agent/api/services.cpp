@@ -83,9 +83,9 @@ bool Call::flag(std::string_view name) const {
 Result<Id> Call::owner() const {
   const Id wanted = has("caller_id") ? id("caller_id") : actor();
   if (wanted == actor() || all_powerful()) return wanted;
-  ++services_.refusals;
-  return fail(Code::denied, "caller_id: this token is of actor " + std::to_string(actor()) + " and cannot act as " +
-                                std::to_string(wanted) + ": leave caller_id out");
+  return tl::unexpected<Error>(
+      refused({Code::denied, "caller_id: this token is of actor " + std::to_string(actor()) + " and cannot act as " +
+                                 std::to_string(wanted) + ": leave caller_id out"}));
 }
 
 Result<std::string> Call::job_key() const {
@@ -115,15 +115,13 @@ Result<void> Call::may(Deed deed, Id owner) const {
   MJ_TRY(record, context_record());
   auto allowed = check_deed(record, context_, actor(), deed, owner);
   if (allowed) return {};
-  ++services_.refusals;
-  log(LogLevel::warn, "api", "refused: {}", allowed.error().message);
-  return allowed;
+  return tl::unexpected<Error>(refused(allowed.error()));
 }
 
-Result<bool> Call::admin() const {
-  if (all_powerful()) return true;
-  MJ_TRY(record, context_record());
-  return is_admin(record, actor());
+Error Call::refused(Error error) const {
+  ++services_.refusals;
+  log(LogLevel::warn, "api", "refused: {}", error.message);
+  return error;
 }
 
 Result<FlowStore*> Call::flows() const {

@@ -99,8 +99,9 @@ class Call {
   // "job:12:2001" of the parameters `id` and caller_id.
   Result<std::string> job_key() const;
   Result<void> may(Deed, Id owner = 0) const;
-  Result<bool> admin() const;                             // of the context, or an operator
   Result<std::optional<Context>> context_record() const;  // nothing: there is none
+  Error refused(Error) const;                             // counts and logs it
+  bool is_operator() const { return caller_.operator_token; }
   bool all_powerful() const { return caller_.operator_token || caller_.anonymous; }
 
   // Gives the store back for so long, so that those who wait keep nobody waiting. Error unavailable: the server stops.
