@@ -26,5 +26,7 @@ Result<void> check_zone(const std::string& zone);  // invalid: not an IANA name 
 // The first moment after `after_ms` (Unix ms); 0: none within 10 years.
 Result<std::uint64_t> next_moment(const Cron&, const std::string& zone, std::uint64_t after_ms);
 std::string describe(const Cron&);  // "at 03:00 on Monday"
+// "2026-11-23 03:00:00 CET"; in UTC if there is no such zone.
+std::string moment_text(std::uint64_t ms, const std::string& zone);
 
 }  // namespace mycojobs

@@ -26,11 +26,11 @@ constexpr std::uint64_t kLastMs = 253'370'764'800'000;  // the year 9999
 Result<const date::time_zone*> find_zone(const std::string& zone) {
   try {
     const date::tzdb& zones = date::get_tzdb();
-    std::vector<std::string_view> names;
     for (const auto& each : zones.zones) {
       if (each.name() == zone && zone != "localtime") return &each;
-      names.emplace_back(each.name());
     }
+    std::vector<std::string_view> names;
+    for (const auto& each : zones.zones) names.emplace_back(each.name());
     // A city alone is how many people begin.
     for (std::string_view name : names) {
       if (!zone.empty() && name.ends_with('/' + zone)) {
@@ -120,6 +120,18 @@ Result<std::uint64_t> next_moment(const Cron& cron, const std::string& zone, std
     return std::uint64_t{0};
   } catch (const std::exception& error) {
     return fail(Code::unsupported, "time zone " + shown(zone) + ": " + error.what() + ": install tzdata again");
+  }
+}
+
+std::string moment_text(std::uint64_t ms, const std::string& zone) {
+  const sys_seconds moment(std::chrono::seconds(std::min(ms, kLastMs) / 1000));
+  const auto in_utc = [moment] { return date::format("%F %T UTC", moment); };
+  const auto found = find_zone(zone);
+  if (!found) return in_utc();
+  try {
+    return date::format("%F %T %Z", date::make_zoned(*found, moment));
+  } catch (const std::exception&) {  // its file cannot be read
+    return in_utc();
   }
 }
 

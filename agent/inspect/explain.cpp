@@ -41,6 +41,7 @@ constexpr auto kCauses = std::to_array<CauseRow>({
     {"waiting", "cycle", "jobs wait for one another in a circle"},
     {"prerequisites", "not_met", "its prerequisites are not met"},
     {"prerequisites", "not_checked", "no agent is alive to look at its prerequisites"},
+    {"planned", "flow", "its flow has not come to it yet"},
     {"held", "slots_taken", "as many jobs of its concurrency key run as may"},
     {"held", "slot_free", "it is held although no job of its concurrency key runs"},
     {"*", "place_lost", "it is not where its claim says: another client's doing"},
@@ -52,6 +53,7 @@ constexpr auto kCauses = std::to_array<CauseRow>({
     {"ended", "prerequisite", "its prerequisites will never be met"},
     {"ended", "policy_refused", "it asks for more than its context's ceiling allows"},
     {"ended", "queue_timeout", "it waited in its queue for longer than it may"},
+    {"ended", "settled_by_flow", "its flow ended it, and no runner ever had it"},
     {"ended", "ended_elsewhere", "its record says that it has ended, and no runner of mycojobs ran it"},
 });
 
@@ -67,10 +69,14 @@ Explanation wrong_type(const Situation& about, const std::string& key, const std
 
 Explanation judge(const Situation& about) {
   using Part = Explanation (*)(const Situation&);
-  static const std::map<std::string, Part, std::less<>> kParts = {
-      {"queued", explaining::queued},   {"live", explaining::live}, {"delayed", explaining::delayed},
-      {"waiting", explaining::waiting}, {"held", explaining::held}, {"prerequisites", explaining::prerequisites},
-      {"ended", explaining::ended}};
+  static const std::map<std::string, Part, std::less<>> kParts = {{"queued", explaining::queued},
+                                                                  {"live", explaining::live},
+                                                                  {"delayed", explaining::delayed},
+                                                                  {"waiting", explaining::waiting},
+                                                                  {"held", explaining::held},
+                                                                  {"planned", explaining::planned},
+                                                                  {"prerequisites", explaining::prerequisites},
+                                                                  {"ended", explaining::ended}};
   const JobPlaces& job = about.job;
   if (job.record_type != "hash" && job.record_type != "none") return wrong_type(about, job.job_key, job.record_type);
   if (job.claim_type != "hash" && job.claim_type != "none") {

@@ -57,6 +57,10 @@ void judge_failure(const Situation& about, const End& end, Explanation& out) {
     out.cause = "dead_letter";
     out.reason = "it is a dead letter" + because;
     out.next = "do what its error says, then " + retry;
+  } else if (!about.job.claim.flow.empty() && about.job.claim.epoch == 0) {
+    out.cause = "settled_by_flow";
+    out.reason = fmt::format("its flow ended it as {}, and no runner ever had it{}", end.detail, because);
+    out.next = "see " + command(about, "flow explain", flow_of(about.job.claim));
   } else if (end.detail == "dependency_failed") {
     out.cause = "dependency_failed";
     out.reason = "a job that it depends on failed" + because;

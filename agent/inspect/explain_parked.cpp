@@ -50,6 +50,21 @@ std::string flags_of(const std::string& job_key) {
 
 }  // namespace
 
+std::string flow_of(const ClaimView& claim) {
+  const auto blank = claim.flow.find(' ');
+  return blank == std::string::npos ? "" : claim.flow.substr(blank + 1);
+}
+
+Explanation planned(const Situation& about) {
+  Explanation out = begin(about, "planned");
+  const std::string flow = flow_of(about.job.claim);
+  out.cause = "flow";
+  out.reason = fmt::format("it waits for its flow {}, which queues it when what comes before it has ended", flow);
+  out.evidence.push_back("of flow:" + flow);
+  out.next = "see " + command(about, "flow explain", flow);
+  return out;
+}
+
 Explanation delayed(const Situation& about) {
   const JobPlaces& job = about.job;
   if (!job.due_ms) return place_lost(about, "delayed", "the index of delays");

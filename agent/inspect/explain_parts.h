@@ -19,6 +19,7 @@ Explanation delayed(const Situation&);
 Explanation waiting(const Situation&);
 Explanation prerequisites(const Situation&);
 Explanation held(const Situation&);
+Explanation planned(const Situation&);
 Explanation ended(const Situation&);
 
 std::string field(const Situation&, std::string_view name);  // of the record; empty: absent
@@ -28,6 +29,7 @@ std::string command(const Situation&, std::string_view verb, std::string_view re
 std::string command(const Situation&, std::string_view verb);  // about this job
 // "`redis-cli -n 3 LPUSH queue:python job:12:2001`"
 std::string redis_cli(const Situation&, std::string_view words);
+std::string flow_of(const ClaimView&);  // "7"; empty: of none
 bool anyone_alive(const Situation&);
 void tell_runners(const Situation&, Explanation&);  // as evidence
 // It is not where its claim says: another client's doing.
