@@ -21,6 +21,32 @@ std::vector<FlagRow> submit_flags() {
   return flags;
 }
 
+constexpr std::string_view kFlowStatus = "dispatched started error finished";
+
+std::vector<FlagRow> flow_flags(bool starts) {
+  std::vector<FlagRow> flags = {{"env", "NAME=VALUE", "a variable of its jobs' environment", true},
+                                {"key", "TEXT", "the same key of the same caller again gives the same flow"},
+                                {"caller", "ID", "the actor who creates it (default 1)"}};
+  if (!starts) return flags;
+  flags.push_back({"follow", "", "show it as it moves, and exit as it ends (the default on a terminal)"});
+  flags.push_back({"detach", "", "print its key and leave it running"});
+  return flags;
+}
+
+std::vector<FlagRow> control_flags(std::vector<FlagRow> more = {}) {
+  std::vector<FlagRow> flags = {{"actor", "ID", "who asks for it (default 1)"},
+                                {"comment", "TEXT", "why; stands in the journal"},
+                                {"key", "TEXT", "asked for again with the same key, nothing changes"}};
+  flags.insert(flags.end(), more.begin(), more.end());
+  return flags;
+}
+
+std::vector<FlagRow> actor_flag(std::vector<FlagRow> more = {}) {
+  std::vector<FlagRow> flags = {{"actor", "ID", "who asks for it (default 1)"}};
+  flags.insert(flags.end(), more.begin(), more.end());
+  return flags;
+}
+
 std::vector<FlagRow> sandbox_flags() {
   auto flags = local_run_flags();
   flags.push_back({"artifacts", "DIR", "keep the files that it leaves in this folder"});
@@ -55,6 +81,53 @@ const std::vector<Command>& commands() {
       {"job cancel", "end a job wherever it is, for ever", "JOB", {}, job_cancel_command},
       {"job retry", "run a job again that ended as error, as its next attempt", "JOB", {}, job_retry_command},
       {"job explain", "say why a job is where it is, and what to do", "JOB", {}, job_explain_command},
+      {"flow start", "start a flow of a definition, or one that was created: follow it, or print its key", "FILE",
+       flow_flags(true), flow_start_command},
+      {"flow create", "create a flow of a definition, and leave it to `flow start ID` to begin it", "FILE",
+       flow_flags(false), flow_create_command},
+      {"flow check",
+       "check a definition: exit 0 if all is well, 65 with every problem if not",
+       "FILE",
+       {},
+       flow_check_command},
+      {"flow list",
+       "list flows, newest first",
+       "",
+       {{"status", "WORD", "only flows of this status", false, kFlowStatus},
+        {"name", "TEXT", "only flows of the definition of this name"},
+        {"limit", "N", "at most so many (default 50)"}},
+       flow_list_command},
+      {"flow show", "show a flow and its nodes", "FLOW", {}, flow_show_command},
+      {"flow watch", "show a flow as it moves, to its end", "FLOW", {}, flow_watch_command},
+      {"flow graph",
+       "draw a flow, or a definition before it runs",
+       "FLOW|FILE",
+       {{"format", "WORD", "how to draw it (default text)", false, "text ascii mermaid dot json"}},
+       flow_graph_command},
+      {"flow explain", "say why a flow is where it is, and what to do", "FLOW", {}, flow_explain_command},
+      {"flow inspect", "show what store and journal hold of a flow", "FLOW", {}, flow_inspect_command},
+      {"flow timeline", "tell what has happened in a flow", "FLOW", {}, flow_timeline_command},
+      {"flow journal",
+       "print the facts of a flow's journal",
+       "FLOW",
+       {{"follow", "", "go on until the flow ends"}},
+       flow_journal_command},
+      {"flow result", "print what an ended flow gave, and exit as it ended", "FLOW", {}, flow_result_command},
+      {"flow cancel", "end a flow: what runs is told to end, nothing new begins", "FLOW", control_flags(),
+       flow_cancel_command},
+      {"flow pause", "let nothing new of a flow begin; what runs goes on", "FLOW", control_flags(), flow_pause_command},
+      {"flow resume", "let a paused flow go on, or a node of it that is a pause", "FLOW [NODE]", control_flags(),
+       flow_resume_command},
+      {"flow approve", "approve what a node waits for: the node's name, or the approval's", "FLOW NAME",
+       control_flags(), flow_approve_command},
+      {"flow reject", "reject it: the node fails", "FLOW NAME", control_flags(), flow_reject_command},
+      {"flow retry", "go on from what failed, as its next attempt", "FLOW [NODE]", control_flags(), flow_retry_command},
+      {"flow signal", "give a flow a signal that nodes wait for", "FLOW NAME",
+       control_flags({{"payload", "JSON", "what comes with it"}}), flow_signal_command},
+      {"flow replay", "run the same definition with the same environment again, as a new flow", "FLOW",
+       actor_flag({{"allow-irreversible", "", "also past nodes that are marked irreversible and have completed"}}),
+       flow_replay_command},
+      {"flow delete", "delete a flow that has ended, with its journal", "FLOW", actor_flag(), flow_delete_command},
       {"context show",
        "show who has which role in a context, and what objects it holds",
        "[ID]",

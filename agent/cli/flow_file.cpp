@@ -36,7 +36,8 @@ void embed(Source& source, const std::string& path, json& job) {
   const fs::path at = source.folder / file->get<std::string>();
   auto script = read_script(at.string(), source.call.settings.job_max_script_bytes);
   if (!script) return refuse(script.error().message);
-  if (!is_utf8(*script)) return refuse(at.string() + ": is no UTF-8 text; a program is a job's artifact or `mycojobs program add`");
+  if (!is_utf8(*script))
+    return refuse(at.string() + ": is no UTF-8 text; a program is a job's artifact or `mycojobs program add`");
   if (!job.contains("type") && !job.contains("script_type")) {
     const std::string type = script_type_of(at.filename().string());
     if (type.empty()) return refuse("its name does not tell the script type: give the job a type, as in type: python");

@@ -129,7 +129,10 @@ class Live {
     if (detail == detail_) return;
     detail_ = detail;
     if (style_.json) {
-      write(dump_json({{"ts_ms", view_.now_ms}, {"flow", flow_}, {"status", view_.status}, {"detail", view_.detail},
+      write(dump_json({{"ts_ms", view_.now_ms},
+                       {"flow", flow_},
+                       {"status", view_.status},
+                       {"detail", view_.detail},
                        {"revision", view_.revision}}) +
             "\n");
     } else {
@@ -184,8 +187,8 @@ class Live {
     if (away_since_ms_ == 0) away_since_ms_ = now();
     if (now() - away_since_ms_ > kAwayMs) {
       return fail(Code::unavailable,
-                  fmt::format("{}; flow {} goes on without us: `mycojobs flow watch {}{}` shows it again", error.message,
-                              flow_, flow_, context_words(call_)));
+                  fmt::format("{}; flow {} goes on without us: `mycojobs flow watch {}{}` shows it again",
+                              error.message, flow_, flow_, context_words(call_)));
     }
     waiter_.reset();
     reopen_flows(call_, open_, style_.with_agent);

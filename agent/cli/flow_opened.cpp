@@ -57,8 +57,8 @@ Result<Id> id_flag(const Invocation& call, std::string_view flag, Id otherwise) 
   if (!call.has(flag)) return otherwise;
   std::uint64_t id = 0;
   if (!parse_u64(call.get(flag), id) || id == 0 || id > UINT32_MAX)
-    return fail(Code::invalid, fmt::format("--{}: {} is no id: a whole number from 1 to 4294967295", flag,
-                                           shown(call.get(flag))));
+    return fail(Code::invalid,
+                fmt::format("--{}: {} is no id: a whole number from 1 to 4294967295", flag, shown(call.get(flag))));
   return static_cast<Id>(id);
 }
 

@@ -7,11 +7,11 @@
 #include <filesystem>
 #include <fstream>
 
+#include "cli/opened.h"
 #include "cli/policy_file.h"
 #include "cli/serve.h"
 #include "domain/policy.h"
 #include "domain/profiles.h"
-#include "cli/opened.h"
 
 namespace mycojobs {
 namespace {

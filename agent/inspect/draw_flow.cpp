@@ -100,6 +100,7 @@ std::string state_text(const NodeView& node, std::uint64_t now_ms) {
                      (node.status == NodeStatus::pending && node.detail == "dependencies") ||
                      (node.status == NodeStatus::running && node.detail == "claimed");
   std::string text = plain ? std::string(word(node.status)) : one_line(to_utf8(node.detail));
+  if (text == "on_call") text = "on call";
   if (node.status == NodeStatus::failed && !plain) text = "failed: " + text;
   if (!node.gates.empty() && node.status == NodeStatus::pending && node.detail == "gate")
     text = "waits for " + one_line(to_utf8(node.gates.front()));
