@@ -28,8 +28,8 @@ bool read_hint(const std::string& hint, std::uint64_t (&numbers)[3]) {
 
 Result<void> Events::open() {
   std::vector<std::pair<Id, std::string>> servers;  // the channels of the servers that these contexts are on
-  for (const Id context : services_.settings.contexts) servers.emplace_back(context, "queue:flow");
-  if (servers.empty()) servers.emplace_back(1, "queue:flow");
+  for (const Id context : services_.settings.contexts) servers.emplace_back(context, "");
+  if (servers.empty()) servers.emplace_back(1, "");
   MJ_TRY(waiter, stores_.open_waiter(servers, kFlowMovedTopic));
   waiter_ = std::move(waiter);
   thread_ = std::thread([this] { listen(); });

@@ -62,6 +62,7 @@ constexpr std::array kOwnKeys{
            "a message that was taken or refused: state, left (jobs that have not ended), failed, taken_ms",
            "message in mj:claim:*"},
     OwnKey{"mj:queue:runner<id>", "list", "jobs that must run on this runner", kFacts},
+    OwnKey{"mj:queue:router", "list", "jobs of flows that go to supervisors elsewhere", kFacts},
     OwnKey{"mj:osis:object:<namespace>:<kind>:<id>", "hash",
            "an object: json, version, created_ms, updated_ms, entries (what the indexes hold of it)", kItself},
     OwnKey{"mj:osis:ids:<namespace>:<kind>", "zset", "the ids of a kind's objects", kObjects},
