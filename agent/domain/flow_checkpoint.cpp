@@ -53,7 +53,8 @@ void take(const json& from, const char* name, T& to, bool& ok) {
 bool possible(const PlanNode& planned, const NodeState& node, std::uint64_t revision) {
   const bool routed = node.status == NodeStatus::failed && node.settled == 0;
   const bool over = is_terminal(node.status);
-  if (routed && (planned.on_error != OnError::route || !planned.error_node)) return false;
+  const bool took_over = node.status == NodeStatus::completed && node.detail == "handled";
+  if ((routed || took_over) && (planned.on_error != OnError::route || !planned.error_node)) return false;
   if (node.status == NodeStatus::running || (!routed && over != (node.settled != 0))) return false;
   if (node.settled > revision || (over && (node.until_ms != 0 || !node.gates.empty()))) return false;
   return node.gates.empty() || node.status == NodeStatus::pending;
