@@ -47,6 +47,8 @@ Result<LoadedRun> Driver::take_run(RunRead& read) {
     MJ_TRY(newer, store_.read(asked_.context, asked_.flow, known->state.revision));
     read = std::move(newer);
     if (!read.record.empty() && read.revision >= known->state.revision) {
+      // Somebody else moved it on, and may not have lived to do what has to be done besides.
+      anew_ = anew_ || !read.facts.empty();
       MJ_CHECK(fold_facts(store_, asked_.context, asked_.flow, *known, read));
       return std::move(*known);
     }
@@ -81,7 +83,7 @@ Result<void> Driver::decide_all(const RunRead& read, Step& step) {
     MJ_TRY(all, take_jobs(store_, step));
     recover_ = !all;
   }
-  if (anew_ && !is_terminal(step.state().status)) MJ_CHECK(children_of_state(store_, step, afterwards_));
+  if (anew_ && !is_terminal(step.state().status)) MJ_CHECK(look_at_children(store_, step, afterwards_));
   anew_ = false;
   if (!step.full()) MJ_CHECK(take_events(store_, read, step));
   const std::uint64_t timer = next_timer_ms(step.state());
@@ -94,7 +96,7 @@ Result<void> Driver::decide_all(const RunRead& read, Step& step) {
 // False: somebody else was faster.
 Result<bool> Driver::commit(Step& step, const RunRead& read, bool last) {
   MJ_TRY(commit, commit_of(store_, step));
-  children_of_effects(step, afterwards_);
+  children_of(step.effects, step.state(), afterwards_);
   LoadedRun& run = step.run();
   const bool over = is_terminal(run.state.status);
   const bool events_left = read.events.size() > step.events_taken;
@@ -121,7 +123,8 @@ Result<bool> Driver::commit(Step& step, const RunRead& read, bool last) {
 Result<void> Driver::after(const LoadedRun& run) {
   for (const ChildStarted& link : links_) {
     const NodeState& node = run.state.nodes.at(link.node);
-    if (node.child == link.flow && !is_terminal(node.status)) {
+    if (link.flow == 0) continue;
+    if (node.child == link.flow && !is_terminal(node.status) && node.detail != "cancelling") {
       afterwards_.start.emplace_back(link.node, link.flow);
     } else {
       afterwards_.cancel.push_back(link.flow);
@@ -138,8 +141,14 @@ Result<void> Driver::after(const LoadedRun& run) {
   }
   for (const std::uint32_t node : now.create) {
     if (is_terminal(run.state.nodes.at(node).status) || run.state.nodes.at(node).child != 0) continue;
-    MJ_TRY(child, create_child(store_, run, node));
-    links_.push_back({node, child});
+    auto child = create_child(store_, run, node);
+    if (child) {
+      links_.push_back({node, *child, ""});
+    } else if (child.error().code == Code::conflict || child.error().code == Code::invalid) {
+      links_.push_back({node, 0, child.error().message});
+    } else {
+      return tl::unexpected<Error>(std::move(child).error());
+    }
   }
   return {};
 }

@@ -14,30 +14,24 @@ constexpr std::uint64_t kNoFacts = 9'007'199'254'740'991;
 
 std::string name_of(Id flow) { return "flow:" + std::to_string(flow); }
 
-// 0: it names no flow.
-Id gate_flow(std::string_view gate) {
-  std::uint64_t flow = 0;
-  if (!gate.starts_with("flow:") || !parse_u64(gate.substr(5), flow) || flow > UINT32_MAX) return 0;
-  return static_cast<Id>(flow);
-}
-
 }  // namespace
 
 std::pair<Id, std::string> parent_of(const Flow& record) {
   const std::string_view text = record.parent;
   const auto blank = std::min(text.find(' '), text.size());
-  const Id flow = gate_flow(text.substr(0, blank));
-  return {flow, flow == 0 || blank == text.size() ? "" : std::string(text.substr(blank + 1))};
+  std::uint64_t flow = 0;
+  if (!text.starts_with("flow:") || !parse_u64(text.substr(5, blank - 5), flow) || flow > UINT32_MAX) return {0, ""};
+  return {static_cast<Id>(flow), std::string(text.substr(std::min(blank + 1, text.size())))};
 }
 
-void children_of_effects(const Step& step, Afterwards& afterwards) {
-  for (const Effect& effect : step.effects) {
+void children_of(const std::vector<Effect>& effects, const RunState& state, Afterwards& afterwards) {
+  for (const Effect& effect : effects) {
     switch (effect.kind) {
       case Effect::Kind::start_child:
         afterwards.create.push_back(effect.node);
         break;
       case Effect::Kind::cancel_child: {
-        const Id child = effect.flow != 0 ? effect.flow : step.state().nodes.at(effect.node).child;
+        const Id child = effect.flow != 0 ? effect.flow : state.nodes.at(effect.node).child;
         if (child != 0) afterwards.cancel.push_back(child);
         break;
       }
@@ -50,28 +44,18 @@ void children_of_effects(const Step& step, Afterwards& afterwards) {
   }
 }
 
-Result<void> children_of_state(FlowStore& store, Step& step, Afterwards& afterwards) {
-  // A copy: what is taken in changes the sets.
-  const std::set<std::uint32_t> in_flight = step.state().in_flight;
-  for (const std::uint32_t node : in_flight) {
-    if (step.run().plan->nodes.at(node).kind != NodeKind::flow) continue;
-    const Id child = step.state().nodes.at(node).child;
-    if (child == 0) {
-      afterwards.create.push_back(node);
-      continue;
-    }
+Result<void> look_at_children(FlowStore& store, Step& step, Afterwards& afterwards) {
+  children_of(owed(*step.run().plan, step.state()), step.state(), afterwards);
+  // A copy: what is taken in changes the set.
+  const auto awaited = step.state().awaited;
+  for (const auto& [child, node] : awaited) {
+    const NodeState& at = step.state().nodes.at(node);
+    if (at.child != child || is_terminal(at.status)) continue;
     MJ_TRY(seen, look_at(store, step.run().record.context_id, child));
     if (is_terminal(seen.status)) {
       MJ_CHECK(step.take(std::move(seen)));
-    } else if (step.state().cancelling) {
-      afterwards.cancel.push_back(child);
-    } else if (seen.status == FlowStatus::dispatched) {
+    } else if (seen.status == FlowStatus::dispatched && at.detail != "cancelling") {
       afterwards.start.emplace_back(node, child);
-    }
-  }
-  for (const std::uint32_t node : step.state().gated) {
-    for (const std::string& gate : step.state().nodes.at(node).gates) {
-      if (const Id flow = gate_flow(gate); flow != 0) afterwards.await.push_back(flow);
     }
   }
   return {};

@@ -11,6 +11,7 @@ namespace mycojobs {
 namespace {
 
 constexpr std::size_t kAtOnce = 100;                       // jobs; each may have a result of a mebibyte
+constexpr std::size_t kAgain = 200;                        // of one commit
 constexpr std::uint64_t kNoFacts = 9'007'199'254'740'991;  // after this revision: the record alone
 
 JobSeen seen(const LoadedRun& run, std::uint32_t node, const FlowJobView& view) {
@@ -33,10 +34,6 @@ JobSeen seen(const LoadedRun& run, std::uint32_t node, const FlowJobView& view) 
   seen.error = view.error;
   read_result(run.plan->nodes[node], view.result, seen);
   return seen;
-}
-
-bool is_under_way(const NodeState& node) {
-  return node.status == NodeStatus::dispatched || node.status == NodeStatus::running;
 }
 
 }  // namespace
@@ -115,8 +112,8 @@ Result<void> take_events(FlowStore& store, const RunRead& read, Step& step) {
 
 Result<bool> take_jobs(FlowStore& store, Step& step) {
   std::vector<std::uint32_t> nodes;
-  for (std::uint32_t i = 0; i < step.state().nodes.size(); ++i) {
-    if (!is_terminal(step.state().nodes[i].status)) nodes.push_back(i);
+  for (const std::uint32_t i : step.state().in_flight) {
+    if (step.run().plan->nodes.at(i).kind == NodeKind::job) nodes.push_back(i);
   }
   // Planned, but not scheduled, comes before ended, but not applied: what the latter lead to is then in order.
   std::vector<JobSeen> ended;
@@ -126,20 +123,17 @@ Result<bool> take_jobs(FlowStore& store, Step& step) {
     for (std::size_t i = from; i < to; ++i) keys.push_back(node_job_key(step.run(), nodes[i]));
     MJ_TRY(views, store.jobs(step.run().record.context_id, keys));
     for (std::size_t i = from; i < to && i - from < views.size(); ++i) {
-      const bool under_way = is_under_way(step.state().nodes[nodes[i]]);
       const FlowJobView& view = views[i - from];
-      if (view.state == "planned" && under_way && step.run().plan->nodes[nodes[i]].kind == NodeKind::job) {
-        step.again.push_back(view.job_key);
-      }
+      if (view.state == "planned" && step.again.size() < kAgain) step.again.push_back(view.job_key);
       JobSeen now = seen(step.run(), nodes[i], view);
-      if (now.ended && (under_way || view.state != "absent")) ended.push_back(std::move(now));
+      if (now.ended) ended.push_back(std::move(now));
     }
   }
   for (JobSeen& each : ended) {
     if (step.full()) return false;
     MJ_CHECK(step.take(std::move(each)));
   }
-  return true;
+  return step.again.size() < kAgain;
 }
 
 }  // namespace mycojobs

@@ -56,9 +56,10 @@ Result<bool> take_jobs(FlowStore&, Step&);
 Result<FlowSeen> look_at(FlowStore&, Id context, Id flow);
 
 // progress_children.cpp
-void children_of_effects(const Step&, Afterwards&);
-// All that the state asks for, of a run that nobody here has driven so far.
-Result<void> children_of_state(FlowStore&, Step&, Afterwards&);
+void children_of(const std::vector<Effect>&, const RunState&, Afterwards&);
+// How other flows stand, of a run that nobody here has driven so far: what is owed, and children that were linked and
+// never begun, or have ended.
+Result<void> look_at_children(FlowStore&, Step&, Afterwards&);
 Result<Id> create_child(FlowStore&, const LoadedRun&, std::uint32_t node);  // not started
 Result<void> start_child(FlowStore&, RunCache&, Id context, Id parent, Id caller, Id child);
 Result<void> cancel_child(FlowStore&, RunCache&, const LoadedRun&, Id child, const std::string& why);

@@ -31,6 +31,15 @@ std::optional<NextStep> next_end(const RunState& run) {
   return NextStep{What::end, 0};
 }
 
+// Error nodes that route to one another can wait for each other's end: nobody is left who could call them.
+std::optional<NextStep> next_of_standstill(const RunState& run) {
+  if (!run.in_flight.empty() || !run.ready.empty() || !run.gated.empty()) return std::nullopt;
+  for (const std::uint32_t i : run.uncalled) {
+    if (run.nodes[i].callers > 0) return NextStep{What::drop, i};
+  }
+  return std::nullopt;
+}
+
 // Nothing begins; what is in flight ends; what never began is settled; compensations run one after the other.
 std::optional<NextStep> next_of_stopping(const FlowPlan& plan, const RunState& run) {
   if (!run.compensating) {
@@ -42,21 +51,12 @@ std::optional<NextStep> next_of_stopping(const FlowPlan& plan, const RunState& r
     }
   }
   if (const auto begin = next_begin(plan, run)) return begin;
-  if (run.unsettled > 0) return std::nullopt;
+  if (run.unsettled > 0) return next_of_standstill(run);
   if (!run.compensable.empty()) {
     if (run.paused) return std::nullopt;
     return NextStep{What::compensate, run.compensable.back().second};
   }
   return next_end(run);
-}
-
-// Error nodes that route to one another can wait for each other's end: nobody is left who could call them.
-std::optional<NextStep> next_of_standstill(const RunState& run) {
-  if (!run.in_flight.empty() || !run.ready.empty() || !run.gated.empty()) return std::nullopt;
-  for (const std::uint32_t i : run.uncalled) {
-    if (run.nodes[i].callers > 0) return NextStep{What::drop, i};
-  }
-  return std::nullopt;
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ struct JobSeen {
 struct ChildStarted {
   std::uint32_t node = 0;
   Id flow = 0;
+  std::string error = {};  // with flow 0: why there can be none
 };
 struct FlowSeen {  // a child, or a flow that a gate waits for, has ended, or is not there
   Id flow = 0;

@@ -22,7 +22,12 @@ void Deciding::job(const JobSeen& seen) {
 }
 
 void Deciding::child(const ChildStarted& started) {
-  if (started.flow == 0 || started.node >= plan_.nodes.size() || planned(started.node).kind != NodeKind::flow) return;
+  if (started.node >= plan_.nodes.size() || planned(started.node).kind != NodeKind::flow) return;
+  if (started.flow == 0) {
+    const bool awaits = in_flight(started.node) && node(started.node).child == 0 && !started.error.empty();
+    if (awaits) fail_node(started.node, "flow_failed", started.error, false);
+    return;
+  }
   if (in_flight(started.node) && node(started.node).child == 0) {
     return emit("child_started", started.node, {{"flow", started.flow}});
   }

@@ -1,0 +1,244 @@
+// Whatever another client has written into the keys of flows: an error that names the key, or an anomaly, and no call
+// fails without one.
+#include <gmock/gmock.h>
+
+#include <functional>
+
+#include "flows_bench.h"
+
+namespace mycojobs {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+class FlowsHostile : public FlowContract {};
+
+TEST_P(FlowsHostile, F33F39EntriesThatAreNoFactsAreAnomalies) {
+  const Id flow = new_flow(1);
+  begin(flow);
+  bench_->plain(1, {"XADD", "mj:run:1", "2-0", "colour", "red"});
+  bench_->plain(1, {"XADD", "mj:run:1", "3-0", "f", "ready", "at", "soon", "n", "1"});
+  bench_->plain(1, {"XADD", "mj:run:1", "4-0", "f", "ready", "at", "5", "n", "-1"});
+  bench_->plain(1, {"XADD", "mj:run:1", "5-7", "f", "ready", "at", "5", "n", "1"});
+  bench_->plain(1, {"XADD", "mj:run:1", "9-0", "f", "\x1b[2J", "at", "5"});
+  const RunRead run = read(flow);
+  EXPECT_EQ(run.revision, 9U);
+  ASSERT_THAT(run.facts, SizeIs(2));
+  EXPECT_EQ(run.facts[1].revision, 9U);
+  ASSERT_THAT(run.anomalies, SizeIs(5));
+  EXPECT_THAT(run.anomalies[0], HasSubstr("2-0"));
+  EXPECT_THAT(run.anomalies[4], HasSubstr("lacks revision 6 to 8"));
+  EXPECT_EQ(flows_->commit(commit(flow, 9)).value(), 10U);
+}
+
+TEST_P(FlowsHostile, APageWithoutAFactIsNotTheEnd) {
+  const Id flow = new_flow(0);
+  begin(flow);
+  for (int i = 2; i < 1500; ++i) bench_->plain(1, {"XADD", "mj:run:1", std::to_string(i) + "-0", "x", "y"});
+  ASSERT_TRUE(flows_->commit(commit(flow, 1499)));
+  const RunRead run = read(flow, 1);
+  ASSERT_FALSE(run.facts.empty());
+  EXPECT_EQ(run.facts[0].revision, 1500U);
+}
+
+TEST_P(FlowsHostile, F59AnEntryBeyondAllNumbersIsAClearError) {
+  const Id flow = new_flow(0);
+  begin(flow);
+  bench_->plain(1, {"XADD", "mj:run:1", "18446744073709551000-0", "x", "y"});
+  const auto run = flows_->read(1, flow, 0);
+  EXPECT_EQ(outcome(run), "invalid");
+  EXPECT_THAT(run.error().message, HasSubstr("mj:run:1"));
+  EXPECT_EQ(outcome(flows_->commit(commit(flow, 1))), "invalid");
+  EXPECT_EQ(outcome(flows_->raise(1, flow)), "invalid");
+}
+
+TEST_P(FlowsHostile, ADeletedJournalGoesOnFromItsCheckpoint) {
+  const Id flow = new_flow(0);
+  FlowCommit first = commit(flow, 0, 5);
+  first.checkpoint = "state";
+  ASSERT_TRUE(flows_->commit(first));
+  bench_->erase(1, "mj:run:1");
+  const RunRead run = read(flow, std::nullopt);
+  EXPECT_EQ(run.revision, 5U);
+  EXPECT_EQ(run.checkpoint, "state");
+  EXPECT_THAT(run.anomalies, ElementsAre(HasSubstr("mj:run:1 is gone")));
+  EXPECT_EQ(flows_->commit(commit(flow, 5)).value(), 6U);
+  EXPECT_EQ(read(flow, std::nullopt).facts.size(), 1U);
+}
+
+TEST_P(FlowsHostile, ACheckpointThatIsAheadOrNonsenseIsNotUsed) {
+  const Id flow = new_flow(0);
+  begin(flow);
+  bench_->plain(1, {"HSET", "mj:checkpoint:1", "at", "900", "text", "forged"});
+  RunRead run = read(flow, std::nullopt);
+  EXPECT_EQ(run.checkpoint, "");
+  EXPECT_THAT(run.facts, SizeIs(1));
+  EXPECT_EQ(run.revision, 1U);
+  EXPECT_THAT(run.anomalies, SizeIs(1));
+  bench_->plain(1, {"HSET", "mj:checkpoint:1", "at", "-7", "text", "forged"});
+  EXPECT_THAT(read(flow, std::nullopt).facts, SizeIs(1));
+  bench_->erase(1, "mj:checkpoint:1");
+  EXPECT_THAT(read(flow, std::nullopt).facts, SizeIs(1));
+}
+
+TEST_P(FlowsHostile, EventsThatNobodyRaisedCanBeTaken) {
+  const Id flow = new_flow(0);
+  begin(flow);
+  bench_->plain(1, {"RPUSH", "mj:events:1", "", "nonsense", "job job:12:1", std::string(5000, ' ')});
+  EXPECT_THAT(read(flow).events, SizeIs(4));
+  FlowCommit next = commit(flow, 1, 0);
+  next.events_taken = 4;
+  ASSERT_TRUE(flows_->commit(next));
+  EXPECT_THAT(read(flow).events, IsEmpty());
+}
+
+TEST_P(FlowsHostile, IndexesWithStrangeMembersGoOn) {
+  const Id flow = new_flow(0);
+  begin(flow);
+  ASSERT_TRUE(flows_->raise(1, flow));
+  bench_->plain(1, {"ZADD", "mj:flows:due", "1", "x", "2", "999", "3", "-5", "4", "99999999999"});
+  bench_->plain(1, {"ZADD", "mj:flows:active", "7", "x", "8", "99999999999"});
+  bench_->plain(1, {"ZADD", "mj:flows:ended", "7", "x", "8", "999"});
+  EXPECT_THAT(due(), ElementsAre(flow));
+  EXPECT_THAT(last_anomaly(), HasSubstr("mj:flows:due names"));
+  EXPECT_THAT(due(), ElementsAre(flow));
+  EXPECT_THAT(active(), ElementsAre(flow));
+  EXPECT_EQ(flows_->retire(1, 1, 100).value(), 0U);
+  EXPECT_EQ(bench_->plain(1, {"EXISTS", "mj:flows:ended"}).number(), 0U);
+}
+
+TEST_P(FlowsHostile, AForgedMarkIsNoFlow) {
+  bench_->plain(1, {"HSET", "mj:flow:5", "caller", "x"});
+  bench_->plain(1, {"HSET", "flow:6", "id", "6", "status", "started"});
+  EXPECT_EQ(outcome(flows_->commit(commit(5, 0))), "not_found");
+  EXPECT_EQ(outcome(flows_->commit(commit(6, 0))), "not_found");
+  EXPECT_EQ(read(6).revision, 0U);
+  EXPECT_FALSE(read(6).record.empty());
+  EXPECT_TRUE(read(7).record.empty());
+  EXPECT_TRUE(flows_->raise(1, 6));
+  EXPECT_EQ(outcome(flows_->remove(1, 6)), "not_found");
+}
+
+TEST_P(FlowsHostile, AClaimThatWasOverwrittenFailsItsJobAndTheFlowGoesOn) {
+  const Id flow = new_flow(2);
+  bench_->plain(1, {"DEL", "mj:claim:job:12:1"});
+  bench_->plain(1, {"SET", "mj:claim:job:12:1", "x"});
+  FlowCommit first = commit(flow, 0);
+  first.dispatch = {{"job:12:1", {}}, {"job:12:2", {}}};
+  ASSERT_TRUE(flows_->commit(first));
+  EXPECT_EQ(events(flow), "job job:12:1");
+  EXPECT_EQ(view("job:12:1").detail, "dead_letter");
+  EXPECT_EQ(claim_one().ref.job_key, "job:12:2");
+}
+
+TEST_P(FlowsHostile, AClaimThatWasDeletedIsMadeAgain) {
+  const Id flow = new_flow(1);
+  bench_->erase(1, "mj:claim:job:12:1");
+  begin(flow, {"job:12:1"});
+  ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
+  EXPECT_EQ(events(flow), "job job:12:1");
+}
+
+TEST_P(FlowsHostile, AJobOfAnotherFlowIsLeftAlone) {
+  const Id one = new_flow(1), two = new_flow(1);
+  FlowCommit theft = commit(one, 0);
+  theft.dispatch = {{"job:12:2", {}}};
+  theft.ends = {{"job:12:2", {{"status", "error"}}}};
+  theft.cancel = {"job:12:2"};
+  ASSERT_TRUE(flows_->commit(theft));
+  EXPECT_EQ(state("job:12:2"), "planned");
+  EXPECT_THAT(last_anomaly(), HasSubstr("belongs to flow 1 " + std::to_string(two)));
+  theft = commit(one, 1);
+  theft.dispatch = {{"actor:12", {}}};
+  EXPECT_EQ(outcome(flows_->commit(theft)), "invalid");
+  EXPECT_EQ(read(one).revision, 1U);
+}
+
+TEST_P(FlowsHostile, ADeletedRecordIsWrittenAgainWithTheNextCommit) {
+  const Id flow = new_flow(0);
+  begin(flow);
+  bench_->erase(1, "flow:1");
+  EXPECT_TRUE(read(flow).record.empty());
+  FlowCommit next = commit(flow, 1);
+  next.record = {{"status", "started"}};
+  ASSERT_TRUE(flows_->commit(next));
+  EXPECT_EQ(field("flow:1", "caller_id"), "12");
+  EXPECT_EQ(field("flow:1", "status"), "started");
+}
+
+TEST_P(FlowsHostile, AnEventsKeyOfAnotherTypeIsAnAnomalyAndTheFlowStaysDue) {
+  const Id flow = new_flow(1);
+  begin(flow, {"job:12:1"});
+  bench_->put_text(1, "mj:events:1", "x");
+  ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
+  EXPECT_THAT(last_anomaly(), HasSubstr("mj:events:1"));
+  EXPECT_THAT(due(), ElementsAre(flow));
+  const RunRead run = read(flow);
+  EXPECT_THAT(run.events, IsEmpty());
+  EXPECT_THAT(run.anomalies, ElementsAre(HasSubstr("mj:events:1 is a string")));
+  EXPECT_TRUE(flows_->commit(commit(flow, 1)));
+}
+
+TEST_P(FlowsHostile, KeysOfAnotherTypeAreClearErrorsAndNothingChanges) {
+  constexpr Id flow = 1;
+  const std::vector<Job> one{job(1)};
+  FlowCommit next = commit(flow, 1);
+  next.dispatch = {{"job:12:1", {}}};
+  const std::vector<std::pair<std::string, std::function<std::string()>>> cases{
+      {"flow:1", [&] { return outcome(flows_->read(1, flow, 0)); }},
+      {"flow:1", [&] { return outcome(flows_->commit(next)); }},
+      {"mj:flow:1", [&] { return outcome(flows_->commit(next)); }},
+      {"mj:run:1", [&] { return outcome(flows_->commit(next)); }},
+      {"mj:checkpoint:1", [&] { return outcome(flows_->commit(next)); }},
+      {"mj:flow-waits:1", [&] { return outcome(flows_->commit(next)); }},
+      {"mj:flow-waits:1", [&] { return outcome(flows_->await_flow(1, 2, 1)); }},
+      {"mj:flows:due", [&] { return outcome(flows_->commit(next)); }},
+      {"mj:flows:due", [&] { return outcome(flows_->due(1, 5)); }},
+      {"mj:flows:due", [&] { return outcome(store_->submit(job(9))); }},
+      {"mj:flows:active", [&] { return outcome(flows_->commit(next)); }},
+      {"mj:flows:active", [&] { return outcome(flows_->active(1, 0, 5)); }},
+      {"mj:flows:ended", [&] { return outcome(flows_->create(draft(1))); }},
+      {"mj:flows:ended", [&] { return outcome(flows_->retire(1, 1, 5)); }},
+      {"mj:flow-keys:12", [&] { return outcome(flows_->create(draft(0, "k"))); }},
+      {"mj:catalog", [&] { return outcome(flows_->list(1, "", 0, 5)); }},
+      {"mj:definition:abc", [&] { return outcome(flows_->definition(1, "abc")); }},
+      {"mj:coordinator", [&] { return outcome(flows_->lead(1, "a", "b", 1)); }},
+      {"mj:coordinator", [&] { return outcome(flows_->stop_leading(1, "a")); }},
+      {"mj:coordinator", [&] { return outcome(flows_->leader(1)); }},
+      {"mj:schedules", [&] { return outcome(flows_->schedules(1)); }},
+      {"mj:schedule:a", [&] { return outcome(flows_->remove_schedule(1, "a")); }},
+      {"job:12:1", [&] { return outcome(flows_->put_jobs(1, flow, one)); }},
+  };
+  for (const auto& [key, call] : cases) {
+    SetUp();
+    begin(new_flow(1));
+    bench_->erase(1, key);
+    bench_->put_text(1, key, "nonsense");
+    EXPECT_EQ(call(), "invalid") << key;
+    if (key != "job:12:1") {
+      EXPECT_EQ(field("job:12:1", "detail"), "planned") << key;
+    }
+    bench_->erase(1, key);
+  }
+}
+
+TEST_P(FlowsHostile, CountersThatAreNoNumbersBeginAnew) {
+  bench_->put_text(1, "mj:next:flow", "many");
+  bench_->put_text(1, "mj:next:12", "-3");
+  new_flow(2);
+  EXPECT_EQ(state("job:12:2"), "planned");
+  bench_->put_text(1, "mj:next:flow", "4294967295");
+  EXPECT_EQ(outcome(flows_->create(draft(0))), "too_large");
+  bench_->put_text(1, "mj:next:12", "4294967290");
+  EXPECT_EQ(outcome(flows_->create(draft(10))), "too_large");
+  bench_->plain(1, {"DEL", "mj:next:flow"});
+  bench_->push(1, "mj:next:flow", "x");
+  EXPECT_EQ(outcome(flows_->create(draft(0))), "invalid");
+}
+
+MJ_BOTH_STORES(FlowsHostile);
+
+}  // namespace
+}  // namespace mycojobs

@@ -1,0 +1,91 @@
+// What must hold of any journal of a run, read fact by fact and nothing else.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "flow/model.h"
+
+namespace mycojobs {
+namespace {
+
+class Reading {
+ public:
+  explicit Reading(const FlowPlan& plan) : plan_(plan), nodes_(plan.nodes.size()) {}
+
+  void read(const RunFact& fact) {
+    at_ = &fact;
+    if (ended_ && fact.kind != "retried" && fact.kind != "control") say("stands after the end");
+    if (fact.kind == "stopping") stopping_ = true;
+    if (fact.kind == "retried") stopping_ = ended_ = false;
+    if (fact.kind == "ended") end();
+    if (fact.node) node(fact);
+  }
+  std::vector<std::string> wrong;
+
+ private:
+  struct Seen {
+    bool settled = false, called = false;
+    int begun = 0, retried = 0, settled_times = 0;
+    std::uint64_t order = 0;
+  };
+  void say(const std::string& what) {
+    wrong.push_back("revision " + std::to_string(at_->revision) + ' ' + at_->kind + ' ' +
+                    (at_->node ? plan_.nodes[*at_->node].name : "") + ": " + what);
+  }
+
+  void node(const RunFact& fact) {
+    Seen& seen = nodes_[*fact.node];
+    if (fact.kind == "node_dispatched") begin(*fact.node);
+    if (fact.kind == "node_retried") {
+      if (!seen.settled) say("it has not settled");
+      seen.settled = false;
+      ++seen.retried;
+    }
+    if (fact.kind == "compensating") {
+      // The reverse of the order in which they completed.
+      if (last_undone_ != 0 && seen.order > last_undone_) say("out of order");
+      last_undone_ = seen.order;
+      nodes_[*plan_.nodes[*fact.node].compensation].called = true;
+    }
+    const bool routed = fact.kind == "node_failed" && nlohmann::json::parse(fact.more).contains("routed");
+    const bool settles = fact.kind == "node_completed" || (fact.kind == "node_failed" && !routed) ||
+                         fact.kind == "node_unhandled" || fact.kind == "node_cancelled";
+    if (!settles) return;
+    if (seen.settled) say("it had settled");
+    seen.settled = true;
+    seen.order = fact.revision;
+    if (++seen.settled_times > 1 + seen.retried) say("it settles too often");
+  }
+
+  void begin(std::uint32_t i) {
+    Seen& seen = nodes_[i];
+    if (++seen.begun > 1 + seen.retried) say("it begins too often");
+    if (seen.settled) say("it had settled");
+    if (stopping_ && !seen.called) say("it begins though the flow stops");
+    for (const std::uint32_t need : plan_.nodes[i].needs) {
+      if (!nodes_[need].settled) say("it begins before " + plan_.nodes[need].name + " has settled");
+    }
+  }
+
+  void end() {
+    ended_ = true;
+    for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
+      if (!nodes_[i].settled) say(plan_.nodes[i].name + " has not settled");
+    }
+  }
+
+  const FlowPlan& plan_;
+  const RunFact* at_ = nullptr;
+  std::vector<Seen> nodes_;
+  bool stopping_ = false, ended_ = false;
+  std::uint64_t last_undone_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::string> check_journal(const FlowPlan& plan, const std::vector<RunFact>& journal) {
+  Reading reading(plan);
+  for (const RunFact& fact : journal) reading.read(fact);
+  return reading.wrong;
+}
+
+}  // namespace mycojobs

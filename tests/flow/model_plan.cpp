@@ -1,0 +1,140 @@
+// Random plans, of all that a plan can have.
+#include <algorithm>
+
+#include "flow/model.h"
+
+namespace mycojobs {
+namespace {
+
+NodeKind random_kind(Random& random) {
+  static const std::vector<NodeKind> kKinds{NodeKind::job,  NodeKind::job,  NodeKind::job,   NodeKind::job,
+                                            NodeKind::log,  NodeKind::wait, NodeKind::pause, NodeKind::approval,
+                                            NodeKind::flow, NodeKind::job};
+  return random.of(kKinds);
+}
+
+void add_condition(FlowPlan& plan, PlanNode& node, Random& random) {
+  FlowCondition condition;
+  condition.node = random.of(node.needs);
+  const auto& before = plan.nodes[condition.node].needs;
+  if (!before.empty() && random.one_in(3)) condition.node = random.of(before);
+  if (random.one_in(3)) {
+    condition.key = "$status";
+    condition.test = FlowCondition::Test::equals;
+    condition.value = random.one_in(2) ? "finished" : "error";
+  } else {
+    condition.key = "k";
+    condition.test = random.of(std::vector{FlowCondition::Test::equals, FlowCondition::Test::greater_than,
+                                           FlowCondition::Test::less_than, FlowCondition::Test::exists});
+    condition.value = condition.test == FlowCondition::Test::exists ? (random.one_in(3) ? "false" : "true") : "1";
+  }
+  plan.nodes[condition.node].watched = {"k"};
+  node.when.push_back(condition);
+}
+
+void add_gates(PlanNode& node, Random& random) {
+  static const std::vector<std::string> kGates{"approval:legal", "approval:money", "signal:go",
+                                               "signal:more",    "flow:9001",      "flow:9002"};
+  const std::uint32_t count = 1 + random.below(2);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::string gate = random.of(kGates);
+    if (std::find(node.gates.begin(), node.gates.end(), gate) == node.gates.end()) node.gates.push_back(gate);
+  }
+}
+
+std::uint32_t add_on_call(FlowPlan& plan, Random& random, bool compensation) {
+  PlanNode node;
+  node.name = (compensation ? "undo" : "mend") + std::to_string(plan.nodes.size());
+  node.on_call = true;
+  node.kind = compensation ? (random.one_in(4) ? NodeKind::log : NodeKind::job) : random_kind(random);
+  node.wait_ms = 50;
+  if (random.one_in(5)) node.on_error = OnError::go_on;
+  if (!compensation && random.one_in(6)) add_gates(node, random);
+  plan.nodes.push_back(std::move(node));
+  return static_cast<std::uint32_t>(plan.nodes.size() - 1);
+}
+
+// Who calls whom; and here and there a node that needs an error node.
+void add_calls(FlowPlan& plan, Random& random, std::uint32_t plain) {
+  std::vector<std::uint32_t> error_nodes;
+  for (std::uint32_t i = 0; i < plain; ++i) {
+    if (random.one_in(6)) plan.nodes[i].compensation = add_on_call(plan, random, true);
+    if (!random.one_in(5)) continue;
+    const bool another = error_nodes.empty() || random.one_in(2);
+    if (another) error_nodes.push_back(add_on_call(plan, random, false));
+    plan.nodes[i].on_error = OnError::route;
+    plan.nodes[i].error_node = another ? error_nodes.back() : random.of(error_nodes);
+  }
+  for (const std::uint32_t error_node : error_nodes) {
+    if (random.one_in(4)) {
+      const std::uint32_t other = random.of(error_nodes);
+      plan.nodes[error_node].on_error = OnError::route;
+      plan.nodes[error_node].error_node = other;
+      if (other == error_node) plan.nodes[error_node].on_error = OnError::stop;
+      if (other == error_node) plan.nodes[error_node].error_node.reset();
+    }
+    // Only by nodes that come after all who route to it, and so no cycle.
+    std::uint32_t after = 0;
+    for (std::uint32_t i = 0; i < plan.nodes.size(); ++i) {
+      if (i < plain && plan.nodes[i].error_node == error_node) after = i + 1;
+    }
+    if (after < plain && random.one_in(2)) {
+      auto& needs = plan.nodes[after + random.below(plain - after)].needs;
+      if (std::find(needs.begin(), needs.end(), error_node) == needs.end()) needs.push_back(error_node);
+    }
+  }
+}
+
+// The same graph with its nodes in another order: an order of the definition is none of the graph.
+void shuffle(FlowPlan& plan, Random& random) {
+  std::vector<std::uint32_t> to(plan.nodes.size());
+  for (std::uint32_t i = 0; i < to.size(); ++i) to[i] = i;
+  for (std::uint32_t i = static_cast<std::uint32_t>(to.size()); i > 1; --i) std::swap(to[i - 1], to[random.below(i)]);
+  std::vector<PlanNode> nodes(plan.nodes.size());
+  for (std::uint32_t i = 0; i < to.size(); ++i) {
+    PlanNode& node = plan.nodes[i];
+    for (std::uint32_t& need : node.needs) need = to[need];
+    for (FlowCondition& condition : node.when) condition.node = to[condition.node];
+    if (node.error_node) node.error_node = to[*node.error_node];
+    if (node.compensation) node.compensation = to[*node.compensation];
+    nodes[to[i]] = std::move(node);
+  }
+  plan.nodes = std::move(nodes);
+}
+
+}  // namespace
+
+FlowPlan random_plan(Random& random, std::uint32_t max_nodes) {
+  FlowPlan plan;
+  plan.name = "random";
+  plan.hash = "random";
+  if (random.one_in(3)) plan.max_parallel = 1 + random.below(4);
+  if (random.one_in(5)) plan.timeout_ms = 100 + random.below(3000);
+  const std::uint32_t plain = 1 + random.below(max_nodes);
+  const std::uint32_t reach = 1 + random.below(10);  // small: chains; large: wide
+  for (std::uint32_t i = 0; i < plain; ++i) {
+    PlanNode node;
+    node.name = "n" + std::to_string(i);
+    node.kind = random_kind(random);
+    node.wait_ms = random.below(200);
+    if (random.one_in(4)) node.timeout_ms = 20 + random.below(500);
+    if (random.one_in(5)) node.on_error = OnError::go_on;
+    const std::uint32_t needs = i == 0 || random.one_in(6) ? 0 : 1 + random.below(3);
+    for (std::uint32_t k = 0; k < needs; ++k) {
+      const std::uint32_t need = i - 1 - random.below(std::min(i, reach));
+      if (std::find(node.needs.begin(), node.needs.end(), need) == node.needs.end()) node.needs.push_back(need);
+    }
+    if (!node.needs.empty() && random.one_in(5)) add_condition(plan, node, random);
+    if (random.one_in(7)) add_gates(node, random);
+    if (random.one_in(5)) node.approvers = {7, 8};
+    plan.nodes.push_back(std::move(node));
+  }
+  add_calls(plan, random, plain);
+  if (random.one_in(2)) shuffle(plan, random);
+  for (std::uint32_t i = 0; i < plan.nodes.size(); ++i) {
+    for (const std::uint32_t need : plan.nodes[i].needs) plan.nodes[need].dependents.push_back(i);
+  }
+  return plan;
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,295 @@
+#include "progress_stage.h"
+
+#include <algorithm>
+#include <set>
+
+#include "coordinator/progress_parts.h"
+#include "domain/codec.h"
+#include "domain/transitions.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr Id kContext = 1, kCaller = 12;
+constexpr std::uint32_t kLeaseMs = 1000;
+
+// One server serves all stages, one after the other: it need not compile its scripts again.
+struct Hall {
+  StageClock clock;
+  MemoryServer server{clock};
+};
+Hall& hall() {
+  static Hall the;
+  return the;
+}
+
+std::string text_of(const Fields& fields, std::string_view name) {
+  for (const auto& [field, value] : fields) {
+    if (field == name) return value;
+  }
+  return "";
+}
+
+JobEnd end_of(const Claimed& claimed) {
+  const std::string script = text_of(claimed.record, "script");
+  JobEnd end;
+  const bool fails = script == "fail" || (script == "flaky" && claimed.attempt == 1);
+  end.status = fails ? JobStatus::error : JobStatus::finished;
+  end.detail = fails ? "exit" : "ok";
+  if (fails) end.error = "exit code 1";
+  const auto equals = script.find('=');
+  if (script.starts_with("ok ") && equals != std::string::npos) {
+    end.result[script.substr(3, equals - 3)] = script.substr(equals + 1);
+  }
+  return end;
+}
+
+}  // namespace
+
+StageClock& FlowStage::clock() { return hall().clock; }
+MemoryServer& FlowStage::server() { return hall().server; }
+
+FlowStage::FlowStage() {
+  server().set_faults(nullptr);
+  server().restore({});
+  clock().now = 1'700'000'000'000;
+  flows_ = server().open_flows().value();
+  store_ = server().open().value();
+  server().set_faults([this](const ServerCall& call) { return judge(call); });
+  begin_coordinator();
+}
+
+FlowStage::~FlowStage() { server().set_faults(nullptr); }
+
+Fault FlowStage::judge(const ServerCall& call) {
+  if (who_ == Who::nobody) return Fault::none;
+  if (dead_) return Fault::before;
+  // Scripts that could write, and here do not: a kill there is one between two others.
+  static const std::set<std::string_view> kLooks{"tick", "flow_due", "flow_read", "flow_jobs"};
+  if (call.write == 0 || kLooks.contains(call.name)) return Fault::none;
+  ++writes_;
+  for (const Disturbance& each : disturbances_) {
+    if (each.write != writes_) continue;
+    dead_ = each.fate == Fate::killed_before || each.fate == Fate::killed_after;
+    return each.fate == Fate::killed_before || each.fate == Fate::request_lost ? Fault::before
+           : each.fate == Fate::fine                                           ? Fault::none
+                                                                               : Fault::after;
+  }
+  return Fault::none;
+}
+
+void FlowStage::begin_coordinator() {
+  ContextSettings settings;
+  settings.context = kContext;
+  settings.instance = "coordinator" + std::to_string(++coordinators_);
+  settings.lease_ms = kLeaseMs;
+  coordinator_ = std::make_unique<ContextRounds>(server().open_flows().value(), server().open().value(), clock(),
+                                                 std::move(settings));
+}
+
+void FlowStage::ask_to_run(const std::string& name, const std::string& yaml) {
+  auto plan = std::make_shared<FlowPlan>(plan_of_yaml(yaml));
+  ask({[this, name, plan](FlowStore& flows) -> Result<void> {
+    NewFlow asked;
+    asked.context = kContext;
+    asked.caller = kCaller;
+    asked.idempotency_key = name;
+    MJ_TRY(made, create_flow(flows, *plan, asked));
+    flows_by_name_[name] = made.id;
+    RunCache own;
+    ProgressRequest request;
+    request.context = kContext;
+    request.flow = made.id;
+    request.start = StartRun{"manual", kCaller};
+    MJ_CHECK(progress(flows, own, request));
+    return {};
+  }});
+}
+
+void FlowStage::ask_for(const std::string& name, FlowControl control, std::function<bool()> when) {
+  control.actor = kCaller;
+  if (control.key.empty()) control.key = "key" + std::to_string(wishes_.size());
+  ask({[this, name, control](FlowStore& flows) -> Result<void> {
+         RunCache own;
+         ProgressRequest request;
+         request.context = kContext;
+         request.flow = flow(name);
+         request.control = control;
+         MJ_CHECK(progress(flows, own, request));
+         return {};
+       },
+       std::move(when)});
+}
+
+void FlowStage::client_step() {
+  if (wishes_.empty() || (wishes_.front().when && !wishes_.front().when())) return;
+  wishes_.front().when = nullptr;  // it may change what it waits for, and not know that it has
+  if (!client_flows_) client_flows_ = server().open_flows().value();
+  who_ = Who::client;
+  const auto done = wishes_.front().call(*client_flows_);
+  who_ = Who::nobody;
+  if (done) {
+    wishes_.pop_front();
+  } else if (done.error().code != Code::unavailable) {
+    ADD_FAILURE() << "a client: " << done.error().message;
+    wishes_.pop_front();
+  }
+  if (std::exchange(dead_, false)) client_flows_.reset();
+}
+
+void FlowStage::coordinator_step() {
+  who_ = Who::coordinator;
+  for (int i = 0; i < 10; ++i) {
+    const auto next = coordinator_->round();
+    if (!next || *next > 0) break;
+  }
+  who_ = Who::nobody;
+  if (std::exchange(dead_, false)) begin_coordinator();
+}
+
+void FlowStage::coordinate(int rounds) {
+  for (int i = 0; i < rounds; ++i) {
+    const auto next = coordinator_->round();
+    ASSERT_TRUE(next) << next.error().message;
+  }
+}
+
+void FlowStage::run_jobs() {
+  std::vector<Claimed> still;
+  for (Claimed& claimed : running_) {
+    const std::vector<ClaimRef> refs{claimed.ref};
+    const auto renewed = store_->renew(kContext, refs, 1U << 30).value().at(0);
+    JobEnd end = end_of(claimed);
+    if (renewed == Renewal::cancel) {
+      end = {};
+      end.status = JobStatus::error;
+      end.detail = "cancelled";
+      end.error = "somebody wanted it cancelled";
+    } else if (text_of(claimed.record, "script") == "hold") {
+      still.push_back(std::move(claimed));
+      continue;
+    }
+    const std::vector<Report> reports{EndReport{claimed.ref, std::move(end)}};
+    const auto done = store_->report(kContext, reports).value().at(0);
+    if (!done) ADD_FAILURE() << claimed.ref.job_key << ": " << done.error().message;
+  }
+  running_ = std::move(still);
+  ClaimRequest request;
+  request.context = kContext;
+  request.runner = 1;
+  request.instance = "runner";
+  request.queues = {"queue:python"};
+  request.max_jobs = 64;
+  request.lease_ms = 1U << 30;
+  ClaimReply claimed = store_->claim(request).value();
+  for (const Claimed& each : claimed.jobs) ++claims_[each.ref.job_key];
+  std::move(claimed.jobs.begin(), claimed.jobs.end(), std::back_inserter(running_));
+}
+
+bool FlowStage::play(int rounds) {
+  for (int i = 0; i < rounds; ++i) {
+    client_step();
+    coordinator_step();
+    run_jobs();
+    clock().now += 20;
+    if (!wishes_.empty() || !running_.empty()) continue;
+    // Nothing is under way any more, and nobody knows of anything to come.
+    if (flows_->active(kContext, 0, 10).value().empty() && store_->queue_length(kContext, "queue:python").value() == 0)
+      return true;
+  }
+  return false;
+}
+
+Fields FlowStage::record(const std::string& name) {
+  return store_->load(kContext, "flow:" + std::to_string(flow(name))).value_or(Fields());
+}
+std::string FlowStage::field(const std::string& name, const std::string& field) { return text_of(record(name), field); }
+LoadedRun FlowStage::run(const std::string& name) {
+  RunCache own;
+  auto loaded = load_run(*flows_, kContext, flow(name), own);
+  if (!loaded) throw std::runtime_error(loaded.error().message);
+  return std::move(*loaded);
+}
+std::string FlowStage::place(const std::string& name, const std::string& node) {
+  const LoadedRun loaded = run(name);
+  const NodeState& at = loaded.state.nodes.at(loaded.plan->find(node).value());
+  return std::string(word(at.status)) + " " + at.detail;
+}
+std::string FlowStage::job_of(const std::string& name, const std::string& node) {
+  const LoadedRun loaded = run(name);
+  return node_job_key(loaded, loaded.plan->find(node).value());
+}
+bool FlowStage::running(const std::string& name, const std::string& node) {
+  if (!known(name)) return false;
+  const std::string key = job_of(name, node);
+  return std::any_of(running_.begin(), running_.end(), [&](const Claimed& each) { return each.ref.job_key == key; });
+}
+std::string FlowStage::plain(const std::vector<std::string>& words) {
+  return std::string(server().plain(kContext, words).text());
+}
+
+Result<FlowProgress> FlowStage::progress_of(const std::string& name, ProgressRequest request) {
+  request.context = kContext;
+  request.flow = flow(name);
+  return progress(*flows_, cache, request);
+}
+
+std::string FlowStage::outcome() {
+  std::string out;
+  const auto list1 = store_->keys(kContext, "flow:", 1000).value();
+  for (const std::string& key : list1) {
+    const Fields fields = store_->load(kContext, key).value();
+    if (text_of(fields, "detail") == "creating") continue;  // whose creator was killed, and has made another
+    out += key + " of " + text_of(fields, "parent") + ": " + text_of(fields, "status") + " " +
+           text_of(fields, "detail") + " " + text_of(fields, "result") + "\n";
+  }
+  // By name: a call without an answer may have taken ids that nobody uses.
+  std::set<std::string> jobs;
+  const auto keys = store_->keys(kContext, "job:", 1000).value();
+  for (const std::string& key : keys) {
+    const Fields fields = store_->load(kContext, key).value();
+    jobs.insert("flow " + text_of(fields, "flow_id") + " " + text_of(fields, "name") + ": " +
+                text_of(fields, "status") + " " + text_of(fields, "detail") + " claimed " +
+                std::to_string(claims_[key]) + " attempt " + text_of(fields, "attempt") + " " +
+                text_of(fields, "result") + "\n");
+  }
+  for (const std::string& each : jobs) out += each;
+  return out;
+}
+
+std::vector<std::string> FlowStage::trouble() {
+  std::vector<std::string> all;
+  const auto list3 = store_->anomalies(kContext, 100).value();
+  for (const std::string& line : list3) all.push_back("anomaly: " + line);
+  const auto list4 = store_->keys(kContext, "flow:", 1000).value();
+  for (const std::string& key : list4) {
+    RunCache own;
+    const Id id = static_cast<Id>(std::stoul(key.substr(5)));
+    const auto loaded = load_run(*flows_, kContext, id, own);
+    if (!loaded) {
+      all.push_back(key + ": " + loaded.error().message);
+      continue;
+    }
+    for (const std::string& line : loaded->anomalies) all.push_back(key + ": " + line);
+    for (const std::string& line : loaded->state.anomalies) all.push_back(key + ": " + line);
+    const Fields fields = store_->load(kContext, key).value();
+    if (text_of(fields, "status") != word(loaded->state.status) || text_of(fields, "detail") != loaded->state.detail)
+      all.push_back(key + ": its record says " + text_of(fields, "status") + " " + text_of(fields, "detail") +
+                    ", its journal " + std::string(word(loaded->state.status)) + " " + loaded->state.detail);
+    if (text_of(fields, "nodes") != nodes_text(*loaded)) all.push_back(key + ": its nodes stand otherwise");
+    // The journal alone gives the same state as journal and checkpoint.
+    RunState folded = fresh(*loaded->plan);
+    std::uint64_t at = 0;
+    std::map<std::string, int> settled;
+    for (bool more = true; more;) {
+      const RunRead read = flows_->read(kContext, id, at).value();
+      for (const RunFact& fact : read.facts) fold(*loaded->plan, folded, fact), at = fact.revision;
+      more = read.more;
+    }
+    if (describe(*loaded->plan, folded) != describe(*loaded->plan, loaded->state))
+      all.push_back(key + ": the journal alone tells another story than its checkpoint");
+  }
+  return all;
+}
+
+}  // namespace mycojobs
