@@ -46,16 +46,25 @@ void build(Slot& slot) {
   add_options(app, row.name.substr(0, row.name.find(' ')), slot.options);
 }
 
+void describe_also(CLI::App& group, const std::string& word) {
+  group.description(group.get_description() + (group.get_description().empty() ? "" : ", ") + word);
+}
+
 // "job list" is the subcommand list of the subcommand job.
 CLI::App* find_or_add(CLI::App& root, const Command& row) {
-  const auto blank = row.name.find(' ');
-  if (blank == std::string_view::npos) return root.add_subcommand(std::string(row.name), std::string(row.help));
-  const std::string noun(row.name.substr(0, blank));
-  const auto groups = root.get_subcommands([&](const CLI::App* app) { return app->get_name() == noun; });
-  CLI::App* group = groups.empty() ? root.add_subcommand(noun) : groups.front();
-  group->require_subcommand(1);
-  const std::string verb(row.name.substr(blank + 1));
-  group->description(group->get_description() + (group->get_description().empty() ? "" : ", ") + verb);
+  CLI::App* group = &root;
+  std::string_view left = row.name;
+  for (auto blank = left.find(' '); blank != std::string_view::npos; blank = left.find(' ')) {
+    const std::string noun(left.substr(0, blank));
+    left.remove_prefix(blank + 1);
+    const auto groups = group->get_subcommands([&](const CLI::App* app) { return app->get_name() == noun; });
+    CLI::App* next = groups.empty() ? group->add_subcommand(noun) : groups.front();
+    if (groups.empty() && group != &root) describe_also(*group, noun);
+    group = next;
+    group->require_subcommand(1);
+  }
+  const std::string verb(left);
+  if (group != &root) describe_also(*group, verb);
   return group->add_subcommand(verb, std::string(row.help));
 }
 
