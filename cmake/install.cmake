@@ -7,13 +7,14 @@ foreach(helper mycojobs-launcher mycojobs-pyhost mycojobs-luahost mycojobs-exech
     add_dependencies(programs ${helper})
   endif()
 endforeach()
-foreach(unit system user)
-  set(template ${PROJECT_SOURCE_DIR}/systemd/${unit}/mycojobs-agent.service.in)
-  set(written ${CMAKE_BINARY_DIR}/systemd/${unit}/mycojobs-agent.service)
+foreach(unit system/mycojobs-agent system/mycojobs-coordinator user/mycojobs-agent user/mycojobs-coordinator)
+  set(template ${PROJECT_SOURCE_DIR}/systemd/${unit}.service.in)
+  set(written ${CMAKE_BINARY_DIR}/systemd/${unit}.service)
+  get_filename_component(whose ${unit} DIRECTORY)
   # Written when it is installed: the prefix may be another one then.
   install(CODE "set(MYCOJOBS_PROGRAM \"\${CMAKE_INSTALL_PREFIX}/bin/mycojobs\")
                 configure_file(\"${template}\" \"${written}\" @ONLY)")
-  install(FILES ${written} DESTINATION lib/systemd/${unit})
+  install(FILES ${written} DESTINATION lib/systemd/${whose})
 endforeach()
 
 # What plugins are built against: one header and find_package(mycojobs).

@@ -52,9 +52,11 @@ class FlowStage {
   void disturb(std::vector<Disturbance> disturbances) { disturbances_ = std::move(disturbances); }
   // Until every flow has ended and nobody wants anything, or for too long: false.
   bool play(int rounds = 3000);
-  void coordinate(int rounds = 1);                  // undisturbed rounds of the coordinator
-  void run_jobs();                                  // the runner: claims what it can, ends what it has
-  std::uint64_t writes() const { return writes_; }  // by clients and coordinators
+  void client() { client_step(); }
+  void restart_coordinator() { begin_coordinator(); }  // as after a kill: its lease runs on
+  void coordinate(int rounds = 1);                     // undisturbed rounds of the coordinator
+  void run_jobs();                                     // the runner: claims what it can, ends what it has
+  std::uint64_t writes() const { return writes_; }     // by clients and coordinators
   // The end of every flow and job, in words.
   std::string outcome();
   std::vector<std::string> trouble();  // what must never be
@@ -95,7 +97,6 @@ class FlowStage {
   std::unique_ptr<ContextRounds> coordinator_;
   std::vector<Claimed> running_;
   std::map<std::string, int> claims_;  // by job: how often it was begun
-
 };
 
 }  // namespace mycojobs

@@ -67,6 +67,7 @@ class RunWorld {
   DecideLimits limits;
   bool start_children = true;
   Id next_child = 100;
+  std::size_t decisions = 0;
 
  private:
   void effect(const Effect&);

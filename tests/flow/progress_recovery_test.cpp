@@ -1,0 +1,273 @@
+// What a coordinator finds when it begins: stores that were cut off, changed by hand, or lost in part.
+#include <nlohmann/json.hpp>
+
+#include "domain/codec.h"
+#include "progress_stage.h"
+
+namespace mycojobs {
+namespace {
+
+class Recovery : public testing::Test {
+ protected:
+  // Created and started; its client has gone.
+  void begin(const std::string& name, const std::string& yaml) {
+    stage_.ask_to_run(name, yaml);
+    stage_.client();
+  }
+  ProgressRequest recover() {
+    ProgressRequest request;
+    request.recover = true;
+    return request;
+  }
+  FlowControl control(FlowControl::Verb verb, std::string target = "") {
+    FlowControl out;
+    out.verb = verb;
+    out.target = std::move(target);
+    out.actor = 12;
+    return out;
+  }
+  std::string queued() { return std::to_string(stage_.store().queue_length(1, "queue:python").value()); }
+  FlowStage stage_;
+};
+
+constexpr const char* kTwo =
+    "name: two\njobs: {a: {script: ok, type: python}, b: {needs: [a], script: ok, type: python}}\n";
+
+std::string wide(int count) {
+  std::string text = "name: wide\njobs:\n";
+  for (int i = 0; i < count; ++i) text += "  n" + std::to_string(i) + ": {script: ok, type: python}\n";
+  return text + "  last: {needs: [n0], script: ok, type: python}\n";
+}
+
+// F24
+TEST_F(Recovery, ACheckpointMayBeCurrentStaleOfAnotherFormatOrLost) {
+  begin("wide", wide(200));
+  const auto text = [&] { return stage_.plain({"HGET", "mj:checkpoint:1", "text"}); };
+  std::string stale, stale_at;
+  for (int i = 0; i < 40 && stale.empty(); ++i) {
+    stage_.run_jobs();
+    stage_.coordinate();
+    stale = text();
+    stale_at = stage_.plain({"HGET", "mj:checkpoint:1", "at"});
+  }
+  ASSERT_NE(stale, "");
+  const auto told = [&] {
+    const LoadedRun run = stage_.run("wide");
+    return describe(*run.plan, run.state);
+  };
+  stage_.run_jobs();
+  stage_.run_jobs();
+  stage_.coordinate();
+  const std::string current = told();
+  stage_.plain({"HSET", "mj:checkpoint:1", "text", stale, "at", stale_at});
+  EXPECT_EQ(told(), current);
+  stage_.plain({"HSET", "mj:checkpoint:1", "text", "{\"format\":0}"});
+  EXPECT_EQ(told(), current);
+  stage_.plain({"HSET", "mj:checkpoint:1", "text", stale, "at", std::to_string(std::stoul(stale_at) + 1)});
+  EXPECT_EQ(told(), current) << "the checkpoint says that it is of another revision than it is";
+  stage_.plain({"DEL", "mj:checkpoint:1"});
+  EXPECT_EQ(told(), current);
+  EXPECT_TRUE(stage_.play());
+  EXPECT_EQ(stage_.field("wide", "status"), "finished");
+}
+
+// F26, F27
+TEST_F(Recovery, AJobThatTheJournalDispatchedAndTheStoreStillPlansIsQueued) {
+  begin("two", kTwo);
+  const std::string job = stage_.job_of("two", "a");
+  stage_.plain({"LREM", "queue:python", "0", job});
+  stage_.plain({"HSET", "mj:claim:" + job, "state", "planned"});
+  ASSERT_EQ(queued(), "0");
+  ASSERT_TRUE(stage_.progress_of("two", recover()));
+  EXPECT_EQ(queued(), "1");
+  ASSERT_TRUE(stage_.progress_of("two", recover()));
+  EXPECT_EQ(queued(), "1") << "recovery twice";
+  EXPECT_TRUE(stage_.play());
+  EXPECT_EQ(stage_.field("two", "status"), "finished");
+}
+
+// F43
+TEST_F(Recovery, AJobWhoseEndWasStoredAndWhoseEventIsLostIsApplied) {
+  begin("two", kTwo);
+  stage_.run_jobs();
+  stage_.run_jobs();
+  stage_.plain({"DEL", "mj:events:1"});
+  stage_.plain({"DEL", "mj:flows:due"});
+  ASSERT_EQ(stage_.place("two", "a"), "dispatched queued");
+  // A coordinator that begins looks at every flow that is under way.
+  stage_.coordinate();
+  EXPECT_EQ(stage_.place("two", "a"), "completed ok");
+  EXPECT_EQ(stage_.place("two", "b"), "dispatched queued");
+}
+
+// F48
+TEST_F(Recovery, AFlowWithoutItsDefinitionWaitsForItAndHoldsNobodyUp) {
+  begin("lost", "name: lost\njobs: {a: {script: ok, type: python}, b: {needs: [a], script: ok, type: python}}\n");
+  begin("two", kTwo);
+  const std::string hash = stage_.field("lost", "definition_hash");
+  const std::string text = stage_.plain({"HGET", "mj:definition:" + hash, "text"});
+  stage_.plain({"DEL", "mj:definition:" + hash});
+  for (int i = 0; i < 20; ++i) {
+    stage_.coordinate();
+    stage_.run_jobs();
+    stage_.clock().now += 20;
+  }
+  EXPECT_EQ(stage_.field("two", "status"), "finished");
+  EXPECT_EQ(stage_.field("lost", "status"), "started");
+  const auto asked = stage_.progress_of("lost");
+  ASSERT_FALSE(asked);
+  EXPECT_EQ(asked.error().code, Code::invalid);
+  EXPECT_NE(asked.error().message.find("is missing: create a flow of the same definition"), std::string::npos)
+      << asked.error().message;
+  // Another one under the same hash is not taken for it.
+  stage_.plain({"HSET", "mj:definition:" + hash, "text", R"({"name":"x","jobs":{"a":{"log":"x"}}})"});
+  EXPECT_EQ(stage_.progress_of("lost").error().code, Code::invalid);
+  stage_.plain({"HSET", "mj:definition:" + hash, "text", text});
+  EXPECT_TRUE(stage_.play());
+  EXPECT_EQ(stage_.field("lost", "status"), "finished");
+}
+
+// F51
+TEST_F(Recovery, ANodeWhoseJobSomebodyDeletedFailsWithTheReason) {
+  begin("two", kTwo);
+  stage_.plain({"DEL", stage_.job_of("two", "b")});
+  EXPECT_TRUE(stage_.play());
+  EXPECT_EQ(stage_.field("two", "status"), "error");
+  EXPECT_NE(stage_.field("two", "error").find("record"), std::string::npos) << stage_.field("two", "error");
+  begin("again", kTwo);
+  const std::string job = stage_.job_of("again", "a");
+  stage_.plain({"DEL", job});
+  stage_.plain({"DEL", "mj:claim:" + job});
+  stage_.plain({"DEL", "queue:python"});
+  ASSERT_TRUE(stage_.progress_of("again", recover()));
+  EXPECT_EQ(stage_.field("again", "status"), "error") << stage_.place("again", "a");
+}
+
+// F58
+TEST_F(Recovery, AFlowWhoseIrreversibleNodeHasCompletedIsReplayedOnlyWhenThatIsAllowed) {
+  begin("once",
+        "name: once\njobs: {pay: {script: ok, type: python, irreversible: true}, b: {needs: [pay], script: fail, type: "
+        "python}}\n");
+  const auto replay = [&](bool allowed) { return replay_flow(stage_.flows(), stage_.cache, 1, 1, 12, allowed); };
+  stage_.run_jobs();
+  stage_.run_jobs();  // it has ended, and nobody has applied that
+  ASSERT_EQ(stage_.place("once", "pay"), "dispatched queued");
+  const auto refused = replay(false);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::conflict);
+  EXPECT_NE(refused.error().message.find("pay"), std::string::npos);
+  EXPECT_TRUE(stage_.play());
+  EXPECT_FALSE(replay(false));
+  const auto allowed = replay(true);
+  ASSERT_TRUE(allowed) << allowed.error().message;
+  EXPECT_NE(allowed->id, 1U);
+  EXPECT_EQ(allowed->definition_hash, stage_.field("once", "definition_hash"));
+}
+
+constexpr const char* kParent =
+    "name: parent\njobs: {c: {flow: {name: inner, jobs: {x: {script: hold, type: python}}}}, d: {needs: [c], script: "
+    "ok, type: python}}\n";
+
+// F60
+TEST_F(Recovery, ALinkToAChildThatIsGoneFailsItsNode) {
+  begin("parent", kParent);
+  stage_.run_jobs();
+  for (const char* key : {"flow:2", "mj:flow:2", "mj:run:2"}) stage_.plain({"DEL", key});
+  stage_.cache.forget_runs();
+  ASSERT_TRUE(stage_.progress_of("parent", recover()));
+  EXPECT_EQ(stage_.place("parent", "c"), "failed flow_failed");
+  EXPECT_NE(stage_.field("parent", "error").find("flow 2"), std::string::npos) << stage_.field("parent", "error");
+}
+
+TEST_F(Recovery, AChildWhoseParentHasEndedIsCancelled) {
+  begin("parent", kParent);
+  stage_.run_jobs();
+  stage_.plain({"HSET", "flow:1", "status", "error"});  // as after a restore of an old backup
+  ProgressRequest request = recover();
+  request.context = 1;
+  request.flow = 2;
+  ASSERT_TRUE(progress(stage_.flows(), stage_.cache, request));
+  stage_.run_jobs();
+  ASSERT_TRUE(progress(stage_.flows(), stage_.cache, request));
+  EXPECT_EQ(stage_.plain({"HGET", "flow:2", "detail"}), "cancelled");
+}
+
+TEST_F(Recovery, AChildThatWasNotBegunIsNotBegunOnceItsParentHasEnded) {
+  begin("parent", kParent);
+  const Id child =
+      create_flow(stage_.flows(), plan_of_yaml("name: c\njobs: {a: {log: x}}\n"), NewFlow{1, 12, {}, "", "flow:1 c"})
+          .value()
+          .id;
+  stage_.plain({"HSET", "flow:1", "status", "error"});
+  ProgressRequest request;
+  request.context = 1;
+  request.flow = child;
+  request.start = StartRun{"manual", 12};
+  const auto begun = progress(stage_.flows(), stage_.cache, request);
+  ASSERT_FALSE(begun);
+  EXPECT_EQ(begun.error().code, Code::conflict);
+}
+
+TEST_F(Recovery, AChildWhoseKeySomebodyElseHasUsedFailsItsNode) {
+  NewFlow other;
+  other.context = 1;
+  other.caller = 12;
+  other.idempotency_key = "child:2:c";
+  ASSERT_TRUE(create_flow(stage_.flows(), plan_of_yaml("name: o\njobs: {a: {log: x}}\n"), other));
+  begin("parent", kParent);
+  ASSERT_EQ(stage_.flow("parent"), 2U);
+  EXPECT_EQ(stage_.place("parent", "c"), "failed flow_failed");
+  EXPECT_NE(stage_.field("parent", "error").find("idempotency_key"), std::string::npos)
+      << stage_.field("parent", "error");
+}
+
+// F63
+TEST_F(Recovery, ARestartLeavesPausedFlowsPausedAndWaitsAsLongAsTheyWere) {
+  begin("paused", kTwo);
+  begin("waits", "name: waits\njobs: {w: {wait: 10s}, a: {needs: [w], script: ok, type: python}}\n");
+  ProgressRequest pause;
+  pause.control = control(FlowControl::Verb::pause);
+  ASSERT_TRUE(stage_.progress_of("paused", pause));
+  for (int i = 0; i < 5; ++i) {
+    stage_.restart_coordinator();
+    stage_.clock().now += 1100;
+    stage_.coordinate(3);
+    stage_.run_jobs();
+  }
+  EXPECT_EQ(stage_.place("paused", "a"), "completed ok");
+  EXPECT_EQ(stage_.place("paused", "b"), "ready ");
+  EXPECT_EQ(stage_.place("waits", "w"), "dispatched wait");
+  stage_.clock().now += 5000;
+  stage_.restart_coordinator();
+  stage_.clock().now += 1100;
+  stage_.coordinate(3);
+  EXPECT_EQ(stage_.place("waits", "w"), "completed ok");
+  ProgressRequest resume;
+  resume.control = control(FlowControl::Verb::resume);
+  ASSERT_TRUE(stage_.progress_of("paused", resume));
+  EXPECT_TRUE(stage_.play());
+  EXPECT_EQ(stage_.field("paused", "status"), "finished");
+  EXPECT_EQ(stage_.field("waits", "status"), "finished");
+}
+
+TEST_F(Recovery, EventsThatSayNothingAndEntriesThatAreNoFactsArePassedOver) {
+  begin("two", kTwo);
+  for (const char* event : {"", "job", "job job:12:999", "job nonsense", "flow flow:0", "flow flow:77", "x y"}) {
+    stage_.plain({"RPUSH", "mj:events:1", event});
+  }
+  ASSERT_TRUE(stage_.flows().raise(1, 1));
+  EXPECT_TRUE(stage_.play());
+  EXPECT_EQ(stage_.field("two", "status"), "finished");
+}
+
+TEST_F(Recovery, TheRecordTellsResultsAndNodesOfFlowsOfAnySize) {
+  begin("wide", wide(150));
+  auto nodes = decode<Flow>(stage_.record("wide")).record.nodes;
+  ASSERT_EQ(nodes.size(), 151U);
+  EXPECT_TRUE(stage_.play());
+  nodes = decode<Flow>(stage_.record("wide")).record.nodes;
+  for (const FlowNode& node : nodes) EXPECT_EQ(node.node_status, NodeStatus::completed) << node.name;
+}
+
+}  // namespace
+}  // namespace mycojobs
