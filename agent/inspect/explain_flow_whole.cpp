@@ -132,8 +132,8 @@ std::vector<FlowReason> of_flow(const Known& known) {
   std::vector<FlowReason> out;
   if (!view.has_plan && !over && view.detail != "creating") {
     FlowReason reason = about(known, "definition_missing", "its definition is gone or changed: nothing of it can go on",
-                              "write the definition back (the backup of mj:flow:definition), or " +
-                                  command(known, "cancel") + " and start it anew");
+                              "write mj:definition:" + view.record.definition_hash +
+                                  " back from a backup; otherwise delete what is left and start it anew");
     if (!view.anomalies.empty()) reason.evidence.push_back(view.anomalies.front());
     out.push_back(std::move(reason));
   }
