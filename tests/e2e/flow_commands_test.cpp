@@ -29,7 +29,8 @@ class FlowCommands : public Operator {
   }
   std::string detail(const std::string& flow) { return mycojobs_.json({"flow", "show", flow}).value("detail", ""); }
   std::string node(const std::string& flow, const std::string& name) {
-    for (const auto& each : mycojobs_.json({"flow", "show", flow})["nodes"]) {
+    const auto shown = mycojobs_.json({"flow", "show", flow});
+    for (const auto& each : shown["nodes"]) {
       if (each["name"] == name) return each["node_status"].get<std::string>() + " " + each.value("detail", "");
     }
     return "absent";
