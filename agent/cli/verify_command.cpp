@@ -10,6 +10,7 @@
 #include "cli/progress_line.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
+#include "inspect/flow_verify.h"
 #include "inspect/objects.h"
 #include "inspect/rebuild.h"
 #include "inspect/verify.h"
@@ -34,6 +35,7 @@ void print_report(Id context, const VerifyReport& report) {
 Result<int> verify_all(const Invocation& call) {
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(objects, opened.session.stores->open_objects());
+  MJ_TRY(flows, opened.session.stores->open_flows());
   nlohmann::json contexts = nlohmann::json::array();
   std::size_t violations = 0;
   std::size_t notes = 0;
@@ -46,6 +48,8 @@ Result<int> verify_all(const Invocation& call) {
     if (!report) return fail(report.error(), fmt::format("context {}", context));
     MJ_TRY(of_objects, verify_objects(*objects, context));
     std::move(of_objects.begin(), of_objects.end(), std::back_inserter(report->findings));
+    MJ_TRY(of_flows, verify_flows(*flows, *opened.store, context));
+    std::move(of_flows.begin(), of_flows.end(), std::back_inserter(report->findings));
     nlohmann::json findings = nlohmann::json::array();
     for (const Finding& finding : report->findings) {
       ++(finding.violation ? violations : notes);
@@ -75,6 +79,7 @@ Result<int> rebuild_all(const Invocation& call) {
   const bool dry_run = call.has("dry-run");
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(objects, opened.session.stores->open_objects());
+  MJ_TRY(flows, opened.session.stores->open_flows());
   nlohmann::json contexts = nlohmann::json::array();
   std::size_t differences = 0;
   for (Id context : call.settings.contexts) {
@@ -86,6 +91,8 @@ Result<int> rebuild_all(const Invocation& call) {
     if (!report) return fail(report.error(), fmt::format("context {}", context));
     MJ_TRY(of_objects, rebuild_objects(*objects, context, dry_run));
     std::move(of_objects.begin(), of_objects.end(), std::back_inserter(report->differences));
+    MJ_TRY(of_flows, rebuild_flows(*flows, *opened.store, context, dry_run));
+    std::move(of_flows.begin(), of_flows.end(), std::back_inserter(report->differences));
     differences += report->differences.size();
     contexts.push_back({{"context", context}, {"jobs", report->jobs}, {"differences", report->differences}});
     if (call.json) continue;

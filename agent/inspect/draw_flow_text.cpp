@@ -135,6 +135,7 @@ class Text {
   }
   std::string row_of(const std::vector<Box>& row) const {
     std::string lines[3];
+    const bool stateless = std::all_of(row.begin(), row.end(), [](const Box& box) { return box.state.empty(); });
     for (const Box& box : row) {
       const std::string gap = lines[0].empty() ? "" : " ";
       const std::string side(marks_.side);
@@ -143,7 +144,7 @@ class Text {
           gap + paint(*box.node, side + " " + box.state + std::string(box.inner - 1 - columns(box.state), ' ') + side);
       lines[2] += gap + paint(*box.node, edge(box, marks_.bottom_left, box.targets, marks_.bottom_right));
     }
-    return lines[0] + "\n" + lines[1] + "\n" + lines[2] + "\n";
+    return lines[0] + "\n" + (stateless ? "" : lines[1] + "\n") + lines[2] + "\n";
   }
   std::string boxes() const {
     std::string out;

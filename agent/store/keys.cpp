@@ -76,7 +76,8 @@ constexpr std::array kOwnKeys{
            "the next write"},
     OwnKey{"mj:flow:<flow>", "hash",
            "where a flow is: state (creating, new, active, ended), caller, first_job, jobs, key, created_ms, ended_ms, "
-           "definition (hash), name, row, index_row (of the catalogs), taken (events that were applied), raised "
+           "definition (hash), name, ids (of its jobs), parent, row, index_row (of the catalogs), taken (events that "
+           "were applied), raised "
            "(revision at which somebody wanted a look), swept",
            "its run and flow:<id>"},
     OwnKey{"mj:run:<flow>", "stream",

@@ -40,6 +40,9 @@ class RedisFlows final : public FlowStore {
   Result<std::uint32_t> retire(Id context, std::uint64_t retention_ms, std::uint32_t max) override;
   Result<void> remove(Id context, Id flow) override;
 
+  Result<FlowPlaces> places(Id context, Id flow) override;
+  Result<std::vector<std::string>> mend(Id context, Id flow, const FlowMend&, bool dry_run) override;
+
   Result<void> put_schedule(Id context, const Schedule&, const std::string& definition,
                             std::uint64_t expected_revision) override;
   Result<std::vector<Schedule>> schedules(Id context) override;

@@ -65,6 +65,19 @@ std::uint64_t last_revision(const Reply& entries) {
   return revision;
 }
 
+// What the flow is, was fixed with its creation: the record repeats it for readers, and anybody may write there.
+void set_identity(const Fields& identity, RunRead& run) {
+  for (const auto& [name, value] : identity) {
+    const auto found = std::find_if(run.record.begin(), run.record.end(),
+                                    [&, &key = name](const auto& each) { return each.first == key; });
+    if (found == run.record.end()) {
+      run.record.emplace_back(name, value);
+    } else {
+      found->second = value;
+    }
+  }
+}
+
 FlowEventText read_event(std::string_view text) {
   const auto blank = text.find(' ');
   if (blank == std::string_view::npos) return {"", std::string(text)};
@@ -105,6 +118,7 @@ Result<RunRead> RedisFlows::read(Id context, Id flow, std::optional<std::uint64_
     arguments.add(std::uint64_t{kFactsAtOnce});
     MJ_TRY(reply, this->run(context, scripts::flow_read, arguments));
     run.record = reply.at(0).fields();
+    set_identity(reply.at(10).fields(), run);
     run.revision = reply.at(1).number();
     if (first) {
       run.checkpoint = reply.at(2).text();
@@ -195,6 +209,33 @@ Result<std::vector<FlowJobView>> RedisFlows::jobs(Id context, std::span<const st
     }
   }
   return out;
+}
+
+Result<FlowPlaces> RedisFlows::places(Id context, Id flow) {
+  MJ_TRY(reply, run(context, scripts::flow_places, Arguments{}.add(std::uint64_t{flow})));
+  FlowPlaces out;
+  out.state = reply.at(0).text();
+  out.active = reply.at(1).number() == 1;
+  if (!reply.at(2).text().empty()) out.due_ms = reply.at(2).number();
+  out.ended = reply.at(3).number() == 1;
+  out.listed = reply.at(4).number() == 1;
+  out.revision = reply.at(5).number();
+  out.events = reply.at(6).number();
+  out.now_ms = reply.at(7).number();
+  return out;
+}
+
+Result<std::vector<std::string>> RedisFlows::mend(Id context, Id flow, const FlowMend& how, bool dry_run) {
+  Arguments arguments;
+  arguments.add(std::uint64_t{context}).add(std::uint64_t{flow}).add(dry_run ? "1" : "0").add(how.expected_revision);
+  arguments.add(how.state).add(how.drop_checkpoint ? "1" : "0").add(how.due ? "1" : "0").add_list(how.record);
+  MJ_TRY(reply, run(context, scripts::flow_mend, arguments));
+  if (reply.at(0).text() == "moved") {
+    return fail(Code::conflict, "flow:" + std::to_string(flow) + " has moved on meanwhile: read it again");
+  }
+  std::vector<std::string> differences;
+  for (std::size_t i = 1; i < reply.size(); ++i) differences.emplace_back(reply.at(i).text());
+  return differences;
 }
 
 Result<void> RedisFlows::await_flow(Id context, Id flow, Id other) {

@@ -53,7 +53,8 @@ struct FlowPlace {
 };
 
 struct RunRead {
-  Fields record;                       // flow:<id>; empty: there is none
+  Fields record;                       // flow:<id>; empty: there is none. Id, caller, jobs, definition_hash, name and
+                                       // parent are those of its creation, whatever another client has made of them
   std::uint64_t revision = 0;          // of the latest fact
   std::string checkpoint;              // the latest, or empty; may be of an old format, or nonsense: then read from 0
   std::uint64_t checkpoint_at = 0;     // the revision that it was made at
@@ -109,6 +110,24 @@ struct FlowSummary {  // a row of the catalog
   Fields record;            // without definition, nodes, result; empty: retired, or never finished
 };
 
+// Where a flow is, for those who verify: read in one step.
+struct FlowPlaces {
+  std::string state;    // of its mark: creating, new, active, ended; empty: there is no mark
+  bool active = false;  // in the index of active flows
+  bool ended = false;   // in that of ended ones
+  bool listed = false;  // in the catalog
+  std::optional<std::uint64_t> due_ms;
+  std::uint64_t revision = 0, events = 0, now_ms = 0;
+};
+// What a flow's journal says of it.
+struct FlowMend {
+  std::uint64_t expected_revision = 0;
+  std::string state;             // of its mark
+  Fields record;                 // fields of its record
+  bool drop_checkpoint = false;  // it does not say what the facts say
+  bool due = false;              // there is something to do
+};
+
 struct Schedule {
   std::string name;  // [a-z0-9][a-z0-9._-]{0,63}
   Id caller = 0;
@@ -142,7 +161,9 @@ class FlowStore {
 
   // after: only facts after it, without a checkpoint; nothing: the checkpoint and what comes after it.
   virtual Result<RunRead> read(Id context, Id flow, std::optional<std::uint64_t> after) = 0;
-  virtual Result<std::uint64_t> commit(const FlowCommit&) = 0;  // the revision after it
+  // The revision after it. expected_revision: RunRead::revision, also where the journal's last entries are no facts.
+  // events_taken: counted from the events that this FlowStore has read last of the flow.
+  virtual Result<std::uint64_t> commit(const FlowCommit&) = 0;
   virtual Result<std::vector<FlowJobView>> jobs(Id context, std::span<const std::string> job_keys) = 0;
   // The flow gets an event {flow, flow:<other>} when the other one ends; at once if it has (or does not exist).
   virtual Result<void> await_flow(Id context, Id flow, Id other) = 0;
@@ -163,6 +184,10 @@ class FlowStore {
   // Ended flows past retention leave: record, journal, checkpoint, rows. How many did.
   virtual Result<std::uint32_t> retire(Id context, std::uint64_t retention_ms, std::uint32_t max) = 0;
   virtual Result<void> remove(Id context, Id flow) = 0;  // conflict: it has not ended
+
+  virtual Result<FlowPlaces> places(Id context, Id flow) = 0;
+  // Makes mark, indexes and record so: a line for each difference. Error conflict: it has moved.
+  virtual Result<std::vector<std::string>> mend(Id context, Id flow, const FlowMend&, bool dry_run) = 0;
 
   virtual Result<void> put_schedule(Id context, const Schedule&, const std::string& definition,
                                     std::uint64_t expected_revision) = 0;  // 0: a new one

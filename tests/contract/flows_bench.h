@@ -30,7 +30,9 @@ class FlowContract : public StoreContract {
     for (std::uint32_t i = 0; i < count; ++i) jobs.push_back(job(place.first_job + i));
     const auto put = flows_->put_jobs(1, place.flow, jobs);
     ASSERT_TRUE(put) << put.error().message;
-    const auto whole = flows_->put_flow(flow(place, name), "{}");
+    Flow record = flow(place, name);
+    for (const Job& each : jobs) record.jobs.push_back(each.id);
+    const auto whole = flows_->put_flow(record, "{}");
     ASSERT_TRUE(whole) << whole.error().message;
   }
   static FlowDraft draft(std::uint32_t jobs, std::string key = "", std::string fingerprint = "") {

@@ -9,6 +9,7 @@
 namespace mycojobs {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -156,15 +157,27 @@ TEST_P(FlowsHostile, AJobOfAnotherFlowIsLeftAlone) {
   EXPECT_EQ(read(one).revision, 1U);
 }
 
+TEST_P(FlowsHostile, WhatAFlowIsNobodyChanges) {
+  const Id flow = new_flow(2);
+  bench_->plain(1, {"HSET", "flow:1", "jobs", "[99]", "definition_hash", "evil", "caller_id", "1", "theirs", "kept"});
+  const Fields record = read(flow).record;
+  EXPECT_THAT(record, Contains(std::pair<std::string, std::string>("jobs", "[1,2]")));
+  EXPECT_THAT(record, Contains(std::pair<std::string, std::string>("definition_hash", "abc")));
+  EXPECT_THAT(record, Contains(std::pair<std::string, std::string>("caller_id", "12")));
+  EXPECT_THAT(record, Contains(std::pair<std::string, std::string>("theirs", "kept")));
+}
+
 TEST_P(FlowsHostile, ADeletedRecordIsWrittenAgainWithTheNextCommit) {
-  const Id flow = new_flow(0);
+  const Id flow = new_flow(2);
   begin(flow);
   bench_->erase(1, "flow:1");
-  EXPECT_TRUE(read(flow).record.empty());
+  const Fields of_its_creation = read(flow).record;
+  EXPECT_THAT(of_its_creation, Contains(std::pair<std::string, std::string>("definition_hash", "abc")));
   FlowCommit next = commit(flow, 1);
   next.record = {{"status", "started"}};
   ASSERT_TRUE(flows_->commit(next));
   EXPECT_EQ(field("flow:1", "caller_id"), "12");
+  EXPECT_EQ(field("flow:1", "jobs"), "[1,2]");
   EXPECT_EQ(field("flow:1", "status"), "started");
 }
 

@@ -138,7 +138,8 @@ each_of(dispatch, queue_job)
 each_of(cancel, cancel_one)
 
 if redis.call('EXISTS', 'flow:' .. flow) == 0 then  -- another client has deleted it
-  redis.call('HSET', 'flow:' .. flow, 'id', flow, 'caller_id', mark.caller or '0', 'context_id', context)
+  redis.call('HSET', 'flow:' .. flow, 'context_id', context, 'created_at', dec(math.floor(num(mark.created_ms) / 1000)),
+    unpack(identity_of(flow, mark)))
 end
 if #record > 0 then redis.call('HSET', 'flow:' .. flow, 'updated_at', now_s, unpack(record)) end
 

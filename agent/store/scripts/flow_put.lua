@@ -18,6 +18,8 @@ redis.call('XADD', kCatalog, dec(row + 1) .. '-0', 'flow', flow, 'at', mark.crea
 if name ~= '' then
   redis.call('XADD', index, dec(index_row + 1) .. '-0', 'flow', flow, 'at', mark.created_ms or dec(now_ms), 'name', name)
 end
+local values = to_table(fields)
+redis.call('HSET', 'mj:flow:' .. flow, 'ids', values.jobs or '', 'parent', values.parent or '')
 redis.call('HSET', 'mj:flow:' .. flow, 'state', 'new', 'definition', hash, 'name', name, 'row', dec(row + 1), 'index_row',
   dec(index_row + 1))
 redis.call('ZREM', kEnded, flow)

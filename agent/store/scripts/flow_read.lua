@@ -1,9 +1,10 @@
 --# flows
--- {record, revision, checkpoint, its revision, entries, 1 if there are more, events, anomalies, now, events taken before}.
+-- {record, revision, checkpoint, its revision, entries, 1 if there are more, events, anomalies, now, events taken before,
+-- what the record should say of what it is}.
 local flow, after, max = arg(), arg(), num(arg())
 local err = wrong('flow:' .. flow, 'hash') or wrong('mj:flow:' .. flow, 'hash')
 if err then return err end
-local anomalies = {}
+local mark, anomalies = read_mark(flow), {}
 local function readable(key, want)
   local is = type_of(key)
   if is ~= want and is ~= 'none' then
@@ -42,4 +43,4 @@ elseif at > 0 then
 end
 local events = readable('mj:events:' .. flow, 'list') and redis.call('LRANGE', 'mj:events:' .. flow, 0, 999) or {}
 return {redis.call('HGETALL', 'flow:' .. flow), dec(revision), after == '' and text or '', dec(after == '' and at or 0), entries, more,
-  events, anomalies, dec(now_ms), redis.call('HGET', 'mj:flow:' .. flow, 'taken') or '0'}
+  events, anomalies, dec(now_ms), mark and mark.taken or '0', mark and identity_of(flow, mark) or {}}

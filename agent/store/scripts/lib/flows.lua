@@ -13,6 +13,17 @@ local function read_mark(flow)  -- nil: there is none, or it was never created t
   local mark = to_table(redis.call('HGETALL', 'mj:flow:' .. flow))
   return mark.state and mark
 end
+-- What the record of a flow says of what it is, whatever another client has made of it since.
+local function identity_of(flow, mark)
+  local fields = {'id', flow, 'caller_id', mark.caller or '0'}
+  for name, from in pairs({jobs = 'ids', definition_hash = 'definition', name = 'name', parent = 'parent'}) do
+    if mark[from] and mark[from] ~= '' then
+      fields[#fields + 1] = name
+      fields[#fields + 1] = mark[from]
+    end
+  end
+  return fields
+end
 local function is_id(text)
   return string.match(text, '^[1-9]%d*$') and #text <= 10 and num(text) <= 4294967295
 end
