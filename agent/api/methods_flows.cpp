@@ -5,6 +5,7 @@
 
 #include "api/flow_parts.h"
 #include "coordinator/create.h"
+#include "coordinator/progress_parts.h"
 #include "domain/codec.h"
 #include "domain/flow_plan.h"
 #include "inspect/flows.h"
@@ -136,8 +137,10 @@ Result<json> dag(Call& call) {
   MJ_TRY(flow, read_flow(call));
   MJ_TRY(flows, call.flows());
   MJ_TRY(view, look_at_flow(*flows, call.store(), call.context(), flow.id));
-  std::map<Id, const FlowNode*> stored;
-  for (const FlowNode& node : view.record.nodes) stored[node.id] = &node;
+  auto run = load_run(*flows, call.context(), flow.id, call.runs());  // an unreadable definition: what the record says
+  std::map<Id, FlowNode> stored;
+  for (const FlowNode& node : run ? nodes_of(*run) : view.record.nodes) stored[node.id] = node;
+  if (run) call.runs().keep(call.context(), flow.id, std::move(*run));
   json nodes = json::array(), edges = json::array();
   for (const NodeView& node : view.nodes) {
     json depends = json::array();
@@ -151,8 +154,8 @@ Result<json> dag(Call& call) {
     nodes.push_back({{"id", node.job},
                      {"name", node.name},
                      {"depends", std::move(depends)},
-                     {"prerequisites", known ? json(found->second->prerequisites) : json::array()},
-                     {"supervisor_url", known ? found->second->supervisor_url : ""},
+                     {"prerequisites", known ? json(found->second.prerequisites) : json::array()},
+                     {"supervisor_url", known ? found->second.supervisor_url : ""},
                      {"node_status", word(node.status)},
                      {"kind", node.kind},
                      {"detail", node.detail},

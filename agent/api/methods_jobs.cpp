@@ -27,7 +27,7 @@ Result<Job> read_job(const json& object, Id caller, Id context) {
   job.caller_id = caller;
   job.context_id = context;
   const bool allocates = job.id == 0;
-  if (allocates) job.id = 1;  // validate() wants one
+  if (allocates) job.id = UINT32_MAX;  // validate() wants one
   const auto problems = validate(job);
   if (allocates) job.id = 0;
   if (!problems.empty()) return fail(Code::invalid, join(problems));

@@ -63,8 +63,8 @@ Result<json> actor_create(Call& call) {
 }
 
 Result<json> actor_get(Call& call) {
-  MJ_TRY(actor, load_record<Actor>(call, 0, "actor:" + std::to_string(call.id("id"))));
-  return to_json(actor);
+  MJ_TRY(fields, call.store().load(0, "actor:" + std::to_string(call.id("id"))));
+  return to_json(decode<Actor>(fields).record);
 }
 
 Result<Id> free_context(Call& call) {

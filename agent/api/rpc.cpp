@@ -116,6 +116,7 @@ class Dispatch {
     }
     if (const auto wrong = check_params(*method, *params))
       return refusal(id, kInvalidParams, wrong->message, "invalid", wrong->field, wrong->remedy);
+    for (auto each = params->begin(); each != params->end();) each = each->is_null() ? params->erase(each) : ++each;
     return run(id, *method, *params);
   }
 

@@ -1,5 +1,6 @@
 #include "api/server.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "api/events.h"
@@ -83,8 +84,12 @@ class Running final : public ApiServer {
   std::optional<Caller> caller_of(const HttpRequest& from) {
     const std::string given = from.header("authorization");
     if (!given.empty()) {
-      const std::string_view bearer = "Bearer ";
-      return given.starts_with(bearer) ? tokens_.find(std::string_view(given).substr(bearer.size())) : std::nullopt;
+      constexpr std::string_view kBearer = "bearer ";  // a scheme's case does not matter
+      const std::string_view scheme = std::string_view(given).substr(0, kBearer.size());
+      const bool bearer =
+          std::equal(scheme.begin(), scheme.end(), kBearer.begin(), kBearer.end(),
+                     [](char is, char wanted) { return (is >= 'A' && is <= 'Z' ? is | 0x20 : is) == wanted; });
+      return bearer ? tokens_.find(std::string_view(given).substr(kBearer.size())) : std::nullopt;
     }
     if (!services_.settings.anonymous || !from.loopback) return std::nullopt;
     return Caller{0, true, false};

@@ -160,6 +160,8 @@ std::vector<Method> methods_of(Services& services, ApiRole role) {
     add_flow_methods(services, all);
   }
   add_system_methods(services, all);
+  if (role == ApiRole::supervisor)
+    std::erase_if(all, [](const Method& each) { return each.name.starts_with("queue."); });
   return all;
 }
 

@@ -20,11 +20,14 @@ Result<CreatedRecord> RedisStore::create_record(Id context, const NewRecord& wis
   Arguments arguments;
   arguments.add(wish.prefix).add("mj:next:" + wish.counter).add("").add("").add(std::uint64_t{wish.id});
   arguments.add_list(wish.fields);
-  MJ_TRY(reply, run(context, scripts::create_record, arguments));
+  // Actors belong to no context: they are all that is written to database 0.
+  if (context == 0 && wish.prefix != "actor:") return fail(Code::invalid, "only actors live in context 0");
+  MJ_TRY(redis, link(context));
+  MJ_TRY(reply, redis->run(scripts::create_record, arguments));
   CreatedRecord made{std::string(reply.at(1).text()), reply.at(2).fields(), reply.at(0).text() != "new"};
   if (reply.at(0).text() == "used")
     return fail(Code::conflict, made.key + " was used before and its record was deleted; use another id");
-  MJ_CHECK(await_replicas(context));
+  if (context != 0) MJ_CHECK(await_replicas(context));
   return made;
 }
 
