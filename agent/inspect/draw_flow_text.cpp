@@ -40,6 +40,10 @@ const char* colour_of(const NodeView& node) {
   return "\033[2m";
 }
 
+bool waits_for_a_person(const NodeView& node) {
+  return node.status == NodeStatus::dispatched && (node.detail == "approval" || node.detail == "pause");
+}
+
 class Text {
  public:
   Text(const FlowView& view, const TextStyle& style)
@@ -88,8 +92,7 @@ class Text {
     return style_.colour ? "\033[1m" + text + "\033[0m" : text;
   }
   std::string mark(const NodeView& node) const {
-    const bool person = node.status == NodeStatus::dispatched && (node.detail == "approval" || node.detail == "pause");
-    return std::string(person ? marks_.person : marks_.status[static_cast<std::size_t>(node.status)]);
+    return std::string(waits_for_a_person(node) ? marks_.person : marks_.status[static_cast<std::size_t>(node.status)]);
   }
   std::string name(const NodeView& node) const {
     return clean(node.name) + (node.kind.empty() || node.kind == "job" ? "" : " (" + clean(node.kind) + ")");
@@ -195,10 +198,13 @@ class Text {
         if (view_.record.id != 0)
           line +=
               fmt::format("  {} {} {}", marks_.status[static_cast<std::size_t>(status)], nodes.size(), word(status));
-        const bool telling =
-            status == NodeStatus::failed || status == NodeStatus::running || layers_[depth].size() == 1;
-        for (std::size_t i = 0; telling && i < std::min(kNamed, nodes.size()); ++i)
-          names += (names.empty() ? "" : ", ") + name_at(nodes[i]);
+        std::size_t named = 0;
+        for (std::uint32_t index : nodes) {
+          const bool telling = status == NodeStatus::failed || status == NodeStatus::running ||
+                               waits_for_a_person(view_.nodes[index]) || layers_[depth].size() == 1;
+          if (!telling || ++named > kNamed) continue;
+          names += (names.empty() ? "" : ", ") + name_at(index);
+        }
       }
       out += cut(line + (names.empty() ? "" : ": " + names), width_) + "\n";
     }
