@@ -144,6 +144,7 @@ class Routing final : public Router {
         std::min<std::uint32_t>(kClaimAtOnce, settings_.concurrency - static_cast<std::uint32_t>(away_.size()));
     request.lease_ms = settings_.lease_ms;
     MJ_TRY(reply, store_->claim(request));
+    waiter_->set_paused(settings_.context, reply.paused);  // asked again with every round
     for (Claimed& claim : reply.jobs) MJ_CHECK(send(std::move(claim)));
     return {};
   }
