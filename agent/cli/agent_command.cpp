@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
+#include "cli/api_server.h"
 #include "cli/commands.h"
 #include "cli/serve.h"
 #include "cli/session.h"
@@ -27,6 +28,8 @@ int agent_command(Invocation& call) {
   auto stores = call.parts.stores(call.settings, call.settings.redis);
   auto agent = start_agent(call.parts, call.settings, *stores);
   if (!agent) return complain(agent.error());
+  auto api = start_supervisor_api(call.parts, call.settings, *stores);
+  if (!api) return complain(api.error());
   log(LogLevel::info, "worker", "{}", describe(call.settings));
   return serve(**agent, describe(call.settings));
 }
@@ -43,7 +46,10 @@ int dev_command(Invocation& call) {
                                          ": stop it, or give another --state-dir"});
   }
   log(LogLevel::info, "worker", "{}; Redis at {}", describe(call.settings), call.parts.embedded_url(call.settings));
+  auto api = start_coordinator_api(call.parts, call.settings, *session->stores, call.settings.contexts, true);
+  if (!api) return complain(api.error());
   const int code = serve(*session->agent, describe(call.settings));
+  api->reset();
   session->coordinator.reset();  // before its server
   session->agent.reset();
   return code;

@@ -45,6 +45,8 @@ struct Command {
 const std::vector<Command>& commands();
 
 int agent_command(Invocation&);
+int rpc_command(Invocation&);
+int key_token_command(Invocation&);
 int coordinator_command(Invocation&);
 int dev_command(Invocation&);
 int run_command(Invocation&);

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/notify.h"
+#include "cli/api_server.h"
 #include "cli/commands.h"
 #include "cli/serve.h"
 #include "cli/session.h"
@@ -29,6 +30,8 @@ int coordinator_command(Invocation& call) {
   auto stores = call.parts.stores(call.settings, call.settings.redis);
   auto coordinator = start_coordinator(call.parts, call.settings, *stores, contexts);
   if (!coordinator) return complain(coordinator.error());
+  auto api = start_coordinator_api(call.parts, call.settings, *stores, contexts, false);
+  if (!api) return complain(api.error());
   log(LogLevel::info, "coordinator", "{}", describe(contexts));
   serve(**coordinator, describe(contexts));
   return EXIT_SUCCESS;

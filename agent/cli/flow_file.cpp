@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -73,7 +74,24 @@ void locate(const YamlText& text, PlanProblem& problem) {
   }
 }
 
+// "line 3, column 5: ..." of YAML, "... at line 3 column 5: ..." of JSON.
+PlanProblem problem_of_text(std::string message) {
+  PlanProblem problem;
+  const auto at = message.find("line ");
+  if (at != std::string::npos) {
+    const char* text = message.c_str() + at;
+    if (std::sscanf(text, "line %zu, column %zu", &problem.line, &problem.column) == 2 && at == 0) {
+      message.erase(0, message.find(": ") + 2);
+    } else if (std::sscanf(text, "line %zu column %zu", &problem.line, &problem.column) != 2) {
+      problem.line = 0;
+    }
+  }
+  problem.message = std::move(message);
+  return problem;
+}
+
 bool is_json(const std::string& file, const std::string& text) {
+  if (file.ends_with(".yaml") || file.ends_with(".yml")) return false;
   const auto first = text.find_first_not_of(" \t\r\n");
   return file.ends_with(".json") || (first != std::string::npos && text[first] == '{');
 }
@@ -96,7 +114,7 @@ Result<PlanRead> read_flow_file(const Invocation& call, const std::string& file)
   YamlText places;
   auto parsed = is_json(file, text) ? parse_json(text, kMaxDefinitionBytes) : yaml_to_json(text, places);
   if (!parsed) {
-    read.problems.push_back({"", parsed.error().message});
+    read.problems.push_back(problem_of_text(parsed.error().message));
     return read;
   }
   Source source{call, file == "-" ? fs::path() : fs::path(file).parent_path(), {}};
@@ -107,12 +125,14 @@ Result<PlanRead> read_flow_file(const Invocation& call, const std::string& file)
     // A job whose file cannot be read lacks a script: once is enough.
     std::erase_if(read.problems, [&](const PlanProblem& problem) {
       return std::any_of(source.problems.begin(), source.problems.end(), [&](const PlanProblem& ours) {
-        return ours.path.starts_with(problem.path) || problem.path.starts_with(ours.path);
+        return ours.path == problem.path || ours.path == problem.path + ".file";
       });
     });
     read.problems.insert(read.problems.begin(), source.problems.begin(), source.problems.end());
     read.plan.reset();
   }
+  // JSON is YAML as well, so that the same reader finds its places.
+  if (!read.problems.empty() && places.places.empty()) (void)yaml_to_json(text, places);
   for (PlanProblem& problem : read.problems) locate(places, problem);
   std::stable_sort(read.problems.begin(), read.problems.end(),
                    [](const PlanProblem& a, const PlanProblem& b) { return a.line < b.line; });
@@ -122,8 +142,19 @@ Result<PlanRead> read_flow_file(const Invocation& call, const std::string& file)
 Result<FlowPlan> flow_file_argument(const Invocation& call) {
   const std::string& file = call.arguments.at(0);
   MJ_TRY(read, read_flow_file(call, file));
-  if (!read.plan) return fail(Code::invalid, file + ": " + join(read.problems));
+  if (!read.plan) return fail(Code::invalid, join_at(file, std::move(read.problems)));
   return std::move(*read.plan);
+}
+
+std::string join_at(const std::string& file, std::vector<PlanProblem> problems) {
+  std::string out;
+  for (PlanProblem& problem : problems) {
+    out += (out.empty() ? "" : "\n") + file;
+    if (problem.line != 0) out += fmt::format(":{}:{}", problem.line, problem.column);
+    problem.line = 0;
+    out += ": " + join({problem});
+  }
+  return out;
 }
 
 }  // namespace mycojobs

@@ -158,7 +158,7 @@ class Live {
 
   // True: a stop signal came. Else something has moved, or it is time to look again.
   bool wait() {
-    const std::uint64_t until = now() + kRedrawMs;
+    const std::uint64_t until = std::max(now() + kRedrawMs, next_look_ms_);
     bool moved = false;
     for (;;) {
       if (next_stop_signal(0) != 0) return true;

@@ -42,6 +42,13 @@ std::string names(const FlowView& view, const std::vector<std::uint32_t>& indexe
   return out;
 }
 
+// What comes first stands first.
+std::vector<std::uint32_t> in_order(const FlowView& view) {
+  std::vector<std::uint32_t> order;
+  for (const auto& layer : flow_layers(view)) order.insert(order.end(), layer.begin(), layer.end());
+  return order;
+}
+
 Result<FlowView> look(const Invocation& call, OpenedFlows& open) {
   MJ_TRY(flow, flow_argument(call));
   return look_at_flow(*open.flows, open.store(), context_of(call), flow);
@@ -64,7 +71,8 @@ Result<int> show(const Invocation& call) {
   if (!view.record.parent.empty()) print("parent   " + one_line(view.record.parent) + "\n");
   if (!view.record.error.empty()) print("error    " + one_line(view.record.error) + "\n");
   std::vector<std::vector<std::string>> rows{{"NODE", "KIND", "JOB", "STATE", "RUNNER", "NEEDS", "ERROR"}};
-  for (const NodeView& node : view.nodes) {
+  for (std::uint32_t index : in_order(view)) {
+    const NodeView& node = view.nodes[index];
     std::vector<std::uint32_t> needs;
     for (std::uint32_t need : node.needs) {
       if (need < view.nodes.size()) needs.push_back(need);

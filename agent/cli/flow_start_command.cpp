@@ -177,7 +177,7 @@ Result<int> check(const Invocation& call) {
     print(fmt::format("{}: {} node(s), definition {}\n", one_line(read.plan->name), read.plan->nodes.size(),
                       read.plan->hash));
   } else {
-    print(printable(join(read.problems)) + "\n");
+    print(printable(join_at(call.arguments.at(0), read.problems)) + "\n");
   }
   return read.plan ? 0 : EX_DATAERR;
 }

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/pulse.h"
 #include "coordinator/context_loop.h"
+#include "coordinator/router.h"
 #include "store/redis_flows.h"
 
 namespace mycojobs {
@@ -25,8 +26,13 @@ class ContextThread {
     MJ_TRY(flows, stores.open_flows());
     MJ_TRY(store, stores.open());
     MJ_TRY(waiter, stores.open_waiter({{settings.context, ""}}, kFlowDueTopic));
-    return std::unique_ptr<ContextThread>(
+    RouterSettings routes;
+    routes.context = settings.context;
+    MJ_TRY(router, Router::start(stores, clock, routes));
+    std::unique_ptr<ContextThread> made(
         new ContextThread(std::move(flows), std::move(store), std::move(waiter), clock, std::move(settings)));
+    made->router_ = std::move(router);
+    return made;
   }
   ~ContextThread() {
     ask_to_stop();
@@ -102,6 +108,7 @@ class ContextThread {
   Pulse pulse_;
   bool away_ = false;
   std::atomic<bool> stop_{false};
+  std::unique_ptr<Router> router_;
   std::thread thread_;  // last: it uses all of the above
 };
 

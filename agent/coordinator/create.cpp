@@ -48,6 +48,7 @@ Job job_of(const Flow& flow, const FlowPlan& plan, std::uint32_t index) {
   }
   job.dependends.clear();
   for (const std::uint32_t need : node.needs) job.dependends.push_back(flow.jobs.at(need));
+  if (!node.supervisor_url.empty()) job.unknown.emplace_back("supervisor_url", node.supervisor_url);
   return job;
 }
 
@@ -150,6 +151,7 @@ Result<Flow> create_flow_of_jobs(FlowStore& store, const Flow& wanted, const std
     if (of == jobs.end()) return fail(Code::invalid, "jobs: none is called " + node.name);
     ids.push_back(of->id);
     ordered.push_back(*of);
+    if (!node.supervisor_url.empty()) ordered.back().unknown.emplace_back("supervisor_url", node.supervisor_url);
   }
   FlowDraft draft;
   draft.context = asked.context;

@@ -53,6 +53,8 @@ class Deciding {
   void fail_node(std::uint32_t i, const std::string& detail, const std::string& error, bool told);
   void cancel_node(std::uint32_t i, const std::string& detail, const std::string& reason, bool told);
 
+  bool waits_for(std::uint32_t error_node, std::uint32_t i) const;
+
   void apply(NextStep);
   void judge(std::uint32_t i);
   void drop(std::uint32_t i);

@@ -26,8 +26,20 @@ void Deciding::fail_node(std::uint32_t i, const std::string& detail, const std::
     return emit("node_completed", i, {{"detail", "continued"}, {"failed", detail}, {"error", error}});
   }
   Json more{{"detail", detail}, {"error", error}};
-  if (node(i).routes && !run().stopping) more["routed"] = true;
+  if (node(i).routes && !run().stopping && !waits_for(*planned(i).error_node, i)) more["routed"] = true;
   emit("node_failed", i, more);
+}
+
+// Error nodes may route to one another: one that has failed and is in the hands of another can take nothing over for
+// it.
+bool Deciding::waits_for(std::uint32_t error_node, std::uint32_t i) const {
+  // A chain is no longer than the flow, even in a journal that somebody made up.
+  for (std::size_t turn = 0; turn < plan_.nodes.size(); ++turn) {
+    if (node(error_node).status != NodeStatus::failed || node(error_node).settled != 0) return false;
+    error_node = *planned(error_node).error_node;
+    if (error_node == i) return true;
+  }
+  return false;
 }
 
 void Deciding::cancel_node(std::uint32_t i, const std::string& detail, const std::string& reason, bool told) {

@@ -55,20 +55,35 @@ std::size_t key_at(std::string_view text, std::size_t n) {
   return text.size();
 }
 
-// Counts keys and remembers the first one that its object had already.
-class DuplicateKeys {
+// Counts keys and remembers the first one that its object had already. A pass of its own: the library's parser, given a
+// callback, looks through the parent's members at the end of each object, which takes hours for a hostile text.
+class DuplicateKeys final : public nlohmann::json_sax<nlohmann::json> {
  public:
-  bool see(nlohmann::json::parse_event_t event, const nlohmann::json& value) {
-    using Event = nlohmann::json::parse_event_t;
-    if (event == Event::object_start) open_.emplace_back();
-    if (event == Event::object_end) open_.pop_back();
-    if (event == Event::key) {
-      ++count_;
-      if (!open_.back().insert(*value.get_ptr<const std::string*>()).second && first_ == 0) first_ = count_;
-    }
+  std::size_t first() const { return first_; }  // 0: none
+
+  bool start_object(std::size_t) override {
+    open_.emplace_back();
     return true;
   }
-  std::size_t first() const { return first_; }  // 0: none
+  bool key(string_t& name) override {
+    ++count_;
+    if (!open_.back().insert(name).second) first_ = count_;
+    return first_ == 0;
+  }
+  bool end_object() override {
+    open_.pop_back();
+    return true;
+  }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_array(std::size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception&) override { return false; }
 
  private:
   std::vector<std::set<std::string>> open_;
@@ -99,10 +114,10 @@ Result<nlohmann::json> parse_json(std::string_view text, std::size_t max_bytes) 
     return fail(Code::invalid,
                 "JSON nests deeper than " + std::to_string(kMaxDepth) + " levels at " + place(text, deep));
   }
-  DuplicateKeys keys;
   try {
-    auto parsed = nlohmann::json::parse(
-        text, [&keys](int, auto event, const nlohmann::json& value) { return keys.see(event, value); });
+    auto parsed = nlohmann::json::parse(text);
+    DuplicateKeys keys;
+    (void)nlohmann::json::sax_parse(text, &keys);  // false: a key came twice
     if (keys.first() != 0) {
       return fail(Code::invalid,
                   "JSON has the same key twice in one object at " + place(text, key_at(text, keys.first())));

@@ -125,7 +125,8 @@ std::string headline(const FlowView& view) {
   for (const NodeView& node : view.nodes) {
     running += node.status == NodeStatus::running ? 1 : 0;
     failed += node.status == NodeStatus::failed ? 1 : 0;
-    if (node.on_call && node.status == NodeStatus::pending) continue;
+    // What is only there to be called counts once it was.
+    if (node.on_call && (node.status == NodeStatus::pending || node.status == NodeStatus::cancelled)) continue;
     ++counted;
     settled += node.status >= NodeStatus::completed ? 1 : 0;
   }

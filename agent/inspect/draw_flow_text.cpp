@@ -40,6 +40,10 @@ const char* colour_of(const NodeView& node) {
   return "\033[2m";
 }
 
+bool waits_for_a_person(const NodeView& node) {
+  return node.status == NodeStatus::dispatched && (node.detail == "approval" || node.detail == "pause");
+}
+
 class Text {
  public:
   Text(const FlowView& view, const TextStyle& style)
@@ -88,8 +92,7 @@ class Text {
     return style_.colour ? "\033[1m" + text + "\033[0m" : text;
   }
   std::string mark(const NodeView& node) const {
-    const bool person = node.status == NodeStatus::dispatched && (node.detail == "approval" || node.detail == "pause");
-    return std::string(person ? marks_.person : marks_.status[static_cast<std::size_t>(node.status)]);
+    return std::string(waits_for_a_person(node) ? marks_.person : marks_.status[static_cast<std::size_t>(node.status)]);
   }
   std::string name(const NodeView& node) const {
     return clean(node.name) + (node.kind.empty() || node.kind == "job" ? "" : " (" + clean(node.kind) + ")");
@@ -135,6 +138,7 @@ class Text {
   }
   std::string row_of(const std::vector<Box>& row) const {
     std::string lines[3];
+    const bool stateless = std::all_of(row.begin(), row.end(), [](const Box& box) { return box.state.empty(); });
     for (const Box& box : row) {
       const std::string gap = lines[0].empty() ? "" : " ";
       const std::string side(marks_.side);
@@ -143,7 +147,7 @@ class Text {
           gap + paint(*box.node, side + " " + box.state + std::string(box.inner - 1 - columns(box.state), ' ') + side);
       lines[2] += gap + paint(*box.node, edge(box, marks_.bottom_left, box.targets, marks_.bottom_right));
     }
-    return lines[0] + "\n" + lines[1] + "\n" + lines[2] + "\n";
+    return lines[0] + "\n" + (stateless ? "" : lines[1] + "\n") + lines[2] + "\n";
   }
   std::string boxes() const {
     std::string out;
@@ -194,10 +198,13 @@ class Text {
         if (view_.record.id != 0)
           line +=
               fmt::format("  {} {} {}", marks_.status[static_cast<std::size_t>(status)], nodes.size(), word(status));
-        const bool telling =
-            status == NodeStatus::failed || status == NodeStatus::running || layers_[depth].size() == 1;
-        for (std::size_t i = 0; telling && i < std::min(kNamed, nodes.size()); ++i)
-          names += (names.empty() ? "" : ", ") + name_at(nodes[i]);
+        std::size_t named = 0;
+        for (std::uint32_t index : nodes) {
+          const bool telling = status == NodeStatus::failed || status == NodeStatus::running ||
+                               waits_for_a_person(view_.nodes[index]) || layers_[depth].size() == 1;
+          if (!telling || ++named > kNamed) continue;
+          names += (names.empty() ? "" : ", ") + name_at(index);
+        }
       }
       out += cut(line + (names.empty() ? "" : ": " + names), width_) + "\n";
     }

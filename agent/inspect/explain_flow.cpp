@@ -67,6 +67,7 @@ Result<explaining_flow::Known> learn(FlowStore& flows, Store& store, Id context,
   explaining_flow::Known known;
   known.context = context;
   if (reading.plan) known.max_parallel = reading.plan->max_parallel;
+  known.undone = reading.state.compensating;
   MJ_TRY(view, view_of(std::move(reading), store, context, 5000));
   known.view = std::move(view);
   MJ_TRY(leader, flows.leader(context));

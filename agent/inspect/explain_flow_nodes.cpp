@@ -185,7 +185,8 @@ std::vector<std::uint32_t> jobs_to_ask(const FlowView& view, std::size_t max) {
     for (std::uint32_t index : *list) {
       if (index >= view.nodes.size()) continue;
       const NodeView& node = view.nodes[index];
-      if (node.kind.empty() || node.kind == "job") ask(node);
+      // A gate is the flow's: its job is in no queue yet.
+      if ((node.kind.empty() || node.kind == "job") && node.status != NodeStatus::pending) ask(node);
     }
   }
   return out;

@@ -65,9 +65,10 @@ void tell_failures(const Known& known, std::vector<FlowReason>& out) {
       const std::string context = known.context == 1 ? "" : fmt::format(" --context {}", known.context);
       reason.evidence.push_back(fmt::format("{}, attempt {}{}", node.job_key, std::max(node.attempt, 1U),
                                             node.runner == 0 ? "" : fmt::format(", runner {}", node.runner)));
-      reason.next = fmt::format("`mycojobs job logs {}{}` shows what it wrote; ", job, context);
+      reason.next = fmt::format("`mycojobs job logs {}{}` shows what it wrote", job, context);
     }
-    reason.next += command(known, "retry", node.name) + " runs it again";
+    if (!known.undone)
+      reason.next += (reason.next.empty() ? "" : "; ") + command(known, "retry", node.name) + " runs it again";
     out.push_back(std::move(reason));
   }
 }
@@ -89,12 +90,12 @@ FlowReason ended(const Known& known) {
                  "nothing; " + command(known, "result") + " shows what it gave");
   }
   const std::string error = view.record.error.empty() ? "" : ": " + view.record.error;
+  const std::string replay = command(known, "replay") + " runs all of it again as a new flow";
   if (view.detail == "cancelled") {
-    return about(known, "cancelled", "it was cancelled" + by_whom(known, "cancel") + error,
-                 command(known, "replay") + " runs the same again as a new flow");
+    return about(known, "cancelled", "it was cancelled" + by_whom(known, "cancel"), replay);
   }
-  const std::string retry = command(known, "retry") + " goes on from what failed; " + command(known, "replay") +
-                            " runs all of it again as a new flow";
+  const std::string retry = known.undone ? replay + "; what had completed was undone, so that it cannot be retried"
+                                         : command(known, "retry") + " goes on from what failed; " + replay;
   if (view.detail == "timeout") return about(known, "timeout", "it ran out of time" + error, retry);
   const std::string who = failures(view);
   return about(known, "failed", "it failed" + (who.empty() ? error : " because of " + who + error), retry);
@@ -114,7 +115,8 @@ std::optional<FlowReason> held_as_a_whole(const Known& known) {
     const std::string who = failures(view);
     return about(known, "stopping",
                  "stopped by the failure of " + (who.empty() ? "a node" : who) + "; what is in flight ends first",
-                 "wait for its end; " + command(known, "retry", "NODE") + " runs the failed node again");
+                 known.undone ? "wait for its end"
+                              : "wait for its end; " + command(known, "retry", "NODE") + " runs the failed node again");
   }
   if (view.detail == "paused") {
     return about(known, "paused", "paused" + by_whom(known, "pause"), command(known, "resume") + " lets it go on");
@@ -130,8 +132,8 @@ std::vector<FlowReason> of_flow(const Known& known) {
   std::vector<FlowReason> out;
   if (!view.has_plan && !over && view.detail != "creating") {
     FlowReason reason = about(known, "definition_missing", "its definition is gone or changed: nothing of it can go on",
-                              "write the definition back (the backup of mj:flow:definition), or " +
-                                  command(known, "cancel") + " and start it anew");
+                              "write mj:definition:" + view.record.definition_hash +
+                                  " back from a backup; otherwise delete what is left and start it anew");
     if (!view.anomalies.empty()) reason.evidence.push_back(view.anomalies.front());
     out.push_back(std::move(reason));
   }

@@ -57,6 +57,11 @@ void no_runner(const Situation& about, Explanation& out) {
   out.cause = "no_runner";
   out.reason = "no runner serves " + about.queue;
   const std::string others = served_by_live(about.runners);
+  if (about.queue == "mj:queue:router") {
+    out.reason = "it goes to a supervisor elsewhere, and no coordinator has sent it there yet";
+    out.next = "start `mycojobs coordinator`; if one runs, look at its log";
+    return;
+  }
   out.evidence.push_back(others.empty() ? "no runner of this context is alive" : "live runners serve " + others);
   const bool own = !about.queue.starts_with("queue:");
   out.next = own ? "start the runner that this queue belongs to, or cancel the job with " + command(about, "job cancel")

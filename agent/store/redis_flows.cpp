@@ -23,6 +23,16 @@ bool is_own_kind(const std::string& type) {
   return std::find(kOwnKinds.begin(), kOwnKinds.end(), type) != kOwnKinds.end();
 }
 
+// Where it is queued once its flow says so: with a supervisor of its own, the router's queue, or that runner's.
+std::string queue_of_planned(const Job& job) {
+  if (is_own_kind(job.script_type)) return kOwnQueue;
+  for (const auto& [name, value] : job.unknown) {
+    if (name != "supervisor_url") continue;
+    return value.starts_with("runner:") ? "mj:queue:runner" + value.substr(7) : "mj:queue:router";
+  }
+  return queue_key(job.script_type);
+}
+
 Result<Fields> planned_fields(const Job& job) {
   if (job.id == 0) return fail(Code::invalid, "job: id: is missing: give one that create() has allocated");
   if (!job.script.empty() || !is_own_kind(job.script_type)) return new_job_fields(job);
@@ -128,7 +138,7 @@ Result<void> RedisFlows::put_some_jobs(Id context, Id flow, std::span<const Job>
     own.context_id = context;
     own.flow_id = flow;
     MJ_TRY(fields, planned_fields(own));
-    const std::string queue = is_own_kind(job.script_type) ? kOwnQueue : queue_key(job.script_type);
+    const std::string queue = queue_of_planned(job);
     all.push_back({redis_key(job), queue, std::move(fields)});
   }
   while (true) {

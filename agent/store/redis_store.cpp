@@ -162,7 +162,9 @@ Result<void> RedisStore::cancel(Id context, const std::string& job_key) {
 }
 
 Result<Fields> RedisStore::load(Id context, const std::string& key) {
-  auto reply = command(context, {"HGETALL", key});
+  MJ_TRY(redis, link(context));
+  const bool global = context == 0 && key.starts_with("actor:");
+  auto reply = global ? redis->command({"HGETALL", key}) : command(context, {"HGETALL", key});
   if (!reply) return fail(std::move(reply).error(), key);
   Fields fields = reply->fields();
   if (fields.empty()) return fail(Code::not_found, key + " does not exist in context " + std::to_string(context));

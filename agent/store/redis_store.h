@@ -48,6 +48,9 @@ class RedisStore final : public Store {
   Result<void> prerequisites_settled(Id context, const std::string& job_key, const std::string& impossible) override;
 
   Result<Job> submit(const Job&) override;
+  Result<Job> create_job(const Job&) override;
+  Result<Job> start_job(Id context, const std::string& job_key) override;
+  Result<CreatedRecord> create_record(Id context, const NewRecord&) override;
   Result<void> cancel(Id context, const std::string& job_key) override;
   Result<void> requeue(Id context, const std::string& job_key) override;
 

@@ -126,6 +126,18 @@ struct MessageIntake {
   bool repeated = false;  // this message was taken before: nothing was changed
 };
 
+struct NewRecord {
+  std::string prefix;   // "actor:", "message:12:"
+  std::string counter;  // which ids are counted: "actor", "message:12"
+  Id id = 0;            // 0: the next free one
+  Fields fields;        // without id, created_at, updated_at
+};
+struct CreatedRecord {
+  std::string key;
+  Fields record;
+  bool existed = false;
+};
+
 struct ServerFacts {
   std::string product, version, run_id;  // "redis" "7.0.15"
   std::uint32_t databases = 0;
@@ -168,6 +180,13 @@ class Store {
   // that caller. An id that exists with the same content (see same_content()) is returned as it is; with other content:
   // conflict. An idempotency_key that this caller has used names its first job in the same way.
   virtual Result<Job> submit(const Job&) = 0;
+  // Writes the record alone, in no queue: start_job() queues it, or a flow adopts it. Ids and conflicts as in submit().
+  virtual Result<Job> create_job(const Job&) = 0;
+  // Queues a job whose record stands in no queue. One that is in a queue or a flow, runs, or has run is left alone.
+  // Error not_found.
+  virtual Result<Job> start_job(Id context, const std::string& job_key) = 0;
+  // Any other record, if there is none with that id; whoever finds one there compares.
+  virtual Result<CreatedRecord> create_record(Id context, const NewRecord&) = 0;
   // A persistent wish: a job that nobody runs ends as cancelled here, a claimed one by its owner (Renewal::cancel), an
   // ended one is left alone. Error not_found.
   virtual Result<void> cancel(Id context, const std::string& job_key) = 0;

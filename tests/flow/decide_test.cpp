@@ -143,6 +143,23 @@ TEST_F(Decide, AnErrorNodeThatFailsStopsTheFlow) {
   expect_right(world);
 }
 
+// Found by the model: each waited for the end of the other.
+TEST_F(Decide, ErrorNodesThatRouteToOneAnotherAndFailStopTheFlow) {
+  // A definition may not say so: it is refused. A plan that has it all the same comes to an end.
+  FlowPlan plan = plan_of_yaml(R"({name: r, jobs: {a: {script: x, type: python, on_error: one},
+    one: {script: x, type: python, on_error: two}, two: {script: x, type: python}}})");
+  plan.nodes[*plan.find("two")].on_error = OnError::route;
+  plan.nodes[*plan.find("two")].error_node = plan.find("one");
+  RunWorld world(std::move(plan));
+  world.start();
+  world.fail_job("a");
+  world.fail_job("one");
+  world.fail_job("two");
+  EXPECT_EQ(world.flow(), "error failed");
+  EXPECT_EQ(world.place("a"), "failed exit");
+  expect_right(world);
+}
+
 TEST_F(Decide, AnErrorNodeThatNobodyCallsSettlesAndLetsItsDependentsRun) {
   RunWorld world(kRoute);
   world.start();

@@ -54,7 +54,14 @@ void Model::good(std::uint32_t i, const TextMap& values) {
 void Model::bad(std::uint32_t i, const std::string& detail) {
   nodes_[i].values["$status"] = "error";
   if (plan_.nodes[i].on_error == OnError::go_on && !nodes_[i].undoes) return settle(i, At::continued, "continued");
-  if (!routes(i) || stopping_) return settle(i, At::failed, detail);
+  bool taken = routes(i) && !stopping_;
+  // Whoever is asked has failed, and is waiting for whom? At last for this one: nobody is left.
+  std::uint32_t taker = i;
+  while (taken && (taker == i || nodes_[taker].at == At::routed)) {
+    taker = *plan_.nodes[taker].error_node;
+    taken = taker != i;
+  }
+  if (!taken) return settle(i, At::failed, detail);
   nodes_[i].at = At::routed;
   nodes_[i].detail = detail;
   nodes_[i].until = 0;

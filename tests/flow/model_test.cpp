@@ -37,7 +37,7 @@ Tally run_rounds(std::uint64_t first, std::uint64_t rounds, bool compared) {
 }
 
 TEST(RunModel, AgreesAboutEveryNodeAfterEveryEvent) {
-  const auto rounds = number_of_environment("MYCOJOBS_MODEL_ROUNDS", 1500);
+  const auto rounds = number_of_environment("MYCOJOBS_MODEL_ROUNDS", 700);
   const Tally tally = run_rounds(number_of_environment("MYCOJOBS_MODEL_SEED", 1), rounds, true);
   if (rounds < 100) return;
   EXPECT_GT(tally.retried, rounds / 50) << "the rounds try too little";
@@ -45,7 +45,7 @@ TEST(RunModel, AgreesAboutEveryNodeAfterEveryEvent) {
 }
 
 TEST(RunModel, EventsBetweenTheCommitsOfOneStepLeaveNothingStuckAndNothingTwice) {
-  const auto rounds = number_of_environment("MYCOJOBS_MODEL_ROUNDS", 1500);
+  const auto rounds = number_of_environment("MYCOJOBS_MODEL_ROUNDS", 700);
   run_rounds(number_of_environment("MYCOJOBS_MODEL_SEED", 500001), rounds, false);
 }
 

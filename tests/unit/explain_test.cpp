@@ -224,7 +224,7 @@ std::vector<Case> ended_cases() {
       {"waited too long", never_ran, "ended", "queue_timeout", "no runner took it in time", "runner list"},
       {"skipped by its flow",
        with(ended("error", "skipped"), [](Situation& s) { s.job.claim.flow = "1 33", s.job.claim.epoch = 0; }), "ended",
-       "settled_by_flow", "as skipped: what went wrong", "mycojobs flow explain 33"},
+       "settled_by_flow", "no runner ever had it: what went wrong", "mycojobs flow explain 33"},
       {"status overwritten", with(ended("finished", "ok"), [](Situation& s) { set(s, "status", "dispatched"); }),
        "ended", "finished", "it has finished", "nothing", "overwritten its status"},
       {"record deleted after the end",

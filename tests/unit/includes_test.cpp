@@ -122,11 +122,13 @@ std::optional<std::string> wrong_library(const Source& source, const Include& in
   if (part_of(source.path) == "ports" && !own && !standard && !named) return "a public header must do without it";
   static const Parts kHeavy = {"nlohmann/json.hpp", "httplib.h",           "spdlog/spdlog.h",  "CLI/CLI.hpp",
                                "toml++/toml.h",     "pybind11/pybind11.h", "boost/process.hpp"};
-  // values.h is the codec's other half: nothing but codec.cpp includes it.
-  const bool header = source.path.ends_with(".h") && source.path != "agent/domain/values.h";
+  // What several sources of agent/domain share among themselves; no other header brings them along.
+  static const Parts kPrivate = {"domain/values.h", "domain/flow_plan_read.h", "domain/flow_decide_run.h",
+                                 "domain/flow_fold.h"};
+  const bool header = source.path.ends_with(".h") && !kPrivate.contains(source.path.substr(6));
   if (header && kHeavy.contains(include.target)) return "too heavy for a header";
-  if (include.target == "domain/values.h" && source.path != "agent/domain/codec.cpp")
-    return "only codec.cpp may include it";
+  if (kPrivate.contains(include.target) && (!source.path.starts_with("agent/domain/") || header))
+    return "only sources of agent/domain may include it";
   return std::nullopt;
 }
 

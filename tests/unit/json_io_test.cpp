@@ -37,6 +37,14 @@ TEST(Json, DuplicateKeysAreRefusedWithTheirPlace) {
   EXPECT_EQ(error_of(R"([{"a":1},{"a":2}])"), "");
 }
 
+// The library's parser with a callback looks through all members at the end of each: 10^10 steps for this text.
+TEST(Json, ManyObjectsInOneTakeTimeByTheirNumber) {
+  std::string text = "{";
+  for (int i = 0; i < 200000; ++i) text += (i == 0 ? "\"" : ",\"") + std::to_string(i) + "\":{}";
+  EXPECT_EQ(error_of(text + "}"), "");
+  EXPECT_NE(error_of(text + ",\"7\":{}}"), "");
+}
+
 TEST(Json, ErrorsNameLineAndColumnAndNotTheInput) {
   EXPECT_EQ(error_of("{\n  \"a\": tru\n}"), "not JSON at line 2 column 11: invalid literal");
   EXPECT_EQ(error_of(""), "not JSON at line 1 column 1: unexpected end of input; expected '[', '{', or a literal");

@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "domain/policy.h"
 #include "inspect/explain.h"
+#include "inspect/flows.h"
 #include "inspect/verify.h"
 
 namespace mycojobs {
@@ -81,6 +82,14 @@ TEST(Manual, HasARowForEveryCauseThatExplainNames) {
   for (const CauseRow& row : causes()) {
     const std::string state = row.state == "*" ? "any" : std::string(row.state);
     const std::string cells = "| " + state + " | `" + std::string(row.cause) + "` | " + std::string(row.meaning) + " |";
+    EXPECT_NE(text.find(cells), std::string::npos) << cells;
+  }
+}
+
+TEST(Manual, HasARowForEveryCauseThatFlowExplainNames) {
+  const std::string text = manual();
+  for (const FlowCauseRow& row : flow_causes()) {
+    const std::string cells = "| `" + std::string(row.cause) + "` | " + std::string(row.meaning) + " |";
     EXPECT_NE(text.find(cells), std::string::npos) << cells;
   }
 }

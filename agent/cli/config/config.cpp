@@ -59,7 +59,7 @@ class Layers {
   void put_environment(const Host& host) {
     for (const auto& entry : host.environment) {
       const std::string& name = entry.first;
-      if (!name.starts_with("MYCOJOBS_") || name == "MYCOJOBS_CONFIG") continue;
+      if (!name.starts_with("MYCOJOBS_") || name == "MYCOJOBS_CONFIG" || name == "MYCOJOBS_TOKEN") continue;
       const auto all = options();
       const auto found =
           std::find_if(all.begin(), all.end(), [&](const Option& o) { return environment_of(o) == name; });
@@ -88,6 +88,9 @@ class Layers {
     config_.settings.contexts_chosen = std::any_of(config_.values.begin(), config_.values.end(), [](const auto& value) {
       return value.name == "context" && value.source != "default";
     });
+    config_.settings.api_listen_chosen =
+        std::any_of(config_.values.begin(), config_.values.end(),
+                    [](const auto& value) { return value.name == "api.listen" && value.source != "default"; });
     if (config_.settings.state_dir.empty()) {
       return fail(Code::invalid, "state_dir: there is no HOME to put it in: give --state-dir or MYCOJOBS_STATE_DIR");
     }

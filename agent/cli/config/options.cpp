@@ -37,6 +37,21 @@ std::string default_state(const Host& host) {
   return home.empty() ? "" : home + "/.local/state/mycojobs";
 }
 
+// COORDINATOR_URL is where clients look for it.
+std::string default_api(const Host& host) {
+  auto url = variable(host, "COORDINATOR_URL");
+  if (!url.starts_with("http://")) return "127.0.0.1:9652";
+  url = url.substr(7, url.find('/', 7) - 7);
+  return url.find(':') == std::string::npos ? url + ":80" : url;
+}
+
+std::string default_tokens(const Host& host) {
+  if (host.root) return "/etc/mycojobs/tokens";
+  if (const auto xdg = variable(host, "XDG_CONFIG_HOME"); xdg.starts_with('/')) return xdg + "/mycojobs/tokens";
+  const auto home = variable(host, "HOME");
+  return home.empty() ? "" : home + "/.config/mycojobs/tokens";
+}
+
 std::string default_secrets(const Host& host) {
   if (host.root) return "/etc/mycojobs/secrets";
   if (const auto xdg = variable(host, "XDG_CONFIG_HOME"); xdg.starts_with('/')) return xdg + "/mycojobs/secrets";
@@ -64,6 +79,13 @@ const auto kOptions = std::to_array<Option>({
      "Folder of the helper programs", kSandbox, "", 0, 0, default_libexec},
     {"secrets_dir", text, &S::secrets_dir, "/etc/mycojobs/secrets or ~/.config/mycojobs/secrets",
      "Folder of the secrets that jobs may ask for: CONTEXT/NAME", kWorkers, "", 0, 0, default_secrets},
+    {"api.listen", text, &S::api_listen, "the address in COORDINATOR_URL, or 127.0.0.1:9652",
+     "ADDRESS:PORT of a coordinator's JSON-RPC; empty: none", "coordinator dev rpc", "", 0, 0, default_api},
+    {"api.tokens", text, &S::api_tokens, "/etc/mycojobs/tokens or ~/.config/mycojobs/tokens",
+     "File of the hashes of the bearer tokens that may call", "coordinator dev agent key", "", 0, 0, default_tokens},
+    {"supervisor.listen", text, &S::supervisor_listen, "",
+     "ADDRESS:PORT at which an agent takes jobs from coordinators elsewhere, such as 0.0.0.0:3030; empty: none",
+     "agent"},
     {"plugins.dir", text, &S::plugins_dir, "",
      "Folder of the plugins, which add executors; empty: plugins in libexec_dir", "agent dev run doctor plugin"},
     {"lease", duration, &S::lease_ms, "30s", "How long a claim lasts without a heartbeat", kWorkers, "", 1000, kHour},

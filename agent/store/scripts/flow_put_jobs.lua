@@ -42,6 +42,8 @@ for _, each in ipairs(fresh) do
   if not each.there then
     redis.call('HSET', job, 'id', string.match(job, '%d+$'), 'created_at', now_s, unpack(each.fields))
   end
+  local supervisor = each.there and to_table(each.fields).supervisor_url
+  if supervisor then redis.call('HSET', job, 'supervisor_url', supervisor) end
   redis.call('HSET', job, 'flow_id', flow, 'status', 'waiting_for_prerequisites', 'detail', 'planned', 'updated_at', now_s)
   plan(job, each.claim, each.queue, me)
   redis.call('HSET', 'mj:claim:' .. job, 'content', each.content)

@@ -1,0 +1,202 @@
+#include "api/event_stream.h"
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/ids.h"
+#include "coordinator/progress.h"
+#include "domain/codec.h"
+
+namespace mycojobs::api {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::uint64_t kFactsOfACommit = 1000;  // more than one commit appends
+constexpr std::uint32_t kRecent = 200, kActive = 1000;
+constexpr std::size_t kMaxTold = 10000;
+// What facts carry and every reader of the context may see; payloads and results are read by their methods.
+constexpr const char* kShown[] = {"status", "detail", "error", "actor", "comment", "trigger", "target", "verb", "flow"};
+
+std::string event(std::string_view name, const std::string& id, const json& data) {
+  return "event: " + std::string(name) + "\nid: " + id + "\ndata: " + dump_json(data) + "\n\n";
+}
+
+json context_params(Id context) { return {{"context_id", context}}; }
+
+Result<std::uint64_t> number_of(const std::map<std::string, std::string>& query, const char* name, bool needed) {
+  const auto found = query.find(name);
+  if (found == query.end()) {
+    if (!needed) return 0;
+    return fail(Code::invalid, std::string(name) + ": is missing");
+  }
+  std::uint64_t number = 0;
+  if (!parse_u64(found->second, number) || number == 0 || number > UINT32_MAX)
+    return fail(Code::invalid, std::string(name) + ": give a whole number from 1 to 4294967295");
+  return number;
+}
+
+}  // namespace
+
+Result<EventWish> read_event_request(Services& services, const HttpRequest& from, const Caller& caller) {
+  for (const auto& [name, value] : from.query) {
+    if (name != "context" && name != "flow" && name != "after")
+      return fail(Code::invalid, name.substr(0, 40) + ": there are context, flow and after");
+  }
+  EventWish wish;
+  MJ_TRY(context, number_of(from.query, "context", services.settings.contexts.empty()));
+  MJ_TRY(flow, number_of(from.query, "flow", false));
+  wish.context = static_cast<Id>(context == 0 ? services.settings.contexts.front() : context);
+  wish.flow = static_cast<Id>(flow);
+  wish.caller = caller;
+  const auto given = from.query.find("after");
+  const std::string last = given != from.query.end() ? given->second : from.header("last-event-id");
+  if (!last.empty()) {
+    std::uint64_t number = 0;
+    if (!parse_u64(last.substr(0, wish.flow == 0 ? last.find('.') : std::string::npos), number))
+      return fail(Code::invalid, "Last-Event-ID: give the id of an event of this stream");
+    (wish.flow == 0 ? wish.since_ms : wish.after_revision) = number;
+  }
+  const json params = context_params(wish.context);
+  MJ_TRY(call, Call::begin(services, params, caller));
+  if (wish.flow == 0) {
+    MJ_CHECK(call.may(Deed::read));
+    return wish;
+  }
+  Flow record;
+  record.id = wish.flow;
+  MJ_TRY(fields, call.store().load(wish.context, redis_key(record)));
+  MJ_CHECK(call.may(Deed::read, decode<Flow>(fields).record.caller_id));
+  return wish;
+}
+
+std::string EventStream::id_of(std::uint64_t at_ms, Id flow, std::uint64_t revision) const {
+  if (wish_.flow != 0) return std::to_string(revision);
+  return std::to_string(at_ms) + '.' + std::to_string(flow) + '.' + std::to_string(revision);
+}
+
+bool EventStream::heartbeat() { return sink_.send(": heartbeat\n\n"); }
+
+// The store is away: the client hears it as silence, and the next hint or reconnection looks again.
+bool EventStream::tell_error(const Error& error) {
+  if (error.code == Code::unavailable) return sink_.send(": " + dump_json(json(error.message)) + "\n\n");
+  (void)sink_.send("event: gone\ndata: " + dump_json({{"message", error.message}}) + "\n\n");
+  return false;
+}
+
+bool EventStream::begin() {
+  if (!sink_.send("retry: 1000\n\n")) return false;
+  if (wish_.flow != 0) return catch_up(wish_.flow, wish_.after_revision.value_or(UINT64_MAX));
+  if (wish_.since_ms) {
+    since_ms_ = *wish_.since_ms;
+    return look_at_recent();
+  }
+  const json params = context_params(wish_.context);
+  auto call = Call::begin(services_, params, wish_.caller);
+  if (!call) return tell_error(call.error());
+  auto flows = call->flows();
+  if (!flows) return tell_error(flows.error());
+  auto now = (*flows)->now_ms(wish_.context);
+  if (!now) return tell_error(now.error());
+  since_ms_ = *now;
+  return true;
+}
+
+bool EventStream::look_at_recent() {
+  std::set<Id> ids;
+  {
+    const json params = context_params(wish_.context);
+    auto call = Call::begin(services_, params, wish_.caller);
+    if (!call) return tell_error(call.error());
+    auto flows = call->flows();
+    if (!flows) return tell_error(flows.error());
+    auto active = (*flows)->active(wish_.context, 0, kActive);
+    if (!active) return tell_error(active.error());
+    ids.insert(active->begin(), active->end());
+    auto recent = (*flows)->list(wish_.context, "", 0, kRecent);
+    if (!recent) return tell_error(recent.error());
+    for (const FlowSummary& row : *recent) {
+      if (!row.record.empty()) ids.insert(row.flow);
+    }
+  }
+  for (const Id flow : ids) {
+    const auto told = told_.find(flow);
+    if (!catch_up(flow, told == told_.end() ? 0 : told->second)) return false;
+  }
+  return true;
+}
+
+bool EventStream::follow(const std::deque<std::pair<Id, std::uint64_t>>& moved, bool look_again) {
+  if (look_again && wish_.flow == 0 && !look_at_recent()) return false;
+  if (look_again && wish_.flow != 0) return catch_up(wish_.flow, told_[wish_.flow]);
+  for (const auto& [flow, revision] : moved) {
+    const auto told = told_.find(flow);
+    if (told != told_.end() && told->second >= revision) continue;
+    const std::uint64_t after = told != told_.end()          ? told->second
+                                : revision > kFactsOfACommit ? revision - kFactsOfACommit
+                                                             : 0;
+    if (!catch_up(flow, after)) return false;
+  }
+  return true;
+}
+
+Result<EventStream::Page> EventStream::read_page(Id flow, std::uint64_t after) {
+  const json params = context_params(wish_.context);
+  MJ_TRY(call, Call::begin(services_, params, wish_.caller));
+  MJ_TRY(flows, call.flows());
+  MJ_TRY(read, flows->read(wish_.context, flow, after));
+  Page page;
+  page.gone = read.record.empty();
+  if (page.gone) return page;
+  auto run = load_run(*flows, wish_.context, flow, call.runs());
+  for (const RunFact& fact : read.facts) {
+    page.last = fact.revision;
+    if (fact.at_ms < since_ms_) continue;
+    json data{{"context", wish_.context},
+              {"flow", flow},
+              {"revision", fact.revision},
+              {"at_ms", fact.at_ms},
+              {"kind", fact.kind}};
+    if (fact.node && run && *fact.node < run->plan->nodes.size()) {
+      data["node"] = run->plan->nodes[*fact.node].name;
+      data["node_status"] = word(run->state.nodes[*fact.node].status);
+      if (*fact.node < run->record.jobs.size()) data["job"] = run->record.jobs[*fact.node];
+    }
+    const auto carried = parse_json(fact.more.empty() ? "{}" : fact.more);
+    for (const char* name : kShown) {
+      if (carried && carried->is_object() && carried->contains(name)) data[name] = (*carried)[name];
+    }
+    page.events.push_back(event("fact", id_of(fact.at_ms, flow, fact.revision), data));
+  }
+  if (run) call.runs().keep(wish_.context, flow, std::move(*run));
+  page.more = read.more && !read.facts.empty();
+  if (page.more) return page;
+  page.last = read.revision;
+  const Flow record = decode<Flow>(read.record).record;
+  page.events.push_back(event("flow", id_of(read.now_ms, flow, read.revision),
+                              {{"context", wish_.context},
+                               {"flow", flow},
+                               {"revision", read.revision},
+                               {"status", word(record.status)},
+                               {"detail", record.detail},
+                               {"error", record.error}}));
+  return page;
+}
+
+bool EventStream::catch_up(Id flow, std::uint64_t after) {
+  for (bool more = true; more;) {
+    auto page = read_page(flow, after);  // gives the store back: a slow client keeps nobody waiting
+    if (!page) return tell_error(page.error());
+    if (page->gone) return wish_.flow == 0 || tell_error({Code::not_found, "the flow is gone"});
+    for (const std::string& text : page->events) {
+      if (!sink_.send(text)) return false;
+    }
+    after = page->last;
+    more = page->more;
+  }
+  if (told_.size() >= kMaxTold) told_.clear();
+  told_[flow] = after;
+  return true;
+}
+
+}  // namespace mycojobs::api

@@ -1,0 +1,55 @@
+// One client's stream of events: what it has been told, and what comes next. Of one thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api/http.h"
+#include "api/services.h"
+
+namespace mycojobs::api {
+
+struct EventWish {
+  Id context = 0, flow = 0;  // flow 0: all of the context
+  Caller caller;
+  std::optional<std::uint64_t> after_revision;  // of the flow
+  std::optional<std::uint64_t> since_ms;        // of the context
+};
+// Query and Last-Event-ID, and whether the caller may. Errors: invalid, denied, not_found (the flow), unavailable.
+Result<EventWish> read_event_request(Services&, const HttpRequest&, const Caller&);
+
+class EventStream {
+ public:
+  EventStream(Services& services, const EventWish& wish, EventSink& sink)
+      : services_(services), wish_(wish), sink_(sink) {}
+  // Each false: the stream is over.
+  bool begin();
+  bool heartbeat();
+  bool follow(const std::deque<std::pair<Id, std::uint64_t>>& moved, bool look_again);
+
+ private:
+  struct Page {
+    std::vector<std::string> events;
+    std::uint64_t last = 0;  // the revision that they reach
+    bool more = false, gone = false;
+  };
+  // What comes after this revision (UINT64_MAX: only how the flow stands), and not before since_ms_.
+  Result<Page> read_page(Id flow, std::uint64_t after);
+  bool catch_up(Id flow, std::uint64_t after);
+  bool look_at_recent();
+  std::string id_of(std::uint64_t at_ms, Id flow, std::uint64_t revision) const;
+  bool tell_error(const Error&);
+
+  Services& services_;
+  const EventWish& wish_;
+  EventSink& sink_;
+  std::map<Id, std::uint64_t> told_;  // up to which revision
+  std::uint64_t since_ms_ = 0;
+};
+
+}  // namespace mycojobs::api

@@ -1,0 +1,144 @@
+#include "api/events.h"
+
+#include <chrono>
+
+#include "api/event_stream.h"
+#include "base/ids.h"
+#include "base/log.h"
+#include "store/redis_flows.h"
+
+namespace mycojobs::api {
+namespace {
+
+constexpr std::uint32_t kListenMs = 5000;
+constexpr std::size_t kMaxWaiting = 2000;
+
+// "<context> <flow> <revision>"
+bool read_hint(const std::string& hint, std::uint64_t (&numbers)[3]) {
+  std::size_t from = 0;
+  for (std::uint64_t& number : numbers) {
+    const auto end = std::min(hint.find(' ', from), hint.size());
+    if (from > end || !parse_u64(hint.substr(from, end - from), number)) return false;
+    from = end + 1;
+  }
+  return true;
+}
+
+}  // namespace
+
+Result<void> Events::open() {
+  std::vector<std::pair<Id, std::string>> servers;  // the channels of the servers that these contexts are on
+  for (const Id context : services_.settings.contexts) servers.emplace_back(context, "");
+  if (servers.empty()) servers.emplace_back(1, "");
+  MJ_TRY(waiter, stores_.open_waiter(servers, kFlowMovedTopic));
+  waiter_ = std::move(waiter);
+  thread_ = std::thread([this] { listen(); });
+  return {};
+}
+
+void Events::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (!thread_.joinable()) return;
+  waiter_->wake();
+  thread_.join();
+}
+
+void Events::listen() {
+  bool told = false;
+  while (true) {
+    auto woken = waiter_->wait(kListenMs, false);
+    std::unique_lock lock(mutex_);
+    if (stopping_) return;
+    if (!woken) {
+      if (!told) log(LogLevel::warn, "api", "events: {}", woken.error().message);
+      told = true;
+      changed_.wait_for(lock, std::chrono::seconds(1), [this] { return stopping_; });
+      continue;
+    }
+    told = false;
+    for (const std::string& hint : woken->hints) tell(hint);
+    for (Subscription& each : subscriptions_) each.look_again = each.look_again || woken->reconnected;
+    if (woken->reconnected || !woken->hints.empty()) changed_.notify_all();
+  }
+}
+
+void Events::tell(const std::string& hint) {
+  std::uint64_t numbers[3];
+  if (!read_hint(hint, numbers)) return;
+  const auto& [context, flow, revision] = numbers;
+  for (Subscription& each : subscriptions_) {
+    if (each.context != context || (each.flow != 0 && each.flow != flow)) continue;
+    each.behind = each.behind || each.moved.size() >= kMaxWaiting;
+    if (!each.behind) each.moved.emplace_back(static_cast<Id>(flow), revision);
+  }
+}
+
+std::list<Events::Subscription>::iterator Events::subscribe(Id context, Id flow) {
+  const std::lock_guard lock(mutex_);
+  if (subscriptions_.size() >= services_.settings.limits.event_streams) return subscriptions_.end();
+  Subscription wish;
+  wish.context = context;
+  wish.flow = flow;
+  return subscriptions_.insert(subscriptions_.begin(), std::move(wish));
+}
+
+void Events::unsubscribe(std::list<Subscription>::iterator at) {
+  const std::lock_guard lock(mutex_);
+  subscriptions_.erase(at);
+}
+
+Events::Next Events::wait(Subscription& own, Subscription& taken) {
+  std::unique_lock lock(mutex_);
+  const auto until = std::chrono::milliseconds(services_.settings.limits.heartbeat_ms);
+  const bool something =
+      changed_.wait_for(lock, until, [&] { return stopping_ || own.behind || own.look_again || !own.moved.empty(); });
+  if (stopping_ || own.behind) return Next::over;
+  if (!something) return Next::silence;
+  taken.moved = std::exchange(own.moved, {});
+  taken.look_again = std::exchange(own.look_again, false);
+  return Next::moved;
+}
+
+HttpReply Events::stream(const HttpRequest& from, const Caller& caller) {
+  auto wish = read_event_request(services_, from, caller);
+  if (!wish) {
+    const bool missing = wish.error().code == Code::not_found, denied = wish.error().code == Code::denied;
+    const bool away = wish.error().code == Code::unavailable;
+    return refuse(missing  ? 404
+                  : denied ? 403
+                  : away   ? 503
+                           : 400,
+                  missing  ? "not_found"
+                  : denied ? "denied"
+                  : away   ? "unavailable"
+                           : "invalid",
+                  wish.error().message, "GET /events?context=N or /events?context=N&flow=M");
+  }
+  // The place is taken when the stream begins: a reply that is never sent must take none.
+  HttpReply reply;
+  reply.type = "text/event-stream";
+  reply.stream = [this, wish = *wish](EventSink& sink) {
+    const auto own = subscribe(wish.context, wish.flow);
+    if (own == subscriptions_.end()) {
+      (void)sink.send(
+          "event: refused\ndata: {\"word\":\"unavailable\",\"remedy\":\"too many event streams are open\"}\n\n");
+      return;
+    }
+    EventStream events(services_, wish, sink);
+    Subscription taken;
+    bool open = events.begin();
+    while (open) {
+      const Next next = wait(*own, taken);
+      if (next == Next::over) break;
+      open = next == Next::silence ? events.heartbeat() : events.follow(taken.moved, taken.look_again);
+    }
+    unsubscribe(own);
+  };
+  return reply;
+}
+
+}  // namespace mycojobs::api

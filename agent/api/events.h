@@ -1,0 +1,65 @@
+// Server-sent events: what flows of a context do, as it happens. GET /events?context=N[&flow=M]
+//
+//   event: flow            data: {context, flow, revision, status, detail, error}      how it stands now
+//   event: fact            data: {context, flow, revision, at_ms, kind, node?, job?, node_status?, ...}
+//   : heartbeat            nothing has happened
+//
+// Of one flow the id of an event is the revision, and Last-Event-ID (or ?after=) goes on behind it: nothing is left
+// out. Of a whole context it is "<at_ms>.<flow>.<revision>", and Last-Event-ID goes on with what has happened to active
+// and recent flows since that moment.
+//
+// Threads: one waits for the store's hints; each stream reads for itself, in the thread of its connection. A stream
+// that falls behind ends, and its client comes back with Last-Event-ID.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "api/http.h"
+#include "api/services.h"
+
+namespace mycojobs::api {
+
+class Events {
+ public:
+  Events(Services& services, StoreFactory& stores) : services_(services), stores_(stores) {}
+  ~Events() { stop(); }
+  Result<void> open();
+  void stop();
+  HttpReply stream(const HttpRequest&, const Caller&);
+
+  // What one stream has not looked at yet.
+  struct Subscription {
+    Id context = 0, flow = 0;  // flow 0: all
+    std::deque<std::pair<Id, std::uint64_t>> moved;
+    bool look_again = false;  // hints may have been lost
+    bool behind = false;      // too many of them: it ends
+  };
+  std::list<Subscription>::iterator subscribe(Id context, Id flow);
+  void unsubscribe(std::list<Subscription>::iterator);
+  enum class Next { moved, silence, over };
+  // Until something has moved, the time is over, or we stop.
+  Next wait(Subscription&, Subscription& taken);
+
+ private:
+  void listen();
+  void tell(const std::string& hint);
+
+  Services& services_;
+  StoreFactory& stores_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::list<Subscription> subscriptions_;
+  std::unique_ptr<Waiter> waiter_;
+  std::thread thread_;
+  bool stopping_ = false;
+};
+
+}  // namespace mycojobs::api

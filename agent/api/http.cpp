@@ -1,0 +1,367 @@
+// The only file that knows cpp-httplib: it reads heads and bodies and writes answers, over connections of ours.
+#include "api/http.h"
+
+#include <httplib.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <list>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "api/rpc.h"
+#include "api/socket.h"
+#include "base/errno_text.h"
+#include "base/log.h"
+#include "domain/codec.h"
+
+namespace mycojobs::api {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr milliseconds kRefusedFor{1000};  // so long a refused connection stays open for the refusal to arrive
+constexpr std::size_t kMaxRefused = 256;
+
+// What a connection gets that is one too many.
+std::string busy_text() {
+  const HttpReply reply = refuse(503, "unavailable", "too many connections are open", "call again in a moment");
+  return "HTTP/1.1 503 Service Unavailable\r\nContent-Type: " + reply.type +
+         "\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: " + std::to_string(reply.body.size()) +
+         "\r\n\r\n" + reply.body;
+}
+
+class ConnectionStream final : public httplib::Stream {
+ public:
+  ConnectionStream(Connection& connection, const std::atomic<bool>& stopping, std::uint32_t write_ms)
+      : connection_(connection), stopping_(stopping), write_ms_(write_ms) {}
+  bool is_readable() const override { return !connection_.broken(); }
+  bool is_writable() const override { return !connection_.broken() && !stopping_; }
+  ssize_t read(char* into, std::size_t size) override { return connection_.read(into, size); }
+  ssize_t write(const char* from, std::size_t size) override {
+    if (!writing_) connection_.allow(write_ms_);
+    writing_ = true;
+    return connection_.write(from, size);
+  }
+  void get_remote_ip_and_port(std::string& ip, int& port) const override { ip.clear(), port = 0; }
+  void get_local_ip_and_port(std::string& ip, int& port) const override { ip.clear(), port = 0; }
+  socket_t socket() const override { return 0; }  // the library only compares it with FD_SETSIZE
+
+ private:
+  Connection& connection_;
+  const std::atomic<bool>& stopping_;
+  std::uint32_t write_ms_;
+  bool writing_ = false;
+};
+
+class Sink final : public EventSink {
+ public:
+  Sink(httplib::DataSink& sink, Connection& connection, const std::atomic<bool>& stopping, std::uint32_t write_ms)
+      : sink_(sink), connection_(connection), stopping_(stopping), write_ms_(write_ms) {}
+  bool send(std::string_view text) override {
+    if (!open()) return false;
+    connection_.allow(write_ms_);
+    return sink_.write(text.data(), text.size()) && !connection_.broken();
+  }
+  bool open() const override {
+    if (stopping_ || connection_.broken()) return false;
+    char byte = 0;  // a client that has closed its end has gone: it has nothing more to ask
+    return ::recv(connection_.fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 0;
+  }
+
+ private:
+  httplib::DataSink& sink_;
+  Connection& connection_;
+  const std::atomic<bool>& stopping_;
+  std::uint32_t write_ms_;
+};
+
+std::string lower(std::string text) {
+  for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return text;
+}
+
+HttpRequest request_of(const httplib::Request& from, int socket) {
+  HttpRequest out{from.method, from.path, {}, {}, {}, is_loopback_peer(socket)};
+  for (const auto& [name, value] : from.params) out.query.emplace(name, value);
+  for (const auto& [name, value] : from.headers) out.headers.emplace(lower(name), value);
+  return out;
+}
+
+struct Client {
+  std::thread thread;
+  std::unique_ptr<Connection> connection;
+  bool done = false;
+};
+
+class Server final : public HttpServer, private httplib::Server {
+ public:
+  Server(Listening listening, std::string host, ApiLimits limits, std::vector<HttpRoute> routes,
+         std::function<HttpReply(const HttpRequest&)> admit)
+      : listening_(std::move(listening)),
+        host_(std::move(host)),
+        limits_(limits),
+        routes_(std::move(routes)),
+        admit_(std::move(admit)),
+        event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    svr_sock_ = listening_.socket.get();  // without it the library takes itself for stopped
+    set_payload_max_length(limits_.body_bytes);
+    set_default_headers({{"Cache-Control", "no-store"}, {"X-Content-Type-Options", "nosniff"}});
+    set_pre_routing_handler([this](const auto& from, auto& to) { return admit_or_refuse(from, to); });
+    set_exception_handler([](const auto& from, auto& to, std::exception_ptr) {
+      log(LogLevel::error, "api", "{} {} failed inside the server", from.method, from.path);
+      to.status = 500;
+    });
+    set_logger([](const auto&, const auto& reply) { status_ = reply.status; });
+    for (const HttpRoute& route : routes_) add(route);
+    thread_ = std::thread([this] { accept_loop(); });
+  }
+  ~Server() override { Server::stop(); }
+
+  std::uint16_t port() const override { return listening_.port; }
+  std::string url() const override {
+    const bool six = host_.find(':') != std::string::npos;
+    return "http://" + (six ? '[' + host_ + ']' : host_) + ':' + std::to_string(listening_.port);
+  }
+  std::uint32_t connections() const override {
+    const std::lock_guard lock(mutex_);
+    return static_cast<std::uint32_t>(clients_.size());
+  }
+  void stop() override {
+    if (stopping_.exchange(true)) return;
+    svr_sock_ = INVALID_SOCKET;
+    const std::uint64_t one = 1;
+    (void)!::write(event_.get(), &one, sizeof one);
+    thread_.join();
+    const auto none_runs = [this] {
+      reap();
+      return clients_.empty();
+    };
+    std::unique_lock lock(mutex_);
+    for (Client& client : clients_) {
+      if (!client.done) ::shutdown(client.connection->fd(), SHUT_RD);  // what is being answered is answered
+    }
+    ended_.wait(lock, none_runs);
+  }
+
+ private:
+  void add(const HttpRoute& route) {
+    std::string pattern = route.path;  // no character of it but '.' means anything to a pattern
+    if (const auto dot = pattern.find('.'); dot != std::string::npos) pattern.insert(dot, "\\");
+    if (route.method == "POST") {
+      Post(pattern, [this, &route](const httplib::Request& from, httplib::Response& to,
+                                   const httplib::ContentReader& content) { with_body(route, from, to, content); });
+    } else {
+      Get(pattern, [this, &route](const httplib::Request& from, httplib::Response& to) {
+        give(route.run(request_of(from, connection_->fd())), to);
+      });
+    }
+  }
+
+  void with_body(const HttpRoute& route, const httplib::Request& from, httplib::Response& to,
+                 const httplib::ContentReader& content) {
+    HttpRequest request = request_of(from, connection_->fd());
+    bool large = false;
+    const bool whole = content([&](const char* data, std::size_t size) {
+      large = request.body.size() + size > limits_.body_bytes;
+      if (!large) request.body.append(data, size);
+      return !large;
+    });
+    if (large || to.status == 413) {
+      return give(refuse(413, "too_large", "the body is over " + std::to_string(limits_.body_bytes) + " bytes",
+                         "send less at one time"),
+                  to);
+    }
+    if (!whole) return give(refuse(400, "invalid_request", "the body ends too early", "send all of it"), to);
+    give(route.run(request), to);
+  }
+
+  httplib::Server::HandlerResponse admit_or_refuse(const httplib::Request& from, httplib::Response& to) {
+    using Answer = httplib::Server::HandlerResponse;
+    const std::string method = from.method == "HEAD" ? "GET" : from.method;
+    bool path_known = false, known = false;
+    for (const HttpRoute& route : routes_) {
+      path_known = path_known || route.path == from.path;
+      known = known || (route.path == from.path && route.method == method);
+    }
+    HttpReply reply;
+    if (!path_known) {
+      reply = refuse(404, "not_found", "there is nothing at this path",
+                     "POST / and /rpc; GET /openrpc.json, /health, /events");
+    } else if (!known) {
+      reply = refuse(405, "invalid_request", "this path does not take " + from.method.substr(0, 16),
+                     "POST / and /rpc; GET /openrpc.json, /health, /events");
+    } else if (from.has_header("Content-Encoding") || from.is_multipart_form_data()) {
+      reply = refuse(415, "invalid_request", "the body must be JSON as it is", "send no form and no compressed body");
+    } else {
+      reply = admit_(request_of(from, connection_->fd()));
+    }
+    if (reply.status < 400) return Answer::Unhandled;
+    give(std::move(reply), to);
+    return Answer::Handled;
+  }
+
+  void give(HttpReply reply, httplib::Response& to) {
+    to.status = reply.status;
+    for (const auto& [name, value] : reply.headers) to.set_header(name, value);
+    if (!reply.stream) {
+      if (!reply.body.empty()) to.set_content(std::move(reply.body), reply.type.c_str());
+      return;
+    }
+    to.set_chunked_content_provider(reply.type.c_str(),
+                                    [this, run = std::move(reply.stream)](std::size_t, httplib::DataSink& sink) {
+                                      Sink events(sink, *connection_, stopping_, limits_.event_write_ms);
+                                      run(events);
+                                      if (events.open()) sink.done();
+                                      return false;
+                                    });
+  }
+
+  void accept_loop() {
+    while (!stopping_) {
+      pollfd entries[] = {{listening_.socket.get(), POLLIN, 0}, {event_.get(), POLLIN, 0}};
+      (void)::poll(entries, 2, refused_.empty() ? -1 : 200);
+      while (!refused_.empty() && steady_clock::now() >= refused_.front().second) refused_.pop_front();
+      {
+        const std::lock_guard lock(mutex_);
+        reap();
+      }
+      if (stopping_ || (entries[0].revents & POLLIN) == 0) continue;
+      Fd socket(::accept4(listening_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (socket) {
+        take(std::move(socket));
+      } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+        log(LogLevel::warn, "api", "no connection can be taken: {}", errno_text(errno));
+        std::this_thread::sleep_for(milliseconds(100));
+      }
+    }
+    listening_.socket.reset();
+    refused_.clear();
+  }
+
+  void take(Fd socket) {
+    const std::lock_guard lock(mutex_);
+    if (clients_.size() >= limits_.connections) return refuse_one(std::move(socket));
+    Client& client = clients_.emplace_back();
+    client.connection = std::make_unique<Connection>(std::move(socket));
+    try {
+      client.thread = std::thread([this, &client] { converse(client); });
+    } catch (const std::system_error&) {
+      Fd back(::dup(client.connection->fd()));
+      clients_.pop_back();
+      refuse_one(std::move(back));
+    }
+  }
+
+  void refuse_one(Fd socket) {
+    static const std::string kBusy = busy_text();
+    (void)!::send(socket.get(), kBusy.data(), kBusy.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    ::shutdown(socket.get(), SHUT_WR);
+    if (refused_.size() >= kMaxRefused) refused_.pop_front();
+    refused_.emplace_back(std::move(socket), steady_clock::now() + kRefusedFor);
+  }
+
+  void converse(Client& client) {
+    Connection& connection = *client.connection;
+    connection_ = &connection;
+    connection.expect(limits_.header_ms, limits_.header_bytes);
+    while (!stopping_ && connection.wait_for_byte() && one_request(connection)) {
+      connection.expect(limits_.idle_ms, limits_.header_bytes);
+    }
+    const std::lock_guard lock(mutex_);
+    connection.close();
+    client.done = true;
+    ended_.notify_all();
+    const std::uint64_t one = 1;
+    (void)!::write(event_.get(), &one, sizeof one);
+  }
+
+  // True: another one may follow on this connection.
+  bool one_request(Connection& connection) {
+    connection.expect(limits_.header_ms, limits_.header_bytes);
+    ConnectionStream stream(connection, stopping_, limits_.write_ms);
+    bool closed = false;
+    status_ = 0;
+    bool last = false;
+    const bool done = process_request(stream, stopping_, closed, [&](httplib::Request& request) {
+      connection.expect(limits_.body_ms, limits_.body_bytes + limits_.header_bytes);
+      // A body that nobody reads, or whose length is told in two ways, would be taken for the next request.
+      const bool framed = request.has_header("Content-Length") || request.has_header("Transfer-Encoding");
+      last = (request.method != "POST" && framed) || request.get_header_value_count("Content-Length") > 1 ||
+             (request.has_header("Content-Length") && request.has_header("Transfer-Encoding"));
+      request.headers.erase("Accept-Encoding");
+      request.ranges.clear();
+    });
+    return done && !closed && !last && status_ < 400 && !connection.broken() && !stopping_;
+  }
+
+  // With the lock held.
+  void reap() {
+    std::uint64_t count = 0;
+    (void)!::read(event_.get(), &count, sizeof count);
+    for (auto client = clients_.begin(); client != clients_.end();) {
+      if (!client->done) {
+        ++client;
+        continue;
+      }
+      client->thread.join();  // it has nothing left to do but to return
+      client = clients_.erase(client);
+    }
+  }
+
+  static thread_local Connection* connection_;  // of this thread
+  static thread_local int status_;              // of its latest answer
+  Listening listening_;
+  std::string host_;
+  ApiLimits limits_;
+  std::vector<HttpRoute> routes_;
+  std::function<HttpReply(const HttpRequest&)> admit_;
+  Fd event_;
+  std::atomic<bool> stopping_{false};
+  mutable std::mutex mutex_;
+  std::condition_variable ended_;
+  std::list<Client> clients_;
+  std::deque<std::pair<Fd, Deadline>> refused_;  // of the accepting thread
+  std::thread thread_;
+};
+
+thread_local Connection* Server::connection_ = nullptr;
+thread_local int Server::status_ = 0;
+
+}  // namespace
+
+std::string HttpRequest::header(const std::string& lower_case_name) const {
+  const auto found = headers.find(lower_case_name);
+  return found == headers.end() ? std::string() : found->second;
+}
+
+HttpReply refuse(int status, const std::string& word, const std::string& message, const std::string& remedy) {
+  HttpReply reply;
+  reply.status = status;
+  const int code = word == "denied"        ? rpc_code(Code::denied)
+                   : word == "unavailable" ? rpc_code(Code::unavailable)
+                   : word == "too_large"   ? rpc_code(Code::too_large)
+                                           : -32600;
+  reply.body =
+      dump_json({{"jsonrpc", "2.0"},
+                 {"id", nullptr},
+                 {"error", {{"code", code}, {"message", message}, {"data", {{"word", word}, {"remedy", remedy}}}}}});
+  return reply;
+}
+
+Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& listen, const ApiLimits& limits,
+                                                      std::vector<HttpRoute> routes,
+                                                      std::function<HttpReply(const HttpRequest&)> admit) {
+  MJ_TRY(address, parse_listen(listen));
+  MJ_TRY(listening, open_listening(address));
+  return std::make_unique<Server>(std::move(listening), address.host.empty() ? "127.0.0.1" : address.host, limits,
+                                  std::move(routes), std::move(admit));
+}
+
+}  // namespace mycojobs::api

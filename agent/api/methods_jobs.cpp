@@ -1,0 +1,299 @@
+// job. and jobs. methods.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "api/services.h"
+#include "domain/codec.h"
+#include "inspect/explain.h"
+#include "inspect/jobs.h"
+
+namespace mycojobs::api {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMaxListed = 1000, kMaxKeys = 100000, kMaxJobs = 1000;
+constexpr std::uint32_t kLongestWaitMs = 3'600'000, kLogWaitMs = 30'000;
+
+bool has_ended(const Job& job) { return job.status == JobStatus::finished || job.status == JobStatus::error; }
+
+// A new job as the parameters say; caller and context are settled.
+Result<Job> read_job(const json& object, Id caller, Id context) {
+  json fields = object;
+  for (const char* name : {"wait_ms", "caller_id", "context_id"}) fields.erase(name);
+  auto decoded = decode_json<Job>(fields);
+  if (!decoded.ok()) return fail(Code::invalid, join(decoded.problems));
+  Job& job = decoded.record;
+  job.caller_id = caller;
+  job.context_id = context;
+  const bool allocates = job.id == 0;
+  if (allocates) job.id = UINT32_MAX;  // validate() wants one
+  const auto problems = validate(job);
+  if (allocates) job.id = 0;
+  if (!problems.empty()) return fail(Code::invalid, join(problems));
+  if (!job.unknown.empty()) return fail(Code::invalid, job.unknown.front().first + ": no field of a job");
+  return std::move(job);
+}
+
+Result<Job> new_job(Call& call) {
+  MJ_CHECK(call.may(Deed::create));
+  MJ_TRY(owner, call.owner());
+  return read_job(call.params(), owner, call.context());
+}
+
+Result<JobView> find_job(Call& call, Deed deed) {
+  MJ_TRY(key, call.job_key());
+  MJ_TRY(view, load_job(call.store(), call.context(), key));
+  // Whose it is says its key: the record's own field is its writer's.
+  const std::string number = key.substr(4, key.find(':', 4) - 4);
+  MJ_CHECK(call.may(deed, static_cast<Id>(std::stoul(number))));
+  return std::move(view);
+}
+
+json status_of(const Job& job, const std::string& key) {
+  return {{"key", key},
+          {"id", job.id},
+          {"caller_id", job.caller_id},
+          {"context_id", job.context_id},
+          {"status", word(job.status)},
+          {"detail", job.detail},
+          {"error", job.error},
+          {"ended", has_ended(job)},
+          {"attempt", job.attempt},
+          {"runner_id", job.runner_id},
+          {"queued_ms", job.queued_ms},
+          {"started_ms", job.started_ms},
+          {"ended_ms", job.ended_ms}};
+}
+
+json result_of(const Job& job, const std::string& key) {
+  json object = status_of(job, key);
+  const json whole = to_json(job);
+  object["result"] = whole.value("result", json::object());
+  for (const char* name : {"error_info", "usage", "artifacts"}) {
+    if (whole.contains(name)) object[name] = whole[name];
+  }
+  return object;
+}
+
+Result<json> create(Call& call) {
+  MJ_TRY(job, new_job(call));
+  MJ_TRY(stored, call.store().create_job(job));
+  return to_json(stored);
+}
+
+Result<json> create_many(Call& call) {
+  MJ_CHECK(call.may(Deed::create));
+  MJ_TRY(owner, call.owner());
+  const json& list = call.params().at("jobs");
+  if (list.size() > kMaxJobs)
+    return fail(Code::too_large,
+                "jobs: " + std::to_string(list.size()) + " are over the limit of " + std::to_string(kMaxJobs));
+  std::vector<Job> jobs;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    auto job = read_job(list[i], owner, call.context());
+    if (!job) return fail(job.error(), "jobs[" + std::to_string(i) + "]");
+    jobs.push_back(std::move(*job));
+  }
+  json made = json::array();
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    auto stored = call.store().create_job(jobs[i]);
+    if (!stored) return fail(stored.error(), "jobs[" + std::to_string(i) + "]");
+    made.push_back(to_json(*stored));
+  }
+  return made;
+}
+
+// Stored and queued: a new one, or one that job.create has written.
+Result<std::string> start_one(Call& call) {
+  if (call.has("script") || call.has("payload")) {
+    MJ_TRY(job, new_job(call));
+    if (job.id != 0) {  // job.create may have written it
+      MJ_TRY(stored, call.store().create_job(job));
+      MJ_TRY(started, call.store().start_job(call.context(), redis_key(stored)));
+      return redis_key(started);
+    }
+    MJ_TRY(stored, call.store().submit(job));
+    return redis_key(stored);
+  }
+  if (!call.has("id")) return fail(Code::invalid, "id: is missing: name a job, or give a script and its script_type");
+  MJ_TRY(view, find_job(call, Deed::control));
+  MJ_CHECK(call.store().start_job(call.context(), view.key));
+  return view.key;
+}
+
+Result<json> start(Call& call) {
+  MJ_TRY(key, start_one(call));
+  MJ_TRY(view, load_job(call.store(), call.context(), key));
+  return status_of(view.job, key);
+}
+
+Result<json> run(Call& call) {
+  MJ_TRY(key, start_one(call));
+  const std::uint64_t until =
+      call.services().clock.boot_ms() + std::min<std::uint64_t>(call.number("wait_ms", 600'000), kLongestWaitMs);
+  std::uint32_t pause = 10;
+  while (true) {
+    MJ_TRY(view, load_job(call.store(), call.context(), key));
+    if (has_ended(view.job) || call.services().clock.boot_ms() >= until) return result_of(view.job, key);
+    MJ_CHECK(call.rest(pause));
+    pause = std::min(pause * 2, 250U);
+  }
+}
+
+Result<json> get(Call& call) {
+  MJ_TRY(view, find_job(call, Deed::read));
+  return to_json(view);
+}
+
+Result<json> status(Call& call) {
+  MJ_TRY(view, find_job(call, Deed::read));
+  return status_of(view.job, view.key);
+}
+
+Result<json> result(Call& call) {
+  MJ_TRY(view, find_job(call, Deed::read));
+  return result_of(view.job, view.key);
+}
+
+Result<json> logs(Call& call) {
+  MJ_TRY(view, find_job(call, Deed::read));
+  const std::size_t limit = std::clamp<std::size_t>(call.number("limit", 500), 1, kMaxListed);
+  std::uint64_t after = call.number("after_seq", 0);
+  const std::uint64_t until =
+      call.services().clock.boot_ms() + std::min<std::uint64_t>(call.number("wait_ms", 0), kLogWaitMs);
+  while (true) {
+    MJ_TRY(page, call.store().logs(call.context(), view.key, after, limit, 0));
+    if (!page.lines.empty() || page.ended || call.services().clock.boot_ms() >= until) {
+      json lines = json::array();
+      for (const Log& line : page.lines) lines.push_back(to_json(line)), after = line.seq;
+      return json{{"lines", std::move(lines)}, {"ended", page.ended}, {"after_seq", after}};
+    }
+    MJ_CHECK(call.rest(100));
+  }
+}
+
+Result<json> list(Call& call) {
+  MJ_CHECK(call.may(Deed::read));
+  JobQuery query;
+  query.limit = std::clamp<std::size_t>(call.number("limit", 50), 1, kMaxListed);
+  query.max_keys = kMaxKeys;
+  if (call.has("status")) {
+    query.status = parse<JobStatus>(call.text("status"));
+    if (!query.status) {
+      return fail(Code::invalid, "status: give dispatched, waiting_for_prerequisites, started, error or finished");
+    }
+  }
+  MJ_TRY(found, list_jobs(call.store(), call.context(), query, [](std::uint64_t, std::uint64_t) {}));
+  json all = json::array();
+  for (const JobView& view : found.jobs) all.push_back(to_json(view));
+  return all;
+}
+
+Result<json> cancel(Call& call) {
+  MJ_TRY(view, find_job(call, Deed::control));
+  MJ_CHECK(call.store().cancel(call.context(), view.key));
+  MJ_TRY(after, load_job(call.store(), call.context(), view.key));
+  return status_of(after.job, view.key);
+}
+
+Result<json> retry(Call& call) {
+  MJ_TRY(view, find_job(call, Deed::control));
+  MJ_CHECK(call.store().requeue(call.context(), view.key));
+  MJ_TRY(after, load_job(call.store(), call.context(), view.key));
+  return status_of(after.job, view.key);
+}
+
+Result<json> explain_job(Call& call) {
+  MJ_TRY(view, find_job(call, Deed::read));
+  MJ_TRY(why, explain(call.store(), call.context(), view.key));
+  return json{{"key", why.job_key},   {"state", why.state},       {"cause", why.cause},
+              {"reason", why.reason}, {"evidence", why.evidence}, {"next", why.next}};
+}
+
+const Param kContext{"context_id", "id", "the context; absent: the server's first"};
+const Param kCaller{"caller_id", "id", "whose job it is; absent: the caller's"};
+
+std::vector<Param> job_fields(const char* id_type, const char* id_help) {
+  return {{"id", id_type, id_help},
+          kContext,
+          kCaller,
+          {"script", "text", "what is run"},
+          {"payload", "text", "the same as script"},
+          {"script_type", "text", "python, v, osis, sal or another executor's name"},
+          {"executor", "text", "the same as script_type"},
+          {"timeout", "integer", "seconds of wall clock"},
+          {"retries", "integer", "further attempts after a failure, 0 to 255"},
+          {"env_vars", "object", "variables of its environment: texts"},
+          {"prerequisites", "list", "what it waits for: texts such as file:/data/x, wait:30s"},
+          {"dependends", "list", "ids of jobs of the same caller that must have finished"},
+          {"depends", "list", "the same as dependends"},
+          {"depends_on", "list", "the same as dependends"},
+          {"name", "text", "for people, and for nodes of flows"},
+          {"run_at_ms", "integer", "not before this moment"},
+          {"priority", "integer", "-100 to 100"},
+          {"queue_timeout_ms", "integer", "longest wait in its queue"},
+          {"idempotency_key", "text", "of its caller: again with it is the first one again"},
+          {"concurrency_key", "text", "jobs that share it run a few at a time"},
+          {"concurrency_limit", "integer", "how many"},
+          {"inputs", "list", "artifacts of dependends that it wants"},
+          {"policy", "object", "what it asks of its sandbox"}};
+}
+
+}  // namespace
+
+void add_job_methods(Services& s, std::vector<Method>& all) {
+  const Param key{"id", "key", "the job's id, or \"CALLER:ID\"", true};
+  const std::vector<Param> one{key, kContext, kCaller};
+  const char* kEither = "of a job that job.create has written, or of the new one; absent: the next free one";
+  const std::vector<Param> list_params{
+      kContext, {"status", "text", "only these"}, {"limit", "integer", "at most so many (50; 1000 at most)"}};
+  const std::vector<Param> many{{"jobs", "list", "jobs, as job.create takes them", true}, kContext, kCaller};
+  auto waits = job_fields("key", kEither);
+  waits.push_back({"wait_ms", "integer", "answer after this time at the latest (600000)"});
+  auto log_params = one;
+  log_params.push_back({"after_seq", "integer", "only lines after this one"});
+  log_params.push_back({"limit", "integer", "at most so many lines (500; 1000 at most)"});
+  log_params.push_back({"wait_ms", "integer", "wait so long for the first one (0; 30000 at most)"});
+  all.push_back(method(s, "job.create",
+                       "write a job's record without queueing it: job.start queues it, a flow adopts it",
+                       job_fields("id", "its id; absent: the next free one"), "object: the job", create));
+  all.push_back(method(s, "job.get", "read everything about a job", one, "object: the job", get));
+  all.push_back(
+      method(s, "job.list", "list jobs, newest first", list_params, "list: jobs without script and result", list));
+  all.push_back(method(s, "job.start", "queue a job: one that was created, or a new one", job_fields("key", kEither),
+                       "object: where it is", start));
+  all.push_back(method(s, "job.run", "queue a job and wait for its end", waits,
+                       "object: where it is, and its result; ended is false if the wait was over first", run));
+  all.push_back(
+      method(s, "job.status", "say where a job is", one, "object: status, detail, error, ended, times", status));
+  all.push_back(
+      method(s, "job.result", "read what a job has said", one, "object: where it is, and its result", result));
+  all.push_back(method(s, "job.logs", "read a job's log", log_params,
+                       "object: lines, ended (no line will follow), after_seq for the next call", logs));
+  all.push_back(method(s, "job.cancel", "end a job wherever it is, for ever", one, "object: where it is", cancel));
+  all.push_back(method(s, "job.retry", "run a job again that ended as error", one, "object: where it is", retry));
+  all.push_back(method(s, "job.explain", "say why a job is where it is", one,
+                       "object: state, cause, reason, evidence, next", explain_job));
+  all.push_back(method(s, "jobs.create", "write several jobs; none if one of them is wrong", many, "list: the jobs",
+                       create_many));
+  all.push_back(
+      method(s, "jobs.list", "the same as job.list", list_params, "list: jobs without script and result", list));
+}
+
+void add_supervisor_methods(Services& s, std::vector<Method>& all) {
+  constexpr std::string_view kJobs[] = {"job.run",  "job.start",  "job.status",  "job.result",
+                                        "job.logs", "job.cancel", "jobs.create", "jobs.list"};
+  std::vector<Method> from;
+  add_job_methods(s, from);
+  add_record_methods(s, from);
+  for (Method& each : from) {
+    if (each.name == "runner.create") each.name = "register_runner";
+    if (each.name == "runner.list") each.name = "list_runners";
+    const bool own = each.name == "register_runner" || each.name == "list_runners";
+    if (own || std::find(std::begin(kJobs), std::end(kJobs), each.name) != std::end(kJobs))
+      all.push_back(std::move(each));
+  }
+}
+
+}  // namespace mycojobs::api

@@ -1,0 +1,86 @@
+// queue. and system. methods.
+#include <nlohmann/json.hpp>
+
+#include "api/services.h"
+#include "base/version.h"
+#include "domain/codec.h"
+
+namespace mycojobs::api {
+namespace {
+
+using nlohmann::json;
+
+// "python" or "queue:python".
+Result<std::string> queue_of(const Call& call) {
+  const std::string name = call.text("queue");
+  const std::string type = name.starts_with("queue:") ? name.substr(6) : name;
+  if (name.starts_with("mj:queue:")) return name;
+  if (!is_script_type(type))
+    return fail(Code::invalid, "queue: give a script type, such as python, or a queue's key, such as queue:python");
+  return queue_key(type);
+}
+
+Result<json> queue_list(Call& call) {
+  MJ_CHECK(call.may(Deed::read));
+  MJ_TRY(queues, call.store().queues(call.context()));
+  json all = json::array();
+  for (const QueueInfo& info : queues) {
+    all.push_back({{"queue", info.queue},
+                   {"length", info.length},
+                   {"prioritised", info.prioritised},
+                   {"paused", info.paused},
+                   {"facts", info.facts}});
+  }
+  return all;
+}
+
+Result<json> set_paused(Call& call, bool paused) {
+  MJ_CHECK(call.may(Deed::administer));
+  MJ_TRY(queue, queue_of(call));
+  MJ_CHECK(call.store().pause_queue(call.context(), queue, paused));
+  return json{{"queue", queue}, {"paused", paused}};
+}
+Result<json> queue_pause(Call& call) { return set_paused(call, true); }
+Result<json> queue_resume(Call& call) { return set_paused(call, false); }
+
+Result<json> info(Call& call) {
+  MJ_TRY(facts, call.store().facts());
+  const Services& services = call.services();
+  return json{{"version", kVersion},
+              {"role", services.settings.role == ApiRole::supervisor ? "supervisor" : "coordinator"},
+              {"contexts", services.settings.contexts},
+              {"started_ms", services.started_ms},
+              {"calls", services.calls.load()},
+              {"refusals", services.refusals.load()},
+              {"actor", call.actor()},
+              {"store", {{"product", facts.product}, {"version", facts.version}, {"databases", facts.databases}}}};
+}
+
+}  // namespace
+
+void add_system_methods(Services& s, std::vector<Method>& all) {
+  const Param context{"context_id", "id", "the context; absent: the server's first"};
+  const Param queue{"queue", "text", "a script type, or a queue's key", true};
+  all.push_back(method(s, "queue.list", "list the queues", {context}, "list: queue, length, prioritised, paused, facts",
+                       queue_list));
+  all.push_back(method(s, "queue.pause", "let nothing be taken from a queue", {queue, context}, "object: queue, paused",
+                       queue_pause));
+  all.push_back(
+      method(s, "queue.resume", "open a paused queue", {queue, context}, "object: queue, paused", queue_resume));
+  // These two answer while the store is away.
+  all.push_back(
+      {"system.ping", "say that the server is there", {}, "text: pong", [](const json&, const Caller&) -> Result<json> {
+         return json("pong");
+       }});
+  all.push_back({"system.version",
+                 "say which version it is",
+                 {},
+                 "object: version",
+                 [](const json&, const Caller&) -> Result<json> {
+                   return json{{"version", kVersion}};
+                 }});
+  all.push_back(method(s, "system.info", "say what the server serves and how it is", {},
+                       "object: version, role, contexts, calls, refusals, actor, store", info));
+}
+
+}  // namespace mycojobs::api

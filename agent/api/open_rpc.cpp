@@ -1,0 +1,78 @@
+// The OpenRPC document (spec.open-rpc.org), made from the table of methods.
+#include <nlohmann/json.hpp>
+
+#include "api/params.h"
+#include "api/rpc.h"
+#include "base/version.h"
+
+namespace mycojobs::api {
+namespace {
+
+using nlohmann::json;
+
+// "object: the flow" says type and meaning.
+json result_of(std::string_view text) {
+  const auto colon = text.find(": ");
+  const bool typed = colon != std::string_view::npos;
+  return {{"name", "result"},
+          {"description", typed ? text.substr(colon + 2) : text},
+          {"schema", schema_of(typed ? text.substr(0, colon) : "any")}};
+}
+
+json method_of(const Method& method) {
+  json params = json::array();
+  for (const bool required : {true, false}) {  // optional parameters come last in the specification
+    for (const Param& each : method.params) {
+      if (each.required != required) continue;
+      params.push_back({{"name", each.name},
+                        {"description", each.help},
+                        {"required", each.required},
+                        {"schema", schema_of(each.type)}});
+    }
+  }
+  return {{"name", method.name},
+          {"summary", method.help},
+          {"paramStructure", "by-name"},
+          {"params", std::move(params)},
+          {"result", result_of(method.result)},
+          {"errors", json::array({{{"$ref", "#/components/errors/invalid"}},
+                                  {{"$ref", "#/components/errors/not_found"}},
+                                  {{"$ref", "#/components/errors/conflict"}},
+                                  {{"$ref", "#/components/errors/denied"}},
+                                  {{"$ref", "#/components/errors/unavailable"}},
+                                  {{"$ref", "#/components/errors/too_large"}},
+                                  {{"$ref", "#/components/errors/unsupported"}}})}};
+}
+
+json errors() {
+  json all = json::object();
+  const std::pair<Code, const char*> rows[] = {{Code::invalid, "invalid"},         {Code::not_found, "not_found"},
+                                               {Code::conflict, "conflict"},       {Code::denied, "denied"},
+                                               {Code::unavailable, "unavailable"}, {Code::too_large, "too_large"},
+                                               {Code::unsupported, "unsupported"}};
+  for (const auto& [code, word] : rows) {
+    all[word] = {{"code", rpc_code(code)}, {"message", word}, {"data", {{"word", word}}}};
+  }
+  return all;
+}
+
+}  // namespace
+
+json Rpc::open_rpc() const {
+  json methods = json::array();
+  for (const Method& each : methods_) methods.push_back(method_of(each));
+  methods.push_back({{"name", "rpc.discover"},
+                     {"summary", "this document"},
+                     {"paramStructure", "by-name"},
+                     {"params", json::array()},
+                     {"result", result_of("object: an OpenRPC document")}});
+  return {{"openrpc", "1.2.6"},
+          {"info",
+           {{"title", "mycojobs"},
+            {"version", kVersion},
+            {"description", "Jobs and flows over JSON-RPC 2.0. Every error has data {word, field, remedy}."}}},
+          {"methods", std::move(methods)},
+          {"components", {{"errors", errors()}}}};
+}
+
+}  // namespace mycojobs::api

@@ -1,0 +1,97 @@
+#include "api/params.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "domain/codec.h"
+
+namespace mycojobs::api {
+namespace {
+
+using nlohmann::json;
+
+bool is_whole(const json& value) { return value.is_number_integer() || value.is_number_unsigned(); }
+bool is_record_id(const json& value) {
+  return is_whole(value) &&
+         !(value.is_number_integer() && !value.is_number_unsigned() && value.get<std::int64_t>() < 1) &&
+         value.get<std::uint64_t>() >= 1 && value.get<std::uint64_t>() <= UINT32_MAX;
+}
+
+struct TypeRow {
+  std::string_view type, words;
+  bool (*fits)(const json&);
+  json (*schema)();
+};
+const TypeRow kTypes[] = {
+    {"id", "a whole number from 1 to 4294967295", is_record_id,
+     [] {
+       return json{{"type", "integer"}, {"minimum", 1}, {"maximum", UINT32_MAX}};
+     }},
+    {"text", "a text", [](const json& v) { return v.is_string(); },
+     [] {
+       return json{{"type", "string"}};
+     }},
+    {"integer", "a whole number", is_whole,
+     [] {
+       return json{{"type", "integer"}};
+     }},
+    {"boolean", "true or false", [](const json& v) { return v.is_boolean(); },
+     [] {
+       return json{{"type", "boolean"}};
+     }},
+    {"list", "a list", [](const json& v) { return v.is_array(); },
+     [] {
+       return json{{"type", "array"}};
+     }},
+    {"object", "an object", [](const json& v) { return v.is_object(); },
+     [] {
+       return json{{"type", "object"}};
+     }},
+    {"key", "an id, or a text \"CALLER:ID\"", [](const json& v) { return v.is_string() || is_record_id(v); },
+     [] {
+       return json{{"type", json::array({"integer", "string"})}};
+     }},
+    {"any", "anything", [](const json&) { return true; }, [] { return json(true); }},
+};
+
+const TypeRow& row_of(std::string_view type) {
+  const auto* found =
+      std::find_if(std::begin(kTypes), std::end(kTypes), [&](const TypeRow& r) { return r.type == type; });
+  return found == std::end(kTypes) ? kTypes[std::size(kTypes) - 1] : *found;
+}
+
+std::string names_of(const Method& method) {
+  std::string names;
+  for (const Param& each : method.params) names += (names.empty() ? "" : ", ") + std::string(each.name);
+  return names.empty() ? "it takes none" : "it takes " + names;
+}
+
+}  // namespace
+
+std::optional<ParamProblem> check_params(const Method& method, const json& params) {
+  for (const auto& item : params.items()) {
+    const auto known = std::find_if(method.params.begin(), method.params.end(),
+                                    [&](const Param& each) { return each.name == item.key(); });
+    const std::string field = item.key().substr(0, 100);
+    if (known == method.params.end()) {
+      return ParamProblem{field, field + ": " + std::string(method.name) + " has no such parameter", names_of(method)};
+    }
+    const TypeRow& row = row_of(known->type);
+    if (!item.value().is_null() && !row.fits(item.value())) {
+      const std::string words(row.words);
+      return ParamProblem{field, field + ": must be " + words, "give " + words};
+    }
+  }
+  for (const Param& each : method.params) {
+    if (!each.required) continue;
+    const auto given = params.find(each.name);
+    if (given != params.end() && !given->is_null()) continue;
+    const std::string field(each.name);
+    return ParamProblem{field, field + ": is missing", "give " + std::string(row_of(each.type).words)};
+  }
+  return std::nullopt;
+}
+
+json schema_of(std::string_view type) { return row_of(type).schema(); }
+
+}  // namespace mycojobs::api

@@ -1,0 +1,161 @@
+#include "api/server.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "api/events.h"
+#include "api/http.h"
+#include "api/rpc.h"
+#include "api/services.h"
+#include "api/tokens.h"
+#include "base/log.h"
+#include "base/version.h"
+#include "domain/codec.h"
+
+namespace mycojobs {
+namespace api {
+namespace {
+
+using nlohmann::json;
+
+// "localhost:9652" -> "localhost"
+std::string host_of(std::string header) {
+  if (header.starts_with('[')) return header.substr(0, header.find(']') + 1);
+  return header.substr(0, header.find(':'));
+}
+bool is_loopback_name(const std::string& host) {
+  return host == "localhost" || host == "[::1]" ||
+         (host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string::npos);
+}
+
+class Running final : public ApiServer {
+ public:
+  Running(StoreFactory& stores, const Clock& clock, ApiSettings settings)
+      : services_(stores, clock, settings),
+        tokens_(settings.tokens_file),
+        rpc_(methods_of(services_, settings.role), {settings.limits.body_bytes}),
+        events_(services_, stores) {}
+  ~Running() override { Running::stop(); }
+
+  Result<void> open() {
+    const ApiSettings& settings = services_.settings;
+    MJ_TRY(address, parse_listen(settings.listen));
+    if (auto read = tokens_.refresh(); !read) return fail(read.error(), "api.tokens");
+    if (!address.loopback && !tokens_.any()) {
+      return fail(Code::invalid, settings.listen +
+                                     " can be reached from other hosts, and there is no token: make one "
+                                     "with `mycojobs key token`, or listen on 127.0.0.1");
+    }
+    if (!tokens_.any() && !settings.anonymous)
+      log(LogLevel::warn, "api", "there is no token, so every call is refused: make one with `mycojobs key token`");
+    const bool with_events = settings.role == ApiRole::coordinator;
+    if (with_events) MJ_CHECK(events_.open());
+    std::vector<HttpRoute> routes{
+        {"POST", "/", [this](const HttpRequest& from) { return call(from); }},
+        {"POST", "/rpc", [this](const HttpRequest& from) { return call(from); }},
+        {"GET", "/openrpc.json",
+         [this](const HttpRequest&) {
+           return HttpReply{200, "application/json", dump_json(rpc_.open_rpc(), 2) + "\n", {}, {}};
+         }},
+        {"GET", "/health", [this](const HttpRequest&) { return health(); }},
+    };
+    if (with_events) {
+      routes.push_back({"GET", "/events", [this](const HttpRequest& from) {
+                          const auto caller = caller_of(from);
+                          return caller ? events_.stream(from, *caller) : unauthorised();
+                        }});
+    }
+    MJ_TRY(server, HttpServer::start(settings.listen, settings.limits, std::move(routes),
+                                     [this](const HttpRequest& from) { return admit(from); }));
+    http_ = std::move(server);
+    return {};
+  }
+
+  std::string url() const override { return http_->url(); }
+  std::uint16_t port() const override { return http_->port(); }
+  void stop() override {
+    services_.stopping = true;
+    events_.stop();
+    if (http_) http_->stop();
+  }
+
+ private:
+  // Nothing: nobody whom we let in.
+  std::optional<Caller> caller_of(const HttpRequest& from) {
+    const std::string given = from.header("authorization");
+    if (!given.empty()) {
+      constexpr std::string_view kBearer = "bearer ";  // a scheme's case does not matter
+      const std::string_view scheme = std::string_view(given).substr(0, kBearer.size());
+      const bool bearer =
+          std::equal(scheme.begin(), scheme.end(), kBearer.begin(), kBearer.end(),
+                     [](char is, char wanted) { return (is >= 'A' && is <= 'Z' ? is | 0x20 : is) == wanted; });
+      return bearer ? tokens_.find(std::string_view(given).substr(kBearer.size())) : std::nullopt;
+    }
+    if (!services_.settings.anonymous || !from.loopback) return std::nullopt;
+    return Caller{0, true, false};
+  }
+
+  static HttpReply unauthorised() {
+    HttpReply reply = refuse(401, "denied", "who calls is not known",
+                             "send the header Authorization: Bearer TOKEN; `mycojobs key token` makes one");
+    reply.headers.emplace_back("WWW-Authenticate", "Bearer");
+    return reply;
+  }
+
+  HttpReply admit(const HttpRequest& from) {
+    // Browsers name where a page came from; no page of any origin has business here.
+    const std::string site = from.header("sec-fetch-site");
+    if (from.headers.contains("origin") || (!site.empty() && site != "none")) {
+      ++services_.refusals;
+      return refuse(403, "denied", "calls of web pages are refused", "call from a program, without the header Origin");
+    }
+    if (from.path == "/health") return {};
+    if (auto read = tokens_.refresh(); !read) log(LogLevel::error, "api", "tokens: {}", read.error().message);
+    const bool named = from.headers.contains("authorization");
+    if (!named && services_.settings.anonymous && !is_loopback_name(host_of(from.header("host")))) {
+      ++services_.refusals;
+      return refuse(403, "denied", "the header Host names no address of this machine alone",
+                    "call http://127.0.0.1 or http://localhost, or send a token");
+    }
+    if (caller_of(from)) return {};
+    ++services_.refusals;
+    return unauthorised();
+  }
+
+  HttpReply call(const HttpRequest& from) {
+    const auto caller = caller_of(from);
+    if (!caller) return unauthorised();
+    HttpReply reply;
+    reply.body = rpc_.answer(from.body, *caller);
+    if (reply.body.empty()) reply.status = 204;
+    return reply;
+  }
+
+  HttpReply health() {
+    HttpReply reply;
+    auto lease = services_.backends.take();
+    auto now = lease ? lease->store().now_ms() : tl::unexpected<Error>(lease.error());
+    // Anybody may ask: it says no more than that.
+    reply.status = now ? 200 : 503;
+    reply.body = dump_json({{"status", now ? "ok" : "store_away"}, {"version", kVersion}}) + "\n";
+    return reply;
+  }
+
+  Services services_;
+  Tokens tokens_;
+  Rpc rpc_;
+  Events events_;
+  std::unique_ptr<HttpServer> http_;
+};
+
+}  // namespace
+}  // namespace api
+
+Result<std::unique_ptr<ApiServer>> start_api(StoreFactory& stores, const Clock& clock, ApiSettings settings) {
+  auto server = std::make_unique<api::Running>(stores, clock, std::move(settings));
+  MJ_CHECK(server->open());
+  log(LogLevel::info, "api", "JSON-RPC at {}", server->url());
+  return server;
+}
+
+}  // namespace mycojobs

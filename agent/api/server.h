@@ -1,0 +1,64 @@
+// JSON-RPC over HTTP, and events: what `mycojobs coordinator`, `mycojobs dev` and an agent as supervisor serve.
+//
+//   POST / and /rpc      JSON-RPC 2.0 (api/rpc.h)
+//   GET  /openrpc.json   what rpc.discover answers
+//   GET  /health         {"status": "ok", ...}; 503 while the store is away
+//   GET  /events         ?context=N[&flow=M]: server-sent events (coordinator only)
+//
+// Who may call: bearer tokens of the tokens file, each of an actor. Without a token: loopback alone, and only with
+// `anonymous`. A request with an Origin header is a browser's and is refused; so is one without a token whose Host is
+// no loopback name (DNS rebinding). No TLS: a reverse proxy brings it.
+//
+// Threads: one accepts, each open connection has one, one waits for what flows do; at most limits.connections. A client
+// that is slow, silent or gone is dropped at its deadlines, and nobody waits for it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mycojobs/clock.h"
+#include "mycojobs/result.h"
+#include "mycojobs/store.h"
+
+namespace mycojobs {
+
+struct ApiLimits {
+  std::uint32_t connections = 128;   // more: 503 at once
+  std::uint32_t event_streams = 64;  // of them at most so many
+  std::uint32_t calls = 8;           // that use the store at one time; more wait
+  std::size_t header_bytes = 64U << 10;
+  std::size_t body_bytes = 16U << 20;
+  std::uint32_t header_ms = 10000;      // from the first byte, or from the connection's beginning
+  std::uint32_t body_ms = 30000;        // all of the body
+  std::uint32_t idle_ms = 15000;        // between two requests of one connection
+  std::uint32_t write_ms = 30000;       // an answer that is not taken
+  std::uint32_t event_write_ms = 5000;  // one event that is not taken
+  std::uint32_t heartbeat_ms = 15000;   // comments in an event stream that is silent
+};
+
+enum class ApiRole { coordinator, supervisor };
+
+struct ApiSettings {
+  ApiRole role = ApiRole::coordinator;
+  std::string listen = "127.0.0.1:9652";  // ADDRESS:PORT, [v6]:PORT; port 0: a free one
+  std::string tokens_file;                // need not exist; read again when it changes
+  bool anonymous = false;                 // `dev`: loopback without a token is the default actor
+  std::vector<Id> contexts;               // the first one counts where a call names none; empty: 1
+  ApiLimits limits;
+};
+
+class ApiServer {
+ public:
+  virtual ~ApiServer() = default;       // stops
+  virtual std::string url() const = 0;  // "http://127.0.0.1:9652"
+  virtual std::uint16_t port() const = 0;
+  virtual void stop() = 0;  // takes no more calls, ends streams, finishes calls that are under way
+};
+
+// Errors: invalid (listen is no address; an address that is not loopback without tokens; the tokens file), conflict
+// (the port is taken), denied, io. Both references must outlive the server.
+Result<std::unique_ptr<ApiServer>> start_api(StoreFactory&, const Clock&, ApiSettings);
+
+}  // namespace mycojobs

@@ -1,0 +1,168 @@
+#include "api/services.h"
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/log.h"
+#include "domain/codec.h"
+#include "inspect/jobs.h"
+
+namespace mycojobs::api {
+namespace {
+
+constexpr std::chrono::seconds kWaitForBackend{10};
+constexpr Id kDefaultActor = 1;  // of a caller without a token
+
+}  // namespace
+
+Result<Backends::Lease> Backends::take() {
+  std::unique_lock lock(mutex_);
+  const bool there = freed_.wait_for(lock, kWaitForBackend, [this] { return !idle_.empty() || open_ < most_; });
+  if (!there) return fail(Code::unavailable, "the server is busy: all its connections to the store are in use");
+  if (!idle_.empty()) {
+    auto backend = std::move(idle_.back());
+    idle_.pop_back();
+    return Lease(*this, std::move(backend));
+  }
+  ++open_;
+  lock.unlock();
+  auto backend = std::make_unique<Backend>();
+  auto store = stores_.open();
+  if (!store) {
+    lock.lock();
+    --open_;
+    freed_.notify_one();
+    return tl::unexpected<Error>(std::move(store).error());
+  }
+  backend->store = std::move(*store);
+  return Lease(*this, std::move(backend));
+}
+
+void Backends::give_back(std::unique_ptr<Backend> backend) {
+  const std::lock_guard lock(mutex_);
+  idle_.push_back(std::move(backend));
+  freed_.notify_one();
+}
+
+Result<Call> Call::begin(Services& services, const nlohmann::json& params, const Caller& caller) {
+  ++services.calls;
+  MJ_TRY(lease, services.backends.take());
+  Call call(services, params, caller, std::move(lease));
+  if (call.caller_.actor == 0) call.caller_.actor = kDefaultActor;
+  const auto& contexts = services.settings.contexts;
+  call.context_ = call.has("context_id") ? call.id("context_id") : contexts.empty() ? 1 : contexts.front();
+  return call;
+}
+
+bool Call::has(std::string_view name) const {
+  const auto found = params_.find(name);
+  return found != params_.end() && !found->is_null();
+}
+
+Id Call::id(std::string_view name) const { return static_cast<Id>(number(name, 0)); }
+
+std::uint64_t Call::number(std::string_view name, std::uint64_t otherwise) const {
+  const auto found = params_.find(name);
+  if (found == params_.end() || !found->is_number_integer()) return otherwise;
+  const bool negative = !found->is_number_unsigned() && found->get<std::int64_t>() < 0;
+  return negative ? otherwise : found->get<std::uint64_t>();
+}
+
+std::string Call::text(std::string_view name) const {
+  const auto found = params_.find(name);
+  return found != params_.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+bool Call::flag(std::string_view name) const {
+  const auto found = params_.find(name);
+  return found != params_.end() && found->is_boolean() && found->get<bool>();
+}
+
+Result<Id> Call::owner() const {
+  const Id wanted = has("caller_id") ? id("caller_id") : actor();
+  if (wanted == actor() || all_powerful()) return wanted;
+  return tl::unexpected<Error>(
+      refused({Code::denied, "caller_id: this token is of actor " + std::to_string(actor()) + " and cannot act as " +
+                                 std::to_string(wanted) + ": leave caller_id out"}));
+}
+
+Result<std::string> Call::job_key() const {
+  const auto found = params_.find("id");
+  if (found != params_.end() && found->is_string()) {
+    auto key = parse_job_key(found->get<std::string>(), has("caller_id") ? id("caller_id") : actor());
+    if (!key) return fail(key.error(), "id");
+    return key;
+  }
+  return mycojobs::job_key(has("caller_id") ? id("caller_id") : actor(), id("id"));
+}
+
+Result<std::optional<Context>> Call::context_record() const {
+  Context wanted;
+  wanted.id = context_;
+  auto fields = store().load(context_, redis_key(wanted));
+  if (!fields && fields.error().code == Code::not_found) return std::nullopt;
+  if (!fields) return tl::unexpected<Error>(std::move(fields).error());
+  auto decoded = decode<Context>(*fields);
+  // Lists that cannot be read would be read as empty, or a part of them: nobody but an operator is let in.
+  if (!decoded.ok()) return fail(Code::invalid, redis_key(wanted) + ": " + join(decoded.problems));
+  return std::move(decoded.record);
+}
+
+Result<void> Call::may(Deed deed, Id owner) const {
+  if (all_powerful()) return {};
+  MJ_TRY(record, context_record());
+  auto allowed = check_deed(record, context_, actor(), deed, owner);
+  if (allowed) return {};
+  return tl::unexpected<Error>(refused(allowed.error()));
+}
+
+Error Call::refused(Error error) const {
+  ++services_.refusals;
+  log(LogLevel::warn, "api", "refused: {}", error.message);
+  return error;
+}
+
+Result<FlowStore*> Call::flows() const {
+  if (!lease_->flows) {
+    MJ_TRY(flows, services_.backends.open_flows());
+    lease_->flows = std::move(flows);
+  }
+  return lease_->flows.get();
+}
+
+Result<void> Call::rest(std::uint32_t ms) {
+  lease_.give_back();
+  constexpr std::uint32_t kStep = 50;
+  for (std::uint32_t slept = 0; slept < ms && !services_.stopping; slept += kStep)
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::min(kStep, ms - slept)));
+  if (services_.stopping) return fail(Code::unavailable, "the server is stopping");
+  return lease_.take_again();
+}
+
+Method method(Services& services, std::string_view name, std::string_view help, std::vector<Param> params,
+              std::string_view result, Run run) {
+  return {name, help, std::move(params), result,
+          [&services, run](const nlohmann::json& given, const Caller& caller) -> Result<nlohmann::json> {
+            MJ_TRY(call, Call::begin(services, given, caller));
+            return run(call);
+          }};
+}
+
+std::vector<Method> methods_of(Services& services, ApiRole role) {
+  std::vector<Method> all;
+  if (role == ApiRole::supervisor) {
+    add_supervisor_methods(services, all);
+  } else {
+    add_record_methods(services, all);
+    add_job_methods(services, all);
+    add_flow_methods(services, all);
+  }
+  add_system_methods(services, all);
+  if (role == ApiRole::supervisor)
+    std::erase_if(all, [](const Method& each) { return each.name.starts_with("queue."); });
+  return all;
+}
+
+}  // namespace mycojobs::api

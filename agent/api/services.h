@@ -1,0 +1,139 @@
+// What the methods work with: stores for those that call at one time, the settings, who may do what.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/rpc.h"
+#include "api/server.h"
+#include "coordinator/progress.h"
+#include "domain/rights.h"
+#include "mycojobs/clock.h"
+#include "mycojobs/flows.h"
+#include "mycojobs/store.h"
+
+namespace mycojobs::api {
+
+// Store connections of one thread at a time.
+struct Backend {
+  std::unique_ptr<Store> store;
+  std::unique_ptr<FlowStore> flows;
+  RunCache runs{20000};
+};
+
+class Backends {
+ public:
+  Backends(StoreFactory& stores, std::uint32_t most) : stores_(stores), most_(most) {}
+
+  class Lease {
+   public:
+    Lease(Backends& from, std::unique_ptr<Backend> backend) : from_(&from), backend_(std::move(backend)) {}
+    Lease(Lease&&) noexcept = default;
+    Lease& operator=(Lease&&) = delete;
+    ~Lease() { give_back(); }
+    void give_back() {
+      if (backend_) from_->give_back(std::move(backend_));
+    }
+    Result<void> take_again() {
+      MJ_TRY(again, from_->take());
+      backend_ = std::move(again.backend_);
+      return {};
+    }
+    Backend* operator->() const { return backend_.get(); }
+    Store& store() const { return *backend_->store; }
+
+   private:
+    Backends* from_;
+    std::unique_ptr<Backend> backend_;
+  };
+  // Waits for one of `most`; unavailable after 10 s.
+  Result<Lease> take();
+  Result<std::unique_ptr<FlowStore>> open_flows() { return stores_.open_flows(); }
+
+ private:
+  void give_back(std::unique_ptr<Backend>);
+
+  StoreFactory& stores_;
+  std::uint32_t most_;
+  std::mutex mutex_;
+  std::condition_variable freed_;
+  std::vector<std::unique_ptr<Backend>> idle_;
+  std::uint32_t open_ = 0;
+};
+
+struct Services {
+  Services(StoreFactory& stores, const Clock& time, ApiSettings wish)
+      : backends(stores, wish.limits.calls), clock(time), settings(std::move(wish)), started_ms(time.unix_ms()) {}
+  Backends backends;
+  const Clock& clock;
+  ApiSettings settings;
+  std::uint64_t started_ms;
+  std::atomic<bool> stopping{false};
+  std::atomic<std::uint64_t> calls{0}, refusals{0};
+};
+
+// One call: its parameters, who asks, a store.
+class Call {
+ public:
+  static Result<Call> begin(Services&, const nlohmann::json& params, const Caller&);
+
+  const nlohmann::json& params() const { return params_; }
+  bool has(std::string_view name) const;
+  // Types have been checked; absent: 0 or empty.
+  Id id(std::string_view name) const;
+  std::uint64_t number(std::string_view name, std::uint64_t otherwise) const;
+  std::string text(std::string_view name) const;
+  bool flag(std::string_view name) const;
+  Id context() const { return context_; }
+  void go_to(Id context) { context_ = context; }  // for methods that name theirs in another way
+  Id actor() const { return caller_.actor; }      // who asks
+  // Whose thing it is about to make: caller_id, else who asks. Error denied: a token of another actor.
+  Result<Id> owner() const;
+  // "job:12:2001" of the parameters `id` and caller_id.
+  Result<std::string> job_key() const;
+  Result<void> may(Deed, Id owner = 0) const;
+  Result<std::optional<Context>> context_record() const;  // nothing: there is none
+  Error refused(Error) const;                             // counts and logs it
+  bool is_operator() const { return caller_.operator_token; }
+  bool all_powerful() const { return caller_.operator_token || caller_.anonymous; }
+
+  // Gives the store back for so long, so that those who wait keep nobody waiting. Error unavailable: the server stops.
+  Result<void> rest(std::uint32_t ms);
+
+  Services& services() const { return services_; }
+  Store& store() const { return lease_.store(); }
+  Result<FlowStore*> flows() const;
+  RunCache& runs() const { return lease_->runs; }
+
+ private:
+  Call(Services& services, const nlohmann::json& params, const Caller& caller, Backends::Lease lease)
+      : services_(services), params_(params), caller_(caller), lease_(std::move(lease)) {}
+
+  Services& services_;
+  const nlohmann::json& params_;
+  Caller caller_;
+  Backends::Lease lease_;
+  Id context_ = 0;
+};
+
+using Run = Result<nlohmann::json> (*)(Call&);
+// A row of the table of methods: `run` with a Call of its own.
+Method method(Services&, std::string_view name, std::string_view help, std::vector<Param>, std::string_view result,
+              Run);
+
+// The tables.
+void add_record_methods(Services&, std::vector<Method>&);  // actor, context, runner, message
+void add_job_methods(Services&, std::vector<Method>&);
+void add_flow_methods(Services&, std::vector<Method>&);
+void add_system_methods(Services&, std::vector<Method>&);  // queue, system
+void add_supervisor_methods(Services&, std::vector<Method>&);
+std::vector<Method> methods_of(Services&, ApiRole);
+
+}  // namespace mycojobs::api

@@ -1,0 +1,39 @@
+#include "cli/api_server.h"
+
+#include "base/log.h"
+
+namespace mycojobs {
+
+Result<std::unique_ptr<ApiServer>> start_coordinator_api(const Parts& parts, const Settings& settings,
+                                                         StoreFactory& stores, const std::vector<Id>& contexts,
+                                                         bool anonymous) {
+  if (settings.api_listen.empty()) return nullptr;
+  ApiSettings api;
+  api.listen = settings.api_listen;
+  api.tokens_file = settings.api_tokens;
+  api.anonymous = anonymous;
+  api.contexts = contexts;
+  auto server = start_api(stores, parts.clock, std::move(api));
+  if (server) return std::move(*server);
+  // A second one on this host is fine without it: flows move on all the same.
+  if (server.error().code == Code::conflict && !settings.api_listen_chosen) {
+    log(LogLevel::warn, "api", "no JSON-RPC here: {}; --api-listen gives another address", server.error().message);
+    return nullptr;
+  }
+  return fail(server.error(), "api.listen");
+}
+
+Result<std::unique_ptr<ApiServer>> start_supervisor_api(const Parts& parts, const Settings& settings,
+                                                        StoreFactory& stores) {
+  if (settings.supervisor_listen.empty()) return nullptr;
+  ApiSettings api;
+  api.role = ApiRole::supervisor;
+  api.listen = settings.supervisor_listen;
+  api.tokens_file = settings.api_tokens;
+  api.contexts = settings.contexts;
+  auto server = start_api(stores, parts.clock, std::move(api));
+  if (!server) return fail(server.error(), "supervisor.listen");
+  return std::move(*server);
+}
+
+}  // namespace mycojobs

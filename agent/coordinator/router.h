@@ -1,0 +1,33 @@
+// Sends jobs of flows to supervisors elsewhere: nodes with a supervisor_url. Their jobs are queued on
+// `mj:queue:router`; a router claims them as a runner does, with a lease, fences and cancellation, and follows each at
+// its supervisor (remote_job.h). If it dies, the lease runs out and the next one goes on with the same job there.
+//
+// Threads: one, and one for each job that is away, at most `concurrency`.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "mycojobs/clock.h"
+#include "mycojobs/result.h"
+#include "mycojobs/store.h"
+
+namespace mycojobs {
+
+inline constexpr const char* kRouterQueue = "mj:queue:router";
+
+struct RouterSettings {
+  Id context = 0;
+  std::uint32_t concurrency = 16;
+  std::uint32_t lease_ms = 15000;
+  std::uint64_t default_timeout_ms = 600'000;
+};
+
+class Router {
+ public:
+  static Result<std::unique_ptr<Router>> start(StoreFactory&, const Clock&, RouterSettings);
+  virtual ~Router() = default;  // gives its jobs back: another router goes on with them
+};
+
+}  // namespace mycojobs

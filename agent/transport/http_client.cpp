@@ -1,0 +1,73 @@
+#include "transport/http_client.h"
+
+#include <curl/curl.h>
+
+namespace mycojobs {
+namespace {
+
+constexpr long kConnectMs = 5000;
+
+struct Taken {
+  std::string body;
+  std::size_t most = 0;
+};
+std::size_t take(char* data, std::size_t size, std::size_t count, void* into) {
+  auto& taken = *static_cast<Taken*>(into);
+  if (taken.body.size() + size * count > taken.most) return 0;
+  taken.body.append(data, size * count);
+  return size * count;
+}
+
+}  // namespace
+
+struct HttpClient::Handle {
+  CURL* easy = nullptr;
+};
+
+HttpClient::HttpClient() : handle_(std::make_unique<Handle>()) {
+  static const CURLcode kReady = ::curl_global_init(CURL_GLOBAL_DEFAULT);
+  if (kReady == CURLE_OK) handle_->easy = ::curl_easy_init();
+}
+
+HttpClient::~HttpClient() { ::curl_easy_cleanup(handle_->easy); }
+
+Result<HttpAnswer> HttpClient::post(const HttpPost& call) {
+  CURL* easy = handle_->easy;
+  if (easy == nullptr) return fail(Code::io, "libcurl does not start: no memory or descriptors are left");
+  ::curl_easy_reset(easy);  // keeps its connections
+  Taken taken{{}, call.max_bytes};
+  curl_slist* headers = ::curl_slist_append(nullptr, "Content-Type: application/json");
+  headers = ::curl_slist_append(headers, "Expect:");
+  if (!call.bearer.empty()) headers = ::curl_slist_append(headers, ("Authorization: Bearer " + call.bearer).c_str());
+  bool set = ::curl_easy_setopt(easy, CURLOPT_URL, call.url.c_str()) == CURLE_OK;
+  set = set && ::curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK;
+  set = set && ::curl_easy_setopt(easy, CURLOPT_PROXY, "") == CURLE_OK;
+  set = set && ::curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK;
+  set = set && ::curl_easy_setopt(easy, CURLOPT_POST, 1L) == CURLE_OK;
+  set = set && ::curl_easy_setopt(easy, CURLOPT_POSTFIELDS, call.body.data()) == CURLE_OK;
+  set = set &&
+        ::curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(call.body.size())) == CURLE_OK;
+  set = set && ::curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers) == CURLE_OK;
+  set = set && ::curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, kConnectMs) == CURLE_OK;
+  set = set && ::curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(call.timeout_ms)) == CURLE_OK;
+  set = set && ::curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take) == CURLE_OK;
+  set = set && ::curl_easy_setopt(easy, CURLOPT_WRITEDATA, &taken) == CURLE_OK;
+  set = set && ::curl_easy_setopt(easy, CURLOPT_USERAGENT, "mycojobs") == CURLE_OK;
+  const CURLcode done = set ? ::curl_easy_perform(easy) : CURLE_URL_MALFORMAT;
+  long status = 0;
+  ::curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
+  ::curl_slist_free_all(headers);
+  switch (done) {
+    case CURLE_OK:
+      return HttpAnswer{static_cast<int>(status), std::move(taken.body)};
+    case CURLE_URL_MALFORMAT:
+    case CURLE_UNSUPPORTED_PROTOCOL:
+      return fail(Code::invalid, call.url + ": is no http:// or https:// address");
+    case CURLE_WRITE_ERROR:
+      return fail(Code::too_large, call.url + ": answers more than " + std::to_string(call.max_bytes) + " bytes");
+    default:
+      return fail(Code::unavailable, call.url + ": " + ::curl_easy_strerror(done));
+  }
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,38 @@
+// HTTP POST, by libcurl: to supervisors of other hosts, and to a coordinator. Connections are reused. One thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "mycojobs/result.h"
+
+namespace mycojobs {
+
+struct HttpPost {
+  std::string url, body;
+  std::string bearer;  // token; empty: none
+  std::uint32_t timeout_ms = 30000;
+  std::size_t max_bytes = 64U << 20;  // of the answer
+};
+struct HttpAnswer {
+  int status = 0;
+  std::string body;
+};
+
+class HttpClient {
+ public:
+  HttpClient();
+  ~HttpClient();
+  HttpClient(const HttpClient&) = delete;
+  HttpClient& operator=(const HttpClient&) = delete;
+  // Redirects are not followed: a token goes to the address that was named and to no other. No proxy.
+  // Errors: unavailable (nobody answers in time), invalid (no address), too_large.
+  Result<HttpAnswer> post(const HttpPost&);
+
+ private:
+  struct Handle;
+  std::unique_ptr<Handle> handle_;
+};
+
+}  // namespace mycojobs

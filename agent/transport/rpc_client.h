@@ -1,0 +1,21 @@
+// JSON-RPC 2.0 over HTTP: one call.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "mycojobs/result.h"
+#include "transport/http_client.h"
+
+namespace mycojobs {
+
+struct RpcCall {
+  std::string url, bearer, method;
+  std::uint32_t timeout_ms = 30000;
+};
+// What `result` says. Errors: those of the server, by the word in their data; unavailable (nobody answers, or a gateway
+// does for it); denied (the token); internal (an answer that is no JSON-RPC).
+Result<nlohmann::json> call_rpc(HttpClient&, const RpcCall&, const nlohmann::json& params);
+
+}  // namespace mycojobs

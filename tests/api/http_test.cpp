@@ -1,0 +1,319 @@
+// The HTTP edge with real sockets on loopback: what clients do that are slow, broken, hostile, or too many.
+#include "api/http.h"
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "base/fd.h"
+#include "base/write_all.h"
+#include "support/process.h"
+
+namespace mycojobs::api {
+namespace {
+
+using test::eventually;
+
+class Peer {
+ public:
+  explicit Peer(std::uint16_t port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::connect(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  }
+  bool send(std::string_view text) const {
+    while (!text.empty()) {
+      const ssize_t sent = ::send(socket_.get(), text.data(), text.size(), MSG_NOSIGNAL);
+      if (sent <= 0) return false;
+      text.remove_prefix(static_cast<std::size_t>(sent));
+    }
+    return true;
+  }
+  // Until the server closes, `until` has been seen, or the time is over.
+  std::string read(std::string_view until = "\r\n\r\n\r\n", int ms = 10000) const {
+    std::string text;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
+    while (text.find(until) == std::string::npos) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now()).count();
+      pollfd entry{socket_.get(), POLLIN, 0};
+      if (left <= 0 || ::poll(&entry, 1, static_cast<int>(left)) <= 0) return text + "<timeout>";
+      char buffer[4096];
+      const ssize_t got = ::recv(socket_.get(), buffer, sizeof buffer, 0);
+      if (got <= 0) return text + "<closed>";
+      text.append(buffer, static_cast<std::size_t>(got));
+    }
+    return text;
+  }
+  bool closed() const { return read("never").find("<closed>") != std::string::npos; }
+  void half_close() const { ::shutdown(socket_.get(), SHUT_WR); }
+  void close() { socket_.reset(); }
+
+ private:
+  Fd socket_;
+};
+
+std::string post(const std::string& body, const std::string& more = "", const std::string& path = "/") {
+  return "POST " + path + " HTTP/1.1\r\nHost: x\r\n" + more + "Content-Length: " + std::to_string(body.size()) +
+         "\r\n\r\n" + body;
+}
+
+class Http : public ::testing::Test {
+ protected:
+  ApiLimits limits_ = quick();
+  std::atomic<int> calls_{0};
+  std::atomic<bool> streams_over_{false};
+  std::unique_ptr<HttpServer> server_;
+
+  static ApiLimits quick() {
+    ApiLimits limits;
+    limits.connections = 8;
+    limits.header_ms = 300;
+    limits.body_ms = 300;
+    limits.idle_ms = 300;
+    limits.write_ms = 300;
+    limits.event_write_ms = 300;
+    limits.header_bytes = 8192;
+    limits.body_bytes = 100'000;
+    return limits;
+  }
+  void start() {
+    auto server = HttpServer::start(
+        "127.0.0.1:0", limits_,
+        {{"POST", "/", [this](const HttpRequest& from) { return ++calls_, echo(from); }},
+         {"GET", "/big",
+          [](const HttpRequest&) {
+            return HttpReply{200, "text/plain", std::string(20 << 20, 'x'), {}, {}};
+          }},
+         {"GET", "/a.json", [](const HttpRequest& from) { return echo(from); }},
+         {"GET", "/throw", [](const HttpRequest&) -> HttpReply { throw std::runtime_error("secret"); }},
+         {"GET", "/events", [this](const HttpRequest&) { return events(); }}},
+        [](const HttpRequest& from) {
+          return from.headers.contains("x-refuse") ? refuse(403, "denied", "no", "nothing") : HttpReply();
+        });
+    ASSERT_TRUE(server) << server.error().message;
+    server_ = std::move(*server);
+  }
+  static HttpReply echo(const HttpRequest& from) { return {200, "text/plain", from.method + ":" + from.body, {}, {}}; }
+  HttpReply events() {
+    HttpReply reply;
+    reply.type = "text/event-stream";
+    reply.stream = [this](EventSink& sink) {
+      for (int i = 0; sink.send("data: " + std::string(1000, 'e') + "\n\n"); ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      streams_over_ = true;
+    };
+    return reply;
+  }
+  Peer peer() const { return Peer(server_->port()); }
+  // The server still answers, and promptly.
+  void expect_serves() {
+    const Peer client = peer();
+    ASSERT_TRUE(client.send(post("hello", "Connection: close\r\n")));
+    const std::string reply = client.read("POST:hello");
+    EXPECT_NE(reply.find("HTTP/1.1 200"), std::string::npos) << reply;
+    EXPECT_NE(reply.find("POST:hello"), std::string::npos) << reply;
+  }
+};
+
+TEST_F(Http, AnswersAndKeepsTheConnection) {
+  start();
+  const Peer client = peer();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(client.send(post("one")));
+    EXPECT_NE(client.read("POST:one").find("200"), std::string::npos);
+  }
+  ASSERT_TRUE(client.send(post("a") + post("b")));  // pipelined
+  EXPECT_NE(client.read("POST:b").find("POST:a"), std::string::npos);
+  ASSERT_TRUE(client.send("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"));
+  EXPECT_NE(client.read("POST:abcde").find("200"), std::string::npos);
+  ASSERT_TRUE(client.send("GET /a.json HTTP/1.1\r\n\r\n"));
+  EXPECT_NE(client.read("GET:").find("200"), std::string::npos);
+}
+
+TEST_F(Http, WhatIsNotServedIsRefusedAndClosed) {
+  start();
+  for (const auto& [request, status] : std::vector<std::pair<std::string, std::string>>{
+           {post("x", "", "/none"), "404"},
+           {"GET /aXjson HTTP/1.1\r\n\r\n", "404"},
+           {"GET / HTTP/1.1\r\n\r\n", "405"},
+           {"DELETE / HTTP/1.1\r\n\r\n", "405"},
+           {"OPTIONS / HTTP/1.1\r\nOrigin: http://evil\r\n\r\n", "405"},
+           {post("x", "Content-Encoding: gzip\r\n"), "415"},
+           {post("x", "Content-Type: multipart/form-data; boundary=b\r\n"), "415"},
+           {post("x", "X-Refuse: 1\r\n"), "403"},
+           {"nonsense\r\n\r\n", "400"},
+           {"GET / HTTP/9.9\r\n\r\n", "400"},
+           {"GET /throw HTTP/1.1\r\n\r\n", "500"},
+           {"POST / HTTP/1.1\r\nContent-Length: 100001\r\n\r\n", "413"},
+           {"GET /" + std::string(9000, 'a') + " HTTP/1.1\r\n\r\n", ""}}) {
+    const Peer client = peer();
+    ASSERT_TRUE(client.send(request));
+    client.half_close();
+    const std::string reply = client.read("never");
+    EXPECT_NE(reply.find("<closed>"), std::string::npos) << request.substr(0, 40) << "\n" << reply;
+    EXPECT_NE(reply.find(status), std::string::npos) << request.substr(0, 40) << "\n" << reply;
+    EXPECT_EQ(reply.find("secret"), std::string::npos);
+    EXPECT_EQ(reply.find("Access-Control"), std::string::npos);
+  }
+  EXPECT_EQ(calls_, 0);
+  expect_serves();
+}
+
+TEST_F(Http, ARequestCannotBeSmuggledBehindAnother) {
+  start();
+  for (const std::string& first :
+       {std::string("GET /a.json HTTP/1.1\r\nContent-Length: ") + std::to_string(post("x").size()) + "\r\n\r\n",
+        std::string("POST / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+        std::string("POST / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 0\r\n\r\nhello")}) {
+    calls_ = 0;
+    const Peer client = peer();
+    ASSERT_TRUE(client.send(first + post("smuggled")));
+    const std::string reply = client.read("never");
+    EXPECT_EQ(reply.find("POST:smuggled"), std::string::npos) << first << reply;
+    EXPECT_LE(calls_, 1);
+  }
+  expect_serves();
+}
+
+TEST_F(Http, ABodyOverTheLimitIsNotKept) {
+  start();
+  const Peer client = peer();
+  std::string chunked = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (int i = 0; i < 3; ++i) chunked += "c350\r\n" + std::string(50000, 'x') + "\r\n";
+  (void)client.send(chunked + "0\r\n\r\n");
+  EXPECT_NE(client.read("}}").find("413"), std::string::npos);
+  EXPECT_TRUE(client.closed());
+  EXPECT_EQ(calls_, 0);
+  expect_serves();
+}
+
+TEST_F(Http, AHeadWithoutEndIsCutOff) {
+  start();
+  const Peer many = peer();
+  std::string head = "POST / HTTP/1.1\r\n";
+  for (int i = 0; i < 2000; ++i) head += "X-" + std::to_string(i) + ": y\r\n";
+  (void)many.send(head);
+  EXPECT_TRUE(many.closed());
+  expect_serves();
+}
+
+TEST_F(Http, SlowClientsAreDroppedAndDisturbNobody) {
+  start();
+  std::vector<Peer> slow;
+  for (int i = 0; i < 7; ++i) slow.push_back(peer());
+  std::atomic<bool> done{false};
+  std::thread drip([&] {  // a byte now and then: no single wait is long
+    const std::string head = "POST / HTTP/1.1\r\nX-Slow: " + std::string(4000, 's');
+    for (std::size_t i = 0; i < head.size() && !done; ++i) {
+      for (const Peer& client : slow) (void)client.send(head.substr(i, 1));
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  });
+  expect_serves();  // while they drip
+  EXPECT_TRUE(eventually([&] { return server_->connections() == 0; }));
+  done = true;
+  drip.join();
+  expect_serves();
+}
+
+TEST_F(Http, SilentAndHalfClosedClientsAreDropped) {
+  start();
+  const Peer silent = peer(), in_body = peer(), idle = peer(), half = peer();
+  ASSERT_TRUE(in_body.send("POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc"));
+  ASSERT_TRUE(idle.send(post("x")));
+  ASSERT_TRUE(half.send(post("half")));
+  half.half_close();
+  EXPECT_NE(half.read("POST:half").find("200"), std::string::npos);
+  EXPECT_TRUE(eventually([&] { return server_->connections() == 0; }));
+  EXPECT_TRUE(silent.closed());
+  EXPECT_TRUE(idle.closed());
+  expect_serves();
+}
+
+TEST_F(Http, AClientThatNeverReadsIsDropped) {
+  start();
+  const Peer deaf = peer();
+  ASSERT_TRUE(deaf.send("GET /big HTTP/1.1\r\n\r\n"));
+  expect_serves();
+  EXPECT_TRUE(eventually([&] { return server_->connections() == 0; }));
+}
+
+TEST_F(Http, ConnectionsOverTheLimitAreToldAtOnce) {
+  limits_.connections = 2;
+  limits_.header_ms = 5000;
+  start();
+  const Peer first = peer(), second = peer();
+  ASSERT_TRUE(eventually([&] { return server_->connections() == 2; }));
+  for (int i = 0; i < 5; ++i) {
+    const Peer third = peer();
+    const std::string reply = third.read("}}}", 3000);
+    EXPECT_NE(reply.find("503"), std::string::npos) << reply;
+    EXPECT_NE(reply.find("Retry-After"), std::string::npos) << reply;
+  }
+  ASSERT_TRUE(first.send(post("x")));
+  EXPECT_NE(first.read("POST:x").find("200"), std::string::npos);
+}
+
+TEST_F(Http, AnEventStreamEndsWithItsClient) {
+  limits_.connections = 2;
+  start();
+  Peer client = peer();
+  ASSERT_TRUE(client.send("GET /events HTTP/1.1\r\n\r\n"));
+  EXPECT_NE(client.read("eee").find("text/event-stream"), std::string::npos);
+  client.close();
+  EXPECT_TRUE(eventually([&] { return streams_over_.load(); }));
+  EXPECT_TRUE(eventually([&] { return server_->connections() == 0; }));
+}
+
+TEST_F(Http, AnEventStreamThatIsNotReadEnds) {
+  start();
+  const Peer client = peer();
+  ASSERT_TRUE(client.send("GET /events HTTP/1.1\r\n\r\n"));
+  EXPECT_TRUE(eventually([&] { return streams_over_.load(); }));
+  expect_serves();
+}
+
+TEST_F(Http, StopEndsWaitingConnectionsAndStreams) {
+  limits_.header_ms = limits_.idle_ms = 60000;
+  start();
+  const Peer silent = peer(), stream = peer();
+  ASSERT_TRUE(stream.send("GET /events HTTP/1.1\r\n\r\n"));
+  EXPECT_NE(stream.read("eee").find("200"), std::string::npos);
+  server_->stop();
+  EXPECT_EQ(server_->connections(), 0U);
+  EXPECT_TRUE(silent.closed());
+  server_.reset();
+}
+
+TEST(Listen, AddressesAreRead) {
+  EXPECT_TRUE(parse_listen("127.0.0.1:9652")->loopback);
+  EXPECT_TRUE(parse_listen("localhost:0")->loopback);
+  EXPECT_TRUE(parse_listen("[::1]:9652")->loopback);
+  EXPECT_FALSE(parse_listen("0.0.0.0:9652")->loopback);
+  EXPECT_FALSE(parse_listen(":9652")->loopback);
+  for (const char* wrong : {"", "9652", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "::1:9652", "127.0.0.1:x"}) {
+    const auto parsed = parse_listen(wrong);
+    ASSERT_FALSE(parsed) << wrong;
+    EXPECT_EQ(parsed.error().code, Code::invalid);
+  }
+}
+
+TEST_F(Http, APortThatIsTakenIsAConflict) {
+  start();
+  const auto second = HttpServer::start("127.0.0.1:" + std::to_string(server_->port()), limits_, {},
+                                        [](const HttpRequest&) { return HttpReply(); });
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code, Code::conflict);
+  EXPECT_NE(second.error().message.find(std::to_string(server_->port())), std::string::npos);
+}
+
+}  // namespace
+}  // namespace mycojobs::api

@@ -1,0 +1,203 @@
+// JSON-RPC 2.0 as its specification has it; the examples of its section 7 among them.
+#include "api/rpc.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+namespace mycojobs::api {
+namespace {
+
+using nlohmann::json;
+
+class Protocol : public ::testing::Test {
+ protected:
+  int runs_ = 0;
+  Caller last_;
+  Rpc rpc_{methods(), {4096, 5}};
+
+  std::vector<Method> methods() {
+    return {
+        {"add",
+         "add two numbers",
+         {{"a", "integer", "one", true}, {"b", "integer", "other", true}},
+         "integer: the sum",
+         [this](const json& params, const Caller& caller) -> Result<json> {
+           ++runs_;
+           last_ = caller;
+           return params.at("a").get<int>() + params.at("b").get<int>();
+         }},
+        {"nothing", "answer null", {}, "any: null", [](const json&, const Caller&) -> Result<json> { return json(); }},
+        {"deny",
+         "refuse",
+         {{"timeout", "integer", ""}},
+         "any: never",
+         [](const json&, const Caller&) -> Result<json> { return fail(Code::denied, "timeout: not for you"); }},
+        {"throw",
+         "a bug",
+         {},
+         "any: never",
+         [](const json&, const Caller&) -> Result<json> { throw std::runtime_error("secret"); }},
+        {"types",
+         "one parameter of each type",
+         {{"id", "id", ""},
+          {"text", "text", ""},
+          {"integer", "integer", ""},
+          {"boolean", "boolean", ""},
+          {"list", "list", ""},
+          {"object", "object", ""},
+          {"key", "key", ""},
+          {"any", "any", ""}},
+         "object: what came",
+         [](const json& params, const Caller&) -> Result<json> { return params; }},
+    };
+  }
+  std::string raw(const std::string& body) const { return rpc_.answer(body, Caller{12, false, false}); }
+  json ask(const std::string& body) const { return json::parse(raw(body)); }
+  json call(const std::string& method, const std::string& params) const {
+    return ask(R"({"jsonrpc":"2.0","id":1,"method":")" + method + R"(","params":)" + params + "}");
+  }
+  static int code(const json& reply) { return reply.at("error").at("code").get<int>(); }
+};
+
+TEST_F(Protocol, ARequestIsAnsweredUnderItsId) {
+  EXPECT_EQ(call("add", R"({"a":2,"b":3})"), json::parse(R"({"jsonrpc":"2.0","id":1,"result":5})"));
+  EXPECT_EQ(last_.actor, 12U);
+  for (const char* id : {"7", "\"seven\"", "null", "-1", "1.5", "\"\""}) {
+    const json reply = ask(std::string(R"({"jsonrpc":"2.0","method":"nothing","id":)") + id + "}");
+    EXPECT_EQ(reply.at("id"), json::parse(id));
+    EXPECT_TRUE(reply.contains("result") && reply["result"].is_null()) << reply;
+  }
+}
+
+TEST_F(Protocol, ParametersComeInThreeShapes) {
+  for (const char* shape :
+       {R"({"a":2,"b":3})", R"([{"a":2,"b":3}])", R"({"params":{"a":2,"b":3}})", R"([{"params":{"a":2,"b":3}}])"}) {
+    EXPECT_EQ(call("add", shape).value("result", 0), 5) << shape;
+  }
+  EXPECT_EQ(ask(R"({"jsonrpc":"2.0","id":1,"method":"nothing"})").count("result"), 1U);
+  EXPECT_EQ(ask(R"({"jsonrpc":"2.0","id":1,"method":"nothing","params":[]})").count("result"), 1U);
+  EXPECT_EQ(code(call("add", "[2,3]")), -32602);
+  EXPECT_EQ(code(call("add", R"([{"a":2},{"b":3}])")), -32602);
+}
+
+TEST_F(Protocol, ANotificationRunsAndIsNotAnswered) {
+  EXPECT_EQ(raw(R"({"jsonrpc":"2.0","method":"add","params":{"a":1,"b":1}})"), "");
+  EXPECT_EQ(runs_, 1);
+  EXPECT_EQ(raw(R"({"jsonrpc":"2.0","method":"no such"})"), "");
+  EXPECT_EQ(raw(R"({"jsonrpc":"2.0","method":"add","params":{"a":"x"}})"), "");
+  EXPECT_EQ(raw(R"([{"jsonrpc":"2.0","method":"nothing"},{"jsonrpc":"2.0","method":"nothing"}])"), "");
+}
+
+TEST_F(Protocol, WhatIsNoRequestIsInvalid) {
+  for (const char* body :
+       {"[]", "1", "\"x\"", "null", "{}", R"({"jsonrpc":"2.0"})", R"({"jsonrpc":"2.0","method":1,"params":"bar"})",
+        R"({"jsonrpc":"1.0","id":null,"method":"nothing"})", R"({"id":null,"method":"nothing"})",
+        R"({"jsonrpc":2.0,"id":null,"method":"nothing"})", R"({"jsonrpc":"2.0","id":true,"method":"nothing"})",
+        R"({"jsonrpc":"2.0","id":{},"method":"nothing"})", R"({"jsonrpc":"2.0","id":[1],"method":"nothing"})",
+        R"({"jsonrpc":"2.0","id":null,"method":"nothing","params":null})",
+        R"({"jsonrpc":"2.0","id":null,"method":"nothing","params":7})"}) {
+    const json reply = ask(body);
+    EXPECT_EQ(code(reply), -32600) << body;
+    EXPECT_TRUE(reply.at("id").is_null()) << body;
+    EXPECT_EQ(reply["error"]["data"].value("word", ""), "invalid_request") << body;
+  }
+}
+
+TEST_F(Protocol, WhatIsNoJsonIsAParseError) {
+  for (const std::string& body :
+       {std::string(), std::string("{"), std::string(R"({"jsonrpc": "2.0", "method": "foobar, "params": "bar", "baz])"),
+        std::string("{} {}"), std::string("\xff\xfe"), std::string(R"({"jsonrpc":"2.0","jsonrpc":"2.0"})"),
+        std::string(100, '['), std::string("[1e999]")}) {
+    EXPECT_EQ(code(ask(body)), -32700) << body;
+  }
+}
+
+TEST_F(Protocol, ABatchIsAnsweredInOneList) {
+  const json replies = ask(R"([
+    {"jsonrpc":"2.0","id":"1","method":"add","params":{"a":1,"b":2}},
+    {"jsonrpc":"2.0","method":"nothing"},
+    1,
+    {"foo":"boo"},
+    {"jsonrpc":"2.0","id":"5","method":"foo.get"}])");
+  ASSERT_EQ(replies.size(), 4U);
+  EXPECT_EQ(replies[0].value("result", 0), 3);
+  EXPECT_EQ(code(replies[1]), -32600);
+  EXPECT_EQ(code(replies[2]), -32600);
+  EXPECT_EQ(code(replies[3]), -32601);
+  EXPECT_EQ(ask("[1,2,3]").size(), 3U);
+  EXPECT_EQ(code(ask("[1,2,3,4,5,6]")), -32600);  // over the limit: one answer
+}
+
+TEST_F(Protocol, LimitsAreToldWithTheirRemedy) {
+  const json reply = ask('"' + std::string(5000, 'x') + '"');
+  EXPECT_EQ(code(reply), -32005);
+  EXPECT_NE(reply["error"]["message"].get<std::string>().find("4096"), std::string::npos) << reply;
+}
+
+TEST_F(Protocol, ErrorsCarryWordFieldAndRemedy) {
+  const json denied = call("deny", "{}").at("error");
+  EXPECT_EQ(denied.at("code"), -32003);
+  EXPECT_EQ(denied.at("data").at("word"), "denied");
+  EXPECT_EQ(denied.at("data").at("field"), "timeout");
+  EXPECT_FALSE(denied.at("data").at("remedy").get<std::string>().empty());
+  const json unknown = call("no.such", "{}").at("error");
+  EXPECT_EQ(unknown.at("code"), -32601);
+  EXPECT_EQ(unknown.at("data").at("word"), "method_not_found");
+}
+
+TEST_F(Protocol, ABugEndsOneCallAndTellsNothing) {
+  const json reply = call("throw", "{}");
+  EXPECT_EQ(code(reply), -32603);
+  EXPECT_EQ(reply.dump().find("secret"), std::string::npos);
+}
+
+TEST_F(Protocol, ParametersAreCheckedBeforeTheMethodRuns) {
+  struct Row {
+    const char *method, *params, *field;
+  };
+  for (const Row& row :
+       {Row{"add", R"({"a":1})", "b"}, Row{"add", R"({"a":1,"b":null})", "b"},
+        Row{"add", R"({"a":1,"b":2,"c":3})", "c"}, Row{"add", R"({"a":"1","b":2})", "a"},
+        Row{"add", R"({"a":1.5,"b":2})", "a"}, Row{"types", R"({"id":0})", "id"}, Row{"types", R"({"id":-1})", "id"},
+        Row{"types", R"({"id":4294967296})", "id"}, Row{"types", R"({"id":"1"})", "id"},
+        Row{"types", R"({"text":1})", "text"}, Row{"types", R"({"boolean":"true"})", "boolean"},
+        Row{"types", R"({"list":{}})", "list"}, Row{"types", R"({"object":[]})", "object"},
+        Row{"types", R"({"key":0})", "key"}, Row{"types", R"({"key":[]})", "key"}}) {
+    const json reply = call(row.method, row.params);
+    ASSERT_TRUE(reply.contains("error")) << row.params;
+    EXPECT_EQ(code(reply), -32602) << row.params;
+    EXPECT_EQ(reply["error"]["data"].value("field", ""), row.field) << row.params;
+  }
+  EXPECT_EQ(runs_, 0);
+  EXPECT_TRUE(call("types", R"({"id":4294967295,"key":"12:1","any":[1],"text":null})").contains("result"));
+}
+
+TEST_F(Protocol, DiscoverDescribesEveryMethod) {
+  const json document = call("rpc.discover", "{}").at("result");
+  EXPECT_EQ(document, rpc_.open_rpc());
+  EXPECT_EQ(document.at("methods").size(), rpc_.methods().size() + 1);
+  for (const Method& method : rpc_.methods()) {
+    const auto& all = document.at("methods");
+    const auto found = std::find_if(all.begin(), all.end(), [&](const json& m) { return m.at("name") == method.name; });
+    ASSERT_NE(found, all.end()) << method.name;
+    ASSERT_EQ(found->at("params").size(), method.params.size()) << method.name;
+  }
+}
+
+TEST_F(Protocol, EveryCodeHasANumberOfItsOwnButThoseOfTheSpecification) {
+  EXPECT_EQ(rpc_code(Code::invalid), -32602);
+  EXPECT_EQ(rpc_code(Code::not_found), -32001);
+  EXPECT_EQ(rpc_code(Code::conflict), -32002);
+  EXPECT_EQ(rpc_code(Code::denied), -32003);
+  EXPECT_EQ(rpc_code(Code::unavailable), -32004);
+  EXPECT_EQ(rpc_code(Code::too_large), -32005);
+  EXPECT_EQ(rpc_code(Code::unsupported), -32006);
+  EXPECT_EQ(rpc_code(Code::stale_claim), -32007);
+  EXPECT_EQ(rpc_code(Code::io), -32603);
+  EXPECT_EQ(rpc_code(Code::internal), -32603);
+}
+
+}  // namespace
+}  // namespace mycojobs::api

@@ -1,0 +1,414 @@
+// The whole server on the imitation of Redis: every method with right and wrong parameters, rights, who is let in.
+#include "api/server.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "api/services.h"
+#include "api/tokens.h"
+#include "base/clock.h"
+#include "store/memory/memory_server.h"
+#include "support/process.h"
+#include "transport/rpc_client.h"
+
+namespace mycojobs {
+namespace {
+
+using nlohmann::json;
+using test::TempDir;
+
+class ApiTest : public ::testing::Test {
+ protected:
+  TempDir folder_;
+  SystemClock clock_;
+  MemoryServer redis_{clock_};
+  ApiSettings settings_;
+  std::unique_ptr<ApiServer> server_;
+  HttpClient http_;
+  std::string token_;
+
+  void start() {
+    settings_.listen = "127.0.0.1:0";
+    settings_.limits.heartbeat_ms = 200;
+    auto server = start_api(redis_, clock_, settings_);
+    ASSERT_TRUE(server) << server.error().message;
+    server_ = std::move(*server);
+  }
+  void start_anonymous() {
+    settings_.anonymous = true;
+    start();
+  }
+  std::string make_token(Id actor, bool is_operator = false) {
+    settings_.tokens_file = folder_ / "tokens";
+    return *api::add_token(settings_.tokens_file, {actor, false, is_operator}, "");
+  }
+  json raw(const std::string& method, const json& params) {
+    const json body{{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", params}};
+    auto answer = http_.post({server_->url(), body.dump(), token_});
+    if (!answer) return {{"transport", answer.error().message}};
+    return json::parse(answer->body, nullptr, false);
+  }
+  json ok(const std::string& method, const json& params) {
+    const json reply = raw(method, params);
+    EXPECT_TRUE(reply.contains("result")) << method << " " << params << "\n" << reply;
+    return reply.value("result", json());
+  }
+  json error(const std::string& method, const json& params) {
+    const json reply = raw(method, params);
+    EXPECT_TRUE(reply.contains("error")) << method << " " << params << "\n" << reply;
+    const json found = reply.value("error", json::object());
+    EXPECT_TRUE(found.contains("data") && found["data"].contains("word") && found["data"].contains("remedy")) << reply;
+    return found;
+  }
+  std::string word(const std::string& method, const json& params) {
+    return error(method, params).value("data", json::object()).value("word", "");
+  }
+  Id new_job(const json& more = json::object()) {
+    json params{{"script", "print(1)"}, {"script_type", "python"}};
+    params.update(more);
+    return ok("job.create", params).value("id", 0U);
+  }
+  int status(const std::string& request) {
+    const test::Finished done = test::run(folder_, {"bash", "-c",
+                                                    "exec 3<>/dev/tcp/127.0.0.1/" + std::to_string(server_->port()) +
+                                                        "; printf '" + request + "' >&3; head -1 <&3"});
+    return done.out.size() > 12 ? std::stoi(done.out.substr(9, 3)) : 0;
+  }
+};
+
+// ---- every method ----
+
+json wrong_value(std::string_view type) {
+  if (type == "list" || type == "text" || type == "any") return json::object();
+  if (type == "object") return json::array();
+  return json::array();
+}
+
+TEST_F(ApiTest, EveryMethodRefusesUnknownMissingAndWrongParameters) {
+  for (const ApiRole role : {ApiRole::coordinator, ApiRole::supervisor}) {
+    settings_.role = role;
+    start_anonymous();
+    api::Services services(redis_, clock_, settings_);
+    std::set<std::string> names;
+    for (const api::Method& method : api::methods_of(services, role)) {
+      const std::string name(method.name);
+      EXPECT_TRUE(names.insert(name).second) << name << " stands twice in the table";
+      EXPECT_FALSE(method.help.empty() || method.result.find(": ") == std::string_view::npos) << name;
+      json fault = error(name, {{"no_such_thing", 1}});
+      EXPECT_EQ(fault.value("code", 0), -32602) << name;
+      EXPECT_EQ(fault["data"].value("field", ""), "no_such_thing") << name;
+      for (const api::Param& param : method.params) {
+        EXPECT_FALSE(param.help.empty() && param.required) << name << " " << param.name;
+        if (param.type != "any") {
+          fault = error(name, {{std::string(param.name), wrong_value(param.type)}});
+          EXPECT_EQ(fault.value("code", 0), -32602) << name << " " << param.name;
+          EXPECT_EQ(fault["data"].value("field", ""), param.name) << name;
+        }
+        if (param.required) {
+          fault = error(name, json::object());
+          EXPECT_EQ(fault.value("code", 0), -32602) << name;
+        }
+      }
+    }
+    server_.reset();
+  }
+}
+
+TEST_F(ApiTest, TheTableHasTheMethodsOfTheSpecification) {
+  const std::map<ApiRole, std::vector<std::string>> wanted{
+      {ApiRole::coordinator,
+       {"actor.create",   "actor.get",    "context.create", "context.get", "runner.create", "runner.get",
+        "runner.list",    "job.create",   "job.get",        "job.list",    "job.run",       "job.start",
+        "job.status",     "job.result",   "job.logs",       "job.cancel",  "job.retry",     "job.explain",
+        "jobs.create",    "jobs.list",    "flow.create",    "flow.get",    "flow.list",     "flow.start",
+        "flow.dag",       "flow.explain", "flow.timeline",  "flow.cancel", "flow.pause",    "flow.resume",
+        "flow.approve",   "flow.reject",  "flow.signal",    "flow.retry",  "flow.replay",   "flow.result",
+        "message.create", "message.get",  "message.list",   "queue.list",  "queue.pause",   "queue.resume",
+        "system.ping",    "system.info",  "system.version"}},
+      {ApiRole::supervisor,
+       {"job.run", "job.start", "job.status", "job.result", "job.logs", "job.cancel", "jobs.create", "jobs.list",
+        "register_runner", "list_runners", "system.ping", "system.info", "system.version"}}};
+  for (const auto& [role, names] : wanted) {
+    settings_.role = role;
+    api::Services services(redis_, clock_, settings_);
+    std::set<std::string> there;
+    for (const api::Method& method : api::methods_of(services, role)) there.insert(std::string(method.name));
+    EXPECT_EQ(there, std::set<std::string>(names.begin(), names.end()));
+  }
+}
+
+TEST_F(ApiTest, TheManualHasARowForEveryMethod) {
+  std::ostringstream text;
+  text << std::ifstream(MYCOJOBS_SOURCE "/docs/rpc.md").rdbuf();
+  const std::string manual = text.str();
+  for (const ApiRole role : {ApiRole::coordinator, ApiRole::supervisor}) {
+    api::Services services(redis_, clock_, settings_);
+    for (const api::Method& method : api::methods_of(services, role)) {
+      std::string params;
+      for (const api::Param& each : method.params)
+        params += (params.empty() ? "" : ", ") + std::string(each.name) + (each.required ? "" : "?");
+      const std::string row = "| `" + std::string(method.name) + "` | " + params + " | " + std::string(method.help) +
+                              " | " + std::string(method.result) + " |\n";
+      EXPECT_NE(manual.find(row), std::string::npos) << "missing, or in other words: " << row;
+    }
+  }
+}
+
+// ---- records ----
+
+TEST_F(ApiTest, RecordsAreCreatedOnceAndReadBack) {
+  start_anonymous();
+  const json actor = ok("actor.create", {{"pubkey", "abc"}});
+  EXPECT_EQ(actor.value("id", 0), 1);
+  EXPECT_EQ(ok("actor.create", {{"id", 12}, {"pubkey", "k"}, {"address", {"unix:/x"}}}).value("id", 0), 12);
+  EXPECT_EQ(ok("actor.create", {{"id", 12}, {"pubkey", "k"}, {"address", {"unix:/x"}}}).value("pubkey", ""), "k");
+  EXPECT_EQ(word("actor.create", {{"id", 12}, {"pubkey", "another"}}), "conflict");
+  EXPECT_EQ(ok("actor.get", {{"id", 12}}).value("pubkey", ""), "k");
+  EXPECT_EQ(word("actor.get", {{"id", 99}}), "not_found");
+  EXPECT_EQ(ok("context.create", {{"id", 1}, {"admins", {12}}, {"readers", {13}}}).value("id", 0), 1);
+  EXPECT_EQ(ok("context.create", {{"admins", {12}}}).value("id", 0), 2);
+  EXPECT_EQ(ok("context.get", {{"id", 1}}).at("readers"), json({13}));
+  const json runner = ok("runner.create", {{"id", 20}, {"address", "http://h:3030"}, {"secret", "s3cret"}});
+  EXPECT_FALSE(runner.contains("secret")) << runner;
+  EXPECT_EQ(ok("runner.get", {{"id", 20}}).dump().find("s3cret"), std::string::npos);
+  EXPECT_EQ(ok("runner.list", json::object()).dump().find("s3cret"), std::string::npos);
+  EXPECT_EQ(ok("runner.list", json::object()).size(), 1U);
+  const json message = ok("message.create", {{"message", "hello"}, {"message_type", "chat"}});
+  EXPECT_EQ(message.value("id", 0), 1);
+  EXPECT_EQ(ok("message.get", {{"id", 1}}).value("message", ""), "hello");
+  EXPECT_EQ(ok("message.list", json::object()).size(), 1U);
+  EXPECT_EQ(word("message.create", {{"message_type", "smoke"}}), "invalid");
+}
+
+// ---- jobs ----
+
+TEST_F(ApiTest, AJobThatIsCreatedWaitsInNoQueueUntilItIsStarted) {
+  start_anonymous();
+  const Id id =
+      new_job({{"payload", "print(1)"}, {"script", nullptr}, {"executor", "python"}, {"script_type", nullptr}});
+  const json job = ok("job.get", {{"id", id}});
+  EXPECT_EQ(job.value("script", ""), "print(1)");
+  EXPECT_EQ(job.value("script_type", ""), "python");
+  auto store = *redis_.open();
+  EXPECT_EQ(*store->queue_length(1, "queue:python"), 0U);
+  EXPECT_EQ(ok("job.start", {{"id", id}}).value("detail", ""), "queued");
+  EXPECT_EQ(*store->queue_length(1, "queue:python"), 1U);
+  ok("job.start", {{"id", id}});
+  EXPECT_EQ(*store->queue_length(1, "queue:python"), 1U);
+  EXPECT_EQ(ok("job.start", {{"script", "x"}, {"script_type", "python"}}).value("id", 0U), id + 1);
+  EXPECT_EQ(*store->queue_length(1, "queue:python"), 2U);
+  EXPECT_EQ(ok("job.status", {{"id", "1:" + std::to_string(id)}}).value("status", ""), "dispatched");
+  EXPECT_EQ(ok("job.list", {{"limit", 1}}).size(), 1U);
+  EXPECT_EQ(ok("jobs.list", json::object()).size(), 2U);
+  EXPECT_FALSE(ok("job.explain", {{"id", id}}).value("reason", "").empty());
+  EXPECT_EQ(ok("job.cancel", {{"id", id}}).value("detail", ""), "cancelled");
+  EXPECT_TRUE(ok("job.result", {{"id", id}}).value("ended", false));
+  EXPECT_TRUE(ok("job.run", {{"id", id}}).value("ended", false)) << "it has ended: nothing to wait for";
+  EXPECT_EQ(word("job.retry", {{"id", id}}), "conflict");
+  EXPECT_TRUE(ok("job.logs", {{"id", id}}).at("lines").empty());
+  const json waited = ok("job.run", {{"script", "x"}, {"script_type", "python"}, {"wait_ms", 30}});
+  EXPECT_FALSE(waited.value("ended", true));
+}
+
+TEST_F(ApiTest, ABadJobNamesItsField) {
+  start_anonymous();
+  const auto field = [&](json params) {
+    params.update({{"script", "x"}, {"script_type", "python"}}, false);
+    return error("job.create", params).at("data").value("field", "");
+  };
+  EXPECT_EQ(field({{"timeout", 0}}), "timeout");
+  EXPECT_EQ(field({{"timeout", -1}}), "timeout");
+  EXPECT_EQ(field({{"retries", 256}}), "retries");
+  EXPECT_EQ(field({{"env_vars", {{"A=B", "x"}}}}), "env_vars");
+  EXPECT_EQ(field({{"dependends", {"x"}}}), "dependends[0]");
+  EXPECT_EQ(error("job.create", {{"script", "x"}}).at("data").value("field", ""), "script_type");
+  EXPECT_EQ(word("job.create", {{"script", "x"}, {"payload", "x"}, {"script_type", "v"}}), "invalid");
+  EXPECT_EQ(word("job.get", {{"id", "nonsense"}}), "invalid");
+  EXPECT_EQ(word("job.start", json::object()), "invalid");
+  const json many = error("jobs.create", {{"jobs", {{{"script", "x"}, {"script_type", "v"}}, {{"script", 7}}}}});
+  EXPECT_EQ(many.at("data").value("field", ""), "jobs[1]") << many;
+  EXPECT_TRUE(ok("job.list", json::object()).empty()) << "one was wrong: none is written";
+}
+
+TEST_F(ApiTest, AnIdempotencyKeyMakesOneJob) {
+  start_anonymous();
+  const json params{{"script", "x"}, {"script_type", "python"}, {"idempotency_key", "k"}};
+  const Id id = ok("job.create", params).value("id", 0U);
+  EXPECT_EQ(ok("job.create", params).value("id", 0U), id);
+  json other = params;
+  other["script"] = "y";
+  EXPECT_EQ(word("job.create", other), "conflict");
+  const json start{{"script", "x"}, {"script_type", "python"}, {"idempotency_key", "s"}};
+  EXPECT_EQ(ok("job.start", start).at("id"), ok("job.start", start).at("id"));
+}
+
+// ---- flows ----
+
+TEST_F(ApiTest, AFlowOfJobsIsCreatedStartedAndShown) {
+  start_anonymous();
+  const Id a = new_job({{"name", "a"}}), b = new_job({{"name", "b"}, {"depends", {a}}});
+  const json flow = ok("flow.create", {{"jobs", {a, b}}, {"name", "two"}});
+  const json by_id{{"id", flow.at("id")}};
+  EXPECT_EQ(ok("flow.get", by_id).value("name", ""), "two");
+  EXPECT_TRUE(ok("flow.get", {{"id", flow.at("id")}, {"definition", true}}).at("definition").is_object());
+  EXPECT_EQ(ok("flow.start", by_id).value("status", ""), "started");
+  const json dag = ok("flow.dag", by_id);
+  ASSERT_EQ(dag.at("nodes").size(), 2U) << dag;
+  EXPECT_EQ(dag["nodes"][0].value("id", 0U), a);
+  EXPECT_EQ(dag["nodes"][1].at("depends"), json({a}));
+  EXPECT_EQ(dag["nodes"][1].value("node_status", ""), "pending");
+  EXPECT_EQ(dag.at("edges"), json::parse("[{\"from\":" + std::to_string(a) + ",\"to\":" + std::to_string(b) + "}]"));
+  EXPECT_FALSE(ok("flow.explain", by_id).empty());
+  EXPECT_FALSE(ok("flow.timeline", by_id).empty());
+  EXPECT_EQ(ok("flow.list", json::object()).size(), 1U);
+  ok("flow.pause", by_id);
+  ok("flow.resume", by_id);
+  ok("flow.cancel", {{"id", flow.at("id")}, {"key", "c1"}});
+  ok("flow.cancel", {{"id", flow.at("id")}, {"key", "c1"}});
+  EXPECT_EQ(ok("flow.result", by_id).value("status", ""), "error");
+  EXPECT_EQ(word("flow.pause", by_id), "conflict");
+  EXPECT_EQ(word("flow.retry", by_id), "conflict");
+  EXPECT_NE(ok("flow.replay", by_id).at("id"), flow.at("id"));
+  EXPECT_EQ(word("flow.start", {{"id", 999}}), "not_found");
+}
+
+TEST_F(ApiTest, AFlowOfADefinitionWaitsForApproval) {
+  start_anonymous();
+  const json definition = json::parse(R"({"name":"ship","jobs":{
+    "ok":{"approval":{"approvers":[12]}},"go":{"needs":["ok"],"log":"shipped"}}})");
+  const json flow = ok("flow.create", {{"definition", definition}});
+  ok("flow.start", {{"id", flow.at("id")}});
+  EXPECT_EQ(word("flow.approve", {{"id", flow.at("id")}, {"name", "ok"}, {"actor_id", 13}}), "denied");
+  ok("flow.approve", {{"id", flow.at("id")}, {"name", "ok"}, {"actor_id", 12}, {"comment", "ship it"}});
+  EXPECT_EQ(ok("flow.result", {{"id", flow.at("id")}}).value("status", ""), "finished");
+}
+
+TEST_F(ApiTest, ABadFlowSaysWhatIsWrong) {
+  start_anonymous();
+  EXPECT_EQ(word("flow.create", json::object()), "invalid");
+  EXPECT_EQ(word("flow.create", {{"jobs", json::array()}}), "invalid");
+  EXPECT_EQ(word("flow.create", {{"jobs", {99}}}), "not_found");
+  EXPECT_EQ(word("flow.create", {{"jobs", {"x"}}}), "invalid");
+  const json bad = error("flow.create", {{"definition", {{"name", "x"}, {"jobs", {{"a", {{"needs", {"b"}}}}}}}}});
+  EXPECT_EQ(bad.at("data").value("word", ""), "invalid");
+  EXPECT_NE(bad.value("message", "").find("jobs.a"), std::string::npos) << bad;
+}
+
+// ---- who is let in, and what they may ----
+
+TEST_F(ApiTest, WithoutATokenNobodyIsLetInButByDevOnLoopback) {
+  start();
+  EXPECT_EQ(word("system.ping", json::object()), "denied");
+  token_ = "mj_wrong";
+  EXPECT_EQ(word("system.ping", json::object()), "denied");
+  EXPECT_EQ(status("GET /health HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n"), 200);
+  EXPECT_EQ(status("GET /openrpc.json HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n"), 401);
+  settings_.listen = "0.0.0.0:0";
+  const auto open = start_api(redis_, clock_, settings_);
+  ASSERT_FALSE(open) << "reachable from other hosts, and no token";
+  EXPECT_NE(open.error().message.find("mycojobs key token"), std::string::npos) << open.error().message;
+}
+
+TEST_F(ApiTest, BrowsersAreRefused) {
+  start_anonymous();
+  EXPECT_EQ(status("GET /openrpc.json HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n"), 200);
+  EXPECT_EQ(status("GET /openrpc.json HTTP/1.1\\r\\nHost: 127.0.0.1:1\\r\\n\\r\\n"), 200);
+  EXPECT_EQ(status("GET /openrpc.json HTTP/1.1\\r\\nHost: evil.example\\r\\n\\r\\n"), 403);
+  EXPECT_EQ(status("GET /openrpc.json HTTP/1.1\\r\\nHost: 127.0.0.1.evil.example\\r\\n\\r\\n"), 403);
+  EXPECT_EQ(status("GET /openrpc.json HTTP/1.1\\r\\n\\r\\n"), 403);
+  EXPECT_EQ(status("GET /openrpc.json HTTP/1.1\\r\\nHost: localhost\\r\\nOrigin: null\\r\\n\\r\\n"), 403);
+  EXPECT_EQ(status("GET /openrpc.json HTTP/1.1\\r\\nHost: localhost\\r\\nSec-Fetch-Site: cross-site\\r\\n\\r\\n"), 403);
+  EXPECT_EQ(status("GET /health HTTP/1.1\\r\\nHost: localhost\\r\\nOrigin: http://localhost\\r\\n\\r\\n"), 403);
+}
+
+TEST_F(ApiTest, RightsOfTheContextHold) {
+  const std::string operator_token = make_token(0, true), admin = make_token(12), reader = make_token(13),
+                    executor = make_token(14), stranger = make_token(15);
+  start();
+  token_ = operator_token;
+  ok("context.create", {{"id", 1}, {"admins", {12}}, {"readers", {13}}, {"executors", {14}}});
+  const json job{{"script", "x"}, {"script_type", "python"}};
+  token_ = stranger;
+  EXPECT_EQ(word("job.create", job), "denied");
+  EXPECT_EQ(word("job.list", json::object()), "denied");
+  EXPECT_EQ(word("flow.list", json::object()), "denied");
+  EXPECT_EQ(word("runner.list", json::object()), "denied");
+  EXPECT_EQ(word("context.create", {{"id", 3}}), "denied");
+  EXPECT_EQ(word("actor.create", {{"id", 99}}), "denied");
+  ok("actor.create", {{"id", 15}});
+  token_ = executor;
+  const json made = ok("job.create", job);
+  EXPECT_EQ(made.value("caller_id", 0), 14);
+  json forged = job;
+  forged["caller_id"] = 12;
+  EXPECT_EQ(word("job.create", forged), "denied");
+  token_ = reader;
+  ok("job.get", {{"id", "14:1"}});
+  EXPECT_EQ(word("job.start", {{"id", "14:1"}}), "denied");
+  EXPECT_EQ(word("job.cancel", {{"id", "14:1"}}), "denied");
+  EXPECT_EQ(word("queue.pause", {{"queue", "python"}}), "denied");
+  EXPECT_EQ(word("runner.create", {{"id", 5}}), "denied");
+  token_ = executor;
+  ok("job.start", {{"id", 1}});
+  const json flow = ok("flow.create", {{"definition", json::parse(R"({"name":"n","jobs":{"h":{"pause":"?"}}})")}});
+  token_ = reader;
+  EXPECT_EQ(word("flow.start", {{"id", flow.at("id")}}), "denied");
+  EXPECT_EQ(word("flow.start", {{"id", flow.at("id")}, {"actor_id", 12}}), "denied");
+  ok("flow.dag", {{"id", flow.at("id")}});
+  token_ = admin;
+  ok("flow.start", {{"id", flow.at("id")}});
+  ok("job.cancel", {{"id", "14:1"}});
+  EXPECT_TRUE(ok("queue.pause", {{"queue", "python"}}).value("paused", false));
+  EXPECT_TRUE(ok("queue.list", json::object()).is_array());
+  EXPECT_FALSE(ok("queue.resume", {{"queue", "queue:python"}}).value("paused", true));
+  EXPECT_EQ(word("queue.pause", {{"queue", "no queue"}}), "invalid");
+  EXPECT_GE(ok("system.info", json::object()).value("refusals", 0), 10);
+}
+
+// ---- events ----
+
+TEST_F(ApiTest, EventsTellWhatAFlowDoesAndGoOnWhereAClientWas) {
+  start_anonymous();
+  const json definition =
+      json::parse(R"({"name":"n","jobs":{"hold":{"pause":"?"},"said":{"needs":["hold"],"log":"x"}}})");
+  const json flow = ok("flow.create", {{"definition", definition}});
+  const std::string url = server_->url() + "/events?context=1&flow=" + std::to_string(flow.value("id", 0));
+  test::Process live(folder_, {"curl", "-sN", url});
+  test::Process whole(folder_, {"curl", "-sN", server_->url() + "/events?context=1"});
+  ASSERT_TRUE(test::eventually([&] { return live.out().find("event: flow") != std::string::npos; })) << live.out();
+  ASSERT_TRUE(test::eventually([&] { return whole.out().find(": heartbeat") != std::string::npos; })) << whole.out();
+  ok("flow.start", {{"id", flow.at("id")}});
+  ok("flow.resume", {{"id", flow.at("id")}, {"node", "hold"}});
+  for (test::Process* stream : {&live, &whole}) {
+    EXPECT_TRUE(test::eventually([&] { return stream->out().find("\"finished\"") != std::string::npos; }))
+        << stream->out();
+    EXPECT_NE(stream->out().find("\"node\":\"hold\""), std::string::npos) << stream->out();
+    EXPECT_NE(stream->out().find("\"node\":\"said\""), std::string::npos) << stream->out();
+  }
+  const auto facts = [](const std::string& text) {
+    std::vector<std::string> ids;
+    std::istringstream lines(text);
+    for (std::string line, event; std::getline(lines, line);) {
+      if (line.starts_with("event: ")) event = line.substr(7);
+      if (line.starts_with("id: ") && event == "fact") ids.push_back(line.substr(4));
+    }
+    return ids;
+  };
+  const auto all = facts(live.out());
+  ASSERT_GT(all.size(), 3U) << live.out();
+  test::Process again(folder_, {"curl", "-sN", "-H", "Last-Event-ID: " + all[1], url});
+  ASSERT_TRUE(test::eventually([&] { return again.out().find("event: flow") != std::string::npos; }));
+  EXPECT_EQ(facts(again.out()), std::vector<std::string>(all.begin() + 2, all.end()));
+  EXPECT_EQ(status("GET /events HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n"), 400);
+  EXPECT_EQ(status("GET /events?context=1&flow=99 HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n"), 404);
+  EXPECT_EQ(status("GET /events?context=x HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n"), 400);
+  server_->stop();
+  EXPECT_TRUE(test::eventually([&] { return !live.running(); }));
+}
+
+}  // namespace
+}  // namespace mycojobs

@@ -1,0 +1,196 @@
+// The flow commands as a user has them: a real Redis, an agent, a coordinator.
+#include <csignal>
+
+#include "e2e/client.h"
+
+namespace mycojobs::test {
+namespace {
+
+class FlowCommands : public Operator {
+ protected:
+  std::string write(const std::string& text) { return folder_.write("flow.yaml", text); }
+  // An agent and a coordinator that leads context 1.
+  void serve() {
+    coordinator_.emplace_back(
+        folder_, std::vector<std::string>{program(), "coordinator", "--redis", redis_.url(), "--context", "1",
+                                          "--state-dir", folder_ / "coordinator"});
+    agents_.push_back(agent(20));
+    EXPECT_TRUE(eventually([&] {
+      return redis_.cli(1, {"EXISTS", "mj:flows:leader"}) == "1" || leads();
+    })) << coordinator_.back().err();
+  }
+  bool leads() { return coordinator_.back().err().find("we lead") != std::string::npos; }
+  std::string start(const std::string& yaml, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"flow", "start", write(yaml), "--detach"});
+    Finished done = mycojobs_(more);
+    EXPECT_EQ(done.code, 0) << done.err;
+    EXPECT_TRUE(done.out.starts_with("flow:")) << done.out;
+    return done.out.substr(5, done.out.find('\n') - 5);
+  }
+  std::string detail(const std::string& flow) { return mycojobs_.json({"flow", "show", flow}).value("detail", ""); }
+  std::string node(const std::string& flow, const std::string& name) {
+    const auto shown = mycojobs_.json({"flow", "show", flow});
+    for (const auto& each : shown["nodes"]) {
+      if (each["name"] == name) return each["node_status"].get<std::string>() + " " + each.value("detail", "");
+    }
+    return "absent";
+  }
+  bool becomes(const std::string& flow, const std::string& as) {
+    return eventually([&] { return detail(flow) == as; });
+  }
+  void expect_cause(const std::string& flow, const std::string& cause, const std::string& words) {
+    EXPECT_TRUE(eventually([&] {
+      const Finished told = mycojobs_({"flow", "explain", flow});
+      return told.out.find(cause + "\n") != std::string::npos && told.out.find(words) != std::string::npos;
+    })) << mycojobs_({"flow", "explain", flow}).out;
+  }
+
+  std::vector<Process> coordinator_, agents_;
+};
+
+constexpr const char* kPipeline = R"(
+name: pipeline
+jobs:
+  build: {script: "result = 7", type: python}
+  ok: {needs: [build], approval: {approvers: [12]}}
+  gate: {needs: [ok], script: "pass", type: python, prerequisites: ["signal:go"]}
+  hold: {needs: [gate], pause: "look"}
+  said: {needs: [hold], log: "done"}
+)";
+
+TEST_F(FlowCommands, AWrongDefinitionIsToldWhole) {
+  const std::string file =
+      write("name: x\njobs:\n  a: {needs: [b], script: pass, type: python}\n  c: {file: gone.py}\n");
+  const Finished checked = mycojobs_({"flow", "check", file});
+  expect_says(checked, 65, "line 3, column 15: jobs.a.needs[0]: there is no node \"b\"");
+  expect_says(checked, 65, "jobs.c.file: ");
+  EXPECT_FALSE(mycojobs_.json({"flow", "check", file})["ok"].get<bool>());
+  expect_says(mycojobs_({"flow", "start", file}), 65, "jobs.a.needs[0]");
+  expect_says(mycojobs_({"flow", "check", folder_ / "gone.yaml"}), 66, "no such file");
+  expect_says(mycojobs_({"flow", "start", "abc"}), 66, "no such file");
+  expect_says(mycojobs_({"flow", "show", "abc"}), 65, "is no flow");
+  expect_says(mycojobs_({"flow", "show", "77"}), 66, "flow 77: nothing in context 1 knows it");
+  expect_says(mycojobs_({"flow", "cancel", "77"}), 66, "there is none in context 1");
+  expect_says(mycojobs_({"flow", "list", "--status", "odd"}), 65, "--status");
+  expect_says(mycojobs_({"flow", "graph", file, "--format", "png"}), 65, "--format");
+}
+
+TEST_F(FlowCommands, AFilesScriptsAreTakenFromBesideIt) {
+  folder_.write("build.py", "pass");
+  const std::string file =
+      write("name: files\njobs:\n  build: {file: build.py}\n  test: {needs: [build], file: build.py}\n");
+  expect_says(mycojobs_({"flow", "check", file}), 0, "files: 2 node(s)");
+  expect_says(mycojobs_({"flow", "graph", file}), 0, "→ test");
+  expect_says(mycojobs_({"flow", "graph", file, "--format", "ascii"}), 0, "-> test");
+  expect_says(mycojobs_({"flow", "graph", file, "--format", "mermaid"}), 0, "n0 --> n1");
+}
+
+TEST_F(FlowCommands, WithoutACoordinatorThatIsSaid) {
+  write(kPipeline);
+  const Finished started = mycojobs_({"flow", "start", folder_ / "flow.yaml", "--detach"});
+  expect_says(started, 0, "no coordinator leads context 1");
+  expect_cause("1", "coordinator_missing", "`mycojobs coordinator --redis URL --context 1`");
+  expect_cause("1", "no_runner", "no runner serves queue:python");
+  const Finished planned = mycojobs_({"job", "explain", mycojobs_.json({"flow", "show", "1"})["nodes"][1]["job"]});
+  expect_says(planned, 0, "flow explain 1");
+}
+
+TEST_F(FlowCommands, PeopleStepByStep) {
+  serve();
+  const std::string flow = start(kPipeline, {"--key", "one"});
+  EXPECT_EQ(start(kPipeline, {"--key", "one"}), flow) << "the same key, the same flow";
+  expect_cause(flow, "approval", "`mycojobs flow approve " + flow + " ok --actor ID`");
+  expect_says(mycojobs_({"flow", "result", flow}), 75, "has not ended");
+  expect_says(mycojobs_({"flow", "approve", flow, "ok"}), 77, "no approver of node ok");
+  expect_says(mycojobs_({"flow", "approve", flow, "ok", "--actor", "12", "--comment", "ship it", "--key", "k"}), 0,
+              "has the approval");
+  expect_says(mycojobs_({"flow", "approve", flow, "ok", "--actor", "12", "--comment", "ship it", "--key", "k"}), 0,
+              "had been asked");
+  expect_says(mycojobs_({"flow", "cancel", flow, "--key", "k", "--actor", "12"}), 65, "key");
+  expect_cause(flow, "signal", "waits for signal:go");
+  expect_says(mycojobs_({"flow", "signal", flow, "go", "--payload", "{"}), 65, "--payload");
+  expect_says(mycojobs_({"flow", "pause", flow, "--comment", "lunch"}), 0, "is paused");
+  expect_cause(flow, "paused", "paused by 1 since");
+  expect_says(mycojobs_({"flow", "resume", flow}), 0, "goes on");
+  expect_says(mycojobs_({"flow", "signal", flow, "go", "--payload", "{\"pin\": 4711}"}), 0, "has the signal");
+  expect_cause(flow, "pause", "`mycojobs flow resume " + flow + " hold`");
+  expect_says(mycojobs_({"flow", "resume", flow, "hold"}), 0, "goes on");
+  EXPECT_TRUE(becomes(flow, "completed"));
+  expect_cause(flow, "finished", "has finished");
+  expect_says(mycojobs_({"flow", "timeline", flow}), 0, "approved ok by 12: ship it");
+  const Finished journal = mycojobs_({"flow", "journal", flow, "--follow"});
+  expect_says(journal, 0, "node_completed");
+  EXPECT_EQ(journal.out.find("4711"), std::string::npos) << "what a signal carries is not shown";
+  expect_says(mycojobs_({"flow", "result", flow}), 0, "ok.actor = 12");
+  expect_says(mycojobs_({"flow", "inspect", flow}), 0, "terminal");
+  expect_says(mycojobs_({"flow", "pause", flow}), 65, "ended");
+  EXPECT_EQ(mycojobs_.json({"flow", "list"})[0]["status"], "finished");
+  expect_says(mycojobs_({"flow", "delete", flow}), 0, "is deleted");
+  expect_says(mycojobs_({"flow", "show", flow}), 66, "nothing in context 1 knows it");
+}
+
+TEST_F(FlowCommands, AFailureIsExplainedRetriedAndReplayed) {
+  serve();
+  const std::string flow = start(R"(
+name: breaks
+jobs:
+  a: {script: "1/0", type: python}
+  b: {needs: [a], script: "pass", type: python}
+)");
+  EXPECT_TRUE(becomes(flow, "failed"));
+  expect_cause(flow, "node_failed", "ZeroDivisionError");
+  EXPECT_EQ(node(flow, "b"), "failed dependency_failed");
+  expect_says(mycojobs_({"flow", "result", flow}), 1, "ZeroDivisionError");
+  expect_says(mycojobs_({"flow", "retry", flow}), 0, "tries again");
+  EXPECT_TRUE(eventually([&] {
+    const auto nodes = mycojobs_.json({"flow", "show", flow})["nodes"];
+    return detail(flow) == "failed" && nodes[0].value("attempt", 0) == 2;
+  }));
+  const Finished again = mycojobs_({"flow", "replay", flow});
+  expect_says(again, 0, "flow:");
+  EXPECT_NE(again.out, "flow:" + flow + "\n");
+}
+
+TEST_F(FlowCommands, FollowedItTellsChangesAndExitsAsItEnds) {
+  serve();
+  write("name: quick\njobs:\n  a: {script: \"pass\", type: python}\n  b: {needs: [a], log: hello}\n");
+  const Finished good = mycojobs_({"flow", "start", folder_ / "flow.yaml", "--follow"});
+  expect_says(good, 0, "a  completed");
+  expect_says(good, 0, "finished completed");
+  write("name: bad\njobs:\n  a: {script: \"1/0\", type: python}\n");
+  expect_says(mycojobs_({"flow", "start", folder_ / "flow.yaml", "--follow"}), 1, "error: ");
+  const auto document = mycojobs_.json({"flow", "start", folder_ / "flow.yaml", "--follow"});
+  EXPECT_EQ(document["status"], "error");
+  EXPECT_EQ(document["nodes"][0]["name"], "a");
+}
+
+TEST_F(FlowCommands, LeftItGoesOn) {
+  serve();
+  write("name: long\njobs:\n  a: {script: \"import time; time.sleep(600)\", type: python}\n");
+  Process following(folder_, mycojobs_.line({"flow", "start", folder_ / "flow.yaml", "--follow"}));
+  EXPECT_TRUE(eventually([&] { return following.err().find("a  running") != std::string::npos; })) << following.err();
+  following.signal(SIGINT);
+  const Finished left = following.wait();
+  expect_says(left, 75, "`mycojobs flow watch 1` shows it again");
+  EXPECT_EQ(detail("1"), "running");
+  expect_cause("1", "running", "lease of runner 20 expires in");
+  Process watching(folder_, mycojobs_.line({"flow", "watch", "1"}));
+  EXPECT_TRUE(eventually([&] { return watching.out().find("started running") != std::string::npos; }));
+  expect_says(mycojobs_({"flow", "cancel", "1"}), 0, "is being cancelled");
+  EXPECT_EQ(watching.wait().code, 130);
+  expect_cause("1", "cancelled", "it was cancelled by 1");
+}
+
+TEST_F(FlowCommands, OfAContextWithARecordOnlySomeMaySteer) {
+  serve();
+  mycojobs_({"context", "grant", "1", "--admin", "5", "--executor", "6"});
+  const std::string flow = start("name: f\njobs:\n  a: {pause: wait}\n");
+  expect_says(mycojobs_({"flow", "pause", flow, "--actor", "9"}), 77, "context grant 1 --executor 9");
+  expect_says(mycojobs_({"flow", "delete", flow, "--actor", "9"}), 77, "has not created this flow");
+  expect_says(mycojobs_({"flow", "pause", flow, "--actor", "6"}), 0, "is paused");
+  expect_says(mycojobs_({"flow", "resume", flow, "--actor", "5"}), 0, "goes on");
+  expect_says(mycojobs_({"flow", "cancel", flow}), 0, "cancel");
+}
+
+}  // namespace
+}  // namespace mycojobs::test

@@ -1,0 +1,177 @@
+// The JSON-RPC of a running coordinator, as a stranger with curl uses it; and two hosts, one of which runs the jobs.
+#include <nlohmann/json.hpp>
+
+#include "e2e/client.h"
+
+namespace mycojobs::test {
+namespace {
+
+using nlohmann::json;
+
+// Where a server says that it listens.
+std::string address_of(const Process& process) {
+  std::string url;
+  EXPECT_TRUE(eventually([&] {
+    const std::string text = process.err();
+    const auto at = text.find("JSON-RPC at http://");
+    if (at == std::string::npos) return false;
+    url = text.substr(at + 12, text.find_first_of("\"\n ", at + 12) - at - 12);
+    return true;
+  })) << process.err();
+  return url;
+}
+
+json node_of(const json& dag, const std::string& name) {
+  for (const json& node : dag.at("nodes")) {
+    if (node.value("name", "") == name) return node;
+  }
+  ADD_FAILURE() << "no node " << name << " in " << dag;
+  return json::object();
+}
+
+class Host {
+ public:
+  explicit Host(const std::string& token_note) {
+    const Finished made =
+        run(folder, {program(), "key", "token", "--operator", "--note", token_note, "--api-tokens", tokens()});
+    EXPECT_EQ(made.code, 0) << made.err;
+    token = made.out.substr(0, made.out.find('\n'));
+  }
+  std::string tokens() const { return folder / "tokens"; }
+  Process coordinator() const {
+    return Process(folder, {program(), "coordinator", "--redis", redis.url(), "--context", "1", "--api-listen",
+                            "127.0.0.1:0", "--api-tokens", tokens(), "--state-dir", folder / "state"});
+  }
+  Process agent(std::vector<std::string> more = {}) const {
+    more.insert(more.end(), {"--api-tokens", tokens()});
+    return start_agent(folder, redis, 20, more);
+  }
+  Finished curl(const std::string& url, const std::string& body, const std::string& bearer) const {
+    return run(folder,
+               {"curl", "-s", "-w", "\n%{http_code}", url, "-H", "Authorization: Bearer " + bearer, "-d", body});
+  }
+  json call(const std::string& url, const std::string& method, const json& params) const {
+    const json body{{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", params}};
+    const Finished done = curl(url, body.dump(), token);
+    const json reply = json::parse(done.out.substr(0, done.out.rfind('\n')), nullptr, false);
+    EXPECT_TRUE(reply.is_object() && reply.contains("result")) << method << " " << done.out;
+    return reply.is_object() ? reply.value("result", json::object()) : json::object();
+  }
+
+  TempDir folder;
+  RedisServer redis{folder};
+  std::string token;
+};
+
+TEST(Rpc, AStrangerWithCurlRunsAFlow) {
+  const Host host("the story");
+  Process coordinator = host.coordinator();
+  Process agent = host.agent();
+  const std::string url = address_of(coordinator);
+  ASSERT_FALSE(url.empty());
+  ASSERT_TRUE(is_up(host.redis, 20)) << agent.err();
+
+  host.call(url, "actor.create", {{"id", 12}, {"pubkey", "k"}});
+  host.call(url, "context.create", {{"id", 1}, {"admins", {12}}});
+  const json first = host.call(url, "job.create", json::parse(R"({"params": {"caller_id": 12, "name": "first",
+      "payload": "result = {'n': '7'}", "executor": "python"}})"));
+  const json second = host.call(url, "job.create",
+                                {{"caller_id", 12},
+                                 {"name", "second"},
+                                 {"script", "print('second')"},
+                                 {"script_type", "python"},
+                                 {"depends", {first.at("id")}}});
+  const json flow =
+      host.call(url, "flow.create",
+                json::array({{{"caller_id", 12}, {"name", "story"}, {"jobs", {first.at("id"), second.at("id")}}}}));
+  const json id{{"id", flow.at("id")}};
+  EXPECT_EQ(host.call(url, "flow.start", id).value("status", ""), "started");
+  EXPECT_TRUE(eventually([&] { return host.call(url, "flow.result", id).value("ended", false); }));
+  const json result = host.call(url, "flow.result", id);
+  EXPECT_EQ(result.value("status", ""), "finished") << result << host.call(url, "flow.explain", id);
+  EXPECT_EQ(result.at("result").value("first.n", ""), "7") << result;
+  const json dag = host.call(url, "flow.dag", id);
+  ASSERT_EQ(dag.at("nodes").size(), 2U);
+  EXPECT_EQ(dag["nodes"][1].value("node_status", ""), "completed") << dag;
+  EXPECT_EQ(dag["edges"].size(), 1U);
+  const json log = host.call(url, "job.logs", {{"id", second.at("id")}, {"caller_id", 12}});
+  EXPECT_NE(log.dump().find("second"), std::string::npos) << log;
+  EXPECT_EQ(host.call(url, "job.run", {{"script", "result = {'x': 'y'}"}, {"script_type", "python"}})
+                .at("result")
+                .value("x", ""),
+            "y");
+
+  // The client of the command line, the batch, the notification, the stranger without a token.
+  const std::vector<std::string> with_token{"MYCOJOBS_TOKEN=" + host.token, "COORDINATOR_URL=" + url};
+  const Finished asked = run(host.folder, {program(), "rpc", "system.info"}, with_token);
+  EXPECT_EQ(asked.code, 0) << asked.err;
+  EXPECT_EQ(json::parse(asked.out).value("role", ""), "coordinator");
+  EXPECT_NE(run(host.folder, {program(), "rpc", "job.get", R"({"id": 999})"}, with_token).code, 0);
+  EXPECT_NE(run(host.folder, {program(), "rpc", "system.info"}, {"COORDINATOR_URL=" + url}).code, 0);
+  EXPECT_TRUE(host.curl(url, R"({"jsonrpc":"2.0","method":"system.ping"})", host.token).out.ends_with("204"));
+  EXPECT_TRUE(
+      host.curl(url, R"([{"jsonrpc":"2.0","id":1,"method":"system.ping"},1])", host.token).out.ends_with("200"));
+  EXPECT_TRUE(host.curl(url, R"({"jsonrpc":"2.0","id":1,"method":"system.ping"})", "mj_wrong").out.ends_with("401"));
+  EXPECT_EQ(coordinator.err().find(host.token), std::string::npos);
+}
+
+TEST(Rpc, ANodeRunsOnAnotherHost) {
+  const Host here("here"), there("there");
+  Process coordinator = here.coordinator();
+  const std::string url = address_of(coordinator);
+  Process agent = there.agent({"--supervisor-listen", "127.0.0.1:0"});
+  const std::string supervisor = address_of(agent);
+  ASSERT_FALSE(url.empty() || supervisor.empty());
+  here.call(url, "runner.create", {{"id", 77}, {"address", supervisor}, {"secret", there.token}});
+  const json definition{
+      {"name", "far"},
+      {"jobs",
+       {{"far",
+         {{"script", "print('far away')\nresult = {'n': '7'}"}, {"type", "python"}, {"supervisor_url", supervisor}}},
+        {"bad",
+         {{"needs", {"far"}},
+          {"script", "1/0"},
+          {"type", "python"},
+          {"supervisor_url", supervisor},
+          {"on_error", "continue"}}},
+        {"said", {{"needs", {"bad"}}, {"log", "done"}}}}}};
+  const json flow = here.call(url, "flow.create", {{"definition", definition}});
+  const json id{{"id", flow.at("id")}};
+  here.call(url, "flow.start", id);
+  EXPECT_TRUE(eventually([&] { return here.call(url, "flow.result", id).value("ended", false); }, Seconds(60)))
+      << here.call(url, "flow.dag", id) << coordinator.err() << agent.err();
+  const json result = here.call(url, "flow.result", id);
+  EXPECT_EQ(result.value("status", ""), "finished") << here.call(url, "flow.dag", id);
+  EXPECT_EQ(result.at("result").value("far.n", ""), "7") << result;
+  const json dag = here.call(url, "flow.dag", id);
+  const json far = node_of(dag, "far"), bad = node_of(dag, "bad");
+  EXPECT_EQ(far.value("supervisor_url", ""), supervisor);
+  const json log = here.call(url, "job.logs", {{"id", far.at("id")}});
+  EXPECT_NE(log.dump().find("far away"), std::string::npos) << log;
+  EXPECT_EQ(here.call(url, "job.result", {{"id", bad.at("id")}}).value("detail", ""), "exception");
+  EXPECT_EQ(there.redis.cli(1, {"KEYS", "flow:*"}), "");
+}
+
+TEST(Rpc, CancellingAFlowReachesTheOtherHost) {
+  const Host here("here"), there("there");
+  Process coordinator = here.coordinator();
+  const std::string url = address_of(coordinator);
+  Process agent = there.agent({"--supervisor-listen", "127.0.0.1:0", "--grace", "1s"});
+  const std::string supervisor = address_of(agent);
+  ASSERT_FALSE(url.empty() || supervisor.empty());
+  here.call(url, "runner.create", {{"id", 77}, {"address", supervisor}, {"secret", there.token}});
+  const json definition{{"name", "far"},
+                        {"jobs", {{"far", {{"script", kSleeps}, {"type", "python"}, {"supervisor_url", supervisor}}}}}};
+  const json id{{"id", here.call(url, "flow.create", {{"definition", definition}}).at("id")}};
+  here.call(url, "flow.start", id);
+  ASSERT_TRUE(eventually([&] {
+    return there.redis.cli(1, {"HGET", "job:1:1", "status"}) == "started";
+  })) << coordinator.err();
+  here.call(url, "flow.cancel", id);
+  EXPECT_TRUE(eventually([&] { return here.call(url, "flow.result", id).value("ended", false); }, Seconds(40)));
+  EXPECT_EQ(here.call(url, "flow.result", id).value("detail", ""), "cancelled");
+  EXPECT_EQ(there.redis.cli(1, {"HGET", "job:1:1", "detail"}), "cancelled");
+}
+
+}  // namespace
+}  // namespace mycojobs::test

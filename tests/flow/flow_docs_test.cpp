@@ -1,0 +1,66 @@
+// docs/flows.md says what the reader reads, and every definition in it and in examples/flow is sound.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "domain/flow_plan.h"
+#include "domain/flow_yaml.h"
+
+namespace mycojobs {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string text_of(const fs::path& file) {
+  std::ostringstream text;
+  text << std::ifstream(file).rdbuf();
+  return text.str();
+}
+std::string problems_of(const std::string& yaml) {
+  YamlText places;
+  const auto parsed = yaml_to_json(yaml, places);
+  if (!parsed) return parsed.error().message;
+  return join(read_plan(*parsed).problems);
+}
+
+TEST(FlowDocs, HaveARowForEveryFieldAndForNoOther) {
+  const std::string manual = text_of(MYCOJOBS_SOURCE "/docs/flows.md");
+  for (const char* of : {"flow", "node"}) {
+    std::string table = "| field | takes | meaning |\n|---|---|---|\n";
+    for (const PlanField& field : plan_fields()) {
+      if (field.of != of) continue;
+      table += "| `" + std::string(field.name) + "` | " + std::string(field.takes) + " | " +
+               std::string(field.meaning) + " |\n";
+    }
+    EXPECT_NE(manual.find(table + "\n"), std::string::npos) << "docs/flows.md, fields of a " << of << ":\n" << table;
+  }
+}
+
+TEST(FlowDocs, EveryDefinitionInThemIsSound) {
+  const std::string manual = text_of(MYCOJOBS_SOURCE "/docs/flows.md");
+  int count = 0;
+  for (std::size_t at = manual.find("```yaml\n"); at != std::string::npos; at = manual.find("```yaml\n", at + 1)) {
+    const std::size_t from = at + sizeof "```yaml\n" - 1;
+    const std::string yaml = manual.substr(from, manual.find("```\n", from) - from);
+    EXPECT_EQ(problems_of(yaml), "") << yaml;
+    ++count;
+  }
+  EXPECT_GE(count, 2);
+}
+
+TEST(FlowDocs, EveryExampleIsSoundAndNamedInThem) {
+  const std::string manual = text_of(MYCOJOBS_SOURCE "/docs/flows.md");
+  int count = 0;
+  for (const auto& file : fs::directory_iterator(MYCOJOBS_SOURCE "/examples/flow")) {
+    EXPECT_EQ(problems_of(text_of(file.path())), "") << file.path();
+    EXPECT_NE(manual.find("examples/flow/" + file.path().filename().string()), std::string::npos) << file.path();
+    ++count;
+  }
+  EXPECT_GE(count, 5);
+}
+
+}  // namespace
+}  // namespace mycojobs

@@ -1,0 +1,228 @@
+// Schedules over the imitation of Redis: the same intended moment never starts twice, whoever is killed where.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "coordinator/schedules.h"
+#include "domain/codec.h"
+#include "domain/cron.h"
+#include "store/memory/memory_server.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr Id kContext = 1;
+constexpr std::uint64_t kMinute = 60000;
+constexpr std::uint64_t kNoon = 1795348800000;  // 2026-11-22 12:00:00 UTC
+
+struct HandClock final : Clock {
+  std::uint64_t now = kNoon - kMinute / 2;
+  std::uint64_t unix_ms() const override { return now; }
+  std::uint64_t boot_ms() const override { return now; }
+};
+
+// A definition whose flow ends by itself as soon as it starts, or one that waits to be resumed.
+FlowPlan plan(const std::string& line, bool waits = false) {
+  const nlohmann::json node = waits ? nlohmann::json{{"pause", line}} : nlohmann::json{{"log", line}};
+  return read_plan({{"name", "nightly"}, {"jobs", {{"say", node}}}}).plan.value();
+}
+
+class Schedules : public testing::Test {
+ protected:
+  Schedules() : flows_(server_.open_flows().value()) {}
+
+  Schedule one(const char* name, const FlowPlan& plan, const char* overlap = "allow", const char* missed = "all") {
+    Schedule out;
+    out.name = name;
+    out.caller = 12;
+    out.cron = "* * * * *";
+    out.zone = "UTC";
+    out.overlap = overlap;
+    out.missed = missed;
+    out.next_ms = kNoon;
+    out.definition_hash = plan.hash;
+    return out;
+  }
+  void put(const Schedule& schedule, const FlowPlan& plan, std::uint64_t revision = 0) {
+    const auto put = flows_->put_schedule(kContext, schedule, plan.canonical, revision);
+    ASSERT_TRUE(put) << put.error().message;
+  }
+  Schedule stored(const std::string& name = "nightly") {
+    const auto all = flows_->schedules(kContext);
+    for (const Schedule& each : all.value()) {
+      if (each.name == name) return each;
+    }
+    return {};
+  }
+  // One coordinator's look, with nothing in its memory.
+  Result<std::uint64_t> look() {
+    const auto flows = server_.open_flows().value();
+    RunCache cache;
+    return run_schedules(*flows, cache, kContext);
+  }
+  // "1 finished 1795348800000 <line>" of each flow, the oldest first.
+  std::vector<std::string> runs() {
+    std::vector<std::string> out;
+    const auto all = flows_->list(kContext, "", 0, 100);
+    for (const FlowSummary& each : all.value()) {
+      const Fields record = flows_->read(kContext, each.flow, 9'007'199'254'740'991).value().record;
+      const Flow flow = decode<Flow>(record).record;
+      const std::string text = flows_->definition(kContext, flow.definition_hash).value_or("gone");
+      const auto moment = flow.env_vars.find("MYCOJOBS_SCHEDULED_MS");
+      out.insert(out.begin(), std::string(word(flow.status)) + ' ' +
+                                  (moment == flow.env_vars.end() ? "?" : moment->second) + ' ' +
+                                  (text.find("new") != std::string::npos ? "new" : "old"));
+    }
+    return out;
+  }
+  static std::string run(const char* status, std::uint64_t moment, const char* definition = "old") {
+    return std::string(status) + ' ' + std::to_string(moment) + ' ' + definition;
+  }
+
+  HandClock clock_;
+  MemoryServer server_{clock_};
+  std::unique_ptr<FlowStore> flows_;
+};
+using Runs = std::vector<std::string>;
+
+TEST_F(Schedules, StartTheirFlowAtItsMomentAndSayWhenToLookAgain) {
+  const FlowPlan old = plan("old");
+  put(one("nightly", old), old);
+  EXPECT_EQ(look().value(), kMinute / 2);
+  EXPECT_EQ(runs(), Runs{});
+  clock_.now = kNoon;
+  EXPECT_EQ(look().value(), kMinute);
+  EXPECT_EQ(runs(), Runs{run("finished", kNoon)});
+  EXPECT_EQ(look().value(), kMinute);
+  EXPECT_EQ(runs().size(), 1U);
+  const Schedule now = stored();
+  EXPECT_EQ(now.next_ms, kNoon + kMinute);
+  EXPECT_EQ(now.last_ms, kNoon);
+  EXPECT_EQ(now.last_flow, 1U);
+}
+
+TEST_F(Schedules, WithoutOneThereIsTime) { EXPECT_EQ(look().value(), 3600000U); }
+
+// Every call that changes anything fails in turn: before it has done anything, or with its reply lost. Whoever looks
+// next finds one flow of each moment.
+TEST_F(Schedules, OneMomentIsOneFlowWhereverACoordinatorIsKilled) {
+  const FlowPlan old = plan("old");
+  put(one("nightly", old), old);
+  clock_.now = kNoon + 2 * kMinute;  // three moments
+  const MemoryServer::Snapshot begin = server_.snapshot();
+  ASSERT_TRUE(look());
+  const std::uint64_t writes = server_.writes() - begin.writes;
+  const Runs expected = runs();
+  ASSERT_EQ(expected.size(), 3U);
+  ASSERT_GE(writes, 10U);
+  for (const Fault fault : {Fault::before, Fault::after}) {
+    for (std::uint64_t at = 1; at <= writes; ++at) {
+      server_.restore(begin);
+      bool dead = false;
+      server_.set_faults([&](const ServerCall& call) {
+        if (dead) return Fault::before;
+        if (call.write != begin.writes + at) return Fault::none;
+        dead = true;
+        return fault;
+      });
+      (void)look();
+      EXPECT_TRUE(dead);
+      server_.set_faults(nullptr);
+      ASSERT_TRUE(look()) << at;
+      EXPECT_EQ(runs(), expected) << "call " << at;
+      EXPECT_EQ(stored().next_ms, kNoon + 3 * kMinute) << at;
+    }
+  }
+}
+
+TEST_F(Schedules, TwoCoordinatorsThatBothThinkTheyLeadStartOneFlow) {
+  const FlowPlan old = plan("old");
+  put(one("nightly", old), old);
+  clock_.now = kNoon;
+  // The second reads the schedule as it was before the first had started anything.
+  const Schedule as_read = stored();
+  ASSERT_TRUE(look());
+  RunCache cache;
+  ASSERT_TRUE(settle_schedule(*flows_, cache, kContext, as_read)) << "it says the same of the schedule";
+  EXPECT_EQ(runs(), Runs{run("finished", kNoon)});
+}
+
+// The same id with another definition, zone or expression: what has been started is not started again.
+TEST_F(Schedules, AChangedDefinitionHoldsFromTheNextMoment) {
+  const FlowPlan old = plan("old");
+  const FlowPlan changed = plan("new");
+  put(one("nightly", old), old);
+  clock_.now = kNoon;
+  RunCache cache;
+  ASSERT_TRUE(settle_schedule(*flows_, cache, kContext, stored()));
+  Schedule other = one("nightly", changed);
+  const Schedule settled = stored();
+  other.next_ms = next_moment(parse_cron(other.cron).value(), other.zone, settled.last_ms).value();
+  put(other, changed, settled.revision);
+  ASSERT_TRUE(look());
+  EXPECT_EQ(runs(), Runs{run("finished", kNoon)});
+  clock_.now = kNoon + kMinute;
+  ASSERT_TRUE(look());
+  EXPECT_EQ(runs(), (Runs{run("finished", kNoon), run("finished", kNoon + kMinute, "new")}));
+}
+
+TEST_F(Schedules, OneThatIsRemovedAndMadeAnewDoesNotStartAMomentAgain) {
+  const FlowPlan old = plan("old");
+  put(one("nightly", old), old);
+  clock_.now = kNoon;
+  ASSERT_TRUE(look());
+  ASSERT_TRUE(flows_->remove_schedule(kContext, "nightly"));
+  const FlowPlan changed = plan("new");
+  put(one("nightly", changed), changed);
+  ASSERT_TRUE(look());
+  EXPECT_EQ(runs(), Runs{run("finished", kNoon)});
+  EXPECT_NE(stored().note.find("was not started"), std::string::npos) << stored().note;
+  EXPECT_EQ(stored().next_ms, kNoon + kMinute);
+}
+
+TEST_F(Schedules, AQueuedMomentStartsWhenTheRunBeforeHasEnded) {
+  const FlowPlan slow = plan("old", true);
+  put(one("nightly", slow, "queue", "skip"), slow);
+  clock_.now = kNoon;
+  ASSERT_TRUE(look());
+  clock_.now = kNoon + 2 * kMinute;
+  EXPECT_EQ(look().value(), 1000U) << "a look each second";
+  EXPECT_EQ(runs(), Runs{run("started", kNoon)});
+  EXPECT_EQ(stored().note, "2 moments wait for the end of flow 1");
+  for (Id flow = 1; flow <= 3; ++flow) {
+    RunCache cache;
+    ProgressRequest resume;
+    resume.context = kContext;
+    resume.flow = flow;
+    FlowControl control;
+    control.verb = FlowControl::Verb::resume;
+    control.target = "say";
+    control.actor = 12;
+    resume.control = control;
+    clock_.now += 1000;
+    const auto resumed = progress(*flows_, cache, resume);
+    ASSERT_TRUE(resumed) << resumed.error().message;
+    ASSERT_TRUE(look());
+    EXPECT_EQ(runs().size(), std::min<std::size_t>(flow + 1, 3));
+  }
+  EXPECT_EQ(runs(),
+            (Runs{run("finished", kNoon), run("finished", kNoon + kMinute), run("finished", kNoon + 2 * kMinute)}));
+}
+
+TEST_F(Schedules, OneThatCannotStartHoldsNobodyUp) {
+  const FlowPlan old = plan("old");
+  put(one("a", old), old);
+  put(one("b", old), old);
+  put(one("c", old), old);
+  server_.plain(kContext, {"HSET", "mj:schedule:a", "cron", "nonsense"});
+  server_.plain(kContext, {"HSET", "mj:schedule:b", "definition_hash", std::string(64, 'f')});
+  clock_.now = kNoon;
+  ASSERT_TRUE(look());
+  EXPECT_EQ(runs(), Runs{run("finished", kNoon)}) << "c's";
+  EXPECT_NE(stored("a").note.find("cron: "), std::string::npos) << stored("a").note;
+  EXPECT_EQ(stored("a").next_ms, 0U);
+}
+
+}  // namespace
+}  // namespace mycojobs

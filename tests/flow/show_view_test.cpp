@@ -1,0 +1,287 @@
+// What is seen of flows in a store: each node where it is, each reason by its cause, and whatever somebody else has
+// written there.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "flow/progress_stage.h"
+#include "inspect/draw_flow.h"
+#include "inspect/flows.h"
+
+namespace mycojobs {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+class FlowShow : public ::testing::Test {
+ protected:
+  FlowStage stage_;
+
+  void run(const std::string& yaml, int rounds = 40) {
+    stage_.ask_to_run("f", yaml);
+    (void)stage_.play(rounds);
+    ASSERT_TRUE(stage_.known("f"));
+  }
+  Id flow() const { return stage_.flow("f"); }
+  std::string key(const std::string& prefix) const { return prefix + std::to_string(flow()); }
+  void control(FlowControl::Verb verb, const std::string& target = "", const std::string& comment = "") {
+    FlowControl wish;
+    wish.verb = verb;
+    wish.target = target;
+    wish.actor = 12;
+    wish.admin = true;
+    wish.comment = comment;
+    ProgressRequest request;
+    request.control = wish;
+    const auto done = stage_.progress_of("f", request);
+    ASSERT_TRUE(done) << done.error().message;
+  }
+  FlowView view() {
+    auto looked = look_at_flow(stage_.flows(), stage_.store(), 1, flow());
+    EXPECT_TRUE(looked) << looked.error().message;
+    return looked.value_or(FlowView());
+  }
+  std::vector<FlowReason> reasons() {
+    auto told = explain_flow(stage_.flows(), stage_.store(), 1, flow());
+    EXPECT_TRUE(told) << told.error().message;
+    const auto known = flow_causes();
+    for (const FlowReason& reason : told.value_or(std::vector<FlowReason>())) {
+      EXPECT_TRUE(std::any_of(known.begin(), known.end(), [&](const auto& row) { return row.cause == reason.cause; }))
+          << reason.cause;
+      EXPECT_FALSE(reason.reason.empty());
+      EXPECT_FALSE(reason.next.empty()) << reason.cause;
+    }
+    return told.value_or(std::vector<FlowReason>());
+  }
+  // "cause node: reason", "next: ..."
+  std::vector<std::string> told() {
+    std::vector<std::string> lines;
+    for (const FlowReason& reason : reasons())
+      lines.push_back(reason.cause + " " + reason.node + ": " + reason.reason + "; next: " + reason.next);
+    return lines;
+  }
+  static std::string names(const FlowView& view, const std::vector<std::uint32_t>& list) {
+    std::string out;
+    for (std::uint32_t index : list) out += (out.empty() ? "" : " ") + view.nodes.at(index).name;
+    return out;
+  }
+  static std::string place(const FlowView& view, const std::string& name) {
+    for (const NodeView& node : view.nodes) {
+      if (node.name == name) return std::string(word(node.status)) + " " + node.detail;
+    }
+    return "absent";
+  }
+};
+
+constexpr const char* kManual = R"(
+name: manual
+jobs:
+  build: {script: "ok", type: python}
+  long: {script: "hold", type: python}
+  ok: {needs: [build], approval: {approvers: [7], comment: "ship?"}}
+  hold: {needs: [build], pause: "look"}
+  gated: {needs: [build], script: "ok", type: python, prerequisites: ["signal:go"]}
+  legal: {needs: [build], script: "ok", type: python, prerequisites: ["approval:legal"]}
+  nap: {needs: [build], wait: 1h}
+  cobol: {needs: [build], script: "x", type: cobol}
+  last: {needs: [ok, hold], script: "ok", type: python}
+)";
+
+TEST_F(FlowShow, EachNodeIsWhereItIs) {
+  run(kManual);
+  const FlowView seen = view();
+  EXPECT_EQ(seen.status + " " + seen.detail, "started running");
+  EXPECT_EQ(place(seen, "build"), "completed ok");
+  EXPECT_THAT(place(seen, "long"), HasSubstr("running "));
+  EXPECT_EQ(place(seen, "ok"), "dispatched approval");
+  EXPECT_EQ(place(seen, "gated"), "pending gate");
+  EXPECT_EQ(place(seen, "cobol"), "dispatched queued");
+  EXPECT_EQ(names(seen, seen.applied), "build");
+  EXPECT_EQ(names(seen, seen.visible), "cobol");
+  EXPECT_EQ(names(seen, seen.claimed) + names(seen, seen.expired), "long");
+  EXPECT_EQ(names(seen, seen.planned), "last");
+  EXPECT_EQ(names(seen, seen.waiting), "gated nap");
+  EXPECT_EQ(names(seen, seen.manual), "hold legal ok");
+  EXPECT_THAT(seen.anomalies, IsEmpty());
+  EXPECT_FALSE(draw_flow(seen, GraphFormat::text).empty());
+  EXPECT_TRUE(nlohmann::json::accept(to_json(seen).dump()));
+}
+
+TEST_F(FlowShow, EveryWaitIsExplainedWithItsRemedy) {
+  run(kManual);
+  const auto lines = told();
+  EXPECT_THAT(lines, Contains(HasSubstr("approval ok: node ok waits for approval since ")));
+  EXPECT_THAT(lines, Contains(HasSubstr("`mycojobs flow approve 1 ok --actor ID`")));
+  EXPECT_THAT(lines, Contains(HasSubstr("approval legal: node legal waits for approval:legal since ")));
+  EXPECT_THAT(lines, Contains(HasSubstr("pause hold: node hold is a pause since ")));
+  EXPECT_THAT(lines, Contains(HasSubstr("`mycojobs flow resume 1 hold`")));
+  EXPECT_THAT(lines, Contains(HasSubstr("signal gated: node gated waits for signal:go since ")));
+  EXPECT_THAT(lines, Contains(HasSubstr("`mycojobs flow signal 1 go`")));
+  EXPECT_THAT(lines, Contains(HasSubstr("timer nap: node nap waits 59 min more")));
+  EXPECT_THAT(lines, Contains(HasSubstr("no_runner cobol: node cobol (job:12:2): no runner serves queue:cobol")));
+  EXPECT_THAT(lines, Contains(HasSubstr("lease of runner ")));
+  EXPECT_THAT(lines, Not(Contains(HasSubstr("job_lost"))));
+  for (const FlowReason& reason : reasons()) {
+    if (reason.node == "ok") {
+      EXPECT_THAT(reason.evidence, Contains(HasSubstr("actor(s) 7 may decide")));
+    }
+  }
+}
+
+TEST_F(FlowShow, APauseNamesWhoAndWhy) {
+  run(kManual);
+  control(FlowControl::Verb::pause, "", "lunch");
+  const auto lines = told();
+  EXPECT_THAT(lines, Contains(::testing::AllOf(HasSubstr("paused : paused by 12 since "), HasSubstr(": lunch;"),
+                                               HasSubstr("`mycojobs flow resume 1`"))));
+  EXPECT_EQ(view().detail, "paused");
+}
+
+TEST_F(FlowShow, AMissingCoordinatorComesFirst) {
+  stage_.ask_to_run("f", kManual);
+  (void)stage_.play(40);
+  stage_.clock().now += 3'600'000 / 2;
+  EXPECT_THAT(told().front(), HasSubstr("coordinator_missing : no coordinator leads context 1"));
+}
+
+TEST_F(FlowShow, AFailureIsNamedAndWhatFollowsFromItIsNot) {
+  run("name: bad\njobs:\n  a: {script: fail, type: python}\n  b: {needs: [a], script: ok, type: python}\n");
+  const auto lines = told();
+  EXPECT_THAT(lines.front(), HasSubstr("failed : it failed because of a: "));
+  EXPECT_THAT(lines.front(), HasSubstr("`mycojobs flow retry 1`"));
+  EXPECT_THAT(lines, Contains(HasSubstr("node_failed a: node a failed: exit: exit code 1")));
+  EXPECT_THAT(lines, Not(Contains(HasSubstr("node_failed b"))));
+  EXPECT_EQ(place(view(), "b"), "failed dependency_failed");
+}
+
+TEST_F(FlowShow, AStopIsTheFailuresDoing) {
+  run("name: bad\njobs:\n  a: {script: fail, type: python}\n  b: {script: hold, type: python}\n");
+  const auto lines = told();
+  EXPECT_THAT(lines, Contains(HasSubstr("stopping : stopped by the failure of a; what is in flight ends first")));
+  control(FlowControl::Verb::cancel, "", "enough");
+  EXPECT_THAT(told(), Contains(HasSubstr("cancelling : it is being cancelled by 12 since ")));
+}
+
+TEST_F(FlowShow, AnEndIsAnEnd) {
+  run("name: good\njobs:\n  a: {script: ok k=v, type: python}\n");
+  const auto lines = told();
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_THAT(lines.front(), HasSubstr("finished : flow 1 has finished; next: nothing; `mycojobs flow result 1`"));
+  EXPECT_EQ(view().detail, "completed");
+}
+
+TEST_F(FlowShow, ABoundOfPlacesIsNamed) {
+  run("name: narrow\nmax_parallel: 1\njobs:\n  a: {script: hold, type: python}\n  b: {script: ok, type: python}\n");
+  EXPECT_THAT(told(), Contains(HasSubstr("max_parallel b: node b is ready, and 1 of 1 places are taken")));
+}
+
+TEST_F(FlowShow, AChildIsPointedTo) {
+  run("name: p\njobs:\n  kid: {flow: {name: k, jobs: {a: {script: hold, type: python}}}}\n");
+  EXPECT_THAT(told(), Contains(::testing::AllOf(HasSubstr("child_flow kid: node kid waits for its child, flow 2"),
+                                                HasSubstr("`mycojobs flow explain 2`"))));
+}
+
+TEST_F(FlowShow, TheTimelineTellsWhoDidWhat) {
+  run(kManual);
+  control(FlowControl::Verb::approve, "ok", "ship it");
+  const auto rows = flow_timeline(stage_.flows(), 1, flow()).value();
+  std::vector<std::string> lines;
+  for (const TimelineRow& row : rows) lines.push_back(row.node + ": " + row.what);
+  EXPECT_THAT(lines.front(), HasSubstr("started"));
+  EXPECT_THAT(lines, Contains("build: completed ok"));
+  EXPECT_THAT(lines, Contains(": approved ok by 12: ship it"));
+  EXPECT_EQ(flow_timeline(stage_.flows(), 1, flow(), 3).value().size(), 3U);
+}
+
+TEST_F(FlowShow, AFlowThatIsNotThereIsNotFound) {
+  EXPECT_EQ(look_at_flow(stage_.flows(), stage_.store(), 1, 77).error().code, Code::not_found);
+  EXPECT_EQ(explain_flow(stage_.flows(), stage_.store(), 1, 77).error().code, Code::not_found);
+  EXPECT_EQ(flow_timeline(stage_.flows(), 1, 77).error().code, Code::not_found);
+}
+
+TEST_F(FlowShow, WithoutItsDefinitionTheRecordsNodesAreShown) {
+  run(kManual);
+  stage_.plain({"DEL", "mj:definition:" + stage_.field("f", "definition_hash")});
+  const FlowView seen = view();
+  EXPECT_FALSE(seen.has_plan);
+  EXPECT_EQ(seen.nodes.size(), 9U);
+  EXPECT_THAT(seen.anomalies, Contains(HasSubstr("definition: ")));
+  EXPECT_THAT(told(), Contains(HasSubstr("definition_missing : ")));
+  stage_.plain({"HSET", "mj:definition:" + stage_.field("f", "definition_hash"), "text", "{\"name\": \"other\"}"});
+  EXPECT_FALSE(view().has_plan);
+}
+
+TEST_F(FlowShow, NonsenseInTheJournalIsListedAndNeverFatal) {
+  run(kManual);
+  const std::string journal = key("mj:run:");
+  const auto add = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"XADD", journal, "*"});
+    stage_.plain(words);
+  };
+  add({"f", "no_such_kind", "at", "5"});
+  add({"f", "node_completed", "at", "x", "n", "99999", "m", "{}"});
+  add({"f", "node_completed", "at", "5", "n", "-1", "m", "{]"});
+  add({"f", "node_failed", "n", "18446744073709551615"});
+  add({"f", "node_failed", "at", "99999999999999999999", "n", "0", "m", "[1]"});
+  add({"f", "ended", "at", "5", "m", "{\"status\": \"finished\"}"});
+  add({"f", "control", "at", "5", "m", R"({"verb": {"x": 1}, "actor": [1], "comment": 7, "payload": "s3cret"})"});
+  add({"nothing", "known"});
+  add({"f", std::string("\xff\x1b[2J\0", 6), "at", "5"});
+  const FlowView seen = view();
+  EXPECT_GE(seen.anomalies.size(), 5U);
+  EXPECT_EQ(place(seen, "build"), "completed ok");
+  EXPECT_THAT(told(), Contains(HasSubstr("anomaly : ")));
+  const auto rows = flow_timeline(stage_.flows(), 1, flow());
+  ASSERT_TRUE(rows);
+  for (const TimelineRow& row : *rows) EXPECT_THAT(row.what, Not(HasSubstr("s3cret")));
+}
+
+TEST_F(FlowShow, WhatOtherClientsHaveDoneToRecordsIsListed) {
+  run(kManual);
+  const std::string record = key("flow:");
+  stage_.plain({"DEL", stage_.job_of("f", "cobol")});
+  stage_.plain({"DEL", "mj:claim:" + stage_.job_of("f", "cobol")});
+  stage_.plain({"DEL", stage_.job_of("f", "long")});
+  stage_.plain({"SET", stage_.job_of("f", "long"), "text"});
+  EXPECT_THAT(told(), Contains(HasSubstr("job_lost cobol: ")));
+  stage_.plain({"HSET", record, "jobs", "[1,\"x\",-5,4294967296]", "nodes", "{}", "id", "77", "status", "nonsense",
+                "result", "[", "started_ms", "-1"});
+  const FlowView seen = view();
+  EXPECT_FALSE(seen.anomalies.empty());
+  EXPECT_EQ(seen.record.id, flow());
+  stage_.plain({"HSET", record, "jobs", "[]", "caller_id", "0", "definition_hash", ""});
+  EXPECT_FALSE(view().has_plan);
+  (void)told();
+  stage_.plain({"DEL", record});
+  stage_.plain({"RPUSH", record, "x"});
+  (void)look_at_flow(stage_.flows(), stage_.store(), 1, flow());
+  (void)explain_flow(stage_.flows(), stage_.store(), 1, flow());
+  stage_.plain({"DEL", key("mj:run:")});
+  stage_.plain({"SET", key("mj:run:"), "x"});
+  (void)look_at_flow(stage_.flows(), stage_.store(), 1, flow());
+  (void)flow_timeline(stage_.flows(), 1, flow());
+}
+
+TEST_F(FlowShow, TenThousandNodesAreLookedAtExplainedAndDrawn) {
+  std::string yaml = "name: wide\njobs:\n  first: {script: hold, type: python}\n";
+  for (int i = 0; i < 9999; ++i)
+    yaml += "  n" + std::to_string(i) + ": {needs: [" + (i % 100 == 0 ? "first" : "n" + std::to_string(i - i % 100)) +
+            "], script: ok, type: python}\n";
+  run(yaml, 3);
+  const FlowView seen = view();
+  EXPECT_EQ(seen.nodes.size(), 10000U);
+  EXPECT_EQ(seen.planned.size(), 9999U);
+  EXPECT_LE(reasons().size(), 20U);
+  const std::string text = draw_flow(seen, GraphFormat::text);
+  EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 10);
+  EXPECT_EQ(to_json(seen)["nodes"].size(), 10000U);
+}
+
+}  // namespace
+}  // namespace mycojobs
