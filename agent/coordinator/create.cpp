@@ -90,8 +90,7 @@ Flow record_of(const FlowPlan& plan, const NewFlow& asked, Id id, std::vector<Id
 
 // Nothing: it is not complete yet.
 Result<std::optional<Flow>> complete(FlowStore& store, Id context, Id flow) {
-  constexpr std::uint64_t kNoFacts = 9'007'199'254'740'991;
-  MJ_TRY(read, store.read(context, flow, kNoFacts));
+  MJ_TRY(read, store.read(context, flow, std::nullopt));
   auto decoded = decode<Flow>(read.record);
   if (read.record.empty() || decoded.record.detail == "creating") return std::optional<Flow>();
   return std::optional(std::move(decoded.record));

@@ -101,13 +101,14 @@ Result<bool> Driver::commit(Step& step, const RunRead& read, bool last) {
   const bool over = is_terminal(run.state.status);
   const bool events_left = read.events.size() > step.events_taken;
   more_ = !over && (recover_ || events_left || more_to_do(*run.plan, run.state));
+  const bool nothing = commit.facts.empty() && commit.events_taken == 0 && commit.dispatch.empty();
+  if (nothing && !recover_) more_ = false;  // another pass would find as little
   if (start_ || control_) more_ = true;
   if (const std::uint64_t timer = next_timer_ms(run.state); timer != 0 && !over) commit.due_ms = timer;
   if (more_ || !afterwards_.empty() || !links_.empty()) {
     const std::uint64_t on = last ? 0 : step.now_ms() + kOnMs;
     commit.due_ms = std::min(commit.due_ms.value_or(on), on);
   }
-  const bool nothing = commit.facts.empty() && commit.events_taken == 0 && commit.dispatch.empty();
   if (nothing && !due_) return true;
   auto done = store_.commit(commit);
   if (!done && done.error().code == Code::conflict) return false;
@@ -179,7 +180,7 @@ Result<FlowProgress> Driver::drive() {
     MJ_CHECK(after(run));
     const bool on = more_ || !links_.empty();
     done_.more = on;
-    cache_.keep(asked_.context, asked_.flow, std::move(run));
+    if (!is_terminal(run.state.status)) cache_.keep(asked_.context, asked_.flow, std::move(run));
     if (!on || last) return done_;
   }
 }

@@ -43,7 +43,7 @@ std::optional<std::string> Deciding::why_skipped(std::uint32_t i, Json& when) co
     if (plan.on_call) break;
     const NodeState& at = node(need);
     const auto& error_node = planned(need).error_node;
-    if (at.detail == "handled" && at.status == NodeStatus::completed &&
+    if (at.detail == "handled" && at.status == NodeStatus::completed && error_node &&
         std::find(plan.needs.begin(), plan.needs.end(), *error_node) == plan.needs.end()) {
       return "node " + planned(need).name + " failed, and " + planned(*error_node).name + " ran instead";
     }

@@ -58,7 +58,6 @@ class Folding {
   bool flag(std::string_view name) const;
 
   Verdict wrong_here() const;  // not possible from where the node or the flow is
-  bool routed() const;         // it failed, and its error node has it
   bool called() const { return !run_.uncalled.contains(index()); }
   void enter(NodeStatus, std::string detail);
   void leave_places();  // every list that it stands in because it is under way

@@ -57,8 +57,13 @@ class Looking {
 Result<FlowLook> Looking::run() {
   MJ_TRY(readable, read_journal());
   if (!readable) return std::move(out_);
-  MJ_TRY(places, flows_.places(context_, flow_));
-  places_ = places;
+  auto places = flows_.places(context_, flow_);
+  if (!places && places.error().code == Code::invalid) {
+    add("flow-journal", "cannot be looked at: " + places.error().message);
+    return std::move(out_);
+  }
+  if (!places) return fail(std::move(places).error(), name_);
+  places_ = *places;
   if (places_.state.empty()) {
     add("flow-mark", "has a journal, and no mark says where it is");
     return std::move(out_);

@@ -89,8 +89,10 @@ Result<std::vector<std::string>> orphans(FlowStore& flows, Store& store, Id cont
     if (job.claim.state != "planned") continue;
     FlowPlaces of;
     if (named) {
-      MJ_TRY(found, flows.places(context, static_cast<Id>(flow)));
-      of = found;
+      auto found = flows.places(context, static_cast<Id>(flow));
+      if (!found && found.error().code == Code::invalid) continue;  // which was said of that flow
+      if (!found) return fail(std::move(found).error(), job.job_key);
+      of = *found;
     }
     // A flow that is being created, or that was not to be read, has them still.
     if (of.state.empty() || of.state == "ended") out.push_back(job.job_key);

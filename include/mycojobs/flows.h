@@ -159,7 +159,7 @@ class FlowStore {
   virtual Result<void> put_flow(const Flow&, const std::string& definition) = 0;
   virtual Result<std::string> definition(Id context, const std::string& hash) = 0;  // not_found
 
-  // after: only facts after it, without a checkpoint; nothing: the checkpoint and what comes after it.
+  // after: facts after it; no checkpoint, and no `nodes` if the record has many; nothing: checkpoint and what follows.
   virtual Result<RunRead> read(Id context, Id flow, std::optional<std::uint64_t> after) = 0;
   // The revision after it. expected_revision: RunRead::revision, also where the journal's last entries are no facts.
   // events_taken: counted from the events that this FlowStore has read last of the flow.

@@ -23,7 +23,7 @@ class Reading {
 
  private:
   struct Seen {
-    bool settled = false, called = false;
+    bool settled = false, called = false, skipped = false;
     int begun = 0, retried = 0, settled_times = 0;
     std::uint64_t order = 0;
   };
@@ -37,6 +37,7 @@ class Reading {
     if (fact.kind == "node_dispatched") begin(*fact.node);
     if (fact.kind == "node_retried") {
       if (!seen.settled) say("it has not settled");
+      if (seen.skipped) say("it was skipped, and why still holds");
       seen.settled = false;
       ++seen.retried;
     }
@@ -53,6 +54,7 @@ class Reading {
     if (seen.settled) say("it had settled");
     seen.settled = true;
     seen.order = fact.revision;
+    seen.skipped = fact.kind == "node_cancelled" && nlohmann::json::parse(fact.more).at("detail") == "skipped";
     if (++seen.settled_times > 1 + seen.retried) say("it settles too often");
   }
 

@@ -38,7 +38,7 @@ Result<void> RunWorld::apply(const decltype(FlowEvent::what)& what, bool go_on) 
     }
   }
   // A loop without end would be a mistake of decide(): a step settles, begins or sets back something.
-  for (std::size_t turns = 0; go_on && more_to_do(plan, run); ++turns) {
+  for (std::size_t turns = 0; go_on && wrong.empty() && more_to_do(plan, run); ++turns) {
     if (turns > 10 * plan.nodes.size() + 100) {
       wrong.push_back("it never comes to rest");
       break;

@@ -42,5 +42,18 @@ elseif at > 0 then
   anomalies[#anomalies + 1] = run .. ' is gone: the run goes on from its checkpoint at revision ' .. dec(at)
 end
 local events = readable('mj:events:' .. flow, 'list') and redis.call('LRANGE', 'mj:events:' .. flow, 0, 999) or {}
-return {redis.call('HGETALL', 'flow:' .. flow), dec(revision), after == '' and text or '', dec(after == '' and at or 0), entries, more,
+-- Who reads on has read the record: what is long in it, and says nothing new, would cost more than all else.
+local record
+if after ~= '' and redis.call('HSTRLEN', 'flow:' .. flow, 'nodes') > 65536 then
+  record = {}
+  for _, name in ipairs(redis.call('HKEYS', 'flow:' .. flow)) do
+    if name ~= 'nodes' then
+      record[#record + 1] = name
+      record[#record + 1] = redis.call('HGET', 'flow:' .. flow, name)
+    end
+  end
+else
+  record = redis.call('HGETALL', 'flow:' .. flow)
+end
+return {record, dec(revision), after == '' and text or '', dec(after == '' and at or 0), entries, more,
   events, anomalies, dec(now_ms), mark and mark.taken or '0', mark and identity_of(flow, mark) or {}}

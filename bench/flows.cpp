@@ -1,0 +1,300 @@
+// What a flow's step costs: from a job's end to its successor's dispatch, by the size of the flow and of the context,
+// on a real Redis, with the coordinator as a process of its own. As tables.
+//   ninja -C build programs flows_bench && build/bin/flows_bench > bench/flows.md
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "coordinator/create.h"
+#include "coordinator/progress.h"
+#include "domain/codec.h"
+#include "store/embedded_redis.h"
+#include "store/redis_store.h"
+
+using namespace mycojobs;
+
+namespace {
+
+using Clock_ = std::chrono::steady_clock;
+double ms_since(Clock_::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock_::now() - begin).count();
+}
+
+template <class T>
+T must(Result<T> result) {
+  if (!result) {
+    std::fprintf(stderr, "%s\n", result.error().message.c_str());
+    std::exit(1);
+  }
+  if constexpr (!std::is_void_v<T>) return std::move(*result);
+}
+
+double at(std::vector<double> values, double part) {
+  if (values.empty()) return 0;
+  const auto index = static_cast<std::size_t>(static_cast<double>(values.size() - 1) * part);
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(index), values.end());
+  return values[index];
+}
+
+std::string program() { return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "mycojobs").string(); }
+
+class Child {
+ public:
+  explicit Child(std::vector<std::string> argv) : pid_(::fork()) {
+    if (pid_ != 0) return;
+    std::vector<char*> words;
+    for (std::string& word : argv) words.push_back(word.data());
+    words.push_back(nullptr);
+    ::execv(words[0], words.data());
+    ::_exit(127);
+  }
+  ~Child() {
+    ::kill(pid_, SIGTERM);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  double resident_mib() const {
+    std::ifstream status("/proc/" + std::to_string(pid_) + "/status");
+    for (std::string line; std::getline(status, line);) {
+      if (line.starts_with("VmRSS:")) return std::stod(line.substr(6)) / 1024;
+    }
+    return 0;
+  }
+
+ private:
+  pid_t pid_;
+};
+
+FlowPlan plan_of(const nlohmann::json& definition) {
+  PlanRead read = read_plan(definition);
+  if (!read.plan) {
+    std::fprintf(stderr, "%s\n", join(read.problems).c_str());
+    std::exit(1);
+  }
+  return std::move(*read.plan);
+}
+
+// So many chains of so many jobs.
+FlowPlan chains(int count, int length, const std::string& type, int max_parallel = 0) {
+  nlohmann::json jobs;
+  for (int chain = 0; chain < count; ++chain) {
+    for (int i = 0; i < length; ++i) {
+      const auto name = [&](int n) { return "c" + std::to_string(chain) + "-" + std::to_string(n); };
+      nlohmann::json& job = jobs[name(i)];
+      job = {{"script", "pass"}, {"type", type}};
+      if (i > 0) job["needs"] = {name(i - 1)};
+    }
+  }
+  return plan_of({{"name", "chains"}, {"jobs", jobs}, {"max_parallel", max_parallel}});
+}
+
+class Bench {
+ public:
+  explicit Bench(const std::string& folder) : folder_(folder), redis_(must(EmbeddedRedis::start(folder))) {
+    RedisStoreConfig config;
+    config.default_url = EmbeddedRedis::url(folder);
+    stores_ = make_redis_stores(config);
+    flows_ = must(stores_->open_flows());
+    store_ = must(stores_->open());
+    must(store_->save(1, "context:1", {{"id", "1"}}));  // a context is where there are keys
+  }
+  std::string url() const { return EmbeddedRedis::url(folder_); }
+  std::vector<std::string> coordinator() const {
+    return {program(), "coordinator", "--redis", url(), "--state-dir", folder_ + "/c", "--log-level", "warn"};
+  }
+  Id create(const FlowPlan& plan) {
+    NewFlow asked;
+    asked.context = asked.caller = 1;
+    return must(create_flow(*flows_, plan, asked)).id;
+  }
+  void start(Id flow) {
+    ProgressRequest request;
+    request.context = 1;
+    request.flow = flow;
+    request.start = StartRun{"manual", 1};
+    must(progress(*flows_, cache_, request));
+  }
+  bool ended(Id flow) {
+    const auto status =
+        must(store_->load_fields(1, "flow:" + std::to_string(flow), std::vector<std::string_view>{"status"}));
+    return status.at(0).second == "finished" || status.at(0).second == "error";
+  }
+  void await(Id flow) {
+    while (!ended(flow)) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+
+  // Ends jobs of queue:bench as a runner would, at most `slots` at a time. Of each: how long after the end of a job the
+  // next one could be claimed. Until so many have ended.
+  std::vector<double> drain(std::size_t count, std::uint32_t slots) {
+    auto waiter = must(stores_->open_waiter({{1, "queue:bench"}}, ""));
+    std::vector<double> steps;
+    ClaimRequest request;
+    request.context = request.runner = 1;
+    request.instance = "bench";
+    request.queues = {"queue:bench"};
+    request.max_jobs = slots;
+    request.lease_ms = 3600000;
+    Clock_::time_point end{};
+    for (std::size_t done = 0; done < count;) {
+      const auto jobs = must(store_->claim(request)).jobs;
+      if (jobs.empty()) {
+        must(waiter->wait(1000, true));
+        continue;
+      }
+      if (end != Clock_::time_point{}) steps.push_back(ms_since(end));
+      std::vector<Report> reports;
+      for (const Claimed& claimed : jobs) {
+        JobEnd ended;
+        ended.status = JobStatus::finished;
+        ended.detail = "ok";
+        reports.emplace_back(EndReport{claimed.ref, ended});
+      }
+      end = Clock_::now();
+      for (const auto& each : must(store_->report(1, reports))) must(each);
+      done += jobs.size();
+    }
+    return steps;
+  }
+  // From the end of each job to the dispatch of the next in the chain, by the stamps on their records.
+  std::vector<double> stamps(Id flow, int length) {
+    std::vector<double> steps;
+    const auto record = decode<Flow>(must(store_->load(1, "flow:" + std::to_string(flow)))).record;
+    std::vector<Job> jobs;
+    for (const Id id : record.jobs) jobs.push_back(decode<Job>(must(store_->load(1, job_key(1, id)))).record);
+    std::sort(jobs.begin(), jobs.end(), [](const Job& a, const Job& b) { return a.started_ms < b.started_ms; });
+    for (int i = 1; i < length; ++i) {
+      steps.push_back(static_cast<double>(jobs[static_cast<std::size_t>(i)].queued_ms) -
+                      static_cast<double>(jobs[static_cast<std::size_t>(i) - 1].ended_ms));
+    }
+    return steps;
+  }
+
+ private:
+  std::string folder_;
+  std::unique_ptr<EmbeddedRedis> redis_;
+  std::unique_ptr<StoreFactory> stores_;
+  std::unique_ptr<FlowStore> flows_;
+  std::unique_ptr<Store> store_;
+  RunCache cache_;
+};
+
+void latency(Bench& bench) {
+  std::printf(
+      "\n## From a job's end to its successor's dispatch, ms\n\n"
+      "| flow | measured by | median | p90 | most |\n|---|---|---|---|---|\n");
+  const auto row = [](const char* flow, const char* by, const std::vector<double>& steps) {
+    std::printf("| %s | %s | %.2f | %.2f | %.2f |\n", flow, by, at(steps, 0.5), at(steps, 0.9), at(steps, 1));
+    std::fflush(stdout);
+  };
+  const Child coordinator(bench.coordinator());
+  {
+    const Id flow = bench.create(chains(1, 40, "bench"));
+    bench.start(flow);
+    row("chain of 40, one slot", "a client's clock: end sent until the next is claimed", bench.drain(40, 1));
+    bench.await(flow);
+  }
+  {
+    const Child agent({program(), "agent", "--redis", bench.url(), "--runner", "7", "--state-dir",
+                       std::filesystem::temp_directory_path().string() + "/mj-flows-agent", "--log-level", "warn"});
+    std::this_thread::sleep_for(std::chrono::seconds(3));
+    const Id flow = bench.create(chains(1, 40, "python"));
+    const auto begin = Clock_::now();
+    bench.start(flow);
+    bench.await(flow);
+    const double took = ms_since(begin);
+    row("chain of 40, a real agent", "the store's stamps of end and dispatch", bench.stamps(flow, 40));
+    std::printf("\nThat chain of 40 Python jobs, each in a sandbox of its own, took %.0f ms.\n", took);
+  }
+}
+
+void one_large(Bench& bench, int count, int length) {
+  const Child coordinator(bench.coordinator());
+  const FlowPlan plan = chains(count, length, "bench", 1);
+  auto begin = Clock_::now();
+  const Id flow = bench.create(plan);
+  const double created = ms_since(begin);
+  begin = Clock_::now();
+  bench.start(flow);
+  const double started = ms_since(begin);
+  begin = Clock_::now();
+  const std::size_t all = plan.nodes.size();
+  const auto steps = bench.drain(all, 1);
+  const double ran = ms_since(begin);
+  begin = Clock_::now();
+  bench.await(flow);
+  const auto part = [&](std::size_t from) {
+    return std::vector<double>(steps.begin() + static_cast<std::ptrdiff_t>(from),
+                               steps.begin() + static_cast<std::ptrdiff_t>(from + steps.size() / 10));
+  };
+  std::printf("| %zu jobs, %d chains | %.0f | %.0f | %.2f | %.2f | %.2f | %.2f | %.0f | %.1f |\n", all, count, created,
+              started, at(part(0), 0.5), at(part(steps.size() * 45 / 100), 0.5),
+              at(part(steps.size() * 9 / 10 - 1), 0.5), ran / static_cast<double>(all), ms_since(begin),
+              coordinator.resident_mib());
+  std::fflush(stdout);
+}
+
+void many(Bench& bench, int count) {
+  const Child coordinator(bench.coordinator());
+  const FlowPlan plan = chains(2, 5, "bench");
+  auto begin = Clock_::now();
+  std::vector<Id> flows;
+  for (int i = 0; i < count; ++i) flows.push_back(bench.create(plan));
+  const double created = ms_since(begin);
+  begin = Clock_::now();
+  for (const Id flow : flows) bench.start(flow);
+  const double started = ms_since(begin);
+  begin = Clock_::now();
+  bench.drain(static_cast<std::size_t>(count) * plan.nodes.size(), 16);
+  for (const Id flow : flows) bench.await(flow);
+  const double ran = ms_since(begin);
+  const double jobs = static_cast<double>(count) * static_cast<double>(plan.nodes.size());
+  std::printf("| %d | %.2f | %.2f | %.0f | %.1f |\n", count, created / count, started / count, jobs / ran * 1000,
+              coordinator.resident_mib());
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const bool small = argc > 1 && std::string(argv[1]) == "--small";
+  std::string folder = "/tmp/mj-flows-XXXXXX";
+  if (::mkdtemp(folder.data()) == nullptr) return 1;
+  std::printf(
+      "# Flows: what a step costs\n\n"
+      "By `flows_bench` (bench/flows.cpp): a private Redis with `appendfsync everysec` on a socket, `mycojobs "
+      "coordinator` "
+      "as a\nprocess of its own, a runner that ends each job at once (or a real agent).\n");
+  {
+    Bench bench(folder);
+    latency(bench);
+    std::printf(
+        "\n## One large flow\n\nOne job at a time (max_parallel): from its end until the next is claimed, medians "
+        "of a tenth of the flow.\n\n"
+        "| flow | created, ms | started, ms | step at start, ms | in the middle | at the end | whole run, ms a job | "
+        "last "
+        "end until the flow has ended, ms | coordinator, MiB |\n|---|---|---|---|---|---|---|---|---|\n");
+    one_large(bench, 10, 10);
+    one_large(bench, 100, 10);
+    one_large(bench, 100, small ? 20 : 100);
+    std::printf(
+        "\n## Many flows of 10 jobs at one time\n\nTwo chains of five; 16 slots.\n\n"
+        "| flows | created, ms each | started, ms each | jobs a second | coordinator, MiB |\n|---|---|---|---|---|\n");
+    many(bench, 100);
+    many(bench, small ? 300 : 1000);
+    if (!small) many(bench, 10000);
+  }
+  std::filesystem::remove_all(folder);
+  return 0;
+}

@@ -1,0 +1,261 @@
+#include "flow/model_round.h"
+
+#include <sstream>
+
+#include "domain/transitions.h"
+
+namespace mycojobs {
+
+using Verb = FlowControl::Verb;
+using Where = RunWorld::Where;
+
+void Round::say(const std::string& what) {
+  if (!wrong_.empty()) return;
+  std::ostringstream out;
+  out << what << "\nplan:\n" << drawn() << "journal:\n";
+  for (const RunFact& fact : world_.journal) {
+    out << fact.revision << ' ' << fact.kind << ' ' << (fact.node ? plan_.nodes[*fact.node].name : "") << ' '
+        << fact.more << '\n';
+  }
+  wrong_ = out.str();
+}
+
+std::string Round::drawn() const {
+  std::ostringstream out;
+  out << "max_parallel " << plan_.max_parallel << " timeout " << plan_.timeout_ms << '\n';
+  for (const PlanNode& node : plan_.nodes) {
+    out << node.name << ' ' << word(node.kind) << " needs";
+    for (const std::uint32_t need : node.needs) out << ' ' << plan_.nodes[need].name;
+    out << " on_error " << static_cast<int>(node.on_error);
+    if (node.error_node) out << ' ' << plan_.nodes[*node.error_node].name;
+    if (node.compensation) out << " compensate " << plan_.nodes[*node.compensation].name;
+    for (const auto& when : node.when) out << " when " << describe(when, plan_.nodes[when.node].name);
+    for (const auto& gate : node.gates) out << ' ' << gate;
+    out << '\n';
+  }
+  return out.str();
+}
+
+void Round::compare(const std::string& after) {
+  if (!compared_ || !wrong_.empty()) return;
+  std::string differs;
+  if (world_.flow() != model_.flow()) differs = "flow: " + world_.flow() + ", the model says " + model_.flow() + '\n';
+  for (std::uint32_t i = 0; i < plan_.nodes.size(); ++i) {
+    const std::string is = world_.place(plan_.nodes[i].name);
+    if (is != model_.place(i))
+      differs += plan_.nodes[i].name + ": " + is + ", the model says " + model_.place(i) + '\n';
+    if (static_cast<int>(world_.run.nodes[i].runs) != model_.node(i).runs) differs += plan_.nodes[i].name + ": runs\n";
+  }
+  if (!differs.empty()) say("after " + after + ": " + differs);
+}
+
+void Round::start() {
+  (void)world_.apply(StartRun{"manual", 0}, go_on());
+  if (compared_) model_.start(world_.now);
+  compare("start");
+}
+
+void Round::job_seen(const JobSeen& seen) {
+  (void)world_.apply(seen, go_on());
+  if (compared_ && seen.ended) model_.job(world_.now, seen.node, seen.status, seen.detail, seen.values);
+  if (compared_ && !seen.ended) model_.time(world_.now);
+  compare("job " + (seen.node < plan_.nodes.size() ? plan_.nodes[seen.node].name : "?"));
+}
+
+void Round::see(std::uint32_t i) {
+  const auto& job = world_.jobs[i];
+  JobSeen seen{i, job.where == Where::ended, job.status, job.detail, job.error, job.values, 0};
+  job_seen(seen);
+}
+
+void Round::end_job(std::uint32_t i, bool well) {
+  auto& job = world_.jobs[i];
+  if (job.where != Where::queued) return;
+  job.where = Where::ended;
+  job.status = well ? "finished" : "error";
+  job.detail = well ? "ok" : job.cancel_wished ? "cancelled" : "exit";
+  if (well && !random_.one_in(4)) job.values["k"] = std::to_string(random_.below(3));
+  see(i);
+}
+
+void Round::start_child(std::uint32_t i) {
+  // Idempotent by parent and key, as a real one: the same node and run, the same child.
+  const Id child = 1000 + i * 10 + world_.run.nodes[i].runs;
+  world_.children.emplace(child, RunWorld::Child{i, false, false});
+  (void)world_.apply(ChildStarted{i, child}, go_on());
+  if (compared_) model_.child_started(world_.now, i, child);
+  compare("child of " + plan_.nodes[i].name);
+}
+
+void Round::end_flow(Id flow, bool well) {
+  (void)world_.apply(FlowSeen{flow, well ? FlowStatus::finished : FlowStatus::error, "", {}}, go_on());
+  if (compared_) model_.flow_ended(world_.now, flow, well);
+  compare("flow " + std::to_string(flow));
+}
+
+void Round::pass(std::uint64_t ms) {
+  world_.now += ms;
+  (void)world_.apply(TimePassed{}, go_on());
+  if (compared_) model_.time(world_.now);
+  compare("time");
+}
+
+void Round::control(Verb verb, const std::string& target, Id actor) {
+  FlowControl control;
+  control.verb = verb;
+  control.target = target;
+  control.actor = actor;
+  if (random_.one_in(4)) control.key = "key" + std::to_string(++keys_);
+  const auto done = world_.apply(control, go_on());
+  const bool taken = !compared_ || model_.control(world_.now, control) == done.has_value();
+  const std::string what = std::string(word(verb)) + ' ' + target;
+  if (!taken) say(what + ": " + (done ? "taken" : done.error().message) + ", the model disagrees");
+  compare(what);
+  if (done && !control.key.empty()) repeat(control);
+}
+
+void Round::repeat(FlowControl control) {
+  const std::size_t before = world_.journal.size();
+  if (!world_.apply(control, false)) say("the same control with its key is refused");
+  const bool moved = world_.journal.size() != before;
+  if (compared_ && moved) say("the same control with its key changes something");
+  control.comment = "another";
+  const auto other = world_.apply(control, false);
+  if (other || other.error().code != Code::conflict) say("another control with the same key is taken");
+}
+
+void Round::answer_any() {
+  static const std::vector<std::string> kNames{"legal", "money", "go", "more", "nobody"};
+  static const std::vector<Verb> kVerbs{Verb::approve, Verb::approve, Verb::reject, Verb::signal, Verb::resume};
+  std::string target = random_.of(kNames);
+  if (random_.one_in(2)) target = random_.of(plan_.nodes).name;
+  if (!world_.run.waiting.empty() && !random_.one_in(4)) target = plan_.nodes[*world_.run.waiting.begin()].name;
+  control(random_.of(kVerbs), target, random_.one_in(4) ? 99 : 7);
+}
+
+void Round::crash() {
+  if (random_.one_in(2) && !checkpoint_.empty()) {
+    world_.crash_to_checkpoint(checkpoint_);
+  } else {
+    world_.crash();
+  }
+  // Recovery: what lies outside of the commits again, and every job that should be under way.
+  for (const Effect& effect : owed(plan_, world_.run)) {
+    if (effect.kind == Effect::Kind::start_child) start_child(effect.node);
+    if (effect.kind == Effect::Kind::cancel_child) world_.children[effect.flow].cancel_wished = true;
+  }
+  if (random_.one_in(2)) {
+    for (const std::uint32_t i : in_flight(NodeKind::job)) see(i);
+  }
+}
+
+void Round::any_event() {
+  const std::uint32_t n = static_cast<std::uint32_t>(plan_.nodes.size());
+  switch (random_.below(22)) {
+    case 0:
+    case 1:
+      return pass(random_.below(100));
+    case 2:
+      if (const auto next = next_timer_ms(world_.run)) pass(next > world_.now ? next - world_.now : 0);
+      return;
+    case 3:
+    case 4:
+    case 5:
+      return answer_any();
+    case 6:
+      return crash();
+    case 7:
+      checkpoint_ = checkpoint(plan_, world_.run);
+      return;
+    case 8:
+      return see(random_.below(n));  // early, late, or again
+    case 9:
+      return job_seen({n + random_.below(5), true, "finished", "ok", "", {}, 0});  // foreign
+    case 10:
+      return end_flow(random_.one_in(2) ? 9001 : 9002, !random_.one_in(4));
+    case 11:
+      if (random_.one_in(3)) control(Verb::pause, "");
+      return;
+    case 12:
+      return control(Verb::resume, "");
+    case 13:
+      if (random_.one_in(8)) control(Verb::cancel, "");
+      return;
+    case 14:
+      return control(Verb::retry, random_.one_in(2) ? "" : random_.of(plan_.nodes).name);
+    case 15:
+      return start();  // again
+    case 16:
+    case 17:
+      if (const auto flows = in_flight(NodeKind::flow); !flows.empty()) {
+        const std::uint32_t i = random_.of(flows);
+        const Id child = world_.run.nodes[i].child;
+        if (child == 0 || random_.one_in(6)) return start_child(i);
+        end_flow(child, !random_.one_in(5));
+      }
+      return;
+    default:
+      if (const auto jobs = in_flight(NodeKind::job); !jobs.empty()) end_job(random_.of(jobs), !random_.one_in(7));
+  }
+}
+
+// After the end nothing changes any more.
+void Round::late_events() {
+  const std::size_t before = world_.journal.size();
+  for (std::uint32_t i = 0; i < plan_.nodes.size(); ++i) see(i);
+  end_flow(9001, true);
+  pass(100000);
+  start();
+  for (const Verb verb : {Verb::pause, Verb::resume, Verb::cancel}) {
+    FlowControl control;
+    control.verb = verb;
+    const auto done = world_.apply(control);
+    if (done || done.error().code != Code::conflict) say("a control comes after the end");
+  }
+  if (world_.journal.size() != before) say("something changes after the end");
+}
+
+// All that is in flight ends, all that waits for people is answered: then it has to end.
+void Round::calm_down() {
+  for (int turn = 0; turn < 2000 && !over(); ++turn) {
+    if (!compared_) (void)world_.apply(TimePassed{}, true);
+    if (world_.run.paused) control(Verb::resume, "");
+    if (over()) return;
+    const RunState now = world_.run;
+    for (const std::uint32_t i : now.in_flight) {
+      if (over() || world_.run.nodes[i].status != NodeStatus::dispatched) continue;
+      const PlanNode& node = plan_.nodes[i];
+      if (node.kind == NodeKind::job) end_job(i, !world_.jobs[i].cancel_wished && !random_.one_in(10));
+      if (node.kind == NodeKind::flow && now.nodes[i].child == 0) start_child(i);
+      if (node.kind == NodeKind::flow && now.nodes[i].child != 0) end_flow(now.nodes[i].child, !random_.one_in(10));
+      if (node.kind == NodeKind::wait) pass(200);
+      if (node.kind == NodeKind::pause || node.kind == NodeKind::approval) {
+        control(random_.one_in(10) ? Verb::reject : Verb::approve, node.name);
+      }
+    }
+    for (const std::uint32_t i : now.gated) {
+      for (const std::string& gate : now.nodes[i].gates) {
+        if (over()) return;
+        const std::string name = gate.substr(gate.find(':') + 1);
+        if (gate.substr(0, 4) == "flow") end_flow(static_cast<Id>(std::stoul(name)), true);
+        if (gate.substr(0, 8) == "approval") control(Verb::approve, name);
+        if (gate.substr(0, 6) == "signal") control(Verb::signal, name);
+      }
+    }
+    if (compared_) pass(1);
+  }
+  if (!is_terminal_now()) say("it is stuck: " + world_.flow() + '\n' + describe(plan_, world_.run));
+}
+
+void Round::checks_at_end() {
+  if (!wrong_.empty()) return;
+  for (const std::string& each : check_journal(plan_, world_.journal)) say(each);
+  for (std::uint32_t i = 0; i < plan_.nodes.size(); ++i) {
+    const auto& job = world_.jobs[i];
+    if (job.where != Where::ended) say("the job of " + plan_.nodes[i].name + " has not ended, but the flow has");
+    const bool good = world_.run.nodes[i].status == NodeStatus::completed && world_.run.nodes[i].detail == "ok";
+    if (good != (job.status == "finished")) say("the job of " + plan_.nodes[i].name + " has another end than its node");
+  }
+}
+
+}  // namespace mycojobs
