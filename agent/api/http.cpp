@@ -173,19 +173,9 @@ class Server final : public HttpServer, private httplib::Server {
 
   httplib::Server::HandlerResponse admit_or_refuse(const httplib::Request& from, httplib::Response& to) {
     using Answer = httplib::Server::HandlerResponse;
-    const std::string method = from.method == "HEAD" ? "GET" : from.method;
-    bool path_known = false, known = false;
-    for (const HttpRoute& route : routes_) {
-      path_known = path_known || route.path == from.path;
-      known = known || (route.path == from.path && route.method == method);
-    }
-    HttpReply reply;
-    if (!path_known) {
-      reply = refuse(404, "not_found", "there is nothing at this path",
-                     "POST / and /rpc; GET /openrpc.json, /health, /events");
-    } else if (!known) {
-      reply = refuse(405, "invalid_request", "this path does not take " + from.method.substr(0, 16),
-                     "POST / and /rpc; GET /openrpc.json, /health, /events");
+    HttpReply reply = refuse_route(routes_, from.method, from.path);
+    if (reply.status >= 400) {
+      // Told already what there is.
     } else if (from.has_header("Content-Encoding") || from.is_multipart_form_data()) {
       reply = refuse(415, "invalid_request", "the body must be JSON as it is", "send no form and no compressed body");
     } else {

@@ -25,6 +25,18 @@ HttpReply refuse(int status, const std::string& word, const std::string& message
   return reply;
 }
 
+HttpReply refuse_route(const std::vector<HttpRoute>& routes, const std::string& method, const std::string& path) {
+  bool path_known = false, known = false;
+  for (const HttpRoute& route : routes) {
+    path_known = path_known || route.path == path;
+    known = known || (route.path == path && route.method == (method == "HEAD" ? "GET" : method));
+  }
+  const std::string remedy = "POST / and /rpc; GET /openrpc.json, /health, /events";
+  if (!path_known) return refuse(404, "not_found", "there is nothing at this path", remedy);
+  if (!known) return refuse(405, "invalid_request", "this path does not take " + method.substr(0, 16), remedy);
+  return {};
+}
+
 std::string busy_text() {
   const HttpReply reply = refuse(503, "unavailable", "too many connections are open", "call again in a moment");
   return "HTTP/1.1 503 Service Unavailable\r\nContent-Type: " + reply.type +
