@@ -17,7 +17,10 @@ extern const Script cancel, claim, expire, expire_instance, flow_await, flow_com
     object_kinds, object_page, object_reindex, object_release, object_search, object_write, places, prerequisites_due,
     prerequisites_settled, purge_queue, refuse_message, release_runner, renew, repair, report, requeue,
     settle_dead_letter, submit, take_message, tick, topic_send;
-extern const Script create_record, start_job;
 }  // namespace scripts
+
+namespace scripts {  // of records that stand in no queue
+extern const Script create_record, start_job;
+}
 
 }  // namespace mycojobs
