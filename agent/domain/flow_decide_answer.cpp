@@ -42,7 +42,8 @@ Result<void> Deciding::answer(const FlowControl& control) {
   const std::string gate = "approval:" + control.target;
   if (control.verb != Verb::resume && has_gate(plan_, gate)) return answer_gate(control, gate);
   if (!target) {
-    return fail(Code::not_found, "target: there is no node and no approval " + shown(control.target) + " in this flow");
+    return fail(Code::not_found, "target: there is no node and no approval " + shown(control.target) +
+                                     " in this flow; `flow explain` names what waits");
   }
   for (const std::string& each : planned(*target).gates) {
     if (each.substr(0, 9) != "approval:" || control.verb == Verb::resume) continue;
