@@ -11,14 +11,11 @@
 #include <deque>
 #include <list>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <thread>
 
-#include "api/rpc.h"
 #include "api/socket.h"
 #include "base/errno_text.h"
 #include "base/log.h"
-#include "domain/codec.h"
 
 namespace mycojobs::api {
 namespace {
@@ -28,14 +25,6 @@ using std::chrono::steady_clock;
 
 constexpr milliseconds kRefusedFor{1000};  // so long a refused connection stays open for the refusal to arrive
 constexpr std::size_t kMaxRefused = 256;
-
-// What a connection gets that is one too many.
-std::string busy_text() {
-  const HttpReply reply = refuse(503, "unavailable", "too many connections are open", "call again in a moment");
-  return "HTTP/1.1 503 Service Unavailable\r\nContent-Type: " + reply.type +
-         "\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: " + std::to_string(reply.body.size()) +
-         "\r\n\r\n" + reply.body;
-}
 
 class ConnectionStream final : public httplib::Stream {
  public:
@@ -184,19 +173,9 @@ class Server final : public HttpServer, private httplib::Server {
 
   httplib::Server::HandlerResponse admit_or_refuse(const httplib::Request& from, httplib::Response& to) {
     using Answer = httplib::Server::HandlerResponse;
-    const std::string method = from.method == "HEAD" ? "GET" : from.method;
-    bool path_known = false, known = false;
-    for (const HttpRoute& route : routes_) {
-      path_known = path_known || route.path == from.path;
-      known = known || (route.path == from.path && route.method == method);
-    }
-    HttpReply reply;
-    if (!path_known) {
-      reply = refuse(404, "not_found", "there is nothing at this path",
-                     "POST / and /rpc; GET /openrpc.json, /health, /events");
-    } else if (!known) {
-      reply = refuse(405, "invalid_request", "this path does not take " + from.method.substr(0, 16),
-                     "POST / and /rpc; GET /openrpc.json, /health, /events");
+    HttpReply reply = refuse_route(routes_, from.method, from.path);
+    if (reply.status >= 400) {
+      // Told already what there is.
     } else if (from.has_header("Content-Encoding") || from.is_multipart_form_data()) {
       reply = refuse(415, "invalid_request", "the body must be JSON as it is", "send no form and no compressed body");
     } else {
@@ -335,25 +314,6 @@ thread_local Connection* Server::connection_ = nullptr;
 thread_local int Server::status_ = 0;
 
 }  // namespace
-
-std::string HttpRequest::header(const std::string& lower_case_name) const {
-  const auto found = headers.find(lower_case_name);
-  return found == headers.end() ? std::string() : found->second;
-}
-
-HttpReply refuse(int status, const std::string& word, const std::string& message, const std::string& remedy) {
-  HttpReply reply;
-  reply.status = status;
-  const int code = word == "denied"        ? rpc_code(Code::denied)
-                   : word == "unavailable" ? rpc_code(Code::unavailable)
-                   : word == "too_large"   ? rpc_code(Code::too_large)
-                                           : -32600;
-  reply.body =
-      dump_json({{"jsonrpc", "2.0"},
-                 {"id", nullptr},
-                 {"error", {{"code", code}, {"message", message}, {"data", {{"word", word}, {"remedy", remedy}}}}}});
-  return reply;
-}
 
 Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& listen, const ApiLimits& limits,
                                                       std::vector<HttpRoute> routes,

@@ -70,5 +70,8 @@ struct ListenAddress {
 Result<ListenAddress> parse_listen(const std::string& text);
 // {"error": {...}} as JSON-RPC has it, for what is refused before it is a call.
 HttpReply refuse(int status, const std::string& word, const std::string& message, const std::string& remedy);
+// 404 or 405, if there is no such route; else an empty reply.
+HttpReply refuse_route(const std::vector<HttpRoute>&, const std::string& method, const std::string& path);
+std::string busy_text();  // what a connection gets that is one too many: 503, head and body
 
 }  // namespace mycojobs::api

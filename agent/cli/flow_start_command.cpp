@@ -108,7 +108,8 @@ Result<int> follow_started(const Invocation& call, OpenedFlows& open, Id flow) {
 
 bool wants_to_follow(const Invocation& call) {
   if (call.has("detach")) return false;
-  return call.has("follow") || ::isatty(STDERR_FILENO) != 0;
+  // On the embedded default nobody else may be there to run it.
+  return call.has("follow") || call.settings.redis.empty() || ::isatty(STDERR_FILENO) != 0;
 }
 
 Result<Id> flow_to_start(const Invocation& call, OpenedFlows& open, const std::optional<FlowPlan>& plan,

@@ -57,6 +57,8 @@ class ContextThread {
         thread_([this] { loop(); }) {}
 
   void loop() {
+    // Listens before it looks, so that nothing comes in between.
+    if (auto listening = waiter_->wait(0, false); !listening) said(&listening.error());
     while (!stop_) {
       pulse_.beat();
       const auto next = rounds_.round();

@@ -48,6 +48,11 @@ Job job_of(const Flow& flow, const FlowPlan& plan, std::uint32_t index) {
   }
   job.dependends.clear();
   for (const std::uint32_t need : node.needs) job.dependends.push_back(flow.jobs.at(need));
+  // An error node and a compensation read the results of what they mend or undo.
+  for (std::uint32_t i = 0; node.on_call && i < plan.nodes.size(); ++i) {
+    const PlanNode& other = plan.nodes[i];
+    if (other.error_node == index || other.compensation == index) job.dependends.push_back(flow.jobs.at(i));
+  }
   if (!node.supervisor_url.empty()) job.unknown.emplace_back("supervisor_url", node.supervisor_url);
   return job;
 }
@@ -142,24 +147,21 @@ Result<Flow> create_flow_of_jobs(FlowStore& store, const Flow& wanted, const std
   MJ_TRY(definition, definition_of_jobs(wanted.name, wanted.env_vars, jobs, nodes));
   const PlanRead read = read_plan(definition);
   if (!read.plan) return fail(Code::invalid, join(read.problems));
+  // definition_of_jobs() keeps their order.
   std::vector<Id> ids;
-  std::vector<Job> ordered;
-  for (const PlanNode& node : read.plan->nodes) {
-    const auto of = std::find_if(jobs.begin(), jobs.end(), [&](const Job& job) {
-      return node.name == (job.name.empty() ? "job" + std::to_string(job.id) : job.name);
-    });
-    if (of == jobs.end()) return fail(Code::invalid, "jobs: none is called " + node.name);
-    ids.push_back(of->id);
-    ordered.push_back(*of);
-    if (!node.supervisor_url.empty()) ordered.back().unknown.emplace_back("supervisor_url", node.supervisor_url);
+  std::vector<Job> adopted = jobs;
+  for (std::size_t i = 0; i < adopted.size(); ++i) {
+    const std::string& url = read.plan->nodes.at(i).supervisor_url;
+    ids.push_back(adopted[i].id);
+    if (!url.empty()) adopted[i].unknown.emplace_back("supervisor_url", url);
   }
   FlowDraft draft;
   draft.context = asked.context;
   draft.caller = asked.caller;
   MJ_TRY(place, store.create(draft));
   Flow flow = record_of(*read.plan, asked, place.flow, std::move(ids));
-  for (Job& job : ordered) job.flow_id = flow.id;
-  MJ_CHECK(put_jobs(store, flow, ordered));
+  for (Job& job : adopted) job.flow_id = flow.id;
+  MJ_CHECK(put_jobs(store, flow, adopted));
   MJ_CHECK(store.put_flow(flow, read.plan->canonical));
   return flow;
 }

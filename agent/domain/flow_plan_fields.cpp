@@ -1,6 +1,7 @@
 // The fields of a node, and how each is read.
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 
 #include "base/ids.h"
 #include "domain/codec.h"

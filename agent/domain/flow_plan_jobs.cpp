@@ -1,6 +1,7 @@
 // The definition of jobs that exist: what their records say, and what `nodes` adds.
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/ids.h"

@@ -1,5 +1,6 @@
 // One node of a definition: which kind it is, its fields, and what they must be together.
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "domain/codec.h"
 #include "domain/flow_plan_read.h"

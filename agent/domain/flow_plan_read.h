@@ -3,7 +3,8 @@
 //   read_flow (flow_plan.cpp) --> read_node for each (flow_plan_node.cpp) --> link (flow_plan_links.cpp)
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -54,11 +55,7 @@ bool read_duration(const Spot&, std::uint64_t& out_ms);  // above 0, at most 10 
 bool read_whole(const Spot&, std::int64_t least, std::int64_t most, std::int64_t& out);
 bool read_map(const Spot&, TextMap& out);
 // A list, or one value that stands for a list of one: calls see(Spot of the item).
-template <class See>
-void each_of(const Spot& spot, See see) {
-  if (!spot.value.is_array()) return see(spot);
-  for (std::size_t i = 0; i < spot.value.size(); ++i) see(spot.at(spot.value[i], i));
-}
+void each_of(const Spot&, const std::function<void(const Spot&)>& see);
 
 bool is_node_name(std::string_view name);
 void check_node_name(std::string_view name, const std::string& path, Problems&);

@@ -1,5 +1,6 @@
 // Values of a definition: what they must be, and what is said if they are not.
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "domain/flow_plan_read.h"
 #include "domain/units.h"
@@ -117,6 +118,11 @@ bool read_map(const Spot& spot, TextMap& out) {
     }
   }
   return sound;
+}
+
+void each_of(const Spot& spot, const std::function<void(const Spot&)>& see) {
+  if (!spot.value.is_array()) return see(spot);
+  for (std::size_t i = 0; i < spot.value.size(); ++i) see(spot.at(spot.value[i], i));
 }
 
 bool is_node_name(std::string_view name) {

@@ -29,6 +29,7 @@ const std::map<std::string, std::string> kExamples = {
     {"plugins.dir", "/srv/plugins"},
     {"lease", "1500ms"},
     {"grace", "3s"},
+    {"coordinator.lease", "15s"},
     {"on_lease_lost", "continue"},
     {"retry.min", "250ms"},
     {"retry.max", "10m"},
@@ -228,7 +229,8 @@ TEST_F(ConfigTest, EveryOptionIsReachableFromFlagEnvironmentAndFileAndIsPrinted)
       expect_set(by_flag, flag_of(option));
       EXPECT_NE(app.help().find(environment_of(option)), std::string::npos);
     }
-    EXPECT_TRUE(takes_flag(option, "agent")) << name << " must be a flag of the agent at least";
+    EXPECT_TRUE(takes_flag(option, "agent") || takes_flag(option, "coordinator"))
+        << name << " must be a flag of the agent or the coordinator at least";
   }
   EXPECT_EQ(kExamples.size(), options().size());
 }
