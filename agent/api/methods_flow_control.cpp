@@ -21,21 +21,23 @@ json shown(Id flow, const FlowProgress& progress) {
 // Who acts: the caller, or whom an operator names. Whether that is an admin of the context.
 struct Actor {
   Id id = 0;
-  bool admin = false;
+  bool admin = false, steers = true;
 };
-Result<Actor> may_steer(Call& call, const Flow& flow) {
+// answers: one who may not steer may still be named as approver, which the flow itself knows.
+Result<Actor> may_steer(Call& call, const Flow& flow, bool answers = false) {
   Actor actor{call.actor(), call.is_operator()};
   if (call.has("actor_id") && call.id("actor_id") != actor.id) {
     if (!call.all_powerful())
       return fail(Code::denied,
                   "actor_id: this token is of actor " + std::to_string(actor.id) + ": leave actor_id out");
-    actor = {call.id("actor_id"), false};
+    actor = {call.id("actor_id"), false, true};
   }
   if (actor.admin) return actor;
   MJ_TRY(record, call.context_record());
   auto admin = check_flow_right(record, call.context(), flow.caller_id, actor.id);
-  if (!admin) return tl::unexpected<Error>(call.refused(admin.error()));
-  actor.admin = *admin;
+  if (!admin && !answers) return tl::unexpected<Error>(call.refused(admin.error()));
+  actor.admin = admin.value_or(false);
+  actor.steers = admin.has_value();
   return actor;
 }
 
@@ -58,12 +60,13 @@ Result<void> check_length(const std::string& name, const std::string& text, std:
 
 Result<json> control(Call& call, Verb verb) {
   MJ_TRY(flow, load_flow(call));
-  MJ_TRY(actor, may_steer(call, flow));
+  MJ_TRY(actor, may_steer(call, flow, verb == Verb::approve || verb == Verb::reject));
   FlowControl wish;
   wish.verb = verb;
   wish.target = call.has("name") ? call.text("name") : call.text("node");
   wish.actor = actor.id;
   wish.admin = actor.admin;
+  wish.steers = actor.steers;
   wish.comment = call.text("comment");
   wish.key = call.text("key");
   if (call.has("payload")) wish.payload = dump_json(call.params().at("payload"));
@@ -75,8 +78,10 @@ Result<json> control(Call& call, Verb verb) {
   request.context = call.context();
   request.flow = flow.id;
   request.control = std::move(wish);
-  MJ_TRY(done, progress(*flows, call.runs(), request));
-  return shown(flow.id, done);
+  auto done = progress(*flows, call.runs(), request);
+  if (!done && done.error().code == Code::denied) return tl::unexpected<Error>(call.refused(done.error()));
+  MJ_CHECK(done);
+  return shown(flow.id, *done);
 }
 
 template <Verb verb>

@@ -20,11 +20,11 @@ constexpr std::string_view kIdentity[] = {"id", "caller_id", "name", "status"};
 
 struct Wish {
   Id flow = 0, actor = 0;
-  bool admin = false;
+  bool admin = false, steers = true;
 };
 
-// The flow exists, and this actor may steer it.
-Result<Wish> who_and_what(const Invocation& call, OpenedFlows& open) {
+// The flow exists, and this actor may steer it; answers: or may be one of its approvers, which the flow itself knows.
+Result<Wish> who_and_what(const Invocation& call, OpenedFlows& open, bool answers = false) {
   const Id context = context_of(call);
   MJ_TRY(flow, flow_argument(call));
   MJ_TRY(actor, id_flag(call, "actor", kDefaultCaller));
@@ -41,8 +41,9 @@ Result<Wish> who_and_what(const Invocation& call, OpenedFlows& open) {
   if (!found && found.error().code != Code::not_found) return tl::unexpected(found.error());
   std::optional<Context> rules;
   if (found) rules = decode<Context>(*found).record;
-  MJ_TRY(admin, check_flow_right(rules, context, decode<Flow>(*record).record.caller_id, actor));
-  return Wish{flow, actor, admin};
+  auto admin = check_flow_right(rules, context, decode<Flow>(*record).record.caller_id, actor);
+  if (!admin && !answers) return tl::unexpected(admin.error());
+  return Wish{flow, actor, admin.value_or(false), admin.has_value()};
 }
 
 void answer(const Invocation& call, const FlowProgress& now, Id flow, std::string_view what) {
@@ -76,9 +77,10 @@ Result<int> control(const Invocation& call, FlowControl::Verb verb, std::string_
   }
   if (call.has("key") && wish.key.empty()) return fail(Code::invalid, "--key: is empty");
   MJ_TRY(open, open_flows_to_answer(call));
-  MJ_TRY(who, who_and_what(call, open));
+  MJ_TRY(who, who_and_what(call, open, verb == FlowControl::Verb::approve || verb == FlowControl::Verb::reject));
   wish.actor = who.actor;
   wish.admin = who.admin;
+  wish.steers = who.steers;
   ProgressRequest request;
   request.context = context_of(call);
   request.flow = who.flow;

@@ -50,6 +50,7 @@ struct FlowControl {
   std::string comment;  // at most 4096 bytes
   std::string key;      // idempotency: the same key with the same control again changes nothing; with another: conflict
   std::string payload;  // signal: JSON, at most 64 KiB
+  bool steers = true;   // may steer the flow; false: may only approve and reject what names it as approver
 };
 std::string_view word(FlowControl::Verb);
 

@@ -12,7 +12,14 @@ using Verb = FlowControl::Verb;
 
 bool may_answer(const NodeState& node, const FlowControl& control) {
   const auto& who = node.approvers;
-  return who.empty() || control.admin || std::find(who.begin(), who.end(), control.actor) != who.end();
+  if (who.empty()) return control.steers || control.admin;
+  return control.admin || std::find(who.begin(), who.end(), control.actor) != who.end();
+}
+
+bool is_approver(const FlowPlan& plan, Id actor) {
+  return std::any_of(plan.nodes.begin(), plan.nodes.end(), [&](const PlanNode& node) {
+    return std::find(node.approvers.begin(), node.approvers.end(), actor) != node.approvers.end();
+  });
 }
 
 tl::unexpected<Error> refuse_actor(const FlowControl& control, const std::string& what) {
@@ -33,6 +40,11 @@ bool has_gate(const FlowPlan& plan, const std::string& gate) {
 }  // namespace
 
 Result<void> Deciding::answer(const FlowControl& control) {
+  if (!control.steers && !control.admin && !is_approver(plan_, control.actor)) {
+    return fail(Code::denied, "actor: " + std::to_string(control.actor) +
+                                  " is no approver of this flow, and has not created it: one of its approvers, its "
+                                  "creator, or an admin or executor of the context has to say it");
+  }
   if (control.target.empty()) {
     return fail(Code::invalid, "target: " + std::string(word(control.verb)) + " what? Name the node or the approval");
   }
@@ -42,7 +54,8 @@ Result<void> Deciding::answer(const FlowControl& control) {
   const std::string gate = "approval:" + control.target;
   if (control.verb != Verb::resume && has_gate(plan_, gate)) return answer_gate(control, gate);
   if (!target) {
-    return fail(Code::not_found, "target: there is no node and no approval " + shown(control.target) + " in this flow");
+    return fail(Code::not_found, "target: there is no node and no approval " + shown(control.target) +
+                                     " in this flow; `flow explain` names what waits");
   }
   for (const std::string& each : planned(*target).gates) {
     if (each.substr(0, 9) != "approval:" || control.verb == Verb::resume) continue;

@@ -62,7 +62,7 @@ struct PlanNode {
   std::vector<std::string> gates;
   std::uint64_t wait_ms = 0;         // kind wait
   std::uint64_t timeout_ms = 0;      // approval, pause, gates: so long, then the node fails; 0: for ever
-  std::vector<Id> approvers;         // empty: any actor of the context that may write
+  std::vector<Id> approvers;         // empty: whoever may steer the flow
   std::string text;                  // log: the line; approval, pause: what is asked
   std::string child;                 // kind flow: the child's definition, canonical JSON
   std::string child_key;             // idempotent per parent and key; default the node's name

@@ -101,6 +101,8 @@ std::string state_text(const NodeView& node, std::uint64_t now_ms) {
                      (node.status == NodeStatus::running && node.detail == "claimed");
   std::string text = plain ? std::string(word(node.status)) : one_line(to_utf8(node.detail));
   if (text == "on_call") text = "on call";
+  if (node.kind == "flow" && node.status == NodeStatus::dispatched && node.detail == "flow")
+    text = node.child == 0 ? "starts a flow" : fmt::format("waits for flow {},", node.child);
   if (node.status == NodeStatus::failed && !plain) text = "failed: " + text;
   if (!node.gates.empty() && node.status == NodeStatus::pending && node.detail == "gate")
     text = "waits for " + one_line(to_utf8(node.gates.front()));

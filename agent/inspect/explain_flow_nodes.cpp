@@ -13,7 +13,8 @@ namespace {
 constexpr std::size_t kAlike = 5;  // nodes that stand alike and are told one by one
 
 std::string who_may(const NodeView& node) {
-  if (node.approvers.empty()) return "any actor who may write in the context may decide";
+  if (node.approvers.empty())
+    return "who made the flow may decide, and the context's admins and executors; without a record of it anybody";
   return fmt::format("actor(s) {} may decide, and the context's admins", fmt::join(node.approvers, ", "));
 }
 
@@ -106,7 +107,7 @@ void tell_ready(const Known& known, std::vector<FlowReason>& out) {
     const bool delayed = node.status == NodeStatus::ready && node.until_ms != 0;
     in_flight += node.status == NodeStatus::dispatched || node.status == NodeStatus::running || delayed ? 1 : 0;
   }
-  if (ready.empty() || known.view.detail == "paused") return;
+  if (ready.empty()) return;
   const std::string who = ready.size() == 1
                               ? named(*ready.front()) + " is"
                               : fmt::format("{} and {} more are", named(*ready.front()), ready.size() - 1);
@@ -153,7 +154,11 @@ std::string_view cause_of_job(std::string_view cause) {
 std::vector<FlowReason> of_nodes(const Known& known) {
   std::vector<FlowReason> out;
   std::map<std::string, std::size_t> alike;
+  // What a flow that goes to its end will not begin any more waits for nothing.
+  const std::string& detail = known.view.detail;
+  const bool ending = detail == "stopping" || detail == "cancelling" || detail == "compensating";
   for (const NodeView& node : known.view.nodes) {
+    if (ending && node.status == NodeStatus::pending) continue;
     auto reason = of_node(known, node);
     if (reason && ++alike[reason->cause] <= kAlike) out.push_back(std::move(*reason));
   }
@@ -161,7 +166,7 @@ std::vector<FlowReason> of_nodes(const Known& known) {
     const std::size_t all = alike[reason.cause];
     if (all > kAlike) reason.evidence.push_back(fmt::format("{} nodes stand like this, {} are told", all, kAlike));
   }
-  tell_ready(known, out);
+  if (!ending && detail != "paused") tell_ready(known, out);
   return out;
 }
 

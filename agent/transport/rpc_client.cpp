@@ -29,6 +29,8 @@ Error error_of(const json& error) {
   const auto data = error.find("data");
   const std::string word = data != error.end() && data->is_object() ? text_of(*data, "word") : "";
   Error out{Code::internal, text_of(error, "message")};
+  const std::string remedy = data != error.end() && data->is_object() ? text_of(*data, "remedy") : "";
+  if (!remedy.empty()) out.message += "; " + remedy;
   for (const auto& [each, code] : kWords) {
     if (each == word) out.code = code;
   }

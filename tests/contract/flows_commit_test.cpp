@@ -264,6 +264,19 @@ TEST_P(FlowsCommit, ANodeOfItsOwnIsNotRequeuedByAnOperator) {
   EXPECT_EQ(state("job:12:1"), "planned");
 }
 
+TEST_P(FlowsCommit, ANodeThatIsSetBackEndsAgainInTheSameCommit) {
+  const Id flow = new_flow(2);
+  FlowCommit first = commit(flow, 0);
+  first.ends = {ended("job:12:1", "error", "not_needed")};
+  ASSERT_TRUE(flows_->commit(first));
+  FlowCommit next = commit(flow, 1);
+  next.replan = {"job:12:1"};
+  next.ends = {ended("job:12:1", "finished", "ok")};
+  ASSERT_TRUE(flows_->commit(next));
+  EXPECT_EQ(state("job:12:1"), "ended");
+  EXPECT_EQ(view("job:12:1").status, "finished");
+}
+
 TEST_P(FlowsCommit, ACheckpointComesWithTheFactsAfterIt) {
   const Id flow = new_flow(1);
   FlowCommit first = commit(flow, 0, 3);

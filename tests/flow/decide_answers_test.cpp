@@ -51,6 +51,24 @@ TEST_F(DecideAnswers, AGateWaitsForItsApprovalAndFailsOfARejectionOrItsTime) {
   expect_right(world);
 }
 
+TEST_F(DecideAnswers, AnApproverNeedsNoOtherRightAndWhoHasNoneOnlyAnswersThat) {
+  RunWorld world(R"({name: o, jobs: {named: {approval: {approvers: [12]}}, open: {approval: true}}})");
+  world.start();
+  FlowControl outsider;
+  outsider.verb = Verb::approve;
+  outsider.steers = false;
+  outsider.target = "open";
+  outsider.actor = 12;
+  EXPECT_EQ(world.apply(outsider).error().code, Code::denied);
+  outsider.target = "named";
+  outsider.actor = 7;
+  EXPECT_EQ(world.apply(outsider).error().code, Code::denied);
+  outsider.actor = 12;
+  EXPECT_TRUE(world.apply(outsider));
+  EXPECT_EQ(world.place("named"), "completed ok");
+  expect_right(world);
+}
+
 TEST_F(DecideAnswers, OnlyApproversAndAdminsAnswer) {
   RunWorld world(R"({name: o, jobs: {ok: {approval: {approvers: [12, 13], timeout: 1h}}}})");
   world.start();

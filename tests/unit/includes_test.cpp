@@ -30,12 +30,11 @@ const std::map<std::string, Parts> kArrows = {
     {"executors", {"ports", "base", "domain", "sandbox/zygote.h", "sandbox/helper_rights.h"}},
     {"worker", {"ports", "base", "domain", "store", "sandbox", "transport", "executors"}},
     {"coordinator", {"ports", "base", "domain", "store", "transport", "executors"}},
-    {"workflow", {"ports", "base", "domain", "store", "executors"}},
     {"inspect", {"ports", "base", "domain", "store", "sandbox", "executors"}},
-    {"api", {"ports", "base", "domain", "store", "transport", "inspect", "worker", "coordinator", "workflow"}},
+    {"api", {"ports", "base", "domain", "store", "transport", "inspect", "worker", "coordinator"}},
     {"cli",
-     {"ports", "base", "domain", "store", "sandbox", "transport", "executors", "worker", "coordinator", "workflow",
-      "inspect", "api"}},
+     {"ports", "base", "domain", "store", "sandbox", "transport", "executors", "worker", "coordinator", "inspect",
+      "api"}},
 };
 
 // Headers of libraries and of the kernel that one place alone may name, by how their names begin.

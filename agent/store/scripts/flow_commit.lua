@@ -73,15 +73,6 @@ local function queue_job(job, claim, fields)
   end
 end
 
-local function end_job(job, claim, fields)
-  if is_over(claim) then return end
-  if claim.state == 'live' then return cancel_job(job, claim) end
-  local listed = claim.state == 'queued' and not has_priority(claim)
-  claim.flow = nil  -- the flow need not be told
-  finish(job, claim, fields, false)
-  if listed then redis.call('HSET', 'mj:claim:' .. job, 'leftover', 1) end
-end
-
 local function cancel_one(job, claim)
   local how = claim.over and 'over' or cancel_job(job, claim)
   if how == 'over' or how == 'missing' then raise_event(me, 'job ' .. job) end
@@ -102,6 +93,26 @@ local function plan_again(job, claim)
   redis.call('HDEL', job, 'ended_ms', 'claim_id', 'runner_id', 'result', 'error', 'error_info')
   redis.call('HSET', job, 'status', 'waiting_for_prerequisites', 'detail', 'planned', 'updated_at', now_s)
   return true
+end
+-- A node may be set back and end again in one commit (a log line, one that is skipped): its replan comes first then.
+local replans = {}
+for _, each in ipairs(replan) do replans[each.job] = (replans[each.job] or 0) + 1 end
+local function end_job(job, claim, fields)
+  if is_over(claim) then
+    if not replans[job] or replans[job] == 0 or not plan_again(job, claim) then return end
+    replans[job] = replans[job] - 1
+    claim = read_claim(job)
+  end
+  if claim.state == 'live' then return cancel_job(job, claim) end
+  local listed = claim.state == 'queued' and not has_priority(claim)
+  claim.flow = nil  -- the flow need not be told
+  finish(job, claim, fields, false)
+  if listed then redis.call('HSET', 'mj:claim:' .. job, 'leftover', 1) end
+end
+local function replan_job(job, claim)
+  if replans[job] == 0 then return end
+  replans[job] = replans[job] - 1
+  plan_again(job, claim)
 end
 local function requeue_job(job, claim)
   if claim.state == 'ended' and claim.detail ~= 'cancelled' and not reopen(job, claim) then return end
@@ -132,7 +143,7 @@ local function each_of(list, deed)
   end
 end
 each_of(ends, end_job)
-each_of(replan, plan_again)
+each_of(replan, replan_job)
 each_of(requeue, requeue_job)
 each_of(dispatch, queue_job)
 each_of(cancel, cancel_one)
