@@ -210,8 +210,8 @@ class Server final : public HttpServer, private httplib::Server {
     } else if (from.get_header_value_count("Content-Length") > 1 ||
                (from.has_header("Content-Length") && from.has_header("Transfer-Encoding"))) {
       reply = refuse(400, "invalid_request", "the body's length is told in two ways", "send one Content-Length");
-    } else if (from.get_header_value_count("Authorization") > 1) {
-      reply = refuse(400, "invalid_request", "the header Authorization stands twice", "send one token");
+    } else if (from.get_header_value_count("Authorization") > 1 || from.get_header_value_count("Host") > 1) {
+      reply = refuse(400, "invalid_request", "the header Host or Authorization stands twice", "send it once");
     } else {
       reply = admit_(request_of(from, connection_->fd()));
     }
