@@ -13,6 +13,7 @@
 #include <mutex>
 #include <thread>
 
+#include "api/body_share.h"
 #include "api/socket.h"
 #include "base/errno_text.h"
 #include "base/log.h"
@@ -25,29 +26,7 @@ using std::chrono::steady_clock;
 
 constexpr milliseconds kRefusedFor{1000};  // so long a refused connection stays open for the refusal to arrive
 constexpr std::size_t kMaxRefused = 256;
-constexpr std::size_t kLargeBodies = 3;        // of the greatest length, at one time
-constexpr std::size_t kSmallBody = 64U << 10;  // is always taken: all connections together hold a few MiB of them
-
-// Bytes of large bodies that are held at one time: a parsed body takes many times its length.
-class BodyShare {
- public:
-  BodyShare(std::atomic<std::size_t>& held, std::size_t most) : held_(held), most_(most) {}
-  ~BodyShare() { held_ -= mine_; }
-  BodyShare(const BodyShare&) = delete;
-  BodyShare& operator=(const BodyShare&) = delete;
-  // False: others hold too much.
-  bool grow(std::size_t length) {
-    const std::size_t wanted = length > kSmallBody ? length : 0;
-    if (wanted <= mine_) return true;
-    const std::size_t more = wanted - mine_;
-    mine_ = wanted;
-    return (held_ += more) <= most_;
-  }
-
- private:
-  std::atomic<std::size_t>& held_;
-  std::size_t most_, mine_ = 0;
-};
+constexpr std::size_t kLargeBodies = 3;  // of the greatest length, at one time
 
 class ConnectionStream final : public httplib::Stream {
  public:
