@@ -13,6 +13,7 @@
 #include <mutex>
 #include <thread>
 
+#include "api/body_share.h"
 #include "api/socket.h"
 #include "base/errno_text.h"
 #include "base/log.h"
@@ -25,6 +26,7 @@ using std::chrono::steady_clock;
 
 constexpr milliseconds kRefusedFor{1000};  // so long a refused connection stays open for the refusal to arrive
 constexpr std::size_t kMaxRefused = 256;
+constexpr std::size_t kLargeBodies = 3;  // of the greatest length, at one time
 
 class ConnectionStream final : public httplib::Stream {
  public:
@@ -157,11 +159,17 @@ class Server final : public HttpServer, private httplib::Server {
                  const httplib::ContentReader& content) {
     HttpRequest request = request_of(from, connection_->fd());
     bool large = false;
+    bool crowded = false;
+    BodyShare share(bodies_held_, kLargeBodies * limits_.body_bytes);
     const bool whole = content([&](const char* data, std::size_t size) {
       large = request.body.size() + size > limits_.body_bytes;
-      if (!large) request.body.append(data, size);
-      return !large;
+      crowded = !large && !share.grow(request.body.size() + size);
+      if (!large && !crowded) request.body.append(data, size);
+      return !large && !crowded;
     });
+    if (crowded) {
+      return give(refuse(503, "unavailable", "too many large bodies are being read", "call again in a moment"), to);
+    }
     if (large || to.status == 413) {
       return give(refuse(413, "too_large", "the body is over " + std::to_string(limits_.body_bytes) + " bytes",
                          "send less at one time"),
@@ -178,6 +186,11 @@ class Server final : public HttpServer, private httplib::Server {
       // Told already what there is.
     } else if (from.has_header("Content-Encoding") || from.is_multipart_form_data()) {
       reply = refuse(415, "invalid_request", "the body must be JSON as it is", "send no form and no compressed body");
+    } else if (from.get_header_value_count("Content-Length") > 1 ||
+               (from.has_header("Content-Length") && from.has_header("Transfer-Encoding"))) {
+      reply = refuse(400, "invalid_request", "the body's length is told in two ways", "send one Content-Length");
+    } else if (from.get_header_value_count("Authorization") > 1 || from.get_header_value_count("Host") > 1) {
+      reply = refuse(400, "invalid_request", "the header Host or Authorization stands twice", "send it once");
     } else {
       reply = admit_(request_of(from, connection_->fd()));
     }
@@ -305,6 +318,7 @@ class Server final : public HttpServer, private httplib::Server {
   std::atomic<bool> stopping_{false};
   mutable std::mutex mutex_;
   std::condition_variable ended_;
+  std::atomic<std::size_t> bodies_held_{0};
   std::list<Client> clients_;
   std::deque<std::pair<Fd, Deadline>> refused_;  // of the accepting thread
   std::thread thread_;

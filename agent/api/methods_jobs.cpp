@@ -19,6 +19,7 @@ bool has_ended(const Job& job) { return job.status == JobStatus::finished || job
 
 // A new job as the parameters say; caller and context are settled.
 Result<Job> read_job(const json& object, Id caller, Id context) {
+  if (!object.is_object()) return fail(Code::invalid, "a job is an object");
   json fields = object;
   for (const char* name : {"wait_ms", "caller_id", "context_id"}) fields.erase(name);
   auto decoded = decode_json<Job>(fields);

@@ -145,7 +145,7 @@ int rpc_code(Code code) { return row_of(code).rpc; }
 Rpc::Rpc(std::vector<Method> methods, RpcLimits limits) : methods_(std::move(methods)), limits_(limits) {}
 
 std::string Rpc::answer(std::string_view body, const Caller& caller) const {
-  auto parsed = parse_json(body, limits_.max_body_bytes);
+  auto parsed = parse_json(body, limits_.max_body_bytes, limits_.max_values);
   if (!parsed) {
     const bool large = parsed.error().code == Code::too_large;
     return dump_json(refusal(nullptr, large ? rpc_code(Code::too_large) : kParseError, parsed.error().message,

@@ -33,6 +33,7 @@ struct Method {
 struct RpcLimits {
   std::size_t max_body_bytes = 16U << 20;
   std::size_t max_batch = 100;
+  std::size_t max_values = 500000;  // of a body's JSON, all levels together
 };
 
 // Error codes of ours (beside the specification's -32700, -32600 to -32603): each with `data` {word, field?, remedy}.

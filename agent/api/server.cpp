@@ -20,8 +20,8 @@ using nlohmann::json;
 
 // "localhost:9652" -> "localhost"
 std::string host_of(std::string header) {
-  if (header.starts_with('[')) return header.substr(0, header.find(']') + 1);
-  return header.substr(0, header.find(':'));
+  const auto port = header.find(':', header.starts_with('[') ? header.find(']') : 0);
+  return header.substr(0, port);
 }
 bool is_loopback_name(const std::string& host) {
   return host == "localhost" || host == "[::1]" ||

@@ -12,6 +12,8 @@ constexpr std::uint32_t kAtOnce = 64;      // flows of one round: then the lease
 constexpr std::uint64_t kMostMs = 1000;    // without a look
 constexpr std::uint64_t kTickMs = 200;     // between looks at what time brings to jobs
 constexpr std::uint64_t kRetireMs = 5000;  // between looks at what retention ends
+// Another client may take a flow's due moment or its events away: then nothing tells of it but a look at all flows.
+constexpr std::uint64_t kRecoverMs = 60000, kRecoverShare = 20;  // at most a twentieth of the time goes there
 constexpr std::uint64_t kLeastPutOffMs = 1000, kMostPutOffMs = 30000;
 constexpr std::size_t kMostPutOff = 1000;
 
@@ -35,9 +37,16 @@ Result<std::uint64_t> ContextRounds::round() {
   if (leadership_.newly()) {
     // Others have moved flows on meanwhile.
     cache_.forget_runs();
-    recovering_ = true;
-    recovered_ = 0;
+    ours_newly_ = true;
+    next_recover_ = 0;
     next_schedules_ = 0;
+  }
+  if (const std::uint64_t now = clock_.boot_ms();
+      ours_newly_ ? next_recover_ == 0 : !recovering_ && now >= next_recover_) {
+    recovering_ = true;
+    recovering_since_ = now;
+    recovered_ = 0;
+    next_recover_ = now + kRecoverMs;
   }
   // What has happened comes first: recovery of a great many flows must not delay those that work.
   std::uint64_t next_ms = kMostMs;
@@ -59,7 +68,11 @@ Result<void> ContextRounds::recover_some() {
   }
   if (flows.size() < kAtOnce) {
     recovering_ = false;
-    if (recovered_ > 0) log(LogLevel::info, "coordinator", "context {}: every flow was looked at", settings_.context);
+    const std::uint64_t now = clock_.boot_ms();
+    next_recover_ = now + std::max(kRecoverMs, (now - recovering_since_) * kRecoverShare);
+    if (ours_newly_ && recovered_ > 0)
+      log(LogLevel::info, "coordinator", "context {}: every flow was looked at", settings_.context);
+    ours_newly_ = false;
   }
   return {};
 }

@@ -1,6 +1,7 @@
 // What a coordinator does for one context, one round after the other, in a thread of its own or step by step in tests.
 //
-//   round():  lead or wait --> recover (once, when it becomes ours) --> due flows --> schedules --> what time brings
+//   round():  lead or wait --> due flows --> recover (when it becomes ours, then seldom) --> schedules --> what time
+//   brings
 //
 // A flow that cannot be moved on (its definition is gone, the record is nonsense) is put off, so that it holds nobody
 // up.
@@ -51,6 +52,8 @@ class ContextRounds {
   Leadership leadership_;
   RunCache cache_;
   bool recovering_ = false;
+  bool ours_newly_ = false;                                             // it is the first recovery since we lead
+  std::uint64_t recovering_since_ = 0, next_recover_ = 0;               // by our clock
   Id recovered_ = 0;                                                    // all flows up to this one
   std::uint64_t next_schedules_ = 0, next_tick_ = 0, next_retire_ = 0;  // by our clock
   struct PutOff {

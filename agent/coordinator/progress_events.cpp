@@ -90,6 +90,8 @@ Result<void> take_events(FlowStore& store, const RunRead& read, Step& step) {
     MJ_TRY(found, store.jobs(step.run().record.context_id, keys));
     for (FlowJobView& view : found) views[view.job_key] = std::move(view);
   }
+  std::size_t nonsense = 0;
+  std::string first;
   for (std::size_t i = 0; i < count && !step.full(); ++i) {
     const FlowEventText& event = read.events[i];
     std::uint64_t flow = 0;
@@ -101,11 +103,15 @@ Result<void> take_events(FlowStore& store, const RunRead& read, Step& step) {
                parse_u64(std::string_view(event.key).substr(5), flow) && flow > 0 && flow <= UINT32_MAX) {
       MJ_TRY(other, look_at(store, step.run().record.context_id, static_cast<Id>(flow)));
       if (is_terminal(other.status)) MJ_CHECK(step.take(std::move(other)));
-    } else {
-      log(LogLevel::warn, "coordinator", "flow {}: an event that says nothing was passed over: {} {}",
-          step.run().record.id, event.kind.substr(0, 40), event.key.substr(0, 80));
+    } else if (nonsense++ == 0) {
+      first = event.kind.substr(0, 40) + ' ' + event.key.substr(0, 80);
     }
     ++step.events_taken;
+  }
+  // One line, however many another client has written.
+  if (nonsense > 0) {
+    log(LogLevel::warn, "coordinator", "flow {}: {} event(s) that say nothing were passed over, the first one: {}",
+        step.run().record.id, nonsense, first);
   }
   return {};
 }

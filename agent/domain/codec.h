@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -36,8 +37,10 @@ Decoded<R> decode_json(const nlohmann::json&);  // accepts typed values and, whe
 template <class R>
 nlohmann::json to_json(const R&);  // the same fields, typed; bytes that are not UTF-8 become U+FFFD
 
-// Caps depth (64) and size before parsing, refuses duplicate keys; the error names line and column or the limit.
-Result<nlohmann::json> parse_json(std::string_view text, std::size_t max_bytes = 16U << 20);
+// Caps depth (64), size and number of values (a short value takes many times its bytes of memory) before parsing,
+// refuses duplicate keys; the error names line and column or the limit.
+Result<nlohmann::json> parse_json(std::string_view text, std::size_t max_bytes = 16U << 20,
+                                  std::size_t max_values = SIZE_MAX);
 // Never throws: replaces what is not UTF-8.
 std::string dump_json(const nlohmann::json&, int indent = -1);
 

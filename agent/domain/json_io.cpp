@@ -40,6 +40,20 @@ std::size_t too_deep_at(std::string_view text) {
   return kNowhere;
 }
 
+// At least as many as there are values: each begins the text, or stands behind a bracket or a comma.
+std::size_t most_values(std::string_view text) {
+  std::size_t count = 1;
+  for (std::size_t i = 0; i < text.size();) {
+    if (text[i] == '"') {
+      i = skip_string(text, i);
+      continue;
+    }
+    if (text[i] == '[' || text[i] == '{' || text[i] == ',') ++count;
+    ++i;
+  }
+  return count;
+}
+
 // Where the n-th key (from 1) of a text that parses stands: a string with a colon behind it.
 std::size_t key_at(std::string_view text, std::size_t n) {
   for (std::size_t i = 0; i < text.size();) {
@@ -105,7 +119,7 @@ std::string reason_of(std::string_view what) {
 
 }  // namespace
 
-Result<nlohmann::json> parse_json(std::string_view text, std::size_t max_bytes) {
+Result<nlohmann::json> parse_json(std::string_view text, std::size_t max_bytes, std::size_t max_values) {
   if (text.size() > max_bytes) {
     return fail(Code::too_large, "JSON of " + std::to_string(text.size()) + " bytes is over the limit of " +
                                      std::to_string(max_bytes) + " bytes");
@@ -113,6 +127,9 @@ Result<nlohmann::json> parse_json(std::string_view text, std::size_t max_bytes) 
   if (const std::size_t deep = too_deep_at(text); deep != kNowhere) {
     return fail(Code::invalid,
                 "JSON nests deeper than " + std::to_string(kMaxDepth) + " levels at " + place(text, deep));
+  }
+  if (max_values != SIZE_MAX && most_values(text) > max_values) {
+    return fail(Code::too_large, "JSON has more than the " + std::to_string(max_values) + " values that are allowed");
   }
   try {
     auto parsed = nlohmann::json::parse(text);
