@@ -8,12 +8,12 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <deque>
 #include <list>
 #include <mutex>
 #include <thread>
 
 #include "api/body_share.h"
+#include "api/refusals.h"
 #include "api/socket.h"
 #include "base/errno_text.h"
 #include "base/log.h"
@@ -22,10 +22,7 @@ namespace mycojobs::api {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
 
-constexpr milliseconds kRefusedFor{1000};  // so long a refused connection stays open for the refusal to arrive
-constexpr std::size_t kMaxRefused = 256;
 constexpr std::size_t kLargeBodies = 3;  // of the greatest length, at one time
 
 class ConnectionStream final : public httplib::Stream {
@@ -158,8 +155,7 @@ class Server final : public HttpServer, private httplib::Server {
   void with_body(const HttpRoute& route, const httplib::Request& from, httplib::Response& to,
                  const httplib::ContentReader& content) {
     HttpRequest request = request_of(from, connection_->fd());
-    bool large = false;
-    bool crowded = false;
+    bool large = false, crowded = false;
     BodyShare share(bodies_held_, kLargeBodies * limits_.body_bytes);
     const bool whole = content([&](const char* data, std::size_t size) {
       large = request.body.size() + size > limits_.body_bytes;
@@ -182,9 +178,8 @@ class Server final : public HttpServer, private httplib::Server {
   httplib::Server::HandlerResponse admit_or_refuse(const httplib::Request& from, httplib::Response& to) {
     using Answer = httplib::Server::HandlerResponse;
     HttpReply reply = refuse_route(routes_, from.method, from.path);
-    if (reply.status >= 400) {
-      // Told already what there is.
-    } else if (from.has_header("Content-Encoding") || from.is_multipart_form_data()) {
+    if (reply.status >= 400) return handle(std::move(reply), to);
+    if (from.has_header("Content-Encoding") || from.is_multipart_form_data()) {
       reply = refuse(415, "invalid_request", "the body must be JSON as it is", "send no form and no compressed body");
     } else if (from.get_header_value_count("Content-Length") > 1 ||
                (from.has_header("Content-Length") && from.has_header("Transfer-Encoding"))) {
@@ -194,9 +189,11 @@ class Server final : public HttpServer, private httplib::Server {
     } else {
       reply = admit_(request_of(from, connection_->fd()));
     }
-    if (reply.status < 400) return Answer::Unhandled;
+    return reply.status < 400 ? Answer::Unhandled : handle(std::move(reply), to);
+  }
+  HandlerResponse handle(HttpReply reply, httplib::Response& to) {
     give(std::move(reply), to);
-    return Answer::Handled;
+    return HandlerResponse::Handled;
   }
 
   void give(HttpReply reply, httplib::Response& to) {
@@ -219,7 +216,7 @@ class Server final : public HttpServer, private httplib::Server {
     while (!stopping_) {
       pollfd entries[] = {{listening_.socket.get(), POLLIN, 0}, {event_.get(), POLLIN, 0}};
       (void)::poll(entries, 2, refused_.empty() ? -1 : 200);
-      while (!refused_.empty() && steady_clock::now() >= refused_.front().second) refused_.pop_front();
+      refused_.close_old();
       {
         const std::lock_guard lock(mutex_);
         reap();
@@ -234,12 +231,12 @@ class Server final : public HttpServer, private httplib::Server {
       }
     }
     listening_.socket.reset();
-    refused_.clear();
+    refused_.close_all();
   }
 
   void take(Fd socket) {
     const std::lock_guard lock(mutex_);
-    if (clients_.size() >= limits_.connections) return refuse_one(std::move(socket));
+    if (clients_.size() >= limits_.connections) return refused_.refuse(std::move(socket));
     Client& client = clients_.emplace_back();
     client.connection = std::make_unique<Connection>(std::move(socket));
     try {
@@ -247,16 +244,8 @@ class Server final : public HttpServer, private httplib::Server {
     } catch (const std::system_error&) {
       Fd back(::dup(client.connection->fd()));
       clients_.pop_back();
-      refuse_one(std::move(back));
+      refused_.refuse(std::move(back));
     }
-  }
-
-  void refuse_one(Fd socket) {
-    static const std::string kBusy = busy_text();
-    (void)!::send(socket.get(), kBusy.data(), kBusy.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    ::shutdown(socket.get(), SHUT_WR);
-    if (refused_.size() >= kMaxRefused) refused_.pop_front();
-    refused_.emplace_back(std::move(socket), steady_clock::now() + kRefusedFor);
   }
 
   void converse(Client& client) {
@@ -320,7 +309,7 @@ class Server final : public HttpServer, private httplib::Server {
   std::condition_variable ended_;
   std::atomic<std::size_t> bodies_held_{0};
   std::list<Client> clients_;
-  std::deque<std::pair<Fd, Deadline>> refused_;  // of the accepting thread
+  Refusals refused_{busy_text()};  // of the accepting thread
   std::thread thread_;
 };
 

@@ -159,16 +159,22 @@ class Routing final : public Router {
       if (name == "supervisor_url") wish.url = value;
     }
     wish.timeout_ms = wish.job.timeout ? *wish.job.timeout * std::uint64_t{1000} : settings_.default_timeout_ms;
-    if (!wish.url.starts_with("http://") && !wish.url.starts_with("https://")) {
+    const auto refuse = [&](const std::string& why) {
       JobEnd end;
       end.detail = "setup_error";
-      end.error = "supervisor_url: \"" + wish.url + "\" is no address that a job is sent to: give http://HOST:PORT";
+      end.error = "supervisor_url: \"" + wish.url + "\" " + why;
       return report(claim, EndReport{claim.ref, end});
-    }
+    };
+    if (!wish.url.starts_with("http://") && !wish.url.starts_with("https://"))
+      return refuse("is no address that a job is sent to: give http://HOST:PORT");
+    // Whoever writes flows must not make us call whatever we can reach: only who may register runners names addresses.
     MJ_TRY(runners, store_->runners(settings_.context));
-    for (const RunnerInfo& info : runners) {
-      if (!info.runner.address.empty() && info.runner.address == wish.url) wish.secret = info.runner.secret;
-    }
+    const auto to = std::find_if(runners.begin(), runners.end(),
+                                 [&](const RunnerInfo& info) { return info.runner.address == wish.url; });
+    if (to == runners.end())
+      return refuse(
+          "is the address of no runner of this context: an admin registers it with its secret (runner.create)");
+    wish.secret = to->runner.secret;
     Away& away = away_.emplace_back();
     away.claim = std::move(claim);
     away.job = std::make_unique<RemoteJob>(std::move(wish), clock_);

@@ -152,7 +152,9 @@ std::vector<FlowReason> of_flow(const Known& known) {
       out.push_back(about(
           known, "coordinator_missing",
           fmt::format("no coordinator leads context {}: jobs that run go on, and nothing follows them", known.context),
-          fmt::format("start one: `mycojobs coordinator --redis URL --context {}`", known.context)));
+          fmt::format(
+              "start one: `mycojobs coordinator --redis URL --context {}`; of the embedded default, `mycojobs dev`",
+              known.context)));
     }
     if (auto reason = held_as_a_whole(known)) out.push_back(std::move(*reason));
     if (view.detail == "stopping" || view.detail == "compensating") tell_failures(known, out);

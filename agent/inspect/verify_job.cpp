@@ -218,7 +218,8 @@ void Judge::check_bare() {
     }
   } else if (status == "started") {
     add("started-unclaimed", "has a record that says started, and no claim");
-  } else if (job_.record_type == "hash" && !has_ended(job_) && !queued) {
+  } else if (job_.record_type == "hash" && !has_ended(job_) && !queued &&
+             field_of(job_.record, "detail") != "created") {
     add("bare-unqueued", "has a record that says " + shown(status) +
                              " and stands in no queue: nobody will run it; push it, or doctor --rebuild");
   }

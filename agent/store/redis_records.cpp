@@ -34,6 +34,7 @@ Result<CreatedRecord> RedisStore::create_record(Id context, const NewRecord& wis
 Result<Job> RedisStore::create_job(const Job& job) {
   MJ_TRY(fields, new_job_fields(job));
   fields.emplace_back("status", word(JobStatus::dispatched));
+  fields.emplace_back("detail", "created");  // not lost from a queue: it was never meant to stand in one yet
   const std::string caller = std::to_string(job.caller_id);
   const std::string prefix = "job:" + caller + ":", counter = "mj:next:" + caller, names = "mj:idempotency:" + caller;
   Arguments arguments;

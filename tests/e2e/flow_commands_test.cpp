@@ -62,7 +62,7 @@ TEST_F(FlowCommands, AWrongDefinitionIsToldWhole) {
   const std::string file =
       write("name: x\njobs:\n  a: {needs: [b], script: pass, type: python}\n  c: {file: gone.py}\n");
   const Finished checked = mycojobs_({"flow", "check", file});
-  expect_says(checked, 65, "line 3, column 15: jobs.a.needs[0]: there is no node \"b\"");
+  expect_says(checked, 65, ":3:15: jobs.a.needs[0]: there is no node \"b\"");
   expect_says(checked, 65, "jobs.c.file: ");
   EXPECT_FALSE(mycojobs_.json({"flow", "check", file})["ok"].get<bool>());
   expect_says(mycojobs_({"flow", "start", file}), 65, "jobs.a.needs[0]");

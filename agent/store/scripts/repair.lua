@@ -135,6 +135,7 @@ place('mj:overdue', 'mj:overdue', may_expire, dec(math.max(num(record.queued_ms)
 if may_expire and not dry then redis.call('HSET', 'mj:claim:' .. job, 'overdue', 1) end
 -- Entries of the list: one for a job that belongs there, none for others but those that a claim will drop in silence.
 local bare = not state and is == 'hash' and record.status ~= 'finished' and record.status ~= 'error'
+  and record.detail ~= 'created'
 local entries = type_of(queue) == 'list' and #redis.call('LPOS', queue, job, 'COUNT', 0) or 0
 if (bare or (state == 'queued' and not has_priority(claim))) and entries == 0 then
   differs('it is queued and not in ' .. shown(queue), redis.call, 'LPUSH', queue, job)
