@@ -2,8 +2,8 @@
 // and @hourly @daily @weekly @monthly @yearly. As in Vixie cron: if both days are restricted, either suffices. In a
 // zone (IANA name): a moment that daylight saving skips fires at the moment when the clock has jumped; one that comes
 // twice fires once, the first time. If its minute or hour is a wildcard, it follows the clock: what is skipped does not
-// fire, what comes twice fires twice. The zones are those of the system's tz database, /usr/share/zoneinfo, whose tables
-// of daylight saving end in 2037. Pure but for reading them.
+// fire, what comes twice fires twice. The zones are those of the system's tz database, /usr/share/zoneinfo, whose
+// tables of daylight saving end in 2037. Pure but for reading them.
 #pragma once
 
 #include <cstdint>

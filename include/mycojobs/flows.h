@@ -24,8 +24,8 @@
 
 namespace mycojobs {
 
-// One fact of a run's journal. kind: domain/flow_state.h, run_fact_shapes(). node: its index in the definition; nothing: of the flow.
-// more: what the kind carries, a JSON object; empty: nothing.
+// One fact of a run's journal. kind: domain/flow_state.h, run_fact_shapes(). node: its index in the definition;
+// nothing: of the flow. more: what the kind carries, a JSON object; empty: nothing.
 struct RunFact {
   std::uint64_t revision = 0;  // from 1, without gaps
   std::uint64_t at_ms = 0;

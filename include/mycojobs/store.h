@@ -141,7 +141,7 @@ struct CreatedRecord {
 struct ServerFacts {
   std::string product, version, run_id;  // "redis" "7.0.15"
   std::uint32_t databases = 0;
-  std::vector<Id> used;  // databases that hold keys, but for 0: contexts
+  std::vector<Id> used;                                   // databases that hold keys, but for 0: contexts
   std::string appendonly, appendfsync, maxmemory_policy;  // empty: the server does not let us read it
   bool persistence_error = false, cluster = false, replica = false;
 };

@@ -27,7 +27,8 @@ struct QueueInfo {
 };
 
 // One fact of a queue's dispatch journal. Kinds: scheduled claimed heartbeat parked queued released expired retry
-// completed failed cancelled dead_lettered requeued planned replanned (domain/dispatch_journal.h says what each carries and means).
+// completed failed cancelled dead_lettered requeued planned replanned (domain/dispatch_journal.h says what each carries
+// and means).
 struct Fact {
   std::uint64_t revision = 0;  // from 1, without gaps when written; facts of retired jobs are taken out
   std::uint64_t at_ms = 0;
