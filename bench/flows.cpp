@@ -111,6 +111,7 @@ class Bench {
     must(store_->save(1, "context:1", {{"id", "1"}}));  // a context is where there are keys
   }
   std::string url() const { return EmbeddedRedis::url(folder_); }
+  const std::string& folder() const { return folder_; }
   std::vector<std::string> coordinator() const {
     return {program(), "coordinator", "--redis", url(), "--state-dir", folder_ + "/c", "--log-level", "warn"};
   }
@@ -207,7 +208,7 @@ void latency(Bench& bench) {
   }
   {
     const Child agent({program(), "agent", "--redis", bench.url(), "--runner", "7", "--state-dir",
-                       std::filesystem::temp_directory_path().string() + "/mj-flows-agent", "--log-level", "warn"});
+                       bench.folder() + "/agent", "--log-level", "warn"});
     std::this_thread::sleep_for(std::chrono::seconds(3));
     const Id flow = bench.create(chains(1, 40, "python"));
     const auto begin = Clock_::now();
@@ -269,7 +270,7 @@ void many(Bench& bench, int count) {
 
 int main(int argc, char** argv) {
   const bool small = argc > 1 && std::string(argv[1]) == "--small";
-  std::string folder = "/tmp/mj-flows-XXXXXX";
+  std::string folder = (std::filesystem::temp_directory_path() / "mj-flows-XXXXXX").string();
   if (::mkdtemp(folder.data()) == nullptr) return 1;
   std::printf(
       "# Flows: what a step costs\n\n"

@@ -19,6 +19,9 @@
 
 namespace mycojobs {
 
+// FlowStore::read() after this revision, the last that can be, brings the record alone.
+inline constexpr std::uint64_t kRecordAlone = 9'007'199'254'740'991;
+
 struct LoadedRun {
   Flow record;
   std::shared_ptr<const FlowPlan> plan;

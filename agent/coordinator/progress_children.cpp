@@ -10,8 +10,6 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint64_t kNoFacts = 9'007'199'254'740'991;
-
 std::string name_of(Id flow) { return "flow:" + std::to_string(flow); }
 
 }  // namespace
@@ -112,7 +110,7 @@ Result<void> cancel_child(FlowStore& store, RunCache& cache, const LoadedRun& ru
 Result<void> check_parent(FlowStore& store, const LoadedRun& run) {
   const auto [parent, node] = parent_of(run.record);
   if (parent == 0) return {};
-  MJ_TRY(read, store.read(run.record.context_id, parent, kNoFacts));
+  MJ_TRY(read, store.read(run.record.context_id, parent, kRecordAlone));
   const std::string name = name_of(run.record.id);
   if (read.record.empty()) return fail(Code::conflict, name + ": its parent " + name_of(parent) + " is gone");
   const Flow record = decode<Flow>(read.record).record;

@@ -10,9 +10,8 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kAtOnce = 100;                       // jobs; each may have a result of a mebibyte
-constexpr std::size_t kAgain = 200;                        // of one commit
-constexpr std::uint64_t kNoFacts = 9'007'199'254'740'991;  // after this revision: the record alone
+constexpr std::size_t kAtOnce = 100;  // jobs; each may have a result of a mebibyte
+constexpr std::size_t kAgain = 200;   // of one commit
 
 JobSeen seen(const LoadedRun& run, std::uint32_t node, const FlowJobView& view) {
   JobSeen seen;
@@ -61,7 +60,7 @@ bool Step::begins_flow() const { return was_ != FlowStatus::started && run_.stat
 Result<FlowSeen> look_at(FlowStore& store, Id context, Id flow) {
   FlowSeen seen;
   seen.flow = flow;
-  MJ_TRY(read, store.read(context, flow, kNoFacts));
+  MJ_TRY(read, store.read(context, flow, kRecordAlone));
   if (read.record.empty()) {
     seen.error = "flow " + std::to_string(flow) + " does not exist";
     return seen;

@@ -9,14 +9,13 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint64_t kMostMs = 3600ULL * 1000;          // without a look
-constexpr std::uint64_t kNoFacts = 9'007'199'254'740'991;  // read after the last that can be: the record alone
-constexpr std::uint64_t kWaitMs = 1000;                    // until the next look at a run that another waits for
+constexpr std::uint64_t kMostMs = 3600ULL * 1000;  // without a look
+constexpr std::uint64_t kWaitMs = 1000;            // until the next look at a run that another waits for
 
 Result<RunBefore> run_before(FlowStore& store, Id context, const Schedule& schedule) {
   RunBefore before;
   if (schedule.last_flow == 0) return before;
-  MJ_TRY(read, store.read(context, schedule.last_flow, kNoFacts));
+  MJ_TRY(read, store.read(context, schedule.last_flow, kRecordAlone));
   const Flow flow = decode<Flow>(read.record).record;
   if (read.record.empty() || flow.id == 0) return before;
   before.running = flow.status != FlowStatus::error && flow.status != FlowStatus::finished;

@@ -15,6 +15,9 @@ Fields end_fields(const JobEnd&);
 // Script, type, environment, timeout, dependencies, prerequisites, retries and policy: what makes a second submission
 // of an id (or of an idempotency key) the same one.
 bool same_content(const Job&, const Job&);
+// What a script answers that writes a new record: new, exists or used, the key, the record. Error conflict: used, or
+// there with other content.
+Result<Job> accepted(std::string_view word, const std::string& key, const Fields& record, const Job& wish);
 // Fields of a runner's record that its owner writes.
 Fields runner_fields(const Runner&);
 

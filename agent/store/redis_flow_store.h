@@ -15,9 +15,9 @@
 
 namespace mycojobs {
 
-class RedisFlows final : public FlowStore {
+class RedisFlows final : public FlowStore, private ContextLinks {
  public:
-  explicit RedisFlows(OpenLink open) : open_(std::move(open)) {}
+  explicit RedisFlows(OpenLink open) : ContextLinks(std::move(open)) {}
 
   Result<FlowPlace> create(const FlowDraft&) override;
   Result<void> put_jobs(Id context, Id flow, std::span<const Job>) override;
@@ -51,16 +51,10 @@ class RedisFlows final : public FlowStore {
   Result<std::uint64_t> now_ms(Id context) override;
 
  private:
-  Result<Link*> link(Id context);
-  Result<Reply> run(Id context, const Script&, const Arguments&);
-  Result<Reply> command(Id context, const Arguments&);
-
   Result<std::string> free_job_ids(Id context, Id caller, std::uint32_t count);
   Result<void> put_some_jobs(Id context, Id flow, std::span<const Job>);
   Result<std::string> leave(Id context, Id flow, bool asked, std::uint64_t before_ms);  // the script's word
 
-  OpenLink open_;
-  std::map<Id, std::unique_ptr<Link>> links_;
   // How many events of a flow had been taken when it was read: a commit that takes some and has no facts would
   // otherwise, repeated, take others.
   std::map<std::pair<Id, Id>, std::uint64_t> taken_;

@@ -52,26 +52,6 @@ Result<std::unique_ptr<FlowStore>> make_redis_flows(OpenLink open) {
   return std::make_unique<RedisFlows>(std::move(open));
 }
 
-Result<Link*> RedisFlows::link(Id context) {
-  if (context == 0) return fail(Code::invalid, "context 0 is where actors live; contexts begin with 1");
-  auto found = links_.find(context);
-  if (found == links_.end()) {
-    MJ_TRY(opened, open_(context));
-    found = links_.emplace(context, std::move(opened)).first;
-  }
-  return found->second.get();
-}
-
-Result<Reply> RedisFlows::run(Id context, const Script& script, const Arguments& arguments) {
-  MJ_TRY(redis, link(context));
-  return redis->run(script, arguments);
-}
-
-Result<Reply> RedisFlows::command(Id context, const Arguments& arguments) {
-  MJ_TRY(redis, link(context));
-  return redis->command(arguments);
-}
-
 Result<FlowPlace> RedisFlows::create(const FlowDraft& draft) {
   if (draft.caller == 0) return fail(Code::invalid, "caller_id: is missing: give the actor whose flow it is");
   std::string first_job = "0";

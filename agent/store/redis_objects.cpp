@@ -121,26 +121,6 @@ Result<void> check_kind(Id context, const ObjectKind& of) {
   return check_object_name("kind", of.kind);
 }
 
-Result<Link*> RedisObjects::link(Id context) {
-  if (context == 0) return fail(Code::invalid, "context 0 is where actors live; contexts begin with 1");
-  auto found = links_.find(context);
-  if (found == links_.end()) {
-    MJ_TRY(opened, open_(context));
-    found = links_.emplace(context, std::move(opened)).first;
-  }
-  return found->second.get();
-}
-
-Result<Reply> RedisObjects::run(Id context, const Script& script, const Arguments& arguments) {
-  MJ_TRY(redis, link(context));
-  return redis->run(script, arguments);
-}
-
-Result<Reply> RedisObjects::command(Id context, const Arguments& arguments) {
-  MJ_TRY(redis, link(context));
-  return redis->command(arguments);
-}
-
 Result<RedisObjects::Schema> RedisObjects::load_schema(Id context, const ObjectKind& of) {
   MJ_TRY(reply, command(context, {"HGETALL", object_kind_key(of)}));
   Schema loaded;

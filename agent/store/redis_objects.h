@@ -15,9 +15,9 @@
 
 namespace mycojobs {
 
-class RedisObjects final : public ObjectStore {
+class RedisObjects final : public ObjectStore, private ContextLinks {
  public:
-  explicit RedisObjects(OpenLink open) : open_(std::move(open)) {}
+  explicit RedisObjects(OpenLink open) : ContextLinks(std::move(open)) {}
 
   Result<WriteReply> write(const ClaimRef&, const std::string& call, std::span<const ObjectOp>) override;
   Result<DeclareReply> declare(const ClaimRef&, const ObjectKind&, const std::vector<std::string>& index,
@@ -50,9 +50,6 @@ class RedisObjects final : public ObjectStore {
     std::string field, key, low, high;
   };
 
-  Result<Link*> link(Id context);
-  Result<Reply> run(Id context, const Script&, const Arguments&);
-  Result<Reply> command(Id context, const Arguments&);
   Result<Schema> load_schema(Id context, const ObjectKind&);
   Result<Schema> schema(Id context, const ObjectKind&);  // perhaps an old one
   Result<Reply> write_once(const ClaimRef&, const std::string& call, std::span<const ObjectOp>);
@@ -60,8 +57,6 @@ class RedisObjects final : public ObjectStore {
   Result<std::vector<std::string>> all_keys(Id context);
   Result<std::vector<std::string>> members(Id context, const std::string& key);
 
-  OpenLink open_;
-  std::map<Id, std::unique_ptr<Link>> links_;
   std::map<std::pair<Id, ObjectKind>, Schema> schemas_;
 };
 

@@ -40,16 +40,9 @@ Result<Job> RedisStore::create_job(const Job& job) {
   Arguments arguments;
   arguments.add(prefix).add(counter).add(names).add(job.idempotency_key).add(std::uint64_t{job.id}).add_list(fields);
   MJ_TRY(reply, run(job.context_id, scripts::create_record, arguments));
-  const std::string key(reply.at(1).text());
-  if (reply.at(0).text() == "used")
-    return fail(Code::conflict, key + " has ended before and its record was deleted; use another id");
-  Job stored = decode<Job>(reply.at(2).fields()).record;
-  if (reply.at(0).text() == "exists" && !same_content(stored, job)) {
-    return fail(Code::conflict, key + " exists with other content; use another id" +
-                                    (job.idempotency_key.empty() ? "" : " or idempotency_key"));
-  }
+  MJ_TRY(stored, accepted(reply.at(0).text(), std::string(reply.at(1).text()), reply.at(2).fields(), job));
   MJ_CHECK(await_replicas(job.context_id));
-  return stored;
+  return std::move(stored);
 }
 
 Result<Job> RedisStore::start_job(Id context, const std::string& job_key) {

@@ -99,28 +99,7 @@ OpenLink link_opener(const RedisStoreConfig& config) {
 }
 
 RedisStore::RedisStore(const RedisStoreConfig& config)
-    : open_(link_opener(config)), wait_replicas_(config.wait_replicas) {}
-
-Result<Link*> RedisStore::link(Id context) {
-  auto found = links_.find(context);
-  if (found == links_.end()) {
-    MJ_TRY(opened, open_(context));
-    found = links_.emplace(context, std::move(opened)).first;
-  }
-  return found->second.get();
-}
-
-Result<Reply> RedisStore::run(Id context, const Script& script, const Arguments& arguments) {
-  if (context == 0) return fail(Code::invalid, "context 0 is where actors live; contexts begin with 1");
-  MJ_TRY(redis, link(context));
-  return redis->run(script, arguments);
-}
-
-Result<Reply> RedisStore::command(Id context, const Arguments& arguments, std::uint32_t extra_ms) {
-  if (context == 0) return fail(Code::invalid, "context 0 is where actors live; contexts begin with 1");
-  MJ_TRY(redis, link(context));
-  return redis->command(arguments, extra_ms);
-}
+    : ContextLinks(link_opener(config)), wait_replicas_(config.wait_replicas) {}
 
 Result<Job> RedisStore::submit(const Job& job) {
   MJ_TRY(fields, new_job_fields(job));
@@ -128,17 +107,9 @@ Result<Job> RedisStore::submit(const Job& job) {
   Arguments arguments;
   arguments.add(std::uint64_t{job.caller_id}).add(std::uint64_t{job.id}).add(queue).add_list(fields);
   MJ_TRY(reply, run(job.context_id, scripts::submit, arguments));
-  const std::string key(reply.at(1).text());
-  if (reply.at(0).text() == "used") {
-    return fail(Code::conflict, key + " has ended before and its record was deleted; use another id");
-  }
-  Job stored = decode<Job>(reply.at(2).fields()).record;
-  if (reply.at(0).text() == "exists" && !same_content(stored, job)) {
-    return fail(Code::conflict, key + " exists with other content; use another id" +
-                                    (job.idempotency_key.empty() ? "" : " or idempotency_key"));
-  }
+  MJ_TRY(stored, accepted(reply.at(0).text(), std::string(reply.at(1).text()), reply.at(2).fields(), job));
   MJ_CHECK(await_replicas(job.context_id));
-  return stored;
+  return std::move(stored);
 }
 
 Result<void> RedisStore::await_replicas(Id context) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "mycojobs/store.h"
+#include "store/context_links.h"
 #include "store/redis_connection.h"
 
 namespace mycojobs {
@@ -27,14 +28,12 @@ struct RedisStoreConfig {
 // Where a context lives. Error: invalid (the URL; context 0).
 Result<RedisConnection::Options> connection_options(const RedisStoreConfig&, Id context);
 
-// A way to a context's database; context 0: to the default server, for what belongs to no context.
-using OpenLink = std::function<Result<std::unique_ptr<Link>>(Id context)>;
 OpenLink link_opener(const RedisStoreConfig&);
 
-class RedisStore final : public Store {
+class RedisStore final : public Store, private ContextLinks {
  public:
   explicit RedisStore(const RedisStoreConfig&);
-  explicit RedisStore(OpenLink open) : open_(std::move(open)) {}
+  explicit RedisStore(OpenLink open) : ContextLinks(std::move(open)) {}
 
   Result<ClaimReply> claim(const ClaimRequest&) override;
   Result<std::vector<Renewal>> renew(Id context, std::span<const ClaimRef>, std::uint32_t lease_ms) override;
@@ -91,17 +90,12 @@ class RedisStore final : public Store {
   Result<std::uint64_t> now_ms() override;
 
  private:
-  Result<Link*> link(Id context);
-  Result<Reply> run(Id context, const Script&, const Arguments&);
-  Result<Reply> command(Id context, const Arguments&, std::uint32_t extra_ms = 0);
   Result<std::vector<std::string>> scan(Id context, const Arguments& filter, std::size_t max);
   Result<LogPage> read_log(Id context, const std::string& job_key, std::uint64_t after_seq, std::size_t max,
                            std::uint32_t wait_ms);
   Result<void> await_replicas(Id context);  // what was written before this is on so many of them
 
-  OpenLink open_;
   std::uint32_t wait_replicas_ = 0;
-  std::map<Id, std::unique_ptr<Link>> links_;
 };
 
 // Does not connect yet.

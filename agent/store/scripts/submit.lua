@@ -26,27 +26,10 @@ if err then return err end
 if redis.call('EXISTS', job) == 1 then return there(job) end
 if redis.call('EXISTS', 'mj:claim:' .. job) == 1 then return {'used', job, {}} end
 
-local due = num(wish.run_at_ms)
-local delayed = due > now_ms
+local delayed = num(wish.run_at_ms) > now_ms
 redis.call('HSET', job, 'id', dec(id), 'status', 'dispatched', 'detail', delayed and 'delayed' or 'queued', 'created_at', now_s,
   'updated_at', now_s, 'queued_ms', dec(now_ms), unpack(fields))
-local claim = {priority = valid_priority(wish.priority)}
-if delayed then
-  redis.call('ZADD', 'mj:delayed', dec(due), job)
-  add_fact(queue, job, claim, 'scheduled', 'due', dec(due))
-else
-  push(job, claim, queue, false)
-  add_fact(queue, job, claim, 'scheduled')
-end
-set_claim(job, claim, 'state', delayed and 'delayed' or 'queued', 'queue', queue, 'priority', claim.priority)
-if name then
-  redis.call('HSET', names, name, job)
-  redis.call('HSET', 'mj:claim:' .. job, 'idem', name)
-end
-local wait = num(wish.queue_timeout_ms)
-if wait > 0 then
-  redis.call('ZADD', 'mj:overdue', dec(math.max(now_ms, due) + wait), job)
-  redis.call('HSET', 'mj:claim:' .. job, 'overdue', 1)
-end
+if name then redis.call('HSET', names, name, job) end
+place_new(job, queue, wish)
 if allocate then redis.call('SET', counter, dec(id)) end
 return {'new', job, redis.call('HGETALL', job)}

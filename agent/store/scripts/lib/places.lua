@@ -127,3 +127,24 @@ local function park(job, claim, queue, state, why, detail, ...)
     'updated_at', now_s)
   claim.state = state
 end
+
+-- The first place of a job whose record is written and says so: its queue, or mj:delayed until its run_at_ms.
+local function place_new(job, queue, record)
+  local due = num(record.run_at_ms)
+  local delayed = due > now_ms
+  local claim = {priority = valid_priority(record.priority)}
+  if delayed then
+    redis.call('ZADD', 'mj:delayed', dec(due), job)
+    add_fact(queue, job, claim, 'scheduled', 'due', dec(due))
+  else
+    push(job, claim, queue, false)
+    add_fact(queue, job, claim, 'scheduled')
+  end
+  set_claim(job, claim, 'state', delayed and 'delayed' or 'queued', 'queue', queue, 'priority', claim.priority)
+  if record.idempotency_key then redis.call('HSET', 'mj:claim:' .. job, 'idem', record.idempotency_key) end
+  local wait = num(record.queue_timeout_ms)
+  if wait > 0 then
+    redis.call('ZADD', 'mj:overdue', dec(math.max(now_ms, due) + wait), job)
+    redis.call('HSET', 'mj:claim:' .. job, 'overdue', 1)
+  end
+end
