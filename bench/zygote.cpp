@@ -1,7 +1,8 @@
 // What the process of a small Python job costs from its fork to its end, without a sandbox: CPU, page faults, memory.
-//   ninja -C build zygote_bench && build/bin/zygote_bench [--jobs N] [--warm-only] [--script TEXT]
+//   ninja -C build zygote_bench && build/bin/zygote_bench [--jobs N] [--warm-only | --small-pages] [--script TEXT]
 // This process warms up and freezes as mycojobs-pyhost does; a child of it, where the slot's init would be, forks one
-// job after another and speaks to each as the agent does. --warm-only: without freezing.
+// job after another and speaks to each as the agent does. --warm-only: without freezing;
+// --small-pages: frozen as on a kernel that has no huge pages.
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -133,11 +134,12 @@ void measure(const char* name, std::string_view script, int jobs) {
 
 int main(int argc, char** argv) {
   int jobs = 1000;
-  bool freeze = true;
+  bool freeze = true, huge_pages = true;
   std::vector<std::pair<const char*, const char*>> scripts(std::begin(kScripts), std::end(kScripts));
   for (int i = 1; i < argc; ++i) {
     const std::string_view option(argv[i]);
     if (option == "--warm-only") freeze = false;
+    if (option == "--small-pages") huge_pages = false;
     if (option == "--jobs" && i + 1 < argc) jobs = std::atoi(argv[++i]);
     if (option == "--script" && i + 1 < argc) scripts = {{"script", argv[++i]}};
   }
@@ -145,8 +147,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", warm.error().message.c_str());
     return 1;
   }
-  const unsigned long frozen = freeze ? sandbox::freeze_memory() : 0;
-  std::printf("frozen: %lu KiB\n\n", frozen / 1024);
+  const sandbox::Frozen frozen = freeze ? sandbox::freeze_memory(huge_pages) : sandbox::Frozen{};
+  std::printf("frozen: %lu KiB in huge pages, %lu KiB in a file\n\n", frozen.huge / 1024, frozen.file / 1024);
   std::printf(
       "| job | user, us | system, us | its slot, us | together, us | faults | its slot's | ready child, KiB |\n");
   std::printf("|---|---|---|---|---|---|---|---|\n");

@@ -15,6 +15,7 @@
 #include "base/errno_text.h"
 #include "base/fd.h"
 #include "executors/python/hosts.h"
+#include "executors/python/pyhost/heap.h"
 #include "executors/python/pyhost/pyhost.h"
 
 namespace py = pybind11;
@@ -88,6 +89,7 @@ void start_interpreter(const PythonSetUp& set_up) {
   PyPreConfig_InitIsolatedConfig(&before);
   before.utf8_mode = 1;
   if (PyStatus_Exception(Py_PreInitialize(&before)) != 0) throw std::runtime_error("cannot be initialised");
+  heap::install();
   PyConfig config;
   PyConfig_InitIsolatedConfig(&config);  // no environment, no user's packages, nothing of the working directory
   config.write_bytecode = 0;
@@ -152,6 +154,7 @@ Result<void> warm_up(const PythonSetUp& set_up) {
     stdio.reset();
     MJ_CHECK(preload(set_up, globals));
     warm_job_module(globals);
+    heap::seal();
   } catch (const std::exception& error) {
     return fail(Code::unsupported, std::string("python: ") + error.what());
   }
