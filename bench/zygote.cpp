@@ -41,8 +41,7 @@ std::string request_of(std::string_view script) {
                R"("max_artifact_bytes":16777216,"granted":{"exec":false,"net":"none","memory":268435456,)"
                R"("fs.read":[],"fs.write":[],"secrets":[]}})");
   append_frame(out, FrameKind::environment,
-               R"({"HOME":"/job","LANG":"C.UTF-8","PATH":"/usr/local/bin:/usr/bin:/bin","TMPDIR":"/tmp",)"
-               R"("TZ":"UTC","USER":"job"})");
+               R"({"HOME":"/job","LANG":"C.UTF-8","LOGNAME":"job","PATH":"/usr/bin:/bin","USER":"job"})");
   append_frame(out, FrameKind::script, script);
   return out;
 }

@@ -16,6 +16,8 @@
 #include "base/fd.h"
 #include "executors/python/hosts.h"
 #include "executors/python/pyhost/heap.h"
+#include "executors/python/pyhost/interpreter.h"
+#include "executors/python/pyhost/job_steps.h"
 #include "executors/python/pyhost/pyhost.h"
 
 namespace py = pybind11;
@@ -27,11 +29,7 @@ extern const char* const kEndingSource;
 
 namespace {
 
-// Never destroyed: the process leaves with _exit().
-std::optional<JobFunctions>& functions() {
-  static auto* const instance = new std::optional<JobFunctions>();
-  return *instance;
-}
+constexpr int kRehearsals = 20;
 
 // Python's handlers of the signals that python3 handles: installed in jobs, not in the zygote.
 using SavedSignals = std::array<std::pair<int, struct sigaction>, 3>;
@@ -115,13 +113,21 @@ py::dict load_job_module() {
   return globals;
 }
 
+HostRequest rehearsal() {
+  return {R"({"id":1,"caller_id":1,"name":"","deadline_unix_ms":1,"attempt":1,"max_artifact_bytes":0,"granted":{}})",
+          R"({"A":"1","B":"2"})", "{}", "result['x'] = 1\nresult['y'] = 'z'\n"};
+}
+
 void warm_job_module(const py::dict& globals) {
   globals["warm"]();
   for (auto& [signal, action] : saved_signals()) {
     ::sigaction(signal, nullptr, &action);
     ::signal(signal, SIG_DFL);
   }
-  functions() = JobFunctions{globals["prepare"], globals["report"], globals["finish"]};
+  bind_job_steps(globals);
+  for (int i = 0; i < kRehearsals; ++i) rehearse_job(rehearsal());
+  ::clearenv();
+  globals["cool"]();
 }
 
 }  // namespace
@@ -136,8 +142,6 @@ void run_source(const char* source, const py::dict& globals) {
     throw py::error_already_set();
   }
 }
-
-const JobFunctions& job_functions() { return *functions(); }
 
 void install_signals() {
   for (const auto& [signal, action] : saved_signals()) ::sigaction(signal, &action, nullptr);
