@@ -106,7 +106,13 @@ void start_interpreter(const PythonSetUp& set_up) {
   py::initialize_interpreter(&config, 0, nullptr, false);
 }
 
+// Twice: what the first time leaves are the modules that it imports, and what jobs touch lies together, apart from them.
 py::dict load_job_module() {
+  {
+    const py::dict forerunner = job_services();
+    run_source(kJobSource, forerunner);
+  }
+  heap::begin_chapter();
   py::dict globals = job_services();
   run_source(kJobSource, globals);
   run_source(kEndingSource, globals);

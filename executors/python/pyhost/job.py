@@ -143,7 +143,8 @@ def warm():
     module.__getattr__, module.__dir__ = make_attribute, list_attributes
     module.__all__ = ["Failure", "artifacts", "cancelled", "inputs", "job", "progress", "result", "secret"]
     modules["mycojobs"] = module
-    sys.argv[:] = [""]
+    sys.argv = [""]
+    main_thread.__dict__ = dict(main_thread.__dict__)  # here, where other things are that each job writes to
     sys.excepthook = show_exception
     threading.excepthook = show_thread_exception
     signal.signal(signal.SIGINT, signal.default_int_handler)  # these three as python3 has them
@@ -155,6 +156,8 @@ def warm():
 
 def cool():
     """After the rehearsals: nothing of them stays."""
+    global facts, inputs, file_name
+    facts, inputs, file_name = {}, b"{}", ""
     result.clear()
     for name in ("job", "inputs"):
         module.__dict__.pop(name, None)

@@ -20,9 +20,11 @@ constexpr Py_ssize_t kMaxFileName = 200;
 struct Bound {
   py::dict host, modules, environment, lines, living_threads;
   py::object builtins, scan, seed, compile, set_zone, main_thread, collect, join_threads, run_exit_functions,
-      log_handlers, end_logging, thread_locks, thread_exits, result, out, err, report, encode_result, tell, hooks;
+      log_handlers, end_logging, quote, thread_locks, thread_exits, result, out, err, report, encode_result, tell,
+      hooks;
   py::list arguments;
   py::str main_name, result_name;
+  Py_ssize_t own_log_handlers = 0;  // of logging itself: it keeps nothing back
 };
 Bound* bound = nullptr;  // never destroyed: the process leaves with _exit()
 
@@ -127,10 +129,14 @@ void drop_main() {
 
 bool flush(PyObject* stream) {
   if (stream == nullptr || stream == Py_None) return true;
+  const auto file = py::reinterpret_borrow<py::object>(stream);
   try {
-    const auto file = py::reinterpret_borrow<py::object>(stream);
-    if (!own(PyObject_GetAttrString(stream, "closed")).cast<bool>()) own(PyObject_CallMethod(stream, "flush", nullptr));
+    own(PyObject_CallMethod(stream, "flush", nullptr));
     return true;
+  } catch (py::error_already_set&) {
+  }
+  try {
+    return file.attr("closed").cast<bool>();  // there is nothing to flush
   } catch (py::error_already_set&) {
     return false;
   }
@@ -143,12 +149,34 @@ bool flush_both(const char* name, const py::object& ours) {
   return flush(ours.ptr()) && flushed;
 }
 
+// Of a result that is text alone, as most are; nothing if it is not.
+std::string encode_texts(const py::object& result) {
+  std::string json = "{";
+  PyObject *key = nullptr, *value = nullptr;
+  for (Py_ssize_t at = 0; PyDict_Next(result.ptr(), &at, &key, &value) != 0;) {
+    if (!PyUnicode_CheckExact(key) || !PyUnicode_CheckExact(value)) return {};
+    if (json.size() > 1) json += ',';
+    for (PyObject* const text : {key, value}) {
+      const py::object quoted = own(PyObject_CallOneArg(bound->quote.ptr(), text));
+      Py_ssize_t size = 0;
+      const char* const bytes = PyUnicode_AsUTF8AndSize(quoted.ptr(), &size);
+      if (bytes == nullptr) return PyErr_Clear(), std::string();  // told by hand_over()
+      json.append(bytes, static_cast<std::size_t>(size));
+      if (text == key) json += ':';
+    }
+  }
+  return json += '}';
+}
+
 // The result's JSON, or nothing: it cannot be handed over, and the agent has been told so.
 py::object take_result() {
   const py::dict host = bound->host;
   const py::object main = host["main"];
   PyObject* const mine = PyDict_GetItem(PyModule_GetDict(main.ptr()), bound->result_name.ptr());  // borrowed
-  if ((mine == nullptr || mine == bound->result.ptr()) && PyDict_Size(bound->result.ptr()) == 0) return py::bytes("{}");
+  const py::object result = mine != nullptr ? py::reinterpret_borrow<py::object>(mine) : bound->result;
+  if (PyDict_CheckExact(result.ptr())) {
+    if (const std::string json = encode_texts(result); !json.empty()) return py::bytes(json);
+  }
   return call(bound->encode_result);
 }
 
@@ -179,10 +207,12 @@ void bind_job_steps(const py::dict& host) {
                                                        {"stderr", &bound->err},
                                                        {"report", &bound->report},
                                                        {"hand_over", &bound->encode_result},
+                                                       {"encode_basestring", &bound->quote},
                                                        {"tell", &bound->tell}};
   for (const auto& [name, place] : names) *place = host[name];
   bound->hooks = py::tuple(host["before_hooks"]) + py::tuple(host["after_hooks"]);
   bound->arguments = py::module_::import("sys").attr("argv");
+  bound->own_log_handlers = PyList_Size(bound->log_handlers.ptr());
   bound->main_name = py::str("__main__");
   bound->result_name = py::str("result");
   for (py::str* name : {&bound->main_name, &bound->result_name}) {
@@ -224,7 +254,7 @@ int finish_job(int code) {
   });
   try_step([] { call(bound->run_exit_functions); });
   try_step([] {  // which logging registers itself, before anybody else
-    if (PyObject_IsTrue(bound->log_handlers.ptr()) != 0) call(bound->end_logging);
+    if (PyList_Size(bound->log_handlers.ptr()) != bound->own_log_handlers) call(bound->end_logging);
   });
   std::string frames;
   if (code == 0 && host_job::is_here()) {
@@ -255,6 +285,7 @@ void rehearse_job(const HostRequest& request) {
   const PreparedScript prepared = prepare_job(request);
   own(PyEval_EvalCode(prepared.code.ptr(), prepared.globals.ptr(), prepared.globals.ptr()));
   take_result();
+  call(bound->encode_result);
   finish_job(0);
 }
 
