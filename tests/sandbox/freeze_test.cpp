@@ -1,0 +1,95 @@
+// What freezing may not change: what memory holds, who may write it, and that nothing is shared.
+#include "sandbox/freeze.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace mycojobs::sandbox {
+namespace {
+
+std::vector<std::uint32_t> numbers(std::size_t count) {
+  std::vector<std::uint32_t> made(count);
+  for (std::size_t i = 0; i < count; ++i) made[i] = static_cast<std::uint32_t>(i * 2654435761U);
+  return made;
+}
+
+std::vector<std::string> lines_with(const std::string& rights) {
+  std::ifstream maps("/proc/self/maps");
+  std::vector<std::string> found;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find(rights) != std::string::npos) found.push_back(line);
+  }
+  return found;
+}
+
+// In a process of its own, which has no thread but this one; its exit code.
+int in_child(const std::function<bool()>& holds) {
+  const pid_t pid = ::fork();
+  if (pid == 0) ::_exit(holds() ? 0 : 1);
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  return status;
+}
+
+class Freeze : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, Freeze, testing::Bool(),
+                         [](const auto& info) { return info.param ? "huge_pages" : "small_pages"; });
+
+std::vector<std::uint32_t> of_the_program = numbers(1000);
+
+TEST_P(Freeze, MemoryHoldsWhatItHeld) {
+  const std::vector<std::uint32_t> wanted = numbers(3U << 20);
+  std::vector<std::uint32_t> held = wanted;
+  EXPECT_EQ(in_child([&] {
+              const Frozen frozen = freeze_memory(GetParam());
+              if (frozen.huge + frozen.file < held.size() * sizeof held[0] / 2) return false;
+              return held == wanted && of_the_program == numbers(1000);
+            }),
+            0);
+}
+
+TEST_P(Freeze, WhatAChildWritesIsItsOwn) {
+  std::vector<std::uint32_t> held = numbers(3U << 20);
+  EXPECT_EQ(in_child([&] {
+              freeze_memory(GetParam());
+              const int status = in_child([&] {
+                std::fill(held.begin(), held.end(), 7U);
+                of_the_program[3] = 7;
+                return held.front() == 7 && held.back() == 7;
+              });
+              return status == 0 && held == numbers(held.size()) && of_the_program == numbers(1000);
+            }),
+            0);
+}
+
+TEST_P(Freeze, NothingIsWritableAndExecutable) {
+  EXPECT_EQ(in_child([] {
+              freeze_memory(GetParam());
+              return lines_with(" rwx").empty() && lines_with(" rw-s").empty();
+            }),
+            0);
+}
+
+TEST_P(Freeze, MemoryThatNobodyHasTouchedStaysAway) {
+  constexpr std::size_t kSize = 64U << 20;
+  EXPECT_EQ(in_child([] {
+              void* const untouched =
+                  ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+              ::madvise(untouched, kSize, MADV_NOHUGEPAGE);  // so that it is a mapping of its own
+              const Frozen frozen = freeze_memory(GetParam());
+              return frozen.huge + frozen.file < kSize && *static_cast<const char*>(untouched) == 0;
+            }),
+            0);
+}
+
+}  // namespace
+}  // namespace mycojobs::sandbox
