@@ -1,9 +1,11 @@
 // Does each operation a number of times between two switches of callgrind, which counts the instructions and writes a
 // file named after each. Without valgrind around it, it only shows that every operation does its work.
+// instructions TIMES [OPERATION]: with a name that one alone, so that callgrind_annotate tells where it goes.
 #include <valgrind/callgrind.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
 #include "instructions/operation.h"
 
@@ -35,9 +37,12 @@ void count(const Operation& operation, int times) {
 int main(int argc, char** argv) {
   using namespace mycojobs::instructions;
   const int times = argc > 1 ? std::atoi(argv[1]) : 1;
-  require(times > 0, "usage: instructions TIMES");
+  const std::string_view wanted = argc > 2 ? argv[2] : "";
+  require(times > 0, "usage: instructions TIMES [OPERATION]");
   // One room after the other, so that what one holds in memory does not move another's counts.
   for (const auto room : {store_operations, sandbox_operations, executor_operations}) {
-    for (const Operation& operation : room()) count(operation, times);
+    for (const Operation& operation : room()) {
+      if (wanted.empty() || operation.name == wanted) count(operation, times);
+    }
   }
 }
