@@ -65,9 +65,9 @@ def submit_commands(number, script="pass"):
 
 
 class Agent:
-    def __init__(self, slots):
+    def __init__(self, slots, *arguments):
         self.state = tempfile.mkdtemp(prefix="mycojobs-bench-")
-        self.process = subprocess.Popen([MYCOJOBS, "dev", "--state-dir", self.state, "--slots", str(slots), "--log-level", "error"])
+        self.process = subprocess.Popen([MYCOJOBS, "dev", "--state-dir", self.state, "--slots", str(slots), "--log-level", "error", *arguments])
         path = os.path.join(self.state, "redis/redis.sock")
         deadline = time.monotonic() + 10
         while True:
