@@ -1,5 +1,5 @@
-// Between interpreter.cpp (made once in the zygote) and run_job.cpp (a job). Includes pybind11: for these two files
-// only.
+// Between interpreter.cpp (made once in the zygote) and run_job.cpp (a job). Includes pybind11: for the
+// files of the interpreter only.
 #pragma once
 
 #include <pybind11/embed.h>

@@ -1,7 +1,7 @@
 """What an operator gives the Python of a context: a virtual environment, and modules that are imported beforehand.
 
-Runs in the zygote alone, never in a job. Each function returns what is wrong, in one line, or None. Of `hooks`, the
-namespace of job.py calls `before` and then `after` in each job, as a fork by Python would.
+Runs in the zygote alone, never in a job. Each function returns what is wrong, in one line, or None. Of `hooks`,
+each job calls `before` and then `after` (job_steps.cpp), as a fork by Python would.
 """
 
 import importlib

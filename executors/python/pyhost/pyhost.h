@@ -4,7 +4,7 @@
 //
 // The zygote stays single-threaded and never runs a line of a job. So a child finds every lock of the interpreter free
 // and needs none of CPython's fork hooks, which cost more than a small job (they rebuild locks, and write to pages that
-// are shared until then); what they would do that matters is done in prepare() of job.py: fresh random numbers, thread
+// are shared until then); what they would do that matters is done in prepare_job(): fresh random numbers, thread
 // id. The process must have been forked with fork(), or with its thread id mended as glibc does.
 #pragma once
 
