@@ -1,4 +1,6 @@
 // Claims, leases, reports: the arguments and answers of the scripts.
+#include <algorithm>
+
 #include "base/ids.h"
 #include "store/job_fields.h"
 #include "store/redis_store.h"
@@ -7,6 +9,7 @@ namespace mycojobs {
 namespace {
 
 constexpr std::uint32_t kMaxClaims = 64;
+constexpr std::size_t kIdDigits = 16, kTokenDigits = 64;  // as claim.lua has them
 // Of one script call: it stops every other client for as long as it runs.
 constexpr std::size_t kMaxReports = 256;
 constexpr std::size_t kMaxReportBytes = 8U << 20;
@@ -30,6 +33,14 @@ std::size_t size_of(const Report& report) {
   return bytes;
 }
 
+std::string random_digits(std::size_t count) {
+  constexpr std::size_t kBytesAtOnce = 256;  // of random_hex()
+  std::string out;
+  out.reserve(count);
+  while (out.size() < count) out += random_hex(std::min(kBytesAtOnce, (count - out.size()) / 2));
+  return out;
+}
+
 Result<void> answer_of(const Reply& reply, const std::string& job_key) {
   const std::string_view word = reply.at(0).text();
   const std::string text(reply.at(1).text());
@@ -46,19 +57,15 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
   if (request.max_jobs == 0 || request.max_jobs > kMaxClaims) {
     return fail(Code::invalid, "claim: max_jobs is not from 1 to " + std::to_string(kMaxClaims));
   }
-  std::vector<ClaimRef> refs(request.max_jobs);
+  // Of each claim that may be made an id and a token, in one text: a script pays for every argument.
+  const std::string random = random_digits(std::size_t{request.max_jobs} * (kIdDigits + kTokenDigits));
   Arguments arguments;
   arguments.add(std::uint64_t{request.runner}).add(request.instance);
   arguments.add(std::uint64_t{request.max_jobs}).add(request.max_bytes);
   arguments.add(request.max_script_bytes)
       .add(std::uint64_t{request.max_deliveries})
       .add(std::uint64_t{request.lease_ms});
-  arguments.add(std::uint64_t{refs.size() * 2});
-  for (ClaimRef& ref : refs) {
-    ref = {request.context, {}, random_hex(8), random_hex(32)};
-    arguments.add(ref.claim_id).add(ref.token);
-  }
-  arguments.add(std::uint64_t{request.queues.size()});
+  arguments.add(random).add(std::uint64_t{request.queues.size()});
   for (const std::string& queue : request.queues) arguments.add(queue);
   MJ_TRY(reply, run(request.context, scripts::claim, arguments));
   ClaimReply out;
@@ -67,10 +74,12 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
   for (std::size_t i = 0; i < taken.size(); ++i) {
     const Reply entry = taken.at(i);
     const std::size_t index = entry.at(2).number() - 1;
-    if (index >= refs.size()) return fail(Code::internal, "redis: claim answered with a claim that was not asked for");
+    if (index >= request.max_jobs)
+      return fail(Code::internal, "redis: claim answered with a claim that was not asked for");
     Claimed job;
-    job.ref = refs[index];
-    job.ref.job_key = entry.at(1).text();
+    const std::size_t at = index * (kIdDigits + kTokenDigits);
+    job.ref = {request.context, std::string(entry.at(1).text()), random.substr(at, kIdDigits),
+               random.substr(at + kIdDigits, kTokenDigits)};
     job.queue = entry.at(0).text();
     job.epoch = entry.at(3).number();
     job.attempt = static_cast<std::uint32_t>(entry.at(4).number());

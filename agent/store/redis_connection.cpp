@@ -3,6 +3,7 @@
 #include <hiredis/hiredis.h>
 #include <poll.h>
 
+#include <array>
 #include <cstdlib>
 
 #include "base/ids.h"
@@ -117,13 +118,10 @@ Result<Reply> RedisConnection::run(const Script& script, const Arguments& argume
 Result<Reply> RedisConnection::exchange(const Arguments& arguments, std::uint32_t extra_ms) {
   MJ_CHECK(send(arguments));
   const Deadline deadline = deadline_in(std::uint64_t{options_.command_timeout_ms} + extra_ms);
-  std::string bytes;
   for (;;) {
     MJ_TRY(reply, received());
     if (reply) return *reply;
-    bytes.clear();
-    if (std::string why = receive_some(socket_.get(), bytes, deadline); !why.empty()) return broken(why);
-    if (redisReaderFeed(reader_.get(), bytes.data(), bytes.size()) != REDIS_OK) return broken("not the Redis protocol");
+    MJ_CHECK(feed_reader(deadline));
   }
 }
 
@@ -151,10 +149,13 @@ Result<void> RedisConnection::send(const Arguments& arguments) {
   return {};
 }
 
-Result<void> RedisConnection::read_some() {
-  std::string bytes;
-  if (std::string why = receive_some(socket_.get(), bytes, deadline_in(0)); !why.empty()) return broken(why);
-  if (redisReaderFeed(reader_.get(), bytes.data(), bytes.size()) != REDIS_OK) return broken("not the Redis protocol");
+Result<void> RedisConnection::read_some() { return feed_reader(deadline_in(0)); }
+
+Result<void> RedisConnection::feed_reader(Deadline deadline) {
+  std::array<char, 32768> room;  // NOLINT(*-member-init): filled by what is received
+  std::size_t got = 0;
+  if (std::string why = receive_some(socket_.get(), room, got, deadline); !why.empty()) return broken(why);
+  if (redisReaderFeed(reader_.get(), room.data(), got) != REDIS_OK) return broken("not the Redis protocol");
   return {};
 }
 

@@ -16,6 +16,7 @@
 #include "mycojobs/records.h"
 #include "mycojobs/result.h"
 #include "store/link.h"
+#include "store/redis_socket.h"
 #include "store/redis_url.h"
 
 struct redisReader;
@@ -57,6 +58,7 @@ class RedisConnection final : public Link {
   Result<void> connect_afresh_if_closed();
   Result<void> check_server();
   Result<Reply> exchange(const Arguments&, std::uint32_t extra_ms);  // error replies as they are
+  Result<void> feed_reader(Deadline);                                // one read
   tl::unexpected<Error> broken(const std::string& why);              // closes
   tl::unexpected<Error> refused(const Reply&) const;
 

@@ -17,8 +17,6 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kChunk = 64U << 10;
-
 // 0, or an errno: ETIMEDOUT at the deadline.
 int wait_for(int fd, short events, Deadline deadline) {
   for (;;) {
@@ -114,16 +112,14 @@ std::string send_all(int fd, std::string_view bytes, Deadline deadline) {
   return {};
 }
 
-std::string receive_some(int fd, std::string& bytes, Deadline deadline) {
-  const std::size_t before = bytes.size();
-  bytes.resize(before + kChunk);
+std::string receive_some(int fd, std::span<char> room, std::size_t& got, Deadline deadline) {
   for (;;) {
-    const ssize_t got = ::recv(fd, bytes.data() + before, kChunk, 0);
-    if (got > 0) {
-      bytes.resize(before + static_cast<std::size_t>(got));
+    const ssize_t count = ::recv(fd, room.data(), room.size(), 0);
+    if (count > 0) {
+      got = static_cast<std::size_t>(count);
       return {};
     }
-    if (got == 0) return "the server closed the connection";
+    if (count == 0) return "the server closed the connection";
     if (errno == EAGAIN || errno == EWOULDBLOCK) {
       const int error = wait_for(fd, POLLIN, deadline);
       if (error == ETIMEDOUT) return "no answer in time";

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -19,7 +20,7 @@ Deadline deadline_in(std::uint64_t ms);
 Result<Fd> connect_socket(const RedisEndpoint&, Deadline);
 // Empty text: all was sent. The text says why not.
 std::string send_all(int fd, std::string_view bytes, Deadline);
-// Appends what is there, at least a byte by the deadline.
-std::string receive_some(int fd, std::string& bytes, Deadline);
+// What is there, at least a byte by the deadline: `got` of them. Empty text: so it is.
+std::string receive_some(int fd, std::span<char> room, std::size_t& got, Deadline);
 
 }  // namespace mycojobs

@@ -65,8 +65,7 @@ Intake::Intake(Parts parts, const Clock& clock, StoreHealth& health, const Worke
       callbacks_(std::move(callbacks)),
       secrets_(settings.secrets, clock),
       topic_(settings.runner, clock),
-      pauses_(clock),
-      free_(settings.slots) {
+      pauses_(clock) {
   queues_ = queues_of(settings_, parts_.executors);
   for (const Executor* executor : parts_.executors) {
     for (const std::string& type : executor->script_types()) by_type_.emplace(type, executor);
@@ -80,9 +79,16 @@ void Intake::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Intake::slot_free() {
-  ++free_;
-  parts_.waiter->wake();
+void Intake::settled(std::uint32_t jobs) {
+  taken_ -= jobs;
+  if (room() > 0) parts_.waiter->wake();
+}
+
+// Whoever claims ahead does so many at a time: as long as all slots are busy nothing is lost by waiting for that.
+std::uint32_t Intake::room() const {
+  const std::uint32_t ahead = callbacks_.ahead(), most = settings_.slots + ahead, taken = taken_;
+  if (taken >= most || (taken >= settings_.slots && most - taken < (ahead + 1) / 2)) return 0;
+  return most - taken;
 }
 
 void Intake::drain() {
@@ -96,7 +102,7 @@ void Intake::loop() {
   bool work = false;  // the waiter said so
   while (!stop_) {
     pulse_.beat();
-    const bool claiming = !draining_ && free_ > 0 && callbacks_.may_start();
+    const bool claiming = !draining_ && room() > 0 && callbacks_.may_start();
     const Round round = claiming ? claim_some() : Round{};
     if (work && claiming && round.taken == 0) callbacks_.no_work();
     auto woken = parts_.waiter->wait(round.more     ? 0
@@ -128,15 +134,15 @@ Intake::Round Intake::claim_some() {
   Round round;
   for (std::size_t i = 0; i < settings_.contexts.size(); ++i) {
     pulse_.beat();  // each may wait for a server of its own
-    const std::uint32_t free = free_;
+    const std::uint32_t free = room();
     if (free == 0 || draining_) return {false, round.taken};
     const Id context = settings_.contexts[(turn_ + i) % settings_.contexts.size()];
     if (!pauses_.may_try(context)) continue;
     const std::uint32_t max_jobs = std::min(free, kMaxBatch);
     const std::uint64_t sent = clock_.boot_ms();
-    free_ -= max_jobs;  // before it is sent: whoever drains must see that something is under way
+    taken_ += max_jobs;  // before it is sent: whoever drains must see that something is under way
     auto reply = claim(context, max_jobs);
-    free_ += max_jobs - static_cast<std::uint32_t>(reply ? reply->jobs.size() : 0);
+    taken_ -= max_jobs - static_cast<std::uint32_t>(reply ? reply->jobs.size() : 0);
     if (!reply) {
       leave_alone(context, sent, reply.error());
       continue;
@@ -152,7 +158,7 @@ Intake::Round Intake::claim_some() {
     for (Claimed& claimed : reply->jobs) accept(claimed, fence_after(sent, settings_.lease_ms));
     round.taken += reply->jobs.size();
     round.more = round.more || reply->more;
-    if (reply->jobs.size() == max_jobs) return {free_ > 0, round.taken};
+    if (reply->jobs.size() == max_jobs) return {room() > 0, round.taken};
   }
   return round;
 }

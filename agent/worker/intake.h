@@ -40,16 +40,17 @@ class Intake {
     std::function<void(RunNumber, const ClaimRef&)> claimed;
     std::function<void()> heartbeat;  // somebody asked to cancel a job of ours: the answer to a heartbeat tells
     std::function<void()> no_work;    // what woke us was no entry of a queue: something may be due sooner
+    std::function<std::uint32_t()> ahead = [] { return 0U; };  // so many jobs may be claimed that find no slot at once
   };
   // instance: of the runner, as it is registered.
   Intake(Parts, const Clock&, StoreHealth&, const WorkerSettings&, const std::string& instance, Callbacks);
   ~Intake() { stop(); }
   void stop();
 
-  void slot_free();                                               // any thread
-  void drain();                                                   // any thread: claim nothing more
-  const Pulse& pulse() const { return pulse_; }                   // any thread
-  std::uint32_t busy() const { return settings_.slots - free_; }  // any thread
+  void settled(std::uint32_t jobs);              // any thread: so many of them need us no more
+  void drain();                                  // any thread: claim nothing more
+  const Pulse& pulse() const { return pulse_; }  // any thread
+  std::uint32_t busy() const { return taken_; }  // any thread: jobs that are not settled
 
  private:
   struct Round {
@@ -57,6 +58,7 @@ class Intake {
     std::size_t taken = 0;  // jobs
   };
   void loop();
+  std::uint32_t room() const;  // how many to claim now
   Round claim_some();
   Result<ClaimReply> claim(Id context, std::uint32_t max_jobs);
   void leave_alone(Id context, std::uint64_t began_boot_ms, const Error&);
@@ -80,7 +82,7 @@ class Intake {
   RunNumber next_run_ = 1;
   std::mt19937_64 chance_{std::random_device{}()};  // of the pauses before retries
   Pulse pulse_;
-  std::atomic<std::uint32_t> free_;
+  std::atomic<std::uint32_t> taken_{0};
   std::atomic<bool> draining_{false}, stop_{false};
   std::thread thread_;
 };

@@ -28,9 +28,11 @@ void LeaseKeeper::add(RunNumber run, const ClaimRef& claim) {
   claims_[claim.context].emplace(run, claim);
 }
 
-void LeaseKeeper::remove(RunNumber run) {
+void LeaseKeeper::remove(std::span<const RunNumber> runs) {
   std::lock_guard lock(mutex_);
-  for (auto& [context, claims] : claims_) claims.erase(run);
+  for (auto& [context, claims] : claims_) {
+    for (RunNumber run : runs) claims.erase(run);
+  }
 }
 
 void LeaseKeeper::loop() {

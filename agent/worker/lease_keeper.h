@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 
 #include "base/mailbox.h"
@@ -29,9 +30,9 @@ class LeaseKeeper {
   ~LeaseKeeper() { stop(); }
   void stop();
 
-  void add(RunNumber, const ClaimRef&);  // any thread
-  void remove(RunNumber);                // any thread
-  void beat_now() { wake_.wake(); }      // any thread: do not wait for the next heartbeat
+  void add(RunNumber, const ClaimRef&);     // any thread
+  void remove(std::span<const RunNumber>);  // any thread
+  void beat_now() { wake_.wake(); }         // any thread: do not wait for the next heartbeat
 
  private:
   void loop();

@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <chrono>
 #include <vector>
 
 namespace mycojobs {
@@ -29,9 +30,8 @@ std::size_t size_of(const Report& report) {
 
 }  // namespace
 
-Reporter::Reporter(std::unique_ptr<Store> store, const Clock& clock, StoreHealth& health,
-                   std::function<void(RunNumber)> settled)
-    : store_(std::move(store)), health_(health), settled_(std::move(settled)), clock_(clock), thread_([this] {
+Reporter::Reporter(std::unique_ptr<Store> store, const Clock& clock, StoreHealth& health, Callbacks callbacks)
+    : store_(std::move(store)), health_(health), callbacks_(std::move(callbacks)), clock_(clock), thread_([this] {
         loop();
       }) {}
 
@@ -54,7 +54,11 @@ int Reporter::pause_ms() const {
 void Reporter::loop() {
   while (!stop_) {
     pollfd waiting{mailbox_.fd(), POLLIN, 0};
-    ::poll(&waiting, 1, pause_ms());
+    // What comes while we gather wakes nobody: the mailbox has been found full already.
+    if (::poll(&waiting, 1, pause_ms()) > 0 && !stop_) {
+      if (const std::uint32_t gather = callbacks_.gather_us(); gather > 0)
+        std::this_thread::sleep_for(std::chrono::microseconds(gather));
+    }
     for (Outgoing& outgoing : mailbox_.take()) {
       lines_[claim_of(outgoing.report).context].pending.push_back(std::move(outgoing));
     }
@@ -83,6 +87,7 @@ void Reporter::send_some(Id context, Line& line) {
   }
   line.failures = 0;
   health_.worked(context);
+  std::vector<RunNumber> settled;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const Outgoing& outgoing = line.pending.front();
     const Result<void>& answer = (*answers)[i];
@@ -91,9 +96,10 @@ void Reporter::send_some(Id context, Line& line) {
       log(stale ? LogLevel::warn : LogLevel::error, "worker", "{}: report refused{}: {}", claim_of(batch[i]).job_key,
           stale ? " as stale" : "", answer.error().message);
     }
-    if (outgoing.last) settled_(outgoing.run);
+    if (outgoing.last) settled.push_back(outgoing.run);
     line.pending.pop_front();
   }
+  if (!settled.empty()) callbacks_.settled(settled);
 }
 
 }  // namespace mycojobs

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <thread>
 
 #include "base/mailbox.h"
@@ -18,8 +19,13 @@ namespace mycojobs {
 
 class Reporter {
  public:
-  // settled(run): called by this thread once a run's last report has been answered, whatever the answer.
-  Reporter(std::unique_ptr<Store>, const Clock&, StoreHealth&, std::function<void(RunNumber)> settled);
+  struct Callbacks {
+    // By this thread once runs' last reports have been answered, whatever the answer.
+    std::function<void(std::span<const RunNumber>)> settled;
+    // How long, in us, it is worth to wait for more before a trip.
+    std::function<std::uint32_t()> gather_us = [] { return 0U; };
+  };
+  Reporter(std::unique_ptr<Store>, const Clock&, StoreHealth&, Callbacks);
   ~Reporter() { stop(); }
   void stop();  // leaves at once; what is unsent is left to the leases
 
@@ -37,7 +43,7 @@ class Reporter {
 
   std::unique_ptr<Store> store_;
   StoreHealth& health_;
-  std::function<void(RunNumber)> settled_;
+  Callbacks callbacks_;
   Mailbox<Outgoing> mailbox_;
   const Clock& clock_;
   std::map<Id, Line> lines_;

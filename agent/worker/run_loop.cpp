@@ -55,10 +55,8 @@ void RunLoop::cancel_all() { orders_.post(Kill{0, KillReason::cancelled}); }
 
 void RunLoop::loop() {
   std::array<epoll_event, 64> events{};
-  bool partials = false;
   while (!stop_) {
-    const int timeout = !ready_ ? static_cast<int>(kReviveMs) : partials ? static_cast<int>(kPartialMs) : -1;
-    const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout);
+    const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms());
     pulse_.beat();
     for (int i = 0; i < count; ++i) {
       const std::uint64_t tag = events[static_cast<std::size_t>(i)].data.u64;
@@ -69,10 +67,32 @@ void RunLoop::loop() {
     for (RunEnded& ended : sandbox_->read_ended()) end(ended);
     if (!sandbox_->alive()) revive_sandbox();
     for (Order& order : orders_.take()) obey(order);
-    partials = false;
-    for (auto& [number, run] : runs_) partials = partials || run.output.has_partial();
-    if (partials) flush_partials();
+    begin_waiting();
+    look_at_runs();
   }
+}
+
+void RunLoop::look_at_runs() {
+  const std::uint64_t now = clock_.boot_ms();
+  partials_ = unheard_ = false;
+  for (auto& [number, run] : runs_) {
+    if (run.listen_at_ms != 0 && now >= run.listen_at_ms) listen_to_output(number, run);
+    unheard_ = unheard_ || run.listen_at_ms != 0;
+    partials_ = partials_ || run.output.has_partial();
+  }
+  if (partials_) flush_partials();
+}
+
+void RunLoop::listen_to_output(RunNumber number, Run& run) {
+  run.listen_at_ms = 0;
+  control_epoll(epoll_.get(), EPOLL_CTL_ADD, run.out.get(), tag_of(number, Pipe::out), EPOLLIN);
+  control_epoll(epoll_.get(), EPOLL_CTL_ADD, run.err.get(), tag_of(number, Pipe::err), EPOLLIN);
+}
+
+int RunLoop::timeout_ms() const {
+  if (unheard_) return static_cast<int>(kListenMs);
+  if (!waiting_.empty() || partials_) return static_cast<int>(std::min(kPartialMs, Pace::kPatienceMs));
+  return ready_ ? -1 : static_cast<int>(kReviveMs);
 }
 
 void RunLoop::revive_sandbox() {
@@ -97,16 +117,17 @@ void RunLoop::revive_sandbox() {
 
 void RunLoop::obey(Order& order) {
   if (auto* start = std::get_if<Start>(&order)) {
-    begin(*start);
+    queue_or_begin(std::move(*start));
   } else if (auto* fence = std::get_if<Fence>(&order)) {
     const auto run = runs_.find(fence->run);
-    if (run == runs_.end()) return;
+    if (run == runs_.end()) return fence_waiting(fence->run, fence->boot_ms);
     run->second.fence_boot_ms = fence->boot_ms;
     sandbox_->fence(sandbox_run(fence->run, run->second.stage), fence->boot_ms);
   } else if (auto* kill = std::get_if<Kill>(&order)) {
     for (auto& [number, run] : runs_) {
       if (kill->run == 0 || kill->run == number) kill_run(number, run, kill->reason);
     }
+    kill_waiting(kill->run);
   } else if (auto* reply = std::get_if<Reply>(&order)) {
     const auto run = runs_.find(reply->run);
     if (run == runs_.end()) return;
@@ -162,8 +183,7 @@ Result<void> RunLoop::launch(RunNumber number, Run& run) {
   run.outgoing.clear();
   run.sent = 0;
   run.writing = false;
-  control_epoll(epoll_.get(), EPOLL_CTL_ADD, run.out.get(), tag_of(number, Pipe::out), EPOLLIN);
-  control_epoll(epoll_.get(), EPOLL_CTL_ADD, run.err.get(), tag_of(number, Pipe::err), EPOLLIN);
+  run.listen_at_ms = clock_.boot_ms() + kListenMs;
   control_epoll(epoll_.get(), EPOLL_CTL_ADD, run.channel.get(), tag_of(number, Pipe::channel), EPOLLIN);
   pump(number, run);
   return {};

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "base/pulse.h"
 #include "mycojobs/clock.h"
 #include "worker/output.h"
+#include "worker/pace.h"
 #include "worker/secrets.h"
 #include "worker/types.h"
 
@@ -34,7 +36,7 @@ class RunLoop {
   ~RunLoop() { stop(); }
   void stop();  // leaves at once: the launcher ends with the sandbox, and every job with it
 
-  // Any thread. Unknown runs are ignored.
+  // Any thread. Unknown runs are ignored. More than there are slots begin one after the other.
   void start(Start);
   void fence(RunNumber, std::uint64_t fence_boot_ms);
   void kill(RunNumber, KillReason);
@@ -43,6 +45,7 @@ class RunLoop {
   // False while no launcher can be had, and for a moment after a run could not be started: claim nothing.
   bool ready() const { return ready_ && clock_.boot_ms() >= resting_until_ms_; }
   void wake() { orders_.wake(); }                // any thread: come round once
+  const Pace& pace() const { return pace_; }     // any thread
   const Pulse& pulse() const { return pulse_; }  // any thread
 
  private:
@@ -61,6 +64,8 @@ class RunLoop {
   using Order = std::variant<Start, Fence, Kill, Reply>;
   enum class Pipe : std::uint32_t { out, err, channel };
   static constexpr std::uint64_t kPartialMs = 50;  // how long a line may wait for its end
+  // Most jobs end before, and what they wrote is read then: nobody is woken for it.
+  static constexpr std::uint64_t kListenMs = 5;
   // What the sandbox knows a run by: each stage is a run of its own there.
   static constexpr unsigned kStageShift = 56;
   static std::uint64_t sandbox_run(RunNumber run, std::size_t stage) {
@@ -88,11 +93,27 @@ class RunLoop {
     std::size_t sent = 0;                    // of it
     bool writing = false;                    // waits until the channel takes more
     std::uint64_t partial_since_ms = 0;
-    bool withheld = false;  // unkillable, and told
+    std::uint64_t listen_at_ms = 0;  // when its output will be waited for; 0: it is
+    bool withheld = false;           // unkillable, and told
+  };
+  struct Waiting {
+    Start job;
+    std::uint64_t since_boot_ms = 0;
   };
 
   void loop();
   void obey(Order&);
+  bool has_slot() const { return runs_.size() < settings_.slots; }
+  void queue_or_begin(Start);
+  void begin_waiting();  // as far as there are slots; those that have waited for too long go back to their queues
+  void give_back_waiting(const std::string& why);
+  void give_back(const Start&, const std::string& why);
+  Waiting* find_waiting(RunNumber);
+  void fence_waiting(RunNumber, std::uint64_t boot_ms);
+  void kill_waiting(RunNumber);  // 0: all
+  int timeout_ms() const;
+  void look_at_runs();
+  void listen_to_output(RunNumber, Run&);
   void begin(Start&);
   Result<void> launch(RunNumber, Run&);
   void kill_run(RunNumber, Run&, KillReason);
@@ -122,6 +143,10 @@ class RunLoop {
   int watched_sandbox_ = -1;
   Secrets secrets_;
   std::unordered_map<RunNumber, Run> runs_;
+  std::deque<Waiting> waiting_;  // for a slot
+  bool partials_ = false;        // a line waits for its end
+  bool unheard_ = false;         // there is a run whose output is not waited for yet
+  Pace pace_;
   std::mt19937_64 chance_{std::random_device{}()};  // of the pauses before retries
   std::uint64_t revive_at_ms_ = 0;
   std::string why_not_;  // the last reason, so that it is logged once

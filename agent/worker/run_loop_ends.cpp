@@ -83,6 +83,7 @@ void RunLoop::end(RunEnded& ended) {
   }
   callbacks_.forget(number);
   runs_.erase(place);
+  pace_.ended(steady_us());
 }
 
 void RunLoop::count_output(const Run& run, Outcome& outcome) {

@@ -108,6 +108,8 @@ const std::vector<Form> kForms = {
     {"LREM $l $n $v"},
     {"LPOS $l $v"},
     {"LPOS $l $v COUNT $n"},
+    {"LPOS $l $v MAXLEN $n"},
+    {"LPOS $l $v COUNT $n MAXLEN $n"},
     {"LMOVE $l $l $o $o"},
     {"SADD $s $f"},
     {"SADD $s $f $v $f"},

@@ -41,6 +41,7 @@ class RunLoopTest : public ::testing::Test {
     secret("TOKEN", "correct horse battery");
     settings_.secrets.folder = folder_.path().string();
     settings_.retry = {1000, 8000};
+    settings_.slots = 16;
   }
   void secret(const std::string& name, const std::string& value) {
     ASSERT_EQ(::chmod(folder_.write("1/" + name, value).c_str(), 0600), 0);

@@ -89,24 +89,29 @@ Result<Answer> lrem(const Call& call) {
   return number_of(found.size());
 }
 
-// LPOS key entry [COUNT n]
+// LPOS key entry [COUNT n] [MAXLEN n]
 Result<Answer> lpos(const Call& call) {
-  const bool many = call.words.size() > 3;
+  bool many = false;
   std::int64_t count = 1;
+  std::int64_t most = 0;
   for (std::size_t i = 3; i < call.words.size(); i += 2) {
     if (i + 1 == call.words.size()) return syntax_error();
     if (is_word(call.words[i], "RANK")) return not_imitated("LPOS RANK");
-    if (!is_word(call.words[i], "COUNT")) return syntax_error();
-    MJ_TRY(asked, integer(call.words[i + 1], "ERR COUNT can't be negative"));
-    if (asked < 0) return refuse("ERR COUNT can't be negative");
-    count = asked;
+    const bool counts = is_word(call.words[i], "COUNT");
+    if (!counts && !is_word(call.words[i], "MAXLEN")) return syntax_error();
+    const std::string_view otherwise = counts ? "ERR COUNT can't be negative" : "ERR MAXLEN can't be negative";
+    MJ_TRY(asked, integer(call.words[i + 1], otherwise));
+    if (asked < 0) return refuse(otherwise);
+    many = many || counts;
+    (counts ? count : most) = asked;
   }
   MJ_TRY(list, call.find<List>(call.words[1]));
   if (list == nullptr) return many ? list_of({}) : nil();
   std::vector<Answer> found;
   for (std::size_t at :
-       positions(*list, call.words[2], count == 0 ? list->size() : static_cast<std::size_t>(count), true))
-    found.push_back(number_of(at));
+       positions(*list, call.words[2], count == 0 ? list->size() : static_cast<std::size_t>(count), true)) {
+    if (most == 0 || at < static_cast<std::size_t>(most)) found.push_back(number_of(at));
+  }
   if (many) return list_of(std::move(found));
   return found.empty() ? nil() : std::move(found[0]);
 }

@@ -3,7 +3,7 @@
 -- paused queues, 1 if entries are left that this call has not looked at}.
 local runner, instance, max_jobs, max_bytes, max_script = arg(), arg(), num(arg()), num(arg()), num(arg())
 local max_deliveries, lease_ms = num(arg()), num(arg())
-local ids = list_arg()     -- claim id, token, claim id, token, ... for max_jobs claims
+local ids = arg()  -- for each of max_jobs claims an id of 16 digits and a token of 64
 local queues = list_arg()
 local err = wrong_shared()
 if err then return err end
@@ -21,7 +21,8 @@ local function start(queue, job, claim, record, ckey)
   local epoch = math.max(num(claim.epoch) + 1, now_us)
   local attempt, deliveries = math.max(1, num(claim.attempt)), num(claim.deliveries) + 1
   epoch, attempt, deliveries = dec(epoch), dec(attempt), dec(deliveries)
-  local id, token, log_base = ids[2 * n - 1], redis.sha1hex(ids[2 * n]), last_seq(job)
+  local at = 80 * (n - 1)
+  local id, token, log_base = string.sub(ids, at + 1, at + 16), redis.sha1hex(string.sub(ids, at + 17, at + 80)), last_seq(job)
   redis.call('ZADD', 'mj:leases', until_ms, job)
   add_fact(queue, job, claim, 'claimed', 'c', id, 't', token, 'e', epoch, 'a', attempt, 'd', deliveries, 'r', runner,
     'i', instance, 'l', lease)

@@ -28,7 +28,7 @@ for i = 1, count do
       if status ~= '' and status ~= 'dispatched' and status ~= 'waiting_for_prerequisites' then
         return job .. ' has run before: its record says ' .. shown(status)
       end
-      if type_of(queue) == 'list' and redis.call('LPOS', queue, job) then
+      if was_pushed(queue, job) then
         return job .. ' stands in ' .. shown(queue) .. ' already: a flow takes only jobs that were never queued'
       end
       if not accepted then exist[#exist + 1] = {i, redis.call('HGETALL', job)} end

@@ -10,12 +10,13 @@
 --   ended          mj:ended
 local function wrong_shared()
   local err = wrong('mj:leases', 'zset') or wrong('mj:ended', 'zset') or wrong('mj:queues', 'set')
+    or wrong('mj:anomalies', 'stream')
   -- Of the others seldom one is there: they are asked for together.
-  if err or redis.call('EXISTS', 'mj:missing', 'mj:dead', 'mj:anomalies', 'mj:delayed', 'mj:prerequisites', 'mj:overdue',
-    'mj:settling', 'mj:holding', 'mj:paused', 'mj:flows:due') == 0 then return err end
-  return wrong('mj:missing', 'zset') or wrong('mj:dead', 'stream') or wrong('mj:anomalies', 'stream')
-    or wrong('mj:delayed', 'zset') or wrong('mj:prerequisites', 'zset') or wrong('mj:overdue', 'zset')
-    or wrong('mj:settling', 'list') or wrong('mj:holding', 'set') or wrong('mj:paused', 'set') or wrong('mj:flows:due', 'zset')
+  if err or redis.call('EXISTS', 'mj:missing', 'mj:dead', 'mj:delayed', 'mj:prerequisites', 'mj:overdue', 'mj:settling',
+    'mj:holding', 'mj:paused', 'mj:flows:due') == 0 then return err end
+  return wrong('mj:missing', 'zset') or wrong('mj:dead', 'stream') or wrong('mj:delayed', 'zset')
+    or wrong('mj:prerequisites', 'zset') or wrong('mj:overdue', 'zset') or wrong('mj:settling', 'list')
+    or wrong('mj:holding', 'set') or wrong('mj:paused', 'set') or wrong('mj:flows:due', 'zset')
 end
 
 -- The queue whose journal tells of the job; for one that was never claimed: by its record.
@@ -128,6 +129,12 @@ local function park(job, claim, queue, state, why, detail, ...)
   redis.call('HSET', job, 'status', waits and 'waiting_for_prerequisites' or 'dispatched', 'detail', detail,
     'updated_at', now_s)
   claim.state = state
+end
+
+-- Whether another client has pushed the job just now: it is looked for among the latest entries alone, however long the
+-- queue is. What stands further back is a second entry of the job then, which a claim drops as an anomaly.
+local function was_pushed(queue, job)
+  return type_of(queue) == 'list' and redis.call('LPOS', queue, job, 'MAXLEN', 1000)
 end
 
 -- The first place of a job whose record is written and says so: its queue, or mj:delayed until its run_at_ms.

@@ -1,0 +1,137 @@
+// Jobs that were claimed ahead of the slots, and the pace that says how many may be.
+#include <gtest/gtest.h>
+
+#include "base/clock.h"
+#include "support/fake_sandbox.h"
+#include "support/process.h"
+#include "worker/run_loop.h"
+
+namespace mycojobs::test {
+namespace {
+
+class RunLoopAheadTest : public ::testing::Test {
+ protected:
+  RunLoopAheadTest() {
+    settings_.slots = 1;
+    loop_ = std::make_unique<RunLoop>(std::make_unique<FakeSandbox>(control_), clock_, settings_,
+                                      RunLoop::Callbacks{[this](Outgoing report) { posted_.post(std::move(report)); }});
+  }
+  void start(RunNumber run) {
+    Start one;
+    one.run = run;
+    one.claim = {1, "job:1:" + std::to_string(run), "claim", "token"};
+    one.context = 1;
+    one.specs.emplace_back().context = 1;
+    JobFacts facts;
+    one.conversation = FakeExecutor().begin(facts, nullptr).value();
+    loop_->start(std::move(one));
+  }
+  bool wait_for_reports(std::size_t count) {
+    return eventually([&] {
+      for (Outgoing& each : posted_.take()) reports_.push_back(std::move(each));
+      return reports_.size() >= count;
+    });
+  }
+  // The runs that were given back, as reports came.
+  std::vector<RunNumber> given_back() const {
+    std::vector<RunNumber> runs;
+    for (const Outgoing& each : reports_) {
+      const auto* release = std::get_if<Release>(&each.report);
+      if (release != nullptr && !release->ran && each.last) runs.push_back(each.run);
+    }
+    return runs;
+  }
+
+  SystemClock clock_;
+  SandboxControl control_;
+  WorkerSettings settings_;
+  Mailbox<Outgoing> posted_;
+  std::vector<Outgoing> reports_;
+  std::unique_ptr<RunLoop> loop_;
+};
+
+TEST_F(RunLoopAheadTest, NeverRunsMoreThanItHasSlotsAndGoesOnInOrder) {
+  for (RunNumber run = 1; run <= 3; ++run) start(run);
+  for (RunNumber run = 1; run <= 3; ++run) {
+    ASSERT_TRUE(eventually([&] { return control_.is_running(run); }));
+    control_.end(run, RunStatus::ok);
+  }
+  ASSERT_TRUE(wait_for_reports(3));
+  EXPECT_EQ(control_.most_at_once, 1U);
+  EXPECT_TRUE(given_back().empty());
+}
+
+TEST_F(RunLoopAheadTest, JobThatWaitsTooLongGoesBackAndIsNextInItsQueue) {
+  for (RunNumber run = 1; run <= 3; ++run) start(run);
+  ASSERT_TRUE(wait_for_reports(2));
+  EXPECT_EQ(given_back(), (std::vector<RunNumber>{3, 2})) << "what is given back last is taken first";
+  EXPECT_TRUE(control_.is_running(1));
+  EXPECT_EQ(control_.launches, 1U);
+}
+
+TEST_F(RunLoopAheadTest, WaitingJobThatIsCancelledOrFencedNeverBegins) {
+  for (RunNumber run = 1; run <= 3; ++run) start(run);
+  ASSERT_TRUE(eventually([&] { return control_.is_running(1); }));
+  loop_->kill(3, KillReason::cancelled);
+  loop_->kill(2, KillReason::fenced);
+  ASSERT_TRUE(wait_for_reports(2));
+  EXPECT_EQ(given_back(), (std::vector<RunNumber>{3, 2}));
+  control_.end(1, RunStatus::ok);
+  ASSERT_TRUE(wait_for_reports(3));
+  EXPECT_EQ(control_.launches, 1U);
+}
+
+TEST_F(RunLoopAheadTest, EverythingIsCancelledAlsoWhatWaits) {
+  for (RunNumber run = 1; run <= 2; ++run) start(run);
+  ASSERT_TRUE(eventually([&] { return control_.is_running(1); }));
+  loop_->cancel_all();
+  ASSERT_TRUE(wait_for_reports(2));
+  EXPECT_EQ(given_back(), std::vector<RunNumber>{2});
+  EXPECT_EQ(control_.launches, 1U);
+}
+
+TEST_F(RunLoopAheadTest, RenewedLeaseOfAWaitingJobIsItsFence) {
+  for (RunNumber run = 1; run <= 2; ++run) start(run);
+  ASSERT_TRUE(eventually([&] { return control_.is_running(1); }));
+  loop_->fence(2, 4711);
+  control_.end(1, RunStatus::ok);
+  ASSERT_TRUE(eventually([&] { return control_.is_running(2) || !given_back().empty(); }));
+  if (control_.is_running(2)) {  // on a busy machine it has gone back by now
+    EXPECT_EQ(control_.fence_of(2), 4711U);
+  }
+}
+
+TEST(Pace, NothingIsAheadUntilRunsHaveEndedFastForAWhile) {
+  Pace pace;
+  std::uint64_t now = 1'000'000;
+  EXPECT_EQ(pace.ahead(now), 0U);
+  for (int i = 0; i < 5; ++i) pace.ended(now += 500);
+  EXPECT_EQ(pace.ahead(now), 0U) << "a few";
+  for (int i = 0; i < 100; ++i) pace.ended(now += 500);
+  EXPECT_EQ(pace.ahead(now), Pace::kMostAhead);
+  EXPECT_GT(pace.gather_us(now), 0U);
+}
+
+TEST(Pace, WhoeverEndsSlowlyHasNothingAheadAndGathersNothing) {
+  Pace pace;
+  std::uint64_t now = 1'000'000;
+  for (int i = 0; i < 200; ++i) pace.ended(now += 5000);
+  EXPECT_EQ(pace.ahead(now), Pace::kAheadUs / 5000);
+  EXPECT_EQ(pace.gather_us(now), 0U);
+  for (int i = 0; i < 200; ++i) pace.ended(now += Pace::kAheadUs + 1000);
+  EXPECT_EQ(pace.ahead(now), 0U);
+}
+
+TEST(Pace, NothingIsAheadAfterAPauseOrAStall) {
+  Pace pace;
+  std::uint64_t now = 1'000'000;
+  for (int i = 0; i < 200; ++i) pace.ended(now += 500);
+  EXPECT_EQ(pace.ahead(now + Pace::kAheadUs + 1), 0U) << "nothing has ended for so long";
+  EXPECT_EQ(pace.gather_us(now + Pace::kAheadUs + 1), 0U);
+  EXPECT_EQ(pace.ahead(now), Pace::kMostAhead);
+  pace.stalled();
+  EXPECT_EQ(pace.ahead(now), 0U);
+}
+
+}  // namespace
+}  // namespace mycojobs::test
