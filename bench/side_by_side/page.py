@@ -25,11 +25,10 @@ class Page(Sections):
             f"{machine['date']}, load at the start {machine['load_at_start']:.1f}.",
             "Versions: " + ", ".join(f"{name} {version}" for name, version in versions.items()) + ".",
         )
-        if machine["load_at_start"] > 0.5:
-            self.add(
-                "",
-                "**Others used the machine when this run began: only CPU time is to be trusted, and ratios within one round.**",
-            )
+        usual, most = self.results.others()
+        if most > 0.02:
+            text = f"Others used {usual:.0%} of the machine's CPU time during the median workload, {most:.0%} at most."
+            self.add("", f"**{text} Trust CPU times, not rates and latencies.**" if usual > 0.05 else text)
 
     def targets(self):
         rows = []

@@ -113,6 +113,29 @@ def cpu_seconds(roots):
     return total / TICK
 
 
+def busy_seconds():
+    """CPU time that the whole machine has used so far, steal included: that is somebody else's too."""
+    with open("/proc/stat", encoding="ascii") as file:
+        user, nice, system, _, _, irq, softirq, steal = (int(word) for word in file.readline().split()[1:9])
+    return (user + nice + system + irq + softirq + steal) / TICK
+
+
+class Others:
+    """How much of the machine others use while something is measured."""
+
+    def __init__(self):
+        self.begin = self._now()
+
+    @staticmethod
+    def _now():
+        return time.monotonic(), busy_seconds(), cpu_seconds([os.getpid()])
+
+    def share(self):
+        """0 to 1; all that the bench started is in its own tree."""
+        wall, busy, own = (now - begin for now, begin in zip(self._now(), self.begin))
+        return min(1.0, max(0.0, busy - own) / (wall * os.cpu_count()))
+
+
 def memory_kib(pid, field):
     """A field of smaps_rollup, such as Pss or Private_Dirty; None if it may not be read."""
     try:

@@ -39,6 +39,11 @@ class Results:
         found = self.values(*which, **more)
         return statistics.median(found) if found else None
 
+    def others(self):
+        """(median, most) of what others used of the machine, while it was watched."""
+        found = [row["others"] for row in self.rows if "others" in row]
+        return (statistics.median(found), max(found)) if found else (0.0, 0.0)
+
     def why_not(self, workload, system, aof=None, variant=None):
         """Why there is no figure: a reason, or ""."""
         for row in self.rows_of(workload, system, aof, variant):

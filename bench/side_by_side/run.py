@@ -4,12 +4,14 @@ import time
 import traceback
 
 from .plan import WORKLOADS
+from .processes import Others
 from .stage import Stage
 from .workloads.shared import Skipped
 
 
 class Run:
-    """rows: {workload, variant, system, aof, round, figures} and one of {delivery, exact}, {skipped}, {error}."""
+    """rows: {workload, variant, system, aof, round, figures} others (use of the machine, 0 to 1),
+    and one of {delivery, exact}, {skipped}, {error}."""
 
     def __init__(self, names, aof_modes, rounds, sizes):
         self.workloads = {name: WORKLOADS[name] for name in names}
@@ -47,8 +49,10 @@ class Run:
                 for done, workload in enumerate(wanted, 1):
                     self.say(f"round {round_ + 1}/{self.rounds} · AOF {'on' if aof else 'off'} · {name} · {workload}")
                     row = {"workload": workload, "variant": "", "system": name, "aof": aof, "round": round_}
+                    others = Others()
                     try:
-                        self._keep(row, *WORKLOADS[workload].run(system, self.sizes.of(name)))
+                        figures, verdict = WORKLOADS[workload].run(system, self.sizes.of(name))
+                        self._keep(row | {"others": others.share()}, figures, verdict)
                     except Skipped as why:
                         self.rows.append(row | {"skipped": str(why)})
             return []

@@ -5,8 +5,8 @@ from ..delivery import check
 from ..processes import wait_for
 from .shared import Skipped
 
-
 SLOW_TO_FILL = ("bullmq-2", "celery")
+IN_HAND = 64  # more than any of them takes at one time
 
 
 def sleeps(stage, names, sizes):
@@ -48,13 +48,15 @@ def long_queue(stage, names, sizes):
                 for worker in system.workers:
                     worker.stop()
                 system.workers = []
+                # All queues are first in, first out: the first ones must have run, up to what was in hand at the stop.
+                sure = idents[: max(0, system.ended() - IN_HAND)]
                 ran = [ident for ident, _ in system.seen()]
-                known = set(idents)
+                expected = set(sure) | {ident for ident in ran if ident in idents}
                 yield (
                     name,
                     f"{length}",
                     {"length": length, "ms_per_job": took / ended * 1e3, "cpu_ms_per_job": used / ended * 1e3},
-                    check([ident for ident in set(ran) if ident in known], ran),
+                    check(expected, ran),
                 )
 
 
