@@ -12,7 +12,7 @@ from ..processes import Process, clean_environment, memory_kib, name, tree, wait
 from .base import System
 from .beanstalkd import free_port
 
-CALLER, CONTEXT = 9, 1
+CALLER, FLOW_CALLER, CONTEXT = 9, 8, 1
 SCRIPTS = {
     "noop": "pass",
     "stamp": "import time\nresult['at'] = time.monotonic()",
@@ -159,21 +159,25 @@ class Mycojobs(System):
         if not self.coordinator:
             self._start_coordinator()
         begin = time.perf_counter()
-        flow = self.rpc("flow.create", definition={"name": "chain", "jobs": jobs}, context_id=CONTEXT, caller_id=1)[
-            "id"
-        ]
-        self.rpc("flow.start", id=flow, context_id=CONTEXT)
-        wait_for(lambda: self.store.hget(f"flow:{flow}", "status") in (b"finished", b"error"), "the flow", 60, 0.001)
+        definition = {"name": "chain", "jobs": jobs}
+        made = self.rpc("flow.create", definition=definition, context_id=CONTEXT, caller_id=FLOW_CALLER)
+        self.flow = made["id"]
+        self.rpc("flow.start", id=self.flow, context_id=CONTEXT)
+        wait_for(
+            lambda: self.store.hget(f"flow:{self.flow}", "status") in (b"finished", b"error"), "the flow", 60, 0.001
+        )
         took = time.perf_counter() - begin
-        if self.store.hget(f"flow:{flow}", "status") != b"finished":
+        if self.store.hget(f"flow:{self.flow}", "status") != b"finished":
             raise RuntimeError(f"the flow of {length} jobs failed")
         return took
 
     def chained(self, length):
+        """The flow's jobs have another caller and the ids that the flow gave them: its record lists them."""
         took = self.chain(length)
-        rows = self._facts()
-        ran = [key for key, _ in rows if not key.startswith(f"job:{CALLER}:")]
-        return took, check(set(ran), ran) if len(set(ran)) == length else check(range(length), range(len(ran)))
+        expected = [f"job:{FLOW_CALLER}:{ident}" for ident in json.loads(self.store.hget(f"flow:{self.flow}", "jobs"))]
+        if len(expected) != length:
+            raise RuntimeError(f"a flow of {length} jobs has {len(expected)}")
+        return took, check(expected, [key for key in self._runs() if not key.startswith(f"job:{CALLER}:")])
 
     def _start_coordinator(self):
         port = free_port()
@@ -227,28 +231,29 @@ class Mycojobs(System):
             raise RuntimeError(f"{method}: {said['error']}")
         return said["result"]
 
-    def _facts(self):
-        """[(job key, None)] of the journal's completed runs since the last call; a claim that was not the first is a run too."""
-        rows = []
+    def _runs(self):
+        """Job keys of the journal since the last call: one for each completion, and for each delivery after the first."""
+        keys = []
         while True:
             entries = self.store.xrange("mj:journal:queue:python", min="(" + self.journal, count=5000)
             if not entries:
-                return rows
+                return keys
             self.journal = entries[-1][0].decode()
             for _, fact in entries:
-                if fact[b"f"] == b"completed" or (fact[b"f"] == b"claimed" and int(fact.get(b"d", 1)) > 1):
-                    rows.append((fact[b"j"].decode(), None))
+                again = fact[b"f"] == b"claimed" and int(fact[b"d"]) > 1
+                if fact[b"f"] == b"completed" or again:
+                    keys.append(fact[b"j"].decode())
 
     def seen(self):
-        """From the journal: each completion, and each delivery after the first; the moment is what the job itself has written."""
-        keys = [key for key, _ in self._facts() if key.startswith(f"job:{CALLER}:")]
+        """What has run by the journal and finished at its first delivery by its record; the moment is what the job wrote."""
+        keys = [key for key in self._runs() if key.startswith(f"job:{CALLER}:")]
         pipe = self.store.pipeline(transaction=False)
         for key in keys:
             pipe.hmget(key, "status", "deliveries", "result")
         rows = []
         for key, (status, deliveries, result) in zip(keys, pipe.execute()):
             if status != b"finished" or deliveries != b"1":
-                continue  # the record must say it as well: counted as lost
+                continue  # so it counts as lost
             at = float(json.loads(result).get("at", 0)) if result else 0.0
             rows.append((int(key.rsplit(":", 1)[1]), at))
         return rows
