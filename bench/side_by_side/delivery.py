@@ -3,6 +3,14 @@ import collections
 import dataclasses
 
 
+class Skipped(Exception):
+    """Not measured, and why: no figure, and no verdict on what was not waited for. left: jobs are still queued."""
+
+    def __init__(self, why, left=False):
+        super().__init__(why)
+        self.left = left
+
+
 @dataclasses.dataclass
 class Verdict:
     """What a check of one workload has found."""

@@ -3,10 +3,10 @@ import sys
 import time
 import traceback
 
+from .delivery import Skipped
 from .plan import WORKLOADS
 from .processes import Others
 from .stage import Stage
-from .workloads.shared import Skipped
 
 
 class Run:
@@ -55,6 +55,8 @@ class Run:
                         self._keep(row | {"others": others.share()}, figures, verdict)
                     except Skipped as why:
                         self.rows.append(row | {"skipped": str(why)})
+                        if why.left:  # the others need a system without them
+                            return wanted[done:]
             return []
         except Exception as error:
             if not done:  # it did not even start, and would not for the others
@@ -81,6 +83,7 @@ class Run:
                 for system, variant, figures, verdict in workload.run(
                     Stage(aof, self.complaints), workload.systems, self.sizes
                 ):
+                    self.say(f"round {round_ + 1}/{repeat} · {name} · {system} {variant}".rstrip() + " done")
                     row = {"workload": name, "variant": variant, "system": system, "aof": aof, "round": round_}
                     if isinstance(figures, Skipped):
                         self.rows.append(row | {"skipped": str(figures)})

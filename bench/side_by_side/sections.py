@@ -148,6 +148,7 @@ class Sections:
             "",
             self.rows("sleeps", cells),
         )
+        self.left_out("sleeps")
         self.picture("sleeps", "Jobs of 100 ms by slots", plots.sleeps(self.results, self.systems("sleeps"), title_of))
 
     def long_queue(self):

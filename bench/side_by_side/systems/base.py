@@ -3,7 +3,7 @@ import os
 import signal
 import time
 
-from ..delivery import Ledger, check
+from ..delivery import Ledger, Skipped, check
 from ..processes import cpu_seconds, tree, wait_for
 
 
@@ -125,7 +125,8 @@ class System:
         try:
             wait_for(lambda: self.ended() >= before + count, f"{count} jobs of {self.title}", limit, 0.004)
         except TimeoutError:
-            return None, None, self.verdict(idents)
+            left = before + count - self.ended()
+            raise Skipped(f"is too slow here: {left} of {count} jobs were left after {limit} s", left=True) from None
         took = time.perf_counter() - begin
         return count / took, (self.cpu() - cpu) / count * 1e3, self.verdict(idents)
 
@@ -160,7 +161,7 @@ class System:
         try:
             wait_for(lambda: self.ended() >= before + len(planned), f"{len(planned)} jobs of {self.title}", 60, 0.05)
         except TimeoutError:
-            return None, self.verdict(idents)
+            raise Skipped(f"does not hold {rate}/s: jobs were left a minute later", left=True) from None
         seen = self.seen()
         return [moment - planned[ident] for ident, moment in seen if ident in planned], check(
             idents, [ident for ident, _ in seen]
