@@ -3,8 +3,6 @@ import os
 import shutil
 import tempfile
 
-import redis
-
 from .host import BUILD
 from .processes import Process, wait_for
 
@@ -27,6 +25,8 @@ class PrivateRedis:
         wait_for(self._up, "Redis")
 
     def _up(self):
+        import redis  # here, as in client(): the bench's own tests do without Debian's python3-redis
+
         self.process.check()
         try:
             return self.client().ping()
@@ -34,6 +34,8 @@ class PrivateRedis:
             return False
 
     def client(self, database=0):
+        import redis
+
         return redis.Redis(unix_socket_path=self.socket, db=database)
 
     def stop(self):

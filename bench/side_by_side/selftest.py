@@ -1,12 +1,15 @@
 """Tests of the bench itself, by ctest as bench_selftest. They need neither the peers nor the program."""
+import contextlib
+import io
 import json
 import os
 import tempfile
 import unittest
 import xml.etree.ElementTree
+from unittest import mock
 
-from . import figures, plan, results, svg, tables
-from .delivery import Ledger, check
+from . import figures, plan, results, run, svg, tables
+from .delivery import Ledger, Skipped, check
 from .page import Page
 from .targets import TARGETS
 
@@ -123,6 +126,54 @@ class Targets(unittest.TestCase):
             "skipped": "does not hold 500/s",
         }
         self.assertEqual("no", self.by_name("p99 of the pickup", [skipped]).word())
+
+
+class FakeStage:
+    """Gives a system that has nothing; starts counts how often."""
+
+    starts = 0
+
+    def __init__(self, aof, complaints):
+        pass
+
+    @contextlib.contextmanager
+    def started(self, name):
+        FakeStage.starts += 1
+        yield name
+
+
+class Sessions(unittest.TestCase):
+    def ran(self, **outcomes):
+        """Rows of one session whose workloads do what the outcomes say, and the number of starts."""
+
+        def does(outcome):
+            def workload(system, sizes):
+                if isinstance(outcome, Exception):
+                    raise outcome
+                return outcome
+
+            return plan.Workload("", workload, ("mycojobs",))
+
+        FakeStage.starts = 0
+        table = {name: does(outcome) for name, outcome in outcomes.items()}
+        with mock.patch.object(run, "Stage", FakeStage), mock.patch.object(run, "WORKLOADS", table):
+            with mock.patch("sys.stderr", io.StringIO()):
+                made = run.Run(list(table), [True], 1, plan.QUICK)
+                made.all()
+        return made, FakeStage.starts
+
+    def test_after_a_failure_and_after_jobs_left_over_the_rest_runs_on_a_fresh_start(self):
+        good = ({"seconds": 1}, check([1], [1]))
+        made, starts = self.ran(
+            a=good, b=ValueError("bad"), c=good, d=Skipped("slow", left=True), e=Skipped("no"), f=good
+        )
+        self.assertEqual(["a", "b", "c", "d", "e", "f"], [each["workload"] for each in made.rows])
+        self.assertEqual(3, starts)
+        self.assertEqual(["b: ValueError: bad"], made.problems())
+
+    def test_ours_that_is_not_exact_is_a_problem(self):
+        made, _ = self.ran(a=({}, check([1, 2], [1])))
+        self.assertEqual(["a: of 2: 1 lost (2)"], made.problems())
 
 
 class PageOfResults(unittest.TestCase):
