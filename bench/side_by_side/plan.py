@@ -99,7 +99,7 @@ class Sizes:
     sleep_seconds: int = 10
     lengths: tuple = (1000, 100_000, 1_000_000)
     taken: int = 2000
-    recovery_limit: int = 100
+    recovery_limit: int = 130
     programs: int = 100
     first_outputs: int = 5
     drain: int = 1000  # no-op jobs, by system
