@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-from first import MYCOJOBS, ROOT, Agent
+from dev_agent import MYCOJOBS, ROOT, Agent
 from soak_jobs import CONFIGURATION, Flows, Load
 from soak_verdict import judge, shown, table
 from soak_watch import Watch

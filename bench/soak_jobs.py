@@ -5,7 +5,7 @@ import random
 import subprocess
 import time
 
-from first import MYCOJOBS, ROOT
+from dev_agent import MYCOJOBS, ROOT
 
 # name, how many in a thousand, type, script, timeout in s, how it must end
 KINDS = [

@@ -1,24 +1,15 @@
 #!/usr/bin/python3
-"""First figures: no-op Python jobs with the whole sandbox, beside bubblewrap starting `python3 -c pass`, in one run.
-
-Writes bench/first.md. Takes about a minute. Usage: bench/first.py [--jobs N] [--rounds N]
-"""
-import argparse
+"""The embedded default as a bench drives it: its own Redis on a socket, jobs submitted as a client would."""
 import os
-import platform
 import shutil
 import signal
 import socket
-import statistics
 import subprocess
 import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MYCOJOBS = os.path.join(ROOT, "build/bin/mycojobs")
-BWRAP = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--ro-bind", "/usr", "/usr", "--symlink",
-         "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64", "--symlink", "usr/bin", "/bin", "--proc", "/proc",
-         "--dev", "/dev", "--tmpfs", "/tmp", "/usr/bin/python3", "-c", "pass"]
 
 
 class Redis:
@@ -122,67 +113,3 @@ class Agent:
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(30)
         shutil.rmtree(self.state)
-
-
-def bwrap_rate(count, parallel=2):
-    running, started, start = [], 0, time.perf_counter()
-    while started < count or running:
-        while started < count and len(running) < parallel:
-            running.append(subprocess.Popen(BWRAP))
-            started += 1
-        assert running.pop(0).wait() == 0
-    return count / (time.perf_counter() - start)
-
-
-def bwrap_one():
-    start = time.perf_counter()
-    subprocess.run(BWRAP, check=True)
-    return time.perf_counter() - start
-
-
-def quantile(values, q):
-    return sorted(values)[min(len(values) - 1, int(q * len(values)))]
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--jobs", type=int, default=2000)
-    parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
-    agent = Agent(slots=4)
-    try:
-        ours, theirs, our_times, their_times = [], [], [], []
-        for _ in range(options.rounds):
-            ours.append(agent.drain(options.jobs))
-            theirs.append(bwrap_rate(options.jobs // 8))
-            our_times += [agent.one() for _ in range(200)]
-            their_times += [bwrap_one() for _ in range(60)]
-        time.sleep(1)
-        memory = agent.memory()
-    finally:
-        agent.stop()
-    cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
-    redis = subprocess.run(["redis-server", "--version"], capture_output=True, text=True).stdout.split()[2]
-    ms = lambda seconds: f"{seconds * 1e3:.2f} ms"
-    page = f"""# First figures
-
-`./dev bench`, {options.rounds} rounds in turn (ours, bubblewrap, ours, ...), {options.jobs} jobs a round; medians. Redis with appendonly yes, appendfsync everysec.
-Machine: {os.cpu_count()} x {cpu}, Linux {platform.release()}, Redis {redis}, {time.strftime("%Y-%m-%d")}.
-Ours is the whole path: submit, claim, sandbox, result, each job in a fresh process with every layer on. bubblewrap starts
-`python3 -c pass` in fresh namespaces, without Redis, seccomp, Landlock or limits.
-
-| | mycojobs | bubblewrap + python3 | ratio |
-|---|---|---|---|
-| no-op Python jobs a second, 2 cores | {statistics.median(ours):.0f} ({min(ours):.0f} to {max(ours):.0f}) | {statistics.median(theirs):.0f} ({min(theirs):.0f} to {max(theirs):.0f}) | {statistics.median(ours) / statistics.median(theirs):.1f} |
-| one at a time, p50 | {ms(statistics.median(our_times))} | {ms(statistics.median(their_times))} | {statistics.median(their_times) / statistics.median(our_times):.1f} |
-| one at a time, p99 | {ms(quantile(our_times, 0.99))} | {ms(quantile(their_times, 0.99))} | {quantile(their_times, 0.99) / quantile(our_times, 0.99):.1f} |
-
-Idle agent with its helpers, proportional resident memory: {sum(memory.values()):.1f} MiB ({", ".join(f"{name} {size:.1f}" for name, size in sorted(memory.items()))}).
-"""
-    with open(os.path.join(ROOT, "bench/first.md"), "w") as file:
-        file.write(page)
-    print(page)
-
-
-if __name__ == "__main__":
-    main()

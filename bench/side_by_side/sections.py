@@ -1,0 +1,231 @@
+"""The sections of the page: a table, and a plot, for each workload."""
+import os
+
+from . import plots
+from .figures import ranged, short
+from .plan import WORKLOADS
+from .systems.table import SYSTEMS
+from .tables import table
+
+
+def title_of(system):
+    return SYSTEMS[system][3]
+
+
+def mode_of(aof):
+    return "AOF on" if aof else "AOF off"
+
+
+class Sections:
+    """What Page is made of: texts in parts, plots in pictures (path below the page's folder: SVG)."""
+
+    def __init__(self, results, folder, path):
+        self.results = results
+        self.folder = folder
+        self.file = os.path.relpath(path, folder)
+        self.parts = []
+        self.pictures = {}
+
+    def add(self, *texts):
+        self.parts += texts
+
+    def head(self, workload):
+        return f"## {WORKLOADS[workload].title}"
+
+    def picture(self, name, alt, text):
+        file = f"{os.path.splitext(self.file)[0]}-{name}.svg"
+        self.pictures[file] = text
+        self.add("", f"![{alt}]({file})")
+
+    def cell(self, workload, system, field, aof, unit="", variant=None):
+        found = self.results.values(workload, system, field, aof=aof, variant=variant)
+        return ranged(found, unit) if found else "-"
+
+    def left_out(self, workload):
+        """Under a table: who has no figures in it, and why."""
+        reasons = [
+            f"{title_of(name)} {self.results.why_not(workload, name)}"
+            for name in self.systems(workload)
+            if self.results.why_not(workload, name)
+        ]
+        if reasons:
+            self.add("", "Not, or not always, measured: " + "; ".join(reasons) + ".")
+
+    def systems(self, workload):
+        return [name for name in WORKLOADS[workload].systems if self.results.rows_of(workload, name)]
+
+    def rows(self, workload, cells, isolation=False):
+        """A row a system; cells: [(head, field, aof, unit, variant)]."""
+        head = ["", *(["between jobs"] if isolation else []), *[each[0] for each in cells]]
+        body = [
+            [
+                title_of(name),
+                *([SYSTEMS[name][0].isolation] if isolation else []),
+                *[self.cell(workload, name, *each[1:]) for each in cells],
+            ]
+            for name in self.systems(workload)
+        ]
+        return table(head, body)
+
+    def in_modes(self, columns):
+        """Columns (head, field, unit) for each AOF setting that was measured."""
+        return [
+            (f"{head}, {mode_of(aof)}", field, aof, unit) for aof in self.results.modes for head, field, unit in columns
+        ]
+
+    def drain(self):
+        self.add(
+            "",
+            self.head("drain"),
+            "",
+            "The queue is filled while the workers are stopped (SIGSTOP); the clock runs from letting them go to the last end. CPU time is that of "
+            "workers, helpers and Redis together.",
+            "",
+            self.rows(
+                "drain",
+                self.in_modes([("jobs/s", "jobs_per_s", ""), ("CPU a job", "cpu_ms_per_job", "ms")]),
+                isolation=True,
+            ),
+        )
+        for aof in self.results.modes[:1]:
+            self.picture(
+                "drain", "No-op jobs a second", plots.drain(self.results, aof, self.systems("drain"), title_of)
+            )
+            fresh = [
+                name
+                for name in self.systems("drain")
+                if name in ("mycojobs", "celery-fresh", "rq", "bwrap", "bwrap-nothing")
+            ]
+            self.add("", "Those that give each job a fresh process alone:")
+            self.picture(
+                "isolated", "No-op jobs a second in fresh processes", plots.isolated(self.results, aof, fresh, title_of)
+            )
+
+    def round_trip(self):
+        columns = [("p50", "p50_ms", "ms"), ("p99", "p99_ms", "ms")]
+        self.add("", self.head("round-trip"), "", self.rows("round-trip", self.in_modes(columns)))
+        self.picture(
+            "round-trip",
+            "Round trip by quantile",
+            plots.latencies(self.results, "round-trip", self.systems("round-trip"), title_of),
+        )
+
+    def open_loops(self):
+        self.add(
+            "",
+            "## Open loop: pickup",
+            "",
+            "Jobs are sent at fixed moments, whatever becomes of them; the pickup is the moment at which the job's code runs, stamped by the "
+            "job, less the moment at which it was to be sent. Left out is who drains less than the rate.",
+        )
+        for workload in ("open-100", "open-500", "open-1000"):
+            if not self.results.rows_of(workload):
+                continue
+            columns = [("p50", "p50_ms", "ms"), ("p99", "p99_ms", "ms"), ("p99.9", "p999_ms", "ms")]
+            self.add("", f"### {WORKLOADS[workload].title}", "", self.rows(workload, self.in_modes(columns)))
+            self.left_out(workload)
+            self.picture(
+                workload,
+                f"{WORKLOADS[workload].title}: pickup by quantile",
+                plots.latencies(self.results, workload, self.systems(workload), title_of),
+            )
+
+    def simple(self, workload, text, columns):
+        self.add("", self.head(workload), "", text, "", self.rows(workload, self.in_modes(columns)))
+
+    def sleeps(self):
+        slots = ("2", "10", "50", "100")
+        variants = {
+            row["variant"]: row["figures"]["jobs"] for row in self.results.rows_of("sleeps") if "figures" in row
+        }
+        cells = [(f"{each} slots", "of_ideal", None, "", each) for each in slots if each in variants]
+        jobs = ", ".join(f"{count:,} at {each} slots" for each, count in variants.items())
+        self.add(
+            "",
+            self.head("sleeps"),
+            "",
+            f"Part of what so many slots can do at best (ten jobs a second each) that was reached; {jobs}.",
+            "",
+            self.rows("sleeps", cells),
+        )
+        self.left_out("sleeps")
+        self.picture("sleeps", "Jobs of 100 ms by slots", plots.sleeps(self.results, self.systems("sleeps"), title_of))
+
+    def long_queue(self):
+        lengths = sorted({row["variant"] for row in self.results.rows_of("long-queue")}, key=int)
+        cells = [
+            (f"{int(each):,} jobs: {head}", field, None, "ms", each)
+            for each in lengths
+            for head, field in (("a job", "ms_per_job"), ("CPU", "cpu_ms_per_job"))
+        ]
+        self.add(
+            "",
+            self.head("long-queue"),
+            "",
+            "Time and CPU time a job while the first jobs of a queue of this length are drained (a job's own cost included).",
+            "",
+            self.rows("long-queue", cells),
+        )
+        self.left_out("long-queue")
+
+    def recovery(self):
+        rows = []
+        for name in self.systems("recovery"):
+            found = [row["figures"] for row in self.results.rows_of("recovery", name) if "figures" in row]
+            known = [each["seconds"] for each in found if each["seconds"] is not None]
+            rows.append(
+                [
+                    title_of(name),
+                    ranged(known, "s") if known else f"not within {max(each['limit'] for each in found)} s",
+                    SYSTEMS[name][0].settings,
+                ]
+            )
+        self.add(
+            "",
+            self.head("recovery"),
+            "",
+            "KILL to the worker and its processes; the time until the job runs again, with the settings as they come.",
+            "",
+            table(["", "runs again after", "settings"], rows),
+        )
+
+    def programs(self):
+        rows = []
+        for kind in ("bash", "native"):
+            if not self.results.rows_of("programs", variant=kind):
+                continue
+            for title, field in (
+                ("posix_spawn, bare", "posix_spawn"),
+                ("mycojobs, through Redis", "mycojobs"),
+                ("bubblewrap", "bubblewrap"),
+            ):
+                cells = [
+                    self.cell("programs", "mycojobs", f"{field}.{each}", None, "ms", kind)
+                    for each in ("p50_ms", "p99_ms")
+                ]
+                rows.append([kind, title, *cells])
+        self.add(
+            "",
+            self.head("programs"),
+            "",
+            "A bash script and a static program that do nothing, one at a time, in turn.",
+            "",
+            table(["", "", "p50", "p99"], rows),
+        )
+
+    def memory(self):
+        rows = []
+        for name in self.systems("memory"):
+            found = [row["figures"]["processes"] for row in self.results.rows_of("memory", name) if "figures" in row]
+            parts = (
+                ", ".join(f"{process} {short(size)}" for process, size in sorted(found[-1].items())) if found else ""
+            )
+            rows.append([title_of(name), self.cell("memory", name, "mib", None, "MiB"), parts])
+        self.add(
+            "",
+            self.head("memory"),
+            "",
+            "Proportional set size, a second after the last job; Redis, beanstalkd and clients apart.",
+            "",
+            table(["", "together", "of it"], rows),
+        )
