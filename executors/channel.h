@@ -66,6 +66,7 @@ inline constexpr std::uint32_t kMaxArtifactFrameBytes = 256U << 10;
 // What a job finds in its folder. Made before its script starts, as far as there is something to put there; the first
 // one always.
 inline constexpr const char* kArtifactsFolder = "/job/artifacts";
+inline constexpr const char* kArtifactsName = "artifacts";
 inline constexpr const char* kSecretsFolder = "/job/secrets";   // a file for each secret, mode 0400
 inline constexpr const char* kInputsFolder = "/job/inputs";     // <job name>/<artifact>: of the jobs that it depends on
 inline constexpr const char* kInputsFile = "/job/inputs.json";  // programs only: the payload of `inputs`

@@ -209,7 +209,7 @@ void run_init(ChildRun& run) {
   ::sigemptyset(&children);
   ::sigaddset(&children, SIGCHLD);
   InitState state{run, ::signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK),
-                  ::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC), OwnFolders()};
+                  ::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC), OwnFolders(run.host->folder)};
   if (state.children < 0 || state.fence < 0) give_up(run, "init_clock", errno);
   take_steps(run, confine_steps(), &run.times);
   if (int error = load_first_filter(run); error != 0) give_up(run, "seccomp", error);

@@ -109,6 +109,11 @@ int own_folders(ChildRun& run) {
     if (::mkdir(folder, 0700) != 0 || ::chown(folder, run.request.uid, run.request.uid) != 0) return errno;
   }
   if (::chmod("/job/tmp", 01777) != 0) return errno;
+  if (const char* name = run.host->folder; name != nullptr) {
+    const std::string folder = std::string("/job/job/") + name;
+    if (::mkdir(folder.c_str(), 0755) != 0 || ::chown(folder.c_str(), run.request.uid, run.request.uid) != 0)
+      return errno;
+  }
   if (::mount("/job/tmp", "/tmp", nullptr, MS_BIND, nullptr) != 0) return errno;
   if (::mount("/job/job", "/job", nullptr, MS_BIND, nullptr) != 0) return errno;
   return mount_tmpfs(run, "/dev/shm", "1777");

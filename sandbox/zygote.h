@@ -16,6 +16,8 @@ struct ZygoteHost {
   void (*after_fork_parent)();
   void (*after_fork_job)();  // in the job's process, before it is confined; may be null
   int (*run)(int channel);   // in the job's process, confined: talks on the channel, runs, returns the exit code
+  // An empty folder that each run finds in /job, by its name; may be null.
+  const char* folder = nullptr;
 };
 
 [[noreturn]] void serve_zygote(const ZygoteHost&);

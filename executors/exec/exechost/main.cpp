@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/version.h"
+#include "executors/channel.h"
 #include "executors/exec/exechost/run_program.h"
 #include "sandbox/zygote.h"
 
@@ -15,5 +16,6 @@ int main(int argc, char** argv) {
                           .before_fork = nullptr,
                           .after_fork_parent = nullptr,
                           .after_fork_job = nullptr,
-                          .run = mycojobs::run_program});
+                          .run = mycojobs::run_program,
+                          .folder = mycojobs::kArtifactsName});
 }

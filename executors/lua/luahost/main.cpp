@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "executors/channel.h"
 #include "executors/lua/luahost/luahost.h"
 #include "sandbox/zygote.h"
 
@@ -19,5 +20,6 @@ int main(int argc, char** argv) {
                           .before_fork = nullptr,
                           .after_fork_parent = nullptr,
                           .after_fork_job = nullptr,
-                          .run = [](int channel) { return mycojobs::run_lua_job(channel); }});
+                          .run = [](int channel) { return mycojobs::run_lua_job(channel); },
+                          .folder = mycojobs::kArtifactsName});
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "executors/channel.h"
 #include "executors/python/pyhost/pyhost.h"
 #include "sandbox/zygote.h"
 
@@ -29,5 +30,6 @@ int main(int argc, char** argv) {
                           .before_fork = nullptr,
                           .after_fork_parent = nullptr,
                           .after_fork_job = nullptr,
-                          .run = mycojobs::run_job});
+                          .run = mycojobs::run_job,
+                          .folder = mycojobs::kArtifactsName});
 }
