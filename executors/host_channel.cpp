@@ -118,4 +118,6 @@ bool send_frame(int channel, FrameKind kind, std::string_view payload) {
   return write_all(channel, bytes);
 }
 
+bool send_frames(int channel, std::string_view frames) { return write_all(channel, frames); }
+
 }  // namespace mycojobs

@@ -21,6 +21,7 @@ struct HostRequest {
 Result<HostRequest> read_request(int channel, const std::string& folder = "/job");
 // False: the channel cannot be written any more (closed, by the script perhaps).
 bool send_frame(int channel, FrameKind, std::string_view payload);
+bool send_frames(int channel, std::string_view frames);  // as append_frame() makes them: in one piece, if it fits
 
 // One question to the agent and its answer: blocks until the reply comes. call: the payload of the frame; its id must
 // be new. Error unavailable: the channel has ended. Replies to other calls are passed over.

@@ -222,6 +222,39 @@ RunUsage Cgroups::usage(std::uint64_t run) const {
   return usage;
 }
 
+Cgroups::PeakFiles Cgroups::open_peaks(const std::string& group) const {
+  PeakFiles files;
+  for (const auto& tree : trees_) {
+    const std::string peak = group + (tree.place.version == 1 ? "/memory.max_usage_in_bytes" : "/memory.peak");
+    if (tree.place.memory) files.memory.reset(::openat(tree.fd.get(), peak.c_str(), O_RDWR | O_CLOEXEC));
+    const std::string pids = group + "/pids.peak";
+    if (tree.place.pids) files.pids.reset(::openat(tree.fd.get(), pids.c_str(), O_RDONLY | O_CLOEXEC));
+  }
+  return files;
+}
+
+std::optional<RunUsage> Cgroups::turn_over(std::uint64_t run, std::uint32_t processes) {
+  auto files = peak_files_.find(run);
+  if (files == peak_files_.end()) files = peak_files_.emplace(run, open_peaks(std::to_string(run))).first;
+  const auto number_of = [](const Fd& file) {
+    char text[32];
+    const ssize_t size = ::pread(file.get(), text, sizeof text - 1, 0);
+    return size > 0 ? number_in(std::string(text, static_cast<std::size_t>(size))) : 0;
+  };
+  RunUsage usage;
+  if (has_pids()) {
+    const std::uint64_t peak = files->second.pids ? number_of(files->second.pids) : 0;
+    if (peak == 0 || peak > processes + std::uint64_t{1}) return {};
+    usage.pids_peak = static_cast<std::uint32_t>(peak) - 1;  // init
+  }
+  if (has_memory()) {  // last, since it forgets
+    const Fd& file = files->second.memory;
+    usage.memory_peak = file ? number_of(file) : 0;
+    if (usage.memory_peak == 0 || ::pwrite(file.get(), "0", 1, 0) != 1) return {};
+  }
+  return usage;
+}
+
 bool Cgroups::must_sample() const {
   return std::any_of(trees_.begin(), trees_.end(), [](const Tree& tree) { return !tree.place.peaks; });
 }
@@ -240,6 +273,7 @@ void Cgroups::sample() {
 
 // A group is busy for a moment while the kernel buries the last process: then it is tried again with the next run.
 void Cgroups::remove(std::uint64_t run) {
+  peak_files_.erase(run);
   stuck_.push_back(run);
   bury();
 }

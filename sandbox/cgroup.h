@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,9 @@ class Cgroups {
   // kernel takes back what it can and then kills. Error: errno and file; a part may have been set.
   Result<void> set_limits(std::uint64_t run, std::uint64_t memory_bytes, std::uint32_t pids);
   RunUsage usage(std::uint64_t run) const;
+  // Its peaks so far, and the count begins anew, for the next run in the same group. Nothing: this kernel does not let
+  // them begin anew, or the peak of processes is above `processes`, beside which a smaller one would not show.
+  std::optional<RunUsage> turn_over(std::uint64_t run, std::uint32_t processes);
   // The run has ended: what is still in its group is killed.
   void remove(std::uint64_t run);
 
@@ -61,7 +65,12 @@ class Cgroups {
     std::string folder;
     Fd fd;
   };
+  struct PeakFiles {  // kept open while a group serves one run after another
+    Fd memory, pids;
+  };
+  PeakFiles open_peaks(const std::string& group) const;
   std::vector<Tree> trees_;
+  std::map<std::uint64_t, PeakFiles> peak_files_;
   std::map<std::uint64_t, Peaks> sampled_;  // by run, if they must be
   std::vector<std::uint64_t> stuck_;        // could not be removed yet
 };

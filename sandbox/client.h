@@ -28,6 +28,10 @@ struct SandboxConfig {
   // Children that each zygote may have ready, set up and confined, before their run is known; 0: none. How many there
   // are follows the load.
   std::uint32_t spares = 8;
+  // Runs that one slot (namespaces, mounts, groups, ids, filter) serves, one after the other and of one context, as
+  // long as each leaves nothing behind. A job's process is never used twice. 1, or no spares: everything is made anew
+  // for each run.
+  std::uint32_t slot_runs = 500;
   // The caller's, kept open while the Sandbox lives. The launcher, every zygote and every job's init hold its open file
   // description as long as they live, and no job does: whoever finds its flock() free knows that all of them are gone.
   int alive_fd = -1;                   // -1: none

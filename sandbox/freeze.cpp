@@ -1,41 +1,39 @@
 #include "sandbox/freeze.h"
 
 #include <fcntl.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cinttypes>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
 #include "base/fd.h"
 
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25  // Linux 6.1; unknown to the libc of Debian 12
+#endif
+
 namespace mycojobs::sandbox {
 namespace {
 
+constexpr std::uintptr_t kHuge = 2U << 20;
+constexpr std::uintptr_t kLarge = 512U << 10;  // of a huge page's worth, as little is worth one
+constexpr std::size_t kMost = 256U << 20;      // reserved far beyond what is used, as sanitizers do
+
 struct Region {
   std::uintptr_t begin, end;
+  unsigned long long inode;
+  int rights;
+  bool ours;     // private, and ours to replace: not the stack, on which we stand, nor what the kernel put there
+  bool brk;      // may grow, so that nothing may be put behind it
+  bool touched;  // some of it is in memory
+  bool frozen;
+  std::size_t size() const { return end - begin; }
 };
-
-// Private, readable and writable; not the stack, on which we stand, nor what the kernel put there.
-std::vector<Region> private_regions() {
-  std::vector<Region> regions;
-  regions.reserve(512);  // no allocation while the list is read: it would change what is listed
-  std::FILE* maps = std::fopen("/proc/self/maps", "re");
-  if (maps == nullptr) return regions;
-  char line[4500];
-  while (std::fgets(line, sizeof line, maps) != nullptr && regions.size() < regions.capacity()) {
-    Region region{};
-    char mode[5] = {};
-    if (std::sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s", &region.begin, &region.end, mode) != 3) continue;
-    if (std::strcmp(mode, "rw-p") != 0) continue;
-    if (std::strstr(line, "[stack") != nullptr || std::strstr(line, "[v") != nullptr) continue;
-    regions.push_back(region);
-  }
-  std::fclose(maps);
-  return regions;
-}
 
 // The list of mappings is text: its addresses are numbers.
 void* as_pointer(std::uintptr_t address) {
@@ -43,11 +41,91 @@ void* as_pointer(std::uintptr_t address) {
   return reinterpret_cast<void*>(address);
 }
 
-constexpr std::size_t kMost = 256U << 20;
+bool read_region(const char* line, Region& region) {
+  char mode[5] = {};
+  if (std::sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s %*x %*s %llu", &region.begin, &region.end, mode,
+                  &region.inode) != 4)
+    return false;
+  region.rights =
+      (mode[0] == 'r' ? PROT_READ : 0) | (mode[1] == 'w' ? PROT_WRITE : 0) | (mode[2] == 'x' ? PROT_EXEC : 0);
+  region.brk = std::strstr(line, "[heap]") != nullptr;
+  region.ours = mode[3] == 'p' && (region.brk || std::strchr(line, '[') == nullptr);
+  return true;
+}
+
+// What a program's data begins with comes from its file, and what follows does not: for us they are one.
+bool extend(Region& region, const Region& next) {
+  constexpr int kData = PROT_READ | PROT_WRITE;
+  if (region.end != next.begin || region.rights != kData || next.rights != kData) return false;
+  if (!region.ours || !next.ours || region.brk || next.brk) return false;
+  region.end = next.end;
+  return true;
+}
+
+std::vector<Region> read_maps() {
+  std::vector<Region> regions;
+  regions.reserve(1024);  // no allocation while the list is read: it would change what is listed
+  std::FILE* maps = std::fopen("/proc/self/smaps", "re");
+  if (maps == nullptr) return regions;
+  char line[4500];
+  while (std::fgets(line, sizeof line, maps) != nullptr && regions.size() < regions.capacity()) {
+    Region region{};
+    if (read_region(line, region) && (regions.empty() || !extend(regions.back(), region))) regions.push_back(region);
+    if (!regions.empty() && std::strncmp(line, "Rss:", 4) == 0)
+      regions.back().touched |= std::strtoul(line + 4, nullptr, 10) > 0;
+  }
+  std::fclose(maps);
+  return regions;
+}
+
+// The program's own image. A library's lies where the loader put it, seldom with a huge page's worth in one place.
+unsigned long long inode_of_program(const std::vector<Region>& regions) {
+  const auto headers = static_cast<std::uintptr_t>(::getauxval(AT_PHDR));
+  for (const Region& region : regions) {
+    if (headers >= region.begin && headers < region.end) return region.inode;
+  }
+  return 0;
+}
+
+bool is_free(const std::vector<Region>& regions, std::uintptr_t begin, std::uintptr_t end) {
+  for (const Region& region : regions) {
+    if (begin < region.end && region.begin < end) return false;
+  }
+  return true;
+}
+
+// Copies in huge pages take the place of the region. What is left of a huge page beyond the region's ends is taken too
+// if nobody has it; else the ends stay as they are.
+std::size_t make_huge(const std::vector<Region>& regions, const Region& region) {
+  std::uintptr_t begin = region.begin / kHuge * kHuge, end = (region.end + kHuge - 1) / kHuge * kHuge;
+  if (!is_free(regions, begin, region.begin)) begin += kHuge;
+  if (region.brk || !is_free(regions, region.end, end)) end -= kHuge;
+  if (begin >= end) return 0;
+  const std::size_t size = end - begin, wanted = size + kHuge;
+  void* const raw = ::mmap(nullptr, wanted, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (raw == MAP_FAILED) return 0;
+  const auto place = reinterpret_cast<std::uintptr_t>(raw);
+  const std::uintptr_t copy = (place + kHuge - 1) / kHuge * kHuge;
+  const std::uintptr_t from = begin > region.begin ? begin : region.begin, to = end < region.end ? end : region.end;
+  ::madvise(as_pointer(copy), size, MADV_HUGEPAGE);
+  // From the first byte copied to the copy's taking its place: nothing that changes memory but our stack.
+  std::memcpy(as_pointer(copy + (from - begin)), as_pointer(from), to - from);
+  const bool done =
+      ::madvise(as_pointer(copy), size, MADV_COLLAPSE) == 0 &&
+      ((region.rights & PROT_WRITE) != 0 || ::mprotect(as_pointer(copy), size, region.rights) == 0) &&
+      ::mremap(as_pointer(copy), size, size, MREMAP_MAYMOVE | MREMAP_FIXED, as_pointer(begin)) != MAP_FAILED;
+  if (!done) {
+    ::munmap(raw, wanted);
+    return 0;
+  }
+  if (copy > place) ::munmap(raw, copy - place);
+  ::munmap(as_pointer(copy + size), wanted - size - (copy - place));
+  return size;
+}
 
 bool write_all(int fd, const Region& region) {
   const char* from = static_cast<const char*>(as_pointer(region.begin));
-  for (std::size_t left = region.end - region.begin; left > 0;) {
+  for (std::size_t left = region.size(); left > 0;) {
     const ssize_t written = ::write(fd, from, left);
     if (written <= 0) return false;
     from += written;
@@ -56,29 +134,52 @@ bool write_all(int fd, const Region& region) {
   return true;
 }
 
-}  // namespace
+bool is_data(const Region& region) {
+  return region.ours && region.touched && !region.frozen && region.rights == (PROT_READ | PROT_WRITE);
+}
 
-unsigned long freeze_memory() {
+// All that is still data.
+std::size_t make_file(const std::vector<Region>& regions) {
   const Fd file(::memfd_create("frozen", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file) return 0;
-  const std::vector<Region> regions = private_regions();
-  std::size_t total = 0;
-  for (const Region& region : regions) total += region.end - region.begin;
-  if (total > kMost) return 0;  // reserved far beyond what is used, as sanitizers do
-  // From the first byte written to the last mapping: nothing that changes memory but our stack. The whole is written
-  // first, since a seal forbids writing later.
+  // As above. The whole is written first, since a seal forbids writing later.
   for (const Region& region : regions) {
-    if (!write_all(file.get(), region)) return 0;
+    if (is_data(region) && !write_all(file.get(), region)) return 0;
   }
   if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return 0;
   off_t offset = 0;
   for (const Region& region : regions) {
-    const std::size_t size = region.end - region.begin;
+    if (!is_data(region)) continue;
     void* const address = as_pointer(region.begin);
-    if (::mmap(address, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file.get(), offset) != address) break;
-    offset += static_cast<off_t>(size);
+    if (::mmap(address, region.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file.get(), offset) != address)
+      break;
+    offset += static_cast<off_t>(region.size());
   }
-  return static_cast<unsigned long>(offset);
+  return static_cast<std::size_t>(offset);
+}
+
+std::size_t data_size(const std::vector<Region>& regions) {
+  std::size_t size = 0;
+  for (const Region& region : regions) size += is_data(region) ? region.size() : 0;
+  return size;
+}
+
+}  // namespace
+
+Frozen freeze_memory(bool huge_pages) {
+  Frozen frozen;
+  std::vector<Region> regions = read_maps();
+  if (data_size(regions) > kMost) return frozen;
+  const unsigned long long program = inode_of_program(regions);
+  for (Region& region : regions) {
+    const bool worth = is_data(region) || (region.ours && region.inode == program && region.rights != 0);
+    if (!huge_pages || !worth || region.size() < kLarge) continue;
+    const std::size_t size = make_huge(regions, region);
+    frozen.huge += size;
+    region.frozen = size > 0;
+  }
+  if (data_size(regions) > kLarge) frozen.file = make_file(regions);
+  return frozen;
 }
 
 }  // namespace mycojobs::sandbox

@@ -1,12 +1,23 @@
-// Makes a zygote cheap to fork: its private memory becomes a private mapping of a sealed, unnamed file that holds the
-// same bytes. fork() then copies no page tables for it, and a child pays only for the pages that it touches; nobody can
-// write the file, so children still share nothing.
+// Makes a zygote cheap to fork. A child pays for each page that it touches and fork() for each page that is mapped;
+// huge pages are shared whole, at the price of one entry for 2 MiB, and need no fault to be read.
+//
+//   program and large private memory   huge pages: copies of the same bytes, at the same place, with the same rights
+//   where the kernel has none to give  a private mapping of a sealed, unnamed file with the same bytes: fork() copies
+//                                      no page tables for it, but a child meets a fault where it reads; the program
+//                                      stays as it is
+//   what is small                      as it is: its few entries are copied
+//
+// Either way children share nothing that can be written, and no memory is writable and executable at any time.
 #pragma once
 
 namespace mycojobs::sandbox {
 
+struct Frozen {
+  unsigned long huge = 0, file = 0;  // bytes
+};
+
 // To be called once, by a single thread, after everything is warm. What cannot be frozen stays as it is: that costs
-// time, not correctness. Returns how many bytes were frozen.
-unsigned long freeze_memory();
+// time, not correctness. huge_pages: false in tests of a kernel without them.
+Frozen freeze_memory(bool huge_pages = true);
 
 }  // namespace mycojobs::sandbox

@@ -1,8 +1,12 @@
-// pid 1 of the job's namespace. It reaps, keeps the fence and ends the namespace; it runs nothing of the job's.
+// pid 1 of a slot's namespace: confined like a job, it forks one job after another, reaps, keeps the fence and ends the
+// namespace. It runs nothing of a job's. A job inherits what init has taken on (namespaces, ids, Landlock, filter,
+// limits), so that all it costs itself is a fork and the last filter (confine.cpp).
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +17,7 @@
 #include <ctime>
 
 #include "sandbox/init_steps.h"
+#include "sandbox/tidy.h"
 
 namespace mycojobs::sandbox {
 namespace {
@@ -33,51 +38,96 @@ void set_fence(int timer, std::uint64_t boot_ms) {
 }
 
 struct InitState {
-  const ChildRun& run;
-  pid_t job;
+  ChildRun& run;
   int children, fence;
-  bool main_ended = false;
+  OwnFolders folders;
+  pid_t job = -1;
+  std::uint32_t turn = 0;  // runs that have ended
+  bool main_ended = false, alone = false;
   bool term_wanted = false;
-  int main_status = 0;
+  bool fence_set = false;
+  MainEnded end = {};
+  std::uint64_t user_us = 0, system_us = 0;  // of all runs
 };
 
-void reap_ended(InitState& state) {
-  int status = 0;
-  for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
-    if (pid != state.job) continue;
-    state.main_ended = true;
-    state.main_status = status;
-  }
+// All that was set up, and every run so far: what the group has counted.
+void count_self(InitState& state) {
+  rusage own{};
+  ::getrusage(RUSAGE_SELF, &own);
+  state.end.slot_user_us = state.user_us + microseconds(own.ru_utime);
+  state.end.slot_system_us = state.system_us + microseconds(own.ru_stime);
 }
 
-// Kills what is left, counts it, tells, leaves. It waits for the dead itself, for the kernel would not add up their
-// CPU; but not for long: it buries whatever is left of a namespace before the end of its init is seen.
-[[noreturn]] void finish(InitState& state, bool fenced) {
+// How many were reaped that are not the job. All that is in the namespace is below init, so without a child it is
+// alone.
+std::uint32_t reap_ended(InitState& state) {
+  std::uint32_t others = 0;
+  int status = 0;
+  rusage usage{};
+  errno = 0;
+  for (pid_t pid = 0; (pid = ::wait4(-1, &status, WNOHANG, &usage)) > 0;) {
+    state.end.user_us += microseconds(usage.ru_utime);
+    state.end.system_us += microseconds(usage.ru_stime);
+    if (pid == state.job) {
+      state.main_ended = true;
+      state.end.wait_status = status;
+    } else {
+      ++others;
+    }
+  }
+  state.alone = errno == ECHILD;
+  return others;
+}
+
+void begin_job(InitState& state) {
+  state.main_ended = state.term_wanted = false;
+  state.end = {};
+  state.job = ::fork();
+  if (state.job < 0) give_up(state.run, "fork_job", errno);
+  if (state.job == 0) run_job(state.run);
+}
+
+// What the launcher has sent for this run must have been read by it: else the next job would take it for its own.
+bool start_was_taken(const ChildRun& run) {
+  char byte = 0;
+  return ::recv(run.start, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
+}
+
+// Whether another run may come: nothing of this one is left, and nothing about its end was out of the ordinary.
+bool may_serve_again(const InitState& state) {
+  return state.turn + 1 < state.run.request.runs && WIFEXITED(state.end.wait_status) && state.end.stragglers == 0 &&
+         start_was_taken(state.run) && state.folders.tidy();
+}
+
+// Kills what is left, counts it, tells; then the next job, or the end. It waits for the dead itself, for the kernel
+// would not add up their CPU; but not for long: it buries whatever is left of a namespace before the end of its init is
+// seen. KILL to all of them is one step for the kernel: nobody forks in between.
+void finish(InitState& state, bool fenced, bool aborted) {
   constexpr std::uint64_t kPatienceUs = 200000;
   reap_ended(state);  // what has died by itself is no straggler
   const std::uint64_t start = monotonic_us();
-  std::uint32_t stragglers = 0;
-  for (bool waiting = true; waiting && ::kill(-1, SIGKILL) == 0;) {
+  while (!state.alone && ::kill(-1, SIGKILL) == 0 && monotonic_us() - start < kPatienceUs) {
     pollfd children{state.children, POLLIN, 0};
     ::poll(&children, 1, 10);
     signalfd_siginfo info{};
     (void)!::read(state.children, &info, sizeof info);
-    int status = 0;
-    for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
-      if (pid == state.job) {
-        state.main_status = status;
-      } else {
-        ++stragglers;
-      }
-    }
-    waiting = monotonic_us() - start < kPatienceUs;
+    state.end.stragglers += reap_ended(state);
   }
-  send_message(state.run.status, MainEnded{state.main_status, stragglers, fenced}, {}, MSG_DONTWAIT);
-  ::_exit(0);
+  state.end.fenced = fenced;
+  state.end.again = state.alone && !fenced && !aborted && may_serve_again(state);
+  count_self(state);
+  state.user_us += state.end.user_us;
+  state.system_us += state.end.system_us;
+  const int error = send_message(state.run.status, state.end, {}, MSG_DONTWAIT);
+  if (!state.end.again || error != 0) ::_exit(0);
+  if (std::exchange(state.fence_set, false)) set_fence(state.fence, 0);
+  ++state.turn;
+  begin_job(state);
 }
 
-// The launcher speaks: TERM or KILL for the whole tree, or a new fence. Its end is ours too: a job without its
-// supervisor would have its notifications answered by nobody.
+// The launcher speaks: TERM or KILL for the whole tree, or a new fence. What is meant for a run that has ended in the
+// meantime is not for the next one. Its end is ours too: a job without its supervisor would have its notifications
+// answered by nobody.
 void obey(InitState& state) {
   RawFrame frame;
   switch (receive_raw(state.run.status, frame, MSG_DONTWAIT)) {
@@ -92,11 +142,12 @@ void obey(InitState& state) {
   Abort abort;
   Fence fence;
   if (decode(frame, abort)) {
-    finish(state, false);
+    finish(state, false, true);
   } else if (decode(frame, terminate)) {
-    state.term_wanted = true;
-  } else if (decode(frame, fence)) {
+    if (terminate.turn == state.turn) state.term_wanted = true;
+  } else if (decode(frame, fence) && fence.turn == state.turn) {
     set_fence(state.fence, fence.boot_ms);
+    state.fence_set = true;
   }
 }
 
@@ -110,23 +161,21 @@ void obey(InitState& state) {
       signalfd_siginfo info{};
       (void)!::read(state.children, &info, sizeof info);
       reap_ended(state);
-      if (state.main_ended) finish(state, false);
+      if (state.main_ended) {
+        finish(state, false, false);
+        continue;
+      }
     }
-    if (sources[1].revents != 0) finish(state, true);
+    if (sources[1].revents != 0) finish(state, true, false);
     if (sources[2].revents != 0) obey(state);
   }
 }
 
-// Init needs no right either: what the job might talk it into must lead nowhere. Same uid as the job, so that it may
-// kill its processes.
-void confine_init(const ChildRun& run) {
-  if (int error = drop_privileges(run); error != 0) give_up(run, "init_rights", error);
-  if (::prctl(PR_SET_DUMPABLE, 0) != 0 || ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
-    give_up(run, "init_rights", errno);
-  if (int error = load_filter((*run.filters)[FilterKind::init]); error != 0) give_up(run, "init_seccomp", error);
-}
-
 }  // namespace
+
+std::uint64_t microseconds(const timeval& time) {
+  return static_cast<std::uint64_t>(time.tv_sec) * 1000000 + static_cast<std::uint64_t>(time.tv_usec);
+}
 
 std::uint64_t monotonic_us() {
   timespec now{};
@@ -138,38 +187,33 @@ bool left_out(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-void take_steps(ChildRun& run, std::span<const Step> steps) {
-  run.times.reserve(24);
-  std::uint64_t before = monotonic_us();
+void take_steps(ChildRun& run, std::span<const Step> steps, std::vector<StepTime>* times) {
+  std::uint64_t before = times != nullptr ? monotonic_us() : 0;
   for (const Step& step : steps) {
     if (left_out(run.leave_out, step.name)) continue;
     int error = step.run(run);
     if (run.fail_step == step.name) error = EIO;
     if (error != 0) give_up(run, step.name, error);
+    if (times == nullptr) continue;
     const std::uint64_t after = monotonic_us();
-    run.times.push_back({step.name, static_cast<std::uint32_t>(after - before)});
+    times->push_back({step.name, static_cast<std::uint32_t>(after - before)});
     before = after;
   }
 }
 
 void run_init(ChildRun& run) {
   ::prctl(PR_SET_NAME, "init");
-  take_steps(run, init_steps());
+  run.times.reserve(32);
+  take_steps(run, init_steps(), &run.times);
   sigset_t children;
   ::sigemptyset(&children);
   ::sigaddset(&children, SIGCHLD);
-  const pid_t job = ::fork();
-  if (job < 0) give_up(run, "fork_job", errno);
-  if (job == 0) {
-    ::prctl(PR_SET_NAME, run.host->name);
-    run_job(run);
-  }
-  // Our copies would keep the job's pipes open after its end.
-  ::close_range(0, kChannelFd, 0);
-  InitState state{run, job, ::signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK),
-                  ::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC)};
+  InitState state{run, ::signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK),
+                  ::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC), OwnFolders()};
   if (state.children < 0 || state.fence < 0) give_up(run, "init_clock", errno);
-  confine_init(run);
+  take_steps(run, confine_steps(), &run.times);
+  if (int error = load_first_filter(run); error != 0) give_up(run, "seccomp", error);
+  begin_job(state);
   keep_watch(state);
 }
 

@@ -7,8 +7,9 @@
 
 namespace mycojobs::sandbox {
 
-std::span<const Step> init_steps();     // before init forks the job
-std::span<const Step> confine_steps();  // in the job's process, before the filter
+std::span<const Step> init_steps();     // of init: what needs rights
+std::span<const Step> confine_steps();  // of init: gives them up
+int load_first_filter(ChildRun&);       // of init, and of all below it; sends Confined. 0 or errno
 
 // Soft and hard alike, or what the hard limit leaves. 0 or errno.
 int limit_resource(int resource, std::uint64_t value);

@@ -2,6 +2,8 @@
 // All of it runs after fork in a single-threaded process; a step returns 0 or an errno.
 #pragma once
 
+#include <sys/time.h>
+
 #include <cstdint>
 #include <span>
 #include <string>
@@ -15,9 +17,9 @@
 namespace mycojobs::sandbox {
 
 // Where a run's descriptors are once its `descriptors` step has run. Nothing else is open.
-inline constexpr int kChannelFd = 3;  // until the job starts: the socket that Start comes on
-inline constexpr int kStatusFd = 4;   // init only: the job closes it before it runs
-inline constexpr int kAliveFd = 5;    // init only, if there is one: the job's first step closes it
+inline constexpr int kChannelFd = 3;  // of init, and of a job until it starts: the socket that Start comes on
+inline constexpr int kStatusFd = 4;   // this and what is above: init only, a job closes them before it waits
+inline constexpr int kAliveFd = 5;    // if there is one
 
 struct ChildRun {
   Fork request;
@@ -31,6 +33,7 @@ struct ChildRun {
   std::string fail_step;
   std::vector<std::string> leave_out;
   int landlock_abi = 0;
+  Fd job_domain;  // of make_job_domain(); none: no Landlock
   std::vector<StepTime> times;
 };
 
@@ -38,24 +41,25 @@ struct Step {
   const char* name;
   int (*run)(ChildRun&);
 };
-// Runs them in order and notes their times. At the first that fails: tells the launcher which and why, and leaves.
-void take_steps(ChildRun&, std::span<const Step>);
+// Runs them in order and notes their times, if they are wanted. At the first that fails: tells the launcher which and
+// why, and leaves.
+void take_steps(ChildRun&, std::span<const Step>, std::vector<StepTime>* times);
 bool left_out(const std::vector<std::string>& names, std::string_view name);
 std::uint64_t monotonic_us();
 
-// pid 1 of the job's namespace: takes its steps, forks the job, keeps its clock, ends with it.
+// pid 1 of a slot's namespace: takes its steps, gives up every right, forks a job, keeps its clock, ends it; then the
+// next job or its own end.
 [[noreturn]] void run_init(ChildRun&);
-// The job's process: gives up every right, then runs. In this order, which is the reason why it is one list.
+// A job's process, forked by init: gives up the rest, waits for its run, runs it.
 [[noreturn]] void run_job(ChildRun&);
 
-// For init and job alike: securebits, bounding set, groups, gid, uid, ambient set, capabilities.
-int drop_privileges(const ChildRun&);
-int load_filter(const std::vector<sock_filter>&);                // 0 or errno
-int load_filter_with_listener(const std::vector<sock_filter>&);  // descriptor, or -errno
+std::uint64_t microseconds(const timeval&);
 
 int landlock_abi();  // 0: none
 // Confines the calling process: reads the system, writes its own folders and what is granted; executes if `exec`.
 int restrict_with_landlock(int abi, bool exec, const Grants&);
+// A domain of its own for each job below init, which it may then neither trace nor signal. A descriptor, or -errno.
+int make_job_domain(int abi);
 
 // grants.cpp. Steps of init.
 int own_network(ChildRun&);

@@ -94,6 +94,8 @@ Launcher::Launcher(Fd agent)
     return served ? "" : served.error().message;
   });
   runs_.on_confined([this](Run& run) { zygotes_.confined(run); });
+  runs_.on_gone([this](Run& run) { zygotes_.run_gone(run); });
+  runs_.on_turned([this](Run& run) { return zygotes_.turned(run); });
   agent_watch_ = loop_.watch(agent_.get(), [this](std::uint32_t) { read_agent(); });
 }
 
@@ -167,7 +169,7 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   if (!cgroups_.has_pids() && !may_miss("cgroup:pids"))
     return "cgroup:pids: missing: " + remedy_for_layer("cgroup:pids");
   runs_.configure({ids_, cgroups_.has_memory(), cgroups_.has_pids(), std::max(configuration.unkillable_ms, 1U),
-                   configuration.leave_out});
+                   configuration.spares == 0 ? 1 : std::max(configuration.slot_runs, 1U), configuration.leave_out});
   ZygotesSettings settings;
   for (const auto& host : configuration.hosts) settings.hosts[{host.name, host.context}] = host;
   const std::string own = own_path();
@@ -232,7 +234,6 @@ void Launcher::launch(const Launch& message, std::vector<Fd> fds) {
 
 void Launcher::ended(Run& run) {
   for (auto& line : egress_.close(run.id)) run.outcome.notes.push_back(std::move(line));
-  zygotes_.run_ended(run);
   if (!run.canary && !run.spare) tell(Ended{run.spec.run, run.outcome});
 }
 

@@ -34,6 +34,7 @@ Configure configuration_of(const SandboxConfig& config, bool probe) {
   message.zygote_runs = config.zygote_runs;
   message.zygote_age_ms = config.zygote_age_ms;
   message.spares = config.spares;
+  message.slot_runs = config.slot_runs;
   message.leave_out = config.leave_out;
   message.unkillable_ms = config.unkillable_ms;
   message.fail_step = config.fail_step;

@@ -5,10 +5,10 @@
 //   launcher -> zygote    MapsWritten, Programs + {memfd, [alive]},
 //                         Fork + {status, start, [filter], mounts..., cgroups...}
 //   zygote   -> launcher  StepFailed (before exec), Ready, Refused, Forked + {pidfd}, Reaped
-//   init     -> launcher  [Listening + {listener}], StepFailed | Confined + {seccomp listener} (sent by the job), then
-//                         MainEnded
+//   init     -> launcher  [Listening + {listener}], StepFailed | Confined + {seccomp listener}, then MainEnded for each
+//                         run that it serves
 //   launcher -> init      Terminate, Abort, Fence
-//   launcher -> job       Start + {stdout, stderr, channel}, once, when it is confined and there is a job for it
+//   launcher -> job       Start + {stdout, stderr, channel}, once, when there is a run for it
 //
 // Ended with status unkillable is not the end of its run, which comes later. alive: SandboxConfig::alive_fd. A
 // descriptor under way in a message is as good as one that is held: the socket that will read it belongs to its holder.
@@ -82,14 +82,14 @@ struct Configure {
   std::vector<std::string> allow_missing;
   std::uint32_t uid_base = 0, uid_count = 0;
   std::vector<std::pair<std::string, Id>> warm;
-  std::uint32_t zygote_runs = 0, zygote_age_ms = 0, spares = 0, unkillable_ms = 0;
+  std::uint32_t zygote_runs = 0, zygote_age_ms = 0, spares = 0, slot_runs = 1, unkillable_ms = 0;
   std::string fail_step;
   std::vector<std::string> leave_out;
 };
 template <class A>
 void fields(A& a, Configure& m) {
   a(m.probe), a(m.hosts), a(m.allow_missing), a(m.uid_base), a(m.uid_count), a(m.warm), a(m.zygote_runs),
-      a(m.zygote_age_ms), a(m.spares), a(m.unkillable_ms), a(m.fail_step), a(m.leave_out);
+      a(m.zygote_age_ms), a(m.spares), a(m.slot_runs), a(m.unkillable_ms), a(m.fail_step), a(m.leave_out);
 }
 
 struct Launch {
@@ -117,10 +117,11 @@ struct Fence {
   static constexpr Kind kKind = Kind::fence;
   std::uint64_t run = 0;
   std::uint64_t boot_ms = 0;
+  std::uint32_t turn = 0;  // to init: how many of its runs had ended when this was sent
 };
 template <class A>
 void fields(A& a, Fence& m) {
-  a(m.run), a(m.boot_ms);
+  a(m.run), a(m.boot_ms), a(m.turn);
 }
 
 struct Started {
@@ -206,10 +207,13 @@ struct Fork {
   bool own_uid = false;        // the uid is this run's alone
   bool memory_rlimit = false;  // no memory cgroup: RLIMIT_DATA stands in
   bool canary = false;         // attack the sandbox instead of serving a job
+  bool learn = false;          // the filter notifies what else would be refused
+  std::uint32_t runs = 1;      // how many it may serve, one after the other, if each leaves nothing behind
 };
 template <class A>
 void fields(A& a, Fork& m) {
-  a(m.run), a(m.uid), a(m.limits), a(m.grants), a(m.own_filter), a(m.own_uid), a(m.memory_rlimit), a(m.canary);
+  a(m.run), a(m.uid), a(m.limits), a(m.grants), a(m.own_filter), a(m.own_uid), a(m.memory_rlimit), a(m.canary),
+      a(m.learn), a(m.runs);
 }
 
 struct StepFailed {
@@ -279,18 +283,25 @@ struct MainEnded {
   static constexpr Kind kKind = Kind::main_ended;
   std::int32_t wait_status = 0;
   std::uint32_t stragglers = 0;
-  bool fenced = false;  // init's own clock passed the fence
+  bool fenced = false;                       // init's own clock passed the fence
+  bool again = false;                        // nothing is left of the run, and the next may come; else init leaves
+  std::uint64_t user_us = 0, system_us = 0;  // of all its processes
+  std::uint64_t slot_user_us = 0, slot_system_us = 0;  // of init, and of all processes of all its runs
 };
 template <class A>
 void fields(A& a, MainEnded& m) {
-  a(m.wait_status), a(m.stragglers), a(m.fenced);
+  a(m.wait_status), a(m.stragglers), a(m.fenced), a(m.again), a(m.user_us), a(m.system_us), a(m.slot_user_us),
+      a(m.slot_system_us);
 }
 
 struct Terminate {
   static constexpr Kind kKind = Kind::terminate;
+  std::uint32_t turn = 0;  // as of Fence
 };
 template <class A>
-void fields(A&, Terminate&) {}
+void fields(A& a, Terminate& m) {
+  a(m.turn);
+}
 
 struct Abort {
   static constexpr Kind kKind = Kind::abort;

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 
 #include "base/errno_text.h"
@@ -97,7 +98,7 @@ void answer_newer_calls(std::vector<sock_filter>& program) {
   program.insert(program.begin(), std::begin(front), std::end(front));
 }
 
-Result<std::vector<sock_filter>> program_of(const Filter& filter) {
+Result<std::vector<sock_filter>> exported(const Filter& filter) {
   const Fd file(::memfd_create("filter", MFD_CLOEXEC));
   if (!file) return fail(Code::io, "seccomp: memfd_create: " + errno_text(errno));
   if (int code = seccomp_export_bpf(filter.get(), file.get()); code != 0) {
@@ -109,6 +110,11 @@ Result<std::vector<sock_filter>> program_of(const Filter& filter) {
   if (::pread(file.get(), program.data(), static_cast<std::size_t>(info.st_size), 0) != info.st_size) {
     return fail(Code::io, "seccomp: cannot read the program back");
   }
+  return program;
+}
+
+Result<std::vector<sock_filter>> program_of(const Filter& filter) {
+  MJ_TRY(program, exported(filter));
   answer_newer_calls(program);
   if (program.size() > BPF_MAXINSNS) return fail(Code::unsupported, "seccomp: the program is too long for the kernel");
   return program;
@@ -180,6 +186,11 @@ Result<void> add_job_rules(const Filter& filter, const FilterRequest& request) {
     MJ_CHECK(add(filter, SCMP_ACT_ERRNO(static_cast<std::uint32_t>(call.error)), call.syscall, {}));
   }
   MJ_CHECK(rules(argument_rules()));
+  for (const auto& rule : argument_rules_of_init()) {
+    // A run that learns has its forks noted; one that may fork has that rule already.
+    if (std::strcmp(rule.syscall, "clone") == 0 && (request.learn || request.exec)) continue;
+    MJ_CHECK(add(filter, SCMP_ACT_ALLOW, rule.syscall, {rule.first, rule.second, rule.third}));
+  }
   MJ_CHECK(rules(request.exec ? argument_rules_with_exec() : argument_rules_without_exec()));
   MJ_CHECK(rules(request.sockets ? argument_rules_with_sockets() : argument_rules_without_sockets()));
   if (request.exec) MJ_CHECK(calls(SCMP_ACT_ALLOW, allowed_calls_with_exec()));
@@ -192,10 +203,15 @@ Result<void> add_job_rules(const Filter& filter, const FilterRequest& request) {
   return calls(SCMP_ACT_ALLOW, allowed_calls_with_sockets());
 }
 
-Result<std::vector<sock_filter>> compile_init() {
-  MJ_TRY(filter, new_filter());
-  for (const char* name : init_calls()) MJ_CHECK(add(filter, SCMP_ACT_ALLOW, name, {}));
-  return program_of(filter);
+// On top of the first, which has answered all the rest: so it lets pass what it does not know, and is short, since each
+// job loads it.
+Result<std::vector<sock_filter>> compile_last(bool exec) {
+  MJ_TRY(filter, new_filter(SCMP_ACT_ALLOW));
+  for (const auto& rule : argument_rules_of_init()) {
+    if (exec && std::strcmp(rule.syscall, "clone") == 0) continue;
+    MJ_CHECK(add(filter, SCMP_ACT_ERRNO(EPERM), rule.syscall, {rule.first, rule.second, rule.third}));
+  }
+  return exported(filter);
 }
 
 }  // namespace
@@ -212,8 +228,9 @@ Result<FilterSet> compile_filters() {
   }
   MJ_TRY(job, compile_filter({}));
   MJ_TRY(job_exec, compile_filter({true, false, {}, false}));
-  MJ_TRY(init, compile_init());
-  return FilterSet{{std::move(job), std::move(job_exec), std::move(init)}};
+  MJ_TRY(last, compile_last(false));
+  MJ_TRY(last_exec, compile_last(true));
+  return FilterSet{{std::move(job), std::move(job_exec), std::move(last), std::move(last_exec)}};
 }
 
 std::string syscall_name(std::uint32_t arch, int number) {

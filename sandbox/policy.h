@@ -40,7 +40,6 @@ struct RefusedCall {
 // The tables. A name that this architecture or libseccomp does not know is left out: the default answers.
 std::span<const char* const> allowed_calls();            // whatever the arguments
 std::span<const char* const> allowed_calls_with_exec();  // these too, when the job may fork and exec
-std::span<const char* const> init_calls();               // all that init needs once its job runs
 std::span<const char* const> never_innocent_calls();
 std::span<const RefusedCall> refused_calls();  // with an errno other than the default
 std::span<const ArgumentRule> argument_rules();
@@ -49,6 +48,7 @@ std::span<const ArgumentRule> argument_rules_with_exec();
 std::span<const char* const> allowed_calls_with_sockets();
 std::span<const ArgumentRule> argument_rules_without_sockets();
 std::span<const ArgumentRule> argument_rules_with_sockets();
+std::span<const ArgumentRule> argument_rules_of_init();  // allowed by the first filter, refused by the last one
 
 struct FilterRequest {
   bool exec = false;               // fork and exec

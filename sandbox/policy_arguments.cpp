@@ -4,6 +4,7 @@
 #include <linux/close_range.h>
 #include <linux/fs.h>
 #include <linux/sched.h>
+#include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
@@ -191,11 +192,17 @@ constexpr ArgumentRule kWithExec[] = {
     {"clone", {0, kCloneChecked, CLONE_VM}},  // vfork, posix_spawn
 };
 
+// What init needs to have the next job: a process, and the last filter in it.
+constexpr ArgumentRule kOfInit[] = {
+    {"clone", {0, kCloneChecked, 0}},
+    {"seccomp", {0, kLow32, SECCOMP_SET_MODE_FILTER}, {1, kAll, 0}},
+};
+
 // No socket but the pair.
 constexpr ArgumentRule kWithoutSockets[] = {
     {"socket", {}, {}, {}, Answer::refuse, EAFNOSUPPORT},
     {"sendto", {4, kAll, 0}},
-    // Descriptors in messages: for our own last one, before the job runs. Nobody else needs them.
+    // Descriptors in messages: for init's own. A job has that descriptor closed, and needs none.
     {"sendmsg", {0, kLow32, kStatusFd}},
     allow_option(SO_TYPE),
     allow_option(SO_DOMAIN),
@@ -261,6 +268,7 @@ constexpr ArgumentRule kWithSockets[] = {
 
 std::span<const ArgumentRule> argument_rules_without_sockets() { return kWithoutSockets; }
 std::span<const ArgumentRule> argument_rules_with_sockets() { return kWithSockets; }
+std::span<const ArgumentRule> argument_rules_of_init() { return kOfInit; }
 std::span<const ArgumentRule> argument_rules() { return kRules; }
 std::span<const ArgumentRule> argument_rules_without_exec() { return kWithoutExec; }
 std::span<const ArgumentRule> argument_rules_with_exec() { return kWithExec; }

@@ -52,17 +52,6 @@ constexpr const char* kAllowedWithSockets[] = {"bind",    "connect", "listen",  
 
 constexpr const char* kAllowedWithExec[] = {"fork", "vfork", "execve", "execveat"};
 
-// clang-format off
-constexpr const char* kInit[] = {
-    "read", "write", "close", "poll", "ppoll", "recvmsg", "sendmsg", "kill", "wait4", "waitid", "exit_group", "exit",
-    "rt_sigreturn", "rt_sigprocmask", "clock_gettime", "timerfd_settime", "brk", "mmap", "munmap", "getpid", "futex",
-    "restart_syscall",
-#ifdef __SANITIZE_ADDRESS__
-    "open", "openat", "fstat", "newfstatat", "readlink", "getrlimit", "prlimit64", "sigaltstack", "madvise", "gettid",
-#endif
-};
-// clang-format on
-
 // No script that means well makes these calls: the attempt itself is the finding.
 // clang-format off
 constexpr const char* kNeverInnocent[] = {
@@ -115,7 +104,6 @@ constexpr RefusedCall kRefused[] = {
 std::span<const char* const> allowed_calls() { return kAllowed; }
 std::span<const char* const> allowed_calls_with_exec() { return kAllowedWithExec; }
 std::span<const char* const> allowed_calls_with_sockets() { return kAllowedWithSockets; }
-std::span<const char* const> init_calls() { return kInit; }
 std::span<const char* const> never_innocent_calls() { return kNeverInnocent; }
 std::span<const RefusedCall> refused_calls() { return kRefused; }
 

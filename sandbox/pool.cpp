@@ -42,6 +42,7 @@ void Pool::estrange() {
   strange_.insert(ready_.begin(), ready_.end());
   forming_.clear();
   ready_.clear();
+  lent_.clear();
 }
 
 std::optional<std::uint64_t> Pool::take(const RunSpec& spec) {
@@ -60,7 +61,7 @@ std::optional<std::uint64_t> Pool::take(const RunSpec& spec) {
 }
 
 std::size_t Pool::wanted() const {
-  const std::size_t there = ready_.size() + forming_.size();
+  const std::size_t there = ready_.size() + forming_.size() + lent_.size();
   const std::size_t target = shape_ ? std::min(most_, target_) : 0;
   return target > there ? target - there : 0;
 }
@@ -68,6 +69,18 @@ std::size_t Pool::wanted() const {
 void Pool::ready(std::uint64_t id) {
   if (forming_.erase(id) > 0) ready_.push_back(id);
 }
+
+void Pool::lend(std::uint64_t id, const RunSpec& spec) {
+  if (serves(spec)) lent_.insert(id);
+}
+
+bool Pool::back(std::uint64_t id, const RunSpec& spec) {
+  if (lent_.erase(id) == 0 || !serves(spec) || ready_.size() >= most_) return false;
+  ready_.push_back(id);
+  return true;
+}
+
+void Pool::taken_gone(std::uint64_t id) { lent_.erase(id); }
 
 void Pool::gone(std::uint64_t id) {
   strange_.erase(id);

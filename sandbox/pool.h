@@ -1,5 +1,7 @@
 // The spares of one zygote: children that are forked, confined and wait for a run, so that setting one up is off the
-// path of a job. Each serves one run. Only bookkeeping: Zygotes forks and ends them.
+// path of a job. Only bookkeeping: Zygotes forks and ends them.
+//
+// Most come back (runs.h): a slot whose run has left nothing behind is ready for another one.
 //
 // Size: doubled when a run finds none (up to the most), shrunk by what was never needed for a while, one at least once
 // a run has come. Shape: the limits that they are set up with, those of the runs that come; a run that differs, or is
@@ -31,6 +33,11 @@ class Pool {
   void forming(std::uint64_t id) { forming_.insert(id); }
   void ready(std::uint64_t id);  // it is confined
   void gone(std::uint64_t id);   // it has ended
+  // In use by such a run, after which it comes back if nothing is left in it.
+  void lend(std::uint64_t id, const RunSpec&);
+  // Ready again after such a run. False: it is not wanted, or not of the shape that is.
+  bool back(std::uint64_t id, const RunSpec&);
+  void taken_gone(std::uint64_t id);  // it was in use, and does not come back
   // Many in a row have ended before a run came, and nobody had given them back: the next would as well.
   bool hopeless() const { return failures_ >= kMostFailures; }
   // Every few seconds: gives back the spares that are too many.
@@ -51,7 +58,7 @@ class Pool {
   unsigned failures_ = 0;                            // ended in the pool since one was taken
   unsigned misfits_ = 0;                             // runs in a row that were like `other_`
   std::deque<std::uint64_t> ready_;
-  std::unordered_set<std::uint64_t> forming_, strange_;  // strange: of a former shape, to be given back
+  std::unordered_set<std::uint64_t> forming_, lent_, strange_;  // strange: of a former shape, to be given back
 };
 
 }  // namespace mycojobs::sandbox

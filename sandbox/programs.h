@@ -1,5 +1,5 @@
 // The seccomp programs as bytes: the launcher compiles them once (policy.h), each zygote reads them once, children load
-// them as they are. File: three programs (FilterKind's order), each: number of instructions, u32 | instructions.
+// them as they are. File: the programs (FilterKind's order), each: number of instructions, u32 | instructions.
 #pragma once
 
 #include <linux/filter.h>
@@ -9,8 +9,9 @@
 
 namespace mycojobs::sandbox {
 
-enum class FilterKind { job, job_exec, init };  // job_exec: may fork and exec
-inline constexpr std::size_t kFilterKinds = 3;
+// job: of an init and all its jobs; last: of a job, on top of it. _exec: for jobs that may fork and exec.
+enum class FilterKind { job, job_exec, last, last_exec };
+inline constexpr std::size_t kFilterKinds = 4;
 
 struct FilterSet {
   std::array<std::vector<sock_filter>, kFilterKinds> programs;

@@ -62,8 +62,10 @@ void judge_usage(Run& run, const RunUsage& usage) {
   Usage& total = run.outcome.usage;
   total.memory_peak_bytes = usage.memory_peak;
   total.pids_peak = usage.pids_peak;
-  total.user_us = std::max(total.user_us, usage.user_us);  // the kernel's own kill loses what init would have added up
-  total.system_us = std::max(total.system_us, usage.system_us);
+  if (!run.main_ended) {  // the kernel's own kill loses what init would have added up
+    total.user_us = std::max(total.user_us, usage.user_us);
+    total.system_us = std::max(total.system_us, usage.system_us);
+  }
   const RunStatus status = run.outcome.status;
   if (run.decided && status != RunStatus::signal && status != RunStatus::exit) return;
   if (usage.oom_kills == 0 && usage.pids_max_hits > 0 && run.decided) {

@@ -5,6 +5,9 @@
 //       \  \                `-- any failure: setup_error --->/
 //        \  `- adopt(): a spare that was forked before becomes this run
 //         `- any failure: setup_error ----------------------->/
+//
+// alive is a slot: an init with its namespaces, groups, ids and filter, and a job below it that waits or runs. A run
+// that leaves nothing behind is told, and its slot goes on as a spare (Runs::turn_over()) for a run that is like it.
 #pragma once
 
 #include <memory>
@@ -24,9 +27,13 @@ struct Run {
   std::uint64_t id = 0;  // the launcher's own name for it, never used twice: what zygotes know
   RunSpec spec;          // of a spare: what it has been set up for
   bool canary = false;
-  bool spare = false;        // set up ahead of its run: nobody waits for its end
-  std::uint64_t zygote = 0;  // which one has it; 0: none yet
-  Fd out, err, channel;      // the job's ends; closed here once the zygote has them
+  bool spare = false;       // set up ahead of its run, or left by one: nobody waits for its end
+  std::uint32_t runs = 1;   // that it may serve
+  std::uint32_t turn = 0;   // runs that it has served
+  bool main_ended = false;  // of this turn: its usage is known
+  std::uint64_t slot_user_us = 0, slot_system_us = 0;  // CPU of the slot when the turn began
+  std::uint64_t zygote = 0;                            // which one has it; 0: none yet
+  Fd out, err, channel;                                // the job's ends; closed here once the zygote has them
   Fd status, start, listener, pidfd;
   Fd canary_answer;
   Loop::Watch status_watch = 0, listener_watch = 0;

@@ -130,6 +130,10 @@ bool Runs::fork(Run& run, int zygote_control) {
   request.own_uid = settings_.ids.wide();
   request.memory_rlimit = !settings_.memory_cgroup;
   request.canary = run.canary;
+  request.learn = run.spec.learn;
+  // What was granted to one run is nothing for the next.
+  const bool alone = run.canary || run.spec.learn || run.spec.grants != Grants{};
+  request.runs = run.runs = alone ? 1 : settings_.slot_runs;
   const auto grants = grants_of(run, request);
   if (!grants) return failed("grants", EINVAL, grants.error().message);
   std::vector<int> fds{their_status.get(), their_start.get()};
@@ -159,7 +163,7 @@ bool Runs::fork(Run& run, int zygote_control) {
 int Runs::send_start(Run& run, Fd& out, Fd& err, Fd& channel) {
   const int error = send_message(run.start.get(), Start{}, {out.get(), err.get(), channel.get()}, MSG_DONTWAIT);
   if (error != 0) return error;
-  for (Fd* fd : {&run.start, &out, &err, &channel}) fd->reset();
+  for (Fd* fd : {&out, &err, &channel}) fd->reset();
   return 0;
 }
 
@@ -191,7 +195,7 @@ void Runs::begin_clocks(Run& run) {
            fmt::format("over the wall-clock limit of {} ms: killed", run.spec.limits.wall_ms));
     send_kill(run);
   });
-  if (run.spec.limits.cpu_ms > 0) watch_cpu(run);
+  if (run.spec.limits.cpu_ms > 0) watch_cpu_in(run, run.spec.limits.cpu_ms * 1000);
   if (run.spec.fence_boot_ms > 0) fence(run, run.spec.fence_boot_ms);
 }
 
@@ -208,22 +212,55 @@ std::vector<std::string> Runs::layers_of(const Run& run) const {
   return layers;
 }
 
-void Runs::end(Run& run) {
-  if (run.has_group) {
-    judge_usage(run, cgroups_.usage(run.id));
-    cgroups_.remove(run.id);
-  }
-  decide(run, RunStatus::lost, "the sandbox's helper ended before the job did");
+// What ends with a run, whether or not its slot goes on.
+void Runs::close(Run& run) {
   if (run.started_us != 0) run.outcome.usage.wall_us = boot_us() - run.started_us;
   if (run.confined) run.outcome.layers = layers_of(run);
   if (run.spec.learn) run.outcome.notes = run.learning.lines();
-  loop_.unwatch(run.status_watch, run.status.get());
-  loop_.unwatch(run.listener_watch, run.listener.get());
   for (auto* timer : {&run.wall, &run.cpu, &run.fence, &run.grace, &run.killing}) loop_.cancel(*timer);
-  if (run.uid) uids_.erase(*run.uid);
   ended_(run);
   if (const auto name = named_.find(run.spec.run); name != named_.end() && name->second == run.id) named_.erase(name);
+}
+
+void Runs::end(Run& run) {
+  if (run.has_group) {
+    judge_usage(run, usage_of_turn(run, cgroups_.usage(run.id)));
+    cgroups_.remove(run.id);
+  }
+  decide(run, RunStatus::lost, "the sandbox's helper ended before the job did");
+  loop_.unwatch(run.status_watch, run.status.get());
+  loop_.unwatch(run.listener_watch, run.listener.get());
+  if (run.uid) uids_.erase(*run.uid);
+  close(run);
+  if (gone_) gone_(run);
   runs_.erase(run.id);
+}
+
+// Of a job by itself, and of a host that starts a program. More, and the peak would hide that of the next run.
+constexpr std::uint32_t kProcesses = 1, kProcessesWithExec = 2;
+
+// The run has ended by itself, and its init says that nothing is left of it: then the slot may serve the next one.
+bool Runs::turn_over(Run& run) {
+  const bool usual = run.outcome.status == RunStatus::ok || run.outcome.status == RunStatus::exit;
+  if (run.spare || !usual || run.kill_wanted || run.grace.first != 0) return false;
+  // What the kernel has refused it shows in its group alone, and cannot be told from the next run's.
+  if (run.outcome.status == RunStatus::exit) {
+    judge_usage(run, usage_of_turn(run, cgroups_.usage(run.id)));
+    if (run.outcome.status != RunStatus::exit) return false;
+  }
+  const auto peaks = cgroups_.turn_over(run.id, run.spec.limits.exec ? kProcessesWithExec : kProcesses);
+  if (!peaks) return false;
+  run.outcome.usage.memory_peak_bytes = peaks->memory_peak;
+  run.outcome.usage.pids_peak = peaks->pids_peak;
+  close(run);
+  run.outcome = {};
+  run.decided = run.main_ended = false;
+  run.started_us = 0;
+  run.spec.run = 0;
+  run.spare = true;
+  ++run.turn;
+  if (!turned_ || !turned_(run)) discard(run);
+  return true;
 }
 
 }  // namespace mycojobs::sandbox

@@ -16,18 +16,23 @@ struct RunsSettings {
   IdRange ids;
   bool memory_cgroup = false, pids_cgroup = false;
   std::uint32_t unkillable_ms = 0;  // after KILL
+  std::uint32_t slot_runs = 1;      // that a slot may serve
   std::vector<std::string> leave_out;
 };
 
 class Runs {
  public:
-  using Ended = std::function<void(Run&)>;                 // the run is removed afterwards
+  using Ended = std::function<void(Run&)>;                 // has its outcome; its slot may go on
   using Stuck = std::function<void(const Run&, Outcome)>;  // unkillable; the run stays
   using Confined = std::function<void(Run&)>;              // it waits for its start, or has it already
   using Warn = std::function<void(const std::string&)>;
 
   Runs(Loop&, Cgroups&, Ended, Stuck);
   void on_confined(Confined confined) { confined_ = std::move(confined); }
+  // Nothing is left of it and its slot: it is removed afterwards.
+  void on_gone(Confined gone) { gone_ = std::move(gone); }
+  // Its run has been told, and it is a spare again. False: it is not wanted.
+  void on_turned(std::function<bool(Run&)> turned) { turned_ = std::move(turned); }
   // Its zygote has not answered for a time.
   void on_silent(Confined silent) { silent_ = std::move(silent); }
   // It has a socket in its own network for the proxy. What is missing, or empty.
@@ -60,7 +65,12 @@ class Runs {
   int send_start(Run&, Fd& out, Fd& err, Fd& channel);
   void begin_clocks(Run&);
   void send_kill(Run&);
+  void main_ended(Run&, const MainEnded&);
+  bool turn_over(Run&);
+  static RunUsage usage_of_turn(const Run&, RunUsage);
+  void close(Run&);
   void watch_cpu(Run&);
+  void watch_cpu_in(Run&, std::uint64_t left_us);
   void kill_init_at(Run&, std::uint64_t boot_ms);
   void judge_survivor(Run&);
   void set_fence(Run&, std::uint64_t boot_ms);
@@ -73,8 +83,9 @@ class Runs {
   Cgroups& cgroups_;
   Ended ended_;
   Stuck stuck_;
-  Confined confined_, silent_;
+  Confined confined_, silent_, gone_;
   std::function<std::string(Run&, const Fd&)> listening_;
+  std::function<bool(Run&)> turned_;
   RunsSettings settings_;
   FilterCache filters_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Run>> runs_;

@@ -97,11 +97,7 @@ void Runs::read_status(Run& run) {
       decide_setup_error(run, "egress", EIO, problem);
       send_kill(run);
     } else if (received == Received::frame && decode(frame, ended)) {
-      cgroups_.sample();  // while init is still in the group
-      run.outcome.stragglers = ended.stragglers;
-      if (ended.fenced) decide_killed(run, KillReason::fenced);
-      decide_by_wait_status(run, ended.wait_status);
-      kill_init_at(run, boot_ms() + kInitPatienceMs);  // it has killed all the others
+      main_ended(run, ended);
     } else {
       // Init has ended, or does not speak as it should.
       loop_.unwatch(run.status_watch, run.status.get());
@@ -109,6 +105,32 @@ void Runs::read_status(Run& run) {
       return kill_init_at(run, boot_ms() + kInitPatienceMs);  // it waits in the kernel until its namespace is empty
     }
   }
+}
+
+// The first of a turn counts: a slot that is given back tells of the job that has waited there.
+void Runs::main_ended(Run& run, const MainEnded& ended) {
+  cgroups_.sample();  // while init is still in the group
+  if (!std::exchange(run.main_ended, true)) {
+    run.outcome.stragglers = ended.stragglers;
+    run.outcome.usage.user_us = ended.user_us;
+    run.outcome.usage.system_us = ended.system_us;
+    if (ended.fenced) decide_killed(run, KillReason::fenced);
+    decide_by_wait_status(run, ended.wait_status);
+    if (ended.again && turn_over(run)) {
+      run.slot_user_us = ended.slot_user_us;
+      run.slot_system_us = ended.slot_system_us;
+      return;
+    }
+  }
+  if (ended.again) return send_kill(run);
+  kill_init_at(run, boot_ms() + kInitPatienceMs);  // it has killed all the others
+}
+
+// What init and its runs had used before is not this run's.
+RunUsage Runs::usage_of_turn(const Run& run, RunUsage usage) {
+  usage.user_us -= std::min(usage.user_us, run.slot_user_us);
+  usage.system_us -= std::min(usage.system_us, run.slot_system_us);
+  return usage;
 }
 
 void Runs::read_listener(Run& run, std::uint32_t events) {
@@ -170,7 +192,7 @@ void Runs::kill(Run& run, KillReason reason, std::uint32_t grace_ms) {
   decide_killed(run, reason);
   if (!run.forked) return end(run);  // still waiting for its zygote
   if (grace_ms == 0) return send_kill(run);
-  send_message(run.status.get(), Terminate{}, {}, MSG_DONTWAIT);
+  send_message(run.status.get(), Terminate{run.turn}, {}, MSG_DONTWAIT);
   if (run.grace.first == 0) {
     run.grace = loop_.at(boot_ms() + grace_ms, [this, &run] { send_kill(run); });
   }
@@ -179,7 +201,7 @@ void Runs::kill(Run& run, KillReason reason, std::uint32_t grace_ms) {
 void Runs::fence(Run& run, std::uint64_t boot_ms) {
   run.spec.fence_boot_ms = boot_ms;
   if (!run.forked) return;
-  send_message(run.status.get(), Fence{run.id, boot_ms}, {}, MSG_DONTWAIT);
+  send_message(run.status.get(), Fence{run.id, boot_ms, run.turn}, {}, MSG_DONTWAIT);
   set_fence(run, boot_ms);
 }
 
@@ -195,16 +217,23 @@ void Runs::set_fence(Run& run, std::uint64_t boot_ms) {
 // The next look is when it could be over at the earliest, on all CPUs; near the end every hundredth of the limit.
 void Runs::watch_cpu(Run& run) {
   const std::uint64_t limit_us = run.spec.limits.cpu_ms * 1000;
-  const RunUsage counted = cgroups_.usage(run.id);
+  const RunUsage counted = usage_of_turn(run, cgroups_.usage(run.id));
   std::uint64_t used_us = counted.user_us + counted.system_us;
-  if (used_us == 0 && run.pidfd) used_us = tree_cpu_us(static_cast<pid_t>(pid_of(run.pidfd.get()).value_or(-1)));
+  if (used_us == 0 && run.pidfd) {
+    const std::uint64_t all_us = tree_cpu_us(static_cast<pid_t>(pid_of(run.pidfd.get()).value_or(-1)));
+    used_us = all_us - std::min(all_us, run.slot_user_us + run.slot_system_us);
+  }
   if (used_us >= limit_us) {
     decide(run, RunStatus::timeout_cpu, fmt::format("over the limit of {} ms of CPU: killed", run.spec.limits.cpu_ms));
     return send_kill(run);
   }
+  watch_cpu_in(run, limit_us - used_us);
+}
+
+void Runs::watch_cpu_in(Run& run, std::uint64_t left_us) {
   static const auto cpus = static_cast<std::uint64_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
   const std::uint64_t at_once = std::min<std::uint64_t>(cpus, run.spec.limits.pids);
-  const std::uint64_t wait_ms = std::max({(limit_us - used_us) / at_once / 1000, limit_us / 100000, std::uint64_t{2}});
+  const std::uint64_t wait_ms = std::max({left_us / at_once / 1000, run.spec.limits.cpu_ms / 100, std::uint64_t{2}});
   run.cpu = loop_.at(boot_ms() + wait_ms, [this, &run] { watch_cpu(run); });
 }
 
@@ -212,8 +241,10 @@ bool Runs::reaped(Run& run, const Reaped& reaped) {
   pollfd gone{run.pidfd.get(), POLLIN, 0};
   if (!run.pidfd || ::poll(&gone, 1, 0) != 1) return false;  // its id and its group would be free, and it would not
   if (run.status_watch != 0) read_status(run);               // what init said before it left
-  run.outcome.usage.user_us = reaped.user_us;
-  run.outcome.usage.system_us = reaped.system_us;
+  if (!run.main_ended) {
+    run.outcome.usage.user_us = reaped.user_us - std::min(reaped.user_us, run.slot_user_us);
+    run.outcome.usage.system_us = reaped.system_us - std::min(reaped.system_us, run.slot_system_us);
+  }
   if (!run.decided && WIFSIGNALED(reaped.wait_status)) decide_by_wait_status(run, reaped.wait_status);
   end(run);
   return true;

@@ -156,10 +156,6 @@ void Zygote::fork_run(RawFrame&& frame) {
   }
 }
 
-std::uint64_t microseconds(const timeval& time) {
-  return static_cast<std::uint64_t>(time.tv_sec) * 1000000 + static_cast<std::uint64_t>(time.tv_usec);
-}
-
 // An init that has been waited for is the proof that its namespace is empty; its usage is that of all it had reaped.
 void Zygote::reap() {
   signalfd_siginfo info{};

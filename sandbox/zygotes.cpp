@@ -105,7 +105,8 @@ void Zygotes::feed(Zygote& zygote) {
   while (serves && !zygote.waiting.empty() && zygote.unanswered < kMostUnanswered) {
     Run* run = runs_.find(zygote.waiting.front());
     zygote.waiting.pop_front();
-    if (run != nullptr && !adopt(zygote, *run)) fork(zygote, *run);
+    if (run == nullptr || adopt(zygote, *run)) continue;
+    if (fork(zygote, *run) && run->runs > 1) zygote.pool.lend(run->id, run->spec);
   }
   if (serves) refill(zygote);
 }
@@ -116,8 +117,12 @@ bool Zygotes::fork(Zygote& zygote, Run& run) {
   if (!runs_.fork(run, zygote.process.control.get())) return false;
   zygote.running.insert(id);
   ++zygote.unanswered;
-  if (++zygote.served == settings_.runs_each && zygote.state == State::serving) replace(zygote);
+  if (!run.spare) count_run(zygote);
   return true;
+}
+
+void Zygotes::count_run(Zygote& zygote) {
+  if (++zygote.served == settings_.runs_each && zygote.state == State::serving) replace(zygote);
 }
 
 // Its children share its hash secret and the places of its memory: what one has learnt is of no use for long.
@@ -232,12 +237,16 @@ void Zygotes::begin_serving(Zygote& zygote) {
   if (old->running.empty() && old->waiting.empty()) condemn(*old, {});
 }
 
-void Zygotes::run_ended(Run& run) {
+void Zygotes::run_gone(Run& run) {
   Zygote* zygote = find(run.zygote);
   if (zygote == nullptr) return;
   zygote->running.erase(run.id);
   std::erase(zygote->waiting, run.id);
-  if (run.spare) spare_ended(*zygote, run);
+  if (run.spare) {
+    spare_ended(*zygote, run);
+  } else {
+    zygote->pool.taken_gone(run.id);
+  }
   if (run.canary && zygote->state == State::trying) end_trial(*zygote, run);
   if (zygote->state == State::retired && zygote->running.empty() && zygote->waiting.empty()) condemn(*zygote, {});
 }

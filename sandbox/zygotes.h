@@ -45,9 +45,10 @@ class Zygotes {
   bool knows(const std::string& host, Id context) const { return row_of({host, context}) != nullptr; }
 
   void warm(const std::string& host, Id context);
-  void submit(Run&);     // now, or when its zygote is ready
-  void run_ended(Run&);  // also of a canary or a spare
+  void submit(Run&);    // now, or when its zygote is ready
+  void run_gone(Run&);  // Runs::on_gone()
   void confined(Run&);
+  bool turned(Run&);                // Runs::on_turned()
   void condemn_silent(const Run&);  // its zygote does not answer
   void retire(const std::string& host);
 
@@ -62,7 +63,7 @@ class Zygotes {
     Loop::Timer warm_up;
     std::uint64_t started_boot_ms = 0;
     bool told = false;                         // how its trial went
-    std::uint32_t served = 0, unanswered = 0;  // forks in all; forks that it has not confirmed
+    std::uint32_t served = 0, unanswered = 0;  // runs in all; forks that it has not confirmed
     std::uint64_t since_boot_ms = 0;           // it serves
     Pool pool;
     std::unordered_set<std::uint64_t> running;
@@ -78,6 +79,7 @@ class Zygotes {
   void feed(Zygote&);
   bool adopt(Zygote&, Run&);
   bool fork(Zygote&, Run&);
+  void count_run(Zygote&);
   void refill(Zygote&);
   void spare_ended(Zygote&, const Run&);
   void discard(const std::vector<std::uint64_t>& spares);

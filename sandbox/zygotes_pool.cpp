@@ -17,7 +17,11 @@ bool Zygotes::adopt(Zygote& zygote, Run& run) {
   while (const auto id = zygote.pool.take(run.spec)) {
     Run* spare = runs_.find(*id);
     if (spare == nullptr) continue;
-    if (runs_.adopt(*spare, run)) return true;
+    if (runs_.adopt(*spare, run)) {
+      if (spare->runs > 1) zygote.pool.lend(*id, spare->spec);
+      count_run(zygote);
+      return true;
+    }
     if (spare->kill_wanted) return false;
   }
   return false;
@@ -38,6 +42,15 @@ void Zygotes::confined(Run& run) {
   if (zygote == nullptr || !run.spare) return;
   zygote->pool.ready(run.id);
   refill(*zygote);
+}
+
+// Runs that wait are begun by whoever has called: the zygote or the slot itself has had something to say.
+bool Zygotes::turned(Run& run) {
+  Zygote* zygote = find(run.zygote);
+  if (zygote == nullptr || zygote->problem || zygote->state != State::serving || !zygote->pool.back(run.id, run.spec))
+    return false;
+  feed(*zygote);
+  return true;
 }
 
 void Zygotes::tend() {

@@ -155,7 +155,7 @@ TEST(Spares, ServeRunsThatAreLikeTheOthersAndAreThemselvesAlone) {
     const Ran ran =
         run_attempts(*own.sandbox, spec_with(), "getpid\nopen_create /tmp/mine\nlist /tmp\nlist /proc/self/fd");
     EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
-    EXPECT_EQ(ran.answer("getpid"), "2 of 1");
+    EXPECT_TRUE(ran.answer("getpid").ends_with(" of 1")) << ran.answer("getpid");
     EXPECT_EQ(ran.answer("list /tmp"), "mine");
     EXPECT_EQ(ran.answer("list /proc/self/fd"), "0 1 2 3");
     return has_step(ran.outcome, "spare");

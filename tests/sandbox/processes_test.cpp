@@ -16,15 +16,16 @@ TEST(Processes, SignalsReachOnlyTheOwnNamespace) {
   EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
   EXPECT_EQ(ran.answer("kill -1 9"), "ESRCH");
   EXPECT_EQ(ran.answer("kill " + std::to_string(::getpid()) + " 9"), "ESRCH");  // SP2
-  EXPECT_EQ(ran.answer("getpid"), "2 of 1");
+  EXPECT_TRUE(ran.answer("getpid").ends_with(" of 1")) << ran.answer("getpid");
 }
 
 // SP3
 TEST(Processes, ProcShowsOnlyTheOwnOnes) {
-  const std::string list = run_attempts("list /proc").answer("list /proc");
-  std::istringstream names(list);
+  const Ran ran = run_attempts("getpid\nlist /proc");
+  const std::string own = ran.answer("getpid").substr(0, ran.answer("getpid").find(' '));
+  std::istringstream names(ran.answer("list /proc"));
   for (std::string name; names >> name;) {
-    EXPECT_TRUE(name == "2" || name == "1" || name == "self" || name == "thread-self") << name;
+    EXPECT_TRUE(name == own || name == "1" || name == "self" || name == "thread-self") << name;
   }
 }
 

@@ -124,7 +124,7 @@ TEST(Waiting, EachRunHasItsOwnPolicyInWhateverOrder) {
     spec.limits.exec = i % 2 == 0;
     if (i % 3 == 0) spec.grants.network = Network::loopback;
     const Ran ran = run_attempts(shared_sandbox(), spec, "fork\nsocket 2 1");
-    EXPECT_EQ(ran.answer("fork"), spec.limits.exec ? "ok" : "EPERM");
+    EXPECT_EQ(ran.answer("fork"), spec.limits.exec ? "ok" : "EPERM") << i;
     EXPECT_EQ(ran.answer("socket 2 1"), i % 3 == 0 ? "ok" : "EAFNOSUPPORT");
   }
 }

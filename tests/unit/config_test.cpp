@@ -52,6 +52,7 @@ const std::map<std::string, std::string> kExamples = {
     {"sandbox.allow_missing", "landlock,cgroup:pids"},
     {"sandbox.uid_range", "200000:65536"},
     {"sandbox.spares", "3"},
+    {"sandbox.slot_runs", "7"},
     {"sandbox.zygote_runs", "100"},
     {"sandbox.zygote_age", "10m"},
     {"v.compiler", "/opt/v/v"},

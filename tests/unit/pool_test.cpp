@@ -197,5 +197,56 @@ TEST(Pool, SpareThatGetsReadyAfterItWasGivenBackIsNotTaken) {
   EXPECT_FALSE(pool.take(plain()));
 }
 
+TEST(Pool, LentSlotComesBackAndIsNotReplaced) {
+  Pool pool(8);
+  std::uint64_t next = 1;
+  pool.take(plain());
+  EXPECT_EQ(fill(pool, next), 1U);
+  const auto id = pool.take(plain());
+  ASSERT_TRUE(id);
+  pool.lend(*id, plain());
+  EXPECT_EQ(pool.wanted(), 0U) << "it will come back";
+  EXPECT_TRUE(pool.back(*id, plain()));
+  EXPECT_EQ(pool.take(plain()), id);
+}
+
+TEST(Pool, LentSlotThatDoesNotComeBackIsReplaced) {
+  Pool pool(8);
+  std::uint64_t next = 1;
+  pool.take(plain());
+  fill(pool, next);
+  const auto id = pool.take(plain());
+  pool.lend(*id, plain());
+  pool.taken_gone(*id);
+  EXPECT_EQ(pool.wanted(), 1U);
+  EXPECT_FALSE(pool.back(*id, plain()));
+}
+
+// A slot that may fork is never handed to a run that may not.
+TEST(Pool, SlotOfAnotherShapeIsNotTakenBack) {
+  Pool pool(8);
+  pool.take(plain());
+  RunSpec other = plain();
+  other.limits.exec = true;
+  pool.lend(77, other);
+  EXPECT_FALSE(pool.back(77, other));
+  pool.lend(78, plain());
+  EXPECT_FALSE(pool.back(78, other));
+  RunSpec granted = plain();
+  granted.grants.fs_read = {"/srv/a"};
+  pool.lend(79, granted);
+  EXPECT_FALSE(pool.back(79, granted));
+}
+
+TEST(Pool, SlotOfAFormerShapeIsNotTakenBack) {
+  Pool pool(8);
+  pool.take(plain());
+  pool.lend(77, plain());
+  RunSpec other = plain();
+  other.limits.pids = 3;
+  for (int i = 0; i < 8; ++i) pool.take(other);
+  EXPECT_FALSE(pool.back(77, plain()));
+}
+
 }  // namespace
 }  // namespace mycojobs::sandbox

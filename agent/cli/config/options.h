@@ -65,7 +65,7 @@ struct Settings {
   UidRange sandbox_uid_range;
   std::string v_compiler;
   std::vector<std::string> v_flags;
-  std::uint32_t sandbox_spares = 0, sandbox_zygote_runs = 0, sandbox_zygote_age_ms = 0;
+  std::uint32_t sandbox_spares = 0, sandbox_slot_runs = 0, sandbox_zygote_runs = 0, sandbox_zygote_age_ms = 0;
   LogLevel log_level = LogLevel::info;
   LogFormat log_format = LogFormat::automatic;
 };

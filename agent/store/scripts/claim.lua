@@ -9,30 +9,32 @@ local err = wrong_shared()
 if err then return err end
 
 local taken, bytes, set_aside, seen, full, paused = {}, 0, 0, 0, false, {}
+local now, lease, until_ms = dec(now_ms), dec(lease_ms), dec(now_ms + lease_ms)
 local prioritised  -- the entry that is looked at comes from mj:priority:<queue>
 
 local function drop(queue, entry)
   if prioritised then redis.call('ZREM', 'mj:priority:' .. queue, entry) else redis.call('RPOP', queue) end
 end
 
-local function start(queue, job, claim, ckey)
+local function start(queue, job, claim, record, ckey)
   local n = #taken + 1
   local epoch = math.max(num(claim.epoch) + 1, now_us)
   local attempt, deliveries = math.max(1, num(claim.attempt)), num(claim.deliveries) + 1
-  local until_ms, token = dec(now_ms + lease_ms), redis.sha1hex(ids[2 * n])
+  epoch, attempt, deliveries = dec(epoch), dec(attempt), dec(deliveries)
+  local id, token, log_base = ids[2 * n - 1], redis.sha1hex(ids[2 * n]), last_seq(job)
   redis.call('ZADD', 'mj:leases', until_ms, job)
-  add_fact(queue, job, claim, 'claimed', 'c', ids[2 * n - 1], 't', token, 'e', dec(epoch), 'a', attempt, 'd', deliveries,
-    'r', runner, 'i', instance, 'l', dec(lease_ms))
-  set_claim(job, claim, 'state', 'live', 'claim_id', ids[2 * n - 1], 'token', token, 'epoch', dec(epoch),
-    'attempt', attempt, 'deliveries', deliveries, 'runner', runner, 'instance', instance, 'queue', queue,
-    'lease_ms', dec(lease_ms), 'until_ms', until_ms, 'log_base', dec(last_seq(job)), 'began', dec(now_ms))
+  add_fact(queue, job, claim, 'claimed', 'c', id, 't', token, 'e', epoch, 'a', attempt, 'd', deliveries, 'r', runner,
+    'i', instance, 'l', lease)
+  set_claim(job, claim, 'state', 'live', 'claim_id', id, 'token', token, 'epoch', epoch, 'attempt', attempt,
+    'deliveries', deliveries, 'runner', runner, 'instance', instance, 'queue', queue, 'lease_ms', lease,
+    'until_ms', until_ms, 'began', now)
+  if log_base > 0 or claim.log_base then redis.call('HSET', 'mj:claim:' .. job, 'log_base', dec(log_base)) end
   if ckey then
     redis.call('SADD', 'mj:running:' .. ckey, job)
     redis.call('HSET', 'mj:claim:' .. job, 'ckey', ckey)
   end
   redis.call('HSET', job, 'status', 'started', 'detail', 'claimed', 'attempt', attempt, 'deliveries', deliveries,
-    'epoch', dec(epoch), 'runner_id', runner, 'claim_id', ids[2 * n - 1], 'lease_until_ms', until_ms,
-    'started_ms', dec(now_ms), 'updated_at', now_s)
+    'epoch', epoch, 'runner_id', runner, 'claim_id', id, 'lease_until_ms', until_ms, 'started_ms', now, 'updated_at', now_s)
   drop(queue, job)
   if has_priority(claim) then redis.call('ZREM', 'mj:priority:' .. queue, job) end
   if claim.overdue then
@@ -40,7 +42,20 @@ local function start(queue, job, claim, ckey)
     redis.call('HDEL', 'mj:claim:' .. job, 'overdue')
   end
   if claim['end'] then redis.call('HDEL', 'mj:claim:' .. job, 'end') end
-  taken[n] = {queue, job, n, dec(epoch), dec(attempt), dec(deliveries), redis.call('HGETALL', job)}
+  -- The record as it is now.
+  local written = {status = 'started', detail = 'claimed', attempt = attempt, deliveries = deliveries, epoch = epoch,
+    runner_id = runner, claim_id = id, lease_until_ms = until_ms, started_ms = now, updated_at = now_s}
+  for i = 1, #record, 2 do
+    local name = record[i]
+    if written[name] then
+      record[i + 1], written[name] = written[name], nil
+    end
+  end
+  for name, value in pairs(written) do
+    record[#record + 1] = name
+    record[#record + 1] = value
+  end
+  taken[n] = {queue, job, n, epoch, attempt, deliveries, record}
 end
 
 local function dead(queue, entry, reason)
@@ -115,9 +130,25 @@ end
 
 local kAsked = {'status', 'dependends', 'prerequisites', 'run_at_ms', 'concurrency_key', 'concurrency_limit', 'queue_timeout_ms',
   'queued_ms', 'priority'}
+-- The record of a job, name and value in turn, and how long its script is. A script that is too long is not read.
+-- Nil: it is no hash.
+local function read_record(job)
+  local script = redis.pcall('HSTRLEN', job, 'script')
+  if type(script) ~= 'number' then return nil end
+  if script <= max_script then return redis.call('HGETALL', job), script end
+  local record = {}
+  for i, value in ipairs(redis.call('HMGET', job, unpack(kAsked))) do
+    if value then
+      record[#record + 1] = kAsked[i]
+      record[#record + 1] = value
+    end
+  end
+  return record, script
+end
+
 local function take(queue, entry)
   if not is_job_key(entry) then return dead(queue, entry, 'bad_key') end
-  local claim, is = read_claim(entry), type_of(entry)
+  local claim = read_claim(entry)
   local state = claim and claim.state
   if state == 'ended' then
     if not claim.leftover then return odd(queue, entry, 'has ended already') end
@@ -127,18 +158,18 @@ local function take(queue, entry)
   if state == 'live' then return odd(queue, entry, 'is claimed already') end
   if state and state ~= 'queued' then return odd(queue, entry, 'is ' .. shown(state) .. ' and not to be taken yet') end
   if state and claim.queue and claim.queue ~= queue then return odd(queue, entry, 'belongs to ' .. shown(claim.queue or '')) end
-  if is == 'none' then
+  local list, script = read_record(entry)
+  if list and #list == 0 and script == 0 then
     redis.call('ZADD', 'mj:missing', 'NX', dec(now_ms), entry .. ' ' .. queue)
     drop(queue, entry)
     set_aside = set_aside + 1
     return
   end
-  if is ~= 'hash' then return dead(queue, entry, 'wrong_type') end
+  if not list then return dead(queue, entry, 'wrong_type') end
   if not claim then
     return fail_for_good(queue, entry, nil, 'wrong_type', 'mj:claim:' .. entry .. ' is not a hash: another client wrote it')
   end
-  local values, record = redis.call('HMGET', entry, unpack(kAsked)), {}
-  for i, name in ipairs(kAsked) do record[name] = values[i] or nil end
+  local record = to_table(list)
   if not state and (record.status == 'finished' or record.status == 'error') then
     return odd(queue, entry, 'has a record that says ' .. record.status)
   end
@@ -147,7 +178,6 @@ local function take(queue, entry)
     finish(entry, claim, failure('cancelled', 'cancelled'), false)
     return drop(queue, entry)
   end
-  local script = redis.call('HSTRLEN', entry, 'script')
   if script > max_script then
     return fail_for_good(queue, entry, claim, 'too_large', 'script: ' .. script .. ' bytes are more than the '
       .. dec(max_script) .. ' that job.max_script_bytes allows')
@@ -167,16 +197,16 @@ local function take(queue, entry)
   local stays, ckey = parked(queue, entry, claim, record)
   if stays then return end
   local size = 0
-  for _, text in ipairs(redis.call('HGETALL', entry)) do size = size + #text end
+  for i = 1, #list do size = size + #list[i] end
   if #taken > 0 and bytes + size > max_bytes then
     full = true
     return
   end
   bytes = bytes + size
-  start(queue, entry, claim, ckey)
+  start(queue, entry, claim, list, ckey)
 end
 
--- What is next in a queue: priorities above 0, the list, priorities below 0.
+-- What is next in a queue: priorities above 0, the list, priorities below 0. An error in a table: it is no list.
 local function next_of(queue, has)
   local low
   if has then
@@ -187,23 +217,35 @@ local function next_of(queue, has)
     end
     low = first[1]
   end
-  local entry = redis.call('LINDEX', queue, -1)
+  local entry = redis.pcall('LINDEX', queue, -1)
   prioritised = not entry and low ~= nil
   return entry or low
 end
 
-for _, queue in ipairs(queues) do
-  local is = type_of(queue)
-  if is ~= 'list' and is ~= 'none' then
-    add_anomaly(shown(queue) .. ' is a ' .. is .. ' where a list belongs: delete it')
-  elseif redis.call('SISMEMBER', 'mj:paused', queue) == 1 then
+local function odd_queue(queue)
+  add_anomaly(shown(queue) .. ' is a ' .. type_of(queue) .. ' where a list belongs: delete it')
+end
+
+-- What few queues have is asked for all of them at once.
+local by_priority = {}
+for i, queue in ipairs(queues) do by_priority[i] = 'mj:priority:' .. queue end
+local any_priority = #queues > 0 and redis.call('EXISTS', unpack(by_priority)) > 0
+local any_paused = redis.call('EXISTS', 'mj:paused') == 1
+for i, queue in ipairs(queues) do
+  local has = any_priority and type_of(by_priority[i]) == 'zset'
+  if has and wrong(queue, 'list') then
+    odd_queue(queue)
+  elseif any_paused and redis.call('SISMEMBER', 'mj:paused', queue) == 1 then
     paused[#paused + 1] = queue
   else
-    local has = type_of('mj:priority:' .. queue) == 'zset'
     -- Entries looked at in one call are bounded, so that no other client waits for long.
     while #taken < max_jobs and seen < 256 and not full do
       local entry = next_of(queue, has)
       if not entry then break end
+      if type(entry) == 'table' then
+        odd_queue(queue)
+        break
+      end
       seen = seen + 1
       take(queue, entry)
     end

@@ -48,7 +48,7 @@ def hint_of(error):
 
 
 def hint_of_refusal(error):
-    kind, path = type(error).__name__, str(error.filename or "")
+    kind, path, granted = type(error).__name__, str(error.filename or ""), facts["granted"]
     if not granted.get("exec") and isinstance(error, PermissionError) and starts_process(innermost_line(error)):
         return "to start processes, its policy must say exec = true"
     if granted.get("net") == "none" and (error.errno == errno.EAFNOSUPPORT or kind == "gaierror"):
@@ -141,8 +141,6 @@ def report(error):
     """Tells the agent and stderr about an exception that left the script; returns the exit code of python3."""
     if isinstance(error, SystemExit):
         return report_exit(error)
-    if error.__traceback__ is not None and error.__traceback__.tb_frame.f_globals is globals():
-        error = error.with_traceback(None)  # prepare() could not compile it
     trace, message, hint = trace_of(error), message_of(error), hint_of(error)
     call_hook(error, trace)
     if hint:
@@ -191,7 +189,7 @@ def encode_result(values):
 
 
 def hand_over():
-    """Sends the result; returns the exit code."""
+    """The result as bytes of JSON; None if it cannot be handed over."""
     values = main.__dict__.get("result", result)
     if not isinstance(values, dict):
         # The script uses the name for something of its own.
@@ -199,49 +197,14 @@ def hand_over():
         send(NOTE, to_json({"text": f"result is of type {kind}, not a dict: it is not handed back"}).encode())
         values = result
     try:
-        send(RESULT, encode_result(values))
-        return 0
+        return encode_result(values)
     except Exception as error:
         message = str(error)
     print_error(message + "\n")
     send_error("ResultError", message)
-    return 1
+    return None
 
 
-def flush(stream):
-    try:
-        if stream is not None and not stream.closed:
-            stream.flush()
-        return True
-    except Exception:
-        return False
-
-
-def finish(code):
-    """Does what python3 does at its end, in its order, and hands over the result in between; returns the exit code."""
-    for step in (join_threads, flush_exit):
-        try:
-            step()
-        except BaseException as error:
-            print_error(trace_of(error))
-    if code == 0 and getpid() == pid:
-        code = hand_over()
-    drop_main()
-    flushed = flush(sys.stdout) and flush(stdout)
-    flush(sys.stderr)
-    flush(stderr)
-    if not flushed and code == 0:
-        code = 120
-        send_error("OSError", "stdout could not be written to the end", code=code)
-    send_artifacts(ARTIFACTS, max_artifact_bytes)
-    send(DONE, b"")
-    return code
-
-
-def drop_main():
-    """Lets go of the script's globals, so that what they hold is finished: files are written, __del__ is called."""
-    global main
-    collect()  # first, as python3 does: it puts objects in an order in which a buffer is finished before its file
-    modules.pop("__main__", None)
-    main = None
-    collect()
+def tell(error):
+    """Of an exception at the end, as python3 does: it changes nothing."""
+    print_error(trace_of(error))

@@ -15,6 +15,9 @@
 #include "base/errno_text.h"
 #include "base/fd.h"
 #include "executors/python/hosts.h"
+#include "executors/python/pyhost/heap.h"
+#include "executors/python/pyhost/interpreter.h"
+#include "executors/python/pyhost/job_steps.h"
 #include "executors/python/pyhost/pyhost.h"
 
 namespace py = pybind11;
@@ -26,11 +29,7 @@ extern const char* const kEndingSource;
 
 namespace {
 
-// Never destroyed: the process leaves with _exit().
-std::optional<JobFunctions>& functions() {
-  static auto* const instance = new std::optional<JobFunctions>();
-  return *instance;
-}
+constexpr int kRehearsals = 20;
 
 // Python's handlers of the signals that python3 handles: installed in jobs, not in the zygote.
 using SavedSignals = std::array<std::pair<int, struct sigaction>, 3>;
@@ -88,6 +87,7 @@ void start_interpreter(const PythonSetUp& set_up) {
   PyPreConfig_InitIsolatedConfig(&before);
   before.utf8_mode = 1;
   if (PyStatus_Exception(Py_PreInitialize(&before)) != 0) throw std::runtime_error("cannot be initialised");
+  heap::install();
   PyConfig config;
   PyConfig_InitIsolatedConfig(&config);  // no environment, no user's packages, nothing of the working directory
   config.write_bytecode = 0;
@@ -106,11 +106,22 @@ void start_interpreter(const PythonSetUp& set_up) {
   py::initialize_interpreter(&config, 0, nullptr, false);
 }
 
+// Twice: what the first time leaves are the modules that it imports, and what jobs touch lies together, apart from them.
 py::dict load_job_module() {
+  {
+    const py::dict forerunner = job_services();
+    run_source(kJobSource, forerunner);
+  }
+  heap::begin_chapter();
   py::dict globals = job_services();
   run_source(kJobSource, globals);
   run_source(kEndingSource, globals);
   return globals;
+}
+
+HostRequest rehearsal() {
+  return {R"({"id":1,"caller_id":1,"name":"","deadline_unix_ms":1,"attempt":1,"max_artifact_bytes":0,"granted":{}})",
+          R"({"A":"1","B":"2"})", "{}", "result['x'] = 1\nresult['y'] = 'z'\n"};
 }
 
 void warm_job_module(const py::dict& globals) {
@@ -119,7 +130,10 @@ void warm_job_module(const py::dict& globals) {
     ::sigaction(signal, nullptr, &action);
     ::signal(signal, SIG_DFL);
   }
-  functions() = JobFunctions{globals["prepare"], globals["report"], globals["finish"]};
+  bind_job_steps(globals);
+  for (int i = 0; i < kRehearsals; ++i) rehearse_job(rehearsal());
+  ::clearenv();
+  globals["cool"]();
 }
 
 }  // namespace
@@ -134,8 +148,6 @@ void run_source(const char* source, const py::dict& globals) {
     throw py::error_already_set();
   }
 }
-
-const JobFunctions& job_functions() { return *functions(); }
 
 void install_signals() {
   for (const auto& [signal, action] : saved_signals()) ::sigaction(signal, &action, nullptr);
@@ -152,6 +164,7 @@ Result<void> warm_up(const PythonSetUp& set_up) {
     stdio.reset();
     MJ_CHECK(preload(set_up, globals));
     warm_job_module(globals);
+    heap::seal();
   } catch (const std::exception& error) {
     return fail(Code::unsupported, std::string("python: ") + error.what());
   }

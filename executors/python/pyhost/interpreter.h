@@ -8,13 +8,6 @@
 
 namespace mycojobs {
 
-// Functions of job.py.
-struct JobFunctions {
-  pybind11::object prepare;  // (facts, environment, inputs, script: bytes) -> (code, globals)
-  pybind11::object report;   // (exception) -> exit code
-  pybind11::object finish;   // (exit code) -> exit code
-};
-const JobFunctions& job_functions();
 void install_signals();  // as python3 has them: SIGINT, SIGPIPE, SIGXFSZ
 
 // What job.py may call, as a dict of its globals: send, cancelled, kinds of frames. Lives in run_job.cpp.

@@ -1,8 +1,9 @@
 """What a Python job meets: its environment, the module mycojobs, its __main__, and the telling of its end.
 
-mycojobs-pyhost runs this file once, before any job. In the process of a job it calls prepare(), then the script, then
-report() if an exception came out, then finish(), which are in ending.py: one namespace in two files. A script may replace or delete anything in builtins, in sys.modules
-and in the modules: whatever is needed after it is bound here, and the builtins of this file are a copy.
+mycojobs-pyhost runs this file once, before any job, and ending.py after it: one namespace in two files. What each job
+does before and after its script is in job_steps.cpp, which sets main, facts, inputs and file_name here; what only
+some need is here. A script may replace or delete anything in builtins, in sys.modules and in the modules: whatever is
+needed after it is bound here, and the builtins of this file are a copy.
 
 Given by the host: send(kind, payload) -> sent, send_artifacts(folder, most), cancelled(), ARTIFACTS, SECRETS, NOTE,
 RESULT, ERROR, DONE; before_hooks and after_hooks, what modules that were loaded beforehand want done in each job.
@@ -10,6 +11,7 @@ RESULT, ERROR, DONE; before_hooks and after_hooks, what modules that were loaded
 
 import atexit
 import base64
+import builtins as builtins_module
 import collections
 import contextlib
 import copy
@@ -46,23 +48,28 @@ from json.encoder import c_make_encoder, encode_basestring
 MAX_MESSAGE = 8 << 10
 MAX_TRACEBACK = 64 << 10
 MAX_NOTE_TEXT = 1000
-MAX_FILE_NAME = 200
 MOST_LINKED = 20  # exceptions that hang together, looked at
 FOLDERS_OF_GRANTS = ("/srv", "/opt", "/home", "/var", "/mnt", "/media", "/data")
 MAX_RETRY = 10**9  # seconds; the agent has a limit of its own
-REHEARSALS = 20
 
 load_json = json.JSONDecoder().decode
+scan_json = json.JSONDecoder().scan_once
+compile_script = compile
 flush_exit = atexit._run_exitfuncs
 join_threads = threading._shutdown
 main_thread = threading.main_thread()
-reseed = random.seed
+living_threads, thread_locks = threading._active, threading._shutdown_locks
+thread_exits = threading._threading_atexits
+log_handlers, end_logging = logging._handlerList, logging.shutdown
+atexit.unregister(end_logging)  # finish_job() calls it, if there is something to end
+reseed = super(random.Random, random._inst).seed  # what random.seed() comes to
 describe_exception = traceback.TracebackException
-environment_data, putenv, set_zone = os.environ._data, os.putenv, time.tzset
+environment_data, set_zone = os.environ._data, time.tzset
+lines = linecache.cache
 stdout, stderr = sys.stdout, sys.stderr
 modules, exception_now = sys.modules, sys.exc_info
 line_at, starts_process = linecache.getline, re.compile(r"fork|spawn|exec|Popen").search
-getpid, get_native_id = os.getpid, threading.get_native_id
+get_native_id = threading.get_native_id
 collect, freeze = gc.collect, gc.freeze
 
 main = None
@@ -70,9 +77,8 @@ new_module = types.ModuleType
 module = types.ModuleType("mycojobs", "The job that runs: its facts, its inputs, its result.")
 result = {}
 file_name = ""
-pid = 0
-granted = {}
-max_artifact_bytes = 0
+facts = {}
+inputs = b"{}"
 
 
 class Failure(Exception):
@@ -130,11 +136,15 @@ def secret(name):
 
 
 def warm():
-    """In the zygote, before any job: everything once that each job does, except what belongs to one job."""
+    """In the zygote, before any job."""
     stdout.reconfigure(line_buffering=True)
     module.__dict__.update(progress=progress, cancelled=cancelled, result=result, Failure=Failure, secret=secret)
     module.artifacts = pathlib.Path(ARTIFACTS)
+    module.__getattr__, module.__dir__ = make_attribute, list_attributes
+    module.__all__ = ["Failure", "artifacts", "cancelled", "inputs", "job", "progress", "result", "secret"]
     modules["mycojobs"] = module
+    sys.argv = [""]
+    main_thread.__dict__ = dict(main_thread.__dict__)  # here, where other things are that each job writes to
     sys.excepthook = show_exception
     threading.excepthook = show_thread_exception
     signal.signal(signal.SIGINT, signal.default_int_handler)  # these three as python3 has them
@@ -142,56 +152,33 @@ def warm():
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     collect()
     freeze()
-    for number in range(REHEARSALS):
-        rehearse(number)
+
+
+def cool():
+    """After the rehearsals: nothing of them stays."""
+    global facts, inputs, file_name
+    facts, inputs, file_name = {}, b"{}", ""
+    result.clear()
+    for name in ("job", "inputs"):
+        module.__dict__.pop(name, None)
     linecache.cache.clear()
-    os.environ.clear()
+    environment_data.clear()
     collect()
     freeze()
 
 
-def rehearse(number):
-    """A job of ours, so that caches and specialised code are as a job needs them: what is written here, is shared."""
-    facts = {"id": number, "caller_id": 1, "name": "", "deadline_unix_ms": 1, "attempt": 1, "max_artifact_bytes": 0}
-    facts["granted"] = {}
-    code, names = prepare(to_json(facts).encode(), b'{"A":"1","B":"2"}', b"{}", b"result['x'] = 1\nresult['y'] = 'z'\n")
-    exec(code, names)
-    hand_over()
-    drop_main()
-    flush(stdout)
-    result.clear()
+def make_attribute(name):
+    """Of the module mycojobs: made when a script first asks for it."""
+    if name == "job":
+        kept = {key: value for key, value in facts.items() if key != "max_artifact_bytes"}
+        module.job = types.SimpleNamespace(deadline=facts["deadline_unix_ms"] / 1000, **kept)
+        module.job.granted = dict(facts["granted"])
+    elif name == "inputs":
+        module.inputs = types.MappingProxyType(load_json(inputs.decode()))
+    else:
+        raise AttributeError(f"module 'mycojobs' has no attribute {name!r}")
+    return module.__dict__[name]
 
 
-def prepare(facts, environment, inputs, script):
-    """Returns the script's code and the globals to run it with."""
-    global file_name, pid, main, granted, max_artifact_bytes
-    pid = getpid()
-    # New here, not in the zygote: its heap is frozen, and drop_main() could not collect it.
-    main = modules["__main__"] = new_module("__main__")
-    main.__dict__.update(__builtins__=modules["builtins"], __annotations__={}, result=result)
-    facts = load_json(facts.decode())
-    set_environment(load_json(environment.decode()))
-    reseed()
-    for hook in (*before_hooks, *after_hooks):
-        hook()
-    main_thread._set_native_id()
-    file_name = facts["name"]
-    if not file_name.isprintable() or not 0 < len(file_name) <= MAX_FILE_NAME:
-        file_name = f"<job {facts['caller_id']}:{facts['id']}>"
-    sys.argv[:] = [file_name]
-    granted = dict(facts["granted"])
-    max_artifact_bytes = facts.pop("max_artifact_bytes")
-    module.inputs = types.MappingProxyType(load_json(inputs.decode()))
-    module.job = types.SimpleNamespace(deadline=facts["deadline_unix_ms"] / 1000, **facts)
-    source = script.decode()
-    linecache.cache[file_name] = (len(script), None, source.splitlines(True), file_name)
-    return compile(source, file_name, "exec", dont_inherit=True), main.__dict__
-
-
-def set_environment(values):
-    for name, value in values.items():  # nothing is there before: the zygote has no environment
-        name, value = name.encode(), value.encode()
-        putenv(name, value)
-        environment_data[name] = value
-    if "TZ" in values:
-        set_zone()
+def list_attributes():
+    return sorted({*module.__dict__, "job", "inputs"})

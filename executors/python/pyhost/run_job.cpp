@@ -3,6 +3,7 @@
 #include "executors/host_channel.h"
 #include "executors/host_job.h"
 #include "executors/python/pyhost/interpreter.h"
+#include "executors/python/pyhost/job_steps.h"
 #include "executors/python/pyhost/pyhost.h"
 
 namespace py = pybind11;
@@ -26,22 +27,19 @@ py::object take_exception() {
 
 // Called from C++, so that a script finds no frame of ours below its own: neither in tracebacks nor with sys._getframe.
 int run_script(const HostRequest& request) {
-  const JobFunctions& job = job_functions();
-  const py::bytes facts(request.facts), environment(request.environment), inputs(request.inputs),
-      script(request.script);
-  auto prepared = py::reinterpret_steal<py::object>(PyObject_CallFunctionObjArgs(
-      job.prepare.ptr(), facts.ptr(), environment.ptr(), inputs.ptr(), script.ptr(), nullptr));
   py::object ended;
-  if (prepared) {
-    const py::tuple pair = std::move(prepared);
-    ended = py::reinterpret_steal<py::object>(PyEval_EvalCode(pair[0].ptr(), pair[1].ptr(), pair[1].ptr()));
+  try {
+    const PreparedScript script = prepare_job(request);
+    ended = py::reinterpret_steal<py::object>(
+        PyEval_EvalCode(script.code.ptr(), script.globals.ptr(), script.globals.ptr()));
+  } catch (py::error_already_set& error) {
+    error.restore();
   }
   // What a script may have set, and what would run in our functions or stop them.
   PyEval_SetTrace(nullptr, nullptr);
   PyEval_SetProfile(nullptr, nullptr);
   Py_SetRecursionLimit(kRecursionLimit);
-  if (ended) return 0;
-  return job.report(take_exception()).cast<int>();
+  return ended ? 0 : report_failure(take_exception());
 }
 
 }  // namespace
@@ -55,15 +53,10 @@ py::dict job_services() {
       py::cpp_function(&host_job::cancelled, py::name("cancelled"),
                        py::doc("True once the job has been asked to end. Ask once, early: from then on the "
                                "job is not ended by the first request, but has its grace time to leave."));
-  services["send_artifacts"] = py::cpp_function([](const std::string& folder, std::uint64_t max_bytes) {
-    return host_job::is_here() && send_artifacts(host_job::channel(), folder, max_bytes);
-  });
   services["ARTIFACTS"] = kArtifactsFolder;
   services["SECRETS"] = kSecretsFolder;
   services["NOTE"] = static_cast<int>(FrameKind::note);
-  services["RESULT"] = static_cast<int>(FrameKind::result);
   services["ERROR"] = static_cast<int>(FrameKind::error);
-  services["DONE"] = static_cast<int>(FrameKind::done);
   return services;
 }
 
@@ -73,7 +66,7 @@ int run_job(int channel) {
   install_signals();
   host_job::begin(channel);
   try {
-    return job_functions().finish(run_script(*request)).cast<int>();
+    return finish_job(run_script(*request));
   } catch (const std::exception&) {
     return 1;  // the script broke what tells its end: without `done` no agent takes this for a success
   }

@@ -24,7 +24,7 @@ local function num(text)
   if n and n >= 0 and n <= 9007199254740991 then return math.floor(n) end
   return 0
 end
-local function dec(n) return string.format('%.0f', n) end
+local function dec(n) return string.format('%d', n) end
 local function shown(text) return (string.gsub(string.sub(text, 1, 120), '[^\32-\126]', '?')) end
 
 local function type_of(key) return redis.call('TYPE', key).ok end
@@ -43,11 +43,9 @@ end
 local kStates = {planned = true, queued = true, live = true, delayed = true, waiting = true, prerequisites = true, held = true,
   ended = true}
 local function read_claim(job)  -- nil: not a hash
-  local key = 'mj:claim:' .. job
-  local is = type_of(key)
-  if is == 'none' then return {} end
-  if is ~= 'hash' then return nil end
-  local claim = to_table(redis.call('HGETALL', key))
+  local flat = redis.pcall('HGETALL', 'mj:claim:' .. job)
+  if flat.err then return nil end
+  local claim = to_table(flat)
   if claim.state and not kStates[claim.state] then claim.state = 'queued' end  -- somebody's nonsense
   return claim
 end

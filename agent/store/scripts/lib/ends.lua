@@ -45,7 +45,7 @@ local finish  -- below
 local settle_left = 100
 local function settle_dependents(dep, status)
   local key = 'mj:dependents:' .. dep
-  if type_of(key) ~= 'set' then return end
+  if redis.call('EXISTS', key) == 0 or wrong(key, 'set') then return end
   while settle_left > 0 do
     local job = redis.call('SRANDMEMBER', key)
     if not job then return end
@@ -66,39 +66,44 @@ local function settle_dependents(dep, status)
   if redis.call('EXISTS', key) == 1 then redis.call('RPUSH', 'mj:settling', dep) end
 end
 
+-- What a claim says of a run, and of a wait, and no more of a job that has ended.
+local kUntilTheEnd = {'message', 'cancel', 'lease_ms', 'until_ms', 'log_base', 'reason', 'held', 'overdue', 'waiting_since', 'beat',
+  'began'}
 -- The one terminal transition. fields: name, value, ... with the status first; by_owner: its claim may repeat it.
 -- claim nil: the mark cannot be written because another client took its key; the hash says it alone then.
 finish = function(job, claim, fields, by_owner)
-  local status, detail = fields[2], detail_of(fields)
-  local is = type_of(job)
+  local status, detail, from = fields[2], detail_of(fields), claim and claim.state
   local end_seq = last_seq(job) + 1
   if claim then
-    local mark, queue, from = 'mj:claim:' .. job, queue_of(job, claim), claim.state
+    local mark, queue = 'mj:claim:' .. job, queue_of(job, claim)
     local kind = status == 'finished' and 'completed' or detail == 'cancelled' and 'cancelled'
       or detail == 'dead_letter' and 'dead_lettered' or 'failed'
-    local of = {'detail', detail}
-    if by_owner then of = {'detail', detail, 'c', claim.claim_id, 'e', claim.epoch, 'g', digest(fields)} end
-    add_fact(queue, job, claim, kind, unpack(of))
-    set_claim(job, claim, 'state', 'ended', 'queue', queue, 'status', status, 'detail', detail, 'end', digest(fields),
-      'ended_ms', dec(now_ms))
+    local sum, now = digest(fields), dec(now_ms)
+    if by_owner then
+      add_fact(queue, job, claim, kind, 'detail', detail, 'c', claim.claim_id, 'e', claim.epoch, 'g', sum)
+    else
+      add_fact(queue, job, claim, kind, 'detail', detail)
+    end
+    set_claim(job, claim, 'state', 'ended', 'queue', queue, 'status', status, 'detail', detail, 'end', sum, 'ended_ms', now)
     claim.state = 'ended'
-    redis.call('ZADD', 'mj:ended', dec(now_ms), job)
+    redis.call('ZADD', 'mj:ended', now, job)
     leave(job, claim, from)
-    redis.call('HDEL', mark, 'message', 'cancel', 'lease_ms', 'until_ms', 'log_base', 'reason', 'held', 'overdue',
-      'waiting_since', 'beat', 'began')
+    local over = {}
+    for _, name in ipairs(kUntilTheEnd) do if claim[name] or from ~= 'live' then over[#over + 1] = name end end
+    if #over > 0 then redis.call('HDEL', mark, unpack(over)) end
     if not by_owner then redis.call('HDEL', mark, 'claim_id', 'token', 'instance') end
     if claim.overdue then redis.call('ZREM', 'mj:overdue', job) end
     if claim.message then settle_message(claim.message, status) end
   end
-  if is == 'hash' or is == 'none' then
-    redis.call('HDEL', job, 'error', 'error_info', 'result', 'usage', 'layers', 'receipt', 'artifacts', 'lease_until_ms')
+  local cleared = redis.pcall('HDEL', job, 'error', 'error_info', 'result', 'usage', 'layers', 'receipt', 'artifacts', 'lease_until_ms')
+  if type(cleared) == 'number' then
     redis.call('HSET', job, 'ended_ms', dec(now_ms), 'updated_at', now_s, unpack(fields))
   else
     add_dead(job, '', 'wrong_type')
   end
   -- Fails if another client has written a log of its own: the end stands all the same.
   redis.pcall('XADD', 'mj:log:' .. job, dec(end_seq) .. '-0', 'end', status)
-  redis.call('ZREM', 'mj:leases', job)
+  if from ~= 'live' then redis.call('ZREM', 'mj:leases', job) end
   settle_dependents(job, status)
   if claim and claim.flow then raise_event(claim.flow, 'job ' .. job) end
 end

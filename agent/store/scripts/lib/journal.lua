@@ -16,16 +16,10 @@ local function add_fact(queue, job, claim, kind, ...)
   local key = 'mj:journal:' .. queue
   local head = heads[queue]
   if not head then
-    local is = type_of(key)
-    if is == 'none' then
-      redis.call('SADD', 'mj:queues', queue)
-      head = 0
-    elseif is == 'stream' then
-      local last = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
-      head = last and num(string.match(last[1], '^%d+')) or 0
-    else
-      return add_anomaly(shown(key) .. ' is a ' .. is .. ' where a stream belongs: delete it')
-    end
+    local last = redis.pcall('XREVRANGE', key, '+', '-', 'COUNT', 1)
+    if last.err then return add_anomaly(shown(key) .. ' is a ' .. type_of(key) .. ' where a stream belongs: delete it') end
+    head = last[1] and num(string.match(last[1][1], '^%d+')) or 0
+    if head == 0 then redis.call('SADD', 'mj:queues', queue) end
   end
   local added = redis.pcall('XADD', key, dec(head + 1) .. '-0', 'f', kind, 'j', job, 'at', dec(now_ms), ...)
   if type(added) == 'table' and added.err then
@@ -44,8 +38,9 @@ local function set_claim(job, claim, ...)
 end
 
 local function last_seq(job)  -- of the job's log
-  if type_of('mj:log:' .. job) ~= 'stream' then return 0 end
-  local last = redis.call('XREVRANGE', 'mj:log:' .. job, '+', '-', 'COUNT', 1)[1]
+  local key = 'mj:log:' .. job
+  if redis.call('EXISTS', key) == 0 then return 0 end
+  local last = redis.pcall('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]  -- nil also of what is no stream
   return last and num(string.match(last[1], '^%d+')) or 0
 end
 

@@ -1,0 +1,292 @@
+#include "executors/python/pyhost/job_steps.h"
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <array>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "executors/host_job.h"
+
+namespace py = pybind11;
+
+namespace mycojobs {
+namespace {
+
+constexpr Py_ssize_t kMaxFileName = 200;
+
+struct Bound {
+  py::dict host, modules, environment, lines, living_threads;
+  py::object builtins, scan, seed, compile, set_zone, main_thread, collect, join_threads, run_exit_functions,
+      log_handlers, end_logging, quote, thread_locks, thread_exits, result, out, err, report, encode_result, tell,
+      hooks;
+  py::list arguments;
+  py::str main_name, result_name;
+  Py_ssize_t own_log_handlers = 0;  // of logging itself: it keeps nothing back
+};
+Bound* bound = nullptr;  // never destroyed: the process leaves with _exit()
+
+py::object own(PyObject* made) {
+  if (made == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(made);
+}
+void check(int failed) {
+  if (failed < 0) throw py::error_already_set();
+}
+void set(PyObject* dict, const char* name, const py::object& value) {
+  check(PyDict_SetItemString(dict, name, value.ptr()));
+}
+py::object call(const py::object& function) { return own(PyObject_CallNoArgs(function.ptr())); }
+
+// Of bytes of JSON from the agent, without the search for blanks that json.loads() does.
+py::dict object_of(const std::string& json) {
+  const py::object text = own(PyUnicode_FromStringAndSize(json.data(), static_cast<Py_ssize_t>(json.size())));
+  const py::object zero = own(PyLong_FromLong(0));
+  const py::tuple pair = own(PyObject_CallFunctionObjArgs(bound->scan.ptr(), text.ptr(), zero.ptr(), nullptr));
+  return pair[0];
+}
+
+// The process has no environment before. One block that is never given back, as setenv() would not either.
+void set_environment(const std::string& json) {
+  const py::dict values = object_of(json);
+  auto* const block = new std::pair<std::string, std::vector<char*>>();
+  std::vector<std::size_t> starts;
+  for (const auto& [name, value] : values) {
+    Py_ssize_t name_size = 0, value_size = 0;
+    const char* const name_bytes = PyUnicode_AsUTF8AndSize(name.ptr(), &name_size);
+    const char* const value_bytes = name_bytes != nullptr ? PyUnicode_AsUTF8AndSize(value.ptr(), &value_size) : nullptr;
+    if (value_bytes == nullptr) throw py::error_already_set();
+    const py::object key = own(PyBytes_FromStringAndSize(name_bytes, name_size));
+    const py::object entry = own(PyBytes_FromStringAndSize(value_bytes, value_size));
+    check(PyDict_SetItem(bound->environment.ptr(), key.ptr(), entry.ptr()));
+    starts.push_back(block->first.size());
+    block->first.append(name_bytes, static_cast<std::size_t>(name_size)) += '=';
+    block->first.append(value_bytes, static_cast<std::size_t>(value_size)) += '\0';
+  }
+  for (const std::size_t start : starts) block->second.push_back(block->first.data() + start);
+  block->second.push_back(nullptr);
+  ::environ = block->second.data();
+  if (values.contains("TZ")) call(bound->set_zone);
+}
+
+// As random.seed() does it, with 256 bits instead of its 19,968, which take ten times as long to draw.
+void seed_random_numbers() {
+  std::array<unsigned char, 32> bytes{};
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    call(bound->seed);
+    return;
+  }
+  const py::object number = own(_PyLong_FromByteArray(bytes.data(), bytes.size(), 1, 0));
+  own(PyObject_CallOneArg(bound->seed.ptr(), number.ptr()));
+}
+
+py::object name_of(const py::dict& facts) {
+  const py::object name = facts["name"];
+  const Py_ssize_t length = PyUnicode_Check(name.ptr()) ? PyUnicode_GET_LENGTH(name.ptr()) : 0;
+  if (length > 0 && length <= kMaxFileName && name.attr("isprintable")().cast<bool>()) return name;
+  const py::object caller = facts["caller_id"], id = facts["id"];
+  return own(PyUnicode_FromFormat("<job %S:%S>", caller.ptr(), id.ptr()));
+}
+
+py::dict make_main() {
+  // New here, not in the zygote: its heap is frozen, and drop_main() could not collect it.
+  const py::object main = own(PyModule_NewObject(bound->main_name.ptr()));
+  py::dict names = py::reinterpret_borrow<py::dict>(PyModule_GetDict(main.ptr()));
+  set(names.ptr(), "__builtins__", bound->builtins);
+  set(names.ptr(), "__annotations__", py::dict());
+  check(PyDict_SetItem(names.ptr(), bound->result_name.ptr(), bound->result.ptr()));
+  check(PyDict_SetItem(bound->modules.ptr(), bound->main_name.ptr(), main.ptr()));
+  set(bound->host.ptr(), "main", main);
+  return names;
+}
+
+// python3 joins threads before it runs what was registered for the exit, which may look whether they are gone.
+// The one thread and the one lock that are there are the main thread's.
+bool is_alone() {
+  return PyDict_Size(bound->living_threads.ptr()) == 1 && PySet_Size(bound->thread_locks.ptr()) == 1 &&
+         PyObject_IsTrue(bound->thread_exits.ptr()) == 0;
+}
+
+template <class Step>
+void try_step(Step&& step) {
+  try {
+    step();
+  } catch (py::error_already_set& error) {
+    bound->tell(error.value());
+  }
+}
+
+// Lets go of the script's globals, so that what they hold is finished: files are written, __del__ is called. Collected
+// first, as python3 does: it puts objects in an order in which a buffer is finished before its file.
+void drop_main() {
+  call(bound->collect);
+  if (PyDict_DelItem(bound->modules.ptr(), bound->main_name.ptr()) != 0) PyErr_Clear();
+  set(bound->host.ptr(), "main", py::none());
+  call(bound->collect);
+}
+
+bool flush(PyObject* stream) {
+  if (stream == nullptr || stream == Py_None) return true;
+  const auto file = py::reinterpret_borrow<py::object>(stream);
+  try {
+    own(PyObject_CallMethod(stream, "flush", nullptr));
+    return true;
+  } catch (py::error_already_set&) {
+  }
+  try {
+    return file.attr("closed").cast<bool>();  // there is nothing to flush
+  } catch (py::error_already_set&) {
+    return false;
+  }
+}
+
+// Both: the script may have put another one in the place of ours.
+bool flush_both(const char* name, const py::object& ours) {
+  PyObject* const now = PySys_GetObject(name);  // borrowed
+  const bool flushed = now == ours.ptr() || flush(now);
+  return flush(ours.ptr()) && flushed;
+}
+
+// Of a result that is text alone, as most are; nothing if it is not.
+std::string encode_texts(const py::object& result) {
+  std::string json = "{";
+  PyObject *key = nullptr, *value = nullptr;
+  for (Py_ssize_t at = 0; PyDict_Next(result.ptr(), &at, &key, &value) != 0;) {
+    if (!PyUnicode_CheckExact(key) || !PyUnicode_CheckExact(value)) return {};
+    if (json.size() > 1) json += ',';
+    for (PyObject* const text : {key, value}) {
+      const py::object quoted = own(PyObject_CallOneArg(bound->quote.ptr(), text));
+      Py_ssize_t size = 0;
+      const char* const bytes = PyUnicode_AsUTF8AndSize(quoted.ptr(), &size);
+      if (bytes == nullptr) return PyErr_Clear(), std::string();  // told by hand_over()
+      json.append(bytes, static_cast<std::size_t>(size));
+      if (text == key) json += ':';
+    }
+  }
+  return json += '}';
+}
+
+// The result's JSON, or nothing: it cannot be handed over, and the agent has been told so.
+py::object take_result() {
+  const py::dict host = bound->host;
+  const py::object main = host["main"];
+  PyObject* const mine = PyDict_GetItem(PyModule_GetDict(main.ptr()), bound->result_name.ptr());  // borrowed
+  const py::object result = mine != nullptr ? py::reinterpret_borrow<py::object>(mine) : bound->result;
+  if (PyDict_CheckExact(result.ptr())) {
+    if (const std::string json = encode_texts(result); !json.empty()) return py::bytes(json);
+  }
+  return call(bound->encode_result);
+}
+
+}  // namespace
+
+void bind_job_steps(const py::dict& host) {
+  bound = new Bound();
+  bound->host = host;
+  bound->modules = host["modules"];
+  bound->environment = host["environment_data"];
+  bound->lines = host["lines"];
+  bound->living_threads = host["living_threads"];
+  const std::pair<const char*, py::object*> names[] = {{"builtins_module", &bound->builtins},
+                                                       {"scan_json", &bound->scan},
+                                                       {"reseed", &bound->seed},
+                                                       {"compile_script", &bound->compile},
+                                                       {"set_zone", &bound->set_zone},
+                                                       {"main_thread", &bound->main_thread},
+                                                       {"collect", &bound->collect},
+                                                       {"join_threads", &bound->join_threads},
+                                                       {"flush_exit", &bound->run_exit_functions},
+                                                       {"log_handlers", &bound->log_handlers},
+                                                       {"end_logging", &bound->end_logging},
+                                                       {"thread_locks", &bound->thread_locks},
+                                                       {"thread_exits", &bound->thread_exits},
+                                                       {"result", &bound->result},
+                                                       {"stdout", &bound->out},
+                                                       {"stderr", &bound->err},
+                                                       {"report", &bound->report},
+                                                       {"hand_over", &bound->encode_result},
+                                                       {"encode_basestring", &bound->quote},
+                                                       {"tell", &bound->tell}};
+  for (const auto& [name, place] : names) *place = host[name];
+  bound->hooks = py::tuple(host["before_hooks"]) + py::tuple(host["after_hooks"]);
+  bound->arguments = py::module_::import("sys").attr("argv");
+  bound->own_log_handlers = PyList_Size(bound->log_handlers.ptr());
+  bound->main_name = py::str("__main__");
+  bound->result_name = py::str("result");
+  for (py::str* name : {&bound->main_name, &bound->result_name}) {
+    PyObject* text = name->release().ptr();
+    PyUnicode_InternInPlace(&text);
+    *name = py::reinterpret_steal<py::str>(text);
+  }
+}
+
+PreparedScript prepare_job(const HostRequest& request) {
+  PyObject* const host = bound->host.ptr();
+  PreparedScript prepared;
+  prepared.globals = make_main();
+  const py::dict facts = object_of(request.facts);
+  set(host, "facts", facts);
+  set(host, "inputs", py::bytes(request.inputs));
+  set_environment(request.environment);
+  seed_random_numbers();
+  for (const py::handle hook : py::reinterpret_borrow<py::tuple>(bound->hooks)) hook();
+  check(PyObject_SetAttrString(bound->main_thread.ptr(), "_native_id", py::int_(::gettid()).ptr()));
+  const py::object name = name_of(facts);
+  set(host, "file_name", name);
+  check(PyList_SetItem(bound->arguments.ptr(), 0, py::object(name).release().ptr()));
+  const py::object source =
+      own(PyUnicode_FromStringAndSize(request.script.data(), static_cast<Py_ssize_t>(request.script.size())));
+  const py::object lines = own(PyUnicode_Splitlines(source.ptr(), 1));
+  const py::object entry =
+      own(PyTuple_Pack(4, py::int_(request.script.size()).ptr(), Py_None, lines.ptr(), name.ptr()));
+  check(PyDict_SetItem(bound->lines.ptr(), name.ptr(), entry.ptr()));
+  prepared.code = bound->compile(source, name, "exec", 0, true);
+  return prepared;
+}
+
+int report_failure(const py::object& error) { return bound->report(error).cast<int>(); }
+
+int finish_job(int code) {
+  try_step([] {
+    if (host_job::is_here() && !is_alone()) call(bound->join_threads);
+  });
+  try_step([] { call(bound->run_exit_functions); });
+  try_step([] {  // which logging registers itself, before anybody else
+    if (PyList_Size(bound->log_handlers.ptr()) != bound->own_log_handlers) call(bound->end_logging);
+  });
+  std::string frames;
+  if (code == 0 && host_job::is_here()) {
+    const py::object payload = take_result();
+    if (payload.is_none()) {
+      code = 1;
+    } else {
+      append_frame(frames, FrameKind::result, payload.cast<std::string_view>());
+    }
+  }
+  drop_main();
+  const bool flushed = flush_both("stdout", bound->out);
+  flush_both("stderr", bound->err);
+  if (!flushed && code == 0) {
+    code = 120;
+    py::object(bound->host["send_error"])("OSError", "stdout could not be written to the end", "", 0, code);
+  }
+  if (host_job::is_here()) {
+    const auto most = py::object(bound->host["facts"])["max_artifact_bytes"].cast<std::uint64_t>();
+    send_artifacts(host_job::channel(), kArtifactsFolder, most);
+    append_frame(frames, FrameKind::done, "");
+    send_frames(host_job::channel(), frames);
+  }
+  return code;
+}
+
+void rehearse_job(const HostRequest& request) {
+  const PreparedScript prepared = prepare_job(request);
+  own(PyEval_EvalCode(prepared.code.ptr(), prepared.globals.ptr(), prepared.globals.ptr()));
+  take_result();
+  call(bound->encode_result);
+  finish_job(0);
+}
+
+}  // namespace mycojobs

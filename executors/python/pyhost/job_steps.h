@@ -1,0 +1,29 @@
+// What surrounds the script of each job: its beginning and its end, in calls of Python's C interface. The same in
+// Python would read and write objects all over the zygote's memory, and each page that is written is copied: only what
+// few jobs need is there (job.py, ending.py). Includes pybind11.
+#pragma once
+
+#include <pybind11/embed.h>
+
+#include "executors/host_channel.h"
+
+namespace mycojobs {
+
+// Once, when the module of job.py is loaded: binds what a script must not be able to replace.
+void bind_job_steps(const pybind11::dict& host);
+
+struct PreparedScript {
+  pybind11::object code;
+  pybind11::dict globals;
+};
+// The script's environment, facts, __main__ and code. Throws what Python raises: a script that is no Python.
+PreparedScript prepare_job(const HostRequest&);
+// Tells of an exception that left the script; returns python3's exit code.
+int report_failure(const pybind11::object& error);
+// Does what python3 does at its end, in its order, and hands over the result in between; returns the exit code.
+int finish_job(int code);
+
+// A job of ours in the zygote, so that caches and specialised code are as a job needs them.
+void rehearse_job(const HostRequest&);
+
+}  // namespace mycojobs

@@ -1,0 +1,80 @@
+// The channel between agent and script host: the request that goes down, the frames, the answer that comes up, the end
+// that is made of it.
+#include "executors/answer.h"
+#include "executors/channel.h"
+#include "executors/outcome_to_end.h"
+#include "executors/script_conversation.h"
+#include "instructions/examples.h"
+#include "instructions/operation.h"
+
+namespace mycojobs::instructions {
+namespace {
+
+JobFacts example_facts() {
+  JobFacts facts;
+  facts.job = example_job();
+  facts.deadline_unix_ms = 1795000063000;
+  facts.inputs = {{"extract", {{"rows", "120000"}, {"file", "rows.csv"}}}};
+  return facts;
+}
+
+std::string request_of(const JobFacts& facts) {
+  const ScriptExtras extras{.executor = "python", .profile = "python"};
+  auto request = script_request(facts, extras);
+  require(request.has_value(), request ? "" : request.error().message.c_str());
+  return std::move(*request);
+}
+
+std::string answer_frames() {
+  std::string out;
+  append_frame(out, FrameKind::note, R"({"text":"half of it","fraction":0.5})");
+  append_frame(out, FrameKind::result, R"({"rows":"120000","seconds":"1.25"})");
+  append_frame(out, FrameKind::done, "");
+  return out;
+}
+
+Answer answer_of(const std::string& frames) {
+  AnswerReader reader(1U << 20);
+  reader.feed(frames);
+  require(reader.answer().done && reader.answer().result.size() == 2, "an answer is not read");
+  return reader.answer();
+}
+
+// The frames of a request as a script host takes them apart: one read after the other, of 4 KiB.
+std::size_t read_frames(const std::string& request) {
+  constexpr std::size_t kRead = 4096;
+  std::size_t frames = 0;
+  FrameReader reader({{FrameKind::facts, kMaxFactsBytes},
+                      {FrameKind::environment, kMaxEnvironmentBytes},
+                      {FrameKind::inputs, kMaxInputsBytes},
+                      {FrameKind::file, kMaxFileFrameBytes},
+                      {FrameKind::script, kMaxScriptBytes}});
+  for (std::size_t at = 0; at < request.size(); at += kRead) {
+    reader.feed(std::string_view(request).substr(at, kRead), [&](Frame&& frame) {
+      require(frame.fate == Frame::Fate::whole, "a frame of a request is not whole");
+      ++frames;
+    });
+  }
+  require(frames > 0 && !reader.inside_frame(), "a request does not end with a frame");
+  return frames;
+}
+
+}  // namespace
+
+std::vector<Operation> executor_operations() {
+  const EndContext context{"job:12:2001", "python", 60, 1U << 20};
+  return {
+      {"executor.request.make", [facts = example_facts()] { return request_of(facts).size(); }},
+      {"channel.request.read", [request = request_of(example_facts())] { return read_frames(request); }},
+      {"channel.answer.append", [] { return answer_frames().size(); }},
+      {"channel.answer.read", [frames = answer_frames()] { return answer_of(frames).result.size(); }},
+      {"executor.end.make",
+       [context, outcome = example_outcome(), answer = answer_of(answer_frames())] {
+         const JobEnd end = outcome_to_end(context, outcome, answer);
+         require(end.status == JobStatus::finished, "a success is not one");
+         return end.usage.size();
+       }},
+  };
+}
+
+}  // namespace mycojobs::instructions

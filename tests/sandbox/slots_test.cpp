@@ -1,0 +1,144 @@
+// One run after another in the same slot (sandbox/run.h): what a run leaves, and what must not reach the next.
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "fixture.h"
+
+namespace mycojobs::test {
+namespace {
+
+SandboxConfig one_slot() {
+  SandboxConfig config = test_config();
+  config.spares = 1;
+  return config;
+}
+
+// Process numbers in a slot go on: a job that is not process 2 has one before it.
+int pid_of(const Ran& ran) { return std::atoi(ran.answer("getpid").c_str()); }
+bool reused(const Ran& ran) { return pid_of(ran) > 2; }
+
+Ran run_in(OwnSandbox& own, const std::string& lines) {
+  return run_attempts(*own.sandbox, spec_with(), lines + "\ngetpid");
+}
+
+// Until a slot has come back from a run, so that the next run is in it.
+void wait_for_reuse(OwnSandbox& own) {
+  ASSERT_TRUE(eventually([&] { return reused(run_in(own, "")); }));
+}
+
+// After `lines`: is the next run in the same slot?
+bool next_is_in_the_same(OwnSandbox& own, const std::string& lines) {
+  wait_for_reuse(own);
+  run_attempts(*own.sandbox, spec_with(), lines);
+  return reused(run_in(own, ""));
+}
+
+TEST(Slots, CleanRunsComeAfterOneAnother) {
+  OwnSandbox own = own_sandbox(one_slot());
+  wait_for_reuse(own);
+  const Ran first = run_in(own, ""), second = run_in(own, "");
+  EXPECT_EQ(pid_of(second), pid_of(first) + 1) << "each is a process of its own";
+}
+
+TEST(Slots, FilesAndModesAreAsTheyWereMade) {
+  OwnSandbox own = own_sandbox(one_slot());
+  wait_for_reuse(own);
+  const Ran one = run_in(own,
+                         "open_create /tmp/a\nwrite /job/b x\nwrite /dev/shm/c x\nmkdir /tmp/d\nmkdir /tmp/d/e\n"
+                         "write /tmp/d/e/f x\nmknod /tmp/pipe 0x1000\nchmod /tmp 0700");
+  ASSERT_EQ(word(one.outcome.status), "ok") << one.outcome.reason;
+  const Ran two = run_in(own, "list /tmp\nlist /job\nlist /dev/shm");
+  EXPECT_TRUE(reused(two));
+  EXPECT_EQ(two.answer("list /tmp"), "");
+  EXPECT_EQ(two.answer("list /job"), "");
+  EXPECT_EQ(two.answer("list /dev/shm"), "");
+}
+
+TEST(Slots, RunThatLeavesMuchIsTheLast) {
+  OwnSandbox own = own_sandbox(one_slot());
+  EXPECT_TRUE(next_is_in_the_same(own, "open_create /tmp/a"));
+  EXPECT_FALSE(next_is_in_the_same(own, "files /tmp"));
+  const Ran next = run_in(own, "list /tmp");
+  EXPECT_EQ(next.answer("list /tmp"), "");
+}
+
+TEST(Slots, FailedExitIsNoReasonToLeaveTheSlotButAnyOtherEndIs) {
+  OwnSandbox own = own_sandbox(one_slot());
+  EXPECT_TRUE(next_is_in_the_same(own, "exit 3"));
+  EXPECT_FALSE(next_is_in_the_same(own, "call ptrace"));
+  EXPECT_FALSE(next_is_in_the_same(own, "bad_pointer"));
+  if (may_limit_by_cgroup()) {
+    EXPECT_FALSE(next_is_in_the_same(own, "touch 400"));
+  }
+}
+
+TEST(Slots, RunThatWasKilledOrOvertimeIsTheLast) {
+  OwnSandbox own = own_sandbox(one_slot());
+  wait_for_reuse(own);
+  RunSpec spec = spec_with(300);
+  EXPECT_EQ(word(run_attempts(*own.sandbox, spec, "sleep 60000").outcome.status), "timeout_wall");
+  EXPECT_FALSE(reused(run_in(own, "")));
+  wait_for_reuse(own);
+  Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  wait_for_output(started, "up");
+  own.sandbox->kill(started.spec.run, KillReason::cancelled, 0);
+  EXPECT_EQ(word(wait_for(*own.sandbox, started).outcome.status), "cancelled");
+  EXPECT_FALSE(reused(run_in(own, "")));
+}
+
+TEST(Slots, StragglersAreNotHandedOn) {
+  OwnSandbox own = own_sandbox(one_slot());
+  RunSpec spec = spec_with();
+  spec.limits.exec = true;
+  for (int i = 0; i < 12; ++i) {
+    const Ran ran = run_attempts(*own.sandbox, spec, "getpid\nlist /proc\norphans 5");
+    ASSERT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+    EXPECT_EQ(pid_of(ran), 2) << i;
+  }
+}
+
+// What each run has used is its own, however many were there before.
+TEST(Slots, UsageIsOfTheRunAlone) {
+  if (!may_limit_by_cgroup()) return;
+  OwnSandbox own = own_sandbox(one_slot());
+  wait_for_reuse(own);
+  const Ran large = run_in(own, "touch 150");
+  EXPECT_GT(large.outcome.usage.memory_peak_bytes, 150ULL << 20);
+  const Ran small = run_in(own, "touch 1");
+  ASSERT_TRUE(reused(small)) << "else this says nothing";
+  EXPECT_LT(small.outcome.usage.memory_peak_bytes, 50ULL << 20);
+  EXPECT_EQ(small.outcome.usage.pids_peak, 1U);
+  RunSpec spec = spec_with();
+  spec.limits.cpu_ms = 400;
+  const Ran spun = run_attempts(*own.sandbox, spec, "getpid\nspin");
+  EXPECT_EQ(word(spun.outcome.status), "timeout_cpu");
+  EXPECT_GT(spun.outcome.usage.user_us + spun.outcome.usage.system_us, 300'000U);
+  const Ran idle = run_in(own, "");
+  EXPECT_LT(idle.outcome.usage.user_us + idle.outcome.usage.system_us, 300'000U);
+}
+
+TEST(Slots, EverythingIsMadeAnewWhereASlotServesOneRun) {
+  SandboxConfig config = test_config();
+  config.slot_runs = 1;
+  OwnSandbox own = own_sandbox(config);
+  for (int i = 0; i < 12; ++i) EXPECT_EQ(pid_of(run_in(own, "")), 2);
+}
+
+TEST(Slots, ServesAsManyAsItMay) {
+  SandboxConfig config = one_slot();
+  config.slot_runs = 3;
+  OwnSandbox own = own_sandbox(config);
+  for (int i = 0; i < 12; ++i) EXPECT_LE(pid_of(run_in(own, "")), 4);
+}
+
+TEST(Slots, SignalsToInitAreIgnored) {
+  OwnSandbox own = own_sandbox(one_slot());
+  wait_for_reuse(own);
+  const Ran ran = run_in(own, "kill 1 9\nkill 1 15\nkill 1 17\nkill 1 19\nkill -1 9");
+  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  EXPECT_TRUE(reused(run_in(own, "")));
+}
+
+}  // namespace
+}  // namespace mycojobs::test
