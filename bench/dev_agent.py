@@ -1,5 +1,4 @@
-#!/usr/bin/python3
-"""The embedded default as a bench drives it: its own Redis on a socket, jobs submitted as a client would."""
+"""`mycojobs dev` with a state folder of its own, and a client of its Redis that needs nothing installed: what soak.py runs."""
 import os
 import shutil
 import signal
@@ -81,33 +80,6 @@ class Agent:
         took = time.perf_counter() - start
         assert self.redis.call("HGET", f"job:9:{number}", "status") == b"finished", self.redis.call("HGETALL", f"job:9:{number}")
         return took
-
-    def drain(self, count):
-        """Jobs a second, from the first submission to the last end."""
-        first, self.next = self.next, self.next + count
-        commands = [command for number in range(first, first + count) for command in submit_commands(number)]
-        start = time.perf_counter()
-        self.redis.pipeline(commands)
-        # Few questions, so that asking costs little: first whether all are taken, then whether all have ended.
-        while self.redis.call("LLEN", "queue:python") or self.redis.call("ZCARD", "mj:leases"):
-            time.sleep(0.01)
-        took = time.perf_counter() - start
-        statuses = self.redis.pipeline([("HGET", f"job:9:{n}", "status") for n in range(first, first + count)])
-        assert statuses == [b"finished"] * count, "not every job finished"
-        return count / took
-
-    def memory(self):
-        """Proportional resident memory of the agent, its launcher and hosts (Redis apart), in MiB."""
-        pids, found = [self.process.pid], {}
-        while pids:
-            pid = pids.pop()
-            name = open(f"/proc/{pid}/comm").read().strip()
-            if not name.startswith("redis"):
-                pss = [line for line in open(f"/proc/{pid}/smaps_rollup") if line.startswith("Pss:")][0]
-                found[name] = found.get(name, 0) + int(pss.split()[1]) / 1024
-            for task in os.listdir(f"/proc/{pid}/task"):
-                pids += [int(child) for child in open(f"/proc/{pid}/task/{task}/children").read().split()]
-        return found
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)

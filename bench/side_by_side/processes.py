@@ -75,7 +75,12 @@ class Process:
         self.kill()
 
     def kill(self):
-        """KILL to the whole group: what becomes of a worker whose host fails."""
+        """KILL to all below it, other groups too (RQ's jobs have their own): what becomes of a worker whose host fails."""
+        for pid in [self.pid, *tree(self.pid)] if self.popen.poll() is None else []:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
         try:
             os.killpg(self.pid, signal.SIGKILL)
         except ProcessLookupError:
