@@ -72,10 +72,12 @@ void Pool::ready(std::uint64_t id) {
 
 void Pool::lend(std::uint64_t id, const RunSpec& spec) {
   if (serves(spec)) lent_.insert(id);
+  most_lent_ = std::max(most_lent_, lent_.size());
 }
 
 bool Pool::back(std::uint64_t id, const RunSpec& spec) {
-  if (lent_.erase(id) == 0 || !serves(spec) || ready_.size() >= most_) return false;
+  if (lent_.erase(id) == 0 || !serves(spec) || ready_.size() >= (most_ == 0 ? 0 : std::max(most_, most_lent_)))
+    return false;
   ready_.push_back(id);
   return true;
 }
@@ -90,7 +92,8 @@ void Pool::gone(std::uint64_t id) {
 std::vector<std::uint64_t> Pool::tend() {
   std::vector<std::uint64_t> leave(strange_.begin(), strange_.end());
   target_ = std::max<std::size_t>(1, target_ - std::min(target_, (lowest_ + 1) / 2));
-  while (ready_.size() > target_) {
+  const std::size_t keep = std::max(target_, std::exchange(most_lent_, lent_.size()));
+  while (ready_.size() > keep) {
     leave.push_back(ready_.back());
     ready_.pop_back();
   }

@@ -53,6 +53,7 @@ class Pool {
   void estrange();
 
   std::size_t most_, target_ = 1, lowest_ = 0;
+  std::size_t most_lent_ = 0;  // since the last tend(): as many come back at once, and are wanted again
   bool memory_by_group_;
   std::optional<RunSpec> shape_, other_, hopeless_;  // other: that of the last run which differed
   unsigned failures_ = 0;                            // ended in the pool since one was taken
