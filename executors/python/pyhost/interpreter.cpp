@@ -109,6 +109,7 @@ void start_interpreter(const PythonSetUp& set_up) {
 // Twice: what the first time leaves are the modules that it imports, and what jobs touch lies together, apart from
 // them.
 py::dict load_job_module() {
+  py::module_::import("random");  // first: its state, which each job sets, lies with what else each job writes to
   {
     const py::dict forerunner = job_services();
     run_source(kJobSource, forerunner);
@@ -132,7 +133,7 @@ void warm_job_module(const py::dict& globals) {
     ::signal(signal, SIG_DFL);
   }
   globals["collect"]();  // Python keeps lists of free objects too
-  heap::begin_chapter();
+  heap::begin_chapter(heap::Chapter::of_all_jobs);
   globals["gather"]();
   heap::begin_chapter();
   bind_job_steps(globals);

@@ -174,6 +174,14 @@ py::object compile(const std::string& script, const py::object& text, const py::
 
 void bind_job_steps(const py::dict& host) {
   bound = new Bound();
+  bound->main_name = py::str("__main__");
+  bound->result_name = py::str("result");
+  bound->annotations = py::str("__annotations__");
+  bound->main = py::str("main");
+  bound->facts = py::str("facts");
+  bound->inputs = py::str("inputs");
+  bound->file_name = py::str("file_name");
+  bound->native_id = py::str("_native_id");
   bound->host = host;
   bound->now = host["now"];
   bound->modules = host["modules"];
@@ -204,14 +212,6 @@ void bind_job_steps(const py::dict& host) {
   bound->hooks = py::tuple(host["before_hooks"]) + py::tuple(host["after_hooks"]);
   bound->arguments = py::module_::import("sys").attr("argv");
   bound->own_log_handlers = PyList_Size(bound->log_handlers.ptr());
-  bound->main_name = py::str("__main__");
-  bound->result_name = py::str("result");
-  bound->annotations = py::str("__annotations__");
-  bound->main = py::str("main");
-  bound->facts = py::str("facts");
-  bound->inputs = py::str("inputs");
-  bound->file_name = py::str("file_name");
-  bound->native_id = py::str("_native_id");
 }
 
 PreparedScript prepare_job(const HostRequest& request) {
