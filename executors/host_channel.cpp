@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <span>
+#include <vector>
 
 #include "base/errno_text.h"
 #include "executors/host_files.h"
@@ -64,7 +66,10 @@ Result<HostRequest> read_request(int channel, const std::string& folder) {
                       {FrameKind::inputs, kMaxInputsBytes},
                       {FrameKind::file, kMaxFileFrameBytes},
                       {FrameKind::script, kMaxScriptBytes}});
-  std::array<char, 65536> buffer;  // NOLINT(*-member-init): filled by read
+  // The first is most requests, in as little memory as need be.
+  std::array<char, 4096> first;  // NOLINT(*-member-init): filled by read
+  std::vector<char> more;
+  std::span<char> buffer = first;
   while (last != static_cast<std::uint8_t>(FrameKind::script)) {
     const ssize_t got = ::read(channel, buffer.data(), buffer.size());
     if (got < 0 && try_again(channel, POLLIN)) continue;
@@ -74,6 +79,10 @@ Result<HostRequest> read_request(int channel, const std::string& folder) {
     started = true;
     reader.feed({buffer.data(), static_cast<std::size_t>(got)}, take);
     if (!problem.empty()) return fail(Code::invalid, "channel: " + problem);
+    if (more.empty() && static_cast<std::size_t>(got) == buffer.size()) {
+      more.resize(65536);
+      buffer = more;
+    }
   }
   // Where it cannot be made there is no sandbox around us, and a script that wants it meets the error itself.
   const std::string artifacts = folder + std::string(kArtifactsFolder).substr(4);

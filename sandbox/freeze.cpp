@@ -1,10 +1,12 @@
 #include "sandbox/freeze.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
@@ -34,6 +36,26 @@ struct Region {
   bool frozen;
   std::size_t size() const { return end - begin; }
 };
+
+// The C library too keeps what was freed, here and there: what a job asks it for is to come from one end, not from
+// pages that are copied for each piece. Where it keeps none in one place there is nothing to do.
+void exhaust_malloc() {
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
+  constexpr std::size_t kLargest = 128U << 10, kKept = 1032,
+                        kKeptOfASize = 8;  // by each thread; nothing of it goes back
+  const struct mallinfo2 before = ::mallinfo2();
+  if (before.keepcost == 0) return;
+  const auto end = reinterpret_cast<std::uintptr_t>(::sbrk(0)) - before.keepcost;
+  for (std::size_t size = kLargest; size >= 24; size = size > kKept ? std::max(size / 8 * 7, kKept) : size - 16) {
+    for (std::size_t left = before.fordblks / size + kKeptOfASize; left > 0; --left) {
+      void* const piece = std::malloc(size);
+      if (reinterpret_cast<std::uintptr_t>(piece) < end) continue;
+      if (size > kKept) std::free(piece);
+      break;
+    }
+  }
+#endif
+}
 
 // The list of mappings is text: its addresses are numbers.
 void* as_pointer(std::uintptr_t address) {
@@ -168,6 +190,7 @@ std::size_t data_size(const std::vector<Region>& regions) {
 
 Frozen freeze_memory(bool huge_pages) {
   Frozen frozen;
+  exhaust_malloc();
   std::vector<Region> regions = read_maps();
   if (data_size(regions) > kMost) return frozen;
   const unsigned long long program = inode_of_program(regions);

@@ -171,6 +171,43 @@ file.write('file\n')
   EXPECT_EQ(ran.end.result, (TextMap{{"atexit", "done"}, {"thread", "done"}}));
 }
 
+// Streams in which nothing has changed are not flushed: what waits in one of them, or in its buffer, has changed it.
+TEST(PythonEnds, WhatWaitsInAStreamIsWritten) {
+  for (const char* script :
+       {"sys.stdout.write('x')", "sys.stdout.buffer.write(b'x')", "sys.__stdout__.write('x')",
+        "sys.stdout.flush(); sys.stdout.write('x')", "out = sys.stdout; sys.stdout = None; out.write('x')",
+        "sys.stdout = open(1, 'w', closefd=False); sys.stdout.write('x')"})
+    EXPECT_EQ(run_python(std::string("import sys\n") + script).out, "x") << script;
+  for (const char* script : {"sys.stderr.write('x')", "sys.stderr.buffer.write(b'x')"})
+    EXPECT_EQ(run_python(std::string("import sys\n") + script).err, "x") << script;
+  EXPECT_EQ(run_python("import sys\nsys.stdout.close()").end.detail, "ok");
+}
+
+// Made before the fork, and no different for it.
+TEST(PythonEnds, MainIsLikeThatOfPython) {
+  const Ran ran = run_python(R"(
+import sys
+main = sys.modules['__main__']
+print(vars(main) is globals(), list(sys.modules).count('__main__'), sorted(n for n in vars(main) if n[:2] == '__'))
+x: int = 1
+print(__annotations__, __name__, result is __import__('mycojobs').result)
+class Last:
+    def __init__(self): self.itself = self
+    def __del__(self): print('gone')
+last = Last()
+f = lambda: last
+)");
+  EXPECT_EQ(
+      ran.out,
+      "True 1 ['__annotations__', '__builtins__', '__doc__', '__loader__', '__name__', '__package__', '__spec__']\n"
+      "{'x': <class 'int'>} __main__ True\ngone\n")
+      << ran.err;
+}
+
+TEST(PythonEnds, ScriptWithANullCharacterIsRefused) {
+  EXPECT_THAT(run_python(std::string("x = 1\n\0y = 2\n", 14)).end.error, HasSubstr("null bytes"));
+}
+
 TEST(PythonEnds, ForkedChildOfTheScriptHandsNothingBack) {
   const Ran ran = run_python(
       "import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\nresult['who'] = 'parent' if pid else 'child'\n"

@@ -6,7 +6,7 @@ Nothing here may rely on a name that a script can reach: what is used is bound i
 
 def text_of(error):
     try:
-        if isinstance(error, SyntaxError) and error.filename == file_name:
+        if isinstance(error, SyntaxError) and error.filename == now["file_name"]:
             return str(error.msg)  # str(error) repeats file and line
         return str(error)
     except Exception:
@@ -48,7 +48,7 @@ def hint_of(error):
 
 
 def hint_of_refusal(error):
-    kind, path, granted = type(error).__name__, str(error.filename or ""), facts["granted"]
+    kind, path, granted = type(error).__name__, str(error.filename or ""), now["facts"]["granted"]
     if not granted.get("exec") and isinstance(error, PermissionError) and starts_process(innermost_line(error)):
         return "to start processes, its policy must say exec = true"
     if granted.get("net") == "none" and (error.errno == errno.EAFNOSUPPORT or kind == "gaierror"):
@@ -101,10 +101,10 @@ def line_of(error):
     line = 0
     trace = error.__traceback__
     while trace is not None:
-        if trace.tb_frame.f_code.co_filename == file_name:
+        if trace.tb_frame.f_code.co_filename == now["file_name"]:
             line = trace.tb_lineno or 0
         trace = trace.tb_next
-    if isinstance(error, SyntaxError) and error.filename == file_name:
+    if isinstance(error, SyntaxError) and error.filename == now["file_name"]:
         line = error.lineno or 0
     return line
 
@@ -188,9 +188,8 @@ def encode_result(values):
     return b"{" + b",".join(entries) + b"}"
 
 
-def hand_over():
+def hand_over(values):
     """The result as bytes of JSON; None if it cannot be handed over."""
-    values = main.__dict__.get("result", result)
     if not isinstance(values, dict):
         # The script uses the name for something of its own.
         kind = type(values).__name__

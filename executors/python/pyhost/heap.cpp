@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <new>
+#include <utility>
 
 namespace mycojobs::heap {
 namespace {
@@ -17,7 +18,9 @@ namespace {
 constexpr std::size_t kHuge = 2U << 20;
 constexpr std::size_t kRegionOfZygote = 256U << 20;  // of addresses: what is not used is given back
 constexpr std::size_t kRegionOfJob = 1U << 20;
-constexpr std::size_t kMostOfZygote = 1U << 20, kMostOfJob = 4096;  // bytes of one object; a larger one is CPython's
+constexpr std::size_t kMostOfZygote = 1U << 20,
+                      kMostOfJob = 10U << 10;  // bytes of one object; a larger one is CPython's
+constexpr std::size_t kOfAll = 256U << 10;     // set aside for what each job writes to
 
 // Sizes of blocks, their header with them: in steps of 16 to 1 KiB, from there four steps for each doubling.
 constexpr std::size_t kStep = 16, kEvenTo = 1024, kEven = kEvenTo / kStep;
@@ -42,6 +45,8 @@ struct Block {  // 8 bytes before what is handed out, which is a multiple of 16
   Block* next;  // while it is free
 };
 
+constexpr std::size_t kFirst = (sizeof(std::size_t) + kClasses * sizeof(Block*) + kStep - 1) / kStep * kStep + 8;
+
 // Stands at the beginning of its own memory; all zero is empty. The GIL is its lock.
 struct Region {
   std::size_t used;
@@ -53,7 +58,7 @@ struct Region {
     if (block != nullptr) {
       free[number] = block->next;
     } else {
-      const std::size_t from = used == 0 ? (sizeof(Region) + kStep - 1) / kStep * kStep + 8 : used;
+      const std::size_t from = used == 0 ? kFirst : used;
       if (from + size_of(number) > limit) return nullptr;
       block = reinterpret_cast<Block*>(reinterpret_cast<std::byte*>(this) + from);
       block->number = number;
@@ -71,21 +76,33 @@ struct Region {
   }
 };
 
+static_assert(kFirst >= sizeof(Region) + offsetof(Block, next) && (kFirst + offsetof(Block, next)) % kStep == 0);
+
 // The zygote's, and right behind it a job's.
 Region* of_zygote = nullptr;
 Region* of_job = nullptr;
 Region* now = nullptr;
 std::size_t end_of_zygote = kRegionOfZygote;  // others may have what is behind it
 std::size_t limit_now = kRegionOfZygote, most_now = kMostOfZygote;
+std::size_t go_on_at = 0;  // once what is set aside is full
 PyMemAllocatorEx of_python;
 
 bool within(const void* memory, const Region* region, std::size_t size) {
   return reinterpret_cast<std::uintptr_t>(memory) - reinterpret_cast<std::uintptr_t>(region) < size;
 }
 
+void leave_what_is_set_aside() {
+  of_zygote->used = std::exchange(go_on_at, 0);
+  limit_now = kRegionOfZygote;
+}
+
 void* allocate(void*, std::size_t size) {
   if (size <= most_now) {
     if (void* const memory = now->take(size, limit_now); memory != nullptr) return memory;
+    if (go_on_at != 0) {
+      leave_what_is_set_aside();
+      return allocate(nullptr, size);
+    }
   }
   return of_python.malloc(of_python.ctx, size);
 }
@@ -128,6 +145,7 @@ void install() {
   if (ahead > 0) ::munmap(raw, ahead);
   ::munmap(base + kTogether, kHuge - ahead);
   of_zygote = now = new (base) Region{};
+  of_zygote->used = kFirst + kOfAll;
   of_job = reinterpret_cast<Region*>(base + kRegionOfZygote);
   PyMem_GetAllocator(PYMEM_DOMAIN_OBJ, &of_python);
   PyMemAllocatorEx ours{nullptr, allocate, allocate_zeroed, reallocate, release};
@@ -135,12 +153,17 @@ void install() {
   PyMem_SetAllocator(PYMEM_DOMAIN_OBJ, &ours);
 }
 
-void begin_chapter() {
-  if (now != nullptr) now->free.fill(nullptr);
+void begin_chapter(Chapter chapter) {
+  if (now == nullptr) return;
+  now->free.fill(nullptr);
+  if (chapter != Chapter::of_all_jobs || go_on_at != 0) return;
+  go_on_at = std::exchange(now->used, kFirst);
+  limit_now = kFirst + kOfAll;
 }
 
 void seal() {
   if (now == nullptr) return;
+  if (go_on_at != 0) leave_what_is_set_aside();
   end_of_zygote = (of_zygote->used + kHuge - 1) / kHuge * kHuge;
   ::munmap(reinterpret_cast<std::byte*>(of_zygote) + end_of_zygote, kRegionOfZygote - end_of_zygote);
   // Apart from what a job has of its own, which is never in huge pages: it would be given 2 MiB for some hundred bytes.

@@ -12,8 +12,11 @@ namespace mycojobs::heap {
 // Between Py_PreInitialize and Py_InitializeFromConfig, once in a process. Where there is no memory for it CPython's
 // own allocator stays.
 void install();
-// What is made next lies apart from what was made so far: the holes that this has left are not filled any more.
-void begin_chapter();
+// What is made next lies apart from what was made so far: the holes that this has left are not filled any more. What is
+// of_all_jobs, for each to write to, lies with what Python has made first, some of which each job writes to as well: in
+// the same huge page, as far as there is room.
+enum class Chapter { plain, of_all_jobs };
+void begin_chapter(Chapter = Chapter::plain);
 // After the last object that all jobs share.
 void seal();
 

@@ -106,8 +106,10 @@ void start_interpreter(const PythonSetUp& set_up) {
   py::initialize_interpreter(&config, 0, nullptr, false);
 }
 
-// Twice: what the first time leaves are the modules that it imports, and what jobs touch lies together, apart from them.
+// Twice: what the first time leaves are the modules that it imports, and what jobs touch lies together, apart from
+// them.
 py::dict load_job_module() {
+  py::module_::import("random");  // first: its state, which each job sets, lies with what else each job writes to
   {
     const py::dict forerunner = job_services();
     run_source(kJobSource, forerunner);
@@ -130,10 +132,16 @@ void warm_job_module(const py::dict& globals) {
     ::sigaction(signal, nullptr, &action);
     ::signal(signal, SIG_DFL);
   }
+  globals["collect"]();  // Python keeps lists of free objects too
+  heap::begin_chapter(heap::Chapter::of_all_jobs);
+  globals["gather"]();
+  heap::begin_chapter();
   bind_job_steps(globals);
   for (int i = 0; i < kRehearsals; ++i) rehearse_job(rehearsal());
   ::clearenv();
   globals["cool"]();
+  heap::begin_chapter();
+  make_ready();
 }
 
 }  // namespace

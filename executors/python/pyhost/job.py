@@ -1,8 +1,7 @@
 """What a Python job meets: its environment, the module mycojobs, its __main__, and the telling of its end.
 
 mycojobs-pyhost runs this file once, before any job, and ending.py after it: one namespace in two files. What each job
-does before and after its script is in job_steps.cpp, which sets main, facts, inputs and file_name here; what only
-some need is here. A script may replace or delete anything in builtins, in sys.modules and in the modules: whatever is
+does before and after its script is in job_steps.cpp, which fills `now`; what only some need is here. A script may replace or delete anything in builtins, in sys.modules and in the modules: whatever is
 needed after it is bound here, and the builtins of this file are a copy.
 
 Given by the host: send(kind, payload) -> sent, send_artifacts(folder, most), cancelled(), ARTIFACTS, SECRETS, NOTE,
@@ -72,13 +71,11 @@ line_at, starts_process = linecache.getline, re.compile(r"fork|spawn|exec|Popen"
 get_native_id = threading.get_native_id
 collect, freeze = gc.collect, gc.freeze
 
-main = None
 new_module = types.ModuleType
 module = types.ModuleType("mycojobs", "The job that runs: its facts, its inputs, its result.")
 result = {}
-file_name = ""
-facts = {}
-inputs = b"{}"
+nothing = dict.fromkeys(("main", "facts", "inputs", "file_name"))
+now = dict(nothing)  # of this job
 
 
 class Failure(Exception):
@@ -143,8 +140,6 @@ def warm():
     module.__getattr__, module.__dir__ = make_attribute, list_attributes
     module.__all__ = ["Failure", "artifacts", "cancelled", "inputs", "job", "progress", "result", "secret"]
     modules["mycojobs"] = module
-    sys.argv = [""]
-    main_thread.__dict__ = dict(main_thread.__dict__)  # here, where other things are that each job writes to
     sys.excepthook = show_exception
     threading.excepthook = show_thread_exception
     signal.signal(signal.SIGINT, signal.default_int_handler)  # these three as python3 has them
@@ -154,14 +149,30 @@ def warm():
     freeze()
 
 
+def gather():
+    """What each job writes to, made anew in one place."""
+    global environment_data, lines, now, result, scan_json
+    old = now, result, environment_data, lines, main_thread.__dict__, scan_json, sys.argv
+    now, result = dict(nothing), {}
+    module.result = result
+    environment_data = os.environ._data = os.environb._data = {}
+    lines = linecache.cache = {}
+    scan_json = json.JSONDecoder().scan_once  # has a memory of keys
+    main_thread.__dict__ = dict(main_thread.__dict__)
+    sys.argv = [""]
+    kept = dict(modules)
+    modules.clear()
+    modules.update(kept)
+    del old  # only now: what is new would take its place
+
+
 def cool():
     """After the rehearsals: nothing of them stays."""
-    global facts, inputs, file_name
-    facts, inputs, file_name = {}, b"{}", ""
+    now.update(nothing)
     result.clear()
     for name in ("job", "inputs"):
         module.__dict__.pop(name, None)
-    linecache.cache.clear()
+    lines.clear()
     environment_data.clear()
     collect()
     freeze()
@@ -170,11 +181,12 @@ def cool():
 def make_attribute(name):
     """Of the module mycojobs: made when a script first asks for it."""
     if name == "job":
+        facts = now["facts"]
         kept = {key: value for key, value in facts.items() if key != "max_artifact_bytes"}
         module.job = types.SimpleNamespace(deadline=facts["deadline_unix_ms"] / 1000, **kept)
         module.job.granted = dict(facts["granted"])
     elif name == "inputs":
-        module.inputs = types.MappingProxyType(load_json(inputs.decode()))
+        module.inputs = types.MappingProxyType(load_json(now["inputs"].decode()))
     else:
         raise AttributeError(f"module 'mycojobs' has no attribute {name!r}")
     return module.__dict__[name]

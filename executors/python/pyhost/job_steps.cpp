@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "executors/host_job.h"
+#include "executors/python/pyhost/streams.h"
 
 namespace py = pybind11;
 
@@ -18,12 +19,12 @@ namespace {
 constexpr Py_ssize_t kMaxFileName = 200;
 
 struct Bound {
-  py::dict host, modules, environment, lines, living_threads;
-  py::object builtins, scan, seed, compile, set_zone, main_thread, collect, join_threads, run_exit_functions,
-      log_handlers, end_logging, quote, thread_locks, thread_exits, result, out, err, report, encode_result, tell,
-      hooks;
+  py::dict host, now, modules, environment, lines, living_threads, main_thread;
+  py::object builtins, scan, seed, compile, set_zone, collect, join_threads, run_exit_functions, log_handlers,
+      end_logging, quote, thread_locks, thread_exits, result, out, err, report, encode_result, tell, hooks;
   py::list arguments;
-  py::str main_name, result_name;
+  // Each lies where the others do: a string that others use too would be counted where it is.
+  py::str main_name, result_name, annotations, main, facts, inputs, file_name, native_id;
   Py_ssize_t own_log_handlers = 0;  // of logging itself: it keeps nothing back
 };
 Bound* bound = nullptr;  // never destroyed: the process leaves with _exit()
@@ -90,16 +91,21 @@ py::object name_of(const py::dict& facts) {
   return own(PyUnicode_FromFormat("<job %S:%S>", caller.ptr(), id.ptr()));
 }
 
-py::dict make_main() {
-  // New here, not in the zygote: its heap is frozen, and drop_main() could not collect it.
+void set_now(const py::str& name, const py::object& value) {
+  check(PyDict_SetItem(bound->now.ptr(), name.ptr(), value.ptr()));
+}
+py::object of_now(const py::str& name) {
+  return py::reinterpret_borrow<py::object>(PyDict_GetItem(bound->now.ptr(), name.ptr()));
+}
+
+void make_main() {
   const py::object main = own(PyModule_NewObject(bound->main_name.ptr()));
   py::dict names = py::reinterpret_borrow<py::dict>(PyModule_GetDict(main.ptr()));
   set(names.ptr(), "__builtins__", bound->builtins);
-  set(names.ptr(), "__annotations__", py::dict());
+  check(PyDict_SetItem(names.ptr(), bound->annotations.ptr(), py::dict().ptr()));
   check(PyDict_SetItem(names.ptr(), bound->result_name.ptr(), bound->result.ptr()));
   check(PyDict_SetItem(bound->modules.ptr(), bound->main_name.ptr(), main.ptr()));
-  set(bound->host.ptr(), "main", main);
-  return names;
+  set_now(bound->main, main);
 }
 
 // python3 joins threads before it runs what was registered for the exit, which may look whether they are gone.
@@ -123,30 +129,8 @@ void try_step(Step&& step) {
 void drop_main() {
   call(bound->collect);
   if (PyDict_DelItem(bound->modules.ptr(), bound->main_name.ptr()) != 0) PyErr_Clear();
-  set(bound->host.ptr(), "main", py::none());
+  set_now(bound->main, py::none());
   call(bound->collect);
-}
-
-bool flush(PyObject* stream) {
-  if (stream == nullptr || stream == Py_None) return true;
-  const auto file = py::reinterpret_borrow<py::object>(stream);
-  try {
-    own(PyObject_CallMethod(stream, "flush", nullptr));
-    return true;
-  } catch (py::error_already_set&) {
-  }
-  try {
-    return file.attr("closed").cast<bool>();  // there is nothing to flush
-  } catch (py::error_already_set&) {
-    return false;
-  }
-}
-
-// Both: the script may have put another one in the place of ours.
-bool flush_both(const char* name, const py::object& ours) {
-  PyObject* const now = PySys_GetObject(name);  // borrowed
-  const bool flushed = now == ours.ptr() || flush(now);
-  return flush(ours.ptr()) && flushed;
 }
 
 // Of a result that is text alone, as most are; nothing if it is not.
@@ -170,31 +154,46 @@ std::string encode_texts(const py::object& result) {
 
 // The result's JSON, or nothing: it cannot be handed over, and the agent has been told so.
 py::object take_result() {
-  const py::dict host = bound->host;
-  const py::object main = host["main"];
-  PyObject* const mine = PyDict_GetItem(PyModule_GetDict(main.ptr()), bound->result_name.ptr());  // borrowed
+  PyObject* const names = PyModule_GetDict(of_now(bound->main).ptr());
+  PyObject* const mine = PyDict_GetItem(names, bound->result_name.ptr());  // borrowed
   const py::object result = mine != nullptr ? py::reinterpret_borrow<py::object>(mine) : bound->result;
   if (PyDict_CheckExact(result.ptr())) {
     if (const std::string json = encode_texts(result); !json.empty()) return py::bytes(json);
   }
-  return call(bound->encode_result);
+  return own(PyObject_CallOneArg(bound->encode_result.ptr(), result.ptr()));
+}
+
+// As compile() does it, of a text without inheriting anything.
+py::object compile(const std::string& script, const py::object& text, const py::object& name) {
+  if (script.find('\0') != std::string::npos) return bound->compile(text, name, "exec", 0, true);  // refuses it
+  PyCompilerFlags flags{PyCF_SOURCE_IS_UTF8 | PyCF_IGNORE_COOKIE, PY_MINOR_VERSION};
+  return own(Py_CompileStringObject(script.c_str(), name.ptr(), Py_file_input, &flags, -1));
 }
 
 }  // namespace
 
 void bind_job_steps(const py::dict& host) {
   bound = new Bound();
+  bound->main_name = py::str("__main__");
+  bound->result_name = py::str("result");
+  bound->annotations = py::str("__annotations__");
+  bound->main = py::str("main");
+  bound->facts = py::str("facts");
+  bound->inputs = py::str("inputs");
+  bound->file_name = py::str("file_name");
+  bound->native_id = py::str("_native_id");
   bound->host = host;
+  bound->now = host["now"];
   bound->modules = host["modules"];
   bound->environment = host["environment_data"];
   bound->lines = host["lines"];
   bound->living_threads = host["living_threads"];
+  bound->main_thread = host["main_thread"].attr("__dict__");
   const std::pair<const char*, py::object*> names[] = {{"builtins_module", &bound->builtins},
                                                        {"scan_json", &bound->scan},
                                                        {"reseed", &bound->seed},
                                                        {"compile_script", &bound->compile},
                                                        {"set_zone", &bound->set_zone},
-                                                       {"main_thread", &bound->main_thread},
                                                        {"collect", &bound->collect},
                                                        {"join_threads", &bound->join_threads},
                                                        {"flush_exit", &bound->run_exit_functions},
@@ -213,28 +212,20 @@ void bind_job_steps(const py::dict& host) {
   bound->hooks = py::tuple(host["before_hooks"]) + py::tuple(host["after_hooks"]);
   bound->arguments = py::module_::import("sys").attr("argv");
   bound->own_log_handlers = PyList_Size(bound->log_handlers.ptr());
-  bound->main_name = py::str("__main__");
-  bound->result_name = py::str("result");
-  for (py::str* name : {&bound->main_name, &bound->result_name}) {
-    PyObject* text = name->release().ptr();
-    PyUnicode_InternInPlace(&text);
-    *name = py::reinterpret_steal<py::str>(text);
-  }
 }
 
 PreparedScript prepare_job(const HostRequest& request) {
-  PyObject* const host = bound->host.ptr();
   PreparedScript prepared;
-  prepared.globals = make_main();
+  prepared.globals = py::reinterpret_borrow<py::dict>(PyModule_GetDict(of_now(bound->main).ptr()));
   const py::dict facts = object_of(request.facts);
-  set(host, "facts", facts);
-  set(host, "inputs", py::bytes(request.inputs));
+  set_now(bound->facts, facts);
+  set_now(bound->inputs, py::bytes(request.inputs));
   set_environment(request.environment);
   seed_random_numbers();
   for (const py::handle hook : py::reinterpret_borrow<py::tuple>(bound->hooks)) hook();
-  check(PyObject_SetAttrString(bound->main_thread.ptr(), "_native_id", py::int_(::gettid()).ptr()));
+  check(PyDict_SetItem(bound->main_thread.ptr(), bound->native_id.ptr(), py::int_(::gettid()).ptr()));
   const py::object name = name_of(facts);
-  set(host, "file_name", name);
+  set_now(bound->file_name, name);
   check(PyList_SetItem(bound->arguments.ptr(), 0, py::object(name).release().ptr()));
   const py::object source =
       own(PyUnicode_FromStringAndSize(request.script.data(), static_cast<Py_ssize_t>(request.script.size())));
@@ -242,7 +233,7 @@ PreparedScript prepare_job(const HostRequest& request) {
   const py::object entry =
       own(PyTuple_Pack(4, py::int_(request.script.size()).ptr(), Py_None, lines.ptr(), name.ptr()));
   check(PyDict_SetItem(bound->lines.ptr(), name.ptr(), entry.ptr()));
-  prepared.code = bound->compile(source, name, "exec", 0, true);
+  prepared.code = compile(request.script, source, name);
   return prepared;
 }
 
@@ -266,14 +257,14 @@ int finish_job(int code) {
     }
   }
   drop_main();
-  const bool flushed = flush_both("stdout", bound->out);
-  flush_both("stderr", bound->err);
+  const bool flushed = streams::flush("stdout", bound->out);
+  streams::flush("stderr", bound->err);
   if (!flushed && code == 0) {
     code = 120;
     py::object(bound->host["send_error"])("OSError", "stdout could not be written to the end", "", 0, code);
   }
   if (host_job::is_here()) {
-    const auto most = py::object(bound->host["facts"])["max_artifact_bytes"].cast<std::uint64_t>();
+    const auto most = of_now(bound->facts)["max_artifact_bytes"].cast<std::uint64_t>();
     send_artifacts(host_job::channel(), kArtifactsFolder, most);
     append_frame(frames, FrameKind::done, "");
     send_frames(host_job::channel(), frames);
@@ -282,11 +273,19 @@ int finish_job(int code) {
 }
 
 void rehearse_job(const HostRequest& request) {
+  make_main();
   const PreparedScript prepared = prepare_job(request);
   own(PyEval_EvalCode(prepared.code.ptr(), prepared.globals.ptr(), prepared.globals.ptr()));
   take_result();
-  call(bound->encode_result);
+  own(PyObject_CallOneArg(bound->encode_result.ptr(), bound->result.ptr()));
   finish_job(0);
+}
+
+void make_ready() {
+  // After the last freezing of the collector, which otherwise could not collect it in drop_main().
+  make_main();
+  check(PyDict_SetItem(bound->main_thread.ptr(), bound->native_id.ptr(), Py_None));
+  streams::remember(bound->out, bound->err);
 }
 
 }  // namespace mycojobs

@@ -16,7 +16,8 @@ struct PreparedScript {
   pybind11::object code;
   pybind11::dict globals;
 };
-// The script's environment, facts, __main__ and code. Throws what Python raises: a script that is no Python.
+// The script's environment, facts and code; its __main__ is there. Throws what Python raises: a script that is no
+// Python.
 PreparedScript prepare_job(const HostRequest&);
 // Tells of an exception that left the script; returns python3's exit code.
 int report_failure(const pybind11::object& error);
@@ -25,5 +26,7 @@ int finish_job(int code);
 
 // A job of ours in the zygote, so that caches and specialised code are as a job needs them.
 void rehearse_job(const HostRequest&);
+// In the zygote, after the rehearsals: what no job changes before its script is there when it starts.
+void make_ready();
 
 }  // namespace mycojobs

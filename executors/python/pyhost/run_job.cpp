@@ -36,8 +36,9 @@ int run_script(const HostRequest& request) {
     error.restore();
   }
   // What a script may have set, and what would run in our functions or stop them.
-  PyEval_SetTrace(nullptr, nullptr);
-  PyEval_SetProfile(nullptr, nullptr);
+  const PyThreadState* const thread = PyThreadState_Get();
+  if (thread->c_tracefunc != nullptr) PyEval_SetTrace(nullptr, nullptr);
+  if (thread->c_profilefunc != nullptr) PyEval_SetProfile(nullptr, nullptr);
   Py_SetRecursionLimit(kRecursionLimit);
   return ended ? 0 : report_failure(take_exception());
 }

@@ -1,0 +1,74 @@
+#include "executors/python/pyhost/streams.h"
+
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace py = pybind11;
+
+namespace mycojobs::streams {
+namespace {
+
+// An object of C, byte for byte but for its references. How much of it waits is in it, whatever its members are called.
+class Kept {
+ public:
+  explicit Kept(const py::object& object) : object_(object), bytes_(body()) {}
+  bool is_unchanged() const { return body() == bytes_; }
+
+ private:
+  std::string_view body() const {
+    const auto size = static_cast<std::size_t>(Py_TYPE(object_.ptr())->tp_basicsize);
+    return {reinterpret_cast<const char*>(object_.ptr()) + sizeof(PyObject), size - sizeof(PyObject)};
+  }
+  py::object object_;
+  std::string bytes_;
+};
+
+struct Stream {
+  PyObject* ours;
+  Kept text, buffer;
+};
+std::vector<Stream>* kept = nullptr;  // never destroyed: the process leaves with _exit()
+
+bool is_unchanged(PyObject* stream) {
+  if (kept == nullptr) return false;
+  for (const Stream& each : *kept) {
+    if (each.ours == stream) return each.text.is_unchanged() && each.buffer.is_unchanged();
+  }
+  return false;
+}
+
+bool flush_one(PyObject* stream) {
+  if (stream == nullptr || stream == Py_None || is_unchanged(stream)) return true;
+  const auto file = py::reinterpret_borrow<py::object>(stream);
+  try {
+    file.attr("flush")();
+    return true;
+  } catch (py::error_already_set&) {
+  }
+  try {
+    return file.attr("closed").cast<bool>();  // there is nothing to flush
+  } catch (py::error_already_set&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+void remember(const py::object& out, const py::object& err) {
+  kept = new std::vector<Stream>();
+  for (const py::object& stream : {out, err}) {
+    const py::object buffer = stream.attr("buffer");
+    kept->push_back({stream.ptr(), Kept(stream), Kept(buffer)});
+  }
+}
+
+bool flush(const char* name, const py::object& ours) {
+  PyObject* const now = PySys_GetObject(name);  // borrowed
+  const bool flushed = now == ours.ptr() || flush_one(now);
+  return flush_one(ours.ptr()) && flushed;
+}
+
+}  // namespace mycojobs::streams
