@@ -46,7 +46,7 @@ class Cgroups {
   // Its peaks so far, and the count begins anew, for the next run in the same group; the caller knows that what is left
   // in it waits. Nothing: this kernel does not let them begin anew. The peak of processes never does: one above
   // `processes`, beside which a smaller one would not show, takes a fresh group below the run's for what comes.
-  std::optional<RunUsage> turn_over(std::uint64_t run, std::uint32_t processes);
+  std::optional<RunUsage> turn_over(std::uint64_t run, const Limits&, std::uint32_t processes);
   // The run has ended: what is still in its group is killed.
   void remove(std::uint64_t run);
 

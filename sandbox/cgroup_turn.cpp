@@ -13,6 +13,8 @@
 namespace mycojobs::sandbox {
 namespace {
 
+constexpr std::uint64_t kMostLeft = 6U << 20;
+
 // The processes of one group into another. What they fork meanwhile is there at the next look.
 bool move_processes(int parent, const std::string& from, const std::string& into) {
   constexpr int kMostLooks = 8;
@@ -63,7 +65,7 @@ Cgroups::PeakFiles Cgroups::open_peaks(std::uint64_t run) const {
   return files;
 }
 
-std::optional<RunUsage> Cgroups::turn_over(std::uint64_t run, std::uint32_t processes) {
+std::optional<RunUsage> Cgroups::turn_over(std::uint64_t run, const Limits& limits, std::uint32_t processes) {
   auto files = peak_files_.find(run);
   if (files == peak_files_.end()) files = peak_files_.emplace(run, open_peaks(run)).first;
   const auto number_of = [](const Fd& file) {
@@ -78,15 +80,20 @@ std::optional<RunUsage> Cgroups::turn_over(std::uint64_t run, std::uint32_t proc
     if (peak == 0) return {};
     usage.pids_peak = static_cast<std::uint32_t>(peak) - 1;  // init
     renew = usage.pids_peak > processes;
+    if (usage.pids_peak >= limits.pids) return {};  // it may have been refused some
   }
   const Fd& memory = files->second.memory;
   if (has_memory()) {
     usage.memory_peak = memory ? number_of(memory) : 0;
-    if (usage.memory_peak == 0) return {};
+    // Near its limit: some process may have been killed for it, though the run ended well.
+    if (usage.memory_peak == 0 || usage.memory_peak > limits.memory_bytes / 10 * 9) return {};
   }
   if (renew && !renew_pids(run)) return {};
-  if (has_memory() && ::pwrite(memory.get(), "0", 1, 0) != 1) return {};  // last, since it forgets
-  return usage;
+  if (!has_memory()) return usage;
+  if (::pwrite(memory.get(), "0", 1, 0) != 1) return {};  // last, since it forgets
+  // The count begins with what is charged still (pages of files that the run has read first, names that it has looked
+  // up): little, or the next run would be told to have used it.
+  return number_of(memory) <= kMostLeft ? std::optional(usage) : std::nullopt;
 }
 
 }  // namespace mycojobs::sandbox

@@ -127,8 +127,9 @@ int own_domain(ChildRun& run) {
 // has its forks noted by the first filter.
 int last_filter(ChildRun& run) {
   if (left_out(run.leave_out, "seccomp")) return 0;
-  const bool forks = run.request.limits.exec || run.request.learn;
-  const auto& program = (*run.filters)[forks ? FilterKind::last_exec : FilterKind::last];
+  const Fork& request = run.request;
+  const bool sockets = request.grants.network != Network::none || !request.grants.syscalls.empty();
+  const auto& program = (*run.filters)[last_kind(request.limits.exec || request.learn, sockets)];
   const sock_fprog raw{static_cast<unsigned short>(program.size()), const_cast<sock_filter*>(program.data())};
   return error_if(::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &raw) != 0);
 }
@@ -176,6 +177,9 @@ void run_job(ChildRun& run) {
   ::prctl(PR_SET_NAME, run.host->name);
   take_steps(run, kJobSteps, nullptr);
   ::close_range(kStatusFd, ~0U, 0);  // init's: its status, its clock, the lock that says that a job lives
+  // Its own, since locks and flags belong to an open file, and would outlive the job in init's.
+  ::close(STDIN_FILENO);
+  if (::open("/dev/null", O_RDONLY) != STDIN_FILENO) ::_exit(1);
   wait_for_start(run);
   const int code = run.request.canary ? run_canary(kChannelFd) : run.host->run(kChannelFd);
   std::fflush(nullptr);

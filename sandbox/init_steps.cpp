@@ -39,10 +39,12 @@ int reset_signals(ChildRun&) {
   ::sigaltstack(&no_stack, nullptr);
   ::umask(022);
   ::setpriority(PRIO_PROCESS, 0, 0);
-  // Init hears of its children from a descriptor; the job unblocks everything for itself.
-  sigset_t all;
-  ::sigfillset(&all);
-  return error_if(::sigprocmask(SIG_SETMASK, &all, nullptr) != 0);
+  // Init hears of its children from a descriptor. All others have no handler, so that the kernel drops for pid 1 what
+  // comes from inside; what is blocked would be queued, and count against the user's limit for as long as init lives.
+  sigset_t children;
+  ::sigemptyset(&children);
+  ::sigaddset(&children, SIGCHLD);
+  return error_if(::sigprocmask(SIG_SETMASK, &children, nullptr) != 0);
 }
 
 int own_session(ChildRun&) { return error_if(::setsid() < 0); }

@@ -189,6 +189,7 @@ Result<void> add_job_rules(const Filter& filter, const FilterRequest& request) {
   for (const auto& rule : argument_rules_of_init()) {
     // A run that learns has its forks noted; one that may fork has that rule already.
     if (std::strcmp(rule.syscall, "clone") == 0 && (request.learn || request.exec)) continue;
+    if (is_added(request, rule.syscall) || (request.sockets && std::strcmp(rule.syscall, "sendmsg") == 0)) continue;
     MJ_CHECK(add(filter, SCMP_ACT_ALLOW, rule.syscall, {rule.first, rule.second, rule.third}));
   }
   MJ_CHECK(rules(request.exec ? argument_rules_with_exec() : argument_rules_without_exec()));
@@ -205,10 +206,11 @@ Result<void> add_job_rules(const Filter& filter, const FilterRequest& request) {
 
 // On top of the first, which has answered all the rest: so it lets pass what it does not know, and is short, since each
 // job loads it.
-Result<std::vector<sock_filter>> compile_last(bool exec) {
+Result<std::vector<sock_filter>> compile_last(bool exec, bool sockets) {
   MJ_TRY(filter, new_filter(SCMP_ACT_ALLOW));
   for (const auto& rule : argument_rules_of_init()) {
     if (exec && std::strcmp(rule.syscall, "clone") == 0) continue;
+    if (sockets && std::strcmp(rule.syscall, "sendmsg") == 0) continue;
     MJ_CHECK(add(filter, SCMP_ACT_ERRNO(EPERM), rule.syscall, {rule.first, rule.second, rule.third}));
   }
   return exported(filter);
@@ -228,9 +230,14 @@ Result<FilterSet> compile_filters() {
   }
   MJ_TRY(job, compile_filter({}));
   MJ_TRY(job_exec, compile_filter({true, false, {}, false}));
-  MJ_TRY(last, compile_last(false));
-  MJ_TRY(last_exec, compile_last(true));
-  return FilterSet{{std::move(job), std::move(job_exec), std::move(last), std::move(last_exec)}};
+  FilterSet set{{std::move(job), std::move(job_exec)}};
+  for (const bool sockets : {false, true}) {
+    for (const bool exec : {false, true}) {
+      MJ_TRY(last, compile_last(exec, sockets));
+      set.programs[static_cast<std::size_t>(last_kind(exec, sockets))] = std::move(last);
+    }
+  }
+  return set;
 }
 
 std::string syscall_name(std::uint32_t arch, int number) {

@@ -192,18 +192,17 @@ constexpr ArgumentRule kWithExec[] = {
     {"clone", {0, kCloneChecked, CLONE_VM}},  // vfork, posix_spawn
 };
 
-// What init needs to have the next job: a process, and the last filter in it.
+// What init needs to have the next job: a process, the last filter in it, and to tell of its end.
 constexpr ArgumentRule kOfInit[] = {
     {"clone", {0, kCloneChecked, 0}},
     {"seccomp", {0, kLow32, SECCOMP_SET_MODE_FILTER}, {1, kAll, 0}},
+    {"sendmsg", {0, kLow32, kStatusFd}},  // to tell the launcher; a job may have another socket by that number
 };
 
 // No socket but the pair.
 constexpr ArgumentRule kWithoutSockets[] = {
     {"socket", {}, {}, {}, Answer::refuse, EAFNOSUPPORT},
     {"sendto", {4, kAll, 0}},
-    // Descriptors in messages: for init's own. A job has that descriptor closed, and needs none.
-    {"sendmsg", {0, kLow32, kStatusFd}},
     allow_option(SO_TYPE),
     allow_option(SO_DOMAIN),
     allow_option(SO_PROTOCOL),

@@ -9,9 +9,14 @@
 
 namespace mycojobs::sandbox {
 
-// job: of an init and all its jobs; last: of a job, on top of it. _exec: for jobs that may fork and exec.
-enum class FilterKind { job, job_exec, last, last_exec };
-inline constexpr std::size_t kFilterKinds = 4;
+// job: of an init and all its jobs; last: of a job, on top of it. exec: for jobs that may fork and exec; sockets: that
+// have sockets, or calls that were added.
+enum class FilterKind { job, job_exec, last, last_exec, last_sockets, last_exec_sockets };
+inline constexpr std::size_t kFilterKinds = 6;
+constexpr FilterKind last_kind(bool exec, bool sockets) {
+  if (sockets) return exec ? FilterKind::last_exec_sockets : FilterKind::last_sockets;
+  return exec ? FilterKind::last_exec : FilterKind::last;
+}
 
 struct FilterSet {
   std::array<std::vector<sock_filter>, kFilterKinds> programs;

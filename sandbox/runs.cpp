@@ -249,7 +249,8 @@ bool Runs::turn_over(Run& run) {
     judge_usage(run, usage_of_turn(run, cgroups_.usage(run.id)));
     if (run.outcome.status != RunStatus::exit) return false;
   }
-  const auto peaks = cgroups_.turn_over(run.id, run.spec.limits.exec ? kProcessesWithExec : kProcesses);
+  const auto peaks =
+      cgroups_.turn_over(run.id, run.spec.limits, run.spec.limits.exec ? kProcessesWithExec : kProcesses);
   if (!peaks) return false;
   run.outcome.usage.memory_peak_bytes = peaks->memory_peak;
   run.outcome.usage.pids_peak = peaks->pids_peak;

@@ -127,9 +127,13 @@ void Runs::main_ended(Run& run, const MainEnded& ended) {
 }
 
 // What init and its runs had used before is not this run's.
+// The group and the processes themselves agree on the sum alone: for a process shorter than a tick, what was user's
+// and what was the system's time is a guess, and each guesses in its own way.
 RunUsage Runs::usage_of_turn(const Run& run, RunUsage usage) {
-  usage.user_us -= std::min(usage.user_us, run.slot_user_us);
-  usage.system_us -= std::min(usage.system_us, run.slot_system_us);
+  const std::uint64_t all = usage.user_us + usage.system_us, before = run.slot_user_us + run.slot_system_us;
+  const std::uint64_t own = all - std::min(all, before);
+  usage.user_us = std::min(usage.user_us, own);
+  usage.system_us = own - usage.user_us;
   return usage;
 }
 
@@ -242,8 +246,12 @@ bool Runs::reaped(Run& run, const Reaped& reaped) {
   if (!run.pidfd || ::poll(&gone, 1, 0) != 1) return false;  // its id and its group would be free, and it would not
   if (run.status_watch != 0) read_status(run);               // what init said before it left
   if (!run.main_ended) {
-    run.outcome.usage.user_us = reaped.user_us - std::min(reaped.user_us, run.slot_user_us);
-    run.outcome.usage.system_us = reaped.system_us - std::min(reaped.system_us, run.slot_system_us);
+    RunUsage whole;
+    whole.user_us = reaped.user_us;
+    whole.system_us = reaped.system_us;
+    const RunUsage own = usage_of_turn(run, whole);
+    run.outcome.usage.user_us = own.user_us;
+    run.outcome.usage.system_us = own.system_us;
   }
   if (!run.decided && WIFSIGNALED(reaped.wait_status)) decide_by_wait_status(run, reaped.wait_status);
   end(run);

@@ -14,8 +14,15 @@ constexpr int kMostEntries = 256, kDeepest = 8;
 
 // A folder of tmpfs grows with each name in it, so that its size tells how many there are without its being read.
 bool is_as_made(const struct stat& now, const struct stat& made) {
-  return now.st_mode == made.st_mode && now.st_uid == made.st_uid && now.st_gid == made.st_gid &&
-         now.st_size == made.st_size && now.st_nlink == made.st_nlink;
+  return now.st_mode == made.st_mode && now.st_mtim.tv_sec == 0 && now.st_atim.tv_sec == 0 &&
+         now.st_uid == made.st_uid && now.st_gid == made.st_gid && now.st_size == made.st_size &&
+         now.st_nlink == made.st_nlink;
+}
+
+// They would tell the next job what this one has written into them.
+bool forget_times(int folder) {
+  constexpr timespec kNone[2] = {};
+  return ::utimensat(folder, ".", kNone, 0) == 0;
 }
 
 bool same(const char* a, const char* b) { return std::strcmp(a, b) == 0; }
@@ -44,7 +51,8 @@ bool empty_folder(int folder, const char* kept, int& left, int depth) {
 OwnFolders::OwnFolders(const char* kept) {
   const auto add = [this](const char* path, const char* name, int at) {
     Folder folder{path, name, Fd(::openat(at, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)), {}};
-    if (!folder.fd || ::fstat(folder.fd.get(), &folder.made) != 0) folder.made = {};  // then it never is as it was made
+    if (!folder.fd || !forget_times(folder.fd.get()) || ::fstat(folder.fd.get(), &folder.made) != 0)
+      folder.made = {};  // then it never is as it was made
     folders_.push_back(std::move(folder));
   };
   folders_.reserve(4);
@@ -63,7 +71,7 @@ bool OwnFolders::tidy(const Folder& folder, int& left) {
   if (open_folder < 0) return false;
   const mode_t mode = folder.made.st_mode & 07777;
   if (now.st_mode != folder.made.st_mode && ::fchmod(open_folder, mode) != 0) return ::close(open_folder), false;
-  if (!empty_folder(open_folder, folder.kept, left, 0)) return false;
+  if (!empty_folder(open_folder, folder.kept, left, 0) || !forget_times(folder.fd.get())) return false;
   return ::fstat(folder.fd.get(), &now) == 0 && is_as_made(now, folder.made);
 }
 
