@@ -1,7 +1,9 @@
 // Claims, leases, reports: the arguments and answers of the scripts.
 #include <algorithm>
+#include <deque>
 
 #include "base/ids.h"
+#include "base/sha256.h"
 #include "store/job_fields.h"
 #include "store/redis_store.h"
 
@@ -39,6 +41,20 @@ std::string random_digits(std::size_t count) {
   out.reserve(count);
   while (out.size() < count) out += random_hex(std::min(kBytesAtOnce, (count - out.size()) / 2));
   return out;
+}
+
+// By which the store tells an end that is reported again from another one.
+std::string digest_of(const Fields& fields) {
+  constexpr std::size_t kDigits = 40;
+  std::string all;
+  for (const auto& [name, value] : fields) {
+    for (const std::string* text : {&name, &value}) {
+      all += std::to_string(text->size());
+      all += ':';
+      all += *text;
+    }
+  }
+  return sha256_hex(all).substr(0, kDigits);
 }
 
 Result<void> answer_of(const Reply& reply, const std::string& job_key) {
@@ -117,18 +133,20 @@ Result<std::vector<Result<void>>> RedisStore::report(Id context, std::span<const
       bytes += size_of(reports[last]);
     }
     std::vector<Fields> ends(last - first);
+    std::deque<std::string> digests;
     Arguments arguments;
     arguments.add(std::uint64_t{last - first});
     for (std::size_t i = first; i < last; ++i) {
       if (const auto* ended = std::get_if<EndReport>(&reports[i])) {
         ends[i - first] = end_fields(ended->end);
         arguments.add("end").add(ended->claim.job_key).add(ended->claim.claim_id).add(ended->claim.token);
-        arguments.add(std::uint64_t{ends[i - first].size() * 2 + 1});
+        arguments.add(std::uint64_t{ends[i - first].size() * 2 + 2});
         if (ended->retry_after_ms) {
           arguments.add(*ended->retry_after_ms);
         } else {
           arguments.add("-1");
         }
+        arguments.add(digests.emplace_back(digest_of(ends[i - first])));
         for (const auto& [name, value] : ends[i - first]) arguments.add(name).add(value);
       } else if (const auto* append = std::get_if<LogAppend>(&reports[i])) {
         add_report(arguments, *append);

@@ -218,7 +218,7 @@ local function next_of(queue, has)
     end
     low = first[1]
   end
-  local entry = redis.pcall('LINDEX', queue, -1)
+  local entry = redis.pcall('LINDEX', queue, '-1')
   prioritised = not entry and low ~= nil
   return entry or low
 end

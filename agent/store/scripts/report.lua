@@ -31,12 +31,12 @@ local function append_log(job, claim_id, token, lines)
 end
 
 -- The attempt has failed and another one follows. Its failure stays readable on the record until then.
-local function retry(job, claim, fields, after_ms)
+local function retry(job, claim, fields, sum, after_ms)
   local due, detail = dec(now_ms + after_ms), detail_of(fields)
   redis.call('ZADD', 'mj:delayed', due, job)
   add_fact(claim.queue, job, claim, 'retry', 'c', claim.claim_id, 'e', claim.epoch, 'detail', detail, 'due', due)
   set_claim(job, claim, 'state', 'delayed', 'reason', 'retry', 'attempt', num(claim.attempt) + 1, 'deliveries', 0,
-    'end', digest(fields), 'waiting_since', dec(now_ms))
+    'end', sum, 'waiting_since', dec(now_ms))
   redis.call('HDEL', 'mj:claim:' .. job, 'until_ms', 'beat', 'began')
   leave(job, claim, 'live')
   if type_of(job) == 'hash' then
@@ -46,21 +46,21 @@ local function retry(job, claim, fields, after_ms)
   end
 end
 
-local function end_job(job, claim_id, token, words)  -- -1 or the pause before the next attempt, then the fields
-  local again, fields = tonumber(table.remove(words, 1)), words
+local function end_job(job, claim_id, token, words)  -- -1 or the pause before the next attempt, a digest of the fields, these
+  local again, sum, fields = tonumber(table.remove(words, 1)), table.remove(words, 1), words
   local claim = read_claim(job)
   if not claim then return {'invalid', 'mj:claim:' .. job .. ' holds something that another client wrote: delete it'} end
   if claim.state ~= 'live' and owns(claim, claim_id, token) and claim['end'] then
-    if claim['end'] == digest(fields) then return {'ok', ''} end
+    if claim['end'] == sum then return {'ok', ''} end
     return {'conflict', job .. ' has ended already, in another way'}
   end
   if not is_live(claim, claim_id, token) then return stale(job, 'an end', claim_id) end
   if again >= 0 and fields[2] == 'error' and not claim.cancel then
-    retry(job, claim, fields, again)
+    retry(job, claim, fields, sum, again)
     return {'ok', ''}
   end
   local dead = detail_of(fields) == 'dead_letter' and add_dead(job, claim.queue or '', 'bad_record')
-  finish(job, claim, fields, true)
+  finish(job, claim, fields, sum)
   if dead then redis.call('HSET', 'mj:claim:' .. job, 'dead', dead) end
   return {'ok', ''}
 end

@@ -1,6 +1,7 @@
 -- Put in front of every script. Scripts do not roll back: for each job (or message) everything is read and its type
 -- checked before the first write, what is added is written before anything is taken away, and an error that can still
 -- come (out of memory, read-only) comes with the first write, before anything has changed.
+-- A number as an argument of a command is turned into text the slow way: frequent ones are texts from the beginning.
 -- Names of keys: ../keys.cpp. Arguments: as the caller in ../redis_*.cpp adds them.
 local time = redis.call('TIME')
 local now_s = time[1]

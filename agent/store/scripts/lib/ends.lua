@@ -69,7 +69,8 @@ end
 -- What a claim says of a run, and of a wait, and no more of a job that has ended.
 local kUntilTheEnd = {'message', 'cancel', 'lease_ms', 'until_ms', 'log_base', 'reason', 'held', 'overdue', 'waiting_since', 'beat',
   'began'}
--- The one terminal transition. fields: name, value, ... with the status first; by_owner: its claim may repeat it.
+-- The one terminal transition. fields: name, value, ... with the status first; by_owner: a digest of them, by which its
+-- claim may repeat it. The owner works it out: here it would stop all other clients for longer than the rest of an end.
 -- claim nil: the mark cannot be written because another client took its key; the hash says it alone then.
 finish = function(job, claim, fields, by_owner)
   local status, detail, from = fields[2], detail_of(fields), claim and claim.state
@@ -78,7 +79,7 @@ finish = function(job, claim, fields, by_owner)
     local mark, queue = 'mj:claim:' .. job, queue_of(job, claim)
     local kind = status == 'finished' and 'completed' or detail == 'cancelled' and 'cancelled'
       or detail == 'dead_letter' and 'dead_lettered' or 'failed'
-    local sum, now = digest(fields), dec(now_ms)
+    local sum, now = by_owner or digest(fields), dec(now_ms)
     if by_owner then
       add_fact(queue, job, claim, kind, 'detail', detail, 'c', claim.claim_id, 'e', claim.epoch, 'g', sum)
     else

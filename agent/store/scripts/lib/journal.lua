@@ -16,7 +16,7 @@ local function add_fact(queue, job, claim, kind, ...)
   local key = 'mj:journal:' .. queue
   local head = heads[queue]
   if not head then
-    local last = redis.pcall('XREVRANGE', key, '+', '-', 'COUNT', 1)
+    local last = redis.pcall('XREVRANGE', key, '+', '-', 'COUNT', '1')
     if last.err then return add_anomaly(shown(key) .. ' is a ' .. type_of(key) .. ' where a stream belongs: delete it') end
     head = last[1] and num(string.match(last[1][1], '^%d+')) or 0
     if head == 0 then redis.call('SADD', 'mj:queues', queue) end
@@ -40,7 +40,7 @@ end
 local function last_seq(job)  -- of the job's log
   local key = 'mj:log:' .. job
   if redis.call('EXISTS', key) == 0 then return 0 end
-  local last = redis.pcall('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]  -- nil also of what is no stream
+  local last = redis.pcall('XREVRANGE', key, '+', '-', 'COUNT', '1')[1]  -- nil also of what is no stream
   return last and num(string.match(last[1], '^%d+')) or 0
 end
 
