@@ -4,8 +4,9 @@
 //
 //   down, in this order
 //     facts        JSON object: executor, id, caller_id, context_id, name, attempt, deliveries, epoch,
-//                  deadline_unix_ms, runner_id, command and script_file (programs only), max_result_bytes,
-//                  max_artifact_bytes, and granted: what its policy came to, as
+//                  deadline_unix_ms, runner_id, command and script_file (programs only), attached (a path
+//                  below /job: a program whose bytes come as a sealed file, its descriptor along with the first
+//                  byte), max_result_bytes, max_artifact_bytes, and granted: what its policy came to, as
 //                  {"exec": bool, "net": "none" | "loopback" | [entries], "memory": bytes, "fs.read": [..],
 //                  "fs.write": [..], "secrets": [..]}
 //     environment  JSON object, text -> text: the whole environment of the job

@@ -1,12 +1,14 @@
 #include "executors/host_channel.h"
 
 #include <poll.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -32,6 +34,25 @@ bool write_all(int fd, std::string_view bytes) {
     if (written > 0) bytes.remove_prefix(static_cast<std::size_t>(written));
   }
   return true;
+}
+
+// read(2), and the descriptor that may have come along.
+ssize_t receive(int channel, char* buffer, std::size_t size, Fd& attached) {
+  iovec part{buffer, size};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  const ssize_t got = ::recvmsg(channel, &message, MSG_CMSG_CLOEXEC);
+  const cmsghdr* header = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
+  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+    attached.reset(fd);
+  }
+  return got;
 }
 
 }  // namespace
@@ -71,7 +92,7 @@ Result<HostRequest> read_request(int channel, const std::string& folder) {
   std::vector<char> more;
   std::span<char> buffer = first;
   while (last != static_cast<std::uint8_t>(FrameKind::script)) {
-    const ssize_t got = ::read(channel, buffer.data(), buffer.size());
+    const ssize_t got = receive(channel, buffer.data(), buffer.size(), request.attached);
     if (got < 0 && try_again(channel, POLLIN)) continue;
     if (got < 0) return fail(Code::io, "channel: cannot read the request: " + errno_text(errno));
     if (got == 0 && !started) return fail(Code::unavailable, "channel: closed before a job came");

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/fd.h"
 #include "executors/channel.h"
 #include "mycojobs/result.h"
 
@@ -13,6 +14,7 @@ namespace mycojobs {
 
 struct HostRequest {
   std::string facts, environment, inputs, script;  // inputs: "{}" if the job depends on nothing
+  Fd attached;                                     // facts.attached
 };
 
 // Waits for the job. Makes kArtifactsFolder and writes the files that come along below `folder`. Error: unavailable,

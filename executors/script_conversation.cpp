@@ -86,6 +86,7 @@ std::string facts_json(const JobFacts& facts, const ScriptExtras& extras) {
                      {"granted", granted_json(facts.granted)}};
   if (!extras.command.empty()) out["command"] = extras.command;
   if (!extras.script_file.empty()) out["script_file"] = extras.script_file;
+  if (!extras.attached.empty()) out["attached"] = extras.attached;
   return dump_json(out);
 }
 

@@ -28,6 +28,7 @@ struct ScriptExtras {
   TextMap environment = {};               // below the job's own
   bool whole_environment = false;         // it is all there is: nothing of the job's
   std::vector<ScriptFile> programs = {};
+  std::string attached = {};  // facts.attached: below /job, what comes as a descriptor (Conversation::attachment())
 };
 
 // Error invalid or too_large: names the field; the job can never run.

@@ -14,26 +14,12 @@
 #include <utility>
 
 #include "base/errno_text.h"
+#include "sandbox/cgroup_files.h"
 
 namespace mycojobs::sandbox {
 namespace {
 
-int write_at(int folder, const std::string& name, const std::string& text) {
-  const Fd file(::openat(folder, name.c_str(), O_WRONLY | O_CLOEXEC));
-  if (!file) return errno;
-  return ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : errno;
-}
-
-std::string read_at(int folder, const std::string& name) {
-  const Fd file(::openat(folder, name.c_str(), O_RDONLY | O_CLOEXEC));
-  char text[1024];
-  const ssize_t size = file ? ::read(file.get(), text, sizeof text) : -1;
-  return size > 0 ? std::string(text, static_cast<std::size_t>(size)) : std::string();
-}
-
 bool has_file(int folder, const std::string& name) { return ::faccessat(folder, name.c_str(), F_OK, 0) == 0; }
-
-std::uint64_t number_in(const std::string& text) { return std::strtoull(text.c_str(), nullptr, 10); }
 
 // "oom_kill 3" among other lines.
 std::uint64_t counter_in(const std::string& text, const std::string& name) {
@@ -76,7 +62,10 @@ void remove_folder_with_groups(const std::string& folder) {
   constexpr int kTries = 50;
   const Fd open_folder(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!open_folder) return;
-  for (const auto& name : groups_in(folder)) remove_group(open_folder.get(), name, kTries);
+  for (const auto& name : groups_in(folder)) {
+    for (const char* below : kBelow) remove_group(open_folder.get(), name + below, kTries);
+    remove_group(open_folder.get(), name, kTries);
+  }
   ::rmdir(folder.c_str());
 }
 
@@ -190,12 +179,12 @@ Result<void> Cgroups::set_limits(std::uint64_t run, std::uint64_t memory_bytes, 
 }
 
 RunUsage Cgroups::usage(std::uint64_t run) const {
-  const std::string name = std::to_string(run) + "/";
   const auto sampled = sampled_.find(run);
   const Peaks seen = sampled != sampled_.end() ? sampled->second : Peaks{};
   RunUsage usage;
   for (const auto& tree : trees_) {
     const int fd = tree.fd.get();
+    const std::string name = group_in(tree, run) + "/";
     if (tree.place.memory && tree.place.version == 1) {
       usage.memory_peak = number_in(read_at(fd, name + "memory.max_usage_in_bytes"));
       usage.oom_kills = counter_in(read_at(fd, name + "memory.oom_control"), "oom_kill");
@@ -218,39 +207,6 @@ RunUsage Cgroups::usage(std::uint64_t run) const {
       if (usage.pids_peak > 0) --usage.pids_peak;  // init
       usage.pids_max_hits = counter_in(read_at(fd, name + "pids.events"), "max");
     }
-  }
-  return usage;
-}
-
-Cgroups::PeakFiles Cgroups::open_peaks(const std::string& group) const {
-  PeakFiles files;
-  for (const auto& tree : trees_) {
-    const std::string peak = group + (tree.place.version == 1 ? "/memory.max_usage_in_bytes" : "/memory.peak");
-    if (tree.place.memory) files.memory.reset(::openat(tree.fd.get(), peak.c_str(), O_RDWR | O_CLOEXEC));
-    const std::string pids = group + "/pids.peak";
-    if (tree.place.pids) files.pids.reset(::openat(tree.fd.get(), pids.c_str(), O_RDONLY | O_CLOEXEC));
-  }
-  return files;
-}
-
-std::optional<RunUsage> Cgroups::turn_over(std::uint64_t run, std::uint32_t processes) {
-  auto files = peak_files_.find(run);
-  if (files == peak_files_.end()) files = peak_files_.emplace(run, open_peaks(std::to_string(run))).first;
-  const auto number_of = [](const Fd& file) {
-    char text[32];
-    const ssize_t size = ::pread(file.get(), text, sizeof text - 1, 0);
-    return size > 0 ? number_in(std::string(text, static_cast<std::size_t>(size))) : 0;
-  };
-  RunUsage usage;
-  if (has_pids()) {
-    const std::uint64_t peak = files->second.pids ? number_of(files->second.pids) : 0;
-    if (peak == 0 || peak > processes + std::uint64_t{1}) return {};
-    usage.pids_peak = static_cast<std::uint32_t>(peak) - 1;  // init
-  }
-  if (has_memory()) {  // last, since it forgets
-    const Fd& file = files->second.memory;
-    usage.memory_peak = file ? number_of(file) : 0;
-    if (usage.memory_peak == 0 || ::pwrite(file.get(), "0", 1, 0) != 1) return {};
   }
   return usage;
 }
@@ -283,9 +239,12 @@ void Cgroups::bury() {
     const std::string name = std::to_string(run);
     bool gone = true;
     for (const auto& tree : trees_) {
+      for (const char* below : kBelow) {
+        if (tree.counts_anew()) gone = remove_group(tree.fd.get(), name + below, 0) && gone;
+      }
       gone = remove_group(tree.fd.get(), name, 0) && gone;
     }
-    if (gone) sampled_.erase(run);
+    if (gone) sampled_.erase(run), renewed_.erase(run);
     return gone;
   });
 }

@@ -43,8 +43,9 @@ class Cgroups {
   // kernel takes back what it can and then kills. Error: errno and file; a part may have been set.
   Result<void> set_limits(std::uint64_t run, std::uint64_t memory_bytes, std::uint32_t pids);
   RunUsage usage(std::uint64_t run) const;
-  // Its peaks so far, and the count begins anew, for the next run in the same group. Nothing: this kernel does not let
-  // them begin anew, or the peak of processes is above `processes`, beside which a smaller one would not show.
+  // Its peaks so far, and the count begins anew, for the next run in the same group; the caller knows that what is left
+  // in it waits. Nothing: this kernel does not let them begin anew. The peak of processes never does: one above
+  // `processes`, beside which a smaller one would not show, takes a fresh group below the run's for what comes.
   std::optional<RunUsage> turn_over(std::uint64_t run, std::uint32_t processes);
   // The run has ended: what is still in its group is killed.
   void remove(std::uint64_t run);
@@ -62,15 +63,21 @@ class Cgroups {
   };
   struct Tree {
     CgroupPlace place;
+    // Where pids is the one controller: else a group with groups below it may hold no process (version 2), and memory
+    // would be counted apart.
+    bool counts_anew() const { return place.pids && !place.memory && place.version == 1; }
     std::string folder;
     Fd fd;
   };
   struct PeakFiles {  // kept open while a group serves one run after another
     Fd memory, pids;
   };
-  PeakFiles open_peaks(const std::string& group) const;
+  PeakFiles open_peaks(std::uint64_t run) const;
+  std::string group_in(const Tree&, std::uint64_t run) const;  // where its processes are
+  bool renew_pids(std::uint64_t run);
   std::vector<Tree> trees_;
   std::map<std::uint64_t, PeakFiles> peak_files_;
+  std::map<std::uint64_t, bool> renewed_;   // runs whose processes are in a group below theirs: in the other one of two
   std::map<std::uint64_t, Peaks> sampled_;  // by run, if they must be
   std::vector<std::uint64_t> stuck_;        // could not be removed yet
 };

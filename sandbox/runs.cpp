@@ -236,7 +236,8 @@ void Runs::end(Run& run) {
   runs_.erase(run.id);
 }
 
-// Of a job by itself, and of a host that starts a program. More, and the peak would hide that of the next run.
+// Of a job by itself, and of a host that starts a program: the peak that nearly every run reaches, which counts none
+// anew.
 constexpr std::uint32_t kProcesses = 1, kProcessesWithExec = 2;
 
 // The run has ended by itself, and its init says that nothing is left of it: then the slot may serve the next one.

@@ -1,7 +1,6 @@
 #include "cli/local_run.h"
 
 #include <poll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
@@ -11,6 +10,7 @@
 #include <string>
 
 #include "base/fd.h"
+#include "base/send_bytes.h"
 #include "domain/codec.h"
 #include "worker/output.h"
 
@@ -64,9 +64,10 @@ class Follower {
     while (channel_) {
       if (sent_ == outgoing_.size()) outgoing_ = conversation_.take_output(), sent_ = 0;
       if (outgoing_.empty()) return;
-      const ssize_t sent = ::send(channel_.get(), outgoing_.data() + sent_, outgoing_.size() - sent_, MSG_NOSIGNAL);
+      const ssize_t sent = send_bytes(channel_.get(), std::string_view(outgoing_).substr(sent_), attachment_);
       if (sent < 0 && errno != EAGAIN && errno != EINTR) sent_ = outgoing_.size();  // its outcome will tell why
       if (sent < 0) return;
+      attachment_ = -1;
       sent_ += static_cast<std::size_t>(sent);
     }
   }
@@ -120,6 +121,7 @@ class Follower {
   bool cancelled_ = false;
   std::string outgoing_;
   std::size_t sent_ = 0;
+  int attachment_ = conversation_.attachment();  // not gone along yet
   std::uint64_t out_bytes_ = 0, err_bytes_ = 0;
 };
 

@@ -116,6 +116,8 @@ std::vector<std::string> arguments_for(const std::string& folder,
                                                             {"databases", "64"},
                                                             // A stream takes this much at once, and each job has one.
                                                             {"stream-node-max-bytes", "1024"},
+                                                            // A record with its receipt stays one block of memory.
+                                                            {"hash-max-listpack-value", "1024"},
                                                             // Percentiles of each command, which nobody reads.
                                                             {"latency-tracking", "no"},
                                                             {"loglevel", "notice"},

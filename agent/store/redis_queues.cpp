@@ -10,6 +10,7 @@ namespace mycojobs {
 namespace {
 
 constexpr std::size_t kMaxNames = 100000;
+constexpr std::uint64_t kLookThroughMs = 600000;  // between two looks through all keys for runners
 
 Result<void> refused(const Reply& reply, const std::string& name) {
   if (reply.text() == "missing") return fail(Code::not_found, name + " does not exist");
@@ -126,26 +127,57 @@ Result<void> RedisStore::settle_dead_letter(Id context, const std::string& id, b
   return refused(reply, "dead letter " + id);
 }
 
-Result<std::vector<RunnerInfo>> RedisStore::runners(Id context) {
+// From the index. Records that other clients wrote are in it as soon as all keys have been looked through again, which
+// one of all that ask does for all of them.
+Result<std::set<Id>> RedisStore::runner_ids(Id context, std::uint64_t now_ms) {
+  std::set<Id> ids;
+  const auto add = [&ids](std::string_view text) {
+    std::uint64_t id = 0;
+    if (!parse_u64(text, id) || id == 0 || id > UINT32_MAX || std::to_string(id) != text) return false;
+    ids.insert(static_cast<Id>(id));
+    return true;
+  };
+  MJ_TRY(known, command(context, {"ZRANGE", "mj:runners", "0", "-1"}));
+  for (std::size_t i = 0; i < known.size(); ++i) add(known.at(i).text());
+  MJ_TRY(looked, command(context, {"ZSCORE", "mj:runners", "*"}));
+  std::uint64_t looked_ms = 0;
+  parse_u64(looked.text(), looked_ms);
+  if (looked_ms <= now_ms && now_ms - looked_ms < kLookThroughMs) return ids;
+  Arguments index{"ZADD", "mj:runners"};
+  index.add(now_ms).add("*");
   MJ_TRY(names, scan(context, {"MATCH", "runner:*"}, kMaxNames));
+  for (const std::string& name : names) {
+    const std::string_view id = std::string_view(name).substr(7);
+    if (add(id)) index.add("0").add(id);
+  }
+  MJ_CHECK(command(context, index));
+  return ids;
+}
+
+Result<std::vector<RunnerInfo>> RedisStore::runners(Id context) {
+  MJ_TRY(time, command(context, {"TIME"}));
+  const std::uint64_t now = time.at(0).number() * 1000 + time.at(1).number() / 1000;
+  MJ_TRY(ids, runner_ids(context, now));
   MJ_TRY(live, leases(context));
   std::map<std::string, std::uint32_t> claims;
   for (const Lease& lease : live) {
     MJ_TRY(runner, command(context, {"HGET", "mj:claim:" + lease.job_key, "runner"}));
     ++claims[std::string(runner.text())];
   }
-  MJ_TRY(time, command(context, {"TIME"}));
-  const std::uint64_t now = time.at(0).number() * 1000 + time.at(1).number() / 1000;
   std::vector<RunnerInfo> out;
-  for (const std::string& name : names) {
-    std::uint64_t id = 0;
-    if (!parse_u64(std::string_view(name).substr(7), id) || id == 0 || id > UINT32_MAX) continue;
-    auto record = load(context, name);
+  for (const Id id : ids) {
+    auto record = load(context, "runner:" + std::to_string(id));
     if (!record && record.error().code == Code::unavailable) return tl::unexpected(record.error());
-    if (!record) continue;  // it went just now, or is no record
+    if (!record) {  // somebody has deleted it, or it is no record
+      if (record.error().code == Code::not_found) {
+        const std::string gone = std::to_string(id);
+        MJ_CHECK(command(context, {"ZREM", "mj:runners", gone}));
+      }
+      continue;
+    }
     RunnerInfo info;
     info.runner = decode<Runner>(*record).record;
-    info.runner.id = static_cast<Id>(id);
+    info.runner.id = id;
     info.claims = claims[std::to_string(id)];
     MJ_TRY(held, command(context, {"HGETALL", "mj:hold:runner:" + std::to_string(id)}));
     std::uint64_t until = 0;
@@ -160,7 +192,6 @@ Result<std::vector<RunnerInfo>> RedisStore::runners(Id context) {
     info.held_ms = until > now ? until - now : 0;
     out.push_back(std::move(info));
   }
-  std::sort(out.begin(), out.end(), [](const RunnerInfo& a, const RunnerInfo& b) { return a.runner.id < b.runner.id; });
   return out;
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -90,6 +91,7 @@ class RedisStore final : public Store, private ContextLinks {
   Result<std::uint64_t> now_ms() override;
 
  private:
+  Result<std::set<Id>> runner_ids(Id context, std::uint64_t now_ms);
   Result<std::vector<std::string>> scan(Id context, const Arguments& filter, std::size_t max);
   Result<LogPage> read_log(Id context, const std::string& job_key, std::uint64_t after_seq, std::size_t max,
                            std::uint32_t wait_ms);

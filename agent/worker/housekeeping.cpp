@@ -99,7 +99,7 @@ Result<void> Housekeeping::expire_leases(Store& store, Id context, Turns& turns)
 Result<void> Housekeeping::mark_lost_runners(Store& store, Id context, Turns& turns) {
   const std::uint64_t now = clock_.boot_ms();
   if (now < turns.next_runners) return {};
-  turns.next_runners = now + std::max<std::uint64_t>(lease_ms_, 1000);  // it looks at every key of the context
+  turns.next_runners = now + std::max<std::uint64_t>(lease_ms_, 1000);  // it reads the record of every runner
   MJ_TRY(runners, store.runners(context));
   decltype(silent_) still;
   for (const RunnerInfo& info : runners) {

@@ -1,7 +1,6 @@
 #include "worker/run_loop.h"
 
 #include <sys/epoll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <cerrno>
 
 #include "base/log.h"
+#include "base/send_bytes.h"
 
 namespace mycojobs {
 namespace {
@@ -182,6 +182,7 @@ Result<void> RunLoop::launch(RunNumber number, Run& run) {
   run.channel.reset(pipes.channel);
   run.outgoing.clear();
   run.sent = 0;
+  run.attachment = run.job.conversation->attachment();
   run.writing = false;
   run.listen_at_ms = clock_.boot_ms() + kListenMs;
   control_epoll(epoll_.get(), EPOLL_CTL_ADD, run.channel.get(), tag_of(number, Pipe::channel), EPOLLIN);
@@ -199,10 +200,9 @@ void RunLoop::pump(RunNumber number, Run& run) {
       run.sent = 0;
       if (run.outgoing.empty()) break;
     }
-    const ssize_t sent =
-        ::send(run.channel.get(), run.outgoing.data() + run.sent, run.outgoing.size() - run.sent, MSG_NOSIGNAL);
+    const ssize_t sent = send_bytes(run.channel.get(), std::string_view(run.outgoing).substr(run.sent), run.attachment);
     full = sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
-    if (sent > 0) run.sent += static_cast<std::size_t>(sent);
+    if (sent > 0) run.sent += static_cast<std::size_t>(sent), run.attachment = -1;
     // The job does not listen any more: its outcome will tell why.
     if (sent < 0 && !full && errno != EINTR) run.sent = run.outgoing.size();
   }

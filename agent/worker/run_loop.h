@@ -91,6 +91,7 @@ class RunLoop {
     std::unique_ptr<Clean> clean = nullptr;  // none: there is no secret
     std::string outgoing = {};               // on its way down the channel
     std::size_t sent = 0;                    // of it
+    int attachment = -1;                     // the conversation's; not gone along yet
     bool writing = false;                    // waits until the channel takes more
     std::uint64_t partial_since_ms = 0;
     std::uint64_t listen_at_ms = 0;  // when its output will be waited for; 0: it is

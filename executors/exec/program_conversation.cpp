@@ -22,8 +22,12 @@ std::string Tail::last_line() const {
   return to_utf8(std::string_view(text_).substr(first, last - first + 1));
 }
 
-ProgramConversation::ProgramConversation(std::string request, EndContext context, ArtifactSink* sink)
-    : output_(std::move(request)), context_(std::move(context)), reader_(context_.max_result_bytes, sink) {}
+ProgramConversation::ProgramConversation(std::string request, EndContext context, ArtifactSink* sink,
+                                         std::shared_ptr<const Fd> attached)
+    : output_(std::move(request)),
+      attached_(std::move(attached)),
+      context_(std::move(context)),
+      reader_(context_.max_result_bytes, sink) {}
 
 Answer ProgramConversation::complete_answer() const {
   Answer answer = reader_.answer();
@@ -45,7 +49,8 @@ Result<std::unique_ptr<Conversation>> begin_program(const JobFacts& facts, const
                       .command = spec.command,
                       .script_file = spec.script_file,
                       .environment = spec.environment,
-                      .programs = spec.files};
+                      .programs = spec.files,
+                      .attached = spec.attached_as};
   for (std::string& word : extras.command) {
     constexpr std::string_view kPlace = "{script}";
     const std::string path = "/job/" + spec.script_file;
@@ -53,7 +58,8 @@ Result<std::unique_ptr<Conversation>> begin_program(const JobFacts& facts, const
       word.replace(at, kPlace.size(), path);
   }
   MJ_TRY(request, script_request(facts, extras));
-  return std::make_unique<ProgramConversation>(std::move(request), end_context(facts, spec.profile), sink);
+  return std::make_unique<ProgramConversation>(std::move(request), end_context(facts, spec.profile), sink,
+                                               spec.attached);
 }
 
 }  // namespace mycojobs

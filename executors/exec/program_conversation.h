@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/fd.h"
 #include "executors/answer.h"
 #include "executors/script_conversation.h"
 #include "mycojobs/executor.h"
@@ -22,6 +23,8 @@ struct ProgramSpec {
   std::string script_file = "script";  // its name below /job
   TextMap environment = {};            // the job's own values win
   std::vector<ScriptFile> files = {};
+  std::string attached_as = {};  // name below /job of `attached`, which may be executed
+  std::shared_ptr<const Fd> attached = {};
 };
 
 // Error invalid or too_large: names the field; the job can never run.
@@ -42,11 +45,12 @@ class Tail {
 // For an executor that reads more out of a run than what its program says: what begin_program() is made of.
 class ProgramConversation : public Conversation {
  public:
-  ProgramConversation(std::string request, EndContext, ArtifactSink*);
+  ProgramConversation(std::string request, EndContext, ArtifactSink*, std::shared_ptr<const Fd> attached = {});
   std::string take_output() override {
     reader_.taken();
     return std::exchange(output_, {});
   }
+  int attachment() const override { return attached_ ? attached_->get() : -1; }
   void feed(std::string_view bytes) override { reader_.feed(bytes); }
   void saw_stderr(std::string_view bytes) override { stderr_.feed(bytes); }
   std::vector<std::string> take_notes() override { return reader_.take_notes(); }
@@ -62,6 +66,7 @@ class ProgramConversation : public Conversation {
 
  private:
   std::string output_;
+  std::shared_ptr<const Fd> attached_;
   EndContext context_;
   AnswerReader reader_;
   Tail stderr_;

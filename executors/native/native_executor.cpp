@@ -4,10 +4,8 @@
 #include <sys/utsname.h>
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
 
-#include "base/sha256.h"
 #include "domain/profiles.h"
 #include "domain/utf8.h"
 #include "executors/exec/program_conversation.h"
@@ -54,24 +52,6 @@ Result<std::string> find_program(const std::string& folder, const std::string& b
   return found;
 }
 
-Result<std::string> read_program(const std::string& path, const std::string& hash, std::uint64_t most) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  const auto size = file ? static_cast<std::int64_t>(file.tellg()) : -1;
-  if (size < 0) return fail(Code::unavailable, "the program " + hash + " cannot be read: " + path);
-  if (static_cast<std::uint64_t>(size) > most) {
-    return fail(Code::invalid, "script: the program has " + std::to_string(size) +
-                                   " bytes, and the job's disk and "
-                                   "files at most " +
-                                   std::to_string(most) + ": ask for more, policy.disk and policy.file_size");
-  }
-  std::string bytes(static_cast<std::size_t>(size), '\0');
-  if (!file.seekg(0).read(bytes.data(), size))
-    return fail(Code::unavailable, "the program " + hash + " cannot be read: " + path);
-  if (sha256_hex(bytes) != hash)
-    return fail(Code::invalid, "script: " + path + " is not what its name says: remove it and add the program again");
-  return bytes;
-}
-
 }  // namespace
 
 std::vector<Stage> NativeExecutor::stages() const {
@@ -89,11 +69,15 @@ Result<std::unique_ptr<Conversation>> NativeExecutor::begin(const JobFacts& fact
   const std::string folder = programs_folder(state_dir_, facts.job.context_id);
   MJ_TRY(hash, find_program(folder, lines.empty() ? "" : lines.front()));
   const std::uint64_t most = std::min({facts.granted.disk_bytes, facts.granted.file_bytes, kMaxProgramBytes});
-  MJ_TRY(bytes, read_program(folder + '/' + hash, hash, most));
+  MJ_TRY(program, programs_.sealed(folder + '/' + hash, hash, most));
   lines.front() = "/job/program";
-  ProgramSpec spec{.executor = name(), .profile = "native", .command = std::move(lines)};
-  spec.files.emplace_back("program", std::move(bytes));
-  return begin_program(facts, spec, sink);
+  return begin_program(facts,
+                       {.executor = name(),
+                        .profile = "native",
+                        .command = std::move(lines),
+                        .attached_as = "program",
+                        .attached = std::move(program)},
+                       sink);
 }
 
 }  // namespace mycojobs

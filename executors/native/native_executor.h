@@ -5,11 +5,12 @@
 //   an argument
 //   another argument
 //
-// Script types native and rust. What is run is what has that hash: it is checked each time.
+// Script types native and rust. What is run is what has that hash (program_cache.h).
 #pragma once
 
 #include <string>
 
+#include "executors/native/program_cache.h"
 #include "mycojobs/executor.h"
 
 namespace mycojobs {
@@ -26,6 +27,7 @@ class NativeExecutor final : public Executor {
 
  private:
   std::string state_dir_;
+  mutable ProgramCache programs_;
 };
 
 }  // namespace mycojobs

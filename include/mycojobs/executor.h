@@ -65,6 +65,8 @@ class Conversation {
   virtual std::size_t stage() const { return 0; }
   // What waits to go down the channel; empty: nothing now. Whoever takes it sends all of it, in order.
   virtual std::string take_output() = 0;
+  // A descriptor that goes along with the first byte of a run, and stays the conversation's; -1: none.
+  virtual int attachment() const { return -1; }
   // What the job sent. Hostile: bounded memory whatever comes.
   virtual void feed(std::string_view bytes) = 0;
   // Its stderr as it was written, without secrets.

@@ -203,7 +203,8 @@ class Store {
   // Strikes a dead letter off the list. With requeue: its job runs again, or its entry is pushed onto its queue again
   // if there is no record or was none. Errors of requeue(); not_found.
   virtual Result<void> settle_dead_letter(Id context, const std::string& id, bool requeue) = 0;
-  virtual Result<std::vector<RunnerInfo>> runners(Id context) = 0;  // by id
+  // By id. Those whose record another client wrote are told within ten minutes: only so often are all keys looked at.
+  virtual Result<std::vector<RunnerInfo>> runners(Id context) = 0;
 
   // Facts after a revision, in order.
   virtual Result<std::vector<Fact>> journal(Id context, const std::string& queue, std::uint64_t after_revision,

@@ -13,6 +13,8 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <utility>
+#include <vector>
 
 namespace mycojobs::sandbox {
 namespace {
@@ -122,6 +124,44 @@ TEST_F(CgroupTest, CountsWhatARunUsesAndLeavesNothing) {
   groups_->remove(1);
   EXPECT_FALSE(any_group_of(own_group_name() + "/1"));
   EXPECT_EQ(groups_->usage(1).memory_peak, 0U);  // SX8: nothing of it is left to be added to another's
+}
+
+// As init and the job that waits in a slot, after runs that had some processes more.
+TEST_F(CgroupTest, PeakOfProcessesBeginsAnewWhileSomeGoOnWaiting) {
+  if (!may()) return;
+  const auto joins = make(1, 64 * kMebi, 4);
+  int said[2], go[2];
+  ASSERT_EQ(::pipe(said), 0);
+  ASSERT_EQ(::pipe(go), 0);
+  const pid_t init = start_in(joins, [&] {
+    std::vector<pid_t> waiting;
+    const auto add = [&] {
+      waiting.push_back(::fork());
+      if (waiting.back() == 0) ::pause();
+    };
+    char byte = 0;
+    for (const int children : {3, 1, 2}) {
+      for (int i = 0; i < children; ++i) add();
+      for (const pid_t pid : std::exchange(waiting, {})) ::kill(pid, SIGKILL), wait_status(pid);
+      add();  // the next job
+      (void)!::write(said[1], "x", 1);
+      (void)!::read(go[0], &byte, 1);
+    }
+    return forks_until_refused();
+  });
+  char byte = 0;
+  for (const std::uint32_t peak : {3U, 2U, 3U}) {
+    ASSERT_EQ(::read(said[0], &byte, 1), 1);
+    const auto usage = groups_->turn_over(1, 2);
+    if (!usage) GTEST_SKIP() << "this kernel does not let them begin anew";
+    EXPECT_EQ(usage->pids_peak, peak);
+    ASSERT_EQ(::write(go[1], "x", 1), 1);
+  }
+  EXPECT_TRUE(ended_with(wait_status(init), 3));  // the limit is in force, for all of them
+  EXPECT_EQ(groups_->usage(1).pids_max_hits, 1U);
+  groups_->remove(1);
+  groups_->remove(1);
+  EXPECT_FALSE(any_group_of(own_group_name() + "/1"));
 }
 
 // SQ1

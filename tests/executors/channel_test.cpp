@@ -7,6 +7,7 @@
 #include <random>
 
 #include "base/fd.h"
+#include "base/send_bytes.h"
 #include "executors/host_channel.h"
 
 namespace mycojobs {
@@ -130,6 +131,24 @@ TEST(HostChannel, WrongRequestsAreRefused) {
     ASSERT_FALSE(request) << row.name;
     EXPECT_EQ(request.error().code, row.code) << row.name << ": " << request.error().message;
   }
+}
+
+TEST(HostChannel, DescriptorComesAlongWithTheRequest) {
+  using enum FrameKind;
+  int ends[2], pipe_ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  ASSERT_EQ(::pipe(pipe_ends), 0);
+  const Fd ours(ends[0]), theirs(ends[1]), from(pipe_ends[0]);
+  Fd to(pipe_ends[1]);
+  const std::string bytes = frames({facts, environment, script});
+  ASSERT_EQ(send_bytes(ours.get(), bytes.substr(0, 3), to.get()), 3);
+  ASSERT_EQ(send_bytes(ours.get(), bytes.substr(3)), static_cast<ssize_t>(bytes.size() - 3));
+  to.reset();
+  const auto request = read_request(theirs.get());
+  ASSERT_TRUE(request) << request.error().message;
+  EXPECT_EQ(::write(request->attached.get(), "x", 1), 1);
+  char byte = 0;
+  EXPECT_EQ(::read(from.get(), &byte, 1), 1);
 }
 
 }  // namespace

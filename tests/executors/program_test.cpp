@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -145,6 +147,58 @@ TEST_F(Native, WhatHasAnotherHashIsNotRun) {
   EXPECT_THAT(run(native, std::string(64, 'a')).end.error, HasSubstr("mycojobs program add"));
   EXPECT_THAT(run(native, "../../../../usr/bin/env").end.error, HasSubstr("SHA-256"));
   EXPECT_THAT(run(native, "abc").end.error, HasSubstr("8 to 64 digits"));
+}
+
+TEST_F(Native, WhatWasChangedAfterARunIsNotRunAgain) {
+  const NativeExecutor native(state_.path().string());
+  const std::string hash = add("/usr/bin/printf");
+  EXPECT_EQ(run(native, hash + "\nx").out, "x");
+  const std::string path = programs_folder(state_.path().string(), 7) + "/" + hash;
+  std::ofstream(path, std::ios::app) << "x";
+  EXPECT_THAT(run(native, hash).end.error, HasSubstr("is not what its name says"));
+  std::filesystem::remove(path);
+  EXPECT_THAT(run(native, hash).end.error, HasSubstr("no program of this context"));
+}
+
+TEST_F(Native, ProgramThatDoesNotFitIsRefusedBeforeItRuns) {
+  const NativeExecutor native(state_.path().string());
+  const std::string hash = add("/usr/bin/printf");
+  EXPECT_EQ(run(native, hash + "\nx").out, "x");
+  JobFacts facts = facts_of(hash);
+  facts.job.context_id = 7;
+  facts.granted.disk_bytes = 1000;
+  const auto begun = native.begin(facts, nullptr);
+  ASSERT_FALSE(begun);
+  EXPECT_THAT(begun.error().message, HasSubstr("policy.disk"));
+}
+
+TEST_F(Native, CacheHandsOutTheSameSealedFileUntilItsSourceIsTouched) {
+  const std::string hash = add("/usr/bin/printf");
+  const std::string path = programs_folder(state_.path().string(), 7) + "/" + hash;
+  const std::uint64_t size = std::filesystem::file_size(path);
+  ProgramCache cache;
+  const auto first = cache.sealed(path, hash, size);
+  ASSERT_TRUE(first) << first.error().message;
+  EXPECT_EQ(::pwrite((*first)->get(), "x", 1, 0), -1);
+  EXPECT_EQ(::ftruncate((*first)->get(), 0), -1);
+  EXPECT_EQ(cache.sealed(path, hash, size).value(), *first);
+  EXPECT_EQ(cache.sealed(path, hash, size - 1).error().code, Code::invalid);
+  std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+  EXPECT_NE(cache.sealed(path, hash, size).value(), *first);
+}
+
+TEST_F(Native, CacheKeepsWhatWasUsedLast) {
+  const std::string hash = add("/usr/bin/printf"), other = add("/usr/bin/env"),
+                    folder = programs_folder(state_.path().string(), 7);
+  const std::uint64_t room =
+      std::max(std::filesystem::file_size(folder + "/" + hash), std::filesystem::file_size(folder + "/" + other));
+  ProgramCache cache(room);
+  const auto first = cache.sealed(folder + "/" + hash, hash, room).value();
+  EXPECT_EQ(cache.sealed(folder + "/" + hash, hash, room).value(), first);
+  ASSERT_TRUE(cache.sealed(folder + "/" + other, other, room));
+  EXPECT_NE(cache.sealed(folder + "/" + hash, hash, room).value(), first);
+  ProgramCache none(1);
+  EXPECT_NE(none.sealed(folder + "/" + hash, hash, room).value(), none.sealed(folder + "/" + hash, hash, room).value());
 }
 
 TEST(Programs, WhatIsLeftBehindAndWritesProgressHoldsUpNoEnd) {

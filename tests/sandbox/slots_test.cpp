@@ -127,6 +127,25 @@ TEST(Slots, UsageIsOfTheRunAlone) {
   EXPECT_LT(idle.outcome.usage.user_us + idle.outcome.usage.system_us, 300'000U);
 }
 
+TEST(Slots, RunThatHadManyProcessesIsNotTheLastAndItsPeakIsItsOwn) {
+  if (!may_limit_by_cgroup()) return;
+  OwnSandbox own = own_sandbox(one_slot());
+  RunSpec spec = spec_with();
+  spec.limits.exec = true;
+  const auto run = [&](const std::string& lines) { return run_attempts(*own.sandbox, spec, lines + "\ngetpid"); };
+  const auto peak = [&](const std::string& lines) { return run(lines).outcome.usage.pids_peak; };
+  const std::string many = "shell sleep 0.1 | sleep 0.1 | sleep 0.1; :";
+  run(many);
+  ASSERT_TRUE(eventually([&] { return reused(run("")); }));
+  const bool counts_anew = (run(many), reused(run("")));
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_GE(peak(many), 5U) << i;
+    const Ran few = run("");
+    EXPECT_EQ(few.outcome.usage.pids_peak, 1U) << i;
+    EXPECT_EQ(reused(few), counts_anew) << i;
+  }
+}
+
 TEST(Slots, EverythingIsMadeAnewWhereASlotServesOneRun) {
   SandboxConfig config = test_config();
   config.slot_runs = 1;

@@ -1,7 +1,8 @@
 --#
 -- Writes a record that stands in no queue. Answers {new | exists | used, key, record}.
 local prefix, counter, names, name, id, fields = arg(), arg(), arg(), arg(), num(arg()), list_arg()
-local err = wrong(counter, 'string') or (name ~= '' and wrong(names, 'hash'))
+local indexed = prefix == 'runner:'
+local err = wrong(counter, 'string') or (indexed and wrong('mj:runners', 'zset')) or (name ~= '' and wrong(names, 'hash'))
 if err then return err end
 local function there(key) return {'exists', key, redis.call('HGETALL', key)} end
 local function is_used(key) return redis.call('EXISTS', key, 'mj:claim:' .. key) > 0 end
@@ -23,5 +24,6 @@ if redis.call('EXISTS', key) == 1 then return there(key) end
 if is_used(key) then return {'used', key, {}} end
 redis.call('HSET', key, 'id', dec(id), 'created_at', now_s, 'updated_at', now_s, unpack(fields))
 if name ~= '' then redis.call('HSET', names, name, key) end
+if indexed then redis.call('ZADD', 'mj:runners', 'NX', 0, dec(id)) end
 if allocate then redis.call('SET', counter, dec(id)) end
 return {'new', key, redis.call('HGETALL', key)}

@@ -3,7 +3,7 @@
 local id, instance, host, boot_id, pid, replaces = arg(), arg(), arg(), arg(), arg(), arg()
 local ttl_ms, fields = num(arg()), list_arg()
 local key, record = 'mj:hold:runner:' .. id, 'runner:' .. id
-local err = wrong(key, 'hash') or wrong(record, 'hash')
+local err = wrong(key, 'hash') or wrong(record, 'hash') or wrong('mj:runners', 'zset')
 if err then return err end
 local held = to_table(redis.call('HGETALL', key))
 if held.instance and held.instance ~= instance and held.instance ~= replaces and now_ms <= num(held.until_ms) then
@@ -11,6 +11,7 @@ if held.instance and held.instance ~= instance and held.instance ~= replaces and
 end
 redis.call('HSET', key, 'instance', instance, 'host', host, 'boot_id', boot_id, 'pid', pid,
   'until_ms', dec(now_ms + ttl_ms))
+redis.call('ZADD', 'mj:runners', 'NX', 0, id)
 redis.call('HSETNX', record, 'created_at', now_s)
 redis.call('HSET', record, 'updated_at', now_s, 'seen_ms', dec(now_ms), unpack(fields))
 return {}

@@ -35,7 +35,8 @@ end
 class Mycojobs(System):
     title = "mycojobs"
     isolation = "process, namespaces, seccomp, Landlock, cgroups"
-    settings = "defaults (lease 30 s, 8 spares)"
+    settings = "defaults (lease 30 s, 8 spares), 8 slots"
+    sandbox = ""  # more of the section [sandbox]
 
     def connect(self):
         self.store = self.redis.client(CONTEXT)
@@ -43,7 +44,7 @@ class Mycojobs(System):
         self.state = os.path.join(self.folder, "state")
         self.config = os.path.join(self.folder, "config.toml")
         with open(self.config, "w", encoding="utf-8") as file:
-            file.write(CONFIG)
+            file.write(CONFIG + self.sandbox)
         self.url = f"unix:{self.redis.socket}"
         self.coordinator = None
 
@@ -292,3 +293,10 @@ class Mycojobs(System):
         if getattr(self, "coordinator", None):
             self.coordinator.stop()
         super().stop()
+
+
+class MycojobsAnew(Mycojobs):
+    title = "mycojobs, everything anew for each job"
+    isolation = "process, namespaces, mounts, seccomp, Landlock, cgroups, all made anew"
+    settings = "sandbox.slot_runs = 1, 8 slots"
+    sandbox = "[sandbox]\nslot_runs = 1\n"

@@ -3,14 +3,15 @@ from .beanstalkd import Beanstalkd
 from .bubblewrap import Bubblewrap, BubblewrapNothing
 from .bullmq import BullMQ, BullMQSandboxed
 from .celery_system import Celery, CeleryFresh, CeleryThreads
-from .ours import Mycojobs
+from .ours import Mycojobs, MycojobsAnew
 from .rq_system import RQ
 
 # name: (class, slots where a workload names none, no-op jobs of a drain, title)
 # -again: the killed worker itself is started again.
 SYSTEMS = {
-    "mycojobs": (Mycojobs, 4, 3000, "mycojobs"),
-    "mycojobs-again": (Mycojobs, 4, 0, "mycojobs, the same agent started again"),
+    "mycojobs": (Mycojobs, 8, 5000, "mycojobs"),
+    "mycojobs-anew": (MycojobsAnew, 8, 1500, "mycojobs, slot_runs = 1"),
+    "mycojobs-again": (Mycojobs, 8, 0, "mycojobs, the same agent started again"),
     "celery": (Celery, 2, 3000, "Celery prefork, 2 processes"),
     "celery-fresh": (CeleryFresh, 2, 20, "Celery, a fresh process a task"),
     "celery-threads": (CeleryThreads, 2, 1000, "Celery threads"),

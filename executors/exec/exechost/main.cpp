@@ -1,4 +1,6 @@
 // mycojobs-exechost: the zygote of jobs that are programs: bash, node, a compiler, a binary. It has nothing to warm up.
+#include <malloc.h>
+
 #include <cstdio>
 #include <cstring>
 
@@ -12,6 +14,8 @@ int main(int argc, char** argv) {
     std::printf("mycojobs-exechost %s\n", mycojobs::kVersion);
     return 0;
   }
+  // Else the first large allocation of each job walks through all that was freed before its fork, and copies the pages.
+  ::mallopt(M_MXFAST, 0);
   mycojobs::serve_zygote({.name = "exec",
                           .before_fork = nullptr,
                           .after_fork_parent = nullptr,

@@ -2,14 +2,17 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <spawn.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -44,10 +47,15 @@ void handle(int signal, void (*handler)(int)) {
   ::sigaction(signal, &action, nullptr);
 }
 
-void send_error(int channel, const char* type, const std::string& message, std::optional<int> exit) {
+std::string error_json(const char* type, const std::string& message, std::optional<int> exit = {}) {
   json error = {{"type", type}, {"message", message}, {"line", 0}};
   if (exit) error["exit"] = *exit;
-  send_frame(channel, FrameKind::error, dump_json(error));
+  return dump_json(error);
+}
+
+int not_run(int channel, const std::string& message) {
+  send_frame(channel, FrameKind::error, error_json("SetupError", message));
+  return kNoRequest;
 }
 
 bool write_file(const std::string& path, mode_t mode, std::string_view bytes) {
@@ -55,8 +63,22 @@ bool write_file(const std::string& path, mode_t mode, std::string_view bytes) {
   return file && write_all(file.get(), bytes) && ::fchmod(file.get(), mode) == 0;
 }
 
+// Fails as write_file() does. The file is sealed: no page of it can go away while it is read.
+bool write_copy(const std::string& path, const Fd& from) {
+  struct stat info {};
+  if (::fstat(from.get(), &info) != 0) return false;
+  const auto size = static_cast<std::size_t>(info.st_size);
+  void* bytes = size == 0 ? nullptr : ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, from.get(), 0);
+  if (bytes == MAP_FAILED) return false;
+  const bool written = write_file(path, 0500, {static_cast<const char*>(bytes), size});
+  const int error = errno;
+  if (bytes != nullptr) ::munmap(bytes, size);
+  errno = error;
+  return written;
+}
+
 struct Plan {
-  std::string script_path;
+  std::string script_path, attached_path;
   std::vector<std::string> command, environment;
   std::uint64_t max_artifact_bytes = 0;
 };
@@ -67,6 +89,8 @@ Plan lay_out(const HostRequest& request) {
   Plan plan;
   plan.script_path = "/job/" + facts.at("script_file").get<std::string>();
   plan.command = facts.at("command").get<std::vector<std::string>>();
+  if (const auto attached = facts.find("attached"); attached != facts.end())
+    plan.attached_path = "/job/" + attached->get<std::string>();
   plan.max_artifact_bytes = facts.at("max_artifact_bytes").get<std::uint64_t>();
   auto variables = json::parse(request.environment).get<TextMap>();
   variables["MYCOJOBS_INPUTS"] = kInputsFile;
@@ -86,18 +110,30 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return out;
 }
 
-[[noreturn]] void become(Plan& plan, int told) {
-  ::setpgid(0, 0);
-  for (const int signal : {SIGTERM, SIGCHLD, SIGPIPE}) handle(signal, SIG_DFL);
-  sigset_t none;
-  sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+sigset_t set_of(std::initializer_list<int> signals) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : signals) sigaddset(&set, signal);
+  return set;
+}
+
+// In a process group of its own, signals as they are usually. posix_spawn, since it copies no page tables, and its
+// child dirties no page of ours. Returns errno of fork or exec; 0: `program` has been started.
+int start(Plan& plan) {
+  posix_spawnattr_t how;
+  if (const int error = ::posix_spawnattr_init(&how); error != 0) return error;
+  const sigset_t none = set_of({}), usual = set_of({SIGTERM, SIGCHLD, SIGPIPE});
+  ::posix_spawnattr_setpgroup(&how, 0);
+  ::posix_spawnattr_setsigmask(&how, &none);
+  ::posix_spawnattr_setsigdefault(&how, &usual);
+  ::posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   const auto arguments = pointers(plan.command);
   const auto environment = pointers(plan.environment);
-  ::execvpe(arguments[0], arguments.data(), environment.data());
-  const int error = errno;
-  static_cast<void>(!::write(told, &error, sizeof error));
-  ::_exit(error == ENOENT ? kNotFound : kNotRunnable);
+  pid_t started = 0;
+  const int error = ::posix_spawnp(&started, arguments[0], nullptr, &how, arguments.data(), environment.data());
+  ::posix_spawnattr_destroy(&how);
+  program = error == 0 ? started : 0;
+  return error;
 }
 
 // Lines that the program writes to its progress, as notes.
@@ -176,24 +212,27 @@ void leave_by(int signal) {
   ::raise(signal);
 }
 
-// Everything that is left to say, in order; returns the exit code.
-int hand_over(int channel, int status, int exec_error, const Plan& plan) {
+// Everything that is left to say; returns the exit code. What is last goes in one piece, so that it wakes the agent
+// once.
+int hand_over(int channel, int status, int start_error, const Plan& plan) {
   int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  if (exec_error != 0) {
-    send_error(channel, "ProgramError", "cannot start " + plan.command[0] + ": " + errno_text(exec_error),
-               std::nullopt);
+  std::string last;
+  if (start_error != 0) {
+    append_frame(last, FrameKind::error,
+                 error_json("ProgramError", "cannot start " + plan.command[0] + ": " + errno_text(start_error)));
   } else if (WIFEXITED(status) && code == 0) {
     if (auto result = read_result()) {
-      send_frame(channel, FrameKind::result, dump_json(json(*result)));
+      append_frame(last, FrameKind::result, dump_json(json(*result)));
     } else {
       code = 1;
-      send_error(channel, "ResultError", result.error().message, std::nullopt);
+      append_frame(last, FrameKind::error, error_json("ResultError", result.error().message));
     }
   } else if (WIFEXITED(status)) {
-    send_error(channel, "Exit", "", code);
+    append_frame(last, FrameKind::error, error_json("Exit", "", code));
   }
   send_artifacts(channel, kArtifactsFolder, plan.max_artifact_bytes);
-  send_frame(channel, FrameKind::done, "");
+  append_frame(last, FrameKind::done, "");
+  send_frames(channel, last);
   return code;
 }
 
@@ -202,38 +241,24 @@ int hand_over(int channel, int status, int exec_error, const Plan& plan) {
 int run_program(int channel) {
   const auto request = read_request(channel);
   if (!request && request.error().code == Code::unavailable) return kNoRequest;
-  int told[2];
-  if (!request || ::pipe2(told, O_CLOEXEC) != 0) {
-    send_error(channel, "SetupError", request ? errno_text(errno) : request.error().message, std::nullopt);
-    return kNoRequest;
-  }
-  const Fd from(told[0]);
-  Fd to(told[1]);
+  if (!request) return not_run(channel, request.error().message);
   Plan plan = lay_out(*request);
   if (!write_file(plan.script_path, 0500, request->script) || !write_file(kInputsFile, 0400, request->inputs) ||
-      !write_file(kResultFile, 0600, "") || ::chdir("/job") != 0) {
-    send_error(channel, "SetupError", "/job: " + errno_text(errno) + ": ask for more, policy.disk", std::nullopt);
-    return kNoRequest;
-  }
+      !write_file(kResultFile, 0600, "") ||
+      (!plan.attached_path.empty() && !write_copy(plan.attached_path, request->attached)) || ::chdir("/job") != 0)
+    return not_run(channel, "/job: " + errno_text(errno) + ": ask for more, policy.disk");
   ProgressReader progress(channel);
-  sigset_t mine;
-  sigemptyset(&mine);
-  sigaddset(&mine, SIGTERM);
-  sigaddset(&mine, SIGCHLD);
+  const sigset_t mine = set_of({SIGTERM, SIGCHLD});
   ::sigprocmask(SIG_BLOCK, &mine, nullptr);
   handle(SIGTERM, pass_on);
   handle(SIGCHLD, wake);
   handle(SIGPIPE, SIG_IGN);
-  program = ::fork();
-  if (program == 0) become(plan, to.get());
-  if (program > 0) ::setpgid(program, program);  // whoever comes first
-  to.reset();
-  int exec_error = program < 0 ? errno : 0;
-  if (program > 0 && ::read(from.get(), &exec_error, sizeof exec_error) <= 0) exec_error = 0;
-  const int status = program > 0 ? wait_for_end(progress) : kNotRunnable << 8;
+  const int start_error = start(plan);
+  const int not_started = (start_error == ENOENT ? kNotFound : kNotRunnable) << 8;
+  const int status = start_error == 0 ? wait_for_end(progress) : not_started;
   program = 0;
   progress.finish();
-  const int code = hand_over(channel, status, exec_error, plan);
+  const int code = hand_over(channel, status, start_error, plan);
   if (WIFSIGNALED(status)) leave_by(WTERMSIG(status));
   return code;
 }

@@ -1,6 +1,6 @@
 // One program for one job: what mycojobs-exechost does in the job's process.
 //
-//   request --> files, environment --> fork, exec of facts.command --> its end --> result file, artifacts --> channel
+//   request --> files, environment --> facts.command is spawned --> its end --> result file, artifacts --> channel
 //
 // The program's end is the job's: its code, or the signal that ended it. TERM is passed on to it.
 #pragma once

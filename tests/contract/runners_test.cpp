@@ -1,0 +1,73 @@
+// The list of runners, and the index that it is read from.
+#include <gmock/gmock.h>
+
+#include "bench.h"
+
+namespace mycojobs {
+namespace {
+
+using testing::ElementsAre;
+
+class Runners : public StoreContract {
+ protected:
+  void hold(Id id) {
+    Runner runner;
+    runner.id = id;
+    RunnerHold held_by;
+    ASSERT_TRUE(store_->hold_runner(1, runner, {"aaaa", "host", "boot", 1}, 60000, "", held_by));
+  }
+  void write_plainly(Id id) {
+    bench_->plain(1, {"HSET", "runner:" + std::to_string(id), "id", std::to_string(id), "topic", "t"});
+  }
+  std::vector<Id> listed() {
+    std::vector<Id> ids;
+    const std::vector<RunnerInfo> runners = store_->runners(1).value();
+    for (const RunnerInfo& info : runners) ids.push_back(info.runner.id);
+    return ids;
+  }
+};
+
+TEST_P(Runners, AreListedByIdHoweverTheyWereWritten) {
+  write_plainly(100);  // before there was an index
+  hold(20);
+  ASSERT_TRUE(store_->create_record(1, {"runner:", "runner", 3, {{"topic", "t"}}}));
+  EXPECT_THAT(listed(), ElementsAre(3, 20, 100));
+  hold(19);
+  ASSERT_TRUE(store_->create_record(1, {"runner:", "runner", 0, {{"topic", "t"}}}));
+  EXPECT_THAT(listed(), ElementsAre(1, 3, 19, 20, 100));
+}
+
+TEST_P(Runners, ThatOthersWriteLaterAreListedWhenAllKeysAreLookedThroughAgain) {
+  hold(20);
+  EXPECT_THAT(listed(), ElementsAre(20));
+  write_plainly(21);
+  EXPECT_THAT(listed(), ElementsAre(20)) << "between two looks a list does not depend on how many keys there are";
+  const std::uint64_t looked = bench_->plain(1, {"ZSCORE", "mj:runners", "*"}).number();
+  bench_->plain(1, {"ZADD", "mj:runners", std::to_string(looked - 600001), "*"});
+  EXPECT_THAT(listed(), ElementsAre(20, 21));
+}
+
+TEST_P(Runners, WhoseRecordWasDeletedLeaveTheIndexUntilTheirNextHeartbeat) {
+  hold(20);
+  hold(21);
+  EXPECT_THAT(listed(), ElementsAre(20, 21));
+  bench_->erase(1, "runner:20");
+  EXPECT_THAT(listed(), ElementsAre(21));
+  EXPECT_TRUE(bench_->plain(1, {"ZSCORE", "mj:runners", "20"}).nil());
+  hold(20);
+  EXPECT_THAT(listed(), ElementsAre(20, 21));
+}
+
+TEST_P(Runners, NonsenseInTheIndexIsPassedOver) {
+  hold(20);
+  bench_->plain(1, {"ZADD", "mj:runners", "0", "x", "0", "", "0", "020", "0", "-1", "0", "4294967296", "0", "21"});
+  bench_->put_text(1, "runner:22", "no record");
+  EXPECT_THAT(listed(), ElementsAre(20));
+  bench_->put_text(1, "mj:runners", "planted");
+  EXPECT_EQ(outcome(store_->runners(1)), "invalid");
+}
+
+MJ_BOTH_STORES(Runners);
+
+}  // namespace
+}  // namespace mycojobs
