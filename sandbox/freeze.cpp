@@ -41,14 +41,15 @@ struct Region {
 // pages that are copied for each piece. Where it keeps none in one place there is nothing to do.
 void exhaust_malloc() {
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
-  constexpr std::size_t kLargest = 128U << 10, kKept = 1032,
-                        kKeptOfASize = 8;  // by each thread; nothing of it goes back
+  constexpr std::size_t kLargest = 128U << 10;
+  constexpr std::size_t kKept = 1032, kKeptOfASize = 8;  // by each thread: nothing up to this goes back to the end
   const struct mallinfo2 before = ::mallinfo2();
   if (before.keepcost == 0) return;
   const auto end = reinterpret_cast<std::uintptr_t>(::sbrk(0)) - before.keepcost;
   for (std::size_t size = kLargest; size >= 24; size = size > kKept ? std::max(size / 8 * 7, kKept) : size - 16) {
     for (std::size_t left = before.fordblks / size + kKeptOfASize; left > 0; --left) {
       void* const piece = std::malloc(size);
+      // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): nobody is to have it
       if (reinterpret_cast<std::uintptr_t>(piece) < end) continue;
       if (size > kKept) std::free(piece);
       break;

@@ -6,6 +6,8 @@
 //                                      no page tables for it, but a child meets a fault where it reads; the program
 //                                      stays as it is
 //   what is small                      as it is: its few entries are copied
+//   what malloc keeps of freed memory  taken for good, some hundred KiB at most: a child's pieces then come from one
+//   end
 //
 // Either way children share nothing that can be written, and no memory is writable and executable at any time.
 #pragma once

@@ -18,9 +18,9 @@ namespace {
 constexpr std::size_t kHuge = 2U << 20;
 constexpr std::size_t kRegionOfZygote = 256U << 20;  // of addresses: what is not used is given back
 constexpr std::size_t kRegionOfJob = 1U << 20;
-constexpr std::size_t kMostOfZygote = 1U << 20,
-                      kMostOfJob = 10U << 10;  // bytes of one object; a larger one is CPython's
-constexpr std::size_t kOfAll = 256U << 10;     // set aside for what each job writes to
+constexpr std::size_t kMostOfZygote = 1U << 20;  // bytes of one object; a larger one is CPython's
+constexpr std::size_t kMostOfJob = 10U << 10;    // an arena of the compiler among them
+constexpr std::size_t kOfAll = 256U << 10;       // set aside for what each job writes to
 
 // Sizes of blocks, their header with them: in steps of 16 to 1 KiB, from there four steps for each doubling.
 constexpr std::size_t kStep = 16, kEvenTo = 1024, kEven = kEvenTo / kStep;
