@@ -191,8 +191,7 @@ void take_steps(ChildRun& run, std::span<const Step> steps, std::vector<StepTime
   std::uint64_t before = times != nullptr ? monotonic_us() : 0;
   for (const Step& step : steps) {
     if (left_out(run.leave_out, step.name)) continue;
-    int error = step.run(run);
-    if (run.fail_step == step.name) error = EIO;
+    const int error = run.fail_step == step.name ? EIO : step.run(run);
     if (error != 0) give_up(run, step.name, error);
     if (times == nullptr) continue;
     const std::uint64_t after = monotonic_us();
