@@ -147,6 +147,25 @@ TEST(Slots, RunThatHadManyProcessesIsNotTheLastAndItsPeakIsItsOwn) {
   }
 }
 
+// The kernel splits a short run's CPU into user and system by guess: base and group must be compared by their sums.
+TEST(Slots, ManyShortRunsAreNotChargedToALaterOne) {
+  OwnSandbox own = own_sandbox(one_slot());
+  for (int i = 0; i < 450; ++i) ASSERT_EQ(word(run_in(own, "").outcome.status), "ok");
+  RunSpec spec = spec_with();
+  spec.limits.cpu_ms = 150;
+  const Ran ran = run_attempts(*own.sandbox, spec, "getpid\nsleep 300");
+  ASSERT_TRUE(reused(ran));
+  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+}
+
+// What one run was refused is not told of the next.
+TEST(Slots, RunThatMetALimitAndEndedWellIsTheLast) {
+  if (!may_limit_by_cgroup()) return;
+  OwnSandbox own = own_sandbox(one_slot());
+  EXPECT_FALSE(next_is_in_the_same(own, "thread_bomb"));
+  EXPECT_EQ(word(run_in(own, "exit 3").outcome.status), "exit");
+}
+
 TEST(Slots, EverythingIsMadeAnewWhereASlotServesOneRun) {
   SandboxConfig config = test_config();
   config.slot_runs = 1;
