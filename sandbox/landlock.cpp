@@ -96,11 +96,15 @@ int restrict_with_landlock(int abi, bool exec, const Grants& grants) {
   return ::syscall(SYS_landlock_restrict_self, ruleset.get(), 0) == 0 ? 0 : errno;
 }
 
-// It forbids what is forbidden already: that it is another domain is all that counts.
+// It forbids nothing that is not forbidden already: that it is another domain is all that counts.
 int make_job_domain(int abi) {
-  const RulesetAttr attr{LANDLOCK_ACCESS_FS_MAKE_BLOCK, 0, abi >= 6 ? kScopeAll : 0};
-  const long fd = ::syscall(SYS_landlock_create_ruleset, &attr, sizeof attr, 0);
-  return fd < 0 ? -errno : static_cast<int>(fd);
+  // A domain that does not speak of moving files between folders forbids it: so it allows what the one above may not.
+  const std::uint64_t handled = abi >= 2 ? LANDLOCK_ACCESS_FS_REFER : LANDLOCK_ACCESS_FS_MAKE_BLOCK;
+  const RulesetAttr attr{handled, 0, abi >= 6 ? kScopeAll : 0};
+  Fd ruleset(static_cast<int>(::syscall(SYS_landlock_create_ruleset, &attr, sizeof attr, 0)));
+  if (!ruleset) return -errno;
+  const int error = abi >= 2 ? add_folder(ruleset.get(), {"/", LANDLOCK_ACCESS_FS_REFER}, handled) : 0;
+  return error != 0 ? -error : ruleset.release();
 }
 
 }  // namespace mycojobs::sandbox

@@ -139,14 +139,15 @@ std::string encode_texts(const py::object& result) {
   PyObject *key = nullptr, *value = nullptr;
   for (Py_ssize_t at = 0; PyDict_Next(result.ptr(), &at, &key, &value) != 0;) {
     if (!PyUnicode_CheckExact(key) || !PyUnicode_CheckExact(value)) return {};
-    if (json.size() > 1) json += ',';
+    // Key and value may be one object.
+    const char* before = json.size() > 1 ? "," : "";
     for (PyObject* const text : {key, value}) {
+      json += std::exchange(before, ":");
       const py::object quoted = own(PyObject_CallOneArg(bound->quote.ptr(), text));
       Py_ssize_t size = 0;
       const char* const bytes = PyUnicode_AsUTF8AndSize(quoted.ptr(), &size);
       if (bytes == nullptr) return PyErr_Clear(), std::string();  // told by hand_over()
       json.append(bytes, static_cast<std::size_t>(size));
-      if (text == key) json += ':';
     }
   }
   return json += '}';
