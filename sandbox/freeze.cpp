@@ -76,9 +76,11 @@ bool read_region(const char* line, Region& region) {
   return true;
 }
 
-// What a program's data begins with comes from its file, and what follows does not: for us they are one.
+// What a program's data begins with comes from its file, and what follows does not: for us they are one. Others that
+// touch stay apart, or what nobody has used would count as used with its neighbour.
 bool extend(Region& region, const Region& next) {
   constexpr int kData = PROT_READ | PROT_WRITE;
+  if (region.inode == 0 || next.inode != 0) return false;
   if (region.end != next.begin || region.rights != kData || next.rights != kData) return false;
   if (!region.ours || !next.ours || region.brk || next.brk) return false;
   region.end = next.end;
