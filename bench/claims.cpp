@@ -1,7 +1,6 @@
 // What a job costs in the store without any sandbox: CPU of redis-server and of the client, by step and by how many
 // jobs are claimed and reported in one trip; then a claim by the length of the queue. As tables.
 //   ninja -C build claims_bench && build/bin/claims_bench > bench/claims.md
-#include <stdlib.h>
 #include <time.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/support.h"
 #include "store/embedded_redis.h"
 #include "store/redis_store.h"
 
@@ -27,15 +27,6 @@ constexpr const char* kReceipt =
     R"("limits":{"cpu_ms":60000,"memory":268435456,"pids":64,"wall_ms":60000},"profile":"python","status":"ok",)"
     R"("stragglers":0,"usage":{"memory_peak_bytes":1679360,"pids_peak":1,"stderr_bytes":0,"stdout_bytes":0,)"
     R"("system_us":1500,"user_us":500,"wall_us":2900}})";
-
-template <class T>
-T must(Result<T> result) {
-  if (!result) {
-    std::fprintf(stderr, "%s\n", result.error().message.c_str());
-    std::exit(1);
-  }
-  if constexpr (!std::is_void_v<T>) return std::move(*result);
-}
 
 double own_cpu_us() {
   timespec now{};
@@ -208,8 +199,7 @@ class Run {
 }  // namespace
 
 int main() {
-  std::string folder = "/tmp/mj-claims-XXXXXX";
-  if (::mkdtemp(folder.data()) == nullptr) return 1;
+  const ScratchFolder folder("mj-claims");
   std::printf(
       "# Claims: microseconds of CPU a job\n\n"
       "By `claims_bench` (bench/claims.cpp): a private Redis with `appendonly yes`, `appendfsync everysec` on a socket "
@@ -219,13 +209,12 @@ int main() {
       "lines of log | end | pushed: claim and end |\n|---|---|---|---|---|---|---|---|\n",
       kRounds, kJobs);
   {
-    Run run(folder);
+    Run run(folder.path());
     for (std::uint32_t batch : {1U, 4U, 16U}) run.measure(batch);
     std::printf(
         "\n## By the length of the queue\n\n"
         "| queued | claim of one | a record first, then its start |\n|---|---|---|\n");
     for (std::uint64_t queued : {1000ULL, 1000000ULL}) run.measure_queue(queued);
   }
-  std::filesystem::remove_all(folder);
   return 0;
 }

@@ -2,7 +2,6 @@
 // on a real Redis, with the coordinator as a process of its own. As tables.
 //   ninja -C build programs flows_bench && build/bin/flows_bench > bench/flows.md
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "bench/support.h"
 #include "coordinator/create.h"
 #include "coordinator/progress.h"
 #include "domain/codec.h"
@@ -29,15 +29,6 @@ namespace {
 using Clock_ = std::chrono::steady_clock;
 double ms_since(Clock_::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock_::now() - begin).count();
-}
-
-template <class T>
-T must(Result<T> result) {
-  if (!result) {
-    std::fprintf(stderr, "%s\n", result.error().message.c_str());
-    std::exit(1);
-  }
-  if constexpr (!std::is_void_v<T>) return std::move(*result);
 }
 
 double at(std::vector<double> values, double part) {
@@ -270,15 +261,14 @@ void many(Bench& bench, int count) {
 
 int main(int argc, char** argv) {
   const bool small = argc > 1 && std::string(argv[1]) == "--small";
-  std::string folder = (std::filesystem::temp_directory_path() / "mj-flows-XXXXXX").string();
-  if (::mkdtemp(folder.data()) == nullptr) return 1;
+  const ScratchFolder folder("mj-flows");
   std::printf(
       "# Flows: what a step costs\n\n"
       "By `flows_bench` (bench/flows.cpp): a private Redis with `appendfsync everysec` on a socket, `mycojobs "
       "coordinator` "
       "as a\nprocess of its own, a runner that ends each job at once (or a real agent).\n");
   {
-    Bench bench(folder);
+    Bench bench(folder.path());
     latency(bench);
     std::printf(
         "\n## One large flow\n\nOne job at a time (max_parallel): from its end until the next is claimed, medians "
@@ -296,6 +286,5 @@ int main(int argc, char** argv) {
     many(bench, small ? 300 : 1000);
     if (!small) many(bench, 10000);
   }
-  std::filesystem::remove_all(folder);
   return 0;
 }

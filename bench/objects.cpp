@@ -1,15 +1,14 @@
 // What a call on the object store costs with 1 000, 10 000 and 100 000 objects in a real Redis: medians, as a table.
 //   ninja -C build objects_bench && build/bin/objects_bench > bench/objects.md
-#include <stdlib.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "bench/support.h"
 #include "mycojobs/objects.h"
 #include "store/embedded_redis.h"
 #include "store/redis_store.h"
@@ -21,15 +20,6 @@ namespace {
 const ObjectKind kItem{"default", "item"};
 constexpr int kSamples = 1000;
 constexpr const char* kWords[] = {"red", "green", "blue", "large", "small", "heavy", "light", "round", "flat", "old"};
-
-template <class T>
-T must(Result<T> result) {
-  if (!result) {
-    std::fprintf(stderr, "%s\n", result.error().message.c_str());
-    std::exit(1);
-  }
-  return std::move(*result);
-}
 
 std::string item(std::uint64_t n) {
   return "{\"n\":" + std::to_string(n) + ",\"owner\":\"owner-" + std::to_string(n / 10) + "\",\"title\":\"" +
@@ -112,8 +102,7 @@ class Run {
 }  // namespace
 
 int main() {
-  std::string folder = "/tmp/mj-objects-XXXXXX";
-  if (::mkdtemp(folder.data()) == nullptr) return 1;
+  const ScratchFolder folder("mj-objects");
   std::printf(
       "# Objects: microseconds a call, medians of %d\n\n"
       "By `objects_bench` (bench/objects.cpp): one client, a private Redis with `appendfsync everysec` on a socket, "
@@ -125,12 +114,11 @@ int main() {
       "|---|---|---|---|---|---|---|---|---|\n",
       kSamples);
   {
-    Run run(folder);
+    Run run(folder.path());
     for (std::uint64_t count : {1000, 10000, 100000}) {
       run.grow_to(count);
       run.measure();
     }
   }
-  std::filesystem::remove_all(folder);
   return 0;
 }
