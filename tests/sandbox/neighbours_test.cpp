@@ -10,12 +10,14 @@ namespace {
 
 // SX1, SX6, SX9, SF12, SP3: beside a job that leaves all it can.
 TEST(Neighbours, JobBesideSeesNothingOfTheOther) {
-  Sandbox& sandbox = shared_sandbox();
+  OwnSandbox own = own_sandbox();  // its slots are new: each job is process 2 of its namespace
+  Sandbox& sandbox = *own.sandbox;
   Started one = start_attempts(sandbox, spec_with(),
                                "write /tmp/a x\nwrite /dev/shm/b x\nwrite /job/c x\nmknod /tmp/pipe 0x1000\nprint "
                                "up\nsleep 60000");
   wait_for_output(one, "up");
   const Ran other = run_attempts(
+      sandbox, spec_with(),
       "list /tmp\nlist /dev/shm\nlist /job\nread /proc/3/status\nkill 3 9\nkill 4 9\nrace_for_others 100\nopen_read "
       "/proc/2/root/tmp/a");
   EXPECT_EQ(other.answer("list /tmp"), "");
