@@ -111,10 +111,11 @@ std::string sleep_ms(const Words& words) {
   return "ok";
 }
 
-// Parents that end, each with a child that ends later: all of them are init's to bury.
+// N parents that end, each with a child that ends MS (1) later: all of them are init's to bury.
 std::string orphans(const Words& words) {
+  const useconds_t life = static_cast<useconds_t>(words.size() > 2 ? number(words, 2) : 1) * 1000;
   for (unsigned long i = 0; i < number(words, 1); ++i) {
-    const int code = in_child([] { return fork_once([] { ::usleep(1000); }) == "ok" ? 0 : 1; });
+    const int code = in_child([=] { return fork_once([=] { ::usleep(life); }) == "ok" ? 0 : 1; });
     if (code != 0) return "fork after " + std::to_string(i);
   }
   return "ok";

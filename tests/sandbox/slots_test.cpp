@@ -121,7 +121,7 @@ TEST(Slots, StragglersAreNotHandedOn) {
   RunSpec spec = spec_with();
   spec.limits.exec = true;
   for (int i = 0; i < 12; ++i) {
-    const Ran ran = run_attempts(*own.sandbox, spec, "getpid\nlist /proc\norphans 5");
+    const Ran ran = run_attempts(*own.sandbox, spec, "getpid\nlist /proc\norphans 5 60000");
     ASSERT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
     EXPECT_EQ(pid_of(ran), 2) << i;
   }

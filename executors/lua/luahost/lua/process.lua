@@ -87,11 +87,17 @@ function process.run_with_options(command, options)
 end
 process.which = files.which
 
--- The processes of the job, and no others: a job has a process namespace of its own.
+-- The processes of the job, and no others: a job has a process namespace of its own. One that is just executing a
+-- program has no command for a moment: it is read again. What has none for longer is a zombie, or has cleared it.
 local function read_process(pid)
-  local status = host.read_file("/proc/" .. pid .. "/status")
-  if not status then return nil end -- it has ended
-  local words = gsub(host.read_file("/proc/" .. pid .. "/cmdline") or "", "%z", " ")
+  local status, words
+  for try = 1, 20 do
+    status = host.read_file("/proc/" .. pid .. "/status")
+    if not status then return nil end -- it has ended
+    words = gsub(host.read_file("/proc/" .. pid .. "/cmdline") or "", "%z", " ")
+    if words ~= "" or match(status, "State:%s*Z") then break end
+    host.sleep(0.001)
+  end
   local name = match(status, "Name:%s*([^\n]*)")
   return {pid = tonumber(pid), name = name, command = words == "" and name or (gsub(words, " $", "")),
           memory = (tonumber(match(status, "VmRSS:%s*(%d+)")) or 0) * 1024, state = match(status, "State:%s*(%a)")}
