@@ -41,6 +41,28 @@ bool any_memory(const std::function<bool(const char* from, std::size_t size)>& h
   return false;
 }
 
+// Memory that another process would see changed: by a mapping that is shared, or through the file of one that is not.
+std::string change_mappings(const Words&) {
+  std::string all;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long from = 0, to = 0;
+    char rights[5] = {};
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &from, &to, rights) != 3 || line.find("[v") != std::string::npos)
+      continue;
+    if (rights[3] == 's') all += " shared:" + line;
+    const std::string file = "/proc/self/map_files/" + line.substr(0, line.find(' '));
+    for (const int how : {O_RDWR, O_RDONLY | O_TRUNC}) {
+      if (::open(file.c_str(), how | O_CLOEXEC) >= 0) all += " opened:" + line;
+    }
+    // NOLINTNEXTLINE(performance-no-int-to-ptr)
+    void* const memory = reinterpret_cast<void*>(from);
+    const bool of_file = line.find(" 00:00 0") == std::string::npos;
+    if (of_file && ::madvise(memory, to - from, MADV_REMOVE) == 0) all += " removed:" + line;
+  }
+  return all.empty() ? "none" : all.substr(1);
+}
+
 // Two halves of a word, so that the whole of it is nowhere unless somebody else has left it.
 std::string word_in_memory(const Words& words) {
   const std::string first = words[1], second = words[2];
@@ -72,13 +94,19 @@ std::string end_in_memory(const Words&) {
   return found ? "found" : "none";
 }
 
-std::string times_of(const Words& words) {
+// All that stat shows of a folder but when it was changed last.
+std::string state_of(const Words& words) {
   struct stat info {};
   if (::stat(words[1].c_str(), &info) != 0) return error_name();
   const auto text = [](const timespec& time) {
-    return std::to_string(time.tv_sec) + "." + std::to_string(time.tv_nsec);
+    return " " + std::to_string(time.tv_sec) + "." + std::to_string(time.tv_nsec);
   };
-  return text(info.st_atim) + " " + text(info.st_mtim);
+  std::string all;
+  for (const unsigned long each : {static_cast<unsigned long>(info.st_mode), static_cast<unsigned long>(info.st_ino),
+                                   static_cast<unsigned long>(info.st_uid), static_cast<unsigned long>(info.st_gid),
+                                   static_cast<unsigned long>(info.st_nlink), static_cast<unsigned long>(info.st_size)})
+    all += std::to_string(each) + " ";
+  return all + "times" + text(info.st_atim) + text(info.st_mtim);
 }
 
 // When its state was changed, in ns: nobody can set that.
@@ -203,9 +231,10 @@ std::string room_for_signals(const Words&) {
 
 const Attempts& attempts_on_slots() {
   static const Attempts kTable = {
+      {"change_mappings", change_mappings},
       {"word_in_memory", word_in_memory},
       {"end_in_memory", end_in_memory},
-      {"times_of", times_of},
+      {"state_of", state_of},
       {"changed_at", changed_at},
       {"set_times", set_times},
       {"mark_folder", mark_folder},

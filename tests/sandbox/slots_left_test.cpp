@@ -31,16 +31,40 @@ TEST(SlotsLeft, NoOpenFileIsSharedBetweenRuns) {
   EXPECT_EQ(after(own, "", "list /proc/self/fd").answer("list /proc/self/fd"), "0 1 2 3") << "and nothing of init's";
 }
 
-TEST(SlotsLeft, FoldersShowNoTimesOfARunBefore) {
+TEST(SlotsLeft, FoldersShowNothingOfARunBefore) {
   if (!slots_are_used_again()) return;
   OwnSandbox own = own_sandbox(one_slot());
   for (const char* folder : {"/tmp", "/dev/shm", "/job", "/job/kept"}) {
-    const std::string path = folder;
+    const std::string path = folder, ask = "state_of " + path;
+    wait_for_reuse(own);
+    const std::string before = after(own, "", ask).answer(ask);
+    EXPECT_NE(before.find("times 0.0 0.0"), std::string::npos) << before;
     for (const std::string& left :
-         {"touch_times " + path, "set_times " + path + " 123456789 987654321", "write " + path + "/a x\nlist " + path,
-          "mkdir " + path + "/a\nunlink " + path + "/a\nset_times " + path + " 0 1"}) {
-      EXPECT_EQ(after(own, left, "times_of " + path).answer("times_of " + path), "0.0 0.0") << left;
-    }
+         {"touch_times " + path, "set_times " + path + " 123456789 987654321", "chmod " + path + " 06711",
+          "write " + path + "/a x\nlist " + path, "chown " + path + " 0\nmkdir " + path + "/a",
+          "write " + path + "/a x\nunlink " + path + "/a\nset_times " + path + " 0 1",
+          "write " + path + "/a x\nhardlink " + path + "/a " + path + "/b\nsymlink /job " + path + "/c",
+          "whiteout " + path, "chmod " + path + " 07777\ndeep " + path + " 7"})
+      EXPECT_EQ(after(own, left, ask).answer(ask), before) << left;
+  }
+}
+
+TEST(SlotsLeft, FolderThatCannotBePutBackIsTheLastOfItsSlot) {
+  if (!slots_are_used_again()) return;
+  OwnSandbox own = own_sandbox(one_slot());
+  for (const char* lines : {"rename /job/kept /job/a\nsymlink /tmp /job/kept", "mkdir /tmp/a\nchmod /tmp/a 0",
+                            "deep /tmp 12", "chmod /job 0111", "rename /job/kept /job/a\nwrite /job/kept x",
+                            "mkdir /job/a\nrename /job/kept /job/a/kept\nrename /job/a /job/kept"})
+    EXPECT_FALSE(next_is_in_the_same(own, lines)) << lines;
+  EXPECT_EQ(run_in(own, "list /job").answer("list /job"), "kept");
+}
+
+// Those of a job are its own, but for what nobody can write.
+TEST(SlotsLeft, MemoryOfTheZygoteIsNotChangedByAJob) {
+  OwnSandbox own = own_sandbox(one_slot());
+  for (int i = 0; i < 3; ++i) {
+    const Ran ran = run_in(own, "change_mappings");
+    EXPECT_EQ(ran.answer("change_mappings"), "none") << ran.outcome.reason;
   }
 }
 
@@ -153,6 +177,34 @@ TEST(SlotsLeft, NoSignalWaitsForInit) {
   const Ran next = run_in(own, "room_for_signals");
   ASSERT_TRUE(reused(next));
   EXPECT_GE(std::stoi(next.answer("room_for_signals")), before - 8);
+}
+
+// The kernel counts by user what is held of some things, and the next run is the same user's.
+TEST(SlotsLeft, WhatAUserMayHoldIsThereAgain) {
+  if (!slots_are_used_again()) return;
+  OwnSandbox own = own_sandbox(one_slot());
+  for (const std::string& all :
+       {std::string("posix_timers"), std::string("room_for_signals"), std::string("hold_pipes"),
+        std::string("eventfds"), std::string("timerfds"), std::string("descriptors")}) {
+    const std::string first = after(own, "", all).answer(all);
+    EXPECT_EQ(after(own, all, all).answer(all), first) << all;
+  }
+}
+
+// Where processes are counted anew in a group below, so is what the limit has refused.
+TEST(SlotsLeft, RefusalsAreToldInAGroupBelowToo) {
+  if (!slots_are_used_again() || !may_limit_by_cgroup()) return;
+  OwnSandbox own = own_sandbox(one_slot());
+  RunSpec spec = spec_with();
+  spec.limits.exec = true;
+  const auto run = [&](const std::string& lines) {
+    spec.run = next_run();
+    return run_attempts(*own.sandbox, spec, lines + "\ngetpid");
+  };
+  ASSERT_TRUE(eventually([&] { return reused(run("")); }));
+  for (int i = 0; i < 3; ++i) run("shell sleep 0.05 | sleep 0.05 | sleep 0.05; :");
+  EXPECT_EQ(word(run("fork_bomb\nexit 3").outcome.status), "pids_limit");
+  EXPECT_EQ(word(run("exit 3").outcome.status), "exit");
 }
 
 // Children that nobody waits for are added up in the group alone: theirs is the run's in which they were.
