@@ -108,13 +108,6 @@ void count_self(InitState& state) {
   run_job(state.run);
 }
 
-int tell_end(const InitState& state) {
-  std::string frame = encode(state.end);
-  const int error = send_raw(state.run.status, frame, {}, MSG_DONTWAIT);
-  ::explicit_bzero(frame.data(), frame.size());
-  return error;
-}
-
 // What the launcher has sent for this run must have been read by it: else the next job would take it for its own.
 bool start_was_taken(const ChildRun& run) {
   char byte = 0;
@@ -145,7 +138,7 @@ bool may_serve_again(const InitState& state) {
   count_self(state);
   state.user_us += state.end.user_us;
   state.system_us += state.end.system_us;
-  if (tell_end(state) != 0 || !state.end.again) ::_exit(0);
+  if (send_message(state.run.status, state.end, {}, MSG_DONTWAIT) != 0 || !state.end.again) ::_exit(0);
   if (std::exchange(state.fence_set, false)) set_fence(state.fence, 0);
   ++state.turn;
 }

@@ -181,6 +181,8 @@ void Zygote::reap() {
     send_message(kControl, Reaped{found->second, status, microseconds(usage.ru_utime), microseconds(usage.ru_stime)});
     runs_.erase(found);
   }
+  ::explicit_bzero(&info, sizeof info);
+  ::explicit_bzero(&usage, sizeof usage);
 }
 
 }  // namespace
