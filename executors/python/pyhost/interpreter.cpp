@@ -24,6 +24,7 @@ namespace py = pybind11;
 
 namespace mycojobs {
 
+extern const char* const kStandInsSource;
 extern const char* const kJobSource;
 extern const char* const kEndingSource;
 
@@ -109,8 +110,9 @@ void start_interpreter(const PythonSetUp& set_up) {
 // Twice: what the first time leaves are the modules that it imports, and what jobs touch lies together, apart from
 // them.
 py::dict load_job_module() {
-  py::module_::import("random");  // first: its state, which each job sets, lies with what else each job writes to
   {
+    const py::dict stand_ins;
+    run_source(kStandInsSource, stand_ins);
     const py::dict forerunner = job_services();
     run_source(kJobSource, forerunner);
   }
