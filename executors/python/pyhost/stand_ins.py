@@ -1,7 +1,7 @@
 """Modules that others import for what few jobs ask of them: their libraries are mapped when a job does.
 
 Each library is five mappings, which every fork copies and every end of a job takes apart. Runs in the zygote alone,
-before job.py; a script that imports one of these modules gets the module itself.
+before job.py; a script that imports one of these modules gets the module itself. Given by the host: idfunc.
 """
 
 import importlib.util
@@ -36,4 +36,5 @@ def stand_in(name, **holds):
 
 
 import_beside("shutil", [stand_in("bz2"), stand_in("lzma")])  # which it only asks whether they are there
+import_beside("typing", [stand_in("_typing", _idfunc=idfunc)])
 import_beside("uuid", [stand_in("_uuid", generate_time_safe=generate_time_safe, has_uuid_generate_time_safe=1)])
