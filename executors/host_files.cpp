@@ -2,7 +2,9 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,6 +35,15 @@ std::string plain(std::string_view text) {
   std::string out;
   for (const char c : text.substr(0, 200)) out += c >= ' ' && c < '\x7f' && c != '"' && c != '\\' ? c : '?';
   return out;
+}
+
+// Most jobs leave nothing, and to read a folder changes it, so that it has to be put right for the next job. One of
+// tmpfs grows by 20 bytes with each name in it, "." and ".." among them; of other file systems the size says less.
+bool is_surely_empty(const std::string& folder) {
+  struct stat info {};
+  struct statfs system {};
+  return ::lstat(folder.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_nlink == 2 && info.st_size == 40 &&
+         ::statfs(folder.c_str(), &system) == 0 && system.f_type == TMPFS_MAGIC;
 }
 
 // One walk through what a script left. Names of folders and files are a stranger's; links are never followed.
@@ -131,6 +142,7 @@ Result<void> IncomingFiles::take(std::string_view payload) {
 }
 
 bool send_artifacts(int channel, const std::string& folder, std::uint64_t max_bytes) {
+  if (is_surely_empty(folder)) return true;
   return Walk(channel, max_bytes).folder(AT_FDCWD, folder.c_str(), "", 0);
 }
 

@@ -119,24 +119,71 @@ bool is_free(const std::vector<Region>& regions, std::uintptr_t begin, std::uint
   return true;
 }
 
+// Of what stays in small pages, those that hold anything: fork has an entry to copy for each.
+void copy_small(std::uintptr_t to, std::uintptr_t from, std::size_t size) {
+  constexpr std::size_t kPage = 4096;
+  for (std::size_t at = 0; at < size; at += kPage) {
+    const auto* const page = static_cast<const char*>(as_pointer(from + at));
+    const std::size_t length = std::min(kPage, size - at);
+    const bool empty = page[0] == 0 && std::memcmp(page, page + 1, length - 1) == 0;
+    if (!empty) std::memcpy(as_pointer(to + at), page, length);
+  }
+}
+
+// The huge pages between `begin` and `end` of which each child writes to some: it would split their entries anew, at
+// the price of several faults.
+using Blocks = std::vector<std::uintptr_t>;
+bool is_one_of(const Blocks& blocks, std::uintptr_t block) {
+  return std::find(blocks.begin(), blocks.end(), block) != blocks.end();
+}
+Blocks blocks_of(std::span<const void* const> written, std::uintptr_t begin, std::uintptr_t end) {
+  Blocks blocks;
+  for (const void* address : written) {
+    const std::uintptr_t block = reinterpret_cast<std::uintptr_t>(address) / kHuge * kHuge;
+    if (block >= begin && block < end && !is_one_of(blocks, block)) blocks.push_back(block);
+  }
+  return blocks;
+}
+
+// A copy of what is between `from` and `to`, as far away as `offset`, in huge pages but for the small blocks. One
+// mapping in the end: it has been in memory before its parts come to differ, and then they are told the same.
+bool copy_into_pages(std::uintptr_t begin, std::uintptr_t end, std::uintptr_t from, std::uintptr_t to,
+                     std::uintptr_t offset, const Blocks& small) {
+  ::madvise(as_pointer(begin + offset), end - begin, MADV_HUGEPAGE);
+  std::uintptr_t large = begin;
+  while (is_one_of(small, large)) large += kHuge;
+  *static_cast<volatile char*>(as_pointer(large + offset)) = 0;
+  for (const std::uintptr_t block : small) ::madvise(as_pointer(block + offset), kHuge, MADV_NOHUGEPAGE);
+  for (std::uintptr_t block = begin; block < end; block += kHuge) {
+    const std::uintptr_t first = std::max(block, from), last = std::min(block + kHuge, to);
+    if (is_one_of(small, block)) {
+      copy_small(first + offset, first, last - first);
+    } else {
+      std::memcpy(as_pointer(first + offset), as_pointer(first), last - first);
+      if (::madvise(as_pointer(block + offset), kHuge, MADV_COLLAPSE) != 0) return false;
+    }
+  }
+  return small.empty() || ::madvise(as_pointer(begin + offset), end - begin, MADV_NOHUGEPAGE) == 0;
+}
+
 // Copies in huge pages take the place of the region. What is left of a huge page beyond the region's ends is taken too
 // if nobody has it; else the ends stay as they are.
-std::size_t make_huge(const std::vector<Region>& regions, const Region& region) {
+std::size_t make_huge(const std::vector<Region>& regions, Region& region, std::span<const void* const> written) {
   std::uintptr_t begin = region.begin / kHuge * kHuge, end = (region.end + kHuge - 1) / kHuge * kHuge;
   if (!is_free(regions, begin, region.begin)) begin += kHuge;
   if (region.brk || !is_free(regions, region.end, end)) end -= kHuge;
   if (begin >= end) return 0;
+  const Blocks small = blocks_of(written, begin, end);
   const std::size_t size = end - begin, wanted = size + kHuge;
+  region.frozen = small.size() * kHuge == size;  // as it is
+  if (region.frozen) return 0;
   void* const raw = ::mmap(nullptr, wanted, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (raw == MAP_FAILED) return 0;
   const auto place = reinterpret_cast<std::uintptr_t>(raw);
   const std::uintptr_t copy = (place + kHuge - 1) / kHuge * kHuge;
-  const std::uintptr_t from = begin > region.begin ? begin : region.begin, to = end < region.end ? end : region.end;
-  ::madvise(as_pointer(copy), size, MADV_HUGEPAGE);
   // From the first byte copied to the copy's taking its place: nothing that changes memory but our stack.
-  std::memcpy(as_pointer(copy + (from - begin)), as_pointer(from), to - from);
   const bool done =
-      ::madvise(as_pointer(copy), size, MADV_COLLAPSE) == 0 &&
+      copy_into_pages(begin, end, std::max(begin, region.begin), std::min(end, region.end), copy - begin, small) &&
       ((region.rights & PROT_WRITE) != 0 || ::mprotect(as_pointer(copy), size, region.rights) == 0) &&
       ::mremap(as_pointer(copy), size, size, MREMAP_MAYMOVE | MREMAP_FIXED, as_pointer(begin)) != MAP_FAILED;
   if (!done) {
@@ -145,7 +192,8 @@ std::size_t make_huge(const std::vector<Region>& regions, const Region& region) 
   }
   if (copy > place) ::munmap(raw, copy - place);
   ::munmap(as_pointer(copy + size), wanted - size - (copy - place));
-  return size;
+  region.frozen = true;
+  return size - small.size() * kHuge;
 }
 
 bool write_all(int fd, const Region& region) {
@@ -191,7 +239,7 @@ std::size_t data_size(const std::vector<Region>& regions) {
 
 }  // namespace
 
-Frozen freeze_memory(bool huge_pages) {
+Frozen freeze_memory(std::span<const void* const> written, bool huge_pages) {
   Frozen frozen;
   exhaust_malloc();
   std::vector<Region> regions = read_maps();
@@ -200,9 +248,7 @@ Frozen freeze_memory(bool huge_pages) {
   for (Region& region : regions) {
     const bool worth = is_data(region) || (region.ours && region.inode == program && region.rights != 0);
     if (!huge_pages || !worth || region.size() < kLarge) continue;
-    const std::size_t size = make_huge(regions, region);
-    frozen.huge += size;
-    region.frozen = size > 0;
+    frozen.huge += make_huge(regions, region, written);
   }
   if (data_size(regions) > kLarge) frozen.file = make_file(regions);
   return frozen;

@@ -106,7 +106,7 @@ void Zygote::serve() {
   children_.reset(::signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK));
   own_pid_namespace_.reset(::open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC));
   if (!children_ || !own_pid_namespace_) refuse("cannot open what it needs to serve");
-  freeze_memory();
+  freeze_memory(host_.written != nullptr ? host_.written() : std::span<const void* const>());
   send_message(kControl, Ready{});
   pollfd sources[] = {{kControl, POLLIN, 0}, {children_.get(), POLLIN, 0}};
   for (;;) {

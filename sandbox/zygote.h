@@ -8,6 +8,8 @@
 // Threads: the host must be single-threaded when it calls; serve_zygote refuses to serve otherwise.
 #pragma once
 
+#include <span>
+
 namespace mycojobs {
 
 struct ZygoteHost {
@@ -18,6 +20,8 @@ struct ZygoteHost {
   int (*run)(int channel);   // in the job's process, confined: talks on the channel, runs, returns the exit code
   // An empty folder that each run finds in /job, by its name; may be null.
   const char* folder = nullptr;
+  // Once, before the first fork: addresses of what each job writes to (freeze.h); may be null.
+  std::span<const void* const> (*written)() = nullptr;
 };
 
 [[noreturn]] void serve_zygote(const ZygoteHost&);

@@ -175,6 +175,32 @@ TEST(PythonLanguage, RefusalsNameTheGrantThatIsMissing) {
   }
 }
 
+// They are not in memory until a script asks, though modules that are have imported them.
+TEST(PythonLanguage, ModulesWithLibrariesOfTheirOwnAreThereWhenAskedFor) {
+  const Ran ran = run_python(R"(
+import sys
+print(sorted({'bz2', 'lzma', '_bz2', '_lzma', '_uuid', '_typing'} & set(sys.modules)))
+import shutil, tempfile, typing, uuid
+print([name for name, _ in shutil.get_archive_formats()], uuid.uuid1().version, typing.NewType('N', int)(3))
+with open('/tmp/text', 'w') as file:
+    file.write('packed')
+print(len(shutil.make_archive('/tmp/made', 'xztar', '/tmp', 'text')) > 0)
+import bz2, lzma, _uuid, _typing
+print(bz2.decompress(bz2.compress(b'one')), lzma.decompress(lzma.compress(b'two')), len(_uuid.generate_time_safe()[0]))
+print(_typing._idfunc(4))
+)");
+  EXPECT_EQ(ran.out, "[]\n['bztar', 'gztar', 'tar', 'xztar', 'zip'] 1 3\nTrue\nb'one' b'two' 16\n4\n") << ran.err;
+}
+
+TEST(PythonLanguage, NamesOfMainAreThoseThatPythonGives) {
+  const Ran ran =
+      run_python("print(__name__, __doc__, __package__, __loader__, __spec__, __annotations__, list(globals()))");
+  EXPECT_EQ(ran.out,
+            "__main__ None None None None {} ['__name__', '__doc__', '__package__', '__loader__', '__spec__', "
+            "'__builtins__', '__annotations__', 'result']\n")
+      << ran.err;
+}
+
 TEST(PythonLanguage, MultiprocessingWorksWithTheGrant) {
   const Ran ran = run_python_confined(R"(
 import multiprocessing, subprocess, sys

@@ -10,17 +10,17 @@
 #include <cstdint>
 #include <cstring>
 #include <new>
-#include <utility>
 
 namespace mycojobs::heap {
 namespace {
 
 constexpr std::size_t kHuge = 2U << 20;
 constexpr std::size_t kRegionOfZygote = 256U << 20;  // of addresses: what is not used is given back
+constexpr std::size_t kRegionOfAll = 512U << 10;     // what each job writes to, and then what it makes, in small pages
 constexpr std::size_t kRegionOfJob = 1U << 20;
 constexpr std::size_t kMostOfZygote = 1U << 20;  // bytes of one object; a larger one is CPython's
 constexpr std::size_t kMostOfJob = 10U << 10;    // an arena of the compiler among them
-constexpr std::size_t kOfAll = 256U << 10;       // set aside for what each job writes to
+static_assert(kRegionOfAll + kRegionOfJob <= kHuge);
 
 // Sizes of blocks, their header with them: in steps of 16 to 1 KiB, from there four steps for each doubling.
 constexpr std::size_t kStep = 16, kEvenTo = 1024, kEven = kEvenTo / kStep;
@@ -45,63 +45,55 @@ struct Block {  // 8 bytes before what is handed out, which is a multiple of 16
   Block* next;  // while it is free
 };
 
-constexpr std::size_t kFirst = (sizeof(std::size_t) + kClasses * sizeof(Block*) + kStep - 1) / kStep * kStep + 8;
-
-// Stands at the beginning of its own memory; all zero is empty. The GIL is its lock.
+// All zero but for its place is empty. The GIL is its lock.
 struct Region {
-  std::size_t used;
+  std::byte* memory;  // 8 bytes before a multiple of 16
+  std::size_t used, limit;
   std::array<Block*, kClasses> free;
 
-  void* take(std::size_t size, std::size_t limit) {
+  void* take(std::size_t size) {
     const std::size_t number = class_of(size + sizeof(std::uint64_t));
     Block* block = free[number];
     if (block != nullptr) {
       free[number] = block->next;
     } else {
-      const std::size_t from = used == 0 ? kFirst : used;
-      if (from + size_of(number) > limit) return nullptr;
-      block = reinterpret_cast<Block*>(reinterpret_cast<std::byte*>(this) + from);
+      if (used + size_of(number) > limit) return nullptr;
+      block = reinterpret_cast<Block*>(memory + used);
       block->number = number;
-      used = from + size_of(number);
+      used += size_of(number);
     }
     return &block->next;
   }
-  void give(void* memory) {
-    Block* const block = block_of(memory);
+  void give(void* object) {
+    Block* const block = block_of(object);
     block->next = free[block->number];
     free[block->number] = block;
   }
-  static Block* block_of(void* memory) {
-    return reinterpret_cast<Block*>(static_cast<std::byte*>(memory) - offsetof(Block, next));
+  bool has(const void* object) const {
+    return reinterpret_cast<std::uintptr_t>(object) - reinterpret_cast<std::uintptr_t>(memory) < limit;
+  }
+  static Block* block_of(void* object) {
+    return reinterpret_cast<Block*>(static_cast<std::byte*>(object) - offsetof(Block, next));
   }
 };
 
-static_assert(kFirst >= sizeof(Region) + offsetof(Block, next) && (kFirst + offsetof(Block, next)) % kStep == 0);
+constexpr std::size_t kFirst = 8;
 
-// The zygote's, and right behind it a job's.
-Region* of_zygote = nullptr;
-Region* of_job = nullptr;
+Region of_zygote, of_all;
+Region nothing;             // of a job, until there is one
+Region* of_job = &nothing;  // right behind of_all; what it keeps of itself is in there, beside what each job writes to
 Region* now = nullptr;
-std::size_t end_of_zygote = kRegionOfZygote;  // others may have what is behind it
-std::size_t limit_now = kRegionOfZygote, most_now = kMostOfZygote;
-std::size_t go_on_at = 0;  // once what is set aside is full
+std::size_t most_now = kMostOfZygote;
+std::size_t least_aside = 0, sizes_aside = 0, end_aside = 0;
 PyMemAllocatorEx of_python;
-
-bool within(const void* memory, const Region* region, std::size_t size) {
-  return reinterpret_cast<std::uintptr_t>(memory) - reinterpret_cast<std::uintptr_t>(region) < size;
-}
-
-void leave_what_is_set_aside() {
-  of_zygote->used = std::exchange(go_on_at, 0);
-  limit_now = kRegionOfZygote;
-}
 
 void* allocate(void*, std::size_t size) {
   if (size <= most_now) {
-    if (void* const memory = now->take(size, limit_now); memory != nullptr) return memory;
-    if (go_on_at != 0) {
-      leave_what_is_set_aside();
-      return allocate(nullptr, size);
+    const bool aside = size - least_aside < sizes_aside && of_all.used < end_aside;
+    Region* const region = aside ? &of_all : now;
+    if (void* const memory = region->take(size); memory != nullptr) return memory;
+    if (region == &of_all) {
+      if (void* const memory = of_zygote.take(size); memory != nullptr) return memory;
     }
   }
   return of_python.malloc(of_python.ctx, size);
@@ -115,14 +107,15 @@ void* allocate_zeroed(void* context, std::size_t count, std::size_t size) {
 }
 
 void release(void*, void* memory) {
-  if (within(memory, of_job, kRegionOfJob)) return of_job->give(memory);
-  if (!within(memory, of_zygote, end_of_zygote)) return of_python.free(of_python.ctx, memory);
-  if (now == of_zygote) of_zygote->give(memory);
+  if (of_job->has(memory)) return of_job->give(memory);
+  Region* const zygotes = of_zygote.has(memory) ? &of_zygote : of_all.has(memory) ? &of_all : nullptr;
+  if (zygotes == nullptr) return of_python.free(of_python.ctx, memory);
+  if (now != of_job) zygotes->give(memory);
 }
 
 void* reallocate(void* context, void* memory, std::size_t size) {
   if (memory == nullptr) return allocate(context, size);
-  if (!within(memory, of_zygote, end_of_zygote) && !within(memory, of_job, kRegionOfJob))
+  if (!of_zygote.has(memory) && !of_all.has(memory) && !of_job->has(memory))
     return of_python.realloc(of_python.ctx, memory, size);
   const std::size_t room = size_of(Region::block_of(memory)->number) - sizeof(std::uint64_t);
   if (size <= room && (room <= 64 || size > room / 2)) return memory;
@@ -144,9 +137,11 @@ void install() {
   std::byte* const base = static_cast<std::byte*>(raw) + ahead;
   if (ahead > 0) ::munmap(raw, ahead);
   ::munmap(base + kTogether, kHuge - ahead);
-  of_zygote = now = new (base) Region{};
-  of_zygote->used = kFirst + kOfAll;
-  of_job = reinterpret_cast<Region*>(base + kRegionOfZygote);
+  std::byte* const small = base + kRegionOfZygote;
+  ::madvise(small, kHuge, MADV_NOHUGEPAGE);  // a job would be given 2 MiB for some hundred bytes
+  of_zygote = {base, kFirst, kRegionOfZygote, {}};
+  of_all = {small, kFirst, kRegionOfAll, {}};
+  now = &of_zygote;
   PyMem_GetAllocator(PYMEM_DOMAIN_OBJ, &of_python);
   PyMemAllocatorEx ours{nullptr, allocate, allocate_zeroed, reallocate, release};
   PyMem_SetAllocator(PYMEM_DOMAIN_MEM, &ours);
@@ -155,22 +150,30 @@ void install() {
 
 void begin_chapter(Chapter chapter) {
   if (now == nullptr) return;
-  now->free.fill(nullptr);
-  if (chapter != Chapter::of_all_jobs || go_on_at != 0) return;
-  go_on_at = std::exchange(now->used, kFirst);
-  limit_now = kFirst + kOfAll;
+  of_zygote.free.fill(nullptr);
+  of_all.free.fill(nullptr);
+  now = chapter == Chapter::of_all_jobs ? &of_all : &of_zygote;
+  sizes_aside = 0;
+}
+
+void set_aside(std::size_t least, std::size_t most, std::size_t together) {
+  least_aside = least;
+  sizes_aside = most - least + 1;
+  end_aside = of_all.used + together;
 }
 
 void seal() {
   if (now == nullptr) return;
-  if (go_on_at != 0) leave_what_is_set_aside();
-  end_of_zygote = (of_zygote->used + kHuge - 1) / kHuge * kHuge;
-  ::munmap(reinterpret_cast<std::byte*>(of_zygote) + end_of_zygote, kRegionOfZygote - end_of_zygote);
-  // Apart from what a job has of its own, which is never in huge pages: it would be given 2 MiB for some hundred bytes.
-  ::madvise(of_job, kHuge, MADV_NOHUGEPAGE);
+  const std::size_t end = (of_zygote.used + kHuge - 1) / kHuge * kHuge;
+  ::munmap(of_zygote.memory + end, kRegionOfZygote - end);  // others may have it
+  of_zygote.limit = end;
+  sizes_aside = 0;
+  void* const head = of_all.take(sizeof(Region));
+  of_job = new (head != nullptr ? head : &nothing) Region{of_all.memory + kRegionOfAll, kFirst, kRegionOfJob, {}};
   now = of_job;
-  limit_now = kRegionOfJob;
   most_now = kMostOfJob;
 }
+
+const void* written_by_jobs() { return of_all.memory; }
 
 }  // namespace mycojobs::heap

@@ -1,11 +1,17 @@
 // Where the objects of Python are, so that a fork of the zygote costs little: what the zygote has made lies close
 // together and is given back to nobody; what a job makes comes from memory of its own, that nothing was in before.
 //
-//   install()  warm up  seal()  --fork-->  a job: small objects in its own region, kRegionOfJob together; all beyond
-//                                          in CPython's allocator, which gives memory back to the system
+//   the zygote's objects   in huge pages, once they are frozen
+//   what each job writes   in small pages: reference counts, caches, tables of its own
+//   a job's objects        right behind these, kRegionOfJob together; all beyond in CPython's allocator, which gives
+//                          memory back to the system
+//
+//   install()  warm up  seal()  --fork-->  a job
 //
 // A job that frees an object of the zygote's frees nothing: the page would be copied for it.
 #pragma once
+
+#include <cstddef>
 
 namespace mycojobs::heap {
 
@@ -13,11 +19,15 @@ namespace mycojobs::heap {
 // own allocator stays.
 void install();
 // What is made next lies apart from what was made so far: the holes that this has left are not filled any more. What is
-// of_all_jobs, for each to write to, lies with what Python has made first, some of which each job writes to as well: in
-// the same huge page, as far as there is room.
+// of_all_jobs, for each to write to, lies together, in small pages.
 enum class Chapter { plain, of_all_jobs };
 void begin_chapter(Chapter = Chapter::plain);
+// Until the next chapter, the first objects of so many bytes, so many bytes together, are of all jobs: where others
+// make what each job writes to.
+void set_aside(std::size_t least, std::size_t most, std::size_t together);
 // After the last object that all jobs share.
 void seal();
+// Where each job writes to; null where there is no memory for it.
+const void* written_by_jobs();
 
 }  // namespace mycojobs::heap

@@ -24,6 +24,7 @@ namespace py = pybind11;
 
 namespace mycojobs {
 
+extern const char* const kStandInsSource;
 extern const char* const kJobSource;
 extern const char* const kEndingSource;
 
@@ -88,6 +89,9 @@ void start_interpreter(const PythonSetUp& set_up) {
   before.utf8_mode = 1;
   if (PyStatus_Exception(Py_PreInitialize(&before)) != 0) throw std::runtime_error("cannot be initialised");
   heap::install();
+  // Of the size of a dictionary or a module: sys.modules, builtins and its names are among the first.
+  constexpr std::size_t kDictionary = sizeof(PyDictObject) + 2 * sizeof(void*);
+  heap::set_aside(kDictionary, kDictionary + sizeof(void*), 192U << 10);
   PyConfig config;
   PyConfig_InitIsolatedConfig(&config);  // no environment, no user's packages, nothing of the working directory
   config.write_bytecode = 0;
@@ -104,13 +108,35 @@ void start_interpreter(const PythonSetUp& set_up) {
   PyConfig_SetBytesString(&config, &config.stdio_encoding, "utf-8");
   PyConfig_SetBytesString(&config, &config.stdio_errors, "surrogateescape");
   py::initialize_interpreter(&config, 0, nullptr, false);
+  heap::begin_chapter();
+}
+
+// Its one generator, which each job seeds, is little larger than the object of C that it extends: by a dictionary, weak
+// references and what the collector puts in front.
+void import_random() {
+  const auto generator = py::module_::import("_random").attr("Random").attr("__basicsize__").cast<std::size_t>();
+  heap::set_aside(generator, generator + 6 * sizeof(void*), 2 * generator);
+  py::module_::import("random");
+  heap::begin_chapter();
+}
+
+// What it is given: of typing.NewType, as Python's own module _typing has it. A function of C, which no class binds.
+PyObject* give_back(PyObject*, PyObject* given) { return Py_NewRef(given); }
+
+void import_with_stand_ins() {
+  static PyMethodDef idfunc = {"_idfunc", give_back, METH_O, nullptr};
+  py::dict names;
+  const auto module = py::str("_typing");
+  names["idfunc"] = py::reinterpret_steal<py::object>(PyCFunction_NewEx(&idfunc, nullptr, module.ptr()));
+  run_source(kStandInsSource, names);
 }
 
 // Twice: what the first time leaves are the modules that it imports, and what jobs touch lies together, apart from
 // them.
 py::dict load_job_module() {
-  py::module_::import("random");  // first: its state, which each job sets, lies with what else each job writes to
+  import_random();
   {
+    import_with_stand_ins();
     const py::dict forerunner = job_services();
     run_source(kJobSource, forerunner);
   }
@@ -135,12 +161,12 @@ void warm_job_module(const py::dict& globals) {
   globals["collect"]();  // Python keeps lists of free objects too
   heap::begin_chapter(heap::Chapter::of_all_jobs);
   globals["gather"]();
-  heap::begin_chapter();
+  heap::begin_chapter(heap::Chapter::of_all_jobs);
   bind_job_steps(globals);
   for (int i = 0; i < kRehearsals; ++i) rehearse_job(rehearsal());
   ::clearenv();
   globals["cool"]();
-  heap::begin_chapter();
+  heap::begin_chapter(heap::Chapter::of_all_jobs);
   make_ready();
 }
 
@@ -181,6 +207,12 @@ Result<void> warm_up(const PythonSetUp& set_up) {
     if (!known) return fail(Code::internal, "python: warm-up left descriptor " + std::to_string(fd) + " open");
   }
   return {};
+}
+
+std::span<const void* const> written_by_jobs() {
+  // References are counted in the interpreter's static objects, and in what was made for all jobs.
+  static const std::array<const void*, 2> written = {Py_None, heap::written_by_jobs()};
+  return written;
 }
 
 std::string python_version() { return std::string(PY_VERSION); }

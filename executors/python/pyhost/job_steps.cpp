@@ -98,12 +98,25 @@ py::object of_now(const py::str& name) {
   return py::reinterpret_borrow<py::object>(PyDict_GetItem(bound->now.ptr(), name.ptr()));
 }
 
+// The same, each name a string of its own: the interpreter's are counted where they are, when a job lets go of them.
+void name_anew(PyObject* names) {
+  const py::dict as_made = own(PyDict_Copy(names));
+  PyDict_Clear(names);
+  for (const auto& [name, value] : as_made) {
+    Py_ssize_t size = 0;
+    const char* const text = PyUnicode_AsUTF8AndSize(name.ptr(), &size);
+    if (text == nullptr) throw py::error_already_set();
+    check(PyDict_SetItem(names, own(PyUnicode_FromStringAndSize(text, size)).ptr(), value.ptr()));
+  }
+}
+
 void make_main() {
   const py::object main = own(PyModule_NewObject(bound->main_name.ptr()));
   py::dict names = py::reinterpret_borrow<py::dict>(PyModule_GetDict(main.ptr()));
   set(names.ptr(), "__builtins__", bound->builtins);
   check(PyDict_SetItem(names.ptr(), bound->annotations.ptr(), py::dict().ptr()));
   check(PyDict_SetItem(names.ptr(), bound->result_name.ptr(), bound->result.ptr()));
+  name_anew(names.ptr());
   check(PyDict_SetItem(bound->modules.ptr(), bound->main_name.ptr(), main.ptr()));
   set_now(bound->main, main);
 }

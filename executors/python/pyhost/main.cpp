@@ -31,5 +31,6 @@ int main(int argc, char** argv) {
                           .after_fork_parent = nullptr,
                           .after_fork_job = nullptr,
                           .run = mycojobs::run_job,
-                          .folder = mycojobs::kArtifactsName});
+                          .folder = mycojobs::kArtifactsName,
+                          .written = mycojobs::written_by_jobs});
 }

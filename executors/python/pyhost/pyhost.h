@@ -8,6 +8,7 @@
 // id. The process must have been forked with fork(), or with its thread id mended as glibc does.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,8 @@ struct PythonSetUp {
 // virtual environment or a module is not fit, by name. A module that does not come back in time: the process says
 // so on stderr and exits.
 Result<void> warm_up(const PythonSetUp& = {});
+// An address in each of the large pages that every job writes to; after warm_up().
+std::span<const void* const> written_by_jobs();
 std::string python_version();  // "3.11.2"; after warm_up()
 
 // In the job's process: reads the request, runs the script with descriptors 0, 1, 2 as its stdio, hands its result
