@@ -30,6 +30,7 @@ extern "C" {
 #define MYCOJOBS_PLUGIN_ABI 1u
 #define MYCOJOBS_PLUGIN_MAX_REPLY (4u << 20)
 
+/* NOLINTNEXTLINE(readability-identifier-naming): a name of C */
 struct mycojobs_plugin {
   uint32_t abi;         /* MYCOJOBS_PLUGIN_ABI */
   uint32_t struct_size; /* sizeof(struct mycojobs_plugin) */
