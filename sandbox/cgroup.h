@@ -43,6 +43,7 @@ class Cgroups {
   // kernel takes back what it can and then kills. Error: errno and file; a part may have been set.
   Result<void> set_limits(std::uint64_t run, std::uint64_t memory_bytes, std::uint32_t pids);
   RunUsage usage(std::uint64_t run) const;
+  std::uint64_t cpu_us(std::uint64_t run) const;  // of usage() the CPU alone; 0: no hierarchy counts it
   // Its peaks so far, and the count begins anew, for the next run in the same group; the caller knows that what is left
   // in it waits. Nothing: this kernel does not let them begin anew. The peak of processes never does: one above
   // `processes`, beside which a smaller one would not show, takes a fresh group below the run's for what comes.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <sstream>
+#include <string_view>
 
 #include "sandbox/cgroup.h"
 #include "sandbox/cgroup_files.h"
@@ -63,6 +64,16 @@ Cgroups::PeakFiles Cgroups::open_peaks(std::uint64_t run) const {
     if (tree.place.pids) files.pids.reset(::openat(tree.fd.get(), pids.c_str(), O_RDONLY | O_CLOEXEC));
   }
   return files;
+}
+
+std::uint64_t Cgroups::cpu_us(std::uint64_t run) const {
+  for (const auto& tree : trees_) {
+    if (tree.place.version != 2) continue;
+    const std::string text = read_at(tree.fd.get(), std::to_string(run) + "/cpu.stat");
+    const std::string_view name = "usage_usec ";
+    if (text.rfind(name, 0) == 0) return number_in(text.substr(name.size()));
+  }
+  return 0;
 }
 
 std::optional<RunUsage> Cgroups::turn_over(std::uint64_t run, const Limits& limits, std::uint32_t processes) {

@@ -73,6 +73,7 @@ Received receive_raw(int socket, RawFrame& frame, int flags) {
   }
   frame.kind = static_cast<std::uint8_t>(buffer[0]);
   frame.payload.assign(buffer + 1, static_cast<std::size_t>(size) - 1);
+  ::explicit_bzero(buffer, static_cast<std::size_t>(size));  // whoever is forked later has this stack
   return Received::frame;
 }
 

@@ -28,7 +28,10 @@ inline constexpr std::size_t kMaxFrameFds = 48;
 
 class FieldWriter {
  public:
-  explicit FieldWriter(std::uint8_t kind) : bytes_(1, static_cast<char>(kind)) {}
+  explicit FieldWriter(std::uint8_t kind) {
+    bytes_.reserve(kUsualBytes);  // so that most grow in no steps, each of which would leave a copy behind
+    bytes_ += static_cast<char>(kind);
+  }
   template <class T>
   void operator()(const T& value) {
     if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
@@ -51,9 +54,10 @@ class FieldWriter {
     (*this)(pair.first);
     (*this)(pair.second);
   }
-  const std::string& bytes() const { return bytes_; }
+  std::string take() { return std::move(bytes_); }
 
  private:
+  static constexpr std::size_t kUsualBytes = 120;
   std::string bytes_;
 };
 
@@ -128,7 +132,7 @@ template <class Message>
 std::string encode(const Message& message) {
   FieldWriter writer(static_cast<std::uint8_t>(Message::kKind));
   writer(message);
-  return writer.bytes();
+  return writer.take();
 }
 // False: not that kind, or lengths that do not add up. How many descriptors came along is the caller's to check.
 template <class Message>
@@ -138,9 +142,13 @@ bool decode(const RawFrame& frame, Message& message) {
   reader(message);
   return reader.whole();
 }
+// Leaves no copy in memory that is given back: jobs are forks of those who send.
 template <class Message>
 int send_message(int socket, const Message& message, std::initializer_list<int> fds = {}, int flags = 0) {
-  return send_raw(socket, encode(message), fds, flags);
+  std::string bytes = encode(message);
+  const int error = send_raw(socket, bytes, fds, flags);
+  ::explicit_bzero(bytes.data(), bytes.size());
+  return error;
 }
 
 }  // namespace mycojobs::sandbox

@@ -1,6 +1,7 @@
 // pid 1 of a slot's namespace: confined like a job, it forks one job after another, reaps, keeps the fence and ends the
 // namespace. It runs nothing of a job's. A job inherits what init has taken on (namespaces, ids, Landlock, filter,
-// limits), so that all it costs itself is a fork and the last filter (confine.cpp).
+// limits), so that all it costs itself is a fork and the last filter (confine.cpp). It inherits init's memory too: so
+// what init hears of a run is wiped before the next one is forked, and lies in no memory that was given back.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
@@ -14,7 +15,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <ctime>
+#include <utility>
 
 #include "sandbox/init_steps.h"
 #include "sandbox/tidy.h"
@@ -50,6 +53,13 @@ struct InitState {
   std::uint64_t user_us = 0, system_us = 0;  // of all runs
 };
 
+// Says who of them has ended, with what and after how much CPU: that is for init alone.
+void hear_children(const InitState& state) {
+  signalfd_siginfo info{};
+  (void)!::read(state.children, &info, sizeof info);
+  ::explicit_bzero(&info, sizeof info);
+}
+
 // All that was set up, and every run so far: what the group has counted.
 void count_self(InitState& state) {
   rusage own{};
@@ -60,7 +70,7 @@ void count_self(InitState& state) {
 
 // How many were reaped that are not the job. All that is in the namespace is below init, so without a child it is
 // alone.
-std::uint32_t reap_ended(InitState& state) {
+[[gnu::noinline]] std::uint32_t reap_ended(InitState& state) {
   std::uint32_t others = 0;
   int status = 0;
   rusage usage{};
@@ -79,12 +89,23 @@ std::uint32_t reap_ended(InitState& state) {
   return others;
 }
 
-void begin_job(InitState& state) {
+// What functions that have returned have left below this one: their words about the end of a run, and the kernel's.
+[[gnu::noinline]] void wipe_stack() {
+  constexpr std::size_t kDeepest = 8192;  // of all that finish() calls
+  char below[kDeepest];
+  ::explicit_bzero(below, sizeof below);
+}
+
+// Called where nothing of finish() is on the stack any more.
+[[gnu::noinline]] void begin_job(InitState& state) {
   state.main_ended = state.term_wanted = false;
   state.end = {};
+  wipe_stack();
   state.job = ::fork();
   if (state.job < 0) give_up(state.run, "fork_job", errno);
-  if (state.job == 0) run_job(state.run);
+  if (state.job != 0) return;
+  state.user_us = state.system_us = state.turn = 0;
+  run_job(state.run);
 }
 
 // What the launcher has sent for this run must have been read by it: else the next job would take it for its own.
@@ -99,18 +120,17 @@ bool may_serve_again(const InitState& state) {
          start_was_taken(state.run) && state.folders.tidy();
 }
 
-// Kills what is left, counts it, tells; then the next job, or the end. It waits for the dead itself, for the kernel
-// would not add up their CPU; but not for long: it buries whatever is left of a namespace before the end of its init is
-// seen. KILL to all of them is one step for the kernel: nobody forks in between.
-void finish(InitState& state, bool fenced, bool aborted) {
+// Kills what is left, counts it, tells; returns if another job may come, else it is the end. It waits for the dead
+// itself, for the kernel would not add up their CPU; but not for long: it buries whatever is left of a namespace before
+// the end of its init is seen. KILL to all of them is one step for the kernel: nobody forks in between.
+[[gnu::noinline]] void finish(InitState& state, bool fenced, bool aborted) {
   constexpr std::uint64_t kPatienceUs = 200000;
   reap_ended(state);  // what has died by itself is no straggler
   const std::uint64_t start = monotonic_us();
   while (!state.alone && ::kill(-1, SIGKILL) == 0 && monotonic_us() - start < kPatienceUs) {
     pollfd children{state.children, POLLIN, 0};
     ::poll(&children, 1, 10);
-    signalfd_siginfo info{};
-    (void)!::read(state.children, &info, sizeof info);
+    hear_children(state);
     state.end.stragglers += reap_ended(state);
   }
   state.end.fenced = fenced;
@@ -118,17 +138,15 @@ void finish(InitState& state, bool fenced, bool aborted) {
   count_self(state);
   state.user_us += state.end.user_us;
   state.system_us += state.end.system_us;
-  const int error = send_message(state.run.status, state.end, {}, MSG_DONTWAIT);
-  if (!state.end.again || error != 0) ::_exit(0);
+  if (send_message(state.run.status, state.end, {}, MSG_DONTWAIT) != 0 || !state.end.again) ::_exit(0);
   if (std::exchange(state.fence_set, false)) set_fence(state.fence, 0);
   ++state.turn;
-  begin_job(state);
 }
 
 // The launcher speaks: TERM or KILL for the whole tree, or a new fence. What is meant for a run that has ended in the
 // meantime is not for the next one. Its end is ours too: a job without its supervisor would have its notifications
 // answered by nobody.
-void obey(InitState& state) {
+[[gnu::noinline]] void obey(InitState& state) {
   RawFrame frame;
   switch (receive_raw(state.run.status, frame, MSG_DONTWAIT)) {
     case Received::frame:
@@ -149,6 +167,7 @@ void obey(InitState& state) {
     set_fence(state.fence, fence.boot_ms);
     state.fence_set = true;
   }
+  ::explicit_bzero(frame.payload.data(), frame.payload.size());
 }
 
 [[noreturn]] void keep_watch(InitState& state) {
@@ -158,11 +177,11 @@ void obey(InitState& state) {
     if (state.term_wanted) state.term_wanted = ::kill(-1, SIGTERM) != 0 && errno == EPERM;
     if (::poll(sources, 3, state.term_wanted ? kTermAgainMs : -1) < 0 && errno != EINTR) ::_exit(kGone);
     if (sources[0].revents != 0) {
-      signalfd_siginfo info{};
-      (void)!::read(state.children, &info, sizeof info);
+      hear_children(state);
       reap_ended(state);
       if (state.main_ended) {
         finish(state, false, false);
+        begin_job(state);
         continue;
       }
     }

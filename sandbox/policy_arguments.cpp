@@ -202,7 +202,7 @@ constexpr ArgumentRule kOfInit[] = {
 // No socket but the pair.
 constexpr ArgumentRule kWithoutSockets[] = {
     {"socket", {}, {}, {}, Answer::refuse, EAFNOSUPPORT},
-    {"sendto", {4, kAll, 0}},
+    {"sendto", {4, kAll, 0}, {3, MSG_OOB, 0}},  // no address, nothing urgent
     allow_option(SO_TYPE),
     allow_option(SO_DOMAIN),
     allow_option(SO_PROTOCOL),

@@ -116,9 +116,12 @@ void Runs::main_ended(Run& run, const MainEnded& ended) {
     run.outcome.usage.system_us = ended.system_us;
     if (ended.fenced) decide_killed(run, KillReason::fenced);
     decide_by_wait_status(run, ended.wait_status);
+    // Of children that nobody has waited for only the group knows. What the waiting job has used so far is in it too.
+    const std::uint64_t told_us = ended.slot_user_us + ended.slot_system_us;
+    const std::uint64_t counted_us = ended.again && run.spec.limits.exec ? cgroups_.cpu_us(run.id) : 0;
     if (ended.again && turn_over(run)) {
       run.slot_user_us = ended.slot_user_us;
-      run.slot_system_us = ended.slot_system_us;
+      run.slot_system_us = ended.slot_system_us + std::max(counted_us, told_us) - told_us;
       return;
     }
   }

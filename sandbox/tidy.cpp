@@ -4,8 +4,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
-#include <memory>
 
 namespace mycojobs::sandbox {
 namespace {
@@ -14,12 +14,12 @@ constexpr int kMostEntries = 256, kDeepest = 8;
 
 // A folder of tmpfs grows with each name in it, so that its size tells how many there are without its being read.
 bool is_as_made(const struct stat& now, const struct stat& made) {
-  return now.st_mode == made.st_mode && now.st_mtim.tv_sec == 0 && now.st_atim.tv_sec == 0 &&
-         now.st_uid == made.st_uid && now.st_gid == made.st_gid && now.st_size == made.st_size &&
-         now.st_nlink == made.st_nlink;
+  return now.st_mode == made.st_mode && now.st_uid == made.st_uid && now.st_gid == made.st_gid &&
+         now.st_size == made.st_size && now.st_nlink == made.st_nlink;
 }
 
-// They would tell the next job what this one has written into them.
+// What a job has set, or what tells when it has written or listed. The time of the change itself is then that of its
+// end, and no longer one that it chose.
 bool forget_times(int folder) {
   constexpr timespec kNone[2] = {};
   return ::utimensat(folder, ".", kNone, 0) == 0;
@@ -27,23 +27,50 @@ bool forget_times(int folder) {
 
 bool same(const char* a, const char* b) { return std::strcmp(a, b) == 0; }
 
+// As getdents64(2) gives them. Not readdir(3), whose memory is given back with the names in it: the next job is a copy
+// of init, and would find them there.
+class Names {
+ public:
+  Names() = default;
+  Names(const Names&) = delete;
+  Names& operator=(const Names&) = delete;
+  ~Names() { ::explicit_bzero(bytes_, used_); }
+  // Null: there is none left, or failed().
+  const dirent64* next(int folder) {
+    if (at_ == filled_) {
+      filled_ = ::getdents64(folder, bytes_, sizeof bytes_);
+      used_ = std::max(used_, static_cast<std::size_t>(std::max<ssize_t>(filled_, 0)));
+      at_ = 0;
+      if (filled_ <= 0) return nullptr;
+    }
+    const auto* entry = reinterpret_cast<const dirent64*>(bytes_ + at_);
+    at_ += entry->d_reclen;
+    return entry;
+  }
+  bool failed() const { return filled_ < 0; }
+
+ private:
+  alignas(dirent64) char bytes_[4096];
+  std::size_t used_ = 0;
+  ssize_t filled_ = 0, at_ = 0;
+};
+
 // Names are a stranger's; no link is followed. Nobody else is there to change what is looked at.
-bool empty_folder(int folder, const char* kept, int& left, int depth) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> listing(::fdopendir(folder), ::closedir);
-  if (!listing) return ::close(folder), false;
-  while (const dirent* entry = ::readdir(listing.get())) {
+bool empty_folder(const Fd& folder, const char* kept, int& left, int depth) {
+  Names names;
+  while (const dirent64* entry = names.next(folder.get())) {
     const char* name = entry->d_name;
     if (same(name, ".") || same(name, "..") || (kept != nullptr && same(name, kept))) continue;
     if (--left < 0 || depth > kDeepest) return false;
     int how = 0;
     if (entry->d_type == DT_DIR) {
-      const int below = ::openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-      if (below < 0 || !empty_folder(below, nullptr, left, depth + 1)) return false;
+      const Fd below(::openat(folder.get(), name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+      if (!below || !empty_folder(below, nullptr, left, depth + 1)) return false;
       how = AT_REMOVEDIR;
     }
-    if (::unlinkat(folder, name, how) != 0) return false;
+    if (::unlinkat(folder.get(), name, how) != 0) return false;
   }
-  return true;
+  return !names.failed();
 }
 
 }  // namespace
@@ -65,14 +92,16 @@ OwnFolders::OwnFolders(const char* kept) {
 bool OwnFolders::tidy(const Folder& folder, int& left) {
   struct stat now {};
   if (::fstat(folder.fd.get(), &now) != 0) return false;
-  if (is_as_made(now, folder.made)) return true;
-  // What is O_PATH can be neither read nor changed.
-  const int open_folder = ::openat(folder.fd.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (open_folder < 0) return false;
-  const mode_t mode = folder.made.st_mode & 07777;
-  if (now.st_mode != folder.made.st_mode && ::fchmod(open_folder, mode) != 0) return ::close(open_folder), false;
-  if (!empty_folder(open_folder, folder.kept, left, 0) || !forget_times(folder.fd.get())) return false;
-  return ::fstat(folder.fd.get(), &now) == 0 && is_as_made(now, folder.made);
+  if (!is_as_made(now, folder.made)) {
+    // What is O_PATH can be neither read nor changed.
+    const Fd open_folder(::openat(folder.fd.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!open_folder) return false;
+    const mode_t mode = folder.made.st_mode & 07777;
+    if (now.st_mode != folder.made.st_mode && ::fchmod(open_folder.get(), mode) != 0) return false;
+    if (!empty_folder(open_folder, folder.kept, left, 0)) return false;
+    if (::fstat(folder.fd.get(), &now) != 0 || !is_as_made(now, folder.made)) return false;
+  }
+  return forget_times(folder.fd.get());
 }
 
 // Under its own name: a job could have moved it, and put another thing in its place.

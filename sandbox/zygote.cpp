@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <unordered_map>
 
@@ -25,6 +26,16 @@ namespace {
 
 constexpr int kControl = 3;
 constexpr std::size_t kFixedFds = 2;  // status, start; then as messages.h says
+
+void wipe(std::string& text) { ::explicit_bzero(text.data(), text.size()); }
+
+// The next child is a copy of this process too: what one is granted, the others are not to read of.
+void forget(RawFrame& frame, Grants& grants) {
+  wipe(frame.payload);
+  for (auto* list : {&grants.fs_read, &grants.fs_write, &grants.net_allow, &grants.syscalls}) {
+    for (std::string& text : *list) wipe(text);
+  }
+}
 
 class Zygote {
  public:
@@ -142,8 +153,10 @@ void Zygote::fork_run(RawFrame&& frame) {
   run.fail_step = fail_step_;
   run.leave_out = leave_out_;
   const pid_t pid = fork_in_new_namespace(run);
+  const int error = errno;
+  forget(frame, run.request.grants);
   if (pid < 0) {
-    send_message(kControl, Forked{run.request.run, errno});
+    send_message(kControl, Forked{run.request.run, error});
     return;
   }
   runs_[pid] = run.request.run;
@@ -168,6 +181,8 @@ void Zygote::reap() {
     send_message(kControl, Reaped{found->second, status, microseconds(usage.ru_utime), microseconds(usage.ru_stime)});
     runs_.erase(found);
   }
+  ::explicit_bzero(&info, sizeof info);
+  ::explicit_bzero(&usage, sizeof usage);
 }
 
 }  // namespace

@@ -195,8 +195,9 @@ std::optional<SetupError> judge_canary(const Run& canary, const ZygotesSettings&
   const ssize_t size = ::read(canary.canary_answer.get(), answer, sizeof answer);
   if (canary.outcome.setup_error) return canary.outcome.setup_error;
   if (size > 0) return SetupError{"canary", EPERM, std::string(answer, static_cast<std::size_t>(size) - 1)};
-  // Somebody has killed it, which says nothing about the sandbox: as if the zygote had been killed (bury()).
-  if (canary.outcome.status == RunStatus::signal && canary.outcome.signal == SIGKILL)
+  // Somebody has killed it, or its init, which says nothing about the sandbox: as if the zygote was killed (bury()).
+  const bool killed = canary.outcome.status == RunStatus::signal && canary.outcome.signal == SIGKILL;
+  if (killed || canary.outcome.status == RunStatus::lost)
     return SetupError{"canary", ESRCH, "the throw-away job was killed: " + canary.outcome.reason};
   if (canary.outcome.status != RunStatus::violation)
     return SetupError{"canary", EPERM, "seccomp: " + canary.outcome.reason};

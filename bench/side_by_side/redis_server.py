@@ -38,6 +38,15 @@ class PrivateRedis:
 
         return redis.Redis(unix_socket_path=self.socket, db=database)
 
+    def settle(self):
+        """Until no child rewrites what has been stored: that is a cost of the storing."""
+
+        def busy():
+            info = self.client().info("persistence")
+            return info["aof_rewrite_in_progress"] or info["aof_rewrite_scheduled"] or info["rdb_bgsave_in_progress"]
+
+        wait_for(lambda: not busy(), "the end of a rewrite of the append-only file", 300)
+
     def stop(self):
         self.process.stop()
         for folder in (self.folder, self.sockets):

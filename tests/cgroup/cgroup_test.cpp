@@ -126,6 +126,16 @@ TEST_F(CgroupTest, CountsWhatARunUsesAndLeavesNothing) {
   EXPECT_EQ(groups_->usage(1).memory_peak, 0U);  // SX8: nothing of it is left to be added to another's
 }
 
+TEST_F(CgroupTest, CpuIsCountedWhereAHierarchyOfVersion2Is) {
+  if (!may()) return;
+  const auto joins = make(1, 64 * kMebi, 4);
+  EXPECT_EQ(wait_status(start_in(joins, [] { return touch(32 * kMebi); })), 0);
+  const RunUsage usage = groups_->usage(1);
+  EXPECT_NEAR(static_cast<double>(groups_->cpu_us(1)), static_cast<double>(usage.user_us + usage.system_us), 2.0);
+  groups_->remove(1);
+  EXPECT_EQ(groups_->cpu_us(1), 0U);
+}
+
 // As init and the job that waits in a slot, after runs that had some processes more.
 TEST_F(CgroupTest, PeakOfProcessesBeginsAnewWhileSomeGoOnWaiting) {
   if (!may()) return;

@@ -112,6 +112,15 @@ std::string address_on_four(const Words&) {
                      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size()));
 }
 
+// A byte with these flags on a pair of its own.
+std::string send_with(const Words& words) {
+  int pair[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return error_name();
+  const std::string result = verdict(::send(pair[0], "x", 1, static_cast<int>(number(words, 1))));
+  for (const int fd : pair) ::close(fd);
+  return result;
+}
+
 std::string fill_pair(const Words&) {
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) != 0) return error_name();
@@ -140,6 +149,7 @@ const Attempts& attempts_on_network() {
       {"rights_to_channel", rights_to_channel},
       {"address_on_four", address_on_four},
       {"fill_pair", fill_pair},
+      {"send_with", send_with},
       {"credentials",
        [](const Words&) {
          const PairAtFour pair;

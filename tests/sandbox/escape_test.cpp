@@ -111,6 +111,15 @@ TEST(Escape, FileOfOneGrantIsNotMovedOrLinkedIntoAnother) {
   EXPECT_EQ(ran.answer(lines[3]), "EPERM");
 }
 
+// Urgent bytes of unix sockets: code of the kernel that nothing needs, and that had holes (CVE-2025-38236).
+TEST(Escape, PairTakesNoUrgentByte) {
+  const Ran ran = run_attempts("send_with 1\nsend_with 0x4041\nsend_with 0x4040\nsend_with 0");
+  EXPECT_EQ(ran.answer("send_with 1"), "EPERM");
+  EXPECT_EQ(ran.answer("send_with 0x4041"), "EPERM");
+  EXPECT_EQ(ran.answer("send_with 0x4040"), "ok") << "MSG_NOSIGNAL | MSG_DONTWAIT";
+  EXPECT_EQ(ran.answer("send_with 0"), "ok");
+}
+
 // AF_VSOCK leads to the hypervisor, AF_ALG into the kernel's ciphers; neither asks which network one is in.
 TEST(Escape, AddedSocketHasOnlyFamiliesThatANamespaceConfines) {
   RunSpec spec = spec_with();

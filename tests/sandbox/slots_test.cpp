@@ -1,51 +1,8 @@
 // One run after another in the same slot (sandbox/run.h): what a run leaves, and what must not reach the next.
-#include <sys/utsname.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <cstdio>
-#include <filesystem>
-
-#include "fixture.h"
+#include "slots.h"
 
 namespace mycojobs::test {
 namespace {
-
-SandboxConfig one_slot() {
-  SandboxConfig config = test_config();
-  config.spares = 1;
-  return config;
-}
-
-// Where memory is counted by version 2, the kernel must be able to begin a peak anew: from 6.12 on.
-bool slots_are_used_again() {
-  if (!may_limit_by_cgroup() || std::filesystem::exists("/sys/fs/cgroup/memory/memory.limit_in_bytes")) return true;
-  utsname system{};
-  ::uname(&system);
-  int major_number = 0, minor_number = 0;
-  std::sscanf(system.release, "%d.%d", &major_number, &minor_number);
-  return major_number > 6 || (major_number == 6 && minor_number >= 12);
-}
-
-// Process numbers in a slot go on: a job that is not process 2 has one before it.
-int pid_of(const Ran& ran) { return std::atoi(ran.answer("getpid").c_str()); }
-bool reused(const Ran& ran) { return pid_of(ran) > 2; }
-
-Ran run_in(OwnSandbox& own, const std::string& lines) {
-  return run_attempts(*own.sandbox, spec_with(), lines + "\ngetpid");
-}
-
-// Until a slot has come back from a run, so that the next run is in it.
-void wait_for_reuse(OwnSandbox& own) {
-  ASSERT_TRUE(eventually([&] { return reused(run_in(own, "")); }));
-}
-
-// After `lines`: is the next run in the same slot?
-bool next_is_in_the_same(OwnSandbox& own, const std::string& lines) {
-  wait_for_reuse(own);
-  run_attempts(*own.sandbox, spec_with(), lines);
-  return reused(run_in(own, ""));
-}
 
 TEST(Slots, CleanRunsComeAfterOneAnother) {
   if (!slots_are_used_again()) return;

@@ -39,6 +39,8 @@ def long_queue(stage, names, sizes):
             with stage.connected(name, audit=length <= 100_000) as system:
                 idents = system.numbers(length)
                 system.fill("noop", idents)
+                if system.redis:
+                    system.redis.settle()
                 system.workers.append(system.spawn())
                 taken = min(sizes.taken, length - 200)
                 wait_for(lambda: system.ended() >= 100, f"the first 100 of {length} jobs of {system.title}", 300)

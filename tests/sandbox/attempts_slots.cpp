@@ -1,0 +1,253 @@
+// What a job would leave in its slot for the next one, and how the next would find it.
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <functional>
+
+#include "attempt_table.h"
+
+namespace mycojobs::test {
+namespace {
+
+// Everywhere that this process could write to. Its own stack is there too: what is looked for must not be on it.
+bool any_memory(const std::function<bool(const char* from, std::size_t size)>& holds) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long from = 0, to = 0;
+    char rights[5] = {};
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &from, &to, rights) != 3 || std::strncmp(rights, "rw", 2) != 0)
+      continue;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr)
+    if (holds(reinterpret_cast<const char*>(from), to - from)) return true;
+  }
+  return false;
+}
+
+// Memory that another process would see changed: by a mapping that is shared, or through the file of one that is not.
+std::string change_mappings(const Words&) {
+  std::string all;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long from = 0, to = 0;
+    char rights[5] = {};
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &from, &to, rights) != 3 || line.find("[v") != std::string::npos)
+      continue;
+    if (rights[3] == 's') all += " shared:" + line;
+    const std::string file = "/proc/self/map_files/" + line.substr(0, line.find(' '));
+    for (const int how : {O_RDWR, O_RDONLY | O_TRUNC}) {
+      if (::open(file.c_str(), how | O_CLOEXEC) >= 0) all += " opened:" + line;
+    }
+    // NOLINTNEXTLINE(performance-no-int-to-ptr)
+    void* const memory = reinterpret_cast<void*>(from);
+    const bool of_file = line.find(" 00:00 0") == std::string::npos;
+    if (of_file && ::madvise(memory, to - from, MADV_REMOVE) == 0) all += " removed:" + line;
+  }
+  return all.empty() ? "none" : all.substr(1);
+}
+
+// Two halves of a word, so that the whole of it is nowhere unless somebody else has left it.
+std::string word_in_memory(const Words& words) {
+  const std::string first = words[1], second = words[2];
+  const bool found = any_memory([&](const char* from, std::size_t size) {
+    const char* const end = from + size;
+    while ((from = static_cast<const char*>(
+                ::memmem(from, static_cast<std::size_t>(end - from), first.data(), first.size()))) != nullptr) {
+      from += first.size();
+      if (static_cast<std::size_t>(end - from) >= second.size() && std::memcmp(from, second.data(), second.size()) == 0)
+        return true;
+    }
+    return false;
+  });
+  return found ? "found" : "none";
+}
+
+// What init has read of the end of a child: of the process before this one.
+std::string end_in_memory(const Words&) {
+  constexpr std::uint32_t kStep = 4;
+  const auto before = static_cast<std::uint32_t>(::getpid()) - 1;
+  const bool found = any_memory([&](const char* from, std::size_t size) {
+    for (std::size_t at = 0; at + sizeof(signalfd_siginfo) <= size; at += kStep) {
+      std::array<std::uint32_t, 4> head{};  // signal, errno, code, pid
+      std::memcpy(head.data(), from + at, sizeof head);
+      if (head[0] == SIGCHLD && head[1] == 0 && head[2] == CLD_EXITED && head[3] == before) return true;
+    }
+    return false;
+  });
+  return found ? "found" : "none";
+}
+
+// All that stat shows of a folder but when it was changed last.
+std::string state_of(const Words& words) {
+  struct stat info {};
+  if (::stat(words[1].c_str(), &info) != 0) return error_name();
+  const auto text = [](const timespec& time) {
+    return " " + std::to_string(time.tv_sec) + "." + std::to_string(time.tv_nsec);
+  };
+  std::string all;
+  for (const unsigned long each : {static_cast<unsigned long>(info.st_mode), static_cast<unsigned long>(info.st_ino),
+                                   static_cast<unsigned long>(info.st_uid), static_cast<unsigned long>(info.st_gid),
+                                   static_cast<unsigned long>(info.st_nlink), static_cast<unsigned long>(info.st_size)})
+    all += std::to_string(each) + " ";
+  return all + "times" + text(info.st_atim) + text(info.st_mtim);
+}
+
+// When its state was changed, in ns: nobody can set that.
+std::string changed_at(const Words& words) {
+  struct stat info {};
+  if (::stat(words[1].c_str(), &info) != 0) return error_name();
+  return std::to_string(info.st_ctim.tv_sec * 1000000000L + info.st_ctim.tv_nsec);
+}
+
+std::string set_times(const Words& words) {
+  const timespec times[2] = {{0, static_cast<long>(number(words, 2))}, {0, static_cast<long>(number(words, 3))}};
+  return verdict(::utimensat(AT_FDCWD, words[1].c_str(), times, 0));
+}
+
+std::string mark_folder(const Words& words) {
+  const char* path = words[1].c_str();
+  std::string all = verdict(::setxattr(path, "user.left", "x", 1, 0));
+  all += " " + verdict(::setxattr(path, "system.posix_acl_default", "\2\0\0\0", 4, 0));
+  const int folder = ::open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  int flags = FS_NODUMP_FL;
+  all += " " + verdict(::ioctl(folder, FS_IOC_SETFLAGS, &flags));
+  fsxattr attributes{};
+  attributes.fsx_xflags = FS_XFLAG_NODUMP;
+  all += " " + verdict(::ioctl(folder, FS_IOC_FSSETXATTR, &attributes));
+  ::close(folder);
+  return all;
+}
+
+std::string room_in(const Words& words) {
+  struct statfs room {};
+  if (::statfs(words[1].c_str(), &room) != 0) return error_name();
+  return std::to_string(room.f_bfree) + " " + std::to_string(room.f_ffree);
+}
+
+// On a descriptor that the job was given: what belongs to the open file, not to the process.
+std::string lock_descriptor(const Words& words) {
+  const int fd = static_cast<int>(number(words, 1));
+  struct flock whole {};
+  whole.l_type = F_RDLCK;
+  std::string all = verdict(::fcntl(fd, F_SETFL, O_NONBLOCK | O_APPEND));
+  all += " " + verdict(::flock(fd, LOCK_EX | LOCK_NB));
+  return all + " " + verdict(::fcntl(fd, F_OFD_SETLK, &whole));
+}
+
+std::string flags_of(const Words& words) {
+  const int flags = ::fcntl(static_cast<int>(number(words, 1)), F_GETFL);
+  return flags < 0 ? error_name() : std::to_string(flags & (O_NONBLOCK | O_APPEND));
+}
+
+// As init tells of an end: kind, and zeros.
+std::string speak_for_init(const Words& words) {
+  char text[64] = {};
+  text[0] = static_cast<char>(number(words, 2));
+  iovec part{text, sizeof text};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  return verdict(::sendmsg(static_cast<int>(number(words, 1)), &message, MSG_NOSIGNAL | MSG_DONTWAIT));
+}
+
+timespec read_clock(clockid_t clock) {
+  timespec time{};
+  ::clock_gettime(clock, &time);
+  return time;
+}
+
+void burn(unsigned long ms) {
+  timespec now{};
+  do {
+    now = read_clock(CLOCK_PROCESS_CPUTIME_ID);
+  } while (static_cast<unsigned long>(now.tv_sec * 1000 + now.tv_nsec / 1000000) < ms);
+}
+
+// N children with MS of CPU each, one after another, whom nobody waits for: what they have used is added up nowhere
+// but in the group.
+std::string burn_unwaited(const Words& words) {
+  ::signal(SIGCHLD, SIG_IGN);
+  for (unsigned long i = 0; i < number(words, 1); ++i) {
+    if (const std::string made = fork_once([&] { burn(number(words, 2)); }); made != "ok") return made;
+    while (::waitpid(-1, nullptr, 0) > 0 || errno == EINTR) continue;
+  }
+  return "ok";
+}
+
+// Of another process: every microsecond that it uses, ignored.
+std::string timers_on(const Words& words) {
+  const auto clock = static_cast<clockid_t>((~static_cast<unsigned>(number(words, 1)) << 3) | 2U);  // CPUCLOCK_SCHED
+  struct sigevent event {};
+  event.sigev_notify = SIGEV_SIGNAL;
+  event.sigev_signo = SIGUSR1;
+  ::signal(SIGUSR1, SIG_IGN);
+  const itimerspec often{{0, 1000}, {0, 1000}};
+  for (unsigned long i = 0; i < number(words, 2); ++i) {
+    int timer = 0;
+    if (::syscall(SYS_timer_create, clock, &event, &timer) != 0) return error_name();
+    if (::syscall(SYS_timer_settime, timer, 0, &often, nullptr) != 0) return error_name();
+  }
+  return "ok";
+}
+
+// Names that are not there, which the kernel remembers all the same: a long one takes some 500 bytes.
+std::string look_up_absent(const Words& words) {
+  // Those of a call before are known already, and charged to whoever has asked first.
+  const std::string path = words[1] + "/" + std::to_string(read_clock(CLOCK_BOOTTIME).tv_nsec) + std::string(200, 'n');
+  for (unsigned long i = 0; i < number(words, 2); ++i) {
+    if (::access((path + std::to_string(i)).c_str(), F_OK) == 0) return "there is one";
+  }
+  return errno == ENOENT ? "ok" : error_name();
+}
+
+// How many signals can wait for this process at once: what others have used up of the user's share is missing.
+std::string room_for_signals(const Words&) {
+  sigset_t all;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_BLOCK, &all, nullptr);
+  int made = 0;
+  while (made < 100000 && ::sigqueue(::getpid(), SIGRTMIN, sigval{}) == 0) ++made;
+  return std::to_string(made);
+}
+
+}  // namespace
+
+const Attempts& attempts_on_slots() {
+  static const Attempts kTable = {
+      {"change_mappings", change_mappings},
+      {"word_in_memory", word_in_memory},
+      {"end_in_memory", end_in_memory},
+      {"state_of", state_of},
+      {"changed_at", changed_at},
+      {"set_times", set_times},
+      {"mark_folder", mark_folder},
+      {"room_in", room_in},
+      {"lock_descriptor", lock_descriptor},
+      {"flags_of", flags_of},
+      {"speak_for_init", speak_for_init},
+      {"burn_unwaited", burn_unwaited},
+      {"timers_on", timers_on},
+      {"look_up_absent", look_up_absent},
+      {"room_for_signals", room_for_signals},
+  };
+  return kTable;
+}
+
+}  // namespace mycojobs::test

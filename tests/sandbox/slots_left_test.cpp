@@ -1,0 +1,240 @@
+// What a run could leave in its slot for the next one, where neither a process nor a file shows it.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "slots.h"
+
+namespace mycojobs::test {
+namespace {
+
+// `lines` in a slot that has served before, then `next` in the same one.
+Ran after(OwnSandbox& own, const std::string& lines, const std::string& next) {
+  wait_for_reuse(own);
+  run_in(own, lines);
+  Ran ran = run_in(own, next);
+  EXPECT_TRUE(reused(ran)) << "else this says nothing: " << lines;
+  return ran;
+}
+
+// Flags and locks belong to an open file, and outlive whoever set them while init has it open.
+TEST(SlotsLeft, NoOpenFileIsSharedBetweenRuns) {
+  if (!slots_are_used_again()) return;
+  OwnSandbox own = own_sandbox(one_slot());
+  for (const char* fd : {"0", "1", "2", "3"}) {
+    const std::string flags = std::string("flags_of ") + fd;
+    const std::string before = after(own, "", flags).answer(flags);
+    EXPECT_EQ(after(own, std::string("lock_descriptor ") + fd, flags).answer(flags), before) << fd;
+  }
+  EXPECT_EQ(after(own, "lock_descriptor 0", "lock /dev/null").answer("lock /dev/null"), "ok");
+  EXPECT_EQ(after(own, "", "list /proc/self/fd").answer("list /proc/self/fd"), "0 1 2 3") << "and nothing of init's";
+}
+
+TEST(SlotsLeft, FoldersShowNothingOfARunBefore) {
+  if (!slots_are_used_again()) return;
+  OwnSandbox own = own_sandbox(one_slot());
+  for (const char* folder : {"/tmp", "/dev/shm", "/job", "/job/kept"}) {
+    const std::string path = folder, ask = "state_of " + path;
+    wait_for_reuse(own);
+    const std::string before = after(own, "", ask).answer(ask);
+    EXPECT_NE(before.find("times 0.0 0.0"), std::string::npos) << before;
+    for (const std::string& left :
+         {"touch_times " + path, "set_times " + path + " 123456789 987654321", "chmod " + path + " 06711",
+          "write " + path + "/a x\nlist " + path, "chown " + path + " 0\nmkdir " + path + "/a",
+          "write " + path + "/a x\nunlink " + path + "/a\nset_times " + path + " 0 1",
+          "write " + path + "/a x\nhardlink " + path + "/a " + path + "/b\nsymlink /job " + path + "/c",
+          "whiteout " + path, "chmod " + path + " 07777\ndeep " + path + " 7"})
+      EXPECT_EQ(after(own, left, ask).answer(ask), before) << left;
+  }
+}
+
+TEST(SlotsLeft, FolderThatCannotBePutBackIsTheLastOfItsSlot) {
+  if (!slots_are_used_again()) return;
+  OwnSandbox own = own_sandbox(one_slot());
+  for (const char* lines : {"rename /job/kept /job/a\nsymlink /tmp /job/kept", "mkdir /tmp/a\nchmod /tmp/a 0",
+                            "deep /tmp 12", "chmod /job 0111", "rename /job/kept /job/a\nwrite /job/kept x",
+                            "mkdir /job/a\nrename /job/kept /job/a/kept\nrename /job/a /job/kept"})
+    EXPECT_FALSE(next_is_in_the_same(own, lines)) << lines;
+  EXPECT_EQ(run_in(own, "list /job").answer("list /job"), "kept");
+}
+
+// Those of a job are its own, but for what nobody can write.
+TEST(SlotsLeft, MemoryOfTheZygoteIsNotChangedByAJob) {
+  OwnSandbox own = own_sandbox(one_slot());
+  for (int i = 0; i < 3; ++i) {
+    const Ran ran = run_in(own, "change_mappings");
+    EXPECT_EQ(ran.answer("change_mappings"), "none") << ran.outcome.reason;
+  }
+}
+
+// Nobody can set the time of the last change: it is that of the end of the run before, whatever that has done.
+TEST(SlotsLeft, TimeOfTheLastChangeIsNotTheJobs) {
+  if (!slots_are_used_again()) return;
+  OwnSandbox own = own_sandbox(one_slot());
+  for (const char* folder : {"/tmp", "/dev/shm", "/job", "/job/kept"}) {
+    const std::string path = folder, ask = "changed_at " + path;
+    wait_for_reuse(own);
+    const Ran one = run_in(own, "chmod " + path + " " +
+                                    (path == "/job"        ? "0700"
+                                     : path == "/job/kept" ? "0755"
+                                                           : "01777") +
+                                    "\n" + ask + "\nsleep 30");
+    const Ran two = run_in(own, ask);
+    ASSERT_TRUE(reused(two));
+    EXPECT_NE(one.answer(ask), two.answer(ask)) << path;
+  }
+}
+
+TEST(SlotsLeft, FoldersTakeNoMarks) {
+  OwnSandbox own = own_sandbox(one_slot());
+  for (const char* folder : {"/tmp", "/dev/shm", "/job", "/job/kept"}) {
+    const std::string ask = std::string("mark_folder ") + folder;
+    EXPECT_EQ(run_in(own, ask).answer(ask), "EOPNOTSUPP EOPNOTSUPP EPERM EPERM");
+  }
+}
+
+TEST(SlotsLeft, FoldersHaveTheSameRoom) {
+  if (!slots_are_used_again()) return;
+  OwnSandbox own = own_sandbox(one_slot());
+  const std::string ask = "room_in /tmp\nroom_in /dev/shm";
+  const Ran before = after(own, "", ask);
+  const Ran next = after(own, "deep /tmp 6\nprint_into /tmp/a 4\nprint_into /dev/shm/a 4\nmknod /job/p 0x1000", ask);
+  EXPECT_EQ(next.answer("room_in /tmp"), before.answer("room_in /tmp"));
+  EXPECT_EQ(next.answer("room_in /dev/shm"), before.answer("room_in /dev/shm"));
+}
+
+// A job is a fork of init, which has listed and removed what was left, and has waited for the job.
+TEST(SlotsLeft, MemoryOfAJobHoldsNothingOfTheRunBefore) {
+  if (!slots_are_used_again()) return;
+  OwnSandbox own = own_sandbox(one_slot());
+  const std::string name = "a_name_that_was_left_behind", ask = "word_in_memory a_name_that_was _left_behind";
+  EXPECT_EQ(after(own, "write /tmp/" + name + " x\nmkdir /job/kept/" + name, ask).answer(ask), "none");
+  std::string deep, folder = "/tmp";
+  for (int i = 0; i < 5; ++i) deep += "mkdir " + (folder += "/d") + "\n";
+  EXPECT_EQ(after(own, deep + "write " + folder + "/" + name + " x", ask).answer(ask), "none") << "deep on the stack";
+  EXPECT_EQ(after(own, "exit 3", "end_in_memory").answer("end_in_memory"), "none");
+}
+
+// And of the zygote, which has read of each run what it is granted.
+TEST(SlotsLeft, MemoryOfAJobHoldsNoGrantsOfOthers) {
+  OwnSandbox own = own_sandbox(one_slot());
+  std::string path = "/var/tmp/mycojobs-test-for-the_folder_of_the_other_XXXXXX";
+  ASSERT_NE(::mkdtemp(path.data()), nullptr);
+  ::chmod(path.c_str(), 0755);
+  for (int i = 0; i < 6; ++i) {
+    RunSpec spec = spec_with();
+    spec.grants.fs_read = {path};
+    const Ran granted = run_attempts(*own.sandbox, spec, "list " + path);
+    EXPECT_EQ(granted.answer("list " + path), "") << granted.outcome.reason;
+    RunSpec other = spec_with();
+    other.limits.open_files = 100 + static_cast<std::uint32_t>(i);  // so that it is forked now
+    const std::string ask = "word_in_memory the_folder_of _the_other";
+    EXPECT_EQ(run_attempts(*own.sandbox, other, ask).answer(ask), "none") << i;
+  }
+  ::rmdir(path.c_str());
+}
+
+// What the kernel keeps for a run (names that were looked up, pages of files) and charges to its group.
+TEST(SlotsLeft, RunThatLeavesMuchChargedIsTheLast) {
+  if (!slots_are_used_again() || !may_limit_by_cgroup()) return;
+  OwnSandbox own = own_sandbox(one_slot());
+  EXPECT_TRUE(next_is_in_the_same(own, "look_up_absent /usr/bin 100"));
+  EXPECT_FALSE(next_is_in_the_same(own, "look_up_absent /usr/bin 40000"));
+  EXPECT_LT(run_in(own, "").outcome.usage.memory_peak_bytes, 8ULL << 20);
+}
+
+// The socket to the launcher: a job has another descriptor by its number, or none, and may send no message on it.
+TEST(SlotsLeft, JobDoesNotSpeakForInit) {
+  if (!slots_are_used_again()) return;
+  OwnSandbox own = own_sandbox(one_slot());
+  wait_for_reuse(own);
+  std::string lines = "list /proc/self/fd\naddress_on_four\nnest_rights 4\nrights_to_channel 4";
+  for (int kind = 0; kind < 32; ++kind) lines += "\nspeak_for_init 4 " + std::to_string(kind);
+  const Ran ran = run_in(own, lines);
+  for (const auto& [attempt, result] : ran.answers) {
+    if (attempt.find('_') == std::string::npos) continue;
+    EXPECT_EQ(result, "EPERM") << attempt;
+  }
+  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  EXPECT_EQ(ran.outcome.usage.pids_peak, may_limit_by_cgroup() ? 1U : 0U);
+  const Ran next = run_in(own, "exit 7");
+  EXPECT_EQ(next.outcome.exit_code, 7);
+  EXPECT_TRUE(reused(run_in(own, "")));
+}
+
+// Pid 1 has no handler, so that the kernel drops what comes from inside. What it blocked would wait for ever, and would
+// be missing in the user's share. Newer kernels' Landlock lets no signal through to it: here it must hold without.
+TEST(SlotsLeft, NoSignalWaitsForInit) {
+  if (!slots_are_used_again()) return;
+  SandboxConfig config = one_slot();
+  config.leave_out = {"landlock"};
+  OwnSandbox own = own_sandbox(config);
+  wait_for_reuse(own);
+  const int before = std::stoi(run_in(own, "room_for_signals").answer("room_for_signals"));
+  EXPECT_GT(before, 900);
+  EXPECT_EQ(run_in(own, "flood_init 3000").answer("flood_init 3000"), "ok");
+  const Ran next = run_in(own, "room_for_signals");
+  ASSERT_TRUE(reused(next));
+  EXPECT_GE(std::stoi(next.answer("room_for_signals")), before - 8);
+}
+
+// The kernel counts by user what is held of some things, and the next run is the same user's.
+TEST(SlotsLeft, WhatAUserMayHoldIsThereAgain) {
+  if (!slots_are_used_again()) return;
+  OwnSandbox own = own_sandbox(one_slot());
+  for (const std::string& all :
+       {std::string("posix_timers"), std::string("room_for_signals"), std::string("hold_pipes"),
+        std::string("eventfds"), std::string("timerfds"), std::string("descriptors")}) {
+    const std::string first = after(own, "", all).answer(all);
+    EXPECT_EQ(after(own, all, all).answer(all), first) << all;
+  }
+}
+
+// Where processes are counted anew in a group below, so is what the limit has refused.
+TEST(SlotsLeft, RefusalsAreToldInAGroupBelowToo) {
+  if (!slots_are_used_again() || !may_limit_by_cgroup()) return;
+  OwnSandbox own = own_sandbox(one_slot());
+  RunSpec spec = spec_with();
+  spec.limits.exec = true;
+  const auto run = [&](const std::string& lines) {
+    spec.run = next_run();
+    return run_attempts(*own.sandbox, spec, lines + "\ngetpid");
+  };
+  ASSERT_TRUE(eventually([&] { return reused(run("")); }));
+  for (int i = 0; i < 3; ++i) run("shell sleep 0.05 | sleep 0.05 | sleep 0.05; :");
+  EXPECT_EQ(word(run("fork_bomb\nexit 3").outcome.status), "pids_limit");
+  EXPECT_EQ(word(run("exit 3").outcome.status), "exit");
+}
+
+// Children that nobody waits for are added up in the group alone: theirs is the run's in which they were.
+TEST(SlotsLeft, CpuOfChildrenThatNobodyWaitedForIsNotTheNextRuns) {
+  if (!slots_are_used_again()) return;
+  OwnSandbox own = own_sandbox(one_slot());
+  RunSpec spec = spec_with();
+  spec.limits.exec = true;
+  spec.limits.cpu_ms = 4000;
+  const auto run = [&](const std::string& lines) {
+    spec.run = next_run();
+    return run_attempts(*own.sandbox, spec, lines + "\ngetpid");
+  };
+  ASSERT_TRUE(eventually([&] { return reused(run("")); }));
+  const Ran burnt = run("burn_unwaited 6 100");
+  ASSERT_EQ(burnt.answer("burn_unwaited 6 100"), "ok");
+  spec.limits.cpu_ms = 400;
+  const Ran next = run("sleep 500");
+  EXPECT_EQ(word(next.outcome.status), "ok") << next.outcome.reason;
+  EXPECT_LT(next.outcome.usage.user_us + next.outcome.usage.system_us, 300'000U);
+}
+
+// On the clock of what init has used, which the kernel shows to all: they end with their job.
+TEST(SlotsLeft, TimersOnTheClockOfInitEndWithTheJob) {
+  if (!slots_are_used_again()) return;
+  OwnSandbox own = own_sandbox(one_slot());
+  EXPECT_TRUE(next_is_in_the_same(own, "timers_on 1 200"));
+  EXPECT_EQ(word(run_in(own, "inherited_clocks\nsleep 20").outcome.status), "ok");
+  EXPECT_EQ(run_in(own, "timers_on 1 200").answer("timers_on 1 200"), "ok") << "nor is their number used up";
+}
+
+}  // namespace
+}  // namespace mycojobs::test
