@@ -242,6 +242,7 @@ void many(Bench& bench, int count) {
   const FlowPlan plan = chains(2, 5, "bench");
   auto begin = Clock_::now();
   std::vector<Id> flows;
+  flows.reserve(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) flows.push_back(bench.create(plan));
   const double created = ms_since(begin);
   begin = Clock_::now();

@@ -85,7 +85,7 @@ nlohmann::json to_json(const Policy&);
 // The most that jobs of a context may have.
 struct Ceiling {
   Policy most;
-  Id context = 0;  // for messages
+  Id context = 0;                        // for messages
   std::vector<std::string> own_folders;  // the agent's: nothing above or below them is ever granted
   // Fields that an operator has written a ceiling for. In any other a profile keeps what it has, also above `most`,
   // which is then the ceiling of requests alone.

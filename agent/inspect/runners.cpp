@@ -30,8 +30,11 @@ std::string describe(const RunnerInfo& info, std::uint64_t now_ms) {
   std::string text = std::to_string(runner.id);
   if (!info.hold.host.empty()) text += " on " + info.hold.host;
   switch (presence(info)) {
-    case Presence::live:
-      return text + fmt::format(" ({} of {} slots busy)", info.claims, runner.slots);
+    case Presence::live: {
+      const std::uint32_t busy = std::min(info.claims, runner.slots);
+      const std::string ahead = info.claims > busy ? fmt::format(", {} claimed ahead", info.claims - busy) : "";
+      return text + fmt::format(" ({} of {} slots busy{})", busy, runner.slots, ahead);
+    }
     case Presence::silent:
       return text + fmt::format(" (silent for {})", span_text(now_ms - std::min(runner.seen_ms, now_ms)));
     case Presence::left:

@@ -74,6 +74,9 @@ bool is_about_entries(const Finding& finding, const JobPlaces& job) {
   if (finding.rule == "no-place") return job.claim.state == word(JobState::queued);
   return std::find(kRulesOfEntries.begin(), kRulesOfEntries.end(), finding.rule) != kRulesOfEntries.end();
 }
+bool are_about_entries(const std::vector<Finding>& findings, const JobPlaces& job) {
+  return std::any_of(findings.begin(), findings.end(), [&](const Finding& f) { return is_about_entries(f, job); });
+}
 
 class Verification {
  public:
@@ -98,7 +101,7 @@ class Verification {
   Result<void> scan_some(const std::vector<std::string>& jobs);
   Result<void> look_again();
   Result<void> look_at_some(const std::vector<std::string>& jobs, bool positions);
-  void compare(const std::string& job, std::vector<Finding> now, const std::vector<std::uint64_t>& revisions);
+  void compare(const JobPlaces& job, std::vector<Finding> now);
   JobLook look(const JobPlaces&, const JobHistory&, const Listing&) const;
   void report(std::string_view phase, std::uint64_t done, std::uint64_t total) const {
     if (progress_) progress_(phase, done, total);
@@ -168,10 +171,7 @@ Result<void> Verification::scan_some(const std::vector<std::string>& jobs) {
     JobHistory& history = census_.jobs.at(job.job_key);
     MJ_TRY(listing, catch_up(store_, context_, census_, job, false, history));
     const auto findings = judge(look(job, history, listing));
-    if (!findings.empty()) {
-      suspects_[job.job_key].positions =
-          std::any_of(findings.begin(), findings.end(), [&](const Finding& f) { return is_about_entries(f, job); });
-    }
+    if (!findings.empty()) suspects_[job.job_key].positions = are_about_entries(findings, job);
     groups_.note(job);
   }
   return {};
@@ -230,30 +230,31 @@ Result<void> Verification::look_at_some(const std::vector<std::string>& jobs, bo
                                  job.job_key + " waits for " + dep + ", which has ended: nothing will wake it"));
       break;
     }
-    compare(job.job_key, std::move(findings), job.claim.revisions);
+    compare(job, std::move(findings));
   }
   return {};
 }
 
-// What was seen before of a job that has not moved since stands.
-void Verification::compare(const std::string& job, std::vector<Finding> now,
-                           const std::vector<std::uint64_t>& revisions) {
-  Suspect& suspect = suspects_[job];
+// What was seen before of a job that has not moved since stands, unless it rests on what a queue held at some look
+// before: the queue is searched first. A job that was retired has no revisions that would tell that it has moved.
+void Verification::compare(const JobPlaces& job, std::vector<Finding> now) {
+  Suspect& suspect = suspects_[job.job_key];
   if (now.empty()) {
-    suspects_.erase(job);
+    suspects_.erase(job.job_key);
     return;
   }
-  if (suspect.seen.empty() || (suspect.revisions != revisions && !last_look_)) {
-    suspect.seen = std::move(now);
-    suspect.revisions = revisions;
+  const bool unsearched = !suspect.positions && are_about_entries(now, job);
+  const bool moved = suspect.revisions != job.claim.revisions;
+  if (suspect.seen.empty() || ((moved || unsearched) && !last_look_)) {
+    suspect = {suspect.positions || unsearched, std::move(now), job.claim.revisions};
     return;
   }
   for (Finding& each : now) {
     const bool again = std::any_of(suspect.seen.begin(), suspect.seen.end(),
                                    [&](const Finding& before) { return before.rule == each.rule; });
-    if (again) report_.findings.push_back(std::move(each));
+    if (again && !(unsearched && is_about_entries(each, job))) report_.findings.push_back(std::move(each));
   }
-  suspects_.erase(job);
+  suspects_.erase(job.job_key);
 }
 
 }  // namespace

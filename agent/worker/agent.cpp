@@ -55,18 +55,18 @@ Result<void> Agent::open(Parts& parts) {
 
   // From here on nothing fails. The threads call one another only for claims, and the intake, which makes them, comes
   // last.
-  reporter_ = std::make_unique<Reporter>(
-      std::move(reporter_store), clock_, health_,
-      Reporter::Callbacks{.settled =
-                              [this](std::span<const RunNumber> runs) {
-                                leases_->remove(runs);
-                                intake_->settled(static_cast<std::uint32_t>(runs.size()));
-                              },
-                          .gather_us = [this] { return run_loop_->pace().gather_us(steady_us()); }});
+  reporter_ =
+      std::make_unique<Reporter>(std::move(reporter_store), clock_, health_,
+                                 Reporter::Callbacks{.settled =
+                                                         [this](std::span<const RunNumber> runs) {
+                                                           leases_->remove(runs);
+                                                           intake_->settled(static_cast<std::uint32_t>(runs.size()));
+                                                         },
+                                                     .gather_us = [this] { return pace_.gather_us(steady_us()); }});
   broker_ = std::make_unique<Broker>(
       parts.stores, [this](RunNumber run, std::string reply) { run_loop_->answer(run, std::move(reply)); });
   run_loop_ = std::make_unique<RunLoop>(
-      std::move(parts.sandbox), clock_, settings_,
+      std::move(parts.sandbox), clock_, settings_, pace_,
       RunLoop::Callbacks{.post = [this](Outgoing report) { reporter_->post(std::move(report)); },
                          .ask = [this](BrokerCall call) { broker_->ask(std::move(call)); },
                          .forget = [this](RunNumber run) { broker_->forget(run); }});
@@ -94,7 +94,7 @@ Result<void> Agent::open(Parts& parts) {
                         .claimed = [this](RunNumber run, const ClaimRef& claim) { leases_->add(run, claim); },
                         .heartbeat = [this] { leases_->beat_now(); },
                         .no_work = [this] { housekeeper_->hurry(); },
-                        .ahead = [this] { return run_loop_->pace().ahead(steady_us()); }});
+                        .ahead = [this] { return pace_.ahead(steady_us()); }});
   return {};
 }
 

@@ -23,6 +23,7 @@
 #include "worker/instance_lock.h"
 #include "worker/intake.h"
 #include "worker/lease_keeper.h"
+#include "worker/pace.h"
 #include "worker/prerequisite_checker.h"
 #include "worker/registration.h"
 #include "worker/reporter.h"
@@ -66,6 +67,7 @@ class Agent {
   StoreHealth health_;
   std::unique_ptr<Store> registration_;
   bool registered_ = false;  // in every context
+  Pace pace_;                // before the threads that look at it
   std::unique_ptr<Reporter> reporter_;
   std::unique_ptr<Broker> broker_;
   std::unique_ptr<RunLoop> run_loop_;

@@ -27,14 +27,15 @@ void control_epoll(int epoll, int operation, int fd, std::uint64_t tag, std::uin
 
 }  // namespace
 
-RunLoop::RunLoop(std::unique_ptr<Sandbox> sandbox, const Clock& clock, const WorkerSettings& settings,
+RunLoop::RunLoop(std::unique_ptr<Sandbox> sandbox, const Clock& clock, const WorkerSettings& settings, Pace& pace,
                  Callbacks callbacks)
     : sandbox_(std::move(sandbox)),
       clock_(clock),
       settings_(settings),
       callbacks_(std::move(callbacks)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      secrets_(settings.secrets, clock) {
+      secrets_(settings.secrets, clock),
+      pace_(pace) {
   control_epoll(epoll_.get(), EPOLL_CTL_ADD, orders_.fd(), kOrders, EPOLLIN);
   watched_sandbox_ = sandbox_->event_fd();
   control_epoll(epoll_.get(), EPOLL_CTL_ADD, watched_sandbox_, kSandbox, EPOLLIN);

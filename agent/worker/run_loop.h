@@ -32,7 +32,8 @@ class RunLoop {
     std::function<void(BrokerCall)> ask = [](const BrokerCall&) {};  // answered with answer(), sooner or later
     std::function<void(RunNumber)> forget = [](RunNumber) {};        // no answer is wanted any more
   };
-  RunLoop(std::unique_ptr<Sandbox>, const Clock&, const WorkerSettings&, Callbacks);
+  // Says in `pace` how fast runs end. It outlives this.
+  RunLoop(std::unique_ptr<Sandbox>, const Clock&, const WorkerSettings&, Pace& pace, Callbacks);
   ~RunLoop() { stop(); }
   void stop();  // leaves at once: the launcher ends with the sandbox, and every job with it
 
@@ -45,7 +46,6 @@ class RunLoop {
   // False while no launcher can be had, and for a moment after a run could not be started: claim nothing.
   bool ready() const { return ready_ && clock_.boot_ms() >= resting_until_ms_; }
   void wake() { orders_.wake(); }                // any thread: come round once
-  const Pace& pace() const { return pace_; }     // any thread
   const Pulse& pulse() const { return pulse_; }  // any thread
 
  private:
@@ -147,7 +147,7 @@ class RunLoop {
   std::deque<Waiting> waiting_;  // for a slot
   bool partials_ = false;        // a line waits for its end
   bool unheard_ = false;         // there is a run whose output is not waited for yet
-  Pace pace_;
+  Pace& pace_;
   std::mt19937_64 chance_{std::random_device{}()};  // of the pauses before retries
   std::uint64_t revive_at_ms_ = 0;
   std::string why_not_;  // the last reason, so that it is logged once

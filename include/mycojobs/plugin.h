@@ -6,14 +6,14 @@
  *
  * Where it runs. mycojobs-pluginhost loads it: one process for each plugin, without environment, secrets, network or
  * the right to write a file, start a process or a thread. Each function is called by one thread, one call at a time,
- * under a deadline: 5 s for loading and probe, 2 s for prepare, 1 s for interpret. A call that crashes, exits, throws or
- * takes longer ends that process and never the agent; it is started again for the next call. So a plugin keeps nothing
- * between calls that it needs. The scripts do not run there: the plugin says which program runs them, and that program
- * runs in the job's sandbox.
+ * under a deadline: 5 s for loading and probe, 2 s for prepare, 1 s for interpret. A call that crashes, exits, throws
+ * or takes longer ends that process and never the agent; it is started again for the next call. So a plugin keeps
+ * nothing between calls that it needs. The scripts do not run there: the plugin says which program runs them, and that
+ * program runs in the job's sandbox.
  *
- * Texts. All of them are UTF-8 and end with NUL. What is passed to a function belongs to the caller and is gone when the
- * function returns. What a function returns belongs to the plugin, which gets it back by release(), once and before the
- * next call; a text that was never allocated is returned as it is, and release() leaves it alone. At most
+ * Texts. All of them are UTF-8 and end with NUL. What is passed to a function belongs to the caller and is gone when
+ * the function returns. What a function returns belongs to the plugin, which gets it back by release(), once and before
+ * the next call; a text that was never allocated is returned as it is, and release() leaves it alone. At most
  * MYCOJOBS_PLUGIN_MAX_REPLY bytes. Sizes, depth and types are checked, and a name that is not listed below is an error.
  */
 #ifndef MYCOJOBS_PLUGIN_H
@@ -30,6 +30,7 @@ extern "C" {
 #define MYCOJOBS_PLUGIN_ABI 1u
 #define MYCOJOBS_PLUGIN_MAX_REPLY (4u << 20)
 
+/* NOLINTNEXTLINE(readability-identifier-naming): a name of C */
 struct mycojobs_plugin {
   uint32_t abi;         /* MYCOJOBS_PLUGIN_ABI */
   uint32_t struct_size; /* sizeof(struct mycojobs_plugin) */
@@ -39,10 +40,10 @@ struct mycojobs_plugin {
   const char* const* script_types; /* NULL behind the last; 1 to 16, spelled as names are. It serves queue:<each> */
 
   /* What a job has that asks for nothing: a policy as in the manual, {"memory": "64 MiB", "net": "none"}. What it does
-   * not name is as in the profile of programs. The operator's ceiling lowers what is above it. NULL: nothing is named. */
+   * not name is as in the profile of programs. The operator's ceiling lowers what is above it. NULL: no wishes. */
   const char* profile;
 
-  /* Can the scripts run on this host?  ->  {"runs": "mawk 1.3.4"}  or  {"error": "no /usr/bin/mawk: apt install mawk"} */
+  /* Can the scripts run on this host?  -> {"runs": "mawk 1.3.4"} or {"error": "no /usr/bin/mawk: apt install mawk"} */
   char* (*probe)(void);
 
   /* How is this job to be run? Called before each attempt.
@@ -70,8 +71,8 @@ struct mycojobs_plugin {
    *             "exit_code": 0, "signal": 0, "stderr": "its last 64 KiB", "result": {"key": "value"}, as the program
    *             wrote it, "usage": {"wall_us": 1, "user_us": 1, "system_us": 1, "memory_peak_bytes": 1, "pids_peak": 1,
    *             "stdout_bytes": 1, "stderr_bytes": 1}}
-   *   reply    {"result": {"key": "value"}}                             the job has finished with this result; not after
-   *                                                                     a signal
+   *   reply    {"result": {"key": "value"}}                             the job has finished with this result; not
+   *                                                                     after a signal
    *         or {"error": {"type": "SyntaxError", "message": "...", "line": 3, "retry": false}}
    *                                                                     it failed; only message must be there. retry:
    *                                                                     false, never again; a number, the next attempt

@@ -315,6 +315,17 @@ TEST_P(Dispatch, AJobThatWaitedTooLongEnds) {
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:2"));
 }
 
+TEST_P(Dispatch, AJobThatWasGivenBackBeforeItBeganStillWaitsForItsFirstRun) {
+  submit_with(1, [](Job& j) { j.queue_timeout_ms = 50; });
+  submit_with(2, [](Job& j) { j.queue_timeout_ms = 50; });
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:1", "job:12:2"));
+  EXPECT_EQ(outcome(report(Release{claimed_.at("job:12:1").ref, "no slot", false})), "ok");
+  EXPECT_EQ(outcome(report(Release{claimed_.at("job:12:2").ref, "its launcher is gone", true})), "ok");
+  EXPECT_TRUE(eventually([&] { return tick().overdue == 1; }));
+  EXPECT_EQ(detail(1), "timeout");
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:2")) << "it has run, and may wait for as long as it likes";
+}
+
 TEST_P(Dispatch, RetentionTakesEverythingOfAnEndedJob) {
   Job wish = job(1);
   wish.idempotency_key = "once";

@@ -29,6 +29,30 @@ TEST_P(Lease, ARenewalAfterItsEndIsRefused) {
   EXPECT_THAT(last_anomaly(), HasSubstr("too late"));
 }
 
+TEST_P(Lease, ARenewalThatItsOwnersReportHasOvertakenIsNoAnomaly) {
+  for (const Id id : {1U, 2U, 3U}) submit(id);
+  const auto got = claim(3);
+  ASSERT_EQ(got.size(), 3U);
+  JobEnd failed;
+  failed.detail = "exit";
+  EXPECT_EQ(outcome(end(got[0].ref, finished())), "ok");
+  EXPECT_EQ(outcome(report(EndReport{got[1].ref, failed, 3600000})), "ok");
+  EXPECT_EQ(outcome(report(Release{got[2].ref, "drain"})), "ok");
+  for (const Claimed& each : got) {
+    EXPECT_EQ(store_->renew(1, std::vector{each.ref}, 60000).value().at(0), Renewal::stale);
+  }
+  EXPECT_TRUE(store_->anomalies(1, 10).value().empty());
+}
+
+TEST_P(Lease, ARenewalOfAJobThatWasTakenAwayIsAnAnomaly) {
+  submit(1);
+  const Claimed got = claim_one(1);
+  await_end_of_lease(got);
+  ASSERT_TRUE(expire("job:12:1"));
+  EXPECT_EQ(store_->renew(1, std::vector{got.ref}, 60000).value().at(0), Renewal::stale);
+  EXPECT_THAT(last_anomaly(), HasSubstr("a renewal by claim"));
+}
+
 TEST_P(Lease, NothingIsAcceptedAfterItsEnd) {
   submit(1);
   const Claimed got = claim_one(1);

@@ -1,8 +1,10 @@
 // The invariants checker on stores that are as they should be, at work or not. Violations: verify_planted_test.cpp.
 #include "inspect/verify.h"
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
+#include <utility>
 
 #include "verify_scenario.h"
 
@@ -95,6 +97,32 @@ TEST_P(Verify, RetiredJobsAreNoFinding) {
   ASSERT_TRUE(eventually([&] { return store_->tick(1, request).value().retired == 0; }));
   EXPECT_EQ(rules(), std::set<std::string>{});
   EXPECT_THAT(differences(), IsEmpty());
+}
+
+// Then it has neither facts nor claim that would tell that it has moved.
+TEST_P(Verify, AJobThatIsRetiredAfterItsQueueWasReadIsNoFinding) {
+  Job other = job(50);
+  other.script_type = "v";
+  ASSERT_TRUE(store_->submit(other).has_value());
+  bool moved = false;
+  const auto report = verify(*store_, 1, [&](std::string_view phase, std::uint64_t queues_read, std::uint64_t) {
+    if (phase != "queues" || queues_read != 1 || std::exchange(moved, true)) return;
+    ClaimRequest some = request(3);
+    some.queues = {"queue:v", "queue:python"};
+    const auto got = store_->claim(some);
+    ASSERT_TRUE(got.has_value());
+    for (const Claimed& each : got->jobs) EXPECT_EQ(outcome(end(each.ref, finished())), "ok");
+    TickRequest time;
+    time.retention_ms = 1;
+    EXPECT_TRUE(eventually([&] {
+      EXPECT_TRUE(store_->tick(1, time).has_value());
+      return std::none_of(got->jobs.begin(), got->jobs.end(),
+                          [&](const Claimed& each) { return store_->load(1, each.ref.job_key).has_value(); });
+    }));
+  });
+  ASSERT_TRUE(report.has_value());
+  EXPECT_TRUE(moved);
+  for (const Finding& each : report->findings) ADD_FAILURE() << each.rule << ": " << each.text;
 }
 
 // One round of a store at work: jobs come, wait, run, fail, are given back, end and are retired.

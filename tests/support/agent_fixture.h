@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -46,6 +47,11 @@ class AgentTest : public ::testing::Test {
                      settings_);
     ASSERT_TRUE(agent) << agent.error().message;
     agent_ = std::move(*agent);
+  }
+  // Until what it returns goes away: before the locals that `faults` looks at, which the agent outlives.
+  [[nodiscard]] std::shared_ptr<void> with_faults(std::function<Fault(const ServerCall&)> faults) {
+    server_.set_faults(std::move(faults));
+    return {&server_, [](MemoryServer* server) { server->set_faults(nullptr); }};
   }
   static Job new_job(const std::string& script = "x", Id context = 1) {
     Job job;

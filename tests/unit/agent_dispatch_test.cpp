@@ -13,7 +13,7 @@ TEST_F(AgentTest, PausedQueueIsNotTakenFromUntilItGoesOn) {
   const std::string key = submit();
   const std::string other = submit();
   std::atomic<int> claims{0};
-  server_.set_faults([&](std::string_view call) {
+  const auto faulty = with_faults([&](std::string_view call) {
     claims += call == "claim" ? 1 : 0;
     return Fault::none;
   });

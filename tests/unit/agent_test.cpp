@@ -51,7 +51,7 @@ TEST_F(AgentTest, EndIsStoredAgainUntilItIsAnswered) {
   const std::string key = submit();
   ASSERT_TRUE(wait_for_runs(1));
   int failures = 6;
-  server_.set_faults([&](std::string_view call) {
+  const auto faulty = with_faults([&](std::string_view call) {
     if (call != "report" || failures == 0) return Fault::none;
     return --failures % 2 == 0 ? Fault::after : Fault::before;
   });
@@ -63,7 +63,8 @@ TEST_F(AgentTest, EndIsStoredAgainUntilItIsAnswered) {
 
 TEST_F(AgentTest, LostClaimReplyIsDeliveredAgainAfterItsLease) {
   int lost = 1;
-  server_.set_faults([&](std::string_view call) { return call == "claim" && lost-- > 0 ? Fault::after : Fault::none; });
+  const auto faulty =
+      with_faults([&](std::string_view call) { return call == "claim" && lost-- > 0 ? Fault::after : Fault::none; });
   const std::string key = submit();
   start(2, 1000);
   ASSERT_TRUE(wait_for_runs(1));
@@ -146,7 +147,8 @@ TEST_F(AgentTest, RunWhoseLeaseWasLostIsKilledAndReportsNothing) {
   ASSERT_TRUE(wait_for_runs(1));
   // Renewals do not get through until the lease has run out; then they do, and are refused.
   std::atomic<bool> cut_off{true};
-  server_.set_faults([&](std::string_view call) { return call == "renew" && cut_off ? Fault::before : Fault::none; });
+  const auto faulty =
+      with_faults([&](std::string_view call) { return call == "renew" && cut_off ? Fault::before : Fault::none; });
   ASSERT_TRUE(eventually([&] { return read(key).detail == "queued"; }));  // housekeeping gave it back
   cut_off = false;
   ASSERT_TRUE(eventually([&] {

@@ -230,7 +230,7 @@ TEST_F(PrerequisiteTest, PlaceThatDoesNotAnswerHoldsUpNobody) {
 
 TEST_F(PrerequisiteTest, StoreThatComesBackIsAskedAgain) {
   std::atomic<int> failures{3};
-  server_.set_faults([&](std::string_view call) {
+  const auto faulty = with_faults([&](std::string_view call) {
     return call.starts_with("prerequisites") && failures-- > 0 ? Fault::after : Fault::none;
   });
   start();

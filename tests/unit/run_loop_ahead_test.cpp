@@ -13,7 +13,7 @@ class RunLoopAheadTest : public ::testing::Test {
  protected:
   RunLoopAheadTest() {
     settings_.slots = 1;
-    loop_ = std::make_unique<RunLoop>(std::make_unique<FakeSandbox>(control_), clock_, settings_,
+    loop_ = std::make_unique<RunLoop>(std::make_unique<FakeSandbox>(control_), clock_, settings_, pace_,
                                       RunLoop::Callbacks{[this](Outgoing report) { posted_.post(std::move(report)); }});
   }
   void start(RunNumber run) {
@@ -47,6 +47,7 @@ class RunLoopAheadTest : public ::testing::Test {
   WorkerSettings settings_;
   Mailbox<Outgoing> posted_;
   std::vector<Outgoing> reports_;
+  Pace pace_;
   std::unique_ptr<RunLoop> loop_;
 };
 

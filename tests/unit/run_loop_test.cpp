@@ -49,7 +49,7 @@ class RunLoopTest : public ::testing::Test {
   void start(RunNumber run, JobEnd end = {}, std::uint32_t attempt = 1, std::uint32_t retries = 0, Id context = 1) {
     if (!loop_) {
       loop_ =
-          std::make_unique<RunLoop>(std::make_unique<FakeSandbox>(control_), clock_, settings_,
+          std::make_unique<RunLoop>(std::make_unique<FakeSandbox>(control_), clock_, settings_, pace_,
                                     RunLoop::Callbacks{[this](Outgoing report) { posted_.post(std::move(report)); }});
     }
     Start one;
@@ -104,6 +104,7 @@ class RunLoopTest : public ::testing::Test {
   Mailbox<Outgoing> posted_;
   std::map<LogStream, std::string> text_;
   std::vector<Outgoing> reports_;
+  Pace pace_;
   std::unique_ptr<RunLoop> loop_;
 };
 

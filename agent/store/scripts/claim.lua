@@ -189,7 +189,7 @@ local function take(queue, entry)
       .. ' runs ended without a report (runner killed or lost each time); job.max_deliveries allows no more')
   end
   local wait = num(record.queue_timeout_ms)
-  if wait > 0 and num(claim.epoch) == 0 and num(record.queued_ms) > 0
+  if wait > 0 and never_ran(claim) and num(record.queued_ms) > 0
     and now_ms > math.max(num(record.queued_ms), num(record.run_at_ms)) + wait then
     finish(entry, claim, failure('timeout', 'it waited longer than its queue_timeout_ms of ' .. dec(wait) .. ' allows'), false)
     return drop(queue, entry)

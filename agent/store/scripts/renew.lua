@@ -20,9 +20,11 @@ for i = 1, count do
     redis.call('ZADD', 'mj:leases', until_ms, job)
     if type_of(job) == 'hash' then redis.call('HSET', job, 'lease_until_ms', until_ms) end
     answers[i] = claim.cancel and 2 or 1
-  else
+  elseif not owns(claim, claim_id, token) or claim.state == 'live' or claim.reason == 'expired' then
     add_anomaly(job .. ': a renewal by claim ' .. shown(claim_id) .. ' came too late')
     answers[i] = 0
+  else
+    answers[i] = 0  -- its own end, or release, has overtaken it
   end
 end
 return answers

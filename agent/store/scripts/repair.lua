@@ -130,7 +130,7 @@ if has_priority(claim) or type_of('mj:priority:' .. queue) == 'zset' then
     dec((100 - tonumber(claim.priority or 0)) * kPriority + now_ms))
 end
 local wait = num(record.queue_timeout_ms)
-local may_expire = wait > 0 and num(claim.epoch) == 0 and state and state ~= 'ended' and state ~= 'live' and state ~= 'planned'
+local may_expire = wait > 0 and never_ran(claim) and state and state ~= 'ended' and state ~= 'live' and state ~= 'planned'
 place('mj:overdue', 'mj:overdue', may_expire, dec(math.max(num(record.queued_ms), num(record.run_at_ms)) + wait))
 if may_expire and not dry then redis.call('HSET', 'mj:claim:' .. job, 'overdue', 1) end
 -- Entries of the list: one for a job that belongs there, none for others but those that a claim will drop in silence.

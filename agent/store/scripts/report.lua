@@ -65,6 +65,15 @@ local function end_job(job, claim_id, token, words)  -- -1 or the pause before t
   return {'ok', ''}
 end
 
+-- The wait for its first run goes on.
+local function wait_on(job)
+  local record = type_of(job) == 'hash' and redis.call('HMGET', job, 'queue_timeout_ms', 'queued_ms', 'run_at_ms')
+  local wait = record and num(record[1] or nil) or 0
+  if wait == 0 then return end
+  redis.call('ZADD', 'mj:overdue', dec(math.max(num(record[2] or nil), num(record[3] or nil)) + wait), job)
+  redis.call('HSET', 'mj:claim:' .. job, 'overdue', 1)
+end
+
 local function release(job, claim_id, token, words)  -- reason, ran
   local claim = read_claim(job)
   if owns(claim, claim_id, token) and claim.state == 'queued' and claim.reason == 'released' then return {'ok', ''} end
@@ -77,6 +86,7 @@ local function release(job, claim_id, token, words)  -- reason, ran
   if claim.state == 'queued' then
     redis.call('HSET', 'mj:claim:' .. job, 'deliveries', claim.deliveries)
     if type_of(job) == 'hash' then redis.call('HSET', job, 'deliveries', claim.deliveries) end
+    if never_ran(claim) then wait_on(job) end
   end
   return {'ok', ''}
 end

@@ -105,6 +105,7 @@ Plan lay_out(const HostRequest& request) {
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> out;
+  out.reserve(texts.size() + 1);
   for (auto& text : texts) out.push_back(text.data());
   out.push_back(nullptr);
   return out;

@@ -24,7 +24,8 @@ static_assert(kRegionOfAll + kRegionOfJob <= kHuge);
 
 // Sizes of blocks, their header with them: in steps of 16 to 1 KiB, from there four steps for each doubling.
 constexpr std::size_t kStep = 16, kEvenTo = 1024, kEven = kEvenTo / kStep;
-constexpr std::size_t kClasses = kEven + 4 * 11 + 1;
+constexpr std::size_t kDoublings = 11;
+constexpr std::size_t kClasses = kEven + 4 * kDoublings + 1;
 
 constexpr std::size_t class_of(std::size_t block) {
   if (block <= kEvenTo) return (block + kStep - 1) / kStep;
@@ -45,7 +46,14 @@ struct Block {  // 8 bytes before what is handed out, which is a multiple of 16
   Block* next;  // while it is free
 };
 
+<<<<<<< HEAD
 // All zero but for its place is empty. The GIL is its lock.
+=======
+constexpr std::size_t kFirst =
+    (sizeof(std::size_t) + sizeof(std::array<Block*, kClasses>) + kStep - 1) / kStep * kStep + 8;
+
+// Stands at the beginning of its own memory; all zero is empty. The GIL is its lock.
+>>>>>>> san
 struct Region {
   std::byte* memory;  // 8 bytes before a multiple of 16
   std::size_t used, limit;

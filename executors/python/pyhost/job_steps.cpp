@@ -84,7 +84,7 @@ void seed_random_numbers() {
 }
 
 py::object name_of(const py::dict& facts) {
-  const py::object name = facts["name"];
+  py::object name = facts["name"];
   const Py_ssize_t length = PyUnicode_Check(name.ptr()) ? PyUnicode_GET_LENGTH(name.ptr()) : 0;
   if (length > 0 && length <= kMaxFileName && name.attr("isprintable")().cast<bool>()) return name;
   const py::object caller = facts["caller_id"], id = facts["id"];

@@ -31,6 +31,9 @@ local function valid_priority(text)
   return n and n >= -100 and n <= 100 and math.floor(n) == n and dec(n) or '0'
 end
 
+-- Also of one that a runner took and gave back before it began.
+local function never_ran(claim) return num(claim.attempt) <= 1 and num(claim.deliveries) == 0 end
+
 -- Higher priorities first; within one the first come first, and what is to be next before all.
 local kPriority = 8796093022208  -- more than any moment in ms
 local function push(job, claim, queue, next_up)
