@@ -21,12 +21,6 @@ namespace {
 
 bool has_file(int folder, const std::string& name) { return ::faccessat(folder, name.c_str(), F_OK, 0) == 0; }
 
-// "oom_kill 3" among other lines.
-std::uint64_t counter_in(const std::string& text, const std::string& name) {
-  const std::size_t at = ("\n" + text).find("\n" + name + " ");
-  return at == std::string::npos ? 0 : number_in(text.substr(at + name.size() + 1));
-}
-
 // One level: a run's group holds no groups, a launcher's folder holds runs' groups.
 std::vector<std::string> groups_in(const std::string& folder) {
   std::vector<std::string> names;

@@ -75,9 +75,10 @@ class Cgroups {
     Fd fd;
   };
   struct PeakFiles {  // kept open while a group serves one run after another; none where peaks are sampled
-    Fd memory, pids;
+    Fd memory, pids, pids_events;
     bool memory_begins_anew = false;
   };
+  static void open_pids(int parent, const std::string& group, PeakFiles&);
   PeakFiles open_peaks(std::uint64_t run) const;
   RunUsage peaks(std::uint64_t run) const;
   std::uint64_t charged_from_now(std::uint64_t run, const PeakFiles&) const;  // to the next one, at least

@@ -14,11 +14,12 @@
 namespace mycojobs::sandbox {
 namespace {
 
-std::uint64_t number_of(const Fd& file) {
-  char text[32];
-  const ssize_t size = ::pread(file.get(), text, sizeof text - 1, 0);
-  return size > 0 ? number_in(std::string(text, static_cast<std::size_t>(size))) : 0;
+std::string text_of(const Fd& file) {
+  char text[64];
+  const ssize_t size = ::pread(file.get(), text, sizeof text, 0);
+  return size > 0 ? std::string(text, static_cast<std::size_t>(size)) : std::string();
 }
+std::uint64_t number_of(const Fd& file) { return number_in(text_of(file)); }
 
 // The processes of one group into another. What they fork meanwhile is there at the next look. `list` has those of the
 // group itself.
@@ -67,8 +68,13 @@ bool Cgroups::renew_pids(std::uint64_t run) {
   if (!move_processes(fd, from + (threaded ? "/cgroup.threads" : "/cgroup.procs"), into)) return false;
   if (!first && ::unlinkat(fd, from.c_str(), AT_REMOVEDIR) != 0) return false;
   renewed_[run] = second_name;
-  peak_files_.at(run).pids.reset(::openat(fd, (into + "/pids.peak").c_str(), O_RDONLY | O_CLOEXEC));
+  open_pids(fd, into, peak_files_.at(run));
   return true;
+}
+
+void Cgroups::open_pids(int parent, const std::string& group, PeakFiles& files) {
+  files.pids.reset(::openat(parent, (group + "/pids.peak").c_str(), O_RDONLY | O_CLOEXEC));
+  files.pids_events.reset(::openat(parent, (group + "/pids.events").c_str(), O_RDONLY | O_CLOEXEC));
 }
 
 Cgroups::PeakFiles Cgroups::open_peaks(std::uint64_t run) const {
@@ -83,8 +89,7 @@ Cgroups::PeakFiles Cgroups::open_peaks(std::uint64_t run) const {
       files.memory_begins_anew = ::fstatat(fd, peak.c_str(), &info, 0) == 0 && (info.st_mode & S_IWUSR) != 0;
       files.memory.reset(::openat(fd, peak.c_str(), (files.memory_begins_anew ? O_RDWR : O_RDONLY) | O_CLOEXEC));
     }
-    if (tree.place.pids && tree.place.peaks)
-      files.pids.reset(::openat(fd, (pids_group(tree, run) + "/pids.peak").c_str(), O_RDONLY | O_CLOEXEC));
+    if (tree.place.pids && tree.place.peaks) open_pids(fd, pids_group(tree, run), files);
   }
   return files;
 }
@@ -126,6 +131,8 @@ std::optional<RunUsage> Cgroups::turn_over(std::uint64_t run, const Limits& limi
   // What was only sampled may have been more: there the kernel's own word is asked for, whether it has refused any.
   const RunUsage told = must_sample() ? usage(run) : peaks(run);
   if (told.oom_kills > 0 || told.memory_max_hits > 0 || told.pids_max_hits > 0) return {};
+  // Refused by a limit above ours, which no peak shows: a later run that ends badly would be said to have met its own.
+  if (files.pids_events && counter_in(text_of(files.pids_events), "max") > 0) return {};
   // Init and the job that waits are there.
   if (has_pids() && (told.pids_peak == 0 || told.pids_peak >= limits.pids)) return {};
   if (has_memory()) {

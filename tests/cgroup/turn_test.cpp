@@ -151,6 +151,20 @@ TEST_F(CgroupTurn, PeakOfProcessesBeginsAnewWhileSomeGoOnWaiting) {
   remove(1, slot);
 }
 
+// As by the limit of a group above (the unit's TasksMax), which the peak tells nothing of.
+TEST_F(CgroupTurn, RunThatWasRefusedAProcessBelowItsLimitIsTheLast) {
+  if (!may()) return;
+  const Limits limits = limits_of(64 * kMebi, 8);
+  Slot slot(make(1, limits.memory_bytes, limits.pids));
+  slot.run({2, 0});
+  ASSERT_TRUE(groups_->turn_over(1, limits, 2));
+  ASSERT_TRUE(groups_->set_limits(1, limits.memory_bytes, 3));
+  slot.run({5, 0});
+  ASSERT_TRUE(groups_->set_limits(1, limits.memory_bytes, limits.pids));
+  EXPECT_FALSE(groups_->turn_over(1, limits, 2));
+  remove(1, slot);
+}
+
 // With groups below it, of which only those above can be killed in version 2.
 TEST_F(CgroupTurn, WhatADeadLauncherLeftOfASlotIsRemoved) {
   if (!may()) return;
