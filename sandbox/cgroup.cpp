@@ -21,12 +21,6 @@ namespace {
 
 bool has_file(int folder, const std::string& name) { return ::faccessat(folder, name.c_str(), F_OK, 0) == 0; }
 
-// "oom_kill 3" among other lines.
-std::uint64_t counter_in(const std::string& text, const std::string& name) {
-  const std::size_t at = ("\n" + text).find("\n" + name + " ");
-  return at == std::string::npos ? 0 : number_in(text.substr(at + name.size() + 1));
-}
-
 // One level: a run's group holds no groups, a launcher's folder holds runs' groups.
 std::vector<std::string> groups_in(const std::string& folder) {
   std::vector<std::string> names;
@@ -39,33 +33,37 @@ std::vector<std::string> groups_in(const std::string& folder) {
   return names;
 }
 
-// Every process of the group. cgroup.kill (Linux 5.14) also catches those that are being forked.
-void kill_group(int parent, const std::string& name) {
-  if (write_at(parent, name + "/cgroup.kill", "1") == 0) return;
-  std::istringstream pids(read_at(parent, name + "/cgroup.procs"));
+// Every process of the run: in its group, or in `below` in version 1. cgroup.kill (Linux 5.14) also catches those that
+// are being forked, and those in threaded groups below, of which version 2 tells and kills only from above.
+void kill_run(int parent, const std::string& run, const std::string& below) {
+  if (write_at(parent, run + "/cgroup.kill", "1") == 0) return;
+  std::istringstream pids(read_at(parent, run + "/cgroup.procs") + read_at(parent, run + below + "/cgroup.procs"));
   for (pid_t pid = 0; pids >> pid;) {
     if (pid > 1) ::kill(pid, SIGKILL);
   }
 }
 
 // A killed process leaves its group a moment later.
-bool remove_group(int parent, const std::string& name, int tries) {
+bool remove_group(int parent, const std::string& run, const std::string& below, int tries) {
   for (;;) {
-    if (::unlinkat(parent, name.c_str(), AT_REMOVEDIR) == 0 || errno != EBUSY) return true;
-    kill_group(parent, name);
+    if (::unlinkat(parent, (run + below).c_str(), AT_REMOVEDIR) == 0 || errno != EBUSY) return true;
+    kill_run(parent, run, below);
     if (--tries < 0) return false;
     ::usleep(2000);
   }
+}
+
+bool remove_groups_of(int parent, const std::string& run, int tries) {
+  bool gone = true;
+  for (const char* below : {kBelow[0], kBelow[1], ""}) gone = remove_group(parent, run, below, tries) && gone;
+  return gone;
 }
 
 void remove_folder_with_groups(const std::string& folder) {
   constexpr int kTries = 50;
   const Fd open_folder(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!open_folder) return;
-  for (const auto& name : groups_in(folder)) {
-    for (const char* below : kBelow) remove_group(open_folder.get(), name + below, kTries);
-    remove_group(open_folder.get(), name, kTries);
-  }
+  for (const auto& name : groups_in(folder)) remove_groups_of(open_folder.get(), name, kTries);
   ::rmdir(folder.c_str());
 }
 
@@ -179,20 +177,16 @@ Result<void> Cgroups::set_limits(std::uint64_t run, std::uint64_t memory_bytes, 
 }
 
 RunUsage Cgroups::usage(std::uint64_t run) const {
-  const auto sampled = sampled_.find(run);
-  const Peaks seen = sampled != sampled_.end() ? sampled->second : Peaks{};
-  RunUsage usage;
+  RunUsage usage = peaks(run);
   for (const auto& tree : trees_) {
     const int fd = tree.fd.get();
-    const std::string name = group_in(tree, run) + "/";
+    const std::string name = std::to_string(run) + "/";
     if (tree.place.memory && tree.place.version == 1) {
-      usage.memory_peak = number_in(read_at(fd, name + "memory.max_usage_in_bytes"));
       usage.oom_kills = counter_in(read_at(fd, name + "memory.oom_control"), "oom_kill");
       usage.memory_max_hits =  // whichever of the two limits was met
           number_in(read_at(fd, name + "memory.failcnt")) + number_in(read_at(fd, name + "memory.memsw.failcnt"));
     } else if (tree.place.memory) {
       const std::string events = read_at(fd, name + "memory.events");
-      usage.memory_peak = tree.place.peaks ? number_in(read_at(fd, name + "memory.peak")) : seen.memory;
       usage.oom_kills = counter_in(events, "oom_kill");
       usage.memory_max_hits = counter_in(events, "max");
     }
@@ -202,10 +196,14 @@ RunUsage Cgroups::usage(std::uint64_t run) const {
       usage.system_us = counter_in(cpu, "system_usec");
     }
     if (tree.place.pids) {
-      const auto peak = static_cast<std::uint32_t>(number_in(read_at(fd, name + "pids.peak")));
-      usage.pids_peak = tree.place.peaks ? peak : seen.pids;
-      if (usage.pids_peak > 0) --usage.pids_peak;  // init
+      // Counted where it was asked for (version 1, and before Linux 6.11), or where the limit stands.
+      const std::string asked = pids_group(tree, run) + "/";
       usage.pids_max_hits = counter_in(read_at(fd, name + "pids.events"), "max");
+      if (asked != name) usage.pids_max_hits += counter_in(read_at(fd, asked + "pids.events"), "max");
+      // A group below the one with the limit has counted what was then refused, too.
+      if (usage.pids_max_hits > 0 && asked != name)
+        usage.pids_peak =
+            std::min(usage.pids_peak, static_cast<std::uint32_t>(number_in(read_at(fd, name + "pids.max")) - 1));
     }
   }
   return usage;
@@ -239,10 +237,9 @@ void Cgroups::bury() {
     const std::string name = std::to_string(run);
     bool gone = true;
     for (const auto& tree : trees_) {
-      for (const char* below : kBelow) {
-        if (tree.counts_anew()) gone = remove_group(tree.fd.get(), name + below, 0) && gone;
-      }
-      gone = remove_group(tree.fd.get(), name, 0) && gone;
+      gone =
+          (tree.counts_anew() ? remove_groups_of(tree.fd.get(), name, 0) : remove_group(tree.fd.get(), name, "", 0)) &&
+          gone;
     }
     if (gone) sampled_.erase(run), renewed_.erase(run);
     return gone;

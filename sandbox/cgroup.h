@@ -27,6 +27,9 @@ struct RunUsage {
 
 class Cgroups {
  public:
+  // Bytes that may be told of a run in a group though they were another's.
+  static constexpr std::uint64_t kMostLeft = 6U << 20;
+
   Cgroups() = default;
   ~Cgroups();  // removes the launcher's folders
   Cgroups(const Cgroups&) = delete;
@@ -45,8 +48,9 @@ class Cgroups {
   RunUsage usage(std::uint64_t run) const;
   std::uint64_t cpu_us(std::uint64_t run) const;  // of usage() the CPU alone; 0: no hierarchy counts it
   // Its peaks so far, and the count begins anew, for the next run in the same group; the caller knows that what is left
-  // in it waits. Nothing: this kernel does not let them begin anew. The peak of processes never does: one above
-  // `processes`, beside which a smaller one would not show, takes a fresh group below the run's for what comes.
+  // in it waits. What the next is told of these runs: at most `kMostLeft` bytes and `processes`, beside which less
+  // would not show. Nothing: the group can serve no other run, since one may have met a limit, or that bound would not
+  // hold.
   std::optional<RunUsage> turn_over(std::uint64_t run, const Limits&, std::uint32_t processes);
   // The run has ended: what is still in its group is killed.
   void remove(std::uint64_t run);
@@ -64,17 +68,21 @@ class Cgroups {
   };
   struct Tree {
     CgroupPlace place;
-    // Where pids is the one controller: else a group with groups below it may hold no process (version 2), and memory
-    // would be counted apart.
-    bool counts_anew() const { return place.pids && !place.memory && place.version == 1; }
+    // A group below the run's can count processes alone: where it counts nothing else (version 1), or in a threaded
+    // group (version 2), whose memory is that of the group above.
+    bool counts_anew() const { return place.pids && (!place.memory || place.version == 2); }
     std::string folder;
     Fd fd;
   };
-  struct PeakFiles {  // kept open while a group serves one run after another
-    Fd memory, pids;
+  struct PeakFiles {  // kept open while a group serves one run after another; none where peaks are sampled
+    Fd memory, pids, pids_events;
+    bool memory_begins_anew = false;
   };
+  static void open_pids(int parent, const std::string& group, PeakFiles&);
   PeakFiles open_peaks(std::uint64_t run) const;
-  std::string group_in(const Tree&, std::uint64_t run) const;  // where its processes are
+  RunUsage peaks(std::uint64_t run) const;
+  std::uint64_t charged_from_now(std::uint64_t run, const PeakFiles&) const;  // to the next one, at least
+  std::string pids_group(const Tree&, std::uint64_t run) const;               // where its processes are
   bool renew_pids(std::uint64_t run);
   std::vector<Tree> trees_;
   std::map<std::uint64_t, PeakFiles> peak_files_;

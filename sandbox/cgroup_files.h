@@ -33,4 +33,10 @@ inline std::string read_at(int folder, const std::string& name) {
 
 inline std::uint64_t number_in(const std::string& text) { return std::strtoull(text.c_str(), nullptr, 10); }
 
+// "oom_kill 3" among other lines.
+inline std::uint64_t counter_in(const std::string& text, const std::string& name) {
+  const std::size_t at = ("\n" + text).find("\n" + name + " ");
+  return at == std::string::npos ? 0 : number_in(text.substr(at + name.size() + 1));
+}
+
 }  // namespace mycojobs::sandbox

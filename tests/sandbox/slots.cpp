@@ -15,7 +15,7 @@ SandboxConfig one_slot() {
   return config;
 }
 
-bool slots_are_used_again() {
+bool a_peak_begins_anew() {
   if (!may_limit_by_cgroup() || std::filesystem::exists("/sys/fs/cgroup/memory/memory.limit_in_bytes")) return true;
   utsname system{};
   ::uname(&system);

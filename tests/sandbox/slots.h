@@ -8,8 +8,8 @@
 namespace mycojobs::test {
 
 SandboxConfig one_slot();
-// Where memory is counted by version 2, the kernel must be able to begin a peak anew: from 6.12 on.
-bool slots_are_used_again();
+// That of memory. In version 2 from Linux 6.12 on: before, a run that uses more than a little is the last in its slot.
+bool a_peak_begins_anew();
 
 // Process numbers in a slot go on: a job that is not process 2 has one before it. Of a run that has asked "getpid".
 int pid_of(const Ran&);

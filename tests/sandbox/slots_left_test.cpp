@@ -20,7 +20,6 @@ Ran after(OwnSandbox& own, const std::string& lines, const std::string& next) {
 
 // Flags and locks belong to an open file, and outlive whoever set them while init has it open.
 TEST(SlotsLeft, NoOpenFileIsSharedBetweenRuns) {
-  if (!slots_are_used_again()) return;
   OwnSandbox own = own_sandbox(one_slot());
   for (const char* fd : {"0", "1", "2", "3"}) {
     const std::string flags = std::string("flags_of ") + fd;
@@ -32,7 +31,6 @@ TEST(SlotsLeft, NoOpenFileIsSharedBetweenRuns) {
 }
 
 TEST(SlotsLeft, FoldersShowNothingOfARunBefore) {
-  if (!slots_are_used_again()) return;
   OwnSandbox own = own_sandbox(one_slot());
   for (const char* folder : {"/tmp", "/dev/shm", "/job", "/job/kept"}) {
     const std::string path = folder, ask = "state_of " + path;
@@ -50,7 +48,6 @@ TEST(SlotsLeft, FoldersShowNothingOfARunBefore) {
 }
 
 TEST(SlotsLeft, FolderThatCannotBePutBackIsTheLastOfItsSlot) {
-  if (!slots_are_used_again()) return;
   OwnSandbox own = own_sandbox(one_slot());
   for (const char* lines : {"rename /job/kept /job/a\nsymlink /tmp /job/kept", "mkdir /tmp/a\nchmod /tmp/a 0",
                             "deep /tmp 12", "chmod /job 0111", "rename /job/kept /job/a\nwrite /job/kept x",
@@ -70,7 +67,6 @@ TEST(SlotsLeft, MemoryOfTheZygoteIsNotChangedByAJob) {
 
 // Nobody can set the time of the last change: it is that of the end of the run before, whatever that has done.
 TEST(SlotsLeft, TimeOfTheLastChangeIsNotTheJobs) {
-  if (!slots_are_used_again()) return;
   OwnSandbox own = own_sandbox(one_slot());
   for (const char* folder : {"/tmp", "/dev/shm", "/job", "/job/kept"}) {
     const std::string path = folder, ask = "changed_at " + path;
@@ -95,7 +91,6 @@ TEST(SlotsLeft, FoldersTakeNoMarks) {
 }
 
 TEST(SlotsLeft, FoldersHaveTheSameRoom) {
-  if (!slots_are_used_again()) return;
   OwnSandbox own = own_sandbox(one_slot());
   const std::string ask = "room_in /tmp\nroom_in /dev/shm";
   const Ran before = after(own, "", ask);
@@ -106,7 +101,6 @@ TEST(SlotsLeft, FoldersHaveTheSameRoom) {
 
 // A job is a fork of init, which has listed and removed what was left, and has waited for the job.
 TEST(SlotsLeft, MemoryOfAJobHoldsNothingOfTheRunBefore) {
-  if (!slots_are_used_again()) return;
   OwnSandbox own = own_sandbox(one_slot());
   const std::string name = "a_name_that_was_left_behind", ask = "word_in_memory a_name_that_was _left_behind";
   EXPECT_EQ(after(own, "write /tmp/" + name + " x\nmkdir /job/kept/" + name, ask).answer(ask), "none");
@@ -137,7 +131,7 @@ TEST(SlotsLeft, MemoryOfAJobHoldsNoGrantsOfOthers) {
 
 // What the kernel keeps for a run (names that were looked up, pages of files) and charges to its group.
 TEST(SlotsLeft, RunThatLeavesMuchChargedIsTheLast) {
-  if (!slots_are_used_again() || !may_limit_by_cgroup()) return;
+  if (!may_limit_by_cgroup()) return;
   OwnSandbox own = own_sandbox(one_slot());
   EXPECT_TRUE(next_is_in_the_same(own, "look_up_absent /usr/bin 100"));
   EXPECT_FALSE(next_is_in_the_same(own, "look_up_absent /usr/bin 40000"));
@@ -146,7 +140,6 @@ TEST(SlotsLeft, RunThatLeavesMuchChargedIsTheLast) {
 
 // The socket to the launcher: a job has another descriptor by its number, or none, and may send no message on it.
 TEST(SlotsLeft, JobDoesNotSpeakForInit) {
-  if (!slots_are_used_again()) return;
   OwnSandbox own = own_sandbox(one_slot());
   wait_for_reuse(own);
   std::string lines = "list /proc/self/fd\naddress_on_four\nnest_rights 4\nrights_to_channel 4";
@@ -166,7 +159,6 @@ TEST(SlotsLeft, JobDoesNotSpeakForInit) {
 // Pid 1 has no handler, so that the kernel drops what comes from inside. What it blocked would wait for ever, and would
 // be missing in the user's share. Newer kernels' Landlock lets no signal through to it: here it must hold without.
 TEST(SlotsLeft, NoSignalWaitsForInit) {
-  if (!slots_are_used_again()) return;
   SandboxConfig config = one_slot();
   config.leave_out = {"landlock"};
   OwnSandbox own = own_sandbox(config);
@@ -181,7 +173,6 @@ TEST(SlotsLeft, NoSignalWaitsForInit) {
 
 // The kernel counts by user what is held of some things, and the next run is the same user's.
 TEST(SlotsLeft, WhatAUserMayHoldIsThereAgain) {
-  if (!slots_are_used_again()) return;
   OwnSandbox own = own_sandbox(one_slot());
   for (const std::string& all :
        {std::string("posix_timers"), std::string("room_for_signals"), std::string("hold_pipes"),
@@ -193,7 +184,7 @@ TEST(SlotsLeft, WhatAUserMayHoldIsThereAgain) {
 
 // Where processes are counted anew in a group below, so is what the limit has refused.
 TEST(SlotsLeft, RefusalsAreToldInAGroupBelowToo) {
-  if (!slots_are_used_again() || !may_limit_by_cgroup()) return;
+  if (!may_limit_by_cgroup()) return;
   OwnSandbox own = own_sandbox(one_slot());
   RunSpec spec = spec_with();
   spec.limits.exec = true;
@@ -209,7 +200,6 @@ TEST(SlotsLeft, RefusalsAreToldInAGroupBelowToo) {
 
 // Children that nobody waits for are added up in the group alone: theirs is the run's in which they were.
 TEST(SlotsLeft, CpuOfChildrenThatNobodyWaitedForIsNotTheNextRuns) {
-  if (!slots_are_used_again()) return;
   OwnSandbox own = own_sandbox(one_slot());
   RunSpec spec = spec_with();
   spec.limits.exec = true;
@@ -229,7 +219,6 @@ TEST(SlotsLeft, CpuOfChildrenThatNobodyWaitedForIsNotTheNextRuns) {
 
 // On the clock of what init has used, which the kernel shows to all: they end with their job.
 TEST(SlotsLeft, TimersOnTheClockOfInitEndWithTheJob) {
-  if (!slots_are_used_again()) return;
   OwnSandbox own = own_sandbox(one_slot());
   EXPECT_TRUE(next_is_in_the_same(own, "timers_on 1 200"));
   EXPECT_EQ(word(run_in(own, "inherited_clocks\nsleep 20").outcome.status), "ok");

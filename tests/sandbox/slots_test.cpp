@@ -5,7 +5,6 @@ namespace mycojobs::test {
 namespace {
 
 TEST(Slots, CleanRunsComeAfterOneAnother) {
-  if (!slots_are_used_again()) return;
   OwnSandbox own = own_sandbox(one_slot());
   wait_for_reuse(own);
   const Ran first = run_in(own, ""), second = run_in(own, "");
@@ -13,7 +12,6 @@ TEST(Slots, CleanRunsComeAfterOneAnother) {
 }
 
 TEST(Slots, FilesAndModesAreAsTheyWereMade) {
-  if (!slots_are_used_again()) return;
   OwnSandbox own = own_sandbox(one_slot());
   wait_for_reuse(own);
   const Ran one = run_in(own,
@@ -28,7 +26,6 @@ TEST(Slots, FilesAndModesAreAsTheyWereMade) {
 }
 
 TEST(Slots, FolderThatTheHostKeepsIsEmptyAndTheSame) {
-  if (!slots_are_used_again()) return;
   OwnSandbox own = own_sandbox(one_slot());
   EXPECT_TRUE(next_is_in_the_same(own, "write /job/kept/a x\nmkdir /job/kept/b"));
   EXPECT_EQ(run_in(own, "list /job/kept").answer("list /job/kept"), "");
@@ -39,7 +36,6 @@ TEST(Slots, FolderThatTheHostKeepsIsEmptyAndTheSame) {
 }
 
 TEST(Slots, RunThatLeavesMuchIsTheLast) {
-  if (!slots_are_used_again()) return;
   OwnSandbox own = own_sandbox(one_slot());
   EXPECT_TRUE(next_is_in_the_same(own, "open_create /tmp/a"));
   EXPECT_FALSE(next_is_in_the_same(own, "files /tmp"));
@@ -48,7 +44,6 @@ TEST(Slots, RunThatLeavesMuchIsTheLast) {
 }
 
 TEST(Slots, FailedExitIsNoReasonToLeaveTheSlotButAnyOtherEndIs) {
-  if (!slots_are_used_again()) return;
   OwnSandbox own = own_sandbox(one_slot());
   EXPECT_TRUE(next_is_in_the_same(own, "exit 3"));
   EXPECT_FALSE(next_is_in_the_same(own, "call ptrace"));
@@ -59,7 +54,6 @@ TEST(Slots, FailedExitIsNoReasonToLeaveTheSlotButAnyOtherEndIs) {
 }
 
 TEST(Slots, RunThatWasKilledOrOvertimeIsTheLast) {
-  if (!slots_are_used_again()) return;
   OwnSandbox own = own_sandbox(one_slot());
   wait_for_reuse(own);
   RunSpec spec = spec_with(300);
@@ -86,12 +80,13 @@ TEST(Slots, StragglersAreNotHandedOn) {
 
 // What each run has used is its own, however many were there before.
 TEST(Slots, UsageIsOfTheRunAlone) {
-  if (!slots_are_used_again()) return;
   if (!may_limit_by_cgroup()) return;
   OwnSandbox own = own_sandbox(one_slot());
   wait_for_reuse(own);
   const Ran large = run_in(own, "touch 150");
   EXPECT_GT(large.outcome.usage.memory_peak_bytes, 150ULL << 20);
+  EXPECT_EQ(reused(run_in(own, "")), a_peak_begins_anew());
+  wait_for_reuse(own);
   const Ran small = run_in(own, "touch 1");
   ASSERT_TRUE(reused(small)) << "else this says nothing";
   EXPECT_LT(small.outcome.usage.memory_peak_bytes, 50ULL << 20);
@@ -106,7 +101,6 @@ TEST(Slots, UsageIsOfTheRunAlone) {
 }
 
 TEST(Slots, RunThatHadManyProcessesIsNotTheLastAndItsPeakIsItsOwn) {
-  if (!slots_are_used_again()) return;
   if (!may_limit_by_cgroup()) return;
   OwnSandbox own = own_sandbox(one_slot());
   RunSpec spec = spec_with();
@@ -116,18 +110,22 @@ TEST(Slots, RunThatHadManyProcessesIsNotTheLastAndItsPeakIsItsOwn) {
   const std::string many = "shell sleep 0.1 | sleep 0.1 | sleep 0.1; :";
   run(many);
   ASSERT_TRUE(eventually([&] { return reused(run("")); }));
-  const bool counts_anew = (run(many), reused(run("")));
   for (int i = 0; i < 4; ++i) {
     EXPECT_GE(peak(many), 5U) << i;
     const Ran few = run("");
     EXPECT_EQ(few.outcome.usage.pids_peak, 1U) << i;
-    EXPECT_EQ(reused(few), counts_anew) << i;
+    EXPECT_TRUE(reused(few)) << i;
   }
+  // In the group below, too, the slot's limits hold and what they refuse is found.
+  EXPECT_EQ(word(run("touch 400").outcome.status), "oom");
+  ASSERT_TRUE(eventually([&] { return reused((run(many), run(""))); }));
+  const Ran refused = run("thread_bomb\nexit 3");
+  EXPECT_EQ(word(refused.outcome.status), "pids_limit") << refused.outcome.reason;
+  EXPECT_EQ(refused.outcome.usage.pids_peak, spec.limits.pids);
 }
 
 // The kernel splits a short run's CPU into user and system by guess: base and group must be compared by their sums.
 TEST(Slots, ManyShortRunsAreNotChargedToALaterOne) {
-  if (!slots_are_used_again()) return;
   OwnSandbox own = own_sandbox(one_slot());
   for (int i = 0; i < 450; ++i) ASSERT_EQ(word(run_in(own, "").outcome.status), "ok");
   RunSpec spec = spec_with();
@@ -139,17 +137,38 @@ TEST(Slots, ManyShortRunsAreNotChargedToALaterOne) {
 
 // What one run was refused is not told of the next.
 TEST(Slots, RunThatMetALimitAndEndedWellIsTheLast) {
-  if (!slots_are_used_again()) return;
   if (!may_limit_by_cgroup()) return;
   OwnSandbox own = own_sandbox(one_slot());
   EXPECT_FALSE(next_is_in_the_same(own, "thread_bomb"));
   EXPECT_EQ(word(run_in(own, "exit 3").outcome.status), "exit");
 }
 
-TEST(Slots, WhereAPeakCannotBeginAnewEachRunHasItsOwn) {
-  if (slots_are_used_again()) return;
+// Then what is told of a run may be another's, up to a bound: a run that goes beyond is the last, and told exactly.
+TEST(Slots, WhereAPeakCannotBeginAnewRunsThatUseLittleComeAfterOneAnother) {
+  if (!may_limit_by_cgroup()) return;
   OwnSandbox own = own_sandbox(one_slot());
-  for (int i = 0; i < 8; ++i) EXPECT_EQ(pid_of(run_in(own, "")), 2);
+  EXPECT_TRUE(next_is_in_the_same(own, "touch 2"));
+  for (int i = 0; i < 20; ++i) {
+    const Ran small = run_in(own, "touch 1");
+    ASSERT_TRUE(reused(small)) << i;
+    EXPECT_LT(small.outcome.usage.memory_peak_bytes, 6ULL << 20) << i;
+  }
+  EXPECT_EQ(next_is_in_the_same(own, "touch 10"), a_peak_begins_anew());
+}
+
+// One that is killed is told its own, too, though none comes after it.
+TEST(Slots, UsageOfARunThatIsTheLastIsItsOwn) {
+  if (!may_limit_by_cgroup()) return;
+  OwnSandbox own = own_sandbox(one_slot());
+  RunSpec spec = spec_with();
+  spec.limits.exec = true;
+  const auto run = [&](const std::string& lines) { return run_attempts(*own.sandbox, spec, "getpid\n" + lines); };
+  ASSERT_TRUE(eventually([&] { return reused(run("")); }));
+  run("touch 100\nshell sleep 0.1 | sleep 0.1 | sleep 0.1; :");
+  const Ran killed = run("call ptrace");
+  EXPECT_EQ(word(killed.outcome.status), "violation");
+  EXPECT_LT(killed.outcome.usage.memory_peak_bytes, 50ULL << 20);
+  EXPECT_LE(killed.outcome.usage.pids_peak, 2U);
 }
 
 TEST(Slots, EverythingIsMadeAnewWhereASlotServesOneRun) {
@@ -167,7 +186,6 @@ TEST(Slots, ServesAsManyAsItMay) {
 }
 
 TEST(Slots, SignalsToInitAreIgnored) {
-  if (!slots_are_used_again()) return;
   OwnSandbox own = own_sandbox(one_slot());
   wait_for_reuse(own);
   const Ran ran = run_in(own, "kill 1 9\nkill 1 15\nkill 1 17\nkill 1 19\nkill -1 9");

@@ -1,0 +1,223 @@
+// One group for one run after another.
+#include "fixture.h"
+
+namespace mycojobs::sandbox {
+namespace {
+
+struct Step {
+  std::uint32_t processes;  // at once, without init
+  std::uint64_t mebibytes;
+};
+
+// As init and the job that waits in a slot: between steps there are these two.
+class Slot {
+ public:
+  explicit Slot(const std::vector<Fd>& joins) {
+    EXPECT_EQ(::pipe(orders_), 0);
+    EXPECT_EQ(::pipe(answers_), 0);
+    init_ = start_in(joins, [&] { return serve(); });
+  }
+  ~Slot() {
+    for (const int fd : {orders_[0], orders_[1], answers_[0], answers_[1]}) ::close(fd);
+  }
+  Slot(const Slot&) = delete;
+  Slot& operator=(const Slot&) = delete;
+  void run(Step step) {
+    char byte = 0;
+    ASSERT_EQ(::write(orders_[1], &step, sizeof step), static_cast<ssize_t>(sizeof step));
+    ASSERT_EQ(::read(answers_[0], &byte, 1), 1);
+  }
+  pid_t init() const { return init_; }
+
+ private:
+  int serve() {
+    std::vector<pid_t> waiting;
+    for (Step step{}; ::read(orders_[0], &step, sizeof step) == static_cast<ssize_t>(sizeof step);) {
+      const std::uint32_t here = static_cast<std::uint32_t>(waiting.size());
+      for (std::uint32_t more = here; more < step.processes; ++more) add(waiting);
+      for (const pid_t pid : std::exchange(waiting, {})) ::kill(pid, SIGKILL), wait_status(pid);
+      if (step.mebibytes > 0) {
+        const pid_t pid = ::fork();
+        if (pid == 0) ::_exit(touch(step.mebibytes * kMebi));
+        if (pid > 0) wait_status(pid);
+      }
+      add(waiting);
+      if (::write(answers_[1], "x", 1) != 1) return 1;
+    }
+    return 0;
+  }
+  static void add(std::vector<pid_t>& waiting) {
+    const pid_t pid = ::fork();
+    if (pid == 0) ::pause();
+    if (pid > 0) waiting.push_back(pid);  // else it was refused: -1 would mean every process to kill()
+  }
+  int orders_[2], answers_[2];
+  pid_t init_;
+};
+
+class CgroupTurn : public CgroupTest {
+ protected:
+  // With what is killed.
+  void remove(std::uint64_t run, const Slot& slot) {
+    const std::string name = own_group_name() + "/" + std::to_string(run);
+    groups_->remove(run);
+    EXPECT_TRUE(killed(wait_status(slot.init())));
+    for (int i = 0; i < 500 && any_group_of(name); ++i) groups_->remove(run), ::usleep(10000);
+    EXPECT_FALSE(any_group_of(name));
+  }
+  // As on a kernel without memory.peak or pids.peak.
+  void sample_peaks() {
+    groups_.reset();
+    auto places = find_cgroups();
+    for (auto& place : places) place.peaks = false;
+    groups_ = std::make_unique<Cgroups>();
+    groups_->open(places);
+    ASSERT_TRUE(groups_->must_sample());
+  }
+};
+
+TEST_F(CgroupTurn, WhatIsToldOfARunIsItsOwnOrLittle) {
+  if (!may()) return;
+  Slot slot(make(1, 128 * kMebi, 8));
+  for (int i = 0; i < 5; ++i) {
+    slot.run({1, 1});
+    const auto small = groups_->turn_over(1, limits_of(128 * kMebi, 8), 1);
+    ASSERT_TRUE(small) << i;
+    EXPECT_GE(small->memory_peak, kMebi) << i;
+    EXPECT_LE(small->memory_peak, Cgroups::kMostLeft) << i;
+    EXPECT_EQ(small->pids_peak, 1U) << i;
+  }
+  slot.run({1, 48});
+  const auto large = groups_->turn_over(1, limits_of(128 * kMebi, 8), 1);
+  // What follows a run whose peak stays, it would be told of: then it was the last, and is told itself.
+  EXPECT_GE((large ? *large : groups_->usage(1)).memory_peak, 48 * kMebi);
+  if (large) {
+    EXPECT_LE(groups_->usage(1).memory_peak, Cgroups::kMostLeft);
+  }
+  remove(1, slot);
+}
+
+TEST_F(CgroupTurn, RunThatMayHaveMetALimitIsTheLast) {
+  if (!may()) return;
+  const Limits limits = limits_of(64 * kMebi, 4);
+  Slot many(make(1, limits.memory_bytes, limits.pids));
+  many.run({4, 0});
+  EXPECT_FALSE(groups_->turn_over(1, limits, 2));
+  EXPECT_EQ(groups_->usage(1).pids_peak, 4U);
+  remove(1, many);
+  Slot large(make(2, limits.memory_bytes, limits.pids));
+  large.run({1, 60});
+  EXPECT_FALSE(groups_->turn_over(2, limits, 2));
+  remove(2, large);
+}
+
+TEST_F(CgroupTurn, SampledPeaksBeginAnewUnlessALimitWasMet) {
+  if (!may()) return;
+  sample_peaks();
+  const Limits limits = limits_of(64 * kMebi, 4);
+  Slot slot(make(1, limits.memory_bytes, limits.pids));
+  slot.run({3, 1});
+  EXPECT_FALSE(groups_->turn_over(1, limits, 2)) << "nothing is known of it";
+  for (int i = 0; i < 3; ++i) {
+    slot.run({3, 1});
+    groups_->sample();
+    const auto told = groups_->turn_over(1, limits, 2);
+    ASSERT_TRUE(told);
+    EXPECT_EQ(told->pids_peak, 1U) << "as it was when somebody looked";
+    EXPECT_GT(told->memory_peak, 0U);
+  }
+  EXPECT_EQ(groups_->usage(1).pids_peak, 0U);
+  slot.run({5, 0});  // one of them is refused
+  groups_->sample();
+  EXPECT_FALSE(groups_->turn_over(1, limits, 2));
+  EXPECT_GE(groups_->usage(1).pids_max_hits, 1U);
+  remove(1, slot);
+}
+
+TEST_F(CgroupTurn, PeakOfProcessesBeginsAnewWhileSomeGoOnWaiting) {
+  if (!may()) return;
+  const Limits limits = limits_of(64 * kMebi, 4);
+  Slot slot(make(1, limits.memory_bytes, limits.pids));
+  for (const std::uint32_t processes : {3U, 1U, 3U, 3U}) {
+    slot.run({processes, 0});
+    const auto usage = groups_->turn_over(1, limits, 2);
+    ASSERT_TRUE(usage);
+    EXPECT_EQ(usage->pids_peak, processes);
+  }
+  slot.run({6, 0});
+  EXPECT_FALSE(groups_->turn_over(1, limits, 2));
+  EXPECT_EQ(groups_->usage(1).pids_max_hits, 2U) << "the limit is in force, for all of them";
+  EXPECT_EQ(groups_->usage(1).pids_peak, 4U) << "what was refused is no process that it had";
+  remove(1, slot);
+}
+
+// As by the limit of a group above (the unit's TasksMax), which the peak tells nothing of.
+TEST_F(CgroupTurn, RunThatWasRefusedAProcessBelowItsLimitIsTheLast) {
+  if (!may()) return;
+  const Limits limits = limits_of(64 * kMebi, 8);
+  Slot slot(make(1, limits.memory_bytes, limits.pids));
+  slot.run({2, 0});
+  ASSERT_TRUE(groups_->turn_over(1, limits, 2));
+  ASSERT_TRUE(groups_->set_limits(1, limits.memory_bytes, 3));
+  slot.run({5, 0});
+  ASSERT_TRUE(groups_->set_limits(1, limits.memory_bytes, limits.pids));
+  EXPECT_FALSE(groups_->turn_over(1, limits, 2));
+  remove(1, slot);
+}
+
+// With groups below it, of which only those above can be killed in version 2.
+TEST_F(CgroupTurn, WhatADeadLauncherLeftOfASlotIsRemoved) {
+  if (!may()) return;
+  const Limits limits = limits_of(64 * kMebi, 4);
+  Slot slot(make(1, limits.memory_bytes, limits.pids));
+  slot.run({3, 0});
+  ASSERT_TRUE(groups_->turn_over(1, limits, 2));
+  groups_.reset();
+  EXPECT_TRUE(killed(wait_status(slot.init())));
+  EXPECT_FALSE(any_group_of(own_group_name()));
+}
+
+TEST_F(CgroupTest, WhereTheKernelKeepsNoPeaksTheyAreSampled) {
+  if (!may()) return;
+  groups_.reset();
+  auto places = find_cgroups();
+  bool version_2 = true;
+  for (auto& place : places) {
+    place.peaks = false;
+    version_2 = version_2 && place.version == 2;
+  }
+  Cgroups sampling;
+  sampling.open(places);
+  EXPECT_TRUE(sampling.must_sample());
+  auto joins = sampling.make(1, limits_of(64 * kMebi, 8));
+  ASSERT_TRUE(joins) << joins.error().message;
+  int pipe[2];
+  ASSERT_EQ(::pipe(pipe), 0);
+  const pid_t child = start_in(*joins, [&] {
+    const int error = touch(20 * kMebi);
+    const pid_t second = ::fork();
+    if (second == 0) return ::pause();
+    (void)!::write(pipe[1], "x", 1);
+    ::pause();
+    return error;
+  });
+  char ready = 0;
+  ASSERT_EQ(::read(pipe[0], &ready, 1), 1);
+  sampling.sample();
+  sampling.remove(99);  // another's: changes nothing
+  const RunUsage usage = sampling.usage(1);
+  EXPECT_EQ(usage.pids_peak, 1U);
+  EXPECT_GE(usage.memory_peak, 20 * kMebi);  // version 1 has always kept this one
+  sampling.remove(1);
+  EXPECT_TRUE(killed(wait_status(child)));
+  ::close(pipe[0]);
+  ::close(pipe[1]);
+  for (int tries = 0; tries < 2000 && sampling.usage(1).pids_peak != 0; ++tries) {
+    ::usleep(1000);
+    sampling.remove(99);  // looks again for what could not be removed at once
+  }
+  EXPECT_EQ(sampling.usage(1).pids_peak, 0U);
+}
+
+}  // namespace
+}  // namespace mycojobs::sandbox
