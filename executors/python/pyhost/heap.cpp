@@ -46,14 +46,7 @@ struct Block {  // 8 bytes before what is handed out, which is a multiple of 16
   Block* next;  // while it is free
 };
 
-<<<<<<< HEAD
 // All zero but for its place is empty. The GIL is its lock.
-=======
-constexpr std::size_t kFirst =
-    (sizeof(std::size_t) + sizeof(std::array<Block*, kClasses>) + kStep - 1) / kStep * kStep + 8;
-
-// Stands at the beginning of its own memory; all zero is empty. The GIL is its lock.
->>>>>>> san
 struct Region {
   std::byte* memory;  // 8 bytes before a multiple of 16
   std::size_t used, limit;
