@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <sstream>
-#include <string_view>
 
 #include "sandbox/cgroup.h"
 #include "sandbox/cgroup_files.h"
@@ -97,9 +96,8 @@ Cgroups::PeakFiles Cgroups::open_peaks(std::uint64_t run) const {
 std::uint64_t Cgroups::cpu_us(std::uint64_t run) const {
   for (const auto& tree : trees_) {
     if (tree.place.version != 2) continue;
-    const std::string text = read_at(tree.fd.get(), std::to_string(run) + "/cpu.stat");
-    const std::string_view name = "usage_usec ";
-    if (text.rfind(name, 0) == 0) return number_in(text.substr(name.size()));
+    const std::string cpu = read_at(tree.fd.get(), std::to_string(run) + "/cpu.stat");
+    if (const std::uint64_t used = counter_in(cpu, "usage_usec"); used > 0) return used;
   }
   return 0;
 }
