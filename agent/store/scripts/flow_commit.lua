@@ -66,11 +66,7 @@ local function queue_job(job, claim, fields)
   claim.priority = valid_priority(values[1] or '')
   redis.call('HSET', 'mj:claim:' .. job, 'priority', claim.priority)
   enqueue(job, claim, 'flow', false)
-  local wait = num(values[2] or nil)
-  if wait > 0 and never_ran(claim) then
-    redis.call('ZADD', 'mj:overdue', dec(math.max(now_ms, num(values[3] or nil)) + wait), job)
-    redis.call('HSET', 'mj:claim:' .. job, 'overdue', 1)
-  end
+  if never_ran(claim) then limit_wait(job, num(values[2] or nil), now_ms, num(values[3] or nil)) end
 end
 
 local function cancel_one(job, claim)

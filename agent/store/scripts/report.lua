@@ -67,11 +67,9 @@ end
 
 -- The wait for its first run goes on.
 local function wait_on(job)
-  local record = type_of(job) == 'hash' and redis.call('HMGET', job, 'queue_timeout_ms', 'queued_ms', 'run_at_ms')
-  local wait = record and num(record[1] or nil) or 0
-  if wait == 0 then return end
-  redis.call('ZADD', 'mj:overdue', dec(math.max(num(record[2] or nil), num(record[3] or nil)) + wait), job)
-  redis.call('HSET', 'mj:claim:' .. job, 'overdue', 1)
+  if type_of(job) ~= 'hash' then return end
+  local record = redis.call('HMGET', job, 'queue_timeout_ms', 'queued_ms', 'run_at_ms')
+  limit_wait(job, num(record[1] or nil), num(record[2] or nil), num(record[3] or nil))
 end
 
 local function release(job, claim_id, token, words)  -- reason, ran

@@ -34,6 +34,13 @@ end
 -- Also of one that a runner took and gave back before it began.
 local function never_ran(claim) return num(claim.attempt) <= 1 and num(claim.deliveries) == 0 end
 
+-- So long after it was queued, or after it was due, its first run must have begun.
+local function limit_wait(job, wait, queued_ms, due_ms)
+  if wait <= 0 then return end
+  redis.call('ZADD', 'mj:overdue', dec(math.max(queued_ms, due_ms) + wait), job)
+  redis.call('HSET', 'mj:claim:' .. job, 'overdue', 1)
+end
+
 -- Higher priorities first; within one the first come first, and what is to be next before all.
 local kPriority = 8796093022208  -- more than any moment in ms
 local function push(job, claim, queue, next_up)
@@ -154,9 +161,5 @@ local function place_new(job, queue, record)
   end
   set_claim(job, claim, 'state', delayed and 'delayed' or 'queued', 'queue', queue, 'priority', claim.priority)
   if record.idempotency_key then redis.call('HSET', 'mj:claim:' .. job, 'idem', record.idempotency_key) end
-  local wait = num(record.queue_timeout_ms)
-  if wait > 0 then
-    redis.call('ZADD', 'mj:overdue', dec(math.max(now_ms, due) + wait), job)
-    redis.call('HSET', 'mj:claim:' .. job, 'overdue', 1)
-  end
+  limit_wait(job, num(record.queue_timeout_ms), now_ms, due)
 end
