@@ -144,7 +144,8 @@ Intake::Round Intake::claim_some() {
     auto reply = claim(context, max_jobs);
     taken_ -= max_jobs - static_cast<std::uint32_t>(reply ? reply->jobs.size() : 0);
     if (!reply) {
-      leave_alone(context, sent, reply.error());
+      pause(context, sent);
+      health_.failed(context, "claiming", reply.error());
       continue;
     }
     pauses_.worked(context);
@@ -180,11 +181,10 @@ Result<ClaimReply> Intake::claim(Id context, std::uint32_t max_jobs) {
   return parts_.store->claim(request);
 }
 
-// A refused claim: an entry would wake us at once, for ever. So its queues are not waited on until it is tried again.
-void Intake::leave_alone(Id context, std::uint64_t began_boot_ms, const Error& error) {
+// An entry would wake us at once, for ever. So the context's queues are not waited on until it is tried again.
+void Intake::pause(Id context, std::uint64_t began_boot_ms) {
   pauses_.failed(context, began_boot_ms);
   parts_.waiter->set_paused(context, queues_);
-  health_.failed(context, "claiming", error);
 }
 
 void Intake::accept(Claimed& claimed, std::uint64_t fence_boot_ms) {
@@ -194,7 +194,8 @@ void Intake::accept(Claimed& claimed, std::uint64_t fence_boot_ms) {
   if (start) {
     callbacks_.start(std::move(*start));
   } else if (start.error().code == Code::unavailable) {
-    // What it depends on cannot be read now: that is no fault of the job.
+    // What it depends on cannot be read now: that is no fault of the job. It would be the next one that is claimed.
+    pause(claimed.ref.context, clock_.boot_ms());
     log(LogLevel::warn, "worker", "{}: back to its queue: {}", claimed.ref.job_key, start.error().message);
     callbacks_.report(Outgoing{run, Release{claimed.ref, start.error().message, false}, true});
   } else {

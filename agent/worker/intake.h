@@ -61,7 +61,7 @@ class Intake {
   std::uint32_t room() const;  // how many to claim now
   Round claim_some();
   Result<ClaimReply> claim(Id context, std::uint32_t max_jobs);
-  void leave_alone(Id context, std::uint64_t began_boot_ms, const Error&);
+  void pause(Id context, std::uint64_t began_boot_ms);
   void accept(Claimed&, std::uint64_t fence_boot_ms);
   Result<Start> prepare(Claimed&, std::uint64_t fence_boot_ms, RunNumber);
   std::unique_ptr<RunArtifacts> artifacts_of(const ClaimRef&);

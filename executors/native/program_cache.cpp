@@ -16,6 +16,9 @@
 namespace mycojobs {
 namespace {
 
+// Of what other jobs will give back.
+bool is_shortage(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
+
 std::int64_t nanoseconds(const timespec& time) { return time.tv_sec * std::int64_t{1'000'000'000} + time.tv_nsec; }
 
 // A copy in memory that nobody can change any more, ourselves included.
@@ -46,13 +49,14 @@ Result<std::string> hash_of(const Fd& file, std::size_t size) {
 
 Result<std::shared_ptr<const Fd>> ProgramCache::sealed(const std::string& path, const std::string& hash,
                                                        std::uint64_t most) {
-  const auto unreadable = [&](const std::string& why) {
-    return fail(Code::unavailable, "the program " + hash + " cannot be read: " + path + ": " + why);
+  const auto unreadable = [&](Code code, const std::string& why) {
+    return fail(code, "the program " + hash + " cannot be read: " + path + ": " + why);
   };
   const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
-  if (!file || ::fstat(file.get(), &info) != 0) return unreadable(errno_text(errno));
-  if (!S_ISREG(info.st_mode)) return unreadable("it is not a regular file");
+  if (!file || ::fstat(file.get(), &info) != 0)
+    return unreadable(is_shortage(errno) ? Code::unavailable : Code::unsupported, errno_text(errno));
+  if (!S_ISREG(info.st_mode)) return unreadable(Code::unsupported, "it is not a regular file");
   const auto size = static_cast<std::size_t>(info.st_size);
   if (size > most) {
     return fail(Code::invalid, "script: the program has " + std::to_string(size) +
@@ -62,9 +66,9 @@ Result<std::shared_ptr<const Fd>> ProgramCache::sealed(const std::string& path, 
   const Identity identity{info.st_dev, info.st_ino, info.st_size, nanoseconds(info.st_mtim), nanoseconds(info.st_ctim)};
   if (auto known = find(path, identity)) return known;
   auto copy = seal(file, size);
-  if (!copy) return unreadable(copy.error().message);
+  if (!copy) return unreadable(Code::unavailable, copy.error().message);
   const auto found = hash_of(*copy, size);
-  if (!found) return unreadable(found.error().message);
+  if (!found) return unreadable(Code::unavailable, found.error().message);
   if (*found != hash)
     return fail(Code::invalid, "script: " + path + " is not what its name says: remove it and add the program again");
   auto shared = std::make_shared<const Fd>(std::move(*copy));

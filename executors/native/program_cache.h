@@ -23,8 +23,9 @@ class ProgramCache {
   // max_kept: of all that is kept; what was used longest ago goes first, and a program above it is read for each run.
   explicit ProgramCache(std::uint64_t max_kept = kMostBytes) : max_kept_(max_kept) {}
 
-  // path: a file named by its hash. Error invalid: it has more than `most` bytes, or another hash; unavailable: it
-  // cannot be read. A file that was touched since (its times, its size, its inode) is read again.
+  // path: a file named by its hash. Error invalid: it has more than `most` bytes, or another hash; unsupported: it
+  // cannot be read here; unavailable: it cannot be read now. A file that was touched since (its times, its size, its
+  // inode) is read again.
   Result<std::shared_ptr<const Fd>> sealed(const std::string& path, const std::string& hash, std::uint64_t most);
 
  private:

@@ -1,6 +1,7 @@
 // Programs as jobs, in the real sandbox: what the contract does not say of them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -185,6 +186,21 @@ TEST_F(Native, CacheHandsOutTheSameSealedFileUntilItsSourceIsTouched) {
   EXPECT_EQ(cache.sealed(path, hash, size - 1).error().code, Code::invalid);
   std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
   EXPECT_NE(cache.sealed(path, hash, size).value(), *first);
+}
+
+TEST_F(Native, CacheTellsWhatIsNotThereFromWhatCannotBeReadNow) {
+  const std::string hash = add("/usr/bin/printf"), folder = programs_folder(state_.path().string(), 7);
+  std::filesystem::create_directory(folder + "/odd");
+  ProgramCache cache;
+  EXPECT_EQ(cache.sealed(folder + "/odd", hash, 1).error().code, Code::unsupported);
+  EXPECT_EQ(cache.sealed(folder + "/gone", hash, 1).error().code, Code::unsupported);
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit none{0, before.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &none);
+  const auto short_of_files = cache.sealed(folder + "/" + hash, hash, 1 << 30);
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(short_of_files.error().code, Code::unavailable);
 }
 
 TEST_F(Native, CacheKeepsWhatWasUsedLast) {
