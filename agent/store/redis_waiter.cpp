@@ -80,6 +80,7 @@ Result<Woken> RedisWaiter::wait(std::uint32_t timeout_ms, bool for_work) {
     const bool called = poll_once(ready ? steady_clock::now() : until, for_work, woken);
     done = ready || called || something() || !errors_.empty() || steady_clock::now() >= until;
   }
+  woken.away = std::any_of(servers_.begin(), servers_.end(), [](const Server& server) { return !server.up; });
   if (something() || errors_.empty()) return woken;
   return tl::unexpected<Error>(std::move(errors_.front()));
 }

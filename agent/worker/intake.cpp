@@ -118,7 +118,7 @@ void Intake::loop() {
       continue;
     }
     failures = 0;
-    health_.worked(0);
+    if (!woken->away) health_.worked(0);
     look_at_topic = look_at_topic || woken->reconnected;
     if (std::erase_if(woken->hints, [](const std::string& hint) { return hint.starts_with("cancel:"); }) > 0) {
       callbacks_.heartbeat();

@@ -253,6 +253,7 @@ struct Woken {
   bool work = false;               // at least one of the queues has an entry, or may have: claim
   std::vector<std::string> hints;  // payloads published on the topic: message keys, "cancel:<job key>"
   bool reconnected = false;        // hints may have been missed: look at topic_pending
+  bool away = false;               // a server has failed before and has not been tried again
 };
 
 // Waits for work without being able to lose or strand any.

@@ -109,6 +109,8 @@ TEST_F(RedisServer, AWaiterSaysThatItIsAwayAndThenThatItIsBack) {
   ASSERT_TRUE(waiter->wait(1, true));
   kill_server();
   ASSERT_TRUE(eventually([&] { return outcome(waiter->wait(100, true)) == "unavailable"; }));
+  const auto between_tries = waiter->wait(1, true);
+  EXPECT_TRUE(between_tries && between_tries->away);
   int calls = 0;
   const SystemClock clock;
   const auto began = clock.boot_ms();
@@ -121,7 +123,7 @@ TEST_F(RedisServer, AWaiterSaysThatItIsAwayAndThenThatItIsBack) {
   bool back = false;
   ASSERT_TRUE(eventually([&] {
     const auto woken = waiter->wait(1000, true);
-    back = back || (woken && woken->reconnected);
+    back = back || (woken && woken->reconnected && !woken->away);
     return back;
   }));
   ASSERT_TRUE(store().submit(simple_job(1)));
