@@ -167,10 +167,11 @@ bool copy_into_pages(std::uintptr_t begin, std::uintptr_t end, std::uintptr_t fr
 }
 
 // Copies in huge pages take the place of the region. What is left of a huge page beyond the region's ends is taken too
-// if nobody has it; else the ends stay as they are.
+// if nobody has it; else the ends stay as they are, and those of the heap always: what we still write to lies there,
+// and a huge page that is written to falls apart.
 std::size_t make_huge(const std::vector<Region>& regions, Region& region, std::span<const void* const> written) {
   std::uintptr_t begin = region.begin / kHuge * kHuge, end = (region.end + kHuge - 1) / kHuge * kHuge;
-  if (!is_free(regions, begin, region.begin)) begin += kHuge;
+  if (begin < region.begin && (region.brk || !is_free(regions, begin, region.begin))) begin += kHuge;
   if (region.brk || !is_free(regions, region.end, end)) end -= kHuge;
   if (begin >= end) return 0;
   const Blocks small = blocks_of(written, begin, end);
