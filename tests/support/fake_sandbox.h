@@ -167,6 +167,7 @@ class FakeExecutor final : public Executor {
   Result<std::string> probe() const override { return "fake 1"; }
   Result<std::unique_ptr<Conversation>> begin(const JobFacts& facts, ArtifactSink*) const override {
     if (facts.job.script == "bad") return fail(Code::invalid, "script: bad");
+    if (facts.job.script == "not now") return fail(Code::unavailable, "no descriptor left");
     if (facts.job.script == "no helper") return fail(Code::unsupported, "the helper rests");
     return std::make_unique<Talk>(facts.job.script);
   }

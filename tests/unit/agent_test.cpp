@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "support/agent_fixture.h"
 
 namespace mycojobs::test {
@@ -184,6 +186,23 @@ TEST_F(AgentTest, JobWhoseHelperDoesNotWorkEndsAsSetupErrorAfterItsRetries) {
   EXPECT_EQ(read(key).detail, "setup_error");
   EXPECT_EQ(read(key).error, "the helper rests");
   EXPECT_EQ(read(key).attempt, 2U);
+}
+
+TEST_F(AgentTest, JobThatCannotBeBegunNowIsNotTriedWithoutAPauseAndHoldsUpNobody) {
+  std::atomic<int> claims{0};
+  const auto counted = with_faults([&](std::string_view call) {
+    claims += call == "claim" ? 1 : 0;
+    return Fault::none;
+  });
+  const std::string later = submit("not now");
+  start();
+  eventually([] { return false; }, Seconds(1));
+  EXPECT_GE(claims, 2);
+  EXPECT_LE(claims, 40) << "one each 50 ms at most, and what wakes it besides";
+  submit("good");
+  ASSERT_TRUE(wait_for_runs(1));
+  control_.end_all(RunStatus::ok);
+  EXPECT_TRUE(eventually([&] { return read(later).deliveries == 0; })) << "what never began is no delivery";
 }
 
 TEST_F(AgentTest, DrainClaimsNothingMoreAndFinishesWhatRuns) {
