@@ -64,6 +64,21 @@ std::string fork_bomb(const Words&) {
   return "ok";
 }
 
+// Leaves a child that goes on using CPU, once it has used 20 ms.
+std::string fork_burn(const Words&) {
+  const pid_t child = ::fork();
+  if (child < 0) return error_name();
+  volatile unsigned long counter = 0;
+  while (child == 0) counter = counter + 1;
+  clockid_t clock{};
+  timespec used{};
+  if (::clock_getcpuclockid(child, &clock) != 0) return "no clock";
+  while (used.tv_sec == 0 && used.tv_nsec < 20'000'000) {
+    if (::usleep(1000) != 0 || ::clock_gettime(clock, &used) != 0) return error_name();
+  }
+  return "ok";
+}
+
 std::string thread_bomb(const Words&) {
   for (int made = 0; made < 4096; ++made) {
     try {
@@ -224,6 +239,7 @@ const Attempts& attempts_on_processes() {
   static const Attempts kTable = {
       {"fork", [](const Words&) { return fork_once(); }},
       {"thread", one_thread},
+      {"fork_burn", fork_burn},
       {"fork_spin",
        [](const Words&) {
          return fork_once([] {
