@@ -133,6 +133,7 @@ bool may_serve_again(const InitState& state) {
     hear_children(state);
     state.end.stragglers += reap_ended(state);
   }
+  if (!state.alone) ++state.end.stragglers;  // not buried yet, on a busy host: one at least
   state.end.fenced = fenced;
   state.end.again = state.alone && !fenced && !aborted && may_serve_again(state);
   count_self(state);

@@ -60,7 +60,7 @@ struct Outcome {
   std::optional<Violation> violation;
   std::optional<SetupError> setup_error;
   Usage usage;
-  std::uint32_t stragglers = 0;  // processes still alive when the main one ended, then killed
+  std::uint32_t stragglers = 0;  // processes still alive when the main one ended, then killed; at least so many
   std::vector<std::string>
       layers;  // in force for this run: userns pidns mountns netns ipcns utsns cgroupns landlock:7 ...
   std::vector<StepTime> setup;
