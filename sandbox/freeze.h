@@ -2,13 +2,14 @@
 // huge pages are shared whole, at the price of one entry for 2 MiB, and need no fault to be read.
 //
 //   program and large private memory   huge pages: copies of the same bytes, at the same place, with the same rights
+//   the heap                           huge pages where it fills them whole; the rest as if there were none
 //   where the kernel has none to give  a private mapping of a sealed, unnamed file with the same bytes: fork() copies
 //                                      no page tables for it, but a child meets a fault where it reads; the program
 //                                      stays as it is
 //   what each child writes to          small pages, if the host says where it is
 //   what is small                      as it is: its few entries are copied
 //   what malloc keeps of freed memory  taken for good, some hundred KiB at most: a child's pieces then come from one
-//   end
+//                                      end
 //
 // Either way children share nothing that can be written, and no memory is writable and executable at any time.
 #pragma once
@@ -22,9 +23,8 @@ struct Frozen {
 };
 
 // To be called once, by a single thread, after everything is warm. What cannot be frozen stays as it is: that costs
-// time, not correctness. written: an address in each 2 MiB that every child writes
-// to. huge_pages: false in
-// tests of a kernel without them.
+// time, not correctness. written: an address in each 2 MiB that every child writes to. huge_pages: false in tests of a
+// kernel without them.
 Frozen freeze_memory(std::span<const void* const> written = {}, bool huge_pages = true);
 
 }  // namespace mycojobs::sandbox

@@ -64,12 +64,16 @@ std::string fork_bomb(const Words&) {
   return "ok";
 }
 
+[[noreturn]] void use_cpu() {
+  volatile unsigned long counter = 0;
+  for (;;) counter = counter + 1;
+}
+
 // Leaves a child that goes on using CPU, once it has used 20 ms.
 std::string fork_burn(const Words&) {
   const pid_t child = ::fork();
   if (child < 0) return error_name();
-  volatile unsigned long counter = 0;
-  while (child == 0) counter = counter + 1;
+  if (child == 0) use_cpu();
   clockid_t clock{};
   timespec used{};
   if (::clock_getcpuclockid(child, &clock) != 0) return "no clock";
@@ -114,11 +118,6 @@ std::string leave_zombies(const Words& words) {
     if (const std::string result = fork_once(); result != "ok") return result + " after " + std::to_string(i);
   }
   return "ok";
-}
-
-std::string spin(const Words&) {
-  volatile unsigned long counter = 0;
-  for (;;) counter = counter + 1;
 }
 
 std::string sleep_ms(const Words& words) {
@@ -240,13 +239,7 @@ const Attempts& attempts_on_processes() {
       {"fork", [](const Words&) { return fork_once(); }},
       {"thread", one_thread},
       {"fork_burn", fork_burn},
-      {"fork_spin",
-       [](const Words&) {
-         return fork_once([] {
-           volatile unsigned long counter = 0;
-           for (;;) counter = counter + 1;
-         });
-       }},
+      {"fork_spin", [](const Words&) { return fork_once(use_cpu); }},
       {"environ",
        [](const Words&) {
          std::string all;
@@ -261,7 +254,7 @@ const Attempts& attempts_on_processes() {
       {"exec_copy", copy_and_exec},
       {"daemonize", daemonize},
       {"zombies", leave_zombies},
-      {"spin", spin},
+      {"spin", [](const Words&) -> std::string { use_cpu(); }},
       {"sleep", sleep_ms},
       {"getpid", [](const Words&) { return std::to_string(::getpid()) + " of " + std::to_string(::getppid()); }},
       {"getuid", [](const Words&) { return std::to_string(::getuid()); }},
