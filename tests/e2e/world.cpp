@@ -4,6 +4,8 @@
 
 namespace mycojobs::test {
 
+std::string program() { return std::string(MYCOJOBS_BIN) + "/mycojobs"; }
+
 RedisServer::RedisServer(const TempDir& folder, std::vector<std::string> more)
     : folder_(folder), socket_(folder / "redis.sock"), more_(std::move(more)) {
   start();

@@ -11,7 +11,7 @@
 
 namespace mycojobs::test {
 
-inline std::string program() { return std::string(MYCOJOBS_BIN) + "/mycojobs"; }
+std::string program();  // build/bin/mycojobs
 
 // A Redis server on a unix socket of the test's folder.
 class RedisServer {
