@@ -25,6 +25,7 @@ constexpr std::string_view kFlowStatus = "dispatched started error finished";
 
 std::vector<FlagRow> flow_flags(bool starts) {
   std::vector<FlagRow> flags = {{"env", "NAME=VALUE", "a variable of its jobs' environment", true},
+                                {"input", "NAME=VALUE", "an input that it declares; @FILE: a map of them", true},
                                 {"key", "TEXT", "the same key of the same caller again gives the same flow"},
                                 {"caller", "ID", "the actor who creates it (default 1)"}};
   if (!starts) return flags;
@@ -96,7 +97,7 @@ const std::vector<Command>& commands() {
       {"flow check",
        "check a definition: exit 0 if all is well, 65 with every problem if not",
        "FILE",
-       {},
+       {{"input", "NAME=VALUE", "an input that it declares; @FILE: a map of them", true}},
        flow_check_command},
       {"flow list",
        "list flows, newest first",
@@ -143,6 +144,7 @@ const std::vector<Command>& commands() {
         {"zone", "NAME", "whose clock, as in Europe/Berlin (default UTC)"},
         {"overlap", "WORD", "when the run before has not ended (default skip)", false, "allow skip queue"},
         {"missed", "WORD", "moments that came while no coordinator was there (default once)", false, "skip once all"},
+        {"input", "NAME=VALUE", "an input that its definition declares; @FILE: a map of them", true},
         {"caller", "ID", "the actor whose flows they are, and who asks for it (default 1)"}},
        flow_schedule_add_command},
       {"flow schedule list",

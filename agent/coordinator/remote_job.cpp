@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "domain/codec.h"
+#include "domain/flow_data.h"
 #include "transport/rpc_client.h"
 
 namespace mycojobs {
@@ -27,7 +28,8 @@ json params_of(const RemoteWish& wish) {
   Job job;
   job.script = wish.job.script;
   job.script_type = wish.job.script_type;
-  job.env_vars = wish.job.env_vars;
+  job.env_vars = flow_environment(flow_data_of(wish.job));
+  job.env_vars.insert(wish.job.env_vars.begin(), wish.job.env_vars.end());
   job.name = wish.job.name;
   job.policy = wish.job.policy;
   json params{{"script", job.script}, {"script_type", job.script_type}, {"name", job.name}, {"env_vars", job.env_vars}};
