@@ -10,9 +10,10 @@ constexpr std::string_view kJobStatus = "dispatched waiting_for_prerequisites st
 const FlagRow kType = {"type", "NAME", "script type or profile whose defaults count (default python)"};
 
 std::vector<FlagRow> role_flags() {
-  return {{"admin", "ID", "an actor who reads and writes its objects, and more", true},
-          {"reader", "ID", "an actor who reads its objects", true},
-          {"executor", "ID", "an actor who runs its jobs", true}};
+  return {{"admin", "ID", "an actor who may do everything in it", true},
+          {"submitter", "ID", "an actor who makes jobs, flows and messages, and steers and reads its own", true},
+          {"executor", "ID", "an actor whose agents run its jobs", true},
+          {"reader", "ID", "an actor who reads everything in it", true}};
 }
 
 std::vector<FlagRow> submit_flags() {
@@ -35,7 +36,7 @@ std::vector<FlagRow> flow_flags(bool starts) {
 }
 
 std::vector<FlagRow> control_flags(std::vector<FlagRow> more = {}) {
-  std::vector<FlagRow> flags = {{"actor", "ID", "who asks for it (default 1)"},
+  std::vector<FlagRow> flags = {{"actor", "ID", "ask for it as this actor, with its rights (absent: as the operator)"},
                                 {"comment", "TEXT", "why; stands in the journal"},
                                 {"key", "TEXT", "asked for again with the same key, nothing changes"}};
   flags.insert(flags.end(), more.begin(), more.end());
@@ -43,7 +44,7 @@ std::vector<FlagRow> control_flags(std::vector<FlagRow> more = {}) {
 }
 
 std::vector<FlagRow> actor_flag(std::vector<FlagRow> more = {}) {
-  std::vector<FlagRow> flags = {{"actor", "ID", "who asks for it (default 1)"}};
+  std::vector<FlagRow> flags = {{"actor", "ID", "ask for it as this actor, with its rights (absent: as the operator)"}};
   flags.insert(flags.end(), more.begin(), more.end());
   return flags;
 }

@@ -183,11 +183,14 @@ TEST_F(FlowCommands, LeftItGoesOn) {
 
 TEST_F(FlowCommands, OfAContextWithARecordOnlySomeMaySteer) {
   serve();
-  mycojobs_({"context", "grant", "1", "--admin", "5", "--executor", "6"});
+  mycojobs_({"context", "grant", "1", "--admin", "5", "--executor", "6", "--submitter", "1"});
   const std::string flow = start("name: f\njobs:\n  a: {pause: wait}\n");
-  expect_says(mycojobs_({"flow", "pause", flow, "--actor", "9"}), 77, "context grant 1 --executor 9");
-  expect_says(mycojobs_({"flow", "delete", flow, "--actor", "9"}), 77, "has not created this flow");
-  expect_says(mycojobs_({"flow", "pause", flow, "--actor", "6"}), 0, "is paused");
+  expect_says(mycojobs_({"flow", "pause", flow, "--actor", "9"}), 77, "context grant 1 --admin 9");
+  expect_says(mycojobs_({"flow", "pause", "999", "--actor", "9"}), 77, "context grant 1 --admin 9");
+  expect_says(mycojobs_({"flow", "pause", flow, "--actor", "6"}), 77, "actor 6 may not steer flow " + flow);
+  expect_says(mycojobs_({"flow", "delete", flow, "--actor", "6"}), 77, "may not administer");
+  expect_says(mycojobs_({"flow", "delete", flow, "--actor", "1"}), 77, "may not administer");
+  expect_says(mycojobs_({"flow", "pause", flow, "--actor", "1"}), 0, "is paused");
   expect_says(mycojobs_({"flow", "resume", flow, "--actor", "5"}), 0, "goes on");
   expect_says(mycojobs_({"flow", "cancel", flow}), 0, "cancel");
 }
