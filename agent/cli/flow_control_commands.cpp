@@ -10,6 +10,7 @@
 #include "domain/codec.h"
 #include "domain/rights.h"
 #include "domain/utf8.h"
+#include "inspect/flow_words.h"
 
 namespace mycojobs {
 namespace {
@@ -57,7 +58,7 @@ void answer(const Invocation& call, const FlowProgress& now, Id flow, std::strin
                      {"answer", told}}) +
           "\n");
   } else {
-    print(fmt::format("flow {} {} ({} {})\n", flow, told, word(now.status), one_line(now.detail)));
+    print(fmt::format("flow {} {} ({})\n", flow, told, flow_word(now.status, now.detail)));
   }
 }
 
