@@ -215,7 +215,7 @@ Result<json> timeline(Call& call) {
   MJ_TRY(flow, read_flow(call));
   MJ_TRY(flows, call.flows());
   const std::size_t limit = std::clamp<std::uint64_t>(call.number("limit", 10000), 1, 10000);
-  MJ_TRY(rows, flow_timeline(*flows, call.context(), flow.id, limit));
+  MJ_TRY(rows, flow_timeline(*flows, call.store(), call.context(), flow.id, limit));
   json all = json::array();
   for (const TimelineRow& row : rows)
     all.push_back({{"at_ms", row.at_ms}, {"revision", row.revision}, {"node", row.node}, {"what", row.what}});

@@ -22,7 +22,9 @@ std::vector<FlagRow> submit_flags() {
   return flags;
 }
 
-constexpr std::string_view kFlowStatus = "dispatched started error finished";
+constexpr std::string_view kFlowStatus =
+    "new running paused stopping cancelling compensating completed failed cancelled timeout dispatched started error "
+    "finished";
 
 std::vector<FlagRow> flow_flags(bool starts) {
   std::vector<FlagRow> flags = {{"env", "NAME=VALUE", "a variable of its jobs' environment", true},
@@ -103,7 +105,7 @@ const std::vector<Command>& commands() {
       {"flow list",
        "list flows, newest first",
        "",
-       {{"status", "WORD", "only flows of this status", false, kFlowStatus},
+       {{"status", "WORD", "only flows that stand so, or whose record says so", false, kFlowStatus},
         {"name", "TEXT", "only flows of the definition of this name"},
         {"limit", "N", "at most so many (default 50)"}},
        flow_list_command},
@@ -122,6 +124,12 @@ const std::vector<Command>& commands() {
        "FLOW",
        {{"follow", "", "go on until the flow ends"}},
        flow_journal_command},
+      {"flow logs",
+       "print what the nodes of a flow have written, in their order, each line after its node's name",
+       "FLOW",
+       {{"follow", "", "go on until the flow ends, each line as it comes"},
+        {"node", "NAME", "only of this node", true}},
+       flow_logs_command},
       {"flow result", "print what an ended flow gave, and exit as it ended", "FLOW", {}, flow_result_command},
       {"flow cancel", "end a flow: what runs is told to end, nothing new begins", "FLOW", control_flags(),
        flow_cancel_command},

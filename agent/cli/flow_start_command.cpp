@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/counted.h"
 #include "base/ids.h"
 #include "cli/commands.h"
 #include "cli/flow_file.h"
@@ -92,14 +93,14 @@ void drain(OpenedFlows& open) {
 Result<int> follow_started(const Invocation& call, OpenedFlows& open, Id flow) {
   MJ_TRY(followed, follow_flow(call, open, flow, {.with_agent = true}));
   const bool ours = open.opened.session.agent != nullptr;
-  if (followed.left) {
+  if (followed.signal != 0) {
     const std::string again = fmt::format("`mycojobs flow watch {}{}` shows it again", flow, context_words(call));
     say(ours ? fmt::format("leaving: flow {} goes on with the next agent and coordinator on this state folder "
                            "(`mycojobs dev`); {}",
                            flow, again)
              : fmt::format("flow {} goes on; {}", flow, again));
     drain(open);
-    return EX_TEMPFAIL;
+    return exit_of_signal(followed.signal);
   }
   print_flow_end(call, followed.view);
   drain(open);
@@ -179,7 +180,7 @@ Result<int> check(const Invocation& call) {
     if (read.plan) out.update({{"name", read.plan->name}, {"hash", read.plan->hash}, {"nodes", read.plan->written()}});
     print(dump_json(out, 2) + "\n");
   } else if (read.plan) {
-    print(fmt::format("{}: {} node(s), definition {}\n", one_line(read.plan->name), read.plan->written(),
+    print(fmt::format("{}: {}, definition {}\n", one_line(read.plan->name), counted(read.plan->written(), "node"),
                       read.plan->hash));
   } else {
     print(printable(join_at(call.arguments.at(0), read.problems)) + "\n");

@@ -8,6 +8,7 @@
 #include <ctime>
 
 #include "base/clock.h"
+#include "base/counted.h"
 #include "base/log.h"
 #include "base/notify.h"
 
@@ -73,16 +74,16 @@ int serve(Agent& agent, const std::string& status) {
     if (signal == 0 && !lost) continue;
     switch (++stops) {
       case 1:
-        log(LogLevel::info, "worker", "draining: {} job(s) to finish; once more cancels them", agent.busy());
+        log(LogLevel::info, "worker", "draining: {} to finish; once more cancels them", counted(agent.busy(), "job"));
         manager.stopping();
         agent.drain();
         break;
       case 2:
-        log(LogLevel::warn, "worker", "cancelling {} job(s); once more leaves at once", agent.busy());
+        log(LogLevel::warn, "worker", "cancelling {}; once more leaves at once", counted(agent.busy(), "job"));
         agent.cancel_jobs();
         break;
       default:
-        log(LogLevel::warn, "worker", "leaving at once: {} job(s) will be delivered again", agent.busy());
+        log(LogLevel::warn, "worker", "leaving at once: {} will be delivered again", counted(agent.busy(), "job"));
         return EX_TEMPFAIL;
     }
   }

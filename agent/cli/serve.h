@@ -12,6 +12,8 @@ namespace mycojobs {
 void block_stop_signals();
 // A stop signal that has arrived: its number, or 0 after timeout_ms.
 int next_stop_signal(int timeout_ms);
+// What a command exits with that was told to stop before it had its answer, as a shell says it: 130 after Ctrl-C.
+constexpr int exit_of_signal(int signal) { return 128 + signal; }
 
 // First TERM or INT: drain; second: cancel jobs; third: leave at once. Returns the exit code. A service manager is told
 // `status` when jobs are taken, that we drain, and while the agent's threads come round that it is alive.

@@ -78,4 +78,23 @@ std::string shortened(std::string_view text, std::size_t max_columns, std::strin
   return std::string(text.substr(0, end)) + std::string(max_columns == 0 ? "" : more);
 }
 
+std::string shortened_talk(std::string_view text, std::size_t max_columns, std::string_view more) {
+  std::string out = shortened(text, max_columns, more);
+  if (out == text) return out;
+  std::size_t kept = out.size() - std::min(out.size(), more.size());  // bytes of text that stand in out
+  for (std::size_t begin = text.find('`'); begin != std::string_view::npos;) {
+    const std::size_t end = text.find('`', begin + 1);
+    if (end == std::string_view::npos) break;
+    if (end >= kept) {
+      if (begin < kept) {  // it is cut in two: it goes from here
+        out = std::string(text.substr(0, begin)) + std::string(more);
+        kept = begin;
+      }
+      out += ' ' + std::string(text.substr(begin, end + 1 - begin));
+    }
+    begin = text.find('`', end + 1);
+  }
+  return out;
+}
+
 }  // namespace mycojobs

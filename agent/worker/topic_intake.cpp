@@ -1,5 +1,6 @@
 #include "worker/topic_intake.h"
 
+#include "base/counted.h"
 #include "base/log.h"
 #include "domain/codec.h"
 #include "domain/sender.h"
@@ -84,7 +85,8 @@ bool TopicIntake::take_one(Store& store, Id context, const std::string& message_
   }
   auto taken = store.take_message(context, topic_, message_key, *jobs, queue_);
   if (taken) {
-    if (!taken->repeated) log(LogLevel::info, "worker", "{}: {} job(s) taken", message_key, taken->job_keys.size());
+    if (!taken->repeated)
+      log(LogLevel::info, "worker", "{}: {} taken", message_key, counted(taken->job_keys.size(), "job"));
     return true;
   }
   if (taken.error().code == Code::unavailable) return false;

@@ -120,7 +120,7 @@ TEST_F(Explain, WhatItsConcurrencyKeyHoldsBack) {
   const std::string second = mycojobs_.submit("pass", {"--concurrency-key", "db"});
   const std::string said = text(second, "slots_taken");
   expect_in(said, "runs: " + first);
-  expect_in(said, "1 of 1 job(s) that concurrency key db allows");
+  expect_in(said, "1 of 1 job that concurrency key db allows");
   mycojobs_({"job", "cancel", first});
   text(second, "finished");
 }
