@@ -98,7 +98,7 @@ Result<int> rebuild_all(const Invocation& call) {
     if (call.json) continue;
     print(fmt::format("context {}: {} jobs, {} difference(s){}\n", context, report->jobs, report->differences.size(),
                       report->differences.empty() ? "" : (dry_run ? ", not mended" : ", mended")));
-    for (const std::string& line : report->differences) print("  " + printable(line) + "\n");
+    for (const std::string& line : report->differences) print("  " + one_line(line) + "\n");
   }
   if (call.json) {
     print(dump_json({{"dry_run", dry_run}, {"differences", differences}, {"contexts", contexts}}, 2) + "\n");
