@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <string_view>
 
+#include "base/last_words.h"
 #include "sandbox/guardian.h"
 #include "sandbox/launcher.h"
 #include "sandbox/zygote.h"
@@ -18,7 +19,7 @@ int run_nothing(int) { return 0; }
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   using namespace mycojobs::sandbox;
   if (argc == 2 && std::string_view(argv[1]) == kCanaryArgument) {
     mycojobs::serve_zygote({"canary", nullptr, nullptr, nullptr, run_nothing});
@@ -27,13 +28,14 @@ int main(int argc, char** argv) {
     std::fputs("mycojobs-launcher is started by the agent, with a socket as descriptor 3\n", stderr);
     return 64;
   }
-  // A terminal's and a service manager's signals are the agent's to interpret; its end is the launcher's (the socket).
+  // A service manager's signals are the agent's to interpret; its end is the launcher's (the socket).
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(number, SIG_IGN);
-  ::setsid();
   leave_guardian_behind();
   (void)::setpriority(PRIO_PROCESS, 0,
                       -10);  // above its jobs (confine.cpp); an ordinary user may not, and does without
   ::fcntl(kAgentSocket, F_SETFD, FD_CLOEXEC);
   ::close_range(kAgentSocket + 1, ~0U, 0);
   return Launcher(mycojobs::Fd(kAgentSocket)).run();
+} catch (...) {
+  mycojobs::leave_with_last_words("mycojobs-launcher");
 }
