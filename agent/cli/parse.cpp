@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <deque>
 
+#include "cli/terminal.h"
+
 namespace mycojobs {
 namespace {
 
@@ -84,7 +86,12 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   try {
     root.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    line.exit_code = root.exit(error) == 0 ? EX_OK : EX_USAGE;
+    const bool wrong = error.get_exit_code() != 0;
+    if (wrong && complains_in_json()) {
+      line.exit_code = complain({Code::invalid, error.what()}, EX_USAGE);
+    } else {
+      line.exit_code = root.exit(error) == 0 ? EX_OK : EX_USAGE;
+    }
     return line;
   }
   for (Slot& slot : slots) {

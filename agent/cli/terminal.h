@@ -21,8 +21,12 @@ void print(std::string_view text);  // stdout, as it is
 void print_table(const std::vector<std::vector<std::string>>& rows);
 // A piece of a job's log, as the job wrote it: its stdout to ours, the rest to stderr.
 void print_log(const Log&);
-// "mycojobs: message" on stderr; returns exit_code(error).
+// "mycojobs: message" on stderr, or once complain_in_json() was called {"error": {code, message, exit}}; returns
+// exit_code(error).
 int complain(const Error&);
+int complain(const Error&, int exit);  // the same with another exit code
+void complain_in_json();
+bool complains_in_json();
 // What a command returns: its code, or its complaint's.
 int finish(const Result<int>& code);
 

@@ -55,6 +55,7 @@ struct Outgoing {
 struct WorkerSettings {
   Runner runner;  // id, topic, local; the rest is filled by the agent
   std::vector<Id> contexts;
+  std::vector<Id> own_servers;            // contexts whose store is a server of their own; the others share one
   std::vector<std::string> script_types;  // whose queues are served; empty: all that the executors run
   std::uint32_t slots = 1;
   std::uint32_t lease_ms = 30000;
