@@ -8,6 +8,7 @@
 #include "coordinator/progress_parts.h"
 #include "domain/codec.h"
 #include "domain/flow_plan.h"
+#include "domain/result_values.h"
 #include "inspect/flows.h"
 #include "inspect/jobs.h"
 
@@ -206,8 +207,9 @@ Result<json> timeline(Call& call) {
 Result<json> result(Call& call) {
   MJ_TRY(flow, read_flow(call));
   const bool ended = flow.status == FlowStatus::finished || flow.status == FlowStatus::error;
-  return json{{"id", flow.id},  {"status", word(flow.status)}, {"detail", flow.detail}, {"error", flow.error},
-              {"ended", ended}, {"result", flow.result}};
+  return json{{"id", flow.id},         {"status", word(flow.status)},
+              {"detail", flow.detail}, {"error", flow.error},
+              {"ended", ended},        {"result", typed_values(flow.result, flow.result_json)}};
 }
 
 Result<json> replay(Call& call) {
@@ -260,7 +262,7 @@ void add_flow_methods(Services& s, std::vector<Method>& all) {
                        flow_params({{"limit", "integer", "at most so many rows"}}), "list: at_ms, revision, node, what",
                        timeline));
   all.push_back(method(s, "flow.result", "read what a flow's jobs have said", flow_params(),
-                       "object: status, detail, error, ended, result {<name>.<key>: text}", result));
+                       "object: status, detail, error, ended, result {<name>.<key>: value}", result));
   all.push_back(
       method(s, "flow.replay", "make a new run of the same definition and environment",
              flow_params({caller, {"allow_irreversible", "boolean", "although an irreversible node is done"}}),
