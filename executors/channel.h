@@ -6,8 +6,9 @@
 //     facts        JSON object: executor, id, caller_id, context_id, name, attempt, deliveries, epoch,
 //                  deadline_unix_ms, runner_id, command and script_file (programs only), attached (a path
 //                  below /job: a program whose bytes come as a sealed file, its descriptor along with the first
-//                  byte), max_result_bytes, max_artifact_bytes, input_names (only if there are any: the ids of the
-//                  jobs that `inputs` has under their names), and granted: what its policy came to, as
+//                  byte), flow (of a flow's job: inputs, signals, each, those that there are), max_result_bytes,
+//                  max_artifact_bytes, input_names (only if there are any: the ids of the jobs that `inputs` has under
+//                  their names), and granted: what its policy came to, as
 //                  {"exec": bool, "net": "none" | "loopback" | [entries], "memory": bytes, "fs.read": [..],
 //                  "fs.write": [..], "secrets": [..]}
 //     environment  JSON object, text -> text: the whole environment of the job
@@ -73,10 +74,12 @@ inline constexpr const char* kArtifactsFolder = "/job/artifacts";
 inline constexpr const char* kArtifactsName = "artifacts";
 inline constexpr const char* kSecretsFolder = "/job/secrets";  // a file for each secret, mode 0400
 inline constexpr const char* kInputsFolder = "/job/inputs";    // <job name>/<artifact>: of the jobs that it depends on
-// Programs only: the payload of `inputs`; and the same by the ids of the jobs, if it has any under their names.
+// Programs only: the payload of `inputs`; the same by the ids of the jobs, if it has any under their names; `flow` of the
+// facts, if it is there.
 inline constexpr const char* kInputsFile = "/job/inputs.json";
 inline constexpr const char* kInputsByIdName = "inputs_by_id.json";
 inline constexpr const char* kInputsByIdFile = "/job/inputs_by_id.json";
+inline constexpr const char* kFlowFile = "/job/flow.json";
 
 // payload.size() must fit in 32 bits.
 void append_frame(std::string& out, FrameKind, std::string_view payload);

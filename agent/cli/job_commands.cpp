@@ -68,7 +68,7 @@ Result<JobQuery> query_of(const Invocation& call) {
   std::uint64_t caller = 0, limit = 0;
   if (call.has("caller") && (!parse_u64(call.get("caller"), caller) || caller == 0 || caller > UINT32_MAX))
     return fail(Code::invalid, "--caller: the id of an actor, 1 or more");
-  query.wanted.caller = static_cast<Id>(caller);
+  if (call.has("caller")) query.wanted.caller = static_cast<Id>(caller);
   MJ_TRY(since, since_ms(call));
   query.wanted.since_ms = since;
   if (!parse_u64(call.get("limit", "50"), limit)) return fail(Code::invalid, "--limit: a whole number");
@@ -142,7 +142,8 @@ Result<int> logs(Invocation& call) {
   MJ_CHECK(load_job(*opened.store, context, key));  // a job that does not exist is an error, not an empty log
   const bool follow = call.has("follow");
   std::uint64_t after = 0;
-  while (next_stop_signal(0) == 0) {
+  for (;;) {
+    if (const int signal = next_stop_signal(0); signal != 0) return exit_of_signal(signal);
     MJ_TRY(page, opened.store->logs(context, key, after, 256, follow ? 200 : 0));
     for (const Log& line : page.lines) {
       after = line.seq;

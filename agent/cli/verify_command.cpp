@@ -5,6 +5,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "base/counted.h"
 #include "cli/commands.h"
 #include "cli/opened.h"
 #include "cli/progress_line.h"
@@ -68,8 +69,8 @@ Result<int> verify_all(const Invocation& call) {
   if (call.json) {
     print(dump_json({{"clean", violations == 0}, {"violations", violations}, {"contexts", contexts}}, 2) + "\n");
   } else {
-    print(violations == 0 ? paint(Tone::good, "clean") : paint(Tone::bad, fmt::format("{} violation(s)", violations)));
-    print(notes == 0 ? "\n" : fmt::format(", {} note(s)\n", notes));
+    print(violations == 0 ? paint(Tone::good, "clean") : paint(Tone::bad, counted(violations, "violation")));
+    print(notes == 0 ? "\n" : ", " + counted(notes, "note") + "\n");
   }
   if (violations > 0) say("`mycojobs doctor --rebuild --dry-run` tells what can be put right from the journals");
   return violations == 0 ? 0 : 1;
@@ -96,9 +97,10 @@ Result<int> rebuild_all(const Invocation& call) {
     differences += report->differences.size();
     contexts.push_back({{"context", context}, {"jobs", report->jobs}, {"differences", report->differences}});
     if (call.json) continue;
-    print(fmt::format("context {}: {} jobs, {} difference(s){}\n", context, report->jobs, report->differences.size(),
+    print(fmt::format("context {}: {}, {}{}\n", context, counted(report->jobs, "job"),
+                      counted(report->differences.size(), "difference"),
                       report->differences.empty() ? "" : (dry_run ? ", not mended" : ", mended")));
-    for (const std::string& line : report->differences) print("  " + printable(line) + "\n");
+    for (const std::string& line : report->differences) print("  " + one_line(line) + "\n");
   }
   if (call.json) {
     print(dump_json({{"dry_run", dry_run}, {"differences", differences}, {"contexts", contexts}}, 2) + "\n");

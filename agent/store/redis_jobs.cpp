@@ -40,7 +40,8 @@ Result<JobsPage> RedisStore::jobs(Id context, const JobsWanted& wanted) {
   arguments.add(std::uint64_t{std::clamp(wanted.max_looks, 1U, kMostLooks)}).add(score).add(skip);
   arguments.add(std::min<std::uint64_t>(wanted.since_ms, UINT32_MAX * 1000ULL) * 1000);
   arguments.add(wanted.status ? word(*wanted.status) : std::string_view()).add(wanted.state).add(wanted.name);
-  arguments.add(wanted.script_type).add(std::uint64_t{wanted.caller}).add(std::uint64_t{kQueues.size()});
+  arguments.add(wanted.script_type).add(wanted.caller ? std::to_string(*wanted.caller) : std::string());
+  arguments.add(std::uint64_t{kQueues.size()});
   for (const std::string_view queue : kQueues) arguments.add(queue);
   MJ_TRY(reply, run(context, scripts::job_list, arguments));
   JobsPage page;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/counted.h"
 #include "base/ids.h"
 #include "base/log.h"
 #include "domain/codec.h"
@@ -42,8 +43,8 @@ std::string glob_escaped(std::string_view text) {
 Result<void> grant_leases(Id context, RedisConnection& link) {
   MJ_TRY(granted, link.run(scripts::grant, Arguments{link.server_run_id()}));
   if (granted.number() > 0) {
-    log(LogLevel::warn, "store", "context {}: Redis was started anew; {} live claim(s) got a new lease", context,
-        granted.number());
+    log(LogLevel::warn, "store", "context {}: Redis was started anew; {} got a new lease", context,
+        counted(static_cast<std::uint64_t>(granted.number()), "live claim"));
   }
   return {};
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "base/counted.h"
 #include "domain/utf8.h"
 #include "executors/plugin/questions.h"
 
@@ -75,7 +76,7 @@ CheckRow interpret_row(PluginClient& client, const std::string& what, const JobF
   const auto told = client.interpret(outcome_question(ended, outcome));
   CheckRow row{"interpret: " + what, true, "the default"};
   if (!told) return {std::move(row.name), false, told.error().message};
-  if (told->result) row.detail = fmt::format("a result of {} key(s)", told->result->size());
+  if (told->result) row.detail = "a result of " + counted(told->result->size(), "key");
   if (told->message) row.detail = "an error: " + told->type + ": " + shown(*told->message, 200);
   if (told->result && outcome.status == RunStatus::signal)
     return {std::move(row.name), false, "a result after a signal"};

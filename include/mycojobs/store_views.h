@@ -88,7 +88,7 @@ struct JobsWanted {
   std::string state;  // a JobStatus, or what `detail` says
   std::string name;   // is in the job's name
   std::string script_type;
-  Id caller = 0;
+  std::optional<Id> caller;
   std::uint64_t since_ms = 0;  // something has happened to it since
   std::uint32_t max_looks = 1000;
   std::string after = {};  // JobsPage::after of the page before

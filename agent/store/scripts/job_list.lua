@@ -9,7 +9,7 @@ local kRecord = {'id', 'caller_id', 'context_id', 'script_type', 'status', 'deta
   'updated_at', 'attempt', 'deliveries', 'runner_id', 'priority', 'queued_ms', 'started_ms', 'ended_ms', 'run_at_ms'}
 
 local function is_wanted(job, record)
-  if caller ~= '0' and string.match(job, '^job:(%d+):') ~= caller then return false end
+  if caller ~= '' and string.match(job, '^job:(%d+):') ~= caller then return false end
   local is, detail = record.status or '', record.detail or ''
   return (status == '' or is == status) and (state == '' or is == state or detail == state)
     and (script_type == '' or record.script_type == script_type)

@@ -131,10 +131,14 @@ function M.prepare(facts_json, environment_json, inputs_json, folder)
   end
   local executor = facts.executor
   local job = {deadline = (facts.deadline_unix_ms or 0) / 1000}
-  local ours = {granted = true, executor = true, input_names = true}
+  local ours = {granted = true, executor = true, input_names = true, flow = true}
   for name, value in next, facts do
     if not ours[name] and not find(name, "^max_") then job[name] = value end
   end
+  local told = facts.flow or {}
+  local each = told.each or {}
+  mycojobs.flow = {inputs = told.inputs or {}, signals = told.signals or {}, index = each.index, count = each.count}
+  mycojobs.each = each.value
   local inputs = make_inputs(kit.from_json(inputs_json), facts.input_names)
   local names = {job = job, env = environment, inputs = inputs, result = result, log = log, json = json,
                  mycojobs = mycojobs}
