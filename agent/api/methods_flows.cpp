@@ -9,6 +9,7 @@
 #include "domain/codec.h"
 #include "domain/flow_inputs.h"
 #include "domain/flow_plan.h"
+#include "domain/result_values.h"
 #include "inspect/flows.h"
 #include "inspect/jobs.h"
 
@@ -225,8 +226,9 @@ Result<json> timeline(Call& call) {
 Result<json> result(Call& call) {
   MJ_TRY(flow, read_flow(call));
   const bool ended = flow.status == FlowStatus::finished || flow.status == FlowStatus::error;
-  return json{{"id", flow.id},  {"status", word(flow.status)}, {"detail", flow.detail}, {"error", flow.error},
-              {"ended", ended}, {"result", flow.result}};
+  return json{{"id", flow.id},         {"status", word(flow.status)},
+              {"detail", flow.detail}, {"error", flow.error},
+              {"ended", ended},        {"result", typed_values(flow.result, flow.result_json)}};
 }
 
 Result<json> replay(Call& call) {

@@ -41,7 +41,7 @@ struct Seen {
 class Kept final : public ArtifactSink {
  public:
   explicit Kept(std::map<std::string, std::string>& files) : files_(files) {}
-  bool open(const std::string& name) override {
+  bool open(const std::string& name, bool /*executable*/) override {
     name_ = name;
     return true;
   }
@@ -136,7 +136,7 @@ const std::vector<Row>& rows() {
        }},
       {{"inputs", "puts the value `size` of the input `build` into result.size"},
        [](Trial& trial) {
-         trial.facts.inputs["build"] = {{"size", "42 \"MiB\""}};
+         trial.facts.inputs["build"] = {.id = 1, .result = {{"size", "42 \"MiB\""}}};
        },
        [](const Seen& seen) {
          return first_of(finished(seen), differs("result.size", seen.value("size"), "42 \"MiB\""));

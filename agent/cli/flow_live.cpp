@@ -13,6 +13,7 @@
 #include "cli/serve.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
+#include "domain/result_values.h"
 #include "inspect/draw_flow.h"
 #include "inspect/runners.h"
 #include "store/redis_flows.h"
@@ -253,7 +254,7 @@ Result<Followed> follow_flow(const Invocation& call, OpenedFlows& open, Id flow,
 void print_flow_end(const Invocation& call, const FlowView& view) {
   if (call.json) {
     nlohmann::json out = to_json(view);
-    out["result"] = view.record.result;
+    out["result"] = typed_values(view.record.result, view.record.result_json);
     print(dump_json(out, 2) + "\n");
     return;
   }

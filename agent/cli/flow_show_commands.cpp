@@ -11,6 +11,7 @@
 #include "cli/flow_opened.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
+#include "domain/result_values.h"
 #include "domain/utf8.h"
 #include "inspect/draw_flow.h"
 #include "inspect/runners.h"
@@ -99,7 +100,7 @@ Result<int> show(const Invocation& call) {
   MJ_TRY(view, look(call, open));
   if (call.json) {
     nlohmann::json out = to_json(view);
-    out["result"] = view.record.result;
+    out["result"] = typed_values(view.record.result, view.record.result_json);
     print(dump_json(out, 2) + "\n");
     return 0;
   }
@@ -189,13 +190,11 @@ Result<int> result(const Invocation& call) {
                                             view.record.id, view.detail, view.record.id, context_words(call)));
   }
   if (call.json) {
-    nlohmann::json values = nlohmann::json::object();
-    for (const auto& [key, value] : view.record.result) values[to_utf8(key)] = to_utf8(value);
     print(dump_json({{"flow", view.record.id},
                      {"status", view.status},
                      {"detail", view.detail},
                      {"error", to_utf8(view.record.error)},
-                     {"result", values}},
+                     {"result", typed_values(view.record.result, view.record.result_json)}},
                     2) +
           "\n");
   } else {

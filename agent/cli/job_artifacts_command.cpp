@@ -59,11 +59,9 @@ Error explained(const Found& found, const StoredArtifact& artifact, Error error)
 }
 
 nlohmann::json to_json(const StoredArtifact& artifact) {
-  return {{"name", artifact.name},
-          {"bytes", artifact.bytes},
-          {"sha256", artifact.sha256},
-          {"here", is_here(artifact)},
-          {"path", artifact.path}};
+  return {{"name", artifact.name},     {"bytes", artifact.bytes},
+          {"sha256", artifact.sha256}, {"executable", artifact.executable},
+          {"here", is_here(artifact)}, {"path", artifact.path}};
 }
 
 void list(const Invocation& call, const Found& found) {

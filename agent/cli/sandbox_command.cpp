@@ -16,6 +16,7 @@
 #include "cli/terminal.h"
 #include "domain/codec.h"
 #include "domain/policy_fields.h"
+#include "domain/result_values.h"
 #include "domain/utf8.h"
 #include "worker/stages.h"
 
@@ -143,7 +144,7 @@ Result<int> run_file(const Invocation& call) {
     object["policy"] = to_json(tried.policy);
     object["detail"] = tried.run.end.detail;
     object["error"] = tried.run.end.error;
-    object["result"] = tried.run.end.result;
+    object["result"] = typed_values(tried.run.end.result, tried.run.end.result_json);
     object["artifacts"] = json::object();
     for (const auto& [name, bytes] : tried.artifacts) object["artifacts"][name] = {{"bytes", bytes}};
     object["artifacts_not_kept"] = tried.not_kept;

@@ -21,6 +21,8 @@ FlowEnd end_of(const LoadedRun& run, const Effect& effect) {
   end.fields.emplace_back("detail", effect.detail.empty() && finished ? "ok" : effect.detail);
   if (!effect.error.empty()) end.fields.emplace_back("error", effect.error);
   if (!effect.values.empty()) end.fields.emplace_back("result", dump_json(nlohmann::json(effect.values)));
+  if (!effect.values_json.empty())
+    end.fields.emplace_back("result_json", dump_json(nlohmann::json(effect.values_json)));
   return end;
 }
 
@@ -90,7 +92,8 @@ Result<FlowCommit> commit_of(FlowStore& store, Step& step) {
   commit.record = record_of(step);
   if (step.ends_flow()) {
     MJ_TRY(result, gather_results(store, step));
-    commit.record.emplace_back("result", dump_json(nlohmann::json(result)));
+    commit.record.emplace_back("result", dump_json(nlohmann::json(result.texts)));
+    commit.record.emplace_back("result_json", dump_json(nlohmann::json(result.json)));
   }
   if (run.state.revision - run.checkpoint_at >= facts_between_checkpoints(run)) {
     commit.checkpoint = checkpoint(*run.plan, run.state);

@@ -78,6 +78,7 @@ Result<FlowSeen> look_at(FlowStore& store, Id context, Id flow) {
     seen.error = "flow " + std::to_string(flow) + " ended as error (" + decoded.record.detail + ")";
   }
   seen.result = std::move(decoded.record.result);
+  seen.result_json = std::move(decoded.record.result_json);
   return seen;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "coordinator/progress.h"
+#include "domain/result_values.h"
 
 namespace mycojobs {
 
@@ -93,6 +94,6 @@ std::string nodes_text(const LoadedRun&);
 std::uint64_t result_bytes(const TextMap&);
 void read_result(const PlanNode&, const std::string& result, JobSeen&);
 // Of all completed nodes, as far as there is room.
-Result<TextMap> gather_results(FlowStore&, const Step&);
+Result<HandedBack> gather_results(FlowStore&, const Step&);
 
 }  // namespace mycojobs

@@ -6,6 +6,7 @@
 
 #include "domain/codec.h"
 #include "domain/flow_data.h"
+#include "domain/result_values.h"
 #include "transport/rpc_client.h"
 
 namespace mycojobs {
@@ -176,8 +177,10 @@ void RemoteJob::fetch(const std::string& key) {
       made.error_info = text_of(*result, "error_info");
       made.usage = text_of(*result, "usage");
       const auto values = result->find("result");
-      if (values != result->end() && values->is_object()) {
-        for (const auto& item : values->items()) made.result[item.key()] = text_of(*values, item.key().c_str());
+      if (values != result->end()) {
+        HandedBack told = handed_back(*values);
+        made.result = std::move(told.texts);
+        made.result_json = std::move(told.json);
       }
       log_ = std::move(lines);
       end_ = std::move(made);

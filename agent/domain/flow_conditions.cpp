@@ -2,6 +2,7 @@
 #include <cmath>
 #include <optional>
 
+#include "domain/codec.h"
 #include "domain/flow_plan.h"
 #include "domain/utf8.h"
 
@@ -30,6 +31,11 @@ std::optional<Number> number_of(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return number;
+}
+
+// As JSON spells them: 1, 1.0 and 1e0 are one number, and 007 is a text.
+bool is_number(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789+-.eE") == std::string_view::npos && is_json(text);
 }
 
 std::optional<double> finite(std::string_view text) {
@@ -74,6 +80,7 @@ bool holds(const FlowCondition& condition, std::string_view node_name, const Tex
   const std::string& value = found->second;
   if (condition.test == Test::equals) {
     if (value == condition.value) return true;
+    if (is_number(value) && is_number(condition.value) && compare(value, condition.value) == 0) return true;
     why_not = what + " is " + shown(value) + ", not " + shown(condition.value);
     return false;
   }

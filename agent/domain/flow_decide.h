@@ -38,6 +38,7 @@ struct FlowSeen {  // a child, or a flow that a gate waits for, has ended, or is
   FlowStatus status = FlowStatus::error;
   std::string error;
   TextMap result;
+  std::vector<std::string> result_json = {};
 };
 struct TimePassed {};
 struct FlowControl {
@@ -80,6 +81,7 @@ struct Effect {
   std::string detail, error;
   TextMap values;
   Id flow = 0;
+  std::vector<std::string> values_json = {};  // keys of `values` whose text is JSON
 };
 
 struct Decision {

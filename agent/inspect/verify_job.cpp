@@ -59,6 +59,8 @@ std::vector<Finding> Judge::run() {
   check_places(*state);
   check_lease(*state);
   check_slot(*state);
+  if (*state != JobState::none && job_.record_type == "hash" && !job_.in_jobs)
+    add("not-listed", "is not in the index of jobs by what happened last");
   check_entries(*state);
   if (*state == JobState::none) {
     check_bare();

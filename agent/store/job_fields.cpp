@@ -13,9 +13,9 @@ constexpr std::size_t kMaxFields = 1000;  // a script hands them over in one cal
 
 // What the store writes itself, or what only a claim or an end may write.
 constexpr std::array kOwned = std::to_array<std::string_view>(
-    {"id",       "status",     "created_at", "updated_at", "detail",   "error",     "error_info",     "result",
-     "attempt",  "deliveries", "epoch",      "runner_id",  "claim_id", "queued_ms", "lease_until_ms", "started_ms",
-     "ended_ms", "usage",      "layers",     "receipt",    "artifacts"});
+    {"id",       "status",     "created_at", "updated_at", "detail",    "error",      "error_info",     "result",
+     "attempt",  "deliveries", "epoch",      "runner_id",  "claim_id",  "queued_ms",  "lease_until_ms", "started_ms",
+     "ended_ms", "usage",      "layers",     "receipt",    "artifacts", "result_json"});
 
 // Nodes that a flow runs itself: no runner serves their queue.
 constexpr std::array kOwnKinds = std::to_array<std::string_view>({"log", "wait", "pause", "approval", "flow", "each"});
@@ -70,6 +70,7 @@ Fields end_fields(const JobEnd& end) {
   job.layers = end.layers;
   job.receipt = end.receipt;
   job.artifacts = end.artifacts;
+  job.result_json = end.result_json;
   Fields fields = encode(job);
   std::stable_partition(fields.begin(), fields.end(), [](const auto& field) { return field.first == "status"; });
   return fields;

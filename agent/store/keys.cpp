@@ -40,6 +40,7 @@ constexpr std::array kOwnKeys{
     OwnKey{"mj:overdue", "zset", "jobs by the moment when their queue_timeout_ms is over",
            "queue_timeout_ms of records"},
     OwnKey{"mj:ended", "zset", "ended jobs by the moment of their end, for retention", kFacts},
+    OwnKey{"mj:jobs", "zset", "jobs by the moment when something happened to them last, in us", kFacts},
     OwnKey{"mj:horizon", "hash", "queue: jobs that ended before this moment may have left its journal", kItself},
     OwnKey{"mj:idempotency:<caller>", "hash", "idempotency key: the job that was submitted with it", kItself},
     OwnKey{"mj:paused", "set", "queues that nothing is taken from", kItself},

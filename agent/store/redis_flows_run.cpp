@@ -217,6 +217,7 @@ Result<std::vector<FlowJobView>> RedisFlows::jobs(Id context, std::span<const st
       job.started_ms = row.at(6).number();
       job.ended_ms = row.at(7).number();
       job.runner = static_cast<Id>(std::min<std::uint64_t>(row.at(8).number(), UINT32_MAX));
+      job.result_json = row.at(9).text();
       out.push_back(std::move(job));
     }
   }

@@ -39,7 +39,7 @@ JobFacts facts_with(const Description& about, std::string script) {
   facts.job.script = std::move(script);
   facts.job.env_vars = {{"CHECK", "a value"}};
   facts.deadline_unix_ms = 1;
-  facts.inputs = {{"before", {{"key", "value"}}}};
+  facts.inputs = {{"before", {.id = 1, .result = {{"key", "value"}}}}};
   return facts;
 }
 

@@ -102,6 +102,7 @@ struct FlowJobView {
   std::string result;  // JSON object as it stands on the record; only of ended jobs
   std::uint64_t started_ms = 0, ended_ms = 0;
   Id runner = 0;
+  std::string result_json = {};  // likewise, a list
 };
 
 struct FlowSummary {  // a row of the catalog

@@ -52,6 +52,14 @@ TEST_P(Planted, FindsAnEndedJobThatRetentionForgets) {
   plain({"ZREM", "mj:ended", key(3)});
   expect_found("no-place", true);
 }
+TEST_P(Planted, FindsAJobThatNoListShows) {
+  plain({"ZREM", "mj:jobs", key(2), key(3)});
+  expect_found("not-listed", true);
+}
+TEST_P(Planted, FindsThatTheListOfJobsIsGone) {
+  plain({"DEL", "mj:jobs"});
+  expect_found("not-listed", true);
+}
 TEST_P(Planted, FindsAJobInTwoIndexes) {
   plain({"ZADD", "mj:delayed", "4102444800000", key(1)});
   expect_found("two-places", true);

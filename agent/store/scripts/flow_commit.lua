@@ -102,7 +102,7 @@ local function plan_again(job, claim)
   redis.call('HDEL', 'mj:claim:' .. job, 'status', 'detail', 'end', 'ended_ms', 'leftover', 'claim_id', 'token', 'dead')
   redis.call('ZREM', 'mj:ended', job)
   if claim.dead then redis.call('XDEL', 'mj:dead', claim.dead) end
-  redis.call('HDEL', job, 'ended_ms', 'claim_id', 'runner_id', 'result', 'error', 'error_info')
+  redis.call('HDEL', job, 'ended_ms', 'claim_id', 'runner_id', 'result', 'result_json', 'error', 'error_info')
   redis.call('HSET', job, 'status', 'waiting_for_prerequisites', 'detail', 'planned', 'updated_at', now_s)
   return true
 end

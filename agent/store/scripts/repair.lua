@@ -3,7 +3,7 @@
 -- is kept as it is), and its place, indexes
 -- and status what its claim says. Answers {1 if it has newer facts than were read, differences...}.
 local job, dry, last_revision, head, want = arg(), arg() == '1', num(arg()), num(arg()), to_table(list_arg())
-local err = wrong_shared()
+local err = wrong_shared() or wrong('mj:jobs', 'zset')
 if err then return err end
 local differences = {0}
 local function differs(text, mend, ...)
@@ -107,6 +107,14 @@ local function place(name, key, should, add)
 end
 local lease_ms = math.max(1000, num(claim.lease_ms))
 local until_ms = dec(math.max(num(claim.until_ms), now_ms + lease_ms))
+-- By what its record knows. One that another client has pushed, and nobody has seen yet, needs not stand there.
+local moment = dec(1000 * math.max(num(record.ended_ms), num(record.started_ms), num(record.queued_ms),
+  1000 * num(record.updated_at), 1000 * num(record.created_at), 1))
+if state then
+  place('mj:jobs', 'mj:jobs', is == 'hash', moment)
+elseif is == 'hash' and not dry then
+  redis.call('ZADD', 'mj:jobs', 'NX', moment, job)
+end
 if state == 'live' and (not redis.call('ZSCORE', 'mj:leases', job) or not claim.until_ms or #mend > 0) and not dry then
   -- A whole lease for whoever runs it.
   redis.call('HSET', 'mj:claim:' .. job, 'until_ms', until_ms, 'lease_ms', dec(lease_ms))

@@ -40,7 +40,8 @@ local function retry(job, claim, fields, sum, after_ms)
   redis.call('HDEL', 'mj:claim:' .. job, 'until_ms', 'beat', 'began')
   leave(job, claim, 'live')
   if type_of(job) == 'hash' then
-    redis.call('HDEL', job, 'error', 'error_info', 'result', 'usage', 'layers', 'receipt', 'artifacts', 'lease_until_ms', 'claim_id', 'runner_id')
+    redis.call('HDEL', job, 'error', 'error_info', 'result', 'result_json', 'usage', 'layers', 'receipt', 'artifacts', 'lease_until_ms',
+      'claim_id', 'runner_id')
     redis.call('HSET', job, unpack(fields))
     redis.call('HSET', job, 'status', 'dispatched', 'detail', 'retry_wait', 'updated_at', now_s)
   end
@@ -77,6 +78,7 @@ local function mark(job, claim_id, token, words)  -- detail
   local claim = read_claim(job)
   if not is_live(claim, claim_id, token) then return stale(job, 'a mark', claim_id) end
   if type_of(job) == 'hash' then redis.call('HSET', job, 'detail', words[1], 'updated_at', now_s) end
+  happened(job)
   return {'ok', ''}
 end
 

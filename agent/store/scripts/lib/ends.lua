@@ -96,7 +96,8 @@ finish = function(job, claim, fields, by_owner)
     if claim.overdue then redis.call('ZREM', 'mj:overdue', job) end
     if claim.message then settle_message(claim.message, status) end
   end
-  local cleared = redis.pcall('HDEL', job, 'error', 'error_info', 'result', 'usage', 'layers', 'receipt', 'artifacts', 'lease_until_ms')
+  local cleared = redis.pcall('HDEL', job, 'error', 'error_info', 'result', 'result_json', 'usage', 'layers', 'receipt', 'artifacts',
+    'lease_until_ms')
   if type(cleared) == 'number' then
     redis.call('HSET', job, 'ended_ms', dec(now_ms), 'updated_at', now_s, unpack(fields))
   else
@@ -179,6 +180,6 @@ local function reopen(job, claim)
   redis.call('HDEL', 'mj:claim:' .. job, 'status', 'detail', 'end', 'ended_ms', 'leftover', 'claim_id', 'token', 'dead')
   redis.call('ZREM', 'mj:ended', job)
   if claim.dead then redis.call('XDEL', 'mj:dead', claim.dead) end
-  redis.call('HDEL', job, 'ended_ms', 'claim_id', 'runner_id', 'result')
+  redis.call('HDEL', job, 'ended_ms', 'claim_id', 'runner_id', 'result', 'result_json')
   redis.call('HSET', job, 'status', 'dispatched', 'detail', 'queued', 'queued_ms', dec(now_ms), 'updated_at', now_s)
 end

@@ -40,9 +40,12 @@ local function heads_now()  -- {queue, revision, ...} of those that this call ha
   end
   return list
 end
+-- Something has happened to the job: who lists jobs finds it first. Another client's key there hides jobs and stops none.
+local function happened(job) redis.pcall('ZADD', 'mj:jobs', dec(now_us), job) end
 -- Writes fields of the claim, the revisions of its facts with them.
 local function set_claim(job, claim, ...)
   redis.call('HSET', 'mj:claim:' .. job, 'revs', claim.revs or '', ...)
+  happened(job)
 end
 
 local function last_seq(job)  -- of the job's log
