@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "api/flow_parts.h"
+#include "coordinator/create.h"
 #include "coordinator/progress.h"
 #include "domain/codec.h"
 
@@ -45,6 +46,7 @@ Result<json> start(Call& call) {
   MJ_TRY(flow, load_flow(call));
   MJ_TRY(actor, may_steer(call, flow));
   MJ_TRY(flows, call.flows());
+  MJ_CHECK(adopt_flow(*flows, call.store(), call.context(), flow.id));
   ProgressRequest request;
   request.context = call.context();
   request.flow = flow.id;

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "coordinator/progress.h"
+#include "coordinator/create.h"
 
 namespace mycojobs {
 
@@ -69,6 +70,11 @@ std::pair<Id, std::string> parent_of(const Flow&);  // flow and node; 0: none
 
 // progress_commit.cpp. All but due_ms. Reads the results if the step ends the flow.
 Result<FlowCommit> commit_of(FlowStore&, Step&);
+
+// create.cpp. Of jobs that exist: the definition of what their records and `nodes` say, and a flow of it under this id.
+Result<FlowPlan> plan_of_jobs(const std::string& name, const TextMap& env_vars, const std::vector<Job>&,
+                              const nlohmann::json& nodes);
+Result<Flow> put_all(FlowStore&, const FlowPlan&, const NewFlow&, Id flow, std::vector<Job>);
 
 // flow_record.cpp
 inline constexpr std::size_t kNodesAlways = 100;  // of so many nodes the record tells at every commit
