@@ -6,7 +6,8 @@
 //     facts        JSON object: executor, id, caller_id, context_id, name, attempt, deliveries, epoch,
 //                  deadline_unix_ms, runner_id, command and script_file (programs only), attached (a path
 //                  below /job: a program whose bytes come as a sealed file, its descriptor along with the first
-//                  byte), max_result_bytes, max_artifact_bytes, and granted: what its policy came to, as
+//                  byte), flow (of a flow's job: inputs, signals, each, those that there are), max_result_bytes,
+//                  max_artifact_bytes, and granted: what its policy came to, as
 //                  {"exec": bool, "net": "none" | "loopback" | [entries], "memory": bytes, "fs.read": [..],
 //                  "fs.write": [..], "secrets": [..]}
 //     environment  JSON object, text -> text: the whole environment of the job
@@ -71,6 +72,7 @@ inline constexpr const char* kArtifactsName = "artifacts";
 inline constexpr const char* kSecretsFolder = "/job/secrets";   // a file for each secret, mode 0400
 inline constexpr const char* kInputsFolder = "/job/inputs";     // <job name>/<artifact>: of the jobs that it depends on
 inline constexpr const char* kInputsFile = "/job/inputs.json";  // programs only: the payload of `inputs`
+inline constexpr const char* kFlowFile = "/job/flow.json";      // programs only: `flow` of the facts, if it is there
 
 // payload.size() must fit in 32 bits.
 void append_frame(std::string& out, FrameKind, std::string_view payload);

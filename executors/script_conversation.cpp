@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "domain/codec.h"
+#include "domain/flow_data.h"
 #include "domain/utf8.h"
 #include "executors/answer.h"
 #include "executors/channel.h"
@@ -84,6 +85,7 @@ std::string facts_json(const JobFacts& facts, const ScriptExtras& extras) {
                      {"max_result_bytes", facts.max_result_bytes},
                      {"max_artifact_bytes", facts.max_artifact_bytes},
                      {"granted", granted_json(facts.granted)}};
+  if (nlohmann::json told = flow_data_of(job).told; !told.empty()) out["flow"] = std::move(told);
   if (!extras.command.empty()) out["command"] = extras.command;
   if (!extras.script_file.empty()) out["script_file"] = extras.script_file;
   if (!extras.attached.empty()) out["attached"] = extras.attached;
@@ -123,6 +125,7 @@ TextMap job_environment(const JobFacts& facts, const TextMap& more) {
                          {"MYCOJOBS_ARTIFACTS", kArtifactsFolder},
                          {"MYCOJOBS_SECRETS", kSecretsFolder},
                          {"MYCOJOBS_INPUTS_DIR", kInputsFolder}};
+  environment.merge(flow_environment(flow_data_of(job)));
   environment.insert(job.env_vars.begin(), job.env_vars.end());  // what is there already stays: ours win
   environment.insert(more.begin(), more.end());
   // What programs and libraries expect to find; the job's own values win.
@@ -145,7 +148,7 @@ Result<std::string> script_request(const JobFacts& facts, const ScriptExtras& ex
   const TextMap variables = extras.whole_environment ? extras.environment : job_environment(facts, extras.environment);
   const std::string environment = dump_json(nlohmann::json(variables));
   const std::string inputs = dump_json(nlohmann::json(facts.inputs));
-  MJ_CHECK(check_size("name", fact_text.size(), kMaxFactsBytes));
+  MJ_CHECK(check_size("name and flow_data", fact_text.size(), kMaxFactsBytes));
   MJ_CHECK(check_size("env_vars", environment.size(), kMaxEnvironmentBytes));
   MJ_CHECK(check_size("inputs", inputs.size(), kMaxInputsBytes));
   MJ_CHECK(check_size("script", facts.job.script.size(), kMaxScriptBytes));

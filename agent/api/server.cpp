@@ -103,24 +103,25 @@ class Running final : public ApiServer {
     return reply;
   }
 
-  HttpReply admit(const HttpRequest& from) {
+  Admission admit(const HttpRequest& from) {
     // Browsers name where a page came from; no page of any origin has business here.
     const std::string site = from.header("sec-fetch-site");
     if (from.headers.contains("origin") || (!site.empty() && site != "none")) {
       ++services_.refusals;
-      return refuse(403, "denied", "calls of web pages are refused", "call from a program, without the header Origin");
+      return {
+          refuse(403, "denied", "calls of web pages are refused", "call from a program, without the header Origin")};
     }
-    if (from.path == "/health") return {};
+    if (from.path == "/health") return {{}, Standing::open};
     if (auto read = tokens_.refresh(); !read) log(LogLevel::error, "api", "tokens: {}", read.error().message);
     const bool named = from.headers.contains("authorization");
     if (!named && services_.settings.anonymous && !is_loopback_name(host_of(from.header("host")))) {
       ++services_.refusals;
-      return refuse(403, "denied", "the header Host names no address of this machine alone",
-                    "call http://127.0.0.1 or http://localhost, or send a token");
+      return {refuse(403, "denied", "the header Host names no address of this machine alone",
+                     "call http://127.0.0.1 or http://localhost, or send a token")};
     }
-    if (caller_of(from)) return {};
+    if (const auto caller = caller_of(from)) return {{}, caller->anonymous ? Standing::anonymous : Standing::token};
     ++services_.refusals;
-    return unauthorised();
+    return {unauthorised()};
   }
 
   HttpReply call(const HttpRequest& from) {

@@ -10,9 +10,10 @@ constexpr std::string_view kJobStatus = "dispatched waiting_for_prerequisites st
 const FlagRow kType = {"type", "NAME", "script type or profile whose defaults count (default python)"};
 
 std::vector<FlagRow> role_flags() {
-  return {{"admin", "ID", "an actor who reads and writes its objects, and more", true},
-          {"reader", "ID", "an actor who reads its objects", true},
-          {"executor", "ID", "an actor who runs its jobs", true}};
+  return {{"admin", "ID", "an actor who may do everything in it", true},
+          {"submitter", "ID", "an actor who makes jobs, flows and messages, and steers and reads its own", true},
+          {"executor", "ID", "an actor whose agents run its jobs", true},
+          {"reader", "ID", "an actor who reads everything in it", true}};
 }
 
 std::vector<FlagRow> submit_flags() {
@@ -27,6 +28,7 @@ constexpr std::string_view kFlowStatus =
 
 std::vector<FlagRow> flow_flags(bool starts) {
   std::vector<FlagRow> flags = {{"env", "NAME=VALUE", "a variable of its jobs' environment", true},
+                                {"input", "NAME=VALUE", "an input that it declares; @FILE: a map of them", true},
                                 {"key", "TEXT", "the same key of the same caller again gives the same flow"},
                                 {"caller", "ID", "the actor who creates it (default 1)"}};
   if (!starts) return flags;
@@ -36,7 +38,7 @@ std::vector<FlagRow> flow_flags(bool starts) {
 }
 
 std::vector<FlagRow> control_flags(std::vector<FlagRow> more = {}) {
-  std::vector<FlagRow> flags = {{"actor", "ID", "who asks for it (default 1)"},
+  std::vector<FlagRow> flags = {{"actor", "ID", "ask for it as this actor, with its rights (absent: as the operator)"},
                                 {"comment", "TEXT", "why; stands in the journal"},
                                 {"key", "TEXT", "asked for again with the same key, nothing changes"}};
   flags.insert(flags.end(), more.begin(), more.end());
@@ -44,7 +46,7 @@ std::vector<FlagRow> control_flags(std::vector<FlagRow> more = {}) {
 }
 
 std::vector<FlagRow> actor_flag(std::vector<FlagRow> more = {}) {
-  std::vector<FlagRow> flags = {{"actor", "ID", "who asks for it (default 1)"}};
+  std::vector<FlagRow> flags = {{"actor", "ID", "ask for it as this actor, with its rights (absent: as the operator)"}};
   flags.insert(flags.end(), more.begin(), more.end());
   return flags;
 }
@@ -98,7 +100,7 @@ const std::vector<Command>& commands() {
       {"flow check",
        "check a definition: exit 0 if all is well, 65 with every problem if not",
        "FILE",
-       {},
+       {{"input", "NAME=VALUE", "an input that it declares; @FILE: a map of them", true}},
        flow_check_command},
       {"flow list",
        "list flows, newest first",
@@ -151,6 +153,7 @@ const std::vector<Command>& commands() {
         {"zone", "NAME", "whose clock, as in Europe/Berlin (default UTC)"},
         {"overlap", "WORD", "when the run before has not ended (default skip)", false, "allow skip queue"},
         {"missed", "WORD", "moments that came while no coordinator was there (default once)", false, "skip once all"},
+        {"input", "NAME=VALUE", "an input that its definition declares; @FILE: a map of them", true},
         {"caller", "ID", "the actor whose flows they are, and who asks for it (default 1)"}},
        flow_schedule_add_command},
       {"flow schedule list",

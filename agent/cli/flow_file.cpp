@@ -10,6 +10,7 @@
 #include "cli/opened.h"
 #include "cli/script_file.h"
 #include "domain/codec.h"
+#include "domain/flow_inputs.h"
 #include "domain/flow_yaml.h"
 #include "domain/utf8.h"
 
@@ -20,11 +21,13 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr std::size_t kMaxNesting = 16;  // of flows in flows
+constexpr std::size_t kMaxInputsFileBytes = 1U << 20;
 
 struct Source {
   const Invocation& call;
   fs::path folder;  // that `file:` is relative to
   std::vector<PlanProblem> problems;
+  bool has_default_type = false;  // of the flow that is looked at
 };
 
 // Takes `file` out of a job and its content in, as its script.
@@ -41,8 +44,9 @@ void embed(Source& source, const std::string& path, json& job) {
     return refuse(at.string() + ": is no UTF-8 text; a program is a job's artifact or `mycojobs program add`");
   if (!job.contains("type") && !job.contains("script_type")) {
     const std::string type = script_type_of(at.filename().string());
-    if (type.empty()) return refuse("its name does not tell the script type: give the job a type, as in type: python");
-    job["type"] = type;
+    if (type.empty() && !source.has_default_type)
+      return refuse("its name does not tell the script type: give the job a type, as in type: python");
+    if (!type.empty()) job["type"] = type;
   }
   job.erase("file");
   job["script"] = *script;
@@ -52,8 +56,11 @@ void embed_all(Source& source, const std::string& path, json& flow, std::size_t 
   if (depth > kMaxNesting || !flow.is_object()) return;
   const auto jobs = flow.find("jobs");
   if (jobs == flow.end()) return;
+  const auto defaults = flow.find("defaults");
+  const bool has_default_type = defaults != flow.end() && defaults->is_object() && defaults->contains("type");
   const auto each = [&](const std::string& at, json& job) {
     if (!job.is_object()) return;
+    source.has_default_type = has_default_type;
     embed(source, at, job);
     if (const auto child = job.find("flow"); child != job.end()) embed_all(source, at + ".flow.", *child, depth + 1);
   };
@@ -98,12 +105,39 @@ bool is_json(const std::string& file, const std::string& text) {
 
 void check_policies(Source& source, const FlowPlan& plan) {
   for (const PlanNode& node : plan.nodes) {
-    if (node.kind != NodeKind::job) continue;
+    if ((node.kind != NodeKind::job && node.kind != NodeKind::each) || node.each) continue;
     Job job = node.job;
     job.context_id = context_of(source.call);
     if (auto allowed = check_ceiling(source.call, job); !allowed)
       source.problems.push_back({"jobs." + node.name + ".policy", allowed.error().message});
   }
+}
+
+// NAME=VALUE, by the type that the definition declares; @FILE, a map of them as JSON or YAML.
+Result<json> inputs_of(const Invocation& call, const json& definition) {
+  json values = json::object();
+  const auto flags = call.flags.find("input");
+  if (flags == call.flags.end()) return values;
+  for (const std::string& text : flags->second) {
+    if (text.starts_with('@')) {
+      const std::string file = text.substr(1);
+      MJ_TRY(content, read_script(file, kMaxInputsFileBytes));
+      YamlText places;
+      auto parsed = is_json(file, content) ? parse_json(content, kMaxInputsFileBytes) : yaml_to_json(content, places);
+      if (!parsed) return fail(Code::invalid, "--input: " + file + ": " + parsed.error().message);
+      if (!parsed->is_object()) return fail(Code::invalid, "--input: " + file + ": is no map from names to values");
+      values.update(*parsed);
+      continue;
+    }
+    const std::size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0)
+      return fail(Code::invalid, "--input: " + shown(text) + " is not NAME=VALUE, and not @FILE");
+    const std::string name = text.substr(0, equals);
+    auto value = input_of_text(definition, name, text.substr(equals + 1));
+    if (!value) return fail(Code::invalid, "--input: " + value.error().message);
+    values[name] = std::move(*value);
+  }
+  return values;
 }
 
 }  // namespace
@@ -119,6 +153,8 @@ Result<PlanRead> read_flow_file(const Invocation& call, const std::string& file)
   }
   Source source{call, file == "-" ? fs::path() : fs::path(file).parent_path(), {}};
   embed_all(source, "", *parsed, 0);
+  MJ_TRY(inputs, inputs_of(call, *parsed));
+  MJ_CHECK(give_inputs(*parsed, inputs));
   read = read_plan(*parsed);
   if (read.plan) check_policies(source, *read.plan);
   if (!source.problems.empty()) {
@@ -144,6 +180,11 @@ Result<FlowPlan> flow_file_argument(const Invocation& call) {
   MJ_TRY(read, read_flow_file(call, file));
   if (!read.plan) return fail(Code::invalid, join_at(file, std::move(read.problems)));
   return std::move(*read.plan);
+}
+
+Result<void> check_inputs(const FlowPlan& plan) {
+  if (plan.missing.empty()) return {};
+  return fail(Code::invalid, missing_inputs(plan));
 }
 
 std::string join_at(const std::string& file, std::vector<PlanProblem> problems) {

@@ -130,7 +130,7 @@ class Live {
   void tell_changes() {
     for (const NodeView& node : view_.nodes) {
       const std::pair<std::string, std::string> state{word(node.status), node.detail};
-      auto& before = states_[node.index];
+      auto& before = states_[node.name];
       const bool first = before.first.empty();
       if (before == state) continue;
       before = state;
@@ -218,7 +218,7 @@ class Live {
   std::uint64_t seen_ = 0, quiet_since_ms_ = 0, next_look_ms_ = 0, away_since_ms_ = 0;
   std::size_t drawn_ = 0;
   std::string reason_, told_, detail_;
-  std::map<std::uint32_t, std::pair<std::string, std::string>> states_;
+  std::map<std::string, std::pair<std::string, std::string>> states_;  // by name: nodes may be added
   std::unique_ptr<Waiter> waiter_;
 };
 

@@ -127,8 +127,12 @@ Result<int> start(const Invocation& call) {
   // "12" is a flow that was created, unless there is such a file.
   const bool exists_already = flow_id(argument).has_value() && ::access(argument.c_str(), F_OK) != 0;
   std::optional<FlowPlan> plan;
+  if (exists_already && call.has("input")) {
+    return fail(Code::invalid, "--input: a flow that was created has its inputs; give them to `flow create`");
+  }
   if (!exists_already) {
     MJ_TRY(read, flow_file_argument(call));
+    MJ_CHECK(check_inputs(read));
     plan = std::move(read);
   }
   MJ_TRY(actor, id_flag(call, "caller", kDefaultCaller));
@@ -159,6 +163,7 @@ Result<int> start(const Invocation& call) {
 
 Result<int> create_only(const Invocation& call) {
   MJ_TRY(plan, flow_file_argument(call));
+  MJ_CHECK(check_inputs(plan));
   MJ_TRY(wanted, new_flow(call));
   MJ_TRY(open, open_flows_to_answer(call));
   MJ_TRY(flow, create(call, open, plan, wanted, false));
@@ -176,11 +181,10 @@ Result<int> check(const Invocation& call) {
                                  {"message", to_utf8(problem.message)},
                                  {"line", problem.line},
                                  {"column", problem.column}});
-    if (read.plan)
-      out.update({{"name", read.plan->name}, {"hash", read.plan->hash}, {"nodes", read.plan->nodes.size()}});
+    if (read.plan) out.update({{"name", read.plan->name}, {"hash", read.plan->hash}, {"nodes", read.plan->written()}});
     print(dump_json(out, 2) + "\n");
   } else if (read.plan) {
-    print(fmt::format("{}: {}, definition {}\n", one_line(read.plan->name), counted(read.plan->nodes.size(), "node"),
+    print(fmt::format("{}: {}, definition {}\n", one_line(read.plan->name), counted(read.plan->written(), "node"),
                       read.plan->hash));
   } else {
     print(printable(join_at(call.arguments.at(0), read.problems)) + "\n");

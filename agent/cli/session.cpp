@@ -41,6 +41,8 @@ WorkerSettings worker_settings(const Settings& settings) {
   WorkerSettings worker;
   worker.runner.id = settings.runner;
   worker.runner.local = settings.local;
+  worker.runner.actor_id = settings.runner_actor;
+  worker.claims_as_actor = !settings.redis.empty();  // an embedded Redis is this operator's own
   worker.contexts = settings.contexts;
   worker.slots = settings.slots;
   worker.script_types = settings.script_types;
@@ -113,6 +115,9 @@ Result<std::unique_ptr<Coordinator>> start_coordinator(const Parts& parts, const
   for (const auto& own : settings.context_redis) coordinator.own_servers.push_back(own.first);
   coordinator.lease_ms = settings.coordinator_lease_ms;
   coordinator.retention_ms = settings.retention_ms;
+  auto networks = Networks::parse(settings.coordinator_networks);
+  if (!networks) return fail(networks.error(), "coordinator.networks");
+  coordinator.networks = std::move(*networks);
   coordinator.where = self.host + " pid " + std::to_string(self.pid);
   return Coordinator::start(stores, parts.clock, std::move(coordinator));
 }

@@ -25,14 +25,18 @@ std::vector<FlowNode> nodes_of(const LoadedRun& run) {
   std::vector<FlowNode> nodes;
   nodes.reserve(run.plan->nodes.size());
   for (std::size_t i = 0; i < run.plan->nodes.size(); ++i) {
+    if (is_unborn(*run.plan, run.state, static_cast<std::uint32_t>(i))) continue;
     const PlanNode& planned = run.plan->nodes[i];
     FlowNode node;
     node.id = run.record.jobs.at(i);
     node.name = planned.name;
-    for (const std::uint32_t need : planned.needs) node.depends.push_back(run.record.jobs.at(need));
+    for (const std::uint32_t need : planned.needs) {
+      if (!is_unborn(*run.plan, run.state, need)) node.depends.push_back(run.record.jobs.at(need));
+    }
     node.prerequisites = planned.gates;
-    node.prerequisites.insert(node.prerequisites.end(), planned.job.prerequisites.begin(),
-                              planned.job.prerequisites.end());
+    const auto& of_job = run.plan->job_at(static_cast<std::uint32_t>(i)).prerequisites;
+    if (planned.kind == NodeKind::job)
+      node.prerequisites.insert(node.prerequisites.end(), of_job.begin(), of_job.end());
     node.supervisor_url = planned.supervisor_url;
     node.node_status = run.state.nodes.at(i).status;
     nodes.push_back(std::move(node));

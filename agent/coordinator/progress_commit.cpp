@@ -24,20 +24,19 @@ FlowEnd end_of(const LoadedRun& run, const Effect& effect) {
   return end;
 }
 
-// Jobs that were there before their flow do not have its environment on their records yet.
-Fields environment_of(const LoadedRun& run, std::uint32_t node) {
-  TextMap env_vars = run.plan->nodes[node].job.env_vars;
-  if (run.record.env_vars.empty()) return {};
-  env_vars.insert(run.record.env_vars.begin(), run.record.env_vars.end());  // the job's own win
-  return {{"env_vars", dump_json(nlohmann::json(env_vars))}};
+// A place that was never dispatched has no record that could be ended or planned again.
+bool has_record(const LoadedRun& run, std::uint32_t node) {
+  return !run.plan->nodes[node].each || run.state.nodes[node].runs > 0;
 }
 
 void add_effects(const Step& step, FlowCommit& commit) {
   const LoadedRun& run = step.run();
+  Dispatches dispatches(run);
   for (const Effect& effect : step.effects) {
+    if (!has_record(run, effect.node)) continue;
     switch (effect.kind) {
       case Effect::Kind::dispatch:
-        commit.dispatch.push_back({node_job_key(run, effect.node), environment_of(run, effect.node)});
+        commit.dispatch.push_back(dispatches.of(effect.node));
         break;
       case Effect::Kind::finish:
       case Effect::Kind::fail:

@@ -39,6 +39,7 @@ class Step {
   LoadedRun& run_;
   std::uint64_t now_ms_;
   FlowStatus was_;
+  std::size_t planted_bytes_ = 0;  // of records that the commit will write
 };
 
 // What a commit cannot do itself: other flows. Each part may be done twice.
@@ -75,6 +76,21 @@ Result<FlowCommit> commit_of(FlowStore&, Step&);
 Result<FlowPlan> plan_of_jobs(const std::string& name, const TextMap& env_vars, const std::vector<Job>&,
                               const nlohmann::json& nodes);
 Result<Flow> put_all(FlowStore&, const FlowPlan&, const NewFlow&, Id flow, std::vector<Job>);
+
+// node_job.cpp: the record of a node's job, as it is created. A node of kind each stands for its places there.
+Job job_of(const Flow&, const FlowPlan&, std::uint32_t node);
+// What is known only when a job is queued: what the flow hands over, and whom it reads.
+class Dispatches {
+ public:
+  explicit Dispatches(const LoadedRun& run) : run_(run) {}
+  FlowDispatch of(std::uint32_t node);
+
+ private:
+  const std::vector<std::string>& elements(std::uint32_t each);
+
+  const LoadedRun& run_;
+  std::map<std::uint32_t, std::vector<std::string>> elements_;
+};
 
 // flow_record.cpp
 inline constexpr std::size_t kNodesAlways = 100;  // of so many nodes the record tells at every commit

@@ -52,11 +52,13 @@ std::optional<int> compare(std::string_view a, std::string_view b) {
 
 std::string describe(const FlowCondition& condition, std::string_view node_name) {
   const bool text = condition.test == Test::equals;
+  if (condition.of_input) node_name = kInputsName;
   return std::string(node_name) + '.' + condition.key + ' ' + std::string(word_of(condition.test)) + ' ' +
          (text ? shown(condition.value) : condition.value);
 }
 
 bool holds(const FlowCondition& condition, std::string_view node_name, const TextMap& values, std::string& why_not) {
+  if (condition.of_input) node_name = kInputsName;
   const std::string what = std::string(node_name) + '.' + condition.key;
   const auto found = values.find(condition.key);
   const bool there = found != values.end();

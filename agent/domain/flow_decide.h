@@ -53,6 +53,8 @@ struct FlowControl {
   bool steers = true;   // may steer the flow; false: may only approve and reject what names it as approver
 };
 std::string_view word(FlowControl::Verb);
+// Whether a step of it names this actor among those who may answer.
+bool names_approver(const FlowPlan&, Id actor);
 
 struct FlowEvent {
   std::uint64_t now_ms = 0;
@@ -87,11 +89,14 @@ struct Decision {
 };
 
 struct DecideLimits {
-  std::uint32_t max_facts = 500;  // one commit is bounded; what is left over follows at once (more_to_do)
+  std::uint32_t max_facts = 500;     // one commit is bounded; what is left over follows at once (more_to_do)
+  std::size_t max_bytes = 1U << 20;  // likewise: of places that are dispatched, whose records a commit writes
 };
 
 // error conflict, denied or not_found: only of controls; the state is then as it was.
 Result<Decision> decide(const FlowPlan&, RunState, const FlowEvent&, const DecideLimits& = {});
+// What the record of a place's job takes, about: a commit that dispatches it writes it.
+std::size_t place_bytes(const FlowPlan&, std::uint32_t node);
 // Something can be done without waiting for an event.
 bool more_to_do(const FlowPlan&, const RunState&);
 // What lies outside the commits and must be so now: start_child, cancel_child, await_flow. Recovery does these again.

@@ -86,6 +86,28 @@ std::vector<NodeView> nodes_of_record(const Flow& record) {
   return nodes;
 }
 
+// The nodes that there are; their numbers follow.
+void keep_only(FlowView& view, const std::vector<bool>& there) {
+  std::vector<std::uint32_t> to(view.nodes.size());
+  std::vector<NodeView> kept;
+  for (std::uint32_t i = 0; i < view.nodes.size(); ++i) {
+    to[i] = static_cast<std::uint32_t>(kept.size());
+    if (there[i]) kept.push_back(std::move(view.nodes[i]));
+  }
+  if (kept.size() == there.size()) {
+    view.nodes = std::move(kept);
+    return;
+  }
+  for (NodeView& node : kept) {
+    node.index = to[node.index];
+    std::erase_if(node.needs, [&](std::uint32_t need) { return !there[need]; });
+    for (std::uint32_t& need : node.needs) need = to[need];
+    if (node.error_node) node.error_node = to[*node.error_node];
+    if (node.compensation) node.compensation = to[*node.compensation];
+  }
+  view.nodes = std::move(kept);
+}
+
 class Look {
  public:
   Look(Store& store, Id context, FlowView& view) : store_(store), context_(context), view_(view) {}
@@ -209,6 +231,10 @@ FlowView view_of_plan(const FlowPlan& plan) {
   view.record.definition_hash = plan.hash;
   view.record.env_vars = plan.env_vars;
   view.nodes = nodes_of_plan(plan);
+  const RunState state = fresh(plan);
+  std::vector<bool> there(view.nodes.size());
+  for (std::uint32_t i = 0; i < there.size(); ++i) there[i] = !is_unborn(plan, state, i);
+  keep_only(view, there);
   for (const NodeView& node : view.nodes) view.planned.push_back(node.index);
   return view;
 }
@@ -233,6 +259,11 @@ Result<FlowView> view_of(FlowReading reading, FlowStore& flows, Store& store, Id
       if (node.index < reading.state.nodes.size()) take_state(reading.state.nodes[node.index], node);
       if (node.index < view.record.jobs.size()) node.job = view.record.jobs[node.index];
     }
+    std::vector<bool> there(view.nodes.size());
+    for (std::uint32_t i = 0; i < there.size(); ++i) {
+      there[i] = i >= reading.state.nodes.size() || !is_unborn(*reading.plan, reading.state, i);
+    }
+    keep_only(view, there);
   } else {
     view.nodes = nodes_of_record(view.record);
     reading.state.status = view.record.status;

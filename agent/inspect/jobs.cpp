@@ -66,7 +66,8 @@ Result<JobView> load_job(Store& store, Id context, const std::string& key) {
 
 Result<JobList> list_jobs(Store& store, Id context, const JobQuery& query,
                           const std::function<void(std::uint64_t done, std::uint64_t of)>& progress) {
-  MJ_TRY(keys, store.keys(context, "job:", query.max_keys + 1));
+  const std::string prefix = query.caller ? "job:" + std::to_string(*query.caller) + ':' : "job:";
+  MJ_TRY(keys, store.keys(context, prefix, query.max_keys + 1));
   JobList list;
   list.truncated = keys.size() > query.max_keys;
   if (list.truncated) keys.resize(query.max_keys);

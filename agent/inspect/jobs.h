@@ -29,6 +29,7 @@ Result<JobView> load_job(Store&, Id context, const std::string& key);
 
 struct JobQuery {
   std::optional<JobStatus> status;  // only these
+  std::optional<Id> caller;         // only of this actor
   std::size_t limit = 50;           // the newest of them
   std::size_t max_keys = 100000;    // records that are looked at
 };

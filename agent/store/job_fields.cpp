@@ -17,6 +17,14 @@ constexpr std::array kOwned = std::to_array<std::string_view>(
      "attempt",  "deliveries", "epoch",      "runner_id",  "claim_id", "queued_ms", "lease_until_ms", "started_ms",
      "ended_ms", "usage",      "layers",     "receipt",    "artifacts"});
 
+// Nodes that a flow runs itself: no runner serves their queue.
+constexpr std::array kOwnKinds = std::to_array<std::string_view>({"log", "wait", "pause", "approval", "flow", "each"});
+constexpr const char* kOwnQueue = "queue:flow";
+
+bool is_own_kind(const std::string& type) {
+  return std::find(kOwnKinds.begin(), kOwnKinds.end(), type) != kOwnKinds.end();
+}
+
 bool is_owned(std::string_view name) { return std::find(kOwned.begin(), kOwned.end(), name) != kOwned.end(); }
 
 }  // namespace
@@ -32,6 +40,23 @@ Result<Fields> new_job_fields(const Job& job) {
                 "job: " + std::to_string(fields.size()) + " fields are more than " + std::to_string(kMaxFields));
   }
   return fields;
+}
+
+std::string queue_of_planned(const Job& job) {
+  if (is_own_kind(job.script_type)) return kOwnQueue;
+  for (const auto& [name, value] : job.unknown) {
+    if (name != "supervisor_url") continue;
+    return value.starts_with("runner:") ? "mj:queue:runner" + value.substr(7) : "mj:queue:router";
+  }
+  return queue_key(job.script_type);
+}
+
+Result<Fields> planned_fields(const Job& job) {
+  if (job.id == 0) return fail(Code::invalid, "job: id: is missing: give one that create() has allocated");
+  if (!job.script.empty() || !is_own_kind(job.script_type)) return new_job_fields(job);
+  Job named = job;  // every record has a script, whoever reads it
+  named.script = job.name.empty() ? job.script_type : job.name;
+  return new_job_fields(named);
 }
 
 Fields end_fields(const JobEnd& end) {

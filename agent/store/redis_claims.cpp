@@ -77,6 +77,7 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
   const std::string random = random_digits(std::size_t{request.max_jobs} * (kIdDigits + kTokenDigits));
   Arguments arguments;
   arguments.add(std::uint64_t{request.runner}).add(request.instance);
+  arguments.add(request.actor ? std::to_string(*request.actor) : "").add(std::uint64_t{request.context});
   arguments.add(std::uint64_t{request.max_jobs}).add(request.max_bytes);
   arguments.add(request.max_script_bytes)
       .add(std::uint64_t{request.max_deliveries})

@@ -168,6 +168,7 @@ Result<ClaimReply> Intake::claim(Id context, std::uint32_t max_jobs) {
   ClaimRequest request;
   request.context = context;
   request.runner = settings_.runner.id;
+  if (settings_.claims_as_actor) request.actor = settings_.runner.actor_id;
   request.instance = instance_;
   request.queues = queues_;
   // Another queue first whenever every context has been first once.
@@ -257,6 +258,7 @@ Result<Start> Intake::prepare(Claimed& claimed, std::uint64_t fence_boot_ms, Run
   start.run = run;
   start.context = job.context_id;
   start.caller = job.caller_id;
+  start.calls_objects = runs_it.calls_objects();
   start.specs = std::move(staged.specs);
   for (RunSpec& spec : start.specs) {
     spec.context = claimed.ref.context;

@@ -3,13 +3,15 @@
 #include "base/counted.h"
 #include "base/log.h"
 #include "domain/codec.h"
+#include "domain/sender.h"
+#include "store/place.h"
 #include "worker/types.h"
 
 namespace mycojobs {
 namespace {
 
 // The jobs that a message carries, ready to be stored; or why it cannot be used.
-Result<std::vector<Job>> jobs_of(const Fields& hash, Id context, const std::string& message_key) {
+Result<std::vector<Job>> jobs_of(Store& store, const Fields& hash, Id context, const std::string& message_key) {
   auto decoded = decode<Message>(hash);
   Message& message = decoded.record;
   if (!decoded.ok()) return fail(Code::invalid, join(decoded.problems));
@@ -19,10 +21,11 @@ Result<std::vector<Job>> jobs_of(const Fields& hash, Id context, const std::stri
                 "message_type: a runner's topic takes job messages, not " + std::string(word(message.message_type)));
   }
   if (message.job.empty()) return fail(Code::invalid, "job: the message carries no job");
+  if (message.context_id == 0) message.context_id = context;
+  MJ_CHECK(settle(message, {message.caller_id, context}));
+  MJ_TRY(place, read_place(store, context, WayIn::message));
+  MJ_CHECK(may(message.caller_id, Action::create, place, {.name = "jobs"}));
   for (Job& job : message.job) {
-    if (job.caller_id == 0) job.caller_id = message.caller_id;
-    if (job.context_id == 0) job.context_id = context;
-    if (job.context_id != context) return fail(Code::invalid, "job: context_id is not that of the message's database");
     job.status = JobStatus::dispatched;
     if (const auto problems = validate(job); !problems.empty()) return fail(Code::invalid, "job: " + join(problems));
   }
@@ -73,7 +76,8 @@ bool TopicIntake::take_one(Store& store, Id context, const std::string& message_
   }
   found = true;
   missing_since_ms_.erase(std::pair(context, message_key));
-  auto jobs = jobs_of(*hash, context, message_key);
+  auto jobs = jobs_of(store, *hash, context, message_key);
+  if (!jobs && jobs.error().code == Code::unavailable) return false;
   if (!jobs) {
     log(LogLevel::warn, "worker", "{} refused: {}", message_key, jobs.error().message);
     auto refused = store.refuse_message(context, topic_, message_key, jobs.error().message);

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "domain/codec.h"
+#include "domain/flow_data.h"
 #include "executors/outcome_to_end.h"
 
 namespace mycojobs::plugin {
@@ -21,7 +22,8 @@ std::string job_question(const JobFacts& facts) {
                     {"environment", json(job.env_vars)},
                     {"timeout", job.timeout ? json(*job.timeout) : json(nullptr)},
                     {"deadline_unix_ms", facts.deadline_unix_ms},
-                    {"inputs", json(facts.inputs)}});
+                    {"inputs", json(facts.inputs)},
+                    {"flow", flow_data_of(job).told}});
 }
 
 Ended ended_of(const Job& job) {

@@ -114,7 +114,8 @@ Result<TextMap> environment_of(const json& object) {
 
 // What the agent and mycojobs-exechost put into the job's folder.
 bool is_reserved(std::string_view name) {
-  constexpr std::string_view kOwn[] = {"artifacts", "secrets", "inputs", "inputs.json", ".result", ".progress"};
+  constexpr std::string_view kOwn[] = {"artifacts", "secrets", "inputs",   "inputs.json",
+                                       "flow.json", ".result", ".progress"};
   return std::find(std::begin(kOwn), std::end(kOwn), name) != std::end(kOwn);
 }
 

@@ -222,18 +222,21 @@ jobs:
   expect_says(mycojobs_({"flow", "logs", flow, "--node", "none"}), 66, "no node");
   EXPECT_NE(mycojobs_({"flow", "timeline", flow}).out.find("attempt 1 failed"), std::string::npos);
   EXPECT_NE(mycojobs_({"flow", "show", flow}).out.find("flow:2"), std::string::npos) << "the child's id";
-  }
+}
 
-  TEST_F(FlowCommands, OfAContextWithARecordOnlySomeMaySteer) {
-    serve();
-    mycojobs_({"context", "grant", "1", "--admin", "5", "--executor", "6"});
-    const std::string flow = start("name: f\njobs:\n  a: {pause: wait}\n");
-    expect_says(mycojobs_({"flow", "pause", flow, "--actor", "9"}), 77, "context grant 1 --executor 9");
-    expect_says(mycojobs_({"flow", "delete", flow, "--actor", "9"}), 77, "has not created this flow");
-    expect_says(mycojobs_({"flow", "pause", flow, "--actor", "6"}), 0, "is paused");
-    expect_says(mycojobs_({"flow", "resume", flow, "--actor", "5"}), 0, "goes on");
-    expect_says(mycojobs_({"flow", "cancel", flow}), 0, "cancel");
-  }
+TEST_F(FlowCommands, OfAContextWithARecordOnlySomeMaySteer) {
+  serve();
+  mycojobs_({"context", "grant", "1", "--admin", "5", "--executor", "6", "--submitter", "1"});
+  const std::string flow = start("name: f\njobs:\n  a: {pause: wait}\n");
+  expect_says(mycojobs_({"flow", "pause", flow, "--actor", "9"}), 77, "context grant 1 --admin 9");
+  expect_says(mycojobs_({"flow", "pause", "999", "--actor", "9"}), 77, "context grant 1 --admin 9");
+  expect_says(mycojobs_({"flow", "pause", flow, "--actor", "6"}), 77, "actor 6 may not steer flow " + flow);
+  expect_says(mycojobs_({"flow", "delete", flow, "--actor", "6"}), 77, "may not administer");
+  expect_says(mycojobs_({"flow", "delete", flow, "--actor", "1"}), 77, "may not administer");
+  expect_says(mycojobs_({"flow", "pause", flow, "--actor", "1"}), 0, "is paused");
+  expect_says(mycojobs_({"flow", "resume", flow, "--actor", "5"}), 0, "goes on");
+  expect_says(mycojobs_({"flow", "cancel", flow}), 0, "cancel");
+}
 
-  }  // namespace
-  }  // namespace mycojobs::test
+}  // namespace
+}  // namespace mycojobs::test

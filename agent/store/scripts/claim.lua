@@ -1,12 +1,28 @@
 --# journal places ends
 -- Takes jobs off queues. Answers {set_aside, {queue, job, claim_id_index, epoch, attempt, deliveries, record}...,
 -- paused queues, 1 if entries are left that this call has not looked at}.
-local runner, instance, max_jobs, max_bytes, max_script = arg(), arg(), num(arg()), num(arg()), num(arg())
+local runner, instance, actor, context = arg(), arg(), arg(), arg()
+local max_jobs, max_bytes, max_script = num(arg()), num(arg()), num(arg())
 local max_deliveries, lease_ms = num(arg()), num(arg())
 local ids = arg()  -- for each of max_jobs claims an id of 16 digits and a token of 64
 local queues = list_arg()
 local err = wrong_shared()
 if err then return err end
+
+-- The row `work` of the table of rights (domain/rights.h): a record that names executors gives jobs to them and to admins.
+local function denied()
+  local lists = redis.pcall('HMGET', 'context:' .. context, 'executors', 'admins')
+  if lists.err then return 'context:' .. context .. ' is no hash: who may run its jobs cannot be read' end
+  local executors, admins = lists[1] or '', lists[2] or ''
+  if not string.find(executors, '%d') then return nil end
+  local who = '%f[%d]' .. actor .. '%f[%D]'
+  if actor ~= '0' and (string.find(executors, who) or string.find(admins, who)) then return nil end
+  return (actor == '0' and 'this agent is no actor (setting runner_actor), and' or 'actor ' .. actor .. ' may not run jobs in context '
+    .. context .. ', which') .. ' allows it to admins, executors; an operator may say: mycojobs context grant ' .. context
+    .. ' --executor ' .. (actor == '0' and 'ID' or actor)
+end
+err = actor ~= '' and denied()
+if err then return redis.error_reply('MJDENIED ' .. err) end
 
 local taken, bytes, set_aside, seen, full, paused = {}, 0, 0, 0, false, {}
 local now, lease, until_ms = dec(now_ms), dec(lease_ms), dec(now_ms + lease_ms)

@@ -81,6 +81,7 @@ struct Plan {
   std::string script_path, attached_path;
   std::vector<std::string> command, environment;
   std::uint64_t max_artifact_bytes = 0;
+  std::string flow;  // JSON: what its flow hands over
 };
 
 // What came from the agent, laid out for the program. The agent is trusted: what does not parse is our own fault.
@@ -94,6 +95,8 @@ Plan lay_out(const HostRequest& request) {
   plan.max_artifact_bytes = facts.at("max_artifact_bytes").get<std::uint64_t>();
   auto variables = json::parse(request.environment).get<TextMap>();
   variables["MYCOJOBS_INPUTS"] = kInputsFile;
+  plan.flow = dump_json(facts.value("flow", json::object()));
+  if (plan.flow != "{}") variables["MYCOJOBS_FLOW"] = kFlowFile;
   variables["MYCOJOBS_RESULT"] = kResultFile;
   variables["MYCOJOBS_PROGRESS"] = kProgressFifo;
   for (const auto& [name, value] : variables) {
@@ -244,8 +247,9 @@ int run_program(int channel) {
   if (!request && request.error().code == Code::unavailable) return kNoRequest;
   if (!request) return not_run(channel, request.error().message);
   Plan plan = lay_out(*request);
-  if (!write_file(plan.script_path, 0500, request->script) || !write_file(kInputsFile, 0400, request->inputs) ||
-      !write_file(kResultFile, 0600, "") ||
+  if (!write_file(plan.script_path, 0500, request->script) ||
+      (plan.flow != "{}" && !write_file(kFlowFile, 0400, plan.flow)) ||
+      !write_file(kInputsFile, 0400, request->inputs) || !write_file(kResultFile, 0600, "") ||
       (!plan.attached_path.empty() && !write_copy(plan.attached_path, request->attached)) || ::chdir("/job") != 0)
     return not_run(channel, "/job: " + errno_text(errno) + ": ask for more, policy.disk");
   ProgressReader progress(channel);

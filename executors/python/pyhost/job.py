@@ -138,7 +138,9 @@ def warm():
     module.__dict__.update(progress=progress, cancelled=cancelled, result=result, Failure=Failure, secret=secret)
     module.artifacts = pathlib.Path(ARTIFACTS)
     module.__getattr__, module.__dir__ = make_attribute, list_attributes
-    module.__all__ = ["Failure", "artifacts", "cancelled", "inputs", "job", "progress", "result", "secret"]
+    module.__all__ = [
+        "Failure", "artifacts", "cancelled", "each", "flow", "inputs", "job", "progress", "result", "secret"
+    ]
     modules["mycojobs"] = module
     sys.excepthook = show_exception
     threading.excepthook = show_thread_exception
@@ -170,7 +172,7 @@ def cool():
     """After the rehearsals: nothing of them stays."""
     now.update(nothing)
     result.clear()
-    for name in ("job", "inputs"):
+    for name in ("job", "inputs", "flow", "each"):
         module.__dict__.pop(name, None)
     lines.clear()
     environment_data.clear()
@@ -182,15 +184,25 @@ def make_attribute(name):
     """Of the module mycojobs: made when a script first asks for it."""
     if name == "job":
         facts = now["facts"]
-        kept = {key: value for key, value in facts.items() if key != "max_artifact_bytes"}
+        kept = {key: value for key, value in facts.items() if key not in ("max_artifact_bytes", "flow")}
         module.job = types.SimpleNamespace(deadline=facts["deadline_unix_ms"] / 1000, **kept)
         module.job.granted = dict(facts["granted"])
     elif name == "inputs":
         module.inputs = types.MappingProxyType(load_json(now["inputs"].decode()))
+    elif name in ("flow", "each"):
+        told = now["facts"].get("flow", {})
+        each = told.get("each", {})
+        module.each = each.get("value")
+        module.flow = types.SimpleNamespace(
+            inputs=types.MappingProxyType(told.get("inputs", {})),
+            signals=types.MappingProxyType(told.get("signals", {})),
+            index=each.get("index"),
+            count=each.get("count"),
+        )
     else:
         raise AttributeError(f"module 'mycojobs' has no attribute {name!r}")
     return module.__dict__[name]
 
 
 def list_attributes():
-    return sorted({*module.__dict__, "job", "inputs"})
+    return sorted({*module.__dict__, "job", "inputs", "flow", "each"})

@@ -123,8 +123,12 @@ function M.prepare(facts_json, environment_json, inputs_json, folder)
   local executor = facts.executor
   local job = {deadline = (facts.deadline_unix_ms or 0) / 1000}
   for name, value in next, facts do
-    if name ~= "granted" and name ~= "executor" and not find(name, "^max_") then job[name] = value end
+    if name ~= "granted" and name ~= "executor" and name ~= "flow" and not find(name, "^max_") then job[name] = value end
   end
+  local told = facts.flow or {}
+  local each = told.each or {}
+  mycojobs.flow = {inputs = told.inputs or {}, signals = told.signals or {}, index = each.index, count = each.count}
+  mycojobs.each = each.value
   local names = {job = job, env = environment, inputs = kit.from_json(inputs_json), result = result, log = log,
                  json = json, mycojobs = mycojobs}
   mycojobs.job, mycojobs.inputs, mycojobs.result = job, names.inputs, result
