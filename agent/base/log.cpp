@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
@@ -25,6 +26,30 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
 }
 
 bool json_lines = false;
+
+// One line of printable text, whatever was put into the message: controls (of both kinds), separators of lines and
+// marks that turn the direction of writing as "\n", "\x1b", "\xc2\x9b"; the rest as it is.
+std::string escaped(std::string_view text) {
+  const auto at = [text](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
+  std::string out;
+  std::size_t codes = 0;  // bytes from here on that are written as numbers
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = at(i), second = at(i + 1), third = at(i + 2);
+    if (byte < ' ' || byte == 0x7f) codes = std::max<std::size_t>(codes, 1);
+    if (byte == 0xc2 && second >= 0x80 && second <= 0x9f) codes = 2;
+    if (byte == 0xd8 && second == 0x9c) codes = 2;
+    if (byte == 0xe2 && second == 0x80 && (third == 0x8e || third == 0x8f || (third >= 0xa8 && third <= 0xae)))
+      codes = 3;
+    if (byte == 0xe2 && second == 0x81 && third >= 0xa6 && third <= 0xa9) codes = 3;
+    if (codes == 0) {
+      out += text[i];
+      continue;
+    }
+    --codes;
+    out += byte == '\n' ? "\\n" : byte == '\t' ? "\\t" : fmt::format("\\x{:02x}", byte);
+  }
+  return out;
+}
 
 spdlog::logger& logger() {
   static const auto instance = [] {
@@ -49,7 +74,7 @@ bool log_enabled(LogLevel level) { return logger().should_log(to_spdlog(level));
 
 void log_line(LogLevel level, std::string_view component, std::string_view message) {
   if (!json_lines) {
-    logger().log(to_spdlog(level), "{}: {}", component, message);
+    logger().log(to_spdlog(level), "{}: {}", component, escaped(message));
     return;
   }
   static constexpr const char* kWords[] = {"debug", "info", "warn", "error"};
@@ -58,7 +83,8 @@ void log_line(LogLevel level, std::string_view component, std::string_view messa
           .count();
   const nlohmann::json line = {
       {"ts_ms", now}, {"level", kWords[static_cast<int>(level)]}, {"component", component}, {"message", message}};
-  logger().log(to_spdlog(level), "{}", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  // ASCII alone: a terminal that is shown the file meets no control of the second kind either.
+  logger().log(to_spdlog(level), "{}", line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
 }
 
 }  // namespace mycojobs

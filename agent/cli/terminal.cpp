@@ -1,11 +1,13 @@
 #include "cli/terminal.h"
 
+#include <sys/stat.h>
 #include <sysexits.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 namespace mycojobs {
 namespace {
@@ -28,6 +30,56 @@ const char* code_of(Tone tone) {
   return "";
 }
 
+// One of our two streams, and what a job has left there.
+class Stream {
+ public:
+  explicit Stream(std::FILE* to) : to_(to), terminal_(::isatty(::fileno(to)) != 0) {}
+
+  void write(std::string_view text) {
+    std::fwrite(text.data(), 1, text.size(), to_);
+    std::fflush(to_);
+  }
+  void answer(std::string_view text) { write(terminal_ ? but_for_colours(text) : std::string(text)); }
+  void output(std::string_view bytes) {
+    const std::string text = terminal_ ? screen_.take(bytes) : std::string(bytes);
+    if (!text.empty()) open_line_ = !text.ends_with('\n');
+    write(text);
+  }
+  // True: the job's last line here has no end.
+  bool left_open() {
+    if (const std::string text = screen_.rest(); !text.empty()) open_line_ = !text.ends_with('\n'), write(text);
+    return std::exchange(open_line_, false);
+  }
+  bool is_same_as(const Stream& other) const {
+    struct stat ours {};
+    struct stat theirs {};
+    return ::fstat(::fileno(to_), &ours) == 0 && ::fstat(::fileno(other.to_), &theirs) == 0 &&
+           ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
+  }
+
+ private:
+  std::FILE* to_;
+  bool terminal_;
+  ScreenText screen_;
+  bool open_line_ = false;
+};
+
+Stream& out() {
+  static Stream stream(stdout);
+  return stream;
+}
+Stream& err() {
+  static Stream stream(stderr);
+  return stream;
+}
+
+// What goes to a file of its own stays as the job wrote it; where ours would stand behind it, its line is ended.
+void end_open_line() {
+  const bool in_out = out().left_open();
+  const bool in_err = err().left_open();
+  if (in_err || (in_out && out().is_same_as(err()))) err().write("\n");
+}
+
 }  // namespace
 
 std::string paint(Tone tone, std::string_view text, bool to_stderr) {
@@ -38,14 +90,13 @@ std::string paint(Tone tone, std::string_view text, bool to_stderr) {
 }
 
 void say(std::string_view line) {
-  std::fwrite(line.data(), 1, line.size(), stderr);
-  std::fputc('\n', stderr);
+  end_open_line();
+  std::string text;
+  for (char c : but_for_colours(line)) text += c == '\n' ? "\n  " : std::string(1, c);
+  err().write(text + "\n");
 }
 
-void print(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
-}
+void print(std::string_view text) { out().answer(text); }
 
 void print_table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths;
@@ -63,11 +114,9 @@ void print_table(const std::vector<std::vector<std::string>>& rows) {
   }
 }
 
-void print_log(const Log& line) {
-  std::FILE* to = line.stream == LogStream::out ? stdout : stderr;
-  std::fwrite(line.text.data(), 1, line.text.size(), to);
-  std::fflush(to);
-}
+void print_output(bool is_err, std::string_view bytes) { (is_err ? err() : out()).output(bytes); }
+
+void print_log(const Log& line) { print_output(line.stream != LogStream::out, line.text); }
 
 int finish(const Result<int>& code) { return code ? *code : complain(code.error()); }
 

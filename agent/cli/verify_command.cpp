@@ -100,7 +100,7 @@ Result<int> rebuild_all(const Invocation& call) {
     print(fmt::format("context {}: {}, {}{}\n", context, counted(report->jobs, "job"),
                       counted(report->differences.size(), "difference"),
                       report->differences.empty() ? "" : (dry_run ? ", not mended" : ", mended")));
-    for (const std::string& line : report->differences) print("  " + printable(line) + "\n");
+    for (const std::string& line : report->differences) print("  " + one_line(line) + "\n");
   }
   if (call.json) {
     print(dump_json({{"dry_run", dry_run}, {"differences", differences}, {"contexts", contexts}}, 2) + "\n");

@@ -131,6 +131,17 @@ Explanation unknown(const Situation& about) {
     return out;
   }
   Explanation out = begin(about, "unknown");
+  if (about.in_database_0) {
+    out.cause = "in_database_0";
+    out.reason = fmt::format("{} is in database 0, and the jobs of context {} are in database {}", about.job.job_key,
+                             about.context, about.context);
+    out.evidence.emplace_back("a record in database 0; in that of the context no record, no claim");
+    out.next = fmt::format(
+        "choose the database, as in redis-cli -n {}; for this job: `redis-cli MOVE {} {}`, then {}", about.context,
+        about.job.job_key, about.context,
+        redis_cli(about, "LPUSH " + (about.queue.empty() ? "queue:python" : about.queue) + " " + about.job.job_key));
+    return out;
+  }
   out.cause = "no_such_job";
   out.reason = fmt::format("nothing in context {} knows {}", about.context, about.job.job_key);
   out.evidence.emplace_back("no record, no claim, no queue entry that waits for its record");

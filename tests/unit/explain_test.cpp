@@ -36,6 +36,9 @@ std::vector<Case> unclaimed_cases() {
   const auto letter = [](Situation& s) { s.dead_letter = DeadLetter{"5-0", "job:12:7", "queue:v", "no_record", kNow}; };
   return {
       {"nothing", nobody, "unknown", "no_such_job", "job:12:7", "job list"},
+      {"in database 0", with(nobody, [](Situation& s) { s.in_database_0 = true, s.context = 3; }), "unknown",
+       "in_database_0", "is in database 0, and the jobs of context 3 are in database 3",
+       "redis-cli MOVE job:12:7 3`, then `redis-cli -n 3 LPUSH queue:v job:12:7`", "a record in database 0"},
       {"a list", with(pushed(), [](Situation& s) { s.job.record_type = "list"; }), "unknown", "wrong_type",
        "is a list where a hash", "DEL job:12:7"},
       {"a claim that is text", with(pushed(), [](Situation& s) { s.job.claim_type = "string"; }), "unknown",
