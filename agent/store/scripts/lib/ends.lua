@@ -147,6 +147,7 @@ local function give_back(job, claim, how, reason)
     redis.call('HDEL', job, 'claim_id', 'runner_id', 'lease_until_ms')
     redis.call('HSET', job, 'status', 'dispatched', 'detail', 'queued', 'updated_at', now_s)
   end
+  show_node(job, claim)
 end
 
 -- An operator runs a job again that ended as error. Nil, or why not.
