@@ -38,7 +38,6 @@ int reset_signals(ChildRun&) {
   no_stack.ss_flags = SS_DISABLE;
   ::sigaltstack(&no_stack, nullptr);
   ::umask(022);
-  ::setpriority(PRIO_PROCESS, 0, 0);
   // Init hears of its children from a descriptor. All others have no handler, so that the kernel drops for pid 1 what
   // comes from inside; what is blocked would be queued, and count against the user's limit for as long as init lives.
   sigset_t children;

@@ -12,6 +12,7 @@
 #include "domain/codec.h"
 #include "domain/flow_inputs.h"
 #include "domain/flow_yaml.h"
+#include "domain/nearest.h"
 #include "domain/utf8.h"
 
 namespace mycojobs {
@@ -40,8 +41,7 @@ void embed(Source& source, const std::string& path, json& job) {
   const fs::path at = source.folder / file->get<std::string>();
   auto script = read_script(at.string(), source.call.settings.job_max_script_bytes);
   if (!script) return refuse(script.error().message);
-  if (!is_utf8(*script))
-    return refuse(at.string() + ": is no UTF-8 text; a program is a job's artifact or `mycojobs program add`");
+  if (auto fine = check_script(at.string(), *script); !fine) return refuse(fine.error().message);
   if (!job.contains("type") && !job.contains("script_type")) {
     const std::string type = script_type_of(at.filename().string());
     if (type.empty() && !source.has_default_type)
@@ -140,9 +140,26 @@ Result<json> inputs_of(const Invocation& call, const json& definition) {
   return values;
 }
 
+void check_types(Source& source, const FlowPlan& plan) {
+  std::vector<std::string> types = source.call.settings.script_types;
+  for (const auto& executor : source.call.parts.executors(source.call.settings)) {
+    const auto its = executor->script_types();
+    types.insert(types.end(), its.begin(), its.end());
+  }
+  const std::vector<std::string_view> known(types.begin(), types.end());
+  for (const PlanNode& node : plan.nodes) {
+    const std::string& type = node.job.script_type;
+    const bool runs = std::find(known.begin(), known.end(), type) != known.end();
+    if (node.kind != NodeKind::job || runs || nearest(type, known).empty()) continue;
+    source.problems.push_back({"jobs." + node.name + ".type",
+                               "no executor here runs " + shown(type) + did_you_mean(type, known) +
+                                   " If another host serves it, name it in script_types of the configuration"});
+  }
+}
+
 }  // namespace
 
-Result<PlanRead> read_flow_file(const Invocation& call, const std::string& file) {
+Result<PlanRead> read_flow_file(const Invocation& call, const std::string& file, bool types) {
   MJ_TRY(text, read_script(file, kMaxDefinitionBytes));
   PlanRead read;
   YamlText places;
@@ -157,6 +174,7 @@ Result<PlanRead> read_flow_file(const Invocation& call, const std::string& file)
   MJ_CHECK(give_inputs(*parsed, inputs));
   read = read_plan(*parsed);
   if (read.plan) check_policies(source, *read.plan);
+  if (read.plan && types) check_types(source, *read.plan);
   if (!source.problems.empty()) {
     // A job whose file cannot be read lacks a script: once is enough.
     std::erase_if(read.problems, [&](const PlanProblem& problem) {

@@ -97,7 +97,8 @@ Result<void> print_artifact(const StoredArtifact& artifact) {
 }
 
 Result<void> write_one(const StoredArtifact& artifact, const std::string& output) {
-  if (std::filesystem::is_directory(output) || output.ends_with('/')) {
+  std::error_code unseen;  // opening it tells why
+  if (std::filesystem::is_directory(output, unseen) || output.ends_with('/')) {
     MJ_TRY(folder, OutputFolder::open(output));
     return copy_artifact(artifact, folder);
   }

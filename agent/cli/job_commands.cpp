@@ -100,7 +100,8 @@ Result<int> logs(Invocation& call) {
   MJ_CHECK(load_job(*opened.store, context, key));  // a job that does not exist is an error, not an empty log
   const bool follow = call.has("follow");
   std::uint64_t after = 0;
-  while (next_stop_signal(0) == 0) {
+  for (;;) {
+    if (const int signal = next_stop_signal(0); signal != 0) return exit_of_signal(signal);
     MJ_TRY(page, opened.store->logs(context, key, after, 256, follow ? 200 : 0));
     for (const Log& line : page.lines) {
       after = line.seq;

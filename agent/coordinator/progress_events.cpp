@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/counted.h"
 #include "base/ids.h"
 #include "base/log.h"
 #include "coordinator/progress_parts.h"
@@ -114,8 +115,8 @@ Result<void> take_events(FlowStore& store, const RunRead& read, Step& step) {
   }
   // One line, however many another client has written.
   if (nonsense > 0) {
-    log(LogLevel::warn, "coordinator", "flow {}: {} event(s) that say nothing were passed over, the first one: {}",
-        step.run().record.id, nonsense, first);
+    log(LogLevel::warn, "coordinator", "flow {}: passed over, since they say nothing: {}, the first one: {}",
+        step.run().record.id, counted(nonsense, "event"), first);
   }
   return {};
 }

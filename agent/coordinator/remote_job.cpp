@@ -97,7 +97,7 @@ std::optional<std::string> RemoteJob::start() {
       const std::lock_guard lock(mutex_);
       if (abandoned_) return std::nullopt;
     }
-    auto started = call_rpc(http_, {wish_.url, wish_.secret, "job.start", kCallMs}, params);
+    auto started = call_rpc(http_, {wish_.url, wish_.secret, "job.start", kCallMs, &wish_.networks}, params);
     if (started && started->is_object() && started->contains("key")) {
       pause_ms_ = 0;
       return text_of(*started, "key");
@@ -131,10 +131,10 @@ bool RemoteJob::follow(const std::string& key) {
       cancel = cancel || cancelled_;
     }
     if (cancel && !told) {
-      told = call_rpc(http_, {wish_.url, wish_.secret, "job.cancel", kCallMs}, id).has_value();
+      told = call_rpc(http_, {wish_.url, wish_.secret, "job.cancel", kCallMs, &wish_.networks}, id).has_value();
       until = std::min(until, clock_.boot_ms() + kAfterCancelMs);
     }
-    auto status = call_rpc(http_, {wish_.url, wish_.secret, "job.status", kCallMs}, id);
+    auto status = call_rpc(http_, {wish_.url, wish_.secret, "job.status", kCallMs, &wish_.networks}, id);
     if (status && status->is_object() && status->value("ended", json(false)) == true) return true;
     if (!status && status.error().code != Code::unavailable) {
       end("lost", "supervisor " + wish_.url + ": " + status.error().message);
@@ -154,7 +154,7 @@ void RemoteJob::fetch(const std::string& key) {
   std::vector<Log> lines;
   std::uint64_t after = 0;
   for (bool more = true; more && lines.size() < kMaxLogLines;) {
-    auto page = call_rpc(http_, {wish_.url, wish_.secret, "job.logs", kCallMs},
+    auto page = call_rpc(http_, {wish_.url, wish_.secret, "job.logs", kCallMs, &wish_.networks},
                          {{"id", id}, {"after_seq", after}, {"limit", kLogPage}});
     more = page && page->is_object() && page->contains("lines") && (*page)["lines"].is_array() &&
            !(*page)["lines"].empty();
@@ -166,7 +166,7 @@ void RemoteJob::fetch(const std::string& key) {
     }
   }
   while (true) {
-    auto result = call_rpc(http_, {wish_.url, wish_.secret, "job.result", kCallMs}, {{"id", id}});
+    auto result = call_rpc(http_, {wish_.url, wish_.secret, "job.result", kCallMs, &wish_.networks}, {{"id", id}});
     if (result && result->is_object()) {
       const std::lock_guard lock(mutex_);
       JobEnd made;

@@ -32,7 +32,7 @@ void visit(R& r, See see) {
 template <IsRecord<Context> R, class See>
 void visit(R& r, See see) {
   see("id", r.id), see("admins", r.admins), see("readers", r.readers), see("executors", r.executors);
-  see("created_at", r.created_at), see("updated_at", r.updated_at);
+  see("submitters", r.submitters), see("created_at", r.created_at), see("updated_at", r.updated_at);
 }
 
 template <IsRecord<Job> R, class See>

@@ -53,6 +53,8 @@ struct FlowControl {
   bool steers = true;   // may steer the flow; false: may only approve and reject what names it as approver
 };
 std::string_view word(FlowControl::Verb);
+// Whether a step of it names this actor among those who may answer.
+bool names_approver(const FlowPlan&, Id actor);
 
 struct FlowEvent {
   std::uint64_t now_ms = 0;

@@ -7,6 +7,7 @@
 
 #include "base/ids.h"
 #include "domain/codec.h"
+#include "sandbox/layers.h"
 
 namespace mycojobs {
 namespace {
@@ -44,6 +45,19 @@ std::string duration(double us) {
   return us < 1e6 ? fmt::format("{:.1f} ms", us / 1e3) : fmt::format("{:.2f} s", us / 1e6);
 }
 
+// Which of the layers were missing; all of them in force is the usual case.
+std::string layers_of(const Job& job) {
+  if (job.layers.empty()) return "no layers";
+  const std::string in_force = " " + job.layers + " ";
+  std::string missing;
+  for (std::string_view layer : sandbox::kLayers) {
+    const std::string name = " " + std::string(layer);
+    if (in_force.find(name + " ") == std::string::npos && in_force.find(name + ":") == std::string::npos)
+      missing += name;
+  }
+  return missing.empty() ? "all layers" : "without" + missing;
+}
+
 }  // namespace
 
 Result<std::string> parse_job_key(std::string_view text, Id default_caller) {
@@ -66,7 +80,8 @@ Result<JobView> load_job(Store& store, Id context, const std::string& key) {
 
 Result<JobList> list_jobs(Store& store, Id context, const JobQuery& query,
                           const std::function<void(std::uint64_t done, std::uint64_t of)>& progress) {
-  MJ_TRY(keys, store.keys(context, "job:", query.max_keys + 1));
+  const std::string prefix = query.caller ? "job:" + std::to_string(*query.caller) + ':' : "job:";
+  MJ_TRY(keys, store.keys(context, prefix, query.max_keys + 1));
   JobList list;
   list.truncated = keys.size() > query.max_keys;
   if (list.truncated) keys.resize(query.max_keys);
@@ -104,15 +119,16 @@ nlohmann::json to_json(const JobView& view) {
 
 std::string receipt_line(const Job& job) {
   const json usage = parse_or_empty(job.usage);
-  const json receipt = parse_or_empty(job.receipt);
-  std::string status(word(job.status));
-  if (!job.detail.empty()) status += " " + job.detail;
+  std::string line(word(job.status));
+  if (!job.detail.empty()) line += " " + job.detail;
+  if (usage.empty()) return line;  // it never ran
   const double memory = number(usage, "memory_peak_bytes");
-  return fmt::format("{} · wall {} · cpu {} · memory {} · stragglers {:.0f} · layers {}", status,
-                     duration(number(usage, "wall_us")),
-                     duration(number(usage, "user_us") + number(usage, "system_us")),
-                     memory > 0 ? fmt::format("{:.1f} MiB", memory / (1 << 20)) : "not measured",
-                     number(receipt, "stragglers"), job.layers.empty() ? "none" : job.layers);
+  line += fmt::format(" · wall {} · cpu {} · memory {}", duration(number(usage, "wall_us")),
+                      duration(number(usage, "user_us") + number(usage, "system_us")),
+                      memory > 0 ? fmt::format("{:.1f} MiB", memory / (1 << 20)) : "not measured");
+  const double stragglers = number(parse_or_empty(job.receipt), "stragglers");
+  if (stragglers > 0) line += fmt::format(" · stragglers {:.0f}", stragglers);
+  return line + " · " + layers_of(job);
 }
 
 }  // namespace mycojobs

@@ -29,6 +29,7 @@ Result<JobView> load_job(Store&, Id context, const std::string& key);
 
 struct JobQuery {
   std::optional<JobStatus> status;  // only these
+  std::optional<Id> caller;         // only of this actor
   std::size_t limit = 50;           // the newest of them
   std::size_t max_keys = 100000;    // records that are looked at
 };
@@ -42,7 +43,7 @@ Result<JobList> list_jobs(Store&, Id context, const JobQuery&,
                           const std::function<void(std::uint64_t done, std::uint64_t of)>& progress);
 
 nlohmann::json to_json(const JobView&);
-// "finished ok · wall 34 ms · cpu 20 ms · memory 9.8 MiB · stragglers 0 · layers userns pidns ..."
+// "finished ok · wall 34 ms · cpu 20 ms · memory 9.8 MiB · all layers"; else those that were missing, and stragglers.
 std::string receipt_line(const Job&);
 
 }  // namespace mycojobs

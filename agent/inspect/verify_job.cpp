@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/counted.h"
 #include "base/ids.h"
 
 namespace mycojobs {
@@ -73,7 +74,8 @@ bool Judge::check_claim() {
     return false;
   }
   if (claim_.state.empty() && look_.history.told()) {
-    add("claim-missing", "has no claim, and " + number(look_.history.folded.revisions.size()) + " fact(s) tell of it");
+    add("claim-missing",
+        "has no claim, and " + counted(look_.history.folded.revisions.size(), "fact tells", "facts tell") + " of it");
     return false;
   }
   return true;

@@ -102,6 +102,9 @@ class Executor {
   virtual std::string_view name() const = 0;
   virtual std::vector<std::string> script_types() const = 0;  // it serves queue:<each>
   virtual std::vector<Stage> stages() const = 0;              // in the order of their runs
+  // Whether its scripts may call the context's object store. What a job of another executor asks for is answered as
+  // denied by whoever carries it: a job can write to its channel what it likes.
+  virtual bool calls_objects() const { return false; }
   // One line about what runs the scripts ("CPython 3.11.2"), or why this host cannot and what to install.
   virtual Result<std::string> probe() const = 0;
   // sink: for its artifacts; lives as long as the conversation; null: they are passed over.

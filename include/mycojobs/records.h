@@ -56,6 +56,7 @@ struct Actor {
 struct Context {
   Id id = 0;  // also the number of the Redis database
   std::vector<Id> admins, readers, executors;
+  std::vector<Id> submitters;  // of our own: may send work without being able to delete it (agent/domain/rights.h)
   std::uint32_t created_at = 0, updated_at = 0;
   Fields unknown;
 };

@@ -4,8 +4,8 @@
 // Threads: a Store and a Waiter belong to one thread each (only Waiter::wake() may be called from any thread);
 // a StoreFactory may be used from any.
 // Errors: unavailable (the server is away; the call may or may not have happened, and every call here may be repeated),
-// stale_claim, conflict, not_found, invalid, denied (password), unsupported (server too old; `databases` too small).
-// Time: every moment that is compared is the store's own; moments of this host never enter.
+// stale_claim, conflict, not_found, invalid, denied (password; rights of a claim), unsupported (server too old;
+// `databases` too small). Time: every moment that is compared is the store's own; moments of this host never enter.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +38,9 @@ struct ClaimRef {
 struct ClaimRequest {
   Id context = 0;
   Id runner = 0;
+  // Who claims. A context whose record names executors gives its jobs to these and its admins; to nobody else: denied.
+  // 0: an agent that is nobody; nothing: the operator's own (router, `dev`), which is not asked.
+  std::optional<Id> actor = std::nullopt;
   std::string instance;                         // of the runner: RunnerHold::instance
   std::vector<std::string> queues;              // list keys; taken from in this order
   std::uint32_t max_jobs = 1;                   // 1 to 64
