@@ -194,6 +194,9 @@ RunUsage Cgroups::usage(std::uint64_t run) const {
       const std::string cpu = read_at(fd, name + "cpu.stat");
       usage.user_us = counter_in(cpu, "user_usec");
       usage.system_us = counter_in(cpu, "system_usec");
+    } else if (tree.place.cpu) {  // nanoseconds
+      usage.user_us = number_in(read_at(fd, name + "cpuacct.usage_user")) / 1000;
+      usage.system_us = number_in(read_at(fd, name + "cpuacct.usage_sys")) / 1000;
     }
     if (tree.place.pids) {
       // Counted where it was asked for (version 1, and before Linux 6.11), or where the limit stands.

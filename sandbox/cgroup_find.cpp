@@ -125,7 +125,7 @@ std::string pid_namespace() {
 
 std::vector<CgroupPlace> find_cgroups() {
   std::vector<CgroupPlace> places;
-  CgroupPlace unified;
+  CgroupPlace unified, accounts;
   std::ifstream file("/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {  // number:controllers:path
     const std::size_t first = line.find(':');
@@ -139,12 +139,21 @@ std::vector<CgroupPlace> find_cgroups() {
     }
     const bool memory = has_word(controllers, "memory", ',');
     const bool pids = has_word(controllers, "pids", ',');
+    if (has_word(controllers, "cpuacct", ',')) {
+      accounts = {1, memory, pids, folder_of(find_mount("cgroup", "cpuacct"), group), true, true};
+      if (memory || pids) places.push_back(accounts);
+      continue;
+    }
     if (!memory && !pids) continue;
     const std::string folder = folder_of(find_mount("cgroup", memory ? "memory" : "pids"), group);
     if (!folder.empty()) places.push_back({1, memory, pids, folder});
   }
   // Without a controller too: it counts CPU all the same, also that of children which nobody has waited for.
-  if (!unified.path.empty()) places.push_back(unified);
+  if (!unified.path.empty()) {
+    places.push_back(unified);
+  } else if (!accounts.path.empty() && !accounts.memory && !accounts.pids) {
+    places.push_back(accounts);
+  }
   return places;
 }
 

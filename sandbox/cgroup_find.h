@@ -11,9 +11,11 @@ struct CgroupPlace {
   bool memory = false, pids = false;
   std::string path;   // our own group's folder
   bool peaks = true;  // the kernel keeps them
+  bool cpu = false;   // of version 1: it counts CPU, as version 2 always does
 };
 
-// One place a hierarchy that has memory, pids or both. That of version 2 is one with neither too, since it counts CPU.
+// One place a hierarchy that has memory, pids or both. That of version 2 is one with neither too, since it counts CPU;
+// without it version 1's cpuacct is one.
 // Its controllers are made available to children first, which needs a group without processes: the launcher and the
 // agent move to the leaf `mycojobs-self`.
 std::vector<CgroupPlace> find_cgroups();

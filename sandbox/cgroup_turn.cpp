@@ -95,8 +95,10 @@ Cgroups::PeakFiles Cgroups::open_peaks(std::uint64_t run) const {
 
 std::uint64_t Cgroups::cpu_us(std::uint64_t run) const {
   for (const auto& tree : trees_) {
+    const std::string name = std::to_string(run);
+    if (tree.place.cpu) return number_in(read_at(tree.fd.get(), name + "/cpuacct.usage")) / 1000;
     if (tree.place.version != 2) continue;
-    const std::string cpu = read_at(tree.fd.get(), std::to_string(run) + "/cpu.stat");
+    const std::string cpu = read_at(tree.fd.get(), name + "/cpu.stat");
     if (const std::uint64_t used = counter_in(cpu, "usage_usec"); used > 0) return used;
   }
   return 0;

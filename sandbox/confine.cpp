@@ -21,7 +21,8 @@ namespace mycojobs::sandbox {
 namespace {
 
 // The launcher, its zygotes and inits rank higher, so that a job that takes every CPU cannot keep them from ending it.
-int ordinary_rank(ChildRun&) { return error_if(::setpriority(PRIO_PROCESS, 0, 0) != 0); }
+// A job has the rank that the agent was started with: down to it takes no right.
+int ordinary_rank(ChildRun& run) { return error_if(::setpriority(PRIO_PROCESS, 0, run.rank) != 0); }
 
 // The host may have to mend its state after the fork (Python: its locks and its ids).
 int tell_host(ChildRun& run) {

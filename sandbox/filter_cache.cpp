@@ -18,6 +18,7 @@ std::string key_of(const FilterRequest& request) {
   std::string key = request.exec ? "exec" : "";
   key += request.sockets ? " sockets" : "";
   key += request.learn ? " learn" : "";
+  key += request.shared_files ? " files" : "";
   auto names = request.added;
   std::sort(names.begin(), names.end());
   for (const auto& name : names) key += " " + name;
@@ -27,8 +28,9 @@ std::string key_of(const FilterRequest& request) {
 }  // namespace
 
 Result<int> FilterCache::filter_for(const RunSpec& spec) {
-  const FilterRequest request{spec.limits.exec, spec.grants.network != Network::none, spec.grants.syscalls, spec.learn};
-  if (!request.sockets && request.added.empty() && !request.learn) return -1;
+  FilterRequest request{spec.limits.exec, spec.grants.network != Network::none, spec.grants.syscalls, spec.learn};
+  request.shared_files = !request.exec && !(spec.grants.fs_read.empty() && spec.grants.fs_write.empty());
+  if (!request.sockets && request.added.empty() && !request.learn && !request.shared_files) return -1;
   const std::string key = key_of(request);
   const auto found = std::find_if(files_.begin(), files_.end(), [&](const auto& file) { return file.first == key; });
   if (found != files_.end()) {

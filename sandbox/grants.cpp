@@ -30,6 +30,22 @@ int raise_loopback() {
   return error_if(::ioctl(any.get(), SIOCSIFFLAGS, &request) != 0);
 }
 
+// Of a connection that nobody has accepted yet the kernel charges neither the socket nor what it has received to any
+// group, nor one that is closed and waits for its last packets: so there are few, and they are small. How many may be
+// waited for and by how many listeners is counted_calls.h.
+int bound_connections() {
+  constexpr std::pair<const char*, std::string_view> kSettings[] = {
+      {"/proc/sys/net/ipv4/tcp_rmem", "4096 32768 65536"},
+      {"/proc/sys/net/ipv4/tcp_max_tw_buckets", "1024"},
+      {"/proc/sys/net/ipv4/tcp_no_metrics_save", "1"},
+  };
+  for (const auto& [path, value] : kSettings) {
+    const Fd file(::open(path, O_WRONLY | O_CLOEXEC));
+    if (!file || ::write(file.get(), value.data(), value.size()) != static_cast<ssize_t>(value.size())) return errno;
+  }
+  return 0;
+}
+
 // It belongs to the job's network, whoever holds it: the proxy accepts here and connects outside.
 int offer_listener(const ChildRun& run) {
   const Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -39,7 +55,7 @@ int offer_listener(const ChildRun& run) {
   place.sin_port = htons(kProxyPort);
   place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&place), sizeof place) != 0) return errno;
-  if (::listen(listener.get(), 128) != 0) return errno;
+  if (::listen(listener.get(), kMostPending) != 0) return errno;
   return send_message(run.status, Listening{}, {listener.get()});
 }
 
@@ -92,6 +108,7 @@ int own_network(ChildRun& run) {
   if (grants.network == Network::none && grants.syscalls.empty()) return 0;
   if (::unshare(CLONE_NEWNET) != 0) return errno;
   if (grants.network == Network::none) return 0;
+  if (int error = bound_connections(); error != 0) return error;
   if (int error = raise_loopback(); error != 0) return error;
   return grants.network == Network::allow_list ? offer_listener(run) : 0;
 }

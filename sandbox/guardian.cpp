@@ -19,7 +19,7 @@ constexpr int kLauncherKilled = 70;  // below 128: the guardian itself was not k
   ::prctl(PR_SET_NAME, "mycojobs-guard");
   // Not the agent's socket, or the launcher's end would not be seen on it; not the stdio of whoever waits for its end.
   ::close_range(0, kGuardianAlive - 1, 0);
-  ::close_range(kGuardianAlive + 1, ~0U, 0);
+  ::close_range(kGuardianIds + 1, ~0U, 0);
   int code = 0;
   for (;;) {
     int status = 0;

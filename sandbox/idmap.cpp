@@ -9,14 +9,12 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/errno_text.h"
 #include "base/fd.h"
+#include "sandbox/id_registry.h"
 
 namespace mycojobs::sandbox {
 namespace {
-
-struct Span {
-  std::uint64_t base, count;
-};
 
 bool to_number(const std::string& text, std::uint64_t& out) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
@@ -24,24 +22,30 @@ bool to_number(const std::string& text, std::uint64_t& out) {
 }
 
 // name:base:count, and the end of the first range that overlaps; 0: none does.
-std::uint64_t end_of_overlap(const char* path, Span wanted) {
+std::uint64_t end_of_overlap(const char* path, const IdSpan& wanted) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     std::istringstream parts(line);
     std::string name, base, count;
     if (!std::getline(parts, name, ':') || !std::getline(parts, base, ':') || !std::getline(parts, count)) continue;
-    Span taken{};
+    IdSpan taken;
     if (!to_number(base, taken.base) || !to_number(count, taken.count)) continue;
-    if (wanted.base < taken.base + taken.count && taken.base < wanted.base + wanted.count)
-      return taken.base + taken.count;
+    if (wanted.overlaps(taken)) return taken.base + taken.count;
+  }
+  return 0;
+}
+
+std::uint64_t end_of_overlap(const std::vector<IdSpan>& all, const IdSpan& wanted) {
+  for (const auto& taken : all) {
+    if (wanted.overlaps(taken)) return taken.base + taken.count;
   }
   return 0;
 }
 
 // In a container only some ids exist: a map may name no others.
-bool exists_here(const char* map, Span wanted) {
+bool exists_here(const char* map, const IdSpan& wanted) {
   std::ifstream file(map);
-  for (Span inside{}, outside{}; file >> inside.base >> outside.base >> inside.count;) {
+  for (IdSpan inside, outside; file >> inside.base >> outside.base >> inside.count;) {
     if (inside.base <= wanted.base && wanted.base + wanted.count <= inside.base + inside.count) return true;
   }
   return false;
@@ -55,28 +59,34 @@ int write_file(pid_t pid, const char* name, const std::string& text) {
 
 }  // namespace
 
-Result<IdRange> choose_ids(std::uint32_t base, std::uint32_t count) {
+Result<IdRange> choose_ids(std::uint32_t base, std::uint32_t count, IdRegistry& registry) {
   if (::geteuid() != 0) return IdRange{0, 1};
+  constexpr std::uint64_t kLastId = 0xfffffffe;
   constexpr std::uint32_t kFewest = 2048;  // 1000 are kept back for the system's own, the rest is for jobs
   if (count < kFewest)
     return fail(Code::invalid, fmt::format("sandbox.uid_range: at least {} ids are needed", kFewest));
   if (base < 65536) return fail(Code::invalid, "sandbox.uid_range: starts below 65536, where the host's own users are");
-  Span wanted{base, count};
-  for (int tries = 0; tries < 64; ++tries) {
-    std::uint64_t end = end_of_overlap("/etc/subuid", wanted);
+  IdSpan wanted{base, count};
+  const auto session = registry.session();
+  const auto taken = session.taken();
+  for (std::uint64_t end = 1; end != 0 && wanted.base + wanted.count <= kLastId;
+       wanted.base = std::max(end, wanted.base)) {
+    end = end_of_overlap("/etc/subuid", wanted);
     if (end == 0) end = end_of_overlap("/etc/subgid", wanted);
-    if (end == 0) break;
-    wanted.base = end;
+    if (end == 0) end = end_of_overlap(taken, wanted);
   }
-  if (wanted.base + wanted.count > 0xfffffffeULL) {
-    return fail(Code::invalid, "sandbox.uid_range: overlaps /etc/subuid, and no ids are left above");
+  if (wanted.base + wanted.count > kLastId) {
+    return fail(Code::invalid,
+                "sandbox.uid_range: overlaps /etc/subuid or the ids of other agents, and none are left above");
   }
   if (!exists_here("/proc/self/uid_map", wanted) || !exists_here("/proc/self/gid_map", wanted)) {
     return fail(Code::unsupported,
                 fmt::format("uid: the ids {} to {} do not exist here (a container?): set sandbox.uid_range to ids of "
-                            "/proc/self/uid_map",
+                            "/proc/self/uid_map that no other agent of this host has",
                             wanted.base, wanted.base + wanted.count - 1));
   }
+  if (!session.enter(wanted))
+    return fail(Code::io, std::string("uid: ") + IdRegistry::kFolder + ": cannot be written: " + errno_text(errno));
   return IdRange{static_cast<std::uint32_t>(wanted.base), count};
 }
 

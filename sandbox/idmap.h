@@ -15,8 +15,11 @@ struct IdRange {
   bool wide() const { return count > 1; }
 };
 
-// Moves the range up where /etc/subuid or /etc/subgid give it to somebody. Error: invalid, unsupported.
-Result<IdRange> choose_ids(std::uint32_t base, std::uint32_t count);
+class IdRegistry;
+
+// Moves the range up where /etc/subuid or /etc/subgid give it to somebody, or another launcher of this host has it, and
+// enters it in the registry. Error: invalid, unsupported.
+Result<IdRange> choose_ids(std::uint32_t base, std::uint32_t count, IdRegistry&);
 int write_id_maps(pid_t, const IdRange&);  // 0 or errno; from outside the namespace
 
 }  // namespace mycojobs::sandbox

@@ -135,6 +135,7 @@ bool may_serve_again(const InitState& state) {
   }
   if (!state.alone) ++state.end.stragglers;  // not buried yet, on a busy host: one at least
   state.end.fenced = fenced;
+  state.end.all = state.alone;
   state.end.again = state.alone && !fenced && !aborted && may_serve_again(state);
   count_self(state);
   state.user_us += state.end.user_us;

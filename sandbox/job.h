@@ -30,6 +30,7 @@ struct ChildRun {
   const FilterSet* filters = nullptr;
   std::vector<sock_filter> own_filter;  // empty: the zygote's
   const ZygoteHost* host = nullptr;
+  int rank = 0;  // of a job: its niceness
   std::string fail_step;
   std::vector<std::string> leave_out;
   int landlock_abi = 0;
@@ -60,6 +61,8 @@ int landlock_abi();  // 0: none
 int restrict_with_landlock(int abi, bool exec, const Grants&);
 // A domain of its own for each job below init, which it may then neither trace nor signal. A descriptor, or -errno.
 int make_job_domain(int abi);
+
+inline constexpr int kMostPending = 32;  // connections that wait to be accepted, of one listener
 
 // grants.cpp. Steps of init.
 int own_network(ChildRun&);

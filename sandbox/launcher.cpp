@@ -76,7 +76,7 @@ std::string problem_with(const Grants& grants) {
 
 }  // namespace
 
-Launcher::Launcher(Fd agent)
+Launcher::Launcher(Fd agent, IdRegistry ids, int rank)
     : agent_(std::move(agent)),
       agent_writable_(::fcntl(agent_.get(), F_DUPFD_CLOEXEC, 0)),
       runs_(
@@ -87,7 +87,9 @@ Launcher::Launcher(Fd agent)
           loop_, runs_, [this](const std::string& text) { warn(text); },
           [this](const std::string& host, Id context, const std::optional<SetupError>& problem) {
             tried(host, context, problem);
-          }) {
+          }),
+      registry_(std::move(ids)),
+      rank_(rank) {
   runs_.on_silent([this](const Run& run) { zygotes_.condemn_silent(run); });
   runs_.on_listening([this](const Run& run, const Fd& listener) -> std::string {
     const auto served = egress_.serve(run.id, run.spec.grants.net_allow, listener);
@@ -159,8 +161,11 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   if (!filters) return filters.error().message;
   filters_.reset(::memfd_create("filters", MFD_CLOEXEC));
   if (int error = write_filters(filters_.get(), *filters); error != 0) return "seccomp: " + errno_text(error);
-  const auto ids = choose_ids(configuration.uid_base, configuration.uid_count);
+  auto ids = choose_ids(configuration.uid_base, configuration.uid_count, registry_);
+  // A throw-away job does not need ids of its own.
+  if (!ids && probe_) ids = choose_ids(configuration.uid_base, configuration.uid_count, registry_ = {});
   if (!ids) return ids.error().message;
+  if (ids->wide() && !registry_.problem().empty()) warn("sandbox.uid_range: " + registry_.problem());
   ids_ = *ids;
   cgroups_.open();
   if (cgroups_.must_sample()) sample_now_and_then();
@@ -185,6 +190,7 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   settings.memory_cgroup = cgroups_.has_memory();
   settings.fail_step = configuration.fail_step;
   settings.leave_out = configuration.leave_out;
+  settings.rank = rank_;
   for (const auto& step : settings.leave_out) warn("left out, to measure the other layers: " + step);
   zygotes_.configure(std::move(settings));
   return {};

@@ -11,6 +11,7 @@
 
 #include "sandbox/cgroup.h"
 #include "sandbox/egress_link.h"
+#include "sandbox/id_registry.h"
 #include "sandbox/loop.h"
 #include "sandbox/messages.h"
 #include "sandbox/runs.h"
@@ -20,7 +21,8 @@ namespace mycojobs::sandbox {
 
 class Launcher {
  public:
-  explicit Launcher(Fd agent);
+  // ids: this launcher's entry among those of the host. rank: of jobs, their niceness.
+  Launcher(Fd agent, IdRegistry ids, int rank);
   int run();  // exit code
 
  private:
@@ -48,7 +50,9 @@ class Launcher {
   EgressLink egress_;
   Zygotes zygotes_;
   Fd filters_;
+  IdRegistry registry_;
   IdRange ids_;
+  int rank_;
   bool configured_ = false, probe_ = false, answered_ = false;
   std::vector<std::string> allow_missing_;
   std::map<std::pair<std::string, Id>, std::string> complained_;  // what kept a zygote from serving, last

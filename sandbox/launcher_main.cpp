@@ -4,10 +4,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <string_view>
+#include <utility>
 
+#include "base/last_words.h"
 #include "sandbox/guardian.h"
 #include "sandbox/launcher.h"
 #include "sandbox/zygote.h"
@@ -16,9 +19,27 @@ namespace {
 
 int run_nothing(int) { return 0; }
 
+// Before the guardian goes its own way: the entry is held for as long as one of the two lives. An ordinary user's jobs
+// have the one id that their agent has.
+mycojobs::sandbox::IdRegistry open_registry() {
+  using namespace mycojobs::sandbox;
+  if (::geteuid() != 0) return {};
+  IdRegistry registry = IdRegistry::open();
+  if (registry.fd() < 0) return registry;
+  const mycojobs::Fd high(::fcntl(registry.fd(), F_DUPFD_CLOEXEC, 16));
+  registry = {};
+  return IdRegistry::adopt(mycojobs::Fd(::dup3(high.get(), kGuardianIds, O_CLOEXEC)));
+}
+
+int own_rank() {
+  errno = 0;
+  const int rank = ::getpriority(PRIO_PROCESS, 0);
+  return errno == 0 ? rank : 0;
+}
+
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   using namespace mycojobs::sandbox;
   if (argc == 2 && std::string_view(argv[1]) == kCanaryArgument) {
     mycojobs::serve_zygote({"canary", nullptr, nullptr, nullptr, run_nothing});
@@ -27,13 +48,17 @@ int main(int argc, char** argv) {
     std::fputs("mycojobs-launcher is started by the agent, with a socket as descriptor 3\n", stderr);
     return 64;
   }
-  // A terminal's and a service manager's signals are the agent's to interpret; its end is the launcher's (the socket).
+  // A service manager's signals are the agent's to interpret; its end is the launcher's (the socket).
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(number, SIG_IGN);
-  ::setsid();
+  IdRegistry ids = open_registry();
   leave_guardian_behind();
-  (void)::setpriority(PRIO_PROCESS, 0,
-                      -10);  // above its jobs (confine.cpp); an ordinary user may not, and does without
+  const int rank = own_rank();
+  // Above its jobs (confine.cpp), which keep the agent's; an ordinary user may not, and does without.
+  (void)::setpriority(PRIO_PROCESS, 0, rank - 10);
   ::fcntl(kAgentSocket, F_SETFD, FD_CLOEXEC);
-  ::close_range(kAgentSocket + 1, ~0U, 0);
-  return Launcher(mycojobs::Fd(kAgentSocket)).run();
+  ::close_range(kAgentSocket + 1, kGuardianIds - 1, 0);
+  ::close_range(kGuardianIds + 1, ~0U, 0);
+  return Launcher(mycojobs::Fd(kAgentSocket), std::move(ids), rank).run();
+} catch (...) {
+  mycojobs::leave_with_last_words("mycojobs-launcher");
 }

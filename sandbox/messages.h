@@ -190,10 +190,11 @@ struct Programs {
   static constexpr Kind kKind = Kind::programs;
   std::string fail_step;               // tests: this step fails with EIO in every job
   std::vector<std::string> leave_out;  // tests: these steps are not taken
+  std::int32_t rank = 0;               // niceness of jobs: that of the agent
 };
 template <class A>
 void fields(A& a, Programs& m) {
-  a(m.fail_step), a(m.leave_out);
+  a(m.fail_step), a(m.leave_out), a(m.rank);
 }
 
 // Sets a child up; what it is to run comes with Start, at once or later.
@@ -285,12 +286,13 @@ struct MainEnded {
   std::uint32_t stragglers = 0;
   bool fenced = false;                       // init's own clock passed the fence
   bool again = false;                        // nothing is left of the run, and the next may come; else init leaves
-  std::uint64_t user_us = 0, system_us = 0;  // of all its processes
+  bool all = false;                          // every process has been waited for: the times are those of all
+  std::uint64_t user_us = 0, system_us = 0;  // of those that have been waited for
   std::uint64_t slot_user_us = 0, slot_system_us = 0;  // of init, and of all processes of all its runs
 };
 template <class A>
 void fields(A& a, MainEnded& m) {
-  a(m.wait_status), a(m.stragglers), a(m.fenced), a(m.again), a(m.user_us), a(m.system_us), a(m.slot_user_us),
+  a(m.wait_status), a(m.stragglers), a(m.fenced), a(m.again), a(m.all), a(m.user_us), a(m.system_us), a(m.slot_user_us),
       a(m.slot_system_us);
 }
 

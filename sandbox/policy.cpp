@@ -123,23 +123,33 @@ Result<std::vector<sock_filter>> program_of(const Filter& filter) {
 // What a job must never have, for it would reach out of the sandbox whatever its other walls are. clone makes
 // namespaces as unshare does; request_key has the kernel start a program of the host's, as root.
 constexpr const char* kNeverGranted[] = {
-    "clone",        "clone3",      "io_uring_setup", "io_uring_enter",    "io_uring_register",
-    "seccomp",      "bpf",         "kexec_load",     "kexec_file_load",   "init_module",
-    "finit_module", "reboot",      "delete_module",  "unshare",           "umount2",
-    "fspick",       "setns",       "mount",          "move_mount",        "open_tree",
-    "fsopen",       "fsconfig",    "fsmount",        "mount_setattr",     "pivot_root",
-    "userfaultfd",  "pidfd_getfd", "request_key",    "process_vm_writev", "open_by_handle_at"};
+    "io_uring_setup", "io_uring_enter",    "io_uring_register", "seccomp",      "bpf",
+    "kexec_load",     "kexec_file_load",   "init_module",       "finit_module", "reboot",
+    "delete_module",  "unshare",           "umount2",           "fspick",       "setns",
+    "mount",          "move_mount",        "open_tree",         "fsopen",       "fsconfig",
+    "fsmount",        "mount_setattr",     "pivot_root",        "userfaultfd",  "pidfd_getfd",
+    "request_key",    "process_vm_writev", "open_by_handle_at"};
 
 // Confined by the network namespace or by the file system. Others (AF_VSOCK leads to the hypervisor) know neither.
 constexpr int kConfinedFamilies[] = {AF_UNIX, AF_INET, AF_INET6, AF_NETLINK, AF_PACKET};
 
+// Without these a job is one process that runs one program, whatever else it may call.
+constexpr const char* kGrantedByExec[] = {"clone", "clone3", "fork", "vfork", "execve", "execveat"};
+
+bool is_in(std::span<const char* const> names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 Result<void> check_added(const std::string& name) {
   const int number = seccomp_syscall_resolve_name(name.c_str());
   if (number == __NR_SCMP_ERROR) return fail(Code::invalid, "syscalls.add: there is no system call named " + name);
-  const bool never = std::find(std::begin(kNeverGranted), std::end(kNeverGranted), name) != std::end(kNeverGranted);
-  const char* instead = name == "clone" ? "; new processes are what exec grants" : "";
-  if (never) {
-    return fail(Code::invalid, "syscalls.add: " + name + " is never granted: it leads out of any sandbox" + instead);
+  if (is_in(kGrantedByExec, name)) {
+    return fail(Code::invalid, "syscalls.add: " + name +
+                                   " is never granted by name: new processes and programs are what "
+                                   "exec grants");
+  }
+  if (is_in(kNeverGranted, name)) {
+    return fail(Code::invalid, "syscalls.add: " + name + " is never granted: it leads out of any sandbox");
   }
   return {};
 }
@@ -156,6 +166,26 @@ Result<void> add_socket(const Filter& filter, bool learn) {
     const std::uint32_t action = confined ? SCMP_ACT_ALLOW : SCMP_ACT_ERRNO(EAFNOSUPPORT);
     MJ_CHECK(add(filter, action, "socket", {{0, 0xffffffff, static_cast<std::uint64_t>(family)}}));
   }
+  return {};
+}
+
+// Calls that the launcher counts (counted_calls.h), and record locks where there is nothing to count. A run that learns
+// is trusted with them.
+Result<void> add_counted(const Filter& filter, const FilterRequest& request) {
+  const auto unless_learning = [&](std::uint32_t action) { return request.learn ? SCMP_ACT_ALLOW : action; };
+  if (request.sockets && !is_added(request, "listen"))
+    MJ_CHECK(add(filter, unless_learning(SCMP_ACT_NOTIFY), "listen", {}));
+  if (is_added(request, "fcntl")) return {};
+  // A process never meets a record lock of its own. Where no other one can reach its files, setting one changes nothing
+  // but the memory that the kernel keeps for it: pretend.
+  const bool met = request.exec || request.shared_files;
+  const std::uint32_t record = met ? SCMP_ACT_NOTIFY : SCMP_ACT_ERRNO(0);
+  for (const int command : {F_SETLK, F_SETLKW})
+    MJ_CHECK(add(filter, unless_learning(record), "fcntl", {{1, 0xffffffff, static_cast<std::uint64_t>(command)}}));
+  // Those of an open file do meet within a process, and nothing tells whose they are: as on kernels before 3.15.
+  for (const int command : {F_OFD_SETLK, F_OFD_SETLKW})
+    MJ_CHECK(add(filter, unless_learning(SCMP_ACT_ERRNO(EINVAL)), "fcntl",
+                 {{1, 0xffffffff, static_cast<std::uint64_t>(command)}}));
   return {};
 }
 
@@ -194,6 +224,7 @@ Result<void> add_job_rules(const Filter& filter, const FilterRequest& request) {
   }
   MJ_CHECK(rules(request.exec ? argument_rules_with_exec() : argument_rules_without_exec()));
   MJ_CHECK(rules(request.sockets ? argument_rules_with_sockets() : argument_rules_without_sockets()));
+  MJ_CHECK(add_counted(filter, request));
   if (request.exec) MJ_CHECK(calls(SCMP_ACT_ALLOW, allowed_calls_with_exec()));
   if (!request.sockets) return {};
   // Another family is one that this kernel lacks, as far as the job can see.

@@ -55,6 +55,7 @@ struct FilterRequest {
   bool sockets = false;            // internet sockets, of a network of its own
   std::vector<std::string> added;  // allowed whatever the arguments; of socket, only families that a namespace confines
   bool learn = false;              // everything else, and what learning.h observes, is notified
+  bool shared_files = false;       // with processes that are not its own; with exec they are
 };
 
 // Error: unsupported, naming the rule that libseccomp refused; invalid, naming what was to be added.

@@ -47,8 +47,7 @@ constexpr const char* kAllowed[] = {
 // clang-format on
 
 // Of sockets whose family socket() has let pass.
-constexpr const char* kAllowedWithSockets[] = {"bind",    "connect", "listen",  "accept",
-                                               "accept4", "sendto",  "sendmsg", "sendmmsg"};
+constexpr const char* kAllowedWithSockets[] = {"bind", "connect", "accept", "accept4", "sendto", "sendmsg", "sendmmsg"};
 
 constexpr const char* kAllowedWithExec[] = {"fork", "vfork", "execve", "execveat"};
 

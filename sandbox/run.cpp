@@ -62,23 +62,27 @@ void judge_usage(Run& run, const RunUsage& usage) {
   Usage& total = run.outcome.usage;
   total.memory_peak_bytes = usage.memory_peak;
   total.pids_peak = usage.pids_peak;
-  if (!run.main_ended) {  // the kernel's own kill loses what init would have added up
+  if (!run.usage_told) {  // the kernel's own kill loses what init would have added up
     total.user_us = std::max(total.user_us, usage.user_us);
     total.system_us = std::max(total.system_us, usage.system_us);
   }
   const RunStatus status = run.outcome.status;
-  if (run.decided && status != RunStatus::signal && status != RunStatus::exit) return;
-  if (usage.oom_kills == 0 && usage.pids_max_hits > 0 && run.decided) {
+  const bool by_itself = status == RunStatus::signal || status == RunStatus::exit || status == RunStatus::ok;
+  if (run.decided && !by_itself) return;
+  if (usage.oom_kills == 0 && usage.pids_max_hits > 0 && run.decided && status != RunStatus::ok) {
     run.decided = false;
     return decide(run, RunStatus::pids_limit,
                   fmt::format("over the limit of {} processes and threads, which refused it {}; then: {}",
                               run.spec.limits.pids, usage.pids_max_hits, run.outcome.reason));
   }
   if (usage.oom_kills == 0) return;
+  // Version 2 kills the whole group; version 1 one process, and the others may have gone on without it.
+  const bool went_on = run.decided && status != RunStatus::signal;
   run.decided = false;
   run.outcome.exit_code = run.outcome.signal = 0;
   decide(run, RunStatus::oom,
-         fmt::format("over the memory limit of {} MiB: killed by the kernel", run.spec.limits.memory_bytes >> 20));
+         fmt::format("over the memory limit of {} MiB: {}killed by the kernel", run.spec.limits.memory_bytes >> 20,
+                     went_on ? "a process of the job was " : ""));
 }
 
 std::string describe(const Violation& violation) {

@@ -17,6 +17,7 @@
 
 #include "base/fd.h"
 #include "sandbox/cgroup.h"
+#include "sandbox/counted_calls.h"
 #include "sandbox/learning.h"
 #include "sandbox/loop.h"
 #include "sandbox/messages.h"
@@ -30,14 +31,15 @@ struct Run {
   bool spare = false;       // set up ahead of its run, or left by one: nobody waits for its end
   std::uint32_t runs = 1;   // that it may serve
   std::uint32_t turn = 0;   // runs that it has served
-  bool main_ended = false;  // of this turn: its usage is known
+  bool main_ended = false;  // of this turn
+  bool usage_told = false;  // by init, of all processes of this turn
   std::uint64_t slot_user_us = 0, slot_system_us = 0;  // CPU of the slot when the turn began
   std::uint64_t zygote = 0;                            // which one has it; 0: none yet
   Fd out, err, channel;                                // the job's ends; closed here once the zygote has them
   Fd status, start, listener, pidfd;
   Fd canary_answer;
   Loop::Watch status_watch = 0, listener_watch = 0;
-  Loop::Timer wall, cpu, fence, grace, killing;
+  Loop::Timer wall, cpu, fence, grace, killing, listening;
   std::optional<std::uint32_t> uid;
   bool has_group = false;
   bool forked = false;
@@ -48,6 +50,7 @@ struct Run {
   bool stuck = false;    // has been reported as unkillable
   bool decided = false;  // the first recorded reason wins: outcome.status is final
   Learning learning;     // of a run that learns
+  CountedCalls counted;  // of this turn
   Outcome outcome;
 };
 
@@ -61,7 +64,7 @@ void decide_by_wait_status(Run&, int wait_status);
 void decide_killed(Run&, KillReason);
 
 // What the run's group counted. If the main process ended by itself, or init did, memory has the last word, since the
-// kernel's kill looks like any other.
+// kernel's kill looks like any other, and that of a child may look like nothing at all.
 void judge_usage(Run&, const RunUsage&);
 
 // "denied: keyctl(0x11, 0x0) by pid 7 (python): job killed"

@@ -230,6 +230,7 @@ void Runs::end(Run& run) {
   decide(run, RunStatus::lost, "the sandbox's helper ended before the job did");
   loop_.unwatch(run.status_watch, run.status.get());
   loop_.unwatch(run.listener_watch, run.listener.get());
+  loop_.cancel(run.listening);
   if (run.uid) uids_.erase(*run.uid);
   close(run);
   if (gone_) gone_(run);
@@ -256,7 +257,8 @@ bool Runs::turn_over(Run& run) {
   run.outcome.usage.pids_peak = peaks->pids_peak;
   close(run);
   run.outcome = {};
-  run.decided = run.main_ended = false;
+  run.decided = run.main_ended = run.usage_told = false;
+  run.counted = {};
   run.started_us = 0;
   run.spec.run = 0;
   run.spare = true;

@@ -75,7 +75,9 @@ class Runs {
   void judge_survivor(Run&);
   void set_fence(Run&, std::uint64_t boot_ms);
   void read_status(Run&);
+  void watch_listener(Run&);
   void read_listener(Run&, std::uint32_t epoll_events);
+  void answer_counted(Run&, const seccomp_notif&);
   std::vector<std::string> layers_of(const Run&) const;
   std::optional<std::uint32_t> take_uid();
 

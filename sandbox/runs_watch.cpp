@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <fstream>
 #include <utility>
 
 #include "sandbox/pidfd.h"
+#include "sandbox/proc_text.h"
 #include "sandbox/runs.h"
 #include "sandbox/survivors.h"
 #include "sandbox/tree_cpu.h"
@@ -21,17 +21,6 @@ namespace mycojobs::sandbox {
 namespace {
 
 constexpr std::uint64_t kInitPatienceMs = 300, kZygotePatienceMs = 5000;
-
-std::optional<long> number_after(const std::string& path, const std::string& key) {
-  std::ifstream file(path);
-  for (std::string word; file >> word;) {
-    long number = 0;
-    if (word == key && file >> number) return number;
-  }
-  return {};
-}
-
-std::optional<long> pid_of(int pidfd) { return number_after(fmt::format("/proc/self/fdinfo/{}", pidfd), "Pid:"); }
 
 // Whether the pidfd is of a child of this zygote, or of a process that has been reaped already (its number reads -1, or
 // vanishes while we look). Anything else might make us kill a stranger.
@@ -83,8 +72,7 @@ void Runs::read_status(Run& run) {
       run.landlock_abi = confined.landlock_abi;
       run.outcome.setup = believable(std::move(confined.setup));
       run.listener = std::move(frame.fds[0]);
-      run.listener_watch =
-          loop_.watch(run.listener.get(), [this, &run](std::uint32_t events) { read_listener(run, events); });
+      watch_listener(run);
       if (run.listener_watch == 0) {
         decide_setup_error(run, "seccomp", EBADF);
         return send_kill(run);
@@ -114,6 +102,7 @@ void Runs::main_ended(Run& run, const MainEnded& ended) {
     run.outcome.stragglers = ended.stragglers;
     run.outcome.usage.user_us = ended.user_us;
     run.outcome.usage.system_us = ended.system_us;
+    run.usage_told = ended.all;
     if (ended.fenced) decide_killed(run, KillReason::fenced);
     decide_by_wait_status(run, ended.wait_status);
     // Of children that nobody has waited for only the group knows. What the waiting job has used so far is in it too.
@@ -146,11 +135,33 @@ void Runs::read_listener(Run& run, std::uint32_t events) {
     run.learning.answer(run.listener.get());
     return;
   }
-  const Violation violation = read_violation(run.listener.get());
+  const auto call = receive_call(run.listener.get());
+  if (CountedCalls::may_be_made(run.spec)) {
+    // Without it, it was taken back before we looked, and nothing has come of it.
+    if (!call) return;
+    if (CountedCalls::is_one(*call)) return answer_counted(run, *call);
+  }
+  const Violation violation = describe_call(run.listener.get(), call);
   if (!run.decided) run.outcome.violation = violation;
   decide(run, RunStatus::violation, describe(violation));
   loop_.unwatch(run.listener_watch, run.listener.get());
   send_kill(run);
+}
+
+// One who calls without end is answered a while later, so that the launcher has time for the others.
+void Runs::answer_counted(Run& run, const seccomp_notif& call) {
+  const pid_t init = run.pidfd ? static_cast<pid_t>(pid_of(run.pidfd.get()).value_or(-1)) : -1;
+  run.counted.answer(run.listener.get(), call, init);
+  const std::uint64_t later = run.counted.next_boot_ms(boot_ms());
+  if (later == 0) return;
+  loop_.unwatch(run.listener_watch, run.listener.get());
+  run.listening = loop_.at(later, [this, &run] { watch_listener(run); });
+}
+
+void Runs::watch_listener(Run& run) {
+  run.listening = {};
+  run.listener_watch =
+      loop_.watch(run.listener.get(), [this, &run](std::uint32_t events) { read_listener(run, events); });
 }
 
 // The whole tree. Init is asked first, since only it can add up what its tree has used; a moment later it is killed,
@@ -248,13 +259,13 @@ bool Runs::reaped(Run& run, const Reaped& reaped) {
   pollfd gone{run.pidfd.get(), POLLIN, 0};
   if (!run.pidfd || ::poll(&gone, 1, 0) != 1) return false;  // its id and its group would be free, and it would not
   if (run.status_watch != 0) read_status(run);               // what init said before it left
-  if (!run.main_ended) {
+  if (!run.usage_told) {
     RunUsage whole;
     whole.user_us = reaped.user_us;
     whole.system_us = reaped.system_us;
     const RunUsage own = usage_of_turn(run, whole);
-    run.outcome.usage.user_us = own.user_us;
-    run.outcome.usage.system_us = own.system_us;
+    run.outcome.usage.user_us = std::max(run.outcome.usage.user_us, own.user_us);
+    run.outcome.usage.system_us = std::max(run.outcome.usage.system_us, own.system_us);
   }
   if (!run.decided && WIFSIGNALED(reaped.wait_status)) decide_by_wait_status(run, reaped.wait_status);
   end(run);

@@ -43,13 +43,15 @@ void add_children(pid_t pid, std::vector<pid_t>& out) {
 
 }  // namespace
 
+std::vector<pid_t> tree_of(pid_t root) {
+  std::vector<pid_t> all{root};
+  for (std::size_t i = 0; i < all.size() && all.size() < kMostProcesses; ++i) add_children(all[i], all);
+  return all;
+}
+
 std::uint64_t tree_cpu_us(pid_t root) {
   std::uint64_t sum = 0;
-  std::vector<pid_t> left{root};
-  for (std::size_t i = 0; i < left.size() && i < kMostProcesses; ++i) {
-    sum += own_us(left[i]) + waited_for_us(left[i]);
-    add_children(left[i], left);
-  }
+  for (const pid_t pid : tree_of(root)) sum += own_us(pid) + waited_for_us(pid);
   return sum;
 }
 

@@ -35,18 +35,22 @@ std::string name_of(std::uint32_t pid) {
 
 }  // namespace
 
-Violation read_violation(int listener) {
+std::optional<seccomp_notif> receive_call(int listener) {
   seccomp_notif call{};
+  if (::ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &call) != 0) return {};
+  return call;
+}
+
+Violation describe_call(int listener, const std::optional<seccomp_notif>& call) {
   Violation violation;
   violation.syscall = "a forbidden call";
-  // The caller may have been interrupted, or may have died, but it did call: the listener would not have woken us.
-  if (::ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &call) != 0) return violation;
-  violation.syscall = syscall_name(call.data.arch, call.data.nr);
-  for (std::size_t i = 0; i < violation.args.size(); ++i) violation.args[i] = call.data.args[i];
-  violation.pid = pid_as_the_job_sees_it(call.pid);
-  violation.comm = name_of(call.pid);
+  if (!call) return violation;
+  violation.syscall = syscall_name(call->data.arch, call->data.nr);
+  for (std::size_t i = 0; i < violation.args.size(); ++i) violation.args[i] = call->data.args[i];
+  violation.pid = pid_as_the_job_sees_it(call->pid);
+  violation.comm = name_of(call->pid);
   // Still waiting: then the number was its own all the while, and not that of a later process.
-  if (::ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &call.id) != 0) violation.pid = 0, violation.comm.clear();
+  if (::ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &call->id) != 0) violation.pid = 0, violation.comm.clear();
   return violation;
 }
 

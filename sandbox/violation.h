@@ -1,12 +1,19 @@
-// Reads what seccomp's user notification says about a call that is never innocent.
+// What seccomp's user notification says about a call.
 #pragma once
+
+#include <linux/seccomp.h>
+
+#include <optional>
 
 #include "mycojobs/outcome.h"
 
 namespace mycojobs::sandbox {
 
-// Called when the listener is readable: somebody did call. If the caller was interrupted or died meanwhile, the name of
-// the call is not known any more. There is no answer to the call: whoever made it is killed, it never continues.
-Violation read_violation(int listener);
+// Called when the listener is readable: somebody did call. Nothing: the caller was interrupted or died meanwhile, and
+// which call it was is not known any more.
+std::optional<seccomp_notif> receive_call(int listener);
+
+// Of a call that is never innocent. There is no answer to it: whoever made it is killed, it never continues.
+Violation describe_call(int listener, const std::optional<seccomp_notif>&);
 
 }  // namespace mycojobs::sandbox

@@ -52,6 +52,7 @@ class Zygote {
 
   const ZygoteHost& host_;
   FilterSet filters_;
+  int rank_ = 0;
   std::string fail_step_;
   std::vector<std::string> leave_out_;
   Fd alive_, own_pid_namespace_, children_;
@@ -73,6 +74,7 @@ void Zygote::take_filters() {
     refuse("the seccomp programs are not readable");
   fail_step_ = programs.fail_step;
   leave_out_ = programs.leave_out;
+  rank_ = programs.rank;
   if (frame.fds.size() == 2) alive_ = std::move(frame.fds[1]);
 }
 
@@ -152,6 +154,7 @@ void Zygote::fork_run(RawFrame&& frame) {
   run.host = &host_;
   run.fail_step = fail_step_;
   run.leave_out = leave_out_;
+  run.rank = rank_;
   const pid_t pid = fork_in_new_namespace(run);
   const int error = errno;
   forget(frame, run.request.grants);

@@ -168,7 +168,7 @@ tl::expected<StartedZygote, StartFailure> start_zygote(const ZygoteStart& start)
   std::vector<int> handed_down{start.filters};
   if (start.alive >= 0) handed_down.push_back(start.alive);
   if (error == 0)
-    error = send_raw(zygote.control.get(), encode(Programs{start.fail_step, start.leave_out}), handed_down);
+    error = send_raw(zygote.control.get(), encode(Programs{start.fail_step, start.leave_out, start.rank}), handed_down);
   if (error != 0) {
     ::kill(zygote.pid, SIGKILL);
     ::waitpid(zygote.pid, nullptr, 0);

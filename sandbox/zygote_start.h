@@ -21,6 +21,7 @@ struct ZygoteStart {
   int alive = -1;    // SandboxConfig::alive_fd
   std::string fail_step;
   std::vector<std::string> leave_out;
+  int rank = 0;  // niceness of its jobs
 };
 
 struct StartedZygote {

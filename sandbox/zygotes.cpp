@@ -45,8 +45,8 @@ const ScriptHost* Zygotes::row_of(const Key& key) const {
 }
 
 Zygotes::Zygote* Zygotes::start(const Key& key, std::optional<SetupError>& problem) {
-  const ZygoteStart how{*row_of(key),    settings_.ids,       settings_.filters,
-                        settings_.alive, settings_.fail_step, settings_.leave_out};
+  const ZygoteStart how{*row_of(key),        settings_.ids,       settings_.filters, settings_.alive,
+                        settings_.fail_step, settings_.leave_out, settings_.rank};
   auto started = start_zygote(how);
   if (!started) {
     const StartFailure& failure = started.error();

@@ -31,6 +31,7 @@ struct ZygotesSettings {
   bool landlock_may_miss = false, memory_cgroup = false;
   std::string fail_step;
   std::vector<std::string> leave_out;
+  int rank = 0;  // niceness of jobs
 };
 
 class Zygotes {

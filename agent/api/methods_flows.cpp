@@ -7,7 +7,9 @@
 #include "coordinator/create.h"
 #include "coordinator/progress_parts.h"
 #include "domain/codec.h"
+#include "domain/flow_inputs.h"
 #include "domain/flow_plan.h"
+#include "domain/result_values.h"
 #include "inspect/flows.h"
 #include "inspect/jobs.h"
 
@@ -37,6 +39,9 @@ Result<Flow> read_flow(Call& call) {
 json shown(const Flow& flow) {
   json object = to_json(flow);
   object.erase("definition");  // may be large: flow.get gives it where it is asked for
+  if (const auto inputs = object.find("inputs"); inputs != object.end() && inputs->is_string()) {
+    if (auto values = parse_json(inputs->get<std::string>())) *inputs = std::move(*values);
+  }
   return object;
 }
 
@@ -56,8 +61,11 @@ Result<TextMap> env_vars_of(const Call& call) {
 Result<Flow> of_definition(Call& call, Id owner, const TextMap& env) {
   if (call.has("nodes") || call.has("jobs"))
     return fail(Code::invalid, "definition: is given beside jobs or nodes: give one or the other");
-  PlanRead read = read_plan(call.params().at("definition"));
+  json definition = call.params().at("definition");
+  if (call.has("inputs")) MJ_CHECK(give_inputs(definition, call.params().at("inputs")));
+  PlanRead read = read_plan(definition);
   if (!read.plan) return fail(Code::invalid, "definition: " + join(read.problems));
+  if (!read.plan->missing.empty()) return fail(Code::invalid, missing_inputs(*read.plan));
   MJ_TRY(flows, call.flows());
   NewFlow wish;
   wish.context = call.context();
@@ -69,6 +77,7 @@ Result<Flow> of_definition(Call& call, Id owner, const TextMap& env) {
 
 // Jobs that job.create has written. An entry is an id of the flow's caller, or a text "CALLER:ID".
 Result<Flow> of_jobs(Call& call, Id owner, const TextMap& env) {
+  if (call.has("inputs")) return fail(Code::invalid, "inputs: only a definition declares any; leave it out");
   if (!call.has("jobs")) return fail(Code::invalid, "jobs: is missing: give ids of jobs, or a definition");
   const json& list = call.params().at("jobs");
   if (list.empty()) return fail(Code::invalid, "jobs: is empty: a flow has at least one job");
@@ -207,7 +216,7 @@ Result<json> timeline(Call& call) {
   MJ_TRY(flow, read_flow(call));
   MJ_TRY(flows, call.flows());
   const std::size_t limit = std::clamp<std::uint64_t>(call.number("limit", 10000), 1, 10000);
-  MJ_TRY(rows, flow_timeline(*flows, call.context(), flow.id, limit));
+  MJ_TRY(rows, flow_timeline(*flows, call.store(), call.context(), flow.id, limit));
   json all = json::array();
   for (const TimelineRow& row : rows)
     all.push_back({{"at_ms", row.at_ms}, {"revision", row.revision}, {"node", row.node}, {"what", row.what}});
@@ -217,8 +226,9 @@ Result<json> timeline(Call& call) {
 Result<json> result(Call& call) {
   MJ_TRY(flow, read_flow(call));
   const bool ended = flow.status == FlowStatus::finished || flow.status == FlowStatus::error;
-  return json{{"id", flow.id},  {"status", word(flow.status)}, {"detail", flow.detail}, {"error", flow.error},
-              {"ended", ended}, {"result", flow.result}};
+  return json{{"id", flow.id},         {"status", word(flow.status)},
+              {"detail", flow.detail}, {"error", flow.error},
+              {"ended", ended},        {"result", typed_values(flow.result, flow.result_json)}};
 }
 
 Result<json> replay(Call& call) {
@@ -252,6 +262,7 @@ void add_flow_methods(Services& s, std::vector<Method>& all) {
                          "what the jobs' records do not say, by job id or name: when, on_error, "
                          "compensate, supervisor_url, irreversible"},
                         {"definition", "object", "instead of jobs: a whole definition (docs/flows.md)"},
+                        {"inputs", "object", "values of the inputs that the definition declares, by name"},
                         {"name", "text", "of a flow of jobs"},
                         {"env_vars", "variables", "over the definition's own"},
                         {"idempotency_key", "text", "of its caller: again with it is the first one again"}},

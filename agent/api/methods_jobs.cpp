@@ -5,6 +5,7 @@
 #include "api/job_parts.h"
 #include "api/services.h"
 #include "domain/codec.h"
+#include "domain/result_values.h"
 #include "inspect/explain.h"
 #include "inspect/jobs.h"
 
@@ -98,7 +99,7 @@ Result<JobView> find_job(Call& call, Action action) {
 json result_of(const Job& job, const std::string& key) {
   json object = status_of(job, key);
   const json whole = to_json(job);
-  object["result"] = whole.value("result", json::object());
+  object["result"] = typed_values(job.result, job.result_json);
   for (const char* name : {"error_info", "usage", "artifacts"}) {
     if (whole.contains(name)) object[name] = whole[name];
   }
@@ -205,12 +206,12 @@ Result<json> logs(Call& call) {
 Result<json> list(Call& call) {
   MJ_TRY(only, call.sight());
   JobQuery query;
-  query.caller = only;
+  query.wanted.caller = only;
   query.limit = std::clamp<std::size_t>(call.number("limit", 50), 1, kMaxListed);
-  query.max_keys = kMaxKeys;
+  query.max_looks = kMaxKeys;
   if (call.has("status")) {
-    query.status = parse<JobStatus>(call.text("status"));
-    if (!query.status) {
+    query.wanted.status = parse<JobStatus>(call.text("status"));
+    if (!query.wanted.status) {
       return fail(Code::invalid, "status: give dispatched, waiting_for_prerequisites, started, error or finished");
     }
   }

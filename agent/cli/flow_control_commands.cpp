@@ -10,6 +10,7 @@
 #include "coordinator/standing.h"
 #include "domain/codec.h"
 #include "domain/utf8.h"
+#include "inspect/flow_words.h"
 #include "store/place.h"
 
 namespace mycojobs {
@@ -55,7 +56,7 @@ void answer(const Invocation& call, const FlowProgress& now, Id flow, std::strin
                      {"answer", told}}) +
           "\n");
   } else {
-    print(fmt::format("flow {} {} ({} {})\n", flow, told, word(now.status), one_line(now.detail)));
+    print(fmt::format("flow {} {} ({})\n", flow, told, flow_word(now.status, now.detail)));
   }
 }
 

@@ -170,6 +170,7 @@ Result<int> add(const Invocation& call) {
   const std::string& file = call.arguments.at(1);
   MJ_TRY(read, read_flow_file(call, file));
   if (!read.plan) return fail(Code::invalid, join_at(file, std::move(read.problems)));
+  MJ_CHECK(check_inputs(*read.plan));
   MJ_TRY(open, open_flows_to_answer(call));
   MJ_TRY(stored, against_others([&] { return put(call, open, schedule, *read.plan); }));
   MJ_TRY(now, open.flows->now_ms(context_of(call)));

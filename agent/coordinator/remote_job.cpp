@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "domain/codec.h"
+#include "domain/flow_data.h"
+#include "domain/result_values.h"
 #include "transport/rpc_client.h"
 
 namespace mycojobs {
@@ -27,7 +29,8 @@ json params_of(const RemoteWish& wish) {
   Job job;
   job.script = wish.job.script;
   job.script_type = wish.job.script_type;
-  job.env_vars = wish.job.env_vars;
+  job.env_vars = flow_environment(flow_data_of(wish.job));
+  job.env_vars.insert(wish.job.env_vars.begin(), wish.job.env_vars.end());
   job.name = wish.job.name;
   job.policy = wish.job.policy;
   json params{{"script", job.script}, {"script_type", job.script_type}, {"name", job.name}, {"env_vars", job.env_vars}};
@@ -174,8 +177,10 @@ void RemoteJob::fetch(const std::string& key) {
       made.error_info = text_of(*result, "error_info");
       made.usage = text_of(*result, "usage");
       const auto values = result->find("result");
-      if (values != result->end() && values->is_object()) {
-        for (const auto& item : values->items()) made.result[item.key()] = text_of(*values, item.key().c_str());
+      if (values != result->end()) {
+        HandedBack told = handed_back(*values);
+        made.result = std::move(told.texts);
+        made.result_json = std::move(told.json);
       }
       log_ = std::move(lines);
       end_ = std::move(made);

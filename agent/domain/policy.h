@@ -112,8 +112,11 @@ std::vector<PolicyDifference> diff(const Policy& before, const Policy& after);
 
 // Calls that no script needs that means well: a ceiling allows them by name alone, never by "*".
 bool is_never_innocent(std::string_view syscall);
-// These, and calls that open much whatever their arguments (ioctl, prctl, socket, ...): "*" does not mean them.
+// These, and calls that another field grants or whose arguments the sandbox judges (fork, socket, ioctl, prlimit64, ...):
+// "*" does not mean them.
 bool must_be_named(std::string_view syscall);
+// New processes and programs: the field exec grants them, `syscalls.add` never.
+bool is_granted_by_exec(std::string_view syscall);
 bool is_known_syscall(std::string_view name);
 
 }  // namespace mycojobs

@@ -66,6 +66,8 @@ bool covers_entry(std::string_view granted, std::string_view asked) {
 }
 
 Result<std::string> check_syscall(std::string_view name, PolicyKind kind) {
+  if (is_granted_by_exec(name))
+    return fail(Code::invalid, shown(name) + " is not granted by name: exec = true grants it");
   if (is_known_syscall(name) || (kind == PolicyKind::ceiling && name == "*")) return std::string(name);
   return fail(Code::invalid, shown(name) + " is no system call: names are as in syscalls(2), such as \"keyctl\"");
 }

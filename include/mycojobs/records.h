@@ -97,6 +97,7 @@ struct Job {
       inputs;             // artifacts of its dependends that it wants: "JOB NAME" (all) or "JOB NAME/ARTIFACT"
   std::string artifacts;  // JSON object: name -> {sha256, bytes, text}; written with its end
   std::string policy;     // JSON object: what it asks of its sandbox (agent/domain/policy.h); empty: nothing
+  std::vector<std::string> result_json = {};  // keys of `result` whose text is JSON; the others are texts
   Fields unknown;
 };
 
@@ -120,6 +121,7 @@ struct Flow {
   std::vector<FlowNode> nodes;
   std::uint64_t started_ms = 0, ended_ms = 0;
   std::string parent;
+  std::vector<std::string> result_json = {};  // as of a job
   Fields unknown;
 };
 

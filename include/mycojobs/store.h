@@ -214,6 +214,8 @@ class Store {
                                             std::uint32_t max) = 0;
   // One answer each, in order. positions: fill in in_queue, which takes time where a queue is long.
   virtual Result<std::vector<JobPlaces>> places(Id context, std::span<const std::string> job_keys, bool positions) = 0;
+  // Takes as long as max_looks says, however many jobs there are.
+  virtual Result<JobsPage> jobs(Id context, const JobsWanted&) = 0;
   virtual Result<RepairReply> repair(Id context, const std::string& job_key, const Repair&, bool dry_run) = 0;
 
   virtual Result<Fields> load(Id context, const std::string& key) = 0;  // a hash; not_found; invalid: another type

@@ -21,6 +21,7 @@ const Attempts& attempts_combined();  // two rows of the list at once, or what n
 const Attempts& attempts_to_escape();
 const Attempts& attempts_on_limits();
 const Attempts& attempts_at_random();
+const Attempts& attempts_to_pin();    // kernel memory
 const Attempts& attempts_on_slots();  // what is left in a slot, and how the next job would find it
 
 std::string verdict(long result);                    // "ok", or the name of errno

@@ -116,12 +116,25 @@ TEST(Grants, CallIsAllowed) {
 }
 
 TEST(Grants, CallThatLeadsOutIsNeverAllowed) {
-  for (const char* name : {"mount", "clone3", "io_uring_setup", "no_such_call"}) {
+  for (const char* name : {"mount", "io_uring_setup", "no_such_call"}) {
     RunSpec spec = spec_with();
     spec.grants.syscalls = {name};
     const Outcome outcome = run_attempts(shared_sandbox(), spec, "getpid").outcome;
     EXPECT_EQ(word(outcome.status), "setup_error") << name;
     EXPECT_NE(outcome.reason.find(name), std::string::npos) << outcome.reason;
+  }
+}
+
+// They are what exec grants: with one of them alone a job could start a program from memory.
+TEST(Grants, ProcessesAndProgramsAreNeverGrantedByName) {
+  for (const char* name : {"fork", "vfork", "clone", "clone3", "execve", "execveat"}) {
+    RunSpec spec = spec_with();
+    spec.grants.syscalls = {"memfd_create", name};
+    const Outcome outcome = run_attempts(shared_sandbox(), spec, "fork\nexec_memfd").outcome;
+    EXPECT_EQ(word(outcome.status), "setup_error") << name;
+    EXPECT_NE(outcome.reason.find(std::string(name) + " is never granted by name"), std::string::npos)
+        << outcome.reason;
+    EXPECT_NE(outcome.reason.find("exec"), std::string::npos) << outcome.reason;
   }
 }
 

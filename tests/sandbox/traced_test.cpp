@@ -219,6 +219,31 @@ TEST(Unkillable, IsReportedWhileOthersGoOnAndTheRealEndComesLater) {
   EXPECT_EQ(word(wait_for(*own.sandbox, started).outcome.status), "cancelled");
 }
 
+// Init gives up on it, and adds up nothing of what it has used: its group has.
+TEST(Usage, OfAJobThatIsNotBuriedInTimeIsWhatItsGroupCounted) {
+  if (!may_limit_by_cgroup()) return;
+  SandboxConfig config = impatient_config();
+  config.unkillable_ms = 60000;
+  OwnSandbox own = own_sandbox(config);
+  Started started = start_attempts(*own.sandbox, spec_with(), "print up\nspin");
+  wait_for_output(started, "up");
+  const Family family = family_of(own);
+  const auto used_ms = [&] {
+    clockid_t clock{};
+    timespec used{};
+    if (::clock_getcpuclockid(family.job, &clock) != 0 || ::clock_gettime(clock, &used) != 0) return 0L;
+    return static_cast<long>(used.tv_sec) * 1000 + used.tv_nsec / 1000000;
+  };
+  EXPECT_TRUE(eventually([&] { return used_ms() > 200; }));
+  Tracer tracer(family.job);
+  own.sandbox->kill(started.spec.run, KillReason::cancelled, 0);
+  EXPECT_TRUE(eventually([&] { return open_files(family.init).empty(); })) << "init is there";
+  tracer.release();
+  const Outcome outcome = wait_for(*own.sandbox, started).outcome;
+  EXPECT_EQ(word(outcome.status), "cancelled") << outcome.reason;
+  EXPECT_GE(outcome.usage.user_us + outcome.usage.system_us, 200'000U);
+}
+
 // Nobody has asked for a kill: init does it, for those that the job leaves behind.
 TEST(Unkillable, StragglerOfAJobThatHasEndedIsReportedToo) {
   OwnSandbox own = own_sandbox(impatient_config());

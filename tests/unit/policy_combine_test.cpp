@@ -90,10 +90,20 @@ TEST(Combine, FoldersAreGrantedWithWhatIsBelow) {
 }
 
 TEST(Combine, NeverInnocentCallsMustBeNamedByTheCeiling) {
-  EXPECT_EQ(refusal(R"({"syscalls.add":["chroot","sched_setaffinity"]})", R"({"syscalls.add":["*"]})"), "");
+  EXPECT_EQ(refusal(R"({"syscalls.add":["chroot","inotify_init1"]})", R"({"syscalls.add":["*"]})"), "");
   EXPECT_NE(refusal(R"({"syscalls.add":["ptrace"]})", R"({"syscalls.add":["*"]})").find("\"ptrace\""),
             std::string::npos);
   EXPECT_EQ(refusal(R"({"syscalls.add":["ptrace"]})", R"({"syscalls.add":["ptrace"]})"), "");
+}
+
+// What another field grants, or bounds, is no part of "*".
+TEST(Combine, CallsOfOtherFieldsMustBeNamedByTheCeiling) {
+  for (const char* name : {"socket", "bind", "connect", "sendto", "prlimit64", "setrlimit", "memfd_create", "mmap",
+                           "sched_setaffinity", "setpriority", "fcntl"}) {
+    const std::string asked = R"({"syscalls.add":[")" + std::string(name) + R"("]})";
+    EXPECT_NE(refusal(asked, R"({"syscalls.add":["*"]})").find(name), std::string::npos) << name;
+    EXPECT_EQ(refusal(asked, asked), "");
+  }
 }
 
 TEST(Combine, AdditionsAddAndReplaceReplaces) {

@@ -1,0 +1,425 @@
+// What the kernel keeps in memory for a job that asks for little. `pin KIND [MOST]` takes as much of one kind as it
+// gets and leaves it there, for as long as the process lives; pinned_bench measures it.
+#include <fcntl.h>
+#include <linux/landlock.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+#include "attempt_table.h"
+
+namespace mycojobs::test {
+namespace {
+
+std::string counted(unsigned long count, bool all) { return std::to_string(count) + (all ? "" : " " + error_name()); }
+
+// Calls `one` until it says no, `most` times at most.
+template <class One>
+std::string take(unsigned long most, One one) {
+  unsigned long count = 0;
+  while (count < most && one(count)) ++count;
+  return counted(count, count == most);
+}
+
+int open_own(const std::string& path) { return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600); }
+
+long set_lock(int fd, long type, long start, int command = F_SETLK) {
+  struct flock lock {};
+  lock.l_type = static_cast<short>(type);
+  lock.l_start = start;
+  lock.l_len = 1;
+  return ::fcntl(fd, command, &lock);
+}
+
+// None beside another, or they would become one; few in a file, whose list the kernel walks.
+std::string record_locks(unsigned long most) {
+  constexpr unsigned long kInAFile = 500;
+  int fd = -1;
+  return take(most, [&](unsigned long i) {
+    if (i % kInAFile == 0) fd = open_own("/tmp/locks" + std::to_string(i / kInAFile % 150));
+    return fd >= 0 && set_lock(fd, F_WRLCK, static_cast<long>(2 * (i + 1))) == 0;
+  });
+}
+
+// As its own /proc tells of this process's descriptors.
+std::string locks_held(const Words&) {
+  unsigned long count = 0;
+  for (int fd = 0; fd < 256; ++fd) {
+    std::ifstream file("/proc/self/fdinfo/" + std::to_string(fd));
+    for (std::string line; std::getline(file, line);) count += line.rfind("lock:", 0) == 0 ? 1 : 0;
+  }
+  return std::to_string(count);
+}
+
+std::string lock_and_unlock(const Words& words) {
+  const int fd = open_own("/tmp/lock");
+  return take(number(words, 1),
+              [&](unsigned long) { return set_lock(fd, F_WRLCK, 0) == 0 && set_lock(fd, F_UNLCK, 0) == 0; });
+}
+
+// Several processes, each holding its own until all have asked.
+std::string locks_of_children(const Words& words) {
+  int asked[2], leave[2];
+  if (::pipe(asked) != 0 || ::pipe(leave) != 0) return error_name();
+  for (unsigned long child = 0; child < number(words, 1); ++child) {
+    if (::fork() != 0) continue;
+    ::close(leave[1]);
+    const unsigned long got = std::stoul(record_locks(number(words, 2)));
+    (void)!::write(asked[1], &got, sizeof got);
+    char byte = 0;
+    (void)!::read(leave[0], &byte, 1);
+    ::_exit(0);
+  }
+  unsigned long sum = 0, got = 0;
+  for (unsigned long child = 0; child < number(words, 1); ++child) {
+    if (::read(asked[0], &got, sizeof got) == sizeof got) sum += got;
+  }
+  ::close(leave[1]);
+  while (::wait(nullptr) > 0) continue;
+  return std::to_string(sum);
+}
+
+std::string locks_under_signals(const Words& words) {
+  struct sigaction act {};
+  act.sa_handler = [](int) {};
+  ::sigaction(SIGALRM, &act, nullptr);  // without SA_RESTART
+  const itimerval often{{0, 200}, {0, 200}};
+  ::setitimer(ITIMER_REAL, &often, nullptr);
+  const int fd = open_own("/tmp/lock");
+  std::string last = "ok";
+  for (unsigned long i = 0; i < number(words, 1); ++i) {
+    if (set_lock(fd, i % 2 == 0 ? F_WRLCK : F_UNLCK, 0, F_SETLKW) != 0 && errno != EINTR) last = error_name();
+  }
+  const itimerval off{};
+  ::setitimer(ITIMER_REAL, &off, nullptr);
+  return last;
+}
+
+// From eight threads for so many ms.
+std::string lock_storm(const Words& words) {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  const auto ms = [](const timespec& at) {
+    return static_cast<unsigned long>(at.tv_sec) * 1000 + static_cast<unsigned long>(at.tv_nsec) / 1000000;
+  };
+  const unsigned long until = ms(now) + number(words, 1);
+  const int fd = open_own("/tmp/lock");
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] {
+      for (timespec at{}; ms(at) < until; ::clock_gettime(CLOCK_MONOTONIC, &at)) set_lock(fd, F_WRLCK, 0);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return "ok";
+}
+
+std::string lock_path(const Words& words) {
+  const int fd = open_own(words[1]);
+  return fd < 0 ? error_name() : verdict(set_lock(fd, F_WRLCK, 0, static_cast<int>(number(words, 2))));
+}
+
+sockaddr_in loopback(unsigned port) {
+  sockaddr_in place{};
+  place.sin_family = AF_INET;
+  place.sin_port = htons(static_cast<std::uint16_t>(port));
+  place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return place;
+}
+
+int listen_on(unsigned port, int backlog) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const sockaddr_in place = loopback(port);
+  const int on = 1;
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  const bool ok =
+      fd >= 0 && ::bind(fd, reinterpret_cast<const sockaddr*>(&place), sizeof place) == 0 && ::listen(fd, backlog) == 0;
+  const int error = errno;
+  if (!ok && fd >= 0) ::close(fd);
+  errno = error;
+  return ok ? fd : -1;
+}
+
+std::string listeners(unsigned long most) {
+  return take(most, [](unsigned long i) { return listen_on(9000 + static_cast<unsigned>(i), 4096) >= 0; });
+}
+
+std::string listen_and_close(const Words& words) {
+  return take(number(words, 1), [](unsigned long) {
+    const int fd = listen_on(9000, 5);
+    return fd >= 0 && ::close(fd) == 0;
+  });
+}
+
+// To a port where nobody accepts: how many get through, and what they could send, in KiB: "33 of 40, 1056 KiB".
+std::string pending(unsigned port, unsigned long most) {
+  const int listener = listen_on(port, 4096);
+  if (listener < 0) return error_name();
+  const int large = 64 << 20;
+  ::setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &large, sizeof large);
+  const sockaddr_in place = loopback(port);
+  const std::vector<char> bytes(65536, 'x');
+  unsigned long through = 0, sent = 0;
+  for (unsigned long i = 0; i < most; ++i) {
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    ::connect(fd, reinterpret_cast<const sockaddr*>(&place), sizeof place);
+    ::usleep(500);
+    for (int full = 0; full < 4;) {
+      const ssize_t size = ::send(fd, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (size > 0) {
+        sent += static_cast<unsigned long>(size);
+      } else {
+        ++full;
+        ::usleep(200);
+      }
+    }
+    char state[256] = {};
+    socklen_t size = sizeof state;
+    if (::getsockopt(fd, IPPROTO_TCP, 11, state, &size) == 0 && state[0] == 1) ++through;  // TCP_INFO: established
+    ::close(fd);  // what has arrived stays with the one that nobody accepts
+  }
+  return std::to_string(through) + " of " + std::to_string(most) + ", " + std::to_string(sent >> 10) + " KiB";
+}
+
+std::string pin_pending(unsigned long most) {
+  return take(most, [](unsigned long i) {
+    return pending(9000 + static_cast<unsigned>(i), 64).find(" of ") != std::string::npos;
+  });
+}
+
+// Connections that have been closed and wait: as the own /proc has them.
+std::string time_waits(unsigned long most) {
+  std::string end = "ok";
+  for (unsigned long i = 0; i < most; ++i) {
+    static int listener = -1;
+    const auto port = static_cast<unsigned>(9000 + i / 20000);
+    if (i % 20000 == 0) listener = (::close(listener), listen_on(port, 16));
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const sockaddr_in place = loopback(port);
+    if (::connect(fd, reinterpret_cast<const sockaddr*>(&place), sizeof place) != 0) end = error_name();
+    const int other = ::accept(listener, nullptr, nullptr);
+    ::close(fd);
+    ::close(other);
+  }
+  unsigned long count = 0;
+  std::ifstream file("/proc/self/net/tcp");
+  for (std::string line; std::getline(file, line);) count += line.find(" 06 ") != std::string::npos ? 1 : 0;
+  return std::to_string(count) + (end == "ok" ? "" : " " + end);
+}
+
+std::string datagrams(unsigned long most) {
+  const std::vector<char> bytes(1024, 'x');
+  return take(most, [&](unsigned long i) {
+    const int to = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), from = ::socket(AF_INET, SOCK_DGRAM, 0);
+    const sockaddr_in place = loopback(9000 + static_cast<unsigned>(i));
+    if (to < 0 || from < 0 || ::bind(to, reinterpret_cast<const sockaddr*>(&place), sizeof place) != 0) return false;
+    for (int k = 0; k < 400; ++k)
+      ::sendto(from, bytes.data(), bytes.size(), MSG_DONTWAIT, reinterpret_cast<const sockaddr*>(&place), sizeof place);
+    ::close(from);
+    return true;
+  });
+}
+
+// An item is known by its file and by the number that it had: so each file is entered under many numbers.
+std::string epoll_items(unsigned long most) {
+  std::vector<int> files;
+  for (int fd = 0; files.size() < 60 && (fd = ::eventfd(0, EFD_CLOEXEC)) >= 0;) files.push_back(fd);
+  int set = -1;
+  return take(most, [&](unsigned long i) {
+    const unsigned long in_set = files.size() * 100;
+    if (i % in_set == 0) set = ::epoll_create1(EPOLL_CLOEXEC);
+    const int number = 150 + static_cast<int>(i % in_set / files.size());
+    epoll_event none{};
+    const bool ok =
+        set >= 0 && ::dup2(files[i % files.size()], number) >= 0 && ::epoll_ctl(set, EPOLL_CTL_ADD, number, &none) == 0;
+    const int error = errno;
+    ::close(number);
+    errno = error;
+    return ok;
+  });
+}
+
+std::string vmas(unsigned long most) {
+  auto* memory =
+      static_cast<char*>(::mmap(nullptr, 8192 * most, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  if (memory == MAP_FAILED) return error_name();
+  return take(most, [&](unsigned long i) { return ::mprotect(memory + 8192 * i, 4096, PROT_NONE) == 0; });
+}
+
+std::string page_tables(unsigned long most) {
+  return take(most, [](unsigned long i) {
+    void* const far = reinterpret_cast<void*>((16UL << 40) + i * (1UL << 30));  // NOLINT(performance-no-int-to-ptr)
+    void* const page =
+        ::mmap(far, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    return page != MAP_FAILED && *static_cast<volatile char*>(page) == 0;
+  });
+}
+
+std::string names(unsigned long most, bool links) {
+  const std::string target(126, 't');
+  return take(most, [&](unsigned long i) {
+    const std::string path = "/dev/shm/" + std::to_string(i) + std::string(200, 'n');
+    if (links) return ::symlink(target.c_str(), path.c_str()) == 0;
+    const int fd = open_own(path);
+    if (fd >= 0) ::close(fd);
+    return fd >= 0;
+  });
+}
+
+std::string rules(unsigned long most) {
+  landlock_ruleset_attr attr{};
+  attr.handled_access_fs = LANDLOCK_ACCESS_FS_READ_FILE;
+  const int ruleset = static_cast<int>(::syscall(SYS_landlock_create_ruleset, &attr, sizeof attr, 0));
+  if (ruleset < 0) return error_name();
+  return take(most, [&](unsigned long i) {
+    const int file = open_own("/tmp/rule" + std::to_string(i));
+    landlock_path_beneath_attr rule{};
+    rule.allowed_access = LANDLOCK_ACCESS_FS_READ_FILE;
+    rule.parent_fd = file;
+    const bool ok = ::syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) == 0;
+    const int error = errno;
+    ::close(file);
+    errno = error;
+    return ok;
+  });
+}
+
+std::string signals(unsigned long most) {
+  sigset_t all;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_BLOCK, &all, nullptr);
+  return take(most, [](unsigned long) { return ::sigqueue(::getpid(), SIGRTMIN, {}) == 0; });
+}
+
+std::string timers(unsigned long most) {
+  return take(most, [](unsigned long) {
+    timer_t timer;
+    sigevent none{};
+    none.sigev_notify = SIGEV_NONE;
+    return ::timer_create(CLOCK_MONOTONIC, &none, &timer) == 0;
+  });
+}
+
+std::string small_writes(unsigned long most) {
+  return take(most, [](unsigned long) {
+    int pair[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0) return false;
+    while (::write(pair[0], "x", 1) > 0) continue;
+    return true;
+  });
+}
+
+std::string full_pipes(unsigned long most) {
+  const std::vector<char> block(65536, 'p');
+  return take(most, [&](unsigned long) {
+    int ends[2];
+    if (::pipe2(ends, O_NONBLOCK | O_CLOEXEC) != 0) return false;
+    while (::write(ends[1], block.data(), block.size()) > 0) continue;
+    return true;
+  });
+}
+
+std::string flocks(unsigned long most) {
+  return take(most, [](unsigned long) {
+    const int fd = open_own("/tmp/flock");
+    return fd >= 0 && ::flock(fd, LOCK_SH) == 0;
+  });
+}
+
+std::string missing_names(unsigned long most) {
+  return take(most, [](unsigned long i) {
+    return ::access(("/dev/shm/" + std::to_string(i) + std::string(200, 'm')).c_str(), F_OK) != 0;
+  });
+}
+
+std::string threads(unsigned long most) {
+  return take(most, [](unsigned long) {
+    pthread_attr_t small;
+    ::pthread_attr_init(&small);
+    ::pthread_attr_setstacksize(&small, 16384);
+    pthread_t thread;
+    const auto wait = [](void*) -> void* { return ::pause(), nullptr; };
+    errno = ::pthread_create(&thread, &small, wait, nullptr);
+    return errno == 0;
+  });
+}
+
+std::string pin(const Words& words) {
+  const std::string& kind = words.at(1);
+  const unsigned long most = words.size() > 2 ? number(words, 2) : 1'000'000;
+  const std::map<std::string, std::function<std::string()>> kinds = {
+      {"nothing", [] { return std::string("0"); }},
+      {"record_locks", [&] { return record_locks(most); }},
+      {"flocks", [&] { return flocks(most); }},
+      {"epoll_items", [&] { return epoll_items(most); }},
+      {"epolls", [&] { return take(most, [](auto) { return ::epoll_create1(EPOLL_CLOEXEC) >= 0; }); }},
+      {"eventfds", [&] { return take(most, [](auto) { return ::eventfd(0, EFD_CLOEXEC) >= 0; }); }},
+      {"timerfds", [&] { return take(most, [](auto) { return ::timerfd_create(CLOCK_MONOTONIC, 0) >= 0; }); }},
+      {"timers", [&] { return timers(most); }},
+      {"signals", [&] { return signals(most); }},
+      {"pipes", [&] { return full_pipes(most); }},
+      {"pairs", [&] { return small_writes(most); }},
+      {"vmas", [&] { return vmas(std::min(most, 60'000UL)); }},
+      {"page_tables", [&] { return page_tables(std::min(most, 20'000UL)); }},
+      {"files", [&] { return names(most, false); }},
+      {"symlinks", [&] { return names(most, true); }},
+      {"missing_names", [&] { return missing_names(std::min(most, 200'000UL)); }},
+      {"landlock_rules", [&] { return rules(most); }},
+      {"threads", [&] { return threads(most); }},
+      {"listeners", [&] { return listeners(most); }},
+      {"pending", [&] { return pin_pending(std::min(most, 16UL)); }},
+      {"time_waits", [&] { return time_waits(std::min(most, 20'000UL)); }},
+      {"datagrams", [&] { return datagrams(std::min(most, 100UL)); }},
+  };
+  const auto found = kinds.find(kind);
+  return found == kinds.end() ? "no such kind" : found->second();
+}
+
+}  // namespace
+
+const Attempts& attempts_to_pin() {
+  static const Attempts kTable = {
+      {"pin", pin},
+      {"locks_held", locks_held},
+      {"lock_and_unlock", lock_and_unlock},
+      {"locks_of_children", locks_of_children},
+      {"locks_under_signals", locks_under_signals},
+      {"lock_storm", lock_storm},
+      {"lock_path", lock_path},
+      {"listen_and_close", listen_and_close},
+      {"pending", [](const Words& w) { return pending(9000, number(w, 1)); }},
+      {"child_touch",
+       [](const Words& w) {
+         const unsigned long size = number(w, 1) << 20;
+         const int left = in_child([size] {
+           void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+           std::memset(memory, 1, size);
+           return 0;
+         });
+         return std::string(left == 0 ? "ok" : "killed");
+       }},
+  };
+  return kTable;
+}
+
+}  // namespace mycojobs::test

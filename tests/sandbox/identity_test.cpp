@@ -1,0 +1,150 @@
+// Who jobs are on the host: ids that no other launcher gives to its own, and the rank that their agent has.
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "fixture.h"
+#include "sandbox/id_registry.h"
+#include "sandbox/idmap.h"
+
+namespace mycojobs::test {
+namespace {
+
+using sandbox::choose_ids;
+using sandbox::IdRegistry;
+using sandbox::IdSpan;
+
+constexpr std::uint32_t kBase = 2000000000, kCount = 4096;
+
+class Ids : public ::testing::Test {
+ protected:
+  Ids() {
+    char path[] = "/tmp/mycojobs-ids-XXXXXX";
+    folder_ = ::mkdtemp(path);
+  }
+  ~Ids() override { std::filesystem::remove_all(folder_); }
+  IdRegistry open() const { return IdRegistry::open(folder_ + "/ids"); }
+  std::string folder_;
+};
+
+std::uint32_t base_of(IdRegistry& registry, std::uint32_t base = kBase, std::uint32_t count = kCount) {
+  const auto ids = choose_ids(base, count, registry);
+  EXPECT_TRUE(ids) << ids.error().message;
+  return ids ? ids->base : 0;
+}
+
+TEST_F(Ids, RangesOfThoseWhoLiveNeverOverlap) {
+  if (::geteuid() != 0) return;  // an ordinary user has one id, and gives it to all
+  auto one = open(), two = open(), three = open();
+  ASSERT_EQ(one.problem(), "");
+  EXPECT_EQ(base_of(one), kBase);
+  EXPECT_EQ(base_of(two), kBase + kCount);
+  EXPECT_EQ(base_of(three, kBase + 100, 2048), kBase + 2 * kCount);  // of another size, from the midst of the first
+  EXPECT_EQ(base_of(one), kBase) << "one's own range is not another's";
+  two = IdRegistry();
+  auto four = open();
+  EXPECT_EQ(base_of(four), kBase + kCount) << "it was given back";
+}
+
+TEST_F(Ids, RangeOfOneThatWasKilledIsFree) {
+  if (::geteuid() != 0) return;
+  int pipe[2];
+  ASSERT_EQ(::pipe(pipe), 0);
+  const pid_t launcher = ::fork();
+  if (launcher == 0) {
+    auto registry = open();
+    const std::uint32_t base = base_of(registry);
+    (void)!::write(pipe[1], &base, sizeof base);
+    ::pause();
+    ::_exit(0);
+  }
+  std::uint32_t base = 0;
+  ASSERT_EQ(::read(pipe[0], &base, sizeof base), static_cast<ssize_t>(sizeof base));
+  EXPECT_EQ(base, kBase);
+  auto beside = open();
+  EXPECT_EQ(base_of(beside), kBase + kCount);
+  ::kill(launcher, SIGKILL);
+  ::waitpid(launcher, nullptr, 0);
+  auto after = open();
+  EXPECT_EQ(base_of(after), kBase);
+}
+
+TEST_F(Ids, FolderThatOthersMayWriteIsNotBelieved) {
+  if (::geteuid() != 0) return;
+  std::filesystem::create_directory(folder_ + "/ids");
+  ::chmod((folder_ + "/ids").c_str(), 0777);
+  auto registry = open();
+  EXPECT_NE(registry.problem().find(folder_), std::string::npos) << registry.problem();
+  EXPECT_EQ(base_of(registry), kBase) << "as without one";
+}
+
+TEST_F(Ids, NoneLeftIsToldWithItsRemedy) {
+  if (::geteuid() != 0) return;
+  auto one = open(), two = open();
+  constexpr std::uint32_t kLast = 0xfffffffe - kCount;
+  EXPECT_EQ(base_of(one, kLast), kLast);
+  const auto none = choose_ids(kLast, kCount, two);
+  ASSERT_FALSE(none);
+  EXPECT_NE(none.error().message.find("sandbox.uid_range"), std::string::npos) << none.error().message;
+}
+
+IdSpan ids_of(const OwnSandbox& own) {
+  const std::string map =
+      run_attempts(*own.sandbox, spec_with(), "read /proc/self/uid_map").answer("read /proc/self/uid_map");
+  unsigned long long inside = 1, base = 0, count = 0;
+  EXPECT_EQ(std::sscanf(map.c_str(), "%llu %llu %llu", &inside, &base, &count), 3) << map;
+  EXPECT_EQ(inside, 0U);
+  return {base, count};
+}
+
+TEST(Identity, TwoLaunchersOfAHostHaveNoIdInCommon) {
+  if (::geteuid() != 0) return;
+  const OwnSandbox one = own_sandbox(), two = own_sandbox();
+  const IdSpan first = ids_of(one), second = ids_of(two);
+  EXPECT_FALSE(first.overlaps(second)) << first.base << ", " << second.base;
+}
+
+// Of launcher, init and job, beside that of the agent.
+std::string ranks_of_a_run() {
+  const OwnSandbox own = own_sandbox();
+  Started started = start_attempts(*own.sandbox, spec_with(), "inherited\nprint up\nsleep 60000");
+  wait_for_output(started, "up");
+  std::string ranks;
+  const pid_t zygote = children_of(own.launcher).at(0), init = children_of(zygote).at(0);
+  const int agent = ::getpriority(PRIO_PROCESS, 0);
+  for (const pid_t pid : {own.launcher, init})
+    ranks += std::to_string(::getpriority(PRIO_PROCESS, static_cast<id_t>(pid)) - agent) + " ";
+  own.sandbox->kill(started.spec.run, KillReason::cancelled, 0);
+  wait_for(*own.sandbox, started);
+  const std::string job = run_attempts(*own.sandbox, spec_with(), "inherited").answer("inherited");
+  return ranks + job.substr(job.find("nice="));
+}
+
+TEST(Identity, JobsHaveTheRankOfTheirAgentAndInitRanksAbove) {
+  const int before = ::getpriority(PRIO_PROCESS, 0);
+  int pipe[2];
+  ASSERT_EQ(::pipe(pipe), 0);
+  const pid_t agent = ::fork();  // a rank cannot be taken back
+  if (agent == 0) {
+    ::setpriority(PRIO_PROCESS, 0, before + 5);
+    const std::string ranks = ranks_of_a_run();
+    (void)!::write(pipe[1], ranks.data(), ranks.size());
+    ::_exit(0);
+  }
+  ::close(pipe[1]);
+  char text[256] = {};
+  (void)!::read(pipe[0], text, sizeof text - 1);
+  ::waitpid(agent, nullptr, 0);
+  const std::string above = ::geteuid() == 0 ? "-10 -10 " : "0 0 ";
+  EXPECT_EQ(text, above + "nice=" + std::to_string(before + 5));
+}
+
+}  // namespace
+}  // namespace mycojobs::test

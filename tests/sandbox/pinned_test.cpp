@@ -1,0 +1,159 @@
+// Kernel memory that no group is charged for: a job gets so much of it and no more.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "fixture.h"
+#include "sandbox/counted_calls.h"
+#include "sandbox/job.h"
+
+namespace mycojobs::test {
+namespace {
+
+using sandbox::CountedCalls;
+
+const std::string kMostLocks = std::to_string(CountedCalls::kMostLocks);
+const std::string kMostListeners = std::to_string(CountedCalls::kMostListeners);
+
+Ran run_with_loopback(const std::string& lines, bool exec = false) {
+  RunSpec spec = spec_with();
+  spec.grants.network = Network::loopback;
+  spec.limits.exec = exec;
+  return run_attempts(shared_sandbox(), spec, lines);
+}
+
+// Who meets nobody's locks but its own needs none.
+TEST(Pinned, RecordLockOfAJobAloneIsSetNowhere) {
+  const Ran ran = run_attempts("pin record_locks 20000\nlocks_held\nlock_path /tmp/a 6\nlock_path /tmp/a 7");
+  EXPECT_EQ(ran.answer("pin record_locks 20000"), "20000") << ran.outcome.reason;
+  EXPECT_EQ(ran.answer("locks_held"), "0");
+  EXPECT_EQ(ran.answer("lock_path /tmp/a 6"), "ok");
+  EXPECT_EQ(ran.answer("lock_path /tmp/a 7"), "ok");
+}
+
+TEST(Pinned, RecordLocksThatMeetOthersAreFew) {
+  const Ran ran = run_with_exec("pin record_locks 20000\nlocks_held\nlock_path /tmp/a 6");
+  EXPECT_EQ(ran.answer("pin record_locks 20000"), kMostLocks + " ENOLCK") << ran.outcome.reason;
+  EXPECT_EQ(ran.answer("locks_held"), kMostLocks);
+  EXPECT_EQ(ran.answer("lock_path /tmp/a 6"), "ENOLCK");
+  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+}
+
+TEST(Pinned, RecordLocksOfAllProcessesOfAJobCountTogether) {
+  const Ran ran = run_with_exec("locks_of_children 10 2000");
+  EXPECT_EQ(ran.answer("locks_of_children 10 2000"), kMostLocks) << ran.outcome.reason;
+}
+
+TEST(Pinned, RecordLockThatWasGivenBackCountsNoMore) {
+  const Ran ran = run_with_exec("lock_and_unlock 12000\nlocks_of_children 4 1000\nlocks_of_children 4 1000");
+  EXPECT_EQ(ran.answer("lock_and_unlock 12000"), "12000") << ran.outcome.reason;
+  EXPECT_EQ(ran.answer("locks_of_children 4 1000"), "4000");
+}
+
+// What one run has used up is not the next one's, though it may have the same slot.
+TEST(Pinned, NextRunBeginsAnew) {
+  for (int i = 0; i < 3; ++i) {
+    const Ran ran = run_with_exec("pin record_locks 5000");
+    EXPECT_EQ(ran.answer("pin record_locks 5000"), "5000") << i << ran.outcome.reason;
+  }
+}
+
+// A signal takes a call back that is being counted: that is no forbidden one.
+TEST(Pinned, SignalsWhileCallsAreCountedAreNoViolation) {
+  const Ran ran = run_with_exec("locks_under_signals 4000");
+  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  EXPECT_EQ(ran.answer("locks_under_signals 4000"), "ok");
+}
+
+TEST(Pinned, LocksOfOpenFilesAreRefused) {
+  for (const char* line : {"lock_path /tmp/a 37", "lock_path /tmp/a 38"}) {  // F_OFD_SETLK, F_OFD_SETLKW
+    EXPECT_EQ(run_attempts(line).answer(line), "EINVAL");
+    EXPECT_EQ(run_with_exec(line).answer(line), "EINVAL");
+  }
+}
+
+// In a folder that two runs share they are real.
+TEST(Pinned, RecordLockInAGrantedFolderHoldsAgainstAnotherRun) {
+  char folder[] = "/var/tmp/mycojobs-test-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder), nullptr);
+  std::filesystem::permissions(folder, std::filesystem::perms::all);
+  RunSpec spec = spec_with();
+  spec.grants.fs_write = {folder};
+  const std::string file = std::string(folder) + "/data", line = "lock_path " + file + " 6";
+  Started holder = start_attempts(shared_sandbox(), spec, line + "\nchmod " + file + " 0666\nprint held\nsleep 60000");
+  wait_for_output(holder, "held");
+  spec.run = next_run();
+  EXPECT_EQ(run_attempts(shared_sandbox(), spec, line).answer(line), "EAGAIN");
+  shared_sandbox().kill(holder.spec.run, KillReason::cancelled, 0);
+  wait_for(shared_sandbox(), holder);
+  spec.run = next_run();
+  EXPECT_EQ(run_attempts(shared_sandbox(), spec, line).answer(line), "ok");
+  std::filesystem::remove_all(folder);
+}
+
+// The launcher counts; others are served meanwhile, and a forbidden call is still seen.
+TEST(Pinned, StormOfCountedCallsKeepsNobodyFromTheLauncher) {
+  Sandbox& sandbox = shared_sandbox();
+  RunSpec spec = spec_with();
+  spec.limits.exec = true;
+  Started storm = start_attempts(sandbox, spec, "print up\nlock_storm 1500\ncall ptrace");
+  wait_for_output(storm, "up");
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(word(run_attempts("getpid").outcome.status), "ok");
+  EXPECT_EQ(violation_of(wait_for(sandbox, storm)), "ptrace");
+}
+
+TEST(Pinned, ListenersAreFew) {
+  const Ran ran = run_with_loopback("pin listeners 40\nlisten_and_close 1");
+  EXPECT_EQ(ran.answer("pin listeners 40"), kMostListeners + " ENOBUFS") << ran.outcome.reason;
+  EXPECT_EQ(ran.answer("listen_and_close 1"), "0 ENOBUFS");
+  EXPECT_EQ(run_with_loopback("listen_and_close 100").answer("listen_and_close 100"), "100");
+  EXPECT_EQ(run_with_loopback("listen_and_close 100", true).answer("listen_and_close 100"), "100");
+}
+
+// Of 400 that are not accepted a few wait, with little in them, whatever queue and buffers were asked for.
+TEST(Pinned, ConnectionsThatNobodyAcceptsAreFewAndSmall) {
+  const Ran ran = run_with_loopback("pending 400");
+  const std::string answer = ran.answer("pending 400");
+  unsigned through = 0, all = 0, sent_kib = 0;
+  ASSERT_EQ(std::sscanf(answer.c_str(), "%u of %u, %u KiB", &through, &all, &sent_kib), 3) << answer;
+  EXPECT_GT(through, 0U);
+  EXPECT_LE(through, static_cast<unsigned>(sandbox::kMostPending) + 1) << answer;
+}
+
+TEST(Pinned, ConnectionsThatWaitForTheirEndAreFew) {
+  const Ran ran = run_with_loopback("pin time_waits 4000");
+  EXPECT_LE(std::stoul(ran.answer("pin time_waits 4000")), 1024U) << ran.answer("pin time_waits 4000");
+}
+
+// Whatever is left to a job, a limit of its own is reached or its group is charged.
+TEST(Pinned, EveryKindMeetsALimit) {
+  for (const char* kind : {"record_locks 30000", "flocks", "epoll_items", "epolls", "eventfds", "timerfds", "timers",
+                           "signals", "pipes", "pairs", "files", "symlinks", "landlock_rules", "threads"}) {
+    RunSpec spec = spec_with();
+    spec.limits.memory_bytes = 32U << 20;
+    spec.limits.tmp_bytes = 16U << 20;
+    const std::string line = std::string("pin ") + kind;
+    const Ran ran = run_attempts(shared_sandbox(), spec, line);
+    const std::string answer = ran.answer(line);
+    EXPECT_TRUE(ran.outcome.status == RunStatus::oom || answer.find(' ') != std::string::npos || answer == "30000")
+        << kind << ": " << answer << ' ' << ran.outcome.reason;
+  }
+}
+
+// One victim is the end of the job on version 2; on version 1 the others go on, and the end says so all the same.
+TEST(Pinned, ChildThatWasKilledForMemoryIsNoOk) {
+  if (!may_limit_by_cgroup()) return;
+  RunSpec spec = spec_with();
+  spec.limits.exec = true;
+  spec.limits.memory_bytes = 32U << 20;
+  const Ran ran = run_attempts(shared_sandbox(), spec, "child_touch 128");
+  EXPECT_EQ(word(ran.outcome.status), "oom") << ran.outcome.reason;
+  EXPECT_NE(ran.outcome.reason.find("32 MiB"), std::string::npos) << ran.outcome.reason;
+}
+
+}  // namespace
+}  // namespace mycojobs::test
