@@ -140,8 +140,9 @@ def warm():
     module.__getattr__, module.__dir__ = make_attribute, list_attributes
     module.__all__ = ["Failure", "artifacts", "cancelled", "inputs", "job", "progress", "result", "secret"]
     modules["mycojobs"] = module
-    sys.excepthook = show_exception
-    threading.excepthook = show_thread_exception
+    # Who asks whether a script has set a hook of its own compares the two (code, doctest).
+    sys.excepthook = sys.__excepthook__ = show_exception
+    threading.excepthook = threading.__excepthook__ = show_thread_exception
     signal.signal(signal.SIGINT, signal.default_int_handler)  # these three as python3 has them
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
