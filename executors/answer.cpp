@@ -119,16 +119,22 @@ void AnswerReader::take_result(const std::string& payload) {
   }
   std::uint64_t bytes = 0;
   TextMap result;
+  std::vector<std::string> json_keys;
   for (const auto& [key, value] : values->items()) {
-    if (!value.is_string()) return broken("a result with a value that is not text");
-    bytes += key.size() + value.get_ref<const std::string&>().size();
-    result.emplace(key, value.get<std::string>());
+    const bool typed = value.is_array() && value.size() == 1 && value[0].is_string();
+    if (!typed && !value.is_string()) return broken("a result with a value that is neither text nor JSON");
+    const auto& text = (typed ? value[0] : value).get_ref<const std::string&>();
+    if (typed && !is_json(text)) return broken("a result with a value that says it is JSON and is none");
+    bytes += key.size() + text.size();
+    result.emplace(key, text);
+    if (typed) json_keys.push_back(key);
   }
   if (bytes > max_result_bytes_) {
     answer_.too_large = "the result has " + std::to_string(bytes) + " bytes";
     return;
   }
   answer_.result = std::move(result);
+  answer_.result_json = std::move(json_keys);
 }
 
 void AnswerReader::take_error(const std::string& payload) {
@@ -157,14 +163,15 @@ void AnswerReader::take_call(std::string&& payload) {
 
 void AnswerReader::take_artifact(const std::string& payload) {
   const std::size_t end = payload.find('\0');
-  if (end == std::string::npos || end == 0) return broken("an artifact without a name");
+  const std::size_t bytes = end == std::string::npos ? end : payload.find('\0', end + 1);
+  if (bytes == std::string::npos || end == 0) return broken("an artifact without its name and mode");
   if (sink_ == nullptr) return;
   if (payload.compare(0, end, artifact_) != 0 || artifact_.size() != end) {
     if (artifact_wanted_) sink_->close();
     artifact_ = payload.substr(0, end);
-    artifact_wanted_ = sink_->open(artifact_);
+    artifact_wanted_ = sink_->open(artifact_, std::string_view(payload).substr(end + 1, bytes - end - 1) == "755");
   }
-  if (artifact_wanted_) sink_->write(std::string_view(payload).substr(end + 1));
+  if (artifact_wanted_) sink_->write(std::string_view(payload).substr(bytes + 1));
 }
 
 void AnswerReader::reply(std::string& output, std::string_view reply) {

@@ -28,6 +28,7 @@ struct ScriptError {
 struct Answer {
   bool done = false;  // the host handed back everything and said so
   TextMap result;
+  std::vector<std::string> result_json;  // keys of `result` whose text is JSON
   std::optional<ScriptError> error;
   std::string too_large;  // why the result was not kept; empty: it was
   std::string problem;    // the first thing that broke the protocol; nothing behind it is read

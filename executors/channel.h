@@ -6,11 +6,13 @@
 //     facts        JSON object: executor, id, caller_id, context_id, name, attempt, deliveries, epoch,
 //                  deadline_unix_ms, runner_id, command and script_file (programs only), attached (a path
 //                  below /job: a program whose bytes come as a sealed file, its descriptor along with the first
-//                  byte), max_result_bytes, max_artifact_bytes, and granted: what its policy came to, as
+//                  byte), flow (of a flow's job: inputs, signals, each, those that there are), max_result_bytes,
+//                  max_artifact_bytes, input_names (only if there are any: the ids of the jobs that `inputs` has under
+//                  their names), and granted: what its policy came to, as
 //                  {"exec": bool, "net": "none" | "loopback" | [entries], "memory": bytes, "fs.read": [..],
 //                  "fs.write": [..], "secrets": [..]}
 //     environment  JSON object, text -> text: the whole environment of the job
-//     inputs       JSON object: job name -> its result map. Once.
+//     inputs       JSON object: what a job is called -> its result, each value as it was handed back. Each job once.
 //     file         path below /job, NUL, mode in octal, NUL, bytes. Any number of them; a path that is named again
 //                  goes on where its last bytes ended.
 //     script       the bytes as the author wrote them, UTF-8. The job starts when it is there.
@@ -18,9 +20,11 @@
 //   up, in any order, `done` last
 //     note         JSON object: text, fraction (0 to 1, or absent). A line for the job's log. Any number of them.
 //     call         JSON object: id (the host's own, above 0), method, params. The agent answers each with a reply.
-//     artifact     path, NUL, bytes. A path that is named again at once goes on where its last bytes ended; an
+//     artifact     path, NUL, mode in octal, NUL, bytes. A path that is named again at once goes on where its last
+//     bytes ended; an
 //                  artifact is whole when another one begins, or with `done`.
-//     result       JSON object, text -> text. At most once.
+//     result       JSON object. A value that is text: text; any other: an array of one text, which is the value's JSON.
+//                  At most once.
 //     error        JSON object: type, message, traceback, line (0: unknown), exit (only if the script itself asked
 //                  to leave with that code), retry (only if the failure says so: false, no further attempt; a number,
 //                  the next one after so many seconds). At most once.
@@ -68,9 +72,14 @@ inline constexpr std::uint32_t kMaxArtifactFrameBytes = 256U << 10;
 // one always.
 inline constexpr const char* kArtifactsFolder = "/job/artifacts";
 inline constexpr const char* kArtifactsName = "artifacts";
-inline constexpr const char* kSecretsFolder = "/job/secrets";   // a file for each secret, mode 0400
-inline constexpr const char* kInputsFolder = "/job/inputs";     // <job name>/<artifact>: of the jobs that it depends on
-inline constexpr const char* kInputsFile = "/job/inputs.json";  // programs only: the payload of `inputs`
+inline constexpr const char* kSecretsFolder = "/job/secrets";  // a file for each secret, mode 0400
+inline constexpr const char* kInputsFolder = "/job/inputs";    // <job name>/<artifact>: of the jobs that it depends on
+// Programs only: the payload of `inputs`; the same by the ids of the jobs, if it has any under their names; `flow` of the
+// facts, if it is there.
+inline constexpr const char* kInputsFile = "/job/inputs.json";
+inline constexpr const char* kInputsByIdName = "inputs_by_id.json";
+inline constexpr const char* kInputsByIdFile = "/job/inputs_by_id.json";
+inline constexpr const char* kFlowFile = "/job/flow.json";
 
 // payload.size() must fit in 32 bits.
 void append_frame(std::string& out, FrameKind, std::string_view payload);

@@ -92,7 +92,7 @@ class Walk {
     struct stat opened {};
     if (!fd || ::fstat(fd.get(), &opened) != 0 || opened.st_ino != info.st_ino) return note(path, "cannot be read");
     ++sent_;
-    const std::string head = path + '\0';
+    const std::string head = path + '\0' + ((info.st_mode & S_IXUSR) != 0 ? "755" : "644") + '\0';
     std::array<char, 65536> part;  // NOLINT(*-member-init): filled by read
     // As long as it was when we looked: a process that is left may go on writing into it.
     auto rest = static_cast<std::uint64_t>(info.st_size);

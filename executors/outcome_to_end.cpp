@@ -187,6 +187,7 @@ JobEnd outcome_to_end(const EndContext& context, const Outcome& outcome, const A
   if (words.error.empty()) {
     end.status = JobStatus::finished;
     end.result = answer.result;
+    end.result_json = answer.result_json;
   } else {
     end.error_info = dump_json(error_info(outcome, answer));
     // Also if something else ended the run after the script had failed: what it said still holds.

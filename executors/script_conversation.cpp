@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "domain/codec.h"
+#include "domain/flow_data.h"
+#include "domain/result_values.h"
 #include "domain/utf8.h"
 #include "executors/answer.h"
 #include "executors/channel.h"
@@ -69,6 +71,10 @@ nlohmann::json granted_json(const Policy& policy) {
           {"fs.read", policy.fs_read}, {"fs.write", policy.fs_write}, {"secrets", policy.secrets}};
 }
 
+bool has_name(const std::pair<const std::string, JobInput>& input) {
+  return input.first != std::to_string(input.second.id);
+}
+
 std::string facts_json(const JobFacts& facts, const ScriptExtras& extras) {
   const Job& job = facts.job;
   nlohmann::json out{{"executor", extras.executor},
@@ -84,16 +90,31 @@ std::string facts_json(const JobFacts& facts, const ScriptExtras& extras) {
                      {"max_result_bytes", facts.max_result_bytes},
                      {"max_artifact_bytes", facts.max_artifact_bytes},
                      {"granted", granted_json(facts.granted)}};
+  if (nlohmann::json told = flow_data_of(job).told; !told.empty()) out["flow"] = std::move(told);
+  for (const auto& input : facts.inputs) {
+    if (has_name(input)) out["input_names"][std::to_string(input.second.id)] = input.first;
+  }
   if (!extras.command.empty()) out["command"] = extras.command;
   if (!extras.script_file.empty()) out["script_file"] = extras.script_file;
   if (!extras.attached.empty()) out["attached"] = extras.attached;
   return dump_json(out);
 }
 
+std::string inputs_json(const JobFacts& facts, bool by_id) {
+  std::string out = "{";
+  for (const auto& [name, input] : facts.inputs) {
+    if (out.size() > 1) out += ',';
+    out += dump_json(by_id ? std::to_string(input.id) : name) + ':' + typed_text(input.result, input.result_json);
+  }
+  return out += '}';
+}
+
 Result<void> append_files(std::string& request, const JobFacts& facts, const ScriptExtras& extras) {
-  constexpr unsigned kForItsOwner = 0400, kForAll = 0444;
+  constexpr unsigned kForItsOwner = 0400, kForAll = 0444, kProgramForAll = 0555;
   for (const SecretValue& secret : facts.secrets)
     append_file(request, "secrets/" + secret.name, kForItsOwner, secret.value);
+  if (!extras.command.empty() && std::any_of(facts.inputs.begin(), facts.inputs.end(), has_name))
+    append_file(request, kInputsByIdName, kForItsOwner, inputs_json(facts, true));
   for (const ScriptFile& file : extras.programs) append_file(request, file.path, file.mode, file.bytes);
   for (const auto& [job, artifact] : facts.files) {
     std::ifstream file(artifact.path, std::ios::binary);
@@ -102,9 +123,27 @@ Result<void> append_files(std::string& request, const JobFacts& facts, const Scr
       return fail(Code::unavailable, fmt::format("inputs: the artifact {} of job {} cannot be read: {}",
                                                  shown(artifact.name), shown(job), artifact.path));
     }
-    append_file(request, "inputs/" + job + "/" + artifact.name, kForAll, bytes);
+    append_file(request, "inputs/" + job + "/" + artifact.name, artifact.executable ? kProgramForAll : kForAll, bytes);
   }
   return {};
+}
+
+}  // namespace
+
+namespace {
+
+// The job's own loopback is reached without the proxy; of the host's, what the list names is reached through it alone.
+std::string not_by_proxy(const Policy& granted) {
+  std::string out;
+  for (const auto& [host, entry] :
+       {std::pair("localhost", "localhost:"), std::pair("127.0.0.1", "127.0.0.1:"), std::pair("::1", "[::1]:")}) {
+    const auto named = [&, start = std::string_view(entry)](const std::string& each) {
+      return each.starts_with(start);
+    };
+    if (std::none_of(granted.net_allow.begin(), granted.net_allow.end(), named))
+      out += (out.empty() ? "" : ",") + std::string(host);
+  }
+  return out;
 }
 
 }  // namespace
@@ -123,6 +162,7 @@ TextMap job_environment(const JobFacts& facts, const TextMap& more) {
                          {"MYCOJOBS_ARTIFACTS", kArtifactsFolder},
                          {"MYCOJOBS_SECRETS", kSecretsFolder},
                          {"MYCOJOBS_INPUTS_DIR", kInputsFolder}};
+  environment.merge(flow_environment(flow_data_of(job)));
   environment.insert(job.env_vars.begin(), job.env_vars.end());  // what is there already stays: ours win
   environment.insert(more.begin(), more.end());
   // What programs and libraries expect to find; the job's own values win.
@@ -134,7 +174,7 @@ TextMap job_environment(const JobFacts& facts, const TextMap& more) {
     if (proxy) environment.insert({name, kProxyUrl});
   }
   for (const char* name : {"no_proxy", "NO_PROXY"}) {
-    if (proxy) environment.insert({name, "localhost,127.0.0.1,::1"});
+    if (proxy) environment.insert({name, not_by_proxy(facts.granted)});
   }
   return environment;
 }
@@ -144,8 +184,8 @@ Result<std::string> script_request(const JobFacts& facts, const ScriptExtras& ex
   const std::string fact_text = facts_json(facts, extras);
   const TextMap variables = extras.whole_environment ? extras.environment : job_environment(facts, extras.environment);
   const std::string environment = dump_json(nlohmann::json(variables));
-  const std::string inputs = dump_json(nlohmann::json(facts.inputs));
-  MJ_CHECK(check_size("name", fact_text.size(), kMaxFactsBytes));
+  const std::string inputs = inputs_json(facts, false);
+  MJ_CHECK(check_size("name and flow_data", fact_text.size(), kMaxFactsBytes));
   MJ_CHECK(check_size("env_vars", environment.size(), kMaxEnvironmentBytes));
   MJ_CHECK(check_size("inputs", inputs.size(), kMaxInputsBytes));
   MJ_CHECK(check_size("script", facts.job.script.size(), kMaxScriptBytes));

@@ -17,7 +17,7 @@ inline constexpr int kGuardianAlive = 4;  // the guardian's alive_fd, if the age
 inline constexpr int kGuardianIds = 5;    // the entry of its jobs' ids (id_registry.h), if they have any
 
 // To the guardian, from the agent: kill the launcher, which does not leave when it should. Any other signal means
-// nothing to it: a terminal's and a service manager's are the agent's to interpret.
+// nothing to it: a service manager's are the agent's to interpret.
 inline constexpr int kKillLauncher = SIGUSR2;
 
 // Returns in the child, which is the launcher and dies with its guardian.

@@ -90,22 +90,49 @@ int own_keyring(ChildRun&) {
   return ring < 0 && errno != ENOSYS ? errno : 0;  // no keys in this kernel: nothing to separate
 }
 
+constexpr std::uint64_t kOfItsUser = 2;  // files, each of less than a page, that count for nobody
+
 int mount_tmpfs(const ChildRun& run, const char* path, const char* mode) {
   const Fork& r = run.request;
   // An inode costs kernel memory that the size does not count: about one a page, and never without end.
-  const std::uint64_t inodes = std::clamp<std::uint64_t>(r.limits.tmp_bytes / 4096, 1024, 65536);
+  const std::uint64_t inodes = std::clamp<std::uint64_t>(r.limits.tmp_bytes / 4096, 1024, 65536) + kOfItsUser;
   char options[160];
   std::snprintf(options, sizeof options, "size=%llu,nr_inodes=%llu,mode=%s,uid=%u,gid=%u",
-                static_cast<unsigned long long>(r.limits.tmp_bytes), static_cast<unsigned long long>(inodes), mode,
-                r.uid, r.uid);
+                static_cast<unsigned long long>(r.limits.tmp_bytes + kOfItsUser * 4096),
+                static_cast<unsigned long long>(inodes), mode, r.uid, r.uid);
   const unsigned long flags = MS_NOSUID | MS_NODEV | (r.limits.exec ? 0 : MS_NOEXEC);
   return error_if(::mount("tmpfs", path, "tmpfs", flags, options) != 0);
+}
+
+// A file of the slot in front of one of the root's. `own` is covered before a job runs.
+int put_before(const char* own, const char* path, const std::string& text) {
+  const Fd file(::open(own, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444));
+  if (!file) return errno;
+  if (::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) return errno;
+  if (::mount(own, path, nullptr, MS_BIND, nullptr) != 0) return errno;
+  mount_attr attr{};
+  attr.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
+  return error_if(::mount_setattr(AT_FDCWD, path, 0, &attr, sizeof attr) != 0);
+}
+
+// Whoever asks for the job's user by its id, or by its name, finds it; for an ordinary user's agent it is 0.
+int name_its_user(std::uint32_t uid) {
+  const std::string id = std::to_string(uid);
+  const std::string root = uid == 0 ? "" : "root:x:0:0:root:/:/usr/sbin/nologin\n";
+  const std::string user = "job:x:" + id + ":" + id + ":job:/job:/bin/sh\n";
+  if (int error =
+          put_before("/job/passwd", "/etc/passwd", root + user + "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n");
+      error != 0)
+    return error;
+  const std::string groups = (uid == 0 ? "" : "root:x:0:\n") + ("job:x:" + id) + ":\nnogroup:x:65534:\n";
+  return put_before("/job/group", "/etc/group", groups);
 }
 
 // /tmp and /job share one file system, hence one limit. Its root is covered by one of its own folders, so that nothing
 // has to be unmounted. No path here was ever within a job's reach: the root is the zygote's and read-only.
 int own_folders(ChildRun& run) {
   if (int error = mount_tmpfs(run, "/job", "700"); error != 0) return error;
+  if (int error = name_its_user(run.request.uid); error != 0) return error;
   for (const char* folder : {"/job/tmp", "/job/job"}) {
     if (::mkdir(folder, 0700) != 0 || ::chown(folder, run.request.uid, run.request.uid) != 0) return errno;
   }

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/last_words.h"
 #include "sandbox/guardian.h"
 #include "sandbox/launcher.h"
 #include "sandbox/zygote.h"
@@ -38,7 +39,7 @@ int own_rank() {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   using namespace mycojobs::sandbox;
   if (argc == 2 && std::string_view(argv[1]) == kCanaryArgument) {
     mycojobs::serve_zygote({"canary", nullptr, nullptr, nullptr, run_nothing});
@@ -47,9 +48,8 @@ int main(int argc, char** argv) {
     std::fputs("mycojobs-launcher is started by the agent, with a socket as descriptor 3\n", stderr);
     return 64;
   }
-  // A terminal's and a service manager's signals are the agent's to interpret; its end is the launcher's (the socket).
+  // A service manager's signals are the agent's to interpret; its end is the launcher's (the socket).
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(number, SIG_IGN);
-  ::setsid();
   IdRegistry ids = open_registry();
   leave_guardian_behind();
   const int rank = own_rank();
@@ -59,4 +59,6 @@ int main(int argc, char** argv) {
   ::close_range(kAgentSocket + 1, kGuardianIds - 1, 0);
   ::close_range(kGuardianIds + 1, ~0U, 0);
   return Launcher(mycojobs::Fd(kAgentSocket), std::move(ids), rank).run();
+} catch (...) {
+  mycojobs::leave_with_last_words("mycojobs-launcher");
 }

@@ -19,7 +19,13 @@
 namespace mycojobs::sandbox {
 namespace {
 
-constexpr std::size_t kMostBytes = 8192;  // of all lines: they travel in one frame
+constexpr std::size_t kMostBytes = 8192;         // of all lines: they travel in one frame
+constexpr std::size_t kMostBytesOfFiles = 6144;  // the rest is left for calls, programs and sockets
+constexpr const char* kMore = "there was more than can be told";
+// What every root has, and what is a job's own: no policy is needed there, and an `import` alone opens hundreds of
+// them.
+constexpr const char* kOfEveryJob[] = {"/usr/", "/bin/",  "/sbin/", "/lib/", "/lib32/", "/lib64/", "/libx32/",
+                                       "/etc/", "/proc/", "/sys/",  "/dev/", "/venv/",  "/tmp/",   "/job/"};
 
 struct Opening {
   const char* syscall;
@@ -69,6 +75,11 @@ bool is_plain(const std::string& text) {
   return true;
 }
 
+bool is_of_every_job(const std::string& path) {
+  return path.find("/..") == std::string::npos && std::any_of(std::begin(kOfEveryJob), std::end(kOfEveryJob),
+                                                              [&](const char* top) { return path.starts_with(top); });
+}
+
 int refusal_of(const std::string& name) {
   for (const auto& call : refused_calls()) {
     if (name == call.syscall) return call.error;
@@ -81,11 +92,10 @@ int refusal_of(const std::string& name) {
 bool is_observed(const char* syscall) { return opening_of(syscall) != nullptr; }
 
 void Learning::note(std::string line) {
-  if (full_ || lines_.contains(line)) return;
-  full_ = bytes_ + line.size() > kMostBytes;
-  if (full_) line = "there was more than can be told";
-  bytes_ += line.size();
-  lines_.insert(std::move(line));
+  const bool is_file = line.starts_with("read ") || line.starts_with("write ");
+  if (lines_.contains(line)) return;
+  if (bytes_ + line.size() > (is_file ? kMostBytesOfFiles : kMostBytes - std::strlen(kMore))) line = kMore;
+  if (lines_.insert(line).second) bytes_ += line.size();
 }
 
 int Learning::judge(int listener, const seccomp_notif& call) {
@@ -98,7 +108,7 @@ int Learning::judge(int listener, const seccomp_notif& call) {
     const std::uint64_t flags = opening->flags < 6 ? call.data.args[opening->flags] : O_WRONLY | O_CREAT;
     const bool writes = (flags & (O_ACCMODE | O_CREAT | O_TRUNC)) != O_RDONLY;
     const std::string path = path_of(opening->path);
-    if (path.starts_with('/')) note((writes ? "write " : "read ") + path);
+    if (path.starts_with('/') && !is_of_every_job(path)) note((writes ? "write " : "read ") + path);
     return 0;
   }
   // Before it there is no job that could have made the call, and what it asks for is in registers.

@@ -28,7 +28,6 @@ class Learning {
   std::set<std::string> lines_;
   std::size_t bytes_ = 0;
   bool forked_ = false;  // init has forked the job: every later fork is the job's
-  bool full_ = false;
 };
 
 }  // namespace mycojobs::sandbox

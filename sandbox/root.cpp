@@ -2,12 +2,10 @@
 //
 //   /usr             the host's, read-only, nosuid, nodev, with all that is mounted below
 //   /bin /lib ...    as on the host: links into /usr, or mounted like it
-//   /etc             few files, made here or copied; some folders mounted read-only
-//   /dev             null zero full random urandom, links, shm
-//   /host            the script host's program
-//   /venv ...        read-only, the folders of the script host, each at a place of its own
-//   /proc /tmp /job  mount points of a job's own
-//   /srv /home ...   empty; what a run is granted is mounted below (grants.cpp)
+//   /etc             few files, made here or copied; some folders mounted read-only. A slot has its own passwd and
+//   group /dev             null zero full random urandom, links, shm /host            the script host's program /venv
+//   ...        read-only, the folders of the script host, each at a place of its own /proc /tmp /job  mount points of a
+//   job's own /srv /home ...   empty; what a run is granted is mounted below (grants.cpp)
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/mount.h>

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "api/job_stream.h"
 #include "base/ids.h"
 #include "coordinator/progress.h"
 #include "domain/codec.h"
@@ -36,12 +37,27 @@ Result<std::uint64_t> number_of(const std::map<std::string, std::string>& query,
   return number;
 }
 
+// The job that is named, where its log was left, and whether the caller may read it.
+Result<void> read_job_wish(Services& services, const HttpRequest& from, EventWish& wish) {
+  const json params{{"context_id", wish.context}, {"id", from.query.at("job")}};
+  MJ_TRY(call, Call::begin(services, params, wish.caller));
+  auto key = call.job_key();
+  if (!key) return fail(key.error(), "job");
+  wish.job = std::move(*key);
+  const auto given = from.query.find("after");
+  const std::string last = given != from.query.end() ? given->second : from.header("last-event-id");
+  if (!last.empty() && !parse_u64(last, wish.after_seq))
+    return fail(Code::invalid, "Last-Event-ID: give the id of an event of this stream");
+  MJ_CHECK(look_at_job(call, wish.job));
+  return {};
+}
+
 }  // namespace
 
 Result<EventWish> read_event_request(Services& services, const HttpRequest& from, const Caller& caller) {
   for (const auto& [name, value] : from.query) {
-    if (name != "context" && name != "flow" && name != "after")
-      return fail(Code::invalid, name.substr(0, 40) + ": there are context, flow and after");
+    if (name != "context" && name != "flow" && name != "job" && name != "after")
+      return fail(Code::invalid, name.substr(0, 40) + ": there are context, flow, job and after");
   }
   EventWish wish;
   MJ_TRY(context, number_of(from.query, "context", services.settings.contexts.empty()));
@@ -49,6 +65,11 @@ Result<EventWish> read_event_request(Services& services, const HttpRequest& from
   wish.context = static_cast<Id>(context == 0 ? services.settings.contexts.front() : context);
   wish.flow = static_cast<Id>(flow);
   wish.caller = caller;
+  if (from.query.contains("job")) {
+    if (wish.flow != 0) return fail(Code::invalid, "job: is given beside flow: give one or the other");
+    MJ_CHECK(read_job_wish(services, from, wish));
+    return wish;
+  }
   const auto given = from.query.find("after");
   const std::string last = given != from.query.end() ? given->second : from.header("last-event-id");
   if (!last.empty()) {
@@ -60,13 +81,13 @@ Result<EventWish> read_event_request(Services& services, const HttpRequest& from
   const json params = context_params(wish.context);
   MJ_TRY(call, Call::begin(services, params, caller));
   if (wish.flow == 0) {
-    MJ_CHECK(call.may(Deed::read));
+    MJ_CHECK(call.may(Action::read));
     return wish;
   }
   Flow record;
   record.id = wish.flow;
-  MJ_TRY(fields, call.store().load(wish.context, redis_key(record)));
-  MJ_CHECK(call.may(Deed::read, decode<Flow>(fields).record.caller_id));
+  MJ_CHECK(call.open(Action::read, redis_key(record), "flow " + std::to_string(wish.flow),
+                     [](const Fields& fields) { return decode<Flow>(fields).record.caller_id; }));
   return wish;
 }
 

@@ -19,6 +19,8 @@ struct EventWish {
   Caller caller;
   std::optional<std::uint64_t> after_revision;  // of the flow
   std::optional<std::uint64_t> since_ms;        // of the context
+  std::string job;                              // its key: of this job alone
+  std::uint64_t after_seq = 0;                  // of its log
 };
 // Query and Last-Event-ID, and whether the caller may. Errors: invalid, denied, not_found (the flow), unavailable.
 Result<EventWish> read_event_request(Services&, const HttpRequest&, const Caller&);

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "api/event_stream.h"
+#include "api/job_stream.h"
 #include "base/ids.h"
 #include "base/log.h"
 #include "store/redis_flows.h"
@@ -71,18 +72,19 @@ void Events::tell(const std::string& hint) {
   if (!read_hint(hint, numbers)) return;
   const auto& [context, flow, revision] = numbers;
   for (Subscription& each : subscriptions_) {
-    if (each.context != context || (each.flow != 0 && each.flow != flow)) continue;
+    if (!each.hints || each.context != context || (each.flow != 0 && each.flow != flow)) continue;
     each.behind = each.behind || each.moved.size() >= kMaxWaiting;
     if (!each.behind) each.moved.emplace_back(static_cast<Id>(flow), revision);
   }
 }
 
-std::list<Events::Subscription>::iterator Events::subscribe(Id context, Id flow) {
+std::list<Events::Subscription>::iterator Events::subscribe(Id context, Id flow, bool hints) {
   const std::lock_guard lock(mutex_);
   if (subscriptions_.size() >= services_.settings.limits.event_streams) return subscriptions_.end();
   Subscription wish;
   wish.context = context;
   wish.flow = flow;
+  wish.hints = hints;
   return subscriptions_.insert(subscriptions_.begin(), std::move(wish));
 }
 
@@ -91,9 +93,9 @@ void Events::unsubscribe(std::list<Subscription>::iterator at) {
   subscriptions_.erase(at);
 }
 
-Events::Next Events::wait(Subscription& own, Subscription& taken) {
+Events::Next Events::wait(Subscription& own, Subscription& taken, std::uint32_t ms) {
   std::unique_lock lock(mutex_);
-  const auto until = std::chrono::milliseconds(services_.settings.limits.heartbeat_ms);
+  const std::chrono::milliseconds until(ms);
   const bool something =
       changed_.wait_for(lock, until, [&] { return stopping_ || own.behind || own.look_again || !own.moved.empty(); });
   if (stopping_ || own.behind) return Next::over;
@@ -101,6 +103,34 @@ Events::Next Events::wait(Subscription& own, Subscription& taken) {
   taken.moved = std::exchange(own.moved, {});
   taken.look_again = std::exchange(own.look_again, false);
   return Next::moved;
+}
+
+void Events::follow_flows(const EventWish& wish, Subscription& own, EventSink& sink) {
+  EventStream events(services_, wish, sink);
+  Subscription taken;
+  bool open = events.begin();
+  while (open) {
+    const Next next = wait(own, taken, services_.settings.limits.heartbeat_ms);
+    if (next == Next::over) break;
+    open = next == Next::silence ? events.heartbeat() : events.follow(taken.moved, taken.look_again);
+  }
+}
+
+void Events::follow_job(const EventWish& wish, Subscription& own, EventSink& sink) {
+  JobStream events(services_, wish, sink);
+  Subscription taken;
+  std::uint32_t silent_ms = 0;
+  bool open = sink.send("retry: 1000\n\n");
+  while (open) {
+    const auto look = events.look();
+    if (look == JobStream::Look::over) break;
+    silent_ms = look == JobStream::Look::told ? 0 : silent_ms + kJobLookMs;
+    if (silent_ms >= services_.settings.limits.heartbeat_ms) {
+      open = sink.send(": heartbeat\n\n");
+      silent_ms = 0;
+    }
+    if (wait(own, taken, kJobLookMs) == Next::over) break;
+  }
 }
 
 HttpReply Events::stream(const HttpRequest& from, const Caller& caller) {
@@ -116,26 +146,20 @@ HttpReply Events::stream(const HttpRequest& from, const Caller& caller) {
                   : denied ? "denied"
                   : away   ? "unavailable"
                            : "invalid",
-                  wish.error().message, "GET /events?context=N or /events?context=N&flow=M");
+                  wish.error().message,
+                  "GET /events?context=N, /events?context=N&flow=M or /events?context=N&job=CALLER:ID");
   }
   // The place is taken when the stream begins: a reply that is never sent must take none.
   HttpReply reply;
   reply.type = "text/event-stream";
   reply.stream = [this, wish = *wish](EventSink& sink) {
-    const auto own = subscribe(wish.context, wish.flow);
+    const auto own = subscribe(wish.context, wish.flow, wish.job.empty());
     if (own == subscriptions_.end()) {
       (void)sink.send(
           "event: refused\ndata: {\"word\":\"unavailable\",\"remedy\":\"too many event streams are open\"}\n\n");
       return;
     }
-    EventStream events(services_, wish, sink);
-    Subscription taken;
-    bool open = events.begin();
-    while (open) {
-      const Next next = wait(*own, taken);
-      if (next == Next::over) break;
-      open = next == Next::silence ? events.heartbeat() : events.follow(taken.moved, taken.look_again);
-    }
+    wish.job.empty() ? follow_flows(wish, *own, sink) : follow_job(wish, *own, sink);
     unsubscribe(own);
   };
   return reply;

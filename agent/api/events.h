@@ -1,4 +1,5 @@
-// Server-sent events: what flows of a context do, as it happens. GET /events?context=N[&flow=M]
+// Server-sent events: what flows of a context do, or one job, as it happens. GET
+// /events?context=N[&flow=M|&job=CALLER:ID]
 //
 //   event: flow            data: {context, flow, revision, status, detail, error}      how it stands now
 //   event: fact            data: {context, flow, revision, at_ms, kind, node?, job?, node_status?, ...}
@@ -7,6 +8,8 @@
 // Of one flow the id of an event is the revision, and Last-Event-ID (or ?after=) goes on behind it: nothing is left
 // out. Of a whole context it is "<at_ms>.<flow>.<revision>", and Last-Event-ID goes on with what has happened to active
 // and recent flows since that moment.
+//
+// Of one job: its state and its log (job_stream.h).
 //
 // Threads: one waits for the store's hints; each stream reads for itself, in the thread of its connection. A stream
 // that falls behind ends, and its client comes back with Last-Event-ID.
@@ -22,6 +25,7 @@
 #include <thread>
 #include <utility>
 
+#include "api/event_stream.h"
 #include "api/http.h"
 #include "api/services.h"
 
@@ -38,17 +42,20 @@ class Events {
   // What one stream has not looked at yet.
   struct Subscription {
     Id context = 0, flow = 0;  // flow 0: all
+    bool hints = true;         // false: it looks by itself, in short intervals
     std::deque<std::pair<Id, std::uint64_t>> moved;
     bool look_again = false;  // hints may have been lost
     bool behind = false;      // too many of them: it ends
   };
-  std::list<Subscription>::iterator subscribe(Id context, Id flow);
+  std::list<Subscription>::iterator subscribe(Id context, Id flow, bool hints);
   void unsubscribe(std::list<Subscription>::iterator);
   enum class Next { moved, silence, over };
   // Until something has moved, the time is over, or we stop.
-  Next wait(Subscription&, Subscription& taken);
+  Next wait(Subscription&, Subscription& taken, std::uint32_t ms);
 
  private:
+  void follow_flows(const EventWish&, Subscription&, EventSink&);
+  void follow_job(const EventWish&, Subscription&, EventSink&);
   void listen();
   void tell(const std::string& hint);
 

@@ -6,14 +6,18 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "api/body_share.h"
+#include "api/lobby.h"
 #include "api/refusals.h"
+#include "api/request_head.h"
 #include "api/socket.h"
 #include "base/errno_text.h"
 #include "base/log.h"
@@ -83,6 +87,7 @@ HttpRequest request_of(const httplib::Request& from, int socket) {
 }
 
 struct Client {
+  Standing standing = Standing::open;
   std::thread thread;
   std::unique_ptr<Connection> connection;
   bool done = false;
@@ -90,14 +95,14 @@ struct Client {
 
 class Server final : public HttpServer, private httplib::Server {
  public:
-  Server(Listening listening, std::string host, ApiLimits limits, std::vector<HttpRoute> routes,
-         std::function<HttpReply(const HttpRequest&)> admit)
+  Server(Listening listening, std::string host, ApiLimits limits, std::vector<HttpRoute> routes, Admit admit)
       : listening_(std::move(listening)),
         host_(std::move(host)),
         limits_(limits),
         routes_(std::move(routes)),
         admit_(std::move(admit)),
-        event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+        event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        lobby_(limits.lobby, limits.header_bytes, limits.header_ms) {
     svr_sock_ = listening_.socket.get();  // without it the library takes itself for stopped
     set_payload_max_length(limits_.body_bytes);
     set_default_headers({{"Cache-Control", "no-store"}, {"X-Content-Type-Options", "nosniff"}});
@@ -119,7 +124,7 @@ class Server final : public HttpServer, private httplib::Server {
   }
   std::uint32_t connections() const override {
     const std::lock_guard lock(mutex_);
-    return static_cast<std::uint32_t>(clients_.size());
+    return static_cast<std::uint32_t>(clients_.size()) + waiting_;
   }
   void stop() override {
     if (stopping_.exchange(true)) return;
@@ -171,25 +176,32 @@ class Server final : public HttpServer, private httplib::Server {
                          "send less at one time"),
                   to);
     }
+    if (connection_->misframed()) return give(malformed("the body is not chunked as it says"), to);
     if (!whole) return give(refuse(400, "invalid_request", "the body ends too early", "send all of it"), to);
     give(route.run(request), to);
   }
 
   httplib::Server::HandlerResponse admit_or_refuse(const httplib::Request& from, httplib::Response& to) {
-    using Answer = httplib::Server::HandlerResponse;
+    Admission admission = look_at(request_of(from, connection_->fd()));
+    if (admission.refusal.status >= 400) return handle(std::move(admission.refusal), to);
+    if (from.is_multipart_form_data()) return handle(no_json(), to);
+    return httplib::Server::HandlerResponse::Unhandled;
+  }
+  Admission look_at(const HttpRequest& from) const {
     HttpReply reply = refuse_route(routes_, from.method, from.path);
-    if (reply.status >= 400) return handle(std::move(reply), to);
-    if (from.has_header("Content-Encoding") || from.is_multipart_form_data()) {
-      reply = refuse(415, "invalid_request", "the body must be JSON as it is", "send no form and no compressed body");
-    } else if (from.get_header_value_count("Content-Length") > 1 ||
-               (from.has_header("Content-Length") && from.has_header("Transfer-Encoding"))) {
-      reply = refuse(400, "invalid_request", "the body's length is told in two ways", "send one Content-Length");
-    } else if (from.get_header_value_count("Authorization") > 1 || from.get_header_value_count("Host") > 1) {
-      reply = refuse(400, "invalid_request", "the header Host or Authorization stands twice", "send it once");
-    } else {
-      reply = admit_(request_of(from, connection_->fd()));
-    }
-    return reply.status < 400 ? Answer::Unhandled : handle(std::move(reply), to);
+    if (reply.status >= 400) return {std::move(reply)};
+    if (from.headers.contains("content-encoding")) return {no_json()};
+    return admit_(from);
+  }
+  static HttpReply no_json() {
+    return refuse(415, "invalid_request", "the body must be JSON as it is", "send no form and no compressed body");
+  }
+  static HttpReply malformed(const std::string& what) {
+    return refuse(400, "invalid_request", what, "send HTTP/1.1 as RFC 9112 has it");
+  }
+  static HttpReply refusal_of(const Error& error) {
+    if (error.code == Code::too_large) return refuse(431, "too_large", error.message, "send shorter headers");
+    return malformed(error.message);
   }
   HandlerResponse handle(HttpReply reply, httplib::Response& to) {
     give(std::move(reply), to);
@@ -213,38 +225,70 @@ class Server final : public HttpServer, private httplib::Server {
   }
 
   void accept_loop() {
+    std::vector<pollfd> entries;
     while (!stopping_) {
-      pollfd entries[] = {{listening_.socket.get(), POLLIN, 0}, {event_.get(), POLLIN, 0}};
-      (void)::poll(entries, 2, refused_.empty() ? -1 : 200);
+      entries.assign({{listening_.socket.get(), POLLIN, 0}, {event_.get(), POLLIN, 0}});
+      lobby_.add_to(entries);
+      const int soon = refused_.empty() ? -1 : 200, due = lobby_.timeout_ms();
+      (void)::poll(entries.data(), entries.size(), soon < 0 ? due : due < 0 ? soon : std::min(soon, due));
       refused_.close_old();
       {
         const std::lock_guard lock(mutex_);
         reap();
       }
-      if (stopping_ || (entries[0].revents & POLLIN) == 0) continue;
-      Fd socket(::accept4(listening_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-      if (socket) {
-        take(std::move(socket));
-      } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-        log(LogLevel::warn, "api", "no connection can be taken: {}", errno_text(errno));
-        std::this_thread::sleep_for(milliseconds(100));
-      }
+      if (stopping_) break;
+      for (Lobby::Guest& guest : lobby_.look(entries.data() + 2)) arrive(guest);
+      if ((entries[0].revents & POLLIN) != 0) accept_some();
+      waiting_ = static_cast<std::uint32_t>(lobby_.size());
     }
     listening_.socket.reset();
+    lobby_.clear();
+    waiting_ = 0;
     refused_.close_all();
   }
 
-  void take(Fd socket) {
+  void accept_some() {
+    constexpr int kAtOnce = 64;
+    for (int i = 0; i < kAtOnce; ++i) {
+      Fd socket(::accept4(listening_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (socket) {
+        lobby_.enter(std::move(socket));
+        continue;
+      }
+      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+        log(LogLevel::warn, "api", "no connection can be taken: {}", errno_text(errno));
+        std::this_thread::sleep_for(milliseconds(100));
+      }
+      return;
+    }
+  }
+
+  // Its first head is there, or never will be.
+  void arrive(Lobby::Guest& guest) {
+    auto head = guest.head ? read_head(std::string_view(guest.bytes).substr(0, *guest.head))
+                           : Result<RequestHead>(tl::unexpected<Error>(guest.head.error()));
+    if (!head) return refused_.refuse(std::move(guest.socket), wire_text(refusal_of(head.error())));
+    head->request.loopback = is_loopback_peer(guest.socket.get());
+    const Admission admission = look_at(head->request);
+    if (admission.refusal.status >= 400) return refused_.refuse(std::move(guest.socket), wire_text(admission.refusal));
+    take(std::move(guest), admission.standing);
+  }
+
+  void take(Lobby::Guest guest, Standing standing) {
     const std::lock_guard lock(mutex_);
-    if (clients_.size() >= limits_.connections) return refused_.refuse(std::move(socket));
+    const auto count = std::count_if(clients_.begin(), clients_.end(),
+                                     [&](const Client& client) { return client.standing == standing; });
+    const std::uint32_t most = standing == Standing::open ? limits_.open : limits_.connections;
+    if (count >= most) return refused_.refuse(std::move(guest.socket), wire_text(busy()));
     Client& client = clients_.emplace_back();
-    client.connection = std::make_unique<Connection>(std::move(socket));
+    client.standing = standing;
+    client.connection = std::make_unique<Connection>(std::move(guest.socket), std::move(guest.bytes));
     try {
       client.thread = std::thread([this, &client] { converse(client); });
     } catch (const std::system_error&) {
       Fd back(::dup(client.connection->fd()));
       clients_.pop_back();
-      refused_.refuse(std::move(back));
+      refused_.refuse(std::move(back), wire_text(busy()));
     }
   }
 
@@ -252,7 +296,7 @@ class Server final : public HttpServer, private httplib::Server {
     Connection& connection = *client.connection;
     connection_ = &connection;
     connection.expect(limits_.header_ms, limits_.header_bytes);
-    while (!stopping_ && connection.wait_for_byte() && one_request(connection)) {
+    while (!stopping_ && connection.wait_for_byte() && one_request(connection) && client.standing != Standing::open) {
       connection.expect(limits_.idle_ms, limits_.header_bytes);
     }
     const std::lock_guard lock(mutex_);
@@ -263,23 +307,38 @@ class Server final : public HttpServer, private httplib::Server {
     (void)!::write(event_.get(), &one, sizeof one);
   }
 
+  // The next head, if it is one: httplib reads it less strictly.
+  std::optional<RequestHead> next_head(Connection& connection) {
+    const auto length = connection.wait_for_head();
+    if (length && *length == 0) return std::nullopt;
+    auto head = length ? read_head(connection.ahead().substr(0, *length))
+                       : Result<RequestHead>(tl::unexpected<Error>(length.error()));
+    if (head) return std::move(*head);
+    if (head.error().code == Code::unavailable) return std::nullopt;
+    const std::string text = wire_text(refusal_of(head.error()));
+    connection.allow(limits_.write_ms);
+    (void)connection.write(text.data(), text.size());
+    return std::nullopt;
+  }
+
   // True: another one may follow on this connection.
   bool one_request(Connection& connection) {
     connection.expect(limits_.header_ms, limits_.header_bytes);
+    const auto head = next_head(connection);
+    if (!head) return false;
     ConnectionStream stream(connection, stopping_, limits_.write_ms);
     bool closed = false;
     status_ = 0;
     bool last = false;
     const bool done = process_request(stream, stopping_, closed, [&](httplib::Request& request) {
       connection.expect(limits_.body_ms, limits_.body_bytes + limits_.header_bytes);
-      // A body that nobody reads, or whose length is told in two ways, would be taken for the next request.
-      const bool framed = request.has_header("Content-Length") || request.has_header("Transfer-Encoding");
-      last = (request.method != "POST" && framed) || request.get_header_value_count("Content-Length") > 1 ||
-             (request.has_header("Content-Length") && request.has_header("Transfer-Encoding"));
+      if (head->chunked) connection.watch_chunks();
+      // A body that nobody reads would be taken for the next request.
+      last = request.method != "POST" && (request.has_header("Content-Length") || head->chunked);
       request.headers.erase("Accept-Encoding");
       request.ranges.clear();
     });
-    return done && !closed && !last && status_ < 400 && !connection.broken() && !stopping_;
+    return done && !closed && !last && status_ < 400 && !connection.broken() && !connection.misframed() && !stopping_;
   }
 
   // With the lock held.
@@ -302,14 +361,16 @@ class Server final : public HttpServer, private httplib::Server {
   std::string host_;
   ApiLimits limits_;
   std::vector<HttpRoute> routes_;
-  std::function<HttpReply(const HttpRequest&)> admit_;
+  Admit admit_;
   Fd event_;
+  Lobby lobby_;                            // of the accepting thread
+  std::atomic<std::uint32_t> waiting_{0};  // in it
   std::atomic<bool> stopping_{false};
   mutable std::mutex mutex_;
   std::condition_variable ended_;
   std::atomic<std::size_t> bodies_held_{0};
   std::list<Client> clients_;
-  Refusals refused_{busy_text()};  // of the accepting thread
+  Refusals refused_;  // of the accepting thread
   std::thread thread_;
 };
 
@@ -319,8 +380,7 @@ thread_local int Server::status_ = 0;
 }  // namespace
 
 Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& listen, const ApiLimits& limits,
-                                                      std::vector<HttpRoute> routes,
-                                                      std::function<HttpReply(const HttpRequest&)> admit) {
+                                                      std::vector<HttpRoute> routes, Admit admit) {
   MJ_TRY(address, parse_listen(listen));
   MJ_TRY(listening, open_listening(address));
   return std::make_unique<Server>(std::move(listening), address.host.empty() ? "127.0.0.1" : address.host, limits,

@@ -1,9 +1,12 @@
 // HTTP/1.1, as far as an API on a trusted machine needs it: a table of paths, whole bodies, event streams. Framing is
 // cpp-httplib's; sockets, deadlines and limits are ours, because its own wait for as long as a client sends something.
 //
-//   connection: first byte --header_ms--> head --body_ms--> body -> handler --write_ms--> answer --idle_ms--> next
+//   connection: --header_ms, in the lobby--> head -> admitted: a thread --body_ms--> body -> handler --write_ms-->
+//   answer
+//               --idle_ms--> next head ...
 //
-// Threads: one accepts, each connection has one; the handlers are called from these.
+// Threads: one accepts and reads first heads (lobby.h), each admitted connection has one; handlers are called from
+// these.
 #pragma once
 
 #include <cstdint>
@@ -49,11 +52,23 @@ struct HttpRoute {
   std::function<HttpReply(const HttpRequest&)> run;
 };
 
+// Who asks, as its head says; the connections of each are counted by themselves.
+enum class Standing {
+  open,       // what anybody may ask: few at one time, one request each
+  anonymous,  // loopback in `dev`
+  token,
+};
+struct Admission {
+  HttpReply refusal = {};  // a status of 400 or more refuses it
+  Standing standing = Standing::anonymous;
+};
+using Admit = std::function<Admission(const HttpRequest&)>;
+
 class HttpServer {
  public:
-  // admit: looks at a request before its body is read; a reply with a status of 400 or more refuses it.
+  // admit: looks at a request before it has a thread and before its body is read. Any thread.
   static Result<std::unique_ptr<HttpServer>> start(const std::string& listen, const ApiLimits&, std::vector<HttpRoute>,
-                                                   std::function<HttpReply(const HttpRequest&)> admit);
+                                                   Admit);
   virtual ~HttpServer() = default;
   virtual std::uint16_t port() const = 0;
   virtual std::string url() const = 0;
@@ -72,6 +87,7 @@ Result<ListenAddress> parse_listen(const std::string& text);
 HttpReply refuse(int status, const std::string& word, const std::string& message, const std::string& remedy);
 // 404 or 405, if there is no such route; else an empty reply.
 HttpReply refuse_route(const std::vector<HttpRoute>&, const std::string& method, const std::string& path);
-std::string busy_text();  // what a connection gets that is one too many: 503, head and body
+std::string wire_text(const HttpReply&);  // head and body, after which the connection is closed
+HttpReply busy();                         // for a connection that is one too many
 
 }  // namespace mycojobs::api

@@ -37,11 +37,18 @@ HttpReply refuse_route(const std::vector<HttpRoute>& routes, const std::string& 
   return {};
 }
 
-std::string busy_text() {
-  const HttpReply reply = refuse(503, "unavailable", "too many connections are open", "call again in a moment");
-  return "HTTP/1.1 503 Service Unavailable\r\nContent-Type: " + reply.type +
-         "\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: " + std::to_string(reply.body.size()) +
+std::string wire_text(const HttpReply& reply) {
+  std::string text = "HTTP/1.1 " + std::to_string(reply.status) + " Refused\r\nContent-Type: " + reply.type;
+  for (const auto& [name, value] : reply.headers) text += "\r\n" + name + ": " + value;
+  return text +
+         "\r\nCache-Control: no-store\r\nConnection: close\r\nContent-Length: " + std::to_string(reply.body.size()) +
          "\r\n\r\n" + reply.body;
+}
+
+HttpReply busy() {
+  HttpReply reply = refuse(503, "unavailable", "too many connections are open", "call again in a moment");
+  reply.headers.emplace_back("Retry-After", "1");
+  return reply;
 }
 
 }  // namespace mycojobs::api

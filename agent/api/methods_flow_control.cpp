@@ -3,6 +3,7 @@
 
 #include "api/flow_parts.h"
 #include "coordinator/progress.h"
+#include "coordinator/standing.h"
 #include "domain/codec.h"
 
 namespace mycojobs::api {
@@ -18,39 +19,50 @@ json shown(Id flow, const FlowProgress& progress) {
       {"id", flow}, {"status", word(progress.status)}, {"detail", progress.detail}, {"revision", progress.revision}};
 }
 
-// Who acts: the caller, or whom an operator names. Whether that is an admin of the context.
-struct Actor {
-  Id id = 0;
-  bool admin = false, steers = true;
+struct Steered {
+  Flow flow;
+  Id actor = 0;
+  FlowStanding standing;
 };
-// answers: one who may not steer may still be named as approver, which the flow itself knows.
-Result<Actor> may_steer(Call& call, const Flow& flow, bool answers = false) {
-  Actor actor{call.actor(), call.is_operator()};
-  if (call.has("actor_id") && call.id("actor_id") != actor.id) {
-    if (!call.all_powerful())
-      return fail(Code::denied,
-                  "actor_id: this token is of actor " + std::to_string(actor.id) + ": leave actor_id out");
-    actor = {call.id("actor_id"), false, true};
+
+// The flow, and who moves it: the caller, or whom an operator names. Rights come before all that the flow could tell.
+Result<Steered> steered(Call& call, bool answers = false) {
+  const bool itself = !call.has("actor_id") || call.id("actor_id") == call.actor();
+  Steered out;
+  out.actor = itself ? call.actor() : call.id("actor_id");
+  if (!itself && !call.all_powerful()) {
+    return tl::unexpected<Error>(
+        call.refused({Code::denied, "actor_id: this token is of actor " + std::to_string(call.actor()) +
+                                        " and cannot act as " + std::to_string(out.actor) + ": leave actor_id out"}));
   }
-  if (actor.admin) return actor;
-  MJ_TRY(record, call.context_record());
-  auto admin = check_flow_right(record, call.context(), flow.caller_id, actor.id);
-  if (!admin && !answers) return tl::unexpected<Error>(call.refused(admin.error()));
-  actor.admin = admin.value_or(false);
-  actor.steers = admin.has_value();
-  return actor;
+  auto flow = load_flow(call);
+  if (!flow && flow.error().code != Code::not_found) return tl::unexpected<Error>(std::move(flow).error());
+  if (itself && call.all_powerful()) {
+    out.standing = {true, true};
+  } else {
+    MJ_TRY(flows, call.flows());
+    MJ_TRY(place, call.place());
+    auto standing =
+        flow_standing(*flows, call.runs(), place, out.actor, call.id("id"), flow ? flow->caller_id : 0, answers);
+    if (!standing && standing.error().code == Code::denied)
+      return tl::unexpected<Error>(call.refused(standing.error()));
+    MJ_CHECK(standing);
+    out.standing = *standing;
+  }
+  MJ_CHECK(flow);
+  out.flow = std::move(*flow);
+  return out;
 }
 
 Result<json> start(Call& call) {
-  MJ_TRY(flow, load_flow(call));
-  MJ_TRY(actor, may_steer(call, flow));
+  MJ_TRY(by, steered(call));
   MJ_TRY(flows, call.flows());
   ProgressRequest request;
   request.context = call.context();
-  request.flow = flow.id;
-  request.start = StartRun{"rpc", actor.id};
+  request.flow = by.flow.id;
+  request.start = StartRun{"rpc", by.actor};
   MJ_TRY(done, progress(*flows, call.runs(), request));
-  return shown(flow.id, done);
+  return shown(by.flow.id, done);
 }
 
 Result<void> check_length(const std::string& name, const std::string& text, std::size_t most) {
@@ -59,14 +71,13 @@ Result<void> check_length(const std::string& name, const std::string& text, std:
 }
 
 Result<json> control(Call& call, Verb verb) {
-  MJ_TRY(flow, load_flow(call));
-  MJ_TRY(actor, may_steer(call, flow, verb == Verb::approve || verb == Verb::reject));
+  MJ_TRY(by, steered(call, verb == Verb::approve || verb == Verb::reject));
   FlowControl wish;
   wish.verb = verb;
   wish.target = call.has("name") ? call.text("name") : call.text("node");
-  wish.actor = actor.id;
-  wish.admin = actor.admin;
-  wish.steers = actor.steers;
+  wish.actor = by.actor;
+  wish.admin = by.standing.admin;
+  wish.steers = by.standing.steers;
   wish.comment = call.text("comment");
   wish.key = call.text("key");
   if (call.has("payload")) wish.payload = dump_json(call.params().at("payload"));
@@ -76,12 +87,12 @@ Result<json> control(Call& call, Verb verb) {
   MJ_TRY(flows, call.flows());
   ProgressRequest request;
   request.context = call.context();
-  request.flow = flow.id;
+  request.flow = by.flow.id;
   request.control = std::move(wish);
   auto done = progress(*flows, call.runs(), request);
   if (!done && done.error().code == Code::denied) return tl::unexpected<Error>(call.refused(done.error()));
   MJ_CHECK(done);
-  return shown(flow.id, *done);
+  return shown(by.flow.id, *done);
 }
 
 template <Verb verb>
@@ -97,7 +108,7 @@ void add_flow_controls(Services& s, std::vector<Method>& all) {
   const Param key{"key", "text", "idempotency key: the same control with it again changes nothing"};
   const Param node{"node", "text", "a node's name; absent: the whole flow"};
   const Param step{"name", "text", "the approval's or node's name", true};
-  const std::string_view where = "object: id, status, detail, revision";
+  const std::string_view where = "FlowState: id, status, detail, revision";
   all.push_back(method(s, "flow.start", "begin a flow", flow_params({actor}), where, start));
   all.push_back(method(s, "flow.cancel", "end a flow: its jobs, its children, then compensations",
                        flow_params({actor, comment, key}), where, run<Verb::cancel>));

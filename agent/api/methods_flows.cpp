@@ -7,7 +7,9 @@
 #include "coordinator/create.h"
 #include "coordinator/progress_parts.h"
 #include "domain/codec.h"
+#include "domain/flow_inputs.h"
 #include "domain/flow_plan.h"
+#include "domain/result_values.h"
 #include "inspect/flows.h"
 #include "inspect/jobs.h"
 
@@ -25,20 +27,28 @@ Result<Flow> load_flow(Call& call) {
 }
 
 Result<Flow> read_flow(Call& call) {
-  MJ_TRY(flow, load_flow(call));
-  MJ_CHECK(call.may(Deed::read, flow.caller_id));
-  return std::move(flow);
+  Flow wanted;
+  wanted.id = call.id("id");
+  MJ_TRY(fields, call.open(Action::read, redis_key(wanted), "flow " + std::to_string(wanted.id),
+                           [](const Fields& fields) { return decode<Flow>(fields).record.caller_id; }));
+  Flow flow = decode<Flow>(fields).record;
+  flow.id = wanted.id;
+  return flow;
 }
 
 json shown(const Flow& flow) {
   json object = to_json(flow);
   object.erase("definition");  // may be large: flow.get gives it where it is asked for
+  if (const auto inputs = object.find("inputs"); inputs != object.end() && inputs->is_string()) {
+    if (auto values = parse_json(inputs->get<std::string>())) *inputs = std::move(*values);
+  }
   return object;
 }
 
 namespace {
 
 constexpr std::size_t kMaxListed = 1000, kMaxJobs = kMaxFlowNodes;
+constexpr int kMaxPages = 20;  // that are looked through for the flows of one actor
 
 Result<TextMap> env_vars_of(const Call& call) {
   json object = json::object();
@@ -51,8 +61,11 @@ Result<TextMap> env_vars_of(const Call& call) {
 Result<Flow> of_definition(Call& call, Id owner, const TextMap& env) {
   if (call.has("nodes") || call.has("jobs"))
     return fail(Code::invalid, "definition: is given beside jobs or nodes: give one or the other");
-  PlanRead read = read_plan(call.params().at("definition"));
+  json definition = call.params().at("definition");
+  if (call.has("inputs")) MJ_CHECK(give_inputs(definition, call.params().at("inputs")));
+  PlanRead read = read_plan(definition);
   if (!read.plan) return fail(Code::invalid, "definition: " + join(read.problems));
+  if (!read.plan->missing.empty()) return fail(Code::invalid, missing_inputs(*read.plan));
   MJ_TRY(flows, call.flows());
   NewFlow wish;
   wish.context = call.context();
@@ -64,6 +77,7 @@ Result<Flow> of_definition(Call& call, Id owner, const TextMap& env) {
 
 // Jobs that job.create has written. An entry is an id of the flow's caller, or a text "CALLER:ID".
 Result<Flow> of_jobs(Call& call, Id owner, const TextMap& env) {
+  if (call.has("inputs")) return fail(Code::invalid, "inputs: only a definition declares any; leave it out");
   if (!call.has("jobs")) return fail(Code::invalid, "jobs: is missing: give ids of jobs, or a definition");
   const json& list = call.params().at("jobs");
   if (list.empty()) return fail(Code::invalid, "jobs: is empty: a flow has at least one job");
@@ -95,7 +109,7 @@ Result<Flow> of_jobs(Call& call, Id owner, const TextMap& env) {
 }
 
 Result<json> create(Call& call) {
-  MJ_CHECK(call.may(Deed::create));
+  MJ_CHECK(call.may(Action::create, {.name = "flows"}));
   MJ_TRY(owner, call.owner());
   MJ_TRY(env, env_vars_of(call));
   auto flow = call.has("definition") ? of_definition(call, owner, env) : of_jobs(call, owner, env);
@@ -115,19 +129,25 @@ Result<json> get(Call& call) {
 }
 
 Result<json> list(Call& call) {
-  MJ_CHECK(call.may(Deed::read));
+  MJ_TRY(only, call.sight());
   MJ_TRY(flows, call.flows());
   const auto limit = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(call.number("limit", 50), 1, kMaxListed));
-  MJ_TRY(rows, flows->list(call.context(), call.text("name"), call.id("before"), limit));
+  const std::uint32_t page = only ? kMaxListed : limit;
+  Id before = call.id("before");
   json all = json::array();
-  for (const FlowSummary& row : rows) {
-    Flow flow = decode<Flow>(row.record).record;
-    flow.id = row.flow;
-    json object = shown(flow);
-    object["name"] = row.name;
-    object["at_ms"] = row.at_ms;
-    object["retired"] = row.record.empty();
-    all.push_back(std::move(object));
+  for (int pages = 0; pages < kMaxPages && all.size() < limit; ++pages) {
+    MJ_TRY(rows, flows->list(call.context(), call.text("name"), before, page));
+    for (const FlowSummary& row : rows) {
+      Flow flow = decode<Flow>(row.record).record;
+      flow.id = before = row.flow;
+      if (all.size() == limit || (only && flow.caller_id != *only)) continue;
+      json object = shown(flow);
+      object["name"] = row.name;
+      object["at_ms"] = row.at_ms;
+      object["retired"] = row.record.empty();
+      all.push_back(std::move(object));
+    }
+    if (rows.size() < page) break;
   }
   return all;
 }
@@ -196,7 +216,7 @@ Result<json> timeline(Call& call) {
   MJ_TRY(flow, read_flow(call));
   MJ_TRY(flows, call.flows());
   const std::size_t limit = std::clamp<std::uint64_t>(call.number("limit", 10000), 1, 10000);
-  MJ_TRY(rows, flow_timeline(*flows, call.context(), flow.id, limit));
+  MJ_TRY(rows, flow_timeline(*flows, call.store(), call.context(), flow.id, limit));
   json all = json::array();
   for (const TimelineRow& row : rows)
     all.push_back({{"at_ms", row.at_ms}, {"revision", row.revision}, {"node", row.node}, {"what", row.what}});
@@ -206,15 +226,17 @@ Result<json> timeline(Call& call) {
 Result<json> result(Call& call) {
   MJ_TRY(flow, read_flow(call));
   const bool ended = flow.status == FlowStatus::finished || flow.status == FlowStatus::error;
-  return json{{"id", flow.id},  {"status", word(flow.status)}, {"detail", flow.detail}, {"error", flow.error},
-              {"ended", ended}, {"result", flow.result}};
+  return json{{"id", flow.id},         {"status", word(flow.status)},
+              {"detail", flow.detail}, {"error", flow.error},
+              {"ended", ended},        {"result", typed_values(flow.result, flow.result_json)}};
 }
 
 Result<json> replay(Call& call) {
   MJ_TRY(flow, read_flow(call));
-  MJ_CHECK(call.may(Deed::create));
+  MJ_CHECK(call.may(Action::create, {.name = "flows"}));
   MJ_TRY(owner, call.owner());
-  if (call.flag("allow_irreversible")) MJ_CHECK(call.may(Deed::control, flow.caller_id));
+  if (call.flag("allow_irreversible"))
+    MJ_CHECK(call.may(Action::steer, {.name = "flow " + std::to_string(flow.id), .maker = flow.caller_id}));
   MJ_TRY(flows, call.flows());
   MJ_TRY(made, replay_flow(*flows, call.runs(), call.context(), flow.id, owner, call.flag("allow_irreversible")));
   return shown(made);
@@ -235,36 +257,37 @@ void add_flow_methods(Services& s, std::vector<Method>& all) {
   all.push_back(method(s, "flow.create", "make a flow of jobs that exist, or of a definition; flow.start begins it",
                        {context,
                         caller,
-                        {"jobs", "list", "ids of jobs that job.create has written"},
+                        {"jobs", "ids", "jobs of the caller that job.create has written"},
                         {"nodes", "object",
                          "what the jobs' records do not say, by job id or name: when, on_error, "
                          "compensate, supervisor_url, irreversible"},
                         {"definition", "object", "instead of jobs: a whole definition (docs/flows.md)"},
+                        {"inputs", "object", "values of the inputs that the definition declares, by name"},
                         {"name", "text", "of a flow of jobs"},
-                        {"env_vars", "object", "over the definition's own: texts"},
+                        {"env_vars", "variables", "over the definition's own"},
                         {"idempotency_key", "text", "of its caller: again with it is the first one again"}},
-                       "object: the flow", create));
+                       "Flow: the flow", create));
   all.push_back(method(s, "flow.get", "read a flow's record",
-                       flow_params({{"definition", "boolean", "with its definition"}}), "object: the flow", get));
+                       flow_params({{"definition", "boolean", "with its definition"}}), "Flow: the flow", get));
   all.push_back(method(s, "flow.list", "list flows, newest first",
                        {context,
                         {"name", "text", "only of definitions of this name"},
                         {"before", "id", "only flows before this one"},
                         {"limit", "integer", "at most so many (50; 1000 at most)"}},
-                       "list: flows without definition, nodes and result", list));
+                       "[FlowRow]: flows without definition, nodes and result", list));
   all.push_back(method(s, "flow.dag", "read nodes and edges with their state", flow_params(),
-                       "object: status, detail, nodes (FlowNode and more), edges {from, to} of job ids", dag));
+                       "FlowDag: status, detail, nodes (FlowNode and more), edges {from, to} of job ids", dag));
   all.push_back(method(s, "flow.explain", "say why a flow is where it is", flow_params(),
-                       "list: reasons, the first one first: node, cause, reason, evidence, next", explain));
+                       "[FlowReason]: reasons, the first one first: node, cause, reason, evidence, next", explain));
   all.push_back(method(s, "flow.timeline", "read what has happened, in order",
-                       flow_params({{"limit", "integer", "at most so many rows"}}), "list: at_ms, revision, node, what",
-                       timeline));
+                       flow_params({{"limit", "integer", "at most so many rows"}}),
+                       "[FlowMoment]: at_ms, revision, node, what", timeline));
   all.push_back(method(s, "flow.result", "read what a flow's jobs have said", flow_params(),
-                       "object: status, detail, error, ended, result {<name>.<key>: text}", result));
+                       "FlowResult: status, detail, error, ended, result {<name>.<key>: value}", result));
   all.push_back(
       method(s, "flow.replay", "make a new run of the same definition and environment",
              flow_params({caller, {"allow_irreversible", "boolean", "although an irreversible node is done"}}),
-             "object: the new flow, not started", replay));
+             "Flow: the new flow, not started", replay));
   add_flow_controls(s, all);
 }
 

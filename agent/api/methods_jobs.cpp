@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "api/job_parts.h"
 #include "api/services.h"
 #include "domain/codec.h"
+#include "domain/result_values.h"
 #include "inspect/explain.h"
 #include "inspect/jobs.h"
 
@@ -17,16 +19,16 @@ constexpr std::uint32_t kLongestWaitMs = 3'600'000, kLogWaitMs = 30'000;
 
 bool has_ended(const Job& job) { return job.status == JobStatus::finished || job.status == JobStatus::error; }
 
-// A new job as the parameters say; caller and context are settled.
-Result<Job> read_job(const json& object, Id caller, Id context) {
+}  // namespace
+
+Result<Job> read_job(const json& object, const Sender& sender) {
   if (!object.is_object()) return fail(Code::invalid, "a job is an object");
   json fields = object;
-  for (const char* name : {"wait_ms", "caller_id", "context_id"}) fields.erase(name);
+  fields.erase("wait_ms");
   auto decoded = decode_json<Job>(fields);
   if (!decoded.ok()) return fail(Code::invalid, join(decoded.problems));
   Job& job = decoded.record;
-  job.caller_id = caller;
-  job.context_id = context;
+  MJ_CHECK(settle(job, sender));
   const bool allocates = job.id == 0;
   if (allocates) job.id = UINT32_MAX;  // validate() wants one
   const auto problems = validate(job);
@@ -36,19 +38,36 @@ Result<Job> read_job(const json& object, Id caller, Id context) {
   return std::move(job);
 }
 
+namespace {
+
 Result<Job> new_job(Call& call) {
-  MJ_CHECK(call.may(Deed::create));
+  MJ_CHECK(call.may(Action::create, {.name = "jobs"}));
   MJ_TRY(owner, call.owner());
-  return read_job(call.params(), owner, call.context());
+  return read_job(call.params(), {owner, call.context()});
 }
 
-Result<JobView> find_job(Call& call, Deed deed) {
-  MJ_TRY(key, call.job_key());
-  MJ_TRY(view, load_job(call.store(), call.context(), key));
+// Whether the caller is this runner's actor.
+Result<bool> is_actor_of(const Call& call, Id runner) {
+  Runner wanted;
+  wanted.id = runner;
+  constexpr std::string_view kActor[] = {"actor_id"};
+  auto fields = call.store().load_fields(call.context(), redis_key(wanted), kActor);
+  if (!fields && fields.error().code == Code::not_found) return false;
+  MJ_CHECK(fields);
+  return decode<Runner>(*fields).record.actor_id == call.actor();
+}
+
+}  // namespace
+
+Result<void> may_with_job(const Call& call, Action action, const std::string& key, Id runner) {
   // Whose it is says its key: the record's own field is its writer's.
   const std::string number = key.substr(4, key.find(':', 4) - 4);
-  MJ_CHECK(call.may(deed, static_cast<Id>(std::stoul(number))));
-  return std::move(view);
+  Thing thing{.name = "job " + key.substr(4), .maker = static_cast<Id>(std::stoul(number))};
+  if (runner != 0 && action == Action::read && !call.all_powerful()) {
+    MJ_TRY(runs, is_actor_of(call, runner));
+    thing.runs_here = runs;
+  }
+  return call.may(action, thing);
 }
 
 json status_of(const Job& job, const std::string& key) {
@@ -67,10 +86,20 @@ json status_of(const Job& job, const std::string& key) {
           {"ended_ms", job.ended_ms}};
 }
 
+namespace {
+
+Result<JobView> find_job(Call& call, Action action) {
+  MJ_TRY(key, call.job_key());
+  auto view = load_job(call.store(), call.context(), key);
+  if (!view && view.error().code != Code::not_found && view.error().code != Code::invalid) return view;
+  MJ_CHECK(may_with_job(call, action, key, view ? view->job.runner_id : 0));
+  return view;
+}
+
 json result_of(const Job& job, const std::string& key) {
   json object = status_of(job, key);
   const json whole = to_json(job);
-  object["result"] = whole.value("result", json::object());
+  object["result"] = typed_values(job.result, job.result_json);
   for (const char* name : {"error_info", "usage", "artifacts"}) {
     if (whole.contains(name)) object[name] = whole[name];
   }
@@ -84,7 +113,7 @@ Result<json> create(Call& call) {
 }
 
 Result<json> create_many(Call& call) {
-  MJ_CHECK(call.may(Deed::create));
+  MJ_CHECK(call.may(Action::create, {.name = "jobs"}));
   MJ_TRY(owner, call.owner());
   const json& list = call.params().at("jobs");
   if (list.size() > kMaxJobs)
@@ -92,7 +121,7 @@ Result<json> create_many(Call& call) {
                 "jobs: " + std::to_string(list.size()) + " are over the limit of " + std::to_string(kMaxJobs));
   std::vector<Job> jobs;
   for (std::size_t i = 0; i < list.size(); ++i) {
-    auto job = read_job(list[i], owner, call.context());
+    auto job = read_job(list[i], {owner, call.context()});
     if (!job) return fail(job.error(), "jobs[" + std::to_string(i) + "]");
     jobs.push_back(std::move(*job));
   }
@@ -118,7 +147,7 @@ Result<std::string> start_one(Call& call) {
     return redis_key(stored);
   }
   if (!call.has("id")) return fail(Code::invalid, "id: is missing: name a job, or give a script and its script_type");
-  MJ_TRY(view, find_job(call, Deed::control));
+  MJ_TRY(view, find_job(call, Action::steer));
   MJ_CHECK(call.store().start_job(call.context(), view.key));
   return view.key;
 }
@@ -143,22 +172,22 @@ Result<json> run(Call& call) {
 }
 
 Result<json> get(Call& call) {
-  MJ_TRY(view, find_job(call, Deed::read));
+  MJ_TRY(view, find_job(call, Action::read));
   return to_json(view);
 }
 
 Result<json> status(Call& call) {
-  MJ_TRY(view, find_job(call, Deed::read));
+  MJ_TRY(view, find_job(call, Action::read));
   return status_of(view.job, view.key);
 }
 
 Result<json> result(Call& call) {
-  MJ_TRY(view, find_job(call, Deed::read));
+  MJ_TRY(view, find_job(call, Action::read));
   return result_of(view.job, view.key);
 }
 
 Result<json> logs(Call& call) {
-  MJ_TRY(view, find_job(call, Deed::read));
+  MJ_TRY(view, find_job(call, Action::read));
   const std::size_t limit = std::clamp<std::size_t>(call.number("limit", 500), 1, kMaxListed);
   std::uint64_t after = call.number("after_seq", 0);
   const std::uint64_t until =
@@ -175,13 +204,14 @@ Result<json> logs(Call& call) {
 }
 
 Result<json> list(Call& call) {
-  MJ_CHECK(call.may(Deed::read));
+  MJ_TRY(only, call.sight());
   JobQuery query;
+  query.wanted.caller = only;
   query.limit = std::clamp<std::size_t>(call.number("limit", 50), 1, kMaxListed);
-  query.max_keys = kMaxKeys;
+  query.max_looks = kMaxKeys;
   if (call.has("status")) {
-    query.status = parse<JobStatus>(call.text("status"));
-    if (!query.status) {
+    query.wanted.status = parse<JobStatus>(call.text("status"));
+    if (!query.wanted.status) {
       return fail(Code::invalid, "status: give dispatched, waiting_for_prerequisites, started, error or finished");
     }
   }
@@ -192,21 +222,21 @@ Result<json> list(Call& call) {
 }
 
 Result<json> cancel(Call& call) {
-  MJ_TRY(view, find_job(call, Deed::control));
+  MJ_TRY(view, find_job(call, Action::steer));
   MJ_CHECK(call.store().cancel(call.context(), view.key));
   MJ_TRY(after, load_job(call.store(), call.context(), view.key));
   return status_of(after.job, view.key);
 }
 
 Result<json> retry(Call& call) {
-  MJ_TRY(view, find_job(call, Deed::control));
+  MJ_TRY(view, find_job(call, Action::steer));
   MJ_CHECK(call.store().requeue(call.context(), view.key));
   MJ_TRY(after, load_job(call.store(), call.context(), view.key));
   return status_of(after.job, view.key);
 }
 
 Result<json> explain_job(Call& call) {
-  MJ_TRY(view, find_job(call, Deed::read));
+  MJ_TRY(view, find_job(call, Action::read));
   MJ_TRY(why, explain(call.store(), call.context(), view.key));
   return json{{"key", why.job_key},   {"state", why.state},       {"cause", why.cause},
               {"reason", why.reason}, {"evidence", why.evidence}, {"next", why.next}};
@@ -223,22 +253,22 @@ std::vector<Param> job_fields(const char* id_type, const char* id_help) {
           {"payload", "text", "the same as script"},
           {"script_type", "text", "python, v, osis, sal or another executor's name"},
           {"executor", "text", "the same as script_type"},
-          {"timeout", "integer", "seconds of wall clock"},
+          {"timeout", "seconds", "wall clock, 1 or more; absent: the operator's default"},
           {"retries", "integer", "further attempts after a failure, 0 to 255"},
-          {"env_vars", "object", "variables of its environment: texts"},
-          {"prerequisites", "list", "what it waits for: texts such as file:/data/x, wait:30s"},
-          {"dependends", "list", "ids of jobs of the same caller that must have finished"},
-          {"depends", "list", "the same as dependends"},
-          {"depends_on", "list", "the same as dependends"},
+          {"env_vars", "variables", "of its environment"},
+          {"prerequisites", "texts", "what it waits for, such as file:/data/x, wait:30s"},
+          {"dependends", "ids", "jobs of the same caller that must have finished"},
+          {"depends", "ids", "the same as dependends"},
+          {"depends_on", "ids", "the same as dependends"},
           {"name", "text", "for people, and for nodes of flows"},
-          {"run_at_ms", "integer", "not before this moment"},
-          {"priority", "integer", "-100 to 100"},
-          {"queue_timeout_ms", "integer", "longest wait in its queue"},
+          {"run_at_ms", "unix_ms", "not before this moment, by the store's clock"},
+          {"priority", "integer", "-100 to 100 (0); higher is taken first"},
+          {"queue_timeout_ms", "ms", "longest wait in its queue; 0: any"},
           {"idempotency_key", "text", "of its caller: again with it is the first one again"},
           {"concurrency_key", "text", "jobs that share it run a few at a time"},
-          {"concurrency_limit", "integer", "how many"},
-          {"inputs", "list", "artifacts of dependends that it wants"},
-          {"policy", "object", "what it asks of its sandbox"}};
+          {"concurrency_limit", "integer", "how many with this concurrency_key run at one time (1)"},
+          {"inputs", "texts", "artifacts of dependends that it wants: JOB NAME, or JOB NAME/ARTIFACT"},
+          {"policy", "object", "what it asks of its sandbox (docs/sandbox.md)"}};
 }
 
 }  // namespace
@@ -249,37 +279,36 @@ void add_job_methods(Services& s, std::vector<Method>& all) {
   const char* kEither = "of a job that job.create has written, or of the new one; absent: the next free one";
   const std::vector<Param> list_params{
       kContext, {"status", "text", "only these"}, {"limit", "integer", "at most so many (50; 1000 at most)"}};
-  const std::vector<Param> many{{"jobs", "list", "jobs, as job.create takes them", true}, kContext, kCaller};
+  const std::vector<Param> many{{"jobs", "jobs", "as job.create takes them, 1000 at most", true}, kContext, kCaller};
   auto waits = job_fields("key", kEither);
-  waits.push_back({"wait_ms", "integer", "answer after this time at the latest (600000)"});
+  waits.push_back({"wait_ms", "ms", "answer after this time at the latest (600000; 3600000 at most)"});
   auto log_params = one;
   log_params.push_back({"after_seq", "integer", "only lines after this one"});
   log_params.push_back({"limit", "integer", "at most so many lines (500; 1000 at most)"});
-  log_params.push_back({"wait_ms", "integer", "wait so long for the first one (0; 30000 at most)"});
+  log_params.push_back({"wait_ms", "ms", "wait so long for the first one (0; 30000 at most)"});
   all.push_back(method(s, "job.create",
                        "write a job's record without queueing it: job.start queues it, a flow adopts it",
-                       job_fields("id", "its id; absent: the next free one"), "object: the job", create));
-  all.push_back(method(s, "job.get", "read everything about a job", one, "object: the job", get));
+                       job_fields("id", "its id; absent: the next free one"), "Job: the job", create));
+  all.push_back(method(s, "job.get", "read everything about a job", one, "Job: the job", get));
   all.push_back(
-      method(s, "job.list", "list jobs, newest first", list_params, "list: jobs without script and result", list));
+      method(s, "job.list", "list jobs, newest first", list_params, "[Job]: jobs without script and result", list));
   all.push_back(method(s, "job.start", "queue a job: one that was created, or a new one", job_fields("key", kEither),
-                       "object: where it is", start));
+                       "JobState: where it is", start));
   all.push_back(method(s, "job.run", "queue a job and wait for its end", waits,
-                       "object: where it is, and its result; ended is false if the wait was over first", run));
+                       "JobResult: where it is, and its result; ended is false if the wait was over first", run));
+  all.push_back(method(s, "job.status", "say where a job is", one, "JobState: where it is", status));
   all.push_back(
-      method(s, "job.status", "say where a job is", one, "object: status, detail, error, ended, times", status));
-  all.push_back(
-      method(s, "job.result", "read what a job has said", one, "object: where it is, and its result", result));
+      method(s, "job.result", "read what a job has said", one, "JobResult: where it is, and its result", result));
   all.push_back(method(s, "job.logs", "read a job's log", log_params,
-                       "object: lines, ended (no line will follow), after_seq for the next call", logs));
-  all.push_back(method(s, "job.cancel", "end a job wherever it is, for ever", one, "object: where it is", cancel));
-  all.push_back(method(s, "job.retry", "run a job again that ended as error", one, "object: where it is", retry));
+                       "LogPage: lines, ended (no line will follow), after_seq for the next call", logs));
+  all.push_back(method(s, "job.cancel", "end a job wherever it is, for ever", one, "JobState: where it is", cancel));
+  all.push_back(method(s, "job.retry", "run a job again that ended as error", one, "JobState: where it is", retry));
   all.push_back(method(s, "job.explain", "say why a job is where it is", one,
-                       "object: state, cause, reason, evidence, next", explain_job));
-  all.push_back(method(s, "jobs.create", "write several jobs; none if one of them is wrong", many, "list: the jobs",
+                       "JobReason: state, cause, reason, evidence, next", explain_job));
+  all.push_back(method(s, "jobs.create", "write several jobs; none if one of them is wrong", many, "[Job]: the jobs",
                        create_many));
   all.push_back(
-      method(s, "jobs.list", "the same as job.list", list_params, "list: jobs without script and result", list));
+      method(s, "jobs.list", "the same as job.list", list_params, "[Job]: jobs without script and result", list));
 }
 
 void add_supervisor_methods(Services& s, std::vector<Method>& all) {

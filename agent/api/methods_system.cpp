@@ -21,7 +21,7 @@ Result<std::string> queue_of(const Call& call) {
 }
 
 Result<json> queue_list(Call& call) {
-  MJ_CHECK(call.may(Deed::read));
+  MJ_CHECK(call.may(Action::read, {.name = "queues"}));
   MJ_TRY(queues, call.store().queues(call.context()));
   json all = json::array();
   for (const QueueInfo& info : queues) {
@@ -35,7 +35,7 @@ Result<json> queue_list(Call& call) {
 }
 
 Result<json> set_paused(Call& call, bool paused) {
-  MJ_CHECK(call.may(Deed::administer));
+  MJ_CHECK(call.may(Action::administer, {.name = "queues"}));
   MJ_TRY(queue, queue_of(call));
   MJ_CHECK(call.store().pause_queue(call.context(), queue, paused));
   return json{{"queue", queue}, {"paused", paused}};
@@ -61,12 +61,12 @@ Result<json> info(Call& call) {
 void add_system_methods(Services& s, std::vector<Method>& all) {
   const Param context{"context_id", "id", "the context; absent: the server's first"};
   const Param queue{"queue", "text", "a script type, or a queue's key", true};
-  all.push_back(method(s, "queue.list", "list the queues", {context}, "list: queue, length, prioritised, paused, facts",
-                       queue_list));
-  all.push_back(method(s, "queue.pause", "let nothing be taken from a queue", {queue, context}, "object: queue, paused",
-                       queue_pause));
+  all.push_back(method(s, "queue.list", "list the queues", {context},
+                       "[Queue]: queue, length, prioritised, paused, facts", queue_list));
+  all.push_back(method(s, "queue.pause", "let nothing be taken from a queue", {queue, context},
+                       "QueueState: queue, paused", queue_pause));
   all.push_back(
-      method(s, "queue.resume", "open a paused queue", {queue, context}, "object: queue, paused", queue_resume));
+      method(s, "queue.resume", "open a paused queue", {queue, context}, "QueueState: queue, paused", queue_resume));
   // These two answer while the store is away.
   all.push_back(
       {"system.ping", "say that the server is there", {}, "text: pong", [](const json&, const Caller&) -> Result<json> {
@@ -75,12 +75,12 @@ void add_system_methods(Services& s, std::vector<Method>& all) {
   all.push_back({"system.version",
                  "say which version it is",
                  {},
-                 "object: version",
+                 "Version: version",
                  [](const json&, const Caller&) -> Result<json> {
                    return json{{"version", kVersion}};
                  }});
   all.push_back(method(s, "system.info", "say what the server serves and how it is", {},
-                       "object: version, role, contexts, calls, refusals, actor, store", info));
+                       "ServerInfo: version, role, contexts, calls, refusals, actor, store", info));
 }
 
 }  // namespace mycojobs::api

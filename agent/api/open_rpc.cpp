@@ -3,6 +3,7 @@
 
 #include "api/params.h"
 #include "api/rpc.h"
+#include "api/shapes.h"
 #include "base/version.h"
 
 namespace mycojobs::api {
@@ -10,13 +11,13 @@ namespace {
 
 using nlohmann::json;
 
-// "object: the flow" says type and meaning.
+// "Flow: the flow" says type and meaning.
 json result_of(std::string_view text) {
   const auto colon = text.find(": ");
   const bool typed = colon != std::string_view::npos;
   return {{"name", "result"},
           {"description", typed ? text.substr(colon + 2) : text},
-          {"schema", schema_of(typed ? text.substr(0, colon) : "any")}};
+          {"schema", result_schema(typed ? text.substr(0, colon) : "any")}};
 }
 
 json method_of(const Method& method) {
@@ -72,7 +73,7 @@ json Rpc::open_rpc() const {
             {"version", kVersion},
             {"description", "Jobs and flows over JSON-RPC 2.0. Every error has data {word, field, remedy}."}}},
           {"methods", std::move(methods)},
-          {"components", {{"errors", errors()}}}};
+          {"components", {{"errors", errors()}, {"schemas", shape_schemas()}}}};
 }
 
 }  // namespace mycojobs::api

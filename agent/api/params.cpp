@@ -22,30 +22,32 @@ struct TypeRow {
   bool (*fits)(const json&);
   json (*schema)();
 };
+json of_type(const char* type) { return {{"type", type}}; }
+json amount(const char* unit) { return {{"type", "integer"}, {"minimum", 0}, {"description", unit}}; }
+json list_of(json items) { return {{"type", "array"}, {"items", std::move(items)}}; }
+json id_schema() { return {{"type", "integer"}, {"minimum", 1}, {"maximum", UINT32_MAX}}; }
+bool is_list(const json& value) { return value.is_array(); }
+bool is_object(const json& value) { return value.is_object(); }
+
+// docs/rpc.md tells them under "Types".
 const TypeRow kTypes[] = {
-    {"id", "a whole number from 1 to 4294967295", is_record_id,
+    {"id", "a whole number from 1 to 4294967295", is_record_id, id_schema},
+    {"text", "a text", [](const json& v) { return v.is_string(); }, [] { return of_type("string"); }},
+    {"integer", "a whole number", is_whole, [] { return of_type("integer"); }},
+    {"seconds", "a whole number of seconds", is_whole, [] { return amount("seconds"); }},
+    {"ms", "a whole number of milliseconds", is_whole, [] { return amount("milliseconds"); }},
+    {"unix_s", "a moment: seconds since 1970", is_whole, [] { return amount("seconds since 1970-01-01 UTC"); }},
+    {"unix_ms", "a moment: milliseconds since 1970", is_whole,
+     [] { return amount("milliseconds since 1970-01-01 UTC"); }},
+    {"boolean", "true or false", [](const json& v) { return v.is_boolean(); }, [] { return of_type("boolean"); }},
+    {"list", "a list", is_list, [] { return of_type("array"); }},
+    {"ids", "a list of ids", is_list, [] { return list_of(id_schema()); }},
+    {"texts", "a list of texts", is_list, [] { return list_of(of_type("string")); }},
+    {"jobs", "a list of jobs", is_list, [] { return list_of(of_type("object")); }},
+    {"object", "an object", is_object, [] { return of_type("object"); }},
+    {"variables", "an object of texts", is_object,
      [] {
-       return json{{"type", "integer"}, {"minimum", 1}, {"maximum", UINT32_MAX}};
-     }},
-    {"text", "a text", [](const json& v) { return v.is_string(); },
-     [] {
-       return json{{"type", "string"}};
-     }},
-    {"integer", "a whole number", is_whole,
-     [] {
-       return json{{"type", "integer"}};
-     }},
-    {"boolean", "true or false", [](const json& v) { return v.is_boolean(); },
-     [] {
-       return json{{"type", "boolean"}};
-     }},
-    {"list", "a list", [](const json& v) { return v.is_array(); },
-     [] {
-       return json{{"type", "array"}};
-     }},
-    {"object", "an object", [](const json& v) { return v.is_object(); },
-     [] {
-       return json{{"type", "object"}};
+       return json{{"type", "object"}, {"additionalProperties", of_type("string")}};
      }},
     {"key", "an id, or a text \"CALLER:ID\"", [](const json& v) { return v.is_string() || is_record_id(v); },
      [] {
@@ -93,5 +95,7 @@ std::optional<ParamProblem> check_params(const Method& method, const json& param
 }
 
 json schema_of(std::string_view type) { return row_of(type).schema(); }
+
+bool is_type(std::string_view type) { return row_of(type).type == type; }
 
 }  // namespace mycojobs::api

@@ -15,5 +15,6 @@ struct ParamProblem {
 // The first parameter that is unknown, of another type, or missing. One that is null counts as absent.
 std::optional<ParamProblem> check_params(const Method&, const nlohmann::json& params);
 nlohmann::json schema_of(std::string_view type);  // JSON schema of a type of Param
+bool is_type(std::string_view type);
 
 }  // namespace mycojobs::api

@@ -1,4 +1,5 @@
-// Connections that are one too many: told so, and kept open for a moment, so that the refusal arrives. One thread.
+// Connections that are refused before they have a thread: told so, and kept open for a moment, so that the refusal
+// arrives. One thread.
 #pragma once
 
 #include <sys/socket.h>
@@ -14,9 +15,8 @@ namespace mycojobs::api {
 
 class Refusals {
  public:
-  explicit Refusals(std::string text) : text_(std::move(text)) {}
-  void refuse(Fd socket) {
-    (void)!::send(socket.get(), text_.data(), text_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  void refuse(Fd socket, const std::string& text) {
+    (void)!::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     ::shutdown(socket.get(), SHUT_WR);
     if (told_.size() >= kMost) told_.pop_front();
     told_.emplace_back(std::move(socket), std::chrono::steady_clock::now() + std::chrono::seconds(1));
@@ -29,7 +29,6 @@ class Refusals {
 
  private:
   static constexpr std::size_t kMost = 256;
-  std::string text_;
   std::deque<std::pair<Fd, std::chrono::steady_clock::time_point>> told_;
 };
 

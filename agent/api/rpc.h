@@ -20,13 +20,13 @@ struct Caller {  // who asks, as the token or the loopback default says
 };
 
 struct Param {
-  std::string_view name, type, help;  // type: id, text, integer, boolean, list, object, any, key
+  std::string_view name, type, help;  // type: of the table in params.cpp
   bool required = false;
 };
 struct Method {
   std::string_view name, help;  // "flow.start"
   std::vector<Param> params;
-  std::string_view result;  // what comes back, in words and a JSON schema type
+  std::string_view result;  // what comes back: "Flow: the flow"; the type is one of shapes.h
   std::function<Result<nlohmann::json>(const nlohmann::json& params, const Caller&)> run;
 };
 

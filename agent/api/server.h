@@ -2,15 +2,16 @@
 //
 //   POST / and /rpc      JSON-RPC 2.0 (api/rpc.h)
 //   GET  /openrpc.json   what rpc.discover answers
-//   GET  /health         {"status": "ok", ...}; 503 while the store is away
+//   GET  /health         {"status": "ok", ...}; 503 while the store is away or refuses to write
 //   GET  /events         ?context=N[&flow=M]: server-sent events (coordinator only)
 //
 // Who may call: bearer tokens of the tokens file, each of an actor. Without a token: loopback alone, and only with
 // `anonymous`. A request with an Origin header is a browser's and is refused; so is one without a token whose Host is
 // no loopback name (DNS rebinding). No TLS: a reverse proxy brings it.
 //
-// Threads: one accepts, each open connection has one, one waits for what flows do; at most limits.connections. A client
-// that is slow, silent or gone is dropped at its deadlines, and nobody waits for it.
+// Threads: one accepts, each admitted connection has one, one waits for what flows do. A client that is slow, silent or
+// gone is dropped at its deadlines, and nobody waits for it; one that has not shown a token takes no place of those
+// that have.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "domain/networks.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/result.h"
 #include "mycojobs/store.h"
@@ -25,12 +27,14 @@
 namespace mycojobs {
 
 struct ApiLimits {
-  std::uint32_t connections = 128;   // more: 503 at once
+  std::uint32_t connections = 128;   // of callers with a token, and so many without one in `dev`; more: 503 at once
+  std::uint32_t lobby = 256;         // connections that have not sent a head yet; more: the oldest goes
+  std::uint32_t open = 16;           // that ask what anybody may; more: 503 at once
   std::uint32_t event_streams = 64;  // of them at most so many
   std::uint32_t calls = 8;           // that use the store at one time; more wait
   std::size_t header_bytes = 64U << 10;
   std::size_t body_bytes = 16U << 20;
-  std::uint32_t header_ms = 10000;      // from the first byte, or from the connection's beginning
+  std::uint32_t header_ms = 5000;       // from the first byte, or from the connection's beginning
   std::uint32_t body_ms = 30000;        // all of the body
   std::uint32_t idle_ms = 15000;        // between two requests of one connection
   std::uint32_t write_ms = 30000;       // an answer that is not taken
@@ -46,6 +50,7 @@ struct ApiSettings {
   std::string tokens_file;                // need not exist; read again when it changes
   bool anonymous = false;                 // `dev`: loopback without a token is the default actor
   std::vector<Id> contexts;               // the first one counts where a call names none; empty: 1
+  Networks networks;                      // in which supervisors may be (runner.create)
   ApiLimits limits;
 };
 

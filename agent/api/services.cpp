@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "domain/codec.h"
 #include "inspect/jobs.h"
+#include "store/place.h"
 
 namespace mycojobs::api {
 namespace {
@@ -52,8 +53,20 @@ Result<Call> Call::begin(Services& services, const nlohmann::json& params, const
   Call call(services, params, caller, std::move(lease));
   if (call.caller_.actor == 0) call.caller_.actor = kDefaultActor;
   const auto& contexts = services.settings.contexts;
-  call.context_ = call.has("context_id") ? call.id("context_id") : contexts.empty() ? 1 : contexts.front();
+  MJ_CHECK(call.go_to(call.has("context_id") ? call.id("context_id") : contexts.empty() ? 1 : contexts.front()));
   return call;
+}
+
+Result<void> Call::go_to(Id context) {
+  const auto& served = services_.settings.contexts;
+  if (!served.empty() && std::find(served.begin(), served.end(), context) == served.end()) {
+    std::string list;
+    for (const Id each : served) list += (list.empty() ? "" : ", ") + std::to_string(each);
+    return fail(Code::invalid,
+                "context_id: this server does not serve context " + std::to_string(context) + "; it serves " + list);
+  }
+  context_ = context;
+  return {};
 }
 
 bool Call::has(std::string_view name) const {
@@ -98,24 +111,36 @@ Result<std::string> Call::job_key() const {
   return mycojobs::job_key(has("caller_id") ? id("caller_id") : actor(), id("id"));
 }
 
-Result<std::optional<Context>> Call::context_record() const {
-  Context wanted;
-  wanted.id = context_;
-  auto fields = store().load(context_, redis_key(wanted));
-  if (!fields && fields.error().code == Code::not_found) return std::nullopt;
-  if (!fields) return tl::unexpected<Error>(std::move(fields).error());
-  auto decoded = decode<Context>(*fields);
-  // Lists that cannot be read would be read as empty, or a part of them: nobody but an operator is let in.
-  if (!decoded.ok()) return fail(Code::invalid, redis_key(wanted) + ": " + join(decoded.problems));
-  return std::move(decoded.record);
+Result<void> Call::may(Action action, const Thing& thing) const {
+  return all_powerful() ? Result<void>() : may_as(actor(), action, thing);
 }
 
-Result<void> Call::may(Deed deed, Id owner) const {
-  if (all_powerful()) return {};
-  MJ_TRY(record, context_record());
-  auto allowed = check_deed(record, context_, actor(), deed, owner);
+Result<void> Call::may_as(Id as, Action action, const Thing& thing) const {
+  MJ_TRY(here, place());
+  auto allowed = mycojobs::may(as, action, here, thing);
   if (allowed) return {};
   return tl::unexpected<Error>(refused(allowed.error()));
+}
+
+Result<Place> Call::place() const {
+  return read_place(store(), context_, all_powerful() ? WayIn::command : WayIn::rpc);
+}
+
+Result<Fields> Call::open(Action action, const std::string& key, const std::string& name,
+                          Id (*maker)(const Fields&)) const {
+  auto fields = store().load(context_, key);
+  if (!fields && fields.error().code != Code::not_found && fields.error().code != Code::invalid) return fields;
+  MJ_CHECK(may(action, {.name = name, .maker = fields ? maker(*fields) : 0}));
+  return fields;
+}
+
+Result<std::optional<Id>> Call::sight() const {
+  if (all_powerful()) return std::nullopt;
+  MJ_TRY(here, place());
+  const auto all = mycojobs::may(actor(), Action::read, here);
+  if (all) return std::nullopt;
+  if (mycojobs::may(actor(), Action::create, here)) return actor();
+  return tl::unexpected<Error>(refused(all.error()));
 }
 
 Error Call::refused(Error error) const {

@@ -115,6 +115,7 @@ bool is_loopback_peer(int socket) {
 void Connection::expect(std::uint32_t ms, std::size_t bytes) {
   read_until_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
   bytes_left_ = bytes;
+  chunks_.reset();
 }
 
 void Connection::allow(std::uint32_t ms) {
@@ -133,27 +134,55 @@ bool Connection::wait(short events, Deadline until) const {
 }
 
 bool Connection::wait_for_byte() {
-  if (at_ < filled_) return true;
+  if (at_ < ahead_.size()) return true;
   if (broken_ || !wait(POLLIN, read_until_)) return false;
   char byte = 0;
   return ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
 
+long Connection::fill() {
+  constexpr std::size_t kAtOnce = 16384;
+  ahead_.erase(0, std::exchange(at_, 0));
+  const std::size_t before = ahead_.size();
+  while (true) {
+    if (!wait(POLLIN, read_until_)) return -1;
+    ahead_.resize(before + kAtOnce);
+    const ssize_t got = ::recv(socket_.get(), ahead_.data() + before, kAtOnce, MSG_DONTWAIT);
+    ahead_.resize(before + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    return got;
+  }
+}
+
+Result<std::size_t> Connection::wait_for_head() {
+  std::size_t looked = 0;
+  while (!broken_) {
+    MJ_TRY(length, head_length(ahead(), looked));
+    if (length > bytes_left_ || (length == 0 && ahead().size() > bytes_left_))
+      return mycojobs::fail(Code::too_large, "the head is over its limit");
+    if (length > 0) return length;
+    looked = ahead().size();
+    const long got = fill();
+    if (got == 0) return 0;
+    if (got < 0) broken_ = true;
+  }
+  return mycojobs::fail(Code::unavailable, "the head does not come");
+}
+
 long Connection::read(char* into, std::size_t size) {
-  if (broken_) return -1;
+  if (broken_ || misframed_) return -1;
   // Also of what has arrived already: a head of a thousand lines is over the limit however fast it came.
   if (bytes_left_ == 0) return fail();
-  while (at_ == filled_) {
-    if (!wait(POLLIN, read_until_)) return fail();
-    const ssize_t got = ::recv(socket_.get(), buffer_, sizeof buffer_, MSG_DONTWAIT);
-    if (got == 0) return 0;
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    if (got < 0) return fail();
-    at_ = 0;
-    filled_ = static_cast<std::size_t>(got);
+  if (at_ == ahead_.size()) {
+    const long got = fill();
+    if (got <= 0) return got == 0 ? 0 : fail();
   }
-  const std::size_t taken = std::min({size, filled_ - at_, bytes_left_});
-  std::memcpy(into, buffer_ + at_, taken);
+  const std::size_t taken = std::min({size, ahead_.size() - at_, bytes_left_});
+  if (chunks_ && !chunks_->over() && !chunks_->accept(ahead().substr(0, taken))) {
+    misframed_ = true;
+    return -1;
+  }
+  std::memcpy(into, ahead_.data() + at_, taken);
   at_ += taken;
   bytes_left_ -= taken;
   return static_cast<long>(taken);

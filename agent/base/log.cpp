@@ -4,8 +4,14 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <deque>
+#include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <string>
 
 namespace mycojobs {
 namespace {
@@ -25,6 +31,30 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
 }
 
 bool json_lines = false;
+
+// One line of printable text, whatever was put into the message: controls (of both kinds), separators of lines and
+// marks that turn the direction of writing as "\n", "\x1b", "\xc2\x9b"; the rest as it is.
+std::string escaped(std::string_view text) {
+  const auto at = [text](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
+  std::string out;
+  std::size_t codes = 0;  // bytes from here on that are written as numbers
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = at(i), second = at(i + 1), third = at(i + 2);
+    if (byte < ' ' || byte == 0x7f) codes = std::max<std::size_t>(codes, 1);
+    if (byte == 0xc2 && second >= 0x80 && second <= 0x9f) codes = 2;
+    if (byte == 0xd8 && second == 0x9c) codes = 2;
+    if (byte == 0xe2 && second == 0x80 && (third == 0x8e || third == 0x8f || (third >= 0xa8 && third <= 0xae)))
+      codes = 3;
+    if (byte == 0xe2 && second == 0x81 && third >= 0xa6 && third <= 0xa9) codes = 3;
+    if (codes == 0) {
+      out += text[i];
+      continue;
+    }
+    --codes;
+    out += byte == '\n' ? "\\n" : byte == '\t' ? "\\t" : fmt::format("\\x{:02x}", byte);
+  }
+  return out;
+}
 
 spdlog::logger& logger() {
   static const auto instance = [] {
@@ -47,9 +77,11 @@ void init_log(LogLevel level, LogFormat format) {
 
 bool log_enabled(LogLevel level) { return logger().should_log(to_spdlog(level)); }
 
-void log_line(LogLevel level, std::string_view component, std::string_view message) {
+namespace {
+
+void write_line(LogLevel level, std::string_view component, std::string_view message) {
   if (!json_lines) {
-    logger().log(to_spdlog(level), "{}: {}", component, message);
+    logger().log(to_spdlog(level), "{}: {}", component, escaped(message));
     return;
   }
   static constexpr const char* kWords[] = {"debug", "info", "warn", "error"};
@@ -58,7 +90,69 @@ void log_line(LogLevel level, std::string_view component, std::string_view messa
           .count();
   const nlohmann::json line = {
       {"ts_ms", now}, {"level", kWords[static_cast<int>(level)]}, {"component", component}, {"message", message}};
-  logger().log(to_spdlog(level), "{}", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  // ASCII alone: a terminal that is shown the file meets no control of the second kind either.
+  logger().log(to_spdlog(level), "{}", line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
+}
+
+// The same line again says nothing new: it is said once, then counted, and the count is said every kEvery.
+class Repeats {
+ public:
+  void say(LogLevel level, std::string_view component, std::string_view message) {
+    const std::lock_guard lock(mutex_);
+    const auto now = std::chrono::steady_clock::now();
+    while (!order_.empty() && order_.front()->second.since + kEvery <= now) tell_oldest(now, true);
+    if (order_.size() >= kMostLines) tell_oldest(now, false);
+    std::string key = std::to_string(static_cast<int>(level));
+    key.append(component).append(1, '\0').append(message);
+    const auto [line, fresh] = lines_.try_emplace(std::move(key), Line{level, component.size(), now, 0});
+    if (!fresh) {
+      ++line->second.again;
+      return;
+    }
+    order_.push_back(line);
+    write_line(level, component, message);
+  }
+
+ private:
+  static constexpr std::chrono::seconds kEvery{30};
+  static constexpr std::size_t kMostLines = 500;
+  struct Line {
+    LogLevel level;
+    std::size_t component;  // how long it is in the key
+    std::chrono::steady_clock::time_point since;
+    std::uint64_t again;  // since then
+  };
+  using Lines = std::map<std::string, Line>;
+
+  void tell_oldest(std::chrono::steady_clock::time_point now, bool keep) {
+    const auto line = order_.front();
+    order_.pop_front();
+    auto& [key, about] = *line;
+    if (about.again > 0) {
+      const std::string_view text(key);
+      const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - about.since).count();
+      write_line(about.level, text.substr(1, about.component),
+                 fmt::format("{} ({} times more in {} s)", text.substr(2 + about.component), about.again, seconds));
+    }
+    if (about.again == 0 || !keep) {
+      lines_.erase(line);
+      return;
+    }
+    about.since = now;
+    about.again = 0;
+    order_.push_back(line);
+  }
+
+  std::mutex mutex_;
+  Lines lines_;
+  std::deque<Lines::iterator> order_;  // by `since`
+};
+
+}  // namespace
+
+void log_line(LogLevel level, std::string_view component, std::string_view message) {
+  static Repeats repeats;
+  repeats.say(level, component, message);
 }
 
 }  // namespace mycojobs

@@ -1,4 +1,5 @@
-// The program's own log, on stderr: text on a terminal, JSON lines otherwise. Output of jobs never goes here.
+// The program's own log, on stderr: text on a terminal, JSON lines otherwise. Output of jobs never goes here; what else
+// outsiders wrote (keys, names, errors) is escaped: a message is one line and moves no cursor.
 #pragma once
 
 #include <fmt/core.h>

@@ -38,7 +38,7 @@ Result<Child> spawn(const SpawnSpec& spec) {
   sigemptyset(&none);
   posix_spawnattr_setsigdefault(&attributes, &all);
   posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
 
   pid_t pid = -1;
   const int error = ::posix_spawn(&pid, spec.program.c_str(), &actions, &attributes, pointers(arguments).data(),

@@ -26,7 +26,8 @@ struct Child {
   Fd pidfd;  // readable when it has ended; the owner waits for it with waitid(P_PIDFD)
 };
 
-// Signals of the child are reset and unblocked. Error: io, naming the program.
+// Signals of the child are reset and unblocked. It has a session of its own: what a terminal (Ctrl-C) or timeout(1)
+// sends to our process group is for us alone, and we end it when we are done with it. Error: io, naming the program.
 Result<Child> spawn(const SpawnSpec&);
 // Exit code, or 128 + signal. Blocks.
 int wait_child(Child&);

@@ -3,6 +3,15 @@
 #include "base/log.h"
 
 namespace mycojobs {
+namespace {
+
+Result<Networks> networks_of(const Settings& settings) {
+  auto networks = Networks::parse(settings.coordinator_networks);
+  if (!networks) return fail(networks.error(), "coordinator.networks");
+  return networks;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<ApiServer>> start_coordinator_api(const Parts& parts, const Settings& settings,
                                                          StoreFactory& stores, const std::vector<Id>& contexts,
@@ -12,6 +21,8 @@ Result<std::unique_ptr<ApiServer>> start_coordinator_api(const Parts& parts, con
   api.listen = settings.api_listen;
   api.tokens_file = settings.api_tokens;
   api.anonymous = anonymous;
+  MJ_TRY(networks, networks_of(settings));
+  api.networks = std::move(networks);
   api.contexts = contexts;
   auto server = start_api(stores, parts.clock, std::move(api));
   if (server) return std::move(*server);
@@ -31,6 +42,8 @@ Result<std::unique_ptr<ApiServer>> start_supervisor_api(const Parts& parts, cons
   api.listen = settings.supervisor_listen;
   api.tokens_file = settings.api_tokens;
   api.contexts = settings.contexts;
+  MJ_TRY(networks, networks_of(settings));
+  api.networks = std::move(networks);
   auto server = start_api(stores, parts.clock, std::move(api));
   if (!server) return fail(server.error(), "supervisor.listen");
   return std::move(*server);

@@ -50,10 +50,11 @@ Result<Fd> OutputFolder::parent_of(const std::string& name) const {
   return parent;
 }
 
-Result<Fd> OutputFolder::create(const std::string& name) const {
+Result<Fd> OutputFolder::create(const std::string& name, bool executable) const {
   if (!is_artifact_name(name)) return fail(Code::invalid, shown(name) + ": is no name of an artifact");
   MJ_TRY(parent, parent_of(name));
-  Fd fd(::openat(parent.get(), last_part(name).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+  constexpr int kNew = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+  Fd fd(::openat(parent.get(), last_part(name).c_str(), kNew, executable ? 0777 : 0666));
   if (fd) return fd;
   const std::string path = printable(path_ + '/' + name);
   if (errno == EEXIST) return fail(Code::invalid, path + ": exists already: move it away, or name another folder");
@@ -96,7 +97,7 @@ Result<void> write_out(int fd, std::string_view bytes) {
 
 Result<void> copy_artifact(const StoredArtifact& artifact, const OutputFolder& folder) {
   if (!is_here(artifact)) return fail(Code::not_found, "is not on this host: " + artifact.path);
-  MJ_TRY(file, folder.create(artifact.name));
+  MJ_TRY(file, folder.create(artifact.name, artifact.executable));
   auto copied = read_artifact(artifact, [&file](std::string_view bytes) { return write_out(file.get(), bytes); });
   if (!copied) folder.remove(artifact.name);
   return copied;
@@ -114,11 +115,11 @@ void FolderSink::drop() {
   fd_.reset();
 }
 
-bool FolderSink::open(const std::string& name) {
+bool FolderSink::open(const std::string& name, bool executable) {
   drop();
   coming_ = {name, 0};
   if (++opened_ > kMostArtifacts) return refuse("a job may leave " + std::to_string(kMostArtifacts) + " files");
-  auto created = folder_.create(name);
+  auto created = folder_.create(name, executable);
   if (!created) return refuse(created.error().message);
   fd_ = std::move(*created);
   return true;

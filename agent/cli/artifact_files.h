@@ -19,9 +19,9 @@ namespace mycojobs {
 // there already is written over.
 class OutputFolder {
  public:
-  static Result<OutputFolder> open(const std::string& path);  // made if it is missing; its parents are not
-  Result<Fd> create(const std::string& name) const;           // name: is_artifact_name(); its folders are made
-  void remove(const std::string& name) const;                 // a file that was not made whole
+  static Result<OutputFolder> open(const std::string& path);          // made if it is missing; its parents are not
+  Result<Fd> create(const std::string& name, bool executable) const;  // is_artifact_name(); its folders are made
+  void remove(const std::string& name) const;                         // a file that was not made whole
   const std::string& path() const { return path_; }
 
  private:
@@ -46,7 +46,7 @@ class FolderSink final : public ArtifactSink {
  public:
   FolderSink(OutputFolder folder, std::uint64_t max_bytes) : folder_(std::move(folder)), left_(max_bytes) {}
   ~FolderSink() override { drop(); }
-  bool open(const std::string& name) override;
+  bool open(const std::string& name, bool executable) override;
   void write(std::string_view bytes) override;
   void close() override;
 

@@ -10,9 +10,10 @@ constexpr std::string_view kJobStatus = "dispatched waiting_for_prerequisites st
 const FlagRow kType = {"type", "NAME", "script type or profile whose defaults count (default python)"};
 
 std::vector<FlagRow> role_flags() {
-  return {{"admin", "ID", "an actor who reads and writes its objects, and more", true},
-          {"reader", "ID", "an actor who reads its objects", true},
-          {"executor", "ID", "an actor who runs its jobs", true}};
+  return {{"admin", "ID", "an actor who may do everything in it", true},
+          {"submitter", "ID", "an actor who makes jobs, flows and messages, and steers and reads its own", true},
+          {"executor", "ID", "an actor whose agents run its jobs", true},
+          {"reader", "ID", "an actor who reads everything in it", true}};
 }
 
 std::vector<FlagRow> submit_flags() {
@@ -21,10 +22,13 @@ std::vector<FlagRow> submit_flags() {
   return flags;
 }
 
-constexpr std::string_view kFlowStatus = "dispatched started error finished";
+constexpr std::string_view kFlowStatus =
+    "new running paused stopping cancelling compensating completed failed cancelled timeout dispatched started error "
+    "finished";
 
 std::vector<FlagRow> flow_flags(bool starts) {
   std::vector<FlagRow> flags = {{"env", "NAME=VALUE", "a variable of its jobs' environment", true},
+                                {"input", "NAME=VALUE", "an input that it declares; @FILE: a map of them", true},
                                 {"key", "TEXT", "the same key of the same caller again gives the same flow"},
                                 {"caller", "ID", "the actor who creates it (default 1)"}};
   if (!starts) return flags;
@@ -34,7 +38,7 @@ std::vector<FlagRow> flow_flags(bool starts) {
 }
 
 std::vector<FlagRow> control_flags(std::vector<FlagRow> more = {}) {
-  std::vector<FlagRow> flags = {{"actor", "ID", "who asks for it (default 1)"},
+  std::vector<FlagRow> flags = {{"actor", "ID", "ask for it as this actor, with its rights (absent: as the operator)"},
                                 {"comment", "TEXT", "why; stands in the journal"},
                                 {"key", "TEXT", "asked for again with the same key, nothing changes"}};
   flags.insert(flags.end(), more.begin(), more.end());
@@ -42,7 +46,7 @@ std::vector<FlagRow> control_flags(std::vector<FlagRow> more = {}) {
 }
 
 std::vector<FlagRow> actor_flag(std::vector<FlagRow> more = {}) {
-  std::vector<FlagRow> flags = {{"actor", "ID", "who asks for it (default 1)"}};
+  std::vector<FlagRow> flags = {{"actor", "ID", "ask for it as this actor, with its rights (absent: as the operator)"}};
   flags.insert(flags.end(), more.begin(), more.end());
   return flags;
 }
@@ -74,9 +78,14 @@ const std::vector<Command>& commands() {
        submission_flags(), run_command},
       {"job submit", "submit one script as a job and print its key", "FILE", submit_flags(), job_submit_command},
       {"job list",
-       "list jobs, newest first",
+       "list jobs, what happened last first",
        "",
        {{"status", "WORD", "only jobs of this status", false, kJobStatus},
+        {"state", "WORD", "only jobs whose status or detail is this, as in queued, timeout, oom"},
+        {"name", "TEXT", "only jobs that have this in their name"},
+        {"type", "TYPE", "only jobs of this script type"},
+        {"caller", "ID", "only jobs of this actor"},
+        {"since", "WHEN", "only jobs to which something happened since: 2h, or a moment"},
         {"limit", "N", "at most so many (default 50)"}},
        job_list_command},
       {"job show", "show everything about one job", "JOB", {}, job_show_command},
@@ -96,12 +105,12 @@ const std::vector<Command>& commands() {
       {"flow check",
        "check a definition: exit 0 if all is well, 65 with every problem if not",
        "FILE",
-       {},
+       {{"input", "NAME=VALUE", "an input that it declares; @FILE: a map of them", true}},
        flow_check_command},
       {"flow list",
        "list flows, newest first",
        "",
-       {{"status", "WORD", "only flows of this status", false, kFlowStatus},
+       {{"status", "WORD", "only flows that stand so, or whose record says so", false, kFlowStatus},
         {"name", "TEXT", "only flows of the definition of this name"},
         {"limit", "N", "at most so many (default 50)"}},
        flow_list_command},
@@ -120,6 +129,12 @@ const std::vector<Command>& commands() {
        "FLOW",
        {{"follow", "", "go on until the flow ends"}},
        flow_journal_command},
+      {"flow logs",
+       "print what the nodes of a flow have written, in their order, each line after its node's name",
+       "FLOW",
+       {{"follow", "", "go on until the flow ends, each line as it comes"},
+        {"node", "NAME", "only of this node", true}},
+       flow_logs_command},
       {"flow result", "print what an ended flow gave, and exit as it ended", "FLOW", {}, flow_result_command},
       {"flow cancel", "end a flow: what runs is told to end, nothing new begins", "FLOW", control_flags(),
        flow_cancel_command},
@@ -143,6 +158,7 @@ const std::vector<Command>& commands() {
         {"zone", "NAME", "whose clock, as in Europe/Berlin (default UTC)"},
         {"overlap", "WORD", "when the run before has not ended (default skip)", false, "allow skip queue"},
         {"missed", "WORD", "moments that came while no coordinator was there (default once)", false, "skip once all"},
+        {"input", "NAME=VALUE", "an input that its definition declares; @FILE: a map of them", true},
         {"caller", "ID", "the actor whose flows they are, and who asks for it (default 1)"}},
        flow_schedule_add_command},
       {"flow schedule list",
@@ -198,7 +214,7 @@ const std::vector<Command>& commands() {
       {"verify",
        "check that the store holds what it must of every job: exit 0 if it does, 1 if not",
        "",
-       {},
+       {{"all", "", "list every finding, not only the first of each rule"}},
        verify_command},
       {"doctor",
        "try each layer of the sandbox and the Redis settings, and name the remedy for what is missing",

@@ -70,6 +70,7 @@ int flow_inspect_command(Invocation&);
 int flow_timeline_command(Invocation&);
 int flow_journal_command(Invocation&);
 int flow_result_command(Invocation&);
+int flow_logs_command(Invocation&);
 int flow_cancel_command(Invocation&);
 int flow_pause_command(Invocation&);
 int flow_resume_command(Invocation&);

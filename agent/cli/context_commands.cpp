@@ -18,8 +18,9 @@ struct Role {
   std::string_view flag, field;
   std::vector<Id> Context::*ids;
 };
-constexpr std::array kRoles{Role{"admin", "admins", &Context::admins}, Role{"reader", "readers", &Context::readers},
-                            Role{"executor", "executors", &Context::executors}};
+constexpr std::array kRoles{
+    Role{"admin", "admins", &Context::admins}, Role{"submitter", "submitters", &Context::submitters},
+    Role{"executor", "executors", &Context::executors}, Role{"reader", "readers", &Context::readers}};
 
 Result<Id> read_id(std::string_view what, std::string_view text) {
   std::uint64_t id = 0;
@@ -72,9 +73,12 @@ void show(const Invocation& call, const Found& found, const std::vector<KindInfo
     }
     return print(dump_json(object, 2) + "\n");
   }
-  print(fmt::format("context {}{}\n", found.record.id,
-                    found.exists ? "" : paint(Tone::warn, " has no record: nobody has a right on its objects")));
-  for (const Role& role : kRoles) print(fmt::format("  {:<10} {}\n", role.field, listed(found.record.*role.ids)));
+  print(fmt::format(
+      "context {}{}\n", found.record.id,
+      found.exists
+          ? ""
+          : paint(Tone::warn, " has no record: it is closed to RPC and scripts, open to those who reach its Redis")));
+  for (const Role& role : kRoles) print(fmt::format("  {:<11}{}\n", role.field, listed(found.record.*role.ids)));
   if (kinds.empty()) return;
   print("\n");
   std::vector<std::vector<std::string>> rows{{"NAMESPACE", "KIND", "OBJECTS", "FOUND BY", "WORDS OF"}};
@@ -108,7 +112,8 @@ Result<std::vector<std::pair<Role, Id>>> named_roles(const Invocation& call) {
     }
   }
   if (!named.empty()) return named;
-  return fail(Code::invalid, "name a role and who it is about: --admin ID, --reader ID or --executor ID");
+  return fail(Code::invalid,
+              "name a role and who it is about: --admin ID, --submitter ID, --executor ID or --reader ID");
 }
 
 Result<int> change(Invocation& call, bool grant) {
@@ -117,7 +122,11 @@ Result<int> change(Invocation& call, bool grant) {
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(found, load(*opened.store, id));
   if (!grant && !found.exists) {
-    return fail(Code::not_found, fmt::format("context {} has no record: nobody has a right on its objects", id));
+    return fail(
+        Code::not_found,
+        fmt::format(
+            "context {} has no record: there is nothing to take; `mycojobs context grant {} --admin ID` makes one", id,
+            id));
   }
   MJ_TRY(now_ms, opened.store->now_ms());
   Fields changed{{"updated_at", std::to_string(now_ms / 1000)}};
@@ -139,8 +148,9 @@ Result<int> change(Invocation& call, bool grant) {
   show(call, after, {});
   if (after.record.admins.empty()) {
     say(paint(Tone::warn, "warning: ", true) +
-        fmt::format("context {} has no admin: nobody can write its objects; mycojobs context grant {} --admin ID", id,
-                    id));
+        fmt::format("context {} has no admin: nobody but an operator can change it or write its objects; mycojobs "
+                    "context grant {} --admin ID",
+                    id, id));
   }
   return 0;
 }

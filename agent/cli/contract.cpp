@@ -41,7 +41,7 @@ struct Seen {
 class Kept final : public ArtifactSink {
  public:
   explicit Kept(std::map<std::string, std::string>& files) : files_(files) {}
-  bool open(const std::string& name) override {
+  bool open(const std::string& name, bool /*executable*/) override {
     name_ = name;
     return true;
   }
@@ -136,7 +136,7 @@ const std::vector<Row>& rows() {
        }},
       {{"inputs", "puts the value `size` of the input `build` into result.size"},
        [](Trial& trial) {
-         trial.facts.inputs["build"] = {{"size", "42 \"MiB\""}};
+         trial.facts.inputs["build"] = {.id = 1, .result = {{"size", "42 \"MiB\""}}};
        },
        [](const Seen& seen) {
          return first_of(finished(seen), differs("result.size", seen.value("size"), "42 \"MiB\""));
@@ -206,9 +206,10 @@ const std::vector<Row>& rows() {
 }
 
 std::string sample_of(const std::string& folder, std::string_view name) {
-  std::error_code unknown;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, unknown)) {
-    if (entry.path().stem() == name && entry.is_regular_file(unknown)) return entry.path().string();
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    std::error_code gone;
+    if (entry->path().stem() == name && entry->is_regular_file(gone)) return entry->path().string();
   }
   return {};
 }
@@ -280,9 +281,12 @@ const std::vector<ContractCase>& contract_cases() {
 Result<std::vector<ContractResult>> check_contract(const Executor& executor, const std::string& script_type,
                                                    Sandbox& sandbox, const std::string& samples,
                                                    const std::function<void(const ContractResult&)>& told) {
-  std::error_code unknown;
-  if (!std::filesystem::is_directory(samples, unknown))
-    return fail(Code::invalid, samples + ": is not a folder of samples (docs/executors/contract.md)");
+  std::error_code unread;
+  const std::filesystem::directory_iterator first(samples, unread);
+  if (unread) {
+    return fail(Code::invalid, samples + ": is not a folder of samples that can be read: " + unread.message() +
+                                   " (docs/executors/contract.md)");
+  }
   ::setenv("MYCOJOBS_CONTRACT_MARKER", kMarker, 1);
   std::vector<ContractResult> results;
   for (const Row& row : rows()) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "base/counted.h"
+
 namespace mycojobs {
 namespace {
 
@@ -79,9 +81,9 @@ Check replica_check(const ServerFacts& facts, std::uint32_t wait_replicas) {
   }
   return {
       "redis", "replication", Verdict::ok,
-      fmt::format("primary; redis_wait_replicas is {0}: a submission or an end counts once {0} replica(s) have it, so "
-                  "that a failover to one of them keeps it; with fewer of them it is refused as unavailable",
-                  wait_replicas),
+      fmt::format("primary; redis_wait_replicas is {}: a submission or an end counts once {} {} it, so that a failover "
+                  "to one of them keeps it; with fewer of them it is refused as unavailable",
+                  wait_replicas, counted(wait_replicas, "replica"), wait_replicas == 1 ? "has" : "have"),
       ""};
 }
 

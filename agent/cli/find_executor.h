@@ -18,4 +18,7 @@ struct FoundExecutor {
 // front of the error, such as "--type: ". Error invalid: there is none of that name; lists those there are.
 Result<FoundExecutor> find_executor(const Invocation&, std::string_view named, std::string_view label);
 
+// By script type alone. Error unsupported, as above.
+Result<std::unique_ptr<Executor>> executor_of_type(const Invocation&, std::string_view type);
+
 }  // namespace mycojobs

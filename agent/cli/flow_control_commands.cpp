@@ -7,9 +7,11 @@
 #include "cli/flow_opened.h"
 #include "cli/terminal.h"
 #include "coordinator/create.h"
+#include "coordinator/standing.h"
 #include "domain/codec.h"
-#include "domain/rights.h"
 #include "domain/utf8.h"
+#include "inspect/flow_words.h"
+#include "store/place.h"
 
 namespace mycojobs {
 namespace {
@@ -19,11 +21,11 @@ constexpr std::size_t kMaxPayload = 64U << 10;
 constexpr std::string_view kIdentity[] = {"id", "caller_id", "name", "status"};
 
 struct Wish {
-  Id flow = 0, actor = 0;
-  bool admin = false, steers = true;
+  Id flow = 0, actor = 0, maker = 0;
+  FlowStanding standing = {true, true};
 };
 
-// The flow exists, and this actor may steer it; answers: or may be one of its approvers, which the flow itself knows.
+// The flow, and who asks: the operator, or as whom it does (--actor), who then is asked for its rights before all else.
 Result<Wish> who_and_what(const Invocation& call, OpenedFlows& open, bool answers = false) {
   const Id context = context_of(call);
   MJ_TRY(flow, flow_argument(call));
@@ -31,19 +33,16 @@ Result<Wish> who_and_what(const Invocation& call, OpenedFlows& open, bool answer
   Flow named;
   named.id = flow;
   auto record = open.store().load_fields(context, redis_key(named), kIdentity);
-  if (!record && record.error().code == Code::not_found)
-    return fail(Code::not_found, fmt::format("flow {}: there is none in context {}; `mycojobs flow list{}` shows them",
-                                             flow, context, context_words(call)));
-  MJ_CHECK(record);
-  Context place;
-  place.id = context;
-  auto found = open.store().load(context, redis_key(place));
-  if (!found && found.error().code != Code::not_found) return tl::unexpected(found.error());
-  std::optional<Context> rules;
-  if (found) rules = decode<Context>(*found).record;
-  auto admin = check_flow_right(rules, context, decode<Flow>(*record).record.caller_id, actor);
-  if (!admin && !answers) return tl::unexpected(admin.error());
-  return Wish{flow, actor, admin.value_or(false), admin.has_value()};
+  if (!record && record.error().code != Code::not_found) return tl::unexpected(record.error());
+  Wish wish{flow, actor, record ? decode<Flow>(*record).record.caller_id : 0};
+  if (call.has("actor")) {
+    MJ_TRY(place, read_place(open.store(), context, WayIn::command));
+    MJ_TRY(standing, flow_standing(*open.flows, open.cache, place, actor, flow, wish.maker, answers));
+    wish.standing = standing;
+  }
+  if (record) return wish;
+  return fail(Code::not_found, fmt::format("flow {}: there is none in context {}; `mycojobs flow list{}` shows them",
+                                           flow, context, context_words(call)));
 }
 
 void answer(const Invocation& call, const FlowProgress& now, Id flow, std::string_view what) {
@@ -57,7 +56,7 @@ void answer(const Invocation& call, const FlowProgress& now, Id flow, std::strin
                      {"answer", told}}) +
           "\n");
   } else {
-    print(fmt::format("flow {} {} ({} {})\n", flow, told, word(now.status), one_line(now.detail)));
+    print(fmt::format("flow {} {} ({})\n", flow, told, flow_word(now.status, now.detail)));
   }
 }
 
@@ -79,8 +78,8 @@ Result<int> control(const Invocation& call, FlowControl::Verb verb, std::string_
   MJ_TRY(open, open_flows_to_answer(call));
   MJ_TRY(who, who_and_what(call, open, verb == FlowControl::Verb::approve || verb == FlowControl::Verb::reject));
   wish.actor = who.actor;
-  wish.admin = who.admin;
-  wish.steers = who.steers;
+  wish.admin = who.standing.admin;
+  wish.steers = who.standing.steers;
   ProgressRequest request;
   request.context = context_of(call);
   request.flow = who.flow;
@@ -97,6 +96,7 @@ Result<int> control(const Invocation& call, FlowControl::Verb verb, std::string_
 Result<int> replay(const Invocation& call) {
   MJ_TRY(open, open_flows_to_answer(call));
   MJ_TRY(who, who_and_what(call, open));
+  MJ_CHECK(may_as_named(call, open, Action::create, {.name = "flows"}));
   auto flow =
       replay_flow(*open.flows, open.cache, context_of(call), who.flow, who.actor, call.has("allow-irreversible"));
   if (!flow && flow.error().code == Code::conflict) return fail(Code::invalid, flow.error().message);
@@ -117,6 +117,8 @@ Result<int> replay(const Invocation& call) {
 
 Result<int> remove(const Invocation& call) {
   MJ_TRY(open, open_flows_to_answer(call));
+  MJ_TRY(flow, flow_argument(call));
+  MJ_CHECK(may_as_named(call, open, Action::administer, {.name = fmt::format("flow {}", flow)}));
   MJ_TRY(who, who_and_what(call, open));
   auto removed = open.flows->remove(context_of(call), who.flow);
   if (!removed && removed.error().code == Code::conflict) return fail(Code::invalid, removed.error().message);

@@ -10,7 +10,9 @@
 #include "cli/opened.h"
 #include "cli/script_file.h"
 #include "domain/codec.h"
+#include "domain/flow_inputs.h"
 #include "domain/flow_yaml.h"
+#include "domain/nearest.h"
 #include "domain/utf8.h"
 
 namespace mycojobs {
@@ -20,11 +22,13 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr std::size_t kMaxNesting = 16;  // of flows in flows
+constexpr std::size_t kMaxInputsFileBytes = 1U << 20;
 
 struct Source {
   const Invocation& call;
   fs::path folder;  // that `file:` is relative to
   std::vector<PlanProblem> problems;
+  bool has_default_type = false;  // of the flow that is looked at
 };
 
 // Takes `file` out of a job and its content in, as its script.
@@ -37,12 +41,12 @@ void embed(Source& source, const std::string& path, json& job) {
   const fs::path at = source.folder / file->get<std::string>();
   auto script = read_script(at.string(), source.call.settings.job_max_script_bytes);
   if (!script) return refuse(script.error().message);
-  if (!is_utf8(*script))
-    return refuse(at.string() + ": is no UTF-8 text; a program is a job's artifact or `mycojobs program add`");
+  if (auto fine = check_script(at.string(), *script); !fine) return refuse(fine.error().message);
   if (!job.contains("type") && !job.contains("script_type")) {
     const std::string type = script_type_of(at.filename().string());
-    if (type.empty()) return refuse("its name does not tell the script type: give the job a type, as in type: python");
-    job["type"] = type;
+    if (type.empty() && !source.has_default_type)
+      return refuse("its name does not tell the script type: give the job a type, as in type: python");
+    if (!type.empty()) job["type"] = type;
   }
   job.erase("file");
   job["script"] = *script;
@@ -52,8 +56,11 @@ void embed_all(Source& source, const std::string& path, json& flow, std::size_t 
   if (depth > kMaxNesting || !flow.is_object()) return;
   const auto jobs = flow.find("jobs");
   if (jobs == flow.end()) return;
+  const auto defaults = flow.find("defaults");
+  const bool has_default_type = defaults != flow.end() && defaults->is_object() && defaults->contains("type");
   const auto each = [&](const std::string& at, json& job) {
     if (!job.is_object()) return;
+    source.has_default_type = has_default_type;
     embed(source, at, job);
     if (const auto child = job.find("flow"); child != job.end()) embed_all(source, at + ".flow.", *child, depth + 1);
   };
@@ -98,7 +105,7 @@ bool is_json(const std::string& file, const std::string& text) {
 
 void check_policies(Source& source, const FlowPlan& plan) {
   for (const PlanNode& node : plan.nodes) {
-    if (node.kind != NodeKind::job) continue;
+    if ((node.kind != NodeKind::job && node.kind != NodeKind::each) || node.each) continue;
     Job job = node.job;
     job.context_id = context_of(source.call);
     if (auto allowed = check_ceiling(source.call, job); !allowed)
@@ -106,9 +113,53 @@ void check_policies(Source& source, const FlowPlan& plan) {
   }
 }
 
+// NAME=VALUE, by the type that the definition declares; @FILE, a map of them as JSON or YAML.
+Result<json> inputs_of(const Invocation& call, const json& definition) {
+  json values = json::object();
+  const auto flags = call.flags.find("input");
+  if (flags == call.flags.end()) return values;
+  for (const std::string& text : flags->second) {
+    if (text.starts_with('@')) {
+      const std::string file = text.substr(1);
+      MJ_TRY(content, read_script(file, kMaxInputsFileBytes));
+      YamlText places;
+      auto parsed = is_json(file, content) ? parse_json(content, kMaxInputsFileBytes) : yaml_to_json(content, places);
+      if (!parsed) return fail(Code::invalid, "--input: " + file + ": " + parsed.error().message);
+      if (!parsed->is_object()) return fail(Code::invalid, "--input: " + file + ": is no map from names to values");
+      values.update(*parsed);
+      continue;
+    }
+    const std::size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0)
+      return fail(Code::invalid, "--input: " + shown(text) + " is not NAME=VALUE, and not @FILE");
+    const std::string name = text.substr(0, equals);
+    auto value = input_of_text(definition, name, text.substr(equals + 1));
+    if (!value) return fail(Code::invalid, "--input: " + value.error().message);
+    values[name] = std::move(*value);
+  }
+  return values;
+}
+
+void check_types(Source& source, const FlowPlan& plan) {
+  std::vector<std::string> types = source.call.settings.script_types;
+  for (const auto& executor : source.call.parts.executors(source.call.settings)) {
+    const auto its = executor->script_types();
+    types.insert(types.end(), its.begin(), its.end());
+  }
+  const std::vector<std::string_view> known(types.begin(), types.end());
+  for (const PlanNode& node : plan.nodes) {
+    const std::string& type = node.job.script_type;
+    const bool runs = std::find(known.begin(), known.end(), type) != known.end();
+    if (node.kind != NodeKind::job || runs || nearest(type, known).empty()) continue;
+    source.problems.push_back({"jobs." + node.name + ".type",
+                               "no executor here runs " + shown(type) + did_you_mean(type, known) +
+                                   " If another host serves it, name it in script_types of the configuration"});
+  }
+}
+
 }  // namespace
 
-Result<PlanRead> read_flow_file(const Invocation& call, const std::string& file) {
+Result<PlanRead> read_flow_file(const Invocation& call, const std::string& file, bool types) {
   MJ_TRY(text, read_script(file, kMaxDefinitionBytes));
   PlanRead read;
   YamlText places;
@@ -119,8 +170,11 @@ Result<PlanRead> read_flow_file(const Invocation& call, const std::string& file)
   }
   Source source{call, file == "-" ? fs::path() : fs::path(file).parent_path(), {}};
   embed_all(source, "", *parsed, 0);
+  MJ_TRY(inputs, inputs_of(call, *parsed));
+  MJ_CHECK(give_inputs(*parsed, inputs));
   read = read_plan(*parsed);
   if (read.plan) check_policies(source, *read.plan);
+  if (read.plan && types) check_types(source, *read.plan);
   if (!source.problems.empty()) {
     // A job whose file cannot be read lacks a script: once is enough.
     std::erase_if(read.problems, [&](const PlanProblem& problem) {
@@ -144,6 +198,11 @@ Result<FlowPlan> flow_file_argument(const Invocation& call) {
   MJ_TRY(read, read_flow_file(call, file));
   if (!read.plan) return fail(Code::invalid, join_at(file, std::move(read.problems)));
   return std::move(*read.plan);
+}
+
+Result<void> check_inputs(const FlowPlan& plan) {
+  if (plan.missing.empty()) return {};
+  return fail(Code::invalid, missing_inputs(plan));
 }
 
 std::string join_at(const std::string& file, std::vector<PlanProblem> problems) {

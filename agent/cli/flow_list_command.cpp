@@ -10,6 +10,7 @@
 #include "cli/terminal.h"
 #include "domain/codec.h"
 #include "domain/utf8.h"
+#include "inspect/flow_words.h"
 
 namespace mycojobs {
 namespace {
@@ -29,6 +30,11 @@ std::string when(std::uint64_t unix_ms) {
                       : fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(static_cast<std::time_t>(unix_ms / 1000)));
 }
 
+// A word of the record's status, or of flow_words().
+bool is(const Flow& flow, std::string_view wanted) {
+  return word(flow.status) == wanted || flow_word(flow.status, flow.detail) == wanted;
+}
+
 Result<std::vector<Row>> find(FlowStore& flows, const Invocation& call, std::uint64_t limit) {
   const std::string status = call.get("status");
   std::vector<Row> rows;
@@ -39,7 +45,7 @@ Result<std::vector<Row>> find(FlowStore& flows, const Invocation& call, std::uin
     for (const FlowSummary& summary : page) {
       Row row{summary.flow, summary.at_ms, summary.name, decode<Flow>(summary.record).record};
       const bool gone = summary.record.empty();
-      if (!status.empty() && (gone || word(row.record.status) != status)) continue;
+      if (!status.empty() && (gone || !is(row.record, status))) continue;
       if (gone) row.record.detail = "retired";
       if (rows.size() < limit) rows.push_back(std::move(row));
     }
@@ -49,6 +55,17 @@ Result<std::vector<Row>> find(FlowStore& flows, const Invocation& call, std::uin
     before = last;
   }
   return rows;
+}
+
+Result<void> check_status(const Invocation& call) {
+  const std::string wanted = call.get("status");
+  if (!call.has("status") || parse<FlowStatus>(wanted)) return {};
+  std::string all = "dispatched, started, error, finished";
+  for (const FlowWord& row : flow_words()) {
+    if (row.word == wanted) return {};
+    if (!parse<FlowStatus>(row.word)) all += ", " + std::string(row.word);
+  }
+  return fail(Code::invalid, "--status: " + shown(wanted) + " is none of " + all);
 }
 
 nlohmann::json json_of(const Row& row) {
@@ -66,9 +83,7 @@ Tone tone_of(const Flow& flow) {
 }
 
 Result<int> list(const Invocation& call) {
-  if (call.has("status") && !parse<FlowStatus>(call.get("status")))
-    return fail(Code::invalid,
-                "--status: " + shown(call.get("status")) + " is none of dispatched, started, error, finished");
+  MJ_CHECK(check_status(call));
   std::uint64_t limit = 0;
   if (!parse_u64(call.get("limit", "50"), limit) || limit == 0)
     return fail(Code::invalid, "--limit: a whole number above 0");
@@ -80,12 +95,13 @@ Result<int> list(const Invocation& call) {
     print(dump_json(array, 2) + "\n");
     return 0;
   }
-  std::vector<std::vector<std::string>> table{{"FLOW", "NAME", "STATUS", "DETAIL", "CREATED", "ENDED", "ERROR"}};
+  std::vector<std::vector<std::string>> table{{"FLOW", "NAME", "STATE", "CREATED", "ENDED", "ERROR"}};
   for (const Row& row : rows) {
-    table.push_back({std::to_string(row.flow), shortened(one_line(to_utf8(row.name)), 40),
-                     row.record.detail == "retired" ? "-" : paint(tone_of(row.record), word(row.record.status)),
-                     one_line(row.record.detail), when(row.at_ms), when(row.record.ended_ms),
-                     shortened(one_line(to_utf8(row.record.error)), 80)});
+    table.push_back(
+        {std::to_string(row.flow), shortened(one_line(to_utf8(row.name)), 40),
+         row.record.detail == "retired" ? "retired"
+                                        : paint(tone_of(row.record), flow_word(row.record.status, row.record.detail)),
+         when(row.at_ms), when(row.record.ended_ms), shortened_talk(one_line(to_utf8(row.record.error)), 80)});
   }
   print_table(table);
   return 0;

@@ -13,6 +13,7 @@
 #include "cli/serve.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
+#include "domain/result_values.h"
 #include "inspect/draw_flow.h"
 #include "inspect/runners.h"
 #include "store/redis_flows.h"
@@ -48,9 +49,9 @@ class Live {
         MJ_CHECK(outlive(looked.error()));
       } else {
         away_since_ms_ = 0;
-        if (is_over(view_)) return Followed{std::move(view_), false};
+        if (is_over(view_)) return Followed{std::move(view_), 0};
       }
-      if (wait()) return Followed{std::move(view_), true};
+      if (const int signal = wait(); signal != 0) return Followed{std::move(view_), signal};
     }
   }
 
@@ -97,19 +98,31 @@ class Live {
     terminal_ = terminal_of(to_);
     const std::size_t room = std::max<std::size_t>(terminal_.lines, 6) - 2;
     std::string text = draw_text(view_, {std::max<std::size_t>(terminal_.columns, 2) - 1, terminal_.colour,
-                                         terminal_.ascii, 2000, is_over(view_) ? 0 : room - 1});
-    if (!reason_.empty()) text += paint_note(shortened(reason_, terminal_.columns - 1)) + "\n";
+                                         terminal_.ascii, 2000, is_over(view_) ? 0 : room - reason_rows()});
+    // A command is not cut: its line may go on over several rows of the terminal.
+    if (!reason_.empty()) text += paint_note(shortened_talk(reason_, terminal_.columns - 1)) + "\n";
     // What is taller than the terminal cannot be moved up over: its beginning is drawn.
     std::string out = drawn_ > 0 ? fmt::format("\r\033[{}A", drawn_) : "";
     drawn_ = 0;
-    std::size_t at = 0;
-    while (at < text.size() && (is_over(view_) || drawn_ < room)) {
+    for (std::size_t at = 0; at < text.size();) {
       const std::size_t end = text.find('\n', at);
-      out += text.substr(at, end - at) + "\033[K\n";
+      const std::string line = text.substr(at, end - at);
+      const std::size_t rows = rows_of(line);
+      if (!is_over(view_) && drawn_ + rows > room) break;
+      out += line + "\033[K\n";
       at = end + 1;
-      ++drawn_;
+      drawn_ += rows;
     }
     write(out + "\033[J");
+  }
+  std::size_t rows_of(const std::string& line) const {
+    const std::size_t width = std::max<std::size_t>(terminal_.columns, 1);
+    return std::max<std::size_t>(1, (columns(line) + width - 1) / width);
+  }
+  // Kept free for the reason and the command beside it.
+  std::size_t reason_rows() const {
+    const std::size_t rows = reason_.empty() ? 1 : rows_of(shortened_talk(reason_, terminal_.columns - 1));
+    return std::min(rows, std::max<std::size_t>(terminal_.lines, 6) / 2);
   }
   std::string paint_note(const std::string& text) const {
     return terminal_.colour ? "\033[33m" + text + "\033[0m" : text;
@@ -118,7 +131,7 @@ class Live {
   void tell_changes() {
     for (const NodeView& node : view_.nodes) {
       const std::pair<std::string, std::string> state{word(node.status), node.detail};
-      auto& before = states_[node.index];
+      auto& before = states_[node.name];
       const bool first = before.first.empty();
       if (before == state) continue;
       before = state;
@@ -149,20 +162,20 @@ class Live {
     }
     const std::string runner =
         node.status == NodeStatus::running && node.runner != 0 ? fmt::format("  runner {}", node.runner) : "";
-    const std::string error = node.error.empty() ? "" : "  " + shortened(one_line(node.error), 160);
+    const std::string error = node.error.empty() ? "" : "  " + shortened_talk(one_line(node.error), 160);
     write(fmt::format("{}  {}  {}{}{}\n", clock(), one_line(node.name), state_text(node, view_.now_ms), runner, error));
   }
   std::string clock() const {
     return fmt::format("{:%H:%M:%S}", fmt::localtime(static_cast<std::time_t>(view_.now_ms / 1000)));
   }
 
-  // True: a stop signal came. Else something has moved, or it is time to look again.
-  bool wait() {
+  // A stop signal that came; 0: something has moved, or it is time to look again.
+  int wait() {
     const std::uint64_t until = std::max(now() + kRedrawMs, next_look_ms_);
     bool moved = false;
     for (;;) {
-      if (next_stop_signal(0) != 0) return true;
-      if (now() >= until || (moved && now() >= next_look_ms_)) return false;
+      if (const int signal = next_stop_signal(0); signal != 0) return signal;
+      if (now() >= until || (moved && now() >= next_look_ms_)) return 0;
       moved = listen() || moved;
     }
   }
@@ -206,7 +219,7 @@ class Live {
   std::uint64_t seen_ = 0, quiet_since_ms_ = 0, next_look_ms_ = 0, away_since_ms_ = 0;
   std::size_t drawn_ = 0;
   std::string reason_, told_, detail_;
-  std::map<std::uint32_t, std::pair<std::string, std::string>> states_;
+  std::map<std::string, std::pair<std::string, std::string>> states_;  // by name: nodes may be added
   std::unique_ptr<Waiter> waiter_;
 };
 
@@ -241,7 +254,7 @@ Result<Followed> follow_flow(const Invocation& call, OpenedFlows& open, Id flow,
 void print_flow_end(const Invocation& call, const FlowView& view) {
   if (call.json) {
     nlohmann::json out = to_json(view);
-    out["result"] = view.record.result;
+    out["result"] = typed_values(view.record.result, view.record.result_json);
     print(dump_json(out, 2) + "\n");
     return;
   }
@@ -252,8 +265,7 @@ void print_flow_end(const Invocation& call, const FlowView& view) {
   }
   if (!view.record.error.empty()) say(paint(Tone::bad, "error: ", true) + one_line(view.record.error));
   const bool good = view.status == "finished";
-  say(paint(good ? Tone::good : Tone::bad, fmt::format("flow {}", view.record.id), true) + " " + view.status + " " +
-      one_line(view.detail));
+  say(paint(good ? Tone::good : Tone::bad, fmt::format("flow {}", view.record.id), true) + " " + one_line(view.detail));
 }
 
 int exit_code(const FlowView& view) {

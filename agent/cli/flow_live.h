@@ -17,8 +17,8 @@ struct LiveStyle {
 };
 
 struct Followed {
-  FlowView view;      // the last one
-  bool left = false;  // a stop signal came before the flow's end
+  FlowView view;   // the last one
+  int signal = 0;  // a stop signal that came before the flow's end
 };
 // To the flow's end, or a stop signal: the flow goes on either way. Says why it waits, if it does. Outlives a store
 // that is away for a while.

@@ -5,6 +5,7 @@
 #include "base/ids.h"
 #include "cli/terminal.h"
 #include "domain/utf8.h"
+#include "store/place.h"
 
 namespace mycojobs {
 namespace {
@@ -60,6 +61,13 @@ Result<Id> id_flag(const Invocation& call, std::string_view flag, Id otherwise) 
     return fail(Code::invalid,
                 fmt::format("--{}: {} is no id: a whole number from 1 to 4294967295", flag, shown(call.get(flag))));
   return static_cast<Id>(id);
+}
+
+Result<void> may_as_named(const Invocation& call, OpenedFlows& open, Action action, const Thing& thing) {
+  if (!call.has("actor")) return {};
+  MJ_TRY(actor, id_flag(call, "actor", kDefaultCaller));
+  MJ_TRY(place, read_place(open.store(), context_of(call), WayIn::command));
+  return may(actor, action, place, thing);
 }
 
 std::string context_words(const Invocation& call) {

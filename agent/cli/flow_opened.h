@@ -8,6 +8,7 @@
 
 #include "cli/opened.h"
 #include "coordinator/progress.h"
+#include "domain/rights.h"
 #include "inspect/flows.h"
 #include "mycojobs/flows.h"
 
@@ -26,6 +27,8 @@ void reopen_flows(const Invocation&, OpenedFlows&, bool with_agent);
 // "12" or "flow:12".
 std::optional<Id> flow_id(std::string_view text);
 Result<Id> flow_argument(const Invocation&);  // the first argument
+// Whether whom --actor names may; the operator, who names nobody, may.
+Result<void> may_as_named(const Invocation&, OpenedFlows&, Action, const Thing&);
 // A whole number above 0 of a flag.
 Result<Id> id_flag(const Invocation&, std::string_view flag, Id otherwise);
 // " --context 3" where it is not the default: for commands that are told.

@@ -12,8 +12,8 @@
 #include "domain/codec.h"
 #include "domain/cron.h"
 #include "domain/nearest.h"
-#include "domain/rights.h"
 #include "domain/utf8.h"
+#include "store/place.h"
 
 namespace mycojobs {
 namespace {
@@ -101,18 +101,14 @@ Result<Schedule> find_named(const Invocation& call, OpenedFlows& open) {
                           shown(name), context_of(call), did_you_mean(name, names), context_words(call)));
 }
 
-// Who steers a schedule's flows may steer it: its creator, admins and executors.
-Result<void> check_actor(const Invocation& call, OpenedFlows& open, Id creator, Id actor) {
-  Context place;
-  place.id = context_of(call);
-  auto found = open.store().load(place.id, redis_key(place));
-  if (!found && found.error().code != Code::not_found) return tl::unexpected(found.error());
-  std::optional<Context> rules;
-  if (found) rules = decode<Context>(*found).record;
-  auto right = check_flow_right(rules, place.id, creator, actor);
-  if (!right) return fail(right.error(), "schedule " + shown(call.arguments.at(0)));
-  return {};
+// Its flows are made as its caller, who is asked for its right to make them at every moment of it.
+Result<void> check_caller(const Invocation& call, OpenedFlows& open, const Schedule& schedule) {
+  MJ_TRY(place, read_place(open.store(), context_of(call), WayIn::command));
+  auto allowed = may(schedule.caller, Action::create, place, {.name = "flows"});
+  return allowed ? allowed : fail(allowed.error(), "--caller");
 }
+
+Thing thing_of(const Schedule& schedule) { return {.name = "schedule " + schedule.name, .maker = schedule.caller}; }
 
 // What the command line says of it; cron and policies as they are checked anywhere.
 Result<Schedule> wanted(const Invocation& call) {
@@ -137,7 +133,7 @@ Result<Schedule> wanted(const Invocation& call) {
 Result<Schedule> put(const Invocation& call, OpenedFlows& open, Schedule schedule, const FlowPlan& plan) {
   const Id context = context_of(call);
   MJ_TRY(before, find(open, context, schedule.name));
-  MJ_CHECK(check_actor(call, open, before ? before->caller : schedule.caller, schedule.caller));
+  MJ_CHECK(check_caller(call, open, schedule));
   if (before) {
     // What is due has come under the old definition, and starts with that.
     MJ_CHECK(settle_schedule(*open.flows, open.cache, context, *before));
@@ -174,6 +170,7 @@ Result<int> add(const Invocation& call) {
   const std::string& file = call.arguments.at(1);
   MJ_TRY(read, read_flow_file(call, file));
   if (!read.plan) return fail(Code::invalid, join_at(file, std::move(read.problems)));
+  MJ_CHECK(check_inputs(*read.plan));
   MJ_TRY(open, open_flows_to_answer(call));
   MJ_TRY(stored, against_others([&] { return put(call, open, schedule, *read.plan); }));
   MJ_TRY(now, open.flows->now_ms(context_of(call)));
@@ -215,8 +212,7 @@ Result<int> show(const Invocation& call) {
 // Moments that come while it is paused are not missed: it starts again with the first one after now.
 Result<Schedule> set_paused(const Invocation& call, OpenedFlows& open, bool paused) {
   MJ_TRY(schedule, find_named(call, open));
-  MJ_TRY(actor, id_flag(call, "actor", kDefaultCaller));
-  MJ_CHECK(check_actor(call, open, schedule.caller, actor));
+  MJ_CHECK(may_as_named(call, open, Action::steer, thing_of(schedule)));
   if (schedule.paused == paused) return std::move(schedule);
   schedule.paused = paused;
   schedule.note.clear();
@@ -242,8 +238,7 @@ Result<int> pause(const Invocation& call, bool paused) {
 Result<int> remove(const Invocation& call) {
   MJ_TRY(open, open_flows_to_answer(call));
   MJ_TRY(schedule, find_named(call, open));
-  MJ_TRY(actor, id_flag(call, "actor", kDefaultCaller));
-  MJ_CHECK(check_actor(call, open, schedule.caller, actor));
+  MJ_CHECK(may_as_named(call, open, Action::administer, thing_of(schedule)));
   MJ_CHECK(open.flows->remove_schedule(context_of(call), schedule.name));
   print(call.json ? dump_json({{"name", schedule.name}, {"removed", true}}) + "\n"
                   : schedule.name + " is removed; its flows stay\n");

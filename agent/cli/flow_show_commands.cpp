@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sysexits.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
@@ -10,6 +11,7 @@
 #include "cli/flow_opened.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
+#include "domain/result_values.h"
 #include "domain/utf8.h"
 #include "inspect/draw_flow.h"
 #include "inspect/runners.h"
@@ -58,19 +60,11 @@ void print_anomalies(const FlowView& view) {
   for (const std::string& line : view.anomalies) say(paint(Tone::bad, "anomaly: ", true) + one_line(line));
 }
 
-Result<int> show(const Invocation& call) {
-  MJ_TRY(open, open_flows_to_answer(call));
-  MJ_TRY(view, look(call, open));
-  if (call.json) {
-    nlohmann::json out = to_json(view);
-    out["result"] = view.record.result;
-    print(dump_json(out, 2) + "\n");
-    return 0;
-  }
-  print(paint(Tone::strong, headline(view)) + "\n");
-  if (!view.record.parent.empty()) print("parent   " + one_line(view.record.parent) + "\n");
-  if (!view.record.error.empty()) print("error    " + one_line(view.record.error) + "\n");
+void print_nodes(const FlowView& view) {
+  const bool children =
+      std::any_of(view.nodes.begin(), view.nodes.end(), [](const NodeView& node) { return node.child != 0; });
   std::vector<std::vector<std::string>> rows{{"NODE", "KIND", "JOB", "STATE", "RUNNER", "NEEDS", "ERROR"}};
+  if (children) rows[0].insert(rows[0].begin() + 3, "CHILD");
   for (std::uint32_t index : in_order(view)) {
     const NodeView& node = view.nodes[index];
     std::vector<std::uint32_t> needs;
@@ -81,9 +75,41 @@ Result<int> show(const Invocation& call) {
                     node.job_key.empty() ? "-" : node.job_key.substr(4),
                     paint(tone_of(node.status), state_text(node, view.now_ms)),
                     node.runner == 0 ? "" : std::to_string(node.runner), names(view, needs, 3),
-                    shortened(one_line(to_utf8(node.error)), 80)});
+                    shortened_talk(one_line(to_utf8(node.error)), 80)});
+    if (children)
+      rows.back().insert(rows.back().begin() + 3, node.child == 0 ? "" : fmt::format("flow:{}", node.child));
   }
   print_table(rows);
+}
+
+// What is asked of people, and what they have said.
+void print_words(const FlowView& view) {
+  for (std::uint32_t index : in_order(view)) {
+    const NodeView& node = view.nodes[index];
+    const std::string name = paint(Tone::strong, one_line(to_utf8(node.name)));
+    if (!node.asks.empty()) print(name + " asks: " + one_line(to_utf8(node.asks)) + "\n");
+    for (const FlowAnswer& answer : node.answers) {
+      print(fmt::format("{} {}, {:%Y-%m-%d %H:%M:%S}\n", name, one_line(to_utf8(describe(answer))),
+                        fmt::localtime(static_cast<std::time_t>(answer.at_ms / 1000))));
+    }
+  }
+}
+
+Result<int> show(const Invocation& call) {
+  MJ_TRY(open, open_flows_to_answer(call));
+  MJ_TRY(view, look(call, open));
+  if (call.json) {
+    nlohmann::json out = to_json(view);
+    out["result"] = typed_values(view.record.result, view.record.result_json);
+    print(dump_json(out, 2) + "\n");
+    return 0;
+  }
+  print(paint(Tone::strong, headline(view)) + "\n");
+  if (!view.record.parent.empty()) print("parent   " + one_line(view.record.parent) + "\n");
+  if (view.said) print("said     " + one_line(to_utf8(describe(*view.said))) + "\n");
+  if (!view.record.error.empty()) print("error    " + one_line(view.record.error) + "\n");
+  print_nodes(view);
+  print_words(view);
   print_anomalies(view);
   return 0;
 }
@@ -160,18 +186,15 @@ Result<int> result(const Invocation& call) {
   MJ_TRY(open, open_flows_to_answer(call));
   MJ_TRY(view, look(call, open));
   if (view.status != "finished" && view.status != "error") {
-    return fail(Code::conflict,
-                fmt::format("flow {} has not ended: it is {} {}; `mycojobs flow watch {}{}` shows its end",
-                            view.record.id, view.status, view.detail, view.record.id, context_words(call)));
+    return fail(Code::conflict, fmt::format("flow {} has not ended: it is {}; `mycojobs flow watch {}{}` shows its end",
+                                            view.record.id, view.detail, view.record.id, context_words(call)));
   }
   if (call.json) {
-    nlohmann::json values = nlohmann::json::object();
-    for (const auto& [key, value] : view.record.result) values[to_utf8(key)] = to_utf8(value);
     print(dump_json({{"flow", view.record.id},
                      {"status", view.status},
                      {"detail", view.detail},
                      {"error", to_utf8(view.record.error)},
-                     {"result", values}},
+                     {"result", typed_values(view.record.result, view.record.result_json)}},
                     2) +
           "\n");
   } else {

@@ -6,12 +6,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/counted.h"
 #include "base/ids.h"
 #include "cli/commands.h"
 #include "cli/flow_file.h"
 #include "cli/flow_live.h"
 #include "cli/flow_opened.h"
 #include "cli/serve.h"
+#include "cli/served.h"
 #include "cli/terminal.h"
 #include "coordinator/create.h"
 #include "domain/codec.h"
@@ -81,28 +83,21 @@ void print_created(const Invocation& call, const Flow& flow, std::string_view wh
   }
 }
 
-// What runs finishes; what is queued stays there for the next one.
-void drain(OpenedFlows& open) {
-  if (!open.opened.session.agent) return;
-  open.opened.session.agent->drain();
-  while (open.opened.session.agent->busy() > 0 && next_stop_signal(10) == 0) {
-  }
-}
-
 Result<int> follow_started(const Invocation& call, OpenedFlows& open, Id flow) {
   MJ_TRY(followed, follow_flow(call, open, flow, {.with_agent = true}));
-  const bool ours = open.opened.session.agent != nullptr;
-  if (followed.left) {
+  Agent* ours = open.opened.session.agent.get();
+  if (followed.signal != 0) {
     const std::string again = fmt::format("`mycojobs flow watch {}{}` shows it again", flow, context_words(call));
-    say(ours ? fmt::format("leaving: flow {} goes on with the next agent and coordinator on this state folder "
-                           "(`mycojobs dev`); {}",
-                           flow, again)
-             : fmt::format("flow {} goes on; {}", flow, again));
-    drain(open);
-    return EX_TEMPFAIL;
+    say(ours != nullptr
+            ? fmt::format("leaving: flow {} goes on with the next agent and coordinator on this state folder "
+                          "(`mycojobs dev`); {}",
+                          flow, again)
+            : fmt::format("flow {} goes on; {}", flow, again));
+    if (ours != nullptr) let_finish(*ours);
+    return exit_of_signal(followed.signal);
   }
   print_flow_end(call, followed.view);
-  drain(open);
+  if (ours != nullptr) let_finish(*ours);
   return exit_code(followed.view);
 }
 
@@ -112,9 +107,26 @@ bool wants_to_follow(const Invocation& call) {
   return call.has("follow") || call.settings.redis.empty() || ::isatty(STDERR_FILENO) != 0;
 }
 
+// The definition of a flow that was created before.
+Result<FlowPlan> plan_of(const Invocation& call, OpenedFlows& open, Id flow) {
+  MJ_TRY(view, look_at_flow(*open.flows, open.store(), context_of(call), flow));
+  MJ_TRY(text, open.flows->definition(context_of(call), view.record.definition_hash));
+  MJ_TRY(parsed, parse_json(text, kMaxDefinitionBytes));
+  PlanRead read = read_plan(parsed);
+  if (!read.plan) return fail(Code::invalid, join(read.problems));
+  return std::move(*read.plan);
+}
+
 Result<Id> flow_to_start(const Invocation& call, OpenedFlows& open, const std::optional<FlowPlan>& plan,
                          bool with_agent) {
-  if (!plan) return flow_argument(call);
+  if (!plan) {
+    MJ_TRY(flow, flow_argument(call));
+    // What cannot be read is for whoever starts it to tell.
+    if (const auto known = plan_of(call, open, flow); known && with_agent)
+      MJ_CHECK(check_served(call, open.store(), script_types_of(*known)));
+    return flow;
+  }
+  if (with_agent) MJ_CHECK(check_served(call, open.store(), script_types_of(*plan)));
   MJ_TRY(wanted, new_flow(call));
   MJ_TRY(flow, create(call, open, *plan, wanted, with_agent));
   return flow.id;
@@ -126,8 +138,12 @@ Result<int> start(const Invocation& call) {
   // "12" is a flow that was created, unless there is such a file.
   const bool exists_already = flow_id(argument).has_value() && ::access(argument.c_str(), F_OK) != 0;
   std::optional<FlowPlan> plan;
+  if (exists_already && call.has("input")) {
+    return fail(Code::invalid, "--input: a flow that was created has its inputs; give them to `flow create`");
+  }
   if (!exists_already) {
     MJ_TRY(read, flow_file_argument(call));
+    MJ_CHECK(check_inputs(read));
     plan = std::move(read);
   }
   MJ_TRY(actor, id_flag(call, "caller", kDefaultCaller));
@@ -154,6 +170,7 @@ Result<int> start(const Invocation& call) {
 
 Result<int> create_only(const Invocation& call) {
   MJ_TRY(plan, flow_file_argument(call));
+  MJ_CHECK(check_inputs(plan));
   MJ_TRY(wanted, new_flow(call));
   MJ_TRY(open, open_flows_to_answer(call));
   MJ_TRY(flow, create(call, open, plan, wanted, false));
@@ -163,7 +180,7 @@ Result<int> create_only(const Invocation& call) {
 
 Result<int> check(const Invocation& call) {
   leave_at_stop_signals();
-  MJ_TRY(read, read_flow_file(call, call.arguments.at(0)));
+  MJ_TRY(read, read_flow_file(call, call.arguments.at(0), true));
   if (call.json) {
     nlohmann::json out{{"ok", read.plan.has_value()}, {"problems", nlohmann::json::array()}};
     for (const PlanProblem& problem : read.problems)
@@ -171,11 +188,10 @@ Result<int> check(const Invocation& call) {
                                  {"message", to_utf8(problem.message)},
                                  {"line", problem.line},
                                  {"column", problem.column}});
-    if (read.plan)
-      out.update({{"name", read.plan->name}, {"hash", read.plan->hash}, {"nodes", read.plan->nodes.size()}});
+    if (read.plan) out.update({{"name", read.plan->name}, {"hash", read.plan->hash}, {"nodes", read.plan->written()}});
     print(dump_json(out, 2) + "\n");
   } else if (read.plan) {
-    print(fmt::format("{}: {} node(s), definition {}\n", one_line(read.plan->name), read.plan->nodes.size(),
+    print(fmt::format("{}: {}, definition {}\n", one_line(read.plan->name), counted(read.plan->written(), "node"),
                       read.plan->hash));
   } else {
     print(printable(join_at(call.arguments.at(0), read.problems)) + "\n");

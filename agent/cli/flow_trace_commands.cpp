@@ -61,7 +61,7 @@ Result<int> graph(const Invocation& call) {
 Result<int> timeline(const Invocation& call) {
   MJ_TRY(flow, flow_argument(call));
   MJ_TRY(open, open_flows_to_answer(call));
-  MJ_TRY(rows, flow_timeline(*open.flows, context_of(call), flow));
+  MJ_TRY(rows, flow_timeline(*open.flows, open.store(), context_of(call), flow));
   if (call.json) {
     nlohmann::json array = nlohmann::json::array();
     for (const TimelineRow& row : rows)
@@ -73,9 +73,9 @@ Result<int> timeline(const Invocation& call) {
   std::vector<std::vector<std::string>> table{{"TIME", "AFTER", "NODE", "WHAT"}};
   const std::uint64_t begin = rows.empty() ? 0 : rows.front().at_ms;
   for (const TimelineRow& row : rows) {
-    table.push_back({row.at_ms == 0 ? "-" : time_of_day(row.at_ms),
-                     row.at_ms < begin ? "-" : "+" + short_span(row.at_ms - begin),
-                     shortened(one_line(to_utf8(row.node)), 40), shortened(one_line(to_utf8(row.what)), kLongest)});
+    table.push_back(
+        {row.at_ms == 0 ? "-" : time_of_day(row.at_ms), row.at_ms < begin ? "-" : "+" + short_span(row.at_ms - begin),
+         shortened(one_line(to_utf8(row.node)), 40), shortened_talk(one_line(to_utf8(row.what)), kLongest)});
   }
   print_table(table);
   return 0;
@@ -122,7 +122,7 @@ Result<int> journal(const Invocation& call) {
     }
     for (const std::string& line : page.anomalies) say(paint(Tone::bad, "anomaly: ", true) + one_line(to_utf8(line)));
     if (page.more && !page.facts.empty()) {
-      if (next_stop_signal(0) != 0) return 0;
+      if (const int signal = next_stop_signal(0); signal != 0) return exit_of_signal(signal);
       continue;
     }
     const auto status = parse<FlowStatus>([&] {
@@ -132,7 +132,8 @@ Result<int> journal(const Invocation& call) {
       return std::string();
     }());
     const bool over = status == FlowStatus::finished || status == FlowStatus::error;
-    if (!follow || over || next_stop_signal(static_cast<int>(kJournalMs)) != 0) return 0;
+    if (!follow || over) return 0;
+    if (const int signal = next_stop_signal(static_cast<int>(kJournalMs)); signal != 0) return exit_of_signal(signal);
   }
 }
 
@@ -140,7 +141,7 @@ Result<int> watch(const Invocation& call) {
   MJ_TRY(flow, flow_argument(call));
   MJ_TRY(open, open_flows(call, false));
   MJ_TRY(followed, follow_flow(call, open, flow, {.to_stdout = true, .json = call.json}));
-  if (followed.left) return 0;
+  if (followed.signal != 0) return exit_of_signal(followed.signal);
   if (!call.json) print_flow_end(call, followed.view);
   return exit_code(followed.view);
 }

@@ -43,11 +43,18 @@ class Follower {
   std::uint64_t lines_seen() const { return last_seq_; }
 
  private:
+  // The first is a wish to cancel, kept until the store has taken it. A third, while we leave, ends us at once.
   Result<void> obey_signals(Store& store) {
-    if (next_stop_signal(0) == 0) return {};
-    if (++stops_ > 1) return fail(Code::conflict, "left " + key_ + " behind, with the wish to cancel it");
-    say("cancelling " + key_ + "; once more leaves it behind");
-    return store.cancel(context_, key_);
+    if (next_stop_signal(0) != 0 && ++stops_ > 1) {
+      leave_at_stop_signals();
+      return fail(Code::conflict, "left " + key_ + " behind" + (wished_ ? ", with the wish to cancel it" : ""));
+    }
+    if (stops_ == 0 || wished_) return {};
+    if (!told_of_cancel_) say("cancelling " + key_ + "; Ctrl-C once more leaves it behind");
+    told_of_cancel_ = true;
+    MJ_CHECK(store.cancel(context_, key_));
+    wished_ = true;
+    return {};
   }
   void show(const Log& line) {
     last_seq_ = line.seq;
@@ -79,6 +86,7 @@ class Follower {
   std::uint64_t quiet_since_ms_;
   std::uint64_t last_seq_ = 0;
   int stops_ = 0;
+  bool told_of_cancel_ = false, wished_ = false;
   std::string told_;
   nlohmann::json lines_ = nlohmann::json::array();
 };
@@ -94,13 +102,16 @@ void print_end(const JobView& view, bool json, const nlohmann::json& lines) {
   for (const auto& [key, value] : job.result) {
     const std::string more =
         value.size() > kShownBytes ? fmt::format("... ({} bytes; --json has all)", value.size()) : "";
-    say(paint(Tone::strong, printable(key), true) + " = " + printable(value.substr(0, kShownBytes)) + more);
+    say(paint(Tone::strong, one_line(key), true) + " = " + printable(value.substr(0, kShownBytes)) + more);
   }
   for (const auto& line : artifact_lines(job.artifacts, kShownArtifacts))
     say(paint(Tone::strong, "artifact ", true) + line);
   if (!job.error.empty()) say(paint(Tone::bad, "error: ", true) + printable(job.error));
   const bool good = job.status == JobStatus::finished;
-  say(paint(good ? Tone::good : Tone::bad, view.key, true) + " " + paint(Tone::faint, receipt_line(job), true));
+  constexpr std::size_t kColumns = 78;  // what say() indents with is not counted
+  const std::string receipt = wrapped(view.key + " " + printable(receipt_line(job)), kColumns);
+  say(paint(good ? Tone::good : Tone::bad, view.key, true) +
+      paint(Tone::faint, std::string_view(receipt).substr(view.key.size()), true));
 }
 
 // Past a store that goes away for a while.

@@ -1,6 +1,7 @@
 // mycojobs version, config print | check, completion
 #include <nlohmann/json.hpp>
 
+#include "api/services.h"
 #include "base/version.h"
 #include "cli/commands.h"
 #include "cli/config/completion.h"
@@ -39,16 +40,54 @@ int config_check_command(Invocation& call) {
   return 0;
 }
 
+namespace {
+
+// What lists that which the first argument of a command names.
+std::string lister_of(const Command& command) {
+  const std::string_view argument = command.arguments.substr(0, command.arguments.find_first_of(" |"));
+  if (argument == "JOB") return "job list --limit 100";
+  if (argument == "FLOW") return "flow list --limit 100";
+  if (argument == "QUEUE") return "queue list";
+  if (argument == "NAME" && command.name.starts_with("flow schedule ") && command.name != "flow schedule add")
+    return "flow schedule list";
+  return {};
+}
+
+std::string script_types(const Invocation& call) {
+  std::string words;
+  for (const auto& executor : call.parts.executors(call.settings)) {
+    for (const auto& type : executor->script_types()) words += (words.empty() ? "" : " ") + type;
+  }
+  return words;
+}
+
+std::string methods_of_rpc(const Invocation& call) {
+  const auto stores = call.parts.stores(call.settings, call.settings.redis);
+  std::string words;
+  api::Services services(*stores, call.parts.clock, {});
+  for (const auto& method : api::methods_of(services, ApiRole::coordinator))
+    words += (words.empty() ? "" : " ") + std::string(method.name);
+  return words;
+}
+
+}  // namespace
+
 int completion_command(Invocation& call) {
   if (call.arguments.front() != "bash") {
     return complain({Code::invalid, "\"" + call.arguments.front() + "\": only bash has a completion script"});
   }
   Commands rows;
+  const std::string types = script_types(call), methods = methods_of_rpc(call);
   for (const Command& command : commands()) {
     CommandRow row{std::string(command.name), std::string(command.help),
                    configuration_flags(command.name.substr(0, command.name.find(' ')))};
-    for (const FlagRow& flag : command.flags)
-      row.options.push_back({"--" + std::string(flag.name), !flag.value.empty(), std::string(flag.choices)});
+    for (const FlagRow& flag : command.flags) {
+      const bool is_type = flag.name == "type" && flag.choices.empty();
+      row.options.push_back(
+          {"--" + std::string(flag.name), !flag.value.empty(), is_type ? types : std::string(flag.choices)});
+    }
+    row.argument_from = lister_of(command);
+    if (command.name == "rpc") row.argument_words = methods;
     row.options.push_back({"--json", false, ""});
     rows.push_back(std::move(row));
   }

@@ -59,11 +59,9 @@ Error explained(const Found& found, const StoredArtifact& artifact, Error error)
 }
 
 nlohmann::json to_json(const StoredArtifact& artifact) {
-  return {{"name", artifact.name},
-          {"bytes", artifact.bytes},
-          {"sha256", artifact.sha256},
-          {"here", is_here(artifact)},
-          {"path", artifact.path}};
+  return {{"name", artifact.name},     {"bytes", artifact.bytes},
+          {"sha256", artifact.sha256}, {"executable", artifact.executable},
+          {"here", is_here(artifact)}, {"path", artifact.path}};
 }
 
 void list(const Invocation& call, const Found& found) {
@@ -97,7 +95,8 @@ Result<void> print_artifact(const StoredArtifact& artifact) {
 }
 
 Result<void> write_one(const StoredArtifact& artifact, const std::string& output) {
-  if (std::filesystem::is_directory(output) || output.ends_with('/')) {
+  std::error_code unseen;  // opening it tells why
+  if (std::filesystem::is_directory(output, unseen) || output.ends_with('/')) {
     MJ_TRY(folder, OutputFolder::open(output));
     return copy_artifact(artifact, folder);
   }

@@ -8,18 +8,22 @@
 #include "base/ids.h"
 #include "cli/artifact_files.h"
 #include "cli/commands.h"
+#include "cli/moment.h"
 #include "cli/opened.h"
 #include "cli/progress_line.h"
 #include "cli/serve.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
 #include "domain/transitions.h"
+#include "domain/units.h"
+#include "domain/utf8.h"
+#include "inspect/draw_flow.h"
 #include "inspect/jobs.h"
 
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kMaxKeys = 100000;
+constexpr std::size_t kMaxLooks = 100000;
 constexpr std::size_t kShownArtifacts = 20;  // by `job show`; `job artifacts` lists all
 
 Tone tone_of(const Job& job) {
@@ -27,42 +31,80 @@ Tone tone_of(const Job& job) {
   return job.status == JobStatus::error ? Tone::bad : Tone::plain;
 }
 
-std::string when(std::uint32_t unix_s) {
-  return unix_s == 0 ? "-" : fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(static_cast<std::time_t>(unix_s)));
+std::string when(std::uint64_t unix_ms) {
+  const auto seconds = static_cast<std::time_t>(unix_ms / 1000);
+  return unix_ms == 0 ? "-" : fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(seconds));
 }
 
-Result<int> list(Invocation& call) {
-  std::optional<JobStatus> status;
+std::string took(std::optional<std::uint64_t> ms) { return ms ? short_span(*ms) : "-"; }
+
+Result<std::uint64_t> since_ms(const Invocation& call) {
+  if (!call.has("since")) return 0;
+  const std::string text = call.get("since");
+  const std::uint64_t now = call.parts.clock.unix_ms();
+  if (const auto ago = parse_duration_ms(text)) return now - std::min(now, *ago);
+  if (auto moment = parse_moment_ms(text)) return *moment;
+  return fail(Code::invalid,
+              "--since: " + shown(text) + " is neither a time ago (30m, 2h, 1d) nor a moment " + "(2030-01-31 12:00)");
+}
+
+Result<JobQuery> query_of(const Invocation& call) {
+  JobQuery query;
+  query.max_looks = kMaxLooks;
   if (call.has("status")) {
-    status = parse<JobStatus>(call.get("status"));
-    if (!status)
+    query.wanted.status = parse<JobStatus>(call.get("status"));
+    if (!query.wanted.status)
       return fail(Code::invalid, "--status: \"" + call.get("status") +
                                      "\" is none of dispatched, waiting_for_prerequisites, started, error, finished");
   }
-  std::uint64_t limit = 0;
+  for (const char* flag : {"state", "name", "type"}) {
+    if (call.has(flag) && call.get(flag).empty()) return fail(Code::invalid, std::string("--") + flag + ": is empty");
+  }
+  query.wanted.state = call.get("state");
+  query.wanted.name = call.get("name");
+  query.wanted.script_type = call.get("type");
+  if (call.has("type") && !is_script_type(query.wanted.script_type))
+    return fail(Code::invalid, "--type: " + shown(query.wanted.script_type) + " is no script type, as python is");
+  std::uint64_t caller = 0, limit = 0;
+  if (call.has("caller") && (!parse_u64(call.get("caller"), caller) || caller == 0 || caller > UINT32_MAX))
+    return fail(Code::invalid, "--caller: the id of an actor, 1 or more");
+  if (call.has("caller")) query.wanted.caller = static_cast<Id>(caller);
+  MJ_TRY(since, since_ms(call));
+  query.wanted.since_ms = since;
   if (!parse_u64(call.get("limit", "50"), limit)) return fail(Code::invalid, "--limit: a whole number");
+  query.limit = std::min<std::uint64_t>(limit, kMaxLooks);
+  return query;
+}
+
+Result<int> list(Invocation& call) {
+  MJ_TRY(query, query_of(call));
   MJ_TRY(opened, open_to_answer(call));
   ProgressLine progress(call.parts.clock);
-  MJ_TRY(found, list_jobs(*opened.store, context_of(call), {status, limit, kMaxKeys},
+  MJ_TRY(found, list_jobs(*opened.store, context_of(call), query,
                           [&](std::uint64_t done, std::uint64_t of) { progress.show("reading jobs", done, of); }));
+  MJ_TRY(now, opened.store->now_ms());
   if (call.json) {
     nlohmann::json array = nlohmann::json::array();
-    for (const JobView& view : found.jobs) array.push_back(to_json(view));
+    for (const JobView& view : found.jobs) {
+      array.push_back(to_json(view));
+      if (const auto ms = waited_ms(view.job, now)) array.back()["waited_ms"] = *ms;
+      if (const auto ms = ran_ms(view.job, now)) array.back()["ran_ms"] = *ms;
+    }
     print(dump_json(array, 2) + "\n");
     return 0;
   }
-  std::vector<std::vector<std::string>> rows{{"JOB", "NAME", "TYPE", "STATUS", "DETAIL", "CREATED", "ERROR"}};
+  std::vector<std::vector<std::string>> rows{
+      {"JOB", "NAME", "TYPE", "STATUS", "DETAIL", "LAST", "WAITED", "RAN", "ERROR"}};
   for (const JobView& view : found.jobs) {
     const Job& job = view.job;
     const std::string problem = view.problems.empty() ? job.error : view.problems.front();
     rows.push_back({view.key.substr(4), printable(job.name), printable(job.script_type),
-                    paint(tone_of(job), word(job.status)), job.detail, when(job.created_at),
-                    printable(problem.substr(0, 80))});
+                    paint(tone_of(job), word(job.status)), printable(job.detail), when(view.changed_ms),
+                    took(waited_ms(job, now)), took(ran_ms(job, now)), printable(problem.substr(0, 80))});
   }
   print_table(rows);
-  const std::size_t more = found.matching - found.jobs.size();
-  if (more > 0) say(fmt::format("{} more; --limit shows them", more));
-  if (found.truncated) say(fmt::format("only {} records were looked at", kMaxKeys));
+  if (found.more) say("there are more; --limit shows them");
+  if (found.truncated) say(fmt::format("only the latest {} jobs were looked at; --since looks at fewer", kMaxLooks));
   return 0;
 }
 
@@ -100,7 +142,8 @@ Result<int> logs(Invocation& call) {
   MJ_CHECK(load_job(*opened.store, context, key));  // a job that does not exist is an error, not an empty log
   const bool follow = call.has("follow");
   std::uint64_t after = 0;
-  while (next_stop_signal(0) == 0) {
+  for (;;) {
+    if (const int signal = next_stop_signal(0); signal != 0) return exit_of_signal(signal);
     MJ_TRY(page, opened.store->logs(context, key, after, 256, follow ? 200 : 0));
     for (const Log& line : page.lines) {
       after = line.seq;

@@ -2,8 +2,10 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <exception>
 
 #include "base/clock.h"
+#include "base/last_words.h"
 #include "base/log.h"
 #include "cli/config/config.h"
 #include "cli/parse.h"
@@ -91,6 +93,8 @@ Parts wire(const Clock& clock) {
 }
 
 int run(int argc, char** argv) {
+  if (std::any_of(argv + 1, argv + argc, [](const char* word) { return std::string_view(word) == "--json"; }))
+    complain_in_json();
   CommandLine line = parse_command_line(argc, argv);
   if (line.command == nullptr) return line.exit_code;
   const SystemClock clock;
@@ -112,7 +116,7 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace mycojobs
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   // A job takes three descriptors here: as many as we may have.
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
@@ -120,5 +124,10 @@ int main(int argc, char** argv) {
     (void)::setrlimit(RLIMIT_NOFILE, &files);
   }
   mycojobs::block_stop_signals();
+  // An exception of another thread; a child of ours then sees our end.
+  std::set_terminate([] { mycojobs::leave_with_last_words("mycojobs"); });
   return mycojobs::run(argc, argv);
+} catch (...) {
+  mycojobs::say_last_words("mycojobs");
+  return mycojobs::kBugExit;
 }

@@ -4,7 +4,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
 #include <deque>
+
+#include "cli/flow_live.h"
+#include "cli/help.h"
+#include "cli/terminal.h"
 
 namespace mycojobs {
 namespace {
@@ -43,6 +48,7 @@ void build(Slot& slot) {
     }
   }
   app.add_flag("--json", slot.json, "Answer in JSON on stdout");
+  app.option_defaults()->group("Settings, also in the environment and the configuration file");
   add_options(app, row.name.substr(0, row.name.find(' ')), slot.options);
 }
 
@@ -68,6 +74,12 @@ CLI::App* find_or_add(CLI::App& root, const Command& row) {
   return group->add_subcommand(verb, std::string(row.help));
 }
 
+CommandLine refused(const std::string& problem) {
+  CommandLine line;
+  line.exit_code = complain({Code::invalid, problem}, EX_USAGE);
+  return line;
+}
+
 }  // namespace
 
 CommandLine parse_command_line(int argc, const char* const* argv) {
@@ -80,11 +92,22 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     slot.app = find_or_add(root, row);
     build(slot);
   }
+  shape_help(root, terminal_of(stdout).columns);
   CommandLine line;
+  if (const std::string problem = unknown_command(argc, argv); !problem.empty()) return refused(problem);
   try {
     root.parse(argc, argv);
+  } catch (const CLI::ExtrasError& error) {
+    const auto slot = std::find_if(slots.begin(), slots.end(), [](const Slot& each) { return each.app->parsed(); });
+    const std::string flag = slot == slots.end() ? "" : unknown_flag(*slot->app, slot->row->name, argc, argv);
+    return refused(flag.empty() ? error.what() : flag);
   } catch (const CLI::ParseError& error) {
-    line.exit_code = root.exit(error) == 0 ? EX_OK : EX_USAGE;
+    const bool wrong = error.get_exit_code() != 0;
+    if (wrong && complains_in_json()) {
+      line.exit_code = complain({Code::invalid, error.what()}, EX_USAGE);
+    } else {
+      line.exit_code = root.exit(error) == 0 ? EX_OK : EX_USAGE;
+    }
     return line;
   }
   for (Slot& slot : slots) {

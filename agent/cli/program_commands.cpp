@@ -21,9 +21,13 @@ namespace {
 namespace fs = std::filesystem;
 
 Result<std::string> read_program(const std::string& path) {
-  std::error_code unknown;
-  if (!fs::is_regular_file(path, unknown)) return fail(Code::invalid, path + ": is not a regular file");
-  if (fs::file_size(path, unknown) > kMaxProgramBytes)
+  std::error_code unseen;
+  const bool regular = fs::is_regular_file(path, unseen);
+  if (unseen)
+    return fail(unseen == std::errc::no_such_file_or_directory ? Code::not_found : Code::io,
+                path + ": " + unseen.message());
+  if (!regular) return fail(Code::invalid, path + ": is not a regular file");
+  if (fs::file_size(path, unseen) > kMaxProgramBytes)
     return fail(Code::too_large, path + ": a program has at most " + std::to_string(kMaxProgramBytes) + " bytes");
   std::ifstream file(path, std::ios::binary);
   std::string bytes((std::istreambuf_iterator<char>(file)), {});
@@ -74,13 +78,18 @@ Result<int> list(const Invocation& call) {
   const std::string folder = programs_folder(call.settings.state_dir, context_of(call));
   auto rows = nlohmann::json::array();
   std::vector<std::vector<std::string>> table{{"SHA-256", "BYTES"}};
-  std::error_code unknown;
-  for (const auto& entry : fs::directory_iterator(folder, unknown)) {
-    const std::string name = entry.path().filename();
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename();
     if (name.size() != 64 || name.front() == '.') continue;
-    rows.push_back({{"sha256", name}, {"bytes", entry.file_size(unknown)}});
-    table.push_back({printable(name), std::to_string(entry.file_size(unknown))});
+    std::error_code gone;
+    const std::uintmax_t bytes = entry->file_size(gone);
+    if (gone) continue;
+    rows.push_back({{"sha256", name}, {"bytes", bytes}});
+    table.push_back({one_line(name), std::to_string(bytes)});
   }
+  if (error && error != std::errc::no_such_file_or_directory)
+    return fail(Code::io, folder + ": cannot be read: " + error.message());
   if (call.json) {
     print(dump_json(rows, 2) + "\n");
   } else if (rows.empty()) {

@@ -16,6 +16,7 @@
 #include "cli/terminal.h"
 #include "domain/codec.h"
 #include "domain/policy_fields.h"
+#include "domain/result_values.h"
 #include "domain/utf8.h"
 #include "worker/stages.h"
 
@@ -67,11 +68,7 @@ Result<Tried> try_file(const Invocation& call, bool learn) {
   MJ_TRY(conversation, executor->begin(facts, sink.get()));
   LocalRunHooks hooks;
   hooks.output_bytes = tried.policy.output_kill ? tried.policy.output_bytes : 0;
-  hooks.on_output = [&call](bool is_err, std::string_view bytes) {
-    std::FILE* to = is_err || call.json ? stderr : stdout;
-    std::fwrite(bytes.data(), 1, bytes.size(), to);
-    std::fflush(to);
-  };
+  hooks.on_output = [&call](bool is_err, std::string_view bytes) { print_output(is_err || call.json, bytes); };
   hooks.on_note = [](const std::string& note) { say(paint(Tone::faint, "note: ", true) + printable(note)); };
   MJ_TRY(run, run_locally(*sandbox, std::move(staged.specs), *conversation, hooks));
   tried.run = std::move(run);
@@ -117,7 +114,7 @@ void show_outcome(const Tried& tried) {
   const Outcome& outcome = tried.run.outcome;
   const Usage& usage = outcome.usage;
   for (const auto& [key, value] : tried.run.end.result)
-    say(paint(Tone::strong, printable(key), true) + " = " + printable(value));
+    say(paint(Tone::strong, one_line(key), true) + " = " + printable(value));
   for (const auto& [name, bytes] : tried.artifacts)
     say(paint(Tone::strong, "artifact ", true) + one_line(name) + " (" + size_text(bytes) + ")");
   for (const auto& note : tried.not_kept) say(paint(Tone::warn, "note: ", true) + printable(note));
@@ -147,7 +144,7 @@ Result<int> run_file(const Invocation& call) {
     object["policy"] = to_json(tried.policy);
     object["detail"] = tried.run.end.detail;
     object["error"] = tried.run.end.error;
-    object["result"] = tried.run.end.result;
+    object["result"] = typed_values(tried.run.end.result, tried.run.end.result_json);
     object["artifacts"] = json::object();
     for (const auto& [name, bytes] : tried.artifacts) object["artifacts"][name] = {{"bytes", bytes}};
     object["artifacts_not_kept"] = tried.not_kept;

@@ -3,15 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 
+#include "base/errno_text.h"
 #include "cli/opened.h"
 #include "cli/policy_file.h"
 #include "cli/serve.h"
 #include "domain/policy.h"
 #include "domain/profiles.h"
+#include "domain/utf8.h"
 
 namespace mycojobs {
 namespace {
@@ -31,6 +34,19 @@ std::string read_all(std::size_t max_bytes, const Read& read) {
   return bytes;
 }
 
+// Where the first byte stands that belongs to no character.
+std::size_t first_not_utf8(std::string_view bytes) {
+  constexpr std::size_t kLongest = 4;
+  std::size_t at = 0;
+  while (at < bytes.size()) {
+    std::size_t length = 1;
+    while (length <= kLongest && !is_utf8(bytes.substr(at, length))) ++length;
+    if (length > kLongest) break;
+    at += length;
+  }
+  return at;
+}
+
 }  // namespace
 
 Result<std::string> read_script(const std::string& file, std::size_t max_bytes) {
@@ -40,19 +56,36 @@ Result<std::string> read_script(const std::string& file, std::size_t max_bytes) 
     bytes = read_all(max_bytes, [](char* to, std::size_t most) { return std::fread(to, 1, most, stdin); });
     block_stop_signals();
   } else {
-    if (std::filesystem::is_directory(file)) return fail(Code::invalid, file + ": is a folder; give one script");
-    if (!std::filesystem::exists(file)) return fail(Code::not_found, file + ": no such file");
+    std::error_code unseen;
+    const auto status = std::filesystem::status(file, unseen);
+    if (status.type() == std::filesystem::file_type::not_found) return fail(Code::not_found, file + ": no such file");
+    if (unseen) return fail(Code::io, file + ": cannot be seen: " + unseen.message());
+    if (std::filesystem::is_directory(status)) return fail(Code::invalid, file + ": is a folder; give one script");
     std::ifstream in(file, std::ios::binary);
     bytes = read_all(max_bytes, [&in](char* to, std::size_t most) {
       in.read(to, static_cast<std::streamsize>(most));
       return static_cast<std::size_t>(in.gcount());
     });
-    if (in.bad() || !in.is_open()) return fail(Code::io, file + ": cannot be read");
+    if (!in.is_open()) return fail(Code::io, file + ": cannot be read: " + errno_text(errno));
+    if (in.bad()) return fail(Code::io, file + ": cannot be read");
   }
   if (bytes.size() > max_bytes) {
     return fail(Code::too_large, fmt::format("{}: has more than the {} bytes that are allowed", file, max_bytes));
   }
   return bytes;
+}
+
+Result<void> check_script(const std::string& file, std::string_view script) {
+  const std::string name = file == "-" ? "standard input" : file;
+  if (script.empty()) return fail(Code::invalid, name + ": is empty: there is nothing to run");
+  if (is_utf8(script)) return {};
+  const std::size_t at = first_not_utf8(script);
+  const auto line = 1 + std::count(script.begin(), script.begin() + static_cast<std::ptrdiff_t>(at), '\n');
+  return fail(
+      Code::invalid,
+      fmt::format("{}: byte {} (0x{:02x}, in line {}) is no UTF-8: save the script as UTF-8; a program is a job's "
+                  "artifact or `mycojobs program add`",
+                  name, at, static_cast<unsigned char>(script[at]), line));
 }
 
 std::string script_type_of(const std::string& file) {

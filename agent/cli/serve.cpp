@@ -1,5 +1,6 @@
 #include "cli/serve.h"
 
+#include <fmt/format.h>
 #include <sysexits.h>
 
 #include <algorithm>
@@ -8,8 +9,10 @@
 #include <ctime>
 
 #include "base/clock.h"
+#include "base/counted.h"
 #include "base/log.h"
 #include "base/notify.h"
+#include "cli/terminal.h"
 
 namespace mycojobs {
 namespace {
@@ -22,6 +25,11 @@ sigset_t stop_signals() {
     if (::sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(&set, signal);
   }
   return set;
+}
+
+int wait_for(const sigset_t& set, int timeout_ms, siginfo_t& from) {
+  const timespec timeout{timeout_ms / 1000, timeout_ms % 1000 * 1000000L};
+  return ::sigtimedwait(&set, &from, &timeout);
 }
 
 // Tells the manager that we are alive when it is time to, and we are.
@@ -56,9 +64,35 @@ void block_stop_signals() {
 
 int next_stop_signal(int timeout_ms) {
   const sigset_t set = stop_signals();
-  const timespec timeout{timeout_ms / 1000, timeout_ms % 1000 * 1000000L};
-  const int signal = ::sigtimedwait(&set, nullptr, &timeout);
-  return signal > 0 ? signal : 0;
+  siginfo_t from{};
+  const int signal = wait_for(set, timeout_ms, from);
+  if (signal <= 0) return 0;
+  if (from.si_code == SI_USER) {  // from a process: a terminal's Ctrl-C is the kernel's, and counts each time
+    constexpr int kEchoMs = 100;  // between the one to us and the one to our process group
+    sigset_t same;
+    sigemptyset(&same);
+    sigaddset(&same, signal);
+    siginfo_t again{};
+    (void)wait_for(same, kEchoMs, again);
+  }
+  return signal;
+}
+
+void let_finish(Agent& agent) {
+  constexpr std::uint64_t kQuietMs = 1000;
+  const SystemClock clock;
+  const std::uint64_t since_ms = clock.boot_ms();
+  agent.drain();
+  for (bool told = false; agent.busy() > 0;) {
+    if (!told && clock.boot_ms() - since_ms > kQuietMs) {
+      told = true;
+      say(fmt::format(
+          "waiting for {} that runs here; Ctrl-C leaves at once, and the next `mycojobs dev` or `run` on this "
+          "state folder runs it again",
+          agent.busy() == 1 ? "a job" : fmt::format("{} jobs", agent.busy())));
+    }
+    if (next_stop_signal(10) != 0) return;
+  }
 }
 
 int serve(Agent& agent, const std::string& status) {
@@ -73,16 +107,16 @@ int serve(Agent& agent, const std::string& status) {
     if (signal == 0 && !lost) continue;
     switch (++stops) {
       case 1:
-        log(LogLevel::info, "worker", "draining: {} job(s) to finish; once more cancels them", agent.busy());
+        log(LogLevel::info, "worker", "draining: {} to finish; once more cancels them", counted(agent.busy(), "job"));
         manager.stopping();
         agent.drain();
         break;
       case 2:
-        log(LogLevel::warn, "worker", "cancelling {} job(s); once more leaves at once", agent.busy());
+        log(LogLevel::warn, "worker", "cancelling {}; once more leaves at once", counted(agent.busy(), "job"));
         agent.cancel_jobs();
         break;
       default:
-        log(LogLevel::warn, "worker", "leaving at once: {} job(s) will be delivered again", agent.busy());
+        log(LogLevel::warn, "worker", "leaving at once: {} will be delivered again", counted(agent.busy(), "job"));
         return EX_TEMPFAIL;
     }
   }

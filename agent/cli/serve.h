@@ -10,12 +10,18 @@ namespace mycojobs {
 
 // Blocks the signals that serve() and `run` wait for, in this thread and all that it starts from now on.
 void block_stop_signals();
-// A stop signal that has arrived: its number, or 0 after timeout_ms.
+// A stop signal that has arrived: its number, or 0 after timeout_ms. One that a process sends us twice in a moment, as
+// timeout(1) does, is one.
 int next_stop_signal(int timeout_ms);
+// What a command exits with that was told to stop before it had its answer, as a shell says it: 130 after Ctrl-C.
+constexpr int exit_of_signal(int signal) { return 128 + signal; }
 
 // First TERM or INT: drain; second: cancel jobs; third: leave at once. Returns the exit code. A service manager is told
 // `status` when jobs are taken, that we drain, and while the agent's threads come round that it is alive.
 int serve(Agent&, const std::string& status);
+// What an agent of our own runs besides what we waited for may finish; a stop signal leaves it to the next one on this
+// state folder. Nothing new is taken.
+void let_finish(Agent&);
 // Until the first TERM or INT: the commit that is under way is finished, and nothing is lost.
 void serve(Coordinator&, const std::string& status);
 

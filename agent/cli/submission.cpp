@@ -28,6 +28,7 @@ Result<void> read_file(const Invocation& call, Job& job) {
   if (!read && read.error().code == Code::too_large)
     return fail(Code::too_large, read.error().message + "; the setting is job.max_script_bytes");
   MJ_TRY(script, std::move(read));
+  MJ_CHECK(check_script(file, script));
   job.script = std::move(script);
   job.name = call.get("name", file == "-" ? "stdin" : std::filesystem::path(file).filename().string());
   job.script_type = call.get("type");

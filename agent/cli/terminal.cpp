@@ -1,11 +1,17 @@
 #include "cli/terminal.h"
 
+#include <sys/stat.h>
 #include <sysexits.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "domain/codec.h"
 
 namespace mycojobs {
 namespace {
@@ -28,6 +34,56 @@ const char* code_of(Tone tone) {
   return "";
 }
 
+// One of our two streams, and what a job has left there.
+class Stream {
+ public:
+  explicit Stream(std::FILE* to) : to_(to), terminal_(::isatty(::fileno(to)) != 0) {}
+
+  void write(std::string_view text) {
+    std::fwrite(text.data(), 1, text.size(), to_);
+    std::fflush(to_);
+  }
+  void answer(std::string_view text) { write(terminal_ ? but_for_colours(text) : std::string(text)); }
+  void output(std::string_view bytes) {
+    const std::string text = terminal_ ? screen_.take(bytes) : std::string(bytes);
+    if (!text.empty()) open_line_ = !text.ends_with('\n');
+    write(text);
+  }
+  // True: the job's last line here has no end.
+  bool left_open() {
+    if (const std::string text = screen_.rest(); !text.empty()) open_line_ = !text.ends_with('\n'), write(text);
+    return std::exchange(open_line_, false);
+  }
+  bool is_same_as(const Stream& other) const {
+    struct stat ours {};
+    struct stat theirs {};
+    return ::fstat(::fileno(to_), &ours) == 0 && ::fstat(::fileno(other.to_), &theirs) == 0 &&
+           ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
+  }
+
+ private:
+  std::FILE* to_;
+  bool terminal_;
+  ScreenText screen_;
+  bool open_line_ = false;
+};
+
+Stream& out() {
+  static Stream stream(stdout);
+  return stream;
+}
+Stream& err() {
+  static Stream stream(stderr);
+  return stream;
+}
+
+// What goes to a file of its own stays as the job wrote it; where ours would stand behind it, its line is ended.
+void end_open_line() {
+  const bool in_out = out().left_open();
+  const bool in_err = err().left_open();
+  if (in_err || (in_out && out().is_same_as(err()))) err().write("\n");
+}
+
 }  // namespace
 
 std::string paint(Tone tone, std::string_view text, bool to_stderr) {
@@ -38,14 +94,13 @@ std::string paint(Tone tone, std::string_view text, bool to_stderr) {
 }
 
 void say(std::string_view line) {
-  std::fwrite(line.data(), 1, line.size(), stderr);
-  std::fputc('\n', stderr);
+  end_open_line();
+  std::string text;
+  for (char c : but_for_colours(line)) text += c == '\n' ? "\n  " : std::string(1, c);
+  err().write(text + "\n");
 }
 
-void print(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
-}
+void print(std::string_view text) { out().answer(text); }
 
 void print_table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths;
@@ -63,17 +118,39 @@ void print_table(const std::vector<std::vector<std::string>>& rows) {
   }
 }
 
-void print_log(const Log& line) {
-  std::FILE* to = line.stream == LogStream::out ? stdout : stderr;
-  std::fwrite(line.text.data(), 1, line.text.size(), to);
-  std::fflush(to);
-}
+void print_output(bool is_err, std::string_view bytes) { (is_err ? err() : out()).output(bytes); }
+
+void print_log(const Log& line) { print_output(line.stream != LogStream::out, line.text); }
 
 int finish(const Result<int>& code) { return code ? *code : complain(code.error()); }
 
-int complain(const Error& error) {
+namespace {
+
+bool json_errors = false;
+
+std::string_view word_of(Code code) {
+  static constexpr std::array<std::string_view, 10> kWords{"invalid", "not_found",   "conflict",    "stale_claim",
+                                                           "denied",  "unavailable", "unsupported", "too_large",
+                                                           "io",      "internal"};
+  const auto index = static_cast<std::size_t>(code);
+  return index < kWords.size() ? kWords[index] : "internal";
+}
+
+}  // namespace
+
+void complain_in_json() { json_errors = true; }
+bool complains_in_json() { return json_errors; }
+
+int complain(const Error& error) { return complain(error, exit_code(error)); }
+
+int complain(const Error& error, int exit) {
+  if (json_errors) {
+    const nlohmann::json told = {{"code", word_of(error.code)}, {"message", error.message}, {"exit", exit}};
+    say(dump_json({{"error", told}}));
+    return exit;
+  }
   say(paint(Tone::bad, "mycojobs: ", true) + error.message);
-  return exit_code(error);
+  return exit;
 }
 
 int exit_code(const Error& error) {

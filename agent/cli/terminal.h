@@ -15,14 +15,24 @@ enum class Tone { plain, good, bad, warn, faint, strong };
 // Colours only on a terminal, and never with NO_COLOR.
 std::string paint(Tone, std::string_view text, bool to_stderr = false);
 
-void say(std::string_view line);    // stderr
-void print(std::string_view text);  // stdout, as it is
+// A line of ours, on stderr. What outsiders wrote into it moves no cursor and begins no line: line ends in it are
+// followed by an indentation.
+void say(std::string_view line);
+// An answer, on stdout: to a pipe or a file as it is, to a terminal without control codes but those of colours.
+void print(std::string_view text);
 // Columns as wide as their widest cell; the first row is the heading. A cell is one line, whatever stands in it.
 void print_table(const std::vector<std::vector<std::string>>& rows);
-// A piece of a job's log, as the job wrote it: its stdout to ours, the rest to stderr.
+// A piece of what a job writes, its stdout to ours: to a pipe or a file byte for byte, to a terminal so that it does
+// nothing there but show. A last line that the job left open is ended before say() begins one of ours.
+void print_output(bool is_err, std::string_view bytes);
+void print_log(const Log&);  // the same for a piece of its log: all but its stdout goes to stderr
 void print_log(const Log&);
-// "mycojobs: message" on stderr; returns exit_code(error).
+// "mycojobs: message" on stderr, or once complain_in_json() was called {"error": {code, message, exit}}; returns
+// exit_code(error).
 int complain(const Error&);
+int complain(const Error&, int exit);  // the same with another exit code
+void complain_in_json();
+bool complains_in_json();
 // What a command returns: its code, or its complaint's.
 int finish(const Result<int>& code);
 

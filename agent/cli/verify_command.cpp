@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/counted.h"
 #include "cli/commands.h"
 #include "cli/opened.h"
 #include "cli/progress_line.h"
@@ -22,14 +24,39 @@ Progress shown_by(ProgressLine& line) {
   return [&line](std::string_view phase, std::uint64_t done, std::uint64_t total) { line.show(phase, done, total); };
 }
 
-void print_report(Id context, const VerifyReport& report) {
+constexpr std::size_t kShownOfEach = 3;
+
+std::string kind_of(const Finding& finding) {
+  return finding.violation ? paint(Tone::bad, "violation") : paint(Tone::faint, "note");
+}
+
+// How many there are of each rule, violations first; then the findings, of each rule the first few.
+void print_report(Id context, const VerifyReport& report, bool all) {
   print(fmt::format("context {}: {} jobs, {} facts, {} queues\n", context, report.jobs, report.facts, report.queues));
+  if (report.findings.empty()) return;
+  std::map<std::string, std::vector<const Finding*>> by_rule;
+  for (const Finding& finding : report.findings) by_rule[finding.rule].push_back(&finding);
+  std::vector<std::vector<std::string>> totals;
   std::vector<std::vector<std::string>> rows;
-  for (const Finding& finding : report.findings) {
-    rows.push_back({finding.violation ? paint(Tone::bad, "violation") : paint(Tone::faint, "note"), finding.rule,
-                    printable(finding.subject), printable(finding.text)});
+  std::size_t left_out = 0;
+  for (const bool violations : {true, false}) {
+    for (const VerifyRule& rule : verify_rules()) {
+      const auto found = by_rule.find(std::string(rule.name));
+      if (rule.violation != violations || found == by_rule.end()) continue;
+      const auto& findings = found->second;
+      totals.push_back(
+          {kind_of(*findings.front()), found->first, std::to_string(findings.size()), std::string(rule.meaning)});
+      const std::size_t some = all ? findings.size() : std::min(findings.size(), kShownOfEach);
+      left_out += findings.size() - some;
+      for (std::size_t i = 0; i < some; ++i)
+        rows.push_back(
+            {kind_of(*findings[i]), found->first, printable(findings[i]->subject), printable(findings[i]->text)});
+    }
   }
+  print_table(totals);
+  print("\n");
   print_table(rows);
+  if (left_out > 0) print(fmt::format("and {} more: --all lists every one\n", left_out));
 }
 
 Result<int> verify_all(const Invocation& call) {
@@ -63,13 +90,13 @@ Result<int> verify_all(const Invocation& call) {
                         {"facts", report->facts},
                         {"queues", report->queues},
                         {"findings", std::move(findings)}});
-    if (!call.json) print_report(context, *report);
+    if (!call.json) print_report(context, *report, call.has("all"));
   }
   if (call.json) {
     print(dump_json({{"clean", violations == 0}, {"violations", violations}, {"contexts", contexts}}, 2) + "\n");
   } else {
-    print(violations == 0 ? paint(Tone::good, "clean") : paint(Tone::bad, fmt::format("{} violation(s)", violations)));
-    print(notes == 0 ? "\n" : fmt::format(", {} note(s)\n", notes));
+    print(violations == 0 ? paint(Tone::good, "clean") : paint(Tone::bad, counted(violations, "violation")));
+    print(notes == 0 ? "\n" : ", " + counted(notes, "note") + "\n");
   }
   if (violations > 0) say("`mycojobs doctor --rebuild --dry-run` tells what can be put right from the journals");
   return violations == 0 ? 0 : 1;
@@ -96,9 +123,10 @@ Result<int> rebuild_all(const Invocation& call) {
     differences += report->differences.size();
     contexts.push_back({{"context", context}, {"jobs", report->jobs}, {"differences", report->differences}});
     if (call.json) continue;
-    print(fmt::format("context {}: {} jobs, {} difference(s){}\n", context, report->jobs, report->differences.size(),
+    print(fmt::format("context {}: {}, {}{}\n", context, counted(report->jobs, "job"),
+                      counted(report->differences.size(), "difference"),
                       report->differences.empty() ? "" : (dry_run ? ", not mended" : ", mended")));
-    for (const std::string& line : report->differences) print("  " + printable(line) + "\n");
+    for (const std::string& line : report->differences) print("  " + one_line(line) + "\n");
   }
   if (call.json) {
     print(dump_json({{"dry_run", dry_run}, {"differences", differences}, {"contexts", contexts}}, 2) + "\n");

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "coordinator/schedules.h"
+#include "store/place.h"
 
 namespace mycojobs {
 namespace {
@@ -119,9 +120,15 @@ void ContextRounds::put_off(Id flow, const Error& error) {
   log(LogLevel::error, "coordinator", "context {}: flow {} waits: {}", settings_.context, flow, error.message);
 }
 
+// Who was taken out of the lists starts nothing more.
+Result<void> ContextRounds::may_create(Id caller) {
+  MJ_TRY(place, read_place(*store_, settings_.context, WayIn::command));
+  return may(caller, Action::create, place, {.name = "flows"});
+}
+
 Result<void> ContextRounds::look_after(std::uint64_t now) {
   if (now >= next_schedules_) {
-    auto next = run_schedules(*flows_, cache_, settings_.context);
+    auto next = run_schedules(*flows_, cache_, settings_.context, [this](Id caller) { return may_create(caller); });
     if (!next && next.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(next).error());
     if (!next)
       log(LogLevel::error, "coordinator", "context {}: schedules: {}", settings_.context, next.error().message);

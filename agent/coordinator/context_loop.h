@@ -43,6 +43,7 @@ class ContextRounds {
   Result<bool> move_due(std::uint64_t& next_ms);
   Result<void> move(Id flow, bool recover);
   void put_off(Id flow, const Error&);
+  Result<void> may_create(Id caller);
   Result<void> look_after(std::uint64_t now);
 
   std::unique_ptr<FlowStore> flows_;

@@ -22,12 +22,13 @@ constexpr std::uint32_t kAwayMs = 250;  // between tries to reach a store that i
 class ContextThread {
  public:
   static Result<std::unique_ptr<ContextThread>> start(StoreFactory& stores, const Clock& clock,
-                                                      ContextSettings settings) {
+                                                      ContextSettings settings, const Networks& networks) {
     MJ_TRY(flows, stores.open_flows());
     MJ_TRY(store, stores.open());
     MJ_TRY(waiter, stores.open_waiter({{settings.context, ""}}, kFlowDueTopic));
     RouterSettings routes;
     routes.context = settings.context;
+    routes.networks = networks;
     MJ_TRY(router, Router::start(stores, clock, routes));
     std::unique_ptr<ContextThread> made(
         new ContextThread(std::move(flows), std::move(store), std::move(waiter), clock, std::move(settings)));
@@ -162,7 +163,7 @@ class Coordinating final : public Coordinator {
     settings.where = settings_.where;
     settings.lease_ms = settings_.lease_ms;
     settings.retention_ms = settings_.retention_ms;
-    MJ_TRY(thread, ContextThread::start(stores_, clock_, std::move(settings)));
+    MJ_TRY(thread, ContextThread::start(stores_, clock_, std::move(settings), settings_.networks));
     threads_[context] = std::move(thread);
     log(LogLevel::info, "coordinator", "context {}: served", context);
     return {};

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "domain/networks.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/flows.h"
 #include "mycojobs/result.h"
@@ -29,6 +30,7 @@ struct CoordinatorSettings {
   std::uint32_t discover_ms = 5000;
   std::uint64_t retention_ms = 24ULL * 3600 * 1000;  // of ended flows; 0: for ever
   std::string where;                                 // shown to people: host and pid
+  Networks networks;                                 // in which supervisors may be called
 };
 
 class Coordinator {

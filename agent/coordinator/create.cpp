@@ -6,6 +6,7 @@
 #include "base/sha256.h"
 #include "coordinator/progress_parts.h"
 #include "domain/codec.h"
+#include "domain/flow_inputs.h"
 #include "domain/transitions.h"
 
 namespace mycojobs {
@@ -13,49 +14,6 @@ namespace {
 
 // One call of the store, which everybody waits for.
 constexpr std::size_t kJobsAtOnce = 100, kBytesAtOnce = 1U << 20;
-
-// What stands on the record of a node that the flow runs itself, where a job has its script.
-std::string script_of(const PlanNode& node) {
-  switch (node.kind) {
-    case NodeKind::job:
-      return node.job.script;
-    case NodeKind::wait:
-      return std::to_string(node.wait_ms) + "ms";
-    case NodeKind::flow:
-      return node.child_key.empty() ? node.name : node.child_key;
-    case NodeKind::log:
-    case NodeKind::pause:
-    case NodeKind::approval:
-      break;
-  }
-  return node.text.empty() ? node.name : node.text;
-}
-
-Job job_of(const Flow& flow, const FlowPlan& plan, std::uint32_t index) {
-  const PlanNode& node = plan.nodes.at(index);
-  Job job = node.job;
-  job.id = flow.jobs.at(index);
-  job.caller_id = flow.caller_id;
-  job.context_id = flow.context_id;
-  job.flow_id = flow.id;
-  job.name = node.name;
-  job.script = script_of(node);
-  if (node.kind != NodeKind::job) {
-    job.script_type = word(node.kind);
-    job.env_vars = {};
-  } else {
-    job.env_vars.insert(flow.env_vars.begin(), flow.env_vars.end());  // the job's own win
-  }
-  job.dependends.clear();
-  for (const std::uint32_t need : node.needs) job.dependends.push_back(flow.jobs.at(need));
-  // An error node and a compensation read the results of what they mend or undo.
-  for (std::uint32_t i = 0; node.on_call && i < plan.nodes.size(); ++i) {
-    const PlanNode& other = plan.nodes[i];
-    if (other.error_node == index || other.compensation == index) job.dependends.push_back(flow.jobs.at(i));
-  }
-  if (!node.supervisor_url.empty()) job.unknown.emplace_back("supervisor_url", node.supervisor_url);
-  return job;
-}
 
 Result<void> put_jobs(FlowStore& store, const Flow& flow, const std::vector<Job>& jobs) {
   std::size_t from = 0, bytes = 0;
@@ -86,6 +44,7 @@ Flow record_of(const FlowPlan& plan, const NewFlow& asked, Id id, std::vector<Id
   flow.detail = "new";
   flow.definition_hash = plan.hash;
   flow.parent = asked.parent;
+  if (!plan.values.empty()) flow.unknown.emplace_back("inputs", dump_json(inputs_json(plan)));
   LoadedRun run;
   run.record = flow;
   run.plan = std::make_shared<const FlowPlan>(plan);
@@ -115,6 +74,7 @@ Result<void> check(const NewFlow& asked) {
 
 Result<Flow> create_flow(FlowStore& store, const FlowPlan& plan, const NewFlow& asked) {
   MJ_CHECK(check(asked));
+  if (!plan.missing.empty()) return fail(Code::invalid, missing_inputs(plan));
   FlowDraft draft;
   draft.context = asked.context;
   draft.caller = asked.caller;
@@ -131,7 +91,9 @@ Result<Flow> create_flow(FlowStore& store, const FlowPlan& plan, const NewFlow& 
   Flow flow = record_of(plan, asked, place.flow, std::move(ids));
   std::vector<Job> jobs;
   jobs.reserve(plan.nodes.size());
-  for (std::uint32_t i = 0; i < plan.nodes.size(); ++i) jobs.push_back(job_of(flow, plan, i));
+  for (std::uint32_t i = 0; i < plan.nodes.size(); ++i) {
+    if (!plan.nodes[i].each) jobs.push_back(job_of(flow, plan, i));  // the others with their first dispatch
+  }
   MJ_CHECK(put_jobs(store, flow, jobs));
   MJ_CHECK(store.put_flow(flow, plan.canonical));
   return flow;

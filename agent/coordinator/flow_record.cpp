@@ -8,15 +8,16 @@ namespace {
 
 constexpr std::size_t kAtOnce = 100;  // jobs; each may have a result of a mebibyte
 
-// A job's result as texts; what is not one keeps its JSON.
-TextMap texts_of(const std::string& result) {
-  TextMap texts;
+// A job's result as it stands on its record. Another client may have written values that are no texts.
+HandedBack values_of(const std::string& result, const std::string& json_keys) {
   const auto parsed = parse_json(result);
-  if (!parsed || !parsed->is_object()) return texts;
-  for (const auto& [key, value] : parsed->items()) {
-    texts[key] = value.is_string() ? value.get<std::string>() : dump_json(value);
+  if (!parsed) return {};
+  HandedBack values = handed_back(*parsed);
+  const auto keys = parse_json(json_keys.empty() ? "[]" : json_keys);
+  for (const auto& key : keys && keys->is_array() ? *keys : nlohmann::json::array()) {
+    if (key.is_string()) values.json.push_back(key.get<std::string>());
   }
-  return texts;
+  return values;
 }
 
 }  // namespace
@@ -25,14 +26,18 @@ std::vector<FlowNode> nodes_of(const LoadedRun& run) {
   std::vector<FlowNode> nodes;
   nodes.reserve(run.plan->nodes.size());
   for (std::size_t i = 0; i < run.plan->nodes.size(); ++i) {
+    if (is_unborn(*run.plan, run.state, static_cast<std::uint32_t>(i))) continue;
     const PlanNode& planned = run.plan->nodes[i];
     FlowNode node;
     node.id = run.record.jobs.at(i);
     node.name = planned.name;
-    for (const std::uint32_t need : planned.needs) node.depends.push_back(run.record.jobs.at(need));
+    for (const std::uint32_t need : planned.needs) {
+      if (!is_unborn(*run.plan, run.state, need)) node.depends.push_back(run.record.jobs.at(need));
+    }
     node.prerequisites = planned.gates;
-    node.prerequisites.insert(node.prerequisites.end(), planned.job.prerequisites.begin(),
-                              planned.job.prerequisites.end());
+    const auto& of_job = run.plan->job_at(static_cast<std::uint32_t>(i)).prerequisites;
+    if (planned.kind == NodeKind::job)
+      node.prerequisites.insert(node.prerequisites.end(), of_job.begin(), of_job.end());
     node.supervisor_url = planned.supervisor_url;
     node.node_status = run.state.nodes.at(i).status;
     nodes.push_back(std::move(node));
@@ -54,34 +59,38 @@ std::uint64_t result_bytes(const TextMap& values) {
 
 void read_result(const PlanNode& node, const std::string& result, JobSeen& seen) {
   if (result.empty()) return;
-  TextMap all = texts_of(result);
+  TextMap all = values_of(result, "").texts;
   seen.result_bytes = result_bytes(all);
   for (const std::string& key : node.watched) {
     if (auto found = all.find(key); found != all.end()) seen.values[key] = std::move(found->second);
   }
 }
 
-Result<TextMap> gather_results(FlowStore& store, const Step& step) {
+Result<HandedBack> gather_results(FlowStore& store, const Step& step) {
   const LoadedRun& run = step.run();
-  std::map<std::uint32_t, const TextMap*> of_this_step;  // not stored yet
+  std::map<std::uint32_t, HandedBack> of_this_step;  // not stored yet
   for (const Effect& effect : step.effects) {
-    if (effect.kind == Effect::Kind::finish) of_this_step[effect.node] = &effect.values;
+    if (effect.kind == Effect::Kind::finish) of_this_step[effect.node] = {effect.values, effect.values_json};
   }
-  TextMap all;
+  HandedBack all;
   std::size_t room = kMaxFlowResultBytes;
   // decide() has ended a flow whose nodes give more than there is room for; then the record has what fits.
-  const auto add = [&](std::uint32_t node, const TextMap& values) {
-    const std::size_t bytes = result_bytes(values);
+  const auto add = [&](std::uint32_t node, const HandedBack& values) {
+    const std::size_t bytes = result_bytes(values.texts);
     if (bytes > room) return;
     room -= bytes;
-    for (const auto& [key, value] : values) all[run.plan->nodes[node].name + "." + key] = value;
+    const std::string prefix = run.plan->nodes[node].name + ".";
+    for (const auto& [key, value] : values.texts) all.texts[prefix + key] = value;
+    for (const std::string& key : values.json) {
+      if (values.texts.contains(key)) all.json.push_back(prefix + key);
+    }
   };
   std::vector<std::string> keys;
   std::vector<std::uint32_t> of;
   const auto read = [&]() -> Result<void> {
     MJ_TRY(views, store.jobs(run.record.context_id, keys));
     for (std::size_t i = 0; i < views.size() && i < of.size(); ++i) {
-      if (views[i].status == "finished") add(of[i], texts_of(views[i].result));
+      if (views[i].status == "finished") add(of[i], values_of(views[i].result, views[i].result_json));
     }
     keys.clear();
     of.clear();
@@ -90,7 +99,7 @@ Result<TextMap> gather_results(FlowStore& store, const Step& step) {
   for (std::uint32_t i = 0; i < run.state.nodes.size(); ++i) {
     if (run.state.nodes[i].status != NodeStatus::completed) continue;
     if (const auto own = of_this_step.find(i); own != of_this_step.end()) {
-      add(i, *own->second);
+      add(i, own->second);
       continue;
     }
     keys.push_back(node_job_key(run, i));

@@ -11,6 +11,7 @@ namespace {
 void strip(Flow& record) {
   record.nodes = {};
   record.result = {};
+  record.result_json = {};
   record.unknown = {};
   record.definition = {};
 }

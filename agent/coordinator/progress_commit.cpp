@@ -21,23 +21,24 @@ FlowEnd end_of(const LoadedRun& run, const Effect& effect) {
   end.fields.emplace_back("detail", effect.detail.empty() && finished ? "ok" : effect.detail);
   if (!effect.error.empty()) end.fields.emplace_back("error", effect.error);
   if (!effect.values.empty()) end.fields.emplace_back("result", dump_json(nlohmann::json(effect.values)));
+  if (!effect.values_json.empty())
+    end.fields.emplace_back("result_json", dump_json(nlohmann::json(effect.values_json)));
   return end;
 }
 
-// Jobs that were there before their flow do not have its environment on their records yet.
-Fields environment_of(const LoadedRun& run, std::uint32_t node) {
-  TextMap env_vars = run.plan->nodes[node].job.env_vars;
-  if (run.record.env_vars.empty()) return {};
-  env_vars.insert(run.record.env_vars.begin(), run.record.env_vars.end());  // the job's own win
-  return {{"env_vars", dump_json(nlohmann::json(env_vars))}};
+// A place that was never dispatched has no record that could be ended or planned again.
+bool has_record(const LoadedRun& run, std::uint32_t node) {
+  return !run.plan->nodes[node].each || run.state.nodes[node].runs > 0;
 }
 
 void add_effects(const Step& step, FlowCommit& commit) {
   const LoadedRun& run = step.run();
+  Dispatches dispatches(run);
   for (const Effect& effect : step.effects) {
+    if (!has_record(run, effect.node)) continue;
     switch (effect.kind) {
       case Effect::Kind::dispatch:
-        commit.dispatch.push_back({node_job_key(run, effect.node), environment_of(run, effect.node)});
+        commit.dispatch.push_back(dispatches.of(effect.node));
         break;
       case Effect::Kind::finish:
       case Effect::Kind::fail:
@@ -91,7 +92,8 @@ Result<FlowCommit> commit_of(FlowStore& store, Step& step) {
   commit.record = record_of(step);
   if (step.ends_flow()) {
     MJ_TRY(result, gather_results(store, step));
-    commit.record.emplace_back("result", dump_json(nlohmann::json(result)));
+    commit.record.emplace_back("result", dump_json(nlohmann::json(result.texts)));
+    commit.record.emplace_back("result_json", dump_json(nlohmann::json(result.json)));
   }
   if (run.state.revision - run.checkpoint_at >= facts_between_checkpoints(run)) {
     commit.checkpoint = checkpoint(*run.plan, run.state);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/counted.h"
 #include "base/ids.h"
 #include "base/log.h"
 #include "coordinator/progress_parts.h"
@@ -45,9 +46,14 @@ Result<void> Step::take(decltype(FlowEvent::what) what) {
   constexpr std::uint32_t kLeast = 50;
   limits.max_facts = std::max(
       kLeast, limits.max_facts - static_cast<std::uint32_t>(std::min<std::size_t>(limits.max_facts, facts.size())));
+  limits.max_bytes -= std::min(limits.max_bytes, planted_bytes_);
   auto decided = decide(*run_.plan, std::move(run_.state), {now_ms_, std::move(what)}, limits);
   if (!decided) return fail(decided.error(), "flow " + std::to_string(run_.record.id));
   run_.state = std::move(decided->state);
+  for (const Effect& each : decided->effects) {
+    const bool place = each.kind == Effect::Kind::dispatch && run_.plan->nodes[each.node].each;
+    if (place) planted_bytes_ += place_bytes(*run_.plan, each.node);
+  }
   std::move(decided->facts.begin(), decided->facts.end(), std::back_inserter(facts));
   std::move(decided->effects.begin(), decided->effects.end(), std::back_inserter(effects));
   return {};
@@ -72,6 +78,7 @@ Result<FlowSeen> look_at(FlowStore& store, Id context, Id flow) {
     seen.error = "flow " + std::to_string(flow) + " ended as error (" + decoded.record.detail + ")";
   }
   seen.result = std::move(decoded.record.result);
+  seen.result_json = std::move(decoded.record.result_json);
   return seen;
 }
 
@@ -109,8 +116,8 @@ Result<void> take_events(FlowStore& store, const RunRead& read, Step& step) {
   }
   // One line, however many another client has written.
   if (nonsense > 0) {
-    log(LogLevel::warn, "coordinator", "flow {}: {} event(s) that say nothing were passed over, the first one: {}",
-        step.run().record.id, nonsense, first);
+    log(LogLevel::warn, "coordinator", "flow {}: passed over, since they say nothing: {}, the first one: {}",
+        step.run().record.id, counted(nonsense, "event"), first);
   }
   return {};
 }

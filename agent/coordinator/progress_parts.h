@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "coordinator/progress.h"
+#include "domain/result_values.h"
 
 namespace mycojobs {
 
@@ -38,6 +39,7 @@ class Step {
   LoadedRun& run_;
   std::uint64_t now_ms_;
   FlowStatus was_;
+  std::size_t planted_bytes_ = 0;  // of records that the commit will write
 };
 
 // What a commit cannot do itself: other flows. Each part may be done twice.
@@ -70,6 +72,21 @@ std::pair<Id, std::string> parent_of(const Flow&);  // flow and node; 0: none
 // progress_commit.cpp. All but due_ms. Reads the results if the step ends the flow.
 Result<FlowCommit> commit_of(FlowStore&, Step&);
 
+// node_job.cpp: the record of a node's job, as it is created. A node of kind each stands for its places there.
+Job job_of(const Flow&, const FlowPlan&, std::uint32_t node);
+// What is known only when a job is queued: what the flow hands over, and whom it reads.
+class Dispatches {
+ public:
+  explicit Dispatches(const LoadedRun& run) : run_(run) {}
+  FlowDispatch of(std::uint32_t node);
+
+ private:
+  const std::vector<std::string>& elements(std::uint32_t each);
+
+  const LoadedRun& run_;
+  std::map<std::uint32_t, std::vector<std::string>> elements_;
+};
+
 // flow_record.cpp
 inline constexpr std::size_t kNodesAlways = 100;  // of so many nodes the record tells at every commit
 std::vector<FlowNode> nodes_of(const LoadedRun&);
@@ -77,6 +94,6 @@ std::string nodes_text(const LoadedRun&);
 std::uint64_t result_bytes(const TextMap&);
 void read_result(const PlanNode&, const std::string& result, JobSeen&);
 // Of all completed nodes, as far as there is room.
-Result<TextMap> gather_results(FlowStore&, const Step&);
+Result<HandedBack> gather_results(FlowStore&, const Step&);
 
 }  // namespace mycojobs

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "domain/codec.h"
+#include "domain/flow_data.h"
+#include "domain/result_values.h"
 #include "transport/rpc_client.h"
 
 namespace mycojobs {
@@ -27,7 +29,8 @@ json params_of(const RemoteWish& wish) {
   Job job;
   job.script = wish.job.script;
   job.script_type = wish.job.script_type;
-  job.env_vars = wish.job.env_vars;
+  job.env_vars = flow_environment(flow_data_of(wish.job));
+  job.env_vars.insert(wish.job.env_vars.begin(), wish.job.env_vars.end());
   job.name = wish.job.name;
   job.policy = wish.job.policy;
   json params{{"script", job.script}, {"script_type", job.script_type}, {"name", job.name}, {"env_vars", job.env_vars}};
@@ -95,7 +98,7 @@ std::optional<std::string> RemoteJob::start() {
       const std::lock_guard lock(mutex_);
       if (abandoned_) return std::nullopt;
     }
-    auto started = call_rpc(http_, {wish_.url, wish_.secret, "job.start", kCallMs}, params);
+    auto started = call_rpc(http_, {wish_.url, wish_.secret, "job.start", kCallMs, &wish_.networks}, params);
     if (started && started->is_object() && started->contains("key")) {
       pause_ms_ = 0;
       return text_of(*started, "key");
@@ -129,10 +132,10 @@ bool RemoteJob::follow(const std::string& key) {
       cancel = cancel || cancelled_;
     }
     if (cancel && !told) {
-      told = call_rpc(http_, {wish_.url, wish_.secret, "job.cancel", kCallMs}, id).has_value();
+      told = call_rpc(http_, {wish_.url, wish_.secret, "job.cancel", kCallMs, &wish_.networks}, id).has_value();
       until = std::min(until, clock_.boot_ms() + kAfterCancelMs);
     }
-    auto status = call_rpc(http_, {wish_.url, wish_.secret, "job.status", kCallMs}, id);
+    auto status = call_rpc(http_, {wish_.url, wish_.secret, "job.status", kCallMs, &wish_.networks}, id);
     if (status && status->is_object() && status->value("ended", json(false)) == true) return true;
     if (!status && status.error().code != Code::unavailable) {
       end("lost", "supervisor " + wish_.url + ": " + status.error().message);
@@ -152,7 +155,7 @@ void RemoteJob::fetch(const std::string& key) {
   std::vector<Log> lines;
   std::uint64_t after = 0;
   for (bool more = true; more && lines.size() < kMaxLogLines;) {
-    auto page = call_rpc(http_, {wish_.url, wish_.secret, "job.logs", kCallMs},
+    auto page = call_rpc(http_, {wish_.url, wish_.secret, "job.logs", kCallMs, &wish_.networks},
                          {{"id", id}, {"after_seq", after}, {"limit", kLogPage}});
     more = page && page->is_object() && page->contains("lines") && (*page)["lines"].is_array() &&
            !(*page)["lines"].empty();
@@ -164,7 +167,7 @@ void RemoteJob::fetch(const std::string& key) {
     }
   }
   while (true) {
-    auto result = call_rpc(http_, {wish_.url, wish_.secret, "job.result", kCallMs}, {{"id", id}});
+    auto result = call_rpc(http_, {wish_.url, wish_.secret, "job.result", kCallMs, &wish_.networks}, {{"id", id}});
     if (result && result->is_object()) {
       const std::lock_guard lock(mutex_);
       JobEnd made;
@@ -174,8 +177,10 @@ void RemoteJob::fetch(const std::string& key) {
       made.error_info = text_of(*result, "error_info");
       made.usage = text_of(*result, "usage");
       const auto values = result->find("result");
-      if (values != result->end() && values->is_object()) {
-        for (const auto& item : values->items()) made.result[item.key()] = text_of(*values, item.key().c_str());
+      if (values != result->end()) {
+        HandedBack told = handed_back(*values);
+        made.result = std::move(told.texts);
+        made.result_json = std::move(told.json);
       }
       log_ = std::move(lines);
       end_ = std::move(made);

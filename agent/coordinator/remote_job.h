@@ -27,6 +27,7 @@ struct RemoteWish {
   std::string job_key;
   std::uint32_t attempt = 1;
   std::string url, secret;
+  Networks networks;  // that may be called
   Job job;
   std::uint64_t timeout_ms = 600'000;  // from now, all in all
 };

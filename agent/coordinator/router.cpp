@@ -175,6 +175,7 @@ class Routing final : public Router {
       return refuse(
           "is the address of no runner of this context: an admin registers it with its secret (runner.create)");
     wish.secret = to->runner.secret;
+    wish.networks = settings_.networks;
     Away& away = away_.emplace_back();
     away.claim = std::move(claim);
     away.job = std::make_unique<RemoteJob>(std::move(wish), clock_);

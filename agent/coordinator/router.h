@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "domain/networks.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/result.h"
 #include "mycojobs/store.h"
@@ -22,6 +23,7 @@ struct RouterSettings {
   std::uint32_t concurrency = 16;
   std::uint32_t lease_ms = 15000;
   std::uint64_t default_timeout_ms = 600'000;
+  Networks networks;  // that may be called
 };
 
 class Router {

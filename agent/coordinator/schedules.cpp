@@ -36,7 +36,9 @@ Result<std::shared_ptr<const FlowPlan>> plan_of(FlowStore& store, RunCache& cach
 // What the store will answer differently when it is asked again.
 bool passes(Code code) { return code == Code::unavailable || code == Code::io; }
 
-Result<Id> start(FlowStore& store, RunCache& cache, Id context, const Schedule& schedule, std::uint64_t moment) {
+Result<Id> start(FlowStore& store, RunCache& cache, Id context, const Schedule& schedule, std::uint64_t moment,
+                 const MayCreate& may_create) {
+  if (may_create) MJ_CHECK(may_create(schedule.caller));
   MJ_TRY(plan, plan_of(store, cache, context, schedule.definition_hash));
   NewFlow wanted;
   wanted.context = context;
@@ -57,9 +59,10 @@ Result<Id> start(FlowStore& store, RunCache& cache, Id context, const Schedule& 
 
 // Starts what the turn says. What cannot be started is passed over, with the reason noted: trying for ever would help
 // nobody.
-Result<void> take_turn(FlowStore& store, RunCache& cache, Id context, Schedule& schedule, ScheduleTurn turn) {
+Result<void> take_turn(FlowStore& store, RunCache& cache, Id context, Schedule& schedule, ScheduleTurn turn,
+                       const MayCreate& may_create) {
   for (std::uint64_t moment : turn.starts) {
-    auto flow = start(store, cache, context, schedule, moment);
+    auto flow = start(store, cache, context, schedule, moment, may_create);
     if (flow) {
       schedule.last_flow = *flow;
       schedule.last_ms = moment;
@@ -79,7 +82,8 @@ std::uint64_t until(std::uint64_t next_ms, std::uint64_t now_ms) {
 }
 
 // Its next look, or conflict: somebody changed it meanwhile, or was faster.
-Result<std::uint64_t> settle(FlowStore& store, RunCache& cache, Id context, Schedule schedule, std::uint64_t now_ms) {
+Result<std::uint64_t> settle(FlowStore& store, RunCache& cache, Id context, Schedule schedule, std::uint64_t now_ms,
+                             const MayCreate& may_create) {
   if (schedule.paused) return kMostMs;
   if (schedule.next_ms == 0 || schedule.next_ms > now_ms) return until(schedule.next_ms, now_ms);
   const Schedule as_read = schedule;
@@ -88,7 +92,7 @@ Result<std::uint64_t> settle(FlowStore& store, RunCache& cache, Id context, Sche
   bool waits = false;
   if (turn) {
     waits = turn->waits;
-    MJ_CHECK(take_turn(store, cache, context, schedule, std::move(*turn)));
+    MJ_CHECK(take_turn(store, cache, context, schedule, std::move(*turn), may_create));
   } else {
     // Its record is not what anybody would have let in: until that is mended it stands still.
     schedule.next_ms = 0;
@@ -102,17 +106,18 @@ Result<std::uint64_t> settle(FlowStore& store, RunCache& cache, Id context, Sche
 
 }  // namespace
 
-Result<std::uint64_t> settle_schedule(FlowStore& store, RunCache& cache, Id context, const Schedule& schedule) {
+Result<std::uint64_t> settle_schedule(FlowStore& store, RunCache& cache, Id context, const Schedule& schedule,
+                                      const MayCreate& may_create) {
   MJ_TRY(now, store.now_ms(context));
-  return settle(store, cache, context, schedule, now);
+  return settle(store, cache, context, schedule, now, may_create);
 }
 
-Result<std::uint64_t> run_schedules(FlowStore& store, RunCache& cache, Id context) {
+Result<std::uint64_t> run_schedules(FlowStore& store, RunCache& cache, Id context, const MayCreate& may_create) {
   MJ_TRY(now, store.now_ms(context));
   MJ_TRY(schedules, store.schedules(context));
   std::uint64_t wait_ms = kMostMs;
   for (const Schedule& schedule : schedules) {
-    auto next = settle(store, cache, context, schedule, now);
+    auto next = settle(store, cache, context, schedule, now, may_create);
     if (!next && passes(next.error().code)) return next;
     // Another was faster, or changed it: what it says now is looked at at once.
     wait_ms = std::min(wait_ms, next.value_or(1));

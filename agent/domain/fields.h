@@ -32,7 +32,7 @@ void visit(R& r, See see) {
 template <IsRecord<Context> R, class See>
 void visit(R& r, See see) {
   see("id", r.id), see("admins", r.admins), see("readers", r.readers), see("executors", r.executors);
-  see("created_at", r.created_at), see("updated_at", r.updated_at);
+  see("submitters", r.submitters), see("created_at", r.created_at), see("updated_at", r.updated_at);
 }
 
 template <IsRecord<Job> R, class See>
@@ -51,7 +51,7 @@ void visit(R& r, See see) {
   see("run_at_ms", r.run_at_ms), see("priority", r.priority), see("queue_timeout_ms", r.queue_timeout_ms);
   see("idempotency_key", r.idempotency_key), see("concurrency_key", r.concurrency_key);
   see("concurrency_limit", r.concurrency_limit), see("policy", r.policy, Style::json_object);
-  see("inputs", r.inputs), see("artifacts", r.artifacts, Style::json_object);
+  see("inputs", r.inputs), see("artifacts", r.artifacts, Style::json_object), see("result_json", r.result_json);
 }
 
 template <IsRecord<FlowNode> R, class See>
@@ -68,6 +68,7 @@ void visit(R& r, See see) {
   see("name", r.name), see("detail", r.detail), see("definition", r.definition);
   see("definition_hash", r.definition_hash), see("error", r.error), see("nodes", r.nodes);
   see("started_ms", r.started_ms), see("ended_ms", r.ended_ms), see("parent", r.parent);
+  see("result_json", r.result_json);
 }
 
 template <IsRecord<Log> R, class See>

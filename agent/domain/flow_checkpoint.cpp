@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kFormat = "run1";
+constexpr std::string_view kFormat = "run2";
 constexpr std::size_t kMaxCheckpointBytes = 256U << 20;
 
 bool untouched(const PlanNode& planned, const NodeState& node) {

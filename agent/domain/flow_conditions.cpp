@@ -2,6 +2,7 @@
 #include <cmath>
 #include <optional>
 
+#include "domain/codec.h"
 #include "domain/flow_plan.h"
 #include "domain/utf8.h"
 
@@ -32,6 +33,11 @@ std::optional<Number> number_of(std::string_view text) {
   return number;
 }
 
+// As JSON spells them: 1, 1.0 and 1e0 are one number, and 007 is a text.
+bool is_number(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789+-.eE") == std::string_view::npos && is_json(text);
+}
+
 std::optional<double> finite(std::string_view text) {
   const auto number = number_of<double>(text);
   return number && std::isfinite(*number) ? number : std::nullopt;
@@ -52,11 +58,13 @@ std::optional<int> compare(std::string_view a, std::string_view b) {
 
 std::string describe(const FlowCondition& condition, std::string_view node_name) {
   const bool text = condition.test == Test::equals;
+  if (condition.of_input) node_name = kInputsName;
   return std::string(node_name) + '.' + condition.key + ' ' + std::string(word_of(condition.test)) + ' ' +
          (text ? shown(condition.value) : condition.value);
 }
 
 bool holds(const FlowCondition& condition, std::string_view node_name, const TextMap& values, std::string& why_not) {
+  if (condition.of_input) node_name = kInputsName;
   const std::string what = std::string(node_name) + '.' + condition.key;
   const auto found = values.find(condition.key);
   const bool there = found != values.end();
@@ -72,6 +80,7 @@ bool holds(const FlowCondition& condition, std::string_view node_name, const Tex
   const std::string& value = found->second;
   if (condition.test == Test::equals) {
     if (value == condition.value) return true;
+    if (is_number(value) && is_number(condition.value) && compare(value, condition.value) == 0) return true;
     why_not = what + " is " + shown(value) + ", not " + shown(condition.value);
     return false;
   }

@@ -156,7 +156,7 @@ std::uint64_t bytes_of(const TextMap& values) {
 }  // namespace runs
 
 Result<Decision> decide(const FlowPlan& plan, RunState run, const FlowEvent& event, const DecideLimits& limits) {
-  runs::Deciding deciding(plan, std::move(run), event.now_ms, limits.max_facts);
+  runs::Deciding deciding(plan, std::move(run), event.now_ms, limits);
   if (const auto* control = std::get_if<FlowControl>(&event.what)) {
     deciding.time();
     MJ_CHECK(deciding.control(*control));
@@ -170,6 +170,13 @@ Result<Decision> decide(const FlowPlan& plan, RunState run, const FlowEvent& eve
   }
   deciding.follow();
   return deciding.take();
+}
+
+std::size_t place_bytes(const FlowPlan& plan, std::uint32_t node) {
+  const Job& job = plan.job_at(node);
+  std::size_t bytes = 1000 + job.script.size() + job.policy.size();
+  for (const TextMap* texts : {&job.env_vars, &plan.env_vars, &plan.input_texts}) bytes += runs::bytes_of(*texts);
+  return bytes;
 }
 
 bool more_to_do(const FlowPlan& plan, const RunState& run) { return runs::next_step(plan, run).has_value(); }

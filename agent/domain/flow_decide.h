@@ -38,6 +38,7 @@ struct FlowSeen {  // a child, or a flow that a gate waits for, has ended, or is
   FlowStatus status = FlowStatus::error;
   std::string error;
   TextMap result;
+  std::vector<std::string> result_json = {};
 };
 struct TimePassed {};
 struct FlowControl {
@@ -53,6 +54,8 @@ struct FlowControl {
   bool steers = true;   // may steer the flow; false: may only approve and reject what names it as approver
 };
 std::string_view word(FlowControl::Verb);
+// Whether a step of it names this actor among those who may answer.
+bool names_approver(const FlowPlan&, Id actor);
 
 struct FlowEvent {
   std::uint64_t now_ms = 0;
@@ -78,6 +81,7 @@ struct Effect {
   std::string detail, error;
   TextMap values;
   Id flow = 0;
+  std::vector<std::string> values_json = {};  // keys of `values` whose text is JSON
 };
 
 struct Decision {
@@ -87,11 +91,14 @@ struct Decision {
 };
 
 struct DecideLimits {
-  std::uint32_t max_facts = 500;  // one commit is bounded; what is left over follows at once (more_to_do)
+  std::uint32_t max_facts = 500;     // one commit is bounded; what is left over follows at once (more_to_do)
+  std::size_t max_bytes = 1U << 20;  // likewise: of places that are dispatched, whose records a commit writes
 };
 
 // error conflict, denied or not_found: only of controls; the state is then as it was.
 Result<Decision> decide(const FlowPlan&, RunState, const FlowEvent&, const DecideLimits& = {});
+// What the record of a place's job takes, about: a commit that dispatches it writes it.
+std::size_t place_bytes(const FlowPlan&, std::uint32_t node);
 // Something can be done without waiting for an event.
 bool more_to_do(const FlowPlan&, const RunState&);
 // What lies outside the commits and must be so now: start_child, cancel_child, await_flow. Recovery does these again.

@@ -16,12 +16,6 @@ bool may_answer(const NodeState& node, const FlowControl& control) {
   return control.admin || std::find(who.begin(), who.end(), control.actor) != who.end();
 }
 
-bool is_approver(const FlowPlan& plan, Id actor) {
-  return std::any_of(plan.nodes.begin(), plan.nodes.end(), [&](const PlanNode& node) {
-    return std::find(node.approvers.begin(), node.approvers.end(), actor) != node.approvers.end();
-  });
-}
-
 tl::unexpected<Error> refuse_actor(const FlowControl& control, const std::string& what) {
   return fail(Code::denied, "actor: " + std::to_string(control.actor) + " is no approver of " + what +
                                 ": one of its approvers, or an admin, has to say it");
@@ -38,12 +32,25 @@ bool has_gate(const FlowPlan& plan, const std::string& gate) {
 }
 
 }  // namespace
+}  // namespace mycojobs::runs
+
+namespace mycojobs {
+
+bool names_approver(const FlowPlan& plan, Id actor) {
+  return std::any_of(plan.nodes.begin(), plan.nodes.end(), [&](const PlanNode& node) {
+    return std::find(node.approvers.begin(), node.approvers.end(), actor) != node.approvers.end();
+  });
+}
+
+}  // namespace mycojobs
+
+namespace mycojobs::runs {
 
 Result<void> Deciding::answer(const FlowControl& control) {
-  if (!control.steers && !control.admin && !is_approver(plan_, control.actor)) {
+  if (!control.steers && !control.admin && !names_approver(plan_, control.actor)) {
     return fail(Code::denied, "actor: " + std::to_string(control.actor) +
                                   " is no approver of this flow, and has not created it: one of its approvers, its "
-                                  "creator, or an admin or executor of the context has to say it");
+                                  "creator, or an admin of the context has to say it");
   }
   if (control.target.empty()) {
     return fail(Code::invalid, "target: " + std::string(word(control.verb)) + " what? Name the node or the approval");

@@ -54,6 +54,7 @@ void Deciding::flow(const FlowSeen& seen) {
       if (!good) fail_node(i, "flow_failed", error, false);
     } else if (good) {
       complete(i, seen.result, false, bytes_of(seen.result));
+      out_.effects.back().values_json = seen.result_json;
     } else if (run().cancelling && !node(i).compensates) {
       cancel_node(i, "cancelled", error, false);
     } else {

@@ -21,8 +21,8 @@ std::optional<NextStep> next_step(const FlowPlan&, const RunState&);
 
 class Deciding {
  public:
-  Deciding(const FlowPlan& plan, RunState run, std::uint64_t now_ms, std::uint32_t max_facts)
-      : plan_(plan), now_(now_ms), max_facts_(max_facts) {
+  Deciding(const FlowPlan& plan, RunState run, std::uint64_t now_ms, const DecideLimits& limits)
+      : plan_(plan), now_(now_ms), limits_(limits) {
     out_.state = std::move(run);
   }
   // What an event says
@@ -41,7 +41,7 @@ class Deciding {
   RunState& run() { return out_.state; }
   const NodeState& node(std::uint32_t i) const { return out_.state.nodes[i]; }
   const PlanNode& planned(std::uint32_t i) const { return plan_.nodes[i]; }
-  bool full() const { return out_.facts.size() >= max_facts_; }
+  bool full() const { return out_.facts.size() >= limits_.max_facts || bytes_ >= limits_.max_bytes; }
   bool under_way() const { return out_.state.status == FlowStatus::started; }
   bool in_flight(std::uint32_t i) const { return i < plan_.nodes.size() && node(i).status == NodeStatus::dispatched; }
 
@@ -60,6 +60,8 @@ class Deciding {
   void drop(std::uint32_t i);
   void tell(std::uint32_t i);
   void begin(std::uint32_t i, Json when);
+  void dispatch(std::uint32_t i, bool again);
+  void expand(std::uint32_t i, std::size_t count, Json more);
   void retry(std::uint32_t i);
   void resolve(std::uint32_t i);
   void end();
@@ -78,7 +80,8 @@ class Deciding {
 
   const FlowPlan& plan_;
   std::uint64_t now_;
-  std::uint32_t max_facts_;
+  DecideLimits limits_;
+  std::size_t bytes_ = 0;
   Decision out_;
 };
 

@@ -64,8 +64,9 @@ std::optional<std::string> Deciding::why_skipped(std::uint32_t i, Json& when) co
   if (!any) return "all that it needs was skipped";
   for (const FlowCondition& condition : plan.when) {
     const std::string& of = planned(condition.node).name;
+    const TextMap& values = condition.of_input ? plan_.input_texts : node(condition.node).values;
     std::string why_not;
-    if (!holds(condition, of, node(condition.node).values, why_not)) return why_not;
+    if (!holds(condition, of, values, why_not)) return why_not;
     when.push_back(describe(condition, of));
   }
   return std::nullopt;
@@ -101,9 +102,19 @@ void Deciding::begin(std::uint32_t i, Json when) {
   const PlanNode& plan = planned(i);
   const bool own = is_own(plan.kind);
   const bool first = run().ready.size() == run().ready_own.size() || run().ready.contains(i);
+  std::size_t count = 0;
+  if (plan.kind == NodeKind::each) {
+    const auto elements = elements_of(plan_, run(), i);
+    if (!elements && node(i).status == NodeStatus::pending) {
+      return fail_node(i, "each_failed", elements.error().message, false);
+    }
+    if (!elements) return cancel_node(i, "not_needed", elements.error().message, false);  // its journal was changed
+    count = elements->size();
+  }
   Json more = Json::object();
   if (!when.empty()) more["when"] = std::move(when);
   if (run().paused || (!own && (!first || !is_place_free(plan_, run())))) return emit("node_ready", i, more);
+  if (plan.kind == NodeKind::each) return expand(i, count, std::move(more));
   const bool again = node(i).runs > 0;
   more["as"] = plan.kind == NodeKind::job ? "queued" : std::string(word(plan.kind));
   if (plan.kind == NodeKind::wait) more["until"] = now_ + plan.wait_ms;
@@ -113,9 +124,25 @@ void Deciding::begin(std::uint32_t i, Json when) {
     if (!plan.text.empty()) more["asks"] = plan.text;
   }
   emit("node_dispatched", i, more);
-  if (plan.kind == NodeKind::job) effect(again ? Effect::Kind::requeue : Effect::Kind::dispatch, i);
+  if (plan.kind == NodeKind::job) dispatch(i, again);
   if (plan.kind == NodeKind::flow) effect(Effect::Kind::start_child, i);
   if (plan.kind == NodeKind::log) complete(i, {}, false, 0);
+}
+
+void Deciding::dispatch(std::uint32_t i, bool again) {
+  effect(again ? Effect::Kind::requeue : Effect::Kind::dispatch, i);
+  if (planned(i).each && !again) bytes_ += place_bytes(plan_, i);
+}
+
+// Its elements are known: the places that have one can begin, the others are not of this run.
+void Deciding::expand(std::uint32_t i, std::size_t count, Json more) {
+  const TextMap values{{"count", std::to_string(count)}};
+  more["count"] = count;
+  if (!planned(i).watched.empty()) more["values"] = values;
+  more["bytes"] = bytes_of(values);
+  emit("node_expanded", i, more);
+  effect(Effect::Kind::finish, i);
+  out_.effects.back().values = values;
 }
 
 // Settles a node that will not run any more, or that the flow itself keeps in flight for nothing.

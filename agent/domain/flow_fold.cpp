@@ -9,7 +9,7 @@
 namespace mycojobs::runs {
 namespace {
 
-constexpr std::size_t kMaxFactBytes = 1U << 20;
+constexpr std::size_t kMaxFactBytes = 16U << 20;  // a result, each byte of it escaped
 
 bool is_outcome(std::string_view word) {
   return word == "failed" || word == "cancelled" || word == "timeout" || word == "result_too_large";
@@ -69,7 +69,7 @@ Folding::Verdict Folding::started() {
 
 Folding::Verdict Folding::control() {
   if (const std::string key = text("key"); !key.empty()) run_.keys.emplace(key, text("digest"));
-  if (text("verb") == "signal" && !text("target").empty()) run_.signals.insert(text("target"));
+  if (text("verb") == "signal" && !text("target").empty()) run_.signals[text("target")] = text("payload");
   return std::nullopt;
 }
 
@@ -133,7 +133,7 @@ void Folding::collect_retries() {
   for (std::uint32_t i = 0; i < plan_.nodes.size(); ++i) {
     const NodeState& node = run_.nodes[i];
     const bool failed = node.status == NodeStatus::failed && node.settled != 0;
-    const bool dropped = node.status == NodeStatus::cancelled && node.detail != "skipped";
+    const bool dropped = node.status == NodeStatus::cancelled && node.detail != "skipped" && node.detail != "absent";
     // An error node that nobody can call any more follows its callers, below.
     if (failed || (dropped && !(plan_.nodes[i].on_call && node.callers > 0))) take(i);
   }

@@ -40,6 +40,7 @@ class Folding {
   Verdict gate_opened();
   Verdict node_ready();
   Verdict node_dispatched();
+  Verdict node_expanded();
   Verdict child_started();
   Verdict cancel_sent();
   Verdict node_completed();
@@ -51,7 +52,8 @@ class Folding {
 
  private:
   std::uint32_t index() const { return *fact_.node; }
-  const PlanNode& planned() const { return plan_.nodes[index()]; }
+  const PlanNode& planned() const { return planned(index()); }
+  const PlanNode& planned(std::uint32_t i) const { return plan_.nodes[i]; }
   NodeState& node() { return run_.nodes[index()]; }
   std::string text(std::string_view name) const;
   std::uint64_t number(std::string_view name) const;
@@ -60,9 +62,12 @@ class Folding {
   Verdict wrong_here() const;  // not possible from where the node or the flow is
   bool called() const { return !run_.uncalled.contains(index()); }
   void enter(NodeStatus, std::string detail);
-  void leave_places();  // every list that it stands in because it is under way
-  void settle();        // status and detail are set: dependents, callers and lists follow
-  void resolve_caller();
+  void leave_places(std::uint32_t i);  // every list that it stands in because it is under way
+  void settle(std::uint32_t i);        // status and detail are set: dependents, callers and lists follow
+  void resolve_caller(std::uint32_t i);
+  void reopen(std::uint32_t i);                                 // settled -> pending, as if it had never begun
+  void settle_absent(std::uint32_t each, std::uint32_t count);  // its places without an element
+  void reopen_absent(std::uint32_t each);
   void call(std::uint32_t on_call_node);
   void take_values();
   void collect_retries();

@@ -81,6 +81,7 @@ Folding::Verdict Folding::node_ready() {
 
 Folding::Verdict Folding::node_dispatched() {
   NodeState& at = node();
+  if (planned().kind == NodeKind::each) return "is of a node that is only expanded";
   if (at.status == NodeStatus::pending && (!run_.met.contains(index()) || !called())) return wrong_here();
   const auto ready = at.status == NodeStatus::pending ? advance(at.status, NodeEvent::dependencies_met) : at.status;
   const auto to = advance(*ready, NodeEvent::dispatch);
@@ -88,7 +89,7 @@ Folding::Verdict Folding::node_dispatched() {
   const std::string as = text("as");
   if (as != (planned().kind == NodeKind::job ? "queued" : word(planned().kind)))
     return "is under way as something else";
-  leave_places();
+  leave_places(index());
   enter(*to, as);
   ++at.runs;
   run_.in_flight.insert(index());
@@ -98,6 +99,27 @@ Folding::Verdict Folding::node_dispatched() {
     if (at.until_ms != 0) run_.timers.emplace(at.until_ms, index());
     at.approvers = ids(more_, "approvers");
   }
+  return std::nullopt;
+}
+
+Folding::Verdict Folding::node_expanded() {
+  NodeState& at = node();
+  const std::uint64_t count = number("count");
+  const bool open = at.status == NodeStatus::pending ? run_.met.contains(index()) : at.status == NodeStatus::ready;
+  if (planned().kind != NodeKind::each || at.settled != 0 || !open || !called()) return wrong_here();
+  if (run_.status != FlowStatus::started || run_.stopping) return wrong_here();
+  if (count > planned().places) return "has more elements than places";
+  enter(NodeStatus::completed, "ok");
+  ++at.runs;
+  at.error.clear();
+  at.values.clear();
+  take_values();
+  at.values["$status"] = "finished";
+  at.result_bytes = number("bytes");
+  run_.result_bytes += at.result_bytes;
+  settle_absent(index(), static_cast<std::uint32_t>(count));
+  settle(index());
+  resolve_caller(index());
   return std::nullopt;
 }
 
@@ -126,7 +148,7 @@ Folding::Verdict Folding::node_completed() {
   if (detail == "handled") {
     if (!run_.to_resolve.contains(index())) return wrong_here();
     enter(*advance(at.status, NodeEvent::handle), detail);
-    settle();
+    settle(index());
     return std::nullopt;
   }
   const bool continued = detail == "continued";
@@ -140,8 +162,8 @@ Folding::Verdict Folding::node_completed() {
   at.values["$status"] = continued ? "error" : "finished";
   at.result_bytes = number("bytes");
   run_.result_bytes += at.result_bytes;
-  settle();
-  resolve_caller();
+  settle(index());
+  resolve_caller(index());
   if (!continued && planned().compensation && !at.compensates) run_.compensable.emplace_back(at.settled, index());
   return std::nullopt;
 }
@@ -157,17 +179,17 @@ Folding::Verdict Folding::node_failed() {
   at.error = text("error");
   at.values["$status"] = "error";
   if (!route) {
-    settle();
-    resolve_caller();
+    settle(index());
+    resolve_caller(index());
     if (!at.compensates) run_.failures.insert(index());
     if (at.compensates && run_.error.size() < kMaxErrorBytes) {
       run_.error += "; compensation " + planned().name + " failed: " + at.error.substr(0, 200);
     }
     return std::nullopt;
   }
-  leave_places();
+  leave_places(index());
   call(*planned().error_node);
-  resolve_caller();
+  resolve_caller(index());
   NodeState& taker = run_.nodes[*planned().error_node];
   if (taker.settled == 0) {
     taker.called_by.push_back(index());
@@ -179,7 +201,7 @@ Folding::Verdict Folding::node_failed() {
 
 Folding::Verdict Folding::node_unhandled() {
   if (!run_.to_resolve.contains(index())) return wrong_here();
-  settle();
+  settle(index());
   run_.failures.insert(index());
   return std::nullopt;
 }
@@ -192,8 +214,8 @@ Folding::Verdict Folding::node_cancelled() {
   enter(*to, detail);
   node().error = text("error");
   node().values = {{"$status", detail}};
-  settle();
-  resolve_caller();
+  settle(index());
+  resolve_caller(index());
   return std::nullopt;
 }
 
@@ -203,30 +225,8 @@ Folding::Verdict Folding::node_retried() {
   if (!to || !run_.to_retry.contains(i) || node().settled == 0) return wrong_here();
   run_.to_retry.erase(i);
   run_.failures.erase(i);
-  const PlanNode& plan = planned();
-  for (const std::uint32_t dependent : plan.dependents) {
-    if (run_.nodes[dependent].open_needs++ == 0 && !plan_.nodes[dependent].on_call) run_.met.erase(dependent);
-  }
-  if (node().routes) {
-    ++run_.nodes[*plan.error_node].callers_open;
-    if (run_.uncalled.contains(*plan.error_node)) run_.met.erase(*plan.error_node);
-  }
-  NodeState& at = node();
-  enter(*to, plan.on_call ? "on_call" : "dependencies");
-  at.error.clear();
-  at.values.clear();
-  at.approvers.clear();
-  at.settled = 0;
-  at.child = 0;
-  run_.result_bytes -= at.result_bytes;
-  at.result_bytes = 0;
-  if (plan.on_call) {
-    run_.uncalled.insert(i);
-    if (at.callers > 0 && at.callers_open == 0) run_.met.insert(i);
-  } else {
-    ++run_.unsettled;
-    if (at.open_needs == 0) run_.met.insert(i);
-  }
+  reopen(i);
+  if (planned().kind == NodeKind::each) reopen_absent(i);
   return std::nullopt;
 }
 

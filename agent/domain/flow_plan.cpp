@@ -49,8 +49,8 @@ struct FlowField {
   void (*read)(const Spot&, FlowPlan&);
   std::string_view takes, meaning;
 };
-const std::array<FlowField, 6>& flow_fields() {
-  static const std::array<FlowField, 6> kFields{{
+const std::array<FlowField, 9>& flow_fields() {
+  static const std::array<FlowField, 9> kFields{{
       {"name", read_name, "text", "what its runs are listed under; required"},
       {"env", [](const Spot& spot, FlowPlan& plan) { read_map(spot, plan.env_vars); }, "map",
        "environment of every job; a job's own comes first"},
@@ -59,6 +59,9 @@ const std::array<FlowField, 6>& flow_fields() {
       {"timeout", [](const Spot& spot, FlowPlan& plan) { read_duration(spot, plan.timeout_ms); }, "duration",
        "of the whole flow, from its start; then it is cancelled, with the detail timeout"},
       {"max_parallel", read_max_parallel, "number", "jobs in flight at one time; default 0: any number"},
+      {"inputs", [](const Spot&, FlowPlan&) {}, "map", "what whoever starts it gives, by name"},
+      {"given", [](const Spot&, FlowPlan&) {}, "map", "values of inputs, unless whoever starts it gives others"},
+      {"defaults", [](const Spot&, FlowPlan&) {}, "map", "fields of every job that does not have them"},
       {"jobs", [](const Spot&, FlowPlan&) {}, "map, or list of maps that say their name", "the nodes; required"},
   }};
   return kFields;
@@ -83,11 +86,11 @@ void read_flow_fields(const Spot& spot, FlowPlan& plan) {
 }
 
 // The nodes in the order of a list, or, since a map has no order, of their names.
-std::vector<Draft> read_nodes(const Spot& jobs, int depth) {
+std::vector<Draft> read_nodes(const Spot& jobs, int depth, const json& defaults) {
   std::vector<Draft> drafts;
   if (jobs.value.is_object()) {
     for (const auto& item : jobs.value.items())
-      drafts.push_back(read_node(jobs.at(item.value(), item.key()), item.key(), false, depth));
+      drafts.push_back(read_node(jobs.at(item.value(), item.key()), item.key(), false, depth, defaults));
     return drafts;
   }
   std::unordered_set<std::string> names;
@@ -99,7 +102,7 @@ std::vector<Draft> read_nodes(const Spot& jobs, int depth) {
       spot.refuse("is no map that says its name");
     } else if (read_text(spot.at(*name, "name"), text)) {
       if (names.insert(text).second) {
-        drafts.push_back(read_node(spot, text, true, depth));
+        drafts.push_back(read_node(spot, text, true, depth, defaults));
       } else {
         spot.at(*name, "name").refuse("a node before has the name " + shown(text) + " too: rename one");
       }
@@ -121,7 +124,11 @@ void read_jobs(const Spot& root, FlowPlan& plan, int depth) {
     return jobs.refuse(std::to_string(found->size()) + " nodes are more than " + std::to_string(kMaxFlowNodes) +
                        ": divide them into child flows");
   }
-  link(plan, read_nodes(jobs, depth), root.problems);
+  static const json kNone = json::object();
+  const auto defaults = root.value.find("defaults");
+  const bool there = defaults != root.value.end();
+  if (there) check_defaults(root.at(*defaults, "defaults"));
+  link(plan, read_nodes(jobs, depth, there && defaults->is_object() ? *defaults : kNone), root.problems);
 }
 
 }  // namespace
@@ -134,6 +141,7 @@ FlowPlan read_flow(const Spot& root, int depth) {
   }
   read_flow_fields(root, plan);
   if (!root.value.contains("name")) root.refuse("name: is missing: give the flow one");
+  read_inputs(root, plan);
   read_jobs(root, plan, depth);
   return plan;
 }
@@ -175,7 +183,7 @@ std::optional<std::uint32_t> FlowPlan::find(std::string_view wanted) const {
 }
 
 std::string_view word(NodeKind kind) {
-  static constexpr std::array<std::string_view, 6> kWords{"job", "log", "wait", "pause", "approval", "flow"};
+  static constexpr std::array<std::string_view, 7> kWords{"job", "log", "wait", "pause", "approval", "flow", "each"};
   return kWords[static_cast<std::size_t>(kind)];
 }
 

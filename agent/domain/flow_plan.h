@@ -7,6 +7,8 @@
 //   on_error: stop | continue            # of nodes that do not say
 //   timeout: 2h                          # of the whole flow
 //   max_parallel: 10                     # jobs in flight at one time; 0: any
+//   defaults: {type: python, retries: 1} # of every job that does not say
+//   inputs: {region: {type: string, default: eu}}   # values: `given`, which whoever starts it fills (flow_inputs.h)
 //   jobs:
 //     build:   {script: "...", type: python, timeout: 5m, retries: 2, env: {}, policy: {}, inputs: []}
 //     test:    {needs: [build], file: test.py, when: [{key: build.size, greater_than: 10}], on_error: mend}
@@ -18,9 +20,11 @@
 //     later:   {needs: [hold], wait: 30s}
 //     said:    {needs: [later], log: "deployed"}
 //     child:   {needs: [said], flow: {name: ..., jobs: {...}}, key: nightly}
+//     parts:   {each: build.files, max: 50, script: ...}   # or a list, or inputs.NAME: parts[0], parts[1] ...
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -33,19 +37,29 @@
 
 namespace mycojobs {
 
-enum class NodeKind { job, log, wait, pause, approval, flow };  // all but job are run by the flow itself
+enum class NodeKind { job, log, wait, pause, approval, flow, each };  // all but job are run by the flow itself
 std::string_view word(NodeKind);
 
 struct FlowCondition {
   enum class Test { equals, greater_than, less_than, exists };
   std::uint32_t node = 0;  // one that comes before (a need, or a need's need)
+  bool of_input = false;   // or none: `key` is an input of the flow
   std::string key;         // of its result; "status" with the prefix "$" reads how it ended: $status
   Test test = Test::exists;
   std::string value;  // exists: true or false; greater_than, less_than: a number
 };
 std::string describe(const FlowCondition&, std::string_view node_name);  // "build.size greater_than 10"
+inline constexpr std::string_view kInputsName = "inputs";  // stands where a node's name does, for the flow's inputs
 
 enum class OnError { stop, go_on, route };  // words: stop, continue, the name of a node
+
+// A node with `each` is of kind each, and its places follow it: nodes of kind job that need it and nothing else, as
+// many as there may be elements. It completes when its elements are known; places without one are then settled, as
+// `absent`. So a run never has more nodes than its plan, and whoever waits for `parts` needs it and its places.
+struct EachSource {
+  std::uint32_t node = 0;
+  std::string key;  // of its result
+};
 
 struct PlanNode {
   std::string name;
@@ -60,16 +74,27 @@ struct PlanNode {
   bool irreversible = false;                  // replay past it only when allowed
   // Prerequisites that the flow looks after: approval:NAME, signal:NAME, flow:ID. All others stay with the job.
   std::vector<std::string> gates;
-  std::uint64_t wait_ms = 0;         // kind wait
-  std::uint64_t timeout_ms = 0;      // approval, pause, gates: so long, then the node fails; 0: for ever
-  std::vector<Id> approvers;         // empty: whoever may steer the flow
-  std::string text;                  // log: the line; approval, pause: what is asked
-  std::string child;                 // kind flow: the child's definition, canonical JSON
-  std::string child_key;             // idempotent per parent and key; default the node's name
-  std::string supervisor_url;        // where the job is run, if not by any agent of the context
-  std::vector<std::string> watched;  // keys of its result that conditions read
-  Job job;  // kind job: script, script_type, timeout, retries, env_vars, prerequisites (without gates), policy, inputs,
-            // priority, concurrency_key ...; ids, dependends and context are set when a flow is created
+  std::uint64_t wait_ms = 0;          // kind wait
+  std::uint64_t timeout_ms = 0;       // approval, pause, gates: so long, then the node fails; 0: for ever
+  std::vector<Id> approvers;          // empty: whoever may steer the flow
+  std::string text;                   // log: the line; approval, pause: what is asked
+  std::string child;                  // kind flow: the child's definition, canonical JSON
+  std::string child_key;              // idempotent per parent and key; default the node's name
+  std::string supervisor_url;         // where the job is run, if not by any agent of the context
+  std::vector<std::string> watched;   // keys of its result that conditions read
+  std::uint32_t places = 0;           // kind each: how many follow
+  std::vector<std::string> elements;  // kind each, of a list that is known: JSON texts
+  std::optional<EachSource> from;     // kind each, of a result
+  std::optional<std::uint32_t> each;  // a place: whose. Its job is there (FlowPlan::job_at), only its own name is here
+  Job job;  // kind job, each: script, script_type, timeout, retries, env_vars, prerequisites (without gates), policy,
+            // inputs, priority, concurrency_key ...; ids, dependends and context are set when a flow is created
+};
+
+struct FlowInput {
+  std::string name, type;            // type: string, integer, number, boolean, list, object
+  bool required = true;              // without a value no flow is created
+  std::string fallback;              // JSON; empty: none
+  std::vector<std::string> allowed;  // JSON; empty: any
 };
 
 struct FlowPlan {
@@ -83,10 +108,26 @@ struct FlowPlan {
   std::vector<PlanNode> nodes;  // in the order of a list of jobs; of a map of jobs: of their names
   // Names are unique, are no numbers and have no '.': so `<name or id>.<key>` never collides.
   std::optional<std::uint32_t> find(std::string_view name) const;
+  std::vector<FlowInput> inputs;
+  std::map<std::string, std::string> values;  // of inputs, as JSON: given, or by default
+  TextMap input_texts;                        // the same as conditions read them: a text as it is
+  std::vector<std::string> missing;           // inputs that are required and have no value
+
+  const Job& job_at(std::uint32_t node) const { return nodes[nodes[node].each.value_or(node)].job; }
+  // Which element a place has.
+  std::uint32_t element_at(std::uint32_t node) const { return node - nodes[node].each.value_or(node) - 1; }
+  std::size_t written() const;  // nodes that are there whatever results say
 };
+
+// Gives every node of kind each its places, and every need and number what it is then. Once, after names were looked
+// up.
+void make_places(FlowPlan&);
 
 inline constexpr std::uint32_t kMaxFlowNodes = 20000;
 inline constexpr std::size_t kMaxDefinitionBytes = 16U << 20;
+inline constexpr std::uint32_t kMaxEach = 5000;   // elements of one node
+inline constexpr std::uint32_t kUsualEach = 100;  // of a result, if the node says no `max`
+inline constexpr std::size_t kMaxElementBytes = 64U << 10;
 
 // A problem of a definition: where (jobs.build.when[0].key), what and the remedy, and if the text is known: its line.
 struct PlanProblem {

@@ -44,9 +44,9 @@ void read_on_error(const Spot& spot, Draft& draft, int) {
   std::string word;
   if (!read_text(spot, word)) return;
   draft.says_on_error = true;
-  if (word == "continue") {
-    draft.node.on_error = OnError::go_on;
-  } else if (word != "stop") {
+  draft.route.reset();
+  draft.node.on_error = word == "continue" ? OnError::go_on : OnError::stop;
+  if (word != "stop" && word != "continue") {
     draft.node.on_error = OnError::route;
     draft.route = Named{std::move(word), spot.path};
   }
@@ -163,7 +163,11 @@ void read_child(const Spot& spot, Draft& draft, int depth) {
   if (depth + 1 > kMaxChildDepth) {
     return spot.refuse("flows within flows are deeper than " + std::to_string(kMaxChildDepth) + " levels");
   }
-  (void)read_flow(spot, depth + 1);
+  const FlowPlan child = read_flow(spot, depth + 1);
+  if (!child.missing.empty()) {
+    spot.refuse("its input " + child.missing.front() + " has no value: give it a default, or given: {" +
+                child.missing.front() + ": ...}");
+  }
   draft.node.child = dump_json(spot.value);
 }
 
@@ -221,6 +225,9 @@ constexpr NodeField kFields[] = {
      "waits until somebody approves it, or rejects it: then it fails"},
     {"flow", bit(NodeKind::flow), read_child, "a flow",
      "starts this flow; completes with its end, and with its result"},
+    {"each", kJob, read_each, "list, map, inputs.NAME, NODE.KEY",
+     "a node of this job for each element: NAME[0], NAME[1] ..."},
+    {"max", kJob, read_max, "number", "most elements of each, 1 to 5000; of a result by default 100"},
     {"name", kAll, [](const Spot&, Draft&, int) {}, "text", "only in a list of jobs: the node's name"},
     {"needs", kAll, [](const Spot& spot, Draft& draft, int) { read_names(spot, draft.needs); }, "name, list of names",
      "nodes that must have ended before it begins"},
@@ -267,13 +274,16 @@ constexpr NodeField kFields[] = {
 std::span<const NodeField> node_fields() { return kFields; }
 
 std::string_view meant_by(std::string_view field) {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kOthers{{
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 17> kOthers{{
       {"depends", "needs"},
       {"depends_on", "needs"},
       {"dependends", "needs"},
       {"dependencies", "needs"},
       {"after", "needs"},
       {"if", "when"},
+      {"foreach", "each"},
+      {"for_each", "each"},
+      {"matrix", "each"},
       {"payload", "script"},
       {"run", "script"},
       {"executor", "type"},

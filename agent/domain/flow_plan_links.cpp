@@ -1,8 +1,10 @@
 // What nodes say of each other: names become indexes, and what cannot be a plan is refused.
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "domain/codec.h"
 #include "domain/flow_plan_read.h"
 #include "domain/nearest.h"
 #include "domain/utf8.h"
@@ -19,8 +21,11 @@ class Linker {
 
   void run() {
     for (std::size_t i = 0; i < drafts_.size(); ++i) {
+      if (drafts_[i].node.name == kInputsName && !plan_.inputs.empty())
+        problems_.add(drafts_[i].path, "the name \"inputs\" means the flow's inputs here: choose another");
       names_.push_back(index_.emplace(drafts_[i].node.name, static_cast<std::uint32_t>(i)).first->first);
     }
+    for (std::uint32_t i = 0; i < drafts_.size(); ++i) link_each(i);
     for (std::uint32_t i = 0; i < drafts_.size(); ++i) link_needs(i);
     for (std::uint32_t i = 0; i < drafts_.size(); ++i) link_calls(i);
     for (std::uint32_t i = 0; i < drafts_.size(); ++i) check_called(i);
@@ -31,6 +36,8 @@ class Linker {
     }
     const std::vector<std::uint32_t> order = order_of(plan_, drafts_, problems_);
     if (order.size() == plan_.nodes.size()) link_conditions(order);
+    check_places();
+    if (problems_.empty()) make_places(plan_);
   }
 
  private:
@@ -49,6 +56,88 @@ class Linker {
       return std::nullopt;
     }
     return found->second;
+  }
+
+  // Where its elements are to come from, and how many there may be.
+  void link_each(std::uint32_t i) {
+    if (!drafts_[i].each) return;
+    DraftEach& each = *drafts_[i].each;
+    PlanNode& group = node(i);
+    if (each.path.empty()) return problems_.add(each.max_path, "is of each: say of what there is to be a node each");
+    if (each.from.name == kInputsName && !plan_.inputs.empty()) {
+      take_input(each);
+    } else if (!each.from.name.empty()) {
+      group.places = each.max.value_or(kUsualEach);
+      return take_source(i, each);
+    }
+    const std::uint32_t most = each.max.value_or(kMaxEach);
+    if (each.elements.size() > most) {
+      problems_.add(each.path, "has " + std::to_string(each.elements.size()) + " elements, more than " +
+                                   (each.max ? "its max of " : "the ") + std::to_string(most));
+    }
+    for (std::size_t k = 0; k < each.elements.size(); ++k) {
+      if (each.elements[k].size() <= kMaxElementBytes) continue;
+      problems_.add(each.path + '[' + std::to_string(k) + ']',
+                    "is longer than " + std::to_string(kMaxElementBytes) + " bytes");
+    }
+    group.places = static_cast<std::uint32_t>(std::min<std::size_t>(each.elements.size(), kMaxEach));
+    group.elements = std::move(each.elements);
+  }
+
+  void take_input(DraftEach& each) {
+    const auto input = std::find_if(plan_.inputs.begin(), plan_.inputs.end(),
+                                    [&](const FlowInput& one) { return one.name == each.key; });
+    if (input == plan_.inputs.end()) {
+      problems_.add(each.path, "there is no input " + shown(each.key) + did_you_mean(each.key, input_names()));
+    } else if (input->type != "list" && input->type != "object") {
+      if (!input->type.empty())
+        problems_.add(each.path, "the input " + each.key + " is of type " + input->type + ", not list or object");
+    } else if (const auto value = plan_.values.find(each.key); value != plan_.values.end()) {
+      const auto parsed = parse_json(value->second);
+      if (parsed) each.elements = elements_of(*parsed).value_or(std::vector<std::string>());
+    }
+  }
+
+  // What it takes its elements from comes before it, named in needs or not.
+  void take_source(std::uint32_t i, const DraftEach& each) {
+    const auto found = look_up(each.from, i, "list");
+    if (!found) return;
+    if (drafts_[*found].each) {
+      return problems_.add(each.path, shown(each.from.name) +
+                                          " is a node for each of a list itself: make the list in a job that needs it");
+    }
+    node(i).from = EachSource{*found, each.key};
+    node(*found).watched.push_back(each.key);
+    auto& needs = drafts_[i].needs;
+    const bool named =
+        std::any_of(needs.begin(), needs.end(), [&](const Named& need) { return need.name == each.from.name; });
+    if (!named) needs.push_back(each.from);
+  }
+
+  std::vector<std::string_view> input_names() const {
+    std::vector<std::string_view> names;
+    for (const FlowInput& each : plan_.inputs) names.push_back(each.name);
+    return names;
+  }
+
+  // As many as there may be, whatever there are then.
+  void check_places() {
+    std::size_t all = 0;
+    for (const PlanNode& each : plan_.nodes) all += 1 + each.places;
+    if (all > kMaxFlowNodes) {
+      problems_.add("jobs", std::to_string(all) + " nodes, with those that each can come to, are more than " +
+                                std::to_string(kMaxFlowNodes) + ": give smaller max, or divide them into child flows");
+    }
+    for (std::uint32_t i = 0; i < plan_.nodes.size(); ++i) {
+      std::size_t needs = 0;
+      for (const std::uint32_t need : plan_.nodes[i].needs) needs += 1 + plan_.nodes[need].places;
+      if (needs <= kMaxNeeds || plan_.nodes[i].needs.size() > kMaxNeeds) continue;
+      problems_.add(drafts_[i].path + ".needs", std::to_string(needs) +
+                                                    " nodes, with those that each can come to, are "
+                                                    "more than " +
+                                                    std::to_string(kMaxNeeds) +
+                                                    ": give smaller max, or put a joining node in between");
+    }
   }
 
   void link_needs(std::uint32_t i) {
@@ -100,6 +189,13 @@ class Linker {
   void check_called(std::uint32_t i) {
     const Draft& draft = drafts_[i];
     const bool compensation = compensates_.contains(i);
+    if (draft.each && draft.compensation) {
+      problems_.add(draft.compensation->path,
+                    "a node with each has none: give it to a node that needs this one, and let that undo all");
+    }
+    if (draft.each && draft.node.on_call) {
+      problems_.add(draft.each->path, "an error node or compensation runs once: it has no each");
+    }
     for (const Named& need : draft.needs) {
       const auto found = index_.find(need.name);
       if (found != index_.end() && compensates_.contains(found->second)) {
@@ -145,6 +241,7 @@ class Linker {
     std::unordered_map<std::uint32_t, std::vector<Use>> uses;
     for (std::uint32_t i = 0; i < drafts_.size(); ++i) {
       for (DraftCondition& each : drafts_[i].when) {
+        if (is_of_input(each)) continue;
         const auto found = look_up(each.node, i, "condition");
         if (!found) continue;
         each.condition.node = *found;
@@ -184,7 +281,23 @@ class Linker {
     }
   }
 
+  bool is_of_input(const DraftCondition& written) const {
+    return written.node.name == kInputsName && !plan_.inputs.empty();
+  }
+
+  void take_input_condition(std::uint32_t i, const DraftCondition& written) {
+    const auto names = input_names();
+    const std::string& key = written.condition.key;
+    if (std::find(names.begin(), names.end(), key) == names.end()) {
+      return problems_.add(written.node.path, "there is no input " + shown(key) + did_you_mean(key, names));
+    }
+    FlowCondition condition = written.condition;
+    condition.of_input = true;
+    plan_.nodes[i].when.push_back(condition);
+  }
+
   void take_condition(std::uint32_t i, const DraftCondition& written) {
+    if (is_of_input(written)) return take_input_condition(i, written);
     const auto found = index_.find(written.node.name);
     if (found == index_.end() || found->second == i) return;  // refused before
     if (!written.comes_before) {
@@ -194,6 +307,11 @@ class Linker {
       return;
     }
     const std::string& key = written.condition.key;
+    if (plan_.nodes[found->second].kind == NodeKind::each && key != "count" && key != "$status") {
+      return problems_.add(written.node.path, shown(written.node.name) +
+                                                  " is a node for each of a list: of itself it has count and $status; "
+                                                  "let a job that needs it look at its results");
+    }
     if (!key.starts_with('$')) plan_.nodes[written.condition.node].watched.push_back(key);
     plan_.nodes[i].when.push_back(written.condition);
   }

@@ -67,7 +67,7 @@ void refuse_field(const Spot& field, std::string_view name, NodeKind kind) {
 }
 
 // What every job must be, said of the fields as they are called here.
-void check_job(const Spot& spot, const Draft& draft) {
+void check_job(const Spot& spot, const Draft& draft, const json& defaults) {
   Job job = draft.node.job;
   job.id = job.caller_id = job.context_id = 1;
   if (job.script.empty()) job.script = "refused before";
@@ -78,7 +78,7 @@ void check_job(const Spot& spot, const Draft& draft) {
     std::string message = problem.message;
     if (message.starts_with(problem.field + ": ")) message.erase(0, problem.field.size() + 2);
     // What was refused, or a file tells, is not missing as well.
-    const bool told = spot.value.contains("type") || spot.value.contains("file");
+    const bool told = spot.value.contains("type") || spot.value.contains("file") || defaults.contains("type");
     if (field == "type" && draft.node.job.script_type.empty() && told) continue;
     if (spot.value.contains(field)) {
       spot.problems.add(spot.path + '.' + field, std::move(message));
@@ -89,11 +89,31 @@ void check_job(const Spot& spot, const Draft& draft) {
   }
 }
 
-void finish_node(const Spot& spot, Draft& draft) {
+constexpr std::string_view kWithDefaults[] = {
+    "type",          "timeout",         "retries",           "env",          "policy",        "on_error", "priority",
+    "queue_timeout", "concurrency_key", "concurrency_limit", "gate_timeout", "supervisor_url"};
+
+bool has_default(std::string_view name) {
+  return std::find(std::begin(kWithDefaults), std::end(kWithDefaults), name) != std::end(kWithDefaults);
+}
+
+// The fields of a node of this kind that others give it. What is wrong with them was said of them.
+void take_defaults(const json& defaults, NodeKind kind, Draft& draft, int depth) {
+  if (kind != NodeKind::job) return;
+  Problems told;
+  for (const auto& item : defaults.items()) {
+    if (has_default(item.key()))
+      field_of(item.key())->read({item.value(), "defaults." + item.key(), told}, draft, depth);
+  }
+}
+
+void finish_node(const Spot& spot, Draft& draft, const json& defaults) {
   PlanNode& node = draft.node;
   Job& job = node.job;
   job.name = node.name;
-  if (node.kind == NodeKind::job) return check_job(spot, draft);
+  if (node.kind == NodeKind::job) check_job(spot, draft, defaults);
+  if (draft.each) node.kind = NodeKind::each;
+  if (node.kind == NodeKind::job || node.kind == NodeKind::each) return;
   // Its record says what it is; nobody runs it.
   job.script_type = word(node.kind);
   job.script = node.text.empty() ? std::string(word(node.kind)) : node.text;
@@ -102,7 +122,28 @@ void finish_node(const Spot& spot, Draft& draft) {
 
 }  // namespace
 
-Draft read_node(const Spot& spot, std::string name, bool in_list, int depth) {
+void check_defaults(const Spot& spot) {
+  if (!spot.value.is_object()) {
+    spot.wrong("a map of fields of a job, such as {type: python, retries: 1}");
+    return;
+  }
+  Draft draft;
+  draft.node.kind = NodeKind::job;
+  for (const auto& item : spot.value.items()) {
+    const Spot field = spot.at(item.value(), item.key());
+    if (has_default(item.key())) {
+      field_of(item.key())->read(field, draft, 0);
+      continue;
+    }
+    std::string all;
+    for (const std::string_view each : kWithDefaults) all += (all.empty() ? "" : ", ") + std::string(each);
+    const std::string meant(meant_by(item.key()));
+    field.refuse("is no field that jobs have in common: there are " + all +
+                 (meant.empty() ? did_you_mean(item.key(), kWithDefaults) : "; did you mean \"" + meant + "\"?"));
+  }
+}
+
+Draft read_node(const Spot& spot, std::string name, bool in_list, int depth, const json& defaults) {
   Draft draft;
   draft.path = spot.path;
   check_node_name(name, in_list ? spot.path + ".name" : spot.path, spot.problems);
@@ -113,6 +154,7 @@ Draft read_node(const Spot& spot, std::string name, bool in_list, int depth) {
   }
   const auto kind = kind_of(spot);
   draft.node.kind = kind.value_or(NodeKind::job);
+  take_defaults(defaults, kind.value_or(NodeKind::log), draft, depth);
   for (const auto& item : spot.value.items()) {
     const Spot field = spot.at(item.value(), item.key());
     const NodeField* row = field_of(item.key());
@@ -127,7 +169,7 @@ Draft read_node(const Spot& spot, std::string name, bool in_list, int depth) {
       row->read(field, draft, depth);
     }
   }
-  if (kind) finish_node(spot, draft);
+  if (kind) finish_node(spot, draft, defaults);
   return draft;
 }
 

@@ -1,6 +1,8 @@
 // How a definition is read, in parts. Only the files of flow_plan need it.
 //
-//   read_flow (flow_plan.cpp) --> read_node for each (flow_plan_node.cpp) --> link (flow_plan_links.cpp)
+//   read_flow (flow_plan.cpp) --> read_inputs (flow_plan_inputs.cpp)
+//                             --> read_node for each (flow_plan_node.cpp) --> link (flow_plan_links.cpp)
+//                             --> make_places (flow_plan_each.cpp)
 #pragma once
 
 #include <functional>
@@ -69,6 +71,15 @@ struct DraftCondition {
   Named node;
   bool comes_before = false;  // the node that it reads, before the one that has it
 };
+// What `each` and `max` of a node say.
+struct DraftEach {
+  std::string path;
+  std::vector<std::string> elements;  // of a list or map that stands there
+  Named from;                         // or `inputs`, or the node whose result it is; with its key
+  std::string key;
+  std::optional<std::uint32_t> max;
+  std::string max_path;
+};
 // A node before the names in it have been looked up.
 struct Draft {
   PlanNode node;
@@ -78,6 +89,7 @@ struct Draft {
   std::optional<Named> route, compensation;
   bool says_on_error = false;
   std::vector<Named> inputs;  // nodes whose artifacts it wants
+  std::optional<DraftEach> each;
 };
 
 // One row a field: of what, and how it is read. The names of fields that others use for it are suggested.
@@ -90,7 +102,15 @@ struct NodeField {
 std::span<const NodeField> node_fields();
 std::string_view meant_by(std::string_view field);  // "depends" -> "needs"; empty: nothing known
 
-Draft read_node(const Spot&, std::string name, bool in_list, int depth);
+// defaults: fields of every job that does not have them, checked before by check_defaults(); an object.
+Draft read_node(const Spot&, std::string name, bool in_list, int depth, const json& defaults);
+void check_defaults(const Spot&);
+// `inputs` and `given` of a flow.
+void read_inputs(const Spot& flow, FlowPlan&);
+void read_each(const Spot&, Draft&, int depth);
+void read_max(const Spot&, Draft&, int depth);
+// The elements of a list, or of a map as {"key", "value"}, as JSON; nothing: it is neither.
+std::optional<std::vector<std::string>> elements_of(const json&);
 void read_condition(const Spot&, Draft&);
 // Everything but canonical and hash. Problems go to the spot's.
 FlowPlan read_flow(const Spot&, int depth);

@@ -4,7 +4,10 @@
 #include <array>
 
 #include "base/ids.h"
+#include "domain/codec.h"
 #include "domain/flow_fold.h"
+#include "domain/flow_plan_read.h"
+#include "domain/utf8.h"
 
 namespace mycojobs {
 namespace runs {
@@ -28,6 +31,8 @@ constexpr std::array kRows = std::to_array<FoldRow>({
     {{"node_ready", "when", "all is met; when: the conditions that hold", true}, &F::node_ready},
     {{"node_dispatched", "as, until, approvers, asks, when", "it is under way; as: the detail beside the status", true},
      &F::node_dispatched},
+    {{"node_expanded", "count, values, bytes", "its elements are known; values: what conditions read", true},
+     &F::node_expanded},
     {{"child_started", "flow", "its child flow runs", true}, &F::child_started},
     {{"cancel_sent", "", "its job or child was told to end", true}, &F::cancel_sent},
     {{"node_completed", "detail, error, failed, values, bytes",
@@ -146,6 +151,35 @@ std::string detail_of(const RunState& run) {
 }
 
 }  // namespace runs
+
+bool is_unborn(const FlowPlan& plan, const RunState& run, std::uint32_t node) {
+  const auto each = plan.nodes[node].each;
+  if (!each) return false;
+  return run.nodes[node].detail == "absent" || (plan.nodes[*each].from && run.nodes[*each].settled == 0);
+}
+
+Result<std::vector<std::string>> elements_of(const FlowPlan& plan, const RunState& run, std::uint32_t node) {
+  const PlanNode& group = plan.nodes[node];
+  if (!group.from) return group.elements;
+  const std::string what = plan.nodes[group.from->node].name + '.' + group.from->key;
+  const TextMap& values = run.nodes[group.from->node].values;
+  const auto value = values.find(group.from->key);
+  if (value == values.end()) return fail(Code::invalid, what + " is absent: there is no list to take elements from");
+  const auto parsed = parse_json(value->second);
+  auto elements = parsed ? plans::elements_of(*parsed) : std::nullopt;
+  if (!elements) return fail(Code::invalid, what + " is " + shown(value->second) + ", no list and no map");
+  if (elements->size() > group.places) {
+    return fail(Code::invalid, what + " has " + std::to_string(elements->size()) + " elements, more than " +
+                                   std::to_string(group.places) + ": give the node a larger max (at most " +
+                                   std::to_string(kMaxEach) + "), or the list fewer");
+  }
+  for (std::size_t i = 0; i < elements->size(); ++i) {
+    if ((*elements)[i].size() <= kMaxElementBytes) continue;
+    return fail(Code::invalid, what + '[' + std::to_string(i) + "] is longer than " + std::to_string(kMaxElementBytes) +
+                                   " bytes: hand over where it lies");
+  }
+  return std::move(*elements);
+}
 
 RunState fresh(const FlowPlan& plan) {
   RunState run;

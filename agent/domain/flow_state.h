@@ -8,7 +8,8 @@
 //   completed  ok | handled (failed, and its error node has taken it over) | continued (failed; on_error: continue)
 //   failed     the job's detail; rejected, timeout, flow_failed, dependency_failed. While its error node is at work it
 //              has not settled
-//   cancelled  cancelled | skipped (its condition does not hold, or all that it needs was skipped) | not_needed
+//   cancelled  cancelled | skipped (its condition does not hold, or all that it needs was skipped) | not_needed |
+//              absent (a place of an `each` that has no element: there is no such node in this run)
 // Flow:
 //   dispatched new --start--> started running | paused | stopping (a failure: what runs may end, nothing begins) |
 //   cancelling | compensating --> finished ok | error failed, cancelled, timeout, result_too_large
@@ -77,8 +78,9 @@ struct RunState {
   std::vector<std::pair<std::uint64_t, std::uint32_t>> compensable;  // settled, node: completed with a compensation
   std::uint32_t unsettled = 0;                                       // nodes that are neither settled nor on call
   std::map<std::string, std::string> keys;  // idempotency keys of controls: digest of the control
-  std::set<std::string> signals;            // that came: a gate signal:NAME is open from then on
-  std::uint64_t result_bytes = 0;           // of all nodes together
+  // That came, each with what it carried last (JSON, or empty): a gate signal:NAME is open from then on.
+  std::map<std::string, std::string> signals;
+  std::uint64_t result_bytes = 0;  // of all nodes together
   // What there is to do or to look up, kept so that no event costs a walk over the whole flow.
   std::set<std::uint32_t> met;                     // pending, and all that they wait for has settled: to be judged
   std::set<std::uint32_t> ready_own;               // ready, and take no place: log, wait, pause, approval
@@ -91,6 +93,12 @@ struct RunState {
   std::set<std::pair<Id, std::uint32_t>> awaited;  // children in flight, and flows that gates wait for
   std::vector<std::string> anomalies;              // facts that do not fit: one line each, at most 100
 };
+
+// A node that this run does not have, or not yet.
+bool is_unborn(const FlowPlan&, const RunState&, std::uint32_t node);
+// The elements of a node of kind each, as JSON texts: of a list that is known, or that its source has handed back.
+// Error invalid says why there are none.
+Result<std::vector<std::string>> elements_of(const FlowPlan&, const RunState&, std::uint32_t node);
 
 RunState fresh(const FlowPlan&);
 // Takes the next fact in. A wrong one (another kind, node, order, after the end) becomes an anomaly and changes nothing

@@ -150,6 +150,10 @@ Result<nlohmann::json> parse_json(std::string_view text, std::size_t max_bytes, 
   }
 }
 
+bool is_json(std::string_view text) {
+  return too_deep_at(text) == kNowhere && nlohmann::json::accept(text.begin(), text.end());
+}
+
 std::string dump_json(const nlohmann::json& value, int indent) {
   return value.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
 }

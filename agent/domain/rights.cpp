@@ -1,58 +1,126 @@
 #include "domain/rights.h"
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 namespace mycojobs {
 namespace {
 
+enum class Grant { none, own, run, named, all };
+
+struct Row {
+  Action action;
+  std::string_view word;
+  Grant admins, submitters, executors, readers, maker;
+};
+using enum Grant;
+constexpr std::array kRows{
+    Row{Action::create, "create", all, all, none, none, none},
+    Row{Action::read, "read", all, own, run, all, own},
+    Row{Action::steer, "steer", all, own, none, none, none},
+    Row{Action::answer, "answer", all, named, named, named, named},
+    Row{Action::work, "run", all, none, all, none, none},
+    Row{Action::administer, "administer", all, none, none, none, none},
+};
+constexpr const Row& row_of(Action action) { return kRows[static_cast<std::size_t>(action)]; }
+
+bool is_open(WayIn way) { return way == WayIn::command || way == WayIn::message || way == WayIn::claim; }
+
 bool has(const std::vector<Id>& ids, Id actor) { return std::find(ids.begin(), ids.end(), actor) != ids.end(); }
 
-struct DeedRow {
-  Deed deed;
-  const char *does, *role, *flag;
-  bool listed, owner;  // who may beside admins
-};
-constexpr DeedRow kDeeds[] = {
-    {Deed::create, "create", "admin, reader or executor", "--executor", true, false},
-    {Deed::read, "read", "admin, reader or executor", "--reader", true, true},
-    {Deed::control, "control", "admin, and did not create it", "--admin", false, true},
-    {Deed::administer, "administer", "admin", "--admin", false, false},
-};
+bool is_maker(Id actor, const Thing& thing) { return thing.maker != 0 && thing.maker == actor; }
+
+bool gives(Grant grant, Id actor, const Thing& thing) {
+  switch (grant) {
+    case none:
+      return false;
+    case own:
+      return is_maker(actor, thing);
+    case run:
+      return thing.runs_here;
+    case named:
+      return thing.names_it;
+    case all:
+      return true;
+  }
+  return false;
+}
+
+// What the refusal proposes: the least that would be enough, by what a stranger may know of the thing.
+std::string_view list_for(Action action, Id actor, const Thing& thing) {
+  switch (action) {
+    case Action::create:
+      return "submitters";
+    case Action::read:
+      return "readers";
+    case Action::steer:
+      return is_maker(actor, thing) ? "submitters" : "admins";
+    case Action::work:
+      return "executors";
+    case Action::answer:
+    case Action::administer:
+      break;
+  }
+  return "admins";
+}
+
+std::string lists_that_allow(const Refusal& refusal) {
+  const Row& row = row_of(refusal.action);
+  std::string out = "admins";
+  const std::pair<std::string_view, Grant> lists[] = {
+      {"submitters", row.submitters}, {"executors", row.executors}, {"readers", row.readers}};
+  for (const auto& [name, grant] : lists) {
+    if (grant == none || grant == named) continue;
+    out += ", " + std::string(name);
+    if (grant == own) out += " (of what they made)";
+    if (grant == run) out += " (jobs that they run)";
+  }
+  if (row.submitters == named) out += ", whom the gate names";
+  return out;
+}
 
 }  // namespace
 
-Result<bool> check_flow_right(const std::optional<Context>& record, Id context, Id creator, Id actor) {
-  if (!record) return false;
-  const bool admin = has(record->admins, actor);
-  if (admin || actor == creator || has(record->executors, actor)) return admin;
-  const std::string number = std::to_string(context), who = std::to_string(actor);
-  return fail(Code::denied, "actor " + who +
-                                " has not created this flow, and is neither admin nor executor of context " + number +
-                                "; an operator may say: mycojobs context grant " + number + " --executor " + who);
+std::string_view word(Action action) { return row_of(action).word; }
+
+std::optional<Refusal> refused(Id actor, Action action, const Place& place, const Thing& thing) {
+  const Row& row = row_of(action);
+  const Refusal refusal{
+      actor, action, place.context, thing.name, list_for(action, actor, thing), place.record.has_value()};
+  if (!place.record) {
+    // The gate's own list holds everywhere.
+    if (!is_open(place.way) || (action == Action::answer && thing.names_others && !thing.names_it)) return refusal;
+    return std::nullopt;
+  }
+  const Context& record = *place.record;
+  if (action == Action::work && record.executors.empty()) return std::nullopt;  // any agent of its operator
+  if (action == Action::answer && !thing.names_others && !thing.names_it) {
+    if (!refused(actor, Action::steer, place, thing)) return std::nullopt;
+    return refusal;
+  }
+  const bool allowed = (has(record.admins, actor) && gives(row.admins, actor, thing)) ||
+                       (has(record.submitters, actor) && gives(row.submitters, actor, thing)) ||
+                       (has(record.executors, actor) && gives(row.executors, actor, thing)) ||
+                       (has(record.readers, actor) && gives(row.readers, actor, thing)) ||
+                       gives(row.maker, actor, thing);
+  return allowed ? std::nullopt : std::optional(refusal);
 }
 
-Result<void> check_right(const std::optional<Context>& record, Id context, Id caller, Right right) {
-  if (record && (has(record->admins, caller) || (right == Right::read && has(record->readers, caller)))) return {};
-  const std::string number = std::to_string(context), who = std::to_string(caller);
-  const std::string role = right == Right::write ? "admin" : "reader or admin";
-  std::string why = "caller " + who + " is no " + role + " of context " + number;
-  if (!record) why += ", which has no record";
-  return fail(Code::denied, why + "; an operator may say: mycojobs context grant " + number +
-                                (right == Right::write ? " --admin " : " --reader ") + who);
+Error refusal_error(const Refusal& refusal) {
+  const std::string number = std::to_string(refusal.context), who = std::to_string(refusal.actor);
+  std::string text = "actor " + who + " may not " + std::string(word(refusal.action)) +
+                     (refusal.thing.empty() ? "" : ' ' + refusal.thing) + " in context " + number + ", ";
+  text += refusal.recorded ? "which allows it to " + lists_that_allow(refusal)
+                           : std::string("which has no record and is closed therefore");
+  const std::string flag(refusal.list.substr(0, refusal.list.size() - 1));
+  return {Code::denied, text + "; an operator may say: mycojobs context grant " + number + " --" + flag + ' ' + who};
 }
 
-bool is_admin(const std::optional<Context>& record, Id actor) { return !record || has(record->admins, actor); }
-
-Result<void> check_deed(const std::optional<Context>& record, Id context, Id actor, Deed deed, Id owner) {
-  const DeedRow& row = kDeeds[static_cast<std::size_t>(deed)];
-  if (is_admin(record, actor) || (row.owner && owner != 0 && owner == actor)) return {};
-  const bool listed = has(record->readers, actor) || has(record->executors, actor);
-  if (row.listed && listed) return {};
-  const std::string number = std::to_string(context), who = std::to_string(actor);
-  return fail(Code::denied, "actor " + who + " may not " + row.does + " in context " + number + ": it is no " +
-                                row.role + " there; an operator may say: mycojobs context grant " + number + " " +
-                                row.flag + " " + who);
+Result<void> may(Id actor, Action action, const Place& place, const Thing& thing) {
+  const auto no = refused(actor, action, place, thing);
+  if (!no) return {};
+  return tl::unexpected<Error>(refusal_error(*no));
 }
 
 }  // namespace mycojobs

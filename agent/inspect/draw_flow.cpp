@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/counted.h"
 #include "domain/codec.h"
 #include "domain/screen_text.h"
 #include "domain/utf8.h"
@@ -84,6 +85,12 @@ StatusColour colour_of(NodeStatus status) {
   return {"#ffffff", "#6c757d"};
 }
 
+// "waits for approval"; empty: it waits for nobody.
+std::string waits_for_whom(const NodeView& node) {
+  if (node.status != NodeStatus::dispatched) return "";
+  return node.detail == "approval" ? "waits for approval" : node.detail == "pause" ? "waits to be resumed" : "";
+}
+
 }  // namespace
 
 std::string_view word(GraphFormat format) {
@@ -106,6 +113,7 @@ std::string state_text(const NodeView& node, std::uint64_t now_ms) {
   if (node.status == NodeStatus::failed && !plain) text = "failed: " + text;
   if (!node.gates.empty() && node.status == NodeStatus::pending && node.detail == "gate")
     text = "waits for " + one_line(to_utf8(node.gates.front()));
+  if (const std::string person = waits_for_whom(node); !person.empty()) text = person;
   if (node.attempt > 1) text += fmt::format(" (attempt {})", node.attempt);
   if (node.started_ms > 0 && node.ended_ms >= node.started_ms)
     return text + " " + short_span(node.ended_ms - node.started_ms);
@@ -122,19 +130,18 @@ std::string state_text(const NodeView& node, std::uint64_t now_ms) {
 
 std::string headline(const FlowView& view) {
   const std::string name = one_line(to_utf8(view.record.name));
-  if (view.record.id == 0) return fmt::format("definition {}  {} node(s)", name, view.nodes.size());
-  std::size_t settled = 0, running = 0, failed = 0, counted = 0;
+  if (view.record.id == 0) return fmt::format("definition {}  {}", name, counted(view.nodes.size(), "node"));
+  std::size_t settled = 0, running = 0, failed = 0, nodes = 0;
   for (const NodeView& node : view.nodes) {
     running += node.status == NodeStatus::running ? 1 : 0;
     failed += node.status == NodeStatus::failed ? 1 : 0;
     // What is only there to be called counts once it was.
     if (node.on_call && (node.status == NodeStatus::pending || node.status == NodeStatus::cancelled)) continue;
-    ++counted;
+    ++nodes;
     settled += node.status >= NodeStatus::completed ? 1 : 0;
   }
-  std::string text = fmt::format("flow {} {}  {}{}  {} of {} settled", view.record.id, name, view.status,
-                                 view.detail.empty() || view.detail == view.status ? "" : " " + one_line(view.detail),
-                                 settled, counted);
+  std::string text =
+      fmt::format("flow {} {}  {}  {} of {} settled", view.record.id, name, one_line(view.detail), settled, nodes);
   if (running > 0) text += fmt::format(", {} running", running);
   if (failed > 0) text += fmt::format(", {} failed", failed);
   const std::uint64_t end = view.record.ended_ms > 0 ? view.record.ended_ms : view.now_ms;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/counted.h"
 #include "domain/screen_text.h"
 #include "domain/utf8.h"
 #include "inspect/draw_flow.h"
@@ -192,7 +193,7 @@ class Text {
       std::map<NodeStatus, std::vector<std::uint32_t>> by_status;
       for (std::uint32_t index : layers_[depth]) by_status[view_.nodes[index].status].push_back(index);
       std::string line = on_call ? "on call" : fmt::format("layer {}", depth + 1);
-      line += fmt::format("  {} node(s)", layers_[depth].size());
+      line += "  " + counted(layers_[depth].size(), "node");
       std::string names;
       for (const auto& [status, nodes] : by_status) {
         if (view_.record.id != 0)

@@ -16,6 +16,7 @@ namespace {
 
 constexpr auto kCauses = std::to_array<CauseRow>({
     {"unknown", "no_such_job", "nothing in the context knows this job"},
+    {"unknown", "in_database_0", "its record is in database 0; the jobs of a context are in the database of its id"},
     {"unknown", "wrong_type", "its key, or that of its claim, holds something else: another client wrote it"},
     {"missing", "record_awaited", "its key was in a queue before its record; it waits two seconds for it"},
     {"missing", "record_never_came", "its key was in a queue and no record came: a dead letter"},

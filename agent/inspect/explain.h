@@ -44,6 +44,8 @@ struct Situation {
   std::vector<std::string> slot_takers;  // jobs that run under its concurrency key
   std::optional<DeadLetter> dead_letter;
   std::vector<std::string> anomalies;  // recorded lines that name it
+  // Where the context knows nothing of it: it stands in database 0, in which clients write that choose none.
+  bool in_database_0 = false;
 };
 
 // Reads until two looks at the job agree, so that the parts fit together. Errors of the store; a job that does not

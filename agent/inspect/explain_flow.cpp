@@ -52,7 +52,6 @@ constexpr auto kCauses = std::to_array<FlowCauseRow>({
 });
 
 constexpr std::size_t kMostReasons = 20;
-constexpr std::size_t kFactsRead = 20000;  // where it is looked for who has paused or cancelled
 
 std::size_t rank(const FlowReason& reason) {
   const auto row = std::find_if(kCauses.begin(), kCauses.end(),
@@ -68,15 +67,10 @@ Result<explaining_flow::Known> learn(FlowStore& flows, Store& store, Id context,
   known.context = context;
   if (reading.plan) known.max_parallel = reading.plan->max_parallel;
   known.undone = reading.state.compensating;
-  MJ_TRY(view, view_of(std::move(reading), store, context, 5000));
+  MJ_TRY(view, view_of(std::move(reading), flows, store, context, 5000));
   known.view = std::move(view);
   MJ_TRY(leader, flows.leader(context));
   known.leader = std::move(leader);
-  const std::string& detail = known.view.detail;
-  if (detail == "paused" || detail == "cancelling" || detail == "cancelled") {
-    MJ_TRY(facts, read_facts(flows, context, flow, kFactsRead, known.view.anomalies));
-    known.facts = std::move(facts);
-  }
   return known;
 }
 

@@ -15,7 +15,8 @@ constexpr std::size_t kAlike = 5;  // nodes that stand alike and are told one by
 std::string who_may(const NodeView& node) {
   if (node.approvers.empty())
     return "who made the flow may decide, and the context's admins and executors; without a record of it anybody";
-  return fmt::format("actor(s) {} may decide, and the context's admins", fmt::join(node.approvers, ", "));
+  return fmt::format("{} {} may decide, and the context's admins", node.approvers.size() == 1 ? "actor" : "actors",
+                     fmt::join(node.approvers, ", "));
 }
 
 std::string limit(const NodeView& node, std::uint64_t now_ms) {
@@ -57,6 +58,7 @@ FlowReason of_person(const Known& known, const NodeView& node) {
                     named(node) + (approval ? " waits for approval" : " is a pause") + since(node.since_ms, now),
                     {},
                     ""};
+  if (!node.asks.empty()) add_evidence(reason, "asks: " + node.asks);
   add_evidence(reason, who_may(node));
   add_evidence(reason, limit(node, now));
   reason.next = approval ? command(known, "approve", node.name + " --actor ID") + ", or " +

@@ -18,7 +18,6 @@ struct Known {
   std::uint32_t max_parallel = 0;  // of the definition
   bool undone = false;             // a compensation was called: it cannot be retried any more
   std::pair<std::string, std::string> leader;
-  std::vector<RunFact> facts;  // only where a control is to be named
 };
 
 // Of nodes that wait for a job: one that explain() was asked about.

@@ -2,9 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
-#include "domain/codec.h"
+#include "base/counted.h"
 #include "inspect/explain_flow_parts.h"
 #include "inspect/runners.h"
 
@@ -14,22 +13,12 @@ namespace {
 constexpr std::size_t kFailuresTold = 5;
 constexpr std::size_t kAnomaliesTold = 5;
 
-// " by 12 since 14:02 UTC (3 min): comment" of the latest such control of the whole flow; empty: none is known.
-std::string by_whom(const Known& known, std::string_view verb) {
-  for (auto fact = known.facts.rbegin(); fact != known.facts.rend(); ++fact) {
-    if (fact->kind != "control" || fact->node) continue;
-    const auto more = parse_json(fact->more.empty() ? "{}" : fact->more);
-    if (!more || !more->is_object()) continue;
-    const auto text = [&](const char* name) {
-      const auto found = more->find(name);
-      return found != more->end() && found->is_string() ? found->get<std::string>() : std::string();
-    };
-    if (text("verb") != verb || !text("target").empty()) continue;
-    const std::string actor = more->contains("actor") ? " by " + dump_json((*more)["actor"]) : "";
-    const std::string comment = text("comment").empty() ? "" : ": " + text("comment");
-    return actor + since(fact->at_ms, known.view.now_ms) + comment;
-  }
-  return "";
+// " by 12 since 14:02 UTC (3 min): comment"; empty: nobody is known.
+std::string by_whom(const Known& known) {
+  if (!known.view.said) return "";
+  const FlowAnswer& said = *known.view.said;
+  return fmt::format(" by {}{}{}{}", said.actor, since(said.at_ms, known.view.now_ms), said.comment.empty() ? "" : ": ",
+                     said.comment);
 }
 
 std::string counts(const FlowView& view) {
@@ -92,7 +81,7 @@ FlowReason ended(const Known& known) {
   const std::string error = view.record.error.empty() ? "" : ": " + view.record.error;
   const std::string replay = command(known, "replay") + " runs all of it again as a new flow";
   if (view.detail == "cancelled") {
-    return about(known, "cancelled", "it was cancelled" + by_whom(known, "cancel"), replay);
+    return about(known, "cancelled", "it was cancelled" + by_whom(known), replay);
   }
   const std::string retry = known.undone ? replay + "; what had completed was undone, so that it cannot be retried"
                                          : command(known, "retry") + " goes on from what failed; " + replay;
@@ -104,7 +93,7 @@ FlowReason ended(const Known& known) {
 std::optional<FlowReason> held_as_a_whole(const Known& known) {
   const FlowView& view = known.view;
   if (view.detail == "cancelling") {
-    return about(known, "cancelling", "it is being cancelled" + by_whom(known, "cancel"),
+    return about(known, "cancelling", "it is being cancelled" + by_whom(known),
                  "wait: what runs gets TERM, and KILL after its runner's grace time");
   }
   if (view.detail == "compensating") {
@@ -119,7 +108,7 @@ std::optional<FlowReason> held_as_a_whole(const Known& known) {
                               : "wait for its end; " + command(known, "retry", "NODE") + " runs the failed node again");
   }
   if (view.detail == "paused") {
-    return about(known, "paused", "paused" + by_whom(known, "pause"), command(known, "resume") + " lets it go on");
+    return about(known, "paused", "paused" + by_whom(known), command(known, "resume") + " lets it go on");
   }
   return std::nullopt;
 }
@@ -161,7 +150,8 @@ std::vector<FlowReason> of_flow(const Known& known) {
   }
   if (!view.anomalies.empty()) {
     FlowReason reason =
-        about(known, "anomaly", fmt::format("{} thing(s) in its journal or record do not fit", view.anomalies.size()),
+        about(known, "anomaly",
+              counted(view.anomalies.size(), "entry", "entries") + " of its journal or record cannot be right",
               "`mycojobs verify` says more, `mycojobs doctor --rebuild` derives records again");
     reason.evidence.assign(
         view.anomalies.begin(),

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/counted.h"
 #include "domain/codec.h"
 #include "inspect/explain_parts.h"
 #include "inspect/runners.h"
@@ -111,7 +112,8 @@ Explanation waiting(const Situation& about) {
     return out;
   }
   out.cause = "dependencies";
-  out.reason = fmt::format("{} job(s) that it depends on have not ended", about.job.waits_for.size());
+  out.reason =
+      counted(about.job.waits_for.size(), "job that it depends on has", "jobs that it depends on have") + " not ended";
   out.next = "ask why of the first: " + command(about, "job explain", about.job.waits_for.front().substr(4));
   return out;
 }
@@ -149,7 +151,8 @@ Explanation held(const Situation& about) {
     return out;
   }
   out.cause = "slots_taken";
-  out.reason = fmt::format("{} of {} job(s) that concurrency key {} allows run now", takers.size(), limit, key);
+  out.reason = fmt::format("{} of {} that concurrency key {} allows {} now", takers.size(), counted(limit, "job"), key,
+                           takers.size() == 1 ? "runs" : "run");
   out.next = "wait for one of them, or ask why it lasts: " + command(about, "job explain", takers.front().substr(4));
   return out;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/counted.h"
 #include "inspect/explain_parts.h"
 #include "inspect/runners.h"
 
@@ -25,17 +26,17 @@ std::optional<std::uint64_t> most_ahead(const Situation& about) {
 
 void tell_position(const Situation& about, Explanation& out) {
   if (about.job.in_priority) {
-    out.evidence.push_back(fmt::format("priority {}: beside {}, with {} other job(s) that have one",
-                                       field(about, "priority"), about.queue,
-                                       about.prioritised - std::min<std::uint64_t>(about.prioritised, 1)));
+    out.evidence.push_back(
+        fmt::format("priority {}: beside {}, with {} that have one", field(about, "priority"), about.queue,
+                    counted(about.prioritised - std::min<std::uint64_t>(about.prioritised, 1), "other job")));
   } else if (about.ahead) {
     out.evidence.push_back(fmt::format("position {} of {} in {}", *about.ahead + 1, about.queue_length, about.queue));
   } else {
     out.evidence.push_back(fmt::format("{} entries in {}; it is far behind", about.queue_length, about.queue));
   }
   if (about.prioritised > 0 && !about.job.in_priority) {
-    out.evidence.push_back(
-        fmt::format("{} job(s) with a priority beside them; those above 0 come first", about.prioritised));
+    out.evidence.push_back(counted(about.prioritised, "job") +
+                           " with a priority beside them; those above 0 come first");
   }
   if (about.job.in_queue > 1) {
     out.evidence.push_back(
@@ -100,7 +101,8 @@ void judge_queue(const Situation& about, Explanation& out) {
     out.cause = "behind_others";
     const auto most = most_ahead(about);
     const bool exact = about.ahead && about.prioritised == 0;
-    out.reason = most ? fmt::format("{}{} job(s) come before it in {}", exact ? "" : "at most ", *most, about.queue)
+    out.reason = most ? fmt::format("{}{} before it in {}", exact ? "" : "at most ",
+                                    counted(*most, "job comes", "jobs come"), about.queue)
                       : fmt::format("very many jobs come before it in {}", about.queue);
     out.next = "wait, or start another agent, or submit it with a --priority";
   }
@@ -129,6 +131,17 @@ Explanation unknown(const Situation& about) {
     return out;
   }
   Explanation out = begin(about, "unknown");
+  if (about.in_database_0) {
+    out.cause = "in_database_0";
+    out.reason = fmt::format("{} is in database 0, and the jobs of context {} are in database {}", about.job.job_key,
+                             about.context, about.context);
+    out.evidence.emplace_back("a record in database 0; in that of the context no record, no claim");
+    out.next = fmt::format(
+        "choose the database, as in redis-cli -n {}; for this job: `redis-cli MOVE {} {}`, then {}", about.context,
+        about.job.job_key, about.context,
+        redis_cli(about, "LPUSH " + (about.queue.empty() ? "queue:python" : about.queue) + " " + about.job.job_key));
+    return out;
+  }
   out.cause = "no_such_job";
   out.reason = fmt::format("nothing in context {} knows {}", about.context, about.job.job_key);
   out.evidence.emplace_back("no record, no claim, no queue entry that waits for its record");

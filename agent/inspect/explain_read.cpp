@@ -109,6 +109,16 @@ Result<void> read_letters(Store& store, Situation& about) {
   return {};
 }
 
+void look_in_database_0(Store& store, Situation& about) {
+  static constexpr std::string_view kFields[] = {"script_type"};
+  const auto there = store.load_fields(0, about.job.job_key, kFields);
+  if (!there) return;
+  about.in_database_0 = true;
+  for (const auto& [name, value] : *there) {
+    if (name == "script_type") about.queue = queue_key(value);
+  }
+}
+
 Result<Situation> look_once(Store& store, Id context, const std::string& job_key) {
   Situation about;
   about.context = context;
@@ -125,6 +135,7 @@ Result<Situation> look_once(Store& store, Id context, const std::string& job_key
   if (state == "waiting") MJ_CHECK(read_waits(store, about));
   if (state == "held") MJ_CHECK(read_slots(store, about));
   MJ_CHECK(read_letters(store, about));
+  if (state.empty() && about.job.record_type == "none") look_in_database_0(store, about);
   return about;
 }
 

@@ -177,6 +177,7 @@ void Looking::check_job(std::uint32_t i) {
                             (job.state.empty() ? "not claimed" : job.state);
   const bool bare_end = job.state.empty() && (job.status == "finished" || job.status == "error");
   const bool over = job.state == "ended" || bare_end, planned = job.state == "planned", absent = job.state == "absent";
+  if (absent && plan_.nodes[i].each && node.runs == 0) return;  // written with its first dispatch
   if (is_terminal(node.status)) {
     const bool well = node.status == NodeStatus::completed && node.detail == "ok";
     if (planned || (absent && out_.mend.state != "ended")) return add("flow-job", "has a job astray: " + where);

@@ -30,7 +30,9 @@ inline constexpr std::size_t kMaxAnomalies = 100;
 // Error not_found: nothing in the context knows this flow. What is wrong with what stands there is no error.
 Result<FlowReading> read_flow(FlowStore&, Id context, Id flow);
 // look_at_flow() of what was read.
-Result<FlowView> view_of(FlowReading, Store&, Id context, std::size_t max_jobs);
+Result<FlowView> view_of(FlowReading, FlowStore&, Store&, Id context, std::size_t max_jobs);
+// Fills in FlowView::said and the answers of its nodes.
+Result<void> take_answers(FlowStore&, Id context, const FlowPlan&, FlowView&);
 // The facts from the first one on, at most max.
 Result<std::vector<RunFact>> read_facts(FlowStore&, Id context, Id flow, std::size_t max,
                                         std::vector<std::string>& anomalies);

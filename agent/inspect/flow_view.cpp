@@ -6,6 +6,7 @@
 
 #include "base/ids.h"
 #include "inspect/flow_reading.h"
+#include "inspect/flow_words.h"
 #include "inspect/flows.h"
 
 namespace mycojobs {
@@ -35,6 +36,8 @@ NodeView node_of_plan(const PlanNode& planned, std::uint32_t index) {
   node.error_node = planned.error_node;
   node.compensation = planned.compensation;
   node.on_call = planned.on_call;
+  if (planned.kind == NodeKind::approval || planned.kind == NodeKind::pause) node.asks = planned.text;
+  if (planned.kind == NodeKind::log) node.text = planned.text;
   return node;
 }
 
@@ -81,6 +84,28 @@ std::vector<NodeView> nodes_of_record(const Flow& record) {
     nodes.push_back(std::move(node));
   }
   return nodes;
+}
+
+// The nodes that there are; their numbers follow.
+void keep_only(FlowView& view, const std::vector<bool>& there) {
+  std::vector<std::uint32_t> to(view.nodes.size());
+  std::vector<NodeView> kept;
+  for (std::uint32_t i = 0; i < view.nodes.size(); ++i) {
+    to[i] = static_cast<std::uint32_t>(kept.size());
+    if (there[i]) kept.push_back(std::move(view.nodes[i]));
+  }
+  if (kept.size() == there.size()) {
+    view.nodes = std::move(kept);
+    return;
+  }
+  for (NodeView& node : kept) {
+    node.index = to[node.index];
+    std::erase_if(node.needs, [&](std::uint32_t need) { return !there[need]; });
+    for (std::uint32_t& need : node.needs) need = to[need];
+    if (node.error_node) node.error_node = to[*node.error_node];
+    if (node.compensation) node.compensation = to[*node.compensation];
+  }
+  view.nodes = std::move(kept);
 }
 
 class Look {
@@ -188,17 +213,11 @@ void count(FlowView& view) {
     std::sort(list->begin(), list->end());
 }
 
-// One of the words of the flow's detail: what its jobs do says more than the journal.
+// What its jobs do says more than the journal.
 std::string detail_of(const FlowView& view, const RunState& state, const Flow& record) {
-  if (state.status == FlowStatus::dispatched) return record.detail.empty() ? "new" : record.detail;
-  if (state.status == FlowStatus::finished) return "completed";
-  if (state.status == FlowStatus::error) return state.detail;
-  if (state.cancelling || state.stopping || state.paused || state.detail != "running") {
-    const bool known = state.detail == "paused" || state.detail == "stopping" || state.detail == "cancelling" ||
-                       state.detail == "compensating";
-    if (known) return state.detail;
-    return state.cancelling ? "cancelling" : state.stopping ? "stopping" : state.paused ? "paused" : state.detail;
-  }
+  const bool begun = state.status != FlowStatus::dispatched;
+  std::string word = flow_word(state.status, begun ? state.detail : record.detail);
+  if (word != "running") return word;
   if (!view.claimed.empty() || !view.expired.empty()) return "running";
   if (!view.waiting.empty() || !view.manual.empty()) return "waiting";
   return view.visible.empty() ? "started" : "idle";
@@ -212,16 +231,20 @@ FlowView view_of_plan(const FlowPlan& plan) {
   view.record.definition_hash = plan.hash;
   view.record.env_vars = plan.env_vars;
   view.nodes = nodes_of_plan(plan);
+  const RunState state = fresh(plan);
+  std::vector<bool> there(view.nodes.size());
+  for (std::uint32_t i = 0; i < there.size(); ++i) there[i] = !is_unborn(plan, state, i);
+  keep_only(view, there);
   for (const NodeView& node : view.nodes) view.planned.push_back(node.index);
   return view;
 }
 
 Result<FlowView> look_at_flow(FlowStore& flows, Store& store, Id context, Id flow, std::size_t max_jobs) {
   MJ_TRY(reading, read_flow(flows, context, flow));
-  return view_of(std::move(reading), store, context, max_jobs);
+  return view_of(std::move(reading), flows, store, context, max_jobs);
 }
 
-Result<FlowView> view_of(FlowReading reading, Store& store, Id context, std::size_t max_jobs) {
+Result<FlowView> view_of(FlowReading reading, FlowStore& flows, Store& store, Id context, std::size_t max_jobs) {
   FlowView view;
   view.record = std::move(reading.record);
   view.revision = reading.revision;
@@ -236,6 +259,11 @@ Result<FlowView> view_of(FlowReading reading, Store& store, Id context, std::siz
       if (node.index < reading.state.nodes.size()) take_state(reading.state.nodes[node.index], node);
       if (node.index < view.record.jobs.size()) node.job = view.record.jobs[node.index];
     }
+    std::vector<bool> there(view.nodes.size());
+    for (std::uint32_t i = 0; i < there.size(); ++i) {
+      there[i] = i >= reading.state.nodes.size() || !is_unborn(*reading.plan, reading.state, i);
+    }
+    keep_only(view, there);
   } else {
     view.nodes = nodes_of_record(view.record);
     reading.state.status = view.record.status;
@@ -253,6 +281,7 @@ Result<FlowView> view_of(FlowReading reading, Store& store, Id context, std::siz
   }
   view.status = word(reading.state.status);
   view.detail = detail_of(view, reading.state, view.record);
+  if (view.has_plan) MJ_CHECK(take_answers(flows, context, *reading.plan, view));
   return view;
 }
 

@@ -24,6 +24,12 @@ void put_if(json& object, const char* name, std::uint64_t number) {
   if (number != 0) object[name] = number;
 }
 
+json json_of(const FlowAnswer& answer) {
+  json out{{"what", to_utf8(answer.what)}, {"actor", answer.actor}, {"at_ms", answer.at_ms}};
+  put_if(out, "comment", answer.comment);
+  return out;
+}
+
 }  // namespace
 
 json to_json(const NodeView& node) {
@@ -41,6 +47,8 @@ json to_json(const NodeView& node) {
   put_if(out, "ended_ms", node.ended_ms);
   put_if(out, "runner", node.runner);
   put_if(out, "child", node.child);
+  put_if(out, "asks", node.asks);
+  for (const FlowAnswer& answer : node.answers) out["answers"].push_back(json_of(answer));
   if (node.on_call) out["on_call"] = true;
   if (node.error_node) out["error_node"] = *node.error_node;
   if (node.compensation) out["compensation"] = *node.compensation;
@@ -65,6 +73,7 @@ json to_json(const FlowView& view) {
            {"nodes", json::array()},
            {"anomalies", json::array()}};
   put_if(out, "context_id", view.record.context_id);
+  if (view.said) out["said"] = json_of(*view.said);
   put_if(out, "error", view.record.error);
   put_if(out, "parent", view.record.parent);
   put_if(out, "created_at", view.record.created_at);

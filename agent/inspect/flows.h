@@ -18,6 +18,14 @@
 
 namespace mycojobs {
 
+// What somebody said of a flow or a node: a control of its journal.
+struct FlowAnswer {
+  std::string what;  // approved, rejected, resumed, signalled, paused ...
+  Id actor = 0;
+  std::string comment;
+  std::uint64_t at_ms = 0;
+};
+
 struct NodeView {
   std::uint32_t index = 0;
   Id job = 0;
@@ -28,6 +36,9 @@ struct NodeView {
   std::vector<std::string> when;            // its conditions, as text
   std::vector<std::string> gates;           // that are not open yet: approval:NAME, signal:NAME, flow:ID
   std::vector<Id> approvers;                // of an approval that waits; empty: any actor who may write
+  std::string asks;                         // approval, pause: the comment of the definition
+  std::string text;                         // log: its line
+  std::vector<FlowAnswer> answers;          // in the order in which they came
   NodeStatus status = NodeStatus::pending;  // with the job's own state laid over it: running, ready between attempts
   std::string detail, error;
   std::uint32_t attempt = 0;
@@ -38,8 +49,8 @@ struct NodeView {
 
 struct FlowView {
   Flow record;
-  std::string status, detail;  // detail: new, started, running, waiting, paused, idle, stopping, cancelling,
-                               // compensating, completed, failed, cancelled
+  std::string status, detail;      // the record's word; a word of flow_words() (inspect/flow_words.h)
+  std::optional<FlowAnswer> said;  // of a flow that is paused, cancelling or cancelled: who wanted it, and why
   std::vector<NodeView> nodes;
   // What inspection of a run shows (counts and names): planned, visible (queued), claimed, expired (leases over),
   // applied, waiting, manual (approvals, pauses), terminal.
@@ -77,10 +88,14 @@ std::string_view word(GraphFormat);
 std::string draw_flow(const FlowView&, GraphFormat, std::size_t width = 100, bool colour = false,
                       std::size_t max_nodes = 200);
 
+// "approved by 12: ship it"
+std::string describe(const FlowAnswer&);
+
 struct TimelineRow {
-  std::uint64_t at_ms = 0, revision = 0;
-  std::string node, what;  // "build dispatched", "approved by 12: ship it"
+  std::uint64_t at_ms = 0, revision = 0;  // revision 0: told by the job's own journal
+  std::string node, what;                 // "build queued", "approved by 12: ship it", "attempt 1 failed: exit"
 };
-Result<std::vector<TimelineRow>> flow_timeline(FlowStore&, Id context, Id flow, std::size_t max = 10000);
+// The facts of its journal, and between them the attempts that failed, were lost or given back, of at most 500 jobs.
+Result<std::vector<TimelineRow>> flow_timeline(FlowStore&, Store&, Id context, Id flow, std::size_t max = 10000);
 
 }  // namespace mycojobs

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/ids.h"
 #include "domain/codec.h"
+#include "domain/result_values.h"
+#include "sandbox/layers.h"
 
 namespace mycojobs {
 namespace {
@@ -18,11 +21,6 @@ json parse_or_empty(const std::string& text) {
   return parsed && parsed->is_object() ? std::move(*parsed) : json::object();
 }
 
-constexpr std::string_view kListed[] = {"id",         "caller_id",  "context_id", "script_type", "status",
-                                        "detail",     "error",      "name",       "flow_id",     "created_at",
-                                        "updated_at", "attempt",    "deliveries", "runner_id",   "priority",
-                                        "queued_ms",  "started_ms", "ended_ms",   "run_at_ms"};
-
 JobView view_of(const std::string& key, const Fields& hash) {
   auto decoded = decode<Job>(hash);
   JobView view{key, std::move(decoded.record), {}};
@@ -30,9 +28,9 @@ JobView view_of(const std::string& key, const Fields& hash) {
   return view;
 }
 
-bool is_newer(const JobView& a, const JobView& b) {
-  return std::tie(a.job.created_at, a.job.caller_id, a.job.id, a.key) >
-         std::tie(b.job.created_at, b.job.caller_id, b.job.id, b.key);
+JobView view_of(const ListedJob& job) {
+  if (job.type == "hash") return view_of(job.key, job.record);
+  return {job.key, {}, {job.key + " is a " + job.type + " where a hash belongs: another client wrote it"}};
 }
 
 double number(const json& object, const char* name) {
@@ -42,6 +40,19 @@ double number(const json& object, const char* name) {
 
 std::string duration(double us) {
   return us < 1e6 ? fmt::format("{:.1f} ms", us / 1e3) : fmt::format("{:.2f} s", us / 1e6);
+}
+
+// Which of the layers were missing; all of them in force is the usual case.
+std::string layers_of(const Job& job) {
+  if (job.layers.empty()) return "no layers";
+  const std::string in_force = " " + job.layers + " ";
+  std::string missing;
+  for (std::string_view layer : sandbox::kLayers) {
+    const std::string name = " " + std::string(layer);
+    if (in_force.find(name + " ") == std::string::npos && in_force.find(name + ":") == std::string::npos)
+      missing += name;
+  }
+  return missing.empty() ? "all layers" : "without" + missing;
 }
 
 }  // namespace
@@ -64,55 +75,87 @@ Result<JobView> load_job(Store& store, Id context, const std::string& key) {
   return view_of(key, hash);
 }
 
+namespace {
+
+bool is_filter(const JobsWanted& wanted) {
+  return wanted.status || wanted.caller || !(wanted.state + wanted.name + wanted.script_type).empty();
+}
+
+}  // namespace
+
 Result<JobList> list_jobs(Store& store, Id context, const JobQuery& query,
                           const std::function<void(std::uint64_t done, std::uint64_t of)>& progress) {
-  MJ_TRY(keys, store.keys(context, "job:", query.max_keys + 1));
   JobList list;
-  list.truncated = keys.size() > query.max_keys;
-  if (list.truncated) keys.resize(query.max_keys);
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    progress(i, keys.size());
-    auto fields = store.load_fields(context, keys[i], kListed);
-    if (!fields && fields.error().code != Code::not_found && fields.error().code != Code::invalid) {
-      return tl::unexpected(fields.error());
+  JobsWanted wanted = query.wanted;
+  if (!is_filter(wanted))
+    wanted.max_looks = static_cast<std::uint32_t>(std::min<std::size_t>(wanted.max_looks, query.limit + 1));
+  std::vector<ListedJob> found, unseen;
+  std::set<std::string> once;  // a job may move to the front between two pages
+  for (std::size_t looked_at = 0;;) {
+    MJ_TRY(page, store.jobs(context, wanted));
+    looked_at += page.looked_at;
+    for (ListedJob& job : page.jobs) {
+      if (once.insert(job.key).second) found.push_back(std::move(job));
     }
-    if (!fields && fields.error().code == Code::not_found) continue;  // it went while we were reading
-    JobView view{keys[i], {}, {}};
-    if (fields) {
-      view = view_of(keys[i], *fields);
-    } else {
-      view.problems.push_back(fields.error().message);
-    }
-    if (query.status && view.job.status != *query.status) continue;
-    ++list.matching;
-    list.jobs.push_back(std::move(view));
-    std::push_heap(list.jobs.begin(), list.jobs.end(), is_newer);  // the oldest in front
-    if (list.jobs.size() <= query.limit) continue;
-    std::pop_heap(list.jobs.begin(), list.jobs.end(), is_newer);
-    list.jobs.pop_back();
+    if (!page.unseen.empty()) unseen = std::move(page.unseen);
+    wanted.after = std::move(page.after);
+    if (wanted.after.empty() || found.size() > query.limit) break;
+    list.truncated = looked_at >= query.max_looks;
+    if (list.truncated) break;
+    progress(looked_at, query.max_looks);
   }
-  std::sort_heap(list.jobs.begin(), list.jobs.end(), is_newer);
+  for (ListedJob& job : unseen) {
+    if (once.insert(job.key).second) found.push_back(std::move(job));
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const ListedJob& a, const ListedJob& b) { return a.changed_us > b.changed_us; });
+  list.more = found.size() > query.limit;
+  if (list.more) found.resize(query.limit);
+  for (const ListedJob& job : found) {
+    list.jobs.push_back(view_of(job));
+    list.jobs.back().changed_ms = job.changed_us / 1000;
+  }
   return list;
+}
+
+std::optional<std::uint64_t> waited_ms(const Job& job, std::uint64_t now_ms) {
+  if (job.queued_ms == 0) return std::nullopt;
+  const bool waits = job.status == JobStatus::dispatched || job.status == JobStatus::waiting_for_prerequisites;
+  std::uint64_t until = waits ? now_ms : job.started_ms;
+  if (until == 0) until = job.ended_ms;  // it never began
+  const std::uint64_t due = std::max(job.queued_ms, job.run_at_ms);
+  return until - std::min(until, due);
+}
+
+std::optional<std::uint64_t> ran_ms(const Job& job, std::uint64_t now_ms) {
+  if (job.started_ms == 0 || job.status == JobStatus::dispatched) return std::nullopt;
+  const std::uint64_t until = job.status == JobStatus::started ? now_ms : job.ended_ms;
+  if (until < job.started_ms) return std::nullopt;
+  return until - job.started_ms;
 }
 
 nlohmann::json to_json(const JobView& view) {
   json object = to_json(view.job);
   object["key"] = view.key;
+  if (view.changed_ms > 0) object["changed_ms"] = view.changed_ms;
+  object.erase("result_json");
+  if (!view.job.result.empty()) object["result"] = typed_values(view.job.result, view.job.result_json);
   if (!view.problems.empty()) object["problems"] = view.problems;
   return object;
 }
 
 std::string receipt_line(const Job& job) {
   const json usage = parse_or_empty(job.usage);
-  const json receipt = parse_or_empty(job.receipt);
-  std::string status(word(job.status));
-  if (!job.detail.empty()) status += " " + job.detail;
+  std::string line(word(job.status));
+  if (!job.detail.empty()) line += " " + job.detail;
+  if (usage.empty()) return line;  // it never ran
   const double memory = number(usage, "memory_peak_bytes");
-  return fmt::format("{} · wall {} · cpu {} · memory {} · stragglers {:.0f} · layers {}", status,
-                     duration(number(usage, "wall_us")),
-                     duration(number(usage, "user_us") + number(usage, "system_us")),
-                     memory > 0 ? fmt::format("{:.1f} MiB", memory / (1 << 20)) : "not measured",
-                     number(receipt, "stragglers"), job.layers.empty() ? "none" : job.layers);
+  line += fmt::format(" · wall {} · cpu {} · memory {}", duration(number(usage, "wall_us")),
+                      duration(number(usage, "user_us") + number(usage, "system_us")),
+                      memory > 0 ? fmt::format("{:.1f} MiB", memory / (1 << 20)) : "not measured");
+  const double stragglers = number(parse_or_empty(job.receipt), "stragglers");
+  if (stragglers > 0) line += fmt::format(" · stragglers {:.0f}", stragglers);
+  return line + " · " + layers_of(job);
 }
 
 }  // namespace mycojobs

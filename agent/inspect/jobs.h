@@ -20,6 +20,7 @@ struct JobView {
   std::string key;
   Job job;
   std::vector<std::string> problems;  // fields that could not be read
+  std::uint64_t changed_ms = 0;       // of a list: when something happened to it last
 };
 
 // "12:2001", "job:12:2001", or "2001" for that job of the default caller.
@@ -28,21 +29,26 @@ Result<std::string> parse_job_key(std::string_view text, Id default_caller);
 Result<JobView> load_job(Store&, Id context, const std::string& key);
 
 struct JobQuery {
-  std::optional<JobStatus> status;  // only these
-  std::size_t limit = 50;           // the newest of them
-  std::size_t max_keys = 100000;    // records that are looked at
+  JobsWanted wanted;
+  std::size_t limit = 50;          // those to which something happened last
+  std::size_t max_looks = 100000;  // records that are looked at for them
 };
 struct JobList {
-  std::vector<JobView> jobs;  // newest first; of each what a list shows: no script, no result, no log
-  std::size_t matching = 0;   // jobs of that status that were looked at
-  bool truncated = false;     // there are more than max_keys records
+  std::vector<JobView> jobs;  // what happened last first; of each what a list shows: no script, no result, no log
+  bool more = false;          // of those that are wanted
+  bool truncated = false;     // max_looks records were looked at, and there are more
 };
-// Takes the memory of `limit` jobs and max_keys keys, however large the records are.
+// Takes the memory of `limit` jobs and a page, and the time of what it looks at, however many jobs there are.
 Result<JobList> list_jobs(Store&, Id context, const JobQuery&,
                           const std::function<void(std::uint64_t done, std::uint64_t of)>& progress);
 
+// How long it waited for its latest run, and how long that has taken, so far: by the store's clock. Nothing: it did
+// not.
+std::optional<std::uint64_t> waited_ms(const Job&, std::uint64_t now_ms);
+std::optional<std::uint64_t> ran_ms(const Job&, std::uint64_t now_ms);
+
 nlohmann::json to_json(const JobView&);
-// "finished ok · wall 34 ms · cpu 20 ms · memory 9.8 MiB · stragglers 0 · layers userns pidns ..."
+// "finished ok · wall 34 ms · cpu 20 ms · memory 9.8 MiB · all layers"; else those that were missing, and stragglers.
 std::string receipt_line(const Job&);
 
 }  // namespace mycojobs

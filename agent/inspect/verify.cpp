@@ -65,6 +65,7 @@ constexpr auto kRules = std::to_array<VerifyRule>({
     {"entry-second", false, "a queue entry too many, which will be dropped"},
     {"entry-stray", false, "a queue entry that names no job or has no record: a dead letter to be"},
     {"bare-unqueued", false, "a record that was never pushed onto a queue"},
+    {"not-listed", false, "a job that `job list` does not show: the index by what happened last lacks it"},
     {"log-open", false, "the log of an ended job lacks its last line"},
 });
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <set>
 
+#include "base/counted.h"
 #include "base/ids.h"
 #include "store/keys.h"
 
@@ -121,10 +122,10 @@ Result<std::vector<Finding>> JobGroups::judge_slots(const std::function<void()>&
     });
     if (!unchanged) continue;
     findings.push_back(finding("held-free", key,
-                               std::to_string(group.held.size()) + " job(s), " + group.held.begin()->first +
-                                   " for one, are held by the concurrency key " + key + ", of which " +
+                               counted(group.held.size(), "job is", "jobs are") + " held by the concurrency key " +
+                                   key + ", " + group.held.begin()->first + " for one; of its slots " +
                                    std::to_string(group.taken) + " of " + std::to_string(group.limit) +
-                                   " slot(s) are taken: nothing will wake them"));
+                                   " are taken: nothing will wake them"));
   }
   return findings;
 }
@@ -139,7 +140,7 @@ Result<std::string> JobGroups::message_trouble(const std::string& message, const
   if (!mark) return std::string(open > 0 ? "has jobs that have not ended and no mark that counts them" : "");
   const std::string left(field_of(*mark, "left"));
   if (left == std::to_string(open)) return std::string();
-  return "has a mark that counts " + (left.empty() ? "no" : left) + " job(s) that have not ended; there are " +
+  return "has a mark that counts as not ended: " + (left.empty() ? "no" : left) + " of its jobs; there are " +
          std::to_string(open);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/counted.h"
 #include "base/ids.h"
 
 namespace mycojobs {
@@ -58,6 +59,8 @@ std::vector<Finding> Judge::run() {
   check_places(*state);
   check_lease(*state);
   check_slot(*state);
+  if (*state != JobState::none && job_.record_type == "hash" && !job_.in_jobs)
+    add("not-listed", "is not in the index of jobs by what happened last");
   check_entries(*state);
   if (*state == JobState::none) {
     check_bare();
@@ -73,7 +76,8 @@ bool Judge::check_claim() {
     return false;
   }
   if (claim_.state.empty() && look_.history.told()) {
-    add("claim-missing", "has no claim, and " + number(look_.history.folded.revisions.size()) + " fact(s) tell of it");
+    add("claim-missing",
+        "has no claim, and " + counted(look_.history.folded.revisions.size(), "fact tells", "facts tell") + " of it");
     return false;
   }
   return true;

@@ -13,9 +13,17 @@ constexpr std::size_t kMaxFields = 1000;  // a script hands them over in one cal
 
 // What the store writes itself, or what only a claim or an end may write.
 constexpr std::array kOwned = std::to_array<std::string_view>(
-    {"id",       "status",     "created_at", "updated_at", "detail",   "error",     "error_info",     "result",
-     "attempt",  "deliveries", "epoch",      "runner_id",  "claim_id", "queued_ms", "lease_until_ms", "started_ms",
-     "ended_ms", "usage",      "layers",     "receipt",    "artifacts"});
+    {"id",       "status",     "created_at", "updated_at", "detail",    "error",      "error_info",     "result",
+     "attempt",  "deliveries", "epoch",      "runner_id",  "claim_id",  "queued_ms",  "lease_until_ms", "started_ms",
+     "ended_ms", "usage",      "layers",     "receipt",    "artifacts", "result_json"});
+
+// Nodes that a flow runs itself: no runner serves their queue.
+constexpr std::array kOwnKinds = std::to_array<std::string_view>({"log", "wait", "pause", "approval", "flow", "each"});
+constexpr const char* kOwnQueue = "queue:flow";
+
+bool is_own_kind(const std::string& type) {
+  return std::find(kOwnKinds.begin(), kOwnKinds.end(), type) != kOwnKinds.end();
+}
 
 bool is_owned(std::string_view name) { return std::find(kOwned.begin(), kOwned.end(), name) != kOwned.end(); }
 
@@ -34,6 +42,23 @@ Result<Fields> new_job_fields(const Job& job) {
   return fields;
 }
 
+std::string queue_of_planned(const Job& job) {
+  if (is_own_kind(job.script_type)) return kOwnQueue;
+  for (const auto& [name, value] : job.unknown) {
+    if (name != "supervisor_url") continue;
+    return value.starts_with("runner:") ? "mj:queue:runner" + value.substr(7) : "mj:queue:router";
+  }
+  return queue_key(job.script_type);
+}
+
+Result<Fields> planned_fields(const Job& job) {
+  if (job.id == 0) return fail(Code::invalid, "job: id: is missing: give one that create() has allocated");
+  if (!job.script.empty() || !is_own_kind(job.script_type)) return new_job_fields(job);
+  Job named = job;  // every record has a script, whoever reads it
+  named.script = job.name.empty() ? job.script_type : job.name;
+  return new_job_fields(named);
+}
+
 Fields end_fields(const JobEnd& end) {
   Job job;
   job.status = end.status;
@@ -45,6 +70,7 @@ Fields end_fields(const JobEnd& end) {
   job.layers = end.layers;
   job.receipt = end.receipt;
   job.artifacts = end.artifacts;
+  job.result_json = end.result_json;
   Fields fields = encode(job);
   std::stable_partition(fields.begin(), fields.end(), [](const auto& field) { return field.first == "status"; });
   return fields;

@@ -10,6 +10,10 @@ namespace mycojobs {
 // The fields of a new record, as its creator gave them: without those that claims and ends write, without status and
 // times of ours. Error: invalid (see validate()); id 0 is allowed.
 Result<Fields> new_job_fields(const Job&);
+// The same of a job that its flow queues, also of a node that the flow runs itself, which has no script.
+Result<Fields> planned_fields(const Job&);
+// Where it is queued once its flow says so: with a supervisor of its own, the router's queue, or that runner's.
+std::string queue_of_planned(const Job&);
 // The fields of an end, the status first.
 Fields end_fields(const JobEnd&);
 // Script, type, environment, timeout, dependencies, prerequisites, retries and policy: what makes a second submission

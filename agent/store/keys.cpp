@@ -40,6 +40,7 @@ constexpr std::array kOwnKeys{
     OwnKey{"mj:overdue", "zset", "jobs by the moment when their queue_timeout_ms is over",
            "queue_timeout_ms of records"},
     OwnKey{"mj:ended", "zset", "ended jobs by the moment of their end, for retention", kFacts},
+    OwnKey{"mj:jobs", "zset", "jobs by the moment when something happened to them last, in us", kFacts},
     OwnKey{"mj:horizon", "hash", "queue: jobs that ended before this moment may have left its journal", kItself},
     OwnKey{"mj:idempotency:<caller>", "hash", "idempotency key: the job that was submitted with it", kItself},
     OwnKey{"mj:paused", "set", "queues that nothing is taken from", kItself},
@@ -61,6 +62,8 @@ constexpr std::array kOwnKeys{
            "ids of the runners that have a record; \"*\" by the moment when all keys were last looked through for them",
            "runner:*"},
     OwnKey{"mj:topic:<topic>", "list", "messages that wait on a topic, oldest at the right", kItself},
+    OwnKey{"mj:topic-missing:<topic>", "zset",
+           "messages of a topic without a record, by the time at which they were met; forgotten after 2 s", kItself},
     OwnKey{"mj:message:<message key>", "hash",
            "a message that was taken or refused: state, left (jobs that have not ended), failed, taken_ms",
            "message in mj:claim:*"},
@@ -112,6 +115,9 @@ constexpr std::array kOwnKeys{
            kItself},
     OwnKey{"mj:coordinator", "hash", "who moves flows on: instance, where, until_ms, ttl_ms", "the next heartbeat"},
     OwnKey{"mj:server", "string", "run_id of the server that granted leases last", "the next connection"},
+    OwnKey{"mj:health", "hash", "written_ms: when /health last tried whether the server takes writes", "the next try"},
+    OwnKey{"mj:heads", "hash", "queue: the revision at which its journal stood when that server was started",
+           "the next start of the server"},
 };
 
 bool is_id(std::string_view text) {

@@ -36,6 +36,7 @@ constexpr std::array kMeanings{
     Meaning{"WRONGTYPE", Code::invalid, "the key holds something else: delete or rename it"},
     Meaning{"MJCONFLICT", Code::conflict, ""},
     Meaning{"MJFULL", Code::too_large, ""},
+    Meaning{"MJDENIED", Code::denied, ""},
 };
 
 std::string one_line(std::string_view text) {

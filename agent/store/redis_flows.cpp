@@ -2,7 +2,6 @@
 #include "store/redis_flows.h"
 
 #include <algorithm>
-#include <array>
 
 #include "base/ids.h"
 #include "domain/codec.h"
@@ -15,31 +14,6 @@ namespace {
 constexpr std::size_t kJobsAtOnce = 200;
 constexpr std::size_t kBytesAtOnce = 4U << 20;
 constexpr std::size_t kIdsAtOnce = 500;
-// Nodes that a flow runs itself: no runner serves their queue.
-constexpr std::array kOwnKinds = std::to_array<std::string_view>({"log", "wait", "pause", "approval", "flow"});
-constexpr const char* kOwnQueue = "queue:flow";
-
-bool is_own_kind(const std::string& type) {
-  return std::find(kOwnKinds.begin(), kOwnKinds.end(), type) != kOwnKinds.end();
-}
-
-// Where it is queued once its flow says so: with a supervisor of its own, the router's queue, or that runner's.
-std::string queue_of_planned(const Job& job) {
-  if (is_own_kind(job.script_type)) return kOwnQueue;
-  for (const auto& [name, value] : job.unknown) {
-    if (name != "supervisor_url") continue;
-    return value.starts_with("runner:") ? "mj:queue:runner" + value.substr(7) : "mj:queue:router";
-  }
-  return queue_key(job.script_type);
-}
-
-Result<Fields> planned_fields(const Job& job) {
-  if (job.id == 0) return fail(Code::invalid, "job: id: is missing: give one that create() has allocated");
-  if (!job.script.empty() || !is_own_kind(job.script_type)) return new_job_fields(job);
-  Job named = job;  // every record has a script, whoever reads it
-  named.script = job.name.empty() ? job.script_type : job.name;
-  return new_job_fields(named);
-}
 
 tl::unexpected<Error> no_flow(Id context, Id flow) {
   return fail(Code::not_found, "flow:" + std::to_string(flow) + " does not exist in context " +

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/ids.h"
+#include "store/job_fields.h"
 #include "store/redis_flow_store.h"
 
 namespace mycojobs {
@@ -161,7 +162,18 @@ Result<std::uint64_t> RedisFlows::commit(const FlowCommit& commit) {
   }
   arguments.add_list(commit.record);
   arguments.add(std::uint64_t{commit.dispatch.size()});
-  for (const FlowDispatch& each : commit.dispatch) arguments.add(each.job_key).add_list(each.set);
+  for (const FlowDispatch& each : commit.dispatch) {
+    arguments.add(each.job_key).add_list(each.set);
+    Fields record;
+    if (each.plant) {
+      Job own = *each.plant;
+      own.context_id = commit.context;
+      own.flow_id = commit.flow;
+      MJ_TRY(fields, planned_fields(own));
+      record = std::move(fields);
+    }
+    arguments.add(each.plant ? queue_of_planned(*each.plant) : "").add_list(record);
+  }
   arguments.add(std::uint64_t{commit.ends.size()});
   for (const FlowEnd& each : commit.ends) arguments.add(each.job_key).add_list(each.fields);
   add_keys(arguments, commit.cancel);
@@ -205,6 +217,7 @@ Result<std::vector<FlowJobView>> RedisFlows::jobs(Id context, std::span<const st
       job.started_ms = row.at(6).number();
       job.ended_ms = row.at(7).number();
       job.runner = static_cast<Id>(std::min<std::uint64_t>(row.at(8).number(), UINT32_MAX));
+      job.result_json = row.at(9).text();
       out.push_back(std::move(job));
     }
   }

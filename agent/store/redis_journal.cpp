@@ -109,6 +109,7 @@ JobPlaces job_places(const std::string& job_key, const Reply& reply) {
     if (name == "due_ms") job.due_ms = number_of(value);
     if (name == "check_ms") job.check_ms = number_of(value);
     if (name == "in_ended") job.in_ended = true;
+    if (name == "in_jobs") job.in_jobs = true;
     if (name == "missing") job.missing = true;
     if (name == "in_priority") job.in_priority = true;
     if (name == "takes_slot") job.takes_slot = true;

@@ -2,6 +2,8 @@
 
 #include <curl/curl.h>
 
+#include "transport/ip_of.h"
+
 namespace mycojobs {
 namespace {
 
@@ -16,6 +18,21 @@ std::size_t take(char* data, std::size_t size, std::size_t count, void* into) {
   if (taken.body.size() + size * count > taken.most) return 0;
   taken.body.append(data, size * count);
   return size * count;
+}
+
+// What curl has resolved, before it connects.
+struct Gate {
+  const Networks* networks = nullptr;
+  std::string refused;  // the last address that was
+};
+curl_socket_t open_socket(void* into, curlsocktype, curl_sockaddr* to) {
+  auto& gate = *static_cast<Gate*>(into);
+  const auto address = ip_of(to->addr);
+  if (gate.networks != nullptr && !(address && gate.networks->contains(*address))) {
+    gate.refused = address ? to_text(*address) : "an address of another family";
+    return CURL_SOCKET_BAD;
+  }
+  return ::socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
 }
 
 }  // namespace
@@ -53,10 +70,17 @@ Result<HttpAnswer> HttpClient::post(const HttpPost& call) {
   set = set && ::curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take) == CURLE_OK;
   set = set && ::curl_easy_setopt(easy, CURLOPT_WRITEDATA, &taken) == CURLE_OK;
   set = set && ::curl_easy_setopt(easy, CURLOPT_USERAGENT, "mycojobs") == CURLE_OK;
+  Gate gate{call.networks, {}};
+  set = set && ::curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket) == CURLE_OK;
+  set = set && ::curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, &gate) == CURLE_OK;
   const CURLcode done = set ? ::curl_easy_perform(easy) : CURLE_URL_MALFORMAT;
   long status = 0;
   ::curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
   ::curl_slist_free_all(headers);
+  if (done != CURLE_OK && !gate.refused.empty()) {
+    return fail(Code::denied, call.url + ": is at " + gate.refused +
+                                  ", outside of coordinator.networks, which allows " + call.networks->text());
+  }
   switch (done) {
     case CURLE_OK:
       return HttpAnswer{static_cast<int>(status), std::move(taken.body)};

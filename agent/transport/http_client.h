@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "domain/networks.h"
 #include "mycojobs/result.h"
 
 namespace mycojobs {
@@ -14,6 +15,8 @@ struct HttpPost {
   std::string bearer;  // token; empty: none
   std::uint32_t timeout_ms = 30000;
   std::size_t max_bytes = 64U << 20;  // of the answer
+  // Addresses that may be connected to, looked at after the name has been resolved; null: any. Outlives the call.
+  const Networks* networks = nullptr;
 };
 struct HttpAnswer {
   int status = 0;
@@ -27,7 +30,7 @@ class HttpClient {
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
   // Redirects are not followed: a token goes to the address that was named and to no other. No proxy.
-  // Errors: unavailable (nobody answers in time), invalid (no address), too_large.
+  // Errors: unavailable (nobody answers in time), invalid (no address), denied (outside of the networks), too_large.
   Result<HttpAnswer> post(const HttpPost&);
 
  private:

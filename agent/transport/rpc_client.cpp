@@ -40,8 +40,9 @@ Error error_of(const json& error) {
 }  // namespace
 
 Result<json> call_rpc(HttpClient& client, const RpcCall& call, const json& params) {
-  HttpPost post{call.url, dump_json({{"jsonrpc", "2.0"}, {"id", 1}, {"method", call.method}, {"params", params}}),
-                call.bearer, call.timeout_ms, kMaxAnswer};
+  HttpPost post{call.url,    dump_json({{"jsonrpc", "2.0"}, {"id", 1}, {"method", call.method}, {"params", params}}),
+                call.bearer, call.timeout_ms,
+                kMaxAnswer,  call.networks};
   MJ_TRY(answer, client.post(post));
   auto reply = parse_json(answer.body, kMaxAnswer);
   const bool known = reply && reply->is_object() && (reply->contains("result") || reply->contains("error"));

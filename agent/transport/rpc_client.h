@@ -13,6 +13,7 @@ namespace mycojobs {
 struct RpcCall {
   std::string url, bearer, method;
   std::uint32_t timeout_ms = 30000;
+  const Networks* networks = nullptr;  // as HttpPost has them
 };
 // What `result` says. Errors: those of the server, by the word in their data; unavailable (nobody answers, or a gateway
 // does for it); denied (the token); internal (an answer that is no JSON-RPC).

@@ -83,10 +83,10 @@ Result<WholeFile> ArtifactFile::finish() {
   if (clean_ && text) {
     MJ_CHECK(clean_->write(redaction_->finish()));
     (void)::unlink(raw_.path().c_str());
-    return WholeFile{clean_->path(), clean_->hash(), clean_->bytes(), true};
+    return WholeFile{clean_->path(), clean_->hash(), clean_->bytes(), true, false};
   }
   if (clean_) (void)::unlink(clean_->path().c_str());
-  return WholeFile{raw_.path(), raw_.hash(), raw_.bytes(), text};
+  return WholeFile{raw_.path(), raw_.hash(), raw_.bytes(), text, false};
 }
 
 }  // namespace mycojobs

@@ -44,6 +44,7 @@ struct WholeFile {
   std::string path, sha256;
   std::uint64_t bytes = 0;
   bool text = false;
+  bool executable = false;
 };
 
 // As long as it is text, it is written twice: as it comes, and without secrets. Whichever it turns out to need is kept:

@@ -61,7 +61,7 @@ class KeptArtifacts final : public RunArtifacts {
         left_(max_bytes) {}
 
   void keep_out(std::shared_ptr<const Redactor> redactor) override { redactor_ = std::move(redactor); }
-  bool open(const std::string& sent) override;
+  bool open(const std::string& sent, bool executable) override;
   void write(std::string_view bytes) override;
   void close() override;
   std::vector<std::string> take_notes() override { return std::exchange(notes_, {}); }
@@ -82,6 +82,7 @@ class KeptArtifacts final : public RunArtifacts {
   std::shared_ptr<const Redactor> redactor_;
   std::optional<Spool> spool_;
   std::string name_;  // of the one that is coming
+  bool executable_ = false;
   std::optional<ArtifactFile> file_;
   std::map<std::string, WholeFile> whole_;
   std::set<std::string, std::less<>> folders_;  // in names of whole_
@@ -121,11 +122,12 @@ Result<void> KeptArtifacts::begin_file() {
 }
 
 // A name may hold a secret too.
-bool KeptArtifacts::open(const std::string& sent) {
+bool KeptArtifacts::open(const std::string& sent, bool executable) {
   if (file_) refuse("it ended in the middle");
   name_ = redactor_ ? redactor_->redact(sent) : sent;
   if (const std::string problem = problem_with(name_); !problem.empty()) return refuse(problem);
   ++opened_;
+  executable_ = executable;
   if (auto begun = begin_file(); !begun) return refuse("this host cannot write it: " + begun.error().message);
   return true;
 }
@@ -155,6 +157,7 @@ void KeptArtifacts::close() {
   file_.reset();
   for (std::size_t slash = name_.find('/'); slash != std::string::npos; slash = name_.find('/', slash + 1))
     folders_.insert(name_.substr(0, slash));
+  whole->executable = executable_;
   whole_.emplace(name_, std::move(*whole));
 }
 
@@ -182,6 +185,7 @@ std::string KeptArtifacts::finish() {
       continue;
     }
     all[name] = {{"sha256", file.sha256}, {"bytes", file.bytes}, {"text", file.text}};
+    if (file.executable) all[name]["executable"] = true;
   }
   whole_.clear();
   spool_.reset();

@@ -19,21 +19,22 @@ struct Dependency {
   Id id = 0;
   std::string name;
   TextMap result;
+  std::vector<std::string> result_json;
   std::string artifacts_json;
   std::optional<std::vector<StoredArtifact>> artifacts = {};  // read when the first of them is asked for
 };
 
 // What the agent holds at once for one job. Files are read into its memory, and a job's disk may be larger than that.
-constexpr std::size_t kMostRecordBytes = 32U << 20;  // a result is handed over twice, by name and by id
+constexpr std::size_t kMostRecordBytes = 32U << 20;  // to a program twice, by name and by id
 constexpr std::uint64_t kMostFileBytes = 256ULL << 20;
 constexpr std::size_t kMostFiles = 10000;
 
 Result<Dependency> read_dependency(Store& store, const Job& job, Id id, std::size_t& record_bytes) {
-  static constexpr std::array<std::string_view, 3> kWanted = {"name", "result", "artifacts"};
+  static constexpr std::array<std::string_view, 4> kWanted = {"name", "result", "result_json", "artifacts"};
   Dependency out;
   out.id = id;
   auto fields = store.load_fields(job.context_id, job_key(job.caller_id, id),
-                                  std::span(kWanted).first(job.inputs.empty() ? 2 : 3));
+                                  std::span(kWanted).first(job.inputs.empty() ? 3 : 4));
   if (!fields && fields.error().code == Code::not_found) return out;  // past its retention
   if (!fields) return fail(std::move(fields).error(), "inputs");
   for (const auto& [name, value] : *fields) record_bytes += value.size();
@@ -44,21 +45,31 @@ Result<Dependency> read_dependency(Store& store, const Job& job, Id id, std::siz
   Job record = decode<Job>(*fields).record;  // what is unreadable in it is left out: it is not this job's fault
   out.name = std::move(record.name);
   out.result = std::move(record.result);
+  out.result_json = std::move(record.result_json);
   out.artifacts_json = std::move(record.artifacts);
   return out;
 }
 
-// What each is called: by its name, if no other has it, and by its id; a name comes before an id.
 using Called = std::map<std::string, Dependency*, std::less<>>;
 
+// What each is called, once: its name, if no other has it as its name or id; else its id.
 Called names_of(std::vector<Dependency>& all) {
-  std::map<std::string_view, std::size_t> times;
-  for (const Dependency& each : all) ++times[each.name];
+  std::map<std::string, std::size_t> times;
+  for (const Dependency& each : all) {
+    ++times[std::to_string(each.id)];
+    ++times[each.name];
+  }
   Called called;
   for (Dependency& each : all) {
-    if (!each.name.empty() && times[each.name] == 1) called[each.name] = &each;
+    const bool by_name = !each.name.empty() && times[each.name] == 1;
+    called[by_name ? each.name : std::to_string(each.id)] = &each;
   }
-  for (Dependency& each : all) called.emplace(std::to_string(each.id), &each);
+  return called;
+}
+
+Called names_and_ids_of(std::vector<Dependency>& all) {
+  Called called = names_of(all);
+  for (Dependency& each : all) called[std::to_string(each.id)] = &each;
   return called;
 }
 
@@ -153,8 +164,10 @@ std::vector<StoredArtifact> read_artifacts(const std::string& json, Id context, 
     if (!known) continue;
     const auto sha256 = about["sha256"].get<std::string>();
     const bool is_hash = sha256.size() == 64 && sha256.find_first_not_of("0123456789abcdef") == std::string::npos;
+    const auto executable = about.find("executable");
     if (is_hash && is_artifact_name(name))
-      out.push_back({name, sha256, about["bytes"].get<std::uint64_t>(), object_path(state_dir, context, sha256)});
+      out.push_back({name, sha256, about["bytes"].get<std::uint64_t>(), object_path(state_dir, context, sha256),
+                     executable != about.end() && *executable == true});
   }
   return out;
 }
@@ -168,8 +181,9 @@ Result<void> gather_inputs(Store& store, const std::string& state_dir, JobFacts&
     MJ_TRY(dependency, read_dependency(store, job, id, record_bytes));
     all.push_back(std::move(dependency));
   }
-  const Called called = names_of(all);
-  for (const auto& [name, dependency] : called) facts.inputs[name] = dependency->result;
+  const Called called = names_and_ids_of(all);
+  for (const auto& [name, dependency] : names_of(all))
+    facts.inputs[name] = {dependency->id, dependency->result, dependency->result_json};
   Files files(called, state_dir, facts);
   for (const std::string& wanted : job.inputs) MJ_CHECK(files.add(wanted));
   return {};

@@ -8,9 +8,9 @@
 
 namespace mycojobs {
 
-// Fills facts.inputs and facts.files from the records of facts.job.dependends: under the name of each, if no other has
-// it, and under its id. state_dir: where artifacts are kept (worker/artifacts.h).
-// Error unavailable: the store is away; invalid: names what the job asked for and does not exist.
+// Fills facts.inputs and facts.files from the records of facts.job.dependends: each once, under its name if no other
+// has that as its name or id, else under its id. state_dir: where artifacts are kept (worker/artifacts.h). Error
+// unavailable: the store is away; invalid: names what the job asked for and does not exist.
 Result<void> gather_inputs(Store&, const std::string& state_dir, JobFacts& facts);
 
 // Name -> artifact, of a record's field. Unreadable or empty text has none. Paths are filled in.

@@ -1,25 +1,12 @@
 #include "worker/object_task.h"
 
-#include <array>
-
-#include "domain/codec.h"
-#include "domain/rights.h"
+#include "store/place.h"
 
 namespace mycojobs {
 namespace {
 
 // Pages of one answer are joined up to here; one more may be 4 MiB.
 constexpr std::size_t kJoinBytes = 3U << 20;
-
-Result<std::optional<Context>> load_context(Store& store, Id id) {
-  constexpr std::array<std::string_view, 3> kRoles{"admins", "readers", "executors"};
-  Context asked;
-  asked.id = id;
-  auto fields = store.load_fields(id, redis_key(asked), kRoles);
-  if (fields) return std::optional(decode<Context>(*fields).record);
-  if (fields.error().code == Code::not_found) return std::optional<Context>();
-  return tl::unexpected<Error>(std::move(fields).error());
-}
 
 }  // namespace
 
@@ -46,14 +33,14 @@ ObjectTask::State ObjectTask::reply(std::string_view result_json) {
 }
 
 Result<void> ObjectTask::check_rights(Store& store, ObjectStore& objects, const ObjectCaller& who) {
-  Right right = call_->writes() ? Right::write : Right::read;
+  Action action = call_->writes() ? Action::administer : Action::read;
   if (call_->method == ObjectCall::Method::declare) {  // what is declared already, a reader may say as well
     MJ_TRY(known, objects.is_declared(who.context, call_->of, call_->index, call_->texts));
-    if (!known) right = Right::write;
+    if (!known) action = Action::administer;
   }
-  MJ_TRY(record, load_context(store, who.context));
-  MJ_CHECK(check_right(record, who.context, who.caller, right));
-  may_write_ = right == Right::write;
+  MJ_TRY(place, read_place(store, who.context, WayIn::script));
+  MJ_CHECK(may(who.caller, action, place, {.name = "objects"}));
+  may_write_ = action == Action::administer;
   return {};
 }
 

@@ -1,5 +1,6 @@
 // What a script hands back, and what was made of it, without secrets.
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "domain/codec.h"
 #include "worker/redactor.h"
@@ -23,18 +24,24 @@ class Cleaner {
     if (!value.is_structured()) return;
     for (nlohmann::json& item : value) clean_texts(item);
   }
-  // Keys that become the same are told apart: nothing of a result is dropped.
-  TextMap clean_map(const TextMap& map) {
+  // Keys that become the same are told apart: nothing of a result is dropped. JSON that has become none is a text.
+  void clean_result(JobEnd& end) {
+    const TextMap& map = end.result;
+    const std::set<std::string_view> typed(end.result_json.begin(), end.result_json.end());
     TextMap out;
+    std::vector<std::string> json_keys;
     for (const auto& [key, value] : map) {
       const std::string name = clean(key);
       std::string free = name;
       for (unsigned number = 2; out.contains(free) || (free != key && map.contains(free)); ++number) {
         free = name + " " + std::to_string(number);
       }
-      out.emplace(std::move(free), clean(value));
+      std::string text = clean(value);
+      if (typed.contains(key) && is_json(text)) json_keys.push_back(free);
+      out.emplace(std::move(free), std::move(text));
     }
-    return out;
+    end.result = std::move(out);
+    end.result_json = std::move(json_keys);
   }
 
  private:
@@ -46,7 +53,7 @@ class Cleaner {
 void redact(const Redactor& redactor, JobEnd& end) {
   if (redactor.finds_nothing()) return;
   Cleaner cleaner(redactor);
-  end.result = cleaner.clean_map(end.result);
+  cleaner.clean_result(end);
   const bool cut = end.error.ends_with(kCutMark);
   if (cut) end.error.resize(end.error.size() - kCutMark.size());
   end.error = cleaner.clean(end.error, cut);

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/send_bytes.h"
+#include "domain/object_call.h"
 
 namespace mycojobs {
 namespace {
@@ -261,8 +262,16 @@ void RunLoop::listen(RunNumber number, Run& run, std::string_view bytes) {
   if (run.job.artifacts) {
     for (const std::string& note : run.job.artifacts->take_notes()) take_note(run, note);
   }
-  for (std::string& call : conversation.take_calls())
-    callbacks_.ask({number, run.job.context, run.job.caller, run.job.claim, std::move(call)});
+  bool refused = false;
+  for (std::string& call : conversation.take_calls()) {
+    refused = refused || !run.job.calls_objects;
+    if (run.job.calls_objects) {
+      callbacks_.ask({number, run.job.context, run.job.caller, run.job.claim, std::move(call)});
+    } else {  // not read: who wrote it is not the script host that it stands for
+      conversation.answer(error_answer("null", {Code::denied, "only scripts of the type osis have the object store"}));
+    }
+  }
+  if (refused) pump(number, run);
 }
 
 }  // namespace mycojobs

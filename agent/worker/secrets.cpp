@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <memory>
 
+#include "base/counted.h"
 #include "base/errno_text.h"
 #include "base/fd.h"
 #include "base/log.h"
@@ -229,8 +230,8 @@ void Secrets::look(Id id, Context& context) const {
   context.secrets = std::move(secrets);
   if (!unread.empty()) return;
   context.seen = looked->seen;
-  log(LogLevel::info, "worker", "context {}: {} secret(s) are kept out of what its jobs hand out", id,
-      context.secrets.size());
+  log(LogLevel::info, "worker", "context {}: kept out of what its jobs hand out: {}", id,
+      counted(context.secrets.size(), "secret"));
 }
 
 }  // namespace mycojobs

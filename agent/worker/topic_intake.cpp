@@ -1,14 +1,17 @@
 #include "worker/topic_intake.h"
 
+#include "base/counted.h"
 #include "base/log.h"
 #include "domain/codec.h"
+#include "domain/sender.h"
+#include "store/place.h"
 #include "worker/types.h"
 
 namespace mycojobs {
 namespace {
 
 // The jobs that a message carries, ready to be stored; or why it cannot be used.
-Result<std::vector<Job>> jobs_of(const Fields& hash, Id context, const std::string& message_key) {
+Result<std::vector<Job>> jobs_of(Store& store, const Fields& hash, Id context, const std::string& message_key) {
   auto decoded = decode<Message>(hash);
   Message& message = decoded.record;
   if (!decoded.ok()) return fail(Code::invalid, join(decoded.problems));
@@ -18,10 +21,11 @@ Result<std::vector<Job>> jobs_of(const Fields& hash, Id context, const std::stri
                 "message_type: a runner's topic takes job messages, not " + std::string(word(message.message_type)));
   }
   if (message.job.empty()) return fail(Code::invalid, "job: the message carries no job");
+  if (message.context_id == 0) message.context_id = context;
+  MJ_CHECK(settle(message, {message.caller_id, context}));
+  MJ_TRY(place, read_place(store, context, WayIn::message));
+  MJ_CHECK(may(message.caller_id, Action::create, place, {.name = "jobs"}));
   for (Job& job : message.job) {
-    if (job.caller_id == 0) job.caller_id = message.caller_id;
-    if (job.context_id == 0) job.context_id = context;
-    if (job.context_id != context) return fail(Code::invalid, "job: context_id is not that of the message's database");
     job.status = JobStatus::dispatched;
     if (const auto problems = validate(job); !problems.empty()) return fail(Code::invalid, "job: " + join(problems));
   }
@@ -41,7 +45,6 @@ bool TopicIntake::take(Store& store, Transport& transport, const std::vector<Id>
   for (const Delivery& delivery : *waiting) {
     found = false;
     ok = take_one(store, delivery.context, delivery.message_key, found) && ok;
-    if (ok && !found) ok = wait_for_record(store, delivery);
   }
   for (const std::string& key : hints) {
     found = false;
@@ -54,38 +57,33 @@ bool TopicIntake::take(Store& store, Transport& transport, const std::vector<Id>
   return ok;
 }
 
-bool TopicIntake::wait_for_record(Store& store, const Delivery& delivery) {
-  const auto key = std::pair(delivery.context, delivery.message_key);
-  const auto [met, fresh] = missing_since_ms_.try_emplace(key, clock_.boot_ms());
-  if (clock_.boot_ms() - met->second < kMissingMs) return false;
-  missing_since_ms_.erase(met);
-  log(LogLevel::warn, "worker", "topic {}: {} has no record: taken off the list", topic_, delivery.message_key);
-  return static_cast<bool>(store.refuse_message(delivery.context, topic_, delivery.message_key, "no record"));
-}
-
 bool TopicIntake::take_one(Store& store, Id context, const std::string& message_key, bool& found) {
   auto hash = store.load(context, message_key);
   if (!hash) {
     if (hash.error().code == Code::not_found) return true;
-    log(LogLevel::warn, "worker", "{}: {}", message_key, hash.error().message);
-    return hash.error().code != Code::unavailable;
+    found = true;
+    if (hash.error().code == Code::unavailable) return false;
+    return refuse(store, context, message_key, hash.error().message);
   }
   found = true;
-  missing_since_ms_.erase(std::pair(context, message_key));
-  auto jobs = jobs_of(*hash, context, message_key);
+  auto jobs = jobs_of(store, *hash, context, message_key);
+  if (!jobs && jobs.error().code == Code::unavailable) return false;
   if (!jobs) {
-    log(LogLevel::warn, "worker", "{} refused: {}", message_key, jobs.error().message);
-    auto refused = store.refuse_message(context, topic_, message_key, jobs.error().message);
-    return refused || refused.error().code != Code::unavailable;
+    return refuse(store, context, message_key, jobs.error().message);
   }
   auto taken = store.take_message(context, topic_, message_key, *jobs, queue_);
   if (taken) {
-    if (!taken->repeated) log(LogLevel::info, "worker", "{}: {} job(s) taken", message_key, taken->job_keys.size());
+    if (!taken->repeated)
+      log(LogLevel::info, "worker", "{}: {} taken", message_key, counted(taken->job_keys.size(), "job"));
     return true;
   }
   if (taken.error().code == Code::unavailable) return false;
-  log(LogLevel::warn, "worker", "{} refused: {}", message_key, taken.error().message);
-  auto refused = store.refuse_message(context, topic_, message_key, taken.error().message);
+  return refuse(store, context, message_key, taken.error().message);
+}
+
+bool TopicIntake::refuse(Store& store, Id context, const std::string& message_key, const std::string& why) {
+  log(LogLevel::warn, "worker", "{} refused: {}", message_key, why);
+  auto refused = store.refuse_message(context, topic_, message_key, why);
   return refused || refused.error().code != Code::unavailable;
 }
 

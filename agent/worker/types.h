@@ -28,6 +28,7 @@ struct Start {
   RunNumber run = 0;
   ClaimRef claim;
   Id context = 0, caller = 0;
+  bool calls_objects = false;               // its executor's: its scripts may call the object store
   std::vector<RunSpec> specs;               // by stage of its executor; the run loop gives them their numbers
   std::uint64_t deadline_boot_ms = 0;       // of all its runs together; 0: their limits alone
   std::uint32_t attempt = 1, retries = 0;   // of the job: whether a failure is followed by another attempt
@@ -53,8 +54,11 @@ struct Outgoing {
 };
 
 struct WorkerSettings {
-  Runner runner;  // id, topic, local; the rest is filled by the agent
+  Runner runner;  // id, topic, local, actor_id; the rest is filled by the agent
+  // The runner's actor is asked for its right to claim (ClaimRequest::actor); false: the operator's own agent (`dev`).
+  bool claims_as_actor = false;
   std::vector<Id> contexts;
+  std::vector<Id> own_servers;            // contexts whose store is a server of their own; the others share one
   std::vector<std::string> script_types;  // whose queues are served; empty: all that the executors run
   std::uint32_t slots = 1;
   std::uint32_t lease_ms = 30000;

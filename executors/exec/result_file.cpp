@@ -29,20 +29,17 @@ tl::unexpected<Error> wrong(std::size_t line, const std::string& what) {
   return fail(Code::invalid, "result file, line " + std::to_string(line) + ": " + what);
 }
 
-Result<TextMap> of_json(std::string_view text) {
+Result<HandedBack> of_json(std::string_view text) {
   const auto object = parse_json(text, text.size());
   if (!object) return fail(Code::invalid, "result file: begins like a JSON object and is none");
-  TextMap out;
-  for (const auto& [key, value] : object->items())
-    out.emplace(key, value.is_string() ? value.get<std::string>() : dump_json(value));
-  return out;
+  return handed_back(*object);
 }
 
 }  // namespace
 
-Result<TextMap> parse_result_file(std::string_view text) {
+Result<HandedBack> parse_result_file(std::string_view text) {
   if (trimmed(text).starts_with('{')) return of_json(trimmed(text));
-  TextMap out;
+  HandedBack out;
   std::size_t number = 0;
   while (!text.empty()) {
     const std::string_view line = take_line(text);
@@ -70,7 +67,7 @@ Result<TextMap> parse_result_file(std::string_view text) {
       if (!ended) return wrong(began, shown(key, 80) + "<<" + shown(mark, 80) + " has no line " + shown(mark, 80));
     }
     if (!is_utf8(key) || !is_utf8(value)) return wrong(number, "the value of " + shown(key, 80) + " is not UTF-8 text");
-    out[key] = std::move(value);
+    out.texts[key] = std::move(value);
   }
   return out;
 }

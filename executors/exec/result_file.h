@@ -5,12 +5,12 @@
 #include <string>
 #include <string_view>
 
-#include "mycojobs/records.h"
+#include "domain/result_values.h"
 #include "mycojobs/result.h"
 
 namespace mycojobs {
 
-// One JSON object (values that are not text become JSON), or lines
+// One JSON object (each value keeps its type), or lines of texts
 //
 //   key=value
 //   key<<END
@@ -19,7 +19,7 @@ namespace mycojobs {
 //
 // Blank lines between entries are passed over; a key that comes twice has its last value. Error invalid: names the line
 // or the key.
-Result<TextMap> parse_result_file(std::string_view text);
+Result<HandedBack> parse_result_file(std::string_view text);
 
 struct Progress {
   std::optional<double> fraction;  // 0 to 1

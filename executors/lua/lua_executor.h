@@ -17,6 +17,7 @@ class LuaExecutor final : public Executor {
   std::string_view name() const override { return name_; }
   std::vector<std::string> script_types() const override { return {name_}; }
   std::vector<Stage> stages() const override { return {{name_, "lua", profile(name_)}}; }
+  bool calls_objects() const override { return name_ == "osis"; }
   // Starts the host with --version, which loads what a job meets: "Lua 5.4.4".
   Result<std::string> probe() const override;
   Result<std::unique_ptr<Conversation>> begin(const JobFacts&, ArtifactSink*) const override;

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "base/clock.h"
+#include "base/counted.h"
 #include "base/errno_text.h"
 #include "base/log.h"
 #include "domain/utf8.h"
@@ -222,7 +223,8 @@ void HostProcess::log_stderr(bool all) {
     written_.erase(0, end == size ? size + 1 : size);
   }
   if (!all || lines_dropped_ == 0) return;
-  log(LogLevel::info, "plugin", "{} writes: {} more line(s) left out", label_, std::exchange(lines_dropped_, 0));
+  log(LogLevel::info, "plugin", "{} writes: {} left out", label_,
+      counted(std::exchange(lines_dropped_, 0), "more line"));
 }
 
 }  // namespace mycojobs::plugin

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "base/counted.h"
 #include "domain/utf8.h"
 #include "executors/plugin/questions.h"
 
@@ -38,7 +39,7 @@ JobFacts facts_with(const Description& about, std::string script) {
   facts.job.script = std::move(script);
   facts.job.env_vars = {{"CHECK", "a value"}};
   facts.deadline_unix_ms = 1;
-  facts.inputs = {{"before", {{"key", "value"}}}};
+  facts.inputs = {{"before", {.id = 1, .result = {{"key", "value"}}}}};
   return facts;
 }
 
@@ -53,7 +54,7 @@ std::string command_line(const Prepared& prepared) {
 bool refused(const Error& error) { return error.code == Code::invalid || error.code == Code::too_large; }
 
 CheckRow prepare_row(PluginClient& client, const std::string& what, const JobFacts& facts) {
-  const auto prepared = client.prepare(job_question(facts));
+  const auto prepared = client.prepare(1, job_question(facts));
   if (prepared) return {"prepare: " + what, true, command_line(*prepared)};
   return {"prepare: " + what, refused(prepared.error()), "refused: " + prepared.error().message};
 }
@@ -61,7 +62,7 @@ CheckRow prepare_row(PluginClient& client, const std::string& what, const JobFac
 CheckRow many_calls(PluginClient& client, const JobFacts& facts) {
   constexpr int kCalls = 100;
   for (int call = 1; call <= kCalls; ++call) {
-    const auto prepared = client.prepare(job_question(facts));
+    const auto prepared = client.prepare(1, job_question(facts));
     if (!prepared && !refused(prepared.error()))
       return {"prepare: many times", false, fmt::format("call {}: {}", call, prepared.error().message)};
   }
@@ -72,10 +73,10 @@ CheckRow interpret_row(PluginClient& client, const std::string& what, const JobF
                        std::string stderr_tail) {
   Ended ended = ended_of(facts.job);
   ended.stderr_tail = std::move(stderr_tail);
-  const auto told = client.interpret(outcome_question(ended, outcome));
+  const auto told = client.interpret(1, outcome_question(ended, outcome));
   CheckRow row{"interpret: " + what, true, "the default"};
   if (!told) return {std::move(row.name), false, told.error().message};
-  if (told->result) row.detail = fmt::format("a result of {} key(s)", told->result->size());
+  if (told->result) row.detail = "a result of " + counted(told->result->size(), "key");
   if (told->message) row.detail = "an error: " + told->type + ": " + shown(*told->message, 200);
   if (told->result && outcome.status == RunStatus::signal)
     return {std::move(row.name), false, "a result after a signal"};

@@ -3,11 +3,23 @@
 #include <nlohmann/json.hpp>
 
 #include "domain/codec.h"
+#include "domain/flow_data.h"
 #include "executors/outcome_to_end.h"
 
 namespace mycojobs::plugin {
 
 using nlohmann::json;
+
+namespace {
+
+// As texts: a plugin of any age reads them.
+json inputs_of(const JobFacts& facts) {
+  json out = json::object();
+  for (const auto& [name, input] : facts.inputs) out[name] = input.result;
+  return out;
+}
+
+}  // namespace
 
 std::string job_question(const JobFacts& facts) {
   const Job& job = facts.job;
@@ -21,7 +33,8 @@ std::string job_question(const JobFacts& facts) {
                     {"environment", json(job.env_vars)},
                     {"timeout", job.timeout ? json(*job.timeout) : json(nullptr)},
                     {"deadline_unix_ms", facts.deadline_unix_ms},
-                    {"inputs", json(facts.inputs)}});
+                    {"inputs", inputs_of(facts)},
+                    {"flow", flow_data_of(job).told}});
 }
 
 Ended ended_of(const Job& job) {

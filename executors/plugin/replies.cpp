@@ -8,6 +8,7 @@
 
 #include "domain/codec.h"
 #include "domain/utf8.h"
+#include "executors/channel.h"
 #include "executors/plugin/base64.h"
 #include "executors/plugin/texts.h"
 #include "executors/plugin/wire.h"
@@ -114,7 +115,8 @@ Result<TextMap> environment_of(const json& object) {
 
 // What the agent and mycojobs-exechost put into the job's folder.
 bool is_reserved(std::string_view name) {
-  constexpr std::string_view kOwn[] = {"artifacts", "secrets", "inputs", "inputs.json", ".result", ".progress"};
+  constexpr std::string_view kOwn[] = {"artifacts", "secrets",   "inputs",  "inputs.json", kInputsByIdName,
+                                       "flow.json", ".result", ".progress"};
   return std::find(std::begin(kOwn), std::end(kOwn), name) != std::end(kOwn);
 }
 

@@ -25,7 +25,7 @@ const TextMap kCompileEnvironment = {{"HOME", "/job"},     {"LANG", "C.UTF-8"}, 
 // Takes one artifact of the compile run, and nothing else: it never gets to the job's own.
 class ProgramSink final : public ArtifactSink {
  public:
-  bool open(const std::string& name) override {
+  bool open(const std::string& name, bool /*executable*/) override {
     if (name != kProgram || started_) return false;
     return started_ = true;
   }

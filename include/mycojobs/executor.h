@@ -34,6 +34,14 @@ struct StoredArtifact {
   std::string sha256;
   std::uint64_t bytes = 0;
   std::string path;  // on this host
+  bool executable = false;
+};
+
+// What a job that this one depends on has handed back.
+struct JobInput {
+  Id id = 0;
+  TextMap result = {};
+  std::vector<std::string> result_json = {};
 };
 
 struct JobFacts {
@@ -41,7 +49,7 @@ struct JobFacts {
   std::uint64_t deadline_unix_ms = 0;
   std::uint64_t max_result_bytes = 1ULL << 20;  // keys and values together
   Policy granted;                               // of its last run
-  std::map<std::string, TextMap> inputs;        // by job name: results of the jobs that it depends on
+  std::map<std::string, JobInput> inputs;       // each once: by the job's name, or by its id
   std::vector<SecretValue> secrets;
   std::vector<std::pair<std::string, StoredArtifact>> files;  // job name, artifact: what it asked for of its inputs
   std::uint64_t max_artifact_bytes = 64ULL << 20;             // of all its artifacts
@@ -52,7 +60,7 @@ class ArtifactSink {
  public:
   virtual ~ArtifactSink() = default;
   // False: refused (name, count, size); the rest of it is passed over, and the sink has said why in the job's log.
-  virtual bool open(const std::string& name) = 0;
+  virtual bool open(const std::string& name, bool executable) = 0;
   virtual void write(std::string_view bytes) = 0;
   virtual void close() = 0;  // it is whole
 };
@@ -102,6 +110,9 @@ class Executor {
   virtual std::string_view name() const = 0;
   virtual std::vector<std::string> script_types() const = 0;  // it serves queue:<each>
   virtual std::vector<Stage> stages() const = 0;              // in the order of their runs
+  // Whether its scripts may call the context's object store. What a job of another executor asks for is answered as
+  // denied by whoever carries it: a job can write to its channel what it likes.
+  virtual bool calls_objects() const { return false; }
   // One line about what runs the scripts ("CPython 3.11.2"), or why this host cannot and what to install.
   virtual Result<std::string> probe() const = 0;
   // sink: for its artifacts; lives as long as the conversation; null: they are passed over.

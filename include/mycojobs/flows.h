@@ -67,7 +67,8 @@ struct RunRead {
 
 struct FlowDispatch {
   std::string job_key;
-  Fields set;  // of its record, besides what queueing sets
+  Fields set;                     // of its record, besides what queueing sets
+  std::optional<Job> plant = {};  // its record, of a node that the run has got only now; there already: it stays
 };
 struct FlowEnd {  // of a job that no runner ran: a node that the flow runs itself, or that will never run
   std::string job_key;
@@ -101,6 +102,7 @@ struct FlowJobView {
   std::string result;  // JSON object as it stands on the record; only of ended jobs
   std::uint64_t started_ms = 0, ended_ms = 0;
   Id runner = 0;
+  std::string result_json = {};  // likewise, a list
 };
 
 struct FlowSummary {  // a row of the catalog
@@ -150,6 +152,7 @@ class FlowStore {
   // Allocates a flow's id and its jobs' ids, and writes the flow's record (status dispatched, detail `creating`). By
   // the idempotency key: the same place again. Error conflict: the key has another fingerprint.
   virtual Result<FlowPlace> create(const FlowDraft&) = 0;
+  // Jobs of nodes that a run may get later have ids and no record: a commit that dispatches one writes it.
   // Writes (or adopts: records that job.create or another client wrote, in no queue) these jobs as planned for the
   // flow. Again: nothing changes. Error conflict, naming the job: it is in a queue, has run, belongs to another flow,
   // or has other content.

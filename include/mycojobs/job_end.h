@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "mycojobs/records.h"
 
@@ -16,10 +17,11 @@ struct JobEnd {
   std::string error;       // one line a person can act on; empty when finished
   std::string error_info;  // JSON object: type, message, traceback, exit, signal, violation
   TextMap result;
-  std::string usage;           // JSON object, see Usage
-  std::string layers;          // separated by blanks
-  std::string receipt;         // JSON object
-  std::string artifacts = {};  // JSON object, as in Job
+  std::string usage;                          // JSON object, see Usage
+  std::string layers;                         // separated by blanks
+  std::string receipt;                        // JSON object
+  std::string artifacts = {};                 // JSON object, as in Job
+  std::vector<std::string> result_json = {};  // as in Job
   // What the failure itself says about another attempt. Not stored.
   bool retry_forbidden = false;
   std::optional<std::uint64_t> retry_after_ms = std::nullopt;

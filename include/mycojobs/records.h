@@ -56,6 +56,7 @@ struct Actor {
 struct Context {
   Id id = 0;  // also the number of the Redis database
   std::vector<Id> admins, readers, executors;
+  std::vector<Id> submitters;  // of our own: may send work without being able to delete it (agent/domain/rights.h)
   std::uint32_t created_at = 0, updated_at = 0;
   Fields unknown;
 };
@@ -96,6 +97,7 @@ struct Job {
       inputs;             // artifacts of its dependends that it wants: "JOB NAME" (all) or "JOB NAME/ARTIFACT"
   std::string artifacts;  // JSON object: name -> {sha256, bytes, text}; written with its end
   std::string policy;     // JSON object: what it asks of its sandbox (agent/domain/policy.h); empty: nothing
+  std::vector<std::string> result_json = {};  // keys of `result` whose text is JSON; the others are texts
   Fields unknown;
 };
 
@@ -119,6 +121,7 @@ struct Flow {
   std::vector<FlowNode> nodes;
   std::uint64_t started_ms = 0, ended_ms = 0;
   std::string parent;
+  std::vector<std::string> result_json = {};  // as of a job
   Fields unknown;
 };
 

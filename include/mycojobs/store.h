@@ -4,8 +4,8 @@
 // Threads: a Store and a Waiter belong to one thread each (only Waiter::wake() may be called from any thread);
 // a StoreFactory may be used from any.
 // Errors: unavailable (the server is away; the call may or may not have happened, and every call here may be repeated),
-// stale_claim, conflict, not_found, invalid, denied (password), unsupported (server too old; `databases` too small).
-// Time: every moment that is compared is the store's own; moments of this host never enter.
+// stale_claim, conflict, not_found, invalid, denied (password; rights of a claim), unsupported (server too old;
+// `databases` too small). Time: every moment that is compared is the store's own; moments of this host never enter.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +38,9 @@ struct ClaimRef {
 struct ClaimRequest {
   Id context = 0;
   Id runner = 0;
+  // Who claims. A context whose record names executors gives its jobs to these and its admins; to nobody else: denied.
+  // 0: an agent that is nobody; nothing: the operator's own (router, `dev`), which is not asked.
+  std::optional<Id> actor = std::nullopt;
   std::string instance;                         // of the runner: RunnerHold::instance
   std::vector<std::string> queues;              // list keys; taken from in this order
   std::uint32_t max_jobs = 1;                   // 1 to 64
@@ -211,6 +214,8 @@ class Store {
                                             std::uint32_t max) = 0;
   // One answer each, in order. positions: fill in in_queue, which takes time where a queue is long.
   virtual Result<std::vector<JobPlaces>> places(Id context, std::span<const std::string> job_keys, bool positions) = 0;
+  // Takes as long as max_looks says, however many jobs there are.
+  virtual Result<JobsPage> jobs(Id context, const JobsWanted&) = 0;
   virtual Result<RepairReply> repair(Id context, const std::string& job_key, const Repair&, bool dry_run) = 0;
 
   virtual Result<Fields> load(Id context, const std::string& key) = 0;  // a hash; not_found; invalid: another type

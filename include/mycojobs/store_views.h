@@ -70,6 +70,7 @@ struct JobPlaces {
   bool takes_slot = false;                                        // counted as running under its concurrency key
   bool missing = false;                                           // an entry of it waits for its record
   bool in_ended = false;                                          // in the index of ended jobs
+  bool in_jobs = false;                                           // in the index by what happened last
   bool log_ended = false;                                         // its log has its last entry
   std::uint64_t now_ms = 0;
 };
@@ -81,6 +82,31 @@ struct Repair {
   std::uint64_t last_revision = 0;  // of the facts that were read; 0: none (a bare record)
   std::uint64_t journal_head = 0;   // up to which revision its queue's journal was read; 0: there is none
 };
+// Which jobs to list. What is empty or 0 asks for nothing.
+struct JobsWanted {
+  std::optional<JobStatus> status;
+  std::string state;  // a JobStatus, or what `detail` says
+  std::string name;   // is in the job's name
+  std::string script_type;
+  std::optional<Id> caller;
+  std::uint64_t since_ms = 0;  // something has happened to it since
+  std::uint32_t max_looks = 1000;
+  std::string after = {};  // JobsPage::after of the page before
+};
+struct ListedJob {
+  std::string key;
+  std::uint64_t changed_us = 0;  // when something happened to it last
+  std::string type;              // of the key: hash; else another client's doing
+  Fields record;                 // without script, result, error_info, inputs
+};
+struct JobsPage {
+  std::vector<ListedJob> jobs;  // what happened last comes first
+  // On the first page: jobs that other clients have pushed and nobody has seen yet; their moment is the record's own.
+  std::vector<ListedJob> unseen;
+  std::uint64_t looked_at = 0;
+  std::string after;  // for the next page; empty: this is the last one
+};
+
 struct RepairReply {
   std::vector<std::string> differences;  // one line each; mended unless it was a dry run
   bool moved = false;                    // it has newer facts: read its journal again

@@ -11,6 +11,7 @@
 #include <iterator>
 #include <string>
 
+#include "base/last_words.h"
 #include "sandbox/egress/proxy.h"
 #include "sandbox/egress/rights.h"
 
@@ -64,12 +65,12 @@ int complain(const Error& error, int code) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   if (::fcntl(egress::kLauncherSocket, F_GETFD) < 0) {
     std::fputs("mycojobs-egress is started by the launcher, with a socket as descriptor 3\n", stderr);
     return 64;
   }
-  // A terminal's and a service manager's signals are for the agent; this ends when its socket does.
+  // A service manager's signals are for the agent; this ends when its socket does.
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(number, SIG_IGN);
   ::close_range(egress::kLauncherSocket + 1, ~0U, 0);
   auto options = parse_options(argc, argv);
@@ -80,4 +81,6 @@ int main(int argc, char** argv) {
   options->descriptors = *descriptors;
   // Without what libraries do at exit: a leak checker's tracer, for one, is what the filter is there to refuse.
   ::_exit(egress::Proxy(Fd(egress::kLauncherSocket), std::move(*options)).run());
+} catch (...) {
+  mycojobs::leave_with_last_words("mycojobs-egress");
 }

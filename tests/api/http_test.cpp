@@ -95,8 +95,10 @@ class Http : public ::testing::Test {
          {"GET", "/a.json", [](const HttpRequest& from) { return echo(from); }},
          {"GET", "/throw", [](const HttpRequest&) -> HttpReply { throw std::runtime_error("secret"); }},
          {"GET", "/events", [this](const HttpRequest&) { return events(); }}},
-        [](const HttpRequest& from) {
-          return from.headers.contains("x-refuse") ? refuse(403, "denied", "no", "nothing") : HttpReply();
+        [](const HttpRequest& from) -> Admission {
+          if (from.headers.contains("x-refuse")) return {refuse(403, "denied", "no", "nothing")};
+          if (from.headers.contains("authorization")) return {{}, Standing::token};
+          return {{}, from.path == "/a.json" ? Standing::open : Standing::anonymous};
         });
     ASSERT_TRUE(server) << server.error().message;
     server_ = std::move(*server);
@@ -136,6 +138,105 @@ TEST_F(Http, AnswersAndKeepsTheConnection) {
   EXPECT_NE(client.read("POST:abcde").find("200"), std::string::npos);
   ASSERT_TRUE(client.send("GET /a.json HTTP/1.1\r\n\r\n"));
   EXPECT_NE(client.read("GET:").find("200"), std::string::npos);
+}
+
+// What two readers could take for two things is taken for nothing.
+TEST_F(Http, AHeadThatIsNotExactIsRefused) {
+  start();
+  const std::string host = "POST / HTTP/1.1\r\nHost: x\r\n", body(47, 'b');
+  for (const std::string& request :
+       {host + "Content-Length: 47abc\r\n\r\n" + body,
+        host + "Content-Length: +47\r\n\r\n" + body,
+        host + "Content-Length: -1\r\n\r\n" + body,
+        host + "Content-Length: 0x2f\r\n\r\n" + body,
+        host + "Content-Length: 47, 47\r\n\r\n" + body,
+        host + "Content-Length:\r\n\r\n" + body,
+        host + "Content-Length: 99999999999999999999\r\n\r\n" + body,
+        host + "Transfer-Encoding: chunked\r\n\r\n0x2f\r\n" + body + "\r\n0\r\n\r\n",
+        host + "Transfer-Encoding: chunked\r\n\r\n+2f\r\n" + body + "\r\n0\r\n\r\n",
+        host + "Transfer-Encoding: chunked\r\n\r\n 2f\r\n" + body + "\r\n0\r\n\r\n",
+        host + "Transfer-Encoding: chunked\r\n\r\n2f\n" + body + "\r\n0\r\n\r\n",
+        host + "Transfer-Encoding: chunked\r\n\r\n2e\r\n" + body + "\r\n0\r\n\r\n",
+        host + "Transfer-Encoding: chunked\r\n\r\n2f\r\n" + body + "\r\n0\r\nX-Trailer: 1\r\n\r\n",
+        host + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        host + "Transfer-Encoding: identity\r\nContent-Length: 47\r\n\r\n" + body,
+        host + "X-Folded: a\r\n b\r\n\r\n",
+        host + "Origin : null\r\n\r\n",
+        host + " Origin: null\r\n\r\n",
+        host + "Authorization: a\r\nAuthorization: b\r\n\r\n",
+        host + "Host: y\r\n\r\n",
+        host + "X\r\n\r\n",
+        host + ": x\r\n\r\n",
+        host + "X: a\rb\r\n\r\n",
+        host + "X: a\x01\r\n\r\n",
+        host + "X: a\n\r\n",
+        std::string("POST / HTTP/1.1\nHost: x\n\n"),
+        std::string("POST  / HTTP/1.1\r\n\r\n"),
+        std::string("POST / HTTP/1.1 \r\n\r\n"),
+        std::string("POST /\r\n\r\n"),
+        std::string("\r\n\r\n"),
+        std::string("GET http://x/ HTTP/1.1\r\n\r\n")}) {
+    calls_ = 0;
+    const Peer first = peer(), later = peer();
+    ASSERT_TRUE(first.send(request));
+    const std::string reply = first.read("}}}");
+    EXPECT_NE(reply.find("HTTP/1.1 400"), std::string::npos) << request << "\n" << reply;
+    // Behind another one, too.
+    ASSERT_TRUE(later.send(post("fine") + request));
+    const std::string second = later.read("}}}");
+    EXPECT_NE(second.find("POST:fine"), std::string::npos) << request << "\n" << second;
+    EXPECT_NE(second.find("HTTP/1.1 400"), std::string::npos) << request << "\n" << second;
+    EXPECT_EQ(calls_, 1) << request;
+  }
+  expect_serves();
+}
+
+TEST_F(Http, ChunksMayBeSpelledAsTheSpecificationHasThem) {
+  start();
+  const Peer client = peer();
+  ASSERT_TRUE(
+      client.send("POST / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n00A;x=\"y\"\r\n0123456789\r\n0\r\n\r\n"));
+  EXPECT_NE(client.read("POST:0123456789").find("200"), std::string::npos);
+}
+
+// A byte now and then, from far more connections than there are places: whoever says who it is gets in.
+TEST_F(Http, SilentConnectionsLockNobodyOut) {
+  limits_.header_ms = 60000;
+  limits_.lobby = 16;
+  start();
+  std::vector<Peer> silent;
+  for (int i = 0; i < 200; ++i) {
+    silent.push_back(peer());
+    (void)silent.back().send("POST / HTTP/1.1\r\nX-Slow: ");
+    if (i % 20 == 0) expect_serves();
+  }
+  const Peer token = peer();
+  ASSERT_TRUE(token.send(post("mine", "Authorization: Bearer t\r\n")));
+  EXPECT_NE(token.read("POST:mine").find("200"), std::string::npos);
+  EXPECT_LE(server_->connections(), 16U + 2U);
+}
+
+// Whoever has shown no token takes no place of those that have.
+TEST_F(Http, EachStandingHasPlacesOfItsOwn) {
+  limits_.connections = 2;
+  limits_.event_write_ms = 10000;
+  start();
+  std::vector<Peer> streams;
+  const auto stream = [&](const std::string& more) {
+    streams.push_back(peer());
+    (void)streams.back().send("GET /events HTTP/1.1\r\n" + more + "\r\n");
+    return streams.back().read("\r\n\r\n").substr(9, 3);
+  };
+  EXPECT_EQ(stream(""), "200");
+  EXPECT_EQ(stream(""), "200");
+  EXPECT_EQ(stream(""), "503");
+  EXPECT_EQ(stream("Authorization: Bearer t\r\n"), "200");
+  EXPECT_EQ(stream("Authorization: Bearer t\r\n"), "200");
+  EXPECT_EQ(stream("Authorization: Bearer t\r\n"), "503");
+  const Peer open = peer();
+  ASSERT_TRUE(open.send("GET /a.json HTTP/1.1\r\n\r\n"));
+  EXPECT_NE(open.read("GET:").find("200"), std::string::npos);
+  EXPECT_TRUE(open.closed()) << "what anybody may ask is one request";
 }
 
 TEST_F(Http, WhatIsNotServedIsRefusedAndClosed) {
@@ -248,12 +349,16 @@ TEST_F(Http, AClientThatNeverReadsIsDropped) {
 
 TEST_F(Http, ConnectionsOverTheLimitAreToldAtOnce) {
   limits_.connections = 2;
-  limits_.header_ms = 5000;
+  limits_.idle_ms = 60000;
   start();
   const Peer first = peer(), second = peer();
-  ASSERT_TRUE(eventually([&] { return server_->connections() == 2; }));
+  for (const Peer* each : {&first, &second}) {
+    ASSERT_TRUE(each->send(post("x")));
+    EXPECT_NE(each->read("POST:x").find("200"), std::string::npos);
+  }
   for (int i = 0; i < 5; ++i) {
     const Peer third = peer();
+    ASSERT_TRUE(third.send(post("y")));
     const std::string reply = third.read("}}}", 3000);
     EXPECT_NE(reply.find("503"), std::string::npos) << reply;
     EXPECT_NE(reply.find("Retry-After"), std::string::npos) << reply;
@@ -309,7 +414,7 @@ TEST(Listen, AddressesAreRead) {
 TEST_F(Http, APortThatIsTakenIsAConflict) {
   start();
   const auto second = HttpServer::start("127.0.0.1:" + std::to_string(server_->port()), limits_, {},
-                                        [](const HttpRequest&) { return HttpReply(); });
+                                        [](const HttpRequest&) { return Admission(); });
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, Code::conflict);
   EXPECT_NE(second.error().message.find(std::to_string(server_->port())), std::string::npos);

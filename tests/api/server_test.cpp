@@ -1,91 +1,21 @@
 // The whole server on the imitation of Redis: every method with right and wrong parameters, rights, who is let in.
-#include "api/server.h"
-
-#include <gtest/gtest.h>
-
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
+#include "api/params.h"
 #include "api/services.h"
-#include "api/tokens.h"
-#include "base/clock.h"
-#include "store/memory/memory_server.h"
-#include "support/process.h"
-#include "transport/rpc_client.h"
+#include "api/shapes.h"
+#include "api_fixture.h"
 
 namespace mycojobs {
 namespace {
 
-using nlohmann::json;
-using test::TempDir;
-
-class ApiTest : public ::testing::Test {
- protected:
-  TempDir folder_;
-  SystemClock clock_;
-  MemoryServer redis_{clock_};
-  ApiSettings settings_;
-  std::unique_ptr<ApiServer> server_;
-  HttpClient http_;
-  std::string token_;
-
-  void start() {
-    settings_.listen = "127.0.0.1:0";
-    settings_.limits.heartbeat_ms = 200;
-    auto server = start_api(redis_, clock_, settings_);
-    ASSERT_TRUE(server) << server.error().message;
-    server_ = std::move(*server);
-  }
-  void start_anonymous() {
-    settings_.anonymous = true;
-    start();
-  }
-  std::string make_token(Id actor, bool is_operator = false) {
-    settings_.tokens_file = folder_ / "tokens";
-    return *api::add_token(settings_.tokens_file, {actor, false, is_operator}, "");
-  }
-  json raw(const std::string& method, const json& params) {
-    const json body{{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", params}};
-    auto answer = http_.post({server_->url(), body.dump(), token_});
-    if (!answer) return {{"transport", answer.error().message}};
-    return json::parse(answer->body, nullptr, false);
-  }
-  json ok(const std::string& method, const json& params) {
-    const json reply = raw(method, params);
-    EXPECT_TRUE(reply.contains("result")) << method << " " << params << "\n" << reply;
-    return reply.value("result", json());
-  }
-  json error(const std::string& method, const json& params) {
-    const json reply = raw(method, params);
-    EXPECT_TRUE(reply.contains("error")) << method << " " << params << "\n" << reply;
-    const json found = reply.value("error", json::object());
-    EXPECT_TRUE(found.contains("data") && found["data"].contains("word") && found["data"].contains("remedy")) << reply;
-    return found;
-  }
-  std::string word(const std::string& method, const json& params) {
-    return error(method, params).value("data", json::object()).value("word", "");
-  }
-  Id new_job(const json& more = json::object()) {
-    json params{{"script", "print(1)"}, {"script_type", "python"}};
-    params.update(more);
-    return ok("job.create", params).value("id", 0U);
-  }
-  int status(const std::string& request) {
-    const test::Finished done = test::run(folder_, {"bash", "-c",
-                                                    "exec 3<>/dev/tcp/127.0.0.1/" + std::to_string(server_->port()) +
-                                                        "; printf '" + request + "' >&3; head -1 <&3"});
-    return done.out.size() > 12 ? std::stoi(done.out.substr(9, 3)) : 0;
-  }
-};
-
 // ---- every method ----
 
 json wrong_value(std::string_view type) {
-  if (type == "list" || type == "text" || type == "any") return json::object();
-  if (type == "object") return json::array();
-  return json::array();
+  const bool lists = type == "list" || type == "ids" || type == "texts" || type == "jobs";
+  return lists || type == "text" || type == "any" ? json::object() : json::array();
 }
 
 TEST_F(ApiTest, EveryMethodRefusesUnknownMissingAndWrongParameters) {
@@ -97,7 +27,8 @@ TEST_F(ApiTest, EveryMethodRefusesUnknownMissingAndWrongParameters) {
     for (const api::Method& method : api::methods_of(services, role)) {
       const std::string name(method.name);
       EXPECT_TRUE(names.insert(name).second) << name << " stands twice in the table";
-      EXPECT_FALSE(method.help.empty() || method.result.find(": ") == std::string_view::npos) << name;
+      EXPECT_FALSE(method.help.empty()) << name;
+      EXPECT_TRUE(api::is_result_type(method.result.substr(0, method.result.find(": ")))) << name << method.result;
       json fault = error(name, {{"no_such_thing", 1}});
       EXPECT_EQ(fault.value("code", 0), -32602) << name;
       EXPECT_EQ(fault["data"].value("field", ""), "no_such_thing") << name;
@@ -154,6 +85,12 @@ TEST_F(ApiTest, TheManualHasARowForEveryMethod) {
       const std::string row = "| `" + std::string(method.name) + "` | " + params + " | " + std::string(method.help) +
                               " | " + std::string(method.result) + " |\n";
       EXPECT_NE(manual.find(row), std::string::npos) << "missing, or in other words: " << row;
+      for (const api::Param& each : method.params) {
+        EXPECT_TRUE(api::is_type(each.type)) << each.type;
+        const std::string meaning =
+            "| `" + std::string(each.name) + "` | " + std::string(each.type) + " | " + std::string(each.help) + " |\n";
+        EXPECT_NE(manual.find(meaning), std::string::npos) << "missing, or in other words: " << meaning;
+      }
     }
   }
 }
@@ -172,7 +109,7 @@ TEST_F(ApiTest, RecordsAreCreatedOnceAndReadBack) {
   EXPECT_EQ(ok("context.create", {{"id", 1}, {"admins", {12}}, {"readers", {13}}}).value("id", 0), 1);
   EXPECT_EQ(ok("context.create", {{"admins", {12}}}).value("id", 0), 2);
   EXPECT_EQ(ok("context.get", {{"id", 1}}).at("readers"), json({13}));
-  const json runner = ok("runner.create", {{"id", 20}, {"address", "http://h:3030"}, {"secret", "s3cret"}});
+  const json runner = ok("runner.create", {{"id", 20}, {"address", "http://127.0.0.1:3030"}, {"secret", "s3cret"}});
   EXPECT_FALSE(runner.contains("secret")) << runner;
   EXPECT_EQ(ok("runner.get", {{"id", 20}}).dump().find("s3cret"), std::string::npos);
   EXPECT_EQ(ok("runner.list", json::object()).dump().find("s3cret"), std::string::npos);
@@ -325,50 +262,6 @@ TEST_F(ApiTest, BrowsersAreRefused) {
   EXPECT_EQ(status("GET /health HTTP/1.1\\r\\nHost: localhost\\r\\nOrigin: http://localhost\\r\\n\\r\\n"), 403);
 }
 
-TEST_F(ApiTest, RightsOfTheContextHold) {
-  const std::string operator_token = make_token(0, true), admin = make_token(12), reader = make_token(13),
-                    executor = make_token(14), stranger = make_token(15);
-  start();
-  token_ = operator_token;
-  ok("context.create", {{"id", 1}, {"admins", {12}}, {"readers", {13}}, {"executors", {14}}});
-  const json job{{"script", "x"}, {"script_type", "python"}};
-  token_ = stranger;
-  EXPECT_EQ(word("job.create", job), "denied");
-  EXPECT_EQ(word("job.list", json::object()), "denied");
-  EXPECT_EQ(word("flow.list", json::object()), "denied");
-  EXPECT_EQ(word("runner.list", json::object()), "denied");
-  EXPECT_EQ(word("context.create", {{"id", 3}}), "denied");
-  EXPECT_EQ(word("actor.create", {{"id", 99}}), "denied");
-  ok("actor.create", {{"id", 15}});
-  token_ = executor;
-  const json made = ok("job.create", job);
-  EXPECT_EQ(made.value("caller_id", 0), 14);
-  json forged = job;
-  forged["caller_id"] = 12;
-  EXPECT_EQ(word("job.create", forged), "denied");
-  token_ = reader;
-  ok("job.get", {{"id", "14:1"}});
-  EXPECT_EQ(word("job.start", {{"id", "14:1"}}), "denied");
-  EXPECT_EQ(word("job.cancel", {{"id", "14:1"}}), "denied");
-  EXPECT_EQ(word("queue.pause", {{"queue", "python"}}), "denied");
-  EXPECT_EQ(word("runner.create", {{"id", 5}}), "denied");
-  token_ = executor;
-  ok("job.start", {{"id", 1}});
-  const json flow = ok("flow.create", {{"definition", json::parse(R"({"name":"n","jobs":{"h":{"pause":"?"}}})")}});
-  token_ = reader;
-  EXPECT_EQ(word("flow.start", {{"id", flow.at("id")}}), "denied");
-  EXPECT_EQ(word("flow.start", {{"id", flow.at("id")}, {"actor_id", 12}}), "denied");
-  ok("flow.dag", {{"id", flow.at("id")}});
-  token_ = admin;
-  ok("flow.start", {{"id", flow.at("id")}});
-  ok("job.cancel", {{"id", "14:1"}});
-  EXPECT_TRUE(ok("queue.pause", {{"queue", "python"}}).value("paused", false));
-  EXPECT_TRUE(ok("queue.list", json::object()).is_array());
-  EXPECT_FALSE(ok("queue.resume", {{"queue", "queue:python"}}).value("paused", true));
-  EXPECT_EQ(word("queue.pause", {{"queue", "no queue"}}), "invalid");
-  EXPECT_GE(ok("system.info", json::object()).value("refusals", 0), 10);
-}
-
 // ---- events ----
 
 TEST_F(ApiTest, EventsTellWhatAFlowDoesAndGoOnWhereAClientWas) {
@@ -408,6 +301,59 @@ TEST_F(ApiTest, EventsTellWhatAFlowDoesAndGoOnWhereAClientWas) {
   EXPECT_EQ(status("GET /events?context=x HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n"), 400);
   server_->stop();
   EXPECT_TRUE(test::eventually([&] { return !live.running(); }));
+}
+
+TEST_F(ApiTest, EventsOfAJobTellItsStateAndItsLog) {
+  const std::string reader = make_token(13), stranger = make_token(15);
+  token_ = make_token(0, true);
+  start();
+  ok("context.create", {{"id", 1}, {"admins", {1}}, {"readers", {13}}});
+  const Id id = new_job();
+  ok("job.start", {{"id", id}});
+  const std::string url = server_->url() + "/events?context=1&job=1:" + std::to_string(id);
+  const auto listen = [&](const std::string& token, const std::string& last) {
+    return std::make_unique<test::Process>(
+        folder_, std::vector<std::string>{"curl", "-sN", "-H", "Authorization: Bearer " + token, "-H",
+                                          "Last-Event-ID: " + last, url});
+  };
+  const auto live = listen(reader, "");
+  ASSERT_TRUE(test::eventually([&] { return live->out().find("\"queued\"") != std::string::npos; })) << live->out();
+  auto store = *redis_.open();
+  ClaimRequest wish{.context = 1, .runner = 20, .instance = "i", .queues = {"queue:python"}};
+  const auto claimed = store->claim(wish);
+  ASSERT_TRUE(claimed && claimed->jobs.size() == 1);
+  const ClaimRef claim = claimed->jobs.front().ref;
+  JobEnd end;
+  end.status = JobStatus::finished;
+  end.detail = "ok";
+  const Report reports[] = {LogAppend{claim, {{1, 1, LogStream::out, "first\n"}, {2, 2, LogStream::err, "second\n"}}},
+                            EndReport{claim, end}};
+  ASSERT_TRUE(store->report(1, reports));
+  ASSERT_TRUE(test::eventually([&] { return live->out().find("\"finished\"") != std::string::npos; })) << live->out();
+  const std::string told = live->out();
+  EXPECT_LT(told.find("first"), told.find("second"));
+  EXPECT_LT(told.find("second"), told.find("\"finished\"")) << "the end comes behind the log";
+  ASSERT_TRUE(test::eventually([&] { return live->out().find(": heartbeat") != std::string::npos; }));
+  const auto again = listen(reader, "1");
+  ASSERT_TRUE(test::eventually([&] { return again->out().find("\"finished\"") != std::string::npos; }));
+  EXPECT_EQ(again->out().find("first"), std::string::npos) << again->out();
+  EXPECT_NE(again->out().find("second"), std::string::npos) << again->out();
+  // Rights, and what is not there, as job.get answers them.
+  const auto code = [&](const std::string& token, const std::string& query) {
+    return test::run(folder_, {"curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "-H",
+                               "Authorization: Bearer " + token, server_->url() + "/events?context=1&" + query})
+        .out;
+  };
+  EXPECT_EQ(code(stranger, "job=1:" + std::to_string(id)), "403");
+  EXPECT_EQ(code(stranger, "job=1:777"), "403");
+  EXPECT_EQ(code(reader, "job=1:777"), "404");
+  EXPECT_EQ(code(reader, "job=nonsense"), "400");
+  EXPECT_EQ(code(reader, "job=1:1&flow=1"), "400");
+  // Who is taken out of the lists hears no more.
+  ASSERT_TRUE(store->save(1, "context:1", {{"readers", "[]"}}));
+  EXPECT_TRUE(test::eventually([&] { return !live->running(); }));
+  EXPECT_NE(live->out().find("event: gone"), std::string::npos);
+  server_->stop();
 }
 
 }  // namespace

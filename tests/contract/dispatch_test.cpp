@@ -451,6 +451,29 @@ TEST_P(Dispatch, AnInstanceThatIsGoneGivesItsJobsBackAtOnce) {
   EXPECT_EQ(again.deliveries, 2U);
 }
 
+TEST_P(Dispatch, AContextThatNamesExecutorsGivesItsJobsToTheseAndItsAdmins) {
+  submit(1);
+  ClaimRequest wish = request(1);
+  const auto claims = [&](std::optional<Id> actor) {
+    wish.actor = actor;
+    const auto got = store_->claim(wish);
+    return got ? std::to_string(got->jobs.size()) : got.error().message;
+  };
+  ASSERT_TRUE(store_->save(1, "context:1", {{"id", "1"}, {"admins", "[12]"}, {"executors", "[114,14]"}}));
+  EXPECT_THAT(claims(0), testing::HasSubstr("runner_actor"));
+  EXPECT_THAT(claims(4), testing::HasSubstr("context grant 1 --executor 4")) << "a part of another's number";
+  EXPECT_THAT(claims(11), testing::HasSubstr("may not run jobs in context 1"));
+  EXPECT_EQ(store_->claim(wish).error().code, Code::denied);
+  EXPECT_EQ(claims(14), "1");
+  submit(2);
+  EXPECT_EQ(claims(12), "1") << "an admin";
+  submit(3);
+  EXPECT_EQ(claims(std::nullopt), "1") << "the operator's own";
+  submit(4);
+  ASSERT_TRUE(store_->save(1, "context:1", {{"executors", "[]"}}));
+  EXPECT_EQ(claims(0), "1") << "nobody is named: any agent";
+}
+
 TEST_P(Dispatch, AMarkSaysMoreOfARun) {
   submit(1);
   claim_keys();

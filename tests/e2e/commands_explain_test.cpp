@@ -31,6 +31,19 @@ TEST_F(Explain, WhatNeverReachedAQueue) {
   expect_in(text("job:12:7", "wrong_type"), "redis-cli -n 1 DEL job:12:7");
 }
 
+TEST_F(Explain, WhatWasWrittenIntoTheDatabaseThatClientsBeginWith) {
+  redis_.cli(0, {"HSET", "job:12:7", "id", "7", "caller_id", "12", "context_id", "1", "script", "pass", "script_type",
+                 "python"});
+  redis_.cli(0, {"LPUSH", "queue:python", "job:12:7"});
+  expect_in(text("job:12:7", "in_database_0"),
+            "`redis-cli MOVE job:12:7 1`, then `redis-cli -n 1 LPUSH queue:python job:12:7`");
+  EXPECT_EQ(mycojobs_({"job", "explain", "job:12:7"}).code, 66);
+  redis_.cli(0, {"MOVE", "job:12:7", "1"});
+  redis_.cli(1, {"LPUSH", "queue:python", "job:12:7"});
+  Process one = agent(20);
+  EXPECT_TRUE(mycojobs_.becomes("job:12:7", "status", "finished"));
+}
+
 TEST_F(Explain, WhatNobodyServes) {
   const std::string key = mycojobs_.submit("pass", {"--type", "cobol"});
   expect_in(text(key, "no_runner"), "no runner of this context is alive");
@@ -120,7 +133,7 @@ TEST_F(Explain, WhatItsConcurrencyKeyHoldsBack) {
   const std::string second = mycojobs_.submit("pass", {"--concurrency-key", "db"});
   const std::string said = text(second, "slots_taken");
   expect_in(said, "runs: " + first);
-  expect_in(said, "1 of 1 job(s) that concurrency key db allows");
+  expect_in(said, "1 of 1 job that concurrency key db allows");
   mycojobs_({"job", "cancel", first});
   text(second, "finished");
 }

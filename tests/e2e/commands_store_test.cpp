@@ -31,7 +31,7 @@ TEST_F(Verify, IsCleanWhileAgentsWork) {
   const auto report = mycojobs_.json({"verify"});
   EXPECT_EQ(report["clean"], true);
   EXPECT_EQ(report["contexts"][0]["jobs"], 22);
-  expect_says(mycojobs_({"doctor", "--rebuild"}), 0, "0 difference(s)");
+  expect_says(mycojobs_({"doctor", "--rebuild"}), 0, "0 differences");
 }
 
 TEST_F(Verify, LooksAtEveryContextOfTheSettings) {

@@ -123,8 +123,8 @@ TEST_F(Osis, RightsAreThoseOfTheCaller) {
   EXPECT_EQ(reader.code, 0) << reader.err;
   EXPECT_THAT(reader.out + reader.err, HasSubstr("n = 1"));
   EXPECT_THAT(by(13, "local things = osis.kind('things')\nthings:put{id = 'two', n = 2}").err,
-              HasSubstr("caller 13 is no admin of context 1"));
-  EXPECT_THAT(by(14, read).err, HasSubstr("caller 14 is no reader or admin of context 1"));
+              HasSubstr("actor 13 may not administer objects in context 1"));
+  EXPECT_THAT(by(14, read).err, HasSubstr("actor 14 may not read objects in context 1"));
 }
 
 // Two counters that change together; an agent is killed at any moment; another one goes on with its jobs.

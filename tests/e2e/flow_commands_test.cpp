@@ -1,5 +1,6 @@
 // The flow commands as a user has them: a real Redis, an agent, a coordinator.
 #include <csignal>
+#include <thread>
 
 #include "e2e/client.h"
 
@@ -79,7 +80,7 @@ TEST_F(FlowCommands, AFilesScriptsAreTakenFromBesideIt) {
   folder_.write("build.py", "pass");
   const std::string file =
       write("name: files\njobs:\n  build: {file: build.py}\n  test: {needs: [build], file: build.py}\n");
-  expect_says(mycojobs_({"flow", "check", file}), 0, "files: 2 node(s)");
+  expect_says(mycojobs_({"flow", "check", file}), 0, "files: 2 nodes");
   expect_says(mycojobs_({"flow", "graph", file}), 0, "→ test");
   expect_says(mycojobs_({"flow", "graph", file, "--format", "ascii"}), 0, "-> test");
   expect_says(mycojobs_({"flow", "graph", file, "--format", "mermaid"}), 0, "n0 --> n1");
@@ -156,7 +157,8 @@ TEST_F(FlowCommands, FollowedItTellsChangesAndExitsAsItEnds) {
   write("name: quick\njobs:\n  a: {script: \"pass\", type: python}\n  b: {needs: [a], log: hello}\n");
   const Finished good = mycojobs_({"flow", "start", folder_ / "flow.yaml", "--follow"});
   expect_says(good, 0, "a  completed");
-  expect_says(good, 0, "finished completed");
+  expect_says(good, 0, "flow 1 completed");
+  EXPECT_EQ(good.err.find("finished"), std::string::npos) << "one set of words";
   write("name: bad\njobs:\n  a: {script: \"1/0\", type: python}\n");
   expect_says(mycojobs_({"flow", "start", folder_ / "flow.yaml", "--follow"}), 1, "error: ");
   const auto document = mycojobs_.json({"flow", "start", folder_ / "flow.yaml", "--follow"});
@@ -171,23 +173,67 @@ TEST_F(FlowCommands, LeftItGoesOn) {
   EXPECT_TRUE(eventually([&] { return following.err().find("a  running") != std::string::npos; })) << following.err();
   following.signal(SIGINT);
   const Finished left = following.wait();
-  expect_says(left, 75, "`mycojobs flow watch 1` shows it again");
+  expect_says(left, 130, "`mycojobs flow watch 1` shows it again");
   EXPECT_EQ(detail("1"), "running");
   expect_cause("1", "running", "lease of runner 20 expires in");
   Process watching(folder_, mycojobs_.line({"flow", "watch", "1"}));
-  EXPECT_TRUE(eventually([&] { return watching.out().find("started running") != std::string::npos; }));
+  EXPECT_TRUE(eventually([&] { return watching.out().find("  running  ") != std::string::npos; }));
   expect_says(mycojobs_({"flow", "cancel", "1"}), 0, "is being cancelled");
   EXPECT_EQ(watching.wait().code, 130);
   expect_cause("1", "cancelled", "it was cancelled by 1");
 }
 
+TEST_F(FlowCommands, WatchingThatIsInterruptedSaysSo) {
+  serve();
+  const std::string flow = start("name: long\njobs:\n  a: {pause: \"ask nobody\"}\n");
+  for (const auto& words : {std::vector<std::string>{"flow", "watch", flow},
+                            {"flow", "journal", flow, "--follow"},
+                            {"flow", "logs", flow, "--follow"}}) {
+    Process watching(folder_, mycojobs_.line(words));
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    watching.signal(SIGINT);
+    EXPECT_EQ(watching.wait().code, 130) << words[1];
+  }
+  const std::string shown = mycojobs_({"flow", "show", flow}).out;
+  EXPECT_NE(shown.find("a asks: ask nobody"), std::string::npos) << shown;
+}
+
+TEST_F(FlowCommands, LogsOfAllNodesStandInTheirOrderWithThoseOfFailedAttempts) {
+  serve();
+  const std::string flow = start(R"(
+name: talks
+jobs:
+  z: {type: python, script: "print('first')\nprint('two', end='')"}
+  b: {needs: z, type: python, retries: 1, script: "import os\nprint('attempt', os.environ['MYCOJOBS_ATTEMPT'])\nassert os.environ['MYCOJOBS_ATTEMPT'] > '1'"}
+  a: {needs: b, log: "all said"}
+  kid: {needs: a, flow: {name: kid, jobs: {x: {log: hi}}}}
+)");
+  const Finished followed = mycojobs_({"flow", "logs", flow, "--follow"});
+  EXPECT_EQ(followed.code, 0) << followed.err;
+  const auto at = [&](const std::string& text) { return followed.out.find(text); };
+  ASSERT_NE(at("z | first\n"), std::string::npos) << followed.out;
+  EXPECT_LT(at("z | first\n"), at("z | two\n"));
+  EXPECT_LT(at("z | two\n"), at("b | attempt 1\n"));
+  EXPECT_NE(at("b | AssertionError"), std::string::npos) << followed.out;
+  EXPECT_LT(at("b | attempt 1\n"), at("b | attempt 2\n"));
+  EXPECT_LT(at("b | attempt 2\n"), at("a | all said\n"));
+  EXPECT_EQ(mycojobs_({"flow", "logs", flow}).out, followed.out);
+  EXPECT_EQ(mycojobs_({"flow", "logs", flow, "--node", "a"}).out, "a | all said\n");
+  expect_says(mycojobs_({"flow", "logs", flow, "--node", "none"}), 66, "no node");
+  EXPECT_NE(mycojobs_({"flow", "timeline", flow}).out.find("attempt 1 failed"), std::string::npos);
+  EXPECT_NE(mycojobs_({"flow", "show", flow}).out.find("flow:2"), std::string::npos) << "the child's id";
+}
+
 TEST_F(FlowCommands, OfAContextWithARecordOnlySomeMaySteer) {
   serve();
-  mycojobs_({"context", "grant", "1", "--admin", "5", "--executor", "6"});
+  mycojobs_({"context", "grant", "1", "--admin", "5", "--executor", "6", "--submitter", "1"});
   const std::string flow = start("name: f\njobs:\n  a: {pause: wait}\n");
-  expect_says(mycojobs_({"flow", "pause", flow, "--actor", "9"}), 77, "context grant 1 --executor 9");
-  expect_says(mycojobs_({"flow", "delete", flow, "--actor", "9"}), 77, "has not created this flow");
-  expect_says(mycojobs_({"flow", "pause", flow, "--actor", "6"}), 0, "is paused");
+  expect_says(mycojobs_({"flow", "pause", flow, "--actor", "9"}), 77, "context grant 1 --admin 9");
+  expect_says(mycojobs_({"flow", "pause", "999", "--actor", "9"}), 77, "context grant 1 --admin 9");
+  expect_says(mycojobs_({"flow", "pause", flow, "--actor", "6"}), 77, "actor 6 may not steer flow " + flow);
+  expect_says(mycojobs_({"flow", "delete", flow, "--actor", "6"}), 77, "may not administer");
+  expect_says(mycojobs_({"flow", "delete", flow, "--actor", "1"}), 77, "may not administer");
+  expect_says(mycojobs_({"flow", "pause", flow, "--actor", "1"}), 0, "is paused");
   expect_says(mycojobs_({"flow", "resume", flow, "--actor", "5"}), 0, "goes on");
   expect_says(mycojobs_({"flow", "cancel", flow}), 0, "cancel");
 }

@@ -123,5 +123,34 @@ except OSError as error: print(error)
   EXPECT_EQ(done.out, "watch True\nchild 7\n") << done.err;
 }
 
+// As an import of a large library does.
+TEST_F(LocalRun, WhatIsLearnedIsNotLostAmongTheFilesOfTheSystem) {
+  const std::string script = folder_.write("job.py", R"(
+import glob, os
+for path in glob.glob('/usr/lib/python3*/**/*.py', recursive=True)[:1000]:
+    with open(path, 'rb') as file: file.read(1)
+for n in range(2000):
+    try: open(f'/srv/many/{n:040}')
+    except OSError: pass
+for attempt in (lambda: open('/srv/aaa/needed'), os.fork):
+    try: attempt()
+    except OSError: pass
+)");
+  const Finished learned = call({"policy", "learn", script, "--json"});
+  EXPECT_EQ(learned.code, 0) << learned.err;
+  const auto told = nlohmann::json::parse(learned.out);
+  EXPECT_NE(told.at("policy").dump().find("/srv/many/"), std::string::npos) << learned.out;
+  EXPECT_EQ(told.at("policy").value("exec", false), true) << learned.out;
+  EXPECT_NE(told.at("seen").dump().find("more than can be told"), std::string::npos);
+  const Finished small = call({"policy", "learn", folder_.write("few.py", R"(
+import glob
+for path in glob.glob('/usr/lib/python3*/**/*.py', recursive=True)[:1000]:
+    with open(path, 'rb') as file: file.read(1)
+try: open('/srv/aaa/needed')
+except OSError: pass
+)")});
+  EXPECT_NE(small.out.find("fs.read = [\"/srv/aaa/needed\"]"), std::string::npos) << small.out;
+}
+
 }  // namespace
 }  // namespace mycojobs::test

@@ -23,11 +23,12 @@ AnswerReader reader_of(const Sent& sent, std::uint64_t max_result = 1000) {
 
 TEST(Answer, TakesResultErrorAndDone) {
   const auto reader =
-      reader_of({{FrameKind::result, R"({"a":"b","é":""})"},
+      reader_of({{FrameKind::result, R"({"a":"b","é":"","n":["1"]})"},
                  {FrameKind::error, R"({"type":"T","message":"m","traceback":"t","line":3,"exit":259})"},
                  {FrameKind::done, ""}});
   const Answer& answer = reader.answer();
-  EXPECT_EQ(answer.result, (TextMap{{"a", "b"}, {"é", ""}}));
+  EXPECT_EQ(answer.result, (TextMap{{"a", "b"}, {"é", ""}, {"n", "1"}}));
+  EXPECT_EQ(answer.result_json, std::vector<std::string>{"n"});
   ASSERT_TRUE(answer.error);
   EXPECT_EQ(answer.error->type, "T");
   EXPECT_EQ(answer.error->message, "m");
@@ -51,7 +52,11 @@ TEST(Answer, WhatBreaksTheProtocolIsNamedAndEndsTheReading) {
       {{{FrameKind::result, ""}}, "a result that is not"},
       {{{FrameKind::result, "[]"}}, "a result that is not"},
       {{{FrameKind::result, deep}}, "a result that is not"},
-      {{{FrameKind::result, R"({"a":1})"}}, "a value that is not text"},
+      {{{FrameKind::result, R"({"a":1})"}}, "a value that is neither text nor JSON"},
+      {{{FrameKind::result, R"({"a":["1","2"]})"}}, "a value that is neither text nor JSON"},
+      {{{FrameKind::result, R"({"a":["1 "]})"}, {FrameKind::result, "{}"}}, "a second result"},
+      {{{FrameKind::result, R"({"a":["nan"]})"}}, "says it is JSON and is none"},
+      {{{FrameKind::result, R"({"a":[")" + deep + R"("]})"}}, "says it is JSON and is none"},
       {{{FrameKind::result, R"({"a":"1","a":"2"})"}}, "a result that is not"},
       {{{FrameKind::result, "{\"a\":\"\xff\"}"}}, "a result that is not"},
       {{{FrameKind::note, "x"}}, "a note that is not"},

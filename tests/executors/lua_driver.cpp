@@ -30,7 +30,7 @@ constexpr std::uint64_t kPatienceMs = 50000;
 class KeptArtifacts final : public ArtifactSink {
  public:
   explicit KeptArtifacts(LuaRan& ran) : ran_(ran) {}
-  bool open(const std::string& name) override {
+  bool open(const std::string& name, bool /*executable*/) override {
     ran_.artifacts.emplace_back(name, "");
     return true;
   }

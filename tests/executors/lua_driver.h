@@ -17,7 +17,7 @@ struct LuaJob {
   Policy policy = {};     // what it is told that it was granted, and gets in the sandbox
   std::string name = "";  // of the job
   TextMap environment = {};
-  std::map<std::string, TextMap> inputs = {};
+  std::map<std::string, JobInput> inputs = {};
   std::vector<SecretValue> secrets = {};
   std::string term_at = "";  // SIGTERM is sent once when this text is in stdout; without the sandbox only
   std::function<std::string(const std::string&)> agent = {};  // call -> reply, as JSON

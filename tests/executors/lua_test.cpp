@@ -60,21 +60,33 @@ INSTANTIATE_TEST_SUITE_P(
                   {{"", ""}, {"o", "{}"}, {"l", "[]"}},
                   ""},
         ResultRow{"another table", "result = {new = 'table'}", {{"new", "table"}}, ""},
-        ResultRow{"a name of its own", "mycojobs.result.a = 'b'\nresult = 42", {{"a", "b"}}, ""},
+        ResultRow{"a name of its own",
+                  "mycojobs.result.a = 'b'\nresult = 42",
+                  {},
+                  "ResultError: result is a number, not a table: hand a value back as result.NAME = VALUE, and give a "
+                  "variable of the script's own another name"},
         ResultRow{"taken away", "result = nil", {}, ""},
         ResultRow{
-            "a function", "result.x = print", {}, "ResultError: result[\"x\"]: a value of type function is not JSON"},
-        ResultRow{"not a number", "result.x = 0/0", {}, "ResultError: result[\"x\"]: -nan is not JSON"},
+            "a function",
+            "result.x = print",
+            {},
+            "ResultError: result[\"x\"]: a value of type function is not JSON: write its parts, or its tostring()"},
+        ResultRow{"not a number",
+                  "result.x = 0/0",
+                  {},
+                  "ResultError: result[\"x\"]: -nan is not JSON: write json.null, or its tostring()"},
         ResultRow{"a circle",
                   "result.x = {}\nresult.x.x = result.x",
                   {},
-                  "ResultError: result[\"x\"]: is nested more than 100 deep (or holds itself)"},
-        ResultRow{"a key that is no text", "result[1] = 'x'", {}, "ResultError: result: the key 1 is not text"},
+                  "ResultError: result[\"x\"]: is nested too deep, or holds itself"},
+        ResultRow{"a key that is no text",
+                  "result[1] = 'x'",
+                  {},
+                  "ResultError: result: the key 1 is not text: write result[tostring(1)]"},
         ResultRow{"a mixed table",
                   "result.x = {1, a = 2}",
                   {},
-                  "ResultError: result[\"x\"]: an object's key is of type number: keys are text, or all of 1..n for an "
-                  "array"},
+                  "ResultError: result[\"x\"]: its key 1 is not text: keys are text, or all of 1..n for an array"},
         ResultRow{"half a character",
                   "result.x = '\\xff'",
                   {},
@@ -188,9 +200,31 @@ TEST(Lua, FactsInputsSecretsAndEnvironmentAreThere) {
                 "print(mycojobs.secret('token'))\nprint(mycojobs.inputs == inputs, mycojobs.result == result)",
       .name = "größe",
       .environment = {{"A", "é"}},
-      .inputs = {{"first", {{"k", "v"}}}},
+      .inputs = {{"first", {1, {{"k", "v"}}}}},
       .secrets = {{"token", "s3cret"}}});
   EXPECT_EQ(ran.out, "2001\t12\tgröße\tnil\tv\té\té\t/job\ns3cret\ntrue\ttrue\n") << ran.err;
+}
+
+TEST(Lua, ResultsKeepTheirTypes) {
+  const LuaRan ran = run_lua("result.n, result.t, result.l = 1, '1', {'a'}");
+  EXPECT_EQ(ran.end.result, (TextMap{{"n", "1"}, {"t", "1"}, {"l", R"(["a"])"}}));
+  EXPECT_EQ(ran.end.result_json, (std::vector<std::string>{"l", "n"}));
+  EXPECT_EQ(run_lua("local v = 1\nfor _ = 1, 48 do v = {v} end\nresult.x = v").end.detail, "ok");
+  EXPECT_EQ(run_lua("local v = 1\nfor _ = 1, 49 do v = {v} end\nresult.x = v").end.detail, "exception");
+}
+
+TEST(Lua, InputsAreThereOnceByNameOrIdAndAsTheyWereHandedBack) {
+  const LuaRan ran = run_lua(LuaJob{
+      .script = "local sum = 0\nfor _, each in pairs(inputs) do sum = sum + each.n end\n"
+                "result.sum = sum\nresult.same = inputs.build == inputs['2002'] and inputs.build == inputs[2002]\n"
+                "result.text, result.none, result.absent = inputs.build.text, inputs.build.none == json.null, "
+                "inputs['2001'] == nil\nassert(job.input_names == nil)",
+      .inputs = {{"build", {2002, {{"n", "1"}, {"text", "1"}, {"none", "null"}}, {"n", "none"}}},
+                 {"2003", {2003, {{"n", "2"}}, {"n"}}}}});
+  EXPECT_EQ(ran.end.result,
+            (TextMap{{"sum", "3"}, {"same", "true"}, {"text", "1"}, {"none", "true"}, {"absent", "true"}}))
+      << ran.err;
+  EXPECT_EQ(ran.end.result_json, (std::vector<std::string>{"absent", "none", "same", "sum"}));
 }
 
 TEST(Lua, LogsProgressAndArtifacts) {

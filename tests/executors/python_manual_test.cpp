@@ -36,7 +36,7 @@ TEST(PythonManual, ExamplesDoWhatItSays) {
   ASSERT_GE(all.size(), 6U);
   for (const Example& example : all) {
     JobFacts facts = facts_of(example.script);
-    facts.inputs["build"] = {{"size", "42"}};
+    facts.inputs["build"] = {2000, {{"size", "42"}}, {"size"}};
     facts.secrets = {{"token", "t"}};
     facts.granted.secrets = {"token"};
     const Ran ran = run_python_confined(facts);

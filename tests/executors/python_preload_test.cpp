@@ -218,7 +218,7 @@ INSTANTIATE_TEST_SUITE_P(
                       BadModule{"threads",
                                 "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), "
                                 "daemon=True).start()",
-                                "has left 1 thread(s) running"},
+                                "has left 1 thread running"},
                       BadModule{"spawns", "import subprocess\nkeep = subprocess.Popen(['/bin/sleep', '1000'])",
                                 "has left a process behind"}));
 

@@ -51,7 +51,13 @@ Ran run_python_confined(const std::string& script, const Confined& how) {
   return run_python_confined(facts_of(script), how);
 }
 
-Ran run_python_confined(const JobFacts& facts, const Confined& how) {
+Ran run_python_confined(const JobFacts& wanted, const Confined& how) {
+  JobFacts facts = wanted;
+  if (!how.net.empty()) {
+    facts.granted.network = Network::allow_list;
+    facts.granted.net_allow = how.net;
+  }
+  facts.granted.exec = facts.granted.exec || how.exec;
   static std::atomic<std::uint64_t> next{1};
   Sandbox& sandbox = how.sandbox != nullptr ? *how.sandbox : shared_sandbox();
   auto job = PythonExecutor("").begin(facts, nullptr);
@@ -62,6 +68,8 @@ Ran run_python_confined(const JobFacts& facts, const Confined& how) {
   spec.limits.wall_ms = how.wall_ms;
   spec.limits.exec = how.exec;
   spec.limits.pids = how.pids;
+  spec.grants.network = facts.granted.network;
+  spec.grants.net_allow = how.net;
   auto pipes = sandbox.launch(spec);
   if (!pipes) throw std::runtime_error(pipes.error().message);
   Ran ran;

@@ -13,8 +13,9 @@ struct Confined {
   bool exec = false;
   std::uint64_t wall_ms = 30000;
   std::uint32_t pids = 64;
-  Id context = 7;              // another one has another zygote
-  Sandbox* sandbox = nullptr;  // null: the shared one
+  Id context = 7;                     // another one has another zygote
+  Sandbox* sandbox = nullptr;         // null: the shared one
+  std::vector<std::string> net = {};  // places that it may reach; empty: no network
 };
 // One of the test's own, with these besides all script hosts of the build.
 std::unique_ptr<Sandbox> sandbox_with(std::vector<ScriptHost>);

@@ -64,16 +64,57 @@ INSTANTIATE_TEST_SUITE_P(
                   "import collections\nresult = collections.defaultdict(list)\nresult['a'].append(1)",
                   {{"a", "[1]"}},
                   ""},
-        ResultRow{"a name of its own", "result = 42\nimport mycojobs\nmycojobs.result['a'] = 'b'", {{"a", "b"}}, ""},
+        ResultRow{"a name of its own",
+                  "result = [1]\nimport mycojobs\nmycojobs.result['a'] = 'b'",
+                  {},
+                  "ResultError: result is a list, not a dict: hand a value back as result['NAME'] = VALUE, and give a "
+                  "variable of the script's own another name"},
         ResultRow{"deleted", "del result", {}, ""},
-        ResultRow{"a set", "result['x'] = {1}", {}, "ResultError: result['x']: a value of type set is not JSON"},
-        ResultRow{"bytes", "result['x'] = b'1'", {}, "ResultError: result['x']: a value of type bytes is not JSON"},
+        ResultRow{"a set",
+                  "result['x'] = {1}",
+                  {},
+                  "ResultError: result['x']: a set is no result value: hand back sorted(VALUE)"},
+        ResultRow{"bytes",
+                  "result['x'] = b'1'",
+                  {},
+                  "ResultError: result['x']: a bytes is no result value: hand back its .decode(), or leave a file in "
+                  "mycojobs.artifacts"},
+        ResultRow{
+            "a date",
+            "import datetime\nresult['x'] = {'when': [datetime.date(2026, 1, 1)]}",
+            {},
+            "ResultError: result['x']['when'][0]: a datetime.date is no result value: hand back its .isoformat()"},
+        ResultRow{"what numpy has",
+                  "class generic: pass\nclass int64(generic): pass\nclass ndarray: pass\nresult['x'] = int64()",
+                  {},
+                  "ResultError: result['x']: an int64 is no result value: hand back its .item()"},
+        ResultRow{"an object",
+                  "result['x'] = {'y': object()}",
+                  {},
+                  "ResultError: result['x']['y']: an object is no result value: hand back its str(), or a dict of its "
+                  "parts"},
+        ResultRow{"a key within that is no text",
+                  "result['d'] = {1: 2}",
+                  {},
+                  "ResultError: result['d']: its key 1 is not text: write str(1)"},
+        ResultRow{"a number that is too large",
+                  "result['x'] = -2 ** 1023",
+                  {},
+                  "ResultError: result['x']: a whole number of 1024 bits is too large: hand back its str()"},
+        ResultRow{"large numbers", "result['x'] = 2 ** 70", {{"x", "1180591620717411303424"}}, ""},
         ResultRow{"not a number",
                   "result['x'] = float('nan')",
                   {},
-                  "ResultError: result['x']: Out of range float values are not JSON compliant"},
-        ResultRow{"a circle", "result['x'] = result", {}, "ResultError: result['x']: Circular reference detected"},
-        ResultRow{"a key that is no text", "result[1] = 'x'", {}, "ResultError: result: the key 1 is not text"},
+                  "ResultError: result['x']: nan is no result value: hand back None, or its str()"},
+        ResultRow{"a circle",
+                  "result['x'] = result",
+                  {},
+                  "ResultError: result['x']['x']['x']['x']['x']['x']['x']['x']['x']: is nested more than 48 deep, or "
+                  "holds itself"},
+        ResultRow{"a key that is no text",
+                  "result[1] = 'x'",
+                  {},
+                  "ResultError: result: the key 1 is not text: write result[str(1)]"},
         ResultRow{"half a character",
                   "result['x'] = '\\ud800'",
                   {},
@@ -81,7 +122,35 @@ INSTANTIATE_TEST_SUITE_P(
         ResultRow{"too deep",
                   "v = []\nfor i in range(100000): v = [v]\nresult['x'] = v",
                   {},
-                  "ResultError: result['x']: maximum recursion depth exceeded while encoding a JSON object"}));
+                  "ResultError: result['x'][0][0][0][0][0][0][0][0]: is nested more than 48 deep, or holds itself"}));
+
+TEST(Python, ResultsKeepTheirTypes) {
+  const Ran ran = run_python("result.update(n=1, t='1', l=['a'], o=None, d={'k': 1.5})");
+  EXPECT_EQ(ran.end.result, (TextMap{{"n", "1"}, {"t", "1"}, {"l", R"(["a"])"}, {"o", "null"}, {"d", R"({"k":1.5})"}}));
+  EXPECT_EQ(ran.end.result_json, (std::vector<std::string>{"d", "l", "n", "o"}));
+}
+
+TEST(Python, InputsAreThereOnceByNameOrIdAndAsTheyWereHandedBack) {
+  JobFacts facts = facts_of(R"(
+from mycojobs import inputs
+import json, mycojobs
+assert list(inputs) == ['2003', 'build'] and len(inputs) == 2, list(inputs)
+assert sum(each['n'] for each in inputs.values()) == 3
+assert inputs['build'] is inputs['2002'] is inputs[2002] and inputs['2003']['n'] == 2
+assert 'build' in inputs and '2002' in inputs and 2002 in inputs and '2003' in inputs
+assert '2001' not in inputs and None not in inputs and inputs.get(2001) is None
+assert inputs['build'] == {'n': 1, 'text': '1', 'large': 2 ** 70, 'none': None, 'broken': '[1'}, inputs
+assert dict(inputs.items()) == dict(inputs) and inputs.keys() == {'2003', 'build'}
+assert not hasattr(mycojobs.job, 'input_names')
+try: inputs['x'] = 1
+except TypeError: result['fixed'] = True
+)");
+  const TextMap made{
+      {"n", "1"}, {"text", "1"}, {"large", "1180591620717411303424"}, {"none", "null"}, {"broken", "[1"}};
+  facts.inputs["build"] = {2002, made, {"n", "large", "none", "broken"}};
+  facts.inputs["2003"] = {2003, {{"n", "2"}}, {"n"}};
+  EXPECT_EQ(run_python(facts).end.result, (TextMap{{"fixed", "true"}})) << run_python(facts).end.error;
+}
 
 TEST(Python, TooLargeResultIsNeverASuccess) {
   for (const char* script : {"result['x'] = 'a' * (10 << 20)", "result['x'] = '\\x01' * (1 << 20)",

@@ -60,7 +60,7 @@ TEST(Request, HoldsFactsEnvironmentAndScriptInThisOrder) {
   facts.job.env_vars = {{"A", "é"}, {"MYCOJOBS_ATTEMPT", "forged"}};
   facts.job.claim_id = "a secret token";
   facts.job.attempt = 2;
-  facts.inputs["build"] = {{"size", "9"}};
+  facts.inputs["build"] = {2000, {{"size", "9"}}, {"size"}};
   facts.secrets = {{"db", "hunter2"}};
   const auto begun = begin_script(facts, {"python", "python"}, nullptr);
   ASSERT_TRUE(begun);
@@ -94,6 +94,36 @@ TEST(Request, TheEnvironmentOfAnExecutorStandsBetweenTheJobsAndTheUsualOne) {
   EXPECT_EQ(variables.at("PATH"), "/opt/bin:/usr/bin");
   EXPECT_EQ(variables.at("HOME"), "/job");
   EXPECT_EQ(variables.at("MYCOJOBS_JOB_ID"), "7");
+}
+
+// A program reads a file; what it is called by its id stands in another one.
+TEST(Request, AProgramGetsItsInputsByIdToo) {
+  JobFacts facts = test::facts_of("x");
+  facts.inputs["build"] = {2000, {{"size", "9"}}, {"size"}};
+  facts.inputs["2001"] = {2001, {{"size", "9"}}, {}};
+  ScriptExtras extras{"command", "command"};
+  const std::string without = *script_request(facts, extras);
+  EXPECT_EQ(without.find("inputs_by_id"), std::string::npos);
+  extras.command = {"/bin/true"};
+  const std::string with = *script_request(facts, extras);
+  EXPECT_NE(with.find(R"({"2001":{"size":"9"},"build":{"size":9}})"), std::string::npos);
+  EXPECT_NE(with.find(R"({"2001":{"size":"9"},"2000":{"size":9}})"), std::string::npos);
+  EXPECT_NE(with.find(R"("input_names":{"2000":"build"})"), std::string::npos);
+}
+
+// The job's own loopback needs no proxy; a place of the host's that the list names is reached through it alone.
+TEST(Request, APlaceOfTheHostsLoopbackIsReachedThroughTheProxy) {
+  JobFacts facts;
+  facts.granted.network = Network::allow_list;
+  facts.granted.net_allow = {"example.org:443"};
+  EXPECT_EQ(job_environment(facts, {}).at("NO_PROXY"), "localhost,127.0.0.1,::1");
+  facts.granted.net_allow = {"example.org:443", "127.0.0.1:18080"};
+  EXPECT_EQ(job_environment(facts, {}).at("NO_PROXY"), "localhost,::1");
+  EXPECT_EQ(job_environment(facts, {}).at("no_proxy"), "localhost,::1");
+  facts.granted.net_allow = {"localhost:*", "127.0.0.1:1", "[::1]:80"};
+  EXPECT_EQ(job_environment(facts, {}).at("NO_PROXY"), "");
+  facts.job.env_vars = {{"NO_PROXY", "mine"}};
+  EXPECT_EQ(job_environment(facts, {}).at("NO_PROXY"), "mine");
 }
 
 TEST(Table, NamesAndScriptTypesAreUnique) {

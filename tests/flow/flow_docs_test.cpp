@@ -8,6 +8,7 @@
 
 #include "domain/flow_plan.h"
 #include "domain/flow_yaml.h"
+#include "inspect/flow_words.h"
 
 namespace mycojobs {
 namespace {
@@ -49,6 +50,15 @@ TEST(FlowDocs, EveryDefinitionInThemIsSound) {
     ++count;
   }
   EXPECT_GE(count, 2);
+}
+
+TEST(FlowDocs, TheyHaveARowForEveryWordOfAFlow) {
+  const std::string manual = text_of(MYCOJOBS_SOURCE "/docs/flows.md");
+  for (const FlowWord& row : flow_words()) {
+    std::string line = "| `";
+    line.append(row.word).append("` | ").append(word(row.status)).append(" | ").append(row.meaning).append(" |");
+    EXPECT_NE(manual.find(line), std::string::npos) << line;
+  }
 }
 
 TEST(FlowDocs, EveryExampleIsSoundAndNamedInThem) {

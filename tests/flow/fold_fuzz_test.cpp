@@ -46,9 +46,9 @@ json random_value(Random& random, int depth = 0) {
 
 RunFact random_fact(Random& random, const FlowPlan& plan, std::uint64_t revision) {
   static const auto kShapes = run_fact_shapes();
-  static const std::vector<std::string> kFields{"detail",   "error",   "until",  "gates",  "gate",     "as",
-                                                "flow",     "outcome", "status", "values", "bytes",    "routed",
-                                                "deadline", "verb",    "target", "key",    "approvers"};
+  static const std::vector<std::string> kFields{"detail",   "error",   "until",  "gates",  "gate",      "as",
+                                                "flow",     "outcome", "status", "values", "bytes",     "routed",
+                                                "deadline", "verb",    "target", "key",    "approvers", "count"};
   static const std::vector<std::string> kGood{R"({"detail":"ok"})",
                                               R"({"detail":"skipped"})",
                                               R"({"outcome":"failed"})",
@@ -140,7 +140,7 @@ TEST(FoldFuzz, ACheckpointThatSomebodyMadeUpIsNoneOrUsable) {
       if (!body["nodes"].is_array()) break;
     }
     const std::string text = body.dump();
-    const auto run = restore(plan, "run1 " + sha256_hex(text) + ' ' + text);
+    const auto run = restore(plan, "run2 " + sha256_hex(text) + ' ' + text);
     if (!run) continue;
     ++taken;
     RunState now = *run;

@@ -1,6 +1,7 @@
 #include "flow/model.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 namespace mycojobs {
 
@@ -15,7 +16,8 @@ Model::Model(const FlowPlan& plan) : plan_(plan), nodes_(plan.nodes.size()), com
 
 bool Model::own(std::uint32_t i) const {
   const NodeKind kind = plan_.nodes[i].kind;
-  return kind == NodeKind::log || kind == NodeKind::wait || kind == NodeKind::pause || kind == NodeKind::approval;
+  return kind == NodeKind::log || kind == NodeKind::wait || kind == NodeKind::pause || kind == NodeKind::approval ||
+         kind == NodeKind::each;
 }
 bool Model::routes(std::uint32_t i) const { return plan_.nodes[i].on_error == OnError::route && !compensation_[i]; }
 bool Model::is_error_node(std::uint32_t e) const {
@@ -45,6 +47,19 @@ void Model::settle(std::uint32_t i, At at, const std::string& detail) {
   nodes_[i].detail = detail;
   nodes_[i].order = ++settled_;
   nodes_[i].until = 0;
+  // What has no element is no node of this run.
+  for (std::uint32_t k = nodes_[i].elements; k < plan_.nodes[i].places; ++k) {
+    if (!settled(nodes_[i + 1 + k].at)) settle(i + 1 + k, At::absent, "absent");
+  }
+}
+int Model::elements_of(std::uint32_t i) const {
+  const PlanNode& plan = plan_.nodes[i];
+  if (!plan.from) return static_cast<int>(plan.elements.size());
+  const TextMap& values = nodes_[plan.from->node].values;
+  const auto text = values.find(plan.from->key);
+  if (text == values.end()) return -1;
+  const auto list = nlohmann::json::parse(text->second, nullptr, false);
+  return list.is_structured() && list.size() <= plan.places ? static_cast<int>(list.size()) : -1;
 }
 void Model::good(std::uint32_t i, const TextMap& values) {
   nodes_[i].values = values;
@@ -114,14 +129,15 @@ void Model::judge(std::uint32_t i) {
   }
   for (const FlowCondition& condition : plan.when) {
     std::string why;
-    skip = skip || !holds(condition, "n", nodes_[condition.node].values, why);
+    const TextMap& values = condition.of_input ? plan_.input_texts : nodes_[condition.node].values;
+    skip = skip || !holds(condition, "n", values, why);
   }
   if (skip || !some) {
     node.values = {{"$status", "skipped"}};
     return settle(i, At::skipped, "skipped");
   }
   for (const std::string& gate : plan.gates) {
-    if (signals_.count(gate) == 0) node.open.insert(gate);
+    if (gate.rfind("signal:", 0) != 0 || signals_.count(gate.substr(7)) == 0) node.open.insert(gate);
   }
   if (node.open.empty()) return begin(i);
   node.at = At::gated;
@@ -135,6 +151,8 @@ void Model::begin(std::uint32_t i) {
   bool another = false;
   for (std::uint32_t k = 0; k < nodes_.size(); ++k)
     another = another || (k != i && nodes_[k].at == At::ready && !own(k));
+  const int elements = elements_of(i);
+  if (plan.kind == NodeKind::each && elements < 0) return bad(i, "each_failed");
   const bool turn = own(i) || ((node.at == At::ready || !another) && place_free());
   if (paused_ || !turn) {
     node.at = At::ready;
@@ -144,6 +162,10 @@ void Model::begin(std::uint32_t i) {
   node.at = At::flying;
   node.until = 0;
   ++node.runs;
+  if (plan.kind == NodeKind::each) {
+    node.elements = static_cast<std::uint32_t>(elements);
+    return good(i, {{"count", std::to_string(elements)}});
+  }
   if (plan.kind == NodeKind::wait) node.until = now_ + plan.wait_ms;
   const bool asks = plan.kind == NodeKind::approval || plan.kind == NodeKind::pause;
   if (asks && plan.timeout_ms != 0) node.until = now_ + plan.timeout_ms;
@@ -275,6 +297,7 @@ std::string Model::place(std::uint32_t i) const {
     case At::skipped:
     case At::cancelled:
     case At::unneeded:
+    case At::absent:
       break;
   }
   return "cancelled " + node.detail;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <random>
 #include <set>
 #include <string>
@@ -44,7 +45,8 @@ class Model {
     dependency_failed,
     skipped,
     cancelled,
-    unneeded  // settled
+    unneeded,
+    absent  // settled
   };
   struct Node {
     At at = At::waiting;
@@ -57,6 +59,7 @@ class Model {
     std::set<std::string> open;  // gates
     std::vector<Id> who;
     TextMap values;
+    std::uint32_t elements = 0;  // of a node of kind each, once it has them
   };
 
   explicit Model(const FlowPlan&);
@@ -74,6 +77,7 @@ class Model {
   bool ended() const { return ended_; }
   bool own(std::uint32_t i) const;
   const Node& node(std::uint32_t i) const { return nodes_[i]; }
+  const std::map<std::string, std::string>& signals() const { return signals_; }
   static bool settled(At at) { return at >= At::ok; }
 
  private:
@@ -92,6 +96,7 @@ class Model {
   void good(std::uint32_t i, const TextMap& values);
   void bad(std::uint32_t i, const std::string& detail);
   void drop(std::uint32_t i);
+  int elements_of(std::uint32_t i) const;  // below 0: there is no list
   void stop(const std::string& outcome);
   bool routes(std::uint32_t i) const;
   bool may_be_called(std::uint32_t error_node) const;  // by somebody who has not settled
@@ -107,7 +112,7 @@ class Model {
   int settled_ = 0;
   bool started_ = false, ended_ = false, paused_ = false, stopping_ = false, cancelling_ = false, undoing_ = false;
   std::string outcome_;
-  std::set<std::string> signals_;
+  std::map<std::string, std::string> signals_;
 };
 
 // What must hold of any journal, whatever made it. Lines of what does not.

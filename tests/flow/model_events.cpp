@@ -127,7 +127,7 @@ bool Model::take(const FlowControl& control) {
     for (const PlanNode& plan : plan_.nodes)
       known = known || std::count(plan.gates.begin(), plan.gates.end(), gate) > 0;
     if (!known) return false;
-    signals_.insert(gate);
+    signals_[control.target] = control.payload;
     for (Node& node : nodes_) {
       if (node.at == At::gated && node.open.erase(gate) > 0 && node.open.empty()) node.until = 0;
     }
@@ -199,6 +199,9 @@ bool Model::take_retry(const FlowControl& control) {
     nodes_[i] = Node{};
     nodes_[i].runs = runs;
     if (plan_.nodes[i].on_call) nodes_[i].at = At::uncalled;
+    for (std::uint32_t place = i + 1; place <= i + plan_.nodes[i].places; ++place) {
+      if (nodes_[place].at == At::absent) nodes_[place] = Node{};
+    }
   }
   stopping_ = cancelling_ = paused_ = ended_ = false;
   outcome_.clear();

@@ -23,7 +23,7 @@ class Reading {
 
  private:
   struct Seen {
-    bool settled = false, called = false, skipped = false;
+    bool settled = false, called = false, skipped = false, absent = false;
     int begun = 0, retried = 0, settled_times = 0;
     std::uint64_t order = 0;
   };
@@ -34,12 +34,15 @@ class Reading {
 
   void node(const RunFact& fact) {
     Seen& seen = nodes_[*fact.node];
-    if (fact.kind == "node_dispatched") begin(*fact.node);
+    if (fact.kind == "node_dispatched" || fact.kind == "node_expanded") begin(*fact.node);
     if (fact.kind == "node_retried") {
       if (!seen.settled) say("it has not settled");
       if (seen.skipped) say("it was skipped, and why still holds");
       seen.settled = false;
       ++seen.retried;
+      for (std::uint32_t i = *fact.node + 1; i <= *fact.node + plan_.nodes[*fact.node].places; ++i) {
+        if (nodes_[i].absent) nodes_[i].absent = nodes_[i].settled = false;
+      }
     }
     if (fact.kind == "compensating") {
       // The reverse of the order in which they completed.
@@ -48,7 +51,8 @@ class Reading {
       nodes_[*plan_.nodes[*fact.node].compensation].called = true;
     }
     const bool routed = fact.kind == "node_failed" && nlohmann::json::parse(fact.more).contains("routed");
-    const bool settles = fact.kind == "node_completed" || (fact.kind == "node_failed" && !routed) ||
+    const bool expanded = fact.kind == "node_expanded";
+    const bool settles = expanded || fact.kind == "node_completed" || (fact.kind == "node_failed" && !routed) ||
                          fact.kind == "node_unhandled" || fact.kind == "node_cancelled";
     if (!settles) return;
     if (seen.settled) say("it had settled");
@@ -56,6 +60,11 @@ class Reading {
     seen.order = fact.revision;
     seen.skipped = fact.kind == "node_cancelled" && nlohmann::json::parse(fact.more).at("detail") == "skipped";
     if (++seen.settled_times > 1 + seen.retried) say("it settles too often");
+    const std::uint32_t count = expanded ? nlohmann::json::parse(fact.more).at("count").get<std::uint32_t>() : 0;
+    for (std::uint32_t k = count; k < plan_.nodes[*fact.node].places; ++k) {
+      Seen& place = nodes_[*fact.node + 1 + k];
+      if (!place.settled) place.settled = place.absent = true;
+    }
   }
 
   void begin(std::uint32_t i) {

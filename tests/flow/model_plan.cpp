@@ -18,18 +18,47 @@ void add_condition(FlowPlan& plan, PlanNode& node, Random& random) {
   condition.node = random.of(node.needs);
   const auto& before = plan.nodes[condition.node].needs;
   if (!before.empty() && random.one_in(3)) condition.node = random.of(before);
+  auto& watched = plan.nodes[condition.node].watched;
+  if (!plan.input_texts.empty() && random.one_in(4)) {
+    condition = {};
+    condition.of_input = true;
+    condition.key = random.one_in(5) ? "none" : "n";
+    condition.test = random.one_in(2) ? FlowCondition::Test::equals : FlowCondition::Test::less_than;
+    condition.value = "1";
+    node.when.push_back(condition);
+    return;
+  }
   if (random.one_in(3)) {
     condition.key = "$status";
     condition.test = FlowCondition::Test::equals;
     condition.value = random.one_in(2) ? "finished" : "error";
   } else {
-    condition.key = "k";
+    condition.key = plan.nodes[condition.node].kind == NodeKind::each ? "count" : "k";
     condition.test = random.of(std::vector{FlowCondition::Test::equals, FlowCondition::Test::greater_than,
                                            FlowCondition::Test::less_than, FlowCondition::Test::exists});
     condition.value = condition.test == FlowCondition::Test::exists ? (random.one_in(3) ? "false" : "true") : "1";
   }
-  plan.nodes[condition.node].watched = {"k"};
+  if (condition.key != "$status" && std::find(watched.begin(), watched.end(), condition.key) == watched.end())
+    watched.push_back(condition.key);
   node.when.push_back(condition);
+}
+
+// A node for each of a list that is known, or that a node before hands back.
+void make_each(FlowPlan& plan, PlanNode& node, Random& random) {
+  std::optional<std::uint32_t> source;
+  for (const std::uint32_t need : node.needs) {
+    if (plan.nodes[need].kind != NodeKind::each) source = need;
+  }
+  node.kind = NodeKind::each;
+  if (!source || random.one_in(3)) {
+    node.elements.assign(random.below(4), "1");
+    node.places = static_cast<std::uint32_t>(node.elements.size());
+    return;
+  }
+  node.from = EachSource{*source, "list"};
+  node.places = 1 + random.below(3);
+  auto& watched = plan.nodes[*source].watched;
+  if (std::find(watched.begin(), watched.end(), "list") == watched.end()) watched.push_back("list");
 }
 
 void add_gates(PlanNode& node, Random& random) {
@@ -58,7 +87,8 @@ std::uint32_t add_on_call(FlowPlan& plan, Random& random, bool compensation) {
 void add_calls(FlowPlan& plan, Random& random, std::uint32_t plain) {
   std::vector<std::uint32_t> error_nodes;
   for (std::uint32_t i = 0; i < plain; ++i) {
-    if (random.one_in(6)) plan.nodes[i].compensation = add_on_call(plan, random, true);
+    if (plan.nodes[i].kind != NodeKind::each && random.one_in(6))
+      plan.nodes[i].compensation = add_on_call(plan, random, true);
     if (!random.one_in(5)) continue;
     const bool another = error_nodes.empty() || random.one_in(2);
     if (another) error_nodes.push_back(add_on_call(plan, random, false));
@@ -94,7 +124,10 @@ void shuffle(FlowPlan& plan, Random& random) {
   for (std::uint32_t i = 0; i < to.size(); ++i) {
     PlanNode& node = plan.nodes[i];
     for (std::uint32_t& need : node.needs) need = to[need];
-    for (FlowCondition& condition : node.when) condition.node = to[condition.node];
+    for (FlowCondition& condition : node.when) {
+      if (!condition.of_input) condition.node = to[condition.node];
+    }
+    if (node.from) node.from->node = to[node.from->node];
     if (node.error_node) node.error_node = to[*node.error_node];
     if (node.compensation) node.compensation = to[*node.compensation];
     nodes[to[i]] = std::move(node);
@@ -110,6 +143,7 @@ FlowPlan random_plan(Random& random, std::uint32_t max_nodes) {
   plan.hash = "random";
   if (random.one_in(3)) plan.max_parallel = 1 + random.below(4);
   if (random.one_in(5)) plan.timeout_ms = 100 + random.below(3000);
+  if (random.one_in(3)) plan.input_texts["n"] = std::to_string(random.below(3));
   const std::uint32_t plain = 1 + random.below(max_nodes);
   const std::uint32_t reach = 1 + random.below(10);  // small: chains; large: wide
   for (std::uint32_t i = 0; i < plain; ++i) {
@@ -126,14 +160,13 @@ FlowPlan random_plan(Random& random, std::uint32_t max_nodes) {
     }
     if (!node.needs.empty() && random.one_in(5)) add_condition(plan, node, random);
     if (random.one_in(7)) add_gates(node, random);
+    if (node.kind == NodeKind::job && random.one_in(6)) make_each(plan, node, random);
     if (random.one_in(5)) node.approvers = {7, 8};
     plan.nodes.push_back(std::move(node));
   }
   add_calls(plan, random, plain);
   if (random.one_in(2)) shuffle(plan, random);
-  for (std::uint32_t i = 0; i < plan.nodes.size(); ++i) {
-    for (const std::uint32_t need : plan.nodes[i].needs) plan.nodes[need].dependents.push_back(i);
-  }
+  make_places(plan);
   return plan;
 }
 

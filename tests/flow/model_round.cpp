@@ -31,6 +31,7 @@ std::string Round::drawn() const {
     if (node.compensation) out << " compensate " << plan_.nodes[*node.compensation].name;
     for (const auto& when : node.when) out << " when " << describe(when, plan_.nodes[when.node].name);
     for (const auto& gate : node.gates) out << ' ' << gate;
+    if (node.kind == NodeKind::each) out << " places " << node.places << (node.from ? " of a result" : "");
     out << '\n';
   }
   return out.str();
@@ -46,6 +47,7 @@ void Round::compare(const std::string& after) {
       differs += plan_.nodes[i].name + ": " + is + ", the model says " + model_.place(i) + '\n';
     if (static_cast<int>(world_.run.nodes[i].runs) != model_.node(i).runs) differs += plan_.nodes[i].name + ": runs\n";
   }
+  if (world_.run.signals != model_.signals()) differs += "signals, or what they carry\n";
   if (!differs.empty()) say("after " + after + ": " + differs);
 }
 
@@ -75,6 +77,8 @@ void Round::end_job(std::uint32_t i, bool well) {
   job.status = well ? "finished" : "error";
   job.detail = well ? "ok" : job.cancel_wished ? "cancelled" : "exit";
   if (well && !random_.one_in(4)) job.values["k"] = std::to_string(random_.below(3));
+  static const std::vector<std::string> kLists{"[1,2]", "[]", "[1]", R"({"a":1,"b":2})", "nonsense", "[1,2,3,4,5]"};
+  if (well && !random_.one_in(6)) job.values["list"] = random_.of(kLists);
   see(i);
 }
 
@@ -105,6 +109,7 @@ void Round::control(Verb verb, const std::string& target, Id actor) {
   control.verb = verb;
   control.target = target;
   control.actor = actor;
+  if (verb == Verb::signal && random_.one_in(2)) control.payload = std::to_string(random_.below(3));
   if (random_.one_in(4)) control.key = "key" + std::to_string(++keys_);
   const auto done = world_.apply(control, go_on());
   const bool taken = !compared_ || model_.control(world_.now, control) == done.has_value();
@@ -252,6 +257,7 @@ void Round::checks_at_end() {
   for (const std::string& each : check_journal(plan_, world_.journal)) say(each);
   for (std::uint32_t i = 0; i < plan_.nodes.size(); ++i) {
     const auto& job = world_.jobs[i];
+    if (world_.run.nodes[i].detail == "absent") continue;  // no node of this run
     if (job.where != Where::ended) say("the job of " + plan_.nodes[i].name + " has not ended, but the flow has");
     const bool good = world_.run.nodes[i].status == NodeStatus::completed && world_.run.nodes[i].detail == "ok";
     if (good != (job.status == "finished")) say("the job of " + plan_.nodes[i].name + " has another end than its node");

@@ -39,6 +39,7 @@ class Round {
   std::string wrong() const { return wrong_; }
   std::size_t facts() const { return world_.journal.size(); }
   bool retried() const { return world_.count("retried") > 0; }
+  bool expanded() const { return world_.count("node_expanded") > 0; }
   bool compensated() const { return world_.count("compensating") > 0; }
 
  private:

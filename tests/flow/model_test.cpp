@@ -16,7 +16,7 @@ std::uint64_t number_of_environment(const char* name, std::uint64_t otherwise) {
 }
 
 struct Tally {
-  std::size_t facts = 0, retried = 0, compensated = 0;
+  std::size_t facts = 0, retried = 0, compensated = 0, expanded = 0;
 };
 
 Tally run_rounds(std::uint64_t first, std::uint64_t rounds, bool compared) {
@@ -27,12 +27,14 @@ Tally run_rounds(std::uint64_t first, std::uint64_t rounds, bool compared) {
     tally.facts += round.facts();
     tally.retried += round.retried() ? 1 : 0;
     tally.compensated += round.compensated() ? 1 : 0;
+    tally.expanded += round.expanded() ? 1 : 0;
     if (round.wrong().empty()) continue;
     ADD_FAILURE() << "MYCOJOBS_MODEL_SEED=" << seed << " MYCOJOBS_MODEL_ROUNDS=1\n" << round.wrong();
     break;
   }
   std::cout << rounds << " runs from seed " << first << ": " << tally.facts << " facts, " << tally.retried
-            << " runs retried, " << tally.compensated << " with compensations\n";
+            << " runs retried, " << tally.compensated << " with compensations, " << tally.expanded
+            << " with nodes of lists\n";
   return tally;
 }
 
@@ -42,6 +44,7 @@ TEST(RunModel, AgreesAboutEveryNodeAfterEveryEvent) {
   if (rounds < 100) return;
   EXPECT_GT(tally.retried, rounds / 50) << "the rounds try too little";
   EXPECT_GT(tally.compensated, rounds / 50) << "the rounds try too little";
+  EXPECT_GT(tally.expanded, rounds / 10) << "the rounds try too little";
 }
 
 TEST(RunModel, EventsBetweenTheCommitsOfOneStepLeaveNothingStuckAndNothingTwice) {

@@ -117,6 +117,47 @@ jobs:
        stage.ask_for("again", control(FlowControl::Verb::retry),
                      [&stage] { return stage.field("again", "status") == "error"; });
      }},
+    {"Each",
+     [](FlowStage& stage) {
+       stage.ask_to_run("each", R"(
+name: each
+max_parallel: 2
+inputs: {sizes: {type: list, default: [7, 8]}}
+jobs:
+  list: {script: "ok files=[1,2,3]", type: python}
+  parts: {each: list.files, max: 5, script: "ok n=1", type: python}
+  sum: {needs: [parts], script: ok, type: python, when: {key: parts.count, equals: 3}}
+  known: {each: inputs.sizes, script: ok, type: python}
+)");
+     }},
+    {"EachRetried",
+     [](FlowStage& stage) {
+       stage.ask_to_run("each", R"(
+name: each
+max_parallel: 1
+jobs:
+  list: {script: "ok files=[1,2,3]", type: python}
+  parts: {each: list.files, max: 4, script: flaky, type: python}
+  sum: {needs: [parts], script: ok, type: python}
+)");
+       for (int i = 0; i < 3; ++i) {
+         stage.ask_for("each", control(FlowControl::Verb::retry),
+                       [&stage] { return stage.field("each", "status") == "error"; });
+       }
+     }},
+    {"EachCancelled",
+     [](FlowStage& stage) {
+       stage.ask_to_run("each", R"(
+name: each
+max_parallel: 1
+jobs:
+  list: {script: "ok files=[1,2,3]", type: python}
+  parts: {each: list.files, max: 4, script: hold, type: python}
+  never: {needs: [parts], each: [1, 2], script: ok, type: python}
+)");
+       stage.ask_for("each", control(FlowControl::Verb::cancel),
+                     [&stage] { return stage.running("each", "parts[0]"); });
+     }},
     {"Gate",
      [](FlowStage& stage) {
        stage.ask_to_run("one", "name: one\njobs: {a: {script: ok, type: python}}\n");

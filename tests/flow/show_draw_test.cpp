@@ -55,7 +55,7 @@ TEST(FlowGraph, AnEmptyFlowIsDrawn) {
 
 TEST(FlowGraph, TextShowsStatesTimesAndTargets) {
   const std::string text = draw_flow(pipeline(), GraphFormat::text);
-  EXPECT_THAT(text, HasSubstr("flow 12 pipeline  started running  1 of 5 settled, 1 running  41 s\n"));
+  EXPECT_THAT(text, HasSubstr("flow 12 pipeline  running  1 of 5 settled, 1 running  41 s\n"));
   EXPECT_THAT(text, HasSubstr("╭ ✔ build ────────╮ ╭ ● lint ──────╮\n"
                               "│ completed 1.2 s │ │ running 14 s │\n"
                               "╰ → test ─────────╯ ╰ → ok ────────╯\n"));
@@ -96,13 +96,27 @@ TEST(FlowGraph, FitsTheTerminalWhateverItsWidth) {
   EXPECT_LE(widest(draw_flow(view, GraphFormat::text, 0)), 24U) << "a width that nobody can have";
 }
 
+TEST(ScreenText, ACommandToTypeIsNeverCut) {
+  const std::string text =
+      "no runner serves queue:v here; next: `mycojobs agent --redis URL`, or `mycojobs flow cancel 12`";
+  for (std::size_t most = 0; most < 100; ++most) {
+    const std::string cut = shortened_talk(text, most);
+    EXPECT_THAT(cut, HasSubstr("`mycojobs agent --redis URL`")) << most;
+    EXPECT_THAT(cut, HasSubstr("`mycojobs flow cancel 12`")) << most;
+    EXPECT_EQ(std::count(cut.begin(), cut.end(), '`'), 4) << cut;
+  }
+  EXPECT_EQ(shortened_talk(text, 200), text);
+  EXPECT_EQ(shortened_talk("a long line without any", 10), shortened("a long line without any", 10));
+  EXPECT_EQ(shortened_talk("an open ` mark that is long", 10), shortened("an open ` mark that is long", 10));
+}
+
 TEST(FlowGraph, ShorterFormsAreTakenWhereTheLinesAreFew) {
   const FlowView view = pipeline();
   EXPECT_THAT(draw_text(view, {.max_lines = 30}), HasSubstr("╭"));
   const std::string listed = draw_text(view, {.max_lines = 10});
   EXPECT_THAT(listed, Not(HasSubstr("╭")));
   EXPECT_THAT(listed, HasSubstr("● lint"));
-  EXPECT_THAT(draw_text(view, {.max_lines = 7}), HasSubstr("layer 1  2 node(s)  ● 1 running  ✔ 1 completed: lint"));
+  EXPECT_THAT(draw_text(view, {.max_lines = 7}), HasSubstr("layer 1  2 nodes  ● 1 running  ✔ 1 completed: lint"));
 }
 
 TEST(FlowGraph, LargeFlowsAreFoldedByLayerAndStatus) {
@@ -112,8 +126,7 @@ TEST(FlowGraph, LargeFlowsAreFoldedByLayerAndStatus) {
         node(i, "n" + std::to_string(i), {0}, i % 2 ? NodeStatus::failed : NodeStatus::completed, "ok"));
   const auto lines = lines_of(draw_flow(view, GraphFormat::text));
   EXPECT_EQ(lines.size(), 6U);
-  EXPECT_THAT(lines[2],
-              HasSubstr("layer 2  9994 node(s)  ◌ 1 ready  ✔ 4996 completed  ✘ 4997 failed: n7, n9, n11, n13"));
+  EXPECT_THAT(lines[2], HasSubstr("layer 2  9994 nodes  ◌ 1 ready  ✔ 4996 completed  ✘ 4997 failed: n7, n9, n11, n13"));
   EXPECT_LE(widest(draw_flow(view, GraphFormat::text)), 100U);
 }
 
@@ -126,7 +139,7 @@ TEST(FlowGraph, ADefinitionIsDrawnBeforeItRuns) {
   plan.nodes[1].needs = {0};
   plan.nodes[1].when = {{0, "size", FlowCondition::Test::greater_than, "10"}};
   const std::string text = draw_flow(view_of_plan(plan), GraphFormat::text);
-  EXPECT_THAT(text, HasSubstr("definition later  2 node(s)"));
+  EXPECT_THAT(text, HasSubstr("definition later  2 nodes"));
   EXPECT_THAT(text, HasSubstr("if a.size greater_than 10"));
   EXPECT_THAT(text, Not(HasSubstr("pending")));
 }

@@ -8,6 +8,7 @@
 
 #include "flow/progress_stage.h"
 #include "inspect/draw_flow.h"
+#include "inspect/flow_words.h"
 #include "inspect/flows.h"
 
 namespace mycojobs {
@@ -129,7 +130,7 @@ TEST_F(FlowShow, EveryWaitIsExplainedWithItsRemedy) {
   EXPECT_THAT(lines, Not(Contains(HasSubstr("job_lost"))));
   for (const FlowReason& reason : reasons()) {
     if (reason.node == "ok") {
-      EXPECT_THAT(reason.evidence, Contains(HasSubstr("actor(s) 7 may decide")));
+      EXPECT_THAT(reason.evidence, Contains(HasSubstr("actor 7 may decide")));
     }
   }
 }
@@ -190,19 +191,84 @@ TEST_F(FlowShow, AChildIsPointedTo) {
 TEST_F(FlowShow, TheTimelineTellsWhoDidWhat) {
   run(kManual);
   control(FlowControl::Verb::approve, "ok", "ship it");
-  const auto rows = flow_timeline(stage_.flows(), 1, flow()).value();
+  const auto rows = flow_timeline(stage_.flows(), stage_.store(), 1, flow()).value();
   std::vector<std::string> lines;
   for (const TimelineRow& row : rows) lines.push_back(row.node + ": " + row.what);
   EXPECT_THAT(lines.front(), HasSubstr("started"));
   EXPECT_THAT(lines, Contains("build: completed ok"));
   EXPECT_THAT(lines, Contains(": approved ok by 12: ship it"));
-  EXPECT_EQ(flow_timeline(stage_.flows(), 1, flow(), 3).value().size(), 3U);
+  EXPECT_EQ(flow_timeline(stage_.flows(), stage_.store(), 1, flow(), 3).value().size(), 3U);
+}
+
+TEST_F(FlowShow, TheTimelineTellsAttemptsThatFailed) {
+  run("name: again\njobs:\n  a: {script: flaky, type: python, retries: 1}\n  b: {needs: a, script: ok, type: "
+      "python}\n");
+  std::vector<std::string> lines;
+  for (const TimelineRow& row : flow_timeline(stage_.flows(), stage_.store(), 1, flow()).value())
+    lines.push_back(row.node + ": " + row.what);
+  const auto failed = std::find_if(lines.begin(), lines.end(), [](const std::string& line) {
+    return line.starts_with("a: attempt 1 failed: exit, runner ");
+  });
+  ASSERT_NE(failed, lines.end()) << ::testing::PrintToString(lines);
+  const auto queued = std::find(lines.begin(), lines.end(), "a: queued");
+  const auto completed = std::find(lines.begin(), lines.end(), "a: completed ok");
+  EXPECT_LT(queued, failed) << "in the order of time";
+  EXPECT_LT(failed, completed);
+  EXPECT_EQ(lines.back(), ": ended: completed");
+}
+
+TEST_F(FlowShow, WhatPeopleAreAskedAndWhatTheySaidIsShown) {
+  run(kManual);
+  const auto node = [this](const std::string& name) {
+    for (NodeView& each : view().nodes) {
+      if (each.name == name) return each;
+    }
+    return NodeView();
+  };
+  EXPECT_EQ(node("ok").asks, "ship?");
+  EXPECT_EQ(node("hold").asks, "look");
+  EXPECT_EQ(state_text(node("ok"), 0), "waits for approval");
+  for (const FlowReason& reason : reasons()) {
+    if (reason.node == "ok") EXPECT_THAT(reason.evidence, Contains("asks: ship?"));
+    if (reason.node == "hold") EXPECT_THAT(reason.evidence, Contains("asks: look"));
+  }
+  control(FlowControl::Verb::approve, "ok", "looks good");
+  control(FlowControl::Verb::approve, "legal", "read it");
+  control(FlowControl::Verb::resume, "hold", "seen");
+  ASSERT_EQ(node("ok").answers.size(), 1U);
+  EXPECT_EQ(describe(node("ok").answers[0]), "approved by 12: looks good");
+  EXPECT_EQ(describe(node("legal").answers.at(0)), "approved by 12: read it") << "a gate of a job";
+  EXPECT_EQ(describe(node("hold").answers.at(0)), "resumed by 12: seen");
+  EXPECT_TRUE(node("gated").answers.empty());
+  const auto shown = to_json(node("ok"));
+  EXPECT_EQ(shown["asks"], "ship?");
+  EXPECT_EQ(shown["answers"][0]["comment"], "looks good");
+  EXPECT_EQ(shown["answers"][0]["actor"], 12);
+  std::vector<std::string> lines;
+  for (const TimelineRow& row : flow_timeline(stage_.flows(), stage_.store(), 1, flow()).value())
+    lines.push_back(row.node + ": " + row.what);
+  EXPECT_THAT(lines, Contains("ok: waits for approval: ship?"));
+  EXPECT_THAT(lines, Contains("legal: waits for approval:legal"));
+  control(FlowControl::Verb::pause, "", "lunch");
+  ASSERT_TRUE(view().said);
+  EXPECT_EQ(describe(*view().said), "paused by 12: lunch");
+  EXPECT_EQ(to_json(view())["said"]["comment"], "lunch");
+}
+
+TEST_F(FlowShow, OneWordSaysWhereAFlowIs) {
+  run("name: good\njobs:\n  a: {script: hold, type: python}\n");
+  EXPECT_THAT(headline(view()), HasSubstr("flow 1 good  running  "));
+  for (const FlowWord& row : flow_words()) EXPECT_EQ(flow_word(row.status, row.word), row.word);
+  EXPECT_EQ(flow_word(FlowStatus::finished, "ok"), "completed");
+  EXPECT_EQ(flow_word(FlowStatus::error, "nonsense"), "failed");
+  EXPECT_EQ(flow_word(FlowStatus::started, ""), "running");
+  EXPECT_EQ(flow_word(FlowStatus::dispatched, ""), "new");
 }
 
 TEST_F(FlowShow, AFlowThatIsNotThereIsNotFound) {
   EXPECT_EQ(look_at_flow(stage_.flows(), stage_.store(), 1, 77).error().code, Code::not_found);
   EXPECT_EQ(explain_flow(stage_.flows(), stage_.store(), 1, 77).error().code, Code::not_found);
-  EXPECT_EQ(flow_timeline(stage_.flows(), 1, 77).error().code, Code::not_found);
+  EXPECT_EQ(flow_timeline(stage_.flows(), stage_.store(), 1, 77).error().code, Code::not_found);
 }
 
 TEST_F(FlowShow, WithoutItsDefinitionTheRecordsNodesAreShown) {
@@ -237,7 +303,7 @@ TEST_F(FlowShow, NonsenseInTheJournalIsListedAndNeverFatal) {
   EXPECT_GE(seen.anomalies.size(), 5U);
   EXPECT_EQ(place(seen, "build"), "completed ok");
   EXPECT_THAT(told(), Contains(HasSubstr("anomaly : ")));
-  const auto rows = flow_timeline(stage_.flows(), 1, flow());
+  const auto rows = flow_timeline(stage_.flows(), stage_.store(), 1, flow());
   ASSERT_TRUE(rows);
   for (const TimelineRow& row : *rows) EXPECT_THAT(row.what, Not(HasSubstr("s3cret")));
 }
@@ -264,7 +330,7 @@ TEST_F(FlowShow, WhatOtherClientsHaveDoneToRecordsIsListed) {
   stage_.plain({"DEL", key("mj:run:")});
   stage_.plain({"SET", key("mj:run:"), "x"});
   (void)look_at_flow(stage_.flows(), stage_.store(), 1, flow());
-  (void)flow_timeline(stage_.flows(), 1, flow());
+  (void)flow_timeline(stage_.flows(), stage_.store(), 1, flow());
 }
 
 TEST_F(FlowShow, TenThousandNodesAreLookedAtExplainedAndDrawn) {

@@ -14,7 +14,7 @@ JobFacts example_facts() {
   JobFacts facts;
   facts.job = example_job();
   facts.deadline_unix_ms = 1795000063000;
-  facts.inputs = {{"extract", {{"rows", "120000"}, {"file", "rows.csv"}}}};
+  facts.inputs = {{"extract", {2000, {{"rows", "120000"}, {"file", "rows.csv"}}}}};
   return facts;
 }
 

@@ -118,6 +118,41 @@ TEST_F(AgentTest, FullQueuesOfTwoContextsStarveNoOther) {
   EXPECT_LE(control_.launches, 20U);
 }
 
+// A message acts as its caller, who must be let in by the context's record.
+TEST_F(AgentTest, AMessageActsAsItsCallerAlone) {
+  ASSERT_TRUE(client_->save(1, "context:1", {{"id", "1"}, {"admins", "[12]"}, {"submitters", "[7]"}}));
+  start();
+  const auto send = [&](Id id, Id caller, void (*forge)(Job&)) {
+    Message message;
+    message.id = id;
+    message.caller_id = caller;
+    message.context_id = 1;
+    Job job = new_job();
+    job.id = id;
+    job.caller_id = caller;
+    forge(job);
+    message.job = {job};
+    EXPECT_TRUE(client_->topic_send(1, "runner1", redis_key(message), encode(message)));
+    return redis_key(message);
+  };
+  const auto ended = [&](const std::string& key) {
+    return eventually([&] { return decode<Message>(*client_->load(1, key)).record.status == MessageStatus::error; });
+  };
+  const auto why = [&](const std::string& key) { return decode<Message>(*client_->load(1, key)).record.error; };
+  const std::string as_admin = send(1, 7, [](Job& job) { job.caller_id = 12; });
+  const std::string of_flow = send(2, 7, [](Job& job) { job.flow_id = 3; });
+  const std::string stranger = send(3, 8, [](Job&) {});
+  for (const std::string& key : {as_admin, of_flow, stranger}) ASSERT_TRUE(ended(key)) << key;
+  EXPECT_NE(why(as_admin).find("job[0]: caller_id"), std::string::npos) << why(as_admin);
+  EXPECT_NE(why(of_flow).find("flow_id"), std::string::npos) << why(of_flow);
+  EXPECT_NE(why(stranger).find("context grant 1 --submitter 8"), std::string::npos) << why(stranger);
+  EXPECT_FALSE(client_->load(1, "job:12:1"));
+  send(4, 7, [](Job&) {});
+  ASSERT_TRUE(wait_for_runs(1));
+  control_.end_all(RunStatus::ok);
+  EXPECT_TRUE(wait_for_end("job:7:4"));
+}
+
 TEST_F(AgentTest, RefusedClaimsOfOneContextDoNotHoldUpAnother) {
   settings_.contexts = {1, 2};
   server_.put_text(1, "mj:leases", "another client's");

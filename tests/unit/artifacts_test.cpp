@@ -1,5 +1,6 @@
 // Artifacts on their way into the folder, and out of it again when no record has them any more.
 #include "worker/artifacts.h"
+#include "worker/job_inputs.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -48,7 +49,7 @@ class ArtifactsTest : public ::testing::Test {
     return make_run_artifacts(folder_.path().string(), 1, shelf_, job, max_bytes);
   }
   static bool leave(RunArtifacts& run, const std::string& name, const std::string& bytes, std::size_t piece = 65536) {
-    if (!run.open(name)) return false;
+    if (!run.open(name, false)) return false;
     for (std::size_t from = 0; from < bytes.size(); from += piece) run.write(bytes.substr(from, piece));
     run.close();
     return true;
@@ -103,6 +104,21 @@ TEST_F(ArtifactsTest, BytesAreKeptOnceForEveryNameAndJob) {
   EXPECT_EQ(fs::status(folder_ / "contexts").permissions(), fs::perms::owner_all);
 }
 
+TEST_F(ArtifactsTest, WhatIsExecutableStaysSo) {
+  auto one = run();
+  ASSERT_TRUE(one->open("tool", true));
+  one->write("#!/bin/sh");
+  one->close();
+  ASSERT_TRUE(leave(*one, "text", "#!/bin/sh"));
+  const json all = finish(*one);
+  EXPECT_TRUE(all.at("tool").value("executable", false));
+  EXPECT_FALSE(all.at("text").contains("executable"));
+  const auto read = read_artifacts(all.dump(), 1, folder_.path().string());
+  ASSERT_EQ(read.size(), 2U);
+  EXPECT_EQ(read[0].executable, read[0].name == "tool");
+  EXPECT_EQ(read[1].executable, read[1].name == "tool");
+}
+
 TEST_F(ArtifactsTest, NamesThatAreNoneAreRefusedAndToldWithoutTheirControlCharacters) {
   auto one = run();
   const std::string deep(600, 'x');
@@ -110,7 +126,7 @@ TEST_F(ArtifactsTest, NamesThatAreNoneAreRefusedAndToldWithoutTheirControlCharac
        {std::string(), std::string("/etc/passwd"), std::string("../up"), std::string("a/../b"), std::string("a//b"),
         std::string("a/"), std::string("."), std::string("a\nb"), std::string("a\x1b[31mb"), std::string("a\xc2\x9b b"),
         std::string("a\0b", 3), std::string("\xff\xfe"), deep, "d/" + std::string(256, 'x')}) {
-    EXPECT_FALSE(one->open(name)) << name;
+    EXPECT_FALSE(one->open(name, false)) << name;
     one->write("passed over");
     one->close();
   }
@@ -159,7 +175,7 @@ TEST_F(ArtifactsTest, TenThousandFilesAreAThousandAndFewNotes) {
 
 TEST_F(ArtifactsTest, WhatIsNotWholeIsDroppedAndToldAndARunThatIsLostLeavesNothing) {
   auto one = run();
-  ASSERT_TRUE(one->open("half"));
+  ASSERT_TRUE(one->open("half", false));
   one->write("half");
   EXPECT_EQ(finish(*one).size(), 0U);
   EXPECT_EQ(one->take_notes().size(), 1U);

@@ -181,7 +181,7 @@ TEST_F(BrokerTest, RolesOfTheContextDecide) {
   EXPECT_EQ(code(call(2, "osis.get", {{"kind", "todo"}, {"id", "a"}}, kReader)), "ok");
   const json denied = call(2, "osis.put", {{"kind", "todo"}, {"object", {{"id", "a"}}}}, kReader);
   EXPECT_EQ(code(denied), "denied");
-  EXPECT_THAT(message(denied), HasSubstr("caller 2 is no admin of context 1"));
+  EXPECT_THAT(message(denied), HasSubstr("actor 2 may not administer objects in context 1"));
   EXPECT_THAT(message(denied), HasSubstr("mycojobs context grant 1 --admin 2"));
   EXPECT_EQ(code(call(3, "osis.get", {{"kind", "todo"}, {"id", "a"}}, kStranger)), "denied");
   EXPECT_EQ(code(call(2, "osis.declare", {{"kind", "todo"}, {"index", {"n"}}}, kReader)), "denied");

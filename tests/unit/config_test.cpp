@@ -373,6 +373,25 @@ TEST_F(ConfigTest, PasswordsAreNotPrinted) {
   EXPECT_EQ(config->settings.redis, "redis://me:se@c/ret@example:7000/0");
 }
 
+TEST_F(ConfigTest, APasswordInAFileThatEverybodyMayReadIsAWarning) {
+  const std::string text = "redis = \"redis://:secret@h:1\"\n[contexts.7]\nredis = \"redis://me:too@h:2\"\n";
+  write(text);
+  using std::filesystem::perms;
+  const auto allow = [&](perms mode) { std::filesystem::permissions(folder_ + "/c.toml", mode); };
+  allow(perms::owner_read | perms::owner_write | perms::group_read);
+  EXPECT_TRUE(with_file(text)->warnings.empty());
+  allow(perms::owner_read | perms::owner_write | perms::others_read);
+  const auto config = with_file(text);
+  ASSERT_EQ(config->warnings.size(), 2U);
+  EXPECT_EQ(config->warnings[0], folder_ +
+                                     "/c.toml:1:9: redis holds a password, and every user of this host may read the "
+                                     "file: chmod o-r " +
+                                     folder_ + "/c.toml");
+  EXPECT_NE(config->warnings[1].find("contexts.7.redis holds a password"), std::string::npos);
+  EXPECT_TRUE(with_file("redis = \"redis://h:1\"\n[contexts.7]\nredis = \"unix:/a@b:c\"\n")->warnings.empty());
+  EXPECT_EQ(check_config_file(write(text), sources_.host)->warnings.size(), 2U);
+}
+
 TEST_F(ConfigTest, CheckReadsTheFileAlone) {
   sources_.host.environment["MYCOJOBS_SLOTS"] = "nonsense";
   EXPECT_TRUE(check_config_file(write("slots = 3\n"), sources_.host));

@@ -75,7 +75,7 @@ TEST(DoctorRedis, EachAppendfsyncSaysWhatAPowerCutCosts) {
 
 TEST(DoctorRedis, WaitingForReplicasIsExplained) {
   EXPECT_NE(check_of(good(), "replication").detail.find("a failover may lose"), std::string::npos);
-  EXPECT_NE(check_of(good(), "replication", 1, 2).detail.find("once 2 replica(s) have it"), std::string::npos);
+  EXPECT_NE(check_of(good(), "replication", 1, 2).detail.find("once 2 replicas have it"), std::string::npos);
 }
 
 TEST(DoctorRedis, AContextWithAServerOfItsOwnNeedsNoDatabaseOfItsNumber) {

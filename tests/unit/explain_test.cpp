@@ -36,6 +36,9 @@ std::vector<Case> unclaimed_cases() {
   const auto letter = [](Situation& s) { s.dead_letter = DeadLetter{"5-0", "job:12:7", "queue:v", "no_record", kNow}; };
   return {
       {"nothing", nobody, "unknown", "no_such_job", "job:12:7", "job list"},
+      {"in database 0", with(nobody, [](Situation& s) { s.in_database_0 = true, s.context = 3; }), "unknown",
+       "in_database_0", "is in database 0, and the jobs of context 3 are in database 3",
+       "redis-cli MOVE job:12:7 3`, then `redis-cli -n 3 LPUSH queue:v job:12:7`", "a record in database 0"},
       {"a list", with(pushed(), [](Situation& s) { s.job.record_type = "list"; }), "unknown", "wrong_type",
        "is a list where a hash", "DEL job:12:7"},
       {"a claim that is text", with(pushed(), [](Situation& s) { s.job.claim_type = "string"; }), "unknown",
@@ -91,7 +94,7 @@ std::vector<Case> queued_cases() {
        "runner 20 on host-a (2 of 2 slots busy)"},
       {"more claims than slots", serve({runner(20, {"v"}, 2, 3)}), "queued", "slots_busy", "serves queue:v", "wait",
        "runner 20 on host-a (2 of 2 slots busy, 1 claimed ahead)"},
-      {"behind", serve({runner(20, {"v"})}), "queued", "behind_others", "1 job(s)", "wait"},
+      {"behind", serve({runner(20, {"v"})}), "queued", "behind_others", "1 job comes before it", "wait"},
       {"far behind", with(serve({runner(20, {"v"})}), [](Situation& s) { s.ahead.reset(); }), "queued", "behind_others",
        "very many", "wait"},
       {"next", with(serve({runner(20, {"v"})}), [](Situation& s) { s.ahead = 0; }), "queued", "next", "next one",
@@ -117,10 +120,10 @@ std::vector<Case> queued_cases() {
               s.job.in_queue = 0, s.ahead.reset(), s.job.in_priority = true, s.prioritised = 2;
               set(s, "priority", "-5");
             }),
-       "queued", "behind_others", "at most 4 job(s)", "wait", "with 1 other job(s)"},
+       "queued", "behind_others", "at most 4 jobs come", "wait", "with 1 other job that"},
       {"first of the list, behind a priority",
        with(serve({runner(20, {"v"})}), [](Situation& s) { s.ahead = 0, s.prioritised = 2; }), "queued",
-       "behind_others", "at most 2 job(s)", "wait", "2 job(s) with a priority"},
+       "behind_others", "at most 2 jobs", "wait", "2 jobs with a priority"},
       {"entry taken by another client", with(claimed("queued"), [](Situation& s) { s.job.in_queue = 0; }), "queued",
        "place_lost", "should be in queue:v", "doctor --rebuild"},
       {"own queue of a runner that is away", own(20, {runner(21, {"v"})}), "queued", "no_runner",
@@ -182,7 +185,7 @@ std::vector<Case> parked_cases() {
       {"due", with(later(kNow - 1), alive), "delayed", "due", "its time has come", "ask again"},
       {"delay lost", claimed("delayed"), "delayed", "place_lost", "delays", "doctor --rebuild"},
       {"depends", waiting({other("job:12:8", "live"), other("job:12:9", "queued")}), "waiting", "dependencies",
-       "2 job(s)", "job explain 12:8", "job:12:8 is live"},
+       "2 jobs that it depends on have not ended", "job explain 12:8", "job:12:8 is live"},
       {"depends on nothing", waiting({other("job:12:8", "live"), other("job:12:9", "")}), "waiting",
        "dependency_absent", "job:12:9, which does not exist", "job submit FILE --caller 12 --id 9"},
       {"circle", circle, "waiting", "cycle", "job:12:7 -> job:12:8 -> job:12:7", "job cancel 12:7"},
@@ -195,7 +198,7 @@ std::vector<Case> parked_cases() {
       {"planned", with(claimed("planned"), [](Situation& s) { s.job.claim.flow = "1 33"; }), "planned", "flow",
        "waits for its flow 33", "mycojobs flow explain 33", "of flow:33"},
       {"slots", with(held(), [](Situation& s) { s.slot_takers = {"job:12:1"}; }), "held", "slots_taken",
-       "1 of 1 job(s) that concurrency key db", "job explain 12:1", "runs: job:12:1"},
+       "1 of 1 job that concurrency key db allows runs now", "job explain 12:1", "runs: job:12:1"},
       {"no taker", held(), "held", "slot_free", "no job of that key runs", "doctor --rebuild"},
       {"hold lost", claimed("held"), "held", "place_lost", "concurrency key", "doctor --rebuild"},
   };

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <regex>
 #include <set>
 #include <string>
 #include <vector>
@@ -161,6 +162,21 @@ std::vector<std::string> violations(const fs::path& root) {
 TEST(Includes, FollowTheArrows) {
   EXPECT_GT(read_sources(MYCOJOBS_SOURCE).size(), 30U) << "the sources were not found";
   for (const auto& violation : violations(MYCOJOBS_SOURCE)) ADD_FAILURE() << violation;
+}
+
+// "1 node(s)": base/counted.h says it as people do.
+TEST(Texts, CountThingsAsPeopleDo) {
+  const fs::path root = MYCOJOBS_SOURCE;
+  const std::regex guessed("\"[^\"]*[a-z]\\(s\\)");
+  for (const Source& source : read_sources(root)) {
+    std::ifstream in(root / source.path);
+    std::size_t number = 0;
+    for (std::string line; std::getline(in, line);) {
+      ++number;
+      if (line.find("(s)") == std::string::npos) continue;
+      EXPECT_FALSE(std::regex_search(line, guessed)) << source.path << ":" << number << ": " << line;
+    }
+  }
 }
 
 TEST(Includes, ArrowsHaveNoCircle) {

@@ -71,7 +71,28 @@ TEST_F(JobInputsTest, FilesComeByNameOrIdAllOrOneAndEachOnce) {
   EXPECT_EQ(files(), std::vector<std::string>{"1/app"});
   EXPECT_EQ(gather({"build/app", "build", "build/app"}), "");
   EXPECT_EQ(files().size(), 2U);
-  EXPECT_EQ(facts_.inputs["build"]["k"], "v");
+  EXPECT_EQ(facts_.inputs["build"].result["k"], "v");
+}
+
+TEST_F(JobInputsTest, EachIsThereOnceByItsNameOrElseById) {
+  depend_on(1, "one", "{}");
+  depend_on(2, "", "{}");
+  depend_on(3, "same", "{}");
+  depend_on(4, "same", "{}");
+  depend_on(5, "2", "{}");  // the id of another one
+  EXPECT_EQ(gather({"one", "1", "2", "5"}), "");
+  std::vector<std::pair<std::string, Id>> called;
+  for (const auto& [name, input] : facts_.inputs) called.emplace_back(name, input.id);
+  EXPECT_EQ(called, (std::vector<std::pair<std::string, Id>>{{"2", 2}, {"3", 3}, {"4", 4}, {"5", 5}, {"one", 1}}));
+}
+
+TEST_F(JobInputsTest, TypesComeFromTheRecordAndAPlainClientsResultIsText) {
+  depend_on(1, "plain", "{}");
+  ASSERT_TRUE(store_->save(1, job_key(1, 2), {{"id", "2"}, {"result", R"({"n":"1"})"}, {"result_json", R"(["n"])"}}));
+  facts_.job.dependends.push_back(2);
+  EXPECT_EQ(gather({}), "");
+  EXPECT_EQ(facts_.inputs["plain"].result_json, std::vector<std::string>());
+  EXPECT_EQ(facts_.inputs["2"].result_json, std::vector<std::string>{"n"});
 }
 
 TEST_F(JobInputsTest, ANameThatIsNoFolderIsReplacedByTheId) {

@@ -34,6 +34,21 @@ class ScriptedTalk final : public Conversation {
   std::vector<std::string> notes_;
 };
 
+// A job that writes calls on the object store to its channel; what is answered becomes a note.
+class CallingTalk final : public Conversation {
+ public:
+  std::string take_output() override { return std::exchange(request_, {}); }
+  void feed(std::string_view bytes) override { calls_.emplace_back(bytes); }
+  std::vector<std::string> take_calls() override { return std::exchange(calls_, {}); }
+  void answer(std::string_view reply) override { notes_.emplace_back(reply); }
+  std::vector<std::string> take_notes() override { return std::exchange(notes_, {}); }
+  JobEnd finish(const Outcome&) const override { return {}; }
+
+ private:
+  std::string request_ = "x";
+  std::vector<std::string> calls_, notes_;
+};
+
 class RunLoopTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -48,9 +63,10 @@ class RunLoopTest : public ::testing::Test {
   }
   void start(RunNumber run, JobEnd end = {}, std::uint32_t attempt = 1, std::uint32_t retries = 0, Id context = 1) {
     if (!loop_) {
-      loop_ =
-          std::make_unique<RunLoop>(std::make_unique<FakeSandbox>(control_), clock_, settings_, pace_,
-                                    RunLoop::Callbacks{[this](Outgoing report) { posted_.post(std::move(report)); }});
+      RunLoop::Callbacks callbacks{[this](Outgoing report) { posted_.post(std::move(report)); }};
+      callbacks.ask = [this](const BrokerCall&) { ++asked_; };
+      loop_ = std::make_unique<RunLoop>(std::make_unique<FakeSandbox>(control_), clock_, settings_, pace_,
+                                        std::move(callbacks));
     }
     Start one;
     one.run = run;
@@ -63,7 +79,9 @@ class RunLoopTest : public ::testing::Test {
     one.redactor = redactor_;
     one.output_bytes = output_bytes_;
     one.output_kill = output_kill_;
+    one.calls_objects = calls_objects_;
     one.conversation = std::make_unique<ScriptedTalk>(std::move(end));
+    if (calls_) one.conversation = std::make_unique<CallingTalk>();
     loop_->start(std::move(one));
     ASSERT_TRUE(eventually([&] { return control_.is_running(run); }));
   }
@@ -95,6 +113,8 @@ class RunLoopTest : public ::testing::Test {
 
   std::uint64_t output_bytes_ = 1U << 20;
   bool output_kill_ = false;
+  bool calls_ = false, calls_objects_ = false;
+  std::atomic<int> asked_ = 0;
   std::uint64_t deadline_boot_ms_ = 0;
   std::shared_ptr<const Redactor> redactor_;
   TempDir folder_;
@@ -142,6 +162,22 @@ TEST_F(RunLoopTest, SecretsAreInNothingThatAJobHandsOut) {
   EXPECT_EQ(stored.error_info, R"({"message":"[secret TOKEN]"})");
   EXPECT_EQ(stored.result, (TextMap{{"[secret TOKEN]", "[secret TOKEN]"}}));
   EXPECT_EQ(stored.receipt, "[secret TOKEN]");
+}
+
+TEST_F(RunLoopTest, ObjectCallsOfAJobWhoseExecutorHasNoneReachNobody) {
+  calls_ = true;
+  start(1);
+  control_.write(1, LogStream::system, R"({"id":1,"method":"osis.put","params":{}})");
+  ASSERT_TRUE(eventually([&] {  // what was answered is told with what comes next
+    control_.write(1, LogStream::system, "again");
+    collect();
+    return text_[LogStream::system].find("only scripts of the type osis") != std::string::npos;
+  }));
+  EXPECT_EQ(asked_, 0);
+  calls_objects_ = true;
+  start(2);
+  control_.write(2, LogStream::system, R"({"id":1,"method":"osis.put","params":{}})");
+  EXPECT_TRUE(eventually([&] { return asked_ > 0; }));
 }
 
 TEST_F(RunLoopTest, JobOverItsOutputLimitIsKilledIfItsPolicySaysSo) {

@@ -32,16 +32,33 @@ std::string joined(const std::set<std::string>& words, std::string_view separato
 }
 
 // Words of the line are walked to find the command; then the word before the cursor decides: a flag that wants a value,
-// a flag, or a subcommand. With nothing to offer bash falls back to file names.
+// a flag, a subcommand, or the first argument. With nothing to offer bash falls back to file names. The line is split
+// anew: bash takes the colon of an id for a break.
 constexpr std::string_view kBash = R"bash(# Completion of mycojobs for bash, made by `mycojobs completion bash`.
+# Of what strangers have named, plain words alone: compgen expands what stands in its list of words.
+_mycojobs_listed() {
+  timeout 3 mycojobs "$@" 2>/dev/null </dev/null | awk 'NR > 1 && $1 ~ /^[A-Za-z0-9:._-]+$/ { print $1 }'
+}
 _mycojobs() {
-  local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}"
-  local with_value=' @WITH_VALUE@ ' path='' words='' flags='--help' i
+  local current="${COMP_WORDS[COMP_CWORD]}" with_value=' @WITH_VALUE@ ' path='' words='' flags='--help' i arguments=0
+  local -a line=("${COMP_WORDS[@]:0:COMP_CWORD}") where=()
+  if [[ -n "${COMP_LINE-}" ]]; then
+    read -ra line <<< "${COMP_LINE:0:COMP_POINT}"
+    current=''
+    if [[ "${COMP_LINE:0:COMP_POINT}" != *[[:space:]] ]]; then current="${line[-1]}"; unset 'line[-1]'; fi
+  fi
+  local previous="${line[-1]}"
   COMPREPLY=()
-  for ((i = 1; i < COMP_CWORD; i++)); do
-    if [[ "$with_value" == *" ${COMP_WORDS[i]} "* ]]; then ((i++)); continue; fi
-    case "${path:+$path }${COMP_WORDS[i]}" in
-      @PATHS@) path="${path:+$path }${COMP_WORDS[i]}" ;;
+  for ((i = 1; i < ${#line[@]}; i++)); do
+    if [[ "$with_value" == *" ${line[i]} "* ]]; then
+      case "${line[i]}" in
+        --redis|--context|--state-dir|--config) where+=("${line[i]}" "${line[i+1]-}") ;;
+      esac
+      ((i++)); continue
+    fi
+    case "${path:+$path }${line[i]}" in
+      @PATHS@) path="${path:+$path }${line[i]}" ;;
+      *) if [[ "${line[i]}" != -* ]]; then ((++arguments)); fi ;;
     esac
   done
   case "$path $previous" in
@@ -51,8 +68,16 @@ _mycojobs() {
 @WORDS@  esac
   case "$path" in
 @FLAGS@  esac
-  if [[ "$current" == -* ]]; then words="$flags"; fi
+  if [[ "$current" == -* ]]; then
+    words="$flags"
+  else
+    case "$path $arguments" in
+@ARGUMENTS@    esac
+  fi
   COMPREPLY=($(compgen -W "$words" -- "$current"))
+  if [[ "$current" == *:* && "${COMP_WORDBREAKS-}" == *:* ]]; then
+    COMPREPLY=("${COMPREPLY[@]#"${current%"${current##*:}"}"}")
+  fi
 }
 complete -o default -F _mycojobs mycojobs
 )bash";
@@ -80,6 +105,7 @@ std::string bash_completion(const Commands& commands) {
   std::string choices;
   std::string words;
   std::string flags;
+  std::string arguments;
   for (const auto& row : commands) {
     std::set<std::string> own = {"--help"};
     for (const auto& option : row.options) {
@@ -89,6 +115,9 @@ std::string bash_completion(const Commands& commands) {
       choices += "    '" + row.name + ' ' + option.flag + "') COMPREPLY=($(compgen -W '" + option.choices +
                  "' -- \"$current\")); return ;;\n";
     }
+    std::string first = row.argument_words.empty() ? "" : "'" + row.argument_words + "'";
+    if (!row.argument_from.empty()) first = "\"$(_mycojobs_listed " + row.argument_from + " \"${where[@]}\")\"";
+    if (!first.empty()) arguments += "      '" + row.name + " 0') words=" + first + " ;;\n";
     flags += "    '" + row.name + "') flags='" + joined(own, " ") + "' ;;\n";
   }
   for (const auto& [path, next] : subcommands_of(commands)) {
@@ -101,6 +130,7 @@ std::string bash_completion(const Commands& commands) {
   replace(script, "@CHOICES@", choices);
   replace(script, "@WORDS@", words);
   replace(script, "@FLAGS@", flags);
+  replace(script, "@ARGUMENTS@", arguments);
   return script;
 }
 

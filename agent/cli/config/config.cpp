@@ -1,5 +1,6 @@
 #include "cli/config/config.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,6 +34,15 @@ std::string choose_file(const Sources& sources) {
   return std::filesystem::exists(path, missing) ? path : "";
 }
 
+// "redis://:password@host", "redis://user:password@host".
+bool holds_password(std::string_view text) {
+  const auto scheme = text.find("://");
+  if (scheme == std::string_view::npos) return false;
+  const auto at = text.find('@', scheme);
+  const auto colon = text.find(':', scheme + 3);
+  return at != std::string_view::npos && colon != std::string_view::npos && colon + 1 < at;
+}
+
 // Later layers replace what earlier ones set.
 class Layers {
  public:
@@ -55,6 +65,7 @@ class Layers {
       config_.values.push_back(value);
     }
     file_ = std::move(file);
+    warn_of_passwords();
   }
   void put_environment(const Host& host) {
     for (const auto& entry : host.environment) {
@@ -101,6 +112,17 @@ class Layers {
   }
 
  private:
+  void warn_of_passwords() {
+    struct stat info {};
+    if (::stat(config_.file.c_str(), &info) != 0 || (info.st_mode & S_IROTH) == 0) return;
+    for (const ConfigValue& value : config_.values) {
+      if (!value.source.starts_with(config_.file + ':') || !holds_password(value.text)) continue;
+      config_.warnings.push_back(value.source + ": " + value.name +
+                                 " holds a password, and every user of this host may read the file: chmod o-r " +
+                                 config_.file);
+    }
+  }
+
   Config config_;
   FileValues file_;  // empty: none
 };

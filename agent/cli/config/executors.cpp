@@ -57,7 +57,7 @@ class Reader {
   static bool is_file_name(const std::string& name) {
     return !name.empty() && name.size() <= 100 && name.front() != '.' && name.find('/') == std::string::npos &&
            name.find('\0') == std::string::npos && name != "artifacts" && name != "secrets" && name != "inputs" &&
-           name != "inputs.json";
+           name != "inputs.json" && name != "flow.json";
   }
   Result<void> words(const std::string& key, const json& value, std::vector<std::string>& out) const {
     if (!value.is_array() || value.size() > 100) return refuse(key, "is not a list of texts");

@@ -47,6 +47,8 @@ struct Settings {
   bool local = false;
   std::vector<std::string> script_types;  // empty: all that the executors serve
   std::string api_listen, api_tokens, supervisor_listen;
+  std::vector<std::string> coordinator_networks;
+  Id runner_actor = 0;
   bool api_listen_chosen = false;  // by file, variable or flag
   std::string state_dir, libexec_dir, secrets_dir, plugins_dir;
   std::uint32_t lease_ms = 0, grace_ms = 0, coordinator_lease_ms = 0;

@@ -1,4 +1,4 @@
---#
+--# journal
 -- Writes a record that stands in no queue. Answers {new | exists | used, key, record}.
 local prefix, counter, names, name, id, fields = arg(), arg(), arg(), arg(), num(arg()), list_arg()
 local indexed = prefix == 'runner:'
@@ -23,6 +23,7 @@ if err then return err end
 if redis.call('EXISTS', key) == 1 then return there(key) end
 if is_used(key) then return {'used', key, {}} end
 redis.call('HSET', key, 'id', dec(id), 'created_at', now_s, 'updated_at', now_s, unpack(fields))
+if is_job_key(key) then happened(key) end
 if name ~= '' then redis.call('HSET', names, name, key) end
 if indexed then redis.call('ZADD', 'mj:runners', 'NX', 0, dec(id)) end
 if allocate then redis.call('SET', counter, dec(id)) end

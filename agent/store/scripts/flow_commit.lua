@@ -17,16 +17,17 @@ if revision ~= expected then return {'conflict', dec(revision)} end
 if taken_before ~= '' and num(taken_before) ~= num(mark.taken) then return {'taken'} end
 
 -- What is asked of jobs: {job, claim (nil: its key holds something else), fields}.
-local function jobs_arg(with_fields)
+local function jobs_arg(with_fields, with_record)
   local list = {}
   for i = 1, num(arg()) do
     local job = arg()
     list[i] = {job = job, fields = with_fields and list_arg() or nil}
+    if with_record then list[i].queue, list[i].record = arg(), list_arg() end
     if not is_job_key(job) then err = redis.error_reply('MJTYPE ' .. shown(job) .. ' is no key of a job') end
   end
   return list
 end
-local dispatch, ends, cancel, requeue, replan = jobs_arg(true), jobs_arg(true), jobs_arg(), jobs_arg(), jobs_arg()
+local dispatch, ends, cancel, requeue, replan = jobs_arg(true, true), jobs_arg(true), jobs_arg(), jobs_arg(), jobs_arg()
 if err then return err end
 
 -- Its claim, as one of this flow; nil: it is not to be touched, which has been said.
@@ -54,6 +55,21 @@ local function claim_of(job)
   return claim
 end
 local function is_over(claim) return claim.over or claim.state == 'ended' end
+
+-- A node that the run has got only now: its record is written with its first dispatch.
+local function plant(each)
+  local job, claim = each.job, read_claim(each.job)
+  if #each.record == 0 or not claim then return end
+  if claim.state then
+    if claim.flow then return end
+    add_anomaly(job .. ' was submitted by itself, and is a job of flow ' .. me .. ' by its id: the flow goes on with its end')
+    return set_claim(job, claim, 'flow', me)
+  end
+  redis.call('DEL', job)
+  redis.call('HSET', job, 'id', string.match(job, '%d+$'), 'created_at', now_s, 'flow_id', flow, 'status',
+    'waiting_for_prerequisites', 'detail', 'planned', 'updated_at', now_s, unpack(each.record))
+  plan(job, claim, each.queue, me)
+end
 
 local function queue_job(job, claim, fields)
   if is_over(claim) then return raise_event(me, 'job ' .. job) end
@@ -86,7 +102,7 @@ local function plan_again(job, claim)
   redis.call('HDEL', 'mj:claim:' .. job, 'status', 'detail', 'end', 'ended_ms', 'leftover', 'claim_id', 'token', 'dead')
   redis.call('ZREM', 'mj:ended', job)
   if claim.dead then redis.call('XDEL', 'mj:dead', claim.dead) end
-  redis.call('HDEL', job, 'ended_ms', 'claim_id', 'runner_id', 'result', 'error', 'error_info')
+  redis.call('HDEL', job, 'ended_ms', 'claim_id', 'runner_id', 'result', 'result_json', 'error', 'error_info')
   redis.call('HSET', job, 'status', 'waiting_for_prerequisites', 'detail', 'planned', 'updated_at', now_s)
   return true
 end
@@ -141,6 +157,7 @@ end
 each_of(ends, end_job)
 each_of(replan, replan_job)
 each_of(requeue, requeue_job)
+for _, each in ipairs(dispatch) do plant(each) end
 each_of(dispatch, queue_job)
 each_of(cancel, cancel_one)
 

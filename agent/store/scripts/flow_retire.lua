@@ -25,6 +25,7 @@ if mark.state == 'creating' then
       local journal = 'mj:journal:' .. queue_of(job, claim)
       if #revisions > 0 and type_of(journal) == 'stream' then redis.call('XDEL', journal, unpack(revisions)) end
       redis.call('UNLINK', job, 'mj:claim:' .. job)
+      redis.pcall('ZREM', 'mj:jobs', job)
     end
   end
   if last < num(mark.jobs) then

@@ -25,6 +25,7 @@ for i, job in ipairs(jobs) do
   note('due_ms', score('mj:delayed', job))
   note('check_ms', score('mj:prerequisites', job))
   note('in_ended', score('mj:ended', job))
+  note('in_jobs', score('mj:jobs', job))
   if record_type == 'none' and type_of('mj:missing') == 'zset' then
     for _, member in ipairs(redis.call('ZRANGE', 'mj:missing', 0, 999)) do
       if string.sub(member, 1, #job + 1) == job .. ' ' then note('missing', 1) end

@@ -1,8 +1,9 @@
 --# journal places ends
--- Makes a job's claim what its facts say (`want`: the claim's fields, none for a bare record), and its place, indexes
+-- Makes a job's claim what its facts say (`want`: the claim's fields, none for a bare record, revs alone where the claim
+-- is kept as it is), and its place, indexes
 -- and status what its claim says. Answers {1 if it has newer facts than were read, differences...}.
 local job, dry, last_revision, head, want = arg(), arg() == '1', num(arg()), num(arg()), to_table(list_arg())
-local err = wrong_shared()
+local err = wrong_shared() or wrong('mj:jobs', 'zset')
 if err then return err end
 local differences = {0}
 local function differs(text, mend, ...)
@@ -106,6 +107,14 @@ local function place(name, key, should, add)
 end
 local lease_ms = math.max(1000, num(claim.lease_ms))
 local until_ms = dec(math.max(num(claim.until_ms), now_ms + lease_ms))
+-- By what its record knows. One that another client has pushed, and nobody has seen yet, needs not stand there.
+local moment = dec(1000 * math.max(num(record.ended_ms), num(record.started_ms), num(record.queued_ms),
+  1000 * num(record.updated_at), 1000 * num(record.created_at), 1))
+if state then
+  place('mj:jobs', 'mj:jobs', is == 'hash', moment)
+elseif is == 'hash' and not dry then
+  redis.call('ZADD', 'mj:jobs', 'NX', moment, job)
+end
 if state == 'live' and (not redis.call('ZSCORE', 'mj:leases', job) or not claim.until_ms or #mend > 0) and not dry then
   -- A whole lease for whoever runs it.
   redis.call('HSET', 'mj:claim:' .. job, 'until_ms', until_ms, 'lease_ms', dec(lease_ms))
@@ -193,5 +202,34 @@ end
 if bare and record.status ~= 'dispatched' then
   differs('its record says ' .. shown(record.status or 'nothing') .. ' and nobody has claimed it', redis.call, 'HSET', job,
     'status', 'dispatched', 'updated_at', now_s)
+end
+
+-- Its facts have gaps or are in disorder (`want` has a list of them and no state): a new one says what its claim says.
+if not want.state and want.revs and kStates[state] then
+  differs('from here on its facts are what its claim says', function()
+    local now, more = read_claim(job), {}
+    local function tell(name, value)
+      if value and value ~= '' then
+        more[#more + 1] = name
+        more[#more + 1] = value
+      end
+    end
+    tell('s', now.state)
+    tell('st', now.state == 'ended' and (now.status or 'error'))
+    tell('detail', now.detail)
+    tell('c', now.claim_id)
+    tell('t', now.token)
+    for name, field in pairs({e = 'epoch', a = 'attempt', d = 'deliveries', r = 'runner'}) do tell(name, dec(num(now[field]))) end
+    tell('i', now.instance)
+    tell('l', now.lease_ms and dec(num(now.lease_ms)))
+    tell('g', now['end'])
+    tell('en', now.state == 'ended' and now.ended_ms and dec(num(now.ended_ms)))
+    tell('due', now.state == 'delayed' and dec(num(redis.call('ZSCORE', 'mj:delayed', job) or '0')))
+    tell('m', now.message)
+    tell('fl', now.flow)
+    now.revs = want.revs ~= '0' and want.revs or nil
+    add_fact(queue, job, now, 'restored', unpack(more))
+    set_claim(job, now)
+  end)
 end
 return differences

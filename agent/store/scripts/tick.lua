@@ -110,6 +110,7 @@ local function retire(job)
   if claim.idem then redis.call('HDEL', 'mj:idempotency:' .. string.match(job, '^job:(%d+)'), claim.idem) end
   redis.call('UNLINK', job, 'mj:claim:' .. job, 'mj:log:' .. job)
   redis.call('ZREM', 'mj:ended', job)
+  redis.pcall('ZREM', 'mj:jobs', job)
   retired = retired + 1
 end
 if keep_ms > 0 then
@@ -122,6 +123,13 @@ if excess > 0 then
   local before = retired
   for _, job in ipairs(redis.call('ZRANGE', 'mj:ended', 0, math.min(excess, max) - 1)) do retire(job) end
   if excess >= max and retired > before then more = 1 end
+end
+
+-- Records that another client has deleted before anybody took them up: in time they are the oldest of all.
+if type_of('mj:jobs') == 'zset' then
+  for _, job in ipairs(redis.call('ZRANGE', 'mj:jobs', 0, 9)) do
+    if redis.call('EXISTS', job, 'mj:claim:' .. job) == 0 then redis.call('ZREM', 'mj:jobs', job) end
+  end
 end
 
 local next_due = redis.call('ZRANGE', 'mj:delayed', 0, 0, 'WITHSCORES')[2]

@@ -4,12 +4,13 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/last_words.h"
 #include "base/version.h"
 #include "executors/channel.h"
 #include "executors/exec/exechost/run_program.h"
 #include "sandbox/zygote.h"
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   if (argc > 1 && std::strcmp(argv[1], "--version") == 0) {
     std::printf("mycojobs-exechost %s\n", mycojobs::kVersion);
     return 0;
@@ -22,4 +23,6 @@ int main(int argc, char** argv) {
                           .after_fork_job = nullptr,
                           .run = mycojobs::run_program,
                           .folder = mycojobs::kArtifactsName});
+} catch (...) {
+  mycojobs::leave_with_last_words("mycojobs-exechost");
 }

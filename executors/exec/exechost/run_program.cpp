@@ -81,6 +81,7 @@ struct Plan {
   std::string script_path, attached_path;
   std::vector<std::string> command, environment;
   std::uint64_t max_artifact_bytes = 0;
+  std::string flow;  // JSON: what its flow hands over
 };
 
 // What came from the agent, laid out for the program. The agent is trusted: what does not parse is our own fault.
@@ -94,6 +95,9 @@ Plan lay_out(const HostRequest& request) {
   plan.max_artifact_bytes = facts.at("max_artifact_bytes").get<std::uint64_t>();
   auto variables = json::parse(request.environment).get<TextMap>();
   variables["MYCOJOBS_INPUTS"] = kInputsFile;
+  variables["MYCOJOBS_INPUTS_BY_ID"] = facts.contains("input_names") ? kInputsByIdFile : kInputsFile;
+  plan.flow = dump_json(facts.value("flow", json::object()));
+  if (plan.flow != "{}") variables["MYCOJOBS_FLOW"] = kFlowFile;
   variables["MYCOJOBS_RESULT"] = kResultFile;
   variables["MYCOJOBS_PROGRESS"] = kProgressFifo;
   for (const auto& [name, value] : variables) {
@@ -188,9 +192,9 @@ int wait_for_end(ProgressReader& progress) {
   }
 }
 
-Result<TextMap> read_result() {
+Result<HandedBack> read_result() {
   const Fd file(::open(kResultFile, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
-  if (!file && errno == ENOENT) return TextMap{};
+  if (!file && errno == ENOENT) return HandedBack{};
   struct stat info {};
   if (!file || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode))
     return fail(Code::invalid, "result file: it is not a regular file any more");
@@ -200,6 +204,12 @@ Result<TextMap> read_result() {
     got = ::read(file.get(), text.data() + size, text.size() - size);
   text.resize(size);
   return parse_result_file(text);
+}
+
+std::string result_json(const HandedBack& result) {
+  json out(result.texts);
+  for (const std::string& key : result.json) out[key] = json::array({result.texts.at(key)});
+  return dump_json(out);
 }
 
 void leave_by(int signal) {
@@ -223,7 +233,7 @@ int hand_over(int channel, int status, int start_error, const Plan& plan) {
                  error_json("ProgramError", "cannot start " + plan.command[0] + ": " + errno_text(start_error)));
   } else if (WIFEXITED(status) && code == 0) {
     if (auto result = read_result()) {
-      append_frame(last, FrameKind::result, dump_json(json(*result)));
+      append_frame(last, FrameKind::result, result_json(*result));
     } else {
       code = 1;
       append_frame(last, FrameKind::error, error_json("ResultError", result.error().message));
@@ -244,8 +254,9 @@ int run_program(int channel) {
   if (!request && request.error().code == Code::unavailable) return kNoRequest;
   if (!request) return not_run(channel, request.error().message);
   Plan plan = lay_out(*request);
-  if (!write_file(plan.script_path, 0500, request->script) || !write_file(kInputsFile, 0400, request->inputs) ||
-      !write_file(kResultFile, 0600, "") ||
+  if (!write_file(plan.script_path, 0500, request->script) ||
+      (plan.flow != "{}" && !write_file(kFlowFile, 0400, plan.flow)) ||
+      !write_file(kInputsFile, 0400, request->inputs) || !write_file(kResultFile, 0600, "") ||
       (!plan.attached_path.empty() && !write_copy(plan.attached_path, request->attached)) || ::chdir("/job") != 0)
     return not_run(channel, "/job: " + errno_text(errno) + ": ask for more, policy.disk");
   ProgressReader progress(channel);

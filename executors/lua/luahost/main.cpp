@@ -3,11 +3,12 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/last_words.h"
 #include "executors/channel.h"
 #include "executors/lua/luahost/luahost.h"
 #include "sandbox/zygote.h"
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   if (const auto warm = mycojobs::warm_lua(); !warm) {
     std::fprintf(stderr, "mycojobs-luahost: %s\n", warm.error().message.c_str());
     return 1;
@@ -22,4 +23,6 @@ int main(int argc, char** argv) {
                           .after_fork_job = nullptr,
                           .run = [](int channel) { return mycojobs::run_lua_job(channel); },
                           .folder = mycojobs::kArtifactsName});
+} catch (...) {
+  mycojobs::leave_with_last_words("mycojobs-luahost");
 }

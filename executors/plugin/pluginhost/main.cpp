@@ -12,6 +12,7 @@
 #include <ctime>
 #include <string>
 
+#include "base/last_words.h"
 #include "base/write_all.h"
 #include "executors/plugin/pluginhost/loaded_plugin.h"
 #include "executors/plugin/pluginhost/rights.h"
@@ -112,14 +113,14 @@ void answer(const Plugin& plugin, WireKind kind, std::uint32_t call, const std::
 extern "C" const char* __asan_default_options() { return "handle_segv=0:handle_abort=0:detect_leaks=0"; }
 #endif
 
-int main() {
+int main() try {
   int type = 0;
   socklen_t size = sizeof type;
   if (::getsockopt(kSocketFd, SOL_SOCKET, SO_TYPE, &type, &size) != 0 || ::fcntl(kPluginFd, F_GETFD) < 0) {
     std::fputs("mycojobs-pluginhost is started by the agent: see `mycojobs plugin check`\n", stderr);
     return 64;
   }
-  // A terminal's and a service manager's signals are for the agent; this ends when its socket does.
+  // A service manager's signals are for the agent; this ends when its socket does.
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(number, SIG_IGN);
   ::close_range(kPluginFd + 1, ~0U, 0);
   Abandoned abandoned;
@@ -136,4 +137,6 @@ int main() {
   send(WireKind::loaded, 0, describe(**plugin));
   abandoned.watch(0);
   serve(**plugin, abandoned);
+} catch (...) {
+  mycojobs::leave_with_last_words("mycojobs-pluginhost");
 }

@@ -173,29 +173,95 @@ def report_exit(error):
     return code
 
 
+# What a result value may be: text, a number, True, False, None, a list or tuple of these, a dict of these with texts as
+# keys. One rule, for Lua too (luahost/lua/job.lua). By the name of a class: what to hand back instead of the value.
+REMEDIES = {
+    "ndarray": ".tolist()",
+    "generic": ".item()",  # of numpy: its scalars
+    "Series": ".tolist()",
+    "DataFrame": ".to_dict('list')",
+    "datetime": ".isoformat()",
+    "date": ".isoformat()",
+    "time": ".isoformat()",
+    "timedelta": ".total_seconds()",
+    "bytes": ".decode(), or leave a file in mycojobs.artifacts",
+    "bytearray": ".decode(), or leave a file in mycojobs.artifacts",
+    "Enum": ".value",
+    "set": "sorted()",
+    "frozenset": "sorted()",
+}
+
+
+def remedy_of(value):
+    for kind in type(value).__mro__:
+        if remedy := REMEDIES.get(kind.__name__):
+            return f"hand back its {remedy}" if remedy[0] == "." else f"hand back {remedy[:-1]}VALUE)"
+    if isinstance(value, collections.abc.Iterable):
+        return "hand back list(VALUE)"
+    return "hand back its str(), or a dict of its parts"
+
+
+def check_value(value, depth=0):
+    """Raises what is wrong; the caller puts the place in front."""
+    if value is None or isinstance(value, str):
+        return
+    if isinstance(value, float):
+        if not -math.inf < value < math.inf:
+            raise ResultError(f": {float(value)} is no result value: hand back None, or its str()")
+    elif isinstance(value, int):
+        if int.bit_length(value) > MAX_BITS:
+            raise ResultError(f": a whole number of {int.bit_length(value)} bits is too large: hand back its str()")
+    elif not isinstance(value, (dict, list, tuple)):
+        raise ResultError(f": {a_kind(value)} is no result value: {remedy_of(value)}")
+    elif depth == MAX_DEPTH:
+        raise ResultError(f": is nested more than {MAX_DEPTH} deep, or holds itself")
+    else:
+        is_map = isinstance(value, dict)
+        for at, each in (dict.items(value) if is_map else enumerate(value)):
+            if is_map and not isinstance(at, str):
+                raise ResultError(f": its key {at!r} is not text: write str({at!r})")
+            try:
+                check_value(each, depth + 1)
+            except ResultError as error:
+                # Of a deep place the innermost parts would hide the first.
+                raise ResultError(f"[{at!r}]{error}" if depth < 8 else str(error)) from None
+
+
+def a_kind(value):
+    name = type_name(type(value))
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
 def encode_result(values):
     entries = []
     for key, value in dict.copy(values).items():
         if not isinstance(key, str):
-            raise ResultError(f"result: the key {key!r} is not text")
+            raise ResultError(f"result: the key {key!r} is not text: write result[str({key!r})]")
         try:
-            text = value if isinstance(value, str) else to_json(value)
-            entries.append(f"{encode_basestring(key)}:{encode_basestring(text)}".encode())
+            text = encode_basestring(value if isinstance(value, str) else json_of(value))
+            entries.append(f"{encode_basestring(key)}:{text if isinstance(value, str) else f'[{text}]'}".encode())
         except UnicodeEncodeError:
             raise ResultError(f"result[{key!r}]: holds bytes that are not text") from None
+        except ResultError as error:
+            raise ResultError(f"result[{key!r}]{error}") from None
         except Exception as error:
             raise ResultError(f"result[{key!r}]: {error}") from None
     return b"{" + b",".join(entries) + b"}"
 
 
+def json_of(value):
+    check_value(value)
+    return to_json(value)
+
+
 def hand_over(values):
     """The result as bytes of JSON; None if it cannot be handed over."""
-    if not isinstance(values, dict):
-        # The script uses the name for something of its own.
-        kind = type(values).__name__
-        send(NOTE, to_json({"text": f"result is of type {kind}, not a dict: it is not handed back"}).encode())
-        values = result
     try:
+        if not isinstance(values, dict):
+            raise ResultError(
+                f"result is {a_kind(values)}, not a dict: hand a value back as result['NAME'] = VALUE, and give a "
+                "variable of the script's own another name"
+            )
         return encode_result(values)
     except Exception as error:
         message = str(error)

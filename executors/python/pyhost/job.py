@@ -12,6 +12,7 @@ import atexit
 import base64
 import builtins as builtins_module
 import collections
+import collections.abc
 import contextlib
 import copy
 import dataclasses
@@ -49,6 +50,8 @@ MAX_TRACEBACK = 64 << 10
 MAX_NOTE_TEXT = 1000
 MOST_LINKED = 20  # exceptions that hang together, looked at
 FOLDERS_OF_GRANTS = ("/srv", "/opt", "/home", "/var", "/mnt", "/media", "/data")
+MAX_DEPTH = 48  # of a result value: an answer that it stands in may have 64
+MAX_BITS = 1023  # of a whole number: likewise
 MAX_RETRY = 10**9  # seconds; the agent has a limit of its own
 
 load_json = json.JSONDecoder().decode
@@ -95,15 +98,39 @@ def is_answer(retry):
     return retry is False or (type(retry) in (int, float) and 0 <= retry < math.inf)
 
 
+class Inputs(collections.abc.Mapping):
+    """Results of the jobs that this one depends on. Iterating gives each once, by its name or, if it has none of its
+    own, by its id; looking one up goes by either."""
+
+    __module__ = "mycojobs"
+    __slots__ = ("_results", "_names")
+
+    def __init__(self, results, names):
+        self._results, self._names = results, names
+
+    def __getitem__(self, job):
+        key = str(job) if type(job) is int else job
+        return self._results[self._names.get(key, key)]
+
+    def __iter__(self):
+        return iter(self._results)
+
+    def __len__(self):
+        return len(self._results)
+
+    def __repr__(self):
+        return f"mycojobs.inputs({self._results!r})"
+
+
 class ResultError(Exception):
     """A value of the result that cannot be handed back; the text names its key."""
 
 
 def refuse(value):
-    raise TypeError(f"a value of type {type(value).__name__} is not JSON")
+    raise TypeError(f"{type(value).__name__} is no result value")
 
 
-to_chunks = c_make_encoder({}, refuse, encode_basestring, None, ":", ",", False, False, False)
+to_chunks = c_make_encoder(None, refuse, encode_basestring, None, ":", ",", False, False, False)
 
 
 def to_json(value):
@@ -138,7 +165,9 @@ def warm():
     module.__dict__.update(progress=progress, cancelled=cancelled, result=result, Failure=Failure, secret=secret)
     module.artifacts = pathlib.Path(ARTIFACTS)
     module.__getattr__, module.__dir__ = make_attribute, list_attributes
-    module.__all__ = ["Failure", "artifacts", "cancelled", "inputs", "job", "progress", "result", "secret"]
+    module.__all__ = [
+        "Failure", "artifacts", "cancelled", "each", "flow", "inputs", "job", "progress", "result", "secret"
+    ]
     modules["mycojobs"] = module
     # Who asks whether a script has set a hook of its own compares the two (code, doctest).
     sys.excepthook = sys.__excepthook__ = show_exception
@@ -171,7 +200,7 @@ def cool():
     """After the rehearsals: nothing of them stays."""
     now.update(nothing)
     result.clear()
-    for name in ("job", "inputs"):
+    for name in ("job", "inputs", "flow", "each"):
         module.__dict__.pop(name, None)
     lines.clear()
     environment_data.clear()
@@ -183,15 +212,25 @@ def make_attribute(name):
     """Of the module mycojobs: made when a script first asks for it."""
     if name == "job":
         facts = now["facts"]
-        kept = {key: value for key, value in facts.items() if key != "max_artifact_bytes"}
+        kept = {key: value for key, value in facts.items() if key not in ("max_artifact_bytes", "flow", "input_names")}
         module.job = types.SimpleNamespace(deadline=facts["deadline_unix_ms"] / 1000, **kept)
         module.job.granted = dict(facts["granted"])
     elif name == "inputs":
-        module.inputs = types.MappingProxyType(load_json(now["inputs"].decode()))
+        module.inputs = Inputs(load_json(now["inputs"].decode()), now["facts"].get("input_names", {}))
+    elif name in ("flow", "each"):
+        told = now["facts"].get("flow", {})
+        each = told.get("each", {})
+        module.each = each.get("value")
+        module.flow = types.SimpleNamespace(
+            inputs=types.MappingProxyType(told.get("inputs", {})),
+            signals=types.MappingProxyType(told.get("signals", {})),
+            index=each.get("index"),
+            count=each.get("count"),
+        )
     else:
         raise AttributeError(f"module 'mycojobs' has no attribute {name!r}")
     return module.__dict__[name]
 
 
 def list_attributes():
-    return sorted({*module.__dict__, "job", "inputs"})
+    return sorted({*module.__dict__, "job", "inputs", "flow", "each"})

@@ -6,11 +6,12 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/last_words.h"
 #include "executors/channel.h"
 #include "executors/python/pyhost/pyhost.h"
 #include "sandbox/zygote.h"
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   mycojobs::PythonSetUp set_up;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string_view name(argv[i]);
@@ -38,4 +39,6 @@ int main(int argc, char** argv) {
                           .folder = mycojobs::kArtifactsName,
                           .written = mycojobs::written_by_jobs,
                           .loaded = mycojobs::loaded_modules});
+} catch (...) {
+  mycojobs::leave_with_last_words("mycojobs-pyhost");
 }

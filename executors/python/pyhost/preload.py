@@ -104,7 +104,9 @@ def left_behind(descriptors):
         if threads == 0 and not has_children():
             break
         if time.monotonic() > deadline:
-            return f"has left {threads} thread(s) running" if threads else "has left a process behind"
+            if threads == 0:
+                return "has left a process behind"
+            return f"has left {threads} thread{'s' if threads > 1 else ''} running"
         time.sleep(0.02)
     left = open_descriptors() - descriptors
     if left:

@@ -96,7 +96,8 @@ finish = function(job, claim, fields, by_owner)
     if claim.overdue then redis.call('ZREM', 'mj:overdue', job) end
     if claim.message then settle_message(claim.message, status) end
   end
-  local cleared = redis.pcall('HDEL', job, 'error', 'error_info', 'result', 'usage', 'layers', 'receipt', 'artifacts', 'lease_until_ms')
+  local cleared = redis.pcall('HDEL', job, 'error', 'error_info', 'result', 'result_json', 'usage', 'layers', 'receipt', 'artifacts',
+    'lease_until_ms')
   if type(cleared) == 'number' then
     redis.call('HSET', job, 'ended_ms', dec(now_ms), 'updated_at', now_s, unpack(fields))
   else
@@ -149,6 +150,19 @@ local function give_back(job, claim, how, reason)
   end
 end
 
+-- The same by its owner; what it had not begun is no delivery, and the wait for its first run goes on.
+local function release(job, claim, reason, ran)
+  if not ran and not claim.cancel then claim.deliveries = dec(math.max(0, num(claim.deliveries) - 1)) end
+  local failed = give_back(job, claim, 'released', reason)
+  if failed or claim.state ~= 'queued' then return failed end
+  redis.call('HSET', 'mj:claim:' .. job, 'deliveries', claim.deliveries)
+  if type_of(job) ~= 'hash' then return end
+  redis.call('HSET', job, 'deliveries', claim.deliveries)
+  if not never_ran(claim) then return end
+  local record = redis.call('HMGET', job, 'queue_timeout_ms', 'queued_ms', 'run_at_ms')
+  limit_wait(job, num(record[1] or nil), num(record[2] or nil), num(record[3] or nil))
+end
+
 -- An operator runs a job again that ended as error. Nil, or why not.
 local function reopen(job, claim)
   if claim.state ~= 'ended' then return 'has not ended: nothing to run again' end
@@ -166,6 +180,6 @@ local function reopen(job, claim)
   redis.call('HDEL', 'mj:claim:' .. job, 'status', 'detail', 'end', 'ended_ms', 'leftover', 'claim_id', 'token', 'dead')
   redis.call('ZREM', 'mj:ended', job)
   if claim.dead then redis.call('XDEL', 'mj:dead', claim.dead) end
-  redis.call('HDEL', job, 'ended_ms', 'claim_id', 'runner_id', 'result')
+  redis.call('HDEL', job, 'ended_ms', 'claim_id', 'runner_id', 'result', 'result_json')
   redis.call('HSET', job, 'status', 'dispatched', 'detail', 'queued', 'queued_ms', dec(now_ms), 'updated_at', now_s)
 end

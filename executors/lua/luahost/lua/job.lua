@@ -4,7 +4,7 @@ local host, modules = ...
 local kit, json = modules.base, modules.json
 local byte, concat, format, find, match, sub =
   string.byte, table.concat, string.format, string.find, string.match, string.sub
-local utf8len, huge = utf8.len, math.huge
+local utf8len, huge, mathtype = utf8.len, math.huge, math.type
 
 local MAX_MESSAGE, MAX_TRACEBACK, MAX_NOTE = 8 << 10, 64 << 10, 1000
 local MAX_RETRY = 10 ^ 9 -- seconds; the agent has a limit of its own
@@ -106,6 +106,15 @@ end
 
 -- Before the script.
 
+-- pairs() gives each job once, by its name or, if it has none of its own, by its id; looking one up goes by either.
+local function make_inputs(results, names)
+  names = names or {}
+  return setmetatable(results, {__index = function(_, job)
+    if mathtype(job) == "integer" then job = tostring(job) end
+    return rawget(results, names[job] or job)
+  end})
+end
+
 function M.prepare(facts_json, environment_json, inputs_json, folder)
   kit.folder, mycojobs.artifacts = folder, folder .. "/artifacts"
   local facts = kit.from_json(facts_json)
@@ -122,11 +131,17 @@ function M.prepare(facts_json, environment_json, inputs_json, folder)
   end
   local executor = facts.executor
   local job = {deadline = (facts.deadline_unix_ms or 0) / 1000}
+  local ours = {granted = true, executor = true, input_names = true, flow = true}
   for name, value in next, facts do
-    if name ~= "granted" and name ~= "executor" and not find(name, "^max_") then job[name] = value end
+    if not ours[name] and not find(name, "^max_") then job[name] = value end
   end
-  local names = {job = job, env = environment, inputs = kit.from_json(inputs_json), result = result, log = log,
-                 json = json, mycojobs = mycojobs}
+  local told = facts.flow or {}
+  local each = told.each or {}
+  mycojobs.flow = {inputs = told.inputs or {}, signals = told.signals or {}, index = each.index, count = each.count}
+  mycojobs.each = each.value
+  local inputs = make_inputs(kit.from_json(inputs_json), facts.input_names)
+  local names = {job = job, env = environment, inputs = inputs, result = result, log = log, json = json,
+                 mycojobs = mycojobs}
   mycojobs.job, mycojobs.inputs, mycojobs.result = job, names.inputs, result
   for name, value in next, names do rawset(globals, name, value) end
   kit.open_standard()
@@ -189,22 +204,28 @@ end
 function M.encode_result()
   local values = rawget(globals, "result")
   if type(values) ~= "table" then
-    if values ~= nil then note("result is of type " .. type(values) .. ", not a table: it is not handed back") end
+    if values ~= nil then
+      return nil, format("result is a %s, not a table: hand a value back as result.NAME = VALUE, and give a variable of "
+        .. "the script's own another name", type(values))
+    end
     values = result
   end
   local entries, left = {}, max_result_bytes
   for key, value in next, values do
-    if type(key) ~= "string" then return nil, format("result: the key %s is not text", tostring(key)) end
+    if type(key) ~= "string" then
+      return nil, format("result: the key %s is not text: write result[tostring(%s)]", tostring(key), tostring(key))
+    end
     if not utf8len(key) then return nil, "result: a key holds bytes that are not text" end
-    local fine, text = true, value
+    local fine, text, typed = true, value, type(value) ~= "string"
     local prefix = format('result["%s"]', shorten(key, 200))
-    if type(value) ~= "string" then fine, text = pcall(kit.to_json, prefix, value) end
+    if typed then fine, text = pcall(kit.result_json, prefix, value) end
     if not fine and type(text) == "string" then error(text, 0) end -- no memory
     if not fine then return nil, tostring(text) end
     if not utf8len(text) then return nil, prefix .. ": holds bytes that are not text" end
     key = cut(key, left + 1)
-    entries[key] = cut(text, left + 1)
     left = left - #key - #text
+    -- What is cut is JSON no more, and refused for its size.
+    entries[key] = typed and left >= 0 and {text} or cut(text, left + #key + #text + 1)
     if left < 0 then
       note(format("%s: with it the result is over %d bytes", prefix, max_result_bytes))
       break

@@ -8,7 +8,7 @@ local byte, char, format, gsub, match, sub =
 local concat, mathtype, tonumber, utf8char, utf8len = table.concat, math.type, tonumber, utf8.char, utf8.len
 local error, pcall, rawequal = error, pcall, rawequal
 
-local MAX_DEPTH = 100
+local MAX_DEPTH, MAX_RESULT_DEPTH = 100, 48 -- the latter: an answer that it stands in may have 64
 local Array = {__name = "json.array", __metatable = "json.array"}
 local null = setmetatable({}, {__name = "json.null", __tostring = function() return "null" end,
     __metatable = "json.null",
@@ -64,7 +64,7 @@ local function write_object(out, value, depth)
   local first = true
   for key, item in next, value do
     if type(key) ~= "string" then
-      problem("an object's key is of type " .. type(key) .. ": keys are text, or all of 1..n for an array")
+      problem(format("its key %s is not text: keys are text, or all of 1..n for an array", tostring(key)))
     end
     out[#out + 1] = (first and "" or ",") .. quote(key) .. ":"
     first = false
@@ -81,7 +81,7 @@ write = function(out, value, depth)
     if mathtype(value) == "integer" then
       out[#out + 1] = format("%d", value)
     elseif value ~= value or value == math.huge or value == -math.huge then
-      problem(tostring(value) .. " is not JSON")
+      problem(tostring(value) .. " is not JSON: write json.null, or its tostring()")
     else
       local short = format("%.15g", value)
       out[#out + 1] = tonumber(short) == value and short or format("%.17g", value)
@@ -91,11 +91,11 @@ write = function(out, value, depth)
   elseif rawequal(value, null) then
     out[#out + 1] = "null"
   elseif kind == "table" then
-    if depth >= MAX_DEPTH then problem(format("is nested more than %d deep (or holds itself)", MAX_DEPTH)) end
+    if depth >= MAX_DEPTH then problem("is nested too deep, or holds itself") end
     local length = count(value)
     if length then write_array(out, value, length, depth + 1) else write_object(out, value, depth + 1) end
   else
-    problem("a value of type " .. kind .. " is not JSON")
+    problem("a value of type " .. kind .. " is not JSON: write its parts, or its tostring()")
   end
 end
 
@@ -216,9 +216,9 @@ local function guarded(prefix, action, ...)
   error(value, 0)
 end
 
-local function encode(value)
+local function encode(value, depth)
   local out = {}
-  write(out, value, 0)
+  write(out, value, depth or 0)
   return concat(out)
 end
 
@@ -236,6 +236,7 @@ function json.decode(text) return guarded("json.decode", decode, kit.text("json.
 
 -- Not for scripts.
 function kit.to_json(prefix, value) return guarded(prefix, encode, value) end
+function kit.result_json(prefix, value) return guarded(prefix, encode, value, MAX_DEPTH - MAX_RESULT_DEPTH) end
 kit.from_json = decode
 kit.null = null
 kit.is_array = function(value) return count(value) ~= nil end

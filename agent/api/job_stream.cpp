@@ -1,0 +1,73 @@
+#include "api/job_stream.h"
+
+#include <nlohmann/json.hpp>
+
+#include "api/job_parts.h"
+#include "domain/codec.h"
+
+namespace mycojobs::api {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kLinesAtOnce = 500;
+constexpr std::string_view kState[] = {"id",      "caller_id", "context_id", "status",     "detail",  "error",
+                                       "attempt", "runner_id", "queued_ms",  "started_ms", "ended_ms"};
+
+std::string event(std::string_view name, std::uint64_t id, const json& data) {
+  return "event: " + std::string(name) + "\nid: " + std::to_string(id) + "\ndata: " + dump_json(data) + "\n\n";
+}
+
+}  // namespace
+
+Result<Job> look_at_job(const Call& call, const std::string& key) {
+  auto fields = call.store().load_fields(call.context(), key, kState);
+  if (!fields && fields.error().code != Code::not_found && fields.error().code != Code::invalid)
+    return tl::unexpected<Error>(std::move(fields).error());
+  Job job;
+  if (fields) job = decode<Job>(*fields).record;
+  MJ_CHECK(may_with_job(call, Action::read, key, job.runner_id));
+  MJ_CHECK(fields);
+  return job;
+}
+
+// The state before the log: when it says that the job has ended, the log behind it is whole.
+Result<JobStream::Page> JobStream::read() const {
+  const json params{{"context_id", wish_.context}};
+  MJ_TRY(call, Call::begin(services_, params, wish_.caller));
+  MJ_TRY(job, look_at_job(call, wish_.job));
+  MJ_TRY(log, call.store().logs(wish_.context, wish_.job, after_, kLinesAtOnce, 0));
+  return Page{std::move(job), std::move(log)};
+}
+
+JobStream::Look JobStream::tell_error(const Error& error) {
+  // The store is away: the client hears it as silence, and the next look tells what it has missed.
+  if (error.code == Code::unavailable) return sink_.open() ? Look::nothing : Look::over;
+  (void)sink_.send("event: gone\ndata: " + dump_json({{"message", error.message}}) + "\n\n");
+  return Look::over;
+}
+
+JobStream::Look JobStream::look() {
+  bool told = false;
+  while (true) {
+    auto page = read();  // gives the store back: a slow client keeps nobody waiting
+    if (!page) return tell_error(page.error());
+    for (const Log& line : page->log.lines) {
+      json data = to_json(line);
+      data["context"] = wish_.context;
+      data["job"] = wish_.job;
+      if (!sink_.send(event("log", line.seq, data))) return Look::over;
+      after_ = line.seq;
+      told = true;
+    }
+    if (page->log.lines.size() >= kLinesAtOnce) continue;
+    json state = status_of(page->job, wish_.job);
+    state["context"] = wish_.context;
+    const std::string text = dump_json(state);
+    if (text == told_) return told ? Look::told : Look::nothing;
+    told_ = text;
+    return sink_.send(event("job", after_, state)) ? Look::told : Look::over;
+  }
+}
+
+}  // namespace mycojobs::api

@@ -1,0 +1,41 @@
+// One client's stream of events of one job: its state whenever that changes, and its log, line by line. Of one thread.
+//
+//   event: log    id: SEQ    data: LogLine, with the job      Last-Event-ID goes on behind that line
+//   event: job    id: SEQ    data: JobState                   once all lines before it are told
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "api/event_stream.h"
+
+namespace mycojobs::api {
+
+inline constexpr std::uint32_t kJobLookMs = 200;  // between looks at a job
+
+// The record without what may be large. Errors: denied, not_found, unavailable.
+Result<Job> look_at_job(const Call&, const std::string& key);
+
+class JobStream {
+ public:
+  JobStream(Services& services, const EventWish& wish, EventSink& sink)
+      : services_(services), wish_(wish), sink_(sink), after_(wish.after_seq) {}
+  enum class Look { told, nothing, over };
+  Look look();  // rights are asked anew each time
+
+ private:
+  struct Page {
+    Job job;
+    LogPage log;
+  };
+  Result<Page> read() const;
+  Look tell_error(const Error&);
+
+  Services& services_;
+  const EventWish& wish_;
+  EventSink& sink_;
+  std::uint64_t after_;
+  std::string told_;  // the state
+};
+
+}  // namespace mycojobs::api

@@ -1,0 +1,47 @@
+// Connections whose first head has not come yet: they have shown no right, so they have no thread, a short time, and
+// places of their own. Where these are taken the one that has waited longest goes: who says what it wants at once is
+// let in however many others say nothing. Of one thread.
+#pragma once
+
+#include <poll.h>
+
+#include <chrono>
+#include <list>
+#include <string>
+#include <vector>
+
+#include "api/socket.h"
+#include "base/fd.h"
+
+namespace mycojobs::api {
+
+class Lobby {
+ public:
+  struct Guest {
+    Fd socket;
+    std::string bytes;
+    Deadline until{};
+    std::size_t looked = 0;
+    Result<std::size_t> head = std::size_t{0};  // its length; error: it is none, or too large
+  };
+  Lobby(std::uint32_t places, std::size_t most_bytes, std::uint32_t ms)
+      : places_(places), most_bytes_(most_bytes), ms_(ms) {}
+
+  void enter(Fd socket);
+  void add_to(std::vector<pollfd>&) const;
+  // What poll() has said of add_to()'s entries, which begin here. Those whose head is there, or is none.
+  std::vector<Guest> look(const pollfd* entries);
+  int timeout_ms() const;  // until the first one's time is over; -1: it is empty
+  std::size_t size() const { return guests_.size(); }
+  void clear() { guests_.clear(); }
+
+ private:
+  bool receive(Guest&) const;  // false: it has gone
+
+  std::uint32_t places_;
+  std::size_t most_bytes_;
+  std::uint32_t ms_;
+  std::list<Guest> guests_;  // the one that has waited longest in front
+};
+
+}  // namespace mycojobs::api

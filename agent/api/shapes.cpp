@@ -1,0 +1,122 @@
+#include "api/shapes.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "api/params.h"
+
+namespace mycojobs::api {
+namespace {
+
+using nlohmann::json;
+
+// members: "name:type", separated by blanks; with "!" behind the name it is always there.
+struct Shape {
+  std::string_view name, help, members;
+};
+constexpr Shape kShapes[] = {
+    {"Actor", "an actor", "id!:id pubkey:text address:texts created_at:unix_s updated_at:unix_s"},
+    {"Context", "a context and the lists of its roles",
+     "id!:id admins:ids submitters:ids executors:ids readers:ids created_at:unix_s updated_at:unix_s"},
+    {"Runner", "a runner, without its secret",
+     "id!:id pubkey:text address:text topic:text local!:boolean type:text created_at:unix_s updated_at:unix_s "
+     "detail:text version:text executors:texts slots:integer seen_ms:unix_ms actor_id:id"},
+    {"RunnerState", "a runner, and whether it lives: live, silent or left",
+     "id!:id state!:text host!:text claims!:integer pubkey:text address:text topic:text local!:boolean type:text "
+     "detail:text version:text executors:texts slots:integer seen_ms:unix_ms actor_id:id"},
+    {"Message", "a message",
+     "id!:id caller_id!:id context_id!:id message:text message_type!:text message_format_type!:text timeout:seconds "
+     "timeout_ack:seconds timeout_result:seconds job:list status!:text topic:text error:text created_at:unix_s "
+     "updated_at:unix_s transport_id:text transport_status:text"},
+    {"MessageRow", "a message without text and jobs",
+     "id!:id caller_id!:id message_type!:text status!:text topic:text error:text created_at:unix_s"},
+    {"Job", "a job's record",
+     "id!:id caller_id!:id context_id:id key:text script:text script_type:text timeout:seconds retries:integer "
+     "env_vars:object result:object prerequisites:texts dependends:ids status!:text created_at:unix_s "
+     "updated_at:unix_s name:text flow_id:id detail:text error:text error_info:object attempt:integer "
+     "deliveries:integer epoch:integer runner_id:id queued_ms:unix_ms started_ms:unix_ms ended_ms:unix_ms usage:object "
+     "layers:text receipt:object run_at_ms:unix_ms priority:integer queue_timeout_ms:ms idempotency_key:text "
+     "concurrency_key:text concurrency_limit:integer inputs:texts artifacts:object policy:object"},
+    {"JobState", "where a job is; 0 and empty: not yet",
+     "key!:text id!:id caller_id!:id context_id!:id status!:text detail!:text error!:text ended!:boolean "
+     "attempt!:integer runner_id!:integer queued_ms!:unix_ms started_ms!:unix_ms ended_ms!:unix_ms"},
+    {"JobResult", "where a job is, and what it has said",
+     "key!:text id!:id caller_id!:id context_id!:id status!:text detail!:text error!:text ended!:boolean "
+     "attempt!:integer runner_id!:integer queued_ms!:unix_ms started_ms!:unix_ms ended_ms!:unix_ms result!:object "
+     "error_info:object usage:object artifacts:object"},
+    {"JobReason", "why a job is where it is", "key!:text state!:text cause!:text reason!:text evidence!:any next!:any"},
+    {"LogLine", "a line of a log; stream: stdout, stderr, system",
+     "ts_ms!:unix_ms seq!:integer stream!:text text!:text"},
+    {"LogPage", "lines of a log; ended: no line will follow", "lines!:[LogLine] ended!:boolean after_seq!:integer"},
+    {"Flow", "a flow's record",
+     "id!:id caller_id!:id context_id!:id jobs:ids env_vars:object result:object status!:text created_at:unix_s "
+     "updated_at:unix_s name:text detail:text definition:any definition_hash:text error:text nodes:list "
+     "started_ms:unix_ms ended_ms:unix_ms parent:text"},
+    {"FlowRow", "a flow in the list; retired: its record is gone",
+     "id!:id name!:text at_ms!:unix_ms retired!:boolean status!:text caller_id:id detail:text"},
+    {"FlowState", "where a flow is", "id!:id status!:text detail!:text revision!:integer"},
+    {"FlowResult", "what a flow's jobs have said, by <name>.<key>",
+     "id!:id status!:text detail!:text error!:text ended!:boolean result!:object"},
+    {"FlowNode", "a node of a flow, and how it stands",
+     "id!:id name!:text depends!:ids prerequisites!:texts supervisor_url!:text node_status!:text kind!:text "
+     "detail!:text error!:text attempt!:integer started_ms!:unix_ms ended_ms!:unix_ms runner_id!:integer"},
+    {"FlowEdge", "the job `to` needs the job `from`", "from!:id to!:id"},
+    {"FlowDag", "nodes and edges of a flow",
+     "id!:id caller_id!:id context_id!:id name!:text status!:text detail!:text revision!:integer nodes!:[FlowNode] "
+     "edges!:[FlowEdge] anomalies!:list"},
+    {"FlowReason", "why a flow, or a node of it, is where it is",
+     "node!:text cause!:text reason!:text evidence!:any next!:any"},
+    {"FlowMoment", "what has happened to a flow", "at_ms!:unix_ms revision!:integer node!:text what!:text"},
+    {"Queue", "a queue", "queue!:text length!:integer prioritised!:integer paused!:boolean facts!:integer"},
+    {"QueueState", "whether a queue is paused", "queue!:text paused!:boolean"},
+    {"Version", "the server's version", "version!:text"},
+    {"ServerInfo", "what a server serves and how it is",
+     "version!:text role!:text contexts!:ids started_ms!:unix_ms calls!:integer refusals!:integer actor!:id "
+     "store!:object"},
+};
+
+const Shape* find_shape(std::string_view name) {
+  const auto* found =
+      std::find_if(std::begin(kShapes), std::end(kShapes), [&](const Shape& each) { return each.name == name; });
+  return found == std::end(kShapes) ? nullptr : found;
+}
+
+std::string_view inner(std::string_view type) {
+  return type.starts_with('[') && type.ends_with(']') ? type.substr(1, type.size() - 2) : type;
+}
+
+json schema_of_shape(const Shape& shape) {
+  json properties = json::object(), required = json::array();
+  for (std::string_view rest = shape.members; !rest.empty();) {
+    const auto end = std::min(rest.find(' '), rest.size());
+    const std::string_view member = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    const auto colon = member.find(':');
+    const bool always = member[colon - 1] == '!';
+    const std::string name(member.substr(0, always ? colon - 1 : colon));
+    properties[name] = result_schema(member.substr(colon + 1));
+    if (always) required.push_back(name);
+  }
+  return {{"type", "object"},
+          {"description", shape.help},
+          {"properties", std::move(properties)},
+          {"required", std::move(required)}};
+}
+
+}  // namespace
+
+bool is_result_type(std::string_view type) { return find_shape(inner(type)) != nullptr || is_type(inner(type)); }
+
+json result_schema(std::string_view type) {
+  if (inner(type) != type) return {{"type", "array"}, {"items", result_schema(inner(type))}};
+  if (find_shape(type) != nullptr) return {{"$ref", "#/components/schemas/" + std::string(type)}};
+  return schema_of(type);
+}
+
+json shape_schemas() {
+  json all = json::object();
+  for (const Shape& shape : kShapes) all[std::string(shape.name)] = schema_of_shape(shape);
+  return all;
+}
+
+}  // namespace mycojobs::api

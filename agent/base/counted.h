@@ -1,0 +1,17 @@
+// Numbers of things, as people say them: "1 job", "2 jobs".
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace mycojobs {
+
+// many: where an s at the end does not make it.
+inline std::string counted(std::uint64_t count, std::string_view one, std::string_view many = {}) {
+  std::string text = std::to_string(count) + ' ';
+  if (count == 1) return text.append(one);
+  return many.empty() ? text.append(one) + 's' : text.append(many);
+}
+
+}  // namespace mycojobs

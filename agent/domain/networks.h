@@ -1,0 +1,28 @@
+// Networks that an operator has named: which addresses a coordinator may call. Pure; any thread.
+//
+//   loopback         127.0.0.0/8 and ::1          10.1.0.0/16, fd00::/8   that range
+//   any              every address                192.0.2.7, ::1          that address
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "domain/host.h"
+
+namespace mycojobs {
+
+class Networks {
+ public:
+  // Error invalid: names the entry.
+  static Result<Networks> parse(const std::vector<std::string>& entries);
+  // An IPv4 address in IPv6 clothes (::ffff:10.0.0.1) is taken for what it is.
+  bool contains(const IpAddress&) const;
+  const std::string& text() const { return text_; }  // as it was given: "loopback,10.0.0.0/8"; "none"
+
+ private:
+  std::vector<std::pair<IpAddress, unsigned>> ranges_;
+  std::string text_ = "none";
+};
+
+}  // namespace mycojobs

@@ -1,0 +1,24 @@
+#include "store/place.h"
+
+#include <array>
+
+#include "domain/codec.h"
+
+namespace mycojobs {
+
+Result<Place> read_place(Store& store, Id context, WayIn way) {
+  constexpr std::array<std::string_view, 4> kLists{"admins", "submitters", "executors", "readers"};
+  Place place{context, {}, way};
+  Context wanted;
+  wanted.id = context;
+  auto fields = store.load_fields(context, redis_key(wanted), kLists);
+  if (!fields && fields.error().code == Code::not_found) return place;
+  if (!fields) return tl::unexpected<Error>(std::move(fields).error());
+  auto decoded = decode<Context>(*fields);
+  if (!decoded.ok()) return fail(Code::invalid, redis_key(wanted) + ": " + join(decoded.problems));
+  decoded.record.id = context;
+  place.record = std::move(decoded.record);
+  return place;
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,254 @@
+// Who may do what over JSON-RPC, asked as attackers would: by somebody else's ids, and by comparing answers.
+#include <map>
+#include <optional>
+#include <set>
+
+#include "api/services.h"
+#include "api_fixture.h"
+
+namespace mycojobs {
+namespace {
+
+class Rights : public ApiTest {
+ protected:
+  std::string operator_ = make_token(0, true), admin_ = make_token(12), reader_ = make_token(13),
+              executor_ = make_token(14), stranger_ = make_token(15), submitter_ = make_token(16),
+              other_ = make_token(17);
+
+  void SetUp() override {
+    settings_.contexts = {1, 2};
+    start();
+    token_ = operator_;
+    ok("context.create",
+       {{"id", 1}, {"admins", {12}}, {"readers", {13}}, {"executors", {14}}, {"submitters", {16, 17}}});
+  }
+  json as(const std::string& token, const std::string& method, const json& params) {
+    token_ = token;
+    return raw(method, params);
+  }
+  std::string word_as(const std::string& token, const std::string& method, const json& params) {
+    const json reply = as(token, method, params);
+    return reply.contains("result") ? "ok" : reply["error"]["data"].value("word", "");
+  }
+};
+
+const json kJob{{"script", "x"}, {"script_type", "python"}};
+json with(json object, const json& more) {
+  object.update(more);
+  return object;
+}
+
+// ---- action by role ----
+
+TEST_F(Rights, EachRoleMayWhatTheTableSays) {
+  const json definition = json::parse(R"({"name":"n","jobs":{"h":{"pause":"?"}}})");
+  ASSERT_EQ(word_as(submitter_, "job.create", with(kJob, {{"id", 1}})), "ok");
+  ASSERT_EQ(word_as(other_, "job.create", with(kJob, {{"id", 1}})), "ok");
+  token_ = submitter_;
+  const Id own = ok("flow.create", {{"definition", definition}}).value("id", 0U);
+  token_ = other_;
+  const Id others = ok("flow.create", {{"definition", definition}}).value("id", 0U);
+  ok("message.create", {{"id", 5}, {"message", "m"}, {"message_type", "chat"}});
+  struct Row {
+    const char* method;
+    json params;
+    std::string may;  // of a s e r -
+  };
+  const std::vector<Row> rows{
+      {"job.create", kJob, "as"},
+      {"jobs.create", {{"jobs", {kJob}}}, "as"},
+      {"job.start", kJob, "as"},
+      {"flow.create", {{"definition", definition}}, "as"},
+      {"message.create", {{"message", "m"}, {"message_type", "chat"}}, "as"},
+      {"job.get", {{"id", "17:1"}}, "ar"},
+      {"job.logs", {{"id", "17:1"}}, "ar"},
+      {"job.get", {{"id", "16:1"}}, "asr"},
+      {"job.list", json::object(), "asr"},
+      {"flow.get", {{"id", others}}, "ar"},
+      {"flow.get", {{"id", own}}, "asr"},
+      {"flow.list", json::object(), "asr"},
+      {"flow.dag", {{"id", others}}, "ar"},
+      {"message.get", {{"id", 5}, {"caller_id", 17}}, "ar"},
+      {"message.list", json::object(), "asr"},
+      {"context.get", {{"id", 1}}, "ar"},
+      {"queue.list", json::object(), "ar"},
+      {"runner.list", json::object(), "ar"},
+      {"flow.pause", {{"id", others}}, "a"},
+      {"flow.start", {{"id", others}}, "a"},
+      {"job.cancel", {{"id", "17:1"}}, "a"},
+      {"queue.pause", {{"queue", "python"}}, "a"},
+      {"runner.create", json::object(), "a"},
+      {"context.create", {{"id", 2}}, ""},
+      {"actor.create", {{"id", 99}}, ""},
+  };
+  const std::pair<char, std::string> roles[] = {
+      {'a', admin_}, {'s', submitter_}, {'e', executor_}, {'r', reader_}, {'-', stranger_}};
+  for (const Row& row : rows) {
+    for (const auto& [letter, token] : roles) {
+      const bool denied = word_as(token, row.method, row.params) == "denied";
+      EXPECT_EQ(denied, row.may.find(letter) == std::string::npos) << row.method << row.params << " as " << letter;
+    }
+  }
+  token_ = submitter_;
+  for (const json& job : ok("job.list", {{"limit", 100}})) EXPECT_EQ(job.value("caller_id", 0), 16);
+  for (const json& flow : ok("flow.list", {{"limit", 100}})) EXPECT_EQ(flow.value("caller_id", 0), 16);
+  for (const json& message : ok("message.list", {{"limit", 100}})) EXPECT_EQ(message.value("caller_id", 0), 16);
+}
+
+TEST_F(Rights, AnExecutorReadsTheJobsThatItsRunnerRuns) {
+  ASSERT_EQ(word_as(submitter_, "job.create", with(kJob, {{"id", 1}})), "ok");
+  auto store = *redis_.open();
+  Runner runner;
+  runner.id = 20;
+  runner.actor_id = 14;
+  ASSERT_TRUE(store->save(1, "runner:20", {{"id", "20"}, {"actor_id", "14"}}));
+  EXPECT_EQ(word_as(executor_, "job.get", {{"id", "16:1"}}), "denied");
+  ASSERT_TRUE(store->save(1, "job:16:1", {{"runner_id", "20"}}));
+  EXPECT_EQ(word_as(executor_, "job.get", {{"id", "16:1"}}), "ok");
+  EXPECT_EQ(word_as(executor_, "job.cancel", {{"id", "16:1"}}), "denied");
+}
+
+TEST_F(Rights, AContextWithoutARecordIsClosed) {
+  for (const std::string& token : {admin_, stranger_}) {
+    EXPECT_EQ(word_as(token, "job.create", with(kJob, {{"context_id", 2}})), "denied");
+    EXPECT_EQ(word_as(token, "job.list", {{"context_id", 2}}), "denied");
+    EXPECT_EQ(word_as(token, "message.create", {{"context_id", 2}, {"message", "x"}}), "denied");
+  }
+  EXPECT_EQ(word_as(operator_, "job.create", with(kJob, {{"context_id", 2}})), "ok");
+}
+
+TEST_F(Rights, AContextThatIsNotServedIsNoPlace) {
+  for (const std::string& token : {operator_, admin_}) {
+    EXPECT_EQ(word_as(token, "job.create", with(kJob, {{"context_id", 3}})), "invalid");
+    EXPECT_EQ(word_as(token, "context.get", {{"id", 3}}), "invalid");
+  }
+  EXPECT_EQ(word_as(operator_, "context.create", {{"id", 3}}), "invalid");
+}
+
+// ---- ids inside of payloads ----
+
+TEST_F(Rights, IdsInAPayloadAreTheCallersOwn) {
+  ASSERT_EQ(word_as(admin_, "job.create", with(kJob, {{"id", 1}})), "ok");
+  ASSERT_EQ(word_as(operator_, "runner.create", {{"id", 20}}), "ok");
+  const auto message = [](const json& job) {
+    return json{{"message_type", "job"}, {"topic", "runner20"}, {"job", {job}}};
+  };
+  auto store = *redis_.open();
+  for (const json& forged :
+       {json{{"caller_id", 12}, {"id", 1}}, json{{"caller_id", 12}, {"id", 9}}, json{{"context_id", 2}, {"id", 9}},
+        json{{"flow_id", 1}, {"id", 9}}, json{{"runner_id", 1}, {"id", 9}}, json{{"status", "finished"}, {"id", 9}},
+        json{{"supervisor_url", "http://127.0.0.1:1"}, {"id", 9}}}) {
+    const json job = with(kJob, forged);
+    EXPECT_NE(word_as(submitter_, "message.create", message(job)), "ok") << forged;
+    EXPECT_NE(word_as(submitter_, "jobs.create", {{"jobs", {job}}}), "ok") << forged;
+    json one = job;
+    if (!forged.contains("flow_id")) EXPECT_NE(word_as(submitter_, "job.create", one), "ok") << forged;
+  }
+  EXPECT_TRUE(store->topic_pending(1, "runner20")->empty());
+  EXPECT_TRUE(store->keys(1, "job:16:", 10)->empty());
+  EXPECT_EQ(word_as(submitter_, "message.create", with(message(with(kJob, {{"id", 9}})), {{"caller_id", 12}})),
+            "denied");
+  EXPECT_EQ(word_as(submitter_, "flow.create", {{"jobs", {1}}}), "not_found") << "its own job 1, not the admin's";
+  EXPECT_EQ(word_as(submitter_, "job.start", {{"id", "12:1"}}), "denied");
+  EXPECT_EQ(word_as(submitter_, "message.create", message(with(kJob, {{"id", 9}, {"caller_id", 16}}))), "ok");
+  EXPECT_EQ(store->topic_pending(1, "runner20")->size(), 1U);
+  EXPECT_EQ(word_as(submitter_, "message.create", {{"message", "x"}, {"topic", "mj:flows:due"}}), "not_found")
+      << "a topic is a runner's, not any channel of the server";
+}
+
+// ---- what is there and what is not ----
+
+// Every method with a record of another's that is there, and one that is not: a stranger's answers are the same.
+TEST_F(Rights, NoMethodTellsAStrangerWhetherARecordExists) {
+  token_ = admin_;
+  const Id id = 3;
+  for (Id i = 0; i < id; ++i) {
+    ok("flow.create", {{"definition", json::parse(R"({"name":"n","jobs":{"ok":{"approval":{}}}})")}});
+    ok("job.create", kJob);
+    ok("message.create", {{"message", "m"}, {"message_type", "chat"}});
+  }
+  ok("flow.start", {{"id", id}});
+  ok("flow.cancel", {{"id", id - 1}});
+  ok("runner.create", {{"id", id}});
+  token_ = operator_;
+  ok("actor.create", {{"id", id}});
+  const auto without = [](std::string text, const std::string& number) {
+    for (std::size_t at = 0; (at = text.find(number, at)) != std::string::npos;) text.replace(at, number.size(), "N");
+    return text;
+  };
+  api::Services services(redis_, clock_, settings_);
+  std::size_t asked = 0;
+  for (const api::Method& method : api::methods_of(services, ApiRole::coordinator)) {
+    const std::string name(method.name);
+    bool by_id = false;
+    for (const api::Param& each : method.params) by_id = by_id || each.name == "id";
+    if (!by_id || name == "context.create" || name == "context.get") continue;
+    for (const Id there : {id, id - 1}) {
+      if (there != id && !name.starts_with("flow.")) continue;
+      const auto ask = [&](Id number) {
+        json params{{"id", number}};
+        for (const api::Param& each : method.params) {
+          if (each.name == "caller_id" && name != "flow.replay" && !name.ends_with(".create")) params["caller_id"] = 12;
+          if (each.name == "name" && each.required) params["name"] = "ok";
+        }
+        return without(as(stranger_, name, params).dump(), std::to_string(number));
+      };
+      const std::string is = ask(there), is_not = ask(777);
+      EXPECT_EQ(is, is_not) << name;
+      EXPECT_NE(is.find("\"denied\""), std::string::npos) << name << is;
+      ++asked;
+    }
+  }
+  EXPECT_GT(asked, 30U);
+  EXPECT_EQ(word_as(stranger_, "context.get", {{"id", 1}}), word_as(stranger_, "context.get", {{"id", 2}}));
+  EXPECT_EQ(word_as(stranger_, "flow.create", {{"jobs", {1}}, {"caller_id", 12}}), "denied");
+  EXPECT_EQ(word_as(admin_, "flow.approve", {{"id", 777}, {"name", "ok"}}), "not_found") << "who may do all is told";
+  EXPECT_EQ(word_as(reader_, "flow.get", {{"id", 777}}), "not_found");
+}
+
+TEST_F(Rights, WhomAStepNamesMayAnswerAndNothingElse) {
+  token_ = submitter_;
+  const json named =
+      ok("flow.create",
+         {{"definition",
+           json::parse(R"({"name":"n","jobs":{"ok":{"approval":{"approvers":[15]}},"no":{"approval":{}}}})")}});
+  const json id{{"id", named.at("id")}};
+  ok("flow.start", id);
+  EXPECT_EQ(word_as(stranger_, "flow.get", id), "denied");
+  EXPECT_EQ(word_as(stranger_, "flow.cancel", id), "denied");
+  EXPECT_EQ(word_as(stranger_, "flow.approve", with(id, {{"name", "no"}})), "denied");
+  EXPECT_EQ(word_as(other_, "flow.approve", with(id, {{"name", "ok"}})), "denied");
+  EXPECT_EQ(word_as(submitter_, "flow.approve", with(id, {{"name", "ok"}})), "denied") << "its maker is not named";
+  EXPECT_EQ(word_as(stranger_, "flow.approve", with(id, {{"name", "ok"}})), "ok");
+  EXPECT_EQ(word_as(submitter_, "flow.approve", with(id, {{"name", "no"}})), "ok");
+}
+
+// ---- where a coordinator may be sent ----
+
+TEST_F(Rights, AnAdminCannotNameAddressesOutsideOfTheOperatorsNetworks) {
+  for (const char* inside : {"http://127.0.0.1:3030", "http://localhost:3030/rpc", "http://[::1]:3030"})
+    EXPECT_EQ(word_as(admin_, "runner.create", {{"address", inside}}), "ok") << inside;
+  for (const char* outside : {"http://10.0.0.1:3030", "http://169.254.169.254/latest", "http://[::ffff:10.0.0.1]:80",
+                              "https://192.0.2.7", "http://8.8.8.8"})
+    EXPECT_EQ(word_as(admin_, "runner.create", {{"address", outside}}), "denied") << outside;
+  for (const char* tricky : {"http://0x7f000001:80", "http://127.1", "http://2130706433", "http://a@127.0.0.1:80",
+                             "http://127.0.0.1:80@10.0.0.1", "http://"})
+    EXPECT_EQ(word_as(admin_, "runner.create", {{"address", tricky}}), "invalid") << tricky;
+}
+
+TEST(Networks, AreLookedAtWhenTheCallIsMade) {
+  HttpClient http;
+  const auto loopback = *Networks::parse({"loopback"}), elsewhere = *Networks::parse({"10.0.0.0/8"});
+  HttpPost call{"http://localhost:9/rpc", "{}", "", 2000};
+  call.networks = &elsewhere;
+  auto answer = http.post(call);
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, Code::denied) << answer.error().message;
+  call.networks = &loopback;
+  answer = http.post(call);
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, Code::unavailable) << answer.error().message;
+}
+
+}  // namespace
+}  // namespace mycojobs

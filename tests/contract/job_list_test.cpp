@@ -1,0 +1,140 @@
+// Jobs in the order of what happened last, however many there are and whoever wrote them.
+#include <gmock/gmock.h>
+
+#include "bench.h"
+#include "inspect/jobs.h"
+
+namespace mycojobs {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+class JobListContract : public StoreContract {
+ protected:
+  static std::string key(Id id) { return "job:12:" + std::to_string(id); }
+  void push_plain(Id id, Fields more = {}) {
+    Fields fields{{"id", std::to_string(id)}, {"caller_id", "12"},       {"context_id", "1"},
+                  {"script", "pass"},         {"script_type", "python"}, {"status", "dispatched"}};
+    fields.insert(fields.end(), more.begin(), more.end());
+    ASSERT_TRUE(store_->save(1, key(id), fields).has_value());
+    bench_->push(1, "queue:python", key(id));
+  }
+  std::vector<Id> listed(JobQuery query = {}) {
+    auto list = list_jobs(*store_, 1, query, [](std::uint64_t, std::uint64_t) {});
+    EXPECT_TRUE(list.has_value()) << list.error().message;
+    std::vector<Id> ids;
+    for (const JobView& view : list ? list->jobs : std::vector<JobView>()) ids.push_back(view.job.id);
+    more_ = list && list->more;
+    return ids;
+  }
+  static JobQuery wanted(const std::function<void(JobsWanted&)>& change) {
+    JobQuery query;
+    change(query.wanted);
+    return query;
+  }
+  bool more_ = false;
+};
+
+TEST_P(JobListContract, WhatHappenedLastComesFirst) {
+  for (Id id = 1; id <= 4; ++id) submit(id);
+  EXPECT_THAT(listed(), ElementsAre(4, 3, 2, 1));
+  const auto first = claim(2);
+  ASSERT_EQ(first.size(), 2U);
+  ASSERT_EQ(outcome(end(first[0].ref, finished())), "ok");
+  EXPECT_EQ(listed({{}, 1}), std::vector<Id>{1});
+  EXPECT_TRUE(more_);
+  ASSERT_TRUE(store_->cancel(1, key(3)).has_value());
+  EXPECT_THAT(listed(), ElementsAre(3, 1, 2, 4));
+  EXPECT_FALSE(more_);
+  ASSERT_EQ(outcome(report(Mark{first[1].ref, "running"})), "ok");
+  EXPECT_EQ(listed({{}, 1}), std::vector<Id>{2});
+}
+
+TEST_P(JobListContract, JobsOfPlainClientsAreThereBeforeAndAfterSomebodyTakesThem) {
+  submit(1);
+  push_plain(2);
+  push_plain(3, {{"created_at", "1000"}});
+  EXPECT_THAT(listed(), ElementsAre(2, 1, 3));
+  ASSERT_EQ(claim(3).size(), 3U);
+  EXPECT_EQ(listed().size(), 3U);
+  EXPECT_EQ(bench_->plain(1, {"ZCARD", "mj:jobs"}).number(), 3U);
+}
+
+TEST_P(JobListContract, RecordsWithoutAQueueAreListed) {
+  ASSERT_TRUE(store_->create_job(job(5)).has_value());
+  EXPECT_THAT(listed(), ElementsAre(5));
+}
+
+TEST_P(JobListContract, Filters) {
+  Job named = job(1);
+  named.name = "nightly backup";
+  ASSERT_TRUE(store_->submit(named).has_value());
+  Job other = job(2);
+  other.caller_id = 13;
+  other.script_type = "osis";
+  ASSERT_TRUE(store_->submit(other).has_value());
+  submit(3);
+  ASSERT_TRUE(store_->cancel(1, key(3)).has_value());
+  push_plain(4, {{"name", "backup by hand"}});
+  EXPECT_THAT(listed(wanted([](auto& w) { w.name = "backup"; })), ElementsAre(4, 1));
+  EXPECT_THAT(listed(wanted([](auto& w) { w.name = "b.*p"; })), IsEmpty());
+  EXPECT_THAT(listed(wanted([](auto& w) { w.script_type = "osis"; })), ElementsAre(2));
+  EXPECT_THAT(listed(wanted([](auto& w) { w.caller = 13; })), ElementsAre(2));
+  EXPECT_THAT(listed(wanted([](auto& w) { w.state = "cancelled"; })), ElementsAre(3));
+  EXPECT_THAT(listed(wanted([](auto& w) { w.state = "error"; })), ElementsAre(3));
+  EXPECT_THAT(listed(wanted([](auto& w) { w.status = JobStatus::error; })), ElementsAre(3));
+  EXPECT_EQ(listed(wanted([](auto& w) { w.since_ms = 1000; })).size(), 4U);
+  EXPECT_THAT(listed(wanted([](auto& w) { w.since_ms = UINT64_MAX; })), IsEmpty());
+}
+
+TEST_P(JobListContract, PagesHaveEachJobOnceAlsoWhereManyChangedInOneStep) {
+  for (Id id = 1; id <= 25; ++id) submit(id);
+  for (Id id = 1; id <= 20; ++id) bench_->plain(1, {"ZADD", "mj:jobs", "5000", key(id)});
+  JobQuery query;
+  query.wanted.max_looks = 7;
+  std::vector<Id> all = listed(query);
+  EXPECT_EQ(all.size(), 25U);
+  std::sort(all.begin(), all.end());
+  EXPECT_EQ(std::unique(all.begin(), all.end()), all.end());
+  query.limit = 3;
+  EXPECT_THAT(listed(query), ElementsAre(25, 24, 23));
+}
+
+TEST_P(JobListContract, RetentionTakesJobsOutAndSoDoesTimeWhatAClientHasDeleted) {
+  submit(1);
+  ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
+  ASSERT_TRUE(store_->create_job(job(2)).has_value());
+  bench_->erase(1, key(2));
+  TickRequest now;
+  now.retention_ms = 0;
+  now.retention_count = 0;
+  EXPECT_THAT(listed(), ElementsAre(1));
+  ASSERT_TRUE(store_->tick(1, now).has_value());
+  EXPECT_EQ(bench_->plain(1, {"ZCARD", "mj:jobs"}).number(), 1U);
+  submit(3);
+  ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
+  now.retention_count = 1;
+  ASSERT_TRUE(store_->tick(1, now).has_value());
+  EXPECT_THAT(listed(), ElementsAre(3));
+  EXPECT_EQ(bench_->plain(1, {"ZCARD", "mj:jobs"}).number(), 1U);
+}
+
+TEST_P(JobListContract, AnotherClientsKeyHidesJobsAndStopsNone) {
+  bench_->put_text(1, "mj:jobs", "mine");
+  submit(1);
+  ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
+  EXPECT_EQ(outcome(list_jobs(*store_, 1, {}, [](std::uint64_t, std::uint64_t) {})), "invalid");
+}
+
+TEST_P(JobListContract, WhatIsNoJobInTheIndexIsNotShown) {
+  submit(1);
+  bench_->plain(1, {"ZADD", "mj:jobs", "9999999999999999", "job:$(x):1", "9999999999999999", "actor:1"});
+  bench_->plain(1, {"HSET", "actor:1", "id", "1", "secret", "s"});
+  EXPECT_THAT(listed(), ElementsAre(1));
+}
+
+MJ_BOTH_STORES(JobListContract);
+
+}  // namespace
+}  // namespace mycojobs

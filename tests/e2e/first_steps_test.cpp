@@ -1,0 +1,199 @@
+// What somebody meets who begins: wrong words, files that cannot be read, types that nothing serves, receipts.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "e2e/pty.h"
+#include "e2e/world.h"
+
+namespace mycojobs::test {
+namespace {
+
+class FirstSteps : public ::testing::Test {
+ protected:
+  Finished call(std::vector<std::string> words, std::string input = "") const {
+    words.insert(words.begin(), program());
+    words.insert(words.end(), {"--state-dir", folder_ / "state"});
+    return run(folder_, std::move(words), {"LC_ALL=C.UTF-8"}, std::move(input));
+  }
+  static void expect_says(const Finished& done, int code, const std::string& words) {
+    EXPECT_EQ(done.code, code) << done.out << done.err;
+    EXPECT_NE((done.out + done.err).find(words), std::string::npos) << words << " in:\n" << done.out << done.err;
+  }
+  TempDir folder_;
+};
+
+// As a user who may not enter the folder; root may enter all.
+class Unreadable : public FirstSteps {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(::chmod(folder_.path().c_str(), 0755), 0);
+    ASSERT_EQ(::mkdir((folder_ / "own").c_str(), 0777), 0);
+    ASSERT_EQ(::mkdir((folder_ / "closed").c_str(), 0777), 0);
+    folder_.write("closed/job.py", "pass");
+    folder_.write("closed/flow.yaml", "name: f\njobs:\n  a: {file: job.py}\n");
+    folder_.write("closed/policy.toml", "");
+    folder_.write("flow.yaml", "name: f\njobs:\n  a: {file: closed/job.py}\n");
+    folder_.write("job.py", "pass");
+    ASSERT_EQ(::chmod((folder_ / "own").c_str(), 0777), 0);
+    ASSERT_EQ(::chmod((folder_ / "closed").c_str(), 0), 0);
+  }
+  void TearDown() override { ::chmod((folder_ / "closed").c_str(), 0700); }
+  Finished as_user(std::vector<std::string> words) const {
+    words.insert(words.begin(), program());
+    if (::geteuid() == 0)
+      words.insert(words.begin(), {"setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"});
+    return run(folder_, std::move(words),
+               {"HOME=" + (folder_ / "own"), "MYCOJOBS_STATE_DIR=" + (folder_ / "own/state"), "LC_ALL=C.UTF-8"});
+  }
+};
+
+TEST_F(Unreadable, IsOneLineAndNoCrashWhateverTheCommand) {
+  const std::string job = folder_ / "closed/job.py", flow = folder_ / "closed/flow.yaml", in = folder_ / "closed";
+  struct Case {
+    std::vector<std::string> words;
+    int code;
+  };
+  for (const Case& each : std::vector<Case>{{{"run", job}, 74},
+                                            {{"job", "submit", job}, 74},
+                                            {{"sandbox", "run", job}, 74},
+                                            {{"policy", "learn", job}, 74},
+                                            {{"run", folder_ / "job.py", "--policy", in + "/policy.toml"}, 74},
+                                            {{"policy", "check", in + "/policy.toml"}, 74},
+                                            {{"flow", "check", flow}, 74},
+                                            {{"flow", "check", folder_ / "flow.yaml"}, 65},
+                                            {{"flow", "start", flow}, 74},
+                                            {{"flow", "create", flow}, 74},
+                                            {{"flow", "graph", flow}, 74},
+                                            {{"flow", "schedule", "add", "x", flow, "--cron", "@daily"}, 74},
+                                            {{"program", "add", job}, 74},
+                                            {{"program", "list", "--state-dir", in}, 74},
+                                            {{"secret", "list", "--secrets-dir", in}, 74},
+                                            {{"config", "check", in + "/config.toml"}, 74},
+                                            {{"version", "--config", in + "/config.toml"}, 74},
+                                            {{"executor", "check", "python", "--samples", in}, 65},
+                                            {{"run", folder_ / "job.py", "--state-dir", in}, 74}}) {
+    SCOPED_TRACE(::testing::PrintToString(each.words));
+    const Finished done = as_user(each.words);
+    EXPECT_EQ(done.code, each.code) << done.out << done.err;
+    EXPECT_NE((done.out + done.err).find("ermission denied"), std::string::npos) << done.out << done.err;
+    EXPECT_NE((done.out + done.err).find("closed"), std::string::npos) << "names the place: " << done.err;
+    EXPECT_EQ(done.err.find("terminate"), std::string::npos) << done.err;
+    EXPECT_EQ(done.err.find("a bug"), std::string::npos) << done.err;
+    EXPECT_LE(std::count(done.err.begin(), done.err.end(), '\n'), 2) << done.err;
+  }
+}
+
+TEST_F(FirstSteps, TypesThatNothingServesAreRefusedWithTheExecutorsReason) {
+  const std::string script = folder_.write("x.sh", "echo hello\n");
+  expect_says(call({"run", script, "--type", "bash"}), 69, "no executor here runs \"bash\"; there is: python");
+  expect_says(call({"run", script, "--type", "pyhton"}), 69, "did you mean \"python\"?");
+  const std::string config =
+      folder_.write("config.toml", "[v]\ncompiler = \"/nowhere/v\"\n[executors.bash]\ncommand = [\"/nowhere/bash\"]\n");
+  expect_says(call({"run", script, "--type", "bash", "--config", config}), 69, "/nowhere/bash: ENOENT");
+  expect_says(call({"run", folder_.write("x.v", "fn main() {}"), "--config", config}), 69, "v: /nowhere/v: ENOENT");
+  const std::string flow = folder_.write("flow.yaml",
+                                         "name: f\njobs:\n  a: {script: pass, type: python}\n"
+                                         "  b: {needs: [a], flow: {name: g, jobs: {c: {script: x, type: bash}}}}\n");
+  expect_says(call({"flow", "start", flow, "--config", config}), 69, "/nowhere/bash: ENOENT");
+  ASSERT_EQ(call({"flow", "create", flow}).code, 0);
+  expect_says(call({"flow", "start", "1", "--config", config}), 69, "/nowhere/bash: ENOENT");
+  EXPECT_EQ(call({"job", "list", "--json"}).out.find("\"bash\""), std::string::npos)
+      << "nothing was stored of what ran";
+}
+
+TEST_F(FirstSteps, BesideADevWhatItDoesNotTakeIsRefused) {
+  Process dev(folder_, {program(), "dev", "--api-listen", "", "--state-dir", folder_ / "state"});
+  ASSERT_TRUE(eventually([&] { return dev.err().find("serves") != std::string::npos; })) << dev.err();
+  const std::string script = folder_.write("x.sh", "echo hello\n");
+  expect_says(call({"run", script, "--type", "bash"}), 69, "no executor here runs \"bash\"");
+  const std::string config = folder_.write("config.toml", "[executors.bash]\ncommand = [\"/bin/bash\"]\n");
+  expect_says(call({"run", script, "--type", "bash", "--config", config}), 69, "does not take jobs of type bash");
+  EXPECT_EQ(call({"run", folder_.write("x.py", "pass")}).code, 0);
+}
+
+TEST_F(FirstSteps, ScriptsThatCannotRunAreNamedBeforeAnythingIsStored) {
+  const std::string empty = folder_.write("empty.py", "");
+  const std::string latin = folder_.write("latin.py", "# gr\xc3\xbc\xc3\x9f\nprint('\xe9')\n");
+  expect_says(call({"run", empty}), 65, "empty.py: is empty");
+  expect_says(call({"job", "submit", empty}), 65, "empty.py: is empty");
+  expect_says(call({"run", latin}), 65, "latin.py: byte 16 (0xe9, in line 2) is no UTF-8");
+  expect_says(call({"job", "submit", "-", "--type", "python"}, "ab\xff"), 65,
+              "standard input: byte 2 (0xff, in line 1)");
+  expect_says(call({"sandbox", "run", latin}), 65, "byte 16");
+  const std::string flow = folder_.write("flow.yaml", "name: f\njobs:\n  a: {file: latin.py}\n  b: {file: empty.py}\n");
+  const Finished checked = call({"flow", "check", flow});
+  expect_says(checked, 65, "flow.yaml:3:13: jobs.a.file: ");
+  expect_says(checked, 65, "latin.py: byte 16");
+  expect_says(checked, 65, "empty.py: is empty");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "state/redis"));
+}
+
+TEST_F(FirstSteps, FlowCheckRefusesASlipInAType) {
+  const std::string flow = folder_.write(
+      "flow.yaml", "name: f\njobs:\n  a: {script: pass, type: pyhton}\n  b: {script: pass, type: fortran}\n");
+  const Finished checked = call({"flow", "check", flow});
+  expect_says(checked, 65, "flow.yaml:3:27: jobs.a.type: no executor here runs \"pyhton\"; did you mean \"python\"?");
+  EXPECT_EQ(checked.out.find("fortran"), std::string::npos) << "another host may have it";
+  const std::string config = folder_.write("config.toml", "script_types = [\"pyhton\"]\n");
+  EXPECT_EQ(call({"flow", "check", flow, "--config", config}).code, 0);
+}
+
+TEST_F(FirstSteps, AWrongWordIsToldWithTheRightOne) {
+  expect_says(call({"rum", "x.py"}), 64, "did you mean \"run\"?");
+  expect_says(call({"flow", "shwo", "1"}), 64, "did you mean \"show\"?");
+  expect_says(call({"run", "x.py", "--tpye", "v"}), 64, "takes no \"--tpye\"; did you mean \"--type\"?");
+  expect_says(call({"run", "x.py", "--nonsense=3"}), 64, "takes no \"--nonsense\"");
+}
+
+TEST_F(FirstSteps, HelpFitsTheTerminalAndHasGroups) {
+  for (const unsigned short width : {std::uint16_t{60}, std::uint16_t{80}, std::uint16_t{120}}) {
+    for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+             {"--help"}, {"run", "--help"}, {"flow", "--help"}, {"agent", "--help"}}) {
+      std::vector<std::string> argv{program()};
+      argv.insert(argv.end(), words.begin(), words.end());
+      Pty help(argv, width, {"LC_ALL=C.UTF-8"});
+      EXPECT_EQ(help.wait(), 0);
+      std::istringstream lines(help.screen());
+      std::size_t count = 0;
+      for (std::string line; std::getline(lines, line); ++count) {
+        if (line.ends_with('\r')) line.pop_back();
+        EXPECT_LE(line.size(), width) << line;
+      }
+      EXPECT_GT(count, 8U) << help.screen();
+    }
+  }
+  const Finished all = call({"--help"});
+  for (const char* group : {"To begin:\n  run ", "Jobs and flows:\n  job ", "This program:\n"})
+    EXPECT_NE(all.out.find(group), std::string::npos) << group << all.out;
+  EXPECT_EQ(all.out.find("Others:"), std::string::npos);
+}
+
+TEST_F(FirstSteps, ReceiptsAreNarrowAndBeginALine) {
+  const Finished done = call({"run", folder_.write("x.py", "print('no end', end='')"), "--caller", "4294967295"});
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_EQ(done.out, "no end");
+  std::istringstream lines(done.err);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 84U) << line;  // dots of two bytes
+  expect_says(done, 0, "all layers");
+  const Finished both =
+      run(folder_,
+          {"sh", "-c", program() + " run " + (folder_ / "x.py") + " --state-dir " + (folder_ / "state") + " 2>&1"});
+  EXPECT_NE(both.out.find("no end\njob:1:"), std::string::npos) << both.out;
+  const Finished err = call({"run", folder_.write("y.py", "import sys\nsys.stderr.write('no end')")});
+  EXPECT_NE(err.err.find("no end\njob:1:"), std::string::npos) << err.err;
+}
+
+TEST_F(FirstSteps, SecretsAndProgramsAreLookedForWhereOneSays) {
+  ASSERT_EQ(::mkdir((folder_ / "secrets").c_str(), 0700), 0);
+  ASSERT_EQ(::mkdir((folder_ / "secrets/1").c_str(), 0700), 0);
+  ASSERT_EQ(::chmod(folder_.write("secrets/1/token", "abc").c_str(), 0600), 0);
+  expect_says(call({"secret", "list", "--secrets-dir", folder_ / "secrets"}), 0, "token");
+  expect_says(call({"program", "list"}), 0, "has no programs");
+  expect_says(call({"program", "add", folder_ / "none"}), 66, "none: No such file");
+}
+
+}  // namespace
+}  // namespace mycojobs::test

@@ -1,0 +1,167 @@
+// The program at a terminal: what Ctrl-C does, which the kernel sends to the whole foreground process group, and what
+// is shown there.
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "e2e/client.h"
+#include "e2e/pty.h"
+
+namespace mycojobs::test {
+namespace {
+
+constexpr const char* kDeaf =
+    "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(600)";
+
+class Terminal : public ::testing::Test {
+ protected:
+  std::vector<std::string> line(std::vector<std::string> words) const {
+    words.insert(words.begin(), program());
+    words.insert(words.end(), {"--state-dir", folder_ / "state"});
+    return words;
+  }
+  nlohmann::json job(const std::string& id) const {
+    const Finished shown = run(folder_, line({"job", "show", id, "--json"}));
+    const auto parsed = nlohmann::json::parse(shown.out, nullptr, false);
+    return parsed.is_object() ? parsed : nlohmann::json{{"error", shown.err}};
+  }
+  // Whose Redis went away below it tells so in many words.
+  static void expect_no_complaint(const std::string& screen) {
+    for (const char* word : {"trying again", "store:", "redis", "Redis", "unavailable", "EPIPE", "Connection"})
+      EXPECT_EQ(screen.find(word), std::string::npos) << word << " in:\n" << screen;
+  }
+  // Colours aside.
+  const std::vector<std::string> plain_{"NO_COLOR=1", "LC_ALL=C.UTF-8"};
+  TempDir folder_;
+};
+
+TEST_F(Terminal, OneCtrlCCancelsTheJobAndNothingComplains) {
+  Pty run(line({"run", folder_.write("long.py", kSleeps)}), 80, plain_);
+  ASSERT_TRUE(run.shows("up")) << run.screen();
+  run.type(kCtrlC);
+  EXPECT_TRUE(run.shows("cancelling job:1:1; Ctrl-C once more leaves it behind")) << run.screen();
+  EXPECT_EQ(run.wait(), 130) << run.screen();
+  EXPECT_NE(run.screen().find("error cancelled"), std::string::npos) << run.screen();
+  expect_no_complaint(run.screen());
+  EXPECT_EQ(job("1").value("detail", ""), "cancelled") << job("1");
+}
+
+TEST_F(Terminal, CtrlCBeforeTheJobRunsCancelsItToo) {
+  Pty run(line({"run", folder_.write("long.py", kSleeps), "--delay", "1h"}), 80, plain_);
+  ASSERT_TRUE(run.shows("waits")) << run.screen();
+  run.type(kCtrlC);
+  EXPECT_EQ(run.wait(), 130) << run.screen();
+  expect_no_complaint(run.screen());
+  EXPECT_EQ(job("1").value("detail", ""), "cancelled");
+}
+
+TEST_F(Terminal, SecondCtrlCLeavesTheJobToTheNextAgentWhichEndsIt) {
+  Pty run(line({"run", folder_.write("deaf.py", kDeaf), "--grace", "10m"}), 80, plain_);
+  ASSERT_TRUE(run.shows("up")) << run.screen();
+  run.type(kCtrlC);
+  ASSERT_TRUE(run.shows("cancelling job:1:1")) << run.screen();
+  run.type(kCtrlC);
+  EXPECT_EQ(run.wait(), 75) << run.screen();
+  EXPECT_NE(run.screen().find("left job:1:1 behind, with the wish to cancel it"), std::string::npos) << run.screen();
+  expect_no_complaint(run.screen());
+  Process dev(folder_, line({"dev", "--api-listen", ""}));
+  EXPECT_TRUE(eventually([&] { return job("1").value("detail", "") == "cancelled"; })) << job("1") << dev.err();
+}
+
+TEST_F(Terminal, DevDrainsThenCancelsThenLeaves) {
+  Pty dev(line({"dev", "--api-listen", "", "--grace", "10m"}), 80, plain_);
+  ASSERT_TRUE(dev.shows("serves context")) << dev.screen();
+  Process polite(folder_, line({"run", folder_.write("long.py", kSleeps)}));
+  ASSERT_TRUE(eventually([&] { return polite.out() == "up\n"; })) << polite.err();
+  Process deaf(folder_, line({"run", folder_.write("deaf.py", kDeaf)}));
+  ASSERT_TRUE(eventually([&] { return deaf.out() == "up\n"; })) << deaf.err();
+  dev.type(kCtrlC);
+  ASSERT_TRUE(dev.shows("draining: 2 job(s)")) << dev.screen();
+  dev.type(kCtrlC);
+  ASSERT_TRUE(dev.shows("cancelling 2 job(s)")) << dev.screen();
+  EXPECT_EQ(polite.wait().code, 130) << polite.err();  // told by a store that still answers
+  dev.type(kCtrlC);
+  EXPECT_EQ(dev.wait(), 75) << dev.screen();
+  expect_no_complaint(dev.screen().substr(dev.screen().find("draining")));
+}
+
+TEST_F(Terminal, FlowStartLeavesItsFlowRunning) {
+  folder_.write("long.py", kSleeps);
+  const std::string flow = folder_.write("flow.yaml", "name: long\njobs:\n  a: {file: long.py}\n");
+  Pty start(line({"flow", "start", flow}), 80, plain_);
+  ASSERT_TRUE(start.shows("running 1")) << start.screen();
+  start.type(kCtrlC);
+  ASSERT_TRUE(start.shows("leaving: flow 1 goes on")) << start.screen();
+  ASSERT_TRUE(start.shows("waiting for a job that runs here; Ctrl-C leaves at once")) << start.screen();
+  start.type(kCtrlC);
+  EXPECT_EQ(start.wait(), 75) << start.screen();
+  expect_no_complaint(start.screen());
+  const Finished shown = run(folder_, line({"flow", "show", "1", "--json"}));
+  EXPECT_EQ(nlohmann::json::parse(shown.out, nullptr, false).value("status", ""), "started") << shown.out << shown.err;
+}
+
+// timeout(1) makes a process group of its own, and sends its signal to the program and then to all of the group.
+TEST_F(Terminal, TimeoutCancelsTheJob) {
+  std::vector<std::string> words = line({"run", folder_.write("long.py", kSleeps)});
+  words.insert(words.begin(), {"timeout", "600"});
+  Process limited(folder_, words);
+  ASSERT_TRUE(eventually([&] { return limited.out() == "up\n"; })) << limited.err();
+  limited.signal(SIGTERM);  // which it passes on as it does when its time is over
+  EXPECT_EQ(limited.wait().code, 130) << limited.err();
+  expect_no_complaint(limited.err());
+  EXPECT_EQ(job("1").value("detail", ""), "cancelled") << limited.err();
+}
+
+TEST_F(Terminal, RunUnderARealTimeoutLeavesNothingStarted) {
+  std::vector<std::string> words = line({"run", folder_.write("long.py", kSleeps)});
+  words.insert(words.begin(), {"timeout", "2"});
+  const Finished limited = run(folder_, words);
+  EXPECT_EQ(limited.code, 124) << limited.err;
+  expect_no_complaint(limited.err);
+  const Finished list = run(folder_, line({"job", "list", "--status", "started", "--json"}));
+  EXPECT_EQ(nlohmann::json::parse(list.out, nullptr, false), nlohmann::json::array()) << limited.err << list.err;
+}
+
+// Clears the screen, sets the title, turns the direction of writing, begins the line again: cut in two, too.
+constexpr const char* kEvil =
+    "import os, time\n"
+    "os.write(1, b'A\\x1b[2J\\x1b]0;owned\\x07B\\xc2')\n"
+    "time.sleep(0.3)\n"
+    "os.write(1, b'\\x9b31mC\\xe2\\x80\\xaeD\\xff\\n100%\\r  3%\\n')\n"
+    "result['k\\x1b[31m\\njob:1:9 finished'] = 'v\\x1b[32m\\njob:1:9 finished ok'\n"
+    "os.write(1, b'no end')\n";
+
+TEST_F(Terminal, WhatAJobWritesDoesNothingThere) {
+  const std::string file = folder_.write("evil.py", kEvil);
+  {
+    Pty shown(line({"run", file}), 80, plain_);
+    EXPECT_EQ(shown.wait(), 0) << shown.screen();
+    const std::string& screen = shown.screen();
+    for (const char* bad : {"\x1b", "\x07", "\xc2\x9b", "\xe2\x80\xae", "\xff", "\r\njob:1:9"})
+      EXPECT_EQ(screen.find(bad), std::string::npos) << screen;
+    EXPECT_NE(screen.find("A?[2J?]0;owned?B?31mC?D?\r\n100%\r\n  3%\r\n"), std::string::npos) << screen;
+    EXPECT_NE(screen.find("no end\r\n"), std::string::npos) << "our line begins after its: " << screen;
+  }
+  Pty logs(line({"job", "logs", "1"}), 80, plain_);
+  EXPECT_EQ(logs.wait(), 0);
+  EXPECT_EQ(logs.screen().find('\x1b'), std::string::npos) << logs.screen();
+  Pty shown(line({"job", "show", "1"}), 80, plain_);
+  EXPECT_EQ(shown.wait(), 0);
+  EXPECT_EQ(shown.screen().find('\x1b'), std::string::npos) << shown.screen();
+  Pty sandboxed(line({"sandbox", "run", file}), 80, plain_);
+  EXPECT_EQ(sandboxed.wait(), 0);
+  EXPECT_EQ(sandboxed.screen().find('\x1b'), std::string::npos) << sandboxed.screen();
+}
+
+TEST_F(Terminal, APipeGetsTheBytesAsTheyAre) {
+  const Finished done = run(folder_, line({"run", folder_.write("evil.py", kEvil)}));
+  const std::string wanted =
+      "A\x1b[2J\x1b]0;owned\x07"
+      "B\xc2\x9b"
+      "31mC\xe2\x80\xae"
+      "D\xff\n100%\r  3%\nno end";
+  EXPECT_EQ(done.out, wanted);
+  EXPECT_EQ(done.err.find('\x1b'), std::string::npos) << "talk is for people: " << done.err;
+}
+
+}  // namespace
+}  // namespace mycojobs::test

@@ -1,0 +1,184 @@
+// A job with a list of places, as its scripts and the programs that they start meet it.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "base/fd.h"
+#include "python_sandbox.h"
+
+namespace mycojobs::test {
+namespace {
+
+// On the host's loopback: answers every request with "here", and counts who came.
+class HttpServer {
+ public:
+  HttpServer() : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    auto* const plain = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(::bind(listener_.get(), plain, size), 0);
+    EXPECT_EQ(::listen(listener_.get(), 16), 0);
+    EXPECT_EQ(::getsockname(listener_.get(), plain, &size), 0);
+    port_ = ntohs(address.sin_port);
+    thread_ = std::thread([this] { serve(); });
+  }
+  ~HttpServer() {
+    ends_ = true;
+    thread_.join();
+  }
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+  std::string place() const { return "127.0.0.1:" + std::to_string(port_); }
+  std::string port() const { return std::to_string(port_); }
+  int visits() const { return visits_; }
+
+ private:
+  void serve() {
+    while (!ends_) {
+      pollfd waiting{listener_.get(), POLLIN, 0};
+      if (::poll(&waiting, 1, 50) <= 0) continue;
+      const Fd visitor(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      ++visits_;
+      char request[4096];
+      if (!visitor || ::recv(visitor.get(), request, sizeof request, 0) <= 0) continue;
+      constexpr std::string_view kAnswer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nhere";
+      (void)::send(visitor.get(), kAnswer.data(), kAnswer.size(), MSG_NOSIGNAL);
+    }
+  }
+
+  Fd listener_;
+  std::uint16_t port_ = 0;
+  std::atomic<bool> ends_ = false;
+  std::atomic<int> visits_ = 0;
+  std::thread thread_;
+};
+
+TEST(PythonNet, APlaceOfTheHostsLoopbackIsReachedAsItWasGranted) {
+  const HttpServer server;
+  const Ran ran = run_python_confined(
+      "import urllib.request\nresult['a'] = urllib.request.urlopen('http://" + server.place() + "/').read().decode()",
+      {.net = {server.place()}});
+  EXPECT_EQ(ran.end.error, "") << ran.err;
+  EXPECT_EQ(ran.end.result, (TextMap{{"a", "here"}}));
+  EXPECT_EQ(server.visits(), 1);
+}
+
+// A server that the job itself has started is in its own loopback, which needs no proxy.
+TEST(PythonNet, TheJobsOwnLoopbackIsItsOwn) {
+  const Ran ran = run_python_confined(R"(
+import http.server, threading, urllib.request
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers(); self.wfile.write(b'own')
+    def log_message(self, *args): pass
+server = http.server.HTTPServer(('127.0.0.1', 0), Handler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+result['a'] = urllib.request.urlopen(f'http://127.0.0.1:{server.server_port}/').read().decode()
+)",
+                                      {.net = {"example.org:443"}});
+  EXPECT_EQ(ran.end.result, (TextMap{{"a", "own"}})) << ran.end.error << ran.err;
+}
+
+constexpr const char* kAttempts = R"(
+import os, socket, subprocess, sys
+listed, other = int(sys.argv[1]), int(sys.argv[2])
+
+def through_proxy(port, host='127.0.0.1'):
+    with socket.create_connection(('127.0.0.1', 3128), 10) as s:
+        s.sendall(f'CONNECT {host}:{port} HTTP/1.1\r\n\r\n'.encode())
+        return s.recv(100).split(b' ')[1].decode()
+def direct(port, host='127.0.0.1'):
+    socket.create_connection((host, port), 5).close()
+    return 'reached'
+def opens(*kind):
+    socket.socket(*kind).close()
+    return 'opened'
+def datagram():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s: s.sendto(b'x', ('192.0.2.1', 53))
+    return 'sent'
+def program(*words):
+    return str(subprocess.run(words, capture_output=True).returncode == 0)
+def abstract():
+    with socket.socket(socket.AF_UNIX) as s: s.connect('\0/tmp/.X11-unix/X0')
+    return 'reached'
+
+tries = {
+    'listed': lambda: through_proxy(listed),
+    'other': lambda: through_proxy(other),
+    'other by name': lambda: through_proxy(other, 'localhost'),
+    'metadata': lambda: through_proxy(80, '169.254.169.254'),
+    'listed past the proxy': lambda: direct(listed),
+    'other past the proxy': lambda: direct(other),
+    'a public address': lambda: direct(443, '192.0.2.1'),
+    'a datagram': datagram,
+    'raw': lambda: opens(socket.AF_INET, socket.SOCK_RAW, 1),
+    'packets': lambda: opens(socket.AF_PACKET, socket.SOCK_RAW),
+    'a new network': lambda: program('/usr/bin/unshare', '-rn', '/bin/true'),
+    'that of process 1': lambda: program('/usr/bin/nsenter', '-t', '1', '-n', '/bin/true'),
+    'an abstract name': abstract,
+}
+for name, attempt in tries.items():
+    try: said = attempt()
+    except OSError: said = 'refused'
+    print(name, said, sep='=')
+)";
+
+TEST(PythonNet, WithExecToNoMoreThanItsListLeads) {
+  const HttpServer listed, other;
+  std::string script = "import subprocess, sys\nattempts = r + std::string(kAttempts) + \n";
+  script +=
+      "ran = subprocess.run(['/usr/bin/python3', '-c', attempts, '" + listed.port() + "', '" + other.port() +
+      "'], capture_output=True, text=True)\nsys.stderr.write(ran.stderr)\n"
+      "result.update(line.split('=') for line in ran.stdout.splitlines())\n"
+      "result['curl'] = str(subprocess.run(['/usr/bin/env', '-u', 'NO_PROXY', '-u', 'no_proxy', '/usr/bin/python3', "
+      "'-c', 'import urllib.request; urllib.request.urlopen(\"http://" +
+      other.place() + "/\")'], capture_output=True).returncode)\n";
+  const Ran ran = run_python_confined(script, {.exec = true, .net = {listed.place()}});
+  EXPECT_EQ(ran.end.error, "") << ran.err;
+  EXPECT_EQ(ran.end.result, (TextMap{{"listed", "200"},
+                                     {"other", "403"},
+                                     {"other by name", "403"},
+                                     {"metadata", "403"},
+                                     {"listed past the proxy", "refused"},
+                                     {"other past the proxy", "refused"},
+                                     {"a public address", "refused"},
+                                     {"a datagram", "refused"},
+                                     {"raw", "refused"},
+                                     {"packets", "refused"},
+                                     {"a new network", "False"},
+                                     {"that of process 1", "False"},
+                                     {"an abstract name", "refused"},
+                                     {"curl", "1"}}))
+      << ran.err;
+  EXPECT_EQ(listed.visits(), 1) << "through the proxy";
+  EXPECT_EQ(other.visits(), 0);
+}
+
+TEST(PythonUser, TheJobsUserHasANameAndAHome) {
+  const Ran ran = run_python_confined(R"(
+import os, pwd, grp, getpass
+me = pwd.getpwuid(os.getuid())
+result.update(name=me.pw_name, home=me.pw_dir, group=grp.getgrgid(os.getgid()).gr_name, who=getpass.getuser(),
+              same=pwd.getpwnam('job').pw_uid == os.getuid(), tilde=os.path.expanduser('~job'))
+for path in ('/etc/passwd', '/etc/group'):
+    for change in (lambda: open(path, 'a'), lambda: os.unlink(path), lambda: os.chmod(path, 0o777)):
+        try: change(); result['changed'] = path
+        except OSError: pass
+)");
+  EXPECT_EQ(
+      ran.end.result,
+      (TextMap{
+          {"name", "job"}, {"home", "/job"}, {"group", "job"}, {"who", "job"}, {"same", "true"}, {"tilde", "/job"}}))
+      << ran.end.error << ran.err;
+}
+
+}  // namespace
+}  // namespace mycojobs::test

@@ -1,0 +1,244 @@
+// A node for each element of a list: what a definition says, and how a run goes on with it.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "domain/codec.h"
+#include "flow/run_world.h"
+
+namespace mycojobs {
+namespace {
+
+using Verb = FlowControl::Verb;
+
+std::string refusal(const std::string& yaml) {
+  try {
+    (void)plan_of_yaml(yaml);
+    return "accepted";
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+}
+std::string of_jobs(const std::string& jobs) { return refusal("name: x\ndefaults: {type: python}\njobs:\n" + jobs); }
+
+constexpr const char* kDynamic = R"(
+name: x
+defaults: {type: python}
+jobs:
+  list: {script: ok}
+  parts: {each: list.files, max: 3, script: ok}
+  sum: {needs: parts, script: ok}
+)";
+
+TEST(Each, AListThatStandsThereHasANodeForEachElement) {
+  RunWorld world(R"(
+name: x
+jobs:
+  parts: {each: [10, "b", {c: 1}], type: python, script: ok}
+  sum: {needs: parts, type: python, script: ok}
+)");
+  ASSERT_EQ(world.plan.nodes.size(), 5U);
+  EXPECT_EQ(world.plan.nodes[1].name, "parts[0]");
+  EXPECT_EQ(world.plan.nodes[0].elements, (std::vector<std::string>{"10", "\"b\"", "{\"c\":1}"}));
+  EXPECT_EQ(world.plan.job_at(2).script, "ok");
+  EXPECT_EQ(world.plan.element_at(2), 1U);
+  world.start();
+  EXPECT_EQ(world.place("parts"), "completed ok");
+  EXPECT_EQ(world.place("parts[2]"), "dispatched queued");
+  for (const char* part : {"parts[0]", "parts[2]"}) world.end_job(part);
+  EXPECT_EQ(world.place("sum"), "pending dependencies") << "it waits for all of them";
+  world.end_job("parts[1]");
+  EXPECT_EQ(world.place("sum"), "dispatched queued");
+  world.end_job("sum");
+  EXPECT_EQ(world.flow(), "finished ok");
+  EXPECT_TRUE(world.wrong.empty()) << world.wrong.front();
+}
+
+TEST(Each, AMapHasItsKeysAndValuesInOrder) {
+  const FlowPlan plan = plan_of_yaml("name: x\njobs: {p: {each: {b: 1, a: 2}, type: python, script: ok}}\n");
+  EXPECT_EQ(plan.nodes[0].elements, (std::vector<std::string>{R"({"key":"a","value":2})", R"({"key":"b","value":1})"}));
+}
+
+TEST(Each, OfAResultThereAreAsManyAsItSays) {
+  RunWorld world(kDynamic);
+  world.start();
+  EXPECT_TRUE(is_unborn(world.plan, world.run, world.index("parts[0]")));
+  world.end_job("list", "finished", {{"files", R"(["a","b"])"}});
+  EXPECT_EQ(world.place("parts[1]"), "dispatched queued");
+  EXPECT_EQ(world.place("parts[2]"), "cancelled absent");
+  EXPECT_TRUE(is_unborn(world.plan, world.run, world.index("parts[2]")));
+  world.end_job("parts[0]");
+  world.end_job("parts[1]");
+  world.end_job("sum");
+  EXPECT_EQ(world.flow(), "finished ok");
+  world.crash();
+  EXPECT_TRUE(world.wrong.empty()) << world.wrong.front();
+}
+
+TEST(Each, OfAnEmptyListNothingRunsAndWhatWaitsForItDoes) {
+  RunWorld world(kDynamic);
+  world.start();
+  world.end_job("list", "finished", {{"files", "[]"}});
+  EXPECT_EQ(world.place("parts"), "completed ok");
+  EXPECT_EQ(world.place("sum"), "dispatched queued");
+}
+
+TEST(Each, WhatIsNoListFailsTheNodeAndSaysWhy) {
+  const std::pair<TextMap, const char*> kRows[] = {
+      {{}, "list.files is absent: there is no list to take elements from"},
+      {{{"files", "7"}}, "list.files is 7, no list and no map"},
+      {{{"files", "[1,2,3,4]"}},
+       "list.files has 4 elements, more than 3: give the node a larger max (at most 5000), or "
+       "the list fewer"},
+  };
+  for (const auto& [values, said] : kRows) {
+    RunWorld world(kDynamic);
+    world.start();
+    world.end_job("list", "finished", values);
+    EXPECT_EQ(world.place("parts"), "failed each_failed");
+    EXPECT_EQ(world.node("parts").error, said);
+    EXPECT_EQ(world.place("sum"), "failed dependency_failed");
+    EXPECT_EQ(world.flow(), "error failed");
+    EXPECT_TRUE(world.wrong.empty()) << world.wrong.front();
+  }
+}
+
+TEST(Each, OneThatFailedIsRunAgainAlone) {
+  RunWorld world(kDynamic);
+  world.start();
+  world.end_job("list", "finished", {{"files", "[1,2]"}});
+  world.end_job("parts[0]");
+  world.fail_job("parts[1]");
+  EXPECT_EQ(world.flow(), "error failed");
+  ASSERT_TRUE(world.control(Verb::retry, "parts[1]"));
+  EXPECT_EQ(world.place("parts[0]"), "completed ok");
+  EXPECT_EQ(world.place("parts[1]"), "dispatched queued");
+  EXPECT_EQ(world.place("parts[2]"), "cancelled absent") << "there is still no third element";
+  world.end_job("parts[1]");
+  world.end_job("sum");
+  EXPECT_EQ(world.flow(), "finished ok");
+  EXPECT_TRUE(world.wrong.empty()) << world.wrong.front();
+}
+
+TEST(Each, ConditionsErrorsAndGatesAreOfEachNode) {
+  RunWorld world(R"(
+name: x
+defaults: {type: python}
+jobs:
+  list: {script: ok}
+  parts: {each: list.files, script: ok, on_error: continue, prerequisites: ["signal:go"]}
+  none: {needs: parts, log: none, when: {key: parts.count, equals: 0}}
+  some: {needs: parts, log: some, when: {key: parts.count, greater_than: 1}}
+)");
+  EXPECT_EQ(world.plan.nodes[world.index("parts")].places, kUsualEach);
+  world.start();
+  world.end_job("list", "finished", {{"files", "[1,2]"}});
+  EXPECT_EQ(world.place("parts"), "pending gate");
+  FlowControl signal;
+  signal.verb = Verb::signal;
+  signal.target = "go";
+  signal.payload = R"({"who":12})";
+  ASSERT_TRUE(world.apply(signal));
+  EXPECT_EQ(world.run.signals.at("go"), R"({"who":12})");
+  world.fail_job("parts[0]");
+  world.end_job("parts[1]");
+  EXPECT_EQ(world.place("none"), "cancelled skipped");
+  EXPECT_EQ(world.place("some"), "completed ok");
+  EXPECT_EQ(world.flow(), "finished ok");
+}
+
+TEST(Each, OfANodeThatIsSkippedNothingIsLeftOver) {
+  RunWorld world(R"(
+name: x
+defaults: {type: python}
+jobs:
+  list: {script: ok}
+  parts: {each: list.files, script: ok, when: {key: list.go, equals: true}}
+  sum: {needs: parts, log: sum}
+)");
+  world.start();
+  world.end_job("list", "finished", {{"files", "[1]"}});
+  EXPECT_EQ(world.place("parts"), "cancelled skipped");
+  EXPECT_EQ(world.place("sum"), "cancelled skipped");
+  EXPECT_EQ(world.flow(), "finished ok");
+}
+
+TEST(Each, OneCommitWritesNoMoreRecordsThanItCanHold) {
+  std::string jobs = "name: x\ndefaults: {type: python}\njobs:\n  p: {each: [";
+  for (int i = 0; i < 50; ++i) jobs += (i == 0 ? "" : ",") + std::to_string(i);
+  const FlowPlan plan = plan_of_yaml(jobs + "], script: \"" + std::string(200000, 'x') + "\"}\n");
+  const auto first = decide(plan, fresh(plan), {1, StartRun{"manual", 0}});
+  ASSERT_TRUE(first);
+  const auto dispatched = std::count_if(first->effects.begin(), first->effects.end(),
+                                        [](const Effect& effect) { return effect.kind == Effect::Kind::dispatch; });
+  EXPECT_LE(dispatched, 6);
+  EXPECT_TRUE(more_to_do(plan, first->state));
+}
+
+TEST(Each, AWrongOneIsRefused) {
+  EXPECT_EQ(of_jobs("  a: {each: 7, script: ok}\n"),
+            "jobs.a.each: is the number 7, not a list, a map, inputs.NAME or NODE.KEY");
+  EXPECT_EQ(of_jobs("  a: {each: build, script: ok}\n"),
+            "jobs.a.each: \"build\" is not NODE.KEY, a list in a result, and not inputs.NAME");
+  EXPECT_EQ(of_jobs("  a: {each: biuld.x, script: ok}\n  build: {log: x}\n"),
+            "jobs.a.each: there is no node \"biuld\"; did you mean \"build\"?");
+  EXPECT_EQ(of_jobs("  a: {each: [1, 2], max: 1, script: ok}\n"),
+            "jobs.a.each: has 2 elements, more than its max of 1");
+  EXPECT_EQ(of_jobs("  a: {max: 1, script: ok}\n"), "jobs.a.max: is of each: say of what there is to be a node each");
+  EXPECT_EQ(of_jobs("  a: {each: [1], max: 5001, script: ok}\n"),
+            "jobs.a.max: is the number 5001, not a whole number from 1 to 5000");
+  EXPECT_EQ(of_jobs("  a: {each: [1], log: ok}\n"),
+            "jobs.a.each: is no field of a node that has log: only of one with script");
+  EXPECT_EQ(of_jobs("  a: {each: [1], script: ok}\n  b: {each: a.x, script: ok}\n"),
+            "jobs.b.each: \"a\" is a node for each of a list itself: make the list in a job that needs it");
+  EXPECT_EQ(
+      of_jobs("  a: {each: [1], script: ok, compensate: b}\n  b: {script: ok}\n"),
+      "jobs.a.compensate: a node with each has none: give it to a node that needs this one, and let that undo all");
+  EXPECT_EQ(of_jobs("  a: {script: ok, on_error: b}\n  b: {each: [1], script: ok}\n"),
+            "jobs.b.each: an error node or compensation runs once: it has no each");
+  EXPECT_EQ(
+      of_jobs("  a: {each: [1], script: ok}\n  b: {needs: a, log: x, when: {key: a.size, equals: 1}}\n"),
+      "jobs.b.when.key: \"a\" is a node for each of a list: of itself it has count and $status; let a job that needs "
+      "it look at its results");
+  EXPECT_EQ(of_jobs("  a: {each: b.x, script: ok}\n  b: {needs: a, script: ok}\n").substr(0, 47),
+            "jobs.b.needs: a circle, none of which could eve");
+  EXPECT_NE(of_jobs("  l: {script: ok}\n  a: {each: l.x, max: 5000, script: ok}\n  b: {each: l.x, max: 5000, script: "
+                    "ok}\n  c: {each: l.x, max: 5000, script: ok}\n  d: {needs: [a, b, c], log: x}\n")
+                .find("jobs.d.needs: 15003 nodes, with those that each can come to, are more than 10000"),
+            std::string::npos);
+}
+
+TEST(Defaults, AreOfEveryJobThatDoesNotSay) {
+  const FlowPlan plan = plan_of_yaml(R"(
+name: x
+defaults: {type: python, timeout: 1m, retries: 2, env: {A: "1", B: "1"}, on_error: continue, policy: {memory: 64MiB}}
+jobs:
+  a: {script: ok}
+  b: {script: ok, type: v, timeout: 5s, retries: 0, env: {B: "2"}, on_error: stop, policy: {memory: 32MiB}}
+  c: {log: not a job}
+)");
+  const PlanNode &a = plan.nodes[0], &b = plan.nodes[1], &c = plan.nodes[2];
+  EXPECT_EQ(a.job.script_type, "python");
+  EXPECT_EQ(a.job.timeout, 60U);
+  EXPECT_EQ(a.job.retries, 2U);
+  EXPECT_EQ(a.on_error, OnError::go_on);
+  EXPECT_EQ(b.job.script_type, "v");
+  EXPECT_EQ(b.job.timeout, 5U);
+  EXPECT_EQ(b.job.retries, 0U);
+  EXPECT_EQ(b.job.env_vars, (TextMap{{"A", "1"}, {"B", "2"}}));
+  EXPECT_EQ(b.on_error, OnError::stop);
+  EXPECT_NE(b.job.policy.find("32MiB"), std::string::npos);
+  EXPECT_EQ(c.on_error, OnError::stop) << "defaults are of jobs";
+}
+
+TEST(Defaults, AWrongOneIsSaidOnce) {
+  EXPECT_EQ(refusal("name: x\ndefaults: {type: python, retries: many}\njobs: {a: {script: ok}, b: {script: ok}}\n"),
+            "defaults.retries: is the text \"many\", not a whole number from 0 to 255");
+  EXPECT_EQ(refusal("name: x\ndefaults: {script: x}\njobs: {a: {log: x}}\n").substr(0, 56),
+            "defaults.script: is no field that jobs have in common: t");
+  EXPECT_EQ(refusal("name: x\ndefaults: 7\njobs: {a: {log: x}}\n"),
+            "defaults: is the number 7, not a map of fields of a job, such as {type: python, retries: 1}");
+}
+
+}  // namespace
+}  // namespace mycojobs

@@ -1,0 +1,35 @@
+// Results keep the type that they were given, whatever stands in the record.
+#include "domain/result_values.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace mycojobs::test {
+namespace {
+
+using nlohmann::json;
+
+TEST(ResultValues, ComeBackAsTheyWereHandedOver) {
+  const json object = {{"n", 1}, {"text", "1"}, {"list", {1, nullptr}}, {"none", nullptr}, {"no", false}, {"d", 1.5}};
+  const HandedBack values = handed_back(object);
+  EXPECT_EQ(values.texts.at("n"), "1");
+  EXPECT_EQ(values.texts.at("list"), "[1,null]");
+  EXPECT_EQ(typed_values(values.texts, values.json), object);
+  EXPECT_EQ(json::parse(typed_text(values.texts, values.json)), object);
+}
+
+TEST(ResultValues, NoDigitIsLostOnTheWayToAJob) {
+  EXPECT_EQ(typed_text({{"n", "1180591620717411303424"}, {"f", "0.10"}}, {"n", "f"}),
+            R"({"f":0.10,"n":1180591620717411303424})");
+}
+
+TEST(ResultValues, WhatAnotherClientWritesDoesNoHarm) {
+  EXPECT_EQ(typed_text({{"a", "1,\"b\":2"}, {"c", std::string(100, '[')}, {"d", "nan"}}, {"a", "c", "d", "gone"}),
+            R"({"a":"1,\"b\":2","c":")" + std::string(100, '[') + R"(","d":"nan"})");
+  EXPECT_EQ(typed_values({{"a", "}"}}, {"a"}), json({{"a", "}"}}));
+  EXPECT_EQ(handed_back(json::array({1})), HandedBack());
+}
+
+}  // namespace
+}  // namespace mycojobs::test
