@@ -203,7 +203,7 @@ bool Zygotes::obey(Zygote& zygote, RawFrame& frame) {
     Run* run = runs_.find(reaped.run);
     return run == nullptr || run->zygote != zygote.id || runs_.reaped(*run, reaped);
   }
-  if (decode(frame, loaded) && zygote.state == State::starting) {
+  if (decode(frame, loaded) && zygote.state == State::starting && !std::exchange(zygote.told_files, true)) {
     zygote.loaded.add(loaded.files, *row_of(zygote.key));
     return true;
   }

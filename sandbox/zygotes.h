@@ -75,7 +75,8 @@ class Zygotes {
     std::optional<SetupError> problem;
     std::string last_words;  // on stderr; until it serves, all of them
     Loaded loaded;
-    std::string changed;  // the last of its files that was told to have
+    bool told_files = false;  // what it is made of: once
+    std::string changed;      // the last of its files that was told to have
   };
 
   const ScriptHost* row_of(const Key&) const;  // the context's own before the general one; null: there is none

@@ -41,10 +41,12 @@ TEST(PythonLanguage, HooksAreThoseThatPythonHasUntilTheScriptSetsOne) {
 import code, sys, threading
 print(sys.excepthook is sys.__excepthook__, threading.excepthook is threading.__excepthook__)
 code.InteractiveInterpreter().runsource("1/0")
+sys.excepthook(1, "1", 1)
 )")
                 .err,
             "Traceback (most recent call last):\n  File \"<input>\", line 1, in <module>\n"
-            "ZeroDivisionError: division by zero\n");
+            "ZeroDivisionError: division by zero\n"
+            "TypeError: print_exception(): Exception expected for value, str found\n");
 }
 
 TEST(PythonLanguage, FailureInAGroupOfTasksSaysWhatFailed) {
