@@ -143,6 +143,45 @@ TEST(PythonVenv, UnfitOneIsASetUpErrorThatSaysWhy) {
   EXPECT_EQ(run_python_confined("pass", {.context = 7, .sandbox = sandbox.get()}).end.error, "");
 }
 
+// The attack: whoever may write where modules lie has his code run before any job, unless it is looked at first. The
+// module says on the host's stderr that it has run: nobody has heard it.
+TEST(PythonVenv, NothingThatOthersMayWriteIsImported) {
+  Venv venv;
+  venv.module("planted.py", "raise RuntimeError('it has run')\n");
+  venv.module("planted.pth", "import planted\n");
+  ::chmod((venv.path() + kPackages).c_str(), 0777);
+  const auto sandbox = sandbox_of({{7, {.venv = venv.path(), .preload = {"planted"}}}});
+  const Ran ran = run_python_confined("pass", {.sandbox = sandbox.get()});
+  EXPECT_EQ(word(ran.outcome.status), "setup_error");
+  EXPECT_THAT(ran.end.error, HasSubstr(venv.path() + kPackages + ": may be written by others: chmod go-w"));
+  EXPECT_THAT(ran.end.error, Not(HasSubstr("it has run")));
+}
+
+TEST(PythonPreload, ModulesAreImportedWithNoRightInForce) {
+  Venv venv;
+  venv.module("curious.py",
+              "import ctypes, socket\n"
+              "try:\n    socket.sethostname('mine')\n    named = True\nexcept PermissionError:\n    named = False\n"
+              "mounted = ctypes.CDLL(None).mount(b'none', b'/tmp', b'tmpfs', 0, None)\n"
+              "rights = [line for line in open('/proc/self/status') if line.startswith('CapEff')][0].split()[1]\n");
+  const auto sandbox = sandbox_of({{7, {.venv = venv.path(), .preload = {"curious"}}}});
+  const Ran ran = run_python_confined("import curious\nprint(curious.named, curious.mounted, int(curious.rights, 16))",
+                                      {.sandbox = sandbox.get()});
+  EXPECT_EQ(ran.out, "False -1 0\n") << ran.end.error;
+}
+
+// Within seconds: no job is to wait for the host's next replacement.
+TEST(PythonPreload, AModuleThatIsUpdatedIsLoadedAnew) {
+  Venv venv;
+  venv.module("versioned.py", "VERSION = 'one'\n");
+  const auto sandbox = sandbox_of({{7, {.venv = venv.path(), .preload = {"versioned"}}}});
+  const char* script = "import versioned\nprint(versioned.VERSION)";
+  EXPECT_EQ(run_python_confined(script, {.sandbox = sandbox.get()}).out, "one\n");
+  venv.module("versioned.py", "VERSION = 'two'\n");
+  EXPECT_TRUE(
+      eventually([&] { return run_python_confined(script, {.sandbox = sandbox.get()}).out == "two\n"; }, Seconds(50)));
+}
+
 struct BadModule {
   const char* name;
   const char* text;
