@@ -75,6 +75,9 @@ for path in ('/venv/new', greetings.__file__):
 
 TEST(PythonVenv, IsWhatProgramsOfItsJobsHaveToo) {
   Venv venv;
+  std::filesystem::create_directory(venv.path() + "/bin");
+  ::chmod((venv.path() + "/bin").c_str(), 0755);
+  std::filesystem::create_symlink("/usr/bin/python3", venv.path() + "/bin/python3");
   venv.module("greetings.py", "WORD = 'from the environment'\n");
   const auto sandbox = sandbox_of({{7, {.venv = venv.path()}}});
   const Ran ran = run_python_confined(R"(
