@@ -1,7 +1,10 @@
 #include "api/server.h"
 
 #include <algorithm>
+#include <chrono>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "api/events.h"
 #include "api/http.h"
@@ -135,14 +138,39 @@ class Running final : public ApiServer {
 
   HttpReply health() {
     HttpReply reply;
-    auto lease = services_.backends.take();
-    auto now = lease ? lease->store().now_ms() : tl::unexpected<Error>(lease.error());
     // Anybody may ask: it says no more than that.
-    reply.status = now ? 200 : 503;
-    reply.body = dump_json({{"status", now ? "ok" : "store_away"}, {"version", kVersion}}) + "\n";
+    const std::string status = store_status();
+    reply.status = status == "ok" ? 200 : 503;
+    reply.body = dump_json({{"status", status}, {"version", kVersion}}) + "\n";
     return reply;
   }
 
+  // A store that answers may refuse to write: out of memory, read-only, without a disk. Only a write finds that out;
+  // how often somebody asks must not matter to the store.
+  std::string store_status() {
+    constexpr std::chrono::milliseconds kFresh{500};
+    const std::lock_guard lock(health_);
+    const auto now = std::chrono::steady_clock::now();
+    if (!status_.empty() && now - status_at_ < kFresh) return status_;
+    status_ = "ok";
+    auto lease = services_.backends.take();
+    auto time = lease ? lease->store().now_ms() : tl::unexpected<Error>(lease.error());
+    if (!time) status_ = "store_away";
+    for (Id context : services_.settings.contexts) {
+      if (status_ != "ok") break;
+      auto written = lease->store().save(context, "mj:health", {{"written_ms", std::to_string(*time)}});
+      if (!written) {
+        log(LogLevel::error, "api", "context {}: a write is refused: {}", context, written.error().message);
+        status_ = lease->store().keys(context, "mj:health", 1) ? "store_refuses_writes" : "store_away";
+      }
+    }
+    status_at_ = std::chrono::steady_clock::now();
+    return status_;
+  }
+
+  std::mutex health_;  // of the next two
+  std::string status_;
+  std::chrono::steady_clock::time_point status_at_;
   Services services_;
   Tokens tokens_;
   Rpc rpc_;

@@ -2,7 +2,7 @@
 //
 //   POST / and /rpc      JSON-RPC 2.0 (api/rpc.h)
 //   GET  /openrpc.json   what rpc.discover answers
-//   GET  /health         {"status": "ok", ...}; 503 while the store is away
+//   GET  /health         {"status": "ok", ...}; 503 while the store is away or refuses to write
 //   GET  /events         ?context=N[&flow=M]: server-sent events (coordinator only)
 //
 // Who may call: bearer tokens of the tokens file, each of an actor. Without a token: loopback alone, and only with

@@ -5,8 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <deque>
+#include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <string>
 
 namespace mycojobs {
 namespace {
@@ -72,7 +77,9 @@ void init_log(LogLevel level, LogFormat format) {
 
 bool log_enabled(LogLevel level) { return logger().should_log(to_spdlog(level)); }
 
-void log_line(LogLevel level, std::string_view component, std::string_view message) {
+namespace {
+
+void write_line(LogLevel level, std::string_view component, std::string_view message) {
   if (!json_lines) {
     logger().log(to_spdlog(level), "{}: {}", component, escaped(message));
     return;
@@ -85,6 +92,67 @@ void log_line(LogLevel level, std::string_view component, std::string_view messa
       {"ts_ms", now}, {"level", kWords[static_cast<int>(level)]}, {"component", component}, {"message", message}};
   // ASCII alone: a terminal that is shown the file meets no control of the second kind either.
   logger().log(to_spdlog(level), "{}", line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
+}
+
+// The same line again says nothing new: it is said once, then counted, and the count is said every kEvery.
+class Repeats {
+ public:
+  void say(LogLevel level, std::string_view component, std::string_view message) {
+    const std::lock_guard lock(mutex_);
+    const auto now = std::chrono::steady_clock::now();
+    while (!order_.empty() && order_.front()->second.since + kEvery <= now) tell_oldest(now, true);
+    if (order_.size() >= kMostLines) tell_oldest(now, false);
+    std::string key = std::to_string(static_cast<int>(level));
+    key.append(component).append(1, '\0').append(message);
+    const auto [line, fresh] = lines_.try_emplace(std::move(key), Line{level, component.size(), now, 0});
+    if (!fresh) {
+      ++line->second.again;
+      return;
+    }
+    order_.push_back(line);
+    write_line(level, component, message);
+  }
+
+ private:
+  static constexpr std::chrono::seconds kEvery{30};
+  static constexpr std::size_t kMostLines = 500;
+  struct Line {
+    LogLevel level;
+    std::size_t component;  // how long it is in the key
+    std::chrono::steady_clock::time_point since;
+    std::uint64_t again;  // since then
+  };
+  using Lines = std::map<std::string, Line>;
+
+  void tell_oldest(std::chrono::steady_clock::time_point now, bool keep) {
+    const auto line = order_.front();
+    order_.pop_front();
+    auto& [key, about] = *line;
+    if (about.again > 0) {
+      const std::string_view text(key);
+      const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - about.since).count();
+      write_line(about.level, text.substr(1, about.component),
+                 fmt::format("{} ({} times more in {} s)", text.substr(2 + about.component), about.again, seconds));
+    }
+    if (about.again == 0 || !keep) {
+      lines_.erase(line);
+      return;
+    }
+    about.since = now;
+    about.again = 0;
+    order_.push_back(line);
+  }
+
+  std::mutex mutex_;
+  Lines lines_;
+  std::deque<Lines::iterator> order_;  // by `since`
+};
+
+}  // namespace
+
+void log_line(LogLevel level, std::string_view component, std::string_view message) {
+  static Repeats repeats;
+  repeats.say(level, component, message);
 }
 
 }  // namespace mycojobs

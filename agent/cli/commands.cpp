@@ -214,7 +214,7 @@ const std::vector<Command>& commands() {
       {"verify",
        "check that the store holds what it must of every job: exit 0 if it does, 1 if not",
        "",
-       {},
+       {{"all", "", "list every finding, not only the first of each rule"}},
        verify_command},
       {"doctor",
        "try each layer of the sandbox and the Redis settings, and name the remedy for what is missing",

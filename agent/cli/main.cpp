@@ -93,6 +93,8 @@ Parts wire(const Clock& clock) {
 }
 
 int run(int argc, char** argv) {
+  if (std::any_of(argv + 1, argv + argc, [](const char* word) { return std::string_view(word) == "--json"; }))
+    complain_in_json();
   CommandLine line = parse_command_line(argc, argv);
   if (line.command == nullptr) return line.exit_code;
   const SystemClock clock;

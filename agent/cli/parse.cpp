@@ -76,8 +76,7 @@ CLI::App* find_or_add(CLI::App& root, const Command& row) {
 
 CommandLine refused(const std::string& problem) {
   CommandLine line;
-  complain({Code::invalid, problem});
-  line.exit_code = EX_USAGE;
+  line.exit_code = complain({Code::invalid, problem}, EX_USAGE);
   return line;
 }
 
@@ -103,7 +102,12 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     const std::string flag = slot == slots.end() ? "" : unknown_flag(*slot->app, slot->row->name, argc, argv);
     return refused(flag.empty() ? error.what() : flag);
   } catch (const CLI::ParseError& error) {
-    line.exit_code = root.exit(error) == 0 ? EX_OK : EX_USAGE;
+    const bool wrong = error.get_exit_code() != 0;
+    if (wrong && complains_in_json()) {
+      line.exit_code = complain({Code::invalid, error.what()}, EX_USAGE);
+    } else {
+      line.exit_code = root.exit(error) == 0 ? EX_OK : EX_USAGE;
+    }
     return line;
   }
   for (Slot& slot : slots) {

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "base/log.h"
+#include "cli/doctor.h"
 #include "domain/codec.h"
 #include "worker/prerequisites.h"
 
@@ -44,6 +45,7 @@ WorkerSettings worker_settings(const Settings& settings) {
   worker.runner.actor_id = settings.runner_actor;
   worker.claims_as_actor = !settings.redis.empty();  // an embedded Redis is this operator's own
   worker.contexts = settings.contexts;
+  for (const auto& [context, url] : settings.context_redis) worker.own_servers.push_back(context);
   worker.slots = settings.slots;
   worker.script_types = settings.script_types;
   worker.lease_ms = settings.lease_ms;
@@ -64,6 +66,31 @@ WorkerSettings worker_settings(const Settings& settings) {
   worker.secrets = secret_places(settings);
   worker.state_dir = settings.state_dir;
   return worker;
+}
+
+// What costs jobs later is said at the start. Each server once.
+void warn_of_server(const std::string& which, const Result<std::unique_ptr<Store>>& store) {
+  if (!store) return;
+  const auto facts = (*store)->facts();
+  if (!facts) return;
+  for (const Check& check : examine_server(*facts, 0, 0)) {
+    const bool known = check.name == "maxmemory-policy" ? !facts->maxmemory_policy.empty()
+                                                        : check.name == "appendonly" && !facts->appendonly.empty();
+    if (known && check.verdict != Verdict::ok)
+      log(LogLevel::warn, "store", "{}: {} is {}; remedy: {}", which, check.name, check.detail, check.remedy);
+  }
+}
+
+void warn_of_servers(const Parts& parts, const Settings& settings, StoreFactory& stores) {
+  const auto& own = settings.context_redis;
+  const bool any = settings.contexts.empty() || std::any_of(settings.contexts.begin(), settings.contexts.end(),
+                                                            [&](Id context) { return !own.contains(context); });
+  if (any) warn_of_server("Redis", stores.open());
+  for (const auto& [context, url] : own) {
+    Settings alone = settings;  // as the server of what belongs to no context, so that the store asks it about itself
+    alone.context_redis = {{Id{0}, url}};
+    warn_of_server("Redis of context " + std::to_string(context), parts.stores(alone, url)->open());
+  }
 }
 
 // A newcomer's script may use the objects of its context at once.
@@ -92,6 +119,7 @@ SecretPlaces secret_places(const Settings& settings) {
 
 Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& settings, StoreFactory& stores) {
   MJ_CHECK(check_allowed(settings.prerequisites_allow));
+  warn_of_servers(parts, settings, stores);
   const RunnerHold self = describe_self();
   auto alive = InstanceLock::hold(settings.state_dir, settings.runner, self.instance);
   if (!alive) {
@@ -109,6 +137,7 @@ Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& s
 
 Result<std::unique_ptr<Coordinator>> start_coordinator(const Parts& parts, const Settings& settings,
                                                        StoreFactory& stores, std::vector<Id> contexts) {
+  warn_of_servers(parts, settings, stores);
   const RunnerHold self = describe_self();
   CoordinatorSettings coordinator;
   coordinator.contexts = std::move(contexts);

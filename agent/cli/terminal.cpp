@@ -5,9 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <utility>
+
+#include "domain/codec.h"
 
 namespace mycojobs {
 namespace {
@@ -120,9 +124,33 @@ void print_log(const Log& line) { print_output(line.stream != LogStream::out, li
 
 int finish(const Result<int>& code) { return code ? *code : complain(code.error()); }
 
-int complain(const Error& error) {
+namespace {
+
+bool json_errors = false;
+
+std::string_view word_of(Code code) {
+  static constexpr std::array<std::string_view, 10> kWords{"invalid", "not_found",   "conflict",    "stale_claim",
+                                                           "denied",  "unavailable", "unsupported", "too_large",
+                                                           "io",      "internal"};
+  const auto index = static_cast<std::size_t>(code);
+  return index < kWords.size() ? kWords[index] : "internal";
+}
+
+}  // namespace
+
+void complain_in_json() { json_errors = true; }
+bool complains_in_json() { return json_errors; }
+
+int complain(const Error& error) { return complain(error, exit_code(error)); }
+
+int complain(const Error& error, int exit) {
+  if (json_errors) {
+    const nlohmann::json told = {{"code", word_of(error.code)}, {"message", error.message}, {"exit", exit}};
+    say(dump_json({{"error", told}}));
+    return exit;
+  }
   say(paint(Tone::bad, "mycojobs: ", true) + error.message);
-  return exit_code(error);
+  return exit;
 }
 
 int exit_code(const Error& error) {

@@ -26,8 +26,13 @@ void print_table(const std::vector<std::vector<std::string>>& rows);
 // nothing there but show. A last line that the job left open is ended before say() begins one of ours.
 void print_output(bool is_err, std::string_view bytes);
 void print_log(const Log&);  // the same for a piece of its log: all but its stdout goes to stderr
-// "mycojobs: message" on stderr; returns exit_code(error).
+void print_log(const Log&);
+// "mycojobs: message" on stderr, or once complain_in_json() was called {"error": {code, message, exit}}; returns
+// exit_code(error).
 int complain(const Error&);
+int complain(const Error&, int exit);  // the same with another exit code
+void complain_in_json();
+bool complains_in_json();
 // What a command returns: its code, or its complaint's.
 int finish(const Result<int>& code);
 

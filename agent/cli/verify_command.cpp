@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/counted.h"
@@ -23,14 +24,39 @@ Progress shown_by(ProgressLine& line) {
   return [&line](std::string_view phase, std::uint64_t done, std::uint64_t total) { line.show(phase, done, total); };
 }
 
-void print_report(Id context, const VerifyReport& report) {
+constexpr std::size_t kShownOfEach = 3;
+
+std::string kind_of(const Finding& finding) {
+  return finding.violation ? paint(Tone::bad, "violation") : paint(Tone::faint, "note");
+}
+
+// How many there are of each rule, violations first; then the findings, of each rule the first few.
+void print_report(Id context, const VerifyReport& report, bool all) {
   print(fmt::format("context {}: {} jobs, {} facts, {} queues\n", context, report.jobs, report.facts, report.queues));
+  if (report.findings.empty()) return;
+  std::map<std::string, std::vector<const Finding*>> by_rule;
+  for (const Finding& finding : report.findings) by_rule[finding.rule].push_back(&finding);
+  std::vector<std::vector<std::string>> totals;
   std::vector<std::vector<std::string>> rows;
-  for (const Finding& finding : report.findings) {
-    rows.push_back({finding.violation ? paint(Tone::bad, "violation") : paint(Tone::faint, "note"), finding.rule,
-                    printable(finding.subject), printable(finding.text)});
+  std::size_t left_out = 0;
+  for (const bool violations : {true, false}) {
+    for (const VerifyRule& rule : verify_rules()) {
+      const auto found = by_rule.find(std::string(rule.name));
+      if (rule.violation != violations || found == by_rule.end()) continue;
+      const auto& findings = found->second;
+      totals.push_back(
+          {kind_of(*findings.front()), found->first, std::to_string(findings.size()), std::string(rule.meaning)});
+      const std::size_t some = all ? findings.size() : std::min(findings.size(), kShownOfEach);
+      left_out += findings.size() - some;
+      for (std::size_t i = 0; i < some; ++i)
+        rows.push_back(
+            {kind_of(*findings[i]), found->first, printable(findings[i]->subject), printable(findings[i]->text)});
+    }
   }
+  print_table(totals);
+  print("\n");
   print_table(rows);
+  if (left_out > 0) print(fmt::format("and {} more: --all lists every one\n", left_out));
 }
 
 Result<int> verify_all(const Invocation& call) {
@@ -64,7 +90,7 @@ Result<int> verify_all(const Invocation& call) {
                         {"facts", report->facts},
                         {"queues", report->queues},
                         {"findings", std::move(findings)}});
-    if (!call.json) print_report(context, *report);
+    if (!call.json) print_report(context, *report, call.has("all"));
   }
   if (call.json) {
     print(dump_json({{"clean", violations == 0}, {"violations", violations}, {"contexts", contexts}}, 2) + "\n");

@@ -65,6 +65,7 @@ class Folding {
   void apply(JobState to);
   void apply_claim();
   void apply_end();
+  Verdict restore();
 
   FoldedJob& job_;
   const Fact& fact_;
@@ -80,6 +81,7 @@ std::optional<FactProblem> Folding::run() {
   const auto kind = parse_fact_kind(fact_.kind);
   if (!kind) return problem(kFactKind, "is no kind of fact");
   kind_ = *kind;
+  if (kind_ == FactKind::restored) return restore();
   if (is_terminal(kind_)) ++job_.terminals;
   for (const auto check :
        {&Folding::check_fields, &Folding::check_order, &Folding::check_claim, &Folding::check_counts}) {
@@ -203,6 +205,8 @@ std::optional<JobState> Folding::next_state() const {
       return only(from == JobState::none, JobState::planned);
     case FactKind::replanned:
       return only(from == JobState::ended && job_.status != JobStatus::finished, JobState::planned);
+    case FactKind::restored:
+      break;
   }
   return std::nullopt;
 }
@@ -251,6 +255,32 @@ void Folding::apply_claim() {
   job_.lease_ms = number(fact_, "l");
   job_.detail = "claimed";
   job_.reason.clear();
+}
+
+// What came before has gaps: nothing of it counts but that it was there.
+std::optional<FactProblem> Folding::restore() {
+  if (auto wrong = check_fields()) return wrong;
+  const auto state = parse_job_state(text(fact_, "s"));
+  const auto ended = parse<JobStatus>(text(fact_, "st"));
+  if (!state || *state == JobState::none) return problem(kFactField, "s=" + shown(text(fact_, "s")) + " is no state");
+  if (*state == JobState::ended && (!ended || !is_terminal(*ended)))
+    return problem(kFactField, "st=" + shown(text(fact_, "st")) + " is no end");
+  FoldedJob job;
+  job.revisions = std::move(job_.revisions);
+  job.lives = job_.lives + 1;
+  job.terminals = *state == JobState::ended ? 1 : 0;
+  job_ = std::move(job);
+  apply_claim();
+  job_.state = *state;
+  job_.status = status_of(*state, ended.value_or(JobStatus::error));
+  job_.since_ms = *state == JobState::ended && number(fact_, "en") > 0 ? number(fact_, "en") : fact_.at_ms;
+  job_.due_ms = *state == JobState::delayed ? number(fact_, "due") : 0;
+  job_.digest = text(fact_, "g");
+  job_.message = text(fact_, "m");
+  job_.flow = text(fact_, "fl");
+  job_.detail = text(fact_, "detail");
+  job_.for_good = *state == JobState::ended && (job_.status == JobStatus::finished || job_.detail == "cancelled");
+  return std::nullopt;
 }
 
 void Folding::apply_end() {

@@ -10,7 +10,7 @@ using Shape = FactField::Shape;
 
 constexpr auto kFactWords = std::to_array<std::string_view>(
     {"scheduled", "parked", "queued", "claimed", "heartbeat", "released", "expired", "retry", "completed", "failed",
-     "cancelled", "dead_lettered", "requeued", "planned", "replanned"});
+     "cancelled", "dead_lettered", "requeued", "planned", "replanned", "restored"});
 constexpr auto kStateWords = std::to_array<std::string_view>(
     {"", "queued", "live", "delayed", "waiting", "prerequisites", "held", "ended", "planned"});
 
@@ -67,6 +67,25 @@ constexpr auto kShapes = std::to_array<FactShape>({
      "a job of a flow (its context and id), in no queue until the flow says so",
      {{{"fl", Shape::text}}}},
     {FactKind::replanned, "its flow reopened it, in no queue: its next attempt", {{{"a", Shape::number}}}},
+    {FactKind::restored,
+     "a rebuild found facts lost or in disorder: what its claim said then is so (s: state, st: status once it has "
+     "ended)",
+     {{{"s", Shape::text},
+       {"st", Shape::optional_text},
+       kDetail,
+       {"c", Shape::optional_text},
+       {"t", Shape::optional_text},
+       {"e", Shape::number},
+       {"a", Shape::number},
+       {"d", Shape::number},
+       {"r", Shape::optional_number},
+       {"i", Shape::optional_text},
+       {"l", Shape::optional_number},
+       {"g", Shape::optional_text},
+       {"due", Shape::optional_number},
+       {"m", Shape::optional_text},
+       {"fl", Shape::optional_text},
+       {"en", Shape::optional_number}}}},
 });
 
 template <class Enum, std::size_t N>
@@ -121,6 +140,7 @@ std::optional<JobEvent> event_of(FactKind kind, JobState from, JobState to) {
     case FactKind::heartbeat:
     case FactKind::requeued:
     case FactKind::replanned:
+    case FactKind::restored:
       break;
     case FactKind::planned:
       return JobEvent::park;

@@ -34,6 +34,7 @@ namespace mycojobs {
 //   any but ended  --failed (by the system; not while live), cancelled, dead_lettered--> ended
 //   ended --requeued--> queued     another life, as the next attempt; never after completed or cancelled
 //   ended --replanned--> planned   the same for its flow, after cancelled too
+//   any --restored--> any          a rebuild: facts were lost, and the claim says from here on what is so
 enum class FactKind {
   scheduled,
   parked,
@@ -50,6 +51,7 @@ enum class FactKind {
   requeued,
   planned,
   replanned,
+  restored,
 };
 enum class JobState { none, queued, live, delayed, waiting, prerequisites, held, ended, planned };
 
@@ -67,7 +69,7 @@ struct FactField {
 struct FactShape {
   FactKind kind;
   std::string_view meaning;
-  std::array<FactField, 8> fields;
+  std::array<FactField, 16> fields;
 };
 std::span<const FactShape> fact_shapes();  // in the order of FactKind
 

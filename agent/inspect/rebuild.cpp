@@ -115,7 +115,14 @@ Repair Rebuilding::repair_of(const JobPlaces& job, const JobHistory& history, co
   for (const auto* looked_for : {&history.folded.revisions, &listing.missing, &listing.foreign}) {
     if (!looked_for->empty()) repair.last_revision = std::max(repair.last_revision, looked_for->back());
   }
-  if (are_whole(history, listing) || (history.told() && job.claim.state.empty())) {
+  // Facts may be whole and yet not the latest: a revision that was given twice is of the claim that was given up. A
+  // list that names facts of others may be a client's nonsense, or what is left of a step whose fact was lost.
+  const FoldedJob& folded = history.folded;
+  const bool is_newer =
+      job.claim.epoch > folded.epoch && field_of(job.record, "epoch") == std::to_string(job.claim.epoch);
+  const bool differs = job.claim.state != word(folded.state) || job.claim.claim_id != folded.claim_id;
+  const bool doubtful = is_newer || (!listing.foreign.empty() && differs);
+  if ((are_whole(history, listing) && !doubtful) || (history.told() && job.claim.state.empty())) {
     repair.claim = claim_of(history.folded, census_.queue_of(history, job));
     repair.due_ms = history.folded.due_ms;
     return repair;
@@ -127,6 +134,8 @@ Repair Rebuilding::repair_of(const JobPlaces& job, const JobHistory& history, co
   } else if (history.problem) {
     report_.differences.push_back(job.job_key + ": " + history.problem->text + kept);
   }
+  if (!listing.missing.empty() || history.problem || doubtful) repair.claim.revisions = history.folded.revisions;
+  if (repair.claim.revisions.empty() && !listing.missing.empty()) repair.claim.revisions = {0};
   repair.due_ms = job.due_ms.value_or(history.folded.due_ms);
   return repair;
 }

@@ -15,6 +15,10 @@ constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 
 void take_in(JobHistory& history, const Fact& fact) {
   auto problem = fold(history.folded, fact);
+  if (!problem && fact.kind == word(FactKind::restored)) {
+    history.problem.reset();
+    history.problems = 0;
+  }
   if (!problem) return;
   ++history.problems;
   if (!history.problem) history.problem = std::move(problem);

@@ -62,6 +62,8 @@ constexpr std::array kOwnKeys{
            "ids of the runners that have a record; \"*\" by the moment when all keys were last looked through for them",
            "runner:*"},
     OwnKey{"mj:topic:<topic>", "list", "messages that wait on a topic, oldest at the right", kItself},
+    OwnKey{"mj:topic-missing:<topic>", "zset",
+           "messages of a topic without a record, by the time at which they were met; forgotten after 2 s", kItself},
     OwnKey{"mj:message:<message key>", "hash",
            "a message that was taken or refused: state, left (jobs that have not ended), failed, taken_ms",
            "message in mj:claim:*"},
@@ -113,6 +115,9 @@ constexpr std::array kOwnKeys{
            kItself},
     OwnKey{"mj:coordinator", "hash", "who moves flows on: instance, where, until_ms, ttl_ms", "the next heartbeat"},
     OwnKey{"mj:server", "string", "run_id of the server that granted leases last", "the next connection"},
+    OwnKey{"mj:health", "hash", "written_ms: when /health last tried whether the server takes writes", "the next try"},
+    OwnKey{"mj:heads", "hash", "queue: the revision at which its journal stood when that server was started",
+           "the next start of the server"},
 };
 
 bool is_id(std::string_view text) {

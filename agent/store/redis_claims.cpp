@@ -3,6 +3,7 @@
 #include <deque>
 
 #include "base/ids.h"
+#include "base/log.h"
 #include "base/sha256.h"
 #include "store/job_fields.h"
 #include "store/redis_store.h"
@@ -73,6 +74,7 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
   if (request.max_jobs == 0 || request.max_jobs > kMaxClaims) {
     return fail(Code::invalid, "claim: max_jobs is not from 1 to " + std::to_string(kMaxClaims));
   }
+  MJ_CHECK(give_back_unanswered(request.context));
   // Of each claim that may be made an id and a token, in one text: a script pays for every argument.
   const std::string random = random_digits(std::size_t{request.max_jobs} * (kIdDigits + kTokenDigits));
   Arguments arguments;
@@ -84,7 +86,13 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
       .add(std::uint64_t{request.lease_ms});
   arguments.add(random).add(std::uint64_t{request.queues.size()});
   for (const std::string& queue : request.queues) arguments.add(queue);
-  MJ_TRY(reply, run(request.context, scripts::claim, arguments));
+  auto answer = run(request.context, scripts::claim, arguments);
+  if (!answer) {
+    for (std::size_t at = 0; at < random.size(); at += kIdDigits + kTokenDigits)
+      unanswered_[request.context].push_back(random.substr(at, kIdDigits));
+    return tl::unexpected<Error>(std::move(answer).error());
+  }
+  const Reply& reply = *answer;
   ClaimReply out;
   out.set_aside = static_cast<std::uint32_t>(reply.at(0).number());
   const Reply taken = reply.at(1);
@@ -107,7 +115,32 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
   const Reply paused = reply.at(2);
   for (std::size_t i = 0; i < paused.size(); ++i) out.paused.emplace_back(paused.at(i).text());
   out.more = reply.at(3).number() == 1;
+  note_heads(request.context, reply.at(4));
   return out;
+}
+
+// queue, revision, ... that a call has written.
+void RedisStore::note_heads(Id context, const Reply& heads) {
+  if (!seen_) return;
+  for (std::size_t i = 0; i + 1 < heads.size(); i += 2)
+    seen_->saw(context, std::string(heads.at(i).text()), heads.at(i + 1).number());
+}
+
+// A server that fell silent may have made the claim all the same: without this its jobs would wait for their leases.
+// What it has not done by now it will not do: the connection was ended (RedisConnection::abandon()).
+Result<void> RedisStore::give_back_unanswered(Id context) {
+  const auto found = unanswered_.find(context);
+  if (found == unanswered_.end()) return {};
+  Arguments arguments;
+  arguments.add(std::uint64_t{found->second.size()});
+  for (const std::string& id : found->second) arguments.add(id);
+  MJ_TRY(back, run(context, scripts::unclaim, arguments));
+  unanswered_.erase(found);
+  if (back.number() > 0) {
+    log(LogLevel::warn, "store", "context {}: {} job(s) whose claim was not answered are back in their queues", context,
+        back.number());
+  }
+  return {};
 }
 
 Result<std::vector<Renewal>> RedisStore::renew(Id context, std::span<const ClaimRef> claims, std::uint32_t lease_ms) {
@@ -163,6 +196,7 @@ Result<std::vector<Result<void>>> RedisStore::report(Id context, std::span<const
       const auto& claim = std::visit([](const auto& r) -> const ClaimRef& { return r.claim; }, reports[i]);
       out.push_back(answer_of(reply.at(i - first), claim.job_key));
     }
+    note_heads(context, reply.at(last - first));
   }
   MJ_CHECK(await_replicas(context));
   return out;

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <utility>
 
 #include "base/ids.h"
 #include "store/redis_errors.h"
@@ -60,6 +61,10 @@ Result<void> RedisConnection::handshake() {
   }
   MJ_CHECK(check_server());
   MJ_CHECK(command({"CLIENT", "SETNAME", options_.client_name}));
+  MJ_TRY(id, exchange({"CLIENT", "ID"}, 0));
+  client_id_ = id.number();
+  if (abandoned_id_ != 0) MJ_CHECK(exchange(Arguments{"CLIENT", "KILL", "ID"}.add(abandoned_id_), 0));
+  abandoned_id_ = 0;
   if (options_.database == 0) return {};
   MJ_TRY(selected, exchange(Arguments{"SELECT"}.add(std::uint64_t{options_.database}), 0));
   if (selected.text().find("out of range") != std::string_view::npos) {
@@ -78,6 +83,7 @@ Result<void> RedisConnection::check_server() {
   MJ_TRY(info, command({"INFO", "server"}));
   const std::string_view version = info_field(info.text(), "redis_version");
   run_id_ = info_field(info.text(), "run_id");
+  if (abandoned_on_ != run_id_) abandoned_id_ = 0;  // ids of another server are other clients
   if (std::atoi(std::string(version).c_str()) < 7) {
     return fail(Code::unsupported, "Redis " + std::string(version.substr(0, 20)) + " at " + options_.endpoint.shown() +
                                        " needs 7.0 or newer");
@@ -156,6 +162,7 @@ Result<void> RedisConnection::feed_reader(Deadline deadline) {
   std::size_t got = 0;
   if (std::string why = receive_some(socket_.get(), room, got, deadline); !why.empty()) return broken(why);
   if (redisReaderFeed(reader_.get(), room.data(), got) != REDIS_OK) return broken("not the Redis protocol");
+  if (reader_->len - reader_->pos > options_.max_reply_bytes) return broken("an answer that is too long");
   return {};
 }
 
@@ -167,8 +174,18 @@ Result<std::optional<Reply>> RedisConnection::received() {
       static_cast<redisReply*>(reply), [](const redisReply* r) { freeReplyObject(const_cast<redisReply*>(r)); }));
 }
 
-tl::unexpected<Error> RedisConnection::broken(const std::string& why) {
+// A server that fell silent would still read what it was sent, and do it, long after its sender was told that it
+// failed.
+void RedisConnection::abandon() {
+  if (client_id_ != 0) {
+    abandoned_id_ = std::exchange(client_id_, 0);
+    abandoned_on_ = run_id_;
+  }
   close();
+}
+
+tl::unexpected<Error> RedisConnection::broken(const std::string& why) {
+  abandon();
   return fail(Code::unavailable, "Redis at " + options_.endpoint.shown() + ": " + why);
 }
 

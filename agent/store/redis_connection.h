@@ -30,6 +30,7 @@ class RedisConnection final : public Link {
     std::uint32_t database = 0;
     std::string client_name = "mycojobs";  // no blanks
     std::uint32_t connect_timeout_ms = 3000, command_timeout_ms = 5000;
+    std::size_t max_reply_bytes = 256U << 20;                  // what is longer breaks the connection
     std::function<Result<void>(RedisConnection&)> on_connect;  // may send commands
   };
   explicit RedisConnection(Options);
@@ -55,6 +56,7 @@ class RedisConnection final : public Link {
 
  private:
   Result<void> handshake();
+  void abandon();
   Result<void> connect_afresh_if_closed();
   Result<void> check_server();
   Result<Reply> exchange(const Arguments&, std::uint32_t extra_ms);  // error replies as they are
@@ -66,6 +68,10 @@ class RedisConnection final : public Link {
   Fd socket_;
   std::unique_ptr<redisReader, void (*)(redisReader*)> reader_;
   std::string run_id_;
+  std::uint64_t client_id_ = 0;  // by which the server knows this connection; 0: it does not say
+  // Of a connection that we have given up while the server may not have read all that we sent.
+  std::uint64_t abandoned_id_ = 0;
+  std::string abandoned_on_;  // run id of the server
 };
 
 }  // namespace mycojobs

@@ -9,7 +9,8 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kMaxPending = 1000;
+constexpr std::uint64_t kMaxPending = 1000;  // entries of a topic that one call looks at: some ms of the server's time
+constexpr std::uint64_t kMissingMs = 2000;   // how long a message may wait for its record
 
 tl::unexpected<Error> no_message(const std::string& key, Id context) {
   return fail(Code::not_found, key + " does not exist in context " + std::to_string(context));
@@ -40,11 +41,11 @@ Result<void> RedisStore::release_runner(Id context, Id runner, const RunnerHold&
 }
 
 Result<std::vector<std::string>> RedisStore::topic_pending(Id context, const std::string& topic) {
-  const std::string key = topic_key(topic);
-  auto reply = command(context, {"LRANGE", key, "-" + std::to_string(kMaxPending), "-1"});
-  if (!reply) return fail(std::move(reply).error(), key);
+  Arguments arguments{topic};
+  auto reply = run(context, scripts::topic_pending, arguments.add(kMaxPending).add(kMissingMs));
+  if (!reply) return fail(std::move(reply).error(), topic_key(topic));
   std::vector<std::string> out;
-  for (std::size_t i = reply->size(); i-- > 0;) out.emplace_back(reply->at(i).text());
+  for (std::size_t i = 0; i < reply->size(); ++i) out.emplace_back(reply->at(i).text());
   return out;
 }
 

@@ -16,6 +16,9 @@
 namespace mycojobs {
 namespace {
 
+// Of one record: a longer one would take many times that here, and is somebody's mistake or malice.
+constexpr std::uint64_t kMostLoadBytes = 64ULL << 20;
+
 // Another client may have written the stream: what is not a line of ours is passed over.
 bool read_line(const Reply& entry, Log& line) {
   const std::string id(entry.at(0).text());
@@ -39,13 +42,32 @@ std::string glob_escaped(std::string_view text) {
   return out;
 }
 
-// After a restart of the server each live claim gets a whole lease.
-Result<void> grant_leases(Id context, RedisConnection& link) {
-  MJ_TRY(granted, link.run(scripts::grant, Arguments{link.server_run_id()}));
-  if (granted.number() > 0) {
+// Redis (7.0) leaves half of a step at the end of an append-only file that was cut within it, and does that half with
+// the next step that it reads at its next start. A file that is written anew has no such end.
+void seal_append_only_file(RedisConnection& link) {
+  auto info = link.command({"INFO", "persistence"});
+  if (!info) return;
+  const auto has = [&](std::string_view line) { return info->text().find(line) != std::string_view::npos; };
+  if (!has("aof_enabled:1") || !has("aof_rewrites:0\r") || has("aof_rewrite_in_progress:1")) return;
+  if (auto begun = link.command({"BGREWRITEAOF"}); !begun)
+    log(LogLevel::debug, "store", "BGREWRITEAOF: {}", begun.error().message);
+}
+
+// After a start of the server each live claim gets a whole lease, and what the start has lost is told.
+Result<void> meet_server(Id context, SeenHeads& seen, RedisConnection& link) {
+  MJ_TRY(met, link.run(scripts::grant, Arguments{link.server_run_id()}));
+  if (met.at(0).number() > 0) {
     log(LogLevel::warn, "store", "context {}: Redis was started anew; {} got a new lease", context,
-        counted(static_cast<std::uint64_t>(granted.number()), "live claim"));
+        counted(static_cast<std::uint64_t>(met.at(0).number()), "live claim"));
   }
+  if (met.at(1).number() == 1) seal_append_only_file(link);
+  const std::string lost = seen.lost(context, link.server_run_id(), met.at(2).fields());
+  if (lost.empty()) return {};
+  const std::string text = "Redis was started without the end of its data: " + lost +
+                           "; what was acknowledged last is forgotten, and jobs of it may run again: when they have "
+                           "ended, `mycojobs doctor --rebuild` puts right what is left of it";
+  log(LogLevel::error, "store", "context {}: {}", context, text);
+  (void)link.command({"XADD", "mj:anomalies", "MAXLEN", "~", "10000", "*", "text", text});
   return {};
 }
 
@@ -94,13 +116,42 @@ Result<RedisConnection::Options> connection_options(const RedisStoreConfig& conf
 OpenLink link_opener(const RedisStoreConfig& config) {
   return [config](Id context) -> Result<std::unique_ptr<Link>> {
     MJ_TRY(options, connection_options(config, context));
-    if (context != 0) options.on_connect = [context](RedisConnection& link) { return grant_leases(context, link); };
+    if (context != 0) {
+      options.on_connect = [context, seen = config.seen](RedisConnection& link) {
+        return meet_server(context, *seen, link);
+      };
+    }
     return std::make_unique<RedisConnection>(std::move(options));
   };
 }
 
 RedisStore::RedisStore(const RedisStoreConfig& config)
-    : ContextLinks(link_opener(config)), wait_replicas_(config.wait_replicas) {}
+    : ContextLinks(link_opener(config)), seen_(config.seen), wait_replicas_(config.wait_replicas) {}
+
+void SeenHeads::saw(Id context, const std::string& queue, std::uint64_t head) {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t& last = seen_[context].heads[queue];
+  last = std::max(last, head);
+}
+
+std::string SeenHeads::lost(Id context, const std::string& server_run_id, const Fields& heads_at_start) {
+  const std::lock_guard lock(mutex_);
+  Seen& seen = seen_[context];
+  if (seen.server_run_id == server_run_id) return {};
+  seen.server_run_id = server_run_id;
+  std::string lost;
+  for (const auto& [queue, head] : seen.heads) {
+    std::uint64_t at_start = 0;
+    for (const auto& [name, value] : heads_at_start) {
+      if (name == queue) parse_u64(value, at_start);
+    }
+    if (at_start >= head) continue;
+    lost += (lost.empty() ? "" : ", ") + queue + " is at revision " + std::to_string(at_start) + ", and was seen at " +
+            std::to_string(head);
+  }
+  seen.heads.clear();
+  return lost;
+}
 
 Result<Job> RedisStore::submit(const Job& job) {
   MJ_TRY(fields, new_job_fields(job));
@@ -133,15 +184,7 @@ Result<void> RedisStore::cancel(Id context, const std::string& job_key) {
   return {};
 }
 
-Result<Fields> RedisStore::load(Id context, const std::string& key) {
-  MJ_TRY(redis, link(context));
-  const bool global = context == 0 && key.starts_with("actor:");
-  auto reply = global ? redis->command({"HGETALL", key}) : command(context, {"HGETALL", key});
-  if (!reply) return fail(std::move(reply).error(), key);
-  Fields fields = reply->fields();
-  if (fields.empty()) return fail(Code::not_found, key + " does not exist in context " + std::to_string(context));
-  return fields;
-}
+Result<Fields> RedisStore::load(Id context, const std::string& key) { return load_fields(context, key, {}); }
 
 Result<void> RedisStore::save(Id context, const std::string& key, const Fields& fields) {
   if (fields.empty()) return {};
@@ -152,18 +195,23 @@ Result<void> RedisStore::save(Id context, const std::string& key, const Fields& 
 }
 
 Result<Fields> RedisStore::load_fields(Id context, const std::string& key, std::span<const std::string_view> names) {
-  Arguments arguments{"HMGET", key};
+  MJ_TRY(redis, link(context));
+  const bool global = context == 0 && key.starts_with("actor:");
+  Arguments arguments{key};
+  arguments.add(kMostLoadBytes).add(std::uint64_t{names.size()});
   for (std::string_view name : names) arguments.add(name);
-  auto reply = command(context, arguments);
+  auto reply = global ? redis->run(scripts::load, arguments) : run(context, scripts::load, arguments);
   if (!reply) return fail(std::move(reply).error(), key);
-  Fields fields;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (!reply->at(i).nil()) fields.emplace_back(names[i], reply->at(i).text());
+  switch (reply->at(0).number()) {
+    case 0:
+      return reply->at(1).fields();
+    case 1:
+      return fail(Code::not_found, key + " does not exist in context " + std::to_string(context));
+    default:
+      return fail(Code::too_large, key + ": " + std::string(reply->at(1).text()) + ": " +
+                                       std::string(reply->at(2).text()) +
+                                       " bytes are more than is read of a record: shorten it");
   }
-  if (!fields.empty()) return fields;
-  MJ_TRY(there, command(context, {"EXISTS", key}));
-  if (there.number() == 0) return fail(Code::not_found, key + " does not exist in context " + std::to_string(context));
-  return fields;
 }
 
 Result<std::vector<std::string>> RedisStore::scan(Id context, const Arguments& filter, std::size_t max) {

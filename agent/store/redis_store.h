@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,6 +17,23 @@
 
 namespace mycojobs {
 
+// The latest revisions of the journals that the stores of one process have seen, by which they know a server that was
+// started again without the end of its data. Safe to share between threads.
+class SeenHeads {
+ public:
+  void saw(Id context, const std::string& queue, std::uint64_t head);
+  // The heads that a context had when its server was started. Empty, or what is lost; once for each start.
+  std::string lost(Id context, const std::string& server_run_id, const Fields& heads_at_start);
+
+ private:
+  struct Seen {
+    std::string server_run_id;
+    std::map<std::string, std::uint64_t> heads;  // by queue
+  };
+  std::mutex mutex_;
+  std::map<Id, Seen> seen_;
+};
+
 struct RedisStoreConfig {
   std::string default_url = "redis://127.0.0.1:6379";
   // Contexts with a server of their own. There the URL may name a database (/3, ?db=3); everywhere else a context's id
@@ -23,6 +41,7 @@ struct RedisStoreConfig {
   std::map<Id, std::string> context_urls;
   std::string client_name = "mycojobs";  // as CLIENT LIST shows it; no blanks
   std::uint32_t connect_timeout_ms = 3000, command_timeout_ms = 5000;
+  std::shared_ptr<SeenHeads> seen = std::make_shared<SeenHeads>();  // of all stores that are opened with it
   std::uint32_t wait_replicas = 0;  // a submission and an end count only when so many replicas have them
 };
 
@@ -96,9 +115,13 @@ class RedisStore final : public Store, private ContextLinks {
   Result<std::vector<std::string>> scan(Id context, const Arguments& filter, std::size_t max);
   Result<LogPage> read_log(Id context, const std::string& job_key, std::uint64_t after_seq, std::size_t max,
                            std::uint32_t wait_ms);
+  void note_heads(Id context, const Reply& heads);
+  Result<void> give_back_unanswered(Id context);
   Result<void> await_replicas(Id context);  // what was written before this is on so many of them
 
+  std::shared_ptr<SeenHeads> seen_;  // null: nobody wants to know
   std::uint32_t wait_replicas_ = 0;
+  std::map<Id, std::vector<std::string>> unanswered_;  // ids of claims that may have been made and were not answered
 };
 
 // Does not connect yet.

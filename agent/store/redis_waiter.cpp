@@ -22,10 +22,9 @@ constexpr milliseconds kAnswerWithin{8000};
 constexpr milliseconds kPingEvery{5000};
 constexpr milliseconds kAfterRefusal{2000};  // a queue that is no list: looked at again after this
 constexpr std::uint32_t kConnectTimeoutMs = 1000;
+constexpr std::size_t kMostReplyBytes = 1U << 20;  // keys and hints are short: what is longer, somebody else pushed
 
-milliseconds pause_before_try(unsigned failures) {
-  return milliseconds(failures <= 1 ? 250 : failures == 2 ? 500 : 1000);
-}
+milliseconds pause_before_try(unsigned failures) { return milliseconds(failures <= 1 ? 250 : 500); }
 
 }  // namespace
 
@@ -40,6 +39,7 @@ Result<std::unique_ptr<Waiter>> RedisWaiter::open(const RedisStoreConfig& config
   for (const auto& [context, queue] : queues) {
     MJ_TRY(options, connection_options(config, context));
     options.connect_timeout_ms = std::min(options.connect_timeout_ms, kConnectTimeoutMs);
+    options.max_reply_bytes = kMostReplyBytes;
     auto server = std::find_if(waiter->servers_.begin(), waiter->servers_.end(),
                                [&](const Server& s) { return s.endpoint == options.endpoint; });
     if (server == waiter->servers_.end()) {

@@ -1,8 +1,8 @@
 // Waits on Redis with BLMOVE of a queue onto itself: that wakes every waiter and leaves each job where it is, so that a
 // waiter that dies takes nothing with it. One connection for each context and queue, one for the topic on each server.
 //
-// A server that goes away: wait() returns unavailable, and again at each failed try to connect (after 250 ms, 500 ms,
-// then each second); then `reconnected`. Other servers are waited on meanwhile.
+// A server that goes away: wait() returns unavailable, and again at each failed try to connect (after 250 ms, then
+// each 500 ms); then `reconnected`. Other servers are waited on meanwhile.
 #pragma once
 
 #include <chrono>

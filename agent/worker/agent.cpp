@@ -11,7 +11,8 @@ Agent::Agent(Parts& parts, WorkerSettings settings)
       clock_(parts.clock),
       self_(std::move(parts.self)),
       alive_(std::move(parts.alive)),
-      executors_(std::move(parts.executors)) {
+      executors_(std::move(parts.executors)),
+      servers_(settings_.contexts, settings_.own_servers) {
   Runner& runner = settings_.runner;
   if (runner.topic.empty()) runner.topic = "runner" + std::to_string(runner.id);
   runner.version = kVersion;
@@ -55,14 +56,15 @@ Result<void> Agent::open(Parts& parts) {
 
   // From here on nothing fails. The threads call one another only for claims, and the intake, which makes them, comes
   // last.
-  reporter_ =
-      std::make_unique<Reporter>(std::move(reporter_store), clock_, health_,
-                                 Reporter::Callbacks{.settled =
-                                                         [this](std::span<const RunNumber> runs) {
-                                                           leases_->remove(runs);
-                                                           intake_->settled(static_cast<std::uint32_t>(runs.size()));
-                                                         },
-                                                     .gather_us = [this] { return pace_.gather_us(steady_us()); }});
+  reporter_ = std::make_unique<Reporter>(
+      std::move(reporter_store), clock_, health_, servers_,
+      Reporter::Callbacks{.settled =
+                              [this](std::span<const RunNumber> runs) {
+                                leases_->remove(runs);
+                                intake_->settled(static_cast<std::uint32_t>(runs.size()));
+                              },
+                          .gather_us = [this] { return pace_.gather_us(steady_us()); },
+                          .stale = [this](RunNumber run) { run_loop_->kill(run, KillReason::fenced); }});
   broker_ = std::make_unique<Broker>(
       parts.stores, [this](RunNumber run, std::string reply) { run_loop_->answer(run, std::move(reply)); });
   run_loop_ = std::make_unique<RunLoop>(
@@ -71,7 +73,7 @@ Result<void> Agent::open(Parts& parts) {
                          .ask = [this](BrokerCall call) { broker_->ask(std::move(call)); },
                          .forget = [this](RunNumber run) { broker_->forget(run); }});
   leases_ = std::make_unique<LeaseKeeper>(
-      std::move(lease_store), clock_, health_, settings_, self_,
+      std::move(lease_store), clock_, health_, servers_, settings_, self_,
       LeaseKeeper::Callbacks{.renewed =
                                  [this](RunNumber run, std::uint64_t fence) {
                                    if (settings_.kill_on_lease_lost) run_loop_->fence(run, fence);
@@ -84,10 +86,11 @@ Result<void> Agent::open(Parts& parts) {
                                      log(LogLevel::error, "worker", "{}: draining", why);
                                  }});
   leases_->beat_now();  // reconciling may have taken a while
-  housekeeper_ = std::make_unique<Housekeeper>(std::move(housekeeping_store), clock_, health_, settings_);
-  prerequisites_ = std::make_unique<PrerequisiteChecker>(std::move(prerequisite_store), clock_, health_, settings_);
+  housekeeper_ = std::make_unique<Housekeeper>(std::move(housekeeping_store), clock_, health_, servers_, settings_);
+  prerequisites_ =
+      std::make_unique<PrerequisiteChecker>(std::move(prerequisite_store), clock_, health_, servers_, settings_);
   intake_ = std::make_unique<Intake>(
-      std::move(intake), clock_, health_, settings_, self_.instance,
+      std::move(intake), clock_, health_, servers_, settings_, self_.instance,
       Intake::Callbacks{.may_start = [this] { return run_loop_->ready() && !runner_lost_; },
                         .start = [this](Start start) { run_loop_->start(std::move(start)); },
                         .report = [this](Outgoing report) { reporter_->post(std::move(report)); },

@@ -65,6 +65,7 @@ class Agent {
   InstanceLock alive_;
   std::vector<std::unique_ptr<Executor>> executors_;
   StoreHealth health_;
+  StoreServers servers_;
   std::unique_ptr<Store> registration_;
   bool registered_ = false;  // in every context
   Pace pace_;                // before the threads that look at it

@@ -18,14 +18,15 @@ std::uint64_t sweep_every_ms(const WorkerSettings& settings) {
 
 }  // namespace
 
-Housekeeper::Housekeeper(std::unique_ptr<Store> store, const Clock& clock, StoreHealth& health, WorkerSettings settings)
+Housekeeper::Housekeeper(std::unique_ptr<Store> store, const Clock& clock, StoreHealth& health, StoreServers& servers,
+                         WorkerSettings settings)
     : store_(std::move(store)),
       health_(health),
       clock_(clock),
       settings_(std::move(settings)),
       housekeeping_(clock, settings_),
       sweep_(clock, settings_.state_dir, sweep_every_ms(settings_)),
-      pauses_(clock),
+      pauses_(clock, servers),
       thread_([this] { loop(); }) {}
 
 void Housekeeper::stop() {

@@ -17,7 +17,7 @@ namespace mycojobs {
 
 class Housekeeper {
  public:
-  Housekeeper(std::unique_ptr<Store>, const Clock&, StoreHealth&, WorkerSettings);
+  Housekeeper(std::unique_ptr<Store>, const Clock&, StoreHealth&, StoreServers&, WorkerSettings);
   ~Housekeeper() { stop(); }
   void stop();
   // Any thread: something may be due sooner than was known.

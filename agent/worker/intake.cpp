@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 
 #include "base/log.h"
 #include "domain/codec.h"
@@ -11,7 +12,9 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint32_t kWaitMs = 500;  // between looks at what nobody owns
+constexpr std::uint32_t kWaitMs = 500;       // between looks at what nobody owns
+constexpr std::uint32_t kTopicPauseMs = 20;  // between looks at the topic while hints come
+constexpr std::size_t kHintsAtOnce = 32, kMostHints = 1000;
 constexpr std::uint64_t kLongestMs =
     10ULL * 365 * 24 * 3600 * 1000;      // of a run: what a clock can hold, and more than any
 constexpr std::uint32_t kMaxBatch = 16;  // small: several agents share a queue evenly
@@ -55,8 +58,8 @@ std::vector<std::string> queues_of(const WorkerSettings& settings, const std::ve
   return queues;
 }
 
-Intake::Intake(Parts parts, const Clock& clock, StoreHealth& health, const WorkerSettings& settings,
-               const std::string& instance, Callbacks callbacks)
+Intake::Intake(Parts parts, const Clock& clock, StoreHealth& health, StoreServers& servers,
+               const WorkerSettings& settings, const std::string& instance, Callbacks callbacks)
     : parts_(std::move(parts)),
       clock_(clock),
       health_(health),
@@ -64,8 +67,8 @@ Intake::Intake(Parts parts, const Clock& clock, StoreHealth& health, const Worke
       instance_(instance),
       callbacks_(std::move(callbacks)),
       secrets_(settings.secrets, clock),
-      topic_(settings.runner, clock),
-      pauses_(clock) {
+      topic_(settings.runner),
+      pauses_(clock, servers) {
   queues_ = queues_of(settings_, parts_.executors);
   for (const Executor* executor : parts_.executors) {
     for (const std::string& type : executor->script_types()) by_type_.emplace(type, executor);
@@ -98,7 +101,6 @@ void Intake::drain() {
 
 void Intake::loop() {
   unsigned failures = 0;
-  bool look_at_topic = true;
   bool work = false;  // the waiter said so
   while (!stop_) {
     pulse_.beat();
@@ -107,26 +109,41 @@ void Intake::loop() {
     if (work && claiming && round.taken == 0) callbacks_.no_work();
     auto woken = parts_.waiter->wait(round.more     ? 0
                                      : failures > 0 ? retry_pause_ms(failures)
-                                                    : kWaitMs,
+                                                    : pauses_.least_left_ms(hints_.empty() ? kWaitMs : kTopicPauseMs),
                                      claiming && !round.more);
     work = woken && woken->work;
     if (!woken) {
       // The waiter paces its own reconnecting.
       ++failures;
       health_.failed(0, "waiting for jobs", woken.error());
-      look_at_topic = true;
+      topic_looked_boot_ms_ = 0;
       continue;
     }
     failures = 0;
     if (!woken->away) health_.worked(0);
-    look_at_topic = look_at_topic || woken->reconnected;
+    if (woken->reconnected) topic_looked_boot_ms_ = 0;
     if (std::erase_if(woken->hints, [](const std::string& hint) { return hint.starts_with("cancel:"); }) > 0) {
       callbacks_.heartbeat();
     }
-    if (!draining_ && (look_at_topic || !woken->hints.empty())) {
-      look_at_topic = !topic_.take(*parts_.store, *parts_.transport, settings_.contexts, woken->hints);
-    }
+    look_at_topic(std::move(woken->hints));
   }
+}
+
+// Anybody may publish, and push onto the list: hints are bounded, and looks have a pause between them.
+void Intake::look_at_topic(std::vector<std::string> hints) {
+  const std::size_t room = kMostHints - std::min(kMostHints, hints_.size());
+  if (hints.size() > room) {
+    log(LogLevel::warn, "worker", "hints come faster than they are looked at: left to the list of the topic");
+    hints.resize(room);
+  }
+  hints_.insert(hints_.end(), std::make_move_iterator(hints.begin()), std::make_move_iterator(hints.end()));
+  const std::uint64_t pause = hints_.empty() ? kWaitMs : kTopicPauseMs;
+  if (draining_ || clock_.boot_ms() < topic_looked_boot_ms_ + pause) return;
+  const std::vector<std::string> some(
+      hints_.begin(), hints_.begin() + static_cast<std::ptrdiff_t>(std::min(hints_.size(), kHintsAtOnce)));
+  const bool done = topic_.take(*parts_.store, *parts_.transport, settings_.contexts, some);
+  if (done) hints_.erase(hints_.begin(), hints_.begin() + static_cast<std::ptrdiff_t>(some.size()));
+  topic_looked_boot_ms_ = clock_.boot_ms();
 }
 
 Intake::Round Intake::claim_some() {
@@ -150,7 +167,9 @@ Intake::Round Intake::claim_some() {
     }
     pauses_.worked(context);
     health_.worked(context);
-    parts_.waiter->set_paused(context, reply->paused);
+    std::vector<std::string> paused = std::move(reply->paused);
+    for (std::string& queue : resting(context)) paused.push_back(std::move(queue));
+    parts_.waiter->set_paused(context, paused);
     if (reply->set_aside > 0) {
       log(LogLevel::warn, "worker",
           "context {}: {} queue entries cannot run; the streams mj:dead and mj:anomalies say why", context,
@@ -171,8 +190,13 @@ Result<ClaimReply> Intake::claim(Id context, std::uint32_t max_jobs) {
   if (settings_.claims_as_actor) request.actor = settings_.runner.actor_id;
   request.instance = instance_;
   request.queues = queues_;
+  const auto resting = this->resting(context);
+  std::erase_if(request.queues, [&](const std::string& queue) {
+    return std::find(resting.begin(), resting.end(), queue) != resting.end();
+  });
+  if (request.queues.empty()) return ClaimReply{};
   // Another queue first whenever every context has been first once.
-  const std::size_t first = turn_ / settings_.contexts.size() % queues_.size();
+  const std::size_t first = turn_ / settings_.contexts.size() % request.queues.size();
   std::rotate(request.queues.begin(), request.queues.begin() + static_cast<std::ptrdiff_t>(first),
               request.queues.end());
   request.max_jobs = max_jobs;
@@ -188,15 +212,36 @@ void Intake::pause(Id context, std::uint64_t began_boot_ms) {
   parts_.waiter->set_paused(context, queues_);
 }
 
+// Its next job would be claimed and given back at once, for ever. Others of the context have nothing to do with it.
+void Intake::rest(Id context, const std::string& queue) {
+  constexpr std::uint64_t kShortestMs = 50;
+  constexpr std::uint64_t kLongestMs = 3200;
+  Rest& rest = rests_[{context, queue}];
+  const std::uint64_t pause = std::min(kShortestMs << std::min(rest.failures++, 6U), kLongestMs);
+  rest.until_boot_ms = clock_.boot_ms() + pause;
+  parts_.waiter->set_paused(context, this->resting(context));
+}
+
+std::vector<std::string> Intake::resting(Id context) const {
+  std::vector<std::string> queues;
+  const std::uint64_t now = clock_.boot_ms();
+  for (auto each = rests_.lower_bound({context, ""}); each != rests_.end() && each->first.first == context; ++each) {
+    if (each->second.until_boot_ms > now) queues.push_back(each->first.second);
+  }
+  return queues;
+}
+
 void Intake::accept(Claimed& claimed, std::uint64_t fence_boot_ms) {
   const RunNumber run = next_run_++;
   callbacks_.claimed(run, claimed.ref);
+  const Id context = claimed.ref.context;
   auto start = prepare(claimed, fence_boot_ms, run);
   if (start) {
+    if (!rests_.empty()) rests_.erase({context, claimed.queue});
     callbacks_.start(std::move(*start));
   } else if (start.error().code == Code::unavailable) {
     // What it depends on cannot be read now: that is no fault of the job. It would be the next one that is claimed.
-    pause(claimed.ref.context, clock_.boot_ms());
+    rest(context, claimed.queue);
     log(LogLevel::warn, "worker", "{}: back to its queue: {}", claimed.ref.job_key, start.error().message);
     callbacks_.report(Outgoing{run, Release{claimed.ref, start.error().message, false}, true});
   } else {

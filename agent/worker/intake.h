@@ -9,6 +9,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/pulse.h"
@@ -43,7 +44,8 @@ class Intake {
     std::function<std::uint32_t()> ahead = [] { return 0U; };  // so many jobs may be claimed that find no slot at once
   };
   // instance: of the runner, as it is registered.
-  Intake(Parts, const Clock&, StoreHealth&, const WorkerSettings&, const std::string& instance, Callbacks);
+  Intake(Parts, const Clock&, StoreHealth&, StoreServers&, const WorkerSettings&, const std::string& instance,
+         Callbacks);
   ~Intake() { stop(); }
   void stop();
 
@@ -59,9 +61,12 @@ class Intake {
   };
   void loop();
   std::uint32_t room() const;  // how many to claim now
+  void look_at_topic(std::vector<std::string> hints);
   Round claim_some();
   Result<ClaimReply> claim(Id context, std::uint32_t max_jobs);
   void pause(Id context, std::uint64_t began_boot_ms);
+  void rest(Id context, const std::string& queue);
+  std::vector<std::string> resting(Id context) const;
   void accept(Claimed&, std::uint64_t fence_boot_ms);
   Result<Start> prepare(Claimed&, std::uint64_t fence_boot_ms, RunNumber);
   std::unique_ptr<RunArtifacts> artifacts_of(const ClaimRef&);
@@ -76,9 +81,16 @@ class Intake {
   std::vector<std::string> queues_;  // of each context
   Secrets secrets_;
   TopicIntake topic_;
+  std::vector<std::string> hints_;          // that are not looked at yet
+  std::uint64_t topic_looked_boot_ms_ = 0;  // when the topic was looked at last; 0: look now
   ContextPauses pauses_;
-  std::map<Id, std::string> shelves_;  // of artifacts, by context
-  std::size_t turn_ = 0;               // which context and queue is asked first: none starves another
+  struct Rest {
+    unsigned failures = 0;
+    std::uint64_t until_boot_ms = 0;
+  };
+  std::map<std::pair<Id, std::string>, Rest> rests_;  // of queues whose jobs cannot be begun now
+  std::map<Id, std::string> shelves_;                 // of artifacts, by context
+  std::size_t turn_ = 0;                              // which context and queue is asked first: none starves another
   RunNumber next_run_ = 1;
   std::mt19937_64 chance_{std::random_device{}()};  // of the pauses before retries
   Pulse pulse_;

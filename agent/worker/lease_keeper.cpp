@@ -6,15 +6,15 @@
 
 namespace mycojobs {
 
-LeaseKeeper::LeaseKeeper(std::unique_ptr<Store> store, const Clock& clock, StoreHealth& health, WorkerSettings settings,
-                         RunnerHold hold, Callbacks callbacks)
+LeaseKeeper::LeaseKeeper(std::unique_ptr<Store> store, const Clock& clock, StoreHealth& health, StoreServers& servers,
+                         WorkerSettings settings, RunnerHold hold, Callbacks callbacks)
     : store_(std::move(store)),
       clock_(clock),
       health_(health),
       settings_(std::move(settings)),
       hold_(std::move(hold)),
       callbacks_(std::move(callbacks)),
-      pauses_(clock),
+      pauses_(clock, servers),
       thread_([this] { loop(); }) {}
 
 void LeaseKeeper::stop() {

@@ -26,7 +26,7 @@ class LeaseKeeper {
     std::function<void(RunNumber)> cancelled;             // somebody wants the job cancelled
     std::function<void(const std::string&)> runner_lost;  // another instance holds our id
   };
-  LeaseKeeper(std::unique_ptr<Store>, const Clock&, StoreHealth&, WorkerSettings, RunnerHold, Callbacks);
+  LeaseKeeper(std::unique_ptr<Store>, const Clock&, StoreHealth&, StoreServers&, WorkerSettings, RunnerHold, Callbacks);
   ~LeaseKeeper() { stop(); }
   void stop();
 

@@ -21,12 +21,12 @@ constexpr std::uint32_t kAgainLeastMs = 1000, kAgainMostMs = 30000;
 }  // namespace
 
 PrerequisiteChecker::PrerequisiteChecker(std::unique_ptr<Store> store, const Clock& clock, StoreHealth& health,
-                                         WorkerSettings settings)
+                                         StoreServers& servers, WorkerSettings settings)
     : store_(std::move(store)),
       clock_(clock),
       health_(health),
       settings_(std::move(settings)),
-      pauses_(clock),
+      pauses_(clock, servers),
       thread_([this] { loop(); }) {}
 
 void PrerequisiteChecker::stop() {

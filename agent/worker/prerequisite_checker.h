@@ -22,7 +22,7 @@ namespace mycojobs {
 
 class PrerequisiteChecker {
  public:
-  PrerequisiteChecker(std::unique_ptr<Store>, const Clock&, StoreHealth&, WorkerSettings);
+  PrerequisiteChecker(std::unique_ptr<Store>, const Clock&, StoreHealth&, StoreServers&, WorkerSettings);
   ~PrerequisiteChecker() { stop(); }
   void stop();
 

@@ -30,10 +30,14 @@ std::size_t size_of(const Report& report) {
 
 }  // namespace
 
-Reporter::Reporter(std::unique_ptr<Store> store, const Clock& clock, StoreHealth& health, Callbacks callbacks)
-    : store_(std::move(store)), health_(health), callbacks_(std::move(callbacks)), clock_(clock), thread_([this] {
-        loop();
-      }) {}
+Reporter::Reporter(std::unique_ptr<Store> store, const Clock& clock, StoreHealth& health, StoreServers& servers,
+                   Callbacks callbacks)
+    : store_(std::move(store)),
+      health_(health),
+      callbacks_(std::move(callbacks)),
+      clock_(clock),
+      pauses_(clock, servers),
+      thread_([this] { loop(); }) {}
 
 void Reporter::stop() {
   stop_ = true;
@@ -42,11 +46,9 @@ void Reporter::stop() {
 }
 
 int Reporter::pause_ms() const {
-  const std::uint64_t now = clock_.boot_ms();
   std::uint64_t pause = UINT64_MAX;
-  for (const auto& [context, line] : lines_) {
-    if (line.pending.empty()) continue;
-    pause = std::min(pause, line.again_boot_ms > now ? line.again_boot_ms - now : 0);
+  for (const auto& [context, pending] : lines_) {
+    if (!pending.empty()) pause = std::min(pause, pauses_.left_ms(context));
   }
   return pause == UINT64_MAX ? -1 : static_cast<int>(pause);
 }
@@ -60,18 +62,18 @@ void Reporter::loop() {
         std::this_thread::sleep_for(std::chrono::microseconds(gather));
     }
     for (Outgoing& outgoing : mailbox_.take()) {
-      lines_[claim_of(outgoing.report).context].pending.push_back(std::move(outgoing));
+      lines_[claim_of(outgoing.report).context].push_back(std::move(outgoing));
     }
-    for (auto& [context, line] : lines_) {
-      if (!stop_ && !line.pending.empty() && clock_.boot_ms() >= line.again_boot_ms) send_some(context, line);
+    for (auto& [context, pending] : lines_) {
+      if (!stop_ && !pending.empty() && pauses_.may_try(context)) send_some(context, pending);
     }
   }
 }
 
-void Reporter::send_some(Id context, Line& line) {
+void Reporter::send_some(Id context, Line& pending) {
   std::vector<Report> batch;
   std::size_t bytes = 0;
-  for (Outgoing& outgoing : line.pending) {
+  for (Outgoing& outgoing : pending) {
     if (batch.size() == kBatch || bytes > kBatchBytes) break;
     bytes += size_of(outgoing.report);
     batch.push_back(std::move(outgoing.report));  // comes back if it could not be stored
@@ -79,25 +81,27 @@ void Reporter::send_some(Id context, Line& line) {
   const std::uint64_t before = clock_.boot_ms();
   auto answers = store_->report(context, batch);
   if (!answers) {
-    for (std::size_t i = 0; i < batch.size(); ++i) line.pending[i].report = std::move(batch[i]);
-    // As long again as it took to fail, so that a store that hangs takes at most half of our time from the others.
-    line.again_boot_ms = 2 * clock_.boot_ms() - before + static_cast<std::uint64_t>(retry_pause_ms(++line.failures));
+    for (std::size_t i = 0; i < batch.size(); ++i) pending[i].report = std::move(batch[i]);
+    pauses_.failed(context, before);
     health_.failed(context, "storing results", answers.error());
     return;
   }
-  line.failures = 0;
+  pauses_.worked(context);
   health_.worked(context);
   std::vector<RunNumber> settled;
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    const Outgoing& outgoing = line.pending.front();
+    const Outgoing& outgoing = pending.front();
     const Result<void>& answer = (*answers)[i];
     if (!answer) {
       const bool stale = answer.error().code == Code::stale_claim;
       log(stale ? LogLevel::warn : LogLevel::error, "worker", "{}: report refused{}: {}", claim_of(batch[i]).job_key,
           stale ? " as stale" : "", answer.error().message);
     }
-    if (outgoing.last) settled.push_back(outgoing.run);
-    line.pending.pop_front();
+    if (outgoing.last)
+      settled.push_back(outgoing.run);
+    else if (!answer && answer.error().code == Code::stale_claim)
+      callbacks_.stale(outgoing.run);
+    pending.pop_front();
   }
   if (!settled.empty()) callbacks_.settled(settled);
 }

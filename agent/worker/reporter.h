@@ -12,6 +12,7 @@
 
 #include "base/mailbox.h"
 #include "mycojobs/clock.h"
+#include "worker/context_pauses.h"
 #include "worker/store_health.h"
 #include "worker/types.h"
 
@@ -24,8 +25,9 @@ class Reporter {
     std::function<void(std::span<const RunNumber>)> settled;
     // How long, in us, it is worth to wait for more before a trip.
     std::function<std::uint32_t()> gather_us = [] { return 0U; };
+    std::function<void(RunNumber)> stale = [](RunNumber) {};  // by this thread: the run's claim is gone, it must die
   };
-  Reporter(std::unique_ptr<Store>, const Clock&, StoreHealth&, Callbacks);
+  Reporter(std::unique_ptr<Store>, const Clock&, StoreHealth&, StoreServers&, Callbacks);
   ~Reporter() { stop(); }
   void stop();  // leaves at once; what is unsent is left to the leases
 
@@ -33,11 +35,7 @@ class Reporter {
 
  private:
   void loop();
-  struct Line {  // of one context: in order, and none waits for another context's store
-    std::deque<Outgoing> pending;
-    unsigned failures = 0;
-    std::uint64_t again_boot_ms = 0;
-  };
+  using Line = std::deque<Outgoing>;  // of one context: in order, and none waits for another context's store
   void send_some(Id context, Line&);
   int pause_ms() const;  // until there is something to do without a new report; -1: never
 
@@ -46,6 +44,7 @@ class Reporter {
   Callbacks callbacks_;
   Mailbox<Outgoing> mailbox_;
   const Clock& clock_;
+  ContextPauses pauses_;
   std::map<Id, Line> lines_;
   std::atomic<bool> stop_{false};
   std::thread thread_;

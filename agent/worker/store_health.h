@@ -49,8 +49,8 @@ class StoreHealth {
   std::map<Id, State> states_;
 };
 
-// Pause before try number `tries` (1, 2, ...): 50 ms doubling to 1 s, so that work goes on within a second of the
+// Pause before try number `tries` (1, 2, ...): 50 ms doubling to 400 ms, so that work goes on within a second of the
 // store's return.
-inline int retry_pause_ms(unsigned tries) { return tries > 5 ? 1000 : 50 << (tries - 1); }
+inline int retry_pause_ms(unsigned tries) { return tries > 3 ? 400 : 50 << (tries - 1); }
 
 }  // namespace mycojobs

@@ -45,7 +45,6 @@ bool TopicIntake::take(Store& store, Transport& transport, const std::vector<Id>
   for (const Delivery& delivery : *waiting) {
     found = false;
     ok = take_one(store, delivery.context, delivery.message_key, found) && ok;
-    if (ok && !found) ok = wait_for_record(store, delivery);
   }
   for (const std::string& key : hints) {
     found = false;
@@ -58,30 +57,19 @@ bool TopicIntake::take(Store& store, Transport& transport, const std::vector<Id>
   return ok;
 }
 
-bool TopicIntake::wait_for_record(Store& store, const Delivery& delivery) {
-  const auto key = std::pair(delivery.context, delivery.message_key);
-  const auto [met, fresh] = missing_since_ms_.try_emplace(key, clock_.boot_ms());
-  if (clock_.boot_ms() - met->second < kMissingMs) return false;
-  missing_since_ms_.erase(met);
-  log(LogLevel::warn, "worker", "topic {}: {} has no record: taken off the list", topic_, delivery.message_key);
-  return static_cast<bool>(store.refuse_message(delivery.context, topic_, delivery.message_key, "no record"));
-}
-
 bool TopicIntake::take_one(Store& store, Id context, const std::string& message_key, bool& found) {
   auto hash = store.load(context, message_key);
   if (!hash) {
     if (hash.error().code == Code::not_found) return true;
-    log(LogLevel::warn, "worker", "{}: {}", message_key, hash.error().message);
-    return hash.error().code != Code::unavailable;
+    found = true;
+    if (hash.error().code == Code::unavailable) return false;
+    return refuse(store, context, message_key, hash.error().message);
   }
   found = true;
-  missing_since_ms_.erase(std::pair(context, message_key));
   auto jobs = jobs_of(store, *hash, context, message_key);
   if (!jobs && jobs.error().code == Code::unavailable) return false;
   if (!jobs) {
-    log(LogLevel::warn, "worker", "{} refused: {}", message_key, jobs.error().message);
-    auto refused = store.refuse_message(context, topic_, message_key, jobs.error().message);
-    return refused || refused.error().code != Code::unavailable;
+    return refuse(store, context, message_key, jobs.error().message);
   }
   auto taken = store.take_message(context, topic_, message_key, *jobs, queue_);
   if (taken) {
@@ -90,8 +78,12 @@ bool TopicIntake::take_one(Store& store, Id context, const std::string& message_
     return true;
   }
   if (taken.error().code == Code::unavailable) return false;
-  log(LogLevel::warn, "worker", "{} refused: {}", message_key, taken.error().message);
-  auto refused = store.refuse_message(context, topic_, message_key, taken.error().message);
+  return refuse(store, context, message_key, taken.error().message);
+}
+
+bool TopicIntake::refuse(Store& store, Id context, const std::string& message_key, const std::string& why) {
+  log(LogLevel::warn, "worker", "{} refused: {}", message_key, why);
+  auto refused = store.refuse_message(context, topic_, message_key, why);
   return refused || refused.error().code != Code::unavailable;
 }
 

@@ -2,12 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "mycojobs/clock.h"
 #include "mycojobs/store.h"
 #include "mycojobs/transport.h"
 
@@ -17,20 +14,17 @@ std::string runner_queue(Id runner);  // "mj:queue:runner20": jobs that must run
 
 class TopicIntake {
  public:
-  TopicIntake(const Runner& runner, const Clock& clock)
-      : clock_(clock), topic_(runner.topic), queue_(runner_queue(runner.id)) {}
+  explicit TopicIntake(const Runner& runner) : topic_(runner.topic), queue_(runner_queue(runner.id)) {}
 
   // hints: message keys that were published on the topic; a channel knows no contexts, so each is looked for in all.
-  // What waits on the durable list is taken too. false: look again (the store went away, or a record has not come yet).
+  // What waits on the durable list is taken too. false: look again, the store went away.
   bool take(Store&, Transport&, const std::vector<Id>& contexts, const std::vector<std::string>& hints);
 
  private:
   bool take_one(Store&, Id context, const std::string& message_key, bool& found);
-  bool wait_for_record(Store&, const Delivery&);
+  bool refuse(Store&, Id context, const std::string& message_key, const std::string& why);
 
-  const Clock& clock_;
   std::string topic_, queue_;
-  std::map<std::pair<Id, std::string>, std::uint64_t> missing_since_ms_;  // entries of the list without a record
 };
 
 }  // namespace mycojobs

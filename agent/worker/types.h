@@ -58,6 +58,7 @@ struct WorkerSettings {
   // The runner's actor is asked for its right to claim (ClaimRequest::actor); false: the operator's own agent (`dev`).
   bool claims_as_actor = false;
   std::vector<Id> contexts;
+  std::vector<Id> own_servers;            // contexts whose store is a server of their own; the others share one
   std::vector<std::string> script_types;  // whose queues are served; empty: all that the executors run
   std::uint32_t slots = 1;
   std::uint32_t lease_ms = 30000;

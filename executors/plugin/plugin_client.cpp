@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "base/log.h"
 #include "domain/policy.h"
@@ -51,83 +52,126 @@ Result<std::unique_ptr<PluginClient>> PluginClient::load(PluginOptions options, 
   MJ_TRY(profile, profile_of(host->description()));
   client.description_ = host->description();
   client.profile_ = std::move(profile);
-  client.host_ = std::move(host);
+  client.lane(0).host = std::move(host);
   return made;
 }
 
-tl::unexpected<Error> PluginClient::fault(const std::string& how) {
-  host_.reset();
-  rest_.failed(clock_.boot_ms());
-  last_fault_ = how;
-  log(LogLevel::warn, "plugin", "{}: {}; faults in a row: {}", description_.name, how, rest_.faults());
+PluginClient::Lane& PluginClient::lane(Id context) {
+  const std::lock_guard lock(mutex_);
+  return lanes_[context];
+}
+
+tl::unexpected<Error> PluginClient::fault(Lane& lane, const std::string& how, std::uint64_t began_boot_ms) {
+  lane.host.reset();
+  const std::uint64_t now = clock_.boot_ms();
+  lane.rest.failed(now, now - std::min(began_boot_ms, now));
+  lane.last_fault = how;
+  log(LogLevel::warn, "plugin", "{}: {}; faults in a row: {}", description_.name, how, lane.rest.faults());
   return fail(Code::unavailable, fmt::format("plugin {}: {}", description_.name, how));
 }
 
-Result<void> PluginClient::ensure_host() {
-  if (host_) return {};
-  if (const std::uint64_t left = rest_.left_ms(clock_.boot_ms()); left > 0 && options_.rests) {
-    return fail(Code::unsupported,
-                fmt::format("plugin {}: it rests for {} s more after {} faults in a row, the last: {}",
-                            description_.name, (left + 999) / 1000, rest_.faults(), last_fault_));
-  }
+std::string PluginClient::why_resting(const Lane& lane) const {
+  const std::uint64_t left = lane.host || !options_.rests ? 0 : lane.rest.left_ms(clock_.boot_ms());
+  if (left == 0) return {};
+  return fmt::format("plugin {}: it rests for {} s more after {} faults in a row, the last: {}", description_.name,
+                     (left + 999) / 1000, lane.rest.faults(), lane.last_fault);
+}
+
+std::string PluginClient::resting(Id context) {
+  Lane& lane = this->lane(context);
+  const std::lock_guard lock(lane.mutex);
+  return why_resting(lane);
+}
+
+Result<void> PluginClient::ensure_host(Lane& lane) {
+  lane.used_boot_ms = clock_.boot_ms();
+  if (lane.host) return {};
+  if (std::string why = why_resting(lane); !why.empty()) return fail(Code::unavailable, std::move(why));
+  end_idle_hosts(lane);
+  const std::uint64_t began = clock_.boot_ms();
   auto host = HostProcess::start(options_.host, opened_.get(), options_.file, options_.load_ms);
-  if (!host) return fault(host.error().message);
-  if ((*host)->description() != description_) return fault("its file was changed in place: start the agent again");
-  host_ = std::move(*host);
+  if (!host) return fault(lane, host.error().message, began);
+  if ((*host)->description() != description_)
+    return fault(lane, "its file was changed in place: start the agent again", began);
+  lane.host = std::move(*host);
   return {};
 }
 
-Result<std::string> PluginClient::ask(WireKind kind, std::string_view text, std::uint32_t limit_ms) {
-  MJ_CHECK(ensure_host());
-  auto reply = host_->call(kind, text, limit_ms);
+// Those that were used longest ago, and are not in use now, so that there is room for one more.
+void PluginClient::end_idle_hosts(const Lane& but) {
+  constexpr std::size_t kMostHosts = 8;
+  const std::lock_guard lock(mutex_);
+  std::vector<Lane*> idle;
+  for (auto& [context, each] : lanes_) {
+    if (&each != &but) idle.push_back(&each);
+  }
+  std::sort(idle.begin(), idle.end(), [](const Lane* a, const Lane* b) { return a->used_boot_ms > b->used_boot_ms; });
+  std::size_t hosts = 1;
+  for (Lane* each : idle) {
+    const std::unique_lock its(each->mutex, std::try_to_lock);
+    if (!its || !each->host || ++hosts <= kMostHosts) continue;
+    each->host.reset();
+  }
+}
+
+Result<std::string> PluginClient::ask(Lane& lane, WireKind kind, std::string_view text, std::uint32_t limit_ms) {
+  MJ_CHECK(ensure_host(lane));
+  const std::uint64_t began = clock_.boot_ms();
+  auto reply = lane.host->call(kind, text, limit_ms);
   if (!reply && reply.error().code == Code::too_large) return tl::unexpected(std::move(reply).error());
-  if (!reply) return fault(reply.error().message);
+  if (!reply) return fault(lane, reply.error().message, began);
   const char* function = kind == WireKind::probe ? "probe" : kind == WireKind::prepare ? "prepare" : "interpret";
   switch (reply->kind) {
     case WireKind::answer:
       return std::move(reply->text);
     case WireKind::nothing:
       if (kind == WireKind::interpret) return "{}";
-      return fault(fmt::format("it returned NULL from {}", function));
+      return fault(lane, fmt::format("it returned NULL from {}", function), began);
     case WireKind::threw:
-      return fault(fmt::format("it let a C++ exception out of {}", function));
+      return fault(lane, fmt::format("it let a C++ exception out of {}", function), began);
     default:
-      return fault(fmt::format("it returned more than {} bytes from {}", kMaxReplyBytes, function));
+      return fault(lane, fmt::format("it returned more than {} bytes from {}", kMaxReplyBytes, function), began);
   }
 }
 
 // The end of a call: the reply made sense, or it is one more fault.
 template <class T>
-Result<T> PluginClient::understood(Result<T> read, std::string_view function) {
-  if (!read)
-    return fault(fmt::format("what it returned from {} is wrong: {}", function, printable_line(read.error().message)));
-  rest_.worked();
+Result<T> PluginClient::understood(Lane& lane, Result<T> read, std::string_view function) {
+  if (!read) {
+    return fault(lane,
+                 fmt::format("what it returned from {} is wrong: {}", function, printable_line(read.error().message)),
+                 clock_.boot_ms());
+  }
+  lane.rest.worked();
   return read;
 }
 
 Result<std::string> PluginClient::probe() {
-  const std::lock_guard lock(mutex_);
-  MJ_TRY(reply, ask(WireKind::probe, {}, options_.probe_ms));
-  MJ_TRY(probed, understood(read_probe(reply), "probe"));
+  Lane& lane = this->lane(0);
+  const std::lock_guard lock(lane.mutex);
+  MJ_TRY(reply, ask(lane, WireKind::probe, {}, options_.probe_ms));
+  MJ_TRY(probed, understood(lane, read_probe(reply), "probe"));
   if (probed.refusal) return fail(Code::invalid, probed.refusal->error);
   return std::move(probed.runs);
 }
 
-Result<Prepared> PluginClient::prepare(std::string_view job_json) {
-  const std::lock_guard lock(mutex_);
-  MJ_TRY(reply, ask(WireKind::prepare, job_json, options_.prepare_ms));
-  MJ_TRY(prepared, understood(read_prepare(reply), "prepare"));
+Result<Prepared> PluginClient::prepare(Id context, std::string_view job_json) {
+  Lane& lane = this->lane(context);
+  const std::lock_guard lock(lane.mutex);
+  MJ_TRY(reply, ask(lane, WireKind::prepare, job_json, options_.prepare_ms));
+  MJ_TRY(prepared, understood(lane, read_prepare(reply), "prepare"));
   if (const auto& refusal = prepared.refusal; refusal) {
     return fail(Code::invalid, refusal->field.empty() ? refusal->error : refusal->field + ": " + refusal->error);
   }
   return std::move(prepared);
 }
 
-Result<Interpreted> PluginClient::interpret(std::string_view outcome_json) {
+Result<Interpreted> PluginClient::interpret(Id context, std::string_view outcome_json) {
   if (!description_.interprets) return Interpreted();
-  const std::lock_guard lock(mutex_);
-  MJ_TRY(reply, ask(WireKind::interpret, outcome_json, options_.interpret_ms));
-  return understood(read_interpret(reply), "interpret");
+  Lane& lane = this->lane(context);
+  const std::lock_guard lock(lane.mutex);
+  MJ_TRY(reply, ask(lane, WireKind::interpret, outcome_json, options_.interpret_ms));
+  return understood(lane, read_interpret(reply), "interpret");
 }
 
 }  // namespace mycojobs::plugin

@@ -1,14 +1,19 @@
-// One plugin, over as many hosts as it takes. A host that dies, hangs or speaks nonsense is killed, and the next call
-// starts another; after three faults in a row the plugin rests (rest.h), and calls fail at once.
+// One plugin. Each context has a host of its own, so that what one tenant's script does to the plugin is no other's
+// concern; a few are kept, the ones that were used last. A host that dies, hangs or speaks nonsense is killed, and the
+// next call starts another; after three faults in a row the plugin rests in that context (rest.h), and calls fail at
+// once.
 //
 // Errors of its calls, by what the caller can do next:
-//   unavailable   the plugin's fault: it says nothing about the job, which may be run again at once
-//   unsupported   it rests: not before its pause is over
+//   unavailable   the plugin's fault: it says nothing about the job, which may be run again at once; or it rests: then
+//   not
+//                 before its pause is over (resting())
 //   invalid       the plugin says that this job can never run, or on probe(), that this host cannot run its scripts
 //   too_large     the job is more than a plugin can be told
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -20,6 +25,7 @@
 #include "executors/plugin/rest.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/policy.h"
+#include "mycojobs/records.h"
 #include "mycojobs/result.h"
 
 namespace mycojobs::plugin {
@@ -31,7 +37,7 @@ struct PluginOptions {
   bool rests = true;  // after faults; false: each call is tried
 };
 
-// Safe to share between threads: calls queue up.
+// Safe to share between threads: calls of one context queue up.
 class PluginClient {
  public:
   // Checks the file, loads it, checks the description. The file stays open: what is loaded again later is the same one,
@@ -44,17 +50,29 @@ class PluginClient {
   const std::string& file() const { return options_.file; }
 
   Result<std::string> probe();  // what runs the scripts, in one line
-  Result<Prepared> prepare(std::string_view job_json);
+  Result<Prepared> prepare(Id context, std::string_view job_json);
   // Without interpret: nothing, at once.
-  Result<Interpreted> interpret(std::string_view outcome_json);
+  Result<Interpreted> interpret(Id context, std::string_view outcome_json);
+  // Why it is not to be asked now; empty: it may be.
+  std::string resting(Id context);
 
  private:
+  struct Lane {  // of one context; 0: of none
+    std::mutex mutex;
+    std::unique_ptr<HostProcess> host;
+    Rest rest;
+    std::string last_fault;
+    std::atomic<std::uint64_t> used_boot_ms = 0;
+  };
   PluginClient(PluginOptions options, const Clock& clock) : options_(std::move(options)), clock_(clock) {}
-  Result<void> ensure_host();
-  Result<std::string> ask(WireKind, std::string_view text, std::uint32_t limit_ms);
-  tl::unexpected<Error> fault(const std::string& how);
+  Lane& lane(Id context);
+  std::string why_resting(const Lane&) const;
+  Result<void> ensure_host(Lane&);
+  void end_idle_hosts(const Lane& but);
+  Result<std::string> ask(Lane&, WireKind, std::string_view text, std::uint32_t limit_ms);
+  tl::unexpected<Error> fault(Lane&, const std::string& how, std::uint64_t began_boot_ms);
   template <class T>
-  Result<T> understood(Result<T>, std::string_view function);
+  Result<T> understood(Lane&, Result<T>, std::string_view function);
 
   PluginOptions options_;
   const Clock& clock_;
@@ -62,10 +80,8 @@ class PluginClient {
   Description description_;
   Policy profile_;
 
-  std::mutex mutex_;  // of what follows
-  std::unique_ptr<HostProcess> host_;
-  Rest rest_;
-  std::string last_fault_;
+  std::mutex mutex_;  // of the map; a lane stays where it is
+  std::map<Id, Lane> lanes_;
 };
 
 }  // namespace mycojobs::plugin

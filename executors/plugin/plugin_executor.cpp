@@ -63,9 +63,10 @@ bool ended_by_itself(const Outcome& outcome) {
 // Of the program, with the plugin asked for the last word.
 class PluginConversation final : public Conversation {
  public:
-  PluginConversation(std::unique_ptr<Conversation> program, std::shared_ptr<PluginClient> client, Ended ended,
-                     std::vector<std::string> notes, std::uint64_t max_result_bytes)
+  PluginConversation(std::unique_ptr<Conversation> program, std::shared_ptr<PluginClient> client, Id context,
+                     Ended ended, std::vector<std::string> notes, std::uint64_t max_result_bytes)
       : program_(std::move(program)),
+        context_(context),
         client_(std::move(client)),
         ended_(std::move(ended)),
         notes_(std::move(notes)),
@@ -91,6 +92,7 @@ class PluginConversation final : public Conversation {
 
  private:
   std::unique_ptr<Conversation> program_;
+  Id context_;
   std::shared_ptr<PluginClient> client_;
   Ended ended_;
   std::vector<std::string> notes_;
@@ -103,7 +105,7 @@ JobEnd PluginConversation::finish(const Outcome& outcome) const {
   Ended ended = ended_;
   if (ended.stderr_tail.size() > kStderrTail) ended.stderr_tail.erase(0, ended.stderr_tail.size() - kStderrTail);
   ended.result = end.result;
-  const auto told = client_->interpret(outcome_question(ended, outcome));
+  const auto told = client_->interpret(context_, outcome_question(ended, outcome));
   const auto stands = [&](const std::string& why) {
     log(LogLevel::warn, "plugin", "{}: the default reading of a job's end stands: {}",
         job_key(ended.caller_id, ended.id), why);
@@ -150,8 +152,10 @@ Error PluginExecutor::blamed(Error error, const std::string& job) const {
 }
 
 Result<std::unique_ptr<Conversation>> PluginExecutor::begin(const JobFacts& facts, ArtifactSink* sink) const {
-  const std::string job = job_key(facts.job.caller_id, facts.job.id);
-  auto prepared = client_->prepare(job_question(facts));
+  const Id context = facts.job.context_id;
+  if (std::string why = client_->resting(context); !why.empty()) return fail(Code::unavailable, std::move(why));
+  const std::string job = std::to_string(context) + ' ' + job_key(facts.job.caller_id, facts.job.id);
+  auto prepared = client_->prepare(context, job_question(facts));
   if (!prepared) return tl::unexpected(blamed(std::move(prepared).error(), job));
   {
     const std::lock_guard lock(mutex_);
@@ -165,7 +169,7 @@ Result<std::unique_ptr<Conversation>> PluginExecutor::begin(const JobFacts& fact
   for (PreparedFile& file : prepared->files)
     spec.files.push_back({std::move(file.path), std::move(file.bytes), file.mode});
   MJ_TRY(program, begin_program(facts, spec, sink));
-  return std::make_unique<PluginConversation>(std::move(program), client_, ended_of(facts.job),
+  return std::make_unique<PluginConversation>(std::move(program), client_, context, ended_of(facts.job),
                                               std::move(prepared->notes), facts.max_result_bytes);
 }
 

@@ -2,9 +2,10 @@
 // sandbox, and the plugin may say what its end means.
 //
 // Whose fault a failure is. The plugin says that a job can never run: invalid, and the job is a dead letter. The plugin
-// fails at telling: unavailable, and the job goes back to its queue as if it had not been taken. If it fails three
-// times in a row over the same job, or if it rests: unsupported, and the job ends with setup_error, which its retries
-// count. If interpret fails, the default reading of the program's end stands.
+// fails at telling, or rests: unavailable, and the job goes back to its queue as if it had not been taken. If it fails
+// three times in a row over the same job: unsupported, and the job ends with setup_error, which its retries count. All
+// of this by context: what one tenant's script does to the plugin ends no other's jobs. If interpret fails, the default
+// reading of the program's end stands.
 #pragma once
 
 #include <map>
@@ -34,7 +35,8 @@ class PluginExecutor final : public Executor {
 
   std::shared_ptr<PluginClient> client_;
   mutable std::mutex mutex_;
-  mutable std::map<std::string, std::uint32_t> faults_;  // by job, of those that the plugin failed over last
+  mutable std::map<std::string, std::uint32_t>
+      faults_;  // by context and job, of those that the plugin failed over last
 };
 
 }  // namespace mycojobs::plugin

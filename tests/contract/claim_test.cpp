@@ -211,6 +211,23 @@ TEST_P(Claim, AScriptThatIsTooLargeEndsTheJob) {
   EXPECT_EQ(last_dead_reason(), "too_large");
 }
 
+// What is many times the memory of an agent is refused by the name of its field, wherever it stands.
+TEST_P(Claim, ALongFieldIsRefusedByName) {
+  submit(1);
+  submit(2);
+  bench_->plain(1, {"HSET", "job:12:1", "note", std::string(40U << 20, 'x')});
+  const auto jobs = claim(10);
+  ASSERT_EQ(jobs.size(), 1U);
+  EXPECT_EQ(jobs[0].ref.job_key, "job:12:2");
+  EXPECT_THAT(field("job:12:1", "error"), HasSubstr("note: 41943040 bytes are more than the record of a job may have"));
+  EXPECT_EQ(last_dead_reason(), "too_large");
+  bench_->plain(1, {"HSET", "message:12:7", "id", "7", "note", std::string(70U << 20, 'x')});
+  const auto loaded = store_->load(1, "message:12:7");
+  ASSERT_FALSE(loaded);
+  EXPECT_EQ(loaded.error().code, Code::too_large);
+  EXPECT_THAT(loaded.error().message, HasSubstr("message:12:7: note: 73400320 bytes"));
+}
+
 TEST_P(Claim, AfterMaxDeliveriesWithoutAnEndTheJobIsACrashLoop) {
   submit(1);
   for (std::uint32_t delivery = 1; delivery <= 3; ++delivery) {

@@ -49,6 +49,24 @@ TEST_F(MemoryFault, ALostReplyMeansThatItHappened) {
   EXPECT_EQ(queued(), 1U);
 }
 
+// Its jobs would wait for their leases: the agent does not know that it has them.
+TEST_F(MemoryFault, AClaimWhoseReplyIsLostIsGivenBackWithTheNextOne) {
+  ASSERT_TRUE(store_->submit(job()));
+  ClaimRequest request;
+  request.context = 1;
+  request.runner = 20;
+  request.queues = {"queue:python"};
+  Fault next = Fault::after;
+  server_.set_faults(
+      [&](std::string_view call) { return call == "claim" ? std::exchange(next, Fault::none) : Fault::none; });
+  EXPECT_EQ(outcome(store_->claim(request)), "unavailable");
+  EXPECT_EQ(queued(), 0U);
+  const auto again = store_->claim(request).value().jobs;
+  ASSERT_EQ(again.size(), 1U);
+  EXPECT_EQ(again[0].deliveries, 1U) << "nobody ran it";
+  EXPECT_TRUE(store_->claim(request).value().jobs.empty());
+}
+
 TEST_F(MemoryFault, CallsThatCanWriteAreNumberedAndReadingOnesAreNamed) {
   std::vector<std::string> calls;
   server_.set_faults([&](const ServerCall& call) {
@@ -60,7 +78,7 @@ TEST_F(MemoryFault, CallsThatCanWriteAreNumberedAndReadingOnesAreNamed) {
   ASSERT_TRUE(store_->load(1, "job:12:1"));
   ASSERT_TRUE(store_->save(1, "job:12:1", {{"name", "n"}}));
   server_.push(1, "queue:python", "job:12:1");  // plain clients meet no faults
-  EXPECT_THAT(calls, ElementsAre("submit 1", "LLEN 0", "HGETALL 0", "HSET 2"));
+  EXPECT_THAT(calls, ElementsAre("submit 1", "LLEN 0", "load 0", "HSET 2"));
   EXPECT_EQ(server_.writes(), 2U);
 }
 

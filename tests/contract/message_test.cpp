@@ -50,6 +50,21 @@ TEST_P(Topic, AMessageWaitsUntilItIsTaken) {
   EXPECT_EQ(outcome(transport.send(message({job(1, "other")}), "runner20")), "conflict");
 }
 
+// Anybody may push what does not exist.
+TEST_P(Topic, KeysWithoutARecordLeaveTheListAtOnceAndHoldNobodyUp) {
+  for (int i = 0; i < 900; ++i) bench_->push(1, "mj:topic:runner20", "message:12:" + std::to_string(5000 + i));
+  bench_->push(1, "mj:topic:runner20", "nonsense");
+  send({job(1)});
+  EXPECT_THAT(pending(), ElementsAre(kKey));
+  EXPECT_EQ(bench_->plain(1, {"LLEN", "mj:topic:runner20"}).number(), 1U);
+  ASSERT_TRUE(store_->save(1, "message:12:5001", {{"id", "5001"}}));
+  EXPECT_THAT(pending(), ElementsAre("message:12:5001", kKey)) << "its record came later";
+  ASSERT_TRUE(eventually([&] {
+    (void)pending();
+    return bench_->plain(1, {"EXISTS", "mj:topic-missing:runner20"}).number() == 0;
+  }));
+}
+
 TEST_P(Topic, ATakenMessageBecomesJobsOnce) {
   send({job(1), job(2)});
   const auto taken = take({job(1), job(2)}).value();

@@ -139,35 +139,35 @@ TEST_P(Planted, FindsForgedCountsAndTokens) {
 }
 TEST_P(Planted, FindsASecondEnd) {
   add_fact(3, {"cancelled", "detail", "cancelled"});
-  expect_found("second-end", false);
+  expect_found("second-end", true);
 }
 TEST_P(Planted, FindsAFactAfterTheEnd) {
   add_fact(3, {"heartbeat", "c", claim_id(3)});
-  expect_found("fact-after-end", false);
+  expect_found("fact-after-end", true);
 }
 TEST_P(Planted, FindsACompletionByAnotherClaim) {
   add_fact(2, {"completed", "c", "forged", "e", epoch(2), "g", "digest"});
-  expect_found("fact-claim", false);
+  expect_found("fact-claim", true);
 }
 TEST_P(Planted, FindsACompletionWithALowerEpoch) {
   add_fact(2, {"completed", "c", claim_id(2), "e", "7", "g", "digest"});
-  expect_found("fact-epoch", false);
+  expect_found("fact-epoch", true);
 }
 TEST_P(Planted, FindsAClaimWhileOneIsLive) {
   add_fact(2, {"claimed", "c", "x", "t", "h", "e", "9007199254740991", "a", "1", "d", "2", "r", "20", "l", "1"});
-  expect_found("fact-order", false);
+  expect_found("fact-order", true);
 }
 TEST_P(Planted, FindsACorruptFact) {
   add_fact(2, {"heartbeat"});
-  expect_found("fact-field", false);
+  expect_found("fact-field", true);
 }
 TEST_P(Planted, FindsAFactOfNoKind) {
   add_fact(2, {"exploded", "c", claim_id(2)});
-  expect_found("fact-kind", false);
+  expect_found("fact-kind", true);
 }
 TEST_P(Planted, FindsDeliveriesThatDoNotFollow) {
   add_fact(10, {"claimed", "c", "x", "t", "h", "e", "9007199254740991", "a", "1", "d", "9", "r", "20", "l", "1"});
-  expect_found("fact-count", false);
+  expect_found("fact-count", true);
 }
 TEST_P(Planted, FindsAFactThatNamesNoJob) {
   plain({"XADD", "mj:journal:queue:python", "100000-0", "colour", "red"});
@@ -184,11 +184,11 @@ TEST_P(Planted, FindsAListOfOthersFacts) {
 }
 TEST_P(Planted, FindsADeletedFact) {
   delete_fact(last_revision(20));
-  expect_found("fact-missing", false);
+  expect_found("fact-missing", true);
 }
 TEST_P(Planted, FindsTheDeletedEndOfAJobWhichARebuildDoesNotReopen) {
   delete_fact(last_revision(3));
-  expect_found("fact-missing", false);
+  expect_found("fact-missing", true);
   EXPECT_EQ(field(key(3), "status"), "finished");
 }
 TEST_P(Planted, FindsAFactInAnotherQueue) {
@@ -250,7 +250,7 @@ TEST_P(Planted, FindsAMessageThatCountsJobsOfNobody) {
 }
 TEST_P(Planted, FindsAJournalThatIsGone) {
   plain({"DEL", "mj:journal:queue:python"});
-  expect_found("fact-missing", false);
+  expect_found("fact-missing", true);
 }
 TEST_P(Planted, FindsAQueueThatIsNone) {
   plain({"DEL", "queue:python"});

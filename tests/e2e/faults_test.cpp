@@ -59,6 +59,26 @@ TEST(Faults, StoppedAgentCannotKeepItsJobBeyondTheLease) {
   EXPECT_EQ(field(redis, job, "status"), "finished");
 }
 
+// A claim that was made while its answer got lost would hold its job for a lease: here for ever.
+TEST(Faults, SilentRedisIsWorkedWithAgainAtOnce) {
+  TempDir folder;
+  RedisServer redis(folder);
+  Process agent = start_agent(folder, redis, 1, {"--lease", "1h"});
+  PlainJob before{.id = 1};
+  submit(redis, before);
+  ASSERT_EQ(status_at_end(redis, before), "finished") << agent.err();
+  PlainJob job{.id = 2};
+  submit(redis, job);
+  ::kill(redis.pid(), SIGSTOP);
+  eventually([] { return false; }, Seconds(6));  // the agent's calls have failed meanwhile
+  ::kill(redis.pid(), SIGCONT);
+  PlainJob after{.id = 3};
+  submit(redis, after);
+  EXPECT_EQ(status_at_end(redis, after), "finished") << agent.err();
+  EXPECT_EQ(status_at_end(redis, job), "finished") << agent.err();
+  EXPECT_EQ(field(redis, after, "deliveries"), "1");
+}
+
 TEST(Faults, RedisKilledUnderARunningJobChangesNothing) {
   TempDir folder;
   RedisServer redis(folder);

@@ -44,12 +44,12 @@ SimAgent::SimAgent(World& world, Witness& witness, Host& host, WorkerSettings se
       house_store_(world.open_store(*this)),
       waiting_store_(world.open_store(*this)),
       transport_(std::make_unique<LocalTransport>(*intake_store_, std::vector<Id>{kContext})),
-      topic_(settings_.runner, host.clock),
+      topic_(settings_.runner),
       housekeeping_(host.clock, settings_),
-      intake_pauses_(host.clock),
-      lease_pauses_(host.clock),
-      house_pauses_(host.clock),
-      waiting_pauses_(host.clock),
+      intake_pauses_(host.clock, servers_),
+      lease_pauses_(host.clock, servers_),
+      house_pauses_(host.clock, servers_),
+      waiting_pauses_(host.clock, servers_),
       opening_(*this, &SimAgent::open),
       intake_(*this, &SimAgent::take_jobs),
       run_loop_(*this, &SimAgent::run_jobs),
@@ -137,7 +137,7 @@ void SimAgent::take_jobs() {
   if (std::erase_if(woken->hints, [](const std::string& hint) { return hint.starts_with("cancel:"); }) > 0) {
     keeper_.wake();
   }
-  if (!draining_ && (look_at_topic_ || !woken->hints.empty())) {
+  if (!draining_ && (look_at_topic_ || !woken->hints.empty() || world_.now() >= wait_until_)) {
     look_at_topic_ = !topic_.take(*intake_store_, *transport_, settings_.contexts, woken->hints);
   }
   if (killed()) return;

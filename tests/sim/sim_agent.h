@@ -109,6 +109,7 @@ class SimAgent final : public Program {
   std::unique_ptr<LocalTransport> transport_;
   TopicIntake topic_;
   Housekeeping housekeeping_;
+  StoreServers servers_{{kContext}, {}};
   ContextPauses intake_pauses_, lease_pauses_, house_pauses_, waiting_pauses_;
   Thread opening_, intake_, run_loop_, reporter_, keeper_, house_, waiting_;
 

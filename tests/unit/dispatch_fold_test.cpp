@@ -88,6 +88,11 @@ const std::vector<Good> kGood{
      "live started/claimed e5 a1 d1 ends1 lives2"},
     {"ItsFlowPlansTheNextAttempt", kA + ";failed c=A e=5 detail=exit g=digest;replanned a=2",
      "planned waiting_for_prerequisites/planned e5 a2 d0 ends1 lives2"},
+    {"ARebuildSaysWhatIsSoWhereFactsWereLost",
+     kA + ";restored s=live detail=claimed c=B t=x e=7 a=1 d=2 r=20 l=1;completed c=B e=7 detail=ok g=digest",
+     "ended finished/ok e7 a1 d2 ends1 lives2"},
+    {"AndOfAnEndThatItIsOne", "scheduled;restored s=ended st=error detail=exit c=B t=x e=7 a=1 d=1 g=digest",
+     "ended error/exit e7 a1 d1 ends1 lives2"},
     {"WordsOfLaterVersionsAreKeptOut", "scheduled colour=red", "queued dispatched/queued e0 a0 d0 ends0 lives1"},
 };
 INSTANTIATE_TEST_SUITE_P(Table, GoodHistory, testing::ValuesIn(kGood), [](const auto& i) { return i.param.claim; });

@@ -69,11 +69,25 @@ Result<Answer> flushall(const Call& call) {
   return status("OK");
 }
 
+// MEMORY USAGE key [SAMPLES n]: of a hash what its fields and values have, of all else nothing.
+Result<Answer> memory(const Call& call) {
+  if (!is_word(call.words[1], "USAGE")) return not_imitated("MEMORY but for USAGE");
+  const auto found = call.keys.find(call.words[2]);
+  std::size_t bytes = 0;
+  if (found != call.keys.end()) {
+    if (const auto* hash = std::get_if<Hash>(&found->second)) {
+      for (const auto& [name, value] : *hash) bytes += name.size() + value.size();
+    }
+  }
+  return number_of(bytes);
+}
+
 constexpr std::array kCommands{
-    CommandRow{"TYPE", 2, Access::reads, type},         CommandRow{"EXISTS", -2, Access::reads, exists},
-    CommandRow{"DEL", -2, Access::writes, del},         CommandRow{"UNLINK", -2, Access::writes, del},
-    CommandRow{"SCAN", -2, Access::reads, scan},        CommandRow{"DBSIZE", 1, Access::reads, dbsize},
-    CommandRow{"FLUSHDB", -1, Access::writes, flushdb}, CommandRow{"FLUSHALL", -1, Access::writes, flushall},
+    CommandRow{"TYPE", 2, Access::reads, type},           CommandRow{"EXISTS", -2, Access::reads, exists},
+    CommandRow{"DEL", -2, Access::writes, del},           CommandRow{"UNLINK", -2, Access::writes, del},
+    CommandRow{"SCAN", -2, Access::reads, scan},          CommandRow{"DBSIZE", 1, Access::reads, dbsize},
+    CommandRow{"MEMORY", -3, Access::reads, memory},      CommandRow{"FLUSHDB", -1, Access::writes, flushdb},
+    CommandRow{"FLUSHALL", -1, Access::writes, flushall},
 };
 
 }  // namespace

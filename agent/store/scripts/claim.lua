@@ -1,6 +1,6 @@
 --# journal places ends
 -- Takes jobs off queues. Answers {set_aside, {queue, job, claim_id_index, epoch, attempt, deliveries, record}...,
--- paused queues, 1 if entries are left that this call has not looked at}.
+-- paused queues, 1 if entries are left that this call has not looked at, heads of journals that it has written to}.
 local runner, instance, actor, context = arg(), arg(), arg(), arg()
 local max_jobs, max_bytes, max_script = num(arg()), num(arg()), num(arg())
 local max_deliveries, lease_ms = num(arg()), num(arg())
@@ -73,6 +73,8 @@ local function start(queue, job, claim, record, ckey)
     record[#record + 1] = value
   end
   taken[n] = {queue, job, n, epoch, attempt, deliveries, record}
+  claim.state = 'live'
+  show_node(job, claim)
 end
 
 local function dead(queue, entry, reason)
@@ -147,20 +149,29 @@ end
 
 local kAsked = {'status', 'dependends', 'prerequisites', 'run_at_ms', 'concurrency_key', 'concurrency_limit', 'queue_timeout_ms',
   'queued_ms', 'priority'}
--- The record of a job, name and value in turn, and how long its script is. A script that is too long is not read.
+local kMoreBytes = 16777216  -- that a record may take beside its script
+-- The record of a job, name and value in turn, how long its script is, and why it is too long: then little of it is read.
 -- Nil: it is no hash.
 local function read_record(job)
   local script = redis.pcall('HSTRLEN', job, 'script')
   if type(script) ~= 'number' then return nil end
-  if script <= max_script then return redis.call('HGETALL', job), script end
+  local why
+  if script > max_script then
+    why = 'script: ' .. script .. ' bytes are more than the ' .. dec(max_script) .. ' that job.max_script_bytes allows'
+  else
+    local field, size = too_long(job, 2 * max_script + kMoreBytes)
+    if not field then return redis.call('HGETALL', job), script end
+    why = field .. ': ' .. dec(size) .. ' bytes are more than the record of a job may have: put them into a file, or an object'
+  end
   local record = {}
-  for i, value in ipairs(redis.call('HMGET', job, unpack(kAsked))) do
-    if value then
-      record[#record + 1] = kAsked[i]
-      record[#record + 1] = value
+  for _, name in ipairs(kAsked) do
+    local size = redis.call('HSTRLEN', job, name)
+    if size > 0 and size <= 65536 then
+      record[#record + 1] = name
+      record[#record + 1] = redis.call('HGET', job, name)
     end
   end
-  return record, script
+  return record, script, why
 end
 
 local function take(queue, entry)
@@ -175,8 +186,8 @@ local function take(queue, entry)
   if state == 'live' then return odd(queue, entry, 'is claimed already') end
   if state and state ~= 'queued' then return odd(queue, entry, 'is ' .. shown(state) .. ' and not to be taken yet') end
   if state and claim.queue and claim.queue ~= queue then return odd(queue, entry, 'belongs to ' .. shown(claim.queue or '')) end
-  local list, script = read_record(entry)
-  if list and #list == 0 and script == 0 then
+  local list, script, long = read_record(entry)
+  if list and #list == 0 and script == 0 and not long then
     redis.call('ZADD', 'mj:missing', 'NX', dec(now_ms), entry .. ' ' .. queue)
     drop(queue, entry)
     set_aside = set_aside + 1
@@ -195,10 +206,7 @@ local function take(queue, entry)
     finish(entry, claim, failure('cancelled', 'cancelled'), false)
     return drop(queue, entry)
   end
-  if script > max_script then
-    return fail_for_good(queue, entry, claim, 'too_large', 'script: ' .. script .. ' bytes are more than the '
-      .. dec(max_script) .. ' that job.max_script_bytes allows')
-  end
+  if long then return fail_for_good(queue, entry, claim, 'too_large', long) end
   local deliveries = num(claim.deliveries)
   if deliveries >= max_deliveries then
     return fail_for_good(queue, entry, claim, 'crash_loop', 'crash_loop: ' .. deliveries
@@ -268,4 +276,4 @@ for i, queue in ipairs(queues) do
     end
   end
 end
-return {set_aside, taken, paused, seen >= 256 and 1 or 0}
+return {set_aside, taken, paused, seen >= 256 and 1 or 0, heads_now()}

@@ -4,6 +4,10 @@
 local flow, after, max = arg(), arg(), num(arg())
 local err = wrong('flow:' .. flow, 'hash') or wrong('mj:flow:' .. flow, 'hash')
 if err then return err end
+local long, size = too_long('flow:' .. flow, 67108864)
+if long then
+  return redis.error_reply('MJFULL flow:' .. flow .. ': ' .. long .. ': ' .. dec(size) .. ' bytes are more than a flow may have: HDEL it')
+end
 local mark, anomalies = read_mark(flow), {}
 local function readable(key, want)
   local is = type_of(key)

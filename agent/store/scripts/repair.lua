@@ -1,5 +1,6 @@
 --# journal places ends
--- Makes a job's claim what its facts say (`want`: the claim's fields, none for a bare record), and its place, indexes
+-- Makes a job's claim what its facts say (`want`: the claim's fields, none for a bare record, revs alone where the claim
+-- is kept as it is), and its place, indexes
 -- and status what its claim says. Answers {1 if it has newer facts than were read, differences...}.
 local job, dry, last_revision, head, want = arg(), arg() == '1', num(arg()), num(arg()), to_table(list_arg())
 local err = wrong_shared() or wrong('mj:jobs', 'zset')
@@ -201,5 +202,34 @@ end
 if bare and record.status ~= 'dispatched' then
   differs('its record says ' .. shown(record.status or 'nothing') .. ' and nobody has claimed it', redis.call, 'HSET', job,
     'status', 'dispatched', 'updated_at', now_s)
+end
+
+-- Its facts have gaps or are in disorder (`want` has a list of them and no state): a new one says what its claim says.
+if not want.state and want.revs and kStates[state] then
+  differs('from here on its facts are what its claim says', function()
+    local now, more = read_claim(job), {}
+    local function tell(name, value)
+      if value and value ~= '' then
+        more[#more + 1] = name
+        more[#more + 1] = value
+      end
+    end
+    tell('s', now.state)
+    tell('st', now.state == 'ended' and (now.status or 'error'))
+    tell('detail', now.detail)
+    tell('c', now.claim_id)
+    tell('t', now.token)
+    for name, field in pairs({e = 'epoch', a = 'attempt', d = 'deliveries', r = 'runner'}) do tell(name, dec(num(now[field]))) end
+    tell('i', now.instance)
+    tell('l', now.lease_ms and dec(num(now.lease_ms)))
+    tell('g', now['end'])
+    tell('en', now.state == 'ended' and now.ended_ms and dec(num(now.ended_ms)))
+    tell('due', now.state == 'delayed' and dec(num(redis.call('ZSCORE', 'mj:delayed', job) or '0')))
+    tell('m', now.message)
+    tell('fl', now.flow)
+    now.revs = want.revs ~= '0' and want.revs or nil
+    add_fact(queue, job, now, 'restored', unpack(more))
+    set_claim(job, now)
+  end)
 end
 return differences

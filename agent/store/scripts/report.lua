@@ -1,5 +1,5 @@
 --# journal places ends
--- Reports in order. For each {word, text}: ok, stale, conflict, invalid.
+-- Reports in order. For each {word, text}: ok, stale, conflict, invalid. Then the heads of journals that it has written to.
 local count = num(arg())
 local err = wrong_shared()
 if err then return err end
@@ -45,6 +45,8 @@ local function retry(job, claim, fields, sum, after_ms)
     redis.call('HSET', job, unpack(fields))
     redis.call('HSET', job, 'status', 'dispatched', 'detail', 'retry_wait', 'updated_at', now_s)
   end
+  claim.state = 'delayed'
+  show_node(job, claim)
 end
 
 local function end_job(job, claim_id, token, words)  -- -1 or the pause before the next attempt, a digest of the fields, these
@@ -66,28 +68,12 @@ local function end_job(job, claim_id, token, words)  -- -1 or the pause before t
   return {'ok', ''}
 end
 
--- The wait for its first run goes on.
-local function wait_on(job)
-  if type_of(job) ~= 'hash' then return end
-  local record = redis.call('HMGET', job, 'queue_timeout_ms', 'queued_ms', 'run_at_ms')
-  limit_wait(job, num(record[1] or nil), num(record[2] or nil), num(record[3] or nil))
-end
-
-local function release(job, claim_id, token, words)  -- reason, ran
+local function give_up(job, claim_id, token, words)  -- reason, ran
   local claim = read_claim(job)
   if owns(claim, claim_id, token) and claim.state == 'queued' and claim.reason == 'released' then return {'ok', ''} end
   if not is_live(claim, claim_id, token) then return stale(job, 'a release', claim_id) end
-  if words[2] == '0' and not claim.cancel then
-    claim.deliveries = dec(math.max(0, num(claim.deliveries) - 1))
-  end
-  local failed = give_back(job, claim, 'released', words[1])
-  if failed then return {'invalid', failed.err} end
-  if claim.state == 'queued' then
-    redis.call('HSET', 'mj:claim:' .. job, 'deliveries', claim.deliveries)
-    if type_of(job) == 'hash' then redis.call('HSET', job, 'deliveries', claim.deliveries) end
-    if never_ran(claim) then wait_on(job) end
-  end
-  return {'ok', ''}
+  local failed = release(job, claim, words[1], words[2] ~= '0')
+  return failed and {'invalid', failed.err} or {'ok', ''}
 end
 
 local function mark(job, claim_id, token, words)  -- detail
@@ -98,7 +84,7 @@ local function mark(job, claim_id, token, words)  -- detail
   return {'ok', ''}
 end
 
-local doing = {log = append_log, ['end'] = end_job, release = release, mark = mark}
+local doing = {log = append_log, ['end'] = end_job, release = give_up, mark = mark}
 local answers = {}
 for i = 1, count do
   local kind, job, claim_id, token = arg(), arg(), arg(), arg()
@@ -106,4 +92,5 @@ for i = 1, count do
   if answer.err then return answer end
   answers[i] = answer
 end
+answers[count + 1] = heads_now()
 return answers

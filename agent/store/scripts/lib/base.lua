@@ -41,6 +41,18 @@ local function to_table(flat)
   for i = 1, #flat, 2 do fields[flat[i]] = flat[i + 1] end
   return fields
 end
+-- A hash that takes more than max bytes is not read: its longest field, and how long that is. Nothing: it is not so.
+local function too_long(key, max)
+  local bytes = redis.pcall('MEMORY', 'USAGE', key, 'SAMPLES', '0')
+  if type(bytes) ~= 'number' or bytes <= max then return end
+  if redis.call('HLEN', key) > 10000 then return 'its fields together', bytes end
+  local longest, most = '', -1
+  for _, name in ipairs(redis.call('HKEYS', key)) do
+    local size = redis.call('HSTRLEN', key, name)
+    if size > most then longest, most = name, size end
+  end
+  return shown(longest), most
+end
 local kStates = {planned = true, queued = true, live = true, delayed = true, waiting = true, prerequisites = true, held = true,
   ended = true}
 local function read_claim(job)  -- nil: not a hash

@@ -148,6 +148,20 @@ local function give_back(job, claim, how, reason)
     redis.call('HDEL', job, 'claim_id', 'runner_id', 'lease_until_ms')
     redis.call('HSET', job, 'status', 'dispatched', 'detail', 'queued', 'updated_at', now_s)
   end
+  show_node(job, claim)
+end
+
+-- The same by its owner; what it had not begun is no delivery, and the wait for its first run goes on.
+local function release(job, claim, reason, ran)
+  if not ran and not claim.cancel then claim.deliveries = dec(math.max(0, num(claim.deliveries) - 1)) end
+  local failed = give_back(job, claim, 'released', reason)
+  if failed or claim.state ~= 'queued' then return failed end
+  redis.call('HSET', 'mj:claim:' .. job, 'deliveries', claim.deliveries)
+  if type_of(job) ~= 'hash' then return end
+  redis.call('HSET', job, 'deliveries', claim.deliveries)
+  if not never_ran(claim) then return end
+  local record = redis.call('HMGET', job, 'queue_timeout_ms', 'queued_ms', 'run_at_ms')
+  limit_wait(job, num(record[1] or nil), num(record[2] or nil), num(record[3] or nil))
 end
 
 -- An operator runs a job again that ended as error. Nil, or why not.

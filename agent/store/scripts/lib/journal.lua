@@ -32,6 +32,14 @@ local function add_fact(queue, job, claim, kind, ...)
   heads[queue] = head + 1
   if claim then claim.revs = (claim.revs and claim.revs .. ' ' or '') .. dec(head + 1) end
 end
+local function heads_now()  -- {queue, revision, ...} of those that this call has written to
+  local list = {}
+  for queue, head in pairs(heads) do
+    list[#list + 1] = queue
+    list[#list + 1] = dec(head)
+  end
+  return list
+end
 -- Something has happened to the job: who lists jobs finds it first. Another client's key there hides jobs and stops none.
 local function happened(job) redis.pcall('ZADD', 'mj:jobs', dec(now_us), job) end
 -- Writes fields of the claim, the revisions of its facts with them.
