@@ -36,6 +36,7 @@ int raise_loopback() {
 int bound_connections() {
   constexpr std::pair<const char*, std::string_view> kSettings[] = {
       {"/proc/sys/net/ipv4/tcp_rmem", "4096 32768 65536"},
+      {"/proc/sys/net/ipv4/tcp_wmem", "4096 16384 262144"},
       {"/proc/sys/net/ipv4/tcp_max_tw_buckets", "1024"},
       {"/proc/sys/net/ipv4/tcp_no_metrics_save", "1"},
   };
