@@ -56,7 +56,8 @@ int offer_listener(const ChildRun& run) {
   place.sin_port = htons(kProxyPort);
   place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&place), sizeof place) != 0) return errno;
-  if (::listen(listener.get(), kMostPending) != 0) return errno;
+  constexpr int kWaiting = 128;  // beside those that the proxy serves at a time
+  if (::listen(listener.get(), kWaiting) != 0) return errno;
   return send_message(run.status, Listening{}, {listener.get()});
 }
 
