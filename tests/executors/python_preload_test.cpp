@@ -73,6 +73,23 @@ for path in ('/venv/new', greetings.__file__):
   EXPECT_THAT(other.end.error, HasSubstr("No module named 'greetings'"));
 }
 
+TEST(PythonVenv, IsWhatProgramsOfItsJobsHaveToo) {
+  Venv venv;
+  std::filesystem::create_directory(venv.path() + "/bin");
+  ::chmod((venv.path() + "/bin").c_str(), 0755);
+  std::filesystem::create_symlink("/usr/bin/python3", venv.path() + "/bin/python3");
+  venv.module("greetings.py", "WORD = 'from the environment'\n");
+  const auto sandbox = sandbox_of({{7, {.venv = venv.path()}}});
+  const Ran ran = run_python_confined(R"(
+import subprocess, sys
+for python in (sys.executable, '/venv/bin/python3', '/usr/bin/python3'):
+    ran = subprocess.run([python, '-c', 'import greetings; print(greetings.WORD)'], capture_output=True, text=True)
+    print(ran.returncode, ran.stdout.strip())
+)",
+                                      {.exec = true, .sandbox = sandbox.get()});
+  EXPECT_EQ(ran.out, "0 from the environment\n0 from the environment\n1 \n") << ran.err << ran.end.error;
+}
+
 // A link in it leads to what the job's own root has, and a program in it gives no rights and runs with the grant alone.
 TEST(PythonVenv, OpensNothingOfTheHost) {
   Venv venv;
