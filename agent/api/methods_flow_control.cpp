@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "api/flow_parts.h"
+#include "coordinator/create.h"
 #include "coordinator/progress.h"
 #include "coordinator/standing.h"
 #include "domain/codec.h"
@@ -58,6 +59,7 @@ Result<Steered> steered(Call& call, bool answers = false) {
 Result<json> start(Call& call) {
   MJ_TRY(by, steered(call));
   MJ_TRY(flows, call.flows());
+  MJ_CHECK(adopt_flow(*flows, call.store(), call.context(), by.flow.id));
   ProgressRequest request;
   request.context = call.context();
   request.flow = by.flow.id;

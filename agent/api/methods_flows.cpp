@@ -38,6 +38,8 @@ Result<Flow> read_flow(Call& call) {
 
 json shown(const Flow& flow) {
   json object = to_json(flow);
+  object.erase("result_json");
+  if (!flow.result.empty()) object["result"] = typed_values(flow.result, flow.result_json);
   object.erase("definition");  // may be large: flow.get gives it where it is asked for
   if (const auto inputs = object.find("inputs"); inputs != object.end() && inputs->is_string()) {
     if (auto values = parse_json(inputs->get<std::string>())) *inputs = std::move(*values);

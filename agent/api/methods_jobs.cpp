@@ -209,6 +209,10 @@ Result<json> list(Call& call) {
   query.wanted.caller = only;
   query.limit = std::clamp<std::size_t>(call.number("limit", 50), 1, kMaxListed);
   query.max_looks = kMaxKeys;
+  query.wanted.state = call.text("state");
+  query.wanted.name = call.text("name");
+  query.wanted.script_type = call.text("script_type");
+  query.wanted.since_ms = call.number("since_ms", 0);
   if (call.has("status")) {
     query.wanted.status = parse<JobStatus>(call.text("status"));
     if (!query.wanted.status) {
@@ -277,8 +281,13 @@ void add_job_methods(Services& s, std::vector<Method>& all) {
   const Param key{"id", "key", "the job's id, or \"CALLER:ID\"", true};
   const std::vector<Param> one{key, kContext, kCaller};
   const char* kEither = "of a job that job.create has written, or of the new one; absent: the next free one";
-  const std::vector<Param> list_params{
-      kContext, {"status", "text", "only these"}, {"limit", "integer", "at most so many (50; 1000 at most)"}};
+  const std::vector<Param> list_params{kContext,
+                                       {"status", "text", "only these"},
+                                       {"state", "text", "only these: a status, or what detail says"},
+                                       {"name", "text", "only jobs that have this in their name"},
+                                       {"script_type", "text", "only these"},
+                                       {"since_ms", "unix_ms", "only jobs to which something happened since"},
+                                       {"limit", "integer", "at most so many (50; 1000 at most)"}};
   const std::vector<Param> many{{"jobs", "jobs", "as job.create takes them, 1000 at most", true}, kContext, kCaller};
   auto waits = job_fields("key", kEither);
   waits.push_back({"wait_ms", "ms", "answer after this time at the latest (600000; 3600000 at most)"});
@@ -290,8 +299,8 @@ void add_job_methods(Services& s, std::vector<Method>& all) {
                        "write a job's record without queueing it: job.start queues it, a flow adopts it",
                        job_fields("id", "its id; absent: the next free one"), "Job: the job", create));
   all.push_back(method(s, "job.get", "read everything about a job", one, "Job: the job", get));
-  all.push_back(
-      method(s, "job.list", "list jobs, newest first", list_params, "[Job]: jobs without script and result", list));
+  all.push_back(method(s, "job.list", "list jobs, what happened last first", list_params,
+                       "[Job]: jobs without script and result", list));
   all.push_back(method(s, "job.start", "queue a job: one that was created, or a new one", job_fields("key", kEither),
                        "JobState: where it is", start));
   all.push_back(method(s, "job.run", "queue a job and wait for its end", waits,

@@ -36,7 +36,8 @@ constexpr Shape kShapes[] = {
      "updated_at:unix_s name:text flow_id:id detail:text error:text error_info:object attempt:integer "
      "deliveries:integer epoch:integer runner_id:id queued_ms:unix_ms started_ms:unix_ms ended_ms:unix_ms usage:object "
      "layers:text receipt:object run_at_ms:unix_ms priority:integer queue_timeout_ms:ms idempotency_key:text "
-     "concurrency_key:text concurrency_limit:integer inputs:texts artifacts:object policy:object"},
+     "concurrency_key:text concurrency_limit:integer inputs:texts artifacts:object policy:object "
+     "changed_ms:unix_ms"},
     {"JobState", "where a job is; 0 and empty: not yet",
      "key!:text id!:id caller_id!:id context_id!:id status!:text detail!:text error!:text ended!:boolean "
      "attempt!:integer runner_id!:integer queued_ms!:unix_ms started_ms!:unix_ms ended_ms!:unix_ms"},

@@ -155,6 +155,10 @@ Result<int> start(const Invocation& call) {
   request.context = context_of(call);
   request.flow = flow;
   request.start = StartRun{"manual", actor};
+  if (exists_already) {
+    MJ_CHECK(
+        persist(call, open, follow, [&] { return adopt_flow(*open.flows, open.store(), context_of(call), flow); }));
+  }
   MJ_TRY(began, persist(call, open, follow, [&] { return progress(*open.flows, open.cache, request); }));
   if (follow) {
     say(paint(Tone::faint, fmt::format("flow {} is started; Ctrl-C leaves it running", flow), true));

@@ -72,6 +72,28 @@ Result<void> check(const NewFlow& asked) {
 
 }  // namespace
 
+Result<FlowPlan> plan_of_jobs(const std::string& name, const TextMap& env_vars, const std::vector<Job>& jobs,
+                              const nlohmann::json& nodes) {
+  MJ_TRY(definition, definition_of_jobs(name, env_vars, jobs, nodes));
+  PlanRead read = read_plan(definition);
+  if (!read.plan) return fail(Code::invalid, join(read.problems));
+  return std::move(*read.plan);
+}
+
+Result<Flow> put_all(FlowStore& store, const FlowPlan& plan, const NewFlow& asked, Id id, std::vector<Job> jobs) {
+  std::vector<Id> ids;
+  for (const Job& job : jobs) ids.push_back(job.id);
+  Flow flow = record_of(plan, asked, id, std::move(ids));
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    const std::string& url = plan.nodes.at(i).supervisor_url;
+    if (!url.empty()) jobs[i].unknown.emplace_back("supervisor_url", url);
+    jobs[i].flow_id = id;
+  }
+  MJ_CHECK(put_jobs(store, flow, jobs));
+  MJ_CHECK(store.put_flow(flow, plan.canonical));
+  return flow;
+}
+
 Result<Flow> create_flow(FlowStore& store, const FlowPlan& plan, const NewFlow& asked) {
   MJ_CHECK(check(asked));
   if (!plan.missing.empty()) return fail(Code::invalid, missing_inputs(plan));
@@ -106,26 +128,12 @@ Result<Flow> create_flow_of_jobs(FlowStore& store, const Flow& wanted, const std
   asked.caller = wanted.caller_id;
   asked.env_vars = wanted.env_vars;
   MJ_CHECK(check(asked));
-  MJ_TRY(definition, definition_of_jobs(wanted.name, wanted.env_vars, jobs, nodes));
-  const PlanRead read = read_plan(definition);
-  if (!read.plan) return fail(Code::invalid, join(read.problems));
-  // definition_of_jobs() keeps their order.
-  std::vector<Id> ids;
-  std::vector<Job> adopted = jobs;
-  for (std::size_t i = 0; i < adopted.size(); ++i) {
-    const std::string& url = read.plan->nodes.at(i).supervisor_url;
-    ids.push_back(adopted[i].id);
-    if (!url.empty()) adopted[i].unknown.emplace_back("supervisor_url", url);
-  }
+  MJ_TRY(plan, plan_of_jobs(wanted.name, wanted.env_vars, jobs, nodes));
   FlowDraft draft;
   draft.context = asked.context;
   draft.caller = asked.caller;
   MJ_TRY(place, store.create(draft));
-  Flow flow = record_of(*read.plan, asked, place.flow, std::move(ids));
-  for (Job& job : adopted) job.flow_id = flow.id;
-  MJ_CHECK(put_jobs(store, flow, adopted));
-  MJ_CHECK(store.put_flow(flow, read.plan->canonical));
-  return flow;
+  return put_all(store, plan, asked, place.flow, jobs);
 }
 
 Result<Flow> replay_flow(FlowStore& store, RunCache& cache, Id context, Id flow, Id caller, bool allow_irreversible) {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "coordinator/create.h"
 #include "coordinator/progress.h"
 #include "domain/result_values.h"
 
@@ -71,6 +73,11 @@ std::pair<Id, std::string> parent_of(const Flow&);  // flow and node; 0: none
 
 // progress_commit.cpp. All but due_ms. Reads the results if the step ends the flow.
 Result<FlowCommit> commit_of(FlowStore&, Step&);
+
+// create.cpp. Of jobs that exist: the definition of what their records and `nodes` say, and a flow of it under this id.
+Result<FlowPlan> plan_of_jobs(const std::string& name, const TextMap& env_vars, const std::vector<Job>&,
+                              const nlohmann::json& nodes);
+Result<Flow> put_all(FlowStore&, const FlowPlan&, const NewFlow&, Id flow, std::vector<Job>);
 
 // node_job.cpp: the record of a node's job, as it is created. A node of kind each stands for its places there.
 Job job_of(const Flow&, const FlowPlan&, std::uint32_t node);

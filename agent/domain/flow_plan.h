@@ -43,10 +43,10 @@ std::string_view word(NodeKind);
 struct FlowCondition {
   enum class Test { equals, greater_than, less_than, exists };
   std::uint32_t node = 0;  // one that comes before (a need, or a need's need)
-  bool of_input = false;   // or none: `key` is an input of the flow
   std::string key;         // of its result; "status" with the prefix "$" reads how it ended: $status
   Test test = Test::exists;
   std::string value;  // exists: true or false; greater_than, less_than: a number
+  bool of_input = false;  // it reads the flow's input `key`, and no node
 };
 std::string describe(const FlowCondition&, std::string_view node_name);  // "build.size greater_than 10"
 inline constexpr std::string_view kInputsName = "inputs";  // stands where a node's name does, for the flow's inputs

@@ -34,8 +34,9 @@ std::string text_of(const json& value) {
 // What a node of this kind does once it is under way.
 std::string begun(const std::string& as) {
   static constexpr std::pair<std::string_view, std::string_view> kBegun[] = {
-      {"queued", "queued"}, {"approval", "waits for approval"}, {"pause", "waits to be resumed"},
-      {"wait", "waits"},    {"flow", "starts a flow"},          {"log", "writes its line"}};
+      {"queued", "queued"},        {"approval", "waits for approval"}, {"pause", "waits to be resumed"},
+      {"wait", "waits"},           {"flow", "starts a flow"},          {"log", "writes its line"},
+      {"each", "begins its parts"}};
   for (const auto& [word, text] : kBegun) {
     if (as == word) return std::string(text);
   }

@@ -43,6 +43,20 @@ Result<FlowPlace> RedisFlows::create(const FlowDraft& draft) {
   }
 }
 
+Result<bool> RedisFlows::adopt(Id context, Id flow, Id caller) {
+  Arguments arguments;
+  arguments.add(std::uint64_t{flow}).add(std::uint64_t{caller});
+  MJ_TRY(reply, run(context, scripts::flow_adopt, arguments));
+  if (reply.text() == "missing") return fail(Code::not_found, "flow " + std::to_string(flow) + " does not exist");
+  return reply.text().empty();
+}
+
+Result<bool> adopt_flow_record(FlowStore& store, Id context, Id flow, Id caller) {
+  auto* redis = dynamic_cast<RedisFlows*>(&store);
+  if (redis == nullptr) return fail(Code::unsupported, "this store takes no records of other clients over");
+  return redis->adopt(context, flow, caller);
+}
+
 // Reserved first and looked at afterwards: nobody else is given them meanwhile. Other clients choose ids as they like,
 // so where some are taken, the next attempt leaves twice as many out.
 Result<std::string> RedisFlows::free_job_ids(Id context, Id caller, std::uint32_t count) {

@@ -11,7 +11,7 @@ struct Script {
 };
 
 namespace scripts {
-extern const Script cancel, claim, create_record, expire, expire_instance, flow_await, flow_commit, flow_create,
+extern const Script cancel, claim, create_record, expire, expire_instance, flow_adopt, flow_await, flow_commit, flow_create,
     flow_due, flow_jobs, flow_lead, flow_list, flow_mend, flow_places, flow_put, flow_put_jobs, flow_raise, flow_read,
     flow_reserve, flow_retire, flow_schedule_put, flow_schedule_remove, flow_stop_leading, grant, hold_runner, job_list,
     leases, load, object_declare, object_ids, object_index, object_kinds, object_page, object_reindex, object_release,

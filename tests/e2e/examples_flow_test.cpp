@@ -36,6 +36,7 @@ std::vector<Example> examples() {
        {"free-room completed ok", "tell-customer completed ok", "confirm cancelled skipped"},
        {"room          | room reserved", "tell-customer | the card was refused", "free-room     | room given back"}},
       {"data.yaml", "completed", {"many completed ok", "few cancelled skipped"}, {"end     | one branch has run"}},
+      {"each.yaml", "completed", {"sum completed ok", "few cancelled skipped"}, {}, {}, {"--input", "count=4"}},
       {"pipeline.yaml",
        "completed",
        {"long-test completed ok"},

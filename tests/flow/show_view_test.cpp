@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "flow/progress_stage.h"
@@ -255,6 +256,17 @@ TEST_F(FlowShow, WhatPeopleAreAskedAndWhatTheySaidIsShown) {
   EXPECT_EQ(to_json(view())["said"]["comment"], "lunch");
 }
 
+TEST_F(FlowShow, AnswersStandOnTheirNodesWhereTheRunHasNotGotItsPlacesYet) {
+  run("name: parts\njobs:\n  list: {script: hold, type: python}\n"
+      "  parts: {each: list.numbers, max: 50, script: ok, type: python}\n"
+      "  zero: {approval: \"go?\"}\n  zeta: {pause: look}\n");
+  control(FlowControl::Verb::approve, "zero", "yes");
+  control(FlowControl::Verb::resume, "zeta", "seen");
+  for (const NodeView& node : view().nodes) {
+    EXPECT_EQ(node.answers.size(), node.name == "zero" || node.name == "zeta" ? 1U : 0U) << node.name;
+  }
+}
+
 TEST_F(FlowShow, OneWordSaysWhereAFlowIs) {
   run("name: good\njobs:\n  a: {script: hold, type: python}\n");
   EXPECT_THAT(headline(view()), HasSubstr("flow 1 good  running  "));
@@ -263,6 +275,35 @@ TEST_F(FlowShow, OneWordSaysWhereAFlowIs) {
   EXPECT_EQ(flow_word(FlowStatus::error, "nonsense"), "failed");
   EXPECT_EQ(flow_word(FlowStatus::started, ""), "running");
   EXPECT_EQ(flow_word(FlowStatus::dispatched, ""), "new");
+}
+
+TEST_F(FlowShow, TheRecordSaysWhatEachNodeDoes) {
+  run("name: states\njobs:\n  a: {script: hold, type: python}\n  b: {needs: a, script: ok, type: python}\n"
+      "  c: {script: flaky, type: python, retries: 1}\n  d: {script: x, type: cobol}\n"
+      "  e: {script: ok, type: python, prerequisites: [\"redis:ready\"]}\n  f: {needs: c, script: ok, type: python}\n",
+      4);
+  const auto states = [this] {
+    std::map<std::string, std::string> all;
+    for (const auto& node : nlohmann::json::parse(stage_.field("f", "nodes")))
+      all[node["name"].get<std::string>()] = node["node_status"].get<std::string>();
+    return all;
+  };
+  stage_.run_jobs();
+  auto now = states();
+  EXPECT_EQ(now["a"], "running");
+  EXPECT_EQ(now["b"], "pending");
+  EXPECT_EQ(now["d"], "dispatched");
+  EXPECT_EQ(now["e"], "pending") << "its prerequisites are not met";
+  for (int i = 0; i < 20; ++i) {
+    stage_.run_jobs();
+    stage_.clock().now += 1000;
+    stage_.coordinate();
+  }
+  now = states();
+  EXPECT_EQ(now["a"], "running") << "also after its coordinator has moved others on";
+  EXPECT_EQ(now["c"], "completed");
+  EXPECT_EQ(now["f"], "completed");
+  EXPECT_EQ(stage_.trouble(), std::vector<std::string>());
 }
 
 TEST_F(FlowShow, AFlowThatIsNotThereIsNotFound) {

@@ -73,6 +73,8 @@ local function start(queue, job, claim, record, ckey)
     record[#record + 1] = value
   end
   taken[n] = {queue, job, n, epoch, attempt, deliveries, record}
+  claim.state = 'live'
+  show_node(job, claim)
 end
 
 local function dead(queue, entry, reason)

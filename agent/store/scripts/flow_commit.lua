@@ -161,6 +161,21 @@ for _, each in ipairs(dispatch) do plant(each) end
 each_of(dispatch, queue_job)
 each_of(cancel, cancel_one)
 
+-- Of a node that is under way its job says more: it runs, pauses between attempts, or waits.
+local function with_job_states(nodes)
+  if #nodes > kNodesBytes then return nodes end
+  local all = nodes
+  for id in string.gmatch(nodes, '"id":(%d+),"name":"[^"]*","node_status":"dispatched"') do
+    local job = 'job:' .. (mark.caller or '0') .. ':' .. id
+    local word = kNodeStates[redis.pcall('HGET', 'mj:claim:' .. job, 'state')]
+    if word then all = with_node_state(all, job, word) end
+  end
+  return all
+end
+for i = 1, #record, 2 do
+  if record[i] == 'nodes' then record[i + 1] = with_job_states(record[i + 1]) end
+end
+
 if redis.call('EXISTS', 'flow:' .. flow) == 0 then  -- another client has deleted it
   redis.call('HSET', 'flow:' .. flow, 'context_id', context, 'created_at', dec(math.floor(num(mark.created_ms) / 1000)),
     unpack(identity_of(flow, mark)))

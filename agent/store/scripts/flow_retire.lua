@@ -48,7 +48,9 @@ if mark.key and mark.key ~= '' and type_of(names) == 'hash'
   and string.match(redis.call('HGET', names, mark.key) or '', '^(%d+) ') == flow then
   redis.call('HDEL', names, mark.key)
 end
-redis.call('UNLINK', 'flow:' .. flow, 'mj:run:' .. flow, 'mj:checkpoint:' .. flow, 'mj:events:' .. flow, 'mj:flow-waits:' .. flow,
+-- What another client has written stays until it is a flow.
+if not (mark.adopted and mark.state == 'creating') then redis.call('UNLINK', 'flow:' .. flow) end
+redis.call('UNLINK', 'mj:run:' .. flow, 'mj:checkpoint:' .. flow, 'mj:events:' .. flow, 'mj:flow-waits:' .. flow,
   'mj:flow:' .. flow)
 redis.call('ZREM', kEnded, flow)
 return 1

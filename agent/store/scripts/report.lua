@@ -45,6 +45,8 @@ local function retry(job, claim, fields, sum, after_ms)
     redis.call('HSET', job, unpack(fields))
     redis.call('HSET', job, 'status', 'dispatched', 'detail', 'retry_wait', 'updated_at', now_s)
   end
+  claim.state = 'delayed'
+  show_node(job, claim)
 end
 
 local function end_job(job, claim_id, token, words)  -- -1 or the pause before the next attempt, a digest of the fields, these

@@ -148,6 +148,7 @@ local function give_back(job, claim, how, reason)
     redis.call('HDEL', job, 'claim_id', 'runner_id', 'lease_until_ms')
     redis.call('HSET', job, 'status', 'dispatched', 'detail', 'queued', 'updated_at', now_s)
   end
+  show_node(job, claim)
 end
 
 -- The same by its owner; what it had not begun is no delivery, and the wait for its first run goes on.

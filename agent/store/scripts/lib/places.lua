@@ -41,6 +41,28 @@ local function limit_wait(job, wait, queued_ms, due_ms)
   redis.call('HSET', 'mj:claim:' .. job, 'overdue', 1)
 end
 
+-- The record of a flow names the state of each node. Its coordinator writes the list whenever it moves the flow on; what
+-- happens to a job in between changes one word of it, in place. A long list, and one of another client, stays as it is.
+local kNodeStates = {queued = 'dispatched', live = 'running', delayed = 'ready', held = 'ready', waiting = 'pending',
+  prerequisites = 'pending'}
+local kNodesBytes = 32768
+local function with_node_state(nodes, job, word)
+  local _, from = string.find(nodes, '"id":' .. string.match(job, '%d+$') .. ',"name":"', 1, true)
+  local _, at = string.find(nodes, '","node_status":"', from or #nodes + 1, true)
+  local to = at and string.find(nodes, '"', at + 1, true)
+  return to and string.sub(nodes, 1, at) .. word .. string.sub(nodes, to) or nodes
+end
+local function show_node(job, claim)
+  local word, flow = kNodeStates[claim.state], claim.flow and string.match(claim.flow, '^%d+ (%d+)$')
+  if not word or not flow then return end
+  local key = 'flow:' .. flow
+  local size = redis.pcall('HSTRLEN', key, 'nodes')
+  if type(size) ~= 'number' or size == 0 or size > kNodesBytes then return end
+  local before = redis.call('HGET', key, 'nodes')
+  local after = with_node_state(before, job, word)
+  if after ~= before then redis.call('HSET', key, 'nodes', after) end
+end
+
 -- Higher priorities first; within one the first come first, and what is to be next before all.
 local kPriority = 8796093022208  -- more than any moment in ms
 local function push(job, claim, queue, next_up)
@@ -106,6 +128,7 @@ enqueue = function(job, claim, why, next_up)
     redis.call('HSET', job, 'status', 'dispatched', 'detail', 'queued', 'updated_at', now_s)
   end
   leave(job, claim, from)
+  if from ~= 'planned' then show_node(job, claim) end  -- its flow has just said so
 end
 
 -- The ids in a job's `dependends`; nil: not a list of ids, which its agent will say.
@@ -139,6 +162,7 @@ local function park(job, claim, queue, state, why, detail, ...)
   redis.call('HSET', job, 'status', waits and 'waiting_for_prerequisites' or 'dispatched', 'detail', detail,
     'updated_at', now_s)
   claim.state = state
+  show_node(job, claim)
 end
 
 -- Whether another client has pushed the job just now: it is looked for among the latest entries alone, however long the
