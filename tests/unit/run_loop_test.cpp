@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "support/fake_sandbox.h"
 #include "support/process.h"
 
@@ -286,6 +287,7 @@ TEST_F(RunLoopTest, UnkillableRunTellsTheOperatorJobProcessAndHost) {
   control_.make_deaf(1);
   char host[256] = "";
   ASSERT_EQ(::gethostname(host, sizeof host), 0);
+  init_log(LogLevel::warn, LogFormat::automatic);  // no line has been said yet
   ::testing::internal::CaptureStderr();
   loop_->kill(1, KillReason::fenced);
   EXPECT_TRUE(wait_for_reports(1));
