@@ -15,6 +15,7 @@
 
 #include "base/errno_text.h"
 #include "sandbox/job.h"
+#include "sandbox/trust.h"
 
 namespace mycojobs::sandbox {
 namespace {
@@ -68,16 +69,6 @@ Result<Fd> open_tree_of(const std::string& what, const std::string& path, std::u
   return fail(Code::invalid, why);
 }
 
-// What is wrong with a folder whose code we are to run, or nothing.
-std::string mistrust(const struct stat& info, bool whole) {
-  if (!S_ISDIR(info.st_mode)) return "is no folder";
-  if (info.st_uid != 0 && info.st_uid != ::geteuid())
-    return fmt::format("belongs to user {}, neither to root nor to the agent's user", info.st_uid);
-  const bool sticky = !whole && (info.st_mode & S_ISVTX) != 0;
-  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0 && !sticky) return "may be written by others: chmod go-w";
-  return {};
-}
-
 }  // namespace
 
 Result<Fd> open_granted(const std::string& path, bool writable, bool exec) {
@@ -94,7 +85,8 @@ Result<Fd> open_trusted(const std::string& path) {
     if (::lstat(part.c_str(), &info) != 0) return fail(Code::invalid, part + ": " + errno_text(errno));
     if (S_ISLNK(info.st_mode))
       return fail(Code::invalid, part + ": is a symbolic link on the way to the folder: name the folder itself");
-    const std::string problem = mistrust(info, end == std::string::npos);
+    const std::string problem =
+        S_ISDIR(info.st_mode) ? mistrust(info, end != std::string::npos) : std::string("is no folder");
     if (!problem.empty()) return fail(Code::invalid, fmt::format("{}: {}", part, problem));
   }
   return open_tree_of("the folder", path, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_RDONLY);

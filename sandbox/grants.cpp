@@ -36,6 +36,7 @@ int raise_loopback() {
 int bound_connections() {
   constexpr std::pair<const char*, std::string_view> kSettings[] = {
       {"/proc/sys/net/ipv4/tcp_rmem", "4096 32768 65536"},
+      {"/proc/sys/net/ipv4/tcp_wmem", "4096 16384 262144"},
       {"/proc/sys/net/ipv4/tcp_max_tw_buckets", "1024"},
       {"/proc/sys/net/ipv4/tcp_no_metrics_save", "1"},
   };
@@ -55,7 +56,8 @@ int offer_listener(const ChildRun& run) {
   place.sin_port = htons(kProxyPort);
   place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&place), sizeof place) != 0) return errno;
-  if (::listen(listener.get(), kMostPending) != 0) return errno;
+  constexpr int kWaiting = 128;  // beside those that the proxy serves at a time
+  if (::listen(listener.get(), kWaiting) != 0) return errno;
   return send_message(run.status, Listening{}, {listener.get()});
 }
 

@@ -4,7 +4,7 @@
 //   launcher -> agent     Started (answer to Configure), Ended, LogText, Layer (probe only)
 //   launcher -> zygote    MapsWritten, Programs + {memfd, [alive]},
 //                         Fork + {status, start, [filter], mounts..., cgroups...}
-//   zygote   -> launcher  StepFailed (before exec), Ready, Refused, Forked + {pidfd}, Reaped
+//   zygote   -> launcher  StepFailed (before exec), LoadedFiles, Ready, Refused, Forked + {pidfd}, Reaped
 //   init     -> launcher  [Listening + {listener}], StepFailed | Confined + {seccomp listener}, then MainEnded for each
 //                         run that it serves
 //   launcher -> init      Terminate, Abort, Fence
@@ -67,6 +67,7 @@ enum class Kind : std::uint8_t {
   refused,
   forked,
   reaped,
+  loaded_files,
   confined = 64,
   main_ended,
   terminate,
@@ -225,6 +226,16 @@ struct StepFailed {
 template <class A>
 void fields(A& a, StepFailed& m) {
   a(m.step), a(m.error);
+}
+
+// What it is made of (loaded.h). Once, before Ready.
+struct LoadedFiles {
+  static constexpr Kind kKind = Kind::loaded_files;
+  std::vector<std::string> files;
+};
+template <class A>
+void fields(A& a, LoadedFiles& m) {
+  a(m.files);
 }
 
 struct Ready {

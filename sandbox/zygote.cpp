@@ -2,11 +2,13 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +21,7 @@
 
 #include "sandbox/freeze.h"
 #include "sandbox/job.h"
+#include "sandbox/loaded.h"
 #include "sandbox/pidfd.h"
 
 namespace mycojobs::sandbox {
@@ -45,6 +48,7 @@ class Zygote {
  private:
   void take_filters();
   void check_alone() const;
+  void tell_files() const;
   void fork_run(RawFrame&&);
   pid_t fork_in_new_namespace(ChildRun&) const;
   void reap();
@@ -94,6 +98,18 @@ void Zygote::check_alone() const {
   if (count_entries("/proc/self/fd") != expected) refuse("a module that was loaded beforehand has left a file open");
 }
 
+// All that fits into a frame: enough for any library, and for some hundred modules.
+void Zygote::tell_files() const {
+  constexpr std::size_t kMostBytes = 80U << 10;
+  LoadedFiles loaded{mapped_files()};
+  for (auto& file : host_.loaded != nullptr ? host_.loaded() : std::vector<std::string>())
+    loaded.files.push_back(std::move(file));
+  std::size_t bytes = 0, count = 0;
+  while (count < loaded.files.size() && (bytes += loaded.files[count].size() + 4) < kMostBytes) ++count;
+  loaded.files.resize(count);
+  send_message(kControl, loaded);
+}
+
 void Zygote::serve() {
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) refuse("cannot tie itself to the launcher");
   // Nothing below us execs a program that should gain a right; dropped here it need not be dropped twice a job.
@@ -108,6 +124,7 @@ void Zygote::serve() {
   children_.reset(::signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK));
   own_pid_namespace_.reset(::open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC));
   if (!children_ || !own_pid_namespace_) refuse("cannot open what it needs to serve");
+  tell_files();
   freeze_memory(host_.written != nullptr ? host_.written() : std::span<const void* const>());
   send_message(kControl, Ready{});
   pollfd sources[] = {{kControl, POLLIN, 0}, {children_.get(), POLLIN, 0}};
@@ -192,6 +209,27 @@ void Zygote::reap() {
 }  // namespace mycojobs::sandbox
 
 namespace mycojobs {
+
+namespace {
+
+// Of the thread, and so of a process that has one: its rights in force, in two halves. 0 or errno.
+int exchange_rights(unsigned (&in_force)[2]) {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct rights[2] = {};
+  if (::syscall(SYS_capget, &header, rights) != 0) return errno;
+  std::swap(in_force[0], rights[0].effective);
+  std::swap(in_force[1], rights[1].effective);
+  return ::syscall(SYS_capset, &header, rights) == 0 ? 0 : errno;
+}
+
+}  // namespace
+
+RightsAside::RightsAside() {
+  if (exchange_rights(before_) != 0) std::abort();
+}
+RightsAside::~RightsAside() {
+  if (exchange_rights(before_) != 0) std::abort();
+}
 
 void serve_zygote(const ZygoteHost& host) { sandbox::Zygote(host).serve(); }
 

@@ -9,6 +9,8 @@
 #pragma once
 
 #include <span>
+#include <string>
+#include <vector>
 
 namespace mycojobs {
 
@@ -22,6 +24,23 @@ struct ZygoteHost {
   const char* folder = nullptr;
   // Once, before the first fork: addresses of what each job writes to (freeze.h); may be null.
   std::span<const void* const> (*written)() = nullptr;
+  // Once, before the first fork: files that it is made of besides those that are mapped, such as modules. When one of
+  // them is updated the host is replaced (loaded.h); may be null.
+  std::vector<std::string> (*loaded)() = nullptr;
+};
+
+// While it lives nothing that runs has a capability in force. For what a host warms up with: code that it was given.
+// What that code can do to the process it still can, and taking the rights up again is among it: give it code that is
+// to be trusted.
+class RightsAside {
+ public:
+  RightsAside();
+  RightsAside(const RightsAside&) = delete;
+  RightsAside& operator=(const RightsAside&) = delete;
+  ~RightsAside();
+
+ private:
+  unsigned before_[2] = {};
 };
 
 [[noreturn]] void serve_zygote(const ZygoteHost&);

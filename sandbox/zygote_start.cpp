@@ -19,6 +19,7 @@
 #include "sandbox/job.h"
 #include "sandbox/messages.h"
 #include "sandbox/pidfd.h"
+#include "sandbox/trust.h"
 
 namespace mycojobs::sandbox {
 namespace {
@@ -129,7 +130,34 @@ constexpr StartStep kSteps[] = {
   ::_exit(1);
 }
 
+[[noreturn]] void run_check(const ScriptHost& host, int err) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
+  if (::dup2(err, STDERR_FILENO) < 0 || ::close_range(STDERR_FILENO + 1, ~0U, 0) != 0) ::_exit(1);
+  for (const auto& folder : host.folders) {
+    const std::string problem = mistrust_tree(folder.path);
+    if (problem.empty()) continue;
+    (void)!::write(STDERR_FILENO, problem.data(), problem.size());
+    ::_exit(1);
+  }
+  ::_exit(0);
+}
+
 }  // namespace
+
+tl::expected<StartedZygote, StartFailure> start_check(const ScriptHost& host) {
+  const auto failed = [] { return tl::unexpected(StartFailure{"zygote_folder", errno}); };
+  int err[2];
+  if (::pipe2(err, O_CLOEXEC | O_NONBLOCK) != 0) return failed();
+  StartedZygote check;
+  check.err.reset(err[0]);
+  const Fd theirs(err[1]);
+  check.pid = ::fork();
+  if (check.pid < 0) return failed();
+  if (check.pid == 0) run_check(host, theirs.get());
+  check.pidfd.reset(::pidfd_open(check.pid, 0));
+  return check;
+}
 
 tl::expected<StartedZygote, StartFailure> start_zygote(const ZygoteStart& start) {
   const auto failed = [](const char* step) { return tl::unexpected(StartFailure{step, errno}); };

@@ -39,6 +39,9 @@ struct StartFailure {
   std::string detail = {};  // what to do about it, where the step alone does not say
 };
 tl::expected<StartedZygote, StartFailure> start_zygote(const ZygoteStart&);
+// A process that looks through the host's folders (mistrust_tree()) and leaves: with 0, or 1 and the reason on err. The
+// launcher waits for no disk, and in the zygote's own namespaces the owners could not be told.
+tl::expected<StartedZygote, StartFailure> start_check(const ScriptHost&);
 
 // root.cpp, in the child: what a job sees as its file system. Each a step: 0 or errno.
 inline constexpr const char* kProgram = "/host";  // the script host's program, in the new root

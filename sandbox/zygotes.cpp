@@ -9,6 +9,7 @@
 #include <csignal>
 #include <utility>
 
+#include "base/linked_build.h"
 #include "sandbox/remedy.h"
 
 namespace mycojobs::sandbox {
@@ -45,31 +46,61 @@ const ScriptHost* Zygotes::row_of(const Key& key) const {
 }
 
 Zygotes::Zygote* Zygotes::start(const Key& key, std::optional<SetupError>& problem) {
-  const ZygoteStart how{*row_of(key),        settings_.ids,       settings_.filters, settings_.alive,
-                        settings_.fail_step, settings_.leave_out, settings_.rank};
-  auto started = start_zygote(how);
-  if (!started) {
-    const StartFailure& failure = started.error();
-    problem = SetupError{failure.step, failure.error,
-                         failure.detail.empty() ? remedy_for_step(failure.step, failure.error) : failure.detail};
-    return nullptr;
-  }
   auto owned = std::make_unique<Zygote>();
   Zygote& zygote = *owned;
   zygote.id = next_++;
   zygote.key = key;
+  zygote.state = row_of(key)->folders.empty() ? State::starting : State::checking;
   zygote.started_boot_ms = boot_ms();
+  if (problem = begin(zygote); problem) return nullptr;
   if (key.first != kCanaryHost) zygote.pool = Pool(settings_.spares, settings_.memory_cgroup);
-  zygote.process = std::move(*started);
-  zygote.control_watch =
-      loop_.watch(zygote.process.control.get(), [this, &zygote](std::uint32_t) { read_control(zygote); });
-  zygote.err_watch = loop_.watch(zygote.process.err.get(), [this, &zygote](std::uint32_t) { read_err(zygote); });
-  zygote.end_watch = loop_.watch(zygote.process.pidfd.get(), [this, &zygote](std::uint32_t) { bury(zygote); });
   zygote.warm_up = loop_.at(boot_ms() + kWarmUpMs, [this, &zygote] {
     condemn(zygote, {"zygote_warm_up", ETIMEDOUT, words_of(zygote)});
   });
   zygotes_[zygote.id] = std::move(owned);
   return &zygote;
+}
+
+// Its process: the one that looks through its folders, or the zygote itself.
+std::optional<SetupError> Zygotes::begin(Zygote& zygote) {
+  const ScriptHost& row = *row_of(zygote.key);
+  const auto start_it = [&] {
+    const ScriptHost host = choose_build(row, zygote);
+    return start_zygote({host, settings_.ids, settings_.filters, settings_.alive, settings_.fail_step,
+                         settings_.leave_out, settings_.rank});
+  };
+  auto started = zygote.state == State::checking ? start_check(row) : start_it();
+  if (!started) {
+    const StartFailure& failure = started.error();
+    return SetupError{failure.step, failure.error,
+                      failure.detail.empty() ? remedy_for_step(failure.step, failure.error) : failure.detail};
+  }
+  zygote.process = std::move(*started);
+  if (zygote.process.control)
+    zygote.control_watch =
+        loop_.watch(zygote.process.control.get(), [this, &zygote](std::uint32_t) { read_control(zygote); });
+  zygote.err_watch = loop_.watch(zygote.process.err.get(), [this, &zygote](std::uint32_t) { read_err(zygote); });
+  zygote.end_watch = loop_.watch(zygote.process.pidfd.get(), [this, &zygote](std::uint32_t) { bury(zygote); });
+  return {};
+}
+
+// Asked anew for each zygote: the system may have been updated since the last one.
+ScriptHost Zygotes::choose_build(const ScriptHost& row, Zygote& zygote) {
+  ScriptHost host = row;
+  Build build = installed_build(row.program);
+  host.program = build.program;
+  zygote.loaded = Loaded();
+  zygote.loaded.add(build.files, row);
+  std::string& told = told_[row.program];
+  if (build.why_not != told && !build.why_not.empty())
+    warn_(fmt::format("{}: {}: {} runs in its place, which takes more CPU; remedy: build or install mycojobs again",
+                      row.program, build.why_not, build.program));
+  told = std::move(build.why_not);
+  return host;
+}
+
+bool Zygotes::comes_up(const Zygote& zygote) const {
+  return zygote.state == State::checking || zygote.state == State::starting || zygote.state == State::trying;
 }
 
 Zygotes::Zygote* Zygotes::current_or_new(const Key& key, std::optional<SetupError>& problem) {
@@ -128,11 +159,13 @@ void Zygotes::count_run(Zygote& zygote) {
 // Its children share its hash secret and the places of its memory: what one has learnt is of no use for long.
 void Zygotes::replace(Zygote& zygote) {
   if (successors_.contains(zygote.key)) return;
+  zygote.served = 0;  // if it goes on, the next attempt is as far away again
+  if (const auto failed = failed_.find(zygote.key); failed != failed_.end() && boot_ms() < failed->second.until_boot_ms)
+    return;
   std::optional<SetupError> problem;
   if (Zygote* successor = start(zygote.key, problem); successor != nullptr) {
     successors_[zygote.key] = successor->id;
   } else {
-    zygote.served = 0;  // it goes on; the next attempt is as far away again
     warn_(fmt::format("zygote {}: cannot be replaced: {}: {}", zygote.key.first, problem->step, problem->remedy));
   }
 }
@@ -153,6 +186,7 @@ void Zygotes::read_control(Zygote& zygote) {
 
 // False: that is no message of a zygote, or it lies.
 bool Zygotes::obey(Zygote& zygote, RawFrame& frame) {
+  LoadedFiles loaded;
   Ready ready;
   Refused refused;
   StepFailed step;
@@ -169,7 +203,17 @@ bool Zygotes::obey(Zygote& zygote, RawFrame& frame) {
     Run* run = runs_.find(reaped.run);
     return run == nullptr || run->zygote != zygote.id || runs_.reaped(*run, reaped);
   }
+  if (decode(frame, loaded) && zygote.state == State::starting && !std::exchange(zygote.told_files, true)) {
+    zygote.loaded.add(loaded.files, *row_of(zygote.key));
+    return true;
+  }
   if (decode(frame, ready) && zygote.state == State::starting) {
+    // The system's own is trusted as it is; what an operator has set up for a context is looked at.
+    const std::string problem = row_of(zygote.key)->context == 0 ? std::string() : zygote.loaded.mistrusted();
+    if (!problem.empty()) {
+      condemn(zygote, {"zygote_warm_up", EPERM, "what has been loaded: " + problem});
+      return true;
+    }
     begin_trial(zygote);
     return true;
   }

@@ -1,9 +1,11 @@
 // The zygotes of a launcher: one for each host and context, started when first needed, tried before it serves.
 //
-//   starting --Ready--> trying (the canary job) --it holds--> serving --enough runs, successor serves--> retired
-//       \                  \                        \                                                     |
-//        `-- any failure, or its end: what waits is a setup_error, what runs is lost                      `-- idle:
-//        gone
+//   [checking -->] starting --Ready--> trying (the canary job) --it holds--> serving --successor serves--> retired
+//       \                            \                        \                                        |
+//        `-- any failure, or its end: what waits is a setup_error, what runs is lost         `-- idle: gone
+//
+// checking: of a host with folders, which are looked through before anything in them may run. A successor is started
+// after a number of runs or a time, and when a file that the zygote is made of has changed (loaded.h).
 #pragma once
 
 #include <deque>
@@ -13,6 +15,7 @@
 #include <string>
 #include <unordered_set>
 
+#include "sandbox/loaded.h"
 #include "sandbox/pool.h"
 #include "sandbox/runs.h"
 #include "sandbox/zygote_start.h"
@@ -36,7 +39,7 @@ struct ZygotesSettings {
 
 class Zygotes {
  public:
-  enum class State { starting, trying, serving, retired };
+  enum class State { checking, starting, trying, serving, retired };
   // A canary's outcome, once for each zygote that came so far; an empty problem: it holds.
   using Tried = std::function<void(const std::string& host, Id context, const std::optional<SetupError>& problem)>;
 
@@ -71,11 +74,18 @@ class Zygotes {
     std::deque<std::uint64_t> waiting;
     std::optional<SetupError> problem;
     std::string last_words;  // on stderr; until it serves, all of them
+    Loaded loaded;
+    bool told_files = false;  // what it is made of: once
+    std::string changed;      // the last of its files that was told to have
   };
 
   const ScriptHost* row_of(const Key&) const;  // the context's own before the general one; null: there is none
   Zygote* current_or_new(const Key&, std::optional<SetupError>& problem);
   Zygote* start(const Key&, std::optional<SetupError>& problem);
+  std::optional<SetupError> begin(Zygote&);
+  bool checked(Zygote&);
+  ScriptHost choose_build(const ScriptHost&, Zygote&);
+  bool comes_up(const Zygote&) const;
   Zygote* find(std::uint64_t id);
   void feed(Zygote&);
   bool adopt(Zygote&, Run&);
@@ -86,6 +96,7 @@ class Zygotes {
   void discard(const std::vector<std::uint64_t>& spares);
   void tend();
   void replace(Zygote&);
+  bool outlived(Zygote&);
   void read_control(Zygote&);
   bool obey(Zygote&, RawFrame&);
   void read_err(Zygote&);
@@ -110,6 +121,7 @@ class Zygotes {
 
   std::map<std::uint64_t, std::unique_ptr<Zygote>> zygotes_;
   std::map<Key, Failed> failed_;             // what did not come up, last
+  std::map<std::string, std::string> told_;  // of programs: why another build of them runs
   std::map<Key, std::uint64_t> current_;     // takes new runs
   std::map<Key, std::uint64_t> successors_;  // warming up to become current
   std::uint64_t next_ = 1;

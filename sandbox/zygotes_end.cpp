@@ -39,7 +39,7 @@ void Zygotes::read_err(Zygote& zygote) {
   std::string words(text, static_cast<std::size_t>(size));
   std::replace_if(
       words.begin(), words.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
-  if (zygote.state == State::starting || zygote.state == State::trying) {
+  if (comes_up(zygote)) {
     zygote.last_words = (zygote.last_words + words).substr(0, kMostWords);
   } else {
     tell_words(zygote, std::move(words));
@@ -77,7 +77,29 @@ void Zygotes::condemn_silent(const Run& run) {
   condemn(*zygote, {"fork", ETIMEDOUT, remedy_for_step("fork", ETIMEDOUT)});
 }
 
+// Its folders were looked through. True: nothing is wrong with them, and the zygote itself is on its way.
+bool Zygotes::checked(Zygote& zygote) {
+  read_err(zygote);
+  siginfo_t end{};
+  const bool good = !zygote.problem && ::waitid(P_PIDFD, zygote.process.pidfd.get(), &end, WEXITED | WNOWAIT) == 0 &&
+                    end.si_code == CLD_EXITED && end.si_status == 0;
+  if (!good) {
+    const bool said = !zygote.last_words.empty();
+    if (said && !zygote.problem) zygote.problem = {"zygote_folder", EINVAL, zygote.last_words};
+    return false;
+  }
+  loop_.unwatch(zygote.err_watch, zygote.process.err.get());
+  loop_.unwatch(zygote.end_watch, zygote.process.pidfd.get());
+  zygote.state = State::starting;
+  const pid_t look = zygote.process.pid;
+  zygote.problem = begin(zygote);
+  if (zygote.problem) return false;  // its process is still the one that looked, to be buried
+  ::waitpid(look, nullptr, 0);
+  return true;
+}
+
 void Zygotes::bury(Zygote& zygote) {
+  if (zygote.state == State::checking && checked(zygote)) return;
   if (zygote.control_watch != 0) read_control(zygote);  // what it said before it died
   condemn(zygote, {"zygote_warm_up", ESRCH, words_of(zygote)});
   int status = 0;
@@ -88,7 +110,7 @@ void Zygotes::bury(Zygote& zygote) {
   loop_.unwatch(zygote.err_watch, zygote.process.err.get());
   loop_.unwatch(zygote.end_watch, zygote.process.pidfd.get());
   auto owned = std::move(zygotes_.extract(zygote.id).mapped());
-  const bool never_served = owned->state == State::starting || owned->state == State::trying;
+  const bool never_served = comes_up(*owned);
   if (never_served && !killed) {
     const std::uint64_t now = boot_ms();
     failed_[owned->key] = {*owned->problem, now + kPausePerAttempt * (now - owned->started_boot_ms)};

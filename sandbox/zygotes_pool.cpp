@@ -59,11 +59,24 @@ void Zygotes::tend() {
     discard(zygote->pool.tend());
     const bool old = zygote->since_boot_ms != 0 && settings_.age_each_ms != 0 &&
                      boot_ms() - zygote->since_boot_ms > settings_.age_each_ms;
-    if (old && zygote->served > 0 && zygote->state == State::serving) {
+    if (zygote->state == State::serving && outlived(*zygote)) {
+      replace(*zygote);
+    } else if (old && zygote->served > 0 && zygote->state == State::serving) {
       zygote->since_boot_ms = boot_ms();
       replace(*zygote);
     }
   }
+}
+
+// Its jobs would run what is not installed any more.
+bool Zygotes::outlived(Zygote& zygote) {
+  std::string changed = zygote.loaded.changed();
+  if (changed.empty()) return false;
+  if (changed != zygote.changed)
+    warn_(fmt::format("zygote {} of context {}: {} has changed since it was loaded: it is replaced", zygote.key.first,
+                      zygote.key.second, changed));
+  zygote.changed = std::move(changed);
+  return true;
 }
 
 // One that cannot be set up, or dies of it (of its limits, say), is no loss. But the next would fail as well, and so on

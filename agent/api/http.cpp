@@ -1,4 +1,5 @@
-// The only file that knows cpp-httplib: it reads heads and bodies and writes answers, over connections of ours.
+// Here and in http_stream.h alone cpp-httplib is known: it reads heads and bodies and writes answers, over connections
+// of ours.
 #include "api/http.h"
 
 #include <httplib.h>
@@ -15,6 +16,7 @@
 #include <thread>
 
 #include "api/body_share.h"
+#include "api/http_stream.h"
 #include "api/lobby.h"
 #include "api/refusals.h"
 #include "api/request_head.h"
@@ -28,63 +30,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::size_t kLargeBodies = 3;  // of the greatest length, at one time
-
-class ConnectionStream final : public httplib::Stream {
- public:
-  ConnectionStream(Connection& connection, const std::atomic<bool>& stopping, std::uint32_t write_ms)
-      : connection_(connection), stopping_(stopping), write_ms_(write_ms) {}
-  bool is_readable() const override { return !connection_.broken(); }
-  bool is_writable() const override { return !connection_.broken() && !stopping_; }
-  ssize_t read(char* into, std::size_t size) override { return connection_.read(into, size); }
-  ssize_t write(const char* from, std::size_t size) override {
-    if (!writing_) connection_.allow(write_ms_);
-    writing_ = true;
-    return connection_.write(from, size);
-  }
-  void get_remote_ip_and_port(std::string& ip, int& port) const override { ip.clear(), port = 0; }
-  void get_local_ip_and_port(std::string& ip, int& port) const override { ip.clear(), port = 0; }
-  socket_t socket() const override { return 0; }  // the library only compares it with FD_SETSIZE
-
- private:
-  Connection& connection_;
-  const std::atomic<bool>& stopping_;
-  std::uint32_t write_ms_;
-  bool writing_ = false;
-};
-
-class Sink final : public EventSink {
- public:
-  Sink(httplib::DataSink& sink, Connection& connection, const std::atomic<bool>& stopping, std::uint32_t write_ms)
-      : sink_(sink), connection_(connection), stopping_(stopping), write_ms_(write_ms) {}
-  bool send(std::string_view text) override {
-    if (!open()) return false;
-    connection_.allow(write_ms_);
-    return sink_.write(text.data(), text.size()) && !connection_.broken();
-  }
-  bool open() const override {
-    if (stopping_ || connection_.broken()) return false;
-    char byte = 0;  // a client that has closed its end has gone: it has nothing more to ask
-    return ::recv(connection_.fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 0;
-  }
-
- private:
-  httplib::DataSink& sink_;
-  Connection& connection_;
-  const std::atomic<bool>& stopping_;
-  std::uint32_t write_ms_;
-};
-
-std::string lower(std::string text) {
-  for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return text;
-}
-
-HttpRequest request_of(const httplib::Request& from, int socket) {
-  HttpRequest out{from.method, from.path, {}, {}, {}, is_loopback_peer(socket)};
-  for (const auto& [name, value] : from.params) out.query.emplace(name, value);
-  for (const auto& [name, value] : from.headers) out.headers.emplace(lower(name), value);
-  return out;
-}
 
 struct Client {
   Standing standing = Standing::open;
@@ -176,7 +121,7 @@ class Server final : public HttpServer, private httplib::Server {
                          "send less at one time"),
                   to);
     }
-    if (connection_->misframed()) return give(malformed("the body is not chunked as it says"), to);
+    if (connection_->misframed()) return give(malformed({Code::invalid, "the body is not chunked as it says"}), to);
     if (!whole) return give(refuse(400, "invalid_request", "the body ends too early", "send all of it"), to);
     give(route.run(request), to);
   }
@@ -192,16 +137,6 @@ class Server final : public HttpServer, private httplib::Server {
     if (reply.status >= 400) return {std::move(reply)};
     if (from.headers.contains("content-encoding")) return {no_json()};
     return admit_(from);
-  }
-  static HttpReply no_json() {
-    return refuse(415, "invalid_request", "the body must be JSON as it is", "send no form and no compressed body");
-  }
-  static HttpReply malformed(const std::string& what) {
-    return refuse(400, "invalid_request", what, "send HTTP/1.1 as RFC 9112 has it");
-  }
-  static HttpReply refusal_of(const Error& error) {
-    if (error.code == Code::too_large) return refuse(431, "too_large", error.message, "send shorter headers");
-    return malformed(error.message);
   }
   HandlerResponse handle(HttpReply reply, httplib::Response& to) {
     give(std::move(reply), to);
@@ -267,7 +202,7 @@ class Server final : public HttpServer, private httplib::Server {
   void arrive(Lobby::Guest& guest) {
     auto head = guest.head ? read_head(std::string_view(guest.bytes).substr(0, *guest.head))
                            : Result<RequestHead>(tl::unexpected<Error>(guest.head.error()));
-    if (!head) return refused_.refuse(std::move(guest.socket), wire_text(refusal_of(head.error())));
+    if (!head) return refused_.refuse(std::move(guest.socket), wire_text(malformed(head.error())));
     head->request.loopback = is_loopback_peer(guest.socket.get());
     const Admission admission = look_at(head->request);
     if (admission.refusal.status >= 400) return refused_.refuse(std::move(guest.socket), wire_text(admission.refusal));
@@ -315,7 +250,7 @@ class Server final : public HttpServer, private httplib::Server {
                        : Result<RequestHead>(tl::unexpected<Error>(length.error()));
     if (head) return std::move(*head);
     if (head.error().code == Code::unavailable) return std::nullopt;
-    const std::string text = wire_text(refusal_of(head.error()));
+    const std::string text = wire_text(malformed(head.error()));
     connection.allow(limits_.write_ms);
     (void)connection.write(text.data(), text.size());
     return std::nullopt;

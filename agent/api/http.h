@@ -89,5 +89,7 @@ HttpReply refuse(int status, const std::string& word, const std::string& message
 HttpReply refuse_route(const std::vector<HttpRoute>&, const std::string& method, const std::string& path);
 std::string wire_text(const HttpReply&);  // head and body, after which the connection is closed
 HttpReply busy();                         // for a connection that is one too many
+HttpReply no_json();                      // 415: a form, or a body that is compressed
+HttpReply malformed(const Error&);        // 400 or 431: what is no request
 
 }  // namespace mycojobs::api

@@ -45,6 +45,15 @@ std::string wire_text(const HttpReply& reply) {
          "\r\n\r\n" + reply.body;
 }
 
+HttpReply no_json() {
+  return refuse(415, "invalid_request", "the body must be JSON as it is", "send no form and no compressed body");
+}
+
+HttpReply malformed(const Error& error) {
+  if (error.code == Code::too_large) return refuse(431, "too_large", error.message, "send shorter headers");
+  return refuse(400, "invalid_request", error.message, "send HTTP/1.1 as RFC 9112 has it");
+}
+
 HttpReply busy() {
   HttpReply reply = refuse(503, "unavailable", "too many connections are open", "call again in a moment");
   reply.headers.emplace_back("Retry-After", "1");

@@ -37,7 +37,8 @@ Result<Steered> steered(Call& call, bool answers = false) {
                                         " and cannot act as " + std::to_string(out.actor) + ": leave actor_id out"}));
   }
   auto flow = load_flow(call);
-  if (!flow && flow.error().code != Code::not_found) return tl::unexpected<Error>(std::move(flow).error());
+  if (!flow && flow.error().code != Code::not_found && flow.error().code != Code::invalid)
+    return tl::unexpected<Error>(std::move(flow).error());
   if (itself && call.all_powerful()) {
     out.standing = {true, true};
   } else {

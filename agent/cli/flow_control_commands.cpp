@@ -22,7 +22,7 @@ constexpr std::string_view kIdentity[] = {"id", "caller_id", "name", "status"};
 
 struct Wish {
   Id flow = 0, actor = 0, maker = 0;
-  FlowStanding standing = {true, true};
+  FlowStanding standing = {false, true};  // the operator, who is nobody that a step could name
 };
 
 // The flow, and who asks: the operator, or as whom it does (--actor), who then is asked for its rights before all else.

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "domain/codec.h"
@@ -40,7 +41,15 @@ bool asks_people(const FlowPlan& plan) {
   });
 }
 
-void take_answer(const FlowPlan& plan, const Said& said, FlowView& view) {
+// By name: a view leaves out what the run has not got yet.
+using Planned = std::map<std::string_view, const PlanNode*>;
+Planned by_name(const FlowPlan& plan) {
+  Planned all;
+  for (const PlanNode& node : plan.nodes) all.emplace(node.name, &node);
+  return all;
+}
+
+void take_answer(const Planned& plan, const Said& said, FlowView& view) {
   if (said.target.empty()) {
     const std::string& wish = view.detail == "cancelled" ? "cancelling" : view.detail;
     const bool holds = (wish == "paused" && said.verb == "pause") || (wish == "cancelling" && said.verb == "cancel");
@@ -48,11 +57,12 @@ void take_answer(const FlowPlan& plan, const Said& said, FlowView& view) {
     return;
   }
   const std::string gate = (said.verb == "signal" ? "signal:" : "approval:") + said.target;
-  for (std::uint32_t i = 0; i < plan.nodes.size(); ++i) {
-    const auto& gates = plan.nodes[i].gates;
-    const bool named = said.verb != "signal" && plan.nodes[i].name == said.target;
-    if (named || std::find(gates.begin(), gates.end(), gate) != gates.end())
-      view.nodes[i].answers.push_back(said.answer);
+  for (NodeView& node : view.nodes) {
+    const auto planned = plan.find(node.name);
+    if (planned == plan.end()) continue;
+    const auto& gates = planned->second->gates;
+    const bool named = said.verb != "signal" && node.name == said.target;
+    if (named || std::find(gates.begin(), gates.end(), gate) != gates.end()) node.answers.push_back(said.answer);
   }
 }
 
@@ -68,8 +78,9 @@ Result<void> take_answers(FlowStore& flows, Id context, const FlowPlan& plan, Fl
   if (!held && !asks_people(plan)) return {};
   std::vector<std::string> told_already;
   MJ_TRY(facts, read_facts(flows, context, view.record.id, kFacts, told_already));
+  const Planned planned = by_name(plan);
   for (const RunFact& fact : facts) {
-    if (const auto said = said_by(fact)) take_answer(plan, *said, view);
+    if (const auto said = said_by(fact)) take_answer(planned, *said, view);
   }
   return {};
 }

@@ -72,7 +72,7 @@ Result<std::vector<FlowLogLine>> FlowLogs::next(const FlowView& view, std::size_
     for (const std::uint32_t index : layer) {
       const NodeView& node = view.nodes[index];
       const bool writes = node.kind.empty() || node.kind == "job" || node.kind == "log";
-      Place& place = places_[index];
+      Place& place = places_[node.name];
       if (!writes || node.job_key.empty() || place.over || !has_begun(node)) continue;
       for (bool more = true; more;) {
         auto again = read(view, node, place, out);

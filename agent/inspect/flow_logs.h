@@ -36,7 +36,7 @@ class FlowLogs {
 
   Store& store_;
   Id context_;
-  std::map<std::uint32_t, Place> places_;  // by node
+  std::map<std::string, Place> places_;  // by the name of the node: what a flow gets later moves the others
 };
 
 }  // namespace mycojobs

@@ -27,7 +27,7 @@ struct Gate {
 };
 curl_socket_t open_socket(void* into, curlsocktype, curl_sockaddr* to) {
   auto& gate = *static_cast<Gate*>(into);
-  const auto address = ip_of(to->addr);
+  const auto address = ip_of(to->family, &to->addr);
   if (gate.networks != nullptr && !(address && gate.networks->contains(*address))) {
     gate.refused = address ? to_text(*address) : "an address of another family";
     return CURL_SOCKET_BAD;

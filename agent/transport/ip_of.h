@@ -4,7 +4,6 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cstring>
 #include <optional>
 
@@ -12,18 +11,18 @@
 
 namespace mycojobs {
 
-// Nothing: of another family.
-inline std::optional<IpAddress> ip_of(const sockaddr& address) {
+// to: a sockaddr with as many bytes as its family has. Nothing: of a family that is not IP.
+inline std::optional<IpAddress> ip_of(int family, const void* to) {
   IpAddress out;
-  if (address.sa_family == AF_INET) {
+  if (family == AF_INET) {
     sockaddr_in four{};
-    std::memcpy(&four, &address, sizeof four);
+    std::memcpy(&four, to, sizeof four);
     std::memcpy(out.bytes.data(), &four.sin_addr, sizeof four.sin_addr);
     return out;
   }
-  if (address.sa_family != AF_INET6) return std::nullopt;
+  if (family != AF_INET6) return std::nullopt;
   sockaddr_in6 six{};
-  std::memcpy(&six, &address, sizeof six);
+  std::memcpy(&six, to, sizeof six);
   out.v6 = true;
   std::memcpy(out.bytes.data(), &six.sin6_addr, sizeof six.sin6_addr);
   return out;

@@ -31,7 +31,7 @@ Result<void> check_supervisor_address(const std::string& url, const Networks& ne
   if (::getaddrinfo(place->host.name.c_str(), nullptr, &hints, &list) != 0) return {};
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> found(list, &::freeaddrinfo);
   for (const addrinfo* each = list; each != nullptr; each = each->ai_next) {
-    const auto address = ip_of(*each->ai_addr);
+    const auto address = ip_of(each->ai_family, each->ai_addr);
     if (address) MJ_CHECK(check(url, *address, networks));
   }
   return {};

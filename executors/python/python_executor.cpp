@@ -1,16 +1,23 @@
 #include "executors/python/python_executor.h"
 
+#include "base/linked_build.h"
 #include "executors/probe_program.h"
 #include "executors/script_conversation.h"
 
 namespace mycojobs {
 
 Result<std::string> PythonExecutor::probe() const {
-  auto line = probe_program(pyhost_, {"--version"});
-  if (line) return line;
-  return fail(Code::unsupported,
-              "python: " + line.error().message +
-                  "; remedy: apt install python3 libpython3.11, and install mycojobs with its helpers");
+  const Build build = installed_build(pyhost_);
+  auto line = probe_program(build.program, {"--version"});
+  if (line && build.linked) return *line + ", linked in, the same build as the installed one";
+  if (line && !build.why_not.empty())
+    return *line + ", the installed shared library, which takes more CPU: " + build.why_not +
+           "; to have it linked in, build or install mycojobs again";
+  if (line) return *line + ", the installed shared library";
+  return fail(
+      Code::unsupported,
+      "python: " + line.error().message +
+          "; remedy: apt install python3 libpython3.11 libexpat1 zlib1g, and install mycojobs with its helpers");
 }
 
 Result<std::unique_ptr<Conversation>> PythonExecutor::begin(const JobFacts& facts, ArtifactSink* sink) const {

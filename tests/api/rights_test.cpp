@@ -98,9 +98,6 @@ TEST_F(Rights, EachRoleMayWhatTheTableSays) {
 TEST_F(Rights, AnExecutorReadsTheJobsThatItsRunnerRuns) {
   ASSERT_EQ(word_as(submitter_, "job.create", with(kJob, {{"id", 1}})), "ok");
   auto store = *redis_.open();
-  Runner runner;
-  runner.id = 20;
-  runner.actor_id = 14;
   ASSERT_TRUE(store->save(1, "runner:20", {{"id", "20"}, {"actor_id", "14"}}));
   EXPECT_EQ(word_as(executor_, "job.get", {{"id", "16:1"}}), "denied");
   ASSERT_TRUE(store->save(1, "job:16:1", {{"runner_id", "20"}}));
@@ -161,19 +158,22 @@ TEST_F(Rights, IdsInAPayloadAreTheCallersOwn) {
 // Every method with a record of another's that is there, and one that is not: a stranger's answers are the same.
 TEST_F(Rights, NoMethodTellsAStrangerWhetherARecordExists) {
   token_ = admin_;
-  const Id id = 3;
-  for (Id i = 0; i < id; ++i) {
+  const Id id = 7, ended = 8;  // numbers that stand nowhere else in an answer
+  for (Id i = 0; i < ended; ++i) {
     ok("flow.create", {{"definition", json::parse(R"({"name":"n","jobs":{"ok":{"approval":{}}}})")}});
     ok("job.create", kJob);
     ok("message.create", {{"message", "m"}, {"message_type", "chat"}});
   }
   ok("flow.start", {{"id", id}});
-  ok("flow.cancel", {{"id", id - 1}});
+  ok("flow.cancel", {{"id", ended}});
   ok("runner.create", {{"id", id}});
   token_ = operator_;
   ok("actor.create", {{"id", id}});
   const auto without = [](std::string text, const std::string& number) {
-    for (std::size_t at = 0; (at = text.find(number, at)) != std::string::npos;) text.replace(at, number.size(), "N");
+    const auto is_digit = [&](std::size_t at) { return at < text.size() && text[at] >= '0' && text[at] <= '9'; };
+    for (std::size_t at = 0; (at = text.find(number, at)) != std::string::npos; ++at) {
+      if (!is_digit(at - 1) && !is_digit(at + number.size())) text.replace(at, number.size(), "N");
+    }
     return text;
   };
   api::Services services(redis_, clock_, settings_);
@@ -183,7 +183,7 @@ TEST_F(Rights, NoMethodTellsAStrangerWhetherARecordExists) {
     bool by_id = false;
     for (const api::Param& each : method.params) by_id = by_id || each.name == "id";
     if (!by_id || name == "context.create" || name == "context.get") continue;
-    for (const Id there : {id, id - 1}) {
+    for (const Id there : {id, ended}) {
       if (there != id && !name.starts_with("flow.")) continue;
       const auto ask = [&](Id number) {
         json params{{"id", number}};

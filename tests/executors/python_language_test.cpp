@@ -35,6 +35,20 @@ asyncio.run(main())
   EXPECT_EQ(ran.out, "[0, 1, 2] [0, 1, 2]\ntimed out\nfrom a thread\n") << ran.err;
 }
 
+// Modules compare them to know whether the script has set a hook of its own, and then leave their own way of telling.
+TEST(PythonLanguage, HooksAreThoseThatPythonHasUntilTheScriptSetsOne) {
+  EXPECT_EQ(run_python(R"(
+import code, sys, threading
+print(sys.excepthook is sys.__excepthook__, threading.excepthook is threading.__excepthook__)
+code.InteractiveInterpreter().runsource("1/0")
+sys.excepthook(1, "1", 1)
+)")
+                .err,
+            "Traceback (most recent call last):\n  File \"<input>\", line 1, in <module>\n"
+            "ZeroDivisionError: division by zero\n"
+            "TypeError: print_exception(): Exception expected for value, str found\n");
+}
+
 TEST(PythonLanguage, FailureInAGroupOfTasksSaysWhatFailed) {
   const Ran ran = run_python(R"(
 import asyncio

@@ -73,6 +73,23 @@ for path in ('/venv/new', greetings.__file__):
   EXPECT_THAT(other.end.error, HasSubstr("No module named 'greetings'"));
 }
 
+TEST(PythonVenv, IsWhatProgramsOfItsJobsHaveToo) {
+  Venv venv;
+  std::filesystem::create_directory(venv.path() + "/bin");
+  ::chmod((venv.path() + "/bin").c_str(), 0755);
+  std::filesystem::create_symlink("/usr/bin/python3", venv.path() + "/bin/python3");
+  venv.module("greetings.py", "WORD = 'from the environment'\n");
+  const auto sandbox = sandbox_of({{7, {.venv = venv.path()}}});
+  const Ran ran = run_python_confined(R"(
+import subprocess, sys
+for python in (sys.executable, '/venv/bin/python3', '/usr/bin/python3'):
+    ran = subprocess.run([python, '-c', 'import greetings; print(greetings.WORD)'], capture_output=True, text=True)
+    print(ran.returncode, ran.stdout.strip())
+)",
+                                      {.exec = true, .sandbox = sandbox.get()});
+  EXPECT_EQ(ran.out, "0 from the environment\n0 from the environment\n1 \n") << ran.err << ran.end.error;
+}
+
 // A link in it leads to what the job's own root has, and a program in it gives no rights and runs with the grant alone.
 TEST(PythonVenv, OpensNothingOfTheHost) {
   Venv venv;
@@ -141,6 +158,45 @@ TEST(PythonVenv, UnfitOneIsASetUpErrorThatSaysWhy) {
     EXPECT_THAT(ran.end.error, HasSubstr(path)) << path;
   }
   EXPECT_EQ(run_python_confined("pass", {.context = 7, .sandbox = sandbox.get()}).end.error, "");
+}
+
+// The attack: whoever may write where modules lie has his code run before any job, unless it is looked at first. The
+// module says on the host's stderr that it has run: nobody has heard it.
+TEST(PythonVenv, NothingThatOthersMayWriteIsImported) {
+  Venv venv;
+  venv.module("planted.py", "raise RuntimeError('it has run')\n");
+  venv.module("planted.pth", "import planted\n");
+  ::chmod((venv.path() + kPackages).c_str(), 0777);
+  const auto sandbox = sandbox_of({{7, {.venv = venv.path(), .preload = {"planted"}}}});
+  const Ran ran = run_python_confined("pass", {.sandbox = sandbox.get()});
+  EXPECT_EQ(word(ran.outcome.status), "setup_error");
+  EXPECT_THAT(ran.end.error, HasSubstr(venv.path() + kPackages + ": may be written by others: chmod go-w"));
+  EXPECT_THAT(ran.end.error, Not(HasSubstr("it has run")));
+}
+
+TEST(PythonPreload, ModulesAreImportedWithNoRightInForce) {
+  Venv venv;
+  venv.module("curious.py",
+              "import ctypes, socket\n"
+              "try:\n    socket.sethostname('mine')\n    named = True\nexcept PermissionError:\n    named = False\n"
+              "mounted = ctypes.CDLL(None).mount(b'none', b'/tmp', b'tmpfs', 0, None)\n"
+              "rights = [line for line in open('/proc/self/status') if line.startswith('CapEff')][0].split()[1]\n");
+  const auto sandbox = sandbox_of({{7, {.venv = venv.path(), .preload = {"curious"}}}});
+  const Ran ran = run_python_confined("import curious\nprint(curious.named, curious.mounted, int(curious.rights, 16))",
+                                      {.sandbox = sandbox.get()});
+  EXPECT_EQ(ran.out, "False -1 0\n") << ran.end.error;
+}
+
+// Within seconds: no job is to wait for the host's next replacement.
+TEST(PythonPreload, AModuleThatIsUpdatedIsLoadedAnew) {
+  Venv venv;
+  venv.module("versioned.py", "VERSION = 'one'\n");
+  const auto sandbox = sandbox_of({{7, {.venv = venv.path(), .preload = {"versioned"}}}});
+  const char* script = "import versioned\nprint(versioned.VERSION)";
+  EXPECT_EQ(run_python_confined(script, {.sandbox = sandbox.get()}).out, "one\n");
+  venv.module("versioned.py", "VERSION = 'two'\n");
+  EXPECT_TRUE(
+      eventually([&] { return run_python_confined(script, {.sandbox = sandbox.get()}).out == "two\n"; }, Seconds(50)));
 }
 
 struct BadModule {

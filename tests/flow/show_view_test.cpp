@@ -256,6 +256,17 @@ TEST_F(FlowShow, WhatPeopleAreAskedAndWhatTheySaidIsShown) {
   EXPECT_EQ(to_json(view())["said"]["comment"], "lunch");
 }
 
+TEST_F(FlowShow, AnswersStandOnTheirNodesWhereTheRunHasNotGotItsPlacesYet) {
+  run("name: parts\njobs:\n  list: {script: hold, type: python}\n"
+      "  parts: {each: list.numbers, max: 50, script: ok, type: python}\n"
+      "  zero: {approval: \"go?\"}\n  zeta: {pause: look}\n");
+  control(FlowControl::Verb::approve, "zero", "yes");
+  control(FlowControl::Verb::resume, "zeta", "seen");
+  for (const NodeView& node : view().nodes) {
+    EXPECT_EQ(node.answers.size(), node.name == "zero" || node.name == "zeta" ? 1U : 0U) << node.name;
+  }
+}
+
 TEST_F(FlowShow, OneWordSaysWhereAFlowIs) {
   run("name: good\njobs:\n  a: {script: hold, type: python}\n");
   EXPECT_THAT(headline(view()), HasSubstr("flow 1 good  running  "));

@@ -20,6 +20,16 @@ int run(int channel) {
   return 0;
 }
 
+// Given as arguments: what it claims to be made of.
+std::vector<std::string>& files() {
+  static std::vector<std::string> files;
+  return files;
+}
+std::vector<std::string> loaded() { return files(); }
+
 }  // namespace
 
-int main(int, char**) { mycojobs::serve_zygote({"attempt", nullptr, nullptr, nullptr, run, "kept"}); }
+int main(int argc, char** argv) {
+  files().assign(argv + 1, argv + argc);
+  mycojobs::serve_zygote({"attempt", nullptr, nullptr, nullptr, run, "kept", nullptr, loaded});
+}

@@ -51,12 +51,14 @@ long set_lock(int fd, long type, long start, int command = F_SETLK) {
   return ::fcntl(fd, command, &lock);
 }
 
-// None beside another, or they would become one; few in a file, whose list the kernel walks.
+// None beside another, or they would become one; few in a file, whose list the kernel walks. Nobody else's files, or
+// they would meet.
 std::string record_locks(unsigned long most) {
   constexpr unsigned long kInAFile = 500;
   int fd = -1;
   return take(most, [&](unsigned long i) {
-    if (i % kInAFile == 0) fd = open_own("/tmp/locks" + std::to_string(i / kInAFile % 150));
+    if (i % kInAFile == 0)
+      fd = open_own("/tmp/locks" + std::to_string(::getpid()) + "." + std::to_string(i / kInAFile % 150));
     return fd >= 0 && set_lock(fd, F_WRLCK, static_cast<long>(2 * (i + 1))) == 0;
   });
 }
@@ -395,11 +397,19 @@ std::string pin(const Words& words) {
   return found == kinds.end() ? "no such kind" : found->second();
 }
 
+// Says on stdout how much it was, and keeps it.
+std::string pin_and_hold(const Words& words) {
+  const std::string line = pin(words) + "\n";
+  (void)!::write(1, line.data(), line.size());
+  for (;;) ::pause();
+}
+
 }  // namespace
 
 const Attempts& attempts_to_pin() {
   static const Attempts kTable = {
       {"pin", pin},
+      {"pin_and_hold", pin_and_hold},
       {"locks_held", locks_held},
       {"lock_and_unlock", lock_and_unlock},
       {"locks_of_children", locks_of_children},

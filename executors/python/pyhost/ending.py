@@ -76,7 +76,12 @@ def trace_of(error):
         return f"{type_name(type(error))}: {text_of(error)}\n"
 
 
+pythons_own = sys.excepthook  # which says what is wrong with what is no exception
+
+
 def show_exception(kind, error, trace):
+    if not isinstance(error, BaseException):
+        return pythons_own(kind, error, trace)
     print_error(trace_of(error))
 
 

@@ -18,6 +18,7 @@ void run_source(const char* source, const pybind11::dict& globals);
 
 // preload.cpp: what the operator has set up, after the interpreter has started with it. Adds before_hooks and
 // after_hooks to job.py's globals.
+// And keeps the names for loaded_modules().
 Result<void> preload(const PythonSetUp&, const pybind11::dict& globals);
 
 }  // namespace mycojobs

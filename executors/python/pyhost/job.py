@@ -169,8 +169,9 @@ def warm():
         "Failure", "artifacts", "cancelled", "each", "flow", "inputs", "job", "progress", "result", "secret"
     ]
     modules["mycojobs"] = module
-    sys.excepthook = show_exception
-    threading.excepthook = show_thread_exception
+    # Who asks whether a script has set a hook of its own compares the two (code, doctest).
+    sys.excepthook = sys.__excepthook__ = show_exception
+    threading.excepthook = threading.__excepthook__ = show_thread_exception
     signal.signal(signal.SIGINT, signal.default_int_handler)  # these three as python3 has them
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

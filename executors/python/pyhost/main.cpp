@@ -19,7 +19,11 @@ int main(int argc, char** argv) try {
     if (name == "--import-seconds") set_up.import_seconds = static_cast<unsigned>(std::atoi(argv[i + 1]));
     if (name == "--preload") set_up.preload.emplace_back(argv[i + 1]);
   }
-  if (const auto warm = mycojobs::warm_up(set_up); !warm) {
+  const auto warm = [&] {
+    const mycojobs::RightsAside aside;
+    return mycojobs::warm_up(set_up);
+  }();
+  if (!warm) {
     std::fprintf(stderr, "mycojobs-pyhost: %s\n", warm.error().message.c_str());
     return 1;
   }
@@ -33,7 +37,8 @@ int main(int argc, char** argv) try {
                           .after_fork_job = nullptr,
                           .run = mycojobs::run_job,
                           .folder = mycojobs::kArtifactsName,
-                          .written = mycojobs::written_by_jobs});
+                          .written = mycojobs::written_by_jobs,
+                          .loaded = mycojobs::loaded_modules});
 } catch (...) {
   mycojobs::leave_with_last_words("mycojobs-pyhost");
 }

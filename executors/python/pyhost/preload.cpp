@@ -1,9 +1,11 @@
+#include <pybind11/stl.h>
 #include <unistd.h>
 
 #include <array>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "executors/python/hosts.h"
 #include "executors/python/pyhost/interpreter.h"
@@ -42,7 +44,14 @@ class Watch {
   }
 };
 
+std::vector<std::string>& modules() {
+  static std::vector<std::string> files;
+  return files;
+}
+
 }  // namespace
+
+std::vector<std::string> loaded_modules() { return std::exchange(modules(), {}); }
 
 Result<void> preload(const PythonSetUp& set_up, const py::dict& globals) {
   py::dict own;
@@ -58,6 +67,7 @@ Result<void> preload(const PythonSetUp& set_up, const py::dict& globals) {
     if (!problem.is_none()) return fail(Code::invalid, of_module(name) + problem.cast<std::string>());
   }
   if (!set_up.preload.empty()) own["end"]();
+  modules() = own["files"]().cast<std::vector<std::string>>();
   globals["before_hooks"] = py::tuple(own["before"]);
   globals["after_hooks"] = py::tuple(own["after"]);
   return {};

@@ -65,6 +65,12 @@ def end():
         after.append(random.seed)  # it has no hook of its own: all jobs would draw the same numbers
 
 
+def files():
+    """Of the modules that are imported by now."""
+    named = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    return [file for file in named if type(file) is str and file.isascii()]
+
+
 def record_hooks(**hooks):
     register_at_fork(**hooks)
     if "before" in hooks:

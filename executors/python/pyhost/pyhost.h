@@ -31,6 +31,8 @@ struct PythonSetUp {
 Result<void> warm_up(const PythonSetUp& = {});
 // An address in each of the large pages that every job writes to; after warm_up().
 std::span<const void* const> written_by_jobs();
+// The files of the modules that are imported; once, after warm_up(): then they are forgotten.
+std::vector<std::string> loaded_modules();
 std::string python_version();  // "3.11.2"; after warm_up()
 
 // In the job's process: reads the request, runs the script with descriptors 0, 1, 2 as its stdio, hands its result

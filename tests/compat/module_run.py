@@ -1,0 +1,58 @@
+# Runs one module of CPython's test suite and prints what came of each test, as one line of JSON behind a mark. The same text is run by python3
+# and as a job: MODULE is written in front of it.
+import json
+import sys
+import unittest
+
+MARK = "\x1ecompat "
+
+
+class Ends(unittest.TestResult):
+    def __init__(self):
+        super().__init__()
+        self.ends = {}
+
+    def say(self, test, end, why=""):
+        name = test if isinstance(test, str) else test.id()
+        if self.ends.get(name, [""])[0] != "failed":  # what its clean-up meets comes of the first
+            self.ends[name] = [end, " ".join(why.split())[-300:]]
+
+    def addSuccess(self, test):
+        self.say(test, "ok")
+
+    def addError(self, test, error):
+        self.say(test, "failed", self._exc_info_to_string(error, test))
+
+    addFailure = addError
+
+    def addSkip(self, test, reason):
+        self.say(test, "skipped", reason)
+
+    def addExpectedFailure(self, test, error):
+        self.say(test, "ok")
+
+    def addUnexpectedSuccess(self, test):
+        self.say(test, "failed", "unexpected success")
+
+    def addSubTest(self, test, subtest, error):
+        if error is not None:
+            self.say(test, "failed", self._exc_info_to_string(error, test))
+
+
+def run(name):
+    from test import support
+
+    support.use_resources = []  # as a run of the suite without -u
+    ends = Ends()
+    try:
+        unittest.defaultTestLoader.loadTestsFromName("test." + name).run(ends)
+    except unittest.SkipTest as skipped:
+        ends.say(name, "skipped", str(skipped))
+    except BaseException as error:
+        ends.say(name, "failed", f"{type(error).__name__}: {error}")
+    return ends.ends
+
+
+ends = run(MODULE)  # noqa: F821
+sys.stdout.flush()
+sys.__stdout__.write("\n" + MARK + json.dumps(ends) + "\n")

@@ -1,0 +1,78 @@
+// What runs is what is installed: the interpreter that is linked in, or the system's own (base/linked_build.h).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/linked_build.h"
+#include "executors/python/python_executor.h"
+#include "python_sandbox.h"
+#include "support/process.h"
+
+namespace mycojobs::test {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+
+constexpr const char* kWhoRuns = R"(
+import ctypes, os
+class Where(ctypes.Structure):
+    _fields_ = [('file', ctypes.c_char_p), ('base', ctypes.c_void_p), ('name', ctypes.c_char_p), ('at', ctypes.c_void_p)]
+where, find = Where(), ctypes.CDLL(None).dladdr
+find.argtypes = [ctypes.c_void_p, ctypes.POINTER(Where)]
+find(ctypes.cast(ctypes.pythonapi.Py_GetVersion, ctypes.c_void_p), ctypes.byref(where))
+print(os.path.basename(where.file.decode()))
+import json, zlib, pyexpat, xml.dom.minidom
+result['n'] = zlib.decompress(zlib.compress(b'x' * 1000)).decode()
+)";
+
+// The helpers as they would be after an update of one library: the linked one has the id of another build recorded.
+class Updated {
+ public:
+  explicit Updated(const std::string& library) {
+    for (const char* name : {"mycojobs-pyhost", "mycojobs-pyhost-shared"})
+      std::filesystem::copy(std::string(MYCOJOBS_BIN "/") + name, folder_.path() / name);
+    std::string program = read_file(pyhost());
+    for (const std::string& file : installed_build(pyhost()).files) {
+      if (file.find(library) == std::string::npos) continue;
+      const std::size_t at = program.find(build_id(file) + " " + file);
+      if (at == std::string::npos) continue;
+      program[at] = program[at] == '0' ? '1' : '0';
+    }
+    folder_.write("mycojobs-pyhost", program);
+  }
+  std::string pyhost() const { return folder_ / "mycojobs-pyhost"; }
+
+ private:
+  TempDir folder_;
+};
+
+bool is_linked() { return installed_build(MYCOJOBS_BIN "/mycojobs-pyhost").linked; }
+
+TEST(PythonBuild, TheLinkedOneRunsWhileItIsTheInstalledBuild) {
+  if (!is_linked()) GTEST_SKIP() << "this build has no archives that are the installed build";
+  EXPECT_EQ(run_python_confined(kWhoRuns).out, "mycojobs-pyhost\n");
+  EXPECT_THAT(PythonExecutor(MYCOJOBS_BIN "/mycojobs-pyhost").probe().value(),
+              EndsWith(", linked in, the same build as the installed one"));
+}
+
+TEST(PythonBuild, AfterAnUpdateOfAnyOfItsLibrariesTheInstalledOneRuns) {
+  if (!is_linked()) GTEST_SKIP() << "this build has no archives that are the installed build";
+  for (const char* library : {"libpython3", "libexpat", "libz", "libstdc++", "libgcc_s"}) {
+    const Updated helpers(library);
+    const auto said = PythonExecutor(helpers.pyhost()).probe();
+    ASSERT_TRUE(said) << said.error().message;
+    EXPECT_THAT(*said, HasSubstr(std::string(library)));
+    EXPECT_THAT(*said, HasSubstr("the installed shared library, which takes more CPU"));
+    EXPECT_THAT(*said, HasSubstr("is another build than the one that was linked in"));
+    if (library != std::string("libexpat")) continue;
+    const auto sandbox = sandbox_with({{.name = "python", .program = helpers.pyhost(), .context = 7}});
+    const Ran ran = run_python_confined(kWhoRuns, {.sandbox = sandbox.get()});
+    EXPECT_THAT(ran.out, HasSubstr("libpython3.")) << ran.err << ran.end.error;
+    EXPECT_EQ(ran.end.result.count("n"), 1U);
+  }
+}
+
+}  // namespace
+}  // namespace mycojobs::test

@@ -1,0 +1,160 @@
+// A zygote that outlives an update of what it is made of, and what it may be made of.
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "fixture.h"
+
+namespace mycojobs::test {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+// A folder that hosts have at /extra, with one library in it.
+class Extra {
+ public:
+  Extra() {
+    char name[] = "/tmp/mj-loaded-XXXXXX";
+    folder_ = ::mkdtemp(name);
+    ::chmod(folder_.c_str(), 0755);
+    write("library", "one");
+  }
+  Extra(const Extra&) = delete;
+  Extra& operator=(const Extra&) = delete;
+  ~Extra() { fs::remove_all(folder_); }
+  const std::string& path() const { return folder_; }
+  // As a package is unpacked: beside it, then in its place.
+  std::string write(const std::string& name, const std::string& text) const {
+    const std::string path = folder_ + "/" + name, beside = path + ".new";
+    std::ofstream(beside) << text;
+    ::chmod(beside.c_str(), 0644);
+    fs::rename(beside, path);
+    return path;
+  }
+  std::string folder(const std::string& name) const {
+    fs::create_directory(folder_ + "/" + name);
+    ::chmod((folder_ + "/" + name).c_str(), 0755);
+    return folder_ + "/" + name;
+  }
+  SandboxConfig config(const std::string& loaded = "/extra/library") const {
+    SandboxConfig config = test_config();
+    config.hosts[0].context = 1;
+    config.hosts[0].arguments = {loaded};
+    config.hosts[0].folders = {{folder_, "/extra"}};
+    return config;
+  }
+
+ private:
+  std::string folder_;
+};
+
+std::string status_of(Sandbox& sandbox) {
+  const Ran ran = run_attempts(sandbox, spec_with(), "getpid");
+  return std::string(word(ran.outcome.status)) +
+         (ran.outcome.setup_error ? ": " + ran.outcome.setup_error->remedy : "");
+}
+
+TEST(Loaded, AZygoteThatOutlivedAnUpdateIsReplaced) {
+  const Extra extra;
+  OwnSandbox own = own_sandbox(extra.config());
+  ASSERT_EQ(status_of(*own.sandbox), "ok");
+  ASSERT_TRUE(eventually([&] { return children_of(own.launcher).size() == 1; }));
+  const pid_t first = children_of(own.launcher)[0];
+  RunSpec long_one = spec_with(40000);
+  Started under_way = start_attempts(*own.sandbox, long_one, "sleep 8000");
+  extra.write("library", "two");
+  EXPECT_TRUE(eventually([&] {
+    const auto now = children_of(own.launcher);
+    return now.size() == 1 && now[0] != first;
+  })) << "it still serves";
+  EXPECT_NE(word(wait_for(*own.sandbox, under_way).outcome.status), "lost");
+  EXPECT_EQ(status_of(*own.sandbox), "ok");
+}
+
+// The attack: what one may write who is neither root nor the agent's user would run with more rights than a job.
+TEST(Loaded, NothingThatOthersMayWriteIsLoaded) {
+  struct Row {
+    const char* what;
+    std::function<std::string(const Extra&)> spoil;  // the path that is named
+  };
+  const Row rows[] = {
+      {"a folder deep below",
+       [](const Extra& e) {
+         e.folder("lib");
+         auto p = e.folder("lib/site-packages");
+         ::chmod(p.c_str(), 0777);
+         return p;
+       }},
+      {"with the sticky bit",
+       [](const Extra& e) {
+         auto p = e.folder("lib");
+         ::chmod(p.c_str(), 01777);
+         return p;
+       }},
+      {"a file",
+       [](const Extra& e) {
+         auto p = e.write("module.py", "");
+         ::chmod(p.c_str(), 0666);
+         return p;
+       }},
+      {"a file of a group",
+       [](const Extra& e) {
+         auto p = e.write("module.py", "");
+         ::chmod(p.c_str(), 0664);
+         return p;
+       }},
+      {"a link to what others own",
+       [](const Extra& e) {
+         const std::string target = e.path() + ".target";
+         std::ofstream(target) << "";
+         ::chmod(target.c_str(), 0666);
+         fs::create_symlink(target, e.path() + "/module.py");
+         return target;
+       }},
+      {"by way of a folder of others",
+       [](const Extra& e) {
+         const std::string open = e.path() + ".target";
+         fs::create_directory(open);
+         ::chmod(open.c_str(), 0777);
+         std::ofstream(open + "/module.py") << "";
+         fs::create_symlink(open + "/module.py", e.path() + "/module.py");
+         return open;
+       }},
+      {"a link that goes round",
+       [](const Extra& e) {
+         fs::create_symlink("round", e.path() + "/round");
+         return e.path() + "/round";
+       }},
+  };
+  for (const Row& row : rows) {
+    const Extra extra;
+    const std::string named = row.spoil(extra);
+    OwnSandbox own = own_sandbox(extra.config());
+    const std::string status = status_of(*own.sandbox);
+    EXPECT_THAT(status, HasSubstr("setup_error")) << row.what;
+    EXPECT_THAT(status, HasSubstr(named + ": ")) << row.what;
+    fs::remove_all(extra.path() + ".target");
+  }
+  if (::geteuid() != 0) return;
+  const Extra foreign;
+  const std::string file = foreign.write("module.py", "");
+  ASSERT_EQ(::chown(file.c_str(), 54321, 54321), 0);
+  EXPECT_THAT(status_of(*own_sandbox(foreign.config()).sandbox), HasSubstr(file + ": belongs to user 54321"));
+}
+
+TEST(Loaded, LinksWithinAndIntoTheSystemAreGood) {
+  const Extra extra;
+  extra.folder("lib");
+  fs::create_symlink("lib", extra.path() + "/lib64");
+  fs::create_symlink("/usr/bin/env", extra.path() + "/env");
+  fs::create_symlink("/nowhere/at/all", extra.path() + "/dangling");
+  EXPECT_EQ(status_of(*own_sandbox(extra.config()).sandbox), "ok");
+}
+
+}  // namespace
+}  // namespace mycojobs::test
