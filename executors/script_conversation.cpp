@@ -14,6 +14,7 @@
 #include "executors/answer.h"
 #include "executors/channel.h"
 #include "executors/outcome_to_end.h"
+#include "executors/seen_inputs.h"
 
 namespace mycojobs {
 namespace {
@@ -71,8 +72,13 @@ nlohmann::json granted_json(const Policy& policy) {
           {"fs.read", policy.fs_read}, {"fs.write", policy.fs_write}, {"secrets", policy.secrets}};
 }
 
-bool has_name(const std::pair<const std::string, JobInput>& input) {
-  return input.first != std::to_string(input.second.id);
+// By id, of the jobs whose results stand under their names.
+std::map<std::string, std::string> input_names(const SeenInputs& seen) {
+  std::map<std::string, std::string> names;
+  for (const auto& [name, input] : seen.single) {
+    if (name != std::to_string(input->id)) names[std::to_string(input->id)] = name;
+  }
+  return names;
 }
 
 std::string facts_json(const JobFacts& facts, const ScriptExtras& extras) {
@@ -91,20 +97,27 @@ std::string facts_json(const JobFacts& facts, const ScriptExtras& extras) {
                      {"max_artifact_bytes", facts.max_artifact_bytes},
                      {"granted", granted_json(facts.granted)}};
   if (nlohmann::json told = flow_data_of(job).told; !told.empty()) out["flow"] = std::move(told);
-  for (const auto& input : facts.inputs) {
-    if (has_name(input)) out["input_names"][std::to_string(input.second.id)] = input.first;
-  }
+  if (auto names = input_names(seen_inputs(facts)); !names.empty()) out["input_names"] = std::move(names);
   if (!extras.command.empty()) out["command"] = extras.command;
   if (!extras.script_file.empty()) out["script_file"] = extras.script_file;
   if (!extras.attached.empty()) out["attached"] = extras.attached;
   return dump_json(out);
 }
 
-std::string inputs_json(const JobFacts& facts, bool by_id) {
+std::string inputs_json(const SeenInputs& seen, bool by_id) {
   std::string out = "{";
-  for (const auto& [name, input] : facts.inputs) {
-    if (out.size() > 1) out += ',';
-    out += dump_json(by_id ? std::to_string(input.id) : name) + ':' + typed_text(input.result, input.result_json);
+  const auto add = [&out](const std::string& name) -> std::string& {
+    return out += (out.size() > 1 ? "," : "") + dump_json(name) + ':';
+  };
+  for (const auto& [name, input] : seen.single)
+    add(by_id ? std::to_string(input->id) : name) += typed_text(input->result, input->result_json);
+  for (const auto& [node, inputs] : seen.joined) {
+    add(node) += '[';
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (i > 0) out += ',';
+      out += inputs[i] == nullptr ? "{}" : typed_text(inputs[i]->result, inputs[i]->result_json);
+    }
+    out += ']';
   }
   return out += '}';
 }
@@ -113,8 +126,9 @@ Result<void> append_files(std::string& request, const JobFacts& facts, const Scr
   constexpr unsigned kForItsOwner = 0400, kForAll = 0444, kProgramForAll = 0555;
   for (const SecretValue& secret : facts.secrets)
     append_file(request, "secrets/" + secret.name, kForItsOwner, secret.value);
-  if (!extras.command.empty() && std::any_of(facts.inputs.begin(), facts.inputs.end(), has_name))
-    append_file(request, kInputsByIdName, kForItsOwner, inputs_json(facts, true));
+  const SeenInputs seen = seen_inputs(facts);
+  if (!extras.command.empty() && !input_names(seen).empty())
+    append_file(request, kInputsByIdName, kForItsOwner, inputs_json(seen, true));
   for (const ScriptFile& file : extras.programs) append_file(request, file.path, file.mode, file.bytes);
   for (const auto& [job, artifact] : facts.files) {
     std::ifstream file(artifact.path, std::ios::binary);
@@ -184,7 +198,7 @@ Result<std::string> script_request(const JobFacts& facts, const ScriptExtras& ex
   const std::string fact_text = facts_json(facts, extras);
   const TextMap variables = extras.whole_environment ? extras.environment : job_environment(facts, extras.environment);
   const std::string environment = dump_json(nlohmann::json(variables));
-  const std::string inputs = inputs_json(facts, false);
+  const std::string inputs = inputs_json(seen_inputs(facts), false);
   MJ_CHECK(check_size("name and flow_data", fact_text.size(), kMaxFactsBytes));
   MJ_CHECK(check_size("env_vars", environment.size(), kMaxEnvironmentBytes));
   MJ_CHECK(check_size("inputs", inputs.size(), kMaxInputsBytes));

@@ -7,6 +7,7 @@
 #include "coordinator/create.h"
 #include "coordinator/progress_parts.h"
 #include "domain/codec.h"
+#include "domain/flow_data.h"
 #include "domain/flow_inputs.h"
 #include "domain/flow_plan.h"
 #include "domain/result_values.h"
@@ -41,9 +42,7 @@ json shown(const Flow& flow) {
   object.erase("result_json");
   if (!flow.result.empty()) object["result"] = typed_values(flow.result, flow.result_json);
   object.erase("definition");  // may be large: flow.get gives it where it is asked for
-  if (const auto inputs = object.find("inputs"); inputs != object.end() && inputs->is_string()) {
-    if (auto values = parse_json(inputs->get<std::string>())) *inputs = std::move(*values);
-  }
+  if (auto inputs = inputs_of(flow); !inputs.is_null()) object["inputs"] = std::move(inputs);
   return object;
 }
 

@@ -65,20 +65,6 @@ spdlog::logger& logger() {
   return *instance;
 }
 
-}  // namespace
-
-void init_log(LogLevel level, LogFormat format) {
-  json_lines = format == LogFormat::json || (format == LogFormat::automatic && ::isatty(STDERR_FILENO) == 0);
-  logger().set_level(to_spdlog(level));
-  // spdlog has no JSON formatter: the line is made here, and the pattern passes it through.
-  logger().set_pattern(json_lines ? "%v" : "%H:%M:%S.%e %^%-5l%$ %v");
-  if (std::getenv("NO_COLOR") != nullptr && !json_lines) logger().set_pattern("%H:%M:%S.%e %-5l %v");
-}
-
-bool log_enabled(LogLevel level) { return logger().should_log(to_spdlog(level)); }
-
-namespace {
-
 void write_line(LogLevel level, std::string_view component, std::string_view message) {
   if (!json_lines) {
     logger().log(to_spdlog(level), "{}: {}", component, escaped(message));
@@ -111,6 +97,12 @@ class Repeats {
     }
     order_.push_back(line);
     write_line(level, component, message);
+  }
+
+  void forget() {
+    const std::lock_guard lock(mutex_);
+    order_.clear();
+    lines_.clear();
   }
 
  private:
@@ -148,11 +140,26 @@ class Repeats {
   std::deque<Lines::iterator> order_;  // by `since`
 };
 
+Repeats& repeats() {
+  static Repeats instance;
+  return instance;
+}
+
 }  // namespace
 
+void init_log(LogLevel level, LogFormat format) {
+  repeats().forget();
+  json_lines = format == LogFormat::json || (format == LogFormat::automatic && ::isatty(STDERR_FILENO) == 0);
+  logger().set_level(to_spdlog(level));
+  // spdlog has no JSON formatter: the line is made here, and the pattern passes it through.
+  logger().set_pattern(json_lines ? "%v" : "%H:%M:%S.%e %^%-5l%$ %v");
+  if (std::getenv("NO_COLOR") != nullptr && !json_lines) logger().set_pattern("%H:%M:%S.%e %-5l %v");
+}
+
+bool log_enabled(LogLevel level) { return logger().should_log(to_spdlog(level)); }
+
 void log_line(LogLevel level, std::string_view component, std::string_view message) {
-  static Repeats repeats;
-  repeats.say(level, component, message);
+  repeats().say(level, component, message);
 }
 
 }  // namespace mycojobs

@@ -11,6 +11,7 @@
 #include "cli/flow_opened.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
+#include "domain/flow_data.h"
 #include "domain/result_values.h"
 #include "domain/utf8.h"
 #include "inspect/draw_flow.h"
@@ -106,6 +107,8 @@ Result<int> show(const Invocation& call) {
   }
   print(paint(Tone::strong, headline(view)) + "\n");
   if (!view.record.parent.empty()) print("parent   " + one_line(view.record.parent) + "\n");
+  if (const auto inputs = inputs_of(view.record); !inputs.is_null())
+    print("inputs   " + shortened(one_line(to_utf8(dump_json(inputs))), 1000) + "\n");
   if (view.said) print("said     " + one_line(to_utf8(describe(*view.said))) + "\n");
   if (!view.record.error.empty()) print("error    " + one_line(view.record.error) + "\n");
   print_nodes(view);

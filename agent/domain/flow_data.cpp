@@ -69,4 +69,12 @@ TextMap flow_environment(const FlowData& data) {
   return variables;
 }
 
+nlohmann::json inputs_of(const Flow& flow) {
+  const auto field =
+      std::find_if(flow.unknown.begin(), flow.unknown.end(), [](const auto& each) { return each.first == "inputs"; });
+  if (field == flow.unknown.end()) return nullptr;
+  auto parsed = parse_json(field->second);
+  return parsed && parsed->is_object() ? std::move(*parsed) : json();
+}
+
 }  // namespace mycojobs

@@ -24,4 +24,7 @@ FlowData flow_data_of(const Job&);
 // MYCOJOBS_INPUT_<NAME>, MYCOJOBS_EACH, MYCOJOBS_EACH_INDEX: a text as it is, all else as JSON.
 TextMap flow_environment(const FlowData&);
 
+// The inputs that a flow's record repeats; null: it has none, or what stands there is no map.
+nlohmann::json inputs_of(const Flow&);
+
 }  // namespace mycojobs

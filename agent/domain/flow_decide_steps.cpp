@@ -143,6 +143,7 @@ void Deciding::expand(std::uint32_t i, std::size_t count, Json more) {
   emit("node_expanded", i, more);
   effect(Effect::Kind::finish, i);
   out_.effects.back().values = values;
+  out_.effects.back().values_json = {"count"};
 }
 
 // Settles a node that will not run any more, or that the flow itself keeps in flight for nothing.

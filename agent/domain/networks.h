@@ -8,7 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "domain/host.h"
+#include "domain/ip_address.h"
+#include "mycojobs/result.h"
 
 namespace mycojobs {
 

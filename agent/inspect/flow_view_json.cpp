@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "domain/codec.h"
+#include "domain/flow_data.h"
 #include "domain/utf8.h"
 #include "inspect/flows.h"
 
@@ -76,6 +77,7 @@ json to_json(const FlowView& view) {
   if (view.said) out["said"] = json_of(*view.said);
   put_if(out, "error", view.record.error);
   put_if(out, "parent", view.record.parent);
+  if (auto inputs = inputs_of(view.record); !inputs.is_null()) out["inputs"] = std::move(inputs);
   put_if(out, "created_at", view.record.created_at);
   put_if(out, "started_ms", view.record.started_ms);
   put_if(out, "ended_ms", view.record.ended_ms);

@@ -134,8 +134,10 @@ Repair Rebuilding::repair_of(const JobPlaces& job, const JobHistory& history, co
   } else if (history.problem) {
     report_.differences.push_back(job.job_key + ": " + history.problem->text + kept);
   }
-  if (!listing.missing.empty() || history.problem || doubtful) repair.claim.revisions = history.folded.revisions;
-  if (repair.claim.revisions.empty() && !listing.missing.empty()) repair.claim.revisions = {0};
+  if (!listing.missing.empty() || history.problem || doubtful) {
+    repair.claim.revisions = folded.revisions;
+    if (repair.claim.revisions.empty()) repair.claim.revisions = {0};  // none is left
+  }
   repair.due_ms = job.due_ms.value_or(history.folded.due_ms);
   return repair;
 }

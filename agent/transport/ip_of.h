@@ -7,7 +7,7 @@
 #include <cstring>
 #include <optional>
 
-#include "domain/host.h"
+#include "domain/ip_address.h"
 
 namespace mycojobs {
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "domain/host.h"
 #include "transport/ip_of.h"
 
 namespace mycojobs {

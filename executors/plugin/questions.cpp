@@ -5,6 +5,7 @@
 #include "domain/codec.h"
 #include "domain/flow_data.h"
 #include "executors/outcome_to_end.h"
+#include "executors/seen_inputs.h"
 
 namespace mycojobs::plugin {
 
@@ -15,7 +16,12 @@ namespace {
 // As texts: a plugin of any age reads them.
 json inputs_of(const JobFacts& facts) {
   json out = json::object();
-  for (const auto& [name, input] : facts.inputs) out[name] = input.result;
+  const SeenInputs seen = seen_inputs(facts);
+  for (const auto& [name, input] : seen.single) out[name] = input->result;
+  for (const auto& [node, inputs] : seen.joined) {
+    out[node] = json::array();
+    for (const JobInput* input : inputs) out[node].push_back(input == nullptr ? json::object() : json(input->result));
+  }
   return out;
 }
 

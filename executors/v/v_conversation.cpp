@@ -144,6 +144,7 @@ class VConversation final : public Conversation {
     JobFacts facts = job_.facts;
     facts.secrets.clear();
     facts.inputs.clear();
+    facts.job.unknown.clear();  // what its flow hands over
     facts.files.clear();
     facts.granted = Policy{};
     facts.max_artifact_bytes = kMaxBinaryBytes;

@@ -235,6 +235,16 @@ TEST_F(ApiTest, ABadFlowSaysWhatIsWrong) {
   EXPECT_NE(bad.value("message", "").find("jobs.a"), std::string::npos) << bad;
 }
 
+// Out of memory, say: it answers, and takes no writes.
+TEST_F(ApiTest, HealthSaysThatTheStoreTakesNoWrites) {
+  start_anonymous();
+  const std::string ask = "GET /health HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n";
+  redis_.set_faults([](const ServerCall& call) { return call.name == "HSET" ? Fault::before : Fault::none; });
+  EXPECT_EQ(status(ask), 503);
+  redis_.set_faults([](const ServerCall&) { return Fault::none; });
+  EXPECT_TRUE(test::eventually([&] { return status(ask) == 200; }));
+}
+
 // ---- who is let in, and what they may ----
 
 TEST_F(ApiTest, WithoutATokenNobodyIsLetInButByDevOnLoopback) {

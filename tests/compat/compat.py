@@ -23,7 +23,8 @@ LEFT_OUT = re.compile(r"test_(idle|tk|tkinter|ttk|turtle|winreg|winsound|wincons
 # Why a test ends otherwise as a job: what the end of such a test reads like, with its name in front. The first that fits. A cause that begins
 # with "policy" is the default policy's, which a grant opens or a limit raises; "design" is how jobs are made; "ours" is known and not yet mended.
 CAUSES = [
-    ("policy: no process (exec)", r"fork_exec|os\.fork\(|forkpty|posix_spawn|PermissionError: \[Errno 1\]|PermissionError\(1,|failed: Operation not permitted"),
+    ("policy: no process (exec)", r"fork_exec|os\.fork\(|forkpty|posix_spawn|TestPosixSpawn|os\.spawn|_spawnvef|os\.exec|^test_(cmd_line|tracemalloc): PermissionError|failed: Operation not permitted"),
+    ("policy: system calls that are refused (syscalls.add)", r"F_SETPIPE_SZ|test_fcntl_64_bit|MmapTests\.test_access_parameter|test_setres[ug]id|test_prlimit|SendRecvFds"),
     ("policy: no network (net)", r"Errno 97|Address family not supported|IPv6|dualstack|no attribute 'server'|getaddrinfo|gaierror|Network is unreachable|name lookup failure|sockets\[0\]\.getsockname"),
     ("policy: the system is read-only", r"Read-only file system|Errno 30"),
     ("policy: memory", r"over the memory limit|MemoryError"),
@@ -35,6 +36,8 @@ CAUSES = [
     ("design: fsync does nothing, whatever it is given", r"TestInvalidFD\.test_f(data)?sync"),
     ("design: no extended attributes", r"extended attribute"),
     ("design: locale C, and UTF-8 by Python's own mode", r"Locale cannot encode|LC_CTYPE locale is 'C'"),
+    # Waits for what a child was to write, which could not be forked.
+    ("policy: no process (exec)", r"^test_thread: .*over its time limit"),
     # What their programs did not write.
     ("policy: no process (exec)", r"find_library|Unable to find C library|could not find libc|lib_gl|gcc, needed|test_mailcap|test_pipes|test_json\.test_tool|test_doctest\.test_CLI|requires (ifconfig|ip)\b"),
 ]

@@ -48,10 +48,16 @@ ClaimRequest simple_request(std::uint32_t lease_ms) {
 // A server of the test's own, which may be killed and started again on its data.
 class RedisServer : public testing::Test {
  protected:
+  // A child of a killed server may still be writing a file.
   void start(EmbeddedRedis::Options options = {}) {
-    auto started = EmbeddedRedis::start(folder_.path(), options);
-    ASSERT_TRUE(started) << started.error().message;
-    redis_ = std::move(*started);
+    Error error;
+    const bool started = eventually([&] {
+      auto now = EmbeddedRedis::start(folder_.path(), options);
+      if (now) redis_ = std::move(*now);
+      if (!now) error = now.error();
+      return now.has_value() || error.code != Code::conflict;
+    });
+    ASSERT_TRUE(started && redis_) << error.message;
   }
   void kill_server() {
     ASSERT_GT(redis_->pid(), 0);

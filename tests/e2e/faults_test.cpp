@@ -8,6 +8,7 @@ namespace mycojobs::test {
 namespace {
 
 const std::vector<std::string> kShortLease{"--lease", "2s"};
+const std::vector<std::string> kLongLease{"--lease", "1h"};  // what waits for it seems to hang
 
 TEST(Faults, JobOfAKilledAgentIsDeliveredAgain) {
   TempDir folder;
@@ -31,14 +32,14 @@ TEST(Faults, JobOfAKilledAgentIsDeliveredAgain) {
 TEST(Faults, AgentWithTheIdOfADeadOneStartsAtOnce) {
   TempDir folder;
   RedisServer redis(folder);
-  Process one = start_agent(folder, redis, 1);
+  Process one = start_agent(folder, redis, 1, kLongLease);
   ASSERT_TRUE(is_up(redis, 1)) << one.err();
   one.signal(SIGKILL);
   one.wait();
-  Process two = start_agent(folder, redis, 1);
+  Process two = start_agent(folder, redis, 1, kLongLease);
   PlainJob job;
   submit(redis, job);
-  EXPECT_EQ(status_at_end(redis, job, Seconds(15)), "finished") << two.err();
+  EXPECT_EQ(status_at_end(redis, job), "finished") << two.err();
 }
 
 TEST(Faults, StoppedAgentCannotKeepItsJobBeyondTheLease) {
@@ -63,7 +64,7 @@ TEST(Faults, StoppedAgentCannotKeepItsJobBeyondTheLease) {
 TEST(Faults, SilentRedisIsWorkedWithAgainAtOnce) {
   TempDir folder;
   RedisServer redis(folder);
-  Process agent = start_agent(folder, redis, 1, {"--lease", "1h"});
+  Process agent = start_agent(folder, redis, 1, kLongLease);
   PlainJob before{.id = 1};
   submit(redis, before);
   ASSERT_EQ(status_at_end(redis, before), "finished") << agent.err();
@@ -90,11 +91,11 @@ TEST(Faults, RedisKilledUnderARunningJobChangesNothing) {
   redis.kill();
   eventually([] { return false; }, Seconds(1.5));  // the job ends meanwhile
   redis.start();
-  EXPECT_EQ(status_at_end(redis, running, Seconds(10)), "finished") << agent.err();
+  EXPECT_EQ(status_at_end(redis, running), "finished") << agent.err();
   EXPECT_EQ(field(redis, running, "deliveries"), "1");
   PlainJob next{.id = 2};
   submit(redis, next);
-  EXPECT_EQ(status_at_end(redis, next, Seconds(5)), "finished") << agent.err();
+  EXPECT_EQ(status_at_end(redis, next), "finished") << agent.err();
 }
 
 TEST(Faults, ContextWithoutItsRedisDoesNotHoldUpAnother) {
@@ -113,7 +114,7 @@ TEST(Faults, ContextWithoutItsRedisDoesNotHoldUpAnother) {
   eventually([] { return false; }, Seconds(1.5));  // its job ends, and cannot be reported
   for (int id = 10; id < 18; ++id) submit(third, {.id = id, .context = 3});
   for (int id = 10; id < 18; ++id) {
-    EXPECT_EQ(status_at_end(third, {.id = id, .context = 3}, Seconds(10)), "finished") << agent.err();
+    EXPECT_EQ(status_at_end(third, {.id = id, .context = 3}), "finished") << agent.err();
   }
   redis.start();
   EXPECT_EQ(status_at_end(redis, held, Seconds(20)), "finished") << agent.err();

@@ -43,7 +43,7 @@ void submit(const RedisServer&, const PlainJob&);
 std::string field(const RedisServer&, const PlainJob&, const std::string& name);
 bool ended(const RedisServer&, const PlainJob&);
 // Waits for the end; the status word.
-std::string status_at_end(const RedisServer&, const PlainJob&, Seconds limit = Seconds(30));
+std::string status_at_end(const RedisServer&, const PlainJob&, Seconds limit = Seconds(90));
 // The job's log, as `mycojobs job logs` prints its standard output.
 std::string log_of(const TempDir&, const RedisServer&, const PlainJob&);
 

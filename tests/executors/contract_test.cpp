@@ -31,7 +31,7 @@ std::string samples_of(const std::string& type) { return std::string(MYCOJOBS_SO
 // As an operator would write it: the same file that the manual shows.
 std::vector<std::unique_ptr<Executor>> table(const std::string& state_dir = "/nonexistent",
                                              const std::string& v_compiler = "") {
-  Host host;
+  HostFacts host;
   host.environment["HOME"] = "/nonexistent";
   const auto config = check_config_file(std::string(MYCOJOBS_SOURCE) + "/examples/command/config.toml", host);
   if (!config) throw std::runtime_error(config.error().message);

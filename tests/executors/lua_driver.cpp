@@ -53,6 +53,9 @@ JobFacts facts_of_lua(const LuaJob& job) {
   facts.inputs = job.inputs;
   facts.secrets = job.secrets;
   facts.granted = job.policy;
+  if (job.flow_data.empty()) return facts;
+  facts.job.unknown = {{"flow_data", job.flow_data}};
+  for (const auto& [name, input] : job.inputs) facts.job.dependends.push_back(input.id);
   return facts;
 }
 

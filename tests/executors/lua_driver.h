@@ -23,6 +23,7 @@ struct LuaJob {
   std::function<std::string(const std::string&)> agent = {};  // call -> reply, as JSON
   std::uint64_t wall_ms = 30000;
   Id context = 7;
+  std::string flow_data = "";  // as on the record of a flow's job
 };
 
 struct LuaRan {

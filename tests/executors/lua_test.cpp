@@ -227,6 +227,19 @@ TEST(Lua, InputsAreThereOnceByNameOrIdAndAsTheyWereHandedBack) {
   EXPECT_EQ(ran.end.result_json, (std::vector<std::string>{"absent", "none", "same", "sum"}));
 }
 
+TEST(Lua, WhatAFlowHandsOverIsThere) {
+  const LuaRan ran = run_lua(LuaJob{
+      .script = "local flow = mycojobs.flow\nresult.region, result.who = flow.inputs.region, flow.signals.go.who\n"
+                "result.each, result.index = mycojobs.each.a, flow.index\n"
+                "result.first, result.count = inputs.parts[1].n, #inputs.parts\nassert(job.flow == nil)",
+      .inputs = {{"parts[1]", {2003, {{"n", "1"}}, {"n"}}}, {"parts[0]", {2004, {{"n", "2"}}, {"n"}}}},
+      .flow_data = R"({"inputs": {"region": "eu"}, "signals": {"go": {"who": 12}},
+                       "each": {"index": 1, "count": 2, "value": {"a": 1}}, "joins": {"parts": [2004, 2003]}})"});
+  EXPECT_EQ(ran.end.result,
+            (TextMap{{"region", "eu"}, {"who", "12"}, {"each", "1"}, {"index", "1"}, {"first", "2"}, {"count", "2"}}))
+      << ran.err;
+}
+
 TEST(Lua, LogsProgressAndArtifacts) {
   const LuaRan ran = run_lua(
       "log.info('a', 1, nil)\nlog.error('b')\nmycojobs.progress(0.5, "

@@ -152,6 +152,28 @@ except TypeError: result['fixed'] = True
   EXPECT_EQ(run_python(facts).end.result, (TextMap{{"fixed", "true"}})) << run_python(facts).end.error;
 }
 
+TEST(Python, WhatAFlowHandsOverIsThere) {
+  JobFacts facts = facts_of(R"(
+import mycojobs
+from mycojobs import each, flow
+assert flow.inputs == {'region': 'eu', 'days': 7} and flow.signals['go']['who'] == 12, flow
+assert each == {'a': 1} and (flow.index, flow.count) == (1, 2)
+assert [part['n'] for part in mycojobs.inputs['parts']] == [2, 1] and list(mycojobs.inputs) == ['parts']
+assert not hasattr(mycojobs.job, 'flow') and {'each', 'flow'} <= set(dir(mycojobs))
+try: flow.inputs['region'] = 'us'
+except TypeError: result['fixed'] = True
+)");
+  facts.job.dependends = {2001, 2002};
+  facts.job.unknown = {{"flow_data", R"({"inputs": {"region": "eu", "days": 7}, "signals": {"go": {"who": 12}},
+      "each": {"index": 1, "count": 2, "value": {"a": 1}}, "joins": {"parts": [2002, 2001]}})"}};
+  facts.inputs["parts[1]"] = {2001, {{"n", "1"}}, {"n"}};
+  facts.inputs["parts[0]"] = {2002, {{"n", "2"}}, {"n"}};
+  EXPECT_EQ(run_python(facts).end.result, (TextMap{{"fixed", "true"}})) << run_python(facts).end.error;
+  EXPECT_EQ(
+      run_python("import mycojobs\nresult['none'] = mycojobs.each is None and not mycojobs.flow.inputs").end.result,
+      (TextMap{{"none", "true"}}));
+}
+
 TEST(Python, TooLargeResultIsNeverASuccess) {
   for (const char* script : {"result['x'] = 'a' * (10 << 20)", "result['x'] = '\\x01' * (1 << 20)",
                              "result.update((str(i), 'v' * 100) for i in range(20000))"}) {

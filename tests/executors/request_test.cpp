@@ -111,6 +111,42 @@ TEST(Request, AProgramGetsItsInputsByIdToo) {
   EXPECT_NE(with.find(R"("input_names":{"2000":"build"})"), std::string::npos);
 }
 
+constexpr const char* kFlowData = R"({"inputs": {"region": "eu", "days": 7}, "signals": {"go": {"who": 12}},
+                                      "each": {"index": 1, "count": 2, "value": {"a": 1}}, "joins": {"parts": [2002, 2001, 9]}})";
+
+// Results of a node with `each` are one list, in its order; what left none has an empty place.
+TEST(Request, ResultsOfANodeForEachAreOneListUnderItsName) {
+  JobFacts facts = test::facts_of("x");
+  facts.job.dependends = {9, 2000, 2001, 2002};
+  facts.job.unknown = {{"flow_data", kFlowData}};
+  facts.inputs["build"] = {2000, {{"size", "9"}}, {"size"}};
+  facts.inputs["parts[1]"] = {2001, {{"n", "1"}}, {"n"}};
+  facts.inputs["parts[0]"] = {2002, {{"n", "2"}}, {"n"}};
+  ScriptExtras extras{"command", "command"};
+  extras.command = {"/bin/true"};
+  const std::string request = *script_request(facts, extras);
+  EXPECT_NE(request.find(R"({"build":{"size":9},"parts":[{"n":2},{"n":1},{}]})"), std::string::npos) << request;
+  EXPECT_NE(request.find(R"({"2000":{"size":9},"parts":[{"n":2},{"n":1},{}]})"), std::string::npos) << request;
+  EXPECT_NE(request.find(R"("input_names":{"2000":"build"})"), std::string::npos) << request;
+  facts.job.dependends.clear();
+  facts.inputs.clear();
+  EXPECT_NE(script_request(facts, extras)->find(R"({"parts":[]})"), std::string::npos)
+      << "of no elements: an empty list";
+}
+
+TEST(Request, WhatAFlowHandsOverIsInFactsAndEnvironment) {
+  JobFacts facts = test::facts_of("x");
+  facts.job.unknown = {{"flow_data", kFlowData}};
+  facts.job.env_vars = {{"MYCOJOBS_INPUT_DAYS", "forged"}};
+  const TextMap variables = job_environment(facts, {});
+  EXPECT_EQ(variables.at("MYCOJOBS_INPUT_REGION"), "eu");
+  EXPECT_EQ(variables.at("MYCOJOBS_INPUT_DAYS"), "7");
+  EXPECT_EQ(variables.at("MYCOJOBS_EACH"), R"({"a":1})");
+  EXPECT_EQ(variables.at("MYCOJOBS_EACH_INDEX"), "1");
+  const std::string request = *script_request(facts, {"python", "python"});
+  EXPECT_NE(request.find(R"("signals":{"go":{"who":12}})"), std::string::npos) << request;
+}
+
 // The job's own loopback needs no proxy; a place of the host's that the list names is reached through it alone.
 TEST(Request, APlaceOfTheHostsLoopbackIsReachedThroughTheProxy) {
   JobFacts facts;

@@ -1,5 +1,6 @@
 // The run loop alone: a sandbox that the test directs, and what it would have the reporter store.
 #include "worker/run_loop.h"
+#include "base/log.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -8,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "support/fake_sandbox.h"
 #include "support/process.h"
 
@@ -286,6 +288,7 @@ TEST_F(RunLoopTest, UnkillableRunTellsTheOperatorJobProcessAndHost) {
   control_.make_deaf(1);
   char host[256] = "";
   ASSERT_EQ(::gethostname(host, sizeof host), 0);
+  init_log(LogLevel::warn, LogFormat::automatic);  // no line has been said yet
   ::testing::internal::CaptureStderr();
   loop_->kill(1, KillReason::fenced);
   EXPECT_TRUE(wait_for_reports(1));

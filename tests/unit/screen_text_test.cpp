@@ -60,6 +60,14 @@ class LogText : public ::testing::Test {
   }
 };
 
+TEST_F(LogText, ThatRepeatsIsSaidOnce) {
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 50; ++i) log_line(LogLevel::warn, "worker", "job:1:77: report refused");
+  log_line(LogLevel::warn, "worker", "job:1:78: report refused");
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2) << text;
+}
+
 TEST_F(LogText, IsOneLineThatMovesNoCursor) {
   const std::string text = logged(
       LogFormat::text, "key job:1:\x1b[2J\n12:00:00 info store: all is well\t\xc2\x9b\xe2\x80\xae gr\xc3\xbc\xc3\x9f");

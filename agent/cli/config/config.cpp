@@ -15,7 +15,7 @@
 namespace mycojobs {
 namespace {
 
-std::string variable(const Host& host, const std::string& name) {
+std::string variable(const HostFacts& host, const std::string& name) {
   const auto found = host.environment.find(name);
   return found == host.environment.end() ? "" : found->second;
 }
@@ -46,7 +46,7 @@ bool holds_password(std::string_view text) {
 // Later layers replace what earlier ones set.
 class Layers {
  public:
-  explicit Layers(const Host& host) {
+  explicit Layers(const HostFacts& host) {
     for (const Option& option : options()) {
       config_.values.push_back({std::string(option.name),
                                 option.computed ? option.computed(host) : std::string(option.fallback), "default"});
@@ -67,7 +67,7 @@ class Layers {
     file_ = std::move(file);
     warn_of_passwords();
   }
-  void put_environment(const Host& host) {
+  void put_environment(const HostFacts& host) {
     for (const auto& entry : host.environment) {
       const std::string& name = entry.first;
       if (!name.starts_with("MYCOJOBS_") || name == "MYCOJOBS_CONFIG" || name == "MYCOJOBS_TOKEN") continue;
@@ -158,7 +158,7 @@ Result<Config> load_config(const Sources& sources) {
   return layers.finish();
 }
 
-Result<Config> check_config_file(const std::string& path, const Host& host) {
+Result<Config> check_config_file(const std::string& path, const HostFacts& host) {
   Layers layers(host);
   MJ_TRY(file, read_config_file(path));
   layers.put_file(path, std::move(file));

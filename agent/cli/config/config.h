@@ -11,7 +11,7 @@ namespace mycojobs {
 
 struct Sources {
   FlagValues flags;
-  Host host;  // its environment holds the MYCOJOBS_* variables too
+  HostFacts host;  // its environment holds the MYCOJOBS_* variables too
 };
 // What this process was started with.
 Sources system_sources(FlagValues flags);
@@ -38,7 +38,7 @@ struct Config {
 Result<Config> load_config(const Sources&);
 
 // The file alone over the defaults, for `config check`.
-Result<Config> check_config_file(const std::string& path, const Host& host);
+Result<Config> check_config_file(const std::string& path, const HostFacts& host);
 
 // Text: a file that reads back alike, with each value's source as a comment. Passwords in addresses are left out.
 std::string print_config(const Config&, bool as_json);

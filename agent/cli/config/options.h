@@ -81,7 +81,7 @@ using Member = std::variant<std::string Settings::*, std::uint32_t Settings::*, 
                             UidRange Settings::*, LeaseLost Settings::*, LogLevel Settings::*, LogFormat Settings::*>;
 
 // What the defaults depend on.
-struct Host {
+struct HostFacts {
   std::uint32_t cpus = 1;
   bool root = false;
   std::string program_dir;        // of the running program
@@ -99,7 +99,7 @@ struct Option {
   std::string_view choices = {};  // the only words allowed, separated by blanks
   std::uint64_t least = 0;        // of a number; a list of ids: of each
   std::uint64_t most = 0;         // 0: what the member holds
-  std::string (*computed)(const Host&) = nullptr;
+  std::string (*computed)(const HostFacts&) = nullptr;
 };
 
 std::span<const Option> options();
