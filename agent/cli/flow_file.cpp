@@ -150,7 +150,7 @@ void check_types(Source& source, const FlowPlan& plan) {
   for (const PlanNode& node : plan.nodes) {
     const std::string& type = node.job.script_type;
     const bool runs = std::find(known.begin(), known.end(), type) != known.end();
-    if (node.kind != NodeKind::job || runs || nearest(type, known).empty()) continue;
+    if ((node.kind != NodeKind::job && node.kind != NodeKind::each) || runs || nearest(type, known).empty()) continue;
     source.problems.push_back({"jobs." + node.name + ".type",
                                "no executor here runs " + shown(type) + did_you_mean(type, known) +
                                    " If another host serves it, name it in script_types of the configuration"});

@@ -13,7 +13,8 @@ namespace {
 
 void collect(const FlowPlan& plan, std::set<std::string>& types) {
   for (const PlanNode& node : plan.nodes) {
-    if (node.kind == NodeKind::job && node.supervisor_url.empty()) types.insert(node.job.script_type);
+    const bool is_run = (node.kind == NodeKind::job || node.kind == NodeKind::each) && !node.each;
+    if (is_run && node.supervisor_url.empty()) types.insert(node.job.script_type);
     if (node.child.empty()) continue;
     const auto child = parse_json(node.child, kMaxDefinitionBytes);
     if (!child) continue;
