@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "cli/artifact_files.h"
@@ -91,6 +92,25 @@ class Follower {
   nlohmann::json lines_ = nlohmann::json::array();
 };
 
+// Broken between its parts where it is longer than a line of 80 columns; say() indents what follows.
+std::string receipt_of(const JobView& view) {
+  constexpr std::size_t kColumns = 78;
+  constexpr std::string_view kBetween = " · ";
+  const std::string text = view.key + " " + printable(receipt_line(view.job));
+  std::string out;
+  std::size_t used = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(kBetween, at), text.size());
+    const std::string part = text.substr(at, end - at);
+    const bool fits = used == 0 || used + columns(kBetween) + columns(part) <= kColumns;
+    if (used > 0) out += fits ? kBetween : "\n";
+    used = columns(part) + (fits && used > 0 ? used + columns(kBetween) : 0);
+    out += part;
+    at = end + kBetween.size();
+  }
+  return out;
+}
+
 void print_end(const JobView& view, bool json, const nlohmann::json& lines) {
   if (json) {
     nlohmann::json object = to_json(view);
@@ -108,8 +128,7 @@ void print_end(const JobView& view, bool json, const nlohmann::json& lines) {
     say(paint(Tone::strong, "artifact ", true) + line);
   if (!job.error.empty()) say(paint(Tone::bad, "error: ", true) + printable(job.error));
   const bool good = job.status == JobStatus::finished;
-  constexpr std::size_t kColumns = 78;  // what say() indents with is not counted
-  const std::string receipt = wrapped(view.key + " " + printable(receipt_line(job)), kColumns);
+  const std::string receipt = receipt_of(view);
   say(paint(good ? Tone::good : Tone::bad, view.key, true) +
       paint(Tone::faint, std::string_view(receipt).substr(view.key.size()), true));
 }

@@ -26,7 +26,7 @@ constexpr Group kGroups[] = {
     {"To serve and look after", "agent coordinator runner context key rpc verify"},
     {"This program", "config completion version"},
 };
-constexpr std::string_view kOthers = "Others";
+constexpr std::string_view kOthers = "Others", kVerbs = "Commands";
 
 bool names(std::string_view nouns, std::string_view noun) {
   return (" " + std::string(nouns) + " ").find(" " + std::string(noun) + " ") != std::string::npos;
@@ -49,19 +49,19 @@ class WrappedHelp final : public CLI::Formatter {
     return row(command->get_name(), command->get_description());
   }
   std::string make_subcommands(const CLI::App* app, CLI::AppFormatMode) const override {
-    std::vector<std::string> titles;
-    for (const Group& group : kGroups) titles.emplace_back(group.title);
-    for (const CLI::App* each : app->get_subcommands({})) {
-      if (std::find(titles.begin(), titles.end(), each->get_group()) == titles.end())
-        titles.push_back(each->get_group());
-    }
+    std::vector<Group> groups(std::begin(kGroups), std::end(kGroups));
+    groups.push_back({kOthers, ""});
+    groups.push_back({kVerbs, ""});
     std::string out;
-    for (const std::string& title : titles) {
-      std::string rows;
-      for (const CLI::App* each : app->get_subcommands({})) {
-        if (each->get_group() == title) rows += make_subcommand(each);
-      }
-      if (!rows.empty()) out += "\n" + title + ":\n" + rows;
+    for (const Group& group : groups) {
+      std::vector<const CLI::App*> rows =
+          app->get_subcommands([&group](const CLI::App* each) { return each->get_group() == group.title; });
+      // In the table's order.
+      std::stable_sort(rows.begin(), rows.end(), [&group](const CLI::App* a, const CLI::App* b) {
+        return group.nouns.find(a->get_name()) < group.nouns.find(b->get_name());
+      });
+      if (!rows.empty()) out += "\n" + std::string(group.title) + ":\n";
+      for (const CLI::App* each : rows) out += make_subcommand(each);
     }
     return out;
   }
@@ -104,7 +104,7 @@ void shape_help(CLI::App& root, std::size_t columns) {
   for (CLI::App* each : root.get_subcommands({})) {
     const std::string_view group = command_group(each->get_name());
     each->group(std::string(group.empty() ? kOthers : group));
-    for (CLI::App* verb : each->get_subcommands({})) verb->group("Commands");
+    for (CLI::App* verb : each->get_subcommands({})) verb->group(std::string(kVerbs));
   }
 }
 

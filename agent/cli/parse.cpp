@@ -48,7 +48,7 @@ void build(Slot& slot) {
     }
   }
   app.add_flag("--json", slot.json, "Answer in JSON on stdout");
-  app.option_defaults()->group("Settings, also in the environment and the configuration file");
+  app.option_defaults()->group("Settings, also in environment and configuration file");
   add_options(app, row.name.substr(0, row.name.find(' ')), slot.options);
 }
 

@@ -64,6 +64,8 @@ TEST_F(Terminal, SecondCtrlCLeavesTheJobToTheNextAgentWhichEndsIt) {
   EXPECT_NE(run.screen().find("left job:1:1 behind, with the wish to cancel it"), std::string::npos) << run.screen();
   expect_no_complaint(run.screen());
   Process dev(folder_, line({"dev", "--api-listen", ""}));
+  // A command that comes first would have the state folder for itself.
+  ASSERT_TRUE(eventually([&] { return dev.err().find("serves") != std::string::npos; })) << dev.err();
   EXPECT_TRUE(eventually([&] { return job("1").value("detail", "") == "cancelled"; })) << job("1") << dev.err();
 }
 
