@@ -96,7 +96,7 @@ std::string facts_json(const JobFacts& facts, const ScriptExtras& extras) {
                      {"max_result_bytes", facts.max_result_bytes},
                      {"max_artifact_bytes", facts.max_artifact_bytes},
                      {"granted", granted_json(facts.granted)}};
-  if (nlohmann::json told = flow_data_of(job).told; !told.empty()) out["flow"] = std::move(told);
+  if (const auto told = flow_data_of(job).told; !told->empty()) out["flow"] = *told;
   if (auto names = input_names(seen_inputs(facts)); !names.empty()) out["input_names"] = std::move(names);
   if (!extras.command.empty()) out["command"] = extras.command;
   if (!extras.script_file.empty()) out["script_file"] = extras.script_file;

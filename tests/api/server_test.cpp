@@ -52,14 +52,14 @@ TEST_F(ApiTest, EveryMethodRefusesUnknownMissingAndWrongParameters) {
 TEST_F(ApiTest, TheTableHasTheMethodsOfTheSpecification) {
   const std::map<ApiRole, std::vector<std::string>> wanted{
       {ApiRole::coordinator,
-       {"actor.create",   "actor.get",    "context.create", "context.get", "runner.create", "runner.get",
-        "runner.list",    "job.create",   "job.get",        "job.list",    "job.run",       "job.start",
-        "job.status",     "job.result",   "job.logs",       "job.cancel",  "job.retry",     "job.explain",
-        "jobs.create",    "jobs.list",    "flow.create",    "flow.get",    "flow.list",     "flow.start",
-        "flow.dag",       "flow.explain", "flow.timeline",  "flow.cancel", "flow.pause",    "flow.resume",
-        "flow.approve",   "flow.reject",  "flow.signal",    "flow.retry",  "flow.replay",   "flow.result",
-        "message.create", "message.get",  "message.list",   "queue.list",  "queue.pause",   "queue.resume",
-        "system.ping",    "system.info",  "system.version"}},
+       {"actor.create", "actor.get",    "context.create", "context.get",  "runner.create", "runner.get",
+        "runner.list",  "job.create",   "job.get",        "job.list",     "job.run",       "job.start",
+        "job.status",   "job.result",   "job.logs",       "job.approve",  "job.reject",    "job.cancel",
+        "job.retry",    "job.explain",  "jobs.create",    "jobs.list",    "flow.create",   "flow.get",
+        "flow.list",    "flow.start",   "flow.dag",       "flow.explain", "flow.timeline", "flow.cancel",
+        "flow.pause",   "flow.resume",  "flow.approve",   "flow.reject",  "flow.signal",   "flow.retry",
+        "flow.replay",  "flow.result",  "message.create", "message.get",  "message.list",  "queue.list",
+        "queue.pause",  "queue.resume", "system.ping",    "system.info",  "system.version"}},
       {ApiRole::supervisor,
        {"job.run", "job.start", "job.status", "job.result", "job.logs", "job.cancel", "jobs.create", "jobs.list",
         "register_runner", "list_runners", "system.ping", "system.info", "system.version"}}};

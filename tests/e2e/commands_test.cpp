@@ -199,11 +199,11 @@ TEST_F(Job, ListShowsTheNewestOfAStatus) {
   ASSERT_EQ(newest.size(), 2U);
   EXPECT_EQ(newest[0]["key"], "job:1:7");
   EXPECT_EQ(newest[1]["key"], "job:1:6");
-  expect_says(mycojobs_({"job", "list", "--limit", "2"}), 0, "5 more");
+  expect_says(mycojobs_({"job", "list", "--limit", "2"}), 0, "there are more");
   expect_says(mycojobs_({"job", "list", "--status", "lost"}), 65, "dispatched");
-  redis_.cli(1, {"SET", "job:1:99", "text"});
-  redis_.cli(1, {"HSET", "job:1:98", "status", "??", "created_at", "x"});
-  EXPECT_EQ(mycojobs_.json({"job", "list"}).size(), 9U) << "a broken record hides no other";
+  redis_.cli(1, {"SET", "job:1:1", "text"});
+  redis_.cli(1, {"HSET", "job:1:2", "status", "??", "created_at", "x"});
+  EXPECT_EQ(mycojobs_.json({"job", "list"}).size(), 7U) << "a broken record hides no other";
 }
 
 TEST_F(Job, CancelEndsAQueuedAndARunningJobForEver) {

@@ -140,7 +140,7 @@ TEST(FlowData, IsReadOfARecordThatAnybodyMayHaveWritten) {
                                       "each": {"index": 2, "value": {"a": 1}}, "signals": 7,
                                       "joins": {"parts": [6, 99, "x", 5], "none": 7}})"}};
   const FlowData data = flow_data_of(job);
-  EXPECT_FALSE(data.told.contains("signals"));
+  EXPECT_FALSE(data.told->contains("signals"));
   EXPECT_EQ(data.joins.at("parts"), (std::vector<Id>{6, 5})) << "99 is none of those that it depends on";
   EXPECT_TRUE(data.joins.at("none").empty());
   EXPECT_EQ(flow_environment(data), (TextMap{{"MYCOJOBS_EACH", R"({"a":1})"},
@@ -149,7 +149,7 @@ TEST(FlowData, IsReadOfARecordThatAnybodyMayHaveWritten) {
                                              {"MYCOJOBS_INPUT_REGION", "eu"}}));
   for (const char* text : {"", "7", "{broken", "[]", R"({"inputs": 7, "joins": []})"}) {
     job.unknown = {{kFlowDataField, text}};
-    EXPECT_TRUE(flow_data_of(job).told.empty()) << text;
+    EXPECT_TRUE(flow_data_of(job).told->empty()) << text;
   }
 }
 

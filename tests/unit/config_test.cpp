@@ -20,6 +20,7 @@ const std::map<std::string, std::string> kExamples = {
     {"redis_wait_replicas", "2"},
     {"context", "3,7"},
     {"runner", "20"},
+    {"runner_actor", "7"},
     {"slots", "9"},
     {"local", "false"},
     {"script_types", "python,my-tool"},
