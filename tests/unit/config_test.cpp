@@ -21,6 +21,7 @@ const std::map<std::string, std::string> kExamples = {
     {"context", "3,7"},
     {"runner", "20"},
     {"runner_actor", "7"},
+    {"coordinator.networks", "10.0.0.0/8,192.0.2.7"},
     {"slots", "9"},
     {"local", "false"},
     {"script_types", "python,my-tool"},
