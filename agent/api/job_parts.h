@@ -6,6 +6,7 @@
 
 #include "api/services.h"
 #include "domain/sender.h"
+#include "inspect/jobs.h"
 #include "mycojobs/records.h"
 
 namespace mycojobs::api {
@@ -16,5 +17,9 @@ Result<Job> read_job(const nlohmann::json&, const Sender&);
 // job.
 Result<void> may_with_job(const Call&, Action, const std::string& key, Id runner);
 nlohmann::json status_of(const Job&, const std::string& key);  // JobState
+// The job that a call names, once it may do this with it.
+Result<JobView> find_job(Call&, Action);
+// methods_job_control.cpp. one: the parameters that name a job.
+void add_job_controls(Services&, const std::vector<Param>& one, std::vector<Method>&);
 
 }  // namespace mycojobs::api

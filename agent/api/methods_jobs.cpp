@@ -86,8 +86,6 @@ json status_of(const Job& job, const std::string& key) {
           {"ended_ms", job.ended_ms}};
 }
 
-namespace {
-
 Result<JobView> find_job(Call& call, Action action) {
   MJ_TRY(key, call.job_key());
   auto view = load_job(call.store(), call.context(), key);
@@ -95,6 +93,8 @@ Result<JobView> find_job(Call& call, Action action) {
   MJ_CHECK(may_with_job(call, action, key, view ? view->job.runner_id : 0));
   return view;
 }
+
+namespace {
 
 json result_of(const Job& job, const std::string& key) {
   json object = status_of(job, key);
@@ -225,20 +225,6 @@ Result<json> list(Call& call) {
   return all;
 }
 
-Result<json> cancel(Call& call) {
-  MJ_TRY(view, find_job(call, Action::steer));
-  MJ_CHECK(call.store().cancel(call.context(), view.key));
-  MJ_TRY(after, load_job(call.store(), call.context(), view.key));
-  return status_of(after.job, view.key);
-}
-
-Result<json> retry(Call& call) {
-  MJ_TRY(view, find_job(call, Action::steer));
-  MJ_CHECK(call.store().requeue(call.context(), view.key));
-  MJ_TRY(after, load_job(call.store(), call.context(), view.key));
-  return status_of(after.job, view.key);
-}
-
 Result<json> explain_job(Call& call) {
   MJ_TRY(view, find_job(call, Action::read));
   MJ_TRY(why, explain(call.store(), call.context(), view.key));
@@ -310,8 +296,7 @@ void add_job_methods(Services& s, std::vector<Method>& all) {
       method(s, "job.result", "read what a job has said", one, "JobResult: where it is, and its result", result));
   all.push_back(method(s, "job.logs", "read a job's log", log_params,
                        "LogPage: lines, ended (no line will follow), after_seq for the next call", logs));
-  all.push_back(method(s, "job.cancel", "end a job wherever it is, for ever", one, "JobState: where it is", cancel));
-  all.push_back(method(s, "job.retry", "run a job again that ended as error", one, "JobState: where it is", retry));
+  add_job_controls(s, one, all);
   all.push_back(method(s, "job.explain", "say why a job is where it is", one,
                        "JobReason: state, cause, reason, evidence, next", explain_job));
   all.push_back(method(s, "jobs.create", "write several jobs; none if one of them is wrong", many, "[Job]: the jobs",

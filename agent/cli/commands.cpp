@@ -45,6 +45,11 @@ std::vector<FlagRow> control_flags(std::vector<FlagRow> more = {}) {
   return flags;
 }
 
+std::vector<FlagRow> answer_flags() {
+  return {{"actor", "ID", "who says so (default 1)"},
+          {"comment", "TEXT", "why; stands in the job's log, or in its error"}};
+}
+
 std::vector<FlagRow> actor_flag(std::vector<FlagRow> more = {}) {
   std::vector<FlagRow> flags = {{"actor", "ID", "ask for it as this actor, with its rights (absent: as the operator)"}};
   flags.insert(flags.end(), more.begin(), more.end());
@@ -98,6 +103,9 @@ const std::vector<Command>& commands() {
       {"job cancel", "end a job wherever it is, for ever", "JOB", {}, job_cancel_command},
       {"job retry", "run a job again that ended as error, as its next attempt", "JOB", {}, job_retry_command},
       {"job explain", "say why a job is where it is, and what to do", "JOB", {}, job_explain_command},
+      {"job approve", "approve what a job outside of a flow waits for: approval:NAME", "JOB NAME", answer_flags(),
+       job_approve_command},
+      {"job reject", "reject it: the job ends as error", "JOB NAME", answer_flags(), job_reject_command},
       {"flow start", "start a flow of a definition, or one that was created: follow it, or print its key", "FILE",
        flow_flags(true), flow_start_command},
       {"flow create", "create a flow of a definition, and leave it to `flow start ID` to begin it", "FILE",

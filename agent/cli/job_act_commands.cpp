@@ -1,16 +1,21 @@
-// mycojobs job cancel | retry | explain
+// mycojobs job cancel | retry | explain | approve | reject
 #include <fmt/format.h>
 #include <sysexits.h>
 
 #include <nlohmann/json.hpp>
 
+#include "base/ids.h"
 #include "cli/commands.h"
+#include "cli/flow_opened.h"
 #include "cli/opened.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
+#include "domain/rights.h"
 #include "domain/transitions.h"
 #include "inspect/explain.h"
 #include "inspect/jobs.h"
+#include "store/place.h"
+#include "store/prerequisite_answer.h"
 
 namespace mycojobs {
 namespace {
@@ -58,6 +63,39 @@ Result<int> retry(Invocation& call) {
   return 0;
 }
 
+// Who says so: the operator, or as whom it does (--actor), who is asked for its rights before all else.
+Result<Id> who_answers(const Invocation& call, Store& store, const std::string& key) {
+  MJ_TRY(actor, id_flag(call, "actor", kDefaultCaller));
+  if (!call.has("actor")) return actor;
+  MJ_TRY(place, read_place(store, context_of(call), WayIn::command));
+  std::uint64_t maker = 0;
+  (void)parse_u64(std::string_view(key).substr(4, key.find(':', 4) - 4), maker);
+  MJ_CHECK(may(actor, Action::answer, place, {.name = "job " + key.substr(4), .maker = static_cast<Id>(maker)}));
+  return actor;
+}
+
+Result<int> answer_approval(const Invocation& call, bool approved) {
+  MJ_TRY(key, job_argument(call));
+  MJ_TRY(opened, open_to_answer(call));
+  PrerequisiteAnswer said;
+  said.name = call.arguments.at(1);
+  if (said.name.starts_with("approval:")) said.name.erase(0, 9);
+  said.approved = approved;
+  said.comment = call.get("comment");
+  MJ_TRY(actor, who_answers(call, *opened.store, key));
+  said.actor = actor;
+  auto changed = answer_prerequisite(*opened.store, context_of(call), key, said);
+  // Nothing that time would mend.
+  if (!changed && changed.error().code == Code::conflict) return fail(Code::invalid, changed.error().message);
+  MJ_CHECK(changed);
+  MJ_TRY(record, opened.store->load_fields(context_of(call), key, kShort));
+  answer(call, key, record,
+         !*changed  ? "is as it was: that approval had been given before"
+         : approved ? "has the approval"
+                    : "has the rejection: it ends as error");
+  return 0;
+}
+
 Tone tone_of(const Explanation& why) {
   if (why.cause == "finished" || why.cause == "running" || why.cause == "next") return Tone::good;
   return why.state == "ended" || why.state == "unknown" || why.cause == "place_lost" ? Tone::bad : Tone::warn;
@@ -92,5 +130,7 @@ Result<int> explain_job(Invocation& call) {
 int job_cancel_command(Invocation& call) { return finish(cancel(call)); }
 int job_retry_command(Invocation& call) { return finish(retry(call)); }
 int job_explain_command(Invocation& call) { return finish(explain_job(call)); }
+int job_approve_command(Invocation& call) { return finish(answer_approval(call, true)); }
+int job_reject_command(Invocation& call) { return finish(answer_approval(call, false)); }
 
 }  // namespace mycojobs

@@ -133,6 +133,12 @@ Explanation prerequisites(const Situation& about) {
                            fmt::join(conditions, ", "));
   out.next = (alive ? "make them true" : "start an agent of this context that may look at them") +
              std::string(", or end it with ") + command(about, "job cancel");
+  for (const std::string& condition : conditions) {
+    if (!alive || !condition.starts_with("approval:")) continue;
+    const std::string which = about.job.job_key.substr(4) + " " + condition.substr(9);
+    out.next = command(about, "job approve", which) + ", or " + command(about, "job reject", which);
+    break;
+  }
   return out;
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <deque>
 
+#include "base/counted.h"
 #include "base/ids.h"
 #include "base/log.h"
 #include "base/sha256.h"
@@ -137,8 +138,8 @@ Result<void> RedisStore::give_back_unanswered(Id context) {
   MJ_TRY(back, run(context, scripts::unclaim, arguments));
   unanswered_.erase(found);
   if (back.number() > 0) {
-    log(LogLevel::warn, "store", "context {}: {} job(s) whose claim was not answered are back in their queues", context,
-        back.number());
+    log(LogLevel::warn, "store", "context {}: {} of claims that were not answered back in their queues", context,
+        counted(static_cast<std::uint64_t>(back.number()), "job"));
   }
   return {};
 }

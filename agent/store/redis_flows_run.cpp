@@ -1,5 +1,6 @@
 // Runs: reading them, and the one way to change them.
 #include <algorithm>
+#include <deque>
 
 #include "base/ids.h"
 #include "store/job_fields.h"
@@ -162,17 +163,19 @@ Result<std::uint64_t> RedisFlows::commit(const FlowCommit& commit) {
   }
   arguments.add_list(commit.record);
   arguments.add(std::uint64_t{commit.dispatch.size()});
+  std::deque<std::pair<std::string, Fields>> planted;  // queue and record: arguments are views
   for (const FlowDispatch& each : commit.dispatch) {
     arguments.add(each.job_key).add_list(each.set);
-    Fields record;
+    auto& [queue, record] = planted.emplace_back();
     if (each.plant) {
       Job own = *each.plant;
       own.context_id = commit.context;
       own.flow_id = commit.flow;
+      queue = queue_of_planned(own);
       MJ_TRY(fields, planned_fields(own));
       record = std::move(fields);
     }
-    arguments.add(each.plant ? queue_of_planned(*each.plant) : "").add_list(record);
+    arguments.add(queue).add_list(record);
   }
   arguments.add(std::uint64_t{commit.ends.size()});
   for (const FlowEnd& each : commit.ends) arguments.add(each.job_key).add_list(each.fields);

@@ -27,6 +27,11 @@ std::vector<std::uint64_t> numbers_of(const std::string& text) {
   return out;
 }
 
+// What the flow of a job looks after.
+bool is_gate(std::string_view condition) {
+  return condition.starts_with("approval:") || condition.starts_with("signal:") || condition.starts_with("flow:");
+}
+
 // One row a field of mj:claim:<job key>: its name there and where it goes.
 struct ClaimField {
   std::string_view name;
@@ -157,8 +162,18 @@ Result<std::vector<AwaitedPrerequisites>> RedisStore::prerequisites_due(Id conte
     const std::string text(entry.at(1).text());
     const Job job = decode<Job>({{"prerequisites", text}}).record;
     const bool readable = !job.prerequisites.empty();
-    out.push_back({std::string(entry.at(0).text()), readable ? job.prerequisites : std::vector<std::string>{text},
-                   entry.at(2).number()});
+    AwaitedPrerequisites awaited{std::string(entry.at(0).text()),
+                                 readable ? job.prerequisites : std::vector<std::string>{text}, entry.at(2).number()};
+    const bool of_flow = entry.at(3).text() == "1";
+    const Reply given = entry.at(4);
+    std::erase_if(awaited.conditions, [&](const std::string& condition) {
+      if (of_flow && is_gate(condition)) return true;  // its flow has looked after it
+      for (std::size_t n = 0; n < given.size(); ++n) {
+        if (condition == "approval:" + std::string(given.at(n).text())) return true;
+      }
+      return false;
+    });
+    out.push_back(std::move(awaited));
   }
   return out;
 }

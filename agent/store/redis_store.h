@@ -13,6 +13,7 @@
 
 #include "mycojobs/store.h"
 #include "store/context_links.h"
+#include "store/prerequisite_answer.h"
 #include "store/redis_connection.h"
 
 namespace mycojobs {
@@ -65,6 +66,7 @@ class RedisStore final : public Store, private ContextLinks {
   Result<std::vector<AwaitedPrerequisites>> prerequisites_due(Id context, std::uint32_t max,
                                                               std::uint32_t again_ms) override;
   Result<void> prerequisites_settled(Id context, const std::string& job_key, const std::string& impossible) override;
+  Result<bool> answer_prerequisite(Id context, const std::string& job_key, const PrerequisiteAnswer&);
 
   Result<Job> submit(const Job&) override;
   Result<Job> create_job(const Job&) override;

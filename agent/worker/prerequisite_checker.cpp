@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "domain/codec.h"
 
 namespace mycojobs {
 namespace {
@@ -110,7 +111,10 @@ Result<void> PrerequisiteChecker::judge(Id context, AwaitedPrerequisites job) {
   const Condition* unmet = nullptr;  // the first that is not met and may never be
   bool all = true;
   for (const Condition& condition : *conditions) {
-    MJ_TRY(seen, see(context, job, condition));
+    std::string never;
+    MJ_TRY(seen, see(context, job, condition, never));
+    if (!never.empty())
+      return store_->prerequisites_settled(context, job.job_key, "prerequisite \"" + condition.text + "\": " + never);
     later = later || seen == Seen::later;
     all = all && seen == Seen::yes;
     // The time of wait: and at: comes for certain.
@@ -132,7 +136,7 @@ Result<void> PrerequisiteChecker::judge(Id context, AwaitedPrerequisites job) {
 }
 
 Result<PrerequisiteChecker::Seen> PrerequisiteChecker::see(Id context, const AwaitedPrerequisites& job,
-                                                           const Condition& condition) {
+                                                           const Condition& condition, std::string& never) {
   const auto seen = [](bool yes) { return yes ? Seen::yes : Seen::no; };
   switch (condition.kind) {
     case Condition::Kind::wait:
@@ -150,8 +154,10 @@ Result<PrerequisiteChecker::Seen> PrerequisiteChecker::see(Id context, const Awa
     case Condition::Kind::tcp:
     case Condition::Kind::http:
       return see_network(condition);
-    case Condition::Kind::elsewhere:
-      return Seen::no;
+    case Condition::Kind::approval:
+      return Seen::no;  // one that was given is asked for no longer
+    case Condition::Kind::flow:
+      return see_flow(context, condition, never);
   }
   return Seen::no;
 }
@@ -162,6 +168,27 @@ Result<PrerequisiteChecker::Seen> PrerequisiteChecker::see_key(Id context, const
   if (loaded || loaded.error().code == Code::invalid) return Seen::yes;  // invalid: there, and no hash
   if (loaded.error().code == Code::not_found) return Seen::no;
   return tl::unexpected<Error>(std::move(loaded).error());
+}
+
+Result<PrerequisiteChecker::Seen> PrerequisiteChecker::see_flow(Id context, const Condition& condition,
+                                                                std::string& never) {
+  static constexpr std::string_view kAsked[] = {"status", "detail", "error"};
+  auto loaded = store_->load_fields(context, "flow:" + condition.target, kAsked);
+  const std::string name = "flow " + condition.target;
+  if (!loaded && loaded.error().code == Code::not_found) {
+    never = name + " does not exist";
+    return Seen::no;
+  }
+  if (!loaded && loaded.error().code == Code::invalid) {
+    never = "flow:" + condition.target + " is no flow";
+    return Seen::no;
+  }
+  MJ_CHECK(loaded);
+  const Flow flow = decode<Flow>(*loaded).record;
+  if (flow.status == FlowStatus::error) {
+    never = name + " has ended as error (" + flow.detail + ")" + (flow.error.empty() ? "" : ": " + flow.error);
+  }
+  return flow.status == FlowStatus::finished ? Seen::yes : Seen::no;
 }
 
 // By the clock of that context's own store.

@@ -38,8 +38,10 @@ class PrerequisiteChecker {
   Result<void> look(Id context, Turn&);
   Result<void> judge(Id context, AwaitedPrerequisites job);
   Result<std::vector<Condition>> read_conditions(const std::vector<std::string>& texts) const;
-  Result<Seen> see(Id context, const AwaitedPrerequisites&, const Condition&);
+  // never: why it cannot come true any more.
+  Result<Seen> see(Id context, const AwaitedPrerequisites&, const Condition&, std::string& never);
   Result<Seen> see_key(Id context, const std::string& key);
+  Result<Seen> see_flow(Id context, const Condition&, std::string& never);
   Result<std::uint64_t> now_ms(Id context, const std::string& job_key);
   Seen see_network(const Condition&);
 

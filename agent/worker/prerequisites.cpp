@@ -9,6 +9,7 @@
 #include "base/ids.h"
 #include "domain/units.h"
 #include "domain/utf8.h"
+#include "store/prerequisite_answer.h"
 
 namespace mycojobs {
 namespace {
@@ -24,8 +25,8 @@ constexpr std::array<Scheme, 9> kSchemes{{
     {"wait:", Kind::wait, false},
     {"at:", Kind::at, false},
     {"redis:", Kind::redis, false},
-    {"approval:", Kind::elsewhere, false},
-    {"flow:", Kind::elsewhere, false},
+    {"approval:", Kind::approval, false},
+    {"flow:", Kind::flow, false},
     {"file:", Kind::file, true},
     {"tcp:", Kind::tcp, true},
     {"http://", Kind::http, true},
@@ -179,9 +180,18 @@ Result<Condition> parse_target(Condition condition, std::string_view rest) {
       condition.target = text;
       if (const std::string problem = problem_of_url(text); !problem.empty()) return refuse(text, problem);
       break;
-    case Kind::elsewhere:
+    case Kind::approval:
       if (rest.empty()) return refuse(text, "names nothing");
+      if (!is_approval_name(rest)) return refuse(text, "write a name of 1 to 64 letters, digits, '.', '_' and '-'");
       break;
+    case Kind::flow: {
+      std::uint64_t id = 0;
+      if (rest.empty()) return refuse(text, "names nothing");
+      if (!parse_u64(rest, id) || id == 0 || id > UINT32_MAX)
+        return refuse(text, "write the id of a flow, as in flow:12");
+      condition.target = std::to_string(id);
+      break;
+    }
   }
   return condition;
 }

@@ -7,7 +7,8 @@
 //   file:/path                  exists on the host of whichever agent looks
 //   tcp:host:port               accepts a connection
 //   http://…, https://…         answers below 400; redirections are not followed
-//   approval:name, flow:id      the coordinator's to fulfil: never met here
+//   approval:name               somebody has approved it: `job approve`; the store strikes it off then
+//   flow:id                     that flow of the context has finished
 //
 // file, tcp and http see what jobs may not see: an agent looks only where its operator's prerequisites.allow begins.
 #pragma once
@@ -22,8 +23,8 @@
 namespace mycojobs {
 
 struct Condition {
-  enum class Kind { wait, at, redis, file, tcp, http, elsewhere };
-  Kind kind = Kind::elsewhere;
+  enum class Kind { wait, at, redis, file, tcp, http, approval, flow };
+  Kind kind = Kind::approval;
   std::string text;           // as it is written
   std::string target;         // the key, the path in its normal form, host:port, the URL
   std::uint64_t time_ms = 0;  // wait: so long; at: Unix time

@@ -200,14 +200,14 @@ TEST_F(FlowCommands, WatchingThatIsInterruptedSaysSo) {
 
 TEST_F(FlowCommands, LogsOfAllNodesStandInTheirOrderWithThoseOfFailedAttempts) {
   serve();
-  const std::string flow = start(R"(
+  const std::string flow = start(R"yaml(
 name: talks
 jobs:
   z: {type: python, script: "print('first')\nprint('two', end='')"}
   b: {needs: z, type: python, retries: 1, script: "import os\nprint('attempt', os.environ['MYCOJOBS_ATTEMPT'])\nassert os.environ['MYCOJOBS_ATTEMPT'] > '1'"}
   a: {needs: b, log: "all said"}
   kid: {needs: a, flow: {name: kid, jobs: {x: {log: hi}}}}
-)");
+)yaml");
   const Finished followed = mycojobs_({"flow", "logs", flow, "--follow"});
   EXPECT_EQ(followed.code, 0) << followed.err;
   const auto at = [&](const std::string& text) { return followed.out.find(text); };

@@ -133,7 +133,7 @@ for name, attempt in tries.items():
 
 TEST(PythonNet, WithExecToNoMoreThanItsListLeads) {
   const HttpServer listed, other;
-  std::string script = "import subprocess, sys\nattempts = r + std::string(kAttempts) + \n";
+  std::string script = "import subprocess, sys\nattempts = r'''" + std::string(kAttempts) + "'''\n";
   script +=
       "ran = subprocess.run(['/usr/bin/python3', '-c', attempts, '" + listed.port() + "', '" + other.port() +
       "'], capture_output=True, text=True)\nsys.stderr.write(ran.stderr)\n"

@@ -163,11 +163,11 @@ assert not hasattr(mycojobs.job, 'flow') and {'each', 'flow'} <= set(dir(mycojob
 try: flow.inputs['region'] = 'us'
 except TypeError: result['fixed'] = True
 )");
-  facts.job.dependends = {2001, 2002};
+  facts.job.dependends = {2101, 2102};
   facts.job.unknown = {{"flow_data", R"({"inputs": {"region": "eu", "days": 7}, "signals": {"go": {"who": 12}},
-      "each": {"index": 1, "count": 2, "value": {"a": 1}}, "joins": {"parts": [2002, 2001]}})"}};
-  facts.inputs["parts[1]"] = {2001, {{"n", "1"}}, {"n"}};
-  facts.inputs["parts[0]"] = {2002, {{"n", "2"}}, {"n"}};
+      "each": {"index": 1, "count": 2, "value": {"a": 1}}, "joins": {"parts": [2102, 2101]}})"}};
+  facts.inputs["parts[1]"] = {2101, {{"n", "1"}}, {"n"}};
+  facts.inputs["parts[0]"] = {2102, {{"n", "2"}}, {"n"}};
   EXPECT_EQ(run_python(facts).end.result, (TextMap{{"fixed", "true"}})) << run_python(facts).end.error;
   EXPECT_EQ(
       run_python("import mycojobs\nresult['none'] = mycojobs.each is None and not mycojobs.flow.inputs").end.result,

@@ -78,7 +78,7 @@ TEST(Request, HoldsFactsEnvironmentAndScriptInThisOrder) {
   const auto environment = nlohmann::json::parse(frames[1].payload);
   EXPECT_EQ(environment["A"], "é");
   EXPECT_EQ(environment["MYCOJOBS_ATTEMPT"], "2");
-  EXPECT_EQ(frames[2].payload, R"({"build":{"size":"9"}})");
+  EXPECT_EQ(frames[2].payload, R"({"build":{"size":9}})");
   EXPECT_EQ(frames[3].payload, std::string("secrets/db\000400\0hunter2", 22));
   EXPECT_EQ(frames[4].payload, "x = 1");
   EXPECT_EQ(request.find("a secret token"), std::string::npos);
@@ -112,16 +112,16 @@ TEST(Request, AProgramGetsItsInputsByIdToo) {
 }
 
 constexpr const char* kFlowData = R"({"inputs": {"region": "eu", "days": 7}, "signals": {"go": {"who": 12}},
-                                      "each": {"index": 1, "count": 2, "value": {"a": 1}}, "joins": {"parts": [2002, 2001, 9]}})";
+                                      "each": {"index": 1, "count": 2, "value": {"a": 1}}, "joins": {"parts": [2102, 2101, 9]}})";
 
 // Results of a node with `each` are one list, in its order; what left none has an empty place.
 TEST(Request, ResultsOfANodeForEachAreOneListUnderItsName) {
   JobFacts facts = test::facts_of("x");
-  facts.job.dependends = {9, 2000, 2001, 2002};
+  facts.job.dependends = {9, 2000, 2101, 2102};
   facts.job.unknown = {{"flow_data", kFlowData}};
   facts.inputs["build"] = {2000, {{"size", "9"}}, {"size"}};
-  facts.inputs["parts[1]"] = {2001, {{"n", "1"}}, {"n"}};
-  facts.inputs["parts[0]"] = {2002, {{"n", "2"}}, {"n"}};
+  facts.inputs["parts[1]"] = {2101, {{"n", "1"}}, {"n"}};
+  facts.inputs["parts[0]"] = {2102, {{"n", "2"}}, {"n"}};
   ScriptExtras extras{"command", "command"};
   extras.command = {"/bin/true"};
   const std::string request = *script_request(facts, extras);

@@ -205,8 +205,8 @@ TEST_F(FlowShow, TheTimelineTellsAttemptsThatFailed) {
   run("name: again\njobs:\n  a: {script: flaky, type: python, retries: 1}\n  b: {needs: a, script: ok, type: "
       "python}\n");
   std::vector<std::string> lines;
-  for (const TimelineRow& row : flow_timeline(stage_.flows(), stage_.store(), 1, flow()).value())
-    lines.push_back(row.node + ": " + row.what);
+  const auto rows = flow_timeline(stage_.flows(), stage_.store(), 1, flow()).value();
+  for (const TimelineRow& row : rows) lines.push_back(row.node + ": " + row.what);
   const auto failed = std::find_if(lines.begin(), lines.end(), [](const std::string& line) {
     return line.starts_with("a: attempt 1 failed: exit, runner ");
   });
@@ -246,8 +246,8 @@ TEST_F(FlowShow, WhatPeopleAreAskedAndWhatTheySaidIsShown) {
   EXPECT_EQ(shown["answers"][0]["comment"], "looks good");
   EXPECT_EQ(shown["answers"][0]["actor"], 12);
   std::vector<std::string> lines;
-  for (const TimelineRow& row : flow_timeline(stage_.flows(), stage_.store(), 1, flow()).value())
-    lines.push_back(row.node + ": " + row.what);
+  const auto rows = flow_timeline(stage_.flows(), stage_.store(), 1, flow()).value();
+  for (const TimelineRow& row : rows) lines.push_back(row.node + ": " + row.what);
   EXPECT_THAT(lines, Contains("ok: waits for approval: ship?"));
   EXPECT_THAT(lines, Contains("legal: waits for approval:legal"));
   control(FlowControl::Verb::pause, "", "lunch");

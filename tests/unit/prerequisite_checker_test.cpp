@@ -8,6 +8,7 @@
 
 #include <thread>
 
+#include "store/prerequisite_answer.h"
 #include "support/agent_fixture.h"
 
 namespace mycojobs::test {
@@ -71,6 +72,9 @@ class PrerequisiteTest : public AgentTest {
              return read(key).ended_ms != 0;
            }) &&
            read(key).status == JobStatus::finished;
+  }
+  Result<bool> answer(const std::string& key, const std::string& name, bool approved = true) {
+    return answer_prerequisite(*client_, 1, key, {name, approved, 12, "read it"});
   }
   std::string error_of(const std::string& key) {
     EXPECT_TRUE(wait_for_end(key));
@@ -142,14 +146,49 @@ TEST_F(PrerequisiteTest, WaitingHasALimitThatAppointmentsDoNotCount) {
   EXPECT_EQ(read(later).status, JobStatus::waiting_for_prerequisites);
 }
 
-TEST_F(PrerequisiteTest, OthersConditionsStayUnmet) {
+TEST_F(PrerequisiteTest, AnApprovalIsGivenByName) {
   start();
-  const std::string approval = submit_waiting({"approval:legal"});
-  const std::string flow = submit_waiting({"flow:12"});
-  ASSERT_TRUE(is_parked(approval) && is_parked(flow));
+  const std::string key = submit_waiting({"approval:legal", "approval:money"});
+  ASSERT_TRUE(is_parked(key));
+  EXPECT_EQ(answer(key, "other").error().code, Code::not_found);
+  EXPECT_EQ(answer(key, "no name").error().code, Code::invalid);
+  EXPECT_EQ(answer("job:1:999", "legal").error().code, Code::not_found);
+  EXPECT_TRUE(answer(key, "legal").value());
+  EXPECT_FALSE(answer(key, "legal").value()) << "again";
   eventually([] { return false; }, Seconds(1.5));
-  EXPECT_EQ(read(approval).status, JobStatus::waiting_for_prerequisites);
-  EXPECT_EQ(read(flow).status, JobStatus::waiting_for_prerequisites);
+  EXPECT_EQ(read(key).status, JobStatus::waiting_for_prerequisites) << "the other one is open";
+  EXPECT_TRUE(answer(key, "money").value());
+  EXPECT_TRUE(runs(key));
+  EXPECT_EQ(answer(key, "money").error().code, Code::conflict) << "it has ended";
+  const auto log = client_->logs(1, key, 0, 10, 0).value();
+  ASSERT_FALSE(log.lines.empty());
+  EXPECT_EQ(log.lines[0].text, "approval:legal was given by 12: read it\n");
+}
+
+TEST_F(PrerequisiteTest, ARejectionEndsTheJob) {
+  start();
+  const std::string key = submit_waiting({"approval:legal"});
+  ASSERT_TRUE(is_parked(key));
+  EXPECT_TRUE(answer(key, "legal", false).value());
+  EXPECT_EQ(error_of(key), "approval:legal was rejected by 12: read it");
+  EXPECT_EQ(control_.launches, 0U);
+}
+
+TEST_F(PrerequisiteTest, AFlowIsWaitedForAndOneThatFailedNeverComes) {
+  start();
+  server_.plain(1, {"HSET", "flow:12", "id", "12", "status", "started"});
+  const std::string waits = submit_waiting({"flow:12"});
+  ASSERT_TRUE(is_parked(waits));
+  eventually([] { return false; }, Seconds(1.5));
+  EXPECT_EQ(read(waits).status, JobStatus::waiting_for_prerequisites);
+  server_.plain(1, {"HSET", "flow:12", "status", "finished"});
+  EXPECT_TRUE(runs(waits));
+  server_.plain(1, {"HSET", "flow:13", "id", "13", "status", "error", "detail", "failed", "error", "no disk"});
+  EXPECT_EQ(error_of(submit_waiting({"flow:13"})),
+            "prerequisite \"flow:13\": flow 13 has ended as error (failed): no disk");
+  EXPECT_EQ(error_of(submit_waiting({"flow:14"})), "prerequisite \"flow:14\": flow 14 does not exist");
+  EXPECT_NE(error_of(submit_waiting({"flow:x"})).find("write the id of a flow"), std::string::npos);
+  EXPECT_NE(error_of(submit_waiting({"approval:a b"})).find("write a name"), std::string::npos);
 }
 
 TEST_F(PrerequisiteTest, PortsAreConnectedTo) {

@@ -49,8 +49,8 @@ TEST(Prerequisites, WhatNobodyKnowsIsImpossible) {
   }
   EXPECT_EQ(problem("redis:"), "prerequisite \"redis:\": names no key");
   EXPECT_EQ(problem("approval:"), "prerequisite \"approval:\": names nothing");
-  EXPECT_EQ(parse_condition("approval:legal", {})->kind, Kind::elsewhere);
-  EXPECT_EQ(parse_condition("flow:12", {})->kind, Kind::elsewhere);
+  EXPECT_EQ(parse_condition("approval:legal", {})->kind, Kind::approval);
+  EXPECT_EQ(parse_condition("flow:12", {})->kind, Kind::flow);
 }
 
 TEST(Prerequisites, KeysOfOurOwnAreNotForJobs) {

@@ -1,5 +1,6 @@
 --# places
--- {job, its prerequisites, for how long it has waited}... : each is given out once in again_ms.
+-- {job, its prerequisites, for how long it has waited, 1 if it is of a flow, approvals that were given}... : each is given
+-- out once in again_ms.
 local max, again_ms = num(arg()), num(arg())
 local err = wrong('mj:prerequisites', 'zset')
 if err then return err end
@@ -8,7 +9,12 @@ for _, job in ipairs(redis.call('ZRANGEBYSCORE', 'mj:prerequisites', '-inf', dec
   local claim = read_claim(job)
   if claim and claim.state == 'prerequisites' and type_of(job) == 'hash' then
     redis.call('ZADD', 'mj:prerequisites', dec(now_ms + again_ms), job)
-    found[#found + 1] = {job, redis.call('HGET', job, 'prerequisites') or '', dec(math.max(0, now_ms - num(claim.waiting_since)))}
+    local given = {}
+    for name in pairs(claim) do
+      if string.sub(name, 1, 9) == 'approved:' then given[#given + 1] = string.sub(name, 10) end
+    end
+    found[#found + 1] = {job, redis.call('HGET', job, 'prerequisites') or '', dec(math.max(0, now_ms - num(claim.waiting_since))),
+      claim.flow and '1' or '', given}
   else
     redis.call('ZREM', 'mj:prerequisites', job)
   end

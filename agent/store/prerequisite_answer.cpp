@@ -1,0 +1,59 @@
+#include "store/prerequisite_answer.h"
+
+#include <algorithm>
+
+#include "domain/utf8.h"
+#include "store/redis_store.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::size_t kMaxName = 64, kMaxComment = 4096;
+
+Result<void> check(const PrerequisiteAnswer& answer) {
+  if (!is_approval_name(answer.name)) {
+    return fail(Code::invalid, "name: " + shown(answer.name) +
+                                   " is no name of an approval: 1 to 64 letters, digits, '.', '_' and '-'");
+  }
+  if (answer.comment.size() <= kMaxComment) return {};
+  return fail(Code::too_large, "comment: is over " + std::to_string(kMaxComment) + " bytes: shorten it");
+}
+
+}  // namespace
+
+bool is_approval_name(std::string_view name) {
+  static constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+  return !name.empty() && name.size() <= kMaxName && name.find_first_not_of(kAllowed) == std::string_view::npos;
+}
+
+Result<bool> RedisStore::answer_prerequisite(Id context, const std::string& job_key, const PrerequisiteAnswer& answer) {
+  MJ_CHECK(check(answer));
+  const std::string why = answer.comment.empty() ? "" : ": " + answer.comment;
+  const std::string told = "approval:" + answer.name + " was given by " + std::to_string(answer.actor) + why;
+  const std::string reason =
+      answer.approved ? "" : "approval:" + answer.name + " was rejected by " + std::to_string(answer.actor) + why;
+  MJ_TRY(reply, run(context, scripts::prerequisite_answer, Arguments{job_key, answer.name, told, reason}));
+  const std::string word(reply.text());
+  if (word == "ok") return true;
+  if (word == "again" || (word == "met" && answer.approved)) return false;
+  if (word == "missing") return fail(Code::not_found, job_key + " does not exist");
+  if (word == "over") return fail(Code::conflict, job_key + " has ended");
+  if (word == "met") return fail(Code::conflict, job_key + " waits no longer: its prerequisites were met");
+  if (word == "early")
+    return fail(Code::conflict,
+                job_key + " waits in its queue, and no agent has looked at it yet: once one has, answer");
+  if (word == "unasked")
+    return fail(Code::not_found, job_key + " does not wait for approval:" + answer.name + "; `mycojobs job explain " +
+                                     job_key.substr(4) + "` names what it waits for");
+  return fail(Code::conflict, job_key + " is a job of flow " + word + ": `mycojobs flow approve " + word + " " +
+                                  answer.name + "`, or `mycojobs flow reject " + word + " " + answer.name + "`");
+}
+
+Result<bool> answer_prerequisite(Store& store, Id context, const std::string& job_key,
+                                 const PrerequisiteAnswer& answer) {
+  auto* redis = dynamic_cast<RedisStore*>(&store);
+  if (redis == nullptr) return fail(Code::unsupported, "this store takes no answers");
+  return redis->answer_prerequisite(context, job_key, answer);
+}
+
+}  // namespace mycojobs
