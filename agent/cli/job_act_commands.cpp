@@ -122,7 +122,7 @@ Result<int> explain_job(Invocation& call) {
     }
     print(fmt::format("  {}     {}\n", paint(Tone::strong, "next"), one_line(why.next)));
   }
-  return why.cause == "no_such_job" ? EX_NOINPUT : 0;
+  return why.cause == "no_such_job" || why.cause == "in_database_0" ? EX_NOINPUT : 0;
 }
 
 }  // namespace
