@@ -45,7 +45,10 @@ Result<Child> spawn(const SpawnSpec& spec) {
                                   pointers(environment).data());
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
-  if (error != 0) return fail(Code::io, "cannot start " + spec.program + ": " + errno_text(error));
+  if (error != 0) {
+    const char* why = error == EPERM ? ": it may not be run, or may not have a session of its own" : "";
+    return fail(Code::io, "cannot start " + spec.program + ": " + errno_text(error) + why);
+  }
   Child child;
   child.pid = pid;
   child.pidfd = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // not reaped yet, so the pid is ours

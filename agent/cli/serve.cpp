@@ -62,11 +62,12 @@ void block_stop_signals() {
   std::signal(SIGPIPE, SIG_IGN);  // NOLINT(cert-err33-c): SIG_IGN is always accepted
 }
 
-int next_stop_signal(int timeout_ms) {
+int next_stop_signal(int timeout_ms, const std::function<void()>& at_once) {
   const sigset_t set = stop_signals();
   siginfo_t from{};
   const int signal = wait_for(set, timeout_ms, from);
   if (signal <= 0) return 0;
+  at_once();
   if (from.si_code == SI_USER) {  // from a process: a terminal's Ctrl-C is the kernel's, and counts each time
     constexpr int kEchoMs = 100;  // between the one to us and the one to our process group
     sigset_t same;
@@ -101,7 +102,8 @@ int serve(Agent& agent, const std::string& status) {
   Life life(manager, agent);
   int stops = 0;
   while (stops == 0 || agent.busy() > 0) {
-    const int signal = next_stop_signal(stops > 0 ? 20 : life.pause_ms());
+    // Whoever has told us to stop may send jobs in the next moment: they are not for us.
+    const int signal = next_stop_signal(stops > 0 ? 20 : life.pause_ms(), [&agent] { agent.drain(); });
     life.show();
     const bool lost = agent.runner_lost() && stops == 0;
     if (signal == 0 && !lost) continue;

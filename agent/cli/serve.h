@@ -1,6 +1,7 @@
 // Runs an agent until it is told to stop.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "coordinator/coordinator.h"
@@ -12,7 +13,11 @@ namespace mycojobs {
 void block_stop_signals();
 // A stop signal that has arrived: its number, or 0 after timeout_ms. One that a process sends us twice in a moment, as
 // timeout(1) does, is one.
-int next_stop_signal(int timeout_ms);
+// at_once: done before a second one is waited for, where that moment counts.
+int next_stop_signal(int timeout_ms, const std::function<void()>& at_once);
+inline int next_stop_signal(int timeout_ms) {
+  return next_stop_signal(timeout_ms, [] {});
+}
 // What a command exits with that was told to stop before it had its answer, as a shell says it: 130 after Ctrl-C.
 constexpr int exit_of_signal(int signal) { return 128 + signal; }
 
