@@ -52,7 +52,7 @@ class FlowCommands : public Operator {
 constexpr const char* kPipeline = R"(
 name: pipeline
 jobs:
-  build: {script: "result = 7", type: python}
+  build: {script: "result['n'] = 7", type: python}
   ok: {needs: [build], approval: {approvers: [12]}}
   gate: {needs: [ok], script: "pass", type: python, prerequisites: ["signal:go"]}
   hold: {needs: [gate], pause: "look"}
