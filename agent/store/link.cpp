@@ -36,8 +36,11 @@ Arguments& Arguments::add(std::string_view text) {
   list_.push_back(text);
   return *this;
 }
+Arguments& Arguments::add(std::string&& text) {
+  return add(std::string_view(*own_.emplace_back(std::make_unique<std::string>(std::move(text)))));
+}
 Arguments& Arguments::add(std::uint64_t number) {
-  return add(std::string_view(*numbers_.emplace_back(std::make_unique<std::string>(std::to_string(number)))));
+  return add(std::to_string(number));
 }
 Arguments& Arguments::add_list(const Fields& fields) {
   add(static_cast<std::uint64_t>(fields.size() * 2));

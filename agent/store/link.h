@@ -44,13 +44,15 @@ class Arguments {
   Arguments& add(std::string_view text);
   Arguments& add(std::uint64_t number);
   Arguments& add(const std::string& text) { return add(std::string_view(text)); }
+  Arguments& add(std::string&& text);  // kept; of all others a view alone, so that they outlive the call
   Arguments& add(const char* text) { return add(std::string_view(text)); }
   Arguments& add_list(const Fields&);  // how many texts, then each name and value
+  Arguments& add_list(Fields&&) = delete;
   std::span<const std::string_view> list() const { return list_; }
 
  private:
   std::vector<std::string_view> list_;
-  std::vector<std::unique_ptr<std::string>> numbers_;
+  std::vector<std::unique_ptr<std::string>> own_;
 };
 
 class Link {
