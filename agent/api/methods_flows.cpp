@@ -10,6 +10,7 @@
 #include "domain/flow_data.h"
 #include "domain/flow_inputs.h"
 #include "domain/flow_plan.h"
+#include "domain/notify.h"
 #include "domain/result_values.h"
 #include "inspect/flows.h"
 #include "inspect/jobs.h"
@@ -59,6 +60,15 @@ Result<TextMap> env_vars_of(const Call& call) {
   return std::move(decoded.record.env_vars);
 }
 
+// As the record has it; empty: nothing was said.
+Result<std::string> notify_of(const Call& call) {
+  if (!call.has("notify")) return std::string();
+  const json& value = call.params().at("notify");
+  const NotifyRead read = read_notify(value, "notify");
+  if (!read.problems.empty()) return fail(Code::invalid, join(read.problems));
+  return value.is_array() ? dump_json(value) : dump_json(json::array({value}));
+}
+
 Result<Flow> of_definition(Call& call, Id owner, const TextMap& env) {
   if (call.has("nodes") || call.has("jobs"))
     return fail(Code::invalid, "definition: is given beside jobs or nodes: give one or the other");
@@ -73,6 +83,8 @@ Result<Flow> of_definition(Call& call, Id owner, const TextMap& env) {
   wish.caller = owner;
   wish.env_vars = env;
   wish.idempotency_key = call.text("idempotency_key");
+  MJ_TRY(notify, notify_of(call));
+  wish.notify = std::move(notify);
   return create_flow(*flows, *read.plan, wish);
 }
 
@@ -104,6 +116,8 @@ Result<Flow> of_jobs(Call& call, Id owner, const TextMap& env) {
   wish.context_id = call.context();
   wish.name = call.text("name");
   wish.env_vars = env;
+  MJ_TRY(notify, notify_of(call));
+  wish.notify = std::move(notify);
   const json nodes = call.has("nodes") ? call.params().at("nodes") : json::object();
   MJ_TRY(flows, call.flows());
   return create_flow_of_jobs(*flows, wish, jobs, nodes);
@@ -266,6 +280,7 @@ void add_flow_methods(Services& s, std::vector<Method>& all) {
                         {"inputs", "object", "values of the inputs that the definition declares, by name"},
                         {"name", "text", "of a flow of jobs"},
                         {"env_vars", "variables", "over the definition's own"},
+                        {"notify", "any", "who hears of its end (docs/notify.md), instead of the definition's"},
                         {"idempotency_key", "text", "of its caller: again with it is the first one again"}},
                        "Flow: the flow", create));
   all.push_back(method(s, "flow.get", "read a flow's record",

@@ -258,6 +258,7 @@ std::vector<Param> job_fields(const char* id_type, const char* id_help) {
           {"concurrency_key", "text", "jobs that share it run a few at a time"},
           {"concurrency_limit", "integer", "how many with this concurrency_key run at one time (1)"},
           {"inputs", "texts", "artifacts of dependends that it wants: JOB NAME, or JOB NAME/ARTIFACT"},
+          {"notify", "any", "who hears of its end: a list of addresses and targets (docs/notify.md)"},
           {"policy", "object", "what it asks of its sandbox (docs/sandbox.md)"}};
 }
 

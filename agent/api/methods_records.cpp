@@ -5,6 +5,7 @@
 #include "api/job_parts.h"
 #include "api/services.h"
 #include "domain/codec.h"
+#include "domain/notify.h"
 #include "inspect/runners.h"
 #include "transport/supervisor_address.h"
 
@@ -101,6 +102,8 @@ Result<json> context_create(Call& call) {
     context.id = free;
   }
   MJ_CHECK(call.go_to(context.id));
+  if (const auto wrong = read_notify(context.notify, "notify").problems; !wrong.empty())
+    return fail(Code::invalid, join(wrong));
   if (context.admins.empty()) context.admins = {call.actor()};
   MJ_TRY(stored, create(call, context.id, {"context:", "context", context.id, encode(context)}));
   return to_json(decode<Context>(stored).record);
@@ -220,14 +223,14 @@ void add_record_methods(Services& s, std::vector<Method>& all) {
                        {any_id, {"pubkey", "text", "its key"}, {"address", "texts", "where it is reached"}},
                        "Actor: the actor", actor_create));
   all.push_back(method(s, "actor.get", "read an actor", {id}, "Actor: the actor", actor_get));
-  all.push_back(
-      method(s, "context.create", "create a context: its Redis database is the one of that number",
-             {any_id,
-              {"admins", "ids", "actors who may do everything; absent: the caller"},
-              {"readers", "ids", "actors who read everything"},
-              {"executors", "ids", "actors whose agents run its jobs"},
-              {"submitters", "ids", "actors who make jobs, flows and messages, and steer and read their own"}},
-             "Context: the context", context_create));
+  all.push_back(method(s, "context.create", "create a context: its Redis database is the one of that number",
+                       {any_id,
+                        {"admins", "ids", "actors who may do everything; absent: the caller"},
+                        {"readers", "ids", "actors who read everything"},
+                        {"executors", "ids", "actors whose agents run its jobs"},
+                        {"submitters", "ids", "actors who make jobs, flows and messages, and steer and read their own"},
+                        {"notify", "any", "who hears of ends in it: a list of addresses and targets (docs/notify.md)"}},
+                       "Context: the context", context_create));
   all.push_back(method(s, "context.get", "read a context", {{"id", "id", "its id; absent: the server's first"}},
                        "Context: the context", context_get));
   const std::vector<Param> runner{

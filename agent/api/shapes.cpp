@@ -17,7 +17,7 @@ struct Shape {
 constexpr Shape kShapes[] = {
     {"Actor", "an actor", "id!:id pubkey:text address:texts created_at:unix_s updated_at:unix_s"},
     {"Context", "a context and the lists of its roles",
-     "id!:id admins:ids submitters:ids executors:ids readers:ids created_at:unix_s updated_at:unix_s"},
+     "id!:id admins:ids submitters:ids executors:ids readers:ids notify:any created_at:unix_s updated_at:unix_s"},
     {"Runner", "a runner, without its secret",
      "id!:id pubkey:text address:text topic:text local!:boolean type:text created_at:unix_s updated_at:unix_s "
      "detail:text version:text executors:texts slots:integer seen_ms:unix_ms actor_id:id"},
@@ -36,7 +36,7 @@ constexpr Shape kShapes[] = {
      "updated_at:unix_s name:text flow_id:id detail:text error:text error_info:object attempt:integer "
      "deliveries:integer epoch:integer runner_id:id queued_ms:unix_ms started_ms:unix_ms ended_ms:unix_ms usage:object "
      "layers:text receipt:object run_at_ms:unix_ms priority:integer queue_timeout_ms:ms idempotency_key:text "
-     "concurrency_key:text concurrency_limit:integer inputs:texts artifacts:object policy:object "
+     "concurrency_key:text concurrency_limit:integer inputs:texts artifacts:object policy:object notify:any "
      "changed_ms:unix_ms"},
     {"JobState", "where a job is; 0 and empty: not yet",
      "key!:text id!:id caller_id!:id context_id!:id status!:text detail!:text error!:text ended!:boolean "
@@ -52,7 +52,7 @@ constexpr Shape kShapes[] = {
     {"Flow", "a flow's record",
      "id!:id caller_id!:id context_id!:id jobs:ids env_vars:object result:object status!:text created_at:unix_s "
      "updated_at:unix_s name:text detail:text definition:any definition_hash:text error:text nodes:list "
-     "started_ms:unix_ms ended_ms:unix_ms parent:text"},
+     "started_ms:unix_ms ended_ms:unix_ms parent:text notify:any"},
     {"FlowRow", "a flow in the list; retired: its record is gone",
      "id!:id name!:text at_ms!:unix_ms retired!:boolean status!:text caller_id:id detail:text"},
     {"FlowState", "where a flow is", "id!:id status!:text detail!:text revision!:integer"},

@@ -1,4 +1,4 @@
-// SHA-256, by libsodium. One object for each text.
+// SHA-256 and HMAC with it, by libsodium. One object for each text.
 #pragma once
 
 #include <cstdint>
@@ -18,5 +18,6 @@ class Sha256 {
 };
 
 std::string sha256_hex(std::string_view bytes);
+std::string hmac_sha256(std::string_view key, std::string_view bytes);  // 32 bytes
 
 }  // namespace mycojobs

@@ -30,6 +30,7 @@ std::vector<FlagRow> flow_flags(bool starts) {
   std::vector<FlagRow> flags = {{"env", "NAME=VALUE", "a variable of its jobs' environment", true},
                                 {"input", "NAME=VALUE", "an input that it declares; @FILE: a map of them", true},
                                 {"key", "TEXT", "the same key of the same caller again gives the same flow"},
+                                {"notify", "TARGET", "who hears of its end, instead of whom its file names", true},
                                 {"caller", "ID", "the actor who creates it (default 1)"}};
   if (!starts) return flags;
   flags.push_back({"follow", "", "show it as it moves, and exit as it ends (the default on a terminal)"});
@@ -188,6 +189,12 @@ const std::vector<Command>& commands() {
       {"context grant", "give actors roles in a context; makes its record if there is none", "ID", role_flags(),
        context_grant_command},
       {"context revoke", "take roles in a context from actors", "ID", role_flags(), context_revoke_command},
+      {"context notify",
+       "show or set who hears of the ends of flows, and of jobs outside of flows",
+       "[ID]",
+       {{"target", "TARGET", "a webhook's URL, or JSON (docs/notify.md); replaces those before", true},
+        {"none", "", "nobody hears of them any more"}},
+       context_notify_command},
       {"queue list", "list the queues: what waits in them, and who serves them", "", {}, queue_list_command},
       {"queue pause", "let nothing be taken from a queue; what runs goes on", "QUEUE", {}, queue_pause_command},
       {"queue resume", "open a paused queue", "QUEUE", {}, queue_resume_command},

@@ -60,6 +60,7 @@ int job_retry_command(Invocation&);
 int job_explain_command(Invocation&);
 int job_approve_command(Invocation&);
 int job_reject_command(Invocation&);
+int context_notify_command(Invocation&);
 int flow_start_command(Invocation&);
 int flow_create_command(Invocation&);
 int flow_check_command(Invocation&);

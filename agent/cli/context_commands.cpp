@@ -1,4 +1,4 @@
-// mycojobs context show | grant | revoke
+// mycojobs context show | grant | revoke | notify
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include "cli/opened.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
+#include "domain/notify.h"
 
 namespace mycojobs {
 namespace {
@@ -155,8 +156,47 @@ Result<int> change(Invocation& call, bool grant) {
   return 0;
 }
 
+void show_notify(const Invocation& call, const Found& found) {
+  const std::string& notify = found.record.notify;
+  if (call.json)
+    return print(
+        dump_json({{"id", found.record.id}, {"notify", to_json(found.record).value("notify", nlohmann::json::array())}},
+                  2) +
+        "\n");
+  const auto list = parse_json(notify);
+  if (notify.empty()) return print(fmt::format("context {}: nobody hears of ends\n", found.record.id));
+  print(fmt::format("context {}: of the ends of flows, and of jobs outside of flows, hear\n", found.record.id));
+  if (!list || !list->is_array()) return print("  " + one_line(notify) + "\n");
+  for (const auto& each : *list)
+    print("  " + one_line(each.is_string() ? each.get<std::string>() : dump_json(each)) + "\n");
+}
+
+Result<int> notify(Invocation& call) {
+  MJ_TRY(id, context_argument(call));
+  if (call.has("none") && call.has("target")) return fail(Code::invalid, "--target and --none: give one of them");
+  std::string wanted;
+  const auto targets = call.flags.find("target");
+  for (const std::string& typed : targets == call.flags.end() ? std::vector<std::string>() : targets->second) {
+    if (auto added = add_notify(typed, wanted); !added) return fail(added.error(), "--target");
+  }
+  MJ_TRY(opened, open_to_answer(call));
+  MJ_TRY(found, load(*opened.store, id));
+  if (call.has("none") || call.has("target")) {
+    if (!found.exists)
+      return fail(Code::not_found,
+                  fmt::format("context {} has no record: `mycojobs context grant {} --admin ID` makes one", id, id));
+    MJ_TRY(now_ms, opened.store->now_ms());
+    MJ_CHECK(opened.store->save(id, redis_key(found.record),
+                                {{"notify", wanted}, {"updated_at", std::to_string(now_ms / 1000)}}));
+    found.record.notify = wanted;
+  }
+  show_notify(call, found);
+  return 0;
+}
+
 }  // namespace
 
+int context_notify_command(Invocation& call) { return finish(notify(call)); }
 int context_show_command(Invocation& call) { return finish(show_one(call)); }
 int context_grant_command(Invocation& call) { return finish(change(call, true)); }
 int context_revoke_command(Invocation& call) { return finish(change(call, false)); }

@@ -14,6 +14,7 @@
 #include "cli/flow_opened.h"
 #include "cli/serve.h"
 #include "cli/served.h"
+#include "cli/submission.h"
 #include "cli/terminal.h"
 #include "coordinator/create.h"
 #include "domain/codec.h"
@@ -37,6 +38,7 @@ Result<NewFlow> new_flow(const Invocation& call) {
       return fail(Code::invalid, "--env: " + shown(pair) + " is not NAME=VALUE");
     wanted.env_vars[pair.substr(0, equals)] = pair.substr(equals + 1);
   }
+  MJ_CHECK(read_notify_flag(call, wanted.notify));
   wanted.idempotency_key = call.get("key");
   if (call.has("key") && wanted.idempotency_key.empty()) return fail(Code::invalid, "--key: is empty");
   // One of our own: what was broken off by a server that goes away is gone on with when it is back.

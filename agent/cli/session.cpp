@@ -6,7 +6,8 @@
 #include "base/log.h"
 #include "cli/doctor.h"
 #include "domain/codec.h"
-#include "worker/prerequisites.h"
+#include "domain/prerequisites.h"
+#include "transport/webhook.h"
 
 namespace mycojobs {
 
@@ -147,6 +148,14 @@ Result<std::unique_ptr<Coordinator>> start_coordinator(const Parts& parts, const
   auto networks = Networks::parse(settings.coordinator_networks);
   if (!networks) return fail(networks.error(), "coordinator.networks");
   coordinator.networks = std::move(*networks);
+  auto webhooks = Webhooks::parse(settings.coordinator_webhooks);
+  if (!webhooks) return fail(webhooks.error(), "coordinator.webhooks");
+  coordinator.webhooks = std::move(*webhooks);
+  coordinator.webhook_secrets = settings.coordinator_webhook_secrets;
+  if (!coordinator.webhook_secrets.empty()) MJ_CHECK(read_webhook_secrets(coordinator.webhook_secrets));
+  MJ_CHECK(check_allowed(settings.prerequisites_allow));
+  coordinator.allowed_prerequisites = settings.prerequisites_allow;
+  coordinator.prerequisites_timeout_ms = settings.prerequisites_timeout_ms;
   coordinator.where = self.host + " pid " + std::to_string(self.pid);
   return Coordinator::start(stores, parts.clock, std::move(coordinator));
 }

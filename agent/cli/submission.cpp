@@ -14,6 +14,7 @@
 #include "cli/serve.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
+#include "domain/notify.h"
 #include "domain/utf8.h"
 #include "inspect/explain.h"
 
@@ -130,6 +131,7 @@ Result<void> read_order(const Invocation& call, Job& job) {
   MJ_CHECK(read_number(call, "concurrency-limit", 1, UINT32_MAX, job.concurrency_limit));
   job.concurrency_key = call.get("concurrency-key");
   job.prerequisites = values(call, "prerequisite");
+  MJ_CHECK(read_notify_flag(call, job.notify));
   if (call.has("priority")) {
     std::string text = call.get("priority");
     const bool below = text.starts_with('-');
@@ -169,6 +171,13 @@ bool wait_and_go_on() { return next_stop_signal(kTryAgainMs) == 0; }
 
 }  // namespace
 
+Result<void> read_notify_flag(const Invocation& call, std::string& notify) {
+  for (const std::string& typed : values(call, "notify")) {
+    if (auto added = add_notify(typed, notify); !added) return fail(added.error(), "--notify");
+  }
+  return {};
+}
+
 std::vector<FlagRow> local_run_flags() {
   return {{"type", "NAME", "script type (default: by the file's name)"},
           {"name", "TEXT", "a name for the job (default: the file's)"},
@@ -192,6 +201,7 @@ std::vector<FlagRow> submission_flags() {
       {"concurrency-limit", "N", "so many of them (default 1)"},
       {"caller", "ID", "the actor who submits (default 1)"},
       {"id", "ID", "the job's id (default: the caller's next one)"},
+      {"notify", "TARGET", "who hears of its end: a webhook's URL, or JSON (docs/notify.md)", true},
       {"idempotency-key", "TEXT", "a second submission of the caller with this key is the first one again"}};
   flags.insert(flags.end(), more.begin(), more.end());
   return flags;

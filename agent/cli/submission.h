@@ -9,7 +9,8 @@
 namespace mycojobs {
 
 std::vector<FlagRow> submission_flags();
-std::vector<FlagRow> local_run_flags();  // those that need no store
+Result<void> read_notify_flag(const Invocation&, std::string& notify);  // --notify, any number of times
+std::vector<FlagRow> local_run_flags();                                 // those that need no store
 
 struct Submission {
   Job job;

@@ -7,6 +7,7 @@
 #include "coordinator/create.h"
 #include "coordinator/progress_parts.h"
 #include "domain/codec.h"
+#include "domain/notify.h"
 #include "store/redis_flows.h"
 
 namespace mycojobs {
@@ -46,6 +47,8 @@ Result<void> check_flow(const Decoded<Flow>& read, Id context, Id flow) {
   if (record.jobs.empty()) return wrong(name, "jobs: is empty: list the ids of its jobs, as in [2001,2002]");
   if (record.jobs.size() > kMaxFlowNodes)
     return wrong(name, "jobs: are over " + std::to_string(kMaxFlowNodes) + ": make several flows of it");
+  if (const auto problems = read_notify(record.notify, "notify").problems; !problems.empty())
+    return wrong(name, problems.front().message);
   std::set<Id> seen;
   for (const Id job : record.jobs) {
     if (!seen.insert(job).second) return wrong(name, "jobs: " + std::to_string(job) + " is named twice");
@@ -109,6 +112,7 @@ Result<void> adopt_flow(FlowStore& flows, Store& store, Id context, Id id) {
   asked.context = context;
   asked.caller = flow.caller_id;
   asked.env_vars = flow.env_vars;
+  asked.notify = flow.notify;
   auto made = put_all(flows, *plan, asked, id, std::move(jobs));
   if (!made && made.error().code == Code::conflict) return wrong(redis_key(flow), "jobs: " + made.error().message);
   MJ_CHECK(made);

@@ -11,6 +11,8 @@
 #include "base/log.h"
 #include "base/pulse.h"
 #include "coordinator/context_loop.h"
+#include "coordinator/notifier.h"
+#include "coordinator/prerequisite_thread.h"
 #include "coordinator/router.h"
 #include "store/redis_flows.h"
 
@@ -22,17 +24,24 @@ constexpr std::uint32_t kAwayMs = 250;  // between tries to reach a store that i
 class ContextThread {
  public:
   static Result<std::unique_ptr<ContextThread>> start(StoreFactory& stores, const Clock& clock,
-                                                      ContextSettings settings, const Networks& networks) {
+                                                      ContextSettings settings, const CoordinatorSettings& all) {
     MJ_TRY(flows, stores.open_flows());
     MJ_TRY(store, stores.open());
     MJ_TRY(waiter, stores.open_waiter({{settings.context, ""}}, kFlowDueTopic));
     RouterSettings routes;
     routes.context = settings.context;
-    routes.networks = networks;
+    routes.networks = all.networks;
     MJ_TRY(router, Router::start(stores, clock, routes));
+    MJ_TRY(notifier, Notifier::start(stores, clock, {settings.context, all.webhooks, all.webhook_secrets}));
+    MJ_TRY(looking, stores.open());
+    auto prerequisites = std::make_unique<PrerequisiteThread>(
+        std::move(looking), clock, settings.context,
+        LookSettings{Looker::coordinator, all.allowed_prerequisites, all.prerequisites_timeout_ms});
     std::unique_ptr<ContextThread> made(
         new ContextThread(std::move(flows), std::move(store), std::move(waiter), clock, std::move(settings)));
     made->router_ = std::move(router);
+    made->notifier_ = std::move(notifier);
+    made->prerequisites_ = std::move(prerequisites);
     return made;
   }
   ~ContextThread() {
@@ -110,6 +119,8 @@ class ContextThread {
   bool away_ = false;
   std::atomic<bool> stop_{false};
   std::unique_ptr<Router> router_;
+  std::unique_ptr<Notifier> notifier_;
+  std::unique_ptr<PrerequisiteThread> prerequisites_;
   std::thread thread_;  // last: it uses all of the above
 };
 
@@ -163,7 +174,7 @@ class Coordinating final : public Coordinator {
     settings.where = settings_.where;
     settings.lease_ms = settings_.lease_ms;
     settings.retention_ms = settings_.retention_ms;
-    MJ_TRY(thread, ContextThread::start(stores_, clock_, std::move(settings), settings_.networks));
+    MJ_TRY(thread, ContextThread::start(stores_, clock_, std::move(settings), settings_));
     threads_[context] = std::move(thread);
     log(LogLevel::info, "coordinator", "context {}: served", context);
     return {};

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "domain/networks.h"
+#include "domain/webhooks.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/flows.h"
 #include "mycojobs/result.h"
@@ -31,6 +32,10 @@ struct CoordinatorSettings {
   std::uint64_t retention_ms = 24ULL * 3600 * 1000;  // of ended flows; 0: for ever
   std::string where;                                 // shown to people: host and pid
   Networks networks;                                 // in which supervisors may be called
+  Webhooks webhooks;                                 // that may be called
+  std::string webhook_secrets;                       // file; empty: what they get is not signed
+  std::vector<std::string> allowed_prerequisites;    // as an agent's
+  std::uint64_t prerequisites_timeout_ms = 0;
 };
 
 class Coordinator {

@@ -44,6 +44,7 @@ Flow record_of(const FlowPlan& plan, const NewFlow& asked, Id id, std::vector<Id
   flow.detail = "new";
   flow.definition_hash = plan.hash;
   flow.parent = asked.parent;
+  flow.notify = asked.notify.empty() ? plan.notify : asked.notify;
   if (!plan.values.empty()) flow.unknown.emplace_back("inputs", dump_json(inputs_json(plan)));
   LoadedRun run;
   run.record = flow;
@@ -127,6 +128,7 @@ Result<Flow> create_flow_of_jobs(FlowStore& store, const Flow& wanted, const std
   asked.context = wanted.context_id;
   asked.caller = wanted.caller_id;
   asked.env_vars = wanted.env_vars;
+  asked.notify = wanted.notify;
   MJ_CHECK(check(asked));
   MJ_TRY(plan, plan_of_jobs(wanted.name, wanted.env_vars, jobs, nodes));
   FlowDraft draft;
@@ -158,6 +160,7 @@ Result<Flow> replay_flow(FlowStore& store, RunCache& cache, Id context, Id flow,
   again.context = context;
   again.caller = caller;
   again.env_vars = run.record.env_vars;
+  again.notify = run.record.notify;
   return create_flow(store, *run.plan, again);
 }
 

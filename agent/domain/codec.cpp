@@ -61,7 +61,7 @@ bool read_record(const json& object, R& record, const Site& site) {
     }
     const bool known = with_field(record, name, [&](auto& member, Style style) {
       if constexpr (std::is_same_v<std::decay_t<decltype(member)>, std::string>) {
-        if (style == Style::json_object && value.is_structured()) {
+        if (style != Style::plain && value.is_structured()) {
           member = dump_json(value);
           return;
         }
@@ -73,9 +73,10 @@ bool read_record(const json& object, R& record, const Site& site) {
   return true;
 }
 
-// Text that is an object becomes one; text that is not stays text, so that nothing is hidden.
-json object_or_text(const std::string& text) {
-  if (auto parsed = parse_json(text); parsed && parsed->is_object()) return std::move(*parsed);
+// Text that is an object (or a list, where one may stand) becomes one; any other stays text, so that nothing is hidden.
+json structure_or_text(const std::string& text, Style style) {
+  if (auto parsed = parse_json(text); parsed && (parsed->is_object() || (style == Style::json && parsed->is_array())))
+    return std::move(*parsed);
   return Value<std::string>::to_json(text);
 }
 
@@ -126,7 +127,7 @@ json to_json(const R& record) {
   visit(record, [&]<class T>(std::string_view name, const T& member, Style style = Style::plain) {
     if (!kAllFields<R> && Value<T>::empty(member)) return;
     if constexpr (std::is_same_v<T, std::string>) {
-      out[name] = style == Style::json_object ? object_or_text(member) : Value<T>::to_json(member);
+      out[name] = style != Style::plain ? structure_or_text(member, style) : Value<T>::to_json(member);
     } else {
       out[name] = Value<T>::to_json(member);
     }

@@ -49,8 +49,8 @@ struct FlowField {
   void (*read)(const Spot&, FlowPlan&);
   std::string_view takes, meaning;
 };
-const std::array<FlowField, 9>& flow_fields() {
-  static const std::array<FlowField, 9> kFields{{
+const std::array<FlowField, 10>& flow_fields() {
+  static const std::array<FlowField, 10> kFields{{
       {"name", read_name, "text", "what its runs are listed under; required"},
       {"env", [](const Spot& spot, FlowPlan& plan) { read_map(spot, plan.env_vars); }, "map",
        "environment of every job; a job's own comes first"},
@@ -59,6 +59,8 @@ const std::array<FlowField, 9>& flow_fields() {
       {"timeout", [](const Spot& spot, FlowPlan& plan) { read_duration(spot, plan.timeout_ms); }, "duration",
        "of the whole flow, from its start; then it is cancelled, with the detail timeout"},
       {"max_parallel", read_max_parallel, "number", "jobs in flight at one time; default 0: any number"},
+      {"notify", [](const Spot& spot, FlowPlan& plan) { read_notify_field(spot, plan.notify); },
+       "url, map, list of both", "who hears of its end: webhook, job or topic"},
       {"inputs", [](const Spot&, FlowPlan&) {}, "map", "what whoever starts it gives, by name"},
       {"given", [](const Spot&, FlowPlan&) {}, "map", "values of inputs, unless whoever starts it gives others"},
       {"defaults", [](const Spot&, FlowPlan&) {}, "map", "fields of every job that does not have them"},

@@ -45,7 +45,7 @@ struct FlowCondition {
   std::uint32_t node = 0;  // one that comes before (a need, or a need's need)
   std::string key;         // of its result; "status" with the prefix "$" reads how it ended: $status
   Test test = Test::exists;
-  std::string value;  // exists: true or false; greater_than, less_than: a number
+  std::string value;      // exists: true or false; greater_than, less_than: a number
   bool of_input = false;  // it reads the flow's input `key`, and no node
 };
 std::string describe(const FlowCondition&, std::string_view node_name);  // "build.size greater_than 10"
@@ -99,6 +99,7 @@ struct FlowInput {
 
 struct FlowPlan {
   std::string name;
+  std::string notify;     // who hears of its end, as Flow::notify
   std::string hash;       // SHA-256 of `canonical`, 64 hex digits
   std::string canonical;  // JSON with sorted keys and every file's content inline
   TextMap env_vars;

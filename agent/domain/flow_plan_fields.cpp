@@ -265,6 +265,8 @@ constexpr NodeField kFields[] = {
     {"supervisor_url", kJob, read_supervisor, "url",
      "where it runs, if not with any agent of the context: "
      "http://HOST:PORT, https://HOST, runner:ID"},
+    {"notify", kJob, [](const Spot& spot, Draft& draft, int) { read_notify_field(spot, draft.node.job.notify); },
+     "url, map, list of both", "who hears of its end, whatever the flow does: webhook, job or topic"},
     {"key", bit(NodeKind::flow), read_key, "text",
      "the child is started once for each key of its parent; default: the node's name"},
 };

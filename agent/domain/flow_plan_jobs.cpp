@@ -60,6 +60,11 @@ Result<json> node_of(const Job& job, const std::map<Id, std::string>& names) {
   if (!job.concurrency_key.empty()) node["concurrency_key"] = job.concurrency_key;
   if (job.concurrency_limit != 0) node["concurrency_limit"] = job.concurrency_limit;
   const std::string where = "job " + std::to_string(job.id) + ": ";
+  if (!job.notify.empty()) {
+    auto notify = parse_json(job.notify);
+    if (!notify) return fail(notify.error(), where + "notify");
+    node["notify"] = std::move(*notify);
+  }
   if (!job.policy.empty()) {
     auto policy = parse_json(job.policy);
     if (!policy) return fail(policy.error(), where + "policy");

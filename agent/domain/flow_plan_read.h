@@ -56,6 +56,7 @@ bool read_switch(const Spot&, bool& out);                //
 bool read_duration(const Spot&, std::uint64_t& out_ms);  // above 0, at most 10 years
 bool read_whole(const Spot&, std::int64_t least, std::int64_t most, std::int64_t& out);
 bool read_map(const Spot&, TextMap& out);
+void read_notify_field(const Spot&, std::string& out);  // as JSON
 // A list, or one value that stands for a list of one: calls see(Spot of the item).
 void each_of(const Spot&, const std::function<void(const Spot&)>& see);
 

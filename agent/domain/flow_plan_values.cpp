@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "domain/flow_plan_read.h"
+#include "domain/notify.h"
 #include "domain/units.h"
 #include "domain/utf8.h"
 
@@ -118,6 +119,15 @@ bool read_map(const Spot& spot, TextMap& out) {
     }
   }
   return sound;
+}
+
+void read_notify_field(const Spot& spot, std::string& out) {
+  const NotifyRead read = read_notify(spot.value, "");
+  for (const FieldProblem& problem : read.problems) {
+    // "[1]: on: ..." stands behind the field's own path.
+    spot.problems.add(spot.path + problem.field, problem.message.substr(problem.field.size() + 2));
+  }
+  if (read.problems.empty() && !read.targets.empty()) out = dump_json(spot.value);
 }
 
 void each_of(const Spot& spot, const std::function<void(const Spot&)>& see) {

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "domain/codec.h"
+#include "domain/notify.h"
 #include "domain/policy.h"
 #include "domain/utf8.h"
 
@@ -77,6 +78,7 @@ std::vector<FieldProblem> validate(const Job& job) {
     findings.add("concurrency_limit", "limits nothing without a concurrency_key");
   }
   auto problems = findings.take();
+  for (FieldProblem& problem : read_notify(job.notify, "notify").problems) problems.push_back(std::move(problem));
   for (FieldProblem& problem : read_policy(job.policy, "policy").problems) problems.push_back(std::move(problem));
   return problems;
 }

@@ -41,7 +41,7 @@ constexpr auto kCauses = std::to_array<CauseRow>({
     {"waiting", "dependency_absent", "a job that it depends on does not exist"},
     {"waiting", "cycle", "jobs wait for one another in a circle"},
     {"prerequisites", "not_met", "its prerequisites are not met"},
-    {"prerequisites", "not_checked", "no agent is alive to look at its prerequisites"},
+    {"prerequisites", "not_checked", "nobody is there to look at its prerequisites"},
     {"planned", "flow", "its flow has not come to it yet"},
     {"held", "slots_taken", "as many jobs of its concurrency key run as may"},
     {"held", "slot_free", "it is held although no job of its concurrency key runs"},

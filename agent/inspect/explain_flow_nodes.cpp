@@ -14,7 +14,7 @@ constexpr std::size_t kAlike = 5;  // nodes that stand alike and are told one by
 
 std::string who_may(const NodeView& node) {
   if (node.approvers.empty())
-    return "who made the flow may decide, and the context's admins and executors; without a record of it anybody";
+    return "who made the flow may decide, and the context's admins; without a record of it anybody";
   return fmt::format("{} {} may decide, and the context's admins", node.approvers.size() == 1 ? "actor" : "actors",
                      fmt::join(node.approvers, ", "));
 }

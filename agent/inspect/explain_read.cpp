@@ -119,6 +119,17 @@ void look_in_database_0(Store& store, Situation& about) {
   }
 }
 
+// Whether one leads the context: it looks after prerequisites, then.
+Result<void> read_coordinator(Store& store, Situation& about) {
+  static constexpr std::string_view kUntil[] = {"until_ms"};
+  auto fields = store.load_fields(about.context, "mj:coordinator", kUntil);
+  if (!fields && fields.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(fields).error());
+  std::uint64_t until_ms = 0;
+  about.coordinated =
+      fields && !fields->empty() && parse_u64(fields->front().second, until_ms) && until_ms > about.job.now_ms;
+  return {};
+}
+
 Result<Situation> look_once(Store& store, Id context, const std::string& job_key) {
   Situation about;
   about.context = context;
@@ -134,6 +145,7 @@ Result<Situation> look_once(Store& store, Id context, const std::string& job_key
   if (state.empty() || state == "queued") MJ_CHECK(read_queue(store, about));
   if (state == "waiting") MJ_CHECK(read_waits(store, about));
   if (state == "held") MJ_CHECK(read_slots(store, about));
+  if (state == "prerequisites") MJ_CHECK(read_coordinator(store, about));
   MJ_CHECK(read_letters(store, about));
   if (state.empty() && about.job.record_type == "none") look_in_database_0(store, about);
   return about;

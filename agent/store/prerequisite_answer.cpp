@@ -2,13 +2,14 @@
 
 #include <algorithm>
 
+#include "domain/prerequisites.h"
 #include "domain/utf8.h"
 #include "store/redis_store.h"
 
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kMaxName = 64, kMaxComment = 4096;
+constexpr std::size_t kMaxComment = 4096;
 
 Result<void> check(const PrerequisiteAnswer& answer) {
   if (!is_approval_name(answer.name)) {
@@ -20,11 +21,6 @@ Result<void> check(const PrerequisiteAnswer& answer) {
 }
 
 }  // namespace
-
-bool is_approval_name(std::string_view name) {
-  static constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-  return !name.empty() && name.size() <= kMaxName && name.find_first_not_of(kAllowed) == std::string_view::npos;
-}
 
 Result<bool> RedisStore::answer_prerequisite(Id context, const std::string& job_key, const PrerequisiteAnswer& answer) {
   MJ_CHECK(check(answer));

@@ -8,8 +8,6 @@
 
 namespace mycojobs {
 
-bool is_approval_name(std::string_view);
-
 struct PrerequisiteAnswer {
   std::string name;  // of the approval: 1 to 64 letters, digits, '.', '_' and '-'
   bool approved = true;

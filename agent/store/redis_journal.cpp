@@ -152,9 +152,11 @@ Result<TickReply> RedisStore::tick(Id context, const TickRequest& request) {
 }
 
 Result<std::vector<AwaitedPrerequisites>> RedisStore::prerequisites_due(Id context, std::uint32_t max,
-                                                                        std::uint32_t again_ms) {
-  MJ_TRY(reply,
-         run(context, scripts::prerequisites_due, Arguments{}.add(std::uint64_t{max}).add(std::uint64_t{again_ms})));
+                                                                        std::uint32_t again_ms, Looker looker) {
+  Arguments arguments;
+  arguments.add(std::uint64_t{max}).add(std::uint64_t{again_ms});
+  MJ_TRY(reply, run(context, scripts::prerequisites_due,
+                    arguments.add(looker == Looker::coordinator ? "coordinator" : "agent")));
   std::vector<AwaitedPrerequisites> out;
   for (std::size_t i = 0; i < reply.size(); ++i) {
     const Reply entry = reply.at(i);

@@ -63,9 +63,11 @@ class RedisStore final : public Store, private ContextLinks {
   Result<bool> expire(Id context, const Lease&) override;
   Result<std::vector<std::string>> expire_instance(Id context, Id runner, const std::string& instance) override;
   Result<TickReply> tick(Id context, const TickRequest&) override;
-  Result<std::vector<AwaitedPrerequisites>> prerequisites_due(Id context, std::uint32_t max,
-                                                              std::uint32_t again_ms) override;
+  Result<std::vector<AwaitedPrerequisites>> prerequisites_due(Id context, std::uint32_t max, std::uint32_t again_ms,
+                                                              Looker) override;
   Result<void> prerequisites_settled(Id context, const std::string& job_key, const std::string& impossible) override;
+  Result<DueNotices> notices_due(Id context, std::uint32_t max, std::uint32_t hold_ms) override;
+  Result<void> settle_notice(Id context, const Notice&, const NoticeAfter&) override;
   Result<bool> answer_prerequisite(Id context, const std::string& job_key, const PrerequisiteAnswer&);
 
   Result<Job> submit(const Job&) override;

@@ -35,6 +35,10 @@ curl_socket_t open_socket(void* into, curlsocktype, curl_sockaddr* to) {
   return ::socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
 }
 
+int goes_on(void* stop, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  return *static_cast<const std::atomic<bool>*>(stop) ? 1 : 0;
+}
+
 }  // namespace
 
 struct HttpClient::Handle {
@@ -56,6 +60,7 @@ Result<HttpAnswer> HttpClient::post(const HttpPost& call) {
   curl_slist* headers = ::curl_slist_append(nullptr, "Content-Type: application/json");
   headers = ::curl_slist_append(headers, "Expect:");
   if (!call.bearer.empty()) headers = ::curl_slist_append(headers, ("Authorization: Bearer " + call.bearer).c_str());
+  for (const std::string& header : call.headers) headers = ::curl_slist_append(headers, header.c_str());
   bool set = ::curl_easy_setopt(easy, CURLOPT_URL, call.url.c_str()) == CURLE_OK;
   set = set && ::curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK;
   set = set && ::curl_easy_setopt(easy, CURLOPT_PROXY, "") == CURLE_OK;
@@ -73,6 +78,11 @@ Result<HttpAnswer> HttpClient::post(const HttpPost& call) {
   Gate gate{call.networks, {}};
   set = set && ::curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket) == CURLE_OK;
   set = set && ::curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, &gate) == CURLE_OK;
+  if (call.stop != nullptr) {
+    set = set && ::curl_easy_setopt(easy, CURLOPT_NOPROGRESS, 0L) == CURLE_OK;
+    set = set && ::curl_easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, goes_on) == CURLE_OK;
+    set = set && ::curl_easy_setopt(easy, CURLOPT_XFERINFODATA, call.stop) == CURLE_OK;
+  }
   const CURLcode done = set ? ::curl_easy_perform(easy) : CURLE_URL_MALFORMAT;
   long status = 0;
   ::curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);

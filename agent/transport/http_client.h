@@ -1,9 +1,11 @@
 // HTTP POST, by libcurl: to supervisors of other hosts, and to a coordinator. Connections are reused. One thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "domain/networks.h"
 #include "mycojobs/result.h"
@@ -17,6 +19,8 @@ struct HttpPost {
   std::size_t max_bytes = 64U << 20;  // of the answer
   // Addresses that may be connected to, looked at after the name has been resolved; null: any. Outlives the call.
   const Networks* networks = nullptr;
+  std::vector<std::string> headers = {};    // "name: value"
+  const std::atomic<bool>* stop = nullptr;  // once true, the call ends within a second; null: it runs on
 };
 struct HttpAnswer {
   int status = 0;

@@ -1,20 +1,15 @@
-// Any agent looks after the jobs that wait for prerequisites: settles those whose conditions are all met at one time,
-// those that never will be, and those that have waited too long. In a thread of its own: what is looked at may be slow.
+// The agent's thread that looks after jobs which wait for prerequisites, where no coordinator does
+// (prerequisites/look.h).
 #pragma once
 
 #include <atomic>
 #include <map>
 #include <memory>
-#include <optional>
-#include <string>
 #include <thread>
-#include <utility>
-#include <vector>
 
 #include "base/mailbox.h"
+#include "prerequisites/look.h"
 #include "worker/context_pauses.h"
-#include "worker/prerequisites.h"
-#include "worker/probes.h"
 #include "worker/store_health.h"
 #include "worker/types.h"
 
@@ -27,32 +22,16 @@ class PrerequisiteChecker {
   void stop();
 
  private:
-  enum class Seen { yes, no, later };  // later: it is being looked at
-  struct Turn {
-    std::uint64_t next_boot_ms = 0;
-    std::uint32_t again_ms = 0;
-  };
-
   void loop();
   void look_around();
-  Result<void> look(Id context, Turn&);
-  Result<void> judge(Id context, AwaitedPrerequisites job);
-  Result<std::vector<Condition>> read_conditions(const std::vector<std::string>& texts) const;
-  // never: why it cannot come true any more.
-  Result<Seen> see(Id context, const AwaitedPrerequisites&, const Condition&, std::string& never);
-  Result<Seen> see_key(Id context, const std::string& key);
-  Result<Seen> see_flow(Id context, const Condition&, std::string& never);
-  Result<std::uint64_t> now_ms(Id context, const std::string& job_key);
-  Seen see_network(const Condition&);
+  void failed(Id context, const Error& error) { health_.failed(context, "looking at prerequisites", error); }
 
-  std::unique_ptr<Store> store_;
   const Clock& clock_;
   StoreHealth& health_;
-  WorkerSettings settings_;
+  std::vector<Id> contexts_;
+  PrerequisiteLook look_;
   ContextPauses pauses_;
-  std::unique_ptr<Probes> probes_;  // made when the first job needs it
-  std::map<Id, Turn> turns_;
-  std::map<std::pair<Id, std::string>, AwaitedPrerequisites> open_;  // jobs whose conditions are being looked at
+  std::map<Id, std::uint64_t> next_boot_ms_;
   Mailbox<int> wake_;
   std::atomic<bool> stop_{false};
   std::thread thread_;

@@ -57,6 +57,7 @@ struct Context {
   Id id = 0;  // also the number of the Redis database
   std::vector<Id> admins, readers, executors;
   std::vector<Id> submitters;  // of our own: may send work without being able to delete it (agent/domain/rights.h)
+  std::string notify;          // JSON list: who hears of ends here (agent/domain/notify.h)
   std::uint32_t created_at = 0, updated_at = 0;
   Fields unknown;
 };
@@ -97,6 +98,7 @@ struct Job {
       inputs;             // artifacts of its dependends that it wants: "JOB NAME" (all) or "JOB NAME/ARTIFACT"
   std::string artifacts;  // JSON object: name -> {sha256, bytes, text}; written with its end
   std::string policy;     // JSON object: what it asks of its sandbox (agent/domain/policy.h); empty: nothing
+  std::string notify;     // JSON list: who hears of its end (agent/domain/notify.h)
   std::vector<std::string> result_json = {};  // keys of `result` whose text is JSON; the others are texts
   Fields unknown;
 };
@@ -121,6 +123,7 @@ struct Flow {
   std::vector<FlowNode> nodes;
   std::uint64_t started_ms = 0, ended_ms = 0;
   std::string parent;
+  std::string notify;                         // as of a job
   std::vector<std::string> result_json = {};  // as of a job
   Fields unknown;
 };

@@ -119,6 +119,32 @@ struct AwaitedPrerequisites {
   std::uint64_t waited_ms = 0;  // since it was first met, by the store's clock
 };
 
+// Who looks after prerequisites: coordinators; agents where no coordinator has looked for 5 s.
+enum class Looker { agent, coordinator };
+
+// Somebody is to hear that a job or a flow has ended; it stands in the store from the same step as the end.
+struct Notice {
+  std::string entry;  // as the store has it
+  std::string of;     // job:12:2001, flow:33
+  bool finished = false;
+  std::uint64_t ended_us = 0;  // by the store's clock; with `of` it names the notice
+  std::uint32_t tries = 0;
+  std::vector<std::string> told;  // digests of those who have heard of it
+};
+struct DueNotices {
+  std::vector<Notice> notices;
+  std::uint64_t next_ms = 0;  // how long until the next one is due; 0: none
+};
+// What becomes of a notice after a try. Nothing: all have heard of it, or it is given up, which `given_up` tells.
+struct NoticeAfter {
+  struct Again {
+    std::vector<std::string> told;
+    std::uint64_t after_ms = 0;
+  };
+  std::optional<Again> again;
+  std::string given_up;  // a line for the anomalies; empty: it is not
+};
+
 struct LogPage {
   std::vector<Log> lines;
   bool ended = false;  // no line will follow
@@ -175,9 +201,14 @@ class Store {
   // Jobs whose prerequisites should be looked at now, at most max. Each is given to one caller, and again after
   // again_ms.
   virtual Result<std::vector<AwaitedPrerequisites>> prerequisites_due(Id context, std::uint32_t max,
-                                                                      std::uint32_t again_ms) = 0;
+                                                                      std::uint32_t again_ms, Looker) = 0;
   // They are met: to its queue. With a reason: they never will be; the job ends as error, detail prerequisite.
   virtual Result<void> prerequisites_settled(Id context, const std::string& job_key, const std::string& impossible) = 0;
+
+  // Notices whose time has come, at most max. Each is given to one caller, and again after hold_ms unless it was
+  // settled.
+  virtual Result<DueNotices> notices_due(Id context, std::uint32_t max, std::uint32_t hold_ms) = 0;
+  virtual Result<void> settle_notice(Id context, const Notice&, const NoticeAfter&) = 0;
 
   // Writes the record and pushes its key onto its queue (or keeps it until its run_at_ms). id 0: the next free one of
   // that caller. An id that exists with the same content (see same_content()) is returned as it is; with other content:

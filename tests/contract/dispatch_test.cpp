@@ -197,11 +197,12 @@ TEST_P(Dispatch, PrerequisitesParkUntilTheyAreSettled) {
   EXPECT_THAT(claim_keys(), IsEmpty());
   EXPECT_EQ(status(1), "waiting_for_prerequisites");
   EXPECT_EQ(detail(1), "prerequisite");
-  const auto due = store_->prerequisites_due(1, 10, 60000).value();
+  const auto due = store_->prerequisites_due(1, 10, 60000, Looker::agent).value();
   ASSERT_EQ(due.size(), 2U);
   EXPECT_EQ(due[0].job_key, "job:12:1");
   EXPECT_THAT(due[0].conditions, ElementsAre("wait:1s", "redis:ready"));
-  EXPECT_THAT(store_->prerequisites_due(1, 10, 60000).value(), IsEmpty()) << "given to one looker at a time";
+  EXPECT_THAT(store_->prerequisites_due(1, 10, 60000, Looker::agent).value(), IsEmpty())
+      << "given to one looker at a time";
   ASSERT_TRUE(store_->prerequisites_settled(1, "job:12:1", "").has_value());
   ASSERT_TRUE(store_->prerequisites_settled(1, "job:12:1", "").has_value());
   ASSERT_TRUE(store_->prerequisites_settled(1, "job:12:2", "file:/nowhere is not allowed").has_value());

@@ -1,8 +1,8 @@
 // The agent's other threads: run loop, reporter, lease keeper, housekeeper, prerequisite checker.
 #include <algorithm>
 
+#include "domain/prerequisites.h"
 #include "sim_agent.h"
-#include "worker/prerequisites.h"
 #include "worker/store_health.h"
 
 namespace mycojobs::sim {
@@ -215,7 +215,7 @@ void SimAgent::check_waiting() {
   waiting_.after(kLookEveryMs);
   const std::uint64_t began = host_.clock.boot_ms();
   if (!waiting_pauses_.may_try(kContext)) return;
-  const auto jobs = waiting_store_->prerequisites_due(kContext, kLookAtOnce, kLookAgainMs);
+  const auto jobs = waiting_store_->prerequisites_due(kContext, kLookAtOnce, kLookAgainMs, Looker::agent);
   bool ok = static_cast<bool>(jobs);
   for (std::size_t i = 0; ok && i < jobs->size(); ++i) {
     const AwaitedPrerequisites& job = (*jobs)[i];

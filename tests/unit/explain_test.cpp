@@ -192,7 +192,7 @@ std::vector<Case> parked_cases() {
       {"waits lost", claimed("waiting"), "waiting", "place_lost", "wait for others", "doctor --rebuild"},
       {"condition", with(condition, alive), "prerequisites", "not_met", "file:/data/ready, wait:30s", "make them true",
        "looked at again in 2 s"},
-      {"nobody looks", condition, "prerequisites", "not_checked", "no agent is alive", "start an agent",
+      {"nobody looks", condition, "prerequisites", "not_checked", "nobody is there", "start an agent",
        "prerequisite: wait:30s"},
       {"condition lost", claimed("prerequisites"), "prerequisites", "place_lost", "prerequisites", "doctor --rebuild"},
       {"planned", with(claimed("planned"), [](Situation& s) { s.job.claim.flow = "1 33"; }), "planned", "flow",

@@ -26,14 +26,15 @@ const std::map<std::string, Parts> kArrows = {
     {"store", {"ports", "base", "domain"}},
     {"sandbox", {"ports", "base", "domain"}},
     {"transport", {"ports", "base", "domain"}},
+    {"prerequisites", {"ports", "base", "domain"}},
     {"executors", {"ports", "base", "domain", "sandbox/zygote.h", "sandbox/helper_rights.h"}},
-    {"worker", {"ports", "base", "domain", "store", "sandbox", "transport", "executors"}},
-    {"coordinator", {"ports", "base", "domain", "store", "transport", "executors"}},
+    {"worker", {"ports", "base", "domain", "store", "sandbox", "transport", "executors", "prerequisites"}},
+    {"coordinator", {"ports", "base", "domain", "store", "transport", "executors", "prerequisites"}},
     {"inspect", {"ports", "base", "domain", "store", "sandbox", "executors"}},
     {"api", {"ports", "base", "domain", "store", "transport", "inspect", "worker", "coordinator"}},
     {"cli",
      {"ports", "base", "domain", "store", "sandbox", "transport", "executors", "worker", "coordinator", "inspect",
-      "api"}},
+      "api", "prerequisites"}},
 };
 
 // Headers of libraries and of the kernel that one place alone may name, by how their names begin.

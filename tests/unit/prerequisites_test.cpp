@@ -1,4 +1,4 @@
-#include "worker/prerequisites.h"
+#include "domain/prerequisites.h"
 
 #include <gtest/gtest.h>
 

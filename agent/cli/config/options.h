@@ -47,7 +47,8 @@ struct Settings {
   bool local = false;
   std::vector<std::string> script_types;  // empty: all that the executors serve
   std::string api_listen, api_tokens, supervisor_listen;
-  std::vector<std::string> coordinator_networks;
+  std::vector<std::string> coordinator_networks, coordinator_webhooks;
+  std::string coordinator_webhook_secrets;
   Id runner_actor = 0;
   bool api_listen_chosen = false;  // by file, variable or flag
   std::string state_dir, libexec_dir, secrets_dir, plugins_dir;

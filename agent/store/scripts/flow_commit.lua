@@ -188,6 +188,10 @@ if ended then
   redis.call('ZADD', kEnded, dec(now_ms), flow)
   redis.call('ZREM', kDue, flow)
   redis.call('ZREM', kActive, flow)
+  if mark.state ~= 'ended' then
+    local written = to_table(record)
+    note_end('flow:' .. flow, written.status or 'error', num(written.ended_ms))
+  end
   local event = 'flow flow:' .. flow
   for _, waiting in ipairs(redis.call('SMEMBERS', 'mj:flow-waits:' .. flow)) do raise_event(context .. ' ' .. waiting, event) end
   redis.call('DEL', 'mj:flow-waits:' .. flow)

@@ -1,9 +1,15 @@
 --# places
 -- {job, its prerequisites, for how long it has waited, 1 if it is of a flow, approvals that were given}... : each is given
 -- out once in again_ms.
-local max, again_ms = num(arg()), num(arg())
-local err = wrong('mj:prerequisites', 'zset')
+local max, again_ms, looker = num(arg()), num(arg()), arg()
+local err = wrong('mj:prerequisites', 'zset') or wrong('mj:looking', 'string')
 if err then return err end
+-- Agents leave them to coordinators where one has looked lately.
+if looker == 'coordinator' then
+  redis.call('SET', 'mj:looking', dec(now_ms))
+elseif math.abs(now_ms - num(redis.call('GET', 'mj:looking') or nil)) < 5000 then
+  return {}
+end
 local found = {}
 for _, job in ipairs(redis.call('ZRANGEBYSCORE', 'mj:prerequisites', '-inf', dec(now_ms), 'LIMIT', 0, max)) do
   local claim = read_claim(job)

@@ -40,6 +40,27 @@ local function raise_event(flow, event)
   redis.call('PUBLISH', 'mj:flows:due', flow)
 end
 
+-- Somebody wants to hear that a job or flow has ended: its record names them, or its context does, of flows and of jobs that
+-- stand alone. Coordinators tell them (notices_due.lua). An entry: of what, its end in us, status, tries, who has heard of it.
+local kMostNotices = 100000
+local function note_end(of, status, ended_ms)
+  local asked = redis.pcall('HMGET', of, 'notify', 'context_id', 'flow_id', 'notice_of')
+  if asked.err then return end
+  if (asked[1] or '') == '' then
+    if asked[4] or num(asked[3] or nil) > 0 or not asked[2] then return end
+    local shared = redis.pcall('HGET', 'context:' .. asked[2], 'notify')
+    if type(shared) ~= 'string' or shared == '' then return end
+  end
+  if wrong('mj:notices', 'zset') then
+    return add_anomaly('mj:notices is no zset, so that nobody hears of the end of ' .. of .. ': delete that key')
+  end
+  if redis.call('ZCARD', 'mj:notices') >= kMostNotices then
+    return add_anomaly(of .. ' has ended, and nobody hears of it: ' .. dec(kMostNotices) .. ' notices wait already')
+  end
+  redis.call('ZADD', 'mj:notices', dec(now_ms), of .. ' ' .. dec(ended_ms * 1000 + now_us % 1000) .. ' ' .. status .. ' 0')
+  redis.call('PUBLISH', 'mj:notices', (asked[2] or '') .. ' ' .. of)
+end
+
 local finish  -- below
 -- Jobs that depend on one that has ended. So many in one step; tick.lua does the others.
 local settle_left = 100
@@ -100,6 +121,7 @@ finish = function(job, claim, fields, by_owner)
     'lease_until_ms')
   if type(cleared) == 'number' then
     redis.call('HSET', job, 'ended_ms', dec(now_ms), 'updated_at', now_s, unpack(fields))
+    if detail ~= 'skipped' then note_end(job, status, now_ms) end
   else
     add_dead(job, '', 'wrong_type')
   end

@@ -1,4 +1,4 @@
-#include "worker/prerequisites.h"
+#include "domain/prerequisites.h"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,6 @@
 #include "base/ids.h"
 #include "domain/units.h"
 #include "domain/utf8.h"
-#include "store/prerequisite_answer.h"
 
 namespace mycojobs {
 namespace {
@@ -232,6 +231,11 @@ Result<void> check_allowed(const std::vector<std::string>& allowed) {
     }
   }
   return {};
+}
+
+bool is_approval_name(std::string_view name) {
+  static constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+  return !name.empty() && name.size() <= 64 && name.find_first_not_of(kAllowed) == std::string_view::npos;
 }
 
 }  // namespace mycojobs

@@ -33,6 +33,8 @@ struct Condition {
 // Error invalid: no agent of this operator will ever see it come true; the message names the condition and the remedy.
 Result<Condition> parse_condition(std::string_view text, const std::vector<std::string>& allowed);
 
+bool is_approval_name(std::string_view);  // 1 to 64 letters, digits, '.', '_' and '-'
+
 // The operator's list: an entry allows what equals it, and what goes on from it at a '/' or ':' ("file:/data/",
 // "tcp:db.internal:5432", "tcp:", "https://status.example.com"). Error invalid: an entry that could allow nothing.
 Result<void> check_allowed(const std::vector<std::string>& allowed);

@@ -1,6 +1,6 @@
 // Knows libcurl, as transport/http_client.cpp does. A connection to host:port is its CONNECT_ONLY: it resolves names
 // without blocking, and tries all addresses of a name.
-#include "worker/probes.h"
+#include "prerequisites/probes.h"
 
 #include <curl/curl.h>
 

@@ -11,7 +11,7 @@
 
 #include "mycojobs/clock.h"
 #include "mycojobs/result.h"
-#include "worker/prerequisites.h"
+#include "domain/prerequisites.h"
 
 namespace mycojobs {
 

@@ -1,0 +1,34 @@
+// Tells those who want to hear of an end (domain/notify.h): calls webhooks, submits jobs, sends messages. What is to be
+// told stands in the store from the same step as the end (mj:notices), until all have heard of it:
+//
+//   due --taken for kHoldMs--> told --> gone
+//                          `-> some have not --kFirstPauseMs, doubling--> due again, at most kMostTries times
+//
+// If we die, the notice is due again: a webhook or topic may hear of an end twice (with the same id), a job runs once.
+// Threads: one, and one for each notice whose webhooks are being called.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "domain/webhooks.h"
+#include "mycojobs/clock.h"
+#include "mycojobs/result.h"
+#include "mycojobs/store.h"
+
+namespace mycojobs {
+
+struct NotifierSettings {
+  Id context = 0;
+  Webhooks webhooks;    // that may be called
+  std::string secrets;  // file (transport/webhook.h), read for each notice; empty: not signed
+};
+
+class Notifier {
+ public:
+  static Result<std::unique_ptr<Notifier>> start(StoreFactory&, const Clock&, NotifierSettings);
+  virtual ~Notifier() = default;  // within a second; what it was telling is due again later
+};
+
+}  // namespace mycojobs

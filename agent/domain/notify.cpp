@@ -1,0 +1,206 @@
+#include "domain/notify.h"
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "base/sha256.h"
+#include "domain/result_values.h"
+#include "domain/utf8.h"
+#include "domain/webhooks.h"
+
+namespace mycojobs {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMaxTargets = 8, kMaxBytes = 64U << 10, kMaxTopicBytes = 64;
+constexpr std::size_t kMaxResultBytes = 16U << 10;  // the body is a variable of a job's environment, too
+
+// What the job of a target may say: all that does not place it among others.
+constexpr std::array<std::string_view, 11> kJobFields{
+    "script", "script_type", "timeout",          "retries",         "env_vars",         "policy",
+    "name",   "priority",    "queue_timeout_ms", "concurrency_key", "concurrency_limit"};
+
+struct Reading {
+  NotifyRead& out;
+  std::string field;
+  void refuse(const std::string& what) const { out.problems.push_back({field, field + ": " + what}); }
+};
+
+void read_webhook(const Reading& at, const json& value, NotifyTarget& target) {
+  target.kind = NotifyTarget::Kind::webhook;
+  if (!value.is_string()) return at.refuse("a webhook is the text of its address");
+  target.where = value.get<std::string>();
+  if (auto address = parse_web_address(target.where); !address) at.refuse(address.error().message);
+}
+
+void read_topic(const Reading& at, const json& value, NotifyTarget& target) {
+  target.kind = NotifyTarget::Kind::topic;
+  const auto plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
+           c == '-';
+  };
+  if (value.is_string()) target.where = value.get<std::string>();
+  if (target.where.empty() || target.where.size() > kMaxTopicBytes ||
+      !std::all_of(target.where.begin(), target.where.end(), plain)) {
+    at.refuse("a topic is 1 to 64 of letters, digits, '.', '_' and '-'");
+  }
+}
+
+void read_job(const Reading& at, const json& value, NotifyTarget& target) {
+  target.kind = NotifyTarget::Kind::job;
+  if (!value.is_object()) return at.refuse("job: is no object with script and script_type");
+  for (const auto& item : value.items()) {
+    if (std::find(kJobFields.begin(), kJobFields.end(), item.key()) == kJobFields.end())
+      at.refuse("job." + shown(item.key()) + ": a job that is to notify has no such field");
+  }
+  auto decoded = decode_json<Job>(value);
+  for (const FieldProblem& problem : decoded.problems) at.refuse("job." + problem.message);
+  target.job = std::move(decoded.record);
+  Job checked = target.job;
+  checked.id = checked.caller_id = checked.context_id = 1;
+  for (const FieldProblem& problem : validate(checked)) at.refuse("job." + problem.message);
+}
+
+void read_on(const Reading& at, const json& value, NotifyTarget& target) {
+  const std::string word = value.is_string() ? value.get<std::string>() : "";
+  if (word == "finished") {
+    target.on = NotifyTarget::On::finished;
+  } else if (word == "error") {
+    target.on = NotifyTarget::On::error;
+  } else if (word != "ended") {
+    at.refuse("on: give ended, finished or error");
+  }
+}
+
+NotifyTarget read_target(const Reading& at, const json& value) {
+  NotifyTarget target;
+  target.digest = sha256_hex(dump_json(value)).substr(0, 16);
+  if (value.is_string()) {
+    read_webhook(at, value, target);
+    return target;
+  }
+  if (!value.is_object()) {
+    at.refuse("is neither an address nor an object with webhook, job or topic");
+    return target;
+  }
+  int kinds = 0;
+  for (const auto& item : value.items()) {
+    const std::string& key = item.key();
+    kinds += key == "webhook" || key == "job" || key == "topic" ? 1 : 0;
+    if (key == "webhook") {
+      read_webhook(at, item.value(), target);
+    } else if (key == "job") {
+      read_job(at, item.value(), target);
+    } else if (key == "topic") {
+      read_topic(at, item.value(), target);
+    } else if (key == "on") {
+      read_on(at, item.value(), target);
+    } else {
+      at.refuse(shown(key) + ": is none of webhook, job, topic, on");
+    }
+  }
+  if (kinds != 1) at.refuse("give one of webhook, job and topic");
+  return target;
+}
+
+std::string utc_text(std::uint64_t ms) {
+  const auto seconds = static_cast<std::time_t>(ms / 1000);
+  std::tm parts{};
+  std::array<char, 32> text{};
+  ::gmtime_r(&seconds, &parts);
+  const std::size_t size = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return {text.data(), size};
+}
+
+json data_of(Id context, const Notice& notice) {
+  return {{"key", notice.of},
+          {"context_id", context},
+          {"status", notice.finished ? "finished" : "error"},
+          {"ended_ms", notice.ended_us / 1000}};
+}
+
+template <class Record>
+void add_record(const Notice& notice, const Record& record, json& data) {
+  if (record.ended_ms != notice.ended_us / 1000) return;
+  data["id"] = record.id;
+  data["caller_id"] = record.caller_id;
+  data["name"] = to_utf8(record.name);
+  data["detail"] = to_utf8(record.detail);
+  data["error"] = to_utf8(record.error.substr(0, 1000));
+  data["started_ms"] = record.started_ms;
+  json result = typed_values(record.result, record.result_json);
+  const bool small = dump_json(result).size() <= kMaxResultBytes;
+  if (small) data["result"] = std::move(result);
+  data["result_omitted"] = !small;
+}
+
+}  // namespace
+
+NotifyRead read_notify(const json& value, std::string_view field) {
+  NotifyRead out;
+  const std::string name(field);
+  if (value.is_null()) return out;
+  if (!value.is_array()) {
+    out.targets.push_back(read_target({out, name}, value));
+  } else if (value.size() > kMaxTargets) {
+    Reading{out, name}.refuse(std::to_string(value.size()) + " are more than the " + std::to_string(kMaxTargets) +
+                              " who may hear of an end");
+  } else {
+    for (std::size_t i = 0; i < value.size(); ++i)
+      out.targets.push_back(read_target({out, name + "[" + std::to_string(i) + "]"}, value[i]));
+  }
+  return out;
+}
+
+NotifyRead read_notify(const std::string& text, std::string_view field) {
+  if (text.empty()) return {};
+  if (std::string_view("[{\"").find(text[0]) == std::string_view::npos)
+    return read_notify(json(to_utf8(text)), field);  // a client wrote the address alone
+  auto parsed = parse_json(text, kMaxBytes);
+  if (parsed) return read_notify(*parsed, field);
+  NotifyRead out;
+  Reading{out, std::string(field)}.refuse(parsed.error().message);
+  return out;
+}
+
+Result<void> add_notify(std::string_view typed, std::string& notify) {
+  json list = json::array(), one = std::string(typed);
+  if (!notify.empty()) {
+    MJ_TRY(before, parse_json(notify));
+    list = before.is_array() ? std::move(before) : json::array({before});
+  }
+  if (typed.starts_with('{')) {
+    MJ_TRY(parsed, parse_json(typed, kMaxBytes));
+    one = std::move(parsed);
+  }
+  list.push_back(std::move(one));
+  const NotifyRead read = read_notify(list, "notify");
+  if (!read.problems.empty()) return fail(Code::invalid, join(read.problems));
+  notify = dump_json(list);
+  return {};
+}
+
+std::string notice_body(Id context, const Notice& notice, const Fields& record) {
+  json data = data_of(context, notice);
+  const bool flow = notice.of.starts_with("flow:");
+  if (flow) {
+    add_record(notice, decode<Flow>(record).record, data);
+  } else {
+    const Job job = decode<Job>(record).record;
+    add_record(notice, job, data);
+    data["attempt"] = job.attempt;
+    if (job.flow_id != 0) data["flow_id"] = job.flow_id;
+  }
+  return dump_json({{"type", flow ? "flow.ended" : "job.ended"},
+                    {"timestamp", utc_text(notice.ended_us / 1000)},
+                    {"data", std::move(data)}});
+}
+
+std::string notice_id(Id context, const Notice& notice) {
+  return std::to_string(context) + "/" + notice.of + "@" + std::to_string(notice.ended_us);
+}
+
+}  // namespace mycojobs

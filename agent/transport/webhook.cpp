@@ -1,0 +1,88 @@
+#include "transport/webhook.h"
+
+#include <sodium/utils.h>
+
+#include <array>
+#include <cerrno>
+#include <fstream>
+
+#include "base/errno_text.h"
+#include "base/sha256.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::uint32_t kTimeoutMs = 10000;
+constexpr std::size_t kMaxAnswer = 1U << 20;  // nothing of it is used
+constexpr std::size_t kLeastSecret = 16, kMostSecret = 1024;
+constexpr std::string_view kMarked = "whsec_";
+
+std::string base64(std::string_view bytes) {
+  std::string out(sodium_base64_ENCODED_LEN(bytes.size(), sodium_base64_VARIANT_ORIGINAL), '\0');
+  sodium_bin2base64(out.data(), out.size(), reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
+                    sodium_base64_VARIANT_ORIGINAL);
+  out.pop_back();  // its NUL
+  return out;
+}
+
+// Empty: it is none.
+std::string secret_of(std::string_view line) {
+  if (!line.starts_with(kMarked)) return std::string(line);
+  line.remove_prefix(kMarked.size());
+  std::array<unsigned char, kMostSecret> bytes{};
+  std::size_t size = 0;
+  const bool sound = sodium_base642bin(bytes.data(), bytes.size(), line.data(), line.size(), nullptr, &size, nullptr,
+                                       sodium_base64_VARIANT_ORIGINAL) == 0;
+  return sound ? std::string(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size)) : std::string();
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> read_webhook_secrets(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return fail(Code::io, path + ": " + errno_text(errno) + " (coordinator.webhook_secrets)");
+  std::vector<std::string> secrets;
+  std::string line;
+  for (std::size_t number = 1; std::getline(file, line); ++number) {
+    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
+    if (line.empty() || line[0] == '#') continue;
+    std::string secret = secret_of(line);
+    if (secret.size() < kLeastSecret || secret.size() > kMostSecret) {
+      return fail(Code::invalid, path + ": line " + std::to_string(number) +
+                                     " is no secret: give whsec_ and base64 of 16 to 1024 bytes, as in whsec_$(openssl "
+                                     "rand -base64 32)");
+    }
+    secrets.push_back(std::move(secret));
+  }
+  if (secrets.empty()) return fail(Code::invalid, path + ": has no secret in it (coordinator.webhook_secrets)");
+  return secrets;
+}
+
+std::string webhook_signature(const std::vector<std::string>& secrets, std::string_view id, std::uint64_t unix_s,
+                              std::string_view body) {
+  std::string text(id), all;
+  text.append(".").append(std::to_string(unix_s)).append(".").append(body);
+  for (const std::string& secret : secrets) {
+    if (!all.empty()) all += ' ';
+    all += "v1," + base64(hmac_sha256(secret, text));
+  }
+  return all;
+}
+
+Result<void> call_webhook(HttpClient& http, const WebhookCall& call) {
+  HttpPost post;
+  post.url = call.url;
+  post.body = call.body;
+  post.timeout_ms = kTimeoutMs;
+  post.max_bytes = kMaxAnswer;
+  post.stop = call.stop;
+  post.headers = {"webhook-id: " + call.id, "webhook-timestamp: " + std::to_string(call.unix_s)};
+  if (!call.secrets.empty())
+    post.headers.push_back("webhook-signature: " + webhook_signature(call.secrets, call.id, call.unix_s, call.body));
+  MJ_TRY(answer, http.post(post));
+  if (answer.status < 200 || answer.status > 299)
+    return fail(Code::unavailable, call.url + ": answers " + std::to_string(answer.status));
+  return {};
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,145 @@
+// What is to be told of an end stands in the store from the same step as the end, until it was told.
+#include <gmock/gmock.h>
+
+#include "bench.h"
+
+namespace mycojobs {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+class Notices : public StoreContract {
+ protected:
+  static constexpr const char* kTold = R"(["https://a.example/x"])";
+
+  void submit(
+      Id id, const std::string& notify, const std::function<void(Job&)>& change = [](Job&) {}) {
+    Job wish = job(id);
+    wish.notify = notify;
+    change(wish);
+    const auto stored = store_->submit(wish);
+    ASSERT_TRUE(stored.has_value()) << stored.error().message;
+  }
+  DueNotices due(std::uint32_t max = 10, std::uint32_t hold_ms = 60000) {
+    auto reply = store_->notices_due(1, max, hold_ms);
+    EXPECT_TRUE(reply.has_value()) << reply.error().message;
+    return reply.value_or(DueNotices{});
+  }
+  static std::vector<std::string> of(const DueNotices& due) {
+    std::vector<std::string> keys;
+    for (const Notice& each : due.notices) keys.push_back(each.of);
+    return keys;
+  }
+  void run_all() {
+    for (const Claimed& each : claim(64)) ASSERT_EQ(outcome(end(each.ref, finished())), "ok");
+  }
+};
+
+TEST_P(Notices, AnEndIsToldOfOnceItIsThere) {
+  submit(1, kTold);
+  submit(2, "");
+  EXPECT_THAT(due().notices, IsEmpty());
+  run_all();
+  const auto found = due();
+  ASSERT_THAT(of(found), ElementsAre("job:12:1"));
+  EXPECT_TRUE(found.notices[0].finished);
+  EXPECT_EQ(found.notices[0].tries, 0U);
+  EXPECT_EQ(std::to_string(found.notices[0].ended_us / 1000), field("job:12:1", "ended_ms"));
+  EXPECT_GT(found.next_ms, 50000U);
+  EXPECT_THAT(due().notices, IsEmpty()) << "given to one at a time";
+}
+
+TEST_P(Notices, WhatNobodySettlesIsDueAgain) {
+  submit(1, kTold);
+  run_all();
+  const auto first = due(10, 0);
+  ASSERT_EQ(first.notices.size(), 1U);
+  const auto again = due(10, 0);
+  ASSERT_EQ(again.notices.size(), 1U);
+  EXPECT_EQ(again.notices[0].entry, first.notices[0].entry);
+}
+
+TEST_P(Notices, ATryIsCountedAndThoseWhoHaveHeardAreRemembered) {
+  submit(1, kTold);
+  run_all();
+  const Notice first = due().notices.at(0);
+  ASSERT_TRUE(store_->settle_notice(1, first, {NoticeAfter::Again{{"aa", "bb"}, 0}, ""}).has_value());
+  const Notice second = due().notices.at(0);
+  EXPECT_EQ(second.tries, 1U);
+  EXPECT_THAT(second.told, ElementsAre("aa", "bb"));
+  EXPECT_EQ(second.ended_us, first.ended_us);
+  // One that was slow comes with its old entry: it changes nothing.
+  ASSERT_TRUE(store_->settle_notice(1, first, {}).has_value());
+  ASSERT_TRUE(store_->settle_notice(1, second, {NoticeAfter::Again{{}, 60000}, ""}).has_value());
+  const auto later = due();
+  EXPECT_THAT(later.notices, IsEmpty());
+  EXPECT_GT(later.next_ms, 50000U);
+}
+
+TEST_P(Notices, SettledIsGoneAndGivenUpIsSaid) {
+  submit(1, kTold);
+  submit(2, kTold);
+  run_all();
+  const auto found = due();
+  ASSERT_EQ(found.notices.size(), 2U);
+  ASSERT_TRUE(store_->settle_notice(1, found.notices[0], {}).has_value());
+  ASSERT_TRUE(store_->settle_notice(1, found.notices[1], {std::nullopt, "nobody hears of it"}).has_value());
+  ASSERT_TRUE(store_->settle_notice(1, found.notices[1], {std::nullopt, "nobody hears of it"}).has_value());
+  EXPECT_THAT(store_->anomalies(1, 10).value(), ElementsAre(testing::HasSubstr("nobody hears of it")));
+  EXPECT_EQ(due(10, 0).next_ms, 0U);
+}
+
+TEST_P(Notices, OfAContextHearOfJobsThatStandAlone) {
+  ASSERT_TRUE(store_->save(1, "context:1", {{"id", "1"}, {"notify", kTold}}).has_value());
+  submit(1, "");
+  submit(2, "", [](Job& j) { j.unknown.emplace_back("notice_of", "job:12:1"); });
+  submit(3, "", [](Job& j) { j.flow_id = 7; });
+  submit(4, "", [](Job& j) { j.run_at_ms = 4102444800000; });
+  run_all();
+  EXPECT_THAT(of(due()), ElementsAre("job:12:1")) << "not of the job that tells of it, or they would never end";
+  ASSERT_TRUE(store_->cancel(1, "job:12:4").has_value());
+  const auto cancelled = due();
+  ASSERT_THAT(of(cancelled), ElementsAre("job:12:4"));
+  EXPECT_FALSE(cancelled.notices[0].finished);
+}
+
+TEST_P(Notices, AnAttemptThatFailedIsNoEnd) {
+  submit(1, kTold, [](Job& j) { j.retries = 1; });
+  const auto claimed = claim(1);
+  ASSERT_EQ(claimed.size(), 1U);
+  JobEnd failed;
+  failed.detail = "exception";
+  const Report reports[] = {EndReport{claimed[0].ref, failed, 0}};
+  ASSERT_TRUE(store_->report(1, reports).value().at(0).has_value());
+  EXPECT_THAT(due().notices, IsEmpty());
+}
+
+TEST_P(Notices, OthersMayHaveWrittenAnything) {
+  bench_->plain(1, {"ZADD", "mj:notices", "1", "nonsense"});
+  bench_->plain(1, {"ZADD", "mj:notices", "2", "job:12:1 x finished 0"});
+  bench_->plain(1, {"ZADD", "mj:notices", "3", "job:12:1 1 finished 99999999999999999999"});
+  EXPECT_THAT(due().notices, IsEmpty());
+  EXPECT_EQ(store_->anomalies(1, 10).value().size(), 3U);
+  EXPECT_EQ(due().next_ms, 0U) << "they are dropped";
+  bench_->plain(1, {"SET", "mj:notices", "x"});
+  submit(1, kTold);
+  run_all();
+  EXPECT_EQ(field("job:12:1", "status"), "finished") << "the end stands all the same";
+  EXPECT_FALSE(store_->notices_due(1, 10, 1).has_value());
+}
+
+TEST_P(Notices, CoordinatorsLookAtPrerequisitesWhereThereAreAny) {
+  submit(1, "", [](Job& j) { j.prerequisites = {"redis:ready"}; });
+  EXPECT_THAT(claim(64), IsEmpty());
+  ASSERT_EQ(store_->prerequisites_due(1, 10, 0, Looker::agent).value().size(), 1U);
+  ASSERT_EQ(store_->prerequisites_due(1, 10, 0, Looker::coordinator).value().size(), 1U);
+  EXPECT_THAT(store_->prerequisites_due(1, 10, 0, Looker::agent).value(), IsEmpty()) << "a coordinator has looked";
+  bench_->plain(1, {"SET", "mj:looking", "1"});  // long ago
+  EXPECT_EQ(store_->prerequisites_due(1, 10, 0, Looker::agent).value().size(), 1U);
+}
+
+MJ_BOTH_STORES(Notices);
+
+}  // namespace
+}  // namespace mycojobs
