@@ -27,7 +27,7 @@ bool try_again(int fd, short events) {
   return true;
 }
 
-bool write_all(int fd, std::string_view bytes) {
+bool write_waiting(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(fd, bytes.data(), bytes.size());
     if (written < 0 && !try_again(fd, POLLOUT)) return false;
@@ -146,9 +146,9 @@ bool send_frame(int channel, FrameKind kind, std::string_view payload) {
   std::string bytes;
   bytes.reserve(payload.size() + 8);
   append_frame(bytes, kind, payload);
-  return write_all(channel, bytes);
+  return write_waiting(channel, bytes);
 }
 
-bool send_frames(int channel, std::string_view frames) { return write_all(channel, frames); }
+bool send_frames(int channel, std::string_view frames) { return write_waiting(channel, frames); }
 
 }  // namespace mycojobs

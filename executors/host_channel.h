@@ -14,7 +14,7 @@ namespace mycojobs {
 
 struct HostRequest {
   std::string facts, environment, inputs, script;  // inputs: "{}" if the job depends on nothing
-  Fd attached;                                     // facts.attached
+  Fd attached = Fd();                              // facts.attached
 };
 
 // Waits for the job. Makes kArtifactsFolder and writes the files that come along below `folder`. Error: unavailable,

@@ -9,10 +9,10 @@
 namespace mycojobs {
 namespace {
 
-using Verdict = ContractResult::Verdict;
+using ContractVerdict = ContractResult::Verdict;
 
-std::string_view word(Verdict verdict) {
-  return verdict == Verdict::held ? "held" : verdict == Verdict::failed ? "failed" : "no sample";
+std::string_view word(ContractVerdict verdict) {
+  return verdict == ContractVerdict::held ? "held" : verdict == ContractVerdict::failed ? "failed" : "no sample";
 }
 
 }  // namespace
@@ -37,9 +37,9 @@ Result<int> report_contract(const Invocation& call, const Executor& executor, co
                             Sandbox& sandbox, const std::string& samples) {
   const auto tell = [&call](const ContractResult& result) {
     if (call.json) return;
-    const Tone tone = result.verdict == Verdict::held     ? Tone::good
-                      : result.verdict == Verdict::failed ? Tone::bad
-                                                          : Tone::faint;
+    const Tone tone = result.verdict == ContractVerdict::held     ? Tone::good
+                      : result.verdict == ContractVerdict::failed ? Tone::bad
+                                                                  : Tone::faint;
     print(paint(tone, std::string(word(result.verdict)), false) + "  " + result.name +
           (result.detail.empty() ? "" : ": " + printable(result.detail)) + "\n");
   };
@@ -50,12 +50,12 @@ Result<int> report_contract(const Invocation& call, const Executor& executor, co
       rows.push_back({{"case", each.name}, {"verdict", word(each.verdict)}, {"detail", each.detail}});
     print(dump_json(rows, 2) + "\n");
   }
-  const auto count = [&results](Verdict verdict) {
+  const auto count = [&results](ContractVerdict verdict) {
     return std::count_if(results.begin(), results.end(), [&](const auto& each) { return each.verdict == verdict; });
   };
-  say(std::to_string(count(Verdict::held)) + " held, " + std::to_string(count(Verdict::failed)) + " failed, " +
-      std::to_string(count(Verdict::no_sample)) + " without a sample");
-  return count(Verdict::failed) > 0 ? 1 : 0;
+  say(std::to_string(count(ContractVerdict::held)) + " held, " + std::to_string(count(ContractVerdict::failed)) +
+      " failed, " + std::to_string(count(ContractVerdict::no_sample)) + " without a sample");
+  return count(ContractVerdict::failed) > 0 ? 1 : 0;
 }
 
 }  // namespace mycojobs

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-Result<int> list(const Invocation& call) {
+Result<int> list_executors(const Invocation& call) {
   auto rows = json::array();
   std::vector<std::vector<std::string>> table{{"EXECUTOR", "SCRIPT TYPES", "STATE", "WHAT RUNS THE SCRIPTS"}};
   for (const auto& executor : call.parts.executors(call.settings)) {
@@ -39,7 +39,7 @@ Result<int> list(const Invocation& call) {
   return 0;
 }
 
-Result<int> check(const Invocation& call) {
+Result<int> check_executor(const Invocation& call) {
   MJ_TRY(found, find_executor(call, call.arguments.at(0), ""));
   if (!call.has("samples")) return report_cases(call);
   MJ_TRY(about, found.executor->probe());
@@ -50,7 +50,7 @@ Result<int> check(const Invocation& call) {
 
 }  // namespace
 
-int executor_list_command(Invocation& call) { return finish(list(call)); }
-int executor_check_command(Invocation& call) { return finish(check(call)); }
+int executor_list_command(Invocation& call) { return finish(list_executors(call)); }
+int executor_check_command(Invocation& call) { return finish(check_executor(call)); }
 
 }  // namespace mycojobs

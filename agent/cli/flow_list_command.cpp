@@ -18,7 +18,7 @@ namespace {
 constexpr std::uint32_t kPage = 200;
 constexpr std::size_t kLooked = 100000;  // rows of the catalog, where only some of them match
 
-struct Row {
+struct FlowLine {
   Id flow = 0;
   std::uint64_t at_ms = 0;
   std::string name;
@@ -35,15 +35,15 @@ bool is(const Flow& flow, std::string_view wanted) {
   return word(flow.status) == wanted || flow_word(flow.status, flow.detail) == wanted;
 }
 
-Result<std::vector<Row>> find(FlowStore& flows, const Invocation& call, std::uint64_t limit) {
+Result<std::vector<FlowLine>> find(FlowStore& flows, const Invocation& call, std::uint64_t limit) {
   const std::string status = call.get("status");
-  std::vector<Row> rows;
+  std::vector<FlowLine> rows;
   Id before = 0;
   for (std::size_t looked = 0; looked < kLooked && rows.size() < limit;) {
     MJ_TRY(page, flows.list(context_of(call), call.get("name"), before, kPage));
     if (page.empty()) break;
     for (const FlowSummary& summary : page) {
-      Row row{summary.flow, summary.at_ms, summary.name, decode<Flow>(summary.record).record};
+      FlowLine row{summary.flow, summary.at_ms, summary.name, decode<Flow>(summary.record).record};
       const bool gone = summary.record.empty();
       if (!status.empty() && (gone || !is(row.record, status))) continue;
       if (gone) row.record.detail = "retired";
@@ -68,7 +68,7 @@ Result<void> check_status(const Invocation& call) {
   return fail(Code::invalid, "--status: " + shown(wanted) + " is none of " + all);
 }
 
-nlohmann::json json_of(const Row& row) {
+nlohmann::json json_of(const FlowLine& row) {
   nlohmann::json out = to_json(row.record);
   out["flow"] = row.flow;
   out["id"] = row.flow;
@@ -82,7 +82,7 @@ Tone tone_of(const Flow& flow) {
   return flow.status == FlowStatus::error ? Tone::bad : Tone::plain;
 }
 
-Result<int> list(const Invocation& call) {
+Result<int> list_flows(const Invocation& call) {
   MJ_CHECK(check_status(call));
   std::uint64_t limit = 0;
   if (!parse_u64(call.get("limit", "50"), limit) || limit == 0)
@@ -91,12 +91,12 @@ Result<int> list(const Invocation& call) {
   MJ_TRY(rows, find(*open.flows, call, limit));
   if (call.json) {
     nlohmann::json array = nlohmann::json::array();
-    for (const Row& row : rows) array.push_back(json_of(row));
+    for (const FlowLine& row : rows) array.push_back(json_of(row));
     print(dump_json(array, 2) + "\n");
     return 0;
   }
   std::vector<std::vector<std::string>> table{{"FLOW", "NAME", "STATE", "CREATED", "ENDED", "ERROR"}};
-  for (const Row& row : rows) {
+  for (const FlowLine& row : rows) {
     table.push_back(
         {std::to_string(row.flow), shortened(one_line(to_utf8(row.name)), 40),
          row.record.detail == "retired" ? "retired"
@@ -109,6 +109,6 @@ Result<int> list(const Invocation& call) {
 
 }  // namespace
 
-int flow_list_command(Invocation& call) { return finish(list(call)); }
+int flow_list_command(Invocation& call) { return finish(list_flows(call)); }
 
 }  // namespace mycojobs

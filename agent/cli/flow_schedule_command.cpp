@@ -179,7 +179,7 @@ Result<int> add(const Invocation& call) {
   return 0;
 }
 
-Result<int> list(const Invocation& call) {
+Result<int> list_schedules(const Invocation& call) {
   MJ_TRY(open, open_flows_to_answer(call));
   MJ_TRY(schedules, open.flows->schedules(context_of(call)));
   MJ_TRY(now, open.flows->now_ms(context_of(call)));
@@ -201,7 +201,7 @@ Result<int> list(const Invocation& call) {
   return 0;
 }
 
-Result<int> show(const Invocation& call) {
+Result<int> show_schedule(const Invocation& call) {
   MJ_TRY(open, open_flows_to_answer(call));
   MJ_TRY(schedule, find_named(call, open));
   MJ_TRY(now, open.flows->now_ms(context_of(call)));
@@ -235,7 +235,7 @@ Result<int> pause(const Invocation& call, bool paused) {
   return 0;
 }
 
-Result<int> remove(const Invocation& call) {
+Result<int> remove_schedule(const Invocation& call) {
   MJ_TRY(open, open_flows_to_answer(call));
   MJ_TRY(schedule, find_named(call, open));
   MJ_CHECK(may_as_named(call, open, Action::administer, thing_of(schedule)));
@@ -248,10 +248,10 @@ Result<int> remove(const Invocation& call) {
 }  // namespace
 
 int flow_schedule_add_command(Invocation& call) { return finish(add(call)); }
-int flow_schedule_list_command(Invocation& call) { return finish(list(call)); }
-int flow_schedule_show_command(Invocation& call) { return finish(show(call)); }
+int flow_schedule_list_command(Invocation& call) { return finish(list_schedules(call)); }
+int flow_schedule_show_command(Invocation& call) { return finish(show_schedule(call)); }
 int flow_schedule_pause_command(Invocation& call) { return finish(pause(call, true)); }
 int flow_schedule_resume_command(Invocation& call) { return finish(pause(call, false)); }
-int flow_schedule_remove_command(Invocation& call) { return finish(remove(call)); }
+int flow_schedule_remove_command(Invocation& call) { return finish(remove_schedule(call)); }
 
 }  // namespace mycojobs

@@ -96,7 +96,7 @@ void print_words(const FlowView& view) {
   }
 }
 
-Result<int> show(const Invocation& call) {
+Result<int> show_flow(const Invocation& call) {
   MJ_TRY(open, open_flows_to_answer(call));
   MJ_TRY(view, look(call, open));
   if (call.json) {
@@ -210,7 +210,7 @@ Result<int> result(const Invocation& call) {
 
 }  // namespace
 
-int flow_show_command(Invocation& call) { return finish(show(call)); }
+int flow_show_command(Invocation& call) { return finish(show_flow(call)); }
 int flow_inspect_command(Invocation& call) { return finish(inspect(call)); }
 int flow_explain_command(Invocation& call) { return finish(explain_it(call)); }
 int flow_result_command(Invocation& call) { return finish(result(call)); }

@@ -23,8 +23,8 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint64_t kAwayMs = 10000;  // how long a store may be away before we give up
-constexpr int kTryAgainMs = 100;
+constexpr std::uint64_t kStartAwayMs = 10000;  // how long a store may be away before we give up
+constexpr int kStartAgainMs = 100;
 
 Result<NewFlow> new_flow(const Invocation& call) {
   NewFlow wanted;
@@ -58,8 +58,8 @@ auto persist(const Invocation& call, OpenedFlows& open, bool with_agent, const D
       away_since_ms = now;
       say("the store is away; trying again: " + done.error().message);
     }
-    if (now - away_since_ms > kAwayMs) return done;
-    ::poll(nullptr, 0, kTryAgainMs);
+    if (now - away_since_ms > kStartAwayMs) return done;
+    ::poll(nullptr, 0, kStartAgainMs);
     reopen_flows(call, open, with_agent);
   }
 }
@@ -184,7 +184,7 @@ Result<int> create_only(const Invocation& call) {
   return 0;
 }
 
-Result<int> check(const Invocation& call) {
+Result<int> check_file(const Invocation& call) {
   leave_at_stop_signals();
   MJ_TRY(read, read_flow_file(call, call.arguments.at(0), true));
   if (call.json) {
@@ -209,6 +209,6 @@ Result<int> check(const Invocation& call) {
 
 int flow_start_command(Invocation& call) { return finish(start(call)); }
 int flow_create_command(Invocation& call) { return finish(create_only(call)); }
-int flow_check_command(Invocation& call) { return finish(check(call)); }
+int flow_check_command(Invocation& call) { return finish(check_file(call)); }
 
 }  // namespace mycojobs

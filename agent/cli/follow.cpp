@@ -16,16 +16,16 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint32_t kFollowMs = 200;  // how soon a Ctrl-C is noticed
-constexpr std::uint64_t kAwayMs = 30000;  // how long a store may be away
-constexpr int kTryAgainMs = 100;
-constexpr std::size_t kShownBytes = 1000;    // of one value of the result, for people
-constexpr std::size_t kShownArtifacts = 20;  // for people
-constexpr std::uint64_t kPatienceMs = 3000;  // before we say why nobody takes the job
+constexpr std::uint32_t kFollowMs = 200;     // how soon a Ctrl-C is noticed
+constexpr std::uint64_t kJobAwayMs = 30000;  // how long a store may be away
+constexpr int kLookAgainMs = 100;
+constexpr std::size_t kShownValueBytes = 1000;  // of one value of the result, for people
+constexpr std::size_t kShownArtifacts = 20;     // for people
+constexpr std::uint64_t kJobPatienceMs = 3000;  // before we say why nobody takes the job
 
-class Follower {
+class JobFollower {
  public:
-  Follower(const Invocation& call, Id context, std::string key)
+  JobFollower(const Invocation& call, Id context, std::string key)
       : call_(call), context_(context), key_(std::move(key)), quiet_since_ms_(call.parts.clock.boot_ms()) {}
 
   Result<void> follow(Store& store) {
@@ -69,7 +69,7 @@ class Follower {
   // Once for each cause, and not of a job that runs.
   Result<void> say_why_it_waits(Store& store) {
     const std::uint64_t now = call_.parts.clock.boot_ms();
-    if (now - quiet_since_ms_ < kPatienceMs) return {};
+    if (now - quiet_since_ms_ < kJobPatienceMs) return {};
     quiet_since_ms_ = now;
     auto why = explain(store, context_, key_);
     if (!why && why.error().code == Code::unavailable) return tl::unexpected(why.error());
@@ -121,8 +121,8 @@ void print_end(const JobView& view, bool json, const nlohmann::json& lines) {
   const Job& job = view.job;
   for (const auto& [key, value] : job.result) {
     const std::string more =
-        value.size() > kShownBytes ? fmt::format("... ({} bytes; --json has all)", value.size()) : "";
-    say(paint(Tone::strong, one_line(key), true) + " = " + printable(value.substr(0, kShownBytes)) + more);
+        value.size() > kShownValueBytes ? fmt::format("... ({} bytes; --json has all)", value.size()) : "";
+    say(paint(Tone::strong, one_line(key), true) + " = " + printable(value.substr(0, kShownValueBytes)) + more);
   }
   for (const auto& line : artifact_lines(job.artifacts, kShownArtifacts))
     say(paint(Tone::strong, "artifact ", true) + line);
@@ -134,7 +134,7 @@ void print_end(const JobView& view, bool json, const nlohmann::json& lines) {
 }
 
 // Past a store that goes away for a while.
-Result<JobView> end_of(const Invocation& call, Opened& opened, Follower& follower, const std::string& key,
+Result<JobView> end_of(const Invocation& call, Opened& opened, JobFollower& follower, const std::string& key,
                        bool with_agent) {
   const Id context = context_of(call);
   std::uint64_t away_since_ms = 0;
@@ -145,12 +145,12 @@ Result<JobView> end_of(const Invocation& call, Opened& opened, Follower& followe
     if (followed.error().code != Code::unavailable || follower.left()) return tl::unexpected(followed.error());
     const std::uint64_t now = call.parts.clock.boot_ms();
     if (away_since_ms == 0 || follower.lines_seen() > seen) away_since_ms = now;
-    if (now - away_since_ms > kAwayMs) {
+    if (now - away_since_ms > kJobAwayMs) {
       return fail(Code::unavailable, followed.error().message + "; " + key +
                                          " goes on without us: `mycojobs job show " + key.substr(4) +
                                          "` tells how it ends");
     }
-    ::poll(nullptr, 0, kTryAgainMs);
+    ::poll(nullptr, 0, kLookAgainMs);
     reopen(call, opened, with_agent);
   }
 }
@@ -158,7 +158,7 @@ Result<JobView> end_of(const Invocation& call, Opened& opened, Follower& followe
 }  // namespace
 
 Result<Job> follow_to_the_end(const Invocation& call, Opened& opened, const std::string& job_key, bool with_agent) {
-  Follower follower(call, context_of(call), job_key);
+  JobFollower follower(call, context_of(call), job_key);
   MJ_TRY(view, end_of(call, opened, follower, job_key, with_agent));
   print_end(view, call.json, follower.lines());
   return view.job;

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t kMostOnTerminal = 1U << 20;
 
-struct Found {
+struct FoundArtifacts {
   std::string key;
   std::vector<StoredArtifact> all;
   std::string where;  // "runner 3 on host atlas"
@@ -37,19 +37,19 @@ std::string runner_of(Store& store, Id context, Id runner) {
   return known ? named + " on host " + one_line(found->hold.host) : named;
 }
 
-Result<Found> find(const Invocation& call) {
+Result<FoundArtifacts> find(const Invocation& call) {
   MJ_TRY(key, job_argument(call));
   MJ_TRY(opened, open_to_answer(call));
   const Id context = context_of(call);
   MJ_TRY(view, load_job(*opened.store, context, key));
-  Found found{key, read_artifacts(view.job.artifacts, context, call.settings.state_dir), {}};
+  FoundArtifacts found{key, read_artifacts(view.job.artifacts, context, call.settings.state_dir), {}};
   if (!std::all_of(found.all.begin(), found.all.end(), is_here))
     found.where = runner_of(*opened.store, context, view.job.runner_id);
   return found;
 }
 
 // What to do about an artifact that lies elsewhere.
-Error explained(const Found& found, const StoredArtifact& artifact, Error error) {
+Error explained(const FoundArtifacts& found, const StoredArtifact& artifact, Error error) {
   if (error.code == Code::not_found) {
     error.message += fmt::format("; the job ran at {}: call this there, with the --state-dir of its agent",
                                  found.where.empty() ? "another host" : found.where);
@@ -64,7 +64,7 @@ nlohmann::json to_json(const StoredArtifact& artifact) {
           {"here", is_here(artifact)}, {"path", artifact.path}};
 }
 
-void list(const Invocation& call, const Found& found) {
+void list(const Invocation& call, const FoundArtifacts& found) {
   if (call.json) {
     nlohmann::json array = nlohmann::json::array();
     for (const auto& each : found.all) array.push_back(to_json(each));

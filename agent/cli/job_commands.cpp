@@ -24,14 +24,14 @@ namespace mycojobs {
 namespace {
 
 constexpr std::size_t kMaxLooks = 100000;
-constexpr std::size_t kShownArtifacts = 20;  // by `job show`; `job artifacts` lists all
+constexpr std::size_t kArtifactsOfShow = 20;  // by `job show`; `job artifacts` lists all
 
 Tone tone_of(const Job& job) {
   if (job.status == JobStatus::finished) return Tone::good;
   return job.status == JobStatus::error ? Tone::bad : Tone::plain;
 }
 
-std::string when(std::uint64_t unix_ms) {
+std::string local_time(std::uint64_t unix_ms) {
   const auto seconds = static_cast<std::time_t>(unix_ms / 1000);
   return unix_ms == 0 ? "-" : fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(seconds));
 }
@@ -76,7 +76,7 @@ Result<JobQuery> query_of(const Invocation& call) {
   return query;
 }
 
-Result<int> list(Invocation& call) {
+Result<int> list_all_jobs(Invocation& call) {
   MJ_TRY(query, query_of(call));
   MJ_TRY(opened, open_to_answer(call));
   ProgressLine progress(call.parts.clock);
@@ -99,7 +99,7 @@ Result<int> list(Invocation& call) {
     const Job& job = view.job;
     const std::string problem = view.problems.empty() ? job.error : view.problems.front();
     rows.push_back({view.key.substr(4), printable(job.name), printable(job.script_type),
-                    paint(tone_of(job), word(job.status)), printable(job.detail), when(view.changed_ms),
+                    paint(tone_of(job), word(job.status)), printable(job.detail), local_time(view.changed_ms),
                     took(waited_ms(job, now)), took(ran_ms(job, now)), printable(problem.substr(0, 80))});
   }
   print_table(rows);
@@ -108,7 +108,7 @@ Result<int> list(Invocation& call) {
   return 0;
 }
 
-Result<int> show(Invocation& call) {
+Result<int> show_job(Invocation& call) {
   MJ_TRY(key, job_argument(call));
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(view, load_job(*opened.store, context_of(call), key));
@@ -122,7 +122,7 @@ Result<int> show(Invocation& call) {
     std::string text = printable(value);
     if (name == "artifacts") {
       text.clear();
-      for (const auto& line : artifact_lines(value, kShownArtifacts)) text += (text.empty() ? "" : ", ") + line;
+      for (const auto& line : artifact_lines(value, kArtifactsOfShow)) text += (text.empty() ? "" : ", ") + line;
     }
     rows.push_back({paint(Tone::strong, printable(name)), text});
   }
@@ -160,8 +160,8 @@ Result<int> logs(Invocation& call) {
 
 }  // namespace
 
-int job_list_command(Invocation& call) { return finish(list(call)); }
-int job_show_command(Invocation& call) { return finish(show(call)); }
+int job_list_command(Invocation& call) { return finish(list_all_jobs(call)); }
+int job_show_command(Invocation& call) { return finish(show_job(call)); }
 int job_logs_command(Invocation& call) { return finish(logs(call)); }
 
 }  // namespace mycojobs

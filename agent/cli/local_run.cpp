@@ -19,10 +19,10 @@ namespace {
 
 constexpr const char* kNoAgent = "this run has no agent and no store behind it: use `mycojobs run` or submit the job";
 
-class Follower {
+class OutputFollower {
  public:
-  Follower(Sandbox& sandbox, const RunSpec& spec, Conversation& conversation, const RunPipes& pipes,
-           const LocalRunHooks& hooks)
+  OutputFollower(Sandbox& sandbox, const RunSpec& spec, Conversation& conversation, const RunPipes& pipes,
+                 const LocalRunHooks& hooks)
       : sandbox_(sandbox),
         run_(spec.run),
         conversation_(conversation),
@@ -134,7 +134,7 @@ Result<LocalRun> run_locally(Sandbox& sandbox, std::vector<RunSpec> stages, Conv
     RunSpec& spec = stages.at(conversation.stage());
     spec.run = first_run++;
     MJ_TRY(pipes, sandbox.launch(spec));
-    done.outcome = Follower(sandbox, spec, conversation, pipes, hooks).to_the_end();
+    done.outcome = OutputFollower(sandbox, spec, conversation, pipes, hooks).to_the_end();
     judge_output(done.outcome, hooks.output_bytes);
   } while (conversation.go_on(done.outcome));
   done.end = conversation.finish(done.outcome);

@@ -56,7 +56,7 @@ int list(const Invocation& call) {
   return 0;
 }
 
-Result<int> check(const Invocation& call) {
+Result<int> check_plugin(const Invocation& call) {
   const plugin::PluginCheck done = call.parts.check_plugin(call.settings, call.arguments.front());
   if (call.json) {
     json rows = json::array();
@@ -77,6 +77,6 @@ Result<int> check(const Invocation& call) {
 }  // namespace
 
 int plugin_list_command(Invocation& call) { return list(call); }
-int plugin_check_command(Invocation& call) { return finish(check(call)); }
+int plugin_check_command(Invocation& call) { return finish(check_plugin(call)); }
 
 }  // namespace mycojobs

@@ -40,7 +40,7 @@ std::string upper(std::string_view text) {
   return out;
 }
 
-Result<int> show(const Invocation& call) {
+Result<int> show_policy(const Invocation& call) {
   const std::string type = type_of(call);
   MJ_TRY(stages, stages_of(call, type));
   const Ceiling ceiling = call.settings.ceilings.of(context_of(call));
@@ -75,7 +75,7 @@ Result<int> show(const Invocation& call) {
   return 0;
 }
 
-Result<int> check(const Invocation& call) {
+Result<int> check_policy(const Invocation& call) {
   const std::string type = type_of(call);
   MJ_TRY(stages, stages_of(call, type));
   MJ_TRY(read, read_policy_file(call.arguments.at(0)));
@@ -133,8 +133,8 @@ Result<int> compare(const Invocation& call) {
 
 }  // namespace
 
-int policy_show_command(Invocation& call) { return finish(show(call)); }
-int policy_check_command(Invocation& call) { return finish(check(call)); }
+int policy_show_command(Invocation& call) { return finish(show_policy(call)); }
+int policy_check_command(Invocation& call) { return finish(check_policy(call)); }
 int policy_diff_command(Invocation& call) { return finish(compare(call)); }
 
 }  // namespace mycojobs

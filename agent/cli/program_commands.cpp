@@ -62,7 +62,7 @@ Result<std::string> keep(const std::string& folder, const std::string& bytes) {
   return fail(Code::io, folder + ": " + failed.message());
 }
 
-Result<int> add(const Invocation& call) {
+Result<int> add_program(const Invocation& call) {
   MJ_TRY(bytes, read_program(call.arguments.at(0)));
   const Id context = context_of(call);
   MJ_TRY(hash, keep(programs_folder(call.settings.state_dir, context), bytes));
@@ -74,7 +74,7 @@ Result<int> add(const Invocation& call) {
   return 0;
 }
 
-Result<int> list(const Invocation& call) {
+Result<int> list_programs(const Invocation& call) {
   const std::string folder = programs_folder(call.settings.state_dir, context_of(call));
   auto rows = nlohmann::json::array();
   std::vector<std::vector<std::string>> table{{"SHA-256", "BYTES"}};
@@ -103,7 +103,7 @@ Result<int> list(const Invocation& call) {
 
 }  // namespace
 
-int program_add_command(Invocation& call) { return finish(add(call)); }
-int program_list_command(Invocation& call) { return finish(list(call)); }
+int program_add_command(Invocation& call) { return finish(add_program(call)); }
+int program_list_command(Invocation& call) { return finish(list_programs(call)); }
 
 }  // namespace mycojobs

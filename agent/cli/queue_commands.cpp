@@ -43,7 +43,7 @@ std::vector<Id> serving(const std::vector<RunnerInfo>& runners, const std::strin
   return ids;
 }
 
-Result<int> list(Invocation& call) {
+Result<int> list_queues(Invocation& call) {
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(infos, opened.store->queues(context_of(call)));
   MJ_TRY(runners, opened.store->runners(context_of(call)));
@@ -150,7 +150,7 @@ Result<int> purge(Invocation& call) {
 
 }  // namespace
 
-int queue_list_command(Invocation& call) { return finish(list(call)); }
+int queue_list_command(Invocation& call) { return finish(list_queues(call)); }
 int queue_pause_command(Invocation& call) { return finish(pause(call, true)); }
 int queue_resume_command(Invocation& call) { return finish(pause(call, false)); }
 int queue_purge_command(Invocation& call) { return finish(purge(call)); }

@@ -26,7 +26,7 @@ std::string state_of(const RunnerInfo& info, std::uint64_t silent_ms) {
   return "";
 }
 
-Result<int> list(Invocation& call) {
+Result<int> list_runners(Invocation& call) {
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(infos, opened.store->runners(context_of(call)));
   MJ_TRY(now, store_now_ms(*opened.store, context_of(call)));
@@ -63,6 +63,6 @@ Result<int> list(Invocation& call) {
 
 }  // namespace
 
-int runner_list_command(Invocation& call) { return finish(list(call)); }
+int runner_list_command(Invocation& call) { return finish(list_runners(call)); }
 
 }  // namespace mycojobs

@@ -13,18 +13,18 @@
 namespace mycojobs {
 namespace {
 
-struct Row {
+struct SecretLine {
   std::string name, state, path, problem;
 };
 
 // What lies there, and what the ceiling allows that does not. In the order of names.
-Result<std::vector<Row>> look(const Invocation& call) {
+Result<std::vector<SecretLine>> look(const Invocation& call) {
   MJ_TRY(files, find_secrets(secret_places(call.settings), context_of(call)));
   const auto& allowed = call.settings.ceilings.of(context_of(call)).most.secrets;
   const auto may_be_had = [&](const std::string& name) {
     return std::find(allowed.begin(), allowed.end(), name) != allowed.end();
   };
-  std::vector<Row> rows;
+  std::vector<SecretLine> rows;
   for (const SecretFile& file : files) {
     const char* state = !file.problem.empty() ? "refused" : may_be_had(file.name) ? "ready" : "redacted only";
     rows.push_back({to_utf8(file.name), state, to_utf8(file.path), to_utf8(file.problem)});
@@ -33,25 +33,25 @@ Result<std::vector<Row>> look(const Invocation& call) {
     const bool there = std::any_of(files.begin(), files.end(), [&](const auto& file) { return file.name == name; });
     if (!there) rows.push_back({name, "missing", "", "the ceiling allows it, and there is no file of this name"});
   }
-  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.name < b.name; });
+  std::stable_sort(rows.begin(), rows.end(), [](const SecretLine& a, const SecretLine& b) { return a.name < b.name; });
   return rows;
 }
 
-void show(const Invocation& call, const std::vector<Row>& rows) {
+void show(const Invocation& call, const std::vector<SecretLine>& rows) {
   if (call.json) {
     auto array = nlohmann::json::array();
-    for (const Row& row : rows)
+    for (const SecretLine& row : rows)
       array.push_back({{"name", row.name}, {"state", row.state}, {"path", row.path}, {"problem", row.problem}});
     print(dump_json(array, 2) + "\n");
     return;
   }
   std::vector<std::vector<std::string>> table{{"SECRET", "STATE", "WHY"}};
-  for (const Row& row : rows)
+  for (const SecretLine& row : rows)
     table.push_back({one_line(row.name), row.state, one_line(row.problem.empty() ? row.path : row.problem)});
   print_table(table);
 }
 
-Result<int> list(const Invocation& call) {
+Result<int> list_secrets(const Invocation& call) {
   MJ_TRY(rows, look(call));
   if (rows.empty() && !call.json) {
     say("context " + std::to_string(context_of(call)) + " has no secrets: they are files in " +
@@ -62,9 +62,9 @@ Result<int> list(const Invocation& call) {
   return 0;
 }
 
-Result<int> check(const Invocation& call) {
+Result<int> check_secrets(const Invocation& call) {
   MJ_TRY(rows, look(call));
-  std::erase_if(rows, [](const Row& row) { return row.problem.empty(); });
+  std::erase_if(rows, [](const SecretLine& row) { return row.problem.empty(); });
   if (call.json || !rows.empty()) show(call, rows);
   if (rows.empty() && !call.json) say("all is well");
   return rows.empty() ? 0 : 1;
@@ -72,7 +72,7 @@ Result<int> check(const Invocation& call) {
 
 }  // namespace
 
-int secret_list_command(Invocation& call) { return finish(list(call)); }
-int secret_check_command(Invocation& call) { return finish(check(call)); }
+int secret_list_command(Invocation& call) { return finish(list_secrets(call)); }
+int secret_check_command(Invocation& call) { return finish(check_secrets(call)); }
 
 }  // namespace mycojobs

@@ -34,9 +34,12 @@ class ContextThread {
     MJ_TRY(router, Router::start(stores, clock, routes));
     MJ_TRY(notifier, Notifier::start(stores, clock, {settings.context, all.webhooks, all.webhook_secrets}));
     MJ_TRY(looking, stores.open());
-    auto prerequisites = std::make_unique<PrerequisiteThread>(
-        std::move(looking), clock, settings.context,
-        LookSettings{Looker::coordinator, all.allowed_prerequisites, all.prerequisites_timeout_ms});
+    // One that may look nowhere leaves the jobs to agents, which may be allowed more.
+    std::unique_ptr<PrerequisiteThread> prerequisites;
+    if (!all.allowed_prerequisites.empty())
+      prerequisites = std::make_unique<PrerequisiteThread>(
+          std::move(looking), clock, settings.context,
+          LookSettings{Looker::coordinator, all.allowed_prerequisites, all.prerequisites_timeout_ms});
     std::unique_ptr<ContextThread> made(
         new ContextThread(std::move(flows), std::move(store), std::move(waiter), clock, std::move(settings)));
     made->router_ = std::move(router);
@@ -53,6 +56,7 @@ class ContextThread {
   void ask_to_stop() {
     stop_ = true;
     waiter_->wake();
+    notifier_->ask_to_stop();
   }
   const Pulse& pulse() const { return pulse_; }
 

@@ -6,7 +6,7 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kAtOnce = 100;  // jobs; each may have a result of a mebibyte
+constexpr std::size_t kResultsAtOnce = 100;  // jobs; each may have a result of a mebibyte
 
 // A job's result as it stands on its record. Another client may have written values that are no texts.
 HandedBack values_of(const std::string& result, const std::string& json_keys) {
@@ -104,7 +104,7 @@ Result<HandedBack> gather_results(FlowStore& store, const Step& step) {
     }
     keys.push_back(node_job_key(run, i));
     of.push_back(i);
-    if (keys.size() == kAtOnce) MJ_CHECK(read());
+    if (keys.size() == kResultsAtOnce) MJ_CHECK(read());
   }
   if (!keys.empty()) MJ_CHECK(read());
   return all;

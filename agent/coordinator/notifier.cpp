@@ -5,11 +5,12 @@
 #include <list>
 #include <thread>
 
+#include "base/ids.h"
 #include "base/log.h"
+#include "base/sha256.h"
 #include "domain/codec.h"
 #include "domain/notify.h"
 #include "domain/rights.h"
-#include "store/keys.h"
 #include "store/place.h"
 #include "transport/webhook.h"
 
@@ -17,34 +18,62 @@ namespace mycojobs {
 namespace {
 
 constexpr const char* kChannel = "mj:notices";
-constexpr std::uint32_t kAtOnce = 8;       // notices whose webhooks are called at one time
-constexpr std::uint32_t kHoldMs = 120000;  // longer than a notice's webhooks may take
-constexpr std::uint32_t kIdleMs = 1000, kBusyMs = 50, kAwayMs = 500;
+constexpr std::uint32_t kTaken = 32;          // notices that are looked at in one round
+constexpr std::size_t kMostCalls = 16;        // notices whose webhooks are called at one time,
+constexpr std::size_t kMostOfCaller = 4;      // and of them of one caller
+constexpr std::uint64_t kFullMs = 500;        // until one for which there was no room is looked at again
+constexpr std::uint32_t kHoldMs = 120000;     // longer than the webhooks of a notice take:
+constexpr std::uint64_t kAllCallsMs = 90000;  // none is called that much later than the first
+constexpr std::uint32_t kNotifierIdleMs = 1000, kNotifierAwayMs = 500;
 constexpr std::uint32_t kMostTries = 14;  // within about an hour and a half
-constexpr std::uint64_t kFirstPauseMs = 1000, kMostPauseMs = 1800'000;
-constexpr std::uint64_t kMostAtTopic = 10000;
+constexpr std::uint64_t kFirstRetryMs = 1000, kMostRetryMs = 1800'000;
 
 std::uint64_t pause_after(std::uint32_t tries) {
-  return tries > 20 ? kMostPauseMs : std::min(kMostPauseMs, kFirstPauseMs << tries);
+  return tries > 20 ? kMostRetryMs : std::min(kMostRetryMs, kFirstRetryMs << tries);
 }
+
+// An address may hold a secret: logs show its host alone.
+std::string without_path(std::string text, const std::string& url) {
+  const std::size_t path = url.find('/', url.find("://") + 3);
+  const std::string shown = url.substr(0, path) + (path == std::string::npos ? "" : "/...");
+  for (std::size_t at = text.find(url); at != std::string::npos; at = text.find(url, at + shown.size()))
+    text.replace(at, url.size(), shown);
+  return text;
+}
+
+// The caller of a job stands in its key: the record's own field is its writer's.
+Id caller_of(const Notice& notice, const Fields& record) {
+  std::uint64_t id = 0;
+  if (!notice.of.starts_with("job:")) return decode<Flow>(record).record.caller_id;
+  return parse_u64(std::string_view(notice.of).substr(4, notice.of.find(':', 4) - 4), id) ? static_cast<Id>(id) : 0;
+}
+
+struct Wanted {
+  NotifyTarget target;
+  Id actor = 0;         // who submits the job, or writes the message
+  bool checked = true;  // whether that actor may: a context's targets are its admins'
+};
 
 // A notice, those who have not heard of it, and what has come of it so far.
 struct Telling {
   Notice notice;
+  Id caller = 0;
   std::string id, body;
   std::vector<NotifyTarget> webhooks;
   std::vector<std::string> told, secrets;
-  std::string failure;  // the last
-  std::uint64_t unix_s = 0;
+  std::string failure;   // the last that another try may mend
+  std::string hopeless;  // one that it may not
+  bool counts = true;    // as a try
   std::atomic<bool> over{false};
   std::thread thread;
 
   void add(const NotifyTarget& target, Result<void> done) {
-    if (done) {
-      told.push_back(target.digest);
-    } else {
-      failure = std::move(done).error().message;
-    }
+    if (done) return told.push_back(target.digest);
+    const std::string why = without_path(std::move(done).error().message, target.where);
+    // What no operator allows now is allowed by no further try, either: the setting is read at the start.
+    const bool final = done.error().code == Code::denied || done.error().code == Code::invalid;
+    (final ? hopeless : failure) = why;
+    if (final) told.push_back(target.digest);
   }
 };
 
@@ -55,11 +84,15 @@ class Notifying final : public Notifier {
         waiter_(std::move(waiter)),
         clock_(clock),
         settings_(std::move(settings)),
+        mine_(std::to_string(settings_.context) + " "),
         thread_([this] { loop(); }) {}
   ~Notifying() override {
+    ask_to_stop();
+    thread_.join();
+  }
+  void ask_to_stop() override {
     stop_ = true;
     waiter_->wake();
-    thread_.join();
   }
 
  private:
@@ -67,13 +100,23 @@ class Notifying final : public Notifier {
     while (!stop_) {
       const auto next_ms = round();
       said(next_ms ? nullptr : &next_ms.error());
-      const std::uint64_t pause = !next_ms             ? kAwayMs
-                                  : under_way_.empty() ? std::min<std::uint64_t>(kIdleMs, *next_ms)
-                                                       : kBusyMs;
-      auto woken = waiter_->wait(static_cast<std::uint32_t>(pause), false);
-      (void)woken;  // an error of the waiter is one of the store, which the next round meets
+      wait(next_ms ? std::min<std::uint64_t>(kNotifierIdleMs, *next_ms) : kNotifierAwayMs);
     }
-    for (Telling& each : under_way_) each.thread.join();
+    for (Telling& each : under_way_) {
+      each.thread.join();
+      (void)settle(each);  // else it is due again once its time is over
+    }
+  }
+  // Until something of this context is to be told, a call has ended, or so long.
+  void wait(std::uint64_t ms) {
+    const std::uint64_t until = clock_.boot_ms() + ms;
+    for (std::uint64_t now = clock_.boot_ms(); now < until && !stop_ && !ended_.exchange(false);
+         now = clock_.boot_ms()) {
+      const auto woken = waiter_->wait(static_cast<std::uint32_t>(until - now), false);
+      if (!woken) return;  // an error of the waiter is one of the store, which the next round meets
+      const auto ours = [this](const std::string& hint) { return hint.starts_with(mine_); };
+      if (woken->reconnected || std::any_of(woken->hints.begin(), woken->hints.end(), ours)) return;
+    }
   }
 
   // How long until there is more to do, ms.
@@ -87,120 +130,136 @@ class Notifying final : public Notifier {
       each->thread.join();
       each = under_way_.erase(each);
     }
-    const auto room = kAtOnce - static_cast<std::uint32_t>(under_way_.size());
-    if (room == 0) return std::uint64_t{kBusyMs};
-    MJ_TRY(due, store_->notices_due(settings_.context, room, kHoldMs));
-    for (const Notice& notice : due.notices) MJ_CHECK(begin(notice));
-    return due.notices.size() == room ? 0 : due.next_ms == 0 ? kIdleMs : due.next_ms;
+    MJ_TRY(due, store_->notices_due(settings_.context, kTaken, kHoldMs));
+    Result<void> done;
+    for (const Notice& notice : due.notices) {
+      if (auto one = begin(notice); !one) done = std::move(one);
+    }
+    MJ_CHECK(done);
+    return due.notices.size() == kTaken ? 0 : due.next_ms == 0 ? kNotifierIdleMs : due.next_ms;
   }
 
   Result<void> give_up(const Notice& notice, const std::string& why) {
-    const std::string line = "nobody more hears of the end of " + notice.of + ": " + why;
+    const std::string line = "the end of " + notice.of + " is not told: " + why;
+    MJ_CHECK(store_->settle_notice(settings_.context, notice, {std::nullopt, line}));
     log(LogLevel::warn, "notifier", "context {}: {}", settings_.context, line);
-    return store_->settle_notice(settings_.context, notice, {std::nullopt, line});
+    return {};
   }
 
   Result<void> begin(const Notice& notice) {
     auto record = store_->load(settings_.context, notice.of);
     if (!record && record.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(record).error());
     if (!record) return give_up(notice, record.error().message);
-    MJ_TRY(targets, targets_of(notice, *record));
-    if (!targets.problems.empty()) return give_up(notice, join(targets.problems));
-    Telling& telling = under_way_.emplace_back();
+    under_way_.emplace_back();
+    Telling& telling = under_way_.back();
     telling.notice = notice;
+    telling.caller = caller_of(notice, *record);
     telling.id = notice_id(settings_.context, notice);
     telling.body = notice_body(settings_.context, notice, *record);
     telling.told = notice.told;
-    MJ_TRY(now_ms, store_->now_ms());
-    telling.unix_s = now_ms / 1000;
-    for (NotifyTarget& target : targets.targets) tell(telling, std::move(target), *record);
-    const bool calls = !telling.webhooks.empty() && read_secrets(telling);
-    if (!calls) {
-      auto settled = settle(telling);
-      under_way_.pop_back();
-      return settled;
+    auto begun = begin(telling, *record);
+    if (!begun || !telling.thread.joinable()) under_way_.pop_back();
+    return begun;
+  }
+  // Jobs and messages at once, webhooks in a thread if there is room.
+  Result<void> begin(Telling& telling, const Fields& record) {
+    MJ_TRY(wanted, targets_of(telling, record));
+    for (Wanted& each : wanted) tell(telling, std::move(each));
+    if (telling.webhooks.empty() || !read_secrets(telling)) return settle(telling);
+    const auto of_caller = std::count_if(under_way_.begin(), under_way_.end(), [&](const Telling& each) {
+      return each.thread.joinable() && each.caller == telling.caller;
+    });
+    if (under_way_.size() > kMostCalls || of_caller >= static_cast<std::ptrdiff_t>(kMostOfCaller)) {
+      telling.counts = false;
+      return settle_again(telling, kFullMs);
     }
     telling.thread = std::thread([this, &telling] { call(telling); });
     return {};
   }
 
   // Those of the record, and of the context where they count, who want to hear of this end and have not.
-  Result<NotifyRead> targets_of(const Notice& notice, const Fields& record) {
+  Result<std::vector<Wanted>> targets_of(Telling& telling, const Fields& record) {
     std::string own, flow, notice_of;
     for (const auto& [name, value] : record) {
       if (name == "notify") own = value;
       if (name == "flow_id") flow = value;
       if (name == "notice_of") notice_of = value;
     }
-    NotifyRead all = read_notify(own, notice.of + ": notify");
-    if ((flow.empty() || flow == "0") && notice_of.empty()) {
-      MJ_TRY(shared, of_context());
-      for (auto& target : shared.targets) all.targets.push_back(std::move(target));
-      for (auto& problem : shared.problems) all.problems.push_back(std::move(problem));
-    }
-    std::erase_if(all.targets, [&](const NotifyTarget& target) {
-      return !target.wants(notice.finished) ||
-             std::find(notice.told.begin(), notice.told.end(), target.digest) != notice.told.end();
-    });
-    return all;
-  }
-  Result<NotifyRead> of_context() {
-    static constexpr std::string_view kAsked[] = {"notify"};
+    std::vector<Wanted> all;
+    const auto add = [&](NotifyRead read, Id actor, bool checked) {
+      if (!read.problems.empty()) telling.hopeless = join(read.problems);
+      for (NotifyTarget& target : read.targets) {
+        const auto& told = telling.notice.told;
+        if (target.sound && target.wants(telling.notice.finished) &&
+            std::find(told.begin(), told.end(), target.digest) == told.end())
+          all.push_back({std::move(target), actor, checked});
+      }
+    };
+    add(read_notify(own, telling.notice.of + ": notify"), telling.caller, true);
+    if ((!flow.empty() && flow != "0") || !notice_of.empty()) return all;
+    static constexpr std::string_view kAsked[] = {"notify", "admins"};
     Context context;
     context.id = settings_.context;
     auto fields = store_->load_fields(settings_.context, redis_key(context), kAsked);
     if (!fields && fields.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(fields).error());
-    if (!fields || fields->empty()) return NotifyRead();
-    return read_notify(fields->front().second, redis_key(context) + ": notify");
+    if (fields) context = decode<Context>(*fields).record;
+    const Id actor = context.admins.empty() ? telling.caller : context.admins.front();
+    add(read_notify(context.notify, "context:" + std::to_string(settings_.context) + ": notify"), actor, false);
+    return all;
   }
 
-  void tell(Telling& telling, NotifyTarget target, const Fields& record) {
+  void tell(Telling& telling, Wanted wanted) {
+    const NotifyTarget& target = wanted.target;
     switch (target.kind) {
       case NotifyTarget::Kind::webhook:
         if (auto allowed = settings_.webhooks.check(target.where); !allowed) return telling.add(target, allowed);
-        telling.webhooks.push_back(std::move(target));
+        telling.webhooks.push_back(target);
         return;
       case NotifyTarget::Kind::job:
-        return telling.add(target, submit(telling, target, decode<Job>(record).record.caller_id));
+        return telling.add(target, submit(telling, wanted));
       case NotifyTarget::Kind::topic:
-        return telling.add(target, send(telling, target, decode<Job>(record).record.caller_id));
+        return telling.add(target, send(telling, wanted));
     }
   }
 
   // Who was taken out of the lists since starts nothing more.
-  Result<void> may_create(Id caller, std::string_view what) {
+  Result<void> may_create(const Wanted& wanted, std::string_view what) {
+    if (!wanted.checked) return {};
     MJ_TRY(place, read_place(*store_, settings_.context, WayIn::command));
-    return may(caller, Action::create, place, {.name = std::string(what)});
+    return may(wanted.actor, Action::create, place, {.name = std::string(what)});
   }
 
-  Result<void> submit(const Telling& telling, const NotifyTarget& target, Id caller) {
-    MJ_CHECK(may_create(caller, "jobs"));
-    Job job = target.job;
-    job.caller_id = caller;
+  Result<void> submit(const Telling& telling, const Wanted& wanted) {
+    MJ_CHECK(may_create(wanted, "jobs"));
+    Job job = wanted.target.job;
+    job.caller_id = wanted.actor;
     job.context_id = settings_.context;
     if (job.name.empty()) job.name = "notice of " + telling.notice.of;
     job.env_vars["MYCOJOBS_NOTICE"] = telling.body;
-    job.idempotency_key = "notice " + telling.id + " " + target.digest;
+    job.idempotency_key = "notice " + telling.id + " " + wanted.target.digest;
     job.unknown.emplace_back("notice_of", telling.notice.of);
-    MJ_CHECK(store_->submit(job));
+    auto submitted = store_->submit(job);
+    // Under that key there is one already: with what the record said before it went on.
+    if (!submitted && submitted.error().code != Code::conflict)
+      return tl::unexpected<Error>(std::move(submitted).error());
     return {};
   }
 
-  Result<void> send(const Telling& telling, const NotifyTarget& target, Id caller) {
-    MJ_CHECK(may_create(caller, "messages"));
-    MJ_TRY(waiting, store_->queue_length(settings_.context, topic_key(target.where)));
-    if (waiting >= kMostAtTopic)
-      return fail(Code::too_large, "topic " + target.where + ": " + std::to_string(waiting) + " messages wait there");
+  // Its id is made of the notice's, so that it is written once.
+  Result<void> send(const Telling& telling, const Wanted& wanted) {
+    MJ_CHECK(may_create(wanted, "messages"));
     Message message;
-    message.caller_id = caller;
+    message.caller_id = wanted.actor;
     message.context_id = settings_.context;
     message.message = telling.body;
     message.message_type = MessageType::chat;
-    message.topic = target.where;
+    message.topic = wanted.target.where;
     message.unknown.emplace_back("notice", telling.id);
-    const std::string counter = "message:" + std::to_string(caller);
-    MJ_TRY(made, store_->create_record(settings_.context, {counter + ":", counter, 0, encode(message)}));
-    return store_->topic_send(settings_.context, target.where, made.key, {});
+    const std::string digest = sha256_hex(telling.id + " " + wanted.target.digest).substr(0, 8);
+    const Id id = std::max<Id>(1, static_cast<Id>(std::stoul(digest, nullptr, 16)));
+    const std::string counter = "message:" + std::to_string(wanted.actor);
+    MJ_CHECK(store_->create_record(settings_.context, {counter + ":", counter, id, encode(message)}));
+    return {};
   }
 
   bool read_secrets(Telling& telling) {
@@ -216,25 +275,38 @@ class Notifying final : public Notifier {
 
   void call(Telling& telling) {
     HttpClient http;
+    const std::uint64_t until = clock_.boot_ms() + kAllCallsMs;
     for (const NotifyTarget& target : telling.webhooks) {
-      if (stop_) break;
-      telling.add(target, call_webhook(
-                              http, {target.where, telling.id, telling.body, telling.secrets, telling.unix_s, &stop_}));
+      if (stop_ || clock_.boot_ms() >= until) {
+        telling.failure = "those before took too long";
+        break;
+      }
+      telling.add(target, call_webhook(http, {target.where, telling.id, telling.body, telling.secrets,
+                                              clock_.unix_ms() / 1000, &stop_}));
     }
+    telling.counts = !stop_;
     telling.over = true;
+    ended_ = true;
     waiter_->wake();
   }
 
+  Result<void> settle_again(const Telling& telling, std::uint64_t after_ms) {
+    return store_->settle_notice(settings_.context, telling.notice,
+                                 {NoticeAfter::Again{telling.told, after_ms, telling.counts}, ""});
+  }
   Result<void> settle(const Telling& telling) {
     const Notice& notice = telling.notice;
-    if (telling.failure.empty()) return store_->settle_notice(settings_.context, notice, {});
+    if (telling.failure.empty() && telling.hopeless.empty())
+      return store_->settle_notice(settings_.context, notice, {});
+    if (telling.failure.empty()) return give_up(notice, telling.hopeless);
+    if (!telling.counts) return settle_again(telling, 0);
     if (notice.tries + 1 >= kMostTries)
       return give_up(notice, telling.failure + " (tried " + std::to_string(kMostTries) + " times)");
+    MJ_CHECK(settle_again(telling, pause_after(notice.tries)));
     if (notice.tries == 0)
       log(LogLevel::warn, "notifier", "context {}: the end of {}: {} (it is tried again)", settings_.context, notice.of,
           telling.failure);
-    return store_->settle_notice(settings_.context, notice,
-                                 {NoticeAfter::Again{telling.told, pause_after(notice.tries)}, ""});
+    return {};
   }
 
   void said(const Error* error) {
@@ -247,7 +319,9 @@ class Notifying final : public Notifier {
   std::unique_ptr<Waiter> waiter_;
   const Clock& clock_;
   NotifierSettings settings_;
+  std::string mine_;  // how hints of this context begin
   std::list<Telling> under_way_;
+  std::atomic<bool> ended_{false};  // a call
   bool told_ = false;
   std::atomic<bool> stop_{false};
   std::thread thread_;  // last: it uses all of the above

@@ -4,7 +4,8 @@
 //   due --taken for kHoldMs--> told --> gone
 //                          `-> some have not --kFirstPauseMs, doubling--> due again, at most kMostTries times
 //
-// If we die, the notice is due again: a webhook or topic may hear of an end twice (with the same id), a job runs once.
+// If we die, the notice is due again: a webhook may hear of an end twice (with the same id), a job runs once, a message
+// is written once.
 // Threads: one, and one for each notice whose webhooks are being called.
 #pragma once
 
@@ -28,7 +29,8 @@ struct NotifierSettings {
 class Notifier {
  public:
   static Result<std::unique_ptr<Notifier>> start(StoreFactory&, const Clock&, NotifierSettings);
-  virtual ~Notifier() = default;  // within a second; what it was telling is due again later
+  virtual void ask_to_stop() = 0;
+  virtual ~Notifier() = default;  // what it was telling is due again at once
 };
 
 }  // namespace mycojobs

@@ -11,8 +11,8 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kAtOnce = 100;  // jobs; each may have a result of a mebibyte
-constexpr std::size_t kAgain = 200;   // of one commit
+constexpr std::size_t kEventsAtOnce = 100;  // jobs; each may have a result of a mebibyte
+constexpr std::size_t kAgain = 200;         // of one commit
 
 JobSeen seen(const LoadedRun& run, std::uint32_t node, const FlowJobView& view) {
   JobSeen seen;
@@ -83,7 +83,7 @@ Result<FlowSeen> look_at(FlowStore& store, Id context, Id flow) {
 }
 
 Result<void> take_events(FlowStore& store, const RunRead& read, Step& step) {
-  const std::size_t count = std::min(read.events.size(), kAtOnce);
+  const std::size_t count = std::min(read.events.size(), kEventsAtOnce);
   std::vector<std::string> keys;
   std::set<std::string> once;
   for (std::size_t i = 0; i < count; ++i) {
@@ -129,8 +129,8 @@ Result<bool> take_jobs(FlowStore& store, Step& step) {
   }
   // Planned, but not scheduled, comes before ended, but not applied: what the latter lead to is then in order.
   std::vector<JobSeen> ended;
-  for (std::size_t from = 0; from < nodes.size(); from += kAtOnce) {
-    const std::size_t to = std::min(from + kAtOnce, nodes.size());
+  for (std::size_t from = 0; from < nodes.size(); from += kEventsAtOnce) {
+    const std::size_t to = std::min(from + kEventsAtOnce, nodes.size());
     std::vector<std::string> keys;
     for (std::size_t i = from; i < to; ++i) keys.push_back(node_job_key(step.run(), nodes[i]));
     MJ_TRY(views, store.jobs(step.run().record.context_id, keys));

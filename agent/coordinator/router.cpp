@@ -16,7 +16,7 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint32_t kIdleMs = 1000, kBusyMs = 100, kAwayMs = 500;
+constexpr std::uint32_t kRouterIdleMs = 1000, kJobsAwayMs = 100, kRouterAwayMs = 500;
 constexpr std::uint32_t kClaimAtOnce = 8;
 
 class Routing final : public Router {
@@ -47,7 +47,7 @@ class Routing final : public Router {
       const auto done = round();
       if (!done) said(&done.error());
       if (done) said(nullptr);
-      const std::uint32_t pause = !done ? kAwayMs : away_.empty() ? kIdleMs : kBusyMs;
+      const std::uint32_t pause = !done ? kRouterAwayMs : away_.empty() ? kRouterIdleMs : kJobsAwayMs;
       const bool full = away_.size() >= settings_.concurrency;
       auto woken = waiter_->wait(pause, done.has_value() && !full && !stop_);
       (void)woken;  // an error of the waiter is one of the store, which the next round meets

@@ -9,8 +9,8 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint64_t kMostMs = 3600ULL * 1000;  // without a look
-constexpr std::uint64_t kWaitMs = 1000;            // until the next look at a run that another waits for
+constexpr std::uint64_t kMostScheduleMs = 3600ULL * 1000;  // without a look
+constexpr std::uint64_t kWaitMs = 1000;                    // until the next look at a run that another waits for
 
 Result<RunBefore> run_before(FlowStore& store, Id context, const Schedule& schedule) {
   RunBefore before;
@@ -77,14 +77,14 @@ Result<void> take_turn(FlowStore& store, RunCache& cache, Id context, Schedule& 
 }
 
 std::uint64_t until(std::uint64_t next_ms, std::uint64_t now_ms) {
-  if (next_ms == 0) return kMostMs;
-  return next_ms <= now_ms ? 1 : std::min(next_ms - now_ms, kMostMs);
+  if (next_ms == 0) return kMostScheduleMs;
+  return next_ms <= now_ms ? 1 : std::min(next_ms - now_ms, kMostScheduleMs);
 }
 
 // Its next look, or conflict: somebody changed it meanwhile, or was faster.
 Result<std::uint64_t> settle(FlowStore& store, RunCache& cache, Id context, Schedule schedule, std::uint64_t now_ms,
                              const MayCreate& may_create) {
-  if (schedule.paused) return kMostMs;
+  if (schedule.paused) return kMostScheduleMs;
   if (schedule.next_ms == 0 || schedule.next_ms > now_ms) return until(schedule.next_ms, now_ms);
   const Schedule as_read = schedule;
   MJ_TRY(before, run_before(store, context, schedule));
@@ -115,7 +115,7 @@ Result<std::uint64_t> settle_schedule(FlowStore& store, RunCache& cache, Id cont
 Result<std::uint64_t> run_schedules(FlowStore& store, RunCache& cache, Id context, const MayCreate& may_create) {
   MJ_TRY(now, store.now_ms(context));
   MJ_TRY(schedules, store.schedules(context));
-  std::uint64_t wait_ms = kMostMs;
+  std::uint64_t wait_ms = kMostScheduleMs;
   for (const Schedule& schedule : schedules) {
     auto next = settle(store, cache, context, schedule, now, may_create);
     if (!next && passes(next.error().code)) return next;

@@ -6,11 +6,11 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::array<std::string_view, 7> kWeekdays{"Sunday",   "Monday", "Tuesday", "Wednesday",
-                                                    "Thursday", "Friday", "Saturday"};
-constexpr std::array<std::string_view, 13> kMonths{"",        "January",  "February", "March",  "April",
-                                                   "May",     "June",     "July",     "August", "September",
-                                                   "October", "November", "December"};
+constexpr std::array<std::string_view, 7> kWeekdayNames{"Sunday",   "Monday", "Tuesday", "Wednesday",
+                                                        "Thursday", "Friday", "Saturday"};
+constexpr std::array<std::string_view, 13> kMonthNames{"",        "January",  "February", "March",  "April",
+                                                       "May",     "June",     "July",     "August", "September",
+                                                       "October", "November", "December"};
 
 constexpr std::size_t kMaxTimes = 6;  // that are told one by one
 
@@ -81,7 +81,7 @@ std::string describe(const Cron& cron) {
   const bool all_weekdays = cron.weekdays == 0x7f;
   const std::string days = "on day " + numbers(cron.days) + " of the month";
   const std::string weekdays =
-      "on " + ranges(cron.weekdays, [](unsigned value) { return std::string(kWeekdays[value]); });
+      "on " + ranges(cron.weekdays, [](unsigned value) { return std::string(kWeekdayNames[value]); });
   std::string out = times(cron);
   const bool either = !cron.any_day && !cron.any_weekday;
   if (either && !all_days && !all_weekdays) {
@@ -92,7 +92,7 @@ std::string describe(const Cron& cron) {
     if (!all_weekdays) out += ' ' + weekdays;
   }
   if (cron.months != 0x1ffe) {
-    out += " in " + ranges(cron.months, [](unsigned value) { return std::string(kMonths[value]); });
+    out += " in " + ranges(cron.months, [](unsigned value) { return std::string(kMonthNames[value]); });
   }
   return out;
 }

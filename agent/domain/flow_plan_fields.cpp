@@ -194,7 +194,7 @@ void read_inputs(const Spot& spot, Draft& draft, int) {
 
 void read_policy_field(const Spot& spot, Draft& draft, int) {
   if (!spot.value.is_object()) {
-    spot.wrong("a map as in docs/policy.md");
+    spot.wrong("a map as in docs/manual.md#policies");
     return;
   }
   if (!spot.value.empty()) draft.node.job.policy = dump_json(spot.value);

@@ -47,7 +47,7 @@ Result<Id> job_of(const std::string& text, const std::map<Id, std::string>& name
   return fail(Code::invalid, shown(text) + " is no job of this flow, by id or name" + did_you_mean(text, known));
 }
 
-std::string milliseconds(std::uint64_t ms) { return std::to_string(ms) + "ms"; }
+std::string in_ms(std::uint64_t ms) { return std::to_string(ms) + "ms"; }
 
 Result<json> node_of(const Job& job, const std::map<Id, std::string>& names) {
   json node = {{"name", names.at(job.id)}, {"script", job.script}, {"type", job.script_type}};
@@ -56,14 +56,13 @@ Result<json> node_of(const Job& job, const std::map<Id, std::string>& names) {
   if (!job.env_vars.empty()) node["env"] = job.env_vars;
   if (!job.prerequisites.empty()) node["prerequisites"] = job.prerequisites;
   if (job.priority != 0) node["priority"] = job.priority;
-  if (job.queue_timeout_ms != 0) node["queue_timeout"] = milliseconds(job.queue_timeout_ms);
+  if (job.queue_timeout_ms != 0) node["queue_timeout"] = in_ms(job.queue_timeout_ms);
   if (!job.concurrency_key.empty()) node["concurrency_key"] = job.concurrency_key;
   if (job.concurrency_limit != 0) node["concurrency_limit"] = job.concurrency_limit;
   const std::string where = "job " + std::to_string(job.id) + ": ";
   if (!job.notify.empty()) {
     auto notify = parse_json(job.notify);
-    if (!notify) return fail(notify.error(), where + "notify");
-    node["notify"] = std::move(*notify);
+    node["notify"] = notify ? std::move(*notify) : json(job.notify);  // an address may stand alone
   }
   if (!job.policy.empty()) {
     auto policy = parse_json(job.policy);

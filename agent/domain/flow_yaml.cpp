@@ -24,7 +24,7 @@ constexpr std::size_t kMaxDepth = 64;
 constexpr std::size_t kMaxValues = 500'000;
 
 // A number as JSON writes them; all else that YAML takes for one is text: 0x1f, 007, .5, 1_000, .inf.
-bool is_number(std::string_view text) {
+bool is_plain_number(std::string_view text) {
   const auto digits = [&text] {
     const std::size_t count = std::min(text.find_first_not_of("0123456789"), text.size());
     text.remove_prefix(count);
@@ -50,7 +50,7 @@ json plain_value(const std::string& text) {
   if (text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL") return nullptr;
   if (text == "true" || text == "True" || text == "TRUE") return true;
   if (text == "false" || text == "False" || text == "FALSE") return false;
-  if (!is_number(text) || text.size() > 40) return text;
+  if (!is_plain_number(text) || text.size() > 40) return text;
   auto number = parse_json(text);
   return number ? std::move(*number) : json(text);
 }

@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMaxTargets = 8, kMaxBytes = 64U << 10, kMaxTopicBytes = 64;
+constexpr std::size_t kMaxTargets = 8, kMaxNotifyBytes = 64U << 10, kMaxTopicBytes = 64;
 constexpr std::size_t kMaxResultBytes = 16U << 10;  // the body is a variable of a job's environment, too
 
 // What the job of a target may say: all that does not place it among others.
@@ -75,7 +75,7 @@ void read_on(const Reading& at, const json& value, NotifyTarget& target) {
   }
 }
 
-NotifyTarget read_target(const Reading& at, const json& value) {
+NotifyTarget read_target_parts(const Reading& at, const json& value) {
   NotifyTarget target;
   target.digest = sha256_hex(dump_json(value)).substr(0, 16);
   if (value.is_string()) {
@@ -115,6 +115,13 @@ std::string utc_text(std::uint64_t ms) {
   return {text.data(), size};
 }
 
+NotifyTarget read_target(const Reading& at, const json& value) {
+  const std::size_t before = at.out.problems.size();
+  NotifyTarget target = read_target_parts(at, value);
+  target.sound = at.out.problems.size() == before;
+  return target;
+}
+
 json data_of(Id context, const Notice& notice) {
   return {{"key", notice.of},
           {"context_id", context},
@@ -127,8 +134,8 @@ void add_record(const Notice& notice, const Record& record, json& data) {
   if (record.ended_ms != notice.ended_us / 1000) return;
   data["id"] = record.id;
   data["caller_id"] = record.caller_id;
-  data["name"] = to_utf8(record.name);
-  data["detail"] = to_utf8(record.detail);
+  data["name"] = to_utf8(record.name.substr(0, 255));
+  data["detail"] = to_utf8(record.detail.substr(0, 255));
   data["error"] = to_utf8(record.error.substr(0, 1000));
   data["started_ms"] = record.started_ms;
   json result = typed_values(record.result, record.result_json);
@@ -143,7 +150,10 @@ NotifyRead read_notify(const json& value, std::string_view field) {
   NotifyRead out;
   const std::string name(field);
   if (value.is_null()) return out;
-  if (!value.is_array()) {
+  if (const std::size_t bytes = dump_json(value).size(); bytes > kMaxNotifyBytes) {
+    Reading{out, name}.refuse(std::to_string(bytes) + " bytes are more than " + std::to_string(kMaxNotifyBytes) +
+                              ": let the job's script fetch what it needs");
+  } else if (!value.is_array()) {
     out.targets.push_back(read_target({out, name}, value));
   } else if (value.size() > kMaxTargets) {
     Reading{out, name}.refuse(std::to_string(value.size()) + " are more than the " + std::to_string(kMaxTargets) +
@@ -159,7 +169,7 @@ NotifyRead read_notify(const std::string& text, std::string_view field) {
   if (text.empty()) return {};
   if (std::string_view("[{\"").find(text[0]) == std::string_view::npos)
     return read_notify(json(to_utf8(text)), field);  // a client wrote the address alone
-  auto parsed = parse_json(text, kMaxBytes);
+  auto parsed = parse_json(text, kMaxNotifyBytes);
   if (parsed) return read_notify(*parsed, field);
   NotifyRead out;
   Reading{out, std::string(field)}.refuse(parsed.error().message);
@@ -173,7 +183,7 @@ Result<void> add_notify(std::string_view typed, std::string& notify) {
     list = before.is_array() ? std::move(before) : json::array({before});
   }
   if (typed.starts_with('{')) {
-    MJ_TRY(parsed, parse_json(typed, kMaxBytes));
+    MJ_TRY(parsed, parse_json(typed, kMaxNotifyBytes));
     one = std::move(parsed);
   }
   list.push_back(std::move(one));
@@ -191,8 +201,8 @@ std::string notice_body(Id context, const Notice& notice, const Fields& record) 
   } else {
     const Job job = decode<Job>(record).record;
     add_record(notice, job, data);
-    data["attempt"] = job.attempt;
-    if (job.flow_id != 0) data["flow_id"] = job.flow_id;
+    if (data.contains("id")) data["attempt"] = job.attempt;
+    if (data.contains("id") && job.flow_id != 0) data["flow_id"] = job.flow_id;
   }
   return dump_json({{"type", flow ? "flow.ended" : "job.ended"},
                     {"timestamp", utc_text(notice.ended_us / 1000)},

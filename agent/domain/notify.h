@@ -3,7 +3,7 @@
 //
 //   {"webhook": "https://hooks.example.com/x"}     is called: HTTP POST of notice_body() (docs/notify.md)
 //   {"job": {"script_type": "python", "script": …}}  is submitted by the record's caller; MYCOJOBS_NOTICE holds it
-//   {"topic": "operators"}                           gets a message of type chat with that text
+//   {"topic": "operators"}                           a message of type chat to this topic is written
 //   each with "on": "ended" (default), "finished" or "error"
 //
 // Pure; any thread.
@@ -27,6 +27,7 @@ struct NotifyTarget {
   std::string where;   // the URL, the topic
   Job job;             // script, script_type, and what else it says
   std::string digest;  // 16 hex digits, by which a notice remembers that it has heard
+  bool sound = true;   // nothing is wrong with it
 
   bool wants(bool finished) const { return on == On::ended || (on == On::finished) == finished; }
 };

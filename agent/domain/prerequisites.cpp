@@ -210,7 +210,10 @@ Result<Condition> parse_condition(std::string_view text, const std::vector<std::
   const std::string matched = parsed.kind == Kind::file ? "file:" + parsed.target : parsed.text;
   if (scheme->asks_operator &&
       std::none_of(allowed.begin(), allowed.end(), [&](const std::string& entry) { return allows(entry, matched); })) {
-    return refuse(text, "agents may not look there: the operator's option prerequisites.allow has no beginning of it");
+    return fail(
+        Code::denied,
+        quoted(text) +
+            ": whoever looks may not look there: the operator's option prerequisites.allow has no beginning of it");
   }
   return std::move(parsed);
 }

@@ -30,7 +30,8 @@ struct Condition {
   std::uint64_t time_ms = 0;  // wait: so long; at: Unix time
 };
 
-// Error invalid: no agent of this operator will ever see it come true; the message names the condition and the remedy.
+// Error invalid: it will never come true; denied: with that list nobody may look at it. The message names the condition
+// and the remedy.
 Result<Condition> parse_condition(std::string_view text, const std::vector<std::string>& allowed);
 
 bool is_approval_name(std::string_view);  // 1 to 64 letters, digits, '.', '_' and '-'

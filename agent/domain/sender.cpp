@@ -4,7 +4,7 @@ namespace mycojobs {
 namespace {
 
 // 0 becomes the sender's own.
-Result<void> own(const char* field, Id& id, Id senders) {
+Result<void> take_over(const char* field, Id& id, Id senders) {
   if (id == 0) id = senders;
   if (id == senders) return {};
   return fail(Code::denied, std::string(field) + ": " + std::to_string(id) + " is not what it is sent as, " +
@@ -17,16 +17,16 @@ Result<void> absent(const char* field, bool is_absent, const char* whose) {
 }
 
 Result<void> settle(Flow& flow, const Sender& sender) {
-  MJ_CHECK(own("caller_id", flow.caller_id, sender.caller));
-  MJ_CHECK(own("context_id", flow.context_id, sender.context));
+  MJ_CHECK(take_over("caller_id", flow.caller_id, sender.caller));
+  MJ_CHECK(take_over("context_id", flow.context_id, sender.context));
   return absent("parent", flow.parent.empty(), "the flow that starts a child");
 }
 
 }  // namespace
 
 Result<void> settle(Job& job, const Sender& sender) {
-  MJ_CHECK(own("caller_id", job.caller_id, sender.caller));
-  MJ_CHECK(own("context_id", job.context_id, sender.context));
+  MJ_CHECK(take_over("caller_id", job.caller_id, sender.caller));
+  MJ_CHECK(take_over("context_id", job.context_id, sender.context));
   MJ_CHECK(absent("flow_id", job.flow_id == 0, "the flow that takes the job"));
   MJ_CHECK(absent("runner_id", job.runner_id == 0, "the agent that runs the job"));
   const bool fresh = job.status == JobStatus::dispatched || job.status == JobStatus::waiting_for_prerequisites;
@@ -37,8 +37,8 @@ Result<void> settle(Job& job, const Sender& sender) {
 }
 
 Result<void> settle(Message& message, const Sender& sender) {
-  MJ_CHECK(own("caller_id", message.caller_id, sender.caller));
-  MJ_CHECK(own("context_id", message.context_id, sender.context));
+  MJ_CHECK(take_over("caller_id", message.caller_id, sender.caller));
+  MJ_CHECK(take_over("context_id", message.context_id, sender.context));
   for (std::size_t i = 0; i < message.job.size(); ++i) {
     if (auto settled = settle(message.job[i], sender); !settled)
       return fail(settled.error(), "job[" + std::to_string(i) + "]");

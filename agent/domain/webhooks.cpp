@@ -7,13 +7,14 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kMaxBytes = 2048;
+constexpr std::size_t kMaxUrlBytes = 2048;
 
-tl::unexpected<Error> refuse(std::string_view url, const std::string& why) {
+tl::unexpected<Error> refuse_url(std::string_view url, const std::string& why) {
   return fail(Code::invalid, shown(url) + ": " + why);
 }
 
 bool is_dots(std::string_view segment) {
+  segment = segment.substr(0, segment.find(';'));  // some servers take the rest for parameters
   std::string plain;
   for (std::size_t i = 0; i < segment.size(); ++i) {
     const bool escaped = segment.substr(i, 3) == "%2e" || segment.substr(i, 3) == "%2E";
@@ -21,6 +22,15 @@ bool is_dots(std::string_view segment) {
     i += escaped ? 2 : 0;
   }
   return plain == "." || plain == "..";
+}
+
+// What a server may take for a '/' or for the end.
+bool hides_parts(std::string_view path) {
+  path = path.substr(0, path.find('?'));
+  for (const std::string_view each : {"%2f", "%2F", "%5c", "%5C", "%00"}) {
+    if (path.find(each) != std::string_view::npos) return true;
+  }
+  return false;
 }
 
 // A server may take "/a/../b" for "/b", which an entry "/a/" does not mean.
@@ -35,25 +45,26 @@ bool has_dots(std::string_view path) {
   return false;
 }
 
-Result<WebAddress> parse(std::string_view url, bool any_port) {
+Result<WebAddress> read_address(std::string_view url, bool any_port) {
   WebAddress out;
-  if (url.size() > kMaxBytes)
-    return refuse(url.substr(0, 64), "is longer than " + std::to_string(kMaxBytes) + " bytes");
+  if (url.size() > kMaxUrlBytes)
+    return refuse_url(url.substr(0, 64), "is longer than " + std::to_string(kMaxUrlBytes) + " bytes");
   out.encrypted = url.starts_with("https://");
-  if (!out.encrypted && !url.starts_with("http://")) return refuse(url, "does not begin with https:// or http://");
+  if (!out.encrypted && !url.starts_with("http://")) return refuse_url(url, "does not begin with https:// or http://");
   const bool odd = std::any_of(url.begin(), url.end(), [](char c) {
     return static_cast<unsigned char>(c) <= ' ' || static_cast<unsigned char>(c) >= 0x7f || c == '\\' || c == '#';
   });
-  if (odd) return refuse(url, "has a blank, a control character, a letter beyond ASCII, '\\' or '#' in it");
+  if (odd) return refuse_url(url, "has a blank, a control character, a letter beyond ASCII, '\\' or '#' in it");
   const std::string_view rest = url.substr(out.encrypted ? 8 : 7);
   std::string_view place = rest.substr(0, rest.find_first_of("/?"));
   out.path = rest.substr(place.size());
   if (!out.path.empty() && out.path[0] == '?') out.path.insert(0, "/");
-  if (has_dots(out.path)) return refuse(url, "has '.' or '..' as a part of its path");
+  if (hides_parts(out.path)) return refuse_url(url, "has %2f, %5c or %00 in its path");
+  if (has_dots(out.path)) return refuse_url(url, "has '.' or '..' as a part of its path");
   const bool any = any_port && place.ends_with(":*");
   if (any) place.remove_suffix(2);
   auto parsed = parse_host_port(place, out.encrypted ? 443 : 80);
-  if (!parsed) return refuse(url, parsed.error().message);
+  if (!parsed) return refuse_url(url, parsed.error().message);
   out.place = std::move(*parsed);
   if (any) out.place.port = 0;
   return out;
@@ -72,13 +83,13 @@ bool allows(const WebAddress& entry, const WebAddress& address) {
 
 }  // namespace
 
-Result<WebAddress> parse_web_address(std::string_view url) { return parse(url, false); }
+Result<WebAddress> parse_web_address(std::string_view url) { return read_address(url, false); }
 
 Result<Webhooks> Webhooks::parse(const std::vector<std::string>& entries) {
   Webhooks made;
   std::string text;
   for (const std::string& entry : entries) {
-    MJ_TRY(address, mycojobs::parse(entry, true));
+    MJ_TRY(address, read_address(entry, true));
     made.allowed_.push_back(std::move(address));
     text += (text.empty() ? "" : ", ") + entry;
   }

@@ -22,8 +22,9 @@ struct WebAddress {
   HostPort place;          // port 0: any, only of an entry
   std::string path;        // from its '/', with the query; empty: none
 };
-// Error invalid: no http:// or https://, a user before the host, another notation of a host, a path with a '.' or '..'
-// of its own, blanks, control characters, backslashes, a fragment; longer than 2048 bytes.
+// Error invalid: no http:// or https://, a user before the host, another notation of a host, a path with '.' or '..'
+// as a part or with an escaped '/', '\\' or NUL, blanks, control characters, backslashes, a fragment; longer than 2048
+// bytes.
 Result<WebAddress> parse_web_address(std::string_view url);
 
 class Webhooks {

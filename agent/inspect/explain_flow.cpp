@@ -12,7 +12,7 @@ namespace mycojobs {
 namespace {
 
 // In the order in which they matter: what stands first is told first.
-constexpr auto kCauses = std::to_array<FlowCauseRow>({
+constexpr auto kFlowCauses = std::to_array<FlowCauseRow>({
     {"definition_missing", "the definition that it was started with is gone or changed: nothing of it can go on"},
     {"creation_unfinished", "it is being created, or whoever created it has left in the middle"},
     {"finished", "it has finished"},
@@ -54,9 +54,9 @@ constexpr auto kCauses = std::to_array<FlowCauseRow>({
 constexpr std::size_t kMostReasons = 20;
 
 std::size_t rank(const FlowReason& reason) {
-  const auto row = std::find_if(kCauses.begin(), kCauses.end(),
+  const auto row = std::find_if(kFlowCauses.begin(), kFlowCauses.end(),
                                 [&](const FlowCauseRow& each) { return each.cause == reason.cause; });
-  return static_cast<std::size_t>(row - kCauses.begin());
+  return static_cast<std::size_t>(row - kFlowCauses.begin());
 }
 
 bool has_ended(const FlowView& view) { return view.status == "finished" || view.status == "error"; }
@@ -76,7 +76,7 @@ Result<explaining_flow::Known> learn(FlowStore& flows, Store& store, Id context,
 
 }  // namespace
 
-std::vector<FlowCauseRow> flow_causes() { return {kCauses.begin(), kCauses.end()}; }
+std::vector<FlowCauseRow> flow_causes() { return {kFlowCauses.begin(), kFlowCauses.end()}; }
 
 Result<std::vector<FlowReason>> explain_flow(FlowStore& flows, Store& store, Id context, Id flow) {
   MJ_TRY(known, learn(flows, store, context, flow));

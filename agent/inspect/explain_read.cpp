@@ -10,10 +10,10 @@
 namespace mycojobs {
 namespace {
 
-constexpr int kLooks = 5;                    // at a job that moves while we read
-constexpr std::uint32_t kPage = 1000;        // of queue entries
+constexpr int kExplainLooks = 5;             // at a job that moves while we read
+constexpr std::uint32_t kQueuePage = 1000;   // of queue entries
 constexpr std::uint64_t kDeepest = 1000000;  // position that is looked for in a queue
-constexpr std::size_t kBatch = 100;          // jobs whose places are read in one step
+constexpr std::size_t kPlacesBatch = 100;    // jobs whose places are read in one step
 constexpr std::size_t kMaxWaits = 10000;     // jobs that are followed for a circle
 constexpr std::size_t kMaxDead = 10000;      // the newest: a longer answer would hold up Redis
 constexpr std::size_t kMaxAnomalies = 1000;
@@ -21,8 +21,8 @@ constexpr std::size_t kShownAnomalies = 3;
 
 Result<std::vector<JobPlaces>> places_of(Store& store, Id context, std::span<const std::string> keys) {
   std::vector<JobPlaces> all;
-  for (std::size_t from = 0; from < keys.size(); from += kBatch) {
-    MJ_TRY(batch, store.places(context, keys.subspan(from, std::min(kBatch, keys.size() - from)), false));
+  for (std::size_t from = 0; from < keys.size(); from += kPlacesBatch) {
+    MJ_TRY(batch, store.places(context, keys.subspan(from, std::min(kPlacesBatch, keys.size() - from)), false));
     std::move(batch.begin(), batch.end(), std::back_inserter(all));
   }
   return all;
@@ -38,15 +38,15 @@ Result<void> read_queue(Store& store, Situation& about) {
     about.prioritised = info.prioritised;
   }
   if (about.job.in_queue == 0) return {};
-  for (std::uint64_t from = 0; from < kDeepest; from += kPage) {
-    MJ_TRY(entries, store.queue_entries(about.context, about.queue, from, kPage));
+  for (std::uint64_t from = 0; from < kDeepest; from += kQueuePage) {
+    MJ_TRY(entries, store.queue_entries(about.context, about.queue, from, kQueuePage));
     const auto found = std::find(entries.begin(), entries.end(), about.job.job_key);
     if (found != entries.end()) {
       about.ahead = from + static_cast<std::uint64_t>(found - entries.begin());
       about.queue_length = std::max(about.queue_length, *about.ahead + 1);  // it has grown since
       return {};
     }
-    if (entries.size() < kPage) return {};
+    if (entries.size() < kQueuePage) return {};
   }
   return {};
 }
@@ -162,7 +162,7 @@ Result<Situation> look_at(Store& store, Id context, const std::string& job_key) 
     const ClaimView& after = now.front().claim;
     const bool same =
         before.state == after.state && before.epoch == after.epoch && about.job.record_type == now.front().record_type;
-    if (same || look == kLooks) return std::move(about);
+    if (same || look == kExplainLooks) return std::move(about);
   }
 }
 

@@ -7,7 +7,7 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kPage = 256;               // pieces asked for in one call
+constexpr std::size_t kLogPage = 256;            // pieces asked for in one call
 constexpr std::size_t kLongestLine = 64U << 10;  // a longer one is told in parts
 
 bool has_begun(const NodeView& node) {
@@ -49,7 +49,7 @@ Result<bool> FlowLogs::read(const FlowView& view, const NodeView& node, Place& p
     out.push_back({node.name, node.job_key, {at_ms, 1, LogStream::system, node.text}});
     return false;
   }
-  MJ_TRY(page, store_.logs(context_, node.job_key, place.after, kPage, 0));
+  MJ_TRY(page, store_.logs(context_, node.job_key, place.after, kLogPage, 0));
   for (const Log& piece : page.lines) {
     take(node, piece, place.open, out);
     place.after = std::max(place.after, piece.seq);

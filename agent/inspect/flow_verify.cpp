@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::size_t kMaxKeys = 10000000;
 constexpr std::size_t kJobsAtOnce = 200;
-constexpr int kLooks = 3;   // what every one of them finds lasts
-constexpr int kTries = 20;  // of a look at a flow that moves all the time
+constexpr int kFlowLooks = 3;  // what every one of them finds lasts
+constexpr int kTries = 20;     // of a look at a flow that moves all the time
 constexpr std::chrono::milliseconds kPause{100};
 
 // Flows with a mark or a journal.
@@ -45,7 +45,7 @@ Result<FlowLook> still_look(FlowStore& flows, Store& store, Id context, Id flow)
 // A flow and its jobs may move between the steps of a look.
 Result<FlowLook> lasting_look(FlowStore& flows, Store& store, Id context, Id flow) {
   MJ_TRY(look, still_look(flows, store, context, flow));
-  for (int again = 1; again < kLooks && !look.findings.empty(); ++again) {
+  for (int again = 1; again < kFlowLooks && !look.findings.empty(); ++again) {
     std::this_thread::sleep_for(kPause);
     const std::vector<Finding> before = std::move(look.findings);
     MJ_TRY(next, still_look(flows, store, context, flow));

@@ -12,8 +12,8 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kChunk = 200;    // places asked for in one call
-constexpr std::size_t kSettled = 500;  // settled nodes whose jobs are looked at, for their times
+constexpr std::size_t kViewChunk = 200;  // places asked for in one call
+constexpr std::size_t kSettled = 500;    // settled nodes whose jobs are looked at, for their times
 
 std::string field(const JobPlaces& job, std::string_view name) {
   for (const auto& [key, value] : job.record) {
@@ -123,8 +123,8 @@ class Look {
     }
     settled.resize(std::min(settled.size(), max_jobs - chosen.size()));
     chosen.insert(chosen.end(), settled.begin(), settled.end());
-    for (std::size_t at = 0; at < chosen.size(); at += kChunk) {
-      const std::size_t count = std::min(kChunk, chosen.size() - at);
+    for (std::size_t at = 0; at < chosen.size(); at += kViewChunk) {
+      const std::size_t count = std::min(kViewChunk, chosen.size() - at);
       std::vector<std::string> keys;
       for (std::size_t i = 0; i < count; ++i) keys.push_back(view_.nodes[chosen[at + i]].job_key);
       MJ_TRY(places, store_.places(context_, keys, false));

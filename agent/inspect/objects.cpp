@@ -9,14 +9,14 @@ namespace mycojobs {
 namespace {
 
 constexpr std::size_t kMaxProblems = 1000;
-constexpr int kLooks = 3;
+constexpr int kObjectLooks = 3;
 constexpr std::chrono::milliseconds kPause{200};
 
 // What every look finds.
 Result<std::vector<ObjectsProblem>> lasting_problems(ObjectStore& objects, Id context) {
   MJ_TRY(first, objects.verify(context, kMaxProblems));
   std::vector<ObjectsProblem> lasting = std::move(first.problems);
-  for (int look = 1; look < kLooks && !lasting.empty(); ++look) {
+  for (int look = 1; look < kObjectLooks && !lasting.empty(); ++look) {
     std::this_thread::sleep_for(kPause);
     MJ_TRY(again, objects.verify(context, kMaxProblems));
     std::erase_if(lasting, [&](const ObjectsProblem& each) {

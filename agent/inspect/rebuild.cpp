@@ -9,8 +9,8 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kBatch = 64;
-constexpr int kLooks = 5;  // at a job that moves
+constexpr std::size_t kRebuildBatch = 64;
+constexpr int kRebuildLooks = 5;  // at a job that moves
 
 class Rebuilding {
  public:
@@ -57,9 +57,9 @@ std::vector<const std::string*> Rebuilding::in_order() const {
 
 Result<RebuildReport> Rebuilding::run() {
   const auto order = in_order();
-  for (std::size_t from = 0; from < order.size(); from += kBatch) {
+  for (std::size_t from = 0; from < order.size(); from += kRebuildBatch) {
     std::vector<std::string> some;
-    for (std::size_t i = from; i < std::min(from + kBatch, order.size()); ++i) some.push_back(*order[i]);
+    for (std::size_t i = from; i < std::min(from + kRebuildBatch, order.size()); ++i) some.push_back(*order[i]);
     MJ_TRY(places, store_.places(context_, some, false));
     for (const JobPlaces& job : places) MJ_CHECK(mend(job));
     if (progress_) progress_("jobs", from + some.size(), order.size());
@@ -72,7 +72,7 @@ Result<void> Rebuilding::mend(const JobPlaces& first) {
   JobPlaces job = first;
   JobHistory& history = census_.jobs.at(job.job_key);
   const std::vector<std::string> key{job.job_key};
-  for (int look = 0; look < kLooks; ++look) {
+  for (int look = 0; look < kRebuildLooks; ++look) {
     MJ_TRY(listing, catch_up(store_, context_, census_, job, look > 0, history));
     if (is_retired(job, history) || is_queued_elsewhere(job, history)) return {};
     const Repair repair = repair_of(job, history, listing);

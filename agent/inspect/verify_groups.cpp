@@ -13,7 +13,7 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kBatch = 64;
+constexpr std::size_t kGroupBatch = 64;
 
 std::string concurrency_key_of(const JobPlaces& job) {
   const bool live = job.claim.state == word(JobState::live);
@@ -94,10 +94,10 @@ Result<JobGroups::SlotsByKey> JobGroups::count_slots(const SlotsByKey& of) {
   MJ_TRY(jobs, newcomers());
   for (const auto& [key, group] : of) jobs.insert(jobs.end(), group.members.begin(), group.members.end());
   SlotsByKey counted;
-  for (std::size_t from = 0; from < jobs.size(); from += kBatch) {
+  for (std::size_t from = 0; from < jobs.size(); from += kGroupBatch) {
     const std::vector<std::string> some(
         jobs.begin() + static_cast<std::ptrdiff_t>(from),
-        jobs.begin() + static_cast<std::ptrdiff_t>(std::min(from + kBatch, jobs.size())));
+        jobs.begin() + static_cast<std::ptrdiff_t>(std::min(from + kGroupBatch, jobs.size())));
     MJ_TRY(places, places_of(some));
     for (const JobPlaces& job : places) note_slots(job, counted);
   }

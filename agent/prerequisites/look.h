@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "domain/prerequisites.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/store.h"
-#include "domain/prerequisites.h"
 #include "prerequisites/probes.h"
 
 namespace mycojobs {

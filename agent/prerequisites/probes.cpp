@@ -11,7 +11,7 @@ constexpr long kLookMs = 3000;  // then the answer is no
 // A yes counts for longer than a look takes: of several conditions the first one still counts when the last has been
 // seen.
 constexpr std::uint64_t kYesMs = 5000, kNoMs = 1000;
-constexpr std::size_t kAtOnce = 64;
+constexpr std::size_t kProbesAtOnce = 64;
 
 std::size_t refuse_body(char*, std::size_t, std::size_t, void*) { return 0; }
 
@@ -45,7 +45,7 @@ Probes::~Probes() {
 std::optional<bool> Probes::ask(const Condition& condition) {
   const auto seen = seen_.find(condition.text);
   if (seen != seen_.end() && clock_.boot_ms() < seen->second.until_boot_ms) return seen->second.yes;
-  if (under_way_.contains(condition.text) || under_way_.size() >= kAtOnce) return std::nullopt;
+  if (under_way_.contains(condition.text) || under_way_.size() >= kProbesAtOnce) return std::nullopt;
   auto look = std::make_unique<Look>(condition);
   CURL* easy = look->easy;
   if (easy == nullptr) return std::nullopt;

@@ -9,9 +9,9 @@
 #include <optional>
 #include <string>
 
+#include "domain/prerequisites.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/result.h"
-#include "domain/prerequisites.h"
 
 namespace mycojobs {
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <string_view>
 
+#include "base/ids.h"
 #include "domain/codec.h"
 
 namespace mycojobs {
@@ -97,6 +98,11 @@ Result<Job> accepted(std::string_view word, const std::string& key, const Fields
                                     (wish.idempotency_key.empty() ? "" : " or idempotency_key"));
   }
   return stored;
+}
+
+std::uint64_t number_of(const std::string& text) {
+  std::uint64_t number = 0;
+  return parse_u64(text, number) ? number : 0;
 }
 
 }  // namespace mycojobs

@@ -22,6 +22,8 @@ bool same_content(const Job&, const Job&);
 // What a script answers that writes a new record: new, exists or used, the key, the record. Error conflict: used, or
 // there with other content.
 Result<Job> accepted(std::string_view word, const std::string& key, const Fields& record, const Job& wish);
+// Of a field that any client may have written; 0: no whole number.
+std::uint64_t number_of(const std::string& text);
 // Fields of a runner's record that its owner writes.
 Fields runner_fields(const Runner&);
 

@@ -23,7 +23,8 @@ constexpr std::array kOwnKeys{
         "(of its facts), claim_id, token (its hash), epoch, attempt, deliveries, runner, instance, lease_ms, until_ms, "
         "began, beat, log_base, reason, message, cancel (tombstone), leftover, priority, deps, prerequisites, held, "
         "ckey, "
-        "approved:<name> (who gave it, and why), idem, overdue, waiting_since, flow (context, id), content (digest); "
+        "approved:<name> (who gave it, and why), noticed (its end is to be told), idem, overdue, waiting_since, flow "
+        "(context, id), content (digest); "
         "once ended: status, detail, end (digest), "
         "ended_ms, dead",
         kFacts},

@@ -28,7 +28,8 @@ std::optional<Notice> read_entry(std::string_view entry) {
   notice.entry = entry;
   if (parts.size() < 4 || parts.size() > 5) return std::nullopt;
   notice.of = parts[0];
-  const bool known = is_job_key(notice.of) || notice.of.starts_with("flow:");
+  const bool known =
+      is_job_key(notice.of) || is_job_key("job:1:" + (notice.of.starts_with("flow:") ? notice.of.substr(5) : "0"));
   if (!known || !parse_u64(parts[1], notice.ended_us) || !parse_u64(parts[3], tries) || tries > UINT16_MAX)
     return std::nullopt;
   notice.finished = parts[2] == word(JobStatus::finished);
@@ -39,9 +40,11 @@ std::optional<Notice> read_entry(std::string_view entry) {
   return notice;
 }
 
-std::string entry_of(const Notice& notice, const std::vector<std::string>& told) {
+std::string entry_of(const Notice& notice, const NoticeAfter::Again& again) {
+  const auto& told = again.told;
   std::string entry = notice.of + " " + std::to_string(notice.ended_us) + " " +
-                      (notice.finished ? "finished " : "error ") + std::to_string(notice.tries + 1);
+                      (notice.finished ? "finished " : "error ") +
+                      std::to_string(notice.tries + (again.counts ? 1 : 0));
   for (std::size_t i = 0; i < told.size(); ++i) entry += (i == 0 ? " " : ",") + told[i];
   return entry;
 }
@@ -70,8 +73,8 @@ Result<DueNotices> RedisStore::notices_due(Id context, std::uint32_t max, std::u
 
 Result<void> RedisStore::settle_notice(Id context, const Notice& notice, const NoticeAfter& after) {
   Arguments arguments;
-  arguments.add(notice.entry).add(after.again ? entry_of(notice, after.again->told) : std::string());
-  arguments.add(after.again ? after.again->after_ms : 0).add(after.given_up);
+  arguments.add(notice.entry).add(after.again ? entry_of(notice, *after.again) : std::string());
+  arguments.add(after.again ? after.again->after_ms : 0).add(after.given_up).add(notice.of);
   MJ_CHECK(run(context, scripts::settle_notice, arguments));
   return {};
 }

@@ -2,15 +2,12 @@
 #include <algorithm>
 
 #include "base/ids.h"
+#include "store/job_fields.h"
 #include "store/redis_flow_store.h"
 
 namespace mycojobs {
 namespace {
 
-std::uint64_t number_of(const std::string& text) {
-  std::uint64_t number = 0;
-  return parse_u64(text, number) ? number : 0;
-}
 Id id_of(const std::string& text) {
   const std::uint64_t number = number_of(text);
   return number <= UINT32_MAX ? static_cast<Id>(number) : 0;

@@ -10,11 +10,11 @@ namespace mycojobs {
 namespace {
 
 constexpr std::uint32_t kFactsAtOnce = 1000;
-constexpr std::size_t kJobsAtOnce = 200;
+constexpr std::size_t kReadAtOnce = 200;
 constexpr std::size_t kMaxOfCommit = 2000;
 constexpr std::size_t kMaxRemembered = 100000;
 
-std::string shown(std::string_view bytes) {
+std::string one_word(std::string_view bytes) {
   std::string out(bytes.substr(0, 80));
   std::replace_if(
       out.begin(), out.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
@@ -49,7 +49,7 @@ void read_entries(const Reply& entries, std::uint64_t after, RunRead& run) {
     RunFact fact;
     const bool good = read_fact(entries.at(i), fact);
     if (!good) {
-      run.anomalies.push_back("entry " + shown(entries.at(i).at(0).text()) + " of the run's journal is no fact");
+      run.anomalies.push_back("entry " + one_word(entries.at(i).at(0).text()) + " of the run's journal is no fact");
     }
     if (fact.revision > last + 1) {
       run.anomalies.push_back("the run's journal lacks revision " + std::to_string(last + 1) +
@@ -201,7 +201,7 @@ Result<std::uint64_t> RedisFlows::commit(const FlowCommit& commit) {
 Result<std::vector<FlowJobView>> RedisFlows::jobs(Id context, std::span<const std::string> job_keys) {
   std::vector<FlowJobView> out;
   while (out.size() < job_keys.size()) {
-    const auto some = job_keys.subspan(out.size(), std::min(kJobsAtOnce, job_keys.size() - out.size()));
+    const auto some = job_keys.subspan(out.size(), std::min(kReadAtOnce, job_keys.size() - out.size()));
     Arguments arguments;
     arguments.add(std::uint64_t{some.size()});
     for (const std::string& key : some) arguments.add(key);

@@ -3,6 +3,7 @@
 
 #include "base/ids.h"
 #include "domain/codec.h"
+#include "store/job_fields.h"
 #include "store/redis_store.h"
 
 namespace mycojobs {
@@ -10,10 +11,6 @@ namespace {
 
 constexpr std::size_t kPlacesAtOnce = 64;
 
-std::uint64_t number_of(const std::string& text) {
-  std::uint64_t number = 0;
-  return parse_u64(text, number) ? number : 0;
-}
 std::uint32_t small_number_of(const std::string& text) {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(number_of(text), UINT32_MAX));
 }
@@ -175,6 +172,7 @@ Result<std::vector<AwaitedPrerequisites>> RedisStore::prerequisites_due(Id conte
       }
       return false;
     });
+    awaited.left = looker == Looker::agent && entry.at(5).text() == "1";
     out.push_back(std::move(awaited));
   }
   return out;

@@ -15,6 +15,7 @@ struct Taken {
 };
 std::size_t take(char* data, std::size_t size, std::size_t count, void* into) {
   auto& taken = *static_cast<Taken*>(into);
+  if (taken.most == 0) return size * count;
   if (taken.body.size() + size * count > taken.most) return 0;
   taken.body.append(data, size * count);
   return size * count;
@@ -35,7 +36,7 @@ curl_socket_t open_socket(void* into, curlsocktype, curl_sockaddr* to) {
   return ::socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
 }
 
-int goes_on(void* stop, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+int is_stopped(void* stop, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
   return *static_cast<const std::atomic<bool>*>(stop) ? 1 : 0;
 }
 
@@ -79,8 +80,9 @@ Result<HttpAnswer> HttpClient::post(const HttpPost& call) {
   set = set && ::curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket) == CURLE_OK;
   set = set && ::curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, &gate) == CURLE_OK;
   if (call.stop != nullptr) {
+    set = set && ::curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L) == CURLE_OK;  // a name server may not answer
     set = set && ::curl_easy_setopt(easy, CURLOPT_NOPROGRESS, 0L) == CURLE_OK;
-    set = set && ::curl_easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, goes_on) == CURLE_OK;
+    set = set && ::curl_easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, is_stopped) == CURLE_OK;
     set = set && ::curl_easy_setopt(easy, CURLOPT_XFERINFODATA, call.stop) == CURLE_OK;
   }
   const CURLcode done = set ? ::curl_easy_perform(easy) : CURLE_URL_MALFORMAT;

@@ -16,7 +16,7 @@ struct HttpPost {
   std::string url, body;
   std::string bearer;  // token; empty: none
   std::uint32_t timeout_ms = 30000;
-  std::size_t max_bytes = 64U << 20;  // of the answer
+  std::size_t max_bytes = 64U << 20;  // of the answer; 0: it is dropped
   // Addresses that may be connected to, looked at after the name has been resolved; null: any. Outlives the call.
   const Networks* networks = nullptr;
   std::vector<std::string> headers = {};    // "name: value"

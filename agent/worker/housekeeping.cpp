@@ -10,9 +10,9 @@ namespace {
 
 // Recovery is promised within a lease and a second: two of these and a step of the store fit into that second.
 constexpr std::uint64_t kLeastMs = 100, kMostMs = 400;
-constexpr std::uint64_t kTickMs = 200;  // between looks at what time brings, if nothing is known to be due sooner
-constexpr std::uint64_t kHurryMs = 20;  // between two looks at what time brings, whoever is in a hurry
-constexpr std::uint64_t kMoreMs = 5;    // between two parts of it: the store is everybody's
+constexpr std::uint64_t kTickMs = 200;     // between looks at what time brings, if nothing is known to be due sooner
+constexpr std::uint64_t kHurryMs = 20;     // between two looks at what time brings, whoever is in a hurry
+constexpr std::uint64_t kPartPauseMs = 5;  // between two parts of it: the store is everybody's
 
 }  // namespace
 
@@ -61,7 +61,7 @@ Result<void> Housekeeping::tick(Store& store, Id context, Turns& turns) {
   // Counted from the answer: the store says how long from then.
   const std::uint64_t answered = clock_.boot_ms();
   if (reply.next_due_ms > 0) turns.next_tick = std::min(turns.next_tick, answered + reply.next_due_ms);
-  if (reply.more) turns.next_tick = answered + kMoreMs;
+  if (reply.more) turns.next_tick = answered + kPartPauseMs;
   return {};
 }
 

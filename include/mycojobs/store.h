@@ -117,6 +117,7 @@ struct AwaitedPrerequisites {
   std::string job_key;
   std::vector<std::string> conditions;
   std::uint64_t waited_ms = 0;  // since it was first met, by the store's clock
+  bool left = false;            // a coordinator has looked here before: it may be allowed what the caller is not
 };
 
 // Who looks after prerequisites: coordinators; agents where no coordinator has looked for 5 s.
@@ -140,6 +141,7 @@ struct NoticeAfter {
   struct Again {
     std::vector<std::string> told;
     std::uint64_t after_ms = 0;
+    bool counts = true;  // as a try
   };
   std::optional<Again> again;
   std::string given_up;  // a line for the anomalies; empty: it is not

@@ -6,17 +6,14 @@
 
 #include "bench.h"
 #include "store/memory/memory_server.h"
+#include "support/hand_clock.h"
 
 namespace mycojobs {
 namespace {
 
-using testing::ElementsAre;
+using test::HandClock;
 
-struct HandClock final : Clock {
-  std::uint64_t now = 1700000000000;
-  std::uint64_t unix_ms() const override { return now; }
-  std::uint64_t boot_ms() const override { return now; }
-};
+using testing::ElementsAre;
 
 class MemoryFault : public testing::Test {
  protected:

@@ -71,6 +71,9 @@ TEST_P(Notices, ATryIsCountedAndThoseWhoHaveHeardAreRemembered) {
   EXPECT_EQ(second.ended_us, first.ended_us);
   // One that was slow comes with its old entry: it changes nothing.
   ASSERT_TRUE(store_->settle_notice(1, first, {}).has_value());
+  // There was no room for it: as if nobody had looked.
+  ASSERT_TRUE(store_->settle_notice(1, second, {NoticeAfter::Again{second.told, 0, false}, ""}).has_value());
+  EXPECT_EQ(due(10, 0).notices.at(0).entry, second.entry);
   ASSERT_TRUE(store_->settle_notice(1, second, {NoticeAfter::Again{{}, 60000}, ""}).has_value());
   const auto later = due();
   EXPECT_THAT(later.notices, IsEmpty());
@@ -104,6 +107,25 @@ TEST_P(Notices, OfAContextHearOfJobsThatStandAlone) {
   EXPECT_FALSE(cancelled.notices[0].finished);
 }
 
+TEST_P(Notices, RetentionLeavesTheRecordUntilItsEndWasTold) {
+  submit(1, kTold);
+  run_all();
+  TickRequest request;
+  request.retention_ms = 0;
+  request.retention_count = 0;
+  submit(2, "");
+  submit(3, "");
+  run_all();
+  request.retention_count = 1;
+  ASSERT_TRUE(store_->tick(1, request).has_value());
+  EXPECT_EQ(field("job:12:1", "status"), "finished");
+  ASSERT_TRUE(store_->settle_notice(1, due().notices.at(0), {}).has_value());
+  submit(4, "");
+  run_all();
+  ASSERT_TRUE(store_->tick(1, request).has_value());
+  EXPECT_FALSE(store_->load(1, "job:12:1").has_value());
+}
+
 TEST_P(Notices, AnAttemptThatFailedIsNoEnd) {
   submit(1, kTold, [](Job& j) { j.retries = 1; });
   const auto claimed = claim(1);
@@ -119,8 +141,9 @@ TEST_P(Notices, OthersMayHaveWrittenAnything) {
   bench_->plain(1, {"ZADD", "mj:notices", "1", "nonsense"});
   bench_->plain(1, {"ZADD", "mj:notices", "2", "job:12:1 x finished 0"});
   bench_->plain(1, {"ZADD", "mj:notices", "3", "job:12:1 1 finished 99999999999999999999"});
+  bench_->plain(1, {"ZADD", "mj:notices", "4", "flow:7\r\nX:y 1 finished 0"});
   EXPECT_THAT(due().notices, IsEmpty());
-  EXPECT_EQ(store_->anomalies(1, 10).value().size(), 3U);
+  EXPECT_EQ(store_->anomalies(1, 10).value().size(), 4U);
   EXPECT_EQ(due().next_ms, 0U) << "they are dropped";
   bench_->plain(1, {"SET", "mj:notices", "x"});
   submit(1, kTold);
@@ -132,11 +155,15 @@ TEST_P(Notices, OthersMayHaveWrittenAnything) {
 TEST_P(Notices, CoordinatorsLookAtPrerequisitesWhereThereAreAny) {
   submit(1, "", [](Job& j) { j.prerequisites = {"redis:ready"}; });
   EXPECT_THAT(claim(64), IsEmpty());
-  ASSERT_EQ(store_->prerequisites_due(1, 10, 0, Looker::agent).value().size(), 1U);
+  const auto first = store_->prerequisites_due(1, 10, 0, Looker::agent).value();
+  ASSERT_EQ(first.size(), 1U);
+  EXPECT_FALSE(first[0].left);
   ASSERT_EQ(store_->prerequisites_due(1, 10, 0, Looker::coordinator).value().size(), 1U);
   EXPECT_THAT(store_->prerequisites_due(1, 10, 0, Looker::agent).value(), IsEmpty()) << "a coordinator has looked";
   bench_->plain(1, {"SET", "mj:looking", "1"});  // long ago
-  EXPECT_EQ(store_->prerequisites_due(1, 10, 0, Looker::agent).value().size(), 1U);
+  const auto later = store_->prerequisites_due(1, 10, 0, Looker::agent).value();
+  ASSERT_EQ(later.size(), 1U);
+  EXPECT_TRUE(later[0].left) << "what an agent may not look at waits for a coordinator";
 }
 
 MJ_BOTH_STORES(Notices);

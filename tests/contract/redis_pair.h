@@ -37,13 +37,13 @@ class RedisPair {
   void set_now(std::uint64_t ms) { clock_.now = ms; }           // a millisecond more each time it is looked at
 
  private:
-  struct HandClock final : Clock {
+  struct TickingClock final : Clock {
     mutable std::uint64_t now = 0;
     std::uint64_t unix_ms() const override { return now++; }
     std::uint64_t boot_ms() const override { return 0; }
   };
 
-  HandClock clock_;
+  TickingClock clock_;
   memory::MemoryRedis memory_{clock_, [](std::string_view, std::string_view) { return 0; }};
   std::unique_ptr<redisContext, void (*)(redisContext*)> redis_;
   int shown_ = 0;

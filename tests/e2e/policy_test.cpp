@@ -208,9 +208,9 @@ TEST_F(OperatorPolicy, FilesOfBothKindsAreCheckedBeforeAnythingIsStored) {
   EXPECT_EQ(redis_.cli(1, {"DBSIZE"}), "0");
 
   const std::string toml = folder_.write("a.toml", "memory = \"64 MiB\"\noutput.keep = \"1 KiB\"\n");
-  const std::string json = folder_.write("a.json", R"({"memory":"64MiB","output":{"keep":1024}})");
+  const std::string as_json = folder_.write("a.json", R"({"memory":"64MiB","output":{"keep":1024}})");
   const std::string one = mycojobs_.submit("pass", {"--policy", toml});
-  const std::string other = mycojobs_.submit("pass", {"--policy", json});
+  const std::string other = mycojobs_.submit("pass", {"--policy", as_json});
   EXPECT_EQ(mycojobs_.field(one, "policy"), R"({"memory":67108864,"output":{"keep":1024}})");
   EXPECT_EQ(mycojobs_.field(other, "policy"), mycojobs_.field(one, "policy"));
   EXPECT_EQ(mycojobs_.json({"job", "show", one})["policy"]["memory"], 64 << 20);

@@ -11,7 +11,7 @@ namespace {
 
 using Verb = FlowControl::Verb;
 
-std::string refusal(const std::string& yaml) {
+std::string each_refusal(const std::string& yaml) {
   try {
     (void)plan_of_yaml(yaml);
     return "accepted";
@@ -19,7 +19,9 @@ std::string refusal(const std::string& yaml) {
     return error.what();
   }
 }
-std::string of_jobs(const std::string& jobs) { return refusal("name: x\ndefaults: {type: python}\njobs:\n" + jobs); }
+std::string of_jobs(const std::string& jobs) {
+  return each_refusal("name: x\ndefaults: {type: python}\njobs:\n" + jobs);
+}
 
 constexpr const char* kDynamic = R"(
 name: x
@@ -232,11 +234,12 @@ jobs:
 }
 
 TEST(Defaults, AWrongOneIsSaidOnce) {
-  EXPECT_EQ(refusal("name: x\ndefaults: {type: python, retries: many}\njobs: {a: {script: ok}, b: {script: ok}}\n"),
-            "defaults.retries: is the text \"many\", not a whole number from 0 to 255");
-  EXPECT_EQ(refusal("name: x\ndefaults: {script: x}\njobs: {a: {log: x}}\n").substr(0, 56),
+  EXPECT_EQ(
+      each_refusal("name: x\ndefaults: {type: python, retries: many}\njobs: {a: {script: ok}, b: {script: ok}}\n"),
+      "defaults.retries: is the text \"many\", not a whole number from 0 to 255");
+  EXPECT_EQ(each_refusal("name: x\ndefaults: {script: x}\njobs: {a: {log: x}}\n").substr(0, 56),
             "defaults.script: is no field that jobs have in common: t");
-  EXPECT_EQ(refusal("name: x\ndefaults: 7\njobs: {a: {log: x}}\n"),
+  EXPECT_EQ(each_refusal("name: x\ndefaults: 7\njobs: {a: {log: x}}\n"),
             "defaults: is the number 7, not a map of fields of a job, such as {type: python, retries: 1}");
 }
 

@@ -19,7 +19,7 @@ PlanRead read(const std::string& inputs, const std::string& given = "{}") {
   if (!definition) return {std::nullopt, {{"", definition.error().message}}};
   return read_plan(*definition);
 }
-std::string refusal(const std::string& inputs, const std::string& given = "{}") {
+std::string inputs_refusal(const std::string& inputs, const std::string& given = "{}") {
   const PlanRead plan = read(inputs, given);
   return plan.plan ? "accepted" : join(plan.problems);
 }
@@ -59,33 +59,34 @@ TEST(FlowInputs, AreOfTheRunByItsDefinition) {
 }
 
 TEST(FlowInputs, AWrongOneIsRefusedByName) {
-  EXPECT_EQ(refusal("7"),
+  EXPECT_EQ(inputs_refusal("7"),
             "inputs: is the number 7, not a map from names to types, such as {region: {type: string, "
             "default: eu}}");
-  EXPECT_EQ(refusal(R"({"Region": "string"})"),
+  EXPECT_EQ(inputs_refusal(R"({"Region": "string"})"),
             "inputs.Region: \"Region\" is no name of an input: 1 to 64 of a-z, 0-9 and '_', a letter first");
-  EXPECT_EQ(refusal(R"({"n": "int"})"),
+  EXPECT_EQ(inputs_refusal(R"({"n": "int"})"),
             "inputs.n: \"int\" is no type of an input: there are string, integer, number, boolean, list and object");
-  EXPECT_EQ(refusal(R"({"n": {}})"),
+  EXPECT_EQ(inputs_refusal(R"({"n": {}})"),
             "inputs.n: type: is missing: give string, integer, number, boolean, list or object");
-  EXPECT_EQ(refusal(R"({"n": {"type": "integer", "defualt": 1}})"),
+  EXPECT_EQ(inputs_refusal(R"({"n": {"type": "integer", "defualt": 1}})"),
             "inputs.n.defualt: unknown field of an input: there are type, default, required, enum and comment; did you "
             "mean \"default\"?");
-  EXPECT_EQ(refusal(R"({"n": {"type": "integer", "default": "1"}})"),
+  EXPECT_EQ(inputs_refusal(R"({"n": {"type": "integer", "default": "1"}})"),
             "inputs.n.default: input n is the text 1, not an integer");
-  EXPECT_EQ(refusal(R"({"n": {"type": "string", "default": 1}})"),
+  EXPECT_EQ(inputs_refusal(R"({"n": {"type": "string", "default": 1}})"),
             "inputs.n.default: input n is the number 1, not a string: put it in quotes");
-  EXPECT_EQ(refusal(R"({"n": {"type": "integer", "default": 1, "required": true}})"),
+  EXPECT_EQ(inputs_refusal(R"({"n": {"type": "integer", "default": 1, "required": true}})"),
             "inputs.n.required: has a default: it is never missing");
-  EXPECT_EQ(refusal(R"({"n": {"type": "string", "default": "x", "enum": ["a", "b"]}})"),
+  EXPECT_EQ(inputs_refusal(R"({"n": {"type": "string", "default": "x", "enum": ["a", "b"]}})"),
             "inputs.n.default: input n is \"x\", which is none of \"a\", \"b\"");
-  EXPECT_EQ(refusal(R"({"n": {"type": "string", "enum": []}})"),
+  EXPECT_EQ(inputs_refusal(R"({"n": {"type": "string", "enum": []}})"),
             "inputs.n.enum: is a list, not a list of the values that it may have");
-  EXPECT_EQ(refusal(R"({"n": "integer"})", R"({"n": 1.5})"), "given.n: input n is the number 1.5, not an integer");
-  EXPECT_EQ(refusal(R"({"count": "integer"})", R"({"cuont": 1})"),
+  EXPECT_EQ(inputs_refusal(R"({"n": "integer"})", R"({"n": 1.5})"),
+            "given.n: input n is the number 1.5, not an integer");
+  EXPECT_EQ(inputs_refusal(R"({"count": "integer"})", R"({"cuont": 1})"),
             "given.cuont: there is no input \"cuont\"; did you mean \"count\"?");
-  EXPECT_EQ(refusal("{}", R"({"n": 1})"), "given.n: there is no input \"n\": the flow declares none (inputs)");
-  EXPECT_EQ(refusal(R"({"n": "string"})", R"({"n": ")" + std::string(kMaxInputBytes, 'x') + "\"}").substr(0, 33),
+  EXPECT_EQ(inputs_refusal("{}", R"({"n": 1})"), "given.n: there is no input \"n\": the flow declares none (inputs)");
+  EXPECT_EQ(inputs_refusal(R"({"n": "string"})", R"({"n": ")" + std::string(kMaxInputBytes, 'x') + "\"}").substr(0, 33),
             "inputs: their values have 65538 b");
 }
 

@@ -13,7 +13,7 @@ namespace {
 using nlohmann::json;
 
 // With these jobs, in a flow that is sound besides.
-std::string refusal(const std::string& jobs, const std::string& more = "") {
+std::string plan_refusal(const std::string& jobs, const std::string& more = "") {
   const auto parsed = parse_json(R"({"name": "x", )" + more + R"("jobs": )" + jobs + "}");
   if (!parsed) return "no JSON: " + parsed.error().message;
   const PlanRead read = read_plan(*parsed);
@@ -27,7 +27,7 @@ struct Row {
 
 class Refused : public testing::TestWithParam<Row> {};
 TEST_P(Refused, SaysWhereAndWhy) {
-  const std::string said = refusal(GetParam().jobs);
+  const std::string said = plan_refusal(GetParam().jobs);
   std::string expected = GetParam().said;
   if (expected.ends_with("...")) {
     expected.resize(expected.size() - 3);
@@ -154,30 +154,30 @@ TEST(FlowPlanRefused, OfTheFlowItself) {
   EXPECT_EQ(said("{}"), "name: is missing: give the flow one\njobs: is missing: give the flow at least one");
   EXPECT_EQ(said(R"({"name": "a b", "jobs": {"a": {"log": "x"}}})").substr(0, 35),
             "name: \"a b\" is no name of a flow: 1");
-  EXPECT_EQ(refusal(R"({"a": {"log": "x"}})", R"("tiemout": "1s", )"),
+  EXPECT_EQ(plan_refusal(R"({"a": {"log": "x"}})", R"("tiemout": "1s", )"),
             "tiemout: unknown field of a flow; did you mean \"timeout\"?");
-  EXPECT_EQ(refusal(R"({"a": {"log": "x"}})", R"("on_error": "a", )").substr(0, 50),
+  EXPECT_EQ(plan_refusal(R"({"a": {"log": "x"}})", R"("on_error": "a", )").substr(0, 50),
             "on_error: \"a\" is neither stop nor continue (only a");
-  EXPECT_EQ(refusal(R"({"a": {"log": "x"}})", R"("max_parallel": -1, )"),
+  EXPECT_EQ(plan_refusal(R"({"a": {"log": "x"}})", R"("max_parallel": -1, )"),
             "max_parallel: is the number -1, not a whole number from 0 to 1000000");
 }
 
 TEST(FlowPlanRefused, ACircleIsShownByItsShortestPath) {
-  EXPECT_EQ(refusal(R"({"a": {"log": "x", "needs": "d"}, "b": {"log": "x", "needs": "a"},
+  EXPECT_EQ(plan_refusal(R"({"a": {"log": "x", "needs": "d"}, "b": {"log": "x", "needs": "a"},
                         "c": {"log": "x", "needs": ["b", "a"]}, "d": {"log": "x", "needs": "c"},
                         "z": {"log": "x", "needs": "d"}})"),
             "jobs.c.needs: a circle, none of which could ever begin: a -> c -> d -> a");
-  EXPECT_EQ(refusal(R"({"a": {"log": "x", "needs": "b"}, "b": {"log": "x", "needs": "a"},
+  EXPECT_EQ(plan_refusal(R"({"a": {"log": "x", "needs": "b"}, "b": {"log": "x", "needs": "a"},
                         "c": {"log": "x", "needs": "d"}, "d": {"log": "x", "needs": "c"}})"),
             "jobs.b.needs: a circle, none of which could ever begin: a -> b -> a\n"
             "jobs.d.needs: a circle, none of which could ever begin: c -> d -> c");
 }
 
 TEST(FlowPlanRefused, ErrorNodesThatWaitForEachOtherAreACircle) {
-  EXPECT_EQ(refusal(R"({"r": {"log": "x", "on_error": "a"}, "a": {"log": "x", "on_error": "b"},
+  EXPECT_EQ(plan_refusal(R"({"r": {"log": "x", "on_error": "a"}, "a": {"log": "x", "on_error": "b"},
                         "b": {"log": "x", "on_error": "a"}})"),
             "jobs.b: a circle, none of which could ever begin: a -> b -> a");
-  EXPECT_EQ(refusal(R"({"a": {"log": "x", "needs": "c", "on_error": "e"}, "e": {"log": "x"},
+  EXPECT_EQ(plan_refusal(R"({"a": {"log": "x", "needs": "c", "on_error": "e"}, "e": {"log": "x"},
                         "c": {"log": "x", "needs": "e"}})"),
             "jobs.e: a circle, none of which could ever begin: a -> e -> c -> a");
 }

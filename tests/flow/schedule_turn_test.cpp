@@ -5,13 +5,10 @@
 
 #include "coordinator/schedules.h"
 #include "domain/cron.h"
+#include "flow/moments.h"
 
 namespace mycojobs {
 namespace {
-
-constexpr std::uint64_t kMinute = 60000;
-constexpr std::uint64_t kDay = 24 * 60 * kMinute;
-constexpr std::uint64_t kNoon = 1795348800000;  // 2026-11-22 12:00:00 UTC
 
 Schedule schedule(const char* overlap, const char* missed, const char* cron = "* * * * *") {
   Schedule out;

@@ -7,20 +7,16 @@
 #include "coordinator/schedules.h"
 #include "domain/codec.h"
 #include "domain/cron.h"
+#include "flow/moments.h"
 #include "store/memory/memory_server.h"
+#include "support/hand_clock.h"
 
 namespace mycojobs {
 namespace {
 
-constexpr Id kContext = 1;
-constexpr std::uint64_t kMinute = 60000;
-constexpr std::uint64_t kNoon = 1795348800000;  // 2026-11-22 12:00:00 UTC
+using test::HandClock;
 
-struct HandClock final : Clock {
-  std::uint64_t now = kNoon - kMinute / 2;
-  std::uint64_t unix_ms() const override { return now; }
-  std::uint64_t boot_ms() const override { return now; }
-};
+constexpr Id kContext = 1;
 
 // A definition whose flow ends by itself as soon as it starts, or one that waits to be resumed.
 FlowPlan plan(const std::string& line, bool waits = false) {
@@ -30,7 +26,7 @@ FlowPlan plan(const std::string& line, bool waits = false) {
 
 class Schedules : public testing::Test {
  protected:
-  Schedules() : flows_(server_.open_flows().value()) {}
+  Schedules() : flows_(server_.open_flows().value()) { clock_.unix = clock_.boot = kNoon - kMinute / 2; }
 
   Schedule one(const char* name, const FlowPlan& plan, const char* overlap = "allow", const char* missed = "all") {
     Schedule out;
@@ -91,7 +87,7 @@ TEST_F(Schedules, StartTheirFlowAtItsMomentAndSayWhenToLookAgain) {
   put(one("nightly", old), old);
   EXPECT_EQ(look().value(), kMinute / 2);
   EXPECT_EQ(runs(), Runs{});
-  clock_.now = kNoon;
+  clock_.unix = clock_.boot = kNoon;
   EXPECT_EQ(look().value(), kMinute);
   EXPECT_EQ(runs(), Runs{run("finished", kNoon)});
   EXPECT_EQ(look().value(), kMinute);
@@ -109,7 +105,7 @@ TEST_F(Schedules, WithoutOneThereIsTime) { EXPECT_EQ(look().value(), 3600000U); 
 TEST_F(Schedules, OneMomentIsOneFlowWhereverACoordinatorIsKilled) {
   const FlowPlan old = plan("old");
   put(one("nightly", old), old);
-  clock_.now = kNoon + 2 * kMinute;  // three moments
+  clock_.unix = clock_.boot = kNoon + 2 * kMinute;  // three moments
   const MemoryServer::Snapshot begin = server_.snapshot();
   ASSERT_TRUE(look());
   const std::uint64_t writes = server_.writes() - begin.writes;
@@ -139,7 +135,7 @@ TEST_F(Schedules, OneMomentIsOneFlowWhereverACoordinatorIsKilled) {
 TEST_F(Schedules, TwoCoordinatorsThatBothThinkTheyLeadStartOneFlow) {
   const FlowPlan old = plan("old");
   put(one("nightly", old), old);
-  clock_.now = kNoon;
+  clock_.unix = clock_.boot = kNoon;
   // The second reads the schedule as it was before the first had started anything.
   const Schedule as_read = stored();
   ASSERT_TRUE(look());
@@ -153,7 +149,7 @@ TEST_F(Schedules, AChangedDefinitionHoldsFromTheNextMoment) {
   const FlowPlan old = plan("old");
   const FlowPlan changed = plan("new");
   put(one("nightly", old), old);
-  clock_.now = kNoon;
+  clock_.unix = clock_.boot = kNoon;
   RunCache cache;
   ASSERT_TRUE(settle_schedule(*flows_, cache, kContext, stored()));
   Schedule other = one("nightly", changed);
@@ -162,7 +158,7 @@ TEST_F(Schedules, AChangedDefinitionHoldsFromTheNextMoment) {
   put(other, changed, settled.revision);
   ASSERT_TRUE(look());
   EXPECT_EQ(runs(), Runs{run("finished", kNoon)});
-  clock_.now = kNoon + kMinute;
+  clock_.unix = clock_.boot = kNoon + kMinute;
   ASSERT_TRUE(look());
   EXPECT_EQ(runs(), (Runs{run("finished", kNoon), run("finished", kNoon + kMinute, "new")}));
 }
@@ -170,7 +166,7 @@ TEST_F(Schedules, AChangedDefinitionHoldsFromTheNextMoment) {
 TEST_F(Schedules, OneThatIsRemovedAndMadeAnewDoesNotStartAMomentAgain) {
   const FlowPlan old = plan("old");
   put(one("nightly", old), old);
-  clock_.now = kNoon;
+  clock_.unix = clock_.boot = kNoon;
   ASSERT_TRUE(look());
   ASSERT_TRUE(flows_->remove_schedule(kContext, "nightly"));
   const FlowPlan changed = plan("new");
@@ -184,9 +180,9 @@ TEST_F(Schedules, OneThatIsRemovedAndMadeAnewDoesNotStartAMomentAgain) {
 TEST_F(Schedules, AQueuedMomentStartsWhenTheRunBeforeHasEnded) {
   const FlowPlan slow = plan("old", true);
   put(one("nightly", slow, "queue", "skip"), slow);
-  clock_.now = kNoon;
+  clock_.unix = clock_.boot = kNoon;
   ASSERT_TRUE(look());
-  clock_.now = kNoon + 2 * kMinute;
+  clock_.unix = clock_.boot = kNoon + 2 * kMinute;
   EXPECT_EQ(look().value(), 1000U) << "a look each second";
   EXPECT_EQ(runs(), Runs{run("started", kNoon)});
   EXPECT_EQ(stored().note, "2 moments wait for the end of flow 1");
@@ -200,7 +196,7 @@ TEST_F(Schedules, AQueuedMomentStartsWhenTheRunBeforeHasEnded) {
     control.target = "say";
     control.actor = 12;
     resume.control = control;
-    clock_.now += 1000;
+    clock_.pass(1000);
     const auto resumed = progress(*flows_, cache, resume);
     ASSERT_TRUE(resumed) << resumed.error().message;
     ASSERT_TRUE(look());
@@ -217,7 +213,7 @@ TEST_F(Schedules, OneThatCannotStartHoldsNobodyUp) {
   put(one("c", old), old);
   server_.plain(kContext, {"HSET", "mj:schedule:a", "cron", "nonsense"});
   server_.plain(kContext, {"HSET", "mj:schedule:b", "definition_hash", std::string(64, 'f')});
-  clock_.now = kNoon;
+  clock_.unix = clock_.boot = kNoon;
   ASSERT_TRUE(look());
   EXPECT_EQ(runs(), Runs{run("finished", kNoon)}) << "c's";
   EXPECT_NE(stored("a").note.find("cron: "), std::string::npos) << stored("a").note;

@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-std::string refusal(const std::string& text) {
+std::string yaml_refusal(const std::string& text) {
   YamlText places;
   const auto read = yaml_to_json(text, places);
   return read ? "read: " + dump_json(*read) : read.error().message;
@@ -57,38 +57,39 @@ TEST(FlowYaml, NumbersAndTextsAreWhatJsonMakesOfThem) {
 }
 
 TEST(FlowYaml, WhatIsRefusedIsNamedWithItsPlace) {
-  EXPECT_EQ(refusal("a: &x 1\nb: 2\n"),
+  EXPECT_EQ(yaml_refusal("a: &x 1\nb: 2\n"),
             "line 1, column 4: anchors (&name) are not taken: write the value out where it is used");
-  EXPECT_NE(refusal("a: 1\nb: *x\n").find("line 2, column 4: "), std::string::npos) << refusal("a: 1\nb: *x\n");
-  EXPECT_EQ(refusal("a: 1\nb: 2\na: 3\n"), "line 3, column 1: the key \"a\" stands in this map twice");
-  EXPECT_EQ(refusal("a: !!python/object:os.system x\n").substr(0, 24), "line 1, column 4: tags (");
-  EXPECT_EQ(refusal("a: !!str 1\n").substr(0, 24), "line 1, column 4: tags (");
-  EXPECT_EQ(refusal("a: 1\n---\nb: 2\n"), "line 2, column 1: a second document begins: give one");
-  EXPECT_EQ(refusal("? [a]\n: 1\n"), "line 1, column 3: a key is a text, not a list or a map");
-  EXPECT_EQ(refusal(""), "line 1, column 1: is empty");
-  EXPECT_EQ(refusal("# nothing\n"), "line 1, column 1: is empty");
-  EXPECT_EQ(refusal("a: \xff\n"), "is not text in UTF-8: save it as UTF-8");
-  EXPECT_EQ(refusal(std::string("a: \0b\n", 6)), "is not text in UTF-8: save it as UTF-8");
+  EXPECT_NE(yaml_refusal("a: 1\nb: *x\n").find("line 2, column 4: "), std::string::npos)
+      << yaml_refusal("a: 1\nb: *x\n");
+  EXPECT_EQ(yaml_refusal("a: 1\nb: 2\na: 3\n"), "line 3, column 1: the key \"a\" stands in this map twice");
+  EXPECT_EQ(yaml_refusal("a: !!python/object:os.system x\n").substr(0, 24), "line 1, column 4: tags (");
+  EXPECT_EQ(yaml_refusal("a: !!str 1\n").substr(0, 24), "line 1, column 4: tags (");
+  EXPECT_EQ(yaml_refusal("a: 1\n---\nb: 2\n"), "line 2, column 1: a second document begins: give one");
+  EXPECT_EQ(yaml_refusal("? [a]\n: 1\n"), "line 1, column 3: a key is a text, not a list or a map");
+  EXPECT_EQ(yaml_refusal(""), "line 1, column 1: is empty");
+  EXPECT_EQ(yaml_refusal("# nothing\n"), "line 1, column 1: is empty");
+  EXPECT_EQ(yaml_refusal("a: \xff\n"), "is not text in UTF-8: save it as UTF-8");
+  EXPECT_EQ(yaml_refusal(std::string("a: \0b\n", 6)), "is not text in UTF-8: save it as UTF-8");
   for (const char* text : {"a: [1, 2\n", "a: {b: 1\n", "a: 'x\n", "a: b: c\n", "a:\n\t- b\n", "- a\nb: 1\n",
                            "%YAML 9\n---\na: 1\n", "a: \"\\q\"\n", "@a: 1\n", "a: |x\n  b\n"}) {
-    EXPECT_EQ(refusal(text).substr(0, 5), "line ") << text << " -> " << refusal(text);
+    EXPECT_EQ(yaml_refusal(text).substr(0, 5), "line ") << text << " -> " << yaml_refusal(text);
   }
 }
 
 TEST(FlowYaml, BombsAreRefused) {
-  EXPECT_NE(refusal("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n").find("anchors"), std::string::npos);
+  EXPECT_NE(yaml_refusal("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n").find("anchors"), std::string::npos);
   for (const char* open : {"[", "{a: ", "- ", "? "}) {
     std::string deep;
     for (int i = 0; i < 20000; ++i) deep += open;
-    EXPECT_NE(refusal(deep).find("line 1"), std::string::npos) << open << refusal(deep).substr(0, 100);
+    EXPECT_NE(yaml_refusal(deep).find("line 1"), std::string::npos) << open << yaml_refusal(deep).substr(0, 100);
   }
   std::string steps;
   for (int i = 0; i < 100; ++i) steps += std::string(i, ' ') + "a:\n";
-  EXPECT_EQ(refusal(steps), "line 65, column 65: nests deeper than 64 levels");
+  EXPECT_EQ(yaml_refusal(steps), "line 65, column 65: nests deeper than 64 levels");
   std::string many = "a: [";
   for (int i = 0; i < 600000; ++i) many += "1,";
-  EXPECT_NE(refusal(many + "1]").find("more than 500000 values"), std::string::npos);
-  EXPECT_NE(refusal(std::string(17U << 20, ' ')).find("over the limit"), std::string::npos);
+  EXPECT_NE(yaml_refusal(many + "1]").find("more than 500000 values"), std::string::npos);
+  EXPECT_NE(yaml_refusal(std::string(17U << 20, ' ')).find("over the limit"), std::string::npos);
 }
 
 // Every text that differs from a sound one by a few bytes is read or refused.

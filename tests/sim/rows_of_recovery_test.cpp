@@ -94,9 +94,13 @@ TEST_F(Rows, RecoveryInAnyOrderAndTwiceDeliversOnce) {
     const Lease lease = lease_of(id);
     const auto step = [&](int which) {
       if (which == 0) expire(lease);
-      if (which == 1) EXPECT_TRUE(store().expire_instance(kContext, 1, "one").has_value());
+      if (which == 1) {
+        EXPECT_TRUE(store().expire_instance(kContext, 1, "one").has_value());
+      }
       if (which == 2) tick();
-      if (which == 3) EXPECT_EQ(code_of(store().cancel(kContext, "job:12:999")), "not_found");
+      if (which == 3) {
+        EXPECT_EQ(code_of(store().cancel(kContext, "job:12:999")), "not_found");
+      }
     };
     for (const int which : order) step(which);
     for (const int which : order) step(which);

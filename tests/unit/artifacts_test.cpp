@@ -19,6 +19,7 @@
 #include "base/sha256.h"
 #include "domain/codec.h"
 #include "store/memory/memory_server.h"
+#include "support/hand_clock.h"
 #include "support/process.h"
 #include "worker/artifact_file.h"
 #include "worker/artifact_folder.h"
@@ -29,12 +30,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-struct HandClock final : Clock {
-  std::uint64_t unix = 1700000000000, boot = 5000;
-  std::uint64_t unix_ms() const override { return unix; }
-  std::uint64_t boot_ms() const override { return boot; }
-};
 
 class ArtifactsTest : public ::testing::Test {
  protected:

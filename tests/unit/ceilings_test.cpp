@@ -124,10 +124,10 @@ fs.write = ["/srv/\"quoted\""]
   const auto again = with_file(printed);
   ASSERT_TRUE(again) << again.error().message << '\n' << printed;
   EXPECT_EQ(again->settings.ceilings, config->settings.ceilings);
-  const auto json = nlohmann::json::parse(print_config(*config, true));
-  EXPECT_EQ(json["ceiling.syscalls.add"]["value"], (std::vector<std::string>{"*", "ptrace"}));
-  EXPECT_EQ(json["contexts.3.ceiling.cpu"]["value"], "unlimited");
-  EXPECT_EQ(json["ceiling.file_size"]["value"], 5000);
+  const auto values = nlohmann::json::parse(print_config(*config, true));
+  EXPECT_EQ(values["ceiling.syscalls.add"]["value"], (std::vector<std::string>{"*", "ptrace"}));
+  EXPECT_EQ(values["contexts.3.ceiling.cpu"]["value"], "unlimited");
+  EXPECT_EQ(values["ceiling.file_size"]["value"], 5000);
 }
 
 TEST_F(CeilingsTest, TheAgentsOwnFoldersAreNeverGranted) {
@@ -141,11 +141,11 @@ TEST_F(CeilingsTest, TheAgentsOwnFoldersAreNeverGranted) {
 
 TEST_F(CeilingsTest, PolicyFilesOfBothKindsReadAlikeAndNameTheLine) {
   const auto toml = read_policy_file(folder_.write("a.toml", "memory = \"64 MiB\"\n[fs]\nread = [\"/srv/a\"]\n"));
-  const auto json =
+  const auto as_json =
       read_policy_file(folder_.write("a.json", "{\"memory\": 67108864,\n \"fs\": {\n  \"read\": [\"/srv/a\"]}}\n"));
-  ASSERT_TRUE(toml && json);
-  EXPECT_TRUE(toml->ok() && json->ok());
-  EXPECT_EQ(toml->request, json->request);
+  ASSERT_TRUE(toml && as_json);
+  EXPECT_TRUE(toml->ok() && as_json->ok());
+  EXPECT_EQ(toml->request, as_json->request);
 
   const auto message = [&](const std::string& name, const std::string& text) {
     const auto read = read_policy_file(folder_.write(name, text));

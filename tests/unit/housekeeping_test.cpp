@@ -4,16 +4,11 @@
 
 #include "domain/codec.h"
 #include "store/memory/memory_server.h"
+#include "support/hand_clock.h"
 #include "worker/registration.h"
 
 namespace mycojobs::test {
 namespace {
-
-struct HandClock final : Clock {
-  std::uint64_t unix = 1700000000000, boot = 5000;
-  std::uint64_t unix_ms() const override { return unix; }
-  std::uint64_t boot_ms() const override { return boot; }
-};
 
 class HousekeepingTest : public ::testing::Test {
  protected:

@@ -8,6 +8,7 @@
 
 #include "base/sha256.h"
 #include "store/memory/memory_server.h"
+#include "support/hand_clock.h"
 #include "support/process.h"
 #include "worker/artifacts.h"
 
@@ -16,11 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-struct HandClock final : Clock {
-  std::uint64_t unix_ms() const override { return 1700000000000; }
-  std::uint64_t boot_ms() const override { return 5000; }
-};
 
 class JobInputsTest : public ::testing::Test {
  protected:

@@ -129,7 +129,7 @@ TEST_F(PrerequisiteTest, ImpossibleOnesEndTheJobAtOnce) {
             "prerequisite \"moon:full\": is of no known kind: give wait:, at:, redis:, file:, tcp:, http://, https://, "
             "approval: or flow:");
   EXPECT_EQ(error_of(submit_waiting({"file:/data/../etc/passwd"})),
-            "prerequisite \"file:/data/../etc/passwd\": agents may not look there: the operator's option "
+            "prerequisite \"file:/data/../etc/passwd\": whoever looks may not look there: the operator's option "
             "prerequisites.allow has no beginning of it");
   EXPECT_NE(error_of(submit_waiting({"redis:mj:leases"})).find("are not for jobs"), std::string::npos);
   EXPECT_EQ(error_of(submit_waiting(std::vector<std::string>(101, "wait:1ms"))),

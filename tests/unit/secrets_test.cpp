@@ -6,18 +6,13 @@
 
 #include <filesystem>
 
+#include "support/hand_clock.h"
 #include "support/process.h"
 
 namespace mycojobs::test {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct HandClock final : Clock {
-  std::uint64_t boot = 1000000;
-  std::uint64_t unix_ms() const override { return 1; }
-  std::uint64_t boot_ms() const override { return boot; }
-};
 
 class SecretsTest : public ::testing::Test {
  protected:

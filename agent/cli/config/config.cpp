@@ -15,19 +15,14 @@
 namespace mycojobs {
 namespace {
 
-std::string variable(const HostFacts& host, const std::string& name) {
-  const auto found = host.environment.find(name);
-  return found == host.environment.end() ? "" : found->second;
-}
-
 // The file to read; empty: none.
 std::string choose_file(const Sources& sources) {
   if (!sources.flags.config_file.empty()) return sources.flags.config_file;
-  if (auto named = variable(sources.host, "MYCOJOBS_CONFIG"); !named.empty()) return named;
+  if (auto named = sources.host.variable("MYCOJOBS_CONFIG"); !named.empty()) return named;
   std::string path = "/etc";
   if (!sources.host.root) {
-    path = variable(sources.host, "XDG_CONFIG_HOME");
-    if (!path.starts_with('/')) path = variable(sources.host, "HOME") + "/.config";
+    path = sources.host.variable("XDG_CONFIG_HOME");
+    if (!path.starts_with('/')) path = sources.host.variable("HOME") + "/.config";
   }
   path += "/mycojobs/config.toml";
   std::error_code missing;

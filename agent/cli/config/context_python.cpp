@@ -34,9 +34,10 @@ bool is_place(const std::string& path) {
   return true;
 }
 
-class Reader {
+class PythonReader {
  public:
-  Reader(Id context, const PolicyText& text) : name_("contexts." + std::to_string(context) + ".python"), text_(text) {}
+  PythonReader(Id context, const PolicyText& text)
+      : name_("contexts." + std::to_string(context) + ".python"), text_(text) {}
 
   Result<PythonSettings> read() {
     const auto table = parse_json(text_.json);
@@ -86,7 +87,7 @@ Result<void> set_context_python(const FileValues& file, Config& config) {
     bytes += 200 + text.json.size();
     if (bytes > kMostBytes)
       return fail(Code::invalid, place_of(text, "") + ": contexts.*.python: all of them hold more than 64 KiB");
-    MJ_TRY(settings, Reader(id, text).read());
+    MJ_TRY(settings, PythonReader(id, text).read());
     const std::string name = "contexts." + std::to_string(id) + ".python";
     if (!settings.venv.empty())
       config.values.push_back({name + ".venv", dump_json(json(settings.venv)), place_of(text, "venv"), true});

@@ -12,9 +12,9 @@ namespace {
 using nlohmann::json;
 
 // One [executors.<name>], from JSON; what is wrong is told with its place in the file.
-class Reader {
+class ExecutorReader {
  public:
-  Reader(std::string name, const PolicyText& text) : text_(text) { out_.name = std::move(name); }
+  ExecutorReader(std::string name, const PolicyText& text) : text_(text) { out_.name = std::move(name); }
 
   Result<CommandSettings> read() {
     if (!is_script_type(out_.name)) return refuse("", "a script type is a-z, 0-9, _ and -, at most 32, a letter first");
@@ -105,7 +105,7 @@ class Reader {
 
 Result<void> set_executors(const FileValues& file, Config& config) {
   for (const auto& [name, text] : file.executors) {
-    MJ_TRY(settings, Reader(name, text).read());
+    MJ_TRY(settings, ExecutorReader(name, text).read());
     config.values.push_back(
         {"executors." + name + ".command", dump_json(json(settings.command)), place_of(text, "command"), true});
     config.settings.executors.push_back(std::move(settings));

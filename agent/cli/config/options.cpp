@@ -20,11 +20,6 @@ constexpr std::uint64_t kHour = 3'600'000;
 constexpr std::uint64_t kWeek = kHour * 24 * 7;
 constexpr std::uint64_t kYear = kHour * 24 * 365;
 
-std::string variable(const HostFacts& host, const char* name) {
-  const auto found = host.environment.find(name);
-  return found == host.environment.end() ? "" : found->second;
-}
-
 std::string default_slots(const HostFacts& host) {
   return std::to_string(std::clamp(host.cpus, 1U, kMaxSlots / 2) * 2);
 }
@@ -34,14 +29,14 @@ std::string default_libexec(const HostFacts& host) {
 // The XDG rule: a relative XDG_STATE_HOME is passed over. Empty: there is no home; load_config() names the remedy.
 std::string default_state(const HostFacts& host) {
   if (host.root) return "/var/lib/mycojobs";
-  if (const auto xdg = variable(host, "XDG_STATE_HOME"); xdg.starts_with('/')) return xdg + "/mycojobs";
-  const auto home = variable(host, "HOME");
+  if (const auto xdg = host.variable("XDG_STATE_HOME"); xdg.starts_with('/')) return xdg + "/mycojobs";
+  const auto home = host.variable("HOME");
   return home.empty() ? "" : home + "/.local/state/mycojobs";
 }
 
 // COORDINATOR_URL is where clients look for it.
 std::string default_api(const HostFacts& host) {
-  auto url = variable(host, "COORDINATOR_URL");
+  auto url = host.variable("COORDINATOR_URL");
   if (!url.starts_with("http://")) return "127.0.0.1:9652";
   url = url.substr(7, url.find('/', 7) - 7);
   return url.find(':') == std::string::npos ? url + ":80" : url;
@@ -49,15 +44,15 @@ std::string default_api(const HostFacts& host) {
 
 std::string default_tokens(const HostFacts& host) {
   if (host.root) return "/etc/mycojobs/tokens";
-  if (const auto xdg = variable(host, "XDG_CONFIG_HOME"); xdg.starts_with('/')) return xdg + "/mycojobs/tokens";
-  const auto home = variable(host, "HOME");
+  if (const auto xdg = host.variable("XDG_CONFIG_HOME"); xdg.starts_with('/')) return xdg + "/mycojobs/tokens";
+  const auto home = host.variable("HOME");
   return home.empty() ? "" : home + "/.config/mycojobs/tokens";
 }
 
 std::string default_secrets(const HostFacts& host) {
   if (host.root) return "/etc/mycojobs/secrets";
-  if (const auto xdg = variable(host, "XDG_CONFIG_HOME"); xdg.starts_with('/')) return xdg + "/mycojobs/secrets";
-  const auto home = variable(host, "HOME");
+  if (const auto xdg = host.variable("XDG_CONFIG_HOME"); xdg.starts_with('/')) return xdg + "/mycojobs/secrets";
+  const auto home = host.variable("HOME");
   return home.empty() ? "" : home + "/.config/mycojobs/secrets";
 }
 

@@ -88,6 +88,10 @@ struct HostFacts {
   std::string program_dir;        // of the running program
   std::string installed_helpers;  // ../libexec/mycojobs from there; empty: there is none, as in a build folder
   std::map<std::string, std::string> environment;
+  std::string variable(const std::string& name) const {  // of the environment; empty: not set
+    const auto found = environment.find(name);
+    return found == environment.end() ? "" : found->second;
+  }
 };
 
 struct Option {

@@ -106,7 +106,7 @@ Result<Answer> hincrby(const Call& call) {
   return number_of(number);
 }
 
-constexpr std::array kCommands{
+constexpr std::array kHashesCommands{
     CommandRow{"HSET", -4, Access::writes, hset},      CommandRow{"HSETNX", 4, Access::writes, hsetnx},
     CommandRow{"HGET", 3, Access::reads, hget},        CommandRow{"HMGET", -3, Access::reads, hmget},
     CommandRow{"HGETALL", 2, Access::reads, hgetall},  CommandRow{"HKEYS", 2, Access::reads, hkeys},
@@ -117,6 +117,6 @@ constexpr std::array kCommands{
 
 }  // namespace
 
-std::span<const CommandRow> hash_commands() { return kCommands; }
+std::span<const CommandRow> hash_commands() { return kHashesCommands; }
 
 }  // namespace mycojobs::memory

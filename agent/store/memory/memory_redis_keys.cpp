@@ -82,7 +82,7 @@ Result<Answer> memory(const Call& call) {
   return number_of(bytes);
 }
 
-constexpr std::array kCommands{
+constexpr std::array kKeysCommands{
     CommandRow{"TYPE", 2, Access::reads, type},           CommandRow{"EXISTS", -2, Access::reads, exists},
     CommandRow{"DEL", -2, Access::writes, del},           CommandRow{"UNLINK", -2, Access::writes, del},
     CommandRow{"SCAN", -2, Access::reads, scan},          CommandRow{"DBSIZE", 1, Access::reads, dbsize},
@@ -92,6 +92,6 @@ constexpr std::array kCommands{
 
 }  // namespace
 
-std::span<const CommandRow> key_commands() { return kCommands; }
+std::span<const CommandRow> key_commands() { return kKeysCommands; }
 
 }  // namespace mycojobs::memory

@@ -61,13 +61,13 @@ Result<Answer> zlexcount(const Call& call) {
   return number_of(in_range(zset, min, max, 0, -1).size());
 }
 
-constexpr std::array kCommands{
+constexpr std::array kLexCommands{
     CommandRow{"ZRANGEBYLEX", -4, Access::reads, zrangebylex},
     CommandRow{"ZLEXCOUNT", 4, Access::reads, zlexcount},
 };
 
 }  // namespace
 
-std::span<const CommandRow> zset_lex_commands() { return kCommands; }
+std::span<const CommandRow> zset_lex_commands() { return kLexCommands; }
 
 }  // namespace mycojobs::memory

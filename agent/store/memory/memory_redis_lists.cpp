@@ -134,7 +134,7 @@ Result<Answer> lmove(const Call& call) {
   return text_of(entry);
 }
 
-constexpr std::array kCommands{
+constexpr std::array kListsCommands{
     CommandRow{"LPUSH", -3, Access::writes, lpush}, CommandRow{"RPUSH", -3, Access::writes, rpush},
     CommandRow{"LPOP", -2, Access::writes, lpop},   CommandRow{"RPOP", -2, Access::writes, rpop},
     CommandRow{"LLEN", 2, Access::reads, llen},     CommandRow{"LINDEX", 3, Access::reads, lindex},
@@ -144,6 +144,6 @@ constexpr std::array kCommands{
 
 }  // namespace
 
-std::span<const CommandRow> list_commands() { return kCommands; }
+std::span<const CommandRow> list_commands() { return kListsCommands; }
 
 }  // namespace mycojobs::memory

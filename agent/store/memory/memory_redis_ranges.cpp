@@ -142,7 +142,7 @@ Result<Answer> zcount(const Call& call) {
   return number_of(zset == nullptr ? 0 : in_range(*zset, range, {}).size());
 }
 
-constexpr std::array kCommands{
+constexpr std::array kRangesCommands{
     CommandRow{"ZRANGE", -4, Access::reads, zrange},
     CommandRow{"ZRANGEBYSCORE", -4, Access::reads, zrangebyscore},
     CommandRow{"ZCOUNT", 4, Access::reads, zcount},
@@ -150,6 +150,6 @@ constexpr std::array kCommands{
 
 }  // namespace
 
-std::span<const CommandRow> zset_range_commands() { return kCommands; }
+std::span<const CommandRow> zset_range_commands() { return kRangesCommands; }
 
 }  // namespace mycojobs::memory

@@ -66,7 +66,7 @@ Result<Answer> eval(const Call& call) {
                              call.words.subspan(3 + count));
 }
 
-constexpr std::array kCommands{
+constexpr std::array kServerCommands{
     CommandRow{"TIME", 1, Access::reads, time},
     CommandRow{"PING", -1, Access::reads, ping},
     CommandRow{"PUBLISH", 3, Access::reads, publish},
@@ -78,6 +78,6 @@ constexpr std::array kCommands{
 
 }  // namespace
 
-std::span<const CommandRow> server_commands() { return kCommands; }
+std::span<const CommandRow> server_commands() { return kServerCommands; }
 
 }  // namespace mycojobs::memory

@@ -83,7 +83,7 @@ Result<Answer> srandmember(const Call& call) {
   return list_of(std::move(members));
 }
 
-constexpr std::array kCommands{
+constexpr std::array kSetsCommands{
     CommandRow{"SADD", -3, Access::writes, sadd},
     CommandRow{"SREM", -3, Access::writes, srem},
     CommandRow{"SCARD", 2, Access::reads, scard},
@@ -95,6 +95,6 @@ constexpr std::array kCommands{
 
 }  // namespace
 
-std::span<const CommandRow> set_commands() { return kCommands; }
+std::span<const CommandRow> set_commands() { return kSetsCommands; }
 
 }  // namespace mycojobs::memory

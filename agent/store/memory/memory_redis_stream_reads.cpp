@@ -100,7 +100,7 @@ Result<Answer> xinfo(const Call& call) {
                   text_of("last-entry"), entries.empty() ? nil() : entry_of(*std::prev(entries.end()))});
 }
 
-constexpr std::array kCommands{
+constexpr std::array kStreamReadsCommands{
     CommandRow{"XRANGE", -4, Access::reads, xrange}, CommandRow{"XREVRANGE", -4, Access::reads, xrevrange},
     CommandRow{"XLEN", 2, Access::reads, xlen},      CommandRow{"XREAD", -4, Access::reads, xread},
     CommandRow{"XINFO", -3, Access::reads, xinfo},
@@ -108,6 +108,6 @@ constexpr std::array kCommands{
 
 }  // namespace
 
-std::span<const CommandRow> stream_reading_commands() { return kCommands; }
+std::span<const CommandRow> stream_reading_commands() { return kStreamReadsCommands; }
 
 }  // namespace mycojobs::memory

@@ -110,7 +110,7 @@ Result<Answer> xtrim(const Call& call) {
   return number_of(stream == nullptr ? 0 : trim(*stream, trimming));
 }
 
-constexpr std::array kCommands{
+constexpr std::array kStreamsCommands{
     CommandRow{"XADD", -5, Access::writes, xadd},
     CommandRow{"XDEL", -3, Access::writes, xdel},
     CommandRow{"XTRIM", -4, Access::writes, xtrim},
@@ -118,6 +118,6 @@ constexpr std::array kCommands{
 
 }  // namespace
 
-std::span<const CommandRow> stream_commands() { return kCommands; }
+std::span<const CommandRow> stream_commands() { return kStreamsCommands; }
 
 }  // namespace mycojobs::memory

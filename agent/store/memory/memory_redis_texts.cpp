@@ -50,7 +50,7 @@ Result<Answer> incrby(const Call& call) {
   return add(call, by);
 }
 
-constexpr std::array kCommands{
+constexpr std::array kTextsCommands{
     CommandRow{"GET", 2, Access::reads, get},
     CommandRow{"SET", -3, Access::writes, set},
     CommandRow{"INCR", 2, Access::writes, incr},
@@ -59,6 +59,6 @@ constexpr std::array kCommands{
 
 }  // namespace
 
-std::span<const CommandRow> text_commands() { return kCommands; }
+std::span<const CommandRow> text_commands() { return kTextsCommands; }
 
 }  // namespace mycojobs::memory

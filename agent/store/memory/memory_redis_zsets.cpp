@@ -114,7 +114,7 @@ Result<Answer> zpopmin(const Call& call) {
   return list_of(std::move(taken));
 }
 
-constexpr std::array kCommands{
+constexpr std::array kZsetsCommands{
     CommandRow{"ZADD", -4, Access::writes, zadd},       CommandRow{"ZREM", -3, Access::writes, zrem},
     CommandRow{"ZSCORE", 3, Access::reads, zscore},     CommandRow{"ZCARD", 2, Access::reads, zcard},
     CommandRow{"ZPOPMIN", -2, Access::writes, zpopmin},
@@ -122,6 +122,6 @@ constexpr std::array kCommands{
 
 }  // namespace
 
-std::span<const CommandRow> zset_commands() { return kCommands; }
+std::span<const CommandRow> zset_commands() { return kZsetsCommands; }
 
 }  // namespace mycojobs::memory

@@ -12,6 +12,10 @@ if not mark then
 end
 if mark.state ~= 'ended' and mark.state ~= 'creating' then return 'not_ended' end
 if not asked and num(redis.call('ZSCORE', kEnded, flow) or nil) > before_ms then return 'not_ended' end
+if not asked and redis.call('HEXISTS', 'mj:flow:' .. flow, 'noticed') == 1 and redis.call('EXISTS', 'mj:notices') == 1 then
+  redis.call('ZADD', kEnded, dec(now_ms), flow)  -- until its end was told
+  return 'not_ended'
+end
 
 if mark.state == 'creating' then
   local first, swept = num(mark.first_job), num(mark.swept)

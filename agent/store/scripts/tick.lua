@@ -96,7 +96,8 @@ end
 local function retire(job)
   local claim = read_claim(job)
   if not claim or claim.state ~= 'ended' then return redis.call('ZREM', 'mj:ended', job) end
-  if claim.leftover or is_kept(claim) then  -- until its entry has gone, or its flow has ended
+  local waits = claim.noticed and redis.call('EXISTS', 'mj:notices') == 1
+  if claim.leftover or waits or is_kept(claim) then  -- until its entry has gone, its end was told, or its flow has ended
     return redis.call('ZADD', 'mj:ended', dec(now_ms), job)
   end
   local queue = queue_of(job, claim)

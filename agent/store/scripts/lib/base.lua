@@ -41,6 +41,11 @@ local function to_table(flat)
   for i = 1, #flat, 2 do fields[flat[i]] = flat[i + 1] end
   return fields
 end
+-- Where its state is: of a job, of a flow.
+local function mark_of(of)
+  local flow = string.match(of, '^flow:(%d+)$')
+  return flow and 'mj:flow:' .. flow or 'mj:claim:' .. of
+end
 -- A hash that takes more than max bytes is not read: its longest field, and how long that is. Nothing: it is not so.
 local function too_long(key, max)
   local bytes = redis.pcall('MEMORY', 'USAGE', key, 'SAMPLES', '0')

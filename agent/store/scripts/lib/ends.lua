@@ -57,6 +57,7 @@ local function note_end(of, status, ended_ms)
   if redis.call('ZCARD', 'mj:notices') >= kMostNotices then
     return add_anomaly(of .. ' has ended, and nobody hears of it: ' .. dec(kMostNotices) .. ' notices wait already')
   end
+  redis.pcall('HSET', mark_of(of), 'noticed', 1)  -- so that retention leaves the record
   redis.call('ZADD', 'mj:notices', dec(now_ms), of .. ' ' .. dec(ended_ms * 1000 + now_us % 1000) .. ' ' .. status .. ' 0')
   redis.call('PUBLISH', 'mj:notices', (asked[2] or '') .. ' ' .. of)
 end

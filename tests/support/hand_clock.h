@@ -1,0 +1,15 @@
+// A clock that a test moves by hand.
+#pragma once
+
+#include "mycojobs/clock.h"
+
+namespace mycojobs::test {
+
+struct HandClock final : Clock {
+  std::uint64_t unix = 1700000000000, boot = 1000000;
+  std::uint64_t unix_ms() const override { return unix; }
+  std::uint64_t boot_ms() const override { return boot; }
+  void pass(std::uint64_t ms) { unix += ms, boot += ms; }
+};
+
+}  // namespace mycojobs::test
