@@ -141,9 +141,10 @@ TEST_P(Notices, OthersMayHaveWrittenAnything) {
   bench_->plain(1, {"ZADD", "mj:notices", "1", "nonsense"});
   bench_->plain(1, {"ZADD", "mj:notices", "2", "job:12:1 x finished 0"});
   bench_->plain(1, {"ZADD", "mj:notices", "3", "job:12:1 1 finished 99999999999999999999"});
+  bench_->plain(1, {"ZADD", "mj:notices", "5", ""});
   bench_->plain(1, {"ZADD", "mj:notices", "4", "flow:7\r\nX:y 1 finished 0"});
   EXPECT_THAT(due().notices, IsEmpty());
-  EXPECT_EQ(store_->anomalies(1, 10).value().size(), 4U);
+  EXPECT_EQ(store_->anomalies(1, 10).value().size(), 5U);
   EXPECT_EQ(due().next_ms, 0U) << "they are dropped";
   bench_->plain(1, {"SET", "mj:notices", "x"});
   submit(1, kTold);

@@ -7,4 +7,5 @@ if not redis.call('ZSCORE', 'mj:notices', entry) then return 0 end  -- whoever h
 if again ~= '' then redis.call('ZADD', 'mj:notices', dec(now_ms + after_ms), again) end
 if given_up ~= '' then add_anomaly(given_up) end
 if again == '' then redis.pcall('HDEL', mark_of(of), 'noticed') end
-return again == entry and 1 or redis.call('ZREM', 'mj:notices', entry)
+if again == entry and entry ~= '' then return 1 end  -- it stays as it is
+return redis.call('ZREM', 'mj:notices', entry)
