@@ -1,3 +1,5 @@
+#include "executors/python/pyhost/preload.h"
+
 #include <pybind11/stl.h>
 #include <unistd.h>
 
@@ -8,7 +10,7 @@
 #include <utility>
 
 #include "executors/python/hosts.h"
-#include "executors/python/pyhost/interpreter.h"
+#include "executors/python/pyhost/own_source.h"
 
 namespace py = pybind11;
 
