@@ -1,4 +1,4 @@
-// What a script host (mycojobs-pyhost, later mycojobs-luahost) does to be a zygote. The launcher has exec'd it inside
+// What a script host (mycojobs-pyhost, mycojobs-luahost) does to be a zygote. The launcher has exec'd it inside
 // its namespaces and read-only root, with an empty environment and its control socket as descriptor 3. It warms up
 // (imports, caches; never job code), then calls serve_zygote() and never returns: one fork a job, nothing reused.
 //

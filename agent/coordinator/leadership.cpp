@@ -24,8 +24,8 @@ Result<void> Leadership::keep(FlowStore& store) {
   }
   if (now < next_boot_ms_) return {};
   auto ours = store.lead(context_, instance_, where_, lease_ms_);
+  if (!ours) return tl::unexpected<Error>(std::move(ours).error());  // the next round asks again
   next_boot_ms_ = clock_.boot_ms() + std::min<std::uint64_t>(lease_ms_ / 4, kLookMs);
-  if (!ours) return tl::unexpected<Error>(std::move(ours).error());
   if (*ours) {
     // Counted from before it was sent.
     until_boot_ms_ = now + lease_ms_;
