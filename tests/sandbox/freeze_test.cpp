@@ -61,7 +61,7 @@ constexpr bool kSanitized = false;
 
 class Freeze : public testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(Kinds, Freeze, testing::Bool(),
-                         [](const auto& info) { return info.param ? "huge_pages" : "small_pages"; });
+                         [](const auto& each) { return each.param ? "huge_pages" : "small_pages"; });
 
 std::vector<std::uint32_t> of_the_program = numbers(1000);
 
