@@ -8,6 +8,7 @@
 #include "domain/result_values.h"
 #include "inspect/explain.h"
 #include "inspect/jobs.h"
+#include "store/keys.h"
 
 namespace mycojobs::api {
 namespace {
@@ -61,8 +62,7 @@ Result<bool> is_actor_of(const Call& call, Id runner) {
 
 Result<void> may_with_job(const Call& call, Action action, const std::string& key, Id runner) {
   // Whose it is says its key: the record's own field is its writer's.
-  const std::string number = key.substr(4, key.find(':', 4) - 4);
-  Thing thing{.name = "job " + key.substr(4), .maker = static_cast<Id>(std::stoul(number))};
+  Thing thing{.name = "job " + key.substr(4), .maker = caller_of_job(key)};
   if (runner != 0 && action == Action::read && !call.all_powerful()) {
     MJ_TRY(runs, is_actor_of(call, runner));
     thing.runs_here = runs;

@@ -7,6 +7,7 @@
 #include "base/ids.h"
 #include "cli/commands.h"
 #include "cli/flow_opened.h"
+#include "cli/moment.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
 #include "domain/utf8.h"
@@ -24,11 +25,6 @@ struct FlowLine {
   std::string name;
   Flow record;
 };
-
-std::string when(std::uint64_t unix_ms) {
-  return unix_ms == 0 ? "-"
-                      : fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(static_cast<std::time_t>(unix_ms / 1000)));
-}
 
 // A word of the record's status, or of flow_words().
 bool is(const Flow& flow, std::string_view wanted) {
@@ -97,11 +93,12 @@ Result<int> list_flows(const Invocation& call) {
   }
   std::vector<std::vector<std::string>> table{{"FLOW", "NAME", "STATE", "CREATED", "ENDED", "ERROR"}};
   for (const FlowLine& row : rows) {
-    table.push_back(
-        {std::to_string(row.flow), shortened(one_line(to_utf8(row.name)), 40),
-         row.record.detail == "retired" ? "retired"
-                                        : paint(tone_of(row.record), flow_word(row.record.status, row.record.detail)),
-         when(row.at_ms), when(row.record.ended_ms), shortened_talk(one_line(to_utf8(row.record.error)), 80)});
+    table.push_back({std::to_string(row.flow), shortened(one_line(to_utf8(row.name)), 40),
+                     row.record.detail == "retired"
+                         ? "retired"
+                         : paint(tone_of(row.record), flow_word(row.record.status, row.record.detail)),
+                     local_time(row.at_ms), local_time(row.record.ended_ms),
+                     shortened_talk(one_line(to_utf8(row.record.error)), 80)});
   }
   print_table(table);
   return 0;

@@ -14,6 +14,7 @@
 #include "domain/transitions.h"
 #include "inspect/explain.h"
 #include "inspect/jobs.h"
+#include "store/keys.h"
 #include "store/place.h"
 #include "store/prerequisite_answer.h"
 
@@ -68,9 +69,7 @@ Result<Id> who_answers(const Invocation& call, Store& store, const std::string& 
   MJ_TRY(actor, id_flag(call, "actor", kDefaultCaller));
   if (!call.has("actor")) return actor;
   MJ_TRY(place, read_place(store, context_of(call), WayIn::command));
-  std::uint64_t maker = 0;
-  (void)parse_u64(std::string_view(key).substr(4, key.find(':', 4) - 4), maker);
-  MJ_CHECK(may(actor, Action::answer, place, {.name = "job " + key.substr(4), .maker = static_cast<Id>(maker)}));
+  MJ_CHECK(may(actor, Action::answer, place, {.name = "job " + key.substr(4), .maker = caller_of_job(key)}));
   return actor;
 }
 

@@ -31,11 +31,6 @@ Tone tone_of(const Job& job) {
   return job.status == JobStatus::error ? Tone::bad : Tone::plain;
 }
 
-std::string local_time(std::uint64_t unix_ms) {
-  const auto seconds = static_cast<std::time_t>(unix_ms / 1000);
-  return unix_ms == 0 ? "-" : fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(seconds));
-}
-
 std::string took(std::optional<std::uint64_t> ms) { return ms ? short_span(*ms) : "-"; }
 
 Result<std::uint64_t> since_ms(const Invocation& call) {

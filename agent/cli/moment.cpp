@@ -1,5 +1,7 @@
 #include "cli/moment.h"
 
+#include <fmt/chrono.h>
+
 #include <ctime>
 #include <string>
 
@@ -34,6 +36,11 @@ Result<std::uint64_t> parse_moment_ms(std::string_view text) {
   return fail(Code::invalid, shown(text) +
                                  " is no moment: write 2030-01-31T12:00:00Z, or 2030-01-31 12:00 for this host's "
                                  "time zone");
+}
+
+std::string local_time(std::uint64_t unix_ms) {
+  const auto seconds = static_cast<std::time_t>(unix_ms / 1000);
+  return unix_ms == 0 ? "-" : fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(seconds));
 }
 
 }  // namespace mycojobs

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "mycojobs/result.h"
@@ -11,5 +12,6 @@ namespace mycojobs {
 // "2030-01-31T12:00:00Z", "2030-01-31 12:00 +02:00" or, in this host's time zone, "2030-01-31 12:00", to Unix
 // milliseconds. Seconds may be left out.
 Result<std::uint64_t> parse_moment_ms(std::string_view text);
+std::string local_time(std::uint64_t unix_ms);  // "2030-01-31 12:00:00" in this host's time zone; 0: "-"
 
 }  // namespace mycojobs

@@ -5,12 +5,13 @@
 #include <list>
 #include <thread>
 
-#include "base/ids.h"
 #include "base/log.h"
 #include "base/sha256.h"
+#include "coordinator/said_once.h"
 #include "domain/codec.h"
 #include "domain/notify.h"
 #include "domain/rights.h"
+#include "store/keys.h"
 #include "store/place.h"
 #include "transport/webhook.h"
 
@@ -39,13 +40,6 @@ std::string without_path(std::string text, const std::string& url) {
   for (std::size_t at = text.find(url); at != std::string::npos; at = text.find(url, at + shown.size()))
     text.replace(at, url.size(), shown);
   return text;
-}
-
-// The caller of a job stands in its key: the record's own field is its writer's.
-Id caller_of(const Notice& notice, const Fields& record) {
-  std::uint64_t id = 0;
-  if (!notice.of.starts_with("job:")) return decode<Flow>(record).record.caller_id;
-  return parse_u64(std::string_view(notice.of).substr(4, notice.of.find(':', 4) - 4), id) ? static_cast<Id>(id) : 0;
 }
 
 struct Wanted {
@@ -85,6 +79,7 @@ class Notifying final : public Notifier {
         clock_(clock),
         settings_(std::move(settings)),
         mine_(std::to_string(settings_.context) + " "),
+        said_("notifier", settings_.context),
         thread_([this] { loop(); }) {}
   ~Notifying() override {
     ask_to_stop();
@@ -99,7 +94,7 @@ class Notifying final : public Notifier {
   void loop() {
     while (!stop_) {
       const auto next_ms = round();
-      said(next_ms ? nullptr : &next_ms.error());
+      said_(next_ms ? nullptr : &next_ms.error());
       wait(next_ms ? std::min<std::uint64_t>(kNotifierIdleMs, *next_ms) : kNotifierAwayMs);
     }
     for (Telling& each : under_way_) {
@@ -153,7 +148,7 @@ class Notifying final : public Notifier {
     under_way_.emplace_back();
     Telling& telling = under_way_.back();
     telling.notice = notice;
-    telling.caller = caller_of(notice, *record);
+    telling.caller = is_job_key(notice.of) ? caller_of_job(notice.of) : decode<Flow>(*record).record.caller_id;
     telling.id = notice_id(settings_.context, notice);
     telling.body = notice_body(settings_.context, notice, *record);
     telling.told = notice.told;
@@ -309,12 +304,6 @@ class Notifying final : public Notifier {
     return {};
   }
 
-  void said(const Error* error) {
-    if ((error != nullptr) == told_) return;
-    told_ = error != nullptr;
-    if (error != nullptr) log(LogLevel::warn, "notifier", "context {}: {}", settings_.context, error->message);
-  }
-
   std::unique_ptr<Store> store_;
   std::unique_ptr<Waiter> waiter_;
   const Clock& clock_;
@@ -322,7 +311,7 @@ class Notifying final : public Notifier {
   std::string mine_;  // how hints of this context begin
   std::list<Telling> under_way_;
   std::atomic<bool> ended_{false};  // a call
-  bool told_ = false;
+  SaidOnce said_;
   std::atomic<bool> stop_{false};
   std::thread thread_;  // last: it uses all of the above
 };

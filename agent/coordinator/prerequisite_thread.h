@@ -6,8 +6,8 @@
 #include <memory>
 #include <thread>
 
-#include "base/log.h"
 #include "base/mailbox.h"
+#include "coordinator/said_once.h"
 #include "prerequisites/look.h"
 
 namespace mycojobs {
@@ -15,7 +15,10 @@ namespace mycojobs {
 class PrerequisiteThread {
  public:
   PrerequisiteThread(std::unique_ptr<Store> store, const Clock& clock, Id context, LookSettings settings)
-      : context_(context), look_(std::move(store), clock, std::move(settings)), thread_([this] { loop(); }) {}
+      : context_(context),
+        look_(std::move(store), clock, std::move(settings)),
+        said_("prerequisites", context),
+        thread_([this] { loop(); }) {}
   ~PrerequisiteThread() {
     stop_ = true;
     wake_.wake();
@@ -28,21 +31,15 @@ class PrerequisiteThread {
   void loop() {
     while (!stop_) {
       const auto again_ms = look_.look(context_);
-      said(again_ms ? nullptr : &again_ms.error());
-      look_.wait(wake_.fd(), again_ms.value_or(kAwayMs), [this](Id, const Error& error) { said(&error); });
+      said_(again_ms ? nullptr : &again_ms.error());
+      look_.wait(wake_.fd(), again_ms.value_or(kAwayMs), [this](Id, const Error& error) { said_(&error); });
       wake_.take();
     }
-  }
-  // Once that it fails, once that it works again.
-  void said(const Error* error) {
-    if ((error != nullptr) == told_) return;
-    told_ = error != nullptr;
-    if (told_) log(LogLevel::warn, "prerequisites", "context {}: {}", context_, error->message);
   }
 
   Id context_;
   PrerequisiteLook look_;
-  bool told_ = false;
+  SaidOnce said_;
   Mailbox<int> wake_;
   std::atomic<bool> stop_{false};
   std::thread thread_;  // last: it uses all of the above

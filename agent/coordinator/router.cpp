@@ -10,6 +10,7 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "coordinator/remote_job.h"
+#include "coordinator/said_once.h"
 #include "domain/codec.h"
 #include "domain/retry.h"
 
@@ -27,6 +28,7 @@ class Routing final : public Router {
         clock_(clock),
         settings_(settings),
         instance_(random_hex(16)),
+        said_("router", settings_.context),
         thread_([this] { loop(); }) {}
   ~Routing() override {
     stop_ = true;
@@ -45,8 +47,7 @@ class Routing final : public Router {
   void loop() {
     while (!stop_) {
       const auto done = round();
-      if (!done) said(&done.error());
-      if (done) said(nullptr);
+      said_(done ? nullptr : &done.error());
       const std::uint32_t pause = !done ? kRouterAwayMs : away_.empty() ? kRouterIdleMs : kJobsAwayMs;
       const bool full = away_.size() >= settings_.concurrency;
       auto woken = waiter_->wait(pause, done.has_value() && !full && !stop_);
@@ -183,12 +184,6 @@ class Routing final : public Router {
     return {};
   }
 
-  void said(const Error* error) {
-    if ((error != nullptr) == told_) return;
-    told_ = error != nullptr;
-    if (error != nullptr) log(LogLevel::warn, "router", "context {}: {}", settings_.context, error->message);
-  }
-
   struct Seen {
     std::uint64_t until_ms = 0, since_boot_ms = 0;
   };
@@ -201,7 +196,7 @@ class Routing final : public Router {
   std::map<std::string, Seen> seen_;
   std::uint64_t next_renewal_ = 0, next_expiry_ = 0;
   std::mt19937_64 random_{std::random_device{}()};
-  bool told_ = false;
+  SaidOnce said_;
   std::atomic<bool> stop_{false};
   std::thread thread_;  // last: it uses all of the above
 };

@@ -3,6 +3,7 @@
 
 #include "base/ids.h"
 #include "domain/dispatch_journal.h"
+#include "domain/utf8.h"
 
 namespace mycojobs {
 namespace {
@@ -34,13 +35,6 @@ std::uint32_t count(const Fact& fact, std::string_view name) {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(number(fact, name), UINT32_MAX));
 }
 // What stands in a journal may come from anybody: one line of a terminal, of bounded length.
-std::string one_word(std::string_view bytes) {
-  std::string out(bytes.substr(0, 60));
-  std::replace_if(
-      out.begin(), out.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  return out;
-}
-
 class Folding {
  public:
   Folding(FoldedJob& job, const Fact& fact) : job_(job), fact_(fact) {}
@@ -49,7 +43,7 @@ class Folding {
  private:
   using Verdict = std::optional<FactProblem>;
   Verdict problem(std::string_view rule, const std::string& what) const {
-    return FactProblem{rule, "revision " + std::to_string(fact_.revision) + ": " + one_word(fact_.kind) + ' ' + what};
+    return FactProblem{rule, "revision " + std::to_string(fact_.revision) + ": " + ascii(fact_.kind, 60) + ' ' + what};
   }
   Verdict impossible() const {
     const std::string where = job_.state == JobState::none ? "a job of which nothing is told" : "a job that is ";
@@ -106,7 +100,7 @@ std::optional<FactProblem> Folding::check_fields() const {
     const bool numeric = field.shape == Shape::number || field.shape == Shape::optional_number;
     std::uint64_t ignored = 0;
     if (numeric && !value.empty() && !parse_u64(value, ignored)) {
-      return problem(kFactField, std::string(field.name) + "=" + one_word(value) + " is no whole number");
+      return problem(kFactField, std::string(field.name) + "=" + ascii(value, 60) + " is no whole number");
     }
   }
   if (is_terminal(kind_) && by_owner() && (text(fact_, "e").empty() || text(fact_, "g").empty())) {
@@ -124,7 +118,8 @@ std::optional<FactProblem> Folding::check_order() const {
 // What an owner says holds only of the latest claim, and only while it is live.
 std::optional<FactProblem> Folding::check_claim() const {
   if (kind_ == FactKind::claimed) {
-    if (job_.state == JobState::live) return problem(kFactOrder, "while claim " + one_word(job_.claim_id) + " is live");
+    if (job_.state == JobState::live)
+      return problem(kFactOrder, "while claim " + ascii(job_.claim_id, 60) + " is live");
     if (number(fact_, "e") <= job_.epoch) {
       return problem(kFactEpoch,
                      "with epoch " + std::to_string(number(fact_, "e")) + " after epoch " + std::to_string(job_.epoch));
@@ -133,9 +128,10 @@ std::optional<FactProblem> Folding::check_claim() const {
   }
   if (!by_owner()) return std::nullopt;
   if (job_.state != JobState::live)
-    return problem(kFactClaim, "by claim " + one_word(text(fact_, "c")) + ", none is live");
+    return problem(kFactClaim, "by claim " + ascii(text(fact_, "c"), 60) + ", none is live");
   if (text(fact_, "c") != job_.claim_id) {
-    return problem(kFactClaim, "by claim " + one_word(text(fact_, "c")) + ", the latest is " + one_word(job_.claim_id));
+    return problem(kFactClaim,
+                   "by claim " + ascii(text(fact_, "c"), 60) + ", the latest is " + ascii(job_.claim_id, 60));
   }
   if (!text(fact_, "e").empty() && number(fact_, "e") != job_.epoch) {
     return problem(kFactEpoch, "with epoch " + std::to_string(number(fact_, "e")) + ", that of the claim is " +
@@ -263,9 +259,9 @@ std::optional<FactProblem> Folding::restore() {
   const auto state = parse_job_state(text(fact_, "s"));
   const auto ended = parse<JobStatus>(text(fact_, "st"));
   if (!state || *state == JobState::none)
-    return problem(kFactField, "s=" + one_word(text(fact_, "s")) + " is no state");
+    return problem(kFactField, "s=" + ascii(text(fact_, "s"), 60) + " is no state");
   if (*state == JobState::ended && (!ended || !is_terminal(*ended)))
-    return problem(kFactField, "st=" + one_word(text(fact_, "st")) + " is no end");
+    return problem(kFactField, "st=" + ascii(text(fact_, "st"), 60) + " is no end");
   FoldedJob job;
   job.revisions = std::move(job_.revisions);
   job.lives = job_.lives + 1;

@@ -16,7 +16,6 @@ constexpr std::size_t kMaxChildKeyBytes = 255;
 constexpr std::size_t kMaxPrerequisites = 100;
 constexpr std::size_t kMaxApprovers = 1000;
 
-constexpr std::uint32_t bit(NodeKind kind) { return 1U << static_cast<unsigned>(kind); }
 constexpr std::uint32_t kAll = 63;
 constexpr std::uint32_t kJob = bit(NodeKind::job);
 

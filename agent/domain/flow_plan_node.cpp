@@ -10,8 +10,6 @@
 namespace mycojobs::plans {
 namespace {
 
-constexpr std::uint32_t bit_of(NodeKind kind) { return 1U << static_cast<unsigned>(kind); }
-
 const NodeField* field_of(std::string_view name) {
   const auto rows = node_fields();
   const auto found = std::find_if(rows.begin(), rows.end(), [&](const NodeField& each) { return each.name == name; });
@@ -50,7 +48,7 @@ void refuse_field(const Spot& field, std::string_view name, NodeKind kind) {
                         std::string(kind == NodeKind::job ? "a script" : word(kind)) + ": only of one with " + [other] {
                           std::string kinds;
                           for (const KindField& each : kKinds) {
-                            if (each.name == "file" || (other->kinds & bit_of(each.kind)) == 0) continue;
+                            if (each.name == "file" || (other->kinds & bit(each.kind)) == 0) continue;
                             kinds += (kinds.empty() ? "" : ", ") + std::string(each.name);
                           }
                           return kinds;
@@ -61,7 +59,7 @@ void refuse_field(const Spot& field, std::string_view name, NodeKind kind) {
   }
   std::vector<std::string_view> names;
   for (const NodeField& each : node_fields()) {
-    if ((each.kinds & bit_of(kind)) != 0) names.push_back(each.name);
+    if ((each.kinds & bit(kind)) != 0) names.push_back(each.name);
   }
   field.refuse("unknown field of a node" + did_you_mean(name, names));
 }
@@ -158,7 +156,7 @@ Draft read_node(const Spot& spot, std::string name, bool in_list, int depth, con
   for (const auto& item : spot.value.items()) {
     const Spot field = spot.at(item.value(), item.key());
     const NodeField* row = field_of(item.key());
-    const bool fits = row != nullptr && (!kind || (row->kinds & bit_of(*kind)) != 0);
+    const bool fits = row != nullptr && (!kind || (row->kinds & bit(*kind)) != 0);
     if (!fits || (item.key() == "name" && !in_list)) {
       if (fits) {
         field.refuse("the node is called as it stands in the map: leave it out");

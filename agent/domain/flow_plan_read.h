@@ -94,6 +94,7 @@ struct Draft {
 };
 
 // One row a field: of what, and how it is read. The names of fields that others use for it are suggested.
+constexpr std::uint32_t bit(NodeKind kind) { return 1U << static_cast<unsigned>(kind); }
 struct NodeField {
   std::string_view name;
   std::uint32_t kinds;  // a bit for each NodeKind

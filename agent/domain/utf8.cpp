@@ -52,10 +52,15 @@ std::string to_utf8(std::string_view bytes) {
   return out;
 }
 
-std::string shown(std::string_view bytes, std::size_t max) {
+std::string ascii(std::string_view bytes, std::size_t max) {
   std::string out(bytes.substr(0, max));
   std::replace_if(
       out.begin(), out.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return out;
+}
+
+std::string shown(std::string_view bytes, std::size_t max) {
+  std::string out = ascii(bytes, max);
   if (bytes.size() > max) out += "...";
   const bool number = !out.empty() && out.find_first_not_of("0123456789.+-eE") == std::string::npos;
   return number ? out : '"' + out + '"';

@@ -9,6 +9,8 @@ namespace mycojobs {
 bool is_utf8(std::string_view bytes);
 // Each byte that belongs to no character becomes U+FFFD.
 std::string to_utf8(std::string_view bytes);
+// At most `max` bytes, what is not printable ASCII as '?'.
+std::string ascii(std::string_view bytes, std::size_t max);
 // For error messages: at most `max` bytes, in quotes unless it is a number, what is not printable ASCII as '?'.
 std::string shown(std::string_view bytes, std::size_t max = 40);
 

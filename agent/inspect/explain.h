@@ -39,7 +39,7 @@ struct Situation {
   std::uint64_t prioritised = 0;         // jobs with a priority, which stand beside it
   std::optional<std::uint64_t> ahead;    // entries of the list that come before it; nothing: it was not met there
   std::vector<RunnerInfo> runners;       // of the context, dead ones included
-  bool coordinated = false;              // a coordinator leads the context
+  bool coordinator_looks = false;        // after prerequisites, in place of the agents
   std::vector<JobPlaces> awaited;        // the jobs that it is parked on
   std::vector<std::string> cycle;        // jobs that wait for one another: from this one; the last stands twice
   std::vector<std::string> slot_takers;  // jobs that run under its concurrency key

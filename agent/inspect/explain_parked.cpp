@@ -124,14 +124,14 @@ Explanation prerequisites(const Situation& about) {
   const auto conditions = texts(field(about, "prerequisites"));
   for (const std::string& condition : conditions) out.evidence.push_back("prerequisite: " + condition);
   const std::uint64_t now = about.job.now_ms;
-  const bool alive = anyone_alive(about) || about.coordinated;
+  const bool alive = anyone_alive(about) || about.coordinator_looks;
   out.evidence.push_back(*about.job.check_ms > now
                              ? fmt::format("looked at again in {}", span_text(*about.job.check_ms - now))
                              : fmt::format("to be looked at since {}", span_text(now - *about.job.check_ms)));
   out.cause = alive ? "not_met" : "not_checked";
   out.reason = fmt::format("{}: {}", alive ? "its prerequisites are not met" : "nobody is there to look at them",
                            fmt::join(conditions, ", "));
-  out.next = (alive ? "make them true" : "start an agent or a coordinator of this context") +
+  out.next = (alive ? "make them true" : "start an agent of this context, or a coordinator that may look at them") +
              std::string(", or end it with ") + command(about, "job cancel");
   for (const std::string& condition : conditions) {
     if (!alive || !condition.starts_with("approval:")) continue;

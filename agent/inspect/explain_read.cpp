@@ -10,12 +10,13 @@
 namespace mycojobs {
 namespace {
 
-constexpr int kExplainLooks = 5;             // at a job that moves while we read
-constexpr std::uint32_t kQueuePage = 1000;   // of queue entries
-constexpr std::uint64_t kDeepest = 1000000;  // position that is looked for in a queue
-constexpr std::size_t kPlacesBatch = 100;    // jobs whose places are read in one step
-constexpr std::size_t kMaxWaits = 10000;     // jobs that are followed for a circle
-constexpr std::size_t kMaxDead = 10000;      // the newest: a longer answer would hold up Redis
+constexpr std::uint64_t kLookedLatelyMs = 5000;  // as prerequisites_due.lua has it
+constexpr int kExplainLooks = 5;                 // at a job that moves while we read
+constexpr std::uint32_t kQueuePage = 1000;       // of queue entries
+constexpr std::uint64_t kDeepest = 1000000;      // position that is looked for in a queue
+constexpr std::size_t kPlacesBatch = 100;        // jobs whose places are read in one step
+constexpr std::size_t kMaxWaits = 10000;         // jobs that are followed for a circle
+constexpr std::size_t kMaxDead = 10000;          // the newest: a longer answer would hold up Redis
 constexpr std::size_t kMaxAnomalies = 1000;
 constexpr std::size_t kShownAnomalies = 3;
 
@@ -119,14 +120,14 @@ void look_in_database_0(Store& store, Situation& about) {
   }
 }
 
-// Whether one leads the context: it looks after prerequisites, then.
+// Whether one looks after prerequisites in place of the agents.
 Result<void> read_coordinator(Store& store, Situation& about) {
-  static constexpr std::string_view kUntil[] = {"until_ms"};
-  auto fields = store.load_fields(about.context, "mj:coordinator", kUntil);
+  static constexpr std::string_view kAt[] = {"at"};
+  auto fields = store.load_fields(about.context, "mj:looking", kAt);
   if (!fields && fields.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(fields).error());
-  std::uint64_t until_ms = 0;
-  about.coordinated =
-      fields && !fields->empty() && parse_u64(fields->front().second, until_ms) && until_ms > about.job.now_ms;
+  std::uint64_t at = 0;
+  const bool looked = fields && !fields->empty() && parse_u64(fields->front().second, at);
+  about.coordinator_looks = looked && about.job.now_ms < at + kLookedLatelyMs;
   return {};
 }
 

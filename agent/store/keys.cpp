@@ -36,7 +36,7 @@ constexpr std::array kOwnKeys{
     OwnKey{"mj:dependents:<job key>", "set", "parked jobs that depend on it", kFacts},
     OwnKey{"mj:settling", "list", "ended jobs some of whose dependents are still parked", "the next rebuild"},
     OwnKey{"mj:prerequisites", "zset", "jobs that wait for something outside, by the next look at it", kFacts},
-    OwnKey{"mj:looking", "string", "when a coordinator last looked at them, ms: for 5 s agents leave them to it",
+    OwnKey{"mj:looking", "hash", "at: when a coordinator last looked at them, ms; for 5 s agents leave them to it",
            "the next look"},
     OwnKey{"mj:held:<concurrency key>", "list", "jobs for which no slot is free, the next at the right", kFacts},
     OwnKey{"mj:holding", "set", "concurrency keys that hold jobs", "the next rebuild"},
@@ -142,5 +142,13 @@ bool is_job_key(std::string_view key) {
   const auto colon = key.find(':');
   return colon != std::string_view::npos && is_id(key.substr(0, colon)) && is_id(key.substr(colon + 1));
 }
+
+Id caller_of_job(std::string_view job_key) {
+  std::uint64_t caller = 0;
+  (void)parse_u64(job_key.substr(4, job_key.find(':', 4) - 4), caller);
+  return static_cast<Id>(caller);
+}
+
+bool is_flow_key(std::string_view key) { return key.starts_with("flow:") && is_id(key.substr(5)); }
 
 }  // namespace mycojobs

@@ -23,5 +23,8 @@ inline std::string topic_key(std::string_view topic) { return "mj:topic:" + std:
 
 // "job:<caller>:<id>", both from 1 to 4294967295 without leading zeros.
 bool is_job_key(std::string_view key);
+// Whose job it is, which the record's own field need not say. The key is one of a job.
+Id caller_of_job(std::string_view job_key);
+bool is_flow_key(std::string_view key);  // "flow:<id>"
 
 }  // namespace mycojobs

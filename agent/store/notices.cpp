@@ -28,8 +28,7 @@ std::optional<Notice> read_entry(std::string_view entry) {
   notice.entry = entry;
   if (parts.size() < 4 || parts.size() > 5) return std::nullopt;
   notice.of = parts[0];
-  const bool known =
-      is_job_key(notice.of) || is_job_key("job:1:" + (notice.of.starts_with("flow:") ? notice.of.substr(5) : "0"));
+  const bool known = is_job_key(notice.of) || is_flow_key(notice.of);
   if (!known || !parse_u64(parts[1], notice.ended_us) || !parse_u64(parts[3], tries) || tries > UINT16_MAX)
     return std::nullopt;
   notice.finished = parts[2] == word(JobStatus::finished);

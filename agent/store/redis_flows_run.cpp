@@ -3,6 +3,7 @@
 #include <deque>
 
 #include "base/ids.h"
+#include "domain/utf8.h"
 #include "store/job_fields.h"
 #include "store/redis_flow_store.h"
 
@@ -13,13 +14,6 @@ constexpr std::uint32_t kFactsAtOnce = 1000;
 constexpr std::size_t kReadAtOnce = 200;
 constexpr std::size_t kMaxOfCommit = 2000;
 constexpr std::size_t kMaxRemembered = 100000;
-
-std::string one_word(std::string_view bytes) {
-  std::string out(bytes.substr(0, 80));
-  std::replace_if(
-      out.begin(), out.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  return out;
-}
 
 // Another client may have written the stream: false if it is no fact.
 bool read_fact(const Reply& entry, RunFact& fact) {
@@ -49,7 +43,7 @@ void read_entries(const Reply& entries, std::uint64_t after, RunRead& run) {
     RunFact fact;
     const bool good = read_fact(entries.at(i), fact);
     if (!good) {
-      run.anomalies.push_back("entry " + one_word(entries.at(i).at(0).text()) + " of the run's journal is no fact");
+      run.anomalies.push_back("entry " + ascii(entries.at(i).at(0).text(), 80) + " of the run's journal is no fact");
     }
     if (fact.revision > last + 1) {
       run.anomalies.push_back("the run's journal lacks revision " + std::to_string(last + 1) +

@@ -161,7 +161,7 @@ TEST_P(Notices, CoordinatorsLookAtPrerequisitesWhereThereAreAny) {
   EXPECT_FALSE(first[0].left);
   ASSERT_EQ(store_->prerequisites_due(1, 10, 0, Looker::coordinator).value().size(), 1U);
   EXPECT_THAT(store_->prerequisites_due(1, 10, 0, Looker::agent).value(), IsEmpty()) << "a coordinator has looked";
-  bench_->plain(1, {"SET", "mj:looking", "1"});  // long ago
+  bench_->plain(1, {"HSET", "mj:looking", "at", "1"});  // long ago
   const auto later = store_->prerequisites_due(1, 10, 0, Looker::agent).value();
   ASSERT_EQ(later.size(), 1U);
   EXPECT_TRUE(later[0].left) << "what an agent may not look at waits for a coordinator";

@@ -2,6 +2,7 @@
 // expected answers are tests/sandbox/matrix.txt, which says how to write it anew; docs/sandbox.md shows them.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <ostream>
 #include <string>
@@ -47,6 +48,9 @@ class HostThings {
   std::vector<int> listeners_;
 };
 
+inline bool is_among(const std::vector<std::string>& list, const std::string& each) {
+  return std::find(list.begin(), list.end(), each) != list.end();
+}
 std::vector<MatrixRow> matrix_rows(const HostThings&);
 bool may_be_tried(const MatrixRow&, const MatrixColumn&);
 char letter_of(const MatrixRow&, const MatrixColumn&, const Ran&);  // '?': the run went wrong

@@ -92,11 +92,6 @@ Limits small_limits() {
   return limits;
 }
 
-bool has(const std::vector<std::string>& list, const std::string& each) {
-  return std::find(list.begin(), list.end(), each) != list.end();
-}
-bool starts(const std::string& text, const std::string& with) { return text.rfind(with, 0) == 0; }
-
 // Every row runs in a job of its own; these need what another row has made.
 std::string preparation(const std::string& line) {
   if (line.find(" /tmp/through") != std::string::npos) return "symlink /usr/x /tmp/through\n";
@@ -107,9 +102,9 @@ std::string preparation(const std::string& line) {
 
 // Which families there are depends on the kernel's modules; these are everywhere.
 bool is_odd_family(const std::string& line) {
-  if (!starts(line, "socket ")) return false;
+  if (!line.starts_with("socket ")) return false;
   for (const char* known : {"socket 1 ", "socket 2 ", "socket 10 ", "socket 16 "}) {
-    if (starts(line, known)) return false;
+    if (line.starts_with(known)) return false;
   }
   return true;
 }
@@ -119,7 +114,7 @@ void add_tables(std::vector<MatrixRow>& rows) {
   for (const auto* table : {&rows_on_files(), &rows_on_network(), &rows_on_kernel(), &rows_on_rights(),
                             &rows_combined(), &rows_with_exec()}) {
     for (const Row& row : *table) {
-      if (has(row.accepted, "ok")) continue;  // allowed, or a matter of taste
+      if (is_among(row.accepted, "ok")) continue;  // allowed, or a matter of taste
       // Allowed too: with these arguments it is the kernel that refuses.
       if (std::string(row.row) == "SK14" || row.attempt == "prctl 15 0") continue;
       const bool exec = table == &rows_with_exec();
@@ -211,7 +206,7 @@ std::vector<MatrixRow> matrix_rows(const HostThings& host) {
 }
 
 bool may_be_tried(const MatrixRow& row, const MatrixColumn& column) {
-  const auto without = [&](const char* layer) { return has(column.leave_out, layer); };
+  const auto without = [&](const char* layer) { return is_among(column.leave_out, layer); };
   // Rights are not what is tried here: a mistake elsewhere must not take the host down.
   constexpr const char* kOfTheWholeHost[] = {"reboot", "kexec_load",  "kexec_file_load", "swapon",       "swapoff",
                                              "acct",   "init_module", "finit_module",    "delete_module"};
@@ -219,9 +214,9 @@ bool may_be_tried(const MatrixRow& row, const MatrixColumn& column) {
     if (row.name == std::string("call ") + call && without("seccomp")) return false;
   }
   // What is inherited instead may have no end, and one more than that is none.
-  if (without("rlimits") && starts(row.name, "raise_limit ")) return false;
+  if (without("rlimits") && row.name.starts_with("raise_limit ")) return false;
   // Nothing may leave this machine, and nobody's server may be bothered but our own.
-  return !without("netns") || !starts(row.name, "connect_tcp ") || row.name == "connect_tcp PORT OF THE HOST";
+  return !without("netns") || !row.name.starts_with("connect_tcp ") || row.name == "connect_tcp PORT OF THE HOST";
 }
 
 }  // namespace mycojobs::test

@@ -9,11 +9,6 @@
 namespace mycojobs::test {
 namespace {
 
-bool names_it(const std::vector<std::string>& list, const std::string& each) {
-  return std::find(list.begin(), list.end(), each) != list.end();
-}
-bool begins(const std::string& text, const std::string& with) { return text.rfind(with, 0) == 0; }
-
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> words;
   std::istringstream parts(text);
@@ -37,7 +32,7 @@ bool is_refusal(const std::string& error, bool raw_call) {
   static const std::vector<std::string> kOfThings = {
       "ENOENT",       "EXDEV",           "ELOOP",           "ETXTBSY",     "ENXIO",        "ESRCH",  "EAGAIN", "EFBIG",
       "EAFNOSUPPORT", "EPROTONOSUPPORT", "ESOCKTNOSUPPORT", "ENETUNREACH", "ECONNREFUSED", "ENOMEM", "EIO"};
-  return names_it(kAlways, error) || (!raw_call && names_it(kOfThings, error));
+  return is_among(kAlways, error) || (!raw_call && is_among(kOfThings, error));
 }
 
 // Calls that succeed for everybody with arguments that ask for nothing. Every zero of SK4 is such but PTRACE_TRACEME.
@@ -45,19 +40,19 @@ bool asks_for_nothing(const MatrixRow& row) {
   static const std::vector<std::string> kNames = {"call splice 0 0 0 0 0 0", "call sendmmsg 3 0 0 0",
                                                   "call madvise 0 0 12", "call prlimit64 1 7 0 0",
                                                   "call modify_ldt 0 0 0"};
-  return (row.row == "SK4" && row.name != "call ptrace") || names_it(kNames, row.name);
+  return (row.row == "SK4" && row.name != "call ptrace") || is_among(kNames, row.name);
 }
 
 char letter_of_answer(const std::string& line, const std::string& result, const std::vector<std::string>& accepted) {
-  if (names_it(accepted, result)) return 'D';
+  if (is_among(accepted, result)) return 'D';
   // setfsuid and setfsgid give back the id that was, and never an error; nobody without rights changes it.
-  if (begins(line, "call setfs")) return 'D';
-  if (begins(line, "calls_let_through")) return result.find("=ok") == std::string::npos ? 'R' : 'O';
-  if (begins(line, "let_through")) return 'O';
+  if (line.starts_with("call setfs")) return 'D';
+  if (line.starts_with("calls_let_through")) return result.find("=ok") == std::string::npos ? 'R' : 'O';
+  if (line.starts_with("let_through")) return 'O';
   const std::string error = errno_in(result);
   if (error.empty()) return 'O';
-  const bool raw_call =
-      begins(line, "call") || begins(line, "prctl") || begins(line, "ioctl") || begins(line, "socket_ioctl");
+  const bool raw_call = line.starts_with("call") || line.starts_with("prctl") || line.starts_with("ioctl") ||
+                        line.starts_with("socket_ioctl");
   return is_refusal(error, raw_call) ? 'D' : 'R';
 }
 
@@ -97,7 +92,7 @@ char letter_of(const MatrixRow& row, const MatrixColumn& column, const Ran& ran)
       return 'D';
     case RunStatus::signal:
       // The filter's answer to foreign numbers; without it a job has brought that on itself (prctl can).
-      return ran.outcome.signal == SIGSYS && !names_it(column.leave_out, "seccomp") ? 'V' : 'O';
+      return ran.outcome.signal == SIGSYS && !is_among(column.leave_out, "seccomp") ? 'V' : 'O';
     case RunStatus::ok:
     case RunStatus::exit:
       break;
@@ -131,7 +126,7 @@ void MatrixTable::set_column(const std::string& column, const std::vector<std::p
   if (place == columns.size()) columns.push_back(column);
   if (place == 0) keys.clear();
   for (const auto& [key, letter] : all) {
-    if (!names_it(keys, key)) keys.push_back(key);
+    if (!is_among(keys, key)) keys.push_back(key);
     std::string& row = letters[key];
     row.resize(columns.size(), '?');
     row[place] = letter;

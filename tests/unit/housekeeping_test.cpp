@@ -23,7 +23,7 @@ class HousekeepingTest : public ::testing::Test {
     ASSERT_TRUE(done) << done.error().message;
     wait_ms_ = *done;
   }
-  void pass(std::uint64_t ms) { clock_.unix += ms, clock_.boot += ms; }
+  void pass(std::uint64_t ms) { clock_.pass(ms); }
   // As time goes by, whenever it is asked for.
   void keep_house_for(std::uint64_t ms) {
     const std::uint64_t end = clock_.boot + ms;

@@ -4,11 +4,11 @@
 local max, again_ms, looker = num(arg()), num(arg()), arg()
 local err = wrong('mj:prerequisites', 'zset')
 if err then return err end
-local looked = redis.pcall('GET', 'mj:looking')  -- by a coordinator, when
+local looked = redis.pcall('HGET', 'mj:looking', 'at')  -- by a coordinator, when
 looked = type(looked) == 'string' and num(looked) or 0
 -- Agents leave them to coordinators where one has looked lately.
 if looker == 'coordinator' then
-  if math.abs(now_ms - looked) >= 1000 then redis.call('SET', 'mj:looking', dec(now_ms)) end
+  if math.abs(now_ms - looked) >= 1000 then redis.pcall('HSET', 'mj:looking', 'at', dec(now_ms)) end
 elseif math.abs(now_ms - looked) < 5000 then
   return {}
 end
