@@ -38,61 +38,61 @@ Result<std::uint64_t> number_of(const std::map<std::string, std::string>& query,
 }
 
 // The job that is named, where its log was left, and whether the caller may read it.
-Result<void> read_job_wish(Services& services, const HttpRequest& from, EventWish& wish) {
-  const json params{{"context_id", wish.context}, {"id", from.query.at("job")}};
-  MJ_TRY(call, Call::begin(services, params, wish.caller));
+Result<void> read_job_request(Services& services, const HttpRequest& from, EventRequest& request) {
+  const json params{{"context_id", request.context}, {"id", from.query.at("job")}};
+  MJ_TRY(call, Call::begin(services, params, request.caller));
   auto key = call.job_key();
   if (!key) return fail(key.error(), "job");
-  wish.job = std::move(*key);
+  request.job = std::move(*key);
   const auto given = from.query.find("after");
   const std::string last = given != from.query.end() ? given->second : from.header("last-event-id");
-  if (!last.empty() && !parse_u64(last, wish.after_seq))
+  if (!last.empty() && !parse_u64(last, request.after_seq))
     return fail(Code::invalid, "Last-Event-ID: give the id of an event of this stream");
-  MJ_CHECK(look_at_job(call, wish.job));
+  MJ_CHECK(look_at_job(call, request.job));
   return {};
 }
 
 }  // namespace
 
-Result<EventWish> read_event_request(Services& services, const HttpRequest& from, const Caller& caller) {
+Result<EventRequest> read_event_request(Services& services, const HttpRequest& from, const Caller& caller) {
   for (const auto& [name, value] : from.query) {
     if (name != "context" && name != "flow" && name != "job" && name != "after")
       return fail(Code::invalid, name.substr(0, 40) + ": there are context, flow, job and after");
   }
-  EventWish wish;
+  EventRequest request;
   MJ_TRY(context, number_of(from.query, "context", services.settings.contexts.empty()));
   MJ_TRY(flow, number_of(from.query, "flow", false));
-  wish.context = static_cast<Id>(context == 0 ? services.settings.contexts.front() : context);
-  wish.flow = static_cast<Id>(flow);
-  wish.caller = caller;
+  request.context = static_cast<Id>(context == 0 ? services.settings.contexts.front() : context);
+  request.flow = static_cast<Id>(flow);
+  request.caller = caller;
   if (from.query.contains("job")) {
-    if (wish.flow != 0) return fail(Code::invalid, "job: is given beside flow: give one or the other");
-    MJ_CHECK(read_job_wish(services, from, wish));
-    return wish;
+    if (request.flow != 0) return fail(Code::invalid, "job: is given beside flow: give one or the other");
+    MJ_CHECK(read_job_request(services, from, request));
+    return request;
   }
   const auto given = from.query.find("after");
   const std::string last = given != from.query.end() ? given->second : from.header("last-event-id");
   if (!last.empty()) {
     std::uint64_t number = 0;
-    if (!parse_u64(last.substr(0, wish.flow == 0 ? last.find('.') : std::string::npos), number))
+    if (!parse_u64(last.substr(0, request.flow == 0 ? last.find('.') : std::string::npos), number))
       return fail(Code::invalid, "Last-Event-ID: give the id of an event of this stream");
-    (wish.flow == 0 ? wish.since_ms : wish.after_revision) = number;
+    (request.flow == 0 ? request.since_ms : request.after_revision) = number;
   }
-  const json params = context_params(wish.context);
+  const json params = context_params(request.context);
   MJ_TRY(call, Call::begin(services, params, caller));
-  if (wish.flow == 0) {
+  if (request.flow == 0) {
     MJ_CHECK(call.may(Action::read));
-    return wish;
+    return request;
   }
   Flow record;
-  record.id = wish.flow;
-  MJ_CHECK(call.open(Action::read, redis_key(record), "flow " + std::to_string(wish.flow),
+  record.id = request.flow;
+  MJ_CHECK(call.open(Action::read, redis_key(record), "flow " + std::to_string(request.flow),
                      [](const Fields& fields) { return decode<Flow>(fields).record.caller_id; }));
-  return wish;
+  return request;
 }
 
 std::string EventStream::id_of(std::uint64_t at_ms, Id flow, std::uint64_t revision) const {
-  if (wish_.flow != 0) return std::to_string(revision);
+  if (request_.flow != 0) return std::to_string(revision);
   return std::to_string(at_ms) + '.' + std::to_string(flow) + '.' + std::to_string(revision);
 }
 
@@ -107,17 +107,17 @@ bool EventStream::tell_error(const Error& error) {
 
 bool EventStream::begin() {
   if (!sink_.send("retry: 1000\n\n")) return false;
-  if (wish_.flow != 0) return catch_up(wish_.flow, wish_.after_revision.value_or(UINT64_MAX));
-  if (wish_.since_ms) {
-    since_ms_ = *wish_.since_ms;
+  if (request_.flow != 0) return catch_up(request_.flow, request_.after_revision.value_or(UINT64_MAX));
+  if (request_.since_ms) {
+    since_ms_ = *request_.since_ms;
     return look_at_recent();
   }
-  const json params = context_params(wish_.context);
-  auto call = Call::begin(services_, params, wish_.caller);
+  const json params = context_params(request_.context);
+  auto call = Call::begin(services_, params, request_.caller);
   if (!call) return tell_error(call.error());
   auto flows = call->flows();
   if (!flows) return tell_error(flows.error());
-  auto now = (*flows)->now_ms(wish_.context);
+  auto now = (*flows)->now_ms(request_.context);
   if (!now) return tell_error(now.error());
   since_ms_ = *now;
   return true;
@@ -126,15 +126,15 @@ bool EventStream::begin() {
 bool EventStream::look_at_recent() {
   std::set<Id> ids;
   {
-    const json params = context_params(wish_.context);
-    auto call = Call::begin(services_, params, wish_.caller);
+    const json params = context_params(request_.context);
+    auto call = Call::begin(services_, params, request_.caller);
     if (!call) return tell_error(call.error());
     auto flows = call->flows();
     if (!flows) return tell_error(flows.error());
-    auto active = (*flows)->active(wish_.context, 0, kActive);
+    auto active = (*flows)->active(request_.context, 0, kActive);
     if (!active) return tell_error(active.error());
     ids.insert(active->begin(), active->end());
-    auto recent = (*flows)->list(wish_.context, "", 0, kRecent);
+    auto recent = (*flows)->list(request_.context, "", 0, kRecent);
     if (!recent) return tell_error(recent.error());
     for (const FlowSummary& row : *recent) {
       if (!row.record.empty()) ids.insert(row.flow);
@@ -148,8 +148,8 @@ bool EventStream::look_at_recent() {
 }
 
 bool EventStream::follow(const std::deque<std::pair<Id, std::uint64_t>>& moved, bool look_again) {
-  if (look_again && wish_.flow == 0 && !look_at_recent()) return false;
-  if (look_again && wish_.flow != 0) return catch_up(wish_.flow, told_[wish_.flow]);
+  if (look_again && request_.flow == 0 && !look_at_recent()) return false;
+  if (look_again && request_.flow != 0) return catch_up(request_.flow, told_[request_.flow]);
   for (const auto& [flow, revision] : moved) {
     const auto told = told_.find(flow);
     if (told != told_.end() && told->second >= revision) continue;
@@ -162,18 +162,18 @@ bool EventStream::follow(const std::deque<std::pair<Id, std::uint64_t>>& moved, 
 }
 
 Result<EventStream::Page> EventStream::read_page(Id flow, std::uint64_t after) {
-  const json params = context_params(wish_.context);
-  MJ_TRY(call, Call::begin(services_, params, wish_.caller));
+  const json params = context_params(request_.context);
+  MJ_TRY(call, Call::begin(services_, params, request_.caller));
   MJ_TRY(flows, call.flows());
-  MJ_TRY(read, flows->read(wish_.context, flow, after));
+  MJ_TRY(read, flows->read(request_.context, flow, after));
   Page page;
   page.gone = read.record.empty();
   if (page.gone) return page;
-  auto run = load_run(*flows, wish_.context, flow, call.runs());
+  auto run = load_run(*flows, request_.context, flow, call.runs());
   for (const RunFact& fact : read.facts) {
     page.last = fact.revision;
     if (fact.at_ms < since_ms_) continue;
-    json data{{"context", wish_.context},
+    json data{{"context", request_.context},
               {"flow", flow},
               {"revision", fact.revision},
               {"at_ms", fact.at_ms},
@@ -189,13 +189,13 @@ Result<EventStream::Page> EventStream::read_page(Id flow, std::uint64_t after) {
     }
     page.events.push_back(event("fact", id_of(fact.at_ms, flow, fact.revision), data));
   }
-  if (run) call.runs().keep(wish_.context, flow, std::move(*run));
+  if (run) call.runs().keep(request_.context, flow, std::move(*run));
   page.more = read.more && !read.facts.empty();
   if (page.more) return page;
   page.last = read.revision;
   const Flow record = decode<Flow>(read.record).record;
   page.events.push_back(event("flow", id_of(read.now_ms, flow, read.revision),
-                              {{"context", wish_.context},
+                              {{"context", request_.context},
                                {"flow", flow},
                                {"revision", read.revision},
                                {"status", word(record.status)},
@@ -208,7 +208,7 @@ bool EventStream::catch_up(Id flow, std::uint64_t after) {
   for (bool more = true; more;) {
     auto page = read_page(flow, after);  // gives the store back: a slow client keeps nobody waiting
     if (!page) return tell_error(page.error());
-    if (page->gone) return wish_.flow == 0 || tell_error({Code::not_found, "the flow is gone"});
+    if (page->gone) return request_.flow == 0 || tell_error({Code::not_found, "the flow is gone"});
     for (const std::string& text : page->events) {
       if (!sink_.send(text)) return false;
     }

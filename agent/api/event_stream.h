@@ -14,7 +14,7 @@
 
 namespace mycojobs::api {
 
-struct EventWish {
+struct EventRequest {
   Id context = 0, flow = 0;  // flow 0: all of the context
   Caller caller;
   std::optional<std::uint64_t> after_revision;  // of the flow
@@ -23,12 +23,12 @@ struct EventWish {
   std::uint64_t after_seq = 0;                  // of its log
 };
 // Query and Last-Event-ID, and whether the caller may. Errors: invalid, denied, not_found (the flow), unavailable.
-Result<EventWish> read_event_request(Services&, const HttpRequest&, const Caller&);
+Result<EventRequest> read_event_request(Services&, const HttpRequest&, const Caller&);
 
 class EventStream {
  public:
-  EventStream(Services& services, const EventWish& wish, EventSink& sink)
-      : services_(services), wish_(wish), sink_(sink) {}
+  EventStream(Services& services, const EventRequest& request, EventSink& sink)
+      : services_(services), request_(request), sink_(sink) {}
   // Each false: the stream is over.
   bool begin();
   bool heartbeat();
@@ -48,7 +48,7 @@ class EventStream {
   bool tell_error(const Error&);
 
   Services& services_;
-  const EventWish& wish_;
+  const EventRequest& request_;
   EventSink& sink_;
   std::map<Id, std::uint64_t> told_;  // up to which revision
   std::uint64_t since_ms_ = 0;

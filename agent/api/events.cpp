@@ -81,11 +81,11 @@ void Events::tell(const std::string& hint) {
 std::list<Events::Subscription>::iterator Events::subscribe(Id context, Id flow, bool hints) {
   const std::lock_guard lock(mutex_);
   if (subscriptions_.size() >= services_.settings.limits.event_streams) return subscriptions_.end();
-  Subscription wish;
-  wish.context = context;
-  wish.flow = flow;
-  wish.hints = hints;
-  return subscriptions_.insert(subscriptions_.begin(), std::move(wish));
+  Subscription request;
+  request.context = context;
+  request.flow = flow;
+  request.hints = hints;
+  return subscriptions_.insert(subscriptions_.begin(), std::move(request));
 }
 
 void Events::unsubscribe(std::list<Subscription>::iterator at) {
@@ -105,8 +105,8 @@ Events::Next Events::wait(Subscription& own, Subscription& taken, std::uint32_t 
   return Next::moved;
 }
 
-void Events::follow_flows(const EventWish& wish, Subscription& own, EventSink& sink) {
-  EventStream events(services_, wish, sink);
+void Events::follow_flows(const EventRequest& request, Subscription& own, EventSink& sink) {
+  EventStream events(services_, request, sink);
   Subscription taken;
   bool open = events.begin();
   while (open) {
@@ -116,8 +116,8 @@ void Events::follow_flows(const EventWish& wish, Subscription& own, EventSink& s
   }
 }
 
-void Events::follow_job(const EventWish& wish, Subscription& own, EventSink& sink) {
-  JobStream events(services_, wish, sink);
+void Events::follow_job(const EventRequest& request, Subscription& own, EventSink& sink) {
+  JobStream events(services_, request, sink);
   Subscription taken;
   std::uint32_t silent_ms = 0;
   bool open = sink.send("retry: 1000\n\n");
@@ -134,10 +134,10 @@ void Events::follow_job(const EventWish& wish, Subscription& own, EventSink& sin
 }
 
 HttpReply Events::stream(const HttpRequest& from, const Caller& caller) {
-  auto wish = read_event_request(services_, from, caller);
-  if (!wish) {
-    const bool missing = wish.error().code == Code::not_found, denied = wish.error().code == Code::denied;
-    const bool away = wish.error().code == Code::unavailable;
+  auto request = read_event_request(services_, from, caller);
+  if (!request) {
+    const bool missing = request.error().code == Code::not_found, denied = request.error().code == Code::denied;
+    const bool away = request.error().code == Code::unavailable;
     return refuse(missing  ? 404
                   : denied ? 403
                   : away   ? 503
@@ -146,20 +146,20 @@ HttpReply Events::stream(const HttpRequest& from, const Caller& caller) {
                   : denied ? "denied"
                   : away   ? "unavailable"
                            : "invalid",
-                  wish.error().message,
+                  request.error().message,
                   "GET /events?context=N, /events?context=N&flow=M or /events?context=N&job=CALLER:ID");
   }
   // The place is taken when the stream begins: a reply that is never sent must take none.
   HttpReply reply;
   reply.type = "text/event-stream";
-  reply.stream = [this, wish = *wish](EventSink& sink) {
-    const auto own = subscribe(wish.context, wish.flow, wish.job.empty());
+  reply.stream = [this, request = *request](EventSink& sink) {
+    const auto own = subscribe(request.context, request.flow, request.job.empty());
     if (own == subscriptions_.end()) {
       (void)sink.send(
           "event: refused\ndata: {\"word\":\"unavailable\",\"remedy\":\"too many event streams are open\"}\n\n");
       return;
     }
-    wish.job.empty() ? follow_flows(wish, *own, sink) : follow_job(wish, *own, sink);
+    request.job.empty() ? follow_flows(request, *own, sink) : follow_job(request, *own, sink);
     unsubscribe(own);
   };
   return reply;

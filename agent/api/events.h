@@ -54,8 +54,8 @@ class Events {
   Next wait(Subscription&, Subscription& taken, std::uint32_t ms);
 
  private:
-  void follow_flows(const EventWish&, Subscription&, EventSink&);
-  void follow_job(const EventWish&, Subscription&, EventSink&);
+  void follow_flows(const EventRequest&, Subscription&, EventSink&);
+  void follow_job(const EventRequest&, Subscription&, EventSink&);
   void listen();
   void tell(const std::string& hint);
 

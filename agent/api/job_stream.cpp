@@ -33,10 +33,10 @@ Result<Job> look_at_job(const Call& call, const std::string& key) {
 
 // The state before the log: when it says that the job has ended, the log behind it is whole.
 Result<JobStream::Page> JobStream::read() const {
-  const json params{{"context_id", wish_.context}};
-  MJ_TRY(call, Call::begin(services_, params, wish_.caller));
-  MJ_TRY(job, look_at_job(call, wish_.job));
-  MJ_TRY(log, call.store().logs(wish_.context, wish_.job, after_, kLinesAtOnce, 0));
+  const json params{{"context_id", request_.context}};
+  MJ_TRY(call, Call::begin(services_, params, request_.caller));
+  MJ_TRY(job, look_at_job(call, request_.job));
+  MJ_TRY(log, call.store().logs(request_.context, request_.job, after_, kLinesAtOnce, 0));
   return Page{std::move(job), std::move(log)};
 }
 
@@ -54,15 +54,15 @@ JobStream::Look JobStream::look() {
     if (!page) return tell_error(page.error());
     for (const Log& line : page->log.lines) {
       json data = to_json(line);
-      data["context"] = wish_.context;
-      data["job"] = wish_.job;
+      data["context"] = request_.context;
+      data["job"] = request_.job;
       if (!sink_.send(event("log", line.seq, data))) return Look::over;
       after_ = line.seq;
       told = true;
     }
     if (page->log.lines.size() >= kLinesAtOnce) continue;
-    json state = status_of(page->job, wish_.job);
-    state["context"] = wish_.context;
+    json state = status_of(page->job, request_.job);
+    state["context"] = request_.context;
     const std::string text = dump_json(state);
     if (text == told_) return told ? Look::told : Look::nothing;
     told_ = text;

@@ -18,8 +18,8 @@ Result<Job> look_at_job(const Call&, const std::string& key);
 
 class JobStream {
  public:
-  JobStream(Services& services, const EventWish& wish, EventSink& sink)
-      : services_(services), wish_(wish), sink_(sink), after_(wish.after_seq) {}
+  JobStream(Services& services, const EventRequest& request, EventSink& sink)
+      : services_(services), request_(request), sink_(sink), after_(request.after_seq) {}
   enum class Look { told, nothing, over };
   Look look();  // rights are asked anew each time
 
@@ -32,7 +32,7 @@ class JobStream {
   Look tell_error(const Error&);
 
   Services& services_;
-  const EventWish& wish_;
+  const EventRequest& request_;
   EventSink& sink_;
   std::uint64_t after_;
   std::string told_;  // the state

@@ -5,7 +5,7 @@
 
 #include "api/flow_parts.h"
 #include "coordinator/create.h"
-#include "coordinator/progress_parts.h"
+#include "coordinator/flow_run.h"
 #include "domain/codec.h"
 #include "domain/flow_data.h"
 #include "domain/flow_inputs.h"

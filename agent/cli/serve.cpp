@@ -38,7 +38,7 @@ class Life {
  public:
   Life(const ServiceManager& manager, Served& served) : manager_(manager), served_(served) {}
   void show() {
-    if (!manager_.alive_every_ms() || clock_.boot_ms() < next_ms_ || !served_.came_round()) return;
+    if (!manager_.alive_every_ms() || clock_.boot_ms() < next_ms_ || !served_.is_healthy()) return;
     manager_.alive();
     next_ms_ = clock_.boot_ms() + *manager_.alive_every_ms();
   }

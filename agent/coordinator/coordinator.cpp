@@ -156,7 +156,7 @@ class Coordinating final : public Coordinator {
     std::lock_guard lock(mutex_);
     threads_.clear();
   }
-  bool came_round() const override {
+  bool is_healthy() const override {
     std::lock_guard lock(mutex_);
     std::map<Id, std::uint64_t> now;
     for (const auto& [context, thread] : threads_) now[context] = thread->pulse().count();

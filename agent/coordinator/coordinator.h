@@ -1,7 +1,7 @@
 // The coordinator: for each context that it serves, leads or follows; while it leads, recovers what was under way,
 // moves due flows on, starts what schedules say. Killing it loses nothing.
 //
-//   finder            main -- stop, came_round
+//   finder            main -- stop, is_healthy
 //     | starts one for each context that has keys
 //     v
 //   context thread:   wait (mj:flows:due, the next due moment, a second) --> ContextRounds::round() --> wait ...
@@ -43,7 +43,7 @@ class Coordinator {
   static Result<std::unique_ptr<Coordinator>> start(StoreFactory&, const Clock&, CoordinatorSettings);
   virtual ~Coordinator() = default;     // stops, gives leadership back
   virtual void stop() = 0;              // finishes the commit that is under way
-  virtual bool came_round() const = 0;  // all its threads, lately
+  virtual bool is_healthy() const = 0;  // all its threads, lately
 };
 
 }  // namespace mycojobs

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "coordinator/progress_parts.h"
+#include "coordinator/node_job.h"
 #include "domain/codec.h"
 #include "domain/flow_data.h"
 #include "domain/flow_inputs.h"

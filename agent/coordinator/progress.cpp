@@ -1,13 +1,452 @@
+// A pass reads a run, decides, and makes one commit of it.
 #include "coordinator/progress.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "base/counted.h"
+#include "base/ids.h"
 #include "base/log.h"
-#include "coordinator/progress_parts.h"
+#include "coordinator/create.h"
+#include "coordinator/node_job.h"
+#include "domain/codec.h"
+#include "domain/result_values.h"
 #include "domain/transitions.h"
 
 namespace mycojobs {
 namespace {
+
+// The decisions of one pass, one after the other: what one commit will hold.
+class Step {
+ public:
+  Step(LoadedRun& run, std::uint64_t now_ms);
+  // After an error the state of the run is gone: it must be loaded again.
+  Result<void> take(decltype(FlowEvent::what) what);
+  bool full() const;
+  bool ends_flow() const;    // it was under way, and is no longer
+  bool begins_flow() const;  // it was not under way, and is now
+  std::uint64_t now_ms() const { return now_ms_; }
+  LoadedRun& run() { return run_; }
+  const LoadedRun& run() const { return run_; }
+  const RunState& state() const { return run_.state; }
+
+  std::vector<RunFact> facts;
+  std::vector<Effect> effects;
+  std::vector<std::string> again;  // jobs that the journal has dispatched and the store still has as planned
+  std::uint32_t events_taken = 0;
+
+ private:
+  LoadedRun& run_;
+  std::uint64_t now_ms_;
+  FlowStatus was_;
+  std::size_t planted_bytes_ = 0;  // of records that the commit will write
+};
+
+// What a commit cannot do itself: other flows. Each part may be done twice.
+struct Afterwards {
+  std::vector<std::uint32_t> create;                // children of these nodes
+  std::vector<std::pair<std::uint32_t, Id>> start;  // node and child: linked, not begun yet
+  std::vector<Id> cancel;
+  std::vector<Id> await;
+  bool empty() const { return create.empty() && start.empty() && cancel.empty() && await.empty(); }
+};
+
+// What has happened, as decisions.
+Result<void> take_events(FlowStore&, const RunRead&, Step&);
+// How the jobs stand, whatever events say. False: the step is full before all were looked at.
+Result<bool> take_jobs(FlowStore&, Step&);
+Result<FlowSeen> look_at(FlowStore&, Id context, Id flow);
+
+// Children.
+void children_of(const std::vector<Effect>&, const RunState&, Afterwards&);
+// How other flows stand, of a run that nobody here has driven so far: what is owed, and children that were linked and
+// never begun, or have ended.
+Result<void> look_at_children(FlowStore&, Step&, Afterwards&);
+Result<Id> create_child(FlowStore&, const LoadedRun&, std::uint32_t node);  // not started
+Result<void> start_child(FlowStore&, RunCache&, Id context, Id parent, Id caller, Id child);
+Result<void> cancel_child(FlowStore&, RunCache&, const LoadedRun&, Id child, const std::string& why);
+// Error conflict: the flow has a parent, which no longer waits for it.
+Result<void> check_parent(FlowStore&, const LoadedRun&);
+
+// All but due_ms. Reads the results if the step ends the flow.
+Result<FlowCommit> commit_of(FlowStore&, Step&);
+
+// Of all completed nodes, as far as there is room.
+Result<HandedBack> gather_results(FlowStore&, const Step&);
+
+constexpr std::size_t kEventsAtOnce = 100;   // jobs; each may have a result of a mebibyte
+constexpr std::size_t kResultsAtOnce = 100;  // of jobs
+constexpr std::size_t kAgain = 200;          // of one commit
+
+JobSeen seen(const LoadedRun& run, std::uint32_t node, const FlowJobView& view) {
+  JobSeen seen;
+  seen.node = node;
+  if (view.state == "absent") {
+    seen.ended = true;
+    seen.status = word(JobStatus::error);
+    seen.detail = "dead_letter";
+    seen.error = view.job_key + " has no record any more: somebody deleted it";
+    return seen;
+  }
+  // No state: another client wrote the record, or took its claim away.
+  seen.ended =
+      view.state == "ended" ||
+      (view.state.empty() && (view.status == word(JobStatus::finished) || view.status == word(JobStatus::error)));
+  if (!seen.ended) return seen;
+  seen.status = view.status;
+  seen.detail = view.detail;
+  seen.error = view.error;
+  read_result(run.plan->nodes[node], view.result, seen);
+  return seen;
+}
+
+Step::Step(LoadedRun& run, std::uint64_t now_ms) : run_(run), now_ms_(now_ms), was_(run.state.status) {}
+
+Result<void> Step::take(decltype(FlowEvent::what) what) {
+  // One commit is bounded, however much happened at one time.
+  DecideLimits limits;
+  constexpr std::uint32_t kLeast = 50;
+  limits.max_facts = std::max(
+      kLeast, limits.max_facts - static_cast<std::uint32_t>(std::min<std::size_t>(limits.max_facts, facts.size())));
+  limits.max_bytes -= std::min(limits.max_bytes, planted_bytes_);
+  auto decided = decide(*run_.plan, std::move(run_.state), {now_ms_, std::move(what)}, limits);
+  if (!decided) return fail(decided.error(), "flow " + std::to_string(run_.record.id));
+  run_.state = std::move(decided->state);
+  for (const Effect& each : decided->effects) {
+    const bool place = each.kind == Effect::Kind::dispatch && run_.plan->nodes[each.node].each;
+    if (place) planted_bytes_ += place_bytes(*run_.plan, each.node);
+  }
+  std::move(decided->facts.begin(), decided->facts.end(), std::back_inserter(facts));
+  std::move(decided->effects.begin(), decided->effects.end(), std::back_inserter(effects));
+  return {};
+}
+
+bool Step::full() const { return facts.size() >= DecideLimits().max_facts; }
+bool Step::ends_flow() const { return !is_terminal(was_) && is_terminal(run_.state.status); }
+bool Step::begins_flow() const { return was_ != FlowStatus::started && run_.state.status == FlowStatus::started; }
+
+Result<FlowSeen> look_at(FlowStore& store, Id context, Id flow) {
+  FlowSeen seen;
+  seen.flow = flow;
+  MJ_TRY(read, store.read(context, flow, kRecordAlone));
+  if (read.record.empty()) {
+    seen.error = "flow " + std::to_string(flow) + " does not exist";
+    return seen;
+  }
+  auto decoded = decode<Flow>(read.record);
+  seen.status = decoded.record.status;
+  seen.error = std::move(decoded.record.error);
+  if (seen.status == FlowStatus::error && seen.error.empty()) {
+    seen.error = "flow " + std::to_string(flow) + " ended as error (" + decoded.record.detail + ")";
+  }
+  seen.result = std::move(decoded.record.result);
+  seen.result_json = std::move(decoded.record.result_json);
+  return seen;
+}
+
+Result<void> take_events(FlowStore& store, const RunRead& read, Step& step) {
+  const std::size_t count = std::min(read.events.size(), kEventsAtOnce);
+  std::vector<std::string> keys;
+  std::set<std::string> once;
+  for (std::size_t i = 0; i < count; ++i) {
+    const FlowEventText& event = read.events[i];
+    if (event.kind == "job" && node_of_job(step.run(), event.key) && once.insert(event.key).second)
+      keys.push_back(event.key);
+  }
+  std::map<std::string, FlowJobView> views;
+  if (!keys.empty()) {
+    MJ_TRY(found, store.jobs(step.run().record.context_id, keys));
+    for (FlowJobView& view : found) views[view.job_key] = std::move(view);
+  }
+  std::size_t nonsense = 0;
+  std::string first;
+  for (std::size_t i = 0; i < count && !step.full(); ++i) {
+    const FlowEventText& event = read.events[i];
+    std::uint64_t flow = 0;
+    if (const auto node = event.kind == "job" ? node_of_job(step.run(), event.key) : std::nullopt) {
+      if (const auto view = views.find(event.key); view != views.end()) {
+        MJ_CHECK(step.take(seen(step.run(), *node, view->second)));
+      }
+    } else if (event.kind == "flow" && event.key.starts_with("flow:") &&
+               parse_u64(std::string_view(event.key).substr(5), flow) && flow > 0 && flow <= UINT32_MAX) {
+      MJ_TRY(other, look_at(store, step.run().record.context_id, static_cast<Id>(flow)));
+      if (is_terminal(other.status)) MJ_CHECK(step.take(std::move(other)));
+    } else if (nonsense++ == 0) {
+      first = event.kind.substr(0, 40) + ' ' + event.key.substr(0, 80);
+    }
+    ++step.events_taken;
+  }
+  // One line, however many another client has written.
+  if (nonsense > 0) {
+    log(LogLevel::warn, "coordinator", "flow {}: passed over, since they say nothing: {}, the first one: {}",
+        step.run().record.id, counted(nonsense, "event"), first);
+  }
+  return {};
+}
+
+Result<bool> take_jobs(FlowStore& store, Step& step) {
+  std::vector<std::uint32_t> nodes;
+  for (const std::uint32_t i : step.state().in_flight) {
+    if (step.run().plan->nodes.at(i).kind == NodeKind::job) nodes.push_back(i);
+  }
+  // Planned, but not scheduled, comes before ended, but not applied: what the latter lead to is then in order.
+  std::vector<JobSeen> ended;
+  for (std::size_t from = 0; from < nodes.size(); from += kEventsAtOnce) {
+    const std::size_t to = std::min(from + kEventsAtOnce, nodes.size());
+    std::vector<std::string> keys;
+    for (std::size_t i = from; i < to; ++i) keys.push_back(node_job_key(step.run(), nodes[i]));
+    MJ_TRY(views, store.jobs(step.run().record.context_id, keys));
+    for (std::size_t i = from; i < to && i - from < views.size(); ++i) {
+      const FlowJobView& view = views[i - from];
+      if (view.state == "planned" && step.again.size() < kAgain) step.again.push_back(view.job_key);
+      JobSeen now = seen(step.run(), nodes[i], view);
+      if (now.ended) ended.push_back(std::move(now));
+    }
+  }
+  for (JobSeen& each : ended) {
+    if (step.full()) return false;
+    MJ_CHECK(step.take(std::move(each)));
+  }
+  return step.again.size() < kAgain;
+}
+
+std::string name_of(Id flow) { return "flow:" + std::to_string(flow); }
+
+void children_of(const std::vector<Effect>& effects, const RunState& state, Afterwards& afterwards) {
+  for (const Effect& effect : effects) {
+    switch (effect.kind) {
+      case Effect::Kind::start_child:
+        afterwards.create.push_back(effect.node);
+        break;
+      case Effect::Kind::cancel_child: {
+        const Id child = effect.flow != 0 ? effect.flow : state.nodes.at(effect.node).child;
+        if (child != 0) afterwards.cancel.push_back(child);
+        break;
+      }
+      case Effect::Kind::await_flow:
+        afterwards.await.push_back(effect.flow);
+        break;
+      default:
+        break;
+    }
+  }
+}
+
+Result<void> look_at_children(FlowStore& store, Step& step, Afterwards& afterwards) {
+  children_of(owed(*step.run().plan, step.state()), step.state(), afterwards);
+  // A copy: what is taken in changes the set.
+  const auto awaited = step.state().awaited;
+  for (const auto& [child, node] : awaited) {
+    const NodeState& at = step.state().nodes.at(node);
+    if (at.child != child || is_terminal(at.status)) continue;
+    MJ_TRY(seen, look_at(store, step.run().record.context_id, child));
+    if (is_terminal(seen.status)) {
+      MJ_CHECK(step.take(std::move(seen)));
+    } else if (seen.status == FlowStatus::dispatched && at.detail != "cancelling") {
+      afterwards.start.emplace_back(node, child);
+    }
+  }
+  return {};
+}
+
+Result<Id> create_child(FlowStore& store, const LoadedRun& run, std::uint32_t node) {
+  const PlanNode& planned = run.plan->nodes.at(node);
+  const std::string what = name_of(run.record.id) + " node " + planned.name;
+  const auto definition = parse_json(planned.child, kMaxDefinitionBytes);
+  if (!definition) return fail(definition.error(), what);
+  const PlanRead read = read_plan(*definition);
+  if (!read.plan) return fail(Code::invalid, what + ": flow: " + join(read.problems));
+  NewFlow child;
+  child.context = run.record.context_id;
+  child.caller = run.record.caller_id;
+  // What is said nearer to the job wins.
+  child.env_vars = planned.job.env_vars;
+  child.env_vars.insert(read.plan->env_vars.begin(), read.plan->env_vars.end());
+  child.env_vars.insert(run.record.env_vars.begin(), run.record.env_vars.end());
+  const std::string key = planned.child_key.empty() ? planned.name : planned.child_key;
+  child.idempotency_key = "child:" + std::to_string(run.record.id) + ":" + key;
+  // Another run of the node is another child.
+  if (const auto runs = run.state.nodes.at(node).runs; runs > 1) child.idempotency_key += "#" + std::to_string(runs);
+  child.parent = name_of(run.record.id) + " " + planned.name;
+  auto made = create_flow(store, *read.plan, child);
+  if (!made) return fail(made.error(), what);
+  return made->id;
+}
+
+Result<void> start_child(FlowStore& store, RunCache& cache, Id context, Id parent, Id caller, Id child) {
+  ProgressRequest request;
+  request.context = context;
+  request.flow = child;
+  request.start = StartRun{name_of(parent), caller};
+  if (auto done = progress(store, cache, request); !done) return fail(done.error(), name_of(child));
+  return {};
+}
+
+Result<void> cancel_child(FlowStore& store, RunCache& cache, const LoadedRun& run, Id child, const std::string& why) {
+  MJ_TRY(seen, look_at(store, run.record.context_id, child));
+  if (is_terminal(seen.status)) return {};
+  ProgressRequest request;
+  request.context = run.record.context_id;
+  request.flow = child;
+  request.control = FlowControl{FlowControl::Verb::cancel, "", run.record.caller_id, true, why, "", ""};
+  auto done = progress(store, cache, request);
+  // It has ended meanwhile.
+  if (!done && done.error().code != Code::conflict && done.error().code != Code::not_found) {
+    return fail(done.error(), name_of(child));
+  }
+  return {};
+}
+
+Result<void> check_parent(FlowStore& store, const LoadedRun& run) {
+  const auto [parent, node] = parent_of(run.record);
+  if (parent == 0) return {};
+  MJ_TRY(read, store.read(run.record.context_id, parent, kRecordAlone));
+  const std::string name = name_of(run.record.id);
+  if (read.record.empty()) return fail(Code::conflict, name + ": its parent " + name_of(parent) + " is gone");
+  const Flow record = decode<Flow>(read.record).record;
+  if (is_terminal(record.status)) return fail(Code::conflict, name + ": its parent " + name_of(parent) + " has ended");
+  return {};
+}
+
+// A checkpoint costs as much as a run has nodes: so rarely that a fact's share of it stays small.
+std::uint64_t facts_between_checkpoints(const LoadedRun& run) {
+  constexpr std::uint64_t kLeast = 256;
+  return std::max<std::uint64_t>(kLeast, run.plan->nodes.size() / 2);
+}
+
+FlowEnd end_of(const LoadedRun& run, const Effect& effect) {
+  FlowEnd end{node_job_key(run, effect.node), {}};
+  const bool finished = effect.kind == Effect::Kind::finish;
+  end.fields.emplace_back("status", word(finished ? JobStatus::finished : JobStatus::error));
+  end.fields.emplace_back("detail", effect.detail.empty() && finished ? "ok" : effect.detail);
+  if (!effect.error.empty()) end.fields.emplace_back("error", effect.error);
+  if (!effect.values.empty()) end.fields.emplace_back("result", dump_json(nlohmann::json(effect.values)));
+  if (!effect.values_json.empty())
+    end.fields.emplace_back("result_json", dump_json(nlohmann::json(effect.values_json)));
+  return end;
+}
+
+// A place that was never dispatched has no record that could be ended or planned again.
+bool has_record(const LoadedRun& run, std::uint32_t node) {
+  return !run.plan->nodes[node].each || run.state.nodes[node].runs > 0;
+}
+
+void add_effects(const Step& step, FlowCommit& commit) {
+  const LoadedRun& run = step.run();
+  Dispatches dispatches(run);
+  for (const Effect& effect : step.effects) {
+    if (!has_record(run, effect.node)) continue;
+    switch (effect.kind) {
+      case Effect::Kind::dispatch:
+        commit.dispatch.push_back(dispatches.of(effect.node));
+        break;
+      case Effect::Kind::finish:
+      case Effect::Kind::fail:
+        commit.ends.push_back(end_of(run, effect));
+        break;
+      case Effect::Kind::cancel_job:
+        commit.cancel.push_back(node_job_key(run, effect.node));
+        break;
+      case Effect::Kind::requeue:
+        commit.requeue.push_back(node_job_key(run, effect.node));
+        break;
+      case Effect::Kind::replan:
+        commit.replan.push_back(node_job_key(run, effect.node));
+        break;
+      case Effect::Kind::start_child:
+      case Effect::Kind::cancel_child:
+      case Effect::Kind::await_flow:
+        break;  // afterwards
+    }
+  }
+  for (const std::string& key : step.again) commit.dispatch.push_back({key, {}});
+}
+
+Fields record_of(const Step& step) {
+  const RunState& state = step.state();
+  Fields fields{{"status", std::string(word(state.status))},
+                {"detail", state.detail},
+                {"error", state.error},
+                {"started_ms", std::to_string(state.started_ms)},
+                {"ended_ms", std::to_string(state.ended_ms)},
+                {"updated_at", std::to_string(step.now_ms() / 1000)}};
+  const bool few = state.nodes.size() <= kNodesAlways;
+  if (few || step.begins_flow() || step.ends_flow()) fields.emplace_back("nodes", nodes_text(step.run()));
+  return fields;
+}
+
+Result<HandedBack> gather_results(FlowStore& store, const Step& step) {
+  const LoadedRun& run = step.run();
+  std::map<std::uint32_t, HandedBack> of_this_step;  // not stored yet
+  for (const Effect& effect : step.effects) {
+    if (effect.kind == Effect::Kind::finish) of_this_step[effect.node] = {effect.values, effect.values_json};
+  }
+  HandedBack all;
+  std::size_t room = kMaxFlowResultBytes;
+  // decide() has ended a flow whose nodes give more than there is room for; then the record has what fits.
+  const auto add = [&](std::uint32_t node, const HandedBack& values) {
+    const std::size_t bytes = result_bytes(values.texts);
+    if (bytes > room) return;
+    room -= bytes;
+    const std::string prefix = run.plan->nodes[node].name + ".";
+    for (const auto& [key, value] : values.texts) all.texts[prefix + key] = value;
+    for (const std::string& key : values.json) {
+      if (values.texts.contains(key)) all.json.push_back(prefix + key);
+    }
+  };
+  std::vector<std::string> keys;
+  std::vector<std::uint32_t> of;
+  const auto read = [&]() -> Result<void> {
+    MJ_TRY(views, store.jobs(run.record.context_id, keys));
+    for (std::size_t i = 0; i < views.size() && i < of.size(); ++i) {
+      if (views[i].status == "finished") add(of[i], result_on_record(views[i].result, views[i].result_json));
+    }
+    keys.clear();
+    of.clear();
+    return {};
+  };
+  for (std::uint32_t i = 0; i < run.state.nodes.size(); ++i) {
+    if (run.state.nodes[i].status != NodeStatus::completed) continue;
+    if (const auto own = of_this_step.find(i); own != of_this_step.end()) {
+      add(i, own->second);
+      continue;
+    }
+    keys.push_back(node_job_key(run, i));
+    of.push_back(i);
+    if (keys.size() == kResultsAtOnce) MJ_CHECK(read());
+  }
+  if (!keys.empty()) MJ_CHECK(read());
+  return all;
+}
+
+Result<FlowCommit> commit_of(FlowStore& store, Step& step) {
+  LoadedRun& run = step.run();
+  FlowCommit commit;
+  commit.context = run.record.context_id;
+  commit.flow = run.record.id;
+  commit.expected_revision = run.state.revision - step.facts.size();
+  commit.events_taken = step.events_taken;
+  commit.facts = step.facts;
+  add_effects(step, commit);
+  commit.ended = is_terminal(run.state.status);
+  commit.parent = commit.ended ? parent_of(run.record).first : 0;
+  if (step.facts.empty()) return commit;
+  commit.record = record_of(step);
+  if (step.ends_flow()) {
+    MJ_TRY(result, gather_results(store, step));
+    commit.record.emplace_back("result", dump_json(nlohmann::json(result.texts)));
+    commit.record.emplace_back("result_json", dump_json(nlohmann::json(result.json)));
+  }
+  if (run.state.revision - run.checkpoint_at >= facts_between_checkpoints(run)) {
+    commit.checkpoint = checkpoint(*run.plan, run.state);
+  }
+  return commit;
+}
 
 constexpr int kMaxCommits = 20;     // of one call: then other flows have their turn
 constexpr int kMaxConflicts = 100;  // each means that somebody else has moved it on

@@ -25,22 +25,22 @@ std::string text_of(const json& object, const char* name) {
 }
 
 // What the job asks for, without what belongs to its place here.
-json params_of(const RemoteWish& wish) {
+json params_of(const RemoteRequest& wanted) {
   Job job;
-  job.script = wish.job.script;
-  job.script_type = wish.job.script_type;
-  job.env_vars = flow_environment(flow_data_of(wish.job));
-  job.env_vars.insert(wish.job.env_vars.begin(), wish.job.env_vars.end());
-  job.name = wish.job.name;
-  job.policy = wish.job.policy;
+  job.script = wanted.job.script;
+  job.script_type = wanted.job.script_type;
+  job.env_vars = flow_environment(flow_data_of(wanted.job));
+  job.env_vars.insert(wanted.job.env_vars.begin(), wanted.job.env_vars.end());
+  job.name = wanted.job.name;
+  job.policy = wanted.job.policy;
   json params{{"script", job.script}, {"script_type", job.script_type}, {"name", job.name}, {"env_vars", job.env_vars}};
   if (!job.policy.empty()) {
     const auto policy = parse_json(job.policy);
     if (policy && policy->is_object()) params["policy"] = *policy;
   }
-  params["timeout"] = std::max<std::uint64_t>(1, wish.timeout_ms / 1000);
+  params["timeout"] = std::max<std::uint64_t>(1, wanted.timeout_ms / 1000);
   params["idempotency_key"] =
-      "route:" + std::to_string(wish.context) + ':' + wish.job_key + ':' + std::to_string(wish.attempt);
+      "route:" + std::to_string(wanted.context) + ':' + wanted.job_key + ':' + std::to_string(wanted.attempt);
   return params;
 }
 
@@ -69,7 +69,7 @@ std::vector<Log> RemoteJob::take_log() {
 }
 
 void RemoteJob::run() {
-  until_ms_ = clock_.boot_ms() + wish_.timeout_ms;
+  until_ms_ = clock_.boot_ms() + wanted_.timeout_ms;
   if (const auto key = start(); key && follow(*key)) fetch(*key);
   over_ = true;
 }
@@ -92,13 +92,13 @@ void RemoteJob::end(std::string detail, std::string error) {
 }
 
 std::optional<std::string> RemoteJob::start() {
-  const json params = params_of(wish_);
+  const json params = params_of(wanted_);
   while (true) {
     {
       const std::lock_guard lock(mutex_);
       if (abandoned_) return std::nullopt;
     }
-    auto started = call_rpc(http_, {wish_.url, wish_.secret, "job.start", kCallMs, &wish_.networks}, params);
+    auto started = call_rpc(http_, {wanted_.url, wanted_.secret, "job.start", kCallMs, &wanted_.networks}, params);
     if (started && started->is_object() && started->contains("key")) {
       pause_ms_ = 0;
       return text_of(*started, "key");
@@ -110,12 +110,12 @@ std::optional<std::string> RemoteJob::start() {
       cancelled = cancelled_;
     }
     if (error.code != Code::unavailable) {
-      end("setup_error", "supervisor " + wish_.url + ": " + error.message);
+      end("setup_error", "supervisor " + wanted_.url + ": " + error.message);
       return std::nullopt;
     }
     // It may have been started all the same, by a call whose answer was lost: then it ends by its own time limit.
     if (cancelled) return end("cancelled", "cancelled before the supervisor answered"), std::nullopt;
-    if (late()) return end("timeout", "supervisor " + wish_.url + " was away: " + error.message), std::nullopt;
+    if (late()) return end("timeout", "supervisor " + wanted_.url + " was away: " + error.message), std::nullopt;
     if (!rest(Pace::patient)) return std::nullopt;
   }
 }
@@ -132,17 +132,17 @@ bool RemoteJob::follow(const std::string& key) {
       cancel = cancel || cancelled_;
     }
     if (cancel && !told) {
-      told = call_rpc(http_, {wish_.url, wish_.secret, "job.cancel", kCallMs, &wish_.networks}, id).has_value();
+      told = call_rpc(http_, {wanted_.url, wanted_.secret, "job.cancel", kCallMs, &wanted_.networks}, id).has_value();
       until = std::min(until, clock_.boot_ms() + kAfterCancelMs);
     }
-    auto status = call_rpc(http_, {wish_.url, wish_.secret, "job.status", kCallMs, &wish_.networks}, id);
+    auto status = call_rpc(http_, {wanted_.url, wanted_.secret, "job.status", kCallMs, &wanted_.networks}, id);
     if (status && status->is_object() && status->value("ended", json(false)) == true) return true;
     if (!status && status.error().code != Code::unavailable) {
-      end("lost", "supervisor " + wish_.url + ": " + status.error().message);
+      end("lost", "supervisor " + wanted_.url + ": " + status.error().message);
       return false;
     }
     if (clock_.boot_ms() >= until) {
-      end(late() ? "timeout" : "cancelled", "supervisor " + wish_.url + " did not say how the job ended");
+      end(late() ? "timeout" : "cancelled", "supervisor " + wanted_.url + " did not say how the job ended");
       return false;
     }
     if (status && pause_ms_ > kLongestFollowMs) pause_ms_ = 0;
@@ -155,7 +155,7 @@ void RemoteJob::fetch(const std::string& key) {
   std::vector<Log> lines;
   std::uint64_t after = 0;
   for (bool more = true; more && lines.size() < kMaxLogLines;) {
-    auto page = call_rpc(http_, {wish_.url, wish_.secret, "job.logs", kCallMs, &wish_.networks},
+    auto page = call_rpc(http_, {wanted_.url, wanted_.secret, "job.logs", kCallMs, &wanted_.networks},
                          {{"id", id}, {"after_seq", after}, {"limit", kLogPage}});
     more = page && page->is_object() && page->contains("lines") && (*page)["lines"].is_array() &&
            !(*page)["lines"].empty();
@@ -167,7 +167,8 @@ void RemoteJob::fetch(const std::string& key) {
     }
   }
   while (true) {
-    auto result = call_rpc(http_, {wish_.url, wish_.secret, "job.result", kCallMs, &wish_.networks}, {{"id", id}});
+    auto result =
+        call_rpc(http_, {wanted_.url, wanted_.secret, "job.result", kCallMs, &wanted_.networks}, {{"id", id}});
     if (result && result->is_object()) {
       const std::lock_guard lock(mutex_);
       JobEnd made;
@@ -188,7 +189,7 @@ void RemoteJob::fetch(const std::string& key) {
     }
     const bool away = !result && result.error().code == Code::unavailable;
     if (!away || clock_.boot_ms() >= until_ms_ + kAfterCancelMs)
-      return end("lost", "supervisor " + wish_.url + " does not tell the result");
+      return end("lost", "supervisor " + wanted_.url + " does not tell the result");
     if (!rest(Pace::patient)) return;
   }
 }

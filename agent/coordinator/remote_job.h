@@ -22,7 +22,7 @@
 
 namespace mycojobs {
 
-struct RemoteWish {
+struct RemoteRequest {
   Id context = 0;
   std::string job_key;
   std::uint32_t attempt = 1;
@@ -34,7 +34,7 @@ struct RemoteWish {
 
 class RemoteJob {
  public:
-  RemoteJob(RemoteWish wish, const Clock& clock) : wish_(std::move(wish)), clock_(clock) {}
+  RemoteJob(RemoteRequest wanted, const Clock& clock) : wanted_(std::move(wanted)), clock_(clock) {}
 
   void run();      // until it is over or was abandoned
   void cancel();   // ends the job there
@@ -54,7 +54,7 @@ class RemoteJob {
   void fetch(const std::string& key);
   void end(std::string detail, std::string error);
 
-  RemoteWish wish_;
+  RemoteRequest wanted_;
   const Clock& clock_;
   HttpClient http_;
   std::uint64_t until_ms_ = 0;

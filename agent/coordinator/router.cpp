@@ -151,35 +151,35 @@ class Routing final : public Router {
   }
 
   Result<void> send(Claimed claim) {
-    RemoteWish wish;
-    wish.context = settings_.context;
-    wish.job_key = claim.ref.job_key;
-    wish.attempt = claim.attempt;
-    wish.job = decode<Job>(claim.record).record;
+    RemoteRequest wanted;
+    wanted.context = settings_.context;
+    wanted.job_key = claim.ref.job_key;
+    wanted.attempt = claim.attempt;
+    wanted.job = decode<Job>(claim.record).record;
     for (const auto& [name, value] : claim.record) {
-      if (name == "supervisor_url") wish.url = value;
+      if (name == "supervisor_url") wanted.url = value;
     }
-    wish.timeout_ms = wish.job.timeout ? *wish.job.timeout * std::uint64_t{1000} : settings_.default_timeout_ms;
+    wanted.timeout_ms = wanted.job.timeout ? *wanted.job.timeout * std::uint64_t{1000} : settings_.default_timeout_ms;
     const auto refuse = [&](const std::string& why) {
       JobEnd end;
       end.detail = "setup_error";
-      end.error = "supervisor_url: \"" + wish.url + "\" " + why;
+      end.error = "supervisor_url: \"" + wanted.url + "\" " + why;
       return report(claim, EndReport{claim.ref, end});
     };
-    if (!wish.url.starts_with("http://") && !wish.url.starts_with("https://"))
+    if (!wanted.url.starts_with("http://") && !wanted.url.starts_with("https://"))
       return refuse("is no address that a job is sent to: give http://HOST:PORT");
     // Whoever writes flows must not make us call whatever we can reach: only who may register runners names addresses.
     MJ_TRY(runners, store_->runners(settings_.context));
     const auto to = std::find_if(runners.begin(), runners.end(),
-                                 [&](const RunnerInfo& info) { return info.runner.address == wish.url; });
+                                 [&](const RunnerInfo& info) { return info.runner.address == wanted.url; });
     if (to == runners.end())
       return refuse(
           "is the address of no runner of this context: an admin registers it with its secret (runner.create)");
-    wish.secret = to->runner.secret;
-    wish.networks = settings_.networks;
+    wanted.secret = to->runner.secret;
+    wanted.networks = settings_.networks;
     Away& away = away_.emplace_back();
     away.claim = std::move(claim);
-    away.job = std::make_unique<RemoteJob>(std::move(wish), clock_);
+    away.job = std::make_unique<RemoteJob>(std::move(wanted), clock_);
     away.thread = std::thread([job = away.job.get()] { job->run(); });
     return {};
   }

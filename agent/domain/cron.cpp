@@ -1,16 +1,20 @@
-// What is written: fields, names, ranges, steps. What it means in a zone: cron_moments.cpp.
+// What is written: fields, names, ranges, steps.
 #include "domain/cron.h"
 
+#include <date/date.h>
+#include <date/tz.h>
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <span>
+#include <stdexcept>
 
 #include "base/ids.h"
 #include "domain/nearest.h"
 #include "domain/utf8.h"
 
 namespace mycojobs {
+
 namespace {
 
 constexpr std::size_t kMaxBytes = 1000;
@@ -173,6 +177,227 @@ Result<Cron> parse_cron(std::string_view text) {
     return fail(Code::invalid, shown(text, 80) + " never comes: none of its months has such a day of month");
   }
   return cron;
+}
+
+// When a cron expression fires: the one file that meets Howard Hinnant's date and what it throws.
+
+namespace {
+
+using date::local_days;
+using date::local_seconds;
+using date::sys_seconds;
+using std::chrono::hours;
+using std::chrono::milliseconds;
+using std::chrono::minutes;
+
+constexpr int kMaxDays = 3653;                          // ten years
+constexpr std::uint64_t kLastMs = 253'370'764'800'000;  // the year 9999
+
+// "localtime" is a name of that database too, but another zone on every host.
+Result<const date::time_zone*> find_zone(const std::string& zone) {
+  try {
+    const date::tzdb& zones = date::get_tzdb();
+    for (const auto& each : zones.zones) {
+      if (each.name() == zone && zone != "localtime") return &each;
+    }
+    std::vector<std::string_view> names;
+    for (const auto& each : zones.zones) names.emplace_back(each.name());
+    // A city alone is how many people begin.
+    for (std::string_view name : names) {
+      if (!zone.empty() && name.ends_with('/' + zone)) {
+        return fail(Code::invalid, shown(zone) + " is no time zone; did you mean \"" + std::string(name) + "\"?");
+      }
+    }
+    const std::string guess = did_you_mean(zone, names);
+    return fail(Code::invalid,
+                shown(zone) + " is no time zone" +
+                    (guess.empty() ? ": give a name of the IANA database, such as Europe/Berlin or UTC" : guess));
+  } catch (const std::exception& error) {
+    return fail(Code::unsupported,
+                std::string("the time zones of this host cannot be read (install tzdata): ") + error.what());
+  }
+}
+
+bool has(std::uint64_t bits, unsigned value) { return (bits >> value & 1) != 0; }
+
+bool is_day(const Cron& cron, local_days day) {
+  const date::year_month_day when(day);
+  if (!has(cron.months, static_cast<unsigned>(when.month()))) return false;
+  const bool in_days = has(cron.days, static_cast<unsigned>(when.day()));
+  const bool in_weekdays = has(cron.weekdays, date::weekday(day).c_encoding());
+  return cron.any_day || cron.any_weekday ? in_days && in_weekdays : in_days || in_weekdays;
+}
+
+// The moments at which the clock of the zone shows this.
+void add_moments(const Cron& cron, const date::time_zone& zone, local_seconds shows, std::vector<sys_seconds>& out) {
+  const bool follows_clock = cron.any_hour || cron.any_minute;
+  const date::local_info info = zone.get_info(shows);
+  switch (info.result) {
+    case date::local_info::nonexistent:
+      if (!follows_clock) out.push_back(info.second.begin);
+      break;
+    case date::local_info::ambiguous:
+      out.push_back(sys_seconds(shows.time_since_epoch() - info.first.offset));
+      if (follows_clock) out.push_back(sys_seconds(shows.time_since_epoch() - info.second.offset));
+      break;
+    default:
+      out.push_back(sys_seconds(shows.time_since_epoch() - info.first.offset));
+  }
+}
+
+// The first moment of this local day after `after`; none: `after`.
+sys_seconds first_of_day(const Cron& cron, const date::time_zone& zone, local_days day, sys_seconds after) {
+  // Far from any change of the clock one offset serves the whole day.
+  const date::local_info info = zone.get_info(local_seconds(day));
+  const sys_seconds begin(local_seconds(day).time_since_epoch() - info.first.offset);
+  const bool plain = info.result == date::local_info::unique && begin - hours(24) > info.first.begin &&
+                     begin + hours(48) < info.first.end;
+  std::vector<sys_seconds> moments;
+  for (unsigned hour = 0; hour < 24; ++hour) {
+    if (!has(cron.hours, hour) || (plain && begin + hours(hour + 1) <= after)) continue;
+    for (unsigned minute = 0; minute < 60; ++minute) {
+      if (!has(cron.minutes, minute)) continue;
+      if (!plain) {
+        add_moments(cron, zone, local_seconds(day) + hours(hour) + minutes(minute), moments);
+      } else if (const sys_seconds moment = begin + hours(hour) + minutes(minute); moment > after) {
+        return moment;
+      }
+    }
+  }
+  std::sort(moments.begin(), moments.end());
+  const auto found = std::upper_bound(moments.begin(), moments.end(), after);
+  return found == moments.end() ? after : *found;
+}
+
+}  // namespace
+
+Result<void> check_zone(const std::string& zone) {
+  MJ_CHECK(find_zone(zone));
+  return {};
+}
+
+Result<std::uint64_t> next_moment(const Cron& cron, const std::string& zone, std::uint64_t after_ms) {
+  MJ_TRY(found, find_zone(zone));
+  if (after_ms > kLastMs) return std::uint64_t{0};
+  try {
+    const auto after = std::chrono::floor<std::chrono::seconds>(sys_seconds() + milliseconds(after_ms));
+    // The day before: where a clock goes back over midnight, it is not over yet.
+    local_days day = date::floor<date::days>(found->to_local(after)) - date::days(1);
+    for (int i = 0; i < kMaxDays; ++i, day += date::days(1)) {
+      if (!is_day(cron, day)) continue;
+      const sys_seconds moment = first_of_day(cron, *found, day, after);
+      if (moment > after) return static_cast<std::uint64_t>(milliseconds(moment.time_since_epoch()).count());
+    }
+    return std::uint64_t{0};
+  } catch (const std::exception& error) {
+    return fail(Code::unsupported, "time zone " + shown(zone) + ": " + error.what() + ": install tzdata again");
+  }
+}
+
+std::string moment_text(std::uint64_t ms, const std::string& zone) {
+  const sys_seconds moment(std::chrono::seconds(std::min(ms, kLastMs) / 1000));
+  const auto in_utc = [moment] { return date::format("%F %T UTC", moment); };
+  const auto found = find_zone(zone);
+  if (!found) return in_utc();
+  try {
+    return date::format("%F %T %Z", date::make_zoned(*found, moment));
+  } catch (const std::exception&) {  // its file cannot be read
+    return in_utc();
+  }
+}
+
+namespace {
+
+constexpr std::array<std::string_view, 7> kWeekdayNames{"Sunday",   "Monday", "Tuesday", "Wednesday",
+                                                        "Thursday", "Friday", "Saturday"};
+constexpr std::array<std::string_view, 13> kMonthNames{"",        "January",  "February", "March",  "April",
+                                                       "May",     "June",     "July",     "August", "September",
+                                                       "October", "November", "December"};
+
+constexpr std::size_t kMaxTimes = 6;  // that are told one by one
+
+std::string two_digits(unsigned value) { return (value < 10 ? "0" : "") + std::to_string(value); }
+
+std::vector<unsigned> values_of(std::uint64_t bits) {
+  std::vector<unsigned> values;
+  for (; bits != 0; bits &= bits - 1) values.push_back(static_cast<unsigned>(std::countr_zero(bits)));
+  return values;
+}
+
+// "1, 3 to 5": three or more in a row are a range.
+template <class Name>
+std::string ranges(std::uint64_t bits, Name name) {
+  const auto values = values_of(bits);
+  std::string out;
+  for (std::size_t i = 0; i < values.size();) {
+    std::size_t last = i;
+    while (last + 1 < values.size() && values[last + 1] == values[last] + 1) ++last;
+    if (last == i + 1) last = i;
+    out += (out.empty() ? "" : ", ") + name(values[i]) + (last > i ? " to " + name(values[last]) : "");
+    i = last + 1;
+  }
+  return out;
+}
+std::string numbers(std::uint64_t bits) {
+  return ranges(bits, [](unsigned value) { return std::to_string(value); });
+}
+
+// n if it fires at 0, n, 2n ... below `end` and n divides it; 0: it does not.
+unsigned step_of(std::uint64_t bits, unsigned end) {
+  const auto values = values_of(bits);
+  if (values.size() < 2 || values[0] != 0) return 0;
+  const unsigned step = values[1];
+  if (end % step != 0 || values.size() != end / step) return 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (values[i] != i * step) return 0;
+  }
+  return step;
+}
+
+std::string times(const Cron& cron) {
+  const auto at_hours = values_of(cron.hours);
+  const auto at_minutes = values_of(cron.minutes);
+  const unsigned step = step_of(cron.minutes, 60);
+  const bool all_hours = at_hours.size() == 24;
+  if (step != 0 && (all_hours || at_hours.size() * at_minutes.size() > kMaxTimes)) {
+    const std::string often = step == 1 ? "every minute" : "every " + std::to_string(step) + " minutes";
+    return all_hours ? often : often + " of hour " + numbers(cron.hours);
+  }
+  if (all_hours) return "at minute " + numbers(cron.minutes) + " of every hour";
+  if (at_hours.size() * at_minutes.size() > kMaxTimes) {
+    const unsigned every = step_of(cron.hours, 24);
+    return "at minute " + numbers(cron.minutes) +
+           (every == 0 ? " of hour " + numbers(cron.hours) : " of every " + std::to_string(every) + " hours");
+  }
+  std::string out;
+  for (unsigned hour : at_hours) {
+    for (unsigned minute : at_minutes)
+      out += (out.empty() ? "at " : ", ") + two_digits(hour) + ':' + two_digits(minute);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string describe(const Cron& cron) {
+  const bool all_days = cron.days == 0xfffffffe;
+  const bool all_weekdays = cron.weekdays == 0x7f;
+  const std::string days = "on day " + numbers(cron.days) + " of the month";
+  const std::string weekdays =
+      "on " + ranges(cron.weekdays, [](unsigned value) { return std::string(kWeekdayNames[value]); });
+  std::string out = times(cron);
+  const bool either = !cron.any_day && !cron.any_weekday;
+  if (either && !all_days && !all_weekdays) {
+    out += ' ' + days + " or " + weekdays;
+  } else if (!either || (!all_days && !all_weekdays)) {
+    if (!all_days) out += ' ' + days;
+    if (!all_days && !all_weekdays) out += ", if it is";
+    if (!all_weekdays) out += ' ' + weekdays;
+  }
+  if (cron.months != 0x1ffe) {
+    out += " in " + ranges(cron.months, [](unsigned value) { return std::string(kMonthNames[value]); });
+  }
+  return out;
 }
 
 }  // namespace mycojobs

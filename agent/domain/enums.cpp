@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <iterator>
 
+#include "mycojobs/outcome.h"
 #include "mycojobs/records.h"
 
 namespace mycojobs {
+
 namespace {
 
 // One table per enum, in the order of its values.
@@ -98,5 +102,17 @@ std::string redis_key(const Message& message) { return key_of(key_of("message", 
 std::string redis_key(const Runner& runner) { return key_of("runner", runner.id); }
 std::string redis_key(const Job& job) { return job_key(job.caller_id, job.id); }
 std::string job_key(Id caller, Id job) { return key_of(key_of("job", caller), job); }
+
+namespace {
+
+constexpr std::string_view kWords[] = {
+    "ok",         "exit",       "signal",    "timeout_wall", "timeout_cpu", "oom",        "output_limit",
+    "file_limit", "pids_limit", "violation", "cancelled",    "lost",        "unkillable", "setup_error",
+};
+static_assert(std::size(kWords) == static_cast<std::size_t>(RunStatus::setup_error) + 1);
+
+}  // namespace
+
+std::string_view word(RunStatus status) { return kWords[static_cast<std::size_t>(status)]; }
 
 }  // namespace mycojobs

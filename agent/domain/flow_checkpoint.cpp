@@ -159,7 +159,7 @@ std::optional<RunState> restore(const FlowPlan& plan, std::string_view text) {
     const json& each = (*nodes)[i];
     if (each != 0 && !node_of(each, plan.nodes[i], run.revision, run.nodes[i])) return std::nullopt;
   }
-  runs::index_run(plan, run);
+  index_run(plan, run);
   return run;
 }
 

@@ -1,22 +1,622 @@
+// One decision while it is made. Every fact is folded as it is emitted, so that what follows is
+// decided on the state that recovery would see.
 #include "domain/flow_decide.h"
 
+#include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
 
+#include "base/sha256.h"
 #include "domain/codec.h"
-#include "domain/flow_decide_run.h"
 #include "domain/flow_fold.h"
 #include "domain/transitions.h"
+#include "domain/utf8.h"
 
 namespace mycojobs {
-namespace runs {
+namespace {
+
+// The one thing that comes next without waiting for an event.
+struct NextStep {
+  enum class What { retry, tell, drop, resolve, stop, judge, begin, compensate, end };
+  What what = What::end;
+  std::uint32_t node = 0;
+};
+std::optional<NextStep> next_step(const FlowPlan&, const RunState&);
+
+class Deciding {
+ public:
+  Deciding(const FlowPlan& plan, RunState run, std::uint64_t now_ms, const DecideLimits& limits)
+      : plan_(plan), now_(now_ms), limits_(limits) {
+    out_.state = std::move(run);
+  }
+  // What an event says
+  void start(const StartRun&);
+  void job(const JobSeen&);
+  void child(const ChildStarted&);
+  void flow(const FlowSeen&);
+  void time();
+  Result<void> control(const FlowControl&);
+  // What comes of it
+  void follow();
+  Decision take() { return std::move(out_); }
+
+ private:
+  using Json = nlohmann::json;
+  RunState& run() { return out_.state; }
+  const NodeState& node(std::uint32_t i) const { return out_.state.nodes[i]; }
+  const PlanNode& planned(std::uint32_t i) const { return plan_.nodes[i]; }
+  bool full() const { return out_.facts.size() >= limits_.max_facts || bytes_ >= limits_.max_bytes; }
+  bool under_way() const { return out_.state.status == FlowStatus::started; }
+  bool in_flight(std::uint32_t i) const { return i < plan_.nodes.size() && node(i).status == NodeStatus::dispatched; }
+
+  void emit(std::string_view kind, std::optional<std::uint32_t> node, const Json& more = Json::object());
+  void effect(Effect::Kind kind, std::uint32_t node, std::string detail = {}, std::string error = {});
+
+  // Ends of a node. told: its record has the end already, since a runner wrote it.
+  void complete(std::uint32_t i, const TextMap& values, bool told, std::uint64_t bytes);
+  void fail_node(std::uint32_t i, const std::string& detail, const std::string& error, bool told);
+  void cancel_node(std::uint32_t i, const std::string& detail, const std::string& reason, bool told);
+
+  bool waits_for(std::uint32_t error_node, std::uint32_t i) const;
+
+  void apply(NextStep);
+  void judge(std::uint32_t i);
+  void drop(std::uint32_t i);
+  void tell(std::uint32_t i);
+  void begin(std::uint32_t i, Json when);
+  void dispatch(std::uint32_t i, bool again);
+  void expand(std::uint32_t i, std::size_t count, Json more);
+  void retry(std::uint32_t i);
+  void resolve(std::uint32_t i);
+  void end();
+  void stop(const std::string& outcome, const std::string& error);
+  void check_deadline();
+  std::optional<std::string> why_skipped(std::uint32_t i, Json& when) const;
+
+  Result<void> control_flow(const FlowControl&);
+  Result<void> answer(const FlowControl&);
+  Result<void> answer_node(const FlowControl&, std::uint32_t i);
+  Result<void> answer_gate(const FlowControl&, const std::string& gate);
+  Result<void> signal(const FlowControl&);
+  Result<void> retry_run(const FlowControl&);
+  void record(const FlowControl&);
+  void open_gate(std::uint32_t i, const std::string& gate) { emit("gate_opened", i, {{"gate", gate}}); }
+
+  const FlowPlan& plan_;
+  std::uint64_t now_;
+  DecideLimits limits_;
+  std::size_t bytes_ = 0;
+  Decision out_;
+};
+
+bool is_place_free(const FlowPlan&, const RunState&);
+std::uint64_t bytes_of(const TextMap&);
+std::string digest_of(const FlowControl&);
+
+// What follows without an event: judging, beginning, dropping, setting back.
+
+void Deciding::complete(std::uint32_t i, const TextMap& values, bool told, std::uint64_t bytes) {
+  Json more{{"detail", "ok"}};
+  for (const std::string& key : planned(i).watched) {
+    if (const auto found = values.find(key); found != values.end()) more["values"][key] = found->second;
+  }
+  if (bytes != 0) more["bytes"] = bytes;
+  emit("node_completed", i, more);
+  if (told) return;
+  effect(Effect::Kind::finish, i);
+  out_.effects.back().values = values;
+}
+
+void Deciding::fail_node(std::uint32_t i, const std::string& detail, const std::string& error, bool told) {
+  const bool compensates = node(i).compensates;
+  if (!told) effect(Effect::Kind::fail, i, detail, error);
+  if (planned(i).on_error == OnError::go_on && !compensates) {
+    return emit("node_completed", i, {{"detail", "continued"}, {"failed", detail}, {"error", error}});
+  }
+  Json more{{"detail", detail}, {"error", error}};
+  if (node(i).routes && !run().stopping && !waits_for(*planned(i).error_node, i)) more["routed"] = true;
+  emit("node_failed", i, more);
+}
+
+// Error nodes may route to one another: one that has failed and is in the hands of another can take nothing over for
+// it.
+bool Deciding::waits_for(std::uint32_t error_node, std::uint32_t i) const {
+  // A chain is no longer than the flow, even in a journal that somebody made up.
+  for (std::size_t turn = 0; turn < plan_.nodes.size(); ++turn) {
+    if (node(error_node).status != NodeStatus::failed || node(error_node).settled != 0) return false;
+    error_node = *planned(error_node).error_node;
+    if (error_node == i) return true;
+  }
+  return false;
+}
+
+void Deciding::cancel_node(std::uint32_t i, const std::string& detail, const std::string& reason, bool told) {
+  if (!told) effect(Effect::Kind::fail, i, detail, reason);
+  emit("node_cancelled", i, {{"detail", detail}, {"error", reason}});
+}
+
+// Why a node whose needs have all settled is not to run. when: the conditions that hold, for the record.
+std::optional<std::string> Deciding::why_skipped(std::uint32_t i, Json& when) const {
+  const PlanNode& plan = planned(i);
+  bool any = plan.on_call || plan.needs.empty();
+  for (const std::uint32_t need : plan.needs) {
+    if (plan.on_call) break;
+    const NodeState& at = node(need);
+    const auto& error_node = planned(need).error_node;
+    if (at.detail == "handled" && at.status == NodeStatus::completed && error_node &&
+        std::find(plan.needs.begin(), plan.needs.end(), *error_node) == plan.needs.end()) {
+      return "node " + planned(need).name + " failed, and " + planned(*error_node).name + " ran instead";
+    }
+    any = any || at.status == NodeStatus::completed;
+  }
+  if (!any) return "all that it needs was skipped";
+  for (const FlowCondition& condition : plan.when) {
+    const std::string& of = planned(condition.node).name;
+    const TextMap& values = condition.of_input ? plan_.input_texts : node(condition.node).values;
+    std::string why_not;
+    if (!holds(condition, of, values, why_not)) return why_not;
+    when.push_back(describe(condition, of));
+  }
+  return std::nullopt;
+}
+
+void Deciding::judge(std::uint32_t i) {
+  if (run().uncalled.contains(i)) return drop(i);
+  const PlanNode& plan = planned(i);
+  Json when = Json::array();
+  if (node(i).detail == "gate") return begin(i, when);  // judged before, and its gates have opened
+  if (const auto reason = why_skipped(i, when)) return cancel_node(i, "skipped", *reason, false);
+  std::vector<std::string> closed;
+  for (const std::string& gate : plan.gates) {
+    const bool came = gate.substr(0, 7) == "signal:" && run().signals.contains(gate.substr(7));
+    if (!came) closed.push_back(gate);
+  }
+  if (closed.empty()) return begin(i, when);
+  Json more{{"gates", closed}};
+  if (plan.timeout_ms != 0) more["until"] = now_ + plan.timeout_ms;
+  if (!plan.approvers.empty()) more["approvers"] = plan.approvers;
+  if (!when.empty()) more["when"] = when;
+  emit("node_gated", i, more);
+  for (const std::string& gate : closed) {
+    const Id flow = awaited_by(gate);
+    if (flow == 0) continue;
+    effect(Effect::Kind::await_flow, i);
+    out_.effects.back().flow = flow;
+  }
+}
+
+// Puts it under way, or among the ready, if nothing may begin now or another waits for the place.
+void Deciding::begin(std::uint32_t i, Json when) {
+  const PlanNode& plan = planned(i);
+  const bool own = is_own(plan.kind);
+  const bool first = run().ready.size() == run().ready_own.size() || run().ready.contains(i);
+  std::size_t count = 0;
+  if (plan.kind == NodeKind::each) {
+    const auto elements = elements_of(plan_, run(), i);
+    if (!elements && node(i).status == NodeStatus::pending) {
+      return fail_node(i, "each_failed", elements.error().message, false);
+    }
+    if (!elements) return cancel_node(i, "not_needed", elements.error().message, false);  // its journal was changed
+    count = elements->size();
+  }
+  Json more = Json::object();
+  if (!when.empty()) more["when"] = std::move(when);
+  if (run().paused || (!own && (!first || !is_place_free(plan_, run())))) return emit("node_ready", i, more);
+  if (plan.kind == NodeKind::each) return expand(i, count, std::move(more));
+  const bool again = node(i).runs > 0;
+  more["as"] = plan.kind == NodeKind::job ? "queued" : std::string(word(plan.kind));
+  if (plan.kind == NodeKind::wait) more["until"] = now_ + plan.wait_ms;
+  if (plan.kind == NodeKind::approval || plan.kind == NodeKind::pause) {
+    if (plan.timeout_ms != 0) more["until"] = now_ + plan.timeout_ms;
+    if (!plan.approvers.empty()) more["approvers"] = plan.approvers;
+    if (!plan.text.empty()) more["asks"] = plan.text;
+  }
+  emit("node_dispatched", i, more);
+  if (plan.kind == NodeKind::job) dispatch(i, again);
+  if (plan.kind == NodeKind::flow) effect(Effect::Kind::start_child, i);
+  if (plan.kind == NodeKind::log) complete(i, {}, false, 0);
+}
+
+void Deciding::dispatch(std::uint32_t i, bool again) {
+  effect(again ? Effect::Kind::requeue : Effect::Kind::dispatch, i);
+  if (planned(i).each && !again) bytes_ += place_bytes(plan_, i);
+}
+
+// Its elements are known: the places that have one can begin, the others are not of this run.
+void Deciding::expand(std::uint32_t i, std::size_t count, Json more) {
+  const TextMap values{{"count", std::to_string(count)}};
+  more["count"] = count;
+  if (!planned(i).watched.empty()) more["values"] = values;
+  more["bytes"] = bytes_of(values);
+  emit("node_expanded", i, more);
+  effect(Effect::Kind::finish, i);
+  out_.effects.back().values = values;
+  out_.effects.back().values_json = {"count"};
+}
+
+// Settles a node that will not run any more, or that the flow itself keeps in flight for nothing.
+void Deciding::drop(std::uint32_t i) {
+  if (run().uncalled.contains(i)) return cancel_node(i, "not_needed", "it was not called", false);
+  if (run().cancelling) {
+    return cancel_node(i, "cancelled",
+                       run().outcome == "timeout" ? "the flow's time was over" : "the flow was cancelled", false);
+  }
+  if (node(i).status == NodeStatus::pending && !planned(i).on_call) {
+    for (const std::uint32_t need : planned(i).needs) {
+      if (node(need).status != NodeStatus::failed) continue;
+      const std::string error = "node " + planned(need).name + " failed";
+      effect(Effect::Kind::fail, i, "dependency_failed", error);
+      return emit("node_failed", i, {{"detail", "dependency_failed"}, {"error", error}});
+    }
+  }
+  cancel_node(i, "not_needed", "the flow stopped before", false);
+}
+
+void Deciding::tell(std::uint32_t i) {
+  emit("cancel_sent", i);
+  const bool job = planned(i).kind == NodeKind::job;
+  effect(job ? Effect::Kind::cancel_job : Effect::Kind::cancel_child, i);
+  out_.effects.back().flow = node(i).child;
+}
+
+// Sets it back. The job of a node that was under way keeps its end until it is queued again, as the next attempt.
+void Deciding::retry(std::uint32_t i) {
+  emit("node_retried", i);
+  if (planned(i).kind != NodeKind::job || node(i).runs == 0) effect(Effect::Kind::replan, i);
+}
+
+void Deciding::resolve(std::uint32_t i) {
+  if (node(*planned(i).error_node).status == NodeStatus::completed) {
+    return emit("node_completed", i, {{"detail", "handled"}});
+  }
+  emit("node_unhandled", i);
+}
+
+// What jobs, children, other flows and time say.
+
+void Deciding::start(const StartRun& start) {
+  if (run().status != FlowStatus::dispatched || run().stopping) return;
+  Json more{{"trigger", start.trigger}};
+  if (start.actor != 0) more["actor"] = start.actor;
+  if (plan_.timeout_ms != 0) more["deadline"] = now_ + plan_.timeout_ms;
+  emit("started", std::nullopt, more);
+}
+
+void Deciding::job(const JobSeen& seen) {
+  if (!seen.ended || !in_flight(seen.node) || planned(seen.node).kind != NodeKind::job) return;
+  if (seen.status == word(JobStatus::finished)) return complete(seen.node, seen.values, true, seen.result_bytes);
+  const bool wished = run().cancelling && !node(seen.node).compensates;
+  if (wished && seen.detail == "cancelled") return cancel_node(seen.node, "cancelled", seen.error, true);
+  fail_node(seen.node, seen.detail.empty() ? "error" : seen.detail, seen.error, true);
+}
+
+void Deciding::child(const ChildStarted& started) {
+  if (started.node >= plan_.nodes.size() || planned(started.node).kind != NodeKind::flow) return;
+  if (started.flow == 0) {
+    const bool awaits = in_flight(started.node) && node(started.node).child == 0 && !started.error.empty();
+    if (awaits) fail_node(started.node, "flow_failed", started.error, false);
+    return;
+  }
+  if (in_flight(started.node) && node(started.node).child == 0) {
+    return emit("child_started", started.node, {{"flow", started.flow}});
+  }
+  if (in_flight(started.node) || node(started.node).child == started.flow) return;
+  // Its node has settled without it: nobody waits for this child.
+  effect(Effect::Kind::cancel_child, started.node);
+  out_.effects.back().flow = started.flow;
+}
+
+void Deciding::flow(const FlowSeen& seen) {
+  if (!is_terminal(seen.status) || seen.flow == 0) return;
+  std::vector<std::uint32_t> waiting;
+  for (auto it = run().awaited.lower_bound({seen.flow, 0}); it != run().awaited.end() && it->first == seen.flow; ++it) {
+    waiting.push_back(it->second);
+  }
+  const bool good = seen.status == FlowStatus::finished;
+  const std::string error = "flow " + std::to_string(seen.flow) + ": " + (seen.error.empty() ? "failed" : seen.error);
+  for (const std::uint32_t i : waiting) {
+    if (!in_flight(i)) {
+      const auto gates = node(i).gates;
+      for (const std::string& gate : gates) {
+        if (good && awaited_by(gate) == seen.flow) open_gate(i, gate);
+      }
+      if (!good) fail_node(i, "flow_failed", error, false);
+    } else if (good) {
+      complete(i, seen.result, false, bytes_of(seen.result));
+      out_.effects.back().values_json = seen.result_json;
+    } else if (run().cancelling && !node(i).compensates) {
+      cancel_node(i, "cancelled", error, false);
+    } else {
+      fail_node(i, "flow_failed", error, false);
+    }
+  }
+}
+
+void Deciding::check_deadline() {
+  const RunState& now = run();
+  if (now.deadline_ms == 0 || now_ < now.deadline_ms || now.cancelling || now.compensating) return;
+  stop("timeout", "its time was over (timeout)");
+}
+
+void Deciding::time() {
+  if (!under_way()) return;
+  check_deadline();
+  while (!full() && !run().timers.empty() && run().timers.begin()->first <= now_) {
+    const std::uint32_t i = run().timers.begin()->second;
+    const NodeState& at = node(i);
+    if (at.status == NodeStatus::dispatched && planned(i).kind == NodeKind::wait) {
+      complete(i, {}, false, 0);
+      continue;
+    }
+    std::string waited_for = planned(i).kind == NodeKind::pause ? "resume" : "approval";
+    if (at.status == NodeStatus::pending) waited_for = at.gates.front();
+    fail_node(i, "timeout", "waited too long for " + waited_for, false);
+  }
+}
+
+// Answers to what waits for people: approval and pause nodes, gates, signals.
+
+using Verb = FlowControl::Verb;
+
+bool may_answer(const NodeState& node, const FlowControl& control) {
+  const auto& who = node.approvers;
+  if (who.empty()) return control.steers || control.admin;
+  return control.admin || std::find(who.begin(), who.end(), control.actor) != who.end();
+}
+
+tl::unexpected<Error> refuse_actor(const FlowControl& control, const std::string& what) {
+  return fail(Code::denied, "actor: " + std::to_string(control.actor) + " is no approver of " + what +
+                                ": one of its approvers, or an admin, has to say it");
+}
+
+std::string rejection(const FlowControl& control) {
+  return "rejected by " + std::to_string(control.actor) + (control.comment.empty() ? "" : ": " + control.comment);
+}
+
+bool has_gate(const FlowPlan& plan, const std::string& gate) {
+  return std::any_of(plan.nodes.begin(), plan.nodes.end(), [&](const PlanNode& node) {
+    return std::find(node.gates.begin(), node.gates.end(), gate) != node.gates.end();
+  });
+}
+
+Result<void> Deciding::answer(const FlowControl& control) {
+  if (!control.steers && !control.admin && !names_approver(plan_, control.actor)) {
+    return fail(Code::denied, "actor: " + std::to_string(control.actor) +
+                                  " is no approver of this flow, and has not created it: one of its approvers, its "
+                                  "creator, or an admin of the context has to say it");
+  }
+  if (control.target.empty()) {
+    return fail(Code::invalid, "target: " + std::string(word(control.verb)) + " what? Name the node or the approval");
+  }
+  const auto target = plan_.find(control.target);
+  const NodeKind kind = target ? planned(*target).kind : NodeKind::job;
+  if (kind == NodeKind::approval || kind == NodeKind::pause) return answer_node(control, *target);
+  const std::string gate = "approval:" + control.target;
+  if (control.verb != Verb::resume && has_gate(plan_, gate)) return answer_gate(control, gate);
+  if (!target) {
+    return fail(Code::not_found, "target: there is no node and no approval " + shown(control.target) +
+                                     " in this flow; `flow explain` names what waits");
+  }
+  for (const std::string& each : planned(*target).gates) {
+    if (each.substr(0, 9) != "approval:" || control.verb == Verb::resume) continue;
+    return fail(Code::conflict, "node " + control.target + " waits for " + each + ": name that, " + each.substr(9));
+  }
+  return fail(Code::conflict, "node " + control.target + " is a node of kind " + std::string(word(kind)) +
+                                  ": there is nothing to " + std::string(word(control.verb)));
+}
+
+Result<void> Deciding::answer_node(const FlowControl& control, std::uint32_t i) {
+  const std::string what = "node " + planned(i).name;
+  if (control.verb == Verb::resume && planned(i).kind == NodeKind::approval) {
+    return fail(Code::conflict, what + " is an approval: approve or reject it");
+  }
+  if (!in_flight(i)) {
+    return fail(Code::conflict, what + " does not wait for an answer: it is " + std::string(word(node(i).status)) +
+                                    ' ' + node(i).detail);
+  }
+  if (!may_answer(node(i), control)) return refuse_actor(control, what);
+  record(control);
+  if (control.verb == Verb::reject) {
+    fail_node(i, "rejected", rejection(control), false);
+    return {};
+  }
+  TextMap values{{"actor", std::to_string(control.actor)}};
+  if (!control.comment.empty()) values["comment"] = control.comment;
+  complete(i, values, false, bytes_of(values));
+  return {};
+}
+
+// Every node that waits for it and that this actor may answer for.
+Result<void> Deciding::answer_gate(const FlowControl& control, const std::string& gate) {
+  std::vector<std::uint32_t> found;
+  bool waits = false;
+  for (const std::uint32_t i : run().gated) {
+    const auto& gates = node(i).gates;
+    if (std::find(gates.begin(), gates.end(), gate) == gates.end()) continue;
+    waits = true;
+    if (may_answer(node(i), control)) found.push_back(i);
+  }
+  if (!waits) return fail(Code::conflict, "nothing waits for " + gate + " now");
+  if (found.empty()) return refuse_actor(control, gate);
+  record(control);
+  for (const std::uint32_t i : found) {
+    if (control.verb == Verb::reject) {
+      fail_node(i, "rejected", rejection(control), false);
+    } else {
+      open_gate(i, gate);
+    }
+  }
+  return {};
+}
+
+// It opens its gates now and those that will be reached: who sends it need not know how far the flow is.
+Result<void> Deciding::signal(const FlowControl& control) {
+  if (control.target.empty()) return fail(Code::invalid, "target: name the signal");
+  const std::string gate = "signal:" + control.target;
+  if (!has_gate(plan_, gate)) {
+    return fail(Code::not_found, "target: no node of this flow waits for " + gate);
+  }
+  record(control);
+  const auto gated = run().gated;
+  for (const std::uint32_t i : gated) {
+    const auto& gates = node(i).gates;
+    if (std::find(gates.begin(), gates.end(), gate) != gates.end()) open_gate(i, gate);
+  }
+  return {};
+}
+
+// What people ask for: pause, resume, cancel.
+
+using Verb = FlowControl::Verb;
+
+constexpr std::size_t kMaxComment = 4096;
+constexpr std::size_t kMaxPayload = 64U << 10;
+constexpr std::size_t kMaxKey = 256;
+constexpr std::size_t kMaxTarget = 256;
+constexpr std::size_t kMaxKeys = 10000;
+
+Result<void> check_sizes(const FlowControl& control) {
+  const auto at_most = [](std::string_view field, const std::string& text, std::size_t max) -> Result<void> {
+    if (text.size() <= max) return {};
+    return fail(Code::too_large,
+                std::string(field) + ": " + std::to_string(text.size()) + " bytes; at most " + std::to_string(max));
+  };
+  MJ_CHECK(at_most("comment", control.comment, kMaxComment));
+  MJ_CHECK(at_most("payload", control.payload, kMaxPayload));
+  MJ_CHECK(at_most("key", control.key, kMaxKey));
+  MJ_CHECK(at_most("target", control.target, kMaxTarget));
+  const std::pair<std::string_view, const std::string*> texts[] = {
+      {"comment", &control.comment}, {"key", &control.key}, {"target", &control.target}};
+  for (const auto& [field, text] : texts) {
+    if (!is_utf8(*text)) return fail(Code::invalid, std::string(field) + ": is not UTF-8");
+  }
+  if (control.payload.empty()) return {};
+  if (control.verb != Verb::signal) return fail(Code::invalid, "payload: only a signal carries one");
+  MJ_TRY(payload, parse_json(control.payload, kMaxPayload));
+  (void)payload;
+  return {};
+}
+
+std::string digest_of(const FlowControl& control) {
+  const nlohmann::json all{word(control.verb), control.target, control.actor, control.comment, control.payload};
+  return sha256_hex(dump_json(all)).substr(0, 32);
+}
+
+void Deciding::record(const FlowControl& control) {
+  Json more{{"verb", word(control.verb)}};
+  if (!control.target.empty()) more["target"] = control.target;
+  if (control.actor != 0) more["actor"] = control.actor;
+  if (!control.comment.empty()) more["comment"] = control.comment;
+  if (!control.payload.empty()) more["payload"] = control.payload;
+  if (!control.key.empty()) {
+    more["key"] = control.key;
+    more["digest"] = digest_of(control);
+  }
+  emit("control", std::nullopt, more);
+}
+
+Result<void> Deciding::control(const FlowControl& control) {
+  MJ_CHECK(check_sizes(control));
+  if (!control.key.empty()) {
+    const auto known = run().keys.find(control.key);
+    if (known != run().keys.end() && known->second == digest_of(control)) return {};
+    if (known != run().keys.end()) {
+      return fail(Code::conflict, "key: " + shown(control.key) + " was given with another control; take a new key");
+    }
+    if (run().keys.size() >= kMaxKeys) {
+      return fail(Code::too_large, "key: this flow has kept " + std::to_string(kMaxKeys) +
+                                       " keys, and keeps no more; leave the key out");
+    }
+  }
+  if (control.verb == Verb::retry) return retry_run(control);
+  if (is_terminal(run().status)) {
+    return fail(Code::conflict,
+                "the flow has ended (" + run().detail + "): " + std::string(word(control.verb)) + " comes too late");
+  }
+  if (run().status == FlowStatus::dispatched && control.verb != Verb::cancel) {
+    return fail(Code::conflict, "the flow has not started: start it before");
+  }
+  switch (control.verb) {
+    case Verb::signal:
+      return signal(control);
+    case Verb::approve:
+    case Verb::reject:
+      return answer(control);
+    case Verb::resume:
+      return control.target.empty() ? control_flow(control) : answer(control);
+    case Verb::pause:
+    case Verb::cancel:
+    case Verb::retry:
+      break;
+  }
+  return control_flow(control);
+}
+
+// Of the flow as a whole. What is so already is no error: whoever asked has what was wanted.
+Result<void> Deciding::control_flow(const FlowControl& control) {
+  if (!control.target.empty()) {
+    return fail(Code::invalid, "target: " + std::string(word(control.verb)) + " is of the whole flow; leave it out");
+  }
+  if (control.verb == Verb::pause && run().cancelling) {
+    return fail(Code::conflict, "the flow is being cancelled (" + run().outcome + "): it cannot be paused");
+  }
+  const bool so_already = control.verb == Verb::pause    ? run().paused
+                          : control.verb == Verb::resume ? !run().paused
+                                                         : run().cancelling;
+  if (so_already && control.key.empty()) return {};
+  record(control);
+  if (so_already) return {};
+  if (control.verb == Verb::pause) {
+    emit("paused", std::nullopt);
+  } else if (control.verb == Verb::resume) {
+    emit("resumed", std::nullopt);
+  } else {
+    const std::string by = control.actor == 0 ? "" : " by " + std::to_string(control.actor);
+    stop("cancelled", "cancelled" + by + (control.comment.empty() ? "" : ": " + control.comment));
+  }
+  return {};
+}
+
+// A failed node, or all that failed, once more.
+Result<void> Deciding::retry_run(const FlowControl& control) {
+  const RunState& now = run();
+  const auto refuse = [](std::string why) { return fail(Code::conflict, std::move(why)); };
+  if (now.compensating) return refuse("its compensations have run: what was done is undone; replay the flow instead");
+  if (now.outcome == "cancelled") return refuse("it was cancelled: replay the flow instead");
+  if (now.outcome == "result_too_large") return refuse("its results were too large: replay the flow instead");
+  if (!now.stopping) return refuse("nothing has failed: there is nothing to retry");
+  if (now.cancelling && !is_terminal(now.status)) return refuse("its time is over, and jobs still end: retry it then");
+  if (!control.target.empty()) {
+    const auto target = plan_.find(control.target);
+    if (!target) return fail(Code::not_found, "target: there is no node " + shown(control.target));
+    if (!now.failures.contains(*target) || node(*target).detail == "dependency_failed") {
+      return refuse("node " + control.target + " has not failed: it is " + std::string(word(node(*target).status)) +
+                    ' ' + node(*target).detail);
+    }
+    for (const std::uint32_t other : now.failures) {
+      if (other == *target || node(other).detail == "dependency_failed") continue;
+      const bool its_error_node = planned(*target).error_node == other && node(*target).routes;
+      if (!its_error_node) {
+        return refuse("node " + planned(other).name +
+                      " has failed too, and the flow would stop again: name no node to retry both");
+      }
+    }
+  }
+  record(control);
+  Json more = Json::object();
+  if (plan_.timeout_ms != 0) more["deadline"] = now_ + plan_.timeout_ms;
+  emit("retried", std::nullopt, more);
+  return {};
+}
 
 using What = NextStep::What;
 
 bool is_place_free(const FlowPlan& plan, const RunState& run) {
   return plan.max_parallel == 0 || run.in_flight.size() - run.waiting.size() < plan.max_parallel;
 }
-
-namespace {
 
 std::optional<NextStep> next_begin(const FlowPlan& plan, const RunState& run) {
   if (!run.met.empty()) return NextStep{What::judge, *run.met.begin()};
@@ -58,8 +658,6 @@ std::optional<NextStep> next_of_stopping(const FlowPlan& plan, const RunState& r
   }
   return next_end(run);
 }
-
-}  // namespace
 
 std::optional<NextStep> next_step(const FlowPlan& plan, const RunState& run) {
   const bool begun = run.status == FlowStatus::started || (run.status == FlowStatus::dispatched && run.stopping);
@@ -153,10 +751,10 @@ std::uint64_t bytes_of(const TextMap& values) {
   return bytes;
 }
 
-}  // namespace runs
+}  // namespace
 
 Result<Decision> decide(const FlowPlan& plan, RunState run, const FlowEvent& event, const DecideLimits& limits) {
-  runs::Deciding deciding(plan, std::move(run), event.now_ms, limits);
+  Deciding deciding(plan, std::move(run), event.now_ms, limits);
   if (const auto* control = std::get_if<FlowControl>(&event.what)) {
     deciding.time();
     MJ_CHECK(deciding.control(*control));
@@ -175,11 +773,11 @@ Result<Decision> decide(const FlowPlan& plan, RunState run, const FlowEvent& eve
 std::size_t place_bytes(const FlowPlan& plan, std::uint32_t node) {
   const Job& job = plan.job_at(node);
   std::size_t bytes = 1000 + job.script.size() + job.policy.size();
-  for (const TextMap* texts : {&job.env_vars, &plan.env_vars, &plan.input_texts}) bytes += runs::bytes_of(*texts);
+  for (const TextMap* texts : {&job.env_vars, &plan.env_vars, &plan.input_texts}) bytes += bytes_of(*texts);
   return bytes;
 }
 
-bool more_to_do(const FlowPlan& plan, const RunState& run) { return runs::next_step(plan, run).has_value(); }
+bool more_to_do(const FlowPlan& plan, const RunState& run) { return next_step(plan, run).has_value(); }
 
 std::uint64_t next_timer_ms(const RunState& run) {
   if (run.status != FlowStatus::started) return 0;
@@ -215,6 +813,12 @@ std::string_view word(FlowControl::Verb verb) {
   static constexpr std::array<std::string_view, 7> kWords{"pause",  "resume", "approve", "reject",
                                                           "signal", "cancel", "retry"};
   return kWords[static_cast<std::size_t>(verb)];
+}
+
+bool names_approver(const FlowPlan& plan, Id actor) {
+  return std::any_of(plan.nodes.begin(), plan.nodes.end(), [&](const PlanNode& node) {
+    return std::find(node.approvers.begin(), node.approvers.end(), actor) != node.approvers.end();
+  });
 }
 
 }  // namespace mycojobs

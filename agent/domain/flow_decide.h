@@ -69,7 +69,7 @@ struct Effect {
     dispatch,     // queue the node's job
     finish,       // end its job as finished: a node that the flow runs itself (result: `values`)
     fail,         // end its job as error, with detail and error
-    cancel_job,   // wish that it be cancelled
+    cancel_job,   // ask for its end
     requeue,      // its job again, as the next attempt
     replan,       // its job was ended by `fail` and waits again
     start_child,  // create and start the child flow; then ChildStarted

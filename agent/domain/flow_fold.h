@@ -1,4 +1,4 @@
-// Of flow_state.cpp, flow_fold*.cpp and flow_checkpoint.cpp: how a fact changes the state.
+// Of flow_state.cpp, flow_fold.cpp and flow_checkpoint.cpp: how a fact changes the state.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,7 +8,7 @@
 
 #include "domain/flow_state.h"
 
-namespace mycojobs::runs {
+namespace mycojobs {
 
 // A node that the flow runs itself and that takes no place beside jobs.
 constexpr bool is_own(NodeKind kind) { return kind != NodeKind::job && kind != NodeKind::flow; }
@@ -86,4 +86,4 @@ struct FoldRow {
 // The table of facts; nullptr: there is no such kind.
 const FoldRow* fold_row(std::string_view kind);
 
-}  // namespace mycojobs::runs
+}  // namespace mycojobs

@@ -1,10 +1,16 @@
+// The order of a plan's nodes, and the circles that keep it from having one.
 #include "domain/flow_plan.h"
 
 #include <algorithm>
 #include <array>
+#include <deque>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <unordered_map>
 #include <unordered_set>
 
+#include "base/ids.h"
 #include "base/sha256.h"
 #include "domain/codec.h"
 #include "domain/flow_plan_read.h"
@@ -12,6 +18,722 @@
 #include "domain/utf8.h"
 
 namespace mycojobs {
+
+namespace plans {
+
+namespace {
+
+constexpr std::size_t kMaxCycles = 10;         // that are told
+constexpr std::size_t kMaxShown = 12;          // names of one
+constexpr std::size_t kMaxSteps = 20'000'000;  // in search of the shortest; then the shortest so far will do
+constexpr std::uint32_t kNone = UINT32_MAX;
+
+// next[i]: what can begin only after i: what needs it, and the node that its error goes to.
+class Order {
+ public:
+  explicit Order(const FlowPlan& plan) : next_(plan.nodes.size()), open_(plan.nodes.size()), gone_(plan.nodes.size()) {
+    for (std::uint32_t i = 0; i < plan.nodes.size(); ++i) {
+      next_[i] = plan.nodes[i].dependents;
+      if (plan.nodes[i].error_node) next_[i].push_back(*plan.nodes[i].error_node);
+    }
+    for (const auto& list : next_) {
+      for (std::uint32_t after : list) ++open_[after];
+    }
+    for (std::uint32_t i = 0; i < next_.size(); ++i) {
+      if (open_[i] == 0) ready_.push_back(i);
+    }
+    take_ready();
+  }
+  const std::vector<std::uint32_t>& order() const { return order_; }
+
+  // A shortest circle of what is left; empty: there is none. Its nodes are then out of the way.
+  std::vector<std::uint32_t> take_cycle() {
+    std::vector<std::uint32_t> best;
+    steps_ = 0;
+    for (std::uint32_t i = 0; i < next_.size() && steps_ < kMaxSteps; ++i) {
+      if (gone_[i]) continue;
+      std::vector<std::uint32_t> found = shortest_from(i, best.empty() ? next_.size() : best.size() - 1);
+      if (!found.empty()) best = std::move(found);
+      if (best.size() == 2) break;  // none is shorter: a node that needs itself was refused before
+    }
+    for (std::uint32_t i : best) {
+      if (!gone_[i]) take(i);
+    }
+    take_ready();
+    return best;
+  }
+
+ private:
+  void take(std::uint32_t i) {
+    gone_[i] = true;
+    for (std::uint32_t after : next_[i]) {
+      if (--open_[after] == 0 && !gone_[after]) ready_.push_back(after);
+    }
+  }
+  void take_ready() {
+    while (!ready_.empty()) {
+      const std::uint32_t i = ready_.front();
+      ready_.pop_front();
+      if (gone_[i]) continue;
+      order_.push_back(i);
+      take(i);
+    }
+  }
+
+  // Breadth first from i back to i, in at most `most` steps.
+  std::vector<std::uint32_t> shortest_from(std::uint32_t i, std::size_t most) {
+    if (came_from_.size() != next_.size()) {
+      came_from_.resize(next_.size());
+      seen_in_.assign(next_.size(), kNone);
+    }
+    ++search_;
+    std::vector<std::uint32_t> edge{i};
+    for (std::size_t length = 1; length <= most && !edge.empty() && steps_ < kMaxSteps; ++length) {
+      std::vector<std::uint32_t> further;
+      for (std::uint32_t at : edge) {
+        for (std::uint32_t to : next_[at]) {
+          ++steps_;
+          if (to == i) return way_back(i, at);
+          if (gone_[to] || seen_in_[to] == search_) continue;
+          seen_in_[to] = search_;
+          came_from_[to] = at;
+          further.push_back(to);
+        }
+      }
+      edge = std::move(further);
+    }
+    return {};
+  }
+  std::vector<std::uint32_t> way_back(std::uint32_t i, std::uint32_t at) const {
+    std::vector<std::uint32_t> way{at};
+    while (at != i) way.push_back(at = came_from_[at]);
+    std::reverse(way.begin(), way.end());
+    return way;
+  }
+
+  std::vector<std::vector<std::uint32_t>> next_;
+  std::vector<std::uint32_t> open_;
+  std::vector<bool> gone_;
+  std::deque<std::uint32_t> ready_;
+  std::vector<std::uint32_t> order_;
+  std::vector<std::uint32_t> came_from_, seen_in_;
+  std::uint32_t search_ = 0;
+  std::size_t steps_ = 0;
+};
+
+std::string shown_cycle(const FlowPlan& plan, const std::vector<std::uint32_t>& cycle) {
+  std::string out;
+  const std::size_t count = cycle.size() > kMaxShown ? kMaxShown - 1 : cycle.size();
+  for (std::size_t i = 0; i < count; ++i) out += plan.nodes[cycle[i]].name + " -> ";
+  if (count < cycle.size()) out += "(" + std::to_string(cycle.size() - count) + " more) -> ";
+  return out + plan.nodes[cycle.front()].name;
+}
+
+}  // namespace
+
+std::vector<std::uint32_t> order_of(const FlowPlan& plan, const std::vector<Draft>& drafts, Problems& problems) {
+  Order order(plan);
+  const std::vector<std::uint32_t> found = order.order();
+  if (found.size() == plan.nodes.size()) return found;
+  for (std::size_t i = 0; i < kMaxCycles; ++i) {
+    const auto cycle = order.take_cycle();
+    if (cycle.empty()) break;
+    // Those on the circle wait for each other; the second of them is the one that needs the first.
+    const std::uint32_t needing = cycle[cycle.size() > 1 ? 1 : 0];
+    const bool needs = !plan.nodes[needing].needs.empty();
+    problems.add(drafts[needing].path + (needs ? ".needs" : ""),
+                 "a circle, none of which could ever begin: " + shown_cycle(plan, cycle));
+  }
+  return found;
+}
+
+// What nodes say of each other: names become indexes, and what cannot be a plan is refused.
+
+namespace {
+
+constexpr std::size_t kMaxNeeds = 10000;  // of one node: as many as a job may depend on
+
+class Linker {
+ public:
+  Linker(FlowPlan& plan, std::vector<Draft> drafts, Problems& problems)
+      : plan_(plan), drafts_(std::move(drafts)), problems_(problems) {}
+
+  void run() {
+    for (std::size_t i = 0; i < drafts_.size(); ++i) {
+      if (drafts_[i].node.name == kInputsName && !plan_.inputs.empty())
+        problems_.add(drafts_[i].path, "the name \"inputs\" means the flow's inputs here: choose another");
+      names_.push_back(index_.emplace(drafts_[i].node.name, static_cast<std::uint32_t>(i)).first->first);
+    }
+    for (std::uint32_t i = 0; i < drafts_.size(); ++i) link_each(i);
+    for (std::uint32_t i = 0; i < drafts_.size(); ++i) link_needs(i);
+    for (std::uint32_t i = 0; i < drafts_.size(); ++i) link_calls(i);
+    for (std::uint32_t i = 0; i < drafts_.size(); ++i) check_called(i);
+    check_gates();
+    for (Draft& draft : drafts_) plan_.nodes.push_back(std::move(draft.node));
+    for (std::uint32_t i = 0; i < plan_.nodes.size(); ++i) {
+      for (std::uint32_t need : plan_.nodes[i].needs) plan_.nodes[need].dependents.push_back(i);
+    }
+    const std::vector<std::uint32_t> order = order_of(plan_, drafts_, problems_);
+    if (order.size() == plan_.nodes.size()) link_conditions(order);
+    check_places();
+    if (problems_.empty()) make_places(plan_);
+  }
+
+ private:
+  PlanNode& node(std::uint32_t i) { return drafts_[i].node; }
+
+  std::optional<std::uint32_t> look_up(const Named& named, std::uint32_t from, std::string_view as) {
+    const auto found = index_.find(named.name);
+    if (found == index_.end()) {
+      if (!problems_.full()) {
+        problems_.add(named.path, "there is no node " + shown(named.name) + did_you_mean(named.name, names_));
+      }
+      return std::nullopt;
+    }
+    if (found->second == from) {
+      problems_.add(named.path, shown(named.name) + " is the node itself: it cannot be its own " + std::string(as));
+      return std::nullopt;
+    }
+    return found->second;
+  }
+
+  // Where its elements are to come from, and how many there may be.
+  void link_each(std::uint32_t i) {
+    if (!drafts_[i].each) return;
+    DraftEach& each = *drafts_[i].each;
+    PlanNode& group = node(i);
+    if (each.path.empty()) return problems_.add(each.max_path, "is of each: say of what there is to be a node each");
+    if (each.from.name == kInputsName && !plan_.inputs.empty()) {
+      take_input(each);
+    } else if (!each.from.name.empty()) {
+      group.places = each.max.value_or(kUsualEach);
+      return take_source(i, each);
+    }
+    const std::uint32_t most = each.max.value_or(kMaxEach);
+    if (each.elements.size() > most) {
+      problems_.add(each.path, "has " + std::to_string(each.elements.size()) + " elements, more than " +
+                                   (each.max ? "its max of " : "the ") + std::to_string(most));
+    }
+    for (std::size_t k = 0; k < each.elements.size(); ++k) {
+      if (each.elements[k].size() <= kMaxElementBytes) continue;
+      problems_.add(each.path + '[' + std::to_string(k) + ']',
+                    "is longer than " + std::to_string(kMaxElementBytes) + " bytes");
+    }
+    group.places = static_cast<std::uint32_t>(std::min<std::size_t>(each.elements.size(), kMaxEach));
+    group.elements = std::move(each.elements);
+  }
+
+  void take_input(DraftEach& each) {
+    const auto input = std::find_if(plan_.inputs.begin(), plan_.inputs.end(),
+                                    [&](const FlowInput& one) { return one.name == each.key; });
+    if (input == plan_.inputs.end()) {
+      problems_.add(each.path, "there is no input " + shown(each.key) + did_you_mean(each.key, input_names()));
+    } else if (input->type != "list" && input->type != "object") {
+      if (!input->type.empty())
+        problems_.add(each.path, "the input " + each.key + " is of type " + input->type + ", not list or object");
+    } else if (const auto value = plan_.values.find(each.key); value != plan_.values.end()) {
+      const auto parsed = parse_json(value->second);
+      if (parsed) each.elements = elements_of(*parsed).value_or(std::vector<std::string>());
+    }
+  }
+
+  // What it takes its elements from comes before it, named in needs or not.
+  void take_source(std::uint32_t i, const DraftEach& each) {
+    const auto found = look_up(each.from, i, "list");
+    if (!found) return;
+    if (drafts_[*found].each) {
+      return problems_.add(each.path, shown(each.from.name) +
+                                          " is a node for each of a list itself: make the list in a job that needs it");
+    }
+    node(i).from = EachSource{*found, each.key};
+    node(*found).watched.push_back(each.key);
+    auto& needs = drafts_[i].needs;
+    const bool named =
+        std::any_of(needs.begin(), needs.end(), [&](const Named& need) { return need.name == each.from.name; });
+    if (!named) needs.push_back(each.from);
+  }
+
+  std::vector<std::string_view> input_names() const {
+    std::vector<std::string_view> names;
+    for (const FlowInput& each : plan_.inputs) names.push_back(each.name);
+    return names;
+  }
+
+  // As many as there may be, whatever there are then.
+  void check_places() {
+    std::size_t all = 0;
+    for (const PlanNode& each : plan_.nodes) all += 1 + each.places;
+    if (all > kMaxFlowNodes) {
+      problems_.add("jobs", std::to_string(all) + " nodes, with those that each can come to, are more than " +
+                                std::to_string(kMaxFlowNodes) + ": give smaller max, or divide them into child flows");
+    }
+    for (std::uint32_t i = 0; i < plan_.nodes.size(); ++i) {
+      std::size_t needs = 0;
+      for (const std::uint32_t need : plan_.nodes[i].needs) needs += 1 + plan_.nodes[need].places;
+      if (needs <= kMaxNeeds || plan_.nodes[i].needs.size() > kMaxNeeds) continue;
+      problems_.add(drafts_[i].path + ".needs", std::to_string(needs) +
+                                                    " nodes, with those that each can come to, are "
+                                                    "more than " +
+                                                    std::to_string(kMaxNeeds) +
+                                                    ": give smaller max, or put a joining node in between");
+    }
+  }
+
+  void link_needs(std::uint32_t i) {
+    Draft& draft = drafts_[i];
+    if (draft.needs.size() > kMaxNeeds) {
+      problems_.add(draft.path + ".needs", std::to_string(draft.needs.size()) + " nodes are more than " +
+                                               std::to_string(kMaxNeeds) + ": put a joining node in between");
+      return;
+    }
+    std::unordered_set<std::uint32_t> seen;
+    for (const Named& need : draft.needs) {
+      const auto found = look_up(need, i, "need");
+      if (!found) continue;
+      if (seen.insert(*found).second) {
+        draft.node.needs.push_back(*found);
+      } else {
+        problems_.add(need.path, shown(need.name) + " is named twice");
+      }
+    }
+    for (const Named& input : draft.inputs) {
+      const auto found = index_.find(input.name);
+      if (found != index_.end() && seen.contains(found->second)) continue;
+      problems_.add(input.path, shown(input.name) +
+                                    " is none of the nodes that this one needs: write NODE or "
+                                    "NODE/ARTIFACT, and name the node in needs");
+    }
+  }
+
+  void link_calls(std::uint32_t i) {
+    Draft& draft = drafts_[i];
+    if (draft.route) draft.node.error_node = look_up(*draft.route, i, "error node");
+    if (!draft.says_on_error) draft.node.on_error = plan_.on_error;
+    if (draft.node.error_node) {
+      node(*draft.node.error_node).on_call = true;
+      routed_.insert(*draft.node.error_node);
+    }
+    if (draft.compensation) draft.node.compensation = look_up(*draft.compensation, i, "compensation");
+    if (!draft.node.compensation) return;
+    node(*draft.node.compensation).on_call = true;
+    const auto [first, added] = compensates_.emplace(*draft.node.compensation, i);
+    if (!added) {
+      problems_.add(draft.compensation->path, shown(draft.compensation->name) + " is the compensation of " +
+                                                  shown(node(first->second).name) +
+                                                  " already, and runs only once: give each its own");
+    }
+  }
+
+  // Error nodes and compensations begin when they are called, and so wait for nothing else.
+  void check_called(std::uint32_t i) {
+    const Draft& draft = drafts_[i];
+    const bool compensation = compensates_.contains(i);
+    if (draft.each && draft.compensation) {
+      problems_.add(draft.compensation->path,
+                    "a node with each has none: give it to a node that needs this one, and let that undo all");
+    }
+    if (draft.each && draft.node.on_call) {
+      problems_.add(draft.each->path, "an error node or compensation runs once: it has no each");
+    }
+    for (const Named& need : draft.needs) {
+      const auto found = index_.find(need.name);
+      if (found != index_.end() && compensates_.contains(found->second)) {
+        problems_.add(need.path, shown(need.name) +
+                                     " is a compensation, which runs only when the flow has failed: "
+                                     "nothing can need it");
+      }
+    }
+    if (!draft.node.on_call) return;
+    const std::string what = compensation ? "a compensation" : "an error node";
+    if (!draft.needs.empty())
+      problems_.add(draft.path + ".needs", what + " runs when it is called: it cannot need nodes");
+    if (!draft.when.empty())
+      problems_.add(draft.path + ".when", what + " runs when it is called: it has no conditions");
+    if (!compensation) return;
+    if (routed_.contains(i)) {
+      problems_.add(draft.path, "is an error node and a compensation: make two nodes of it");
+    }
+    if (draft.node.kind != NodeKind::job && draft.node.kind != NodeKind::log) {
+      problems_.add(draft.path, "a compensation is a job or a log line, not " + std::string(word(draft.node.kind)));
+    }
+    if (draft.route) problems_.add(draft.route->path, "what a compensation fails with is noted; the next one runs");
+    if (draft.compensation) problems_.add(draft.compensation->path, "a compensation has none of its own");
+    if (!draft.node.gates.empty()) {
+      problems_.add(draft.path + ".prerequisites", "a compensation cannot wait for " + draft.node.gates.front());
+    }
+  }
+
+  // `flow approve NAME` must mean one thing.
+  void check_gates() {
+    for (const Draft& draft : drafts_) {
+      for (const std::string& gate : draft.node.gates) {
+        if (!gate.starts_with("approval:")) continue;
+        const auto found = index_.find(gate.substr(sizeof "approval:" - 1));
+        if (found == index_.end() || node(found->second).kind != NodeKind::approval) continue;
+        problems_.add(draft.path + ".prerequisites",
+                      gate + ": a node is called so too: need that node, or rename one of them");
+      }
+    }
+  }
+
+  void link_conditions(const std::vector<std::uint32_t>& order) {
+    std::unordered_map<std::uint32_t, std::vector<Use>> uses;
+    for (std::uint32_t i = 0; i < drafts_.size(); ++i) {
+      for (DraftCondition& each : drafts_[i].when) {
+        if (is_of_input(each)) continue;
+        const auto found = look_up(each.node, i, "condition");
+        if (!found) continue;
+        each.condition.node = *found;
+        uses[*found].push_back({i, &each});
+      }
+    }
+    find_what_comes_before(order, uses);
+    for (std::uint32_t i = 0; i < drafts_.size(); ++i) {
+      for (DraftCondition& each : drafts_[i].when) take_condition(i, each);
+    }
+    for (PlanNode& each : plan_.nodes) {
+      std::sort(each.watched.begin(), each.watched.end());
+      each.watched.erase(std::unique(each.watched.begin(), each.watched.end()), each.watched.end());
+    }
+  }
+
+  struct Use {
+    std::uint32_t node;
+    DraftCondition* written;
+  };
+  // A bit for each of 64 nodes that conditions read, carried along to all that follow: a pass for each 64 of them.
+  void find_what_comes_before(const std::vector<std::uint32_t>& order,
+                              std::unordered_map<std::uint32_t, std::vector<Use>>& uses) {
+    std::vector<std::uint64_t> before(plan_.nodes.size());
+    std::vector<std::uint64_t> own(plan_.nodes.size());
+    for (auto at = uses.begin(); at != uses.end();) {
+      const auto first = at;
+      std::fill(before.begin(), before.end(), 0);
+      std::fill(own.begin(), own.end(), 0);
+      for (unsigned bit = 0; bit < 64 && at != uses.end(); ++bit, ++at) own[at->first] = 1ULL << bit;
+      for (std::uint32_t i : order) {
+        for (std::uint32_t next : plan_.nodes[i].dependents) before[next] |= before[i] | own[i];
+      }
+      for (auto group = first; group != at; ++group) {
+        for (Use& use : group->second) use.written->comes_before = (before[use.node] & own[group->first]) != 0;
+      }
+    }
+  }
+
+  bool is_of_input(const DraftCondition& written) const {
+    return written.node.name == kInputsName && !plan_.inputs.empty();
+  }
+
+  void take_input_condition(std::uint32_t i, const DraftCondition& written) {
+    const auto names = input_names();
+    const std::string& key = written.condition.key;
+    if (std::find(names.begin(), names.end(), key) == names.end()) {
+      return problems_.add(written.node.path, "there is no input " + shown(key) + did_you_mean(key, names));
+    }
+    FlowCondition condition = written.condition;
+    condition.of_input = true;
+    plan_.nodes[i].when.push_back(condition);
+  }
+
+  void take_condition(std::uint32_t i, const DraftCondition& written) {
+    if (is_of_input(written)) return take_input_condition(i, written);
+    const auto found = index_.find(written.node.name);
+    if (found == index_.end() || found->second == i) return;  // refused before
+    if (!written.comes_before) {
+      problems_.add(
+          written.node.path,
+          shown(written.node.name) + " does not come before this node: name it in needs, or a node that needs it");
+      return;
+    }
+    const std::string& key = written.condition.key;
+    if (plan_.nodes[found->second].kind == NodeKind::each && key != "count" && key != "$status") {
+      return problems_.add(written.node.path, shown(written.node.name) +
+                                                  " is a node for each of a list: of itself it has count and $status; "
+                                                  "let a job that needs it look at its results");
+    }
+    if (!key.starts_with('$')) plan_.nodes[written.condition.node].watched.push_back(key);
+    plan_.nodes[i].when.push_back(written.condition);
+  }
+
+  FlowPlan& plan_;
+  std::vector<Draft> drafts_;
+  Problems& problems_;
+  std::unordered_map<std::string, std::uint32_t> index_;
+  std::vector<std::string_view> names_;
+  std::unordered_set<std::uint32_t> routed_;
+  std::unordered_map<std::uint32_t, std::uint32_t> compensates_;  // compensation -> what it undoes
+};
+
+}  // namespace
+
+void link(FlowPlan& plan, std::vector<Draft> drafts, Problems& problems) {
+  Linker(plan, std::move(drafts), problems).run();
+}
+
+// Nodes for the elements of a list: `each` as it is written, and the places that it comes to.
+
+std::optional<std::vector<std::string>> elements_of(const json& value) {
+  if (!value.is_structured()) return std::nullopt;
+  std::vector<std::string> elements;
+  elements.reserve(value.size());
+  if (value.is_array()) {
+    for (const json& each : value) elements.push_back(dump_json(each));
+  } else {
+    for (const auto& item : value.items())
+      elements.push_back(dump_json({{"key", item.key()}, {"value", item.value()}}));
+  }
+  return elements;
+}
+
+void read_each(const JsonPath& at, Draft& draft, int) {
+  DraftEach each = draft.each.value_or(DraftEach{});
+  each.path = at.path;
+  if (const auto* text = at.value.get_ptr<const std::string*>()) {
+    const std::size_t dot = std::min(text->find('.'), text->size());
+    each.from = {text->substr(0, dot), at.path};
+    each.key = text->substr(std::min(dot + 1, text->size()));
+    if (each.from.name.empty() || each.key.empty() || each.key.front() == '$') {
+      at.refuse(shown(*text) + " is not NODE.KEY, a list in a result, and not inputs.NAME");
+      each.from = {};
+    }
+  } else if (auto elements = elements_of(at.value)) {
+    each.elements = std::move(*elements);
+  } else {
+    at.wrong("a list, a map, inputs.NAME or NODE.KEY");
+  }
+  draft.each = std::move(each);
+}
+
+void read_max(const JsonPath& at, Draft& draft, int) {
+  std::int64_t number = 0;
+  if (!read_whole(at, 1, kMaxEach, number)) return;
+  DraftEach each = draft.each.value_or(DraftEach{});
+  each.max = static_cast<std::uint32_t>(number);
+  each.max_path = at.path;
+  draft.each = std::move(each);
+}
+
+}  // namespace plans
+
+namespace {
+
+PlanNode place_of(const PlanNode& group, std::uint32_t at, std::uint32_t element) {
+  PlanNode place;
+  place.name = group.name + '[' + std::to_string(element) + ']';
+  place.kind = NodeKind::job;
+  place.needs = {at};
+  place.each = at;
+  place.on_error = group.on_error;
+  place.error_node = group.error_node;
+  place.irreversible = group.irreversible;
+  place.supervisor_url = group.supervisor_url;
+  place.job.name = place.name;
+  return place;
+}
+
+}  // namespace
+
+void make_places(FlowPlan& plan) {
+  std::vector<PlanNode> old = std::move(plan.nodes);
+  std::vector<std::uint32_t> to(old.size());
+  std::uint32_t count = 0;
+  for (std::size_t i = 0; i < old.size(); ++i) {
+    to[i] = count;
+    count += 1 + old[i].places;
+  }
+  plan.nodes.clear();
+  plan.nodes.reserve(count);
+  for (std::size_t i = 0; i < old.size(); ++i) {
+    PlanNode node = old[i];
+    node.dependents.clear();
+    node.needs.clear();
+    for (const std::uint32_t need : old[i].needs) {
+      for (std::uint32_t k = 0; k <= old[need].places; ++k) node.needs.push_back(to[need] + k);
+    }
+    for (FlowCondition& condition : node.when) {
+      if (!condition.of_input) condition.node = to[condition.node];
+    }
+    if (node.from) node.from->node = to[node.from->node];
+    if (node.error_node) node.error_node = to[*node.error_node];
+    if (node.compensation) node.compensation = to[*node.compensation];
+    const std::uint32_t at = to[i];
+    plan.nodes.push_back(std::move(node));
+    for (std::uint32_t k = 0; k < old[i].places; ++k) plan.nodes.push_back(place_of(plan.nodes[at], at, k));
+    // What is done and cannot be undone is done by its places.
+    if (old[i].kind == NodeKind::each) plan.nodes[at].irreversible = false;
+  }
+  for (std::uint32_t i = 0; i < count; ++i) {
+    for (const std::uint32_t need : plan.nodes[i].needs) plan.nodes[need].dependents.push_back(i);
+  }
+}
+
+std::size_t FlowPlan::written() const {
+  return static_cast<std::size_t>(std::count_if(
+      nodes.begin(), nodes.end(), [this](const PlanNode& node) { return !node.each || !nodes[*node.each].from; }));
+}
+
+// The definition of jobs that exist: what their records say, and what `nodes` adds.
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kAdded[] = {"when",         "on_error",       "compensate",
+                                       "irreversible", "supervisor_url", "gate_timeout"};
+
+// A job's own name if it can be one here and no other job has it, else job<id>.
+std::map<Id, std::string> names_of(const std::vector<Job>& jobs) {
+  std::map<std::string_view, int> uses;
+  for (const Job& job : jobs) ++uses[job.name];
+  std::map<Id, std::string> names;
+  for (const Job& job : jobs) {
+    const bool own = plans::is_node_name(job.name) && uses[job.name] == 1;
+    names[job.id] = own ? job.name : "job" + std::to_string(job.id);
+  }
+  return names;
+}
+
+std::optional<Id> id_of(std::string_view text) {
+  std::uint64_t id = 0;
+  if (!parse_u64(text, id) || id == 0 || id > UINT32_MAX) return std::nullopt;
+  return static_cast<Id>(id);
+}
+
+// By job id or name; not_found names what it looked for.
+Result<Id> job_of(const std::string& text, const std::map<Id, std::string>& names) {
+  if (const auto id = id_of(text); id && names.contains(*id)) return *id;
+  std::vector<std::string_view> known;
+  for (const auto& [id, name] : names) {
+    if (name == text) return id;
+    known.push_back(name);
+  }
+  return fail(Code::invalid, shown(text) + " is no job of this flow, by id or name" + did_you_mean(text, known));
+}
+
+std::string in_ms(std::uint64_t ms) { return std::to_string(ms) + "ms"; }
+
+Result<json> node_of(const Job& job, const std::map<Id, std::string>& names) {
+  json node = {{"name", names.at(job.id)}, {"script", job.script}, {"type", job.script_type}};
+  if (job.timeout) node["timeout"] = std::to_string(*job.timeout) + "s";
+  if (job.retries != 0) node["retries"] = job.retries;
+  if (!job.env_vars.empty()) node["env"] = job.env_vars;
+  if (!job.prerequisites.empty()) node["prerequisites"] = job.prerequisites;
+  if (job.priority != 0) node["priority"] = job.priority;
+  if (job.queue_timeout_ms != 0) node["queue_timeout"] = in_ms(job.queue_timeout_ms);
+  if (!job.concurrency_key.empty()) node["concurrency_key"] = job.concurrency_key;
+  if (job.concurrency_limit != 0) node["concurrency_limit"] = job.concurrency_limit;
+  const std::string where = "job " + std::to_string(job.id) + ": ";
+  if (!job.notify.empty()) {
+    auto notify = parse_json(job.notify);
+    node["notify"] = notify ? std::move(*notify) : json(job.notify);  // an address may stand alone
+  }
+  if (!job.policy.empty()) {
+    auto policy = parse_json(job.policy);
+    if (!policy) return fail(policy.error(), where + "policy");
+    node["policy"] = std::move(*policy);
+  }
+  for (Id need : job.dependends) {
+    const auto found = names.find(need);
+    if (found == names.end()) {
+      return fail(Code::invalid, where + "dependends: " + std::to_string(need) +
+                                     " is no job of this flow: add it, or take it out of dependends");
+    }
+    node["needs"].push_back(found->second);
+  }
+  for (const std::string& input : job.inputs) {
+    const std::size_t slash = std::min(input.find('/'), input.size());
+    const auto id = id_of(input.substr(0, slash));
+    const bool known = id && names.contains(*id);
+    node["inputs"].push_back(known ? names.at(*id) + input.substr(slash) : input);
+  }
+  return node;
+}
+
+// Names of jobs in on_error, compensate and conditions may be ids.
+Result<json> added_value(std::string_view field, const json& value, const std::map<Id, std::string>& names) {
+  const auto* text = value.get_ptr<const std::string*>();
+  if (field == "on_error" || field == "compensate") {
+    if (value.is_number_unsigned() || (text && id_of(*text))) {
+      MJ_TRY(id, job_of(text ? *text : dump_json(value), names));
+      return json(names.at(id));
+    }
+    return value;
+  }
+  if (field != "when") return value;
+  json conditions = value.is_array() ? value : json::array({value});
+  for (json& condition : conditions) {
+    if (!condition.is_object() || !condition.contains("key") || !condition["key"].is_string()) continue;
+    const std::string key = condition["key"].get<std::string>();
+    const std::size_t dot = std::min(key.find('.'), key.size());
+    if (!id_of(key.substr(0, dot))) continue;
+    MJ_TRY(id, job_of(key.substr(0, dot), names));
+    condition["key"] = names.at(id) + key.substr(dot);
+  }
+  return conditions;
+}
+
+Result<void> add(const json& more, json& node, const std::map<Id, std::string>& names) {
+  if (!more.is_object()) return fail(Code::invalid, "is no map of fields");
+  for (const auto& item : more.items()) {
+    if (item.key() == "id" || item.key() == "name") continue;
+    if (std::find(std::begin(kAdded), std::end(kAdded), item.key()) == std::end(kAdded)) {
+      return fail(Code::invalid, shown(item.key()) +
+                                     " is not said here but by the job's record; here there are when, "
+                                     "on_error, compensate, irreversible, supervisor_url and "
+                                     "gate_timeout" +
+                                     did_you_mean(item.key(), kAdded));
+    }
+    auto value = added_value(item.key(), item.value(), names);
+    if (!value) return fail(value.error(), item.key());
+    node[item.key()] = std::move(*value);
+  }
+  return {};
+}
+
+}  // namespace
+
+// `nodes`: a map by job id or name, or a list of maps that say their id or name.
+Result<json> definition_of_jobs(const std::string& name, const TextMap& env_vars, const std::vector<Job>& jobs,
+                                const json& nodes) {
+  if (jobs.empty()) return fail(Code::invalid, "jobs: is empty: give the flow at least one");
+  const std::map<Id, std::string> names = names_of(jobs);
+  if (names.size() != jobs.size()) return fail(Code::invalid, "jobs: one of them is named twice");
+  json list = json::array();
+  std::map<Id, std::size_t> places;
+  for (const Job& job : jobs) {
+    MJ_TRY(node, node_of(job, names));
+    places[job.id] = list.size();
+    list.push_back(std::move(node));
+  }
+  std::set<Id> seen;
+  const auto add_to = [&](const std::string& which, const json& more, const std::string& path) -> Result<void> {
+    auto id = job_of(which, names);
+    if (!id) return fail(id.error(), path);
+    if (!seen.insert(*id).second) return fail(Code::invalid, path + ": job " + std::to_string(*id) + " is named twice");
+    if (auto added = add(more, list[places[*id]], names); !added) return fail(added.error(), path);
+    return {};
+  };
+  if (nodes.is_object()) {
+    for (const auto& item : nodes.items()) MJ_CHECK(add_to(item.key(), item.value(), "nodes." + shown(item.key())));
+  } else if (nodes.is_array()) {
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      const std::string path = "nodes[" + std::to_string(i) + "]";
+      const json& more = nodes[i];
+      const char* by = more.is_object() && more.contains("id") ? "id" : "name";
+      if (!more.is_object() || !more.contains(by) || more[by].is_structured()) {
+        return fail(Code::invalid, path + ": is no map that says the id or name of its job");
+      }
+      const auto* text = more[by].get_ptr<const std::string*>();
+      MJ_CHECK(add_to(text ? *text : dump_json(more[by]), more, path));
+    }
+  } else if (!nodes.is_null()) {
+    return fail(Code::invalid, "nodes: is no map and no list");
+  }
+  json definition = {{"name", name.empty() ? "flow" : name}, {"jobs", std::move(list)}};
+  if (!env_vars.empty()) definition["env"] = env_vars;
+  return definition;
+}
+
 namespace plans {
 namespace {
 
@@ -23,72 +745,72 @@ bool is_flow_name(std::string_view name) {
   return !name.empty() && name.size() <= 128 && plain(name.front()) && std::all_of(name.begin(), name.end(), any);
 }
 
-void read_name(const Spot& spot, FlowPlan& plan) {
-  if (!read_text(spot, plan.name) || is_flow_name(plan.name)) return;
-  spot.refuse(shown(plan.name) +
-              " is no name of a flow: 1 to 128 of letters, digits, '.', '_' and '-', a letter or "
-              "digit first");
+void read_name(const JsonPath& at, FlowPlan& plan) {
+  if (!read_text(at, plan.name) || is_flow_name(plan.name)) return;
+  at.refuse(shown(plan.name) +
+            " is no name of a flow: 1 to 128 of letters, digits, '.', '_' and '-', a letter or "
+            "digit first");
 }
 
-void read_on_error(const Spot& spot, FlowPlan& plan) {
+void read_on_error(const JsonPath& at, FlowPlan& plan) {
   std::string word;
-  if (!read_text(spot, word)) return;
+  if (!read_text(at, word)) return;
   if (word != "stop" && word != "continue") {
-    spot.refuse(shown(word) + " is neither stop nor continue (only a job can route its error to a node)");
+    at.refuse(shown(word) + " is neither stop nor continue (only a job can route its error to a node)");
   }
   plan.on_error = word == "continue" ? OnError::go_on : OnError::stop;
 }
 
-void read_max_parallel(const Spot& spot, FlowPlan& plan) {
+void read_max_parallel(const JsonPath& at, FlowPlan& plan) {
   std::int64_t number = 0;
-  if (read_whole(spot, 0, kMaxParallel, number)) plan.max_parallel = static_cast<std::uint32_t>(number);
+  if (read_whole(at, 0, kMaxParallel, number)) plan.max_parallel = static_cast<std::uint32_t>(number);
 }
 
 struct FlowField {
   std::string_view name;
-  void (*read)(const Spot&, FlowPlan&);
+  void (*read)(const JsonPath&, FlowPlan&);
   std::string_view takes, meaning;
 };
 const std::array<FlowField, 10>& flow_fields() {
   static const std::array<FlowField, 10> kFields{{
       {"name", read_name, "text", "what its runs are listed under; required"},
-      {"env", [](const Spot& spot, FlowPlan& plan) { read_map(spot, plan.env_vars); }, "map",
+      {"env", [](const JsonPath& at, FlowPlan& plan) { read_map(at, plan.env_vars); }, "map",
        "environment of every job; a job's own comes first"},
       {"on_error", read_on_error, "stop, continue",
        "what a failed node does to the flow, if it does not say itself; default stop"},
-      {"timeout", [](const Spot& spot, FlowPlan& plan) { read_duration(spot, plan.timeout_ms); }, "duration",
+      {"timeout", [](const JsonPath& at, FlowPlan& plan) { read_duration(at, plan.timeout_ms); }, "duration",
        "of the whole flow, from its start; then it is cancelled, with the detail timeout"},
       {"max_parallel", read_max_parallel, "number", "jobs in flight at one time; default 0: any number"},
-      {"notify", [](const Spot& spot, FlowPlan& plan) { read_notify_field(spot, plan.notify); },
+      {"notify", [](const JsonPath& at, FlowPlan& plan) { read_notify_field(at, plan.notify); },
        "url, map, list of both", "who hears of its end: webhook, job or topic"},
-      {"inputs", [](const Spot&, FlowPlan&) {}, "map", "what whoever starts it gives, by name"},
-      {"given", [](const Spot&, FlowPlan&) {}, "map", "values of inputs, unless whoever starts it gives others"},
-      {"defaults", [](const Spot&, FlowPlan&) {}, "map", "fields of every job that does not have them"},
-      {"jobs", [](const Spot&, FlowPlan&) {}, "map, or list of maps that say their name", "the nodes; required"},
+      {"inputs", [](const JsonPath&, FlowPlan&) {}, "map", "what whoever starts it gives, by name"},
+      {"given", [](const JsonPath&, FlowPlan&) {}, "map", "values of inputs, unless whoever starts it gives others"},
+      {"defaults", [](const JsonPath&, FlowPlan&) {}, "map", "fields of every job that does not have them"},
+      {"jobs", [](const JsonPath&, FlowPlan&) {}, "map, or list of maps that say their name", "the nodes; required"},
   }};
   return kFields;
 }
 
-void read_flow_fields(const Spot& spot, FlowPlan& plan) {
-  for (const auto& item : spot.value.items()) {
+void read_flow_fields(const JsonPath& at, FlowPlan& plan) {
+  for (const auto& item : at.value.items()) {
     const auto& fields = flow_fields();
     const auto* field =
         std::find_if(fields.begin(), fields.end(), [&](const FlowField& each) { return each.name == item.key(); });
     if (field != fields.end()) {
-      field->read(spot.at(item.value(), item.key()), plan);
+      field->read(at.at(item.value(), item.key()), plan);
       continue;
     }
     std::vector<std::string_view> names;
     for (const FlowField& each : fields) names.push_back(each.name);
     const std::string_view meant = meant_by(item.key());
-    spot.at(item.value(), item.key())
+    at.at(item.value(), item.key())
         .refuse("unknown field of a flow" +
                 (meant == "env" ? "; did you mean \"env\"?" : did_you_mean(item.key(), names)));
   }
 }
 
 // The nodes in the order of a list, or, since a map has no order, of their names.
-std::vector<Draft> read_nodes(const Spot& jobs, int depth, const json& defaults) {
+std::vector<Draft> read_nodes(const JsonPath& jobs, int depth, const json& defaults) {
   std::vector<Draft> drafts;
   if (jobs.value.is_object()) {
     for (const auto& item : jobs.value.items())
@@ -97,26 +819,26 @@ std::vector<Draft> read_nodes(const Spot& jobs, int depth, const json& defaults)
   }
   std::unordered_set<std::string> names;
   for (std::size_t i = 0; i < jobs.value.size(); ++i) {
-    const Spot spot = jobs.at(jobs.value[i], i);
-    const auto name = spot.value.is_object() ? spot.value.find("name") : spot.value.end();
+    const JsonPath at = jobs.at(jobs.value[i], i);
+    const auto name = at.value.is_object() ? at.value.find("name") : at.value.end();
     std::string text;
-    if (!spot.value.is_object() || name == spot.value.end()) {
-      spot.refuse("is no map that says its name");
-    } else if (read_text(spot.at(*name, "name"), text)) {
+    if (!at.value.is_object() || name == at.value.end()) {
+      at.refuse("is no map that says its name");
+    } else if (read_text(at.at(*name, "name"), text)) {
       if (names.insert(text).second) {
-        drafts.push_back(read_node(spot, text, true, depth, defaults));
+        drafts.push_back(read_node(at, text, true, depth, defaults));
       } else {
-        spot.at(*name, "name").refuse("a node before has the name " + shown(text) + " too: rename one");
+        at.at(*name, "name").refuse("a node before has the name " + shown(text) + " too: rename one");
       }
     }
   }
   return drafts;
 }
 
-void read_jobs(const Spot& root, FlowPlan& plan, int depth) {
+void read_jobs(const JsonPath& root, FlowPlan& plan, int depth) {
   const auto found = root.value.find("jobs");
   if (found == root.value.end()) return root.refuse("jobs: is missing: give the flow at least one");
-  const Spot jobs = root.at(*found, "jobs");
+  const JsonPath jobs = root.at(*found, "jobs");
   if (!found->is_structured()) {
     jobs.wrong("a map of jobs by name");
     return;
@@ -126,16 +848,16 @@ void read_jobs(const Spot& root, FlowPlan& plan, int depth) {
     return jobs.refuse(std::to_string(found->size()) + " nodes are more than " + std::to_string(kMaxFlowNodes) +
                        ": divide them into child flows");
   }
-  static const json kNone = json::object();
+  static const json kNoDefaults = json::object();
   const auto defaults = root.value.find("defaults");
   const bool there = defaults != root.value.end();
   if (there) check_defaults(root.at(*defaults, "defaults"));
-  link(plan, read_nodes(jobs, depth, there && defaults->is_object() ? *defaults : kNone), root.problems);
+  link(plan, read_nodes(jobs, depth, there && defaults->is_object() ? *defaults : kNoDefaults), root.problems);
 }
 
 }  // namespace
 
-FlowPlan read_flow(const Spot& root, int depth) {
+FlowPlan read_flow(const JsonPath& root, int depth) {
   FlowPlan plan;
   if (!root.value.is_object()) {
     root.wrong("a map with a name and jobs");

@@ -1,8 +1,6 @@
-// How a definition is read, in parts. Only the files of flow_plan need it.
+// How a definition is read. Only flow_plan.cpp and flow_plan_read.cpp need it.
 //
-//   read_flow (flow_plan.cpp) --> read_inputs (flow_plan_inputs.cpp)
-//                             --> read_node for each (flow_plan_node.cpp) --> link (flow_plan_links.cpp)
-//                             --> make_places (flow_plan_each.cpp)
+//   read_flow --> read_inputs, read_node for each (flow_plan_read.cpp) --> link --> make_places (flow_plan.cpp)
 #pragma once
 
 #include <functional>
@@ -38,27 +36,27 @@ class Problems {
 };
 
 // A value and where it stands: "jobs.build.needs[0]".
-struct Spot {
+struct JsonPath {
   const json& value;
   std::string path;
   Problems& problems;
 
   void refuse(std::string message) const { problems.add(path, std::move(message)); }
   bool wrong(std::string_view expected) const;  // says what it is instead; false
-  Spot at(const json& item, std::string_view key) const;
-  Spot at(const json& item, std::size_t index) const;
+  JsonPath at(const json& item, std::string_view key) const;
+  JsonPath at(const json& item, std::size_t index) const;
 };
 
 // Typed reads. false: refused, and `out` is as it was.
-bool read_text(const Spot&, std::string& out);           // not empty
-bool read_scalar(const Spot&, std::string& out);         // text, number or boolean, as text
-bool read_switch(const Spot&, bool& out);                //
-bool read_duration(const Spot&, std::uint64_t& out_ms);  // above 0, at most 10 years
-bool read_whole(const Spot&, std::int64_t least, std::int64_t most, std::int64_t& out);
-bool read_map(const Spot&, TextMap& out);
-void read_notify_field(const Spot&, std::string& out);  // as JSON
-// A list, or one value that stands for a list of one: calls see(Spot of the item).
-void each_of(const Spot&, const std::function<void(const Spot&)>& see);
+bool read_text(const JsonPath&, std::string& out);           // not empty
+bool read_scalar(const JsonPath&, std::string& out);         // text, number or boolean, as text
+bool read_switch(const JsonPath&, bool& out);                //
+bool read_duration(const JsonPath&, std::uint64_t& out_ms);  // above 0, at most 10 years
+bool read_whole(const JsonPath&, std::int64_t least, std::int64_t most, std::int64_t& out);
+bool read_map(const JsonPath&, TextMap& out);
+void read_notify_field(const JsonPath&, std::string& out);  // as JSON
+// A list, or one value that stands for a list of one: calls see(JsonPath of the item).
+void each_of(const JsonPath&, const std::function<void(const JsonPath&)>& see);
 
 bool is_node_name(std::string_view name);
 void check_node_name(std::string_view name, const std::string& path, Problems&);
@@ -98,24 +96,24 @@ constexpr std::uint32_t bit(NodeKind kind) { return 1U << static_cast<unsigned>(
 struct NodeField {
   std::string_view name;
   std::uint32_t kinds;  // a bit for each NodeKind
-  void (*read)(const Spot&, Draft&, int depth);
+  void (*read)(const JsonPath&, Draft&, int depth);
   std::string_view takes, meaning;
 };
 std::span<const NodeField> node_fields();
 std::string_view meant_by(std::string_view field);  // "depends" -> "needs"; empty: nothing known
 
 // defaults: fields of every job that does not have them, checked before by check_defaults(); an object.
-Draft read_node(const Spot&, std::string name, bool in_list, int depth, const json& defaults);
-void check_defaults(const Spot&);
+Draft read_node(const JsonPath&, std::string name, bool in_list, int depth, const json& defaults);
+void check_defaults(const JsonPath&);
 // `inputs` and `given` of a flow.
-void read_inputs(const Spot& flow, FlowPlan&);
-void read_each(const Spot&, Draft&, int depth);
-void read_max(const Spot&, Draft&, int depth);
+void read_inputs(const JsonPath& flow, FlowPlan&);
+void read_each(const JsonPath&, Draft&, int depth);
+void read_max(const JsonPath&, Draft&, int depth);
 // The elements of a list, or of a map as {"key", "value"}, as JSON; nothing: it is neither.
 std::optional<std::vector<std::string>> elements_of(const json&);
-void read_condition(const Spot&, Draft&);
-// Everything but canonical and hash. Problems go to the spot's.
-FlowPlan read_flow(const Spot&, int depth);
+void read_condition(const JsonPath&, Draft&);
+// Everything but canonical and hash. Problems go to the at's.
+FlowPlan read_flow(const JsonPath&, int depth);
 // Looks the names up, and refuses what cannot be a plan.
 void link(FlowPlan&, std::vector<Draft>, Problems&);
 // The nodes in an order in which each comes after those that it needs or takes an error over from; shorter: there are

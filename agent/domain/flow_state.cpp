@@ -10,7 +10,6 @@
 #include "domain/utf8.h"
 
 namespace mycojobs {
-namespace runs {
 namespace {
 
 constexpr std::size_t kMaxAnomalies = 100;
@@ -150,8 +149,6 @@ std::string detail_of(const RunState& run) {
   return run.paused ? "paused" : "running";
 }
 
-}  // namespace runs
-
 bool is_unborn(const FlowPlan& plan, const RunState& run, std::uint32_t node) {
   const auto each = plan.nodes[node].each;
   if (!each) return false;
@@ -187,24 +184,24 @@ RunState fresh(const FlowPlan& plan) {
   for (std::size_t i = 0; i < plan.nodes.size(); ++i) {
     run.nodes[i].detail = plan.nodes[i].on_call ? "on_call" : "dependencies";
   }
-  runs::index_run(plan, run);
+  index_run(plan, run);
   return run;
 }
 
 void fold(const FlowPlan& plan, RunState& run, const RunFact& fact) {
   if (fact.revision <= run.revision) {
-    return runs::note(run, fact, "stands after revision " + std::to_string(run.revision));
+    return note(run, fact, "stands after revision " + std::to_string(run.revision));
   }
   if (fact.revision != run.revision + 1) {
-    runs::note(run, fact, "follows revision " + std::to_string(run.revision) + ": what stood between is lost");
+    note(run, fact, "follows revision " + std::to_string(run.revision) + ": what stood between is lost");
   }
   run.revision = fact.revision;
-  if (const auto wrong = runs::Folding(plan, run, fact).apply()) runs::note(run, fact, *wrong);
+  if (const auto wrong = Folding(plan, run, fact).apply()) note(run, fact, *wrong);
 }
 
 std::vector<RunFactShape> run_fact_shapes() {
   std::vector<RunFactShape> shapes;
-  for (const auto& row : runs::kRows) shapes.push_back(row.shape);
+  for (const auto& row : kRows) shapes.push_back(row.shape);
   return shapes;
 }
 

@@ -10,6 +10,7 @@
 #include "domain/utf8.h"
 
 namespace mycojobs {
+
 namespace {
 
 using nlohmann::json;
@@ -134,15 +135,15 @@ Result<ObjectOp> read_put(const Params& params) {
   return op;
 }
 
-Result<ObjectOp> read_by_id(const Params& params, ObjectOp::Deed deed) {
+Result<ObjectOp> read_by_id(const Params& params, ObjectOp::Verb verb) {
   ObjectOp op;
   MJ_TRY(of, read_kind(params));
   MJ_TRY(id, read_id(params));
   MJ_TRY(version, params.number("version"));
-  if (deed == ObjectOp::Deed::check && !version) {
+  if (verb == ObjectOp::Verb::check && !version) {
     return params.wrong("version", "the version that it must have (0: it must not exist)");
   }
-  op.deed = deed;
+  op.verb = verb;
   op.of = of;
   op.id = id;
   op.version = version;
@@ -176,7 +177,7 @@ Result<void> read_get(const Params& params, ObjectCall& call) {
   return {};
 }
 Result<void> read_delete(const Params& params, ObjectCall& call) {
-  MJ_TRY(op, read_by_id(params, ObjectOp::Deed::remove));
+  MJ_TRY(op, read_by_id(params, ObjectOp::Verb::remove));
   call.ops.push_back(std::move(op));
   return {};
 }
@@ -234,7 +235,7 @@ Result<ObjectOp> read_op(const json& value, const std::string& place) {
   }
   if (word == "delete" || word == "check") {
     MJ_CHECK(params.only("op namespace kind id version"));
-    return read_by_id(params, word == "delete" ? ObjectOp::Deed::remove : ObjectOp::Deed::check);
+    return read_by_id(params, word == "delete" ? ObjectOp::Verb::remove : ObjectOp::Verb::check);
   }
   return params.wrong("op", "put, delete or check");
 }
@@ -306,6 +307,76 @@ ReadCall read_object_call(std::string_view text) {
   if (!has_id) return {"null", fail(Code::invalid, "id: is not a number")};
   std::string own = dump_json(*id);
   return {std::move(own), read_call(*request)};
+}
+
+namespace {
+
+using nlohmann::json;
+
+std::string_view word(Code code) {
+  switch (code) {
+    case Code::invalid:
+      return "invalid";
+    case Code::not_found:
+      return "not_found";
+    case Code::conflict:
+      return "conflict";
+    case Code::denied:
+      return "denied";
+    case Code::too_large:
+      return "too_large";
+    case Code::stale_claim:
+    case Code::unavailable:
+    case Code::unsupported:
+    case Code::io:
+    case Code::internal:
+      break;
+  }
+  return "unavailable";
+}
+
+}  // namespace
+
+std::string error_answer(const std::string& id, const Error& error) {
+  const json detail = {{"code", word(error.code)}, {"message", error.message}};
+  return "{\"id\":" + id + ",\"error\":" + dump_json(detail) + "}";
+}
+
+std::string answer(const std::string& id, std::string_view result_json) {
+  return "{\"id\":" + id + ",\"result\":" + std::string(result_json) + "}";
+}
+
+std::string stamp_json(const ObjectStamp& stamp) {
+  return dump_json(json{{"id", stamp.id},
+                        {"version", stamp.version},
+                        {"created_ms", stamp.created_ms},
+                        {"updated_ms", stamp.updated_ms}});
+}
+
+std::string object_json(const StoredObject& object) {
+  std::string stamp = stamp_json({object.id, object.version, object.created_ms, object.updated_ms});
+  stamp.pop_back();
+  return stamp + ",\"object\":" + object.json + "}";
+}
+
+std::string page_json(const std::vector<StoredObject>& objects, const std::string& after) {
+  std::string out = "{\"objects\":[";
+  for (const StoredObject& each : objects) out += (&each == objects.data() ? "" : ",") + object_json(each);
+  out += "]";
+  if (!after.empty()) out += ",\"after\":" + dump_json(json(after));
+  return out + "}";
+}
+
+std::string kinds_json(const std::vector<KindInfo>& kinds) {
+  json list = json::array();
+  for (const KindInfo& each : kinds) {
+    list.push_back({{"namespace", each.of.space},
+                    {"kind", each.of.kind},
+                    {"count", each.count},
+                    {"index", each.index},
+                    {"text", each.text}});
+  }
+  return dump_json(json{{"kinds", std::move(list)}});
 }
 
 }  // namespace mycojobs

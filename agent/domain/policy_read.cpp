@@ -1,12 +1,199 @@
-// Policies from JSON text and back. The text may come from a stranger: bounded, and every mistake is named.
+// The items of a policy's lists: what each may look like.
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
+#include "base/ids.h"
+#include "domain/allow_list.h"
 #include "domain/policy_fields.h"
 #include "domain/units.h"
 #include "domain/utf8.h"
 
 namespace mycojobs {
+
+namespace policies {
+
+namespace {
+
+constexpr std::size_t kMaxPathBytes = 4095;   // PATH_MAX counts the NUL
+constexpr std::size_t kMaxSecretBytes = 255;  // of a file name
+constexpr std::array kRoots =
+    std::to_array<std::string_view>({"/srv", "/opt", "/home", "/var", "/mnt", "/media", "/data"});
+
+bool is_control(char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+}  // namespace
+
+Result<std::string> check_folder(std::string_view path) {
+  if (path.size() > kMaxPathBytes) {
+    return fail(Code::invalid,
+                "a path of " + std::to_string(path.size()) + " bytes is longer than " + std::to_string(kMaxPathBytes));
+  }
+  if (!path.starts_with('/')) return fail(Code::invalid, shown(path) + " is not an absolute path");
+  if (!is_utf8(path) || std::any_of(path.begin(), path.end(), is_control)) {
+    return fail(Code::invalid, shown(path) + " has control characters in it, or is not UTF-8");
+  }
+  std::string normal;
+  for (std::size_t from = 0; from < path.size();) {
+    const std::size_t end = std::min(path.find('/', from), path.size());
+    const std::string_view part = path.substr(from, end - from);
+    if (part == "..") return fail(Code::invalid, shown(path) + " has \"..\" in it: name the folder itself");
+    if (!part.empty() && part != ".") normal.append("/").append(part);
+    from = end + 1;
+  }
+  const auto below = [&normal](std::string_view root) {
+    return is_within(normal, root) && normal.size() > root.size();
+  };
+  if (!std::any_of(kRoots.begin(), kRoots.end(), below)) {
+    return fail(Code::invalid, shown(path) + " is not below /srv, /opt, /home, /var, /mnt, /media or /data");
+  }
+  return normal;
+}
+
+bool is_within(std::string_view path, std::string_view folder) {
+  return path.starts_with(folder) && (path.size() == folder.size() || path[folder.size()] == '/');
+}
+
+Result<std::string> check_allow_entry(std::string_view entry) {
+  std::string normal(entry);
+  std::transform(normal.begin(), normal.end(), normal.begin(), lower);
+  MJ_CHECK(parse_allow_entry(normal));
+  return normal;
+}
+
+bool covers_entry(std::string_view granted, std::string_view asked) {
+  const auto wide = parse_allow_entry(granted);
+  const auto narrow = parse_allow_entry(asked);
+  return wide && narrow && covers(*wide, *narrow);
+}
+
+Result<std::string> check_syscall(std::string_view name, PolicyKind kind) {
+  if (is_granted_by_exec(name))
+    return fail(Code::invalid, shown(name) + " is not granted by name: exec = true grants it");
+  if (is_known_syscall(name) || (kind == PolicyKind::ceiling && name == "*")) return std::string(name);
+  return fail(Code::invalid, shown(name) + " is no system call: names are as in syscalls(2), such as \"keyctl\"");
+}
+
+Result<std::string> check_secret(std::string_view name) {
+  const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
+    return is_digit(c) || is_lower(lower(c)) || c == '-' || c == '_' || c == '.';
+  });
+  if (plain && !name.empty() && name.front() != '.' && name.size() <= kMaxSecretBytes) return std::string(name);
+  return fail(Code::invalid, shown(name) +
+                                 " is not the name of a secret: 1 to 255 of a-z, A-Z, 0-9, '_', '-' and "
+                                 "'.', not '.' first");
+}
+
+namespace {
+
+constexpr std::uint64_t kTebi = 1ULL << 40;
+constexpr std::uint64_t kLongestMs = 1ULL << 40;  // about 34 years
+
+// What the sandbox can set up at all (sandbox/launcher.cpp); beyond it lies nothing but mistakes.
+constexpr NumberRow kNumbers[] = {
+    {PolicyField::cpu, Unit::time, 1, kLongestMs, true, [](const Policy& p) { return p.cpu_ms; },
+     [](Policy& p, std::uint64_t n) { p.cpu_ms = n; }},
+    {PolicyField::memory, Unit::bytes, 4ULL << 20, kTebi, false, [](const Policy& p) { return p.memory_bytes; },
+     [](Policy& p, std::uint64_t n) { p.memory_bytes = n; }},
+    {PolicyField::pids, Unit::count, 1, 1U << 20, false, [](const Policy& p) -> std::uint64_t { return p.pids; },
+     [](Policy& p, std::uint64_t n) { p.pids = static_cast<std::uint32_t>(n); }},
+    {PolicyField::wall, Unit::time, 1, kLongestMs, true, [](const Policy& p) { return p.wall_ms; },
+     [](Policy& p, std::uint64_t n) { p.wall_ms = n; }},
+    {PolicyField::disk, Unit::bytes, 4096, kTebi, false, [](const Policy& p) { return p.disk_bytes; },
+     [](Policy& p, std::uint64_t n) { p.disk_bytes = n; }},
+    {PolicyField::file_size, Unit::bytes, 4096, kTebi, false, [](const Policy& p) { return p.file_bytes; },
+     [](Policy& p, std::uint64_t n) { p.file_bytes = n; }},
+    {PolicyField::open_files, Unit::count, 32, 1U << 20, false,
+     [](const Policy& p) -> std::uint64_t { return p.open_files; },
+     [](Policy& p, std::uint64_t n) { p.open_files = static_cast<std::uint32_t>(n); }},
+    {PolicyField::output_keep, Unit::bytes, 1, kTebi, false, [](const Policy& p) { return p.output_bytes; },
+     [](Policy& p, std::uint64_t n) { p.output_bytes = n; }},
+};
+
+constexpr ListRow kLists[] = {
+    {PolicyField::fs_read, kMaxFolders, "folders", &Policy::fs_read},
+    {PolicyField::fs_write, kMaxFolders, "folders", &Policy::fs_write},
+    {PolicyField::syscalls, 64, "system calls", &Policy::syscalls},
+    {PolicyField::secrets, 16, "secrets", &Policy::secrets},
+};
+
+constexpr SwitchRow kSwitches[] = {
+    {PolicyField::exec, &Policy::exec},
+    {PolicyField::output_kill, &Policy::output_kill},
+};
+
+struct Scale {
+  std::string_view name;
+  std::uint64_t factor;
+};
+constexpr Scale kSizes[] = {{"TiB", 1ULL << 40}, {"GiB", 1ULL << 30}, {"MiB", 1ULL << 20}, {"KiB", 1ULL << 10}};
+constexpr Scale kTimes[] = {{"d", 86'400'000}, {"h", 3'600'000}, {"m", 60'000}, {"s", 1000}, {"ms", 1}};
+
+}  // namespace
+
+std::span<const NumberRow> number_rows() { return kNumbers; }
+std::span<const ListRow> list_rows() { return kLists; }
+std::span<const SwitchRow> switch_rows() { return kSwitches; }
+
+std::string number_text(Unit unit, std::uint64_t value) {
+  const std::string digits = std::to_string(value);
+  if (unit == Unit::count) return digits;
+  const std::span<const Scale> scales = unit == Unit::bytes ? std::span<const Scale>(kSizes) : kTimes;
+  for (const Scale& scale : scales) {
+    if (value != 0 && value % scale.factor == 0)
+      return std::to_string(value / scale.factor) + ' ' + std::string(scale.name);
+  }
+  return digits + (unit == Unit::bytes ? " bytes" : " ms");
+}
+
+void add_missing(std::vector<std::string>& to, const std::vector<std::string>& items) {
+  for (const std::string& item : items) {
+    if (std::find(to.begin(), to.end(), item) == to.end()) to.push_back(item);
+  }
+}
+
+}  // namespace policies
+
+std::string_view word(PolicyField field) {
+  static constexpr std::array<std::string_view, kPolicyFields> kWords = {
+      "fs.read", "fs.write",  "net",        "exec",        "cpu",         "memory",       "pids",   "wall",
+      "disk",    "file_size", "open_files", "output.keep", "output.kill", "syscalls.add", "secrets"};
+  return kWords[policies::index(field)];
+}
+
+nlohmann::json to_json(const Policy& policy) {
+  auto out = nlohmann::json::object();
+  for (const auto& row : policies::list_rows()) out[word(row.field)] = policy.*row.member;
+  for (const auto& row : policies::switch_rows()) out[word(row.field)] = policy.*row.member;
+  for (const auto& row : policies::number_rows()) {
+    const std::uint64_t value = row.get(policy);
+    out[word(row.field)] = row.may_be_unlimited && value == 0 ? nlohmann::json() : nlohmann::json(value);
+  }
+  auto& net = out[word(PolicyField::net)];
+  if (policy.network == Network::allow_list) {
+    net = policy.net_allow;
+  } else {
+    net = policy.network == Network::none ? "none" : "loopback";
+  }
+  return out;
+}
+
+std::string value_text(PolicyField field, const Policy& policy) {
+  for (const auto& row : policies::number_rows()) {
+    if (row.field != field) continue;
+    const std::uint64_t value = row.get(policy);
+    if (row.may_be_unlimited && value == 0) return "\"unlimited\"";
+    const std::string text = policies::number_text(row.unit, value);
+    return row.unit == policies::Unit::count || text.ends_with("bytes") ? std::to_string(value) : '"' + text + '"';
+  }
+  return dump_json(to_json(policy).at(word(field)));
+}
+
+// Policies from JSON text and back. The text may come from a stranger: bounded, and every mistake is named.
+
 namespace {
 
 using nlohmann::json;

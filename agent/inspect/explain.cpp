@@ -1,18 +1,732 @@
+// Reads what explain() needs, then answers by where the job is.
 #include "inspect/explain.h"
 
 #include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
+#include <string>
+#include <string_view>
 
+#include "base/counted.h"
 #include "base/ids.h"
-#include "inspect/explain_parts.h"
+#include "domain/codec.h"
 #include "inspect/runners.h"
 
 namespace mycojobs {
 namespace {
+
+// What any job has: its key, and what record and claim say.
+Explanation begin(const Situation&, std::string_view state);
+
+Explanation unknown(const Situation&);  // neither record nor claim
+Explanation bare(const Situation&);     // a record that nobody has claimed
+Explanation queued(const Situation&);
+Explanation live(const Situation&);
+Explanation delayed(const Situation&);
+Explanation waiting(const Situation&);
+Explanation prerequisites(const Situation&);
+Explanation held(const Situation&);
+Explanation planned(const Situation&);
+Explanation ended(const Situation&);
+
+std::string field(const Situation&, std::string_view name);  // of the record; empty: absent
+std::uint64_t number(const Situation&, std::string_view name);
+// "`mycojobs job retry 12:2001 --context 3`"
+std::string command(const Situation&, std::string_view verb, std::string_view rest);
+std::string command(const Situation&, std::string_view verb);  // about this job
+// "`redis-cli -n 3 LPUSH queue:python job:12:2001`"
+std::string redis_cli(const Situation&, std::string_view words);
+std::string flow_of(const ClaimView&);  // "7"; empty: of none
+bool anyone_alive(const Situation&);
+void tell_runners(const Situation&, Explanation&);  // as evidence
+// It is not where its claim says: another client's doing.
+Explanation place_lost(const Situation&, std::string_view state, std::string_view where);
+
+constexpr std::uint64_t kLookedLatelyMs = 5000;  // as prerequisites_due.lua has it
+constexpr int kExplainLooks = 5;                 // at a job that moves while we read
+constexpr std::uint32_t kQueuePage = 1000;       // of queue entries
+constexpr std::uint64_t kDeepest = 1000000;      // position that is looked for in a queue
+constexpr std::size_t kPlacesBatch = 100;        // jobs whose places are read in one step
+constexpr std::size_t kMaxWaits = 10000;         // jobs that are followed for a circle
+constexpr std::size_t kMaxDead = 10000;          // the newest: a longer answer would hold up Redis
+constexpr std::size_t kMaxAnomalies = 1000;
+constexpr std::size_t kShownAnomalies = 3;
+
+Result<std::vector<JobPlaces>> places_of(Store& store, Id context, std::span<const std::string> keys) {
+  std::vector<JobPlaces> all;
+  for (std::size_t from = 0; from < keys.size(); from += kPlacesBatch) {
+    MJ_TRY(batch, store.places(context, keys.subspan(from, std::min(kPlacesBatch, keys.size() - from)), false));
+    std::move(batch.begin(), batch.end(), std::back_inserter(all));
+  }
+  return all;
+}
+
+Result<void> read_queue(Store& store, Situation& about) {
+  if (about.queue.empty()) return {};
+  MJ_TRY(queues, store.queues(about.context));
+  for (const QueueInfo& info : queues) {
+    if (info.queue != about.queue) continue;
+    about.queue_paused = info.paused;
+    about.queue_length = info.length;
+    about.prioritised = info.prioritised;
+  }
+  if (about.job.in_queue == 0) return {};
+  for (std::uint64_t from = 0; from < kDeepest; from += kQueuePage) {
+    MJ_TRY(entries, store.queue_entries(about.context, about.queue, from, kQueuePage));
+    const auto found = std::find(entries.begin(), entries.end(), about.job.job_key);
+    if (found != entries.end()) {
+      about.ahead = from + static_cast<std::uint64_t>(found - entries.begin());
+      about.queue_length = std::max(about.queue_length, *about.ahead + 1);  // it has grown since
+      return {};
+    }
+    if (entries.size() < kQueuePage) return {};
+  }
+  return {};
+}
+
+// Follows what jobs wait for, from this one on.
+Result<void> read_waits(Store& store, Situation& about) {
+  Waits waits{{about.job.job_key, about.job.waits_for}};
+  std::set<std::string> seen{about.job.job_key};
+  std::vector<std::string> next = about.job.waits_for;
+  MJ_TRY(awaited, places_of(store, about.context, next));
+  about.awaited = awaited;
+  while (!awaited.empty() && seen.size() < kMaxWaits) {
+    next.clear();
+    for (const JobPlaces& job : awaited) {
+      if (!seen.insert(job.job_key).second) continue;
+      waits.emplace_back(job.job_key, job.waits_for);
+      next.insert(next.end(), job.waits_for.begin(), job.waits_for.end());
+    }
+    std::erase_if(next, [&](const std::string& key) { return seen.contains(key); });
+    MJ_TRY(further, places_of(store, about.context, next));
+    awaited = std::move(further);
+  }
+  about.cycle = find_cycle(waits, about.job.job_key);
+  return {};
+}
+
+Result<void> read_slots(Store& store, Situation& about) {
+  const std::string key = field(about, "concurrency_key");
+  MJ_TRY(leases, store.leases(about.context));
+  std::vector<std::string> keys;
+  keys.reserve(leases.size());
+  for (const Lease& lease : leases) keys.push_back(lease.job_key);
+  MJ_TRY(running, places_of(store, about.context, keys));
+  for (const JobPlaces& job : running) {
+    if (job.takes_slot && job.claim.concurrency_key == key) about.slot_takers.push_back(job.job_key);
+  }
+  return {};
+}
+
+bool names(const std::string& line, const std::string& job_key) {
+  for (auto at = line.find(job_key); at != std::string::npos; at = line.find(job_key, at + 1)) {
+    const auto end = at + job_key.size();
+    if (end >= line.size() || line[end] < '0' || line[end] > '9') return true;
+  }
+  return false;
+}
+
+Result<void> read_letters(Store& store, Situation& about) {
+  const ClaimView& claim = about.job.claim;
+  if (claim.state.empty() || (claim.state == "ended" && claim.detail == "dead_letter")) {
+    MJ_TRY(letters, store.dead_letters(about.context, kMaxDead));
+    for (const DeadLetter& letter : letters) {
+      if (letter.job_key == about.job.job_key) about.dead_letter = letter;
+    }
+  }
+  MJ_TRY(anomalies, store.anomalies(about.context, kMaxAnomalies));
+  std::erase_if(anomalies, [&](const std::string& line) { return !names(line, about.job.job_key); });
+  if (anomalies.size() > kShownAnomalies) anomalies.erase(anomalies.begin(), anomalies.end() - kShownAnomalies);
+  about.anomalies = std::move(anomalies);
+  return {};
+}
+
+void look_in_database_0(Store& store, Situation& about) {
+  static constexpr std::string_view kFields[] = {"script_type"};
+  const auto there = store.load_fields(0, about.job.job_key, kFields);
+  if (!there) return;
+  about.in_database_0 = true;
+  for (const auto& [name, value] : *there) {
+    if (name == "script_type") about.queue = queue_key(value);
+  }
+}
+
+// Whether one looks after prerequisites in place of the agents.
+Result<void> read_coordinator(Store& store, Situation& about) {
+  static constexpr std::string_view kAt[] = {"at"};
+  auto fields = store.load_fields(about.context, "mj:looking", kAt);
+  if (!fields && fields.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(fields).error());
+  std::uint64_t at = 0;
+  const bool looked = fields && !fields->empty() && parse_u64(fields->front().second, at);
+  about.coordinator_looks = looked && about.job.now_ms < at + kLookedLatelyMs;
+  return {};
+}
+
+Result<Situation> look_once(Store& store, Id context, const std::string& job_key) {
+  Situation about;
+  about.context = context;
+  MJ_TRY(first, store.places(context, std::span(&job_key, 1), true));
+  if (first.size() != 1) return fail(Code::internal, "places: one job was asked about");
+  about.job = std::move(first.front());
+  const bool claimed = !about.job.claim.state.empty();
+  const std::string type = field(about, "script_type");
+  about.queue = claimed ? about.job.claim.queue : type.empty() ? "" : queue_key(type);
+  const std::string& state = about.job.claim.state;
+  MJ_TRY(runners, store.runners(context));
+  about.runners = std::move(runners);
+  if (state.empty() || state == "queued") MJ_CHECK(read_queue(store, about));
+  if (state == "waiting") MJ_CHECK(read_waits(store, about));
+  if (state == "held") MJ_CHECK(read_slots(store, about));
+  if (state == "prerequisites") MJ_CHECK(read_coordinator(store, about));
+  MJ_CHECK(read_letters(store, about));
+  if (state.empty() && about.job.record_type == "none") look_in_database_0(store, about);
+  return about;
+}
+
+std::string push_again(const Situation& about) {
+  return redis_cli(about, fmt::format("LPUSH {} {}", about.queue, about.job.job_key));
+}
+
+// Jobs that are taken before it, at most: priorities above 0 come before the list, those below 0 after it, and how many
+// of each kind there are is not known here.
+std::optional<std::uint64_t> most_ahead(const Situation& about) {
+  if (about.ahead) return *about.ahead + about.prioritised;
+  if (!about.job.in_priority) return std::nullopt;
+  const std::uint64_t beside = about.prioritised - std::min<std::uint64_t>(about.prioritised, 1);
+  return beside + (field(about, "priority").starts_with('-') ? about.queue_length : 0);
+}
+
+void tell_position(const Situation& about, Explanation& out) {
+  if (about.job.in_priority) {
+    out.evidence.push_back(
+        fmt::format("priority {}: beside {}, with {} that have one", field(about, "priority"), about.queue,
+                    counted(about.prioritised - std::min<std::uint64_t>(about.prioritised, 1), "other job")));
+  } else if (about.ahead) {
+    out.evidence.push_back(fmt::format("position {} of {} in {}", *about.ahead + 1, about.queue_length, about.queue));
+  } else {
+    out.evidence.push_back(fmt::format("{} entries in {}; it is far behind", about.queue_length, about.queue));
+  }
+  if (about.prioritised > 0 && !about.job.in_priority) {
+    out.evidence.push_back(counted(about.prioritised, "job") +
+                           " with a priority beside them; those above 0 come first");
+  }
+  if (about.job.in_queue > 1) {
+    out.evidence.push_back(
+        fmt::format("its key stands there {} times; the others will be dropped", about.job.in_queue));
+  }
+  const ClaimView& claim = about.job.claim;
+  if (claim.reason == "released" || claim.reason == "expired") {
+    out.evidence.push_back(fmt::format("delivery {} ended without a report ({})", claim.deliveries, claim.reason));
+  } else if (!claim.reason.empty()) {
+    out.evidence.push_back("came back by " + claim.reason);
+  }
+}
+
+std::string type_of_queue(const Situation& about) {
+  return about.queue.starts_with("queue:") ? about.queue.substr(6) : about.queue;
+}
+
+void no_runner(const Situation& about, Explanation& out) {
+  out.cause = "no_runner";
+  out.reason = "no runner serves " + about.queue;
+  const std::string others = served_by_live(about.runners);
+  if (about.queue == "mj:queue:router") {
+    out.reason = "it goes to a supervisor elsewhere, and no coordinator has sent it there yet";
+    out.next = "start `mycojobs coordinator`; if one runs, look at its log";
+    return;
+  }
+  out.evidence.push_back(others.empty() ? "no runner of this context is alive" : "live runners serve " + others);
+  const bool own = !about.queue.starts_with("queue:");
+  out.next = own ? "start the runner that this queue belongs to, or cancel the job with " + command(about, "job cancel")
+                 : fmt::format(
+                       "start an agent that runs {} for context {} (`mycojobs agent --redis URL --context {}`; "
+                       "`mycojobs doctor` says what its host can run)",
+                       type_of_queue(about), about.context, about.context);
+}
+
+// Of a job that stands in its queue: what keeps it there.
+void judge_queue(const Situation& about, Explanation& out) {
+  std::uint32_t serving = 0;
+  std::uint32_t free = 0;
+  for (const RunnerInfo& info : about.runners) {
+    if (presence(info) != Presence::live || !serves(info, about.queue)) continue;
+    ++serving;
+    free += info.runner.slots - std::min(info.claims, info.runner.slots);
+  }
+  if (about.queue_paused) {
+    out.cause = "queue_paused";
+    out.reason = about.queue + " is paused";
+    out.next = "go on with " + command(about, "queue resume", type_of_queue(about));
+  } else if (serving == 0) {
+    no_runner(about, out);
+  } else if (free == 0) {
+    out.cause = "slots_busy";
+    out.reason =
+        fmt::format("every slot of the {} that serve{} {} is busy",
+                    serving == 1 ? "runner" : fmt::format("{} runners", serving), serving == 1 ? "s" : "", about.queue);
+    out.next = "wait, or start another agent, or give the runners more --slots";
+  } else if (most_ahead(about) == 0U) {
+    out.cause = "next";
+    out.reason = "it is the next one in " + about.queue;
+    out.next = "ask again in a second: a runner with a free slot takes it at once";
+  } else {
+    out.cause = "behind_others";
+    const auto most = most_ahead(about);
+    const bool exact = about.ahead && about.prioritised == 0;
+    out.reason = most ? fmt::format("{}{} before it in {}", exact ? "" : "at most ",
+                                    counted(*most, "job comes", "jobs come"), about.queue)
+                      : fmt::format("very many jobs come before it in {}", about.queue);
+    out.next = "wait, or start another agent, or submit it with a --priority";
+  }
+}
+
+Explanation unknown(const Situation& about) {
+  if (about.job.missing || about.job.in_queue > 0) {
+    Explanation out = begin(about, "missing");
+    out.cause = "record_awaited";
+    out.reason = "its key was in a queue, and nobody has written its record yet";
+    out.evidence.emplace_back("no record; its entry was put aside");
+    out.next = fmt::format("write the record with {}; an entry waits two seconds for it, then it is a dead letter",
+                           redis_cli(about, "HSET " + about.job.job_key + " ..."));
+    return out;
+  }
+  if (about.dead_letter) {
+    Explanation out = begin(about, "missing");
+    out.cause = "record_never_came";
+    out.reason = "its key was in " + about.dead_letter->queue + ", and it has no record";
+    out.evidence.push_back(fmt::format("dead letter {}: {}, {}", about.dead_letter->id, about.dead_letter->reason,
+                                       moment_text(about.dead_letter->at_ms)));
+    out.next = "write the record, then " + command(about, "queue dead --requeue", about.dead_letter->id) +
+               "; or strike it off with --drop";
+    return out;
+  }
+  Explanation out = begin(about, "unknown");
+  if (about.in_database_0) {
+    out.cause = "in_database_0";
+    out.reason = fmt::format("{} is in database 0, and the jobs of context {} are in database {}", about.job.job_key,
+                             about.context, about.context);
+    out.evidence.emplace_back("a record in database 0; in that of the context no record, no claim");
+    out.next = fmt::format(
+        "choose the database, as in redis-cli -n {}; for this job: `redis-cli MOVE {} {}`, then {}", about.context,
+        about.job.job_key, about.context,
+        redis_cli(about, "LPUSH " + (about.queue.empty() ? "queue:python" : about.queue) + " " + about.job.job_key));
+    return out;
+  }
+  out.cause = "no_such_job";
+  out.reason = fmt::format("nothing in context {} knows {}", about.context, about.job.job_key);
+  out.evidence.emplace_back("no record, no claim, no queue entry that waits for its record");
+  out.next = fmt::format(
+      "check CALLER:ID and --context; {} shows what there is. Jobs that have ended are forgotten "
+      "after the retention time",
+      command(about, "job list", ""));
+  return out;
+}
+
+Explanation bare(const Situation& about) {
+  const std::string status = field(about, "status");
+  if (status == "finished" || status == "error") return ended(about);
+  if (about.job.in_queue > 0 || about.job.in_priority || about.job.missing) return queued(about);
+  Explanation out = begin(about, "unqueued");
+  if (about.dead_letter) {
+    out.evidence.push_back(fmt::format("dead letter {}: {}", about.dead_letter->id, about.dead_letter->reason));
+  }
+  if (about.queue.empty()) {
+    out.cause = "no_script_type";
+    out.reason = "its record names no script_type, so it belongs to no queue";
+    out.next = "say what it is with " + redis_cli(about, "HSET " + about.job.job_key + " script_type python") +
+               ", then LPUSH its key onto queue:python";
+    return out;
+  }
+  out.evidence.push_back("not in " + about.queue);
+  if (status == "started") {
+    out.cause = "started_elsewhere";
+    out.reason = "its record says started, and no runner of mycojobs has claimed it";
+    out.next = "if nothing else runs it, queue it with " + push_again(about);
+    return out;
+  }
+  out.cause = "not_queued";
+  out.reason = "its record is written, and its key stands in no queue";
+  out.next = "queue it with " + push_again(about) + "; `mycojobs job submit` does both in one step";
+  return out;
+}
+
+Explanation queued(const Situation& about) {
+  const JobPlaces& job = about.job;
+  if (job.record_type == "none") {
+    Explanation out = begin(about, "missing");
+    out.cause = "record_deleted";
+    out.reason = "its record was deleted while it was in " + about.queue;
+    out.next = "write the record again before its turn comes, or leave it: it becomes a dead letter";
+    return out;
+  }
+  if (job.missing && job.in_queue == 0) {
+    Explanation out = begin(about, "missing");
+    out.cause = "record_awaited";
+    out.reason = "its record came after its key had been taken off " + about.queue;
+    out.next = anyone_alive(about) ? "ask again in a second: an agent puts it back on its queue"
+                                   : "start an agent: any agent puts it back on its queue";
+    return out;
+  }
+  if (job.in_queue == 0 && !job.in_priority && !job.missing) return place_lost(about, "queued", about.queue);
+  Explanation out = begin(about, "queued");
+  tell_position(about, out);
+  judge_queue(about, out);
+  tell_runners(about, out);
+  return out;
+}
+
+// explain(): jobs that wait for something other than a slot.
+
+constexpr std::size_t kJobsNamed = 10;  // jobs that are named one by one
+
+std::string where_is(const JobPlaces& job) {
+  if (job.record_type == "none" && !job.claim.present) return "does not exist";
+  const std::string& state = job.claim.state;
+  if (state == "ended") return fmt::format("ended as {} {}", job.claim.status, job.claim.detail);
+  if (!state.empty()) return "is " + state;
+  return job.in_queue > 0 ? "is in its queue" : "has not been claimed yet";
+}
+
+// The jobs that it waits for, the absent ones first.
+const JobPlaces* tell_awaited(const Situation& about, Explanation& out) {
+  std::vector<const JobPlaces*> jobs;
+  for (const JobPlaces& job : about.awaited) jobs.push_back(&job);
+  const auto absent = [](const JobPlaces* job) { return where_is(*job) == "does not exist"; };
+  std::stable_partition(jobs.begin(), jobs.end(), absent);
+  for (std::size_t i = 0; i < std::min(jobs.size(), kJobsNamed); ++i) {
+    out.evidence.push_back(fmt::format("{} {}", jobs[i]->job_key, where_is(*jobs[i])));
+  }
+  if (jobs.size() > kJobsNamed) out.evidence.push_back(fmt::format("and {} more", jobs.size() - kJobsNamed));
+  return jobs.empty() ? nullptr : jobs.front();
+}
+
+std::vector<std::string> texts(const std::string& list) {
+  std::vector<std::string> out;
+  const auto parsed = parse_json(list.empty() ? "[]" : list);
+  if (!parsed || !parsed->is_array()) return {list};
+  for (const auto& item : *parsed) out.push_back(item.is_string() ? item.get<std::string>() : dump_json(item));
+  return out;
+}
+
+// "job:12:9" -> "--caller 12 --id 9"
+std::string flags_of(const std::string& job_key) {
+  const auto colon = job_key.rfind(':');
+  return fmt::format("--caller {} --id {}", job_key.substr(4, colon - 4), job_key.substr(colon + 1));
+}
+
+std::string flow_of(const ClaimView& claim) {
+  const auto blank = claim.flow.find(' ');
+  return blank == std::string::npos ? "" : claim.flow.substr(blank + 1);
+}
+
+Explanation planned(const Situation& about) {
+  Explanation out = begin(about, "planned");
+  const std::string flow = flow_of(about.job.claim);
+  out.cause = "flow";
+  out.reason = fmt::format("it waits for its flow {}, which queues it when what comes before it has ended", flow);
+  out.evidence.push_back("of flow:" + flow);
+  out.next = "see " + command(about, "flow explain", flow);
+  return out;
+}
+
+Explanation delayed(const Situation& about) {
+  const JobPlaces& job = about.job;
+  if (!job.due_ms) return place_lost(about, "delayed", "the index of delays");
+  Explanation out = begin(about, "delayed");
+  const bool retry = field(about, "detail") == "retry_wait";
+  const std::string when = job.now_ms < *job.due_ms ? fmt::format("in {} ({})", span_text(*job.due_ms - job.now_ms),
+                                                                  moment_text(*job.due_ms))
+                                                    : fmt::format("since {}", span_text(job.now_ms - *job.due_ms));
+  if (retry) {
+    out.evidence.push_back(
+        fmt::format("attempt {} of {} is due {}", std::max(job.claim.attempt, 1U), number(about, "retries") + 1, when));
+    if (const std::string error = field(about, "error"); !error.empty()) out.evidence.push_back("last error: " + error);
+  } else {
+    out.evidence.push_back("due " + when);
+  }
+  if (job.now_ms >= *job.due_ms) {
+    out.cause = "due";
+    out.reason = anyone_alive(about) ? "its time has come" : "its time has come, and no agent is alive to queue it";
+    out.next = anyone_alive(about) ? "ask again in a second: an agent puts it on its queue"
+                                   : "start an agent of this context: any agent puts it on its queue";
+    return out;
+  }
+  out.cause = retry ? "retry_wait" : "not_yet_due";
+  out.reason = retry ? "its last attempt failed; the next one begins " + when : "it was asked to run later, " + when;
+  out.next = "wait, or end it with " + command(about, "job cancel");
+  return out;
+}
+
+Explanation waiting(const Situation& about) {
+  if (about.job.waits_for.empty()) return place_lost(about, "waiting", "the index of jobs that wait for others");
+  Explanation out = begin(about, "waiting");
+  const JobPlaces* first = tell_awaited(about, out);
+  if (!about.cycle.empty()) {
+    out.cause = "cycle";
+    out.reason = fmt::format("jobs wait for one another in a circle: {}", fmt::join(about.cycle, " -> "));
+    out.next = "cancel one of the circle: " + command(about, "job cancel", about.cycle.back().substr(4));
+    return out;
+  }
+  if (first != nullptr && where_is(*first) == "does not exist") {
+    out.cause = "dependency_absent";
+    out.reason = fmt::format("it depends on {}, which does not exist", first->job_key);
+    out.next = fmt::format("submit it: {}; or end this one with {}",
+                           command(about, "job submit FILE", flags_of(first->job_key)), command(about, "job cancel"));
+    return out;
+  }
+  out.cause = "dependencies";
+  out.reason =
+      counted(about.job.waits_for.size(), "job that it depends on has", "jobs that it depends on have") + " not ended";
+  out.next = "ask why of the first: " + command(about, "job explain", about.job.waits_for.front().substr(4));
+  return out;
+}
+
+Explanation prerequisites(const Situation& about) {
+  if (!about.job.check_ms) return place_lost(about, "prerequisites", "the index of prerequisites");
+  Explanation out = begin(about, "prerequisites");
+  const auto conditions = texts(field(about, "prerequisites"));
+  for (const std::string& condition : conditions) out.evidence.push_back("prerequisite: " + condition);
+  const std::uint64_t now = about.job.now_ms;
+  const bool alive = anyone_alive(about) || about.coordinator_looks;
+  out.evidence.push_back(*about.job.check_ms > now
+                             ? fmt::format("looked at again in {}", span_text(*about.job.check_ms - now))
+                             : fmt::format("to be looked at since {}", span_text(now - *about.job.check_ms)));
+  out.cause = alive ? "not_met" : "not_checked";
+  out.reason = fmt::format("{}: {}", alive ? "its prerequisites are not met" : "nobody is there to look at them",
+                           fmt::join(conditions, ", "));
+  out.next = (alive ? "make them true" : "start an agent of this context, or a coordinator that may look at them") +
+             std::string(", or end it with ") + command(about, "job cancel");
+  for (const std::string& condition : conditions) {
+    if (!alive || !condition.starts_with("approval:")) continue;
+    const std::string which = about.job.job_key.substr(4) + " " + condition.substr(9);
+    out.next = command(about, "job approve", which) + ", or " + command(about, "job reject", which);
+    break;
+  }
+  return out;
+}
+
+Explanation held(const Situation& about) {
+  if (!about.job.held) return place_lost(about, "held", "the list of jobs that its concurrency key holds back");
+  Explanation out = begin(about, "held");
+  const std::string key = field(about, "concurrency_key");
+  const std::uint64_t limit = std::max<std::uint64_t>(number(about, "concurrency_limit"), 1);
+  const auto& takers = about.slot_takers;
+  for (std::size_t i = 0; i < std::min(takers.size(), kJobsNamed); ++i) out.evidence.push_back("runs: " + takers[i]);
+  if (takers.size() > kJobsNamed) out.evidence.push_back(fmt::format("and {} more", takers.size() - kJobsNamed));
+  if (takers.empty()) {
+    out.cause = "slot_free";
+    out.reason = fmt::format("it is held by concurrency key {}, though no job of that key runs", key);
+    out.next = "ask again; if it stays so, put it right with " + command(about, "doctor --rebuild", "");
+    return out;
+  }
+  out.cause = "slots_taken";
+  out.reason = fmt::format("{} of {} that concurrency key {} allows {} now", takers.size(), counted(limit, "job"), key,
+                           takers.size() == 1 ? "runs" : "run");
+  out.next = "wait for one of them, or ask why it lasts: " + command(about, "job explain", takers.front().substr(4));
+  return out;
+}
+
+// explain(): jobs that a runner has.
+
+const RunnerInfo* runner_of(const Situation& about) {
+  const auto found = std::find_if(about.runners.begin(), about.runners.end(),
+                                  [&](const RunnerInfo& info) { return info.runner.id == about.job.claim.runner; });
+  return found == about.runners.end() ? nullptr : &*found;
+}
+
+// Whether the very process that claimed the job still holds its runner's id.
+bool owner_is_alive(const Situation& about, const RunnerInfo* info) {
+  return info != nullptr && presence(*info) == Presence::live && info->hold.instance == about.job.claim.instance;
+}
+
+void tell_owner(const Situation& about, const RunnerInfo* info, Explanation& out) {
+  const ClaimView& claim = about.job.claim;
+  if (info == nullptr) {
+    out.evidence.push_back(fmt::format("runner {}, which has no registration", claim.runner));
+  } else if (!owner_is_alive(about, info) && presence(*info) == Presence::live) {
+    out.evidence.push_back(fmt::format("runner {} was started anew on {}; its process that had the job is gone",
+                                       claim.runner, info->hold.host));
+  } else {
+    out.evidence.push_back("runner " + describe(*info, about.job.now_ms) +
+                           (info->hold.pid > 0 ? fmt::format(", process {}", info->hold.pid) : ""));
+  }
+}
+
+std::string lease_text(std::uint64_t until_ms, std::uint64_t now_ms) {
+  if (until_ms >= now_ms) return fmt::format("its lease ends in {} unless it is renewed", span_text(until_ms - now_ms));
+  return fmt::format("its lease ran out {} ago", span_text(now_ms - until_ms));
+}
+
+void judge_live(const Situation& about, const RunnerInfo* info, Explanation& out) {
+  const JobPlaces& job = about.job;
+  const ClaimView& claim = job.claim;
+  const std::string who = fmt::format("runner {}", claim.runner);
+  if (job.now_ms > claim.until_ms) {
+    out.cause = "lease_over";
+    out.reason = "its lease has run out, and " + who + " has not reported an end";
+    out.next =
+        anyone_alive(about)
+            ? "wait: any agent of this context puts it back on its queue once it has seen the lease unrenewed for "
+              "a whole lease itself"
+            : "start an agent: any agent of this context puts it back on its queue, and none is alive";
+  } else if (field(about, "detail") == "unkillable") {
+    out.cause = "unkillable";
+    out.reason = "a process of it does not end on KILL; it has no end before that process is gone";
+    out.next = fmt::format(
+        "look at the host of {}: what hangs in the kernel (a dead disk or network mount), or "
+        "restart that host",
+        who);
+  } else if (!owner_is_alive(about, info)) {
+    out.cause = "runner_silent";
+    out.reason = who + " has not been heard of; the job may still run until its lease is over";
+    out.next = fmt::format("wait {}: then any agent puts it back on its queue", span_text(claim.until_ms - job.now_ms));
+  } else if (claim.cancel) {
+    out.cause = "cancelling";
+    out.reason = "somebody wants it cancelled; " + who + " ends it by TERM, and by KILL after its grace time";
+    out.next = "wait for the grace time; ask again if it lasts longer than that and a lease";
+  } else {
+    out.cause = "running";
+    out.reason = who + " has it";
+    out.next = fmt::format("wait; {} shows its output, {} ends it", command(about, "job logs --follow"),
+                           command(about, "job cancel"));
+  }
+}
+
+Explanation live(const Situation& about) {
+  const JobPlaces& job = about.job;
+  if (!job.lease_until_ms) return place_lost(about, "live", "the index of leases");
+  Explanation out = begin(about, "live");
+  const RunnerInfo* info = runner_of(about);
+  tell_owner(about, info, out);
+  out.evidence.push_back(lease_text(job.claim.until_ms, job.now_ms));
+  if (const std::uint64_t since = number(about, "started_ms"); since > 0) {
+    const std::string limit = field(about, "timeout");
+    out.evidence.push_back(fmt::format("claimed {} ago; time limit {}",
+                                       span_text(job.now_ms - std::min(since, job.now_ms)),
+                                       limit.empty() ? "the runner's default" : limit + " s"));
+  }
+  if (job.record_type == "none")
+    out.evidence.emplace_back("its record was deleted; its end will be written all the same");
+  judge_live(about, info, out);
+  return out;
+}
+
+// explain(): jobs that have ended.
+
+// What to do about a failure before the job is tried again. {0}: redis-cli words that set a field of it.
+struct Remedy {
+  std::string_view detail, what;
+};
+constexpr auto kRemedies = std::to_array<Remedy>({
+    {"exit", "mend the script"},
+    {"exception", "mend the script"},
+    {"signal", "mend the script"},
+    {"timeout", "give it more time (field `timeout`, in seconds), or make it faster"},
+    {"timeout_cpu", "give it more CPU time (`cpu` in its policy), or make it faster"},
+    {"oom", "use less, or ask for more (`memory` in its policy, or `sandbox.memory` of the runner)"},
+    {"output_limit", "print less, or ask for more (`output.keep` in its policy, or leave out `output.kill`)"},
+    {"file_limit", "write less, or ask for more (`file_size` in its policy)"},
+    {"pids_limit",
+     "start fewer processes and threads, or ask for more (`pids` in its policy, or `sandbox.pids` of the runner)"},
+    {"violation", "take the call that its error names out of the script, or ask for it (`syscalls.add` in its policy)"},
+    {"result_too_large", "hand back less, or raise `job.max_result_bytes` of the runner"},
+    {"setup_error", "run `mycojobs doctor` on the runner's host and do what it says"},
+});
+
+std::string remedy_of(const std::string& detail) {
+  const auto* found =
+      std::find_if(kRemedies.begin(), kRemedies.end(), [&](const Remedy& each) { return each.detail == detail; });
+  return std::string(found == kRemedies.end() ? "do what its error says" : found->what);
+}
+
+// In the words of the claim, which decides; a bare job has only its record.
+struct End {
+  std::string status, detail, error;
+};
+End end_of(const Situation& about) {
+  const ClaimView& claim = about.job.claim;
+  if (claim.state == "ended") return {claim.status, claim.detail, field(about, "error")};
+  return {field(about, "status"), field(about, "detail"), field(about, "error")};
+}
+
+void judge_failure(const Situation& about, const End& end, Explanation& out) {
+  const std::string because = end.error.empty() ? "" : ": " + end.error;
+  const std::string retry = command(about, "job retry");
+  if (end.detail == "cancelled") {
+    out.cause = "cancelled";
+    out.reason = "it was cancelled, which is for ever";
+    out.next = "submit it anew to run it after all";
+  } else if (end.detail == "dead_letter") {
+    out.cause = "dead_letter";
+    out.reason = "it is a dead letter" + because;
+    out.next = "do what its error says, then " + retry;
+  } else if (!about.job.claim.flow.empty() && about.job.claim.epoch == 0) {
+    out.cause = "settled_by_flow";
+    out.reason = fmt::format("its flow ended it as {}, and no runner ever had it{}", end.detail, because);
+    out.next = "see " + command(about, "flow explain", flow_of(about.job.claim));
+  } else if (end.detail == "dependency_failed") {
+    out.cause = "dependency_failed";
+    out.reason = "a job that it depends on failed" + because;
+    out.next = "mend and retry that one first, then this one with " + retry;
+  } else if (end.detail == "prerequisite") {
+    out.cause = "prerequisite";
+    out.reason = "its prerequisites will never be met" + because;
+    out.next = "put them right, then " + retry;
+  } else if (end.detail == "policy_refused") {
+    out.cause = "policy_refused";
+    out.reason = "what it asks of its sandbox was refused" + because;
+    out.next = fmt::format("ask for less ({}), or let the operator of the runner allow it, then {}",
+                           redis_cli(about, "HSET " + about.job.job_key + " policy '{...}'"), retry);
+  } else if (end.detail == "timeout" && about.job.claim.state == "ended" && about.job.claim.epoch == 0) {
+    out.cause = "queue_timeout";
+    out.reason = "no runner took it in time" + because;
+    out.next = fmt::format("see {} and {}, then {}", command(about, "queue list", ""),
+                           command(about, "runner list", ""), retry);
+  } else {
+    out.cause = "failed";
+    out.reason =
+        fmt::format("its last attempt failed, {}{}", end.detail.empty() ? "without a reason" : end.detail, because);
+    out.next = fmt::format("{}, then {}; {} has its output", remedy_of(end.detail), retry, command(about, "job logs"));
+  }
+}
+
+Explanation ended(const Situation& about) {
+  const JobPlaces& job = about.job;
+  const End end = end_of(about);
+  Explanation out = begin(about, "ended");
+  if (job.claim.ended_ms > 0) {
+    out.evidence.push_back(fmt::format("ended {} ago ({})",
+                                       span_text(job.now_ms - std::min(job.claim.ended_ms, job.now_ms)),
+                                       moment_text(job.claim.ended_ms)));
+  }
+  if (job.claim.runner > 0) out.evidence.push_back(fmt::format("its last runner: {}", job.claim.runner));
+  if (about.dead_letter) {
+    out.evidence.push_back(fmt::format("dead letter {}: {}", about.dead_letter->id, about.dead_letter->reason));
+  }
+  if (job.record_type == "none") out.evidence.emplace_back("its record was deleted by another client");
+  if (job.claim.state != "ended") {
+    out.cause = "ended_elsewhere";
+    out.reason = fmt::format("its record says {}, and no runner of mycojobs ran it", end.status);
+    out.next = "submit it under another id to run it here";
+    return out;
+  }
+  if (job.record_type == "hash" && field(about, "status") != end.status) {
+    out.evidence.push_back(fmt::format("another client has overwritten its status; it ended as {}", end.status));
+  }
+  if (end.status != "finished") {
+    judge_failure(about, end, out);
+    return out;
+  }
+  out.cause = "finished";
+  out.reason = "it has finished";
+  out.next = "nothing; " + command(about, "job show") + " has its result";
+  return out;
+}
 
 constexpr auto kCauses = std::to_array<CauseRow>({
     {"unknown", "no_such_job", "nothing in the context knows this job"},
@@ -59,25 +773,25 @@ constexpr auto kCauses = std::to_array<CauseRow>({
 });
 
 Explanation wrong_type(const Situation& about, const std::string& key, const std::string& type) {
-  Explanation out = explaining::begin(about, "unknown");
+  Explanation out = begin(about, "unknown");
   out.cause = "wrong_type";
   out.reason = fmt::format("{} is a {} where a hash belongs: another client wrote it", key, type);
   out.evidence.push_back(fmt::format("type of {}: {}", key, type));
-  out.next = "delete it with " + explaining::redis_cli(about, "DEL " + key) +
+  out.next = "delete it with " + redis_cli(about, "DEL " + key) +
              (key == about.job.job_key ? ", then submit the job again" : ", then run `mycojobs doctor --rebuild`");
   return out;
 }
 
 Explanation judge(const Situation& about) {
   using Part = Explanation (*)(const Situation&);
-  static const std::map<std::string, Part, std::less<>> kParts = {{"queued", explaining::queued},
-                                                                  {"live", explaining::live},
-                                                                  {"delayed", explaining::delayed},
-                                                                  {"waiting", explaining::waiting},
-                                                                  {"held", explaining::held},
-                                                                  {"planned", explaining::planned},
-                                                                  {"prerequisites", explaining::prerequisites},
-                                                                  {"ended", explaining::ended}};
+  static const std::map<std::string, Part, std::less<>> kParts = {{"queued", queued},
+                                                                  {"live", live},
+                                                                  {"delayed", delayed},
+                                                                  {"waiting", waiting},
+                                                                  {"held", held},
+                                                                  {"planned", planned},
+                                                                  {"prerequisites", prerequisites},
+                                                                  {"ended", ended}};
   const JobPlaces& job = about.job;
   if (job.record_type != "hash" && job.record_type != "none") return wrong_type(about, job.job_key, job.record_type);
   if (job.claim_type != "hash" && job.claim_type != "none") {
@@ -85,43 +799,8 @@ Explanation judge(const Situation& about) {
   }
   const auto part = kParts.find(job.claim.state);
   if (part != kParts.end()) return part->second(about);
-  return job.record_type == "none" ? explaining::unknown(about) : explaining::bare(about);
+  return job.record_type == "none" ? unknown(about) : bare(about);
 }
-
-}  // namespace
-
-std::span<const CauseRow> causes() { return kCauses; }
-
-Explanation explain(const Situation& about) {
-  Explanation out = judge(about);
-  for (const std::string& line : about.anomalies) out.evidence.push_back("recorded anomaly: " + line);
-  return out;
-}
-
-std::vector<std::string> find_cycle(const Waits& waits, const std::string& start) {
-  const std::map<std::string, std::vector<std::string>> edges(waits.begin(), waits.end());
-  std::set<std::string> done, on_path{start};
-  std::vector<std::string> path{start};
-  std::vector<std::size_t> next{0};  // of each job on the path: which of its edges is looked at next
-  while (!path.empty()) {
-    const auto found = edges.find(path.back());
-    if (found == edges.end() || next.back() >= found->second.size()) {
-      done.insert(path.back());
-      on_path.erase(path.back());
-      path.pop_back();
-      next.pop_back();
-      continue;
-    }
-    const std::string& to = found->second[next.back()++];
-    if (done.contains(to)) continue;
-    path.push_back(to);
-    next.push_back(0);
-    if (!on_path.insert(to).second) return path;
-  }
-  return {};
-}
-
-namespace explaining {
 
 Explanation begin(const Situation& about, std::string_view state) {
   Explanation out;
@@ -187,5 +866,66 @@ Explanation place_lost(const Situation& about, std::string_view state, std::stri
   return out;
 }
 
-}  // namespace explaining
+}  // namespace
+
+// explain(): what is read for it. Each answer of the store is of one moment; the whole is read again until it fits.
+
+Result<Situation> look_at(Store& store, Id context, const std::string& job_key) {
+  for (int look = 1;; ++look) {
+    MJ_TRY(about, look_once(store, context, job_key));
+    MJ_TRY(now, store.places(context, std::span(&job_key, 1), false));
+    if (now.size() != 1) return fail(Code::internal, "places: one job was asked about");
+    const ClaimView& before = about.job.claim;
+    const ClaimView& after = now.front().claim;
+    const bool same =
+        before.state == after.state && before.epoch == after.epoch && about.job.record_type == now.front().record_type;
+    if (same || look == kExplainLooks) return std::move(about);
+  }
+}
+
+Result<Explanation> explain(Store& store, Id context, const std::string& job_key) {
+  MJ_TRY(about, look_at(store, context, job_key));
+  return explain(about);
+}
+
+Result<std::uint64_t> store_now_ms(Store& store, Id context) {
+  const std::string any = job_key(1, 1);
+  MJ_TRY(places, store.places(context, std::span(&any, 1), false));
+  if (places.size() != 1) return fail(Code::internal, "places: one job was asked about");
+  return places.front().now_ms;
+}
+
+// explain(): jobs that nobody has claimed yet, and those that stand in a queue.
+
+std::span<const CauseRow> causes() { return kCauses; }
+
+Explanation explain(const Situation& about) {
+  Explanation out = judge(about);
+  for (const std::string& line : about.anomalies) out.evidence.push_back("recorded anomaly: " + line);
+  return out;
+}
+
+std::vector<std::string> find_cycle(const Waits& waits, const std::string& start) {
+  const std::map<std::string, std::vector<std::string>> edges(waits.begin(), waits.end());
+  std::set<std::string> done, on_path{start};
+  std::vector<std::string> path{start};
+  std::vector<std::size_t> next{0};  // of each job on the path: which of its edges is looked at next
+  while (!path.empty()) {
+    const auto found = edges.find(path.back());
+    if (found == edges.end() || next.back() >= found->second.size()) {
+      done.insert(path.back());
+      on_path.erase(path.back());
+      path.pop_back();
+      next.pop_back();
+      continue;
+    }
+    const std::string& to = found->second[next.back()++];
+    if (done.contains(to)) continue;
+    path.push_back(to);
+    next.push_back(0);
+    if (!on_path.insert(to).second) return path;
+  }
+  return {};
+}
+
 }  // namespace mycojobs

@@ -1,15 +1,411 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
+#include "base/counted.h"
 #include "inspect/explain.h"
-#include "inspect/explain_flow_parts.h"
+#include "inspect/flow_reading.h"
+#include "inspect/flows.h"
 #include "inspect/runners.h"
 
 namespace mycojobs {
 namespace {
+
+// What is known when reasons are looked for.
+struct Known {
+  Id context = 1;
+  FlowView view;
+  std::uint32_t max_parallel = 0;  // of the definition
+  bool undone = false;             // a compensation was called: it cannot be retried any more
+  std::pair<std::string, std::string> leader;
+};
+
+// Of nodes that wait for a job: one that explain() was asked about.
+struct JobReason {
+  std::uint32_t node = 0;
+  std::string cause, reason, next;  // of inspect/explain.h
+  std::vector<std::string> evidence;
+};
+
+std::vector<FlowReason> of_flow(const Known&);   // what holds or moves it as a whole
+std::vector<FlowReason> of_nodes(const Known&);  // approvals, pauses, gates, waits, child flows, a bound that is met
+FlowReason of_job(const Known&, const JobReason&);
+// Nodes whose jobs are worth asking about, the most telling first; not more than a few that stand alike.
+std::vector<std::uint32_t> jobs_to_ask(const FlowView&, std::size_t max);
+
+// "`mycojobs flow approve 12 ok --context 3`"
+std::string command(const Known&, std::string_view verb, std::string_view rest = "");
+// "since 14:02 UTC (3 min)"
+std::string since(std::uint64_t at_ms, std::uint64_t now_ms);
+std::string named(const NodeView&);  // "node deploy"
+
+// explain_flow(): what holds or moves single nodes.
+
+constexpr std::size_t kAlike = 5;  // nodes that stand alike and are told one by one
+
+std::string who_may(const NodeView& node) {
+  if (node.approvers.empty())
+    return "who made the flow may decide, and the context's admins; without a record of it anybody";
+  return fmt::format("{} {} may decide, and the context's admins", node.approvers.size() == 1 ? "actor" : "actors",
+                     fmt::join(node.approvers, ", "));
+}
+
+std::string limit(const NodeView& node, std::uint64_t now_ms) {
+  if (node.until_ms == 0) return "";
+  return node.until_ms > now_ms ? fmt::format("fails in {} if nothing comes", span_text(node.until_ms - now_ms))
+                                : "its time limit is over";
+}
+
+void add_evidence(FlowReason& reason, std::string line) {
+  if (!line.empty()) reason.evidence.push_back(std::move(line));
+}
+
+FlowReason of_gate(const Known& known, const NodeView& node, const std::string& gate) {
+  const std::uint64_t now = known.view.now_ms;
+  FlowReason reason{node.name, "", named(node) + " waits for " + gate + since(node.since_ms, now), {}, ""};
+  const std::string name = gate.substr(std::min(gate.size(), gate.find(':') + 1));
+  if (gate.starts_with("approval:")) {
+    reason.cause = "approval";
+    add_evidence(reason, who_may(node));
+    reason.next =
+        command(known, "approve", name + " --actor ID") + ", or " + command(known, "reject", name + " --actor ID");
+  } else if (gate.starts_with("signal:")) {
+    reason.cause = "signal";
+    reason.next = command(known, "signal", name);
+  } else {
+    reason.cause = "other_flow";
+    reason.next = fmt::format("`mycojobs flow explain {}{}` says why that one is not over", name,
+                              known.context == 1 ? "" : fmt::format(" --context {}", known.context));
+  }
+  add_evidence(reason, limit(node, now));
+  return reason;
+}
+
+FlowReason of_person(const Known& known, const NodeView& node) {
+  const std::uint64_t now = known.view.now_ms;
+  const bool approval = node.detail == "approval";
+  FlowReason reason{node.name,
+                    approval ? "approval" : "pause",
+                    named(node) + (approval ? " waits for approval" : " is a pause") + since(node.since_ms, now),
+                    {},
+                    ""};
+  if (!node.asks.empty()) add_evidence(reason, "asks: " + node.asks);
+  add_evidence(reason, who_may(node));
+  add_evidence(reason, limit(node, now));
+  reason.next = approval ? command(known, "approve", node.name + " --actor ID") + ", or " +
+                               command(known, "reject", node.name + " --actor ID")
+                         : command(known, "resume", node.name);
+  return reason;
+}
+
+FlowReason of_child(const Known& known, const NodeView& node) {
+  const std::string context = known.context == 1 ? "" : fmt::format(" --context {}", known.context);
+  if (node.child == 0) {
+    return {node.name,
+            "child_flow",
+            named(node) + " starts a flow, and has not been told its id yet" + since(node.since_ms, known.view.now_ms),
+            {},
+            "wait: the coordinator creates it next"};
+  }
+  return {node.name,
+          "child_flow",
+          fmt::format("{} waits for its child, flow {}{}", named(node), node.child,
+                      since(node.since_ms, known.view.now_ms)),
+          {},
+          fmt::format("`mycojobs flow explain {}{}` says where that one is", node.child, context)};
+}
+
+std::optional<FlowReason> of_node(const Known& known, const NodeView& node) {
+  const std::uint64_t now = known.view.now_ms;
+  if (node.status == NodeStatus::pending && node.detail == "gate" && !node.gates.empty())
+    return of_gate(known, node, node.gates.front());
+  if (node.status != NodeStatus::dispatched) return std::nullopt;
+  if (node.detail == "approval" || node.detail == "pause") return of_person(known, node);
+  if (node.detail == "flow") return of_child(known, node);
+  if (node.detail != "wait") return std::nullopt;
+  return FlowReason{node.name,
+                    "timer",
+                    node.until_ms > now ? fmt::format("{} waits {} more", named(node), span_text(node.until_ms - now))
+                                        : named(node) + " has waited long enough",
+                    {},
+                    "wait"};
+}
+
+// Ready nodes stand alike: one reason for all of them.
+void tell_ready(const Known& known, std::vector<FlowReason>& out) {
+  std::vector<const NodeView*> ready;
+  std::size_t in_flight = 0;
+  for (const NodeView& node : known.view.nodes) {
+    if (node.status == NodeStatus::ready && node.until_ms == 0) ready.push_back(&node);
+    const bool delayed = node.status == NodeStatus::ready && node.until_ms != 0;
+    in_flight += node.status == NodeStatus::dispatched || node.status == NodeStatus::running || delayed ? 1 : 0;
+  }
+  if (ready.empty()) return;
+  const std::string who = ready.size() == 1
+                              ? named(*ready.front()) + " is"
+                              : fmt::format("{} and {} more are", named(*ready.front()), ready.size() - 1);
+  const bool bounded = known.max_parallel > 0 && in_flight >= known.max_parallel;
+  FlowReason reason{ready.front()->name, bounded ? "max_parallel" : "ready", who + " ready", {}, ""};
+  if (bounded) {
+    reason.reason += fmt::format(", and {} of {} places are taken", in_flight, known.max_parallel);
+    reason.evidence.push_back(fmt::format("max_parallel of the definition: {}", known.max_parallel));
+    reason.next = "wait for one in flight to end; a definition with a larger max_parallel lets more run";
+  } else {
+    reason.reason += " and not dispatched yet";
+    reason.next = "wait: the coordinator dispatches next";
+  }
+  out.push_back(std::move(reason));
+}
+
+std::string_view cause_of_job(std::string_view cause) {
+  static const std::map<std::string_view, std::string_view> kOfFlows = {{"running", "running"},
+                                                                        {"cancelling", "cancelling"},
+                                                                        {"unkillable", "unkillable"},
+                                                                        {"runner_silent", "runner_silent"},
+                                                                        {"lease_over", "lease_over"},
+                                                                        {"queue_paused", "queue_paused"},
+                                                                        {"no_runner", "no_runner"},
+                                                                        {"slots_busy", "queued"},
+                                                                        {"behind_others", "queued"},
+                                                                        {"next", "queued"},
+                                                                        {"not_yet_due", "delayed"},
+                                                                        {"due", "delayed"},
+                                                                        {"retry_wait", "retry_wait"},
+                                                                        {"dependencies", "dependencies"},
+                                                                        {"dependency_absent", "dependencies"},
+                                                                        {"cycle", "dependencies"},
+                                                                        {"not_met", "prerequisites"},
+                                                                        {"not_checked", "prerequisites"},
+                                                                        {"slots_taken", "concurrency"},
+                                                                        {"slot_free", "concurrency"}};
+  const auto found = kOfFlows.find(cause);
+  return found == kOfFlows.end() ? "" : found->second;
+}
+
+std::vector<FlowReason> of_nodes(const Known& known) {
+  std::vector<FlowReason> out;
+  std::map<std::string, std::size_t> alike;
+  // What a flow that goes to its end will not begin any more waits for nothing.
+  const std::string& detail = known.view.detail;
+  const bool ending = detail == "stopping" || detail == "cancelling" || detail == "compensating";
+  for (const NodeView& node : known.view.nodes) {
+    if (ending && node.status == NodeStatus::pending) continue;
+    auto reason = of_node(known, node);
+    if (reason && ++alike[reason->cause] <= kAlike) out.push_back(std::move(*reason));
+  }
+  for (FlowReason& reason : out) {
+    const std::size_t all = alike[reason.cause];
+    if (all > kAlike) reason.evidence.push_back(fmt::format("{} nodes stand like this, {} are told", all, kAlike));
+  }
+  if (!ending && detail != "paused") tell_ready(known, out);
+  return out;
+}
+
+std::vector<std::uint32_t> jobs_to_ask(const FlowView& view, std::size_t max) {
+  std::vector<std::uint32_t> out;
+  std::map<std::string, std::size_t> alike;
+  const std::vector<std::uint32_t>* const kOrder[] = {&view.expired, &view.unapplied, &view.waiting, &view.visible,
+                                                      &view.claimed};
+  const auto ask = [&](const NodeView& node) {
+    if (node.job_key.empty() || out.size() >= max) return;
+    if (std::find(out.begin(), out.end(), node.index) != out.end()) return;
+    if (++alike[std::string(word(node.status)) + " " + node.detail] <= kAlike) out.push_back(node.index);
+  };
+  for (const NodeView& node : view.nodes) {
+    if (node.status == NodeStatus::dispatched && (node.detail == "absent" || node.detail == "queued")) {
+      const bool placed = std::binary_search(view.visible.begin(), view.visible.end(), node.index);
+      if (!placed) ask(node);
+    }
+  }
+  for (const auto* list : kOrder) {
+    for (std::uint32_t index : *list) {
+      if (index >= view.nodes.size()) continue;
+      const NodeView& node = view.nodes[index];
+      // A gate is the flow's: its job is in no queue yet.
+      if ((node.kind.empty() || node.kind == "job") && node.status != NodeStatus::pending) ask(node);
+    }
+  }
+  return out;
+}
+
+FlowReason of_job(const Known& known, const JobReason& job) {
+  const NodeView& node = known.view.nodes[job.node];
+  FlowReason out{node.name, std::string(cause_of_job(job.cause)), "", job.evidence, job.next};
+  const std::uint64_t now = known.view.now_ms;
+  if (node.detail == "ended") {
+    out.cause = "unapplied";
+    out.reason = fmt::format("the job of {} has ended ({}), and that was not applied yet", named(node), job.cause);
+    out.next = known.leader.first.empty() ? "start a coordinator" : "wait: the coordinator applies it next";
+    return out;
+  }
+  if (out.cause.empty()) out.cause = "job_lost";
+  out.reason = fmt::format("{} ({}): {}", named(node), node.job_key, job.reason);
+  if (node.status == NodeStatus::running) {
+    const std::string lease =
+        node.until_ms >= now
+            ? fmt::format("lease of runner {} expires in {}", node.runner, span_text(node.until_ms - now))
+            : fmt::format("lease of runner {} expired {} ago", node.runner, span_text(now - node.until_ms));
+    out.reason += since(node.started_ms, now) + "; " + lease;
+  }
+  return out;
+}
+
+// explain_flow(): what holds or moves a flow as a whole.
+
+constexpr std::size_t kFailuresTold = 5;
+constexpr std::size_t kAnomaliesTold = 5;
+
+// " by 12 since 14:02 UTC (3 min): comment"; empty: nobody is known.
+std::string by_whom(const Known& known) {
+  if (!known.view.said) return "";
+  const FlowAnswer& said = *known.view.said;
+  return fmt::format(" by {}{}{}{}", said.actor, since(said.at_ms, known.view.now_ms), said.comment.empty() ? "" : ": ",
+                     said.comment);
+}
+
+std::string counts(const FlowView& view) {
+  std::string text = fmt::format("{} of {} nodes settled", view.applied.size(), view.nodes.size());
+  const std::pair<const char*, std::size_t> kinds[] = {
+      {"running", view.claimed.size()},   {"with a lease that is over", view.expired.size()},
+      {"queued", view.visible.size()},    {"waiting", view.waiting.size()},
+      {"for people", view.manual.size()}, {"ended and not applied", view.unapplied.size()}};
+  for (const auto& [what, count] : kinds) {
+    if (count > 0) text += fmt::format(", {} {}", count, what);
+  }
+  return text;
+}
+
+FlowReason about(const Known& known, std::string cause, std::string reason, std::string next) {
+  return {"", std::move(cause), std::move(reason), {counts(known.view)}, std::move(next)};
+}
+
+// A failure that was no other failure's consequence.
+bool failed_itself(const NodeView& node) {
+  return node.status == NodeStatus::failed && node.detail != "dependency_failed";
+}
+
+void tell_failures(const Known& known, std::vector<FlowReason>& out) {
+  std::size_t told = 0;
+  for (const NodeView& node : known.view.nodes) {
+    if (!failed_itself(node) || ++told > kFailuresTold) continue;
+    FlowReason reason{node.name, "node_failed", "", {}, ""};
+    reason.reason =
+        fmt::format("{} failed: {}{}{}", named(node), node.detail, node.error.empty() ? "" : ": ", node.error);
+    if (!node.job_key.empty()) {
+      const std::string job = node.job_key.substr(4);
+      const std::string context = known.context == 1 ? "" : fmt::format(" --context {}", known.context);
+      reason.evidence.push_back(fmt::format("{}, attempt {}{}", node.job_key, std::max(node.attempt, 1U),
+                                            node.runner == 0 ? "" : fmt::format(", runner {}", node.runner)));
+      reason.next = fmt::format("`mycojobs job logs {}{}` shows what it wrote", job, context);
+    }
+    if (!known.undone)
+      reason.next += (reason.next.empty() ? "" : "; ") + command(known, "retry", node.name) + " runs it again";
+    out.push_back(std::move(reason));
+  }
+}
+
+std::string failures(const FlowView& view) {
+  std::string names;
+  std::size_t count = 0;
+  for (const NodeView& node : view.nodes) {
+    if (!failed_itself(node)) continue;
+    if (++count <= 3) names += (names.empty() ? "" : ", ") + node.name;
+  }
+  return count > 3 ? fmt::format("{} and {} more", names, count - 3) : names;
+}
+
+FlowReason ended(const Known& known) {
+  const FlowView& view = known.view;
+  if (view.status == "finished") {
+    return about(known, "finished", fmt::format("flow {} has finished", view.record.id),
+                 "nothing; " + command(known, "result") + " shows what it gave");
+  }
+  const std::string error = view.record.error.empty() ? "" : ": " + view.record.error;
+  const std::string replay = command(known, "replay") + " runs all of it again as a new flow";
+  if (view.detail == "cancelled") {
+    return about(known, "cancelled", "it was cancelled" + by_whom(known), replay);
+  }
+  const std::string retry = known.undone ? replay + "; what had completed was undone, so that it cannot be retried"
+                                         : command(known, "retry") + " goes on from what failed; " + replay;
+  if (view.detail == "timeout") return about(known, "timeout", "it ran out of time" + error, retry);
+  const std::string who = failures(view);
+  return about(known, "failed", "it failed" + (who.empty() ? error : " because of " + who + error), retry);
+}
+
+std::optional<FlowReason> held_as_a_whole(const Known& known) {
+  const FlowView& view = known.view;
+  if (view.detail == "cancelling") {
+    return about(known, "cancelling", "it is being cancelled" + by_whom(known),
+                 "wait: what runs gets TERM, and KILL after its runner's grace time");
+  }
+  if (view.detail == "compensating") {
+    return about(known, "compensating", "it ends badly; what completed is being undone, the latest first",
+                 "wait; " + command(known, "watch") + " shows it");
+  }
+  if (view.detail == "stopping") {
+    const std::string who = failures(view);
+    return about(known, "stopping",
+                 "stopped by the failure of " + (who.empty() ? "a node" : who) + "; what is in flight ends first",
+                 known.undone ? "wait for its end"
+                              : "wait for its end; " + command(known, "retry", "NODE") + " runs the failed node again");
+  }
+  if (view.detail == "paused") {
+    return about(known, "paused", "paused" + by_whom(known), command(known, "resume") + " lets it go on");
+  }
+  return std::nullopt;
+}
+
+std::vector<FlowReason> of_flow(const Known& known) {
+  const FlowView& view = known.view;
+  const bool over = view.status == "finished" || view.status == "error";
+  std::vector<FlowReason> out;
+  if (!view.has_plan && !over && view.detail != "creating") {
+    FlowReason reason = about(known, "definition_missing", "its definition is gone or changed: nothing of it can go on",
+                              "write mj:definition:" + view.record.definition_hash +
+                                  " back from a backup; otherwise delete what is left and start it anew");
+    if (!view.anomalies.empty()) reason.evidence.push_back(view.anomalies.front());
+    out.push_back(std::move(reason));
+  }
+  if (over) {
+    out.push_back(ended(known));
+    if (view.status == "error") tell_failures(known, out);
+  } else if (view.detail == "creating") {
+    out.push_back(about(known, "creation_unfinished", "its creation has begun and is not finished",
+                        "wait a moment; if it stays so, create it again: with the same idempotency key that goes on "
+                        "where it was, otherwise retention takes this one away"));
+  } else if (view.status == "dispatched") {
+    out.push_back(about(known, "not_started", "it was created and nobody has started it",
+                        command(known, "start") + " starts it"));
+  } else {
+    if (known.leader.first.empty()) {
+      out.push_back(about(
+          known, "coordinator_missing",
+          fmt::format("no coordinator leads context {}: jobs that run go on, and nothing follows them", known.context),
+          fmt::format(
+              "start one: `mycojobs coordinator --redis URL --context {}`; of the embedded default, `mycojobs dev`",
+              known.context)));
+    }
+    if (auto reason = held_as_a_whole(known)) out.push_back(std::move(*reason));
+    if (view.detail == "stopping" || view.detail == "compensating") tell_failures(known, out);
+  }
+  if (!view.anomalies.empty()) {
+    FlowReason reason =
+        about(known, "anomaly",
+              counted(view.anomalies.size(), "entry", "entries") + " of its journal or record cannot be right",
+              "`mycojobs verify` says more, `mycojobs doctor --rebuild` derives records again");
+    reason.evidence.assign(
+        view.anomalies.begin(),
+        view.anomalies.begin() + static_cast<std::ptrdiff_t>(std::min(kAnomaliesTold, view.anomalies.size())));
+    out.push_back(std::move(reason));
+  }
+  return out;
+}
 
 // In the order in which they matter: what stands first is told first.
 constexpr auto kFlowCauses = std::to_array<FlowCauseRow>({
@@ -61,9 +457,9 @@ std::size_t rank(const FlowReason& reason) {
 
 bool has_ended(const FlowView& view) { return view.status == "finished" || view.status == "error"; }
 
-Result<explaining_flow::Known> learn(FlowStore& flows, Store& store, Id context, Id flow) {
+Result<Known> learn(FlowStore& flows, Store& store, Id context, Id flow) {
   MJ_TRY(reading, read_flow(flows, context, flow));
-  explaining_flow::Known known;
+  Known known;
   known.context = context;
   if (reading.plan) known.max_parallel = reading.plan->max_parallel;
   known.undone = reading.state.compensating;
@@ -73,28 +469,6 @@ Result<explaining_flow::Known> learn(FlowStore& flows, Store& store, Id context,
   known.leader = std::move(leader);
   return known;
 }
-
-}  // namespace
-
-std::vector<FlowCauseRow> flow_causes() { return {kFlowCauses.begin(), kFlowCauses.end()}; }
-
-Result<std::vector<FlowReason>> explain_flow(FlowStore& flows, Store& store, Id context, Id flow) {
-  MJ_TRY(known, learn(flows, store, context, flow));
-  std::vector<FlowReason> reasons = explaining_flow::of_flow(known);
-  if (!has_ended(known.view)) {
-    for (FlowReason& reason : explaining_flow::of_nodes(known)) reasons.push_back(std::move(reason));
-    for (std::uint32_t index : explaining_flow::jobs_to_ask(known.view, kMostReasons)) {
-      MJ_TRY(why, explain(store, context, known.view.nodes[index].job_key));
-      reasons.push_back(explaining_flow::of_job(known, {index, why.cause, why.reason, why.next, why.evidence}));
-    }
-  }
-  std::stable_sort(reasons.begin(), reasons.end(),
-                   [](const FlowReason& a, const FlowReason& b) { return rank(a) < rank(b); });
-  if (reasons.size() > kMostReasons) reasons.resize(kMostReasons);
-  return reasons;
-}
-
-namespace explaining_flow {
 
 std::string command(const Known& known, std::string_view verb, std::string_view rest) {
   return fmt::format("`mycojobs flow {} {}{}{}{}`", verb, known.view.record.id, rest.empty() ? "" : " ", rest,
@@ -112,5 +486,24 @@ std::string since(std::uint64_t at_ms, std::uint64_t now_ms) {
 
 std::string named(const NodeView& node) { return "node " + node.name; }
 
-}  // namespace explaining_flow
+}  // namespace
+
+std::vector<FlowCauseRow> flow_causes() { return {kFlowCauses.begin(), kFlowCauses.end()}; }
+
+Result<std::vector<FlowReason>> explain_flow(FlowStore& flows, Store& store, Id context, Id flow) {
+  MJ_TRY(known, learn(flows, store, context, flow));
+  std::vector<FlowReason> reasons = of_flow(known);
+  if (!has_ended(known.view)) {
+    for (FlowReason& reason : of_nodes(known)) reasons.push_back(std::move(reason));
+    for (std::uint32_t index : jobs_to_ask(known.view, kMostReasons)) {
+      MJ_TRY(why, explain(store, context, known.view.nodes[index].job_key));
+      reasons.push_back(of_job(known, {index, why.cause, why.reason, why.next, why.evidence}));
+    }
+  }
+  std::stable_sort(reasons.begin(), reasons.end(),
+                   [](const FlowReason& a, const FlowReason& b) { return rank(a) < rank(b); });
+  if (reasons.size() > kMostReasons) reasons.resize(kMostReasons);
+  return reasons;
+}
+
 }  // namespace mycojobs

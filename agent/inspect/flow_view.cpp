@@ -1,15 +1,98 @@
-// One look at a flow: what its journal says, and over that what the store holds of the jobs under way.
+// One look at a flow: what its journal says, over that what the store holds of the jobs under way, and what people
+// said.
 #include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "base/ids.h"
+#include "domain/codec.h"
+#include "domain/flow_data.h"
+#include "domain/utf8.h"
 #include "inspect/flow_reading.h"
 #include "inspect/flow_words.h"
 #include "inspect/flows.h"
 
 namespace mycojobs {
+
+namespace {
+
+constexpr std::size_t kFacts = 20000;  // a longer journal is not looked through to its end
+
+// A control fact, as an answer and what it was about; nothing: it is no control that can be read.
+struct Said {
+  FlowAnswer answer;
+  std::string verb, target;
+};
+std::optional<Said> said_by(const RunFact& fact) {
+  if (fact.kind != "control" || fact.node) return std::nullopt;
+  const auto more = parse_json(fact.more.empty() ? "{}" : fact.more);
+  if (!more || !more->is_object()) return std::nullopt;
+  const auto text = [&](const char* name) {
+    const auto found = more->find(name);
+    return found != more->end() && found->is_string() ? found->get<std::string>() : std::string();
+  };
+  Said said{{"", 0, text("comment"), fact.at_ms}, text("verb"), text("target")};
+  said.answer.what = done_word(said.verb);
+  const auto actor = more->find("actor");
+  if (actor != more->end() && actor->is_number_unsigned() && actor->get<std::uint64_t>() <= UINT32_MAX)
+    said.answer.actor = actor->get<Id>();
+  return said;
+}
+
+bool asks_people(const FlowPlan& plan) {
+  return std::any_of(plan.nodes.begin(), plan.nodes.end(), [](const PlanNode& node) {
+    return node.kind == NodeKind::approval || node.kind == NodeKind::pause || !node.gates.empty();
+  });
+}
+
+// By name: a view leaves out what the run has not got yet.
+using Planned = std::map<std::string_view, const PlanNode*>;
+Planned by_name(const FlowPlan& plan) {
+  Planned all;
+  for (const PlanNode& node : plan.nodes) all.emplace(node.name, &node);
+  return all;
+}
+
+void take_answer(const Planned& plan, const Said& said, FlowView& view) {
+  if (said.target.empty()) {
+    const std::string& wanted = view.detail == "cancelled" ? "cancelling" : view.detail;
+    const bool holds =
+        (wanted == "paused" && said.verb == "pause") || (wanted == "cancelling" && said.verb == "cancel");
+    if (holds) view.said = said.answer;
+    return;
+  }
+  const std::string gate = (said.verb == "signal" ? "signal:" : "approval:") + said.target;
+  for (NodeView& node : view.nodes) {
+    const auto planned = plan.find(node.name);
+    if (planned == plan.end()) continue;
+    const auto& gates = planned->second->gates;
+    const bool named = said.verb != "signal" && node.name == said.target;
+    if (named || std::find(gates.begin(), gates.end(), gate) != gates.end()) node.answers.push_back(said.answer);
+  }
+}
+
+}  // namespace
+
+std::string describe(const FlowAnswer& answer) {
+  return fmt::format("{} by {}{}{}", answer.what, answer.actor, answer.comment.empty() ? "" : ": ", answer.comment);
+}
+
+// Only where somebody may have said something: a journal can be long.
+Result<void> take_answers(FlowStore& flows, Id context, const FlowPlan& plan, FlowView& view) {
+  const bool held = view.detail == "paused" || view.detail == "cancelling" || view.detail == "cancelled";
+  if (!held && !asks_people(plan)) return {};
+  std::vector<std::string> told_already;
+  MJ_TRY(facts, read_facts(flows, context, view.record.id, kFacts, told_already));
+  const Planned planned = by_name(plan);
+  for (const RunFact& fact : facts) {
+    if (const auto said = said_by(fact)) take_answer(planned, *said, view);
+  }
+  return {};
+}
+
+// One look at a flow: what its journal says, and over that what the store holds of the jobs under way.
+
 namespace {
 
 constexpr std::size_t kViewChunk = 200;  // places asked for in one call
@@ -283,6 +366,95 @@ Result<FlowView> view_of(FlowReading reading, FlowStore& flows, Store& store, Id
   view.detail = detail_of(view, reading.state, view.record);
   if (view.has_plan) MJ_CHECK(take_answers(flows, context, *reading.plan, view));
   return view;
+}
+
+namespace {
+
+using nlohmann::json;
+
+json names_of(const FlowView& view, const std::vector<std::uint32_t>& indexes) {
+  json names = json::array();
+  for (std::uint32_t index : indexes) {
+    if (index < view.nodes.size()) names.push_back(to_utf8(view.nodes[index].name));
+  }
+  return names;
+}
+
+void put_if(json& object, const char* name, const std::string& text) {
+  if (!text.empty()) object[name] = to_utf8(text);
+}
+void put_if(json& object, const char* name, std::uint64_t number) {
+  if (number != 0) object[name] = number;
+}
+
+json json_of(const FlowAnswer& answer) {
+  json out{{"what", to_utf8(answer.what)}, {"actor", answer.actor}, {"at_ms", answer.at_ms}};
+  put_if(out, "comment", answer.comment);
+  return out;
+}
+
+}  // namespace
+
+json to_json(const NodeView& node) {
+  json out{
+      {"index", node.index}, {"name", to_utf8(node.name)}, {"node_status", word(node.status)}, {"needs", node.needs}};
+  put_if(out, "id", node.job);
+  put_if(out, "job", node.job_key);
+  put_if(out, "kind", node.kind);
+  put_if(out, "detail", node.detail);
+  put_if(out, "error", node.error);
+  put_if(out, "attempt", node.attempt);
+  put_if(out, "since_ms", node.since_ms);
+  put_if(out, "until_ms", node.until_ms);
+  put_if(out, "started_ms", node.started_ms);
+  put_if(out, "ended_ms", node.ended_ms);
+  put_if(out, "runner", node.runner);
+  put_if(out, "child", node.child);
+  put_if(out, "asks", node.asks);
+  for (const FlowAnswer& answer : node.answers) out["answers"].push_back(json_of(answer));
+  if (node.on_call) out["on_call"] = true;
+  if (node.error_node) out["error_node"] = *node.error_node;
+  if (node.compensation) out["compensation"] = *node.compensation;
+  if (!node.when.empty()) out["when"] = node.when;
+  if (!node.gates.empty()) out["gates"] = node.gates;
+  if (!node.approvers.empty()) out["approvers"] = node.approvers;
+  return out;
+}
+
+json to_json(const FlowView& view) {
+  json out{{"flow", view.record.id},
+           {"caller_id", view.record.caller_id},
+           {"name", to_utf8(view.record.name)},
+           {"status", view.status},
+           {"detail", view.detail},
+           {"definition_hash", to_utf8(view.record.definition_hash)},
+           {"has_definition", view.has_plan},
+           {"revision", view.revision},
+           {"checkpoint_at", view.checkpoint_at},
+           {"events_waiting", view.events_waiting},
+           {"now_ms", view.now_ms},
+           {"nodes", json::array()},
+           {"anomalies", json::array()}};
+  put_if(out, "context_id", view.record.context_id);
+  if (view.said) out["said"] = json_of(*view.said);
+  put_if(out, "error", view.record.error);
+  put_if(out, "parent", view.record.parent);
+  if (auto inputs = inputs_of(view.record); !inputs.is_null()) out["inputs"] = std::move(inputs);
+  put_if(out, "created_at", view.record.created_at);
+  put_if(out, "started_ms", view.record.started_ms);
+  put_if(out, "ended_ms", view.record.ended_ms);
+  for (const NodeView& node : view.nodes) out["nodes"].push_back(to_json(node));
+  for (const std::string& line : view.anomalies) out["anomalies"].push_back(to_utf8(line));
+  out["planned"] = names_of(view, view.planned);
+  out["visible"] = names_of(view, view.visible);
+  out["claimed"] = names_of(view, view.claimed);
+  out["expired"] = names_of(view, view.expired);
+  out["waiting"] = names_of(view, view.waiting);
+  out["manual"] = names_of(view, view.manual);
+  out["unapplied"] = names_of(view, view.unapplied);
+  out["applied"] = names_of(view, view.applied);
+  out["terminal"] = view.status == "finished" || view.status == "error";
+  return out;
 }
 
 }  // namespace mycojobs

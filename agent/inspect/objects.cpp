@@ -10,14 +10,14 @@ namespace {
 
 constexpr std::size_t kMaxProblems = 1000;
 constexpr int kObjectLooks = 3;
-constexpr std::chrono::milliseconds kPause{200};
+constexpr std::chrono::milliseconds kObjectPause{200};
 
 // What every look finds.
 Result<std::vector<ObjectsProblem>> lasting_problems(ObjectStore& objects, Id context) {
   MJ_TRY(first, objects.verify(context, kMaxProblems));
   std::vector<ObjectsProblem> lasting = std::move(first.problems);
   for (int look = 1; look < kObjectLooks && !lasting.empty(); ++look) {
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kObjectPause);
     MJ_TRY(again, objects.verify(context, kMaxProblems));
     std::erase_if(lasting, [&](const ObjectsProblem& each) {
       return std::find(again.problems.begin(), again.problems.end(), each) == again.problems.end();

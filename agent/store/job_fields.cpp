@@ -90,12 +90,12 @@ Fields runner_fields(const Runner& runner) {
   return encode(own);
 }
 
-Result<Job> accepted(std::string_view word, const std::string& key, const Fields& record, const Job& wish) {
+Result<Job> accepted(std::string_view word, const std::string& key, const Fields& record, const Job& wanted) {
   if (word == "used") return fail(Code::conflict, key + " has ended before and its record was deleted; use another id");
   Job stored = decode<Job>(record).record;
-  if (word == "exists" && !same_content(stored, wish)) {
+  if (word == "exists" && !same_content(stored, wanted)) {
     return fail(Code::conflict, key + " exists with other content; use another id" +
-                                    (wish.idempotency_key.empty() ? "" : " or idempotency_key"));
+                                    (wanted.idempotency_key.empty() ? "" : " or idempotency_key"));
   }
   return stored;
 }

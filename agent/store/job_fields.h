@@ -21,7 +21,7 @@ Fields end_fields(const JobEnd&);
 bool same_content(const Job&, const Job&);
 // What a script answers that writes a new record: new, exists or used, the key, the record. Error conflict: used, or
 // there with other content.
-Result<Job> accepted(std::string_view word, const std::string& key, const Fields& record, const Job& wish);
+Result<Job> accepted(std::string_view word, const std::string& key, const Fields& record, const Job& wanted);
 // Of a field that any client may have written; 0: no whole number.
 std::uint64_t number_of(const std::string& text);
 // Fields of a runner's record that its owner writes.

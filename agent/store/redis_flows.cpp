@@ -1,14 +1,73 @@
-// Creating flows, leading, what is due.
+// The FlowStore of redis_flows.h.
 #include "store/redis_flows.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/ids.h"
 #include "domain/codec.h"
+#include "domain/utf8.h"
+#include "mycojobs/flows.h"
 #include "store/job_fields.h"
-#include "store/redis_flow_store.h"
 
 namespace mycojobs {
+
+class RedisFlows final : public FlowStore, private ContextLinks {
+ public:
+  explicit RedisFlows(OpenLink open) : ContextLinks(std::move(open)) {}
+
+  Result<FlowPlace> create(const FlowDraft&) override;
+  Result<bool> adopt(Id context, Id flow, Id caller);  // adopt_flow_record()
+  Result<void> put_jobs(Id context, Id flow, std::span<const Job>) override;
+  Result<void> put_flow(const Flow&, const std::string& definition) override;
+  Result<std::string> definition(Id context, const std::string& hash) override;
+
+  Result<RunRead> read(Id context, Id flow, std::optional<std::uint64_t> after) override;
+  Result<std::uint64_t> commit(const FlowCommit&) override;
+  Result<std::vector<FlowJobView>> jobs(Id context, std::span<const std::string> job_keys) override;
+  Result<void> await_flow(Id context, Id flow, Id other) override;
+
+  Result<std::pair<std::vector<Id>, std::uint64_t>> due(Id context, std::uint32_t max) override;
+  Result<std::vector<Id>> active(Id context, Id after, std::uint32_t max) override;
+  Result<void> raise(Id context, Id flow) override;
+  Result<bool> lead(Id context, const std::string& instance, const std::string& where, std::uint32_t ttl_ms) override;
+  Result<void> stop_leading(Id context, const std::string& instance) override;
+  Result<std::pair<std::string, std::string>> leader(Id context) override;
+
+  Result<std::vector<FlowSummary>> list(Id context, const std::string& name, Id before, std::uint32_t max) override;
+  Result<std::uint32_t> retire(Id context, std::uint64_t retention_ms, std::uint32_t max) override;
+  Result<void> remove(Id context, Id flow) override;
+
+  Result<FlowPlaces> places(Id context, Id flow) override;
+  Result<std::vector<std::string>> mend(Id context, Id flow, const FlowMend&, bool dry_run) override;
+
+  Result<void> put_schedule(Id context, const Schedule&, const std::string& definition,
+                            std::uint64_t expected_revision) override;
+  Result<std::vector<Schedule>> schedules(Id context) override;
+  Result<void> remove_schedule(Id context, const std::string& name) override;
+
+  Result<std::uint64_t> now_ms(Id context) override;
+
+ private:
+  Result<std::string> free_job_ids(Id context, Id caller, std::uint32_t count);
+  Result<void> put_some_jobs(Id context, Id flow, std::span<const Job>);
+  Result<std::string> leave(Id context, Id flow, bool asked, std::uint64_t before_ms);  // the script's word
+
+  // How many events of a flow had been taken when it was read: a commit that takes some and has no facts would
+  // otherwise, repeated, take others.
+  std::map<std::pair<Id, Id>, std::uint64_t> taken_;
+};
+
+// Creating flows, leading, what is due.
+
 namespace {
 
 constexpr std::size_t kJobsAtOnce = 200;
@@ -196,6 +255,417 @@ Result<std::pair<std::string, std::string>> RedisFlows::leader(Id context) {
 Result<std::uint64_t> RedisFlows::now_ms(Id context) {
   MJ_TRY(reply, command(context, {"TIME"}));
   return reply.at(0).number() * 1000 + reply.at(1).number() / 1000;
+}
+
+// Catalogs, retention, schedules.
+
+namespace {
+
+Id id_of(const std::string& text) {
+  const std::uint64_t number = number_of(text);
+  return number <= UINT32_MAX ? static_cast<Id>(number) : 0;
+}
+
+// One row a field of mj:schedule:<name>.
+struct ScheduleField {
+  const char* name;
+  std::string (*write)(const Schedule&);
+  void (*read)(Schedule&, const std::string&);
+};
+constexpr ScheduleField kScheduleFields[] = {
+    {"caller", [](const Schedule& s) { return std::to_string(s.caller); },
+     [](Schedule& s, const std::string& t) { s.caller = id_of(t); }},
+    {"cron", [](const Schedule& s) { return s.cron; }, [](Schedule& s, const std::string& t) { s.cron = t; }},
+    {"zone", [](const Schedule& s) { return s.zone; }, [](Schedule& s, const std::string& t) { s.zone = t; }},
+    {"overlap", [](const Schedule& s) { return s.overlap; }, [](Schedule& s, const std::string& t) { s.overlap = t; }},
+    {"missed", [](const Schedule& s) { return s.missed; }, [](Schedule& s, const std::string& t) { s.missed = t; }},
+    {"definition_hash", [](const Schedule& s) { return s.definition_hash; },
+     [](Schedule& s, const std::string& t) { s.definition_hash = t; }},
+    {"next_ms", [](const Schedule& s) { return std::to_string(s.next_ms); },
+     [](Schedule& s, const std::string& t) { s.next_ms = number_of(t); }},
+    {"last_ms", [](const Schedule& s) { return std::to_string(s.last_ms); },
+     [](Schedule& s, const std::string& t) { s.last_ms = number_of(t); }},
+    {"last_flow", [](const Schedule& s) { return std::to_string(s.last_flow); },
+     [](Schedule& s, const std::string& t) { s.last_flow = id_of(t); }},
+    {"paused", [](const Schedule& s) { return std::string(s.paused ? "true" : "false"); },
+     [](Schedule& s, const std::string& t) { s.paused = t == "true"; }},
+    {"note", [](const Schedule& s) { return s.note; }, [](Schedule& s, const std::string& t) { s.note = t; }},
+};
+
+bool is_schedule_name(std::string_view name) {
+  const auto is_start = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
+  return !name.empty() && name.size() <= 64 && is_start(name[0]) &&
+         std::all_of(name.begin(), name.end(), [&](char c) { return is_start(c) || c == '.' || c == '_' || c == '-'; });
+}
+Result<void> check_name(const std::string& name) {
+  if (is_schedule_name(name)) return {};
+  return fail(Code::invalid,
+              "name: is no name of a schedule: 1 to 64 of a-z, 0-9, '.', '_' and '-', a letter or digit first");
+}
+
+}  // namespace
+
+Result<std::vector<FlowSummary>> RedisFlows::list(Id context, const std::string& name, Id before, std::uint32_t max) {
+  const std::string key = name.empty() ? "mj:catalog" : "mj:catalog:" + name;
+  const std::uint64_t wanted = std::clamp(max, 1U, 1000U);
+  std::vector<FlowSummary> out;
+  std::string last;
+  while (out.size() < wanted) {
+    Arguments arguments{key};
+    arguments.add(std::uint64_t{before}).add(last).add(wanted - out.size());
+    MJ_TRY(reply, run(context, scripts::flow_list, arguments));
+    for (std::size_t i = 1; i < reply.size() && out.size() < wanted; ++i) {
+      const Reply row = reply.at(i);
+      FlowSummary flow;
+      flow.flow = static_cast<Id>(row.at(0).number());
+      flow.at_ms = row.at(1).number();
+      flow.name = row.at(2).text();
+      flow.record = row.at(3).fields();
+      out.push_back(std::move(flow));
+    }
+    if (reply.at(0).text().empty() || reply.at(0).text() == last) break;
+    last = reply.at(0).text();
+  }
+  return out;
+}
+
+Result<std::string> RedisFlows::leave(Id context, Id flow, bool asked, std::uint64_t before_ms) {
+  while (true) {
+    Arguments arguments;
+    arguments.add(std::uint64_t{flow}).add(asked ? "1" : "0").add(before_ms);
+    MJ_TRY(reply, run(context, scripts::flow_retire, arguments));
+    if (!reply.text().empty()) return std::string(reply.text());
+    if (reply.number() == 1) return std::string("gone");
+  }
+}
+
+Result<std::uint32_t> RedisFlows::retire(Id context, std::uint64_t retention_ms, std::uint32_t max) {
+  if (retention_ms == 0) return 0U;
+  MJ_TRY(now, now_ms(context));
+  const std::uint64_t before = now - std::min(now, retention_ms);
+  Arguments arguments{"ZRANGEBYSCORE", "mj:flows:ended", "-inf"};
+  arguments.add(before).add("LIMIT").add("0").add(std::uint64_t{std::clamp(max, 1U, 1000U)});
+  MJ_TRY(reply, command(context, arguments));
+  std::uint32_t gone = 0;
+  for (std::size_t i = 0; i < reply.size(); ++i) {
+    const std::string member(reply.at(i).text());
+    const Id flow = id_of(member);
+    if (flow == 0 || std::to_string(flow) != member) {
+      MJ_CHECK(command(context, {"ZREM", "mj:flows:ended", member}));  // another client's doing
+      continue;
+    }
+    MJ_TRY(how, leave(context, flow, false, before));
+    gone += how == "gone" ? 1 : 0;
+  }
+  return gone;
+}
+
+Result<void> RedisFlows::remove(Id context, Id flow) {
+  MJ_TRY(how, leave(context, flow, true, 0));
+  const std::string name = "flow:" + std::to_string(flow);
+  if (how == "not_ended") return fail(Code::conflict, name + " has not ended: cancel it first");
+  if (how == "missing") return fail(Code::not_found, name + " does not exist in context " + std::to_string(context));
+  return {};
+}
+
+Result<void> RedisFlows::put_schedule(Id context, const Schedule& schedule, const std::string& definition,
+                                      std::uint64_t expected_revision) {
+  MJ_CHECK(check_name(schedule.name));
+  if (schedule.definition_hash.empty()) return fail(Code::invalid, "definition_hash: is missing");
+  Fields fields;
+  for (const ScheduleField& field : kScheduleFields) fields.emplace_back(field.name, field.write(schedule));
+  Arguments arguments{schedule.name};
+  arguments.add(expected_revision).add(schedule.definition_hash).add(definition).add_list(fields);
+  MJ_TRY(reply, run(context, scripts::flow_schedule_put, arguments));
+  if (reply.text() == "missing") {
+    return fail(Code::not_found, "definition " + schedule.definition_hash + " does not exist: give its text");
+  }
+  if (reply.size() == 0) return {};
+  const std::uint64_t present = reply.at(1).number();
+  if (expected_revision == 0)
+    return fail(Code::conflict, "schedule " + schedule.name + " exists: give it another name");
+  if (present == 0) return fail(Code::conflict, "schedule " + schedule.name + " was removed meanwhile");
+  return fail(Code::conflict, "schedule " + schedule.name + " is at revision " + std::to_string(present) + ", and " +
+                                  std::to_string(expected_revision) + " was expected: read it again");
+}
+
+Result<std::vector<Schedule>> RedisFlows::schedules(Id context) {
+  MJ_TRY(names, command(context, {"SMEMBERS", "mj:schedules"}));
+  std::vector<Schedule> out;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    Schedule schedule;
+    schedule.name = names.at(i).text();
+    if (!is_schedule_name(schedule.name)) continue;  // another client's doing; so are keys that are no hashes
+    const std::string key = "mj:schedule:" + schedule.name;
+    MJ_TRY(type, command(context, {"TYPE", key}));
+    if (type.text() != "hash") continue;
+    MJ_TRY(reply, command(context, {"HGETALL", key}));
+    for (const auto& [name, value] : reply.fields()) {
+      if (name == "revision") schedule.revision = number_of(value);
+      for (const ScheduleField& field : kScheduleFields) {
+        if (name == field.name) field.read(schedule, value);
+      }
+    }
+    if (schedule.revision > 0) out.push_back(std::move(schedule));
+  }
+  std::sort(out.begin(), out.end(), [](const Schedule& a, const Schedule& b) { return a.name < b.name; });
+  return out;
+}
+
+Result<void> RedisFlows::remove_schedule(Id context, const std::string& name) {
+  MJ_CHECK(check_name(name));
+  MJ_TRY(reply, run(context, scripts::flow_schedule_remove, Arguments{name}));
+  if (reply.text() == "missing") return fail(Code::not_found, "schedule " + name + " does not exist");
+  return {};
+}
+
+// Runs: reading them, and the one way to change them.
+
+namespace {
+
+constexpr std::uint32_t kFactsAtOnce = 1000;
+constexpr std::size_t kReadAtOnce = 200;
+constexpr std::size_t kMaxOfCommit = 2000;
+constexpr std::size_t kMaxRemembered = 100000;
+
+// Another client may have written the stream: false if it is no fact.
+bool read_fact(const Reply& entry, RunFact& fact) {
+  const std::string id(entry.at(0).text());
+  const auto dash = id.find('-');
+  if (!parse_u64(id.substr(0, dash), fact.revision) || id.substr(std::min(dash, id.size())) != "-0") return false;
+  bool has_moment = false, has_node = true;
+  for (auto& [name, value] : entry.at(1).fields()) {
+    if (name == "f")
+      fact.kind = std::move(value);
+    else if (name == "at")
+      has_moment = parse_u64(value, fact.at_ms);
+    else if (name == "m")
+      fact.more = std::move(value);
+    else if (name == "n") {
+      std::uint64_t node = 0;
+      has_node = parse_u64(value, node) && node <= UINT32_MAX;
+      fact.node = static_cast<std::uint32_t>(node);
+    }
+  }
+  return !fact.kind.empty() && has_moment && has_node;
+}
+
+void read_entries(const Reply& entries, std::uint64_t after, RunRead& run) {
+  std::uint64_t last = after;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    RunFact fact;
+    const bool good = read_fact(entries.at(i), fact);
+    if (!good) {
+      run.anomalies.push_back("entry " + ascii(entries.at(i).at(0).text(), 80) + " of the run's journal is no fact");
+    }
+    if (fact.revision > last + 1) {
+      run.anomalies.push_back("the run's journal lacks revision " + std::to_string(last + 1) +
+                              (fact.revision > last + 2 ? " to " + std::to_string(fact.revision - 1) : ""));
+    }
+    last = std::max(last, fact.revision);
+    if (good) run.facts.push_back(std::move(fact));
+  }
+}
+
+std::uint64_t last_revision(const Reply& entries) {
+  const std::string_view id = entries.at(entries.size() - 1).at(0).text();
+  std::uint64_t revision = 0;
+  parse_u64(id.substr(0, id.find('-')), revision);
+  return revision;
+}
+
+// What the flow is, was fixed with its creation: the record repeats it for readers, and anybody may write there.
+void set_identity(const Fields& identity, RunRead& run) {
+  for (const auto& [name, value] : identity) {
+    const auto found = std::find_if(run.record.begin(), run.record.end(),
+                                    [&, &key = name](const auto& each) { return each.first == key; });
+    if (found == run.record.end()) {
+      run.record.emplace_back(name, value);
+    } else {
+      found->second = value;
+    }
+  }
+}
+
+FlowEventText read_event(std::string_view text) {
+  const auto blank = text.find(' ');
+  if (blank == std::string_view::npos) return {"", std::string(text)};
+  return {std::string(text.substr(0, blank)), std::string(text.substr(blank + 1))};
+}
+
+void add_keys(Arguments& arguments, const std::vector<std::string>& keys) {
+  arguments.add(std::uint64_t{keys.size()});
+  for (const std::string& key : keys) arguments.add(key);
+}
+
+Result<void> check_commit(const FlowCommit& commit) {
+  const std::size_t size = commit.facts.size() + commit.dispatch.size() + commit.ends.size() + commit.cancel.size() +
+                           commit.requeue.size() + commit.replan.size();
+  if (size > kMaxOfCommit) {
+    return fail(Code::too_large, "a commit of " + std::to_string(size) + " facts and jobs: one step takes " +
+                                     std::to_string(kMaxOfCommit) + ", commit them one part after the other");
+  }
+  const auto bad_end = std::find_if(commit.ends.begin(), commit.ends.end(), [](const FlowEnd& end) {
+    return end.fields.empty() || end.fields[0].first != "status";
+  });
+  if (bad_end != commit.ends.end()) {
+    return fail(Code::invalid, bad_end->job_key + ": fields of an end begin with its status");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<RunRead> RedisFlows::read(Id context, Id flow, std::optional<std::uint64_t> after) {
+  RunRead run;
+  std::optional<std::uint64_t> from = after;
+  bool first = true;
+  do {
+    Arguments arguments;
+    arguments.add(std::uint64_t{flow});
+    from ? arguments.add(*from) : arguments.add("");
+    arguments.add(std::uint64_t{kFactsAtOnce});
+    MJ_TRY(reply, this->run(context, scripts::flow_read, arguments));
+    run.record = reply.at(0).fields();
+    set_identity(reply.at(10).fields(), run);
+    run.revision = reply.at(1).number();
+    if (first) {
+      run.checkpoint = reply.at(2).text();
+      run.checkpoint_at = reply.at(3).number();
+    }
+    const Reply entries = reply.at(4);
+    read_entries(entries, from.value_or(run.checkpoint_at), run);
+    run.more = reply.at(5).number() == 1;
+    run.events.clear();
+    const Reply events = reply.at(6);
+    for (std::size_t i = 0; i < events.size(); ++i) run.events.push_back(read_event(events.at(i).text()));
+    const Reply anomalies = reply.at(7);
+    for (std::size_t i = 0; first && i < anomalies.size(); ++i) run.anomalies.emplace_back(anomalies.at(i).text());
+    run.now_ms = reply.at(8).number();
+    if (taken_.size() > kMaxRemembered) taken_.clear();
+    taken_[{context, flow}] = reply.at(9).number();
+    if (entries.size() > 0) from = last_revision(entries);
+    first = false;
+    // Who reads on does so after the last fact: a page without one would end that.
+  } while (run.more && run.facts.empty());
+  return run;
+}
+
+Result<std::uint64_t> RedisFlows::commit(const FlowCommit& commit) {
+  MJ_CHECK(check_commit(commit));
+  const std::string flow = "flow:" + std::to_string(commit.flow);
+  const auto remembered = taken_.find({commit.context, commit.flow});
+  const bool checked = commit.events_taken > 0 && remembered != taken_.end();
+  Arguments arguments;
+  arguments.add(std::uint64_t{commit.context}).add(std::uint64_t{commit.flow}).add(commit.expected_revision);
+  arguments.add(std::uint64_t{commit.events_taken});
+  checked ? arguments.add(remembered->second) : arguments.add("");
+  commit.due_ms ? arguments.add(*commit.due_ms) : arguments.add("");
+  arguments.add(commit.checkpoint).add(commit.ended ? "1" : "0").add(std::uint64_t{commit.parent});
+  arguments.add(std::uint64_t{commit.facts.size()});
+  for (const RunFact& fact : commit.facts) {
+    arguments.add(fact.kind);
+    fact.node ? arguments.add(std::uint64_t{*fact.node}) : arguments.add("");
+    arguments.add(fact.more);
+  }
+  arguments.add_list(commit.record);
+  arguments.add(std::uint64_t{commit.dispatch.size()});
+  std::deque<std::pair<std::string, Fields>> planted;  // queue and record: arguments are views
+  for (const FlowDispatch& each : commit.dispatch) {
+    arguments.add(each.job_key).add_list(each.set);
+    auto& [queue, record] = planted.emplace_back();
+    if (each.plant) {
+      Job own = *each.plant;
+      own.context_id = commit.context;
+      own.flow_id = commit.flow;
+      queue = queue_of_planned(own);
+      MJ_TRY(fields, planned_fields(own));
+      record = std::move(fields);
+    }
+    arguments.add(queue).add_list(record);
+  }
+  arguments.add(std::uint64_t{commit.ends.size()});
+  for (const FlowEnd& each : commit.ends) arguments.add(each.job_key).add_list(each.fields);
+  add_keys(arguments, commit.cancel);
+  add_keys(arguments, commit.requeue);
+  add_keys(arguments, commit.replan);
+  MJ_TRY(reply, run(commit.context, scripts::flow_commit, arguments));
+  const std::string_view word = reply.at(0).text();
+  if (word == "missing") {
+    return fail(Code::not_found, flow + " does not exist in context " + std::to_string(commit.context) +
+                                     " (or was not created as a flow that is run)");
+  }
+  if (word == "conflict") {
+    return fail(Code::conflict, flow + " is at revision " + std::string(reply.at(1).text()) + ", and " +
+                                    std::to_string(commit.expected_revision) + " was expected: read it again");
+  }
+  if (word == "taken") return fail(Code::conflict, flow + ": these events were applied already: read it again");
+  if (checked) remembered->second += commit.events_taken;
+  if (commit.ended) taken_.erase({commit.context, commit.flow});
+  return reply.at(0).number();
+}
+
+Result<std::vector<FlowJobView>> RedisFlows::jobs(Id context, std::span<const std::string> job_keys) {
+  std::vector<FlowJobView> out;
+  while (out.size() < job_keys.size()) {
+    const auto some = job_keys.subspan(out.size(), std::min(kReadAtOnce, job_keys.size() - out.size()));
+    Arguments arguments;
+    arguments.add(std::uint64_t{some.size()});
+    for (const std::string& key : some) arguments.add(key);
+    MJ_TRY(reply, run(context, scripts::flow_jobs, arguments));
+    if (reply.size() == 0) return fail(Code::internal, "redis: asked for jobs, and answered none");
+    for (std::size_t i = 0; i < std::min(reply.size(), some.size()); ++i) {
+      const Reply row = reply.at(i);
+      FlowJobView job;
+      job.job_key = some[i];
+      job.state = row.at(0).text();
+      job.attempt = static_cast<std::uint32_t>(std::min<std::uint64_t>(row.at(1).number(), UINT32_MAX));
+      job.status = row.at(2).text();
+      job.detail = row.at(3).text();
+      job.error = row.at(4).text();
+      job.result = row.at(5).text();
+      job.started_ms = row.at(6).number();
+      job.ended_ms = row.at(7).number();
+      job.runner = static_cast<Id>(std::min<std::uint64_t>(row.at(8).number(), UINT32_MAX));
+      job.result_json = row.at(9).text();
+      out.push_back(std::move(job));
+    }
+  }
+  return out;
+}
+
+Result<FlowPlaces> RedisFlows::places(Id context, Id flow) {
+  MJ_TRY(reply, run(context, scripts::flow_places, Arguments{}.add(std::uint64_t{flow})));
+  FlowPlaces out;
+  out.state = reply.at(0).text();
+  out.active = reply.at(1).number() == 1;
+  if (!reply.at(2).text().empty()) out.due_ms = reply.at(2).number();
+  out.ended = reply.at(3).number() == 1;
+  out.listed = reply.at(4).number() == 1;
+  out.revision = reply.at(5).number();
+  out.events = reply.at(6).number();
+  out.now_ms = reply.at(7).number();
+  return out;
+}
+
+Result<std::vector<std::string>> RedisFlows::mend(Id context, Id flow, const FlowMend& how, bool dry_run) {
+  Arguments arguments;
+  arguments.add(std::uint64_t{context}).add(std::uint64_t{flow}).add(dry_run ? "1" : "0").add(how.expected_revision);
+  arguments.add(how.state).add(how.drop_checkpoint ? "1" : "0").add(how.due ? "1" : "0").add_list(how.record);
+  MJ_TRY(reply, run(context, scripts::flow_mend, arguments));
+  if (reply.at(0).text() == "moved") {
+    return fail(Code::conflict, "flow:" + std::to_string(flow) + " has moved on meanwhile: read it again");
+  }
+  std::vector<std::string> differences;
+  for (std::size_t i = 1; i < reply.size(); ++i) differences.emplace_back(reply.at(i).text());
+  return differences;
+}
+
+Result<void> RedisFlows::await_flow(Id context, Id flow, Id other) {
+  Arguments arguments;
+  arguments.add(std::uint64_t{context}).add(std::uint64_t{flow}).add(std::uint64_t{other});
+  MJ_CHECK(run(context, scripts::flow_await, arguments));
+  return {};
 }
 
 }  // namespace mycojobs

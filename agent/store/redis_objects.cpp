@@ -2,12 +2,16 @@
 #include "store/redis_objects.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
+#include <unordered_set>
 
 #include "base/ids.h"
 #include "domain/utf8.h"
+#include "domain/words.h"
 
 namespace mycojobs {
+
 namespace {
 
 // Of one script call: it stops every other client for as long as it runs.
@@ -18,9 +22,9 @@ constexpr std::uint64_t kIndexBytes = 512U << 10;
 constexpr int kSchemaTries = 5;
 constexpr std::size_t kMaxSchemas = 1000;
 
-std::string_view word(ObjectOp::Deed deed) {
-  if (deed == ObjectOp::Deed::put) return "put";
-  return deed == ObjectOp::Deed::remove ? "remove" : "check";
+std::string_view word(ObjectOp::Verb verb) {
+  if (verb == ObjectOp::Verb::put) return "put";
+  return verb == ObjectOp::Verb::remove ? "remove" : "check";
 }
 
 std::string shown_object(const ObjectOp& op) { return op.of.kind + " " + shown(op.id, 80); }
@@ -41,7 +45,7 @@ Result<void> check_ops(std::span<const ObjectOp> ops) {
     MJ_CHECK(check_object_name(place(ops, i) + "namespace", op.of.space));
     MJ_CHECK(check_object_name(place(ops, i) + "kind", op.of.kind));
     MJ_CHECK(check_object_id(place(ops, i) + "id", op.id));
-    if (op.deed == ObjectOp::Deed::check && !op.version) {
+    if (op.verb == ObjectOp::Verb::check && !op.version) {
       return fail(Code::invalid, place(ops, i) + "version: is missing, and a check is of nothing else");
     }
     if (op.version && *op.version > (1ULL << 53)) return fail(Code::invalid, place(ops, i) + "version: is too large");
@@ -151,7 +155,7 @@ Result<Reply> RedisObjects::write_once(const ClaimRef& claim, const std::string&
     const ObjectOp& op = ops[i];
     names[i] = joined(op.of);
     if (op.version) versions[i] = std::to_string(*op.version);
-    if (op.deed != ObjectOp::Deed::put) continue;
+    if (op.verb != ObjectOp::Verb::put) continue;
     auto json = object_with_id(op.json, op.id);
     if (!json) return fail(std::move(json).error(), place(ops, i) + "object");
     MJ_TRY(known, schema(claim.context, op.of));
@@ -170,7 +174,7 @@ Result<Reply> RedisObjects::write_once(const ClaimRef& claim, const std::string&
   Arguments arguments{claim.job_key, claim.claim_id, claim.token, call};
   arguments.add(std::uint64_t{ops.size()});
   for (std::size_t i = 0; i < ops.size(); ++i) {
-    arguments.add(word(ops[i].deed)).add(names[i]).add(ops[i].id).add(versions[i]).add(revs[i]);
+    arguments.add(word(ops[i].verb)).add(names[i]).add(ops[i].id).add(versions[i]).add(revs[i]);
     arguments.add(bodies[i].json).add(bodies[i].entries);
   }
   return run(claim.context, scripts::object_write, arguments);
@@ -256,6 +260,343 @@ Result<bool> RedisObjects::index_more(Id context, const ObjectKind& of) {
 
 Result<void> RedisObjects::release(const ClaimRef& claim) {
   MJ_CHECK(run(claim.context, scripts::object_release, {claim.job_key, claim.claim_id}));
+  return {};
+}
+
+// Reads.
+
+namespace {
+
+constexpr std::uint64_t kPageBytes = 4U << 20;
+constexpr std::uint64_t kMaxCandidates = 2000;  // of one step of a search
+constexpr std::size_t kNumberDigits = 16;
+
+Result<void> check_limit(std::size_t limit) {
+  if (limit >= 1 && limit <= kMaxObjectPage) return {};
+  return fail(Code::invalid, "limit: " + std::to_string(limit) + " is not from 1 to " + std::to_string(kMaxObjectPage));
+}
+
+Result<void> check_after(std::string_view after) {
+  if (after.empty()) return {};
+  return check_object_id("after", after);
+}
+
+std::string id_of_member(std::string_view member) {
+  const auto end = member.find('\1');
+  return std::string(end == std::string_view::npos ? member : member.substr(end + 1));
+}
+
+Result<StoredObject> read_object(const ObjectKind& of, std::string id, const Reply& fields, std::size_t first) {
+  StoredObject object;
+  object.id = std::move(id);
+  object.json = fields.at(first).text();
+  object.version = fields.at(first + 1).number();
+  object.created_ms = fields.at(first + 2).number();
+  object.updated_ms = fields.at(first + 3).number();
+  if (is_object_json(object.json)) return object;
+  return fail(Code::invalid, of.kind + " " + shown(object.id, 80) +
+                                 " holds no JSON object: another client wrote it; put it anew or delete it");
+}
+
+Result<ObjectPage> undeclared(const ObjectKind& of, const std::string& what) {
+  return fail(Code::invalid,
+              what + " of " + of.space + "/" + of.kind + " is declared: osis.declare names what can be found");
+}
+
+struct Range {
+  std::string low, high;
+};
+
+// A cursor within a range of numbers: the value's 16 digits, a blank, the id.
+Result<Range> range_of(const ObjectQuery& query, const std::string& after) {
+  const auto finite = [](const std::optional<double>& number) { return !number || std::isfinite(*number); };
+  if (!finite(query.min) || !finite(query.max)) return fail(Code::invalid, "min, max: are to be finite numbers");
+  Range range;
+  range.low = query.min ? "[" + index_value(*query.min) + "\1" : "[n";
+  range.high = query.max ? "(" + index_value(*query.max) + "\2" : "(o";
+  if (after.empty()) return range;
+  const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+  if (after.size() < kNumberDigits + 2 || after[kNumberDigits] != ' ' ||
+      !std::all_of(after.begin(), after.begin() + kNumberDigits, is_digit)) {
+    return fail(Code::invalid, "after: is not what a page of this range named");
+  }
+  const std::string id = after.substr(kNumberDigits + 1);
+  MJ_CHECK(check_object_id("after", id));
+  range.low = "(n" + after.substr(0, kNumberDigits) + "\1" + id;
+  return range;
+}
+
+}  // namespace
+
+Result<StoredObject> RedisObjects::get(Id context, const ObjectKind& of, const std::string& id) {
+  MJ_CHECK(check_kind(context, of));
+  MJ_CHECK(check_object_id("id", id));
+  MJ_TRY(reply, command(context, {"HMGET", object_key(of, id), "json", "version", "created_ms", "updated_ms"}));
+  if (reply.at(0).nil()) {
+    return fail(Code::not_found, of.kind + " " + shown(id, 80) + " of namespace " + of.space + " does not exist");
+  }
+  return read_object(of, id, reply, 0);
+}
+
+Result<ObjectPage> RedisObjects::page(Id context, const ObjectKind& of, const PageOf& asked, std::size_t limit,
+                                      std::string& last) {
+  const std::string name = joined(of);
+  Arguments arguments{name, asked.field, asked.key, asked.low, asked.high};
+  MJ_TRY(reply, run(context, scripts::object_page, arguments.add(std::uint64_t{limit}).add(kPageBytes)));
+  ObjectPage out;
+  if (reply.at(0).text() == "undeclared") return undeclared(of, "field: no " + shown(asked.field.substr(2), 80));
+  out.indexing = reply.at(0).text() == "indexing";
+  const Reply found = reply.at(1);
+  last = found.at(0).text();
+  for (std::size_t i = 0; i < found.at(1).size(); ++i) {
+    const Reply each = found.at(1).at(i);
+    MJ_TRY(object, read_object(of, std::string(each.at(0).text()), each, 1));
+    out.objects.push_back(std::move(object));
+  }
+  return out;
+}
+
+Result<ObjectPage> RedisObjects::list(Id context, const ObjectKind& of, const std::string& after, std::size_t limit) {
+  MJ_CHECK(check_kind(context, of));
+  MJ_CHECK(check_limit(limit));
+  MJ_CHECK(check_after(after));
+  std::string last;
+  MJ_TRY(out, page(context, of, {"", object_ids_key(of), after.empty() ? "-" : "(" + after, "+"}, limit, last));
+  out.after = last;
+  return std::move(out);
+}
+
+Result<ObjectPage> RedisObjects::find(Id context, const ObjectKind& of, const ObjectQuery& query,
+                                      const std::string& after, std::size_t limit) {
+  MJ_CHECK(check_kind(context, of));
+  MJ_CHECK(check_limit(limit));
+  MJ_CHECK(check_object_field("field", query.field));
+  const std::string field = "i " + query.field, key = object_index_key(of, query.field);
+  std::string last;
+  if (!query.equal) {
+    MJ_TRY(range, range_of(query, after));
+    MJ_TRY(out, page(context, of, {field, key, range.low, range.high}, limit, last));
+    if (!last.empty()) out.after = last.substr(1, kNumberDigits) + " " + id_of_member(last);
+    return std::move(out);
+  }
+  MJ_CHECK(check_after(after));
+  const std::string value = index_value(*query.equal);
+  const std::string low = after.empty() ? "[" + value + "\1" : "(" + value + "\1" + after;
+  MJ_TRY(out, page(context, of, {field, key, low, "(" + value + "\2"}, limit, last));
+  // Long texts share an entry if they begin alike.
+  std::erase_if(out.objects,
+                [&](const StoredObject& each) { return !has_value(each.json, query.field, *query.equal); });
+  out.after = last.empty() ? "" : id_of_member(last);
+  return std::move(out);
+}
+
+Result<ObjectPage> RedisObjects::search(Id context, const ObjectKind& of, const std::string& text,
+                                        const std::string& after, std::size_t limit) {
+  MJ_CHECK(check_kind(context, of));
+  MJ_CHECK(check_limit(limit));
+  MJ_CHECK(check_after(after));
+  std::set<std::string> words;
+  add_words(text, words);
+  if (words.empty() || words.size() > kMaxSearchWords) {
+    return fail(Code::invalid, "text: has " + std::to_string(words.size()) + " words to look for, and takes 1 to " +
+                                   std::to_string(kMaxSearchWords));
+  }
+  const std::string name = joined(of);
+  Arguments arguments{name, after};
+  arguments.add(std::uint64_t{limit}).add(kPageBytes).add(kMaxCandidates).add(std::uint64_t{words.size()});
+  for (const std::string& word : words) arguments.add(word);
+  MJ_TRY(reply, run(context, scripts::object_search, arguments));
+  if (reply.at(0).text() == "undeclared") return undeclared(of, "text: no field for words");
+  ObjectPage out;
+  out.indexing = reply.at(0).text() == "indexing";
+  const Reply found = reply.at(1);
+  out.after = found.at(0).text();
+  for (std::size_t i = 0; i < found.at(1).size(); ++i) {
+    const Reply each = found.at(1).at(i);
+    MJ_TRY(object, read_object(of, std::string(each.at(0).text()), each, 1));
+    out.objects.push_back(std::move(object));
+  }
+  return out;
+}
+
+Result<std::uint64_t> RedisObjects::count(Id context, const ObjectKind& of) {
+  MJ_CHECK(check_kind(context, of));
+  MJ_TRY(reply, command(context, {"ZCARD", object_ids_key(of)}));
+  return reply.number();
+}
+
+Result<std::vector<KindInfo>> RedisObjects::kinds(Id context) {
+  MJ_TRY(reply, run(context, scripts::object_kinds, {}));
+  std::vector<KindInfo> all;
+  for (std::size_t i = 0; i < reply.size(); ++i) {
+    const std::string name(reply.at(i).at(0).text());
+    const auto colon = name.find(':');
+    if (colon == std::string::npos) continue;
+    KindInfo info{{name.substr(0, colon), name.substr(colon + 1)}, reply.at(i).at(1).number(), {}, {}};
+    const Reply fields = reply.at(i).at(2);
+    for (std::size_t f = 0; f < fields.size(); ++f) {
+      const std::string field(fields.at(f).text());
+      if (field.starts_with("i ")) info.index.push_back(field.substr(2));
+      if (field.starts_with("t ")) info.text.push_back(field.substr(2));
+    }
+    std::sort(info.index.begin(), info.index.end());
+    std::sort(info.text.begin(), info.text.end());
+    all.push_back(std::move(info));
+  }
+  return all;
+}
+
+// The objects against their indexes: each object is where its fields put it, and nothing else is anywhere.
+
+namespace {
+
+constexpr std::string_view kBatch = "1000";
+
+// What stands behind "mj:osis:<word>:" and belongs to one kind. Nothing: not such a key.
+struct Named {
+  std::string word;
+  ObjectKind of;
+  std::string rest;  // an id, or a field
+};
+std::optional<Named> parse_key(std::string_view key) {
+  std::vector<std::string> parts;
+  for (int i = 0; i < 4; ++i) {
+    const auto colon = key.find(':');
+    if (colon == std::string_view::npos) break;
+    parts.emplace_back(key.substr(0, colon));
+    key.remove_prefix(colon + 1);
+  }
+  if (parts.size() < 4) return std::nullopt;
+  const auto colon = key.find(':');
+  const bool has_rest = parts[2] == "object" || parts[2] == "index";
+  if (has_rest && colon == std::string_view::npos) return std::nullopt;
+  return Named{parts[2],
+               {parts[3], std::string(has_rest ? key.substr(0, colon) : key)},
+               has_rest ? std::string(key.substr(colon + 1)) : ""};
+}
+
+struct KindKeys {
+  std::set<std::string> ids;      // of its objects
+  std::set<std::string> indexes;  // fields that have one; "": words
+};
+
+}  // namespace
+
+Result<std::vector<std::string>> RedisObjects::all_keys(Id context) {
+  std::set<std::string> found;
+  std::string cursor = "0";
+  do {
+    MJ_TRY(page, command(context, {"SCAN", cursor, "COUNT", kBatch, "MATCH", "mj:osis:*"}));
+    cursor = page.at(0).text();
+    for (std::size_t i = 0; i < page.at(1).size(); ++i) found.emplace(page.at(1).at(i).text());
+  } while (cursor != "0");
+  return std::vector<std::string>(found.begin(), found.end());
+}
+
+Result<std::vector<std::string>> RedisObjects::members(Id context, const std::string& key) {
+  std::vector<std::string> all;
+  std::string low = "-";
+  for (;;) {
+    MJ_TRY(page, command(context, {"ZRANGEBYLEX", key, low, "+", "LIMIT", "0", kBatch}));
+    if (page.size() == 0) return all;
+    for (std::size_t i = 0; i < page.size(); ++i) all.emplace_back(page.at(i).text());
+    low = "(" + all.back();
+  }
+}
+
+Result<ObjectsVerdict> RedisObjects::verify(Id context, std::size_t max_problems) {
+  ObjectsVerdict verdict;
+  ObjectKind at_kind;
+  const auto wrong = [&](std::string text) {
+    if (verdict.problems.size() < max_problems) verdict.problems.push_back({at_kind, std::move(text)});
+  };
+  MJ_TRY(keys, all_keys(context));
+  std::map<ObjectKind, KindKeys> kinds;
+  for (const std::string& key : keys) {
+    const auto named = parse_key(key);
+    if (!named) continue;
+    KindKeys& kind = kinds[named->of];
+    if (named->word == "object") kind.ids.insert(named->rest);
+    if (named->word == "index" || named->word == "words") kind.indexes.insert(named->rest);
+  }
+  MJ_TRY(listed, members(context, "mj:osis:kinds"));
+  for (const auto& [of, kind] : kinds) {
+    const std::string name = joined(of);
+    at_kind = of;
+    if (!kind.ids.empty() && !std::binary_search(listed.begin(), listed.end(), name)) {
+      wrong("is not in the list of kinds");
+    }
+    MJ_TRY(ids, members(context, object_ids_key(of)));
+    for (const std::string& id : ids) {
+      if (!kind.ids.contains(id)) wrong("the list of objects has " + shown(id) + ", which is not there");
+    }
+    for (const std::string& id : kind.ids) {
+      if (!std::binary_search(ids.begin(), ids.end(), id)) wrong(shown(id) + " is in no list of objects");
+    }
+    MJ_TRY(known, load_schema(context, of));
+    std::map<std::string, std::unordered_set<std::string>> expected;  // by field; "": words
+    for (const std::string& id : kind.ids) {
+      ++verdict.objects;
+      MJ_TRY(reply, command(context, {"HMGET", object_key(of, id), "json", "version", "entries"}));
+      const std::string entries(reply.at(2).text());
+      auto should = index_entries(reply.at(0).text(), known.fields);
+      if (!should || reply.at(1).number() == 0) {
+        wrong(shown(id) + " is no object");
+        continue;
+      }
+      if (!known.indexing && entries != *should) wrong(shown(id) + " has entries of other fields or values");
+      for (std::size_t at = 0; at < entries.size();) {
+        const auto middle = entries.find('\2', at), end = entries.find('\3', at);
+        if (middle == std::string::npos || end == std::string::npos || middle > end) break;
+        expected[entries.substr(at, middle - at)].insert(entries.substr(middle + 1, end - middle - 1) + '\1' + id);
+        at = end + 1;
+      }
+    }
+    std::set<std::string> fields = kind.indexes;
+    for (const auto& each : expected) fields.insert(each.first);
+    for (const std::string& field : fields) {
+      MJ_TRY(there, members(context, object_index_key(of, field)));
+      const auto& wanted = expected[field];
+      verdict.entries += there.size();
+      for (const std::string& member : there) {
+        if (!wanted.contains(member)) wrong("index " + shown(field) + " has " + shown(member) + " of no object");
+      }
+      if (known.indexing) continue;
+      const std::unordered_set<std::string> has(there.begin(), there.end());
+      for (const std::string& member : wanted) {
+        if (!has.contains(member)) wrong("index " + shown(field) + " lacks " + shown(member));
+      }
+    }
+  }
+  return verdict;
+}
+
+Result<void> RedisObjects::reindex(Id context, const ObjectKind& of) {
+  MJ_CHECK(check_kind(context, of));
+  MJ_TRY(keys, all_keys(context));
+  MJ_TRY(ids, members(context, object_ids_key(of)));
+  std::set<std::string> all(ids.begin(), ids.end());
+  std::vector<std::string> fields;  // that have an index
+  for (const std::string& key : keys) {
+    const auto named = parse_key(key);
+    if (!named || named->of != of) continue;
+    if (named->word == "object") all.insert(named->rest);
+    if (named->word == "index" || named->word == "words") fields.push_back(named->rest);
+  }
+  const std::string name = joined(of);
+  for (auto at = all.begin(); at != all.end();) {
+    std::vector<std::string_view> some;
+    for (; at != all.end() && some.size() < 1000; ++at) some.push_back(*at);
+    Arguments arguments{name};
+    arguments.add(std::uint64_t{some.size()});
+    for (std::string_view id : some) arguments.add(id);
+    MJ_CHECK(run(context, scripts::object_ids, arguments));
+  }
+  Arguments emptied{name};
+  emptied.add(std::uint64_t{fields.size()});
+  for (const std::string& field : fields) emptied.add(field);
+  MJ_CHECK(run(context, scripts::object_reindex, emptied));
+  schemas_.erase({context, of});
   return {};
 }
 

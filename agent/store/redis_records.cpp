@@ -16,12 +16,12 @@ std::string field_of(const Fields& fields, std::string_view name) {
 
 }  // namespace
 
-Result<CreatedRecord> RedisStore::create_record(Id context, const NewRecord& wish) {
+Result<CreatedRecord> RedisStore::create_record(Id context, const NewRecord& wanted) {
   Arguments arguments;
-  arguments.add(wish.prefix).add("mj:next:" + wish.counter).add("").add("").add(std::uint64_t{wish.id});
-  arguments.add_list(wish.fields);
+  arguments.add(wanted.prefix).add("mj:next:" + wanted.counter).add("").add("").add(std::uint64_t{wanted.id});
+  arguments.add_list(wanted.fields);
   // Actors belong to no context: they are all that is written to database 0.
-  if (context == 0 && wish.prefix != "actor:") return fail(Code::invalid, "only actors live in context 0");
+  if (context == 0 && wanted.prefix != "actor:") return fail(Code::invalid, "only actors live in context 0");
   MJ_TRY(redis, link(context));
   MJ_TRY(reply, redis->run(scripts::create_record, arguments));
   CreatedRecord made{std::string(reply.at(1).text()), reply.at(2).fields(), reply.at(0).text() != "new"};

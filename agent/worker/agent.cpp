@@ -128,7 +128,7 @@ void Agent::drain() { intake_->drain(); }
 
 void Agent::cancel_jobs() { run_loop_->cancel_all(); }
 
-bool Agent::came_round() {
+bool Agent::is_healthy() {
   const std::array<std::uint64_t, 3> rounds{run_loop_->pulse().count(), intake_->pulse().count(),
                                             housekeeper_->pulse().count()};
   for (std::size_t i = 0; i < rounds.size(); ++i) {

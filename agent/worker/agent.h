@@ -52,7 +52,7 @@ class Agent {
   bool runner_lost() const { return runner_lost_; }  // another instance took our id: drain and leave
   // Whether the run loop, the intake and the housekeeper have all come round since this was last true. A store that
   // hangs does not stop them: each call of it ends by a time-out. Call it from one thread.
-  bool came_round();
+  bool is_healthy();
 
  private:
   Agent(Parts&, WorkerSettings);

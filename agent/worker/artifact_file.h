@@ -8,8 +8,8 @@
 
 #include "base/fd.h"
 #include "base/sha256.h"
+#include "domain/redactor.h"
 #include "mycojobs/result.h"
-#include "worker/redactor.h"
 
 namespace mycojobs {
 

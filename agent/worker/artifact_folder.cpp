@@ -39,14 +39,14 @@ void remove_spool(const std::string& path) {
 }  // namespace
 
 std::string ArtifactFolder::job(const std::string& store, const std::string& job_key) const {
-  return shelf(store) + '/' + job_folder_name(job_key);
+  return store_folder(store) + '/' + job_folder_name(job_key);
 }
 
 Result<void> ArtifactFolder::make(const std::string& store) const {
   std::error_code error;
   std::filesystem::create_directories(state_dir_, error);
   if (error) return fail(Code::io, state_dir_ + ": " + errno_text(error.value()));
-  for (const auto& each : {state_dir_ + "/contexts", path_, objects(), spool(), path_ + "/jobs", shelf(store)})
+  for (const auto& each : {state_dir_ + "/contexts", path_, objects(), spool(), path_ + "/jobs", store_folder(store)})
     MJ_CHECK(make_folder(each));
   return {};
 }

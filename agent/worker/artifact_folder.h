@@ -17,7 +17,7 @@ class ArtifactFolder {
   const std::string& path() const { return path_; }
   std::string objects() const { return path_ + "/objects"; }
   std::string spool() const { return path_ + "/spool"; }
-  std::string shelf(const std::string& store) const { return path_ + "/jobs/" + store; }
+  std::string store_folder(const std::string& store) const { return path_ + "/jobs/" + store; }
   std::string job(const std::string& store, const std::string& job_key) const;
   // All of them, 0700. Error io.
   Result<void> make(const std::string& store) const;

@@ -136,20 +136,20 @@ Result<void> ArtifactSweep::go_on(Store& store, Id context, Turn& turn, std::uin
 
 // Those of other stores are left alone.
 Result<void> ArtifactSweep::list_jobs(Store& store, Id context, Turn& turn) const {
-  MJ_TRY(shelves, artifact_shelves(store, context));
+  MJ_TRY(store_names, artifact_shelves(store, context));
   // A store that was emptied has forgotten its names, and the records of everything that stands below them.
   Fields forgotten;
-  for (const std::string& known : turn.shelves) {
-    if (std::find(shelves.begin(), shelves.end(), known) != shelves.end()) continue;
+  for (const std::string& known : turn.store_names) {
+    if (std::find(store_names.begin(), store_names.end(), known) != store_names.end()) continue;
     forgotten.emplace_back(known, "1");
-    shelves.push_back(known);
+    store_names.push_back(known);
   }
   if (!forgotten.empty()) MJ_CHECK(store.save(context, kArtifactsKey, forgotten));
-  turn.shelves = std::move(shelves);
+  turn.store_names = std::move(store_names);
   turn.jobs.clear();
-  for (const std::string& shelf : turn.shelves) {
-    for (std::string& name : names_in(ArtifactFolder(state_dir_, context).shelf(shelf)))
-      turn.jobs.emplace_back(shelf, std::move(name));
+  for (const std::string& store_name : turn.store_names) {
+    for (std::string& name : names_in(ArtifactFolder(state_dir_, context).store_folder(store_name)))
+      turn.jobs.emplace_back(store_name, std::move(name));
   }
   return {};
 }
@@ -157,8 +157,8 @@ Result<void> ArtifactSweep::list_jobs(Store& store, Id context, Turn& turn) cons
 Result<void> ArtifactSweep::look_at_jobs(Store& store, Id context, Turn& turn) const {
   const ArtifactFolder folder(state_dir_, context);
   for (std::size_t i = 0; i < kJobsAtOnce && !turn.jobs.empty(); ++i) {
-    const auto& [shelf, name] = turn.jobs.back();
-    const std::string path = folder.shelf(shelf) + '/' + name;
+    const auto& [store_name, name] = turn.jobs.back();
+    const std::string path = folder.store_folder(store_name) + '/' + name;
     const std::string job_key = job_key_of_folder(name);
     const auto seen = stamp_of(path);
     if (!job_key.empty() && seen) {

@@ -35,8 +35,8 @@ class ArtifactSweep {
   struct Turn {
     Phase phase = Phase::spools;
     std::uint64_t began_ms = 0, next_ms = 0;                // on CLOCK_BOOTTIME
-    std::vector<std::pair<std::string, std::string>> jobs;  // shelf, name of the folder: still to look at
-    std::vector<std::string> shelves;                       // every one that the store has had
+    std::vector<std::pair<std::string, std::string>> jobs;  // store_name, name of the folder: still to look at
+    std::vector<std::string> store_names;                   // every one that the store has had
     std::shared_ptr<DIR> objects;                           // where we are
   };
   Result<void> go_on(Store&, Id context, Turn&, std::uint64_t now_ms) const;

@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kLockWaitMs = 2000;  // whoever takes something away has the lock for some milliseconds
 
-bool is_shelf(std::string_view name) {
+bool is_store_name(std::string_view name) {
   return name.size() == 24 && name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
@@ -52,10 +52,10 @@ Result<void> keep(const WholeFile& file, const std::string& object, const std::s
 
 class KeptArtifacts final : public RunArtifacts {
  public:
-  KeptArtifacts(const std::string& state_dir, Id context, std::string shelf, std::string job_key,
+  KeptArtifacts(const std::string& state_dir, Id context, std::string store_name, std::string job_key,
                 std::uint64_t max_bytes)
       : folder_(state_dir, context),
-        shelf_(std::move(shelf)),
+        store_name_(std::move(store_name)),
         job_key_(std::move(job_key)),
         max_bytes_(max_bytes),
         left_(max_bytes) {}
@@ -77,7 +77,7 @@ class KeptArtifacts final : public RunArtifacts {
   Result<void> begin_file();
 
   ArtifactFolder folder_;
-  std::string shelf_, job_key_;
+  std::string store_name_, job_key_;
   std::uint64_t max_bytes_, left_;
   std::shared_ptr<const Redactor> redactor_;
   std::optional<Spool> spool_;
@@ -112,7 +112,7 @@ std::string KeptArtifacts::problem_with(const std::string& name) const {
 
 Result<void> KeptArtifacts::begin_file() {
   if (!spool_) {
-    MJ_CHECK(folder_.make(shelf_));
+    MJ_CHECK(folder_.make(store_name_));
     MJ_TRY(spool, Spool::make(folder_.spool()));
     spool_.emplace(std::move(spool));
   }
@@ -167,7 +167,7 @@ std::string KeptArtifacts::finish() {
     spool_.reset();
     return {};
   }
-  const std::string mine = folder_.job(shelf_, job_key_);
+  const std::string mine = folder_.job(store_name_, job_key_);
   const auto shared = folder_.lock(false, kLockWaitMs);
   std::string problem;
   if (!shared) problem = "the folder is locked by another agent: " + folder_.path() + "/lock";
@@ -221,28 +221,29 @@ Result<std::vector<std::string>> artifact_shelves(Store& store, Id context) {
   for (int tries = 0; tries < 2; ++tries) {
     auto fields = store.load(context, kArtifactsKey);
     if (!fields && fields.error().code != Code::not_found) return tl::unexpected<Error>(std::move(fields).error());
-    std::vector<std::string> shelves;
+    std::vector<std::string> store_names;
     if (fields) {
       for (const auto& [name, value] : *fields) {
-        if (is_shelf(name)) shelves.push_back(name);
+        if (is_store_name(name)) store_names.push_back(name);
       }
     }
-    std::sort(shelves.begin(), shelves.end());
-    if (!shelves.empty()) return shelves;
+    std::sort(store_names.begin(), store_names.end());
+    if (!store_names.empty()) return store_names;
     MJ_CHECK(store.save(context, kArtifactsKey, {{random_hex(12), "1"}}));
   }
   return fail(Code::internal, std::string(kArtifactsKey) + ": what is written there is gone at once");
 }
 
-Result<std::string> artifact_shelf(Store& store, Id context) {
-  MJ_TRY(shelves, artifact_shelves(store, context));
-  return shelves.front();
+Result<std::string> artifact_store_name(Store& store, Id context) {
+  MJ_TRY(store_names, artifact_shelves(store, context));
+  return store_names.front();
 }
 
-std::unique_ptr<RunArtifacts> make_run_artifacts(const std::string& state_dir, Id context, const std::string& shelf,
-                                                 const std::string& job_key, std::uint64_t max_bytes) {
+std::unique_ptr<RunArtifacts> make_run_artifacts(const std::string& state_dir, Id context,
+                                                 const std::string& store_name, const std::string& job_key,
+                                                 std::uint64_t max_bytes) {
   if (state_dir.empty()) return nullptr;
-  return std::make_unique<KeptArtifacts>(state_dir, context, shelf, job_key, max_bytes);
+  return std::make_unique<KeptArtifacts>(state_dir, context, store_name, job_key, max_bytes);
 }
 
 }  // namespace mycojobs

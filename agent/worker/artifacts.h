@@ -7,9 +7,9 @@
 //   lock                                      shared: objects become a job's; exclusive: something is taken away
 //
 // As long as the job's record: worker/artifact_sweep.h. <store>: several stores may share a folder, and the record of a
-// job in one says nothing about the job of that name in another (artifact_shelf()). Text is kept without the secrets of
-// its context. Folders are 0700, files 0600. Nothing is synced: after a loss of power a file may be damaged, which its
-// hash tells whoever reads it.
+// job in one says nothing about the job of that name in another (artifact_store_name()). Text is kept without the
+// secrets of its context. Folders are 0700, files 0600. Nothing is synced: after a loss of power a file may be damaged,
+// which its hash tells whoever reads it.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,16 @@
 #include <string_view>
 #include <vector>
 
+#include "domain/redactor.h"
 #include "mycojobs/executor.h"
 #include "mycojobs/records.h"
 #include "mycojobs/result.h"
 #include "mycojobs/store.h"
-#include "worker/redactor.h"
 
 namespace mycojobs {
 
 inline constexpr std::size_t kMostArtifacts = 1000;           // of a job
-inline constexpr const char* kArtifactsKey = "mj:artifacts";  // hash, in the store: a field for each of its shelves
+inline constexpr const char* kArtifactsKey = "mj:artifacts";  // hash, in the store: a field for each of its store_names
 
 // A relative path of plain parts: no "..", no empty part or one over 255 bytes, no control character, at most 512 bytes
 // of UTF-8.
@@ -36,7 +36,7 @@ std::string object_path(const std::string& state_dir, Id context, const std::str
 
 // The name of this store among those that keep artifacts on a host: made up by whoever comes first, and kept in the
 // store. Error: as of Store::load.
-Result<std::string> artifact_shelf(Store&, Id context);
+Result<std::string> artifact_store_name(Store&, Id context);
 // All names that the store has had: who comes first at the same time as another makes up two.
 Result<std::vector<std::string>> artifact_shelves(Store&, Id context);
 
@@ -53,9 +53,10 @@ class RunArtifacts : public ArtifactSink {
   virtual std::string finish() = 0;
 };
 
-// A sink for one run of a job. state_dir empty: null, artifacts are passed over. shelf: artifact_shelf(). Makes no file
-// before the first artifact comes; one that cannot be made is told in the notes.
-std::unique_ptr<RunArtifacts> make_run_artifacts(const std::string& state_dir, Id context, const std::string& shelf,
-                                                 const std::string& job_key, std::uint64_t max_bytes);
+// A sink for one run of a job. state_dir empty: null, artifacts are passed over. store_name: artifact_store_name().
+// Makes no file before the first artifact comes; one that cannot be made is told in the notes.
+std::unique_ptr<RunArtifacts> make_run_artifacts(const std::string& state_dir, Id context,
+                                                 const std::string& store_name, const std::string& job_key,
+                                                 std::uint64_t max_bytes);
 
 }  // namespace mycojobs

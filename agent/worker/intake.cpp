@@ -259,16 +259,17 @@ void Intake::accept(Claimed& claimed, std::uint64_t fence_boot_ms) {
 // Null: nowhere to keep them. The job runs all the same.
 std::unique_ptr<RunArtifacts> Intake::artifacts_of(const ClaimRef& claim) {
   if (settings_.state_dir.empty()) return nullptr;
-  std::string& shelf = shelves_[claim.context];
-  if (shelf.empty()) {
-    auto found = artifact_shelf(*parts_.store, claim.context);
+  std::string& store_name = store_names_[claim.context];
+  if (store_name.empty()) {
+    auto found = artifact_store_name(*parts_.store, claim.context);
     if (!found) {
       log(LogLevel::error, "worker", "{}: its artifacts will not be kept: {}", claim.job_key, found.error().message);
       return nullptr;
     }
-    shelf = std::move(*found);
+    store_name = std::move(*found);
   }
-  return make_run_artifacts(settings_.state_dir, claim.context, shelf, claim.job_key, settings_.max_artifact_bytes);
+  return make_run_artifacts(settings_.state_dir, claim.context, store_name, claim.job_key,
+                            settings_.max_artifact_bytes);
 }
 
 Result<Start> Intake::prepare(Claimed& claimed, std::uint64_t fence_boot_ms, RunNumber run) {

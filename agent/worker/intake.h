@@ -89,7 +89,7 @@ class Intake {
     std::uint64_t until_boot_ms = 0;
   };
   std::map<std::pair<Id, std::string>, Rest> rests_;  // of queues whose jobs cannot be begun now
-  std::map<Id, std::string> shelves_;                 // of artifacts, by context
+  std::map<Id, std::string> store_names_;             // of artifacts, by context
   std::size_t turn_ = 0;                              // which context and queue is asked first: none starves another
   RunNumber next_run_ = 1;
   std::mt19937_64 chance_{std::random_device{}()};  // of the pauses before retries

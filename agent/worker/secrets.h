@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "domain/redactor.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/executor.h"
 #include "mycojobs/records.h"
 #include "mycojobs/result.h"
-#include "worker/redactor.h"
 
 namespace mycojobs {
 

@@ -52,8 +52,8 @@ struct ObjectPage {
 };
 
 struct ObjectOp {
-  enum class Deed { put, remove, check };
-  Deed deed = Deed::put;
+  enum class Verb { put, remove, check };
+  Verb verb = Verb::put;
   ObjectKind of;
   std::string id;                        // 1 to 128 bytes of UTF-8 without control characters
   std::optional<std::uint64_t> version;  // the one that it must have now; 0: it must not exist

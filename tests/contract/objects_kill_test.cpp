@@ -40,7 +40,7 @@ class ObjectsKilled : public StoreContract {
   }
   static ObjectOp put(const ObjectKind& of, std::string id, const nlohmann::json& object,
                       std::optional<std::uint64_t> version) {
-    return {ObjectOp::Deed::put, of, std::move(id), version, object.dump()};
+    return {ObjectOp::Verb::put, of, std::move(id), version, object.dump()};
   }
 
   // Moves amounts between accounts, with a note of each, until it is killed. Nothing here may touch the test's state.
@@ -63,7 +63,7 @@ class ObjectsKilled : public StoreContract {
       if (random() % 3 != 0) {
         ops.push_back(put(kNote, note, {{"text", from + " gave " + to}, {"amount", amount}}, std::nullopt));
       } else if (objects->get(1, kNote, note)) {
-        ops.push_back({ObjectOp::Deed::remove, kNote, note, std::nullopt, ""});
+        ops.push_back({ObjectOp::Verb::remove, kNote, note, std::nullopt, ""});
       }
       if (!objects->write(claim, random_hex(8), ops)) ::_exit(2);
       if (n % 8 == 7) {  // a field that was not declared before, with objects to be indexed

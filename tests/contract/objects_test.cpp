@@ -26,13 +26,13 @@ class Objects : public StoreContract {
   }
   static ObjectOp put(std::string id, std::string json, std::optional<std::uint64_t> version = {},
                       const ObjectKind& of = kTodo) {
-    return {ObjectOp::Deed::put, of, std::move(id), version, std::move(json)};
+    return {ObjectOp::Verb::put, of, std::move(id), version, std::move(json)};
   }
   static ObjectOp remove(std::string id, std::optional<std::uint64_t> version = {}) {
-    return {ObjectOp::Deed::remove, kTodo, std::move(id), version, ""};
+    return {ObjectOp::Verb::remove, kTodo, std::move(id), version, ""};
   }
   static ObjectOp check(std::string id, std::uint64_t version) {
-    return {ObjectOp::Deed::check, kTodo, std::move(id), version, ""};
+    return {ObjectOp::Verb::check, kTodo, std::move(id), version, ""};
   }
   Result<WriteReply> write(const std::vector<ObjectOp>& ops) { return write_as(writer_, ops); }
   Result<WriteReply> write_as(const ClaimRef& claim, const std::vector<ObjectOp>& ops) {
@@ -362,7 +362,7 @@ TEST_P(Objects, KindsTellWhatTheyDeclare) {
   EXPECT_THAT(kinds[0].text, ElementsAre("note"));
   EXPECT_EQ(kinds[1].of, (ObjectKind{"shop", "order"}));
   ASSERT_TRUE(
-      objects_->write(writer_, "gone", std::vector{ObjectOp{ObjectOp::Deed::remove, {"shop", "order"}, "b", {}, ""}}));
+      objects_->write(writer_, "gone", std::vector{ObjectOp{ObjectOp::Verb::remove, {"shop", "order"}, "b", {}, ""}}));
   EXPECT_EQ(objects_->kinds(1).value().size(), 1U) << "nothing is left of it";
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "coordinator/progress_parts.h"
+#include "coordinator/flow_run.h"
 #include "domain/codec.h"
 #include "domain/transitions.h"
 

@@ -23,14 +23,14 @@ TEST_F(AgentTest, JobRunsAndItsEndIsStored) {
 // What the watchdog of the service manager goes by.
 TEST_F(AgentTest, ComesRoundWithNothingToDoAndNotWithAThreadThatHangs) {
   start();
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(eventually([&] { return agent_->came_round(); })) << i;
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(eventually([&] { return agent_->is_healthy(); })) << i;
   int rounds = 0;
   {
     const std::lock_guard hang(control_.mutex);  // the run loop waits for it as soon as it looks at its sandbox
-    while (rounds < 3 && eventually([&] { return agent_->came_round(); }, Seconds(2))) ++rounds;
+    while (rounds < 3 && eventually([&] { return agent_->is_healthy(); }, Seconds(2))) ++rounds;
   }
   EXPECT_LT(rounds, 3);  // it may have begun one more before
-  EXPECT_TRUE(eventually([&] { return agent_->came_round(); }));
+  EXPECT_TRUE(eventually([&] { return agent_->is_healthy(); }));
 }
 
 TEST_F(AgentTest, SlotsAreNeverExceeded) {

@@ -37,11 +37,11 @@ class ArtifactsTest : public ::testing::Test {
   HandClock clock_;
   MemoryServer server_{clock_};
   std::unique_ptr<Store> store_ = *server_.open();
-  std::string shelf_ = *artifact_shelf(*store_, 1);
+  std::string store_name_ = *artifact_store_name(*store_, 1);
   ArtifactSweep sweep_{clock_, folder_.path().string(), 1000};
 
   std::unique_ptr<RunArtifacts> run(const std::string& job = "job:1:1", std::uint64_t max_bytes = 1U << 20) {
-    return make_run_artifacts(folder_.path().string(), 1, shelf_, job, max_bytes);
+    return make_run_artifacts(folder_.path().string(), 1, store_name_, job, max_bytes);
   }
   static bool leave(RunArtifacts& run, const std::string& name, const std::string& bytes, std::size_t piece = 65536) {
     if (!run.open(name, false)) return false;
@@ -245,7 +245,7 @@ TEST_F(ArtifactsTest, AFullDiskIsToldAndTheOthersAreKept) {
 
 TEST_F(ArtifactsTest, AFolderThatCannotBeMadeIsToldInTheLogOfTheJob) {
   const std::string file = folder_.write("file", "");
-  auto one = make_run_artifacts(file, 1, shelf_, "job:1:1", 1000);
+  auto one = make_run_artifacts(file, 1, store_name_, "job:1:1", 1000);
   EXPECT_FALSE(leave(*one, "a", "x"));
   EXPECT_EQ(finish(*one).size(), 0U);
   EXPECT_NE(one->take_notes().at(0).find("ENOTDIR"), std::string::npos);
@@ -285,7 +285,7 @@ TEST_F(ArtifactsTest, TheSweepTakesTheFolderOfAJobWhoseRecordIsGone) {
   finish(*one);
   sweep_a_round();
   EXPECT_EQ(files_in("objects") + files_in("jobs"), 0U);
-  EXPECT_FALSE(fs::exists(folder_ / ("contexts/1/jobs/" + shelf_ + "/9.9")));
+  EXPECT_FALSE(fs::exists(folder_ / ("contexts/1/jobs/" + store_name_ + "/9.9")));
 }
 
 TEST_F(ArtifactsTest, TheSweepLeavesJobsAloneThatMayStillEndOtherwise) {
@@ -340,9 +340,9 @@ TEST_F(ArtifactsTest, WhileAnotherHoldsTheLockNothingIsTakenAway) {
   EXPECT_EQ(files_in("jobs"), 1U);
 }
 
-TEST_F(ArtifactsTest, AStoreKeepsTheNameOfItsShelf) {
-  EXPECT_EQ(*artifact_shelf(*store_, 1), shelf_);
-  EXPECT_NE(*artifact_shelf(*store_, 2), shelf_);
+TEST_F(ArtifactsTest, AStoreKeepsItsName) {
+  EXPECT_EQ(*artifact_store_name(*store_, 1), store_name_);
+  EXPECT_NE(*artifact_store_name(*store_, 2), store_name_);
 }
 
 // Agents that keep, and agents that take away, all at once and of the same bytes.

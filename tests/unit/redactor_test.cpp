@@ -1,4 +1,4 @@
-#include "worker/redactor.h"
+#include "domain/redactor.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@ if writer.job == job and writer.claim_id == claim_id and writer.call == call the
 
 local ops, stamps, puts, new_kinds, kinds_seen = {}, {}, false, 0, {}
 for i = 1, count do
-  local op = {deed = arg(), of = arg(), id = arg(), version = arg(), rev = arg(), json = arg(), entries = arg()}
+  local op = {verb = arg(), of = arg(), id = arg(), version = arg(), rev = arg(), json = arg(), entries = arg()}
   local key = object_key(op.of, op.id)
   local err = wrong(key, 'hash') or wrong_kind(op.of)
   if err then return err end
@@ -15,10 +15,10 @@ for i = 1, count do
   local version = num(is[1])
   op.old, op.had = is[4] or '', version > 0
   if op.version ~= '' and num(op.version) ~= version then return {'conflict', i, version} end
-  if op.deed == 'remove' and not op.had then return {'missing', i} end
+  if op.verb == 'remove' and not op.had then return {'missing', i} end
   err = wrong_entries(op.of, op.old) or wrong_entries(op.of, op.entries)
   if err then return err end
-  if op.deed == 'put' then
+  if op.verb == 'put' then
     puts = true
     if (redis.call('HGET', kind_key(op.of), 'rev') or '0') ~= op.rev then return {'schema', i} end
     if not kinds_seen[op.of] and not redis.call('ZSCORE', 'mj:osis:kinds', op.of) then new_kinds = new_kinds + 1 end
@@ -40,7 +40,7 @@ else
 end
 for _, op in ipairs(ops) do
   local key = object_key(op.of, op.id)
-  if op.deed == 'put' then
+  if op.verb == 'put' then
     redis.call('HSET', key, 'json', op.json, 'version', op.stamp[1], 'created_ms', op.stamp[2], 'updated_ms', op.stamp[3],
       'entries', op.entries)
     if not op.had then redis.call('ZADD', ids_key(op.of), '0', op.id) end
@@ -50,7 +50,7 @@ for _, op in ipairs(ops) do
       op.old = ''
     end
     set_entries(op.of, op.id, op.old, op.entries)
-  elseif op.deed == 'remove' then
+  elseif op.verb == 'remove' then
     set_entries(op.of, op.id, op.old, '')
     redis.call('ZREM', ids_key(op.of), op.id)
     redis.call('DEL', key)

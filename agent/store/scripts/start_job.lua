@@ -7,9 +7,9 @@ if err then return err end
 if redis.call('EXISTS', job) == 0 then return {'missing', {}} end
 local function known() return {'known', redis.call('HGETALL', job)} end
 if redis.call('EXISTS', 'mj:claim:' .. job) == 1 or redis.call('HGET', job, 'status') ~= 'dispatched' then return known() end
-local wish = to_table(redis.call('HGETALL', job))
+local wanted = to_table(redis.call('HGETALL', job))
 if was_pushed(queue, job) then return known() end
-local delayed = num(wish.run_at_ms) > now_ms
+local delayed = num(wanted.run_at_ms) > now_ms
 redis.call('HSET', job, 'detail', delayed and 'delayed' or 'queued', 'updated_at', now_s, 'queued_ms', dec(now_ms))
-place_new(job, queue, wish)
+place_new(job, queue, wanted)
 return {'queued', redis.call('HGETALL', job)}

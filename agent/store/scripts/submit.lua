@@ -4,8 +4,8 @@ local caller, id, queue, fields = arg(), num(arg()), arg(), list_arg()
 local counter, names = 'mj:next:' .. caller, 'mj:idempotency:' .. caller
 local err = wrong(queue, 'list') or wrong(counter, 'string') or wrong(names, 'hash') or wrong_shared()
 if err then return err end
-local wish = to_table(fields)
-local name = wish.idempotency_key
+local wanted = to_table(fields)
+local name = wanted.idempotency_key
 
 local function there(job) return {'exists', job, redis.call('HGETALL', job)} end
 local first = name and redis.call('HGET', names, name)
@@ -26,10 +26,10 @@ if err then return err end
 if redis.call('EXISTS', job) == 1 then return there(job) end
 if redis.call('EXISTS', 'mj:claim:' .. job) == 1 then return {'used', job, {}} end
 
-local delayed = num(wish.run_at_ms) > now_ms
+local delayed = num(wanted.run_at_ms) > now_ms
 redis.call('HSET', job, 'id', dec(id), 'status', 'dispatched', 'detail', delayed and 'delayed' or 'queued', 'created_at', now_s,
   'updated_at', now_s, 'queued_ms', dec(now_ms), unpack(fields))
 if name then redis.call('HSET', names, name, job) end
-place_new(job, queue, wish)
+place_new(job, queue, wanted)
 if allocate then redis.call('SET', counter, dec(id)) end
 return {'new', job, redis.call('HGETALL', job)}

@@ -1,6 +1,6 @@
 // Takes secret values out of what a job hands out. Pure: no files, no clocks.
 //
-//   text --> read as plain, url, escapes, packed (spellings.h) --> every place of a value --> [secret NAME]
+//   text --> read as plain, url, escapes, packed (encodings.h) --> every place of a value --> [secret NAME]
 //
 // Places that overlap are replaced together, under the name of the longest of them: no byte of any of them is left.
 // What comes out does not depend on the pieces in which the text came in.
@@ -15,9 +15,9 @@
 #include <string_view>
 #include <vector>
 
+#include "domain/encodings.h"
+#include "domain/matcher.h"
 #include "mycojobs/job_end.h"
-#include "worker/matcher.h"
-#include "worker/spellings.h"
 
 namespace mycojobs {
 
@@ -43,8 +43,8 @@ class Redactor {
   friend class Redaction;
   using Bytes = std::array<bool, 256>;
   void add(std::string_view value, std::uint32_t owner);
-  Bytes beginnings(Reading) const;
-  const Matcher& matcher(Reading reading) const { return reading == Reading::packed ? packed_ : plain_; }
+  Bytes beginnings(Encoding) const;
+  const Matcher& matcher(Encoding reading) const { return reading == Encoding::packed ? packed_ : plain_; }
 
   std::vector<std::string> marks_;  // by owner
   Matcher plain_, packed_;
@@ -69,14 +69,14 @@ class Redaction {
     std::uint32_t owner;
   };
   struct View {
-    View(Reading, const Redactor&);
-    Reader reader;
+    View(Encoding, const Redactor&);
+    Decoder reader;
     const Matcher& matcher;
     const Redactor::Bytes& begins;
     Matcher::Node node = 0;
     std::uint64_t read = 0;            // bytes so far
     std::vector<std::uint32_t> where;  // the latest ones stand: the low half of it; a ring
-    bool idle() const { return node == 0 && reader.open_since() == Reader::kNowhere; }
+    bool idle() const { return node == 0 && reader.open_since() == Decoder::kNowhere; }
     std::uint64_t begin_of_last(std::uint32_t count, std::uint64_t now) const;
   };
   bool idle() const;

@@ -15,7 +15,7 @@
 
 namespace mycojobs {
 
-enum class Reading { plain, url, escapes, packed };
+enum class Encoding { plain, url, escapes, packed };
 
 // What to look for in a text that is read as plain, url or escapes. No blanks at its ends; may be empty.
 std::string plain_form(std::string_view value);
@@ -28,12 +28,12 @@ std::vector<std::string> packed_forms(std::string_view value);
 
 // Reads a stream byte by byte. At most kMostSkipped bytes in a row are left out, so that what a reader waits for is
 // never far away.
-class Reader {
+class Decoder {
  public:
   static constexpr unsigned kMostSkipped = 32;
   static constexpr std::uint64_t kNowhere = ~0ULL;
 
-  explicit Reader(Reading reading) : reading_(reading) {}
+  explicit Decoder(Encoding reading) : reading_(reading) {}
   // sink(byte, begin, end), for none, one or several bytes: what was read, and where in the stream it stands.
   template <class Sink>
   void take(unsigned char byte, std::uint64_t at, const Sink& sink);
@@ -49,7 +49,7 @@ class Reader {
   template <class Sink>
   void give_up(const Sink& sink);
 
-  Reading reading_;
+  Encoding reading_;
   unsigned skipped_ = 0;  // in this run of blanks, itself included; or of line ends
   std::string escape_;    // begun, not yet whole
   std::uint64_t escape_at_ = 0;
@@ -60,13 +60,13 @@ struct Unescaped {
   enum class Is { more, whole, none } is = Is::none;
   std::string bytes;  // if whole
 };
-Unescaped unescape(Reading, std::string_view begun);
+Unescaped unescape(Encoding, std::string_view begun);
 
 inline bool is_blank(unsigned char byte) { return byte <= ' ' || byte == 0x7f; }
 
 template <class Sink>
-void Reader::give(unsigned char byte, std::uint64_t begin, std::uint64_t end, const Sink& sink) {
-  if (reading_ == Reading::packed) {
+void Decoder::give(unsigned char byte, std::uint64_t begin, std::uint64_t end, const Sink& sink) {
+  if (reading_ == Encoding::packed) {
     const bool line_end = byte == '\n' || byte == '\r';
     if (line_end && ++skipped_ <= kMostSkipped) return;
     if (!line_end) skipped_ = 0;
@@ -82,10 +82,10 @@ void Reader::give(unsigned char byte, std::uint64_t begin, std::uint64_t end, co
 }
 
 template <class Sink>
-void Reader::take(unsigned char byte, std::uint64_t at, const Sink& sink) {
-  const bool begins = (reading_ == Reading::url && byte == '%') || (reading_ == Reading::escapes && byte == '\\');
+void Decoder::take(unsigned char byte, std::uint64_t at, const Sink& sink) {
+  const bool begins = (reading_ == Encoding::url && byte == '%') || (reading_ == Encoding::escapes && byte == '\\');
   if (escape_.empty() && !begins) {
-    if (reading_ == Reading::url && byte == '+') byte = ' ';
+    if (reading_ == Encoding::url && byte == '+') byte = ' ';
     return give(byte, at, at + 1, sink);
   }
   if (escape_.empty()) escape_at_ = at;
@@ -99,7 +99,7 @@ void Reader::take(unsigned char byte, std::uint64_t at, const Sink& sink) {
 
 // The first byte stands for itself; what follows may be an escape of its own.
 template <class Sink>
-void Reader::give_up(const Sink& sink) {
+void Decoder::give_up(const Sink& sink) {
   const std::string begun = std::exchange(escape_, {});
   const std::uint64_t at = escape_at_;
   give(static_cast<unsigned char>(begun[0]), at, at + 1, sink);
@@ -107,7 +107,7 @@ void Reader::give_up(const Sink& sink) {
 }
 
 template <class Sink>
-void Reader::finish(const Sink& sink) {
+void Decoder::finish(const Sink& sink) {
   while (!escape_.empty()) give_up(sink);
 }
 

@@ -1,10 +1,14 @@
+#include "coordinator/flow_run.h"
+
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/ids.h"
-#include "coordinator/progress_parts.h"
+#include "coordinator/progress.h"
 #include "domain/codec.h"
 
 namespace mycojobs {
+
 namespace {
 
 // What a driver of the flow never asks the record for; others may be long, and there may be many runs in memory.
@@ -139,6 +143,104 @@ std::optional<std::uint32_t> node_of_job(const LoadedRun& run, std::string_view 
   const auto found = std::find(jobs.begin(), jobs.end(), id);
   if (found == jobs.end()) return std::nullopt;
   return static_cast<std::uint32_t>(found - jobs.begin());
+}
+
+HandedBack result_on_record(const std::string& result, const std::string& json_keys) {
+  const auto parsed = parse_json(result);
+  if (!parsed) return {};
+  HandedBack values = handed_back(*parsed);
+  const auto keys = parse_json(json_keys.empty() ? "[]" : json_keys);
+  for (const auto& key : keys && keys->is_array() ? *keys : nlohmann::json::array()) {
+    if (key.is_string()) values.json.push_back(key.get<std::string>());
+  }
+  return values;
+}
+
+std::vector<FlowNode> nodes_of(const LoadedRun& run) {
+  std::vector<FlowNode> nodes;
+  nodes.reserve(run.plan->nodes.size());
+  for (std::size_t i = 0; i < run.plan->nodes.size(); ++i) {
+    if (is_unborn(*run.plan, run.state, static_cast<std::uint32_t>(i))) continue;
+    const PlanNode& planned = run.plan->nodes[i];
+    FlowNode node;
+    node.id = run.record.jobs.at(i);
+    node.name = planned.name;
+    for (const std::uint32_t need : planned.needs) {
+      if (!is_unborn(*run.plan, run.state, need)) node.depends.push_back(run.record.jobs.at(need));
+    }
+    node.prerequisites = planned.gates;
+    const auto& of_job = run.plan->job_at(static_cast<std::uint32_t>(i)).prerequisites;
+    if (planned.kind == NodeKind::job)
+      node.prerequisites.insert(node.prerequisites.end(), of_job.begin(), of_job.end());
+    node.supervisor_url = planned.supervisor_url;
+    node.node_status = run.state.nodes.at(i).status;
+    nodes.push_back(std::move(node));
+  }
+  return nodes;
+}
+
+std::string nodes_text(const LoadedRun& run) {
+  auto list = nlohmann::json::array();
+  for (const FlowNode& node : nodes_of(run)) list.push_back(to_json(node));
+  return dump_json(list);
+}
+
+std::uint64_t result_bytes(const TextMap& values) {
+  std::uint64_t bytes = 0;
+  for (const auto& [key, value] : values) bytes += key.size() + value.size();
+  return bytes;
+}
+
+void read_result(const PlanNode& node, const std::string& result, JobSeen& seen) {
+  if (result.empty()) return;
+  TextMap all = result_on_record(result, "").texts;
+  seen.result_bytes = result_bytes(all);
+  for (const std::string& key : node.watched) {
+    if (auto found = all.find(key); found != all.end()) seen.values[key] = std::move(found->second);
+  }
+}
+
+std::pair<Id, std::string> parent_of(const Flow& record) {
+  const std::string_view text = record.parent;
+  const auto blank = std::min(text.find(' '), text.size());
+  std::uint64_t flow = 0;
+  if (!text.starts_with("flow:") || !parse_u64(text.substr(5, blank - 5), flow) || flow > UINT32_MAX) return {0, ""};
+  return {static_cast<Id>(flow), std::string(text.substr(std::min(blank + 1, text.size())))};
+}
+
+std::optional<LoadedRun> RunCache::take(Id context, Id flow) {
+  auto node = runs_.extract({context, flow});
+  if (node.empty()) return std::nullopt;
+  nodes_ -= static_cast<std::uint32_t>(node.mapped().state.nodes.size());
+  return std::move(node.mapped());
+}
+
+void RunCache::keep(Id context, Id flow, LoadedRun run) {
+  const auto size = static_cast<std::uint32_t>(run.state.nodes.size());
+  (void)take(context, flow);
+  // What is dropped is read again from its checkpoint: any will do.
+  while (!runs_.empty() && nodes_ + size > max_nodes_) {
+    const auto [other_context, other_flow] = runs_.begin()->first;
+    (void)take(other_context, other_flow);
+  }
+  nodes_ += size;
+  runs_.emplace(std::pair{context, flow}, std::move(run));
+}
+
+void RunCache::forget_runs() {
+  runs_.clear();
+  nodes_ = 0;
+}
+
+std::shared_ptr<const FlowPlan> RunCache::plan(Id context, const std::string& hash) const {
+  const auto found = plans_.find({context, hash});
+  return found == plans_.end() ? nullptr : found->second;
+}
+
+void RunCache::keep_plan(Id context, std::shared_ptr<const FlowPlan> plan) {
+  if (plans_.size() >= 1000) plans_.clear();
+  std::string hash = plan->hash;
+  plans_.insert_or_assign({context, std::move(hash)}, std::move(plan));
 }
 
 }  // namespace mycojobs

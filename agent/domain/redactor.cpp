@@ -1,8 +1,12 @@
-#include "worker/redactor.h"
+#include "domain/redactor.h"
 
 #include <algorithm>
 #include <bit>
 #include <functional>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "domain/codec.h"
 
 namespace mycojobs {
 
@@ -27,20 +31,20 @@ Redactor::Redactor(const std::vector<Secret>& secrets) {
   }
   plain_.finish();
   packed_.finish();
-  for (const Reading reading : {Reading::plain, Reading::url, Reading::escapes, Reading::packed}) {
+  for (const Encoding reading : {Encoding::plain, Encoding::url, Encoding::escapes, Encoding::packed}) {
     const Bytes& bytes = begins_[static_cast<std::size_t>(reading)] = beginnings(reading);
     std::transform(bytes.begin(), bytes.end(), begins_any_.begin(), begins_any_.begin(), std::logical_or<>());
   }
 }
 
-Redactor::Bytes Redactor::beginnings(Reading reading) const {
+Redactor::Bytes Redactor::beginnings(Encoding reading) const {
   Bytes begins{};
   for (unsigned byte = 0; byte < begins.size(); ++byte) {
-    Reader reader(reading);
+    Decoder reader(reading);
     reader.take(static_cast<unsigned char>(byte), 0, [&](unsigned char read, std::uint64_t, std::uint64_t) {
       begins[byte] = matcher(reading).starts_with(read);
     });
-    begins[byte] = begins[byte] || reader.open_since() != Reader::kNowhere;
+    begins[byte] = begins[byte] || reader.open_since() != Decoder::kNowhere;
   }
   return begins;
 }
@@ -58,7 +62,7 @@ std::string Redactor::redact(std::string_view text, bool cut) const {
   return out;
 }
 
-Redaction::View::View(Reading reading, const Redactor& redactor)
+Redaction::View::View(Encoding reading, const Redactor& redactor)
     : reader(reading),
       matcher(redactor.matcher(reading)),
       begins(redactor.begins_[static_cast<std::size_t>(reading)]),
@@ -72,8 +76,8 @@ std::uint64_t Redaction::View::begin_of_last(std::uint32_t count, std::uint64_t 
 
 Redaction::Redaction(const Redactor& redactor)
     : redactor_(redactor),
-      views_{View(Reading::plain, redactor), View(Reading::url, redactor), View(Reading::escapes, redactor),
-             View(Reading::packed, redactor)} {}
+      views_{View(Encoding::plain, redactor), View(Encoding::url, redactor), View(Encoding::escapes, redactor),
+             View(Encoding::packed, redactor)} {}
 
 bool Redaction::idle() const {
   return held_.empty() && places_.empty() &&
@@ -200,6 +204,66 @@ void Redaction::settle(std::uint64_t certain) {
   if (places_.empty()) write_until(certain);
   held_.erase(0, certain - base_);  // what a waiting place covers is not needed any more
   base_ = certain;
+}
+
+// What a script hands back, and what was made of it, without secrets.
+
+namespace {
+
+constexpr std::string_view kCutMark = "…";  // at the end of an `error` that was too long
+
+class Cleaner {
+ public:
+  explicit Cleaner(const Redactor& redactor) : redaction_(redactor) {}
+
+  std::string clean(std::string_view text, bool cut = false) {
+    std::string out(redaction_.feed(text));
+    out += redaction_.finish(cut);
+    return out;
+  }
+  void clean_texts(nlohmann::json& value) {
+    if (value.is_string()) value = clean(value.get_ref<const std::string&>());
+    if (!value.is_structured()) return;
+    for (nlohmann::json& item : value) clean_texts(item);
+  }
+  // Keys that become the same are told apart: nothing of a result is dropped. JSON that has become none is a text.
+  void clean_result(JobEnd& end) {
+    const TextMap& map = end.result;
+    const std::set<std::string_view> typed(end.result_json.begin(), end.result_json.end());
+    TextMap out;
+    std::vector<std::string> json_keys;
+    for (const auto& [key, value] : map) {
+      const std::string name = clean(key);
+      std::string free = name;
+      for (unsigned number = 2; out.contains(free) || (free != key && map.contains(free)); ++number) {
+        free = name + " " + std::to_string(number);
+      }
+      std::string text = clean(value);
+      if (typed.contains(key) && is_json(text)) json_keys.push_back(free);
+      out.emplace(std::move(free), std::move(text));
+    }
+    end.result = std::move(out);
+    end.result_json = std::move(json_keys);
+  }
+
+ private:
+  Redaction redaction_;
+};
+
+}  // namespace
+
+void redact(const Redactor& redactor, JobEnd& end) {
+  if (redactor.finds_nothing()) return;
+  Cleaner cleaner(redactor);
+  cleaner.clean_result(end);
+  const bool cut = end.error.ends_with(kCutMark);
+  if (cut) end.error.resize(end.error.size() - kCutMark.size());
+  end.error = cleaner.clean(end.error, cut);
+  if (cut) end.error += kCutMark;
+  if (end.error_info.empty()) return;
+  auto info = parse_json(end.error_info);
+  if (info) cleaner.clean_texts(*info);
+  end.error_info = info ? dump_json(*info) : "{}";  // unreadable: we did not write it, and nobody could use it
 }
 
 }  // namespace mycojobs

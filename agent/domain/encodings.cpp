@@ -1,4 +1,4 @@
-#include "worker/spellings.h"
+#include "domain/encodings.h"
 
 #include <algorithm>
 #include <optional>
@@ -102,7 +102,7 @@ Unescaped after_backslash(std::string_view begun) {
 
 std::string read_plain(std::string_view text) {
   std::string form;
-  Reader reader(Reading::plain);
+  Decoder reader(Encoding::plain);
   const auto keep = [&form](unsigned char byte, std::uint64_t, std::uint64_t) {
     form.push_back(static_cast<char>(byte));
   };
@@ -112,9 +112,9 @@ std::string read_plain(std::string_view text) {
 
 }  // namespace
 
-Unescaped unescape(Reading reading, std::string_view begun) {
+Unescaped unescape(Encoding reading, std::string_view begun) {
   begun.remove_prefix(1);
-  return reading == Reading::url ? byte_of(begun) : after_backslash(begun);
+  return reading == Encoding::url ? byte_of(begun) : after_backslash(begun);
 }
 
 std::string plain_form(std::string_view value) { return read_plain(trim(value)); }

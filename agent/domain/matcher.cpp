@@ -1,4 +1,4 @@
-#include "worker/matcher.h"
+#include "domain/matcher.h"
 
 #include <algorithm>
 #include <numeric>

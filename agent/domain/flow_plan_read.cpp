@@ -1,0 +1,923 @@
+// Values of a definition: what they must be, and what is said if they are not.
+#include "domain/flow_plan_read.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "base/ids.h"
+#include "domain/codec.h"
+#include "domain/flow_inputs.h"
+#include "domain/nearest.h"
+#include "domain/notify.h"
+#include "domain/units.h"
+#include "domain/utf8.h"
+
+namespace mycojobs {
+
+namespace plans {
+
+namespace {
+
+constexpr std::uint64_t kMaxDurationMs = 3650ULL * 24 * 3600 * 1000;
+
+std::string kind_of(const json& value) {
+  switch (value.type()) {
+    case json::value_t::null:
+      return "empty";
+    case json::value_t::object:
+      return "a map";
+    case json::value_t::array:
+      return "a list";
+    case json::value_t::string:
+      return "the text " + shown(*value.get_ptr<const std::string*>());
+    case json::value_t::boolean:
+      return *value.get_ptr<const bool*>() ? "true" : "false";
+    default:
+      return "the number " + dump_json(value);
+  }
+}
+
+}  // namespace
+
+bool JsonPath::wrong(std::string_view expected) const {
+  refuse("is " + kind_of(value) + ", not " + std::string(expected));
+  return false;
+}
+JsonPath JsonPath::at(const json& item, std::string_view key) const {
+  return {item, path.empty() ? std::string(key) : path + '.' + std::string(key), problems};
+}
+JsonPath JsonPath::at(const json& item, std::size_t index) const {
+  return {item, path + '[' + std::to_string(index) + ']', problems};
+}
+
+bool read_text(const JsonPath& at, std::string& out) {
+  const auto* text = at.value.get_ptr<const std::string*>();
+  if (text == nullptr) return at.wrong("a text");
+  if (text->empty()) {
+    at.refuse("is empty");
+    return false;
+  }
+  out = *text;
+  return true;
+}
+
+bool read_scalar(const JsonPath& at, std::string& out) {
+  if (const auto* text = at.value.get_ptr<const std::string*>()) {
+    out = *text;
+    return true;
+  }
+  if (at.value.is_structured() || at.value.is_null()) return at.wrong("a text, a number, true or false");
+  out = dump_json(at.value);
+  return true;
+}
+
+bool read_switch(const JsonPath& at, bool& out) {
+  const auto* value = at.value.get_ptr<const bool*>();
+  if (value == nullptr) return at.wrong("true or false");
+  out = *value;
+  return true;
+}
+
+bool read_duration(const JsonPath& at, std::uint64_t& out_ms) {
+  std::string text;
+  if (at.value.is_number()) {
+    text = dump_json(at.value);
+  } else if (const auto* written = at.value.get_ptr<const std::string*>()) {
+    text = *written;
+  } else {
+    return at.wrong("a duration such as 30s, 5m, 2h or 1d");
+  }
+  const auto parsed = parse_duration_ms(text);
+  if (!parsed) {
+    at.refuse(parsed.error().message);
+    return false;
+  }
+  if (*parsed == 0 || *parsed > kMaxDurationMs) {
+    at.refuse(shown(text) + " is out of range: give 1ms to 3650d, or leave it out");
+    return false;
+  }
+  out_ms = *parsed;
+  return true;
+}
+
+bool read_whole(const JsonPath& at, std::int64_t least, std::int64_t most, std::int64_t& out) {
+  const std::string expected = "a whole number from " + std::to_string(least) + " to " + std::to_string(most);
+  std::int64_t number = 0;
+  if (const auto* plain = at.value.get_ptr<const json::number_unsigned_t*>()) {
+    number = *plain > INT64_MAX ? INT64_MAX : static_cast<std::int64_t>(*plain);
+  } else if (const auto* whole = at.value.get_ptr<const json::number_integer_t*>()) {
+    number = *whole;
+  } else {
+    return at.wrong(expected);
+  }
+  if (number < least || number > most) return at.wrong(expected);
+  out = number;
+  return true;
+}
+
+bool read_map(const JsonPath& at, TextMap& out) {
+  if (!at.value.is_object()) return at.wrong("a map of names and texts");
+  bool sound = true;
+  for (const auto& item : at.value.items()) {
+    std::string text;
+    if (read_scalar(at.at(item.value(), item.key()), text)) {
+      out[item.key()] = std::move(text);
+    } else {
+      sound = false;
+    }
+  }
+  return sound;
+}
+
+void read_notify_field(const JsonPath& at, std::string& out) {
+  const NotifyRead read = read_notify(at.value, "");
+  for (const FieldProblem& problem : read.problems) {
+    // "[1]: on: ..." stands behind the field's own path.
+    at.problems.add(at.path + problem.field, problem.message.substr(problem.field.size() + 2));
+  }
+  if (read.problems.empty() && !read.targets.empty()) out = dump_json(at.value);
+}
+
+void each_of(const JsonPath& at, const std::function<void(const JsonPath&)>& see) {
+  if (!at.value.is_array()) return see(at);
+  for (std::size_t i = 0; i < at.value.size(); ++i) see(at.at(at.value[i], i));
+}
+
+bool is_node_name(std::string_view name) {
+  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
+  const auto any = [&](char c) { return letter(c) || (c >= '0' && c <= '9') || c == '-'; };
+  return !name.empty() && name.size() <= kMaxNameBytes && letter(name.front()) &&
+         std::all_of(name.begin(), name.end(), any) && name != "stop" && name != "continue";
+}
+
+void check_node_name(std::string_view name, const std::string& path, Problems& problems) {
+  if (is_node_name(name)) return;
+  const bool reserved = name == "stop" || name == "continue";
+  problems.add(path, "the name " + shown(name, 70) +
+                         (reserved ? " means something else in on_error: choose another"
+                                   : " is no name of a node: 1 to 64 of letters, digits, '_' and '-', a letter or '_' "
+                                     "first (no '.', so that results cannot collide)"));
+}
+
+// The fields of a node, and how each is read.
+
+namespace {
+
+constexpr std::size_t kMaxLogBytes = 64U << 10;
+constexpr std::size_t kMaxChildKeyBytes = 255;
+constexpr std::size_t kMaxPrerequisites = 100;
+constexpr std::size_t kMaxApprovers = 1000;
+
+constexpr std::uint32_t kAll = 63;
+constexpr std::uint32_t kJob = bit(NodeKind::job);
+
+template <class T>
+void read_into(const JsonPath& at, std::int64_t least, std::int64_t most, T& out) {
+  std::int64_t number = 0;
+  if (read_whole(at, least, most, number)) out = static_cast<T>(number);
+}
+
+void read_names(const JsonPath& at, std::vector<Named>& out) {
+  each_of(at, [&out](const JsonPath& item) {
+    std::string name;
+    if (read_text(item, name)) out.push_back({std::move(name), item.path});
+  });
+}
+
+void read_texts(const JsonPath& at, std::vector<std::string>& out) {
+  each_of(at, [&out](const JsonPath& item) {
+    std::string text;
+    if (read_text(item, text)) out.push_back(std::move(text));
+  });
+}
+
+void read_on_error(const JsonPath& at, Draft& draft, int) {
+  std::string word;
+  if (!read_text(at, word)) return;
+  draft.says_on_error = true;
+  draft.route.reset();
+  draft.node.on_error = word == "continue" ? OnError::go_on : OnError::stop;
+  if (word != "stop" && word != "continue") {
+    draft.node.on_error = OnError::route;
+    draft.route = Named{std::move(word), at.path};
+  }
+}
+
+void read_compensate(const JsonPath& at, Draft& draft, int) {
+  std::string name;
+  if (read_text(at, name)) draft.compensation = Named{std::move(name), at.path};
+}
+
+// approval:NAME, signal:NAME and flow:ID are the flow's; the others stay with the job, whose agent knows what its
+// operator allows.
+void read_prerequisite(const JsonPath& at, Draft& draft) {
+  std::string text;
+  if (!read_text(at, text)) return;
+  auto& gates = draft.node.gates;
+  auto& others = draft.node.job.prerequisites;
+  if (gates.size() + others.size() >= kMaxPrerequisites) {
+    return at.refuse("a node has at most " + std::to_string(kMaxPrerequisites) + " prerequisites");
+  }
+  const std::string rest = text.substr(text.find(':') + 1);
+  if (text.starts_with("approval:") || text.starts_with("signal:")) {
+    if (!is_node_name(rest)) {
+      return at.refuse(shown(text, 90) +
+                       ": after the ':' stands a name: 1 to 64 of letters, digits, '_' and '-', a "
+                       "letter or '_' first");
+    }
+  } else if (text.starts_with("flow:")) {
+    std::uint64_t id = 0;
+    if (!parse_u64(rest, id) || id == 0 || id > UINT32_MAX) {
+      return at.refuse(shown(text) + ": after the ':' stands the id of a flow, as in flow:12");
+    }
+  } else {
+    static constexpr std::array<std::string_view, 7> kOthers{
+        "wait:", "at:", "redis:", "file:", "tcp:", "http://", "https://"};
+    const bool known = std::any_of(kOthers.begin(), kOthers.end(), [&](auto each) { return text.starts_with(each); });
+    if (!known) {
+      return at.refuse(shown(text) +
+                       " is no prerequisite: they begin with approval:, signal:, flow:, wait:, at:, "
+                       "redis:, file:, tcp:, http:// or https://");
+    }
+    if (draft.node.kind != NodeKind::job) {
+      return at.refuse(shown(text) + " is looked after by the agents of jobs: put a job with it before this node");
+    }
+    others.push_back(std::move(text));
+    return;
+  }
+  if (std::find(gates.begin(), gates.end(), text) != gates.end()) return at.refuse(shown(text) + " stands here twice");
+  gates.push_back(std::move(text));
+}
+
+void read_timeout(const JsonPath& at, Draft& draft, int) {
+  std::uint64_t ms = 0;
+  if (!read_duration(at, ms)) return;
+  if (draft.node.kind != NodeKind::job) {
+    if (draft.node.timeout_ms != 0) return at.refuse("is given twice: at the node and in what it has");
+    draft.node.timeout_ms = ms;
+  } else {
+    draft.node.job.timeout = static_cast<std::uint32_t>((ms + 999) / 1000);
+  }
+}
+
+void read_approvers(const JsonPath& at, Draft& draft) {
+  if (at.value.is_array() && at.value.empty()) {
+    return at.refuse("is empty: name an actor, or leave it out, so that everybody may who may write");
+  }
+  if (at.value.size() > kMaxApprovers) {
+    return at.refuse("has more than " + std::to_string(kMaxApprovers) + " actors: leave it out, and let admins decide");
+  }
+  each_of(at, [&draft](const JsonPath& item) {
+    Id id = 0;
+    read_into(item, 1, UINT32_MAX, id);
+    auto& known = draft.node.approvers;
+    if (id != 0 && std::find(known.begin(), known.end(), id) == known.end()) known.push_back(id);
+  });
+}
+
+// approval, pause: a text, true, or a map.
+void read_manual(const JsonPath& at, Draft& draft, int) {
+  const bool approval = draft.node.kind == NodeKind::approval;
+  if (at.value.is_string()) {
+    read_text(at, draft.node.text);
+    return;
+  }
+  if (at.value == true) return;
+  if (!at.value.is_object()) {
+    at.wrong(approval ? "true, a text, or a map of approvers, timeout and comment"
+                      : "true, a text, or a map of timeout and comment");
+    return;
+  }
+  for (const auto& item : at.value.items()) {
+    const JsonPath field = at.at(item.value(), item.key());
+    if (item.key() == "comment") {
+      read_text(field, draft.node.text);
+    } else if (item.key() == "timeout") {
+      read_timeout(field, draft, 0);
+    } else if (item.key() == "approvers" && approval) {
+      read_approvers(field, draft);
+    } else {
+      field.refuse(approval ? "unknown field of an approval: there are approvers, timeout and comment"
+                            : "unknown field of a pause: there are timeout and comment");
+    }
+  }
+}
+
+void read_log(const JsonPath& at, Draft& draft, int) {
+  if (!read_text(at, draft.node.text) || draft.node.text.size() <= kMaxLogBytes) return;
+  at.refuse("is longer than " + std::to_string(kMaxLogBytes) + " bytes");
+}
+
+void read_child(const JsonPath& at, Draft& draft, int depth) {
+  if (depth + 1 > kMaxChildDepth) {
+    return at.refuse("flows within flows are deeper than " + std::to_string(kMaxChildDepth) + " levels");
+  }
+  const FlowPlan child = read_flow(at, depth + 1);
+  if (!child.missing.empty()) {
+    at.refuse("its input " + child.missing.front() + " has no value: give it a default, or given: {" +
+              child.missing.front() + ": ...}");
+  }
+  draft.node.child = dump_json(at.value);
+}
+
+void read_supervisor(const JsonPath& at, Draft& draft, int) {
+  std::string& url = draft.node.supervisor_url;
+  if (!read_text(at, url)) return;
+  std::uint64_t id = 0;
+  const bool runner = url.starts_with("runner:") && parse_u64(std::string_view(url).substr(7), id) && id > 0;
+  const bool plain = std::all_of(url.begin(), url.end(), [](char c) { return c > ' ' && c < 0x7f; });
+  const bool web = (url.starts_with("http://") && url.size() > 7) || (url.starts_with("https://") && url.size() > 8);
+  if (!runner && !(web && plain && url.size() <= 2048)) {
+    at.refuse(shown(url) + " is no supervisor: give http://HOST:PORT, https://HOST or runner:ID");
+  }
+}
+
+void read_inputs(const JsonPath& at, Draft& draft, int) {
+  read_texts(at, draft.node.job.inputs);
+  each_of(at, [&draft](const JsonPath& item) {
+    if (const auto* text = item.value.get_ptr<const std::string*>()) {
+      draft.inputs.push_back({text->substr(0, text->find('/')), item.path});
+    }
+  });
+}
+
+void read_policy_field(const JsonPath& at, Draft& draft, int) {
+  if (!at.value.is_object()) {
+    at.wrong("a map as in docs/manual.md#policies");
+    return;
+  }
+  if (!at.value.empty()) draft.node.job.policy = dump_json(at.value);
+}
+
+void read_key(const JsonPath& at, Draft& draft, int) {
+  if (!read_text(at, draft.node.child_key) || draft.node.child_key.size() <= kMaxChildKeyBytes) return;
+  at.refuse("is longer than " + std::to_string(kMaxChildKeyBytes) + " bytes");
+}
+
+#define MJ_TEXT(member) [](const JsonPath& at, Draft& draft, int) { read_text(at, draft.node.member); }
+#define MJ_WHOLE(member, least, most) \
+  [](const JsonPath& at, Draft& draft, int) { read_into(at, least, most, draft.node.member); }
+#define MJ_DURATION(member) [](const JsonPath& at, Draft& draft, int) { read_duration(at, draft.node.member); }
+
+constexpr NodeField kFields[] = {
+    {"script", kJob, MJ_TEXT(job.script), "text", "a job: what it runs"},
+    {"file", kJob,
+     [](const JsonPath& at, Draft&, int) {
+       at.refuse("is only read by the command line, which puts the file's content in as script");
+     },
+     "path", "instead of script, in a file for the command line: the script's file, beside the flow's"},
+    {"log", bit(NodeKind::log), read_log, "text", "writes this line to the run's log"},
+    {"wait", bit(NodeKind::wait), MJ_DURATION(wait_ms), "duration", "completes so long after it was reached"},
+    {"pause", bit(NodeKind::pause), read_manual, "text, true, map of comment, timeout",
+     "waits until somebody resumes it"},
+    {"approval", bit(NodeKind::approval), read_manual, "text, true, map of approvers, timeout, comment",
+     "waits until somebody approves it, or rejects it: then it fails"},
+    {"flow", bit(NodeKind::flow), read_child, "a flow",
+     "starts this flow; completes with its end, and with its result"},
+    {"each", kJob, read_each, "list, map, inputs.NAME, NODE.KEY",
+     "a node of this job for each element: NAME[0], NAME[1] ..."},
+    {"max", kJob, read_max, "number", "most elements of each, 1 to 5000; of a result by default 100"},
+    {"name", kAll, [](const JsonPath&, Draft&, int) {}, "text", "only in a list of jobs: the node's name"},
+    {"needs", kAll, [](const JsonPath& at, Draft& draft, int) { read_names(at, draft.needs); }, "name, list of names",
+     "nodes that must have ended before it begins"},
+    {"when", kAll,
+     [](const JsonPath& at, Draft& draft, int) {
+       each_of(at, [&](const JsonPath& item) { read_condition(item, draft); });
+     },
+     "condition, list of conditions", "all must hold, else the node is skipped"},
+    {"on_error", kAll, read_on_error, "stop, continue, name", "what its failure does; a name: that node takes over"},
+    {"compensate", kAll, read_compensate, "name",
+     "a node that runs if the flow fails or is cancelled after this one has completed"},
+    {"irreversible", kAll, [](const JsonPath& at, Draft& draft, int) { read_switch(at, draft.node.irreversible); },
+     "true, false", "once it has completed, the flow is replayed only if that is allowed by name"},
+    {"prerequisites", kAll,
+     [](const JsonPath& at, Draft& draft, int) {
+       each_of(at, [&](const JsonPath& item) { read_prerequisite(item, draft); });
+     },
+     "text, list of texts",
+     "what must hold before it begins: approval:NAME, signal:NAME, flow:ID; of a job also "
+     "wait:, at:, redis:, file:, tcp:, http:// and https://"},
+    {"gate_timeout", kAll - bit(NodeKind::approval) - bit(NodeKind::pause), MJ_DURATION(timeout_ms), "duration",
+     "longest wait for approval:, signal: and flow:; then the node fails; default: any"},
+    {"timeout", kJob | bit(NodeKind::approval) | bit(NodeKind::pause), read_timeout, "duration",
+     "of a job's attempt; of an approval or pause: longest wait, gates included, then it fails"},
+    {"type", kJob, MJ_TEXT(job.script_type), "word", "script type, such as python; of a file: by its ending"},
+    {"retries", kJob, MJ_WHOLE(job.retries, 0, UINT8_MAX), "number", "attempts after a failed one, 0 to 255"},
+    {"env", kJob, [](const JsonPath& at, Draft& draft, int) { read_map(at, draft.node.job.env_vars); }, "map",
+     "its environment, over the flow's"},
+    {"policy", kJob, read_policy_field, "map", "what it asks of its sandbox"},
+    {"inputs", kJob, read_inputs, "text, list of texts",
+     "artifacts that it wants: NODE (all) or NODE/ARTIFACT, of nodes that it needs"},
+    {"priority", kJob, MJ_WHOLE(job.priority, -100, 100), "number", "-100 to 100; higher is taken first"},
+    {"queue_timeout", kJob, MJ_DURATION(job.queue_timeout_ms), "duration", "longest wait in its queue"},
+    {"concurrency_key", kJob, MJ_TEXT(job.concurrency_key), "text",
+     "of the context's jobs with this key only some run at one time"},
+    {"concurrency_limit", kJob, MJ_WHOLE(job.concurrency_limit, 1, UINT32_MAX), "number", "so many of them; default 1"},
+    {"supervisor_url", kJob, read_supervisor, "url",
+     "where it runs, if not with any agent of the context: "
+     "http://HOST:PORT, https://HOST, runner:ID"},
+    {"notify", kJob, [](const JsonPath& at, Draft& draft, int) { read_notify_field(at, draft.node.job.notify); },
+     "url, map, list of both", "who hears of its end, whatever the flow does: webhook, job or topic"},
+    {"key", bit(NodeKind::flow), read_key, "text",
+     "the child is started once for each key of its parent; default: the node's name"},
+};
+
+}  // namespace
+
+std::span<const NodeField> node_fields() { return kFields; }
+
+std::string_view meant_by(std::string_view field) {
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 17> kOthers{{
+      {"depends", "needs"},
+      {"depends_on", "needs"},
+      {"dependends", "needs"},
+      {"dependencies", "needs"},
+      {"after", "needs"},
+      {"if", "when"},
+      {"foreach", "each"},
+      {"for_each", "each"},
+      {"matrix", "each"},
+      {"payload", "script"},
+      {"run", "script"},
+      {"executor", "type"},
+      {"script_type", "type"},
+      {"env_vars", "env"},
+      {"environment", "env"},
+      {"sleep", "wait"},
+      {"compensation", "compensate"},
+  }};
+  const auto* found =
+      std::find_if(kOthers.begin(), kOthers.end(), [&](const auto& each) { return each.first == field; });
+  return found == kOthers.end() ? std::string_view() : found->second;
+}
+
+// Inputs of a flow: what is declared, and what is given.
+namespace {
+
+struct InputType {
+  std::string_view name, shown;
+  bool (*fits)(const json&);
+};
+// Whole numbers as far as they are exact everywhere.
+bool is_whole(const json& value) {
+  if (const auto* plain = value.get_ptr<const json::number_unsigned_t*>()) return *plain <= INT64_MAX;
+  return value.is_number_integer();
+}
+constexpr std::array kTypes = std::to_array<InputType>({
+    {"string", "a string", [](const json& value) { return value.is_string(); }},
+    {"integer", "an integer", is_whole},
+    {"number", "a number", [](const json& value) { return value.is_number(); }},
+    {"boolean", "true or false", [](const json& value) { return value.is_boolean(); }},
+    {"list", "a list", [](const json& value) { return value.is_array(); }},
+    {"object", "a map", [](const json& value) { return value.is_object(); }},
+});
+
+const InputType* type_of(std::string_view name) {
+  const auto* found =
+      std::find_if(kTypes.begin(), kTypes.end(), [&](const InputType& each) { return each.name == name; });
+  return found == kTypes.end() ? nullptr : found;
+}
+
+// It is also the end of a variable's name, MYCOJOBS_INPUT_<NAME>: so no two differ in case alone.
+bool is_input_name(std::string_view name) {
+  const auto letter = [](char c) { return c >= 'a' && c <= 'z'; };
+  return !name.empty() && name.size() <= kMaxNameBytes && letter(name.front()) &&
+         std::all_of(name.begin(), name.end(), [&](char c) { return letter(c) || (c >= '0' && c <= '9') || c == '_'; });
+}
+
+bool is_allowed(const FlowInput& input, const json& value, const JsonPath& at) {
+  const std::string text = dump_json(value);
+  const auto& all = input.allowed;
+  if (all.empty() || std::find(all.begin(), all.end(), text) != all.end()) return true;
+  std::string list;
+  for (std::size_t i = 0; i < all.size() && i < 20; ++i) list += (i == 0 ? "" : ", ") + all[i].substr(0, 100);
+  at.refuse("input " + input.name + " is " + text.substr(0, 100) + ", which is none of " + list +
+            (all.size() > 20 ? ", ..." : ""));
+  return false;
+}
+
+bool read_type(const JsonPath& at, FlowInput& input) {
+  std::string name;
+  if (!read_text(at, name)) return false;
+  if (type_of(name) == nullptr) {
+    std::vector<std::string_view> names;
+    for (const InputType& each : kTypes) names.push_back(each.name);
+    at.refuse(shown(name) + " is no type of an input: there are string, integer, number, boolean, list and object" +
+              did_you_mean(name, names));
+    return false;
+  }
+  input.type = std::move(name);
+  return true;
+}
+
+bool fits(const FlowInput& input, const JsonPath& at) {
+  const InputType& type = *type_of(input.type);
+  if (type.fits(at.value)) return true;
+  Problems told;
+  const JsonPath asked{at.value, "", told};
+  asked.wrong(type.shown);
+  at.refuse("input " + input.name + ' ' + told.take().front().message +
+            (input.type == "string" && at.value.is_primitive() ? ": put it in quotes" : ""));
+  return false;
+}
+
+void read_enum(const JsonPath& at, FlowInput& input) {
+  if (!at.value.is_array() || at.value.empty()) {
+    at.wrong("a list of the values that it may have");
+    return;
+  }
+  for (std::size_t i = 0; i < at.value.size(); ++i) {
+    const JsonPath item = at.at(at.value[i], i);
+    if (fits(input, item)) input.allowed.push_back(dump_json(item.value));
+  }
+}
+
+// A type alone, or a map.
+void declare(const JsonPath& at, FlowInput& input) {
+  if (at.value.is_string()) {
+    read_type(at, input);
+    return;
+  }
+  static constexpr std::string_view kNames[] = {"type", "default", "required", "enum", "comment"};
+  if (!at.value.is_object()) {
+    at.wrong("a type, or a map such as {type: string, default: eu}");
+    return;
+  }
+  const auto type = at.value.find("type");
+  if (type == at.value.end()) {
+    return at.refuse("type: is missing: give string, integer, number, boolean, list or object");
+  }
+  if (!read_type(at.at(*type, "type"), input)) return;
+  bool says_required = false;
+  for (const auto& item : at.value.items()) {
+    const JsonPath field = at.at(item.value(), item.key());
+    if (item.key() == "default") {
+      if (fits(input, field)) input.fallback = dump_json(item.value());
+    } else if (item.key() == "required") {
+      says_required = read_switch(field, input.required);
+    } else if (item.key() == "enum") {
+      read_enum(field, input);
+    } else if (item.key() == "comment") {
+      std::string comment;
+      read_text(field, comment);
+    } else if (item.key() != "type") {
+      field.refuse("unknown field of an input: there are type, default, required, enum and comment" +
+                   did_you_mean(item.key(), kNames));
+    }
+  }
+  if (input.fallback.empty()) return;
+  const JsonPath fallback = at.at(at.value.at("default"), "default");
+  is_allowed(input, fallback.value, fallback);
+  if (says_required && input.required)
+    at.at(at.value.at("required"), "required").refuse("has a default: it is never missing");
+  input.required = false;
+}
+
+void read_given(const JsonPath& at, FlowPlan& plan) {
+  if (!at.value.is_object()) {
+    at.wrong("a map from names of inputs to values");
+    return;
+  }
+  std::vector<std::string_view> names;
+  for (const FlowInput& each : plan.inputs) names.push_back(each.name);
+  for (const auto& item : at.value.items()) {
+    const JsonPath value = at.at(item.value(), item.key());
+    const auto input = std::find_if(plan.inputs.begin(), plan.inputs.end(),
+                                    [&](const FlowInput& each) { return each.name == item.key(); });
+    if (input == plan.inputs.end()) {
+      value.refuse("there is no input " + shown(item.key()) +
+                   (names.empty() ? ": the flow declares none (inputs)" : did_you_mean(item.key(), names)));
+    } else if (!input->type.empty() && fits(*input, value) && is_allowed(*input, value.value, value)) {
+      plan.values[input->name] = dump_json(value.value);
+    }
+  }
+}
+
+void read_declared(const JsonPath& at, FlowPlan& plan) {
+  if (!at.value.is_object()) {
+    at.wrong("a map from names to types, such as {region: {type: string, default: eu}}");
+    return;
+  }
+  for (const auto& item : at.value.items()) {
+    FlowInput input;
+    input.name = item.key();
+    const JsonPath declared = at.at(item.value(), item.key());
+    if (is_input_name(item.key())) {
+      declare(declared, input);
+    } else {
+      declared.refuse(shown(item.key(), 70) + " is no name of an input: 1 to 64 of a-z, 0-9 and '_', a letter first");
+    }
+    plan.inputs.push_back(std::move(input));
+  }
+}
+
+// What has a value, as conditions and jobs read it.
+void settle_values(const JsonPath& flow, FlowPlan& plan) {
+  std::size_t bytes = 0;
+  for (const FlowInput& input : plan.inputs) {
+    if (!input.fallback.empty()) plan.values.emplace(input.name, input.fallback);
+    const auto value = plan.values.find(input.name);
+    if (value == plan.values.end()) {
+      if (input.required) plan.missing.push_back(input.name);
+      continue;
+    }
+    bytes += value->second.size();
+    const auto parsed = parse_json(value->second);
+    const auto* text = parsed ? parsed->get_ptr<const std::string*>() : nullptr;
+    plan.input_texts[input.name] = text != nullptr ? *text : value->second;
+  }
+  if (bytes > kMaxInputBytes) {
+    flow.problems.add("inputs", "their values have " + std::to_string(bytes) + " bytes together, more than " +
+                                    std::to_string(kMaxInputBytes) + ": hand over where large ones lie");
+  }
+}
+
+}  // namespace
+
+void read_inputs(const JsonPath& flow, FlowPlan& plan) {
+  if (const auto inputs = flow.value.find("inputs"); inputs != flow.value.end())
+    read_declared(flow.at(*inputs, "inputs"), plan);
+  if (const auto given = flow.value.find("given"); given != flow.value.end())
+    read_given(flow.at(*given, "given"), plan);
+  settle_values(flow, plan);
+}
+
+}  // namespace plans
+
+Result<void> give_inputs(nlohmann::json& definition, const nlohmann::json& values) {
+  if (!values.is_object()) return fail(Code::invalid, "inputs: must be a map from names to values");
+  if (values.empty() || !definition.is_object()) return {};
+  auto& given = definition["given"];
+  if (!given.is_object()) given = nlohmann::json::object();
+  given.update(values);
+  return {};
+}
+
+Result<nlohmann::json> input_of_text(const nlohmann::json& definition, const std::string& name,
+                                     const std::string& text) {
+  const auto inputs = definition.is_object() ? definition.find("inputs") : definition.end();
+  const bool there = inputs != definition.end() && inputs->is_object() && inputs->contains(name);
+  if (!there) {
+    std::vector<std::string_view> names;
+    if (inputs != definition.end() && inputs->is_object()) {
+      for (const auto& item : inputs->items()) names.push_back(item.key());
+    }
+    return fail(Code::invalid, "the flow has no input " + shown(name) +
+                                   (names.empty() ? ": it declares none" : did_you_mean(name, names)));
+  }
+  const auto& declared = (*inputs)[name];
+  const auto type = declared.is_object() && declared.contains("type") ? declared["type"] : declared;
+  if (type == "string") {
+    if (!is_utf8(text)) return fail(Code::invalid, "input " + name + ": is not UTF-8");
+    return nlohmann::json(text);
+  }
+  auto value = parse_json(text, kMaxInputBytes);
+  if (!value) {
+    return fail(Code::invalid, "input " + name + ": " + shown(text) + " is not " +
+                                   (type == "list" || type == "object" ? "JSON: " + value.error().message
+                                                                       : "of type " + dump_json(type)));
+  }
+  return value;
+}
+
+nlohmann::json inputs_json(const FlowPlan& plan) {
+  auto out = nlohmann::json::object();
+  for (const auto& [name, text] : plan.values) {
+    if (auto value = parse_json(text)) out[name] = std::move(*value);
+  }
+  return out;
+}
+
+std::string missing_inputs(const FlowPlan& plan) {
+  std::string names;
+  for (const std::string& name : plan.missing) names += (names.empty() ? "" : ", ") + name;
+  if (names.empty()) return names;
+  const auto first = std::find_if(plan.inputs.begin(), plan.inputs.end(),
+                                  [&](const FlowInput& each) { return each.name == plan.missing.front(); });
+  return "inputs: " + names + (plan.missing.size() == 1 ? " is" : " are") + " required and not given; " +
+         plan.missing.front() + " is of type " + first->type + " (--input " + plan.missing.front() + "=VALUE)";
+}
+
+// One node of a definition: which kind it is, its fields, and what they must be together.
+
+namespace plans {
+
+namespace {
+
+const NodeField* field_of(std::string_view name) {
+  const auto rows = node_fields();
+  const auto found = std::find_if(rows.begin(), rows.end(), [&](const NodeField& each) { return each.name == name; });
+  return found == rows.end() ? nullptr : &*found;
+}
+
+struct KindField {
+  std::string_view name;
+  NodeKind kind;
+};
+constexpr KindField kKinds[] = {{"script", NodeKind::job}, {"file", NodeKind::job},    {"log", NodeKind::log},
+                                {"wait", NodeKind::wait},  {"pause", NodeKind::pause}, {"approval", NodeKind::approval},
+                                {"flow", NodeKind::flow}};
+
+std::optional<NodeKind> kind_of(const JsonPath& at) {
+  std::vector<const KindField*> given;
+  for (const KindField& each : kKinds) {
+    if (at.value.contains(each.name)) given.push_back(&each);
+  }
+  if (given.size() == 1) return given.front()->kind;
+  if (given.empty()) {
+    at.refuse("says nothing to do: give it one of script, file, log, wait, pause, approval and flow");
+  } else {
+    at.refuse("has both " + std::string(given[0]->name) + " and " + std::string(given[1]->name) +
+              ": divide it into two nodes");
+  }
+  return std::nullopt;
+}
+
+void refuse_field(const JsonPath& field, std::string_view name, NodeKind kind) {
+  if (const NodeField* other = field_of(name)) {
+    if (kind == NodeKind::approval || kind == NodeKind::pause) {
+      if (name == "gate_timeout") return field.refuse("write timeout: it holds for what this node waits for as well");
+    }
+    return field.refuse("is no field of a node that has " +
+                        std::string(kind == NodeKind::job ? "a script" : word(kind)) + ": only of one with " + [other] {
+                          std::string kinds;
+                          for (const KindField& each : kKinds) {
+                            if (each.name == "file" || (other->kinds & bit(each.kind)) == 0) continue;
+                            kinds += (kinds.empty() ? "" : ", ") + std::string(each.name);
+                          }
+                          return kinds;
+                        }());
+  }
+  if (const auto meant = meant_by(name); !meant.empty()) {
+    return field.refuse("unknown field of a node; did you mean \"" + std::string(meant) + "\"?");
+  }
+  std::vector<std::string_view> names;
+  for (const NodeField& each : node_fields()) {
+    if ((each.kinds & bit(kind)) != 0) names.push_back(each.name);
+  }
+  field.refuse("unknown field of a node" + did_you_mean(name, names));
+}
+
+// What every job must be, said of the fields as they are called here.
+void check_job(const JsonPath& at, const Draft& draft, const json& defaults) {
+  Job job = draft.node.job;
+  job.id = job.caller_id = job.context_id = 1;
+  if (job.script.empty()) job.script = "refused before";
+  for (const FieldProblem& problem : validate(job)) {
+    std::string field = problem.field;
+    if (field == "script_type") field = "type";
+    if (field == "env_vars") field = "env";
+    std::string message = problem.message;
+    if (message.starts_with(problem.field + ": ")) message.erase(0, problem.field.size() + 2);
+    // What was refused, or a file tells, is not missing as well.
+    const bool told = at.value.contains("type") || at.value.contains("file") || defaults.contains("type");
+    if (field == "type" && draft.node.job.script_type.empty() && told) continue;
+    if (at.value.contains(field)) {
+      at.problems.add(at.path + '.' + field, std::move(message));
+    } else {
+      at.problems.add(at.path + (field.starts_with("policy.") ? "." + field : ""),
+                      field.starts_with("policy.") ? std::move(message) : field + ": " + message);
+    }
+  }
+}
+
+constexpr std::string_view kWithDefaults[] = {
+    "type",          "timeout",         "retries",           "env",          "policy",        "on_error", "priority",
+    "queue_timeout", "concurrency_key", "concurrency_limit", "gate_timeout", "supervisor_url"};
+
+bool has_default(std::string_view name) {
+  return std::find(std::begin(kWithDefaults), std::end(kWithDefaults), name) != std::end(kWithDefaults);
+}
+
+// The fields of a node of this kind that others give it. What is wrong with them was said of them.
+void take_defaults(const json& defaults, NodeKind kind, Draft& draft, int depth) {
+  if (kind != NodeKind::job) return;
+  Problems told;
+  for (const auto& item : defaults.items()) {
+    if (has_default(item.key()))
+      field_of(item.key())->read({item.value(), "defaults." + item.key(), told}, draft, depth);
+  }
+}
+
+void finish_node(const JsonPath& at, Draft& draft, const json& defaults) {
+  PlanNode& node = draft.node;
+  Job& job = node.job;
+  job.name = node.name;
+  if (node.kind == NodeKind::job) check_job(at, draft, defaults);
+  if (draft.each) node.kind = NodeKind::each;
+  if (node.kind == NodeKind::job || node.kind == NodeKind::each) return;
+  // Its record says what it is; nobody runs it.
+  job.script_type = word(node.kind);
+  job.script = node.text.empty() ? std::string(word(node.kind)) : node.text;
+  if (node.kind == NodeKind::flow && node.child_key.empty()) node.child_key = node.name;
+}
+
+}  // namespace
+
+void check_defaults(const JsonPath& at) {
+  if (!at.value.is_object()) {
+    at.wrong("a map of fields of a job, such as {type: python, retries: 1}");
+    return;
+  }
+  Draft draft;
+  draft.node.kind = NodeKind::job;
+  for (const auto& item : at.value.items()) {
+    const JsonPath field = at.at(item.value(), item.key());
+    if (has_default(item.key())) {
+      field_of(item.key())->read(field, draft, 0);
+      continue;
+    }
+    std::string all;
+    for (const std::string_view each : kWithDefaults) all += (all.empty() ? "" : ", ") + std::string(each);
+    const std::string meant(meant_by(item.key()));
+    field.refuse("is no field that jobs have in common: there are " + all +
+                 (meant.empty() ? did_you_mean(item.key(), kWithDefaults) : "; did you mean \"" + meant + "\"?"));
+  }
+}
+
+Draft read_node(const JsonPath& at, std::string name, bool in_list, int depth, const json& defaults) {
+  Draft draft;
+  draft.path = at.path;
+  check_node_name(name, in_list ? at.path + ".name" : at.path, at.problems);
+  draft.node.name = std::move(name);
+  if (!at.value.is_object()) {
+    at.wrong("a map such as {script: ..., type: python}");
+    return draft;  // it is there, so that what needs it is not refused as well
+  }
+  const auto kind = kind_of(at);
+  draft.node.kind = kind.value_or(NodeKind::job);
+  take_defaults(defaults, kind.value_or(NodeKind::log), draft, depth);
+  for (const auto& item : at.value.items()) {
+    const JsonPath field = at.at(item.value(), item.key());
+    const NodeField* row = field_of(item.key());
+    const bool fits = row != nullptr && (!kind || (row->kinds & bit(*kind)) != 0);
+    if (!fits || (item.key() == "name" && !in_list)) {
+      if (fits) {
+        field.refuse("the node is called as it stands in the map: leave it out");
+      } else {
+        refuse_field(field, item.key(), draft.node.kind);
+      }
+    } else if (kind) {
+      row->read(field, draft, depth);
+    }
+  }
+  if (kind) finish_node(at, draft, defaults);
+  return draft;
+}
+
+void read_condition(const JsonPath& at, Draft& draft) {
+  using Test = FlowCondition::Test;
+  static constexpr std::pair<std::string_view, Test> kTests[] = {{"equals", Test::equals},
+                                                                 {"greater_than", Test::greater_than},
+                                                                 {"less_than", Test::less_than},
+                                                                 {"exists", Test::exists}};
+  static constexpr std::string_view kNames[] = {"key", "equals", "greater_than", "less_than", "exists"};
+  if (!at.value.is_object()) {
+    at.wrong("a map such as {key: build.size, greater_than: 10}");
+    return;
+  }
+  DraftCondition read;
+  int tests = 0;
+  bool sound = at.value.contains("key");
+  if (!sound) at.refuse("key: is missing: give NODE.KEY, as in build.size");
+  for (const auto& item : at.value.items()) {
+    const JsonPath field = at.at(item.value(), item.key());
+    const auto* test =
+        std::find_if(std::begin(kTests), std::end(kTests), [&](const auto& each) { return each.first == item.key(); });
+    if (item.key() == "key") {
+      std::string text;
+      if (!(sound = read_text(field, text) && sound)) continue;
+      const std::size_t dot = text.find('.');
+      read.node = {text.substr(0, dot), field.path};
+      read.condition.key = dot == std::string::npos ? "" : text.substr(dot + 1);
+      if (dot == 0 || read.condition.key.empty()) {
+        field.refuse(shown(text) + " is not NODE.KEY, as in build.size");
+        sound = false;
+      } else if (read.condition.key.starts_with('$') && read.condition.key != "$status") {
+        field.refuse(shown(text) + ": of what begins with '$' there is only $status (finished or error)");
+        sound = false;
+      }
+    } else if (test == std::end(kTests)) {
+      field.refuse("unknown field of a condition" + did_you_mean(item.key(), kNames));
+      sound = false;
+    } else {
+      ++tests;
+      read.condition.test = test->second;
+      sound = read_scalar(field, read.condition.value) && sound;
+      const bool number = test->second == Test::greater_than || test->second == Test::less_than;
+      if (number && !item.value().is_number()) sound = field.wrong("a number");
+      if (test->second == Test::exists && !item.value().is_boolean()) sound = field.wrong("true or false");
+    }
+  }
+  if (tests != 1) {
+    at.refuse("has " + std::string(tests == 0 ? "no test" : "several tests") +
+              ": give one of equals, greater_than, less_than and exists");
+    return;
+  }
+  if (sound) draft.when.push_back(std::move(read));
+}
+
+}  // namespace plans
+
+}  // namespace mycojobs
