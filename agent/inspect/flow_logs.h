@@ -20,7 +20,7 @@ struct FlowLogLine {
 
 class FlowLogs {
  public:
-  FlowLogs(Store& store, Id context) : store_(store), context_(context) {}
+  FlowLogs(RecordStore& store, Id context) : store_(store), context_(context) {}
 
   // What has come since the last call, node after node in the order in which they follow one another; at most about
   // `max` lines: an empty answer says that there is nothing more now.
@@ -34,7 +34,7 @@ class FlowLogs {
   };
   Result<bool> read(const FlowView&, const NodeView&, Place&, std::vector<FlowLogLine>&);
 
-  Store& store_;
+  RecordStore& store_;
   Id context_;
   std::map<std::string, Place> places_;  // by the name of the node: what a flow gets later moves the others
 };

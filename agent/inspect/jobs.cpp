@@ -70,7 +70,7 @@ Result<std::string> parse_job_key(std::string_view text, Id default_caller) {
   return job_key(static_cast<Id>(caller), static_cast<Id>(id));
 }
 
-Result<JobView> load_job(Store& store, Id context, const std::string& key) {
+Result<JobView> load_job(RecordStore& store, Id context, const std::string& key) {
   MJ_TRY(hash, store.load(context, key));
   return view_of(key, hash);
 }
@@ -83,7 +83,7 @@ bool is_filter(const JobsWanted& wanted) {
 
 }  // namespace
 
-Result<JobList> list_jobs(Store& store, Id context, const JobQuery& query,
+Result<JobList> list_jobs(RecordStore& store, Id context, const JobQuery& query,
                           const std::function<void(std::uint64_t done, std::uint64_t of)>& progress) {
   JobList list;
   JobsWanted wanted = query.wanted;

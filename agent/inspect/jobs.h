@@ -26,7 +26,7 @@ struct JobView {
 // "12:2001", "job:12:2001", or "2001" for that job of the default caller.
 Result<std::string> parse_job_key(std::string_view text, Id default_caller);
 
-Result<JobView> load_job(Store&, Id context, const std::string& key);
+Result<JobView> load_job(RecordStore&, Id context, const std::string& key);
 
 struct JobQuery {
   JobsWanted wanted;
@@ -39,7 +39,7 @@ struct JobList {
   bool truncated = false;     // max_looks records were looked at, and there are more
 };
 // Takes the memory of `limit` jobs and a page, and the time of what it looks at, however many jobs there are.
-Result<JobList> list_jobs(Store&, Id context, const JobQuery&,
+Result<JobList> list_jobs(RecordStore&, Id context, const JobQuery&,
                           const std::function<void(std::uint64_t done, std::uint64_t of)>& progress);
 
 // How long it waited for its latest run, and how long that has taken, so far: by the store's clock. Nothing: it did

@@ -12,7 +12,7 @@ namespace mycojobs {
 class LocalTransport final : public Transport {
  public:
   // The store must outlive this; same thread. receive() looks in these contexts, in this order.
-  LocalTransport(Store& store, std::vector<Id> contexts) : store_(store), contexts_(std::move(contexts)) {}
+  LocalTransport(MessageStore& store, std::vector<Id> contexts) : store_(store), contexts_(std::move(contexts)) {}
 
   std::string_view name() const override { return "local"; }
   Result<std::vector<Delivery>> receive(const std::string& topic) override;
@@ -20,7 +20,7 @@ class LocalTransport final : public Transport {
   Result<void> send(const Message&, const std::string& topic) override;
 
  private:
-  Store& store_;
+  MessageStore& store_;
   std::vector<Id> contexts_;
 };
 

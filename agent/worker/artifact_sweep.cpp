@@ -52,7 +52,7 @@ struct Verdict {
   std::set<std::string> wanted;
 };
 
-Result<std::optional<Verdict>> judge(Store& store, Id context, const std::string& job_key) {
+Result<std::optional<Verdict>> judge(RecordStore& store, Id context, const std::string& job_key) {
   static constexpr std::array<std::string_view, 2> kFields = {"status", "artifacts"};
   auto fields = store.load_fields(context, job_key, kFields);
   if (!fields && fields.error().code == Code::not_found) return Verdict{true, {}};
@@ -87,7 +87,7 @@ void apply(const Verdict& verdict, const std::string& folder, const std::string&
 ArtifactSweep::ArtifactSweep(const Clock& clock, std::string state_dir, std::uint64_t every_ms)
     : clock_(clock), state_dir_(std::move(state_dir)), every_ms_(every_ms) {}
 
-Result<std::uint64_t> ArtifactSweep::look_after(Store& store, Id context) {
+Result<std::uint64_t> ArtifactSweep::look_after(RecordStore& store, Id context) {
   constexpr std::uint64_t kNever = 3'600'000;
   if (state_dir_.empty()) return kNever;
   Turn& turn = turns_[context];
@@ -101,7 +101,7 @@ Result<std::uint64_t> ArtifactSweep::look_after(Store& store, Id context) {
   return turn.next_ms > now ? turn.next_ms - now : 0;
 }
 
-Result<void> ArtifactSweep::go_on(Store& store, Id context, Turn& turn, std::uint64_t now) const {
+Result<void> ArtifactSweep::go_on(RecordStore& store, Id context, Turn& turn, std::uint64_t now) const {
   turn.next_ms = now + kMoreMs;
   const ArtifactFolder folder(state_dir_, context);
   switch (turn.phase) {
@@ -135,8 +135,8 @@ Result<void> ArtifactSweep::go_on(Store& store, Id context, Turn& turn, std::uin
 }
 
 // Those of other stores are left alone.
-Result<void> ArtifactSweep::list_jobs(Store& store, Id context, Turn& turn) const {
-  MJ_TRY(store_names, artifact_shelves(store, context));
+Result<void> ArtifactSweep::list_jobs(RecordStore& store, Id context, Turn& turn) const {
+  MJ_TRY(store_names, artifact_store_names(store, context));
   // A store that was emptied has forgotten its names, and the records of everything that stands below them.
   Fields forgotten;
   for (const std::string& known : turn.store_names) {
@@ -154,7 +154,7 @@ Result<void> ArtifactSweep::list_jobs(Store& store, Id context, Turn& turn) cons
   return {};
 }
 
-Result<void> ArtifactSweep::look_at_jobs(Store& store, Id context, Turn& turn) const {
+Result<void> ArtifactSweep::look_at_jobs(RecordStore& store, Id context, Turn& turn) const {
   const ArtifactFolder folder(state_dir_, context);
   for (std::size_t i = 0; i < kJobsAtOnce && !turn.jobs.empty(); ++i) {
     const auto& [store_name, name] = turn.jobs.back();

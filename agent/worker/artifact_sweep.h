@@ -28,7 +28,7 @@ class ArtifactSweep {
   ArtifactSweep(const Clock& clock, std::string state_dir, std::uint64_t every_ms);
   // Does a small part of what is due in the context. Answers how long until there is something to do, in ms: cheap to
   // call sooner. Error: of the store; nothing was taken away that it had to be asked about.
-  Result<std::uint64_t> look_after(Store&, Id context);
+  Result<std::uint64_t> look_after(RecordStore&, Id context);
 
  private:
   enum class Phase { spools, jobs, objects };
@@ -39,9 +39,9 @@ class ArtifactSweep {
     std::vector<std::string> store_names;                   // every one that the store has had
     std::shared_ptr<DIR> objects;                           // where we are
   };
-  Result<void> go_on(Store&, Id context, Turn&, std::uint64_t now_ms) const;
-  Result<void> list_jobs(Store&, Id context, Turn&) const;
-  Result<void> look_at_jobs(Store&, Id context, Turn&) const;
+  Result<void> go_on(RecordStore&, Id context, Turn&, std::uint64_t now_ms) const;
+  Result<void> list_jobs(RecordStore&, Id context, Turn&) const;
+  Result<void> look_at_jobs(RecordStore&, Id context, Turn&) const;
   void look_at_objects(Id context, Turn&) const;
 
   const Clock& clock_;

@@ -217,7 +217,7 @@ std::string object_path(const std::string& state_dir, Id context, const std::str
   return ArtifactFolder(state_dir, context).objects() + '/' + sha256;
 }
 
-Result<std::vector<std::string>> artifact_shelves(Store& store, Id context) {
+Result<std::vector<std::string>> artifact_store_names(RecordStore& store, Id context) {
   for (int tries = 0; tries < 2; ++tries) {
     auto fields = store.load(context, kArtifactsKey);
     if (!fields && fields.error().code != Code::not_found) return tl::unexpected<Error>(std::move(fields).error());
@@ -234,8 +234,8 @@ Result<std::vector<std::string>> artifact_shelves(Store& store, Id context) {
   return fail(Code::internal, std::string(kArtifactsKey) + ": what is written there is gone at once");
 }
 
-Result<std::string> artifact_store_name(Store& store, Id context) {
-  MJ_TRY(store_names, artifact_shelves(store, context));
+Result<std::string> artifact_store_name(RecordStore& store, Id context) {
+  MJ_TRY(store_names, artifact_store_names(store, context));
   return store_names.front();
 }
 

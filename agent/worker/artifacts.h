@@ -36,9 +36,9 @@ std::string object_path(const std::string& state_dir, Id context, const std::str
 
 // The name of this store among those that keep artifacts on a host: made up by whoever comes first, and kept in the
 // store. Error: as of Store::load.
-Result<std::string> artifact_store_name(Store&, Id context);
+Result<std::string> artifact_store_name(RecordStore&, Id context);
 // All names that the store has had: who comes first at the same time as another makes up two.
-Result<std::vector<std::string>> artifact_shelves(Store&, Id context);
+Result<std::vector<std::string>> artifact_store_names(RecordStore&, Id context);
 
 // What one run leaves. Owned and called by one thread. The sink that its conversation writes into. One that goes
 // without finish() leaves nothing, and so does an agent that is killed.

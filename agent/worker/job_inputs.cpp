@@ -29,7 +29,7 @@ constexpr std::size_t kMostRecordBytes = 32U << 20;  // to a program twice, by n
 constexpr std::uint64_t kMostFileBytes = 256ULL << 20;
 constexpr std::size_t kMostFiles = 10000;
 
-Result<Dependency> read_dependency(Store& store, const Job& job, Id id, std::size_t& record_bytes) {
+Result<Dependency> read_dependency(RecordStore& store, const Job& job, Id id, std::size_t& record_bytes) {
   static constexpr std::array<std::string_view, 4> kWanted = {"name", "result", "result_json", "artifacts"};
   Dependency out;
   out.id = id;
@@ -172,7 +172,7 @@ std::vector<StoredArtifact> read_artifacts(const std::string& json, Id context, 
   return out;
 }
 
-Result<void> gather_inputs(Store& store, const std::string& state_dir, JobFacts& facts) {
+Result<void> gather_inputs(RecordStore& store, const std::string& state_dir, JobFacts& facts) {
   const Job& job = facts.job;
   if (job.dependends.empty() && job.inputs.empty()) return {};
   std::vector<Dependency> all;

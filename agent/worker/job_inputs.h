@@ -11,7 +11,7 @@ namespace mycojobs {
 // Fills facts.inputs and facts.files from the records of facts.job.dependends: each once, under its name if no other
 // has that as its name or id, else under its id. state_dir: where artifacts are kept (worker/artifacts.h). Error
 // unavailable: the store is away; invalid: names what the job asked for and does not exist.
-Result<void> gather_inputs(Store&, const std::string& state_dir, JobFacts& facts);
+Result<void> gather_inputs(RecordStore&, const std::string& state_dir, JobFacts& facts);
 
 // Name -> artifact, of a record's field. Unreadable or empty text has none. Paths are filled in.
 std::vector<StoredArtifact> read_artifacts(const std::string& json, Id context, const std::string& state_dir);

@@ -24,7 +24,7 @@ std::optional<Fd> wait_for_lock(const WorkerSettings& settings, const std::strin
 }
 
 // True: nothing of the instance is claimed any more.
-bool give_back(Store& store, const WorkerSettings& settings, const std::string& instance) {
+bool give_back(LeaseStore& store, const WorkerSettings& settings, const std::string& instance) {
   bool all = true;
   for (Id context : settings.contexts) {
     auto jobs = store.expire_instance(context, settings.runner.id, instance);
@@ -45,7 +45,7 @@ bool give_back(Store& store, const WorkerSettings& settings, const std::string& 
 
 }  // namespace
 
-void reconcile(Store& store, const WorkerSettings& settings, const RunnerHold& self,
+void reconcile(LeaseStore& store, const WorkerSettings& settings, const RunnerHold& self,
                const std::vector<std::string>& gone) {
   if (settings.state_dir.empty()) return;
   const auto patience = steady_clock::now() + std::chrono::milliseconds(settings.lease_ms / 2);

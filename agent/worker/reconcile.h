@@ -12,6 +12,6 @@ namespace mycojobs {
 
 // gone: instances whose agent is known to have died on this host; their helpers are given half a lease to follow it.
 // What cannot be proved or given back is left to the leases, and the log says so.
-void reconcile(Store&, const WorkerSettings&, const RunnerHold& self, const std::vector<std::string>& gone);
+void reconcile(LeaseStore&, const WorkerSettings&, const RunnerHold& self, const std::vector<std::string>& gone);
 
 }  // namespace mycojobs

@@ -32,7 +32,7 @@ bool is_gone(const RunnerHold& holder, const RunnerHold& self) {
 
 }  // namespace
 
-Result<void> mark_runner(Store& store, Id context, Id runner, std::string_view detail) {
+Result<void> mark_runner(RecordStore& store, Id context, Id runner, std::string_view detail) {
   Runner key;
   key.id = runner;
   return store.save(context, redis_key(key), {{"detail", std::string(detail)}});

@@ -9,7 +9,7 @@ namespace mycojobs {
 // Words of Runner::detail. Lost: silent for more than a lease, as other agents saw it; its next heartbeat, if one
 // comes, says running again.
 inline constexpr std::string_view kRunnerRunning = "running", kRunnerStopped = "stopped", kRunnerLost = "lost";
-Result<void> mark_runner(Store&, Id context, Id runner, std::string_view detail);
+Result<void> mark_runner(RecordStore&, Id context, Id runner, std::string_view detail);
 
 // Who we are: a new instance name, this host, this boot, this process.
 RunnerHold describe_self();

@@ -30,7 +30,7 @@ std::size_t size_of(const Report& report) {
 
 }  // namespace
 
-Reporter::Reporter(std::unique_ptr<Store> store, const Clock& clock, StoreHealth& health, StoreServers& servers,
+Reporter::Reporter(std::unique_ptr<ClaimStore> store, const Clock& clock, StoreHealth& health, StoreServers& servers,
                    Callbacks callbacks)
     : store_(std::move(store)),
       health_(health),

@@ -177,9 +177,10 @@ struct ServerFacts {
   bool persistence_error = false, cluster = false, replica = false;
 };
 
-class Store {
+// From a queue to the stored end of a run.
+class ClaimStore {
  public:
-  virtual ~Store() = default;
+  virtual ~ClaimStore() = default;
 
   // Takes jobs off queues, marks them started and returns them: one atomic step for the whole call.
   virtual Result<ClaimReply> claim(const ClaimRequest&) = 0;
@@ -189,6 +190,12 @@ class Store {
   // repeated alike is answered alike; another end for an ended job is `conflict`; a claim that is not live is
   // `stale_claim`.
   virtual Result<std::vector<Result<void>>> report(Id context, std::span<const Report>) = 0;
+};
+
+// What nobody looks after any more, and what time brings.
+class LeaseStore {
+ public:
+  virtual ~LeaseStore() = default;
 
   // Live claims and when their leases end.
   virtual Result<std::vector<Lease>> leases(Id context) = 0;
@@ -199,6 +206,12 @@ class Store {
   // The same at once for every live claim of an instance of a runner. The caller knows that no process of it is left.
   virtual Result<std::vector<std::string>> expire_instance(Id context, Id runner, const std::string& instance) = 0;
   virtual Result<TickReply> tick(Id context, const TickRequest&) = 0;
+};
+
+// Jobs that wait for something outside.
+class PrerequisiteStore {
+ public:
+  virtual ~PrerequisiteStore() = default;
 
   // Jobs whose prerequisites should be looked at now, at most max. Each is given to one caller, and again after
   // again_ms.
@@ -206,11 +219,23 @@ class Store {
                                                                       std::uint32_t again_ms, Looker) = 0;
   // They are met: to its queue. With a reason: they never will be; the job ends as error, detail prerequisite.
   virtual Result<void> prerequisites_settled(Id context, const std::string& job_key, const std::string& impossible) = 0;
+};
+
+// Who is to hear of ends.
+class NoticeStore {
+ public:
+  virtual ~NoticeStore() = default;
 
   // Notices whose time has come, at most max. Each is given to one caller, and again after hold_ms unless it was
   // settled.
   virtual Result<DueNotices> notices_due(Id context, std::uint32_t max, std::uint32_t hold_ms) = 0;
   virtual Result<void> settle_notice(Id context, const Notice&, const NoticeAfter&) = 0;
+};
+
+// New records, and what people ask of jobs.
+class SubmitStore {
+ public:
+  virtual ~SubmitStore() = default;
 
   // Writes the record and pushes its key onto its queue (or keeps it until its run_at_ms). id 0: the next free one of
   // that caller. An id that exists with the same content (see same_content()) is returned as it is; with other content:
@@ -223,12 +248,18 @@ class Store {
   virtual Result<Job> start_job(Id context, const std::string& job_key) = 0;
   // Any other record, if there is none with that id; whoever finds one there compares.
   virtual Result<CreatedRecord> create_record(Id context, const NewRecord&) = 0;
-  // A persistent wish: a job that nobody runs ends as cancelled here, a claimed one by its owner (Renewal::cancel), an
+  // What was asked stays: a job that nobody runs ends as cancelled here, a claimed one by its owner (Renewal::cancel), an
   // ended one is left alone. Error not_found.
   virtual Result<void> cancel(Id context, const std::string& job_key) = 0;
-  // An operator's wish: a job that ended as error runs again, as its next attempt, its dead letter struck off. Error
+  // By an operator: a job that ended as error runs again, as its next attempt, its dead letter struck off. Error
   // conflict: it has not ended, has finished, or was cancelled (that is for ever); not_found.
   virtual Result<void> requeue(Id context, const std::string& job_key) = 0;
+};
+
+// Queues and dead letters.
+class QueueStore {
+ public:
+  virtual ~QueueStore() = default;
 
   virtual Result<std::vector<QueueInfo>> queues(Id context) = 0;  // with entries, facts or a pause; by name
   virtual Result<void> pause_queue(Id context, const std::string& queue, bool paused) = 0;
@@ -236,20 +267,45 @@ class Store {
   virtual Result<std::uint32_t> purge_queue(Id context, const std::string& queue, std::uint32_t max) = 0;
   virtual Result<std::vector<std::string>> queue_entries(Id context, const std::string& queue, std::uint64_t from,
                                                          std::uint32_t max) = 0;  // the next to be taken is 0
+  virtual Result<std::uint64_t> queue_length(Id context, const std::string& queue) = 0;
+  virtual Result<std::vector<DeadLetter>> dead_letters(Id context, std::size_t max) = 0;
   // Strikes a dead letter off the list. With requeue: its job runs again, or its entry is pushed onto its queue again
   // if there is no record or was none. Errors of requeue(); not_found.
   virtual Result<void> settle_dead_letter(Id context, const std::string& id, bool requeue) = 0;
+};
+
+// Who holds which runner.
+class RunnerStore {
+ public:
+  virtual ~RunnerStore() = default;
+
   // By id. Those whose record another client wrote are told within ten minutes: only so often are all keys looked at.
   virtual Result<std::vector<RunnerInfo>> runners(Id context) = 0;
+  // Holds runner:<id> for ttl_ms and writes its record. conflict with the present holder in `held_by` if it is another
+  // instance that is still within its time, unless that instance is `replaces`.
+  virtual Result<void> hold_runner(Id context, const Runner&, const RunnerHold& self, std::uint32_t ttl_ms,
+                                   const std::string& replaces, RunnerHold& held_by) = 0;
+  virtual Result<void> release_runner(Id context, Id runner, const RunnerHold& self) = 0;
+};
+
+// Facts, places and anomalies: what explain, verify and rebuild read.
+class JournalStore {
+ public:
+  virtual ~JournalStore() = default;
 
   // Facts after a revision, in order.
   virtual Result<std::vector<Fact>> journal(Id context, const std::string& queue, std::uint64_t after_revision,
                                             std::uint32_t max) = 0;
   // One answer each, in order. positions: fill in in_queue, which takes time where a queue is long.
   virtual Result<std::vector<JobPlaces>> places(Id context, std::span<const std::string> job_keys, bool positions) = 0;
-  // Takes as long as max_looks says, however many jobs there are.
-  virtual Result<JobsPage> jobs(Id context, const JobsWanted&) = 0;
   virtual Result<RepairReply> repair(Id context, const std::string& job_key, const Repair&, bool dry_run) = 0;
+  virtual Result<std::vector<std::string>> anomalies(Id context, std::size_t max) = 0;  // one line each, newest last
+};
+
+// Records as they are, logs, jobs by what happened last.
+class RecordStore {
+ public:
+  virtual ~RecordStore() = default;
 
   virtual Result<Fields> load(Id context, const std::string& key) = 0;  // a hash; not_found; invalid: another type
   // Only these fields of it; those that are absent are left out.
@@ -257,18 +313,17 @@ class Store {
   virtual Result<void> save(Id context, const std::string& key, const Fields&) = 0;  // sets these fields of a hash
   // Keys that begin with prefix, in no order, each once, at most max.
   virtual Result<std::vector<std::string>> keys(Id context, std::string_view prefix, std::size_t max) = 0;
-  virtual Result<std::uint64_t> queue_length(Id context, const std::string& queue) = 0;
-  virtual Result<std::vector<DeadLetter>> dead_letters(Id context, std::size_t max) = 0;
-  virtual Result<std::vector<std::string>> anomalies(Id context, std::size_t max) = 0;  // one line each, newest last
+  // Takes as long as max_looks says, however many jobs there are.
+  virtual Result<JobsPage> jobs(Id context, const JobsWanted&) = 0;
   // Lines after after_seq; waits up to wait_ms for the first one.
   virtual Result<LogPage> logs(Id context, const std::string& job_key, std::uint64_t after_seq, std::size_t max,
                                std::uint32_t wait_ms) = 0;
+};
 
-  // Holds runner:<id> for ttl_ms and writes its record. conflict with the present holder in `held_by` if it is another
-  // instance that is still within its time, unless that instance is `replaces`.
-  virtual Result<void> hold_runner(Id context, const Runner&, const RunnerHold& self, std::uint32_t ttl_ms,
-                                   const std::string& replaces, RunnerHold& held_by) = 0;
-  virtual Result<void> release_runner(Id context, Id runner, const RunnerHold& self) = 0;
+// Topics and messages.
+class MessageStore {
+ public:
+  virtual ~MessageStore() = default;
 
   // Durable half of a topic: message keys waiting there, oldest first.
   virtual Result<std::vector<std::string>> topic_pending(Id context, const std::string& topic) = 0;
@@ -282,7 +337,19 @@ class Store {
   // The message cannot be used: status error with this reason, off the topic's list.
   virtual Result<void> refuse_message(Id context, const std::string& topic, const std::string& message_key,
                                       const std::string& reason) = 0;
+};
 
+class Store : public ClaimStore,
+              public LeaseStore,
+              public PrerequisiteStore,
+              public NoticeStore,
+              public SubmitStore,
+              public QueueStore,
+              public RunnerStore,
+              public JournalStore,
+              public RecordStore,
+              public MessageStore {
+ public:
   virtual Result<ServerFacts> facts() = 0;
   virtual Result<std::uint64_t> now_ms() = 0;  // the store's clock
 };
