@@ -74,8 +74,8 @@ inline constexpr const char* kArtifactsFolder = "/job/artifacts";
 inline constexpr const char* kArtifactsName = "artifacts";
 inline constexpr const char* kSecretsFolder = "/job/secrets";  // a file for each secret, mode 0400
 inline constexpr const char* kInputsFolder = "/job/inputs";    // <job name>/<artifact>: of the jobs that it depends on
-// Programs only: the payload of `inputs`; the same by the ids of the jobs, if it has any under their names; `flow` of the
-// facts, if it is there.
+// Programs only: the payload of `inputs`; the same by the ids of the jobs, if it has any under their names; `flow` of
+// the facts, if it is there.
 inline constexpr const char* kInputsFile = "/job/inputs.json";
 inline constexpr const char* kInputsByIdName = "inputs_by_id.json";
 inline constexpr const char* kInputsByIdFile = "/job/inputs_by_id.json";

@@ -4,7 +4,7 @@
 
 #include "base/counted.h"
 #include "domain/utf8.h"
-#include "executors/plugin/questions.h"
+#include "executors/plugin/plugin_json.h"
 
 namespace mycojobs::plugin {
 namespace {

@@ -9,8 +9,7 @@
 #include "domain/codec.h"
 #include "domain/utf8.h"
 #include "executors/exec/program_conversation.h"
-#include "executors/plugin/questions.h"
-#include "executors/plugin/texts.h"
+#include "executors/plugin/plugin_json.h"
 
 namespace mycojobs::plugin {
 namespace {

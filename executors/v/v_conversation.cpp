@@ -6,7 +6,6 @@
 
 #include "base/log.h"
 #include "domain/codec.h"
-#include "executors/v/compile_error.h"
 
 namespace mycojobs {
 namespace {
