@@ -20,11 +20,10 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "sandbox/egress/http.h"
 #include "sandbox/egress/judge.h"
 #include "sandbox/egress/poller.h"
-#include "sandbox/egress/request_head.h"
 #include "sandbox/egress/resolver.h"
-#include "sandbox/egress/response_head.h"
 
 namespace mycojobs::egress {
 
