@@ -16,7 +16,6 @@
 #include "base/errno_text.h"
 #include "base/log.h"
 #include "sandbox/launcher_link.h"
-#include "sandbox/probe.h"
 
 namespace mycojobs {
 namespace {

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "mycojobs/result.h"
 #include "mycojobs/sandbox.h"
 
 namespace mycojobs {
@@ -36,8 +37,8 @@ struct SandboxConfig {
   // description as long as they live, and no job does: whoever finds its flock() free knows that all of them are gone.
   int alive_fd = -1;                   // -1: none
   std::uint32_t unkillable_ms = 5000;  // KILL without effect for so long: the run is reported as unkillable
-  std::vector<ScriptHost> hosts;  // besides those in the libexec folder (hosts.h); a later row of the same name and
-                                  // context stands instead of an earlier one
+  std::vector<ScriptHost> hosts;  // besides those in the libexec folder (kHosts in launcher_link.cpp); a later row of
+                                  // the same name and context stands instead of an earlier one
   // For tests: a step that fails in every set-up.
   std::string fail_step;
   // To measure what each layer is worth: steps that are left out (any of job's and init's lists, "zygote_userns_limit",
@@ -48,5 +49,16 @@ struct SandboxConfig {
 // Returns when a throw-away job has attacked the sandbox in vain. Error: unsupported (a layer is missing or does not
 // hold; names the remedy), io, unavailable.
 Result<std::unique_ptr<Sandbox>> start_sandbox(const SandboxConfig&);
+
+// For `doctor`: what of the sandbox works on this host, decided by trying.
+struct LayerReport {
+  std::string name;  // as in Outcome::layers; and "canary", the whole of it
+  bool ok = false;
+  std::string detail;
+  std::string remedy;  // empty if ok
+};
+
+// Error: the launcher cannot be started, or cannot even begin (names the layer and the remedy).
+Result<std::vector<LayerReport>> probe_layers(const SandboxConfig&);
 
 }  // namespace mycojobs

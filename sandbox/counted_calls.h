@@ -18,6 +18,8 @@
 
 namespace mycojobs::sandbox {
 
+inline constexpr int kMostPending = 32;  // connections that wait to be accepted, of one listener
+
 class CountedCalls {
  public:
   static constexpr std::uint32_t kMostLocks = 8192, kMostListeners = 16;  // at a time

@@ -19,7 +19,7 @@
 #include <ctime>
 #include <utility>
 
-#include "sandbox/init_steps.h"
+#include "sandbox/job.h"
 #include "sandbox/tidy.h"
 
 namespace mycojobs::sandbox {

@@ -12,11 +12,23 @@
 #include "base/errno_text.h"
 #include "base/log.h"
 #include "sandbox/guardian.h"
-#include "sandbox/hosts.h"
 #include "sandbox/pidfd.h"
 
 namespace mycojobs::sandbox {
 namespace {
+
+// The script hosts that come with the agent, for every context. One row a host; what a context has of its own is in
+// SandboxConfig::hosts.
+struct HostRow {
+  const char* host;
+  const char* program;  // in the libexec folder
+};
+constexpr HostRow kHosts[] = {
+    {"python", "mycojobs-pyhost"},
+    {"lua", "mycojobs-luahost"},
+    {"exec", "mycojobs-exechost"},
+};
+constexpr const char* kLauncherProgram = "mycojobs-launcher";
 
 constexpr std::uint64_t kUnprovenMs = 2000;  // after the end of a guardian that was killed
 constexpr int kEndMs = 5000;                 // for a launcher to kill and bury what it has

@@ -12,16 +12,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "sandbox/freeze.h"
 #include "sandbox/job.h"
-#include "sandbox/loaded.h"
 #include "sandbox/pidfd.h"
 
 namespace mycojobs::sandbox {
@@ -96,6 +99,24 @@ void Zygote::check_alone() const {
   if (count_entries("/proc/self/task") != 1) refuse("a module that was loaded beforehand has left a thread running");
   const std::size_t expected = 4 + 1 + (alive_ ? 1 : 0);  // 0, 1, 2, control; the folder that is being read; alive
   if (count_entries("/proc/self/fd") != expected) refuse("a module that was loaded beforehand has left a file open");
+}
+
+// The files that are mapped, as its root has them.
+std::vector<std::string> mapped_files() {
+  std::vector<std::string> files;
+  std::FILE* maps = std::fopen("/proc/self/maps", "re");
+  if (maps == nullptr) return files;
+  char line[4500];
+  while (std::fgets(line, sizeof line, maps) != nullptr) {
+    const char* const path = std::strchr(line, '/');
+    if (path == nullptr) continue;
+    std::string file(path, std::strcspn(path, "\n"));
+    constexpr std::string_view kGone = " (deleted)";  // replaced already: by the one that has its name now
+    if (file.ends_with(kGone)) file.resize(file.size() - kGone.size());
+    if (std::find(files.begin(), files.end(), file) == files.end()) files.push_back(std::move(file));
+  }
+  std::fclose(maps);
+  return files;
 }
 
 // All that fits into a frame: enough for any library, and for some hundred modules.

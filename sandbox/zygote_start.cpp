@@ -14,11 +14,11 @@
 #include <csignal>
 #include <cstring>
 
-#include "sandbox/error_if.h"
 #include "sandbox/granted_tree.h"
 #include "sandbox/job.h"
 #include "sandbox/messages.h"
 #include "sandbox/pidfd.h"
+#include "sandbox/root.h"
 #include "sandbox/trust.h"
 
 namespace mycojobs::sandbox {

@@ -14,7 +14,6 @@
 #include "executors/python/hosts.h"
 #include "executors/table.h"
 #include "sandbox/client.h"
-#include "sandbox/probe.h"
 #include "store/embedded_redis.h"
 #include "store/redis_store.h"
 #include "transport/local.h"

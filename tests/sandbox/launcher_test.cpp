@@ -11,7 +11,7 @@
 #include <functional>
 
 #include "fixture.h"
-#include "sandbox/probe.h"
+#include "sandbox/client.h"
 
 namespace mycojobs::test {
 namespace {
