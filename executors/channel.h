@@ -100,7 +100,7 @@ struct Frame {
 };
 
 // Takes frames out of a stream that comes in any pieces. Holds one payload at most, and never more than has come.
-// A frame over its limit or of an unknown kind is told once, when its header is there; its payload is skipped.
+// A frame over its limit or of an unknown kind is reported once, when its header is there; its payload is skipped.
 class FrameReader {
  public:
   explicit FrameReader(std::vector<FrameLimit> known) : known_(std::move(known)) {}

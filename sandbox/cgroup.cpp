@@ -71,7 +71,7 @@ std::string folder_of(const Mount& mount, const std::string& group) {
 
 constexpr const char* kLeaf = "/mycojobs-self";
 
-// Told by systemd, or plain from an ordinary user's right to write here: then all processes of the group are ours to
+// Said by systemd, or plain from an ordinary user's right to write here: then all processes of the group are ours to
 // move.
 bool is_delegated(const std::string& folder) {
   char value[4] = {};
@@ -129,7 +129,7 @@ std::string pid_namespace() {
 
 // Files of control groups, by the descriptor of a folder above.
 
-// Of a run whose count of processes has begun anew, one after the other. Names that tell nothing, since a job can read
+// Of a run whose count of processes has begun anew, one after the other. Names that say nothing, since a job can read
 // them.
 constexpr const char* kBelow[] = {"/a", "/b"};
 
@@ -170,7 +170,7 @@ std::vector<std::string> groups_in(const std::string& folder) {
 }
 
 // Every process of the run: in its group, or in `below` in version 1. cgroup.kill (Linux 5.14) also catches those that
-// are being forked, and those in threaded groups below, of which version 2 tells and kills only from above.
+// are being forked, and those in threaded groups below, which version 2 lists and kills only from above.
 void kill_run(int parent, const std::string& run, const std::string& below) {
   if (write_at(parent, run + "/cgroup.kill", "1") == 0) return;
   std::istringstream pids(read_at(parent, run + "/cgroup.procs") + read_at(parent, run + below + "/cgroup.procs"));
@@ -358,7 +358,7 @@ bool Cgroups::has_pids() const {
 
 Result<std::vector<Fd>> Cgroups::make(std::uint64_t run, const Limits& limits) {
   const std::string name = std::to_string(run);
-  bury();
+  remove_stuck();
   std::vector<Fd> joins;
   const auto failed = [&](const Tree& tree, const std::string& file, int error) {
     remove(run);
@@ -440,14 +440,14 @@ void Cgroups::sample() {
   }
 }
 
-// A group is busy for a moment while the kernel buries the last process: then it is tried again with the next run.
+// A group is busy for a moment while the kernel reaps the last process: then it is tried again with the next run.
 void Cgroups::remove(std::uint64_t run) {
   peak_files_.erase(run);
   stuck_.push_back(run);
-  bury();
+  remove_stuck();
 }
 
-void Cgroups::bury() {
+void Cgroups::remove_stuck() {
   std::erase_if(stuck_, [&](std::uint64_t run) {
     const std::string name = std::to_string(run);
     bool gone = true;
@@ -467,7 +467,7 @@ std::string Cgroups::pids_group(const Tree& tree, std::uint64_t run) const {
 }
 
 // A group below the run's, whose limit stays in force, counts from the processes that it is given. False: this kernel
-// has none, or it could not be made; then what is told is still the old group's.
+// has none, or it could not be made; then what is reported is still the old group's.
 // Source: Linux, Documentation/admin-guide/cgroup-v2.rst, "Threads".
 bool Cgroups::renew_pids(std::uint64_t run) {
   const auto tree = std::find_if(trees_.begin(), trees_.end(), [](const Tree& each) { return each.counts_anew(); });
@@ -545,23 +545,23 @@ std::optional<RunUsage> Cgroups::turn_over(std::uint64_t run, const Limits& limi
   if (kept == peak_files_.end()) kept = peak_files_.emplace(run, open_peaks(run)).first;
   const PeakFiles& files = kept->second;
   // What was only sampled may have been more: there the kernel's own word is asked for, whether it has refused any.
-  const RunUsage told = must_sample() ? usage(run) : peaks(run);
-  if (told.oom_kills > 0 || told.memory_max_hits > 0 || told.pids_max_hits > 0) return {};
+  const RunUsage used = must_sample() ? usage(run) : peaks(run);
+  if (used.oom_kills > 0 || used.memory_max_hits > 0 || used.pids_max_hits > 0) return {};
   // Refused by a limit above ours, which no peak shows: a later run that ends badly would be said to have met its own.
   if (files.pids_events && counter_in(text_of(files.pids_events), "max") > 0) return {};
   // Init and the job that waits are there.
-  if (has_pids() && (told.pids_peak == 0 || told.pids_peak >= limits.pids)) return {};
+  if (has_pids() && (used.pids_peak == 0 || used.pids_peak >= limits.pids)) return {};
   if (has_memory()) {
     // Near its limit: some process may have been killed for it, though the run ended well.
-    if (told.memory_peak == 0 || told.memory_peak > limits.memory_bytes / 10 * 9) return {};
-    if (files.memory && !files.memory_begins_anew && told.memory_peak > kMostLeft) return {};
+    if (used.memory_peak == 0 || used.memory_peak > limits.memory_bytes / 10 * 9) return {};
+    if (files.memory && !files.memory_begins_anew && used.memory_peak > kMostLeft) return {};
   }
-  if (files.pids && told.pids_peak > processes && !renew_pids(run)) return {};
+  if (files.pids && used.pids_peak > processes && !renew_pids(run)) return {};
   if (files.memory_begins_anew && ::pwrite(files.memory.get(), "0", 1, 0) != 1) return {};  // last, since it forgets
   sampled_.erase(run);
   // The count begins with what is charged still (pages of files that the run has read first, names that it has looked
-  // up): little, or the next run would be told to have used it.
-  return charged_from_now(run, files) <= kMostLeft ? std::optional(told) : std::nullopt;
+  // up): little, or the next run would be said to have used it.
+  return charged_from_now(run, files) <= kMostLeft ? std::optional(used) : std::nullopt;
 }
 
 }  // namespace mycojobs::sandbox

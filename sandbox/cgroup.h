@@ -28,7 +28,7 @@ struct CgroupPlace {
 // agent move to the leaf `mycojobs-self`.
 std::vector<CgroupPlace> find_cgroups();
 
-// mycojobs-<pid namespace>-<pid>-<start time>: names a process for good, so that what a dead one left can be told.
+// mycojobs-<pid namespace>-<pid>-<start time>: names a process for good, so that what a dead one left can be known.
 std::string own_group_name();
 bool left_by_dead_launcher(const std::string& name);
 
@@ -45,7 +45,7 @@ struct RunUsage {
 
 class Cgroups {
  public:
-  // Bytes that may be told of a run in a group though they were another's.
+  // Bytes that may be reported of a run in a group though they were another's.
   static constexpr std::uint64_t kMostLeft = 6U << 20;
 
   Cgroups() = default;
@@ -66,7 +66,7 @@ class Cgroups {
   RunUsage usage(std::uint64_t run) const;
   std::uint64_t cpu_us(std::uint64_t run) const;  // of usage() the CPU alone; 0: no hierarchy counts it
   // Its peaks so far, and the count begins anew, for the next run in the same group; the caller knows that what is left
-  // in it waits. What the next is told of these runs: at most `kMostLeft` bytes and `processes`, beside which less
+  // in it waits. Of these runs the next one's report has at most `kMostLeft` bytes and `processes`, beside which less
   // would not show. Nothing: the group can serve no other run, since one may have met a limit, or that bound would not
   // hold.
   std::optional<RunUsage> turn_over(std::uint64_t run, const Limits&, std::uint32_t processes);
@@ -79,7 +79,7 @@ class Cgroups {
   void sample();
 
  private:
-  void bury();
+  void remove_stuck();
   struct Peaks {
     std::uint64_t memory = 0;
     std::uint32_t pids = 0;

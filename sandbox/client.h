@@ -26,13 +26,13 @@ struct SandboxConfig {
   std::uint32_t uid_base = 1878982656, uid_count = 65536;
   std::vector<std::pair<std::string, Id>> warm;               // host and context to have ready from the start
   std::uint32_t zygote_runs = 5000, zygote_age_ms = 3600000;  // then a zygote is replaced; 0: never for that
-  // Children that each zygote may have ready, set up and confined, before their run is known; 0: none. How many there
-  // are follows the load.
-  std::uint32_t spares = 8;
-  // Runs that one slot (namespaces, mounts, groups, ids, filter) serves, one after the other and of one context, as
-  // long as each leaves nothing behind. A job's process is never used twice. 1, or no spares: everything is made anew
-  // for each run.
-  std::uint32_t slot_runs = 500;
+  // Prewarmed sandboxes that each zygote may have ready, set up and confined, before their run is known; 0: none. How
+  // many there are follows the load. The setting sandbox.spares.
+  std::uint32_t prewarmed = 8;
+  // Runs that one sandbox (namespaces, mounts, groups, ids, filter) serves, one after the other and of one context, as
+  // long as each leaves nothing behind. A job's process is never used twice. 1, or none prewarmed: everything is made
+  // anew for each run. The setting sandbox.slot_runs.
+  std::uint32_t sandbox_runs = 500;
   // The caller's, kept open while the Sandbox lives. The launcher, every zygote and every job's init hold its open file
   // description as long as they live, and no job does: whoever finds its flock() free knows that all of them are gone.
   int alive_fd = -1;                   // -1: none

@@ -120,7 +120,7 @@ int mount_tmpfs(const ChildRun& run, const char* path, const char* mode) {
   return error_if(::mount("tmpfs", path, "tmpfs", flags, options) != 0);
 }
 
-// A file of the slot in front of one of the root's. `own` is covered before a job runs.
+// A file of the sandbox in front of one of the root's. `own` is covered before a job runs.
 int put_before(const char* own, const char* path, const std::string& text) {
   const Fd file(::open(own, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444));
   if (!file) return errno;
@@ -212,7 +212,7 @@ constexpr Step kInitSteps[] = {
 int ordinary_rank(ChildRun& run) { return error_if(::setpriority(PRIO_PROCESS, 0, run.rank) != 0); }
 
 // The host may have to mend its state after the fork (Python: its locks and its ids).
-int tell_host(ChildRun& run) {
+int mend_host(ChildRun& run) {
   if (run.host->after_fork_job != nullptr) run.host->after_fork_job();
   return 0;
 }
@@ -235,7 +235,7 @@ int give_up_rights(ChildRun& run) {
     if (present == 1 && ::prctl(PR_CAPBSET_DROP, cap) != 0) return errno;
   }
   const gid_t id = run.request.uid;
-  // With a single id mapped the kernel forbids setgroups; what could not be dropped is told by the layers.
+  // With a single id mapped the kernel forbids setgroups; the layers show what could not be dropped.
   if (run.request.own_uid && ::syscall(SYS_setgroups, 0, nullptr) != 0) return errno;
   if (::syscall(SYS_setresgid, id, id, id) != 0) return errno;
   if (::syscall(SYS_setresuid, id, id, id) != 0) return errno;
@@ -329,7 +329,7 @@ constexpr Step kConfineSteps[] = {
 };
 
 constexpr Step kJobSteps[] = {
-    {"rank", ordinary_rank},    {"host", tell_host},    {"unblock", unblock_signals},
+    {"rank", ordinary_rank},    {"host", mend_host},    {"unblock", unblock_signals},
     {"nproc", limit_processes}, {"domain", own_domain}, {"last_filter", last_filter},
 };
 

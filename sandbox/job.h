@@ -45,8 +45,8 @@ struct Step {
   int (*run)(ChildRun&);
 };
 inline int error_if(bool failed) { return failed ? errno : 0; }
-// Runs them in order and notes their times, if they are wanted. At the first that fails: tells the launcher which and
-// why, and leaves.
+// Runs them in order and notes their times, if they are wanted. At the first that fails: reports to the launcher
+// which and why, and leaves.
 void take_steps(ChildRun&, std::span<const Step>, std::vector<StepTime>* times);
 bool left_out(const std::vector<std::string>& names, std::string_view name);
 std::uint64_t monotonic_us();
@@ -56,8 +56,8 @@ std::span<const Step> init_steps();
 std::span<const Step> confine_steps();
 int load_first_filter(ChildRun&);  // of init, and of all below it; sends Confined. 0 or errno
 
-// pid 1 of a slot's namespace: takes its steps, gives up every right, forks a job, keeps its clock, ends it; then the
-// next job or its own end.
+// pid 1 of a sandbox's namespace: takes its steps, gives up every right, forks a job, keeps its clock, ends it; then
+// the next job or its own end.
 [[noreturn]] void run_init(ChildRun&);
 // A job's process, forked by init: gives up the rest, waits for its run, runs it.
 [[noreturn]] void run_job(ChildRun&);

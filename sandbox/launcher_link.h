@@ -24,8 +24,8 @@ class LauncherLink {
   void give_up();
   int guardian() const { return child_.pidfd.get(); }  // readable when all that the launcher had started is gone
   pid_t guardian_pid() const { return child_.pid; }
-  bool buried();  // whether it is
-  // When that is believed of a guardian that was killed; 0: its end tells.
+  bool all_gone();  // whether it is
+  // A guardian that was killed proves nothing: when all are taken to be gone. 0: it was not killed.
   std::uint64_t believed_at_boot_ms() const { return believed_at_boot_ms_; }
 
  private:

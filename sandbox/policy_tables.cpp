@@ -280,11 +280,11 @@ constexpr ArgumentRule kWithExec[] = {
     {"clone", {0, kCloneChecked, CLONE_VM}},  // vfork, posix_spawn
 };
 
-// What init needs to have the next job: a process, the last filter in it, and to tell of its end.
+// What init needs to have the next job: a process, the last filter in it, and to report its end.
 constexpr ArgumentRule kOfInit[] = {
     {"clone", {0, kCloneChecked, 0}},
     {"seccomp", {0, kLow32, SECCOMP_SET_MODE_FILTER}, {1, kAll, 0}},
-    {"sendmsg", {0, kLow32, kStatusFd}},  // to tell the launcher; a job may have another socket by that number
+    {"sendmsg", {0, kLow32, kStatusFd}},  // to the launcher; a job may have another socket by that number
 };
 
 // No socket but the pair.

@@ -15,7 +15,6 @@
 #include <string>
 #include <vector>
 
-
 namespace mycojobs::sandbox {
 namespace {
 
@@ -119,14 +118,14 @@ std::string describe_survivors(pid_t init) {
       more = (below.contains(process.parent) && below.insert(process.pid).second) || more;
   }
   std::string text;
-  std::size_t told = 0;
+  std::size_t listed = 0;
   for (const Process& process : all) {
     const bool counts = below.contains(process.pid) && (process.pid != init || below.size() == 1);
-    if (!counts || told++ >= kMost) continue;
+    if (!counts || listed++ >= kMost) continue;
     text +=
         fmt::format("{}process {} ({}, state {})", text.empty() ? "" : ", ", process.pid, process.name, process.state);
   }
-  if (told > kMost) text += fmt::format(" and {} more", told - kMost);
+  if (listed > kMost) text += fmt::format(" and {} more", listed - kMost);
   return text;
 }
 

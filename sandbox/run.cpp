@@ -62,7 +62,7 @@ void judge_usage(Run& run, const RunUsage& usage) {
   Usage& total = run.outcome.usage;
   total.memory_peak_bytes = usage.memory_peak;
   total.pids_peak = usage.pids_peak;
-  if (!run.usage_told) {  // the kernel's own kill loses what init would have added up
+  if (!run.usage_complete) {  // the kernel's own kill loses what init would have added up
     total.user_us = std::max(total.user_us, usage.user_us);
     total.system_us = std::max(total.system_us, usage.system_us);
   }

@@ -26,7 +26,11 @@ namespace mycojobs::sandbox {
 namespace {
 
 constexpr std::uint32_t kFirstJobUid = 1000;
-constexpr std::uint64_t kSetUpMs = 30000;  // of a spare: a run has its own limit
+// The step of Outcome::setup that says that the run was given a sandbox that had been set up before: how long it waited
+// for it. The name is older than the word.
+constexpr const char* kPrewarmedStep = "spare";
+
+constexpr std::uint64_t kSetUpMs = 30000;  // of a prewarmed sandbox: a run has its own limit
 
 constexpr std::uint64_t kInitPatienceMs = 300, kZygotePatienceMs = 5000;
 
@@ -70,7 +74,7 @@ Run& Runs::add(const RunSpec& spec, Fd out, Fd err, Fd channel) {
   return run;
 }
 
-Run& Runs::add_spare(const RunSpec& like) {
+Run& Runs::add_prewarmed(const RunSpec& like) {
   RunSpec spec;
   spec.host = like.host;
   spec.context = like.context;
@@ -78,7 +82,7 @@ Run& Runs::add_spare(const RunSpec& like) {
   // Whose run it will be is not known yet: the limit comes with it, and set-up is not to die of another's small one.
   if (settings_.memory_cgroup) spec.limits.memory_bytes = std::max(spec.limits.memory_bytes, Limits{}.memory_bytes);
   Run& run = create(spec, {}, {}, {});
-  run.spare = true;
+  run.idle = true;
   return run;
 }
 
@@ -159,20 +163,20 @@ bool Runs::fork(Run& run, int zygote_control) {
   request.learn = run.spec.learn;
   // What was granted to one run is nothing for the next.
   const bool alone = run.canary || run.spec.learn || run.spec.grants != Grants{};
-  request.runs = run.runs = alone ? 1 : settings_.slot_runs;
+  request.runs = run.runs = alone ? 1 : settings_.sandbox_runs;
   const auto grants = grants_of(run, request);
   if (!grants) return failed("grants", EINVAL, grants.error().message);
   std::vector<int> fds{their_status.get(), their_start.get()};
   for (const auto& fd : *grants) fds.push_back(fd.get());
   for (const auto& fd : *joins) fds.push_back(fd.get());
   run.forked = true;
-  if (!run.spare) run.started_us = boot_us();
+  if (!run.idle) run.started_us = boot_us();
   if (int error = send_raw(zygote_control, encode(request), fds, MSG_DONTWAIT); error != 0) {
     if (error == EPIPE) return end(run), false;  // the zygote has just died: lost
     return failed("fork", error);
   }
   run.status_watch = loop_.watch(run.status.get(), [this, &run](std::uint32_t) { read_status(run); });
-  if (run.spare) {
+  if (run.idle) {
     run.wall = loop_.at(boot_ms() + kSetUpMs, [this, &run] {
       if (!run.confined) discard(run);
     });
@@ -193,24 +197,24 @@ int Runs::send_start(Run& run, Fd& out, Fd& err, Fd& channel) {
   return 0;
 }
 
-bool Runs::adopt(Run& spare, Run& waiting) {
-  pollfd ended{spare.pidfd.get(), POLLIN, 0};
+bool Runs::adopt(Run& idle, Run& waiting) {
+  pollfd ended{idle.pidfd.get(), POLLIN, 0};
   // On its way out: given back, or its zygote has not said so yet.
-  if (spare.kill_wanted || spare.decided || ::poll(&ended, 1, 0) != 0) return false;
+  if (idle.kill_wanted || idle.decided || ::poll(&ended, 1, 0) != 0) return false;
   const Limits& wanted = waiting.spec.limits;
-  if (wanted.memory_bytes != spare.spec.limits.memory_bytes &&
-      !cgroups_.set_limits(spare.id, wanted.memory_bytes, wanted.pids)) {
-    return discard(spare), false;
+  if (wanted.memory_bytes != idle.spec.limits.memory_bytes &&
+      !cgroups_.set_limits(idle.id, wanted.memory_bytes, wanted.pids)) {
+    return discard(idle), false;
   }
-  if (send_start(spare, waiting.out, waiting.err, waiting.channel) != 0) return discard(spare), false;
+  if (send_start(idle, waiting.out, waiting.err, waiting.channel) != 0) return discard(idle), false;
   const std::uint64_t asked_us = waiting.made_us;
-  spare.spec = std::move(waiting.spec);
-  spare.spare = false;
-  named_[spare.spec.run] = spare.id;
+  idle.spec = std::move(waiting.spec);
+  idle.idle = false;
+  named_[idle.spec.run] = idle.id;
   runs_.erase(waiting.id);
-  spare.started_us = boot_us();
-  spare.outcome.setup.push_back({"spare", static_cast<std::uint32_t>(spare.started_us - asked_us)});
-  begin_clocks(spare);
+  idle.started_us = boot_us();
+  idle.outcome.setup.push_back({kPrewarmedStep, static_cast<std::uint32_t>(idle.started_us - asked_us)});
+  begin_clocks(idle);
   return true;
 }
 
@@ -238,7 +242,7 @@ std::vector<std::string> Runs::layers_of(const Run& run) const {
   return layers;
 }
 
-// What ends with a run, whether or not its slot goes on.
+// What ends with a run, whether or not its sandbox goes on.
 void Runs::close(Run& run) {
   if (run.started_us != 0) run.outcome.usage.wall_us = boot_us() - run.started_us;
   if (run.confined) run.outcome.layers = layers_of(run);
@@ -267,11 +271,11 @@ void Runs::end(Run& run) {
 // anew.
 constexpr std::uint32_t kProcesses = 1, kProcessesWithExec = 2;
 
-// The run has ended by itself, and its init says that nothing is left of it: then the slot may serve the next one.
+// The run has ended by itself, and its init says that nothing is left of it: then the sandbox may serve the next one.
 bool Runs::turn_over(Run& run) {
   const bool usual = run.outcome.status == RunStatus::ok || run.outcome.status == RunStatus::exit;
-  if (run.spare || !usual || run.kill_wanted || run.grace.first != 0) return false;
-  // What the kernel has refused it shows in its group alone, and cannot be told from the next run's.
+  if (run.idle || !usual || run.kill_wanted || run.grace.first != 0) return false;
+  // What the kernel has refused it shows in its group alone, and cannot be known from the next run's.
   if (run.outcome.status == RunStatus::exit) {
     judge_usage(run, usage_of_turn(run, cgroups_.usage(run.id)));
     if (run.outcome.status != RunStatus::exit) return false;
@@ -283,11 +287,11 @@ bool Runs::turn_over(Run& run) {
   run.outcome.usage.pids_peak = peaks->pids_peak;
   close(run);
   run.outcome = {};
-  run.decided = run.main_ended = run.usage_told = false;
+  run.decided = run.main_ended = run.usage_complete = false;
   run.counted = {};
   run.started_us = 0;
   run.spec.run = 0;
-  run.spare = true;
+  run.idle = true;
   ++run.turn;
   if (!turned_ || !turned_(run)) discard(run);
   return true;
@@ -346,22 +350,22 @@ void Runs::read_status(Run& run) {
   }
 }
 
-// The first of a turn counts: a slot that is given back tells of the job that has waited there.
+// The first of a turn counts: init, when its sandbox is given back, also reports the job that has waited there.
 void Runs::main_ended(Run& run, const MainEnded& ended) {
   cgroups_.sample();  // while init is still in the group
   if (!std::exchange(run.main_ended, true)) {
     run.outcome.stragglers = ended.stragglers;
     run.outcome.usage.user_us = ended.user_us;
     run.outcome.usage.system_us = ended.system_us;
-    run.usage_told = ended.all;
+    run.usage_complete = ended.all;
     if (ended.fenced) decide_killed(run, KillReason::fenced);
     decide_by_wait_status(run, ended.wait_status);
     // Of children that nobody has waited for only the group knows. What the waiting job has used so far is in it too.
-    const std::uint64_t told_us = ended.slot_user_us + ended.slot_system_us;
+    const std::uint64_t reported_us = ended.sandbox_user_us + ended.sandbox_system_us;
     const std::uint64_t counted_us = ended.again && run.spec.limits.exec ? cgroups_.cpu_us(run.id) : 0;
     if (ended.again && turn_over(run)) {
-      run.slot_user_us = ended.slot_user_us;
-      run.slot_system_us = ended.slot_system_us + std::max(counted_us, told_us) - told_us;
+      run.sandbox_user_us = ended.sandbox_user_us;
+      run.sandbox_system_us = ended.sandbox_system_us + std::max(counted_us, reported_us) - reported_us;
       return;
     }
   }
@@ -373,7 +377,7 @@ void Runs::main_ended(Run& run, const MainEnded& ended) {
 // The group and the processes themselves agree on the sum alone: for a process shorter than a tick, what was user's
 // and what was the system's time is a guess, and each guesses in its own way.
 RunUsage Runs::usage_of_turn(const Run& run, RunUsage usage) {
-  const std::uint64_t all = usage.user_us + usage.system_us, before = run.slot_user_us + run.slot_system_us;
+  const std::uint64_t all = usage.user_us + usage.system_us, before = run.sandbox_user_us + run.sandbox_system_us;
   const std::uint64_t own = all - std::min(all, before);
   usage.user_us = std::min(usage.user_us, own);
   usage.system_us = own - usage.user_us;
@@ -490,7 +494,7 @@ void Runs::watch_cpu(Run& run) {
   std::uint64_t used_us = counted.user_us + counted.system_us;
   if (used_us == 0 && run.pidfd) {
     const std::uint64_t all_us = tree_cpu_us(static_cast<pid_t>(pid_of(run.pidfd.get()).value_or(-1)));
-    used_us = all_us - std::min(all_us, run.slot_user_us + run.slot_system_us);
+    used_us = all_us - std::min(all_us, run.sandbox_user_us + run.sandbox_system_us);
   }
   if (used_us >= limit_us) {
     decide(run, RunStatus::timeout_cpu, fmt::format("over the limit of {} ms of CPU: killed", run.spec.limits.cpu_ms));
@@ -510,7 +514,7 @@ bool Runs::reaped(Run& run, const Reaped& reaped) {
   pollfd gone{run.pidfd.get(), POLLIN, 0};
   if (!run.pidfd || ::poll(&gone, 1, 0) != 1) return false;  // its id and its group would be free, and it would not
   if (run.status_watch != 0) read_status(run);               // what init said before it left
-  if (!run.usage_told) {
+  if (!run.usage_complete) {
     RunUsage whole;
     whole.user_us = reaped.user_us;
     whole.system_us = reaped.system_us;

@@ -51,7 +51,7 @@ class Zygote {
  private:
   void take_filters();
   void check_alone() const;
-  void tell_files() const;
+  void send_files() const;
   void fork_run(RawFrame&&);
   pid_t fork_in_new_namespace(ChildRun&) const;
   void reap();
@@ -120,7 +120,7 @@ std::vector<std::string> mapped_files() {
 }
 
 // All that fits into a frame: enough for any library, and for some hundred modules.
-void Zygote::tell_files() const {
+void Zygote::send_files() const {
   constexpr std::size_t kMostBytes = 80U << 10;
   LoadedFiles loaded{mapped_files()};
   for (auto& file : host_.loaded != nullptr ? host_.loaded() : std::vector<std::string>())
@@ -145,7 +145,7 @@ void Zygote::serve() {
   children_.reset(::signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK));
   own_pid_namespace_.reset(::open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC));
   if (!children_ || !own_pid_namespace_) refuse("cannot open what it needs to serve");
-  tell_files();
+  send_files();
   freeze_memory(host_.written != nullptr ? host_.written() : std::span<const void* const>());
   send_message(kControl, Ready{});
   pollfd sources[] = {{kControl, POLLIN, 0}, {children_.get(), POLLIN, 0}};

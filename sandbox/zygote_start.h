@@ -37,7 +37,7 @@ struct StartFailure {
 };
 tl::expected<StartedZygote, StartFailure> start_zygote(const ZygoteStart&);
 // A process that looks through the host's folders (mistrust_tree()) and leaves: with 0, or 1 and the reason on err. The
-// launcher waits for no disk, and in the zygote's own namespaces the owners could not be told.
+// launcher waits for no disk, and in the zygote's own namespaces the owners could not be known.
 tl::expected<StartedZygote, StartFailure> start_check(const ScriptHost&);
 
 }  // namespace mycojobs::sandbox

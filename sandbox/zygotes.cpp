@@ -25,7 +25,7 @@ std::optional<SetupError> judge_canary(const Run& canary, const ZygotesSettings&
   const ssize_t size = ::read(canary.canary_answer.get(), answer, sizeof answer);
   if (canary.outcome.setup_error) return canary.outcome.setup_error;
   if (size > 0) return SetupError{"canary", EPERM, std::string(answer, static_cast<std::size_t>(size) - 1)};
-  // Somebody has killed it, or its init, which says nothing about the sandbox: as if the zygote was killed (bury()).
+  // Somebody has killed it, or its init, which says nothing about the sandbox: as if the zygote was killed (reap()).
   const bool killed = canary.outcome.status == RunStatus::signal && canary.outcome.signal == SIGKILL;
   if (killed || canary.outcome.status == RunStatus::lost)
     return SetupError{"canary", ESRCH, "the throw-away job was killed: " + canary.outcome.reason};
@@ -40,11 +40,11 @@ std::optional<SetupError> judge_canary(const Run& canary, const ZygotesSettings&
   return {};
 }
 
-// One that takes long to fail would hold every run that wants it for as long: between two attempts they are told at
-// once what the last one came to.
+// One that takes long to fail would hold every run that wants it for as long: between two attempts each ends at once,
+// with the reason of the last one.
 constexpr std::uint64_t kPausePerAttempt = 4;
 
-constexpr std::uint32_t kMostSparesUnanswered = 2;
+constexpr std::uint32_t kMostPrewarmedUnanswered = 2;
 constexpr std::uint64_t kTendMs = 5000;
 
 }  // namespace
@@ -81,9 +81,9 @@ Zygotes::Zygote* Zygotes::start(const Key& key, std::optional<SetupError>& probl
   zygote.state = row_of(key)->folders.empty() ? State::starting : State::checking;
   zygote.started_boot_ms = boot_ms();
   if (problem = begin(zygote); problem) return nullptr;
-  if (key.first != kCanaryHost) zygote.pool = Pool(settings_.spares, settings_.memory_cgroup);
+  if (key.first != kCanaryHost) zygote.pool = Pool(settings_.prewarmed, settings_.memory_cgroup);
   zygote.warm_up = loop_.at(boot_ms() + kWarmUpMs, [this, &zygote] {
-    condemn(zygote, {"zygote_warm_up", ETIMEDOUT, words_of(zygote)});
+    fail(zygote, {"zygote_warm_up", ETIMEDOUT, words_of(zygote)});
   });
   zygotes_[zygote.id] = std::move(owned);
   return &zygote;
@@ -108,7 +108,7 @@ std::optional<SetupError> Zygotes::begin(Zygote& zygote) {
     zygote.control_watch =
         loop_.watch(zygote.process.control.get(), [this, &zygote](std::uint32_t) { read_control(zygote); });
   zygote.err_watch = loop_.watch(zygote.process.err.get(), [this, &zygote](std::uint32_t) { read_err(zygote); });
-  zygote.end_watch = loop_.watch(zygote.process.pidfd.get(), [this, &zygote](std::uint32_t) { bury(zygote); });
+  zygote.end_watch = loop_.watch(zygote.process.pidfd.get(), [this, &zygote](std::uint32_t) { reap(zygote); });
   return {};
 }
 
@@ -119,11 +119,11 @@ ScriptHost Zygotes::choose_build(const ScriptHost& row, Zygote& zygote) {
   host.program = build.program;
   zygote.loaded = Loaded();
   zygote.loaded.add(build.files, row);
-  std::string& told = told_[row.program];
-  if (build.why_not != told && !build.why_not.empty())
+  std::string& reported = other_builds_[row.program];
+  if (build.why_not != reported && !build.why_not.empty())
     warn_(fmt::format("{}: {}: {} runs in its place, which takes more CPU; remedy: build or install mycojobs again",
                       row.program, build.why_not, build.program));
-  told = std::move(build.why_not);
+  reported = std::move(build.why_not);
   return host;
 }
 
@@ -176,7 +176,7 @@ bool Zygotes::fork(Zygote& zygote, Run& run) {
   if (!runs_.fork(run, zygote.process.control.get())) return false;
   zygote.running.insert(id);
   ++zygote.unanswered;
-  if (!run.spare) count_run(zygote);
+  if (!run.idle) count_run(zygote);
   return true;
 }
 
@@ -206,7 +206,7 @@ void Zygotes::read_control(Zygote& zygote) {
     if (received != Received::frame || !obey(zygote, frame)) {
       loop_.unwatch(zygote.control_watch, zygote.process.control.get());
       if (!zygote.problem) read_err(zygote);
-      return condemn(zygote, {"zygote_warm_up", received == Received::closed ? ESRCH : EPROTO, words_of(zygote)});
+      return fail(zygote, {"zygote_warm_up", received == Received::closed ? ESRCH : EPROTO, words_of(zygote)});
     }
   }
   feed(zygote);
@@ -231,7 +231,7 @@ bool Zygotes::obey(Zygote& zygote, RawFrame& frame) {
     Run* run = runs_.find(reaped.run);
     return run == nullptr || run->zygote != zygote.id || runs_.reaped(*run, reaped);
   }
-  if (decode(frame, loaded) && zygote.state == State::starting && !std::exchange(zygote.told_files, true)) {
+  if (decode(frame, loaded) && zygote.state == State::starting && !std::exchange(zygote.has_files, true)) {
     zygote.loaded.add(loaded.files, *row_of(zygote.key));
     return true;
   }
@@ -239,16 +239,16 @@ bool Zygotes::obey(Zygote& zygote, RawFrame& frame) {
     // The system's own is trusted as it is; what an operator has set up for a context is looked at.
     const std::string problem = row_of(zygote.key)->context == 0 ? std::string() : zygote.loaded.mistrusted();
     if (!problem.empty()) {
-      condemn(zygote, {"zygote_warm_up", EPERM, "what has been loaded: " + problem});
+      fail(zygote, {"zygote_warm_up", EPERM, "what has been loaded: " + problem});
       return true;
     }
     begin_trial(zygote);
     return true;
   }
   if (decode(frame, refused))
-    condemn(zygote, {"zygote_warm_up", ENOEXEC, refused.why.substr(0, kMostWords)});
+    fail(zygote, {"zygote_warm_up", ENOEXEC, refused.why.substr(0, kMostWords)});
   else if (decode(frame, step))
-    condemn(zygote, {step.step.substr(0, kMostStepName), step.error, remedy_for_step(step.step, step.error)});
+    fail(zygote, {step.step.substr(0, kMostStepName), step.error, remedy_for_step(step.step, step.error)});
   else
     return false;
   return true;
@@ -262,9 +262,9 @@ void Zygotes::begin_trial(Zygote& zygote) {
 void Zygotes::end_trial(Zygote& zygote, Run& canary) {
   auto problem = judge_canary(canary, settings_);
   if (!settings_.leave_out.empty()) problem.reset();  // it need not hold
-  zygote.told = true;
+  zygote.reported = true;
   if (problem) {
-    condemn(zygote, *problem);
+    fail(zygote, *problem);
   } else {
     begin_serving(zygote);
   }
@@ -276,7 +276,7 @@ void Zygotes::begin_serving(Zygote& zygote) {
   zygote.served = 0;
   zygote.since_boot_ms = boot_ms();
   loop_.cancel(zygote.warm_up);
-  if (!zygote.last_words.empty()) tell_words(zygote, std::exchange(zygote.last_words, {}));
+  if (!zygote.last_words.empty()) report_words(zygote, std::exchange(zygote.last_words, {}));
   const auto successor = successors_.find(zygote.key);
   if (successor == successors_.end() || successor->second != zygote.id) return;  // the caller feeds it
   Zygote* old = find(current_[zygote.key]);
@@ -285,7 +285,7 @@ void Zygotes::begin_serving(Zygote& zygote) {
   if (old == nullptr) return;
   old->state = State::retired;
   discard(old->pool.clear());
-  if (old->running.empty() && old->waiting.empty()) condemn(*old, {});
+  if (old->running.empty() && old->waiting.empty()) fail(*old, {});
 }
 
 void Zygotes::run_gone(Run& run) {
@@ -293,13 +293,13 @@ void Zygotes::run_gone(Run& run) {
   if (zygote == nullptr) return;
   zygote->running.erase(run.id);
   std::erase(zygote->waiting, run.id);
-  if (run.spare) {
-    spare_ended(*zygote, run);
+  if (run.idle) {
+    idle_ended(*zygote, run);
   } else {
     zygote->pool.taken_gone(run.id);
   }
   if (run.canary && zygote->state == State::trying) end_trial(*zygote, run);
-  if (zygote->state == State::retired && zygote->running.empty() && zygote->waiting.empty()) condemn(*zygote, {});
+  if (zygote->state == State::retired && zygote->running.empty() && zygote->waiting.empty()) fail(*zygote, {});
 }
 
 // Why it did not come up, as far as it has said so.
@@ -324,23 +324,23 @@ void Zygotes::read_err(Zygote& zygote) {
   if (comes_up(zygote)) {
     zygote.last_words = (zygote.last_words + words).substr(0, kMostWords);
   } else {
-    tell_words(zygote, std::move(words));
+    report_words(zygote, std::move(words));
   }
 }
 
-void Zygotes::tell_words(Zygote& zygote, std::string words) {
+void Zygotes::report_words(Zygote& zygote, std::string words) {
   warn_(fmt::format("zygote {} of context {}: {}", zygote.key.first, zygote.key.second, words));
   zygote.last_words = std::move(words);
 }
 
 void Zygotes::retire(const std::string& host) {
   for (const auto& [id, zygote] : zygotes_) {
-    if (zygote->key.first == host) condemn(*zygote, {});
+    if (zygote->key.first == host) fail(*zygote, {});
   }
 }
 
-// Kills it. Its runs end when it is buried: then the kernel has emptied every namespace below.
-void Zygotes::condemn(Zygote& zygote, SetupError why) {
+// Kills it. Its runs end when it is reaped: then the kernel has emptied every namespace below.
+void Zygotes::fail(Zygote& zygote, SetupError why) {
   if (!zygote.problem) zygote.problem = std::move(why);
   loop_.cancel(zygote.warm_up);
   ::kill(zygote.process.pid, SIGKILL);
@@ -352,11 +352,11 @@ void Zygotes::condemn(Zygote& zygote, SetupError why) {
   }
 }
 
-void Zygotes::condemn_silent(const Run& run) {
+void Zygotes::fail_silent(const Run& run) {
   Zygote* zygote = find(run.zygote);
   if (zygote == nullptr) return;
   warn_(fmt::format("zygote {}: does not answer: killed", zygote->key.first));
-  condemn(*zygote, {"fork", ETIMEDOUT, remedy_for_step("fork", ETIMEDOUT)});
+  fail(*zygote, {"fork", ETIMEDOUT, remedy_for_step("fork", ETIMEDOUT)});
 }
 
 // Its folders were looked through. True: nothing is wrong with them, and the zygote itself is on its way.
@@ -375,15 +375,15 @@ bool Zygotes::checked(Zygote& zygote) {
   zygote.state = State::starting;
   const pid_t look = zygote.process.pid;
   zygote.problem = begin(zygote);
-  if (zygote.problem) return false;  // its process is still the one that looked, to be buried
+  if (zygote.problem) return false;  // its process is still the one that looked, to be reaped
   ::waitpid(look, nullptr, 0);
   return true;
 }
 
-void Zygotes::bury(Zygote& zygote) {
+void Zygotes::reap(Zygote& zygote) {
   if (zygote.state == State::checking && checked(zygote)) return;
   if (zygote.control_watch != 0) read_control(zygote);  // what it said before it died
-  condemn(zygote, {"zygote_warm_up", ESRCH, words_of(zygote)});
+  fail(zygote, {"zygote_warm_up", ESRCH, words_of(zygote)});
   int status = 0;
   ::waitpid(zygote.process.pid, &status, 0);
   // Somebody killed it: it fell silent before we gave it up, and not by leaving.
@@ -397,7 +397,7 @@ void Zygotes::bury(Zygote& zygote) {
     const std::uint64_t now = boot_ms();
     failed_[owned->key] = {*owned->problem, now + kPausePerAttempt * (now - owned->started_boot_ms)};
   }
-  if (never_served && !owned->told) tried_(owned->key.first, owned->key.second, owned->problem);
+  if (never_served && !owned->reported) tried_(owned->key.first, owned->key.second, owned->problem);
   if (const auto old = current_.find(owned->key); never_served && old != current_.end()) find(old->second)->served = 0;
   for (std::uint64_t id : owned->running) {
     if (Run* run = runs_.find(id); run != nullptr) runs_.end(*run);
@@ -417,18 +417,18 @@ void Zygotes::bury(Zygote& zygote) {
   }
 }
 
-// A spare may have died while it waited: then the next. But where one could not be given this run's limits, the others
-// could not either, and are kept for other runs.
+// An idle sandbox may have died while it waited: then the next. But where one could not be given this run's limits, the
+// others could not either, and are kept for other runs.
 bool Zygotes::adopt(Zygote& zygote, Run& run) {
   while (const auto id = zygote.pool.take(run.spec)) {
-    Run* spare = runs_.find(*id);
-    if (spare == nullptr) continue;
-    if (runs_.adopt(*spare, run)) {
-      if (spare->runs > 1) zygote.pool.lend(*id, spare->spec);
+    Run* idle = runs_.find(*id);
+    if (idle == nullptr) continue;
+    if (runs_.adopt(*idle, run)) {
+      if (idle->runs > 1) zygote.pool.lend(*id, idle->spec);
       count_run(zygote);
       return true;
     }
-    if (spare->kill_wanted) return false;
+    if (idle->kill_wanted) return false;
   }
   return false;
 }
@@ -436,21 +436,21 @@ bool Zygotes::adopt(Zygote& zygote, Run& run) {
 // Behind the runs that wait, and few at a time: their set-up must not be in the way of those that come.
 void Zygotes::refill(Zygote& zygote) {
   while (!zygote.problem && zygote.state == State::serving && zygote.waiting.empty() &&
-         zygote.unanswered < kMostSparesUnanswered && zygote.pool.wanted() > 0) {
-    Run& spare = runs_.add_spare(zygote.pool.shape());
-    zygote.pool.forming(spare.id);
-    if (!fork(zygote, spare)) return;
+         zygote.unanswered < kMostPrewarmedUnanswered && zygote.pool.wanted() > 0) {
+    Run& prewarmed = runs_.add_prewarmed(zygote.pool.shape());
+    zygote.pool.forming(prewarmed.id);
+    if (!fork(zygote, prewarmed)) return;
   }
 }
 
 void Zygotes::confined(Run& run) {
   Zygote* zygote = find(run.zygote);
-  if (zygote == nullptr || !run.spare) return;
+  if (zygote == nullptr || !run.idle) return;
   zygote->pool.ready(run.id);
   refill(*zygote);
 }
 
-// Runs that wait are begun by whoever has called: the zygote or the slot itself has had something to say.
+// Runs that wait are begun by whoever has called: the zygote or the sandbox itself has had something to say.
 bool Zygotes::turned(Run& run) {
   Zygote* zygote = find(run.zygote);
   if (zygote == nullptr || zygote->problem || zygote->state != State::serving || !zygote->pool.back(run.id, run.spec))
@@ -487,16 +487,16 @@ bool Zygotes::outlived(Zygote& zygote) {
 
 // One that cannot be set up, or dies of it (of its limits, say), is no loss. But the next would fail as well, and so on
 // without end: then a run of its own will say why.
-void Zygotes::spare_ended(Zygote& zygote, const Run& run) {
+void Zygotes::idle_ended(Zygote& zygote, const Run& run) {
   zygote.pool.gone(run.id);
   if (!zygote.pool.hopeless()) return;
-  warn_(fmt::format("zygote {}: no more spares like this: {}", zygote.key.first, run.outcome.reason));
+  warn_(fmt::format("zygote {}: no more sandboxes like this are prewarmed: {}", zygote.key.first, run.outcome.reason));
   discard(zygote.pool.give_up());
 }
 
-void Zygotes::discard(const std::vector<std::uint64_t>& spares) {
-  for (const std::uint64_t spare : spares) {
-    if (Run* run = runs_.find(spare); run != nullptr) runs_.discard(*run);
+void Zygotes::discard(const std::vector<std::uint64_t>& idle) {
+  for (const std::uint64_t id : idle) {
+    if (Run* run = runs_.find(id); run != nullptr) runs_.discard(*run);
   }
 }
 

@@ -1,6 +1,6 @@
-// What a plugin is told and what it answers, as JSON (mycojobs/plugin.h).
+// What a plugin is asked and what it answers, as JSON (mycojobs/plugin.h).
 //
-//   told      of a job before it runs, of a program when it has ended
+//   asked     of a job before it runs, of a program when it has ended
 //   answers   read as if a stranger had written them: sizes, depth, types and names are checked. Error invalid: what is
 //             wrong with the answer, which is the plugin's fault and not the job's
 #pragma once

@@ -51,7 +51,7 @@ bool is_of_a_name(char c) {
          c == '.' || c == '/';
 }
 
-// The compiler tells the path as it was given, or the whole one.
+// The compiler names the path as it was given, or the whole one.
 std::string renamed(std::string_view text, const std::string& name) {
   std::string out;
   while (!text.empty()) {

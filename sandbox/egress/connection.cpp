@@ -168,7 +168,7 @@ bool Connection::read_socks() {
 }
 
 void Connection::ask(HostPort target) {
-  wait(client_, 0);  // nothing more of it is read until there is somebody to tell
+  wait(client_, 0);  // nothing more of it is read until there is somebody to pass it to
   if (state_ == State::closed) return;
   if (const auto may = run_.judge.may_ask(target); !may) return deny(403, socks_not_allowed, may.error().message);
   deadline_ = now_ + run_.times.connect_ms;
@@ -254,7 +254,7 @@ void Connection::connected() {
 
 void Connection::deny(int status, std::uint8_t socks_reply, const std::string& why) {
   ++run_.denied;
-  run_.tell_denied(why);
+  run_.report_denied(why);
   refuse(status, socks_reply, why);
 }
 
@@ -349,9 +349,9 @@ void Connection::flush(Lane& lane) {
       if (try_again(errno)) return;
       if (!up) return abort();
       // The server takes no more, but it may have said why before it closed: its answer is still passed on.
-      lane.ended = lane.told = lane.broken = true;
+      lane.ended = lane.passed_on = lane.broken = true;
       lane.pending = {};
-      return down_.told ? abort() : void();
+      return down_.passed_on ? abort() : void();
     }
     deadline_ = now_ + run_.times.idle_ms;
     lane.pending.erase(0, static_cast<std::size_t>(size));
@@ -362,15 +362,15 @@ void Connection::flush(Lane& lane) {
 }
 
 void Connection::pass_end_on(Lane& lane) {
-  if (!lane.ended || lane.told || !lane.pending.empty()) return;
+  if (!lane.ended || lane.passed_on || !lane.pending.empty()) return;
   if (!request_.tunnel) {  // the server's end
     if (!response_.complete()) return refuse(502, socks_failure, "the server closed without an answer");
     return start_draining();
   }
-  lane.told = true;
+  lane.passed_on = true;
   ::shutdown((&lane == &up_ ? server_ : client_).fd.get(), SHUT_WR);
   // What the job says to a server that is gone is read away, or the reset would take the server's last words with it.
-  if (up_.told && down_.told) up_.broken ? start_draining() : close();
+  if (up_.passed_on && down_.passed_on) up_.broken ? start_draining() : close();
 }
 
 void Connection::start_draining() {
@@ -378,7 +378,7 @@ void Connection::start_draining() {
   server_.fd.reset();
   up_ = {};
   down_.ended = true;
-  down_.told = false;
+  down_.passed_on = false;
   state_ = State::draining;
   deadline_ = now_ + run_.times.drain_ms;
   drain(EPOLLOUT);
@@ -391,9 +391,9 @@ void Connection::drain(std::uint32_t events) {
     if (size < 0 && !try_again(errno)) return close();
     if (size > 0) down_.pending.erase(0, static_cast<std::size_t>(size));
   }
-  if (down_.pending.empty() && !down_.told) {
+  if (down_.pending.empty() && !down_.passed_on) {
     ::shutdown(client_.fd.get(), SHUT_WR);
-    down_.told = true;
+    down_.passed_on = true;
   }
   if ((events & (EPOLLIN | kBroken)) != 0 && !up_.ended) {
     char part[kPart];
@@ -401,7 +401,7 @@ void Connection::drain(std::uint32_t events) {
     if (size < 0 && !try_again(errno)) return close();
     if (size == 0) up_.ended = true;
   }
-  if (up_.ended && down_.told) return close();
+  if (up_.ended && down_.passed_on) return close();
   wait(client_, (up_.ended ? 0U : static_cast<std::uint32_t>(EPOLLIN)) |
                     (down_.pending.empty() ? 0U : static_cast<std::uint32_t>(EPOLLOUT)));
 }

@@ -39,7 +39,7 @@ struct RunState {
   Times times;
   Poller poller;
   std::uint64_t connections = 0, bytes_up = 0, bytes_down = 0, denied = 0;
-  std::function<void(const std::string&)> tell_denied;
+  std::function<void(const std::string&)> report_denied;
 };
 
 class Connection {
@@ -60,11 +60,11 @@ class Connection {
     Fd fd;
     std::uint32_t waits_for = 0;
   };
-  struct Lane {           // one direction
-    std::string pending;  // read but not yet written; while it has something, nothing more is read
-    bool ended = false;   // the reader has seen the end
-    bool told = false;    // and the other side was told
-    bool broken = false;  // the other side takes no more
+  struct Lane {              // one direction
+    std::string pending;     // read but not yet written; while it has something, nothing more is read
+    bool ended = false;      // the reader has seen the end
+    bool passed_on = false;  // and the other side has been shut
+    bool broken = false;     // the other side takes no more
   };
 
   void read_request();

@@ -148,7 +148,7 @@ std::string forwarded(const RequestLine& line, const Url& url, const std::vector
   if (url.target.port == 80) host.resize(host.rfind(':'));
   std::string out;
   out.append(line.method).append(" ").append(url.path).append(" ").append(line.version).append("\r\n");
-  // From the URL, as the RFC wants it: what was judged is what the server is told.
+  // From the URL, as the RFC wants it: what was judged is what the server sees.
   out.append("Host: ").append(host).append("\r\n");
   for (const auto& [name, value] : fields) {
     if (same_name(name, "host") || hop.contains(name)) continue;

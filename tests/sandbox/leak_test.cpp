@@ -135,7 +135,7 @@ TEST(Leaks, TwentyThousandRunsLeaveNothing) {
   const char* text = std::getenv("MYCOJOBS_LEAK_RUNS");
   const std::size_t runs = text == nullptr ? 20000 : std::strtoul(text, nullptr, 10);
   SandboxConfig config = test_config();
-  config.spares = 2;
+  config.prewarmed = 2;
   config.zygote_runs = 3000;  // several generations
   OwnSandbox own = own_sandbox(config);
   run_many(*own.sandbox, 400);

@@ -11,7 +11,7 @@ namespace mycojobs::test {
 
 SandboxConfig one_slot() {
   SandboxConfig config = test_config();
-  config.spares = 1;
+  config.prewarmed = 1;
   return config;
 }
 

@@ -173,14 +173,14 @@ TEST(Slots, UsageOfARunThatIsTheLastIsItsOwn) {
 
 TEST(Slots, EverythingIsMadeAnewWhereASlotServesOneRun) {
   SandboxConfig config = test_config();
-  config.slot_runs = 1;
+  config.sandbox_runs = 1;
   OwnSandbox own = own_sandbox(config);
   for (int i = 0; i < 12; ++i) EXPECT_EQ(pid_of(run_in(own, "")), 2);
 }
 
 TEST(Slots, ServesAsManyAsItMay) {
   SandboxConfig config = one_slot();
-  config.slot_runs = 3;
+  config.sandbox_runs = 3;
   OwnSandbox own = own_sandbox(config);
   for (int i = 0; i < 12; ++i) EXPECT_LE(pid_of(run_in(own, "")), 4);
 }
