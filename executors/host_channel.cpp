@@ -103,6 +103,36 @@ Result<void> IncomingFiles::take(std::string_view payload) {
   return {};
 }
 
+// Frame by frame: kinds come in the order of their numbers, and only files come more than once.
+struct RequestTaker {
+  explicit RequestTaker(const std::string& folder) : files(folder) { request.inputs = "{}"; }
+  bool complete() const { return last == static_cast<std::uint8_t>(FrameKind::script); }
+
+  void take(Frame&& frame) {
+    const auto kind = static_cast<FrameKind>(frame.kind);
+    const bool in_order = frame.kind > last || (kind == FrameKind::file && frame.kind == last);
+    if (!problem.empty()) return;
+    const bool too_early = kind > FrameKind::environment && request.environment.empty();
+    if (frame.fate != Frame::Fate::whole || !in_order || too_early || (frame.kind == 2 && request.facts.empty())) {
+      problem = "frame of kind " + std::to_string(frame.kind) + " with " + std::to_string(frame.size) +
+                " bytes after kind " + std::to_string(last);
+      return;
+    }
+    last = frame.kind;
+    if (kind == FrameKind::file) {
+      if (auto written = files.take(frame.payload); !written) problem = written.error().message;
+      return;
+    }
+    std::string* const parts[] = {&request.facts, &request.environment, &request.inputs, nullptr, &request.script};
+    *parts[frame.kind - 1] = std::move(frame.payload);
+  }
+
+  HostRequest request;
+  IncomingFiles files;
+  std::uint8_t last = 0;
+  std::string problem;  // empty: none so far
+};
+
 // A JSON string without its quotes; what is not plain ASCII is not shown.
 std::string plain(std::string_view text) {
   std::string out;
@@ -193,30 +223,8 @@ class Walk {
 }  // namespace
 
 Result<HostRequest> read_request(int channel, const std::string& folder) {
-  HostRequest request;
-  request.inputs = "{}";
-  bool started = false;
-  std::uint8_t last = 0;  // kinds come in the order of their numbers; only files come more than once
-  std::string problem;
-  IncomingFiles files(folder);
-  const auto take = [&](Frame&& frame) {
-    const auto kind = static_cast<FrameKind>(frame.kind);
-    const bool in_order = frame.kind > last || (kind == FrameKind::file && frame.kind == last);
-    if (!problem.empty()) return;
-    const bool too_early = kind > FrameKind::environment && request.environment.empty();
-    if (frame.fate != Frame::Fate::whole || !in_order || too_early || (frame.kind == 2 && request.facts.empty())) {
-      problem = "frame of kind " + std::to_string(frame.kind) + " with " + std::to_string(frame.size) +
-                " bytes after kind " + std::to_string(last);
-      return;
-    }
-    last = frame.kind;
-    if (kind == FrameKind::file) {
-      if (auto written = files.take(frame.payload); !written) problem = written.error().message;
-      return;
-    }
-    std::string* const parts[] = {&request.facts, &request.environment, &request.inputs, nullptr, &request.script};
-    *parts[frame.kind - 1] = std::move(frame.payload);
-  };
+  RequestTaker taker(folder);
+  HostRequest& request = taker.request;
   FrameReader reader({{FrameKind::facts, kMaxFactsBytes},
                       {FrameKind::environment, kMaxEnvironmentBytes},
                       {FrameKind::inputs, kMaxInputsBytes},
@@ -226,15 +234,15 @@ Result<HostRequest> read_request(int channel, const std::string& folder) {
   std::array<char, 4096> first;  // NOLINT(*-member-init): filled by read
   std::vector<char> more;
   std::span<char> buffer = first;
-  while (last != static_cast<std::uint8_t>(FrameKind::script)) {
-    const ssize_t got = receive(channel, buffer.data(), buffer.size(), request.attached);
-    if (got < 0 && try_again(channel, POLLIN)) continue;
-    if (got < 0) return fail(Code::io, "channel: cannot read the request: " + errno_text(errno));
+  for (bool started = false; !taker.complete(); started = true) {
+    ssize_t got = 0;
+    while ((got = receive(channel, buffer.data(), buffer.size(), request.attached)) < 0) {
+      if (!try_again(channel, POLLIN)) return fail(Code::io, "channel: cannot read the request: " + errno_text(errno));
+    }
     if (got == 0 && !started) return fail(Code::unavailable, "channel: closed before a job came");
     if (got == 0) return fail(Code::invalid, "channel: the request ends in the middle");
-    started = true;
-    reader.feed({buffer.data(), static_cast<std::size_t>(got)}, take);
-    if (!problem.empty()) return fail(Code::invalid, "channel: " + problem);
+    reader.feed({buffer.data(), static_cast<std::size_t>(got)}, [&](Frame&& frame) { taker.take(std::move(frame)); });
+    if (!taker.problem.empty()) return fail(Code::invalid, "channel: " + taker.problem);
     if (more.empty() && static_cast<std::size_t>(got) == buffer.size()) {
       more.resize(65536);
       buffer = more;
@@ -244,7 +252,7 @@ Result<HostRequest> read_request(int channel, const std::string& folder) {
   const std::string artifacts = folder + std::string(kArtifactsFolder).substr(4);
   struct stat there {};  // as a rule, and cheaper to look for than to make
   if (::lstat(artifacts.c_str(), &there) != 0) static_cast<void>(::mkdir(artifacts.c_str(), 0755));
-  return request;
+  return std::move(request);
 }
 
 Result<std::string> ask(int channel, std::string_view call) {

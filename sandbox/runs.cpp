@@ -137,6 +137,19 @@ Result<std::vector<Fd>> Runs::grants_of(Run& run, Fork& request) {
   return fds;
 }
 
+// All but what depends on its grants.
+Fork Runs::fork_request(Run& run) const {
+  Fork request{run.id, *run.uid, run.spec.limits, run.spec.grants};
+  request.own_uid = settings_.ids.wide();
+  request.memory_rlimit = !settings_.memory_cgroup;
+  request.canary = run.canary;
+  request.learn = run.spec.learn;
+  // What was granted to one run is nothing for the next.
+  const bool alone = run.canary || run.spec.learn || run.spec.grants != Grants{};
+  request.runs = run.runs = alone ? 1 : settings_.sandbox_runs;
+  return request;
+}
+
 bool Runs::fork(Run& run, int zygote_control) {
   const auto failed = [&](const char* step, int error, std::string detail = {}) {
     decide_setup_error(run, step, error, std::move(detail));
@@ -156,14 +169,7 @@ bool Runs::fork(Run& run, int zygote_control) {
   run.start.reset(start_pair[0]);
   const Fd their_start(start_pair[1]);
 
-  Fork request{run.id, *run.uid, run.spec.limits, run.spec.grants};
-  request.own_uid = settings_.ids.wide();
-  request.memory_rlimit = !settings_.memory_cgroup;
-  request.canary = run.canary;
-  request.learn = run.spec.learn;
-  // What was granted to one run is nothing for the next.
-  const bool alone = run.canary || run.spec.learn || run.spec.grants != Grants{};
-  request.runs = run.runs = alone ? 1 : settings_.sandbox_runs;
+  Fork request = fork_request(run);
   const auto grants = grants_of(run, request);
   if (!grants) return failed("grants", EINVAL, grants.error().message);
   std::vector<int> fds{their_status.get(), their_start.get()};

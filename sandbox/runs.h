@@ -61,6 +61,7 @@ class Runs {
 
  private:
   Run& create(const RunSpec&, Fd out, Fd err, Fd channel);
+  Fork fork_request(Run&) const;
   Result<std::vector<Fd>> grants_of(Run&, Fork&);
   int send_start(Run&, Fd& out, Fd& err, Fd& channel);
   void begin_clocks(Run&);

@@ -111,8 +111,8 @@ std::vector<std::string> mapped_files() {
     const char* const path = std::strchr(line, '/');
     if (path == nullptr) continue;
     std::string file(path, std::strcspn(path, "\n"));
-    constexpr std::string_view kGone = " (deleted)";  // replaced already: by the one that has its name now
-    if (file.ends_with(kGone)) file.resize(file.size() - kGone.size());
+    constexpr std::string_view kDeleted = " (deleted)";  // replaced already: by the one that has its name now
+    if (file.ends_with(kDeleted)) file.resize(file.size() - kDeleted.size());
     if (std::find(files.begin(), files.end(), file) == files.end()) files.push_back(std::move(file));
   }
   std::fclose(maps);
