@@ -21,8 +21,7 @@
 //     note         JSON object: text, fraction (0 to 1, or absent). A line for the job's log. Any number of them.
 //     call         JSON object: id (the host's own, above 0), method, params. The agent answers each with a reply.
 //     artifact     path, NUL, mode in octal, NUL, bytes. A path that is named again at once goes on where its last
-//     bytes ended; an
-//                  artifact is whole when another one begins, or with `done`.
+//                  bytes ended. An artifact is whole when another one begins, or with `done`.
 //     result       JSON object. A value that is text: text; any other: an array of one text, which is the value's JSON.
 //                  At most once.
 //     error        JSON object: type, message, traceback, line (0: unknown), exit (only if the script itself asked

@@ -18,7 +18,8 @@ class LauncherLink {
   int socket() const { return socket_.get(); }
   // The next frame that is not for the log, within the time. `closed` also when time is up.
   Received receive(RawFrame&, int timeout_ms);
-  // Ends the launcher and waits until all that it had started is gone. What KILL does not end is left to the guardian.
+  // Ends the launcher and waits until all that it had started is gone. A process that KILL does not end stays: the
+  // guardian waits for it.
   void end();
   // The same without waiting, for a launcher that has failed: KILL at once.
   void give_up();

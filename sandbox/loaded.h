@@ -14,7 +14,7 @@ namespace mycojobs::sandbox {
 
 class Loaded {
  public:
-  // Before the zygote is started: what changes from now on may or may not be in it.
+  // Make it before the zygote is started: a file that changes from now on is in doubt.
   Loaded();
   // Under the names of the zygote's root. What lies neither in the system nor in a folder of the host's is left out.
   void add(const std::vector<std::string>& files, const ScriptHost&);

@@ -10,8 +10,8 @@
 //   launcher -> init      Terminate, Abort, Fence
 //   launcher -> job       Start + {stdout, stderr, channel}, once, when there is a run for it
 //
-// Ended with status unkillable is not the end of its run, which comes later. alive: SandboxConfig::alive_fd. A
-// descriptor under way in a message is as good as one that is held: the socket that will read it belongs to its holder.
+// Ended with status unkillable is not the end of its run, which comes later. alive: SandboxConfig::alive_fd; it stays
+// open while it is in a message that nobody has read yet.
 #pragma once
 
 #include <cstdint>

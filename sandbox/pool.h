@@ -32,12 +32,12 @@ class Pool {
   void forming(std::uint64_t id) { forming_.insert(id); }
   void ready(std::uint64_t id);  // it is confined
   void gone(std::uint64_t id);   // it has ended
-  // In use by such a run, after which it comes back if nothing is left in it.
+  // It serves such a run now, and comes back afterwards if that leaves nothing in it.
   void lend(std::uint64_t id, const RunSpec&);
-  // Ready again after such a run. False: it is not wanted, or not of the shape that is.
+  // It is ready again after such a run. False: it is not wanted, or has another shape than is wanted.
   bool back(std::uint64_t id, const RunSpec&);
   void taken_gone(std::uint64_t id);  // it was in use, and does not come back
-  // Many in a row have ended before a run came, and nobody had given them back: the next would as well.
+  // Many in a row have ended by themselves before a run came: the next would as well.
   bool hopeless() const { return failures_ >= kMostFailures; }
   // Every few seconds: gives back those that are too many.
   std::vector<std::uint64_t> tend();

@@ -4,11 +4,10 @@
 // once.
 //
 // Errors of its calls, by what the caller can do next:
-//   unavailable   the plugin's fault: it says nothing about the job, which may be run again at once; or it rests: then
-//   not
-//                 before its pause is over (resting())
+//   unavailable   the plugin's fault. It says nothing about the job, which may be run again at once; or, while the
+//                 plugin rests, when its pause is over (resting())
 //   invalid       the plugin says that this job can never run, or on probe(), that this host cannot run its scripts
-//   too_large     the job is more than a plugin can be told
+//   too_large     the job does not fit into what a plugin can be asked
 #pragma once
 
 #include <algorithm>

@@ -4,8 +4,10 @@
 //      |                           |                                  |             |
 //      '-------- refused ----------'----------------------------------'             '-- plain HTTP: answer sent --.
 //                   v                                                                                             v
-//               draining (the answer goes out; what the job still says is read away, or it would lose the answer) -->
-//               closed
+//               draining --------------------------------------------------------------------------------------> closed
+//
+// draining: the answer goes out. What the job still sends is read and dropped, or a reset would take the answer with
+// it.
 //
 // A tunnel (CONNECT, SOCKS5) ends when both sides have said their end; each side's end is passed on by itself. A plain
 // HTTP request has one answer and closes. Whatever breaks ends both sides by a reset, so that nobody takes half for
