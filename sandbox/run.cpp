@@ -85,11 +85,4 @@ void judge_usage(Run& run, const RunUsage& usage) {
                      went_on ? "a process of the job was " : ""));
 }
 
-std::string describe(const Violation& violation) {
-  std::string args;
-  for (std::uint64_t arg : violation.args) args += fmt::format("{}{:#x}", args.empty() ? "" : ", ", arg);
-  return fmt::format("denied: {}({}) by pid {} ({}): job killed", violation.syscall, args, violation.pid,
-                     violation.comm);
-}
-
 }  // namespace mycojobs::sandbox

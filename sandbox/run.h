@@ -68,7 +68,4 @@ void decide_killed(Run&, KillReason);
 // kernel's kill looks like any other, and that of a child may look like nothing at all.
 void judge_usage(Run&, const RunUsage&);
 
-// "denied: keyctl(0x11, 0x0) by pid 7 (python): job killed"
-std::string describe(const Violation&);
-
 }  // namespace mycojobs::sandbox
