@@ -51,8 +51,8 @@ class AnswerReader {
   void feed(std::string_view bytes);
   std::vector<std::string> take_notes();
   std::vector<std::string> take_calls();
-  // Adds the frame of a reply to what goes down. Its call is pending until all of it has been taken: a job that asks
-  // and does not read gets no further.
+  // Adds the frame of a reply to what goes down. Its call counts as pending until the reply has been taken, so that a
+  // job which asks and does not read gets no further.
   void reply(std::string& output, std::string_view reply);
   void taken() { unanswered_ -= std::min(unanswered_, std::exchange(replies_, 0)); }
   const Answer& answer() const { return answer_; }

@@ -21,8 +21,7 @@
 //     note         JSON object: text, fraction (0 to 1, or absent). A line for the job's log. Any number of them.
 //     call         JSON object: id (the host's own, above 0), method, params. The agent answers each with a reply.
 //     artifact     path, NUL, mode in octal, NUL, bytes. A path that is named again at once goes on where its last
-//     bytes ended; an
-//                  artifact is whole when another one begins, or with `done`.
+//                  bytes ended. An artifact is whole when another one begins, or with `done`.
 //     result       JSON object. A value that is text: text; any other: an array of one text, which is the value's JSON.
 //                  At most once.
 //     error        JSON object: type, message, traceback, line (0: unknown), exit (only if the script itself asked
@@ -74,8 +73,8 @@ inline constexpr const char* kArtifactsFolder = "/job/artifacts";
 inline constexpr const char* kArtifactsName = "artifacts";
 inline constexpr const char* kSecretsFolder = "/job/secrets";  // a file for each secret, mode 0400
 inline constexpr const char* kInputsFolder = "/job/inputs";    // <job name>/<artifact>: of the jobs that it depends on
-// Programs only: the payload of `inputs`; the same by the ids of the jobs, if it has any under their names; `flow` of the
-// facts, if it is there.
+// Programs only: the payload of `inputs`; the same by the ids of the jobs, if it has any under their names; `flow` of
+// the facts, if it is there.
 inline constexpr const char* kInputsFile = "/job/inputs.json";
 inline constexpr const char* kInputsByIdName = "inputs_by_id.json";
 inline constexpr const char* kInputsByIdFile = "/job/inputs_by_id.json";
@@ -100,7 +99,7 @@ struct Frame {
 };
 
 // Takes frames out of a stream that comes in any pieces. Holds one payload at most, and never more than has come.
-// A frame over its limit or of an unknown kind is told once, when its header is there; its payload is skipped.
+// A frame over its limit or of an unknown kind is reported once, when its header is there; its payload is skipped.
 class FrameReader {
  public:
   explicit FrameReader(std::vector<FrameLimit> known) : known_(std::move(known)) {}

@@ -7,8 +7,8 @@
 
 namespace mycojobs::host_job {
 
-// Once, before the script starts and from its thread. From then on SIGTERM is ours: a script that has asked cancelled()
-// is told by it and may tidy up; any other is ended by it, as it would be without a handler.
+// Once, before the script starts and from its thread. From then on SIGTERM is handled here: a script that has asked
+// cancelled() finds it true and may tidy up; any other is ended, as it would be without a handler.
 void begin(int channel);
 
 // Any thread. A process that the script forked is not the job and has nothing to hand back.

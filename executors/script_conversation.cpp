@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "domain/codec.h"
@@ -14,7 +15,6 @@
 #include "executors/answer.h"
 #include "executors/channel.h"
 #include "executors/outcome_to_end.h"
-#include "executors/seen_inputs.h"
 
 namespace mycojobs {
 namespace {
@@ -142,10 +142,6 @@ Result<void> append_files(std::string& request, const JobFacts& facts, const Scr
   return {};
 }
 
-}  // namespace
-
-namespace {
-
 // The job's own loopback is reached without the proxy; of the host's, what the list names is reached through it alone.
 std::string not_by_proxy(const Policy& granted) {
   std::string out;
@@ -161,6 +157,25 @@ std::string not_by_proxy(const Policy& granted) {
 }
 
 }  // namespace
+
+SeenInputs seen_inputs(const JobFacts& facts) {
+  std::map<Id, const JobInput*> by_id;
+  for (const auto& [name, input] : facts.inputs) by_id[input.id] = &input;
+  SeenInputs seen;
+  std::set<Id> joined;
+  for (const auto& [node, ids] : flow_data_of(facts.job).joins) {
+    auto& list = seen.joined[node];
+    for (const Id id : ids) {
+      const auto found = by_id.find(id);
+      list.push_back(found == by_id.end() ? nullptr : found->second);
+      joined.insert(id);
+    }
+  }
+  for (const auto& [name, input] : facts.inputs) {
+    if (!joined.contains(input.id) && !seen.joined.contains(name)) seen.single.emplace_back(name, &input);
+  }
+  return seen;
+}
 
 TextMap job_environment(const JobFacts& facts, const TextMap& more) {
   const Job& job = facts.job;

@@ -2,6 +2,7 @@
 // scripts run in a host of ours uses it.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -34,6 +35,14 @@ struct ScriptExtras {
 // Error invalid or too_large: names the field; the job can never run.
 Result<std::string> script_request(const JobFacts&, const ScriptExtras&);
 Result<std::unique_ptr<Conversation>> begin_script(const JobFacts&, const ScriptExtras&, ArtifactSink*);
+
+// The inputs of a job as its script sees them. Results of a node with `each` stand as one list, under that node's name;
+// each of the others stands once, as in JobFacts::inputs. Points into the facts.
+struct SeenInputs {
+  std::vector<std::pair<std::string, const JobInput*>> single;
+  std::map<std::string, std::vector<const JobInput*>> joined;  // in order; null: it has left nothing
+};
+SeenInputs seen_inputs(const JobFacts&);
 
 EndContext end_context(const JobFacts&, std::string_view profile);
 

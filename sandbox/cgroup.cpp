@@ -4,20 +4,156 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <sstream>
 #include <utility>
 
 #include "base/errno_text.h"
-#include "sandbox/cgroup_files.h"
+#include "base/fd.h"
 
 namespace mycojobs::sandbox {
 namespace {
+
+bool has_word(const std::string& list, const std::string& word, char separator) {
+  std::istringstream words(list);
+  for (std::string each; std::getline(words, each, separator);) {
+    if (each == word) return true;
+  }
+  return false;
+}
+
+bool write_text(const std::string& path, const std::string& text) {
+  const Fd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  return file && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
+}
+
+std::string read_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+struct Mount {
+  std::string root, point, options;
+};
+
+// Source: proc(5), mountinfo: id parent device root point options [tags] - type source superblock-options
+Mount find_mount(const std::string& type, const std::string& controller) {
+  std::ifstream file("/proc/self/mountinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t dash = line.find(" - ");
+    if (dash == std::string::npos) continue;
+    std::istringstream left(line.substr(0, dash)), right(line.substr(dash + 3));
+    std::string skip, kind, source;
+    Mount mount;
+    left >> skip >> skip >> skip >> mount.root >> mount.point;
+    right >> kind >> source >> mount.options;
+    if (kind == type && (controller.empty() || has_word(mount.options, controller, ','))) return mount;
+  }
+  return {};
+}
+
+std::string folder_of(const Mount& mount, const std::string& group) {
+  if (mount.point.empty()) return {};
+  std::string below = group;
+  if (mount.root != "/" && below.compare(0, mount.root.size(), mount.root) == 0) below.erase(0, mount.root.size());
+  return mount.point + (below == "/" ? "" : below);
+}
+
+constexpr const char* kLeaf = "/mycojobs-self";
+
+// Said by systemd, or plain from an ordinary user's right to write here: then all processes of the group are ours to
+// move.
+bool is_delegated(const std::string& folder) {
+  char value[4] = {};
+  return ::geteuid() != 0 || ::getxattr(folder.c_str(), "trusted.delegate", value, sizeof value) > 0 ||
+         ::getxattr(folder.c_str(), "user.delegate", value, sizeof value) > 0;
+}
+
+// The leaf is systemd's to remove, with the unit. Processes are born while we move others, hence the rounds.
+void move_to_leaf(const std::string& folder) {
+  const std::string leaf = folder + kLeaf;
+  if (::mkdir(leaf.c_str(), 0755) != 0 && errno != EEXIST) return;
+  std::vector<std::string> movers{std::to_string(::getpid()), std::to_string(::getppid())};
+  const bool all = is_delegated(folder);
+  for (int round = 0; round < 10; ++round) {
+    if (all) {
+      std::ifstream processes(folder + "/cgroup.procs");
+      for (std::string pid; processes >> pid;) movers.push_back(pid);
+    }
+    if (movers.empty()) return;
+    for (const auto& pid : movers) write_text(leaf + "/cgroup.procs", pid);
+    movers.clear();
+  }
+}
+
+CgroupPlace prepare_version_2(std::string folder) {
+  if (folder.ends_with(kLeaf)) folder.resize(folder.size() - std::string(kLeaf).size());  // an earlier launcher's doing
+  const std::string available = read_line(folder + "/cgroup.controllers");
+  const std::string control = folder + "/cgroup.subtree_control";
+  if (available.empty()) return {2, false, false, folder};
+  for (const char* name : {"memory", "pids"}) {
+    if (!has_word(available, name, ' ') || has_word(read_line(control), name, ' ')) continue;
+    const std::string enable = fmt::format("+{}", name);
+    if (write_text(control, enable)) continue;
+    move_to_leaf(folder);
+    write_text(control, enable);
+  }
+  const std::string enabled = read_line(control);
+  return {2, has_word(enabled, "memory", ' '), has_word(enabled, "pids", ' '), folder};
+}
+
+std::string start_time(const std::string& pid) {
+  const std::string line = read_line("/proc/" + pid + "/stat");
+  const std::size_t name_end = line.rfind(')');  // the name may hold anything, blanks and brackets too
+  if (name_end == std::string::npos) return {};
+  std::istringstream rest(line.substr(name_end + 2));
+  std::string field;
+  for (int i = 3; i <= 22; ++i) rest >> field;
+  return field;
+}
+
+std::string pid_namespace() {
+  struct stat info {};
+  return ::stat("/proc/self/ns/pid", &info) == 0 ? std::to_string(info.st_ino) : "0";
+}
+
+// Files of control groups, by the descriptor of a folder above.
+
+// Of a run whose count of processes has begun anew, one after the other. Names that say nothing, since a job can read
+// them.
+constexpr const char* kBelow[] = {"/a", "/b"};
+
+// errno, or 0.
+int write_at(int folder, const std::string& name, const std::string& text) {
+  const Fd file(::openat(folder, name.c_str(), O_WRONLY | O_CLOEXEC));
+  if (!file) return errno;
+  return ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : errno;
+}
+
+std::string read_at(int folder, const std::string& name) {
+  const Fd file(::openat(folder, name.c_str(), O_RDONLY | O_CLOEXEC));
+  char text[1024];
+  const ssize_t size = file ? ::read(file.get(), text, sizeof text) : -1;
+  return size > 0 ? std::string(text, static_cast<std::size_t>(size)) : std::string();
+}
+
+std::uint64_t number_in(const std::string& text) { return std::strtoull(text.c_str(), nullptr, 10); }
+
+// "oom_kill 3" among other lines.
+std::uint64_t counter_in(const std::string& text, const std::string& name) {
+  const std::size_t at = ("\n" + text).find("\n" + name + " ");
+  return at == std::string::npos ? 0 : number_in(text.substr(at + name.size() + 1));
+}
 
 bool has_file(int folder, const std::string& name) { return ::faccessat(folder, name.c_str(), F_OK, 0) == 0; }
 
@@ -34,7 +170,7 @@ std::vector<std::string> groups_in(const std::string& folder) {
 }
 
 // Every process of the run: in its group, or in `below` in version 1. cgroup.kill (Linux 5.14) also catches those that
-// are being forked, and those in threaded groups below, of which version 2 tells and kills only from above.
+// are being forked, and those in threaded groups below, which version 2 lists and kills only from above.
 void kill_run(int parent, const std::string& run, const std::string& below) {
   if (write_at(parent, run + "/cgroup.kill", "1") == 0) return;
   std::istringstream pids(read_at(parent, run + "/cgroup.procs") + read_at(parent, run + below + "/cgroup.procs"));
@@ -115,7 +251,83 @@ Failed write_all(int folder, const std::string& group, const std::vector<Setting
   return {};
 }
 
+std::string text_of(const Fd& file) {
+  char text[64];
+  const ssize_t size = ::pread(file.get(), text, sizeof text, 0);
+  return size > 0 ? std::string(text, static_cast<std::size_t>(size)) : std::string();
+}
+std::uint64_t number_of(const Fd& file) { return number_in(text_of(file)); }
+
+// The processes of one group into another. What they fork meanwhile is there at the next look. `list` has those of the
+// group itself.
+bool move_processes(int parent, const std::string& list, const std::string& into) {
+  constexpr int kMostLooks = 8;
+  for (int look = 0; look < kMostLooks; ++look) {
+    std::istringstream pids(read_at(parent, list));
+    bool any = false;
+    for (pid_t pid = 0; pids >> pid; any = true) {
+      const int error = write_at(parent, into + "/cgroup.procs", std::to_string(pid));
+      if (error != 0 && error != ESRCH) return false;
+    }
+    if (!any) return true;
+  }
+  return false;
+}
+
+// A group of version 2 in a run's, which counts processes there and nothing else. False: not on this kernel, or with
+// these rights.
+bool make_threaded(int parent, const std::string& run, const std::string& into) {
+  return write_at(parent, into + "/cgroup.type", "threaded") == 0 &&
+         write_at(parent, run + "/cgroup.subtree_control", "+pids") == 0;
+}
+
 }  // namespace
+
+std::vector<CgroupPlace> find_cgroups() {
+  std::vector<CgroupPlace> places;
+  CgroupPlace unified, accounts;
+  std::ifstream file("/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {  // number:controllers:path
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::string group = line.substr(second + 1);
+    if (controllers.empty()) {
+      unified = prepare_version_2(folder_of(find_mount("cgroup2", ""), group));
+      continue;
+    }
+    const bool memory = has_word(controllers, "memory", ',');
+    const bool pids = has_word(controllers, "pids", ',');
+    if (has_word(controllers, "cpuacct", ',')) {
+      accounts = {1, memory, pids, folder_of(find_mount("cgroup", "cpuacct"), group), true, true};
+      if (memory || pids) places.push_back(accounts);
+      continue;
+    }
+    if (!memory && !pids) continue;
+    const std::string folder = folder_of(find_mount("cgroup", memory ? "memory" : "pids"), group);
+    if (!folder.empty()) places.push_back({1, memory, pids, folder});
+  }
+  // Without a controller too: it counts CPU all the same, also that of children which nobody has waited for.
+  if (!unified.path.empty()) {
+    places.push_back(unified);
+  } else if (!accounts.path.empty() && !accounts.memory && !accounts.pids) {
+    places.push_back(accounts);
+  }
+  return places;
+}
+
+std::string own_group_name() {
+  const std::string pid = std::to_string(::getpid());
+  return fmt::format("mycojobs-{}-{}-{}", pid_namespace(), pid, start_time(pid));
+}
+
+bool left_by_dead_launcher(const std::string& name) {
+  unsigned long long space = 0, pid = 0, start = 0;
+  if (std::sscanf(name.c_str(), "mycojobs-%llu-%llu-%llu", &space, &pid, &start) != 3) return false;
+  if (std::to_string(space) != pid_namespace()) return false;  // its pids mean nothing here
+  return start_time(std::to_string(pid)) != std::to_string(start);
+}
 
 Cgroups::~Cgroups() {
   for (const auto& tree : trees_) remove_folder_with_groups(tree.folder);
@@ -146,7 +358,7 @@ bool Cgroups::has_pids() const {
 
 Result<std::vector<Fd>> Cgroups::make(std::uint64_t run, const Limits& limits) {
   const std::string name = std::to_string(run);
-  bury();
+  remove_stuck();
   std::vector<Fd> joins;
   const auto failed = [&](const Tree& tree, const std::string& file, int error) {
     remove(run);
@@ -228,14 +440,14 @@ void Cgroups::sample() {
   }
 }
 
-// A group is busy for a moment while the kernel buries the last process: then it is tried again with the next run.
+// A group is busy for a moment while the kernel reaps the last process: then it is tried again with the next run.
 void Cgroups::remove(std::uint64_t run) {
   peak_files_.erase(run);
   stuck_.push_back(run);
-  bury();
+  remove_stuck();
 }
 
-void Cgroups::bury() {
+void Cgroups::remove_stuck() {
   std::erase_if(stuck_, [&](std::uint64_t run) {
     const std::string name = std::to_string(run);
     bool gone = true;
@@ -247,6 +459,109 @@ void Cgroups::bury() {
     if (gone) sampled_.erase(run), renewed_.erase(run);
     return gone;
   });
+}
+
+std::string Cgroups::pids_group(const Tree& tree, std::uint64_t run) const {
+  const auto below = tree.counts_anew() ? renewed_.find(run) : renewed_.end();
+  return std::to_string(run) + (below == renewed_.end() ? "" : kBelow[below->second ? 1 : 0]);
+}
+
+// A group below the run's, whose limit stays in force, counts from the processes that it is given. False: this kernel
+// has none, or it could not be made; then what is reported is still the old group's.
+// Source: Linux, Documentation/admin-guide/cgroup-v2.rst, "Threads".
+bool Cgroups::renew_pids(std::uint64_t run) {
+  const auto tree = std::find_if(trees_.begin(), trees_.end(), [](const Tree& each) { return each.counts_anew(); });
+  if (tree == trees_.end()) return false;
+  const int fd = tree->fd.get();
+  const bool threaded = tree->place.version == 2;
+  const auto before = renewed_.find(run);
+  const bool first = before == renewed_.end(), second_name = !first && !before->second;
+  const std::string name = std::to_string(run);
+  const std::string from = pids_group(*tree, run), into = name + kBelow[second_name ? 1 : 0];
+  if (::mkdirat(fd, into.c_str(), 0755) != 0) return false;
+  if (threaded && !make_threaded(fd, name, into)) return false;
+  if (!move_processes(fd, from + (threaded ? "/cgroup.threads" : "/cgroup.procs"), into)) return false;
+  if (!first && ::unlinkat(fd, from.c_str(), AT_REMOVEDIR) != 0) return false;
+  renewed_[run] = second_name;
+  open_pids(fd, into, peak_files_.at(run));
+  return true;
+}
+
+void Cgroups::open_pids(int parent, const std::string& group, PeakFiles& files) {
+  files.pids.reset(::openat(parent, (group + "/pids.peak").c_str(), O_RDONLY | O_CLOEXEC));
+  files.pids_events.reset(::openat(parent, (group + "/pids.events").c_str(), O_RDONLY | O_CLOEXEC));
+}
+
+Cgroups::PeakFiles Cgroups::open_peaks(std::uint64_t run) const {
+  PeakFiles files;
+  for (const auto& tree : trees_) {
+    const int fd = tree.fd.get();
+    const bool old = tree.place.version == 1;
+    if (tree.place.memory && (old || tree.place.peaks)) {
+      const std::string peak = std::to_string(run) + (old ? "/memory.max_usage_in_bytes" : "/memory.peak");
+      // In version 2 before Linux 6.12 nobody may write to it, though root may open it so.
+      struct stat info {};
+      files.memory_begins_anew = ::fstatat(fd, peak.c_str(), &info, 0) == 0 && (info.st_mode & S_IWUSR) != 0;
+      files.memory.reset(::openat(fd, peak.c_str(), (files.memory_begins_anew ? O_RDWR : O_RDONLY) | O_CLOEXEC));
+    }
+    if (tree.place.pids && tree.place.peaks) open_pids(fd, pids_group(tree, run), files);
+  }
+  return files;
+}
+
+std::uint64_t Cgroups::cpu_us(std::uint64_t run) const {
+  for (const auto& tree : trees_) {
+    const std::string name = std::to_string(run);
+    if (tree.place.cpu) return number_in(read_at(tree.fd.get(), name + "/cpuacct.usage")) / 1000;
+    if (tree.place.version != 2) continue;
+    const std::string cpu = read_at(tree.fd.get(), name + "/cpu.stat");
+    if (const std::uint64_t used = counter_in(cpu, "usage_usec"); used > 0) return used;
+  }
+  return 0;
+}
+
+// Through the files that are kept, if any: in version 2 a peak begins anew for the one file that it was written to.
+RunUsage Cgroups::peaks(std::uint64_t run) const {
+  const auto kept = peak_files_.find(run);
+  const PeakFiles opened = kept == peak_files_.end() ? open_peaks(run) : PeakFiles{};
+  const PeakFiles& files = kept == peak_files_.end() ? opened : kept->second;
+  const auto sampled = sampled_.find(run);
+  const Peaks seen = sampled != sampled_.end() ? sampled->second : Peaks{};
+  RunUsage usage;
+  usage.memory_peak = files.memory ? number_of(files.memory) : seen.memory;
+  usage.pids_peak = files.pids ? static_cast<std::uint32_t>(number_of(files.pids)) : seen.pids;
+  if (usage.pids_peak > 0) --usage.pids_peak;  // init
+  return usage;
+}
+
+std::uint64_t Cgroups::charged_from_now(std::uint64_t run, const PeakFiles& files) const {
+  if (files.memory) return number_of(files.memory);
+  const auto tree = std::find_if(trees_.begin(), trees_.end(), [](const Tree& each) { return each.place.memory; });
+  return tree == trees_.end() ? 0 : number_in(read_at(tree->fd.get(), std::to_string(run) + "/memory.current"));
+}
+
+std::optional<RunUsage> Cgroups::turn_over(std::uint64_t run, const Limits& limits, std::uint32_t processes) {
+  auto kept = peak_files_.find(run);
+  if (kept == peak_files_.end()) kept = peak_files_.emplace(run, open_peaks(run)).first;
+  const PeakFiles& files = kept->second;
+  // What was only sampled may have been more: there the kernel's own word is asked for, whether it has refused any.
+  const RunUsage used = must_sample() ? usage(run) : peaks(run);
+  if (used.oom_kills > 0 || used.memory_max_hits > 0 || used.pids_max_hits > 0) return {};
+  // Refused by a limit above ours, which no peak shows: a later run that ends badly would be said to have met its own.
+  if (files.pids_events && counter_in(text_of(files.pids_events), "max") > 0) return {};
+  // Init and the job that waits are there.
+  if (has_pids() && (used.pids_peak == 0 || used.pids_peak >= limits.pids)) return {};
+  if (has_memory()) {
+    // Near its limit: some process may have been killed for it, though the run ended well.
+    if (used.memory_peak == 0 || used.memory_peak > limits.memory_bytes / 10 * 9) return {};
+    if (files.memory && !files.memory_begins_anew && used.memory_peak > kMostLeft) return {};
+  }
+  if (files.pids && used.pids_peak > processes && !renew_pids(run)) return {};
+  if (files.memory_begins_anew && ::pwrite(files.memory.get(), "0", 1, 0) != 1) return {};  // last, since it forgets
+  sampled_.erase(run);
+  // The count begins with what is charged still (pages of files that the run has read first, names that it has looked
+  // up): little, or the next run would be said to have used it.
+  return charged_from_now(run, files) <= kMostLeft ? std::optional(used) : std::nullopt;
 }
 
 }  // namespace mycojobs::sandbox

@@ -10,24 +10,42 @@
 #include "base/fd.h"
 #include "mycojobs/result.h"
 #include "mycojobs/sandbox.h"
-#include "sandbox/cgroup_find.h"
 
 namespace mycojobs::sandbox {
+
+// A hierarchy in which this process may make groups.
+struct CgroupPlace {
+  int version = 2;
+  bool memory = false, pids = false;  // its controllers that we may use
+  std::string path;                   // our own group's folder
+  bool peaks = true;                  // the kernel keeps them
+  bool cpu = false;                   // of version 1: it counts CPU, as version 2 always does
+};
+
+// Found in /proc, for version 1, version 2 and both at once: each hierarchy with memory, pids or both. To count CPU one
+// more is listed if need be: version 2 without controllers, else cpuacct of version 1.
+// Children can use a controller only if our own group has no process of its own. So the launcher and the agent move to
+// the leaf `mycojobs-self`.
+std::vector<CgroupPlace> find_cgroups();
+
+// mycojobs-<pid namespace>-<pid>-<start time>: names a process for good, so that what a dead one left can be known.
+std::string own_group_name();
+bool left_by_dead_launcher(const std::string& name);
 
 // What a run's group has counted; 0 also where this hierarchy does not count it.
 struct RunUsage {
   std::uint64_t memory_peak = 0;  // bytes
   std::uint64_t oom_kills = 0;    // processes that the kernel killed for want of memory: above 0, that was the end
-  std::uint64_t memory_max_hits =
-      0;                        // allocations that met the limit. Version 1: failcnt, which newer kernels leave at 0
-  std::uint32_t pids_peak = 0;  // without init
+  // Allocations that met the limit. Version 1: failcnt, which newer kernels leave at 0.
+  std::uint64_t memory_max_hits = 0;
+  std::uint32_t pids_peak = 0;      // without init
   std::uint64_t pids_max_hits = 0;  // forks and threads that the limit refused
   std::uint64_t user_us = 0, system_us = 0;
 };
 
 class Cgroups {
  public:
-  // Bytes that may be told of a run in a group though they were another's.
+  // Bytes that a run's report may have too much, because an earlier run in its group had used them.
   static constexpr std::uint64_t kMostLeft = 6U << 20;
 
   Cgroups() = default;
@@ -47,21 +65,20 @@ class Cgroups {
   Result<void> set_limits(std::uint64_t run, std::uint64_t memory_bytes, std::uint32_t pids);
   RunUsage usage(std::uint64_t run) const;
   std::uint64_t cpu_us(std::uint64_t run) const;  // of usage() the CPU alone; 0: no hierarchy counts it
-  // Its peaks so far, and the count begins anew, for the next run in the same group; the caller knows that what is left
-  // in it waits. What the next is told of these runs: at most `kMostLeft` bytes and `processes`, beside which less
-  // would not show. Nothing: the group can serve no other run, since one may have met a limit, or that bound would not
-  // hold.
+  // The run's peaks. From now on the group counts for the next run in it. Call it while only init and a job that waits
+  // are in the group. The next run's report has at most `kMostLeft` bytes and `processes` of the earlier ones.
+  // Nothing: the group cannot serve another run. This one may have met a limit, or that bound would not hold.
   std::optional<RunUsage> turn_over(std::uint64_t run, const Limits&, std::uint32_t processes);
   // The run has ended: what is still in its group is killed.
   void remove(std::uint64_t run);
 
-  // Kernels before 6.1 do not keep all peaks: there they are as high as what sample() saw, called now and then while
-  // runs live. Elsewhere it does nothing.
+  // Kernels before 6.1 do not keep all peaks. There a peak is the most that sample() has seen: call it now and then
+  // while runs live. Elsewhere it does nothing.
   bool must_sample() const;
   void sample();
 
  private:
-  void bury();
+  void remove_stuck();
   struct Peaks {
     std::uint64_t memory = 0;
     std::uint32_t pids = 0;

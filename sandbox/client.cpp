@@ -16,7 +16,6 @@
 #include "base/errno_text.h"
 #include "base/log.h"
 #include "sandbox/launcher_link.h"
-#include "sandbox/probe.h"
 
 namespace mycojobs {
 namespace {
@@ -135,7 +134,7 @@ class LauncherClient final : public Sandbox {
     LauncherLink link;
     std::set<std::uint64_t> runs;
     std::uint64_t overdue_boot_ms = 0;
-    bool told = false, gone = false;
+    bool reported = false, gone = false;
   };
 
   template <class Message>
@@ -164,21 +163,21 @@ class LauncherClient final : public Sandbox {
     std::uint64_t times = 0;
     (void)!::read(alarm_.get(), &times, sizeof times);
     for (Fallen& fallen : fallen_) {
-      fallen.gone = fallen.link.buried();
-      const bool overdue = !fallen.told && SystemClock().boot_ms() >= fallen.overdue_boot_ms;
-      fallen.told = fallen.told || overdue;
+      fallen.gone = fallen.link.all_gone();
+      const bool overdue = !fallen.reported && SystemClock().boot_ms() >= fallen.overdue_boot_ms;
+      fallen.reported = fallen.reported || overdue;
       if (!fallen.gone && !overdue) continue;
-      for (std::uint64_t run : fallen.runs) tell_of_fallen(fallen, run);
+      for (std::uint64_t run : fallen.runs) report_fallen(fallen, run);
     }
     fallen_.remove_if([](const Fallen& fallen) { return fallen.gone; });
     std::uint64_t next = UINT64_MAX;
     for (const Fallen& fallen : fallen_) {
-      if (!fallen.told) next = std::min(next, fallen.overdue_boot_ms);
+      if (!fallen.reported) next = std::min(next, fallen.overdue_boot_ms);
       if (fallen.link.believed_at_boot_ms() != 0) next = std::min(next, fallen.link.believed_at_boot_ms());
     }
     if (next != UINT64_MAX) ring_at(next);
   }
-  void tell_of_fallen(const Fallen& fallen, std::uint64_t run) {
+  void report_fallen(const Fallen& fallen, std::uint64_t run) {
     RunEnded ended;
     ended.run = run;
     ended.outcome.status = fallen.gone ? RunStatus::lost : RunStatus::unkillable;

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "mycojobs/result.h"
 #include "mycojobs/sandbox.h"
 
 namespace mycojobs {
@@ -25,19 +26,19 @@ struct SandboxConfig {
   std::uint32_t uid_base = 1878982656, uid_count = 65536;
   std::vector<std::pair<std::string, Id>> warm;               // host and context to have ready from the start
   std::uint32_t zygote_runs = 5000, zygote_age_ms = 3600000;  // then a zygote is replaced; 0: never for that
-  // Children that each zygote may have ready, set up and confined, before their run is known; 0: none. How many there
-  // are follows the load.
-  std::uint32_t spares = 8;
-  // Runs that one slot (namespaces, mounts, groups, ids, filter) serves, one after the other and of one context, as
-  // long as each leaves nothing behind. A job's process is never used twice. 1, or no spares: everything is made anew
-  // for each run.
-  std::uint32_t slot_runs = 500;
+  // Prewarmed sandboxes that each zygote may have ready, set up and confined, before their run is known; 0: none. How
+  // many there are follows the load. The setting sandbox.spares.
+  std::uint32_t prewarmed = 8;
+  // Runs that one sandbox (namespaces, mounts, groups, ids, filter) serves, one after the other and of one context, as
+  // long as each leaves nothing behind. A job's process is never used twice. 1, or none prewarmed: everything is made
+  // anew for each run. The setting sandbox.slot_runs.
+  std::uint32_t sandbox_runs = 500;
   // The caller's, kept open while the Sandbox lives. The launcher, every zygote and every job's init hold its open file
   // description as long as they live, and no job does: whoever finds its flock() free knows that all of them are gone.
   int alive_fd = -1;                   // -1: none
   std::uint32_t unkillable_ms = 5000;  // KILL without effect for so long: the run is reported as unkillable
-  std::vector<ScriptHost> hosts;  // besides those in the libexec folder (hosts.h); a later row of the same name and
-                                  // context stands instead of an earlier one
+  std::vector<ScriptHost> hosts;  // besides those in the libexec folder (kHosts in launcher_link.cpp); a later row of
+                                  // the same name and context stands instead of an earlier one
   // For tests: a step that fails in every set-up.
   std::string fail_step;
   // To measure what each layer is worth: steps that are left out (any of job's and init's lists, "zygote_userns_limit",
@@ -48,5 +49,16 @@ struct SandboxConfig {
 // Returns when a throw-away job has attacked the sandbox in vain. Error: unsupported (a layer is missing or does not
 // hold; names the remedy), io, unavailable.
 Result<std::unique_ptr<Sandbox>> start_sandbox(const SandboxConfig&);
+
+// For `doctor`: what of the sandbox works on this host, decided by trying.
+struct LayerReport {
+  std::string name;  // as in Outcome::layers; and "canary", the whole of it
+  bool ok = false;
+  std::string detail;
+  std::string remedy;  // empty if ok
+};
+
+// Error: the launcher cannot be started, or cannot even begin (names the layer and the remedy).
+Result<std::vector<LayerReport>> probe_layers(const SandboxConfig&);
 
 }  // namespace mycojobs

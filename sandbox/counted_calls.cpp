@@ -15,9 +15,7 @@
 #include <unordered_set>
 
 #include "base/fd.h"
-#include "sandbox/job.h"
-#include "sandbox/proc_text.h"
-#include "sandbox/tree_cpu.h"
+#include "sandbox/processes.h"
 
 namespace mycojobs::sandbox {
 namespace {

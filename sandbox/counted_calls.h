@@ -1,12 +1,12 @@
 // Calls for which the kernel keeps memory that no group is charged for. The filter reports them, and the launcher lets
 // a run have so many at a time:
 //
-//   fcntl(F_SETLK, F_SETLKW)  goes on. What lock it asks for is behind a pointer and may change until it is read; that
-//   it
-//                             asks is all that counts. Too many: ENOLCK
+//   fcntl(F_SETLK, F_SETLKW)  goes on. Each call counts as one lock: which lock it asks for is behind a pointer, and
+//   may
+//                             change until the kernel reads it. Too many: ENOLCK
 //   listen                    is made here, on the caller's own socket, with a short queue. Too many: ENOBUFS
 //
-// What has been given back is seen by counting anew, which is done when the number is used up.
+// When the number is used up, what the run still holds is counted anew.
 #pragma once
 
 #include <linux/seccomp.h>
@@ -17,6 +17,8 @@
 #include "mycojobs/sandbox.h"
 
 namespace mycojobs::sandbox {
+
+inline constexpr int kMostPending = 32;  // connections that wait to be accepted, of one listener
 
 class CountedCalls {
  public:

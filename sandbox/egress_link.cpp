@@ -91,7 +91,7 @@ std::vector<std::string> EgressLink::close(std::uint64_t run) {
   read_all();
   auto lines = std::move(found->second);
   refused_.erase(found);
-  if (socket_) send(encode(egress::Close{run}), {});  // an error: it has ended, which its socket tells
+  if (socket_) send(encode(egress::Close{run}), {});  // an error: it has ended, which its socket shows
   return lines;
 }
 

@@ -146,7 +146,7 @@ Blocks blocks_of(std::span<const void* const> written, std::uintptr_t begin, std
 }
 
 // A copy of what is between `from` and `to`, as far away as `offset`, in huge pages but for the small blocks. One
-// mapping in the end: it has been in memory before its parts come to differ, and then they are told the same.
+// mapping in the end: it has been in memory before its parts come to differ, and then they are given the same advice.
 bool copy_into_pages(std::uintptr_t begin, std::uintptr_t end, std::uintptr_t from, std::uintptr_t to,
                      std::uintptr_t offset, const Blocks& small) {
   ::madvise(as_pointer(begin + offset), end - begin, MADV_HUGEPAGE);

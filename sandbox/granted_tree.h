@@ -8,9 +8,8 @@
 
 namespace mycojobs::sandbox {
 
-// With all that is mounted below; nosuid, nodev, read-only unless writable, noexec unless exec. No link is followed on
-// the way: a folder that somebody could have replaced by one is not the one that was granted. Error: invalid, naming
-// it.
+// With all that is mounted below; nosuid, nodev, read-only unless writable, noexec unless exec. No symbolic link is
+// followed: somebody could have put it in place of the granted folder. Error: invalid, naming the path.
 Result<Fd> open_granted(const std::string& path, bool writable, bool exec);
 
 // A folder that a script host takes its own code from: read-only, with the right to run what is in it. It and each

@@ -15,7 +15,6 @@
 #include <numeric>
 #include <string>
 
-#include "sandbox/error_if.h"
 #include "sandbox/job.h"
 
 namespace mycojobs::sandbox {

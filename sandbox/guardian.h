@@ -2,9 +2,9 @@
 //
 //   agent --starts--> guardian --fork--> launcher --> zygotes --> inits --> jobs
 //
-// A killed launcher leaves its zygotes to the guardian, who waits for them: nobody is told of the end of a pid
-// namespace's init before everything in it is gone. So the guardian's end is the proof that no process of any job is
-// left: to the agent by its pidfd, to whoever comes after the agent by the lock on SandboxConfig::alive_fd. The
+// A killed launcher leaves its zygotes to the guardian, who waits for them: the kernel reports to nobody the end of a
+// pid namespace's init before everything in it is gone. So the guardian's end is the proof that no process of any job
+// is left: to the agent by its pidfd, to whoever comes after the agent by the lock on SandboxConfig::alive_fd. The
 // descriptors of inits and zygotes alone prove less: the kernel closes those of a killed init before it kills the rest.
 #pragma once
 

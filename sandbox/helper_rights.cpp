@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <linux/capability.h>
-#include <linux/landlock.h>
 #include <seccomp.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -14,6 +13,7 @@
 
 #include "base/errno_text.h"
 #include "base/fd.h"
+#include "sandbox/landlock.h"
 
 namespace mycojobs::sandbox {
 namespace {
@@ -22,30 +22,6 @@ constexpr unsigned kNobody = 65534;
 
 tl::unexpected<Error> failed(const std::string& what, int error) {
   return fail(Code::io, "cannot give up rights: " + what + ": " + errno_text(error));
-}
-
-// Newer than the headers of Debian 12. Source: the kernel's userspace-api/landlock.
-struct RulesetAttr {
-  std::uint64_t handled_access_fs, handled_access_net, scoped;
-};
-constexpr std::uint64_t kTruncate = 1ULL << 14;     // ABI 3
-constexpr std::uint64_t kIoctlDevice = 1ULL << 15;  // ABI 5
-constexpr std::uint64_t kBindConnectTcp = 3;        // ABI 4
-constexpr std::uint64_t kScopeAll = 3;              // ABI 6: abstract unix sockets, signals
-
-RulesetAttr everything_of(long abi) {
-  RulesetAttr attr{(LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1, 0, 0};
-  if (abi >= 2) attr.handled_access_fs |= LANDLOCK_ACCESS_FS_REFER;
-  if (abi >= 3) attr.handled_access_fs |= kTruncate;
-  if (abi >= 4) attr.handled_access_net = kBindConnectTcp;
-  if (abi >= 5) attr.handled_access_fs |= kIoctlDevice;
-  if (abi >= 6) attr.scoped = kScopeAll;
-  return attr;
-}
-
-int add_rule(int ruleset, int place, std::uint64_t rights) {
-  const landlock_path_beneath_attr rule{rights, place};
-  return ::syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) == 0 ? 0 : errno;
 }
 
 }  // namespace
@@ -82,9 +58,9 @@ Result<void> hide_and_keep_down() {
 }
 
 Result<void> read_only_below(std::span<const char* const> paths, int file) {
-  const long abi = ::syscall(SYS_landlock_create_ruleset, nullptr, 0, LANDLOCK_CREATE_RULESET_VERSION);
-  if (abi <= 0) return {};
-  const RulesetAttr attr = everything_of(abi);
+  const int abi = landlock_abi();
+  if (abi == 0) return {};
+  const RulesetAttr attr = every_right(abi);
   // An older kernel knows a shorter structure, and takes a longer one if what it does not know is zero.
   const Fd ruleset(static_cast<int>(::syscall(SYS_landlock_create_ruleset, &attr, sizeof attr, 0)));
   if (!ruleset) return failed("landlock", errno);

@@ -1,5 +1,6 @@
-// What a helper process gives up that is no job but should be able to do little: the parts, for each to put together.
-// All of them are of this process and for good. Error: io, naming the step; the helper must not run then.
+// How a helper process that is no job (the proxy, a plugin's host) gives up its rights. Each function is one part; each
+// helper calls those that it needs. They hold for this process, for good. Error: io, naming the step; the helper must
+// not run then.
 #pragma once
 
 #include <cstdint>

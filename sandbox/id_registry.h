@@ -23,8 +23,8 @@ class IdRegistry {
  public:
   static constexpr const char* kFolder = "/run/mycojobs/ids";
 
-  IdRegistry() = default;  // of nobody: every range is free, and none is entered
-  // An entry without a range. Where the folder cannot be had, one of nobody that names its problem.
+  IdRegistry() = default;  // without an entry: every range is free, and none is entered
+  // Makes an entry, still without a range. Where the folder cannot be used: without an entry, and problem() says why.
   static IdRegistry open(const std::string& folder = kFolder);
   // The same entry, by a descriptor that was handed down.
   static IdRegistry adopt(Fd entry, const std::string& folder = kFolder);

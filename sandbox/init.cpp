@@ -1,4 +1,4 @@
-// pid 1 of a slot's namespace: confined like a job, it forks one job after another, reaps, keeps the fence and ends the
+// pid 1 of a sandbox: confined like a job, it forks one job after another, reaps, keeps the fence and ends the
 // namespace. It runs nothing of a job's. A job inherits what init has taken on (namespaces, ids, Landlock, filter,
 // limits), so that all it costs itself is a fork and the last filter (confine.cpp). It inherits init's memory too: so
 // what init hears of a run is wiped before the next one is forked, and lies in no memory that was given back.
@@ -19,7 +19,7 @@
 #include <ctime>
 #include <utility>
 
-#include "sandbox/init_steps.h"
+#include "sandbox/job.h"
 #include "sandbox/tidy.h"
 
 namespace mycojobs::sandbox {
@@ -64,8 +64,8 @@ void hear_children(const InitState& state) {
 void count_self(InitState& state) {
   rusage own{};
   ::getrusage(RUSAGE_SELF, &own);
-  state.end.slot_user_us = state.user_us + microseconds(own.ru_utime);
-  state.end.slot_system_us = state.system_us + microseconds(own.ru_stime);
+  state.end.sandbox_user_us = state.user_us + microseconds(own.ru_utime);
+  state.end.sandbox_system_us = state.system_us + microseconds(own.ru_stime);
 }
 
 // How many were reaped that are not the job. All that is in the namespace is below init, so without a child it is
@@ -120,8 +120,8 @@ bool may_serve_again(const InitState& state) {
          start_was_taken(state.run) && state.folders.tidy();
 }
 
-// Kills what is left, counts it, tells; returns if another job may come, else it is the end. It waits for the dead
-// itself, for the kernel would not add up their CPU; but not for long: it buries whatever is left of a namespace before
+// Kills what is left, counts it, reports it; returns if another job may come, else it is the end. It waits for the dead
+// itself, for the kernel would not add up their CPU; but not for long: it reaps whatever is left of a namespace before
 // the end of its init is seen. KILL to all of them is one step for the kernel: nobody forks in between.
 [[gnu::noinline]] void finish(InitState& state, bool fenced, bool aborted) {
   constexpr std::uint64_t kPatienceUs = 200000;
@@ -133,7 +133,7 @@ bool may_serve_again(const InitState& state) {
     hear_children(state);
     state.end.stragglers += reap_ended(state);
   }
-  if (!state.alone) ++state.end.stragglers;  // not buried yet, on a busy host: one at least
+  if (!state.alone) ++state.end.stragglers;  // not reaped yet, on a busy host: one at least
   state.end.fenced = fenced;
   state.end.all = state.alone;
   state.end.again = state.alone && !fenced && !aborted && may_serve_again(state);

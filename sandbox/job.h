@@ -4,6 +4,7 @@
 
 #include <sys/time.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -38,31 +39,30 @@ struct ChildRun {
   std::vector<StepTime> times;
 };
 
+// Its name appears in Outcome::setup and SetupError.
 struct Step {
   const char* name;
   int (*run)(ChildRun&);
 };
-// Runs them in order and notes their times, if they are wanted. At the first that fails: tells the launcher which and
-// why, and leaves.
+inline int error_if(bool failed) { return failed ? errno : 0; }
+// Runs them in order and notes their times, if they are wanted. At the first that fails: reports to the launcher
+// which and why, and leaves.
 void take_steps(ChildRun&, std::span<const Step>, std::vector<StepTime>* times);
 bool left_out(const std::vector<std::string>& names, std::string_view name);
 std::uint64_t monotonic_us();
 
-// pid 1 of a slot's namespace: takes its steps, gives up every right, forks a job, keeps its clock, ends it; then the
-// next job or its own end.
+// The lists (confine.cpp): what init does with rights, and how it gives them up.
+std::span<const Step> init_steps();
+std::span<const Step> confine_steps();
+int load_first_filter(ChildRun&);  // of init, and of all below it; sends Confined. 0 or errno
+
+// pid 1 of a sandbox's namespace: takes its steps, gives up every right, forks a job, keeps its clock, ends it; then
+// the next job or its own end.
 [[noreturn]] void run_init(ChildRun&);
 // A job's process, forked by init: gives up the rest, waits for its run, runs it.
 [[noreturn]] void run_job(ChildRun&);
 
 std::uint64_t microseconds(const timeval&);
-
-int landlock_abi();  // 0: none
-// Confines the calling process: reads the system, writes its own folders and what is granted; executes if `exec`.
-int restrict_with_landlock(int abi, bool exec, const Grants&);
-// A domain of its own for each job below init, which it may then neither trace nor signal. A descriptor, or -errno.
-int make_job_domain(int abi);
-
-inline constexpr int kMostPending = 32;  // connections that wait to be accepted, of one listener
 
 // grants.cpp. Steps of init.
 int own_network(ChildRun&);

@@ -1,6 +1,6 @@
-// Landlock as a second wall behind the mounts and seccomp: no row of the tests rests on it alone.
+#include "sandbox/landlock.h"
+
 #include <fcntl.h>
-#include <linux/landlock.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -13,21 +13,11 @@
 namespace mycojobs::sandbox {
 namespace {
 
-// Newer than the headers of Debian 12. Source: the kernel's userspace-api/landlock.
-constexpr std::uint64_t kTruncate = 1ULL << 14;     // ABI 3
-constexpr std::uint64_t kIoctlDevice = 1ULL << 15;  // ABI 5
-constexpr std::uint64_t kBindConnectTcp = 3;        // ABI 4
-constexpr std::uint64_t kScopeAll = 3;              // ABI 6: abstract unix sockets, signals
-
-struct RulesetAttr {
-  std::uint64_t handled_access_fs, handled_access_net, scoped;
-};
-
 constexpr std::uint64_t kReadFolder = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR;
 constexpr std::uint64_t kOwnFolder = kReadFolder | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR |
                                      LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_MAKE_DIR |
                                      LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_FIFO |
-                                     LANDLOCK_ACCESS_FS_MAKE_SYM | LANDLOCK_ACCESS_FS_REFER | kTruncate;
+                                     LANDLOCK_ACCESS_FS_MAKE_SYM | LANDLOCK_ACCESS_FS_REFER | kLandlockTruncate;
 
 struct FolderRule {
   const char* path;
@@ -35,26 +25,16 @@ struct FolderRule {
 };
 constexpr FolderRule kFolders[] = {
     {"/", kReadFolder | LANDLOCK_ACCESS_FS_EXECUTE},
-    {"/dev", kReadFolder | LANDLOCK_ACCESS_FS_WRITE_FILE | kTruncate},
+    {"/dev", kReadFolder | LANDLOCK_ACCESS_FS_WRITE_FILE | kLandlockTruncate},
     {"/dev/shm", kOwnFolder},
     {"/tmp", kOwnFolder},
     {"/job", kOwnFolder},
 };
 
-// Every right that this ABI has is handled, so that what no rule grants is refused.
 RulesetAttr handled_by(int abi, Network network) {
-  RulesetAttr attr{(LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1, 0, 0};
-  if (abi >= 2) attr.handled_access_fs |= LANDLOCK_ACCESS_FS_REFER;
-  if (abi >= 3) attr.handled_access_fs |= kTruncate;
-  if (abi >= 4 && network == Network::none) attr.handled_access_net = kBindConnectTcp;  // else it has its own network
-  if (abi >= 5) attr.handled_access_fs |= kIoctlDevice;
-  if (abi >= 6) attr.scoped = kScopeAll;
+  RulesetAttr attr = every_right(abi);
+  if (network != Network::none) attr.handled_access_net = 0;  // it has its own network
   return attr;
-}
-
-int add_rule(int ruleset, int place, std::uint64_t rights) {
-  const landlock_path_beneath_attr rule{rights, place};
-  return ::syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) == 0 ? 0 : errno;
 }
 
 int add_folder(int ruleset, const FolderRule& folder, std::uint64_t mask) {
@@ -67,16 +47,11 @@ int add_granted(int ruleset, const std::string& path, std::uint64_t mask) {
   const Fd place = open_without_links(path);
   struct stat info {};
   if (!place || ::fstat(place.get(), &info) != 0) return errno;
-  const std::uint64_t file = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE | kTruncate;
+  const std::uint64_t file = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE | kLandlockTruncate;
   return add_rule(ruleset, place.get(), (S_ISDIR(info.st_mode) ? kOwnFolder : file) & mask);
 }
 
 }  // namespace
-
-int landlock_abi() {
-  const long abi = ::syscall(SYS_landlock_create_ruleset, nullptr, 0, LANDLOCK_CREATE_RULESET_VERSION);
-  return abi > 0 ? static_cast<int>(abi) : 0;
-}
 
 int restrict_with_landlock(int abi, bool exec, const Grants& grants) {
   const RulesetAttr attr = handled_by(abi, grants.network);
@@ -100,7 +75,7 @@ int restrict_with_landlock(int abi, bool exec, const Grants& grants) {
 int make_job_domain(int abi) {
   // A domain that does not speak of moving files between folders forbids it: so it allows what the one above may not.
   const std::uint64_t handled = abi >= 2 ? LANDLOCK_ACCESS_FS_REFER : LANDLOCK_ACCESS_FS_MAKE_BLOCK;
-  const RulesetAttr attr{handled, 0, abi >= 6 ? kScopeAll : 0};
+  const RulesetAttr attr{handled, 0, abi >= 6 ? kLandlockScopeAll : 0};
   Fd ruleset(static_cast<int>(::syscall(SYS_landlock_create_ruleset, &attr, sizeof attr, 0)));
   if (!ruleset) return -errno;
   const int error = abi >= 2 ? add_folder(ruleset.get(), {"/", LANDLOCK_ACCESS_FS_REFER}, handled) : 0;

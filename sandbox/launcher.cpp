@@ -90,7 +90,7 @@ Launcher::Launcher(Fd agent, IdRegistry ids, int rank)
           }),
       registry_(std::move(ids)),
       rank_(rank) {
-  runs_.on_silent([this](const Run& run) { zygotes_.condemn_silent(run); });
+  runs_.on_silent([this](const Run& run) { zygotes_.fail_silent(run); });
   runs_.on_listening([this](const Run& run, const Fd& listener) -> std::string {
     const auto served = egress_.serve(run.id, run.spec.grants.net_allow, listener);
     return served ? "" : served.error().message;
@@ -141,7 +141,7 @@ bool Launcher::obey(RawFrame& frame) {
 void Launcher::configure(const Configure& configuration) {
   probe_ = configuration.probe;
   const auto problem = prepare(configuration);
-  if (problem) return tell(Started{false, *problem});
+  if (problem) return send(Started{false, *problem});
   zygotes_.warm(kCanaryHost, 0);
   for (const auto& [host, context] : configuration.warm) {
     if (zygotes_.knows(host, context)) zygotes_.warm(host, context);
@@ -174,7 +174,8 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   if (!cgroups_.has_pids() && !may_miss("cgroup:pids"))
     return "cgroup:pids: missing: " + remedy_for_layer("cgroup:pids");
   runs_.configure({ids_, cgroups_.has_memory(), cgroups_.has_pids(), std::max(configuration.unkillable_ms, 1U),
-                   configuration.spares == 0 ? 1 : std::max(configuration.slot_runs, 1U), configuration.leave_out});
+                   configuration.prewarmed == 0 ? 1 : std::max(configuration.sandbox_runs, 1U),
+                   configuration.leave_out});
   ZygotesSettings settings;
   for (const auto& host : configuration.hosts) settings.hosts[{host.name, host.context}] = host;
   const std::string own = own_path();
@@ -185,7 +186,7 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   settings.alive = alive_.get();
   settings.runs_each = configuration.zygote_runs;
   settings.age_each_ms = configuration.zygote_age_ms;
-  settings.spares = configuration.spares;
+  settings.prewarmed = configuration.prewarmed;
   settings.landlock_may_miss = may_miss("landlock");
   settings.memory_cgroup = cgroups_.has_memory();
   settings.fail_step = configuration.fail_step;
@@ -215,10 +216,10 @@ void Launcher::tried(const std::string& host, Id context, const std::optional<Se
   answered_ = true;
   zygotes_.retire(kCanaryHost);
   if (probe_) {
-    for (const auto& layer : probed_layers(ids_, cgroups_, problem)) tell(layer);
+    for (const auto& layer : probed_layers(ids_, cgroups_, problem)) send(layer);
   }
-  if (!problem) return tell(Started{true, {}});
-  tell(Started{false, fmt::format("{}: {}: {}", problem->step, errno_text(problem->error), problem->remedy)});
+  if (!problem) return send(Started{true, {}});
+  send(Started{false, fmt::format("{}: {}: {}", problem->step, errno_text(problem->error), problem->remedy)});
 }
 
 void Launcher::launch(const Launch& message, std::vector<Fd> fds) {
@@ -240,27 +241,27 @@ void Launcher::launch(const Launch& message, std::vector<Fd> fds) {
 
 void Launcher::ended(Run& run) {
   for (auto& line : egress_.close(run.id)) run.outcome.notes.push_back(std::move(line));
-  if (!run.canary && !run.spare) tell(Ended{run.spec.run, run.outcome});
+  if (!run.canary && !run.idle) send(Ended{run.spec.run, run.outcome});
 }
 
 // Still among the runs: its end is to come.
 void Launcher::stuck(const Run& run, Outcome outcome) {
-  if (run.canary || run.spare) {
-    return warn(
-        fmt::format("a {} of host {}: {}", run.canary ? "throw-away job" : "spare", run.spec.host, outcome.reason));
+  if (run.canary || run.idle) {
+    return warn(fmt::format("a {} of host {}: {}", run.canary ? "throw-away job" : "prewarmed sandbox", run.spec.host,
+                            outcome.reason));
   }
-  tell(Ended{run.spec.run, std::move(outcome)});
+  send(Ended{run.spec.run, std::move(outcome)});
 }
 
 void Launcher::warn(const std::string& text) {
   std::string plain = text.substr(0, 4096);
   std::replace_if(
       plain.begin(), plain.end(), [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; }, '?');
-  tell(LogText{kWarnLevel, std::move(plain)});
+  send(LogText{kWarnLevel, std::move(plain)});
 }
 
 template <class Message>
-void Launcher::tell(const Message& message) {
+void Launcher::send(const Message& message) {
   unsent_.push_back(encode(message));
   flush();
 }

@@ -37,7 +37,7 @@ class Launcher {
   void warn(const std::string&);
   void sample_now_and_then();
   template <class Message>
-  void tell(const Message&);
+  void send(const Message&);
   void flush();
 
   Fd alive_;  // closed last: after its zygotes have gone

@@ -12,14 +12,26 @@
 #include "base/errno_text.h"
 #include "base/log.h"
 #include "sandbox/guardian.h"
-#include "sandbox/hosts.h"
 #include "sandbox/pidfd.h"
 
 namespace mycojobs::sandbox {
 namespace {
 
+// The script hosts that come with the agent, for every context. One row a host; what a context has of its own is in
+// SandboxConfig::hosts.
+struct HostRow {
+  const char* host;
+  const char* program;  // in the libexec folder
+};
+constexpr HostRow kHosts[] = {
+    {"python", "mycojobs-pyhost"},
+    {"lua", "mycojobs-luahost"},
+    {"exec", "mycojobs-exechost"},
+};
+constexpr const char* kLauncherProgram = "mycojobs-launcher";
+
 constexpr std::uint64_t kUnprovenMs = 2000;  // after the end of a guardian that was killed
-constexpr int kEndMs = 5000;                 // for a launcher to kill and bury what it has
+constexpr int kEndMs = 5000;                 // for a launcher to kill and reap what it has
 constexpr int kSendMs = 5000;                // a launcher that takes nothing for so long is stuck
 
 Configure configuration_of(const SandboxConfig& config, bool probe) {
@@ -33,8 +45,8 @@ Configure configuration_of(const SandboxConfig& config, bool probe) {
   message.warm = config.warm;
   message.zygote_runs = config.zygote_runs;
   message.zygote_age_ms = config.zygote_age_ms;
-  message.spares = config.spares;
-  message.slot_runs = config.slot_runs;
+  message.prewarmed = config.prewarmed;
+  message.sandbox_runs = config.sandbox_runs;
   message.leave_out = config.leave_out;
   message.unkillable_ms = config.unkillable_ms;
   message.fail_step = config.fail_step;
@@ -83,7 +95,7 @@ LauncherLink& LauncherLink::operator=(LauncherLink&& other) noexcept {
 
 LauncherLink::~LauncherLink() { end(); }
 
-bool LauncherLink::buried() {
+bool LauncherLink::all_gone() {
   if (child_.pidfd) {
     if (!wait_for_guardian(0)) return false;
     const bool killed = wait_child(child_) > 128;
@@ -112,7 +124,7 @@ void LauncherLink::end() {
     give_up();
     wait_for_guardian(kEndMs);
   }
-  if (buried() || !child_.pidfd) return;
+  if (all_gone() || !child_.pidfd) return;
   log(LogLevel::error, "sandbox", "KILL does not end some process of a job: process {} waits for it", child_.pid);
   child_.pidfd.reset();
 }

@@ -18,14 +18,15 @@ class LauncherLink {
   int socket() const { return socket_.get(); }
   // The next frame that is not for the log, within the time. `closed` also when time is up.
   Received receive(RawFrame&, int timeout_ms);
-  // Ends the launcher and waits until all that it had started is gone. What KILL does not end is left to the guardian.
+  // Ends the launcher and waits until all that it had started is gone. A process that KILL does not end stays: the
+  // guardian waits for it.
   void end();
   // The same without waiting, for a launcher that has failed: KILL at once.
   void give_up();
   int guardian() const { return child_.pidfd.get(); }  // readable when all that the launcher had started is gone
   pid_t guardian_pid() const { return child_.pid; }
-  bool buried();  // whether it is
-  // When that is believed of a guardian that was killed; 0: its end tells.
+  bool all_gone();  // whether it is
+  // A guardian that was killed proves nothing: when all are taken to be gone. 0: it was not killed.
   std::uint64_t believed_at_boot_ms() const { return believed_at_boot_ms_; }
 
  private:

@@ -1,6 +1,6 @@
 // What a run uses beyond its profile, for `policy learn`. Its filter reports what it would refuse, and files that are
-// opened; here each report is noted and answered as the filter would have answered. Nothing is allowed by this: only
-// calls that every job may make, the opening of files, go on after they were seen.
+// opened. Here each report is noted and answered as the filter would have answered. Nothing more is allowed: of the
+// reported calls only the opening of files goes on, which every job may try.
 #pragma once
 
 #include <linux/seccomp.h>

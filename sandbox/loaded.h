@@ -1,5 +1,5 @@
 // The files that a zygote is made of: libraries that are mapped, modules that it has imported. When one of them is
-// updated on the host, the zygote has outlived it: jobs would go on with the old one.
+// updated on the host, the zygote has outlived it: jobs would go on with the old one. The launcher's.
 #pragma once
 
 #include <sys/stat.h>
@@ -12,13 +12,9 @@
 
 namespace mycojobs::sandbox {
 
-// In the zygote: the files that are mapped, as its root has them.
-std::vector<std::string> mapped_files();
-
-// In the launcher.
 class Loaded {
  public:
-  // Before the zygote is started: what changes from now on may or may not be in it.
+  // Make it before the zygote is started: a file that changes from now on is in doubt.
   Loaded();
   // Under the names of the zygote's root. What lies neither in the system nor in a folder of the host's is left out.
   void add(const std::vector<std::string>& files, const ScriptHost&);

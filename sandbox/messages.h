@@ -10,8 +10,8 @@
 //   launcher -> init      Terminate, Abort, Fence
 //   launcher -> job       Start + {stdout, stderr, channel}, once, when there is a run for it
 //
-// Ended with status unkillable is not the end of its run, which comes later. alive: SandboxConfig::alive_fd. A
-// descriptor under way in a message is as good as one that is held: the socket that will read it belongs to its holder.
+// Ended with status unkillable is not the end of its run, which comes later. alive: SandboxConfig::alive_fd; it stays
+// open while it is in a message that nobody has read yet.
 #pragma once
 
 #include <cstdint>
@@ -78,19 +78,19 @@ enum class Kind : std::uint8_t {
 
 struct Configure {
   static constexpr Kind kKind = Kind::configure;
-  bool probe = false;  // try every layer, tell, leave
+  bool probe = false;  // try every layer, report, leave
   std::vector<ScriptHost> hosts;
   std::vector<std::string> allow_missing;
   std::uint32_t uid_base = 0, uid_count = 0;
   std::vector<std::pair<std::string, Id>> warm;
-  std::uint32_t zygote_runs = 0, zygote_age_ms = 0, spares = 0, slot_runs = 1, unkillable_ms = 0;
+  std::uint32_t zygote_runs = 0, zygote_age_ms = 0, prewarmed = 0, sandbox_runs = 1, unkillable_ms = 0;
   std::string fail_step;
   std::vector<std::string> leave_out;
 };
 template <class A>
 void fields(A& a, Configure& m) {
   a(m.probe), a(m.hosts), a(m.allow_missing), a(m.uid_base), a(m.uid_count), a(m.warm), a(m.zygote_runs),
-      a(m.zygote_age_ms), a(m.spares), a(m.slot_runs), a(m.unkillable_ms), a(m.fail_step), a(m.leave_out);
+      a(m.zygote_age_ms), a(m.prewarmed), a(m.sandbox_runs), a(m.unkillable_ms), a(m.fail_step), a(m.leave_out);
 }
 
 struct Launch {
@@ -299,12 +299,12 @@ struct MainEnded {
   bool again = false;                        // nothing is left of the run, and the next may come; else init leaves
   bool all = false;                          // every process has been waited for: the times are those of all
   std::uint64_t user_us = 0, system_us = 0;  // of those that have been waited for
-  std::uint64_t slot_user_us = 0, slot_system_us = 0;  // of init, and of all processes of all its runs
+  std::uint64_t sandbox_user_us = 0, sandbox_system_us = 0;  // of init, and of all processes of all its runs
 };
 template <class A>
 void fields(A& a, MainEnded& m) {
-  a(m.wait_status), a(m.stragglers), a(m.fenced), a(m.again), a(m.all), a(m.user_us), a(m.system_us), a(m.slot_user_us),
-      a(m.slot_system_us);
+  a(m.wait_status), a(m.stragglers), a(m.fenced), a(m.again), a(m.all), a(m.user_us), a(m.system_us),
+      a(m.sandbox_user_us), a(m.sandbox_system_us);
 }
 
 struct Terminate {

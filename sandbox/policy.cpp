@@ -182,7 +182,7 @@ Result<void> add_counted(const Filter& filter, const FilterRequest& request) {
   const std::uint32_t record = met ? SCMP_ACT_NOTIFY : SCMP_ACT_ERRNO(0);
   for (const int command : {F_SETLK, F_SETLKW})
     MJ_CHECK(add(filter, unless_learning(record), "fcntl", {{1, 0xffffffff, static_cast<std::uint64_t>(command)}}));
-  // Those of an open file do meet within a process, and nothing tells whose they are: as on kernels before 3.15.
+  // Those of an open file do meet within a process, and nothing shows whose they are: as on kernels before 3.15.
   for (const int command : {F_OFD_SETLK, F_OFD_SETLKW})
     MJ_CHECK(add(filter, unless_learning(SCMP_ACT_ERRNO(EINVAL)), "fcntl",
                  {{1, 0xffffffff, static_cast<std::uint64_t>(command)}}));

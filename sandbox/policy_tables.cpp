@@ -1,14 +1,28 @@
+// The tables of policy.h: which calls a job may make, and with which arguments.
+#include <asm/prctl.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <linux/fs.h>
 #include <linux/sched.h>
+#include <linux/seccomp.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 
+#include "sandbox/job.h"
 #include "sandbox/policy.h"
 
 namespace mycojobs::sandbox {
 namespace {
 
-// Files, memory, threads, time: a process on its own. What reaches out is checked in policy_arguments.cpp, or is
+// Files, memory, threads, time: a process on its own. What reaches out is checked by its arguments below, or is
 // missing.
 // clang-format off
 constexpr const char* kAllowed[] = {
@@ -98,6 +112,247 @@ constexpr RefusedCall kRefused[] = {
     {"sync_file_range", 0},
 };
 
+// Calls whose arguments decide. Every rule is (argument & mask) == value; what no rule of a call matches is EPERM.
+
+constexpr std::uint64_t kAll = ~0ULL;
+constexpr std::uint64_t kLow32 = 0xffffffffULL;  // of an int argument the kernel ignores the upper half: so must we
+
+constexpr ArgumentRule allow_value(const char* name, unsigned index, std::uint64_t value) {
+  return {name, {index, kLow32, value & kLow32}};
+}
+
+constexpr ArgumentRule allow_option(std::uint64_t option) {
+  return {"getsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, option}};
+}
+
+constexpr ArgumentRule set_option(std::uint64_t level, std::uint64_t option) {
+  return {"setsockopt", {1, kLow32, level}, {2, kLow32, option}};
+}
+
+// Of one's own; a pid of another is refused.
+constexpr ArgumentRule set_limit(std::uint64_t resource) {
+  return {"prlimit64", {0, kLow32, 0}, {1, kLow32, resource}};
+}
+
+// Flags of clone. CLONE_NEWTIME shares its bit with the exit signal: it exists for clone3 and unshare only.
+constexpr std::uint64_t kNamespaces =
+    CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
+// Threads share their descriptors: the limit of open files is counted per table.
+constexpr std::uint64_t kThread = CLONE_THREAD | CLONE_VM | CLONE_SIGHAND | CLONE_FILES;
+constexpr std::uint64_t kCloneChecked = kNamespaces | kThread | CLONE_PTRACE | CLONE_PARENT;
+
+constexpr std::uint64_t kWriteExec = PROT_WRITE | PROT_EXEC;
+constexpr std::uint64_t kStreamFlags = SOCK_NONBLOCK | SOCK_CLOEXEC;
+
+constexpr ArgumentRule kRules[] = {
+    {"clone", {0, kCloneChecked, kThread}},
+    {"clone", {0, CLONE_NEWNS, CLONE_NEWNS}, {}, {}, Answer::notify},
+    {"clone", {0, CLONE_NEWCGROUP, CLONE_NEWCGROUP}, {}, {}, Answer::notify},
+    {"clone", {0, CLONE_NEWUTS, CLONE_NEWUTS}, {}, {}, Answer::notify},
+    {"clone", {0, CLONE_NEWIPC, CLONE_NEWIPC}, {}, {}, Answer::notify},
+    {"clone", {0, CLONE_NEWUSER, CLONE_NEWUSER}, {}, {}, Answer::notify},
+    {"clone", {0, CLONE_NEWPID, CLONE_NEWPID}, {}, {}, Answer::notify},
+    {"clone", {0, CLONE_NEWNET, CLONE_NEWNET}, {}, {}, Answer::notify},
+
+    // memory is writable or executable, never both
+    {"mmap", {2, kWriteExec, 0}, {3, MAP_HUGETLB, 0}},  // huge pages of the pool are outside the memory limit
+    {"mmap", {2, kWriteExec, PROT_WRITE}, {3, MAP_HUGETLB, 0}},
+    {"mmap", {2, kWriteExec, PROT_EXEC}, {3, MAP_HUGETLB, 0}},
+    {"memfd_create", {1, MFD_HUGETLB, 0}},
+    {"mprotect", {2, kWriteExec, 0}},
+    {"mprotect", {2, kWriteExec, PROT_WRITE}},
+    {"mprotect", {2, kWriteExec, PROT_EXEC}},
+    {"pkey_mprotect", {2, kWriteExec, 0}},
+    {"pkey_mprotect", {2, kWriteExec, PROT_WRITE}},
+    {"pkey_mprotect", {2, kWriteExec, PROT_EXEC}},
+    {"personality", {0, kLow32, 0xffffffff}},  // asks, changes nothing
+
+    // a stream pair for asyncio
+    {"socketpair", {0, kLow32, AF_UNIX}, {1, kLow32 & ~kStreamFlags, SOCK_STREAM}},
+
+    // device nodes: no
+    {"mknod", {1, S_IFMT, S_IFREG}},
+    {"mknod", {1, S_IFMT, 0}},
+    {"mknod", {1, S_IFMT, S_IFIFO}},
+    {"mknodat", {2, S_IFMT, S_IFREG}},
+    {"mknodat", {2, S_IFMT, 0}},
+    {"mknodat", {2, S_IFMT, S_IFIFO}},
+
+    // One's own limits, place and rank. Not RLIMIT_CORE: it is 1, and 0 would start the host's core_pattern program for
+    // the crash of a program that the job has executed. Init has the same uid: slowed down or moved to a busy CPU it
+    // could not end the job.
+    {"prlimit64", {0, kLow32, 0}, {2, kAll, 0}},  // asks
+    set_limit(RLIMIT_CPU),
+    set_limit(RLIMIT_FSIZE),
+    set_limit(RLIMIT_DATA),
+    set_limit(RLIMIT_STACK),
+    set_limit(RLIMIT_RSS),
+    set_limit(RLIMIT_NPROC),
+    set_limit(RLIMIT_NOFILE),
+    set_limit(RLIMIT_MEMLOCK),
+    set_limit(RLIMIT_AS),
+    allow_value("setrlimit", 0, RLIMIT_CPU),
+    allow_value("setrlimit", 0, RLIMIT_FSIZE),
+    allow_value("setrlimit", 0, RLIMIT_DATA),
+    allow_value("setrlimit", 0, RLIMIT_STACK),
+    allow_value("setrlimit", 0, RLIMIT_RSS),
+    allow_value("setrlimit", 0, RLIMIT_NPROC),
+    allow_value("setrlimit", 0, RLIMIT_NOFILE),
+    allow_value("setrlimit", 0, RLIMIT_MEMLOCK),
+    allow_value("setrlimit", 0, RLIMIT_AS),
+    {"sched_setaffinity", {0, kLow32, 0}},
+    {"setpriority", {0, kLow32, PRIO_PROCESS}, {1, kLow32, 0}},
+
+    {"close_range", {2, kLow32 & ~std::uint64_t{CLOSE_RANGE_CLOEXEC}, 0}},  // not with a table of its own
+
+    allow_value("madvise", 2, MADV_NORMAL),
+    allow_value("madvise", 2, MADV_RANDOM),
+    allow_value("madvise", 2, MADV_SEQUENTIAL),
+    allow_value("madvise", 2, MADV_WILLNEED),
+    allow_value("madvise", 2, MADV_DONTNEED),
+    allow_value("madvise", 2, MADV_FREE),
+    allow_value("madvise", 2, MADV_REMOVE),
+    allow_value("madvise", 2, MADV_DONTFORK),
+    allow_value("madvise", 2, MADV_DOFORK),
+    allow_value("madvise", 2, MADV_HUGEPAGE),
+    allow_value("madvise", 2, MADV_NOHUGEPAGE),
+    allow_value("madvise", 2, MADV_DONTDUMP),
+    allow_value("madvise", 2, MADV_DODUMP),
+    allow_value("madvise", 2, MADV_WIPEONFORK),
+    allow_value("madvise", 2, MADV_KEEPONFORK),
+    allow_value("madvise", 2, MADV_COLD),
+    allow_value("madvise", 2, MADV_PAGEOUT),
+    allow_value("madvise", 2, MADV_POPULATE_READ),
+    allow_value("madvise", 2, MADV_POPULATE_WRITE),
+
+    allow_value("ioctl", 1, TCGETS),
+    allow_value("ioctl", 1, TIOCGWINSZ),
+    allow_value("ioctl", 1, TIOCGPGRP),
+    allow_value("ioctl", 1, FIONREAD),
+    allow_value("ioctl", 1, FIONBIO),
+    allow_value("ioctl", 1, FIOCLEX),
+    allow_value("ioctl", 1, FIONCLEX),
+    {"ioctl", {1, kLow32, FICLONE}, {}, {}, Answer::refuse, EOPNOTSUPP},
+    {"ioctl", {1, kLow32, FS_IOC_GETFLAGS& kLow32}, {}, {}, Answer::refuse, ENOTTY},
+
+    allow_value("fcntl", 1, F_DUPFD),
+    allow_value("fcntl", 1, F_DUPFD_CLOEXEC),
+    allow_value("fcntl", 1, F_GETFD),
+    allow_value("fcntl", 1, F_SETFD),
+    allow_value("fcntl", 1, F_GETFL),
+    allow_value("fcntl", 1, F_SETFL),
+    allow_value("fcntl", 1, F_GETLK),
+    allow_value("fcntl", 1, F_OFD_GETLK),
+    allow_value("fcntl", 1, F_GETPIPE_SZ),
+    allow_value("fcntl", 1, F_ADD_SEALS),
+    allow_value("fcntl", 1, F_GET_SEALS),
+
+    allow_value("prctl", 0, PR_SET_NAME),
+    allow_value("prctl", 0, PR_GET_NAME),
+    allow_value("prctl", 0, PR_GET_DUMPABLE),
+    allow_value("prctl", 0, PR_GET_PDEATHSIG),
+    allow_value("prctl", 0, PR_GET_SECCOMP),
+    allow_value("prctl", 0, PR_GET_NO_NEW_PRIVS),
+    allow_value("prctl", 0, PR_SET_NO_NEW_PRIVS),
+    allow_value("prctl", 0, PR_GET_KEEPCAPS),
+    allow_value("prctl", 0, PR_GET_SECUREBITS),
+    allow_value("prctl", 0, PR_CAPBSET_READ),
+    allow_value("prctl", 0, PR_GET_TIMERSLACK),
+    allow_value("prctl", 0, PR_SET_TIMERSLACK),
+    allow_value("prctl", 0, PR_GET_SPECULATION_CTRL),
+    allow_value("prctl", 0, PR_GET_THP_DISABLE),
+    allow_value("prctl", 0, PR_SET_THP_DISABLE),
+    allow_value("prctl", 0, PR_SET_VMA),
+
+#ifdef ARCH_SET_FS
+    allow_value("arch_prctl", 0, ARCH_SET_FS),
+    allow_value("arch_prctl", 0, ARCH_GET_FS),
+#endif
+};
+
+// An attempt to run a program is EPERM (PermissionError in Python). execveat is how a file without a name is run.
+constexpr ArgumentRule kWithoutExec[] = {
+    {"execveat", {4, 0x1000, 0x1000}, {}, {}, Answer::notify},  // AT_EMPTY_PATH
+};
+
+constexpr ArgumentRule kWithExec[] = {
+    {"clone", {0, kCloneChecked, 0}},         // fork
+    {"clone", {0, kCloneChecked, CLONE_VM}},  // vfork, posix_spawn
+};
+
+// What init needs to have the next job: a process, the last filter in it, and to report its end.
+constexpr ArgumentRule kOfInit[] = {
+    {"clone", {0, kCloneChecked, 0}},
+    {"seccomp", {0, kLow32, SECCOMP_SET_MODE_FILTER}, {1, kAll, 0}},
+    {"sendmsg", {0, kLow32, kStatusFd}},  // to the launcher; a job may have another socket by that number
+};
+
+// No socket but the pair.
+constexpr ArgumentRule kWithoutSockets[] = {
+    {"socket", {}, {}, {}, Answer::refuse, EAFNOSUPPORT},
+    {"sendto", {4, kAll, 0}, {3, MSG_OOB, 0}},  // no address, nothing urgent
+    allow_option(SO_TYPE),
+    allow_option(SO_DOMAIN),
+    allow_option(SO_PROTOCOL),
+    allow_option(SO_ERROR),
+    allow_option(SO_SNDBUF),
+    allow_option(SO_RCVBUF),
+    allow_option(SO_SNDTIMEO),
+    allow_option(SO_RCVTIMEO),
+    allow_option(SO_ACCEPTCONN),
+    {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_SNDBUF}},
+    {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_RCVBUF}},
+    {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_SNDTIMEO}},
+    {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_RCVTIMEO}},
+    {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_PASSCRED}},
+};
+
+// Internet sockets in a network that is the job's alone: plain TCP and UDP, and the options of those that programs set.
+// A family more, a protocol more or an option more is kernel code more within reach.
+#define MJ_SOCKET(family, type, protocol)                                                     \
+  {                                                                                           \
+    "socket", {0, kLow32, family}, {1, kLow32 & ~kStreamFlags, type}, { 2, kLow32, protocol } \
+  }
+constexpr ArgumentRule kWithSockets[] = {
+    MJ_SOCKET(AF_INET, SOCK_STREAM, 0),
+    MJ_SOCKET(AF_INET, SOCK_STREAM, IPPROTO_TCP),
+    MJ_SOCKET(AF_INET, SOCK_DGRAM, 0),
+    MJ_SOCKET(AF_INET, SOCK_DGRAM, IPPROTO_UDP),
+    MJ_SOCKET(AF_INET6, SOCK_STREAM, 0),
+    MJ_SOCKET(AF_INET6, SOCK_STREAM, IPPROTO_TCP),
+    MJ_SOCKET(AF_INET6, SOCK_DGRAM, 0),
+    MJ_SOCKET(AF_INET6, SOCK_DGRAM, IPPROTO_UDP),
+    set_option(SOL_SOCKET, SO_REUSEADDR),
+    set_option(SOL_SOCKET, SO_REUSEPORT),
+    set_option(SOL_SOCKET, SO_KEEPALIVE),
+    set_option(SOL_SOCKET, SO_LINGER),
+    set_option(SOL_SOCKET, SO_BROADCAST),
+    set_option(SOL_SOCKET, SO_OOBINLINE),
+    set_option(SOL_SOCKET, SO_SNDBUF),
+    // What a connection holds that nobody has accepted is charged to nobody: pretend, it stays as grants.cpp has set
+    // it.
+    {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_RCVBUF}, {}, Answer::refuse, 0},
+    set_option(SOL_SOCKET, SO_SNDTIMEO),
+    set_option(SOL_SOCKET, SO_RCVTIMEO),
+    set_option(SOL_SOCKET, SO_PASSCRED),
+    set_option(IPPROTO_TCP, TCP_NODELAY),
+    set_option(IPPROTO_TCP, TCP_CORK),
+    set_option(IPPROTO_TCP, TCP_KEEPIDLE),
+    set_option(IPPROTO_TCP, TCP_KEEPINTVL),
+    set_option(IPPROTO_TCP, TCP_KEEPCNT),
+    set_option(IPPROTO_TCP, TCP_USER_TIMEOUT),
+    set_option(IPPROTO_TCP, TCP_QUICKACK),
+    set_option(IPPROTO_IP, IP_TTL),
+    set_option(IPPROTO_IP, IP_TOS),
+    set_option(IPPROTO_IPV6, IPV6_V6ONLY),
+    set_option(IPPROTO_IPV6, IPV6_UNICAST_HOPS),
+    {"getsockopt", {1, kLow32, SOL_SOCKET}},
+    {"getsockopt", {1, kLow32, IPPROTO_TCP}},
+    {"getsockopt", {1, kLow32, IPPROTO_IP}, {2, kLow32, IP_TTL}},
+    {"getsockopt", {1, kLow32, IPPROTO_IPV6}, {2, kLow32, IPV6_V6ONLY}},
+};
+#undef MJ_SOCKET
+
 }  // namespace
 
 std::span<const char* const> allowed_calls() { return kAllowed; }
@@ -105,5 +360,12 @@ std::span<const char* const> allowed_calls_with_exec() { return kAllowedWithExec
 std::span<const char* const> allowed_calls_with_sockets() { return kAllowedWithSockets; }
 std::span<const char* const> never_innocent_calls() { return kNeverInnocent; }
 std::span<const RefusedCall> refused_calls() { return kRefused; }
+
+std::span<const ArgumentRule> argument_rules_without_sockets() { return kWithoutSockets; }
+std::span<const ArgumentRule> argument_rules_with_sockets() { return kWithSockets; }
+std::span<const ArgumentRule> argument_rules_of_init() { return kOfInit; }
+std::span<const ArgumentRule> argument_rules() { return kRules; }
+std::span<const ArgumentRule> argument_rules_without_exec() { return kWithoutExec; }
+std::span<const ArgumentRule> argument_rules_with_exec() { return kWithExec; }
 
 }  // namespace mycojobs::sandbox

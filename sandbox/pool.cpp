@@ -34,12 +34,12 @@ void Pool::learn(const RunSpec& spec) {
   if (misfits_ < kMisfitsToChange) return;
   shape_ = spec;
   misfits_ = 0;
-  estrange();
+  retire_all();
 }
 
-void Pool::estrange() {
-  strange_.insert(forming_.begin(), forming_.end());
-  strange_.insert(ready_.begin(), ready_.end());
+void Pool::retire_all() {
+  retired_.insert(forming_.begin(), forming_.end());
+  retired_.insert(ready_.begin(), ready_.end());
   forming_.clear();
   ready_.clear();
   lent_.clear();
@@ -85,12 +85,12 @@ bool Pool::back(std::uint64_t id, const RunSpec& spec) {
 void Pool::taken_gone(std::uint64_t id) { lent_.erase(id); }
 
 void Pool::gone(std::uint64_t id) {
-  strange_.erase(id);
+  retired_.erase(id);
   if (forming_.erase(id) + std::erase(ready_, id) > 0) ++failures_;
 }
 
 std::vector<std::uint64_t> Pool::tend() {
-  std::vector<std::uint64_t> leave(strange_.begin(), strange_.end());
+  std::vector<std::uint64_t> leave(retired_.begin(), retired_.end());
   target_ = std::max<std::size_t>(1, target_ - std::min(target_, (lowest_ + 1) / 2));
   const std::size_t keep = std::max(target_, std::exchange(most_lent_, lent_.size()));
   while (ready_.size() > keep) {
@@ -105,14 +105,14 @@ std::vector<std::uint64_t> Pool::give_up() {
   hopeless_ = std::exchange(shape_, std::nullopt);
   other_.reset();
   misfits_ = failures_ = 0;
-  estrange();
-  return {strange_.begin(), strange_.end()};
+  retire_all();
+  return {retired_.begin(), retired_.end()};
 }
 
 std::vector<std::uint64_t> Pool::clear() {
   most_ = 0;
-  estrange();
-  return {strange_.begin(), strange_.end()};
+  retire_all();
+  return {retired_.begin(), retired_.end()};
 }
 
 }  // namespace mycojobs::sandbox

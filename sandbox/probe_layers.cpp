@@ -8,7 +8,7 @@
 #include <cerrno>
 
 #include "base/errno_text.h"
-#include "sandbox/job.h"
+#include "sandbox/landlock.h"
 #include "sandbox/remedy.h"
 
 namespace mycojobs::sandbox {

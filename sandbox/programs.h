@@ -9,8 +9,8 @@
 
 namespace mycojobs::sandbox {
 
-// job: of an init and all its jobs; last: of a job, on top of it. exec: for jobs that may fork and exec; sockets: that
-// have sockets, or calls that were added.
+// job: the filter of an init and all its jobs. last: what each job loads on top of it. exec: for jobs that may fork and
+// exec. sockets: for jobs that have sockets, or system calls by their policy.
 enum class FilterKind { job, job_exec, last, last_exec, last_sockets, last_exec_sockets };
 inline constexpr std::size_t kFilterKinds = 6;
 constexpr FilterKind last_kind(bool exec, bool sockets) {

@@ -1,11 +1,5 @@
-// The root of a zygote and of its jobs: a tmpfs with the system mounted read-only, sealed before anything runs in it.
-//
-//   /usr             the host's, read-only, nosuid, nodev, with all that is mounted below
-//   /bin /lib ...    as on the host: links into /usr, or mounted like it
-//   /etc             few files, made here or copied; some folders mounted read-only. A slot has its own passwd and
-//   group /dev             null zero full random urandom, links, shm /host            the script host's program /venv
-//   ...        read-only, the folders of the script host, each at a place of its own /proc /tmp /job  mount points of a
-//   job's own /srv /home ...   empty; what a run is granted is mounted below (grants.cpp)
+#include "sandbox/root.h"
+
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/mount.h>
@@ -17,8 +11,8 @@
 #include <cerrno>
 #include <string>
 
-#include "sandbox/error_if.h"
-#include "sandbox/zygote_start.h"
+#include "base/fd.h"
+#include "sandbox/job.h"
 
 namespace mycojobs::sandbox {
 namespace {

@@ -62,7 +62,7 @@ void judge_usage(Run& run, const RunUsage& usage) {
   Usage& total = run.outcome.usage;
   total.memory_peak_bytes = usage.memory_peak;
   total.pids_peak = usage.pids_peak;
-  if (!run.usage_told) {  // the kernel's own kill loses what init would have added up
+  if (!run.usage_complete) {  // the kernel's own kill loses what init would have added up
     total.user_us = std::max(total.user_us, usage.user_us);
     total.system_us = std::max(total.system_us, usage.system_us);
   }
@@ -83,13 +83,6 @@ void judge_usage(Run& run, const RunUsage& usage) {
   decide(run, RunStatus::oom,
          fmt::format("over the memory limit of {} MiB: {}killed by the kernel", run.spec.limits.memory_bytes >> 20,
                      went_on ? "a process of the job was " : ""));
-}
-
-std::string describe(const Violation& violation) {
-  std::string args;
-  for (std::uint64_t arg : violation.args) args += fmt::format("{}{:#x}", args.empty() ? "" : ", ", arg);
-  return fmt::format("denied: {}({}) by pid {} ({}): job killed", violation.syscall, args, violation.pid,
-                     violation.comm);
 }
 
 }  // namespace mycojobs::sandbox

@@ -3,11 +3,12 @@
 //   waiting --fork()--> forking --Forked--> alive --Reaped--> ended
 //      \  \                \                   \--zygote dies-/
 //       \  \                `-- any failure: setup_error --->/
-//        \  `- adopt(): a spare that was forked before becomes this run
+//        \  `- adopt(): an idle sandbox, forked before, serves this run
 //         `- any failure: setup_error ----------------------->/
 //
-// alive is a slot: an init with its namespaces, groups, ids and filter, and a job below it that waits or runs. A run
-// that leaves nothing behind is told, and its slot goes on as a spare (Runs::turn_over()) for a run that is like it.
+// alive is a sandbox: an init with its namespaces, groups, ids and filter, and a job below it that waits or runs. It is
+// idle while it has no run: prewarmed ahead of its first one, or reused. For a run that leaves nothing behind is
+// reported, and its sandbox serves a later run that is like it (Runs::turn_over()).
 #pragma once
 
 #include <memory>
@@ -26,16 +27,16 @@ namespace mycojobs::sandbox {
 
 struct Run {
   std::uint64_t id = 0;  // the launcher's own name for it, never used twice: what zygotes know
-  RunSpec spec;          // of a spare: what it has been set up for
+  RunSpec spec;          // of an idle sandbox: what it has been set up for
   bool canary = false;
-  bool spare = false;       // set up ahead of its run, or left by one: nobody waits for its end
-  std::uint32_t runs = 1;   // that it may serve
-  std::uint32_t turn = 0;   // runs that it has served
-  bool main_ended = false;  // of this turn
-  bool usage_told = false;  // by init, of all processes of this turn
-  std::uint64_t slot_user_us = 0, slot_system_us = 0;  // CPU of the slot when the turn began
-  std::uint64_t zygote = 0;                            // which one has it; 0: none yet
-  Fd out, err, channel;                                // the job's ends; closed here once the zygote has them
+  bool idle = false;            // without a run, prewarmed or left by one: nobody waits for its end
+  std::uint32_t runs = 1;       // that it may serve
+  std::uint32_t turn = 0;       // runs that it has served
+  bool main_ended = false;      // of this turn
+  bool usage_complete = false;  // init has counted all processes of this turn
+  std::uint64_t sandbox_user_us = 0, sandbox_system_us = 0;  // CPU of the sandbox when the turn began
+  std::uint64_t zygote = 0;                                  // which one has it; 0: none yet
+  Fd out, err, channel;                                      // the job's ends; closed here once the zygote has them
   Fd status, start, listener, pidfd;
   Fd canary_answer;
   Loop::Watch status_watch = 0, listener_watch = 0;
@@ -54,7 +55,7 @@ struct Run {
   Outcome outcome;
 };
 
-// Of the name of a step that a child tells.
+// Bytes of the name of a step, which a child says.
 inline constexpr std::size_t kMostStepName = 64;
 
 // Each does nothing if a reason is recorded already.
@@ -66,8 +67,5 @@ void decide_killed(Run&, KillReason);
 // What the run's group counted. If the main process ended by itself, or init did, memory has the last word, since the
 // kernel's kill looks like any other, and that of a child may look like nothing at all.
 void judge_usage(Run&, const RunUsage&);
-
-// "denied: keyctl(0x11, 0x0) by pid 7 (python): job killed"
-std::string describe(const Violation&);
 
 }  // namespace mycojobs::sandbox

@@ -16,22 +16,22 @@ struct RunsSettings {
   IdRange ids;
   bool memory_cgroup = false, pids_cgroup = false;
   std::uint32_t unkillable_ms = 0;  // after KILL
-  std::uint32_t slot_runs = 1;      // that a slot may serve
+  std::uint32_t sandbox_runs = 1;   // that a sandbox may serve
   std::vector<std::string> leave_out;
 };
 
 class Runs {
  public:
-  using Ended = std::function<void(Run&)>;                 // has its outcome; its slot may go on
+  using Ended = std::function<void(Run&)>;                 // has its outcome; its sandbox may go on
   using Stuck = std::function<void(const Run&, Outcome)>;  // unkillable; the run stays
   using Confined = std::function<void(Run&)>;              // it waits for its start, or has it already
   using Warn = std::function<void(const std::string&)>;
 
   Runs(Loop&, Cgroups&, Ended, Stuck);
   void on_confined(Confined confined) { confined_ = std::move(confined); }
-  // Nothing is left of it and its slot: it is removed afterwards.
+  // Nothing is left of it and its sandbox: it is removed afterwards.
   void on_gone(Confined gone) { gone_ = std::move(gone); }
-  // Its run has been told, and it is a spare again. False: it is not wanted.
+  // Its run has been reported, and the sandbox is idle. False: it is not wanted.
   void on_turned(std::function<bool(Run&)> turned) { turned_ = std::move(turned); }
   // Its zygote has not answered for a time.
   void on_silent(Confined silent) { silent_ = std::move(silent); }
@@ -41,16 +41,16 @@ class Runs {
 
   Run& add(const RunSpec&, Fd out, Fd err, Fd channel);
   Run& add_canary(const std::string& host, Id context);
-  Run& add_spare(const RunSpec& like);  // host, context, limits
+  Run& add_prewarmed(const RunSpec& like);  // host, context, limits
   Run* find(std::uint64_t id);
   Run* find_named(std::uint64_t run);  // by RunSpec::run
 
   // Makes the run's group, ids and sockets, asks the zygote. False: it failed and has ended.
   bool fork(Run&, int zygote_control);
-  // The spare becomes the waiting run, which is forgotten, and starts. False: the spare has ended or will, and the run
-  // waits as before.
-  bool adopt(Run& spare, Run& waiting);
-  void discard(Run& spare) { send_kill(spare); }  // it ends later
+  // The idle sandbox serves the waiting run, whose own entry is forgotten, and starts it. False: the sandbox has ended
+  // or will, and the run waits as before.
+  bool adopt(Run& idle, Run& waiting);
+  void discard(Run& idle) { send_kill(idle); }  // it ends later
   // False: what the zygote says is not true, and it is not to be trusted any more.
   bool forked(Run&, const Forked&, Fd pidfd, pid_t zygote);
   bool reaped(Run&, const Reaped&);  // likewise
@@ -61,6 +61,7 @@ class Runs {
 
  private:
   Run& create(const RunSpec&, Fd out, Fd err, Fd channel);
+  Fork fork_request(Run&) const;
   Result<std::vector<Fd>> grants_of(Run&, Fork&);
   int send_start(Run&, Fd& out, Fd& err, Fd& channel);
   void begin_clocks(Run&);

@@ -12,13 +12,13 @@ namespace {
 
 constexpr int kMostEntries = 256, kDeepest = 8;
 
-// A folder of tmpfs grows with each name in it, so that its size tells how many there are without its being read.
+// A folder of tmpfs grows with each name in it, so that its size says how many there are without its being read.
 bool is_as_made(const struct stat& now, const struct stat& made) {
   return now.st_mode == made.st_mode && now.st_uid == made.st_uid && now.st_gid == made.st_gid &&
          now.st_size == made.st_size && now.st_nlink == made.st_nlink;
 }
 
-// What a job has set, or what tells when it has written or listed. The time of the change itself is then that of its
+// What a job has set, or what shows when it has written or listed. The time of the change itself is then that of its
 // end, and no longer one that it chose.
 bool forget_times(int folder) {
   constexpr timespec kNone[2] = {};

@@ -1,4 +1,4 @@
-// The folders of a slot that its jobs can write, brought back to how they were made before the next job comes.
+// The folders of a sandbox that its jobs can write, brought back to how they were made before the next job comes.
 #pragma once
 
 #include <sys/stat.h>
@@ -14,7 +14,7 @@ class OwnFolders {
   // As they are now: after they have been made, before a job runs. kept: of ZygoteHost::folder, or null.
   explicit OwnFolders(const char* kept);
   // Removes what a job has left, if that is little, and undoes changes of mode. False: there is more, or something that
-  // cannot be undone: the slot is not to be used again. While no process of a job lives.
+  // cannot be undone: the sandbox is not to be used again. While no process of a job lives.
   bool tidy() const;
 
  private:

@@ -8,8 +8,8 @@
 
 namespace mycojobs::sandbox {
 
-// What is wrong with one file or folder, and what to do; empty: nothing. sticky_will_do: of a folder on the way, where
-// each may change his own only.
+// What is wrong with one file or folder, and what to do; empty: nothing. sticky_will_do: of a folder on the way, others
+// may write into it if its sticky bit lets each change only what is his own.
 std::string mistrust(const struct stat&, bool sticky_will_do);
 // With each folder and each link on the way, name by name. Names the one that is wrong. What does not exist is trusted:
 // there is nothing to run.

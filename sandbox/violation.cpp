@@ -54,4 +54,11 @@ Violation describe_call(int listener, const std::optional<seccomp_notif>& call) 
   return violation;
 }
 
+std::string describe(const Violation& violation) {
+  std::string args;
+  for (std::uint64_t arg : violation.args) args += fmt::format("{}{:#x}", args.empty() ? "" : ", ", arg);
+  return fmt::format("denied: {}({}) by pid {} ({}): job killed", violation.syscall, args, violation.pid,
+                     violation.comm);
+}
+
 }  // namespace mycojobs::sandbox

@@ -4,6 +4,7 @@
 #include <linux/seccomp.h>
 
 #include <optional>
+#include <string>
 
 #include "mycojobs/outcome.h"
 
@@ -15,5 +16,8 @@ std::optional<seccomp_notif> receive_call(int listener);
 
 // Of a call that is never innocent. There is no answer to it: whoever made it is killed, it never continues.
 Violation describe_call(int listener, const std::optional<seccomp_notif>&);
+
+// "denied: keyctl(0x11, 0x0) by pid 7 (python): job killed"
+std::string describe(const Violation&);
 
 }  // namespace mycojobs::sandbox

@@ -12,16 +12,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "sandbox/freeze.h"
 #include "sandbox/job.h"
-#include "sandbox/loaded.h"
 #include "sandbox/pidfd.h"
 
 namespace mycojobs::sandbox {
@@ -48,7 +51,7 @@ class Zygote {
  private:
   void take_filters();
   void check_alone() const;
-  void tell_files() const;
+  void send_files() const;
   void fork_run(RawFrame&&);
   pid_t fork_in_new_namespace(ChildRun&) const;
   void reap();
@@ -98,8 +101,26 @@ void Zygote::check_alone() const {
   if (count_entries("/proc/self/fd") != expected) refuse("a module that was loaded beforehand has left a file open");
 }
 
+// The files that are mapped, as its root has them.
+std::vector<std::string> mapped_files() {
+  std::vector<std::string> files;
+  std::FILE* maps = std::fopen("/proc/self/maps", "re");
+  if (maps == nullptr) return files;
+  char line[4500];
+  while (std::fgets(line, sizeof line, maps) != nullptr) {
+    const char* const path = std::strchr(line, '/');
+    if (path == nullptr) continue;
+    std::string file(path, std::strcspn(path, "\n"));
+    constexpr std::string_view kDeleted = " (deleted)";  // replaced already: by the one that has its name now
+    if (file.ends_with(kDeleted)) file.resize(file.size() - kDeleted.size());
+    if (std::find(files.begin(), files.end(), file) == files.end()) files.push_back(std::move(file));
+  }
+  std::fclose(maps);
+  return files;
+}
+
 // All that fits into a frame: enough for any library, and for some hundred modules.
-void Zygote::tell_files() const {
+void Zygote::send_files() const {
   constexpr std::size_t kMostBytes = 80U << 10;
   LoadedFiles loaded{mapped_files()};
   for (auto& file : host_.loaded != nullptr ? host_.loaded() : std::vector<std::string>())
@@ -124,7 +145,7 @@ void Zygote::serve() {
   children_.reset(::signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK));
   own_pid_namespace_.reset(::open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC));
   if (!children_ || !own_pid_namespace_) refuse("cannot open what it needs to serve");
-  tell_files();
+  send_files();
   freeze_memory(host_.written != nullptr ? host_.written() : std::span<const void* const>());
   send_message(kControl, Ready{});
   pollfd sources[] = {{kControl, POLLIN, 0}, {children_.get(), POLLIN, 0}};

@@ -29,9 +29,8 @@ struct ZygoteHost {
   std::vector<std::string> (*loaded)() = nullptr;
 };
 
-// While it lives nothing that runs has a capability in force. For what a host warms up with: code that it was given.
-// What that code can do to the process it still can, and taking the rights up again is among it: give it code that is
-// to be trusted.
+// While it lives, no capability of the process is in force: for code that a host is given to warm up with. It guards
+// against mistakes, not against malice: such code can take the rights up again. Give it code that you trust.
 class RightsAside {
  public:
   RightsAside();

@@ -14,11 +14,11 @@
 #include <csignal>
 #include <cstring>
 
-#include "sandbox/error_if.h"
 #include "sandbox/granted_tree.h"
 #include "sandbox/job.h"
 #include "sandbox/messages.h"
 #include "sandbox/pidfd.h"
+#include "sandbox/root.h"
 #include "sandbox/trust.h"
 
 namespace mycojobs::sandbox {
@@ -143,6 +143,27 @@ constexpr StartStep kSteps[] = {
   ::_exit(0);
 }
 
+// The id maps, and what a zygote reads first. 0 or errno.
+int hand_over(const StartedZygote& zygote, const ZygoteStart& start) {
+  int error = write_id_maps(zygote.pid, start.ids);
+  if (start.fail_step == "zygote_write_maps") error = EIO;
+  if (error == 0) error = send_message(zygote.control.get(), MapsWritten{});
+  if (error != 0) return error;
+  std::vector<int> handed_down{start.filters};
+  if (start.alive >= 0) handed_down.push_back(start.alive);
+  return send_raw(zygote.control.get(), encode(Programs{start.fail_step, start.leave_out, start.rank}), handed_down);
+}
+
+// Ends the child. It may have failed before: then that is the reason.
+StartFailure end_failed(const StartedZygote& zygote, int error) {
+  ::kill(zygote.pid, SIGKILL);
+  ::waitpid(zygote.pid, nullptr, 0);
+  RawFrame frame;
+  StepFailed own;
+  if (receive_raw(zygote.control.get(), frame) == Received::frame && decode(frame, own)) return {own.step, own.error};
+  return {"zygote_write_maps", error};
+}
+
 }  // namespace
 
 tl::expected<StartedZygote, StartFailure> start_check(const ScriptHost& host) {
@@ -190,23 +211,7 @@ tl::expected<StartedZygote, StartFailure> start_zygote(const ZygoteStart& start)
   if (pid == 0) run_child({start, program.get(), theirs.get(), their_err.get(), folders});
   zygote.pid = static_cast<pid_t>(pid);
   zygote.pidfd.reset(::pidfd_open(zygote.pid, 0));
-  int error = write_id_maps(zygote.pid, start.ids);
-  if (start.fail_step == "zygote_write_maps") error = EIO;
-  if (error == 0) error = send_message(zygote.control.get(), MapsWritten{});
-  std::vector<int> handed_down{start.filters};
-  if (start.alive >= 0) handed_down.push_back(start.alive);
-  if (error == 0)
-    error = send_raw(zygote.control.get(), encode(Programs{start.fail_step, start.leave_out, start.rank}), handed_down);
-  if (error != 0) {
-    ::kill(zygote.pid, SIGKILL);
-    ::waitpid(zygote.pid, nullptr, 0);
-    RawFrame frame;
-    StepFailed own;  // the child may have failed before: then that is the reason
-    if (receive_raw(zygote.control.get(), frame) == Received::frame && decode(frame, own)) {
-      return tl::unexpected(StartFailure{own.step, own.error});
-    }
-    return tl::unexpected(StartFailure{"zygote_write_maps", error});
-  }
+  if (int error = hand_over(zygote, start); error != 0) return tl::unexpected(end_failed(zygote, error));
   return zygote;
 }
 

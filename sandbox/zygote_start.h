@@ -29,9 +29,6 @@ struct StartedZygote {
   Fd pidfd, control, err;  // control and err are non-blocking
 };
 
-// The names of the namespaces that a zygote is started in: as in Outcome::layers.
-inline constexpr const char* kNamespaceLayers[] = {"userns", "pidns", "mountns", "netns", "ipcns", "utsns"};
-
 // The launcher's own failure, with the step that failed.
 struct StartFailure {
   std::string step;
@@ -40,22 +37,7 @@ struct StartFailure {
 };
 tl::expected<StartedZygote, StartFailure> start_zygote(const ZygoteStart&);
 // A process that looks through the host's folders (mistrust_tree()) and leaves: with 0, or 1 and the reason on err. The
-// launcher waits for no disk, and in the zygote's own namespaces the owners could not be told.
+// launcher waits for no disk, and in the zygote's own namespaces the owners could not be known.
 tl::expected<StartedZygote, StartFailure> start_check(const ScriptHost&);
-
-// root.cpp, in the child: what a job sees as its file system. Each a step: 0 or errno.
-inline constexpr const char* kProgram = "/host";  // the script host's program, in the new root
-struct Program {
-  std::string path;
-  int fd =
-      -1;  // a detached mount of it, made where its path can be walked; -1: we may not, and the path is ours to walk
-};
-struct HostFolder {
-  std::string place;
-  int fd = -1;  // a detached mount
-};
-int build_root(const Program&, const std::vector<HostFolder>&);
-int enter_root();
-int seal_root();
 
 }  // namespace mycojobs::sandbox

@@ -19,6 +19,34 @@ constexpr std::uint64_t kWarmUpMs = 60000;
 // More are kept back here, so that its socket never fills up and a waiting run can still be cancelled.
 constexpr std::uint32_t kMostUnanswered = 16;
 
+// What is wrong, or nothing: every attack failed, and the last one was seen and ended the job.
+std::optional<SetupError> judge_canary(const Run& canary, const ZygotesSettings& settings) {
+  char answer[1024];
+  const ssize_t size = ::read(canary.canary_answer.get(), answer, sizeof answer);
+  if (canary.outcome.setup_error) return canary.outcome.setup_error;
+  if (size > 0) return SetupError{"canary", EPERM, std::string(answer, static_cast<std::size_t>(size) - 1)};
+  // Somebody has killed it, or its init, which says nothing about the sandbox: as if the zygote was killed (reap()).
+  const bool killed = canary.outcome.status == RunStatus::signal && canary.outcome.signal == SIGKILL;
+  if (killed || canary.outcome.status == RunStatus::lost)
+    return SetupError{"canary", ESRCH, "the throw-away job was killed: " + canary.outcome.reason};
+  if (canary.outcome.status != RunStatus::violation)
+    return SetupError{"canary", EPERM, "seccomp: " + canary.outcome.reason};
+  if (canary.landlock_abi == 0 && !settings.landlock_may_miss) {
+    return SetupError{"landlock", ENOSYS, remedy_for_layer("landlock")};
+  }
+  if (settings.memory_cgroup && canary.outcome.usage.memory_peak_bytes == 0) {
+    return SetupError{"canary", EPERM, "cgroup:memory: the job's memory is not counted"};
+  }
+  return {};
+}
+
+// One that takes long to fail would hold every run that wants it for as long: between two attempts each ends at once,
+// with the reason of the last one.
+constexpr std::uint64_t kPausePerAttempt = 4;
+
+constexpr std::uint32_t kMostPrewarmedUnanswered = 2;
+constexpr std::uint64_t kTendMs = 5000;
+
 }  // namespace
 
 Zygotes::Zygotes(Loop& loop, Runs& runs, Runs::Warn warn, Tried tried)
@@ -53,9 +81,9 @@ Zygotes::Zygote* Zygotes::start(const Key& key, std::optional<SetupError>& probl
   zygote.state = row_of(key)->folders.empty() ? State::starting : State::checking;
   zygote.started_boot_ms = boot_ms();
   if (problem = begin(zygote); problem) return nullptr;
-  if (key.first != kCanaryHost) zygote.pool = Pool(settings_.spares, settings_.memory_cgroup);
+  if (key.first != kCanaryHost) zygote.pool = Pool(settings_.prewarmed, settings_.memory_cgroup);
   zygote.warm_up = loop_.at(boot_ms() + kWarmUpMs, [this, &zygote] {
-    condemn(zygote, {"zygote_warm_up", ETIMEDOUT, words_of(zygote)});
+    fail(zygote, {"zygote_warm_up", ETIMEDOUT, words_of(zygote)});
   });
   zygotes_[zygote.id] = std::move(owned);
   return &zygote;
@@ -80,7 +108,7 @@ std::optional<SetupError> Zygotes::begin(Zygote& zygote) {
     zygote.control_watch =
         loop_.watch(zygote.process.control.get(), [this, &zygote](std::uint32_t) { read_control(zygote); });
   zygote.err_watch = loop_.watch(zygote.process.err.get(), [this, &zygote](std::uint32_t) { read_err(zygote); });
-  zygote.end_watch = loop_.watch(zygote.process.pidfd.get(), [this, &zygote](std::uint32_t) { bury(zygote); });
+  zygote.end_watch = loop_.watch(zygote.process.pidfd.get(), [this, &zygote](std::uint32_t) { reap(zygote); });
   return {};
 }
 
@@ -91,11 +119,11 @@ ScriptHost Zygotes::choose_build(const ScriptHost& row, Zygote& zygote) {
   host.program = build.program;
   zygote.loaded = Loaded();
   zygote.loaded.add(build.files, row);
-  std::string& told = told_[row.program];
-  if (build.why_not != told && !build.why_not.empty())
+  std::string& reported = other_builds_[row.program];
+  if (build.why_not != reported && !build.why_not.empty())
     warn_(fmt::format("{}: {}: {} runs in its place, which takes more CPU; remedy: build or install mycojobs again",
                       row.program, build.why_not, build.program));
-  told = std::move(build.why_not);
+  reported = std::move(build.why_not);
   return host;
 }
 
@@ -148,7 +176,7 @@ bool Zygotes::fork(Zygote& zygote, Run& run) {
   if (!runs_.fork(run, zygote.process.control.get())) return false;
   zygote.running.insert(id);
   ++zygote.unanswered;
-  if (!run.spare) count_run(zygote);
+  if (!run.idle) count_run(zygote);
   return true;
 }
 
@@ -178,7 +206,7 @@ void Zygotes::read_control(Zygote& zygote) {
     if (received != Received::frame || !obey(zygote, frame)) {
       loop_.unwatch(zygote.control_watch, zygote.process.control.get());
       if (!zygote.problem) read_err(zygote);
-      return condemn(zygote, {"zygote_warm_up", received == Received::closed ? ESRCH : EPROTO, words_of(zygote)});
+      return fail(zygote, {"zygote_warm_up", received == Received::closed ? ESRCH : EPROTO, words_of(zygote)});
     }
   }
   feed(zygote);
@@ -203,7 +231,7 @@ bool Zygotes::obey(Zygote& zygote, RawFrame& frame) {
     Run* run = runs_.find(reaped.run);
     return run == nullptr || run->zygote != zygote.id || runs_.reaped(*run, reaped);
   }
-  if (decode(frame, loaded) && zygote.state == State::starting && !std::exchange(zygote.told_files, true)) {
+  if (decode(frame, loaded) && zygote.state == State::starting && !std::exchange(zygote.has_files, true)) {
     zygote.loaded.add(loaded.files, *row_of(zygote.key));
     return true;
   }
@@ -211,16 +239,16 @@ bool Zygotes::obey(Zygote& zygote, RawFrame& frame) {
     // The system's own is trusted as it is; what an operator has set up for a context is looked at.
     const std::string problem = row_of(zygote.key)->context == 0 ? std::string() : zygote.loaded.mistrusted();
     if (!problem.empty()) {
-      condemn(zygote, {"zygote_warm_up", EPERM, "what has been loaded: " + problem});
+      fail(zygote, {"zygote_warm_up", EPERM, "what has been loaded: " + problem});
       return true;
     }
     begin_trial(zygote);
     return true;
   }
   if (decode(frame, refused))
-    condemn(zygote, {"zygote_warm_up", ENOEXEC, refused.why.substr(0, kMostWords)});
+    fail(zygote, {"zygote_warm_up", ENOEXEC, refused.why.substr(0, kMostWords)});
   else if (decode(frame, step))
-    condemn(zygote, {step.step.substr(0, kMostStepName), step.error, remedy_for_step(step.step, step.error)});
+    fail(zygote, {step.step.substr(0, kMostStepName), step.error, remedy_for_step(step.step, step.error)});
   else
     return false;
   return true;
@@ -231,37 +259,12 @@ void Zygotes::begin_trial(Zygote& zygote) {
   fork(zygote, runs_.add_canary(zygote.key.first, zygote.key.second));
 }
 
-namespace {
-
-// What is wrong, or nothing: every attack failed, and the last one was seen and ended the job.
-std::optional<SetupError> judge_canary(const Run& canary, const ZygotesSettings& settings) {
-  char answer[1024];
-  const ssize_t size = ::read(canary.canary_answer.get(), answer, sizeof answer);
-  if (canary.outcome.setup_error) return canary.outcome.setup_error;
-  if (size > 0) return SetupError{"canary", EPERM, std::string(answer, static_cast<std::size_t>(size) - 1)};
-  // Somebody has killed it, or its init, which says nothing about the sandbox: as if the zygote was killed (bury()).
-  const bool killed = canary.outcome.status == RunStatus::signal && canary.outcome.signal == SIGKILL;
-  if (killed || canary.outcome.status == RunStatus::lost)
-    return SetupError{"canary", ESRCH, "the throw-away job was killed: " + canary.outcome.reason};
-  if (canary.outcome.status != RunStatus::violation)
-    return SetupError{"canary", EPERM, "seccomp: " + canary.outcome.reason};
-  if (canary.landlock_abi == 0 && !settings.landlock_may_miss) {
-    return SetupError{"landlock", ENOSYS, remedy_for_layer("landlock")};
-  }
-  if (settings.memory_cgroup && canary.outcome.usage.memory_peak_bytes == 0) {
-    return SetupError{"canary", EPERM, "cgroup:memory: the job's memory is not counted"};
-  }
-  return {};
-}
-
-}  // namespace
-
 void Zygotes::end_trial(Zygote& zygote, Run& canary) {
   auto problem = judge_canary(canary, settings_);
   if (!settings_.leave_out.empty()) problem.reset();  // it need not hold
-  zygote.told = true;
+  zygote.reported = true;
   if (problem) {
-    condemn(zygote, *problem);
+    fail(zygote, *problem);
   } else {
     begin_serving(zygote);
   }
@@ -273,7 +276,7 @@ void Zygotes::begin_serving(Zygote& zygote) {
   zygote.served = 0;
   zygote.since_boot_ms = boot_ms();
   loop_.cancel(zygote.warm_up);
-  if (!zygote.last_words.empty()) tell_words(zygote, std::exchange(zygote.last_words, {}));
+  if (!zygote.last_words.empty()) report_words(zygote, std::exchange(zygote.last_words, {}));
   const auto successor = successors_.find(zygote.key);
   if (successor == successors_.end() || successor->second != zygote.id) return;  // the caller feeds it
   Zygote* old = find(current_[zygote.key]);
@@ -282,7 +285,7 @@ void Zygotes::begin_serving(Zygote& zygote) {
   if (old == nullptr) return;
   old->state = State::retired;
   discard(old->pool.clear());
-  if (old->running.empty() && old->waiting.empty()) condemn(*old, {});
+  if (old->running.empty() && old->waiting.empty()) fail(*old, {});
 }
 
 void Zygotes::run_gone(Run& run) {
@@ -290,13 +293,211 @@ void Zygotes::run_gone(Run& run) {
   if (zygote == nullptr) return;
   zygote->running.erase(run.id);
   std::erase(zygote->waiting, run.id);
-  if (run.spare) {
-    spare_ended(*zygote, run);
+  if (run.idle) {
+    idle_ended(*zygote, run);
   } else {
     zygote->pool.taken_gone(run.id);
   }
   if (run.canary && zygote->state == State::trying) end_trial(*zygote, run);
-  if (zygote->state == State::retired && zygote->running.empty() && zygote->waiting.empty()) condemn(*zygote, {});
+  if (zygote->state == State::retired && zygote->running.empty() && zygote->waiting.empty()) fail(*zygote, {});
+}
+
+// Why it did not come up, as far as it has said so.
+std::string Zygotes::words_of(const Zygote& zygote) const {
+  if (const auto end = zygote.last_words.find_last_not_of(' '); end != std::string::npos)
+    return zygote.last_words.substr(0, end + 1);
+  const ScriptHost* row = row_of(zygote.key);
+  std::string command = row->program.substr(row->program.rfind('/') + 1);
+  for (const auto& argument : row->arguments) command += ' ' + argument;
+  return command.substr(0, kMostWords) + ": did not come up, and did not say why";
+}
+
+// What a host says on stderr is for the operator's log: as the reason why it did not come up, or when it serves.
+void Zygotes::read_err(Zygote& zygote) {
+  char text[2048];
+  const ssize_t size = ::read(zygote.process.err.get(), text, sizeof text);
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (size <= 0) return loop_.unwatch(zygote.err_watch, zygote.process.err.get());
+  std::string words(text, static_cast<std::size_t>(size));
+  std::replace_if(
+      words.begin(), words.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
+  if (comes_up(zygote)) {
+    zygote.last_words = (zygote.last_words + words).substr(0, kMostWords);
+  } else {
+    report_words(zygote, std::move(words));
+  }
+}
+
+void Zygotes::report_words(Zygote& zygote, std::string words) {
+  warn_(fmt::format("zygote {} of context {}: {}", zygote.key.first, zygote.key.second, words));
+  zygote.last_words = std::move(words);
+}
+
+void Zygotes::retire(const std::string& host) {
+  for (const auto& [id, zygote] : zygotes_) {
+    if (zygote->key.first == host) fail(*zygote, {});
+  }
+}
+
+// Kills it. Its runs end when it is reaped: then the kernel has emptied every namespace below.
+void Zygotes::fail(Zygote& zygote, SetupError why) {
+  if (!zygote.problem) zygote.problem = std::move(why);
+  loop_.cancel(zygote.warm_up);
+  ::kill(zygote.process.pid, SIGKILL);
+  if (const auto found = current_.find(zygote.key); found != current_.end() && found->second == zygote.id) {
+    current_.erase(found);
+  }
+  if (const auto found = successors_.find(zygote.key); found != successors_.end() && found->second == zygote.id) {
+    successors_.erase(found);
+  }
+}
+
+void Zygotes::fail_silent(const Run& run) {
+  Zygote* zygote = find(run.zygote);
+  if (zygote == nullptr) return;
+  warn_(fmt::format("zygote {}: does not answer: killed", zygote->key.first));
+  fail(*zygote, {"fork", ETIMEDOUT, remedy_for_step("fork", ETIMEDOUT)});
+}
+
+// Its folders were looked through. True: nothing is wrong with them, and the zygote itself is on its way.
+bool Zygotes::checked(Zygote& zygote) {
+  read_err(zygote);
+  siginfo_t end{};
+  const bool good = !zygote.problem && ::waitid(P_PIDFD, zygote.process.pidfd.get(), &end, WEXITED | WNOWAIT) == 0 &&
+                    end.si_code == CLD_EXITED && end.si_status == 0;
+  if (!good) {
+    const bool said = !zygote.last_words.empty();
+    if (said && !zygote.problem) zygote.problem = {"zygote_folder", EINVAL, zygote.last_words};
+    return false;
+  }
+  loop_.unwatch(zygote.err_watch, zygote.process.err.get());
+  loop_.unwatch(zygote.end_watch, zygote.process.pidfd.get());
+  zygote.state = State::starting;
+  const pid_t look = zygote.process.pid;
+  zygote.problem = begin(zygote);
+  if (zygote.problem) return false;  // its process is still the one that looked, to be reaped
+  ::waitpid(look, nullptr, 0);
+  return true;
+}
+
+void Zygotes::reap(Zygote& zygote) {
+  if (zygote.state == State::checking && checked(zygote)) return;
+  if (zygote.control_watch != 0) read_control(zygote);  // what it said before it died
+  fail(zygote, {"zygote_warm_up", ESRCH, words_of(zygote)});
+  int status = 0;
+  ::waitpid(zygote.process.pid, &status, 0);
+  // Somebody killed it: it fell silent before we gave it up, and not by leaving.
+  const bool killed = zygote.problem->error == ESRCH && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+  loop_.unwatch(zygote.control_watch, zygote.process.control.get());
+  loop_.unwatch(zygote.err_watch, zygote.process.err.get());
+  loop_.unwatch(zygote.end_watch, zygote.process.pidfd.get());
+  auto owned = std::move(zygotes_.extract(zygote.id).mapped());
+  const bool never_served = comes_up(*owned);
+  if (never_served && !killed) {
+    const std::uint64_t now = boot_ms();
+    failed_[owned->key] = {*owned->problem, now + kPausePerAttempt * (now - owned->started_boot_ms)};
+  }
+  if (never_served && !owned->reported) tried_(owned->key.first, owned->key.second, owned->problem);
+  if (const auto old = current_.find(owned->key); never_served && old != current_.end()) find(old->second)->served = 0;
+  for (std::uint64_t id : owned->running) {
+    if (Run* run = runs_.find(id); run != nullptr) runs_.end(*run);
+  }
+  for (std::uint64_t id : owned->waiting) {
+    Run* run = runs_.find(id);
+    if (run == nullptr) continue;
+    if (never_served && killed) {  // which says nothing about the job
+      decide(*run, RunStatus::lost, "its script host ended while it warmed up");
+      runs_.end(*run);
+    } else if (never_served) {
+      decide_setup_error(*run, owned->problem->step, owned->problem->error, owned->problem->remedy);
+      runs_.end(*run);
+    } else {
+      submit(*run);
+    }
+  }
+}
+
+// An idle sandbox may have died while it waited: then the next. But where one could not be given this run's limits, the
+// others could not either, and are kept for other runs.
+bool Zygotes::adopt(Zygote& zygote, Run& run) {
+  while (const auto id = zygote.pool.take(run.spec)) {
+    Run* idle = runs_.find(*id);
+    if (idle == nullptr) continue;
+    if (runs_.adopt(*idle, run)) {
+      if (idle->runs > 1) zygote.pool.lend(*id, idle->spec);
+      count_run(zygote);
+      return true;
+    }
+    if (idle->kill_wanted) return false;
+  }
+  return false;
+}
+
+// Behind the runs that wait, and few at a time: their set-up must not be in the way of those that come.
+void Zygotes::refill(Zygote& zygote) {
+  while (!zygote.problem && zygote.state == State::serving && zygote.waiting.empty() &&
+         zygote.unanswered < kMostPrewarmedUnanswered && zygote.pool.wanted() > 0) {
+    Run& prewarmed = runs_.add_prewarmed(zygote.pool.shape());
+    zygote.pool.forming(prewarmed.id);
+    if (!fork(zygote, prewarmed)) return;
+  }
+}
+
+void Zygotes::confined(Run& run) {
+  Zygote* zygote = find(run.zygote);
+  if (zygote == nullptr || !run.idle) return;
+  zygote->pool.ready(run.id);
+  refill(*zygote);
+}
+
+// Runs that wait are begun by whoever has called: the zygote or the sandbox itself has had something to say.
+bool Zygotes::turned(Run& run) {
+  Zygote* zygote = find(run.zygote);
+  if (zygote == nullptr || zygote->problem || zygote->state != State::serving || !zygote->pool.back(run.id, run.spec))
+    return false;
+  feed(*zygote);
+  return true;
+}
+
+void Zygotes::tend() {
+  tending_ = loop_.at(boot_ms() + kTendMs, [this] { tend(); });
+  for (const auto& [id, zygote] : zygotes_) {
+    discard(zygote->pool.tend());
+    const bool old = zygote->since_boot_ms != 0 && settings_.age_each_ms != 0 &&
+                     boot_ms() - zygote->since_boot_ms > settings_.age_each_ms;
+    if (zygote->state == State::serving && outlived(*zygote)) {
+      replace(*zygote);
+    } else if (old && zygote->served > 0 && zygote->state == State::serving) {
+      zygote->since_boot_ms = boot_ms();
+      replace(*zygote);
+    }
+  }
+}
+
+// Its jobs would run what is not installed any more.
+bool Zygotes::outlived(Zygote& zygote) {
+  std::string changed = zygote.loaded.changed();
+  if (changed.empty()) return false;
+  if (changed != zygote.changed)
+    warn_(fmt::format("zygote {} of context {}: {} has changed since it was loaded: it is replaced", zygote.key.first,
+                      zygote.key.second, changed));
+  zygote.changed = std::move(changed);
+  return true;
+}
+
+// One that cannot be set up, or dies of it (of its limits, say), is no loss. But the next would fail as well, and so on
+// without end: then a run of its own will say why.
+void Zygotes::idle_ended(Zygote& zygote, const Run& run) {
+  zygote.pool.gone(run.id);
+  if (!zygote.pool.hopeless()) return;
+  warn_(fmt::format("zygote {}: no more sandboxes like this are prewarmed: {}", zygote.key.first, run.outcome.reason));
+  discard(zygote.pool.give_up());
+}
+
+void Zygotes::discard(const std::vector<std::uint64_t>& idle) {
+  for (const std::uint64_t id : idle) {
+    if (Run* run = runs_.find(id); run != nullptr) runs_.discard(*run);
+  }
 }
 
 }  // namespace mycojobs::sandbox

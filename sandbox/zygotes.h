@@ -30,7 +30,7 @@ struct ZygotesSettings {
   std::map<std::pair<std::string, Id>, ScriptHost> hosts;  // by name and context
   IdRange ids;
   int filters = -1, alive = -1;
-  std::uint32_t runs_each = 0, age_each_ms = 0, spares = 0;
+  std::uint32_t runs_each = 0, age_each_ms = 0, prewarmed = 0;
   bool landlock_may_miss = false, memory_cgroup = false;
   std::string fail_step;
   std::vector<std::string> leave_out;
@@ -52,8 +52,8 @@ class Zygotes {
   void submit(Run&);    // now, or when its zygote is ready
   void run_gone(Run&);  // Runs::on_gone()
   void confined(Run&);
-  bool turned(Run&);                // Runs::on_turned()
-  void condemn_silent(const Run&);  // its zygote does not answer
+  bool turned(Run&);             // Runs::on_turned()
+  void fail_silent(const Run&);  // its zygote does not answer
   void retire(const std::string& host);
 
  private:
@@ -66,7 +66,7 @@ class Zygotes {
     Loop::Watch control_watch = 0, err_watch = 0, end_watch = 0;
     Loop::Timer warm_up;
     std::uint64_t started_boot_ms = 0;
-    bool told = false;                         // how its trial went
+    bool reported = false;                     // how its trial went
     std::uint32_t served = 0, unanswered = 0;  // runs in all; forks that it has not confirmed
     std::uint64_t since_boot_ms = 0;           // it serves
     Pool pool;
@@ -75,8 +75,8 @@ class Zygotes {
     std::optional<SetupError> problem;
     std::string last_words;  // on stderr; until it serves, all of them
     Loaded loaded;
-    bool told_files = false;  // what it is made of: once
-    std::string changed;      // the last of its files that was told to have
+    bool has_files = false;  // it has said what it is made of
+    std::string changed;     // the last of its files that was reported as changed
   };
 
   const ScriptHost* row_of(const Key&) const;  // the context's own before the general one; null: there is none
@@ -92,38 +92,38 @@ class Zygotes {
   bool fork(Zygote&, Run&);
   void count_run(Zygote&);
   void refill(Zygote&);
-  void spare_ended(Zygote&, const Run&);
-  void discard(const std::vector<std::uint64_t>& spares);
+  void idle_ended(Zygote&, const Run&);
+  void discard(const std::vector<std::uint64_t>& idle);
   void tend();
   void replace(Zygote&);
   bool outlived(Zygote&);
   void read_control(Zygote&);
   bool obey(Zygote&, RawFrame&);
   void read_err(Zygote&);
-  void tell_words(Zygote&, std::string words);
+  void report_words(Zygote&, std::string words);
   std::string words_of(const Zygote&) const;
   void begin_trial(Zygote&);
   void end_trial(Zygote&, Run& canary);
   void begin_serving(Zygote&);
-  void condemn(Zygote&, SetupError why);
-  void bury(Zygote&);
+  void fail(Zygote&, SetupError why);
+  void reap(Zygote&);
 
   Loop& loop_;
   Runs& runs_;
   Runs::Warn warn_;
   Tried tried_;
   ZygotesSettings settings_;
-  static constexpr std::size_t kMostWords = 2048;  // of its reason to refuse: each run that waits is told
+  static constexpr std::size_t kMostWords = 2048;  // of its reason to refuse, which each run that waits has in its end
   struct Failed {
     SetupError problem;
     std::uint64_t until_boot_ms = 0;  // it is not tried again before
   };
 
   std::map<std::uint64_t, std::unique_ptr<Zygote>> zygotes_;
-  std::map<Key, Failed> failed_;             // what did not come up, last
-  std::map<std::string, std::string> told_;  // of programs: why another build of them runs
-  std::map<Key, std::uint64_t> current_;     // takes new runs
-  std::map<Key, std::uint64_t> successors_;  // warming up to become current
+  std::map<Key, Failed> failed_;                     // what did not come up, last
+  std::map<std::string, std::string> other_builds_;  // of programs: why another build of them runs, as reported
+  std::map<Key, std::uint64_t> current_;             // takes new runs
+  std::map<Key, std::uint64_t> successors_;          // warming up to become current
   std::uint64_t next_ = 1;
   Loop::Timer tending_;
 };

@@ -14,7 +14,6 @@
 #include "executors/python/hosts.h"
 #include "executors/table.h"
 #include "sandbox/client.h"
-#include "sandbox/probe.h"
 #include "store/embedded_redis.h"
 #include "store/redis_store.h"
 #include "transport/local.h"
@@ -36,8 +35,8 @@ SandboxConfig sandbox_config(const Settings& settings, const std::vector<Id>& wa
     config.uid_count = settings.sandbox_uid_range.count;
   }
   for (Id context : warm) config.warm.push_back({"python", context});
-  config.spares = settings.sandbox_spares;
-  config.slot_runs = settings.sandbox_slot_runs;
+  config.prewarmed = settings.sandbox_spares;
+  config.sandbox_runs = settings.sandbox_slot_runs;
   config.zygote_runs = settings.sandbox_zygote_runs;
   config.zygote_age_ms = settings.sandbox_zygote_age_ms;
   config.alive_fd = alive_fd;

@@ -1,11 +1,9 @@
 #include "transport/webhook.h"
 
-#include <sodium/utils.h>
-
-#include <array>
 #include <cerrno>
 #include <fstream>
 
+#include "base/base64.h"
 #include "base/errno_text.h"
 #include "base/sha256.h"
 
@@ -16,23 +14,11 @@ constexpr std::uint32_t kTimeoutMs = 10000;
 constexpr std::size_t kLeastSecret = 16, kMostSecret = 1024;
 constexpr std::string_view kMarked = "whsec_";
 
-std::string base64(std::string_view bytes) {
-  std::string out(sodium_base64_ENCODED_LEN(bytes.size(), sodium_base64_VARIANT_ORIGINAL), '\0');
-  sodium_bin2base64(out.data(), out.size(), reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
-                    sodium_base64_VARIANT_ORIGINAL);
-  out.pop_back();  // its NUL
-  return out;
-}
-
 // Empty: it is none.
 std::string secret_of(std::string_view line) {
   if (!line.starts_with(kMarked)) return std::string(line);
   line.remove_prefix(kMarked.size());
-  std::array<unsigned char, kMostSecret> bytes{};
-  std::size_t size = 0;
-  const bool sound = sodium_base642bin(bytes.data(), bytes.size(), line.data(), line.size(), nullptr, &size, nullptr,
-                                       sodium_base64_VARIANT_ORIGINAL) == 0;
-  return sound ? std::string(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size)) : std::string();
+  return decode_base64(line).value_or("");
 }
 
 }  // namespace
@@ -63,7 +49,7 @@ std::string webhook_signature(const std::vector<std::string>& secrets, std::stri
   text.append(".").append(std::to_string(unix_s)).append(".").append(body);
   for (const std::string& secret : secrets) {
     if (!all.empty()) all += ' ';
-    all += "v1," + base64(hmac_sha256(secret, text));
+    all += "v1," + encode_base64(hmac_sha256(secret, text));
   }
   return all;
 }

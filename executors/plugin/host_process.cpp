@@ -15,7 +15,7 @@
 #include "base/errno_text.h"
 #include "base/log.h"
 #include "domain/utf8.h"
-#include "executors/plugin/texts.h"
+#include "executors/plugin/plugin_json.h"
 
 namespace mycojobs::plugin {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "base/counted.h"
 #include "domain/utf8.h"
-#include "executors/plugin/questions.h"
+#include "executors/plugin/plugin_json.h"
 
 namespace mycojobs::plugin {
 namespace {
@@ -73,12 +73,12 @@ CheckRow interpret_row(PluginClient& client, const std::string& what, const JobF
                        std::string stderr_tail) {
   Ended ended = ended_of(facts.job);
   ended.stderr_tail = std::move(stderr_tail);
-  const auto told = client.interpret(1, outcome_question(ended, outcome));
+  const auto read = client.interpret(1, outcome_question(ended, outcome));
   CheckRow row{"interpret: " + what, true, "the default"};
-  if (!told) return {std::move(row.name), false, told.error().message};
-  if (told->result) row.detail = "a result of " + counted(told->result->size(), "key");
-  if (told->message) row.detail = "an error: " + told->type + ": " + shown(*told->message, 200);
-  if (told->result && outcome.status == RunStatus::signal)
+  if (!read) return {std::move(row.name), false, read.error().message};
+  if (read->result) row.detail = "a result of " + counted(read->result->size(), "key");
+  if (read->message) row.detail = "an error: " + read->type + ": " + shown(*read->message, 200);
+  if (read->result && outcome.status == RunStatus::signal)
     return {std::move(row.name), false, "a result after a signal"};
   return row;
 }

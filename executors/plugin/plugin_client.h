@@ -1,16 +1,16 @@
 // One plugin. Each context has a host of its own, so that what one tenant's script does to the plugin is no other's
 // concern; a few are kept, the ones that were used last. A host that dies, hangs or speaks nonsense is killed, and the
-// next call starts another; after three faults in a row the plugin rests in that context (rest.h), and calls fail at
+// next call starts another; after three faults in a row the plugin rests in that context (Rest), and calls fail at
 // once.
 //
 // Errors of its calls, by what the caller can do next:
-//   unavailable   the plugin's fault: it says nothing about the job, which may be run again at once; or it rests: then
-//   not
-//                 before its pause is over (resting())
+//   unavailable   the plugin's fault. It says nothing about the job, which may be run again at once; or, while the
+//                 plugin rests, when its pause is over (resting())
 //   invalid       the plugin says that this job can never run, or on probe(), that this host cannot run its scripts
-//   too_large     the job is more than a plugin can be told
+//   too_large     the job does not fit into what a plugin can be asked
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -21,14 +21,40 @@
 
 #include "base/fd.h"
 #include "executors/plugin/host_process.h"
-#include "executors/plugin/replies.h"
-#include "executors/plugin/rest.h"
+#include "executors/plugin/plugin_json.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/policy.h"
 #include "mycojobs/records.h"
 #include "mycojobs/result.h"
 
 namespace mycojobs::plugin {
+
+// When a plugin that fails again and again may be tried: kFaults in a row are answered at once by a new host, then it
+// rests, 1 s at first and twice as long after each further fault, 60 s at most. A call that works ends all of that.
+// After a fault that took its time it rests four times as long, so that a context whose scripts hang it takes no more
+// than a fifth of the time of those that wait for it.
+class Rest {
+ public:
+  static constexpr std::uint32_t kFaults = 3;
+  static constexpr std::uint64_t kShortestMs = 1000, kLongestMs = 60000, kSlowMs = 150;
+
+  void failed(std::uint64_t now_boot_ms, std::uint64_t took_ms = 0) {
+    until_boot_ms_ = now_boot_ms + (took_ms < kSlowMs ? 0 : took_ms * 4);
+    if (++faults_ < kFaults) return;
+    pause_ms_ = pause_ms_ == 0 ? kShortestMs : std::min(pause_ms_ * 2, kLongestMs);
+    until_boot_ms_ = std::max(until_boot_ms_, now_boot_ms + pause_ms_);
+  }
+  void worked() { *this = Rest(); }
+  // 0: it may be tried now.
+  std::uint64_t left_ms(std::uint64_t now_boot_ms) const {
+    return now_boot_ms >= until_boot_ms_ ? 0 : until_boot_ms_ - now_boot_ms;
+  }
+  std::uint32_t faults() const { return faults_; }
+
+ private:
+  std::uint32_t faults_ = 0;
+  std::uint64_t pause_ms_ = 0, until_boot_ms_ = 0;
+};
 
 struct PluginOptions {
   std::string host;  // path of mycojobs-pluginhost

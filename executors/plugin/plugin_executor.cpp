@@ -9,8 +9,7 @@
 #include "domain/codec.h"
 #include "domain/utf8.h"
 #include "executors/exec/program_conversation.h"
-#include "executors/plugin/questions.h"
-#include "executors/plugin/texts.h"
+#include "executors/plugin/plugin_json.h"
 
 namespace mycojobs::plugin {
 namespace {
@@ -30,30 +29,30 @@ void set_status(JobEnd& end, JobStatus status, std::string detail) {
   }
 }
 
-void apply(const Interpreted& told, const Outcome& outcome, JobEnd& end) {
-  if (told.result) {
+void apply(const Interpreted& read, const Outcome& outcome, JobEnd& end) {
+  if (read.result) {
     set_status(end, JobStatus::finished, "ok");
     end.error.clear();
     end.error_info.clear();
-    end.result = *told.result;
+    end.result = *read.result;
     end.retry_forbidden = false;
     end.retry_after_ms = std::nullopt;
     return;
   }
-  if (!told.message) return;
+  if (!read.message) return;
   set_status(end, JobStatus::error, "exception");
   end.result.clear();
-  end.error = printable_line(told.type + ": " + *told.message);
-  json info = {{"type", told.type}, {"message", *told.message}};
-  if (told.line > 0) {
-    end.error += fmt::format(" (line {})", told.line);
-    info["line"] = told.line;
+  end.error = printable_line(read.type + ": " + *read.message);
+  json info = {{"type", read.type}, {"message", *read.message}};
+  if (read.line > 0) {
+    end.error += fmt::format(" (line {})", read.line);
+    info["line"] = read.line;
   }
   if (outcome.status == RunStatus::signal) info["signal"] = outcome.signal;
   if (outcome.status == RunStatus::exit) info["exit"] = outcome.exit_code;
   end.error_info = dump_json(info);
-  end.retry_forbidden = told.retry_forbidden;
-  end.retry_after_ms = told.retry_after_ms;
+  end.retry_forbidden = read.retry_forbidden;
+  end.retry_after_ms = read.retry_after_ms;
 }
 
 bool ended_by_itself(const Outcome& outcome) {
@@ -105,20 +104,20 @@ JobEnd PluginConversation::finish(const Outcome& outcome) const {
   Ended ended = ended_;
   if (ended.stderr_tail.size() > kStderrTail) ended.stderr_tail.erase(0, ended.stderr_tail.size() - kStderrTail);
   ended.result = end.result;
-  const auto told = client_->interpret(context_, outcome_question(ended, outcome));
+  const auto read = client_->interpret(context_, outcome_question(ended, outcome));
   const auto stands = [&](const std::string& why) {
     log(LogLevel::warn, "plugin", "{}: the default reading of a job's end stands: {}",
         job_key(ended.caller_id, ended.id), why);
     return end;
   };
-  if (!told) return stands(told.error().message);
-  if (told->result && outcome.status == RunStatus::signal) return stands("interpret: a result after a signal");
+  if (!read) return stands(read.error().message);
+  if (read->result && outcome.status == RunStatus::signal) return stands("interpret: a result after a signal");
   std::uint64_t bytes = 0;
-  if (told->result) {
-    for (const auto& [key, value] : *told->result) bytes += key.size() + value.size();
+  if (read->result) {
+    for (const auto& [key, value] : *read->result) bytes += key.size() + value.size();
   }
   if (bytes > max_result_bytes_) return stands(fmt::format("interpret: its result has {} bytes", bytes));
-  apply(*told, outcome, end);
+  apply(*read, outcome, end);
   return end;
 }
 

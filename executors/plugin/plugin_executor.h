@@ -2,7 +2,7 @@
 // sandbox, and the plugin may say what its end means.
 //
 // Whose fault a failure is. The plugin says that a job can never run: invalid, and the job is a dead letter. The plugin
-// fails at telling, or rests: unavailable, and the job goes back to its queue as if it had not been taken. If it fails
+// cannot say, or rests: unavailable, and the job goes back to its queue as if it had not been taken. If it fails
 // three times in a row over the same job: unsupported, and the job ends with setup_error, which its retries count. All
 // of this by context: what one tenant's script does to the plugin ends no other's jobs. If interpret fails, the default
 // reading of the program's end stands.

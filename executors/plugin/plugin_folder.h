@@ -1,5 +1,5 @@
-// The plugin folder: every *.so in it is a plugin, in the order of their names. One that is refused is told with its
-// reason, and the others are loaded all the same.
+// The plugin folder: every *.so in it is a plugin, in the order of their names. One that is refused is reported with
+// its reason, and the others are loaded all the same.
 #pragma once
 
 #include <array>

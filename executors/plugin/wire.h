@@ -3,8 +3,8 @@
 //   frame = length of the payload, u32 little-endian | kind, u8 | number of the call, u32 little-endian | payload
 //
 //   host    loaded (call 0: a description) or refused (why), once, when the plugin has been loaded
-//   agent   probe, prepare or interpret, numbered from 1   -->   host   answer, nothing, threw or too_large, same
-//   number
+//   agent   probe, prepare or interpret, numbered from 1
+//   host    answer, nothing, threw or too_large, with the number of the call
 //
 // The plugin shares the host's process, so nothing that comes from there is to be believed.
 #pragma once

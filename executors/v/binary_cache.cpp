@@ -77,7 +77,7 @@ Result<void> BinaryCache::keep(const std::string& key, std::string_view program)
   MJ_CHECK(make_folders(folder_));
   const std::string path = folder_ + '/' + kUnfinished + std::to_string(::getpid()) + '-' + std::to_string(next++);
   Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
-  // Not forced to the disk: after a power cut its hash tells.
+  // Not forced to the disk: after a power cut its hash shows it.
   const bool written = file && write_all(file.get(), sha256_hex(program) + '\n') && write_all(file.get(), program);
   if (!written || ::rename(path.c_str(), (folder_ + '/' + key).c_str()) != 0) {
     const int error = errno;

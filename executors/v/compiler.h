@@ -1,8 +1,11 @@
-// The V compiler of this host: where it is, who it is, and what of the host its runs have to see.
+// The V compiler of this host: where it is, which version it is, what its runs have to see of the host, and what its
+// errors say about a script.
 #pragma once
 
 #include <string>
+#include <string_view>
 
+#include "executors/answer.h"
 #include "mycojobs/result.h"
 
 namespace mycojobs {
@@ -19,5 +22,15 @@ Result<Compiler> find_compiler(const std::string& configured);
 
 // "V 0.4.8 a1b2c3d", as it says itself. Runs it. Error unsupported.
 Result<std::string> version_of(const Compiler&);
+
+inline constexpr std::string_view kSourceFile = "main.v";  // what the compiler knows the script as
+
+// "greet.v": what messages call the script of a job with this name.
+std::string source_name(std::string_view job_name);
+
+// The first "main.v:3:5: error: text" is the message; else the first line with "error:" in it; else the last one.
+// The traceback is the whole text. In both the script goes by `name`. Never asks for another attempt: the compiler
+// would say the same.
+ScriptError compile_error(std::string_view text, const std::string& name);
 
 }  // namespace mycojobs

@@ -6,7 +6,6 @@
 
 #include "base/log.h"
 #include "domain/codec.h"
-#include "executors/v/compile_error.h"
 
 namespace mycojobs {
 namespace {
@@ -133,7 +132,7 @@ class VConversation final : public Conversation {
     JobEnd end = run_       ? run_->finish(whole)
                  : problem_ ? end_of_problem(outcome)
                             : compile_->end_of_failure(outcome, source_name(job_.facts.job.name));
-    tell_stage(end, outcome);
+    add_stage(end, outcome);
     return end;
   }
 
@@ -175,7 +174,7 @@ class VConversation final : public Conversation {
     return outcome_to_end(end_context(job_.facts, "v.run"), outcome, answer);
   }
 
-  void tell_stage(JobEnd& end, const Outcome& outcome) const {
+  void add_stage(JobEnd& end, const Outcome& outcome) const {
     json receipt = json::parse(end.receipt);
     receipt["compile"] = {{"cached", compile_ == nullptr}};
     if (compile_) {

@@ -4,8 +4,10 @@
 //      |                           |                                  |             |
 //      '-------- refused ----------'----------------------------------'             '-- plain HTTP: answer sent --.
 //                   v                                                                                             v
-//               draining (the answer goes out; what the job still says is read away, or it would lose the answer) -->
-//               closed
+//               draining --------------------------------------------------------------------------------------> closed
+//
+// draining: the answer goes out. What the job still sends is read and dropped, or a reset would take the answer with
+// it.
 //
 // A tunnel (CONNECT, SOCKS5) ends when both sides have said their end; each side's end is passed on by itself. A plain
 // HTTP request has one answer and closes. Whatever breaks ends both sides by a reset, so that nobody takes half for
@@ -20,11 +22,10 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "sandbox/egress/http.h"
 #include "sandbox/egress/judge.h"
 #include "sandbox/egress/poller.h"
-#include "sandbox/egress/request_head.h"
 #include "sandbox/egress/resolver.h"
-#include "sandbox/egress/response_head.h"
 
 namespace mycojobs::egress {
 
@@ -40,7 +41,7 @@ struct RunState {
   Times times;
   Poller poller;
   std::uint64_t connections = 0, bytes_up = 0, bytes_down = 0, denied = 0;
-  std::function<void(const std::string&)> tell_denied;
+  std::function<void(const std::string&)> report_denied;
 };
 
 class Connection {
@@ -61,11 +62,11 @@ class Connection {
     Fd fd;
     std::uint32_t waits_for = 0;
   };
-  struct Lane {           // one direction
-    std::string pending;  // read but not yet written; while it has something, nothing more is read
-    bool ended = false;   // the reader has seen the end
-    bool told = false;    // and the other side was told
-    bool broken = false;  // the other side takes no more
+  struct Lane {              // one direction
+    std::string pending;     // read but not yet written; while it has something, nothing more is read
+    bool ended = false;      // the reader has seen the end
+    bool passed_on = false;  // and the other side has been shut
+    bool broken = false;     // the other side takes no more
   };
 
   void read_request();

@@ -1,10 +1,10 @@
-// What the launcher and mycojobs-egress tell one another; frames as in sandbox/frames.h.
+// What the launcher and mycojobs-egress say to one another; frames as in sandbox/frames.h.
 //
 //   launcher -> egress    Serve + {listener}, Close
 //   egress   -> launcher  Denied (at most kMaxDenied a run), Ended (the one answer to each Close), Trouble
 //
 // The listener is a TCP socket that listens on 127.0.0.1 in the job's network namespace; its copy here is closed at
-// Close. A run that could not be served is told by Trouble; its Close is answered all the same.
+// Close. A run that could not be served is reported by Trouble; its Close is answered all the same.
 #pragma once
 
 #include <cstdint>
@@ -55,7 +55,7 @@ struct Ended {
   std::uint64_t run = 0;
   std::uint64_t connections = 0;               // that were made outside
   std::uint64_t bytes_up = 0, bytes_down = 0;  // of what jobs and servers said through them
-  std::uint64_t denied = 0;                    // all of them, also those that Denied did not tell
+  std::uint64_t denied = 0;                    // all of them, also those that Denied did not report
 };
 template <class A>
 void fields(A& a, Ended& m) {

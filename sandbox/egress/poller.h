@@ -26,8 +26,8 @@ class Poller {
     epoll_event event{};
     event.events = wanted;
     event.data.u64 = static_cast<std::uint64_t>(id) << 32 | static_cast<std::uint32_t>(descriptor);
-    const int deed = wanted == 0 ? EPOLL_CTL_DEL : now == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
-    if (::epoll_ctl(epoll_.get(), deed, descriptor, &event) != 0) return errno;
+    const int operation = wanted == 0 ? EPOLL_CTL_DEL : now == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+    if (::epoll_ctl(epoll_.get(), operation, descriptor, &event) != 0) return errno;
     now = wanted;
     return 0;
   }

@@ -63,7 +63,7 @@ bool Proxy::read_launcher() {
       case sandbox::Received::closed:
         return false;
       case sandbox::Received::malformed:
-        tell(Trouble{"egress: a frame from the launcher is malformed"});
+        send(Trouble{"egress: a frame from the launcher is malformed"});
         break;
       case sandbox::Received::frame:
         obey(frame);
@@ -78,21 +78,21 @@ void Proxy::obey(sandbox::RawFrame& frame) {
   Close closing;
   if (decode(frame, serving) && frame.fds.size() == 1) return serve(serving, std::move(frame.fds.front()));
   if (decode(frame, closing) && frame.fds.empty()) return close(closing);
-  tell(Trouble{"egress: a frame from the launcher is not understood: kind " + std::to_string(frame.kind) + ", " +
+  send(Trouble{"egress: a frame from the launcher is not understood: kind " + std::to_string(frame.kind) + ", " +
                std::to_string(frame.fds.size()) + " descriptors"});
 }
 
 void Proxy::serve(const Serve& message, Fd listener) {
   const auto trouble = [&](const std::string& why) {
-    tell(Trouble{"egress: run " + std::to_string(message.run) + ": " + why});
+    send(Trouble{"egress: run " + std::to_string(message.run) + ": " + why});
   };
   if (runs_.contains(message.run) || message.run == kLauncher) return trouble("is served already");
   auto allow = parse_allow(message.allow);
   if (!allow) return trouble(allow.error().message);
   RunState state{Judge(std::move(*allow)), resolver_, options_.times, Poller(), 0, 0, 0, 0, {}};
   if (!state.poller) return trouble("epoll_create1: " + errno_text(errno));
-  state.tell_denied = [this, run = message.run, told = 0U](const std::string& text) mutable {
-    if (told++ < kMaxDenied) tell(Denied{run, text});
+  state.report_denied = [this, run = message.run, reported = 0U](const std::string& text) mutable {
+    if (reported++ < kMaxDenied) send(Denied{run, text});
   };
   auto run = Run::start(std::move(state), std::move(listener));
   if (!run) return trouble(run.error().message);
@@ -116,7 +116,7 @@ void Proxy::close(const Close& message) {
     ended.denied = state.denied;
     runs_.erase(found);
   }
-  tell(ended);
+  send(ended);
 }
 
 // A fair share of the descriptors: a flood of one run leaves the others theirs.
@@ -127,7 +127,7 @@ std::size_t Proxy::limit() const {
 }
 
 template <class Message>
-void Proxy::tell(const Message& message) {
+void Proxy::send(const Message& message) {
   unsent_.push_back(sandbox::encode(message));
 }
 
@@ -144,8 +144,8 @@ bool Proxy::flush() {
   epoll_event event{};
   event.events = wanted;
   event.data.u64 = kLauncher;
-  const int deed = launcher_waits_for_ == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
-  if (::epoll_ctl(epoll_.get(), deed, launcher_.get(), &event) != 0) return false;
+  const int operation = launcher_waits_for_ == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+  if (::epoll_ctl(epoll_.get(), operation, launcher_.get(), &event) != 0) return false;
   launcher_waits_for_ = wanted;
   return true;
 }

@@ -30,7 +30,7 @@ class Proxy {
   void close(const Close&);
   std::size_t limit() const;
   template <class Message>
-  void tell(const Message&);
+  void send(const Message&);
   bool flush();
 
   Fd epoll_, launcher_;

@@ -7,9 +7,8 @@
 //   capabilities       all of them, and the bounding set
 //   no_new_privs, not dumpable (a credential change makes it dumpable again, so after the ids)
 //   seccomp, last      what the loop, c-ares and malloc call; sockets of TCP, UDP and route netlink (getifaddrs) only;
-//   files
-//                      for reading only; nothing executable in memory; no listen, no fork, no exec, no ptrace, no
-//                      mount. All else is EPERM; another architecture's calls kill.
+//                      files for reading only; nothing executable in memory; no listen, no fork, no exec, no ptrace,
+//                      no mount. All else is EPERM; another architecture's calls kill.
 //
 // It keeps the host's network, because that is its work, and may read what everybody may (/etc/resolv.conf,
 // /etc/hosts).

@@ -1,10 +1,6 @@
-// SOCKS5, RFC 1928.
-//
-//   greeting  5 | count | methods        answer  5 | 0 (no authentication) or 255
-//   request   5 | command | 0 | type | address | port      answer  5 | reply | 0 | 1 | 0.0.0.0 | 0
-#include <algorithm>
+#include "sandbox/egress/socks.h"
 
-#include "sandbox/egress/request_head.h"
+#include <algorithm>
 
 namespace mycojobs::egress {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <random>
 
-#include "sandbox/egress/request_head.h"
-#include "sandbox/egress/response_head.h"
+#include "sandbox/egress/http.h"
+#include "sandbox/egress/socks.h"
 
 namespace mycojobs::egress {
 namespace {

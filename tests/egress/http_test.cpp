@@ -1,8 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "sandbox/egress/request_head.h"
-#include "sandbox/egress/response_head.h"
+#include "sandbox/egress/http.h"
+#include "sandbox/egress/socks.h"
 
 namespace mycojobs::egress {
 namespace {

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "executors/v/binary_cache.h"
-#include "executors/v/compile_error.h"
 #include "executors/v/compiler.h"
 #include "support/process.h"
 

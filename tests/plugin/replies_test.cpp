@@ -1,9 +1,9 @@
 // What a plugin answers, read as if a stranger had written it: each fault is named.
-#include "executors/plugin/replies.h"
+#include "executors/plugin/plugin_json.h"
 
 #include <gtest/gtest.h>
 
-#include "executors/plugin/base64.h"
+#include "base/base64.h"
 
 namespace mycojobs::plugin {
 namespace {
@@ -95,6 +95,8 @@ TEST(Base64, IsThatOfTheRfc) {
   EXPECT_EQ(decode_base64("Zm8="), "fo");
   EXPECT_EQ(decode_base64("Zm9vYmFy"), "foobar");
   EXPECT_EQ(decode_base64("+/+/"), "\xfb\xff\xbf");
+  for (const char* bytes : {"", "f", "fo", "foo", "\xfb\xff\xbf"})
+    EXPECT_EQ(decode_base64(encode_base64(bytes)), bytes);
   for (const char* text : {"Z", "Zg", "Zg=", "Zh==", "Zm9=", "====", "Zg==Zg==", "Zm 9", "Zm-_"})
     EXPECT_FALSE(decode_base64(text)) << text;
 }

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "sandbox/cgroup_find.h"
+#include "sandbox/cgroup.h"
 
 namespace {
 

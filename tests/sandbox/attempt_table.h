@@ -22,7 +22,7 @@ const Attempts& attempts_to_escape();
 const Attempts& attempts_on_limits();
 const Attempts& attempts_at_random();
 const Attempts& attempts_to_pin();    // kernel memory
-const Attempts& attempts_on_slots();  // what is left in a slot, and how the next job would find it
+const Attempts& attempts_on_reuse();  // what is left in a sandbox, and how the next job would find it
 
 std::string verdict(long result);                    // "ok", or the name of errno
 std::string error_name();                            // of errno

@@ -46,7 +46,7 @@ std::string attempt(const std::string& line) {
   for (const Attempts* section :
        {&attempts_on_files(), &attempts_on_processes(), &attempts_on_signals(), &attempts_on_network(),
         &attempts_on_memory(), &attempts_on_kernel(), &attempts_combined(), &attempts_to_escape(),
-        &attempts_on_limits(), &attempts_at_random(), &attempts_on_slots(), &attempts_to_pin()}) {
+        &attempts_on_limits(), &attempts_at_random(), &attempts_on_reuse(), &attempts_to_pin()}) {
     if (const auto found = section->find(words[0]); found != section->end()) return found->second(words);
   }
   return "no such attempt";

@@ -12,7 +12,7 @@
 #include <sstream>
 
 #include "base/clock.h"
-#include "sandbox/probe.h"
+#include "sandbox/client.h"
 
 namespace mycojobs::test {
 namespace {

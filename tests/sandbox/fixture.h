@@ -59,7 +59,7 @@ std::size_t groups_of(pid_t launcher);
 struct OwnSandbox {
   std::unique_ptr<Sandbox> sandbox;
   pid_t guardian = -1, launcher = -1;
-  std::size_t spares = SandboxConfig().spares;  // at most, of each zygote
+  std::size_t prewarmed = SandboxConfig().prewarmed;  // at most, of each zygote
 };
 OwnSandbox own_sandbox(const SandboxConfig& config = test_config());
 

@@ -101,9 +101,9 @@ TEST(Fuzz, RandomCallsOfJobsChangeNothingOutside) {
   for (const auto& [status, count] : ends) std::cout << status << ' ' << count << std::endl;
   EXPECT_EQ(state_of_host(guarded), before);
   EXPECT_EQ(children_of(own.launcher), zygotes);
-  // What is left are spares: an init and a job each, and a group in each hierarchy.
-  EXPECT_TRUE(eventually([&] { return descendants_of(own.launcher).size() <= zygotes.size() + 2 * own.spares; }));
-  EXPECT_TRUE(eventually([&] { return groups_of(own.launcher) <= groups + 2 * own.spares; }));
+  // What is left are idle sandboxes: an init and a job each, and a group in each hierarchy.
+  EXPECT_TRUE(eventually([&] { return descendants_of(own.launcher).size() <= zygotes.size() + 2 * own.prewarmed; }));
+  EXPECT_TRUE(eventually([&] { return groups_of(own.launcher) <= groups + 2 * own.prewarmed; }));
   EXPECT_FALSE(gone(own.launcher));
   EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
   fs::remove_all(guarded);

@@ -161,7 +161,7 @@ TEST(Cpu, ChildrenCount) {
             "timeout_cpu");
 }
 
-TEST(Spares, ServeRunsThatAreLikeTheOthersAndAreThemselvesAlone) {
+TEST(PrewarmedSandbox, ServeRunsThatAreLikeTheOthersAndAreThemselvesAlone) {
   OwnSandbox own = own_sandbox();
   std::vector<std::string> pids;
   EXPECT_TRUE(eventually([&] {
@@ -175,7 +175,7 @@ TEST(Spares, ServeRunsThatAreLikeTheOthersAndAreThemselvesAlone) {
   }));
 }
 
-TEST(Spares, RunThatDiffersIsSetUpForItself) {
+TEST(PrewarmedSandbox, RunThatDiffersIsSetUpForItself) {
   OwnSandbox own = own_sandbox();
   ASSERT_TRUE(eventually([&] { return has_step(run_attempts(*own.sandbox, spec_with(), "getpid").outcome, "spare"); }));
   RunSpec spec = spec_with();
@@ -183,11 +183,11 @@ TEST(Spares, RunThatDiffersIsSetUpForItself) {
   const Ran ran = run_attempts(*own.sandbox, spec, "descriptors");
   EXPECT_FALSE(has_step(ran.outcome, "spare"));
   EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason << ran.err;
-  // Many of the new kind: the spares become like them.
+  // Many of the new kind: the prewarmed ones become like them.
   EXPECT_TRUE(eventually([&] { return has_step(run_attempts(*own.sandbox, spec, "getpid").outcome, "spare"); }));
 }
 
-TEST(Spares, ClocksBeginWithTheRun) {
+TEST(PrewarmedSandbox, ClocksBeginWithTheRun) {
   OwnSandbox own = own_sandbox();
   ASSERT_TRUE(eventually([&] { return has_step(run_attempts(*own.sandbox, spec_with(), "getpid").outcome, "spare"); }));
   ::usleep(400'000);
@@ -195,8 +195,8 @@ TEST(Spares, ClocksBeginWithTheRun) {
   EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(300), "sleep 60000").outcome.status), "timeout_wall");
 }
 
-// The first run decides what the spares are like, but none is to be set up within its little memory.
-TEST(Spares, SmallRunThatComesFirstSpoilsThemForNobody) {
+// The first run decides what the prewarmed ones are like, but none is to be set up within its little memory.
+TEST(PrewarmedSandbox, SmallRunThatComesFirstSpoilsThemForNobody) {
   if (!may_limit_by_cgroup()) return;
   OwnSandbox own = own_sandbox();
   RunSpec small = spec_with();
@@ -206,7 +206,7 @@ TEST(Spares, SmallRunThatComesFirstSpoilsThemForNobody) {
 }
 
 // Killed while it waits: the next run must not be lost for it.
-TEST(Spares, DeathOfOneIsNobodysLoss) {
+TEST(PrewarmedSandbox, DeathOfOneIsNobodysLoss) {
   OwnSandbox own = own_sandbox();
   ASSERT_TRUE(eventually([&] { return has_step(run_attempts(*own.sandbox, spec_with(), "getpid").outcome, "spare"); }));
   for (int i = 0; i < 20; ++i) {

@@ -109,7 +109,7 @@ TEST(Fights, StormOfSignalsEndsAtTheDeadline) {
 // SP9
 TEST(Fights, FiveHundredZombiesAreBuried) {
   SandboxConfig config = test_config();
-  config.spares = 0;  // who is below the zygote is of the run
+  config.prewarmed = 0;  // who is below the zygote is of the run
   OwnSandbox own = own_sandbox(config);
   RunSpec spec = exec_spec();
   spec.limits.pids = 600;

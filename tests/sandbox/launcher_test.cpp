@@ -11,7 +11,7 @@
 #include <functional>
 
 #include "fixture.h"
-#include "sandbox/probe.h"
+#include "sandbox/client.h"
 
 namespace mycojobs::test {
 namespace {
@@ -34,7 +34,7 @@ std::size_t lines_in(const std::string& path) {
 
 TEST(Launcher, TwoHundredJobsLeaveNothingBehind) {
   SandboxConfig config = test_config();
-  config.spares = 0;  // leak_test.cpp counts with them
+  config.prewarmed = 0;  // leak_test.cpp counts with them
   OwnSandbox own = own_sandbox(config);
   run_attempts(*own.sandbox, spec_with(), "getpid");
   EXPECT_TRUE(
@@ -114,7 +114,7 @@ TEST(Launcher, KilledZygoteLosesItsRunsAndTheNextRunHasANewOne) {
 
 TEST(Launcher, FenceHoldsWhileTheLauncherIsStopped) {
   SandboxConfig config = test_config();
-  config.spares = 0;  // who is below the zygote is of the run
+  config.prewarmed = 0;  // who is below the zygote is of the run
   OwnSandbox own = own_sandbox(config);
   RunSpec spec = spec_with();
   spec.fence_boot_ms = now_boot_ms() + 500;

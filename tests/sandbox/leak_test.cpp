@@ -135,14 +135,15 @@ TEST(Leaks, TwentyThousandRunsLeaveNothing) {
   const char* text = std::getenv("MYCOJOBS_LEAK_RUNS");
   const std::size_t runs = text == nullptr ? 20000 : std::strtoul(text, nullptr, 10);
   SandboxConfig config = test_config();
-  config.spares = 2;
+  config.prewarmed = 2;
   config.zygote_runs = 3000;  // several generations
   OwnSandbox own = own_sandbox(config);
   run_many(*own.sandbox, 400);
   const auto rests = [&own](std::size_t processes) {
     return eventually([&] { return descendants_of(own.launcher).size() == processes; });
   };
-  constexpr std::size_t kResting = 1 + 2;  // the zygote; when nothing has come for a while one spare: an init and a job
+  constexpr std::size_t kResting =
+      1 + 2;  // the zygote; when nothing has come for a while one idle sandbox: an init and a job
   ASSERT_TRUE(rests(kResting)) << look(own);
   const Left before = look(own);
   const std::size_t kib = resident_kib(own.launcher);

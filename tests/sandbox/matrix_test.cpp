@@ -36,7 +36,7 @@ SandboxConfig config_without(const std::vector<std::string>& layers) {
   SandboxConfig config = test_config();
   config.leave_out = layers;
   // A layer that is left out lets one attempt change what the next one would find.
-  if (!layers.empty()) config.slot_runs = 1;
+  if (!layers.empty()) config.sandbox_runs = 1;
   return config;
 }
 

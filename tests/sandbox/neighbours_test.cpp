@@ -10,7 +10,7 @@ namespace {
 
 // SX1, SX6, SX9, SF12, SP3: beside a job that leaves all it can.
 TEST(Neighbours, JobBesideSeesNothingOfTheOther) {
-  OwnSandbox own = own_sandbox();  // its slots are new: each job is process 2 of its namespace
+  OwnSandbox own = own_sandbox();  // its sandboxes are new: each job is process 2 of its namespace
   Sandbox& sandbox = *own.sandbox;
   Started one = start_attempts(sandbox, spec_with(),
                                "write /tmp/a x\nwrite /dev/shm/b x\nwrite /job/c x\nmknod /tmp/pipe 0x1000\nprint "

@@ -11,7 +11,7 @@ bool has(const std::vector<std::string>& list, const std::string& prefix) {
 }
 
 TEST(Outcome, PlainRunIsOkWithItsLayersStepsAndUsage) {
-  OwnSandbox own = own_sandbox();  // its first run tells of all steps; later ones find a slot made
+  OwnSandbox own = own_sandbox();  // its first run reports all steps; later ones find a sandbox made
   const Ran ran = run_attempts(*own.sandbox, spec_with(), "getpid\nprint hello");
   EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
   EXPECT_EQ(ran.answer("getpid"), "2 of 1");

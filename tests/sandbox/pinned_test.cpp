@@ -57,7 +57,7 @@ TEST(Pinned, RecordLockThatWasGivenBackCountsNoMore) {
   EXPECT_EQ(ran.answer("locks_of_children 4 1000"), "4000");
 }
 
-// What one run has used up is not the next one's, though it may have the same slot.
+// What one run has used up is not the next one's, though it may have the same sandbox.
 TEST(Pinned, NextRunBeginsAnew) {
   for (int i = 0; i < 3; ++i) {
     const Ran ran = run_with_exec("pin record_locks 5000", kWallMs);

@@ -107,7 +107,7 @@ std::optional<Outcome> next_report(Sandbox& sandbox, std::uint64_t run) {
 
 SandboxConfig impatient_config() {
   SandboxConfig config = test_config();
-  config.spares = 0;  // who is below the zygote is of the run
+  config.prewarmed = 0;  // who is below the zygote is of the run
   config.unkillable_ms = 50;
   return config;
 }
@@ -115,7 +115,7 @@ SandboxConfig impatient_config() {
 TEST(Alive, JobHasNoneOfIt) {
   const AliveFile file;
   SandboxConfig config = test_config();
-  config.spares = 0;  // who is below the zygote is of the run
+  config.prewarmed = 0;  // who is below the zygote is of the run
   config.alive_fd = file.fd();
   OwnSandbox own = own_sandbox(config);
   EXPECT_EQ(run_attempts(*own.sandbox, spec_with(), "list /proc/self/fd").answer("list /proc/self/fd"), "0 1 2 3");
@@ -125,7 +125,7 @@ TEST(Alive, LauncherZygoteAndInitHaveItAndTheJobHasNot) {
   if (::geteuid() != 0) return;  // others may not look into them
   const AliveFile file;
   SandboxConfig config = test_config();
-  config.spares = 0;  // who is below the zygote is of the run
+  config.prewarmed = 0;  // who is below the zygote is of the run
   config.alive_fd = file.fd();
   OwnSandbox own = own_sandbox(config);
   Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
@@ -143,7 +143,7 @@ TEST(Alive, LauncherZygoteAndInitHaveItAndTheJobHasNot) {
 TEST(Alive, LockIsFreeWhenTheLastInitIsGoneAndNotBefore) {
   AliveFile file;
   SandboxConfig config = test_config();
-  config.spares = 0;  // who is below the zygote is of the run
+  config.prewarmed = 0;  // who is below the zygote is of the run
   config.alive_fd = file.fd();
   OwnSandbox own = own_sandbox(config);
   file.leave();
@@ -170,7 +170,7 @@ TEST(Alive, LockOutlivesAgentLauncherZygoteAndInitUntilTheJobIsGone) {
   const pid_t agent = ::fork();
   if (agent == 0) {
     SandboxConfig config = test_config();
-    config.spares = 0;  // who is below the zygote is of the run
+    config.prewarmed = 0;  // who is below the zygote is of the run
     config.alive_fd = file.fd();
     OwnSandbox own = own_sandbox(config);
     Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");

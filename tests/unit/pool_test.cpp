@@ -1,4 +1,4 @@
-// The books of the spares: sandbox/pool.h.
+// The books of the idle sandboxes: sandbox/pool.h.
 #include "sandbox/pool.h"
 
 #include <gtest/gtest.h>
@@ -149,9 +149,9 @@ TEST(Pool, GivesUpAShapeAndServesAnother) {
   other.limits.pids = 3;
   pool.take(other);
   fill(pool, next);
-  const auto spare = pool.take(other);
-  ASSERT_TRUE(spare);
-  EXPECT_NE(*spare, 99U) << "that one is of the former shape";
+  const auto idle = pool.take(other);
+  ASSERT_TRUE(idle);
+  EXPECT_NE(*idle, 99U) << "that one is of the former shape";
 }
 
 TEST(Pool, SparesThatEndByThemselvesOneAfterTheOtherAreHopeless) {
@@ -188,7 +188,7 @@ TEST(Pool, ClearedGivesBackAllAndWantsNoMore) {
 }
 
 // It is being killed: a run that took it would be told of a signal that was not meant for it.
-TEST(Pool, SpareThatGetsReadyAfterItWasGivenBackIsNotTaken) {
+TEST(Pool, SandboxThatGetsReadyAfterItWasGivenBackIsNotTaken) {
   Pool pool(8);
   pool.take(plain());
   pool.forming(7);
@@ -197,7 +197,7 @@ TEST(Pool, SpareThatGetsReadyAfterItWasGivenBackIsNotTaken) {
   EXPECT_FALSE(pool.take(plain()));
 }
 
-TEST(Pool, LentSlotComesBackAndIsNotReplaced) {
+TEST(Pool, LentSandboxComesBackAndIsNotReplaced) {
   Pool pool(8);
   std::uint64_t next = 1;
   pool.take(plain());
@@ -210,7 +210,7 @@ TEST(Pool, LentSlotComesBackAndIsNotReplaced) {
   EXPECT_EQ(pool.take(plain()), id);
 }
 
-TEST(Pool, LentSlotThatDoesNotComeBackIsReplaced) {
+TEST(Pool, LentSandboxThatDoesNotComeBackIsReplaced) {
   Pool pool(8);
   std::uint64_t next = 1;
   pool.take(plain());
@@ -222,8 +222,8 @@ TEST(Pool, LentSlotThatDoesNotComeBackIsReplaced) {
   EXPECT_FALSE(pool.back(*id, plain()));
 }
 
-// A slot that may fork is never handed to a run that may not.
-TEST(Pool, SlotOfAnotherShapeIsNotTakenBack) {
+// A sandbox that may fork is never handed to a run that may not.
+TEST(Pool, SandboxOfAnotherShapeIsNotTakenBack) {
   Pool pool(8);
   pool.take(plain());
   RunSpec other = plain();
@@ -238,7 +238,7 @@ TEST(Pool, SlotOfAnotherShapeIsNotTakenBack) {
   EXPECT_FALSE(pool.back(79, granted));
 }
 
-TEST(Pool, SlotOfAFormerShapeIsNotTakenBack) {
+TEST(Pool, SandboxOfAFormerShapeIsNotTakenBack) {
   Pool pool(8);
   pool.take(plain());
   pool.lend(77, plain());

@@ -140,7 +140,7 @@ const auto kOptions = std::to_array<Option>({
     {"sandbox.uid_range", text, &S::sandbox_uid_range, "", "User ids for jobs, as base:count; empty: from /etc/subuid",
      kSandbox},
     {"sandbox.spares", count, &S::sandbox_spares, "8",
-     "Children that each script host has ready at most, set up ahead of their job; 0: none", kSandbox, "", 0, 256},
+     "Prewarmed sandboxes that each script host has ready at most; 0: none", kSandbox, "", 0, 256},
     {"sandbox.slot_runs", count, &S::sandbox_slot_runs, "500",
      "Jobs of one context that a sandbox serves one after another, if each leaves nothing behind; 1: a new one each",
      kSandbox, "", 1, 1U << 20},

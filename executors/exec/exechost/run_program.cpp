@@ -156,17 +156,17 @@ class ProgressReader {
       if (got <= 0) return;
       pending_.append(part.data(), static_cast<std::size_t>(got));
       for (std::size_t end = 0; (end = pending_.find('\n')) != std::string::npos; pending_.erase(0, end + 1))
-        tell(pending_.substr(0, end));
+        send_note(pending_.substr(0, end));
       if (pending_.size() > kMaxPendingLine) pending_.clear();
     }
   }
   void finish() {
     read();
-    if (!pending_.empty()) tell(pending_);
+    if (!pending_.empty()) send_note(pending_);
   }
 
  private:
-  void tell(const std::string& line) const {
+  void send_note(const std::string& line) const {
     const Progress progress = parse_progress(line.substr(0, 1000));
     json note = {{"text", progress.text}};
     if (progress.fraction) note["fraction"] = *progress.fraction;

@@ -124,7 +124,7 @@ int lua_write_file(lua_State* state) {
   return answer(state, file && write_all(file.get(), {bytes, size}));
 }
 
-// from, to: contents and permissions of one file. A third value tells which of the two an error is about: from or to.
+// from, to: contents and permissions of one file. A third value says which of the two an error is about: from or to.
 int lua_copy_file(lua_State* state) {
   const char* wrong = "from";
   struct stat found {};

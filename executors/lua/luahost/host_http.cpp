@@ -115,39 +115,33 @@ int push_answer(lua_State* state, CURL* curl, const Transfer& transfer) {
   return 4;
 }
 
-// {url, method, headers, body, file, proxy ("": none), milliseconds, redirects, max_bytes} -> status, body, headers,
-// status line; or nil, what is wrong, the last status line (of the proxy, if it was the proxy that refused).
-int lua_http(lua_State* state) {
-  luaL_checktype(state, 1, LUA_TTABLE);
+// The table at 1.
+struct HttpRequest {
+  std::string url, method, body, file, proxy;
+  bool has_body = false, to_file = false;
+  long patience_ms = 0, redirects = 0;
+};
+
+HttpRequest http_request(lua_State* state) {
+  HttpRequest request;
   bool there = false;
-  const std::string url = field(state, "url", there);
-  const std::string method = field(state, "method", there);
-  bool has_body = false;
-  const std::string body = field(state, "body", has_body);
-  bool to_file = false;
-  const std::string file = field(state, "file", to_file);
-  const std::string proxy = field(state, "proxy", there);
-  lua_getfield(state, 1, "milliseconds");
-  lua_getfield(state, 1, "redirects");
-  lua_getfield(state, 1, "max_bytes");
-  const auto patience = static_cast<long>(luaL_checkinteger(state, -3));
-  const auto redirects = static_cast<long>(luaL_checkinteger(state, -2));
-  Transfer transfer;
-  transfer.max_bytes = static_cast<std::size_t>(luaL_checkinteger(state, -1));
-  if (to_file) transfer.file.reset(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (to_file && !transfer.file) return push_errno(state, errno);
-  const List headers = headers_of(state);
-  const Handle curl(curl_easy_init(), curl_easy_cleanup);
-  if (curl == nullptr) return push_failure(state, "no memory for a connection", transfer);
-  CURL* const handle = curl.get();
-  curl_easy_setopt(handle, CURLOPT_URL, url.c_str());
-  curl_easy_setopt(handle, CURLOPT_PROXY, proxy.c_str());
+  request.url = field(state, "url", there);
+  request.method = field(state, "method", there);
+  request.body = field(state, "body", request.has_body);
+  request.file = field(state, "file", request.to_file);
+  request.proxy = field(state, "proxy", there);
+  return request;
+}
+
+void set_options(CURL* handle, const HttpRequest& request, const List& headers, Transfer& transfer) {
+  curl_easy_setopt(handle, CURLOPT_URL, request.url.c_str());
+  curl_easy_setopt(handle, CURLOPT_PROXY, request.proxy.c_str());
   curl_easy_setopt(handle, CURLOPT_NOPROXY, "");
   curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(handle, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
-  curl_easy_setopt(handle, CURLOPT_FOLLOWLOCATION, redirects > 0 ? 1L : 0L);
-  curl_easy_setopt(handle, CURLOPT_MAXREDIRS, redirects);
-  curl_easy_setopt(handle, CURLOPT_TIMEOUT_MS, patience);
+  curl_easy_setopt(handle, CURLOPT_FOLLOWLOCATION, request.redirects > 0 ? 1L : 0L);
+  curl_easy_setopt(handle, CURLOPT_MAXREDIRS, request.redirects);
+  curl_easy_setopt(handle, CURLOPT_TIMEOUT_MS, request.patience_ms);
   curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(handle, CURLOPT_USERAGENT, "mycojobs");
   curl_easy_setopt(handle, CURLOPT_ACCEPT_ENCODING, "");
@@ -158,16 +152,37 @@ int lua_http(lua_State* state) {
   curl_easy_setopt(handle, CURLOPT_NOPROGRESS, 0L);
   curl_easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, on_progress);
   curl_easy_setopt(handle, CURLOPT_HTTPHEADER, headers.get());
-  if (has_body) {
-    curl_easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body.size()));
-    curl_easy_setopt(handle, CURLOPT_POSTFIELDS, body.c_str());
+  if (request.has_body) {
+    curl_easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.body.size()));
+    curl_easy_setopt(handle, CURLOPT_POSTFIELDS, request.body.c_str());
   }
-  if (method == "HEAD") curl_easy_setopt(handle, CURLOPT_NOBODY, 1L);
-  if (method != "HEAD" && !(method == "GET" && !has_body)) {
-    curl_easy_setopt(handle, CURLOPT_CUSTOMREQUEST, method.c_str());
+  if (request.method == "HEAD") curl_easy_setopt(handle, CURLOPT_NOBODY, 1L);
+  if (request.method != "HEAD" && !(request.method == "GET" && !request.has_body)) {
+    curl_easy_setopt(handle, CURLOPT_CUSTOMREQUEST, request.method.c_str());
   }
-  const CURLcode code = curl_easy_perform(handle);
-  if (code == CURLE_OK) return push_answer(state, handle, transfer);
+}
+
+// {url, method, headers, body, file, proxy ("": none), milliseconds, redirects, max_bytes} -> status, body, headers,
+// status line; or nil, what is wrong, the last status line (of the proxy, if it was the proxy that refused).
+int lua_http(lua_State* state) {
+  luaL_checktype(state, 1, LUA_TTABLE);
+  HttpRequest request = http_request(state);
+  lua_getfield(state, 1, "milliseconds");
+  lua_getfield(state, 1, "redirects");
+  lua_getfield(state, 1, "max_bytes");
+  request.patience_ms = static_cast<long>(luaL_checkinteger(state, -3));
+  request.redirects = static_cast<long>(luaL_checkinteger(state, -2));
+  Transfer transfer;
+  transfer.max_bytes = static_cast<std::size_t>(luaL_checkinteger(state, -1));
+  if (request.to_file)
+    transfer.file.reset(::open(request.file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (request.to_file && !transfer.file) return push_errno(state, errno);
+  const List headers = headers_of(state);
+  const Handle curl(curl_easy_init(), curl_easy_cleanup);
+  if (curl == nullptr) return push_failure(state, "no memory for a connection", transfer);
+  set_options(curl.get(), request, headers, transfer);
+  const CURLcode code = curl_easy_perform(curl.get());
+  if (code == CURLE_OK) return push_answer(state, curl.get(), transfer);
   return push_failure(state, transfer.problem.empty() ? curl_easy_strerror(code) : transfer.problem, transfer);
 }
 

@@ -18,7 +18,7 @@ void finish(const std::string& artifacts, std::uint64_t max_bytes);
 void write_to(int fd, std::string_view bytes);  // all of it; what cannot be written is lost
 inline void write_error(std::string_view text) { write_to(2, text); }
 
-// The end of the script: hands over its result, or tells its failure; lets go of the state, then sends the artifacts
+// The end of the script: hands over its result, or reports its failure; lets go of the state, then sends the artifacts
 // and `done`. The exit code of the process. Called once, from however deep.
 int end_job(lua_State*, int exit_code);
 

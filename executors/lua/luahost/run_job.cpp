@@ -89,7 +89,7 @@ std::string top_text(lua_State* state, int index) {
   return text == nullptr ? std::string() : std::string(text, size);
 }
 
-void tell_plainly(const char* type, const char* message) {
+void report_plainly(const char* type, const char* message) {
   const std::string text = std::string(type) + ": " + message + "\n";
   write_error(text);
   host_job::send(FrameKind::error, std::string(R"({"type":")") + type + R"(","message":")" + message +
@@ -97,46 +97,46 @@ void tell_plainly(const char* type, const char* message) {
 }
 
 // The error on top of the stack. status: of lua_pcall.
-void tell_failure(lua_State* state, int status) {
-  limit_memory(0);  // what tells must not fail as the script did; the sandbox still has its limit
+void report_failure(lua_State* state, int status) {
+  limit_memory(0);  // what reports it must not fail as the script did; the sandbox still has its limit
   if (status == LUA_ERRMEM) {
     lua_settop(state, 0);
     lua_gc(state, LUA_GCCOLLECT);
-    if (was_deep()) return tell_plainly("Error", "stack overflow: a recursion took all the memory that the job has");
-    return tell_plainly("MemoryError", "not enough memory: the policy's field memory is the limit");
+    if (was_deep()) return report_plainly("Error", "stack overflow: a recursion took all the memory that the job has");
+    return report_plainly("MemoryError", "not enough memory: the policy's field memory is the limit");
   }
   lua_gc(state, LUA_GCSTOP);  // from here on no finalizer runs before close_state()
-  if (status == LUA_ERRERR) return tell_plainly("Error", "error in error handling (stack overflow)");
+  if (status == LUA_ERRERR) return report_plainly("Error", "error in error handling (stack overflow)");
   lua_pushlstring(state, script.trace.data(), script.trace.size());
   lua_pushinteger(state, script.line);
   if (status == LUA_ERRSYNTAX) lua_pushliteral(state, "SyntaxError");
   if (status != LUA_ERRSYNTAX) lua_pushnil(state);
-  if (!call(state, kDescribe, 4, 2)) return tell_plainly("Error", "an error that cannot be told");
+  if (!call(state, kDescribe, 4, 2)) return report_plainly("Error", "an error that cannot be told");
   write_error(top_text(state, -1));
   host_job::send(FrameKind::error, top_text(state, -2));
 }
 
-void tell_wrong_result(lua_State* state, const std::string& message) {
+void report_wrong_result(lua_State* state, const std::string& message) {
   lua_pushlstring(state, message.data(), message.size());
   lua_pushliteral(state, "");
   lua_pushinteger(state, 0);
   lua_pushliteral(state, "ResultError");
-  if (!call(state, kDescribe, 4, 2)) return tell_plainly("ResultError", "the result cannot be handed back");
+  if (!call(state, kDescribe, 4, 2)) return report_plainly("ResultError", "the result cannot be handed back");
   write_error("ResultError: " + message + "\n");
   host_job::send(FrameKind::error, top_text(state, -2));
 }
 
-// False: it could not be handed back, and why has been told.
+// False: it could not be handed back, and why has been reported.
 bool hand_over(lua_State* state, std::string& result) {
   if (!call(state, kEncodeResult, 0, 2)) {
     lua_settop(state, 0);
     limit_memory(0);
-    tell_plainly("MemoryError", "there is not enough memory to hand the result back");
+    report_plainly("MemoryError", "there is not enough memory to hand the result back");
     return false;
   }
   limit_memory(0);
   if (lua_isnil(state, -2)) {
-    tell_wrong_result(state, top_text(state, -1));
+    report_wrong_result(state, top_text(state, -1));
     return false;
   }
   result = top_text(state, -2);
@@ -150,7 +150,7 @@ int run_script(lua_State* state, const HostRequest& request) {
   lua_pushlstring(state, request.inputs.data(), request.inputs.size());
   lua_pushlstring(state, script.folder.data(), script.folder.size());
   if (!call(state, kPrepare, 4, 2)) {
-    tell_failure(state, LUA_ERRRUN);
+    report_failure(state, LUA_ERRRUN);
     return 1;
   }
   script.name = top_text(state, -2);
@@ -160,7 +160,7 @@ int run_script(lua_State* state, const HostRequest& request) {
   int status = luaL_loadbufferx(state, script.text.data(), script.text.size(), script.name.c_str(), "t");
   if (status == LUA_OK) status = lua_pcall(state, 0, 0, 1);
   if (status == LUA_OK) return 0;
-  tell_failure(state, status);
+  report_failure(state, status);
   return 1;
 }
 
@@ -176,7 +176,7 @@ int end_job(lua_State* state, int exit_code) {
   const bool flushed = std::fflush(nullptr) == 0;
   if (!flushed && exit_code == 0) {
     exit_code = 120;
-    tell_plainly("OSError", "stdout could not be written to the end");
+    report_plainly("OSError", "stdout could not be written to the end");
   }
   if (exit_code == 0) host_job::send(FrameKind::result, result);
   finish(script.folder + "/artifacts", script.max_artifact_bytes);

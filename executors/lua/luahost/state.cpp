@@ -46,7 +46,7 @@ std::size_t cost(std::size_t size) {
 }
 
 void* allocate(void*, void* block, std::size_t old_size, std::size_t new_size) {
-  const std::size_t had = block == nullptr ? 0 : old_size;  // for a new block the old size tells its kind
+  const std::size_t had = block == nullptr ? 0 : old_size;  // for a new block the old size is its kind
   const std::size_t used = memory.used - cost(had) + cost(new_size);
   if (new_size > had && memory.limit > 0 && used > memory.limit) return refuse();
   const bool is_stack = is_growing_stack(block, old_size, new_size);

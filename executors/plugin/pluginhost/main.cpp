@@ -23,8 +23,8 @@ namespace {
 using namespace mycojobs;
 using namespace mycojobs::plugin;
 
-// Any failure here means that the agent is gone, or that the plugin has taken the socket: either way there is nobody to
-// tell. At once, without the exit handlers of the plugin.
+// Any failure here means that the agent is gone, or that the plugin has taken the socket: either way nobody
+// listens. At once, without the exit handlers of the plugin.
 [[noreturn]] void leave(int code) { ::_exit(code); }
 
 void read_all(char* to, std::size_t size) {

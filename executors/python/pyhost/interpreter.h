@@ -1,5 +1,5 @@
-// Between interpreter.cpp (made once in the zygote) and run_job.cpp (a job). Includes pybind11: for the
-// files of the interpreter only.
+// The interpreter of a zygote (interpreter.cpp) as the other files of the script host see it. Includes pybind11: for
+// them only.
 #pragma once
 
 #include <pybind11/embed.h>
@@ -9,6 +9,9 @@
 namespace mycojobs {
 
 void install_signals();  // as python3 has them: SIGINT, SIGPIPE, SIGXFSZ
+
+// Runs one of our own files of Python, which are texts of the program, and fills a namespace with what it defines.
+void run_source(const char* source, const pybind11::dict& globals);
 
 // What job.py may call, as a dict of its globals: send, cancelled, kinds of frames. Lives in run_job.cpp.
 pybind11::dict job_services();

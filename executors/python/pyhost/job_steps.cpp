@@ -159,14 +159,14 @@ std::string encode_texts(const py::object& result) {
       const py::object quoted = own(PyObject_CallOneArg(bound->quote.ptr(), text));
       Py_ssize_t size = 0;
       const char* const bytes = PyUnicode_AsUTF8AndSize(quoted.ptr(), &size);
-      if (bytes == nullptr) return PyErr_Clear(), std::string();  // told by hand_over()
+      if (bytes == nullptr) return PyErr_Clear(), std::string();  // reported by hand_over()
       json.append(bytes, static_cast<std::size_t>(size));
     }
   }
   return json += '}';
 }
 
-// The result's JSON, or nothing: it cannot be handed over, and the agent has been told so.
+// The result's JSON, or nothing: it cannot be handed over, and that has been reported to the agent.
 py::object take_result() {
   PyObject* const names = PyModule_GetDict(of_now(bound->main).ptr());
   PyObject* const mine = PyDict_GetItem(names, bound->result_name.ptr());  // borrowed

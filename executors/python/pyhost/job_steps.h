@@ -19,7 +19,7 @@ struct PreparedScript {
 // The script's environment, facts and code; its __main__ is there. Throws what Python raises: a script that is no
 // Python.
 PreparedScript prepare_job(const HostRequest&);
-// Tells of an exception that left the script; returns python3's exit code.
+// Reports an exception that left the script; returns python3's exit code.
 int report_failure(const pybind11::object& error);
 // Does what python3 does at its end, in its order, and hands over the result in between; returns the exit code.
 int finish_job(int code);

@@ -69,7 +69,7 @@ int run_job(int channel) {
   try {
     return finish_job(run_script(*request));
   } catch (const std::exception&) {
-    return 1;  // the script broke what tells its end: without `done` no agent takes this for a success
+    return 1;  // the script broke what reports its end: without `done` no agent takes this for a success
   }
 }
 

@@ -1,15 +1,15 @@
-// What a run could leave in its slot for the next one, where neither a process nor a file shows it.
+// What a run could leave in its sandbox for the next one, where neither a process nor a file shows it.
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
 
-#include "slots.h"
+#include "reused.h"
 
 namespace mycojobs::test {
 namespace {
 
-// `lines` in a slot that has served before, then `next` in the same one.
+// `lines` in a sandbox that has served before, then `next` in the same one.
 Ran after(OwnSandbox& own, const std::string& lines, const std::string& next) {
   wait_for_reuse(own);
   run_in(own, lines);
@@ -19,8 +19,8 @@ Ran after(OwnSandbox& own, const std::string& lines, const std::string& next) {
 }
 
 // Flags and locks belong to an open file, and outlive whoever set them while init has it open.
-TEST(SlotsLeft, NoOpenFileIsSharedBetweenRuns) {
-  OwnSandbox own = own_sandbox(one_slot());
+TEST(ReusedSandboxLeft, NoOpenFileIsSharedBetweenRuns) {
+  OwnSandbox own = own_sandbox(one_sandbox());
   for (const char* fd : {"0", "1", "2", "3"}) {
     const std::string flags = std::string("flags_of ") + fd;
     const std::string before = after(own, "", flags).answer(flags);
@@ -30,8 +30,8 @@ TEST(SlotsLeft, NoOpenFileIsSharedBetweenRuns) {
   EXPECT_EQ(after(own, "", "list /proc/self/fd").answer("list /proc/self/fd"), "0 1 2 3") << "and nothing of init's";
 }
 
-TEST(SlotsLeft, FoldersShowNothingOfARunBefore) {
-  OwnSandbox own = own_sandbox(one_slot());
+TEST(ReusedSandboxLeft, FoldersShowNothingOfARunBefore) {
+  OwnSandbox own = own_sandbox(one_sandbox());
   for (const char* folder : {"/tmp", "/dev/shm", "/job", "/job/kept"}) {
     const std::string path = folder, ask = "state_of " + path;
     wait_for_reuse(own);
@@ -47,8 +47,8 @@ TEST(SlotsLeft, FoldersShowNothingOfARunBefore) {
   }
 }
 
-TEST(SlotsLeft, FolderThatCannotBePutBackIsTheLastOfItsSlot) {
-  OwnSandbox own = own_sandbox(one_slot());
+TEST(ReusedSandboxLeft, FolderThatCannotBePutBackIsTheLastOfItsSandbox) {
+  OwnSandbox own = own_sandbox(one_sandbox());
   for (const char* lines : {"rename /job/kept /job/a\nsymlink /tmp /job/kept", "mkdir /tmp/a\nchmod /tmp/a 0",
                             "deep /tmp 12", "chmod /job 0111", "rename /job/kept /job/a\nwrite /job/kept x",
                             "mkdir /job/a\nrename /job/kept /job/a/kept\nrename /job/a /job/kept"})
@@ -57,8 +57,8 @@ TEST(SlotsLeft, FolderThatCannotBePutBackIsTheLastOfItsSlot) {
 }
 
 // Those of a job are its own, but for what nobody can write.
-TEST(SlotsLeft, MemoryOfTheZygoteIsNotChangedByAJob) {
-  OwnSandbox own = own_sandbox(one_slot());
+TEST(ReusedSandboxLeft, MemoryOfTheZygoteIsNotChangedByAJob) {
+  OwnSandbox own = own_sandbox(one_sandbox());
   for (int i = 0; i < 3; ++i) {
     const Ran ran = run_in(own, "change_mappings");
     EXPECT_EQ(ran.answer("change_mappings"), "none") << ran.outcome.reason;
@@ -66,8 +66,8 @@ TEST(SlotsLeft, MemoryOfTheZygoteIsNotChangedByAJob) {
 }
 
 // Nobody can set the time of the last change: it is that of the end of the run before, whatever that has done.
-TEST(SlotsLeft, TimeOfTheLastChangeIsNotTheJobs) {
-  OwnSandbox own = own_sandbox(one_slot());
+TEST(ReusedSandboxLeft, TimeOfTheLastChangeIsNotTheJobs) {
+  OwnSandbox own = own_sandbox(one_sandbox());
   for (const char* folder : {"/tmp", "/dev/shm", "/job", "/job/kept"}) {
     const std::string path = folder, ask = "changed_at " + path;
     wait_for_reuse(own);
@@ -82,16 +82,16 @@ TEST(SlotsLeft, TimeOfTheLastChangeIsNotTheJobs) {
   }
 }
 
-TEST(SlotsLeft, FoldersTakeNoMarks) {
-  OwnSandbox own = own_sandbox(one_slot());
+TEST(ReusedSandboxLeft, FoldersTakeNoMarks) {
+  OwnSandbox own = own_sandbox(one_sandbox());
   for (const char* folder : {"/tmp", "/dev/shm", "/job", "/job/kept"}) {
     const std::string ask = std::string("mark_folder ") + folder;
     EXPECT_EQ(run_in(own, ask).answer(ask), "EOPNOTSUPP EOPNOTSUPP EPERM EPERM");
   }
 }
 
-TEST(SlotsLeft, FoldersHaveTheSameRoom) {
-  OwnSandbox own = own_sandbox(one_slot());
+TEST(ReusedSandboxLeft, FoldersHaveTheSameRoom) {
+  OwnSandbox own = own_sandbox(one_sandbox());
   const std::string ask = "room_in /tmp\nroom_in /dev/shm";
   const Ran before = after(own, "", ask);
   const Ran next = after(own, "deep /tmp 6\nprint_into /tmp/a 2\nprint_into /dev/shm/a 1\nmknod /job/p 0x1000", ask);
@@ -100,8 +100,8 @@ TEST(SlotsLeft, FoldersHaveTheSameRoom) {
 }
 
 // A job is a fork of init, which has listed and removed what was left, and has waited for the job.
-TEST(SlotsLeft, MemoryOfAJobHoldsNothingOfTheRunBefore) {
-  OwnSandbox own = own_sandbox(one_slot());
+TEST(ReusedSandboxLeft, MemoryOfAJobHoldsNothingOfTheRunBefore) {
+  OwnSandbox own = own_sandbox(one_sandbox());
   const std::string name = "a_name_that_was_left_behind", ask = "word_in_memory a_name_that_was _left_behind";
   EXPECT_EQ(after(own, "write /tmp/" + name + " x\nmkdir /job/kept/" + name, ask).answer(ask), "none");
   std::string deep, folder = "/tmp";
@@ -111,8 +111,8 @@ TEST(SlotsLeft, MemoryOfAJobHoldsNothingOfTheRunBefore) {
 }
 
 // And of the zygote, which has read of each run what it is granted.
-TEST(SlotsLeft, MemoryOfAJobHoldsNoGrantsOfOthers) {
-  OwnSandbox own = own_sandbox(one_slot());
+TEST(ReusedSandboxLeft, MemoryOfAJobHoldsNoGrantsOfOthers) {
+  OwnSandbox own = own_sandbox(one_sandbox());
   std::string path = "/var/tmp/mycojobs-test-for-the_folder_of_the_other_XXXXXX";
   ASSERT_NE(::mkdtemp(path.data()), nullptr);
   ::chmod(path.c_str(), 0755);
@@ -130,17 +130,17 @@ TEST(SlotsLeft, MemoryOfAJobHoldsNoGrantsOfOthers) {
 }
 
 // What the kernel keeps for a run (names that were looked up, pages of files) and charges to its group.
-TEST(SlotsLeft, RunThatLeavesMuchChargedIsTheLast) {
+TEST(ReusedSandboxLeft, RunThatLeavesMuchChargedIsTheLast) {
   if (!may_limit_by_cgroup()) return;
-  OwnSandbox own = own_sandbox(one_slot());
+  OwnSandbox own = own_sandbox(one_sandbox());
   EXPECT_TRUE(next_is_in_the_same(own, "look_up_absent /usr/bin 100"));
   EXPECT_FALSE(next_is_in_the_same(own, "look_up_absent /usr/bin 40000"));
   EXPECT_LT(run_in(own, "").outcome.usage.memory_peak_bytes, 8ULL << 20);
 }
 
 // The socket to the launcher: a job has another descriptor by its number, or none, and may send no message on it.
-TEST(SlotsLeft, JobDoesNotSpeakForInit) {
-  OwnSandbox own = own_sandbox(one_slot());
+TEST(ReusedSandboxLeft, JobDoesNotSpeakForInit) {
+  OwnSandbox own = own_sandbox(one_sandbox());
   wait_for_reuse(own);
   std::string lines = "list /proc/self/fd\naddress_on_four\nnest_rights 4\nrights_to_channel 4";
   for (int kind = 0; kind < 32; ++kind) lines += "\nspeak_for_init 4 " + std::to_string(kind);
@@ -158,8 +158,8 @@ TEST(SlotsLeft, JobDoesNotSpeakForInit) {
 
 // Pid 1 has no handler, so that the kernel drops what comes from inside. What it blocked would wait for ever, and would
 // be missing in the user's share. Newer kernels' Landlock lets no signal through to it: here it must hold without.
-TEST(SlotsLeft, NoSignalWaitsForInit) {
-  SandboxConfig config = one_slot();
+TEST(ReusedSandboxLeft, NoSignalWaitsForInit) {
+  SandboxConfig config = one_sandbox();
   config.leave_out = {"landlock"};
   OwnSandbox own = own_sandbox(config);
   wait_for_reuse(own);
@@ -172,21 +172,21 @@ TEST(SlotsLeft, NoSignalWaitsForInit) {
 }
 
 // The kernel counts by user what is held of some things, and the next run is the same user's.
-TEST(SlotsLeft, WhatAUserMayHoldIsThereAgain) {
-  OwnSandbox own = own_sandbox(one_slot());
+TEST(ReusedSandboxLeft, WhatAUserMayHoldIsThereAgain) {
+  OwnSandbox own = own_sandbox(one_sandbox());
   for (const std::string& all :
        {std::string("posix_timers"), std::string("room_for_signals"), std::string("hold_pipes"),
         std::string("eventfds"), std::string("timerfds"), std::string("descriptors")}) {
-    if (all == "hold_pipes" && !a_peak_begins_anew()) continue;  // more memory than such a slot goes on with
+    if (all == "hold_pipes" && !a_peak_begins_anew()) continue;  // more memory than such a sandbox goes on with
     const std::string first = after(own, "", all).answer(all);
     EXPECT_EQ(after(own, all, all).answer(all), first) << all;
   }
 }
 
 // Where processes are counted anew in a group below, so is what the limit has refused.
-TEST(SlotsLeft, RefusalsAreToldInAGroupBelowToo) {
+TEST(ReusedSandboxLeft, RefusalsAreToldInAGroupBelowToo) {
   if (!may_limit_by_cgroup()) return;
-  OwnSandbox own = own_sandbox(one_slot());
+  OwnSandbox own = own_sandbox(one_sandbox());
   RunSpec spec = spec_with();
   spec.limits.exec = true;
   const auto run = [&](const std::string& lines) {
@@ -200,8 +200,8 @@ TEST(SlotsLeft, RefusalsAreToldInAGroupBelowToo) {
 }
 
 // Children that nobody waits for are added up in the group alone: theirs is the run's in which they were.
-TEST(SlotsLeft, CpuOfChildrenThatNobodyWaitedForIsNotTheNextRuns) {
-  OwnSandbox own = own_sandbox(one_slot());
+TEST(ReusedSandboxLeft, CpuOfChildrenThatNobodyWaitedForIsNotTheNextRuns) {
+  OwnSandbox own = own_sandbox(one_sandbox());
   RunSpec spec = spec_with();
   spec.limits.exec = true;
   spec.limits.cpu_ms = 4000;
@@ -219,8 +219,8 @@ TEST(SlotsLeft, CpuOfChildrenThatNobodyWaitedForIsNotTheNextRuns) {
 }
 
 // On the clock of what init has used, which the kernel shows to all: they end with their job.
-TEST(SlotsLeft, TimersOnTheClockOfInitEndWithTheJob) {
-  OwnSandbox own = own_sandbox(one_slot());
+TEST(ReusedSandboxLeft, TimersOnTheClockOfInitEndWithTheJob) {
+  OwnSandbox own = own_sandbox(one_sandbox());
   EXPECT_TRUE(next_is_in_the_same(own, "timers_on 1 200"));
   EXPECT_EQ(word(run_in(own, "inherited_clocks\nsleep 20").outcome.status), "ok");
   EXPECT_EQ(run_in(own, "timers_on 1 200").answer("timers_on 1 200"), "ok") << "nor is their number used up";

@@ -1,4 +1,4 @@
-// What a job would leave in its slot for the next one, and how the next would find it.
+// What a job would leave in its sandbox for the next one, and how the next would find it.
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <sys/file.h>
@@ -229,7 +229,7 @@ std::string room_for_signals(const Words&) {
 
 }  // namespace
 
-const Attempts& attempts_on_slots() {
+const Attempts& attempts_on_reuse() {
   static const Attempts kTable = {
       {"change_mappings", change_mappings},
       {"word_in_memory", word_in_memory},

@@ -1,5 +1,8 @@
-// What a plugin answers, read from JSON (mycojobs/plugin.h) as if a stranger had written it: sizes, depth, types and
-// names are checked. Error invalid: what is wrong with the reply, which is the plugin's fault and not the job's.
+// What a plugin is asked and what it answers, as JSON (mycojobs/plugin.h).
+//
+//   asked     of a job before it runs, of a program when it has ended
+//   answers   read as if a stranger had written them: sizes, depth, types and names are checked. Error invalid: what is
+//             wrong with the answer, which is the plugin's fault and not the job's
 #pragma once
 
 #include <cstdint>
@@ -8,10 +11,27 @@
 #include <string_view>
 #include <vector>
 
+#include "mycojobs/executor.h"
 #include "mycojobs/records.h"
 #include "mycojobs/result.h"
 
 namespace mycojobs::plugin {
+
+std::string job_question(const JobFacts&);
+
+inline constexpr std::size_t kStderrTail = 64U << 10;
+
+struct Ended {
+  Id id = 0, caller_id = 0, context_id = 0;
+  std::string name, script_type;
+  std::uint32_t attempt = 0;
+  std::string stderr_tail;  // kStderrTail bytes at most
+  TextMap result;
+};
+Ended ended_of(const Job&);
+
+// outcome.status: ok, exit or signal.
+std::string outcome_question(const Ended&, const Outcome&);
 
 // The job or the host is at fault, and the plugin says so.
 struct Refusal {
@@ -49,5 +69,8 @@ struct Interpreted {
   std::optional<std::uint64_t> retry_after_ms;
 };
 Result<Interpreted> read_interpret(std::string_view reply);
+
+// A text of a plugin for people: one printable line of UTF-8.
+std::string printable_line(std::string_view text, std::size_t max = 500);
 
 }  // namespace mycojobs::plugin

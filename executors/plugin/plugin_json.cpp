@@ -1,4 +1,4 @@
-#include "executors/plugin/replies.h"
+#include "executors/plugin/plugin_json.h"
 
 #include <fmt/core.h>
 
@@ -6,17 +6,31 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "base/base64.h"
 #include "domain/codec.h"
+#include "domain/flow_data.h"
 #include "domain/utf8.h"
 #include "executors/channel.h"
-#include "executors/plugin/base64.h"
-#include "executors/plugin/texts.h"
+#include "executors/outcome_to_end.h"
 #include "executors/plugin/wire.h"
+#include "executors/script_conversation.h"
 
 namespace mycojobs::plugin {
 namespace {
 
 using nlohmann::json;
+
+// As texts: a plugin of any age reads them.
+json inputs_of(const JobFacts& facts) {
+  json out = json::object();
+  const SeenInputs seen = seen_inputs(facts);
+  for (const auto& [name, input] : seen.single) out[name] = input->result;
+  for (const auto& [node, inputs] : seen.joined) {
+    out[node] = json::array();
+    for (const JobInput* input : inputs) out[node].push_back(input == nullptr ? json::object() : json(input->result));
+  }
+  return out;
+}
 
 constexpr std::size_t kMaxArguments = 1000;
 constexpr std::size_t kMaxFiles = 100;
@@ -115,8 +129,8 @@ Result<TextMap> environment_of(const json& object) {
 
 // What the agent and mycojobs-exechost put into the job's folder.
 bool is_reserved(std::string_view name) {
-  constexpr std::string_view kOwn[] = {"artifacts", "secrets",   "inputs",  "inputs.json", kInputsByIdName,
-                                       "flow.json", ".result", ".progress"};
+  constexpr std::string_view kOwn[] = {"artifacts",     "secrets",   "inputs",  "inputs.json",
+                                       kInputsByIdName, "flow.json", ".result", ".progress"};
   return std::find(std::begin(kOwn), std::end(kOwn), name) != std::end(kOwn);
 }
 
@@ -202,6 +216,52 @@ Result<void> read_error(const json& error, Interpreted& out) {
 }
 
 }  // namespace
+
+using nlohmann::json;
+
+std::string printable_line(std::string_view text, std::size_t max) {
+  std::string out = to_utf8(text.substr(0, max));
+  for (char& c : out) {
+    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = ' ';
+  }
+  return text.size() > max ? out + "..." : out;
+}
+
+std::string job_question(const JobFacts& facts) {
+  const Job& job = facts.job;
+  return dump_json({{"id", job.id},
+                    {"caller_id", job.caller_id},
+                    {"context_id", job.context_id},
+                    {"name", job.name},
+                    {"attempt", job.attempt},
+                    {"script_type", job.script_type},
+                    {"script", job.script},
+                    {"environment", json(job.env_vars)},
+                    {"timeout", job.timeout ? json(*job.timeout) : json(nullptr)},
+                    {"deadline_unix_ms", facts.deadline_unix_ms},
+                    {"inputs", inputs_of(facts)},
+                    {"flow", *flow_data_of(job).told}});
+}
+
+Ended ended_of(const Job& job) {
+  return {job.id, job.caller_id, job.context_id, job.name, job.script_type, job.attempt, {}, {}};
+}
+
+std::string outcome_question(const Ended& ended, const Outcome& outcome) {
+  return dump_json({{"job",
+                     {{"id", ended.id},
+                      {"caller_id", ended.caller_id},
+                      {"context_id", ended.context_id},
+                      {"name", ended.name},
+                      {"attempt", ended.attempt},
+                      {"script_type", ended.script_type}}},
+                    {"status", word(outcome.status)},
+                    {"exit_code", outcome.exit_code},
+                    {"signal", outcome.signal},
+                    {"stderr", ended.stderr_tail},
+                    {"result", json(ended.result)},
+                    {"usage", json::parse(usage_json(outcome.usage))}});
+}
 
 Result<Probed> read_probe(std::string_view reply) {
   MJ_TRY(object, object_of(reply));

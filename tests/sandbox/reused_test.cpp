@@ -1,18 +1,18 @@
-// One run after another in the same slot (sandbox/run.h): what a run leaves, and what must not reach the next.
-#include "slots.h"
+// One run after another in the same sandbox (sandbox/run.h): what a run leaves, and what must not reach the next.
+#include "reused.h"
 
 namespace mycojobs::test {
 namespace {
 
-TEST(Slots, CleanRunsComeAfterOneAnother) {
-  OwnSandbox own = own_sandbox(one_slot());
+TEST(ReusedSandbox, CleanRunsComeAfterOneAnother) {
+  OwnSandbox own = own_sandbox(one_sandbox());
   wait_for_reuse(own);
   const Ran first = run_in(own, ""), second = run_in(own, "");
   EXPECT_EQ(pid_of(second), pid_of(first) + 1) << "each is a process of its own";
 }
 
-TEST(Slots, FilesAndModesAreAsTheyWereMade) {
-  OwnSandbox own = own_sandbox(one_slot());
+TEST(ReusedSandbox, FilesAndModesAreAsTheyWereMade) {
+  OwnSandbox own = own_sandbox(one_sandbox());
   wait_for_reuse(own);
   const Ran one = run_in(own,
                          "open_create /tmp/a\nwrite /job/b x\nwrite /dev/shm/c x\nmkdir /tmp/d\nmkdir /tmp/d/e\n"
@@ -25,8 +25,8 @@ TEST(Slots, FilesAndModesAreAsTheyWereMade) {
   EXPECT_EQ(two.answer("list /dev/shm"), "");
 }
 
-TEST(Slots, FolderThatTheHostKeepsIsEmptyAndTheSame) {
-  OwnSandbox own = own_sandbox(one_slot());
+TEST(ReusedSandbox, FolderThatTheHostKeepsIsEmptyAndTheSame) {
+  OwnSandbox own = own_sandbox(one_sandbox());
   EXPECT_TRUE(next_is_in_the_same(own, "write /job/kept/a x\nmkdir /job/kept/b"));
   EXPECT_EQ(run_in(own, "list /job/kept").answer("list /job/kept"), "");
   EXPECT_FALSE(next_is_in_the_same(own, "chmod /job/kept 0"));
@@ -35,16 +35,16 @@ TEST(Slots, FolderThatTheHostKeepsIsEmptyAndTheSame) {
   EXPECT_EQ(run_in(own, "list /job").answer("list /job"), "kept");
 }
 
-TEST(Slots, RunThatLeavesMuchIsTheLast) {
-  OwnSandbox own = own_sandbox(one_slot());
+TEST(ReusedSandbox, RunThatLeavesMuchIsTheLast) {
+  OwnSandbox own = own_sandbox(one_sandbox());
   EXPECT_TRUE(next_is_in_the_same(own, "open_create /tmp/a"));
   EXPECT_FALSE(next_is_in_the_same(own, "files /tmp"));
   const Ran next = run_in(own, "list /tmp");
   EXPECT_EQ(next.answer("list /tmp"), "");
 }
 
-TEST(Slots, FailedExitIsNoReasonToLeaveTheSlotButAnyOtherEndIs) {
-  OwnSandbox own = own_sandbox(one_slot());
+TEST(ReusedSandbox, FailedExitIsNoReasonToLeaveTheSandboxButAnyOtherEndIs) {
+  OwnSandbox own = own_sandbox(one_sandbox());
   EXPECT_TRUE(next_is_in_the_same(own, "exit 3"));
   EXPECT_FALSE(next_is_in_the_same(own, "call ptrace"));
   EXPECT_FALSE(next_is_in_the_same(own, "bad_pointer"));
@@ -53,8 +53,8 @@ TEST(Slots, FailedExitIsNoReasonToLeaveTheSlotButAnyOtherEndIs) {
   }
 }
 
-TEST(Slots, RunThatWasKilledOrOvertimeIsTheLast) {
-  OwnSandbox own = own_sandbox(one_slot());
+TEST(ReusedSandbox, RunThatWasKilledOrOvertimeIsTheLast) {
+  OwnSandbox own = own_sandbox(one_sandbox());
   wait_for_reuse(own);
   RunSpec spec = spec_with(300);
   EXPECT_EQ(word(run_attempts(*own.sandbox, spec, "sleep 60000").outcome.status), "timeout_wall");
@@ -67,8 +67,8 @@ TEST(Slots, RunThatWasKilledOrOvertimeIsTheLast) {
   EXPECT_FALSE(reused(run_in(own, "")));
 }
 
-TEST(Slots, StragglersAreNotHandedOn) {
-  OwnSandbox own = own_sandbox(one_slot());
+TEST(ReusedSandbox, StragglersAreNotHandedOn) {
+  OwnSandbox own = own_sandbox(one_sandbox());
   RunSpec spec = spec_with();
   spec.limits.exec = true;
   for (int i = 0; i < 12; ++i) {
@@ -79,9 +79,9 @@ TEST(Slots, StragglersAreNotHandedOn) {
 }
 
 // What each run has used is its own, however many were there before.
-TEST(Slots, UsageIsOfTheRunAlone) {
+TEST(ReusedSandbox, UsageIsOfTheRunAlone) {
   if (!may_limit_by_cgroup()) return;
-  OwnSandbox own = own_sandbox(one_slot());
+  OwnSandbox own = own_sandbox(one_sandbox());
   wait_for_reuse(own);
   const Ran large = run_in(own, "touch 150");
   EXPECT_GT(large.outcome.usage.memory_peak_bytes, 150ULL << 20);
@@ -100,9 +100,9 @@ TEST(Slots, UsageIsOfTheRunAlone) {
   EXPECT_LT(idle.outcome.usage.user_us + idle.outcome.usage.system_us, 300'000U);
 }
 
-TEST(Slots, RunThatHadManyProcessesIsNotTheLastAndItsPeakIsItsOwn) {
+TEST(ReusedSandbox, RunThatHadManyProcessesIsNotTheLastAndItsPeakIsItsOwn) {
   if (!may_limit_by_cgroup()) return;
-  OwnSandbox own = own_sandbox(one_slot());
+  OwnSandbox own = own_sandbox(one_sandbox());
   RunSpec spec = spec_with();
   spec.limits.exec = true;
   const auto run = [&](const std::string& lines) { return run_attempts(*own.sandbox, spec, lines + "\ngetpid"); };
@@ -116,7 +116,7 @@ TEST(Slots, RunThatHadManyProcessesIsNotTheLastAndItsPeakIsItsOwn) {
     EXPECT_EQ(few.outcome.usage.pids_peak, 1U) << i;
     EXPECT_TRUE(reused(few)) << i;
   }
-  // In the group below, too, the slot's limits hold and what they refuse is found.
+  // In the group below, too, the sandbox's limits hold and what they refuse is found.
   EXPECT_EQ(word(run("touch 400").outcome.status), "oom");
   ASSERT_TRUE(eventually([&] { return reused((run(many), run(""))); }));
   const Ran refused = run("thread_bomb\nexit 3");
@@ -125,8 +125,8 @@ TEST(Slots, RunThatHadManyProcessesIsNotTheLastAndItsPeakIsItsOwn) {
 }
 
 // The kernel splits a short run's CPU into user and system by guess: base and group must be compared by their sums.
-TEST(Slots, ManyShortRunsAreNotChargedToALaterOne) {
-  OwnSandbox own = own_sandbox(one_slot());
+TEST(ReusedSandbox, ManyShortRunsAreNotChargedToALaterOne) {
+  OwnSandbox own = own_sandbox(one_sandbox());
   for (int i = 0; i < 450; ++i) ASSERT_EQ(word(run_in(own, "").outcome.status), "ok");
   RunSpec spec = spec_with();
   spec.limits.cpu_ms = 150;
@@ -136,17 +136,17 @@ TEST(Slots, ManyShortRunsAreNotChargedToALaterOne) {
 }
 
 // What one run was refused is not told of the next.
-TEST(Slots, RunThatMetALimitAndEndedWellIsTheLast) {
+TEST(ReusedSandbox, RunThatMetALimitAndEndedWellIsTheLast) {
   if (!may_limit_by_cgroup()) return;
-  OwnSandbox own = own_sandbox(one_slot());
+  OwnSandbox own = own_sandbox(one_sandbox());
   EXPECT_FALSE(next_is_in_the_same(own, "thread_bomb"));
   EXPECT_EQ(word(run_in(own, "exit 3").outcome.status), "exit");
 }
 
 // Then what is told of a run may be another's, up to a bound: a run that goes beyond is the last, and told exactly.
-TEST(Slots, WhereAPeakCannotBeginAnewRunsThatUseLittleComeAfterOneAnother) {
+TEST(ReusedSandbox, WhereAPeakCannotBeginAnewRunsThatUseLittleComeAfterOneAnother) {
   if (!may_limit_by_cgroup()) return;
-  OwnSandbox own = own_sandbox(one_slot());
+  OwnSandbox own = own_sandbox(one_sandbox());
   EXPECT_TRUE(next_is_in_the_same(own, "touch 2"));
   for (int i = 0; i < 20; ++i) {
     const Ran small = run_in(own, "touch 1");
@@ -157,9 +157,9 @@ TEST(Slots, WhereAPeakCannotBeginAnewRunsThatUseLittleComeAfterOneAnother) {
 }
 
 // One that is killed is told its own, too, though none comes after it.
-TEST(Slots, UsageOfARunThatIsTheLastIsItsOwn) {
+TEST(ReusedSandbox, UsageOfARunThatIsTheLastIsItsOwn) {
   if (!may_limit_by_cgroup()) return;
-  OwnSandbox own = own_sandbox(one_slot());
+  OwnSandbox own = own_sandbox(one_sandbox());
   RunSpec spec = spec_with();
   spec.limits.exec = true;
   const auto run = [&](const std::string& lines) { return run_attempts(*own.sandbox, spec, "getpid\n" + lines); };
@@ -171,22 +171,22 @@ TEST(Slots, UsageOfARunThatIsTheLastIsItsOwn) {
   EXPECT_LE(killed.outcome.usage.pids_peak, 2U);
 }
 
-TEST(Slots, EverythingIsMadeAnewWhereASlotServesOneRun) {
+TEST(ReusedSandbox, EverythingIsMadeAnewWhereASandboxServesOneRun) {
   SandboxConfig config = test_config();
-  config.slot_runs = 1;
+  config.sandbox_runs = 1;
   OwnSandbox own = own_sandbox(config);
   for (int i = 0; i < 12; ++i) EXPECT_EQ(pid_of(run_in(own, "")), 2);
 }
 
-TEST(Slots, ServesAsManyAsItMay) {
-  SandboxConfig config = one_slot();
-  config.slot_runs = 3;
+TEST(ReusedSandbox, ServesAsManyAsItMay) {
+  SandboxConfig config = one_sandbox();
+  config.sandbox_runs = 3;
   OwnSandbox own = own_sandbox(config);
   for (int i = 0; i < 12; ++i) EXPECT_LE(pid_of(run_in(own, "")), 4);
 }
 
-TEST(Slots, SignalsToInitAreIgnored) {
-  OwnSandbox own = own_sandbox(one_slot());
+TEST(ReusedSandbox, SignalsToInitAreIgnored) {
+  OwnSandbox own = own_sandbox(one_sandbox());
   wait_for_reuse(own);
   const Ran ran = run_in(own, "kill 1 9\nkill 1 15\nkill 1 17\nkill 1 19\nkill -1 9");
   EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;

@@ -1,4 +1,4 @@
-#include "slots.h"
+#include "reused.h"
 
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -9,9 +9,9 @@
 
 namespace mycojobs::test {
 
-SandboxConfig one_slot() {
+SandboxConfig one_sandbox() {
   SandboxConfig config = test_config();
-  config.spares = 1;
+  config.prewarmed = 1;
   return config;
 }
 
