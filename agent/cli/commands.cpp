@@ -65,7 +65,7 @@ std::vector<FlagRow> sandbox_flags() {
 
 }  // namespace
 
-const std::vector<Command>& commands() {
+const std::vector<Command>& commands() {  // NOLINT(*-function-size)
   static const std::vector<Command> kTable = {
       {"agent", "serve the queues of a Redis as a runner, until TERM", "", {}, agent_command, true},
       {"coordinator",

@@ -31,7 +31,7 @@ Result<std::unique_ptr<Agent>> Agent::start(Parts parts, WorkerSettings settings
   return agent;
 }
 
-Result<void> Agent::open(Parts& parts) {
+Result<void> Agent::open(Parts& parts) {  // NOLINT(*-function-size)
   MJ_TRY(registration, parts.stores.open());
   registration_ = std::move(registration);
   MJ_TRY(gone, register_runner(*registration_, settings_, self_));

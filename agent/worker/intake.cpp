@@ -272,7 +272,7 @@ std::unique_ptr<RunArtifacts> Intake::artifacts_of(const ClaimRef& claim) {
                             settings_.max_artifact_bytes);
 }
 
-Result<Start> Intake::prepare(Claimed& claimed, std::uint64_t fence_boot_ms, RunNumber run) {
+Result<Start> Intake::prepare(Claimed& claimed, std::uint64_t fence_boot_ms, RunNumber run) {  // NOLINT(*-size)
   auto decoded = decode<Job>(claimed.record);
   Job& job = decoded.record;
   std::vector<FieldProblem> problems = std::move(decoded.problems);

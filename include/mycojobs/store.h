@@ -1,5 +1,5 @@
 // Port: where records, queues, claims and logs live: Redis (agent/store/redis_store.h), or the imitation of it in this
-// process (agent/store/memory/memory_server.h); one contract suite (tests/contract). Protocol: docs/protocol.md.
+// process (tests/support/redis/memory_server.h); one contract suite (tests/contract). Protocol: docs/protocol.md.
 //
 // Threads: a Store and a Waiter belong to one thread each (only Waiter::wake() may be called from any thread);
 // a StoreFactory may be used from any.

@@ -9,8 +9,8 @@
 #include "api/server.h"
 #include "api/tokens.h"
 #include "base/clock.h"
-#include "store/memory/memory_server.h"
 #include "support/process.h"
+#include "support/redis/memory_server.h"
 #include "transport/http_client.h"
 
 namespace mycojobs {

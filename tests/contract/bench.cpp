@@ -8,8 +8,8 @@
 #include <filesystem>
 
 #include "base/clock.h"
-#include "store/memory/memory_server.h"
 #include "store/redis_store.h"
+#include "support/redis/memory_server.h"
 
 namespace mycojobs {
 namespace {

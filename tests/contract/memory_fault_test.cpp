@@ -5,8 +5,8 @@
 #include <atomic>
 
 #include "bench.h"
-#include "store/memory/memory_server.h"
 #include "support/hand_clock.h"
+#include "support/redis/memory_server.h"
 
 namespace mycojobs {
 namespace {

@@ -11,7 +11,7 @@
 #include <sstream>
 
 #include "redis_pair.h"
-#include "store/memory/memory_command.h"
+#include "support/redis/memory_command.h"
 
 namespace mycojobs {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bench.h"
-#include "store/memory/memory_redis.h"
+#include "support/redis/memory_redis.h"
 
 struct redisContext;
 

@@ -18,7 +18,7 @@
 #include "coordinator/create.h"
 #include "coordinator/progress.h"
 #include "run_world.h"
-#include "store/memory/memory_server.h"
+#include "support/redis/memory_server.h"
 
 namespace mycojobs {
 

@@ -8,8 +8,8 @@
 #include "domain/codec.h"
 #include "domain/cron.h"
 #include "flow/moments.h"
-#include "store/memory/memory_server.h"
 #include "support/hand_clock.h"
+#include "support/redis/memory_server.h"
 
 namespace mycojobs {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "mycojobs/clock.h"
-#include "store/memory/memory_server.h"
+#include "support/redis/memory_server.h"
 
 namespace mycojobs::sim {
 

@@ -11,9 +11,9 @@
 
 #include "base/clock.h"
 #include "domain/codec.h"
-#include "store/memory/memory_server.h"
 #include "support/fake_sandbox.h"
 #include "support/process.h"
+#include "support/redis/memory_server.h"
 #include "transport/local.h"
 #include "worker/agent.h"
 

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "store/memory/memory_server.h"
+#include "support/redis/memory_server.h"
 
 namespace mycojobs::test {
 namespace {

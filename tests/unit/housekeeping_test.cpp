@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "domain/codec.h"
-#include "store/memory/memory_server.h"
 #include "support/hand_clock.h"
+#include "support/redis/memory_server.h"
 #include "worker/registration.h"
 
 namespace mycojobs::test {

@@ -44,11 +44,14 @@ struct Reserved {
   bool exact = false;
 };
 const std::vector<Reserved> kReserved = {
-    {"hiredis", "agent/store/"},        {"linux/seccomp.h", "sandbox/"}, {"seccomp.h", "sandbox/"},
-    {"linux/landlock.h", "sandbox/"},   {"linux/filter.h", "sandbox/"},  {"sys/mount.h", "sandbox/"},
-    {"linux/mount.h", "sandbox/"},      {"sched.h", "sandbox/"},         {"Python.h", "executors/python/"},
-    {"pybind11/", "executors/python/"}, {"utf8proc.h", "agent/domain/"}, {"yaml-cpp/", "agent/domain/"},
-    {"date/", "agent/domain/"},         {"httplib.h", "agent/api/"},
+    {"hiredis", "agent/store/"},       {"linux/seccomp.h", "sandbox/"},
+    {"seccomp.h", "sandbox/"},         {"linux/landlock.h", "sandbox/"},
+    {"linux/filter.h", "sandbox/"},    {"sys/mount.h", "sandbox/"},
+    {"linux/mount.h", "sandbox/"},     {"sched.h", "sandbox/"},
+    {"Python.h", "executors/python/"}, {"pybind11/", "executors/python/"},
+    {"utf8proc.h", "agent/domain/"},   {"yaml-cpp/", "agent/domain/"},
+    {"date/", "agent/domain/"},        {"httplib.h", "agent/api/"},
+    {"lua.hpp", "executors/lua/"},     {"support/", "tests/"},
 };
 
 struct Include {
@@ -222,9 +225,10 @@ TEST_F(Planted, WrongArrowsAreFound) {
 
 TEST_F(Planted, ReservedLibrariesAreFound) {
   for (const char* header : {"hiredis/hiredis.h", "seccomp.h", "linux/seccomp.h", "linux/landlock.h", "sys/mount.h",
-                             "sched.h", "Python.h", "pybind11/embed.h"}) {
+                             "sched.h", "Python.h", "pybind11/embed.h", "lua.hpp"}) {
     EXPECT_EQ(planted("agent/worker/x.cpp", "#include <" + std::string(header) + ">\n").size(), 1U) << header;
   }
+  EXPECT_EQ(planted("agent/store/x.cpp", "#include \"support/redis/memory_server.h\"\n").size(), 1U);
   EXPECT_EQ(planted("include/mycojobs/x.h", "#include <fmt/core.h>\n").size(), 1U);
   EXPECT_EQ(planted("include/mycojobs/x.h", "#include \"base/fd.h\"\n").size(), 2U);
   EXPECT_EQ(planted("agent/store/x.h", "#include <nlohmann/json.hpp>\n").size(), 1U);

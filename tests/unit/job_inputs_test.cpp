@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/sha256.h"
-#include "store/memory/memory_server.h"
 #include "support/hand_clock.h"
 #include "support/process.h"
+#include "support/redis/memory_server.h"
 #include "worker/artifacts.h"
 
 namespace mycojobs::test {

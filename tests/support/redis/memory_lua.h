@@ -9,11 +9,14 @@
 #include <string>
 #include <string_view>
 
-#include "store/memory/memory_answer.h"
+#include "support/redis/memory_values.h"
 
 struct lua_State;
 
 namespace mycojobs::memory {
+
+// redis.sha1hex (FIPS 180-4), so that digests are those that a real server makes. Not for secrets.
+std::string sha1_hex(std::string_view text);
 
 class MemoryLua {
  public:

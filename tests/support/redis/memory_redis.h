@@ -10,9 +10,8 @@
 #include <string_view>
 
 #include "mycojobs/clock.h"
-#include "store/memory/memory_answer.h"
-#include "store/memory/memory_data.h"
-#include "store/memory/memory_lua.h"
+#include "support/redis/memory_lua.h"
+#include "support/redis/memory_values.h"
 
 namespace mycojobs::memory {
 

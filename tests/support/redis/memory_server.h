@@ -19,7 +19,7 @@
 #include "mycojobs/clock.h"
 #include "mycojobs/store.h"
 #include "store/link.h"
-#include "store/memory/memory_redis.h"
+#include "support/redis/memory_redis.h"
 
 namespace mycojobs {
 

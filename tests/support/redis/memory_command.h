@@ -1,4 +1,4 @@
-// What the functions of commands share. Each memory_redis_<type>.cpp has the commands of one type and a table of them.
+// What the functions of commands share. Each type of value has a table of its commands.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "store/memory/memory_redis.h"
+#include "support/redis/memory_redis.h"
 
 namespace mycojobs::memory {
 
@@ -60,10 +60,7 @@ std::span<const CommandRow> hash_commands();
 std::span<const CommandRow> list_commands();
 std::span<const CommandRow> set_commands();
 std::span<const CommandRow> zset_commands();
-std::span<const CommandRow> zset_lex_commands();
-std::span<const CommandRow> zset_range_commands();
 std::span<const CommandRow> stream_commands();
-std::span<const CommandRow> stream_reading_commands();
 std::span<const CommandRow> server_commands();
 std::vector<const CommandRow*> all_commands();  // of these tables
 

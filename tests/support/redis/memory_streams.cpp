@@ -1,0 +1,308 @@
+// Commands of streams.
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <limits>
+
+#include "support/redis/memory_command.h"
+
+namespace mycojobs::memory {
+namespace {
+
+// Ids, entries as replies, trimming.
+
+constexpr StreamId kLastId{std::numeric_limits<std::uint64_t>::max(), std::numeric_limits<std::uint64_t>::max()};
+constexpr std::string_view kBadId = "ERR Invalid stream ID specified as stream command argument";
+
+// What XADD and XTRIM may cut off: MAXLEN | MINID [= | ~] threshold.
+struct Trimming {
+  enum class By { nothing, length, id };
+  By by = By::nothing;
+  std::size_t length = 0;
+  StreamId min;
+};
+
+// Read as freely as Redis does: with blanks or zeros in front.
+bool read_part(std::string_view text, std::uint64_t& part) {
+  const auto number = to_integer(text);
+  if (number) {
+    part = static_cast<std::uint64_t>(*number);
+    return *number >= 0;
+  }
+  const std::string copy(text);
+  char* end = nullptr;
+  errno = 0;
+  part = std::strtoull(copy.c_str(), &end, 10);
+  return errno == 0 && !copy.empty() && *end == '\0';
+}
+
+std::string id_text(const StreamId& id) { return std::to_string(id.ms) + "-" + std::to_string(id.seq); }
+
+// "ms-seq", or "ms": its seq is `missing_seq`. With `ends` also "-" and "+".
+Result<StreamId> stream_id(std::string_view text, std::uint64_t missing_seq, bool ends) {
+  if (ends && text == "-") return StreamId{};
+  if (ends && text == "+") return kLastId;
+  const auto dash = text.find('-');
+  StreamId id{0, missing_seq};
+  const bool parsed = read_part(text.substr(0, dash), id.ms) &&
+                      (dash == std::string_view::npos || read_part(text.substr(dash + 1), id.seq));
+  if (!parsed) return refuse(kBadId);
+  return id;
+}
+
+Answer entry_of(const std::pair<const StreamId, Fields>& entry) {
+  std::vector<Answer> fields;
+  for (const auto& [name, value] : entry.second) {
+    fields.push_back(text_of(name));
+    fields.push_back(text_of(value));
+  }
+  return list_of({text_of(id_text(entry.first)), list_of(std::move(fields))});
+}
+
+// Reads the option at words[at] and moves `at` behind it; leaves both alone if there is none.
+Result<void> read_trimming(Words words, std::size_t& at, Trimming& trimming) {
+  const bool by_length = is_word(words[at], "MAXLEN");
+  if ((!by_length && !is_word(words[at], "MINID")) || at + 1 >= words.size()) return {};
+  if (trimming.by != Trimming::By::nothing) {
+    return refuse("ERR syntax error, MAXLEN and MINID options at the same time are not compatible");
+  }
+  ++at;
+  if ((words[at] == "~" || words[at] == "=") && at + 1 < words.size()) ++at;
+  if (by_length) {
+    MJ_TRY(length, integer(words[at]));
+    if (length < 0) return refuse("ERR The MAXLEN argument must be >= 0.");
+    trimming.length = static_cast<std::size_t>(length);
+    trimming.by = Trimming::By::length;
+  } else {
+    MJ_TRY(min, stream_id(words[at], 0, false));
+    trimming.min = min;
+    trimming.by = Trimming::By::id;
+  }
+  ++at;
+  return {};
+}
+
+// How many went.
+std::size_t trim(Stream& stream, const Trimming& trimming) {
+  auto& entries = stream.entries;
+  const std::size_t before = entries.size();
+  if (trimming.by == Trimming::By::id) entries.erase(entries.begin(), entries.lower_bound(trimming.min));
+  if (trimming.by == Trimming::By::length) {
+    while (entries.size() > trimming.length) entries.erase(entries.begin());
+  }
+  return before - entries.size();
+}
+
+// Commands that write.
+
+constexpr std::uint64_t kMaxSeq = kLastId.seq;
+
+struct WantedId {
+  bool from_time = false;  // "*"
+  bool next_seq = false;   // "ms-*"
+  StreamId id;
+};
+
+Result<WantedId> wanted_id(std::string_view text) {
+  WantedId wanted;
+  wanted.from_time = text == "*";
+  wanted.next_seq = text.ends_with("-*");
+  if (wanted.from_time) return wanted;
+  if (wanted.next_seq) text.remove_suffix(2);
+  MJ_TRY(id, stream_id(text, 0, false));
+  wanted.id = id;
+  return wanted;
+}
+
+// The id that the new entry gets. Error: it would not be the stream's largest.
+Result<StreamId> id_for(const Stream& stream, const WantedId& wanted, std::uint64_t now_ms) {
+  const StreamId& last = stream.last;
+  const auto too_small = refuse("ERR The ID specified in XADD is equal or smaller than the target stream top item");
+  if (last == kLastId) {
+    return refuse("ERR The stream has exhausted the last possible ID, unable to add more items");
+  }
+  if (wanted.from_time) {
+    if (now_ms > last.ms) return StreamId{now_ms, 0};
+    return last.seq < kMaxSeq ? StreamId{last.ms, last.seq + 1} : StreamId{last.ms + 1, 0};
+  }
+  StreamId id = wanted.id;
+  if (wanted.next_seq && id.ms == last.ms) {
+    if (last.seq == kMaxSeq) return too_small;
+    id.seq = last.seq + 1;
+  }
+  if (id <= last) return too_small;
+  return id;
+}
+
+// XADD key [NOMKSTREAM] [MAXLEN | MINID [= | ~] threshold] id name value ...
+Result<Answer> xadd(const Call& call) {
+  Trimming trimming;
+  bool only_if_there = false;
+  std::size_t at = 2;
+  while (at < call.words.size()) {
+    const std::size_t before = at;
+    MJ_CHECK(read_trimming(call.words, at, trimming));
+    if (at == before && is_word(call.words[at], "LIMIT")) return not_imitated("XADD LIMIT");
+    if (at == before && is_word(call.words[at], "NOMKSTREAM")) {
+      only_if_there = true;
+      ++at;
+    }
+    if (at == before) break;
+  }
+  if (at == call.words.size()) return wrong_number_of_words("xadd");
+  MJ_TRY(wanted, wanted_id(call.words[at]));
+  const Words fields = call.words.subspan(at + 1);
+  if (fields.empty() || fields.size() % 2 != 0) return wrong_number_of_words("xadd");
+  if (!wanted.from_time && !wanted.next_seq && wanted.id == StreamId{}) {
+    return refuse("ERR The ID specified in XADD must be greater than 0-0");
+  }
+  MJ_TRY(old, call.find<Stream>(call.words[1]));
+  if (old == nullptr && only_if_there) return nil();
+  const Stream none;
+  MJ_TRY(id, id_for(old == nullptr ? none : *old, wanted, call.redis.now_ms()));
+  MJ_TRY(stream, call.find_or_make<Stream>(call.words[1]));
+  Fields entry;
+  for (std::size_t i = 0; i < fields.size(); i += 2) entry.emplace_back(fields[i], fields[i + 1]);
+  stream->entries.emplace_hint(stream->entries.end(), id, std::move(entry));
+  stream->last = id;
+  ++stream->added;
+  trim(*stream, trimming);
+  return text_of(id_text(id));
+}
+
+Result<Answer> xdel(const Call& call) {
+  MJ_TRY(stream, call.find<Stream>(call.words[1]));
+  if (stream == nullptr) return number_of(0);
+  std::vector<StreamId> ids;
+  for (std::string_view word : call.words.subspan(2)) {
+    MJ_TRY(id, stream_id(word, 0, false));
+    ids.push_back(id);
+  }
+  std::size_t count = 0;
+  for (const StreamId& id : ids) {
+    if (stream->entries.erase(id) == 0) continue;
+    stream->max_deleted = std::max(stream->max_deleted, id);
+    ++count;
+  }
+  return number_of(count);
+}
+
+// XTRIM key MAXLEN | MINID [= | ~] threshold
+Result<Answer> xtrim(const Call& call) {
+  Trimming trimming;
+  std::size_t at = 2;
+  MJ_CHECK(read_trimming(call.words, at, trimming));
+  if (at < call.words.size() && is_word(call.words[at], "LIMIT")) return not_imitated("XTRIM LIMIT");
+  if (at != call.words.size()) return syntax_error();
+  MJ_TRY(stream, call.find<Stream>(call.words[1]));
+  return number_of(stream == nullptr ? 0 : trim(*stream, trimming));
+}
+
+// Commands that read.
+
+// One end of a range; "(id": without it.
+Result<StreamId> range_end(std::string_view text, bool is_start) {
+  const bool open = text.starts_with('(');
+  MJ_TRY(id, stream_id(open ? text.substr(1) : text, is_start ? 0 : kLastId.seq, !open));
+  if (!open) return id;
+  if (is_start) {
+    if (id == kLastId) return refuse("ERR invalid start ID for the interval");
+    return id.seq == kLastId.seq ? StreamId{id.ms + 1, 0} : StreamId{id.ms, id.seq + 1};
+  }
+  if (id == StreamId{}) return refuse("ERR invalid end ID for the interval");
+  return id.seq == 0 ? StreamId{id.ms - 1, kLastId.seq} : StreamId{id.ms, id.seq - 1};
+}
+
+// XRANGE key start end [COUNT n]; XREVRANGE key end start [COUNT n]
+Result<Answer> range(const Call& call, bool reversed) {
+  MJ_TRY(start, range_end(call.words[reversed ? 3 : 2], true));
+  MJ_TRY(end, range_end(call.words[reversed ? 2 : 3], false));
+  std::int64_t count = std::numeric_limits<std::int64_t>::max();
+  for (std::size_t i = 4; i < call.words.size(); i += 2) {
+    if (i + 1 == call.words.size() || !is_word(call.words[i], "COUNT")) return syntax_error();
+    MJ_TRY(asked, integer(call.words[i + 1]));
+    count = std::max<std::int64_t>(asked, 0);
+  }
+  MJ_TRY(stream, call.find<Stream>(call.words[1]));
+  if (stream == nullptr) return list_of({});
+  if (count == 0) return nil();
+  std::vector<Answer> entries;
+  if (start > end) return list_of({});
+  const auto first = stream->entries.lower_bound(start), behind = stream->entries.upper_bound(end);
+  if (reversed) {
+    for (auto at = behind; at != first && count > 0; --count) entries.push_back(entry_of(*--at));
+  } else {
+    for (auto at = first; at != behind && count > 0; ++at, --count) entries.push_back(entry_of(*at));
+  }
+  return list_of(std::move(entries));
+}
+Result<Answer> xrange(const Call& call) { return range(call, false); }
+Result<Answer> xrevrange(const Call& call) { return range(call, true); }
+
+Result<Answer> xlen(const Call& call) {
+  MJ_TRY(stream, call.find<Stream>(call.words[1]));
+  return number_of(stream == nullptr ? 0 : stream->entries.size());
+}
+
+// XREAD [COUNT n] [BLOCK ms] STREAMS key ... id ...: what is there now; who may wait asks again (memory_server.cpp).
+Result<Answer> xread(const Call& call) {
+  std::int64_t count = 0;
+  std::size_t at = 1;
+  for (; at + 1 < call.words.size() && !is_word(call.words[at], "STREAMS"); at += 2) {
+    const bool counts = is_word(call.words[at], "COUNT");
+    if (!counts && !is_word(call.words[at], "BLOCK")) return syntax_error();
+    MJ_TRY(number, integer(call.words[at + 1], counts ? kNotInteger : "ERR timeout is not an integer or out of range"));
+    if (!counts && number < 0) return refuse("ERR timeout is negative");
+    if (counts) count = number;
+  }
+  if (at + 1 >= call.words.size()) return syntax_error();
+  const Words streams = call.words.subspan(at + 1);
+  if (streams.size() % 2 != 0) {
+    return refuse("ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified.");
+  }
+  if (count <= 0) count = std::numeric_limits<std::int64_t>::max();
+  std::vector<Answer> read;
+  for (std::size_t i = 0; i < streams.size() / 2; ++i) {
+    MJ_TRY(stream, call.find<Stream>(streams[i]));
+    if (streams[i + streams.size() / 2] == "$") return not_imitated("XREAD $");
+    MJ_TRY(after, stream_id(streams[i + streams.size() / 2], 0, false));
+    std::vector<Answer> entries;
+    if (stream == nullptr) continue;
+    auto next = stream->entries.upper_bound(after);
+    for (std::int64_t left = count; next != stream->entries.end() && left > 0; ++next, --left) {
+      entries.push_back(entry_of(*next));
+    }
+    if (!entries.empty()) read.push_back(list_of({text_of(streams[i]), list_of(std::move(entries))}));
+  }
+  return read.empty() ? nil() : list_of(std::move(read));
+}
+
+// XINFO STREAM key: the fields that do not tell how Redis stores it.
+Result<Answer> xinfo(const Call& call) {
+  if (!is_word(call.words[1], "STREAM") || call.words.size() != 3) return not_imitated("XINFO but for STREAM key");
+  MJ_TRY(stream, call.find<Stream>(call.words[2]));
+  if (stream == nullptr) return refuse("ERR no such key");
+  const auto& entries = stream->entries;
+  return list_of({text_of("length"), number_of(entries.size()),                                  //
+                  text_of("last-generated-id"), text_of(id_text(stream->last)),                  //
+                  text_of("max-deleted-entry-id"), text_of(id_text(stream->max_deleted)),        //
+                  text_of("entries-added"), number_of(stream->added),                            //
+                  text_of("recorded-first-entry-id"),                                            //
+                  text_of(id_text(entries.empty() ? StreamId() : entries.begin()->first)),       //
+                  text_of("first-entry"), entries.empty() ? nil() : entry_of(*entries.begin()),  //
+                  text_of("last-entry"), entries.empty() ? nil() : entry_of(*std::prev(entries.end()))});
+}
+
+constexpr std::array kStreamsCommands{
+    CommandRow{"XADD", -5, Access::writes, xadd},          CommandRow{"XDEL", -3, Access::writes, xdel},
+    CommandRow{"XTRIM", -4, Access::writes, xtrim},        CommandRow{"XRANGE", -4, Access::reads, xrange},
+    CommandRow{"XREVRANGE", -4, Access::reads, xrevrange}, CommandRow{"XLEN", 2, Access::reads, xlen},
+    CommandRow{"XREAD", -4, Access::reads, xread},         CommandRow{"XINFO", -3, Access::reads, xinfo},
+};
+
+}  // namespace
+
+std::span<const CommandRow> stream_commands() { return kStreamsCommands; }
+
+}  // namespace mycojobs::memory
