@@ -63,7 +63,8 @@ long kernel_memory() {
   std::ifstream sockets("/proc/net/sockstat");
   for (std::string line; std::getline(sockets, line);) {
     const std::size_t at = line.find(" mem ");
-    if (line.rfind("TCP:", 0) == 0 && at != std::string::npos) sum += std::atol(line.c_str() + at + 5) * (::sysconf(_SC_PAGESIZE) / 1024);
+    if (line.rfind("TCP:", 0) == 0 && at != std::string::npos)
+      sum += std::atol(line.c_str() + at + 5) * (::sysconf(_SC_PAGESIZE) / 1024);
   }
   return sum;
 }

@@ -80,7 +80,7 @@ TEST(Slots, StragglersAreNotHandedOn) {
 
 // What each run has used is its own, however many were there before.
 TEST(Slots, UsageIsOfTheRunAlone) {
-  if (!may_limit_by_cgroup()) return;
+  if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   OwnSandbox own = own_sandbox(one_slot());
   wait_for_reuse(own);
   const Ran large = run_in(own, "touch 150");
@@ -101,7 +101,7 @@ TEST(Slots, UsageIsOfTheRunAlone) {
 }
 
 TEST(Slots, RunThatHadManyProcessesIsNotTheLastAndItsPeakIsItsOwn) {
-  if (!may_limit_by_cgroup()) return;
+  if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   OwnSandbox own = own_sandbox(one_slot());
   RunSpec spec = spec_with();
   spec.limits.exec = true;
@@ -137,7 +137,7 @@ TEST(Slots, ManyShortRunsAreNotChargedToALaterOne) {
 
 // What one run was refused is not told of the next.
 TEST(Slots, RunThatMetALimitAndEndedWellIsTheLast) {
-  if (!may_limit_by_cgroup()) return;
+  if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   OwnSandbox own = own_sandbox(one_slot());
   EXPECT_FALSE(next_is_in_the_same(own, "thread_bomb"));
   EXPECT_EQ(word(run_in(own, "exit 3").outcome.status), "exit");
@@ -145,7 +145,7 @@ TEST(Slots, RunThatMetALimitAndEndedWellIsTheLast) {
 
 // Then what is told of a run may be another's, up to a bound: a run that goes beyond is the last, and told exactly.
 TEST(Slots, WhereAPeakCannotBeginAnewRunsThatUseLittleComeAfterOneAnother) {
-  if (!may_limit_by_cgroup()) return;
+  if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   OwnSandbox own = own_sandbox(one_slot());
   EXPECT_TRUE(next_is_in_the_same(own, "touch 2"));
   for (int i = 0; i < 20; ++i) {
@@ -158,7 +158,7 @@ TEST(Slots, WhereAPeakCannotBeginAnewRunsThatUseLittleComeAfterOneAnother) {
 
 // One that is killed is told its own, too, though none comes after it.
 TEST(Slots, UsageOfARunThatIsTheLastIsItsOwn) {
-  if (!may_limit_by_cgroup()) return;
+  if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   OwnSandbox own = own_sandbox(one_slot());
   RunSpec spec = spec_with();
   spec.limits.exec = true;
