@@ -3,8 +3,9 @@
 
     ledger.py LOG [--console FILE] [--machine FILE] [--machine-first FILE] [--skips FILE] [--repeats FILE]
 
-LOG is ctest's Testing/Temporary/LastTest.log, FILE of --console what ctest printed, that of --machine the rows of
-./dev test-vm, that of --machine-first those of one that failed before. Prints a line for each test with its reason. Exit 1: one of them is not on the lists.
+LOG is ctest's Testing/Temporary/LastTest.log; --console: what ctest printed; --machine: the rows of ./dev test-vm;
+--machine-first: those of a machine that failed before. Prints a line for each test with its reason. Exit 1: one of
+them is not on the lists.
 
 A list has a line for each test or pattern: `PATTERN: why`. A test of a program that ctest knows as one test is named
 `NAME/Suite.Test`, one of the virtual machine `vm/Suite.Test`.
@@ -101,7 +102,7 @@ def repeated(runs, console=""):
 
 
 def repeated_in_machine(rows, first=""):
-    """The virtual machine repeats the tests of the sandbox that fail, and says which; `first`: rows of a machine that failed."""
+    """The virtual machine repeats the tests that fail, and says which; `first`: the rows of a machine that failed."""
     again = [Row(f"vm/{test}", "failed in the machine, then passed")
              for tests in re.findall(r"at the second try ((?:[\w/]+\.[\w/]+ ?)+)", rows) for test in tests.split()]
     return again + [Row(f"vm/{name}", "in the first machine: " + cut(why))
@@ -152,11 +153,11 @@ def main(words):
     if not runs:
         print(f"ledger: {given.log} has no test that ran")
         return 1
+    in_machine = repeated_in_machine(text_of(given.machine), text_of(given.machine_first))
     wrong = 0
     for title, rows, path in (
             ("tests that were skipped", skipped(runs), given.skips),
-            ("tests that failed and were repeated",
-             repeated(runs, text_of(given.console)) + repeated_in_machine(text_of(given.machine), text_of(given.machine_first)), given.repeats)):
+            ("tests that failed and were repeated", repeated(runs, text_of(given.console)) + in_machine, given.repeats)):
         lines, more = told(title, rows, read_list(text_of(path)), os.path.relpath(path, os.path.join(HERE, "../..")))
         print("\n".join(lines))
         wrong += more
