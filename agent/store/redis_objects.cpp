@@ -504,7 +504,7 @@ Result<std::vector<std::string>> RedisObjects::members(Id context, const std::st
   }
 }
 
-Result<ObjectsVerdict> RedisObjects::verify(Id context, std::size_t max_problems) {
+Result<ObjectsVerdict> RedisObjects::verify(Id context, std::size_t max_problems) {  // NOLINT(*-function-size)
   ObjectsVerdict verdict;
   ObjectKind at_kind;
   const auto wrong = [&](std::string text) {

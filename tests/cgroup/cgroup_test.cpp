@@ -18,7 +18,7 @@ TEST_F(CgroupTest, WithoutGroupsThereIsNothingToJoin) {
 }
 
 TEST_F(CgroupTest, CountsWhatARunUsesAndLeavesNothing) {
-  if (!may()) return;
+  if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   const auto joins = make(1, 128 * kMebi, 64);
   EXPECT_TRUE(ended_with(wait_status(start_in(joins, [] { return touch(48 * kMebi); })), 0));
   const RunUsage usage = groups_->usage(1);
@@ -32,7 +32,7 @@ TEST_F(CgroupTest, CountsWhatARunUsesAndLeavesNothing) {
 }
 
 TEST_F(CgroupTest, CpuIsCountedWhereAHierarchyOfVersion2Is) {
-  if (!may()) return;
+  if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   const auto joins = make(1, 64 * kMebi, 4);
   EXPECT_EQ(wait_status(start_in(joins, [] { return touch(32 * kMebi); })), 0);
   const RunUsage usage = groups_->usage(1);
@@ -43,7 +43,7 @@ TEST_F(CgroupTest, CpuIsCountedWhereAHierarchyOfVersion2Is) {
 
 // SQ1
 TEST_F(CgroupTest, ForksOverTheLimitAreRefusedAndCounted) {
-  if (!may()) return;
+  if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   const auto joins = make(1, 64 * kMebi, 4);
   const int status = wait_status(start_in(joins, forks_until_refused));
   EXPECT_TRUE(ended_with(status, 4)) << status;  // and the one that forks, as init would
@@ -56,7 +56,7 @@ TEST_F(CgroupTest, ForksOverTheLimitAreRefusedAndCounted) {
 
 // SQ3
 TEST_F(CgroupTest, TheKernelsKillIsToldApartFromAnyOther) {
-  if (!may()) return;
+  if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   const auto small = make(1, 16 * kMebi, 8);
   EXPECT_TRUE(killed(wait_status(start_in(small, [] { return touch(64 * kMebi); }))));
   EXPECT_GE(groups_->usage(1).oom_kills, 1U);
@@ -76,7 +76,7 @@ TEST_F(CgroupTest, TheKernelsKillIsToldApartFromAnyOther) {
 }
 
 TEST_F(CgroupTest, LimitsOfAGroupCanBeChangedBothWays) {
-  if (!may()) return;
+  if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   const auto joins = make(1, 16 * kMebi, 8);
   const auto raised = groups_->set_limits(1, 128 * kMebi, 2);
   ASSERT_TRUE(raised) << raised.error().message;
@@ -93,7 +93,7 @@ TEST_F(CgroupTest, LimitsOfAGroupCanBeChangedBothWays) {
 
 // SX7
 TEST_F(CgroupTest, NoProcessOutlivesTheGroup) {
-  if (!may()) return;
+  if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   const auto joins = make(1, 64 * kMebi, 8);
   const pid_t sleeper = start_in(joins, [] { return ::pause(); });
   groups_->remove(1);
@@ -105,7 +105,7 @@ TEST_F(CgroupTest, NoProcessOutlivesTheGroup) {
 
 // SX11
 TEST_F(CgroupTest, WhatADeadLauncherLeftIsKilledAndRemoved) {
-  if (!may()) return;
+  if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   int pipe[2];
   ASSERT_EQ(::pipe(pipe), 0);
   const pid_t launcher = ::fork();

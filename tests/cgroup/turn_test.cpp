@@ -77,7 +77,7 @@ class CgroupTurn : public CgroupTest {
 };
 
 TEST_F(CgroupTurn, WhatIsToldOfARunIsItsOwnOrLittle) {
-  if (!may()) return;
+  if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   Slot slot(make(1, 128 * kMebi, 8));
   for (int i = 0; i < 5; ++i) {
     slot.run({1, 1});
@@ -98,7 +98,7 @@ TEST_F(CgroupTurn, WhatIsToldOfARunIsItsOwnOrLittle) {
 }
 
 TEST_F(CgroupTurn, RunThatMayHaveMetALimitIsTheLast) {
-  if (!may()) return;
+  if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   const Limits limits = limits_of(64 * kMebi, 4);
   Slot many(make(1, limits.memory_bytes, limits.pids));
   many.run({4, 0});
@@ -112,7 +112,7 @@ TEST_F(CgroupTurn, RunThatMayHaveMetALimitIsTheLast) {
 }
 
 TEST_F(CgroupTurn, SampledPeaksBeginAnewUnlessALimitWasMet) {
-  if (!may()) return;
+  if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   sample_peaks();
   const Limits limits = limits_of(64 * kMebi, 4);
   Slot slot(make(1, limits.memory_bytes, limits.pids));
@@ -135,7 +135,7 @@ TEST_F(CgroupTurn, SampledPeaksBeginAnewUnlessALimitWasMet) {
 }
 
 TEST_F(CgroupTurn, PeakOfProcessesBeginsAnewWhileSomeGoOnWaiting) {
-  if (!may()) return;
+  if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   const Limits limits = limits_of(64 * kMebi, 4);
   Slot slot(make(1, limits.memory_bytes, limits.pids));
   for (const std::uint32_t processes : {3U, 1U, 3U, 3U}) {
@@ -153,7 +153,7 @@ TEST_F(CgroupTurn, PeakOfProcessesBeginsAnewWhileSomeGoOnWaiting) {
 
 // As by the limit of a group above (the unit's TasksMax), which the peak tells nothing of.
 TEST_F(CgroupTurn, RunThatWasRefusedAProcessBelowItsLimitIsTheLast) {
-  if (!may()) return;
+  if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   const Limits limits = limits_of(64 * kMebi, 8);
   Slot slot(make(1, limits.memory_bytes, limits.pids));
   slot.run({2, 0});
@@ -167,7 +167,7 @@ TEST_F(CgroupTurn, RunThatWasRefusedAProcessBelowItsLimitIsTheLast) {
 
 // With groups below it, of which only those above can be killed in version 2.
 TEST_F(CgroupTurn, WhatADeadLauncherLeftOfASlotIsRemoved) {
-  if (!may()) return;
+  if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   const Limits limits = limits_of(64 * kMebi, 4);
   Slot slot(make(1, limits.memory_bytes, limits.pids));
   slot.run({3, 0});
@@ -178,7 +178,7 @@ TEST_F(CgroupTurn, WhatADeadLauncherLeftOfASlotIsRemoved) {
 }
 
 TEST_F(CgroupTest, WhereTheKernelKeepsNoPeaksTheyAreSampled) {
-  if (!may()) return;
+  if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   groups_.reset();
   auto places = find_cgroups();
   bool version_2 = true;

@@ -50,7 +50,7 @@ TEST(V, SecondRunOfAScriptIsNotCompiled) {
   EXPECT_THAT(host.kept(), SizeIs(1));
 }
 
-TEST(V, OtherScriptOtherFlagsAndOtherCompilerAreCompiledAnew) {
+TEST(V, OtherScriptAndOtherFlagsAreCompiledAnew) {
   VHost host;
   EXPECT_FALSE(host.run({.script = kHello}).cached);
   EXPECT_FALSE(host.run({.script = std::string(kHello) + "\n"}).cached);
@@ -58,7 +58,12 @@ TEST(V, OtherScriptOtherFlagsAndOtherCompilerAreCompiledAnew) {
   EXPECT_FALSE(host.run({.script = kHello}).cached);
   host.flags_ = {};
   EXPECT_TRUE(host.run({.script = kHello}).cached);
-  if (std::getenv("V_COMPILER") != nullptr) return;  // not ours to change
+}
+
+TEST(V, OtherCompilerCompilesAnew) {
+  if (std::getenv("V_COMPILER") != nullptr) GTEST_SKIP() << "the compiler of V_COMPILER is not ours to change";
+  VHost host;
+  EXPECT_FALSE(host.run({.script = kHello}).cached);
   std::ofstream(host.compiler().program(), std::ios::app) << "# a newer one\n";
   EXPECT_FALSE(host.run({.script = kHello}).cached);
 }

@@ -158,6 +158,8 @@ TEST(Denied, ForeignNumbersEndTheJob) {
                 answer == "ENOSYS" || answer == "ENXIO")
         << line << ": " << answer;
   }
+#else
+  GTEST_SKIP() << "these numbers are those of x86-64";
 #endif
 }
 

@@ -44,14 +44,16 @@ TEST(Escape, BytesInConnectionsAreBoundedByTheMemoryLimit) {
   spec.grants.network = Network::loopback;
   spec.limits.memory_bytes = 64U << 20;
   const Ran ran = run_attempts(shared_sandbox(), spec, "hold_connections 60");
-  if (ran.outcome.status == RunStatus::oom) return;  // where the kernel counts them as any other memory
-  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
-  EXPECT_LE(std::stoul(ran.answer("hold_connections 60")), 64U);
+  const bool counted = ran.outcome.status == RunStatus::oom;  // where the kernel counts them as any other memory
+  EXPECT_TRUE(counted || ran.outcome.status == RunStatus::ok) << ran.outcome.reason;
+  if (!counted) {
+    EXPECT_LE(std::stoul(ran.answer("hold_connections 60")), 64U);
+  }
 }
 
 // What another job with the same folder does all the while: a part of the path is a folder, a link, a folder, ...
 TEST(Escape, GrantWhosePathBecomesALinkMeanwhileIsNotMountedElsewhere) {
-  if (::geteuid() != 0) return;  // only root can take a folder of the host's into another namespace
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can take a folder of the host's into another namespace";
   const SharedFolder folder;
   std::filesystem::create_directories(folder / "part/bin");
   std::ofstream(folder / "part/bin/planted") << "planted";
@@ -80,7 +82,7 @@ TEST(Escape, GrantWhosePathBecomesALinkMeanwhileIsNotMountedElsewhere) {
 
 // A pipe with a name can be written on a read-only mount: the kernel asks only of files. Here Landlock stands alone.
 TEST(Escape, PipeInAFolderToReadIsNotWritten) {
-  if (::geteuid() != 0) return;  // only root can take a folder of the host's into another namespace
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can take a folder of the host's into another namespace";
   const SharedFolder folder;
   const std::string pipe = folder / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0666), 0);
@@ -94,7 +96,7 @@ TEST(Escape, PipeInAFolderToReadIsNotWritten) {
 
 // Both on the host and in another grant: no name leads out of the folder, by whatever call it is made.
 TEST(Escape, FileOfOneGrantIsNotMovedOrLinkedIntoAnother) {
-  if (::geteuid() != 0) return;  // only root can take a folder of the host's into another namespace
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can take a folder of the host's into another namespace";
   const SharedFolder mine, other;
   std::ofstream(mine / "mine") << "mine";
   std::ofstream(other / "other") << "other";

@@ -41,7 +41,7 @@ std::uint32_t base_of(IdRegistry& registry, std::uint32_t base = kBase, std::uin
 }
 
 TEST_F(Ids, RangesOfThoseWhoLiveNeverOverlap) {
-  if (::geteuid() != 0) return;  // an ordinary user has one id, and gives it to all
+  if (::geteuid() != 0) GTEST_SKIP() << "an ordinary user has one id, and gives it to all";
   auto one = open(), two = open(), three = open();
   ASSERT_EQ(one.problem(), "");
   EXPECT_EQ(base_of(one), kBase);
@@ -54,7 +54,7 @@ TEST_F(Ids, RangesOfThoseWhoLiveNeverOverlap) {
 }
 
 TEST_F(Ids, RangeOfOneThatWasKilledIsFree) {
-  if (::geteuid() != 0) return;
+  if (::geteuid() != 0) GTEST_SKIP() << "an ordinary user has one id, and gives it to all";
   int pipe[2];
   ASSERT_EQ(::pipe(pipe), 0);
   const pid_t launcher = ::fork();
@@ -77,7 +77,7 @@ TEST_F(Ids, RangeOfOneThatWasKilledIsFree) {
 }
 
 TEST_F(Ids, FolderThatOthersMayWriteIsNotBelieved) {
-  if (::geteuid() != 0) return;
+  if (::geteuid() != 0) GTEST_SKIP() << "an ordinary user has one id, and gives it to all";
   std::filesystem::create_directory(folder_ + "/ids");
   ::chmod((folder_ + "/ids").c_str(), 0777);
   auto registry = open();
@@ -86,7 +86,7 @@ TEST_F(Ids, FolderThatOthersMayWriteIsNotBelieved) {
 }
 
 TEST_F(Ids, NoneLeftIsToldWithItsRemedy) {
-  if (::geteuid() != 0) return;
+  if (::geteuid() != 0) GTEST_SKIP() << "an ordinary user has one id, and gives it to all";
   auto one = open(), two = open();
   constexpr std::uint32_t kLast = 0xfffffffe - kCount;
   EXPECT_EQ(base_of(one, kLast), kLast);
@@ -105,7 +105,7 @@ IdSpan ids_of(const OwnSandbox& own) {
 }
 
 TEST(Identity, TwoLaunchersOfAHostHaveNoIdInCommon) {
-  if (::geteuid() != 0) return;
+  if (::geteuid() != 0) GTEST_SKIP() << "an ordinary user has one id, and gives it to all";
   const OwnSandbox one = own_sandbox(), two = own_sandbox();
   const IdSpan first = ids_of(one), second = ids_of(two);
   EXPECT_FALSE(first.overlaps(second)) << first.base << ", " << second.base;

@@ -47,7 +47,7 @@ TEST(Neighbours, NoneIsCaughtBetweenForkAndConfinement) {
 
 // SX7: while its processes are there, a uid is nobody else's.
 TEST(Neighbours, UidIsNotGivenTwiceAtATime) {
-  if (::geteuid() != 0) return;  // an ordinary user has one id only
+  if (::geteuid() != 0) GTEST_SKIP() << "an ordinary user has one id only";
   Sandbox& sandbox = shared_sandbox();
   std::vector<Started> held;
   std::vector<std::string> uids;
@@ -66,7 +66,7 @@ TEST(Neighbours, UidIsNotGivenTwiceAtATime) {
 
 // SX8
 TEST(Neighbours, CountersOfOneRunAreNotAddedToTheNext) {
-  if (!may_limit_by_cgroup()) return;  // nothing is counted
+  if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   RunSpec spec = spec_with();
   spec.limits.exec = true;
   const Ran large = run_attempts(shared_sandbox(), spec, "touch 150\norphans 20");
@@ -91,7 +91,7 @@ TEST(Neighbours, ManyJobsJustUnderTheLimitAreNoneOverIt) {
 
 // SQ3, SZ41: whatever holds the memory, it is the job's.
 TEST(Neighbours, MemoryHeldOutsideOfTheProcessCountsToo) {
-  if (!may_limit_by_cgroup()) return;
+  if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   for (const char* lines : {"hold_everything",
                             "hold_memfd 300\nhold_memfd 300\nhold_memfd 300\nhold_memfd 300\n"
                             "hold_memfd 300",

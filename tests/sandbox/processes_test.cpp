@@ -126,7 +126,7 @@ TEST(Processes, StatusShowsNoRight) {
 }
 
 TEST(Processes, JobsOfOneTimeHaveUsersOfTheirOwn) {
-  if (::geteuid() != 0) return;  // an ordinary user has one id only
+  if (::geteuid() != 0) GTEST_SKIP() << "an ordinary user has one id only";
   Started beside = start_attempts(shared_sandbox(), spec_with(), "print up\nsleep 300\ngetuid");
   wait_for_output(beside, "up");
   const std::string first = run_attempts("getuid").answer("getuid");

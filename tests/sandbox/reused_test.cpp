@@ -80,7 +80,7 @@ TEST(ReusedSandbox, StragglersAreNotHandedOn) {
 
 // What each run has used is its own, however many were there before.
 TEST(ReusedSandbox, UsageIsOfTheRunAlone) {
-  if (!may_limit_by_cgroup()) return;
+  if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   OwnSandbox own = own_sandbox(one_sandbox());
   wait_for_reuse(own);
   const Ran large = run_in(own, "touch 150");
@@ -101,7 +101,7 @@ TEST(ReusedSandbox, UsageIsOfTheRunAlone) {
 }
 
 TEST(ReusedSandbox, RunThatHadManyProcessesIsNotTheLastAndItsPeakIsItsOwn) {
-  if (!may_limit_by_cgroup()) return;
+  if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   OwnSandbox own = own_sandbox(one_sandbox());
   RunSpec spec = spec_with();
   spec.limits.exec = true;
@@ -137,7 +137,7 @@ TEST(ReusedSandbox, ManyShortRunsAreNotChargedToALaterOne) {
 
 // What one run was refused is not told of the next.
 TEST(ReusedSandbox, RunThatMetALimitAndEndedWellIsTheLast) {
-  if (!may_limit_by_cgroup()) return;
+  if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   OwnSandbox own = own_sandbox(one_sandbox());
   EXPECT_FALSE(next_is_in_the_same(own, "thread_bomb"));
   EXPECT_EQ(word(run_in(own, "exit 3").outcome.status), "exit");
@@ -145,7 +145,7 @@ TEST(ReusedSandbox, RunThatMetALimitAndEndedWellIsTheLast) {
 
 // Then what is told of a run may be another's, up to a bound: a run that goes beyond is the last, and told exactly.
 TEST(ReusedSandbox, WhereAPeakCannotBeginAnewRunsThatUseLittleComeAfterOneAnother) {
-  if (!may_limit_by_cgroup()) return;
+  if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   OwnSandbox own = own_sandbox(one_sandbox());
   EXPECT_TRUE(next_is_in_the_same(own, "touch 2"));
   for (int i = 0; i < 20; ++i) {
@@ -158,7 +158,7 @@ TEST(ReusedSandbox, WhereAPeakCannotBeginAnewRunsThatUseLittleComeAfterOneAnothe
 
 // One that is killed is told its own, too, though none comes after it.
 TEST(ReusedSandbox, UsageOfARunThatIsTheLastIsItsOwn) {
-  if (!may_limit_by_cgroup()) return;
+  if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   OwnSandbox own = own_sandbox(one_sandbox());
   RunSpec spec = spec_with();
   spec.limits.exec = true;

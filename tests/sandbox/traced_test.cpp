@@ -122,7 +122,7 @@ TEST(Alive, JobHasNoneOfIt) {
 }
 
 TEST(Alive, LauncherZygoteAndInitHaveItAndTheJobHasNot) {
-  if (::geteuid() != 0) return;  // others may not look into them
+  if (::geteuid() != 0) GTEST_SKIP() << "an ordinary user may not look into these processes";
   const AliveFile file;
   SandboxConfig config = test_config();
   config.prewarmed = 0;  // who is below the zygote is of the run
@@ -221,7 +221,7 @@ TEST(Unkillable, IsReportedWhileOthersGoOnAndTheRealEndComesLater) {
 
 // Init gives up on it, and adds up nothing of what it has used: its group has.
 TEST(Usage, OfAJobThatIsNotBuriedInTimeIsWhatItsGroupCounted) {
-  if (!may_limit_by_cgroup()) return;
+  if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   SandboxConfig config = impatient_config();
   config.unkillable_ms = 60000;
   OwnSandbox own = own_sandbox(config);

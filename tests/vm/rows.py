@@ -484,6 +484,8 @@ def the_suite_of_the_sandbox_holds_on_this_kernel():
     for name in ("cgroup_tests", "sandbox_tests"):
         done = run(name, f"-{but}")
         ran = re.search(r"\[==========\] (\d+ tests)", done.stdout)
+        skipped = re.search(r"\[  SKIPPED \] (.*)", done.stdout)
+        check(not skipped, f"{name}: root's tests need nothing that this machine has not, and yet: {skipped and skipped[0]}")
         failed = sorted(set(re.findall(r"\[  FAILED  \] ([\w/]+\.[\w/]+)", done.stdout)))
         check(ran and (failed or done.returncode == 0), f"{name}: exit {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-1000:]}")
         summary.append(f"{ran.group(1)} of {name}")
