@@ -42,7 +42,7 @@ class RedisFlows final : public FlowStore, private ContextLinks {
   Result<void> remove(Id context, Id flow) override;
 
   Result<FlowPlaces> places(Id context, Id flow) override;
-  Result<std::vector<std::string>> mend(Id context, Id flow, const FlowMend&, bool dry_run) override;
+  Result<void> repair(Id context, Id flow, const FlowRepair&) override;
 
   Result<void> put_schedule(Id context, const Schedule&, const std::string& definition,
                             std::uint64_t expected_revision) override;

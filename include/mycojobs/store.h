@@ -245,11 +245,12 @@ class Store {
   // Facts after a revision, in order.
   virtual Result<std::vector<Fact>> journal(Id context, const std::string& queue, std::uint64_t after_revision,
                                             std::uint32_t max) = 0;
-  // One answer each, in order. positions: fill in in_queue, which takes time where a queue is long.
+  // One answer each, in order. positions: a whole look, which takes time where a queue is long.
   virtual Result<std::vector<JobPlaces>> places(Id context, std::span<const std::string> job_keys, bool positions) = 0;
   // Takes as long as max_looks says, however many jobs there are.
   virtual Result<JobsPage> jobs(Id context, const JobsWanted&) = 0;
-  virtual Result<RepairReply> repair(Id context, const std::string& job_key, const Repair&, bool dry_run) = 0;
+  // All of it in one step, or nothing if the job has moved since the look: false.
+  virtual Result<bool> repair(Id context, const std::string& job_key, const Repair&) = 0;
 
   virtual Result<Fields> load(Id context, const std::string& key) = 0;  // a hash; not_found; invalid: another type
   // Only these fields of it; those that are absent are left out.
