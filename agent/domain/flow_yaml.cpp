@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMaxYamlDepth = 64;
+constexpr std::size_t kMaxNesting = 64;
 constexpr std::size_t kMaxValues = 500'000;
 
 // A number as JSON writes them; all else that YAML takes for one is text: 0x1f, 007, .5, 1_000, .inf.
@@ -165,7 +165,7 @@ class Builder : public YAML::EventHandler {
     if (!tag.empty() && tag != "?" && tag != "!") refuse_tag(mark, tag);
     ended_quoted_ = tag == "!";
     if (wants_key()) refuse(mark, "a key is a text, not a list or a map");
-    if (open_.size() >= kMaxYamlDepth) refuse(mark, "nests deeper than " + std::to_string(kMaxYamlDepth) + " levels");
+    if (open_.size() >= kMaxNesting) refuse(mark, "nests deeper than " + std::to_string(kMaxNesting) + " levels");
     std::string at = path();
     // A list grows while its items are open, but only by the item that is open last: pointers into it hold.
     json* value = put(mark, std::move(empty), "");

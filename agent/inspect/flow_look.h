@@ -1,11 +1,11 @@
-// One look at one flow, for verify_flows() and rebuild_flows(): its journal folded, and everything else compared with
-// that.
+// One look at one flow, for verify_flows() and rebuild_flows(): all that domain/flow_invariants.h judges by is read,
+// and judged.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "inspect/verify.h"
+#include "domain/flow_invariants.h"
 #include "mycojobs/flows.h"
 #include "mycojobs/result.h"
 #include "mycojobs/store.h"
@@ -13,13 +13,12 @@
 namespace mycojobs {
 
 struct FlowLook {
-  std::vector<Finding> findings;
+  std::vector<FlowFinding> findings;
   bool moved = false;             // meanwhile: the findings say nothing
-  bool known = false;             // its journal could be read: `mend` says what should be
-  FlowMend mend;                  //
+  bool known = false;             // its journal, mark and definition could be read: the findings have their fixes
+  std::uint64_t revision = 0;     //
+  std::string state;              // of its mark
   std::vector<std::string> jobs;  // keys, in the order of the nodes
-  std::vector<std::string>
-      again;  // of these the flow must hear, or they must be queued: a commit dispatches them again
 };
 
 Result<FlowLook> look_at_run(FlowStore&, Store&, Id context, Id flow);

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <set>
 #include <string_view>
 #include <thread>
 
 #include "base/ids.h"
 #include "inspect/flow_look.h"
-#include "inspect/verify_job.h"
 
 namespace mycojobs {
 namespace {
@@ -17,7 +17,7 @@ constexpr std::size_t kMaxKeys = 10000000;
 constexpr std::size_t kJobsAtOnce = 200;
 constexpr int kFlowLooks = 3;  // what every one of them finds lasts
 constexpr int kTries = 20;     // of a look at a flow that moves all the time
-constexpr std::chrono::milliseconds kPause{100};
+constexpr std::chrono::milliseconds kFlowPause{100};
 
 // Flows with a mark or a journal.
 Result<std::set<Id>> flows_of(Store& store, Id context) {
@@ -38,7 +38,7 @@ Result<FlowLook> still_look(FlowStore& flows, Store& store, Id context, Id flow)
   for (int attempt = 0;; ++attempt) {
     MJ_TRY(look, look_at_run(flows, store, context, flow));
     if (!look.moved || attempt == kTries) return std::move(look);
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kFlowPause);
   }
 }
 
@@ -46,13 +46,13 @@ Result<FlowLook> still_look(FlowStore& flows, Store& store, Id context, Id flow)
 Result<FlowLook> lasting_look(FlowStore& flows, Store& store, Id context, Id flow) {
   MJ_TRY(look, still_look(flows, store, context, flow));
   for (int again = 1; again < kFlowLooks && !look.findings.empty(); ++again) {
-    std::this_thread::sleep_for(kPause);
-    const std::vector<Finding> before = std::move(look.findings);
+    std::this_thread::sleep_for(kFlowPause);
+    const std::vector<FlowFinding> before = std::move(look.findings);
     MJ_TRY(next, still_look(flows, store, context, flow));
     look = std::move(next);
-    std::erase_if(look.findings, [&](const Finding& each) {
+    std::erase_if(look.findings, [&](const FlowFinding& each) {
       return std::none_of(before.begin(), before.end(),
-                          [&](const Finding& other) { return other.rule == each.rule && other.text == each.text; });
+                          [&](const FlowFinding& other) { return other.rule == each.rule && other.text == each.text; });
     });
   }
   return std::move(look);
@@ -100,6 +100,48 @@ Result<std::vector<std::string>> orphans(FlowStore& flows, Store& store, Id cont
   return out;
 }
 
+// What a look asks for, done: the fixes of the store in one step, then a commit that dispatches jobs once more. Error
+// conflict: the flow has moved.
+Result<void> mend_flow(FlowStore& flows, Id context, Id flow, const FlowLook& look) {
+  FlowRepair repair{look.revision, look.state, {}};
+  FlowCommit again;
+  again.context = context;
+  again.flow = flow;
+  again.expected_revision = look.revision;
+  again.due_ms = 0;
+  for (const FlowFinding& each : look.findings) {
+    for (const FlowFix& fix : each.fixes) {
+      if (fix.kind == FlowFix::Kind::dispatch) {
+        again.dispatch.push_back({fix.job, {}});
+      } else {
+        repair.fixes.push_back(fix);
+      }
+    }
+  }
+  if (!repair.fixes.empty()) MJ_CHECK(flows.repair(context, flow, repair));
+  if (!again.dispatch.empty()) MJ_CHECK(flows.commit(again));
+  return {};
+}
+
+Result<void> rebuild_flow(FlowStore& flows, Store& store, Id context, Id flow, bool dry_run,
+                          std::set<std::string>& known, std::vector<std::string>& differences) {
+  for (int attempt = 0; attempt < kTries; ++attempt) {
+    MJ_TRY(look, lasting_look(flows, store, context, flow));
+    known.insert(look.jobs.begin(), look.jobs.end());
+    std::vector<std::string> mended;
+    for (const FlowFinding& each : look.findings) {
+      if (!look.known) mended.push_back(each.text + " (cannot be mended)");
+      if (look.known && !each.fixes.empty()) mended.push_back(each.text);
+    }
+    const Result<void> done = dry_run || !look.known ? Result<void>() : mend_flow(flows, context, flow, look);
+    if (!done && done.error().code == Code::conflict) continue;
+    if (!done) return fail(done.error(), "flow:" + std::to_string(flow));
+    std::move(mended.begin(), mended.end(), std::back_inserter(differences));
+    return {};
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<std::vector<Finding>> verify_flows(FlowStore& flows, Store& store, Id context) {
@@ -122,33 +164,7 @@ Result<std::vector<std::string>> rebuild_flows(FlowStore& flows, Store& store, I
   std::vector<std::string> differences;
   std::set<std::string> known;
   MJ_TRY(all, flows_of(store, context));
-  for (const Id flow : all) {
-    for (int attempt = 0; attempt < kTries; ++attempt) {
-      MJ_TRY(look, lasting_look(flows, store, context, flow));
-      known.insert(look.jobs.begin(), look.jobs.end());
-      if (!look.known) {
-        for (const Finding& each : look.findings) differences.push_back(each.text + " (cannot be mended)");
-        break;
-      }
-      auto mended = flows.mend(context, flow, look.mend, dry_run);
-      if (!mended && mended.error().code == Code::conflict) continue;
-      if (!mended) return fail(std::move(mended).error(), "flow:" + std::to_string(flow));
-      std::move(mended->begin(), mended->end(), std::back_inserter(differences));
-      FlowCommit again;
-      again.context = context;
-      again.flow = flow;
-      again.expected_revision = look.mend.expected_revision;
-      again.due_ms = 0;
-      for (const std::string& job : look.again) {
-        differences.push_back("flow:" + std::to_string(flow) + ": " + job + " was not queued, or its end not heard of");
-        again.dispatch.push_back({job, {}});
-      }
-      if (again.dispatch.empty() || dry_run) break;
-      auto done = flows.commit(again);
-      if (done) break;
-      if (done.error().code != Code::conflict) return fail(std::move(done).error(), "flow:" + std::to_string(flow));
-    }
-  }
+  for (const Id flow : all) MJ_CHECK(rebuild_flow(flows, store, context, flow, dry_run, known, differences));
   MJ_TRY(lost, orphans(flows, store, context, known));
   for (const std::string& job : lost) {
     differences.push_back(job + ": it is planned, and its flow is gone or has ended: cancelled");

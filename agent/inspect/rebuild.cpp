@@ -1,16 +1,13 @@
 #include "inspect/rebuild.h"
 
 #include <algorithm>
-#include <array>
 #include <iterator>
-
-#include "inspect/verify_job.h"
 
 namespace mycojobs {
 namespace {
 
 constexpr std::size_t kRebuildBatch = 64;
-constexpr int kRebuildLooks = 5;  // at a job that moves
+constexpr int kRebuildLooks = 8;  // at one job: it may move, and what sends it on is mended in a step of its own
 
 class Rebuilding {
  public:
@@ -21,9 +18,9 @@ class Rebuilding {
  private:
   std::vector<const std::string*> in_order() const;
   Result<void> mend(const JobPlaces& first);
+  enum class Step { done, again, moved };
+  Result<Step> mend_once(const JobPlaces&, bool moved, std::vector<std::string>& told);
   bool is_retired(const JobPlaces&, const JobHistory&) const;
-  bool is_queued_elsewhere(const JobPlaces&, const JobHistory&) const;
-  Repair repair_of(const JobPlaces&, const JobHistory&, const Listing&);
 
   Store& store_;
   const Id context_;
@@ -68,31 +65,53 @@ Result<RebuildReport> Rebuilding::run() {
   return std::move(report_);
 }
 
+// A look with others tells which jobs need one of their own. Jobs before it may have changed what it waits for.
 Result<void> Rebuilding::mend(const JobPlaces& first) {
-  JobPlaces job = first;
-  JobHistory& history = census_.jobs.at(job.job_key);
-  const std::vector<std::string> key{job.job_key};
+  JobHistory& history = census_.jobs.at(first.job_key);
+  MJ_TRY(listing, catch_up(store_, context_, census_, first, false, history));
+  const auto state = parse_job_state(first.claim.state);
+  const bool waits = state == JobState::waiting || state == JobState::held;
+  if (!waits && mending_of(judge(census_.sight(first, history, listing, false))).fixes.empty()) return {};
+  const std::vector<std::string> key{first.job_key};
+  std::vector<std::string> told;
+  Step last = Step::again;
   for (int look = 0; look < kRebuildLooks; ++look) {
-    MJ_TRY(listing, catch_up(store_, context_, census_, job, look > 0, history));
-    if (is_retired(job, history) || is_queued_elsewhere(job, history)) return {};
-    const Repair repair = repair_of(job, history, listing);
-    auto answer = store_.repair(context_, job.job_key, repair, dry_run_);
-    if (!answer && answer.error().code != Code::invalid) return tl::unexpected(answer.error());
-    if (!answer) {  // another client's key stands in the way: the message names it
-      report_.differences.push_back(job.job_key + ": cannot be mended: " + answer.error().message);
-      return {};
-    }
-    RepairReply& reply = *answer;
-    if (!reply.moved) {
-      std::move(reply.differences.begin(), reply.differences.end(), std::back_inserter(report_.differences));
-      return {};
-    }
-    if (history.queue != JobHistory::kNoQueue) MJ_CHECK(read_on(store_, context_, history.queue, census_, {}));
-    MJ_TRY(again, store_.places(context_, key, false));
-    job = std::move(again.at(0));
+    MJ_TRY(places, store_.places(context_, key, true));
+    MJ_TRY(step, mend_once(places.at(0), last == Step::moved, told));
+    if (step == Step::done) return {};
+    last = step;
   }
-  report_.differences.push_back(job.job_key + ": its facts change faster than they are read: left as it is");
+  report_.differences.push_back(first.job_key + ": it changes faster than it is read: left as it is now");
   return {};
+}
+
+// told: what was mended of this job. What comes again is not to be mended so.
+Result<Rebuilding::Step> Rebuilding::mend_once(const JobPlaces& job, bool moved, std::vector<std::string>& told) {
+  JobHistory& history = census_.jobs.at(job.job_key);
+  MJ_TRY(listing, catch_up(store_, context_, census_, job, moved, history));
+  if (is_retired(job, history)) return Step::done;
+  const JobSight sight = census_.sight(job, history, listing, true);
+  const JobVerdict verdict = judge(sight);
+  const JobMending mending = mending_of(verdict);
+  const bool again = std::any_of(mending.of.begin(), mending.of.end(), [&](const JobFinding* each) {
+    return std::find(told.begin(), told.end(), each->text) != told.end();
+  });
+  if (mending.fixes.empty() || again) return Step::done;
+  Repair repair{job.seen, sight.queue, 0, mending.fixes};
+  if (history.queue != JobHistory::kNoQueue) repair.journal_head = census_.read_to[history.queue];
+  Result<bool> done = dry_run_ ? Result<bool>(true) : store_.repair(context_, job.job_key, repair);
+  if (!done && done.error().code != Code::invalid) return tl::unexpected(done.error());
+  if (done && !*done) {
+    if (history.queue != JobHistory::kNoQueue) MJ_CHECK(read_on(store_, context_, history.queue, census_, {}));
+    return Step::moved;
+  }
+  for (const JobFinding* each : mending.of) {
+    told.push_back(each->text);
+    report_.differences.push_back(each->text);
+  }
+  // Another client's key stands in the way: the message names it.
+  if (!done) report_.differences.push_back(job.job_key + ": cannot be mended: " + done.error().message);
+  return done && !dry_run_ && !mending.of.empty() ? Step::again : Step::done;
 }
 
 // Its facts were all that was left of it, and may be on their way out.
@@ -100,46 +119,6 @@ bool Rebuilding::is_retired(const JobPlaces& job, const JobHistory& history) con
   if (job.record_type != "none" || job.claim_type != "none" || history.queue == JobHistory::kNoQueue) return false;
   const std::uint64_t horizon = census_.queues[history.queue].horizon_ms;
   return history.folded.state == JobState::ended && history.folded.since_ms <= horizon;
-}
-
-// Another client's job in a queue other than its script type names: whoever serves that one will take it.
-bool Rebuilding::is_queued_elsewhere(const JobPlaces& job, const JobHistory& history) const {
-  return job.record_type == "hash" && job.claim_type == "none" && !history.told() && history.entries > 0 &&
-         census_.queue_name(history.entry_queue) != job.claim.queue;
-}
-
-Repair Rebuilding::repair_of(const JobPlaces& job, const JobHistory& history, const Listing& listing) {
-  Repair repair;
-  if (history.queue != JobHistory::kNoQueue) repair.journal_head = census_.read_to[history.queue];
-  // Those that are listed and not there were looked for.
-  for (const auto* looked_for : {&history.folded.revisions, &listing.missing, &listing.foreign}) {
-    if (!looked_for->empty()) repair.last_revision = std::max(repair.last_revision, looked_for->back());
-  }
-  // Facts may be whole and yet not the latest: a revision that was given twice is of the claim that was given up. A
-  // list that names facts of others may be a client's nonsense, or what is left of a step whose fact was lost.
-  const FoldedJob& folded = history.folded;
-  const bool is_newer =
-      job.claim.epoch > folded.epoch && field_of(job.record, "epoch") == std::to_string(job.claim.epoch);
-  const bool differs = job.claim.state != word(folded.state) || job.claim.claim_id != folded.claim_id;
-  const bool doubtful = is_newer || (!listing.foreign.empty() && differs);
-  if ((are_whole(history, listing) && !doubtful) || (history.told() && job.claim.state.empty())) {
-    repair.claim = claim_of(history.folded, census_.queue_of(history, job));
-    repair.due_ms = history.folded.due_ms;
-    return repair;
-  }
-  const std::string kept = ": its claim is kept as it is";
-  if (!listing.missing.empty()) {
-    report_.differences.push_back(job.job_key + ": the journal lacks revision " +
-                                  std::to_string(listing.missing.front()) + kept);
-  } else if (history.problem) {
-    report_.differences.push_back(job.job_key + ": " + history.problem->text + kept);
-  }
-  if (!listing.missing.empty() || history.problem || doubtful) {
-    repair.claim.revisions = folded.revisions;
-    if (repair.claim.revisions.empty()) repair.claim.revisions = {0};  // none is left
-  }
-  repair.due_ms = job.due_ms.value_or(history.folded.due_ms);
-  return repair;
 }
 
 }  // namespace

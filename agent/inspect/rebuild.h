@@ -1,9 +1,6 @@
-// Derives claims, places and indexes again from the dispatch journals (dispatch rule 22) and reports each difference.
-// Works on a live store: a job that moves meanwhile is read again. Twice is as good as once.
-//
-// The journals decide. Where they are not whole (a fact that the job's claim lists is gone, one does not fit) the claim
-// is kept, since a fact that cannot be read may have been the job's end; the job's places are made so then. A job
-// without facts is another client's: its record alone says where it belongs.
+// `verify` with its fixes: makes claims, places and indexes again what the dispatch journals say (dispatch rule 22).
+// What is wrong, and what mends it, say the rules of domain/job_invariants.h; the store does it in one step if the job
+// has not moved since it was looked at. Works on a live store. Twice is as good as once.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +14,7 @@
 namespace mycojobs {
 
 struct RebuildReport {
-  std::vector<std::string> differences;  // one line each
+  std::vector<std::string> differences;  // one line each, as verify has it
   std::uint64_t jobs = 0;
 };
 

@@ -4,11 +4,9 @@
 #include <array>
 #include <chrono>
 #include <iterator>
-#include <set>
 #include <thread>
 
 #include "inspect/verify_groups.h"
-#include "inspect/verify_job.h"
 
 namespace mycojobs {
 namespace {
@@ -18,56 +16,14 @@ constexpr std::size_t kPositionsBatch = 8;  // of those whose queue is searched 
 constexpr int kLooks = 6;
 constexpr std::chrono::milliseconds kPause{200};
 
-constexpr auto kRules = std::to_array<VerifyRule>({
-    {kFactKind, true, "a fact of a kind that nobody knows"},
-    {kFactField, true, "a fact that lacks a field, or with a malformed one"},
-    {kFactRevision, true, "revisions of a job's facts that do not rise"},
-    {kFactOrder, true, "a fact that is not possible in the state that the job was in"},
-    {kFactClaim, true, "an owner's fact by a claim that is not the latest, or not live"},
-    {kFactEpoch, true, "epochs of a job's claims that do not grow"},
-    {kFactCount, true, "attempts or deliveries that do not follow each other"},
-    {kAfterEnd, true, "a fact of a job that had ended"},
-    {kSecondEnd, true, "two terminal facts in one life of a job"},
-    {"fact-missing", true, "a claim lists a fact that its journal does not hold"},
-    {"fact-unlisted", true, "a fact that its job's claim does not list: it would outlive the job"},
-    {"fact-elsewhere", true, "facts of one job in the journals of two queues"},
-    {"claim-type", true, "the key of a claim holds something else"},
-    {"claim-missing", true, "facts tell of a job whose claim is gone"},
-    {"claim-facts", true, "a claim that is not what the facts of its job say"},
-    {"no-place", true, "a job that is not where its state says: nobody will find it"},
-    {"two-places", true, "a job that is also in the place of another state"},
-    {"lease-index", true, "a live claim and the index of leases disagree"},
-    {"lease-overdue", true, "a lease that ran out more than a lease and a second ago: nobody recovers it"},
-    {"started-unclaimed", true, "a record that says started without a live claim"},
-    {"waiting-ended", true, "a job is parked on one that has ended: nothing will wake it"},
-    {"held-free", true, "a job is held by its concurrency key, of which slots are free"},
-    {"slot-stray", true, "a job takes a slot and does not run"},
-    {"slot-missing", true, "a job runs and takes no slot"},
-    {"record-epoch", true, "a record with a higher epoch than its claim: the fence has gone back"},
-    {"message-count", true, "the mark of a message does not count its jobs that have not ended"},
-    {"object-index", true, "objects and their indexes disagree"},
-    {"flow-mark", true, "a flow whose mark is gone, or does not have a job for each node"},
-    {"flow-definition", true, "the definition of a flow is gone, or is not what it was"},
-    {"flow-journal", true, "entries of a flow's journal that are no facts, or facts that are gone"},
-    {"flow-fact", true, "a fact of a flow that is not possible in the state that the run was in"},
-    {"flow-checkpoint", true, "a checkpoint that does not say what the facts say"},
-    {"flow-index", true, "a flow's mark or indexes are not what its journal says"},
-    {"flow-due", true, "there is something to do for a flow, and nobody will look at it"},
-    {"flow-job", true, "a job of a flow that is not where its node says"},
-    {"flow-unheard", true, "a job of a flow has ended, and its flow will not hear of it"},
-    {"flow-orphan", true, "a planned job whose flow is gone or has ended: it will never run"},
-    {"waits-circle", false, "jobs that wait for each other: their submitter made it so"},
-    {"flow-record", false, "a flow's record that a client has overwritten or deleted; its journal decides"},
-    {"flow-job-again", false, "a job whose node has settled was run again by an operator"},
-    {"record-words", false, "a record that a client has overwritten; its claim decides"},
-    {"record-gone", false, "the record of a job that has not ended was deleted"},
-    {"record-type", false, "another client has overwritten a record"},
-    {"entry-second", false, "a queue entry too many, which will be dropped"},
-    {"entry-stray", false, "a queue entry that names no job or has no record: a dead letter to be"},
-    {"bare-unqueued", false, "a record that was never pushed onto a queue"},
-    {"not-listed", false, "a job that `job list` does not show: the index by what happened last lacks it"},
-    {"log-open", false, "the log of an ended job lacks its last line"},
-});
+// Of a held job it takes a look at all jobs of its key: inspect/verify_groups.h.
+std::vector<Finding> findings_of(const JobSight& sight) {
+  std::vector<Finding> findings;
+  for (JobFinding& each : judge(sight).findings) {
+    if (each.rule != "held-free") findings.push_back(std::move(each));
+  }
+  return findings;
+}
 
 // About what the list of a queue holds: to look again, it must be searched.
 bool is_about_entries(const Finding& finding, const JobPlaces& job) {
@@ -103,7 +59,6 @@ class Verification {
   Result<void> look_again();
   Result<void> look_at_some(const std::vector<std::string>& jobs, bool positions);
   void compare(const JobPlaces& job, std::vector<Finding> now);
-  JobLook look(const JobPlaces&, const JobHistory&, const Listing&) const;
   void report(std::string_view phase, std::uint64_t done, std::uint64_t total) const {
     if (progress_) progress_(phase, done, total);
   }
@@ -121,7 +76,7 @@ class Verification {
 Result<VerifyReport> Verification::run() {
   judge_strays();
   MJ_CHECK(scan());
-  for (const std::string& job : groups_.wait_for_ended()) suspects_[job];
+  for (const std::string& job : groups_.wait_for_ended()) suspects_[job].positions = true;
   MJ_CHECK(look_again());
   MJ_TRY(between, groups_.judge([] { std::this_thread::sleep_for(kPause); }));
   std::move(between.begin(), between.end(), std::back_inserter(report_.findings));
@@ -146,13 +101,6 @@ void Verification::judge_strays() {
   }
 }
 
-JobLook Verification::look(const JobPlaces& places, const JobHistory& history, const Listing& listing) const {
-  const std::string queue = census_.queue_of(history, places);
-  const bool own = census_.queue_name(history.entry_queue) == queue;
-  const bool other = history.other_entries || (history.entries > 0 && !own);
-  return {places, history, listing, queue, own ? history.entries : 0, other};
-}
-
 Result<void> Verification::scan() {
   std::vector<std::string> some;
   std::uint64_t done = 0;
@@ -171,7 +119,7 @@ Result<void> Verification::scan_some(const std::vector<std::string>& jobs) {
   for (const JobPlaces& job : places) {
     JobHistory& history = census_.jobs.at(job.job_key);
     MJ_TRY(listing, catch_up(store_, context_, census_, job, false, history));
-    const auto findings = judge(look(job, history, listing));
+    const auto findings = findings_of(census_.sight(job, history, listing, false));
     if (!findings.empty()) suspects_[job.job_key].positions = are_about_entries(findings, job);
     groups_.note(job);
   }
@@ -191,13 +139,10 @@ Result<void> Verification::look_again() {
     // One step sees the queue where a job belongs; other queues that it may stand in are read as a whole.
     if (entries) MJ_CHECK(read_entries(store_, context_, census_, progress_));
     for (std::size_t from = 0; from < jobs.size();) {
-      // One step for jobs of one kind, with the jobs that they wait for.
-      const bool positions = suspects_[jobs[from]].positions;
+      const bool positions = suspects_[jobs[from]].positions;  // one step for jobs of one kind
       std::vector<std::string> some;
-      std::size_t keys = 0;
       for (; from < jobs.size() && some.size() < (positions ? kPositionsBatch : kBatch); ++from) {
-        keys += 1 + groups_.waits_of(jobs[from]).size();
-        if (suspects_[jobs[from]].positions != positions || (keys > kBatch && !some.empty())) break;
+        if (suspects_[jobs[from]].positions != positions) break;
         some.push_back(jobs[from]);
       }
       MJ_CHECK(look_at_some(some, positions));
@@ -208,30 +153,13 @@ Result<void> Verification::look_again() {
 }
 
 Result<void> Verification::look_at_some(const std::vector<std::string>& jobs, bool positions) {
-  std::vector<std::string> keys = jobs;
-  for (const std::string& job : jobs) {
-    const auto& waits = groups_.waits_of(job);
-    keys.insert(keys.end(), waits.begin(), waits.end());
-  }
-  MJ_TRY(places, store_.places(context_, keys, positions));
-  std::set<std::string> ended;
+  MJ_TRY(places, store_.places(context_, jobs, positions));
   for (const JobPlaces& job : places) {
-    if (has_ended(job)) ended.insert(job.job_key);
-  }
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    const JobPlaces& job = places[i];
     JobHistory& history = census_.jobs.at(job.job_key);
     MJ_TRY(listing, catch_up(store_, context_, census_, job, true, history));
-    JobLook now = look(job, history, listing);
-    now.in_queue = positions ? std::optional(job.in_queue) : std::nullopt;
-    std::vector<Finding> findings = judge(now);
-    for (const std::string& dep : job.waits_for) {
-      if (!ended.contains(dep)) continue;
-      findings.push_back(finding("waiting-ended", job.job_key,
-                                 job.job_key + " waits for " + dep + ", which has ended: nothing will wake it"));
-      break;
-    }
-    compare(job, std::move(findings));
+    JobSight now = census_.sight(job, history, listing, positions);
+    if (!positions) now.in_queue.reset();
+    compare(job, findings_of(now));
   }
   return {};
 }
@@ -259,8 +187,6 @@ void Verification::compare(const JobPlaces& job, std::vector<Finding> now) {
 }
 
 }  // namespace
-
-std::span<const VerifyRule> verify_rules() { return kRules; }
 
 Result<VerifyReport> verify(Store& store, Id context, const Progress& progress) {
   MJ_TRY(census, take_census(store, context, progress));

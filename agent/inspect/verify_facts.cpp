@@ -83,6 +83,13 @@ std::string Census::queue_of(const JobHistory& history, const JobPlaces& job) co
   return history.queue == JobHistory::kNoQueue ? job.claim.queue : queue_name(history.queue);
 }
 
+JobSight Census::sight(const JobPlaces& places, const JobHistory& history, const Listing& listing, bool whole) const {
+  const std::string queue = queue_of(history, places);
+  const bool own = queue_name(history.entry_queue) == queue;
+  const bool other = history.other_entries || (history.entries > 0 && !own);
+  return {places, history, listing, queue, whole ? places.in_queue : own ? history.entries : 0, other};
+}
+
 std::string own_prefix(std::string_view of) {
   for (const OwnKey& key : own_keys()) {
     if (key.type == "hash" && key.pattern.ends_with(of)) {

@@ -11,28 +11,13 @@
 #include <utility>
 #include <vector>
 
-#include "domain/dispatch_journal.h"
+#include "domain/job_invariants.h"
 #include "mycojobs/result.h"
 #include "mycojobs/store.h"
 
 namespace mycojobs {
 
 using Progress = std::function<void(std::string_view phase, std::uint64_t done, std::uint64_t total)>;
-
-// One for each job of a context, of which there may be a hundred thousand.
-struct JobHistory {
-  static constexpr std::uint32_t kNoQueue = UINT32_MAX;
-  FoldedJob folded;
-  std::optional<FactProblem> problem;  // the first fact that does not fit
-  std::uint32_t problems = 0;
-  std::uint32_t queue = kNoQueue;        // whose journal tells of it
-  std::uint32_t elsewhere = kNoQueue;    // another one that does too
-  std::uint32_t entries = 0;             // how often its key stands in the list of entry_queue
-  std::uint32_t entry_queue = kNoQueue;  // the first list in which it was met
-  bool other_entries = false;            // it stands in a further list too
-  bool ended = false;                    // when it was last looked at
-  bool told() const { return !folded.revisions.empty(); }
-};
 
 struct Census {
   std::vector<QueueInfo> queues;
@@ -46,6 +31,8 @@ struct Census {
   std::string queue_name(std::uint32_t queue) const;                // "" for none
   std::uint32_t queue_index(const std::string& name) const;         // kNoQueue if it was not there then
   std::string queue_of(const JobHistory&, const JobPlaces&) const;  // whose journal tells of the job
+  // whole: the places come of a whole look; else its entries are those that were read with the lists.
+  JobSight sight(const JobPlaces&, const JobHistory&, const Listing&, bool whole) const;
 };
 Result<Census> take_census(Store&, Id context, const Progress&);
 // Reads what the journal of a queue has got since.
@@ -53,12 +40,6 @@ Result<void> read_on(Store&, Id context, std::uint32_t queue, Census&, const Pro
 // Reads anew what the lists of the queues hold.
 Result<void> read_entries(Store&, Id context, Census&, const Progress&);
 
-// How a job's facts and the list of them in its claim differ.
-struct Listing {
-  std::vector<std::uint64_t> missing;   // listed, and gone from the journal
-  std::vector<std::uint64_t> foreign;   // listed, and a fact of another job: the list is wrong, not the journal
-  std::vector<std::uint64_t> unlisted;  // in the journal, and not listed
-};
 // Takes the facts that its claim lists and that were written since into the history, which is then that of `places`
 // exactly. again: also looks whether facts that are not listed are still there; retired ones are forgotten.
 Result<Listing> catch_up(Store&, Id context, const Census&, const JobPlaces& places, bool again, JobHistory&);

@@ -7,7 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "inspect/verify_job.h"
+#include "domain/invariants.h"
+#include "inspect/verify_facts.h"
 
 namespace mycojobs {
 
@@ -16,13 +17,13 @@ class JobGroups {
   JobGroups(Store& store, Id context, Census& census) : store_(store), context_(context), census_(census) {}
 
   void note(const JobPlaces&);
-  // Jobs that a parked job waits for; none if it is not parked.
-  const std::vector<std::string>& waits_of(const std::string& job) const;
   std::vector<std::string> wait_for_ended() const;  // jobs that are parked on one that has ended, as it seems
   // Waits as long as `pause` does between two looks.
   Result<std::vector<Finding>> judge(const std::function<void()>& pause);
 
  private:
+  // Jobs that a parked job waits for; none if it is not parked.
+  const std::vector<std::string>& waits_of(const std::string& job) const;
   // Jobs that have not ended, by how they stand to the slots of their concurrency key.
   struct Slots {
     std::uint32_t taken = 0;

@@ -47,7 +47,7 @@ class RedisFlows final : public FlowStore, private ContextLinks {
   Result<void> remove(Id context, Id flow) override;
 
   Result<FlowPlaces> places(Id context, Id flow) override;
-  Result<std::vector<std::string>> mend(Id context, Id flow, const FlowMend&, bool dry_run) override;
+  Result<void> repair(Id context, Id flow, const FlowRepair&) override;
 
   Result<void> put_schedule(Id context, const Schedule&, const std::string& definition,
                             std::uint64_t expected_revision) override;
@@ -645,20 +645,27 @@ Result<FlowPlaces> RedisFlows::places(Id context, Id flow) {
   out.revision = reply.at(5).number();
   out.events = reply.at(6).number();
   out.now_ms = reply.at(7).number();
+  out.checkpoint = reply.at(8).number() == 1;
+  out.deaf = reply.at(9).number() == 1;
+  out.identity = reply.at(10).fields();
   return out;
 }
 
-Result<std::vector<std::string>> RedisFlows::mend(Id context, Id flow, const FlowMend& how, bool dry_run) {
+Result<void> RedisFlows::repair(Id context, Id flow, const FlowRepair& repair) {
+  // The words of scripts/flow_repair.lua, in the order of the enums.
+  static constexpr std::string_view kKinds[] = {"set_mark", "set_record", "enter", "leave", "dispatch"};
+  static constexpr std::string_view kPlaces[] = {"", "active", "ended", "due", "catalog", "events", "checkpoint"};
   Arguments arguments;
-  arguments.add(std::uint64_t{context}).add(std::uint64_t{flow}).add(dry_run ? "1" : "0").add(how.expected_revision);
-  arguments.add(how.state).add(how.drop_checkpoint ? "1" : "0").add(how.due ? "1" : "0").add_list(how.record);
-  MJ_TRY(reply, run(context, scripts::flow_mend, arguments));
-  if (reply.at(0).text() == "moved") {
+  arguments.add(std::uint64_t{flow}).add(repair.revision).add(repair.state).add(std::uint64_t{repair.fixes.size()});
+  for (const FlowFix& fix : repair.fixes) {
+    arguments.add(kKinds[static_cast<std::size_t>(fix.kind)]).add(kPlaces[static_cast<std::size_t>(fix.place)]);
+    arguments.add_list(fix.words);
+  }
+  MJ_TRY(reply, run(context, scripts::flow_repair, arguments));
+  if (reply.text() == "moved") {
     return fail(Code::conflict, "flow:" + std::to_string(flow) + " has moved on meanwhile: read it again");
   }
-  std::vector<std::string> differences;
-  for (std::size_t i = 1; i < reply.size(); ++i) differences.emplace_back(reply.at(i).text());
-  return differences;
+  return {};
 }
 
 Result<void> RedisFlows::await_flow(Id context, Id flow, Id other) {

@@ -72,30 +72,11 @@ ClaimView claim_view(const Fields& fields) {
   return claim;
 }
 
-// Fields that a repair may write; empty ones are left out.
-Fields wanted_fields(const Repair& repair) {
-  const ClaimView& claim = repair.claim;
-  Fields out;
-  const auto text = [&](const char* name, const std::string& value) {
-    if (!value.empty()) out.emplace_back(name, value);
-  };
-  const auto number = [&](const char* name, std::uint64_t value) {
-    if (value > 0) out.emplace_back(name, std::to_string(value));
-  };
-  text("state", claim.state), text("queue", claim.queue), text("claim_id", claim.claim_id);
-  text("token", claim.token_hash), text("instance", claim.instance), text("reason", claim.reason);
-  text("message", claim.message), text("flow", claim.flow), text("status", claim.status), text("detail", claim.detail),
-      text("end", claim.end_digest);
-  number("epoch", claim.epoch), number("attempt", claim.attempt), number("runner", claim.runner);
-  number("lease_ms", claim.lease_ms), number("ended_ms", claim.ended_ms), number("due", repair.due_ms);
-  if (claim.attempt > 0) out.emplace_back("deliveries", std::to_string(claim.deliveries));
-  std::string revisions;
-  for (std::uint64_t revision : claim.revisions) {
-    revisions += (revisions.empty() ? "" : " ") + std::to_string(revision);
-  }
-  text("revs", revisions);
-  return out;
-}
+// The words of scripts/repair.lua, in the order of the enums.
+constexpr std::string_view kFixWords[] = {"delete_claim", "set_claim", "drop_claim", "set_record", "enter",
+                                          "leave",        "lease",     "enqueue",    "finish",     "restore"};
+constexpr std::string_view kPlaceWords[] = {"",        "jobs",  "leases",   "delayed", "prerequisites", "ended",
+                                            "overdue", "queue", "priority", "slots",   "held",          "waits"};
 
 JobPlaces job_places(const std::string& job_key, const Reply& reply) {
   JobPlaces job;
@@ -103,7 +84,8 @@ JobPlaces job_places(const std::string& job_key, const Reply& reply) {
   job.record_type = reply.at(0).text();
   job.record = reply.at(1).fields();
   job.claim_type = reply.at(2).text();
-  job.claim = claim_view(reply.at(3).fields());
+  job.claim_fields = reply.at(3).fields();
+  job.claim = claim_view(job.claim_fields);
   for (const auto& [name, value] : reply.at(4).fields()) {
     if (name == "queue") job.claim.queue = value;
     if (name == "now_ms") job.now_ms = number_of(value);
@@ -116,11 +98,23 @@ JobPlaces job_places(const std::string& job_key, const Reply& reply) {
     if (name == "in_priority") job.in_priority = true;
     if (name == "takes_slot") job.takes_slot = true;
     if (name == "held") job.held = true;
+    if (name == "held_by") job.held_by.push_back(value);
+    if (name == "slot") job.slots.push_back(value);
+    if (name == "limited") job.limited = true;
+    if (name == "slot_free") job.slot_free = true;
+    if (name == "wait_until_ms") job.wait_until_ms = number_of(value);
+    if (name == "updated_s") job.updated_s = number_of(value);
+    if (name == "seen") job.seen = value;
     if (name == "in_queue") job.in_queue = small_number_of(value);
     if (name == "log_ended") job.log_ended = true;
   }
   const Reply waits = reply.at(5);
   for (std::size_t i = 0; i < waits.size(); ++i) job.waits_for.emplace_back(waits.at(i).text());
+  const Reply awaited = reply.at(6);
+  for (std::size_t i = 0; i + 4 < awaited.size(); i += 5) {
+    const auto is = [&](std::size_t n) { return awaited.at(i + n).text() == "1"; };
+    job.dependencies.push_back({std::string(awaited.at(i).text()), is(1), is(2), is(3), is(4)});
+  }
   return job;
 }
 
@@ -224,15 +218,15 @@ Result<std::vector<JobPlaces>> RedisStore::places(Id context, std::span<const st
   return out;
 }
 
-Result<RepairReply> RedisStore::repair(Id context, const std::string& job_key, const Repair& repair, bool dry_run) {
-  const Fields wanted = wanted_fields(repair);
-  Arguments arguments{job_key, dry_run ? "1" : "0"};
-  arguments.add(repair.last_revision).add(repair.journal_head).add_list(wanted);
+Result<bool> RedisStore::repair(Id context, const std::string& job_key, const Repair& repair) {
+  Arguments arguments{job_key, repair.seen, repair.queue};
+  arguments.add(repair.journal_head).add(std::uint64_t{repair.fixes.size()});
+  for (const JobFix& fix : repair.fixes) {
+    arguments.add(kFixWords[static_cast<std::size_t>(fix.kind)]).add(kPlaceWords[static_cast<std::size_t>(fix.place)]);
+    arguments.add(fix.of).add(fix.score).add_list(fix.words);
+  }
   MJ_TRY(reply, run(context, scripts::repair, arguments));
-  RepairReply out;
-  out.moved = reply.at(0).number() == 1;
-  for (std::size_t i = 1; i < reply.size(); ++i) out.differences.emplace_back(reply.at(i).text());
-  return out;
+  return reply.number() == 1;
 }
 
 }  // namespace mycojobs

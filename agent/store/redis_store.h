@@ -89,7 +89,7 @@ class RedisStore final : public Store, private ContextLinks {
                                     std::uint32_t max) override;
   Result<std::vector<JobPlaces>> places(Id context, std::span<const std::string> job_keys, bool positions) override;
   Result<JobsPage> jobs(Id context, const JobsWanted&) override;
-  Result<RepairReply> repair(Id context, const std::string& job_key, const Repair&, bool dry_run) override;
+  Result<bool> repair(Id context, const std::string& job_key, const Repair&) override;
 
   Result<Fields> load(Id context, const std::string& key) override;
   Result<Fields> load_fields(Id context, const std::string& key, std::span<const std::string_view> names) override;

@@ -12,8 +12,8 @@ struct Script {
 
 namespace scripts {
 extern const Script cancel, claim, create_record, expire, expire_instance, flow_adopt, flow_await, flow_commit,
-    flow_create, flow_due, flow_jobs, flow_lead, flow_list, flow_mend, flow_places, flow_put, flow_put_jobs, flow_raise,
-    flow_read, flow_reserve, flow_retire, flow_schedule_put, flow_schedule_remove, flow_stop_leading, grant,
+    flow_create, flow_due, flow_jobs, flow_lead, flow_list, flow_places, flow_put, flow_put_jobs, flow_raise, flow_read,
+    flow_repair, flow_reserve, flow_retire, flow_schedule_put, flow_schedule_remove, flow_stop_leading, grant,
     hold_runner, job_list, leases, load, notices_due, object_declare, object_ids, object_index, object_kinds,
     object_page, object_reindex, object_release, object_search, object_write, places, prerequisite_answer,
     prerequisites_due, prerequisites_settled, purge_queue, refuse_message, release_runner, renew, repair, report,

@@ -114,20 +114,36 @@ struct FlowSummary {  // a row of the catalog
 
 // Where a flow is, for those who verify: read in one step.
 struct FlowPlaces {
-  std::string state;    // of its mark: creating, new, active, ended; empty: there is no mark
-  bool active = false;  // in the index of active flows
-  bool ended = false;   // in that of ended ones
-  bool listed = false;  // in the catalog
+  std::string state;        // of its mark: creating, new, active, ended; empty: there is no mark
+  bool active = false;      // in the index of active flows
+  bool ended = false;       // in that of ended ones
+  bool listed = false;      // in the catalog
+  bool checkpoint = false;  // it has one
+  bool deaf = false;        // where its events belong stands something else, another client's
   std::optional<std::uint64_t> due_ms;
   std::uint64_t revision = 0, events = 0, now_ms = 0;
+  Fields identity;  // what its record should say of what it is, as its mark knows it
 };
-// What a flow's journal says of it.
-struct FlowMend {
-  std::uint64_t expected_revision = 0;
-  std::string state;             // of its mark
-  Fields record;                 // fields of its record
-  bool drop_checkpoint = false;  // it does not say what the facts say
-  bool due = false;              // there is something to do
+// One thing that mends a flow. Which one it takes says domain/flow_invariants.h; the store only knows how it is done.
+struct FlowFix {
+  enum class Kind {
+    set_mark,    // words: fields of it
+    set_record,  // words: fields of it
+    enter,       // place; due: now
+    leave,       // place; events, checkpoint: they are deleted
+    dispatch,    // job: once more, by a commit: it is queued, or its flow hears of its end
+  };
+  enum class Place { none, active, ended, due, catalog, events, checkpoint };
+  Kind kind = Kind::enter;
+  Place place = Place::none;
+  std::string job = {};
+  Fields words = {};
+  bool operator==(const FlowFix&) const = default;
+};
+struct FlowRepair {
+  std::uint64_t revision = 0;  // of the look that asks for the fixes
+  std::string state;           // of the mark then
+  std::vector<FlowFix> fixes;  // in this order; none that a commit is for
 };
 
 struct Schedule {
@@ -189,8 +205,8 @@ class FlowStore {
   virtual Result<void> remove(Id context, Id flow) = 0;  // conflict: it has not ended
 
   virtual Result<FlowPlaces> places(Id context, Id flow) = 0;
-  // Makes mark, indexes and record so: a line for each difference. Error conflict: it has moved.
-  virtual Result<std::vector<std::string>> mend(Id context, Id flow, const FlowMend&, bool dry_run) = 0;
+  // All of it in one step. Error conflict: it has moved, and nothing was changed.
+  virtual Result<void> repair(Id context, Id flow, const FlowRepair&) = 0;
 
   virtual Result<void> put_schedule(Id context, const Schedule&, const std::string& definition,
                                     std::uint64_t expected_revision) = 0;  // 0: a new one

@@ -248,8 +248,8 @@ class SubmitStore {
   virtual Result<Job> start_job(Id context, const std::string& job_key) = 0;
   // Any other record, if there is none with that id; whoever finds one there compares.
   virtual Result<CreatedRecord> create_record(Id context, const NewRecord&) = 0;
-  // What was asked stays: a job that nobody runs ends as cancelled here, a claimed one by its owner (Renewal::cancel), an
-  // ended one is left alone. Error not_found.
+  // What was asked stays: a job that nobody runs ends as cancelled here, a claimed one by its owner (Renewal::cancel),
+  // an ended one is left alone. Error not_found.
   virtual Result<void> cancel(Id context, const std::string& job_key) = 0;
   // By an operator: a job that ended as error runs again, as its next attempt, its dead letter struck off. Error
   // conflict: it has not ended, has finished, or was cancelled (that is for ever); not_found.
@@ -296,9 +296,10 @@ class JournalStore {
   // Facts after a revision, in order.
   virtual Result<std::vector<Fact>> journal(Id context, const std::string& queue, std::uint64_t after_revision,
                                             std::uint32_t max) = 0;
-  // One answer each, in order. positions: fill in in_queue, which takes time where a queue is long.
+  // One answer each, in order. positions: a whole look, which takes time where a queue is long.
   virtual Result<std::vector<JobPlaces>> places(Id context, std::span<const std::string> job_keys, bool positions) = 0;
-  virtual Result<RepairReply> repair(Id context, const std::string& job_key, const Repair&, bool dry_run) = 0;
+  // All of it in one step, or nothing if the job has moved since the look: false.
+  virtual Result<bool> repair(Id context, const std::string& job_key, const Repair&) = 0;
   virtual Result<std::vector<std::string>> anomalies(Id context, std::size_t max) = 0;  // one line each, newest last
 };
 

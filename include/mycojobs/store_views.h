@@ -62,25 +62,64 @@ struct JobPlaces {
   Fields record;            // without script, result, error_info, inputs
   std::string claim_type;   // hash; none; else another client's doing
   ClaimView claim;
-  std::uint32_t in_queue = 0;  // how often its key stands in its queue's list; only if asked for
-  bool in_priority = false;    // beside the list, by priority
+  Fields claim_fields;  // the claim as it stands there
+  // Of a whole look alone, which is the one with positions: how often its key stands in its queue's list, what it waits
+  // for if it is parked on other jobs, and a digest of the look, by which a Repair knows that nothing has moved.
+  std::uint32_t in_queue = 0;
+  struct Dependency {
+    std::string job;
+    bool asked = false;  // its record names it
+    bool ended = false;
+    bool waited = false;  // the job is parked on it
+    bool wakes = false;   // and its end will wake the job
+  };
+  std::vector<Dependency> dependencies;
+  std::string seen;
+  bool in_priority = false;                                       // beside the list, by priority
   std::optional<std::uint64_t> lease_until_ms, due_ms, check_ms;  // in the index of leases, delays, prerequisites
   std::vector<std::string> waits_for;                             // jobs that it is parked on
   bool held = false;                                              // parked on its concurrency key
+  std::vector<std::string> held_by;                               // the keys that hold it
   bool takes_slot = false;                                        // counted as running under its concurrency key
-  bool missing = false;                                           // an entry of it waits for its record
-  bool in_ended = false;                                          // in the index of ended jobs
-  bool in_jobs = false;                                           // in the index by what happened last
-  bool log_ended = false;                                         // its log has its last entry
+  std::vector<std::string> slots;                                 // the keys of which it takes a slot
+  bool limited = false;                        // its record names a concurrency key whose slots can be counted
+  bool slot_free = false;                      // of a held job: its key would let it run
+  std::optional<std::uint64_t> wait_until_ms;  // in the index of those that may not wait longer
+  std::uint64_t updated_s = 0;                 // updated_at of its record
+  bool missing = false;                        // an entry of it waits for its record
+  bool in_ended = false;                       // in the index of ended jobs
+  bool in_jobs = false;                        // in the index by what happened last
+  bool log_ended = false;                      // its log has its last entry
   std::uint64_t now_ms = 0;
 };
 
-// What a journal says of a job; the store makes its claim and its places so.
+// One thing that mends a job. Which one it takes says domain/job_invariants.h; the store only knows how it is done.
+struct JobFix {
+  enum class Kind {
+    delete_claim,  // it is no hash
+    set_claim,     // words: fields
+    drop_claim,    // words: fields, of which the names count
+    set_record,    // words: fields
+    enter,         // place
+    leave,         // place
+    lease,         // a whole one from now on, for whoever runs it
+    enqueue,       // to its queue from wherever it is; of: why, as its fact says it
+    finish,        // as a dead letter; of: why, for people
+    restore,       // a fact that says what its claim says; of: the revisions of its facts that are left
+  };
+  enum class Place { none, jobs, leases, delayed, prerequisites, ended, overdue, queue, priority, slots, held, waits };
+  Kind kind = Kind::enter;
+  Place place = Place::none;
+  std::string of = {};      // the queue; the concurrency key of slots and held; the job that is waited for
+  std::uint64_t score = 0;  // in the index of `place`
+  Fields words = {};
+  bool operator==(const JobFix&) const = default;
+};
 struct Repair {
-  ClaimView claim;                  // as the facts have it
-  std::uint64_t due_ms = 0;         // of a delayed job
-  std::uint64_t last_revision = 0;  // of the facts that were read; 0: none (a bare record)
-  std::uint64_t journal_head = 0;   // up to which revision its queue's journal was read; 0: there is none
+  std::string seen;                // JobPlaces::seen of the look that asks for the fixes
+  std::string queue;               // whose journal tells of the job
+  std::uint64_t journal_head = 0;  // up to which revision that was read; 0: there is none
+  std::vector<JobFix> fixes;       // in this order
 };
 // Which jobs to list. What is empty or 0 asks for nothing.
 struct JobsWanted {
@@ -105,11 +144,6 @@ struct JobsPage {
   std::vector<ListedJob> unseen;
   std::uint64_t looked_at = 0;
   std::string after;  // for the next page; empty: this is the last one
-};
-
-struct RepairReply {
-  std::vector<std::string> differences;  // one line each; mended unless it was a dry run
-  bool moved = false;                    // it has newer facts: read its journal again
 };
 
 // Who holds a runner id.

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "bench.h"
+#include "inspect/rebuild.h"
 
 namespace mycojobs {
 namespace {
@@ -509,15 +510,28 @@ TEST_P(Dispatch, RepairFindsNothingInASoundStore) {
   push_plain(7, {});
   submit_with(8, [](Job& j) { j.prerequisites = {"approval:x"}; });
   claim_keys(2);
-  for (Id id = 1; id <= 8; ++id) {
-    const JobPlaces now = place(id);
-    Repair as_it_is;
-    as_it_is.claim = now.claim;
-    as_it_is.last_revision = now.claim.revisions.empty() ? 0 : now.claim.revisions.back();
-    const auto reply = store_->repair(1, now.job_key, as_it_is, true).value();
-    EXPECT_FALSE(reply.moved) << id;
-    EXPECT_THAT(reply.differences, IsEmpty()) << id;
-  }
+  const auto found = rebuild(*store_, 1, true, {});
+  ASSERT_TRUE(found.has_value()) << found.error().message;
+  EXPECT_EQ(found->jobs, 8U);
+  EXPECT_THAT(found->differences, IsEmpty());
+  const JobPlaces now = place(1);
+  const Repair nothing{now.seen, now.claim.queue, 0, {}};
+  EXPECT_TRUE(store_->repair(1, now.job_key, nothing).value()) << "it is as it was";
+}
+
+// What is asked for rests on a look: if the job has moved since, none of it is done.
+TEST_P(Dispatch, RepairLeavesAJobThatHasMoved) {
+  submit(1);
+  const JobPlaces before = place(1);
+  const JobFix record{JobFix::Kind::set_record, JobFix::Place::none, {}, 0, {{"status", "error"}}};
+  const Repair repair{
+      before.seen, before.claim.queue, 0, {{JobFix::Kind::leave, JobFix::Place::queue, before.claim.queue}, record}};
+  claim_keys(1);
+  EXPECT_FALSE(store_->repair(1, before.job_key, repair).value());
+  EXPECT_EQ(field("job:12:1", "status"), "started");
+  const JobPlaces now = place(1);
+  EXPECT_TRUE(store_->repair(1, now.job_key, {now.seen, now.claim.queue, 0, {record}}).value());
+  EXPECT_EQ(field("job:12:1", "status"), "error");
 }
 
 MJ_BOTH_STORES(Dispatch);

@@ -59,7 +59,7 @@ TEST_P(Rebuild, F02AllIndexesAreDerivedAgain) {
               "mj:holding", "mj:running", "mj:ended", "mj:queues", "mj:overdue"});
   EXPECT_THAT(differences(true), testing::Not(IsEmpty()));
   const auto done = differences();
-  EXPECT_THAT(done, Contains(HasSubstr(key(2) + ": it is live and not in mj:leases")));
+  EXPECT_THAT(done, Contains(HasSubstr(key(2) + " is live and its lease is not among the leases")));
   EXPECT_THAT(whereabouts(), testing::Pointwise(testing::Eq(), before));
   EXPECT_EQ(rules(), std::set<std::string>{});
   EXPECT_THAT(differences(), IsEmpty()) << "F36";

@@ -60,9 +60,7 @@ class StoppedFlows final : public FlowStore {
     return go().remove_schedule(context, name);
   }
   Result<FlowPlaces> places(Id context, Id flow) override { return go().places(context, flow); }
-  Result<std::vector<std::string>> mend(Id context, Id flow, const FlowMend& mend, bool dry_run) override {
-    return go().mend(context, flow, mend, dry_run);
-  }
+  Result<void> repair(Id context, Id flow, const FlowRepair& how) override { return go().repair(context, flow, how); }
   Result<std::uint64_t> now_ms(Id context) override { return go().now_ms(context); }
 
  private:

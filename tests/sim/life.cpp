@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "domain/job_invariants.h"
 #include "inspect/explain.h"
-#include "inspect/verify_job.h"
 
 namespace mycojobs::sim {
 namespace {

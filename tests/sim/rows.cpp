@@ -1,6 +1,6 @@
 #include "rows.h"
 
-#include "inspect/verify_job.h"
+#include "domain/job_invariants.h"
 
 namespace mycojobs::sim {
 namespace {

@@ -4,8 +4,8 @@
 #include <ostream>
 
 #include "domain/codec.h"
+#include "domain/job_invariants.h"
 #include "inspect/verify.h"
-#include "inspect/verify_job.h"
 
 namespace mycojobs::sim {
 namespace {

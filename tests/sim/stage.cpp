@@ -1,7 +1,7 @@
 #include "stage.h"
 
 #include "domain/codec.h"
-#include "inspect/verify_job.h"
+#include "domain/job_invariants.h"
 
 namespace mycojobs::sim {
 namespace {

@@ -1,0 +1,103 @@
+-- One look at a job, for places.lua and for repair.lua, which compares it with an earlier one.
+local kRecord = {'id', 'caller_id', 'context_id', 'name', 'script_type', 'timeout', 'retries', 'prerequisites', 'dependends',
+  'status', 'detail', 'error', 'attempt', 'deliveries', 'epoch', 'runner_id', 'claim_id', 'lease_until_ms', 'queued_ms', 'started_ms',
+  'ended_ms', 'run_at_ms', 'priority', 'queue_timeout_ms', 'concurrency_key', 'concurrency_limit', 'created_at'}
+local function score(key, job) return type_of(key) == 'zset' and redis.call('ZSCORE', key, job) or nil end
+
+-- Each job that it waits for: its key, and 1 or 0 for: its record names it, it has ended, the job is parked on it, its end
+-- wakes the job.
+local function awaited(job, record, waits)
+  local list, asked, parked_on = {}, {}, {}
+  local function note(dep)
+    local wakes = 'mj:dependents:' .. dep
+    for _, each in ipairs({dep, asked[dep] and '1' or '0', end_of(dep) and '1' or '0', parked_on[dep] and '1' or '0',
+      type_of(wakes) == 'set' and redis.call('SISMEMBER', wakes, job) == 1 and '1' or '0'}) do list[#list + 1] = each end
+  end
+  local named = dependencies(job, record.dependends) or {}
+  for _, dep in ipairs(waits) do parked_on[dep] = true end
+  for _, dep in ipairs(named) do
+    if not asked[dep] then
+      asked[dep] = true
+      note(dep)
+    end
+  end
+  for _, dep in ipairs(waits) do if not asked[dep] then note(dep) end end
+  return list
+end
+
+-- {type of the record, record, type of the claim, claim, {name, value, ...}, {jobs it waits for}, awaited}. whole: with
+-- what takes time: how often it stands in its queue, and what is awaited.
+local function sight(job, whole)
+  local record_type, claim_type = type_of(job), type_of('mj:claim:' .. job)
+  local record, claim, more = {}, claim_type == 'hash' and redis.call('HGETALL', 'mj:claim:' .. job) or {}, {}
+  local function note(name, value)
+    if value then more[#more + 1] = name; more[#more + 1] = tostring(value) end
+  end
+  if record_type == 'hash' then
+    for n, value in ipairs(redis.call('HMGET', job, unpack(kRecord))) do
+      if value then record[#record + 1] = kRecord[n]; record[#record + 1] = value end
+    end
+    note('updated_s', redis.call('HGET', job, 'updated_at'))
+  end
+  local fields, written = to_table(claim), to_table(record)
+  local queue = queue_of(job, fields)
+  note('queue', queue)
+  note('lease_until_ms', score('mj:leases', job))
+  note('due_ms', score('mj:delayed', job))
+  note('check_ms', score('mj:prerequisites', job))
+  note('wait_until_ms', score('mj:overdue', job))
+  note('in_ended', score('mj:ended', job))
+  note('in_jobs', score('mj:jobs', job))
+  if record_type == 'none' and type_of('mj:missing') == 'zset' then
+    for _, member in ipairs(redis.call('ZRANGE', 'mj:missing', 0, 999)) do
+      if string.sub(member, 1, #job + 1) == job .. ' ' then note('missing', 1) end
+    end
+  end
+  note('in_priority', score('mj:priority:' .. queue, job))
+
+  -- Slots of concurrency keys: of the one that its claim names, and of the one that its record does.
+  local asked, slots_of, held_of = written.concurrency_key or '', {}, {}
+  local function takes(key)
+    if key == '' or slots_of[key] ~= nil then return end
+    slots_of[key] = type_of('mj:running:' .. key) == 'set' and redis.call('SISMEMBER', 'mj:running:' .. key, job) == 1
+    if slots_of[key] then note('slot', key) end
+  end
+  local function is_held(key)
+    if key == '' or held_of[key] ~= nil then return end
+    held_of[key] = type_of('mj:held:' .. key) == 'list' and redis.call('LPOS', 'mj:held:' .. key, job) and true or false
+    if held_of[key] then note('held_by', key) end
+  end
+  local key = fields.ckey or asked
+  local held = fields.held or key
+  for _, each in ipairs({key, asked}) do takes(each) end
+  for _, each in ipairs({held, asked}) do is_held(each) end
+  if slots_of[key] then note('takes_slot', 1) end
+  if held_of[held] then note('held', 1) end
+  local limited = asked ~= '' and #asked <= 255 and not wrong('mj:running:' .. asked, 'set')
+  if limited then note('limited', 1) end
+  if fields.state == 'held' then
+    local taken = limited and redis.call('SCARD', 'mj:running:' .. asked) - (slots_of[asked] and 1 or 0) or 0
+    if taken < math.max(1, num(written.concurrency_limit)) then note('slot_free', 1) end
+  end
+
+  if type_of('mj:log:' .. job) == 'stream' then
+    local last = redis.call('XREVRANGE', 'mj:log:' .. job, '+', '-', 'COUNT', 1)[1]
+    if last and last[2][1] == 'end' then note('log_ended', 1) end
+  end
+  local waits = type_of('mj:waits:' .. job) == 'set' and redis.call('SMEMBERS', 'mj:waits:' .. job) or {}
+  table.sort(waits)
+  if whole and type_of(queue) == 'list' then note('in_queue', #redis.call('LPOS', queue, job, 'COUNT', 0)) end
+  local deps = whole and fields.state == 'waiting' and awaited(job, written, waits) or {}
+  return {record_type, record, claim_type, claim, more, waits, deps}
+end
+
+-- By which a later look knows that this one still holds.
+local function digest_of(seen)
+  local parts = {}
+  for _, each in ipairs(seen) do
+    local list = type(each) == 'table' and each or {each}
+    parts[#parts + 1] = dec(#list)
+    for _, text in ipairs(list) do parts[#parts + 1] = text end
+  end
+  return digest(parts)
+end

@@ -1,0 +1,201 @@
+// What is wrong with a flow, and what mends it: a row for each rule, beginning with a flow with which nothing is.
+#include "domain/flow_invariants.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "domain/flow_decide.h"
+
+namespace mycojobs::flow_invariants {
+namespace {
+
+constexpr std::uint64_t kMoment = 1000000;
+
+// build -> test.
+FlowPlan plan_of_two() {
+  return read_plan(
+             nlohmann::json::parse(
+                 R"j({"name":"p","jobs":{"build":{"script":"1","type":"python"},"test":{"needs":["build"],"script":"2","type":"python"}}})j"))
+      .plan.value();
+}
+
+// One that has been begun: the job of build is queued, that of test planned.
+struct Run {
+  FlowSight sight;
+  RunState state;
+
+  void apply(decltype(FlowEvent::what) what) {
+    FlowEvent event;
+    event.now_ms = kMoment;
+    event.what = std::move(what);
+    auto decided = decide(*sight.plan, state, event);
+    ASSERT_TRUE(decided.has_value());
+    for (RunFact& fact : decided->facts) {
+      fact.at_ms = kMoment;
+      sight.facts.push_back(fact);
+    }
+    state = decided->state;
+    sight.revision = sight.places.revision = state.revision;
+    sight.record = Fields{{"id", "1"},
+                          {"context_id", "1"},
+                          {"status", std::string(word(state.status))},
+                          {"detail", state.detail},
+                          {"error", state.error}};
+  }
+  void say(const std::string& name, const std::string& value) {
+    for (auto& [each, is] : *sight.record) {
+      if (each == name) is = value;
+    }
+  }
+};
+
+Run begun() {
+  Run out;
+  out.sight.context = out.sight.flow = 1;
+  out.sight.plan = plan_of_two();
+  out.state = fresh(*out.sight.plan);
+  out.sight.places.state = "active";
+  out.sight.places.active = out.sight.places.listed = true;
+  out.sight.places.now_ms = kMoment;
+  out.sight.places.identity = {{"id", "1"}};
+  out.sight.jobs.resize(2);
+  out.sight.jobs[0].job_key = "job:12:1", out.sight.jobs[0].state = "queued";
+  out.sight.jobs[1].job_key = "job:12:2", out.sight.jobs[1].state = "planned";
+  out.apply(StartRun{"manual", 12});
+  return out;
+}
+
+Run failed() {
+  Run out = begun();
+  JobSeen bad;
+  bad.node = 0, bad.ended = true, bad.status = "error", bad.detail = "exit";
+  out.apply(bad);
+  for (int i = 0; i < 5 && out.state.status == FlowStatus::started; ++i) out.apply(TimePassed{});
+  EXPECT_EQ(out.state.status, FlowStatus::error);
+  for (FlowJobView& job : out.sight.jobs) job.state = "ended", job.status = "error";
+  out.sight.places.state = "ended";
+  out.sight.places.active = false;
+  out.sight.places.ended = true;
+  return out;
+}
+
+Run creating() {
+  Run out;
+  out.sight.context = out.sight.flow = 1;
+  out.sight.places.state = "creating";
+  out.sight.places.ended = true;
+  out.sight.places.identity = {{"id", "1"}};
+  out.sight.record = Fields{{"id", "1"}, {"context_id", "1"}};
+  return out;
+}
+
+std::string text_of(const std::vector<FlowFinding>& findings) {
+  static const std::vector<std::string> kinds{"set_mark", "set_record", "enter", "leave", "dispatch"};
+  static const std::vector<std::string> places{"", "active", "ended", "due", "catalog", "events", "checkpoint"};
+  std::string out;
+  for (const FlowFinding& each : findings) {
+    out += (out.empty() ? "" : "; ") + each.rule;
+    for (std::size_t i = 0; i < each.fixes.size(); ++i) {
+      const FlowFix& fix = each.fixes[i];
+      out += (i == 0 ? ": " : ", ") + kinds.at(static_cast<std::size_t>(fix.kind));
+      if (fix.place != FlowFix::Place::none) out += ' ' + places.at(static_cast<std::size_t>(fix.place));
+      if (!fix.job.empty()) out += ' ' + fix.job;
+      for (const auto& [name, value] : fix.words) out += ' ' + name + '=' + value;
+    }
+  }
+  return out;
+}
+
+struct Broken {
+  const char* name;
+  Run of;
+  std::function<void(Run&)> how;
+  std::string findings;
+};
+void not_at_all(Run&) {}
+
+std::vector<Broken> rows() {
+  return {
+      {"begun", begun(), not_at_all, ""},
+      {"failed", failed(), not_at_all, ""},
+      {"being created", creating(), not_at_all, ""},
+      {"created, and another client wrote its record", creating(), [](Run& r) { r.say("id", "7"); },
+       "flow-record: set_record id=1"},
+      {"its mark says ended", begun(), [](Run& r) { r.sight.places.state = "ended", r.sight.places.ended = true; },
+       "flow-index: set_mark state=active, leave ended"},
+      {"no index has it", begun(), [](Run& r) { r.sight.places.active = r.sight.places.listed = false; },
+       "flow-index: enter active, enter catalog"},
+      {"ended, and due", failed(), [](Run& r) { r.sight.places.due_ms = 5; }, "flow-index: leave due"},
+      {"ended, and forgotten by retention", failed(), [](Run& r) { r.sight.places.ended = false; },
+       "flow-index: enter ended"},
+      {"it has moved", begun(), [](Run& r) { ++r.sight.places.revision, r.sight.places.active = false; }, ""},
+      {"an event that nobody looks at", begun(), [](Run& r) { r.sight.places.events = 1; }, "flow-due: enter due"},
+      {"which somebody will", begun(), [](Run& r) { r.sight.places.events = 1, r.sight.places.due_ms = kMoment; }, ""},
+      {"an end that it does not hear of", begun(),
+       [](Run& r) { r.sight.jobs[0].state = "ended", r.sight.jobs[0].status = "finished"; },
+       "flow-unheard: dispatch job:12:1; flow-due: enter due"},
+      {"which an event tells of", begun(),
+       [](Run& r) {
+         r.sight.jobs[0].state = "ended", r.sight.jobs[0].status = "finished";
+         r.sight.heard.insert("job:12:1");
+         r.sight.places.due_ms = kMoment;
+       },
+       ""},
+      {"dispatched, and still planned", begun(), [](Run& r) { r.sight.jobs[0].state = "planned"; },
+       "flow-job: dispatch job:12:1; flow-due: enter due"},
+      {"queued before its turn", begun(), [](Run& r) { r.sight.jobs[1].state = "queued"; }, "flow-job"},
+      {"run again after its node has settled", failed(), [](Run& r) { r.sight.jobs[0].state = "queued"; },
+       "flow-job-again"},
+      {"a checkpoint that says what the facts say", begun(),
+       [](Run& r) {
+         r.sight.checkpoint = checkpoint(*r.sight.plan, r.state);
+         r.sight.checkpoint_at = r.state.revision;
+       },
+       ""},
+      {"one that does not", begun(),
+       [](Run& r) {
+         RunState forged = r.state;
+         forged.paused = true;
+         r.sight.checkpoint = checkpoint(*r.sight.plan, forged);
+         r.sight.checkpoint_at = r.state.revision;
+       },
+       "flow-checkpoint: leave checkpoint"},
+      {"one that cannot be read", begun(), [](Run& r) { r.sight.checkpoint = "nonsense"; },
+       "flow-checkpoint: leave checkpoint"},
+      {"a fact of no kind", begun(),
+       [](Run& r) {
+         RunFact odd;
+         odd.revision = r.sight.revision = r.sight.places.revision = r.sight.revision + 1;
+         odd.kind = "exploded";
+         odd.at_ms = kMoment;
+         r.sight.facts.push_back(odd);
+       },
+       "flow-fact"},
+      {"another client's key where its events belong", begun(), [](Run& r) { r.sight.places.deaf = true; },
+       "flow-journal: leave events"},
+      {"entries that are no facts", begun(), [](Run& r) { r.sight.anomalies = {"entry 7-0 is no fact"}; },
+       "flow-journal"},
+      {"no record", begun(), [](Run& r) { r.sight.record.reset(); },
+       "flow-record: set_record id=1 context_id=1 status=started detail=" + begun().state.detail},
+      {"a record that says finished", begun(), [](Run& r) { r.say("status", "finished"); },
+       "flow-record: set_record status=started"},
+  };
+}
+
+TEST(FlowInvariants, EachHasItsRuleAndWhatMendsIt) {
+  for (const Broken& row : rows()) {
+    Run run = row.of;
+    row.how(run);
+    const auto findings = judge(run.sight);
+    EXPECT_EQ(text_of(findings), row.findings) << row.name;
+    for (const FlowFinding& each : findings) EXPECT_TRUE(each.text.starts_with("flow:1 ")) << each.text;
+  }
+}
+
+}  // namespace
+}  // namespace mycojobs::flow_invariants
