@@ -1,4 +1,4 @@
-// `verify` with its fixes: makes claims, places and indexes again what the dispatch journals say (dispatch rule 22).
+// `verify` with its fixes: makes claims, places and indexes again what the dispatch journals say.
 // What is wrong, and what mends it, say the rules of domain/job_invariants.h; the store does it in one step if the job
 // has not moved since it was looked at. Works on a live store. Twice is as good as once.
 #pragma once

@@ -1,4 +1,4 @@
-// Claims: dispatch rules 1, 3, 4, 5.
+// Claims.
 #include <gmock/gmock.h>
 
 #include <atomic>

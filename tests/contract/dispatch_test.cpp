@@ -1,5 +1,4 @@
-// What a submitter may ask of the dispatch: retries, delays, dependencies, priorities, limits. Dispatch rules 7, 15,
-// 19, 20.
+// What a submitter may ask of the dispatch: retries, delays, dependencies, priorities, limits.
 #include <gmock/gmock.h>
 
 #include "bench.h"

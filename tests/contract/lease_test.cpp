@@ -1,4 +1,4 @@
-// Leases and fences: dispatch rules 6, 8 to 12.
+// Leases and fences.
 #include <gmock/gmock.h>
 
 #include "bench.h"

@@ -1,4 +1,4 @@
-// What the journals say is enough to derive the rest again: dispatch rule 22, fault cases F02, F16, F22, F36, F63.
+// What the journals say is enough to derive the rest again.
 #include "inspect/rebuild.h"
 
 #include <cstdlib>
@@ -62,7 +62,7 @@ TEST_P(Rebuild, F02AllIndexesAreDerivedAgain) {
   EXPECT_THAT(done, Contains(HasSubstr(key(2) + " is live and its lease is not among the leases")));
   EXPECT_THAT(whereabouts(), testing::Pointwise(testing::Eq(), before));
   EXPECT_EQ(rules(), std::set<std::string>{});
-  EXPECT_THAT(differences(), IsEmpty()) << "F36";
+  EXPECT_THAT(differences(), IsEmpty());
   ASSERT_TRUE(store_->cancel(1, key(4)).has_value());
   EXPECT_EQ(field(key(5), "detail"), "dependency_failed") << "what waits for it is known again";
 }
@@ -71,12 +71,12 @@ TEST_P(Rebuild, F02QueuesAreDerivedAgain) {
   erase_keys({"queue:"});
   differences();
   EXPECT_EQ(rules(), std::set<std::string>{});
-  EXPECT_THAT(differences(), IsEmpty()) << "F36";
+  EXPECT_THAT(differences(), IsEmpty());
   std::vector<std::string> order;
   for (const Claimed& each : claim(64)) order.push_back(each.ref.job_key);
   EXPECT_THAT(order, testing::ElementsAre(key(16), testing::AnyOf(key(10), key(11)), testing::AnyOf(key(10), key(11)),
                                           key(1), key(19), key(17)))
-      << "F35: by priority, what was given back, as they came, what nobody knows of";
+      << "by priority, what was given back, as they came, what nobody knows of";
 }
 
 TEST_P(Rebuild, AllClaimsAreDerivedAgain) {
@@ -85,7 +85,7 @@ TEST_P(Rebuild, AllClaimsAreDerivedAgain) {
   EXPECT_THAT(rules(), Contains("claim-missing"));
   differences();
   EXPECT_THAT(whereabouts(), testing::Pointwise(testing::Eq(), before));
-  EXPECT_THAT(differences(), IsEmpty()) << "F36";
+  EXPECT_THAT(differences(), IsEmpty());
   EXPECT_EQ(outcome(end(claimed_[2].ref, finished())), "ok") << "its owner goes on";
   EXPECT_EQ(outcome(end(claimed_[3].ref, finished())), "ok") << "the same end again";
 }
@@ -152,7 +152,7 @@ TEST_P(Rebuild, AQueuedJobWhoseRecordWasDeletedEndsAsADeadLetter) {
   differences();
   EXPECT_EQ(field(key(1), "status"), "error");
   EXPECT_EQ(field(key(1), "detail"), "dead_letter");
-  EXPECT_THAT(differences(), IsEmpty()) << "F36";
+  EXPECT_THAT(differences(), IsEmpty());
   EXPECT_EQ(rules(), std::set<std::string>{});
 }
 

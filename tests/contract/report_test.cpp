@@ -1,4 +1,4 @@
-// Ends and logs: dispatch rules 13, 17, 18.
+// Ends and logs.
 #include <gmock/gmock.h>
 
 #include "bench.h"

@@ -165,9 +165,9 @@ void VerifyContract::expect_found(const std::string& rule, bool mended) {
   const auto once = snapshot();
   const auto again = differences();
   if (mended) {
-    EXPECT_THAT(again, testing::IsEmpty()) << "F36: a second rebuild finds nothing to do";
+    EXPECT_THAT(again, testing::IsEmpty()) << "a second rebuild finds nothing to do";
   }
-  EXPECT_EQ(snapshot(), once) << "F36: and changes nothing";
+  EXPECT_EQ(snapshot(), once) << "and changes nothing";
   EXPECT_EQ(foreseen.empty(), done.empty()) << "a dry run foresees what is done";
 }
 

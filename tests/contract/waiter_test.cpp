@@ -1,4 +1,4 @@
-// Waiting: dispatch rule 2.
+// Waiting.
 #include <gmock/gmock.h>
 
 #include <atomic>

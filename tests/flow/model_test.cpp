@@ -1,4 +1,4 @@
-// R24: random graphs, random ends, controls, times, crashes and repetitions, against the model.
+// Random graphs, random ends, controls, times, crashes and repetitions, against the model.
 // MYCOJOBS_MODEL_ROUNDS: how many (default: what a run of all tests can afford). MYCOJOBS_MODEL_SEED: the first seed.
 #include <gtest/gtest.h>
 

@@ -213,7 +213,7 @@ TEST_P(FlowCrashPoints, OnceAnywhereChangesNothing) {
   std::printf("%s: %zu points (%llu writes)\n", GetParam().name, points, static_cast<unsigned long long>(writes_));
 }
 
-// F35, F36. All pairs with MYCOJOBS_SIM_ROUNDS; else with a stride that keeps them few.
+// All pairs with MYCOJOBS_SIM_ROUNDS; else with a stride that keeps them few.
 TEST_P(FlowCrashPoints, TwiceAnywhereChangesNothing) {
   const bool all = std::getenv("MYCOJOBS_SIM_ROUNDS") != nullptr;
   constexpr std::uint64_t kFew = 150;

@@ -39,7 +39,6 @@ std::string wide(int count) {
   return text + "  last: {needs: [n0], script: ok, type: python}\n";
 }
 
-// F24
 TEST_F(Recovery, ACheckpointMayBeCurrentStaleOfAnotherFormatOrLost) {
   begin("wide", wide(200));
   const auto text = [&] { return stage_.plain({"HGET", "mj:checkpoint:1", "text"}); };
@@ -71,7 +70,6 @@ TEST_F(Recovery, ACheckpointMayBeCurrentStaleOfAnotherFormatOrLost) {
   EXPECT_EQ(stage_.field("wide", "status"), "finished");
 }
 
-// F26, F27
 TEST_F(Recovery, AJobThatTheJournalDispatchedAndTheStoreStillPlansIsQueued) {
   begin("two", kTwo);
   const std::string job = stage_.job_of("two", "a");
@@ -86,7 +84,6 @@ TEST_F(Recovery, AJobThatTheJournalDispatchedAndTheStoreStillPlansIsQueued) {
   EXPECT_EQ(stage_.field("two", "status"), "finished");
 }
 
-// F43
 TEST_F(Recovery, AJobWhoseEndWasStoredAndWhoseEventIsLostIsApplied) {
   begin("two", kTwo);
   stage_.run_jobs();
@@ -100,7 +97,6 @@ TEST_F(Recovery, AJobWhoseEndWasStoredAndWhoseEventIsLostIsApplied) {
   EXPECT_EQ(stage_.place("two", "b"), "dispatched queued");
 }
 
-// F48
 TEST_F(Recovery, AFlowWithoutItsDefinitionWaitsForItAndHoldsNobodyUp) {
   begin("lost", "name: lost\njobs: {a: {script: ok, type: python}, b: {needs: [a], script: ok, type: python}}\n");
   begin("two", kTwo);
@@ -127,7 +123,6 @@ TEST_F(Recovery, AFlowWithoutItsDefinitionWaitsForItAndHoldsNobodyUp) {
   EXPECT_EQ(stage_.field("lost", "status"), "finished");
 }
 
-// F51
 TEST_F(Recovery, ANodeWhoseJobSomebodyDeletedFailsWithTheReason) {
   begin("two", kTwo);
   stage_.plain({"DEL", stage_.job_of("two", "b")});
@@ -143,7 +138,6 @@ TEST_F(Recovery, ANodeWhoseJobSomebodyDeletedFailsWithTheReason) {
   EXPECT_EQ(stage_.field("again", "status"), "error") << stage_.place("again", "a");
 }
 
-// F58
 TEST_F(Recovery, AFlowWhoseIrreversibleNodeHasCompletedIsReplayedOnlyWhenThatIsAllowed) {
   begin("once",
         "name: once\njobs: {pay: {script: ok, type: python, irreversible: true}, b: {needs: [pay], script: fail, type: "
@@ -168,7 +162,6 @@ constexpr const char* kParent =
     "name: parent\njobs: {c: {flow: {name: inner, jobs: {x: {script: hold, type: python}}}}, d: {needs: [c], script: "
     "ok, type: python}}\n";
 
-// F60
 TEST_F(Recovery, ALinkToAChildThatIsGoneFailsItsNode) {
   begin("parent", kParent);
   stage_.run_jobs();
@@ -221,7 +214,6 @@ TEST_F(Recovery, AChildWhoseKeySomebodyElseHasUsedFailsItsNode) {
       << stage_.field("parent", "error");
 }
 
-// F63
 TEST_F(Recovery, ARestartLeavesPausedFlowsPausedAndWaitsAsLongAsTheyWere) {
   begin("paused", kTwo);
   begin("waits", "name: waits\njobs: {w: {wait: 10s}, a: {needs: [w], script: ok, type: python}}\n");

@@ -1,4 +1,4 @@
-// Two coordinators alive (X8): one is stopped at any of its calls, for a moment or for so long that the other one
+// Two coordinators alive: one is stopped at any of its calls, for a moment or for so long that the other one
 // brings the flow to its end, and goes on. Nothing happens twice.
 #include "progress_stage.h"
 

@@ -41,7 +41,7 @@ std::uint64_t revision_after(RunWorld& world, const JobSeen& seen) {
   return world.run.revision;
 }
 
-// F26, F27: what is planned and what is queued stand in one commit; a crash before it has changed nothing, one after it
+// What is planned and what is queued stand in one commit; a crash before it has changed nothing, one after it
 // has lost nothing.
 TEST(RunRows, ACrashBetweenPlanAndScheduleLosesNothing) {
   RunWorld world(kTwoRoots);
@@ -59,7 +59,6 @@ TEST(RunRows, ACrashBetweenPlanAndScheduleLosesNothing) {
   EXPECT_THAT(world.wrong, IsEmpty());
 }
 
-// F28
 TEST(RunRows, WhatIsAppliedIsNotScheduledAgain) {
   RunWorld world(kTwoRoots);
   world.start();
@@ -71,7 +70,6 @@ TEST(RunRows, WhatIsAppliedIsNotScheduledAgain) {
   EXPECT_EQ(world.job("a").queued, 1);
 }
 
-// F29
 TEST(RunRows, ASecondResultOfANodeChangesNothing) {
   RunWorld world(kTwoRoots);
   world.start();
@@ -82,7 +80,7 @@ TEST(RunRows, ASecondResultOfANodeChangesNothing) {
   EXPECT_EQ(world.place("a"), "completed ok");
 }
 
-// F30: decided on an older state, the facts do not fit the journal, and are told as such.
+// Decided on an older state, the facts do not fit the journal, and are told as such.
 TEST(RunRows, FactsDecidedOnAStaleStateDoNotFit) {
   RunWorld world(kTwoRoots);
   world.start();
@@ -98,7 +96,6 @@ TEST(RunRows, FactsDecidedOnAStaleStateDoNotFit) {
   EXPECT_FALSE(folded.anomalies.empty());
 }
 
-// F31
 TEST(RunRows, AResultOfAPendingOrForeignNodeIsNotApplied) {
   RunWorld world(kTwoRoots);
   world.start();
@@ -111,7 +108,6 @@ TEST(RunRows, AResultOfAPendingOrForeignNodeIsNotApplied) {
   EXPECT_EQ(world.run.revision, before) << "no child of this flow";
 }
 
-// F32, F54
 TEST(RunRows, AfterTheEndNothingIsApplied) {
   RunWorld world(kManual);
   world.start();
@@ -128,7 +124,6 @@ TEST(RunRows, AfterTheEndNothingIsApplied) {
   EXPECT_EQ(world.run.revision, before);
 }
 
-// F33
 TEST(RunRows, AMalformedFactIsAnAnomalyAndTheRestIsRead) {
   RunWorld world(kTwoRoots);
   world.start();
@@ -156,7 +151,6 @@ TEST(RunRows, AMalformedFactIsAnAnomalyAndTheRestIsRead) {
   EXPECT_EQ(world.run.nodes.size(), before.nodes.size());
 }
 
-// F34
 TEST(RunRows, OfTwoAnswersTheFirstHolds) {
   RunWorld world(kManual);
   world.start();
@@ -173,7 +167,6 @@ TEST(RunRows, OfTwoAnswersTheFirstHolds) {
   EXPECT_THAT(world.run.anomalies, ElementsAre(HasSubstr("of node ok, which is completed")));
 }
 
-// F40
 TEST(RunRows, AStartThatWasCommittedGoesOnAfterACrash) {
   RunWorld world(kTwoRoots);
   world.limits.max_facts = 1;  // `started` alone is the first commit
@@ -186,7 +179,7 @@ TEST(RunRows, AStartThatWasCommittedGoesOnAfterACrash) {
   EXPECT_EQ(world.place("b"), "dispatched queued");
 }
 
-// F41, X15: also while a completed result waits to be applied.
+// Also while a completed result waits to be applied.
 TEST(RunRows, ASecondStartChangesNothing) {
   RunWorld world(kTwoRoots);
   world.start();
@@ -201,7 +194,6 @@ TEST(RunRows, ASecondStartChangesNothing) {
   EXPECT_EQ(world.count("node_dispatched", "a"), 1);
 }
 
-// F43
 TEST(RunRows, ACrashAfterAnAttemptCompletedAppliesItOnce) {
   RunWorld world(kTwoRoots);
   world.start();
@@ -213,7 +205,6 @@ TEST(RunRows, ACrashAfterAnAttemptCompletedAppliesItOnce) {
   EXPECT_EQ(world.count("node_completed", "a"), 1);
 }
 
-// F44
 TEST(RunRows, ACrashAfterAnAttemptFailedStopsTheFlowOnce) {
   RunWorld world(kTwoRoots);
   world.start();
@@ -228,7 +219,6 @@ TEST(RunRows, ACrashAfterAnAttemptFailedStopsTheFlowOnce) {
   EXPECT_EQ(world.count("stopping"), 1);
 }
 
-// F45
 TEST(RunRows, AnErrorRouteIsTakenOnceHoweverOftenRecoveryLooks) {
   RunWorld world(kRouted);
   world.start();
@@ -245,7 +235,6 @@ TEST(RunRows, AnErrorRouteIsTakenOnceHoweverOftenRecoveryLooks) {
   EXPECT_THAT(world.wrong, IsEmpty());
 }
 
-// F45
 TEST(RunRows, ARetryIsQueuedOnceHoweverOftenItIsAskedFor) {
   RunWorld world(kTwoRoots);
   world.start();
@@ -264,7 +253,6 @@ TEST(RunRows, ARetryIsQueuedOnceHoweverOftenItIsAskedFor) {
   EXPECT_THAT(world.wrong, IsEmpty());
 }
 
-// F46
 TEST(RunRows, AJoinIsPlannedOnceUnderConcurrentRoots) {
   RunWorld world(kTwoRoots);
   world.start();
@@ -280,7 +268,6 @@ TEST(RunRows, AJoinIsPlannedOnceUnderConcurrentRoots) {
   EXPECT_EQ(world.job("join").queued, 1);
 }
 
-// F47
 TEST(RunRows, ACompletionAfterCancelIsRecordedAndBeginsNothing) {
   RunWorld world(kTwoRoots);
   world.start();
@@ -294,7 +281,6 @@ TEST(RunRows, ACompletionAfterCancelIsRecordedAndBeginsNothing) {
   EXPECT_EQ(world.job("join").queued, 0);
 }
 
-// F50
 TEST(RunRows, TheEndIsTheLastFactWhateverIsWrittenBeside) {
   RunWorld world(kTwoRoots);
   world.start();
@@ -310,7 +296,6 @@ TEST(RunRows, TheEndIsTheLastFactWhateverIsWrittenBeside) {
   EXPECT_EQ(world.run.revision, before);
 }
 
-// F52
 TEST(RunRows, AnApprovalThatWaitsIsKnownAfterACrash) {
   RunWorld world(kManual);
   world.start();
@@ -326,7 +311,6 @@ TEST(RunRows, AnApprovalThatWaitsIsKnownAfterACrash) {
   EXPECT_THAT(world.wrong, IsEmpty());
 }
 
-// F53
 TEST(RunRows, AnAnswerThatWasCommittedBeginsItsSuccessorAfterACrash) {
   RunWorld world(kManual);
   world.start();
@@ -344,7 +328,6 @@ TEST(RunRows, AnAnswerThatWasCommittedBeginsItsSuccessorAfterACrash) {
   EXPECT_EQ(world.place("hold"), "dispatched pause");
 }
 
-// F55
 TEST(RunRows, AWaitKeepsItsEndOverACrash) {
   RunWorld world(
       R"({name: w, jobs: {first: {wait: 30s}, second: {needs: [first], wait: 10s}, side: {script: x, type: python}}})");
@@ -363,7 +346,6 @@ TEST(RunRows, AWaitKeepsItsEndOverACrash) {
   EXPECT_EQ(world.place("second"), "completed ok");
 }
 
-// F56
 TEST(RunRows, ASignalWithAKeyCountsOnceAndTheKeyIsNotForAnother) {
   RunWorld world(
       R"({name: s, jobs: {a: {script: x, type: python, prerequisites: ["signal:go"]}, b: {needs: [a], script: x, type: python, prerequisites: ["signal:go"]}}})");
@@ -390,7 +372,6 @@ TEST(RunRows, ASignalWithAKeyCountsOnceAndTheKeyIsNotForAnother) {
   EXPECT_EQ(world.place("b"), "dispatched queued") << "the signal has come";
 }
 
-// X11
 TEST(RunRows, ASlowSiblingDoesNotDelayAReadyDescendant) {
   RunWorld world(
       R"({name: x, jobs: {slow: {script: x, type: python}, quick: {script: x, type: python}, after: {needs: [quick], script: x, type: python}}})");

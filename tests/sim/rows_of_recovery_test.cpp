@@ -11,7 +11,6 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// F19
 TEST_F(Rows, ARequeueFromAStaleViewIsRefused) {
   submit(1);
   const Claimed first = claim_one();
@@ -24,7 +23,7 @@ TEST_F(Rows, ARequeueFromAStaleViewIsRefused) {
   EXPECT_EQ(code_of(store().requeue(kContext, key_of(1))), "conflict");
 }
 
-// F19, F22, F37: the facts that were read are not the latest any more.
+// The facts that were read are not the latest any more.
 TEST_F(Rows, ARepairFromAStaleViewWritesNothing) {
   submit(1);
   const Claimed job = claim_one();
@@ -40,7 +39,6 @@ TEST_F(Rows, ARepairFromAStaleViewWritesNothing) {
   EXPECT_EQ(state(1), "ended");
 }
 
-// F20
 TEST_F(Rows, AnEntryInAWrongQueueRunsNothing) {
   submit(1);
   stage_.world.server().push(kContext, "queue:other", key_of(1));
@@ -53,7 +51,6 @@ TEST_F(Rows, AnEntryInAWrongQueueRunsNothing) {
   EXPECT_EQ(report(EndReport{job.ref, failed()}), "ok");
 }
 
-// F21
 TEST_F(Rows, TwoEntriesAreOneAttempt) {
   submit(1);
   stage_.world.server().push(kContext, "queue:sim", key_of(1));
@@ -83,7 +80,7 @@ TEST_F(Rows, AParkedJobIsInOnePlace) {
   EXPECT_FALSE(place(1).in_priority);
 }
 
-// F35, F36: what recovers a job, in any order and more than once, gives it back once.
+// What recovers a job, in any order and more than once, gives it back once.
 TEST_F(Rows, RecoveryInAnyOrderAndTwiceDeliversOnce) {
   std::vector<int> order{0, 1, 2, 3};
   Id id = 0;
@@ -113,7 +110,6 @@ TEST_F(Rows, RecoveryInAnyOrderAndTwiceDeliversOnce) {
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
-// F38
 TEST_F(Rows, TwoWritersNeverShareARevision) {
   auto other = stage_.world.server().open().value();
   for (Id id = 1; id <= 20; ++id) {
@@ -125,7 +121,7 @@ TEST_F(Rows, TwoWritersNeverShareARevision) {
   for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i].revision, i + 1);
 }
 
-// F39: what another client appended is passed over, and revisions go on behind it.
+// What another client appended is passed over, and revisions go on behind it.
 TEST_F(Rows, AForeignFactStopsNothing) {
   submit(1);
   plain({"XADD", "mj:journal:queue:sim", "7-3", "f", "nonsense", "j", "nobody"});
@@ -136,7 +132,6 @@ TEST_F(Rows, AForeignFactStopsNothing) {
   plain({"XDEL", "mj:journal:queue:sim", "7-3"});
 }
 
-// F45
 TEST_F(Rows, ARepeatedFailureIsOneRetry) {
   submit(1);
   const Claimed first = claim_one();
@@ -152,7 +147,7 @@ TEST_F(Rows, ARepeatedFailureIsOneRetry) {
   EXPECT_THAT(facts(1), ElementsAre("scheduled", "claimed", "retry", "queued", "claimed"));
 }
 
-// F47: nothing of it need run, and what ended before anybody knew of the wish stands.
+// Nothing of it need run, and what ended before anybody knew of the wish stands.
 TEST_F(Rows, ACancelBetweenClaimAndRunIsTheOwnersToReport) {
   submit(1);
   submit(2);

@@ -1,38 +1,46 @@
 // The fault cases of the dispatch, each in one small test where none of the others shows it.
 //
 // Where each is shown (C: tests/contract over both stores, P: CrashPoints, R: Sim.Random, here: below)
-//   F01 wake-up before the intent          C Claim.AMissingRecordIsWaitedFor..., R pushes before the record
-//   F02 a restart finds visible work       P every scenario, "a restart of the server, and grant"; R
-//   F03 scheduled twice, alike             C Submit.TheSameIdWithTheSameContentIsTheSameJob; P replies of submit lost
-//   F04 scheduled twice, otherwise         C Submit.TheSameId..., Dispatch.AnIdempotencyKeyNamesTheFirstJob
-//   F05 a live lease hides, an ended offers  C Lease.*; P "expire"
-//   F06 an end fences work and claims      C Claim.AnEndedJobIsNeverRunAgain; here ALifecycleWrite...
-//   F07 claim before it is due             C Dispatch.ADelayedJobIsDueAtItsMoment; P "delayed job"
-//   F08 takeover before expiry             C Lease.ALiveOneDoesNotExpire; here ALeaseIsNotTakenOver...;
-//   Sim.AShorterLease... F09 heartbeat of another claim         here ALifecycleWriteNeedsTheLiveClaim F10 the expired
-//   owner speaks           C Lease.NothingIsAcceptedAfterItsEnd; here ALifecycleWrite... F11 completed twice C
-//   Reporting.TheSameEnd...; here ACompletionIsAnsweredAlike... F12 completed, its wake-up lost        here
-//   ACompletionNeedsNoWakeUp; P "dependends of three" killed after report F13 applied before it is completed     here
-//   ADependentDoesNotRunBefore... F14 stale completion                   C Lease.AStaleTokenCannotComplete; P "stopped
-//   for longer than its lease" F15 a claim reopens a finished attempt C Claim.AForgedRecordCannotReopenAnEndedJob; R
-//   pushes twice F16 a retry across a restart           P "failure with a retry"; here ARetryOutlivesARestart F17 a
-//   stale failure schedules a retry  here AStaleFailureSchedulesNoRetry F18 the notifier fails                 here
-//   AHintThatCannotBeGiven...; R servers that forget who listens F19 scheduling from a stale view       here
-//   ARequeueFromAStaleViewIsRefused, ARepairFromAStaleView... F20 wrong queue                        here
-//   AnEntryInAWrongQueueRunsNothing F21 two workers, one attempt           C Claim.ManyClaimersGetEachJobOnce; here
-//   TwoEntriesAreOneAttempt F22 ended after it was read            here ARepairFromAStaleViewWritesNothing F23 a bad
-//   lifecycle write              here ALifecycleWriteNeedsTheLiveClaim F35 order of recovery                  here
-//   RecoveryInAnyOrder...; P with another agent F36 recovery twice                     here RecoveryInAnyOrder...; P
-//   second crash during the recovery F37 a stale revision writes nothing    here ARepairFromAStaleView...; C
-//   Lease.OneThatWasRenewedMeanwhile... F38 two appends at one revision        here TwoWritersNeverShareARevision F39 a
-//   journal that is not ours         here AForeignFactStopsNothing; unit tests of verify F43 killed after the
-//   completion        P every scenario, "killed after" its report F44 killed after the failure           P "failure
-//   with a retry", "failure to the last" F45 a retry doubled                    here ARepeatedFailureIsOneRetry; P
-//   replies of reports lost F47 cancel between claim and run; a completion after it   here ACancelBetween...; P "cancel
-//   while live" F49 the lease is judged at the end     here ALeaseIsJudgedWhenTheEndComes X1 worker killed mid-job P
-//   "expire", every scenario; R X4 reply lost                          P every scenario; R X5 stopped past the lease P
-//   "an agent that is stopped for longer than its lease"; R X6 skewed clocks                       R; here
-//   ALeaseIsNotTakenOver... X7 poison                              P "dead letter by a crash loop"; R
+// clang-format off
+//   wake-up before the intent                      C Claim.AMissingRecordIsWaitedFor..., R pushes before the record
+//   a restart finds visible work                   P every scenario, "a restart of the server, and grant"; R
+//   scheduled twice, alike                         C Submit.TheSameIdWithTheSameContentIsTheSameJob; P replies of submit lost
+//   scheduled twice, otherwise                     C Submit.TheSameId..., Dispatch.AnIdempotencyKeyNamesTheFirstJob
+//   a live lease hides, an ended offers            C Lease.*; P "expire"
+//   an end fences work and claims                  C Claim.AnEndedJobIsNeverRunAgain; here ALifecycleWrite...
+//   claim before it is due                         C Dispatch.ADelayedJobIsDueAtItsMoment; P "delayed job"
+//   takeover before expiry                         C Lease.ALiveOneDoesNotExpire; here ALeaseIsNotTakenOver...; Sim.AShorterLease...
+//   heartbeat of another claim                     here ALifecycleWriteNeedsTheLiveClaim
+//   the expired owner speaks                       C Lease.NothingIsAcceptedAfterItsEnd; here ALifecycleWrite...
+//   completed twice                                C Reporting.TheSameEnd...; here ACompletionIsAnsweredAlike...
+//   completed, its wake-up lost                    here ACompletionNeedsNoWakeUp; P "dependends of three" killed after report
+//   applied before it is completed                 here ADependentDoesNotRunBefore...
+//   stale completion                               C Lease.AStaleTokenCannotComplete; P "stopped for longer than its lease"
+//   a claim reopens a finished attempt             C Claim.AForgedRecordCannotReopenAnEndedJob; R pushes twice
+//   a retry across a restart                       P "failure with a retry"; here ARetryOutlivesARestart
+//   a stale failure schedules a retry              here AStaleFailureSchedulesNoRetry
+//   the notifier fails                             here AHintThatCannotBeGiven...; R servers that forget who listens
+//   scheduling from a stale view                   here ARequeueFromAStaleViewIsRefused, ARepairFromAStaleView...
+//   wrong queue                                    here AnEntryInAWrongQueueRunsNothing
+//   two workers, one attempt                       C Claim.ManyClaimersGetEachJobOnce; here TwoEntriesAreOneAttempt
+//   ended after it was read                        here ARepairFromAStaleViewWritesNothing
+//   a bad lifecycle write                          here ALifecycleWriteNeedsTheLiveClaim
+//   order of recovery                              here RecoveryInAnyOrder...; P with another agent
+//   recovery twice                                 here RecoveryInAnyOrder...; P second crash during the recovery
+//   a stale revision writes nothing                here ARepairFromAStaleView...; C Lease.OneThatWasRenewedMeanwhile...
+//   two appends at one revision                    here TwoWritersNeverShareARevision
+//   a journal that is not ours                     here AForeignFactStopsNothing; unit tests of verify
+//   killed after the completion                    P every scenario, "killed after" its report
+//   killed after the failure                       P "failure with a retry", "failure to the last"
+//   a retry doubled                                here ARepeatedFailureIsOneRetry; P replies of reports lost
+//   cancel between claim and run; a completion after it here ACancelBetween...; P "cancel while live"
+//   the lease is judged at the end                 here ALeaseIsJudgedWhenTheEndComes
+//   worker killed mid-job                          P "expire", every scenario; R
+//   reply lost                                     P every scenario; R
+//   stopped past the lease                         P "an agent that is stopped for longer than its lease"; R
+//   skewed clocks                                  R; here ALeaseIsNotTakenOver...
+//   poison                                         P "dead letter by a crash loop"; R
+// clang-format on
 #include <gmock/gmock.h>
 
 #include "rows.h"
@@ -43,7 +51,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// F06, F09, F10, F14, F23: whatever is wrong with the claim, nothing is written.
+// Whatever is wrong with the claim, nothing is written.
 TEST_F(Rows, ALifecycleWriteNeedsTheLiveClaim) {
   submit(1);
   const Claimed live = claim_one();
@@ -76,7 +84,7 @@ TEST_F(Rows, ALifecycleWriteNeedsTheLiveClaim) {
   all_refused(live.ref, "an ended job");
 }
 
-// F49: not what the lease was when the job was claimed, and to the millisecond.
+// Not what the lease was when the job was claimed, and to the millisecond.
 TEST_F(Rows, ALeaseIsJudgedWhenTheEndComes) {
   for (const Id id : {1, 2, 3}) submit(id);
   auto jobs = claim();
@@ -92,7 +100,7 @@ TEST_F(Rows, ALeaseIsJudgedWhenTheEndComes) {
   EXPECT_EQ(report(EndReport{jobs[2].ref, failed()}), "ok") << "it was renewed meanwhile";
 }
 
-// F08, X6: what the server says does not suffice; see also Sim.AShorterLease...
+// What the server says does not suffice; see also Sim.AShorterLease...
 TEST_F(Rows, ALeaseIsNotTakenOverWhileTheServerSaysThatItLasts) {
   submit(1);
   claim_one();
@@ -122,7 +130,6 @@ TEST_F(Rows, ARenewalIsSeenAfterTheServersClockWentBack) {
   EXPECT_GT(lease_of(1).until_ms, before);
 }
 
-// F11
 TEST_F(Rows, ACompletionIsAnsweredAlikeAndWrittenOnce) {
   submit(1);
   const Claimed job = claim_one();
@@ -135,7 +142,7 @@ TEST_F(Rows, ACompletionIsAnsweredAlikeAndWrittenOnce) {
   EXPECT_EQ(picture(), before);
 }
 
-// F12: what waits for a job moves in the same step as its end; nobody need hear of it.
+// What waits for a job moves in the same step as its end; nobody need hear of it.
 TEST_F(Rows, ACompletionNeedsNoWakeUp) {
   submit(1);
   submit(2, [](Job& j) { j.dependends = {1}; });
@@ -145,7 +152,6 @@ TEST_F(Rows, ACompletionNeedsNoWakeUp) {
   EXPECT_EQ(claim_one().ref.job_key, key_of(2));
 }
 
-// F13
 TEST_F(Rows, ADependentDoesNotRunBeforeWhatItDependsOnHasEnded) {
   submit(2, [](Job& j) { j.dependends = {1}; });
   EXPECT_THAT(claim(), IsEmpty());
@@ -160,7 +166,6 @@ TEST_F(Rows, ADependentDoesNotRunBeforeWhatItDependsOnHasEnded) {
   EXPECT_EQ(state(2), "waiting");
 }
 
-// F16
 TEST_F(Rows, ARetryOutlivesARestart) {
   submit(1);
   ASSERT_EQ(report(EndReport{claim_one().ref, failed(), 5000}), "ok");
@@ -174,7 +179,6 @@ TEST_F(Rows, ARetryOutlivesARestart) {
   EXPECT_EQ(claim_one().attempt, 2U);
 }
 
-// F17
 TEST_F(Rows, AStaleFailureSchedulesNoRetry) {
   submit(1);
   const Claimed first = claim_one();
@@ -189,7 +193,7 @@ TEST_F(Rows, AStaleFailureSchedulesNoRetry) {
   EXPECT_EQ(state(1), "live");
 }
 
-// F18: its owner learns of it with the next heartbeat.
+// Its owner learns of it with the next heartbeat.
 TEST_F(Rows, AHintThatCannotBeGivenDoesNotStopACancel) {
   submit(1);
   const Claimed job = claim_one();

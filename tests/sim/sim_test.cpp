@@ -62,7 +62,7 @@ std::function<bool()> runs(Stage& stage, Id id) {
   return [&stage, id] { return stage.witness.is_running(key_of(id)); };
 }
 
-// R1, R16, F05: whenever its agent dies.
+// Whenever its agent dies.
 TEST(Sim, ADeadAgentsJobRunsAgainWithinALeaseAndASecond) {
   for (const std::uint32_t lease_ms : {1000U, 2000U, 10000U}) {
     Ms longest = 0;
@@ -87,7 +87,7 @@ TEST(Sim, ADeadAgentsJobRunsAgainWithinALeaseAndASecond) {
   }
 }
 
-// F08, X6: an agent with a lease of its own judges another's claim, while the server's clock jumps ahead.
+// An agent with a lease of its own judges another's claim, while the server's clock jumps ahead.
 TEST(Sim, AShorterLeaseDoesNotEndALongerOneBeforeItsTime) {
   Stage stage({1, 6000, 0, 0});
   stage.add_service().start(0);
@@ -102,7 +102,7 @@ TEST(Sim, AShorterLeaseDoesNotEndALongerOneBeforeItsTime) {
   expect_no_trouble(stage);
 }
 
-// X6: who renews is seen to renew, also while the lease ends later than now and its length.
+// Who renews is seen to renew, also while the lease ends later than now and its length.
 TEST(Sim, AClockThatGoesBackAndForthLetsNoTwoRunsMeet) {
   Stage stage({1, 2000, 0, 0});
   stage.add_service().start(0);

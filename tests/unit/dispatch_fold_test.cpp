@@ -1,4 +1,4 @@
-// Histories of one job, good and bad, and what the fold says of them. Rows F02 to F47: reliability.md.
+// Histories of one job, good and bad, and what the fold says of them.
 #include <gtest/gtest.h>
 
 #include <sstream>

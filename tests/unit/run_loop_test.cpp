@@ -260,7 +260,7 @@ TEST_F(RunLoopTest, FailureIsFollowedByAnotherAttemptIfThereIsOneLeft) {
   EXPECT_FALSE(report<EndReport>(4).retry_after_ms);
 }
 
-// R12, rule 14: a process that KILL does not end is no end of its job, and blocks nothing else.
+// A process that KILL does not end is no end of its job, and blocks nothing else.
 TEST_F(RunLoopTest, UnkillableRunIsMarkedAndEndsWhenItIsGone) {
   start(1, failure("cancelled"));
   control_.make_deaf(1);
