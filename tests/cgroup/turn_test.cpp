@@ -9,19 +9,19 @@ struct Step {
   std::uint64_t mebibytes;
 };
 
-// As init and the job that waits in a slot: between steps there are these two.
-class Slot {
+// As init and the job that waits in a sandbox: between steps there are these two.
+class TestSandbox {
  public:
-  explicit Slot(const std::vector<Fd>& joins) {
+  explicit TestSandbox(const std::vector<Fd>& joins) {
     EXPECT_EQ(::pipe(orders_), 0);
     EXPECT_EQ(::pipe(answers_), 0);
     init_ = start_in(joins, [&] { return serve(); });
   }
-  ~Slot() {
+  ~TestSandbox() {
     for (const int fd : {orders_[0], orders_[1], answers_[0], answers_[1]}) ::close(fd);
   }
-  Slot(const Slot&) = delete;
-  Slot& operator=(const Slot&) = delete;
+  TestSandbox(const TestSandbox&) = delete;
+  TestSandbox& operator=(const TestSandbox&) = delete;
   void run(Step step) {
     char byte = 0;
     ASSERT_EQ(::write(orders_[1], &step, sizeof step), static_cast<ssize_t>(sizeof step));
@@ -58,10 +58,10 @@ class Slot {
 class CgroupTurn : public CgroupTest {
  protected:
   // With what is killed.
-  void remove(std::uint64_t run, const Slot& slot) {
+  void remove(std::uint64_t run, const TestSandbox& sandbox) {
     const std::string name = own_group_name() + "/" + std::to_string(run);
     groups_->remove(run);
-    EXPECT_TRUE(killed(wait_status(slot.init())));
+    EXPECT_TRUE(killed(wait_status(sandbox.init())));
     for (int i = 0; i < 500 && any_group_of(name); ++i) groups_->remove(run), ::usleep(10000);
     EXPECT_FALSE(any_group_of(name));
   }
@@ -80,32 +80,32 @@ TEST_F(CgroupTurn, WhatIsToldOfARunIsItsOwnOrLittle) {
   if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   Slot slot(make(1, 128 * kMebi, 8));
   for (int i = 0; i < 5; ++i) {
-    slot.run({1, 1});
+    sandbox.run({1, 1});
     const auto small = groups_->turn_over(1, limits_of(128 * kMebi, 8), 1);
     ASSERT_TRUE(small) << i;
     EXPECT_GE(small->memory_peak, kMebi) << i;
     EXPECT_LE(small->memory_peak, Cgroups::kMostLeft) << i;
     EXPECT_EQ(small->pids_peak, 1U) << i;
   }
-  slot.run({1, 48});
+  sandbox.run({1, 48});
   const auto large = groups_->turn_over(1, limits_of(128 * kMebi, 8), 1);
   // What follows a run whose peak stays, it would be told of: then it was the last, and is told itself.
   EXPECT_GE((large ? *large : groups_->usage(1)).memory_peak, 48 * kMebi);
   if (large) {
     EXPECT_LE(groups_->usage(1).memory_peak, Cgroups::kMostLeft);
   }
-  remove(1, slot);
+  remove(1, sandbox);
 }
 
 TEST_F(CgroupTurn, RunThatMayHaveMetALimitIsTheLast) {
   if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   const Limits limits = limits_of(64 * kMebi, 4);
-  Slot many(make(1, limits.memory_bytes, limits.pids));
+  TestSandbox many(make(1, limits.memory_bytes, limits.pids));
   many.run({4, 0});
   EXPECT_FALSE(groups_->turn_over(1, limits, 2));
   EXPECT_EQ(groups_->usage(1).pids_peak, 4U);
   remove(1, many);
-  Slot large(make(2, limits.memory_bytes, limits.pids));
+  TestSandbox large(make(2, limits.memory_bytes, limits.pids));
   large.run({1, 60});
   EXPECT_FALSE(groups_->turn_over(2, limits, 2));
   remove(2, large);
@@ -115,11 +115,11 @@ TEST_F(CgroupTurn, SampledPeaksBeginAnewUnlessALimitWasMet) {
   if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   sample_peaks();
   const Limits limits = limits_of(64 * kMebi, 4);
-  Slot slot(make(1, limits.memory_bytes, limits.pids));
-  slot.run({3, 1});
+  TestSandbox sandbox(make(1, limits.memory_bytes, limits.pids));
+  sandbox.run({3, 1});
   EXPECT_FALSE(groups_->turn_over(1, limits, 2)) << "nothing is known of it";
   for (int i = 0; i < 3; ++i) {
-    slot.run({3, 1});
+    sandbox.run({3, 1});
     groups_->sample();
     const auto told = groups_->turn_over(1, limits, 2);
     ASSERT_TRUE(told);
@@ -127,53 +127,53 @@ TEST_F(CgroupTurn, SampledPeaksBeginAnewUnlessALimitWasMet) {
     EXPECT_GT(told->memory_peak, 0U);
   }
   EXPECT_EQ(groups_->usage(1).pids_peak, 0U);
-  slot.run({5, 0});  // one of them is refused
+  sandbox.run({5, 0});  // one of them is refused
   groups_->sample();
   EXPECT_FALSE(groups_->turn_over(1, limits, 2));
   EXPECT_GE(groups_->usage(1).pids_max_hits, 1U);
-  remove(1, slot);
+  remove(1, sandbox);
 }
 
 TEST_F(CgroupTurn, PeakOfProcessesBeginsAnewWhileSomeGoOnWaiting) {
   if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   const Limits limits = limits_of(64 * kMebi, 4);
-  Slot slot(make(1, limits.memory_bytes, limits.pids));
+  TestSandbox sandbox(make(1, limits.memory_bytes, limits.pids));
   for (const std::uint32_t processes : {3U, 1U, 3U, 3U}) {
-    slot.run({processes, 0});
+    sandbox.run({processes, 0});
     const auto usage = groups_->turn_over(1, limits, 2);
     ASSERT_TRUE(usage);
     EXPECT_EQ(usage->pids_peak, processes);
   }
-  slot.run({6, 0});
+  sandbox.run({6, 0});
   EXPECT_FALSE(groups_->turn_over(1, limits, 2));
   EXPECT_EQ(groups_->usage(1).pids_max_hits, 2U) << "the limit is in force, for all of them";
   EXPECT_EQ(groups_->usage(1).pids_peak, 4U) << "what was refused is no process that it had";
-  remove(1, slot);
+  remove(1, sandbox);
 }
 
 // As by the limit of a group above (the unit's TasksMax), which the peak tells nothing of.
 TEST_F(CgroupTurn, RunThatWasRefusedAProcessBelowItsLimitIsTheLast) {
   if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   const Limits limits = limits_of(64 * kMebi, 8);
-  Slot slot(make(1, limits.memory_bytes, limits.pids));
-  slot.run({2, 0});
+  TestSandbox sandbox(make(1, limits.memory_bytes, limits.pids));
+  sandbox.run({2, 0});
   ASSERT_TRUE(groups_->turn_over(1, limits, 2));
   ASSERT_TRUE(groups_->set_limits(1, limits.memory_bytes, 3));
-  slot.run({5, 0});
+  sandbox.run({5, 0});
   ASSERT_TRUE(groups_->set_limits(1, limits.memory_bytes, limits.pids));
   EXPECT_FALSE(groups_->turn_over(1, limits, 2));
-  remove(1, slot);
+  remove(1, sandbox);
 }
 
 // With groups below it, of which only those above can be killed in version 2.
 TEST_F(CgroupTurn, WhatADeadLauncherLeftOfASlotIsRemoved) {
   if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   const Limits limits = limits_of(64 * kMebi, 4);
-  Slot slot(make(1, limits.memory_bytes, limits.pids));
-  slot.run({3, 0});
+  TestSandbox sandbox(make(1, limits.memory_bytes, limits.pids));
+  sandbox.run({3, 0});
   ASSERT_TRUE(groups_->turn_over(1, limits, 2));
   groups_.reset();
-  EXPECT_TRUE(killed(wait_status(slot.init())));
+  EXPECT_TRUE(killed(wait_status(sandbox.init())));
   EXPECT_FALSE(any_group_of(own_group_name()));
 }
 
