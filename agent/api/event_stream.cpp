@@ -3,10 +3,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "api/job_stream.h"
 #include "base/ids.h"
 #include "coordinator/progress.h"
 #include "domain/codec.h"
+#include "service/jobs.h"
 
 namespace mycojobs::api {
 namespace {
@@ -48,7 +48,7 @@ Result<void> read_job_request(Services& services, const HttpRequest& from, Event
   const std::string last = given != from.query.end() ? given->second : from.header("last-event-id");
   if (!last.empty() && !parse_u64(last, request.after_seq))
     return fail(Code::invalid, "Last-Event-ID: give the id of an event of this stream");
-  MJ_CHECK(look_at_job(call, request.job));
+  MJ_CHECK(call.told(service::look_at_job(call.by(), call.store(), Action::read, request.job)));
   return {};
 }
 
@@ -81,13 +81,10 @@ Result<EventRequest> read_event_request(Services& services, const HttpRequest& f
   const json params = context_params(request.context);
   MJ_TRY(call, Call::begin(services, params, caller));
   if (request.flow == 0) {
-    MJ_CHECK(call.may(Action::read));
+    MJ_CHECK(call.told(service::may(call.by(), call.store(), Action::read)));
     return request;
   }
-  Flow record;
-  record.id = request.flow;
-  MJ_CHECK(call.open(Action::read, redis_key(record), "flow " + std::to_string(request.flow),
-                     [](const Fields& fields) { return decode<Flow>(fields).record.caller_id; }));
+  MJ_CHECK(call.told(service::read_flow(call.by(), call.store(), request.flow)));
   return request;
 }
 

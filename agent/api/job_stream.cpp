@@ -11,31 +11,17 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kLinesAtOnce = 500;
-constexpr std::string_view kState[] = {"id",      "caller_id", "context_id", "status",     "detail",  "error",
-                                       "attempt", "runner_id", "queued_ms",  "started_ms", "ended_ms"};
-
 std::string event(std::string_view name, std::uint64_t id, const json& data) {
   return "event: " + std::string(name) + "\nid: " + std::to_string(id) + "\ndata: " + dump_json(data) + "\n\n";
 }
 
 }  // namespace
 
-Result<Job> look_at_job(const Call& call, const std::string& key) {
-  auto fields = call.store().load_fields(call.context(), key, kState);
-  if (!fields && fields.error().code != Code::not_found && fields.error().code != Code::invalid)
-    return tl::unexpected<Error>(std::move(fields).error());
-  Job job;
-  if (fields) job = decode<Job>(*fields).record;
-  MJ_CHECK(may_with_job(call, Action::read, key, job.runner_id));
-  MJ_CHECK(fields);
-  return job;
-}
-
 // The state before the log: when it says that the job has ended, the log behind it is whole.
 Result<JobStream::Page> JobStream::read() const {
   const json params{{"context_id", request_.context}};
   MJ_TRY(call, Call::begin(services_, params, request_.caller));
-  MJ_TRY(job, look_at_job(call, request_.job));
+  MJ_TRY(job, call.told(service::look_at_job(call.by(), call.store(), Action::read, request_.job)));
   MJ_TRY(log, call.store().logs(request_.context, request_.job, after_, kLinesAtOnce, 0));
   return Page{std::move(job), std::move(log)};
 }

@@ -13,9 +13,6 @@ namespace mycojobs::api {
 
 inline constexpr std::uint32_t kJobLookMs = 200;  // between looks at a job
 
-// The record without what may be large. Errors: denied, not_found, unavailable.
-Result<Job> look_at_job(const Call&, const std::string& key);
-
 class JobStream {
  public:
   JobStream(Services& services, const EventRequest& request, EventSink& sink)

@@ -4,39 +4,16 @@
 #include <nlohmann/json.hpp>
 
 #include "api/flow_parts.h"
-#include "coordinator/create.h"
 #include "coordinator/flow_run.h"
 #include "domain/codec.h"
 #include "domain/flow_data.h"
-#include "domain/flow_inputs.h"
-#include "domain/flow_plan.h"
 #include "domain/notify.h"
 #include "domain/result_values.h"
 #include "inspect/flows.h"
-#include "inspect/jobs.h"
 
 namespace mycojobs::api {
 
 using nlohmann::json;
-
-Result<Flow> load_flow(Call& call) {
-  Flow wanted;
-  wanted.id = call.id("id");
-  MJ_TRY(fields, call.store().load(call.context(), redis_key(wanted)));
-  Flow flow = decode<Flow>(fields).record;
-  flow.id = wanted.id;
-  return flow;
-}
-
-Result<Flow> read_flow(Call& call) {
-  Flow wanted;
-  wanted.id = call.id("id");
-  MJ_TRY(fields, call.open(Action::read, redis_key(wanted), "flow " + std::to_string(wanted.id),
-                           [](const Fields& fields) { return decode<Flow>(fields).record.caller_id; }));
-  Flow flow = decode<Flow>(fields).record;
-  flow.id = wanted.id;
-  return flow;
-}
 
 json shown(const Flow& flow) {
   json object = to_json(flow);
@@ -49,8 +26,7 @@ json shown(const Flow& flow) {
 
 namespace {
 
-constexpr std::size_t kMaxListed = 1000, kMaxJobs = kMaxFlowNodes;
-constexpr int kMaxPages = 20;  // that are looked through for the flows of one actor
+Result<Flow> read_flow(Call& call) { return service::read_flow(call.by(), call.store(), call.id("id")); }
 
 Result<TextMap> env_vars_of(const Call& call) {
   json object = json::object();
@@ -69,67 +45,30 @@ Result<std::string> notify_of(const Call& call) {
   return value.is_array() ? dump_json(value) : dump_json(json::array({value}));
 }
 
-Result<Flow> of_definition(Call& call, Id owner, const TextMap& env) {
-  if (call.has("nodes") || call.has("jobs"))
-    return fail(Code::invalid, "definition: is given beside jobs or nodes: give one or the other");
-  json definition = call.params().at("definition");
-  if (call.has("inputs")) MJ_CHECK(give_inputs(definition, call.params().at("inputs")));
-  PlanRead read = read_plan(definition);
-  if (!read.plan) return fail(Code::invalid, "definition: " + join(read.problems));
-  if (!read.plan->missing.empty()) return fail(Code::invalid, missing_inputs(*read.plan));
+Result<Flow> make_flow(Call& call, const service::CreateFlow& wish) {
+  const auto given = [&](const char* name) { return call.has(name) ? call.params().at(name) : json(); };
   MJ_TRY(flows, call.flows());
-  NewFlow wish;
-  wish.context = call.context();
-  wish.caller = owner;
-  wish.env_vars = env;
-  wish.idempotency_key = call.text("idempotency_key");
-  MJ_TRY(notify, notify_of(call));
-  wish.notify = std::move(notify);
-  return create_flow(*flows, *read.plan, wish);
-}
-
-// Jobs that job.create has written. An entry is an id of the flow's caller, or a text "CALLER:ID".
-Result<Flow> of_jobs(Call& call, Id owner, const TextMap& env) {
+  if (call.has("definition")) {
+    if (call.has("nodes") || call.has("jobs"))
+      return fail(Code::invalid, "definition: is given beside jobs or nodes: give one or the other");
+    return service::create_flow(call.by(), call.stores(*flows), given("definition"), given("inputs"), wish);
+  }
   if (call.has("inputs")) return fail(Code::invalid, "inputs: only a definition declares any; leave it out");
   if (!call.has("jobs")) return fail(Code::invalid, "jobs: is missing: give ids of jobs, or a definition");
-  const json& list = call.params().at("jobs");
-  if (list.empty()) return fail(Code::invalid, "jobs: is empty: a flow has at least one job");
-  if (list.size() > kMaxJobs)
-    return fail(Code::too_large, "jobs: a flow has at most " + std::to_string(kMaxJobs) + " jobs");
-  std::vector<Job> jobs;
-  Flow wish;
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    const std::string place = "jobs[" + std::to_string(i) + "]";
-    const json& entry = list[i];
-    if (!entry.is_number_unsigned() || entry == 0 || entry.get<std::uint64_t>() > UINT32_MAX)
-      return fail(Code::invalid, place + ": must be the id of a job of actor " + std::to_string(owner));
-    const Id id = entry.get<Id>();
-    if (std::find(wish.jobs.begin(), wish.jobs.end(), id) != wish.jobs.end())
-      return fail(Code::invalid, place + ": " + std::to_string(id) + " is named twice");
-    auto view = load_job(call.store(), call.context(), job_key(owner, id));
-    if (!view) return fail(view.error(), place);
-    if (!view->problems.empty()) return fail(Code::invalid, place + ": " + view->problems.front());
-    wish.jobs.push_back(id);
-    jobs.push_back(std::move(view->job));
-  }
-  wish.caller_id = owner;
-  wish.context_id = call.context();
-  wish.name = call.text("name");
-  wish.env_vars = env;
-  MJ_TRY(notify, notify_of(call));
-  wish.notify = std::move(notify);
   const json nodes = call.has("nodes") ? call.params().at("nodes") : json::object();
-  MJ_TRY(flows, call.flows());
-  return create_flow_of_jobs(*flows, wish, jobs, nodes);
+  return service::create_flow_of_jobs(call.by(), call.stores(*flows), call.text("name"), given("jobs"), nodes, wish);
 }
 
 Result<json> create(Call& call) {
-  MJ_CHECK(call.may(Action::create, {.name = "flows"}));
-  MJ_TRY(owner, call.owner());
+  service::CreateFlow wish;
+  wish.owner = call.named("caller_id");
+  if (call.has("idempotency_key")) wish.idempotency_key = call.text("idempotency_key");
   MJ_TRY(env, env_vars_of(call));
-  auto flow = call.has("definition") ? of_definition(call, owner, env) : of_jobs(call, owner, env);
-  if (!flow) return tl::unexpected<Error>(std::move(flow).error());
-  return shown(*flow);
+  wish.env_vars = std::move(env);
+  MJ_TRY(notify, notify_of(call));
+  wish.notify = std::move(notify);
+  MJ_TRY(flow, make_flow(call, wish));
+  return shown(flow);
 }
 
 Result<json> get(Call& call) {
@@ -144,25 +83,16 @@ Result<json> get(Call& call) {
 }
 
 Result<json> list(Call& call) {
-  MJ_TRY(only, call.sight());
   MJ_TRY(flows, call.flows());
-  const auto limit = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(call.number("limit", 50), 1, kMaxListed));
-  const std::uint32_t page = only ? kMaxListed : limit;
-  Id before = call.id("before");
+  const service::ListFlows wish{call.text("name"), call.id("before"), call.number("limit", 50)};
+  MJ_TRY(rows, service::list_flows(call.by(), call.stores(*flows), wish));
   json all = json::array();
-  for (int pages = 0; pages < kMaxPages && all.size() < limit; ++pages) {
-    MJ_TRY(rows, flows->list(call.context(), call.text("name"), before, page));
-    for (const FlowSummary& row : rows) {
-      Flow flow = decode<Flow>(row.record).record;
-      flow.id = before = row.flow;
-      if (all.size() == limit || (only && flow.caller_id != *only)) continue;
-      json object = shown(flow);
-      object["name"] = row.name;
-      object["at_ms"] = row.at_ms;
-      object["retired"] = row.record.empty();
-      all.push_back(std::move(object));
-    }
-    if (rows.size() < page) break;
+  for (const service::FlowRow& row : rows) {
+    json object = shown(row.flow);
+    object["name"] = row.summary.name;
+    object["at_ms"] = row.summary.at_ms;
+    object["retired"] = row.summary.record.empty();
+    all.push_back(std::move(object));
   }
   return all;
 }
@@ -247,13 +177,9 @@ Result<json> result(Call& call) {
 }
 
 Result<json> replay(Call& call) {
-  MJ_TRY(flow, read_flow(call));
-  MJ_CHECK(call.may(Action::create, {.name = "flows"}));
-  MJ_TRY(owner, call.owner());
-  if (call.flag("allow_irreversible"))
-    MJ_CHECK(call.may(Action::steer, {.name = "flow " + std::to_string(flow.id), .maker = flow.caller_id}));
   MJ_TRY(flows, call.flows());
-  MJ_TRY(made, replay_flow(*flows, call.runs(), call.context(), flow.id, owner, call.flag("allow_irreversible")));
+  const service::ReplayFlow wish{call.id("id"), call.named("caller_id"), call.flag("allow_irreversible")};
+  MJ_TRY(made, service::replay_flow(call.by(), call.stores(*flows), wish));
   return shown(made);
 }
 

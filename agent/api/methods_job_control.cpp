@@ -2,7 +2,6 @@
 #include <nlohmann/json.hpp>
 
 #include "api/job_parts.h"
-#include "store/prerequisite_answer.h"
 
 namespace mycojobs::api {
 namespace {
@@ -10,26 +9,23 @@ namespace {
 using nlohmann::json;
 
 Result<json> cancel(Call& call) {
-  MJ_TRY(view, find_job(call, Action::steer));
-  MJ_CHECK(call.store().cancel(call.context(), view.key));
-  MJ_TRY(after, load_job(call.store(), call.context(), view.key));
-  return status_of(after.job, view.key);
+  MJ_TRY(key, call.job_key());
+  MJ_TRY(job, service::cancel_job(call.by(), call.store(), key));
+  return status_of(job, key);
 }
 
 template <bool approved>
 Result<json> answer(Call& call) {
-  MJ_TRY(view, find_job(call, Action::answer));
-  const PrerequisiteAnswer said{call.text("name"), approved, call.actor(), call.text("comment")};
-  MJ_CHECK(answer_prerequisite(call.store(), call.context(), view.key, said));
-  MJ_TRY(after, load_job(call.store(), call.context(), view.key));
-  return status_of(after.job, view.key);
+  MJ_TRY(key, call.job_key());
+  const service::AnswerJob wish{key, call.text("name"), approved, call.text("comment")};
+  MJ_TRY(said, service::answer_job(call.by(), call.store(), wish));
+  return status_of(said.job, key);
 }
 
 Result<json> retry(Call& call) {
-  MJ_TRY(view, find_job(call, Action::steer));
-  MJ_CHECK(call.store().requeue(call.context(), view.key));
-  MJ_TRY(after, load_job(call.store(), call.context(), view.key));
-  return status_of(after.job, view.key);
+  MJ_TRY(key, call.job_key());
+  MJ_TRY(job, service::retry_job(call.by(), call.store(), key));
+  return status_of(job, key);
 }
 
 }  // namespace

@@ -3,71 +3,29 @@
 #include <nlohmann/json.hpp>
 
 #include "api/job_parts.h"
-#include "api/services.h"
 #include "domain/codec.h"
 #include "domain/result_values.h"
 #include "inspect/explain.h"
-#include "inspect/jobs.h"
-#include "store/keys.h"
 
 namespace mycojobs::api {
 namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMaxListed = 1000, kMaxKeys = 100000, kMaxJobs = 1000;
+constexpr std::size_t kMaxListed = 1000;
 constexpr std::uint32_t kLongestWaitMs = 3'600'000, kLogWaitMs = 30'000;
 
 bool has_ended(const Job& job) { return job.status == JobStatus::finished || job.status == JobStatus::error; }
 
 }  // namespace
 
-Result<Job> read_job(const json& object, const Sender& sender) {
+Result<Job> read_job(const json& object) {
   if (!object.is_object()) return fail(Code::invalid, "a job is an object");
   json fields = object;
   fields.erase("wait_ms");
   auto decoded = decode_json<Job>(fields);
   if (!decoded.ok()) return fail(Code::invalid, join(decoded.problems));
-  Job& job = decoded.record;
-  MJ_CHECK(settle(job, sender));
-  const bool allocates = job.id == 0;
-  if (allocates) job.id = UINT32_MAX;  // validate() wants one
-  const auto problems = validate(job);
-  if (allocates) job.id = 0;
-  if (!problems.empty()) return fail(Code::invalid, join(problems));
-  if (!job.unknown.empty()) return fail(Code::invalid, job.unknown.front().first + ": no field of a job");
-  return std::move(job);
-}
-
-namespace {
-
-Result<Job> new_job(Call& call) {
-  MJ_CHECK(call.may(Action::create, {.name = "jobs"}));
-  MJ_TRY(owner, call.owner());
-  return read_job(call.params(), {owner, call.context()});
-}
-
-// Whether the caller is this runner's actor.
-Result<bool> is_actor_of(const Call& call, Id runner) {
-  Runner wanted;
-  wanted.id = runner;
-  constexpr std::string_view kActor[] = {"actor_id"};
-  auto fields = call.store().load_fields(call.context(), redis_key(wanted), kActor);
-  if (!fields && fields.error().code == Code::not_found) return false;
-  MJ_CHECK(fields);
-  return decode<Runner>(*fields).record.actor_id == call.actor();
-}
-
-}  // namespace
-
-Result<void> may_with_job(const Call& call, Action action, const std::string& key, Id runner) {
-  // Whose it is says its key: the record's own field is its writer's.
-  Thing thing{.name = "job " + key.substr(4), .maker = caller_of_job(key)};
-  if (runner != 0 && action == Action::read && !call.all_powerful()) {
-    MJ_TRY(runs, is_actor_of(call, runner));
-    thing.runs_here = runs;
-  }
-  return call.may(action, thing);
+  return std::move(decoded.record);
 }
 
 json status_of(const Job& job, const std::string& key) {
@@ -86,15 +44,13 @@ json status_of(const Job& job, const std::string& key) {
           {"ended_ms", job.ended_ms}};
 }
 
-Result<JobView> find_job(Call& call, Action action) {
-  MJ_TRY(key, call.job_key());
-  auto view = load_job(call.store(), call.context(), key);
-  if (!view && view.error().code != Code::not_found && view.error().code != Code::invalid) return view;
-  MJ_CHECK(may_with_job(call, action, key, view ? view->job.runner_id : 0));
-  return view;
-}
-
 namespace {
+
+// The job that a call names, for who may read it.
+Result<JobView> readable(Call& call) {
+  MJ_TRY(key, call.job_key());
+  return service::find_job(call.by(), call.store(), Action::read, key);
+}
 
 json result_of(const Job& job, const std::string& key) {
   json object = status_of(job, key);
@@ -107,49 +63,36 @@ json result_of(const Job& job, const std::string& key) {
 }
 
 Result<json> create(Call& call) {
-  MJ_TRY(job, new_job(call));
-  MJ_TRY(stored, call.store().create_job(job));
+  MJ_TRY(job, read_job(call.params()));
+  MJ_TRY(stored, service::create_job(call.by(), call.store(), call.named("caller_id"), std::move(job)));
   return to_json(stored);
 }
 
 Result<json> create_many(Call& call) {
-  MJ_CHECK(call.may(Action::create, {.name = "jobs"}));
-  MJ_TRY(owner, call.owner());
   const json& list = call.params().at("jobs");
-  if (list.size() > kMaxJobs)
-    return fail(Code::too_large,
-                "jobs: " + std::to_string(list.size()) + " are over the limit of " + std::to_string(kMaxJobs));
   std::vector<Job> jobs;
   for (std::size_t i = 0; i < list.size(); ++i) {
-    auto job = read_job(list[i], {owner, call.context()});
+    auto job = read_job(list[i]);
     if (!job) return fail(job.error(), "jobs[" + std::to_string(i) + "]");
     jobs.push_back(std::move(*job));
   }
+  MJ_TRY(stored, service::create_jobs(call.by(), call.store(), call.named("caller_id"), std::move(jobs)));
   json made = json::array();
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    auto stored = call.store().create_job(jobs[i]);
-    if (!stored) return fail(stored.error(), "jobs[" + std::to_string(i) + "]");
-    made.push_back(to_json(*stored));
-  }
+  for (const Job& job : stored) made.push_back(to_json(job));
   return made;
 }
 
 // Stored and queued: a new one, or one that job.create has written.
 Result<std::string> start_one(Call& call) {
   if (call.has("script") || call.has("payload")) {
-    MJ_TRY(job, new_job(call));
-    if (job.id != 0) {  // job.create may have written it
-      MJ_TRY(stored, call.store().create_job(job));
-      MJ_TRY(started, call.store().start_job(call.context(), redis_key(stored)));
-      return redis_key(started);
-    }
-    MJ_TRY(stored, call.store().submit(job));
-    return redis_key(stored);
+    MJ_TRY(job, read_job(call.params()));
+    MJ_TRY(started, service::submit_job(call.by(), call.store(), call.named("caller_id"), std::move(job)));
+    return redis_key(started);
   }
   if (!call.has("id")) return fail(Code::invalid, "id: is missing: name a job, or give a script and its script_type");
-  MJ_TRY(view, find_job(call, Action::steer));
-  MJ_CHECK(call.store().start_job(call.context(), view.key));
-  return view.key;
+  MJ_TRY(key, call.job_key());
+  MJ_CHECK(service::start_job(call.by(), call.store(), key));
+  return key;
 }
 
 Result<json> start(Call& call) {
@@ -172,22 +115,22 @@ Result<json> run(Call& call) {
 }
 
 Result<json> get(Call& call) {
-  MJ_TRY(view, find_job(call, Action::read));
+  MJ_TRY(view, readable(call));
   return to_json(view);
 }
 
 Result<json> status(Call& call) {
-  MJ_TRY(view, find_job(call, Action::read));
+  MJ_TRY(view, readable(call));
   return status_of(view.job, view.key);
 }
 
 Result<json> result(Call& call) {
-  MJ_TRY(view, find_job(call, Action::read));
+  MJ_TRY(view, readable(call));
   return result_of(view.job, view.key);
 }
 
 Result<json> logs(Call& call) {
-  MJ_TRY(view, find_job(call, Action::read));
+  MJ_TRY(view, readable(call));
   const std::size_t limit = std::clamp<std::size_t>(call.number("limit", 500), 1, kMaxListed);
   std::uint64_t after = call.number("after_seq", 0);
   const std::uint64_t until =
@@ -204,29 +147,24 @@ Result<json> logs(Call& call) {
 }
 
 Result<json> list(Call& call) {
-  MJ_TRY(only, call.sight());
-  JobQuery query;
-  query.wanted.caller = only;
-  query.limit = std::clamp<std::size_t>(call.number("limit", 50), 1, kMaxListed);
-  query.max_looks = kMaxKeys;
-  query.wanted.state = call.text("state");
-  query.wanted.name = call.text("name");
-  query.wanted.script_type = call.text("script_type");
-  query.wanted.since_ms = call.number("since_ms", 0);
+  service::ListJobs wish;
+  wish.limit = std::clamp<std::size_t>(call.number("limit", 50), 1, kMaxListed);
   if (call.has("status")) {
-    query.wanted.status = parse<JobStatus>(call.text("status"));
-    if (!query.wanted.status) {
-      return fail(Code::invalid, "status: give dispatched, waiting_for_prerequisites, started, error or finished");
-    }
+    MJ_TRY(status, service::read_job_status(call.text("status")));
+    wish.wanted.status = status;
   }
-  MJ_TRY(found, list_jobs(call.store(), call.context(), query, [](std::uint64_t, std::uint64_t) {}));
+  wish.wanted.state = call.text("state");
+  wish.wanted.name = call.text("name");
+  wish.wanted.script_type = call.text("script_type");
+  wish.wanted.since_ms = call.number("since_ms", 0);
+  MJ_TRY(found, service::list_jobs(call.by(), call.store(), wish, [](std::uint64_t, std::uint64_t) {}));
   json all = json::array();
   for (const JobView& view : found.jobs) all.push_back(to_json(view));
   return all;
 }
 
 Result<json> explain_job(Call& call) {
-  MJ_TRY(view, find_job(call, Action::read));
+  MJ_TRY(view, readable(call));
   MJ_TRY(why, explain(call.store(), call.context(), view.key));
   return json{{"key", why.job_key},   {"state", why.state},       {"cause", why.cause},
               {"reason", why.reason}, {"evidence", why.evidence}, {"next", why.next}};

@@ -3,26 +3,15 @@
 
 #include "api/services.h"
 #include "base/version.h"
-#include "domain/codec.h"
+#include "service/queues.h"
 
 namespace mycojobs::api {
 namespace {
 
 using nlohmann::json;
 
-// "python" or "queue:python".
-Result<std::string> queue_of(const Call& call) {
-  const std::string name = call.text("queue");
-  const std::string type = name.starts_with("queue:") ? name.substr(6) : name;
-  if (name.starts_with("mj:queue:")) return name;
-  if (!is_script_type(type))
-    return fail(Code::invalid, "queue: give a script type, such as python, or a queue's key, such as queue:python");
-  return queue_key(type);
-}
-
 Result<json> queue_list(Call& call) {
-  MJ_CHECK(call.may(Action::read, {.name = "queues"}));
-  MJ_TRY(queues, call.store().queues(call.context()));
+  MJ_TRY(queues, service::list_queues(call.by(), call.store()));
   json all = json::array();
   for (const QueueInfo& info : queues) {
     all.push_back({{"queue", info.queue},
@@ -35,10 +24,8 @@ Result<json> queue_list(Call& call) {
 }
 
 Result<json> set_paused(Call& call, bool paused) {
-  MJ_CHECK(call.may(Action::administer, {.name = "queues"}));
-  MJ_TRY(queue, queue_of(call));
-  MJ_CHECK(call.store().pause_queue(call.context(), queue, paused));
-  return json{{"queue", queue}, {"paused", paused}};
+  MJ_TRY(done, service::pause_queue(call.by(), call.store(), call.text("queue"), paused));
+  return json{{"queue", done.queue}, {"paused", paused}};
 }
 Result<json> queue_pause(Call& call) { return set_paused(call, true); }
 Result<json> queue_resume(Call& call) { return set_paused(call, false); }

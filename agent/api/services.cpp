@@ -6,9 +6,7 @@
 #include <thread>
 
 #include "base/log.h"
-#include "domain/codec.h"
 #include "inspect/jobs.h"
-#include "store/place.h"
 
 namespace mycojobs::api {
 namespace {
@@ -93,12 +91,12 @@ bool Call::flag(std::string_view name) const {
   return found != params_.end() && found->is_boolean() && found->get<bool>();
 }
 
-Result<Id> Call::owner() const {
-  const Id wanted = has("caller_id") ? id("caller_id") : actor();
-  if (wanted == actor() || all_powerful()) return wanted;
-  return tl::unexpected<Error>(
-      refused({Code::denied, "caller_id: this token is of actor " + std::to_string(actor()) + " and cannot act as " +
-                                 std::to_string(wanted) + ": leave caller_id out"}));
+std::optional<Id> Call::named(std::string_view name) const {
+  return has(name) ? std::optional(id(name)) : std::nullopt;
+}
+
+service::Caller Call::by() const {
+  return {context_, actor(), all_powerful() ? WayIn::command : WayIn::rpc, all_powerful()};
 }
 
 Result<std::string> Call::job_key() const {
@@ -111,42 +109,9 @@ Result<std::string> Call::job_key() const {
   return mycojobs::job_key(has("caller_id") ? id("caller_id") : actor(), id("id"));
 }
 
-Result<void> Call::may(Action action, const Thing& thing) const {
-  return all_powerful() ? Result<void>() : may_as(actor(), action, thing);
-}
-
-Result<void> Call::may_as(Id as, Action action, const Thing& thing) const {
-  MJ_TRY(here, place());
-  auto allowed = mycojobs::may(as, action, here, thing);
-  if (allowed) return {};
-  return tl::unexpected<Error>(refused(allowed.error()));
-}
-
-Result<Place> Call::place() const {
-  return read_place(store(), context_, all_powerful() ? WayIn::command : WayIn::rpc);
-}
-
-Result<Fields> Call::open(Action action, const std::string& key, const std::string& name,
-                          Id (*maker)(const Fields&)) const {
-  auto fields = store().load(context_, key);
-  if (!fields && fields.error().code != Code::not_found && fields.error().code != Code::invalid) return fields;
-  MJ_CHECK(may(action, {.name = name, .maker = fields ? maker(*fields) : 0}));
-  return fields;
-}
-
-Result<std::optional<Id>> Call::sight() const {
-  if (all_powerful()) return std::nullopt;
-  MJ_TRY(here, place());
-  const auto all = mycojobs::may(actor(), Action::read, here);
-  if (all) return std::nullopt;
-  if (mycojobs::may(actor(), Action::create, here)) return actor();
-  return tl::unexpected<Error>(refused(all.error()));
-}
-
-Error Call::refused(Error error) const {
+void Call::note_refusal(const Error& error) const {
   ++services_.refusals;
   log(LogLevel::warn, "api", "refused: {}", error.message);
-  return error;
 }
 
 Result<FlowStore*> Call::flows() const {
@@ -171,7 +136,7 @@ Method method(Services& services, std::string_view name, std::string_view help, 
   return {name, help, std::move(params), result,
           [&services, run](const nlohmann::json& given, const Caller& caller) -> Result<nlohmann::json> {
             MJ_TRY(call, Call::begin(services, given, caller));
-            return run(call);
+            return call.told(run(call));
           }};
 }
 

@@ -14,11 +14,10 @@
 #include "api/rpc.h"
 #include "api/server.h"
 #include "coordinator/progress.h"
-#include "domain/rights.h"
-#include "domain/sender.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/flows.h"
 #include "mycojobs/store.h"
+#include "service/flows.h"
 
 namespace mycojobs::api {
 
@@ -93,25 +92,21 @@ class Call {
   std::string text(std::string_view name) const;
   bool flag(std::string_view name) const;
   Id context() const { return context_; }
-  Result<void> go_to(Id context);             // for methods that name theirs in another way
-  Id actor() const { return caller_.actor; }  // who asks
-  // Whose thing it is about to make: caller_id, else who asks. Error denied: a token of another actor.
-  Result<Id> owner() const;
+  Result<void> go_to(Id context);                        // for methods that name theirs in another way
+  Id actor() const { return caller_.actor; }             // who asks
+  std::optional<Id> named(std::string_view name) const;  // an id, if it is given
+  // Who asks, as the services want it.
+  service::Caller by() const;
+  service::FlowStores stores(FlowStore& flows) const { return {store(), flows, lease_->runs}; }
   // "job:12:2001" of the parameters `id` and caller_id.
   Result<std::string> job_key() const;
-  // The table of rights (domain/rights.h) for who asks; an operator may do everything. `as`: for another actor, whom an
-  // operator has named.
-  Result<void> may(Action, const Thing& = {}) const;
-  Result<void> may_as(Id as, Action, const Thing& = {}) const;
-  // The hash at this key, for who may do this with it. What is not there is refused like what is another's: only who
-  // may do it with everything hears `not_found`. maker: whose it is, by its fields; name: "flow 7".
-  Result<Fields> open(Action, const std::string& key, const std::string& name, Id (*maker)(const Fields&)) const;
-  // The context as the table of rights wants it, for who asks or whom an operator names.
-  Result<Place> place() const;
-  // Of whom it may list things: nothing: of all; else of this actor.
-  Result<std::optional<Id>> sight() const;
-  Error refused(Error) const;  // counts and logs it
-  bool is_operator() const { return caller_.operator_token; }
+  // Counts and logs what was refused.
+  template <class T>
+  Result<T> told(Result<T> answer) const {
+    if (!answer && answer.error().code == Code::denied) note_refusal(answer.error());
+    return answer;
+  }
+  void note_refusal(const Error&) const;
   bool all_powerful() const { return caller_.operator_token || caller_.anonymous; }
 
   // Gives the store back for so long, so that those who wait keep nobody waiting. Error unavailable: the server stops.

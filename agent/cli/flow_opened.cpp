@@ -5,7 +5,6 @@
 #include "base/ids.h"
 #include "cli/terminal.h"
 #include "domain/utf8.h"
-#include "store/place.h"
 
 namespace mycojobs {
 namespace {
@@ -52,22 +51,6 @@ Result<Id> flow_argument(const Invocation& call) {
   const std::string& text = call.arguments.at(0);
   if (const auto id = flow_id(text)) return *id;
   return fail(Code::invalid, shown(text) + " is no flow: give its id, as in 12; `mycojobs flow list` shows them");
-}
-
-Result<Id> id_flag(const Invocation& call, std::string_view flag, Id otherwise) {
-  if (!call.has(flag)) return otherwise;
-  std::uint64_t id = 0;
-  if (!parse_u64(call.get(flag), id) || id == 0 || id > UINT32_MAX)
-    return fail(Code::invalid,
-                fmt::format("--{}: {} is no id: a whole number from 1 to 4294967295", flag, shown(call.get(flag))));
-  return static_cast<Id>(id);
-}
-
-Result<void> may_as_named(const Invocation& call, OpenedFlows& open, Action action, const Thing& thing) {
-  if (!call.has("actor")) return {};
-  MJ_TRY(actor, id_flag(call, "actor", kDefaultCaller));
-  MJ_TRY(place, read_place(open.store(), context_of(call), WayIn::command));
-  return may(actor, action, place, thing);
 }
 
 std::string context_words(const Invocation& call) {

@@ -8,9 +8,9 @@
 
 #include "cli/opened.h"
 #include "coordinator/progress.h"
-#include "domain/rights.h"
 #include "inspect/flows.h"
 #include "mycojobs/flows.h"
+#include "service/flows.h"
 
 namespace mycojobs {
 
@@ -19,6 +19,7 @@ struct OpenedFlows {
   std::unique_ptr<FlowStore> flows;  // goes before its session
   RunCache cache;
   Store& store() { return *opened.store; }
+  service::FlowStores stores() { return {*opened.store, *flows, cache}; }
 };
 Result<OpenedFlows> open_flows(const Invocation&, bool with_agent);
 Result<OpenedFlows> open_flows_to_answer(const Invocation&);  // as open_to_answer()
@@ -27,10 +28,6 @@ void reopen_flows(const Invocation&, OpenedFlows&, bool with_agent);
 // "12" or "flow:12".
 std::optional<Id> flow_id(std::string_view text);
 Result<Id> flow_argument(const Invocation&);  // the first argument
-// Whether whom --actor names may; the operator, who names nobody, may.
-Result<void> may_as_named(const Invocation&, OpenedFlows&, Action, const Thing&);
-// A whole number above 0 of a flag.
-Result<Id> id_flag(const Invocation&, std::string_view flag, Id otherwise);
 // " --context 3" where it is not the default: for commands that are told.
 std::string context_words(const Invocation&);
 

@@ -13,7 +13,6 @@
 #include "domain/cron.h"
 #include "domain/nearest.h"
 #include "domain/utf8.h"
-#include "store/place.h"
 
 namespace mycojobs {
 namespace {
@@ -103,8 +102,8 @@ Result<Schedule> find_named(const Invocation& call, OpenedFlows& open) {
 
 // Its flows are made as its caller, who is asked for its right to make them at every moment of it.
 Result<void> check_caller(const Invocation& call, OpenedFlows& open, const Schedule& schedule) {
-  MJ_TRY(place, read_place(open.store(), context_of(call), WayIn::command));
-  auto allowed = may(schedule.caller, Action::create, place, {.name = "flows"});
+  const service::Caller caller{context_of(call), schedule.caller, WayIn::command, false};
+  auto allowed = service::may(caller, open.store(), Action::create, {.name = "flows"});
   return allowed ? allowed : fail(allowed.error(), "--caller");
 }
 
@@ -212,7 +211,8 @@ Result<int> show_schedule(const Invocation& call) {
 // Moments that come while it is paused are not missed: it starts again with the first one after now.
 Result<Schedule> set_paused(const Invocation& call, OpenedFlows& open, bool paused) {
   MJ_TRY(schedule, find_named(call, open));
-  MJ_CHECK(may_as_named(call, open, Action::steer, thing_of(schedule)));
+  MJ_TRY(by, who_asks(call));
+  MJ_CHECK(service::may(by, open.store(), Action::steer, thing_of(schedule)));
   if (schedule.paused == paused) return std::move(schedule);
   schedule.paused = paused;
   schedule.note.clear();
@@ -238,7 +238,8 @@ Result<int> pause(const Invocation& call, bool paused) {
 Result<int> remove_schedule(const Invocation& call) {
   MJ_TRY(open, open_flows_to_answer(call));
   MJ_TRY(schedule, find_named(call, open));
-  MJ_CHECK(may_as_named(call, open, Action::administer, thing_of(schedule)));
+  MJ_TRY(by, who_asks(call));
+  MJ_CHECK(service::may(by, open.store(), Action::administer, thing_of(schedule)));
   MJ_CHECK(open.flows->remove_schedule(context_of(call), schedule.name));
   print(call.json ? dump_json({{"name", schedule.name}, {"removed", true}}) + "\n"
                   : schedule.name + " is removed; its flows stay\n");

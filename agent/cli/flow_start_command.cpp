@@ -16,7 +16,6 @@
 #include "cli/served.h"
 #include "cli/submission.h"
 #include "cli/terminal.h"
-#include "coordinator/create.h"
 #include "domain/codec.h"
 #include "domain/utf8.h"
 
@@ -26,11 +25,14 @@ namespace {
 constexpr std::uint64_t kStartAwayMs = 10000;  // how long a store may be away before we give up
 constexpr int kStartAgainMs = 100;
 
-Result<NewFlow> new_flow(const Invocation& call) {
-  NewFlow wanted;
-  wanted.context = context_of(call);
+// Of --caller, whose flow it is: taken at its word.
+Result<service::Caller> maker(const Invocation& call) {
   MJ_TRY(caller, id_flag(call, "caller", kDefaultCaller));
-  wanted.caller = caller;
+  return service::Caller{context_of(call), caller, WayIn::command, true};
+}
+
+Result<service::CreateFlow> new_flow(const Invocation& call) {
+  service::CreateFlow wanted;
   const auto env = call.flags.find("env");
   for (const std::string& pair : env == call.flags.end() ? std::vector<std::string>() : env->second) {
     const std::size_t equals = pair.find('=');
@@ -39,10 +41,9 @@ Result<NewFlow> new_flow(const Invocation& call) {
     wanted.env_vars[pair.substr(0, equals)] = pair.substr(equals + 1);
   }
   MJ_CHECK(read_notify_flag(call, wanted.notify));
-  wanted.idempotency_key = call.get("key");
-  if (call.has("key") && wanted.idempotency_key.empty()) return fail(Code::invalid, "--key: is empty");
   // One of our own: what was broken off by a server that goes away is gone on with when it is back.
-  if (wanted.idempotency_key.empty()) wanted.idempotency_key = "cli-" + random_hex(16);
+  wanted.idempotency_key = call.has("key") ? call.get("key") : "cli-" + random_hex(16);
+  MJ_CHECK(as_typed(call, service::check(wanted)));
   return wanted;
 }
 
@@ -64,17 +65,17 @@ auto persist(const Invocation& call, OpenedFlows& open, bool with_agent, const D
   }
 }
 
-Result<Flow> create(const Invocation& call, OpenedFlows& open, const FlowPlan& plan, const NewFlow& wanted,
+Result<Flow> create(const Invocation& call, OpenedFlows& open, const FlowPlan& plan, const service::CreateFlow& wanted,
                     bool with_agent) {
-  auto created = persist(call, open, with_agent, [&] { return create_flow(*open.flows, plan, wanted); });
-  if (!created && created.error().code == Code::conflict) return fail(Code::invalid, created.error().message);
-  if (!created && created.error().code == Code::unavailable && call.has("key") == false) {
+  MJ_TRY(by, maker(call));
+  auto created = persist(call, open, with_agent, [&] { return service::create_flow(by, open.stores(), plan, wanted); });
+  if (!created && created.error().code == Code::unavailable && !call.has("key")) {
     return fail(Code::unavailable, created.error().message +
                                        "; whether the flow was created is not known: the same "
                                        "command with --key " +
-                                       wanted.idempotency_key + " creates it once");
+                                       *wanted.idempotency_key + " creates it once");
   }
-  return created;
+  return as_typed(call, std::move(created));
 }
 
 void print_created(const Invocation& call, const Flow& flow, std::string_view what) {
@@ -148,20 +149,12 @@ Result<int> start(const Invocation& call) {
     MJ_CHECK(check_inputs(read));
     plan = std::move(read);
   }
-  MJ_TRY(actor, id_flag(call, "caller", kDefaultCaller));
+  MJ_TRY(by, maker(call));
   const bool follow = wants_to_follow(call);
   auto opened = follow ? open_flows(call, true) : open_flows_to_answer(call);
   MJ_TRY(open, std::move(opened));
   MJ_TRY(flow, flow_to_start(call, open, plan, follow));
-  ProgressRequest request;
-  request.context = context_of(call);
-  request.flow = flow;
-  request.start = StartRun{"manual", actor};
-  if (exists_already) {
-    MJ_CHECK(
-        persist(call, open, follow, [&] { return adopt_flow(*open.flows, open.store(), context_of(call), flow); }));
-  }
-  MJ_TRY(began, persist(call, open, follow, [&] { return progress(*open.flows, open.cache, request); }));
+  MJ_TRY(began, persist(call, open, follow, [&] { return service::start_flow(by, open.stores(), {flow, "manual"}); }));
   if (follow) {
     say(paint(Tone::faint, fmt::format("flow {} is started; Ctrl-C leaves it running", flow), true));
     return follow_started(call, open, flow);

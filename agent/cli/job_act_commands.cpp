@@ -4,94 +4,60 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/ids.h"
 #include "cli/commands.h"
-#include "cli/flow_opened.h"
 #include "cli/opened.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
-#include "domain/rights.h"
-#include "domain/transitions.h"
 #include "inspect/explain.h"
-#include "inspect/jobs.h"
-#include "store/keys.h"
-#include "store/place.h"
-#include "store/prerequisite_answer.h"
+#include "service/jobs.h"
 
 namespace mycojobs {
 namespace {
 
-void answer(const Invocation& call, const std::string& key, const Fields& record, const std::string& text) {
+void answer(const Invocation& call, const std::string& key, const Job& job, const std::string& text) {
   if (!call.json) {
     print(key + " " + text + "\n");
     return;
   }
-  const Job job = decode<Job>(record).record;
   print(dump_json({{"key", key}, {"status", word(job.status)}, {"detail", job.detail}, {"answer", text}}) + "\n");
 }
 
-constexpr std::string_view kShort[] = {"status", "detail"};
-
 Result<int> cancel(Invocation& call) {
   MJ_TRY(key, job_argument(call));
+  MJ_TRY(by, who_asks(call));
   MJ_TRY(opened, open_to_answer(call));
-  const Id context = context_of(call);
-  MJ_CHECK(opened.store->cancel(context, key));
-  auto record = opened.store->load_fields(context, key, kShort);
-  if (!record && record.error().code != Code::not_found) return tl::unexpected(record.error());
-  const Fields fields = record ? *record : Fields();
-  const Job job = decode<Job>(fields).record;
+  MJ_TRY(job, service::cancel_job(by, *opened.store, key));
   if (job.status == JobStatus::started) {
-    answer(call, key, fields, "is told to end: TERM, and KILL after the runner's grace time");
+    answer(call, key, job, "is told to end: TERM, and KILL after the runner's grace time");
   } else if (job.status == JobStatus::error && job.detail == "cancelled") {
-    answer(call, key, fields, "is cancelled");
+    answer(call, key, job, "is cancelled");
   } else {
-    answer(call, key, fields, fmt::format("had ended before as {} {}", word(job.status), printable(job.detail)));
+    answer(call, key, job, fmt::format("had ended before as {} {}", word(job.status), printable(job.detail)));
   }
   return 0;
 }
 
 Result<int> retry(Invocation& call) {
   MJ_TRY(key, job_argument(call));
+  MJ_TRY(by, who_asks(call));
   MJ_TRY(opened, open_to_answer(call));
-  const Id context = context_of(call);
-  auto requeued = opened.store->requeue(context, key);
-  // Nothing that time would mend.
-  if (!requeued && requeued.error().code == Code::conflict) return fail(Code::invalid, requeued.error().message);
-  MJ_CHECK(requeued);
-  MJ_TRY(record, opened.store->load_fields(context, key, kShort));
-  answer(call, key, record, "is queued again, as its next attempt");
+  MJ_TRY(job, as_typed(call, service::retry_job(by, *opened.store, key)));
+  answer(call, key, job, "is queued again, as its next attempt");
   return 0;
-}
-
-// Who says so: the operator, or as whom it does (--actor), who is asked for its rights before all else.
-Result<Id> who_answers(const Invocation& call, Store& store, const std::string& key) {
-  MJ_TRY(actor, id_flag(call, "actor", kDefaultCaller));
-  if (!call.has("actor")) return actor;
-  MJ_TRY(place, read_place(store, context_of(call), WayIn::command));
-  MJ_CHECK(may(actor, Action::answer, place, {.name = "job " + key.substr(4), .maker = caller_of_job(key)}));
-  return actor;
 }
 
 Result<int> answer_approval(const Invocation& call, bool approved) {
   MJ_TRY(key, job_argument(call));
+  MJ_TRY(by, who_asks(call));
+  service::AnswerJob wish{key, call.arguments.at(1), approved, call.get("comment")};
+  if (wish.name.starts_with("approval:")) wish.name.erase(0, 9);
+  MJ_CHECK(as_typed(call, service::check(wish)));
   MJ_TRY(opened, open_to_answer(call));
-  PrerequisiteAnswer said;
-  said.name = call.arguments.at(1);
-  if (said.name.starts_with("approval:")) said.name.erase(0, 9);
-  said.approved = approved;
-  said.comment = call.get("comment");
-  MJ_TRY(actor, who_answers(call, *opened.store, key));
-  said.actor = actor;
-  auto changed = answer_prerequisite(*opened.store, context_of(call), key, said);
-  // Nothing that time would mend.
-  if (!changed && changed.error().code == Code::conflict) return fail(Code::invalid, changed.error().message);
-  MJ_CHECK(changed);
-  MJ_TRY(record, opened.store->load_fields(context_of(call), key, kShort));
-  answer(call, key, record,
-         !*changed  ? "is as it was: that approval had been given before"
-         : approved ? "has the approval"
-                    : "has the rejection: it ends as error");
+  MJ_TRY(said, as_typed(call, service::answer_job(by, *opened.store, wish)));
+  answer(call, key, said.job,
+         !said.changed ? "is as it was: that approval had been given before"
+         : approved    ? "has the approval"
+                       : "has the rejection: it ends as error");
   return 0;
 }
 

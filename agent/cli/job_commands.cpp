@@ -19,11 +19,11 @@
 #include "domain/utf8.h"
 #include "inspect/draw_flow.h"
 #include "inspect/jobs.h"
+#include "service/jobs.h"
 
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kMaxLooks = 100000;
 constexpr std::size_t kArtifactsOfShow = 20;  // by `job show`; `job artifacts` lists all
 
 Tone tone_of(const Job& job) {
@@ -43,14 +43,11 @@ Result<std::uint64_t> since_ms(const Invocation& call) {
               "--since: " + shown(text) + " is neither a time ago (30m, 2h, 1d) nor a moment " + "(2030-01-31 12:00)");
 }
 
-Result<JobQuery> query_of(const Invocation& call) {
-  JobQuery query;
-  query.max_looks = kMaxLooks;
+Result<service::ListJobs> query_of(const Invocation& call) {
+  service::ListJobs query;
   if (call.has("status")) {
-    query.wanted.status = parse<JobStatus>(call.get("status"));
-    if (!query.wanted.status)
-      return fail(Code::invalid, "--status: \"" + call.get("status") +
-                                     "\" is none of dispatched, waiting_for_prerequisites, started, error, finished");
+    MJ_TRY(status, as_typed(call, service::read_job_status(call.get("status"))));
+    query.wanted.status = status;
   }
   for (const char* flag : {"state", "name", "type"}) {
     if (call.has(flag) && call.get(flag).empty()) return fail(Code::invalid, std::string("--") + flag + ": is empty");
@@ -67,16 +64,18 @@ Result<JobQuery> query_of(const Invocation& call) {
   MJ_TRY(since, since_ms(call));
   query.wanted.since_ms = since;
   if (!parse_u64(call.get("limit", "50"), limit)) return fail(Code::invalid, "--limit: a whole number");
-  query.limit = std::min<std::uint64_t>(limit, kMaxLooks);
+  query.limit = std::min<std::uint64_t>(limit, service::kMaxJobLooks);
   return query;
 }
 
 Result<int> list_all_jobs(Invocation& call) {
   MJ_TRY(query, query_of(call));
+  MJ_TRY(by, who_asks(call));
   MJ_TRY(opened, open_to_answer(call));
   ProgressLine progress(call.parts.clock);
-  MJ_TRY(found, list_jobs(*opened.store, context_of(call), query,
-                          [&](std::uint64_t done, std::uint64_t of) { progress.show("reading jobs", done, of); }));
+  MJ_TRY(found, service::list_jobs(by, *opened.store, query, [&](std::uint64_t done, std::uint64_t of) {
+           progress.show("reading jobs", done, of);
+         }));
   MJ_TRY(now, opened.store->now_ms());
   if (call.json) {
     nlohmann::json array = nlohmann::json::array();
@@ -99,7 +98,8 @@ Result<int> list_all_jobs(Invocation& call) {
   }
   print_table(rows);
   if (found.more) say("there are more; --limit shows them");
-  if (found.truncated) say(fmt::format("only the latest {} jobs were looked at; --since looks at fewer", kMaxLooks));
+  if (found.truncated)
+    say(fmt::format("only the latest {} jobs were looked at; --since looks at fewer", service::kMaxJobLooks));
   return 0;
 }
 

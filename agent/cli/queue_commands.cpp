@@ -10,10 +10,10 @@
 #include "cli/commands.h"
 #include "cli/opened.h"
 #include "cli/progress_line.h"
-#include "cli/queue_argument.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
 #include "inspect/runners.h"
+#include "service/queues.h"
 
 namespace mycojobs {
 namespace {
@@ -44,8 +44,9 @@ std::vector<Id> serving(const std::vector<RunnerInfo>& runners, const std::strin
 }
 
 Result<int> list_queues(Invocation& call) {
+  MJ_TRY(by, who_asks(call));
   MJ_TRY(opened, open_to_answer(call));
-  MJ_TRY(infos, opened.store->queues(context_of(call)));
+  MJ_TRY(infos, service::list_queues(by, *opened.store));
   MJ_TRY(runners, opened.store->runners(context_of(call)));
   nlohmann::json array = nlohmann::json::array();
   std::vector<std::vector<std::string>> rows{{"QUEUE", "ENTRIES", "PRIORITISED", "STATE", "FACTS", "RUNNERS"}};
@@ -77,7 +78,6 @@ struct Named {
   Opened opened;
   std::string queue;
   std::uint64_t entries = 0;
-  bool paused = false;
   bool known = false;  // something is in it, or a runner serves it
 };
 Result<Named> open_queue(const Invocation& call) {
@@ -85,13 +85,12 @@ Result<Named> open_queue(const Invocation& call) {
   MJ_TRY(opened, open_to_answer(call));
   named.opened = std::move(opened);
   MJ_TRY(infos, named.opened.store->queues(context_of(call)));
-  MJ_TRY(queue, queue_argument(call.arguments.at(0), infos));
+  MJ_TRY(queue, service::queue_named(call.arguments.at(0), infos));
   named.queue = queue;
   MJ_TRY(runners, named.opened.store->runners(context_of(call)));
   for (const QueueInfo& info : all_queues(std::move(infos), runners)) {
     if (info.queue != queue) continue;
     named.entries = info.length + info.prioritised;
-    named.paused = info.paused;
     named.known = true;
   }
   return named;
@@ -102,9 +101,10 @@ void answer(const Invocation& call, const nlohmann::json& object, const std::str
 }
 
 Result<int> pause(Invocation& call, bool paused) {
+  MJ_TRY(by, who_asks(call));
   MJ_TRY(named, open_queue(call));
-  MJ_CHECK(named.opened.store->pause_queue(context_of(call), named.queue, paused));
-  const bool same = named.paused == paused;
+  MJ_TRY(done, service::pause_queue(by, *named.opened.store, named.queue, paused));
+  const bool same = !done.changed;
   std::string text = named.queue + (paused ? " is paused: nothing is taken from it" : " is open");
   if (same) text = named.queue + (paused ? " was paused already" : " was not paused");
   answer(call, {{"queue", named.queue}, {"paused", paused}, {"changed", !same}}, text);

@@ -17,6 +17,7 @@
 #include "domain/notify.h"
 #include "domain/utf8.h"
 #include "inspect/explain.h"
+#include "service/jobs.h"
 
 namespace mycojobs {
 namespace {
@@ -217,9 +218,7 @@ Result<Submission> read_submission(const Invocation& call) {
   MJ_CHECK(read_times(call, submission));
   MJ_CHECK(read_order(call, job));
   MJ_CHECK(read_policy_flag(call, job));
-  Job checked = job;
-  if (checked.id == 0) checked.id = UINT32_MAX;  // the store gives the real one
-  if (const auto problems = validate(checked); !problems.empty()) return fail(Code::invalid, join(problems));
+  MJ_CHECK(service::check_new_job(job, job.caller_id, job.context_id));
   return submission;
 }
 
@@ -233,13 +232,12 @@ Result<Job> submit(const Invocation& call, Opened& opened, Submission submission
     MJ_TRY(now, store_now_ms(*opened.store, job.context_id));
     job.run_at_ms = now + *submission.delay_ms;
   }
+  const service::Caller by{job.context_id, job.caller_id, WayIn::command, true};
   std::uint64_t away_since_ms = 0;
   for (;;) {
-    auto submitted = opened.store->submit(job);
-    if (submitted) return submitted;
+    auto submitted = service::submit_job(by, *opened.store, std::nullopt, job);
     // What exists with other content will not go away by trying again.
-    if (submitted.error().code == Code::conflict) return fail(Code::invalid, submitted.error().message);
-    if (submitted.error().code != Code::unavailable) return submitted;
+    if (submitted || submitted.error().code != Code::unavailable) return as_typed(call, std::move(submitted));
     const std::uint64_t now = call.parts.clock.boot_ms();
     if (away_since_ms == 0) {
       away_since_ms = now;

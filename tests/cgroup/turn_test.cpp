@@ -78,7 +78,7 @@ class CgroupTurn : public CgroupTest {
 
 TEST_F(CgroupTurn, WhatIsToldOfARunIsItsOwnOrLittle) {
   if (!may()) GTEST_SKIP() << "no group can be made and limited here";
-  Slot slot(make(1, 128 * kMebi, 8));
+  TestSandbox sandbox(make(1, 128 * kMebi, 8));
   for (int i = 0; i < 5; ++i) {
     sandbox.run({1, 1});
     const auto small = groups_->turn_over(1, limits_of(128 * kMebi, 8), 1);

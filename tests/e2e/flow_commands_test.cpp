@@ -109,7 +109,9 @@ TEST_F(FlowCommands, PeopleStepByStep) {
               "had been asked");
   expect_says(mycojobs_({"flow", "cancel", flow, "--key", "k", "--actor", "12"}), 65, "key");
   expect_cause(flow, "signal", "waits for signal:go");
-  expect_says(mycojobs_({"flow", "signal", flow, "go", "--payload", "{"}), 65, "--payload");
+  expect_says(mycojobs_({"flow", "signal", flow, "go", "--payload", "{"}), 65, "--payload: ");
+  expect_says(mycojobs_({"flow", "pause", flow, "--comment", std::string(4097, 'x')}), 65, "--comment: is over 4096");
+  expect_says(mycojobs_({"flow", "pause", flow, "--key", ""}), 65, "--key: is empty");
   expect_says(mycojobs_({"flow", "pause", flow, "--comment", "lunch"}), 0, "is paused");
   expect_cause(flow, "paused", "paused by 1 since");
   expect_says(mycojobs_({"flow", "resume", flow}), 0, "goes on");

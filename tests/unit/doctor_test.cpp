@@ -5,8 +5,6 @@
 
 #include <algorithm>
 
-#include "cli/queue_argument.h"
-
 namespace mycojobs {
 namespace {
 
@@ -82,23 +80,6 @@ TEST(DoctorRedis, AContextWithAServerOfItsOwnNeedsNoDatabaseOfItsNumber) {
   ServerFacts facts = good();
   facts.databases = 1;
   for (const Check& check : examine_server(facts, 0, 0)) EXPECT_NE(check.name, "databases");
-}
-
-TEST(QueueArgument, NamesTheSameQueueInEachForm) {
-  EXPECT_EQ(queue_argument("python", {}).value(), "queue:python");
-  EXPECT_EQ(queue_argument("queue:python", {}).value(), "queue:python");
-  std::vector<QueueInfo> known(1);
-  known[0].queue = "mj:queue:runner20";
-  EXPECT_EQ(queue_argument("mj:queue:runner20", known).value(), "mj:queue:runner20");
-}
-
-TEST(QueueArgument, RefusesKeysThatAreNoQueue) {
-  for (const char* text : {"", "Python", "queue:", "queue:A", "job:1:2", "mj:queue:runner20", "a b"}) {
-    const auto queue = queue_argument(text, {});
-    ASSERT_FALSE(queue) << text;
-    EXPECT_EQ(queue.error().code, Code::invalid);
-    EXPECT_NE(queue.error().message.find("queue list"), std::string::npos);
-  }
 }
 
 }  // namespace

@@ -31,10 +31,11 @@ const std::map<std::string, Parts> kArrows = {
     {"worker", {"ports", "base", "domain", "store", "sandbox", "transport", "executors", "prerequisites"}},
     {"coordinator", {"ports", "base", "domain", "store", "transport", "executors", "prerequisites"}},
     {"inspect", {"ports", "base", "domain", "store", "sandbox", "executors"}},
-    {"api", {"ports", "base", "domain", "store", "transport", "inspect", "worker", "coordinator"}},
+    {"service", {"ports", "base", "domain", "store", "transport", "inspect", "coordinator"}},
+    {"api", {"ports", "base", "domain", "store", "transport", "inspect", "worker", "coordinator", "service"}},
     {"cli",
      {"ports", "base", "domain", "store", "sandbox", "transport", "executors", "worker", "coordinator", "inspect",
-      "api", "prerequisites"}},
+      "service", "api", "prerequisites"}},
 };
 
 // Headers of libraries and of the kernel that one place alone may name, by how their names begin.

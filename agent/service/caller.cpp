@@ -1,0 +1,63 @@
+#include "service/caller.h"
+
+#include "store/place.h"
+
+namespace mycojobs::service {
+namespace {
+
+Error not_as(const Caller& by, Id named, const char* field) {
+  return {Code::denied, std::string(field) + ": this token is of actor " + std::to_string(by.actor) +
+                            " and cannot act as " + std::to_string(named) + ": leave " + field + " out"};
+}
+
+}  // namespace
+
+Result<Caller> as_named(const Caller& by, std::optional<Id> named, const char* field) {
+  if (!named) return by;
+  if (by.is_operator) return Caller{by.context, *named, WayIn::command, false};
+  if (*named == by.actor) return by;
+  return tl::unexpected<Error>(not_as(by, *named, field));
+}
+
+Result<Id> owner(const Caller& by, std::optional<Id> named) {
+  if (!named || *named == by.actor || by.is_operator) return named.value_or(by.actor);
+  return tl::unexpected<Error>(not_as(by, *named, "caller_id"));
+}
+
+Result<Place> place_of(const Caller& by, Store& store) { return read_place(store, by.context, by.way); }
+
+Result<void> may(const Caller& by, Store& store, Action action, const Thing& thing) {
+  if (by.is_operator) return {};
+  MJ_TRY(place, place_of(by, store));
+  return mycojobs::may(by.actor, action, place, thing);
+}
+
+Result<std::optional<Id>> sight(const Caller& by, Store& store) {
+  if (by.is_operator) return std::nullopt;
+  MJ_TRY(place, place_of(by, store));
+  auto all = mycojobs::may(by.actor, Action::read, place);
+  if (all) return std::nullopt;
+  if (mycojobs::may(by.actor, Action::create, place)) return by.actor;
+  return tl::unexpected<Error>(std::move(all).error());
+}
+
+Result<Fields> open_record(const Caller& by, Store& store, Action action, const std::string& key,
+                           const std::string& name, Id (*maker)(const Fields&)) {
+  auto fields = store.load(by.context, key);
+  if (!fields && fields.error().code != Code::not_found && fields.error().code != Code::invalid) return fields;
+  MJ_CHECK(may(by, store, action, {.name = name, .maker = fields ? maker(*fields) : 0}));
+  return fields;
+}
+
+Result<void> check_length(const char* field, const std::string& text, std::size_t most) {
+  if (text.size() <= most) return {};
+  return fail(Code::too_large, std::string(field) + ": is over " + std::to_string(most) + " bytes: shorten it");
+}
+
+Result<void> check_key(const char* field, const std::optional<std::string>& key) {
+  if (!key) return {};
+  if (key->empty()) return fail(Code::invalid, std::string(field) + ": is empty");
+  return check_length(field, *key, kMaxKey);
+}
+
+}  // namespace mycojobs::service

@@ -1,0 +1,50 @@
+// What people and programs ask of a context, by whichever way they come: the commands and JSON-RPC read a request and
+// show an answer, and this room does what lies between.
+//
+//   check values and limits  ->  rights (domain/rights.h)  ->  store, progress()  ->  result
+//
+// Each function takes who asks first. A field that is wrong stands at the beginning of the error: "comment: is over
+// 4096 bytes ...". Error denied is the same for what is another's and for what is not there.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "domain/rights.h"
+#include "mycojobs/store.h"
+
+namespace mycojobs::service {
+
+// Who asks, and in which context.
+struct Caller {
+  Id context = 0;
+  Id actor = 0;              // whose it is what it makes; who stands in journals
+  WayIn way = WayIn::rpc;    // whether a context without a record is open to it
+  bool is_operator = false;  // may do everything, but is nobody whom a step could name
+};
+
+// As whom an operator names, who is then asked for its own rights. Nothing: as itself. Error denied: it is no operator
+// and names another; `field` stands in it.
+Result<Caller> as_named(const Caller&, std::optional<Id> named, const char* field);
+// Whose thing it is about to make. Error denied: another's, and it is no operator.
+Result<Id> owner(const Caller&, std::optional<Id> named);
+
+// The context, as the table of rights wants it. Error invalid: its lists cannot be read, which closes it.
+Result<Place> place_of(const Caller&, Store&);
+Result<void> may(const Caller&, Store&, Action, const Thing& = {});
+// Of whom it may list things: nothing: of all; else of this actor.
+Result<std::optional<Id>> sight(const Caller&, Store&);
+// The hash at this key, for who may do this with it. Only who may do it with everything hears `not_found`. maker: whose
+// it is, by its fields; name: "flow 7".
+Result<Fields> open_record(const Caller&, Store&, Action, const std::string& key, const std::string& name,
+                           Id (*maker)(const Fields&));
+
+// ---- limits that several requests share ----
+
+inline constexpr std::size_t kMaxComment = 4096, kMaxKey = 255;
+
+Result<void> check_length(const char* field, const std::string& text, std::size_t most);
+// An idempotency key. Error invalid: it is given and empty, and would be none.
+Result<void> check_key(const char* field, const std::optional<std::string>& key);
+
+}  // namespace mycojobs::service

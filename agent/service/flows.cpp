@@ -1,0 +1,207 @@
+#include "service/flows.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "coordinator/create.h"
+#include "coordinator/standing.h"
+#include "domain/codec.h"
+#include "domain/flow_inputs.h"
+#include "inspect/jobs.h"
+
+namespace mycojobs::service {
+namespace {
+
+constexpr std::size_t kMaxPayload = 64U << 10, kMaxFlowsListed = 1000;
+constexpr int kMaxPages = 20;  // that are looked through for the flows of one actor
+constexpr std::string_view kIdentity[] = {"id", "caller_id"};
+
+Thing thing_of(Id flow, Id maker) { return {.name = "flow " + std::to_string(flow), .maker = maker}; }
+
+Error no_such_flow(const Caller& by, Id flow) {
+  const std::string context = std::to_string(by.context);
+  return {Code::not_found, "flow " + std::to_string(flow) + ": there is none in context " + context +
+                               "; `mycojobs flow list" + (by.context == 1 ? "" : " --context " + context) +
+                               "` shows them"};
+}
+
+// Who made it, as its record says: nothing: there is no such flow.
+Result<std::optional<Id>> maker_of(const Caller& by, Store& store, Id flow) {
+  Flow named;
+  named.id = flow;
+  auto fields = store.load_fields(by.context, redis_key(named), kIdentity);
+  if (fields) return decode<Flow>(*fields).record.caller_id;
+  if (fields.error().code == Code::not_found || fields.error().code == Code::invalid) return std::nullopt;
+  return tl::unexpected<Error>(std::move(fields).error());
+}
+
+// How it stands to a flow that it wants to move. Rights come before all that the flow could tell.
+Result<FlowStanding> steers(const Caller& by, const FlowStores& in, Id flow, bool answers = false) {
+  MJ_TRY(maker, maker_of(by, in.records, flow));
+  FlowStanding standing{false, true};
+  if (!by.is_operator) {
+    MJ_TRY(place, place_of(by, in.records));
+    MJ_TRY(asked, flow_standing(in.flows, in.runs, place, by.actor, flow, maker.value_or(0), answers));
+    standing = asked;
+  }
+  if (!maker) return tl::unexpected<Error>(no_such_flow(by, flow));
+  return standing;
+}
+
+// Rights to make one, and whose it will be.
+Result<Id> owner_of_new(const Caller& by, Store& store, const CreateFlow& wish) {
+  MJ_CHECK(check(wish));
+  MJ_CHECK(may(by, store, Action::create, {.name = "flows"}));
+  return owner(by, wish.owner);
+}
+
+Result<Flow> make(const Caller& by, FlowStore& flows, const FlowPlan& plan, const CreateFlow& wish, Id owner) {
+  NewFlow asked;
+  asked.context = by.context;
+  asked.caller = owner;
+  asked.env_vars = wish.env_vars;
+  asked.idempotency_key = wish.idempotency_key.value_or("");
+  asked.notify = wish.notify;
+  return mycojobs::create_flow(flows, plan, asked);
+}
+
+// Of the owner's jobs: each an id, once.
+Result<std::vector<Job>> jobs_of_list(const Caller& by, Store& store, const nlohmann::json& list, Id owner) {
+  if (list.empty()) return fail(Code::invalid, "jobs: is empty: a flow has at least one job");
+  if (list.size() > kMaxFlowNodes)
+    return fail(Code::too_large, "jobs: a flow has at most " + std::to_string(kMaxFlowNodes) + " jobs");
+  std::vector<Job> jobs;
+  std::vector<Id> seen;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const std::string place = "jobs[" + std::to_string(i) + "]";
+    const auto& entry = list[i];
+    if (!entry.is_number_unsigned() || entry == 0 || entry.get<std::uint64_t>() > UINT32_MAX)
+      return fail(Code::invalid, place + ": must be the id of a job of actor " + std::to_string(owner));
+    const Id id = entry.get<Id>();
+    if (std::find(seen.begin(), seen.end(), id) != seen.end())
+      return fail(Code::invalid, place + ": " + std::to_string(id) + " is named twice");
+    auto view = load_job(store, by.context, job_key(owner, id));
+    if (!view) return fail(view.error(), place);
+    if (!view->problems.empty()) return fail(Code::invalid, place + ": " + view->problems.front());
+    seen.push_back(id);
+    jobs.push_back(std::move(view->job));
+  }
+  return jobs;
+}
+
+}  // namespace
+
+Result<void> check(const CreateFlow& wish) { return check_key("idempotency_key", wish.idempotency_key); }
+
+Result<Flow> create_flow(const Caller& by, const FlowStores& in, const FlowPlan& plan, const CreateFlow& wish) {
+  MJ_TRY(owner, owner_of_new(by, in.records, wish));
+  return make(by, in.flows, plan, wish, owner);
+}
+
+Result<Flow> create_flow(const Caller& by, const FlowStores& in, nlohmann::json definition,
+                         const nlohmann::json& inputs, const CreateFlow& wish) {
+  MJ_TRY(owner, owner_of_new(by, in.records, wish));
+  if (!inputs.is_null()) MJ_CHECK(give_inputs(definition, inputs));
+  PlanRead read = read_plan(definition);
+  if (!read.plan) return fail(Code::invalid, "definition: " + join(read.problems));
+  return make(by, in.flows, *read.plan, wish, owner);
+}
+
+Result<Flow> create_flow_of_jobs(const Caller& by, const FlowStores& in, const std::string& name,
+                                 const nlohmann::json& job_ids, const nlohmann::json& nodes, const CreateFlow& wish) {
+  MJ_TRY(owner, owner_of_new(by, in.records, wish));
+  MJ_TRY(jobs, jobs_of_list(by, in.records, job_ids, owner));
+  Flow flow;
+  for (const Job& job : jobs) flow.jobs.push_back(job.id);
+  flow.caller_id = owner;
+  flow.context_id = by.context;
+  flow.name = name;
+  flow.env_vars = wish.env_vars;
+  flow.notify = wish.notify;
+  return mycojobs::create_flow_of_jobs(in.flows, flow, jobs, nodes);
+}
+
+Result<FlowProgress> start_flow(const Caller& by, const FlowStores& in, const StartFlow& wish) {
+  MJ_CHECK(steers(by, in, wish.flow));
+  MJ_CHECK(adopt_flow(in.flows, in.records, by.context, wish.flow));
+  ProgressRequest request;
+  request.context = by.context;
+  request.flow = wish.flow;
+  request.start = StartRun{wish.trigger, by.actor};
+  return progress(in.flows, in.runs, request);
+}
+
+Result<void> check(const ControlFlow& wish) {
+  MJ_CHECK(check_length("comment", wish.comment, kMaxComment));
+  MJ_CHECK(check_length("payload", wish.payload, kMaxPayload));
+  if (!wish.payload.empty()) {
+    if (auto parsed = parse_json(wish.payload); !parsed) return fail(parsed.error(), "payload");
+  }
+  return check_key("key", wish.key);
+}
+
+Result<FlowProgress> control_flow(const Caller& by, const FlowStores& in, const ControlFlow& wish) {
+  MJ_CHECK(check(wish));
+  const bool answers = wish.verb == FlowControl::Verb::approve || wish.verb == FlowControl::Verb::reject;
+  MJ_TRY(standing, steers(by, in, wish.flow, answers));
+  FlowControl control;
+  control.verb = wish.verb;
+  control.target = wish.target;
+  control.actor = by.actor;
+  control.admin = standing.admin;
+  control.steers = standing.steers;
+  control.comment = wish.comment;
+  control.key = wish.key.value_or("");
+  control.payload = wish.payload;
+  ProgressRequest request;
+  request.context = by.context;
+  request.flow = wish.flow;
+  request.control = std::move(control);
+  return progress(in.flows, in.runs, request);
+}
+
+Result<Flow> replay_flow(const Caller& by, const FlowStores& in, const ReplayFlow& wish) {
+  MJ_CHECK(steers(by, in, wish.flow));
+  MJ_CHECK(may(by, in.records, Action::create, {.name = "flows"}));
+  MJ_TRY(owner, owner(by, wish.owner));
+  return mycojobs::replay_flow(in.flows, in.runs, by.context, wish.flow, owner, wish.allow_irreversible);
+}
+
+Result<void> delete_flow(const Caller& by, const FlowStores& in, Id flow) {
+  MJ_CHECK(may(by, in.records, Action::administer, thing_of(flow, 0)));
+  MJ_TRY(maker, maker_of(by, in.records, flow));
+  if (!maker) return tl::unexpected<Error>(no_such_flow(by, flow));
+  return in.flows.remove(by.context, flow);
+}
+
+Result<Flow> read_flow(const Caller& by, Store& store, Id flow) {
+  Flow wanted;
+  wanted.id = flow;
+  MJ_TRY(fields, open_record(by, store, Action::read, redis_key(wanted), thing_of(flow, 0).name,
+                             [](const Fields& read) { return decode<Flow>(read).record.caller_id; }));
+  Flow found = decode<Flow>(fields).record;
+  found.id = flow;
+  return found;
+}
+
+Result<std::vector<FlowRow>> list_flows(const Caller& by, const FlowStores& in, const ListFlows& wish) {
+  MJ_TRY(only, sight(by, in.records));
+  const auto limit = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(wish.limit, 1, kMaxFlowsListed));
+  const std::uint32_t page = only ? kMaxFlowsListed : limit;
+  Id before = wish.before;
+  std::vector<FlowRow> found;
+  for (int pages = 0; pages < kMaxPages && found.size() < limit; ++pages) {
+    MJ_TRY(rows, in.flows.list(by.context, wish.name, before, page));
+    const std::size_t count = rows.size();
+    for (FlowSummary& row : rows) {
+      Flow flow = decode<Flow>(row.record).record;
+      flow.id = before = row.flow;
+      if (found.size() == limit || (only && flow.caller_id != *only)) continue;
+      found.push_back({std::move(row), std::move(flow)});
+    }
+    if (count < page) break;
+  }
+  return found;
+}
+
+}  // namespace mycojobs::service

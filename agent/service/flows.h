@@ -1,0 +1,83 @@
+// Flows: making, starting, steering, answering, replaying, deleting, reading.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "coordinator/progress.h"
+#include "domain/flow_plan.h"
+#include "mycojobs/flows.h"
+#include "service/caller.h"
+
+namespace mycojobs::service {
+
+// What a flow's functions work on; of one thread.
+struct FlowStores {
+  Store& records;
+  FlowStore& flows;
+  RunCache& runs;
+};
+
+struct CreateFlow {
+  std::optional<Id> owner;  // nothing: who asks
+  TextMap env_vars;         // over the definition's own
+  std::string notify;       // as a record has it; instead of the definition's
+  std::optional<std::string> idempotency_key;
+};
+Result<void> check(const CreateFlow&);  // what needs no store
+// Not started. Again by the same key: the same flow; with another definition: conflict.
+Result<Flow> create_flow(const Caller&, const FlowStores&, const FlowPlan&, const CreateFlow&);
+// The same from a definition as JSON; inputs: null, or values by name.
+Result<Flow> create_flow(const Caller&, const FlowStores&, nlohmann::json definition, const nlohmann::json& inputs,
+                         const CreateFlow&);
+// Of jobs of its owner that were written before. nodes: what their records do not say, by id or name.
+Result<Flow> create_flow_of_jobs(const Caller&, const FlowStores&, const std::string& name,
+                                 const nlohmann::json& job_ids, const nlohmann::json& nodes, const CreateFlow&);
+
+struct StartFlow {
+  Id flow = 0;
+  std::string trigger;  // manual, rpc
+};
+// One that another client wrote is adopted first. facts 0: it had been started before.
+Result<FlowProgress> start_flow(const Caller&, const FlowStores&, const StartFlow&);
+
+struct ControlFlow {
+  Id flow = 0;
+  FlowControl::Verb verb = FlowControl::Verb::pause;
+  std::string target = {};                        // as FlowControl::target
+  std::string comment = {};                       // at most kMaxComment bytes
+  std::string payload = {};                       // of a signal: JSON, at most 64 KiB; empty: none
+  std::optional<std::string> key = std::nullopt;  // idempotency: again nothing changes; for something else: conflict
+};
+Result<void> check(const ControlFlow&);  // its limits alone
+// facts 0: it had been asked for before.
+Result<FlowProgress> control_flow(const Caller&, const FlowStores&, const ControlFlow&);
+
+struct ReplayFlow {
+  Id flow = 0;
+  std::optional<Id> owner = std::nullopt;  // of the new one; nothing: who asks
+  bool allow_irreversible = false;         // although an irreversible node of it has completed
+};
+// For who may steer it and create flows. Not started.
+Result<Flow> replay_flow(const Caller&, const FlowStores&, const ReplayFlow&);
+
+// Error conflict: it has not ended.
+Result<void> delete_flow(const Caller&, const FlowStores&, Id flow);
+
+Result<Flow> read_flow(const Caller&, Store&, Id flow);  // its record
+
+struct ListFlows {
+  std::string name = {};  // of its definition; empty: any
+  Id before = 0;
+  std::uint64_t limit = 50;  // 1 to 1000
+};
+struct FlowRow {
+  FlowSummary summary;
+  Flow flow;
+};
+// The newest first; of those that the caller may see.
+Result<std::vector<FlowRow>> list_flows(const Caller&, const FlowStores&, const ListFlows&);
+
+}  // namespace mycojobs::service

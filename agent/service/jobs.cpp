@@ -1,0 +1,164 @@
+#include "service/jobs.h"
+
+#include "domain/codec.h"
+#include "domain/prerequisites.h"
+#include "domain/sender.h"
+#include "domain/utf8.h"
+#include "store/keys.h"
+#include "store/prerequisite_answer.h"
+
+namespace mycojobs::service {
+namespace {
+
+constexpr std::size_t kMaxNewJobs = 1000;
+constexpr std::string_view kWhere[] = {"id",      "caller_id", "context_id", "status",     "detail",  "error",
+                                       "attempt", "runner_id", "queued_ms",  "started_ms", "ended_ms"};
+
+// Whether this runner is the caller's.
+Result<bool> is_runner_of(const Caller& by, Store& store, Id runner) {
+  Runner wanted;
+  wanted.id = runner;
+  constexpr std::string_view kActor[] = {"actor_id"};
+  auto fields = store.load_fields(by.context, redis_key(wanted), kActor);
+  if (!fields && fields.error().code == Code::not_found) return false;
+  MJ_CHECK(fields);
+  return decode<Runner>(*fields).record.actor_id == by.actor;
+}
+
+// Rights to make jobs, and whose they will be.
+Result<Id> owner_of_jobs(const Caller& by, Store& store, std::optional<Id> named) {
+  MJ_CHECK(may(by, store, Action::create, {.name = "jobs"}));
+  return owner(by, named);
+}
+
+Result<Job> where_it_is(const Caller& by, Store& store, const std::string& key) {
+  MJ_TRY(fields, store.load_fields(by.context, key, kWhere));
+  return decode<Job>(fields).record;
+}
+
+// As it is now; if it has left meanwhile, as it was.
+Result<Job> afterwards(const Caller& by, Store& store, const std::string& key, Job before) {
+  auto now = where_it_is(by, store, key);
+  if (!now && now.error().code == Code::not_found) return before;
+  return now;
+}
+
+}  // namespace
+
+Result<void> check_new_job(Job& job, Id caller, Id context) {
+  MJ_CHECK(settle(job, {caller, context}));
+  const bool allocates = job.id == 0;
+  if (allocates) job.id = UINT32_MAX;  // validate() wants one
+  const auto problems = validate(job);
+  if (allocates) job.id = 0;
+  if (!problems.empty()) return fail(Code::invalid, join(problems));
+  if (!job.unknown.empty()) return fail(Code::invalid, job.unknown.front().first + ": no field of a job");
+  return {};
+}
+
+Result<Job> create_job(const Caller& by, Store& store, std::optional<Id> named, Job job) {
+  MJ_TRY(owner, owner_of_jobs(by, store, named));
+  MJ_CHECK(check_new_job(job, owner, by.context));
+  return store.create_job(job);
+}
+
+Result<std::vector<Job>> create_jobs(const Caller& by, Store& store, std::optional<Id> named, std::vector<Job> jobs) {
+  if (jobs.size() > kMaxNewJobs)
+    return fail(Code::too_large,
+                "jobs: " + std::to_string(jobs.size()) + " are over the limit of " + std::to_string(kMaxNewJobs));
+  MJ_TRY(owner, owner_of_jobs(by, store, named));
+  const auto place = [](std::size_t i) { return "jobs[" + std::to_string(i) + "]"; };
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    if (auto checked = check_new_job(jobs[i], owner, by.context); !checked) return fail(checked.error(), place(i));
+  }
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    auto stored = store.create_job(jobs[i]);
+    if (!stored) return fail(stored.error(), place(i));
+    jobs[i] = std::move(*stored);
+  }
+  return jobs;
+}
+
+Result<Job> submit_job(const Caller& by, Store& store, std::optional<Id> named, Job job) {
+  MJ_TRY(owner, owner_of_jobs(by, store, named));
+  MJ_CHECK(check_new_job(job, owner, by.context));
+  const bool may_be_there = job.id != 0;
+  MJ_TRY(stored, store.submit(job));
+  if (!may_be_there) return std::move(stored);
+  return store.start_job(by.context, redis_key(stored));
+}
+
+Result<Job> start_job(const Caller& by, Store& store, const std::string& key) {
+  MJ_CHECK(look_at_job(by, store, Action::steer, key));
+  return store.start_job(by.context, key);
+}
+
+Result<void> may_with_job(const Caller& by, Store& store, Action action, const std::string& key, Id runner) {
+  // The record's own field is its writer's.
+  Thing thing{.name = "job " + key.substr(4), .maker = caller_of_job(key)};
+  if (runner != 0 && action == Action::read && !by.is_operator) {
+    MJ_TRY(runs, is_runner_of(by, store, runner));
+    thing.runs_here = runs;
+  }
+  return may(by, store, action, thing);
+}
+
+Result<JobView> find_job(const Caller& by, Store& store, Action action, const std::string& key) {
+  auto view = load_job(store, by.context, key);
+  if (!view && view.error().code != Code::not_found && view.error().code != Code::invalid) return view;
+  MJ_CHECK(may_with_job(by, store, action, key, view ? view->job.runner_id : 0));
+  return view;
+}
+
+Result<Job> look_at_job(const Caller& by, Store& store, Action action, const std::string& key) {
+  auto job = where_it_is(by, store, key);
+  if (!job && job.error().code != Code::not_found && job.error().code != Code::invalid) return job;
+  MJ_CHECK(may_with_job(by, store, action, key, job ? job->runner_id : 0));
+  return job;
+}
+
+Result<Job> cancel_job(const Caller& by, Store& store, const std::string& key) {
+  MJ_TRY(before, look_at_job(by, store, Action::steer, key));
+  MJ_CHECK(store.cancel(by.context, key));
+  return afterwards(by, store, key, std::move(before));
+}
+
+Result<Job> retry_job(const Caller& by, Store& store, const std::string& key) {
+  MJ_TRY(before, look_at_job(by, store, Action::steer, key));
+  MJ_CHECK(store.requeue(by.context, key));
+  return afterwards(by, store, key, std::move(before));
+}
+
+Result<void> check(const AnswerJob& wish) {
+  if (is_approval_name(wish.name)) return check_length("comment", wish.comment, kMaxComment);
+  return fail(Code::invalid,
+              "name: " + shown(wish.name) + " is no name of an approval: 1 to 64 letters, digits, '.', '_' and '-'");
+}
+
+Result<AnsweredJob> answer_job(const Caller& by, Store& store, const AnswerJob& wish) {
+  MJ_CHECK(check(wish));
+  MJ_TRY(before, look_at_job(by, store, Action::answer, wish.key));
+  const PrerequisiteAnswer said{wish.name, wish.approved, by.actor, wish.comment};
+  MJ_TRY(changed, answer_prerequisite(store, by.context, wish.key, said));
+  MJ_TRY(job, afterwards(by, store, wish.key, std::move(before)));
+  return AnsweredJob{changed, std::move(job)};
+}
+
+Result<JobStatus> read_job_status(const std::string& word) {
+  if (const auto status = parse<JobStatus>(word)) return *status;
+  return fail(Code::invalid,
+              "status: " + shown(word) + " is none of dispatched, waiting_for_prerequisites, started, error, finished");
+}
+
+Result<JobList> list_jobs(const Caller& by, Store& store, const ListJobs& wish,
+                          const std::function<void(std::uint64_t done, std::uint64_t of)>& progress) {
+  JobQuery query;
+  query.wanted = wish.wanted;
+  query.limit = wish.limit;
+  query.max_looks = kMaxJobLooks;
+  MJ_TRY(only, sight(by, store));
+  if (only) query.wanted.caller = only;
+  return mycojobs::list_jobs(store, by.context, query, progress);
+}
+
+}  // namespace mycojobs::service

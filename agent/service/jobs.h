@@ -1,0 +1,64 @@
+// Jobs: making, starting, cancelling, running again, answering, reading.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "inspect/jobs.h"
+#include "service/caller.h"
+
+namespace mycojobs::service {
+
+// A new job, as this caller's; id 0: the next free one. Fills in whose and where it is. Error names the field: what
+// cannot be (validate()), what is another's or no client's to write (domain/sender.h), a field that no job has.
+Result<void> check_new_job(Job&, Id caller, Id context);
+
+// The record alone, in no queue. owner: whose; nothing: who asks.
+Result<Job> create_job(const Caller&, Store&, std::optional<Id> owner, Job);
+// None, if one of them is wrong; the error names it: "jobs[3]: ...".
+Result<std::vector<Job>> create_jobs(const Caller&, Store&, std::optional<Id> owner, std::vector<Job>);
+// Stored and queued. One with an id may have been created before, and is queued then.
+Result<Job> submit_job(const Caller&, Store&, std::optional<Id> owner, Job);
+// Queues one that was created before.
+Result<Job> start_job(const Caller&, Store&, const std::string& key);
+
+// Who may do this with the job of that key: whose it is says the key. runner: that runs it, or ran it last; 0: none.
+Result<void> may_with_job(const Caller&, Store&, Action, const std::string& key, Id runner);
+// Everything about a job, for who may do this with it.
+Result<JobView> find_job(const Caller&, Store&, Action, const std::string& key);
+// Of the record only where it is: identity, status, detail, error, attempt, runner, times.
+Result<Job> look_at_job(const Caller&, Store&, Action, const std::string& key);
+
+// Where it is afterwards. An ended one is left alone.
+Result<Job> cancel_job(const Caller&, Store&, const std::string& key);
+// One that ended as error runs again. Error conflict: it has not ended, has finished, or was cancelled.
+Result<Job> retry_job(const Caller&, Store&, const std::string& key);
+
+struct AnswerJob {
+  std::string key;
+  std::string name;  // of the approval, without approval:
+  bool approved = true;
+  std::string comment = {};  // at most kMaxComment bytes
+};
+Result<void> check(const AnswerJob&);  // name and comment alone
+struct AnsweredJob {
+  bool changed = true;  // false: it had been approved before
+  Job job;
+};
+// Approves or rejects what a job outside of a flow waits for. Errors conflict, not_found: see answer_prerequisite().
+Result<AnsweredJob> answer_job(const Caller&, Store&, const AnswerJob&);
+
+// A word of a list's filter. Error invalid names those that there are.
+Result<JobStatus> read_job_status(const std::string& word);
+
+struct ListJobs {
+  JobsWanted wanted = {};  // but for the caller, where it may see its own alone
+  std::size_t limit = 50;
+};
+inline constexpr std::size_t kMaxJobLooks = 100000;  // records that are looked at for a list
+Result<JobList> list_jobs(const Caller&, Store&, const ListJobs&,
+                          const std::function<void(std::uint64_t done, std::uint64_t of)>& progress);
+
+}  // namespace mycojobs::service

@@ -1,0 +1,34 @@
+#include "service/queues.h"
+
+#include <algorithm>
+
+#include "domain/utf8.h"
+
+namespace mycojobs::service {
+
+Result<std::string> queue_named(std::string_view text, const std::vector<QueueInfo>& known) {
+  if (is_script_type(text)) return queue_key(text);
+  if (text.starts_with("queue:") && is_script_type(text.substr(6))) return std::string(text);
+  const bool there =
+      std::any_of(known.begin(), known.end(), [text](const QueueInfo& info) { return info.queue == text; });
+  if (there) return std::string(text);
+  return fail(Code::invalid, "queue: " + shown(text) +
+                                 " is no queue: give python, queue:python or a key that `mycojobs queue list` shows");
+}
+
+Result<std::vector<QueueInfo>> list_queues(const Caller& by, Store& store) {
+  MJ_CHECK(may(by, store, Action::read, {.name = "queues"}));
+  return store.queues(by.context);
+}
+
+Result<PausedQueue> pause_queue(const Caller& by, Store& store, std::string_view queue, bool paused) {
+  MJ_CHECK(may(by, store, Action::administer, {.name = "queues"}));
+  MJ_TRY(known, store.queues(by.context));
+  MJ_TRY(key, queue_named(queue, known));
+  const bool was_paused =
+      std::any_of(known.begin(), known.end(), [&](const QueueInfo& info) { return info.queue == key && info.paused; });
+  MJ_CHECK(store.pause_queue(by.context, key, paused));
+  return PausedQueue{std::move(key), was_paused != paused};
+}
+
+}  // namespace mycojobs::service

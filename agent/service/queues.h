@@ -1,0 +1,25 @@
+// Queues: listing, pausing.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "service/caller.h"
+
+namespace mycojobs::service {
+
+// Which queue a text means: "python" and "queue:python" are queue:python; a full key of another kind (a runner's own
+// queue) is taken if it is one of `known`. Error invalid.
+Result<std::string> queue_named(std::string_view text, const std::vector<QueueInfo>& known);
+
+// Those with entries, facts or a pause.
+Result<std::vector<QueueInfo>> list_queues(const Caller&, Store&);
+
+struct PausedQueue {
+  std::string queue;  // its key
+  bool changed = true;
+};
+Result<PausedQueue> pause_queue(const Caller&, Store&, std::string_view queue, bool paused);
+
+}  // namespace mycojobs::service

@@ -1,0 +1,185 @@
+#include "service/records.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "domain/codec.h"
+#include "domain/notify.h"
+#include "transport/supervisor_address.h"
+
+namespace mycojobs::service {
+namespace {
+
+constexpr std::array kRoles{
+    Role{"admin", "admins", &Context::admins}, Role{"submitter", "submitters", &Context::submitters},
+    Role{"executor", "executors", &Context::executors}, Role{"reader", "readers", &Context::readers}};
+const Thing kRunners{.name = "runners"};
+
+Error not_operator(const Caller& by, const std::string& what) {
+  return {Code::denied, "actor " + std::to_string(by.actor) + " may not " + what +
+                            ": it takes an operator's token (mycojobs key token --operator)"};
+}
+
+std::string context_key(Id id) {
+  Context wanted;
+  wanted.id = id;
+  return redis_key(wanted);
+}
+
+bool is_bookkeeping(const std::string& name) { return name == "id" || name == "created_at" || name == "updated_at"; }
+
+Result<Id> free_context(Store& store, const std::function<Result<void>(Id)>& serves) {
+  MJ_TRY(facts, store.facts());
+  for (Id id = 1; id < facts.databases; ++id) {
+    if (!serves(id)) continue;
+    auto found = store.load(id, context_key(id));
+    if (!found && found.error().code == Code::not_found) return id;
+    if (!found) return tl::unexpected<Error>(std::move(found).error());
+  }
+  return fail(Code::conflict, "id: all " + std::to_string(facts.databases) +
+                                  " databases have a context: raise the server's setting `databases`");
+}
+
+// It is a channel of the Redis server, which hints of other kinds go through too.
+Result<void> check_topic(const std::string& topic) {
+  constexpr std::size_t kLongest = 64;
+  const bool fits =
+      topic.size() <= kLongest &&
+      topic.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == std::string::npos;
+  if (fits) return {};
+  return fail(Code::invalid, "topic: give 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-', or leave it out: runner<id>");
+}
+
+// The record that is changed. Error not_found: there is none.
+Result<Context> existing(const Caller& by, Store& store, const std::string& why) {
+  MJ_TRY(found, load_context(store, by.context));
+  if (found) return std::move(*found);
+  const std::string id = std::to_string(by.context);
+  return fail(Code::not_found,
+              "context " + id + " has no record: " + why + "`mycojobs context grant " + id + " --admin ID` makes one");
+}
+
+Result<void> save(const Caller& by, Store& store, Fields changed) {
+  MJ_TRY(now_ms, store.now_ms());
+  changed.emplace_back("updated_at", std::to_string(now_ms / 1000));
+  return store.save(by.context, context_key(by.context), changed);
+}
+
+}  // namespace
+
+Result<Fields> create_record(Store& store, Id context, NewRecord record) {
+  std::erase_if(record.fields, [](const auto& field) { return is_bookkeeping(field.first); });
+  MJ_TRY(made, store.create_record(context, record));
+  if (!made.existed) return std::move(made.record);
+  for (const auto& field : record.fields) {
+    if (std::find(made.record.begin(), made.record.end(), field) == made.record.end())
+      return fail(Code::conflict, made.key + " exists with another " + field.first + "; use another id");
+  }
+  return std::move(made.record);
+}
+
+Result<Actor> create_actor(const Caller& by, Store& store, const Actor& actor) {
+  if (!by.is_operator && actor.id != by.actor)
+    return tl::unexpected<Error>(not_operator(by, "create an actor other than itself"));
+  MJ_TRY(stored, create_record(store, 0, {"actor:", "actor", actor.id, encode(actor)}));
+  return decode<Actor>(stored).record;
+}
+
+Result<Actor> read_actor(const Caller& by, Store& store, Id id) {
+  const std::string name = std::to_string(id);
+  if (id != by.actor) MJ_CHECK(may(by, store, Action::read, {.name = "actor " + name}));
+  MJ_TRY(fields, store.load(0, "actor:" + name));
+  return decode<Actor>(fields).record;
+}
+
+Result<std::optional<Context>> load_context(Store& store, Id id) {
+  auto fields = store.load(id, context_key(id));
+  if (!fields && fields.error().code == Code::not_found) return std::nullopt;
+  MJ_CHECK(fields);
+  auto decoded = decode<Context>(*fields);
+  if (!decoded.ok()) return fail(Code::invalid, context_key(id) + ": " + join(decoded.problems));
+  decoded.record.id = id;
+  return std::move(decoded.record);
+}
+
+Result<Context> create_context(const Caller& by, Store& store, Context context,
+                               const std::function<Result<void>(Id)>& serves) {
+  if (!by.is_operator) return tl::unexpected<Error>(not_operator(by, "create a context"));
+  if (context.id == 0) {
+    MJ_TRY(free, free_context(store, serves));
+    context.id = free;
+  }
+  MJ_CHECK(serves(context.id));
+  if (const auto wrong = read_notify(context.notify, "notify").problems; !wrong.empty())
+    return fail(Code::invalid, join(wrong));
+  if (context.admins.empty()) context.admins = {by.actor};
+  MJ_TRY(stored, create_record(store, context.id, {"context:", "context", context.id, encode(context)}));
+  return decode<Context>(stored).record;
+}
+
+Result<Context> read_context(const Caller& by, Store& store) {
+  MJ_CHECK(may(by, store, Action::read));
+  MJ_TRY(found, load_context(store, by.context));
+  if (found) return std::move(*found);
+  return fail(Code::not_found, context_key(by.context) + " does not exist in context " + std::to_string(by.context));
+}
+
+std::span<const Role> roles() { return kRoles; }
+
+Result<Context> change_roles(const Caller& by, Store& store, bool grant, std::span<const RoleChange> changes) {
+  MJ_CHECK(may(by, store, Action::administer));
+  Fields changed;
+  Context context;
+  MJ_TRY(found, load_context(store, by.context));
+  if (found) {
+    context = std::move(*found);
+  } else if (grant) {
+    MJ_TRY(now_ms, store.now_ms());
+    changed = {{"id", std::to_string(by.context)}, {"created_at", std::to_string(now_ms / 1000)}};
+  } else {
+    return existing(by, store, "there is nothing to take; ");
+  }
+  for (const RoleChange& each : changes) {
+    auto& ids = context.*each.role->ids;
+    const auto at = std::find(ids.begin(), ids.end(), each.actor);
+    if (grant && at == ids.end()) ids.push_back(each.actor);
+    if (!grant && at != ids.end()) ids.erase(at);
+  }
+  for (const Role& role : kRoles) {
+    const bool named =
+        std::any_of(changes.begin(), changes.end(), [&](const RoleChange& each) { return each.role->ids == role.ids; });
+    if (named) changed.emplace_back(role.field, dump_json(nlohmann::json(context.*role.ids)));
+  }
+  MJ_CHECK(save(by, store, std::move(changed)));
+  return existing(by, store, "");
+}
+
+Result<Context> set_notify(const Caller& by, Store& store, const std::string& notify) {
+  MJ_CHECK(may(by, store, Action::administer));
+  MJ_TRY(context, existing(by, store, ""));
+  MJ_CHECK(save(by, store, {{"notify", notify}}));
+  context.notify = notify;
+  return std::move(context);
+}
+
+Result<Runner> create_runner(const Caller& by, Store& store, const Runner& runner, const Networks& networks) {
+  MJ_CHECK(may(by, store, Action::administer, kRunners));
+  MJ_CHECK(check_topic(runner.topic));
+  MJ_CHECK(check_supervisor_address(runner.address, networks));
+  MJ_TRY(stored, create_record(store, by.context, {"runner:", "runner", runner.id, encode(runner)}));
+  return decode<Runner>(stored).record;
+}
+
+Result<Runner> read_runner(const Caller& by, Store& store, Id id) {
+  MJ_CHECK(may(by, store, Action::read, kRunners));
+  MJ_TRY(fields, store.load(by.context, "runner:" + std::to_string(id)));
+  return decode<Runner>(fields).record;
+}
+
+Result<std::vector<RunnerInfo>> list_runners(const Caller& by, Store& store) {
+  MJ_CHECK(may(by, store, Action::read, kRunners));
+  return store.runners(by.context);
+}
+
+}  // namespace mycojobs::service

@@ -1,0 +1,133 @@
+#include <nlohmann/json.hpp>
+
+#include "service_fixture.h"
+
+namespace mycojobs::service {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using Verb = FlowControl::Verb;
+
+namespace {
+
+class FlowService : public ServiceTest {
+ protected:
+  // Started: one approval, which names 15.
+  Id new_flow(const Caller& caller) {
+    const auto definition = nlohmann::json::parse(R"({"name":"n","jobs":{"ok":{"approval":{"approvers":[15]}}}})");
+    const auto flow = create_flow(caller, stores(), definition, nullptr, {});
+    EXPECT_TRUE(flow) << message(flow);
+    if (!flow) return 0;
+    const auto started = start_flow(caller, stores(), {flow->id, "manual"});
+    EXPECT_TRUE(started) << message(started);
+    return flow->id;
+  }
+  std::string control(const Caller& caller, ControlFlow wish) { return outcome(control_flow(caller, stores(), wish)); }
+  std::string wrong(ControlFlow wish) {
+    const auto done = control_flow(operator_, stores(), wish);
+    EXPECT_FALSE(done);
+    return message(done);
+  }
+};
+
+TEST_F(FlowService, LimitsAreThoseOfEveryWayIn) {
+  const Id flow = new_flow(submitter_);
+  EXPECT_EQ(wrong({.flow = flow, .comment = std::string(4097, 'x')}), "comment: is over 4096 bytes: shorten it");
+  EXPECT_THAT(wrong({.flow = flow, .verb = Verb::signal, .payload = std::string(65537, '1')}), StartsWith("payload: "));
+  EXPECT_THAT(wrong({.flow = flow, .verb = Verb::signal, .payload = "{"}), StartsWith("payload: "));
+  EXPECT_THAT(wrong({.flow = flow, .key = std::string(256, 'k')}), StartsWith("key: is over 255 bytes"));
+  EXPECT_EQ(wrong({.flow = flow, .key = ""}), "key: is empty");
+  EXPECT_EQ(field("flow:" + std::to_string(flow), "status"), "started");
+  EXPECT_EQ(control(operator_, {.flow = flow, .comment = std::string(4096, 'x'), .key = std::string(255, 'k')}), "");
+  CreateFlow wish;
+  wish.idempotency_key = "";
+  EXPECT_THAT(message(create_flow(operator_, stores(), FlowPlan(), wish)), StartsWith("idempotency_key: is empty"));
+}
+
+TEST_F(FlowService, WhatIsAnothersAndWhatIsNotThereAreRefusedAlike) {
+  const Id flow = new_flow(other_);
+  for (const Caller& caller : {submitter_, reader_, stranger_}) {
+    for (const Id id : {flow, Id{777}}) {
+      EXPECT_EQ(control(caller, {.flow = id}), "denied");
+      EXPECT_EQ(outcome(start_flow(caller, stores(), {id, "rpc"})), "denied");
+      EXPECT_EQ(outcome(replay_flow(caller, stores(), {id})), "denied");
+      EXPECT_EQ(outcome(delete_flow(caller, stores(), id)), "denied");
+    }
+  }
+  for (const Caller& caller : {operator_, admin_}) {
+    EXPECT_EQ(control(caller, {.flow = 777}), "not_found");
+    EXPECT_EQ(outcome(delete_flow(caller, stores(), 777)), "not_found");
+    EXPECT_THAT(message(start_flow(caller, stores(), {777, "rpc"})), HasSubstr("there is none in context 1"));
+  }
+  // What is at its key is no record of a flow.
+  redis_.plain(1, {"SET", "flow:778", "x"});
+  EXPECT_EQ(control(stranger_, {.flow = 778}), "denied");
+  EXPECT_EQ(control(operator_, {.flow = 778}), "not_found");
+}
+
+TEST_F(FlowService, AContextThatCannotBeReadIsClosedToActorsWhateverTheirWay) {
+  const Id flow = new_flow(submitter_);
+  spoil_context();
+  for (const WayIn way : {WayIn::rpc, WayIn::command}) {
+    for (const Id actor : {12U, 16U, 15U}) {
+      const Caller caller = by(actor, way);
+      EXPECT_EQ(control(caller, {.flow = flow}), "invalid");
+      EXPECT_EQ(control(caller, {.flow = flow, .verb = Verb::approve, .target = "ok"}), "invalid");
+      EXPECT_EQ(outcome(create_flow(caller, stores(), FlowPlan(), {})), "invalid");
+      EXPECT_EQ(outcome(list_flows(caller, stores(), {})), "invalid");
+      EXPECT_EQ(outcome(read_flow(caller, *store_, flow)), "invalid");
+      EXPECT_EQ(outcome(delete_flow(caller, stores(), flow)), "invalid");
+    }
+  }
+  EXPECT_EQ(control(operator_, {.flow = flow}), "");
+  EXPECT_EQ(outcome(read_context(operator_, *store_)), "invalid") << "and is not shown as one with empty lists";
+}
+
+// A step that names people is answered by one of them, or an admin: an operator says as whom.
+TEST_F(FlowService, AnOperatorIsNobodyWhomAStepNames) {
+  const Id flow = new_flow(submitter_);
+  const ControlFlow approve{.flow = flow, .verb = Verb::approve, .target = "ok"};
+  EXPECT_EQ(control(operator_, approve), "denied");
+  EXPECT_EQ(control(submitter_, approve), "denied");
+  const auto named = as_named(operator_, 15, "actor_id");
+  ASSERT_TRUE(named);
+  EXPECT_EQ(control(*named, {.flow = flow}), "denied") << "it is asked for its own rights";
+  EXPECT_EQ(control(*named, approve), "");
+}
+
+TEST_F(FlowService, ReplayIsForWhoMaySteerItAndCreate) {
+  const Id flow = new_flow(submitter_);
+  EXPECT_EQ(outcome(replay_flow(reader_, stores(), {flow})), "denied");
+  EXPECT_EQ(outcome(replay_flow(other_, stores(), {flow})), "denied");
+  const auto again = replay_flow(submitter_, stores(), {flow});
+  ASSERT_TRUE(again) << message(again);
+  EXPECT_EQ(again->caller_id, 16U);
+  EXPECT_EQ(outcome(replay_flow(submitter_, stores(), {flow, 17})), "denied");
+  EXPECT_EQ(replay_flow(operator_, stores(), {flow, 17})->caller_id, 17U);
+}
+
+TEST_F(FlowService, OnlyAnOperatorActsAsAnother) {
+  EXPECT_EQ(as_named(submitter_, std::nullopt, "actor_id")->actor, 16U);
+  EXPECT_EQ(as_named(submitter_, 16, "actor_id")->actor, 16U);
+  EXPECT_EQ(message(as_named(submitter_, 17, "actor_id")),
+            "actor_id: this token is of actor 16 and cannot act as 17: leave actor_id out");
+  const auto itself = as_named(operator_, 1, "actor_id");
+  ASSERT_TRUE(itself);
+  EXPECT_FALSE(itself->is_operator) << "who names an actor is asked for that actor's rights";
+  EXPECT_EQ(*owner(operator_, 17), 17U);
+  EXPECT_EQ(outcome(owner(submitter_, 17)), "denied");
+}
+
+TEST_F(FlowService, EachSeesInAListWhatItMay) {
+  new_flow(submitter_);
+  new_flow(other_);
+  EXPECT_EQ(list_flows(operator_, stores(), {})->size(), 2U);
+  EXPECT_EQ(list_flows(reader_, stores(), {})->size(), 2U);
+  const auto own = list_flows(submitter_, stores(), {});
+  ASSERT_EQ(own->size(), 1U);
+  EXPECT_EQ(own->front().flow.caller_id, 16U);
+  EXPECT_EQ(outcome(list_flows(stranger_, stores(), {})), "denied");
+}
+
+}  // namespace
+}  // namespace mycojobs::service

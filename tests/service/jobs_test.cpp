@@ -1,0 +1,108 @@
+#include "service_fixture.h"
+
+namespace mycojobs::service {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class JobService : public ServiceTest {
+ protected:
+  std::string waiting() {
+    Job job = new_job();
+    job.prerequisites = {"approval:ok"};
+    const auto made = submit_job(submitter_, *store_, std::nullopt, job);
+    EXPECT_TRUE(made) << message(made);
+    return made ? redis_key(*made) : "";
+  }
+};
+
+TEST_F(JobService, ANewJobIsItsMakersAndSaysNothingOnlyOthersMayWrite) {
+  const auto made = create_job(submitter_, *store_, std::nullopt, new_job());
+  ASSERT_TRUE(made) << message(made);
+  EXPECT_EQ(made->caller_id, 16U);
+  EXPECT_EQ(made->context_id, 1U);
+  Job forged = new_job();
+  forged.caller_id = 12;
+  EXPECT_THAT(message(create_job(submitter_, *store_, std::nullopt, forged)), StartsWith("caller_id: 12"));
+  forged = new_job();
+  forged.runner_id = 1;
+  EXPECT_THAT(message(create_job(submitter_, *store_, std::nullopt, forged)), StartsWith("runner_id: "));
+  forged = new_job();
+  forged.unknown.emplace_back("odd", "x");
+  EXPECT_EQ(message(create_job(submitter_, *store_, std::nullopt, forged)), "odd: no field of a job");
+  Job empty = new_job();
+  empty.script.clear();
+  EXPECT_THAT(message(create_job(submitter_, *store_, std::nullopt, empty)), StartsWith("script: "));
+  EXPECT_EQ(outcome(create_job(reader_, *store_, std::nullopt, new_job())), "denied");
+  EXPECT_EQ(outcome(create_job(submitter_, *store_, 12, new_job())), "denied");
+  EXPECT_EQ(create_job(operator_, *store_, 12, new_job())->caller_id, 12U);
+}
+
+TEST_F(JobService, OfSeveralNoneIsWrittenIfOneIsWrong) {
+  Job wrong = new_job(8);
+  wrong.script_type = "Python!";
+  EXPECT_THAT(message(create_jobs(submitter_, *store_, std::nullopt, {new_job(7), wrong})), StartsWith("jobs[1]: "));
+  EXPECT_TRUE(store_->keys(1, "job:", 10)->empty());
+  EXPECT_EQ(outcome(create_jobs(submitter_, *store_, std::nullopt, std::vector<Job>(1001, new_job()))), "too_large");
+}
+
+TEST_F(JobService, SubmittingAJobThatWasCreatedQueuesIt) {
+  ASSERT_TRUE(create_job(submitter_, *store_, std::nullopt, new_job(7)));
+  EXPECT_EQ(*store_->queue_length(1, "queue:python"), 0U);
+  for (int i = 0; i < 2; ++i) {
+    const auto queued = submit_job(submitter_, *store_, std::nullopt, new_job(7));
+    ASSERT_TRUE(queued) << message(queued);
+    EXPECT_EQ(*store_->queue_length(1, "queue:python"), 1U) << "once";
+  }
+  Job other = new_job(7);
+  other.script = "1/0";
+  EXPECT_EQ(outcome(submit_job(submitter_, *store_, std::nullopt, other)), "conflict");
+}
+
+TEST_F(JobService, WhatIsAnothersAndWhatIsNotThereAreRefusedAlike) {
+  ASSERT_TRUE(submit_job(other_, *store_, std::nullopt, new_job(1)));
+  for (const char* key : {"job:17:1", "job:17:404"}) {
+    for (const Caller& caller : {submitter_, stranger_}) {
+      EXPECT_EQ(outcome(cancel_job(caller, *store_, key)), "denied") << key;
+      EXPECT_EQ(outcome(retry_job(caller, *store_, key)), "denied") << key;
+      EXPECT_EQ(outcome(start_job(caller, *store_, key)), "denied") << key;
+      EXPECT_EQ(outcome(find_job(caller, *store_, Action::read, key)), "denied") << key;
+      EXPECT_EQ(outcome(answer_job(caller, *store_, {key, "ok"})), "denied") << key;
+    }
+  }
+  EXPECT_EQ(outcome(cancel_job(admin_, *store_, "job:17:404")), "not_found");
+  EXPECT_EQ(outcome(retry_job(operator_, *store_, "job:17:1")), "conflict");
+  const auto cancelled = cancel_job(other_, *store_, "job:17:1");
+  ASSERT_TRUE(cancelled) << message(cancelled);
+  EXPECT_EQ(cancelled->status, JobStatus::error);
+  EXPECT_EQ(cancelled->detail, "cancelled");
+}
+
+TEST_F(JobService, AnAnswerIsCheckedBeforeAnythingIsAsked) {
+  const std::string key = waiting();
+  EXPECT_THAT(message(answer_job(operator_, *store_, {key, "a b"})), StartsWith("name: "));
+  EXPECT_EQ(outcome(answer_job(operator_, *store_, {key, "ok", true, std::string(4097, 'x')})), "too_large");
+  EXPECT_EQ(outcome(answer_job(stranger_, *store_, {key, "a b"})), "invalid");
+  EXPECT_EQ(outcome(answer_job(reader_, *store_, {key, "ok"})), "denied");
+}
+
+TEST_F(JobService, AContextThatCannotBeReadIsClosedToActors) {
+  const std::string key = waiting();
+  spoil_context();
+  for (const WayIn way : {WayIn::rpc, WayIn::command}) {
+    EXPECT_EQ(outcome(create_job(by(12, way), *store_, std::nullopt, new_job())), "invalid");
+    EXPECT_EQ(outcome(cancel_job(by(16, way), *store_, key)), "invalid");
+    EXPECT_EQ(outcome(answer_job(by(12, way), *store_, {key, "ok"})), "invalid");
+    EXPECT_EQ(outcome(list_jobs(by(12, way), *store_, {}, [](std::uint64_t, std::uint64_t) {})), "invalid");
+  }
+  EXPECT_EQ(outcome(cancel_job(operator_, *store_, key)), "");
+}
+
+TEST_F(JobService, AWordThatIsNoStatusIsNamed) {
+  EXPECT_EQ(*read_job_status("started"), JobStatus::started);
+  EXPECT_THAT(message(read_job_status("lost")), HasSubstr("waiting_for_prerequisites"));
+}
+
+}  // namespace
+}  // namespace mycojobs::service

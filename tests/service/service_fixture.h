@@ -1,0 +1,81 @@
+// The services over a store in this process, and who may ask them.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "service/flows.h"
+#include "service/jobs.h"
+#include "service/records.h"
+#include "store/memory/memory_server.h"
+
+namespace mycojobs::service {
+
+class ServiceTest : public ::testing::Test {
+ protected:
+  SystemClock clock_;
+  MemoryServer redis_{clock_};
+  std::unique_ptr<Store> store_ = *redis_.open();
+  std::unique_ptr<FlowStore> flow_store_ = *redis_.open_flows();
+  RunCache runs_;
+
+  // In context 1, whose record names 12 (admin), 13 (reader) and 16, 17 (submitters).
+  const Caller operator_{1, 1, WayIn::command, true};
+  const Caller admin_ = by(12), reader_ = by(13), submitter_ = by(16), other_ = by(17), stranger_ = by(15);
+
+  void SetUp() override {
+    Context context;
+    context.id = 1;
+    context.admins = {12};
+    context.readers = {13};
+    context.submitters = {16, 17};
+    ASSERT_TRUE(create_context(operator_, *store_, context, [](Id) { return Result<void>(); }));
+  }
+  static Caller by(Id actor, WayIn way = WayIn::rpc) { return {1, actor, way, false}; }
+  FlowStores stores() { return {*store_, *flow_store_, runs_}; }
+  // Another client's doing: the context's lists can be read by nobody.
+  void spoil_context() { ASSERT_TRUE(store_->save(1, "context:1", {{"admins", "not a list"}})); }
+
+  static Job new_job(Id id = 0) {
+    Job job;
+    job.id = id;
+    job.script = "pass";
+    job.script_type = "python";
+    return job;
+  }
+  std::string field(const std::string& key, std::string_view name) {
+    const std::string_view names[] = {name};
+    const auto fields = store_->load_fields(1, key, names);
+    return fields && !fields->empty() ? fields->front().second : "";
+  }
+};
+
+// "" if it went well, else the code.
+template <class T>
+std::string outcome(const Result<T>& result) {
+  if (result) return "";
+  switch (result.error().code) {
+    case Code::invalid:
+      return "invalid";
+    case Code::not_found:
+      return "not_found";
+    case Code::conflict:
+      return "conflict";
+    case Code::denied:
+      return "denied";
+    case Code::too_large:
+      return "too_large";
+    default:
+      return "other: " + result.error().message;
+  }
+}
+template <class T>
+std::string message(const Result<T>& result) {
+  return result ? "" : result.error().message;
+}
+
+}  // namespace mycojobs::service
