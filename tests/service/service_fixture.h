@@ -11,7 +11,7 @@
 #include "service/flows.h"
 #include "service/jobs.h"
 #include "service/records.h"
-#include "store/memory/memory_server.h"
+#include "support/redis/memory_server.h"
 
 namespace mycojobs::service {
 
