@@ -1,8 +1,12 @@
-// mycojobs job list | show | logs: they read, and change nothing.
+// mycojobs job submit, list, show, logs, cancel, retry, explain, approve, reject, artifacts
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-
+#include <sys/stat.h>
+#include <sysexits.h>
+#include <unistd.h>
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/ids.h"
@@ -12,16 +16,45 @@
 #include "cli/opened.h"
 #include "cli/progress_line.h"
 #include "cli/serve.h"
+#include "cli/submission.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
 #include "domain/transitions.h"
 #include "domain/units.h"
 #include "domain/utf8.h"
 #include "inspect/draw_flow.h"
+#include "inspect/explain.h"
 #include "inspect/jobs.h"
 #include "service/jobs.h"
+#include "worker/job_inputs.h"
 
 namespace mycojobs {
+
+namespace {
+
+Result<int> submit_only(const Invocation& call) {
+  MJ_TRY(submission, read_submission(call));
+  MJ_TRY(opened, open_store(call, false));
+  MJ_TRY(submitted, submit(call, opened, std::move(submission), false));
+  const std::string key = redis_key(submitted);
+  if (call.json) {
+    print(dump_json(to_json(JobView{key, submitted, {}}), 2) + "\n");
+  } else {
+    print(key + "\n");
+  }
+  if (opened.session.embedded) {
+    say(fmt::format("{} waits in {}: `mycojobs dev` or any `mycojobs run` there runs it", key,
+                    call.settings.state_dir));
+  }
+  return 0;
+}
+
+}  // namespace
+
+int job_submit_command(Invocation& call) { return call.has("follow") ? run_command(call) : finish(submit_only(call)); }
+
+// mycojobs job list | show | logs: they read, and change nothing.
+
 namespace {
 
 constexpr std::size_t kArtifactsOfShow = 20;  // by `job show`; `job artifacts` lists all
@@ -158,5 +191,223 @@ Result<int> logs(Invocation& call) {
 int job_list_command(Invocation& call) { return finish(list_all_jobs(call)); }
 int job_show_command(Invocation& call) { return finish(show_job(call)); }
 int job_logs_command(Invocation& call) { return finish(logs(call)); }
+
+// mycojobs job cancel | retry | explain | approve | reject
+
+namespace {
+
+void answer(const Invocation& call, const std::string& key, const Job& job, const std::string& text) {
+  if (!call.json) {
+    print(key + " " + text + "\n");
+    return;
+  }
+  print(dump_json({{"key", key}, {"status", word(job.status)}, {"detail", job.detail}, {"answer", text}}) + "\n");
+}
+
+Result<int> cancel(Invocation& call) {
+  MJ_TRY(key, job_argument(call));
+  MJ_TRY(by, who_asks(call));
+  MJ_TRY(opened, open_to_answer(call));
+  MJ_TRY(job, service::cancel_job(by, *opened.store, key));
+  if (job.status == JobStatus::started) {
+    answer(call, key, job, "is told to end: TERM, and KILL after the runner's grace time");
+  } else if (job.status == JobStatus::error && job.detail == "cancelled") {
+    answer(call, key, job, "is cancelled");
+  } else {
+    answer(call, key, job, fmt::format("had ended before as {} {}", word(job.status), printable(job.detail)));
+  }
+  return 0;
+}
+
+Result<int> retry(Invocation& call) {
+  MJ_TRY(key, job_argument(call));
+  MJ_TRY(by, who_asks(call));
+  MJ_TRY(opened, open_to_answer(call));
+  MJ_TRY(job, as_typed(call, service::retry_job(by, *opened.store, key)));
+  answer(call, key, job, "is queued again, as its next attempt");
+  return 0;
+}
+
+Result<int> answer_approval(const Invocation& call, bool approved) {
+  MJ_TRY(key, job_argument(call));
+  MJ_TRY(by, who_asks(call));
+  service::AnswerJob wish{key, call.arguments.at(1), approved, call.get("comment")};
+  if (wish.name.starts_with("approval:")) wish.name.erase(0, 9);
+  MJ_CHECK(as_typed(call, service::check(wish)));
+  MJ_TRY(opened, open_to_answer(call));
+  MJ_TRY(said, as_typed(call, service::answer_job(by, *opened.store, wish)));
+  answer(call, key, said.job,
+         !said.changed ? "is as it was: that approval had been given before"
+         : approved    ? "has the approval"
+                       : "has the rejection: it ends as error");
+  return 0;
+}
+
+Tone tone_of(const Explanation& why) {
+  if (why.cause == "finished" || why.cause == "running" || why.cause == "next") return Tone::good;
+  return why.state == "ended" || why.state == "unknown" || why.cause == "place_lost" ? Tone::bad : Tone::warn;
+}
+
+Result<int> explain_job(Invocation& call) {
+  MJ_TRY(key, job_argument(call));
+  MJ_TRY(opened, open_to_answer(call));
+  MJ_TRY(why, explain(*opened.store, context_of(call), key));
+  if (call.json) {
+    print(dump_json({{"key", why.job_key},
+                     {"state", why.state},
+                     {"cause", why.cause},
+                     {"reason", why.reason},
+                     {"evidence", why.evidence},
+                     {"next", why.next}},
+                    2) +
+          "\n");
+  } else {
+    print(fmt::format("{}  {} {}\n", why.job_key, paint(tone_of(why), why.state), why.cause));
+    print(fmt::format("  {}   {}\n", paint(Tone::strong, "reason"), one_line(why.reason)));
+    for (const std::string& line : why.evidence) {
+      print(fmt::format("  {} {}\n", paint(Tone::faint, "evidence"), one_line(line)));
+    }
+    print(fmt::format("  {}     {}\n", paint(Tone::strong, "next"), one_line(why.next)));
+  }
+  return why.cause == "no_such_job" || why.cause == "in_database_0" ? EX_NOINPUT : 0;
+}
+
+}  // namespace
+
+int job_cancel_command(Invocation& call) { return finish(cancel(call)); }
+int job_retry_command(Invocation& call) { return finish(retry(call)); }
+int job_explain_command(Invocation& call) { return finish(explain_job(call)); }
+int job_approve_command(Invocation& call) { return finish(answer_approval(call, true)); }
+int job_reject_command(Invocation& call) { return finish(answer_approval(call, false)); }
+
+// mycojobs job artifacts JOB [NAME]: the files that a job left.
+
+namespace {
+
+constexpr std::size_t kMostOnTerminal = 1U << 20;
+
+struct FoundArtifacts {
+  std::string key;
+  std::vector<StoredArtifact> all;
+  std::string where;  // "runner 3 on host atlas"
+};
+
+std::string runner_of(Store& store, Id context, Id runner) {
+  if (runner == 0) return "an unknown runner";
+  const std::string named = fmt::format("runner {}", runner);
+  const auto all = store.runners(context);
+  if (!all) return named;
+  const auto found = std::find_if(all->begin(), all->end(), [&](const auto& each) { return each.runner.id == runner; });
+  const bool known = found != all->end() && !found->hold.host.empty();
+  return known ? named + " on host " + one_line(found->hold.host) : named;
+}
+
+Result<FoundArtifacts> find(const Invocation& call) {
+  MJ_TRY(key, job_argument(call));
+  MJ_TRY(opened, open_to_answer(call));
+  const Id context = context_of(call);
+  MJ_TRY(view, load_job(*opened.store, context, key));
+  FoundArtifacts found{key, read_artifacts(view.job.artifacts, context, call.settings.state_dir), {}};
+  if (!std::all_of(found.all.begin(), found.all.end(), is_here))
+    found.where = runner_of(*opened.store, context, view.job.runner_id);
+  return found;
+}
+
+// What to do about an artifact that lies elsewhere.
+Error explained(const FoundArtifacts& found, const StoredArtifact& artifact, Error error) {
+  if (error.code == Code::not_found) {
+    error.message += fmt::format("; the job ran at {}: call this there, with the --state-dir of its agent",
+                                 found.where.empty() ? "another host" : found.where);
+  }
+  error.message.insert(0, found.key + ": artifact " + shown(artifact.name, 200) + ": ");
+  return error;
+}
+
+nlohmann::json to_json(const StoredArtifact& artifact) {
+  return {{"name", artifact.name},     {"bytes", artifact.bytes},
+          {"sha256", artifact.sha256}, {"executable", artifact.executable},
+          {"here", is_here(artifact)}, {"path", artifact.path}};
+}
+
+void list(const Invocation& call, const FoundArtifacts& found) {
+  if (call.json) {
+    nlohmann::json array = nlohmann::json::array();
+    for (const auto& each : found.all) array.push_back(to_json(each));
+    print(dump_json(array, 2) + "\n");
+    return;
+  }
+  if (found.all.empty()) return say(found.key + " left no artifacts");
+  std::vector<std::vector<std::string>> rows{{"NAME", "BYTES", "HERE", "SHA256"}};
+  for (const auto& each : found.all)
+    rows.push_back({one_line(each.name), std::to_string(each.bytes), is_here(each) ? "yes" : "no", each.sha256});
+  print_table(rows);
+  if (!found.where.empty()) say("what is not here lies at " + found.where);
+}
+
+// As it is, but for a terminal: what a stranger wrote may not speak to that.
+Result<void> print_artifact(const StoredArtifact& artifact) {
+  if (::isatty(STDOUT_FILENO) == 0)
+    return read_artifact(artifact, [](std::string_view bytes) { return write_out(STDOUT_FILENO, bytes); });
+  std::string text;
+  MJ_CHECK(read_artifact(artifact, [&text](std::string_view bytes) -> Result<void> {
+    text.append(bytes.substr(0, kMostOnTerminal + 1 - std::min(text.size(), kMostOnTerminal + 1)));
+    return {};
+  }));
+  if (text.size() > kMostOnTerminal || !is_utf8(text) || text.find('\0') != std::string::npos)
+    return fail(Code::invalid, "is nothing for a terminal: give --output FILE");
+  print(printable(text));
+  return {};
+}
+
+Result<void> write_one(const StoredArtifact& artifact, const std::string& output) {
+  std::error_code unseen;  // opening it tells why
+  if (std::filesystem::is_directory(output, unseen) || output.ends_with('/')) {
+    MJ_TRY(folder, OutputFolder::open(output));
+    return copy_artifact(artifact, folder);
+  }
+  const std::filesystem::path path(output);
+  MJ_TRY(folder, OutputFolder::open(path.has_parent_path() ? path.parent_path().string() : "."));
+  StoredArtifact renamed = artifact;
+  renamed.name = path.filename().string();
+  return copy_artifact(renamed, folder);
+}
+
+Result<int> artifacts(const Invocation& call) {
+  const std::string output = call.get("output");
+  if (call.has("output") && output.empty()) return fail(Code::invalid, "--output: is empty");
+  MJ_TRY(found, find(call));
+  const bool one = call.arguments.size() > 1;
+  std::vector<StoredArtifact> wanted = found.all;
+  if (one) {
+    std::erase_if(wanted, [&](const auto& each) { return each.name != call.arguments[1]; });
+    if (wanted.empty()) {
+      return fail(Code::not_found, fmt::format("{} left no artifact {}: `mycojobs job artifacts {}` lists them",
+                                               found.key, shown(call.arguments[1], 200), found.key.substr(4)));
+    }
+  }
+  if (!call.has("output") && (call.json || !one)) {
+    found.all = wanted;
+    list(call, found);
+    return 0;
+  }
+  for (const StoredArtifact& each : wanted) {
+    Result<void> done;
+    if (!call.has("output")) {
+      done = print_artifact(each);
+    } else if (one) {
+      done = write_one(each, output);
+    } else {
+      MJ_TRY(folder, OutputFolder::open(output));
+      done = copy_artifact(each, folder);
+    }
+    if (!done) return tl::unexpected<Error>(explained(found, each, std::move(done).error()));
+    if (call.has("output")) say("wrote " + one_line(each.name) + " (" + size_text(each.bytes) + ")");
+  }
+  return 0;
+}
+
+}  // namespace
+
+int job_artifacts_command(Invocation& call) { return finish(artifacts(call)); }
 
 }  // namespace mycojobs
