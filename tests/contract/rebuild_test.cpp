@@ -170,6 +170,18 @@ TEST_P(Rebuild, WhatCannotBeReadIsSaidAndKept) {
   EXPECT_EQ(outcome(end(claimed_[2].ref, finished())), "ok");
 }
 
+// Nothing else tells that somebody has written it since: its claim does not list it.
+TEST_P(Rebuild, AFactThatWasNotReadForbidsARepair) {
+  const JobPlaces seen = places().at(1);
+  const std::uint64_t head = store_->journal(1, "queue:python", 0, 100000).value().back().revision;
+  const JobFix fix{JobFix::Kind::set_claim, JobFix::Place::none, {}, 0, {{"state", "queued"}}};
+  add_fact(2, {"heartbeat", "c", claimed_[2].ref.claim_id}, false);
+  const auto before = snapshot();
+  EXPECT_FALSE(store_->repair(1, key(2), {seen.seen, "queue:python", head, {fix}}).value());
+  EXPECT_EQ(snapshot(), before);
+  EXPECT_TRUE(store_->repair(1, key(2), {seen.seen, "queue:python", head + 1, {fix}}).value());
+}
+
 TEST_P(Rebuild, AnEmptyStoreIsRebuiltInNoTime) {
   plain({"FLUSHDB"});
   EXPECT_THAT(differences(), IsEmpty());

@@ -99,6 +99,25 @@ TEST_P(Verify, RetiredJobsAreNoFinding) {
   EXPECT_THAT(differences(), IsEmpty());
 }
 
+// What it still waits for is known; that it once waited for more is not to be mended: that job will never end again.
+TEST_P(Verify, AJobThatHasWaitedForOneThatIsRetiredWaitsForTheOthers) {
+  Job patient = job(60);
+  patient.dependends = {2, 4};
+  ASSERT_TRUE(store_->submit(patient).has_value());
+  claim(64);
+  ASSERT_EQ(outcome(end(claimed_[2].ref, finished())), "ok");
+  TickRequest time;
+  time.retention_ms = 1;
+  ASSERT_TRUE(eventually([&] {
+    EXPECT_TRUE(store_->tick(1, time).has_value());
+    return !store_->load(1, key(2)).has_value();
+  }));
+  EXPECT_EQ(rules(), std::set<std::string>{});
+  EXPECT_THAT(differences(), IsEmpty());
+  const std::vector<std::string> keys{key(60)};
+  EXPECT_THAT(store_->places(1, keys, true).value().at(0).waits_for, testing::ElementsAre(key(4)));
+}
+
 // Then it has neither facts nor claim that would tell that it has moved.
 TEST_P(Verify, AJobThatIsRetiredAfterItsQueueWasReadIsNoFinding) {
   Job other = job(50);

@@ -27,14 +27,14 @@ TEST_F(Rows, ARequeueFromAStaleViewIsRefused) {
 TEST_F(Rows, ARepairFromAStaleViewWritesNothing) {
   submit(1);
   const Claimed job = claim_one();
-  Repair stale;
-  stale.claim = place(1).claim;
-  stale.last_revision = stale.journal_head = stale.claim.revisions.back();
+  const JobPlaces seen = place(1);
+  const JobFix live{JobFix::Kind::set_claim, JobFix::Place::none, {}, 0, {{"state", "live"}}};
+  const Repair stale{seen.seen, seen.claim.queue, seen.claim.revisions.back(), {live}};
   ASSERT_EQ(report(EndReport{job.ref, failed()}), "ok");
   const std::string before = picture();
-  const auto reply = store().repair(kContext, key_of(1), stale, false);
+  const auto reply = store().repair(kContext, key_of(1), stale);
   ASSERT_TRUE(reply.has_value());
-  EXPECT_TRUE(reply->moved);
+  EXPECT_FALSE(*reply) << "it has moved";
   EXPECT_EQ(picture(), before);
   EXPECT_EQ(state(1), "ended");
 }

@@ -112,10 +112,8 @@ void Witness::ended(const std::string& job, std::uint64_t epoch, bool well) {
 
 std::vector<std::string> violations(Store& store) {
   std::vector<std::string> out;
-  const auto add = [&](const std::vector<Finding>& findings) {
-    for (const Finding& each : findings) {
-      if (each.violation) out.push_back(each.rule + ": " + each.text);
-    }
+  const auto add = [&](const Finding& each) {
+    if (each.violation) out.push_back(each.rule + ": " + each.text);
   };
   const auto look = [&]() -> Result<void> {
     MJ_TRY(census, take_census(store, kContext, {}));
@@ -126,15 +124,15 @@ std::vector<std::string> violations(Store& store) {
       MJ_TRY(places, store.places(kContext, keys, true));
       const JobPlaces& job = places.front();
       MJ_TRY(listing, catch_up(store, kContext, census, job, true, history));
-      const std::string queue = history.told() ? census.queue_name(history.queue) : job.claim.queue;
-      const bool other =
-          history.other_entries || (history.entries > 0 && census.queue_name(history.entry_queue) != queue);
-      add(judge({job, history, listing, queue, job.in_queue, other}));
+      const JobVerdict verdict = judge(census.sight(job, history, listing, true));
+      for (const JobFinding& each : verdict.findings) {
+        if (each.rule != "held-free") add(each);  // of which the groups know more
+      }
       groups.note(job);
     }
     for (const std::string& job : groups.wait_for_ended()) out.push_back("waiting-ended: " + job);
     MJ_TRY(between, groups.judge([] {}));
-    add(between);
+    for (const Finding& each : between) add(each);
     return {};
   };
   if (const auto done = look(); !done) out.push_back(done.error().message);

@@ -25,7 +25,7 @@ FlowPlan plan_of_two() {
 }
 
 // One that has been begun: the job of build is queued, that of test planned.
-struct Run {
+struct Begun {
   FlowSight sight;
   RunState state;
 
@@ -54,8 +54,8 @@ struct Run {
   }
 };
 
-Run begun() {
-  Run out;
+Begun begun() {
+  Begun out;
   out.sight.context = out.sight.flow = 1;
   out.sight.plan = plan_of_two();
   out.state = fresh(*out.sight.plan);
@@ -70,8 +70,8 @@ Run begun() {
   return out;
 }
 
-Run failed() {
-  Run out = begun();
+Begun failed() {
+  Begun out = begun();
   JobSeen bad;
   bad.node = 0, bad.ended = true, bad.status = "error", bad.detail = "exit";
   out.apply(bad);
@@ -84,8 +84,8 @@ Run failed() {
   return out;
 }
 
-Run creating() {
-  Run out;
+Begun creating() {
+  Begun out;
   out.sight.context = out.sight.flow = 1;
   out.sight.places.state = "creating";
   out.sight.places.ended = true;
@@ -113,62 +113,63 @@ std::string text_of(const std::vector<FlowFinding>& findings) {
 
 struct Broken {
   const char* name;
-  Run of;
-  std::function<void(Run&)> how;
+  Begun of;
+  std::function<void(Begun&)> how;
   std::string findings;
 };
-void not_at_all(Run&) {}
+void not_at_all(Begun&) {}
 
 std::vector<Broken> rows() {
   return {
       {"begun", begun(), not_at_all, ""},
       {"failed", failed(), not_at_all, ""},
       {"being created", creating(), not_at_all, ""},
-      {"created, and another client wrote its record", creating(), [](Run& r) { r.say("id", "7"); },
+      {"created, and another client wrote its record", creating(), [](Begun& r) { r.say("id", "7"); },
        "flow-record: set_record id=1"},
-      {"its mark says ended", begun(), [](Run& r) { r.sight.places.state = "ended", r.sight.places.ended = true; },
+      {"its mark says ended", begun(), [](Begun& r) { r.sight.places.state = "ended", r.sight.places.ended = true; },
        "flow-index: set_mark state=active, leave ended"},
-      {"no index has it", begun(), [](Run& r) { r.sight.places.active = r.sight.places.listed = false; },
+      {"no index has it", begun(), [](Begun& r) { r.sight.places.active = r.sight.places.listed = false; },
        "flow-index: enter active, enter catalog"},
-      {"ended, and due", failed(), [](Run& r) { r.sight.places.due_ms = 5; }, "flow-index: leave due"},
-      {"ended, and forgotten by retention", failed(), [](Run& r) { r.sight.places.ended = false; },
+      {"ended, and due", failed(), [](Begun& r) { r.sight.places.due_ms = 5; }, "flow-index: leave due"},
+      {"ended, and forgotten by retention", failed(), [](Begun& r) { r.sight.places.ended = false; },
        "flow-index: enter ended"},
-      {"it has moved", begun(), [](Run& r) { ++r.sight.places.revision, r.sight.places.active = false; }, ""},
-      {"an event that nobody looks at", begun(), [](Run& r) { r.sight.places.events = 1; }, "flow-due: enter due"},
-      {"which somebody will", begun(), [](Run& r) { r.sight.places.events = 1, r.sight.places.due_ms = kMoment; }, ""},
+      {"it has moved", begun(), [](Begun& r) { ++r.sight.places.revision, r.sight.places.active = false; }, ""},
+      {"an event that nobody looks at", begun(), [](Begun& r) { r.sight.places.events = 1; }, "flow-due: enter due"},
+      {"which somebody will", begun(), [](Begun& r) { r.sight.places.events = 1, r.sight.places.due_ms = kMoment; },
+       ""},
       {"an end that it does not hear of", begun(),
-       [](Run& r) { r.sight.jobs[0].state = "ended", r.sight.jobs[0].status = "finished"; },
+       [](Begun& r) { r.sight.jobs[0].state = "ended", r.sight.jobs[0].status = "finished"; },
        "flow-unheard: dispatch job:12:1; flow-due: enter due"},
       {"which an event tells of", begun(),
-       [](Run& r) {
+       [](Begun& r) {
          r.sight.jobs[0].state = "ended", r.sight.jobs[0].status = "finished";
          r.sight.heard.insert("job:12:1");
          r.sight.places.due_ms = kMoment;
        },
        ""},
-      {"dispatched, and still planned", begun(), [](Run& r) { r.sight.jobs[0].state = "planned"; },
+      {"dispatched, and still planned", begun(), [](Begun& r) { r.sight.jobs[0].state = "planned"; },
        "flow-job: dispatch job:12:1; flow-due: enter due"},
-      {"queued before its turn", begun(), [](Run& r) { r.sight.jobs[1].state = "queued"; }, "flow-job"},
-      {"run again after its node has settled", failed(), [](Run& r) { r.sight.jobs[0].state = "queued"; },
+      {"queued before its turn", begun(), [](Begun& r) { r.sight.jobs[1].state = "queued"; }, "flow-job"},
+      {"run again after its node has settled", failed(), [](Begun& r) { r.sight.jobs[0].state = "queued"; },
        "flow-job-again"},
       {"a checkpoint that says what the facts say", begun(),
-       [](Run& r) {
+       [](Begun& r) {
          r.sight.checkpoint = checkpoint(*r.sight.plan, r.state);
          r.sight.checkpoint_at = r.state.revision;
        },
        ""},
       {"one that does not", begun(),
-       [](Run& r) {
+       [](Begun& r) {
          RunState forged = r.state;
          forged.paused = true;
          r.sight.checkpoint = checkpoint(*r.sight.plan, forged);
          r.sight.checkpoint_at = r.state.revision;
        },
        "flow-checkpoint: leave checkpoint"},
-      {"one that cannot be read", begun(), [](Run& r) { r.sight.checkpoint = "nonsense"; },
+      {"one that cannot be read", begun(), [](Begun& r) { r.sight.checkpoint = "nonsense"; },
        "flow-checkpoint: leave checkpoint"},
       {"a fact of no kind", begun(),
-       [](Run& r) {
+       [](Begun& r) {
          RunFact odd;
          odd.revision = r.sight.revision = r.sight.places.revision = r.sight.revision + 1;
          odd.kind = "exploded";
@@ -176,20 +177,20 @@ std::vector<Broken> rows() {
          r.sight.facts.push_back(odd);
        },
        "flow-fact"},
-      {"another client's key where its events belong", begun(), [](Run& r) { r.sight.places.deaf = true; },
+      {"another client's key where its events belong", begun(), [](Begun& r) { r.sight.places.deaf = true; },
        "flow-journal: leave events"},
-      {"entries that are no facts", begun(), [](Run& r) { r.sight.anomalies = {"entry 7-0 is no fact"}; },
+      {"entries that are no facts", begun(), [](Begun& r) { r.sight.anomalies = {"entry 7-0 is no fact"}; },
        "flow-journal"},
-      {"no record", begun(), [](Run& r) { r.sight.record.reset(); },
+      {"no record", begun(), [](Begun& r) { r.sight.record.reset(); },
        "flow-record: set_record id=1 context_id=1 status=started detail=" + begun().state.detail},
-      {"a record that says finished", begun(), [](Run& r) { r.say("status", "finished"); },
+      {"a record that says finished", begun(), [](Begun& r) { r.say("status", "finished"); },
        "flow-record: set_record status=started"},
   };
 }
 
 TEST(FlowInvariants, EachHasItsRuleAndWhatMendsIt) {
   for (const Broken& row : rows()) {
-    Run run = row.of;
+    Begun run = row.of;
     row.how(run);
     const auto findings = judge(run.sight);
     EXPECT_EQ(text_of(findings), row.findings) << row.name;

@@ -5,12 +5,14 @@ local kRecord = {'id', 'caller_id', 'context_id', 'name', 'script_type', 'timeou
 local function score(key, job) return type_of(key) == 'zset' and redis.call('ZSCORE', key, job) or nil end
 
 -- Each job that it waits for: its key, and 1 or 0 for: its record names it, it has ended, the job is parked on it, its end
--- wakes the job.
+-- wakes the job. One that is gone, while the job waits for others, has ended and was retired.
 local function awaited(job, record, waits)
   local list, asked, parked_on = {}, {}, {}
   local function note(dep)
     local wakes = 'mj:dependents:' .. dep
-    for _, each in ipairs({dep, asked[dep] and '1' or '0', end_of(dep) and '1' or '0', parked_on[dep] and '1' or '0',
+    local retired = #waits > 0 and not parked_on[dep] and redis.call('EXISTS', dep, 'mj:claim:' .. dep) == 0
+    local ended = retired or end_of(dep)
+    for _, each in ipairs({dep, asked[dep] and '1' or '0', ended and '1' or '0', parked_on[dep] and '1' or '0',
       type_of(wakes) == 'set' and redis.call('SISMEMBER', wakes, job) == 1 and '1' or '0'}) do list[#list + 1] = each end
   end
   local named = dependencies(job, record.dependends) or {}
