@@ -27,11 +27,11 @@ struct SandboxConfig {
   std::vector<std::pair<std::string, Id>> warm;               // host and context to have ready from the start
   std::uint32_t zygote_runs = 5000, zygote_age_ms = 3600000;  // then a zygote is replaced; 0: never for that
   // Prewarmed sandboxes that each zygote may have ready, set up and confined, before their run is known; 0: none. How
-  // many there are follows the load. The setting sandbox.spares.
+  // many there are follows the load. The setting sandbox.prewarmed.
   std::uint32_t prewarmed = 8;
   // Runs that one sandbox (namespaces, mounts, groups, ids, filter) serves, one after the other and of one context, as
   // long as each leaves nothing behind. A job's process is never used twice. 1, or none prewarmed: everything is made
-  // anew for each run. The setting sandbox.slot_runs.
+  // anew for each run. The setting sandbox.reused_runs.
   std::uint32_t sandbox_runs = 500;
   // The caller's, kept open while the Sandbox lives. The launcher, every zygote and every job's init hold its open file
   // description as long as they live, and no job does: whoever finds its flock() free knows that all of them are gone.

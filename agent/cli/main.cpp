@@ -35,8 +35,8 @@ SandboxConfig sandbox_config(const Settings& settings, const std::vector<Id>& wa
     config.uid_count = settings.sandbox_uid_range.count;
   }
   for (Id context : warm) config.warm.push_back({"python", context});
-  config.prewarmed = settings.sandbox_spares;
-  config.sandbox_runs = settings.sandbox_slot_runs;
+  config.prewarmed = settings.sandbox_prewarmed;
+  config.sandbox_runs = settings.sandbox_reused_runs;
   config.zygote_runs = settings.sandbox_zygote_runs;
   config.zygote_age_ms = settings.sandbox_zygote_age_ms;
   config.alive_fd = alive_fd;

@@ -55,8 +55,8 @@ const std::map<std::string, std::string> kExamples = {
     {"sandbox.tmp", "2MiB"},
     {"sandbox.allow_missing", "landlock,cgroup:pids"},
     {"sandbox.uid_range", "200000:65536"},
-    {"sandbox.spares", "3"},
-    {"sandbox.slot_runs", "7"},
+    {"sandbox.prewarmed", "3"},
+    {"sandbox.reused_runs", "7"},
     {"sandbox.zygote_runs", "100"},
     {"sandbox.zygote_age", "10m"},
     {"v.compiler", "/opt/v/v"},
@@ -354,6 +354,19 @@ TEST_F(ConfigTest, AVariableThatIsNoOptionIsPointedOut) {
   const auto config = load_config(sources_);
   ASSERT_TRUE(config);
   EXPECT_EQ(config->warnings, std::vector<std::string>{"the variable MYCOJOBS_SLOT is no option and was passed over"});
+}
+
+TEST_F(ConfigTest, FormerNamesAreReadAndPointedOut) {
+  sources_.host.environment["MYCOJOBS_SANDBOX_SLOT_RUNS"] = "9";
+  const auto config = with_file("[sandbox]\nspares = 3\n");
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->settings.sandbox_prewarmed, 3U);
+  EXPECT_EQ(config->settings.sandbox_reused_runs, 9U);
+  ASSERT_EQ(config->warnings.size(), 2U);
+  EXPECT_NE(config->warnings[0].find("sandbox.spares is called sandbox.prewarmed now"), std::string::npos);
+  EXPECT_NE(config->warnings[1].find("MYCOJOBS_SANDBOX_SLOT_RUNS: sandbox.slot_runs is called"), std::string::npos);
+  sources_.flags.values["sandbox.spares"] = "5";
+  EXPECT_EQ(load_config(sources_)->settings.sandbox_prewarmed, 5U);
 }
 
 TEST_F(ConfigTest, WhatIsPrintedReadsBackAlike) {

@@ -143,7 +143,7 @@ def as_worker(*words, ok=True):
 SPARES = 8  # children that a zygote may have ready: an init and a job that waits, and their group
 
 
-def only_spares_are_left(*group):
+def only_prewarmed_are_left(*group):
     def members(folder):
         try:
             with open(f"{folder}/cgroup.procs") as file:
@@ -155,12 +155,12 @@ def only_spares_are_left(*group):
         left = run_groups(*group)
         return len(left) <= SPARES and all(members(each) <= 2 for each in left)
 
-    until(holds, lambda: f"groups are left that are no spares': {run_groups(*group)}")
+    until(holds, lambda: f"groups are left that are no prewarmed sandboxes': {run_groups(*group)}")
 
 
 def only_one_launcher():
     until(lambda: len(launcher_folders()) == 1, lambda: f"one launcher's groups: {launcher_folders()}")
-    only_spares_are_left()
+    only_prewarmed_are_left()
 
 
 def doctor(run):
@@ -230,7 +230,7 @@ def limits_stand_in_the_group():
     job = sleeper(300).started()
     wanted = {"memory.max": str(64 * MEBI), "memory.swap.max": "0", "memory.oom.group": "1", "pids.max": "17"}
 
-    def found():  # spares have groups, too, and come and go
+    def found():  # prewarmed sandboxes have groups, too, and come and go
         limits = []
         for group in run_groups():
             try:
@@ -447,7 +447,7 @@ def an_ordinary_user_runs_it_too():
     oom = Job("x = bytearray(400 << 20)", context=2).end()
     check(oom["detail"] == "oom", oom)
     check(launcher_folders(group), "no groups below the user's unit")
-    only_spares_are_left(group)
+    only_prewarmed_are_left(group)
     running = sleeper(2, context=2).started()
     as_worker("systemctl", "--user", "stop", UNIT)
     check(running.record()["status"] == "finished", running.record())

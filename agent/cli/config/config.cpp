@@ -49,7 +49,12 @@ class Layers {
                                 option.computed ? option.computed(host) : std::string(option.fallback), "default"});
     }
   }
-  void put(const ConfigValue& value) {
+  void put(ConfigValue value) {
+    if (const auto now = present_name(value.name); now != value.name) {
+      config_.warnings.push_back(value.source + ": " + value.name + " is called " + std::string(now) +
+                                 " now: write that; the former name will go");
+      value.name = now;
+    }
     const auto found = std::find_if(config_.values.begin(), config_.values.end(),
                                     [&](const ConfigValue& each) { return each.name == value.name; });
     if (found != config_.values.end()) *found = value;
@@ -68,11 +73,8 @@ class Layers {
     for (const auto& entry : host.environment) {
       const std::string& name = entry.first;
       if (!name.starts_with("MYCOJOBS_") || name == "MYCOJOBS_CONFIG" || name == "MYCOJOBS_TOKEN") continue;
-      const auto all = options();
-      const auto found =
-          std::find_if(all.begin(), all.end(), [&](const Option& o) { return environment_of(o) == name; });
-      if (found != all.end()) {
-        put({std::string(found->name), entry.second, name});
+      if (const auto option = option_of(name); !option.empty()) {
+        put({std::string(option), entry.second, name});
       } else {
         config_.warnings.push_back("the variable " + name + " is no option and was passed over");
       }
@@ -80,7 +82,7 @@ class Layers {
   }
   void put_flags(const FlagValues& flags) {
     for (const auto& [name, text] : flags.values) {
-      if (const Option* option = find_option(name)) put({name, text, flag_of(*option)});
+      if (find_option(present_name(name)) != nullptr) put({name, text, flag_of(name)});
     }
   }
   Result<Config> finish() {
@@ -109,6 +111,16 @@ class Layers {
   }
 
  private:
+  // Of a variable, by any name; empty: none.
+  static std::string_view option_of(const std::string& variable) {
+    for (const Option& each : options()) {
+      if (environment_of(each) == variable) return each.name;
+    }
+    for (const RenamedOption& each : renamed_options()) {
+      if (environment_of(each.before) == variable) return each.before;
+    }
+    return {};
+  }
   void warn_of_passwords() {
     struct stat info {};
     if (::stat(config_.file.c_str(), &info) != 0 || (info.st_mode & S_IROTH) == 0) return;

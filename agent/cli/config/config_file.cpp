@@ -118,8 +118,8 @@ class Reader {
   Result<void> read_table(const toml::table& table, const std::string& prefix) {
     for (const auto& [key, node] : table) {
       const std::string name = prefix + std::string(key.str());
-      if (const Option* option = find_option(name)) {
-        MJ_CHECK(read_option(*option, node));
+      if (const Option* option = find_option(present_name(name))) {
+        MJ_CHECK(read_option(*option, name, node));
       } else if (name == "ceiling") {
         MJ_CHECK(read_ceiling(0, name, node));
       } else if (name == "executors" && node.is_table()) {
@@ -147,10 +147,10 @@ class Reader {
   tl::unexpected<Error> refuse(const toml::source_region& at, const std::string& message) const {
     return fail(Code::invalid, place(path_, at) + ": " + message);
   }
-  Result<void> read_option(const Option& option, const toml::node& node) {
+  Result<void> read_option(const Option& option, const std::string& name, const toml::node& node) {
     const auto [text, expected] = typed_text(option.type, node);
-    if (!text) return refuse(node.source(), std::string(option.name) + ": is not " + std::string(expected));
-    out_.options.push_back({std::string(option.name), *text, place(path_, node.source())});
+    if (!text) return refuse(node.source(), name + ": is not " + std::string(expected));
+    out_.options.push_back({name, *text, place(path_, node.source())});
     return {};
   }
   Result<void> read_contexts(const toml::table& contexts) {

@@ -139,9 +139,9 @@ const auto kOptions = std::to_array<Option>({
      kSandbox, "cgroup:memory cgroup:pids landlock"},
     {"sandbox.uid_range", text, &S::sandbox_uid_range, "", "User ids for jobs, as base:count; empty: from /etc/subuid",
      kSandbox},
-    {"sandbox.spares", count, &S::sandbox_spares, "8",
+    {"sandbox.prewarmed", count, &S::sandbox_prewarmed, "8",
      "Prewarmed sandboxes that each script host has ready at most; 0: none", kSandbox, "", 0, 256},
-    {"sandbox.slot_runs", count, &S::sandbox_slot_runs, "500",
+    {"sandbox.reused_runs", count, &S::sandbox_reused_runs, "500",
      "Jobs of one context that a sandbox serves one after another, if each leaves nothing behind; 1: a new one each",
      kSandbox, "", 1, 1U << 20},
     {"sandbox.zygote_runs", count, &S::sandbox_zygote_runs, "5000",
@@ -274,21 +274,36 @@ struct Setter {
 
 std::span<const Option> options() { return kOptions; }
 
+std::span<const RenamedOption> renamed_options() {
+  static constexpr auto kRenamed = std::to_array<RenamedOption>({
+      {"sandbox.spares", "sandbox.prewarmed"},
+      {"sandbox.slot_runs", "sandbox.reused_runs"},
+  });
+  return kRenamed;
+}
+
+std::string_view present_name(std::string_view name) {
+  for (const RenamedOption& each : renamed_options()) {
+    if (each.before == name) return each.now;
+  }
+  return name;
+}
+
 const Option* find_option(std::string_view name) {
   const auto* found =
       std::find_if(kOptions.begin(), kOptions.end(), [&](const Option& each) { return each.name == name; });
   return found == kOptions.end() ? nullptr : found;
 }
 
-std::string flag_of(const Option& option) {
-  std::string flag = "--" + std::string(option.name);
+std::string flag_of(std::string_view name) {
+  std::string flag = "--" + std::string(name);
   std::replace_if(
       flag.begin(), flag.end(), [](char c) { return c == '.' || c == '_'; }, '-');
   return flag;
 }
 
-std::string environment_of(const Option& option) {
-  std::string name = "MYCOJOBS_" + std::string(option.name);
+std::string environment_of(std::string_view option) {
+  std::string name = "MYCOJOBS_" + std::string(option);
   for (char& c : name) c = c == '.' ? '_' : c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
   return name;
 }

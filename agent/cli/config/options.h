@@ -68,7 +68,7 @@ struct Settings {
   UidRange sandbox_uid_range;
   std::string v_compiler;
   std::vector<std::string> v_flags;
-  std::uint32_t sandbox_spares = 0, sandbox_slot_runs = 0, sandbox_zygote_runs = 0, sandbox_zygote_age_ms = 0;
+  std::uint32_t sandbox_prewarmed = 0, sandbox_reused_runs = 0, sandbox_zygote_runs = 0, sandbox_zygote_age_ms = 0;
   LogLevel log_level = LogLevel::info;
   LogFormat log_format = LogFormat::automatic;
 };
@@ -109,8 +109,16 @@ struct Option {
 
 std::span<const Option> options();
 const Option* find_option(std::string_view name);
-std::string flag_of(const Option&);         // "--job-default-timeout"
-std::string environment_of(const Option&);  // "MYCOJOBS_JOB_DEFAULT_TIMEOUT"
+// Names that options had before: read as what they are called now, with a warning.
+struct RenamedOption {
+  std::string_view before, now;
+};
+std::span<const RenamedOption> renamed_options();
+std::string_view present_name(std::string_view name);  // of an option by any name
+std::string flag_of(std::string_view name);            // "--job-default-timeout"
+std::string environment_of(std::string_view name);     // "MYCOJOBS_JOB_DEFAULT_TIMEOUT"
+inline std::string flag_of(const Option& option) { return flag_of(option.name); }
+inline std::string environment_of(const Option& option) { return environment_of(option.name); }
 bool takes_flag(const Option&, std::string_view command);
 std::string_view value_name(const Option&);  // "DURATION", for help
 

@@ -33,6 +33,11 @@ void add_options(CLI::App& app, std::string_view command, FlagValues& into) {
     added->multi_option_policy(list ? CLI::MultiOptionPolicy::Join : CLI::MultiOptionPolicy::TakeLast);
     if (list) added->delimiter(',');
   }
+  for (const RenamedOption& each : renamed_options()) {  // taken, and not in the help
+    if (!takes_flag(*find_option(each.now), command)) continue;
+    const auto keep = [&into, name = std::string(each.before)](const std::string& text) { into.values[name] = text; };
+    app.add_option_function<std::string>(flag_of(each.before), keep)->group("");
+  }
 }
 
 }  // namespace mycojobs

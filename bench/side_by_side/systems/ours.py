@@ -35,7 +35,7 @@ end
 class Mycojobs(System):
     title = "mycojobs"
     isolation = "process, namespaces, seccomp, Landlock, cgroups"
-    settings = "defaults (lease 30 s, 8 spares), 8 slots"
+    settings = "defaults (lease 30 s, 8 prewarmed), 8 slots"
     sandbox = ""  # more of the section [sandbox]
 
     def connect(self):
@@ -298,5 +298,5 @@ class Mycojobs(System):
 class MycojobsAnew(Mycojobs):
     title = "mycojobs, everything anew for each job"
     isolation = "process, namespaces, mounts, seccomp, Landlock, cgroups, all made anew"
-    settings = "sandbox.slot_runs = 1, 8 slots"
-    sandbox = "[sandbox]\nslot_runs = 1\n"
+    settings = "sandbox.reused_runs = 1, 8 slots"
+    sandbox = "[sandbox]\nreused_runs = 1\n"

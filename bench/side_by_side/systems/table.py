@@ -10,7 +10,7 @@ from .rq_system import RQ
 # -again: the killed worker itself is started again.
 SYSTEMS = {
     "mycojobs": (Mycojobs, 8, 5000, "mycojobs"),
-    "mycojobs-anew": (MycojobsAnew, 8, 1500, "mycojobs, slot_runs = 1"),
+    "mycojobs-anew": (MycojobsAnew, 8, 1500, "mycojobs, reused_runs = 1"),
     "mycojobs-again": (Mycojobs, 8, 0, "mycojobs, the same agent started again"),
     "celery": (Celery, 2, 3000, "Celery prefork, 2 processes"),
     "celery-fresh": (CeleryFresh, 2, 20, "Celery, a fresh process a task"),
