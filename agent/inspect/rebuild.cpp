@@ -81,14 +81,18 @@ Result<void> Rebuilding::mend(const JobPlaces& first) {
     if (step == Step::done) return {};
     last = step;
   }
-  report_.differences.push_back(first.job_key + ": it changes faster than it is read: left as it is now");
+  if (last == Step::moved) {
+    report_.differences.push_back(first.job_key + ": it changes faster than it is read: left as it is now");
+  }
   return {};
 }
 
 // told: what was mended of this job. What comes again is not to be mended so.
 Result<Rebuilding::Step> Rebuilding::mend_once(const JobPlaces& job, bool moved, std::vector<std::string>& told) {
   JobHistory& history = census_.jobs.at(job.job_key);
-  MJ_TRY(listing, catch_up(store_, context_, census_, job, moved, history));
+  // One that is gone may have been retired since its facts were read.
+  const bool gone = job.record_type == "none" && job.claim_type == "none";
+  MJ_TRY(listing, catch_up(store_, context_, census_, job, moved || gone, history));
   if (is_retired(job, history)) return Step::done;
   const JobSight sight = census_.sight(job, history, listing, true);
   const JobVerdict verdict = judge(sight);
