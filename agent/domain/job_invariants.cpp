@@ -12,17 +12,17 @@
 namespace mycojobs {
 namespace {
 
-using Kind = JobFix::Kind;
-using Place = JobFix::Place;
+using JobFixKind = JobFix::Kind;
+using JobPlace = JobFix::Place;
 
 constexpr std::uint64_t kRecoveryMs = 1000;  // within a lease and this, whoever watches has recovered it
 constexpr std::string_view kKept = "; its claim is kept as it is";
 
-JobFix enter(Place place, std::uint64_t score = 0) { return {Kind::enter, place, {}, score, {}}; }
-JobFix enter(Place place, std::string of) { return {Kind::enter, place, std::move(of), 0, {}}; }
-JobFix leave(Place place, std::string of = {}) { return {Kind::leave, place, std::move(of), 0, {}}; }
-JobFix words_of(Kind kind, Fields words) { return {kind, Place::none, {}, 0, std::move(words)}; }
-JobFix to_queue(std::string why) { return {Kind::enqueue, Place::none, std::move(why), 0, {}}; }
+JobFix enter(JobPlace place, std::uint64_t score = 0) { return {JobFixKind::enter, place, {}, score, {}}; }
+JobFix enter(JobPlace place, std::string of) { return {JobFixKind::enter, place, std::move(of), 0, {}}; }
+JobFix leave(JobPlace place, std::string of = {}) { return {JobFixKind::leave, place, std::move(of), 0, {}}; }
+JobFix with_words(JobFixKind kind, Fields words) { return {kind, JobPlace::none, {}, 0, std::move(words)}; }
+JobFix to_queue(std::string why) { return {JobFixKind::enqueue, JobPlace::none, std::move(why), 0, {}}; }
 
 // How the scripts read a priority: a whole number from -100 to 100, else none.
 std::string valid_priority(std::string_view text) {
@@ -124,7 +124,7 @@ JobVerdict JobJudging::run() {
     return std::move(out_);
   }
   if (*state != JobState::none && claimed("priority").empty()) {
-    besides(words_of(Kind::set_claim, {{"priority", valid_priority(written("priority"))}}));
+    besides(with_words(JobFixKind::set_claim, {{"priority", valid_priority(written("priority"))}}));
   }
   check_places(*state);
   check_dependencies();
@@ -133,7 +133,7 @@ JobVerdict JobJudging::run() {
   check_wait(*state);
   if (has_record() && !job_.in_jobs) {
     // One that another client has pushed, and nobody has seen yet, needs not stand there.
-    const JobFix fix = enter(Place::jobs, moment_us());
+    const JobFix fix = enter(JobPlace::jobs, moment_us());
     if (*state == JobState::none) {
       besides(fix);
     } else {
@@ -157,7 +157,7 @@ std::uint64_t JobJudging::moment_us() const {
 
 bool JobJudging::check_claim() {
   if (job_.claim_type != "hash" && job_.claim_type != "none") {
-    std::vector<JobFix> fixes{{Kind::delete_claim}};
+    std::vector<JobFix> fixes{{JobFixKind::delete_claim}};
     if (trusted_) {
       const auto more = claim_from_facts();
       fixes.insert(fixes.end(), more.begin(), more.end());
@@ -226,16 +226,16 @@ std::vector<JobFix> JobJudging::claim_from_facts() const {
   }
   if (claimed("priority").empty()) set.emplace_back("priority", valid_priority(written("priority")));
   std::vector<JobFix> fixes;
-  if (!drop.empty()) fixes.push_back(words_of(Kind::drop_claim, std::move(drop)));
-  fixes.push_back(words_of(Kind::set_claim, std::move(set)));
-  if (truth_.state == word(JobState::live)) fixes.push_back({Kind::lease});
+  if (!drop.empty()) fixes.push_back(with_words(JobFixKind::drop_claim, std::move(drop)));
+  fixes.push_back(with_words(JobFixKind::set_claim, std::move(set)));
+  if (truth_.state == word(JobState::live)) fixes.push_back({JobFixKind::lease});
   return fixes;
 }
 
 // Its facts have gaps or are in disorder: a new one says what its claim says.
 std::vector<JobFix> JobJudging::restored() const {
   if (claim_.state.empty() || !parse_job_state(claim_.state)) return {};
-  JobFix fix{Kind::restore};
+  JobFix fix{JobFixKind::restore};
   for (const std::uint64_t revision : sight_.history.folded.revisions) {
     fix.of += (fix.of.empty() ? "" : " ") + number(revision);
   }
@@ -287,9 +287,9 @@ void JobJudging::check_claim_facts() {
   }
   if (differences.empty()) return;
   std::vector<JobFix> fixes;
-  if (!drop.empty()) fixes.push_back(words_of(Kind::drop_claim, std::move(drop)));
-  if (!set.empty()) fixes.push_back(words_of(Kind::set_claim, std::move(set)));
-  if (truth_.state == word(JobState::live)) fixes.push_back({Kind::lease});
+  if (!drop.empty()) fixes.push_back(with_words(JobFixKind::drop_claim, std::move(drop)));
+  if (!set.empty()) fixes.push_back(with_words(JobFixKind::set_claim, std::move(set)));
+  if (truth_.state == word(JobState::live)) fixes.push_back({JobFixKind::lease});
   add("claim-facts", "has a claim with " + differences, std::move(fixes));
 }
 
@@ -299,9 +299,9 @@ void JobJudging::check_listing() {
   const Fields should = trusted_ ? wanted() : Fields{};
   const std::string_view revisions = field_of(should, "revs");
   if (trusted_ && claimed("revs") != revisions) {
-    fixes.push_back(words_of(Kind::set_claim, {{"revs", std::string(revisions)}}));
+    fixes.push_back(with_words(JobFixKind::set_claim, {{"revs", std::string(revisions)}}));
   } else if (claim_.state.empty() && !sight_.listing.foreign.empty()) {
-    fixes.push_back(words_of(Kind::drop_claim, {{"revs", ""}}));
+    fixes.push_back(with_words(JobFixKind::drop_claim, {{"revs", ""}}));
   }
   if (!sight_.listing.foreign.empty()) {
     add("claim-facts", "has a claim that lists " + first_of(sight_.listing.foreign) + ", no fact of it", fixes);
@@ -344,7 +344,7 @@ void JobJudging::check_places(JobState state) {
   }
   if (job_.in_priority && state != JobState::queued) {
     add("two-places", "is " + shown(word(state)) + " and also prioritised in " + shown(sight_.queue),
-        {leave(Place::priority, sight_.queue)});
+        {leave(JobPlace::priority, sight_.queue)});
   }
   if (state == JobState::queued) check_queued();
   if (state == JobState::held && job_.slot_free && has_record()) {
@@ -356,15 +356,15 @@ void JobJudging::check_places(JobState state) {
 std::vector<JobFix> JobJudging::place_fixes(JobState state) const {
   switch (state) {
     case JobState::delayed:
-      return {enter(Place::delayed, std::max<std::uint64_t>(sight_.history.folded.due_ms, 1))};
+      return {enter(JobPlace::delayed, std::max<std::uint64_t>(sight_.history.folded.due_ms, 1))};
     case JobState::prerequisites:
-      return {enter(Place::prerequisites, job_.now_ms)};
+      return {enter(JobPlace::prerequisites, job_.now_ms)};
     case JobState::ended:
-      return {enter(Place::ended, std::max<std::uint64_t>(truth_.ended_ms, 1))};
+      return {enter(JobPlace::ended, std::max<std::uint64_t>(truth_.ended_ms, 1))};
     case JobState::held: {
       const std::string key(written("concurrency_key"));
       if (!job_.limited) return {};  // nothing holds it: its slot is free
-      return {words_of(Kind::set_claim, {{"held", key}}), enter(Place::held, key)};
+      return {with_words(JobFixKind::set_claim, {{"held", key}}), enter(JobPlace::held, key)};
     }
     default:
       return {};  // of dependencies: check_dependencies()
@@ -374,14 +374,14 @@ std::vector<JobFix> JobJudging::place_fixes(JobState state) const {
 // What takes it out of the place of a state.
 std::vector<JobFix> JobJudging::displace_fixes(JobState state) const {
   std::vector<JobFix> fixes;
-  if (state == JobState::delayed) fixes.push_back(leave(Place::delayed));
-  if (state == JobState::prerequisites) fixes.push_back(leave(Place::prerequisites));
-  if (state == JobState::ended) fixes.push_back(leave(Place::ended));
+  if (state == JobState::delayed) fixes.push_back(leave(JobPlace::delayed));
+  if (state == JobState::prerequisites) fixes.push_back(leave(JobPlace::prerequisites));
+  if (state == JobState::ended) fixes.push_back(leave(JobPlace::ended));
   if (state == JobState::waiting) {
-    for (const std::string& dep : job_.waits_for) fixes.push_back(leave(Place::waits, dep));
+    for (const std::string& dep : job_.waits_for) fixes.push_back(leave(JobPlace::waits, dep));
   }
   if (state == JobState::held) {
-    for (const std::string& key : job_.held_by) fixes.push_back(leave(Place::held, key));
+    for (const std::string& key : job_.held_by) fixes.push_back(leave(JobPlace::held, key));
   }
   return fixes;
 }
@@ -391,16 +391,16 @@ void JobJudging::check_queued() {
   const bool prioritised = has_priority();
   if (!job_.in_priority && !job_.missing && entries == 0) {
     add("no-place", "is queued and not in " + shown(sight_.queue),
-        {enter(prioritised ? Place::priority : Place::queue, sight_.queue)});
+        {enter(prioritised ? JobPlace::priority : JobPlace::queue, sight_.queue)});
   }
   if (job_.in_priority && !prioritised) {
-    std::vector<JobFix> fixes{leave(Place::priority, sight_.queue)};
-    if (entries == 0) fixes.insert(fixes.begin(), enter(Place::queue, sight_.queue));
+    std::vector<JobFix> fixes{leave(JobPlace::priority, sight_.queue)};
+    if (entries == 0) fixes.insert(fixes.begin(), enter(JobPlace::queue, sight_.queue));
     add("entry-second", "has no priority and is prioritised in " + shown(sight_.queue), std::move(fixes));
   }
   if (prioritised && !job_.in_priority && sight_.in_queue.value_or(0) > 0) {  // it runs, but not in its turn
-    besides(enter(Place::priority, sight_.queue));
-    besides(leave(Place::queue, sight_.queue));
+    besides(enter(JobPlace::priority, sight_.queue));
+    besides(leave(JobPlace::queue, sight_.queue));
   }
 }
 
@@ -414,7 +414,7 @@ void JobJudging::check_dependencies() {
   for (const JobPlaces::Dependency& dep : job_.dependencies) {
     if (dep.ended && dep.waited) {
       if (over == nullptr) over = &dep;
-      fixes.push_back(leave(Place::waits, dep.job));
+      fixes.push_back(leave(JobPlace::waits, dep.job));
     }
     open = open || (dep.asked && !dep.ended);
   }
@@ -426,18 +426,18 @@ void JobJudging::check_dependencies() {
   }
   for (const JobPlaces::Dependency& dep : job_.dependencies) {
     if (!dep.asked || dep.ended || (dep.waited && dep.wakes)) continue;
-    add("no-place", "is waiting, and nothing says that it waits for " + dep.job, {enter(Place::waits, dep.job)});
+    add("no-place", "is waiting, and nothing says that it waits for " + dep.job, {enter(JobPlace::waits, dep.job)});
   }
 }
 
 void JobJudging::check_lease(JobState state) {
   if (state != JobState::live) {
     if (job_.lease_until_ms) {
-      add("lease-index", "is " + shown(word(state)) + " and stands among the leases", {leave(Place::leases)});
+      add("lease-index", "is " + shown(word(state)) + " and stands among the leases", {leave(JobPlace::leases)});
     }
     return;
   }
-  const std::vector<JobFix> whole{{Kind::lease}};
+  const std::vector<JobFix> whole{{JobFixKind::lease}};
   if (!job_.lease_until_ms) return add("lease-index", "is live and its lease is not among the leases", whole);
   if (*job_.lease_until_ms != claim_.until_ms) {  // which is right nobody knows
     return add("lease-index",
@@ -452,9 +452,9 @@ void JobJudging::check_lease(JobState state) {
 
 void JobJudging::check_slot(JobState state) {
   if (state == JobState::live) return check_own_slot();
-  const JobFix forget = words_of(Kind::drop_claim, {{"ckey", ""}});
+  const JobFix forget = with_words(JobFixKind::drop_claim, {{"ckey", ""}});
   std::vector<JobFix> fixes;
-  for (const std::string& key : job_.slots) fixes.push_back(leave(Place::slots, key));
+  for (const std::string& key : job_.slots) fixes.push_back(leave(JobPlace::slots, key));
   const bool noted = has_record() && !claimed("ckey").empty();
   if (noted) fixes.push_back(forget);
   if (fixes.empty()) return;
@@ -471,17 +471,17 @@ void JobJudging::check_own_slot() {
   const auto takes = [&](const std::string& each) {
     return !each.empty() && std::find(job_.slots.begin(), job_.slots.end(), each) != job_.slots.end();
   };
-  const JobFix note =
-      key.empty() ? words_of(Kind::drop_claim, {{"ckey", ""}}) : words_of(Kind::set_claim, {{"ckey", key}});
+  const JobFix note = key.empty() ? with_words(JobFixKind::drop_claim, {{"ckey", ""}})
+                                  : with_words(JobFixKind::set_claim, {{"ckey", key}});
   if (!noted.empty() && noted != key) {
     std::vector<JobFix> fixes{note};
-    if (takes(noted)) fixes.push_back(leave(Place::slots, noted));
+    if (takes(noted)) fixes.push_back(leave(JobPlace::slots, noted));
     add("slot-stray", "runs, and its claim takes a slot of " + shown(noted), std::move(fixes));
   }
   if (key.empty()) return;
   if (!takes(key)) {
     return add("slot-missing", "runs without a slot of its concurrency key " + shown(key),
-               {enter(Place::slots, key), note});
+               {enter(JobPlace::slots, key), note});
   }
   if (noted.empty()) besides(note);
 }
@@ -493,16 +493,16 @@ void JobJudging::check_wait(JobState state) {
   const bool runs_later =
       state != JobState::none && state != JobState::planned && state != JobState::live && state != JobState::ended;
   const bool limited = wait > 0 && never_ran && runs_later;
-  const JobFix note = words_of(Kind::set_claim, {{"overdue", "1"}});
+  const JobFix note = with_words(JobFixKind::set_claim, {{"overdue", "1"}});
   if (limited && !job_.wait_until_ms) {
     const std::uint64_t from = std::max(written_number("queued_ms"), written_number("run_at_ms"));
     add("wait-unwatched", "is " + shown(word(state)) + " and nobody will see when it has waited too long",
-        {enter(Place::overdue, from + wait), note});
+        {enter(JobPlace::overdue, from + wait), note});
   } else if (limited && claimed("overdue").empty()) {
     besides(note);
   } else if (!limited && job_.wait_until_ms) {
     add("wait-unwatched", "is " + shown(word(state)) + " and stands among those whose wait is limited",
-        {leave(Place::overdue)});
+        {leave(JobPlace::overdue)});
   }
 }
 
@@ -512,7 +512,7 @@ void JobJudging::check_entries(JobState state) {
   const bool dropped = (state != JobState::queued && state != JobState::none) || bare_end;
   if (dropped && entries > 0 && !claim_.leftover) {
     std::vector<JobFix> fixes;
-    if (!bare_end) fixes.push_back(leave(Place::queue, sight_.queue));
+    if (!bare_end) fixes.push_back(leave(JobPlace::queue, sight_.queue));
     add("entry-second",
         "is " + (bare_end ? std::string("over") : shown(word(state))) + " and stands in " + shown(sight_.queue) +
             ": a client pushed it once more; the entry will be dropped",
@@ -544,9 +544,9 @@ void JobJudging::check_bare() {
   // In a queue other than its script type names: whoever serves that one will take it.
   std::vector<JobFix> fixes;
   if (status != word(JobStatus::dispatched) && !sight_.other_entries) {
-    fixes.push_back(words_of(Kind::set_record, {{"status", std::string(word(JobStatus::dispatched))}}));
+    fixes.push_back(with_words(JobFixKind::set_record, {{"status", std::string(word(JobStatus::dispatched))}}));
   }
-  if (!queued) fixes.push_back(enter(Place::queue, sight_.queue));
+  if (!queued) fixes.push_back(enter(JobPlace::queue, sight_.queue));
   if (status == "started") {
     add("started-unclaimed", "has a record that says started, and no claim", std::move(fixes));
   } else if (!queued) {
@@ -563,7 +563,7 @@ void JobJudging::check_record(JobState state) {
   if (job_.record_type == "none") return check_no_record(state);
   if (job_.record_type != "hash") {
     return add("record-type", "is a " + shown(job_.record_type) + ": another client wrote it",
-               job_.in_jobs ? std::vector<JobFix>{leave(Place::jobs)} : std::vector<JobFix>{});
+               job_.in_jobs ? std::vector<JobFix>{leave(JobPlace::jobs)} : std::vector<JobFix>{});
   }
   std::uint64_t epoch = 0;
   if (parse_u64(written("epoch"), epoch) && epoch > truth_.epoch) {
@@ -581,10 +581,10 @@ void JobJudging::check_record(JobState state) {
 // A live job's is its owner's to write again.
 void JobJudging::check_no_record(JobState state) {
   std::vector<JobFix> fixes;
-  if (job_.in_jobs) fixes.push_back(leave(Place::jobs));
+  if (job_.in_jobs) fixes.push_back(leave(JobPlace::jobs));
   if (state == JobState::ended && fixes.empty()) return;
   if (state != JobState::ended && state != JobState::live) {
-    fixes = {{Kind::finish, Place::none, "its record was deleted", 0, {}}};
+    fixes = {{JobFixKind::finish, JobPlace::none, "its record was deleted", 0, {}}};
   }
   add("record-gone", "is " + std::string(word(state)) + " and its record was deleted", std::move(fixes));
 }
@@ -598,7 +598,7 @@ void JobJudging::check_record_words(JobState state) {
   if (status == should && (!ended || detail == truth_.detail)) return;
   Fields words{{"status", should}};
   if (ended) words.emplace_back("detail", truth_.detail);
-  const std::vector<JobFix> fixes{words_of(Kind::set_record, std::move(words))};
+  const std::vector<JobFix> fixes{with_words(JobFixKind::set_record, std::move(words))};
   if (status == "started" && state != JobState::live) {
     return add("started-unclaimed", "has a record that says started, and is " + std::string(word(state)), fixes);
   }
@@ -608,14 +608,14 @@ void JobJudging::check_record_words(JobState state) {
       fixes);
 }
 
-bool sends_on(const JobFix& fix) { return fix.kind == Kind::enqueue || fix.kind == Kind::finish; }
+bool sends_on(const JobFix& fix) { return fix.kind == JobFixKind::enqueue || fix.kind == JobFixKind::finish; }
 // The claim first, on which the rest stands; last what says what the claim says then.
 int rank_of(const JobFix& fix) {
-  if (fix.kind == Kind::delete_claim) return 0;
-  if (fix.kind == Kind::set_claim || fix.kind == Kind::drop_claim) return 1;
-  return fix.kind == Kind::restore ? 4 : sends_on(fix) ? 3 : 2;
+  if (fix.kind == JobFixKind::delete_claim) return 0;
+  if (fix.kind == JobFixKind::set_claim || fix.kind == JobFixKind::drop_claim) return 1;
+  return fix.kind == JobFixKind::restore ? 4 : sends_on(fix) ? 3 : 2;
 }
-bool is_of_claim(const JobFix& fix) { return rank_of(fix) <= 1 || fix.kind == Kind::lease; }
+bool is_of_claim(const JobFix& fix) { return rank_of(fix) <= 1 || fix.kind == JobFixKind::lease; }
 
 }  // namespace
 

@@ -3,8 +3,8 @@
 // so that jobs that move while it reads are no findings.
 //
 // Not seen: members of indexes that name neither a record nor a claim, a lease or a fact (the port does not list them;
-// they are dropped when they are met); of jobs that wait for others, what does not look wrong at first sight (a rebuild looks
-// at each of them as a whole).
+// they are dropped when they are met); of jobs that wait for others, what does not look wrong at first sight (a rebuild
+// looks at each of them as a whole).
 #pragma once
 
 #include <cstdint>

@@ -52,8 +52,7 @@ class FlowsVerify : public FlowContract {
         next.ends.push_back({key, {{"status", "error"}, {"detail", effect.detail}}});
     }
     state_ = decided->state;
-    next.record = {
-        {"status", std::string(word(state_.status))}, {"detail", state_.detail}, {"error", state_.error}};
+    next.record = {{"status", std::string(word(state_.status))}, {"detail", state_.detail}, {"error", state_.error}};
     next.ended = state_.status == FlowStatus::finished || state_.status == FlowStatus::error;
     next.checkpoint = checkpoint(plan_, state_);
     const auto done = flows_->commit(next);
