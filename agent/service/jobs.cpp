@@ -1,7 +1,6 @@
 #include "service/jobs.h"
 
 #include "domain/codec.h"
-#include "domain/prerequisites.h"
 #include "domain/sender.h"
 #include "domain/utf8.h"
 #include "store/keys.h"
@@ -129,14 +128,7 @@ Result<Job> retry_job(const Caller& by, Store& store, const std::string& key) {
   return afterwards(by, store, key, std::move(before));
 }
 
-Result<void> check(const AnswerJob& wish) {
-  if (is_approval_name(wish.name)) return check_length("comment", wish.comment, kMaxComment);
-  return fail(Code::invalid,
-              "name: " + shown(wish.name) + " is no name of an approval: 1 to 64 letters, digits, '.', '_' and '-'");
-}
-
 Result<AnsweredJob> answer_job(const Caller& by, Store& store, const AnswerJob& wish) {
-  MJ_CHECK(check(wish));
   MJ_TRY(before, look_at_job(by, store, Action::answer, wish.key));
   const PrerequisiteAnswer said{wish.name, wish.approved, by.actor, wish.comment};
   MJ_TRY(changed, answer_prerequisite(store, by.context, wish.key, said));

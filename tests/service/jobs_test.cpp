@@ -79,11 +79,11 @@ TEST_F(JobService, WhatIsAnothersAndWhatIsNotThereAreRefusedAlike) {
   EXPECT_EQ(cancelled->detail, "cancelled");
 }
 
-TEST_F(JobService, AnAnswerIsCheckedBeforeAnythingIsAsked) {
+TEST_F(JobService, AnAnswerIsForWhoMaySteerTheJobAndHasAName) {
   const std::string key = waiting();
   EXPECT_THAT(message(answer_job(operator_, *store_, {key, "a b"})), StartsWith("name: "));
   EXPECT_EQ(outcome(answer_job(operator_, *store_, {key, "ok", true, std::string(4097, 'x')})), "too_large");
-  EXPECT_EQ(outcome(answer_job(stranger_, *store_, {key, "a b"})), "invalid");
+  EXPECT_EQ(outcome(answer_job(stranger_, *store_, {key, "a b"})), "denied") << "rights come first";
   EXPECT_EQ(outcome(answer_job(reader_, *store_, {key, "ok"})), "denied");
 }
 
