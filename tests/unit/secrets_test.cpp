@@ -6,6 +6,7 @@
 
 #include <filesystem>
 
+#include "base/log.h"
 #include "support/hand_clock.h"
 #include "support/process.h"
 
@@ -29,6 +30,7 @@ class SecretsTest : public ::testing::Test {
   // What the log says while this is called.
   std::string log_of(const std::function<void()>& call) {
     ::testing::internal::CaptureStderr();
+    init_log(LogLevel::warn, LogFormat::text);  // whatever another test has left
     call();
     return ::testing::internal::GetCapturedStderr();
   }
