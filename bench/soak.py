@@ -67,7 +67,7 @@ def drain(load):
 
 
 def leftovers(agent, watch):
-    """Of a system at rest: what should not be there. Spares are."""
+    """Of a system at rest: what should not be there. Prewarmed sandboxes are."""
     deadline = time.monotonic() + 15
     while True:
         series, leases = watch.sample(), agent.redis.call("ZCARD", "mj:leases")

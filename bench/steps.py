@@ -38,7 +38,7 @@ def main():
     jobs = parser.parse_args().jobs
     slot, anew = medians(receipts(jobs)), medians(receipts(jobs, "--sandbox-slot-runs", "1"))
     print("| step, us | in a slot that has served | everything anew |\n|---|---|---|")
-    for step in sorted(anew, key=lambda step: (step in ("wall", "CPU", "spare"), -anew[step])):
+    for step in sorted(anew, key=lambda step: (step in ("wall", "CPU", "prewarmed"), -anew[step])):
         print(f"| {step} | {slot[step]:.0f} |" if step in slot else f"| {step} | - |", f"{anew[step]:.0f} |")
 
 

@@ -28,7 +28,7 @@ namespace {
 constexpr std::uint32_t kFirstJobUid = 1000;
 // The step of Outcome::setup that says that the run was given a sandbox that had been set up before: how long it waited
 // for it. The name is older than the word.
-constexpr const char* kPrewarmedStep = "spare";
+constexpr const char* kPrewarmedStep = "prewarmed";
 
 constexpr std::uint64_t kSetUpMs = 30000;  // of a prewarmed sandbox: a run has its own limit
 

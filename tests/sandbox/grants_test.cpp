@@ -171,25 +171,27 @@ TEST(PrewarmedSandbox, ServeRunsThatAreLikeTheOthersAndAreThemselvesAlone) {
     EXPECT_TRUE(ran.answer("getpid").ends_with(" of 1")) << ran.answer("getpid");
     EXPECT_EQ(ran.answer("list /tmp"), "mine");
     EXPECT_EQ(ran.answer("list /proc/self/fd"), "0 1 2 3");
-    return has_step(ran.outcome, "spare");
+    return has_step(ran.outcome, "prewarmed");
   }));
 }
 
 TEST(PrewarmedSandbox, RunThatDiffersIsSetUpForItself) {
   OwnSandbox own = own_sandbox();
-  ASSERT_TRUE(eventually([&] { return has_step(run_attempts(*own.sandbox, spec_with(), "getpid").outcome, "spare"); }));
+  ASSERT_TRUE(
+      eventually([&] { return has_step(run_attempts(*own.sandbox, spec_with(), "getpid").outcome, "prewarmed"); }));
   RunSpec spec = spec_with();
   spec.limits.open_files = 40;
   const Ran ran = run_attempts(*own.sandbox, spec, "descriptors");
-  EXPECT_FALSE(has_step(ran.outcome, "spare"));
+  EXPECT_FALSE(has_step(ran.outcome, "prewarmed"));
   EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason << ran.err;
   // Many of the new kind: the prewarmed ones become like them.
-  EXPECT_TRUE(eventually([&] { return has_step(run_attempts(*own.sandbox, spec, "getpid").outcome, "spare"); }));
+  EXPECT_TRUE(eventually([&] { return has_step(run_attempts(*own.sandbox, spec, "getpid").outcome, "prewarmed"); }));
 }
 
 TEST(PrewarmedSandbox, ClocksBeginWithTheRun) {
   OwnSandbox own = own_sandbox();
-  ASSERT_TRUE(eventually([&] { return has_step(run_attempts(*own.sandbox, spec_with(), "getpid").outcome, "spare"); }));
+  ASSERT_TRUE(
+      eventually([&] { return has_step(run_attempts(*own.sandbox, spec_with(), "getpid").outcome, "prewarmed"); }));
   ::usleep(400'000);
   EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(300), "getpid").outcome.status), "ok");
   EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(300), "sleep 60000").outcome.status), "timeout_wall");
@@ -202,13 +204,15 @@ TEST(PrewarmedSandbox, SmallRunThatComesFirstSpoilsThemForNobody) {
   RunSpec small = spec_with();
   small.limits.memory_bytes = 4U << 20;
   run_attempts(*own.sandbox, small, "getpid");
-  EXPECT_TRUE(eventually([&] { return has_step(run_attempts(*own.sandbox, spec_with(), "getpid").outcome, "spare"); }));
+  EXPECT_TRUE(
+      eventually([&] { return has_step(run_attempts(*own.sandbox, spec_with(), "getpid").outcome, "prewarmed"); }));
 }
 
 // Killed while it waits: the next run must not be lost for it.
 TEST(PrewarmedSandbox, DeathOfOneIsNobodysLoss) {
   OwnSandbox own = own_sandbox();
-  ASSERT_TRUE(eventually([&] { return has_step(run_attempts(*own.sandbox, spec_with(), "getpid").outcome, "spare"); }));
+  ASSERT_TRUE(
+      eventually([&] { return has_step(run_attempts(*own.sandbox, spec_with(), "getpid").outcome, "prewarmed"); }));
   for (int i = 0; i < 20; ++i) {
     for (const pid_t zygote : children_of(own.launcher)) {
       for (const pid_t init : children_of(zygote)) {
