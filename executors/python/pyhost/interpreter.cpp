@@ -17,6 +17,7 @@
 #include "executors/python/hosts.h"
 #include "executors/python/pyhost/heap.h"
 #include "executors/python/pyhost/job_steps.h"
+#include "executors/python/pyhost/own_source.h"
 #include "executors/python/pyhost/preload.h"
 #include "executors/python/pyhost/pyhost.h"
 
@@ -171,17 +172,6 @@ void warm_job_module(const py::dict& globals) {
 }
 
 }  // namespace
-
-void run_source(const char* source, const py::dict& globals) {
-  // A script may change builtins: our files have a copy.
-  if (!globals.contains("__builtins__"))
-    globals["__builtins__"] = py::module_::import("builtins").attr("__dict__").attr("copy")();
-  globals["__name__"] = "mycojobs_host";
-  const auto code = py::reinterpret_steal<py::object>(Py_CompileString(source, "<mycojobs>", Py_file_input));
-  if (!code || !py::reinterpret_steal<py::object>(PyEval_EvalCode(code.ptr(), globals.ptr(), globals.ptr()))) {
-    throw py::error_already_set();
-  }
-}
 
 void install_signals() {
   for (const auto& [signal, action] : saved_signals()) ::sigaction(signal, &action, nullptr);

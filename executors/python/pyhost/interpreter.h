@@ -10,9 +10,6 @@ namespace mycojobs {
 
 void install_signals();  // as python3 has them: SIGINT, SIGPIPE, SIGXFSZ
 
-// Runs one of our own files of Python, which are texts of the program, and fills a namespace with what it defines.
-void run_source(const char* source, const pybind11::dict& globals);
-
 // What job.py may call, as a dict of its globals: send, cancelled, kinds of frames. Lives in run_job.cpp.
 pybind11::dict job_services();
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "executors/python/hosts.h"
-#include "executors/python/pyhost/interpreter.h"
+#include "executors/python/pyhost/own_source.h"
 
 namespace py = pybind11;
 
