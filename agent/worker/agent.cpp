@@ -28,6 +28,7 @@ Agent::Agent(Parts& parts, WorkerSettings settings)
 Result<std::unique_ptr<Agent>> Agent::start(Parts parts, WorkerSettings settings) {
   std::unique_ptr<Agent> agent(new Agent(parts, std::move(settings)));
   MJ_CHECK(agent->open(parts));
+  agent->intake_->begin();  // now that all whom its jobs come by know one another
   return agent;
 }
 

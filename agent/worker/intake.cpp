@@ -73,6 +73,9 @@ Intake::Intake(Parts parts, const Clock& clock, StoreHealth& health, StoreServer
   for (const Executor* executor : parts_.executors) {
     for (const std::string& type : executor->script_types()) by_type_.emplace(type, executor);
   }
+}
+
+void Intake::begin() {
   thread_ = std::thread([this] { loop(); });
 }
 

@@ -47,6 +47,7 @@ class Intake {
   Intake(Parts, const Clock&, StoreHealth&, StoreServers&, const WorkerSettings&, const std::string& instance,
          Callbacks);
   ~Intake() { stop(); }
+  void begin();  // its thread: what it takes comes back to settled(), by way of the callbacks
   void stop();
 
   void settled(std::uint32_t jobs);              // any thread: so many of them need us no more
