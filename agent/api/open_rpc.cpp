@@ -5,6 +5,7 @@
 #include "api/rpc.h"
 #include "api/shapes.h"
 #include "base/version.h"
+#include "domain/enums.h"
 
 namespace mycojobs::api {
 namespace {
@@ -47,12 +48,10 @@ json method_of(const Method& method) {
 
 json errors() {
   json all = json::object();
-  const std::pair<Code, const char*> rows[] = {{Code::invalid, "invalid"},         {Code::not_found, "not_found"},
-                                               {Code::conflict, "conflict"},       {Code::denied, "denied"},
-                                               {Code::unavailable, "unavailable"}, {Code::too_large, "too_large"},
-                                               {Code::unsupported, "unsupported"}};
-  for (const auto& [code, word] : rows) {
-    all[word] = {{"code", rpc_code(code)}, {"message", word}, {"data", {{"word", word}}}};
+  for (const Code code : {Code::invalid, Code::not_found, Code::conflict, Code::denied, Code::unavailable,
+                          Code::too_large, Code::unsupported}) {
+    const std::string name(word(code));
+    all[name] = {{"code", rpc_code(code)}, {"message", name}, {"data", {{"word", name}}}};
   }
   return all;
 }

@@ -7,6 +7,7 @@
 #include "api/params.h"
 #include "base/log.h"
 #include "domain/codec.h"
+#include "domain/enums.h"
 
 namespace mycojobs::api {
 namespace {
@@ -19,19 +20,19 @@ constexpr int kParseError = -32700, kInvalidRequest = -32600, kMethodNotFound = 
 struct CodeRow {
   Code code;
   int rpc;
-  std::string_view word, remedy;
+  std::string_view remedy;
 };
 constexpr CodeRow kCodes[] = {
-    {Code::invalid, kInvalidParams, "invalid", "mend the parameter that the message names and call again"},
-    {Code::not_found, -32001, "not_found", "check the id and the context"},
-    {Code::conflict, -32002, "conflict", "read the present state, then decide whether to call again"},
-    {Code::denied, -32003, "denied", "ask an admin of the context for the right, or call with another token"},
-    {Code::unavailable, -32004, "unavailable", "call again in a moment"},
-    {Code::too_large, -32005, "too_large", "send less than the limit that the message names"},
-    {Code::unsupported, -32006, "unsupported", "the message names what this host or server lacks"},
-    {Code::stale_claim, -32007, "stale_claim", "the job has gone on to somebody else: stop"},
-    {Code::io, kInternalError, "io", "the log of the server says more"},
-    {Code::internal, kInternalError, "internal", "the log of the server says more"},
+    {Code::invalid, kInvalidParams, "mend the parameter that the message names and call again"},
+    {Code::not_found, -32001, "check the id and the context"},
+    {Code::conflict, -32002, "read the present state, then decide whether to call again"},
+    {Code::denied, -32003, "ask an admin of the context for the right, or call with another token"},
+    {Code::unavailable, -32004, "call again in a moment"},
+    {Code::too_large, -32005, "send less than the limit that the message names"},
+    {Code::unsupported, -32006, "the message names what this host or server lacks"},
+    {Code::stale_claim, -32007, "the job has gone on to somebody else: stop"},
+    {Code::io, kInternalError, "the log of the server says more"},
+    {Code::internal, kInternalError, "the log of the server says more"},
 };
 
 const CodeRow& row_of(Code code) {
@@ -126,12 +127,12 @@ class Dispatch {
       if (result) return {{"jsonrpc", "2.0"}, {"id", id}, {"result", std::move(*result)}};
       const Error& error = result.error();
       const CodeRow& row = row_of(error.code);
-      return refusal(id, row.rpc, error.message, row.word, field_of(error.message, method), row.remedy);
+      return refusal(id, row.rpc, error.message, word(row.code), field_of(error.message, method), row.remedy);
     } catch (const std::exception& bug) {  // a bug of ours ends one call, not the server
       log(LogLevel::error, "api", "{}: {}", method.name, bug.what());
     }
     const CodeRow& row = row_of(Code::internal);
-    return refusal(id, row.rpc, "the call failed inside the server", row.word, "", row.remedy);
+    return refusal(id, row.rpc, "the call failed inside the server", word(row.code), "", row.remedy);
   }
 
   const Rpc& rpc_;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "domain/codec.h"
+#include "domain/enums.h"
 
 namespace mycojobs {
 namespace {
@@ -128,14 +129,6 @@ namespace {
 
 bool json_errors = false;
 
-std::string_view word_of(Code code) {
-  static constexpr std::array<std::string_view, 10> kWords{"invalid", "not_found",   "conflict",    "stale_claim",
-                                                           "denied",  "unavailable", "unsupported", "too_large",
-                                                           "io",      "internal"};
-  const auto index = static_cast<std::size_t>(code);
-  return index < kWords.size() ? kWords[index] : "internal";
-}
-
 }  // namespace
 
 void complain_in_json() { json_errors = true; }
@@ -145,7 +138,7 @@ int complain(const Error& error) { return complain(error, exit_code(error)); }
 
 int complain(const Error& error, int exit) {
   if (json_errors) {
-    const nlohmann::json told = {{"code", word_of(error.code)}, {"message", error.message}, {"exit", exit}};
+    const nlohmann::json told = {{"code", word(error.code)}, {"message", error.message}, {"exit", exit}};
     say(dump_json({{"error", told}}));
     return exit;
   }

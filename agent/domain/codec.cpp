@@ -159,4 +159,11 @@ MJ_JSON(Log);
 #undef MJ_HASH
 #undef MJ_JSON
 
+std::string_view field_of(const Fields& fields, std::string_view name) {
+  for (const auto& [each, value] : fields) {
+    if (each == name) return value;
+  }
+  return {};
+}
+
 }  // namespace mycojobs

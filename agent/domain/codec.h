@@ -48,6 +48,7 @@ std::string dump_json(const nlohmann::json&, int indent = -1);
 // What must hold beyond types before a job may run: ids above 0, script and script_type present, timeout not 0,
 // names in env_vars without '=' or NUL, ... Empty: fine.
 std::vector<FieldProblem> validate(const Job&);
-std::string join(const std::vector<FieldProblem>&);  // one line
+std::string_view field_of(const Fields&, std::string_view name);  // empty: it is not there
+std::string join(const std::vector<FieldProblem>&);               // one line
 
 }  // namespace mycojobs

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "base/ids.h"
+#include "domain/codec.h"
 #include "domain/utf8.h"
 
 namespace mycojobs {
@@ -212,12 +213,7 @@ constexpr auto kParkings = std::to_array<Parking>({{"dependencies", JobState::wa
                                                    {"held", JobState::held, "held"},
                                                    {"delayed", JobState::delayed, "delayed"}});
 
-std::string_view text(const Fact& fact, std::string_view name) {
-  for (const auto& [each, value] : fact.more) {
-    if (each == name) return value;
-  }
-  return {};
-}
+std::string_view text(const Fact& fact, std::string_view name) { return field_of(fact.more, name); }
 std::uint64_t number(const Fact& fact, std::string_view name) {
   std::uint64_t value = 0;
   return parse_u64(text(fact, name), value) ? value : 0;

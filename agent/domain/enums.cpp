@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <iterator>
 
 #include "mycojobs/outcome.h"
 #include "mycojobs/records.h"
@@ -50,6 +49,21 @@ struct Words<LogStream> {
   static constexpr auto kTable = std::to_array<std::string_view>({"stdout", "stderr", "system"});
 };
 
+template <>
+struct Words<Code> {
+  static constexpr auto kTable =
+      std::to_array<std::string_view>({"invalid", "not_found", "conflict", "stale_claim", "denied", "unavailable",
+                                       "unsupported", "too_large", "io", "internal"});
+};
+template <>
+struct Words<RunStatus> {
+  static constexpr auto kTable = std::to_array<std::string_view>(
+      {"ok", "exit", "signal", "timeout_wall", "timeout_cpu", "oom", "output_limit", "file_limit", "pids_limit",
+       "violation", "cancelled", "lost", "unkillable", "setup_error"});
+};
+static_assert(Words<Code>::kTable.size() == static_cast<std::size_t>(Code::internal) + 1);
+static_assert(Words<RunStatus>::kTable.size() == static_cast<std::size_t>(RunStatus::setup_error) + 1);
+
 template <class Enum>
 std::string_view word_of(Enum value) {
   const auto index = static_cast<std::size_t>(value);
@@ -85,6 +99,8 @@ MJ_ENUM(MessageFormatType);
 MJ_ENUM(RunnerType);
 MJ_ENUM(NodeStatus);
 MJ_ENUM(LogStream);
+MJ_ENUM(Code);
+MJ_ENUM(RunStatus);
 #undef MJ_ENUM
 
 bool is_script_type(std::string_view name) {
@@ -102,17 +118,5 @@ std::string redis_key(const Message& message) { return key_of(key_of("message", 
 std::string redis_key(const Runner& runner) { return key_of("runner", runner.id); }
 std::string redis_key(const Job& job) { return job_key(job.caller_id, job.id); }
 std::string job_key(Id caller, Id job) { return key_of(key_of("job", caller), job); }
-
-namespace {
-
-constexpr std::string_view kWords[] = {
-    "ok",         "exit",       "signal",    "timeout_wall", "timeout_cpu", "oom",        "output_limit",
-    "file_limit", "pids_limit", "violation", "cancelled",    "lost",        "unkillable", "setup_error",
-};
-static_assert(std::size(kWords) == static_cast<std::size_t>(RunStatus::setup_error) + 1);
-
-}  // namespace
-
-std::string_view word(RunStatus status) { return kWords[static_cast<std::size_t>(status)]; }
 
 }  // namespace mycojobs

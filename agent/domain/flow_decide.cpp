@@ -12,6 +12,7 @@
 #include "base/sha256.h"
 #include "domain/codec.h"
 #include "domain/flow_fold.h"
+#include "domain/prerequisites.h"
 #include "domain/transitions.h"
 #include "domain/utf8.h"
 
@@ -472,8 +473,6 @@ Result<void> Deciding::signal(const FlowControl& control) {
 
 using Verb = FlowControl::Verb;
 
-constexpr std::size_t kMaxComment = 4096;
-constexpr std::size_t kMaxPayload = 64U << 10;
 constexpr std::size_t kMaxKey = 256;
 constexpr std::size_t kMaxTarget = 256;
 constexpr std::size_t kMaxKeys = 10000;
@@ -485,7 +484,7 @@ Result<void> check_sizes(const FlowControl& control) {
                 std::string(field) + ": " + std::to_string(text.size()) + " bytes; at most " + std::to_string(max));
   };
   MJ_CHECK(at_most("comment", control.comment, kMaxComment));
-  MJ_CHECK(at_most("payload", control.payload, kMaxPayload));
+  MJ_CHECK(at_most("payload", control.payload, kMaxSignalPayload));
   MJ_CHECK(at_most("key", control.key, kMaxKey));
   MJ_CHECK(at_most("target", control.target, kMaxTarget));
   const std::pair<std::string_view, const std::string*> texts[] = {
@@ -495,7 +494,7 @@ Result<void> check_sizes(const FlowControl& control) {
   }
   if (control.payload.empty()) return {};
   if (control.verb != Verb::signal) return fail(Code::invalid, "payload: only a signal carries one");
-  MJ_TRY(payload, parse_json(control.payload, kMaxPayload));
+  MJ_TRY(payload, parse_json(control.payload, kMaxSignalPayload));
   (void)payload;
   return {};
 }

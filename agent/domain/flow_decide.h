@@ -41,6 +41,8 @@ struct FlowSeen {  // a child, or a flow that a gate waits for, has ended, or is
   std::vector<std::string> result_json = {};
 };
 struct TimePassed {};
+inline constexpr std::size_t kMaxSignalPayload = 64U << 10;
+
 struct FlowControl {
   // pause, resume [node], approve NODE or approval name, reject NODE or name, signal NAME, cancel, retry [NODE]
   enum class Verb { pause, resume, approve, reject, signal, cancel, retry };

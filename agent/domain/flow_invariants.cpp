@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "domain/codec.h"
 #include "domain/flow_decide.h"
-#include "domain/job_invariants.h"
 #include "domain/transitions.h"
 
 namespace mycojobs {

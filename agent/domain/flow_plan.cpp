@@ -919,9 +919,7 @@ std::string join(const std::vector<PlanProblem>& problems) {
       out += "line " + std::to_string(problem.line) + ", column " + std::to_string(problem.column) + ": ";
     }
     // A path may hold names that somebody made up to disturb a terminal.
-    std::string path = problem.path.substr(0, 200);
-    std::replace_if(
-        path.begin(), path.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+    const std::string path = ascii(problem.path, 200);
     out += path + (path.empty() ? "" : ": ") + problem.message;
   }
   return out;

@@ -44,17 +44,10 @@ constexpr std::array kRows = std::to_array<FoldRow>({
     {{"compensating", "by", "its compensation is called", true}, &F::compensating},
 });
 
-// One line of a terminal, of bounded length: a journal may hold anything.
-std::string plain(std::string_view bytes) {
-  std::string out(bytes.substr(0, 60));
-  std::replace_if(
-      out.begin(), out.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  return out;
-}
-
+// A journal may hold anything: one line of a terminal, of bounded length.
 void note(RunState& run, const RunFact& fact, const std::string& what) {
   if (run.anomalies.size() >= kMaxAnomalies) return;
-  run.anomalies.push_back("revision " + std::to_string(fact.revision) + ": " + plain(fact.kind) + ' ' + what);
+  run.anomalies.push_back("revision " + std::to_string(fact.revision) + ": " + ascii(fact.kind, 60) + ' ' + what);
 }
 
 void index_node(const FlowPlan& plan, RunState& run, std::uint32_t i) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "domain/dispatch_journal.h"
+#include "domain/utf8.h"
 
 namespace mycojobs {
 namespace {
@@ -63,13 +64,11 @@ constexpr auto kVerifyRules = std::to_array<VerifyRule>({
 
 std::span<const VerifyRule> verify_rules() { return kVerifyRules; }
 
-Finding finding(std::string_view rule, std::string subject, std::string text) {
+Finding finding(std::string_view rule, std::string subject, const std::string& text) {
   const auto rules = verify_rules();
   const auto row = std::find_if(rules.begin(), rules.end(), [&](const VerifyRule& each) { return each.name == rule; });
   // What stands in a store may come from anybody: one line of a terminal.
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  return {row == rules.end() || row->violation, std::string(rule), std::move(subject), std::move(text)};
+  return {row == rules.end() || row->violation, std::string(rule), std::move(subject), ascii(text, text.size())};
 }
 
 }  // namespace mycojobs

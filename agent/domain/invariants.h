@@ -22,6 +22,6 @@ struct VerifyRule {
 };
 std::span<const VerifyRule> verify_rules();
 
-Finding finding(std::string_view rule, std::string subject, std::string text);
+Finding finding(std::string_view rule, std::string subject, const std::string& text);
 
 }  // namespace mycojobs

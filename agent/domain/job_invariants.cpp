@@ -655,11 +655,4 @@ bool has_ended(const JobPlaces& job) {
   return status && is_terminal(*status);
 }
 
-std::string_view field_of(const Fields& fields, std::string_view name) {
-  for (const auto& [each, value] : fields) {
-    if (each == name) return value;
-  }
-  return {};
-}
-
 }  // namespace mycojobs

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "domain/codec.h"
 #include "domain/dispatch_journal.h"
 #include "domain/invariants.h"
 #include "mycojobs/store.h"
@@ -69,6 +70,5 @@ struct JobMending {
 JobMending mending_of(const JobVerdict&);
 
 bool has_ended(const JobPlaces&);  // a bare job as its record says
-std::string_view field_of(const Fields&, std::string_view name);
 
 }  // namespace mycojobs

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "domain/codec.h"
+#include "domain/enums.h"
 #include "domain/object_index.h"
 #include "domain/utf8.h"
 
@@ -313,32 +314,17 @@ namespace {
 
 using nlohmann::json;
 
-std::string_view word(Code code) {
-  switch (code) {
-    case Code::invalid:
-      return "invalid";
-    case Code::not_found:
-      return "not_found";
-    case Code::conflict:
-      return "conflict";
-    case Code::denied:
-      return "denied";
-    case Code::too_large:
-      return "too_large";
-    case Code::stale_claim:
-    case Code::unavailable:
-    case Code::unsupported:
-    case Code::io:
-    case Code::internal:
-      break;
-  }
-  return "unavailable";
+// Of the others a script learns only that it did not work.
+std::string_view word_for_scripts(Code code) {
+  const bool told = code == Code::invalid || code == Code::not_found || code == Code::conflict ||
+                    code == Code::denied || code == Code::too_large;
+  return word(told ? code : Code::unavailable);
 }
 
 }  // namespace
 
 std::string error_answer(const std::string& id, const Error& error) {
-  const json detail = {{"code", word(error.code)}, {"message", error.message}};
+  const json detail = {{"code", word_for_scripts(error.code)}, {"message", error.message}};
   return "{\"id\":" + id + ",\"error\":" + dump_json(detail) + "}";
 }
 

@@ -22,6 +22,8 @@
 
 namespace mycojobs {
 
+inline constexpr std::size_t kMaxComment = 4096;  // bytes, of who answers or steers
+
 struct Condition {
   enum class Kind { wait, at, redis, file, tcp, http, approval, flow };
   Kind kind = Kind::approval;

@@ -44,7 +44,7 @@ Result<std::optional<Id>> sight(const Caller& by, Store& store) {
 Result<Fields> open_record(const Caller& by, Store& store, Action action, const std::string& key,
                            const std::string& name, Id (*maker)(const Fields&)) {
   auto fields = store.load(by.context, key);
-  if (!fields && fields.error().code != Code::not_found && fields.error().code != Code::invalid) return fields;
+  if (!fields && !is_absent(fields.error())) return fields;
   MJ_CHECK(may(by, store, action, {.name = name, .maker = fields ? maker(*fields) : 0}));
   return fields;
 }

@@ -39,9 +39,12 @@ Result<std::optional<Id>> sight(const Caller&, Store&);
 Result<Fields> open_record(const Caller&, Store&, Action, const std::string& key, const std::string& name,
                            Id (*maker)(const Fields&));
 
+// No such thing, or what is there is none: its key holds another type.
+inline bool is_absent(const Error& error) { return error.code == Code::not_found || error.code == Code::invalid; }
+
 // ---- limits that several requests share ----
 
-inline constexpr std::size_t kMaxComment = 4096, kMaxKey = 255;
+inline constexpr std::size_t kMaxKey = 255;
 
 Result<void> check_length(const char* field, const std::string& text, std::size_t most);
 // An idempotency key. Error invalid: it is given and empty, and would be none.

@@ -7,12 +7,13 @@
 #include "coordinator/standing.h"
 #include "domain/codec.h"
 #include "domain/flow_inputs.h"
+#include "domain/prerequisites.h"
 #include "inspect/jobs.h"
 
 namespace mycojobs::service {
 namespace {
 
-constexpr std::size_t kMaxPayload = 64U << 10, kMaxFlowsListed = 1000;
+constexpr std::size_t kMaxFlowsListed = 1000;
 constexpr int kMaxPages = 20;  // that are looked through for the flows of one actor
 constexpr std::string_view kIdentity[] = {"id", "caller_id"};
 
@@ -31,7 +32,7 @@ Result<std::optional<Id>> maker_of(const Caller& by, Store& store, Id flow) {
   named.id = flow;
   auto fields = store.load_fields(by.context, redis_key(named), kIdentity);
   if (fields) return decode<Flow>(*fields).record.caller_id;
-  if (fields.error().code == Code::not_found || fields.error().code == Code::invalid) return std::nullopt;
+  if (is_absent(fields.error())) return std::nullopt;
   return tl::unexpected<Error>(std::move(fields).error());
 }
 
@@ -133,7 +134,7 @@ Result<FlowProgress> start_flow(const Caller& by, const FlowStores& in, const St
 
 Result<void> check(const ControlFlow& wish) {
   MJ_CHECK(check_length("comment", wish.comment, kMaxComment));
-  MJ_CHECK(check_length("payload", wish.payload, kMaxPayload));
+  MJ_CHECK(check_length("payload", wish.payload, kMaxSignalPayload));
   if (!wish.payload.empty()) {
     if (auto parsed = parse_json(wish.payload); !parsed) return fail(parsed.error(), "payload");
   }

@@ -104,14 +104,14 @@ Result<void> may_with_job(const Caller& by, Store& store, Action action, const s
 
 Result<JobView> find_job(const Caller& by, Store& store, Action action, const std::string& key) {
   auto view = load_job(store, by.context, key);
-  if (!view && view.error().code != Code::not_found && view.error().code != Code::invalid) return view;
+  if (!view && !is_absent(view.error())) return view;
   MJ_CHECK(may_with_job(by, store, action, key, view ? view->job.runner_id : 0));
   return view;
 }
 
 Result<Job> look_at_job(const Caller& by, Store& store, Action action, const std::string& key) {
   auto job = where_it_is(by, store, key);
-  if (!job && job.error().code != Code::not_found && job.error().code != Code::invalid) return job;
+  if (!job && !is_absent(job.error())) return job;
   MJ_CHECK(may_with_job(by, store, action, key, job ? job->runner_id : 0));
   return job;
 }

@@ -61,8 +61,7 @@ Result<std::vector<Message>> list_messages(const Caller& by, Store& store, std::
   std::vector<Message> found;
   for (const std::string& key : keys) {
     auto fields = store.load_fields(by.context, key, kListed);
-    if (!fields && fields.error().code != Code::not_found && fields.error().code != Code::invalid)
-      return tl::unexpected<Error>(std::move(fields).error());
+    if (!fields && !is_absent(fields.error())) return tl::unexpected<Error>(std::move(fields).error());
     if (fields && !fields->empty()) found.push_back(decode<Message>(*fields).record);
   }
   std::sort(found.begin(), found.end(), [](const Message& a, const Message& b) {

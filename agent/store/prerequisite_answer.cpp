@@ -9,8 +9,6 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kMaxComment = 4096;
-
 Result<void> check(const PrerequisiteAnswer& answer) {
   if (!is_approval_name(answer.name)) {
     return fail(Code::invalid, "name: " + shown(answer.name) +

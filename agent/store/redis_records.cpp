@@ -5,17 +5,6 @@
 #include "store/redis_store.h"
 
 namespace mycojobs {
-namespace {
-
-std::string field_of(const Fields& fields, std::string_view name) {
-  for (const auto& [each, value] : fields) {
-    if (each == name) return value;
-  }
-  return {};
-}
-
-}  // namespace
-
 Result<CreatedRecord> RedisStore::create_record(Id context, const NewRecord& wanted) {
   Arguments arguments;
   arguments.add(wanted.prefix).add("mj:next:" + wanted.counter).add("").add("").add(std::uint64_t{wanted.id});
@@ -47,7 +36,7 @@ Result<Job> RedisStore::create_job(const Job& job) {
 
 Result<Job> RedisStore::start_job(Id context, const std::string& job_key) {
   MJ_TRY(record, load(context, job_key));
-  const std::string type = field_of(record, "script_type");
+  const std::string type(field_of(record, "script_type"));
   if (!is_script_type(type)) return fail(Code::invalid, job_key + ": its script_type names no queue");
   MJ_TRY(reply, run(context, scripts::start_job, Arguments().add(job_key).add(queue_key(type))));
   if (reply.at(0).text() == "missing")

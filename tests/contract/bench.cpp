@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "base/clock.h"
+#include "domain/enums.h"
 #include "store/redis_store.h"
 #include "support/redis/memory_server.h"
 
@@ -220,30 +221,6 @@ std::string StoreContract::last_anomaly() {
   return lines.empty() ? "" : lines.back();
 }
 
-std::string code_of(const Error& error) {
-  switch (error.code) {
-    case Code::invalid:
-      return "invalid";
-    case Code::not_found:
-      return "not_found";
-    case Code::conflict:
-      return "conflict";
-    case Code::stale_claim:
-      return "stale_claim";
-    case Code::denied:
-      return "denied";
-    case Code::unavailable:
-      return "unavailable";
-    case Code::unsupported:
-      return "unsupported";
-    case Code::too_large:
-      return "too_large";
-    case Code::io:
-      return "io";
-    case Code::internal:
-      return "internal";
-  }
-  return "?";
-}
+std::string code_of(const Error& error) { return std::string(word(error.code)); }
 
 }  // namespace mycojobs

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "domain/enums.h"
 #include "service/flows.h"
 #include "service/jobs.h"
 #include "service/records.h"
@@ -57,21 +58,7 @@ class ServiceTest : public ::testing::Test {
 // "" if it went well, else the code.
 template <class T>
 std::string outcome(const Result<T>& result) {
-  if (result) return "";
-  switch (result.error().code) {
-    case Code::invalid:
-      return "invalid";
-    case Code::not_found:
-      return "not_found";
-    case Code::conflict:
-      return "conflict";
-    case Code::denied:
-      return "denied";
-    case Code::too_large:
-      return "too_large";
-    default:
-      return "other: " + result.error().message;
-  }
+  return result ? "" : std::string(word(result.error().code));
 }
 template <class T>
 std::string message(const Result<T>& result) {
