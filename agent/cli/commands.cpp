@@ -63,10 +63,6 @@ std::vector<FlagRow> sandbox_flags() {
   return flags;
 }
 
-}  // namespace
-
-namespace {
-
 const std::vector<Command> kCommands = {
     {"agent", "serve the queues of a Redis as a runner, until TERM", "", {}, agent_command, true},
     {"coordinator",
