@@ -13,7 +13,7 @@ namespace mycojobs {
 namespace {
 
 constexpr std::uint32_t kMaxClaims = 64;
-constexpr std::size_t kIdDigits = 16, kTokenDigits = 64;  // as claim.lua has them
+constexpr std::size_t kIdDigits = 16, kTokenDigits = 64;  // as scripts/claims.lua has them
 // Of one script call: it stops every other client for as long as it runs.
 constexpr std::size_t kMaxReports = 256;
 constexpr std::size_t kMaxReportBytes = 8U << 20;

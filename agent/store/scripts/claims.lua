@@ -1,4 +1,6 @@
---# journal places ends
+-- Claims and leases: a job is taken, its lease renewed or passed, its end reported.
+
+--# claim: journal places ends
 -- Takes jobs off queues. Answers {set_aside, {queue, job, claim_id_index, epoch, attempt, deliveries, record}...,
 -- paused queues, 1 if entries are left that this call has not looked at, heads of journals that it has written to}.
 local runner, instance, actor, context = arg(), arg(), arg(), arg()
@@ -277,3 +279,237 @@ for i, queue in ipairs(queues) do
   end
 end
 return {set_aside, taken, paused, seen >= 256 and 1 or 0, heads_now()}
+
+--# renew: journal places ends
+-- For each claim 0 stale, 1 renewed, 2 renewed and somebody wants the job cancelled.
+local lease_ms, count = num(arg()), num(arg())
+local err = wrong_shared()
+if err then return err end
+local answers = {}
+for i = 1, count do
+  local job, claim_id, token = arg(), arg(), arg()
+  local claim = read_claim(job)
+  if is_live(claim, claim_id, token) then
+    -- Always later than before, also after a step back of the clock: whoever observes the lease must see the renewal.
+    local until_ms = dec(math.max(num(claim.until_ms) + 1, now_ms + lease_ms))
+    -- Of a long run some heartbeats become facts: the first after a minute, then each time it has run twice as long.
+    local next_fact = claim.beat and num(claim.beat) or num(claim.began) + 60000
+    if now_ms >= next_fact then
+      add_fact(claim.queue, job, claim, 'heartbeat', 'c', claim_id)
+      set_claim(job, claim, 'beat', dec(now_ms + now_ms - num(claim.began)))
+    end
+    redis.call('HSET', 'mj:claim:' .. job, 'until_ms', until_ms, 'lease_ms', dec(lease_ms))
+    redis.call('ZADD', 'mj:leases', until_ms, job)
+    if type_of(job) == 'hash' then redis.call('HSET', job, 'lease_until_ms', until_ms) end
+    answers[i] = claim.cancel and 2 or 1
+  elseif not owns(claim, claim_id, token) or claim.state == 'live' or claim.reason == 'expired' then
+    add_anomaly(job .. ': a renewal by claim ' .. shown(claim_id) .. ' came too late')
+    answers[i] = 0
+  else
+    answers[i] = 0  -- its own end, or release, has overtaken it
+  end
+end
+return answers
+
+--# report: journal places ends
+-- Reports in order. For each {word, text}: ok, stale, conflict, invalid. Then the heads of journals that it has written to.
+local count = num(arg())
+local err = wrong_shared()
+if err then return err end
+
+local function stale(job, what, claim_id)
+  add_anomaly(job .. ': ' .. what .. ' by claim ' .. shown(claim_id) .. ' came too late')
+  return {'stale', ''}
+end
+
+local function append_log(job, claim_id, token, lines)
+  local claim = read_claim(job)
+  if not is_live(claim, claim_id, token) then return stale(job, 'output', claim_id) end
+  local key = 'mj:log:' .. job
+  local base, last = num(claim.log_base), last_seq(job)
+  for i = 1, #lines, 4 do
+    local seq = base + num(lines[i])
+    if seq > last then
+      local added = redis.pcall('XADD', key, dec(seq) .. '-0', 'ts', lines[i + 1], 'stream', lines[i + 2],
+        'text', lines[i + 3])
+      if type(added) == 'table' and added.err then
+        if string.find(added.err, 'WRONGTYPE', 1, true) or string.find(added.err, 'equal or smaller', 1, true) then
+          return {'invalid', key .. ' holds something that another client wrote: delete it'}
+        end
+        return added
+      end
+    end
+  end
+  return {'ok', ''}
+end
+
+-- The attempt has failed and another one follows. Its failure stays readable on the record until then.
+local function retry(job, claim, fields, sum, after_ms)
+  local due, detail = dec(now_ms + after_ms), detail_of(fields)
+  redis.call('ZADD', 'mj:delayed', due, job)
+  add_fact(claim.queue, job, claim, 'retry', 'c', claim.claim_id, 'e', claim.epoch, 'detail', detail, 'due', due)
+  set_claim(job, claim, 'state', 'delayed', 'reason', 'retry', 'attempt', num(claim.attempt) + 1, 'deliveries', 0,
+    'end', sum, 'waiting_since', dec(now_ms))
+  redis.call('HDEL', 'mj:claim:' .. job, 'until_ms', 'beat', 'began')
+  leave(job, claim, 'live')
+  if type_of(job) == 'hash' then
+    redis.call('HDEL', job, 'error', 'error_info', 'result', 'result_json', 'usage', 'layers', 'receipt', 'artifacts', 'lease_until_ms',
+      'claim_id', 'runner_id')
+    redis.call('HSET', job, unpack(fields))
+    redis.call('HSET', job, 'status', 'dispatched', 'detail', 'retry_wait', 'updated_at', now_s)
+  end
+  claim.state = 'delayed'
+  show_node(job, claim)
+end
+
+local function end_job(job, claim_id, token, words)  -- -1 or the pause before the next attempt, a digest of the fields, these
+  local again, sum, fields = tonumber(table.remove(words, 1)), table.remove(words, 1), words
+  local claim = read_claim(job)
+  if not claim then return {'invalid', 'mj:claim:' .. job .. ' holds something that another client wrote: delete it'} end
+  if claim.state ~= 'live' and owns(claim, claim_id, token) and claim['end'] then
+    if claim['end'] == sum then return {'ok', ''} end
+    return {'conflict', job .. ' has ended already, in another way'}
+  end
+  if not is_live(claim, claim_id, token) then return stale(job, 'an end', claim_id) end
+  if again >= 0 and fields[2] == 'error' and not claim.cancel then
+    retry(job, claim, fields, sum, again)
+    return {'ok', ''}
+  end
+  local dead = detail_of(fields) == 'dead_letter' and add_dead(job, claim.queue or '', 'bad_record')
+  finish(job, claim, fields, sum)
+  if dead then redis.call('HSET', 'mj:claim:' .. job, 'dead', dead) end
+  return {'ok', ''}
+end
+
+local function give_up(job, claim_id, token, words)  -- reason, ran
+  local claim = read_claim(job)
+  if owns(claim, claim_id, token) and claim.state == 'queued' and claim.reason == 'released' then return {'ok', ''} end
+  if not is_live(claim, claim_id, token) then return stale(job, 'a release', claim_id) end
+  local failed = release(job, claim, words[1], words[2] ~= '0')
+  return failed and {'invalid', failed.err} or {'ok', ''}
+end
+
+local function mark(job, claim_id, token, words)  -- detail
+  local claim = read_claim(job)
+  if not is_live(claim, claim_id, token) then return stale(job, 'a mark', claim_id) end
+  if type_of(job) == 'hash' then redis.call('HSET', job, 'detail', words[1], 'updated_at', now_s) end
+  happened(job)
+  return {'ok', ''}
+end
+
+local doing = {log = append_log, ['end'] = end_job, release = give_up, mark = mark}
+local answers = {}
+for i = 1, count do
+  local kind, job, claim_id, token = arg(), arg(), arg(), arg()
+  local answer = doing[kind](job, claim_id, token, list_arg())
+  if answer.err then return answer end
+  answers[i] = answer
+end
+answers[count + 1] = heads_now()
+return answers
+
+--# unclaim: journal places ends
+-- Claims that were made and whose answer was lost: nobody runs their jobs. Back to their queues, as if they had not been
+-- taken. Answers how many.
+local wanted = {}
+for _, id in ipairs(list_arg()) do wanted[id] = true end
+local err = wrong_shared()
+if err then return err end
+local back = 0
+for _, job in ipairs(redis.call('ZRANGE', 'mj:leases', 0, -1)) do
+  local key = 'mj:claim:' .. job
+  local id = type_of(key) == 'hash' and redis.call('HGET', key, 'claim_id')
+  if id and wanted[id] then
+    local claim = read_claim(job)
+    if claim and claim.state == 'live' and not release(job, claim, 'the answer to its claim was lost', false) then back = back + 1 end
+  end
+end
+return back
+
+--# leases:
+-- {job, until_ms, lease_ms}... of the live claims.
+local err = wrong('mj:leases', 'zset')
+if err then return err end
+local found = {}
+local listed = redis.call('ZRANGE', 'mj:leases', 0, -1, 'WITHSCORES')
+for i = 1, #listed, 2 do
+  local key = 'mj:claim:' .. listed[i]
+  local lease_ms = type_of(key) == 'hash' and redis.call('HGET', key, 'lease_ms')
+  found[#found + 1] = {listed[i], listed[i + 1], lease_ms or '0'}
+end
+return found
+
+--# expire: journal places ends
+-- 1: the lease that ends at until_ms has passed and the job is back on its queue (or has ended, if it was cancelled).
+local job, until_ms = arg(), num(arg())
+local err = wrong_shared()
+if err then return err end
+local claim = read_claim(job)
+if claim and not claim.state and type_of(job) == 'hash' and redis.call('HGET', job, 'status') == 'started' then
+  -- Somebody has deleted the claim. Its owner was refused since then and has killed the run; the job must not be stranded:
+  -- an observer whose clock is a little ahead comes again.
+  if now_ms <= until_ms then return 0 end
+  local queue = queue_of(job)
+  err = wrong(queue, 'list')
+  if err then return err end
+  redis.call('RPUSH', queue, job)
+  add_anomaly(job .. ' had a lease without a claim: back on ' .. shown(queue))
+  redis.call('HSET', job, 'status', 'dispatched', 'detail', 'queued', 'updated_at', now_s)
+  redis.call('ZREM', 'mj:leases', job)
+  return 1
+end
+if not claim or claim.state ~= 'live' then
+  redis.call('ZREM', 'mj:leases', job)  -- an entry that belongs to no claim
+  return 0
+end
+if num(claim.until_ms) ~= until_ms then return 0 end
+-- Whoever asks has seen it unrenewed for a whole lease. An end further off than that only says that the clock went back.
+local left_ms = until_ms - now_ms
+if left_ms >= 0 and left_ms <= num(claim.lease_ms) then return 0 end
+return give_back(job, claim, 'expired', 'its lease ran out') or 1
+
+--# expire_instance: journal places ends
+-- An instance of a runner whose every process is gone: its jobs need not wait for their leases. Answers them.
+local runner, instance = arg(), arg()
+local err = wrong_shared()
+if err then return err end
+local jobs = {}
+for _, job in ipairs(redis.call('ZRANGE', 'mj:leases', 0, -1)) do
+  local claim = read_claim(job)
+  if claim and claim.state == 'live' and claim.runner == runner and claim.instance == instance and instance ~= '' then
+    if not give_back(job, claim, 'expired', 'its agent is gone') then jobs[#jobs + 1] = job end
+  end
+end
+return jobs
+
+--# grant:
+-- The server was started since somebody last saw it: each live claim gets a whole lease, never a shorter one. {claims, 1 if
+-- it had data before that start and nobody has met it since, {queue, the revision that its journal had at the start, ...}}.
+local run_id = arg()
+local err = wrong('mj:server', 'string') or wrong('mj:leases', 'zset') or wrong('mj:heads', 'hash') or wrong('mj:queues', 'set')
+if err then return err end
+local before = redis.call('GET', 'mj:server')
+if before == run_id then return {0, 0, redis.call('HGETALL', 'mj:heads')} end
+local heads, granted = {}, 0
+for _, queue in ipairs(redis.call('SMEMBERS', 'mj:queues')) do
+  local key = 'mj:journal:' .. queue
+  if type_of(key) == 'stream' then
+    local info = to_table(redis.call('XINFO', 'STREAM', key))
+    heads[#heads + 1] = queue
+    heads[#heads + 1] = string.match(info['last-generated-id'], '^%d+')
+  end
+end
+redis.call('DEL', 'mj:heads')
+redis.call('SET', 'mj:server', run_id)
+for i = 1, #heads, 2 do redis.call('HSET', 'mj:heads', heads[i], heads[i + 1]) end
+for _, job in ipairs(redis.call('ZRANGE', 'mj:leases', 0, -1)) do
+  local claim = read_claim(job)
+  if claim and claim.state == 'live' then
+    local until_ms = dec(math.max(num(claim.until_ms), now_ms + num(claim.lease_ms)))
+    redis.call('HSET', 'mj:claim:' .. job, 'until_ms', until_ms)
+    redis.call('ZADD', 'mj:leases', until_ms, job)
+    if type_of(job) == 'hash' then redis.call('HSET', job, 'lease_until_ms', until_ms) end
+    granted = granted + 1
+  end
+end
+return {granted, before and 1 or 0, heads}

@@ -1,4 +1,6 @@
---#
+-- Who holds the id of a runner.
+
+--# hold_runner:
 -- Empty, or the present holder: {instance, host, boot_id, pid}.
 local id, instance, host, boot_id, pid, replaces = arg(), arg(), arg(), arg(), arg(), arg()
 local ttl_ms, fields = num(arg()), list_arg()
@@ -15,3 +17,11 @@ redis.call('ZADD', 'mj:runners', 'NX', 0, id)
 redis.call('HSETNX', record, 'created_at', now_s)
 redis.call('HSET', record, 'updated_at', now_s, 'seen_ms', dec(now_ms), unpack(fields))
 return {}
+
+--# release_runner:
+local id, instance = arg(), arg()
+local key = 'mj:hold:runner:' .. id
+local err = wrong(key, 'hash')
+if err then return err end
+if redis.call('HGET', key, 'instance') == instance then redis.call('DEL', key) end
+return 0
