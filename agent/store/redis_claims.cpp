@@ -219,4 +219,11 @@ Result<bool> RedisStore::expire(Id context, const Lease& lease) {
   return reply.number() == 1;
 }
 
+Result<std::vector<std::string>> RedisStore::expire_instance(Id context, Id runner, const std::string& instance) {
+  MJ_TRY(reply, run(context, scripts::expire_instance, Arguments{}.add(std::uint64_t{runner}).add(instance)));
+  std::vector<std::string> jobs;
+  for (std::size_t i = 0; i < reply.size(); ++i) jobs.emplace_back(reply.at(i).text());
+  return jobs;
+}
+
 }  // namespace mycojobs
