@@ -50,7 +50,7 @@ class OwnFolders {
   std::vector<Folder> folders_;  // an inner one before what it lies in
 };
 
-constexpr int kMostEntries = 256, kDeepest = 8;
+constexpr int kMostEntries = 256, kDeepestFolder = 8;
 
 // A folder of tmpfs grows with each name in it, so that its size says how many there are without its being read.
 bool is_as_made(const struct stat& now, const struct stat& made) {
@@ -101,7 +101,7 @@ bool empty_folder(const Fd& folder, const char* kept, int& left, int depth) {
   while (const dirent64* entry = names.next(folder.get())) {
     const char* name = entry->d_name;
     if (same(name, ".") || same(name, "..") || (kept != nullptr && same(name, kept))) continue;
-    if (--left < 0 || depth > kDeepest) return false;
+    if (--left < 0 || depth > kDeepestFolder) return false;
     int how = 0;
     if (entry->d_type == DT_DIR) {
       const Fd below(::openat(folder.get(), name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));

@@ -6,12 +6,13 @@
 #include <string_view>
 #include <vector>
 
+#include "mycojobs/outcome.h"
+
 namespace mycojobs::sandbox {
 
 class Cgroups;
 struct IdRange;
 struct Layer;
-struct SetupError;
 
 // By the names that a run's outcome has for them (landlock with its ABI behind a colon). First
 // those that a zygote is started in: namespaces.

@@ -170,8 +170,8 @@ Result<void> add_socket(const Filter& filter, bool learn) {
   return {};
 }
 
-// Calls that the launcher counts (reported_calls.h), and record locks where there is nothing to count. A run that learns
-// is trusted with them.
+// Calls that the launcher counts (reported_calls.h), and record locks where there is nothing to count. A run that
+// learns is trusted with them.
 Result<void> add_counted(const Filter& filter, const FilterRequest& request) {
   const auto unless_learning = [&](std::uint32_t action) { return request.learn ? SCMP_ACT_ALLOW : action; };
   if (request.sockets && !is_added(request, "listen"))

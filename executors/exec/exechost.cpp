@@ -1,6 +1,6 @@
-#include "executors/exec/exechost/run_program.h"
-
+// mycojobs-exechost: the zygote of jobs that are programs: bash, node, a compiler, a binary. It has nothing to warm up.
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <spawn.h>
 #include <sys/mman.h>
@@ -12,6 +12,8 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
+#include <cstring>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -19,14 +21,23 @@
 
 #include "base/errno_text.h"
 #include "base/fd.h"
+#include "base/last_words.h"
+#include "base/version.h"
 #include "base/write_all.h"
 #include "domain/codec.h"
+#include "executors/channel.h"
 #include "executors/exec/result_file.h"
 #include "executors/host_channel.h"
+#include "sandbox/zygote.h"
 
 namespace mycojobs {
 namespace {
 
+// One program for one job: what mycojobs-exechost does in the job's process.
+//
+//   request --> files, environment --> facts.command is spawned --> its end --> result file, artifacts --> channel
+//
+// The program's end is the job's: its code, or the signal that ended it. TERM is passed on to it.
 using nlohmann::json;
 
 constexpr int kNoRequest = 125, kNotRunnable = 126, kNotFound = 127;
@@ -247,8 +258,7 @@ int hand_over(int channel, int status, int start_error, const Plan& plan) {
   return code;
 }
 
-}  // namespace
-
+// Returns the exit code; does not return if a signal ended the program.
 int run_program(int channel) {
   const auto request = read_request(channel);
   if (!request && request.error().code == Code::unavailable) return kNoRequest;
@@ -275,4 +285,23 @@ int run_program(int channel) {
   return code;
 }
 
+}  // namespace
+
 }  // namespace mycojobs
+
+int main(int argc, char** argv) try {
+  if (argc > 1 && std::strcmp(argv[1], "--version") == 0) {
+    std::printf("mycojobs-exechost %s\n", mycojobs::kVersion);
+    return 0;
+  }
+  // Else the first large allocation of each job walks through all that was freed before its fork, and copies the pages.
+  ::mallopt(M_MXFAST, 0);
+  mycojobs::serve_zygote({.name = "exec",
+                          .before_fork = nullptr,
+                          .after_fork_parent = nullptr,
+                          .after_fork_job = nullptr,
+                          .run = mycojobs::run_program,
+                          .folder = mycojobs::kArtifactsName});
+} catch (...) {
+  mycojobs::leave_with_last_words("mycojobs-exechost");
+}
