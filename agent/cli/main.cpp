@@ -11,7 +11,7 @@
 #include "cli/parse.h"
 #include "cli/serve.h"
 #include "cli/terminal.h"
-#include "executors/python/hosts.h"
+#include "executors/python/python_executor.h"
 #include "executors/table.h"
 #include "sandbox/client.h"
 #include "store/embedded_redis.h"

@@ -4,7 +4,7 @@
 #include "domain/sender.h"
 #include "domain/utf8.h"
 #include "store/keys.h"
-#include "store/prerequisite_answer.h"
+#include "store/redis_store.h"
 
 namespace mycojobs::service {
 namespace {

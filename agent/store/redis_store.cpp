@@ -153,17 +153,6 @@ std::string SeenHeads::lost(Id context, const std::string& server_run_id, const 
   return lost;
 }
 
-Result<Job> RedisStore::submit(const Job& job) {
-  MJ_TRY(fields, new_job_fields(job));
-  const std::string queue = queue_key(job.script_type);
-  Arguments arguments;
-  arguments.add(std::uint64_t{job.caller_id}).add(std::uint64_t{job.id}).add(queue).add_list(fields);
-  MJ_TRY(reply, run(job.context_id, scripts::submit, arguments));
-  MJ_TRY(stored, accepted(reply.at(0).text(), std::string(reply.at(1).text()), reply.at(2).fields(), job));
-  MJ_CHECK(await_replicas(job.context_id));
-  return std::move(stored);
-}
-
 Result<void> RedisStore::await_replicas(Id context) {
   if (wait_replicas_ == 0) return {};
   constexpr std::uint32_t kWaitMs = 2000;
@@ -175,13 +164,6 @@ Result<void> RedisStore::await_replicas(Id context) {
   return fail(Code::unavailable, "redis: " + std::to_string(reached.number()) +
                                      " replicas have it, redis_wait_replicas wants " + std::to_string(wait_replicas_) +
                                      ": look at the replicas, and repeat");
-}
-
-Result<void> RedisStore::cancel(Id context, const std::string& job_key) {
-  MJ_TRY(reply, run(context, scripts::cancel, Arguments{job_key}));
-  if (reply.text() == "missing")
-    return fail(Code::not_found, job_key + " does not exist in context " + std::to_string(context));
-  return {};
 }
 
 Result<Fields> RedisStore::load(Id context, const std::string& key) { return load_fields(context, key, {}); }

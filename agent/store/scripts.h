@@ -1,5 +1,5 @@
-// The server-side scripts (scripts/*.lua, each behind its parts of scripts/lib), put into the program when it is
-// configured.
+// The server-side scripts (scripts/*.lua, a subject a file; each script behind its parts of scripts/lib), put into the
+// program when it is built.
 #pragma once
 
 #include <string_view>
