@@ -19,7 +19,6 @@
 
 #include "base/errno_text.h"
 #include "base/fd.h"
-#include "base/write_all.h"
 #include "domain/codec.h"
 #include "executors/exec/result_file.h"
 #include "executors/host_channel.h"

@@ -12,8 +12,8 @@
 #include <ctime>
 #include <string>
 
+#include "base/fd.h"
 #include "base/last_words.h"
-#include "base/write_all.h"
 #include "executors/plugin/pluginhost/loaded_plugin.h"
 #include "executors/plugin/pluginhost/rights.h"
 #include "executors/plugin/wire.h"
