@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <iterator>
 
+#include "base/fd.h"
 #include "base/log.h"
-#include "base/send_bytes.h"
 #include "domain/object_call.h"
 
 namespace mycojobs {

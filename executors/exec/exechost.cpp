@@ -23,7 +23,6 @@
 #include "base/fd.h"
 #include "base/last_words.h"
 #include "base/version.h"
-#include "base/write_all.h"
 #include "domain/codec.h"
 #include "executors/channel.h"
 #include "executors/exec/result_file.h"

@@ -16,7 +16,7 @@ return {mark and mark.state or '', redis.call('ZSCORE', kActive, flow) and 1 or 
 
 --# flow_repair: journal flows
 -- Mends a flow in the ways that it is told, if its run and its mark are where they were when somebody looked at them. What is
--- wrong, and what mends it: domain/flow_invariants.cpp. '', or moved: nothing was changed.
+-- wrong, and what mends it: domain/invariants.cpp. '', or moved: nothing was changed.
 local flow, expected, state, count = arg(), num(arg()), arg(), num(arg())
 local fixes = {}
 for i = 1, count do fixes[i] = {kind = arg(), place = arg(), words = list_arg()} end
