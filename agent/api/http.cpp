@@ -16,12 +16,13 @@
 #include "api/body_share.h"
 #include "api/lobby.h"
 #include "api/refusals.h"
+#include "api/request_reader.h"
 #include "api/rpc.h"
 #include "api/socket.h"
-#include "api/wire.h"
 #include "base/errno_text.h"
 #include "base/log.h"
 #include "domain/codec.h"
+#include "domain/http_wire.h"
 
 namespace mycojobs::api {
 
@@ -30,6 +31,19 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::size_t kLargeBodies = 3;  // of the greatest length, at one time
+
+std::string head_text(const HttpReply& reply, HttpFraming framing, bool http_1_1, bool keep_alive) {
+  HttpAnswerHead head{reply.status, reply.headers, framing, reply.body.size(), http_1_1, keep_alive};
+  if (reply.status != 204) head.fields.emplace_back("Content-Type", reply.type);
+  head.fields.emplace_back("Cache-Control", "no-store");
+  head.fields.emplace_back("X-Content-Type-Options", "nosniff");
+  return to_text(head);
+}
+
+// After it the connection is closed.
+std::string wire_text(const HttpReply& reply) {
+  return head_text(reply, HttpFraming::counted, true, false) + reply.body;
+}
 
 struct Client {
   Standing standing = Standing::open;
@@ -219,7 +233,7 @@ class Server final : public HttpServer {
     connection.allow(limits_.write_ms);
     const bool head_only = reader.request().method == "HEAD";
     if (reply.stream && !head_only) return stream(connection, reader, reply, goes_on);
-    std::string text = head_text(reply, Framing::counted, reader.is_http_1_1(), goes_on);
+    std::string text = head_text(reply, HttpFraming::counted, reader.is_http_1_1(), goes_on);
     if (head_only) return connection.write(text) && goes_on;
     const bool small = reply.body.size() <= kSmallBody;
     if (small) text += reply.body;
@@ -250,7 +264,7 @@ class Server final : public HttpServer {
 
   bool stream(Connection& connection, const RequestReader& reader, const HttpReply& reply, bool goes_on) {
     const bool chunked = reader.is_http_1_1();
-    const auto framing = chunked ? Framing::chunked : Framing::until_closed;
+    const auto framing = chunked ? HttpFraming::chunked : HttpFraming::until_closed;
     if (!connection.write(head_text(reply, framing, chunked, chunked && goes_on))) return false;
     Sink sink(connection, chunked, stopping_, limits_.event_write_ms);
     try {

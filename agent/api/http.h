@@ -1,5 +1,5 @@
 // HTTP/1.1, as far as an API on a trusted machine needs it: a table of paths, whole bodies, event streams. Requests are
-// parsed by Boost.Beast (wire.h); sockets, deadlines and limits are ours.
+// parsed by Boost.Beast (domain/http_wire.h); sockets, deadlines and limits are ours.
 //
 //   connection: --header_ms, in the lobby--> head -> admitted: a thread --body_ms--> body -> handler --write_ms-->
 //   answer

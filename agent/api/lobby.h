@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "api/request_reader.h"
 #include "api/socket.h"
-#include "api/wire.h"
 #include "base/fd.h"
 
 namespace mycojobs::api {

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "api/http.h"
-#include "api/wire.h"
+#include "api/request_reader.h"
 #include "base/fd.h"
 
 namespace mycojobs::api {
