@@ -18,7 +18,7 @@
 
 #include "base/errno_text.h"
 #include "base/last_words.h"
-#include "base/write_all.h"
+#include "base/fd.h"
 #include "executors/plugin/wire.h"
 #include "mycojobs/result.h"
 #include "sandbox/helper_rights.h"
