@@ -14,7 +14,6 @@
 #include "cli/terminal.h"
 #include "domain/utf8.h"
 #include "worker/artifacts.h"
-#include "worker/job_inputs.h"
 
 namespace mycojobs {
 namespace {

@@ -26,7 +26,7 @@
 #include "inspect/explain.h"
 #include "inspect/jobs.h"
 #include "service/jobs.h"
-#include "worker/job_inputs.h"
+#include "worker/artifacts.h"
 
 namespace mycojobs {
 namespace {

@@ -29,7 +29,8 @@ class PrerequisiteThread {
  public:
   PrerequisiteThread(std::unique_ptr<Store> store, const Clock& clock, Id context, LookSettings settings)
       : context_(context),
-        look_(std::move(store), clock, std::move(settings)),
+        store_(std::move(store)),
+        look_(*store_, clock, std::move(settings)),
         said_("prerequisites", context),
         thread_([this] { loop(); }) {}
   ~PrerequisiteThread() {
@@ -51,6 +52,7 @@ class PrerequisiteThread {
   }
 
   Id context_;
+  std::unique_ptr<Store> store_;
   PrerequisiteLook look_;
   SaidOnce said_;
   Mailbox<int> wake_;

@@ -333,15 +333,22 @@ struct Value<R> {
   static bool from_json(const json& value, R& out, const Site& site) { return read_record(value, out, site); }
 };
 
+namespace {
+
+template <class R>
+void read_entry(const std::pair<std::string, std::string>& entry, Decoded<R>& out) {
+  const Site site{out.problems, entry.first};
+  const bool known = with_field(out.record, entry.first,
+                                [&](auto& member, Style) { read_text(std::string_view(entry.second), member, site); });
+  if (!known) keep_unknown(out.record, entry.first, entry.second);
+}
+
+}  // namespace
+
 template <class R>
 Decoded<R> decode(const Fields& hash) {
   Decoded<R> out;
-  for (const auto& entry : hash) {
-    const Site site{out.problems, entry.first};
-    const bool known = with_field(
-        out.record, entry.first, [&](auto& member, Style) { read_text(std::string_view(entry.second), member, site); });
-    if (!known) keep_unknown(out.record, entry.first, entry.second);
-  }
+  for (const auto& entry : hash) read_entry(entry, out);
   return out;
 }
 

@@ -129,8 +129,8 @@ constexpr std::uint32_t kAgainLeastMs = 1000, kAgainMostMs = 30000;
 
 }  // namespace
 
-PrerequisiteLook::PrerequisiteLook(std::unique_ptr<Store> store, const Clock& clock, LookSettings settings)
-    : store_(std::move(store)), clock_(clock), settings_(std::move(settings)) {}
+PrerequisiteLook::PrerequisiteLook(PrerequisiteStores store, const Clock& clock, LookSettings settings)
+    : store_(store), clock_(clock), settings_(std::move(settings)) {}
 
 void PrerequisiteLook::wait(int wake_fd, std::uint32_t timeout_ms,
                             const std::function<void(Id, const Error&)>& failed) {
@@ -147,7 +147,7 @@ void PrerequisiteLook::wait(int wake_fd, std::uint32_t timeout_ms,
 Result<std::uint32_t> PrerequisiteLook::look(Id context) {
   std::uint32_t& again_ms = again_ms_[context];
   again_ms = std::clamp(again_ms, kAgainLeastMs, kAgainMostMs);
-  MJ_TRY(jobs, store_->prerequisites_due(context, kAtOnce, again_ms, settings_.looker));
+  MJ_TRY(jobs, store_.as<PrerequisiteStore>().prerequisites_due(context, kAtOnce, again_ms, settings_.looker));
   const bool full = jobs.size() >= kAtOnce;
   again_ms = full ? again_ms * 2 : again_ms / 2;
   Result<void> done;
@@ -178,7 +178,7 @@ Result<void> PrerequisiteLook::judge(Id context, AwaitedPrerequisites job) {
   if (!conditions && conditions.error().code == Code::denied && job.left) return {};  // a coordinator may be allowed it
   if (!conditions) {
     log(LogLevel::warn, "prerequisites", "{}: {}", job.job_key, conditions.error().message);
-    return store_->prerequisites_settled(context, job.job_key, conditions.error().message);
+    return store_.as<PrerequisiteStore>().prerequisites_settled(context, job.job_key, conditions.error().message);
   }
   bool later = false;
   const Condition* unmet = nullptr;  // the first that is not met and may never be
@@ -187,19 +187,21 @@ Result<void> PrerequisiteLook::judge(Id context, AwaitedPrerequisites job) {
     std::string never;
     MJ_TRY(seen, see(context, job, condition, never));
     if (!never.empty())
-      return store_->prerequisites_settled(context, job.job_key, "prerequisite \"" + condition.text + "\": " + never);
+      return store_.as<PrerequisiteStore>().prerequisites_settled(context, job.job_key,
+                                                                  "prerequisite \"" + condition.text + "\": " + never);
     later = later || seen == Seen::later;
     all = all && seen == Seen::yes;
     // The time of wait: and at: comes for certain.
     const bool certain = condition.kind == Condition::Kind::wait || condition.kind == Condition::Kind::at;
     if (seen == Seen::no && !certain && unmet == nullptr) unmet = &condition;
   }
-  if (all) return store_->prerequisites_settled(context, job.job_key, "");
+  if (all) return store_.as<PrerequisiteStore>().prerequisites_settled(context, job.job_key, "");
   const std::uint64_t limit = settings_.timeout_ms;
   if (unmet != nullptr && limit > 0 && job.waited_ms > limit) {
-    return store_->prerequisites_settled(context, job.job_key,
-                                         "prerequisite \"" + unmet->text + "\" was not met within " +
-                                             std::to_string(limit / 1000) + " s (prerequisites.timeout)");
+    return store_.as<PrerequisiteStore>().prerequisites_settled(
+        context, job.job_key,
+        "prerequisite \"" + unmet->text + "\" was not met within " + std::to_string(limit / 1000) +
+            " s (prerequisites.timeout)");
   }
   if (later) {
     const std::pair key(context, job.job_key);
@@ -237,7 +239,7 @@ Result<PrerequisiteLook::Seen> PrerequisiteLook::see(Id context, const AwaitedPr
 
 Result<PrerequisiteLook::Seen> PrerequisiteLook::see_key(Id context, const std::string& key) {
   static constexpr std::string_view kAny[] = {"id"};  // whatever the hash holds, this reads little of it
-  auto loaded = store_->load_fields(context, key, kAny);
+  auto loaded = store_.as<RecordStore>().load_fields(context, key, kAny);
   if (loaded || loaded.error().code == Code::invalid) return Seen::yes;  // invalid: there, and no hash
   if (loaded.error().code == Code::not_found) return Seen::no;
   return tl::unexpected<Error>(std::move(loaded).error());
@@ -245,7 +247,7 @@ Result<PrerequisiteLook::Seen> PrerequisiteLook::see_key(Id context, const std::
 
 Result<PrerequisiteLook::Seen> PrerequisiteLook::see_flow(Id context, const Condition& condition, std::string& never) {
   static constexpr std::string_view kAsked[] = {"status", "detail", "error"};
-  auto loaded = store_->load_fields(context, "flow:" + condition.target, kAsked);
+  auto loaded = store_.as<RecordStore>().load_fields(context, "flow:" + condition.target, kAsked);
   const std::string name = "flow " + condition.target;
   if (!loaded && loaded.error().code == Code::not_found) {
     never = name + " does not exist";
@@ -265,7 +267,7 @@ Result<PrerequisiteLook::Seen> PrerequisiteLook::see_flow(Id context, const Cond
 
 // By the clock of that context's own store.
 Result<std::uint64_t> PrerequisiteLook::now_ms(Id context, const std::string& job_key) {
-  MJ_TRY(places, store_->places(context, {&job_key, 1}, false));
+  MJ_TRY(places, store_.as<JournalStore>().places(context, {&job_key, 1}, false));
   if (places.empty()) return fail(Code::internal, job_key + ": the store does not say where it is");
   return places.front().now_ms;
 }

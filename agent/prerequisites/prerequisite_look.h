@@ -14,8 +14,7 @@
 
 #include "domain/prerequisites.h"
 #include "mycojobs/clock.h"
-#include "mycojobs/result.h"
-#include "mycojobs/store.h"
+#include "mycojobs/store_roles.h"
 
 namespace mycojobs {
 
@@ -55,9 +54,12 @@ struct LookSettings {
   std::uint64_t timeout_ms = 0;      // 0: for ever
 };
 
+// What it does to a store.
+using PrerequisiteStores = RolesOf<PrerequisiteStore, RecordStore, JournalStore>;
+
 class PrerequisiteLook {
  public:
-  PrerequisiteLook(std::unique_ptr<Store>, const Clock&, LookSettings);
+  PrerequisiteLook(PrerequisiteStores, const Clock&, LookSettings);
 
   // Jobs of the context whose turn it is. Returns when it is worth asking again, ms.
   Result<std::uint32_t> look(Id context);
@@ -77,7 +79,7 @@ class PrerequisiteLook {
   Result<std::uint64_t> now_ms(Id context, const std::string& job_key);
   Seen see_network(const Condition&);
 
-  std::unique_ptr<Store> store_;
+  PrerequisiteStores store_;
   const Clock& clock_;
   LookSettings settings_;
   std::unique_ptr<Probes> probes_;                                   // made when the first job needs it

@@ -9,7 +9,6 @@
 
 #include "base/mailbox.h"
 #include "prerequisites/prerequisite_look.h"
-#include "worker/context_pauses.h"
 #include "worker/store_health.h"
 #include "worker/types.h"
 
@@ -17,7 +16,7 @@ namespace mycojobs {
 
 class PrerequisiteChecker {
  public:
-  PrerequisiteChecker(std::unique_ptr<Store>, const Clock&, StoreHealth&, StoreServers&, WorkerSettings);
+  PrerequisiteChecker(PrerequisiteStores, const Clock&, StoreHealth&, StoreServers&, WorkerSettings);
   ~PrerequisiteChecker() { stop(); }
   void stop();
 

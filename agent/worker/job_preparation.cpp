@@ -1,19 +1,39 @@
-#include "worker/job_inputs.h"
+#include "worker/job_preparation.h"
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
-#include <map>
-#include <nlohmann/json.hpp>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <span>
 
+#include "base/log.h"
 #include "domain/codec.h"
 #include "domain/utf8.h"
 #include "worker/artifacts.h"
+#include "worker/stages.h"
 
 namespace mycojobs {
 namespace {
+
+constexpr std::uint64_t kLongestMs =
+    10ULL * 365 * 24 * 3600 * 1000;  // of a run: what a clock can hold, and more than any
+
+// A field that no run needs may hold what it likes: another client wrote it, and the end will overwrite it.
+bool is_needed(std::string_view field) {
+  static constexpr std::string_view kNeeded[] = {"id",      "caller_id", "context_id", "script",        "script_type",
+                                                 "timeout", "retries",   "env_vars",   "prerequisites", "dependends",
+                                                 "name",    "flow_id",   "inputs"};
+  const std::string_view name = field.substr(0, field.find_first_of(".["));
+  return std::find(std::begin(kNeeded), std::end(kNeeded), name) != std::end(kNeeded);
+}
+
+bool is_of_policy(const FieldProblem& problem) {
+  return problem.field == "policy" || problem.field.starts_with("policy.");
+}
+
+// What a job gets from those that it depends on.
 
 struct Dependency {
   Id id = 0;
@@ -154,24 +174,6 @@ class Files {
 
 }  // namespace
 
-std::vector<StoredArtifact> read_artifacts(const std::string& json, Id context, const std::string& state_dir) {
-  std::vector<StoredArtifact> out;
-  const auto values = parse_json(json.empty() ? "{}" : json);
-  if (!values || !values->is_object()) return out;
-  for (const auto& [name, about] : values->items()) {
-    const bool known = about.is_object() && about.contains("sha256") && about["sha256"].is_string() &&
-                       about.contains("bytes") && about["bytes"].is_number_unsigned();
-    if (!known) continue;
-    const auto sha256 = about["sha256"].get<std::string>();
-    const bool is_hash = sha256.size() == 64 && sha256.find_first_not_of("0123456789abcdef") == std::string::npos;
-    const auto executable = about.find("executable");
-    if (is_hash && is_artifact_name(name))
-      out.push_back({name, sha256, about["bytes"].get<std::uint64_t>(), object_path(state_dir, context, sha256),
-                     executable != about.end() && *executable == true});
-  }
-  return out;
-}
-
 Result<void> gather_inputs(RecordStore& store, const std::string& state_dir, JobFacts& facts) {
   const Job& job = facts.job;
   if (job.dependends.empty() && job.inputs.empty()) return {};
@@ -187,6 +189,100 @@ Result<void> gather_inputs(RecordStore& store, const std::string& state_dir, Job
   Files files(called, state_dir, facts);
   for (const std::string& wanted : job.inputs) MJ_CHECK(files.add(wanted));
   return {};
+}
+
+JobPreparation::JobPreparation(const WorkerSettings& settings, const std::vector<const Executor*>& executors,
+                               const Clock& clock)
+    : settings_(settings), clock_(clock), secrets_(settings.secrets, clock) {
+  for (const Executor* executor : executors) {
+    for (const std::string& type : executor->script_types()) by_type_.emplace(type, executor);
+  }
+}
+
+// Null: nowhere to keep them. The job runs all the same.
+std::unique_ptr<RunArtifacts> JobPreparation::artifacts_of(RecordStore& store, const ClaimRef& claim) {
+  if (settings_.state_dir.empty()) return nullptr;
+  std::string& store_name = store_names_[claim.context];
+  if (store_name.empty()) {
+    auto found = artifact_store_name(store, claim.context);
+    if (!found) {
+      log(LogLevel::error, "worker", "{}: its artifacts will not be kept: {}", claim.job_key, found.error().message);
+      return nullptr;
+    }
+    store_name = std::move(*found);
+  }
+  return make_run_artifacts(settings_.state_dir, claim.context, store_name, claim.job_key,
+                            settings_.max_artifact_bytes);
+}
+
+Result<Job> JobPreparation::read_job(const Claimed& claimed) const {
+  auto [job, problems] = decode<Job>(claimed.record);
+  std::erase_if(problems, [](const FieldProblem& problem) { return !is_needed(problem.field); });
+  for (FieldProblem& problem : validate(job)) problems.push_back(std::move(problem));
+  if (!problems.empty()) {
+    const bool only_policy = std::all_of(problems.begin(), problems.end(), is_of_policy);
+    return fail(only_policy ? Code::denied : Code::invalid, join(problems));
+  }
+  if (redis_key(job) != claimed.ref.job_key) {
+    return fail(Code::invalid, "id: the record says " + redis_key(job) + ", its key is " + claimed.ref.job_key);
+  }
+  if (job.context_id != claimed.ref.context) {
+    return fail(Code::invalid, "context_id: the record says " + std::to_string(job.context_id) +
+                                   ", it lies in context " + std::to_string(claimed.ref.context));
+  }
+  return std::move(job);
+}
+
+Result<const Executor*> JobPreparation::executor_of(const Job& job, const Claimed& claimed) const {
+  const auto executor = by_type_.find(job.script_type);
+  if (executor != by_type_.end()) return executor->second;
+  return fail(Code::invalid, "script_type: no executor of runner " + std::to_string(settings_.runner.id) + " runs \"" +
+                                 job.script_type + "\" (entry of " + claimed.queue + ")");
+}
+
+Result<Start> JobPreparation::prepare(RecordStore& store, Claimed& claimed, std::uint64_t fence_boot_ms,
+                                      RunNumber run) {
+  MJ_TRY(job, read_job(claimed));
+  MJ_TRY(executor, executor_of(job, claimed));
+  const Executor& runs_it = *executor;
+  const Ceiling ceiling = settings_.ceilings.of(claimed.ref.context);
+  const std::uint64_t seconds = job.timeout.value_or(static_cast<std::uint32_t>(settings_.default_timeout_s));
+  const std::uint64_t timeout_ms = std::min(seconds * 1000, kLongestMs);
+  MJ_TRY(staged,
+         stage_runs(runs_it, settings_.defaults, read_policy(job.policy, "policy").request, &ceiling, timeout_ms));
+  Start start;
+  start.run = run;
+  start.context = job.context_id;
+  start.caller = job.caller_id;
+  start.calls_objects = runs_it.calls_objects();
+  start.specs = std::move(staged.specs);
+  for (RunSpec& spec : start.specs) {
+    spec.context = claimed.ref.context;
+    if (settings_.kill_on_lease_lost) spec.fence_boot_ms = fence_boot_ms;
+  }
+  const std::uint64_t wall_ms = start.specs.back().limits.wall_ms;
+  // The policy ends it before: its end must not speak of the job's own timeout.
+  if (wall_ms < seconds * 1000) job.timeout.reset();
+  start.deadline_boot_ms = clock_.boot_ms() + timeout_ms;
+  start.output_bytes = staged.policy.output_bytes;
+  start.output_kill = staged.policy.output_kill;
+  start.attempt = claimed.attempt;
+  start.retries = job.retries;
+  JobFacts facts;
+  facts.job = std::move(job);
+  facts.deadline_unix_ms = clock_.unix_ms() + wall_ms;
+  facts.max_result_bytes = settings_.max_result_bytes;
+  facts.max_artifact_bytes = settings_.max_artifact_bytes;
+  facts.granted = std::move(staged.policy);
+  MJ_TRY(secrets, secrets_.values(claimed.ref.context, facts.granted.secrets));
+  if (!secrets.empty()) start.redactor = secrets_.redactor_of_values(claimed.ref.context);
+  facts.secrets = std::move(secrets);
+  MJ_CHECK(gather_inputs(store, settings_.state_dir, facts));
+  start.artifacts = artifacts_of(store, claimed.ref);
+  MJ_TRY(conversation, runs_it.begin(facts, start.artifacts.get()));
+  start.conversation = std::move(conversation);
+  start.claim = std::move(claimed.ref);
+  return start;
 }
 
 }  // namespace mycojobs
