@@ -18,9 +18,9 @@ from .errors import (
 from .http import Event
 from .ship import job
 from .sync import Client, Flow, Job
+from .version import __version__
 
-__version__ = "0.1.0"
 __all__ = [
     "AsyncClient", "AsyncFlow", "AsyncJob", "CannotShip", "Client", "Conflict", "Denied", "Error", "Event", "Flow", "FlowFailed", "Invalid",
-    "Job", "JobCancelled", "JobFailed", "NotFound", "TooLarge", "Unavailable", "Unsupported", "WaitTimeout", "job",
+    "Job", "JobCancelled", "JobFailed", "NotFound", "TooLarge", "Unavailable", "Unsupported", "WaitTimeout", "__version__", "job",
 ]  # fmt: skip
