@@ -149,7 +149,8 @@ class World:
 
     def _start(self, *words):
         log = open(self.path(f"{os.path.basename(words[0])}{len(self._processes)}.log"), "w+", encoding="utf-8", errors="replace")
-        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        # Whatever ends this program, they end with it.
+        process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *words], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         process.log = log
         self._processes.append(process)
         return process
