@@ -14,6 +14,7 @@ from world import LIMIT_S, PYTHON_CLIENT, Case, eventually
 import math
 import mycojobs
 from mycojobs import Client
+from mycojobs.aio import WAIT_MS
 
 HOSTILE = "\x1b[31mred\x1b[0m \u202e<b>&\"'\x00\x07 \u2028 end"
 SLEEP = "import time\ntime.sleep(60)"
@@ -171,25 +172,10 @@ class Jobs(Case):
         self.assertRaises(mycojobs.Invalid, self.client.submit, "print(1)", 3)
         self.assertRaises(mycojobs.Invalid, self.client.call, "job.get", {"id": {1, 2}})
 
-    def test_a_job_that_is_not_there_fails_its_own_wait_alone(self):
-        good = self.client.submit("import time\ntime.sleep(1)\nresult['n'] = 1")
-        said = []
-
-        def wait_for_nothing(number):
-            try:
-                self.client.job(f"1:{number}").wait(LIMIT_S)
-            except mycojobs.NotFound as why:
-                said.append(why.code)
-
-        threads = [threading.Thread(target=wait_for_nothing, args=(900_000 + i,)) for i in range(5)]
-        for each in threads:
-            each.start()
-        self.assertEqual(good.result(LIMIT_S), {"n": 1})
-        for each in threads:
-            each.join()
-        self.assertEqual(said, [-32001] * 5)
+    def test_a_job_that_is_not_there_is_told(self):
         self.assertRaises(mycojobs.NotFound, self.client.job(900_000).wait)
-        self.assertEqual(self.client.job(good.id).result(), {"n": 1})
+        self.assertRaises(mycojobs.NotFound, self.client.job("1:900000").result)
+        self.assertRaises(mycojobs.Invalid, self.client.job("1:x").wait)
 
     def test_a_token_that_is_unknown_is_denied(self):
         for token in ("mj_wrong", None):
@@ -424,12 +410,18 @@ class Away(Case):
         events.close()
 
     def test_a_hundred_threads_wait_over_few_connections(self):
-        jobs = [self.client.submit(f"import time\ntime.sleep({1 if i == 0 else 0.01})\nresult['n'] = {i}") for i in range(100)]
+        self.client.call("queue.pause", {"queue": "python"})
+        jobs = [self.client.submit(f"result['n'] = {i}") for i in range(100)]
         self.world.relay.begin_count()
         said = {}
         threads = [threading.Thread(target=lambda i=i: said.update({i: jobs[i].result(LIMIT_S)["n"]})) for i in range(100)]
         for each in threads:
             each.start()
+        time.sleep(0.5)
+        began = time.monotonic()
+        self.client.call("system.ping")
+        self.assertLess(time.monotonic() - began, WAIT_MS / 2000, "waits leave connections for calls")
+        self.client.call("queue.resume", {"queue": "python"})
         for each in threads:
             each.join(LIMIT_S)
         self.assertEqual(said, {i: i for i in range(100)})
@@ -505,6 +497,16 @@ class Asyncio(Case):
 
         self.run_async(story)
         eventually(lambda: self.world.relay.open_now() == 0)
+
+    def test_a_job_that_is_not_there_fails_its_own_wait_alone(self):
+        async def story(client):
+            jobs = [await client.submit("import time\ntime.sleep(1.5)") for _ in range(6)]
+            # The first four waits have a call each; who comes later shares one.
+            waits = [*jobs[:4], *(client.job(f"1:{900_000 + i}") for i in range(5)), *jobs[4:]]
+            said = await asyncio.gather(*(each.wait() for each in waits), return_exceptions=True)
+            self.assertEqual([isinstance(each, mycojobs.NotFound) for each in said], [False] * 4 + [True] * 5 + [False] * 2, said)
+
+        self.run_async(story)
 
     def test_logs_and_events_are_iterated(self):
         async def story(client):
