@@ -1,6 +1,8 @@
 // The Node client against the servers of node_test.py, which does what is written to descriptor 3 and answers on 4.
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { createReadStream, writeSync } from "node:fs";
+import { createServer } from "node:net";
 import { createInterface } from "node:readline";
 import test, { after } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
@@ -185,6 +187,12 @@ test("an answer that was lost makes no second job, and what is not harmless is n
 });
 
 test("nobody there is told after a while", async () => {
-  const nobody = new Client({ url: "http://127.0.0.1:1", retryFor: 300 });
-  await assert.rejects(nobody.submit("x"), (why) => why instanceof mycojobs.Unavailable && why.remedy.includes("mycojobs coordinator"));
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const url = `http://127.0.0.1:${server.address().port}`;
+  server.close();
+  const nobody = new Client({ url, retryFor: 300 });
+  const began = Date.now();
+  await assert.rejects(nobody.call("job.create"), (why) => why instanceof mycojobs.Unavailable && !why.sent && why.remedy.includes("mycojobs coordinator"));
+  assert.ok(Date.now() - began > 100, "it was tried again: nothing can have happened");
 });
