@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/hidden_commands.h"
 #include "domain/nearest.h"
 #include "domain/screen_text.h"
 #include "domain/utf8.h"
@@ -103,7 +104,7 @@ void shape_help(CLI::App& root, std::size_t columns) {
   shape(root, std::make_shared<WrappedHelp>(columns));
   for (CLI::App* each : root.get_subcommands({})) {
     const std::string_view group = command_group(each->get_name());
-    each->group(std::string(group.empty() ? kOthers : group));
+    each->group(is_hidden(each->get_name()) ? "" : std::string(group.empty() ? kOthers : group));
     for (CLI::App* verb : each->get_subcommands({})) verb->group(std::string(kVerbs));
   }
 }
@@ -113,6 +114,7 @@ std::string unknown_command(int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (word.starts_with('-')) return "";  // a flag, for which the parser is there
+    if (before.empty() && is_hidden(word)) return "";
     std::set<std::string_view> known;
     for (const Command& row : commands()) {
       if (row.name.starts_with(before)) known.insert(first_word(row.name.substr(before.size())));

@@ -9,6 +9,7 @@
 
 #include "cli/flow_live.h"
 #include "cli/help.h"
+#include "cli/hidden_commands.h"
 #include "cli/terminal.h"
 
 namespace mycojobs {
@@ -86,11 +87,13 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   CLI::App root("mycojobs: runs scripts as jobs on many hosts with nothing but Redis between them", "mycojobs");
   root.require_subcommand(1);
   std::deque<Slot> slots;
-  for (const Command& row : commands()) {
-    Slot& slot = slots.emplace_back();
-    slot.row = &row;
-    slot.app = find_or_add(root, row);
-    build(slot);
+  for (const auto* table : {&commands(), &hidden_commands()}) {
+    for (const Command& row : *table) {
+      Slot& slot = slots.emplace_back();
+      slot.row = &row;
+      slot.app = find_or_add(root, row);
+      build(slot);
+    }
   }
   shape_help(root, terminal_of(stdout).columns);
   CommandLine line;
