@@ -1,21 +1,16 @@
 #!/usr/bin/env bash
 # The packages of this tree: make.sh FOLDER [NAME=VALUE...]
 # FOLDER begins anew; the packages lie in it then. NAME=VALUE are variables of the build; MYCOJOBS_BUILT packs a build that
-# stands (debian/rules), MYCOJOBS_VERSION is another version than the changelog's. The tree is copied to FOLDER/mycojobs and
-# built there, so that nothing of it lies between the sources.
+# stands (debian/rules). The tree is copied to FOLDER/mycojobs and built there, so that nothing of it lies between the sources.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 into=$(realpath -m "${1:?folder}")
 tree=$into/mycojobs
 shift
-version=
 options=(--build=binary --unsigned-changes --unsigned-buildinfo)
-for variable in "$@"; do
-  case "$variable" in
-    MYCOJOBS_VERSION=*) version=${variable#*=} ;;
-    MYCOJOBS_BUILT=*) options+=(--no-check-builddeps) ;;
-  esac
-done
+case " $* " in
+  *" MYCOJOBS_BUILT="*) options+=(--no-check-builddeps) ;;
+esac
 
 rm -rf "$into"
 mkdir -p "$tree"
@@ -27,9 +22,6 @@ else
 fi | while IFS= read -r -d '' file; do
   [ ! -e "$file" ] || printf '%s\0' "$file"
 done | tar --create --null --mtime "@$(dpkg-parsechangelog --show-field Timestamp)" --files-from - | tar --extract --directory "$tree"
-if [ -n "$version" ]; then
-  sed -i "1s/(.*)/($version)/" "$tree/debian/changelog"
-fi
 if ! (cd "$tree" && env -u MAKEFLAGS -u MAKELEVEL "$@" dpkg-buildpackage "${options[@]}") >"$into/build.log" 2>&1; then
   tail -40 "$into/build.log" >&2
   echo "no packages: the whole log is $into/build.log" >&2
