@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/hidden_commands.h"
 #include "cli/terminal.h"
 #include "domain/nearest.h"
 #include "domain/screen_text.h"
@@ -99,7 +100,7 @@ void shape_help(CLI::App& root, std::size_t columns) {
   shape(root, std::make_shared<WrappedHelp>(columns));
   for (CLI::App* each : root.get_subcommands({})) {
     const std::string_view group = command_group(each->get_name());
-    each->group(std::string(group.empty() ? kOthers : group));
+    each->group(is_hidden(each->get_name()) ? "" : std::string(group.empty() ? kOthers : group));
     for (CLI::App* verb : each->get_subcommands({})) verb->group(std::string(kVerbs));
   }
 }
@@ -118,6 +119,7 @@ std::string unknown_command(int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (word.starts_with('-')) return "";  // a flag, for which the parser is there
+    if (before.empty() && is_hidden(word)) return "";
     std::set<std::string_view> known;
     for (const Command& row : commands()) {
       if (row.name.starts_with(before)) known.insert(first_word(row.name.substr(before.size())));
@@ -232,11 +234,13 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   CLI::App root("mycojobs: runs scripts as jobs on many hosts with nothing but Redis between them", "mycojobs");
   root.require_subcommand(1);
   std::deque<Slot> slots;
-  for (const Command& row : commands()) {
-    Slot& slot = slots.emplace_back();
-    slot.row = &row;
-    slot.app = find_or_add(root, row);
-    build(slot);
+  for (const auto* table : {&commands(), &hidden_commands()}) {
+    for (const Command& row : *table) {
+      Slot& slot = slots.emplace_back();
+      slot.row = &row;
+      slot.app = find_or_add(root, row);
+      build(slot);
+    }
   }
   shape_help(root, terminal_of(stdout).columns);
   CommandLine line;

@@ -186,6 +186,27 @@ void add_server(const Invocation& call, Checks& checks, const std::string& name,
   }
 }
 
+// Each context's keys, on whichever server they are.
+void examine_formats(const Invocation& call, Checks& checks) {
+  auto session = open_session(call.parts, call.settings, false);
+  if (!session) return;  // which examine_redis() has told
+  auto store = session->stores->open();
+  if (!store) return;
+  for (Id context : call.settings.contexts) {
+    const auto format = (*store)->load(context, "mj:format");
+    const std::string name = "format of context " + std::to_string(context);
+    if (format) {
+      const auto field = [&](std::string_view wanted) {
+        const std::string_view found = field_of(*format, wanted);
+        return found.empty() ? std::string("?") : printable(found);
+      };
+      checks.push_back({"redis", name, Verdict::ok, field("version") + ", of mycojobs " + field("program"), ""});
+    } else if (format.error().code == Code::denied) {
+      checks.push_back({"redis", name, Verdict::missing, format.error().message, "docs/install.md, \"Downgrade\""});
+    }
+  }
+}
+
 // The server of the contexts without one of their own, and each of the others.
 void examine_redis(const Invocation& call, Checks& checks) {
   const auto& own = call.settings.context_redis;
@@ -216,6 +237,7 @@ int examine(const Invocation& call) {
   examine_executors(call, checks);
   examine_plugins(call, checks);
   examine_redis(call, checks);
+  examine_formats(call, checks);
 
   nlohmann::json array = nlohmann::json::array();
   std::vector<std::vector<std::string>> rows{{"AREA", "WHAT", "STATE", "DETAIL"}};

@@ -99,7 +99,8 @@ int run(int argc, char** argv) {
   const SystemClock clock;
   const Parts parts = wire(clock);
   Invocation call{parts, line.options, {}, line.json, std::move(line.arguments), std::move(line.flags)};
-  if (!line.command->name.starts_with("config") && line.command->name != "completion") {
+  const std::string_view name = line.command->name;
+  if (!name.starts_with("config") && name != "completion" && name != "man-page") {
     auto config = load_config(system_sources(line.options));
     if (!config) return complain(config.error());
     for (const std::string& warning : config->warnings) say(paint(Tone::warn, "warning: ", true) + warning);

@@ -12,6 +12,7 @@
 #include "store/redis_flows.h"
 #include "store/redis_objects.h"
 #include "store/redis_waiter.h"
+#include "store/store_format.h"
 
 namespace mycojobs {
 namespace {
@@ -53,8 +54,10 @@ void seal_append_only_file(RedisConnection& link) {
     log(LogLevel::debug, "store", "BGREWRITEAOF: {}", begun.error().message);
 }
 
-// After a start of the server each live claim gets a whole lease, and what the start has lost is told.
+// A store of a newer format is refused before anything is written. After a start of the server each live claim gets a
+// whole lease, and what the start has lost is told.
 Result<void> meet_server(Id context, SeenHeads& seen, RedisConnection& link) {
+  MJ_CHECK(agree_on_format(context, link));
   MJ_TRY(met, link.run(scripts::grant, Arguments{link.server_run_id()}));
   if (met.at(0).number() > 0) {
     log(LogLevel::warn, "store", "context {}: Redis was started anew; {} got a new lease", context,
