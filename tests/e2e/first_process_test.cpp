@@ -10,31 +10,29 @@
 namespace mycojobs::test {
 namespace {
 
-// 10^4 orphans, 500 at a time: their parent ends, process 1 has them all, then they end. Says what it has seen.
+// Orphans: their parent ends, process 1 has them all, then they end. Says what it has seen.
 constexpr const char* kOrphans = R"(
 import os, time
 def children():
     with open('/proc/1/task/1/children') as file: return len(file.read().split())
 def wait_for(holds):
     end = time.monotonic() + 60
-    while not holds() and time.monotonic() < end: time.sleep(0.01)
-own, orphans = children(), 0
-for _ in range(20):
-    read, write = os.pipe()
-    parent = os.fork()
-    if parent == 0:
-        for _ in range(500):
-            if os.fork() == 0:
-                os.close(write)
-                os.read(read, 1)
-                os._exit(7)
-        os._exit(0)
-    os.waitpid(parent, 0)
-    wait_for(lambda: children() == own + 500)
-    orphans += children() - own
-    os.close(write)
-    os.close(read)
-    wait_for(lambda: children() == own)
+    while not holds() and time.monotonic() < end: time.sleep(0.05)
+own = children()
+read, write = os.pipe()
+parent = os.fork()
+if parent == 0:
+    for _ in range(100):
+        if os.fork() == 0:
+            os.close(write)
+            os.read(read, 1)
+            os._exit(7)
+    os._exit(0)
+os.waitpid(parent, 0)
+wait_for(lambda: children() == own + 100)
+orphans = children() - own
+os.close(write)
+wait_for(lambda: children() == own)
 print(orphans, 'orphans,', children() - own, 'left')
 )";
 
@@ -79,9 +77,9 @@ class FirstProcess : public ::testing::Test {
   pid_t first_;
 };
 
-TEST_F(FirstProcess, ReapsTenThousandOrphansAndStillHearsTerm) {
+TEST_F(FirstProcess, ReapsOrphansAndDrainsWhenItIsTold) {
   const Finished orphans = inside({"python3", "-c", kOrphans});
-  EXPECT_EQ(orphans.out, "10000 orphans, 0 left\n") << orphans.err;
+  EXPECT_EQ(orphans.out, "100 orphans, 0 left\n") << orphans.err;
   ::kill(first_, SIGTERM);
   const Finished end = unshare_.wait();
   EXPECT_EQ(end.code, 0) << end.err;
