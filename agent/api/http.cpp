@@ -344,13 +344,22 @@ HttpReply refuse(int status, const std::string& word, const std::string& message
   return reply;
 }
 
+bool is_from_web_page(const HttpRequest& from) {
+  const std::string site = from.header("sec-fetch-site");
+  return from.headers.contains("origin") || (!site.empty() && site != "none");
+}
+HttpReply web_page_refused() {
+  return refuse(403, "denied", "calls of web pages are refused", "call from a program, without the header Origin");
+}
+
 HttpReply refuse_route(const std::vector<HttpRoute>& routes, const std::string& method, const std::string& path) {
   bool path_known = false, known = false;
+  std::string remedy;
   for (const HttpRoute& route : routes) {
+    remedy += (remedy.empty() ? "" : ", ") + route.method + ' ' + route.path;
     path_known = path_known || route.path == path;
     known = known || (route.path == path && route.method == (method == "HEAD" ? "GET" : method));
   }
-  const std::string remedy = "POST / and /rpc; GET /openrpc.json, /health, /events";
   if (!path_known) return refuse(404, "not_found", "there is nothing at this path", remedy);
   if (!known) return refuse(405, "invalid_request", "this path does not take " + method.substr(0, 16), remedy);
   return {};

@@ -87,6 +87,9 @@ Result<ListenAddress> parse_listen(const std::string& text);
 HttpReply refuse(int status, const std::string& word, const std::string& message, const std::string& remedy);
 // 404 or 405, if there is no such route; else an empty reply.
 HttpReply refuse_route(const std::vector<HttpRoute>&, const std::string& method, const std::string& path);
+// Browsers name where a page came from; no page of any origin has business here.
+bool is_from_web_page(const HttpRequest&);
+HttpReply web_page_refused();
 std::string wire_text(const HttpReply&);  // head and body, after which the connection is closed
 HttpReply busy();                         // for a connection that is one too many
 HttpReply no_json();                      // 415: a form, or a body that is compressed

@@ -63,6 +63,7 @@ class Running final : public ApiServer {
          }},
         {"GET", "/health", [this](const HttpRequest&) { return health(); }},
     };
+    for (HttpRoute& route : health_routes(settings.health)) routes.push_back(std::move(route));
     if (with_events) {
       routes.push_back({"GET", "/events", [this](const HttpRequest& from) {
                           const auto caller = caller_of(from);
@@ -107,14 +108,11 @@ class Running final : public ApiServer {
   }
 
   Admission admit(const HttpRequest& from) {
-    // Browsers name where a page came from; no page of any origin has business here.
-    const std::string site = from.header("sec-fetch-site");
-    if (from.headers.contains("origin") || (!site.empty() && site != "none")) {
+    if (is_from_web_page(from)) {
       ++services_.refusals;
-      return {
-          refuse(403, "denied", "calls of web pages are refused", "call from a program, without the header Origin")};
+      return {web_page_refused()};
     }
-    if (from.path == "/health") return {{}, Standing::open};
+    if (from.path == "/health" || is_health_path(from.path)) return {{}, Standing::open};
     if (auto read = tokens_.refresh(); !read) log(LogLevel::error, "api", "tokens: {}", read.error().message);
     const bool named = from.headers.contains("authorization");
     if (!named && services_.settings.anonymous && !is_loopback_name(host_of(from.header("host")))) {

@@ -3,6 +3,7 @@
 //   POST / and /rpc      JSON-RPC 2.0 (api/rpc.h)
 //   GET  /openrpc.json   what rpc.discover answers
 //   GET  /health         {"status": "ok", ...}; 503 while the store is away or refuses to write
+//   GET  /healthz, /readyz  how the process is (api/health.h)
 //   GET  /events         ?context=N[&flow=M]: server-sent events (coordinator only)
 //
 // Who may call: bearer tokens of the tokens file, each of an actor. Without a token: loopback alone, and only with
@@ -19,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "api/health.h"
 #include "domain/networks.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/result.h"
@@ -51,6 +53,7 @@ struct ApiSettings {
   bool anonymous = false;                 // `dev`: loopback without a token is the default actor
   std::vector<Id> contexts;               // the first one counts where a call names none; empty: 1
   Networks networks;                      // in which supervisors may be (runner.create)
+  Health health;                          // of the process
   ApiLimits limits;
 };
 

@@ -28,10 +28,14 @@ int agent_command(Invocation& call) {
   auto stores = call.parts.stores(call.settings, call.settings.redis);
   auto agent = start_agent(call.parts, call.settings, *stores);
   if (!agent) return complain(agent.error());
-  auto api = start_supervisor_api(call.parts, call.settings, *stores);
+  Vitals vitals;
+  const Health health = health_of(**agent, vitals);
+  auto api = start_supervisor_api(call.parts, call.settings, *stores, health);
   if (!api) return complain(api.error());
+  auto health_server = start_health_server(call.settings, health);
+  if (!health_server) return complain(health_server.error());
   log(LogLevel::info, "worker", "{}", describe(call.settings));
-  return serve(**agent, describe(call.settings));
+  return serve(**agent, describe(call.settings), vitals);
 }
 
 int dev_command(Invocation& call) {
@@ -46,9 +50,14 @@ int dev_command(Invocation& call) {
                                          ": stop it, or give another --state-dir"});
   }
   log(LogLevel::info, "worker", "{}; Redis at {}", describe(call.settings), call.parts.embedded_url(call.settings));
-  auto api = start_coordinator_api(call.parts, call.settings, *session->stores, call.settings.contexts, true);
+  Vitals vitals;
+  const Health health = health_of(*session->agent, vitals);
+  auto api = start_coordinator_api(call.parts, call.settings, *session->stores, call.settings.contexts, true, health);
   if (!api) return complain(api.error());
-  const int code = serve(*session->agent, describe(call.settings));
+  auto health_server = start_health_server(call.settings, health);
+  if (!health_server) return complain(health_server.error());
+  const int code = serve(*session->agent, describe(call.settings), vitals);
+  health_server->reset();
   api->reset();
   session->coordinator.reset();  // before its server
   session->agent.reset();

@@ -15,7 +15,7 @@ Result<Networks> networks_of(const Settings& settings) {
 
 Result<std::unique_ptr<ApiServer>> start_coordinator_api(const Parts& parts, const Settings& settings,
                                                          StoreFactory& stores, const std::vector<Id>& contexts,
-                                                         bool anonymous) {
+                                                         bool anonymous, Health health) {
   if (settings.api_listen.empty()) return nullptr;
   ApiSettings api;
   api.listen = settings.api_listen;
@@ -24,6 +24,7 @@ Result<std::unique_ptr<ApiServer>> start_coordinator_api(const Parts& parts, con
   MJ_TRY(networks, networks_of(settings));
   api.networks = std::move(networks);
   api.contexts = contexts;
+  api.health = std::move(health);
   auto server = start_api(stores, parts.clock, std::move(api));
   if (server) return std::move(*server);
   // A second one on this host is fine without it: flows move on all the same.
@@ -35,17 +36,25 @@ Result<std::unique_ptr<ApiServer>> start_coordinator_api(const Parts& parts, con
 }
 
 Result<std::unique_ptr<ApiServer>> start_supervisor_api(const Parts& parts, const Settings& settings,
-                                                        StoreFactory& stores) {
+                                                        StoreFactory& stores, Health health) {
   if (settings.supervisor_listen.empty()) return nullptr;
   ApiSettings api;
   api.role = ApiRole::supervisor;
   api.listen = settings.supervisor_listen;
   api.tokens_file = settings.api_tokens;
   api.contexts = settings.contexts;
+  api.health = std::move(health);
   MJ_TRY(networks, networks_of(settings));
   api.networks = std::move(networks);
   auto server = start_api(stores, parts.clock, std::move(api));
   if (!server) return fail(server.error(), "supervisor.listen");
+  return std::move(*server);
+}
+
+Result<std::unique_ptr<HealthServer>> start_health_server(const Settings& settings, Health health) {
+  if (settings.health_listen.empty()) return nullptr;
+  auto server = start_health(settings.health_listen, std::move(health));
+  if (!server) return fail(server.error(), "health.listen");
   return std::move(*server);
 }
 

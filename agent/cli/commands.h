@@ -46,6 +46,7 @@ const std::vector<Command>& commands();
 
 int agent_command(Invocation&);
 int rpc_command(Invocation&);
+int health_command(Invocation&);
 int key_token_command(Invocation&);
 int coordinator_command(Invocation&);
 int dev_command(Invocation&);

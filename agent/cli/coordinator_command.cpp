@@ -30,10 +30,14 @@ int coordinator_command(Invocation& call) {
   auto stores = call.parts.stores(call.settings, call.settings.redis);
   auto coordinator = start_coordinator(call.parts, call.settings, *stores, contexts);
   if (!coordinator) return complain(coordinator.error());
-  auto api = start_coordinator_api(call.parts, call.settings, *stores, contexts, false);
+  Vitals vitals;
+  const Health health = health_of(**coordinator, vitals);
+  auto api = start_coordinator_api(call.parts, call.settings, *stores, contexts, false, health);
   if (!api) return complain(api.error());
+  auto health_server = start_health_server(call.settings, health);
+  if (!health_server) return complain(health_server.error());
   log(LogLevel::info, "coordinator", "{}", describe(contexts));
-  serve(**coordinator, describe(contexts));
+  serve(**coordinator, describe(contexts), vitals);
   return EXIT_SUCCESS;
 }
 

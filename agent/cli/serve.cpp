@@ -32,15 +32,18 @@ int wait_for(const sigset_t& set, int timeout_ms, siginfo_t& from) {
   return ::sigtimedwait(&set, &from, &timeout);
 }
 
-// Tells the manager that we are alive when it is time to, and we are.
+// Says that we are alive when it is time to, and we are; and to the manager what keeps us from work, when that changes.
 template <class Served>
 class Life {
  public:
-  Life(const ServiceManager& manager, Served& served) : manager_(manager), served_(served) {}
+  Life(const ServiceManager& manager, Served& served, std::string status, Vitals& vitals)
+      : manager_(manager), served_(served), status_(std::move(status)), vitals_(vitals) {}
   void show() {
-    if (!manager_.alive_every_ms() || clock_.boot_ms() < next_ms_ || !served_.is_healthy()) return;
+    show_status();
+    if (clock_.boot_ms() < next_ms_ || !served_.is_healthy()) return;
+    vitals_.came_round();
     manager_.alive();
-    next_ms_ = clock_.boot_ms() + *manager_.alive_every_ms();
+    next_ms_ = clock_.boot_ms() + manager_.alive_every_ms().value_or(kUnwatchedMs);
   }
   int pause_ms() const {
     constexpr std::uint64_t kMostMs = 250;
@@ -48,8 +51,18 @@ class Life {
   }
 
  private:
+  static constexpr std::uint64_t kUnwatchedMs = 5000;
+  void show_status() {
+    if (!manager_.listens()) return;
+    std::string reason = served_.why_not_ready();
+    if (reason == reason_) return;
+    manager_.status(reason.empty() ? status_ : reason);
+    reason_ = std::move(reason);
+  }
   const ServiceManager& manager_;
   Served& served_;
+  std::string status_, reason_;
+  Vitals& vitals_;
   SystemClock clock_;
   std::uint64_t next_ms_ = 0;
 };
@@ -96,10 +109,10 @@ void let_finish(Agent& agent) {
   }
 }
 
-int serve(Agent& agent, const std::string& status) {
+int serve(Agent& agent, const std::string& status, Vitals& vitals) {
   const ServiceManager manager = ServiceManager::of_environment();
   manager.ready(status);
-  Life life(manager, agent);
+  Life life(manager, agent, status, vitals);
   int stops = 0;
   while (stops == 0 || agent.busy() > 0) {
     // Whoever has told us to stop may send jobs in the next moment: they are not for us.
@@ -125,10 +138,10 @@ int serve(Agent& agent, const std::string& status) {
   return agent.runner_lost() ? EX_TEMPFAIL : EXIT_SUCCESS;
 }
 
-void serve(Coordinator& coordinator, const std::string& status) {
+void serve(Coordinator& coordinator, const std::string& status, Vitals& vitals) {
   const ServiceManager manager = ServiceManager::of_environment();
   manager.ready(status);
-  Life life(manager, coordinator);
+  Life life(manager, coordinator, status, vitals);
   while (next_stop_signal(life.pause_ms()) == 0) life.show();
   manager.stopping();
   coordinator.stop();

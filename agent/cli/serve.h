@@ -1,9 +1,13 @@
 // Runs an agent until it is told to stop.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <string>
 
+#include "api/health.h"
+#include "base/clock.h"
 #include "coordinator/coordinator.h"
 #include "worker/agent.h"
 
@@ -21,13 +25,31 @@ inline int next_stop_signal(int timeout_ms) {
 // What a command exits with that was told to stop before it had its answer, as a shell says it: 130 after Ctrl-C.
 constexpr int exit_of_signal(int signal) { return 128 + signal; }
 
+// Whether a process comes round: its main thread says so, others ask.
+class Vitals {
+ public:
+  void came_round() { last_ms_ = clock_.boot_ms(); }
+  bool alive() const { return clock_.boot_ms() - last_ms_ < kLongestMs; }
+
+ private:
+  static constexpr std::uint64_t kLongestMs = 30'000;  // half of what the units' WatchdogSec= allows
+  SystemClock clock_;
+  std::atomic<std::uint64_t> last_ms_{clock_.boot_ms()};
+};
+
+// What others may ask of a process that serves; both outlive whoever asks.
+template <class Served>
+Health health_of(Served& served, const Vitals& vitals) {
+  return {[&vitals] { return vitals.alive(); }, [&served] { return served.why_not_ready(); }};
+}
+
 // First TERM or INT: drain; second: cancel jobs; third: leave at once. Returns the exit code. A service manager is told
 // `status` when jobs are taken, that we drain, and while the agent's threads come round that it is alive.
-int serve(Agent&, const std::string& status);
+int serve(Agent&, const std::string& status, Vitals&);
 // What an agent of our own runs besides what we waited for may finish; a stop signal leaves it to the next one on this
 // state folder. Nothing new is taken.
 void let_finish(Agent&);
 // Until the first TERM or INT: the commit that is under way is finished, and nothing is lost.
-void serve(Coordinator&, const std::string& status);
+void serve(Coordinator&, const std::string& status, Vitals&);
 
 }  // namespace mycojobs

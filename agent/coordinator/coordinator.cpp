@@ -59,6 +59,7 @@ class ContextThread {
     notifier_->ask_to_stop();
   }
   const Pulse& pulse() const { return pulse_; }
+  bool away() const { return away_; }
 
  private:
   ContextThread(std::unique_ptr<FlowStore> flows, std::unique_ptr<Store> store, std::unique_ptr<Waiter> waiter,
@@ -120,7 +121,7 @@ class ContextThread {
   std::unique_ptr<Waiter> waiter_;
   ContextRounds rounds_;
   Pulse pulse_;
-  bool away_ = false;
+  std::atomic<bool> away_{false};
   std::atomic<bool> stop_{false};
   std::unique_ptr<Router> router_;
   std::unique_ptr<Notifier> notifier_;
@@ -167,6 +168,15 @@ class Coordinating final : public Coordinator {
     if (all) seen_ = std::move(now);
     return all;
   }
+  std::string why_not_ready() const override {
+    std::lock_guard lock(mutex_);
+    if (blind_) return "the store is away";
+    std::string away;
+    for (const auto& [context, thread] : threads_) {
+      if (thread->away()) away += ' ' + std::to_string(context);
+    }
+    return away.empty() ? "" : "the store is away, of context" + away;
+  }
 
  private:
   Result<void> serve(Id context) {
@@ -193,10 +203,10 @@ class Coordinating final : public Coordinator {
     std::unique_lock lock(mutex_);
     while (!wake_.wait_for(lock, std::chrono::milliseconds(settings_.discover_ms), [this] { return stopping_; })) {
       lock.unlock();
-      if (auto found = find(); !found) {
-        log(LogLevel::warn, "coordinator", "looking for contexts: {}", found.error().message);
-      }
+      const auto found = find();
+      if (!found) log(LogLevel::warn, "coordinator", "looking for contexts: {}", found.error().message);
       lock.lock();
+      blind_ = !found;
     }
   }
 
@@ -208,6 +218,7 @@ class Coordinating final : public Coordinator {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   bool stopping_ = false;
+  bool blind_ = false;  // contexts could not be looked for
   std::map<Id, std::unique_ptr<ContextThread>> threads_;
   mutable std::map<Id, std::uint64_t> seen_;  // rounds, when all had come round
   std::thread finder_;

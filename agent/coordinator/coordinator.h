@@ -44,6 +44,8 @@ class Coordinator {
   virtual ~Coordinator() = default;     // stops, gives leadership back
   virtual void stop() = 0;              // finishes the commit that is under way
   virtual bool is_healthy() const = 0;  // all its threads, lately
+  // Empty: flows of every context that it serves move on, by it or by who leads. Any thread.
+  virtual std::string why_not_ready() const = 0;
 };
 
 }  // namespace mycojobs

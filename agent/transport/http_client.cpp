@@ -53,7 +53,7 @@ HttpClient::HttpClient() : handle_(std::make_unique<Handle>()) {
 
 HttpClient::~HttpClient() { ::curl_easy_cleanup(handle_->easy); }
 
-Result<HttpAnswer> HttpClient::post(const HttpPost& call) {
+Result<HttpAnswer> HttpClient::perform(const HttpPost& call, bool get) {
   CURL* easy = handle_->easy;
   if (easy == nullptr) return fail(Code::io, "libcurl does not start: no memory or descriptors are left");
   ::curl_easy_reset(easy);  // keeps its connections
@@ -66,10 +66,12 @@ Result<HttpAnswer> HttpClient::post(const HttpPost& call) {
   set = set && ::curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK;
   set = set && ::curl_easy_setopt(easy, CURLOPT_PROXY, "") == CURLE_OK;
   set = set && ::curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK;
-  set = set && ::curl_easy_setopt(easy, CURLOPT_POST, 1L) == CURLE_OK;
-  set = set && ::curl_easy_setopt(easy, CURLOPT_POSTFIELDS, call.body.data()) == CURLE_OK;
-  set = set &&
-        ::curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(call.body.size())) == CURLE_OK;
+  set = set && ::curl_easy_setopt(easy, get ? CURLOPT_HTTPGET : CURLOPT_POST, 1L) == CURLE_OK;
+  if (!get) {
+    set = set && ::curl_easy_setopt(easy, CURLOPT_POSTFIELDS, call.body.data()) == CURLE_OK;
+    set = set &&
+          ::curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(call.body.size())) == CURLE_OK;
+  }
   set = set && ::curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers) == CURLE_OK;
   set = set && ::curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, kConnectMs) == CURLE_OK;
   set = set && ::curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(call.timeout_ms)) == CURLE_OK;

@@ -1,4 +1,5 @@
-// HTTP POST, by libcurl: to supervisors of other hosts, and to a coordinator. Connections are reused. One thread.
+// HTTP POST and GET, by libcurl: to supervisors of other hosts, and to a coordinator. Connections are reused. One
+// thread.
 #pragma once
 
 #include <atomic>
@@ -35,9 +36,11 @@ class HttpClient {
   HttpClient& operator=(const HttpClient&) = delete;
   // Redirects are not followed: a token goes to the address that was named and to no other. No proxy.
   // Errors: unavailable (nobody answers in time), invalid (no address), denied (outside of the networks), too_large.
-  Result<HttpAnswer> post(const HttpPost&);
+  Result<HttpAnswer> post(const HttpPost& call) { return perform(call, false); }
+  Result<HttpAnswer> get(const HttpPost& call) { return perform(call, true); }  // its body is not sent
 
  private:
+  Result<HttpAnswer> perform(const HttpPost&, bool get);
   struct Handle;
   std::unique_ptr<Handle> handle_;
 };

@@ -129,6 +129,20 @@ void Agent::drain() { intake_->drain(); }
 
 void Agent::cancel_jobs() { run_loop_->cancel_all(); }
 
+std::string Agent::why_not_ready() {
+  if (runner_lost_) return "another agent has taken the id of this runner";
+  if (intake_->draining()) return "draining";
+  if (const std::vector<Id> away = health_.away(); !away.empty()) {
+    std::string text = "the store is away, of context";
+    for (const Id context : away) {
+      if (context == 0) return "the store is away";
+      text += ' ' + std::to_string(context);
+    }
+    return text;
+  }
+  return run_loop_->ready() ? "" : "no sandbox can be had: the log says why";
+}
+
 bool Agent::is_healthy() {
   const std::array<std::uint64_t, 3> rounds{run_loop_->pulse().count(), intake_->pulse().count(),
                                             housekeeper_->pulse().count()};

@@ -53,6 +53,8 @@ class Agent {
   // Whether the run loop, the intake and the housekeeper have all come round since this was last true. A store that
   // hangs does not stop them: each call of it ends by a time-out. Call it from one thread.
   bool is_healthy();
+  // Empty: a job that comes now would be taken, if a slot is free. Any thread.
+  std::string why_not_ready();
 
  private:
   Agent(Parts&, WorkerSettings);

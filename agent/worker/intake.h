@@ -51,6 +51,7 @@ class Intake {
   void stop();
 
   void settled(std::uint32_t jobs);              // any thread: so many of them need us no more
+  bool draining() const { return draining_; }    // any thread
   void drain();                                  // any thread: claim nothing more
   const Pulse& pulse() const { return pulse_; }  // any thread
   std::uint32_t busy() const { return taken_; }  // any thread: jobs that are not settled

@@ -68,7 +68,7 @@ bool LeaseKeeper::hold_runner(Id context) {
   runner.seen_ms = clock_.unix_ms();
   RunnerHold held_by;
   auto held = store_->hold_runner(context, runner, hold_, settings_.lease_ms, "", held_by);
-  if (held) return true;
+  if (held) return health_.worked(context), true;
   if (held.error().code == Code::conflict) {
     callbacks_.runner_lost(held.error().message);
     return true;

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/log.h"
 #include "mycojobs/records.h"
@@ -35,6 +36,15 @@ class StoreHealth {
     if (!state.away) return;
     state = {};
     log(LogLevel::info, "store", "{}answers again", where(context));
+  }
+  // Contexts whose calls failed lately; 0: all of them.
+  std::vector<Id> away() {
+    std::lock_guard lock(mutex_);
+    std::vector<Id> contexts;
+    for (const auto& [context, state] : states_) {
+      if (state.away) contexts.push_back(context);
+    }
+    return contexts;
   }
 
  private:

@@ -245,6 +245,44 @@ TEST_F(ApiTest, HealthSaysThatTheStoreTakesNoWrites) {
   EXPECT_TRUE(test::eventually([&] { return status(ask) == 200; }));
 }
 
+TEST_F(ApiTest, ProbesAnswerAnybodyWithoutAskingTheStore) {
+  std::atomic<bool> alive{true};
+  std::string reason;
+  settings_.health = {[&] { return alive.load(); }, [&] { return reason; }};
+  start();
+  redis_.set_faults([](const ServerCall&) { return Fault::before; });
+  const std::string live = "GET /healthz HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n";
+  const std::string ready = "GET /readyz HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n";
+  EXPECT_EQ(status(live), 200);
+  EXPECT_EQ(status(ready), 200);
+  reason = "draining";
+  EXPECT_EQ(status(ready), 503);
+  EXPECT_EQ(status(live), 200) << "who drains lives";
+  HttpClient client;
+  HttpPost ask;
+  ask.url = server_->url() + "/readyz";
+  const auto answer = client.get(ask);
+  ASSERT_TRUE(answer) << answer.error().message;
+  EXPECT_EQ(json::parse(answer->body).value("reason", ""), "draining");
+  alive = false;
+  EXPECT_EQ(status(live), 503);
+  EXPECT_EQ(status("GET /readyz HTTP/1.1\\r\\nHost: localhost\\r\\nOrigin: http://x\\r\\n\\r\\n"), 403);
+}
+
+TEST_F(ApiTest, AHealthServerHasTheProbesAndNothingElse) {
+  auto server = start_health("127.0.0.1:0", {});
+  ASSERT_TRUE(server) << server.error().message;
+  HttpPost ask;
+  for (const auto& [path, status] : {std::pair{"/healthz", 200}, {"/readyz", 200}, {"/rpc", 404}, {"/", 404}}) {
+    ask.url = (*server)->url() + path;
+    const auto answer = http_.get(ask);
+    ASSERT_TRUE(answer) << answer.error().message;
+    EXPECT_EQ(answer->status, status) << path;
+  }
+  EXPECT_EQ(http_.post(ask)->status, 404);
+  EXPECT_FALSE(start_health("nowhere", {}));
+}
+
 // ---- who is let in, and what they may ----
 
 TEST_F(ApiTest, WithoutATokenNobodyIsLetInButByDevOnLoopback) {

@@ -17,7 +17,6 @@ LONGER = {
     "Agent::open": 68,
     "Intake::prepare": 61,
     "RedisObjects::verify": 65,
-    "commands": 236,  # the table of all commands
     "rows": 77,  # the table of the contract's cases
 }
 

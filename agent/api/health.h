@@ -1,0 +1,39 @@
+// How a process is, for service managers, images and load balancers. No token is needed: it says no more than that.
+//
+//   GET /healthz   200 {"status": "ok"}: its threads come round; 503 "stuck": end it and start it again
+//   GET /readyz    200 {"status": "ok"}: it may be given work; 503 with the reason: "draining", "the store is away:
+//   ..."
+//
+// Neither asks the store anything: both answer at once, however the store is.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mycojobs/result.h"
+
+namespace mycojobs {
+
+struct Health {  // asked by any thread, until the server has stopped
+  std::function<bool()> alive = [] { return true; };
+  std::function<std::string()> why_not_ready = [] { return std::string(); };  // empty: it is
+};
+
+// A server of these two alone, for agents and where the JSON-RPC is not wanted.
+class HealthServer {
+ public:
+  virtual ~HealthServer() = default;    // stops
+  virtual std::string url() const = 0;  // "http://127.0.0.1:9653"
+};
+// listen: as ApiSettings has it. Errors: invalid (no address), conflict (the port is taken), denied, io.
+Result<std::unique_ptr<HealthServer>> start_health(const std::string& listen, Health);
+
+namespace api {
+struct HttpRoute;
+std::vector<HttpRoute> health_routes(const Health&);
+bool is_health_path(const std::string& path);
+}  // namespace api
+
+}  // namespace mycojobs

@@ -1,0 +1,71 @@
+// Whether a process may be given work, as a probe of an image or a load balancer asks it.
+#include "e2e/client.h"
+#include "e2e/world.h"
+
+namespace mycojobs {
+namespace {
+
+using namespace test;
+
+class Health : public ::testing::Test {
+ protected:
+  TempDir folder_;
+  RedisServer redis_{folder_};
+
+  // The address that it listens at, once it does.
+  static std::string url_of(const Process& server, const std::string& before) {
+    std::string url;
+    EXPECT_TRUE(eventually([&] {
+      const std::string log = server.err();
+      const auto at = log.find(before + "http://");
+      if (at == std::string::npos) return false;
+      const auto begin = at + before.size(), end = log.find_first_of("/\"\n", begin + 7);
+      url = log.substr(begin, end - begin);
+      return end != std::string::npos;
+    })) << server.err();
+    return url;
+  }
+  std::string asked(const std::string& url, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> words{program(), "health", "--url", url};
+    words.insert(words.end(), more.begin(), more.end());
+    const Finished done = run(folder_, words);
+    return std::to_string(done.code) + ' ' + done.out;
+  }
+};
+
+TEST_F(Health, AgentIsReadyWhileItsStoreAnswersAndItTakesJobs) {
+  Process agent = start_agent(folder_, redis_, 20, {"--health-listen", "127.0.0.1:0"});
+  const std::string url = url_of(agent, "health at ");
+  EXPECT_TRUE(eventually([&] { return asked(url) == "0 ok\n"; })) << asked(url);
+  redis_.kill();
+  EXPECT_TRUE(eventually([&] { return asked(url).starts_with("1 not_ready: the store is away"); })) << asked(url);
+  EXPECT_EQ(asked(url, {"--alive"}), "0 ok\n") << "it waits for its store";
+  redis_.start();
+  EXPECT_TRUE(eventually([&] { return asked(url) == "0 ok\n"; })) << asked(url);
+
+  const PlainJob job{.script = kSleeps};
+  submit(redis_, job);
+  ASSERT_TRUE(eventually([&] { return log_of(folder_, redis_, job) == "up\n"; }));
+  agent.signal(SIGTERM);
+  EXPECT_TRUE(eventually([&] { return asked(url) == "1 not_ready: draining\n"; })) << asked(url);
+  EXPECT_EQ(asked(url, {"--alive"}), "0 ok\n");
+  agent.signal(SIGTERM);  // cancels it
+  EXPECT_EQ(agent.wait().code, 0);
+  EXPECT_TRUE(asked(url).starts_with("1 unreachable: ")) << asked(url);
+}
+
+TEST_F(Health, CoordinatorIsReadyWhileItsContextsAreThere) {
+  redis_.cli(1, {"SET", "anything", "1"});  // a context
+  Process coordinator(folder_, {program(), "coordinator", "--redis", redis_.url(), "--api-listen", "127.0.0.1:0"});
+  const std::string url = url_of(coordinator, "JSON-RPC at ");
+  EXPECT_TRUE(eventually([&] { return asked(url) == "0 ok\n"; })) << asked(url);
+  redis_.kill();
+  EXPECT_TRUE(eventually([&] { return asked(url).starts_with("1 not_ready: the store is away"); })) << asked(url);
+  redis_.start();
+  EXPECT_TRUE(eventually([&] { return asked(url) == "0 ok\n"; })) << asked(url);
+  coordinator.signal(SIGTERM);
+  EXPECT_EQ(coordinator.wait().code, 0);
+}
+
+}  // namespace
+}  // namespace mycojobs
