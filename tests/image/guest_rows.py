@@ -88,12 +88,14 @@ def rootful_container_of_root_has_every_layer():
 
 
 @row
-def rootless_container_has_every_layer_but_uid():
-    sh(*WORKER, "podman", "unshare", "cp", "-r", PAYLOAD + "/rootfs", "/home/worker/rootfs", cwd="/tmp")
-    found = USER.layers("--user=0")
-    check(found.pop("uid") in ("ok", "warning"), found)
+def rootless_container_of_root_has_every_layer():
+    unpack = shlex.join((*WORKER, "podman", "unshare", "sh", "-c", "mkdir ~/rootfs && tar -x -C ~/rootfs"))
+    sh("sh", "-c", f"tar -c -C {PAYLOAD}/rootfs --exclude './dev/*' . | {unpack}", cwd="/tmp")
+    # A rootless container has 65536 ids, and none of a host's users: the jobs get some of these.
+    options = ("--user=0", "--env", "MYCOJOBS_SANDBOX_UID_RANGE=20000:40000")
+    found = USER.layers(*options)
     check(all(state == "ok" for state in found.values()), found)
-    answer, stop = USER.agent_runs_a_job("--user=0")
+    answer, stop = USER.agent_runs_a_job(*options)
     return layers_of(answer) + ", " + stop
 
 
