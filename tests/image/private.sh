@@ -10,6 +10,7 @@ fi
 unset MYCOJOBS_PRIVATE
 mount -t tmpfs -o mode=755 run /run
 mount -t tmpfs -o mode=1777 shm /dev/shm
+mount -t tmpfs -o mode=755 lib /var/lib
 mkdir -p /run/lock /run/state "$folder/storage" "$folder/tmp"
 # crun knows version 1 or version 2 of cgroups, and no mixture with controllers in both.
 if grep -qs . /sys/fs/cgroup/unified/cgroup.controllers; then umount /sys/fs/cgroup/unified; fi
