@@ -11,6 +11,7 @@
 #include <charconv>
 #include <cstdio>
 #include <fstream>
+#include <limits>
 #include <sstream>
 #include <utility>
 
@@ -153,6 +154,9 @@ bool exists_here(const char* map, const IdSpan& wanted) {
   return false;
 }
 
+// Of a user namespace that has all ids of the host the ids are the host's.
+bool has_ids_of_its_own() { return !exists_here("/proc/self/uid_map", {0, std::numeric_limits<std::uint32_t>::max()}); }
+
 int write_file(pid_t pid, const char* name, const std::string& text) {
   const Fd file(::open(fmt::format("/proc/{}/{}", pid, name).c_str(), O_WRONLY | O_CLOEXEC));
   if (!file) return errno;
@@ -167,7 +171,11 @@ Result<IdRange> choose_ids(std::uint32_t base, std::uint32_t count, IdRegistry& 
   constexpr std::uint32_t kFewest = 2048;  // 1000 are kept back for the system's own, the rest is for jobs
   if (count < kFewest)
     return fail(Code::invalid, fmt::format("sandbox.uid_range: at least {} ids are needed", kFewest));
-  if (base < 65536) return fail(Code::invalid, "sandbox.uid_range: starts below 65536, where the host's own users are");
+  // A container may have no more than 65536, and in it they are nobody else's.
+  const std::uint32_t least = has_ids_of_its_own() ? 1000 : 65536;
+  if (base < least)
+    return fail(Code::invalid,
+                fmt::format("sandbox.uid_range: starts below {}, where the host's own users are", least));
   IdSpan wanted{base, count};
   const auto session = registry.session();
   const auto taken = session.taken();

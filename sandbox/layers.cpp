@@ -26,18 +26,22 @@ constexpr StepRemedy kStepRemedies[] = {
     {"zygote_program", 0, "install the script host beside the launcher, or set the libexec folder"},
     {"zygote_namespaces", ENOSPC, "raise the sysctl user.max_user_namespaces (and its siblings for other namespaces)"},
     {"zygote_namespaces", EPERM,
-     "allow user namespaces: sysctl kernel.unprivileged_userns_clone=1; in Docker use the seccomp profile of docker/, "
-     "or "
-     "--security-opt seccomp=unconfined"},
+     "allow user namespaces: sysctl kernel.unprivileged_userns_clone=1; in a container --security-opt "
+     "seccomp=docker/seccomp.json (docker/README.md)"},
     {"zygote_namespaces", 0, "the kernel must have user, pid, mount, network, ipc and uts namespaces"},
+    {"zygote_write_maps", EPERM,
+     "root needs CAP_SETUID and CAP_SETGID, in a container too (docker/README.md); AppArmor may forbid user "
+     "namespaces: "
+     "sysctl kernel.apparmor_restrict_unprivileged_userns=0, or a profile with the userns rule for mycojobs-launcher"},
     {"zygote_write_maps", 0,
      "AppArmor may forbid user namespaces: sysctl kernel.apparmor_restrict_unprivileged_userns=0, or a profile with "
      "the "
      "userns rule for mycojobs-launcher; for root, sandbox.uid_range must name ids that exist here"},
     {"zygote_root", EACCES, "AppArmor may forbid mounts in user namespaces: a profile with the userns rule is needed"},
+    {"zygote_hostname", EPERM, "in a container: --security-opt seccomp=docker/seccomp.json (docker/README.md)"},
     {"zygote_root", EPERM,
-     "/proc may be masked by a container, or mounts forbidden by AppArmor: in Docker use --security-opt "
-     "systempaths=unconfined"},
+     "/proc may be masked by a container: --security-opt systempaths=unconfined (docker/README.md); or mounts "
+     "forbidden by AppArmor"},
     {"zygote_root", ENODEV, "a device node of the host's /dev is not what its name says"},
     {"zygote_userns_limit", 0, "the kernel must let user.max_user_namespaces be set in a namespace (Linux 4.9)"},
     {"zygote_exec", ENOENT, "the script host or its loader is not below /usr: build it for this system"},
@@ -53,7 +57,7 @@ constexpr StepRemedy kStepRemedies[] = {
     {"network", ENOSPC, "raise the sysctl user.max_net_namespaces"},
     {"network", ENOENT, "the kernel must have tcp_rmem and its siblings for each network namespace (Linux 4.15)"},
     {"rank", 0, "start the agent with a niceness that its jobs may have: theirs is its own"},
-    {"proc", EPERM, "/proc may be masked by a container: in Docker use --security-opt systempaths=unconfined"},
+    {"proc", EPERM, "/proc may be masked by a container: --security-opt systempaths=unconfined (docker/README.md)"},
     {"seccomp", EBUSY, "another seccomp supervisor holds this process: run the agent outside of it"},
     {"seccomp", 0, "the kernel must have seccomp filters with user notification (Linux 5.0)"},
 };
@@ -66,11 +70,13 @@ struct LayerRemedy {
 constexpr LayerRemedy kLayerRemedies[] = {
     {"cgroup:memory", true,
      "run the agent where its cgroup is delegated with the memory controller (systemd: Delegate=yes; a shell: "
-     "systemd-run --scope -p Delegate=yes, with --user for an ordinary user), or list cgroup:memory in "
+     "systemd-run --scope -p Delegate=yes, with --user for an ordinary user; a container: docker/README.md), or list "
+     "cgroup:memory in "
      "sandbox.allow_missing"},
     {"cgroup:pids", true,
      "run the agent where its cgroup is delegated with the pids controller (systemd: Delegate=yes; a shell: "
-     "systemd-run --scope -p Delegate=yes, with --user for an ordinary user), or list cgroup:pids in "
+     "systemd-run --scope -p Delegate=yes, with --user for an ordinary user; a container: docker/README.md), or list "
+     "cgroup:pids in "
      "sandbox.allow_missing"},
     {"landlock", true,
      "boot a kernel with CONFIG_SECURITY_LANDLOCK and landlock in the lsm= list, or list landlock in "

@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "base/clock.h"
+#include "base/first_process.h"
 #include "base/last_words.h"
 #include "base/log.h"
 #include "cli/command_line.h"
@@ -117,6 +118,7 @@ int run(int argc, char** argv) {
 }  // namespace mycojobs
 
 int main(int argc, char** argv) try {
+  mycojobs::leave_first_process_behind();
   // A job takes three descriptors here: as many as we may have.
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {

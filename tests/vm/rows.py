@@ -31,7 +31,8 @@ def check(holds, why):
 
 
 def sh(*words, ok=True, seconds=120, **more):
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds, **more)
+    more = more if "input" in more else {"stdin": subprocess.DEVNULL, **more}
+    done = subprocess.run(words, capture_output=True, text=True, timeout=seconds, **more)
     if ok:
         check(done.returncode == 0, f"{' '.join(words)}: exit {done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
     return done
