@@ -7,8 +7,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <deque>
+#include <optional>
+#include <vector>
 
 namespace mycojobs::test {
 namespace {
