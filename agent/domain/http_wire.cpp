@@ -55,7 +55,10 @@ class HttpRequestParser::Parser final : public http::basic_parser<true> {
     error_code code;
     const std::size_t used = put(boost::asio::const_buffer(bytes.data(), bytes.size()), code);
     if (wrong_) return tl::unexpected<Error>(*wrong_);
-    if (code && code != http::error::need_more) return fail(Code::invalid, code.message());
+    if (code && code != http::error::need_more)
+      return fail(Code::invalid, (is_header_done() ? "the chunks of the request's body are malformed: "
+                                                   : "this is no request of HTTP/1.1: ") +
+                                     code.message());
     if (is_header_done() && !is_done() && bytes.size() - used > kMostOverhead)
       return fail(Code::too_large, "the chunk extensions or trailers are too long");
     return used;
