@@ -195,7 +195,7 @@ class Server final : public HttpServer {
 
   void converse(Client& client) {
     Connection& connection = *client.connection;
-    while (exchange(connection, client.reader) && client.standing != Standing::open && !stopping_) {
+    while (exchange(connection, client.reader, client.standing) && !stopping_) {
       client.reader = RequestReader(request_limits());
       connection.expect(limits_.idle_ms);
       if (!connection.wait_for_byte() || !next_head(connection, client.reader)) break;
@@ -225,11 +225,13 @@ class Server final : public HttpServer {
   }
 
   // The rest of a request whose head has been admitted, and its answer. True: another one may follow.
-  bool exchange(Connection& connection, RequestReader& reader) {
+  bool exchange(Connection& connection, RequestReader& reader, Standing standing) {
     connection.expect(limits_.body_ms);
     connection.allow(limits_.write_ms);
     const HttpReply reply = answer(connection, reader);
-    const bool goes_on = reply.status < 400 && reader.done() && reader.keeps_alive() && !stopping_;
+    reader.request().body = {};  // a client that is slow to take the answer holds no memory that no share counts
+    const bool goes_on =
+        reply.status < 400 && standing != Standing::open && reader.done() && reader.keeps_alive() && !stopping_;
     connection.allow(limits_.write_ms);
     const bool head_only = reader.request().method == "HEAD";
     if (reply.stream && !head_only) return stream(connection, reader, reply, goes_on);
@@ -243,7 +245,7 @@ class Server final : public HttpServer {
   }
 
   HttpReply answer(Connection& connection, RequestReader& reader) {
-    HttpRequest& request = reader.request();
+    const HttpRequest& request = reader.request();
     try {
       BodyShare share(bodies_held_, kLargeBodies * limits_.body_bytes);
       const auto whole = connection.read_body(reader, share);
@@ -253,9 +255,7 @@ class Server final : public HttpServer {
       const auto route = std::find_if(routes_.begin(), routes_.end(), [&](const HttpRoute& each) {
         return each.path == request.path && each.method == method;
       });
-      HttpReply reply = route->run(request);  // look_at() has found it
-      request.body = {};                      // a client that is slow to take the answer holds no share
-      return reply;
+      return route->run(request);  // look_at() has found it
     } catch (const std::exception&) {
       log(LogLevel::error, "api", "{} {} failed inside the server", request.method, request.path);
       return HttpReply{500, "text/plain", {}, {}, {}};
