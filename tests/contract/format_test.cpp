@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "base/clock.h"
 #include "base/version.h"
 #include "bench.h"
 #include "store/redis_store.h"
