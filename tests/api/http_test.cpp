@@ -12,7 +12,6 @@
 #include <thread>
 
 #include "base/fd.h"
-#include "base/write_all.h"
 #include "support/process.h"
 
 namespace mycojobs::api {

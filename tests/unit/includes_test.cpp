@@ -126,8 +126,7 @@ std::optional<std::string> wrong_library(const Source& source, const Include& in
   static const Parts kHeavy = {"nlohmann/json.hpp", "httplib.h",           "spdlog/spdlog.h",  "CLI/CLI.hpp",
                                "toml++/toml.h",     "pybind11/pybind11.h", "boost/process.hpp"};
   // What several sources of agent/domain share among themselves; no other header brings them along.
-  static const Parts kPrivate = {"api/http_stream.h", "domain/values.h", "domain/flow_plan_read.h",
-                                 "domain/flow_fold.h"};
+  static const Parts kPrivate = {"api/http_stream.h", "domain/flow_plan_read.h", "domain/flow_fold.h"};
   const bool header = source.path.ends_with(".h") && !kPrivate.contains(source.path.substr(6));
   if (header && kHeavy.contains(include.target)) return "too heavy for a header";
   const std::string room = "agent/" + include.target.substr(0, include.target.find('/') + 1);

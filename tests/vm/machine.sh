@@ -33,16 +33,25 @@ if [ ! -f "$image/root.img" ]; then
   "$here/image.sh" "$image" "${packages[@]}" >"$work/image.log" 2>&1 || { tail -20 "$work/image.log" >&2; give_up 69 "no disk: see $work/image.log"; }
 fi
 
+say "packing the build, and once more with a higher version"
+rm -rf "$work/packages" "$work/stage"
+"$here/../../debian/make.sh" "$work/packages" MYCOJOBS_BUILT="$PWD/build" DEB_BUILD_OPTIONS=noautodbgsym
+dpkg-deb --raw-extract "$work"/packages/mycojobs_*.deb "$work/stage"
+sed -i 's/^Version: .*/&+next/' "$work/stage/DEBIAN/control"
+dpkg-deb --root-owner-group -Zgzip -z1 --build "$work/stage" "$work/packages/" >"$work/install.log"
+
 say "installing the build on a second disk"
 rm -rf "$work/stage" "$work"/payload.img
 mkdir -p "$work/stage"
 DESTDIR=$PWD/$work/stage cmake --install build --strip >"$work/install.log"
-cp "$here"/rows.py "$work/stage/"
+cp "$here"/*.py "$work/stage/"
+mkdir -p "$work/stage/packages"
+cp "$work"/packages/mycojobs_*.deb "$work/stage/packages/"
 # The sandbox's own suite, where it expects to be.
 mkdir -p "$work/stage/suite"
 cp build/bin/{sandbox_tests,cgroup_tests,attempt_host,bad_host,mycojobs-*} "$work/stage/suite/"
 strip "$work"/stage/suite/*
 echo "$PWD/build/bin" >"$work/stage/suite/place"
-mke2fs -q -t ext4 -O ^has_journal -d "$work/stage" "$work/payload.img" 96M >"$work/install.log" 2>&1
+mke2fs -q -t ext4 -O ^has_journal -d "$work/stage" "$work/payload.img" 128M >"$work/install.log" 2>&1
 
 exec "$here/boot.sh" "$work" "$image" "$work/payload.img" "$limit_s"

@@ -30,9 +30,9 @@ def check(holds, why):
         raise AssertionError(why)
 
 
-def sh(*words, ok=True, **more):
+def sh(*words, ok=True, seconds=120, **more):
     more = more if "input" in more else {"stdin": subprocess.DEVNULL, **more}
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, **more)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=seconds, **more)
     if ok:
         check(done.returncode == 0, f"{' '.join(words)}: exit {done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
     return done
@@ -516,8 +516,18 @@ def prepare():
 def main():
     os.environ["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"
     os.environ["HOME"] = "/root"
+    # The packages first, while the machine is clean.
+    import package_rows  # pylint: disable=import-outside-toplevel  # it imports this file
+    do(package_rows.ROWS)
+    sh("dpkg", "--purge", "mycojobs", ok=False)
+    sh("redis-cli", "FLUSHALL")
     prepare()
-    for each in ROWS:
+    do(ROWS)
+    print("end of rows", flush=True)
+
+
+def do(rows):
+    for each in rows:
         name = each.__name__.replace("_", " ")
         began = time.monotonic()
         try:
@@ -533,7 +543,6 @@ def main():
             sh("systemctl", "reset-failed", UNIT, ok=False)
             sh("systemctl", "restart", UNIT, ok=False)
             sh("redis-cli", "FLUSHALL")
-    print("end of rows", flush=True)
 
 
 if __name__ == "__main__":
