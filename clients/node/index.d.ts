@@ -102,8 +102,8 @@ export class Client {
   constructor(options?: ClientOptions);
   readonly context: number | undefined;
   readonly retryFor: number;
-  /** Any method of the contract, by its own names. repeat: whether it may be sent again if no answer came. */
-  call<T = any>(method: string, params?: object, how?: { repeat?: boolean; signal?: AbortSignal }): Promise<T>;
+  /** Any method of the contract, by its own names. repeat: whether it may be sent again if no answer came; answerWithin: ms (60000). */
+  call<T = any>(method: string, params?: object, how?: { repeat?: boolean; signal?: AbortSignal; answerWithin?: number }): Promise<T>;
   submit(script: string, options?: SubmitOptions): Promise<Job>;
   /** "CALLER:ID", "job:CALLER:ID", or an id of the token's own. */
   job(key: string | number): Job;

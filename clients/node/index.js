@@ -96,12 +96,12 @@ export class Client {
   }
 
   /** Any method of the contract. repeat: whether it may be sent again if no answer came; undefined: if that is harmless. */
-  async call(method, params = {}, { repeat, signal } = {}) {
+  async call(method, params = {}, { repeat, signal, answerWithin = ANSWER_MS } = {}) {
     const harmless = READS.has(method.split(".").pop()) || method === "job.cancel" || Boolean(params.idempotency_key || params.key);
     const until = Date.now() + this.retryFor;
     for (let ms = 50; ; ms = Math.min(ms * 2, 2000)) {
       try {
-        return await this.#once(method, params, signal);
+        return await this.#once(method, params, signal, answerWithin);
       } catch (why) {
         const again = why instanceof Unavailable && (!why.sent || (repeat ?? harmless));
         if (!again || Date.now() + ms > until) throw why;
@@ -110,14 +110,14 @@ export class Client {
     }
   }
 
-  async #once(method, params, signal) {
+  async #once(method, params, signal, answerWithin) {
     const shared = method !== "job.logs"; // one that is followed would keep others waiting
     if (shared) await this.#enter();
     try {
       const body = JSON.stringify({ jsonrpc: "2.0", id: 1, method, params });
       const size = Buffer.byteLength(body); // a server closes the connection at once: its answer might be lost
       if (size > MOST_BYTES) throw new TooLarge(`${method}: ${size} bytes are over the limit of ${MOST_BYTES}`, { code: -32005, word: "too_large" });
-      const { status, text } = await this.#post(body, signal);
+      const { status, text } = await this.#post(body, signal, answerWithin);
       if (status !== 200) throw refused(status, text);
       const answer = readAnswer(text);
       if (answer.error) throw readError(answer.error);
@@ -127,10 +127,10 @@ export class Client {
     }
   }
 
-  async #post(body, signal) {
-    const limit = AbortSignal.timeout(ANSWER_MS);
+  async #post(body, signal, answerWithin) {
+    const limit = AbortSignal.timeout(answerWithin);
     try {
-      const given = { method: "POST", headers: this.#headers, body, signal: signal ? either(signal, limit) : limit };
+      const given = { method: "POST", headers: this.#headers, body, redirect: "error", signal: signal ? either(signal, limit) : limit };
       const answer = await fetch(`${this.#url}/rpc`, given);
       return { status: answer.status, text: await answer.text() };
     } catch (why) {
@@ -202,7 +202,7 @@ export class Client {
     const silence = setTimeout(() => own.abort(new Error("it is silent")), SILENCE_MS);
     try {
       const headers = { ...this.#headers, ...(after && { "Last-Event-ID": after }) };
-      const answer = await fetch(this.#url + path, { headers, signal: signal ? either(signal, own.signal) : own.signal });
+      const answer = await fetch(this.#url + path, { headers, redirect: "error", signal: signal ? either(signal, own.signal) : own.signal });
       if (answer.status !== 200) throw refused(answer.status, await answer.text());
       let [rest, fields] = ["", {}];
       for await (const text of answer.body.pipeThrough(new TextDecoderStream())) {

@@ -508,6 +508,31 @@ class Asyncio(Case):
 
         self.run_async(story)
 
+    def test_a_client_that_is_closed_ends_its_waits(self):
+        async def story(client):
+            job = await client.submit(SLEEP)
+            wait = asyncio.ensure_future(job.wait())
+            await asyncio.sleep(0.3)
+            await client.close()
+            with self.assertRaisesRegex(mycojobs.Error, "closed"):
+                await wait
+            await asyncio.sleep(0.1)
+            self.assertEqual([each for each in asyncio.all_tasks() if "_Waits" in repr(each)], [])
+            await job.cancel()
+
+        self.run_async(story)
+
+    def test_a_call_may_take_as_long_as_it_says(self):
+        async def story(client):
+            wish = {"script": SLEEP, "script_type": "python", "wait_ms": 3000, "name": "slow"}
+            with self.assertRaises(mycojobs.Unavailable):
+                await client.call("job.run", wish, answer_within=0.5)
+            self.assertFalse((await client.call("job.run", wish, answer_within=30))["ended"])
+            for each in await client.call("job.list", {"name": "slow"}):
+                await client.job(each["key"]).cancel()
+
+        self.run_async(story)
+
     def test_logs_and_events_are_iterated(self):
         async def story(client):
             job = await client.submit("print('a')\nprint('b')")

@@ -140,6 +140,13 @@ test("a flow that is cancelled or rejected throws", async () => {
   await assert.rejects(other.result(LIMIT), mycojobs.FlowFailed);
 });
 
+test("a call may take as long as it says", async () => {
+  const wish = { script: SLEEP, script_type: "python", wait_ms: 3000, name: "slow" };
+  await assert.rejects(client.call("job.run", wish, { answerWithin: 500 }), mycojobs.Unavailable);
+  assert.equal((await client.call("job.run", wish)).ended, false);
+  for (const each of await named("slow")) await client.job(each.key).cancel();
+});
+
 test("a hundred submit and wait over few connections", async () => {
   await world("begin_count");
   const one = async (i) => (await (await client.submit(`result['n'] = ${i}`)).result(LIMIT)).n;

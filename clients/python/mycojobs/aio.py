@@ -42,8 +42,9 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        self._jobs.stop()
-        self._flows.stop()
+        """Ends its waits and connections."""
+        self._jobs.close()
+        self._flows.close()
         self._http.close()
 
     async def call(self, method: str, params: Optional[Mapping[str, Any]] = None, *, repeat: Optional[bool] = None, answer_within: float = ANSWER_S) -> Any:
@@ -295,6 +296,13 @@ class _Waits:
     def stop(self) -> None:
         for call in self._calls:
             call.cancel()
+
+    def close(self) -> None:
+        for future in [each for waiters in self._waiting.values() for each in waiters if not each.done()]:
+            future.set_exception(Error("the client was closed", remedy="wait with another one", word="closed"))
+        self._waiting.clear()
+        self._unasked.clear()
+        self.stop()
 
     def _ask(self) -> None:
         if self._unasked and len(self._calls) < MOST_WAITS:
