@@ -90,7 +90,7 @@ def rootful_container_of_root_has_every_layer():
 @row
 def rootless_container_of_root_has_every_layer():
     unpack = shlex.join((*WORKER, "podman", "unshare", "sh", "-c", "mkdir ~/rootfs && tar -x -C ~/rootfs"))
-    sh("sh", "-c", f"tar -c -C {PAYLOAD}/rootfs --exclude './dev/*' . | {unpack}", cwd="/tmp")
+    sh("sh", "-c", f"tar -c -C {PAYLOAD}/rootfs --exclude './dev/*' . | {unpack}", seconds=900, cwd="/tmp")
     # A rootless container has 65536 ids, and none of a host's users: the jobs get some of these.
     options = ("--user=0", "--env", "MYCOJOBS_SANDBOX_UID_RANGE=20000:40000")
     found = USER.layers(*options)
