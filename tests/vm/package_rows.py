@@ -25,7 +25,7 @@ def package(newer):
 
 def dpkg(*words):
     """What `apt install` does, but for finding the dependencies, which machine.sh puts into the machine."""
-    done = sh("dpkg", *words, seconds=400)
+    done = sh("dpkg", *words, seconds=1000)  # on a busy host in software emulation
     return done.stdout + done.stderr
 
 
