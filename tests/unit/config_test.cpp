@@ -34,6 +34,7 @@ const std::map<std::string, std::string> kExamples = {
     {"api.listen", "127.0.0.1:9700"},
     {"api.tokens", "/srv/tokens"},
     {"supervisor.listen", "127.0.0.1:3030"},
+    {"health.listen", "127.0.0.1:9653"},
     {"lease", "1500ms"},
     {"grace", "3s"},
     {"coordinator.lease", "15s"},
