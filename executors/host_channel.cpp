@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "base/errno_text.h"
-#include "base/write_all.h"
+#include "base/fd.h"
 
 namespace mycojobs {
 namespace {

@@ -71,20 +71,20 @@ std::string folder_of(const Mount& mount, const std::string& group) {
 
 constexpr const char* kLeaf = "/mycojobs-self";
 
-// Said by systemd, or plain from an ordinary user's right to write here: then all processes of the group are ours to
-// move.
-bool is_delegated(const std::string& folder) {
+// Said by systemd, or plain from an ordinary user's right to write here, or from a cgroup namespace that ends here, as
+// a container's does: then all processes of the group are ours to move.
+bool is_delegated(const std::string& folder, const std::string& group) {
   char value[4] = {};
-  return ::geteuid() != 0 || ::getxattr(folder.c_str(), "trusted.delegate", value, sizeof value) > 0 ||
+  return ::geteuid() != 0 || group == "/" || ::getxattr(folder.c_str(), "trusted.delegate", value, sizeof value) > 0 ||
          ::getxattr(folder.c_str(), "user.delegate", value, sizeof value) > 0;
 }
 
 // The leaf is systemd's to remove, with the unit. Processes are born while we move others, hence the rounds.
-void move_to_leaf(const std::string& folder) {
+void move_to_leaf(const std::string& folder, const std::string& group) {
   const std::string leaf = folder + kLeaf;
   if (::mkdir(leaf.c_str(), 0755) != 0 && errno != EEXIST) return;
   std::vector<std::string> movers{std::to_string(::getpid()), std::to_string(::getppid())};
-  const bool all = is_delegated(folder);
+  const bool all = is_delegated(folder, group);
   for (int round = 0; round < 10; ++round) {
     if (all) {
       std::ifstream processes(folder + "/cgroup.procs");
@@ -96,7 +96,7 @@ void move_to_leaf(const std::string& folder) {
   }
 }
 
-CgroupPlace prepare_version_2(std::string folder) {
+CgroupPlace prepare_version_2(std::string folder, const std::string& group) {
   if (folder.ends_with(kLeaf)) folder.resize(folder.size() - std::string(kLeaf).size());  // an earlier launcher's doing
   const std::string available = read_line(folder + "/cgroup.controllers");
   const std::string control = folder + "/cgroup.subtree_control";
@@ -105,7 +105,7 @@ CgroupPlace prepare_version_2(std::string folder) {
     if (!has_word(available, name, ' ') || has_word(read_line(control), name, ' ')) continue;
     const std::string enable = fmt::format("+{}", name);
     if (write_text(control, enable)) continue;
-    move_to_leaf(folder);
+    move_to_leaf(folder, group);
     write_text(control, enable);
   }
   const std::string enabled = read_line(control);
@@ -294,7 +294,7 @@ std::vector<CgroupPlace> find_cgroups() {
     const std::string controllers = line.substr(first + 1, second - first - 1);
     const std::string group = line.substr(second + 1);
     if (controllers.empty()) {
-      unified = prepare_version_2(folder_of(find_mount("cgroup2", ""), group));
+      unified = prepare_version_2(folder_of(find_mount("cgroup2", ""), group), group);
       continue;
     }
     const bool memory = has_word(controllers, "memory", ',');

@@ -37,8 +37,8 @@ struct SandboxConfig {
   // description as long as they live, and no job does: whoever finds its flock() free knows that all of them are gone.
   int alive_fd = -1;                   // -1: none
   std::uint32_t unkillable_ms = 5000;  // KILL without effect for so long: the run is reported as unkillable
-  std::vector<ScriptHost> hosts;  // besides those in the libexec folder (kHosts in launcher_link.cpp); a later row of
-                                  // the same name and context stands instead of an earlier one
+  std::vector<ScriptHost> hosts;       // besides those in the libexec folder (kHosts in client.cpp); a later row of
+                                       // the same name and context stands instead of an earlier one
   // For tests: a step that fails in every set-up.
   std::string fail_step;
   // To measure what each layer is worth: steps that are left out (any of job's and init's lists, "zygote_userns_limit",

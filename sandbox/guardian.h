@@ -14,7 +14,7 @@ namespace mycojobs::sandbox {
 
 inline constexpr int kAgentSocket = 3;    // the launcher's; its end is the end of all
 inline constexpr int kGuardianAlive = 4;  // the guardian's alive_fd, if the agent has one
-inline constexpr int kGuardianIds = 5;    // the entry of its jobs' ids (id_registry.h), if they have any
+inline constexpr int kGuardianIds = 5;    // the entry of its jobs' ids (idmap.h), if they have any
 
 // To the guardian, from the agent: kill the launcher, which does not leave when it should. Any other signal means
 // nothing to it: a service manager's are the agent's to interpret.

@@ -64,9 +64,6 @@ int load_first_filter(ChildRun&);  // of init, and of all below it; sends Confin
 
 std::uint64_t microseconds(const timeval&);
 
-// grants.cpp. Steps of init.
-int own_network(ChildRun&);
-int mount_grants(ChildRun&);
 // O_PATH; ELOOP if a symbolic link is anywhere on the way. Others may write some granted folders at the same time.
 Fd open_without_links(const std::string& path);
 

@@ -45,10 +45,4 @@ inline int add_rule(int ruleset, int place, std::uint64_t rights) {
   return ::syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) == 0 ? 0 : errno;
 }
 
-// Confines the calling process: it reads the system, writes its own folders and what is granted; executes if `exec`.
-// 0 or errno.
-int restrict_with_landlock(int abi, bool exec, const Grants&);
-// A domain of its own for each job below init, which it may then neither trace nor signal. A descriptor, or -errno.
-int make_job_domain(int abi);
-
 }  // namespace mycojobs::sandbox

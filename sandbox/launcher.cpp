@@ -11,9 +11,8 @@
 
 #include "base/errno_text.h"
 #include "sandbox/egress/messages.h"
+#include "sandbox/layers.h"
 #include "sandbox/policy.h"
-#include "sandbox/probe_layers.h"
-#include "sandbox/remedy.h"
 
 namespace mycojobs::sandbox {
 namespace {
@@ -50,7 +49,7 @@ std::string problem_with(const Limits& limits) {
   return {};
 }
 
-// Where a granted folder appears must be a place of its own (grants.cpp), spelt in the one way that says so.
+// Where a granted folder appears must be a place of its own (confine.cpp), spelt in the one way that says so.
 bool is_place_for_grant(const std::string& path) {
   static constexpr std::string_view kTops[] = {"/srv/", "/opt/", "/home/", "/var/", "/mnt/", "/media/", "/data/"};
   const auto below = [&](std::string_view top) { return path.starts_with(top) && path.size() > top.size(); };

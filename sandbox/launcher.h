@@ -11,7 +11,7 @@
 
 #include "sandbox/cgroup.h"
 #include "sandbox/egress_link.h"
-#include "sandbox/id_registry.h"
+#include "sandbox/idmap.h"
 #include "sandbox/loop.h"
 #include "sandbox/messages.h"
 #include "sandbox/runs.h"

@@ -228,7 +228,7 @@ void fields(A& a, StepFailed& m) {
   a(m.step), a(m.error);
 }
 
-// What it is made of (loaded.h). Once, before Ready.
+// What it is made of (zygotes.h). Once, before Ready.
 struct LoadedFiles {
   static constexpr Kind kKind = Kind::loaded_files;
   std::vector<std::string> files;

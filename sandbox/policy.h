@@ -8,11 +8,15 @@
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/fd.h"
 #include "mycojobs/result.h"
+#include "mycojobs/sandbox.h"
 #include "sandbox/programs.h"
 
 namespace mycojobs::sandbox {
@@ -54,7 +58,7 @@ struct FilterRequest {
   bool exec = false;               // fork and exec
   bool sockets = false;            // internet sockets, of a network of its own
   std::vector<std::string> added;  // allowed whatever the arguments; of socket, only families that a namespace confines
-  bool learn = false;              // everything else, and what learning.h observes, is notified
+  bool learn = false;              // everything else, and what reported_calls.h observes, is notified
   bool shared_files = false;       // with processes that are not its own; with exec they are
 };
 
@@ -62,5 +66,17 @@ struct FilterRequest {
 Result<FilterSet> compile_filters();
 Result<std::vector<sock_filter>> compile_filter(const FilterRequest&);
 std::string syscall_name(std::uint32_t arch, int number);  // "keyctl", or "syscall 999"
+
+// The seccomp programs of runs that are granted more than their profile: compiled when first asked for, then kept.
+
+class FilterCache {
+ public:
+  // -1: the zygote's own will do. Else a file for read_filter(), which stays open until the next call.
+  // Error: a name that is no system call, or one that can never be granted.
+  Result<int> filter_for(const RunSpec&);
+
+ private:
+  std::list<std::pair<std::string, Fd>> files_;  // the last used first
+};
 
 }  // namespace mycojobs::sandbox

@@ -329,7 +329,7 @@ constexpr ArgumentRule kWithSockets[] = {
     set_option(SOL_SOCKET, SO_BROADCAST),
     set_option(SOL_SOCKET, SO_OOBINLINE),
     set_option(SOL_SOCKET, SO_SNDBUF),
-    // What a connection holds that nobody has accepted is charged to nobody: pretend, it stays as grants.cpp has set
+    // What a connection holds that nobody has accepted is charged to nobody: pretend, it stays as confine.cpp has set
     // it.
     {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_RCVBUF}, {}, Answer::refuse, 0},
     set_option(SOL_SOCKET, SO_SNDTIMEO),

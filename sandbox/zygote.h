@@ -25,7 +25,7 @@ struct ZygoteHost {
   // Once, before the first fork: addresses of what each job writes to (freeze.h); may be null.
   std::span<const void* const> (*written)() = nullptr;
   // Once, before the first fork: files that it is made of besides those that are mapped, such as modules. When one of
-  // them is updated the host is replaced (loaded.h); may be null.
+  // them is updated the host is replaced (zygotes.h); may be null.
   std::vector<std::string> (*loaded)() = nullptr;
 };
 

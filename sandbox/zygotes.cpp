@@ -7,12 +7,73 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <tuple>
 #include <utility>
 
 #include "base/linked_build.h"
-#include "sandbox/remedy.h"
+#include "sandbox/host_folders.h"
+#include "sandbox/layers.h"
 
 namespace mycojobs::sandbox {
+namespace {
+
+auto moment(const timespec& time) { return std::tuple(time.tv_sec, time.tv_nsec); }
+
+// As files get their times: by the clock that goes in steps.
+timespec now() {
+  timespec time{};
+  ::clock_gettime(CLOCK_REALTIME_COARSE, &time);
+  return time;
+}
+
+auto identity(const struct stat& info) {
+  return std::tuple(info.st_dev, info.st_ino, info.st_size, moment(info.st_mtim), moment(info.st_ctim));
+}
+
+// Of a path in the zygote's root; empty: it is not of the host's, or not spelt as a path of ours.
+std::string on_host(const std::string& path, const ScriptHost& host) {
+  if (path.empty() || path[0] != '/' || path.find('\0') != std::string::npos ||
+      (path + "/").find("/../") != std::string::npos)
+    return {};
+  for (const auto& folder : host.folders) {
+    if (path.starts_with(folder.place + "/")) return folder.path + path.substr(folder.place.size());
+  }
+  const bool of_system = path.starts_with("/usr/") || path.starts_with("/lib");
+  return of_system ? path : std::string();
+}
+
+}  // namespace
+
+Loaded::Loaded() : since_(now()) {}
+
+void Loaded::add(const std::vector<std::string>& files, const ScriptHost& host) {
+  for (const auto& file : files) {
+    File loaded{on_host(file, host)};
+    if (loaded.path.empty()) continue;
+    const bool there = ::stat(loaded.path.c_str(), &loaded.was) == 0;
+    // A time to come is that of a clock that was wrong, and would be in doubt for ever.
+    const auto changed = moment(loaded.was.st_ctim);
+    loaded.in_doubt = !there || (changed >= moment(since_) && changed <= moment(now()));
+    files_.push_back(std::move(loaded));
+  }
+}
+
+std::string Loaded::changed() const {
+  for (const File& file : files_) {
+    struct stat is {};
+    const bool there = ::stat(file.path.c_str(), &is) == 0;
+    if (file.in_doubt || !there || identity(is) != identity(file.was)) return file.path;
+  }
+  return {};
+}
+
+std::string Loaded::mistrusted() const {
+  for (const File& file : files_) {
+    if (std::string problem = mistrust_path(file.path); !problem.empty()) return problem;
+  }
+  return {};
+}
+
 namespace {
 
 constexpr std::uint64_t kWarmUpMs = 60000;

@@ -5,8 +5,11 @@
 //        `-- any failure, or its end: what waits is a setup_error, what runs is lost         `-- idle: gone
 //
 // checking: of a host with folders, which are looked through before anything in them may run. A successor is started
-// after a number of runs or a time, and when a file that the zygote is made of has changed (loaded.h).
+// after a number of runs or a time, and when a file that the zygote is made of has changed (Loaded).
 #pragma once
+
+#include <sys/stat.h>
+#include <time.h>
 
 #include <deque>
 #include <functional>
@@ -14,13 +17,37 @@
 #include <memory>
 #include <string>
 #include <unordered_set>
+#include <vector>
 
-#include "sandbox/loaded.h"
+#include "mycojobs/sandbox.h"
 #include "sandbox/pool.h"
 #include "sandbox/runs.h"
 #include "sandbox/zygote_start.h"
 
 namespace mycojobs::sandbox {
+
+// The files that a zygote is made of: libraries that are mapped, modules that it has imported. When one of them is
+// updated on the host, the zygote has outlived it: jobs would go on with the old one. The launcher's.
+class Loaded {
+ public:
+  // Make it before the zygote is started: a file that changes from now on is in doubt.
+  Loaded();
+  // Under the names of the zygote's root. What lies neither in the system nor in a folder of the host's is left out.
+  void add(const std::vector<std::string>& files, const ScriptHost&);
+  // The path of a file that is not the one that was loaded, or may not be; empty: none.
+  std::string changed() const;
+  // What is wrong with one that others than root and our user can change (host_folders.h); empty: nothing.
+  std::string mistrusted() const;
+
+ private:
+  struct File {
+    std::string path;
+    struct stat was {};
+    bool in_doubt = false;  // it has changed while the zygote came up
+  };
+  timespec since_{};
+  std::vector<File> files_;
+};
 
 // The launcher's own program as a host: to try the sandbox where no script host is needed.
 inline constexpr const char* kCanaryHost = "canary";

@@ -1,8 +1,7 @@
-// Here and in http_stream.h alone cpp-httplib is known: it reads heads and bodies and writes answers, over connections
-// of ours.
 #include "api/http.h"
 
-#include <httplib.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -12,19 +11,18 @@
 #include <list>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <thread>
 
 #include "api/body_share.h"
-#include "api/http_stream.h"
 #include "api/lobby.h"
 #include "api/refusals.h"
-#include "api/request_head.h"
+#include "api/request_reader.h"
 #include "api/rpc.h"
 #include "api/socket.h"
 #include "base/errno_text.h"
 #include "base/log.h"
 #include "domain/codec.h"
+#include "domain/http_wire.h"
 
 namespace mycojobs::api {
 
@@ -34,14 +32,51 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t kLargeBodies = 3;  // of the greatest length, at one time
 
+std::string head_text(const HttpReply& reply, HttpFraming framing, bool http_1_1, bool keep_alive) {
+  HttpAnswerHead head{reply.status, reply.headers, framing, reply.body.size(), http_1_1, keep_alive};
+  if (reply.status != 204) head.fields.emplace_back("Content-Type", reply.type);
+  head.fields.emplace_back("Cache-Control", "no-store");
+  head.fields.emplace_back("X-Content-Type-Options", "nosniff");
+  return to_text(head);
+}
+
+// After it the connection is closed.
+std::string wire_text(const HttpReply& reply) {
+  return head_text(reply, HttpFraming::counted, true, false) + reply.body;
+}
+
 struct Client {
   Standing standing = Standing::open;
   std::thread thread;
   std::unique_ptr<Connection> connection;
+  RequestReader reader;  // of its first request, whose head has been admitted
   bool done = false;
 };
 
-class Server final : public HttpServer, private httplib::Server {
+// The client's end of an event stream.
+class Sink final : public EventSink {
+ public:
+  Sink(Connection& connection, bool chunked, const std::atomic<bool>& stopping, std::uint32_t write_ms)
+      : connection_(connection), chunked_(chunked), stopping_(stopping), write_ms_(write_ms) {}
+  bool send(std::string_view text) override {
+    if (text.empty() || !open()) return open();
+    connection_.allow(write_ms_);
+    return chunked_ ? connection_.write(chunk_text(text)) : connection_.write(text);
+  }
+  bool open() const override {
+    if (stopping_ || connection_.broken()) return false;
+    char byte = 0;  // a client that has closed its end has gone: it has nothing more to ask
+    return ::recv(connection_.fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 0;
+  }
+
+ private:
+  Connection& connection_;
+  const bool chunked_;
+  const std::atomic<bool>& stopping_;
+  const std::uint32_t write_ms_;
+};
+
+class Server final : public HttpServer {
  public:
   Server(Listening listening, std::string host, ApiLimits limits, std::vector<HttpRoute> routes, Admit admit)
       : listening_(std::move(listening)),
@@ -50,17 +85,7 @@ class Server final : public HttpServer, private httplib::Server {
         routes_(std::move(routes)),
         admit_(std::move(admit)),
         event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-        lobby_(limits.lobby, limits.header_bytes, limits.header_ms) {
-    svr_sock_ = listening_.socket.get();  // without it the library takes itself for stopped
-    set_payload_max_length(limits_.body_bytes);
-    set_default_headers({{"Cache-Control", "no-store"}, {"X-Content-Type-Options", "nosniff"}});
-    set_pre_routing_handler([this](const auto& from, auto& to) { return admit_or_refuse(from, to); });
-    set_exception_handler([](const auto& from, auto& to, std::exception_ptr) {
-      log(LogLevel::error, "api", "{} {} failed inside the server", from.method, from.path);
-      to.status = 500;
-    });
-    set_logger([](const auto&, const auto& reply) { status_ = reply.status; });
-    for (const HttpRoute& route : routes_) add(route);
+        lobby_(limits.lobby, limits.header_ms, request_limits()) {
     thread_ = std::thread([this] { accept_loop(); });
   }
   ~Server() override { Server::stop(); }
@@ -76,7 +101,6 @@ class Server final : public HttpServer, private httplib::Server {
   }
   void stop() override {
     if (stopping_.exchange(true)) return;
-    svr_sock_ = INVALID_SOCKET;
     const std::uint64_t one = 1;
     (void)!::write(event_.get(), &one, sizeof one);
     thread_.join();
@@ -92,74 +116,14 @@ class Server final : public HttpServer, private httplib::Server {
   }
 
  private:
-  void add(const HttpRoute& route) {
-    std::string pattern = route.path;  // no character of it but '.' means anything to a pattern
-    if (const auto dot = pattern.find('.'); dot != std::string::npos) pattern.insert(dot, "\\");
-    if (route.method == "POST") {
-      Post(pattern, [this, &route](const httplib::Request& from, httplib::Response& to,
-                                   const httplib::ContentReader& content) { with_body(route, from, to, content); });
-    } else {
-      Get(pattern, [this, &route](const httplib::Request& from, httplib::Response& to) {
-        give(route.run(request_of(from, connection_->fd())), to);
-      });
-    }
-  }
+  RequestLimits request_limits() const { return {limits_.header_bytes, limits_.body_bytes}; }
 
-  void with_body(const HttpRoute& route, const httplib::Request& from, httplib::Response& to,
-                 const httplib::ContentReader& content) {
-    HttpRequest request = request_of(from, connection_->fd());
-    bool large = false, crowded = false;
-    BodyShare share(bodies_held_, kLargeBodies * limits_.body_bytes);
-    const bool whole = content([&](const char* data, std::size_t size) {
-      large = request.body.size() + size > limits_.body_bytes;
-      crowded = !large && !share.grow(request.body.size() + size);
-      if (!large && !crowded) request.body.append(data, size);
-      return !large && !crowded;
-    });
-    if (crowded) {
-      return give(refuse(503, "unavailable", "too many large bodies are being read", "call again in a moment"), to);
-    }
-    if (large || to.status == 413) {
-      return give(refuse(413, "too_large", "the body is over " + std::to_string(limits_.body_bytes) + " bytes",
-                         "send less at one time"),
-                  to);
-    }
-    if (connection_->misframed()) return give(malformed({Code::invalid, "the body is not chunked as it says"}), to);
-    if (!whole) return give(refuse(400, "invalid_request", "the body ends too early", "send all of it"), to);
-    give(route.run(request), to);
-  }
-
-  httplib::Server::HandlerResponse admit_or_refuse(const httplib::Request& from, httplib::Response& to) {
-    Admission admission = look_at(request_of(from, connection_->fd()));
-    if (admission.refusal.status >= 400) return handle(std::move(admission.refusal), to);
-    if (from.is_multipart_form_data()) return handle(no_json(), to);
-    return httplib::Server::HandlerResponse::Unhandled;
-  }
   Admission look_at(const HttpRequest& from) const {
     HttpReply reply = refuse_route(routes_, from.method, from.path);
     if (reply.status >= 400) return {std::move(reply)};
-    if (from.headers.contains("content-encoding")) return {no_json()};
+    if (from.headers.contains("content-encoding") || from.header("content-type").starts_with("multipart/form-data"))
+      return {no_json()};
     return admit_(from);
-  }
-  HandlerResponse handle(HttpReply reply, httplib::Response& to) {
-    give(std::move(reply), to);
-    return HandlerResponse::Handled;
-  }
-
-  void give(HttpReply reply, httplib::Response& to) {
-    to.status = reply.status;
-    for (const auto& [name, value] : reply.headers) to.set_header(name, value);
-    if (!reply.stream) {
-      if (!reply.body.empty()) to.set_content(std::move(reply.body), reply.type.c_str());
-      return;
-    }
-    to.set_chunked_content_provider(reply.type.c_str(),
-                                    [this, run = std::move(reply.stream)](std::size_t, httplib::DataSink& sink) {
-                                      Sink events(sink, *connection_, stopping_, limits_.event_write_ms);
-                                      run(events);
-                                      if (events.open()) sink.done();
-                                      return false;
-                                    });
   }
 
   void accept_loop() {
@@ -190,6 +154,8 @@ class Server final : public HttpServer, private httplib::Server {
     for (int i = 0; i < kAtOnce; ++i) {
       Fd socket(::accept4(listening_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (socket) {
+        const int on = 1;  // small events and answers do not wait for the client's acknowledgements
+        (void)::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         lobby_.enter(std::move(socket));
         continue;
       }
@@ -203,11 +169,9 @@ class Server final : public HttpServer, private httplib::Server {
 
   // Its first head is there, or never will be.
   void arrive(Lobby::Guest& guest) {
-    auto head = guest.head ? read_head(std::string_view(guest.bytes).substr(0, *guest.head))
-                           : Result<RequestHead>(tl::unexpected<Error>(guest.head.error()));
-    if (!head) return refused_.refuse(std::move(guest.socket), wire_text(malformed(head.error())));
-    head->request.loopback = is_loopback_peer(guest.socket.get());
-    const Admission admission = look_at(head->request);
+    if (guest.wrong) return refused_.refuse(std::move(guest.socket), wire_text(malformed(*guest.wrong)));
+    guest.reader.request().loopback = is_loopback_peer(guest.socket.get());
+    const Admission admission = look_at(guest.reader.request());
     if (admission.refusal.status >= 400) return refused_.refuse(std::move(guest.socket), wire_text(admission.refusal));
     take(std::move(guest), admission.standing);
   }
@@ -218,9 +182,8 @@ class Server final : public HttpServer, private httplib::Server {
                                      [&](const Client& client) { return client.standing == standing; });
     const std::uint32_t most = standing == Standing::open ? limits_.open : limits_.connections;
     if (count >= most) return refused_.refuse(std::move(guest.socket), wire_text(busy()));
-    Client& client = clients_.emplace_back();
-    client.standing = standing;
-    client.connection = std::make_unique<Connection>(std::move(guest.socket), std::move(guest.bytes));
+    auto connection = std::make_unique<Connection>(std::move(guest.socket), std::move(guest.bytes));
+    Client& client = clients_.emplace_back(Client{standing, {}, std::move(connection), std::move(guest.reader), false});
     try {
       client.thread = std::thread([this, &client] { converse(client); });
     } catch (const std::system_error&) {
@@ -232,10 +195,10 @@ class Server final : public HttpServer, private httplib::Server {
 
   void converse(Client& client) {
     Connection& connection = *client.connection;
-    connection_ = &connection;
-    connection.expect(limits_.header_ms, limits_.header_bytes);
-    while (!stopping_ && connection.wait_for_byte() && one_request(connection) && client.standing != Standing::open) {
-      connection.expect(limits_.idle_ms, limits_.header_bytes);
+    while (exchange(connection, client.reader, client.standing) && !stopping_) {
+      client.reader = RequestReader(request_limits());
+      connection.expect(limits_.idle_ms);
+      if (!connection.wait_for_byte() || !next_head(connection, client.reader)) break;
     }
     const std::lock_guard lock(mutex_);
     connection.close();
@@ -245,38 +208,72 @@ class Server final : public HttpServer, private httplib::Server {
     (void)!::write(event_.get(), &one, sizeof one);
   }
 
-  // The next head, if it is one: httplib reads it less strictly.
-  std::optional<RequestHead> next_head(Connection& connection) {
-    const auto length = connection.wait_for_head();
-    if (length && *length == 0) return std::nullopt;
-    auto head = length ? read_head(connection.ahead().substr(0, *length))
-                       : Result<RequestHead>(tl::unexpected<Error>(length.error()));
-    if (head) return std::move(*head);
-    if (head.error().code == Code::unavailable) return std::nullopt;
-    const std::string text = wire_text(malformed(head.error()));
+  // False: there is none, or it was refused.
+  bool next_head(Connection& connection, RequestReader& reader) {
+    connection.expect(limits_.header_ms);
+    const auto there = connection.read_head(reader);
+    if (there && !*there) return false;
+    HttpReply refusal = there ? HttpReply() : malformed(there.error());
+    if (there) {
+      reader.request().loopback = is_loopback_peer(connection.fd());
+      refusal = look_at(reader.request()).refusal;
+    }
+    if (refusal.status < 400) return true;
     connection.allow(limits_.write_ms);
-    (void)connection.write(text.data(), text.size());
-    return std::nullopt;
+    if (connection.write(wire_text(refusal))) connection.finish();
+    return false;
   }
 
-  // True: another one may follow on this connection.
-  bool one_request(Connection& connection) {
-    connection.expect(limits_.header_ms, limits_.header_bytes);
-    const auto head = next_head(connection);
-    if (!head) return false;
-    ConnectionStream stream(connection, stopping_, limits_.write_ms);
-    bool closed = false;
-    status_ = 0;
-    bool last = false;
-    const bool done = process_request(stream, stopping_, closed, [&](httplib::Request& request) {
-      connection.expect(limits_.body_ms, limits_.body_bytes + limits_.header_bytes);
-      if (head->chunked) connection.watch_chunks();
-      // A body that nobody reads would be taken for the next request.
-      last = request.method != "POST" && (request.has_header("Content-Length") || head->chunked);
-      request.headers.erase("Accept-Encoding");
-      request.ranges.clear();
-    });
-    return done && !closed && !last && status_ < 400 && !connection.broken() && !connection.misframed() && !stopping_;
+  // The rest of a request whose head has been admitted, and its answer. True: another one may follow.
+  bool exchange(Connection& connection, RequestReader& reader, Standing standing) {
+    connection.expect(limits_.body_ms);
+    connection.allow(limits_.write_ms);
+    const HttpReply reply = answer(connection, reader);
+    reader.request().body = {};  // a client that is slow to take the answer holds no memory that no share counts
+    const bool goes_on =
+        reply.status < 400 && standing != Standing::open && reader.done() && reader.keeps_alive() && !stopping_;
+    connection.allow(limits_.write_ms);
+    const bool head_only = reader.request().method == "HEAD";
+    if (reply.stream && !head_only) return stream(connection, reader, reply, goes_on);
+    std::string text = head_text(reply, HttpFraming::counted, reader.is_http_1_1(), goes_on);
+    if (head_only) return connection.write(text) && goes_on;
+    const bool small = reply.body.size() <= kSmallBody;
+    if (small) text += reply.body;
+    const bool told = connection.write(text) && (small || connection.write(reply.body));
+    if (told && !reader.done()) connection.finish();
+    return told && goes_on;
+  }
+
+  HttpReply answer(Connection& connection, RequestReader& reader) {
+    const HttpRequest& request = reader.request();
+    try {
+      BodyShare share(bodies_held_, kLargeBodies * limits_.body_bytes);
+      const auto whole = connection.read_body(reader, share);
+      if (!whole) return refuse_body(whole.error());
+      if (!*whole) return refuse(400, "invalid_request", "the body ends too early", "send all of it");
+      const std::string method = request.method == "HEAD" ? "GET" : request.method;
+      const auto route = std::find_if(routes_.begin(), routes_.end(), [&](const HttpRoute& each) {
+        return each.path == request.path && each.method == method;
+      });
+      return route->run(request);  // look_at() has found it
+    } catch (const std::exception&) {
+      log(LogLevel::error, "api", "{} {} failed inside the server", request.method, request.path);
+      return HttpReply{500, "text/plain", {}, {}, {}};
+    }
+  }
+
+  bool stream(Connection& connection, const RequestReader& reader, const HttpReply& reply, bool goes_on) {
+    const bool chunked = reader.is_http_1_1();
+    const auto framing = chunked ? HttpFraming::chunked : HttpFraming::until_closed;
+    if (!connection.write(head_text(reply, framing, chunked, chunked && goes_on))) return false;
+    Sink sink(connection, chunked, stopping_, limits_.event_write_ms);
+    try {
+      reply.stream(sink);
+    } catch (const std::exception&) {
+      log(LogLevel::error, "api", "a stream of {} failed inside the server", reader.request().path);
+      return false;
+    }
+    return sink.open() && chunked && connection.write(chunk_text({})) && goes_on;
   }
 
   // With the lock held.
@@ -293,8 +290,6 @@ class Server final : public HttpServer, private httplib::Server {
     }
   }
 
-  static thread_local Connection* connection_;  // of this thread
-  static thread_local int status_;              // of its latest answer
   Listening listening_;
   std::string host_;
   ApiLimits limits_;
@@ -311,9 +306,6 @@ class Server final : public HttpServer, private httplib::Server {
   Refusals refused_;  // of the accepting thread
   std::thread thread_;
 };
-
-thread_local Connection* Server::connection_ = nullptr;
-thread_local int Server::status_ = 0;
 
 }  // namespace
 
@@ -365,14 +357,6 @@ HttpReply refuse_route(const std::vector<HttpRoute>& routes, const std::string& 
   return {};
 }
 
-std::string wire_text(const HttpReply& reply) {
-  std::string text = "HTTP/1.1 " + std::to_string(reply.status) + " Refused\r\nContent-Type: " + reply.type;
-  for (const auto& [name, value] : reply.headers) text += "\r\n" + name + ": " + value;
-  return text +
-         "\r\nCache-Control: no-store\r\nConnection: close\r\nContent-Length: " + std::to_string(reply.body.size()) +
-         "\r\n\r\n" + reply.body;
-}
-
 HttpReply no_json() {
   return refuse(415, "invalid_request", "the body must be JSON as it is", "send no form and no compressed body");
 }
@@ -380,6 +364,12 @@ HttpReply no_json() {
 HttpReply malformed(const Error& error) {
   if (error.code == Code::too_large) return refuse(431, "too_large", error.message, "send shorter headers");
   return refuse(400, "invalid_request", error.message, "send HTTP/1.1 as RFC 9112 has it");
+}
+
+HttpReply refuse_body(const Error& error) {
+  if (error.code == Code::unavailable) return refuse(503, "unavailable", error.message, "call again in a moment");
+  if (error.code == Code::too_large) return refuse(413, "too_large", error.message, "send less at one time");
+  return malformed(error);
 }
 
 HttpReply busy() {

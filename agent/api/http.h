@@ -1,5 +1,5 @@
-// HTTP/1.1, as far as an API on a trusted machine needs it: a table of paths, whole bodies, event streams. Framing is
-// cpp-httplib's; sockets, deadlines and limits are ours, because its own wait for as long as a client sends something.
+// HTTP/1.1, as far as an API on a trusted machine needs it: a table of paths, whole bodies, event streams. Requests are
+// parsed by Boost.Beast (domain/http_wire.h); sockets, deadlines and limits are ours.
 //
 //   connection: --header_ms, in the lobby--> head -> admitted: a thread --body_ms--> body -> handler --write_ms-->
 //   answer
@@ -90,9 +90,9 @@ HttpReply refuse_route(const std::vector<HttpRoute>&, const std::string& method,
 // Browsers name where a page came from; no page of any origin has business here.
 bool is_from_web_page(const HttpRequest&);
 HttpReply web_page_refused();
-std::string wire_text(const HttpReply&);  // head and body, after which the connection is closed
-HttpReply busy();                         // for a connection that is one too many
-HttpReply no_json();                      // 415: a form, or a body that is compressed
-HttpReply malformed(const Error&);        // 400 or 431: what is no request
+HttpReply busy();                     // for a connection that is one too many
+HttpReply no_json();                  // 415: a form, or a body that is compressed
+HttpReply malformed(const Error&);    // 400 or 431: what is no request
+HttpReply refuse_body(const Error&);  // 413 or 503, or 400: what is no body
 
 }  // namespace mycojobs::api

@@ -5,34 +5,26 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "api/request_head.h"
-
 namespace mycojobs::api {
 
 void Lobby::enter(Fd socket) {
   if (guests_.size() >= places_) guests_.pop_front();
-  Guest& guest = guests_.emplace_back();
-  guest.socket = std::move(socket);
-  guest.until = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms_);
+  const Deadline until = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms_);
+  guests_.push_back(Guest{std::move(socket), {}, until, RequestReader(limits_), {}});
 }
 
 void Lobby::add_to(std::vector<pollfd>& entries) const {
   for (const Guest& guest : guests_) entries.push_back({guest.socket.get(), POLLIN, 0});
 }
 
-bool Lobby::receive(Guest& guest) const {
-  constexpr std::size_t kAtOnce = 16384;
-  const std::size_t before = guest.bytes.size();
-  guest.bytes.resize(before + kAtOnce);
-  const ssize_t got = ::recv(guest.socket.get(), guest.bytes.data() + before, kAtOnce, MSG_DONTWAIT);
-  const bool later = got < 0 && (errno == EAGAIN || errno == EINTR);
-  guest.bytes.resize(before + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
-  if (got <= 0) return later;
-  guest.head = head_length(guest.bytes, guest.looked);
-  guest.looked = guest.bytes.size();
-  const std::size_t head = guest.head.value_or(0);
-  if (guest.head && (head > most_bytes_ || (head == 0 && guest.bytes.size() > most_bytes_)))
-    guest.head = fail(Code::too_large, "the head is over " + std::to_string(most_bytes_) + " bytes");
+bool Lobby::receive(Guest& guest) {
+  const long got = receive_some(guest.socket.get(), guest.bytes);
+  if (got <= 0) return got < 0 && (errno == EAGAIN || errno == EINTR);
+  if (const auto head = guest.reader.take_head(guest.bytes)) {
+    guest.bytes.erase(0, *head);
+  } else {
+    guest.wrong = head.error();
+  }
   return true;
 }
 
@@ -41,7 +33,7 @@ std::vector<Lobby::Guest> Lobby::look(const pollfd* entries) {
   const auto now = std::chrono::steady_clock::now();
   for (auto guest = guests_.begin(); guest != guests_.end(); ++entries) {
     const bool stays = (entries->revents == 0 || receive(*guest)) && now < guest->until;
-    const bool known = !guest->head || *guest->head > 0;
+    const bool known = guest->wrong || guest->reader.has_head();
     if (known) ready.push_back(std::move(*guest));
     guest = stays && !known ? std::next(guest) : guests_.erase(guest);
   }

@@ -7,9 +7,11 @@
 
 #include <chrono>
 #include <list>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "api/request_reader.h"
 #include "api/socket.h"
 #include "base/fd.h"
 
@@ -19,13 +21,13 @@ class Lobby {
  public:
   struct Guest {
     Fd socket;
-    std::string bytes;
+    std::string bytes;  // behind the head, once that is there
     Deadline until{};
-    std::size_t looked = 0;
-    Result<std::size_t> head = std::size_t{0};  // its length; error: it is none, or too large
+    RequestReader reader;
+    std::optional<Error> wrong;  // it is no head, or too large
   };
-  Lobby(std::uint32_t places, std::size_t most_bytes, std::uint32_t ms)
-      : places_(places), most_bytes_(most_bytes), ms_(ms) {}
+  Lobby(std::uint32_t places, std::uint32_t ms, const RequestLimits& limits)
+      : places_(places), ms_(ms), limits_(limits) {}
 
   void enter(Fd socket);
   void add_to(std::vector<pollfd>&) const;
@@ -36,11 +38,10 @@ class Lobby {
   void clear() { guests_.clear(); }
 
  private:
-  bool receive(Guest&) const;  // false: it has gone
+  static bool receive(Guest&);  // false: it has gone
 
-  std::uint32_t places_;
-  std::size_t most_bytes_;
-  std::uint32_t ms_;
+  std::uint32_t places_, ms_;
+  RequestLimits limits_;
   std::list<Guest> guests_;  // the one that has waited longest in front
 };
 

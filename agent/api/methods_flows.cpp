@@ -24,6 +24,13 @@ json shown(const Flow& flow) {
   return object;
 }
 
+json result_of_flow(const Flow& flow) {
+  const bool ended = flow.status == FlowStatus::finished || flow.status == FlowStatus::error;
+  return {{"id", flow.id},         {"status", word(flow.status)},
+          {"detail", flow.detail}, {"error", flow.error},
+          {"ended", ended},        {"result", typed_values(flow.result, flow.result_json)}};
+}
+
 namespace {
 
 Result<Flow> read_flow(Call& call) { return service::read_flow(call.by(), call.store(), call.id("id")); }
@@ -170,10 +177,7 @@ Result<json> timeline(Call& call) {
 
 Result<json> result(Call& call) {
   MJ_TRY(flow, read_flow(call));
-  const bool ended = flow.status == FlowStatus::finished || flow.status == FlowStatus::error;
-  return json{{"id", flow.id},         {"status", word(flow.status)},
-              {"detail", flow.detail}, {"error", flow.error},
-              {"ended", ended},        {"result", typed_values(flow.result, flow.result_json)}};
+  return result_of_flow(flow);
 }
 
 Result<json> replay(Call& call) {

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "api/job_parts.h"
+#include "api/waits.h"
 #include "domain/codec.h"
 #include "domain/result_values.h"
 #include "inspect/explain.h"
@@ -13,7 +14,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kMaxListed = 1000;
-constexpr std::uint32_t kLongestWaitMs = 3'600'000, kLogWaitMs = 30'000;
+constexpr std::uint32_t kLogWaitMs = 30'000;
 
 bool has_ended(const Job& job) { return job.status == JobStatus::finished || job.status == JobStatus::error; }
 
@@ -103,8 +104,7 @@ Result<json> start(Call& call) {
 
 Result<json> run(Call& call) {
   MJ_TRY(key, start_one(call));
-  const std::uint64_t until =
-      call.services().clock.boot_ms() + std::min<std::uint64_t>(call.number("wait_ms", 600'000), kLongestWaitMs);
+  const std::uint64_t until = end_of_wait(call);
   std::uint32_t pause = 10;
   while (true) {
     MJ_TRY(view, load_job(call.store(), call.context(), key));
@@ -215,7 +215,7 @@ void add_job_methods(Services& s, std::vector<Method>& all) {
                                        {"limit", "integer", "at most so many (50; 1000 at most)"}};
   const std::vector<Param> many{{"jobs", "jobs", "as job.create takes them, 1000 at most", true}, kContext, kCaller};
   auto waits = job_fields("key", kEither);
-  waits.push_back({"wait_ms", "ms", "answer after this time at the latest (600000; 3600000 at most)"});
+  waits.push_back(wait_param());
   auto log_params = one;
   log_params.push_back({"after_seq", "integer", "only lines after this one"});
   log_params.push_back({"limit", "integer", "at most so many lines (500; 1000 at most)"});

@@ -4,7 +4,6 @@
 #include "api/job_parts.h"
 #include "domain/codec.h"
 #include "inspect/runners.h"
-#include "service/messages.h"
 #include "service/records.h"
 
 namespace mycojobs::api {

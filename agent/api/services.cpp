@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "api/waits.h"
 #include "base/log.h"
 #include "inspect/jobs.h"
 
@@ -148,6 +149,7 @@ std::vector<Method> methods_of(Services& services, ApiRole role) {
     add_record_methods(services, all);
     add_job_methods(services, all);
     add_flow_methods(services, all);
+    add_wait_methods(services, all);
   }
   add_system_methods(services, all);
   if (role == ApiRole::supervisor)

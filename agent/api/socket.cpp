@@ -112,10 +112,8 @@ bool is_loopback_peer(int socket) {
   return ::getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &size) == 0 && is_loopback(peer);
 }
 
-void Connection::expect(std::uint32_t ms, std::size_t bytes) {
+void Connection::expect(std::uint32_t ms) {
   read_until_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
-  bytes_left_ = bytes;
-  chunks_.reset();
 }
 
 void Connection::allow(std::uint32_t ms) {
@@ -134,73 +132,64 @@ bool Connection::wait(short events, Deadline until) const {
 }
 
 bool Connection::wait_for_byte() {
-  if (at_ < ahead_.size()) return true;
+  if (!ahead_.empty()) return true;
   if (broken_ || !wait(POLLIN, read_until_)) return false;
   char byte = 0;
   return ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
 
-long Connection::fill() {
-  constexpr std::size_t kAtOnce = 16384;
-  ahead_.erase(0, std::exchange(at_, 0));
-  const std::size_t before = ahead_.size();
+long receive_some(int socket, std::string& onto) {
+  char part[16384];
+  const ssize_t got = ::recv(socket, part, sizeof part, MSG_DONTWAIT);
+  if (got > 0) onto.append(part, static_cast<std::size_t>(got));
+  return got;
+}
+
+bool Connection::fill() {
+  while (!broken_ && wait(POLLIN, read_until_)) {
+    const long got = receive_some(socket_.get(), ahead_);
+    if (got > 0) return true;
+    if (got == 0 || (errno != EAGAIN && errno != EINTR)) return false;
+  }
+  return false;
+}
+
+Result<bool> Connection::read_head(RequestReader& reader) {
   while (true) {
-    if (!wait(POLLIN, read_until_)) return -1;
-    ahead_.resize(before + kAtOnce);
-    const ssize_t got = ::recv(socket_.get(), ahead_.data() + before, kAtOnce, MSG_DONTWAIT);
-    ahead_.resize(before + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    return got;
+    MJ_TRY(taken, reader.take_head(ahead_));
+    ahead_.erase(0, taken);
+    if (reader.has_head()) return true;
+    if (!fill()) return false;
   }
 }
 
-Result<std::size_t> Connection::wait_for_head() {
-  std::size_t looked = 0;
-  while (!broken_) {
-    MJ_TRY(length, head_length(ahead(), looked));
-    if (length > bytes_left_ || (length == 0 && ahead().size() > bytes_left_))
-      return mycojobs::fail(Code::too_large, "the head is over its limit");
-    if (length > 0) return length;
-    looked = ahead().size();
-    const long got = fill();
-    if (got == 0) return 0;
-    if (got < 0) broken_ = true;
+Result<bool> Connection::read_body(RequestReader& reader, BodyShare& share) {
+  bool awaited = reader.awaits_continue();
+  while (true) {
+    MJ_TRY(taken, reader.take_body(ahead_, share));
+    ahead_.erase(0, taken);
+    if (reader.done()) return true;
+    if (std::exchange(awaited, false) && !write("HTTP/1.1 100 Continue\r\n\r\n")) return false;
+    if (!fill()) return false;
   }
-  return mycojobs::fail(Code::unavailable, "the head does not come");
 }
 
-long Connection::read(char* into, std::size_t size) {
-  if (broken_ || misframed_) return -1;
-  // Also of what has arrived already: a head of a thousand lines is over the limit however fast it came.
-  if (bytes_left_ == 0) return fail();
-  if (at_ == ahead_.size()) {
-    const long got = fill();
-    if (got <= 0) return got == 0 ? 0 : fail();
-  }
-  const std::size_t taken = std::min({size, ahead_.size() - at_, bytes_left_});
-  if (chunks_ && !chunks_->over() && !chunks_->accept(ahead().substr(0, taken))) {
-    misframed_ = true;
-    return -1;
-  }
-  std::memcpy(into, ahead_.data() + at_, taken);
-  at_ += taken;
-  bytes_left_ -= taken;
-  return static_cast<long>(taken);
-}
-
-long Connection::write(const char* from, std::size_t size) {
-  if (broken_) return -1;
-  std::size_t done = 0;
-  while (done < size) {
-    const ssize_t sent = ::send(socket_.get(), from + done, size - done, MSG_NOSIGNAL | MSG_DONTWAIT);
+bool Connection::write(std::string_view text) {
+  while (!broken_ && !text.empty()) {
+    const ssize_t sent = ::send(socket_.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent > 0) {
-      done += static_cast<std::size_t>(sent);
-      continue;
+      text.remove_prefix(static_cast<std::size_t>(sent));
+    } else if ((sent < 0 && errno != EAGAIN && errno != EINTR) || !wait(POLLOUT, write_until_)) {
+      broken_ = true;
     }
-    if (sent < 0 && errno != EAGAIN && errno != EINTR) return fail();
-    if (!wait(POLLOUT, write_until_)) return fail();
   }
-  return static_cast<long>(size);
+  return !broken_;
+}
+
+void Connection::finish() {
+  ::shutdown(socket_.get(), SHUT_WR);
+  do ahead_.clear();
+  while (fill());
 }
 
 }  // namespace mycojobs::api

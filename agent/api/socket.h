@@ -4,12 +4,11 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 
 #include "api/http.h"
-#include "api/request_head.h"
+#include "api/request_reader.h"
 #include "base/fd.h"
 
 namespace mycojobs::api {
@@ -30,37 +29,31 @@ class Connection {
   // ahead: what has been read of it already.
   explicit Connection(Fd socket, std::string ahead = {}) : socket_(std::move(socket)), ahead_(std::move(ahead)) {}
 
-  void expect(std::uint32_t ms, std::size_t bytes);  // from now: so long, and so many bytes, for what is read next
-  void allow(std::uint32_t ms);                      // for what is written next
-  bool wait_for_byte();                              // until the deadline
-  // Reads until the head is there, and leaves it to be read. Its length; 0: the end. Errors: invalid (it is no head),
-  // too_large, unavailable (its time is over).
-  Result<std::size_t> wait_for_head();
-  std::string_view ahead() const { return std::string_view(ahead_).substr(at_); }  // read, and not taken yet
-  void watch_chunks() { chunks_.emplace(); }       // what is read from now on is a chunked body
-  bool misframed() const { return misframed_; }    // it was none
-  long read(char* into, std::size_t size);         // 0: the end; -1: an error, a deadline or a limit
-  long write(const char* from, std::size_t size);  // all of it, or -1
+  void expect(std::uint32_t ms);  // from now: so long for what is read next
+  void allow(std::uint32_t ms);   // for what is written next
+  bool wait_for_byte();           // until the deadline
+  // Until the reader has all of it. False: the end, an error of the socket, or the deadline. Errors: the reader's.
+  Result<bool> read_head(RequestReader&);
+  Result<bool> read_body(RequestReader&, BodyShare&);
+  bool write(std::string_view);  // all of it
+  // The client is told no more, and what it sends is thrown away until it ends or the deadline: it would not see an
+  // answer if the connection was closed with something unread.
+  void finish();
   bool broken() const { return broken_; }
   int fd() const { return socket_.get(); }
   void close() { socket_.reset(); }
 
  private:
   bool wait(short events, Deadline until) const;
-  long fail() {
-    broken_ = true;
-    return -1;
-  }
+  bool fill();  // false: the end, an error or the deadline
 
   Fd socket_;
   Deadline read_until_{}, write_until_{};
-  std::size_t bytes_left_ = 0;
-  long fill();  // 0: the end; -1: an error or the deadline
-
-  bool broken_ = false, misframed_ = false;
-  std::string ahead_;
-  std::size_t at_ = 0;  // so much of it has been taken
-  std::optional<ChunkFraming> chunks_;
+  bool broken_ = false;
+  std::string ahead_;  // read, and not taken yet
 };
+
+// What has come on the socket, at most 16 KiB, behind the text. 0: the end; -1: errno.
+long receive_some(int socket, std::string& onto);
 
 }  // namespace mycojobs::api

@@ -11,7 +11,6 @@
 #include "base/fd.h"
 #include "base/ids.h"
 #include "base/sha256.h"
-#include "base/write_all.h"
 
 namespace mycojobs::api {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/write_all.h"
+#include "base/fd.h"
 
 namespace mycojobs {
 

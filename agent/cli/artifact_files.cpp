@@ -9,12 +9,11 @@
 #include <cerrno>
 
 #include "base/errno_text.h"
+#include "base/fd.h"
 #include "base/sha256.h"
-#include "base/write_all.h"
 #include "cli/terminal.h"
 #include "domain/utf8.h"
 #include "worker/artifacts.h"
-#include "worker/job_inputs.h"
 
 namespace mycojobs {
 namespace {

@@ -299,7 +299,7 @@ const std::vector<Command> kCommands = {
      key_token_command},
     {"config print", "print every setting, its value and where it came from", "", {}, config_print_command},
     {"config check", "check a configuration file", "[FILE]", {}, config_check_command},
-    {"completion", "print a completion script; bash is the one there is", "SHELL", {}, completion_command},
+    {"completion", "print a completion script: bash or zsh", "SHELL", {}, completion_command},
     {"version", "print the version", "", {}, version_command},
 };
 

@@ -5,7 +5,7 @@
 
 #include "base/ids.h"
 #include "cli/commands.h"
-#include "cli/opened.h"
+#include "cli/session.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
 #include "domain/notify.h"

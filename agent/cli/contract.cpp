@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/config/config_file.h"
-#include "cli/local_run.h"
+#include "cli/sandbox_command.h"
 #include "domain/codec.h"
 #include "worker/stages.h"
 

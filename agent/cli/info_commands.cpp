@@ -42,14 +42,14 @@ int config_check_command(Invocation& call) {
 
 namespace {
 
-// What lists that which the first argument of a command names.
+// What `mycojobs complete` lists of that which the first argument of a command names.
 std::string lister_of(const Command& command) {
   const std::string_view argument = command.arguments.substr(0, command.arguments.find_first_of(" |"));
-  if (argument == "JOB") return "job list --limit 100";
-  if (argument == "FLOW") return "flow list --limit 100";
-  if (argument == "QUEUE") return "queue list";
+  if (argument == "JOB") return "jobs";
+  if (argument == "FLOW") return "flows";
+  if (argument == "QUEUE") return "queues";
   if (argument == "NAME" && command.name.starts_with("flow schedule ") && command.name != "flow schedule add")
-    return "flow schedule list";
+    return "schedules";
   return {};
 }
 
@@ -73,8 +73,9 @@ std::string methods_of_rpc(const Invocation& call) {
 }  // namespace
 
 int completion_command(Invocation& call) {
-  if (call.arguments.front() != "bash") {
-    return complain({Code::invalid, "\"" + call.arguments.front() + "\": only bash has a completion script"});
+  const std::string& shell = call.arguments.front();
+  if (shell != "bash" && shell != "zsh") {
+    return complain({Code::invalid, "\"" + shell + "\": there are completion scripts for bash and zsh"});
   }
   Commands rows;
   const std::string types = script_types(call), methods = methods_of_rpc(call);
@@ -91,7 +92,7 @@ int completion_command(Invocation& call) {
     row.options.push_back({"--json", false, ""});
     rows.push_back(std::move(row));
   }
-  print(bash_completion(rows));
+  print(shell == "zsh" ? zsh_completion(rows) : bash_completion(rows));
   return 0;
 }
 

@@ -5,13 +5,14 @@
 #include <exception>
 
 #include "base/clock.h"
+#include "base/first_process.h"
 #include "base/last_words.h"
 #include "base/log.h"
+#include "cli/command_line.h"
 #include "cli/config/config.h"
-#include "cli/parse.h"
 #include "cli/serve.h"
 #include "cli/terminal.h"
-#include "executors/python/hosts.h"
+#include "executors/python/python_executor.h"
 #include "executors/table.h"
 #include "sandbox/client.h"
 #include "store/embedded_redis.h"
@@ -99,7 +100,8 @@ int run(int argc, char** argv) {
   const SystemClock clock;
   const Parts parts = wire(clock);
   Invocation call{parts, line.options, {}, line.json, std::move(line.arguments), std::move(line.flags)};
-  if (!line.command->name.starts_with("config") && line.command->name != "completion") {
+  const std::string_view name = line.command->name;
+  if (!name.starts_with("config") && name != "completion" && name != "man-page") {
     auto config = load_config(system_sources(line.options));
     if (!config) return complain(config.error());
     for (const std::string& warning : config->warnings) say(paint(Tone::warn, "warning: ", true) + warning);
@@ -116,6 +118,7 @@ int run(int argc, char** argv) {
 }  // namespace mycojobs
 
 int main(int argc, char** argv) try {
+  mycojobs::leave_first_process_behind();
   // A job takes three descriptors here: as many as we may have.
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {

@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "cli/find_executor.h"
-#include "cli/opened.h"
-#include "cli/policy_file.h"
+#include "cli/config/config_file.h"
+#include "cli/executor_commands.h"
+#include "cli/session.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
 #include "worker/stages.h"

@@ -10,7 +10,7 @@
 #include "base/errno_text.h"
 #include "base/sha256.h"
 #include "cli/commands.h"
-#include "cli/opened.h"
+#include "cli/session.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
 #include "executors/settings.h"

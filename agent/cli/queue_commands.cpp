@@ -8,8 +8,7 @@
 
 #include "base/ids.h"
 #include "cli/commands.h"
-#include "cli/opened.h"
-#include "cli/progress_line.h"
+#include "cli/session.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
 #include "inspect/runners.h"

@@ -9,7 +9,7 @@
 #include "base/ids.h"
 #include "cli/commands.h"
 #include "cli/config/config_file.h"
-#include "cli/opened.h"
+#include "cli/session.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
 #include "transport/rpc_client.h"

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "cli/opened.h"
+#include "cli/session.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
 #include "inspect/explain.h"

@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "cli/opened.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"

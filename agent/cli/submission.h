@@ -1,12 +1,40 @@
-// What `run` and `job submit` have in common: a job from a file and flags, submitted once.
+// What `run` and `job submit` have in common: a job from a file and flags, submitted once. And what is known
+// of scripts in files before anything is stored.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
+#include <string>
+#include <string_view>
 
-#include "cli/opened.h"
+#include "cli/commands.h"
+#include "cli/session.h"
+#include "domain/flow_plan.h"
+#include "mycojobs/store.h"
 
 namespace mycojobs {
+
+// "-": standard input. Errors: not_found, invalid (a folder), too_large, io.
+Result<std::string> read_script(const std::string& file, std::size_t max_bytes);
+// Whether it can be a job's script: text, and some. Error invalid: names the file, and the first byte that is no UTF-8.
+Result<void> check_script(const std::string& file, std::string_view script);
+// By the ending of its name: "python" of "build.py"; empty: it does not tell.
+std::string script_type_of(const std::string& file);
+// What the job's policy asks for, against the ceiling of its context. What is refused is what was asked for, whichever
+// profile stands below: the executors are not asked for it here.
+Result<void> check_ceiling(const Invocation&, const Job&);
+
+// Whether anybody runs what is about to be submitted. On the embedded default nobody else will come: what no runner
+// there takes would wait for ever.
+//
+// The script types of a plan's jobs, and of the flows in it; those of jobs that another supervisor runs aside.
+std::set<std::string> script_types_of(const FlowPlan&);
+
+// With a Redis named: fine, others may serve it. Else error unsupported for the first type that no live runner takes,
+// unless it works here: then a runner is just starting.
+Result<void> check_served(const Invocation&, Store&, const std::set<std::string>& types);
 
 std::vector<FlagRow> submission_flags();
 Result<void> read_notify_flag(const Invocation&, std::string& notify);  // --notify, any number of times

@@ -1,5 +1,7 @@
 #include "cli/terminal.h"
 
+#include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sysexits.h>
 #include <unistd.h>
@@ -177,6 +179,53 @@ int exit_code(const Job& job) {
     if (job.detail == detail) return code;
   }
   return EXIT_FAILURE;
+}
+
+namespace {
+
+constexpr std::uint64_t kQuietMs = 1000;  // what is over sooner needs no line
+constexpr std::uint64_t kEveryMs = 100;
+
+void write(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
+}  // namespace
+
+ProgressLine::~ProgressLine() {
+  if (shown_boot_ms_ != 0) write("\r\033[K");
+}
+
+void ProgressLine::show(std::string_view phase, std::uint64_t done, std::uint64_t total) {
+  static const bool terminal = ::isatty(STDERR_FILENO) != 0;
+  const std::uint64_t now = clock_.boot_ms();
+  if (!terminal || now - since_boot_ms_ < kQuietMs || now - shown_boot_ms_ < kEveryMs) return;
+  shown_boot_ms_ = now;
+  const std::string of = total == 0 ? "" : fmt::format(" of {} ({} %)", total, 100 * done / total);
+  write(fmt::format("\r\033[K{}: {}{}", phase, done, of));
+}
+
+Terminal terminal_of(std::FILE* stream) {
+  Terminal out;
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const char* value = std::getenv(name);
+    if (value == nullptr || *value == '\0') continue;
+    const std::string text(value);
+    out.ascii = text.find("UTF-8") == std::string::npos && text.find("utf8") == std::string::npos;
+    break;
+  }
+  const int fd = ::fileno(stream);
+  if (::isatty(fd) == 0) return out;
+  out.colour = std::getenv("NO_COLOR") == nullptr;
+  winsize size{};
+  out.lines = 24;
+  out.columns = 80;
+  if (::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 0) {
+    out.lines = size.ws_row;
+    out.columns = size.ws_col;
+  }
+  return out;
 }
 
 }  // namespace mycojobs

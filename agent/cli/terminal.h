@@ -1,11 +1,14 @@
 // Talk goes to stderr, answers to stdout. Exit codes: sysexits, and those of a job (exit_code(const Job&)).
 #pragma once
 
+#include <cstdint>
+#include <cstdio>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "domain/screen_text.h"
+#include "mycojobs/clock.h"
 #include "mycojobs/records.h"
 #include "mycojobs/result.h"
 
@@ -26,7 +29,6 @@ void print_table(const std::vector<std::vector<std::string>>& rows);
 // nothing there but show. A last line that the job left open is ended before say() begins one of ours.
 void print_output(bool is_err, std::string_view bytes);
 void print_log(const Log&);  // the same for a piece of its log: all but its stdout goes to stderr
-void print_log(const Log&);
 // "mycojobs: message" on stderr, or once complain_in_json() was called {"error": {code, message, exit}}; returns
 // exit_code(error).
 int complain(const Error&);
@@ -39,5 +41,29 @@ int finish(const Result<int>& code);
 int exit_code(const Error&);
 // 0 finished; 1 exit, signal, exception, other failures; 124 timeout; 126 violation; 130 cancelled; 137 oom
 int exit_code(const Job&);
+
+// Progress of what takes longer than a second, on one line of a terminal. Writes nothing where stderr is no terminal.
+// The line is taken away when this goes.
+class ProgressLine {
+ public:
+  explicit ProgressLine(const Clock& clock) : clock_(clock), since_boot_ms_(clock.boot_ms()) {}
+  ~ProgressLine();
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+  void show(std::string_view phase, std::uint64_t done, std::uint64_t total);  // total 0: nobody knows
+
+ private:
+  const Clock& clock_;
+  std::uint64_t since_boot_ms_;
+  std::uint64_t shown_boot_ms_ = 0;  // 0: never
+};
+
+// Columns and lines of the terminal behind this stream; 0 lines: it is none. Colours and more than ASCII, as far as the
+// environment (NO_COLOR, LC_ALL, LC_CTYPE, LANG) says.
+struct Terminal {
+  std::size_t columns = 100, lines = 0;
+  bool colour = false, ascii = false;
+};
+Terminal terminal_of(std::FILE*);
 
 }  // namespace mycojobs

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "domain/networks.h"
-#include "domain/webhooks.h"
+#include "domain/notify.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/flows.h"
 #include "mycojobs/result.h"

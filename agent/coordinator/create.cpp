@@ -8,7 +8,7 @@
 #include "base/sha256.h"
 #include "coordinator/node_job.h"
 #include "domain/codec.h"
-#include "domain/flow_inputs.h"
+#include "domain/flow_plan.h"
 #include "domain/notify.h"
 #include "domain/transitions.h"
 #include "store/redis_flows.h"

@@ -5,7 +5,7 @@
 #include "coordinator/node_job.h"
 #include "domain/codec.h"
 #include "domain/flow_data.h"
-#include "domain/flow_inputs.h"
+#include "domain/flow_plan.h"
 
 namespace mycojobs {
 namespace {

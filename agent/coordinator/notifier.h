@@ -13,7 +13,7 @@
 #include <memory>
 #include <string>
 
-#include "domain/webhooks.h"
+#include "domain/notify.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/result.h"
 #include "mycojobs/store.h"

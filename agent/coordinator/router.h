@@ -1,6 +1,6 @@
 // Sends jobs of flows to supervisors elsewhere: nodes with a supervisor_url. Their jobs are queued on
 // `mj:queue:router`; a router claims them as a runner does, with a lease, fences and cancellation, and follows each at
-// its supervisor (remote_job.h). If it dies, the lease runs out and the next one goes on with the same job there.
+// its supervisor (RemoteJob). If it dies, the lease runs out and the next one goes on with the same job there.
 //
 // Threads: one, and one for each job that is away, at most `concurrency`.
 #pragma once

@@ -1,9 +1,255 @@
 #include "domain/codec.h"
 
+#include <algorithm>
+#include <concepts>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "base/ids.h"
+#include "domain/enums.h"
 #include "domain/fields.h"
-#include "domain/values.h"
+#include "domain/notify.h"
+#include "domain/policy.h"
+#include "domain/utf8.h"
 
 namespace mycojobs {
+namespace {
+
+// How the type of a field is written: Value<T>. Plain types know text (what a hash holds); lists, maps and records know
+// JSON. read_text() and read_json() below take either for both.
+
+using nlohmann::json;
+
+// Where we are in a record, for the message: "job[0].timeout". Hostile input cannot make the list long.
+struct Site {
+  std::vector<FieldProblem>& problems;
+  std::string field;
+
+  bool refuse(std::string_view value, std::string_view expected) const {
+    return refuse(shown(value) + " is not " + std::string(expected));
+  }
+  bool refuse(const std::string& message) const {
+    if (problems.size() < 16) problems.push_back({field, field + ": " + message});
+    return false;
+  }
+  Site at(std::size_t index) const { return {problems, field + '[' + std::to_string(index) + ']'}; }
+  Site in(std::string_view name) const { return {problems, (field.empty() ? "" : field + '.') + std::string(name)}; }
+};
+
+template <class T>
+struct Value;
+
+template <class T>
+concept Plain = requires {
+  Value<T>::from_text({}, std::declval<T&>(), std::declval<const Site&>());
+};
+
+// false: refused, with the reason noted, and `out` left as it was.
+template <class T>
+bool read_text(std::string_view text, T& out, const Site& site);
+
+template <class T>
+bool read_json(const json& value, T& out, const Site& site);
+
+template <std::unsigned_integral T>
+struct Value<T> {
+  static bool from_text(std::string_view text, T& out, const Site& site, int least = 0) {
+    static constexpr std::uint64_t kMost = std::numeric_limits<T>::max();
+    std::uint64_t number = 0;
+    if (!parse_u64(text, number) || number > kMost) {
+      return site.refuse(text, "a whole number from " + std::to_string(least) + " to " + std::to_string(kMost));
+    }
+    out = static_cast<T>(number);
+    return true;
+  }
+  static std::string to_text(T value) { return std::to_string(value); }
+  static json to_json(T value) { return value; }
+  static bool empty(T value) { return value == 0; }
+};
+
+template <>
+struct Value<std::int32_t> {
+  static bool from_text(std::string_view text, std::int32_t& out, const Site& site) {
+    const bool negative = text.starts_with('-');
+    std::uint64_t number = 0;
+    if (!parse_u64(text.substr(negative ? 1 : 0), number) || number > 2147483647U) {
+      return site.refuse(text, "a whole number from -2147483647 to 2147483647");
+    }
+    out = static_cast<std::int32_t>(negative ? -static_cast<std::int64_t>(number) : static_cast<std::int64_t>(number));
+    return true;
+  }
+  static std::string to_text(std::int32_t value) { return std::to_string(value); }
+  static json to_json(std::int32_t value) { return value; }
+  static bool empty(std::int32_t value) { return value == 0; }
+};
+
+template <>
+struct Value<bool> {
+  static bool from_text(std::string_view text, bool& out, const Site& site) {
+    if (text != "true" && text != "false") return site.refuse(text, "true or false");
+    out = text == "true";
+    return true;
+  }
+  static std::string to_text(bool value) { return value ? "true" : "false"; }
+  static json to_json(bool value) { return value; }
+  static bool empty(bool) { return false; }
+};
+
+template <>
+struct Value<std::string> {
+  static bool from_text(std::string_view text, std::string& out, const Site&) {
+    out = text;
+    return true;
+  }
+  static const std::string& to_text(const std::string& value) { return value; }
+  static json to_json(const std::string& value) { return is_utf8(value) ? value : to_utf8(value); }
+  static bool empty(const std::string& value) { return value.empty(); }
+};
+
+template <class T>
+requires std::is_enum_v<T>
+struct Value<T> {
+  static bool from_text(std::string_view text, T& out, const Site& site) {
+    if (auto value = parse<T>(text)) {
+      out = *value;
+      return true;
+    }
+    std::string known;
+    for (auto each : words<T>()) known += (known.empty() ? "one of " : ", ") + std::string(each);
+    return site.refuse(text, known);
+  }
+  static std::string to_text(T value) { return std::string(word(value)); }
+  static json to_json(T value) { return word(value); }
+  static bool empty(T) { return false; }
+};
+
+// An optional number is one that may be left out but not be 0 (Job::timeout; validate() says so).
+template <Plain T>
+struct Value<std::optional<T>> {
+  static bool from_text(std::string_view text, std::optional<T>& out, const Site& site) {
+    T value{};
+    bool read = false;
+    if constexpr (std::unsigned_integral<T>) {
+      read = Value<T>::from_text(text, value, site, 1);
+    } else {
+      read = Value<T>::from_text(text, value, site);
+    }
+    if (read) out = value;
+    return read;
+  }
+  static std::string to_text(const std::optional<T>& value) { return Value<T>::to_text(*value); }
+  static json to_json(const std::optional<T>& value) { return Value<T>::to_json(*value); }
+  static bool empty(const std::optional<T>& value) { return !value.has_value(); }
+};
+
+template <class T>
+struct Value<std::optional<T>> {
+  static bool from_json(const json& value, std::optional<T>& out, const Site& site) {
+    T inner;
+    if (!read_json(value, inner, site)) return false;
+    out = std::move(inner);
+    return true;
+  }
+  static json to_json(const std::optional<T>& value) { return mycojobs::to_json(*value); }
+  static bool empty(const std::optional<T>& value) { return !value.has_value(); }
+};
+
+template <class T>
+struct Value<std::vector<T>> {
+  // Some clients write an empty list as {}: Lua and PHP cannot tell them apart.
+  static bool from_json(const json& value, std::vector<T>& out, const Site& site) {
+    if (value.is_object() && value.empty()) {
+      out.clear();
+      return true;
+    }
+    if (!value.is_array()) return site.refuse(dump_json(value), "a list");
+    std::vector<T> items;
+    items.reserve(value.size());
+    for (const auto& item : value) {
+      if (item.is_null()) return site.at(items.size()).refuse("is null");
+      T inner{};
+      if (!read_json(item, inner, site.at(items.size()))) return false;
+      items.push_back(std::move(inner));
+    }
+    out = std::move(items);
+    return true;
+  }
+  static json to_json(const std::vector<T>& value) {
+    json out = json::array();
+    for (const auto& item : value) {
+      if constexpr (Plain<T>) {
+        out.push_back(Value<T>::to_json(item));
+      } else {
+        out.push_back(mycojobs::to_json(item));
+      }
+    }
+    return out;
+  }
+  static bool empty(const std::vector<T>& value) { return value.empty(); }
+};
+
+template <>
+struct Value<TextMap> {
+  static bool from_json(const json& value, TextMap& out, const Site& site) {
+    if (value.is_array() && value.empty()) {
+      out.clear();
+      return true;
+    }
+    if (!value.is_object()) return site.refuse(dump_json(value), "a map");
+    TextMap items;
+    for (const auto& [key, item] : value.items()) {
+      const Site entry{site.problems, site.field + '[' + shown(key) + ']'};
+      if (item.is_null()) return entry.refuse("is null");
+      if (!read_json(item, items[key], entry)) return false;
+    }
+    out = std::move(items);
+    return true;
+  }
+  static json to_json(const TextMap& value) {
+    json out = json::object();
+    for (const auto& [key, text] : value) out[to_utf8(key)] = Value<std::string>::to_json(text);
+    return out;
+  }
+  static bool empty(const TextMap& value) { return value.empty(); }
+};
+
+template <class T>
+bool read_text(std::string_view text, T& out, const Site& site) {
+  if (text.empty()) return true;  // absent and empty are read alike
+  if constexpr (Plain<T>) {
+    return Value<T>::from_text(text, out, site);
+  } else {
+    auto parsed = parse_json(text);
+    if (!parsed) return site.refuse(parsed.error().message);
+    if (parsed->is_string()) return site.refuse(text, "a list or a map");
+    return Value<T>::from_json(*parsed, out, site);
+  }
+}
+
+template <class T>
+bool read_json(const json& value, T& out, const Site& site) {
+  if (value.is_null()) return true;
+  const auto* text = value.get_ptr<const std::string*>();
+  if constexpr (Plain<T>) {
+    if (value.is_structured()) return site.refuse(dump_json(value), "a single value");
+    if constexpr (std::is_same_v<T, std::string>) {
+      return Value<T>::from_text(text ? *text : dump_json(value), out, site);
+    } else {
+      return read_text(text ? *text : dump_json(value), out, site);  // 5 and "5" alike
+    }
+  } else {
+    return text ? read_text(*text, out, site) : Value<T>::from_json(value, out, site);
+  }
+}
+
+}  // namespace
 namespace {
 
 template <class R>
@@ -87,15 +333,22 @@ struct Value<R> {
   static bool from_json(const json& value, R& out, const Site& site) { return read_record(value, out, site); }
 };
 
+namespace {
+
+template <class R>
+void read_entry(const std::pair<std::string, std::string>& entry, Decoded<R>& out) {
+  const Site site{out.problems, entry.first};
+  const bool known = with_field(out.record, entry.first,
+                                [&](auto& member, Style) { read_text(std::string_view(entry.second), member, site); });
+  if (!known) keep_unknown(out.record, entry.first, entry.second);
+}
+
+}  // namespace
+
 template <class R>
 Decoded<R> decode(const Fields& hash) {
   Decoded<R> out;
-  for (const auto& entry : hash) {
-    const Site site{out.problems, entry.first};
-    const bool known = with_field(
-        out.record, entry.first, [&](auto& member, Style) { read_text(std::string_view(entry.second), member, site); });
-    if (!known) keep_unknown(out.record, entry.first, entry.second);
-  }
+  for (const auto& entry : hash) read_entry(entry, out);
   return out;
 }
 
@@ -164,6 +417,245 @@ std::string_view field_of(const Fields& fields, std::string_view name) {
     if (each == name) return value;
   }
   return {};
+}
+
+// The one file that parses and prints JSON, and so the one that meets nlohmann's exceptions.
+
+namespace {
+
+constexpr std::size_t kMaxDepth = 64;
+constexpr std::size_t kNowhere = std::string_view::npos;
+
+std::string place(std::string_view text, std::size_t offset) {
+  const std::string_view before = text.substr(0, std::min(offset, text.size()));
+  const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+  const std::size_t line_start = before.rfind('\n') == kNowhere ? 0 : before.rfind('\n') + 1;
+  return "line " + std::to_string(line) + " column " + std::to_string(before.size() - line_start + 1);
+}
+
+// Offset behind the string that begins at `quote`.
+std::size_t skip_string(std::string_view text, std::size_t quote) {
+  std::size_t i = quote + 1;
+  while (i < text.size() && text[i] != '"') i += text[i] == '\\' ? 2 : 1;
+  return std::min(i + 1, text.size());
+}
+
+// Where brackets nest deeper than the parser's stack may go.
+std::size_t too_deep_at(std::string_view text) {
+  std::size_t depth = 0;
+  for (std::size_t i = 0; i < text.size();) {
+    if (text[i] == '"') {
+      i = skip_string(text, i);
+      continue;
+    }
+    if ((text[i] == '[' || text[i] == '{') && ++depth > kMaxDepth) return i;
+    if ((text[i] == ']' || text[i] == '}') && depth > 0) --depth;
+    ++i;
+  }
+  return kNowhere;
+}
+
+// At least as many as there are values: each begins the text, or stands behind a bracket or a comma.
+std::size_t most_values(std::string_view text) {
+  std::size_t count = 1;
+  for (std::size_t i = 0; i < text.size();) {
+    if (text[i] == '"') {
+      i = skip_string(text, i);
+      continue;
+    }
+    if (text[i] == '[' || text[i] == '{' || text[i] == ',') ++count;
+    ++i;
+  }
+  return count;
+}
+
+// Where the n-th key (from 1) of a text that parses stands: a string with a colon behind it.
+std::size_t key_at(std::string_view text, std::size_t n) {
+  for (std::size_t i = 0; i < text.size();) {
+    if (text[i] != '"') {
+      ++i;
+      continue;
+    }
+    const std::size_t start = i;
+    i = skip_string(text, i);
+    const std::size_t next = text.find_first_not_of(" \t\r\n", i);
+    if (next != kNowhere && text[next] == ':' && --n == 0) return start;
+  }
+  return text.size();
+}
+
+// Counts keys and remembers the first one that its object had already. A pass of its own: the library's parser, given a
+// callback, looks through the parent's members at the end of each object, which takes hours for a hostile text.
+class DuplicateKeys final : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  std::size_t first() const { return first_; }  // 0: none
+
+  bool start_object(std::size_t) override {
+    open_.emplace_back();
+    return true;
+  }
+  bool key(string_t& name) override {
+    ++count_;
+    if (!open_.back().insert(name).second) first_ = count_;
+    return first_ == 0;
+  }
+  bool end_object() override {
+    open_.pop_back();
+    return true;
+  }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_array(std::size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception&) override { return false; }
+
+ private:
+  std::vector<std::set<std::string>> open_;
+  std::size_t count_ = 0, first_ = 0;
+};
+
+// "... syntax error while parsing value - invalid literal; last read: '...'" without what it read: that may be long.
+std::string reason_of(std::string_view what) {
+  if (const auto read = what.find("; last read"); read != kNowhere) {
+    const auto expected = what.rfind("; expected ");
+    const std::string tail(expected != kNowhere && expected > read ? what.substr(expected) : "");
+    what = what.substr(0, read);
+    const auto dash = what.find(" - ");
+    return std::string(dash == kNowhere ? what : what.substr(dash + 3)) + tail;
+  }
+  const auto dash = what.find(" - ");
+  return std::string(dash == kNowhere ? std::string_view("cannot be read") : what.substr(dash + 3));
+}
+
+}  // namespace
+
+Result<nlohmann::json> parse_json(std::string_view text, std::size_t max_bytes, std::size_t max_values) {
+  if (text.size() > max_bytes) {
+    return fail(Code::too_large, "JSON of " + std::to_string(text.size()) + " bytes is over the limit of " +
+                                     std::to_string(max_bytes) + " bytes");
+  }
+  if (const std::size_t deep = too_deep_at(text); deep != kNowhere) {
+    return fail(Code::invalid,
+                "JSON nests deeper than " + std::to_string(kMaxDepth) + " levels at " + place(text, deep));
+  }
+  if (max_values != SIZE_MAX && most_values(text) > max_values) {
+    return fail(Code::too_large, "JSON has more than the " + std::to_string(max_values) + " values that are allowed");
+  }
+  try {
+    auto parsed = nlohmann::json::parse(text);
+    DuplicateKeys keys;
+    (void)nlohmann::json::sax_parse(text, &keys);  // false: a key came twice
+    if (keys.first() != 0) {
+      return fail(Code::invalid,
+                  "JSON has the same key twice in one object at " + place(text, key_at(text, keys.first())));
+    }
+    return parsed;
+  } catch (const nlohmann::json::parse_error& error) {
+    return fail(Code::invalid,
+                "not JSON at " + place(text, error.byte == 0 ? 0 : error.byte - 1) + ": " + reason_of(error.what()));
+  } catch (const nlohmann::json::exception&) {
+    return fail(Code::invalid, "JSON has a number that is out of range");
+  } catch (const std::bad_alloc&) {
+    return fail(Code::too_large, "JSON needs more memory than there is");
+  }
+}
+
+bool is_json(std::string_view text) {
+  return too_deep_at(text) == kNowhere && nlohmann::json::accept(text.begin(), text.end());
+}
+
+std::string dump_json(const nlohmann::json& value, int indent) {
+  return value.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+namespace {
+
+constexpr std::size_t kMaxKeyBytes = 255;
+constexpr std::size_t kMaxDependends = 10000;
+
+class Findings {
+ public:
+  void add(std::string field, const std::string& message) {
+    std::string line = field + ": " + message;
+    problems_.push_back({std::move(field), std::move(line)});
+  }
+  void need_id(std::string field, Id id) {
+    if (id == 0) add(std::move(field), "is missing or 0: give a whole number from 1 to 4294967295");
+  }
+  std::vector<FieldProblem> take() { return std::move(problems_); }
+
+ private:
+  std::vector<FieldProblem> problems_;
+};
+
+void check_env(const TextMap& env, Findings& findings) {
+  for (const auto& [name, value] : env) {
+    if (name.empty()) {
+      findings.add("env_vars", "a name is empty");
+    } else if (name.find('=') != std::string::npos || name.find('\0') != std::string::npos) {
+      findings.add("env_vars", "the name " + shown(name) + " has '=' or NUL in it: rename the variable");
+    } else if (value.find('\0') != std::string::npos) {
+      findings.add("env_vars", "the value of " + shown(name) + " has NUL in it: the system cannot pass it on");
+    }
+  }
+}
+
+void check_key(const char* field, const std::string& key, Findings& findings) {
+  if (key.size() > kMaxKeyBytes) {
+    findings.add(field, "is longer than " + std::to_string(kMaxKeyBytes) + " bytes: give a hash of it");
+  }
+}
+
+}  // namespace
+
+std::vector<FieldProblem> validate(const Job& job) {
+  Findings findings;
+  findings.need_id("id", job.id);
+  findings.need_id("caller_id", job.caller_id);
+  findings.need_id("context_id", job.context_id);
+  if (job.script.empty()) findings.add("script", "is missing or empty");
+  if (job.script_type.empty()) {
+    findings.add("script_type", "is missing: give the kind of script, such as python");
+  } else if (!is_script_type(job.script_type)) {
+    findings.add("script_type",
+                 shown(job.script_type) + " is not a script type: 1 to 32 of a-z, 0-9, '_' and '-', a letter first");
+  }
+  if (job.timeout == 0U) findings.add("timeout", "0 is not allowed: give 1 to 4294967295 seconds, or leave it out");
+  check_env(job.env_vars, findings);
+  if (job.dependends.size() > kMaxDependends) {
+    findings.add("dependends", std::to_string(job.dependends.size()) + " jobs are more than " +
+                                   std::to_string(kMaxDependends) + ": put a joining job in between");
+  }
+  for (Id id : job.dependends) {
+    if (id == 0) findings.add("dependends", "0 is not a job id");
+    if (id == job.id && id != 0) findings.add("dependends", std::to_string(id) + " is the job itself");
+  }
+  if (job.priority < -100 || job.priority > 100) {
+    findings.add("priority", std::to_string(job.priority) + " is out of range: give -100 to 100");
+  }
+  check_key("idempotency_key", job.idempotency_key, findings);
+  check_key("concurrency_key", job.concurrency_key, findings);
+  if (job.concurrency_limit != 0 && job.concurrency_key.empty()) {
+    findings.add("concurrency_limit", "limits nothing without a concurrency_key");
+  }
+  auto problems = findings.take();
+  for (FieldProblem& problem : read_notify(job.notify, "notify").problems) problems.push_back(std::move(problem));
+  for (FieldProblem& problem : read_policy(job.policy, "policy").problems) problems.push_back(std::move(problem));
+  return problems;
+}
+
+std::string join(const std::vector<FieldProblem>& problems) {
+  std::string out;
+  for (const auto& problem : problems) {
+    if (!out.empty()) out += "; ";
+    out += problem.message;
+  }
+  return out;
 }
 
 }  // namespace mycojobs

@@ -1,4 +1,4 @@
-// Of flow_state.cpp, flow_fold.cpp and flow_checkpoint.cpp: how a fact changes the state.
+// How a fact changes the state of a run (flow_state.cpp). Only flow_state.cpp and flow_decide.cpp need it.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -8,7 +8,7 @@
 //   timeout: 2h                          # of the whole flow
 //   max_parallel: 10                     # jobs in flight at one time; 0: any
 //   defaults: {type: python, retries: 1} # of every job that does not say
-//   inputs: {region: {type: string, default: eu}}   # values: `given`, which whoever starts it fills (flow_inputs.h)
+//   inputs: {region: {type: string, default: eu}}   # values: `given`, which whoever starts it fills (give_inputs)
 //   jobs:
 //     build:   {script: "...", type: python, timeout: 5m, retries: 2, env: {}, policy: {}, inputs: []}
 //     test:    {needs: [build], file: test.py, when: [{key: build.size, greater_than: 10}], on_error: mend}
@@ -163,5 +163,21 @@ Result<nlohmann::json> definition_of_jobs(const std::string& name, const TextMap
 // Whether the condition holds, given the values of its node; `why_not` says why if it does not ("build.size is absent",
 // "build.size is \"x\", not a number").
 bool holds(const FlowCondition&, std::string_view node_name, const TextMap& values, std::string& why_not);
+
+// What whoever starts a flow gives it. A definition declares `inputs`; their values stand in it as `given`, so that a
+// run keeps them as it keeps its definition, under one hash.
+
+inline constexpr std::size_t kMaxInputBytes = 64U << 10;  // of all values together, as JSON
+
+// Puts values (an object: name -> value) into a definition, over those that it has. Whether they fit is found when the
+// definition is read. Error invalid: they are no object.
+Result<void> give_inputs(nlohmann::json& definition, const nlohmann::json& values);
+// A value as a person types it, by the type that the definition declares for the name: a string as it is, all else as
+// JSON. Error invalid names the input.
+Result<nlohmann::json> input_of_text(const nlohmann::json& definition, const std::string& name,
+                                     const std::string& text);
+
+nlohmann::json inputs_json(const FlowPlan&);  // name -> value
+std::string missing_inputs(const FlowPlan&);  // what is said of inputs without a value; empty: all have one
 
 }  // namespace mycojobs

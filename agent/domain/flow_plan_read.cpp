@@ -7,7 +7,7 @@
 
 #include "base/ids.h"
 #include "domain/codec.h"
-#include "domain/flow_inputs.h"
+#include "domain/flow_plan.h"
 #include "domain/nearest.h"
 #include "domain/notify.h"
 #include "domain/units.h"

@@ -3,15 +3,29 @@
 // a text and who connects by it cannot read two different things. Pure; any thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 
-#include "domain/ip_address.h"
 #include "mycojobs/result.h"
 
 namespace mycojobs {
+
+// An address as data, and its one canonical spelling.
+struct IpAddress {
+  bool v6 = false;
+  std::array<std::uint8_t, 16> bytes{};  // network order; of an IPv4 address the first four
+  bool operator==(const IpAddress&) const = default;
+  unsigned bits() const { return v6 ? 128 : 32; }
+};
+
+// Canonical spellings only: 192.0.2.7, 2001:db8::1 (RFC 5952; upper case is taken too). No brackets, no zone.
+std::optional<IpAddress> parse_ip(std::string_view text);
+std::string to_text(const IpAddress&);
+// Whether the first `prefix` bits are the same. Never for addresses of two families.
+bool in_range(const IpAddress& address, const IpAddress& base, unsigned prefix);
 
 struct Host {
   std::string name;  // lower case, no trailing dot; empty: `address` it is

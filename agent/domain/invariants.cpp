@@ -1,8 +1,17 @@
 #include "domain/invariants.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
+#include <iterator>
+#include <utility>
 
+#include "base/counted.h"
+#include "base/ids.h"
+#include "domain/codec.h"
 #include "domain/dispatch_journal.h"
+#include "domain/flow_decide.h"
+#include "domain/transitions.h"
 #include "domain/utf8.h"
 
 namespace mycojobs {
@@ -70,5 +79,849 @@ Finding finding(std::string_view rule, std::string subject, const std::string& t
   // What stands in a store may come from anybody: one line of a terminal.
   return {row == rules.end() || row->violation, std::string(rule), std::move(subject), ascii(text, text.size())};
 }
+
+namespace {
+
+using JobFixKind = JobFix::Kind;
+using JobPlace = JobFix::Place;
+
+constexpr std::uint64_t kRecoveryMs = 1000;  // within a lease and this, whoever watches has recovered it
+constexpr std::string_view kKept = "; its claim is kept as it is";
+
+JobFix enter(JobPlace place, std::uint64_t score = 0) { return {JobFixKind::enter, place, {}, score, {}}; }
+JobFix enter(JobPlace place, std::string of) { return {JobFixKind::enter, place, std::move(of), 0, {}}; }
+JobFix leave(JobPlace place, std::string of = {}) { return {JobFixKind::leave, place, std::move(of), 0, {}}; }
+JobFix with_words(JobFixKind kind, Fields words) { return {kind, JobPlace::none, {}, 0, std::move(words)}; }
+JobFix to_queue(std::string why) { return {JobFixKind::enqueue, JobPlace::none, std::move(why), 0, {}}; }
+
+// How the scripts read a priority: a whole number from -100 to 100, else none.
+std::string valid_priority(std::string_view text) {
+  int value = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool good = read.ec == std::errc() && read.ptr == text.data() + text.size() && value >= -100 && value <= 100;
+  return std::to_string(good ? value : 0);
+}
+
+class JobJudging {
+ public:
+  explicit JobJudging(const JobSight& sight)
+      : sight_(sight),
+        job_(sight.places),
+        claim_(sight.places.claim),
+        trusted_(may_trust(sight)),
+        truth_(trusted_ ? claim_of(sight.history.folded, sight.queue) : claim_) {}
+  JobVerdict run();
+
+ private:
+  static bool may_trust(const JobSight&);
+  static std::string number(std::uint64_t value) { return std::to_string(value); }
+  static std::string shown(std::string_view text) { return text.empty() ? "nothing" : std::string(text.substr(0, 80)); }
+  static std::string first_of(const std::vector<std::uint64_t>& revisions) {
+    return "revision " + number(revisions.front()) +
+           (revisions.size() > 1 ? " and " + number(revisions.size() - 1) + " more" : "");
+  }
+  std::string_view written(std::string_view name) const { return field_of(job_.record, name); }
+  std::uint64_t written_number(std::string_view name) const {
+    std::uint64_t value = 0;
+    return parse_u64(written(name), value) ? value : 0;
+  }
+  std::string_view claimed(std::string_view name) const { return field_of(job_.claim_fields, name); }
+  bool has_record() const { return job_.record_type == "hash"; }
+  // The claim lacks it if another client has written the record, or deleted it there.
+  bool has_priority() const {
+    const std::string_view own = claimed("priority");
+    return (own.empty() ? valid_priority(written("priority")) : std::string(own)) != "0";
+  }
+  std::uint64_t moment_us() const;
+
+  void add(std::string_view rule, const std::string& text, std::vector<JobFix> fixes = {}) {
+    out_.findings.push_back({finding(rule, job_.job_key, job_.job_key + ' ' + text), std::move(fixes)});
+  }
+  void besides(JobFix fix) { out_.besides.push_back(std::move(fix)); }
+
+  bool check_claim();  // false: there is none to judge by
+  Fields wanted() const;
+  std::vector<JobFix> claim_from_facts() const;
+  std::vector<JobFix> restored() const;
+  bool may_drop(std::string_view name) const;
+  void check_journal();
+  void check_claim_facts();
+  void check_listing();
+  void check_places(JobState);
+  std::vector<JobFix> place_fixes(JobState) const;
+  std::vector<JobFix> displace_fixes(JobState) const;
+  void check_queued();
+  void check_dependencies();
+  void check_lease(JobState);
+  void check_slot(JobState);
+  void check_own_slot();
+  void check_wait(JobState);
+  void check_entries(JobState);
+  void check_bare();
+  void check_record(JobState);
+  void check_no_record(JobState);
+  void check_record_words(JobState);
+
+  const JobSight& sight_;
+  const JobPlaces& job_;
+  const ClaimView& claim_;
+  const bool trusted_;     // its facts decide
+  const ClaimView truth_;  // what they say then, else its claim
+  JobVerdict out_;
+};
+
+// Facts may be whole and yet not the latest: a revision that was given twice is of the claim that was given up. A list
+// that names facts of others may be a client's nonsense, or what is left of a step whose fact was lost.
+bool JobJudging::may_trust(const JobSight& sight) {
+  const FoldedJob& folded = sight.history.folded;
+  const ClaimView& claim = sight.places.claim;
+  if (!sight.history.told()) return false;
+  if (claim.state.empty()) return true;
+  if (sight.history.problem || !sight.listing.missing.empty()) return false;
+  if (!parse_job_state(claim.state)) return true;
+  const bool is_newer =
+      claim.epoch > folded.epoch && field_of(sight.places.record, "epoch") == std::to_string(claim.epoch);
+  const bool differs = claim.state != word(folded.state) || claim.claim_id != folded.claim_id;
+  return !is_newer && (sight.listing.foreign.empty() || !differs);
+}
+
+JobVerdict JobJudging::run() {
+  if (!check_claim()) return std::move(out_);
+  check_journal();
+  const auto state = parse_job_state(truth_.state);
+  if (!state) {
+    add("claim-facts", "has a claim in state " + shown(claim_.state) + ", which nobody knows");
+    return std::move(out_);
+  }
+  if (*state != JobState::none && claimed("priority").empty()) {
+    besides(with_words(JobFixKind::set_claim, {{"priority", valid_priority(written("priority"))}}));
+  }
+  check_places(*state);
+  check_dependencies();
+  check_lease(*state);
+  check_slot(*state);
+  check_wait(*state);
+  if (has_record() && !job_.in_jobs) {
+    // One that another client has pushed, and nobody has seen yet, needs not stand there.
+    const JobFix fix = enter(JobPlace::jobs, moment_us());
+    if (*state == JobState::none) {
+      besides(fix);
+    } else {
+      add("not-listed", "is not in the index of jobs by what happened last", {fix});
+    }
+  }
+  check_entries(*state);
+  if (*state == JobState::none) {
+    check_bare();
+  } else {
+    check_record(*state);
+  }
+  return std::move(out_);
+}
+
+// When something happened to it last, as its record knows it.
+std::uint64_t JobJudging::moment_us() const {
+  return 1000 * std::max({written_number("ended_ms"), written_number("started_ms"), written_number("queued_ms"),
+                          1000 * job_.updated_s, 1000 * written_number("created_at"), std::uint64_t{1}});
+}
+
+bool JobJudging::check_claim() {
+  if (job_.claim_type != "hash" && job_.claim_type != "none") {
+    std::vector<JobFix> fixes{{JobFixKind::delete_claim}};
+    if (trusted_) {
+      const auto more = claim_from_facts();
+      fixes.insert(fixes.end(), more.begin(), more.end());
+    }
+    add("claim-type", "has a claim that is a " + shown(job_.claim_type) + ": another client wrote it",
+        std::move(fixes));
+    return false;
+  }
+  if (claim_.state.empty() && sight_.history.told()) {
+    add("claim-missing",
+        "has no claim, and " + counted(sight_.history.folded.revisions.size(), "fact tells", "facts tell") + " of it",
+        claim_from_facts());
+    return false;
+  }
+  return true;
+}
+
+// The claim's fields as the facts have them; of a bare job's there are none. Empty: they say nothing of it.
+Fields JobJudging::wanted() const {
+  const ClaimView& says = truth_;
+  std::string revisions;
+  for (const std::uint64_t revision : says.revisions) revisions += (revisions.empty() ? "" : " ") + number(revision);
+  const auto text = [](std::uint64_t value) { return value > 0 ? number(value) : std::string(); };
+  const bool live = says.state == word(JobState::live);
+  const bool ended = says.state == word(JobState::ended);
+  return {{"state", says.state},
+          {"queue", says.queue},
+          {"claim_id", says.claim_id},
+          {"token", says.token_hash},
+          {"epoch", text(says.epoch)},
+          {"attempt", text(says.attempt)},
+          {"deliveries", says.attempt > 0 ? number(says.deliveries) : ""},
+          {"runner", text(says.runner)},
+          // Whoever ended it may be gone from the claim already.
+          {"instance", live ? says.instance : ""},
+          {"status", says.status},
+          {"detail", says.detail},
+          {"end", says.end_digest},
+          {"ended_ms", text(says.ended_ms)},
+          {"message", ended ? "" : says.message},  // which has counted this end
+          {"flow", says.flow},
+          {"reason", says.reason},
+          {"lease_ms", live && claim_.lease_ms == 0 ? text(says.lease_ms) : ""},  // its owner may have changed it
+          {"revs", revisions}};
+}
+
+// What the claim says without its facts' saying anything of it.
+bool JobJudging::may_drop(std::string_view name) const {
+  static constexpr std::array<std::string_view, 5> kOfRuns{"epoch", "attempt", "deliveries", "runner", "instance"};
+  if (name == "claim_id" || name == "token") return true;
+  if (name == "detail") return truth_.state == word(JobState::ended);
+  const bool never_claimed = !trusted_ || truth_.epoch == 0;
+  return never_claimed && std::find(kOfRuns.begin(), kOfRuns.end(), name) != kOfRuns.end();
+}
+
+// All of it, where there is no claim any more.
+std::vector<JobFix> JobJudging::claim_from_facts() const {
+  Fields set;
+  Fields drop;
+  for (auto& [name, value] : wanted()) {
+    if (!value.empty()) {
+      set.emplace_back(name, std::move(value));
+    } else if (may_drop(name) && !claimed(name).empty()) {
+      drop.emplace_back(name, "");
+    }
+  }
+  if (claimed("priority").empty()) set.emplace_back("priority", valid_priority(written("priority")));
+  std::vector<JobFix> fixes;
+  if (!drop.empty()) fixes.push_back(with_words(JobFixKind::drop_claim, std::move(drop)));
+  fixes.push_back(with_words(JobFixKind::set_claim, std::move(set)));
+  if (truth_.state == word(JobState::live)) fixes.push_back({JobFixKind::lease});
+  return fixes;
+}
+
+// Its facts have gaps or are in disorder: a new one says what its claim says.
+std::vector<JobFix> JobJudging::restored() const {
+  if (claim_.state.empty() || !parse_job_state(claim_.state)) return {};
+  JobFix fix{JobFixKind::restore};
+  for (const std::uint64_t revision : sight_.history.folded.revisions) {
+    fix.of += (fix.of.empty() ? "" : " ") + number(revision);
+  }
+  return {std::move(fix)};
+}
+
+void JobJudging::check_journal() {
+  const JobHistory& history = sight_.history;
+  const std::vector<JobFix> kept = restored();
+  if (!sight_.listing.missing.empty()) {
+    add("fact-missing",
+        "has a claim that lists " + first_of(sight_.listing.missing) + ", which the journal of " + shown(sight_.queue) +
+            " does not hold" + std::string(kKept),
+        kept);
+  } else if (history.problem) {
+    const std::string more = history.problems > 1 ? "; " + number(history.problems - 1) + " more do not fit" : "";
+    add(history.problem->rule,
+        "in the journal of " + shown(sight_.queue) + ", " + history.problem->text + more + std::string(kKept), kept);
+  } else {
+    check_claim_facts();
+  }
+  check_listing();
+  if (history.elsewhere != JobHistory::kNoQueue) {
+    add("fact-elsewhere", "has facts in the journal of another queue than " + shown(sight_.queue));
+  }
+}
+
+// Of the token only that it differs is said.
+void JobJudging::check_claim_facts() {
+  const bool bare = truth_.state.empty();
+  if (!trusted_ && !bare) {
+    if (!parse_job_state(claim_.state)) return;  // of which is said more
+    const std::string why = sight_.history.told() ? ", and its facts say less than it" : ", and no fact tells of it";
+    return add("claim-facts", "has a claim in state " + shown(claim_.state) + why + std::string(kKept), restored());
+  }
+  std::string differences;
+  Fields set;
+  Fields drop;
+  for (const auto& [name, says] : wanted()) {
+    const std::string should = bare ? "" : says;
+    const std::string_view is = claimed(name);
+    std::uint64_t value = 0;
+    const bool says_something = !is.empty() && !(parse_u64(is, value) && value == 0);
+    if (name == "revs" || is == should || (should.empty() && (!may_drop(name) || !says_something))) continue;
+    const bool hidden = name == "token";
+    differences += (differences.empty() ? "" : "; ") + name + ' ' + (hidden ? "another" : shown(is)) +
+                   ", its facts say " + (hidden ? "one" : shown(should));
+    (should.empty() ? drop : set).emplace_back(name, should);
+  }
+  if (differences.empty()) return;
+  std::vector<JobFix> fixes;
+  if (!drop.empty()) fixes.push_back(with_words(JobFixKind::drop_claim, std::move(drop)));
+  if (!set.empty()) fixes.push_back(with_words(JobFixKind::set_claim, std::move(set)));
+  if (truth_.state == word(JobState::live)) fixes.push_back({JobFixKind::lease});
+  add("claim-facts", "has a claim with " + differences, std::move(fixes));
+}
+
+// The list of its facts. What is not trusted gets a new list with the fact that restores it.
+void JobJudging::check_listing() {
+  std::vector<JobFix> fixes;
+  const Fields should = trusted_ ? wanted() : Fields{};
+  const std::string_view revisions = field_of(should, "revs");
+  if (trusted_ && claimed("revs") != revisions) {
+    fixes.push_back(with_words(JobFixKind::set_claim, {{"revs", std::string(revisions)}}));
+  } else if (claim_.state.empty() && !sight_.listing.foreign.empty()) {
+    fixes.push_back(with_words(JobFixKind::drop_claim, {{"revs", ""}}));
+  }
+  if (!sight_.listing.foreign.empty()) {
+    add("claim-facts", "has a claim that lists " + first_of(sight_.listing.foreign) + ", no fact of it", fixes);
+  }
+  if (!sight_.listing.unlisted.empty()) {
+    add("fact-unlisted",
+        "has a claim that does not list " + first_of(sight_.listing.unlisted) + " of the journal of " +
+            shown(sight_.queue),
+        fixes);
+  }
+  if (!fixes.empty() && sight_.listing.foreign.empty() && sight_.listing.unlisted.empty()) {
+    add("claim-facts", "has a claim that lists its facts as " + shown(claimed("revs")), fixes);
+  }
+}
+
+// The one place of its state, and no other. What a list of a queue holds: check_entries().
+void JobJudging::check_places(JobState state) {
+  struct Where {
+    JobState state;
+    bool there;
+    std::string_view name;
+  };
+  const auto places = std::to_array<Where>({
+      {JobState::delayed, job_.due_ms.has_value(), "the index of delayed jobs"},
+      {JobState::waiting, !job_.waits_for.empty(), "the jobs that wait for others"},
+      {JobState::prerequisites, job_.check_ms.has_value(), "the index of prerequisites"},
+      {JobState::held, state == JobState::held ? job_.held : !job_.held_by.empty(),
+       "those held by its concurrency key"},
+      {JobState::ended, job_.in_ended, "the index of ended jobs"},
+  });
+  for (const Where& place : places) {
+    const bool should = place.state == state;
+    if (should && !place.there) {
+      add("no-place", "is " + std::string(word(state)) + " and not in " + std::string(place.name), place_fixes(state));
+    }
+    if (!should && place.there) {
+      add("two-places", "is " + shown(word(state)) + " and also in " + std::string(place.name),
+          displace_fixes(place.state));
+    }
+  }
+  if (job_.in_priority && state != JobState::queued) {
+    add("two-places", "is " + shown(word(state)) + " and also prioritised in " + shown(sight_.queue),
+        {leave(JobPlace::priority, sight_.queue)});
+  }
+  if (state == JobState::queued) check_queued();
+  if (state == JobState::held && job_.slot_free && has_record()) {
+    add("held-free", "is held, and its concurrency key has a free slot", {to_queue("held")});
+  }
+}
+
+// What puts a job where its state says.
+std::vector<JobFix> JobJudging::place_fixes(JobState state) const {
+  switch (state) {
+    case JobState::delayed:
+      return {enter(JobPlace::delayed, std::max<std::uint64_t>(sight_.history.folded.due_ms, 1))};
+    case JobState::prerequisites:
+      return {enter(JobPlace::prerequisites, job_.now_ms)};
+    case JobState::ended:
+      return {enter(JobPlace::ended, std::max<std::uint64_t>(truth_.ended_ms, 1))};
+    case JobState::held: {
+      const std::string key(written("concurrency_key"));
+      if (!job_.limited) return {};  // nothing holds it: its slot is free
+      return {with_words(JobFixKind::set_claim, {{"held", key}}), enter(JobPlace::held, key)};
+    }
+    default:
+      return {};  // of dependencies: check_dependencies()
+  }
+}
+
+// What takes it out of the place of a state.
+std::vector<JobFix> JobJudging::displace_fixes(JobState state) const {
+  std::vector<JobFix> fixes;
+  if (state == JobState::delayed) fixes.push_back(leave(JobPlace::delayed));
+  if (state == JobState::prerequisites) fixes.push_back(leave(JobPlace::prerequisites));
+  if (state == JobState::ended) fixes.push_back(leave(JobPlace::ended));
+  if (state == JobState::waiting) {
+    for (const std::string& dep : job_.waits_for) fixes.push_back(leave(JobPlace::waits, dep));
+  }
+  if (state == JobState::held) {
+    for (const std::string& key : job_.held_by) fixes.push_back(leave(JobPlace::held, key));
+  }
+  return fixes;
+}
+
+void JobJudging::check_queued() {
+  const std::uint32_t entries = sight_.in_queue.value_or(1);
+  const bool prioritised = has_priority();
+  if (!job_.in_priority && !job_.missing && entries == 0) {
+    add("no-place", "is queued and not in " + shown(sight_.queue),
+        {enter(prioritised ? JobPlace::priority : JobPlace::queue, sight_.queue)});
+  }
+  if (job_.in_priority && !prioritised) {
+    std::vector<JobFix> fixes{leave(JobPlace::priority, sight_.queue)};
+    if (entries == 0) fixes.insert(fixes.begin(), enter(JobPlace::queue, sight_.queue));
+    add("entry-second", "has no priority and is prioritised in " + shown(sight_.queue), std::move(fixes));
+  }
+  if (prioritised && !job_.in_priority && sight_.in_queue.value_or(0) > 0) {  // it runs, but not in its turn
+    besides(enter(JobPlace::priority, sight_.queue));
+    besides(leave(JobPlace::queue, sight_.queue));
+  }
+}
+
+// Of a whole look alone.
+void JobJudging::check_dependencies() {
+  const bool waits = claim_.state == word(JobState::waiting) && truth_.state == claim_.state && !job_.seen.empty();
+  if (!waits || !has_record()) return;
+  const JobPlaces::Dependency* over = nullptr;
+  std::vector<JobFix> fixes;
+  bool open = false;
+  for (const JobPlaces::Dependency& dep : job_.dependencies) {
+    if (dep.ended && dep.waited) {
+      if (over == nullptr) over = &dep;
+      fixes.push_back(leave(JobPlace::waits, dep.job));
+    }
+    open = open || (dep.asked && !dep.ended);
+  }
+  if (!open) fixes = {to_queue("dependencies")};
+  if (over != nullptr) {
+    add("waiting-ended", "waits for " + over->job + ", which has ended: nothing will wake it", fixes);
+  } else if (!open) {
+    add("waiting-ended", "waits, and all that it depends on has ended: nothing will wake it", fixes);
+  }
+  for (const JobPlaces::Dependency& dep : job_.dependencies) {
+    if (!dep.asked || dep.ended || (dep.waited && dep.wakes)) continue;
+    add("no-place", "is waiting, and nothing says that it waits for " + dep.job, {enter(JobPlace::waits, dep.job)});
+  }
+}
+
+void JobJudging::check_lease(JobState state) {
+  if (state != JobState::live) {
+    if (job_.lease_until_ms) {
+      add("lease-index", "is " + shown(word(state)) + " and stands among the leases", {leave(JobPlace::leases)});
+    }
+    return;
+  }
+  const std::vector<JobFix> whole{{JobFixKind::lease}};
+  if (!job_.lease_until_ms) return add("lease-index", "is live and its lease is not among the leases", whole);
+  if (*job_.lease_until_ms != claim_.until_ms) {  // which is right nobody knows
+    return add("lease-index",
+               "has a lease until " + number(claim_.until_ms) + " that is indexed as " + number(*job_.lease_until_ms),
+               whole);
+  }
+  if (job_.now_ms > claim_.until_ms + claim_.lease_ms + kRecoveryMs) {
+    add("lease-overdue", "has a lease that ran out " + number(job_.now_ms - claim_.until_ms) +
+                             " ms ago: no agent of this context recovers it");
+  }
+}
+
+void JobJudging::check_slot(JobState state) {
+  if (state == JobState::live) return check_own_slot();
+  const JobFix forget = with_words(JobFixKind::drop_claim, {{"ckey", ""}});
+  std::vector<JobFix> fixes;
+  for (const std::string& key : job_.slots) fixes.push_back(leave(JobPlace::slots, key));
+  const bool noted = has_record() && !claimed("ckey").empty();
+  if (noted) fixes.push_back(forget);
+  if (fixes.empty()) return;
+  add("slot-stray",
+      "is " + shown(word(state)) + " and takes a slot of " +
+          (job_.slots.empty() ? shown(claimed("ckey")) + " by its claim" : "its concurrency key"),
+      std::move(fixes));
+}
+
+// Of a live job: the slot of the key that its record names, and no other.
+void JobJudging::check_own_slot() {
+  const std::string noted(claimed("ckey"));
+  const std::string key = !has_record() ? noted : job_.limited ? std::string(written("concurrency_key")) : "";
+  const auto takes = [&](const std::string& each) {
+    return !each.empty() && std::find(job_.slots.begin(), job_.slots.end(), each) != job_.slots.end();
+  };
+  const JobFix note = key.empty() ? with_words(JobFixKind::drop_claim, {{"ckey", ""}})
+                                  : with_words(JobFixKind::set_claim, {{"ckey", key}});
+  if (!noted.empty() && noted != key) {
+    std::vector<JobFix> fixes{note};
+    if (takes(noted)) fixes.push_back(leave(JobPlace::slots, noted));
+    add("slot-stray", "runs, and its claim takes a slot of " + shown(noted), std::move(fixes));
+  }
+  if (key.empty()) return;
+  if (!takes(key)) {
+    return add("slot-missing", "runs without a slot of its concurrency key " + shown(key),
+               {enter(JobPlace::slots, key), note});
+  }
+  if (noted.empty()) besides(note);
+}
+
+// So long after it was queued, or after it was due, its first run must have begun.
+void JobJudging::check_wait(JobState state) {
+  const std::uint64_t wait = written_number("queue_timeout_ms");
+  const bool never_ran = truth_.attempt <= 1 && truth_.deliveries == 0;
+  const bool runs_later =
+      state != JobState::none && state != JobState::planned && state != JobState::live && state != JobState::ended;
+  const bool limited = wait > 0 && never_ran && runs_later;
+  const JobFix note = with_words(JobFixKind::set_claim, {{"overdue", "1"}});
+  if (limited && !job_.wait_until_ms) {
+    const std::uint64_t from = std::max(written_number("queued_ms"), written_number("run_at_ms"));
+    add("wait-unwatched", "is " + shown(word(state)) + " and nobody will see when it has waited too long",
+        {enter(JobPlace::overdue, from + wait), note});
+  } else if (limited && claimed("overdue").empty()) {
+    besides(note);
+  } else if (!limited && job_.wait_until_ms) {
+    add("wait-unwatched", "is " + shown(word(state)) + " and stands among those whose wait is limited",
+        {leave(JobPlace::overdue)});
+  }
+}
+
+void JobJudging::check_entries(JobState state) {
+  const std::uint32_t entries = sight_.in_queue.value_or(0);
+  const bool bare_end = state == JobState::none && has_ended(job_);
+  const bool dropped = (state != JobState::queued && state != JobState::none) || bare_end;
+  if (dropped && entries > 0 && !claim_.leftover) {
+    std::vector<JobFix> fixes;
+    if (!bare_end) fixes.push_back(leave(JobPlace::queue, sight_.queue));
+    add("entry-second",
+        "is " + (bare_end ? std::string("over") : shown(word(state))) + " and stands in " + shown(sight_.queue) +
+            ": a client pushed it once more; the entry will be dropped",
+        std::move(fixes));
+  }
+  if (!dropped && (entries > 1 || (entries == 1 && job_.in_priority))) {
+    add("entry-second", "stands in " + shown(sight_.queue) + " more than once: it runs once");
+  }
+  if (state != JobState::none && sight_.other_entries) {
+    add("entry-second",
+        "belongs to " + shown(sight_.queue) + " and stands in another queue too: that entry will be dropped");
+  }
+}
+
+// Another client's job that nobody has taken yet: its record is all there is.
+void JobJudging::check_bare() {
+  const std::string_view status = written("status");
+  const bool queued = sight_.in_queue.value_or(1) > 0 || sight_.other_entries || job_.missing || job_.in_priority;
+  if (job_.record_type == "none") {
+    if (sight_.in_queue.value_or(0) > 0 || sight_.other_entries) {
+      add("entry-stray", "is queued and has no record: a dead letter, unless it is written before it is taken");
+    }
+    return;
+  }
+  if (!has_record() || has_ended(job_) || written("detail") == "created") {
+    if (status == "started") add("started-unclaimed", "has a record that says started, and no claim");
+    return;
+  }
+  // In a queue other than its script type names: whoever serves that one will take it.
+  std::vector<JobFix> fixes;
+  if (status != word(JobStatus::dispatched) && !sight_.other_entries) {
+    fixes.push_back(with_words(JobFixKind::set_record, {{"status", std::string(word(JobStatus::dispatched))}}));
+  }
+  if (!queued) fixes.push_back(enter(JobPlace::queue, sight_.queue));
+  if (status == "started") {
+    add("started-unclaimed", "has a record that says started, and no claim", std::move(fixes));
+  } else if (!queued) {
+    add("bare-unqueued",
+        "has a record that says " + shown(status) +
+            " and stands in no queue: nobody will run it; push it, or doctor --rebuild",
+        std::move(fixes));
+  } else if (!fixes.empty()) {
+    add("record-words", "has a record that says " + shown(status) + ", and nobody has claimed it", std::move(fixes));
+  }
+}
+
+void JobJudging::check_record(JobState state) {
+  if (job_.record_type == "none") return check_no_record(state);
+  if (job_.record_type != "hash") {
+    return add("record-type", "is a " + shown(job_.record_type) + ": another client wrote it",
+               job_.in_jobs ? std::vector<JobFix>{leave(JobPlace::jobs)} : std::vector<JobFix>{});
+  }
+  std::uint64_t epoch = 0;
+  if (parse_u64(written("epoch"), epoch) && epoch > truth_.epoch) {
+    add("record-epoch", "was run with epoch " + number(epoch) + ", and its claim has " + number(truth_.epoch) +
+                            ": the fence has gone back");
+  } else if (epoch != truth_.epoch) {
+    add("record-words", "has a record with epoch " + number(epoch) + "; its claim decides: " + number(truth_.epoch));
+  }
+  check_record_words(state);
+  if (state == JobState::ended && !job_.log_ended) {
+    add("log-open", "has ended and its log has no last line: another client wrote or deleted it");
+  }
+}
+
+// A live job's is its owner's to write again.
+void JobJudging::check_no_record(JobState state) {
+  std::vector<JobFix> fixes;
+  if (job_.in_jobs) fixes.push_back(leave(JobPlace::jobs));
+  if (state == JobState::ended && fixes.empty()) return;
+  if (state != JobState::ended && state != JobState::live) {
+    fixes = {{JobFixKind::finish, JobPlace::none, "its record was deleted", 0, {}}};
+  }
+  add("record-gone", "is " + std::string(word(state)) + " and its record was deleted", std::move(fixes));
+}
+
+// What plain clients read.
+void JobJudging::check_record_words(JobState state) {
+  const std::string_view status = written("status");
+  const std::string_view detail = written("detail");
+  const bool ended = state == JobState::ended;
+  const std::string should(word(status_of(state, parse<JobStatus>(truth_.status).value_or(JobStatus::error))));
+  if (status == should && (!ended || detail == truth_.detail)) return;
+  Fields words{{"status", should}};
+  if (ended) words.emplace_back("detail", truth_.detail);
+  const std::vector<JobFix> fixes{with_words(JobFixKind::set_record, std::move(words))};
+  if (status == "started" && state != JobState::live) {
+    return add("started-unclaimed", "has a record that says started, and is " + std::string(word(state)), fixes);
+  }
+  add("record-words",
+      "has a record that says " + shown(status) + ' ' + shown(detail) + "; its claim decides: " + should + ' ' +
+          shown(ended ? truth_.detail : truth_.state),
+      fixes);
+}
+
+bool sends_on(const JobFix& fix) { return fix.kind == JobFixKind::enqueue || fix.kind == JobFixKind::finish; }
+// The claim first, on which the rest stands; last what says what the claim says then.
+int rank_of(const JobFix& fix) {
+  if (fix.kind == JobFixKind::delete_claim) return 0;
+  if (fix.kind == JobFixKind::set_claim || fix.kind == JobFixKind::drop_claim) return 1;
+  return fix.kind == JobFixKind::restore ? 4 : sends_on(fix) ? 3 : 2;
+}
+bool is_of_claim(const JobFix& fix) { return rank_of(fix) <= 1 || fix.kind == JobFixKind::lease; }
+
+}  // namespace
+
+JobVerdict judge(const JobSight& sight) { return JobJudging(sight).run(); }
+
+JobMending mending_of(const JobVerdict& verdict) {
+  const auto any = [](const JobFinding& each, auto is) {
+    return std::any_of(each.fixes.begin(), each.fixes.end(), is);
+  };
+  const auto on = std::find_if(verdict.findings.begin(), verdict.findings.end(),
+                               [&](const JobFinding& each) { return any(each, sends_on); });
+  JobMending out;
+  const auto take = [&](const std::vector<JobFix>& fixes) {
+    for (const JobFix& fix : fixes) {
+      if (std::find(out.fixes.begin(), out.fixes.end(), fix) == out.fixes.end()) out.fixes.push_back(fix);
+    }
+  };
+  for (const JobFinding& each : verdict.findings) {
+    if (each.fixes.empty()) continue;
+    const bool with =
+        on == verdict.findings.end() || &each == &*on || std::all_of(each.fixes.begin(), each.fixes.end(), is_of_claim);
+    if (!with) continue;
+    out.of.push_back(&each);
+    take(each.fixes);
+  }
+  for (const JobFix& fix : verdict.besides) {
+    if (on == verdict.findings.end() || is_of_claim(fix)) take({fix});
+  }
+  std::stable_sort(out.fixes.begin(), out.fixes.end(),
+                   [](const JobFix& a, const JobFix& b) { return rank_of(a) < rank_of(b); });
+  return out;
+}
+
+bool has_ended(const JobPlaces& job) {
+  if (!job.claim.state.empty()) return job.claim.state == word(JobState::ended);
+  const auto status = parse<JobStatus>(field_of(job.record, "status"));
+  return status && is_terminal(*status);
+}
+
+namespace {
+
+using FixKind = FlowFix::Kind;
+using FlowWhere = FlowFix::Place;
+
+FlowFix enter_flow(FlowWhere place) { return {FixKind::enter, place, {}, {}}; }
+FlowFix leave_flow(FlowWhere place) { return {FixKind::leave, place, {}, {}}; }
+
+class FlowJudging {
+ public:
+  explicit FlowJudging(const FlowSight& sight) : sight_(sight), creating_(sight.places.state == "creating") {}
+  std::vector<FlowFinding> run();
+
+ private:
+  void add(std::string_view rule, const std::string& text, std::vector<FlowFix> fixes = {}) {
+    findings_.push_back(flow_finding(rule, sight_.flow, text, std::move(fixes)));
+  }
+  void check_journal();
+  void check_checkpoint();
+  void check_index();
+  void check_jobs();
+  void check_job(std::uint32_t node);
+  void check_settled(const std::string& where, const NodeState&, const FlowJobView&, bool over);
+  void check_due();
+  void check_record();
+
+  const FlowSight& sight_;
+  const bool creating_;
+  RunState state_;
+  std::string should_;  // be the state of its mark
+  bool again_ = false;  // a job is to be dispatched once more
+  std::vector<FlowFinding> findings_;
+};
+
+std::vector<FlowFinding> FlowJudging::run() {
+  check_journal();
+  if (!creating_) {
+    state_ = fresh(*sight_.plan);
+    for (const RunFact& fact : sight_.facts) fold(*sight_.plan, state_, fact);
+    check_checkpoint();
+    if (!state_.anomalies.empty()) {
+      add("flow-fact", state_.anomalies.front() + and_more(state_.anomalies.size()));
+    }
+  }
+  should_ = creating_ ? "creating" : sight_.revision == 0 ? "new" : is_terminal(state_.status) ? "ended" : "active";
+  check_index();
+  if (!creating_) {
+    check_jobs();
+    if (should_ == "active") check_due();
+  }
+  check_record();
+  return std::move(findings_);
+}
+
+void FlowJudging::check_journal() {
+  std::vector<FlowFix> fixes;
+  if (sight_.places.deaf) fixes.push_back(leave_flow(FlowWhere::events));
+  if (!sight_.anomalies.empty()) {
+    add("flow-journal", ": " + sight_.anomalies.front() + and_more(sight_.anomalies.size()), std::move(fixes));
+  } else if (sight_.places.deaf) {
+    add("flow-journal", "cannot hear of its jobs: another client wrote where its events belong", std::move(fixes));
+  }
+}
+
+// With it and the facts after it the run must be in the state that all facts give.
+void FlowJudging::check_checkpoint() {
+  if (sight_.checkpoint.empty()) return;
+  const FlowPlan& plan = *sight_.plan;
+  auto restored = restore(plan, sight_.checkpoint);
+  if (restored && sight_.facts.empty() && sight_.revision > 0) {
+    state_ = std::move(*restored);  // the journal is gone, which was said
+    return;
+  }
+  const bool readable = restored.has_value();
+  bool same = readable && restored->revision == sight_.checkpoint_at;
+  if (same) {
+    for (const RunFact& fact : sight_.facts) {
+      if (fact.revision > restored->revision) fold(plan, *restored, fact);
+    }
+    same = describe(plan, *restored) == describe(plan, state_);
+  }
+  if (same || sight_.checkpoint_moved) return;
+  add("flow-checkpoint",
+      "has a checkpoint of revision " + std::to_string(sight_.checkpoint_at) +
+          (readable ? " that does not say what the facts say" : " that cannot be read"),
+      {leave_flow(FlowWhere::checkpoint)});
+}
+
+void FlowJudging::check_index() {
+  const FlowPlaces& places = sight_.places;
+  if (places.revision != sight_.revision) return;  // it has moved: the next look
+  std::string wrong;
+  std::vector<FlowFix> fixes;
+  const auto check = [&](bool good, const std::string& text, FlowFix fix) {
+    if (good) return;
+    wrong += (wrong.empty() ? "" : "; ") + text;
+    fixes.push_back(std::move(fix));
+  };
+  const auto put = [](bool in, FlowWhere place) { return in ? enter_flow(place) : leave_flow(place); };
+  const bool active = should_ == "active";
+  const bool ended = should_ == "ended" || creating_;
+  check(places.state == should_, "its mark says " + places.state,
+        {FixKind::set_mark, FlowWhere::none, {}, {{"state", should_}}});
+  check(places.active == active, "it is in the index of active flows or not, the wrong way round",
+        put(active, FlowWhere::active));
+  check(places.ended == ended, "it is in the index of ended flows or not, the wrong way round",
+        put(ended, FlowWhere::ended));
+  check(!places.due_ms || active, "it is due", leave_flow(FlowWhere::due));
+  check(places.listed || creating_, "the catalog lacks it", enter_flow(FlowWhere::catalog));
+  if (!wrong.empty()) add("flow-index", "is " + should_ + ", and " + wrong, std::move(fixes));
+}
+
+void FlowJudging::check_jobs() {
+  for (std::uint32_t i = 0; i < sight_.jobs.size(); ++i) check_job(i);
+}
+
+void FlowJudging::check_job(std::uint32_t i) {
+  const PlanNode& planned_node = sight_.plan->nodes[i];
+  const NodeState& node = state_.nodes[i];
+  const FlowJobView& job = sight_.jobs[i];
+  const std::string where = "node " + planned_node.name + " is " + std::string(word(node.status)) + " and " +
+                            job.job_key + " is " + (job.state.empty() ? "not claimed" : job.state);
+  const bool bare_end = job.state.empty() && (job.status == "finished" || job.status == "error");
+  const bool over = job.state == "ended" || bare_end;
+  const bool planned = job.state == "planned";
+  if (job.state == "absent" && planned_node.each && node.runs == 0) return;  // written with its first dispatch
+  if (is_terminal(node.status)) return check_settled(where, node, job, over);
+  const bool under_way = node.status == NodeStatus::dispatched || node.status == NodeStatus::running;
+  const std::vector<FlowFix> dispatch{{FixKind::dispatch, FlowWhere::none, job.job_key, {}}};
+  if (over) {
+    if (!sight_.all_events || sight_.heard.contains(job.job_key)) return;
+    again_ = true;
+    return add("flow-unheard", "does not hear of an end: " + where + ", and no event tells of it", dispatch);
+  }
+  const bool by_runner = planned_node.kind == NodeKind::job && planned_node.supervisor_url.empty();
+  if (under_way && by_runner && planned) {
+    again_ = true;
+    return add("flow-job", "has a job astray: " + where, dispatch);
+  }
+  if (!under_way && !planned) add("flow-job", "has a job astray: " + where);
+}
+
+void FlowJudging::check_settled(const std::string& where, const NodeState& node, const FlowJobView& job, bool over) {
+  const bool absent = job.state == "absent";
+  const bool well = node.status == NodeStatus::completed && node.detail == "ok";
+  if (job.state == "planned" || (absent && should_ != "ended")) {
+    return add("flow-job", "has a job astray: " + where);
+  }
+  if (absent) return;
+  if (!over) return add("flow-job-again", "goes its way: " + where);
+  if (well != (job.status == "finished")) add("flow-job-again", "goes its way: " + where + " as " + job.status);
+}
+
+void FlowJudging::check_due() {
+  const FlowPlaces& places = sight_.places;
+  const bool now = places.events > 0 || !sight_.heard.empty() || more_to_do(*sight_.plan, state_) || again_;
+  const std::uint64_t latest = now ? places.now_ms : next_timer_ms(state_);
+  if (latest == 0 || (places.due_ms && *places.due_ms <= latest)) return;
+  add("flow-due",
+      now ? "has something to do, and nobody will look at it" : "waits for a moment at which nobody will look",
+      {enter_flow(FlowWhere::due)});
+}
+
+// What it is, as its mark knows it, and how far it has come.
+void FlowJudging::check_record() {
+  Fields should = sight_.places.identity;
+  should.emplace_back("context_id", std::to_string(sight_.context));
+  if (!creating_ && sight_.revision > 0) {
+    should.emplace_back("status", word(state_.status));
+    should.emplace_back("detail", state_.detail);
+    should.emplace_back("error", state_.error);
+  }
+  std::string wrong;
+  FlowFix fix{FixKind::set_record, FlowWhere::none, {}, {}};
+  for (auto& [name, value] : should) {
+    const std::string_view is = sight_.record ? field_of(*sight_.record, name) : std::string_view();
+    if (is == value) continue;
+    wrong += (wrong.empty() ? "" : "; ") + name + ' ' + (is.empty() ? "nothing" : std::string(is.substr(0, 80))) +
+             ", its journal decides: " + (value.empty() ? "nothing" : value.substr(0, 80));
+    fix.words.emplace_back(name, std::move(value));
+  }
+  if (!sight_.record) {
+    add("flow-record", "has no record: another client deleted it", {std::move(fix)});
+  } else if (!wrong.empty()) {
+    add("flow-record", "has a record that says " + wrong, {std::move(fix)});
+  }
+}
+
+}  // namespace
+
+std::vector<FlowFinding> judge(const FlowSight& sight) { return FlowJudging(sight).run(); }
+
+FlowFinding flow_finding(std::string_view rule, Id flow, const std::string& text, std::vector<FlowFix> fixes) {
+  const std::string name = "flow:" + std::to_string(flow);
+  return {finding(rule, name, name + ' ' + text), std::move(fixes)};
+}
+
+std::string and_more(std::size_t count) { return count > 1 ? " (and " + std::to_string(count - 1) + " more)" : ""; }
 
 }  // namespace mycojobs

@@ -1,10 +1,21 @@
-// What a store must be like: the rules by name, and a finding, which is one of them broken. Which are: of a job
-// domain/job_invariants.h, of a flow domain/flow_invariants.h, between jobs inspect/verify_groups.h.
+// What a store must be like: the rules by name, a finding, which is one of them broken, and the rules of one job and of
+// one flow. Those between jobs are in inspect/verify.h.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "domain/codec.h"
+#include "domain/dispatch_journal.h"
+#include "domain/flow_plan.h"
+#include "domain/flow_state.h"
+#include "mycojobs/flows.h"
+#include "mycojobs/store.h"
 
 namespace mycojobs {
 
@@ -23,5 +34,98 @@ struct VerifyRule {
 std::span<const VerifyRule> verify_rules();
 
 Finding finding(std::string_view rule, std::string subject, const std::string& text);
+
+// What must be true of one job: its facts, its claim, its places and its record, compared with one another. Each rule
+// that is broken is a finding, with what would mend it: `verify` shows the findings, a rebuild has the fixes done.
+//
+// Pure. The journal decides. Where it is not whole (a fact that the job's claim lists is gone, one does not fit) the
+// claim is kept, since a fact that cannot be read may have been the job's end, and the job's places are judged by it. A
+// job without facts is another client's: its record alone says where it belongs.
+
+// What the journals and the lists of queues say of one job, of which there may be a hundred thousand.
+struct JobHistory {
+  static constexpr std::uint32_t kNoQueue = UINT32_MAX;
+  FoldedJob folded;
+  std::optional<FactProblem> problem;  // the first fact that does not fit
+  std::uint32_t problems = 0;
+  std::uint32_t queue = kNoQueue;        // whose journal tells of it
+  std::uint32_t elsewhere = kNoQueue;    // another one that does too
+  std::uint32_t entries = 0;             // how often its key stands in the list of entry_queue
+  std::uint32_t entry_queue = kNoQueue;  // the first list in which it was met
+  bool other_entries = false;            // it stands in a further list too
+  bool ended = false;                    // when it was last looked at
+  bool told() const { return !folded.revisions.empty(); }
+};
+
+// How a job's facts and the list of them in its claim differ.
+struct Listing {
+  std::vector<std::uint64_t> missing;   // listed, and gone from the journal
+  std::vector<std::uint64_t> foreign;   // listed, and a fact of another job: the list is wrong, not the journal
+  std::vector<std::uint64_t> unlisted;  // in the journal, and not listed
+};
+
+struct JobSight {
+  const JobPlaces& places;
+  const JobHistory& history;  // of the same moment
+  const Listing& listing;
+  std::string queue;                      // whose journal tells of it
+  std::optional<std::uint32_t> in_queue;  // entries of it in its queue's list; nothing: not looked at
+  bool other_entries = false;             // it stands in the list of another queue
+};
+
+struct JobFinding : Finding {
+  std::vector<JobFix> fixes;  // none: nothing that we may do mends it
+};
+struct JobVerdict {
+  std::vector<JobFinding> findings;  // the cause first
+  std::vector<JobFix> besides;       // what is made good in passing: nobody is the worse for it as it is
+};
+// By the job's facts if they can be trusted, else by its claim. Of held jobs it says `held-free` whenever their key has
+// a free slot: while another job is on its way to that slot, nothing is wrong (JobGroups in inspect/verify.h).
+JobVerdict judge(const JobSight&);
+
+// What one step can do of a verdict. What sends a job on (to its queue, to its end) makes its places anew: that goes
+// alone with what makes its claim right. Whoever has done it looks again.
+struct JobMending {
+  std::vector<const JobFinding*> of;
+  std::vector<JobFix> fixes;
+};
+JobMending mending_of(const JobVerdict&);
+
+bool has_ended(const JobPlaces&);  // a bare job as its record says
+
+// What must be true of one flow: its journal, its mark, its indexes, its checkpoint, its record and the jobs of its
+// nodes, compared with one another. Each rule that is broken is a finding, with what would mend it: `verify` shows the
+// findings, a rebuild has the fixes done.
+//
+// Pure. The journal decides; what it holds is folded here.
+
+struct FlowSight {
+  Id context = 0, flow = 0;
+  FlowPlaces places;
+  std::optional<Fields> record;  // as it stands; nothing: there is none
+  std::vector<RunFact> facts;
+  std::vector<std::string> anomalies;  // of reading them
+  std::uint64_t revision = 0;          // up to which they were read
+  // Of one that is whole; none of this while it is being created.
+  std::optional<FlowPlan> plan;
+  std::string checkpoint;  // empty: there is none
+  std::uint64_t checkpoint_at = 0;
+  bool checkpoint_moved = false;  // while it was read: nothing is said of it
+  std::vector<FlowJobView> jobs;  // in the order of the nodes
+  std::set<std::string> heard;    // jobs whose ends wait in its events, read after `jobs`
+  bool all_events = true;         // there are no more
+};
+
+struct FlowFinding : Finding {
+  std::vector<FlowFix> fixes;  // none: nothing that we may do mends it
+};
+// A mark there is; see inspect/flow_verify.cpp for flows that cannot be judged.
+std::vector<FlowFinding> judge(const FlowSight&);
+
+// "flow-job: flow:7 has ...": of what cannot be judged, too.
+FlowFinding flow_finding(std::string_view rule, Id flow, const std::string& text, std::vector<FlowFix> fixes = {});
+// "" or " (and 3 more)".
+std::string and_more(std::size_t count);
 
 }  // namespace mycojobs

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "domain/ip_address.h"
+#include "domain/host.h"
 #include "mycojobs/result.h"
 
 namespace mycojobs {

@@ -4,11 +4,230 @@
 #include <bit>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
 #include <set>
 
 #include "domain/codec.h"
 
 namespace mycojobs {
+namespace {
+std::uint64_t branch(Matcher::Node node, unsigned char byte) { return std::uint64_t{node} << 8 | byte; }
+}  // namespace
+
+Matcher::Matcher() : nodes_(1), matches_(1), parents_(1) {}
+
+Matcher::Node Matcher::child(Node node, unsigned char byte) const {
+  if (node == 0) return root_[byte];
+  if (nodes_[node].chained && nodes_[node + 1].byte == byte) return node + 1;
+  if (!nodes_[node].parts) return 0;
+  const auto found = branches_.find(branch(node, byte));
+  return found == branches_.end() ? 0 : found->second;
+}
+
+Matcher::Node Matcher::make_child(Node node, unsigned char byte) {
+  const Node made = static_cast<Node>(nodes_.size());
+  if (node == 0) {
+    root_[byte] = made;
+  } else if (made == node + 1) {
+    nodes_[node].chained = true;
+  } else {
+    nodes_[node].parts = true;
+    branches_[branch(node, byte)] = made;
+  }
+  State state;
+  state.depth = nodes_[node].depth + 1;
+  state.byte = byte;
+  nodes_.push_back(state);
+  parents_.push_back(node);
+  return made;
+}
+
+void Matcher::add(std::string_view text, std::uint32_t owner) {
+  Node node = 0;
+  for (char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    const Node there = child(node, byte);
+    node = there != 0 ? there : make_child(node, byte);
+  }
+  if (node == 0 || nodes_[node].match != 0) return;
+  nodes_[node].match = static_cast<std::uint32_t>(matches_.size());
+  matches_.push_back({nodes_[node].depth, owner});
+  longest_ = std::max(longest_, nodes_[node].depth);
+}
+
+// By depth, so that what a node falls back to is whole already.
+void Matcher::finish() {
+  std::vector<Node> order(nodes_.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [this](Node a, Node b) { return nodes_[a].depth < nodes_[b].depth; });
+  for (Node node : order) {
+    State& state = nodes_[node];
+    if (state.depth > 1) state.fail = next(nodes_[parents_[node]].fail, state.byte);
+    if (state.match == 0) state.match = nodes_[state.fail].match;
+  }
+  std::vector<Node>().swap(parents_);
+}
+
+Matcher::Node Matcher::next(Node node, unsigned char byte) const {
+  for (;;) {
+    if (const Node there = child(node, byte); there != 0 || node == 0) return there;
+    node = nodes_[node].fail;
+  }
+}
+
+Matcher::Node Matcher::unfinished(Node node) const {
+  while (node != 0 && !nodes_[node].chained && !nodes_[node].parts) node = nodes_[node].fail;
+  return node;
+}
+
+// A node has a chained child unless its text ends there: texts are added whole.
+const Matcher::Match& Matcher::first_of(Node node) const {
+  while (nodes_[node].chained) ++node;
+  return match(node);
+}
+
+namespace {
+
+constexpr std::string_view kBase64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+std::string_view trim(std::string_view text) {
+  const auto blank = [](char c) { return is_blank(static_cast<unsigned char>(c)); };
+  while (!text.empty() && blank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && blank(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+// offset: bytes before the value in what is encoded.
+std::string base64_core(std::string_view value, std::size_t offset, std::string& end) {
+  std::string bytes(offset, '\0');
+  bytes += value;
+  const std::size_t bits = bytes.size() * 8;
+  bytes.append(3, '\0');
+  const auto letter = [&bytes](std::size_t i) {
+    const std::size_t bit = i * 6;
+    const auto byte = [&bytes](std::size_t at) { return static_cast<unsigned>(static_cast<unsigned char>(bytes[at])); };
+    const unsigned two = byte(bit / 8) << 8 | byte(bit / 8 + 1);
+    return kBase64[two >> (10 - bit % 8) & 63];
+  };
+  std::string core;
+  for (std::size_t i = (offset * 8 + 5) / 6; i < bits / 6; ++i) core.push_back(letter(i));
+  end.clear();
+  if (bits % 6 != 0) end = letter(bits / 6) + std::string(bits % 6 == 2 ? 2 : 1, '=');
+  return core;
+}
+
+std::optional<unsigned> hex_value(std::string_view digits) {
+  unsigned value = 0;
+  for (char c : digits) {
+    const char lower = static_cast<char>(c | 0x20);
+    const bool letter = lower >= 'a' && lower <= 'f';
+    if (!letter && (c < '0' || c > '9')) return std::nullopt;
+    value = value * 16 + static_cast<unsigned>(letter ? lower - 'a' + 10 : c - '0');
+  }
+  return value;
+}
+
+void append_utf8(std::string& out, unsigned code) {
+  const auto add = [&out](unsigned byte) { out.push_back(static_cast<char>(byte)); };
+  if (code < 0x80) return add(code);
+  if (code < 0x800) {
+    add(0xC0 | code >> 6);
+  } else if (code < 0x10000) {
+    add(0xE0 | code >> 12), add(0x80 | (code >> 6 & 0x3F));
+  } else {
+    add(0xF0 | code >> 18), add(0x80 | (code >> 12 & 0x3F)), add(0x80 | (code >> 6 & 0x3F));
+  }
+  add(0x80 | (code & 0x3F));
+}
+
+using Is = Unescaped::Is;
+
+// After the letter, `count` hex digits.
+Unescaped byte_of(std::string_view digits) {
+  const auto value = hex_value(digits);
+  if (!value) return {};
+  if (digits.size() < 2) return {Is::more, {}};
+  return {Is::whole, std::string(1, static_cast<char>(*value))};
+}
+
+// uXXXX, or a pair of surrogates: uXXXX\uXXXX.
+Unescaped character_of(std::string_view begun) {
+  const auto first = hex_value(begun.substr(1, 4));
+  if (!first) return {};
+  if (begun.size() < 5) return {Is::more, {}};
+  Unescaped meant{Is::whole, {}};
+  if (*first < 0xD800 || *first > 0xDFFF) {
+    append_utf8(meant.bytes, *first);
+    return meant;
+  }
+  constexpr std::string_view kNext = "\\u";
+  const std::string_view rest = begun.substr(5);
+  if (*first > 0xDBFF || rest.substr(0, 2) != kNext.substr(0, rest.size())) return {};
+  const auto second = hex_value(rest.substr(std::min<std::size_t>(2, rest.size())));
+  if (!second) return {};
+  if (rest.size() < 6) return {Is::more, {}};
+  if (*second < 0xDC00 || *second > 0xDFFF) return {};
+  append_utf8(meant.bytes, 0x10000 + ((*first - 0xD800) << 10) + (*second - 0xDC00));
+  return meant;
+}
+
+Unescaped after_backslash(std::string_view begun) {
+  if (begun.empty()) return {Is::more, {}};
+  if (begun[0] == 'x') return byte_of(begun.substr(1));
+  if (begun[0] == 'u') return character_of(begun);
+  constexpr std::string_view kLetters = "\"'\\/bfnrt";
+  constexpr std::string_view kMeant = "\"'\\/\b\f\n\r\t";
+  const std::size_t at = kLetters.find(begun[0]);
+  if (at == std::string_view::npos) return {};
+  return {Is::whole, std::string(1, kMeant[at])};
+}
+
+std::string read_plain(std::string_view text) {
+  std::string form;
+  Decoder reader(Encoding::plain);
+  const auto keep = [&form](unsigned char byte, std::uint64_t, std::uint64_t) {
+    form.push_back(static_cast<char>(byte));
+  };
+  for (char c : text) reader.take(static_cast<unsigned char>(c), 0, keep);
+  return form;
+}
+
+}  // namespace
+
+Unescaped unescape(Encoding reading, std::string_view begun) {
+  begun.remove_prefix(1);
+  return reading == Encoding::url ? byte_of(begun) : after_backslash(begun);
+}
+
+std::string plain_form(std::string_view value) { return read_plain(trim(value)); }
+
+std::string url_form(std::string_view value) {
+  std::string text(trim(value));
+  std::replace(text.begin(), text.end(), '+', ' ');
+  return read_plain(text);
+}
+
+std::vector<std::string> packed_forms(std::string_view value) {
+  std::vector<std::string> forms;
+  for (std::size_t offset = 0; offset < 3; ++offset) {
+    std::string end;
+    const std::string core = base64_core(value, offset, end);
+    forms.push_back(core);
+    if (end.empty()) continue;
+    forms.push_back(core + end[0]);
+    forms.push_back(core + end);
+  }
+  for (const std::string_view digits : {"0123456789abcdef", "0123456789ABCDEF"}) {
+    std::string hex;
+    for (char c : value) {
+      hex.push_back(digits[static_cast<unsigned char>(c) >> 4]);
+      hex.push_back(digits[static_cast<unsigned char>(c) & 15]);
+    }
+    forms.push_back(std::move(hex));
+  }
+  return forms;
+}
 
 std::string Redactor::problem_with(std::string_view value) {
   if (plain_form(value).size() >= kLeastBytes) return {};

@@ -46,7 +46,7 @@ void tell_runners(const Situation&, Explanation&);  // as evidence
 // It is not where its claim says: another client's doing.
 Explanation place_lost(const Situation&, std::string_view state, std::string_view where);
 
-constexpr std::uint64_t kLookedLatelyMs = 5000;  // as prerequisites_due.lua has it
+constexpr std::uint64_t kLookedLatelyMs = 5000;  // as prerequisites_due has it
 constexpr int kExplainLooks = 5;                 // at a job that moves while we read
 constexpr std::uint32_t kQueuePage = 1000;       // of queue entries
 constexpr std::uint64_t kDeepest = 1000000;      // position that is looked for in a queue

@@ -10,7 +10,6 @@
 
 #include "base/counted.h"
 #include "inspect/explain.h"
-#include "inspect/flow_reading.h"
 #include "inspect/flows.h"
 #include "inspect/runners.h"
 

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "domain/flow_plan.h"
@@ -17,6 +19,23 @@
 #include "mycojobs/store.h"
 
 namespace mycojobs {
+
+// The words that people read of a flow: one word for where it is, from one table (docs/flows.md repeats it). Records
+// and JSON have the words of FlowStatus beside it, in a field of their own.
+
+struct FlowWord {
+  std::string_view word;
+  FlowStatus status;  // what the record says then
+  std::string_view meaning;
+};
+std::vector<FlowWord> flow_words();
+
+// Of a record's status and detail. started, waiting and idle are seen only by those who look at the jobs too
+// (look_at_flow): here such a flow is running.
+std::string flow_word(FlowStatus, std::string_view detail);
+
+// "approved" of "approve": what somebody asked for, as what he did.
+std::string done_word(std::string_view verb);
 
 // What somebody said of a flow or a node: a control of its journal.
 struct FlowAnswer {
@@ -49,7 +68,7 @@ struct NodeView {
 
 struct FlowView {
   Flow record;
-  std::string status, detail;      // the record's word; a word of flow_words() (inspect/flow_words.h)
+  std::string status, detail;      // the record's word; a word of flow_words()
   std::optional<FlowAnswer> said;  // of a flow that is paused, cancelling or cancelled: who wanted it, and why
   std::vector<NodeView> nodes;
   // What inspection of a run shows (counts and names): planned, visible (queued), claimed, expired (leases over),
@@ -97,5 +116,57 @@ struct TimelineRow {
 };
 // The facts of its journal, and between them the attempts that failed, were lost or given back, of at most 500 jobs.
 Result<std::vector<TimelineRow>> flow_timeline(FlowStore&, Store&, Id context, Id flow, std::size_t max = 10000);
+
+// A flow's record, definition and journal, read without changing anything. For agent/inspect only.
+
+struct FlowReading {
+  Flow record;
+  std::optional<FlowPlan> plan;
+  std::string plan_problem;  // why there is none
+  RunState state;            // folded up to `revision`; without a plan: fresh
+  std::uint64_t revision = 0, checkpoint_at = 0, now_ms = 0;
+  std::vector<FlowEventText> events;
+  std::vector<std::string> anomalies;  // of record, journal and folding; at most kMaxAnomalies
+};
+inline constexpr std::size_t kMaxAnomalies = 100;
+
+// Error not_found: nothing in the context knows this flow. What is wrong with what stands there is no error.
+Result<FlowReading> read_flow(FlowStore&, Id context, Id flow);
+// look_at_flow() of what was read.
+Result<FlowView> view_of(FlowReading, FlowStore&, Store&, Id context, std::size_t max_jobs);
+// Fills in FlowView::said and the answers of its nodes.
+Result<void> take_answers(FlowStore&, Id context, const FlowPlan&, FlowView&);
+// The facts from the first one on, at most max.
+Result<std::vector<RunFact>> read_facts(FlowStore&, Id context, Id flow, std::size_t max,
+                                        std::vector<std::string>& anomalies);
+
+// What the nodes of a flow have written, read piece by piece: the log of each node's job, all attempts of it, and the
+// lines of log nodes. Whole lines only: what a job has begun and not ended is told when it goes on, or at its end.
+
+struct FlowLogLine {
+  std::string node, job_key;
+  Log line;  // text without its line end; seq: of the piece that ended it
+};
+
+class FlowLogs {
+ public:
+  FlowLogs(RecordStore& store, Id context) : store_(store), context_(context) {}
+
+  // What has come since the last call, node after node in the order in which they follow one another; at most about
+  // `max` lines: an empty answer says that there is nothing more now.
+  Result<std::vector<FlowLogLine>> next(const FlowView&, std::size_t max = 1000);
+
+ private:
+  struct Place {
+    std::uint64_t after = 0;
+    std::map<LogStream, Log> open;  // begun and not ended
+    bool over = false;              // settled, and read to its end
+  };
+  Result<bool> read(const FlowView&, const NodeView&, Place&, std::vector<FlowLogLine>&);
+
+  RecordStore& store_;
+  Id context_;
+  std::map<std::string, Place> places_;  // by the name of the node: what a flow gets later moves the others
+};
 
 }  // namespace mycojobs

@@ -1,5 +1,5 @@
 // `verify` with its fixes: makes claims, places and indexes again what the dispatch journals say.
-// What is wrong, and what mends it, say the rules of domain/job_invariants.h; the store does it in one step if the job
+// What is wrong, and what mends it, say the rules of domain/invariants.h; the store does it in one step if the job
 // has not moved since it was looked at. Works on a live store. Twice is as good as once.
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "inspect/verify_facts.h"
+#include "inspect/verify.h"
 #include "mycojobs/result.h"
 #include "mycojobs/store.h"
 

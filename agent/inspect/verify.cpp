@@ -4,11 +4,422 @@
 #include <array>
 #include <chrono>
 #include <iterator>
+#include <limits>
+#include <set>
 #include <thread>
 
-#include "inspect/verify_groups.h"
+#include "base/counted.h"
+#include "base/ids.h"
+#include "inspect/explain.h"
+#include "store/keys.h"
 
 namespace mycojobs {
+namespace {
+
+constexpr std::uint32_t kPage = 1000;
+constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
+
+void take_in(JobHistory& history, const Fact& fact) {
+  auto problem = fold(history.folded, fact);
+  if (!problem && fact.kind == word(FactKind::restored)) {
+    history.problem.reset();
+    history.problems = 0;
+  }
+  if (!problem) return;
+  ++history.problems;
+  if (!history.problem) history.problem = std::move(problem);
+}
+
+void take_in(Census& census, std::uint32_t queue, const Fact& fact) {
+  ++census.facts;
+  if (!is_job_key(fact.job_key)) {
+    census.stray_facts.emplace_back(census.queues[queue].queue, fact.revision);
+    return;
+  }
+  JobHistory& history = census.jobs[fact.job_key];
+  if (!history.told()) history.queue = queue;
+  if (history.queue != queue) {
+    history.elsewhere = queue;
+    return;
+  }
+  const auto& read = history.folded.revisions;
+  if (!std::binary_search(read.begin(), read.end(), fact.revision)) take_in(history, fact);
+}
+
+Result<void> read_list(Store& store, Id context, std::uint32_t queue, Census& census) {
+  const std::string& name = census.queues[queue].queue;
+  for (std::uint64_t from = 0;; from += kPage) {
+    MJ_TRY(entries, store.queue_entries(context, name, from, kPage));
+    for (std::string& entry : entries) {
+      if (!is_job_key(entry)) {
+        census.stray_entries.emplace_back(name, std::move(entry));
+        continue;
+      }
+      JobHistory& history = census.jobs[entry];
+      if (history.entries == 0) history.entry_queue = queue;
+      if (history.entry_queue == queue) {
+        ++history.entries;
+      } else {
+        history.other_entries = true;
+      }
+    }
+    if (entries.size() < kPage) return {};
+  }
+}
+
+// The fact at this revision, whose ever it is, if it stands there.
+Result<std::optional<Fact>> fact_at(Store& store, Id context, const std::string& queue, std::uint64_t revision) {
+  if (queue.empty() || revision == 0) return std::optional<Fact>();
+  MJ_TRY(facts, store.journal(context, queue, revision - 1, 1));
+  const bool there = !facts.empty() && facts[0].revision == revision;
+  return there ? std::optional(std::move(facts[0])) : std::nullopt;
+}
+
+}  // namespace
+
+std::string Census::queue_name(std::uint32_t queue) const { return queue < queues.size() ? queues[queue].queue : ""; }
+
+std::uint32_t Census::queue_index(const std::string& name) const {
+  const auto found =
+      std::find_if(queues.begin(), queues.end(), [&](const QueueInfo& each) { return each.queue == name; });
+  return found == queues.end() ? JobHistory::kNoQueue : static_cast<std::uint32_t>(found - queues.begin());
+}
+
+std::string Census::queue_of(const JobHistory& history, const JobPlaces& job) const {
+  return history.queue == JobHistory::kNoQueue ? job.claim.queue : queue_name(history.queue);
+}
+
+JobSight Census::sight(const JobPlaces& places, const JobHistory& history, const Listing& listing, bool whole) const {
+  const std::string queue = queue_of(history, places);
+  const bool own = queue_name(history.entry_queue) == queue;
+  const bool other = history.other_entries || (history.entries > 0 && !own);
+  return {places, history, listing, queue, whole ? places.in_queue : own ? history.entries : 0, other};
+}
+
+std::string own_prefix(std::string_view of) {
+  for (const OwnKey& key : own_keys()) {
+    if (key.type == "hash" && key.pattern.ends_with(of)) {
+      return std::string(key.pattern.substr(0, key.pattern.size() - of.size()));
+    }
+  }
+  return {};
+}
+
+Result<void> read_on(Store& store, Id context, std::uint32_t queue, Census& census, const Progress& progress) {
+  std::uint64_t total = 0;
+  for (const QueueInfo& each : census.queues) total += each.facts;
+  std::uint64_t& read_to = census.read_to[queue];
+  while (true) {
+    MJ_TRY(facts, store.journal(context, census.queues[queue].queue, read_to, kPage));
+    for (const Fact& fact : facts) take_in(census, queue, fact);
+    if (!facts.empty()) read_to = facts.back().revision;
+    if (progress) progress("journals", census.facts, std::max(total, census.facts));
+    if (facts.size() < kPage) return {};
+  }
+}
+
+Result<void> read_entries(Store& store, Id context, Census& census, const Progress& progress) {
+  census.stray_entries.clear();
+  for (auto& [job, history] : census.jobs) {
+    history.entries = 0;
+    history.entry_queue = JobHistory::kNoQueue;
+    history.other_entries = false;
+  }
+  for (std::uint32_t i = 0; i < census.queues.size(); ++i) {
+    if (progress) progress("queues", i, census.queues.size());
+    MJ_CHECK(read_list(store, context, i, census));
+  }
+  return {};
+}
+
+Result<Census> take_census(Store& store, Id context, const Progress& progress) {
+  Census census;
+  MJ_TRY(began, store_now_ms(store, context));
+  census.began_ms = began;
+  MJ_TRY(queues, store.queues(context));
+  census.queues = std::move(queues);
+  census.read_to.resize(census.queues.size());
+  for (std::uint32_t i = 0; i < census.queues.size(); ++i) {
+    MJ_CHECK(read_on(store, context, i, census, progress));
+    // Facts that were retired at its end count as read.
+    census.read_to[i] = std::max(census.read_to[i], census.queues[i].journal_head);
+  }
+  const std::string claims = own_prefix("<job key>");
+  for (const std::string& prefix : {std::string("job:"), claims + "job:"}) {
+    if (progress) progress("keys", census.jobs.size(), 0);
+    MJ_TRY(keys, store.keys(context, prefix, kAll));
+    for (const std::string& key : keys) {
+      const std::string_view job = std::string_view(key).substr(prefix.size() - 4);
+      if (is_job_key(job)) census.jobs.try_emplace(std::string(job));
+    }
+  }
+  MJ_TRY(leases, store.leases(context));
+  for (const Lease& lease : leases) census.jobs.try_emplace(lease.job_key);
+  MJ_CHECK(read_entries(store, context, census, progress));
+  return census;
+}
+
+Result<Listing> catch_up(Store& store, Id context, const Census& census, const JobPlaces& places, bool again,
+                         JobHistory& history) {
+  std::vector<std::uint64_t> listed = places.claim.revisions;
+  std::sort(listed.begin(), listed.end());  // a client may have written them
+  const auto read = [&](std::uint64_t revision) {
+    const auto& revisions = history.folded.revisions;
+    return std::binary_search(revisions.begin(), revisions.end(), revision);
+  };
+  Listing listing;
+  if (again) {
+    // Facts that are gone were retired with their job; what its key names now is another one.
+    for (const std::uint64_t revision : history.folded.revisions) {
+      if (std::binary_search(listed.begin(), listed.end(), revision)) continue;
+      MJ_TRY(fact, fact_at(store, context, census.queue_of(history, places), revision));
+      if (fact && fact->job_key == places.job_key) continue;
+      history.folded = FoldedJob{};
+      history.problem.reset();
+      history.problems = 0;
+      history.queue = history.elsewhere = JobHistory::kNoQueue;
+      break;
+    }
+  }
+  if (!history.told()) history.queue = census.queue_index(places.claim.queue);
+  const std::string queue = census.queue_of(history, places);
+  for (const std::uint64_t revision : listed) {
+    if (read(revision)) continue;
+    MJ_TRY(fact, fact_at(store, context, queue, revision));
+    const bool later = !history.told() || revision > history.folded.revisions.back();
+    if (revision == 0 || (fact && fact->job_key != places.job_key)) {
+      listing.foreign.push_back(revision);
+    } else if (fact && later) {
+      take_in(history, *fact);
+    } else {
+      listing.missing.push_back(revision);
+    }
+  }
+  std::set_difference(history.folded.revisions.begin(), history.folded.revisions.end(), listed.begin(), listed.end(),
+                      std::back_inserter(listing.unlisted));
+  return listing;
+}
+
+namespace {
+
+constexpr std::size_t kGroupBatch = 64;
+
+std::string concurrency_key_of(const JobPlaces& job) {
+  const bool live = job.claim.state == word(JobState::live);
+  if (live && !job.claim.concurrency_key.empty()) return job.claim.concurrency_key;
+  return std::string(field_of(job.record, "concurrency_key"));
+}
+
+std::uint32_t limit_of(const JobPlaces& job) {
+  std::uint64_t limit = 0;
+  if (!parse_u64(field_of(job.record, "concurrency_limit"), limit)) limit = 0;
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(limit, 1, UINT32_MAX));
+}
+
+}  // namespace
+
+void JobGroups::note(const JobPlaces& job) {
+  const bool ended = has_ended(job);
+  census_.jobs[job.job_key].ended = ended;
+  if (ended) return;
+  if (!job.waits_for.empty()) waits_[job.job_key] = job.waits_for;
+  if (!job.claim.message.empty()) messages_[job.claim.message].push_back(job.job_key);
+  note_slots(job, slots_);
+}
+
+void JobGroups::note_slots(const JobPlaces& job, SlotsByKey& slots) {
+  const std::string key = concurrency_key_of(job);
+  if (key.empty()) return;
+  Slots& group = slots[key];
+  group.members.push_back(job.job_key);
+  if (job.takes_slot) ++group.taken;
+  const auto state = parse_job_state(job.claim.state);
+  if (state == JobState::held) {
+    group.held[job.job_key] = job.claim.revisions;
+    group.limit = group.limit == 0 ? limit_of(job) : std::min(group.limit, limit_of(job));
+  } else if (!has_ended(job) && (state == JobState::queued || state == JobState::none)) {
+    ++group.comers;
+  }
+}
+
+const std::vector<std::string>& JobGroups::waits_of(const std::string& job) const {
+  static const std::vector<std::string> none;
+  const auto found = waits_.find(job);
+  return found == waits_.end() ? none : found->second;
+}
+
+std::vector<std::string> JobGroups::wait_for_ended() const {
+  std::vector<std::string> jobs;
+  for (const auto& [job, deps] : waits_) {
+    const bool wrong = std::any_of(deps.begin(), deps.end(), [&](const std::string& dep) {
+      const auto found = census_.jobs.find(dep);
+      return found != census_.jobs.end() && found->second.ended;
+    });
+    if (wrong) jobs.push_back(job);
+  }
+  return jobs;
+}
+
+Result<std::vector<Finding>> JobGroups::judge(const std::function<void()>& pause) {
+  MJ_TRY(all, judge_slots(pause));
+  MJ_TRY(messages, judge_messages(pause));
+  MJ_TRY(waits, judge_circles());
+  for (auto* more : {&messages, &waits}) std::move(more->begin(), more->end(), std::back_inserter(all));
+  return std::move(all);
+}
+
+Result<std::vector<JobPlaces>> JobGroups::places_of(const std::vector<std::string>& jobs) {
+  return store_.places(context_, jobs, false);
+}
+
+Result<std::vector<std::string>> JobGroups::newcomers() {
+  MJ_TRY(keys, store_.keys(context_, "job:", std::numeric_limits<std::size_t>::max()));
+  std::erase_if(keys, [&](const std::string& key) { return !is_job_key(key) || census_.jobs.contains(key); });
+  return std::move(keys);
+}
+
+// The slots of these keys, counted anew.
+Result<JobGroups::SlotsByKey> JobGroups::count_slots(const SlotsByKey& of) {
+  MJ_TRY(jobs, newcomers());
+  for (const auto& [key, group] : of) jobs.insert(jobs.end(), group.members.begin(), group.members.end());
+  SlotsByKey counted;
+  for (std::size_t from = 0; from < jobs.size(); from += kGroupBatch) {
+    const std::vector<std::string> some(
+        jobs.begin() + static_cast<std::ptrdiff_t>(from),
+        jobs.begin() + static_cast<std::ptrdiff_t>(std::min(from + kGroupBatch, jobs.size())));
+    MJ_TRY(places, places_of(some));
+    for (const JobPlaces& job : places) note_slots(job, counted);
+  }
+  std::erase_if(counted, [&](const auto& each) { return !of.contains(each.first) || !each.second.wrong(); });
+  return counted;
+}
+
+Result<std::vector<Finding>> JobGroups::judge_slots(const std::function<void()>& pause) {
+  std::vector<Finding> findings;
+  SlotsByKey wrong = slots_;
+  std::erase_if(wrong, [](const auto& each) { return !each.second.wrong(); });
+  if (wrong.empty()) return findings;
+  MJ_TRY(first, count_slots(wrong));
+  if (first.empty()) return findings;
+  pause();
+  MJ_TRY(second, count_slots(first));
+  for (const auto& [key, group] : second) {
+    const auto& before = first.at(key).held;
+    const bool unchanged = std::any_of(group.held.begin(), group.held.end(), [&](const auto& job) {
+      const auto found = before.find(job.first);
+      return found != before.end() && found->second == job.second;
+    });
+    if (!unchanged) continue;
+    findings.push_back(finding("held-free", key,
+                               counted(group.held.size(), "job is", "jobs are") + " held by the concurrency key " +
+                                   key + ", " + group.held.begin()->first + " for one; of its slots " +
+                                   std::to_string(group.taken) + " of " + std::to_string(group.limit) +
+                                   " are taken: nothing will wake them"));
+  }
+  return findings;
+}
+
+Result<std::string> JobGroups::message_trouble(const std::string& message, const std::vector<std::string>& jobs) {
+  MJ_TRY(places, places_of(jobs));
+  const auto open = std::count_if(places.begin(), places.end(), [&](const JobPlaces& job) {
+    return job.claim.message == message && !has_ended(job);
+  });
+  auto mark = store_.load(context_, own_prefix("<message key>") + message);
+  if (!mark && mark.error().code == Code::unavailable) return tl::unexpected(mark.error());
+  if (!mark) return std::string(open > 0 ? "has jobs that have not ended and no mark that counts them" : "");
+  const std::string left(field_of(*mark, "left"));
+  if (left == std::to_string(open)) return std::string();
+  return "has a mark that counts as not ended: " + (left.empty() ? "no" : left) + " of its jobs; there are " +
+         std::to_string(open);
+}
+
+Result<std::vector<Finding>> JobGroups::judge_messages(const std::function<void()>& pause) {
+  // Marks that count jobs though none is left, or none that knows its message. What was taken meanwhile was not
+  // counted.
+  const std::string prefix = own_prefix("<message key>");
+  MJ_TRY(marks, store_.keys(context_, prefix, std::numeric_limits<std::size_t>::max()));
+  for (const std::string& mark : marks) {
+    const std::string message = mark.substr(prefix.size());
+    if (messages_.contains(message)) continue;
+    static constexpr std::array<std::string_view, 2> kAsked{"left", "taken_ms"};
+    auto fields = store_.load_fields(context_, mark, kAsked);
+    if (!fields && fields.error().code == Code::unavailable) return tl::unexpected(fields.error());
+    if (!fields) continue;  // another client's, or gone
+    std::uint64_t left = 0;
+    std::uint64_t taken_ms = 0;
+    parse_u64(field_of(*fields, "left"), left);
+    parse_u64(field_of(*fields, "taken_ms"), taken_ms);
+    if (left > 0 && taken_ms < census_.began_ms) messages_[message];
+  }
+  std::map<std::string, std::string> wrong;
+  for (const auto& [message, jobs] : messages_) {
+    MJ_TRY(trouble, message_trouble(message, jobs));
+    if (!trouble.empty()) wrong[message] = trouble;
+  }
+  std::vector<Finding> findings;
+  if (!wrong.empty()) pause();
+  for (const auto& [message, before] : wrong) {
+    MJ_TRY(trouble, message_trouble(message, messages_[message]));
+    if (trouble == before) findings.push_back(finding("message-count", message, message + ' ' + trouble));
+  }
+  return findings;
+}
+
+// Each circle once, from its first job by name.
+std::vector<std::vector<std::string>> JobGroups::circles() const {
+  enum class Visit { open, done };
+  std::unordered_map<std::string, Visit> marks;
+  std::set<std::vector<std::string>> found;
+  struct Step {
+    std::string job;
+    std::size_t next = 0;
+  };
+  for (const auto& [start, deps] : waits_) {
+    if (marks.contains(start)) continue;
+    std::vector<Step> path{{start, 0}};
+    marks[start] = Visit::open;
+    while (!path.empty()) {
+      const auto& next = waits_of(path.back().job);
+      if (path.back().next == next.size()) {
+        marks[path.back().job] = Visit::done;
+        path.pop_back();
+        continue;
+      }
+      const std::string& dep = next[path.back().next++];
+      const auto mark = marks.find(dep);
+      if (mark == marks.end()) {
+        marks[dep] = Visit::open;
+        path.push_back({dep, 0});
+      } else if (mark->second == Visit::open) {
+        std::vector<std::string> circle;
+        const auto from = std::find_if(path.begin(), path.end(), [&](const Step& step) { return step.job == dep; });
+        std::transform(from, path.end(), std::back_inserter(circle), [](const Step& step) { return step.job; });
+        std::rotate(circle.begin(), std::min_element(circle.begin(), circle.end()), circle.end());
+        found.insert(std::move(circle));
+      }
+    }
+  }
+  return {found.begin(), found.end()};
+}
+
+Result<std::vector<Finding>> JobGroups::judge_circles() {
+  std::vector<Finding> findings;
+  for (const auto& circle : circles()) {
+    MJ_TRY(places, places_of(circle));
+    std::string text;
+    bool closed = true;
+    for (std::size_t i = 0; i < circle.size(); ++i) {
+      const auto& waits = places[i].waits_for;
+      closed = closed && std::find(waits.begin(), waits.end(), circle[(i + 1) % circle.size()]) != waits.end();
+      text += circle[i] + " waits for ";
+    }
+    if (!closed) continue;
+    findings.push_back(
+        finding("waits-circle", circle.front(), text + circle.front() + ": none will ever run; cancel one"));
+  }
+  return findings;
+}
+
 namespace {
 
 constexpr std::size_t kBatch = 64;          // jobs that are looked at in one step
@@ -16,7 +427,7 @@ constexpr std::size_t kPositionsBatch = 8;  // of those whose queue is searched 
 constexpr int kLooks = 6;
 constexpr std::chrono::milliseconds kPause{200};
 
-// Of a held job it takes a look at all jobs of its key: inspect/verify_groups.h.
+// Of a held job it takes a look at all jobs of its key: JobGroups.
 std::vector<Finding> findings_of(const JobSight& sight) {
   std::vector<Finding> findings;
   for (JobFinding& each : judge(sight).findings) {

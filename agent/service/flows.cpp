@@ -4,11 +4,48 @@
 #include <nlohmann/json.hpp>
 
 #include "coordinator/create.h"
-#include "coordinator/standing.h"
+#include "coordinator/progress.h"
 #include "domain/codec.h"
-#include "domain/flow_inputs.h"
+#include "domain/flow_decide.h"
+#include "domain/flow_plan.h"
 #include "domain/prerequisites.h"
+#include "domain/rights.h"
 #include "inspect/jobs.h"
+
+namespace mycojobs {
+namespace {
+
+// How an actor stands to a flow that it wants to move: asked by commands and RPC before anything else of the flow is
+// told.
+
+struct FlowStanding {
+  bool admin = false;   // of the context, as its record says
+  bool steers = false;  // false: it is here because a step names it as approver
+};
+
+// maker: of the flow; 0: there is none. answers: approve and reject are also for those whom a step names. Error denied:
+// the same whether the flow is there or not, but to those who may steer all flows.
+Result<FlowStanding> flow_standing(FlowStore& store, RunCache& cache, const Place& place, Id actor, Id flow, Id maker,
+                                   bool answers) {
+  Thing thing{.name = "flow " + std::to_string(flow), .maker = maker};
+  // Where a place is open without a record nobody is its admin: a step's approvers are asked for.
+  const bool admin = place.record && may(actor, Action::administer, place, thing);
+  const auto steers = may(actor, Action::steer, place, thing);
+  if (steers) return FlowStanding{admin, true};
+  if (!answers) return tl::unexpected<Error>(steers.error());
+  thing.names_others = true;
+  if (maker != 0) {
+    auto run = load_run(store, place.context, flow, cache);
+    if (!run && run.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(run).error());
+    thing.names_it = run && names_approver(*run->plan, actor);
+    if (run) cache.keep(place.context, flow, std::move(*run));
+  }
+  MJ_CHECK(may(actor, Action::answer, place, thing));
+  return FlowStanding{admin, false};
+}
+
+}  // namespace
+}  // namespace mycojobs
 
 namespace mycojobs::service {
 namespace {

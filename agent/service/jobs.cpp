@@ -1,10 +1,11 @@
 #include "service/jobs.h"
 
 #include "domain/codec.h"
+#include "domain/prerequisites.h"
 #include "domain/sender.h"
 #include "domain/utf8.h"
 #include "store/keys.h"
-#include "store/prerequisite_answer.h"
+#include "store/redis_store.h"
 
 namespace mycojobs::service {
 namespace {
@@ -130,6 +131,11 @@ Result<Job> retry_job(const Caller& by, Store& store, const std::string& key) {
 
 Result<AnsweredJob> answer_job(const Caller& by, Store& store, const AnswerJob& wish) {
   MJ_TRY(before, look_at_job(by, store, Action::answer, wish.key));
+  if (!is_approval_name(wish.name)) {
+    return fail(Code::invalid,
+                "name: " + shown(wish.name) + " is no name of an approval: 1 to 64 letters, digits, '.', '_' and '-'");
+  }
+  MJ_CHECK(check_length("comment", wish.comment, kMaxComment));
   const PrerequisiteAnswer said{wish.name, wish.approved, by.actor, wish.comment};
   MJ_TRY(changed, answer_prerequisite(store, by.context, wish.key, said));
   MJ_TRY(job, afterwards(by, store, wish.key, std::move(before)));

@@ -40,14 +40,14 @@ struct AnswerJob {
   std::string key;
   std::string name;  // of the approval, without approval:
   bool approved = true;
-  std::string comment = {};
+  std::string comment = {};  // at most kMaxComment bytes
 };
 struct AnsweredJob {
   bool changed = true;  // false: it had been approved before
   Job job;
 };
-// Approves or rejects what a job outside of a flow waits for. Errors: those of answer_prerequisite(),
-// which checks name and comment.
+// Approves or rejects what a job outside of a flow waits for. Errors: those of answer_prerequisite(); invalid (name),
+// too_large (comment).
 Result<AnsweredJob> answer_job(const Caller&, Store&, const AnswerJob&);
 
 // A word of a list's filter. Error invalid names those that there are.

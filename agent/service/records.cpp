@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "domain/codec.h"
 #include "domain/notify.h"
-#include "transport/supervisor_address.h"
+#include "domain/sender.h"
+#include "service/jobs.h"
+#include "transport/http_client.h"
 
 namespace mycojobs::service {
 namespace {
@@ -180,6 +183,69 @@ Result<Runner> read_runner(const Caller& by, Store& store, Id id) {
 Result<std::vector<RunnerInfo>> list_runners(const Caller& by, Store& store) {
   MJ_CHECK(may(by, store, Action::read, kRunners));
   return store.runners(by.context);
+}
+
+namespace {
+
+constexpr std::size_t kMaxMessagesListed = 1000, kMaxMessageKeys = 100000;
+
+// A message goes to a runner of this context, and its hint to no other channel of the server.
+Result<void> check_is_runners(const Caller& by, Store& store, const std::string& topic) {
+  if (topic.empty()) return {};
+  MJ_TRY(infos, store.runners(by.context));
+  for (const RunnerInfo& info : infos) {
+    const std::string own = "runner" + std::to_string(info.runner.id);
+    if (topic == (info.runner.topic.empty() ? own : info.runner.topic)) return {};
+  }
+  return fail(Code::not_found, "topic: no runner of context " + std::to_string(by.context) +
+                                   " has this topic; runner.list names those there are");
+}
+
+}  // namespace
+
+Result<Message> send_message(const Caller& by, Store& store, std::optional<Id> named, Message message) {
+  MJ_CHECK(may(by, store, Action::create, {.name = "messages"}));
+  MJ_TRY(owner, owner(by, named));
+  message.status = MessageStatus::dispatched;
+  for (std::size_t i = 0; i < message.job.size(); ++i) {
+    auto checked = check_new_job(message.job[i], owner, by.context);
+    if (!checked) return fail(checked.error(), "job[" + std::to_string(i) + "]");
+  }
+  MJ_CHECK(settle(message, {owner, by.context}));
+  MJ_CHECK(check_is_runners(by, store, message.topic));
+  const std::string caller = std::to_string(owner);
+  NewRecord record{"message:" + caller + ':', "message:" + caller, message.id, encode(message)};
+  MJ_TRY(stored, create_record(store, by.context, std::move(record)));
+  Message made = decode<Message>(stored).record;
+  if (!message.topic.empty()) MJ_CHECK(store.topic_send(by.context, message.topic, redis_key(made), {}));
+  return made;
+}
+
+Result<Message> read_message(const Caller& by, Store& store, Id maker, Id id) {
+  const std::string name = std::to_string(maker) + ':' + std::to_string(id);
+  MJ_CHECK(may(by, store, Action::read, {.name = "message " + name, .maker = maker}));
+  MJ_TRY(fields, store.load(by.context, "message:" + name));
+  return decode<Message>(fields).record;
+}
+
+Result<std::vector<Message>> list_messages(const Caller& by, Store& store, std::uint64_t limit) {
+  MJ_TRY(only, sight(by, store));
+  const std::string prefix = only ? "message:" + std::to_string(*only) + ':' : "message:";
+  MJ_TRY(keys, store.keys(by.context, prefix, kMaxMessageKeys));
+  constexpr std::string_view kListed[] = {"id",    "caller_id",  "context_id", "message_type", "status",
+                                          "error", "created_at", "updated_at", "topic"};
+  std::vector<Message> found;
+  for (const std::string& key : keys) {
+    auto fields = store.load_fields(by.context, key, kListed);
+    if (!fields && !is_absent(fields.error())) return tl::unexpected<Error>(std::move(fields).error());
+    if (fields && !fields->empty()) found.push_back(decode<Message>(*fields).record);
+  }
+  std::sort(found.begin(), found.end(), [](const Message& a, const Message& b) {
+    return std::tie(b.created_at, b.caller_id, b.id) < std::tie(a.created_at, a.caller_id, a.id);
+  });
+  const std::size_t most = std::min<std::uint64_t>(limit, kMaxMessagesListed);
+  if (found.size() > most) found.resize(most);
+  return found;
 }
 
 }  // namespace mycojobs::service

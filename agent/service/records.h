@@ -1,4 +1,4 @@
-// Actors, contexts, runners: records that stand for themselves.
+// Actors, contexts, runners, messages: records that stand for themselves.
 #pragma once
 
 #include <functional>
@@ -44,5 +44,12 @@ Result<Context> set_notify(const Caller&, Store&, const std::string& notify);
 Result<Runner> create_runner(const Caller&, Store&, const Runner&, const Networks& networks);
 Result<Runner> read_runner(const Caller&, Store&, Id);
 Result<std::vector<RunnerInfo>> list_runners(const Caller&, Store&);
+
+// Stored, and handed to its topic if it names one. owner: whose; nothing: who asks. Its jobs are checked as new ones
+// (service/jobs.h). Error not_found: its topic is that of no runner of the context.
+Result<Message> send_message(const Caller&, Store&, std::optional<Id> owner, Message);
+Result<Message> read_message(const Caller&, Store&, Id maker, Id id);
+// The newest first, without text and jobs; of those that the caller may see. limit: at most 1000.
+Result<std::vector<Message>> list_messages(const Caller&, Store&, std::uint64_t limit);
 
 }  // namespace mycojobs::service

@@ -11,7 +11,7 @@
 #include "base/fd.h"
 #include "base/spawn.h"
 #include "mycojobs/result.h"
-#include "store/redis_socket.h"
+#include "store/redis_connection.h"
 
 namespace mycojobs {
 

@@ -6,10 +6,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "mycojobs/records.h"
@@ -63,6 +66,25 @@ class Link {
   // EVALSHA; EVAL if the server does not know the script.
   virtual Result<Reply> run(const Script&, const Arguments&) = 0;
   virtual const std::string& server_run_id() const = 0;  // of the latest connection
+};
+
+// A way to a context's database; context 0: to the default server, for what belongs to no context.
+using OpenLink = std::function<Result<std::unique_ptr<Link>>(Id context)>;
+
+// The connections of one store object, one to each context's database, opened when it is first asked for.
+class ContextLinks {
+ protected:
+  explicit ContextLinks(OpenLink open) : open_(std::move(open)) {}
+  ~ContextLinks() = default;
+
+  Result<Link*> link(Id context);
+  // Of a context. Error invalid: context 0.
+  Result<Reply> run(Id context, const Script&, const Arguments&);
+  Result<Reply> command(Id context, const Arguments&, std::uint32_t extra_ms = 0);
+
+ private:
+  OpenLink open_;
+  std::map<Id, std::unique_ptr<Link>> links_;
 };
 
 }  // namespace mycojobs

@@ -6,7 +6,7 @@
 
 namespace mycojobs {
 
-Result<Place> read_place(Store& store, Id context, WayIn way) {
+Result<Place> read_place(RecordStore& store, Id context, WayIn way) {
   constexpr std::array<std::string_view, 4> kLists{"admins", "submitters", "executors", "readers"};
   Place place{context, {}, way};
   Context wanted;

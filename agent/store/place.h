@@ -7,6 +7,6 @@
 namespace mycojobs {
 
 // Error invalid: its lists cannot be read; they would be taken for empty ones.
-Result<Place> read_place(Store&, Id context, WayIn);
+Result<Place> read_place(RecordStore&, Id context, WayIn);
 
 }  // namespace mycojobs

@@ -13,7 +13,7 @@ namespace mycojobs {
 namespace {
 
 constexpr std::uint32_t kMaxClaims = 64;
-constexpr std::size_t kIdDigits = 16, kTokenDigits = 64;  // as claim.lua has them
+constexpr std::size_t kIdDigits = 16, kTokenDigits = 64;  // as scripts/claims.lua has them
 // Of one script call: it stops every other client for as long as it runs.
 constexpr std::size_t kMaxReports = 256;
 constexpr std::size_t kMaxReportBytes = 8U << 20;
@@ -217,6 +217,13 @@ Result<bool> RedisStore::expire(Id context, const Lease& lease) {
   Arguments arguments;
   MJ_TRY(reply, run(context, scripts::expire, arguments.add(lease.job_key).add(lease.until_ms)));
   return reply.number() == 1;
+}
+
+Result<std::vector<std::string>> RedisStore::expire_instance(Id context, Id runner, const std::string& instance) {
+  MJ_TRY(reply, run(context, scripts::expire_instance, Arguments{}.add(std::uint64_t{runner}).add(instance)));
+  std::vector<std::string> jobs;
+  for (std::size_t i = 0; i < reply.size(); ++i) jobs.emplace_back(reply.at(i).text());
+  return jobs;
 }
 
 }  // namespace mycojobs

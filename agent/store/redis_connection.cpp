@@ -1,17 +1,316 @@
 #include "store/redis_connection.h"
 
 #include <hiredis/hiredis.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
+#include <memory>
 #include <utility>
 
+#include "base/errno_text.h"
 #include "base/ids.h"
-#include "store/redis_errors.h"
-#include "store/redis_socket.h"
 
 namespace mycojobs {
+namespace {
+
+constexpr std::size_t kMaxPath = sizeof(sockaddr_un{}.sun_path) - 1;
+
+tl::unexpected<Error> refuse(std::string_view why) {
+  return fail(Code::invalid, "redis url: " + std::string(why) +
+                                 "; write redis://[user:password@]host[:port][/db] or unix:///path[?db=N]");
+}
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+std::string unescape(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '%' && i + 2 < text.size() && hex_digit(text[i + 1]) >= 0 && hex_digit(text[i + 2]) >= 0) {
+      out += static_cast<char>(hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2]));
+      i += 2;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+Result<std::uint32_t> parse_database(std::string_view text) {
+  std::uint64_t number = 0;
+  if (!parse_u64(text, number) || number > 0x7fffffff) return refuse("the database is not a number");
+  return static_cast<std::uint32_t>(number);
+}
+
+void take_credentials(std::string_view& rest, RedisEndpoint& out) {
+  const auto at = rest.rfind('@');
+  if (at == std::string_view::npos) return;
+  const std::string_view credentials = rest.substr(0, at);
+  rest.remove_prefix(at + 1);
+  const auto colon = credentials.find(':');
+  if (colon != std::string_view::npos) out.password = unescape(credentials.substr(colon + 1));
+  out.user = unescape(credentials.substr(0, colon));
+}
+
+Result<RedisEndpoint> parse_unix(std::string_view rest) {
+  RedisEndpoint out;
+  if (rest.starts_with("//")) {
+    rest.remove_prefix(2);
+    if (const auto slash = rest.find('/'); slash != 0 && slash != std::string_view::npos) {
+      std::string_view authority = rest.substr(0, slash);
+      take_credentials(authority, out);
+      if (!authority.empty()) return refuse("unix:// wants an absolute path");
+      rest.remove_prefix(slash);
+    }
+  }
+  const auto question = rest.find('?');
+  if (question != std::string_view::npos) {
+    const std::string_view query = rest.substr(question + 1);
+    if (!query.starts_with("db=")) return refuse("only ?db=N is known after a path");
+    MJ_TRY(database, parse_database(query.substr(3)));
+    out.database = database;
+    rest = rest.substr(0, question);
+  }
+  out.unix_path = unescape(rest);
+  if (out.unix_path.empty()) return refuse("the path is empty");
+  if (out.unix_path.size() > kMaxPath) {
+    return fail(Code::invalid, "redis url: the path " + out.unix_path + " is longer than the " +
+                                   std::to_string(kMaxPath) + " bytes that a socket may have; choose a shorter one");
+  }
+  return out;
+}
+
+Result<RedisEndpoint> parse_tcp(std::string_view rest) {
+  RedisEndpoint out;
+  take_credentials(rest, out);
+  if (const auto slash = rest.find('/'); slash != std::string_view::npos) {
+    if (slash + 1 < rest.size()) {
+      MJ_TRY(database, parse_database(rest.substr(slash + 1)));
+      out.database = database;
+    }
+    rest = rest.substr(0, slash);
+  }
+  std::string_view port;
+  if (rest.starts_with('[')) {
+    const auto close = rest.find(']');
+    if (close == std::string_view::npos) return refuse("a ] is missing after the address");
+    out.host = rest.substr(1, close - 1);
+    rest.remove_prefix(close + 1);
+    if (!rest.empty() && rest[0] != ':') return refuse("the port is not behind a colon");
+    if (!rest.empty()) port = rest.substr(1);
+  } else {
+    const auto colon = rest.rfind(':');
+    out.host = rest.substr(0, colon);
+    if (colon != std::string_view::npos) port = rest.substr(colon + 1);
+  }
+  if (out.host.empty()) return refuse("the host is missing");
+  if (!port.empty()) {
+    std::uint64_t number = 0;
+    if (!parse_u64(port, number) || number == 0 || number > 65535) return refuse("the port is not from 1 to 65535");
+    out.port = static_cast<std::uint16_t>(number);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string RedisEndpoint::shown() const {
+  if (!unix_path.empty()) return unix_path;
+  return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + std::to_string(port);
+}
+
+Result<RedisEndpoint> parse_redis_url(std::string_view url) {
+  if (url.find('\0') != std::string_view::npos) return refuse("it contains a NUL");
+  if (url.starts_with("redis://")) return parse_tcp(url.substr(8));
+  if (url.starts_with("unix:")) return parse_unix(url.substr(5));
+  if (url.starts_with("rediss://")) {
+    return fail(Code::unsupported, "redis url: rediss:// (TLS) is not supported; use a tunnel such as stunnel");
+  }
+  return refuse("it begins neither with redis:// nor with unix:");
+}
+
+Deadline deadline_in(std::uint64_t ms) { return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms); }
+
+namespace {
+
+// 0, or an errno: ETIMEDOUT at the deadline.
+int wait_for(int fd, short events, Deadline deadline) {
+  for (;;) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    pollfd poll_fd{fd, events, 0};
+    const int ready = ::poll(&poll_fd, 1, static_cast<int>(std::clamp<std::int64_t>(left.count() + 1, 0, 1 << 30)));
+    if (ready > 0) return 0;
+    if (ready < 0 && errno != EINTR) return errno;
+    if (std::chrono::steady_clock::now() >= deadline) return ETIMEDOUT;
+  }
+}
+
+// 0, or an errno.
+int connect_to(Fd& out, int family, const sockaddr* address, socklen_t size, Deadline deadline) {
+  Fd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return errno;
+  if (::connect(fd.get(), address, size) != 0) {
+    if (errno != EINPROGRESS) return errno;  // EAGAIN: the backlog of a unix socket is full
+    if (const int error = wait_for(fd.get(), POLLOUT, deadline); error != 0) return error;
+    int error = 0;
+    socklen_t length = sizeof error;
+    ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+    if (error != 0) return error;
+  }
+  out = std::move(fd);
+  return 0;
+}
+
+int connect_unix(Fd& out, const std::string& path, Deadline deadline) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) return ENAMETOOLONG;
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return connect_to(out, AF_UNIX, reinterpret_cast<const sockaddr*>(&address), sizeof address, deadline);
+}
+
+void tune_tcp(int fd) {
+  const int on = 1;
+  const int idle_s = 15;
+  const int interval_s = 5;
+  const int probes = 3;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
+tl::unexpected<Error> unreachable(const RedisEndpoint& endpoint, const std::string& why) {
+  return fail(Code::unavailable, "cannot connect to Redis at " + endpoint.shown() + ": " + why);
+}
+
+// Tries each address of the host. Error: unavailable, naming the endpoint.
+Result<Fd> connect_socket(const RedisEndpoint& endpoint, Deadline deadline) {
+  Fd fd;
+  if (!endpoint.unix_path.empty()) {
+    const int error = connect_unix(fd, endpoint.unix_path, deadline);
+    if (error != 0) return unreachable(endpoint, errno_text(error));
+    return fd;
+  }
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &found);
+  if (error != 0) return unreachable(endpoint, ::gai_strerror(error));
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(found, ::freeaddrinfo);
+  int last = ETIMEDOUT;
+  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
+    last = connect_to(fd, each->ai_family, each->ai_addr, each->ai_addrlen, deadline);
+    if (last == 0) {
+      tune_tcp(fd.get());
+      return fd;
+    }
+  }
+  return unreachable(endpoint, errno_text(last));
+}
+
+// Empty text: all was sent. The text says why not.
+std::string send_all(int fd, std::string_view bytes, Deadline deadline) {
+  while (!bytes.empty()) {
+    const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent > 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(sent));
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      if (const int error = wait_for(fd, POLLOUT, deadline); error != 0) return errno_text(error);
+    } else if (errno != EINTR) {
+      return errno_text(errno);
+    }
+  }
+  return {};
+}
+
+// What is there, at least a byte by the deadline: `got` of them. Empty text: so it is.
+std::string receive_some(int fd, std::span<char> room, std::size_t& got, Deadline deadline) {
+  for (;;) {
+    const ssize_t count = ::recv(fd, room.data(), room.size(), 0);
+    if (count > 0) {
+      got = static_cast<std::size_t>(count);
+      return {};
+    }
+    if (count == 0) return "the server closed the connection";
+    if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      const int error = wait_for(fd, POLLIN, deadline);
+      if (error == ETIMEDOUT) return "no answer in time";
+      if (error != 0) return errno_text(error);
+    } else if (errno != EINTR) {
+      return errno_text(errno);
+    }
+  }
+}
+
+struct Meaning {
+  std::string_view begin;  // of the server's text
+  Code code;
+  std::string_view remedy;
+};
+
+constexpr std::array kMeanings{
+    Meaning{"WRONGPASS", Code::denied, "wrong user or password in the redis url"},
+    Meaning{"NOAUTH", Code::denied, "the server wants a password: redis://:password@host"},
+    Meaning{"ERR AUTH <password> called without", Code::denied,
+            "the server has no password: take it out of the redis url"},
+    Meaning{"ERR Client sent AUTH, but no password", Code::denied,
+            "the server has no password: take it out of the redis url"},
+    Meaning{"NOPERM", Code::denied, "this Redis user may not: see ACL SETUSER"},
+    Meaning{"DENIED", Code::denied, "the server's protected mode refuses us: set a password or bind address"},
+    Meaning{"LOADING", Code::unavailable, "the server is still reading its data"},
+    Meaning{"OOM", Code::unavailable, "raise the server's maxmemory or free some"},
+    Meaning{"MISCONF", Code::unavailable, "the server cannot write its data: look at its log and its disk"},
+    Meaning{"READONLY", Code::unavailable, "this is a replica: name the primary in the redis url"},
+    Meaning{"MASTERDOWN", Code::unavailable, "this replica has lost its primary"},
+    Meaning{"BUSY", Code::unavailable, "a script of another client runs too long: SCRIPT KILL ends it"},
+    Meaning{"NOREPLICAS", Code::unavailable, "too few replicas: see min-replicas-to-write"},
+    Meaning{"ERR max number of clients", Code::unavailable, "raise the server's maxclients"},
+    Meaning{"CLUSTERDOWN", Code::unsupported, "Redis Cluster is not supported"},
+    Meaning{"MOVED", Code::unsupported, "Redis Cluster is not supported"},
+    Meaning{"MJTYPE", Code::invalid, "another client wrote it: delete or rename it"},
+    Meaning{"WRONGTYPE", Code::invalid, "the key holds something else: delete or rename it"},
+    Meaning{"MJCONFLICT", Code::conflict, ""},
+    Meaning{"MJFULL", Code::too_large, ""},
+    Meaning{"MJDENIED", Code::denied, ""},
+};
+
+std::string one_line(std::string_view text) {
+  // Errors inside a script end with its digest and line, which say nothing to an operator.
+  std::string out(text.substr(0, std::min<std::size_t>(text.find(" script: "), 400)));
+  std::replace_if(
+      out.begin(), out.end(), [](unsigned char c) { return std::iscntrl(c) != 0; }, ' ');
+  return out;
+}
+
+}  // namespace
+
+Error redis_error(std::string_view server_text) {
+  const std::string shown = one_line(server_text);
+  for (const Meaning& meaning : kMeanings) {
+    if (!server_text.starts_with(meaning.begin)) continue;
+    // Our own scripts begin with MJ...: that word is for the table only.
+    const std::string text = shown.starts_with("MJ") ? shown.substr(shown.find(' ') + 1) : shown;
+    return {meaning.code, "redis: " + text + (meaning.remedy.empty() ? "" : " (" + std::string(meaning.remedy) + ")")};
+  }
+  return {Code::internal, "redis: " + shown};
+}
+
 namespace {
 
 constexpr std::size_t kMaxCommandBytes = 256U << 20;

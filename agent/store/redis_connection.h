@@ -1,8 +1,7 @@
-// One connection to one database of one Redis server. Bytes are carried here (close-on-exec, no SIGPIPE, every step
-// with a deadline); hiredis writes and reads the protocol. One thread. A failure closes it and the next call connects
-// again: the caller sets the pace. Errors: those of a Link.
+// A connection to a Redis server: its URL, the socket, commands and replies.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,13 +15,35 @@
 #include "mycojobs/records.h"
 #include "mycojobs/result.h"
 #include "store/link.h"
-#include "store/redis_socket.h"
-#include "store/redis_url.h"
 
 struct redisReader;
 
 namespace mycojobs {
 
+// Where a Redis server is: redis://[user:password@]host[:port][/db], unix:///path[?db=N][&...], unix:path.
+struct RedisEndpoint {
+  std::string host;
+  std::uint16_t port = 6379;
+  std::string unix_path;  // instead of host and port
+  std::string user, password;
+  std::optional<std::uint32_t> database;  // if the URL names one
+
+  std::string shown() const;  // for messages and logs: without the password
+  bool operator==(const RedisEndpoint&) const = default;
+};
+
+// %XX stands for a byte in user, password and path. Error: invalid; never repeats the password.
+Result<RedisEndpoint> parse_redis_url(std::string_view url);
+
+using Deadline = std::chrono::steady_clock::time_point;
+Deadline deadline_in(std::uint64_t ms);
+
+// What an error reply of Redis means for the caller. One line: the server's text, and the remedy where there is one.
+Error redis_error(std::string_view server_text);
+
+// One connection to one database of one Redis server. Bytes are carried here (close-on-exec, no SIGPIPE, every step
+// with a deadline); hiredis writes and reads the protocol. One thread. A failure closes it and the next call connects
+// again: the caller sets the pace. Errors: those of a Link.
 class RedisConnection final : public Link {
  public:
   struct Options {

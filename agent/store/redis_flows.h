@@ -1,4 +1,4 @@
-// Flows on Redis: each call one server-side script (scripts/flow_*.lua). Contracts: mycojobs/flows.h.
+// Flows on Redis: each call one server-side script (scripts/flow*.lua). Contracts: mycojobs/flows.h.
 #pragma once
 
 #include <memory>

@@ -1,11 +1,79 @@
-// Jobs by what happened last.
+// Jobs: how they come in and are listed, what time brings them, what they wait for, what the journals and indexes say
+// of them, notices of their ends. Arguments and answers of the scripts.
 #include <algorithm>
 #include <array>
 
 #include "base/ids.h"
+#include "domain/codec.h"
+#include "domain/prerequisites.h"
+#include "domain/utf8.h"
+#include "store/job_fields.h"
+#include "store/keys.h"
 #include "store/redis_store.h"
 
 namespace mycojobs {
+
+Result<Job> RedisStore::submit(const Job& job) {
+  MJ_TRY(fields, new_job_fields(job));
+  const std::string queue = queue_key(job.script_type);
+  Arguments arguments;
+  arguments.add(std::uint64_t{job.caller_id}).add(std::uint64_t{job.id}).add(queue).add_list(fields);
+  MJ_TRY(reply, run(job.context_id, scripts::submit, arguments));
+  MJ_TRY(stored, accepted(reply.at(0).text(), std::string(reply.at(1).text()), reply.at(2).fields(), job));
+  MJ_CHECK(await_replicas(job.context_id));
+  return std::move(stored);
+}
+
+Result<void> RedisStore::cancel(Id context, const std::string& job_key) {
+  MJ_TRY(reply, run(context, scripts::cancel, Arguments{job_key}));
+  if (reply.text() == "missing")
+    return fail(Code::not_found, job_key + " does not exist in context " + std::to_string(context));
+  return {};
+}
+
+// Records that stand in no queue: written once, by id or by the next free one.
+Result<CreatedRecord> RedisStore::create_record(Id context, const NewRecord& wanted) {
+  Arguments arguments;
+  arguments.add(wanted.prefix).add("mj:next:" + wanted.counter).add("").add("").add(std::uint64_t{wanted.id});
+  arguments.add_list(wanted.fields);
+  // Actors belong to no context: they are all that is written to database 0.
+  if (context == 0 && wanted.prefix != "actor:") return fail(Code::invalid, "only actors live in context 0");
+  MJ_TRY(redis, link(context));
+  MJ_TRY(reply, redis->run(scripts::create_record, arguments));
+  CreatedRecord made{std::string(reply.at(1).text()), reply.at(2).fields(), reply.at(0).text() != "new"};
+  if (reply.at(0).text() == "used")
+    return fail(Code::conflict, made.key + " was used before and its record was deleted; use another id");
+  if (context != 0) MJ_CHECK(await_replicas(context));
+  return made;
+}
+
+Result<Job> RedisStore::create_job(const Job& job) {
+  MJ_TRY(fields, new_job_fields(job));
+  fields.emplace_back("status", word(JobStatus::dispatched));
+  fields.emplace_back("detail", "created");  // not lost from a queue: it was never meant to stand in one yet
+  const std::string caller = std::to_string(job.caller_id);
+  const std::string prefix = "job:" + caller + ":", counter = "mj:next:" + caller, names = "mj:idempotency:" + caller;
+  Arguments arguments;
+  arguments.add(prefix).add(counter).add(names).add(job.idempotency_key).add(std::uint64_t{job.id}).add_list(fields);
+  MJ_TRY(reply, run(job.context_id, scripts::create_record, arguments));
+  MJ_TRY(stored, accepted(reply.at(0).text(), std::string(reply.at(1).text()), reply.at(2).fields(), job));
+  MJ_CHECK(await_replicas(job.context_id));
+  return std::move(stored);
+}
+
+Result<Job> RedisStore::start_job(Id context, const std::string& job_key) {
+  MJ_TRY(record, load(context, job_key));
+  const std::string type(field_of(record, "script_type"));
+  if (!is_script_type(type)) return fail(Code::invalid, job_key + ": its script_type names no queue");
+  MJ_TRY(reply, run(context, scripts::start_job, Arguments().add(job_key).add(queue_key(type))));
+  if (reply.at(0).text() == "missing")
+    return fail(Code::not_found, job_key + " does not exist in context " + std::to_string(context));
+  MJ_CHECK(await_replicas(context));
+  return decode<Job>(reply.at(1).fields()).record;
+}
+
+// Jobs by what happened last.
+
 namespace {
 
 constexpr std::uint32_t kMostLooks = 1000;  // in one step of the server
@@ -51,6 +119,327 @@ Result<JobsPage> RedisStore::jobs(Id context, const JobsWanted& wanted) {
   page.jobs = listed(reply.at(3));
   page.unseen = listed(reply.at(4));
   return page;
+}
+
+// What time brings, and what the journals and indexes say of jobs: arguments and answers of the scripts.
+
+namespace {
+
+constexpr std::size_t kPlacesAtOnce = 64;
+
+std::uint32_t small_number_of(const std::string& text) {
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(number_of(text), UINT32_MAX));
+}
+std::vector<std::uint64_t> numbers_of(const std::string& text) {
+  std::vector<std::uint64_t> out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(' ', at), text.size());
+    out.push_back(number_of(text.substr(at, end - at)));
+    at = end + 1;
+  }
+  return out;
+}
+
+// What the flow of a job looks after.
+bool is_gate(std::string_view condition) {
+  return condition.starts_with("approval:") || condition.starts_with("signal:") || condition.starts_with("flow:");
+}
+
+// One row a field of mj:claim:<job key>: its name there and where it goes.
+struct ClaimField {
+  std::string_view name;
+  void (*read)(ClaimView&, const std::string&);
+};
+constexpr ClaimField kClaimFields[] = {
+    {"state", [](ClaimView& c, const std::string& t) { c.state = t; }},
+    {"claim_id", [](ClaimView& c, const std::string& t) { c.claim_id = t; }},
+    {"token", [](ClaimView& c, const std::string& t) { c.token_hash = t; }},
+    {"queue", [](ClaimView& c, const std::string& t) { c.queue = t; }},
+    {"instance", [](ClaimView& c, const std::string& t) { c.instance = t; }},
+    {"reason", [](ClaimView& c, const std::string& t) { c.reason = t; }},
+    {"status", [](ClaimView& c, const std::string& t) { c.status = t; }},
+    {"detail", [](ClaimView& c, const std::string& t) { c.detail = t; }},
+    {"end", [](ClaimView& c, const std::string& t) { c.end_digest = t; }},
+    {"message", [](ClaimView& c, const std::string& t) { c.message = t; }},
+    {"flow", [](ClaimView& c, const std::string& t) { c.flow = t; }},
+    {"ckey", [](ClaimView& c, const std::string& t) { c.concurrency_key = t; }},
+    {"idem", [](ClaimView& c, const std::string& t) { c.idempotency_key = t; }},
+    {"epoch", [](ClaimView& c, const std::string& t) { c.epoch = number_of(t); }},
+    {"lease_ms", [](ClaimView& c, const std::string& t) { c.lease_ms = number_of(t); }},
+    {"until_ms", [](ClaimView& c, const std::string& t) { c.until_ms = number_of(t); }},
+    {"ended_ms", [](ClaimView& c, const std::string& t) { c.ended_ms = number_of(t); }},
+    {"waiting_since", [](ClaimView& c, const std::string& t) { c.waiting_since_ms = number_of(t); }},
+    {"attempt", [](ClaimView& c, const std::string& t) { c.attempt = small_number_of(t); }},
+    {"deliveries", [](ClaimView& c, const std::string& t) { c.deliveries = small_number_of(t); }},
+    {"runner", [](ClaimView& c, const std::string& t) { c.runner = small_number_of(t); }},
+    {"cancel", [](ClaimView& c, const std::string&) { c.cancel = true; }},
+    {"leftover", [](ClaimView& c, const std::string&) { c.leftover = true; }},
+    {"revs", [](ClaimView& c, const std::string& t) { c.revisions = numbers_of(t); }},
+};
+
+ClaimView claim_view(const Fields& fields) {
+  ClaimView claim;
+  claim.present = !fields.empty();
+  for (const auto& [name, value] : fields) {
+    for (const ClaimField& field : kClaimFields) {
+      if (field.name == name) field.read(claim, value);
+    }
+  }
+  return claim;
+}
+
+// The words of scripts/repair.lua, in the order of the enums.
+constexpr std::string_view kFixWords[] = {"delete_claim", "set_claim", "drop_claim", "set_record", "enter",
+                                          "leave",        "lease",     "enqueue",    "finish",     "restore"};
+constexpr std::string_view kPlaceWords[] = {"",        "jobs",  "leases",   "delayed", "prerequisites", "ended",
+                                            "overdue", "queue", "priority", "slots",   "held",          "waits"};
+
+JobPlaces job_places(const std::string& job_key, const Reply& reply) {
+  JobPlaces job;
+  job.job_key = job_key;
+  job.record_type = reply.at(0).text();
+  job.record = reply.at(1).fields();
+  job.claim_type = reply.at(2).text();
+  job.claim_fields = reply.at(3).fields();
+  job.claim = claim_view(job.claim_fields);
+  for (const auto& [name, value] : reply.at(4).fields()) {
+    if (name == "queue") job.claim.queue = value;
+    if (name == "now_ms") job.now_ms = number_of(value);
+    if (name == "lease_until_ms") job.lease_until_ms = number_of(value);
+    if (name == "due_ms") job.due_ms = number_of(value);
+    if (name == "check_ms") job.check_ms = number_of(value);
+    if (name == "in_ended") job.in_ended = true;
+    if (name == "in_jobs") job.in_jobs = true;
+    if (name == "missing") job.missing = true;
+    if (name == "in_priority") job.in_priority = true;
+    if (name == "takes_slot") job.takes_slot = true;
+    if (name == "held") job.held = true;
+    if (name == "held_by") job.held_by.push_back(value);
+    if (name == "slot") job.slots.push_back(value);
+    if (name == "limited") job.limited = true;
+    if (name == "slot_free") job.slot_free = true;
+    if (name == "wait_until_ms") job.wait_until_ms = number_of(value);
+    if (name == "updated_s") job.updated_s = number_of(value);
+    if (name == "seen") job.seen = value;
+    if (name == "in_queue") job.in_queue = small_number_of(value);
+    if (name == "log_ended") job.log_ended = true;
+  }
+  const Reply waits = reply.at(5);
+  for (std::size_t i = 0; i < waits.size(); ++i) job.waits_for.emplace_back(waits.at(i).text());
+  const Reply awaited = reply.at(6);
+  for (std::size_t i = 0; i + 4 < awaited.size(); i += 5) {
+    const auto is = [&](std::size_t n) { return awaited.at(i + n).text() == "1"; };
+    job.dependencies.push_back({std::string(awaited.at(i).text()), is(1), is(2), is(3), is(4)});
+  }
+  return job;
+}
+
+}  // namespace
+
+Result<TickReply> RedisStore::tick(Id context, const TickRequest& request) {
+  Arguments arguments;
+  arguments.add(std::uint64_t{request.missing_wait_ms}).add(request.retention_ms).add(request.retention_count);
+  MJ_TRY(reply, run(context, scripts::tick, arguments.add(std::uint64_t{std::max(request.max, 1U)})));
+  TickReply out;
+  out.due = static_cast<std::uint32_t>(reply.at(0).number());
+  out.settled = static_cast<std::uint32_t>(reply.at(1).number());
+  out.missing = static_cast<std::uint32_t>(reply.at(2).number());
+  out.overdue = static_cast<std::uint32_t>(reply.at(3).number());
+  out.retired = static_cast<std::uint32_t>(reply.at(4).number());
+  out.more = reply.at(5).number() == 1;
+  out.next_due_ms = reply.at(6).number();
+  return out;
+}
+
+Result<std::vector<AwaitedPrerequisites>> RedisStore::prerequisites_due(Id context, std::uint32_t max,
+                                                                        std::uint32_t again_ms, Looker looker) {
+  Arguments arguments;
+  arguments.add(std::uint64_t{max}).add(std::uint64_t{again_ms});
+  MJ_TRY(reply, run(context, scripts::prerequisites_due,
+                    arguments.add(looker == Looker::coordinator ? "coordinator" : "agent")));
+  std::vector<AwaitedPrerequisites> out;
+  for (std::size_t i = 0; i < reply.size(); ++i) {
+    const Reply entry = reply.at(i);
+    // A list that cannot be read is one condition, which is then refused by whoever looks at it.
+    const std::string text(entry.at(1).text());
+    const Job job = decode<Job>({{"prerequisites", text}}).record;
+    const bool readable = !job.prerequisites.empty();
+    AwaitedPrerequisites awaited{std::string(entry.at(0).text()),
+                                 readable ? job.prerequisites : std::vector<std::string>{text}, entry.at(2).number()};
+    const bool of_flow = entry.at(3).text() == "1";
+    const Reply given = entry.at(4);
+    std::erase_if(awaited.conditions, [&](const std::string& condition) {
+      if (of_flow && is_gate(condition)) return true;  // its flow has looked after it
+      for (std::size_t n = 0; n < given.size(); ++n) {
+        if (condition == "approval:" + std::string(given.at(n).text())) return true;
+      }
+      return false;
+    });
+    awaited.left = looker == Looker::agent && entry.at(5).text() == "1";
+    out.push_back(std::move(awaited));
+  }
+  return out;
+}
+
+Result<void> RedisStore::prerequisites_settled(Id context, const std::string& job_key, const std::string& impossible) {
+  MJ_CHECK(run(context, scripts::prerequisites_settled, Arguments{job_key, impossible}));
+  return {};
+}
+
+Result<std::vector<Fact>> RedisStore::journal(Id context, const std::string& queue, std::uint64_t after_revision,
+                                              std::uint32_t max) {
+  const std::string key = "mj:journal:" + queue;
+  const std::string first = std::to_string(after_revision + 1) + "-0";
+  Arguments arguments{"XRANGE", key, first, "+", "COUNT"};
+  auto reply = command(context, arguments.add(std::uint64_t{std::max(max, 1U)}));
+  if (!reply) return fail(std::move(reply).error(), key);
+  std::vector<Fact> facts;
+  for (std::size_t i = 0; i < reply->size(); ++i) {
+    Fact fact;
+    const std::string id(reply->at(i).at(0).text());
+    fact.revision = number_of(id.substr(0, id.find('-')));
+    for (auto& [name, value] : reply->at(i).at(1).fields()) {
+      if (name == "f") {
+        fact.kind = std::move(value);
+      } else if (name == "j") {
+        fact.job_key = std::move(value);
+      } else if (name == "at") {
+        fact.at_ms = number_of(value);
+      } else {
+        fact.more.emplace_back(std::move(name), std::move(value));
+      }
+    }
+    facts.push_back(std::move(fact));
+  }
+  return facts;
+}
+
+Result<std::vector<JobPlaces>> RedisStore::places(Id context, std::span<const std::string> job_keys, bool positions) {
+  std::vector<JobPlaces> out;
+  while (out.size() < job_keys.size()) {
+    const auto some = job_keys.subspan(out.size(), std::min(kPlacesAtOnce, job_keys.size() - out.size()));
+    Arguments arguments{positions ? "1" : "0"};
+    arguments.add(std::uint64_t{some.size()});
+    for (const std::string& key : some) arguments.add(key);
+    MJ_TRY(reply, run(context, scripts::places, arguments));
+    for (std::size_t i = 0; i < some.size(); ++i) out.push_back(job_places(some[i], reply.at(i)));
+  }
+  return out;
+}
+
+Result<bool> RedisStore::repair(Id context, const std::string& job_key, const Repair& repair) {
+  Arguments arguments{job_key, repair.seen, repair.queue};
+  arguments.add(repair.journal_head).add(std::uint64_t{repair.fixes.size()});
+  for (const JobFix& fix : repair.fixes) {
+    arguments.add(kFixWords[static_cast<std::size_t>(fix.kind)]).add(kPlaceWords[static_cast<std::size_t>(fix.place)]);
+    arguments.add(fix.of).add(fix.score).add_list(fix.words);
+  }
+  MJ_TRY(reply, run(context, scripts::repair, arguments));
+  return reply.number() == 1;
+}
+
+Result<bool> RedisStore::answer_prerequisite(Id context, const std::string& job_key, const PrerequisiteAnswer& answer) {
+  // It becomes a part of a field's name, and of what is looked for in the record.
+  if (!is_approval_name(answer.name)) return fail(Code::invalid, "name: is no name of an approval");
+  const std::string why = answer.comment.empty() ? "" : ": " + answer.comment;
+  const std::string told = "approval:" + answer.name + " was given by " + std::to_string(answer.actor) + why;
+  const std::string reason =
+      answer.approved ? "" : "approval:" + answer.name + " was rejected by " + std::to_string(answer.actor) + why;
+  MJ_TRY(reply, run(context, scripts::prerequisite_answer, Arguments{job_key, answer.name, told, reason}));
+  const std::string word(reply.text());
+  if (word == "ok") return true;
+  if (word == "again" || (word == "met" && answer.approved)) return false;
+  if (word == "missing") return fail(Code::not_found, job_key + " does not exist");
+  if (word == "over") return fail(Code::conflict, job_key + " has ended");
+  if (word == "met") return fail(Code::conflict, job_key + " waits no longer: its prerequisites were met");
+  if (word == "early")
+    return fail(Code::conflict,
+                job_key + " waits in its queue, and no agent has looked at it yet: once one has, answer");
+  if (word == "unasked")
+    return fail(Code::not_found, job_key + " does not wait for approval:" + answer.name + "; `mycojobs job explain " +
+                                     job_key.substr(4) + "` names what it waits for");
+  return fail(Code::conflict, job_key + " is a job of flow " + word + ": `mycojobs flow approve " + word + " " +
+                                  answer.name + "`, or `mycojobs flow reject " + word + " " + answer.name + "`");
+}
+
+Result<bool> answer_prerequisite(Store& store, Id context, const std::string& job_key,
+                                 const PrerequisiteAnswer& answer) {
+  auto* redis = dynamic_cast<RedisStore*>(&store);
+  if (redis == nullptr) return fail(Code::unsupported, "this store takes no answers");
+  return redis->answer_prerequisite(context, job_key, answer);
+}
+
+// Notices of ends: the arguments and answers of the scripts.
+
+namespace {
+
+// The parts of an entry, at the blanks.
+std::vector<std::string_view> parts_of(std::string_view text, char at) {
+  std::vector<std::string_view> parts;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(at), text.size());
+    parts.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return parts;
+}
+
+// Nothing: another client has written it.
+std::optional<Notice> read_entry(std::string_view entry) {
+  const auto parts = parts_of(entry, ' ');
+  std::uint64_t tries = 0;
+  Notice notice;
+  notice.entry = entry;
+  if (parts.size() < 4 || parts.size() > 5) return std::nullopt;
+  notice.of = parts[0];
+  const bool known = is_job_key(notice.of) || is_flow_key(notice.of);
+  if (!known || !parse_u64(parts[1], notice.ended_us) || !parse_u64(parts[3], tries) || tries > UINT16_MAX)
+    return std::nullopt;
+  notice.finished = parts[2] == word(JobStatus::finished);
+  notice.tries = static_cast<std::uint32_t>(tries);
+  if (parts.size() == 5) {
+    for (const auto each : parts_of(parts[4], ',')) notice.told.emplace_back(each);
+  }
+  return notice;
+}
+
+std::string entry_of(const Notice& notice, const NoticeAfter::Again& again) {
+  const auto& told = again.told;
+  std::string entry = notice.of + " " + std::to_string(notice.ended_us) + " " +
+                      (notice.finished ? "finished " : "error ") +
+                      std::to_string(notice.tries + (again.counts ? 1 : 0));
+  for (std::size_t i = 0; i < told.size(); ++i) entry += (i == 0 ? " " : ",") + told[i];
+  return entry;
+}
+
+}  // namespace
+
+Result<DueNotices> RedisStore::notices_due(Id context, std::uint32_t max, std::uint32_t hold_ms) {
+  Arguments arguments;
+  MJ_TRY(reply, run(context, scripts::notices_due, arguments.add(std::uint64_t{max}).add(std::uint64_t{hold_ms})));
+  DueNotices due;
+  due.next_ms = reply.at(1).number();
+  const Reply entries = reply.at(0);
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const std::string_view entry = entries.at(i).text();
+    if (auto notice = read_entry(entry)) {
+      due.notices.push_back(std::move(*notice));
+    } else {
+      Notice strange;
+      strange.entry = entry;
+      MJ_CHECK(settle_notice(context, strange,
+                             {std::nullopt, "mj:notices: " + shown(entry) + " is no notice; it was dropped"}));
+    }
+  }
+  return due;
+}
+
+Result<void> RedisStore::settle_notice(Id context, const Notice& notice, const NoticeAfter& after) {
+  Arguments arguments;
+  arguments.add(notice.entry).add(after.again ? entry_of(notice, *after.again) : std::string());
+  arguments.add(after.again ? after.again->after_ms : 0).add(after.given_up).add(notice.of);
+  MJ_CHECK(run(context, scripts::settle_notice, arguments));
+  return {};
 }
 
 }  // namespace mycojobs

@@ -7,8 +7,8 @@
 #include <unordered_set>
 
 #include "base/ids.h"
+#include "domain/object_index.h"
 #include "domain/utf8.h"
-#include "domain/words.h"
 
 namespace mycojobs {
 

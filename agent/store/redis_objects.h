@@ -1,4 +1,4 @@
-// The object store on Redis, or on the imitation of it: scripts/object_*.lua, one atomic step a call; what an object's
+// The object store on Redis, or on the imitation of it: scripts/objects.lua, one atomic step a call; what an object's
 // indexes hold is worked out here (domain/object_index.h), by the fields that its kind declares, whose revision the
 // step checks.
 #pragma once
@@ -46,7 +46,7 @@ class RedisObjects final : public ObjectStore, private ContextLinks {
     bool indexing = false;
     std::string indexed;  // the last object that was, if indexing
   };
-  struct PageOf {  // arguments of scripts/object_page.lua
+  struct PageOf {  // arguments of the script object_page
     std::string field, key, low, high;
   };
 

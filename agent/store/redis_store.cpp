@@ -12,6 +12,7 @@
 #include "store/redis_flows.h"
 #include "store/redis_objects.h"
 #include "store/redis_waiter.h"
+#include "store/store_format.h"
 
 namespace mycojobs {
 namespace {
@@ -53,8 +54,10 @@ void seal_append_only_file(RedisConnection& link) {
     log(LogLevel::debug, "store", "BGREWRITEAOF: {}", begun.error().message);
 }
 
-// After a start of the server each live claim gets a whole lease, and what the start has lost is told.
+// A store of a newer format is refused before anything is written. After a start of the server each live claim gets a
+// whole lease, and what the start has lost is told.
 Result<void> meet_server(Id context, SeenHeads& seen, RedisConnection& link) {
+  MJ_CHECK(agree_on_format(context, link));
   MJ_TRY(met, link.run(scripts::grant, Arguments{link.server_run_id()}));
   if (met.at(0).number() > 0) {
     log(LogLevel::warn, "store", "context {}: Redis was started anew; {} got a new lease", context,
@@ -153,17 +156,6 @@ std::string SeenHeads::lost(Id context, const std::string& server_run_id, const 
   return lost;
 }
 
-Result<Job> RedisStore::submit(const Job& job) {
-  MJ_TRY(fields, new_job_fields(job));
-  const std::string queue = queue_key(job.script_type);
-  Arguments arguments;
-  arguments.add(std::uint64_t{job.caller_id}).add(std::uint64_t{job.id}).add(queue).add_list(fields);
-  MJ_TRY(reply, run(job.context_id, scripts::submit, arguments));
-  MJ_TRY(stored, accepted(reply.at(0).text(), std::string(reply.at(1).text()), reply.at(2).fields(), job));
-  MJ_CHECK(await_replicas(job.context_id));
-  return std::move(stored);
-}
-
 Result<void> RedisStore::await_replicas(Id context) {
   if (wait_replicas_ == 0) return {};
   constexpr std::uint32_t kWaitMs = 2000;
@@ -175,13 +167,6 @@ Result<void> RedisStore::await_replicas(Id context) {
   return fail(Code::unavailable, "redis: " + std::to_string(reached.number()) +
                                      " replicas have it, redis_wait_replicas wants " + std::to_string(wait_replicas_) +
                                      ": look at the replicas, and repeat");
-}
-
-Result<void> RedisStore::cancel(Id context, const std::string& job_key) {
-  MJ_TRY(reply, run(context, scripts::cancel, Arguments{job_key}));
-  if (reply.text() == "missing")
-    return fail(Code::not_found, job_key + " does not exist in context " + std::to_string(context));
-  return {};
 }
 
 Result<Fields> RedisStore::load(Id context, const std::string& key) { return load_fields(context, key, {}); }

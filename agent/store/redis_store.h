@@ -12,8 +12,7 @@
 #include <vector>
 
 #include "mycojobs/store.h"
-#include "store/context_links.h"
-#include "store/prerequisite_answer.h"
+#include "store/link.h"
 #include "store/redis_connection.h"
 
 namespace mycojobs {
@@ -50,6 +49,14 @@ struct RedisStoreConfig {
 Result<RedisConnection::Options> connection_options(const RedisStoreConfig&, Id context);
 
 OpenLink link_opener(const RedisStoreConfig&);
+
+// What people say to a job, outside of a flow, that waits for approval:NAME.
+struct PrerequisiteAnswer {
+  std::string name;  // of the approval: 1 to 64 letters, digits, '.', '_' and '-'
+  bool approved = true;
+  Id actor = 0;
+  std::string comment;  // the job's log repeats it, or its error
+};
 
 class RedisStore final : public Store, private ContextLinks {
  public:
@@ -127,6 +134,12 @@ class RedisStore final : public Store, private ContextLinks {
   std::uint32_t wait_replicas_ = 0;
   std::map<Id, std::vector<std::string>> unanswered_;  // ids of claims that may have been made and were not answered
 };
+
+// The job goes on once all that it waits for is met, or ends as error, detail prerequisite. false: it had been approved
+// before. Who may say so, and how much, is the caller's to check (service/jobs.h). Errors: invalid (name), not_found
+// (no such job, or it waits for no such approval), conflict (it has ended, or is a flow's: the message says what to
+// type).
+Result<bool> answer_prerequisite(Store&, Id context, const std::string& job_key, const PrerequisiteAnswer&);
 
 // Does not connect yet.
 std::unique_ptr<StoreFactory> make_redis_stores(RedisStoreConfig);

@@ -8,7 +8,7 @@
 
 #include "base/errno_text.h"
 #include "base/log.h"
-#include "store/redis_errors.h"
+#include "store/redis_connection.h"
 
 namespace mycojobs {
 namespace {

@@ -1,5 +1,5 @@
-// The server-side scripts (scripts/*.lua, each behind its parts of scripts/lib), put into the program when it is
-// configured.
+// The server-side scripts (scripts/*.lua, a subject a file; each script behind its parts of scripts/lib), put into the
+// program when it is built.
 #pragma once
 
 #include <string_view>
@@ -11,14 +11,14 @@ struct Script {
 };
 
 namespace scripts {
-extern const Script cancel, claim, create_record, expire, expire_instance, flow_adopt, flow_await, flow_commit,
-    flow_create, flow_due, flow_jobs, flow_lead, flow_list, flow_places, flow_put, flow_put_jobs, flow_raise, flow_read,
-    flow_repair, flow_reserve, flow_retire, flow_schedule_put, flow_schedule_remove, flow_stop_leading, grant,
-    hold_runner, job_list, leases, load, notices_due, object_declare, object_ids, object_index, object_kinds,
-    object_page, object_reindex, object_release, object_search, object_write, places, prerequisite_answer,
-    prerequisites_due, prerequisites_settled, purge_queue, refuse_message, release_runner, renew, repair, report,
-    requeue, settle_dead_letter, settle_notice, start_job, submit, take_message, tick, topic_pending, topic_send,
-    unclaim;
+extern const Script agree_on_format, cancel, claim, create_record, expire, expire_instance, flow_adopt, flow_await,
+    flow_commit, flow_create, flow_due, flow_jobs, flow_lead, flow_list, flow_places, flow_put, flow_put_jobs,
+    flow_raise, flow_read, flow_repair, flow_reserve, flow_retire, flow_schedule_put, flow_schedule_remove,
+    flow_stop_leading, grant, hold_runner, job_list, leases, load, notices_due, object_declare, object_ids,
+    object_index, object_kinds, object_page, object_reindex, object_release, object_search, object_write, places,
+    prerequisite_answer, prerequisites_due, prerequisites_settled, purge_queue, refuse_message, release_runner, renew,
+    repair, report, requeue, settle_dead_letter, settle_notice, start_job, submit, take_message, tick, topic_pending,
+    topic_send, unclaim;
 }  // namespace scripts
 
 }  // namespace mycojobs

@@ -1,10 +1,69 @@
 #include "transport/http_client.h"
 
 #include <curl/curl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
-#include "transport/ip_of.h"
+#include <cstring>
+#include <memory>
+#include <optional>
+
+#include "domain/host.h"
 
 namespace mycojobs {
+namespace {
+
+// An address of the socket interface as a plain one.
+
+// to: a sockaddr with as many bytes as its family has. Nothing: of a family that is not IP.
+inline std::optional<IpAddress> ip_of(int family, const void* to) {
+  IpAddress out;
+  if (family == AF_INET) {
+    sockaddr_in four{};
+    std::memcpy(&four, to, sizeof four);
+    std::memcpy(out.bytes.data(), &four.sin_addr, sizeof four.sin_addr);
+    return out;
+  }
+  if (family != AF_INET6) return std::nullopt;
+  sockaddr_in6 six{};
+  std::memcpy(&six, to, sizeof six);
+  out.v6 = true;
+  std::memcpy(out.bytes.data(), &six.sin6_addr, sizeof six.sin6_addr);
+  return out;
+}
+
+}  // namespace
+namespace {
+
+Result<void> check(const std::string& url, const IpAddress& address, const Networks& networks) {
+  if (networks.contains(address)) return {};
+  return fail(Code::denied, "address: " + url + " is at " + to_text(address) +
+                                ", which the coordinator may not call; its setting coordinator.networks allows " +
+                                networks.text());
+}
+
+}  // namespace
+
+Result<void> check_supervisor_address(const std::string& url, const Networks& networks) {
+  const bool plain = url.starts_with("http://");
+  if (!plain && !url.starts_with("https://")) return {};
+  const std::string rest = url.substr(plain ? 7 : 8);
+  auto place = parse_host_port(rest.substr(0, rest.find_first_of("/?#")), plain ? 80 : 443);
+  if (!place) return fail(place.error(), "address: " + url);
+  if (place->host.address) return check(url, *place->host.address, networks);
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  if (::getaddrinfo(place->host.name.c_str(), nullptr, &hints, &list) != 0) return {};
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> found(list, &::freeaddrinfo);
+  for (const addrinfo* each = list; each != nullptr; each = each->ai_next) {
+    const auto address = ip_of(each->ai_family, each->ai_addr);
+    if (address) MJ_CHECK(check(url, *address, networks));
+  }
+  return {};
+}
+
 namespace {
 
 constexpr long kConnectMs = 5000;

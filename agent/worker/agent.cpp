@@ -2,7 +2,6 @@
 
 #include "base/log.h"
 #include "base/version.h"
-#include "worker/reconcile.h"
 
 namespace mycojobs {
 
@@ -32,21 +31,24 @@ Result<std::unique_ptr<Agent>> Agent::start(Parts parts, WorkerSettings settings
   return agent;
 }
 
+Result<Store*> Agent::connect(StoreFactory& stores) {
+  MJ_TRY(store, stores.open());
+  return connections_.emplace_back(std::move(store)).get();
+}
+
 Result<void> Agent::open(Parts& parts) {  // NOLINT(*-function-size)
-  MJ_TRY(registration, parts.stores.open());
-  registration_ = std::move(registration);
+  MJ_TRY(registration, connect(parts.stores));
+  registration_ = registration;
   MJ_TRY(gone, register_runner(*registration_, settings_, self_));
   registered_ = true;
   reconcile(*registration_, settings_, self_, gone);
 
-  MJ_TRY(reporter_store, parts.stores.open());
-  MJ_TRY(lease_store, parts.stores.open());
-  MJ_TRY(housekeeping_store, parts.stores.open());
-  MJ_TRY(prerequisite_store, parts.stores.open());
-  Intake::Parts intake;
-  MJ_TRY(intake_store, parts.stores.open());
-  intake.store = std::move(intake_store);
-  intake.transport = parts.make_transport(*intake.store);
+  MJ_TRY(reporter_store, connect(parts.stores));
+  MJ_TRY(lease_store, connect(parts.stores));
+  MJ_TRY(housekeeping_store, connect(parts.stores));
+  MJ_TRY(prerequisite_store, connect(parts.stores));
+  MJ_TRY(intake_store, connect(parts.stores));
+  Intake::Parts intake{*intake_store, {}, parts.make_transport(*intake_store), {}};
   std::vector<std::pair<Id, std::string>> queues;
   for (const auto& executor : executors_) intake.executors.push_back(executor.get());
   for (Id context : settings_.contexts) {
@@ -58,7 +60,7 @@ Result<void> Agent::open(Parts& parts) {  // NOLINT(*-function-size)
   // From here on nothing fails. The threads call one another only for claims, and the intake, which makes them, comes
   // last.
   reporter_ = std::make_unique<Reporter>(
-      std::move(reporter_store), clock_, health_, servers_,
+      *reporter_store, clock_, health_, servers_,
       Reporter::Callbacks{.settled =
                               [this](std::span<const RunNumber> runs) {
                                 leases_->remove(runs);
@@ -74,7 +76,7 @@ Result<void> Agent::open(Parts& parts) {  // NOLINT(*-function-size)
                          .ask = [this](BrokerCall call) { broker_->ask(std::move(call)); },
                          .forget = [this](RunNumber run) { broker_->forget(run); }});
   leases_ = std::make_unique<LeaseKeeper>(
-      std::move(lease_store), clock_, health_, servers_, settings_, self_,
+      *lease_store, clock_, health_, servers_, settings_, self_,
       LeaseKeeper::Callbacks{.renewed =
                                  [this](RunNumber run, std::uint64_t fence) {
                                    if (settings_.kill_on_lease_lost) run_loop_->fence(run, fence);
@@ -87,9 +89,8 @@ Result<void> Agent::open(Parts& parts) {  // NOLINT(*-function-size)
                                      log(LogLevel::error, "worker", "{}: draining", why);
                                  }});
   leases_->beat_now();  // reconciling may have taken a while
-  housekeeper_ = std::make_unique<Housekeeper>(std::move(housekeeping_store), clock_, health_, servers_, settings_);
-  prerequisites_ =
-      std::make_unique<PrerequisiteChecker>(std::move(prerequisite_store), clock_, health_, servers_, settings_);
+  housekeeper_ = std::make_unique<Housekeeper>(*housekeeping_store, clock_, health_, servers_, settings_);
+  prerequisites_ = std::make_unique<PrerequisiteChecker>(*prerequisite_store, clock_, health_, servers_, settings_);
   intake_ = std::make_unique<Intake>(
       std::move(intake), clock_, health_, servers_, settings_, self_.instance,
       Intake::Callbacks{.may_start = [this] { return run_loop_->ready() && !runner_lost_; },

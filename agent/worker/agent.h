@@ -59,6 +59,7 @@ class Agent {
  private:
   Agent(Parts&, WorkerSettings);
   Result<void> open(Parts&);
+  Result<Store*> connect(StoreFactory&);
   void sign_off();
 
   WorkerSettings settings_;
@@ -68,7 +69,8 @@ class Agent {
   std::vector<std::unique_ptr<Executor>> executors_;
   StoreHealth health_;
   StoreServers servers_;
-  std::unique_ptr<Store> registration_;
+  std::vector<std::unique_ptr<Store>> connections_;  // one a thread, and ours: before the threads
+  Store* registration_ = nullptr;
   bool registered_ = false;  // in every context
   Pace pace_;                // before the threads that look at it
   std::unique_ptr<Reporter> reporter_;

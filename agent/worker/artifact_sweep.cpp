@@ -18,7 +18,6 @@
 #include "domain/codec.h"
 #include "worker/artifact_folder.h"
 #include "worker/artifacts.h"
-#include "worker/job_inputs.h"
 
 namespace mycojobs {
 namespace {

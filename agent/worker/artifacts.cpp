@@ -217,6 +217,24 @@ std::string object_path(const std::string& state_dir, Id context, const std::str
   return ArtifactFolder(state_dir, context).objects() + '/' + sha256;
 }
 
+std::vector<StoredArtifact> read_artifacts(const std::string& json, Id context, const std::string& state_dir) {
+  std::vector<StoredArtifact> out;
+  const auto values = parse_json(json.empty() ? "{}" : json);
+  if (!values || !values->is_object()) return out;
+  for (const auto& [name, about] : values->items()) {
+    const bool known = about.is_object() && about.contains("sha256") && about["sha256"].is_string() &&
+                       about.contains("bytes") && about["bytes"].is_number_unsigned();
+    if (!known) continue;
+    const auto sha256 = about["sha256"].get<std::string>();
+    const bool is_hash = sha256.size() == 64 && sha256.find_first_not_of("0123456789abcdef") == std::string::npos;
+    const auto executable = about.find("executable");
+    if (is_hash && is_artifact_name(name))
+      out.push_back({name, sha256, about["bytes"].get<std::uint64_t>(), object_path(state_dir, context, sha256),
+                     executable != about.end() && *executable == true});
+  }
+  return out;
+}
+
 Result<std::vector<std::string>> artifact_store_names(RecordStore& store, Id context) {
   for (int tries = 0; tries < 2; ++tries) {
     auto fields = store.load(context, kArtifactsKey);

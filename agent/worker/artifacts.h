@@ -34,6 +34,9 @@ inline constexpr const char* kArtifactsKey = "mj:artifacts";  // hash, in the st
 bool is_artifact_name(std::string_view name);
 std::string object_path(const std::string& state_dir, Id context, const std::string& sha256);
 
+// Name -> artifact, of a record's field. Unreadable or empty text has none. Paths are filled in.
+std::vector<StoredArtifact> read_artifacts(const std::string& json, Id context, const std::string& state_dir);
+
 // The name of this store among those that keep artifacts on a host: made up by whoever comes first, and kept in the
 // store. Error: as of Store::load.
 Result<std::string> artifact_store_name(RecordStore&, Id context);

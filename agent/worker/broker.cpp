@@ -120,7 +120,7 @@ class Broker::Lane {
     auto store = stores_.open();
     auto objects = stores_.open_objects();
     if (store && objects) {
-      store_ = std::move(*store);
+      records_ = std::move(*store);
       objects_ = std::move(*objects);
       return true;
     }
@@ -136,7 +136,7 @@ class Broker::Lane {
 
   void step(RunNumber number, Run& run) {
     ObjectTask& task = run.tasks.front();
-    const auto state = task.step(*store_, *objects_, run.who);
+    const auto state = task.step(*records_, *objects_, run.who);
     run.wrote = run.wrote || task.may_write();
     switch (state) {
       case ObjectTask::State::done:
@@ -206,7 +206,7 @@ class Broker::Lane {
   std::size_t calls_ = 0, bytes_ = 0;            // of all runs
 
   // Of the thread alone.
-  std::unique_ptr<Store> store_;
+  std::unique_ptr<RecordStore> records_;  // for rights
   std::unique_ptr<ObjectStore> objects_;
   std::map<RunNumber, Run> runs_;
 

@@ -18,9 +18,9 @@ std::uint64_t sweep_every_ms(const WorkerSettings& settings) {
 
 }  // namespace
 
-Housekeeper::Housekeeper(std::unique_ptr<Store> store, const Clock& clock, StoreHealth& health, StoreServers& servers,
+Housekeeper::Housekeeper(HouseStore store, const Clock& clock, StoreHealth& health, StoreServers& servers,
                          WorkerSettings settings)
-    : store_(std::move(store)),
+    : store_(store),
       health_(health),
       clock_(clock),
       settings_(std::move(settings)),
@@ -50,8 +50,8 @@ void Housekeeper::loop() {
 }
 
 Result<std::uint64_t> Housekeeper::look_after(Id context) {
-  MJ_TRY(jobs, housekeeping_.look_after(*store_, context));
-  auto artifacts = sweep_.look_after(*store_, context);
+  MJ_TRY(jobs, housekeeping_.look_after(store_, context));
+  auto artifacts = sweep_.look_after(store_, context);
   if (!artifacts && artifacts.error().code == Code::unavailable) return artifacts;
   // Jobs are looked after, whatever becomes of their files.
   if (!artifacts) log(LogLevel::error, "worker", "context {}: artifacts stay: {}", context, artifacts.error().message);

@@ -9,7 +9,6 @@
 #include "base/mailbox.h"
 #include "base/pulse.h"
 #include "worker/artifact_sweep.h"
-#include "worker/context_pauses.h"
 #include "worker/housekeeping.h"
 #include "worker/store_health.h"
 
@@ -17,7 +16,7 @@ namespace mycojobs {
 
 class Housekeeper {
  public:
-  Housekeeper(std::unique_ptr<Store>, const Clock&, StoreHealth&, StoreServers&, WorkerSettings);
+  Housekeeper(HouseStore, const Clock&, StoreHealth&, StoreServers&, WorkerSettings);
   ~Housekeeper() { stop(); }
   void stop();
   // Any thread: something may be due sooner than was known.
@@ -29,7 +28,7 @@ class Housekeeper {
   std::uint64_t round();  // how long until the next one, ms
   Result<std::uint64_t> look_after(Id context);
 
-  std::unique_ptr<Store> store_;
+  HouseStore store_;
   StoreHealth& health_;
   const Clock& clock_;
   WorkerSettings settings_;

@@ -13,6 +13,7 @@ constexpr std::uint64_t kLeastMs = 100, kMostMs = 400;
 constexpr std::uint64_t kTickMs = 200;     // between looks at what time brings, if nothing is known to be due sooner
 constexpr std::uint64_t kHurryMs = 20;     // between two looks at what time brings, whoever is in a hurry
 constexpr std::uint64_t kPartPauseMs = 5;  // between two parts of it: the store is everybody's
+constexpr std::uint32_t kWaitForRecordMs = 2000;  // of an entry of a queue or topic
 
 }  // namespace
 
@@ -20,19 +21,21 @@ Housekeeping::Housekeeping(const Clock& clock, const WorkerSettings& settings)
     : clock_(clock),
       lease_ms_(settings.lease_ms),
       every_ms_(std::clamp<std::uint64_t>(settings.lease_ms / 10, kLeastMs, kMostMs)) {
-  request_.missing_wait_ms = kMissingMs;
+  request_.missing_wait_ms = kWaitForRecordMs;
   request_.retention_ms = settings.retention_ms;
   request_.retention_count = settings.retention_count;
 }
 
-Result<std::uint64_t> Housekeeping::look_after(Store& store, Id context) {
+Result<std::uint64_t> Housekeeping::look_after(const HouseStore& store, Id context) {
   Turns& turns = turns_[context];
   Result<void> done;
-  for (const auto step : {&Housekeeping::tick, &Housekeeping::expire_leases, &Housekeeping::mark_lost_runners}) {
-    auto one = (this->*step)(store, context, turns);
+  const auto away = [&done] { return !done && done.error().code == Code::unavailable; };
+  const auto take = [&done](Result<void> one) {
     if (!one && done) done = std::move(one);
-    if (!done && done.error().code == Code::unavailable) break;
-  }
+  };
+  take(tick(store, context, turns));
+  if (!away()) take(expire_leases(store, context, turns));
+  if (!away()) take(mark_lost_runners(store, context, turns));
   if (!done) return tl::unexpected<Error>(std::move(done).error());
   const std::uint64_t now = clock_.boot_ms();
   const std::uint64_t next = std::min({turns.next_tick, turns.next_leases, turns.next_runners});
@@ -48,7 +51,7 @@ void Housekeeping::blind(Id context) {
   std::erase_if(silent_, [context](const auto& entry) { return entry.first.first == context; });
 }
 
-Result<void> Housekeeping::tick(Store& store, Id context, Turns& turns) {
+Result<void> Housekeeping::tick(LeaseStore& store, Id context, Turns& turns) {
   const std::uint64_t now = clock_.boot_ms();
   if (now < turns.next_tick) return {};
   turns.ticked = now;
@@ -65,7 +68,7 @@ Result<void> Housekeeping::tick(Store& store, Id context, Turns& turns) {
   return {};
 }
 
-Result<void> Housekeeping::expire_leases(Store& store, Id context, Turns& turns) {
+Result<void> Housekeeping::expire_leases(LeaseStore& store, Id context, Turns& turns) {
   const std::uint64_t now = clock_.boot_ms();
   if (now < turns.next_leases) return {};
   turns.next_leases = now + every_ms_;
@@ -96,11 +99,11 @@ Result<void> Housekeeping::expire_leases(Store& store, Id context, Turns& turns)
   return done;
 }
 
-Result<void> Housekeeping::mark_lost_runners(Store& store, Id context, Turns& turns) {
+Result<void> Housekeeping::mark_lost_runners(const RolesOf<RunnerStore, RecordStore>& store, Id context, Turns& turns) {
   const std::uint64_t now = clock_.boot_ms();
   if (now < turns.next_runners) return {};
   turns.next_runners = now + std::max<std::uint64_t>(lease_ms_, 1000);  // it reads the record of every runner
-  MJ_TRY(runners, store.runners(context));
+  MJ_TRY(runners, store.as<RunnerStore>().runners(context));
   decltype(silent_) still;
   for (const RunnerInfo& info : runners) {
     if (info.held_ms > 0 || info.hold.instance.empty() || info.runner.detail == kRunnerLost) continue;

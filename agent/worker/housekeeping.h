@@ -11,10 +11,13 @@
 #include <utility>
 
 #include "mycojobs/clock.h"
-#include "mycojobs/store.h"
+#include "mycojobs/store_roles.h"
 #include "worker/types.h"
 
 namespace mycojobs {
+
+// What it does to a store.
+using HouseStore = RolesOf<LeaseStore, RunnerStore, RecordStore>;
 
 class Housekeeping {
  public:
@@ -22,7 +25,7 @@ class Housekeeping {
 
   // Does what is due of the context, a bounded part of it. Answers how long until there is something to do again, in
   // ms: cheap to call sooner. Error: what was not done; the rest was, unless the store is away.
-  Result<std::uint64_t> look_after(Store&, Id context);
+  Result<std::uint64_t> look_after(const HouseStore&, Id context);
   // Something may be due sooner than it was: look again, though not at once after the last time.
   void hurry();
   // The store was away: nothing that was seen before counts.
@@ -40,9 +43,9 @@ class Housekeeping {
     std::string instance;
     std::uint64_t since_boot_ms = 0;
   };
-  Result<void> tick(Store&, Id context, Turns&);
-  Result<void> expire_leases(Store&, Id context, Turns&);
-  Result<void> mark_lost_runners(Store&, Id context, Turns&);
+  Result<void> tick(LeaseStore&, Id context, Turns&);
+  Result<void> expire_leases(LeaseStore&, Id context, Turns&);
+  Result<void> mark_lost_runners(const RolesOf<RunnerStore, RecordStore>&, Id context, Turns&);
 
   const Clock& clock_;
   TickRequest request_;

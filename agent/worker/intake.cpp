@@ -6,8 +6,6 @@
 
 #include "base/log.h"
 #include "domain/codec.h"
-#include "worker/job_inputs.h"
-#include "worker/stages.h"
 
 namespace mycojobs {
 namespace {
@@ -15,18 +13,7 @@ namespace {
 constexpr std::uint32_t kWaitMs = 500;       // between looks at what nobody owns
 constexpr std::uint32_t kTopicPauseMs = 20;  // between looks at the topic while hints come
 constexpr std::size_t kHintsAtOnce = 32, kMostHints = 1000;
-constexpr std::uint64_t kLongestMs =
-    10ULL * 365 * 24 * 3600 * 1000;      // of a run: what a clock can hold, and more than any
 constexpr std::uint32_t kMaxBatch = 16;  // small: several agents share a queue evenly
-
-// A field that no run needs may hold what it likes: another client wrote it, and the end will overwrite it.
-bool is_needed(std::string_view field) {
-  static constexpr std::string_view kNeeded[] = {"id",      "caller_id", "context_id", "script",        "script_type",
-                                                 "timeout", "retries",   "env_vars",   "prerequisites", "dependends",
-                                                 "name",    "flow_id",   "inputs"};
-  const std::string_view name = field.substr(0, field.find_first_of(".["));
-  return std::find(std::begin(kNeeded), std::end(kNeeded), name) != std::end(kNeeded);
-}
 
 JobEnd never_runs(const Error& error) {
   JobEnd end;
@@ -37,10 +24,6 @@ JobEnd never_runs(const Error& error) {
                                                  : "dead_letter";
   end.error = error.message;
   return end;
-}
-
-bool is_of_policy(const FieldProblem& problem) {
-  return problem.field == "policy" || problem.field.starts_with("policy.");
 }
 
 }  // namespace
@@ -66,13 +49,10 @@ Intake::Intake(Parts parts, const Clock& clock, StoreHealth& health, StoreServer
       settings_(settings),
       instance_(instance),
       callbacks_(std::move(callbacks)),
-      secrets_(settings.secrets, clock),
+      preparation_(settings_, parts_.executors, clock),
       topic_(settings.runner),
       pauses_(clock, servers) {
   queues_ = queues_of(settings_, parts_.executors);
-  for (const Executor* executor : parts_.executors) {
-    for (const std::string& type : executor->script_types()) by_type_.emplace(type, executor);
-  }
 }
 
 void Intake::begin() {
@@ -144,7 +124,7 @@ void Intake::look_at_topic(std::vector<std::string> hints) {
   if (draining_ || clock_.boot_ms() < topic_looked_boot_ms_ + pause) return;
   const std::vector<std::string> some(
       hints_.begin(), hints_.begin() + static_cast<std::ptrdiff_t>(std::min(hints_.size(), kHintsAtOnce)));
-  const bool done = topic_.take(*parts_.store, *parts_.transport, settings_.contexts, some);
+  const bool done = topic_.take(parts_.store, *parts_.transport, settings_.contexts, some);
   if (done) hints_.erase(hints_.begin(), hints_.begin() + static_cast<std::ptrdiff_t>(some.size()));
   topic_looked_boot_ms_ = clock_.boot_ms();
 }
@@ -206,7 +186,7 @@ Result<ClaimReply> Intake::claim(Id context, std::uint32_t max_jobs) {
   request.max_script_bytes = settings_.max_script_bytes;
   request.max_deliveries = settings_.max_deliveries;
   request.lease_ms = settings_.lease_ms;
-  return parts_.store->claim(request);
+  return parts_.store.as<ClaimStore>().claim(request);
 }
 
 // An entry would wake us at once, for ever. So the context's queues are not waited on until it is tried again.
@@ -238,7 +218,7 @@ void Intake::accept(Claimed& claimed, std::uint64_t fence_boot_ms) {
   const RunNumber run = next_run_++;
   callbacks_.claimed(run, claimed.ref);
   const Id context = claimed.ref.context;
-  auto start = prepare(claimed, fence_boot_ms, run);
+  auto start = preparation_.prepare(parts_.store, claimed, fence_boot_ms, run);
   if (start) {
     if (!rests_.empty()) rests_.erase({context, claimed.queue});
     callbacks_.start(std::move(*start));
@@ -257,85 +237,6 @@ void Intake::accept(Claimed& claimed, std::uint64_t fence_boot_ms) {
     }
     callbacks_.report(Outgoing{run, EndReport{claimed.ref, std::move(end), again}, true});
   }
-}
-
-// Null: nowhere to keep them. The job runs all the same.
-std::unique_ptr<RunArtifacts> Intake::artifacts_of(const ClaimRef& claim) {
-  if (settings_.state_dir.empty()) return nullptr;
-  std::string& store_name = store_names_[claim.context];
-  if (store_name.empty()) {
-    auto found = artifact_store_name(*parts_.store, claim.context);
-    if (!found) {
-      log(LogLevel::error, "worker", "{}: its artifacts will not be kept: {}", claim.job_key, found.error().message);
-      return nullptr;
-    }
-    store_name = std::move(*found);
-  }
-  return make_run_artifacts(settings_.state_dir, claim.context, store_name, claim.job_key,
-                            settings_.max_artifact_bytes);
-}
-
-Result<Start> Intake::prepare(Claimed& claimed, std::uint64_t fence_boot_ms, RunNumber run) {  // NOLINT(*-size)
-  auto decoded = decode<Job>(claimed.record);
-  Job& job = decoded.record;
-  std::vector<FieldProblem> problems = std::move(decoded.problems);
-  std::erase_if(problems, [](const FieldProblem& problem) { return !is_needed(problem.field); });
-  for (FieldProblem& problem : validate(job)) problems.push_back(std::move(problem));
-  if (!problems.empty()) {
-    const bool only_policy = std::all_of(problems.begin(), problems.end(), is_of_policy);
-    return fail(only_policy ? Code::denied : Code::invalid, join(problems));
-  }
-  if (redis_key(job) != claimed.ref.job_key) {
-    return fail(Code::invalid, "id: the record says " + redis_key(job) + ", its key is " + claimed.ref.job_key);
-  }
-  if (job.context_id != claimed.ref.context) {
-    return fail(Code::invalid, "context_id: the record says " + std::to_string(job.context_id) +
-                                   ", it lies in context " + std::to_string(claimed.ref.context));
-  }
-  const auto executor = by_type_.find(job.script_type);
-  if (executor == by_type_.end()) {
-    return fail(Code::invalid, "script_type: no executor of runner " + std::to_string(settings_.runner.id) +
-                                   " runs \"" + job.script_type + "\" (entry of " + claimed.queue + ")");
-  }
-  const Executor& runs_it = *executor->second;
-  const Ceiling ceiling = settings_.ceilings.of(claimed.ref.context);
-  const std::uint64_t seconds = job.timeout.value_or(static_cast<std::uint32_t>(settings_.default_timeout_s));
-  const std::uint64_t timeout_ms = std::min(seconds * 1000, kLongestMs);
-  MJ_TRY(staged,
-         stage_runs(runs_it, settings_.defaults, read_policy(job.policy, "policy").request, &ceiling, timeout_ms));
-  Start start;
-  start.run = run;
-  start.context = job.context_id;
-  start.caller = job.caller_id;
-  start.calls_objects = runs_it.calls_objects();
-  start.specs = std::move(staged.specs);
-  for (RunSpec& spec : start.specs) {
-    spec.context = claimed.ref.context;
-    if (settings_.kill_on_lease_lost) spec.fence_boot_ms = fence_boot_ms;
-  }
-  const std::uint64_t wall_ms = start.specs.back().limits.wall_ms;
-  // The policy ends it before: its end must not speak of the job's own timeout.
-  if (wall_ms < seconds * 1000) job.timeout.reset();
-  start.deadline_boot_ms = clock_.boot_ms() + timeout_ms;
-  start.output_bytes = staged.policy.output_bytes;
-  start.output_kill = staged.policy.output_kill;
-  start.attempt = claimed.attempt;
-  start.retries = job.retries;
-  JobFacts facts;
-  facts.job = std::move(job);
-  facts.deadline_unix_ms = clock_.unix_ms() + wall_ms;
-  facts.max_result_bytes = settings_.max_result_bytes;
-  facts.max_artifact_bytes = settings_.max_artifact_bytes;
-  facts.granted = std::move(staged.policy);
-  MJ_TRY(secrets, secrets_.values(claimed.ref.context, facts.granted.secrets));
-  if (!secrets.empty()) start.redactor = secrets_.redactor_of_values(claimed.ref.context);
-  facts.secrets = std::move(secrets);
-  MJ_CHECK(gather_inputs(*parts_.store, settings_.state_dir, facts));
-  start.artifacts = artifacts_of(claimed.ref);
-  MJ_TRY(conversation, runs_it.begin(facts, start.artifacts.get()));
-  start.conversation = std::move(conversation);
-  start.claim = std::move(claimed.ref);
-  return start;
 }
 
 }  // namespace mycojobs

@@ -1,5 +1,5 @@
-// The thread that takes jobs: waits for work, claims as many as there are free slots, checks them, hands them to the
-// run loop. It also takes the messages on the runner's topic.
+// The thread that takes jobs: waits for work, claims as many as there are free slots, has them prepared
+// (job_preparation.h), hands them to the run loop. It also takes the messages on the runner's topic.
 #pragma once
 
 #include <atomic>
@@ -15,8 +15,7 @@
 #include "base/pulse.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/transport.h"
-#include "worker/context_pauses.h"
-#include "worker/secrets.h"
+#include "worker/job_preparation.h"
 #include "worker/store_health.h"
 #include "worker/topic_intake.h"
 #include "worker/types.h"
@@ -29,7 +28,7 @@ std::vector<std::string> queues_of(const WorkerSettings&, const std::vector<cons
 class Intake {
  public:
   struct Parts {
-    std::unique_ptr<Store> store;
+    RolesOf<ClaimStore, RecordStore, MessageStore> store;
     std::unique_ptr<Waiter> waiter;
     std::unique_ptr<Transport> transport;  // the runner's topic
     std::vector<const Executor*> executors;
@@ -70,8 +69,6 @@ class Intake {
   void rest(Id context, const std::string& queue);
   std::vector<std::string> resting(Id context) const;
   void accept(Claimed&, std::uint64_t fence_boot_ms);
-  Result<Start> prepare(Claimed&, std::uint64_t fence_boot_ms, RunNumber);
-  std::unique_ptr<RunArtifacts> artifacts_of(const ClaimRef&);
 
   Parts parts_;
   const Clock& clock_;
@@ -79,9 +76,8 @@ class Intake {
   WorkerSettings settings_;
   std::string instance_;
   Callbacks callbacks_;
-  std::map<std::string, const Executor*> by_type_;
   std::vector<std::string> queues_;  // of each context
-  Secrets secrets_;
+  JobPreparation preparation_;
   TopicIntake topic_;
   std::vector<std::string> hints_;          // that are not looked at yet
   std::uint64_t topic_looked_boot_ms_ = 0;  // when the topic was looked at last; 0: look now
@@ -91,7 +87,6 @@ class Intake {
     std::uint64_t until_boot_ms = 0;
   };
   std::map<std::pair<Id, std::string>, Rest> rests_;  // of queues whose jobs cannot be begun now
-  std::map<Id, std::string> store_names_;             // of artifacts, by context
   std::size_t turn_ = 0;                              // which context and queue is asked first: none starves another
   RunNumber next_run_ = 1;
   std::mt19937_64 chance_{std::random_device{}()};  // of the pauses before retries

@@ -6,9 +6,9 @@
 
 namespace mycojobs {
 
-LeaseKeeper::LeaseKeeper(std::unique_ptr<Store> store, const Clock& clock, StoreHealth& health, StoreServers& servers,
-                         WorkerSettings settings, RunnerHold hold, Callbacks callbacks)
-    : store_(std::move(store)),
+LeaseKeeper::LeaseKeeper(RolesOf<ClaimStore, RunnerStore> store, const Clock& clock, StoreHealth& health,
+                         StoreServers& servers, WorkerSettings settings, RunnerHold hold, Callbacks callbacks)
+    : store_(store),
       clock_(clock),
       health_(health),
       settings_(std::move(settings)),
@@ -67,7 +67,7 @@ bool LeaseKeeper::hold_runner(Id context) {
   Runner runner = settings_.runner;
   runner.seen_ms = clock_.unix_ms();
   RunnerHold held_by;
-  auto held = store_->hold_runner(context, runner, hold_, settings_.lease_ms, "", held_by);
+  auto held = store_.as<RunnerStore>().hold_runner(context, runner, hold_, settings_.lease_ms, "", held_by);
   if (held) return health_.worked(context), true;
   if (held.error().code == Code::conflict) {
     callbacks_.runner_lost(held.error().message);
@@ -89,7 +89,7 @@ bool LeaseKeeper::renew_context(Id context) {
   }
   if (runs.empty()) return true;
   const std::uint64_t sent = clock_.boot_ms();
-  auto answers = store_->renew(context, claims, settings_.lease_ms);
+  auto answers = store_.as<ClaimStore>().renew(context, claims, settings_.lease_ms);
   if (!answers) {
     health_.failed(context, "renewing leases", answers.error());
     return false;

@@ -12,7 +12,7 @@
 
 #include "base/mailbox.h"
 #include "mycojobs/clock.h"
-#include "worker/context_pauses.h"
+#include "mycojobs/store_roles.h"
 #include "worker/store_health.h"
 #include "worker/types.h"
 
@@ -26,7 +26,8 @@ class LeaseKeeper {
     std::function<void(RunNumber)> cancelled;             // somebody wants the job cancelled
     std::function<void(const std::string&)> runner_lost;  // another instance holds our id
   };
-  LeaseKeeper(std::unique_ptr<Store>, const Clock&, StoreHealth&, StoreServers&, WorkerSettings, RunnerHold, Callbacks);
+  LeaseKeeper(RolesOf<ClaimStore, RunnerStore>, const Clock&, StoreHealth&, StoreServers&, WorkerSettings, RunnerHold,
+              Callbacks);
   ~LeaseKeeper() { stop(); }
   void stop();
 
@@ -39,7 +40,7 @@ class LeaseKeeper {
   bool renew_context(Id context);  // false: the store is away
   bool hold_runner(Id context);    // false: the store is away
 
-  std::unique_ptr<Store> store_;
+  RolesOf<ClaimStore, RunnerStore> store_;
   const Clock& clock_;
   StoreHealth& health_;
   WorkerSettings settings_;

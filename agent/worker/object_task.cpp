@@ -32,7 +32,7 @@ ObjectTask::State ObjectTask::reply(std::string_view result_json) {
   return State::done;
 }
 
-Result<void> ObjectTask::check_rights(Store& store, ObjectStore& objects, const ObjectCaller& who) {
+Result<void> ObjectTask::check_rights(RecordStore& store, ObjectStore& objects, const ObjectCaller& who) {
   Action action = call_->writes() ? Action::administer : Action::read;
   if (call_->method == ObjectCall::Method::declare) {  // what is declared already, a reader may say as well
     MJ_TRY(known, objects.is_declared(who.context, call_->of, call_->index, call_->texts));
@@ -44,7 +44,7 @@ Result<void> ObjectTask::check_rights(Store& store, ObjectStore& objects, const 
   return {};
 }
 
-ObjectTask::State ObjectTask::step(Store& store, ObjectStore& objects, const ObjectCaller& who) {
+ObjectTask::State ObjectTask::step(RecordStore& store, ObjectStore& objects, const ObjectCaller& who) {
   if (!call_) return give_up(call_.error());
   if (!allowed_) {
     if (auto checked = check_rights(store, objects, who); !checked) return refuse(checked.error());

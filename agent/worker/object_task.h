@@ -29,7 +29,7 @@ class ObjectTask {
   // name: the write's own among those of the claim. json: as the script sent it.
   ObjectTask(std::string name, std::string_view json);
 
-  State step(Store&, ObjectStore&, const ObjectCaller&);
+  State step(RecordStore&, ObjectStore&, const ObjectCaller&);
   bool may_write() const { return may_write_; }  // it may have become the writer, or wait to be
   const std::string& answer() const { return answer_; }
   std::size_t bytes() const { return bytes_; }  // of the call
@@ -41,7 +41,7 @@ class ObjectTask {
   State write(ObjectStore&, const ObjectCaller&);
   State read_page(ObjectStore&, const ObjectCaller&);
   State index(ObjectStore&, const ObjectCaller&);
-  Result<void> check_rights(Store&, ObjectStore&, const ObjectCaller&);
+  Result<void> check_rights(RecordStore&, ObjectStore&, const ObjectCaller&);
   State refuse(const Error&);
   State reply(std::string_view result_json);
 

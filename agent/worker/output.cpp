@@ -1,11 +1,13 @@
 #include "worker/output.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace mycojobs {
 namespace {
 constexpr std::size_t kLongestPart = 8192;  // a line longer than this is stored in parts
 constexpr std::uint64_t kEntryCost = 64;    // an entry counts as this much at least: a byte at a time must not be cheap
+constexpr std::size_t kCutNote = 1000;      // a note of so many bytes may have lost its end on the way
 
 std::uint64_t cost(const Log& piece) {
   return piece.text.empty() ? 0 : std::max<std::uint64_t>(piece.text.size(), kEntryCost);
@@ -96,6 +98,57 @@ void OutputCapture::close(std::uint64_t now_ms) {
   dropped_ = 0;
   for (Log& piece : std::exchange(tail_, {})) emit(piece.stream, std::move(piece.text), piece.ts_ms);
   tail_cost_ = 0;
+}
+
+RunOutput::RunOutput(std::uint64_t kept_bytes, std::shared_ptr<const Redactor> redactor) : capture_(kept_bytes) {
+  if (redactor) clean_ = std::make_unique<Clean>(std::move(redactor));
+}
+
+std::string_view RunOutput::feed(LogStream stream, std::string_view bytes, std::uint64_t unix_ms) {
+  const std::string_view clean = clean_ ? clean_->of(stream).feed(bytes) : bytes;
+  capture_.feed(stream, clean, unix_ms);
+  return clean;
+}
+
+void RunOutput::note(std::string_view text, std::uint64_t unix_ms) {
+  if (!clean_) return capture_.note(text, unix_ms);
+  capture_.note(clean_->redactor->redact(text, text.size() >= kCutNote), unix_ms);
+}
+
+bool RunOutput::flush_partial(std::uint64_t boot_ms, std::uint64_t unix_ms) {
+  if (!capture_.has_partial()) {
+    partial_since_ms_ = 0;
+  } else if (partial_since_ms_ == 0) {
+    partial_since_ms_ = boot_ms;
+  } else if (boot_ms - partial_since_ms_ >= kPartialMs) {
+    capture_.flush_partial(unix_ms);
+    partial_since_ms_ = 0;
+    return true;
+  }
+  return false;
+}
+
+void RunOutput::close(std::uint64_t unix_ms) {
+  for (LogStream stream : {LogStream::out, LogStream::err}) {
+    if (clean_) capture_.feed(stream, clean_->of(stream).finish(), unix_ms);
+  }
+  capture_.close(unix_ms);
+}
+
+std::vector<std::vector<Log>> RunOutput::take() {
+  std::vector<std::vector<Log>> portions;
+  std::vector<Log> lines = capture_.take();
+  if (lines.empty()) return portions;
+  if (lines.size() <= kLinesAtOnce) {
+    portions.push_back(std::move(lines));
+    return portions;
+  }
+  for (std::size_t from = 0; from < lines.size(); from += kLinesAtOnce) {
+    const auto first = std::make_move_iterator(lines.begin() + static_cast<std::ptrdiff_t>(from));
+    const auto last = first + static_cast<std::ptrdiff_t>(std::min(kLinesAtOnce, lines.size() - from));
+    portions.emplace_back(first, last);
+  }
+  return portions;
 }
 
 void judge_output(Outcome& outcome, std::uint64_t most) {

@@ -19,8 +19,6 @@ class Pace {
 
   static constexpr std::uint64_t kAheadUs = 20'000;
   static constexpr std::uint32_t kMostAhead = 16;
-  // A job that waits longer for a slot goes back to its queue, where another agent may have one.
-  static constexpr std::uint64_t kPatienceMs = 50;
 
  private:
   static constexpr std::uint64_t kSlow = 1'000'000;

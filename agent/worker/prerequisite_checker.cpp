@@ -4,12 +4,12 @@
 
 namespace mycojobs {
 
-PrerequisiteChecker::PrerequisiteChecker(std::unique_ptr<Store> store, const Clock& clock, StoreHealth& health,
+PrerequisiteChecker::PrerequisiteChecker(PrerequisiteStores store, const Clock& clock, StoreHealth& health,
                                          StoreServers& servers, WorkerSettings settings)
     : clock_(clock),
       health_(health),
       contexts_(std::move(settings.contexts)),
-      look_(std::move(store), clock,
+      look_(store, clock,
             {Looker::agent, std::move(settings.allowed_prerequisites), settings.prerequisites_timeout_ms}),
       pauses_(clock, servers),
       thread_([this] { loop(); }) {}

@@ -1,5 +1,5 @@
 // The agent's thread that looks after jobs which wait for prerequisites, where no coordinator does
-// (prerequisites/look.h).
+// (prerequisites/prerequisite_look.h).
 #pragma once
 
 #include <atomic>
@@ -8,8 +8,7 @@
 #include <thread>
 
 #include "base/mailbox.h"
-#include "prerequisites/look.h"
-#include "worker/context_pauses.h"
+#include "prerequisites/prerequisite_look.h"
 #include "worker/store_health.h"
 #include "worker/types.h"
 
@@ -17,7 +16,7 @@ namespace mycojobs {
 
 class PrerequisiteChecker {
  public:
-  PrerequisiteChecker(std::unique_ptr<Store>, const Clock&, StoreHealth&, StoreServers&, WorkerSettings);
+  PrerequisiteChecker(PrerequisiteStores, const Clock&, StoreHealth&, StoreServers&, WorkerSettings);
   ~PrerequisiteChecker() { stop(); }
   void stop();
 

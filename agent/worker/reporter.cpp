@@ -6,6 +6,8 @@
 #include <chrono>
 #include <vector>
 
+#include "base/log.h"
+
 namespace mycojobs {
 namespace {
 
@@ -30,9 +32,9 @@ std::size_t size_of(const Report& report) {
 
 }  // namespace
 
-Reporter::Reporter(std::unique_ptr<ClaimStore> store, const Clock& clock, StoreHealth& health, StoreServers& servers,
+Reporter::Reporter(ClaimStore& store, const Clock& clock, StoreHealth& health, StoreServers& servers,
                    Callbacks callbacks)
-    : store_(std::move(store)),
+    : store_(store),
       health_(health),
       callbacks_(std::move(callbacks)),
       clock_(clock),
@@ -79,7 +81,7 @@ void Reporter::send_some(Id context, Line& pending) {
     batch.push_back(std::move(outgoing.report));  // comes back if it could not be stored
   }
   const std::uint64_t before = clock_.boot_ms();
-  auto answers = store_->report(context, batch);
+  auto answers = store_.report(context, batch);
   if (!answers) {
     for (std::size_t i = 0; i < batch.size(); ++i) pending[i].report = std::move(batch[i]);
     pauses_.failed(context, before);

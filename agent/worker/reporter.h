@@ -12,7 +12,6 @@
 
 #include "base/mailbox.h"
 #include "mycojobs/clock.h"
-#include "worker/context_pauses.h"
 #include "worker/store_health.h"
 #include "worker/types.h"
 
@@ -27,7 +26,7 @@ class Reporter {
     std::function<std::uint32_t()> gather_us = [] { return 0U; };
     std::function<void(RunNumber)> stale = [](RunNumber) {};  // by this thread: the run's claim is gone, it must die
   };
-  Reporter(std::unique_ptr<ClaimStore>, const Clock&, StoreHealth&, StoreServers&, Callbacks);
+  Reporter(ClaimStore&, const Clock&, StoreHealth&, StoreServers&, Callbacks);
   ~Reporter() { stop(); }
   void stop();  // leaves at once; what is unsent is left to the leases
 
@@ -39,7 +38,7 @@ class Reporter {
   void send_some(Id context, Line&);
   int pause_ms() const;  // until there is something to do without a new report; -1: never
 
-  std::unique_ptr<ClaimStore> store_;
+  ClaimStore& store_;
   StoreHealth& health_;
   Callbacks callbacks_;
   Mailbox<Outgoing> mailbox_;

@@ -1,6 +1,6 @@
 #include "worker/stages.h"
 
-#include "domain/policy_fields.h"
+#include "domain/policy.h"
 #include "domain/profiles.h"
 
 namespace mycojobs {

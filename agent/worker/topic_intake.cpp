@@ -11,7 +11,7 @@ namespace mycojobs {
 namespace {
 
 // The jobs that a message carries, ready to be stored; or why it cannot be used.
-Result<std::vector<Job>> jobs_of(Store& store, const Fields& hash, Id context, const std::string& message_key) {
+Result<std::vector<Job>> jobs_of(RecordStore& store, const Fields& hash, Id context, const std::string& message_key) {
   auto decoded = decode<Message>(hash);
   Message& message = decoded.record;
   if (!decoded.ok()) return fail(Code::invalid, join(decoded.problems));
@@ -36,7 +36,7 @@ Result<std::vector<Job>> jobs_of(Store& store, const Fields& hash, Id context, c
 
 std::string runner_queue(Id runner) { return "mj:queue:runner" + std::to_string(runner); }
 
-bool TopicIntake::take(Store& store, Transport& transport, const std::vector<Id>& contexts,
+bool TopicIntake::take(const TopicStore& store, Transport& transport, const std::vector<Id>& contexts,
                        const std::vector<std::string>& hints) {
   auto waiting = transport.receive(topic_);
   if (!waiting) return false;
@@ -57,8 +57,8 @@ bool TopicIntake::take(Store& store, Transport& transport, const std::vector<Id>
   return ok;
 }
 
-bool TopicIntake::take_one(Store& store, Id context, const std::string& message_key, bool& found) {
-  auto hash = store.load(context, message_key);
+bool TopicIntake::take_one(const TopicStore& store, Id context, const std::string& message_key, bool& found) {
+  auto hash = store.as<RecordStore>().load(context, message_key);
   if (!hash) {
     if (hash.error().code == Code::not_found) return true;
     found = true;
@@ -71,7 +71,7 @@ bool TopicIntake::take_one(Store& store, Id context, const std::string& message_
   if (!jobs) {
     return refuse(store, context, message_key, jobs.error().message);
   }
-  auto taken = store.take_message(context, topic_, message_key, *jobs, queue_);
+  auto taken = store.as<MessageStore>().take_message(context, topic_, message_key, *jobs, queue_);
   if (taken) {
     if (!taken->repeated)
       log(LogLevel::info, "worker", "{}: {} taken", message_key, counted(taken->job_keys.size(), "job"));
@@ -81,7 +81,7 @@ bool TopicIntake::take_one(Store& store, Id context, const std::string& message_
   return refuse(store, context, message_key, taken.error().message);
 }
 
-bool TopicIntake::refuse(Store& store, Id context, const std::string& message_key, const std::string& why) {
+bool TopicIntake::refuse(MessageStore& store, Id context, const std::string& message_key, const std::string& why) {
   log(LogLevel::warn, "worker", "{} refused: {}", message_key, why);
   auto refused = store.refuse_message(context, topic_, message_key, why);
   return refused || refused.error().code != Code::unavailable;

@@ -5,12 +5,15 @@
 #include <string>
 #include <vector>
 
-#include "mycojobs/store.h"
+#include "mycojobs/store_roles.h"
 #include "mycojobs/transport.h"
 
 namespace mycojobs {
 
 std::string runner_queue(Id runner);  // "mj:queue:runner20": jobs that must run on this runner
+
+// What it does to a store.
+using TopicStore = RolesOf<RecordStore, MessageStore>;
 
 class TopicIntake {
  public:
@@ -18,11 +21,11 @@ class TopicIntake {
 
   // hints: message keys that were published on the topic; a channel knows no contexts, so each is looked for in all.
   // What waits on the durable list is taken too. false: look again, the store went away.
-  bool take(Store&, Transport&, const std::vector<Id>& contexts, const std::vector<std::string>& hints);
+  bool take(const TopicStore&, Transport&, const std::vector<Id>& contexts, const std::vector<std::string>& hints);
 
  private:
-  bool take_one(Store&, Id context, const std::string& message_key, bool& found);
-  bool refuse(Store&, Id context, const std::string& message_key, const std::string& why);
+  bool take_one(const TopicStore&, Id context, const std::string& message_key, bool& found);
+  bool refuse(MessageStore&, Id context, const std::string& message_key, const std::string& why);
 
   std::string topic_, queue_;
 };

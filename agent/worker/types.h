@@ -20,9 +20,9 @@
 
 namespace mycojobs {
 
-inline constexpr std::uint32_t kMissingMs = 2000;  // how long an entry of a queue or topic may wait for its record
-
 using RunNumber = std::uint64_t;  // of this agent, never used twice
+
+enum class JobPipe : std::uint32_t { out, err, channel };  // our ends of a run's descriptors
 
 struct Start {
   RunNumber run = 0;

@@ -1,17 +1,111 @@
 #include "executors/native/native_executor.h"
 
 #include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
 #include <sys/utsname.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <memory>
+#include <string_view>
+#include <utility>
 
+#include "base/errno_text.h"
+#include "base/sha256.h"
 #include "domain/profiles.h"
 #include "domain/utf8.h"
 #include "executors/exec/program_conversation.h"
 #include "executors/settings.h"
 
 namespace mycojobs {
+namespace {
+
+// Of what other jobs will give back.
+bool is_shortage(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
+
+std::int64_t nanoseconds(const timespec& time) { return time.tv_sec * std::int64_t{1'000'000'000} + time.tv_nsec; }
+
+// A copy in memory that nobody can change any more, ourselves included.
+Result<Fd> seal(const Fd& file, std::size_t size) {
+  Fd copy(::memfd_create("program", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!copy) return fail(Code::io, "memfd_create: " + errno_text(errno));
+  for (std::size_t done = 0; done < size;) {
+    const ssize_t sent = ::sendfile(copy.get(), file.get(), nullptr, size - done);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent <= 0) return fail(Code::io, sent < 0 ? errno_text(errno) : "it became shorter while it was read");
+    done += static_cast<std::size_t>(sent);
+  }
+  if (::fcntl(copy.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0)
+    return fail(Code::io, "F_ADD_SEALS: " + errno_text(errno));
+  return copy;
+}
+
+Result<std::string> hash_of(const Fd& file, std::size_t size) {
+  if (size == 0) return sha256_hex({});
+  void* bytes = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, file.get(), 0);
+  if (bytes == MAP_FAILED) return fail(Code::io, "mmap: " + errno_text(errno));
+  std::string hash = sha256_hex({static_cast<const char*>(bytes), size});
+  ::munmap(bytes, size);
+  return hash;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Fd>> ProgramCache::sealed(const std::string& path, const std::string& hash,
+                                                       std::uint64_t most) {
+  const auto unreadable = [&](Code code, const std::string& why) {
+    return fail(code, "the program " + hash + " cannot be read: " + path + ": " + why);
+  };
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat info {};
+  if (!file || ::fstat(file.get(), &info) != 0)
+    return unreadable(is_shortage(errno) ? Code::unavailable : Code::unsupported, errno_text(errno));
+  if (!S_ISREG(info.st_mode)) return unreadable(Code::unsupported, "it is not a regular file");
+  const auto size = static_cast<std::size_t>(info.st_size);
+  if (size > most) {
+    return fail(Code::invalid, "script: the program has " + std::to_string(size) +
+                                   " bytes, and the job's disk and files at most " + std::to_string(most) +
+                                   ": ask for more, policy.disk and policy.file_size");
+  }
+  const Identity identity{info.st_dev, info.st_ino, info.st_size, nanoseconds(info.st_mtim), nanoseconds(info.st_ctim)};
+  if (auto known = find(path, identity)) return known;
+  auto copy = seal(file, size);
+  if (!copy) return unreadable(Code::unavailable, copy.error().message);
+  const auto found = hash_of(*copy, size);
+  if (!found) return unreadable(Code::unavailable, found.error().message);
+  if (*found != hash)
+    return fail(Code::invalid, "script: " + path + " is not what its name says: remove it and add the program again");
+  auto shared = std::make_shared<const Fd>(std::move(*copy));
+  keep({path, identity, shared});
+  return shared;
+}
+
+std::shared_ptr<const Fd> ProgramCache::find(const std::string& path, const Identity& identity) {
+  const std::scoped_lock lock(mutex_);
+  const auto entry =
+      std::find_if(entries_.begin(), entries_.end(), [&](const Entry& each) { return each.path == path; });
+  if (entry == entries_.end()) return nullptr;
+  if (entry->identity == identity) {
+    entries_.splice(entries_.begin(), entries_, entry);
+    return entry->file;
+  }
+  kept_ -= static_cast<std::uint64_t>(entry->identity.size);
+  entries_.erase(entry);
+  return nullptr;
+}
+
+void ProgramCache::keep(Entry entry) {
+  const auto size = static_cast<std::uint64_t>(entry.identity.size);
+  if (size > max_kept_) return;
+  const std::scoped_lock lock(mutex_);
+  kept_ += size;
+  entries_.push_front(std::move(entry));
+  for (; kept_ > max_kept_; entries_.pop_back()) kept_ -= static_cast<std::uint64_t>(entries_.back().identity.size);
+}
+
 namespace {
 
 constexpr std::size_t kLeastDigits = 8, kHashDigits = 64;

@@ -5,15 +5,59 @@
 //   an argument
 //   another argument
 //
-// Script types native and rust. What is run is what has that hash (program_cache.h).
+// Script types native and rust. What is run is what has that hash (ProgramCache).
 #pragma once
 
+#include <sys/types.h>
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
 #include <string>
 
-#include "executors/native/program_cache.h"
+#include "base/fd.h"
 #include "mycojobs/executor.h"
+#include "mycojobs/result.h"
 
 namespace mycojobs {
+
+// The programs of native jobs, each as a sealed file in memory whose bytes have the hash of its name: what a job is
+// given is what was hashed, and it is read and hashed once, not for each run.
+// Thread-safe.
+class ProgramCache {
+ public:
+  static constexpr std::uint64_t kMostBytes = 64ULL << 20;
+
+  // max_kept: of all that is kept; what was used longest ago goes first, and a program above it is read for each run.
+  explicit ProgramCache(std::uint64_t max_kept = kMostBytes) : max_kept_(max_kept) {}
+
+  // path: a file named by its hash. Error invalid: it has more than `most` bytes, or another hash; unsupported: it
+  // cannot be read here; unavailable: it cannot be read now. A file that was touched since (its times, its size, its
+  // inode) is read again.
+  Result<std::shared_ptr<const Fd>> sealed(const std::string& path, const std::string& hash, std::uint64_t most);
+
+ private:
+  struct Identity {
+    dev_t device = 0;
+    ino_t inode = 0;
+    off_t size = 0;
+    std::int64_t modified_ns = 0, changed_ns = 0;
+    bool operator==(const Identity&) const = default;
+  };
+  struct Entry {
+    std::string path;
+    Identity identity;
+    std::shared_ptr<const Fd> file;
+  };
+  std::shared_ptr<const Fd> find(const std::string& path, const Identity&);
+  void keep(Entry);
+
+  const std::uint64_t max_kept_;
+  std::mutex mutex_;
+  std::list<Entry> entries_;  // the one that was used last is the first
+  std::uint64_t kept_ = 0;    // bytes of all entries
+};
 
 class NativeExecutor final : public Executor {
  public:

@@ -18,7 +18,6 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/sha256.h"
-#include "base/write_all.h"
 
 namespace mycojobs {
 namespace {

@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "base/errno_text.h"
-#include "domain/policy_fields.h"
+#include "domain/policy.h"
 #include "domain/utf8.h"
 #include "executors/probe_program.h"
 

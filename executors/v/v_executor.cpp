@@ -2,12 +2,235 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "base/log.h"
 #include "base/sha256.h"
+#include "domain/codec.h"
 #include "domain/profiles.h"
-#include "executors/v/v_conversation.h"
+#include "executors/exec/program_conversation.h"
+#include "executors/v/binary_cache.h"
+#include "executors/v/compiler.h"
 
 namespace mycojobs {
 namespace {
+
+// One job of the executor v: its compile run, if the cache has no program, and its own.
+//
+//   compiling --ok, a program came--> running --> finish
+//       \---------- anything else ----------------> finish: nothing runs
+struct VJob {
+  JobFacts facts;
+  Compiler compiler;
+  std::vector<std::string> flags;
+  BinaryCache cache;
+  std::string key;  // of the cache
+};
+
+using nlohmann::json;
+
+constexpr std::size_t kMaxCompilerText = 32U << 10;
+constexpr std::string_view kProgram = "program";  // as the compile run leaves it
+
+// The same for every job: what was compiled is kept, so that nothing of this job may get into it.
+const TextMap kCompileEnvironment = {{"HOME", "/job"},     {"LANG", "C.UTF-8"},  {"LOGNAME", "job"},
+                                     {"USER", "job"},      {"TMPDIR", "/tmp"},   {"PATH", "/usr/bin:/bin"},
+                                     {"VTMP", "/tmp/v"},   {"VCOLORS", "never"}, {"VMODULES", "/job/.vmodules"},
+                                     {"VCACHE", "/tmp/vc"}};
+
+// Takes one artifact of the compile run, and nothing else: it never gets to the job's own.
+class ProgramSink final : public ArtifactSink {
+ public:
+  bool open(const std::string& name, bool /*executable*/) override {
+    if (name != kProgram || started_) return false;
+    return started_ = true;
+  }
+  void write(std::string_view bytes) override {
+    too_large_ = too_large_ || bytes_.size() + bytes.size() > kMaxBinaryBytes;
+    if (too_large_) bytes_.clear();
+    if (!too_large_) bytes_.append(bytes);
+  }
+  void close() override { whole_ = !too_large_ && !bytes_.empty(); }
+  bool whole() const { return whole_; }
+  std::string take() { return std::move(bytes_); }
+
+ private:
+  bool started_ = false, too_large_ = false, whole_ = false;
+  std::string bytes_;
+};
+
+class CompileRun final : public ProgramConversation {
+ public:
+  using ProgramConversation::ProgramConversation;
+  void saw_stderr(std::string_view bytes) override {
+    text_.append(bytes.substr(0, kMaxCompilerText - text_.size()));
+    cut_ = cut_ || text_.size() == kMaxCompilerText;
+  }
+  bool understood() const {
+    const Answer answer = complete_answer();
+    return answer.done && !answer.error && answer.problem.empty();
+  }
+  JobEnd end_of_failure(const Outcome& outcome, const std::string& name) const {
+    Answer answer = complete_answer();
+    const bool left_by_itself = outcome.status == RunStatus::ok || outcome.status == RunStatus::exit;
+    const bool could_not_start = answer.error && !answer.error->exit;
+    if (left_by_itself && answer.problem.empty() && !could_not_start) {
+      const bool fine = outcome.status == RunStatus::ok && !answer.error;
+      answer.error = compile_error(fine ? text_ + "\nerror: the compiler left no program" : text_, name);
+      if (cut_) answer.error->traceback += "\n[more was written: it is in the job's log]";
+    }
+    return outcome_to_end(context(), outcome, answer);
+  }
+
+ private:
+  std::string text_;
+  bool cut_ = false;
+};
+
+class OwnRun final : public ProgramConversation {
+ public:
+  using ProgramConversation::ProgramConversation;
+  JobEnd finish(const Outcome& outcome) const override {
+    Answer answer = complete_answer();
+    // Behind the line that says what went wrong V writes where, function by function.
+    const std::string& text = errors().text();
+    const std::size_t panic = text.rfind("V panic: ");
+    if (answer.error && answer.error->exit && panic != std::string::npos)
+      answer.error->message = text.substr(panic, text.find('\n', panic) - panic);
+    return outcome_to_end(context(), outcome, answer);
+  }
+};
+
+// Of two runs of one job; bytes of output are counted over both by whoever reads them.
+Usage together(const Usage& first, const Usage& second) {
+  return {.wall_us = first.wall_us + second.wall_us,
+          .user_us = first.user_us + second.user_us,
+          .system_us = first.system_us + second.system_us,
+          .memory_peak_bytes = std::max(first.memory_peak_bytes, second.memory_peak_bytes),
+          .pids_peak = std::max(first.pids_peak, second.pids_peak),
+          .stdout_bytes = second.stdout_bytes,
+          .stderr_bytes = second.stderr_bytes};
+}
+
+class VConversation final : public Conversation {
+ public:
+  VConversation(VJob job, ArtifactSink* sink) : job_(std::move(job)), sink_(sink) {}
+
+  Result<void> begin() {
+    if (auto program = job_.cache.find(job_.key)) return start_program(std::move(*program));
+    MJ_TRY(request, compile_request());
+    compile_ = std::make_unique<CompileRun>(std::move(request), end_context(job_.facts, "v.compile"), &program_);
+    return {};
+  }
+
+  std::size_t stage() const override { return run_ ? 1 : 0; }
+  std::string take_output() override { return current().take_output(); }
+  void feed(std::string_view bytes) override { current().feed(bytes); }
+  void saw_stderr(std::string_view bytes) override { current().saw_stderr(bytes); }
+  std::vector<std::string> take_notes() override { return current().take_notes(); }
+  // A compiler asks nothing; whatever does so in its place waits for an answer until its time is over.
+  std::vector<std::string> take_calls() override { return run_ ? run_->take_calls() : std::vector<std::string>{}; }
+  void answer(std::string_view reply) override { current().answer(reply); }
+
+  bool go_on(const Outcome& outcome) override {
+    if (run_ || outcome.status != RunStatus::ok || !program_.whole() || !compile_->understood()) return false;
+    compile_usage_ = outcome.usage;
+    std::string program = program_.take();
+    if (auto kept = job_.cache.keep(job_.key, program); !kept)
+      log(LogLevel::warn, "v", "a compiled program is not kept: {}", kept.error().message);
+    const auto started = start_program(std::move(program));
+    if (!started) problem_ = started.error();
+    return started.has_value();
+  }
+
+  JobEnd finish(const Outcome& outcome) const override {
+    Outcome whole = outcome;
+    if (run_ && compile_usage_) whole.usage = together(*compile_usage_, outcome.usage);
+    JobEnd end = run_       ? run_->finish(whole)
+                 : problem_ ? end_of_problem(outcome)
+                            : compile_->end_of_failure(outcome, source_name(job_.facts.job.name));
+    add_stage(end, outcome);
+    return end;
+  }
+
+ private:
+  Conversation& current() { return run_ ? static_cast<Conversation&>(*run_) : *compile_; }
+
+  Result<std::string> compile_request() const {
+    JobFacts facts = job_.facts;
+    facts.secrets.clear();
+    facts.inputs.clear();
+    facts.job.unknown.clear();  // what its flow hands over
+    facts.files.clear();
+    facts.granted = Policy{};
+    facts.max_artifact_bytes = kMaxBinaryBytes;
+    std::vector<std::string> command{job_.compiler.path};
+    command.insert(command.end(), job_.flags.begin(), job_.flags.end());
+    command.insert(command.end(), {"-o", "/job/artifacts/" + std::string(kProgram), std::string(kSourceFile)});
+    return script_request(facts, {.executor = "v",
+                                  .profile = "v.compile",
+                                  .command = std::move(command),
+                                  .script_file = std::string(kSourceFile),
+                                  .environment = kCompileEnvironment,
+                                  .whole_environment = true});
+  }
+
+  Result<void> start_program(std::string program) {
+    ScriptExtras extras{
+        .executor = "v", .profile = "v.run", .command = {"/job/program"}, .script_file = std::string(kSourceFile)};
+    extras.programs.push_back({"program", std::move(program)});
+    MJ_TRY(request, script_request(job_.facts, extras));
+    run_ = std::make_unique<OwnRun>(std::move(request), end_context(job_.facts, "v.run"), sink_);
+    return {};
+  }
+
+  // The program is there and cannot be handed over: what the job depends on cannot be read any more, say.
+  JobEnd end_of_problem(const Outcome& outcome) const {
+    Answer answer;
+    answer.error = ScriptError{"SetupError", problem_->message, "", 0, {}};
+    return outcome_to_end(end_context(job_.facts, "v.run"), outcome, answer);
+  }
+
+  void add_stage(JobEnd& end, const Outcome& outcome) const {
+    json receipt = json::parse(end.receipt);
+    receipt["compile"] = {{"cached", compile_ == nullptr}};
+    if (compile_) {
+      const Usage& usage = compile_usage_ ? *compile_usage_ : outcome.usage;
+      receipt["compile"]["wall_us"] = usage.wall_us;
+      receipt["compile"]["cpu_us"] = usage.user_us + usage.system_us;
+    }
+    end.receipt = dump_json(receipt);
+    if (end.status == JobStatus::finished) return;
+    json info = json::parse(end.error_info);
+    info["stage"] = run_ ? "run" : "compile";
+    end.error_info = dump_json(info);
+    // What the program or the compiler said speaks for itself.
+    const std::string_view detail = end.detail;
+    constexpr std::array<std::string_view, 2> kOwnWords = {"exit", "exception"};
+    if (std::find(kOwnWords.begin(), kOwnWords.end(), detail) == kOwnWords.end())
+      end.error.insert(0, run_ ? "running: " : "compiling: ");
+  }
+
+  VJob job_;
+  ArtifactSink* sink_;
+  ProgramSink program_;  // before the run that writes into it
+  std::unique_ptr<CompileRun> compile_;
+  std::unique_ptr<OwnRun> run_;
+  std::optional<Usage> compile_usage_;
+  std::optional<Error> problem_;
+};
+
+// Error invalid, too_large, unavailable: as of begin_program().
+Result<std::unique_ptr<Conversation>> begin_v(VJob job, ArtifactSink* sink) {
+  auto conversation = std::make_unique<VConversation>(std::move(job), sink);
+  MJ_CHECK(conversation->begin());
+  return conversation;
+}
 
 // Each part with its length, so that no two lists make the same text.
 std::string key_of(const std::vector<std::string>& parts) {

@@ -124,7 +124,7 @@ struct FlowPlaces {
   std::uint64_t revision = 0, events = 0, now_ms = 0;
   Fields identity;  // what its record should say of what it is, as its mark knows it
 };
-// One thing that mends a flow. Which one it takes says domain/flow_invariants.h; the store only knows how it is done.
+// One thing that mends a flow. Which one it takes says domain/invariants.h; the store only knows how it is done.
 struct FlowFix {
   enum class Kind {
     set_mark,    // words: fields of it

@@ -93,7 +93,7 @@ struct JobPlaces {
   std::uint64_t now_ms = 0;
 };
 
-// One thing that mends a job. Which one it takes says domain/job_invariants.h; the store only knows how it is done.
+// One thing that mends a job. Which one it takes says domain/invariants.h; the store only knows how it is done.
 struct JobFix {
   enum class Kind {
     delete_claim,  // it is no hash

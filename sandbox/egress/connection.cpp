@@ -127,15 +127,15 @@ void Connection::read_request() {
 }
 
 bool Connection::read_http() {
-  const std::size_t size = head_size(input_);
-  if (size == 0) return false;
-  auto parsed = parse_request_head(std::string_view(input_).substr(0, size));
-  if (!parsed) {
-    deny(400, 0, parsed.error().message);
+  const auto size = parser_.take_head(input_);
+  if (size && *size == 0) return false;
+  auto head = size ? read_request_head(parser_) : tl::unexpected<Error>(size.error());
+  if (!head) {
+    deny(400, 0, head.error().message);
     return false;
   }
-  request_ = std::move(*parsed);
-  input_.erase(0, size);
+  request_ = std::move(*head);
+  input_.erase(0, *size);
   return true;
 }
 
@@ -280,7 +280,7 @@ void Connection::refuse(int status, std::uint8_t socks_reply, const std::string&
 
 bool Connection::wants_more(const Lane& lane) const {
   if (lane.ended || !lane.pending.empty()) return false;
-  return &lane != &up_ || request_.tunnel || !request_.body.done();
+  return &lane != &up_ || request_.tunnel || !parser_.done();
 }
 
 void Connection::relay(int fd, std::uint32_t events) {
@@ -313,12 +313,18 @@ void Connection::fill(Lane& lane) {
 // False: the connection has ended, or is about to.
 bool Connection::take_up(std::string_view bytes) {
   if (!request_.tunnel) {
-    const auto own = request_.body.take(bytes);
+    input_ += bytes;
+    HttpRequestParser::Body passed_on;  // as it came: chunks stay chunks
+    const auto own = parser_.take_body(input_, passed_on);
     if (!own) {
       deny(400, socks_failure, own.error().message);
       return false;
     }
-    bytes = bytes.substr(0, *own);
+    run_.bytes_up += *own;
+    up_.pending.append(input_, 0, *own);
+    input_.erase(0, parser_.done() ? input_.npos : *own);  // what follows is no part of what was judged
+    if (input_.empty()) std::string().swap(input_);
+    return true;
   }
   run_.bytes_up += bytes.size();
   up_.pending += bytes;

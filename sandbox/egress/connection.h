@@ -98,7 +98,8 @@ class Connection {
   Language language_ = Language::unknown;
   std::uint64_t now_, deadline_;
   Side client_, server_;
-  std::string input_;  // of the job, until its request is whole
+  std::string input_;  // of the job, until its request is whole; then what is of its body and not whole yet
+  HttpRequestParser parser_{kMaxHeadBytes, true};
   bool greeted_ = false;
   RequestHead request_;
   std::unique_ptr<Lookup> lookup_;

@@ -7,12 +7,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <thread>
 
 #include "base/fd.h"
-#include "base/write_all.h"
 #include "support/process.h"
 
 namespace mycojobs::api {
@@ -93,6 +93,12 @@ class Http : public ::testing::Test {
             return HttpReply{200, "text/plain", std::string(20 << 20, 'x'), {}, {}};
           }},
          {"GET", "/a.json", [](const HttpRequest& from) { return echo(from); }},
+         {"GET", "/slow",
+          [this](const HttpRequest&) {
+            ++calls_;
+            std::this_thread::sleep_for(std::chrono::milliseconds(200));
+            return HttpReply{200, "text/plain", "slow", {}, {}};
+          }},
          {"GET", "/throw", [](const HttpRequest&) -> HttpReply { throw std::runtime_error("secret"); }},
          {"GET", "/events", [this](const HttpRequest&) { return events(); }}},
         [](const HttpRequest& from) -> Admission {
@@ -165,6 +171,8 @@ TEST_F(Http, AHeadThatIsNotExactIsRefused) {
         host + " Origin: null\r\n\r\n",
         host + "Authorization: a\r\nAuthorization: b\r\n\r\n",
         host + "Host: y\r\n\r\n",
+        host + "Content-Length: 1\r\nContent-Length: 1\r\n\r\nb",
+        std::string("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
         host + "X\r\n\r\n",
         host + ": x\r\n\r\n",
         host + "X: a\rb\r\n\r\n",
@@ -197,6 +205,49 @@ TEST_F(Http, ChunksMayBeSpelledAsTheSpecificationHasThem) {
   ASSERT_TRUE(
       client.send("POST / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n00A;x=\"y\"\r\n0123456789\r\n0\r\n\r\n"));
   EXPECT_NE(client.read("POST:0123456789").find("200"), std::string::npos);
+}
+
+TEST_F(Http, WhetherAConnectionGoesOnIsTheClientsToSay) {
+  start();
+  const Peer old = peer(), asks = peer(), closes = peer(), head = peer();
+  ASSERT_TRUE(old.send("POST / HTTP/1.0\r\nContent-Length: 3\r\n\r\nold"));
+  EXPECT_NE(old.read("never").find("POST:old<closed>"), std::string::npos);
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(asks.send("POST / HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 3\r\n\r\nold"));
+    EXPECT_NE(asks.read("POST:old").find("Connection: keep-alive"), std::string::npos);
+  }
+  ASSERT_TRUE(closes.send(post("x", "Connection: close\r\n")));
+  EXPECT_NE(closes.read("never").find("POST:x<closed>"), std::string::npos);
+  ASSERT_TRUE(head.send("HEAD /big HTTP/1.1\r\n\r\n" + post("next")));  // the length, and no body
+  const std::string both = head.read("POST:next");
+  EXPECT_NE(both.find("Content-Length: 20971520\r\n"), std::string::npos);
+  EXPECT_LT(both.size(), 1000U);
+}
+
+TEST_F(Http, ABodyThatWaitsForLeaveIsAskedFor) {
+  start();
+  const Peer client = peer(), large = peer();
+  ASSERT_TRUE(client.send("POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"));
+  EXPECT_EQ(client.read("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+  ASSERT_TRUE(client.send("ok"));
+  EXPECT_NE(client.read("POST:ok").find("200"), std::string::npos);
+  ASSERT_TRUE(large.send("POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 100001\r\n\r\n"));
+  EXPECT_EQ(large.read("}}}").substr(9, 3), "413");
+}
+
+// With Nagle's algorithm each of these would wait 40 ms for the client's acknowledgement.
+TEST_F(Http, AnswersDoNotWaitForAcknowledgements) {
+  start();
+  const Peer client = peer();
+  std::vector<std::chrono::steady_clock::duration> took;
+  for (int i = 0; i < 41; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    ASSERT_TRUE(client.send(post("one")));
+    ASSERT_NE(client.read("POST:one").find("200"), std::string::npos);
+    took.push_back(std::chrono::steady_clock::now() - begin);
+  }
+  std::sort(took.begin(), took.end());
+  EXPECT_LT(took[20], std::chrono::milliseconds(30));
 }
 
 // A byte now and then, from far more connections than there are places: whoever says who it is gets in.
@@ -235,7 +286,7 @@ TEST_F(Http, EachStandingHasPlacesOfItsOwn) {
   EXPECT_EQ(stream("Authorization: Bearer t\r\n"), "503");
   const Peer open = peer();
   ASSERT_TRUE(open.send("GET /a.json HTTP/1.1\r\n\r\n"));
-  EXPECT_NE(open.read("GET:").find("200"), std::string::npos);
+  EXPECT_NE(open.read("GET:").find("Connection: close"), std::string::npos);
   EXPECT_TRUE(open.closed()) << "what anybody may ask is one request";
 }
 
@@ -294,6 +345,16 @@ TEST_F(Http, ABodyOverTheLimitIsNotKept) {
   EXPECT_TRUE(client.closed());
   EXPECT_EQ(calls_, 0);
   expect_serves();
+}
+
+// The answer comes while the client still sends, and nothing that is unread resets the connection before it is seen.
+TEST_F(Http, ARefusalIsSeenByAClientThatGoesOnSending) {
+  limits_.body_ms = 10000;
+  start();
+  const Peer client = peer();
+  ASSERT_TRUE(client.send("POST / HTTP/1.1\r\nContent-Length: 8000000\r\n\r\n"));
+  EXPECT_TRUE(client.send(std::string(8'000'000, 'x')));
+  EXPECT_NE(client.read("}}}").find("413"), std::string::npos);
 }
 
 TEST_F(Http, AHeadWithoutEndIsCutOff) {
@@ -378,6 +439,18 @@ TEST_F(Http, AnEventStreamEndsWithItsClient) {
   EXPECT_TRUE(eventually([&] { return server_->connections() == 0; }));
 }
 
+TEST_F(Http, AnEventStreamIsFramedAsTheClientKnowsIt) {
+  start();
+  const Peer now = peer(), old = peer();
+  const std::string text = "data: " + std::string(1000, 'e') + "\n\n";
+  ASSERT_TRUE(now.send("GET /events HTTP/1.1\r\n\r\n"));
+  EXPECT_NE(now.read(text + "\r\n3f0\r\n").find("\r\n\r\n3f0\r\n" + text), std::string::npos);
+  ASSERT_TRUE(old.send("GET /events HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"));
+  const std::string plain = old.read(text + text);
+  EXPECT_NE(plain.find("\r\n\r\n" + text + text), std::string::npos);
+  EXPECT_EQ(plain.find("keep-alive"), std::string::npos);
+}
+
 TEST_F(Http, AnEventStreamThatIsNotReadEnds) {
   start();
   const Peer client = peer();
@@ -396,6 +469,18 @@ TEST_F(Http, StopEndsWaitingConnectionsAndStreams) {
   EXPECT_EQ(server_->connections(), 0U);
   EXPECT_TRUE(silent.closed());
   server_.reset();
+}
+
+TEST_F(Http, StopLetsWhatIsBeingAnsweredBeAnswered) {
+  start();
+  std::vector<Peer> clients;
+  for (int i = 0; i < 4; ++i) {
+    clients.push_back(peer());
+    ASSERT_TRUE(clients.back().send("GET /slow HTTP/1.1\r\n\r\n"));
+  }
+  ASSERT_TRUE(eventually([&] { return calls_ == 4; }));
+  server_->stop();
+  for (const Peer& client : clients) EXPECT_NE(client.read("slow").find("Connection: close"), std::string::npos);
 }
 
 TEST(Listen, AddressesAreRead) {

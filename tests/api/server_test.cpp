@@ -1,7 +1,9 @@
 // The whole server on the imitation of Redis: every method with right and wrong parameters, rights, who is let in.
+#include <chrono>
 #include <fstream>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include "api/params.h"
 #include "api/services.h"
@@ -52,14 +54,15 @@ TEST_F(ApiTest, EveryMethodRefusesUnknownMissingAndWrongParameters) {
 TEST_F(ApiTest, TheTableHasTheMethodsOfTheSpecification) {
   const std::map<ApiRole, std::vector<std::string>> wanted{
       {ApiRole::coordinator,
-       {"actor.create", "actor.get",    "context.create", "context.get",  "runner.create", "runner.get",
-        "runner.list",  "job.create",   "job.get",        "job.list",     "job.run",       "job.start",
-        "job.status",   "job.result",   "job.logs",       "job.approve",  "job.reject",    "job.cancel",
-        "job.retry",    "job.explain",  "jobs.create",    "jobs.list",    "flow.create",   "flow.get",
-        "flow.list",    "flow.start",   "flow.dag",       "flow.explain", "flow.timeline", "flow.cancel",
-        "flow.pause",   "flow.resume",  "flow.approve",   "flow.reject",  "flow.signal",   "flow.retry",
-        "flow.replay",  "flow.result",  "message.create", "message.get",  "message.list",  "queue.list",
-        "queue.pause",  "queue.resume", "system.ping",    "system.info",  "system.version"}},
+       {"actor.create", "actor.get",    "context.create", "context.get",  "runner.create",  "runner.get",
+        "runner.list",  "job.create",   "job.get",        "job.list",     "job.run",        "job.start",
+        "job.status",   "job.result",   "job.logs",       "job.approve",  "job.reject",     "job.cancel",
+        "job.retry",    "job.explain",  "jobs.create",    "jobs.list",    "flow.create",    "flow.get",
+        "flow.list",    "flow.start",   "flow.dag",       "flow.explain", "flow.timeline",  "flow.cancel",
+        "flow.pause",   "flow.resume",  "flow.approve",   "flow.reject",  "flow.signal",    "flow.retry",
+        "flow.replay",  "flow.result",  "message.create", "message.get",  "message.list",   "queue.list",
+        "queue.pause",  "queue.resume", "system.ping",    "system.info",  "system.version", "jobs.wait",
+        "flows.wait"}},
       {ApiRole::supervisor,
        {"job.run", "job.start", "job.status", "job.result", "job.logs", "job.cancel", "jobs.create", "jobs.list",
         "register_runner", "list_runners", "system.ping", "system.info", "system.version"}}};
@@ -149,6 +152,53 @@ TEST_F(ApiTest, AJobThatIsCreatedWaitsInNoQueueUntilItIsStarted) {
   EXPECT_TRUE(ok("job.logs", {{"id", id}}).at("lines").empty());
   const json waited = ok("job.run", {{"script", "x"}, {"script_type", "python"}, {"wait_ms", 30}});
   EXPECT_FALSE(waited.value("ended", true));
+}
+
+TEST_F(ApiTest, OneCallWaitsForManyJobs) {
+  start_anonymous();
+  const Id first = new_job(), second = new_job();
+  const json both{"1:" + std::to_string(first), std::to_string(second)};
+  EXPECT_TRUE(ok("jobs.wait", {{"jobs", both}, {"wait_ms", 30}}).empty()) << "none has ended";
+  std::thread later([this, second] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    HttpClient other;
+    const json body{{"jsonrpc", "2.0"}, {"method", "job.cancel"}, {"params", {{"id", second}}}};
+    EXPECT_TRUE(other.post({server_->url(), body.dump(), token_}));
+  });
+  const json ended = ok("jobs.wait", {{"jobs", both}, {"wait_ms", 60000}});
+  later.join();
+  ASSERT_EQ(ended.size(), 1U) << ended;
+  EXPECT_EQ(ended[0].value("id", 0U), second);
+  EXPECT_EQ(ended[0].value("detail", ""), "cancelled");
+  const auto field = [this](const json& jobs) {
+    return error("jobs.wait", {{"jobs", jobs}}).at("data").value("field", "");
+  };
+  EXPECT_EQ(field({"1", "1:99"}), "jobs[1]");
+  EXPECT_EQ(field({"1", 2}), "jobs[1]");
+  EXPECT_EQ(field({"nonsense"}), "jobs[0]");
+  EXPECT_EQ(field(json::array()), "jobs");
+  EXPECT_EQ(field(json(std::vector<std::string>(1001, "1"))), "jobs");
+}
+
+TEST_F(ApiTest, OneCallWaitsForManyFlows) {
+  start_anonymous();
+  const json definition = json::parse(R"({"name":"n","jobs":{"h":{"pause":"?"}}})");
+  const Id first = ok("flow.create", {{"definition", definition}}).value("id", 0U);
+  const Id second = ok("flow.create", {{"definition", definition}}).value("id", 0U);
+  ok("flow.start", {{"id", second}});
+  const json both{first, second};
+  EXPECT_TRUE(ok("flows.wait", {{"flows", both}, {"wait_ms", 30}}).empty()) << "none has ended";
+  ok("flow.cancel", {{"id", second}});
+  const json ended = ok("flows.wait", {{"flows", both}, {"wait_ms", 60000}});
+  ASSERT_EQ(ended.size(), 1U) << ended;
+  EXPECT_EQ(ended[0].value("id", 0U), second);
+  const auto field = [this](const json& flows) {
+    return error("flows.wait", {{"flows", flows}}).at("data").value("field", "");
+  };
+  EXPECT_EQ(field({first, 99}), "flows[1]");
+  EXPECT_EQ(field({"x"}), "flows[0]");
+  EXPECT_EQ(field({0}), "flows[0]");
+  EXPECT_EQ(field(json::array()), "flows");
 }
 
 TEST_F(ApiTest, ABadJobNamesItsField) {

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "store/redis_url.h"
+#include "store/redis_connection.h"
 
 namespace mycojobs::test {
 namespace {

@@ -108,8 +108,8 @@ TEST(Egress, ABodyIsCarriedToItsEndAndNoFurther) {
 
   Server other(echo);
   const Fd liar = connect_to(egress.serve(2, {other.place()}));
-  ASSERT_TRUE(
-      send_text(liar.get(), "POST http://" + other.place() + "/ HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz"));
+  ASSERT_TRUE(send_text(liar.get(),
+                        "POST http://" + other.place() + "/ HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n"));
   EXPECT_THAT(read_to_end(liar.get()), StartsWith("HTTP/1.1 400 mycojobs: the chunks"));
 }
 

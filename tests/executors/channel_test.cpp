@@ -7,7 +7,6 @@
 #include <random>
 
 #include "base/fd.h"
-#include "base/send_bytes.h"
 #include "executors/host_channel.h"
 
 namespace mycojobs {

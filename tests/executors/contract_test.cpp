@@ -10,7 +10,7 @@
 
 #include "base/sha256.h"
 #include "cli/config/config.h"
-#include "cli/config/executors.h"
+#include "cli/config/config_file.h"
 #include "executors/native/native_executor.h"
 #include "executors/settings.h"
 #include "executors/table.h"

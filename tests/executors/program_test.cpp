@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/sha256.h"
-#include "cli/local_run.h"
+#include "cli/sandbox_command.h"
 #include "executors/command/command_executor.h"
 #include "executors/native/native_executor.h"
 #include "executors/settings.h"

@@ -171,6 +171,17 @@ file.write('file\n')
   EXPECT_EQ(ran.end.result, (TextMap{{"atexit", "done"}, {"thread", "done"}}));
 }
 
+// Though no thread is there to be joined: threading has pools end before what is registered for the exit.
+TEST(PythonEnds, PoolsEndBeforeWhatIsRegistered) {
+  const Ran ran = run_python(R"(
+import atexit
+from concurrent.futures import ThreadPoolExecutor
+pool = ThreadPoolExecutor(1)
+atexit.register(pool.submit, int)
+)");
+  EXPECT_THAT(ran.err, HasSubstr("RuntimeError: cannot schedule new futures after interpreter shutdown"));
+}
+
 // Streams in which nothing has changed are not flushed: what waits in one of them, or in its buffer, has changed it.
 TEST(PythonEnds, WhatWaitsInAStreamIsWritten) {
   for (const char* script :

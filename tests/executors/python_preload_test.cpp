@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <map>
 
-#include "executors/python/hosts.h"
+#include "executors/python/python_executor.h"
 #include "python_sandbox.h"
 #include "support/process.h"
 

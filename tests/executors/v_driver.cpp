@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "cli/local_run.h"
+#include "cli/sandbox_command.h"
 #include "domain/policy.h"
 #include "executors/v/v_executor.h"
 #include "sandbox/client.h"

@@ -8,7 +8,7 @@
 
 #include "domain/flow_plan.h"
 #include "domain/flow_yaml.h"
-#include "inspect/flow_words.h"
+#include "inspect/flows.h"
 
 namespace mycojobs {
 namespace {

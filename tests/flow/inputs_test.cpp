@@ -5,7 +5,7 @@
 
 #include "domain/codec.h"
 #include "domain/flow_data.h"
-#include "domain/flow_inputs.h"
+#include "domain/flow_plan.h"
 #include "flow/run_world.h"
 
 namespace mycojobs {

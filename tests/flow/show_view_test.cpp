@@ -9,7 +9,6 @@
 
 #include "flow/progress_stage.h"
 #include "inspect/draw_flow.h"
-#include "inspect/flow_words.h"
 #include "inspect/flows.h"
 
 namespace mycojobs {

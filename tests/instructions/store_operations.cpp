@@ -42,7 +42,7 @@ Reply parsed(const std::string& bytes) {
       static_cast<redisReply*>(reply), [](const redisReply* each) { freeReplyObject(const_cast<redisReply*>(each)); }));
 }
 
-// As scripts/claim.lua answers: set aside, the jobs, paused queues, whether there is more.
+// As the script claim answers: set aside, the jobs, paused queues, whether there is more.
 std::string claim_answer(std::size_t jobs) {
   const Fields record = encode(example_job());
   std::string out = array(4) + number(0) + array(jobs);

@@ -11,7 +11,6 @@
 #include <string>
 
 #include "fixture.h"
-#include "sandbox/id_registry.h"
 #include "sandbox/idmap.h"
 
 namespace mycojobs::test {

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "fixture.h"
-#include "sandbox/counted_calls.h"
 #include "sandbox/job.h"
+#include "sandbox/reported_calls.h"
 
 namespace mycojobs::test {
 namespace {

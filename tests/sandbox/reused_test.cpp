@@ -1,4 +1,4 @@
-// One run after another in the same sandbox (sandbox/run.h): what a run leaves, and what must not reach the next.
+// One run after another in the same sandbox (sandbox/runs.h): what a run leaves, and what must not reach the next.
 #include "reused.h"
 
 namespace mycojobs::test {

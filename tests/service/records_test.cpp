@@ -1,4 +1,4 @@
-#include "service/messages.h"
+#include "service/records.h"
 #include "service/queues.h"
 #include "service_fixture.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "domain/job_invariants.h"
+#include "domain/invariants.h"
 #include "inspect/explain.h"
 
 namespace mycojobs::sim {

@@ -28,7 +28,7 @@ Result<Reply> SimLink::pass(std::string_view name, const Arguments& arguments, c
   return reply;
 }
 
-// What a store does on each new connection (agent/store/redis_store.cpp).
+// What a store does on each new connection (agent/store/redis_store.cpp), but for the format of the store.
 Result<void> SimLink::connect() {
   if (start_ == world_.server_starts()) return {};
   start_ = world_.server_starts();

@@ -1,6 +1,6 @@
 #include "rows.h"
 
-#include "domain/job_invariants.h"
+#include "domain/invariants.h"
 
 namespace mycojobs::sim {
 namespace {

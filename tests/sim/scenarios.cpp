@@ -4,7 +4,7 @@
 #include <ostream>
 
 #include "domain/codec.h"
-#include "domain/job_invariants.h"
+#include "domain/invariants.h"
 #include "inspect/verify.h"
 
 namespace mycojobs::sim {

@@ -13,8 +13,8 @@
 
 #include "process.h"
 #include "transport/local.h"
-#include "worker/context_pauses.h"
 #include "worker/housekeeping.h"
+#include "worker/store_health.h"
 #include "worker/topic_intake.h"
 #include "worker/types.h"
 

@@ -3,13 +3,13 @@
 
 #include "domain/prerequisites.h"
 #include "sim_agent.h"
+#include "worker/launcher_watch.h"
 #include "worker/store_health.h"
 
 namespace mycojobs::sim {
 namespace {
 
 constexpr std::size_t kBatch = 256;                                                 // as in agent/worker/reporter.cpp
-constexpr std::uint64_t kReviveMs = 500;                                            // as in agent/worker/run_loop.cpp
 constexpr std::uint32_t kLookEveryMs = 250, kLookAtOnce = 64, kLookAgainMs = 1000;  // prerequisite_checker.cpp
 
 }  // namespace
@@ -19,7 +19,7 @@ void SimAgent::order(Order order) {
   run_loop_.wake();
 }
 
-// RunLoop::loop(): pipes, ends, orders.
+// RunLoop::loop() and JobRuns: pipes, ends, orders.
 void SimAgent::run_jobs() {
   for (auto& [number, run] : runs_) pass_on_output(number, run);
   std::vector<RunNumber> over;
@@ -51,7 +51,7 @@ void SimAgent::begin(Begin& start) {
   if (host_.failing_launches > 0) {
     --host_.failing_launches;
     post(Outgoing{start.run, Release{start.claim, "no descriptors left", false}, true});
-    resting_until_boot_ = host_.clock.boot_ms() + kReviveMs;
+    resting_until_boot_ = host_.clock.boot_ms() + LauncherWatch::kReviveMs;
     return;
   }
   if (host_.clock.boot_ms() >= start.facts.spec.fence_boot_ms) {

@@ -1,7 +1,7 @@
 #include "stage.h"
 
 #include "domain/codec.h"
-#include "domain/job_invariants.h"
+#include "domain/invariants.h"
 
 namespace mycojobs::sim {
 namespace {

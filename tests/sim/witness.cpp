@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "inspect/verify_groups.h"
+#include "inspect/verify.h"
 
 namespace mycojobs::sim {
 namespace {

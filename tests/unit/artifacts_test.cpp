@@ -1,6 +1,5 @@
 // Artifacts on their way into the folder, and out of it again when no record has them any more.
 #include "worker/artifacts.h"
-#include "worker/job_inputs.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

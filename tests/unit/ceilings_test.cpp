@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/config/config.h"
-#include "cli/policy_file.h"
+#include "cli/config/config_file.h"
 #include "domain/codec.h"
 #include "support/process.h"
 

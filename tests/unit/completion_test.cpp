@@ -13,9 +13,9 @@ namespace mycojobs {
 namespace {
 
 const Commands kCommands = {
-    {"run", "", {{"--type", true, "python v"}, {"--json", false, ""}}},
+    {"run", "it's run", {{"--type", true, "python v"}, {"--json", false, ""}}},
     {"job list", "", {{"--status", true, ""}}},
-    {"job show", "", {}, "", "job list --limit 100"},
+    {"job show", "", {}, "", "jobs"},
     {"rpc", "", {{"--url", true, ""}, {"--redis", true, ""}}, "job.list job.logs flow.get", ""},
     {"agent", "", configuration_flags("agent")},
 };
@@ -28,9 +28,10 @@ class Bash : public ::testing::Test {
     ASSERT_NE(::mkdtemp(name), nullptr);
     folder_ = name;
     std::ofstream(folder_ + "/script") << bash_completion(kCommands);
-    // What a list prints; and the words that it was called with, as one more.
+    std::ofstream(folder_ + "/script.zsh") << zsh_completion(kCommands);
+    // What `complete` prints; and the words that it was called with, as one more.
     std::ofstream(folder_ + "/mycojobs")
-        << "#!/bin/sh\nprintf 'JOB  NAME\\n12:7 a\\n12:15 b\\n$(touch${IFS}broken) c\\n`touch${IFS}broken` d\\n'\n"
+        << "#!/bin/sh\nprintf '12:7\\n12:15\\n$(touch${IFS}broken)\\n`touch${IFS}broken`\\n'\n"
         << "echo \"$*\" | tr ' ' '_'\n";
     std::filesystem::permissions(folder_ + "/mycojobs", std::filesystem::perms::owner_all);
   }
@@ -41,15 +42,33 @@ class Bash : public ::testing::Test {
                                     << more << "\nsource " << folder_ << "/script\nCOMP_WORDS=(" << words
                                     << ")\nCOMP_CWORD=" << at << "\n_mycojobs\necho \"${COMPREPLY[*]-}\"\n"
                                     << "complete -p mycojobs >/dev/null || echo not registered\n";
-    std::string out;
-    FILE* pipe = ::popen(("bash --norc --noprofile " + folder_ + "/try 2>&1").c_str(), "r");
-    if (pipe == nullptr) return "popen failed";
-    for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) out.push_back(static_cast<char>(c));
-    return ::pclose(pipe) == 0 ? out : out + "bash failed";
+    return output_of("bash --norc --noprofile " + folder_ + "/try");
   }
 
  protected:
+  static std::string output_of(const std::string& command) {
+    std::string out;
+    FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
+    if (pipe == nullptr) return "popen failed";
+    for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) out.push_back(static_cast<char>(c));
+    return ::pclose(pipe) == 0 ? out : out + "the shell failed";
+  }
+
   std::string folder_;
+};
+
+// The same of zsh, whose own part of it (compadd, _describe, _files) prints what it is given.
+class Zsh : public Bash {
+ protected:
+  std::string offered(const std::string& line) {
+    std::ofstream(folder_ + "/try.zsh")
+        << "path=(" << folder_ << " $path)\ncd " << folder_ << "\ncompdef() { registered=$2 }\nsource ./script.zsh\n"
+        << "[[ $registered == mycojobs ]] || print not registered\n"
+        << "compadd() { print -rl -- ${(PM)2:#${words[CURRENT]}*} }\n"
+        << "_describe() { print -rl -- ${(PM)2:#${words[CURRENT]}*} }\n_files() { print files }\n"
+        << "words=(" << line << ")\nCURRENT=$#words\n_mycojobs\n";
+    return output_of("zsh -f " + folder_ + "/try.zsh");
+  }
 };
 
 TEST_F(Bash, OffersCommandsAndTheirSubcommands) {
@@ -75,8 +94,8 @@ TEST_F(Bash, OffersTheWordsThatAFlagTakes) {
 }
 
 TEST_F(Bash, OffersTheIdsThatThereAreAndAsksWhereTheLineSays) {
-  EXPECT_EQ(offered("mycojobs job show ''", 3), "12:7 12:15 job_list_--limit_100\n");
-  EXPECT_EQ(offered("mycojobs --redis unix:r job show j", 5), "job_list_--limit_100_--redis_unix:r\n");
+  EXPECT_EQ(offered("mycojobs job show ''", 3), "12:7 12:15 complete_jobs\n");
+  EXPECT_EQ(offered("mycojobs --redis unix:r job show c", 5), "complete_jobs_--redis_unix:r\n");
   EXPECT_EQ(offered("mycojobs job show 12:7 ''", 4), "\n") << "there is no second one";
   EXPECT_EQ(offered("mycojobs job list ''", 3), "\n");
 }
@@ -100,6 +119,28 @@ TEST_F(Bash, OffersTheWordsThatAnArgumentMayBe) {
 TEST_F(Bash, AValueIsNotTakenForACommand) {
   EXPECT_EQ(offered("mycojobs agent --redis job --sl", 4), "--slots\n");
   EXPECT_EQ(offered("mycojobs agent '$(echo x)' --sl", 3), "--slots\n");
+}
+
+TEST_F(Zsh, OffersCommandsWithWhatTheyDo) {
+  EXPECT_EQ(offered("mycojobs ''"), "agent\njob\nrpc\nrun:it's run\n");
+  EXPECT_EQ(offered("mycojobs job s"), "show\n");
+  EXPECT_EQ(offered("mycojobs run ''"), "files\n");
+}
+
+TEST_F(Zsh, OffersTheFlagsOfTheCommandAndTheirWords) {
+  EXPECT_EQ(offered("mycojobs run --"), "--help\n--json\n--type\n");
+  EXPECT_EQ(offered("mycojobs run --type ''"), "python\nv\n");
+  EXPECT_EQ(offered("mycojobs agent --log-level d"), "debug\n");
+  EXPECT_EQ(offered("mycojobs job list --status ''"), "files\n");
+  EXPECT_EQ(offered("mycojobs rpc --url http://x f"), "flow.get\n");
+  EXPECT_EQ(offered("mycojobs agent --redis job --sl"), "--slots\n") << "a value is no command";
+}
+
+TEST_F(Zsh, OffersTheIdsThatThereAreAndAsksWhereTheLineSays) {
+  EXPECT_EQ(offered("mycojobs job show 12:1"), "12:15\n");
+  EXPECT_EQ(offered("mycojobs --redis unix:r job show c"), "complete_jobs_--redis_unix:r\n");
+  EXPECT_EQ(offered("mycojobs job show 12:7 ''"), "files\n") << "there is no second one";
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/broken"));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // What doctor says of each setting of a Redis server.
-#include "cli/doctor.h"
+#include "cli/doctor_commands.h"
 
 #include <gtest/gtest.h>
 

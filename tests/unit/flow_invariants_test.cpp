@@ -1,5 +1,5 @@
 // What is wrong with a flow, and what mends it: a row for each rule, beginning with a flow with which nothing is.
-#include "domain/flow_invariants.h"
+#include "domain/invariants.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What is said of commands that are not there, and where those that are stand in --help.
-#include "cli/help.h"
+#include "cli/command_line.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What a job gets from those that it depends on, whatever stands in their records.
-#include "worker/job_inputs.h"
+#include "worker/job_preparation.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What is wrong with a job, and what mends it: a row for each rule, beginning with a job with which nothing is.
-#include "domain/job_invariants.h"
+#include "domain/invariants.h"
 
 #include <gtest/gtest.h>
 

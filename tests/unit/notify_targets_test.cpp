@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "domain/notify.h"
-#include "domain/webhooks.h"
 #include "support/process.h"
 #include "transport/webhook.h"
 

@@ -102,5 +102,62 @@ TEST(OutputCapture, ManyTinyPiecesCostBoundedEntries) {
   EXPECT_LT(entries, 1100U);
 }
 
+std::string text_of(const std::vector<std::vector<Log>>& portions, LogStream stream) {
+  std::string text;
+  for (const auto& lines : portions) text += text_of(lines, stream);
+  return text;
+}
+
+TEST(RunOutput, SecretIsFoundAcrossPiecesOfOneStreamOnly) {
+  const auto redactor = std::make_shared<const Redactor>(std::vector<Secret>{{"TOKEN", "correct horse"}});
+  RunOutput output(1 << 20, redactor);
+  output.feed(LogStream::out, "a correct ", 1);
+  output.feed(LogStream::err, "horse\n", 1);
+  output.feed(LogStream::out, "horse\n", 1);
+  output.note("of correct horse", 1);
+  output.close(2);
+  const auto lines = output.take();
+  EXPECT_EQ(text_of(lines, LogStream::out), "a [secret TOKEN]\n");
+  EXPECT_EQ(text_of(lines, LogStream::err), "horse\n");
+  EXPECT_EQ(text_of(lines, LogStream::system), "of [secret TOKEN]\n");
+  EXPECT_EQ(output.redact("correct horse"), "[secret TOKEN]");
+}
+
+TEST(RunOutput, WhatIsHeldBackComesAtTheEnd) {
+  const auto redactor = std::make_shared<const Redactor>(std::vector<Secret>{{"TOKEN", "correct horse"}});
+  RunOutput output(1 << 20, redactor);
+  output.feed(LogStream::out, "all of it is correct", 1);
+  output.close(2);
+  EXPECT_EQ(text_of(output.take(), LogStream::out), "all of it is correct");
+}
+
+TEST(RunOutput, PartOfALineWaitsAsLongAsItMay) {
+  RunOutput output(1 << 20, nullptr);
+  output.feed(LogStream::out, "50 %", 1);
+  EXPECT_FALSE(output.flush_partial(1000, 1));
+  EXPECT_FALSE(output.flush_partial(1000 + RunOutput::kPartialMs - 1, 1));
+  output.feed(LogStream::out, " done\n", 1);
+  EXPECT_FALSE(output.flush_partial(1000 + RunOutput::kPartialMs, 1)) << "its end has come";
+  output.feed(LogStream::out, "next", 1);
+  EXPECT_FALSE(output.flush_partial(2000, 1)) << "another one waits for as long again";
+  EXPECT_TRUE(output.flush_partial(2000 + RunOutput::kPartialMs, 1));
+  EXPECT_EQ(text_of(output.take(), LogStream::out), "50 % done\nnext");
+}
+
+TEST(RunOutput, PortionsAreBoundedAndInOrder) {
+  RunOutput output(8U << 20, nullptr);
+  const std::size_t lines = RunOutput::kLinesAtOnce * 2 + 1;
+  for (std::size_t i = 0; i < lines; ++i) output.feed(LogStream::out, "x\n", 1);
+  const auto portions = output.take();
+  ASSERT_EQ(portions.size(), 3U);
+  std::uint64_t seq = 0;
+  for (const auto& portion : portions) {
+    EXPECT_LE(portion.size(), RunOutput::kLinesAtOnce);
+    for (const Log& line : portion) EXPECT_EQ(line.seq, ++seq);
+  }
+  EXPECT_EQ(seq, lines);
+  EXPECT_TRUE(output.take().empty());
+}
+
 }  // namespace
 }  // namespace mycojobs

@@ -8,7 +8,7 @@
 
 #include <thread>
 
-#include "store/prerequisite_answer.h"
+#include "store/redis_store.h"
 #include "support/agent_fixture.h"
 
 namespace mycojobs::test {

@@ -1,5 +1,5 @@
 // What a former instance of a runner has left behind, and the proof that it is gone.
-#include "worker/reconcile.h"
+#include "worker/registration.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "support/fake_sandbox.h"
 #include "support/process.h"
 

@@ -37,7 +37,7 @@ std::string joined(const std::set<std::string>& words, std::string_view separato
 constexpr std::string_view kBash = R"bash(# Completion of mycojobs for bash, made by `mycojobs completion bash`.
 # Of what strangers have named, plain words alone: compgen expands what stands in its list of words.
 _mycojobs_listed() {
-  timeout 3 mycojobs "$@" 2>/dev/null </dev/null | awk 'NR > 1 && $1 ~ /^[A-Za-z0-9:._-]+$/ { print $1 }'
+  timeout 3 mycojobs complete "$@" 2>/dev/null </dev/null | grep -x '[A-Za-z0-9:._-]*'
 }
 _mycojobs() {
   local current="${COMP_WORDS[COMP_CWORD]}" with_value=' @WITH_VALUE@ ' path='' words='' flags='--help' i arguments=0
@@ -81,6 +81,52 @@ _mycojobs() {
 }
 complete -o default -F _mycojobs mycojobs
 )bash";
+
+// The same walk over the line. Words are given to compadd, which expands nothing in them.
+constexpr std::string_view kZsh = R"zsh(#compdef mycojobs
+# Completion of mycojobs for zsh, made by `mycojobs completion zsh`.
+_mycojobs() {
+  emulate -L zsh
+  local current="${words[CURRENT]}" previous="${words[CURRENT-1]}" typed='' word
+  local -a with_value=(@WITH_VALUE@) paths=(@PATHS@) where=() flags=(--help) offered=()
+  integer i arguments=0
+  for ((i = 2; i < CURRENT; i++)); do
+    word="${words[i]}"
+    if (( ${with_value[(Ie)$word]} )); then
+      case "$word" in
+        --redis|--context|--state-dir|--config) where+=("$word" "${(Q)words[i+1]}") ;;
+      esac
+      (( i++ )); continue
+    fi
+    if (( ${paths[(Ie)${typed:+$typed }$word]} )); then
+      typed="${typed:+$typed }$word"
+    elif [[ "$word" != -* ]]; then
+      (( ++arguments ))
+    fi
+  done
+  case "$typed $previous" in
+@CHOICES@  esac
+  if (( ${with_value[(Ie)$previous]} )); then _files; return; fi
+  case "$typed" in
+@FLAGS@  esac
+  if [[ "$current" == -* ]]; then compadd -a flags; return; fi
+  if (( arguments == 0 )); then
+    case "$typed" in
+@WORDS@    esac
+    case "$typed" in
+@ARGUMENTS@    esac
+  fi
+  _files
+}
+if [[ "${funcstack[1]-}" == _mycojobs ]]; then _mycojobs "$@"; elif (( $+functions[compdef] )); then compdef _mycojobs mycojobs; fi
+)zsh";
+
+// In single quotes, for zsh.
+std::string zsh_word(std::string_view text) {
+  std::string out = "'";
+  for (char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
 
 void replace(std::string& text, std::string_view mark, const std::string& with) {
   text.replace(text.find(mark), mark.size(), with);
@@ -130,6 +176,60 @@ std::string bash_completion(const Commands& commands) {
   replace(script, "@CHOICES@", choices);
   replace(script, "@WORDS@", words);
   replace(script, "@FLAGS@", flags);
+  replace(script, "@ARGUMENTS@", arguments);
+  return script;
+}
+
+namespace {
+
+// What follows "job ", each with its help: "list:list jobs". Of a noun there is none.
+std::string described(const Commands& commands, const std::string& path, const std::set<std::string>& next) {
+  std::string out;
+  for (const std::string& word : next) {
+    const std::string name = path.empty() ? word : path + ' ' + word;
+    std::string about;
+    for (const auto& row : commands) {
+      if (row.name == name) about = row.help;
+    }
+    out += ' ' + zsh_word(word + (about.empty() ? "" : ":" + about));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string zsh_completion(const Commands& commands) {
+  std::set<std::string> with_value, paths;
+  std::string choices, words, flags, arguments;
+  for (const auto& row : commands) {
+    std::set<std::string> own = {"--help"};
+    for (const auto& option : row.options) {
+      own.insert(option.flag);
+      if (option.value) with_value.insert(option.flag);
+      if (option.choices.empty()) continue;
+      choices += "    '" + row.name + ' ' + option.flag + "') offered=(" + option.choices +
+                 "); compadd -a offered; return ;;\n";
+    }
+    flags += "    '" + row.name + "') flags=(" + joined(own, " ") + ") ;;\n";
+    std::string offered = row.argument_words;
+    if (!row.argument_from.empty()) {
+      offered = "${(f)\"$(mycojobs complete " + row.argument_from + " \"${where[@]}\" 2>/dev/null </dev/null)\"}";
+    }
+    if (!offered.empty())
+      arguments += "      '" + row.name + "') offered=(" + offered + "); compadd -a offered; return ;;\n";
+  }
+  for (const auto& [path, next] : subcommands_of(commands)) {
+    if (!path.empty()) paths.insert("'" + path + "'");
+    if (next.empty()) continue;
+    words += "      '" + path + "') offered=(" + described(commands, path, next) +
+             "); _describe command offered; return ;;\n";
+  }
+  std::string script(kZsh);
+  replace(script, "@WITH_VALUE@", joined(with_value, " "));
+  replace(script, "@PATHS@", joined(paths, " "));
+  replace(script, "@CHOICES@", choices);
+  replace(script, "@FLAGS@", flags);
+  replace(script, "@WORDS@", words);
   replace(script, "@ARGUMENTS@", arguments);
   return script;
 }

@@ -2,20 +2,284 @@
 
 #include <sys/stat.h>
 #include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "cli/config/ceilings.h"
 #include "cli/config/config_file.h"
-#include "cli/config/context_python.h"
-#include "cli/config/executors.h"
 #include "domain/codec.h"
+#include "domain/utf8.h"
 
 namespace mycojobs {
-
 namespace {
+
+// [contexts.<id>.python]: the virtual environment and the modules of one context's Python.
+
+using nlohmann::json;
+
+constexpr std::size_t kMostModules = 32, kMostBytes = 64U << 10;
+
+// "numpy", "scipy.linalg"
+bool is_module(const std::string& name) {
+  bool begins = true;  // a part of the name
+  for (const char c : name) {
+    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+    const bool digit = c >= '0' && c <= '9';
+    if (!(letter || (!begins && (digit || c == '.')))) return false;
+    begins = c == '.';
+  }
+  return !begins && name.size() <= 100;
+}
+
+// Spelt in the one way that says where it is.
+bool is_place(const std::string& path) {
+  if (path.size() < 2 || path.size() >= 4096 || path.front() != '/' || path.back() == '/') return false;
+  if (path.find('\0') != std::string::npos) return false;
+  for (const char* part : {"//", "/./", "/../"}) {
+    if ((path + "/").find(part) != std::string::npos) return false;
+  }
+  return true;
+}
+
+class PythonReader {
+ public:
+  PythonReader(Id context, const PolicyText& text)
+      : name_("contexts." + std::to_string(context) + ".python"), text_(text) {}
+
+  Result<PythonSettings> read() {
+    const auto table = parse_json(text_.json);
+    if (!table) return refuse("", "is not understood");
+    for (const auto& [key, value] : table->items()) {
+      if (key == "venv") {
+        if (!value.is_string() || !is_place(value.get_ref<const std::string&>()))
+          return refuse(key, "is not the whole path of a virtual environment, as \"/srv/venvs/seven\"");
+        out_.venv = value.get<std::string>();
+      } else if (key == "preload") {
+        MJ_CHECK(modules(value));
+      } else {
+        return fail(Code::invalid, place_of(text_, key) + ": unknown key " + shown(name_ + "." + key, 80) +
+                                       ": there are venv and preload");
+      }
+    }
+    return std::move(out_);
+  }
+
+ private:
+  tl::unexpected<Error> refuse(const std::string& field, const std::string& what) const {
+    return fail(Code::invalid,
+                place_of(text_, field) + ": " + name_ + (field.empty() ? "" : "." + field) + ": " + what);
+  }
+  Result<void> modules(const json& value) {
+    if (!value.is_array()) return refuse("preload", "is not a list of modules, as [\"numpy\"]");
+    if (value.size() > kMostModules) return refuse("preload", "has more than 32 modules");
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      const std::string field = "preload[" + std::to_string(i) + "]";
+      if (!value[i].is_string() || !is_module(value[i].get_ref<const std::string&>()))
+        return refuse(field, "is not the name of a module, as \"numpy\" or \"scipy.linalg\"");
+      out_.preload.push_back(value[i].get<std::string>());
+    }
+    return {};
+  }
+
+  std::string name_;
+  const PolicyText& text_;
+  PythonSettings out_;
+};
+
+// From the file into the settings, and into what `config print` shows. Error invalid: "FILE:LINE:COLUMN: ...".
+Result<void> set_context_python(const FileValues& file, Config& config) {
+  std::size_t bytes = 0;
+  for (const auto& [id, text] : file.context_python) {
+    bytes += 200 + text.json.size();
+    if (bytes > kMostBytes)
+      return fail(Code::invalid, place_of(text, "") + ": contexts.*.python: all of them hold more than 64 KiB");
+    MJ_TRY(settings, PythonReader(id, text).read());
+    const std::string name = "contexts." + std::to_string(id) + ".python";
+    if (!settings.venv.empty())
+      config.values.push_back({name + ".venv", dump_json(json(settings.venv)), place_of(text, "venv"), true});
+    if (!settings.preload.empty())
+      config.values.push_back({name + ".preload", dump_json(json(settings.preload)), place_of(text, "preload"), true});
+    config.settings.context_python[id] = std::move(settings);
+  }
+  return {};
+}
+
+// The ceilings of the configuration: what stands in the file over what is built in.
+
+Result<PolicyRequest> read_ceiling(const PolicyText& text, const std::string& name) {
+  PolicyRead read = read_policy(text.json, name, PolicyKind::ceiling);
+  if (read.ok()) return std::move(read.request);
+  const FieldProblem& first = read.problems.front();
+  const std::string field = first.field.substr(std::min(name.size() + 1, first.field.size()));
+  return fail(Code::invalid, place_of(text, field) + ": " + first.message);
+}
+
+void tell(const Policy& most, const std::string& name, const PolicyRequest& own, const PolicyText* text, bool all,
+          Config& config) {
+  for (std::size_t i = 0; i < kPolicyFields; ++i) {
+    const auto field = static_cast<PolicyField>(i);
+    if (field == PolicyField::output_kill || (!all && !own.named[i])) continue;
+    const std::string source = own.named[i] ? place_of(*text, std::string(word(field))) : "default";
+    config.values.push_back({name + '.' + std::string(word(field)), value_text(field, most), source, true});
+  }
+}
+
+// What the operator gives to every job is no more than a job may have, unless a ceiling says so.
+Policy built_in(const Settings& settings) {
+  Policy most = default_ceiling();
+  most.memory_bytes = std::max(most.memory_bytes, settings.sandbox_memory_bytes);
+  most.pids = std::max(most.pids, settings.sandbox_pids);
+  most.disk_bytes = std::max(most.disk_bytes, settings.sandbox_tmp_bytes);
+  most.output_bytes = std::max(most.output_bytes, settings.job_output_bytes);
+  return most;
+}
+
+// In normal form, and where links lead to: compared with what a policy names.
+void add_own(std::vector<std::string>& folders, const std::filesystem::path& folder) {
+  if (folder.empty()) return;
+  std::error_code unknown;
+  const auto absolute = std::filesystem::absolute(folder, unknown).lexically_normal();
+  for (const auto& path : {absolute, std::filesystem::weakly_canonical(absolute, unknown)}) {
+    std::string text = path.string();
+    while (text.size() > 1 && text.ends_with('/')) text.pop_back();
+    if (!text.empty() && std::find(folders.begin(), folders.end(), text) == folders.end()) folders.push_back(text);
+  }
+}
+
+// Fills settings.ceilings and appends a value for each field of [ceiling], and for those that a context names itself.
+// The options must be set before. Error invalid: "FILE:LINE:COLUMN: ceiling.memory: ...".
+Result<void> set_ceilings(const FileValues& file, Config& config) {
+  Settings& settings = config.settings;
+  Ceilings& ceilings = settings.ceilings;
+  PolicyRequest standard;
+  const auto own = file.ceilings.find(0);
+  if (own != file.ceilings.end()) {
+    MJ_TRY(read, read_ceiling(own->second, "ceiling"));
+    standard = std::move(read);
+  }
+  ceilings.written[0] = standard.named;
+  ceilings.standard = applied(built_in(settings), standard);
+  tell(ceilings.standard, "ceiling", standard, own == file.ceilings.end() ? nullptr : &own->second, true, config);
+  for (const auto& [id, text] : file.ceilings) {
+    if (id == 0) continue;
+    const std::string name = "contexts." + std::to_string(id) + ".ceiling";
+    MJ_TRY(read, read_ceiling(text, name));
+    ceilings.written[id] = read.named;
+    ceilings.contexts[id] = applied(ceilings.standard, read);
+    tell(ceilings.contexts[id], name, read, &text, false, config);
+  }
+  add_own(ceilings.own_folders, settings.state_dir);
+  add_own(ceilings.own_folders, settings.secrets_dir);
+  add_own(ceilings.own_folders, settings.plugins_dir);
+  add_own(ceilings.own_folders, config.file);  // no folder, but who has the one around it has it too
+  return {};
+}
+
+using nlohmann::json;
+
+// One [executors.<name>], from JSON; what is wrong is told with its place in the file.
+class ExecutorReader {
+ public:
+  ExecutorReader(std::string name, const PolicyText& text) : text_(text) { out_.name = std::move(name); }
+
+  Result<CommandSettings> read() {
+    if (!is_script_type(out_.name)) return refuse("", "a script type is a-z, 0-9, _ and -, at most 32, a letter first");
+    if (out_.name == "rust") return refuse("", "is a script type of the executor native: choose another name");
+    const auto table = parse_json(text_.json);
+    if (!table) return refuse("", "is not understood");
+    for (const auto& [key, value] : table->items()) {
+      if (key == "command") {
+        MJ_CHECK(words(key, value, out_.command));
+      } else if (key == "version") {
+        MJ_CHECK(words(key, value, out_.version));
+      } else if (key == "file") {
+        if (!value.is_string() || !is_file_name(value.get_ref<const std::string&>()))
+          return refuse(key, "is not a file name such as \"script.js\"");
+        out_.file = value.get<std::string>();
+      } else if (key == "environment") {
+        MJ_CHECK(variables(key, value));
+      } else if (key == "policy") {
+        MJ_CHECK(policy(key, value));
+      } else {
+        return refuse(key, "is unknown: there are command, file, version, environment, policy");
+      }
+    }
+    if (out_.command.empty()) return refuse("", "has no command: as in command = [\"/bin/bash\", \"{script}\"]");
+    if (!out_.command.front().starts_with('/'))
+      return refuse("command[0]", "is not the whole path of a program, as /usr/bin/perl");
+    const bool is_told = std::any_of(out_.command.begin(), out_.command.end(), [](const std::string& word) {
+      return word.find("{script}") != std::string::npos;
+    });
+    if (!is_told) return refuse("command", "has no {script}, so that the program would not find the script");
+    return std::move(out_);
+  }
+
+ private:
+  tl::unexpected<Error> refuse(const std::string& field, const std::string& what) const {
+    return fail(Code::invalid, place_of(text_, field) + ": executors." +
+                                   (is_script_type(out_.name) ? out_.name : shown(out_.name, 60)) +
+                                   (field.empty() ? "" : "." + field) + ": " + what);
+  }
+  static bool is_file_name(const std::string& name) {
+    return !name.empty() && name.size() <= 100 && name.front() != '.' && name.find('/') == std::string::npos &&
+           name.find('\0') == std::string::npos && name != "artifacts" && name != "secrets" && name != "inputs" &&
+           name != "inputs.json" && name != "flow.json";
+  }
+  Result<void> words(const std::string& key, const json& value, std::vector<std::string>& out) const {
+    if (!value.is_array() || value.size() > 100) return refuse(key, "is not a list of texts");
+    out.clear();
+    for (const auto& word : value) {
+      if (!word.is_string() || word.get_ref<const std::string&>().find('\0') != std::string::npos)
+        return refuse(key, "is not a list of texts");
+      out.push_back(word.get<std::string>());
+    }
+    return {};
+  }
+  Result<void> variables(const std::string& key, const json& value) {
+    if (!value.is_object()) return refuse(key, "is not a table of texts");
+    for (const auto& [name, text] : value.items()) {
+      const bool fine = text.is_string() && !name.empty() &&
+                        name.find_first_of(std::string("=\0", 2)) == std::string::npos &&
+                        text.get_ref<const std::string&>().find('\0') == std::string::npos;
+      if (!fine) return refuse(key + '.' + name, "is not text, or its name has = or NUL in it");
+      if (name.starts_with("MYCOJOBS_"))
+        return refuse(key + '.' + name, "is set for each job by mycojobs itself: choose another name");
+      out_.environment[name] = text.get<std::string>();
+    }
+    return {};
+  }
+  Result<void> policy(const std::string& key, const json& value) {
+    PolicyRead read = read_policy(dump_json(value), "policy");
+    if (!read.ok()) {
+      const FieldProblem& first = read.problems.front();
+      const std::string_view message = first.message;
+      const bool named = message.starts_with(first.field + ": ");  // which refuse() does too
+      return refuse(first.field.starts_with(key) ? first.field : key,
+                    std::string(named ? message.substr(first.field.size() + 2) : message));
+    }
+    if (read.request.names(PolicyField::exec) && !read.request.values.exec)
+      return refuse("policy.exec", "is false, but its jobs are programs: leave it out");
+    out_.policy = std::move(read.request);
+    return {};
+  }
+
+  const PolicyText& text_;
+  CommandSettings out_;
+};
+
+// [executors.<name>]: from the file into the settings, and into what `config print` shows. Error invalid:
+// "FILE:LINE:COLUMN: ...".
+Result<void> set_executors(const FileValues& file, Config& config) {
+  for (const auto& [name, text] : file.executors) {
+    MJ_TRY(settings, ExecutorReader(name, text).read());
+    config.values.push_back(
+        {"executors." + name + ".command", dump_json(json(settings.command)), place_of(text, "command"), true});
+    config.settings.executors.push_back(std::move(settings));
+  }
+  return {};
+}
 
 // The file to read; empty: none.
 std::string choose_file(const Sources& sources) {

@@ -1,11 +1,14 @@
-// The configuration file: TOML, each key one of the options.
+// Files of settings: the configuration file (TOML, each key one of the options), and policies in files of their own.
 #pragma once
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/config/config.h"
+#include "cli/config/options.h"
+#include "domain/profiles.h"
 
 namespace mycojobs {
 
@@ -30,7 +33,8 @@ Result<FileValues> read_config_file(const std::string& path);
 
 // The whole file. Error: io, too_large (over 1 MiB).
 Result<std::string> read_text_file(const std::string& path);
-// A policy of its own file.
-Result<PolicyText> read_policy_toml(const std::string& path, const std::string& text);
+
+// FILE.toml or FILE.json. Problems name file, line and field. Error: io, too_large; invalid (neither, or not TOML).
+Result<PolicyRead> read_policy_file(const std::string& path);
 
 }  // namespace mycojobs

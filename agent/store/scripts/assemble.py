@@ -1,11 +1,12 @@
 """Puts each script behind what it uses of its libraries, as constants of the program (../scripts.h).
 
-    assemble.py OUTPUT.cpp SCRIPT.lua...
+    assemble.py OUTPUT.cpp FILE.lua...
 
-The first line of a script, "--# journal places", names the parts of lib/ that stand before it, behind base.lua. A server
-runs every definition in front of a script at every call, so that of a part only those stand there that the script uses,
-or that these use. A part is definitions and nothing else: each begins in the first column, with "local" or with the name
-that it gives a value to, and goes on as far as the next one does."""
+A file has the scripts of one subject. Each begins with a line of its own, "--# claim: journal places": its name, and the
+parts of lib/ that stand before it, behind base.lua. A server runs every definition in front of a script at every call, so
+that of a part only those stand there that the script uses, or that these use. A part is definitions and nothing else: each
+begins in the first column, with "local" or with the name that it gives a value to, and goes on as far as the next one
+does."""
 
 import hashlib
 import pathlib
@@ -15,6 +16,7 @@ import sys
 NOT_CODE = re.compile(r"""--[^\n]*|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
 NAME = re.compile(r"(?<![\w.:])[A-Za-z_]\w*")
 BEGINNING = re.compile(r"(?m)^(?=[a-z])(?!end\b|\w+\))")
+SCRIPT = re.compile(r"(?m)^--# (\w+):([ a-z]*)\n")
 DEFINED = re.compile(r"local function (\w+)|local (\w+(?:, *\w+)*)|(\w+) = ")
 
 
@@ -33,12 +35,17 @@ def definitions(part):
     return [Definition(text, part) for text in BEGINNING.split(part.read_text())[1:]]
 
 
-def assembled(script):
-    own = script.read_text()
-    first = re.match(r"--#([ a-z]*)\n", own)
-    if not first:
-        raise SystemExit(f'{script}: its first line names no libraries ("--#", "--# journal")')
-    there = [each for name in ["base", *first[1].split()] for each in definitions(script.parent / "lib" / f"{name}.lua")]
+def scripts_of(file):
+    """(name, names of parts, text) of each script in the file."""
+    begins = list(SCRIPT.finditer(file.read_text()))
+    if not begins:
+        raise SystemExit(f'{file}: no line begins a script ("--# name:", "--# name: journal places")')
+    ends = [*(each.start() for each in begins[1:]), None]
+    return [(each[1], each[2].split(), each.string[each.end():end].rstrip() + "\n") for each, end in zip(begins, ends)]
+
+
+def assembled(lib, parts, own):
+    there = [each for name in ["base", *parts] for each in definitions(lib / f"{name}.lua")]
     uses, missing = set(NAME.findall(NOT_CODE.sub("", own))), there
     while more := [each for each in missing if each.names & uses]:
         uses = uses.union(*(each.uses for each in more))
@@ -46,12 +53,13 @@ def assembled(script):
     return "".join(each.text for each in there if each not in missing) + own
 
 
-def main(output, *scripts):
+def main(output, *files):
     lines = ['#include "store/scripts.h"', "", "namespace mycojobs::scripts {"]
-    for script in map(pathlib.Path, scripts):
-        text = assembled(script)
-        sha1 = hashlib.sha1(text.encode()).hexdigest()
-        lines.append(f'const Script {script.stem}{{"{script.stem}", "{sha1}", R"lua({text})lua"}};')
+    for file in map(pathlib.Path, files):
+        for name, parts, own in scripts_of(file):
+            text = assembled(file.parent / "lib", parts, own)
+            sha1 = hashlib.sha1(text.encode()).hexdigest()
+            lines.append(f'const Script {name}{{"{name}", "{sha1}", R"lua({text})lua"}};')
     pathlib.Path(output).write_text("\n".join([*lines, "}  // namespace mycojobs::scripts", ""]))
 
 

@@ -1,6 +1,25 @@
---# journal places ends sight
+-- A look at where jobs are, and how one is mended.
+
+--# places: journal places sight
+-- Where jobs are, for each what sight() sees, and in its fifth list now_ms. positions: a whole look, with a digest of it.
+local positions, jobs = arg() == '1', list_arg()
+local answers = {}
+for i, job in ipairs(jobs) do
+  local seen = sight(job, positions)
+  local more, sum = seen[5], positions and digest_of(seen)
+  more[#more + 1] = 'now_ms'
+  more[#more + 1] = dec(now_ms)
+  if sum then
+    more[#more + 1] = 'seen'
+    more[#more + 1] = sum
+  end
+  answers[i] = seen
+end
+return answers
+
+--# repair: journal places ends sight
 -- Mends a job in the ways that it is told, if it is as it was when somebody looked at it (`seen`) and its journal has no
--- facts of it that were not read then. What is wrong, and what mends it: domain/job_invariants.cpp. Answers 1; 0: it has
+-- facts of it that were not read then. What is wrong, and what mends it: domain/invariants.cpp. Answers 1; 0: it has
 -- moved, and nothing was changed.
 local job, seen, queue, head, count = arg(), arg(), arg(), num(arg()), num(arg())
 local fixes = {}

@@ -11,7 +11,6 @@
 #include <string>
 
 #include "base/fd.h"
-#include "base/write_all.h"
 #include "executors/lua/luahost/state.h"
 
 namespace mycojobs::lua {

@@ -6,8 +6,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "executors/lua/luahost/modules.h"
-
 namespace mycojobs::lua {
 namespace {
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <lua.hpp>
+#include <span>
 #include <string>
 
 #include "mycojobs/result.h"
@@ -35,5 +36,13 @@ bool was_deep();  // what was refused last was refused to a recursion
 
 // nil, text and name of errno: what a function of the host answers when the system refused.
 int push_errno(lua_State*, int error);
+
+// The modules in Lua, embedded by CMake from the files in lua/. Each runs once, in this order, with the table of the
+// host's functions and the table of what the modules before it returned.
+struct Module {
+  const char* name;
+  const char* source;
+};
+std::span<const Module> modules();
 
 }  // namespace mycojobs::lua

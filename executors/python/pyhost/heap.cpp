@@ -85,15 +85,12 @@ Region nothing;             // of a job, until there is one
 Region* of_job = &nothing;  // right behind of_all; what it keeps of itself is in there, beside what each job writes to
 Region* now = nullptr;
 std::size_t most_now = kMostOfZygote;
-std::size_t least_aside = 0, sizes_aside = 0, end_aside = 0;
 PyMemAllocatorEx of_python;
 
 void* allocate(void*, std::size_t size) {
   if (size <= most_now) {
-    const bool aside = size - least_aside < sizes_aside && of_all.used < end_aside;
-    Region* const region = aside ? &of_all : now;
-    if (void* const memory = region->take(size); memory != nullptr) return memory;
-    if (region == &of_all) {
+    if (void* const memory = now->take(size); memory != nullptr) return memory;
+    if (now == &of_all) {
       if (void* const memory = of_zygote.take(size); memory != nullptr) return memory;
     }
   }
@@ -154,13 +151,6 @@ void begin_chapter(Chapter chapter) {
   of_zygote.free.fill(nullptr);
   of_all.free.fill(nullptr);
   now = chapter == Chapter::of_all_jobs ? &of_all : &of_zygote;
-  sizes_aside = 0;
-}
-
-void set_aside(std::size_t least, std::size_t most, std::size_t together) {
-  least_aside = least;
-  sizes_aside = most - least + 1;
-  end_aside = of_all.used + together;
 }
 
 void seal() {
@@ -168,7 +158,6 @@ void seal() {
   const std::size_t end = (of_zygote.used + kHuge - 1) / kHuge * kHuge;
   ::munmap(of_zygote.memory + end, kRegionOfZygote - end);  // others may have it
   of_zygote.limit = end;
-  sizes_aside = 0;
   void* const head = of_all.take(sizeof(Region));
   of_job = new (head != nullptr ? head : &nothing) Region{of_all.memory + kRegionOfAll, kFirst, kRegionOfJob, {}};
   now = of_job;

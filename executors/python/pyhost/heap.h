@@ -11,8 +11,6 @@
 // A job that frees an object of the zygote's frees nothing: the page would be copied for it.
 #pragma once
 
-#include <cstddef>
-
 namespace mycojobs::heap {
 
 // Between Py_PreInitialize and Py_InitializeFromConfig, once in a process. Where there is no memory for it CPython's
@@ -22,9 +20,6 @@ void install();
 // of_all_jobs, for each to write to, lies together, in small pages.
 enum class Chapter { plain, of_all_jobs };
 void begin_chapter(Chapter = Chapter::plain);
-// Until the next chapter, the first objects of so many bytes, so many bytes together, are of all jobs: where others
-// make what each job writes to.
-void set_aside(std::size_t least, std::size_t most, std::size_t together);
 // After the last object that all jobs share.
 void seal();
 // Where each job writes to; null where there is no memory for it.

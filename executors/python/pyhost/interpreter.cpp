@@ -14,18 +14,17 @@
 
 #include "base/errno_text.h"
 #include "base/fd.h"
-#include "executors/python/hosts.h"
 #include "executors/python/pyhost/heap.h"
 #include "executors/python/pyhost/job_steps.h"
 #include "executors/python/pyhost/own_source.h"
 #include "executors/python/pyhost/preload.h"
 #include "executors/python/pyhost/pyhost.h"
+#include "executors/python/python_executor.h"
 
 namespace py = pybind11;
 
 namespace mycojobs {
 
-extern const char* const kStandInsSource;
 extern const char* const kJobSource;
 extern const char* const kEndingSource;
 
@@ -90,9 +89,6 @@ void start_interpreter(const PythonSetUp& set_up) {
   before.utf8_mode = 1;
   if (PyStatus_Exception(Py_PreInitialize(&before)) != 0) throw std::runtime_error("cannot be initialised");
   heap::install();
-  // Of the size of a dictionary or a module: sys.modules, builtins and its names are among the first.
-  constexpr std::size_t kDictionary = sizeof(PyDictObject) + 2 * sizeof(void*);
-  heap::set_aside(kDictionary, kDictionary + sizeof(void*), 192U << 10);
   PyConfig config;
   PyConfig_InitIsolatedConfig(&config);  // no environment, no user's packages, nothing of the working directory
   config.write_bytecode = 0;
@@ -112,32 +108,10 @@ void start_interpreter(const PythonSetUp& set_up) {
   heap::begin_chapter();
 }
 
-// Its one generator, which each job seeds, is little larger than the object of C that it extends: by a dictionary, weak
-// references and what the collector puts in front.
-void import_random() {
-  const auto generator = py::module_::import("_random").attr("Random").attr("__basicsize__").cast<std::size_t>();
-  heap::set_aside(generator, generator + 6 * sizeof(void*), 2 * generator);
-  py::module_::import("random");
-  heap::begin_chapter();
-}
-
-// What it is given: of typing.NewType, as Python's own module _typing has it. A function of C, which no class binds.
-PyObject* give_back(PyObject*, PyObject* given) { return Py_NewRef(given); }
-
-void import_with_stand_ins() {
-  static PyMethodDef idfunc = {"_idfunc", give_back, METH_O, nullptr};
-  py::dict names;
-  const auto module = py::str("_typing");
-  names["idfunc"] = py::reinterpret_steal<py::object>(PyCFunction_NewEx(&idfunc, nullptr, module.ptr()));
-  run_source(kStandInsSource, names);
-}
-
 // Twice: what the first time leaves are the modules that it imports, and what jobs touch lies together, apart from
 // them.
 py::dict load_job_module() {
-  import_random();
   {
-    import_with_stand_ins();
     const py::dict forerunner = job_services();
     run_source(kJobSource, forerunner);
   }
@@ -200,8 +174,7 @@ Result<void> warm_up(const PythonSetUp& set_up) {
 }
 
 std::span<const void* const> written_by_jobs() {
-  // References are counted in the interpreter's static objects, and in what was made for all jobs.
-  static const std::array<const void*, 2> written = {Py_None, heap::written_by_jobs()};
+  static const std::array<const void*, 1> written = {heap::written_by_jobs()};
   return written;
 }
 

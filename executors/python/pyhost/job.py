@@ -29,13 +29,13 @@ import logging
 import math
 import os
 import pathlib
+import posix
 import random
 import re
 import signal
 import string
 import struct
 import sys
-import tempfile
 import textwrap
 import threading
 import time
@@ -44,6 +44,15 @@ import types
 import typing
 import uuid
 from json.encoder import c_make_encoder, encode_basestring
+
+# shutil, which tempfile imports, only asks whether these are there: their libraries are mapped when a job imports them.
+# Four more for each fork to copy cost 3 to 6 % of a job (docs/performance.md).
+unmapped = {name: types.ModuleType(name) for name in ("bz2", "lzma") if name not in sys.modules}
+sys.modules.update(unmapped)
+import tempfile
+
+for name in unmapped:
+    del sys.modules[name]
 
 MAX_MESSAGE = 8 << 10
 MAX_TRACEBACK = 64 << 10
@@ -55,24 +64,25 @@ MAX_BITS = 1023  # of a whole number: likewise
 MAX_RETRY = 10**9  # seconds; the agent has a limit of its own
 
 load_json = json.JSONDecoder().decode
-scan_json = json.JSONDecoder().scan_once
+scan_json = json.JSONDecoder().raw_decode
 compile_script = compile
 flush_exit = atexit._run_exitfuncs
 join_threads = threading._shutdown
 main_thread = threading.main_thread()
-living_threads, thread_locks = threading._active, threading._shutdown_locks
-thread_exits = threading._threading_atexits
 log_handlers, end_logging = logging._handlerList, logging.shutdown
-atexit.unregister(end_logging)  # finish_job() calls it, if there is something to end
-reseed = super(random.Random, random._inst).seed  # what random.seed() comes to
+# finish_job() calls it, if there is something to end: for nothing it costs 35 page faults, a fifth of a job.
+atexit.unregister(end_logging)
+reseed = super(random.Random, random.seed.__self__).seed  # what random.seed() comes to
+number_of = int.from_bytes
 describe_exception = traceback.TracebackException
-environment_data, set_zone = os.environ._data, time.tzset
+environment_data, set_zone = posix.environ, time.tzset  # what os.environ shows
 lines = linecache.cache
 stdout, stderr = sys.stdout, sys.stderr
 modules, exception_now = sys.modules, sys.exc_info
 line_at, starts_process = linecache.getline, re.compile(r"fork|spawn|exec|Popen").search
 get_native_id = threading.get_native_id
 collect, freeze = gc.collect, gc.freeze
+tracer, profiler = sys.gettrace, sys.getprofile
 
 new_module = types.ModuleType
 module = types.ModuleType("mycojobs", "The job that runs: its facts, its inputs, its result.")
@@ -181,13 +191,12 @@ def warm():
 
 def gather():
     """What each job writes to, made anew in one place."""
-    global environment_data, lines, now, result, scan_json
-    old = now, result, environment_data, lines, main_thread.__dict__, scan_json, sys.argv
+    global lines, now, result, scan_json
+    old = now, result, lines, main_thread.__dict__, scan_json, sys.argv
     now, result = dict(nothing), {}
     module.result = result
-    environment_data = os.environ._data = os.environb._data = {}
     lines = linecache.cache = {}
-    scan_json = json.JSONDecoder().scan_once  # has a memory of keys
+    scan_json = json.JSONDecoder().raw_decode  # has a memory of keys
     main_thread.__dict__ = dict(main_thread.__dict__)
     sys.argv = [""]
     kept = dict(modules)

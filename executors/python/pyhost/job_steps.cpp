@@ -19,9 +19,9 @@ namespace {
 constexpr Py_ssize_t kMaxFileName = 200;
 
 struct Bound {
-  py::dict host, now, modules, environment, lines, living_threads, main_thread;
-  py::object builtins, scan, seed, compile, set_zone, collect, join_threads, run_exit_functions, log_handlers,
-      end_logging, quote, thread_locks, thread_exits, result, out, err, report, encode_result, tell, hooks;
+  py::dict host, now, modules, environment, lines, main_thread;
+  py::object builtins, scan, seed, number_of, compile, set_zone, collect, tracer, profiler, join_threads,
+      run_exit_functions, log_handlers, end_logging, quote, result, out, err, report, encode_result, tell, hooks;
   py::list arguments;
   // Each lies where the others do: a string that others use too would be counted where it is.
   py::str main_name, result_name, annotations, main, facts, inputs, file_name, native_id;
@@ -44,8 +44,7 @@ py::object call(const py::object& function) { return own(PyObject_CallNoArgs(fun
 // Of bytes of JSON from the agent, without the search for blanks that json.loads() does.
 py::dict object_of(const std::string& json) {
   const py::object text = own(PyUnicode_FromStringAndSize(json.data(), static_cast<Py_ssize_t>(json.size())));
-  const py::object zero = own(PyLong_FromLong(0));
-  const py::tuple pair = own(PyObject_CallFunctionObjArgs(bound->scan.ptr(), text.ptr(), zero.ptr(), nullptr));
+  const py::tuple pair = own(PyObject_CallOneArg(bound->scan.ptr(), text.ptr()));
   return pair[0];
 }
 
@@ -74,12 +73,13 @@ void set_environment(const std::string& json) {
 
 // As random.seed() does it, with 256 bits instead of its 19,968, which take ten times as long to draw.
 void seed_random_numbers() {
-  std::array<unsigned char, 32> bytes{};
+  std::array<char, 32> bytes{};
   if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
     call(bound->seed);
     return;
   }
-  const py::object number = own(_PyLong_FromByteArray(bytes.data(), bytes.size(), 1, 0));
+  const py::object number =
+      own(PyObject_CallOneArg(bound->number_of.ptr(), py::bytes(bytes.data(), bytes.size()).ptr()));
   own(PyObject_CallOneArg(bound->seed.ptr(), number.ptr()));
 }
 
@@ -121,11 +121,15 @@ void make_main() {
   set_now(bound->main, main);
 }
 
-// python3 joins threads before it runs what was registered for the exit, which may look whether they are gone.
-// The one thread and the one lock that are there are the main thread's.
+// python3 joins threads before it runs what was registered for the exit, which may look whether they are gone. Where
+// there are none threading would say so at the price of 38 page faults, a fifth of a job (docs/performance.md). The
+// modules named have it end their pools, too: what would still use one is refused.
 bool is_alone() {
-  return PyDict_Size(bound->living_threads.ptr()) == 1 && PySet_Size(bound->thread_locks.ptr()) == 1 &&
-         PyObject_IsTrue(bound->thread_exits.ptr()) == 0;
+  if (PyThreadState_Next(PyInterpreterState_ThreadHead(PyInterpreterState_Get())) != nullptr) return false;
+  for (const char* const pools : {"concurrent.futures.thread", "concurrent.futures.process"}) {
+    if (PyDict_GetItemString(bound->modules.ptr(), pools) != nullptr) return false;
+  }
+  return true;
 }
 
 template <class Step>
@@ -201,20 +205,20 @@ void bind_job_steps(const py::dict& host) {
   bound->modules = host["modules"];
   bound->environment = host["environment_data"];
   bound->lines = host["lines"];
-  bound->living_threads = host["living_threads"];
   bound->main_thread = host["main_thread"].attr("__dict__");
   const std::pair<const char*, py::object*> names[] = {{"builtins_module", &bound->builtins},
                                                        {"scan_json", &bound->scan},
                                                        {"reseed", &bound->seed},
+                                                       {"number_of", &bound->number_of},
                                                        {"compile_script", &bound->compile},
                                                        {"set_zone", &bound->set_zone},
                                                        {"collect", &bound->collect},
+                                                       {"tracer", &bound->tracer},
+                                                       {"profiler", &bound->profiler},
                                                        {"join_threads", &bound->join_threads},
                                                        {"flush_exit", &bound->run_exit_functions},
                                                        {"log_handlers", &bound->log_handlers},
                                                        {"end_logging", &bound->end_logging},
-                                                       {"thread_locks", &bound->thread_locks},
-                                                       {"thread_exits", &bound->thread_exits},
                                                        {"result", &bound->result},
                                                        {"stdout", &bound->out},
                                                        {"stderr", &bound->err},
@@ -249,6 +253,11 @@ PreparedScript prepare_job(const HostRequest& request) {
   check(PyDict_SetItem(bound->lines.ptr(), name.ptr(), entry.ptr()));
   prepared.code = compile(request.script, source, name);
   return prepared;
+}
+
+void end_tracing() {
+  if (!call(bound->tracer).is_none()) PyEval_SetTrace(nullptr, nullptr);
+  if (!call(bound->profiler).is_none()) PyEval_SetProfile(nullptr, nullptr);
 }
 
 int report_failure(const py::object& error) { return bound->report(error).cast<int>(); }

@@ -19,6 +19,8 @@ struct PreparedScript {
 // The script's environment, facts and code; its __main__ is there. Throws what Python raises: a script that is no
 // Python.
 PreparedScript prepare_job(const HostRequest&);
+// Of what the script has set: it would run in our functions.
+void end_tracing();
 // Reports an exception that left the script; returns python3's exit code.
 int report_failure(const pybind11::object& error);
 // Does what python3 does at its end, in its order, and hands over the result in between; returns the exit code.

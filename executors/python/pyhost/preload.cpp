@@ -9,8 +9,8 @@
 #include <cstring>
 #include <utility>
 
-#include "executors/python/hosts.h"
 #include "executors/python/pyhost/own_source.h"
+#include "executors/python/python_executor.h"
 
 namespace py = pybind11;
 

@@ -18,7 +18,7 @@ namespace mycojobs {
 
 // What an operator gives the Python of a context.
 struct PythonSetUp {
-  std::string venv;                  // the path on the host of what is at /venv (executors/python/hosts.h); empty: none
+  std::string venv;  // the path on the host of what is at /venv (executors/python/python_executor.h); empty: none
   std::vector<std::string> preload;  // modules
   unsigned import_seconds = 30;      // for each; less than the launcher waits for a zygote
 };

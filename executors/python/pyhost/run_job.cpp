@@ -35,12 +35,14 @@ int run_script(const HostRequest& request) {
   } catch (py::error_already_set& error) {
     error.restore();
   }
-  // What a script may have set, and what would run in our functions or stop them.
-  const PyThreadState* const thread = PyThreadState_Get();
-  if (thread->c_tracefunc != nullptr) PyEval_SetTrace(nullptr, nullptr);
-  if (thread->c_profilefunc != nullptr) PyEval_SetProfile(nullptr, nullptr);
+  // What a script may have set, and what would run in our functions or stop them. No call is made with an error set.
+  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+  PyErr_Fetch(&type, &value, &trace);
+  end_tracing();
   Py_SetRecursionLimit(kRecursionLimit);
-  return ended ? 0 : report_failure(take_exception());
+  if (ended) return 0;
+  PyErr_Restore(type, value, trace);
+  return report_failure(take_exception());
 }
 
 }  // namespace

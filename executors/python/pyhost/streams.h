@@ -10,7 +10,7 @@ void remember(const pybind11::object& out, const pybind11::object& err);
 
 // Flushes what sys.<name> is by now and ours, which the script may have replaced. False: something could not be
 // written. One of ours in which nothing has changed has nothing to flush, and is not touched: it lies in memory that is
-// copied for whoever does.
+// copied for whoever does: 12 page faults, 2 to 5 % of a job (docs/performance.md).
 bool flush(const char* name, const pybind11::object& ours);
 
 }  // namespace mycojobs::streams

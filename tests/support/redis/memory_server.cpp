@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "store/redis_errors.h"
+#include "store/redis_connection.h"
 #include "store/redis_flows.h"
 #include "store/redis_objects.h"
 #include "store/redis_store.h"

@@ -41,7 +41,7 @@ local function raise_event(flow, event)
 end
 
 -- Somebody wants to hear that a job or flow has ended: its record names them, or its context does, of flows and of jobs that
--- stand alone. Coordinators tell them (notices_due.lua). An entry: of what, its end in us, status, tries, who has heard of it.
+-- stand alone. Coordinators tell them (notices_due). An entry: of what, its end in us, status, tries, who has heard of it.
 local kMostNotices = 100000
 local function note_end(of, status, ended_ms)
   local asked = redis.pcall('HMGET', of, 'notify', 'context_id', 'flow_id', 'notice_of')
@@ -63,7 +63,7 @@ local function note_end(of, status, ended_ms)
 end
 
 local finish  -- below
--- Jobs that depend on one that has ended. So many in one step; tick.lua does the others.
+-- Jobs that depend on one that has ended. So many in one step; tick does the others.
 local settle_left = 100
 local function settle_dependents(dep, status)
   local key = 'mj:dependents:' .. dep

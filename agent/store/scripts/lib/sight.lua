@@ -1,4 +1,4 @@
--- One look at a job, for places.lua and for repair.lua, which compares it with an earlier one.
+-- One look at a job, for places and for repair, which compares it with an earlier one.
 local kRecord = {'id', 'caller_id', 'context_id', 'name', 'script_type', 'timeout', 'retries', 'prerequisites', 'dependends',
   'status', 'detail', 'error', 'attempt', 'deliveries', 'epoch', 'runner_id', 'claim_id', 'lease_until_ms', 'queued_ms', 'started_ms',
   'ended_ms', 'run_at_ms', 'priority', 'queue_timeout_ms', 'concurrency_key', 'concurrency_limit', 'created_at'}

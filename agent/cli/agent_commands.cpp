@@ -1,0 +1,161 @@
+#include <fmt/format.h>
+#include <sysexits.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "api/server.h"
+#include "base/log.h"
+#include "base/notify.h"
+#include "cli/commands.h"
+#include "cli/serve.h"
+#include "cli/session.h"
+#include "cli/terminal.h"
+
+namespace mycojobs {
+namespace {
+
+// The API beside a coordinator, a `dev` or an agent, as the settings want it.
+
+Result<Networks> networks_of(const Settings& settings) {
+  auto networks = Networks::parse(settings.coordinator_networks);
+  if (!networks) return fail(networks.error(), "coordinator.networks");
+  return networks;
+}
+
+// anonymous: loopback needs no token. Nothing: the setting `api.listen` is empty, or its default address is taken by
+// somebody else, which is told.
+Result<std::unique_ptr<ApiServer>> start_coordinator_api(const Parts& parts, const Settings& settings,
+                                                         StoreFactory& stores, const std::vector<Id>& contexts,
+                                                         bool anonymous, Health health) {
+  if (settings.api_listen.empty()) return nullptr;
+  ApiSettings api;
+  api.listen = settings.api_listen;
+  api.tokens_file = settings.api_tokens;
+  api.anonymous = anonymous;
+  MJ_TRY(networks, networks_of(settings));
+  api.networks = std::move(networks);
+  api.contexts = contexts;
+  api.health = std::move(health);
+  auto server = start_api(stores, parts.clock, std::move(api));
+  if (server) return std::move(*server);
+  // A second one on this host is fine without it: flows move on all the same.
+  if (server.error().code == Code::conflict && !settings.api_listen_chosen) {
+    log(LogLevel::warn, "api", "no JSON-RPC here: {}; --api-listen gives another address", server.error().message);
+    return nullptr;
+  }
+  return fail(server.error(), "api.listen");
+}
+
+// Nothing: the setting `supervisor.listen` is empty.
+Result<std::unique_ptr<ApiServer>> start_supervisor_api(const Parts& parts, const Settings& settings,
+                                                        StoreFactory& stores, Health health) {
+  if (settings.supervisor_listen.empty()) return nullptr;
+  ApiSettings api;
+  api.role = ApiRole::supervisor;
+  api.listen = settings.supervisor_listen;
+  api.tokens_file = settings.api_tokens;
+  api.contexts = settings.contexts;
+  api.health = std::move(health);
+  MJ_TRY(networks, networks_of(settings));
+  api.networks = std::move(networks);
+  auto server = start_api(stores, parts.clock, std::move(api));
+  if (!server) return fail(server.error(), "supervisor.listen");
+  return std::move(*server);
+}
+
+// Nothing: the setting `health.listen` is empty.
+Result<std::unique_ptr<HealthServer>> start_health_server(const Settings& settings, Health health) {
+  if (settings.health_listen.empty()) return nullptr;
+  auto server = start_health(settings.health_listen, std::move(health));
+  if (!server) return fail(server.error(), "health.listen");
+  return std::move(*server);
+}
+
+std::string describe(const Settings& settings) {
+  std::string contexts;
+  for (Id id : settings.contexts) contexts += " " + std::to_string(id);
+  return fmt::format("runner {} serves context{} with {} slots", settings.runner, contexts, settings.slots);
+}
+
+}  // namespace
+
+int agent_command(Invocation& call) {
+  if (call.settings.redis.empty()) {
+    return complain({Code::invalid,
+                     "no Redis named: give --redis redis://host:6379, set MYCOJOBS_REDIS, or use `mycojobs dev` for a "
+                     "private one"});
+  }
+  auto stores = call.parts.stores(call.settings, call.settings.redis);
+  auto agent = start_agent(call.parts, call.settings, *stores);
+  if (!agent) return complain(agent.error());
+  Vitals vitals;
+  const Health health = health_of(**agent, vitals);
+  auto api = start_supervisor_api(call.parts, call.settings, *stores, health);
+  if (!api) return complain(api.error());
+  auto health_server = start_health_server(call.settings, health);
+  if (!health_server) return complain(health_server.error());
+  log(LogLevel::info, "worker", "{}", describe(call.settings));
+  return serve(**agent, describe(call.settings), vitals);
+}
+
+int dev_command(Invocation& call) {
+  if (!call.settings.redis.empty()) {
+    return complain(
+        {Code::invalid, "`mycojobs dev` has a Redis of its own: leave out --redis, or use `mycojobs agent`"});
+  }
+  auto session = open_session(call.parts, call.settings, true);
+  if (!session) return complain(session.error());
+  if (!session->agent) {
+    return complain({Code::conflict, "another mycojobs has the state folder " + call.settings.state_dir +
+                                         ": stop it, or give another --state-dir"});
+  }
+  log(LogLevel::info, "worker", "{}; Redis at {}", describe(call.settings), call.parts.embedded_url(call.settings));
+  Vitals vitals;
+  const Health health = health_of(*session->agent, vitals);
+  auto api = start_coordinator_api(call.parts, call.settings, *session->stores, call.settings.contexts, true, health);
+  if (!api) return complain(api.error());
+  auto health_server = start_health_server(call.settings, health);
+  if (!health_server) return complain(health_server.error());
+  const int code = serve(*session->agent, describe(call.settings), vitals);
+  health_server->reset();
+  api->reset();
+  session->coordinator.reset();  // before its server
+  session->agent.reset();
+  return code;
+}
+
+// mycojobs coordinator
+
+namespace {
+
+std::string describe(const std::vector<Id>& contexts) {
+  if (contexts.empty()) return "coordinator of every context that is found";
+  return fmt::format("coordinator of context {}", fmt::join(contexts, " "));
+}
+
+}  // namespace
+
+int coordinator_command(Invocation& call) {
+  if (call.settings.redis.empty()) {
+    return complain({Code::invalid,
+                     "no Redis named: give --redis redis://host:6379, set MYCOJOBS_REDIS, or use `mycojobs dev`, which "
+                     "has a coordinator"});
+  }
+  const std::vector<Id> contexts = call.settings.contexts_chosen ? call.settings.contexts : std::vector<Id>();
+  auto stores = call.parts.stores(call.settings, call.settings.redis);
+  auto coordinator = start_coordinator(call.parts, call.settings, *stores, contexts);
+  if (!coordinator) return complain(coordinator.error());
+  Vitals vitals;
+  const Health health = health_of(**coordinator, vitals);
+  auto api = start_coordinator_api(call.parts, call.settings, *stores, contexts, false, health);
+  if (!api) return complain(api.error());
+  auto health_server = start_health_server(call.settings, health);
+  if (!health_server) return complain(health_server.error());
+  log(LogLevel::info, "coordinator", "{}", describe(contexts));
+  serve(**coordinator, describe(contexts), vitals);
+  return EXIT_SUCCESS;
+}
+
+}  // namespace mycojobs

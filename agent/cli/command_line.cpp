@@ -1,0 +1,281 @@
+#include "cli/command_line.h"
+
+#include <fmt/format.h>
+#include <sysexits.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <deque>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/hidden_commands.h"
+#include "cli/terminal.h"
+#include "domain/nearest.h"
+#include "domain/screen_text.h"
+#include "domain/utf8.h"
+
+namespace mycojobs {
+namespace {
+
+struct Group {
+  std::string_view title, nouns;
+};
+constexpr Group kGroups[] = {
+    {"To begin", "run dev doctor"},
+    {"Jobs and flows", "job flow queue"},
+    {"Scripts, and what they may do", "executor plugin program policy sandbox secret"},
+    {"To serve and look after", "agent coordinator health runner context key rpc verify"},
+    {"This program", "config completion version"},
+};
+constexpr std::string_view kOthers = "Others", kVerbs = "Commands";
+
+bool names(std::string_view nouns, std::string_view noun) {
+  return (" " + std::string(nouns) + " ").find(" " + std::string(noun) + " ") != std::string::npos;
+}
+
+// CLI11's own, with lines that end where the terminal does.
+class WrappedHelp final : public CLI::Formatter {
+ public:
+  explicit WrappedHelp(std::size_t columns)
+      : width_(std::clamp<std::size_t>(columns, 40, 120)), indent_(width_ >= 76 ? 30 : 18) {}
+
+  std::string make_description(const CLI::App* app) const override {
+    const std::string text = app->get_description();
+    return text.empty() ? "" : wrapped(text, width_) + "\n";
+  }
+  std::string make_option(const CLI::Option* option, bool is_positional) const override {
+    return row(make_option_name(option, is_positional) + make_option_opts(option), make_option_desc(option));
+  }
+  std::string make_subcommand(const CLI::App* command) const override {
+    return row(command->get_name(), command->get_description());
+  }
+  std::string make_subcommands(const CLI::App* app, CLI::AppFormatMode) const override {
+    std::vector<Group> groups(std::begin(kGroups), std::end(kGroups));
+    groups.push_back({kOthers, ""});
+    groups.push_back({kVerbs, ""});
+    std::string out;
+    for (const Group& group : groups) {
+      std::vector<const CLI::App*> rows =
+          app->get_subcommands([&group](const CLI::App* each) { return each->get_group() == group.title; });
+      // In the table's order.
+      std::stable_sort(rows.begin(), rows.end(), [&group](const CLI::App* a, const CLI::App* b) {
+        return group.nouns.find(a->get_name()) < group.nouns.find(b->get_name());
+      });
+      if (!rows.empty()) out += "\n" + std::string(group.title) + ":\n";
+      for (const CLI::App* each : rows) out += make_subcommand(each);
+    }
+    return out;
+  }
+
+ private:
+  // The name, and what it is beside it; a name that is too long has a line of its own.
+  std::string row(const std::string& name, const std::string& about) const {
+    std::string line = "  " + name;
+    if (columns(line) + 2 > indent_) {
+      line += "\n" + std::string(indent_, ' ');
+    } else {
+      line.append(indent_ - columns(line), ' ');
+    }
+    const std::string text = wrapped(about, width_ - indent_);
+    for (char c : text) line += c == '\n' ? "\n" + std::string(indent_, ' ') : std::string(1, c);
+    return line + "\n";
+  }
+
+  std::size_t width_, indent_;
+};
+
+void shape(CLI::App& app, const std::shared_ptr<CLI::FormatterBase>& help) {
+  app.formatter(help);
+  for (CLI::App* each : app.get_subcommands({})) shape(*each, help);
+}
+
+std::string_view first_word(std::string_view text) { return text.substr(0, text.find(' ')); }
+
+// Wraps the help of this command and of all below it to so many columns; its commands in groups.
+void shape_help(CLI::App& root, std::size_t columns) {
+  shape(root, std::make_shared<WrappedHelp>(columns));
+  for (CLI::App* each : root.get_subcommands({})) {
+    const std::string_view group = command_group(each->get_name());
+    each->group(is_hidden(each->get_name()) ? "" : std::string(group.empty() ? kOthers : group));
+    for (CLI::App* verb : each->get_subcommands({})) verb->group(std::string(kVerbs));
+  }
+}
+
+}  // namespace
+
+std::string_view command_group(std::string_view noun) {
+  for (const Group& group : kGroups) {
+    if (names(group.nouns, noun)) return group.title;
+  }
+  return {};
+}
+
+std::string unknown_command(int argc, const char* const* argv) {
+  std::string before;  // "job "
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word.starts_with('-')) return "";  // a flag, for which the parser is there
+    if (before.empty() && is_hidden(word)) return "";
+    std::set<std::string_view> known;
+    for (const Command& row : commands()) {
+      if (row.name.starts_with(before)) known.insert(first_word(row.name.substr(before.size())));
+    }
+    if (!known.contains(word)) {
+      const std::vector<std::string_view> candidates(known.begin(), known.end());
+      const std::string meant = did_you_mean(word, candidates);
+      return fmt::format("there is no command {}{}", shown(before + std::string(word), 80),
+                         meant.empty() ? fmt::format("; `mycojobs {}--help` lists them", before) : meant);
+    }
+    before += word;
+    const bool whole =
+        std::any_of(commands().begin(), commands().end(), [&](const Command& row) { return row.name == before; });
+    if (whole) return "";
+    before += ' ';
+  }
+  return "";
+}
+
+namespace {
+
+// What is wrong with flags ("--tpye") that this command does not take, as unknown_command() says it of words.
+std::string unknown_flag(const CLI::App& command, std::string_view name, int argc, const char* const* argv) {
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& each : option->get_lnames()) flags.push_back("--" + each);
+  }
+  const std::vector<std::string_view> known(flags.begin(), flags.end());
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--") return "";
+    const std::string_view flag = word.substr(0, word.find('='));
+    const bool may_be = flag.starts_with("--") && flag.size() > 2;
+    if (may_be && std::find(known.begin(), known.end(), flag) == known.end()) {
+      const std::string meant = did_you_mean(flag, known);
+      return fmt::format("`mycojobs {}` takes no {}{}", name, shown(flag, 80),
+                         meant.empty() ? "; its --help lists those there are" : meant);
+    }
+  }
+  return "";
+}
+
+// What CLI11 fills for one command; kept until the parse is over.
+struct Slot {
+  const Command* row = nullptr;
+  CLI::App* app = nullptr;
+  std::deque<std::pair<std::string, CLI::Option*>> arguments;
+  std::deque<std::pair<std::string_view, std::vector<std::string>>> values;
+  std::deque<std::pair<std::string_view, bool>> switches;
+  FlagValues options;
+  bool json = false;
+};
+
+void build(Slot& slot) {
+  const Command& row = *slot.row;
+  CLI::App& app = *slot.app;
+  for (std::string_view left = row.arguments; !left.empty();) {
+    std::string_view name = left.substr(0, left.find(' '));
+    left.remove_prefix(std::min(name.size() + 1, left.size()));
+    const bool optional = name.front() == '[';
+    if (optional) name = name.substr(1, name.size() - 2);
+    auto& [text, option] = slot.arguments.emplace_back();
+    option = app.add_option(std::string(name), text)->required(!optional);
+  }
+  for (const FlagRow& flag : row.flags) {
+    const std::string name = "--" + std::string(flag.name);
+    if (flag.value.empty()) {
+      app.add_flag(name, slot.switches.emplace_back(flag.name, false).second, std::string(flag.help));
+    } else {
+      auto* option = app.add_option(name, slot.values.emplace_back(flag.name, std::vector<std::string>()).second,
+                                    std::string(flag.help));
+      option->type_name(std::string(flag.value))->expected(1)->allow_extra_args(false);
+      option->multi_option_policy(flag.repeats ? CLI::MultiOptionPolicy::TakeAll : CLI::MultiOptionPolicy::TakeLast);
+    }
+  }
+  app.add_flag("--json", slot.json, "Answer in JSON on stdout");
+  app.option_defaults()->group("Settings, also in environment and configuration file");
+  add_options(app, row.name.substr(0, row.name.find(' ')), slot.options);
+}
+
+void describe_also(CLI::App& group, const std::string& word) {
+  group.description(group.get_description() + (group.get_description().empty() ? "" : ", ") + word);
+}
+
+// "job list" is the subcommand list of the subcommand job.
+CLI::App* find_or_add(CLI::App& root, const Command& row) {
+  CLI::App* group = &root;
+  std::string_view left = row.name;
+  for (auto blank = left.find(' '); blank != std::string_view::npos; blank = left.find(' ')) {
+    const std::string noun(left.substr(0, blank));
+    left.remove_prefix(blank + 1);
+    const auto groups = group->get_subcommands([&](const CLI::App* app) { return app->get_name() == noun; });
+    CLI::App* next = groups.empty() ? group->add_subcommand(noun) : groups.front();
+    if (groups.empty() && group != &root) describe_also(*group, noun);
+    group = next;
+    group->require_subcommand(1);
+  }
+  const std::string verb(left);
+  if (group != &root) describe_also(*group, verb);
+  return group->add_subcommand(verb, std::string(row.help));
+}
+
+CommandLine refused(const std::string& problem) {
+  CommandLine line;
+  line.exit_code = complain({Code::invalid, problem}, EX_USAGE);
+  return line;
+}
+
+}  // namespace
+
+CommandLine parse_command_line(int argc, const char* const* argv) {
+  CLI::App root("mycojobs: runs scripts as jobs on many hosts with nothing but Redis between them", "mycojobs");
+  root.require_subcommand(1);
+  std::deque<Slot> slots;
+  for (const auto* table : {&commands(), &hidden_commands()}) {
+    for (const Command& row : *table) {
+      Slot& slot = slots.emplace_back();
+      slot.row = &row;
+      slot.app = find_or_add(root, row);
+      build(slot);
+    }
+  }
+  shape_help(root, terminal_of(stdout).columns);
+  CommandLine line;
+  if (const std::string problem = unknown_command(argc, argv); !problem.empty()) return refused(problem);
+  try {
+    root.parse(argc, argv);
+  } catch (const CLI::ExtrasError& error) {
+    const auto slot = std::find_if(slots.begin(), slots.end(), [](const Slot& each) { return each.app->parsed(); });
+    const std::string flag = slot == slots.end() ? "" : unknown_flag(*slot->app, slot->row->name, argc, argv);
+    return refused(flag.empty() ? error.what() : flag);
+  } catch (const CLI::ParseError& error) {
+    const bool wrong = error.get_exit_code() != 0;
+    if (wrong && complains_in_json()) {
+      line.exit_code = complain({Code::invalid, error.what()}, EX_USAGE);
+    } else {
+      line.exit_code = root.exit(error) == 0 ? EX_OK : EX_USAGE;
+    }
+    return line;
+  }
+  for (Slot& slot : slots) {
+    if (!slot.app->parsed()) continue;
+    line.command = slot.row;
+    line.json = slot.json;
+    for (const auto& [text, option] : slot.arguments) {
+      if (option->count() > 0) line.arguments.push_back(text);
+    }
+    for (auto& [name, values] : slot.values) {
+      if (!values.empty()) line.flags[std::string(name)] = values;
+    }
+    for (auto& [name, set] : slot.switches) {
+      if (set) line.flags[std::string(name)] = {"true"};
+    }
+    line.options = std::move(slot.options);
+  }
+  return line;
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,395 @@
+#include "cli/doctor_commands.h"
+
+#include <fmt/format.h>
+#include <sysexits.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/counted.h"
+#include "cli/commands.h"
+#include "cli/session.h"
+#include "cli/terminal.h"
+#include "domain/codec.h"
+#include "inspect/flow_verify.h"
+#include "inspect/objects.h"
+#include "inspect/rebuild.h"
+#include "inspect/verify.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::string_view kUnreadable = "not readable: the server keeps it from this user";
+constexpr std::string_view kLetRead = "let the user of the address run CONFIG GET, or look there yourself";
+
+Check memory_check(const std::string& policy) {
+  Check check{"redis", "maxmemory-policy", Verdict::ok, policy, ""};
+  if (policy.empty()) {
+    check.verdict = Verdict::warning;
+    check.detail = std::string(kUnreadable) + "; it must be noeviction";
+    check.remedy = kLetRead;
+  } else if (policy != "noeviction") {
+    check.verdict = Verdict::missing;
+    check.detail = policy + ": Redis may throw away queues and records when its memory is full";
+    check.remedy = "redis-cli CONFIG SET maxmemory-policy noeviction, and the same in redis.conf";
+  }
+  return check;
+}
+
+Check append_check(const std::string& appendonly) {
+  if (appendonly == "yes")
+    return {"redis", "appendonly", Verdict::ok, "yes: what was acknowledged survives a crash of Redis", ""};
+  if (appendonly.empty())
+    return {"redis", "appendonly", Verdict::warning, std::string(kUnreadable), std::string(kLetRead)};
+  return {"redis", "appendonly", Verdict::warning,
+          appendonly + ": a crash or restart of Redis loses all that was accepted since its last snapshot",
+          "redis-cli CONFIG SET appendonly yes, and the same in redis.conf"};
+}
+
+// What each choice costs, the present one first.
+Check sync_check(const ServerFacts& facts) {
+  Check check{"redis", "appendfsync", Verdict::ok, "", ""};
+  if (facts.appendonly == "no") {
+    check.detail = facts.appendfsync + ": without effect while appendonly is no";
+  } else if (facts.appendfsync == "always") {
+    check.detail = "always: a power cut loses nothing that was acknowledged; each step waits for the disk";
+  } else if (facts.appendfsync == "everysec") {
+    check.detail =
+        "everysec: a power cut may lose about the last second (always: nothing, at the price of a disk write "
+        "for each step)";
+  } else if (facts.appendfsync == "no") {
+    check.verdict = Verdict::warning;
+    check.detail = "no: a power cut may lose half a minute (everysec: about a second; always: nothing)";
+    check.remedy = "redis-cli CONFIG SET appendfsync everysec, and the same in redis.conf";
+  } else {
+    check.verdict = Verdict::warning;
+    check.detail = kUnreadable;
+    check.remedy = kLetRead;
+  }
+  return check;
+}
+
+Check databases_check(const ServerFacts& facts, Id highest) {
+  if (facts.databases == 0) {
+    return {"redis", "databases", Verdict::warning,
+            fmt::format("{}; context {} needs more than {}", kUnreadable, highest, highest), std::string(kLetRead)};
+  }
+  if (facts.databases > highest) return {"redis", "databases", Verdict::ok, std::to_string(facts.databases), ""};
+  return {
+      "redis", "databases", Verdict::missing,
+      fmt::format("{}: context {} needs a database of that number", facts.databases, highest),
+      fmt::format("set `databases {}` or more in redis.conf and restart Redis, or give the context a Redis of its own",
+                  highest + 1)};
+}
+
+Check replica_check(const ServerFacts& facts, std::uint32_t wait_replicas) {
+  if (facts.replica) {
+    return {"redis", "replication", Verdict::missing, "this server is a replica, which takes no writes",
+            "give the address of its primary"};
+  }
+  if (wait_replicas == 0) {
+    return {"redis", "replication", Verdict::ok,
+            "primary; redis_wait_replicas is 0: a failover may lose what was just acknowledged", ""};
+  }
+  return {
+      "redis", "replication", Verdict::ok,
+      fmt::format("primary; redis_wait_replicas is {}: a submission or an end counts once {} {} it, so that a failover "
+                  "to one of them keeps it; with fewer of them it is refused as unavailable",
+                  wait_replicas, counted(wait_replicas, "replica"), wait_replicas == 1 ? "has" : "have"),
+      ""};
+}
+
+}  // namespace
+
+std::vector<Check> examine_server(const ServerFacts& facts, Id highest, std::uint32_t wait_replicas) {
+  std::vector<Check> checks{{"redis", "server", Verdict::ok, facts.product + " " + facts.version, ""}};
+  checks.push_back(memory_check(facts.maxmemory_policy));
+  checks.push_back(append_check(facts.appendonly));
+  checks.push_back(sync_check(facts));
+  if (highest > 0) checks.push_back(databases_check(facts, highest));
+  const bool failing = facts.persistence_error;
+  checks.push_back({"redis", "persistence", failing ? Verdict::missing : Verdict::ok,
+                    failing ? "failing: Redis cannot write its files, and may refuse every write" : "working",
+                    failing ? "look at the disk and at Redis' log" : ""});
+  checks.push_back({"redis", "cluster", facts.cluster ? Verdict::missing : Verdict::ok,
+                    facts.cluster ? "on: the server-side scripts use keys that they do not declare" : "off",
+                    facts.cluster ? "use a Redis without cluster mode" : ""});
+  checks.push_back(replica_check(facts, wait_replicas));
+  return checks;
+}
+
+// mycojobs doctor: tries everything a job needs and names the remedy for what is missing.
+
+namespace {
+
+using Checks = std::vector<Check>;
+
+constexpr std::string_view kWords[] = {"ok", "warning", "missing"};
+constexpr Tone kTones[] = {Tone::good, Tone::warn, Tone::bad};
+
+void add_error(Checks& checks, std::string area, std::string name, const Error& error) {
+  checks.push_back({std::move(area), std::move(name), Verdict::missing, error.message, ""});
+}
+
+void examine_sandbox(const Invocation& call, Checks& checks) {
+  auto layers = call.parts.probe_layers(call.settings);
+  if (!layers) return add_error(checks, "sandbox", "launcher", layers.error());
+  for (const LayerCheck& layer : *layers) {
+    const auto& allowed = call.settings.sandbox_allow_missing;
+    // An ordinary user has one id for all jobs: weaker, and every result says so, but jobs run.
+    const bool may_miss = layer.name == "uid" || std::find(allowed.begin(), allowed.end(), layer.name) != allowed.end();
+    checks.push_back({"sandbox", layer.name, layer.ok ? Verdict::ok : (may_miss ? Verdict::warning : Verdict::missing),
+                      layer.detail, layer.remedy});
+  }
+}
+
+void examine_executors(const Invocation& call, Checks& checks) {
+  for (const auto& executor : call.parts.executors(call.settings)) {
+    auto probed = executor->probe();
+    if (probed) {
+      checks.push_back({"executor", std::string(executor->name()), Verdict::ok, *probed, ""});
+    } else {
+      add_error(checks, "executor", std::string(executor->name()), probed.error());
+      // What nobody has installed is no fault of the host, unless it is to be served.
+      const auto& wanted = call.settings.script_types;
+      const auto types = executor->script_types();
+      const bool is_wanted =
+          std::find_first_of(wanted.begin(), wanted.end(), types.begin(), types.end()) != wanted.end();
+      if (probed.error().code == Code::not_found && !is_wanted) checks.back().verdict = Verdict::warning;
+    }
+  }
+}
+
+// The agent goes on without it, so it is a warning.
+void examine_plugins(const Invocation& call, Checks& checks) {
+  for (const auto& report : call.parts.plugins(call.settings)) {
+    if (report.state == plugin::PluginState::refused)
+      checks.push_back({"plugin", std::filesystem::path(report.file).filename().string(), Verdict::warning,
+                        "refused: " + report.reason, "mycojobs plugin check " + report.file});
+  }
+}
+
+Result<ServerFacts> facts_of(Result<std::unique_ptr<Store>> store) {
+  if (!store) return tl::unexpected(store.error());
+  return (*store)->facts();
+}
+
+void add_server(const Invocation& call, Checks& checks, const std::string& name, const Result<ServerFacts>& facts,
+                Id highest) {
+  if (!facts) return add_error(checks, name, "server", facts.error());
+  for (Check& check : examine_server(*facts, highest, call.settings.redis_wait_replicas)) {
+    check.area = name;
+    checks.push_back(std::move(check));
+  }
+}
+
+// Each context's keys, on whichever server they are.
+void examine_formats(const Invocation& call, Checks& checks) {
+  auto session = open_session(call.parts, call.settings, false);
+  if (!session) return;  // which examine_redis() has told
+  auto store = session->stores->open();
+  if (!store) return;
+  for (Id context : call.settings.contexts) {
+    const auto format = (*store)->load(context, "mj:format");
+    const std::string name = "format of context " + std::to_string(context);
+    if (format) {
+      const auto field = [&](std::string_view wanted) {
+        const std::string_view found = field_of(*format, wanted);
+        return found.empty() ? std::string("?") : printable(found);
+      };
+      checks.push_back({"redis", name, Verdict::ok, field("version") + ", of mycojobs " + field("program"), ""});
+    } else if (format.error().code == Code::denied) {
+      checks.push_back({"redis", name, Verdict::missing, format.error().message, "docs/install.md, \"Downgrade\""});
+    }
+  }
+}
+
+// The server of the contexts without one of their own, and each of the others.
+void examine_redis(const Invocation& call, Checks& checks) {
+  const auto& own = call.settings.context_redis;
+  Id highest = 0;
+  for (Id context : call.settings.contexts) {
+    if (!own.contains(context)) highest = std::max(highest, context);
+  }
+  if (highest > 0) {
+    auto session = open_session(call.parts, call.settings, false);
+    add_server(call, checks, "redis",
+               session ? facts_of(session->stores->open()) : Result<ServerFacts>(tl::unexpected(session.error())),
+               highest);
+  }
+  for (Id context : call.settings.contexts) {
+    const auto found = own.find(context);
+    if (found == own.end()) continue;
+    // As the server of what belongs to no context, so that the store asks it about itself.
+    Settings alone = call.settings;
+    alone.context_redis = {{Id{0}, found->second}};
+    add_server(call, checks, "redis of context " + std::to_string(context),
+               facts_of(call.parts.stores(alone, found->second)->open()), 0);
+  }
+}
+
+int examine(const Invocation& call) {
+  Checks checks;
+  examine_sandbox(call, checks);
+  examine_executors(call, checks);
+  examine_plugins(call, checks);
+  examine_redis(call, checks);
+  examine_formats(call, checks);
+
+  nlohmann::json array = nlohmann::json::array();
+  std::vector<std::vector<std::string>> rows{{"AREA", "WHAT", "STATE", "DETAIL"}};
+  bool good = true;
+  for (const Check& check : checks) {
+    const auto index = static_cast<std::size_t>(check.verdict);
+    good = good && check.verdict != Verdict::missing;
+    array.push_back({{"area", check.area},
+                     {"name", check.name},
+                     {"state", kWords[index]},
+                     {"detail", check.detail},
+                     {"remedy", check.remedy}});
+    rows.push_back({check.area, check.name, paint(kTones[index], kWords[index]), check.detail});
+    if (!check.remedy.empty()) rows.push_back({"", "", "", paint(Tone::strong, "remedy: ") + check.remedy});
+  }
+  if (call.json) {
+    print(dump_json(array, 2) + "\n");
+  } else {
+    print_table(rows);
+  }
+  return good ? 0 : EX_UNAVAILABLE;
+}
+
+}  // namespace
+
+int doctor_command(Invocation& call) {
+  if (call.has("rebuild")) return doctor_rebuild(call);
+  if (call.has("dry-run")) return complain({Code::invalid, "--dry-run: belongs to --rebuild"});
+  return examine(call);
+}
+
+// mycojobs verify, mycojobs doctor --rebuild
+
+namespace {
+
+Progress shown_by(ProgressLine& line) {
+  return [&line](std::string_view phase, std::uint64_t done, std::uint64_t total) { line.show(phase, done, total); };
+}
+
+constexpr std::size_t kShownOfEach = 3;
+
+std::string kind_of(const Finding& finding) {
+  return finding.violation ? paint(Tone::bad, "violation") : paint(Tone::faint, "note");
+}
+
+// How many there are of each rule, violations first; then the findings, of each rule the first few.
+void print_report(Id context, const VerifyReport& report, bool all) {
+  print(fmt::format("context {}: {} jobs, {} facts, {} queues\n", context, report.jobs, report.facts, report.queues));
+  if (report.findings.empty()) return;
+  std::map<std::string, std::vector<const Finding*>> by_rule;
+  for (const Finding& finding : report.findings) by_rule[finding.rule].push_back(&finding);
+  std::vector<std::vector<std::string>> totals;
+  std::vector<std::vector<std::string>> rows;
+  std::size_t left_out = 0;
+  for (const bool violations : {true, false}) {
+    for (const VerifyRule& rule : verify_rules()) {
+      const auto found = by_rule.find(std::string(rule.name));
+      if (rule.violation != violations || found == by_rule.end()) continue;
+      const auto& findings = found->second;
+      totals.push_back(
+          {kind_of(*findings.front()), found->first, std::to_string(findings.size()), std::string(rule.meaning)});
+      const std::size_t some = all ? findings.size() : std::min(findings.size(), kShownOfEach);
+      left_out += findings.size() - some;
+      for (std::size_t i = 0; i < some; ++i)
+        rows.push_back(
+            {kind_of(*findings[i]), found->first, printable(findings[i]->subject), printable(findings[i]->text)});
+    }
+  }
+  print_table(totals);
+  print("\n");
+  print_table(rows);
+  if (left_out > 0) print(fmt::format("and {} more: --all lists every one\n", left_out));
+}
+
+Result<int> verify_all(const Invocation& call) {
+  MJ_TRY(opened, open_to_answer(call));
+  MJ_TRY(objects, opened.session.stores->open_objects());
+  MJ_TRY(flows, opened.session.stores->open_flows());
+  nlohmann::json contexts = nlohmann::json::array();
+  std::size_t violations = 0;
+  std::size_t notes = 0;
+  for (Id context : call.settings.contexts) {
+    Result<VerifyReport> report;
+    {
+      ProgressLine line(call.parts.clock);
+      report = verify(*opened.store, context, shown_by(line));
+    }
+    if (!report) return fail(report.error(), fmt::format("context {}", context));
+    MJ_TRY(of_objects, verify_objects(*objects, context));
+    std::move(of_objects.begin(), of_objects.end(), std::back_inserter(report->findings));
+    MJ_TRY(of_flows, verify_flows(*flows, *opened.store, context));
+    std::move(of_flows.begin(), of_flows.end(), std::back_inserter(report->findings));
+    nlohmann::json findings = nlohmann::json::array();
+    for (const Finding& finding : report->findings) {
+      ++(finding.violation ? violations : notes);
+      findings.push_back({{"violation", finding.violation},
+                          {"rule", finding.rule},
+                          {"subject", finding.subject},
+                          {"text", finding.text}});
+    }
+    contexts.push_back({{"context", context},
+                        {"jobs", report->jobs},
+                        {"facts", report->facts},
+                        {"queues", report->queues},
+                        {"findings", std::move(findings)}});
+    if (!call.json) print_report(context, *report, call.has("all"));
+  }
+  if (call.json) {
+    print(dump_json({{"clean", violations == 0}, {"violations", violations}, {"contexts", contexts}}, 2) + "\n");
+  } else {
+    print(violations == 0 ? paint(Tone::good, "clean") : paint(Tone::bad, counted(violations, "violation")));
+    print(notes == 0 ? "\n" : ", " + counted(notes, "note") + "\n");
+  }
+  if (violations > 0) say("`mycojobs doctor --rebuild --dry-run` tells what can be put right from the journals");
+  return violations == 0 ? 0 : 1;
+}
+
+Result<int> rebuild_all(const Invocation& call) {
+  const bool dry_run = call.has("dry-run");
+  MJ_TRY(opened, open_to_answer(call));
+  MJ_TRY(objects, opened.session.stores->open_objects());
+  MJ_TRY(flows, opened.session.stores->open_flows());
+  nlohmann::json contexts = nlohmann::json::array();
+  std::size_t differences = 0;
+  for (Id context : call.settings.contexts) {
+    Result<RebuildReport> report;
+    {
+      ProgressLine line(call.parts.clock);
+      report = rebuild(*opened.store, context, dry_run, shown_by(line));
+    }
+    if (!report) return fail(report.error(), fmt::format("context {}", context));
+    MJ_TRY(of_objects, rebuild_objects(*objects, context, dry_run));
+    std::move(of_objects.begin(), of_objects.end(), std::back_inserter(report->differences));
+    MJ_TRY(of_flows, rebuild_flows(*flows, *opened.store, context, dry_run));
+    std::move(of_flows.begin(), of_flows.end(), std::back_inserter(report->differences));
+    differences += report->differences.size();
+    contexts.push_back({{"context", context}, {"jobs", report->jobs}, {"differences", report->differences}});
+    if (call.json) continue;
+    print(fmt::format("context {}: {}, {}{}\n", context, counted(report->jobs, "job"),
+                      counted(report->differences.size(), "difference"),
+                      report->differences.empty() ? "" : (dry_run ? ", not mended" : ", mended")));
+    for (const std::string& line : report->differences) print("  " + one_line(line) + "\n");
+  }
+  if (call.json) {
+    print(dump_json({{"dry_run", dry_run}, {"differences", differences}, {"contexts", contexts}}, 2) + "\n");
+  }
+  return dry_run && differences > 0 ? 1 : 0;
+}
+
+}  // namespace
+
+int verify_command(Invocation& call) { return finish(verify_all(call)); }
+int doctor_rebuild(Invocation& call) { return finish(rebuild_all(call)); }
+
+}  // namespace mycojobs

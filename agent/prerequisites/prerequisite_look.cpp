@@ -1,0 +1,288 @@
+#include "prerequisites/prerequisite_look.h"
+
+#include <curl/curl.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "domain/codec.h"
+
+namespace mycojobs {
+
+// Knows libcurl, as transport/http_client.cpp does. A connection to host:port is its CONNECT_ONLY: it resolves names
+// without blocking, and tries all addresses of a name.
+
+namespace {
+
+constexpr long kLookMs = 3000;  // then the answer is no
+// A yes counts for longer than a look takes: of several conditions the first one still counts when the last has been
+// seen.
+constexpr std::uint64_t kYesMs = 5000, kNoMs = 1000;
+constexpr std::size_t kProbesAtOnce = 64;
+
+std::size_t refuse_body(char*, std::size_t, std::size_t, void*) { return 0; }
+
+}  // namespace
+
+struct Probes::Look {
+  explicit Look(Condition c) : condition(std::move(c)), easy(::curl_easy_init()) {}
+  ~Look() { ::curl_easy_cleanup(easy); }
+  Look(const Look&) = delete;
+  Look& operator=(const Look&) = delete;
+
+  Condition condition;
+  CURL* easy;
+};
+
+Probes::Probes(const Clock& clock, void* multi) : clock_(clock), multi_(multi) {}
+
+Result<std::unique_ptr<Probes>> Probes::open(const Clock& clock) {
+  static const CURLcode kReady = ::curl_global_init(CURL_GLOBAL_DEFAULT);
+  CURLM* multi = kReady == CURLE_OK ? ::curl_multi_init() : nullptr;
+  if (multi == nullptr) return fail(Code::io, "libcurl does not start: no memory or descriptors are left");
+  return std::unique_ptr<Probes>(new Probes(clock, multi));
+}
+
+Probes::~Probes() {
+  for (auto& [text, look] : under_way_) ::curl_multi_remove_handle(multi_, look->easy);
+  under_way_.clear();
+  ::curl_multi_cleanup(multi_);
+}
+
+std::optional<bool> Probes::ask(const Condition& condition) {
+  const auto seen = seen_.find(condition.text);
+  if (seen != seen_.end() && clock_.boot_ms() < seen->second.until_boot_ms) return seen->second.yes;
+  if (under_way_.contains(condition.text) || under_way_.size() >= kProbesAtOnce) return std::nullopt;
+  auto look = std::make_unique<Look>(condition);
+  CURL* easy = look->easy;
+  if (easy == nullptr) return std::nullopt;
+  const bool http = condition.kind == Condition::Kind::http;
+  const std::string url = http ? condition.target : "http://" + condition.target;
+  bool set = ::curl_easy_setopt(easy, CURLOPT_URL, url.c_str()) == CURLE_OK;
+  set = set && ::curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK;
+  set = set && ::curl_easy_setopt(easy, CURLOPT_PROXY, "") == CURLE_OK;
+  set = set && ::curl_easy_setopt(easy, CURLOPT_CONNECT_ONLY, http ? 0L : 1L) == CURLE_OK;
+  set = set && ::curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, 1L) == CURLE_OK;
+  set = set && ::curl_easy_setopt(easy, CURLOPT_FORBID_REUSE, 1L) == CURLE_OK;
+  set = set && ::curl_easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, 0L) == CURLE_OK;
+  set = set && ::curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK;
+  set = set && ::curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L) == CURLE_OK;  // a resolver that hangs is not waited for
+  set = set && ::curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, kLookMs) == CURLE_OK;
+  set = set && ::curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, refuse_body) == CURLE_OK;
+  set = set && ::curl_easy_setopt(easy, CURLOPT_USERAGENT, "mycojobs") == CURLE_OK;
+  if (!set || ::curl_multi_add_handle(multi_, easy) != CURLM_OK) {
+    seen_[condition.text] = {false, clock_.boot_ms() + kNoMs};  // a URL that libcurl does not take
+    return false;
+  }
+  under_way_.emplace(condition.text, std::move(look));
+  return std::nullopt;
+}
+
+bool Probes::wait(int wake_fd, std::uint32_t timeout_ms) {
+  int running = 0;
+  ::curl_multi_perform(multi_, &running);
+  if (take_finished()) return true;
+  curl_waitfd wake{};
+  wake.fd = wake_fd;
+  wake.events = CURL_WAIT_POLLIN;
+  ::curl_multi_poll(multi_, &wake, 1, static_cast<int>(timeout_ms), nullptr);
+  ::curl_multi_perform(multi_, &running);
+  return take_finished();
+}
+
+bool Probes::take_finished() {
+  const std::uint64_t now = clock_.boot_ms();
+  std::erase_if(seen_, [&](const auto& entry) { return now >= entry.second.until_boot_ms; });
+  bool any = false;
+  int left = 0;
+  while (const CURLMsg* message = ::curl_multi_info_read(multi_, &left)) {
+    if (message->msg != CURLMSG_DONE) continue;
+    for (auto place = under_way_.begin(); place != under_way_.end(); ++place) {
+      if (place->second->easy != message->easy_handle) continue;
+      long status = 0;
+      ::curl_easy_getinfo(message->easy_handle, CURLINFO_RESPONSE_CODE, &status);
+      const bool http = place->second->condition.kind == Condition::Kind::http;
+      // An answer with a body ends in our refusal of it; it has been given all the same.
+      const bool answered = message->data.result == CURLE_OK || (http && message->data.result == CURLE_WRITE_ERROR);
+      const bool yes = answered && (!http || (status >= 100 && status < 400));
+      seen_[place->first] = {yes, now + (yes ? kYesMs : kNoMs)};
+      ::curl_multi_remove_handle(multi_, place->second->easy);
+      under_way_.erase(place);
+      any = true;
+      break;
+    }
+  }
+  return any;
+}
+
+namespace {
+
+constexpr std::uint32_t kEveryMs = 250;       // asks the store for jobs to look at
+constexpr std::uint32_t kAtOnce = 64;         // jobs
+constexpr std::size_t kMostConditions = 100;  // of a job: others wait while they are looked at
+// Between two looks at one job; longer while more jobs wait than can be looked at.
+constexpr std::uint32_t kAgainLeastMs = 1000, kAgainMostMs = 30000;
+
+}  // namespace
+
+PrerequisiteLook::PrerequisiteLook(PrerequisiteStores store, const Clock& clock, LookSettings settings)
+    : store_(store), clock_(clock), settings_(std::move(settings)) {}
+
+void PrerequisiteLook::wait(int wake_fd, std::uint32_t timeout_ms,
+                            const std::function<void(Id, const Error&)>& failed) {
+  if (!probes_) {
+    pollfd waiting{wake_fd, POLLIN, 0};
+    ::poll(&waiting, 1, static_cast<int>(timeout_ms));
+  } else if (probes_->wait(wake_fd, timeout_ms)) {
+    for (auto& [key, job] : std::exchange(open_, {})) {
+      if (auto done = judge(key.first, std::move(job)); !done) failed(key.first, done.error());
+    }
+  }
+}
+
+Result<std::uint32_t> PrerequisiteLook::look(Id context) {
+  std::uint32_t& again_ms = again_ms_[context];
+  again_ms = std::clamp(again_ms, kAgainLeastMs, kAgainMostMs);
+  MJ_TRY(jobs, store_.as<PrerequisiteStore>().prerequisites_due(context, kAtOnce, again_ms, settings_.looker));
+  const bool full = jobs.size() >= kAtOnce;
+  again_ms = full ? again_ms * 2 : again_ms / 2;
+  Result<void> done;
+  for (AwaitedPrerequisites& job : jobs) {
+    auto one = judge(context, std::move(job));
+    if (!one && one.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(one).error());
+    if (!one) done = std::move(one);  // of this job: it is given out again
+  }
+  MJ_CHECK(done);
+  return full ? 0 : kEveryMs;
+}
+
+Result<std::vector<Condition>> PrerequisiteLook::read_conditions(const std::vector<std::string>& texts) const {
+  if (texts.size() > kMostConditions) {
+    return fail(Code::invalid, "prerequisites: " + std::to_string(texts.size()) + " are more than the " +
+                                   std::to_string(kMostConditions) + " that are looked at");
+  }
+  std::vector<Condition> conditions;
+  for (const std::string& text : texts) {
+    MJ_TRY(condition, parse_condition(text, settings_.allowed));
+    conditions.push_back(std::move(condition));
+  }
+  return conditions;
+}
+
+Result<void> PrerequisiteLook::judge(Id context, AwaitedPrerequisites job) {
+  auto conditions = read_conditions(job.conditions);
+  if (!conditions && conditions.error().code == Code::denied && job.left) return {};  // a coordinator may be allowed it
+  if (!conditions) {
+    log(LogLevel::warn, "prerequisites", "{}: {}", job.job_key, conditions.error().message);
+    return store_.as<PrerequisiteStore>().prerequisites_settled(context, job.job_key, conditions.error().message);
+  }
+  bool later = false;
+  const Condition* unmet = nullptr;  // the first that is not met and may never be
+  bool all = true;
+  for (const Condition& condition : *conditions) {
+    std::string never;
+    MJ_TRY(seen, see(context, job, condition, never));
+    if (!never.empty())
+      return store_.as<PrerequisiteStore>().prerequisites_settled(context, job.job_key,
+                                                                  "prerequisite \"" + condition.text + "\": " + never);
+    later = later || seen == Seen::later;
+    all = all && seen == Seen::yes;
+    // The time of wait: and at: comes for certain.
+    const bool certain = condition.kind == Condition::Kind::wait || condition.kind == Condition::Kind::at;
+    if (seen == Seen::no && !certain && unmet == nullptr) unmet = &condition;
+  }
+  if (all) return store_.as<PrerequisiteStore>().prerequisites_settled(context, job.job_key, "");
+  const std::uint64_t limit = settings_.timeout_ms;
+  if (unmet != nullptr && limit > 0 && job.waited_ms > limit) {
+    return store_.as<PrerequisiteStore>().prerequisites_settled(
+        context, job.job_key,
+        "prerequisite \"" + unmet->text + "\" was not met within " + std::to_string(limit / 1000) +
+            " s (prerequisites.timeout)");
+  }
+  if (later) {
+    const std::pair key(context, job.job_key);
+    open_[key] = std::move(job);
+  }
+  return {};
+}
+
+Result<PrerequisiteLook::Seen> PrerequisiteLook::see(Id context, const AwaitedPrerequisites& job,
+                                                     const Condition& condition, std::string& never) {
+  const auto seen = [](bool yes) { return yes ? Seen::yes : Seen::no; };
+  switch (condition.kind) {
+    case Condition::Kind::wait:
+      return seen(job.waited_ms >= condition.time_ms);
+    case Condition::Kind::at: {
+      MJ_TRY(now, now_ms(context, job.job_key));
+      return seen(now >= condition.time_ms);
+    }
+    case Condition::Kind::redis:
+      return see_key(context, condition.target);
+    case Condition::Kind::file: {
+      std::error_code unreadable;
+      return seen(std::filesystem::exists(condition.target, unreadable));
+    }
+    case Condition::Kind::tcp:
+    case Condition::Kind::http:
+      return see_network(condition);
+    case Condition::Kind::approval:
+      return Seen::no;  // one that was given is asked for no longer
+    case Condition::Kind::flow:
+      return see_flow(context, condition, never);
+  }
+  return Seen::no;
+}
+
+Result<PrerequisiteLook::Seen> PrerequisiteLook::see_key(Id context, const std::string& key) {
+  static constexpr std::string_view kAny[] = {"id"};  // whatever the hash holds, this reads little of it
+  auto loaded = store_.as<RecordStore>().load_fields(context, key, kAny);
+  if (loaded || loaded.error().code == Code::invalid) return Seen::yes;  // invalid: there, and no hash
+  if (loaded.error().code == Code::not_found) return Seen::no;
+  return tl::unexpected<Error>(std::move(loaded).error());
+}
+
+Result<PrerequisiteLook::Seen> PrerequisiteLook::see_flow(Id context, const Condition& condition, std::string& never) {
+  static constexpr std::string_view kAsked[] = {"status", "detail", "error"};
+  auto loaded = store_.as<RecordStore>().load_fields(context, "flow:" + condition.target, kAsked);
+  const std::string name = "flow " + condition.target;
+  if (!loaded && loaded.error().code == Code::not_found) {
+    never = name + " does not exist";
+    return Seen::no;
+  }
+  if (!loaded && loaded.error().code == Code::invalid) {
+    never = "flow:" + condition.target + " is no flow";
+    return Seen::no;
+  }
+  MJ_CHECK(loaded);
+  const Flow flow = decode<Flow>(*loaded).record;
+  if (flow.status == FlowStatus::error) {
+    never = name + " has ended as error (" + flow.detail + ")" + (flow.error.empty() ? "" : ": " + flow.error);
+  }
+  return flow.status == FlowStatus::finished ? Seen::yes : Seen::no;
+}
+
+// By the clock of that context's own store.
+Result<std::uint64_t> PrerequisiteLook::now_ms(Id context, const std::string& job_key) {
+  MJ_TRY(places, store_.as<JournalStore>().places(context, {&job_key, 1}, false));
+  if (places.empty()) return fail(Code::internal, job_key + ": the store does not say where it is");
+  return places.front().now_ms;
+}
+
+PrerequisiteLook::Seen PrerequisiteLook::see_network(const Condition& condition) {
+  if (!probes_) {
+    auto probes = Probes::open(clock_);
+    if (!probes) {
+      log(LogLevel::error, "prerequisites", "{}", probes.error().message);
+      return Seen::no;
+    }
+    probes_ = std::move(*probes);
+  }
+  const auto answer = probes_->ask(condition);
+  return !answer ? Seen::later : *answer ? Seen::yes : Seen::no;
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,515 @@
+-- Claims and leases: a job is taken, its lease renewed or passed, its end reported.
+
+--# claim: journal places ends
+-- Takes jobs off queues. Answers {set_aside, {queue, job, claim_id_index, epoch, attempt, deliveries, record}...,
+-- paused queues, 1 if entries are left that this call has not looked at, heads of journals that it has written to}.
+local runner, instance, actor, context = arg(), arg(), arg(), arg()
+local max_jobs, max_bytes, max_script = num(arg()), num(arg()), num(arg())
+local max_deliveries, lease_ms = num(arg()), num(arg())
+local ids = arg()  -- for each of max_jobs claims an id of 16 digits and a token of 64
+local queues = list_arg()
+local err = wrong_shared()
+if err then return err end
+
+-- The row `work` of the table of rights (domain/rights.h): a record that names executors gives jobs to them and to admins.
+local function denied()
+  local lists = redis.pcall('HMGET', 'context:' .. context, 'executors', 'admins')
+  if lists.err then return 'context:' .. context .. ' is no hash: who may run its jobs cannot be read' end
+  local executors, admins = lists[1] or '', lists[2] or ''
+  if not string.find(executors, '%d') then return nil end
+  local who = '%f[%d]' .. actor .. '%f[%D]'
+  if actor ~= '0' and (string.find(executors, who) or string.find(admins, who)) then return nil end
+  return (actor == '0' and 'this agent is no actor (setting runner_actor), and' or 'actor ' .. actor .. ' may not run jobs in context '
+    .. context .. ', which') .. ' allows it to admins, executors; an operator may say: mycojobs context grant ' .. context
+    .. ' --executor ' .. (actor == '0' and 'ID' or actor)
+end
+err = actor ~= '' and denied()
+if err then return redis.error_reply('MJDENIED ' .. err) end
+
+local taken, bytes, set_aside, seen, full, paused = {}, 0, 0, 0, false, {}
+local now, lease, until_ms = dec(now_ms), dec(lease_ms), dec(now_ms + lease_ms)
+local prioritised  -- the entry that is looked at comes from mj:priority:<queue>
+
+local function drop(queue, entry)
+  if prioritised then redis.call('ZREM', 'mj:priority:' .. queue, entry) else redis.call('RPOP', queue) end
+end
+
+local function start(queue, job, claim, record, ckey)
+  local n = #taken + 1
+  local epoch = math.max(num(claim.epoch) + 1, now_us)
+  local attempt, deliveries = math.max(1, num(claim.attempt)), num(claim.deliveries) + 1
+  epoch, attempt, deliveries = dec(epoch), dec(attempt), dec(deliveries)
+  local at = 80 * (n - 1)
+  local id, token, log_base = string.sub(ids, at + 1, at + 16), redis.sha1hex(string.sub(ids, at + 17, at + 80)), last_seq(job)
+  redis.call('ZADD', 'mj:leases', until_ms, job)
+  add_fact(queue, job, claim, 'claimed', 'c', id, 't', token, 'e', epoch, 'a', attempt, 'd', deliveries, 'r', runner,
+    'i', instance, 'l', lease)
+  set_claim(job, claim, 'state', 'live', 'claim_id', id, 'token', token, 'epoch', epoch, 'attempt', attempt,
+    'deliveries', deliveries, 'runner', runner, 'instance', instance, 'queue', queue, 'lease_ms', lease,
+    'until_ms', until_ms, 'began', now)
+  if log_base > 0 or claim.log_base then redis.call('HSET', 'mj:claim:' .. job, 'log_base', dec(log_base)) end
+  if ckey then
+    redis.call('SADD', 'mj:running:' .. ckey, job)
+    redis.call('HSET', 'mj:claim:' .. job, 'ckey', ckey)
+  end
+  redis.call('HSET', job, 'status', 'started', 'detail', 'claimed', 'attempt', attempt, 'deliveries', deliveries,
+    'epoch', epoch, 'runner_id', runner, 'claim_id', id, 'lease_until_ms', until_ms, 'started_ms', now, 'updated_at', now_s)
+  drop(queue, job)
+  if has_priority(claim) then redis.call('ZREM', 'mj:priority:' .. queue, job) end
+  if claim.overdue then
+    redis.call('ZREM', 'mj:overdue', job)
+    redis.call('HDEL', 'mj:claim:' .. job, 'overdue')
+  end
+  if claim['end'] then redis.call('HDEL', 'mj:claim:' .. job, 'end') end
+  -- The record as it is now.
+  local written = {status = 'started', detail = 'claimed', attempt = attempt, deliveries = deliveries, epoch = epoch,
+    runner_id = runner, claim_id = id, lease_until_ms = until_ms, started_ms = now, updated_at = now_s}
+  for i = 1, #record, 2 do
+    local name = record[i]
+    if written[name] then
+      record[i + 1], written[name] = written[name], nil
+    end
+  end
+  for name, value in pairs(written) do
+    record[#record + 1] = name
+    record[#record + 1] = value
+  end
+  taken[n] = {queue, job, n, epoch, attempt, deliveries, record}
+  claim.state = 'live'
+  show_node(job, claim)
+end
+
+local function dead(queue, entry, reason)
+  add_dead(entry, queue, reason)
+  drop(queue, entry)
+  set_aside = set_aside + 1
+end
+local function odd(queue, entry, why)
+  add_anomaly(shown(queue) .. ': ' .. entry .. ' ' .. why .. '; the entry was dropped')
+  drop(queue, entry)
+  set_aside = set_aside + 1
+end
+local function fail_for_good(queue, job, claim, reason, text)
+  local id = add_dead(job, queue, reason)
+  finish(job, claim, failure('dead_letter', text), false)
+  if claim then redis.call('HSET', 'mj:claim:' .. job, 'dead', id) end
+  drop(queue, job)
+  set_aside = set_aside + 1
+end
+
+-- What keeps a job from running now. True: it has been dealt with.
+local function parked(queue, job, claim, record)
+  -- What a flow's job depends on is judged by its flow: it may go on after a failure.
+  local deps = claim.deps ~= 'met' and not claim.flow and dependencies(job, record.dependends) or {}
+  local open = {}
+  for _, dep in ipairs(deps) do
+    local ended = end_of(dep)
+    if ended == 'error' then
+      finish(job, claim, failure('dependency_failed', dep .. ', which it depends on, has failed'), false)
+      drop(queue, job)
+      return true
+    end
+    if not ended then open[#open + 1] = dep end
+  end
+  if #open > 0 then
+    for _, dep in ipairs(open) do
+      redis.call('SADD', 'mj:waits:' .. job, dep)
+      redis.call('SADD', 'mj:dependents:' .. dep, job)
+    end
+    park(job, claim, queue, 'waiting', 'dependencies', 'dependencies')
+    drop(queue, job)
+    return true
+  end
+  if #deps > 0 then redis.call('HSET', 'mj:claim:' .. job, 'deps', 'met') end
+  local conditions = record.prerequisites
+  if conditions and conditions ~= '' and conditions ~= '[]' and claim.prerequisites ~= 'met' then
+    redis.call('ZADD', 'mj:prerequisites', dec(now_ms), job)
+    park(job, claim, queue, 'prerequisites', 'prerequisite', 'prerequisite')
+    drop(queue, job)
+    return true
+  end
+  local due = num(record.run_at_ms)
+  if due > now_ms and num(claim.attempt) <= 1 then
+    redis.call('ZADD', 'mj:delayed', dec(due), job)
+    park(job, claim, queue, 'delayed', 'delayed', 'delayed', 'due', dec(due))
+    drop(queue, job)
+    return true
+  end
+  local key = record.concurrency_key
+  if key and key ~= '' and #key <= 255 then
+    if redis.call('SCARD', 'mj:running:' .. key) >= math.max(1, num(record.concurrency_limit)) then
+      redis.call('LPUSH', 'mj:held:' .. key, job)
+      redis.call('SADD', 'mj:holding', key)
+      redis.call('HSET', 'mj:claim:' .. job, 'held', key)
+      park(job, claim, queue, 'held', 'held', 'held')
+      drop(queue, job)
+      return true
+    end
+    return false, key
+  end
+end
+
+local kAsked = {'status', 'dependends', 'prerequisites', 'run_at_ms', 'concurrency_key', 'concurrency_limit', 'queue_timeout_ms',
+  'queued_ms', 'priority'}
+local kMoreBytes = 16777216  -- that a record may take beside its script
+-- The record of a job, name and value in turn, how long its script is, and why it is too long: then little of it is read.
+-- Nil: it is no hash.
+local function read_record(job)
+  local script = redis.pcall('HSTRLEN', job, 'script')
+  if type(script) ~= 'number' then return nil end
+  local why
+  if script > max_script then
+    why = 'script: ' .. script .. ' bytes are more than the ' .. dec(max_script) .. ' that job.max_script_bytes allows'
+  else
+    local field, size = too_long(job, 2 * max_script + kMoreBytes)
+    if not field then return redis.call('HGETALL', job), script end
+    why = field .. ': ' .. dec(size) .. ' bytes are more than the record of a job may have: put them into a file, or an object'
+  end
+  local record = {}
+  for _, name in ipairs(kAsked) do
+    local size = redis.call('HSTRLEN', job, name)
+    if size > 0 and size <= 65536 then
+      record[#record + 1] = name
+      record[#record + 1] = redis.call('HGET', job, name)
+    end
+  end
+  return record, script, why
+end
+
+local function take(queue, entry)
+  if not is_job_key(entry) then return dead(queue, entry, 'bad_key') end
+  local claim = read_claim(entry)
+  local state = claim and claim.state
+  if state == 'ended' then
+    if not claim.leftover then return odd(queue, entry, 'has ended already') end
+    redis.call('HDEL', 'mj:claim:' .. entry, 'leftover')
+    return drop(queue, entry)
+  end
+  if state == 'live' then return odd(queue, entry, 'is claimed already') end
+  if state and state ~= 'queued' then return odd(queue, entry, 'is ' .. shown(state) .. ' and not to be taken yet') end
+  if state and claim.queue and claim.queue ~= queue then return odd(queue, entry, 'belongs to ' .. shown(claim.queue or '')) end
+  local list, script, long = read_record(entry)
+  if list and #list == 0 and script == 0 and not long then
+    redis.call('ZADD', 'mj:missing', 'NX', dec(now_ms), entry .. ' ' .. queue)
+    drop(queue, entry)
+    set_aside = set_aside + 1
+    return
+  end
+  if not list then return dead(queue, entry, 'wrong_type') end
+  if not claim then
+    return fail_for_good(queue, entry, nil, 'wrong_type', 'mj:claim:' .. entry .. ' is not a hash: another client wrote it')
+  end
+  local record = to_table(list)
+  if not state and (record.status == 'finished' or record.status == 'error') then
+    return odd(queue, entry, 'has a record that says ' .. record.status)
+  end
+  claim.queue = queue
+  if claim.cancel then
+    finish(entry, claim, failure('cancelled', 'cancelled'), false)
+    return drop(queue, entry)
+  end
+  if long then return fail_for_good(queue, entry, claim, 'too_large', long) end
+  local deliveries = num(claim.deliveries)
+  if deliveries >= max_deliveries then
+    return fail_for_good(queue, entry, claim, 'crash_loop', 'crash_loop: ' .. deliveries
+      .. ' runs ended without a report (runner killed or lost each time); job.max_deliveries allows no more')
+  end
+  local wait = num(record.queue_timeout_ms)
+  if wait > 0 and never_ran(claim) and num(record.queued_ms) > 0
+    and now_ms > math.max(num(record.queued_ms), num(record.run_at_ms)) + wait then
+    finish(entry, claim, failure('timeout', 'it waited longer than its queue_timeout_ms of ' .. dec(wait) .. ' allows'), false)
+    return drop(queue, entry)
+  end
+  if not claim.priority then claim.priority = valid_priority(record.priority) end
+  local stays, ckey = parked(queue, entry, claim, record)
+  if stays then return end
+  local size = 0
+  for i = 1, #list do size = size + #list[i] end
+  if #taken > 0 and bytes + size > max_bytes then
+    full = true
+    return
+  end
+  bytes = bytes + size
+  start(queue, entry, claim, list, ckey)
+end
+
+-- What is next in a queue: priorities above 0, the list, priorities below 0. An error in a table: it is no list.
+local function next_of(queue, has)
+  local low
+  if has then
+    local first = redis.call('ZRANGE', 'mj:priority:' .. queue, 0, 0, 'WITHSCORES')
+    if first[1] and num(first[2]) < 100 * kPriority then
+      prioritised = true
+      return first[1]
+    end
+    low = first[1]
+  end
+  local entry = redis.pcall('LINDEX', queue, '-1')
+  prioritised = not entry and low ~= nil
+  return entry or low
+end
+
+local function odd_queue(queue)
+  add_anomaly(shown(queue) .. ' is a ' .. type_of(queue) .. ' where a list belongs: delete it')
+end
+
+-- What few queues have is asked for all of them at once.
+local by_priority = {}
+for i, queue in ipairs(queues) do by_priority[i] = 'mj:priority:' .. queue end
+local any_priority = #queues > 0 and redis.call('EXISTS', unpack(by_priority)) > 0
+local any_paused = redis.call('EXISTS', 'mj:paused') == 1
+for i, queue in ipairs(queues) do
+  local has = any_priority and type_of(by_priority[i]) == 'zset'
+  if has and wrong(queue, 'list') then
+    odd_queue(queue)
+  elseif any_paused and redis.call('SISMEMBER', 'mj:paused', queue) == 1 then
+    paused[#paused + 1] = queue
+  else
+    -- Entries looked at in one call are bounded, so that no other client waits for long.
+    while #taken < max_jobs and seen < 256 and not full do
+      local entry = next_of(queue, has)
+      if not entry then break end
+      if type(entry) == 'table' then
+        odd_queue(queue)
+        break
+      end
+      seen = seen + 1
+      take(queue, entry)
+    end
+  end
+end
+return {set_aside, taken, paused, seen >= 256 and 1 or 0, heads_now()}
+
+--# renew: journal places ends
+-- For each claim 0 stale, 1 renewed, 2 renewed and somebody wants the job cancelled.
+local lease_ms, count = num(arg()), num(arg())
+local err = wrong_shared()
+if err then return err end
+local answers = {}
+for i = 1, count do
+  local job, claim_id, token = arg(), arg(), arg()
+  local claim = read_claim(job)
+  if is_live(claim, claim_id, token) then
+    -- Always later than before, also after a step back of the clock: whoever observes the lease must see the renewal.
+    local until_ms = dec(math.max(num(claim.until_ms) + 1, now_ms + lease_ms))
+    -- Of a long run some heartbeats become facts: the first after a minute, then each time it has run twice as long.
+    local next_fact = claim.beat and num(claim.beat) or num(claim.began) + 60000
+    if now_ms >= next_fact then
+      add_fact(claim.queue, job, claim, 'heartbeat', 'c', claim_id)
+      set_claim(job, claim, 'beat', dec(now_ms + now_ms - num(claim.began)))
+    end
+    redis.call('HSET', 'mj:claim:' .. job, 'until_ms', until_ms, 'lease_ms', dec(lease_ms))
+    redis.call('ZADD', 'mj:leases', until_ms, job)
+    if type_of(job) == 'hash' then redis.call('HSET', job, 'lease_until_ms', until_ms) end
+    answers[i] = claim.cancel and 2 or 1
+  elseif not owns(claim, claim_id, token) or claim.state == 'live' or claim.reason == 'expired' then
+    add_anomaly(job .. ': a renewal by claim ' .. shown(claim_id) .. ' came too late')
+    answers[i] = 0
+  else
+    answers[i] = 0  -- its own end, or release, has overtaken it
+  end
+end
+return answers
+
+--# report: journal places ends
+-- Reports in order. For each {word, text}: ok, stale, conflict, invalid. Then the heads of journals that it has written to.
+local count = num(arg())
+local err = wrong_shared()
+if err then return err end
+
+local function stale(job, what, claim_id)
+  add_anomaly(job .. ': ' .. what .. ' by claim ' .. shown(claim_id) .. ' came too late')
+  return {'stale', ''}
+end
+
+local function append_log(job, claim_id, token, lines)
+  local claim = read_claim(job)
+  if not is_live(claim, claim_id, token) then return stale(job, 'output', claim_id) end
+  local key = 'mj:log:' .. job
+  local base, last = num(claim.log_base), last_seq(job)
+  for i = 1, #lines, 4 do
+    local seq = base + num(lines[i])
+    if seq > last then
+      local added = redis.pcall('XADD', key, dec(seq) .. '-0', 'ts', lines[i + 1], 'stream', lines[i + 2],
+        'text', lines[i + 3])
+      if type(added) == 'table' and added.err then
+        if string.find(added.err, 'WRONGTYPE', 1, true) or string.find(added.err, 'equal or smaller', 1, true) then
+          return {'invalid', key .. ' holds something that another client wrote: delete it'}
+        end
+        return added
+      end
+    end
+  end
+  return {'ok', ''}
+end
+
+-- The attempt has failed and another one follows. Its failure stays readable on the record until then.
+local function retry(job, claim, fields, sum, after_ms)
+  local due, detail = dec(now_ms + after_ms), detail_of(fields)
+  redis.call('ZADD', 'mj:delayed', due, job)
+  add_fact(claim.queue, job, claim, 'retry', 'c', claim.claim_id, 'e', claim.epoch, 'detail', detail, 'due', due)
+  set_claim(job, claim, 'state', 'delayed', 'reason', 'retry', 'attempt', num(claim.attempt) + 1, 'deliveries', 0,
+    'end', sum, 'waiting_since', dec(now_ms))
+  redis.call('HDEL', 'mj:claim:' .. job, 'until_ms', 'beat', 'began')
+  leave(job, claim, 'live')
+  if type_of(job) == 'hash' then
+    redis.call('HDEL', job, 'error', 'error_info', 'result', 'result_json', 'usage', 'layers', 'receipt', 'artifacts', 'lease_until_ms',
+      'claim_id', 'runner_id')
+    redis.call('HSET', job, unpack(fields))
+    redis.call('HSET', job, 'status', 'dispatched', 'detail', 'retry_wait', 'updated_at', now_s)
+  end
+  claim.state = 'delayed'
+  show_node(job, claim)
+end
+
+local function end_job(job, claim_id, token, words)  -- -1 or the pause before the next attempt, a digest of the fields, these
+  local again, sum, fields = tonumber(table.remove(words, 1)), table.remove(words, 1), words
+  local claim = read_claim(job)
+  if not claim then return {'invalid', 'mj:claim:' .. job .. ' holds something that another client wrote: delete it'} end
+  if claim.state ~= 'live' and owns(claim, claim_id, token) and claim['end'] then
+    if claim['end'] == sum then return {'ok', ''} end
+    return {'conflict', job .. ' has ended already, in another way'}
+  end
+  if not is_live(claim, claim_id, token) then return stale(job, 'an end', claim_id) end
+  if again >= 0 and fields[2] == 'error' and not claim.cancel then
+    retry(job, claim, fields, sum, again)
+    return {'ok', ''}
+  end
+  local dead = detail_of(fields) == 'dead_letter' and add_dead(job, claim.queue or '', 'bad_record')
+  finish(job, claim, fields, sum)
+  if dead then redis.call('HSET', 'mj:claim:' .. job, 'dead', dead) end
+  return {'ok', ''}
+end
+
+local function give_up(job, claim_id, token, words)  -- reason, ran
+  local claim = read_claim(job)
+  if owns(claim, claim_id, token) and claim.state == 'queued' and claim.reason == 'released' then return {'ok', ''} end
+  if not is_live(claim, claim_id, token) then return stale(job, 'a release', claim_id) end
+  local failed = release(job, claim, words[1], words[2] ~= '0')
+  return failed and {'invalid', failed.err} or {'ok', ''}
+end
+
+local function mark(job, claim_id, token, words)  -- detail
+  local claim = read_claim(job)
+  if not is_live(claim, claim_id, token) then return stale(job, 'a mark', claim_id) end
+  if type_of(job) == 'hash' then redis.call('HSET', job, 'detail', words[1], 'updated_at', now_s) end
+  happened(job)
+  return {'ok', ''}
+end
+
+local doing = {log = append_log, ['end'] = end_job, release = give_up, mark = mark}
+local answers = {}
+for i = 1, count do
+  local kind, job, claim_id, token = arg(), arg(), arg(), arg()
+  local answer = doing[kind](job, claim_id, token, list_arg())
+  if answer.err then return answer end
+  answers[i] = answer
+end
+answers[count + 1] = heads_now()
+return answers
+
+--# unclaim: journal places ends
+-- Claims that were made and whose answer was lost: nobody runs their jobs. Back to their queues, as if they had not been
+-- taken. Answers how many.
+local wanted = {}
+for _, id in ipairs(list_arg()) do wanted[id] = true end
+local err = wrong_shared()
+if err then return err end
+local back = 0
+for _, job in ipairs(redis.call('ZRANGE', 'mj:leases', 0, -1)) do
+  local key = 'mj:claim:' .. job
+  local id = type_of(key) == 'hash' and redis.call('HGET', key, 'claim_id')
+  if id and wanted[id] then
+    local claim = read_claim(job)
+    if claim and claim.state == 'live' and not release(job, claim, 'the answer to its claim was lost', false) then back = back + 1 end
+  end
+end
+return back
+
+--# leases:
+-- {job, until_ms, lease_ms}... of the live claims.
+local err = wrong('mj:leases', 'zset')
+if err then return err end
+local found = {}
+local listed = redis.call('ZRANGE', 'mj:leases', 0, -1, 'WITHSCORES')
+for i = 1, #listed, 2 do
+  local key = 'mj:claim:' .. listed[i]
+  local lease_ms = type_of(key) == 'hash' and redis.call('HGET', key, 'lease_ms')
+  found[#found + 1] = {listed[i], listed[i + 1], lease_ms or '0'}
+end
+return found
+
+--# expire: journal places ends
+-- 1: the lease that ends at until_ms has passed and the job is back on its queue (or has ended, if it was cancelled).
+local job, until_ms = arg(), num(arg())
+local err = wrong_shared()
+if err then return err end
+local claim = read_claim(job)
+if claim and not claim.state and type_of(job) == 'hash' and redis.call('HGET', job, 'status') == 'started' then
+  -- Somebody has deleted the claim. Its owner was refused since then and has killed the run; the job must not be stranded:
+  -- an observer whose clock is a little ahead comes again.
+  if now_ms <= until_ms then return 0 end
+  local queue = queue_of(job)
+  err = wrong(queue, 'list')
+  if err then return err end
+  redis.call('RPUSH', queue, job)
+  add_anomaly(job .. ' had a lease without a claim: back on ' .. shown(queue))
+  redis.call('HSET', job, 'status', 'dispatched', 'detail', 'queued', 'updated_at', now_s)
+  redis.call('ZREM', 'mj:leases', job)
+  return 1
+end
+if not claim or claim.state ~= 'live' then
+  redis.call('ZREM', 'mj:leases', job)  -- an entry that belongs to no claim
+  return 0
+end
+if num(claim.until_ms) ~= until_ms then return 0 end
+-- Whoever asks has seen it unrenewed for a whole lease. An end further off than that only says that the clock went back.
+local left_ms = until_ms - now_ms
+if left_ms >= 0 and left_ms <= num(claim.lease_ms) then return 0 end
+return give_back(job, claim, 'expired', 'its lease ran out') or 1
+
+--# expire_instance: journal places ends
+-- An instance of a runner whose every process is gone: its jobs need not wait for their leases. Answers them.
+local runner, instance = arg(), arg()
+local err = wrong_shared()
+if err then return err end
+local jobs = {}
+for _, job in ipairs(redis.call('ZRANGE', 'mj:leases', 0, -1)) do
+  local claim = read_claim(job)
+  if claim and claim.state == 'live' and claim.runner == runner and claim.instance == instance and instance ~= '' then
+    if not give_back(job, claim, 'expired', 'its agent is gone') then jobs[#jobs + 1] = job end
+  end
+end
+return jobs
+
+--# grant:
+-- The server was started since somebody last saw it: each live claim gets a whole lease, never a shorter one. {claims, 1 if
+-- it had data before that start and nobody has met it since, {queue, the revision that its journal had at the start, ...}}.
+local run_id = arg()
+local err = wrong('mj:server', 'string') or wrong('mj:leases', 'zset') or wrong('mj:heads', 'hash') or wrong('mj:queues', 'set')
+if err then return err end
+local before = redis.call('GET', 'mj:server')
+if before == run_id then return {0, 0, redis.call('HGETALL', 'mj:heads')} end
+local heads, granted = {}, 0
+for _, queue in ipairs(redis.call('SMEMBERS', 'mj:queues')) do
+  local key = 'mj:journal:' .. queue
+  if type_of(key) == 'stream' then
+    local info = to_table(redis.call('XINFO', 'STREAM', key))
+    heads[#heads + 1] = queue
+    heads[#heads + 1] = string.match(info['last-generated-id'], '^%d+')
+  end
+end
+redis.call('DEL', 'mj:heads')
+redis.call('SET', 'mj:server', run_id)
+for i = 1, #heads, 2 do redis.call('HSET', 'mj:heads', heads[i], heads[i + 1]) end
+for _, job in ipairs(redis.call('ZRANGE', 'mj:leases', 0, -1)) do
+  local claim = read_claim(job)
+  if claim and claim.state == 'live' then
+    local until_ms = dec(math.max(num(claim.until_ms), now_ms + num(claim.lease_ms)))
+    redis.call('HSET', 'mj:claim:' .. job, 'until_ms', until_ms)
+    redis.call('ZADD', 'mj:leases', until_ms, job)
+    if type_of(job) == 'hash' then redis.call('HSET', job, 'lease_until_ms', until_ms) end
+    granted = granted + 1
+  end
+end
+return {granted, before and 1 or 0, heads}

@@ -1,0 +1,228 @@
+-- The object store.
+
+--# object_write: objects
+-- One write: all of its operations, or none. Answers ok and the stamps; or stale, busy, conflict, missing, schema, full.
+local job, claim_id, token, call, count = arg(), arg(), arg(), arg(), num(arg())
+local refused = refuse_writer(job, claim_id, token)
+if refused then return refused end
+if writer.job == job and writer.claim_id == claim_id and writer.call == call then return {'ok', writer.answer or ''} end
+
+local ops, stamps, puts, new_kinds, kinds_seen = {}, {}, false, 0, {}
+for i = 1, count do
+  local op = {verb = arg(), of = arg(), id = arg(), version = arg(), rev = arg(), json = arg(), entries = arg()}
+  local key = object_key(op.of, op.id)
+  local err = wrong(key, 'hash') or wrong_kind(op.of)
+  if err then return err end
+  local is = redis.call('HMGET', key, 'version', 'created_ms', 'updated_ms', 'entries')
+  local version = num(is[1])
+  op.old, op.had = is[4] or '', version > 0
+  if op.version ~= '' and num(op.version) ~= version then return {'conflict', i, version} end
+  if op.verb == 'remove' and not op.had then return {'missing', i} end
+  err = wrong_entries(op.of, op.old) or wrong_entries(op.of, op.entries)
+  if err then return err end
+  if op.verb == 'put' then
+    puts = true
+    if (redis.call('HGET', kind_key(op.of), 'rev') or '0') ~= op.rev then return {'schema', i} end
+    if not kinds_seen[op.of] and not redis.call('ZSCORE', 'mj:osis:kinds', op.of) then new_kinds = new_kinds + 1 end
+    kinds_seen[op.of] = true
+    op.stamp = {dec(version + 1), op.had and is[2] or dec(now_ms), dec(now_ms)}
+  else
+    op.stamp = {dec(version), is[2] or '0', is[3] or '0'}
+  end
+  ops[i], stamps[i] = op, table.concat(op.stamp, ',')
+end
+if new_kinds > 0 and redis.call('ZCARD', 'mj:osis:kinds') + new_kinds > 1000 then return {'full'} end
+
+local answer = table.concat(stamps, ';')
+-- Of a call that only takes away, nothing is kept where there is no memory left: it can be done all the same.
+if puts or writer.job ~= job or writer.claim_id ~= claim_id then
+  become_writer(job, claim_id, call, answer)
+else
+  redis.pcall('HSET', kWriter, 'call', call, 'answer', answer)
+end
+for _, op in ipairs(ops) do
+  local key = object_key(op.of, op.id)
+  if op.verb == 'put' then
+    redis.call('HSET', key, 'json', op.json, 'version', op.stamp[1], 'created_ms', op.stamp[2], 'updated_ms', op.stamp[3],
+      'entries', op.entries)
+    if not op.had then redis.call('ZADD', ids_key(op.of), '0', op.id) end
+    redis.call('ZADD', 'mj:osis:kinds', '0', op.of)
+    if redis.call('HEXISTS', kind_key(op.of), 'backfill') == 1 then  -- the indexes may not have the old ones
+      set_entries(op.of, op.id, op.old, '')
+      op.old = ''
+    end
+    set_entries(op.of, op.id, op.old, op.entries)
+  elseif op.verb == 'remove' then
+    set_entries(op.of, op.id, op.old, '')
+    redis.call('ZREM', ids_key(op.of), op.id)
+    redis.call('DEL', key)
+    if redis.call('ZCARD', ids_key(op.of)) == 0 and type_of(kind_key(op.of)) == 'none' then
+      redis.call('ZREM', 'mj:osis:kinds', op.of)
+    end
+  end
+end
+return {'ok', answer}
+
+--# object_declare: objects
+-- Adds fields to a kind: names "i <field>" (found by value), "t <field>" (found by words). Objects that are there are to
+-- be indexed again. Answers ok, 1 if there are any; or stale, busy, full (kinds), fields.
+local job, claim_id, token, of, most = arg(), arg(), arg(), arg(), num(arg())
+local names = list_arg()
+local refused = refuse_writer(job, claim_id, token) or wrong_kind(of)
+if refused then return refused end
+local key = kind_key(of)
+local new, have = {}, 0
+for _, name in ipairs(redis.call('HKEYS', key)) do
+  if string.match(name, '^[it] ') then have = have + 1 end
+end
+for _, name in ipairs(names) do
+  if redis.call('HEXISTS', key, name) == 0 then
+    new[#new + 1] = name
+    new[#new + 1] = '1'
+  end
+end
+local indexing = redis.call('HEXISTS', key, 'backfill')
+if #new == 0 then return {'ok', indexing} end
+if have + #new / 2 > most then return {'fields', have} end
+if not redis.call('ZSCORE', 'mj:osis:kinds', of) and redis.call('ZCARD', 'mj:osis:kinds') >= 1000 then return {'full'} end
+
+become_writer(job, claim_id, '', '')
+local rev = math.max(num(redis.call('HGET', key, 'rev')) + 1, now_us)
+redis.call('ZADD', 'mj:osis:kinds', '0', of)
+redis.call('HSET', key, 'rev', dec(rev), unpack(new))
+if redis.call('ZCARD', ids_key(of)) > 0 then
+  redis.call('HSET', key, 'backfill', '')
+  indexing = 1
+end
+return {'ok', indexing}
+
+--# object_index: objects
+-- Some objects of a kind are indexed by its present fields. Each: id, the version that its entries were worked out from,
+-- entries. Another version has been written since, by the present fields. Answers 1, or 0: the fields have changed.
+local of, rev, after = arg(), arg(), arg()
+local items = list_arg()
+local err = wrong_kind(of)
+if err then return err end
+local key = kind_key(of)
+if redis.call('HGET', key, 'rev') ~= rev then return 0 end
+for i = 1, #items, 3 do
+  err = wrong(object_key(of, items[i]), 'hash')
+    or wrong_entries(of, redis.call('HGET', object_key(of, items[i]), 'entries') or '') or wrong_entries(of, items[i + 2])
+  if err then return err end
+end
+for i = 1, #items, 3 do
+  local object = object_key(of, items[i])
+  if redis.call('HGET', object, 'version') == items[i + 1] then
+    local old = redis.call('HGET', object, 'entries') or ''
+    redis.call('HSET', object, 'entries', items[i + 2])
+    set_entries(of, items[i], old, '')  -- both in full: the indexes may have been emptied
+    set_entries(of, items[i], '', items[i + 2])
+  end
+end
+if redis.call('HEXISTS', key, 'backfill') == 1 then
+  if after == '' then redis.call('HDEL', key, 'backfill') else redis.call('HSET', key, 'backfill', after) end
+end
+return 1
+
+--# object_reindex: objects
+-- The indexes of a kind are to be derived again: these of its fields ('': words) are emptied, and each object is indexed
+-- anew when its turn comes (see object_index).
+local of = arg()
+local fields = list_arg()
+local err = wrong_kind(of)
+if err then return err end
+local key = kind_key(of)
+redis.call('HSET', key, 'rev', dec(math.max(num(redis.call('HGET', key, 'rev')) + 1, now_us)), 'backfill', '')
+for _, field in ipairs(fields) do redis.call('UNLINK', entry_key(of, field)) end
+return 1
+
+--# object_release: objects
+-- The claim's job is the writer no more, and waits no more.
+local job, claim_id = arg(), arg()
+local err = wrong(kWriter, 'hash') or wrong(kWaiting, 'zset')
+if err then return err end
+redis.call('ZREM', kWaiting, job .. ' ' .. claim_id)
+local is = redis.call('HMGET', kWriter, 'job', 'claim_id')
+if is[1] ~= job or is[2] ~= claim_id then return 0 end
+return redis.call('DEL', kWriter)
+
+--# object_search: objects
+-- The objects that have all of these words, whose ids follow `after`. The ids of the rarest word are gone through, so many
+-- in one call at most. Answers ok and a page; or indexing, undeclared.
+local of, after, limit, max_bytes, most = arg(), arg(), num(arg()), num(arg()), num(arg())
+local words = list_arg()
+local key = entry_key(of, '')
+local err = wrong_kind(of) or wrong(key, 'zset')
+if err then return err end
+local declared = false
+for _, name in ipairs(redis.call('HKEYS', kind_key(of))) do declared = declared or string.sub(name, 1, 2) == 't ' end
+if not declared then return {'undeclared'} end
+if redis.call('HEXISTS', kind_key(of), 'backfill') == 1 then return {'indexing'} end
+
+local rarest, fewest
+for _, word in ipairs(words) do
+  local count = redis.call('ZLEXCOUNT', key, '[' .. word .. '\1', '(' .. word .. '\2')
+  if not fewest or count < fewest then rarest, fewest = word, count end
+end
+local low = after == '' and '[' .. rarest .. '\1' or '(' .. rarest .. '\1' .. after
+local high, chunk = '(' .. rarest .. '\2', #words == 1 and limit + 1 or 200
+local matching, looked_at, seen, all_seen = {}, 0, '', false
+while looked_at < most and #matching <= limit and not all_seen do
+  local members = redis.call('ZRANGEBYLEX', key, low, high, 'LIMIT', 0, chunk)
+  all_seen = #members < chunk
+  looked_at = looked_at + #members
+  for _, member in ipairs(members) do
+    local all = true
+    low, seen = '(' .. member, string.match(member, '\1(.*)$')
+    for _, word in ipairs(words) do
+      all = all and (word == rarest or redis.call('ZSCORE', key, word .. '\1' .. seen))
+      if not all then break end
+    end
+    if all then matching[#matching + 1] = seen end
+    if #matching > limit then break end
+  end
+end
+local page = page_of(of, matching, limit, max_bytes)
+if page[1] == '' and not all_seen then page[1] = seen end
+return {'ok', page}
+
+--# object_page: objects
+-- The objects that members of a sorted set name, between two bounds. field: must be declared ("i city"), or is ''.
+-- Answers ok and a page; or indexing, undeclared.
+local of, field, key, low, high, limit, max_bytes = arg(), arg(), arg(), arg(), arg(), num(arg()), num(arg())
+local err = wrong_kind(of) or wrong(key, 'zset')
+if err then return err end
+if field ~= '' then
+  if redis.call('HEXISTS', kind_key(of), field) == 0 then return {'undeclared'} end
+  if redis.call('HEXISTS', kind_key(of), 'backfill') == 1 then return {'indexing'} end
+end
+local members = redis.call('ZRANGEBYLEX', key, low, high, 'LIMIT', 0, limit + 1)
+return {'ok', page_of(of, members, limit, max_bytes)}
+
+--# object_ids: objects
+-- The list of a kind's objects is brought in line with what there is of these ids.
+local of = arg()
+local ids = list_arg()
+local err = wrong_kind(of)
+if err then return err end
+for _, id in ipairs(ids) do
+  if type_of(object_key(of, id)) == 'hash' then
+    redis.call('ZADD', 'mj:osis:kinds', '0', of)
+    redis.call('ZADD', ids_key(of), '0', id)
+  else
+    redis.call('ZREM', ids_key(of), id)
+  end
+end
+return 1
+
+--# object_kinds: objects
+-- All kinds: {"<namespace>:<kind>", how many objects, {names of the kind's hash}}.
+local err = wrong('mj:osis:kinds', 'zset')
+if err then return err end
+local all = {}
+for i, of in ipairs(redis.call('ZRANGE', 'mj:osis:kinds', 0, 999)) do
+  err = wrong_kind(of)
+  if err then return err end
+  all[i] = {of, redis.call('ZCARD', ids_key(of)), redis.call('HKEYS', kind_key(of))}
+end
+return all

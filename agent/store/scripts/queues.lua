@@ -1,0 +1,57 @@
+-- What operators do with queues and dead letters.
+
+--# purge_queue: journal places ends
+-- Cancels what stands in a queue, the next to be taken first. Answers how many entries went.
+local queue, max = arg(), num(arg())
+local err = wrong_shared() or wrong(queue, 'list') or wrong('mj:priority:' .. queue, 'zset')
+if err then return err end
+local function settle(entry)
+  local claim = is_job_key(entry) and read_claim(entry)
+  if not claim then return end
+  if claim.state == 'ended' then return redis.call('HDEL', 'mj:claim:' .. entry, 'leftover') end
+  if type_of(entry) ~= 'hash' or (claim.state and (claim.state ~= 'queued' or claim.queue ~= queue)) then return end
+  local status = redis.call('HGET', entry, 'status')
+  if not claim.state and (status == 'finished' or status == 'error') then return end
+  claim.queue = queue
+  finish(entry, claim, failure('cancelled', 'cancelled: its queue was purged'), false)
+end
+local gone = 0
+while gone < max do
+  local entry = redis.call('LINDEX', queue, -1)
+  if not entry then break end
+  settle(entry)
+  redis.call('RPOP', queue)
+  gone = gone + 1
+end
+for _, entry in ipairs(redis.call('ZRANGE', 'mj:priority:' .. queue, 0, max - gone - 1)) do
+  if gone >= max then break end
+  settle(entry)
+  redis.call('ZREM', 'mj:priority:' .. queue, entry)
+  gone = gone + 1
+end
+return gone
+
+--# settle_dead_letter: journal places ends
+-- Strikes a dead letter off the list, and with requeue runs its job or queues its entry again. Empty, missing, or why not.
+local id, requeue = arg(), arg() == '1'
+local err = wrong_shared()
+if err then return err end
+local letter = redis.call('XRANGE', 'mj:dead', id, id)[1]
+if not letter then return 'missing' end
+local fields = to_table(letter[2])
+local job, queue = fields.key or '', fields.queue or ''
+if requeue then
+  local claim = is_job_key(job) and read_claim(job)
+  if claim and claim.state then
+    local why = reopen(job, claim)
+    if why then return job .. ' ' .. why end
+  elseif not claim or type_of(job) == 'string' or queue == '' then
+    return shown(job) .. ' can never run: drop it'
+  else
+    err = wrong(queue, 'list')
+    if err then return err end
+    redis.call('LPUSH', queue, job)
+  end
+end
+redis.call('XDEL', 'mj:dead', id)
+return ''

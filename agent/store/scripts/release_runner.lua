@@ -1,7 +1,0 @@
---#
-local id, instance = arg(), arg()
-local key = 'mj:hold:runner:' .. id
-local err = wrong(key, 'hash')
-if err then return err end
-if redis.call('HGET', key, 'instance') == instance then redis.call('DEL', key) end
-return 0

@@ -1,0 +1,72 @@
+#include "worker/job_pipes.h"
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/fd.h"
+
+namespace mycojobs {
+
+void watch_descriptor(int epoll, int operation, int fd, std::uint64_t tag, std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = tag;
+  ::epoll_ctl(epoll, operation, fd, &event);
+}
+
+JobPipes::JobPipes(int epoll, RunNumber run, const RunPipes& pipes, int attachment, std::uint64_t now_boot_ms)
+    : epoll_(epoll),
+      run_(run),
+      out_(pipes.out),
+      err_(pipes.err),
+      channel_(pipes.channel),
+      attachment_(attachment),
+      listen_at_ms_(now_boot_ms + kListenMs) {
+  watch(JobPipe::channel, EPOLL_CTL_ADD, EPOLLIN);
+}
+
+void JobPipes::watch(JobPipe pipe, int operation, std::uint32_t events) {
+  watch_descriptor(epoll_, operation, of(pipe).get(), PipeTag{run_, pipe}.bits(), events);
+}
+
+// Most requests fit at once, and the job finds its script waiting.
+void JobPipes::send(const std::function<std::string()>& next) {
+  bool full = false;
+  while (channel_ && !full) {
+    if (sent_ == outgoing_.size()) {
+      outgoing_ = next();
+      sent_ = 0;
+      if (outgoing_.empty()) break;
+    }
+    const ssize_t sent = send_bytes(channel_.get(), std::string_view(outgoing_).substr(sent_), attachment_);
+    full = sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+    if (sent > 0) sent_ += static_cast<std::size_t>(sent), attachment_ = -1;
+    if (sent < 0 && !full && errno != EINTR) sent_ = outgoing_.size();
+  }
+  if (channel_ && full != writing_) watch(JobPipe::channel, EPOLL_CTL_MOD, full ? EPOLLIN | EPOLLOUT : EPOLLIN);
+  writing_ = full;
+}
+
+std::string_view JobPipes::read(JobPipe pipe, std::span<char> buffer) {
+  Fd& fd = of(pipe);
+  if (!fd) return {};
+  ssize_t count = 0;
+  do {
+    count = ::read(fd.get(), buffer.data(), buffer.size());
+  } while (count < 0 && errno == EINTR);
+  if (count > 0) return {buffer.data(), static_cast<std::size_t>(count)};
+  if (count == 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) fd.reset();  // also leaves the epoll set
+  return {};
+}
+
+bool JobPipes::listen(std::uint64_t now_boot_ms) {
+  if (listen_at_ms_ == 0) return true;
+  if (now_boot_ms < listen_at_ms_) return false;
+  listen_at_ms_ = 0;
+  for (JobPipe pipe : {JobPipe::out, JobPipe::err}) watch(pipe, EPOLL_CTL_ADD, EPOLLIN);
+  return true;
+}
+
+}  // namespace mycojobs

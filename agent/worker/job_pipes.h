@@ -1,0 +1,63 @@
+// Our ends of one run's descriptors in the run loop's epoll: the channel at once, its output a moment later. Most jobs
+// end before, and what they wrote is read then: nobody is woken for it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/fd.h"
+#include "mycojobs/sandbox.h"
+#include "worker/types.h"
+
+namespace mycojobs {
+
+// epoll's 64 bits for a pipe: the run's number above, the pipe below. Numbers of runs start at 1, so that what lies
+// below 4 stands for descriptors of others.
+struct PipeTag {
+  RunNumber run;
+  JobPipe pipe;
+  static PipeTag of(std::uint64_t bits) { return {bits >> 2, static_cast<JobPipe>(bits & 3)}; }
+  std::uint64_t bits() const { return run << 2 | static_cast<std::uint32_t>(pipe); }
+};
+
+void watch_descriptor(int epoll, int operation, int fd, std::uint64_t tag, std::uint32_t events);
+
+// Of one thread. The epoll outlives it.
+class JobPipes {
+ public:
+  static constexpr std::uint64_t kListenMs = 5;
+
+  // Of a run, or of its next stage. attachment: a descriptor that goes along with the first byte; -1: none.
+  JobPipes(int epoll, RunNumber run, const RunPipes&, int attachment, std::uint64_t now_boot_ms);
+
+  // Sends, as far as the channel takes it; the rest when it takes more: call again then. next: what follows, asked for
+  // when all before it has gone; empty: nothing now. What a job does not take any more is passed over: its outcome will
+  // tell why.
+  void send(const std::function<std::string()>& next);
+  bool is_sending() const { return writing_; }  // the epoll says when the channel takes more
+
+  // What the pipe has, as far as the buffer takes it; less than that: there is no more now. A pipe that has come to its
+  // end is closed.
+  std::string_view read(JobPipe, std::span<char> buffer);
+
+  // True: its output is waited for now. Until then ask again, kListenMs after its start.
+  bool listen(std::uint64_t now_boot_ms);
+
+ private:
+  void watch(JobPipe, int operation, std::uint32_t events);
+  Fd& of(JobPipe pipe) { return pipe == JobPipe::out ? out_ : pipe == JobPipe::err ? err_ : channel_; }
+
+  int epoll_;
+  RunNumber run_;
+  Fd out_, err_, channel_;
+  std::string outgoing_;        // on its way down the channel
+  std::size_t sent_ = 0;        // of it
+  int attachment_;              // not gone along yet
+  bool writing_ = false;        // waits until the channel takes more
+  std::uint64_t listen_at_ms_;  // when its output will be waited for; 0: it is
+};
+
+}  // namespace mycojobs

@@ -1,0 +1,44 @@
+// From a claimed record to what the run loop starts: whether it is a job that can run here, what its policy grants, and
+// what is handed along (secrets, what the jobs have left that it depends on).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mycojobs/clock.h"
+#include "mycojobs/executor.h"
+#include "mycojobs/store.h"
+#include "worker/secrets.h"
+#include "worker/types.h"
+
+namespace mycojobs {
+
+// Of one thread. Settings and executors outlive it.
+class JobPreparation {
+ public:
+  JobPreparation(const WorkerSettings&, const std::vector<const Executor*>&, const Clock&);
+  // Error unavailable: what it depends on cannot be read now, which is no fault of the job. Any other: the job cannot
+  // run; denied (its policy), unsupported (a helper does not work), invalid (names the field).
+  Result<Start> prepare(RecordStore&, Claimed&, std::uint64_t fence_boot_ms, RunNumber);
+
+ private:
+  Result<Job> read_job(const Claimed&) const;
+  Result<const Executor*> executor_of(const Job&, const Claimed&) const;
+  std::unique_ptr<RunArtifacts> artifacts_of(RecordStore&, const ClaimRef&);
+
+  const WorkerSettings& settings_;
+  const Clock& clock_;
+  std::map<std::string, const Executor*> by_type_;
+  Secrets secrets_;
+  std::map<Id, std::string> store_names_;  // of artifacts, by context
+};
+
+// Fills facts.inputs and facts.files from the records of facts.job.dependends: each once, under its name if no other
+// has that as its name or id, else under its id. state_dir: where artifacts are kept (worker/artifacts.h). Error
+// unavailable: the store is away; invalid: names what the job asked for and does not exist.
+Result<void> gather_inputs(RecordStore&, const std::string& state_dir, JobFacts& facts);
+
+}  // namespace mycojobs

@@ -1,0 +1,286 @@
+#include "worker/job_runs.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "domain/object_call.h"
+
+namespace mycojobs {
+namespace {
+
+std::string host_name() {
+  char name[256] = "";
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+}  // namespace
+
+JobRuns::JobRuns(Settings settings, std::function<std::shared_ptr<const Redactor>(Id)> redactor_of, std::uint64_t seed)
+    : settings_(settings), redactor_of_(std::move(redactor_of)), chance_(seed) {}
+
+std::vector<JobRuns::Action> JobRuns::step(Event event, Now now) {
+  now_ = now;
+  std::visit([this](auto& each) { on(each); }, event);
+  return std::exchange(actions_, {});
+}
+
+JobRuns::Run* JobRuns::find(RunNumber number) {
+  const auto found = runs_.find(number);
+  return found == runs_.end() ? nullptr : &found->second;
+}
+
+std::string JobRuns::say_next(RunNumber number) {
+  Run* run = find(number);
+  return run == nullptr ? std::string() : run->job.conversation->take_output();
+}
+
+// Coarse: whoever waits here is looked at a little later than at its moment, and all of them at once.
+std::optional<std::uint64_t> JobRuns::next_look_ms() const {
+  if (waiting_.empty() && !partials_) return std::nullopt;
+  return std::min(RunOutput::kPartialMs, WaitingJobs::kPatienceMs);
+}
+
+// Which jobs run.
+
+void JobRuns::on(Start& start) {
+  if (waiting_.empty() && has_slot()) return begin(std::move(start));
+  waiting_.add(std::move(start), now_.boot_ms);
+}
+
+void JobRuns::on(Time& /*time*/) {
+  begin_waiting();
+  if (partials_) flush_partials();
+}
+
+void JobRuns::begin_waiting() {
+  while (!waiting_.empty() && has_slot()) begin(waiting_.next(now_.boot_ms));
+  if (!waiting_.is_overdue(now_.boot_ms)) return;
+  act(SlotsStayBusy{});
+  give_back_waiting("the slots of its runner stay busy");
+}
+
+void JobRuns::begin(Start start) {
+  const RunNumber number = start.run;
+  const std::uint64_t output_bytes = start.output_bytes;
+  // What the job was given may be newer than our own look.
+  auto redactor = start.redactor ? start.redactor : redactor_of_(start.context);
+  if (redactor && start.artifacts) start.artifacts->keep_out(redactor);
+  const auto place = runs_.try_emplace(number, Run{std::move(start), RunOutput(output_bytes, std::move(redactor))});
+  Run& run = place.first->second;
+  run.fence_boot_ms = run.job.specs.front().fence_boot_ms;
+  launch(number, run);
+}
+
+// The first stage, or the next one.
+void JobRuns::launch(RunNumber number, Run& run) {
+  run.stage = run.job.conversation->stage();
+  RunSpec spec = run.job.specs.at(run.stage);
+  spec.run = sandbox_run(number, run.stage);
+  spec.fence_boot_ms = run.fence_boot_ms;
+  // A stage that begins when the time is over has the shortest that there is; 0 would be no limit.
+  if (const std::uint64_t deadline = run.job.deadline_boot_ms; deadline > 0) {
+    const std::uint64_t left = deadline > now_.boot_ms ? deadline - now_.boot_ms : 1;
+    spec.limits.wall_ms = spec.limits.wall_ms == 0 ? left : std::min(spec.limits.wall_ms, left);
+  }
+  act(Launch{number, std::move(spec), run.job.conversation->attachment()});
+}
+
+void JobRuns::on(Launched& launched) {
+  Run* run = find(launched.run);
+  if (run == nullptr) return;
+  run->began = true;
+  act(Speak{launched.run});
+  if (run->killed) kill_run(launched.run, *run, *run->killed);  // between two stages
+}
+
+void JobRuns::on(LaunchFailed& failed) {
+  Run* run = find(failed.run);
+  if (run == nullptr) return;
+  if (run->began) {  // the launcher went away between two stages
+    close_output(failed.run, *run);
+    release(failed.run, run->job.claim, std::move(failed.why), true);
+    return over(failed.run);
+  }
+  // Nothing of it ran.
+  release(failed.run, run->job.claim, std::move(failed.why), false);
+  runs_.erase(failed.run);
+  act(CannotLaunch{});
+}
+
+void JobRuns::over(RunNumber number) {
+  runs_.erase(number);
+  act(Over{number});
+}
+
+// Back to their queues. The log tells of those that were to run: what waited only goes to where it came from.
+
+void JobRuns::release(RunNumber number, const ClaimRef& claim, std::string reason, bool ran) {
+  log(LogLevel::warn, "worker", "{}: back to its queue: {}", claim.job_key, reason);
+  act(Outgoing{number, Release{claim, std::move(reason), ran}, true});
+}
+
+// It has not begun: no delivery is counted. If it is to be cancelled the store ends it.
+void JobRuns::give_back(const Start& job, const std::string& why) {
+  act(Outgoing{job.run, Release{job.claim, why, false}, true});
+}
+
+void JobRuns::give_back_waiting(const std::string& why) {
+  while (const auto job = waiting_.take_last()) give_back(*job, why);
+}
+
+// Leases and kills.
+
+void JobRuns::on(Fence& fence) {
+  Run* run = find(fence.run);
+  if (run == nullptr) return waiting_.fence(fence.run, fence.boot_ms);
+  run->fence_boot_ms = fence.boot_ms;
+  act(MoveFence{sandbox_run(fence.run, run->stage), fence.boot_ms});
+}
+
+void JobRuns::on(Kill& kill) {
+  constexpr const char* kWhy = "cancelled before it began";
+  if (kill.run == 0) {
+    for (auto& [number, run] : runs_) kill_run(number, run, kill.reason);
+    give_back_waiting(kWhy);
+  } else if (Run* run = find(kill.run)) {
+    kill_run(kill.run, *run, kill.reason);
+  } else if (const auto job = waiting_.take(kill.run)) {
+    give_back(*job, kWhy);
+  }
+}
+
+void JobRuns::kill_run(RunNumber number, Run& run, KillReason reason) {
+  if (!run.killed) run.killed = reason;
+  act(KillRun{sandbox_run(number, run.stage), reason, reason == KillReason::cancelled ? settings_.grace_ms : 0});
+}
+
+// What a run says, and is answered.
+
+void JobRuns::on(Bytes& read) {
+  Run* run = find(read.run);
+  if (run == nullptr) return;
+  if (read.pipe == JobPipe::channel) return listen(read.run, *run, read.bytes);
+  const LogStream stream = read.pipe == JobPipe::out ? LogStream::out : LogStream::err;
+  const std::string_view clean = run->output.feed(stream, read.bytes, now_.unix_ms);
+  if (stream == LogStream::err) run->job.conversation->saw_stderr(clean);
+}
+
+void JobRuns::listen(RunNumber number, Run& run, std::string_view bytes) {
+  Conversation& conversation = *run.job.conversation;
+  conversation.feed(bytes);
+  for (const std::string& note : conversation.take_notes()) run.output.note(note, now_.unix_ms);
+  note_artifacts(run);
+  bool refused = false;
+  for (std::string& call : conversation.take_calls()) {
+    refused = refused || !run.job.calls_objects;
+    if (run.job.calls_objects) {
+      act(BrokerCall{number, run.job.context, run.job.caller, run.job.claim, std::move(call)});
+    } else {  // not read: who wrote it is not the script host that it stands for
+      conversation.answer(error_answer("null", {Code::denied, "only scripts of the type osis have the object store"}));
+    }
+  }
+  if (refused) act(Speak{number});
+}
+
+void JobRuns::on(Answer& answer) {
+  Run* run = find(answer.run);
+  if (run == nullptr) return;
+  run->job.conversation->answer(answer.json);
+  act(Speak{answer.run});
+}
+
+// Not more than one turn's bytes are behind the job (what is read of each pipe at once, and what the pipes hold).
+void JobRuns::on(AllRead& read) {
+  Run* run = find(read.run);
+  if (run == nullptr) return;
+  if (run->job.output_kill && run->output.bytes() > run->job.output_bytes && !std::exchange(run->output_over, true))
+    kill_run(read.run, *run, KillReason::output_limit);
+  pass_on_output(read.run, *run);
+}
+
+void JobRuns::pass_on_output(RunNumber number, Run& run) {
+  for (std::vector<Log>& lines : run.output.take())
+    act(Outgoing{number, LogAppend{run.job.claim, std::move(lines)}, false});
+  partials_ = partials_ || run.output.has_partial();
+}
+
+void JobRuns::flush_partials() {
+  partials_ = false;
+  for (auto& [number, run] : runs_) {
+    if (run.output.flush_partial(now_.boot_ms, now_.unix_ms)) pass_on_output(number, run);
+    partials_ = partials_ || run.output.has_partial();
+  }
+}
+
+// Its end.
+
+void JobRuns::on(RunEnded& ended) {
+  const RunNumber number = number_of(ended.run);
+  Run* run = find(number);
+  if (run == nullptr) return;
+  Outcome& outcome = ended.outcome;
+  if (outcome.status == RunStatus::unkillable) return withhold(number, *run, outcome.reason);
+  for (const auto& note : outcome.notes) run->output.note(note, now_.unix_ms);
+  count_output(*run, outcome);
+  const bool lost = outcome.status == RunStatus::lost;
+  if (!lost && run->job.conversation->go_on(outcome)) return launch(number, *run);
+  std::string artifacts = lost ? std::string() : keep_artifacts(*run);  // its notes belong into the log
+  close_output(number, *run);
+  count_output(*run, outcome);
+  if (lost) {
+    release(number, run->job.claim, std::move(outcome.reason), true);
+  } else {
+    act(Outgoing{number, end_of(*run, outcome, std::move(artifacts)), true});
+  }
+  over(number);
+}
+
+void JobRuns::count_output(const Run& run, Outcome& outcome) {
+  outcome.usage.stdout_bytes = run.output.bytes(LogStream::out);
+  outcome.usage.stderr_bytes = run.output.bytes(LogStream::err);
+  judge_output(outcome, run.job.output_kill ? run.job.output_bytes : 0);
+}
+
+// Not an end, also not of a job that was cancelled or ran out of time: its lease is kept and its slot stays taken until
+// the real end comes. The reason names processes, and a process names itself.
+void JobRuns::withhold(RunNumber number, Run& run, const std::string& reason) {
+  if (std::exchange(run.withheld, true)) return;
+  log(LogLevel::error, "worker",
+      "{}: unkillable on host {}: {}. Its slot is withheld. See what the process waits for (a disk, a network file "
+      "system, a debugger) or restart the host",
+      run.job.claim.job_key, host_name(), run.output.redact(reason));
+  act(Outgoing{number, Mark{run.job.claim, "unkillable"}, false});
+}
+
+void JobRuns::close_output(RunNumber number, Run& run) {
+  run.output.close(now_.unix_ms);
+  pass_on_output(number, run);
+}
+
+void JobRuns::note_artifacts(Run& run) {
+  if (!run.job.artifacts) return;
+  for (const std::string& note : run.job.artifacts->take_notes()) run.output.note(note, now_.unix_ms);
+}
+
+std::string JobRuns::keep_artifacts(Run& run) {
+  if (!run.job.artifacts) return {};
+  std::string artifacts = run.job.artifacts->finish();
+  note_artifacts(run);
+  return artifacts;
+}
+
+EndReport JobRuns::end_of(Run& run, Outcome& outcome, std::string artifacts) {
+  // A process names itself; the name gets into the receipt too.
+  if (outcome.violation) outcome.violation->comm = run.output.redact(outcome.violation->comm);
+  JobEnd end = run.job.conversation->finish(outcome);
+  end.artifacts = std::move(artifacts);
+  run.output.redact(end);
+  const double chance = std::uniform_real_distribution<double>(0, 1)(chance_);
+  const auto again = retry_after(settings_.retry, end, run.job.attempt, run.job.retries, chance);
+  return {run.job.claim, std::move(end), again};
+}
+
+}  // namespace mycojobs

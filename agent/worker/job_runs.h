@@ -1,0 +1,177 @@
+// What happens to jobs between their claim and their end: which begins, what is said to it and what it says, which is
+// killed, whether another stage follows, what is reported. No thread, no descriptor, no clock: step() takes what has
+// happened and the moment, and answers what is to be done.
+//
+//   Start --> waits for a slot --Launch--> Launched --Bytes, AllRead, Answer--> RunEnded --> Report, Over
+//     ^          |    (waiting_jobs.h)       |  ^             |                    |  '--> Report `unkillable`: goes on
+//   intake       |                           |  '--Fence, Kill|                    '--go_on()--Launch--> the next stage
+//                '--> Report: given back     '--> LaunchFailed: given back
+//
+// Whoever drives it (worker/run_loop.h: the sandbox, the pipes, a thread) does what is answered at once, in order.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "domain/retry.h"
+#include "worker/output.h"
+#include "worker/types.h"
+#include "worker/waiting_jobs.h"
+
+namespace mycojobs {
+
+class JobRuns {
+ public:
+  struct Settings {
+    std::uint32_t slots = 1;
+    std::uint32_t grace_ms = 10000;  // between TERM and KILL
+    RetryPolicy retry;
+  };
+  struct Now {
+    std::uint64_t boot_ms = 0;  // deadlines, waits
+    std::uint64_t unix_ms = 0;  // of lines in logs
+  };
+
+  // What has happened. Runs that are not known are passed over; Start begins one.
+  struct Fence {  // the run's lease was renewed
+    RunNumber run;
+    std::uint64_t boot_ms;
+  };
+  struct Kill {
+    RunNumber run;  // 0: all
+    KillReason reason;
+  };
+  struct Answer {  // to an Ask
+    RunNumber run;
+    std::string json;
+  };
+  struct Launched {
+    RunNumber run;
+  };
+  struct LaunchFailed {
+    RunNumber run;
+    std::string why;
+  };
+  struct Bytes {  // from one of its pipes
+    RunNumber run;
+    JobPipe pipe;
+    std::string_view bytes;
+  };
+  struct AllRead {  // what its pipes had, or as much of it as one turn takes
+    RunNumber run;
+  };
+  struct Time {};  // or nothing but: to be told whenever other events have been, and when next_look_ms() is over
+  // RunEnded: what its pipes had has been told before.
+  using Event = std::variant<Start, Fence, Kill, Answer, Launched, LaunchFailed, Bytes, AllRead, RunEnded, Time>;
+
+  // What is to be done. Runs of the sandbox have numbers of their own (RunSpec::run).
+  struct Launch {  // Launched or LaunchFailed is to follow
+    RunNumber run;
+    RunSpec spec;
+    int attachment;  // of what it is told first (Conversation::attachment)
+  };
+  struct Speak {  // say_next() may have something for its channel
+    RunNumber run;
+  };
+  struct KillRun {
+    std::uint64_t sandbox_run;
+    KillReason reason;
+    std::uint32_t grace_ms;
+  };
+  struct MoveFence {
+    std::uint64_t sandbox_run;
+    std::uint64_t boot_ms;
+  };
+  struct Over {  // no process of it is left, and nobody waits for an answer to it
+    RunNumber run;
+  };
+  struct CannotLaunch {};   // the first stage of a job: nothing should be claimed for a moment
+  struct SlotsStayBusy {};  // jobs that were claimed ahead went back: no more should be for a while
+  using Action =
+      std::variant<Launch, Speak, KillRun, MoveFence, Outgoing, BrokerCall, Over, CannotLaunch, SlotsStayBusy>;
+
+  // redactor_of: what keeps the secrets of a context out, as they are when a job begins; null: it has none. seed: of
+  // the pauses before retries.
+  JobRuns(Settings, std::function<std::shared_ptr<const Redactor>(Id)> redactor_of, std::uint64_t seed);
+
+  std::vector<Action> step(Event, Now);
+  // What goes down the run's channel once all before it has gone; empty: nothing now.
+  std::string say_next(RunNumber);
+  // How soon Time has something to do without other events; nothing: never.
+  std::optional<std::uint64_t> next_look_ms() const;
+
+  // The run that a run of the sandbox belongs to: each stage is one of its own there.
+  static RunNumber number_of(std::uint64_t sandbox_run) {
+    return sandbox_run & ((std::uint64_t{1} << kStageShift) - 1);
+  }
+
+ private:
+  static constexpr unsigned kStageShift = 56;
+  struct Run {
+    Start job;
+    RunOutput output;
+    std::size_t stage = 0;
+    bool began = false;                     // a stage of it has
+    std::uint64_t fence_boot_ms = 0;        // the last one
+    std::optional<KillReason> killed = {};  // somebody wants it to end
+    bool output_over = false;               // it wrote more than it may
+    bool withheld = false;                  // unkillable, and told
+  };
+  static std::uint64_t sandbox_run(RunNumber run, std::size_t stage) {
+    return run | std::uint64_t{stage} << kStageShift;
+  }
+  bool has_slot() const { return runs_.size() < settings_.slots; }
+  Run* find(RunNumber);
+
+  void on(Start&);
+  void on(Fence&);
+  void on(Kill&);
+  void on(Answer&);
+  void on(Launched&);
+  void on(LaunchFailed&);
+  void on(Bytes&);
+  void on(AllRead&);
+  void on(RunEnded&);
+  void on(Time&);
+
+  void begin(Start);
+  void launch(RunNumber, Run&);
+  void begin_waiting();
+  void give_back(const Start&, const std::string& why);
+  void give_back_waiting(const std::string& why);
+  void release(RunNumber, const ClaimRef&, std::string reason, bool ran);
+  void kill_run(RunNumber, Run&, KillReason);
+  void listen(RunNumber, Run&, std::string_view bytes);
+  void pass_on_output(RunNumber, Run&);
+  void flush_partials();
+  void withhold(RunNumber, Run&, const std::string& reason);
+  void close_output(RunNumber, Run&);
+  void note_artifacts(Run&);
+  std::string keep_artifacts(Run&);
+  static void count_output(const Run&, Outcome&);
+  EndReport end_of(Run&, Outcome&, std::string artifacts);
+  void over(RunNumber);
+  template <class One>
+  void act(One action) {
+    actions_.emplace_back(std::move(action));
+  }
+
+  Settings settings_;
+  std::function<std::shared_ptr<const Redactor>(Id)> redactor_of_;
+  std::mt19937_64 chance_;
+  std::unordered_map<RunNumber, Run> runs_;
+  WaitingJobs waiting_;
+  bool partials_ = false;  // a line may wait for its end
+  Now now_;                // of this step
+  std::vector<Action> actions_;
+};
+
+}  // namespace mycojobs

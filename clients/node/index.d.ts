@@ -1,0 +1,182 @@
+/** A script type: python, v, osis, sal, native, or another executor's name. */
+export type ScriptType = string;
+export type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
+export type Detail = Record<string, unknown>;
+
+export interface ClientOptions {
+  /** http://HOST:PORT; absent: COORDINATOR_URL, else http://127.0.0.1:9652 */
+  url?: string;
+  /** absent: MYCOJOBS_TOKEN */
+  token?: string;
+  /** absent: the server's first */
+  context?: number;
+  /** For how long calls are repeated while the server is away, in ms (30000). */
+  retryFor?: number;
+}
+
+/** What `job.start` takes, by its names; `type`, `env` and `depends` stand for script_type, env_vars and dependends. */
+export interface SubmitOptions {
+  type?: ScriptType;
+  env?: Record<string, string>;
+  depends?: (number | Job)[];
+  id?: number | string;
+  context_id?: number;
+  caller_id?: number;
+  name?: string;
+  /** seconds */
+  timeout?: number;
+  retries?: number;
+  prerequisites?: string[];
+  run_at_ms?: number;
+  priority?: number;
+  queue_timeout_ms?: number;
+  idempotency_key?: string;
+  concurrency_key?: string;
+  concurrency_limit?: number;
+  inputs?: string[];
+  notify?: Json;
+  policy?: { [name: string]: Json };
+}
+
+export interface JobState {
+  key: string;
+  id: number;
+  caller_id: number;
+  context_id: number;
+  status: "dispatched" | "waiting_for_prerequisites" | "started" | "error" | "finished";
+  detail: string;
+  error: string;
+  ended: boolean;
+  attempt: number;
+  runner_id: number;
+  queued_ms: number;
+  started_ms: number;
+  ended_ms: number;
+}
+export interface JobResult extends JobState {
+  result: { [name: string]: Json };
+  error_info?: Detail;
+  usage?: Detail;
+  artifacts?: Detail;
+}
+export interface JobReason {
+  key: string;
+  state: string;
+  cause: string;
+  reason: string;
+  evidence: unknown;
+  next: unknown;
+}
+export interface LogLine {
+  seq: number;
+  stream: "stdout" | "stderr" | "system";
+  text: string;
+  ts_ms: number;
+}
+export interface FlowState {
+  id: number;
+  status: string;
+  detail: string;
+  revision: number;
+}
+export interface FlowResult {
+  id: number;
+  status: "dispatched" | "started" | "error" | "finished";
+  detail: string;
+  error: string;
+  ended: boolean;
+  result: { [name: string]: Json };
+}
+export interface Event {
+  kind: "fact" | "flow" | "log" | "job" | string;
+  id: string;
+  data: { [name: string]: any };
+}
+export interface WaitOptions {
+  /** ms; WaitTimeout when they are over */
+  timeout?: number;
+  signal?: AbortSignal;
+}
+
+export class Client {
+  constructor(options?: ClientOptions);
+  readonly context: number | undefined;
+  readonly retryFor: number;
+  /** Any method of the contract, by its own names. repeat: whether it may be sent again if no answer came; answerWithin: ms (60000). */
+  call<T = any>(method: string, params?: object, how?: { repeat?: boolean; signal?: AbortSignal; answerWithin?: number }): Promise<T>;
+  submit(script: string, options?: SubmitOptions): Promise<Job>;
+  /** "CALLER:ID", "job:CALLER:ID", or an id of the token's own. */
+  job(key: string | number): Job;
+  /** definition: docs/flows.md */
+  flowStart(
+    definition: object,
+    options?: { inputs?: Record<string, Json>; env?: Record<string, string>; notify?: Json; idempotencyKey?: string },
+  ): Promise<Flow>;
+  flow(id: number): Flow;
+  /** Of a flow or a job until it has ended, else of all flows of the context. Goes on after a lost connection. */
+  events(of?: { flow?: number; job?: string; after?: string; signal?: AbortSignal }): AsyncGenerator<Event, void>;
+}
+
+export class Job {
+  private constructor();
+  readonly key: string;
+  readonly id: number;
+  status(): Promise<JobState>;
+  wait(limits?: WaitOptions): Promise<JobState>;
+  result<T = { [name: string]: Json }>(limits?: WaitOptions): Promise<T>;
+  logs(how?: { follow?: boolean; after?: number; signal?: AbortSignal }): AsyncGenerator<LogLine, void>;
+  cancel(): Promise<JobState>;
+  retry(): Promise<JobState>;
+  explain(): Promise<JobReason>;
+}
+
+export class Flow {
+  private constructor();
+  readonly id: number;
+  status(): Promise<FlowResult>;
+  dag(): Promise<Detail>;
+  explain(): Promise<Detail[]>;
+  wait(limits?: WaitOptions): Promise<FlowResult>;
+  result(limits?: WaitOptions): Promise<{ [name: string]: Json }>;
+  approve(name: string, comment?: string): Promise<FlowState>;
+  reject(name: string, comment?: string): Promise<FlowState>;
+  signal(name: string, payload?: Json): Promise<FlowState>;
+  cancel(comment?: string): Promise<FlowState>;
+  pause(comment?: string): Promise<FlowState>;
+  resume(node?: string): Promise<FlowState>;
+  retry(node?: string): Promise<FlowState>;
+}
+
+/** `text`: as it was said; `message`: safe for a terminal, with the remedy. */
+export class MycojobsError extends Error {
+  readonly text: string;
+  /** of JSON-RPC; 0: no server said it */
+  readonly code: number;
+  readonly word: string;
+  /** the parameter that it is about, or "" */
+  readonly field: string;
+  readonly remedy: string;
+}
+export class Invalid extends MycojobsError {}
+export class NotFound extends MycojobsError {}
+export class Conflict extends MycojobsError {}
+export class Denied extends MycojobsError {}
+export class Unavailable extends MycojobsError {
+  /** false: nothing can have happened */
+  sent: boolean;
+}
+export class TooLarge extends MycojobsError {}
+export class Unsupported extends MycojobsError {}
+export class WaitTimeout extends MycojobsError {}
+export class JobFailed extends MycojobsError {
+  readonly state: JobResult;
+  readonly detail: string;
+  readonly errorInfo: { type?: string; message?: string; traceback?: string; line?: number; exit?: number; signal?: number };
+}
+export class JobCancelled extends JobFailed {}
+export class FlowFailed extends MycojobsError {
+  readonly state: FlowResult;
+  readonly detail: string;
+}
+/** Which exception stands for which code of JSON-RPC. */
+export const CODES: Record<string, typeof MycojobsError>;

@@ -1,0 +1,26 @@
+"""Submits jobs and flows to mycojobs, waits for them, and reads what they say. `Client` blocks, `AsyncClient` is for asyncio."""
+from .aio import AsyncClient, AsyncFlow, AsyncJob
+from .errors import (
+    CannotShip,
+    Conflict,
+    Denied,
+    Error,
+    FlowFailed,
+    Invalid,
+    JobCancelled,
+    JobFailed,
+    NotFound,
+    TooLarge,
+    Unavailable,
+    Unsupported,
+    WaitTimeout,
+)
+from .http import Event
+from .ship import job
+from .sync import Client, Flow, Job
+from .version import __version__
+
+__all__ = [
+    "AsyncClient", "AsyncFlow", "AsyncJob", "CannotShip", "Client", "Conflict", "Denied", "Error", "Event", "Flow", "FlowFailed", "Invalid",
+    "Job", "JobCancelled", "JobFailed", "NotFound", "TooLarge", "Unavailable", "Unsupported", "WaitTimeout", "__version__", "job",
+]  # fmt: skip

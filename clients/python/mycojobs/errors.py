@@ -1,0 +1,113 @@
+"""What can go wrong. Each error has the contract's code, message and remedy; `str()` of it does nothing to a terminal."""
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping, Optional, Type
+
+
+def screen(text: str) -> str:
+    """Text of outsiders for a terminal: control codes and marks of direction as escapes."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+class Error(Exception):
+    """`code`: of JSON-RPC, 0 if no server said it. `word`: its name. `field`: the parameter that it is about, or ""."""
+
+    code = 0
+    word = ""
+
+    def __init__(self, message: str, *, remedy: str = "", field: str = "", code: Optional[int] = None, word: Optional[str] = None) -> None:
+        super().__init__(message)
+        self.message, self.remedy, self.field = message, remedy, field
+        self.code = type(self).code if code is None else code
+        self.word = type(self).word if word is None else word
+
+    def __str__(self) -> str:
+        return screen(self.message + (f" ({self.remedy})" if self.remedy else ""))
+
+
+class Invalid(Error):
+    """A parameter is wrong: mend it."""
+
+    code, word = -32602, "invalid"
+
+
+class NotFound(Error):
+    code, word = -32001, "not_found"
+
+
+class Conflict(Error):
+    """It exists with other content, or its state does not allow it."""
+
+    code, word = -32002, "conflict"
+
+
+class Denied(Error):
+    """The token is not known, or its actor may not do this."""
+
+    code, word = -32003, "denied"
+
+
+class Unavailable(Error):
+    """The server or its store cannot now, or nobody answers. `sent`: False if nothing can have happened."""
+
+    code, word = -32004, "unavailable"
+    sent = True
+
+
+class TooLarge(Error):
+    code, word = -32005, "too_large"
+
+
+class Unsupported(Error):
+    code, word = -32006, "unsupported"
+
+
+class CannotShip(Error, TypeError):
+    """This function cannot run elsewhere: the message says why."""
+
+    word = "cannot_ship"
+
+
+class WaitTimeout(Error, TimeoutError):
+    """It has not ended in this time, and goes on."""
+
+    word = "wait_timeout"
+
+
+class JobFailed(Error):
+    """A job ended as error. `state`: JobResult of the contract; `detail`: exception, exit, timeout, oom, ...; `error_info`: type, message,
+    traceback, line of what the script raised, as far as known."""
+
+    word = "job_failed"
+
+    def __init__(self, state: Mapping[str, Any]) -> None:
+        self.state, self.detail = state, str(state["detail"])
+        self.error_info: Mapping[str, Any] = state.get("error_info") or {}
+        super().__init__(f"{state['key']} ended as {self.detail or 'error'}: {state['error']}")
+
+
+class JobCancelled(JobFailed):
+    word = "job_cancelled"
+
+
+class FlowFailed(Error):
+    """A flow ended as error. `state`: FlowResult of the contract, with what its jobs have said."""
+
+    word = "flow_failed"
+
+    def __init__(self, state: Mapping[str, Any]) -> None:
+        self.state, self.detail = state, str(state["detail"])
+        super().__init__(f"flow {state['id']} ended as {self.detail or 'error'}: {state['error']}")
+
+
+CODES: Dict[int, Type[Error]] = {
+    each.code: each for each in (Invalid, NotFound, Conflict, Denied, Unavailable, TooLarge, Unsupported)
+}
+
+
+def read_error(error: Mapping[str, Any]) -> Error:
+    """The exception for the member `error` of an answer."""
+    code, data = int(error.get("code", 0)), error.get("data") or {}
+    return CODES.get(code, Error)(
+        str(error.get("message", "")), remedy=str(data.get("remedy", "")), field=str(data.get("field", "")), code=code, word=data.get("word")
+    )

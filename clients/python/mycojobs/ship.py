@@ -1,0 +1,107 @@
+"""A function as the script of a job: its source, its arguments as JSON; what it returns comes back as the result's key `return`."""
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import json
+import math
+import symtable
+import textwrap
+import types
+from typing import Any, Callable, Dict, Iterator, Mapping, Sequence, Tuple, TypeVar
+
+from .errors import CannotShip
+
+RETURN = "return"
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def job(**options: Any) -> Callable[[F], F]:
+    """Marks a function that is shipped, with what `submit` is to ask for: `@job(timeout=60, retries=2)`. Called, it runs here as ever."""
+
+    def mark(function: F) -> F:
+        source_of(function, 1)  # what cannot be shipped is told where it is defined
+        setattr(function, "__mycojobs__", options)
+        return function
+
+    return mark
+
+
+def options_of(function: Callable[..., Any]) -> Dict[str, Any]:
+    return dict(getattr(function, "__mycojobs__", {}))
+
+
+def script_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """The whole script. Error CannotShip says what keeps the function from running elsewhere."""
+    source = source_of(function, 1 if hasattr(function, "__mycojobs__") else 0)
+    name = function.__name__
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except TypeError as why:
+        raise CannotShip(f"{name}: {why}") from None
+    for where, value in [(f"argument {i + 1}", each) for i, each in enumerate(args)] + [(f"argument {key}", each) for key, each in kwargs.items()]:
+        check_json(value, f"{name}: {where}")
+    given = json.dumps([args, dict(kwargs)], allow_nan=False)
+    imports = "".join(f"; import {module}" + (f" as {alias}" if alias != module else "") for alias, module in imports_of(function, source))
+    call = f"result = (lambda args, kwargs: {{{RETURN!r}: {name}(*args, **kwargs)}})(*__import__('json').loads({given!r}))"
+    return f"from __future__ import annotations{imports}\n{source}\n{call}\n"
+
+
+def source_of(function: Callable[..., Any], decorators: int) -> str:
+    """From `def` on, at the margin, without its decorators, of which there may be so many."""
+    name = getattr(function, "__name__", repr(function))
+    if not isinstance(function, types.FunctionType) or not (function.__qualname__ == name or function.__qualname__.endswith("<locals>." + name)):
+        raise CannotShip(f"{name} is no plain function: ship a function that is defined with def, outside of a class")
+    if name == "<lambda>":
+        raise CannotShip("a lambda has no source of its own: define a function with def")
+    if function.__code__.co_freevars:
+        raise CannotShip(f"{name} is a closure over {', '.join(function.__code__.co_freevars)}: pass that as an argument")
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise CannotShip(f"{name} is asynchronous or a generator: ship a function that returns its result")
+    try:
+        text = textwrap.dedent(inspect.getsource(function))
+        tree = ast.parse(text).body[0]
+    except (OSError, SyntaxError) as why:
+        raise CannotShip(f"{name} has no source that could be shipped: {why}") from None
+    if not isinstance(tree, ast.FunctionDef) or len(tree.decorator_list) > decorators:
+        raise CannotShip(f"{name} has a decorator besides @job, which would not be shipped: call it inside of {name}")
+    return "\n".join(text.splitlines()[tree.lineno - 1 :])
+
+
+def imports_of(function: Callable[..., Any], source: str) -> Iterator[Tuple[str, str]]:
+    """Modules of its file that it uses, as (name, module): the script imports them. Anything else of its file is not there."""
+    file = getattr(function, "__globals__")
+    for name in sorted(globals_of(symtable.symtable("from __future__ import annotations\n" + source, "<job>", "exec"))):
+        if name == function.__name__ or name in ("result", "__name__"):
+            continue
+        if isinstance(file.get(name), types.ModuleType):
+            yield name, file[name].__name__
+        elif name in file or not hasattr(builtins, name):
+            raise CannotShip(f"{function.__name__} uses {name}, which is not shipped with it: define or import it inside, or pass it as an argument")
+
+
+def globals_of(table: symtable.SymbolTable) -> Iterator[str]:
+    if table.get_type() == "module":
+        yield from (each.get_name() for each in table.get_symbols() if each.is_referenced() and not each.is_imported())
+    else:
+        yield from (each.get_name() for each in table.get_symbols() if each.is_global())
+    for child in table.get_children():
+        if child.get_type() != "annotation":
+            yield from globals_of(child)
+
+
+def check_json(value: Any, where: str) -> None:
+    """CannotShip names the place of what JSON has no word for."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            if not isinstance(key, str):
+                raise CannotShip(f"{where} has the key {key!r}, which is no text: write {str(key)!r}")
+            check_json(each, f"{where}[{key!r}]")
+    elif isinstance(value, (list, tuple)):
+        for i, each in enumerate(value):
+            check_json(each, f"{where}[{i}]")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise CannotShip(f"{where} is {value}, which JSON has no number for: pass None, or a text")
+    elif value is not None and not isinstance(value, (str, int, float, bool)):
+        raise CannotShip(f"{where} is a {type(value).__name__}, which is no JSON: pass texts, numbers, lists and dicts")

@@ -1,0 +1,352 @@
+// mycojobs-pluginhost: started by the agent for one plugin, with a socket as descriptor 3, the plugin's file as
+// descriptor 4 and an empty environment. Not for people. It carries texts from one to the other and understands none.
+#include <dlfcn.h>
+#include <elf.h>
+#include <fcntl.h>
+#include <link.h>
+#include <linux/close_range.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <string>
+
+#include "base/errno_text.h"
+#include "base/last_words.h"
+#include "base/fd.h"
+#include "executors/plugin/wire.h"
+#include "mycojobs/result.h"
+#include "sandbox/helper_rights.h"
+
+namespace mycojobs::plugin {
+namespace {
+
+// A plugin is code of a stranger that the operator trusts with the making of commands, and with nothing else. Before it
+// is loaded, and so before its constructors run, its host gives up, in this order:
+//
+//   resource limits    512 MiB of addresses, 64 descriptors, no byte in any file, no core; as an ordinary user's, also
+//                      no process and no thread
+//   ids                as root: user and group 65534, no groups, no capability (sandbox/helper_rights.h)
+//   files              reads the system's folders and its own file; writes none; no ptrace, no signal to others
+//   seccomp, last      no socket, no process, no exec, no namespace, no tracing
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;  // needs terabytes of addresses
+#else
+constexpr bool kSanitized = false;
+#endif
+
+// Not /etc as a whole: where the agent is no root, its configuration and secrets are readable to this user.
+constexpr const char* kReadable[] = {
+    "/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives"};
+
+// What reaches other processes, the network or the kernel's rarer parts. Signals to itself are left: abort() needs
+// them.
+constexpr const char* kRefused[] = {
+    "fork",
+    "vfork",
+    "clone",
+    "clone3",
+    "execve",
+    "execveat",
+    "socket",
+    "socketpair",
+    "connect",
+    "bind",
+    "listen",
+    "accept",
+    "accept4",
+    "kill",
+    "tkill",
+    "rt_sigqueueinfo",
+    "rt_tgsigqueueinfo",
+    "pidfd_open",
+    "pidfd_getfd",
+    "pidfd_send_signal",
+    "ptrace",
+    "process_vm_readv",
+    "process_vm_writev",
+    "process_madvise",
+    "kcmp",
+    "unshare",
+    "setns",
+    "mount",
+    "umount2",
+    "open_tree",
+    "move_mount",
+    "fsopen",
+    "fsmount",
+    "mount_setattr",
+    "pivot_root",
+    "chroot",
+    "bpf",
+    "keyctl",
+    "add_key",
+    "request_key",
+    "perf_event_open",
+    "userfaultfd",
+    "io_uring_setup",
+    "io_uring_enter",
+    "io_uring_register",
+    "memfd_create",
+    "memfd_secret",
+    "shmget",
+    "shmat",
+    "semget",
+    "msgget",
+    "mq_open",
+    "setpriority",
+    "ioprio_set",
+    "sched_setscheduler",
+    "sched_setattr",
+    "sched_setaffinity",
+    "setrlimit",
+    "inotify_init1",
+    "fanotify_init",
+};
+
+Result<void> limit(int what, const char* name, rlim_t soft, rlim_t hard) {
+  const rlimit wanted{soft, hard};
+  if (::setrlimit(static_cast<__rlimit_resource_t>(what), &wanted) == 0) return {};
+  return fail(Code::io, std::string("cannot give up rights: ") + name + ": " + errno_text(errno));
+}
+
+// plugin_fd: the plugin's file, which stays readable.
+Result<void> give_up_rights(int plugin_fd) {
+  constexpr rlim_t kMemory = 512ULL << 20;
+  if (!kSanitized) MJ_CHECK(limit(RLIMIT_AS, "RLIMIT_AS", kMemory, kMemory));
+  MJ_CHECK(limit(RLIMIT_NOFILE, "RLIMIT_NOFILE", 64, 64));
+  MJ_CHECK(limit(RLIMIT_FSIZE, "RLIMIT_FSIZE", 0, 0));
+  // A hard limit of 1 keeps even a core pipe from being started.
+  MJ_CHECK(limit(RLIMIT_CORE, "RLIMIT_CORE", 0, 1));
+  MJ_CHECK(sandbox::empty_bounding_set());
+  MJ_CHECK(sandbox::leave_root());
+  MJ_CHECK(sandbox::drop_capabilities());
+  MJ_CHECK(limit(RLIMIT_NPROC, "RLIMIT_NPROC", 0, 0));
+  MJ_CHECK(sandbox::hide_and_keep_down());
+  MJ_CHECK(sandbox::read_only_below(kReadable, plugin_fd));
+  return sandbox::refuse_calls(kRefused);
+}
+
+// The handshake: loads a plugin's file and looks at what it exports, without calling any of its functions.
+
+constexpr std::size_t kMaxScriptTypes = 16;
+constexpr std::size_t kMaxText = 256;
+constexpr std::size_t kMaxProfile = 64U << 10;
+constexpr const char* kBuildAgain = ": build it with the plugin.h of this mycojobs";
+
+tl::unexpected<Error> refuse(const std::string& why) { return fail(Code::invalid, why); }
+
+std::string number(std::uint64_t value) { return std::to_string(value); }
+
+// The first two words are at the same place in every version.
+Result<void> check_version(const Plugin& plugin) {
+  const std::string takes =
+      "it is of plugin ABI " + number(plugin.abi) + ", and this agent takes " + number(MYCOJOBS_PLUGIN_ABI);
+  if (plugin.abi < MYCOJOBS_PLUGIN_ABI) return refuse(takes + kBuildAgain);
+  if (plugin.abi > MYCOJOBS_PLUGIN_ABI)
+    return refuse(takes + ": install a newer mycojobs, or a plugin made for this one");
+  if (plugin.struct_size != sizeof(Plugin)) {
+    return refuse("struct_size: it says " + number(plugin.struct_size) + " bytes, struct mycojobs_plugin has " +
+                  number(sizeof(Plugin)) + kBuildAgain);
+  }
+  return {};
+}
+
+Result<void> check_text(const char* name, const char* text, std::size_t most) {
+  if (text == nullptr) return refuse(std::string(name) + ": it is NULL, which only profile and interpret may be");
+  if (::strnlen(text, most + 1) > most) return refuse(std::string(name) + ": more than " + number(most) + " bytes");
+  return {};
+}
+
+Result<void> check_members(const Plugin& plugin) {
+  MJ_CHECK(check_text("name", plugin.name, kMaxText));
+  MJ_CHECK(check_text("version", plugin.version, kMaxText));
+  if (plugin.profile != nullptr) MJ_CHECK(check_text("profile", plugin.profile, kMaxProfile));
+  if (plugin.script_types == nullptr) return refuse("script_types: it is NULL: name what it serves");
+  std::size_t types = 0;
+  for (; plugin.script_types[types] != nullptr; ++types) {
+    if (types == kMaxScriptTypes) return refuse("script_types: more than 16, or no NULL behind the last");
+    MJ_CHECK(check_text("script_types", plugin.script_types[types], kMaxText));
+  }
+  if (types == 0) return refuse("script_types: it has none: name what it serves");
+  const auto missing = [](const char* function) {
+    return refuse(std::string(function) + ": it is NULL, and every plugin must have it");
+  };
+  if (plugin.probe == nullptr) return missing("probe");
+  if (plugin.prepare == nullptr) return missing("prepare");
+  if (plugin.release == nullptr) return missing("release");
+  return {};
+}
+
+// The plugin's own constructors run here. Error invalid: why it is refused, in one line with the remedy.
+Result<const Plugin*> load_plugin(int fd) {
+  // By the open file: what was checked is what is loaded, wherever its path leads by now.
+  void* object = ::dlopen(("/proc/self/fd/" + number(static_cast<std::uint64_t>(fd))).c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (object == nullptr) {
+    const char* why = ::dlerror();
+    return refuse(std::string("it cannot be loaded: ") + (why == nullptr ? "no reason given" : why));
+  }
+  const void* symbol = ::dlsym(object, MYCOJOBS_PLUGIN_SYMBOL);
+  Dl_info info{};
+  ElfW(Sym)* entry = nullptr;
+  if (symbol == nullptr || ::dladdr1(symbol, &info, reinterpret_cast<void**>(&entry), RTLD_DL_SYMENT) == 0 ||
+      entry == nullptr) {
+    return refuse("it exports no symbol " MYCOJOBS_PLUGIN_SYMBOL ": define it as plugin.h says");
+  }
+  if (ELF64_ST_TYPE(entry->st_info) != STT_OBJECT || entry->st_size < 2 * sizeof(std::uint32_t)) {
+    return refuse("its symbol " MYCOJOBS_PLUGIN_SYMBOL " is no struct mycojobs_plugin: define it as plugin.h says");
+  }
+  const auto* plugin = static_cast<const Plugin*>(symbol);
+  MJ_CHECK(check_version(*plugin));
+  if (entry->st_size < sizeof(Plugin)) {
+    return refuse("its symbol " MYCOJOBS_PLUGIN_SYMBOL " has " + number(entry->st_size) +
+                  " bytes, struct mycojobs_plugin has " + number(sizeof(Plugin)) + kBuildAgain);
+  }
+  MJ_CHECK(check_members(*plugin));
+  return plugin;
+}
+
+// The payload of `loaded` (wire.h).
+std::string describe(const Plugin& plugin) {
+  std::string out;
+  const auto add = [&out](const std::string& text) { out.append(text).push_back('\0'); };
+  add(number(plugin.abi));
+  add(plugin.interpret != nullptr ? "1" : "0");
+  add(plugin.name);
+  add(plugin.version);
+  add(plugin.profile != nullptr ? plugin.profile : "");
+  for (const char* const* type = plugin.script_types; *type != nullptr; ++type) add(*type);
+  return out;
+}
+
+}  // namespace
+
+}  // namespace mycojobs::plugin
+
+namespace {
+
+using namespace mycojobs;
+using namespace mycojobs::plugin;
+
+// Any failure here means that the agent is gone, or that the plugin has taken the socket: either way nobody
+// listens. At once, without the exit handlers of the plugin.
+[[noreturn]] void leave(int code) { ::_exit(code); }
+
+void read_all(char* to, std::size_t size) {
+  while (size > 0) {
+    const ssize_t got = ::read(kSocketFd, to, size);
+    if (got == 0) leave(0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) leave(kSocketGoneExit);
+    to += got;
+    size -= static_cast<std::size_t>(got);
+  }
+}
+
+void send(WireKind kind, std::uint32_t call, const char* text, std::size_t size) {
+  const std::string header = header_bytes(kind, call, size);
+  if (!write_all(kSocketFd, {header.data(), header.size()}) || !write_all(kSocketFd, {text, size}))
+    leave(kSocketGoneExit);
+}
+
+void send(WireKind kind, std::uint32_t call, const std::string& text = "") {
+  send(kind, call, text.data(), text.size());
+}
+
+// A plugin that hangs while the agent dies would stay for ever. KILL: the plugin cannot block it.
+class Abandoned {
+ public:
+  Abandoned() {
+    sigevent event{};
+    event.sigev_notify = SIGEV_SIGNAL;
+    event.sigev_signo = SIGKILL;
+    if (::timer_create(CLOCK_MONOTONIC, &event, &timer_) != 0) leave(1);
+  }
+  void watch(unsigned seconds) {
+    itimerspec when{};
+    when.it_value.tv_sec = static_cast<time_t>(seconds);
+    if (::timer_settime(timer_, 0, &when, nullptr) != 0) leave(1);
+  }
+
+ private:
+  timer_t timer_{};
+};
+
+void answer(const Plugin& plugin, WireKind kind, std::uint32_t call, const std::string& text) {
+  char* reply = nullptr;
+  try {
+    if (kind == WireKind::probe) reply = plugin.probe();
+    if (kind == WireKind::prepare) reply = plugin.prepare(text.c_str());
+    if (kind == WireKind::interpret) reply = plugin.interpret(text.c_str());
+    if (reply == nullptr) return send(WireKind::nothing, call);
+    const std::size_t size = ::strnlen(reply, std::size_t{kMaxReplyBytes} + 1);
+    if (size > kMaxReplyBytes) {
+      send(WireKind::too_large, call);
+    } else {
+      send(WireKind::answer, call, reply, size);
+    }
+    plugin.release(reply);
+  } catch (...) {
+    // Out of release() it comes after the answer, where the agent expects nothing more: it finds out with the next
+    // call.
+    send(WireKind::threw, call);
+  }
+}
+
+[[noreturn]] void serve(const Plugin& plugin, Abandoned& abandoned) {
+  for (;;) {
+    char header[kHeaderBytes];
+    read_all(header, sizeof header);
+    const WireHeader frame = read_header(header);
+    const auto kind = static_cast<WireKind>(frame.kind);
+    if (frame.size > kMaxRequestBytes || kind < WireKind::probe || kind > WireKind::interpret ||
+        (kind == WireKind::interpret && plugin.interpret == nullptr)) {
+      leave(1);
+    }
+    abandoned.watch(kAbandonedSeconds);
+    std::string text(frame.size, '\0');
+    read_all(text.data(), text.size());
+    answer(plugin, kind, frame.call, text);
+    abandoned.watch(0);
+  }
+}
+
+}  // namespace
+
+#if defined(__SANITIZE_ADDRESS__)
+// A plugin that crashes ends this process as it would any other; and what a plugin leaks is its own affair.
+extern "C" const char* __asan_default_options() { return "handle_segv=0:handle_abort=0:detect_leaks=0"; }
+#endif
+
+int main() try {
+  int type = 0;
+  socklen_t size = sizeof type;
+  if (::getsockopt(kSocketFd, SOL_SOCKET, SO_TYPE, &type, &size) != 0 || ::fcntl(kPluginFd, F_GETFD) < 0) {
+    std::fputs("mycojobs-pluginhost is started by the agent: see `mycojobs plugin check`\n", stderr);
+    return 64;
+  }
+  // A service manager's signals are for the agent; this ends when its socket does.
+  for (int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(number, SIG_IGN);
+  ::close_range(kPluginFd + 1, ~0U, 0);
+  Abandoned abandoned;
+  abandoned.watch(kAbandonedSeconds);
+  if (auto given_up = give_up_rights(kPluginFd); !given_up) {
+    send(WireKind::refused, 0, std::string(kHostProgram) + ": " + given_up.error().message);
+    return 71;
+  }
+  const auto plugin = load_plugin(kPluginFd);
+  if (!plugin) {
+    send(WireKind::refused, 0, plugin.error().message);
+    leave(1);
+  }
+  send(WireKind::loaded, 0, describe(**plugin));
+  abandoned.watch(0);
+  serve(**plugin, abandoned);
+} catch (...) {
+  mycojobs::leave_with_last_words("mycojobs-pluginhost");
+}

@@ -1,0 +1,328 @@
+#include "sandbox/reported_calls.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <unordered_set>
+#include <utility>
+
+#include "base/fd.h"
+#include "sandbox/policy.h"
+#include "sandbox/processes.h"
+
+namespace mycojobs::sandbox {
+namespace {
+
+// The caller as its own namespace numbers it: the last of "NStgid: 3412 57 7".
+std::int32_t pid_as_the_job_sees_it(std::uint32_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/status", pid));
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("NStgid:", 0) == 0) return std::atoi(line.c_str() + line.find_last_of("\t ") + 1);
+  }
+  return 0;
+}
+
+// A job chooses its name: only what is plain text goes on.
+std::string name_of(std::uint32_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/comm", pid));
+  std::string name;
+  std::getline(file, name);
+  for (char& c : name) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return name;
+}
+
+}  // namespace
+
+std::optional<seccomp_notif> receive_call(int listener) {
+  seccomp_notif call{};
+  if (::ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &call) != 0) return {};
+  return call;
+}
+
+Violation describe_call(int listener, const std::optional<seccomp_notif>& call) {
+  Violation violation;
+  violation.syscall = "a forbidden call";
+  if (!call) return violation;
+  violation.syscall = syscall_name(call->data.arch, call->data.nr);
+  for (std::size_t i = 0; i < violation.args.size(); ++i) violation.args[i] = call->data.args[i];
+  violation.pid = pid_as_the_job_sees_it(call->pid);
+  violation.comm = name_of(call->pid);
+  // Still waiting: then the number was its own all the while, and not that of a later process.
+  if (::ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &call->id) != 0) violation.pid = 0, violation.comm.clear();
+  return violation;
+}
+
+std::string describe(const Violation& violation) {
+  std::string args;
+  for (std::uint64_t arg : violation.args) args += fmt::format("{}{:#x}", args.empty() ? "" : ", ", arg);
+  return fmt::format("denied: {}({}) by pid {} ({}): job killed", violation.syscall, args, violation.pid,
+                     violation.comm);
+}
+
+namespace {
+
+// Of the process and all below it, those waiting for one too. Source: proc(5), locks: number: [->] type mode access pid
+// device:inode from to.
+std::uint32_t count_locks(pid_t init) {
+  const auto tree = tree_of(init);
+  const std::unordered_set<pid_t> own(tree.begin(), tree.end());
+  std::ifstream file("/proc/locks");
+  if (!file) return CountedCalls::kMostLocks;
+  std::uint32_t count = 0;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string number, type, mode, access;
+    pid_t pid = 0;
+    words >> number >> type;
+    if (type == "->") words >> type;
+    if (type == "POSIX" && words >> mode >> access >> pid && own.contains(pid)) ++count;
+  }
+  return count;
+}
+
+// In the network of the process.
+std::uint32_t count_listeners(std::uint32_t pid) {
+  std::uint32_t count = 0;
+  for (const std::string name : {"tcp", "tcp6"}) {
+    std::ifstream file(fmt::format("/proc/{}/net/{}", pid, name));
+    if (!file && name == "tcp") return CountedCalls::kMostListeners;  // the other is not on every host
+    std::string line;
+    std::getline(file, line);  // the heading
+    while (std::getline(file, line)) {
+      std::istringstream words(line);
+      std::string number, local, remote, state;
+      words >> number >> local >> remote >> state;
+      if (state == "0A") ++count;
+    }
+  }
+  return count;
+}
+
+// The caller's own descriptor; a thread's are those of its process. EPERM: this host lets nobody look.
+Fd socket_of(int listener, const seccomp_notif& call) {
+  const auto process = number_after(fmt::format("/proc/{}/status", call.pid), "Tgid:");
+  const Fd pidfd(process ? static_cast<int>(::syscall(SYS_pidfd_open, *process, 0)) : -1);
+  Fd socket(pidfd ? static_cast<int>(::syscall(SYS_pidfd_getfd, pidfd.get(), static_cast<int>(call.data.args[0]), 0))
+                  : -1);
+  // Still waiting: then that was the caller, and not a later process of its number.
+  const int error = errno;
+  if (::ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &call.id) != 0) return {};
+  errno = error;
+  return socket;
+}
+
+bool is_listening(int socket) {
+  int listening = 0;
+  socklen_t size = sizeof listening;
+  return ::getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) == 0 && listening != 0;
+}
+
+}  // namespace
+
+bool CountedCalls::may_be_made(const RunSpec& spec) {
+  const Grants& grants = spec.grants;
+  return spec.limits.exec || grants.network != Network::none || !grants.fs_read.empty() || !grants.fs_write.empty();
+}
+
+bool CountedCalls::is_one(const seccomp_notif& call) { return call.data.nr == SYS_fcntl || call.data.nr == SYS_listen; }
+
+void CountedCalls::answer(int listener, const seccomp_notif& call, pid_t init) {
+  seccomp_notif_resp response{};
+  response.id = call.id;
+  if (call.data.nr == SYS_listen) {
+    response.error = -listen_for(listener, call);
+  } else if (const int error = judge_lock(init); error != 0) {
+    response.error = -error;
+  } else {
+    response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+  }
+  ::ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &response);  // fails if the caller has died
+  ++in_tenth_;
+}
+
+std::uint64_t CountedCalls::next_boot_ms(std::uint64_t now_boot_ms) {
+  constexpr std::uint64_t kTenthMs = 100;
+  if (now_boot_ms / kTenthMs != tenth_) {
+    tenth_ = now_boot_ms / kTenthMs;
+    in_tenth_ = 0;
+  }
+  return in_tenth_ < kMostInATenth ? 0 : (tenth_ + 1) * kTenthMs;
+}
+
+// Counting takes its time: so it is worth half of the number at least, used or refused.
+int CountedCalls::judge_lock(pid_t init) {
+  if (locks_.left == 0 && locks_.refused % (kMostLocks / 2) == 0) {
+    in_tenth_ += kCounting;
+    const std::uint32_t held = count_locks(init);
+    locks_ = {held <= kMostLocks / 2 ? kMostLocks - held : 0};
+  }
+  if (locks_.left == 0) return ++locks_.refused, ENOLCK;
+  --locks_.left;
+  return 0;
+}
+
+int CountedCalls::listen_for(int listener, const seccomp_notif& call) {
+  const Fd socket = socket_of(listener, call);
+  if (!socket) return errno;
+  if (!is_listening(socket.get())) {
+    if (listeners_.left == 0) {
+      in_tenth_ += kCounting;
+      listeners_.left = kMostListeners - std::min(count_listeners(call.pid), kMostListeners);
+    }
+    if (listeners_.left == 0) return ENOBUFS;
+    --listeners_.left;
+  }
+  const int wanted = static_cast<int>(call.data.args[1]);
+  const int queue = wanted < 0 || wanted > kMostPending ? kMostPending : wanted;
+  return ::listen(socket.get(), queue) == 0 ? 0 : errno;
+}
+
+namespace {
+
+constexpr std::size_t kMostBytes = 8192;         // of all lines: they travel in one frame
+constexpr std::size_t kMostBytesOfFiles = 6144;  // the rest is left for calls, programs and sockets
+constexpr const char* kMore = "there was more than can be told";
+// What every root has, and what is a job's own: no policy is needed there, and an `import` alone opens hundreds of
+// them.
+constexpr const char* kOfEveryJob[] = {"/usr/", "/bin/",  "/sbin/", "/lib/", "/lib32/", "/lib64/", "/libx32/",
+                                       "/etc/", "/proc/", "/sys/",  "/dev/", "/venv/",  "/tmp/",   "/job/"};
+
+struct Opening {
+  const char* syscall;
+  unsigned path, flags;  // which arguments
+};
+// openat2 has its flags in a structure of its own, and libc does not use it.
+constexpr Opening kOpenings[] = {{"open", 0, 1}, {"openat", 1, 2}, {"creat", 0, 6}};
+constexpr const char* kPrograms[] = {"execve", "execveat", "fork", "vfork", "clone", "clone3"};
+
+const Opening* opening_of(const std::string& name) {
+  const auto* found =
+      std::find_if(std::begin(kOpenings), std::end(kOpenings), [&](const auto& row) { return name == row.syscall; });
+  return found == std::end(kOpenings) ? nullptr : found;
+}
+
+// Text of the caller's. Nothing: we may not look, or it is no text.
+std::optional<std::string> text_at(int listener, const seccomp_notif& call, std::uint64_t address) {
+  const Fd memory(::open(fmt::format("/proc/{}/mem", call.pid).c_str(), O_RDONLY | O_CLOEXEC));
+  // Still waiting: then what we have opened is its memory, and not that of a later process with its number.
+  if (::ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &call.id) != 0) return {};
+  char text[4096];
+  std::size_t got = 0;
+  while (memory && got < sizeof text) {  // up to the end of a page: the next one may not be there
+    const std::size_t page_left = 4096 - (address + got) % 4096;
+    const ssize_t part =
+        ::pread(memory.get(), text + got, std::min(page_left, sizeof text - got), static_cast<off_t>(address + got));
+    if (part <= 0) break;
+    const void* end = std::memchr(text + got, '\0', static_cast<std::size_t>(part));
+    if (end != nullptr) return std::string(text);
+    got += static_cast<std::size_t>(part);
+  }
+  return {};
+}
+
+// Nothing that speaks to a terminal or turns the order of what is shown: C0, C1, marks of direction and of no width.
+bool is_plain(const std::string& text) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto at = [&](std::size_t k) { return k < text.size() ? static_cast<unsigned char>(text[k]) : 0U; };
+    if (at(i) < ' ' || at(i) == 0x7f) return false;
+    if (at(i) == 0xc2 && at(i + 1) >= 0x80 && at(i + 1) < 0xa0) return false;  // U+0080 to U+009F
+    const bool e280 = at(i) == 0xe2 && at(i + 1) == 0x80;
+    if (e280 && at(i + 2) >= 0x8b && at(i + 2) <= 0x8f) return false;                               // U+200B to U+200F
+    if (e280 && at(i + 2) >= 0xa8 && at(i + 2) <= 0xae) return false;                               // U+2028 to U+202E
+    if (at(i) == 0xe2 && at(i + 1) == 0x81 && at(i + 2) >= 0xa0 && at(i + 2) < 0xb0) return false;  // U+2060 to U+206F
+    if (at(i) == 0xef && at(i + 1) == 0xbb && at(i + 2) == 0xbf) return false;                      // U+FEFF
+  }
+  return true;
+}
+
+bool is_of_every_job(const std::string& path) {
+  return path.find("/..") == std::string::npos && std::any_of(std::begin(kOfEveryJob), std::end(kOfEveryJob),
+                                                              [&](const char* top) { return path.starts_with(top); });
+}
+
+int refusal_of(const std::string& name) {
+  for (const auto& call : refused_calls()) {
+    if (name == call.syscall) return call.error;
+  }
+  return name == "socket" ? EAFNOSUPPORT : EPERM;
+}
+
+}  // namespace
+
+bool is_observed(const char* syscall) { return opening_of(syscall) != nullptr; }
+
+void Learning::note(std::string line) {
+  const bool is_file = line.starts_with("read ") || line.starts_with("write ");
+  if (lines_.contains(line)) return;
+  if (bytes_ + line.size() > (is_file ? kMostBytesOfFiles : kMostBytes - std::strlen(kMore))) line = kMore;
+  if (lines_.insert(line).second) bytes_ += line.size();
+}
+
+int Learning::judge(int listener, const seccomp_notif& call) {
+  const std::string name = syscall_name(call.data.arch, call.data.nr);
+  const auto path_of = [&](unsigned argument) {
+    const auto text = text_at(listener, call, call.data.args[argument]);
+    return text && is_plain(*text) ? *text : "?";
+  };
+  if (const Opening* opening = opening_of(name); opening != nullptr) {
+    const std::uint64_t flags = opening->flags < 6 ? call.data.args[opening->flags] : O_WRONLY | O_CREAT;
+    const bool writes = (flags & (O_ACCMODE | O_CREAT | O_TRUNC)) != O_RDONLY;
+    const std::string path = path_of(opening->path);
+    if (path.starts_with('/') && !is_of_every_job(path)) note((writes ? "write " : "read ") + path);
+    return 0;
+  }
+  // Before it there is no job that could have made the call, and what it asks for is in registers.
+  if (name == "clone" && (call.data.args[0] & ~std::uint64_t{0xff}) == (CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID) &&
+      !std::exchange(forked_, true)) {
+    return 0;
+  }
+  if (std::find(std::begin(kPrograms), std::end(kPrograms), name) != std::end(kPrograms)) {
+    note(name == "execve" ? "exec " + path_of(0) : "exec");
+    return name == "clone3" ? ENOSYS : EPERM;
+  }
+  if (name == "socket") {
+    const auto family = call.data.args[0];
+    note(family == AF_INET || family == AF_INET6 ? "socket inet" : fmt::format("socket family {}", family));
+    return EAFNOSUPPORT;
+  }
+  const int error = refusal_of(name);
+  if (error != 0 && error != ENOSYS) note("syscall " + name);
+  return error;
+}
+
+bool Learning::answer(int listener) {
+  seccomp_notif call{};
+  if (::ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &call) != 0) return false;
+  seccomp_notif_resp response{};
+  response.id = call.id;
+  const int error = judge(listener, call);
+  // What was read may be another text by the time that the call goes on: that is a wrong line in a list, no more.
+  const std::string name = syscall_name(call.data.arch, call.data.nr);
+  if (error == 0 && (is_observed(name.c_str()) || name == "clone")) {
+    response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+  } else {
+    response.error = -error;
+  }
+  ::ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &response);  // fails if the caller has died
+  return true;
+}
+
+std::vector<std::string> Learning::lines() const { return {lines_.begin(), lines_.end()}; }
+
+}  // namespace mycojobs::sandbox

@@ -1,0 +1,43 @@
+// What the Node client calls, told as JSON: every method of it with every option, against nobody; and the names that it has.
+import * as client from "../../clients/node/index.js";
+
+const { Client, CODES } = client;
+const calls = [];
+const answers = {
+  "job.start": { key: "job:1:7" }, "flow.create": { id: 7 }, "job.status": { key: "job:1:7" }, "job.logs": { lines: [], ended: true, after_seq: 0 },
+  "job.result": { status: "finished", result: {} },
+  "jobs.wait": [{ key: "job:1:7", status: "finished" }], "flows.wait": [{ id: 7, status: "finished", result: {} }],
+};
+class Recorder extends Client {
+  async call(method, params = {}) {
+    calls.push([method, Object.fromEntries(Object.entries(params).filter(([, value]) => value !== undefined))]);
+    return answers[method] ?? {};
+  }
+}
+
+const c = new Recorder({ url: "http://127.0.0.1:1", context: 1 });
+const job = await c.submit("x", {
+  type: "python", env: { A: "b" }, depends: [1, c.job("1:2")], id: 3, caller_id: 1, name: "n", timeout: 1, retries: 1, prerequisites: ["wait:1s"],
+  run_at_ms: 1, priority: 1, queue_timeout_ms: 1, idempotency_key: "k", concurrency_key: "k", concurrency_limit: 1, inputs: ["a"], notify: [],
+  policy: {},
+});
+for (const each of ["status", "wait", "result", "cancel", "retry", "explain"]) await job[each]();
+for await (const line of job.logs({ follow: true, after: 1 })) void line;
+await c.job(7).wait();
+const flow = await c.flowStart({ name: "n" }, { inputs: { a: 1 }, env: { A: "b" }, notify: [], idempotencyKey: "k" });
+for (const each of ["status", "dag", "explain", "wait", "result"]) await flow[each]();
+await flow.approve("a", "c");
+await flow.reject("a", "c");
+await flow.signal("a", { p: 1 });
+await flow.cancel("c");
+await flow.pause("c");
+await flow.resume("n");
+await flow.retry("n");
+
+const methods = (type) => Object.getOwnPropertyNames(type.prototype).filter((name) => name !== "constructor");
+console.log(JSON.stringify({
+  calls,
+  codes: Object.fromEntries(Object.entries(CODES).map(([code, type]) => [code, type.name])),
+  names: Object.keys(client),
+  methods: { Client: methods(Client), Job: methods(client.Job), Flow: methods(client.Flow) },
+}));

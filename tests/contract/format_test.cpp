@@ -1,0 +1,108 @@
+// An older program refuses the store of a newer one, and touches nothing in it.
+#include "store/store_format.h"
+
+#include <gmock/gmock.h>
+
+#include "base/clock.h"
+#include "base/version.h"
+#include "bench.h"
+#include "store/redis_store.h"
+#include "support/redis/memory_server.h"
+
+namespace mycojobs {
+namespace {
+
+using testing::HasSubstr;
+
+class StoreFormat : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == "memory") {
+      link_ = memory_.open_link(1);
+      return;
+    }
+    RedisConnection::Options options;
+    options.endpoint = parse_redis_url(TestRedis::instance().url()).value();
+    options.database = 1;
+    link_ = std::make_unique<RedisConnection>(std::move(options));
+    ASSERT_TRUE(link_->command({"FLUSHALL"}));
+  }
+  std::string format() {
+    auto found = link_->command({"HGET", "mj:format", "version"});
+    return !found ? found.error().message : found->nil() ? "none" : std::string(found->text());
+  }
+  Result<void> agree(std::uint32_t own) { return agree_on_format(1, *link_, own); }
+
+  SystemClock clock_;
+  MemoryServer memory_{clock_};
+  std::unique_ptr<Link> link_;
+};
+
+TEST_P(StoreFormat, StandsInTheStoreOnceAProgramHasConnected) {
+  EXPECT_EQ(format(), "none");
+  ASSERT_TRUE(agree(1));
+  EXPECT_EQ(format(), "1");
+  ASSERT_TRUE(agree(1));
+  EXPECT_EQ(format(), "1");
+}
+
+TEST_P(StoreFormat, ANewerProgramTakesAnOlderStoreOver) {
+  ASSERT_TRUE(agree(1));
+  ASSERT_TRUE(agree(3));
+  EXPECT_EQ(format(), "3");
+}
+
+TEST_P(StoreFormat, AnOlderProgramRefusesANewerStoreWithBothNumbersAndChangesNothing) {
+  ASSERT_TRUE(agree(3));
+  const auto refused = agree(2);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::denied);
+  EXPECT_EQ(refused.error().message,
+            std::string("context 1: its store has format 3 of mycojobs ") + kVersion + ", and this is mycojobs " +
+                kVersion + ", which knows formats up to 2: nothing was changed; install that version, or a newer one");
+  EXPECT_EQ(format(), "3");
+  EXPECT_EQ(link_->command({"DBSIZE"})->number(), 1U);
+}
+
+TEST_P(StoreFormat, NonsenseIsNoFormatAndAnotherTypeIsAnError) {
+  for (const char* nonsense : {"", "x", "-1", "1e400", "0", "2x"}) {
+    ASSERT_TRUE(link_->command({"HSET", "mj:format", "version", nonsense}));
+    ASSERT_TRUE(agree(1)) << nonsense;
+    EXPECT_EQ(format(), "1") << nonsense;
+  }
+  ASSERT_TRUE(link_->command({"DEL", "mj:format"}));
+  ASSERT_TRUE(link_->command({"SET", "mj:format", "planted"}));
+  const auto refused = agree(1);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::invalid);
+  EXPECT_THAT(refused.error().message, HasSubstr("mj:format is a string"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Stores, StoreFormat, testing::Values("redis", "memory"),
+                         [](const auto& i) { return i.param; });
+
+// What agents, coordinators and commands have of it: their store does not connect.
+TEST(StoreOfANewerFormat, ServesNoCallAndKeepsWhatItHolds) {
+  auto& redis = TestRedis::instance();
+  redis.plain(1, {"FLUSHALL"});
+  RedisStoreConfig config;
+  config.default_url = redis.url();
+  const auto stores = make_redis_stores(config);
+  auto store = stores->open().value();
+  redis.plain(2, {"HSET", "mj:format", "version", std::to_string(kStoreFormat + 1)});
+  Job job;
+  job.id = 1, job.caller_id = 12, job.context_id = 2, job.script = "print(1)", job.script_type = "python";
+  const auto submitted = store->submit(job);
+  ASSERT_FALSE(submitted);
+  EXPECT_EQ(submitted.error().code, Code::denied);
+  EXPECT_THAT(submitted.error().message, HasSubstr("context 2: its store has format 2"));
+  auto flows = stores->open_flows().value();
+  EXPECT_EQ(flows->list(2, "", 0, 10).error().code, Code::denied);
+  EXPECT_EQ(redis.plain(2, {"DBSIZE"}).number(), 1U);
+  job.context_id = 1;
+  EXPECT_TRUE(store->submit(job)) << "the other context is not concerned";
+  EXPECT_EQ(redis.plain(1, {"HGET", "mj:format", "version"}).text(), std::to_string(kStoreFormat));
+}
+
+}  // namespace
+}  // namespace mycojobs

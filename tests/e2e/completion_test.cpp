@@ -1,0 +1,55 @@
+// What shells ask for while a person types; and a store whose format this program does not know.
+#include <chrono>
+
+#include "e2e/client.h"
+
+namespace mycojobs::test {
+namespace {
+
+class Complete : public Operator {};
+class FormatOfTheStore : public Operator {};
+
+TEST_F(Complete, NamesWhatStandsInTheStore) {
+  mycojobs_.submit("pass", {"--caller", "7", "--id", "9"});
+  redis_.cli(1, {"LPUSH", "queue:$(touch broken)", "job:1:1"});
+  const Finished jobs = mycojobs_({"complete", "jobs"});
+  EXPECT_EQ(jobs.code, 0);
+  EXPECT_EQ(jobs.out, "7:9\n");
+  EXPECT_EQ(mycojobs_({"complete", "queues"}).out, "queue:python\n") << "what a shell would expand is left out";
+  EXPECT_EQ(mycojobs_({"complete", "flows"}).out, "");
+  EXPECT_EQ(mycojobs_({"complete", "schedules"}).out, "");
+}
+
+TEST_F(Complete, IsQuickAndSilentWhereThereIsNoRedis) {
+  // Nobody listens; nobody answers; no `dev` runs on the state folder, and none is started.
+  for (const std::string where : {"redis://127.0.0.1:1", "redis://192.0.2.1:6379", ""}) {
+    std::vector<std::string> words{program(), "complete", "jobs", "--state-dir", folder_ / "nobody"};
+    if (!where.empty()) words.insert(words.end(), {"--redis", where});
+    const auto began = std::chrono::steady_clock::now();
+    const Finished done = run(folder_, words);
+    EXPECT_EQ(done.code, 0) << where;
+    EXPECT_EQ(done.out + done.err, "") << where;
+    // Its patience is 0.8 s; the rest is a busy machine's.
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(20)) << where;
+  }
+}
+
+TEST_F(FormatOfTheStore, ANewerOneIsRefusedByCommandsAndAgentsAndKeptAsItIs) {
+  mycojobs_.submit("pass");
+  redis_.cli(1, {"HSET", "mj:format", "version", "2", "program", "9.9"});
+  const std::string keys = redis_.cli(1, {"DBSIZE"});
+  const std::string sentence = "context 1: its store has format 2 of mycojobs 9.9";
+  expect_says(run(folder_, mycojobs_.line({"job", "submit", "-", "--type", "python"}), {}, "pass"), 77, sentence);
+  expect_says(run(folder_, mycojobs_.line({"agent", "--runner", "20"})), 77, sentence);
+  const auto doctor = mycojobs_.json({"doctor"});
+  bool told = false;
+  for (const auto& each : doctor) told = told || each["detail"].get<std::string>().find(sentence) != std::string::npos;
+  EXPECT_TRUE(told) << doctor;
+  EXPECT_EQ(redis_.cli(1, {"DBSIZE"}), keys);
+  redis_.cli(1, {"DEL", "mj:format"});
+  mycojobs_.submit("pass");
+  EXPECT_EQ(redis_.cli(1, {"HGET", "mj:format", "version"}), "1") << "absent is the first format";
+}
+
+}  // namespace
+}  // namespace mycojobs::test

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Runs a command with podman in mounts of its own, so that nothing of it is left on the machine: private.sh FOLDER
+# COMMAND... Images and containers are below FOLDER, run-time files on a tmpfs that ends with the command. As root.
+set -euo pipefail
+folder=$(readlink -f "${1:?folder}")
+shift
+if [ "${MYCOJOBS_PRIVATE:-}" != yes ]; then
+  exec env MYCOJOBS_PRIVATE=yes unshare --mount --propagation private "$0" "$folder" "$@"
+fi
+unset MYCOJOBS_PRIVATE
+mount -t tmpfs -o mode=755 run /run
+mount -t tmpfs -o mode=1777 shm /dev/shm
+mount -t tmpfs -o mode=755 lib /var/lib
+mkdir -p /run/lock /run/state "$folder/storage" "$folder/tmp"
+# crun knows version 1 or version 2 of cgroups, and no mixture with controllers in both.
+if grep -qs . /sys/fs/cgroup/unified/cgroup.controllers; then umount /sys/fs/cgroup/unified; fi
+export TMPDIR=$folder/tmp CONTAINERS_CONF=/run/containers.conf CONTAINERS_STORAGE_CONF=/run/storage.conf
+cat >/run/storage.conf <<END
+[storage]
+driver = "overlay"
+graphroot = "$folder/storage"
+runroot = "/run/state"
+END
+# Limits that root without CAP_SYS_RESOURCE can set, too. No systemd, no journal.
+cat >/run/containers.conf <<END
+[containers]
+default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+tmp_dir = "/run/libpod"
+[network]
+network_backend = "netavark"
+network_config_dir = "/run/networks"
+END
+exec "$@"

@@ -1,0 +1,403 @@
+// What becomes of jobs, step by step: no thread, no sandbox, no descriptor, and the moment is what the test says.
+#include "worker/job_runs.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace mycojobs::test {
+namespace {
+
+constexpr std::uint64_t kStageShift = 56;  // each stage is a run of its own in the sandbox
+std::uint64_t second_stage(RunNumber run) { return run | std::uint64_t{1} << kStageShift; }
+
+// Says "request" at the beginning of each stage. What comes on the channel is a note, behind "?" a call.
+class SteppedTalk final : public Conversation {
+ public:
+  explicit SteppedTalk(std::size_t stages) : left_(stages - 1) {}
+  std::size_t stage() const override { return stage_; }
+  std::string take_output() override { return std::exchange(output_, {}); }
+  void feed(std::string_view bytes) override {
+    (bytes.starts_with('?') ? calls_ : notes_).emplace_back(bytes.substr(bytes.starts_with('?') ? 1 : 0));
+  }
+  std::vector<std::string> take_notes() override { return std::exchange(notes_, {}); }
+  std::vector<std::string> take_calls() override { return std::exchange(calls_, {}); }
+  void answer(std::string_view reply) override { output_ += reply; }
+  bool go_on(const Outcome& outcome) override {
+    if (left_ == 0 || outcome.status != RunStatus::ok) return false;
+    --left_;
+    ++stage_;
+    output_ = "request";
+    return true;
+  }
+  JobEnd finish(const Outcome& outcome) const override {
+    JobEnd end;
+    end.status = outcome.status == RunStatus::ok ? JobStatus::finished : JobStatus::error;
+    end.detail = outcome.status == RunStatus::ok ? "ok" : "exit";
+    end.error = outcome.reason;
+    return end;
+  }
+
+ private:
+  std::size_t stage_ = 0, left_;
+  std::string output_ = "request";
+  std::vector<std::string> notes_, calls_;
+};
+
+class JobRunsTest : public ::testing::Test {
+ protected:
+  static Start job(RunNumber run, std::size_t stages = 1) {
+    Start start;
+    start.run = run;
+    start.claim = {1, "job:1:" + std::to_string(run), "claim", "token"};
+    start.context = 1;
+    start.specs.resize(stages);
+    start.conversation = std::make_unique<SteppedTalk>(stages);
+    return start;
+  }
+  void step(JobRuns::Event event) { actions_ = runs_.step(std::move(event), now_); }
+  void begin(Start start) {
+    const RunNumber run = start.run;
+    step(std::move(start));
+    ASSERT_EQ(all<JobRuns::Launch>().size(), 1U);
+    step(JobRuns::Launched{run});
+  }
+  void end(RunNumber run, RunStatus status, std::string reason = {}) {
+    Outcome outcome;
+    outcome.status = status;
+    outcome.reason = std::move(reason);
+    step(RunEnded{run, outcome});
+  }
+  void pass(std::uint64_t ms) { now_.boot_ms += ms, now_.unix_ms += ms; }
+
+  // Of what the last step answered.
+  template <class Kind>
+  std::vector<const Kind*> all() const {
+    std::vector<const Kind*> found;
+    for (const auto& action : actions_) {
+      if (const auto* one = std::get_if<Kind>(&action)) found.push_back(one);
+    }
+    return found;
+  }
+  template <class Kind>
+  std::vector<const Kind*> reports() const {
+    std::vector<const Kind*> found;
+    for (const Outgoing* each : all<Outgoing>()) {
+      if (const auto* one = std::get_if<Kind>(&each->report)) found.push_back(one);
+    }
+    return found;
+  }
+  std::vector<RunNumber> launched() const {
+    std::vector<RunNumber> runs;
+    for (const auto* each : all<JobRuns::Launch>()) runs.push_back(each->run);
+    return runs;
+  }
+  std::vector<RunNumber> given_back() const {
+    std::vector<RunNumber> runs;
+    for (const Outgoing* each : all<Outgoing>()) {
+      const auto* release = std::get_if<Release>(&each->report);
+      if (release != nullptr && !release->ran && each->last) runs.push_back(each->run);
+    }
+    return runs;
+  }
+  std::string log_lines() const {
+    std::string text;
+    for (const auto* append : reports<LogAppend>()) {
+      for (const Log& line : append->lines) text += line.text;
+    }
+    return text;
+  }
+
+  JobRuns::Now now_{1000000, 1700000000000};
+  std::vector<JobRuns::Action> actions_;
+  JobRuns runs_{{1, 7000, {1000, 8000}}, [](Id) { return std::shared_ptr<const Redactor>(); }, 1};
+};
+
+TEST_F(JobRunsTest, JobIsLaunchedSpokenToAndReported) {
+  step(job(1));
+  ASSERT_EQ(launched(), std::vector<RunNumber>{1});
+  EXPECT_EQ(all<JobRuns::Launch>().at(0)->spec.run, 1U);
+  step(JobRuns::Launched{1});
+  ASSERT_EQ(all<JobRuns::Speak>().size(), 1U);
+  EXPECT_EQ(runs_.say_next(1), "request");
+  EXPECT_EQ(runs_.say_next(1), "");
+  step(JobRuns::Bytes{1, JobPipe::out, "hello\n"});
+  step(JobRuns::AllRead{1});
+  EXPECT_EQ(log_lines(), "hello\n");
+  end(1, RunStatus::ok);
+  ASSERT_EQ(reports<EndReport>().size(), 1U);
+  EXPECT_EQ(reports<EndReport>().at(0)->end.detail, "ok");
+  EXPECT_TRUE(all<Outgoing>().back()->last);
+  ASSERT_EQ(all<JobRuns::Over>().size(), 1U);
+  EXPECT_FALSE(runs_.next_look_ms());
+}
+
+TEST_F(JobRunsTest, UnknownRunsArePassedOver) {
+  std::vector<JobRuns::Event> events;
+  events.emplace_back(JobRuns::Fence{7, 1});
+  events.emplace_back(JobRuns::Kill{7, KillReason::cancelled});
+  events.emplace_back(JobRuns::Kill{0, KillReason::cancelled});
+  events.emplace_back(JobRuns::Answer{7, "{}"});
+  events.emplace_back(JobRuns::Launched{7});
+  events.emplace_back(JobRuns::LaunchFailed{7, "why"});
+  events.emplace_back(JobRuns::Bytes{7, JobPipe::out, "x"});
+  events.emplace_back(JobRuns::AllRead{7});
+  events.emplace_back(RunEnded{7, {}});
+  events.emplace_back(JobRuns::Time{});
+  for (auto& event : events) {
+    const std::size_t kind = event.index();
+    step(std::move(event));
+    EXPECT_TRUE(actions_.empty()) << "event " << kind;
+  }
+  EXPECT_EQ(runs_.say_next(7), "");
+}
+
+TEST_F(JobRunsTest, JobsBeginInOrderAsSlotsBecomeFree) {
+  begin(job(1));
+  step(job(2));
+  step(job(3));
+  EXPECT_TRUE(actions_.empty());
+  step(JobRuns::Time{});
+  EXPECT_TRUE(actions_.empty()) << "the slot is taken";
+  end(1, RunStatus::ok);
+  step(JobRuns::Time{});
+  EXPECT_EQ(launched(), std::vector<RunNumber>{2});
+}
+
+TEST_F(JobRunsTest, JobThatComesLaterDoesNotOvertakeWhoWaits) {
+  begin(job(1));
+  step(job(2));
+  end(1, RunStatus::ok);  // the slot is free
+  step(job(3));
+  EXPECT_TRUE(launched().empty());
+  step(JobRuns::Time{});
+  EXPECT_EQ(launched(), std::vector<RunNumber>{2});
+}
+
+TEST_F(JobRunsTest, JobsThatWaitTooLongGoBackTheLastOneFirst) {
+  begin(job(1));
+  step(job(2));
+  step(job(3));
+  ASSERT_TRUE(runs_.next_look_ms());
+  pass(WaitingJobs::kPatienceMs - 1);
+  step(JobRuns::Time{});
+  EXPECT_TRUE(actions_.empty());
+  pass(1);
+  step(JobRuns::Time{});
+  EXPECT_EQ(given_back(), (std::vector<RunNumber>{3, 2})) << "what is given back last is taken first";
+  EXPECT_EQ(all<JobRuns::SlotsStayBusy>().size(), 1U);
+  EXPECT_FALSE(runs_.next_look_ms());
+}
+
+TEST_F(JobRunsTest, TimeOfAJobThatWaitedCountsFromItsStart) {
+  begin(job(1));
+  Start second = job(2);
+  second.deadline_boot_ms = now_.boot_ms + 1000;
+  step(std::move(second));
+  pass(30);
+  end(1, RunStatus::ok);
+  step(JobRuns::Time{});
+  EXPECT_EQ(all<JobRuns::Launch>().at(0)->spec.limits.wall_ms, 1000U);
+}
+
+TEST_F(JobRunsTest, WaitingJobThatIsKilledGoesBackAndItsRenewedLeaseIsItsFence) {
+  begin(job(1));
+  step(job(2));
+  step(job(3));
+  step(JobRuns::Fence{3, 4711});
+  EXPECT_TRUE(actions_.empty());
+  step(JobRuns::Kill{2, KillReason::fenced});
+  EXPECT_EQ(given_back(), std::vector<RunNumber>{2});
+  end(1, RunStatus::ok);
+  step(JobRuns::Time{});
+  ASSERT_EQ(launched(), std::vector<RunNumber>{3});
+  EXPECT_EQ(all<JobRuns::Launch>().at(0)->spec.fence_boot_ms, 4711U);
+}
+
+TEST_F(JobRunsTest, JobThatCannotBeLaunchedGoesBackUncountedAndLeavesItsSlot) {
+  step(job(1));
+  step(JobRuns::LaunchFailed{1, "no descriptors left"});
+  ASSERT_EQ(given_back(), std::vector<RunNumber>{1});
+  EXPECT_EQ(reports<Release>().at(0)->reason, "no descriptors left");
+  EXPECT_EQ(all<JobRuns::CannotLaunch>().size(), 1U);
+  EXPECT_TRUE(all<JobRuns::Over>().empty()) << "nothing of it ran";
+  step(job(2));
+  EXPECT_EQ(launched(), std::vector<RunNumber>{2});
+}
+
+TEST_F(JobRunsTest, CancelHasGraceAFencedRunHasNone) {
+  begin(job(1));
+  step(JobRuns::Kill{1, KillReason::cancelled});
+  ASSERT_EQ(all<JobRuns::KillRun>().size(), 1U);
+  EXPECT_EQ(all<JobRuns::KillRun>().at(0)->grace_ms, 7000U);
+  step(JobRuns::Kill{1, KillReason::fenced});
+  ASSERT_EQ(all<JobRuns::KillRun>().size(), 1U);
+  EXPECT_EQ(all<JobRuns::KillRun>().at(0)->reason, KillReason::fenced);
+  EXPECT_EQ(all<JobRuns::KillRun>().at(0)->grace_ms, 0U);
+}
+
+TEST_F(JobRunsTest, NextStageHasANumberOfItsOwnTheLastFenceAndWhatTimeIsLeft) {
+  Start two = job(1, 2);
+  two.deadline_boot_ms = now_.boot_ms + 1000;
+  begin(std::move(two));
+  step(JobRuns::Fence{1, 4711});
+  ASSERT_EQ(all<JobRuns::MoveFence>().size(), 1U);
+  EXPECT_EQ(all<JobRuns::MoveFence>().at(0)->sandbox_run, 1U);
+  pass(400);
+  end(1, RunStatus::ok);
+  ASSERT_EQ(launched(), std::vector<RunNumber>{1});
+  const RunSpec& spec = all<JobRuns::Launch>().at(0)->spec;
+  EXPECT_EQ(spec.run, second_stage(1));
+  EXPECT_EQ(JobRuns::number_of(spec.run), 1U);
+  EXPECT_EQ(spec.fence_boot_ms, 4711U);
+  EXPECT_EQ(spec.limits.wall_ms, 600U);
+  EXPECT_TRUE(all<Outgoing>().empty()) << "the job goes on";
+  step(JobRuns::Launched{1});
+  EXPECT_TRUE(all<JobRuns::KillRun>().empty());
+  end(second_stage(1), RunStatus::ok);
+  EXPECT_EQ(reports<EndReport>().size(), 1U);
+}
+
+TEST_F(JobRunsTest, KillBetweenTwoStagesReachesTheNextOne) {
+  begin(job(1, 2));
+  end(1, RunStatus::ok);
+  step(JobRuns::Kill{1, KillReason::cancelled});
+  step(JobRuns::Launched{1});
+  ASSERT_EQ(all<JobRuns::KillRun>().size(), 1U);
+  EXPECT_EQ(all<JobRuns::KillRun>().at(0)->sandbox_run, second_stage(1));
+}
+
+TEST_F(JobRunsTest, LauncherThatGoesBetweenTwoStagesCostsADeliveryAndNoOutput) {
+  begin(job(1, 2));
+  step(JobRuns::Bytes{1, JobPipe::out, "no end of line"});
+  end(1, RunStatus::ok);
+  step(JobRuns::LaunchFailed{1, "the launcher is gone"});
+  EXPECT_EQ(log_lines(), "no end of line");
+  ASSERT_EQ(reports<Release>().size(), 1U);
+  EXPECT_TRUE(reports<Release>().at(0)->ran);
+  EXPECT_EQ(all<JobRuns::Over>().size(), 1U);
+  EXPECT_TRUE(all<JobRuns::CannotLaunch>().empty());
+}
+
+TEST_F(JobRunsTest, LostRunGoesBackToItsQueue) {
+  begin(job(1));
+  end(1, RunStatus::lost, "the launcher is gone");
+  ASSERT_EQ(reports<Release>().size(), 1U);
+  EXPECT_TRUE(reports<Release>().at(0)->ran);
+  EXPECT_EQ(reports<Release>().at(0)->reason, "the launcher is gone");
+  EXPECT_TRUE(reports<EndReport>().empty());
+  EXPECT_EQ(all<JobRuns::Over>().size(), 1U);
+}
+
+TEST_F(JobRunsTest, UnkillableIsToldOnceAndKeepsTheSlotUntilTheRealEnd) {
+  begin(job(1));
+  end(1, RunStatus::unkillable, "process 4711");
+  ASSERT_EQ(reports<Mark>().size(), 1U);
+  EXPECT_TRUE(all<JobRuns::Over>().empty());
+  end(1, RunStatus::unkillable, "process 4711");
+  EXPECT_TRUE(actions_.empty());
+  step(job(2));
+  EXPECT_TRUE(launched().empty());
+  end(1, RunStatus::ok);
+  EXPECT_EQ(reports<EndReport>().size(), 1U);
+  step(JobRuns::Time{});
+  EXPECT_EQ(launched(), std::vector<RunNumber>{2});
+}
+
+TEST_F(JobRunsTest, OutputOverItsLimitKillsOnce) {
+  Start start = job(1);
+  start.output_bytes = 4;
+  start.output_kill = true;
+  begin(std::move(start));
+  step(JobRuns::Bytes{1, JobPipe::out, "1234"});
+  step(JobRuns::AllRead{1});
+  EXPECT_TRUE(all<JobRuns::KillRun>().empty()) << "as much as it may";
+  step(JobRuns::Bytes{1, JobPipe::err, "5"});
+  step(JobRuns::AllRead{1});
+  ASSERT_EQ(all<JobRuns::KillRun>().size(), 1U);
+  EXPECT_EQ(all<JobRuns::KillRun>().at(0)->reason, KillReason::output_limit);
+  step(JobRuns::Bytes{1, JobPipe::err, "6"});
+  step(JobRuns::AllRead{1});
+  EXPECT_TRUE(all<JobRuns::KillRun>().empty());
+}
+
+TEST_F(JobRunsTest, PartOfALineIsShownWhenItsEndDoesNotCome) {
+  begin(job(1));
+  step(JobRuns::Bytes{1, JobPipe::out, "50 %"});
+  step(JobRuns::AllRead{1});
+  EXPECT_TRUE(actions_.empty());
+  step(JobRuns::Time{});
+  ASSERT_TRUE(runs_.next_look_ms());
+  pass(RunOutput::kPartialMs - 1);
+  step(JobRuns::Time{});
+  EXPECT_TRUE(actions_.empty());
+  pass(1);
+  step(JobRuns::Time{});
+  EXPECT_EQ(log_lines(), "50 %");
+  EXPECT_FALSE(runs_.next_look_ms()) << "nothing waits any more";
+}
+
+TEST_F(JobRunsTest, NotesOfTheConversationAreLinesOfTheLog) {
+  begin(job(1));
+  step(JobRuns::Bytes{1, JobPipe::channel, "half of it"});
+  step(JobRuns::AllRead{1});
+  EXPECT_EQ(log_lines(), "half of it\n");
+}
+
+TEST_F(JobRunsTest, CallReachesTheBrokerOnlyIfTheExecutorHasCalls) {
+  begin(job(1));
+  runs_.say_next(1);
+  step(JobRuns::Bytes{1, JobPipe::channel, "?{\"id\":1}"});
+  EXPECT_TRUE(all<BrokerCall>().empty());
+  EXPECT_EQ(all<JobRuns::Speak>().size(), 1U);
+  EXPECT_NE(runs_.say_next(1).find("denied"), std::string::npos);
+  end(1, RunStatus::ok);
+
+  Start with_calls = job(2);
+  with_calls.calls_objects = true;
+  begin(std::move(with_calls));
+  runs_.say_next(2);
+  step(JobRuns::Bytes{2, JobPipe::channel, "?{\"id\":1}"});
+  ASSERT_EQ(all<BrokerCall>().size(), 1U);
+  EXPECT_EQ(all<BrokerCall>().at(0)->json, "{\"id\":1}");
+  step(JobRuns::Answer{2, "the answer"});
+  EXPECT_EQ(all<JobRuns::Speak>().size(), 1U);
+  EXPECT_EQ(runs_.say_next(2), "the answer");
+}
+
+TEST_F(JobRunsTest, FailureWithAnAttemptLeftIsFollowedByAnother) {
+  Start start = job(1);
+  start.retries = 1;
+  begin(std::move(start));
+  end(1, RunStatus::exit);
+  ASSERT_EQ(reports<EndReport>().size(), 1U);
+  EXPECT_TRUE(reports<EndReport>().at(0)->retry_after_ms);
+  start = job(2);
+  start.retries = 1;
+  start.attempt = 2;
+  begin(std::move(start));
+  end(2, RunStatus::exit);
+  EXPECT_FALSE(reports<EndReport>().at(0)->retry_after_ms);
+}
+
+TEST_F(JobRunsTest, SecretsOfTheContextAreInNoReport) {
+  JobRuns runs(
+      {1, 0, {}},
+      [](Id context) {
+        const std::string value = context == 1 ? "correct horse" : "battery staple";
+        return std::make_shared<const Redactor>(std::vector<Secret>{{"TOKEN", value}});
+      },
+      1);
+  runs_ = std::move(runs);
+  begin(job(1));
+  step(JobRuns::Bytes{1, JobPipe::out, "a correct "});
+  step(JobRuns::Bytes{1, JobPipe::out, "horse\n"});
+  step(JobRuns::AllRead{1});
+  EXPECT_EQ(log_lines(), "a [secret TOKEN]\n");
+  end(1, RunStatus::exit, "correct horse");
+  ASSERT_EQ(reports<EndReport>().size(), 1U);
+  EXPECT_EQ(reports<EndReport>().at(0)->end.error, "[secret TOKEN]");
+}
+
+}  // namespace
+}  // namespace mycojobs::test
