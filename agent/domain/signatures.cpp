@@ -5,7 +5,6 @@
 #include <string_view>
 #include <utility>
 
-#include "base/sha256.h"
 #include "domain/cbor.h"
 #include "domain/codec.h"
 #include "domain/utf8.h"
@@ -93,6 +92,28 @@ Result<void> check_signature(const Message& message, const SignatureCheck& again
 Result<std::string> content_hash(const Message& message) {
   MJ_TRY(bytes, signed_bytes(message));
   return sha256_hex(bytes);
+}
+
+void LogHash::add(const Log& line) {
+  if (line.stream == LogStream::system) return;
+  // Lengths in front, so that no other lines have the same bytes.
+  hash_.update(std::string(word(line.stream)) + ' ' + std::to_string(line.text.size()) + '\n');
+  hash_.update(line.text);
+  ++lines_;
+}
+
+std::string result_hash(const TextMap& result, const std::vector<std::string>& result_json) {
+  Sha256 hash;
+  const auto add = [&hash](std::string_view kind, std::string_view text) {
+    hash.update(std::string(kind) + ' ' + std::to_string(text.size()) + '\n');
+    hash.update(text);
+  };
+  for (const auto& [name, value] : result) {
+    const bool json = std::find(result_json.begin(), result_json.end(), name) != result_json.end();
+    add("name", name);
+    add(json ? "json" : "text", value);
+  }
+  return hash.hex();
 }
 
 Result<void> sign_receipt(json& receipt, const SigningKey& key) {

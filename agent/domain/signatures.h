@@ -9,8 +9,11 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/ed25519.h"
+#include "base/sha256.h"
 #include "mycojobs/records.h"
 #include "mycojobs/result.h"
 
@@ -32,6 +35,19 @@ struct SignatureCheck {
 Result<void> check_signature(const Message&, const SignatureCheck&);
 // The same for both sides whatever has been added since: identifies a message by its content. Lower-case hex.
 Result<std::string> content_hash(const Message&);
+
+// What a receipt says of the log: the lines that the job wrote, in their order; not those of others (stream system).
+class LogHash {
+ public:
+  void add(const Log&);
+  std::uint64_t lines() const { return lines_; }
+  std::string hex() { return hash_.hex(); }  // once
+
+ private:
+  Sha256 hash_;
+  std::uint64_t lines_ = 0;
+};
+std::string result_hash(const TextMap& result, const std::vector<std::string>& result_json);
 
 // receipt: a JSON object, as a job has it. Adds signer, algorithm, signature.
 Result<void> sign_receipt(nlohmann::json& receipt, const SigningKey&);
