@@ -15,7 +15,6 @@
 #include "base/errno_text.h"
 #include "base/fd.h"
 #include "base/ids.h"
-#include "base/write_all.h"
 
 namespace mycojobs {
 namespace {

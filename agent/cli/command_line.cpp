@@ -48,7 +48,9 @@ class WrappedHelp final : public CLI::Formatter {
     return text.empty() ? "" : wrapped(text, width_) + "\n";
   }
   std::string make_option(const CLI::Option* option, bool is_positional) const override {
-    return row(make_option_name(option, is_positional) + make_option_opts(option), make_option_desc(option));
+    std::string name = make_option_name(option, is_positional);
+    if (const auto off = name.find("{false}"); off != std::string::npos) name.erase(off, 7);  // of --no-local
+    return row(name + make_option_opts(option), make_option_desc(option));
   }
   std::string make_subcommand(const CLI::App* command) const override {
     return row(command->get_name(), command->get_description());

@@ -37,7 +37,7 @@ Result<Store*> Agent::connect(StoreFactory& stores) {
   return connections_.emplace_back(std::move(store)).get();
 }
 
-Result<void> Agent::open(Parts& parts) {  // NOLINT(*-function-size)
+Result<void> Agent::open(Parts& parts) {
   MJ_TRY(registration, connect(parts.stores));
   registration_ = registration;
   MJ_TRY(gone, register_runner(*registration_, settings_, self_));
@@ -49,7 +49,12 @@ Result<void> Agent::open(Parts& parts) {  // NOLINT(*-function-size)
   MJ_TRY(housekeeping_store, connect(parts.stores));
   MJ_TRY(prerequisite_store, connect(parts.stores));
   MJ_TRY(intake_store, connect(parts.stores));
-  Intake::Parts intake{*intake_store, {}, parts.make_transport(*intake_store), {}};
+  Threads threads{*reporter_store,
+                  *lease_store,
+                  *housekeeping_store,
+                  *prerequisite_store,
+                  {*intake_store, {}, parts.make_transport(*intake_store), {}}};
+  Intake::Parts& intake = threads.intake;
   std::vector<std::pair<Id, std::string>> queues;
   for (const auto& executor : executors_) intake.executors.push_back(executor.get());
   for (Id context : settings_.contexts) {
@@ -58,10 +63,14 @@ Result<void> Agent::open(Parts& parts) {  // NOLINT(*-function-size)
   MJ_TRY(waiter, parts.stores.open_waiter(queues, settings_.runner.topic));
   intake.waiter = std::move(waiter);
 
-  // From here on nothing fails. The threads call one another only for claims, and the intake, which makes them, comes
-  // last.
+  start_threads(parts, std::move(threads));
+  return {};
+}
+
+// Nothing of this fails. The threads call one another only for claims, and the intake, which makes them, comes last.
+void Agent::start_threads(Parts& parts, Threads threads) {
   reporter_ = std::make_unique<Reporter>(
-      *reporter_store, clock_, health_, servers_, Receipts(settings_.runner.id, settings_.key),
+      threads.reporter, clock_, health_, servers_, Receipts(settings_.runner.id, settings_.key),
       Reporter::Callbacks{.settled =
                               [this](std::span<const RunNumber> runs) {
                                 leases_->remove(runs);
@@ -77,7 +86,7 @@ Result<void> Agent::open(Parts& parts) {  // NOLINT(*-function-size)
                          .ask = [this](BrokerCall call) { broker_->ask(std::move(call)); },
                          .forget = [this](RunNumber run) { broker_->forget(run); }});
   leases_ = std::make_unique<LeaseKeeper>(
-      *lease_store, clock_, health_, servers_, settings_, self_,
+      threads.leases, clock_, health_, servers_, settings_, self_,
       LeaseKeeper::Callbacks{.renewed =
                                  [this](RunNumber run, std::uint64_t fence) {
                                    if (settings_.kill_on_lease_lost) run_loop_->fence(run, fence);
@@ -90,10 +99,10 @@ Result<void> Agent::open(Parts& parts) {  // NOLINT(*-function-size)
                                      log(LogLevel::error, "worker", "{}: draining", why);
                                  }});
   leases_->beat_now();  // reconciling may have taken a while
-  housekeeper_ = std::make_unique<Housekeeper>(*housekeeping_store, clock_, health_, servers_, settings_);
-  prerequisites_ = std::make_unique<PrerequisiteChecker>(*prerequisite_store, clock_, health_, servers_, settings_);
+  housekeeper_ = std::make_unique<Housekeeper>(threads.housekeeping, clock_, health_, servers_, settings_);
+  prerequisites_ = std::make_unique<PrerequisiteChecker>(threads.prerequisites, clock_, health_, servers_, settings_);
   intake_ = std::make_unique<Intake>(
-      std::move(intake), clock_, health_, servers_, settings_, self_.instance,
+      std::move(threads.intake), clock_, health_, servers_, settings_, self_.instance,
       Intake::Callbacks{.may_start = [this] { return run_loop_->ready() && !runner_lost_; },
                         .start = [this](Start start) { run_loop_->start(std::move(start)); },
                         .report = [this](Outgoing report) { reporter_->post(std::move(report)); },
@@ -101,7 +110,6 @@ Result<void> Agent::open(Parts& parts) {  // NOLINT(*-function-size)
                         .heartbeat = [this] { leases_->beat_now(); },
                         .no_work = [this] { housekeeper_->hurry(); },
                         .ahead = [this] { return pace_.ahead(steady_us()); }});
-  return {};
 }
 
 Agent::~Agent() {

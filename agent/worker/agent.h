@@ -58,7 +58,15 @@ class Agent {
 
  private:
   Agent(Parts&, WorkerSettings);
+  struct Threads {  // what each has of the store
+    ClaimStore& reporter;
+    RolesOf<ClaimStore, RunnerStore> leases;
+    HouseStore housekeeping;
+    PrerequisiteStores prerequisites;
+    Intake::Parts intake;
+  };
   Result<void> open(Parts&);
+  void start_threads(Parts&, Threads);
   Result<Store*> connect(StoreFactory&);
   void sign_off();
 

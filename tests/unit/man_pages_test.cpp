@@ -44,7 +44,7 @@ std::set<std::string> flags_of_help(std::string_view command) {
     std::string row = help.substr(at + 3, help.find('\n', at + 1) - at - 3);
     for (std::size_t flag = row.find("--"); flag != std::string::npos; flag = row.find("--", flag + 2)) {
       if (flag > 0 && row[flag - 1] != ',') break;  // what follows is the help
-      flags.insert(row.substr(flag, row.find_first_of(" ,{", flag) - flag));
+      flags.insert(row.substr(flag, row.find_first_of(" ,", flag) - flag));
     }
   }
   return flags;
