@@ -124,8 +124,36 @@ SecretPlaces secret_places(const Settings& settings) {
   return {settings.secrets_dir, credentials == nullptr ? "" : credentials};
 }
 
+Result<std::string> key_file(const Settings& settings, const std::string& name) {
+  if (name.find('/') != std::string::npos) return name;
+  if (!is_approval_name(name)) {
+    return fail(Code::invalid, shown(name) +
+                                   ": is no name of a key: 1 to 64 letters, digits, '.', '_' and '-'; or a "
+                                   "path with a '/'");
+  }
+  if (settings.keys_dir.empty()) return fail(Code::invalid, "keys_dir: names no folder: give --keys-dir");
+  return settings.keys_dir + '/' + name + ".key";
+}
+
+namespace {
+
+// Null: the setting `runner_key` is empty.
+Result<std::shared_ptr<const SigningKey>> runner_key(const Settings& settings) {
+  if (settings.runner_key.empty()) return nullptr;
+  auto file = key_file(settings, settings.runner_key);
+  if (!file) return fail(file.error(), "runner_key");
+  auto key = SigningKey::load(*file);
+  if (!key) return fail(key.error(), "runner_key");
+  return std::make_shared<const SigningKey>(std::move(*key));
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& settings, StoreFactory& stores) {
   MJ_CHECK(check_allowed(settings.prerequisites_allow));
+  WorkerSettings worker = worker_settings(settings);
+  MJ_TRY(signing, runner_key(settings));
+  worker.key = signing;
   warn_of_servers(parts, settings, stores);
   const RunnerHold self = describe_self();
   auto alive = InstanceLock::hold(settings.state_dir, settings.runner, self.instance);
@@ -139,7 +167,7 @@ Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& s
   return Agent::start(
       {stores, std::move(sandbox), std::move(working),
        [&](Store& store) { return parts.transport(store, settings.contexts); }, parts.clock, self, std::move(*alive)},
-      worker_settings(settings));
+      std::move(worker));
 }
 
 Result<std::unique_ptr<Coordinator>> start_coordinator(const Parts& parts, const Settings& settings,

@@ -27,6 +27,9 @@ Result<Session> open_session(const Parts&, const Settings&, bool with_agent);
 // The operator's folder of secrets, and the service manager's of credentials, if there is one.
 SecretPlaces secret_places(const Settings&);
 
+// Where a key that signs is: NAME is NAME.key in keys_dir; what has a '/' is a path. Error invalid.
+Result<std::string> key_file(const Settings&, const std::string& name);
+
 // An agent as the settings want it: sandbox, executors that work here, registration.
 Result<std::unique_ptr<Agent>> start_agent(const Parts&, const Settings&, StoreFactory&);
 

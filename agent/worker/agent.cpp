@@ -15,6 +15,7 @@ Agent::Agent(Parts& parts, WorkerSettings settings)
   Runner& runner = settings_.runner;
   if (runner.topic.empty()) runner.topic = "runner" + std::to_string(runner.id);
   runner.version = kVersion;
+  if (settings_.key) runner.pubkey = settings_.key->public_key();
   runner.slots = settings_.slots;
   runner.detail = kRunnerRunning;
   std::vector<const Executor*> all;
@@ -69,7 +70,7 @@ Result<void> Agent::open(Parts& parts) {
 // Nothing of this fails. The threads call one another only for claims, and the intake, which makes them, comes last.
 void Agent::start_threads(Parts& parts, Threads threads) {
   reporter_ = std::make_unique<Reporter>(
-      threads.reporter, clock_, health_, servers_,
+      threads.reporter, clock_, health_, servers_, Receipts(settings_.runner.id, settings_.key),
       Reporter::Callbacks{.settled =
                               [this](std::span<const RunNumber> runs) {
                                 leases_->remove(runs);

@@ -32,11 +32,12 @@ std::size_t size_of(const Report& report) {
 
 }  // namespace
 
-Reporter::Reporter(ClaimStore& store, const Clock& clock, StoreHealth& health, StoreServers& servers,
+Reporter::Reporter(ClaimStore& store, const Clock& clock, StoreHealth& health, StoreServers& servers, Receipts receipts,
                    Callbacks callbacks)
     : store_(store),
       health_(health),
       callbacks_(std::move(callbacks)),
+      receipts_(std::move(receipts)),
       clock_(clock),
       pauses_(clock, servers),
       thread_([this] { loop(); }) {}
@@ -64,6 +65,7 @@ void Reporter::loop() {
         std::this_thread::sleep_for(std::chrono::microseconds(gather));
     }
     for (Outgoing& outgoing : mailbox_.take()) {
+      receipts_.complete(outgoing);
       lines_[claim_of(outgoing.report).context].push_back(std::move(outgoing));
     }
     for (auto& [context, pending] : lines_) {

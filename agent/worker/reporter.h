@@ -12,6 +12,7 @@
 
 #include "base/mailbox.h"
 #include "mycojobs/clock.h"
+#include "worker/receipts.h"
 #include "worker/store_health.h"
 #include "worker/types.h"
 
@@ -26,7 +27,7 @@ class Reporter {
     std::function<std::uint32_t()> gather_us = [] { return 0U; };
     std::function<void(RunNumber)> stale = [](RunNumber) {};  // by this thread: the run's claim is gone, it must die
   };
-  Reporter(ClaimStore&, const Clock&, StoreHealth&, StoreServers&, Callbacks);
+  Reporter(ClaimStore&, const Clock&, StoreHealth&, StoreServers&, Receipts, Callbacks);
   ~Reporter() { stop(); }
   void stop();  // leaves at once; what is unsent is left to the leases
 
@@ -41,6 +42,7 @@ class Reporter {
   ClaimStore& store_;
   StoreHealth& health_;
   Callbacks callbacks_;
+  Receipts receipts_;
   Mailbox<Outgoing> mailbox_;
   const Clock& clock_;
   ContextPauses pauses_;

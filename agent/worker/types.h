@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/ed25519.h"
 #include "domain/profiles.h"
 #include "domain/retry.h"
 #include "mycojobs/executor.h"
@@ -77,6 +78,7 @@ struct WorkerSettings {
   std::vector<std::string> allowed_prerequisites;  // beginnings of what an agent may look at, as "file:/data/"
   std::uint64_t prerequisites_timeout_ms = 24ULL * 3600 * 1000;  // how long a job may wait for them; 0: for ever
   SecretPlaces secrets;
+  std::shared_ptr<const SigningKey> key;  // of the runner: signs receipts; null: nothing is signed
   std::string state_dir;  // for what must outlive us; empty: nothing
 };
 

@@ -35,6 +35,8 @@ const std::map<std::string, std::string> kExamples = {
     {"api.tokens", "/srv/tokens"},
     {"supervisor.listen", "127.0.0.1:3030"},
     {"health.listen", "127.0.0.1:9653"},
+    {"keys_dir", "/k"},
+    {"runner_key", "alice"},
     {"lease", "1500ms"},
     {"grace", "3s"},
     {"coordinator.lease", "15s"},

@@ -57,6 +57,11 @@ std::string default_secrets(const HostFacts& host) {
   return home.empty() ? "" : home + "/.config/mycojobs/secrets";
 }
 
+std::string default_keys(const HostFacts& host) {
+  const std::string secrets = default_secrets(host);
+  return secrets.empty() ? "" : secrets.substr(0, secrets.rfind('/')) + "/keys";
+}
+
 using enum OptionType;
 using S = Settings;
 const auto kOptions = std::to_array<Option>({
@@ -80,6 +85,11 @@ const auto kOptions = std::to_array<Option>({
     {"secrets_dir", text, &S::secrets_dir, "/etc/mycojobs/secrets or ~/.config/mycojobs/secrets",
      "Folder of the secrets that jobs may ask for: CONTEXT/NAME", "agent dev run sandbox secret", "", 0, 0,
      default_secrets},
+    {"keys_dir", text, &S::keys_dir, "/etc/mycojobs/keys or ~/.config/mycojobs/keys",
+     "Folder of the keys that sign, NAME.key each", "agent dev run key", "", 0, 0, default_keys},
+    {"runner_key", text, &S::runner_key, "",
+     "The key that signs the receipts of this agent's jobs: its name, or a file; empty: they are not signed",
+     "agent dev run"},
     {"api.listen", text, &S::api_listen, "the address in COORDINATOR_URL, or 127.0.0.1:9652",
      "ADDRESS:PORT of a coordinator's JSON-RPC; empty: none", "coordinator dev rpc", "", 0, 0, default_api},
     {"api.tokens", text, &S::api_tokens, "/etc/mycojobs/tokens or ~/.config/mycojobs/tokens",
@@ -88,7 +98,8 @@ const auto kOptions = std::to_array<Option>({
      "ADDRESS:PORT at which an agent takes jobs from coordinators elsewhere, such as 0.0.0.0:3030; empty: none",
      "agent"},
     {"health.listen", text, &S::health_listen, "",
-     "ADDRESS:PORT of /healthz and /readyz, such as 127.0.0.1:9653; a coordinator's api.listen has them too; empty: none",
+     "ADDRESS:PORT of /healthz and /readyz, such as 127.0.0.1:9653; a coordinator's api.listen has them too; empty: "
+     "none",
      "agent coordinator dev health"},
     {"plugins.dir", text, &S::plugins_dir, "",
      "Folder of the plugins, which add executors; empty: plugins in libexec_dir", "agent dev run doctor plugin"},

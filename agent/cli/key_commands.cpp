@@ -1,0 +1,61 @@
+// mycojobs key new, mycojobs receipt verify
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/ed25519.h"
+#include "cli/commands.h"
+#include "cli/session.h"
+#include "cli/terminal.h"
+#include "domain/codec.h"
+#include "domain/screen_text.h"
+#include "domain/utf8.h"
+#include "inspect/receipts.h"
+
+namespace mycojobs {
+namespace {
+
+Result<int> make_key(Invocation& call) {
+  MJ_TRY(file, key_file(call.settings, call.arguments.at(0)));
+  std::error_code failed;
+  const auto folder = std::filesystem::path(file).parent_path();
+  if (!folder.empty()) std::filesystem::create_directories(folder, failed);
+  const SigningKey key = SigningKey::make();
+  MJ_CHECK(key.save(file));
+  if (call.json) {
+    print(dump_json({{"file", file}, {"public_key", key.public_key()}}) + "\n");
+  } else {
+    say("the secret half is in " + file + ", readable by you alone; this is the public key:");
+    print(key.public_key() + "\n");
+  }
+  return 0;
+}
+
+Result<int> verify_receipt(Invocation& call) {
+  MJ_TRY(key, job_argument(call));
+  const std::string pubkey = call.get("key");
+  if (call.has("key") && !is_public_key(pubkey))
+    return fail(Code::invalid, "--key: " + shown(pubkey, 80) + " is no public key: 64 characters of lower-case hex");
+  MJ_TRY(opened, open_to_answer(call));
+  MJ_TRY(checks, check_receipt_of(*opened.store, context_of(call), key, pubkey));
+  bool all = true;
+  nlohmann::json rows = nlohmann::json::array();
+  std::vector<std::vector<std::string>> table;
+  for (const ReceiptCheck& check : checks) {
+    all = all && check.holds;
+    rows.push_back({{"what", check.what}, {"holds", check.holds}, {"detail", to_utf8(check.detail)}});
+    table.push_back({check.holds ? "holds" : "DOES NOT HOLD", check.what, printable(check.detail)});
+  }
+  if (call.json) {
+    print(dump_json({{"job", key}, {"holds", all}, {"checks", rows}}) + "\n");
+  } else {
+    print_table(table);
+  }
+  return all ? 0 : 1;
+}
+
+}  // namespace
+
+int key_new_command(Invocation& call) { return finish(make_key(call)); }
+int receipt_verify_command(Invocation& call) { return finish(verify_receipt(call)); }
+
+}  // namespace mycojobs

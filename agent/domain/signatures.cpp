@@ -1,0 +1,133 @@
+#include "domain/signatures.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "domain/cbor.h"
+#include "domain/codec.h"
+#include "domain/utf8.h"
+
+namespace mycojobs {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kMessageLine = "mycojobs message 1\n", kReceiptLine = "mycojobs receipt 1\n";
+// What others write on a message after it was signed, and the signature itself.
+constexpr const char* kNotSigned[] = {"status",       "updated_at",       "logs",     "error",
+                                      "transport_id", "transport_status", "signature"};
+
+Message without_unknown(Message message) {
+  message.unknown.clear();
+  for (Job& job : message.job) job.unknown.clear();
+  if (message.flow) message.flow->unknown.clear();
+  return message;
+}
+
+Result<std::string> signed_bytes(const Message& message) {
+  const Message known = without_unknown(message);
+  // As JSON, bytes that are no text would become others.
+  for (const auto& [name, value] : encode(known)) {
+    if (!is_utf8(value)) return fail(Code::invalid, name + ": is not UTF-8, and cannot be signed");
+  }
+  json content = to_json(known);
+  for (const char* name : kNotSigned) content.erase(name);
+  MJ_TRY(bytes, encode_cbor(content));
+  return std::string(kMessageLine) + bytes;
+}
+
+Result<std::string> signed_bytes(json receipt) {
+  if (!receipt.is_object()) return fail(Code::invalid, "receipt: is no object");
+  receipt.erase("signature");
+  MJ_TRY(bytes, encode_cbor(receipt));
+  return std::string(kReceiptLine) + bytes;
+}
+
+struct Signed {
+  std::string algorithm, signer, signature;
+};
+Result<void> check(const Signed& by, const std::string& pubkey, const Result<std::string>& bytes) {
+  if (by.signature.empty()) return fail(Code::denied, "signature: there is none");
+  if (by.algorithm != kEd25519) {
+    return fail(Code::denied, "algorithm: " + shown(by.algorithm) + " is not known; " + std::string(kEd25519) + " is");
+  }
+  if (!is_public_key(pubkey)) return fail(Code::denied, "signer: the record here names no key for it");
+  if (by.signer != pubkey) return fail(Code::denied, "signer: " + shown(by.signer, 80) + " is not its key, " + pubkey);
+  if (!bytes) return fail(Code::denied, bytes.error().message);
+  if (!verify_ed25519(pubkey, *bytes, by.signature))
+    return fail(Code::denied, "signature: is not of this content by this key");
+  return {};
+}
+
+std::string text_of(const json& object, const char* name) {
+  const auto found = object.is_object() ? object.find(name) : object.end();
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+}  // namespace
+
+Result<void> sign(Message& message, const SigningKey& key) {
+  if (message.created_at == 0) return fail(Code::invalid, "created_at: is absent; it stands in what is signed");
+  if (message.target_context == 0 && message.target_address.empty())
+    return fail(Code::invalid, "target_context: is absent, as is target_address; one stands in what is signed");
+  message.algorithm = kEd25519;
+  message.signer = key.public_key();
+  MJ_TRY(bytes, signed_bytes(message));
+  message.signature = key.sign(bytes);
+  return {};
+}
+
+Result<void> check_signature(const Message& message, const SignatureCheck& against) {
+  MJ_CHECK(check({message.algorithm, message.signer, message.signature}, against.pubkey, signed_bytes(message)));
+  const std::uint64_t created = message.created_at;
+  const std::uint64_t apart = std::max(created, against.now_s) - std::min(created, against.now_s);
+  if (apart <= against.window_s) return {};
+  return fail(Code::denied, "created_at: " + std::to_string(apart) + " s " +
+                                (created < against.now_s ? "ago" : "ahead of the clock here") + "; at most " +
+                                std::to_string(against.window_s) + ": sign it again, or mend the clocks");
+}
+
+Result<std::string> content_hash(const Message& message) {
+  MJ_TRY(bytes, signed_bytes(message));
+  return sha256_hex(bytes);
+}
+
+void LogHash::add(const Log& line) {
+  if (line.stream == LogStream::system) return;
+  // Lengths in front, so that no other lines have the same bytes.
+  hash_.update(std::string(word(line.stream)) + ' ' + std::to_string(line.text.size()) + '\n');
+  hash_.update(line.text);
+  ++lines_;
+}
+
+std::string result_hash(const TextMap& result, const std::vector<std::string>& result_json) {
+  Sha256 hash;
+  const auto add = [&hash](std::string_view kind, std::string_view text) {
+    hash.update(std::string(kind) + ' ' + std::to_string(text.size()) + '\n');
+    hash.update(text);
+  };
+  for (const auto& [name, value] : result) {
+    const bool json = std::find(result_json.begin(), result_json.end(), name) != result_json.end();
+    add("name", name);
+    add(json ? "json" : "text", value);
+  }
+  return hash.hex();
+}
+
+Result<void> sign_receipt(json& receipt, const SigningKey& key) {
+  if (!receipt.is_object()) return fail(Code::invalid, "receipt: is no object");
+  receipt["algorithm"] = kEd25519;
+  receipt["signer"] = key.public_key();
+  MJ_TRY(bytes, signed_bytes(receipt));
+  receipt["signature"] = key.sign(bytes);
+  return {};
+}
+
+Result<void> check_receipt(const json& receipt, const std::string& pubkey) {
+  return check({text_of(receipt, "algorithm"), text_of(receipt, "signer"), text_of(receipt, "signature")}, pubkey,
+               signed_bytes(receipt));
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,94 @@
+#include "inspect/receipts.h"
+
+#include <deque>
+#include <nlohmann/json.hpp>
+
+#include "domain/codec.h"
+#include "domain/signatures.h"
+#include "inspect/jobs.h"
+
+namespace mycojobs {
+namespace {
+
+using nlohmann::json;
+
+std::string text_in(const json& receipt, const char* name) {
+  const auto found = receipt.find(name);
+  return found != receipt.end() && found->is_string() ? found->get<std::string>() : "";
+}
+std::uint64_t number_in(const json& receipt, const char* name) {
+  const auto found = receipt.find(name);
+  return found != receipt.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
+}
+
+// The runner's record says what its key is: who can write there can say another. A key that is given is better.
+Result<std::string> key_of_runner(Store& store, Id context, Id id) {
+  Runner runner;
+  runner.id = id;
+  auto fields = store.load(context, redis_key(runner));
+  if (!fields) return fail(fields.error(), redis_key(runner));
+  return decode<Runner>(*fields).record.pubkey;
+}
+
+ReceiptCheck compare(const char* what, const std::string& said, const std::string& found) {
+  if (said == found) return {what, true, said};
+  return {what, false, "the receipt says " + (said.empty() ? "nothing" : said) + ", and there is " + found};
+}
+
+// The lines of the last attempt are the last ones: as many as the receipt says.
+Result<ReceiptCheck> check_log(Store& store, Id context, const std::string& key, const json& receipt) {
+  constexpr std::size_t kPage = 1000;
+  const std::uint64_t wanted = number_in(receipt, "log_lines");
+  std::deque<Log> last;
+  std::uint64_t after = 0;
+  while (true) {
+    MJ_TRY(page, store.logs(context, key, after, kPage, 0));
+    for (Log& line : page.lines) {
+      after = line.seq;
+      if (line.stream == LogStream::system) continue;
+      last.push_back(std::move(line));
+      if (last.size() > wanted) last.pop_front();
+    }
+    if (page.lines.size() < kPage) break;
+  }
+  if (last.size() < wanted) {
+    return ReceiptCheck{
+        "log", false,
+        "the receipt is of " + std::to_string(wanted) + " lines, and " + std::to_string(last.size()) + " are left"};
+  }
+  LogHash hash;
+  for (const Log& line : last) hash.add(line);
+  return compare("log", text_in(receipt, "log_sha256"), hash.hex());
+}
+
+}  // namespace
+
+Result<std::vector<ReceiptCheck>> check_receipt_of(Store& store, Id context, const std::string& job_key,
+                                                   std::string pubkey) {
+  MJ_TRY(view, load_job(store, context, job_key));
+  const Job& job = view.job;
+  if (job.receipt.empty()) return fail(Code::not_found, job_key + ": has no receipt: it has not run to an end");
+  MJ_TRY(receipt, parse_json(job.receipt));
+  if (!receipt.is_object()) return fail(Code::invalid, job_key + ": its receipt is no object");
+  if (!receipt.contains("signature")) {
+    return fail(Code::not_found, job_key +
+                                     ": its receipt is not signed: give its agent a key with the setting "
+                                     "runner_key, made by `mycojobs key new NAME`");
+  }
+  std::vector<ReceiptCheck> checks;
+  if (pubkey.empty()) {
+    MJ_TRY(named, key_of_runner(store, context, static_cast<Id>(number_in(receipt, "runner"))));
+    pubkey = named;
+  }
+  const auto holds = check_receipt(receipt, pubkey);
+  checks.push_back({"signature", holds.has_value(), holds ? pubkey : holds.error().message});
+  checks.push_back(compare("job", text_in(receipt, "job"), job_key));
+  checks.push_back(compare("end", text_in(receipt, "status") + ' ' + text_in(receipt, "detail"),
+                           std::string(word(job.status)) + ' ' + job.detail));
+  checks.push_back(compare("result", text_in(receipt, "result_sha256"), result_hash(job.result, job.result_json)));
+  MJ_TRY(log, check_log(store, context, job_key, receipt));
+  checks.push_back(std::move(log));
+  return checks;
+}
+
+}  // namespace mycojobs

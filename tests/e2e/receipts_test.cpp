@@ -1,0 +1,86 @@
+// A runner's signature under what came of a job.
+#include "e2e/client.h"
+#include "e2e/world.h"
+
+namespace mycojobs::test {
+namespace {
+
+class SignedReceipts : public Operator {
+ protected:
+  std::string make_key(const std::string& name) {
+    const Finished made = run(folder_, {program(), "key", "new", folder_ / name});
+    EXPECT_EQ(made.code, 0) << made.err;
+    return made.out.substr(0, made.out.find('\n'));
+  }
+  // What does not hold, as "result log".
+  std::string broken(const std::string& job, std::vector<std::string> more = {}) {
+    std::vector<std::string> words{"receipt", "verify", job};
+    words.insert(words.end(), more.begin(), more.end());
+    std::string found;
+    for (const auto& check : json_(words).value("checks", nlohmann::json::array())) {
+      if (!check.value("holds", false)) found += (found.empty() ? "" : " ") + check.value("what", "?");
+    }
+    return found;
+  }
+  nlohmann::json json_(std::vector<std::string> words) { return mycojobs_.json(std::move(words)); }
+};
+
+TEST_F(SignedReceipts, HoldForWhatIsThereAndForNothingElse) {
+  const std::string pubkey = make_key("runner.key");
+  ASSERT_EQ(pubkey.size(), 64U);
+  Process agent = start_agent(folder_, redis_, 20, {"--runner-key", folder_ / "runner.key"});
+  const std::string job = mycojobs_.submit("print('one')\nprint('two')\nresult = {'n': 1}");
+  ASSERT_TRUE(mycojobs_.becomes(job, "status", "finished"));
+  EXPECT_EQ(mycojobs_({"receipt", "verify", job}).code, 0);
+  EXPECT_EQ(broken(job), "");
+  EXPECT_EQ(broken(job, {"--key", pubkey}), "");
+  EXPECT_EQ(broken(job, {"--key", make_key("other.key")}), "signature");
+
+  redis_.cli(1, {"HSET", job, "result", R"({"n":"2"})"});
+  EXPECT_EQ(broken(job), "result");
+  EXPECT_EQ(mycojobs_({"receipt", "verify", job}).code, 1);
+  redis_.cli(1, {"HSET", job, "result", R"({"n":"1"})"});
+  EXPECT_EQ(broken(job), "");
+  const std::string receipt = mycojobs_.field(job, "receipt");
+  std::string forged = receipt;
+  forged.replace(forged.find("\"wall_us\":"), 10, "\"wall_us\":1");
+  redis_.cli(1, {"HSET", job, "receipt", forged});
+  EXPECT_EQ(broken(job), "signature");
+  redis_.cli(1, {"HSET", job, "receipt", receipt, "status", "error"});
+  EXPECT_EQ(broken(job), "end");
+
+  const std::string other = mycojobs_.submit("print('one')");
+  ASSERT_TRUE(mycojobs_.becomes(other, "status", "finished"));
+  redis_.cli(1, {"HSET", other, "receipt", receipt});
+  EXPECT_EQ(broken(other), "job result log") << "another job's receipt";
+}
+
+TEST_F(SignedReceipts, AreOfTheLastAttemptAndOfFailuresToo) {
+  make_key("runner.key");
+  Process agent = start_agent(folder_, redis_, 20,
+                              {"--runner-key", folder_ / "runner.key", "--retry-min", "1ms", "--retry-max", "1ms"});
+  const std::string job = mycojobs_.submit("print('attempt')\nraise ValueError('no')", {"--retries", "2"});
+  ASSERT_TRUE(mycojobs_.becomes(job, "status", "error"));
+  EXPECT_EQ(broken(job), "");
+}
+
+TEST_F(SignedReceipts, ARunnerWithoutAKeySignsNothingAndAKeyThatOthersReadIsNone) {
+  const std::string job = [&] {
+    Process agent = start_agent(folder_, redis_, 20);
+    const std::string submitted = mycojobs_.submit("print(1)");
+    EXPECT_TRUE(mycojobs_.becomes(submitted, "status", "finished"));
+    return submitted;
+  }();
+  const Finished unsigned_one = mycojobs_({"receipt", "verify", job});
+  EXPECT_NE(unsigned_one.code, 0);
+  EXPECT_NE(unsigned_one.err.find("mycojobs key new"), std::string::npos) << unsigned_one.err;
+  make_key("open.key");
+  std::filesystem::permissions(folder_ / "open.key", std::filesystem::perms(0644));
+  Process agent = start_agent(folder_, redis_, 21, {"--runner-key", folder_ / "open.key"});
+  const Finished refused = agent.wait();
+  EXPECT_NE(refused.code, 0);
+  EXPECT_NE(refused.err.find("chmod 600"), std::string::npos) << refused.err;
+}
+
+}  // namespace
+}  // namespace mycojobs::test
