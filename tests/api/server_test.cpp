@@ -296,16 +296,15 @@ TEST_F(ApiTest, HealthSaysThatTheStoreTakesNoWrites) {
 }
 
 TEST_F(ApiTest, ProbesAnswerAnybodyWithoutAskingTheStore) {
-  std::atomic<bool> alive{true};
-  std::string reason;
-  settings_.health = {[&] { return alive.load(); }, [&] { return reason; }};
+  std::atomic<bool> alive{true}, draining{false};
+  settings_.health = {[&] { return alive.load(); }, [&] { return std::string(draining ? "draining" : ""); }};
   start();
   redis_.set_faults([](const ServerCall&) { return Fault::before; });
   const std::string live = "GET /healthz HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n";
   const std::string ready = "GET /readyz HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n";
   EXPECT_EQ(status(live), 200);
   EXPECT_EQ(status(ready), 200);
-  reason = "draining";
+  draining = true;
   EXPECT_EQ(status(ready), 503);
   EXPECT_EQ(status(live), 200) << "who drains lives";
   HttpClient client;
