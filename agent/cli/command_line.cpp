@@ -28,7 +28,7 @@ constexpr Group kGroups[] = {
     {"To begin", "run dev doctor"},
     {"Jobs and flows", "job flow queue"},
     {"Scripts, and what they may do", "executor plugin program policy sandbox secret"},
-    {"To serve and look after", "agent coordinator health runner context key receipt rpc verify"},
+    {"To serve and look after", "agent coordinator health runner context key message receipt rpc verify"},
     {"This program", "config completion version"},
 };
 constexpr std::string_view kOthers = "Others", kVerbs = "Commands";

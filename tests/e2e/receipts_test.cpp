@@ -82,5 +82,27 @@ TEST_F(SignedReceipts, ARunnerWithoutAKeySignsNothingAndAKeyThatOthersReadIsNone
   EXPECT_NE(refused.err.find("chmod 600"), std::string::npos) << refused.err;
 }
 
+TEST_F(SignedReceipts, AMessageIsOfWhoSignedItForTheTargetThatItWasSignedFor) {
+  const std::string pubkey = make_key("bob.key");
+  redis_.cli(0, {"HSET", "actor:12", "id", "12", "pubkey", pubkey});
+  redis_.cli(1, {"HSET", "message:12:101", "id", "101", "caller_id", "12", "context_id", "1", "message_type", "chat",
+                 "message", "hello"});
+  expect_says(mycojobs_({"message", "verify", "12:101"}), 1, "signature: there is none");
+  expect_says(mycojobs_({"message", "sign", "12:101", "--key", folder_ / "bob.key"}), 65, "target_context");
+  expect_says(mycojobs_({"message", "sign", "12:101", "--key", folder_ / "bob.key", "--to", "7"}), 0, "15 minutes");
+  expect_says(mycojobs_({"message", "verify", "12:101"}), 0, "holds");
+  expect_says(mycojobs_({"message", "list"}), 0, "12:101");
+  EXPECT_EQ(json_({"message", "show", "12:101"}).value("signer", ""), pubkey);
+  redis_.cli(1, {"HSET", "message:12:101", "status", "acknowledged", "transport_status", "delivered"});
+  expect_says(mycojobs_({"message", "verify", "12:101"}), 0, "holds");
+  redis_.cli(1, {"HSET", "message:12:101", "target_context", "8"});
+  expect_says(mycojobs_({"message", "verify", "12:101"}), 1, "not of this content");
+  redis_.cli(1, {"HSET", "message:12:101", "target_context", "7"});
+  redis_.cli(0, {"HSET", "actor:12", "pubkey", make_key("new.key")});
+  expect_says(mycojobs_({"message", "verify", "12:101"}), 1, "is not its key");
+  expect_says(mycojobs_({"message", "show", "12:999"}), 66, "message:12:999");
+  expect_says(mycojobs_({"message", "show", "nonsense"}), 65, "is no message");
+}
+
 }  // namespace
 }  // namespace mycojobs::test
