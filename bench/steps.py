@@ -36,7 +36,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--jobs", type=int, default=300)
     jobs = parser.parse_args().jobs
-    slot, anew = medians(receipts(jobs)), medians(receipts(jobs, "--sandbox-slot-runs", "1"))
+    slot, anew = medians(receipts(jobs)), medians(receipts(jobs, "--sandbox-reused-runs", "1"))
     print("| step, us | in a slot that has served | everything anew |\n|---|---|---|")
     for step in sorted(anew, key=lambda step: (step in ("wall", "CPU", "prewarmed"), -anew[step])):
         print(f"| {step} | {slot[step]:.0f} |" if step in slot else f"| {step} | - |", f"{anew[step]:.0f} |")
