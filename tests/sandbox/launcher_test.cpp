@@ -53,7 +53,7 @@ TEST(Launcher, TwoHundredJobsLeaveNothingBehind) {
   EXPECT_EQ(open_descriptors(::getpid()), ours);
   EXPECT_TRUE(eventually([&] { return open_descriptors(own.launcher) <= theirs; }));
   EXPECT_TRUE(eventually([&] { return descendants_of(own.launcher).size() == processes; }));
-  EXPECT_EQ(groups_of(own.launcher), groups);
+  EXPECT_TRUE(eventually([&] { return groups_of(own.launcher) == groups; })) << groups_of(own.launcher);
   own.sandbox.reset();
   EXPECT_TRUE(gone(own.launcher));
   EXPECT_EQ(groups_of(own.launcher), 0U);
