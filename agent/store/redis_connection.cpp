@@ -445,7 +445,8 @@ Result<void> RedisConnection::send(const Arguments& arguments) {
                                      std::to_string(kMaxCommandBytes));
   }
   char* formatted = nullptr;
-  const int size = redisFormatCommandArgv(&formatted, static_cast<int>(list.size()), texts.data(), lengths.data());
+  // An int, or a long long in newer versions of hiredis.
+  const auto size = redisFormatCommandArgv(&formatted, static_cast<int>(list.size()), texts.data(), lengths.data());
   if (size < 0) return fail(Code::internal, "redis: out of memory");
   const std::unique_ptr<char, void (*)(char*)> owner(formatted, redisFreeCommand);
   const Deadline deadline = deadline_in(options_.command_timeout_ms);
