@@ -187,6 +187,13 @@ Result<json> replay(Call& call) {
   return shown(made);
 }
 
+Result<json> remove_flow(Call& call) {
+  MJ_TRY(flows, call.flows());
+  const Id id = call.id("id");
+  MJ_CHECK(service::delete_flow(call.by(), call.stores(*flows), id));
+  return json{{"key", "flow:" + std::to_string(id)}, {"deleted", true}};
+}
+
 }  // namespace
 
 std::vector<Param> flow_params(std::vector<Param> more) {
@@ -234,6 +241,8 @@ void add_flow_methods(Services& s, std::vector<Method>& all) {
       method(s, "flow.replay", "make a new run of the same definition and environment",
              flow_params({caller, {"allow_irreversible", "boolean", "although an irreversible node is done"}}),
              "Flow: the new flow, not started", replay));
+  all.push_back(method(s, "flow.delete", "delete a flow that has ended, with its journal", flow_params({}),
+                       "Deleted: its key", remove_flow));
   add_flow_controls(s, all);
 }
 

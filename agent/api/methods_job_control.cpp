@@ -28,11 +28,19 @@ Result<json> retry(Call& call) {
   return status_of(job, key);
 }
 
+Result<json> remove(Call& call) {
+  MJ_TRY(key, call.job_key());
+  MJ_CHECK(service::delete_job(call.by(), call.store(), key));
+  return json{{"key", key}, {"deleted", true}};
+}
+
 }  // namespace
 
 void add_job_controls(Services& s, const std::vector<Param>& one, std::vector<Method>& all) {
   all.push_back(method(s, "job.cancel", "end a job wherever it is, for ever", one, "JobState: where it is", cancel));
   all.push_back(method(s, "job.retry", "run a job again that ended as error", one, "JobState: where it is", retry));
+  all.push_back(
+      method(s, "job.delete", "delete a job that has ended, or was never queued", one, "Deleted: its key", remove));
   auto answers = one;
   answers.push_back({"name", "text", "of the approval, without approval:", true});
   answers.push_back({"comment", "text", "why; stands in the job's log, or in its error"});

@@ -4,6 +4,7 @@
 #include "api/job_parts.h"
 #include "domain/codec.h"
 #include "inspect/runners.h"
+#include "service/actors.h"
 #include "service/records.h"
 
 namespace mycojobs::api {
@@ -38,6 +39,37 @@ Result<json> actor_get(Call& call) {
   return to_json(actor);
 }
 
+// The names of what is to change: all that is given, but for what says where.
+std::vector<std::string> named_fields(const Call& call) {
+  std::vector<std::string> names;
+  for (const auto& item : call.params().items()) {
+    if (item.key() != "id" && item.key() != "context_id" && !item.value().is_null()) names.push_back(item.key());
+  }
+  return names;
+}
+
+json deleted(const std::string& key) { return {{"key", key}, {"deleted", true}}; }
+
+Result<json> actor_list(Call& call) {
+  MJ_TRY(found, service::list_actors(call.by(), call.store()));
+  json all = json::array();
+  for (const Actor& actor : found) all.push_back(to_json(actor));
+  return all;
+}
+
+Result<json> actor_update(Call& call) {
+  MJ_TRY(wanted, read_record<Actor>(call));
+  MJ_TRY(after, service::update_actor(call.by(), call.store(), wanted, named_fields(call)));
+  return to_json(after);
+}
+
+Result<json> actor_delete(Call& call) {
+  const Id id = call.id("id");
+  MJ_TRY(contexts, service::known_contexts(call.store(), call.services().settings.contexts));
+  MJ_CHECK(service::delete_actor(call.by(), call.store(), id, contexts));
+  return deleted("actor:" + std::to_string(id));
+}
+
 Result<json> context_create(Call& call) {
   MJ_TRY(context, read_record<Context>(call));
   MJ_TRY(stored, service::create_context(call.by(), call.store(), context, [&](Id id) { return call.go_to(id); }));
@@ -48,6 +80,50 @@ Result<json> context_get(Call& call) {
   if (call.has("id")) MJ_CHECK(call.go_to(call.id("id")));
   MJ_TRY(context, service::read_context(call.by(), call.store()));
   return to_json(context);
+}
+
+Result<void> go_to_named(Call& call) { return call.has("id") ? call.go_to(call.id("id")) : Result<void>(); }
+
+Result<json> context_list(Call& call) {
+  const std::vector<Id>& served = call.services().settings.contexts;
+  std::vector<Id> among = served;
+  if (served.empty()) {
+    MJ_TRY(known, service::known_contexts(call.store(), {}));
+    among = std::move(known);
+  }
+  MJ_TRY(found, service::list_contexts(call.by(), call.store(), among));
+  json all = json::array();
+  for (const Context& context : found.contexts) all.push_back(to_json(context));
+  return all;
+}
+
+Result<json> context_update(Call& call) {
+  MJ_CHECK(go_to_named(call));
+  MJ_TRY(wanted, read_record<Context>(call));
+  MJ_TRY(after, service::update_context(call.by(), call.store(), wanted, named_fields(call)));
+  return to_json(after);
+}
+
+Result<json> context_delete(Call& call) {
+  MJ_CHECK(call.go_to(call.id("id")));
+  MJ_TRY(flows, call.flows());
+  MJ_CHECK(service::delete_context(call.by(), call.stores(*flows)));
+  return deleted("context:" + std::to_string(call.context()));
+}
+
+Result<json> context_refusals(Call& call) {
+  MJ_CHECK(go_to_named(call));
+  MJ_TRY(notes, service::list_refusals(call.by(), call.store(), call.number("limit", 50)));
+  json all = json::array();
+  for (const RefusalNote& note : notes) {
+    all.push_back({{"number", note.number},
+                   {"at_ms", note.at_ms},
+                   {"actor", note.actor},
+                   {"action", note.action},
+                   {"thing", note.thing},
+                   {"list", note.list}});
+  }
+  return all;
 }
 
 Result<json> runner_create(Call& call) {
@@ -74,6 +150,19 @@ Result<json> runner_list(Call& call) {
   return all;
 }
 
+Result<json> runner_update(Call& call) {
+  MJ_TRY(wanted, read_record<Runner>(call, {"context_id"}));
+  const Networks& networks = call.services().settings.networks;
+  MJ_TRY(after, service::update_runner(call.by(), call.store(), wanted, named_fields(call), networks));
+  return shown(after);
+}
+
+Result<json> runner_delete(Call& call) {
+  const Id id = call.id("id");
+  MJ_CHECK(service::delete_runner(call.by(), call.store(), id));
+  return deleted("runner:" + std::to_string(id));
+}
+
 Result<json> message_create(Call& call) {
   MJ_TRY(message, read_record<Message>(call, {"job"}));
   const json jobs = call.has("job") ? call.params().at("job") : json::array();
@@ -92,6 +181,12 @@ Result<json> message_get(Call& call) {
   return to_json(message);
 }
 
+Result<json> message_delete(Call& call) {
+  const Id maker = call.named("caller_id").value_or(call.actor()), id = call.id("id");
+  MJ_CHECK(service::delete_message(call.by(), call.store(), maker, id));
+  return deleted("message:" + std::to_string(maker) + ':' + std::to_string(id));
+}
+
 Result<json> message_list(Call& call) {
   MJ_TRY(found, service::list_messages(call.by(), call.store(), call.number("limit", 50)));
   json all = json::array();
@@ -101,26 +196,54 @@ Result<json> message_list(Call& call) {
 
 }  // namespace
 
-void add_record_methods(Services& s, std::vector<Method>& all) {
+namespace {
+
+constexpr std::string_view kIsDeleted = "Deleted: its key";
+
+void add_actor_methods(Services& s, std::vector<Method>& all) {
   const Param id{"id", "id", "its id", true}, any_id{"id", "id", "its id; absent: the next free one"};
-  const Param context{"context_id", "id", "the context; absent: the server's first"};
-  const Param caller{"caller_id", "id", "whose it is; absent: the caller's"};
-  all.push_back(method(s, "actor.create", "create an actor",
-                       {any_id, {"pubkey", "text", "its key"}, {"address", "texts", "where it is reached"}},
-                       "Actor: the actor", actor_create));
+  const Param pubkey{"pubkey", "text", "its key, ed25519; empty: none any more"};
+  const Param address{"address", "texts", "where it is reached"};
+  all.push_back(
+      method(s, "actor.create", "create an actor", {any_id, pubkey, address}, "Actor: the actor", actor_create));
   all.push_back(method(s, "actor.get", "read an actor", {id}, "Actor: the actor", actor_get));
+  all.push_back(method(s, "actor.list", "list the actors", {}, "[Actor]: the actors, by id", actor_list));
+  all.push_back(method(s, "actor.update", "change an actor's key or addresses", {id, pubkey, address},
+                       "Actor: the actor", actor_update));
+  all.push_back(method(s, "actor.delete", "delete an actor whom no context names", {id}, kIsDeleted, actor_delete));
+}
+
+void add_context_methods(Services& s, std::vector<Method>& all) {
+  const Param first{"id", "id", "its id; absent: the server's first"};
+  const Param submitters{"submitters", "ids", "actors who make jobs, flows and messages, and steer and read their own"};
+  const Param readers{"readers", "ids", "actors who read everything"};
+  const Param executors{"executors", "ids", "actors whose agents run its jobs"};
+  const Param notify{"notify", "any", "who hears of ends in it: a list of addresses and targets (docs/notify.md)"};
   all.push_back(method(s, "context.create", "create a context: its Redis database is the one of that number",
-                       {any_id,
+                       {{"id", "id", "its id; absent: the next free one"},
                         {"admins", "ids", "actors who may do everything; absent: the caller"},
-                        {"readers", "ids", "actors who read everything"},
-                        {"executors", "ids", "actors whose agents run its jobs"},
-                        {"submitters", "ids", "actors who make jobs, flows and messages, and steer and read their own"},
-                        {"notify", "any", "who hears of ends in it: a list of addresses and targets (docs/notify.md)"}},
+                        readers,
+                        executors,
+                        submitters,
+                        notify},
                        "Context: the context", context_create));
-  all.push_back(method(s, "context.get", "read a context", {{"id", "id", "its id; absent: the server's first"}},
-                       "Context: the context", context_get));
-  const std::vector<Param> runner{
-      any_id,
+  all.push_back(method(s, "context.get", "read a context", {first}, "Context: the context", context_get));
+  all.push_back(method(s, "context.list", "list the contexts that name the caller, or all for an operator", {},
+                       "[Context]: the contexts, by id", context_list));
+  all.push_back(
+      method(s, "context.update", "change a context's lists of roles",
+             {first, {"admins", "ids", "actors who may do everything"}, readers, executors, submitters, notify},
+             "Context: the context", context_update));
+  all.push_back(method(s, "context.delete", "delete the record of a context in which nothing lives",
+                       {{"id", "id", "its id", true}}, kIsDeleted, context_delete));
+  all.push_back(method(s, "context.refusals", "list who asked in vain for what, newest first",
+                       {first, {"limit", "integer", "at most so many (50; 1000 at most)"}},
+                       "[Refusal]: number, at_ms, actor, action, thing, list", context_refusals));
+}
+
+void add_runner_methods(Services& s, std::vector<Method>& all) {
+  const Param id{"id", "id", "its id", true}, context{"context_id", "id", "the context; absent: the server's first"};
+  const std::vector<Param> fields{
       context,
       {"pubkey", "text", "its key"},
       {"address", "text", "where it is reached: http://HOST:PORT of a supervisor, in coordinator.networks"},
@@ -128,14 +251,29 @@ void add_record_methods(Services& s, std::vector<Method>& all) {
       {"local", "boolean", "takes from queues, too"},
       {"type", "text", "v, python, osis or rust"},
       {"secret", "text", "sent to its supervisor as bearer token; never shown"}};
-  all.push_back(method(s, "runner.create", "register a runner or a remote supervisor", runner,
+  const auto with = [&fields](const Param& first) {
+    std::vector<Param> params{first};
+    params.insert(params.end(), fields.begin(), fields.end());
+    return params;
+  };
+  all.push_back(method(s, "runner.create", "register a runner or a remote supervisor",
+                       with({"id", "id", "its id; absent: the next free one"}),
                        "Runner: the runner, without its secret", runner_create));
   all.push_back(
       method(s, "runner.get", "read a runner", {id, context}, "Runner: the runner, without its secret", runner_get));
   all.push_back(method(s, "runner.list", "list the runners, and whether they live", {context},
                        "[RunnerState]: runners with state (live, silent, left), host and claims", runner_list));
+  all.push_back(method(s, "runner.update", "change a runner's record", with(id),
+                       "Runner: the runner, without its secret", runner_update));
+  all.push_back(method(s, "runner.delete", "delete a runner that no agent is and no work waits for", {id, context},
+                       kIsDeleted, runner_delete));
+}
+
+void add_message_methods(Services& s, std::vector<Method>& all) {
+  const Param id{"id", "id", "its id", true}, context{"context_id", "id", "the context; absent: the server's first"};
+  const Param caller{"caller_id", "id", "whose it is; absent: the caller's"};
   all.push_back(method(s, "message.create", "write a message; with a topic, hand it to that topic",
-                       {any_id,
+                       {{"id", "id", "its id; absent: the next free one"},
                         context,
                         caller,
                         {"message", "text", "its text"},
@@ -151,6 +289,17 @@ void add_record_methods(Services& s, std::vector<Method>& all) {
   all.push_back(method(s, "message.list", "list messages, newest first",
                        {context, {"limit", "integer", "at most so many (50; 1000 at most)"}},
                        "[MessageRow]: messages without text and jobs", message_list));
+  all.push_back(method(s, "message.delete", "delete a message that nobody waits for", {id, context, caller}, kIsDeleted,
+                       message_delete));
+}
+
+}  // namespace
+
+void add_record_methods(Services& s, std::vector<Method>& all) {
+  add_actor_methods(s, all);
+  add_context_methods(s, all);
+  add_runner_methods(s, all);
+  add_message_methods(s, all);
 }
 
 }  // namespace mycojobs::api

@@ -18,6 +18,9 @@ constexpr Shape kShapes[] = {
     {"Actor", "an actor", "id!:id pubkey:text address:texts created_at:unix_s updated_at:unix_s"},
     {"Context", "a context and the lists of its roles",
      "id!:id admins:ids submitters:ids executors:ids readers:ids notify:any created_at:unix_s updated_at:unix_s"},
+    {"Refusal", "somebody asked for what the context's lists do not allow; list: the one that would",
+     "number!:integer at_ms!:unix_ms actor!:id action!:text thing!:text list!:text"},
+    {"Deleted", "the key of what is there no more", "key!:text deleted!:boolean"},
     {"Runner", "a runner, without its secret",
      "id!:id pubkey:text address:text topic:text local!:boolean type:text created_at:unix_s updated_at:unix_s "
      "detail:text version:text executors:texts slots:integer seen_ms:unix_ms actor_id:id"},

@@ -1,5 +1,6 @@
 #include "service/caller.h"
 
+#include "base/log.h"
 #include "store/place.h"
 
 namespace mycojobs::service {
@@ -26,19 +27,37 @@ Result<Id> owner(const Caller& by, std::optional<Id> named) {
 
 Result<Place> place_of(const Caller& by, Store& store) { return read_place(store, by.context, by.way); }
 
+// A context without a record gets none for it: a stranger's question would fill a database that nobody uses. That it
+// cannot be noted makes it no less of a refusal.
+Error refuse(Store& store, const Refusal& refusal) {
+  if (refusal.recorded) {
+    RefusalNote note;
+    note.actor = refusal.actor;
+    note.action = word(refusal.action);
+    note.thing = refusal.thing.substr(0, 200);
+    note.list = refusal.list;
+    if (auto noted = store.note_refusal(refusal.context, note); !noted) {
+      log(LogLevel::warn, "service", "context {}: a refusal is not noted: {}", refusal.context, noted.error().message);
+    }
+  }
+  return refusal_error(refusal);
+}
+
 Result<void> may(const Caller& by, Store& store, Action action, const Thing& thing) {
   if (by.is_operator) return {};
   MJ_TRY(place, place_of(by, store));
-  return mycojobs::may(by.actor, action, place, thing);
+  const auto no = refused(by.actor, action, place, thing);
+  if (!no) return {};
+  return tl::unexpected<Error>(refuse(store, *no));
 }
 
 Result<std::optional<Id>> sight(const Caller& by, Store& store) {
   if (by.is_operator) return std::nullopt;
   MJ_TRY(place, place_of(by, store));
-  auto all = mycojobs::may(by.actor, Action::read, place);
-  if (all) return std::nullopt;
-  if (mycojobs::may(by.actor, Action::create, place)) return by.actor;
-  return tl::unexpected<Error>(std::move(all).error());
+  const auto no = refused(by.actor, Action::read, place);
+  if (!no) return std::nullopt;
+  if (!refused(by.actor, Action::create, place)) return by.actor;
+  return tl::unexpected<Error>(refuse(store, *no));
 }
 
 Result<Fields> open_record(const Caller& by, Store& store, Action action, const std::string& key,

@@ -31,6 +31,8 @@ Result<Id> owner(const Caller&, std::optional<Id> named);
 
 // The context, as the table of rights wants it. Error invalid: its lists cannot be read, which closes it.
 Result<Place> place_of(const Caller&, Store&);
+// The error of a refusal, which is noted in the context (Store::note_refusal), if that has a record.
+Error refuse(Store&, const Refusal&);
 Result<void> may(const Caller&, Store&, Action, const Thing& = {});
 // Of whom it may list things: nothing: of all; else of this actor.
 Result<std::optional<Id>> sight(const Caller&, Store&);

@@ -25,22 +25,23 @@ struct FlowStanding {
 
 // maker: of the flow; 0: there is none. answers: approve and reject are also for those whom a step names. Error denied:
 // the same whether the flow is there or not, but to those who may steer all flows.
-Result<FlowStanding> flow_standing(FlowStore& store, RunCache& cache, const Place& place, Id actor, Id flow, Id maker,
+Result<FlowStanding> flow_standing(const service::FlowStores& in, const Place& place, Id actor, Id flow, Id maker,
                                    bool answers) {
   Thing thing{.name = "flow " + std::to_string(flow), .maker = maker};
   // Where a place is open without a record nobody is its admin: a step's approvers are asked for.
   const bool admin = place.record && may(actor, Action::administer, place, thing);
-  const auto steers = may(actor, Action::steer, place, thing);
-  if (steers) return FlowStanding{admin, true};
-  if (!answers) return tl::unexpected<Error>(steers.error());
+  const auto may_not_steer = refused(actor, Action::steer, place, thing);
+  if (!may_not_steer) return FlowStanding{admin, true};
+  if (!answers) return tl::unexpected<Error>(service::refuse(in.records, *may_not_steer));
   thing.names_others = true;
   if (maker != 0) {
-    auto run = load_run(store, place.context, flow, cache);
+    auto run = load_run(in.flows, place.context, flow, in.runs);
     if (!run && run.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(run).error());
     thing.names_it = run && names_approver(*run->plan, actor);
-    if (run) cache.keep(place.context, flow, std::move(*run));
+    if (run) in.runs.keep(place.context, flow, std::move(*run));
   }
-  MJ_CHECK(may(actor, Action::answer, place, thing));
+  const auto may_not_answer = refused(actor, Action::answer, place, thing);
+  if (may_not_answer) return tl::unexpected<Error>(service::refuse(in.records, *may_not_answer));
   return FlowStanding{admin, false};
 }
 
@@ -79,7 +80,7 @@ Result<FlowStanding> steers(const Caller& by, const FlowStores& in, Id flow, boo
   FlowStanding standing{false, true};
   if (!by.is_operator) {
     MJ_TRY(place, place_of(by, in.records));
-    MJ_TRY(asked, flow_standing(in.flows, in.runs, place, by.actor, flow, maker.value_or(0), answers));
+    MJ_TRY(asked, flow_standing(in, place, by.actor, flow, maker.value_or(0), answers));
     standing = asked;
   }
   if (!maker) return tl::unexpected<Error>(no_such_flow(by, flow));

@@ -129,6 +129,11 @@ Result<Job> retry_job(const Caller& by, Store& store, const std::string& key) {
   return afterwards(by, store, key, std::move(before));
 }
 
+Result<void> delete_job(const Caller& by, Store& store, const std::string& key) {
+  MJ_CHECK(may_with_job(by, store, Action::administer, key, 0));
+  return store.delete_record(by.context, key);
+}
+
 Result<AnsweredJob> answer_job(const Caller& by, Store& store, const AnswerJob& wish) {
   MJ_TRY(before, look_at_job(by, store, Action::answer, wish.key));
   if (!is_approval_name(wish.name)) {

@@ -36,6 +36,9 @@ Result<Job> cancel_job(const Caller&, Store&, const std::string& key);
 // One that ended as error runs again. Error conflict: it has not ended, has finished, or was cancelled.
 Result<Job> retry_job(const Caller&, Store&, const std::string& key);
 
+// One that has ended, or was never queued, leaves with its log. Error conflict: it lives, or its flow does.
+Result<void> delete_job(const Caller&, Store&, const std::string& key);
+
 struct AnswerJob {
   std::string key;
   std::string name;  // of the approval, without approval:

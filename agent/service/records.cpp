@@ -8,6 +8,7 @@
 #include "domain/codec.h"
 #include "domain/notify.h"
 #include "domain/sender.h"
+#include "service/actors.h"
 #include "service/jobs.h"
 #include "transport/http_client.h"
 
@@ -18,11 +19,6 @@ constexpr std::array kRoles{
     Role{"admin", "admins", &Context::admins}, Role{"submitter", "submitters", &Context::submitters},
     Role{"executor", "executors", &Context::executors}, Role{"reader", "readers", &Context::readers}};
 const Thing kRunners{.name = "runners"};
-
-Error not_operator(const Caller& by, const std::string& what) {
-  return {Code::denied, "actor " + std::to_string(by.actor) + " may not " + what +
-                            ": it takes an operator's token (mycojobs key token --operator)"};
-}
 
 std::string context_key(Id id) {
   Context wanted;
@@ -54,6 +50,13 @@ Result<void> check_topic(const std::string& topic) {
   return fail(Code::invalid, "topic: give 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-', or leave it out: runner<id>");
 }
 
+Result<void> check_runner(const Runner& runner, const Networks& networks) {
+  MJ_CHECK(check_pubkey(runner.pubkey));
+  MJ_CHECK(check_topic(runner.topic));
+  if (!runner.address.empty()) MJ_CHECK(check_address(runner.address));
+  return check_supervisor_address(runner.address, networks);
+}
+
 // The record that is changed. Error not_found: there is none.
 Result<Context> existing(const Caller& by, Store& store, const std::string& why) {
   MJ_TRY(found, load_context(store, by.context));
@@ -82,18 +85,16 @@ Result<Fields> create_record(Store& store, Id context, NewRecord record) {
   return std::move(made.record);
 }
 
-Result<Actor> create_actor(const Caller& by, Store& store, const Actor& actor) {
-  if (!by.is_operator && actor.id != by.actor)
-    return tl::unexpected<Error>(not_operator(by, "create an actor other than itself"));
-  MJ_TRY(stored, create_record(store, 0, {"actor:", "actor", actor.id, encode(actor)}));
-  return decode<Actor>(stored).record;
+Result<Fields> chosen(const Fields& record, std::span<const std::string> fields) {
+  if (fields.empty()) return fail(Code::invalid, "nothing is to change: name a field and its value");
+  Fields out;
+  for (const std::string& name : fields) out.emplace_back(name, field_of(record, name));
+  return out;
 }
 
-Result<Actor> read_actor(const Caller& by, Store& store, Id id) {
-  const std::string name = std::to_string(id);
-  if (id != by.actor) MJ_CHECK(may(by, store, Action::read, {.name = "actor " + name}));
-  MJ_TRY(fields, store.load(0, "actor:" + name));
-  return decode<Actor>(fields).record;
+Error not_operator(const Caller& by, const std::string& what) {
+  return {Code::denied, "actor " + std::to_string(by.actor) + " may not " + what +
+                            ": it takes an operator's token (mycojobs key token --operator)"};
 }
 
 Result<std::optional<Context>> load_context(Store& store, Id id) {
@@ -129,6 +130,109 @@ Result<Context> read_context(const Caller& by, Store& store) {
 }
 
 std::span<const Role> roles() { return kRoles; }
+
+Result<std::vector<Id>> known_contexts(Store& store, std::span<const Id> more) {
+  MJ_TRY(facts, store.facts());
+  std::vector<Id> all = std::move(facts.used);
+  all.insert(all.end(), more.begin(), more.end());
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return all;
+}
+
+Result<ContextList> list_contexts(const Caller& by, Store& store, std::span<const Id> among) {
+  ContextList list;
+  for (const Id id : among) {
+    MJ_TRY(found, load_context(store, id));
+    const auto names_caller = [&](const Role& role) {
+      const auto& ids = (*found).*role.ids;
+      return std::find(ids.begin(), ids.end(), by.actor) != ids.end();
+    };
+    if (!found) {
+      if (by.is_operator) list.without.push_back(id);
+    } else if (by.is_operator || std::any_of(kRoles.begin(), kRoles.end(), names_caller)) {
+      list.contexts.push_back(std::move(*found));
+    }
+  }
+  return list;
+}
+
+Result<Context> update_context(const Caller& by, Store& store, const Context& wanted,
+                               std::span<const std::string> fields) {
+  MJ_CHECK(may(by, store, Action::administer));
+  if (const auto wrong = read_notify(wanted.notify, "notify").problems; !wrong.empty())
+    return fail(Code::invalid, join(wrong));
+  MJ_TRY(changed, chosen(encode(wanted), fields));
+  MJ_CHECK(existing(by, store, ""));
+  MJ_TRY(after, store.change_record(by.context, context_key(by.context), changed));
+  return decode<Context>(after).record;
+}
+
+namespace {
+
+constexpr std::size_t kMaxMessagesListed = 1000, kMaxMessageKeys = 100000;
+
+// One living job, or none. Error too_large: there are too many to look at all of them.
+Result<std::string> living_job(Store& store, Id context) {
+  for (const JobStatus status : {JobStatus::started, JobStatus::dispatched, JobStatus::waiting_for_prerequisites}) {
+    JobsWanted wanted;
+    wanted.status = status;
+    std::uint64_t looked = 0;
+    do {
+      MJ_TRY(page, store.jobs(context, wanted));
+      if (!page.jobs.empty()) return page.jobs.front().key;
+      if (!page.unseen.empty()) return page.unseen.front().key;
+      looked += page.looked_at;
+      wanted.after = page.after;
+      if (looked > kMaxJobLooks) return fail(Code::too_large, "it holds too many jobs to look at: let retention end");
+    } while (!wanted.after.empty());
+  }
+  return std::string();
+}
+
+Result<std::string> living_message(Store& store, Id context) {
+  for (const char* list : {"msg_out", "msg_out_coordinator", "msg_in"}) {
+    MJ_TRY(waiting, store.queue_length(context, list));
+    if (waiting > 0) return std::string("messages in ") + list;
+  }
+  MJ_TRY(keys, store.keys(context, "message:", kMaxMessageKeys));
+  constexpr std::string_view kLooked[] = {"message_type", "status"};
+  for (const std::string& key : keys) {
+    auto fields = store.load_fields(context, key, kLooked);
+    if (!fields && is_absent(fields.error())) continue;
+    if (!fields) return tl::unexpected<Error>(std::move(fields).error());
+    const Message message = decode<Message>(*fields).record;
+    const bool open = message.status == MessageStatus::dispatched || message.status == MessageStatus::acknowledged;
+    if (open && message.message_type == MessageType::job) return key;
+  }
+  return std::string();
+}
+
+}  // namespace
+
+Result<void> delete_context(const Caller& by, const FlowStores& in) {
+  if (!by.is_operator) return tl::unexpected<Error>(not_operator(by, "delete a context"));
+  MJ_CHECK(existing(by, in.records, ""));
+  std::string lives;
+  const auto add = [&lives](const std::string& what) { lives += (lives.empty() || what.empty() ? "" : ", ") + what; };
+  MJ_TRY(flows, in.flows.active(by.context, 0, 1));
+  if (!flows.empty()) add("flow:" + std::to_string(flows.front()));
+  MJ_TRY(job, living_job(in.records, by.context));
+  add(job);
+  MJ_TRY(message, living_message(in.records, by.context));
+  add(message);
+  if (!lives.empty()) {
+    return fail(Code::conflict, context_key(by.context) + " is not deleted: there lives " + lives +
+                                    "; let it end, or cancel and delete it");
+  }
+  return in.records.delete_record(by.context, context_key(by.context));
+}
+
+Result<std::vector<RefusalNote>> list_refusals(const Caller& by, Store& store, std::uint64_t limit) {
+  MJ_CHECK(may(by, store, Action::administer));
+  constexpr std::uint64_t kMost = 1000;
+  return store.refusals(by.context, std::min(limit, kMost));
+}
 
 Result<Context> change_roles(const Caller& by, Store& store, bool grant, std::span<const RoleChange> changes) {
   MJ_CHECK(may(by, store, Action::administer));
@@ -168,8 +272,7 @@ Result<Context> set_notify(const Caller& by, Store& store, const std::string& no
 
 Result<Runner> create_runner(const Caller& by, Store& store, const Runner& runner, const Networks& networks) {
   MJ_CHECK(may(by, store, Action::administer, kRunners));
-  MJ_CHECK(check_topic(runner.topic));
-  MJ_CHECK(check_supervisor_address(runner.address, networks));
+  MJ_CHECK(check_runner(runner, networks));
   MJ_TRY(stored, create_record(store, by.context, {"runner:", "runner", runner.id, encode(runner)}));
   return decode<Runner>(stored).record;
 }
@@ -185,9 +288,21 @@ Result<std::vector<RunnerInfo>> list_runners(const Caller& by, Store& store) {
   return store.runners(by.context);
 }
 
-namespace {
+Result<Runner> update_runner(const Caller& by, Store& store, const Runner& wanted, std::span<const std::string> fields,
+                             const Networks& networks) {
+  MJ_CHECK(may(by, store, Action::administer, kRunners));
+  MJ_CHECK(check_runner(wanted, networks));
+  MJ_TRY(changed, chosen(encode(wanted), fields));
+  MJ_TRY(after, store.change_record(by.context, "runner:" + std::to_string(wanted.id), changed));
+  return decode<Runner>(after).record;
+}
 
-constexpr std::size_t kMaxMessagesListed = 1000, kMaxMessageKeys = 100000;
+Result<void> delete_runner(const Caller& by, Store& store, Id id) {
+  MJ_CHECK(may(by, store, Action::administer, kRunners));
+  return store.delete_record(by.context, "runner:" + std::to_string(id));
+}
+
+namespace {
 
 // A message goes to a runner of this context, and its hint to no other channel of the server.
 Result<void> check_is_runners(const Caller& by, Store& store, const std::string& topic) {
@@ -246,6 +361,12 @@ Result<std::vector<Message>> list_messages(const Caller& by, Store& store, std::
   const std::size_t most = std::min<std::uint64_t>(limit, kMaxMessagesListed);
   if (found.size() > most) found.resize(most);
   return found;
+}
+
+Result<void> delete_message(const Caller& by, Store& store, Id maker, Id id) {
+  const std::string name = std::to_string(maker) + ':' + std::to_string(id);
+  MJ_CHECK(may(by, store, Action::administer, {.name = "message " + name, .maker = maker}));
+  return store.delete_record(by.context, "message:" + name);
 }
 
 }  // namespace mycojobs::service

@@ -1,4 +1,4 @@
-// Actors, contexts, runners, messages: records that stand for themselves.
+// Contexts, runners, messages: records that stand for themselves. Actors: service/actors.h.
 #pragma once
 
 #include <functional>
@@ -9,6 +9,7 @@
 
 #include "domain/networks.h"
 #include "service/caller.h"
+#include "service/flows.h"
 
 namespace mycojobs::service {
 
@@ -16,14 +17,32 @@ namespace mycojobs::service {
 // it is there with other content.
 Result<Fields> create_record(Store&, Id context, NewRecord);
 
-Result<Actor> create_actor(const Caller&, Store&, const Actor&);  // of another than itself: operators alone
-Result<Actor> read_actor(const Caller&, Store&, Id);
+// These fields of a record, as Store::change_record() wants them. Error invalid: none is named, so that nothing would
+// change.
+Result<Fields> chosen(const Fields& record, std::span<const std::string> fields);
+Error not_operator(const Caller&, const std::string& what);  // denied: it takes an operator
 
 // A context's record. Nothing: it has none. Error invalid: it cannot be read.
 Result<std::optional<Context>> load_context(Store&, Id);
 // id 0: the first that has no record; serves: whether the server does, else an error. For operators.
 Result<Context> create_context(const Caller&, Store&, Context, const std::function<Result<void>(Id)>& serves);
 Result<Context> read_context(const Caller&, Store&);
+
+struct ContextList {
+  std::vector<Context> contexts;  // by id
+  std::vector<Id> without;        // hold keys, and have no record; for operators
+};
+// Of these contexts: an operator sees all; others those whose record names them.
+Result<ContextList> list_contexts(const Caller&, Store&, std::span<const Id> among);
+// Every context that may be there: databases that hold keys, and `more`. By id.
+Result<std::vector<Id>> known_contexts(Store&, std::span<const Id> more);
+// Gives the caller's context these fields of `wanted`: lists of roles, notify. Error not_found: it has no record.
+Result<Context> update_context(const Caller&, Store&, const Context& wanted, std::span<const std::string> fields);
+// Its record goes, for operators; what has ended in it stays until its retention is over. Error conflict: jobs, flows
+// or messages live there, and which.
+Result<void> delete_context(const Caller&, const FlowStores&);
+// Who asked in vain for what, for who may change the context; newest first.
+Result<std::vector<RefusalNote>> list_refusals(const Caller&, Store&, std::uint64_t limit);
 
 struct Role {
   std::string_view name, field;  // "admin", "admins"
@@ -44,6 +63,11 @@ Result<Context> set_notify(const Caller&, Store&, const std::string& notify);
 Result<Runner> create_runner(const Caller&, Store&, const Runner&, const Networks& networks);
 Result<Runner> read_runner(const Caller&, Store&, Id);
 Result<std::vector<RunnerInfo>> list_runners(const Caller&, Store&);
+// Gives it these fields of `wanted`, as it was created with.
+Result<Runner> update_runner(const Caller&, Store&, const Runner& wanted, std::span<const std::string> fields,
+                             const Networks&);
+// Error conflict: an agent is this runner now, or work waits for it.
+Result<void> delete_runner(const Caller&, Store&, Id);
 
 // Stored, and handed to its topic if it names one. owner: whose; nothing: who asks. Its jobs are checked as new ones
 // (service/jobs.h). Error not_found: its topic is that of no runner of the context.
@@ -51,5 +75,8 @@ Result<Message> send_message(const Caller&, Store&, std::optional<Id> owner, Mes
 Result<Message> read_message(const Caller&, Store&, Id maker, Id id);
 // The newest first, without text and jobs; of those that the caller may see. limit: at most 1000.
 Result<std::vector<Message>> list_messages(const Caller&, Store&, std::uint64_t limit);
+
+// Error conflict: it waits to be taken, or its jobs or its result are awaited.
+Result<void> delete_message(const Caller&, Store&, Id maker, Id id);
 
 }  // namespace mycojobs::service

@@ -55,6 +55,8 @@ constexpr std::array kOwnKeys{
            "journal: the entries have left their queues"},
     OwnKey{"mj:dead", "stream", "entries that can never run: key, queue, reason; about the last 100000", kItself},
     OwnKey{"mj:anomalies", "stream", "what should not have been: text; about the last 10000", kItself},
+    OwnKey{"mj:refusals", "stream",
+           "<number>-0: who asked in vain: at (ms), actor, action, thing, list; the newest 1000", kItself},
     OwnKey{"mj:log:<job key>", "stream",
            "<seq>-0: ts, stream, text; numbers go on over deliveries; the last entry holds end, the status", kItself},
     OwnKey{"mj:next:<caller>", "string", "the last job id that was allocated for a caller",

@@ -201,12 +201,13 @@ Result<Fields> RedisStore::load_fields(Id context, const std::string& key, std::
 }
 
 Result<std::vector<std::string>> RedisStore::scan(Id context, const Arguments& filter, std::size_t max) {
+  MJ_TRY(redis, link(context));
   std::set<std::string> found;
   std::string cursor = "0";
   do {
     Arguments call{"SCAN", cursor, "COUNT", "1000"};
     for (std::string_view each : filter.list()) call.add(each);
-    MJ_TRY(page, command(context, call));
+    MJ_TRY(page, redis->command(call));
     cursor = page.at(0).text();
     const Reply names = page.at(1);
     for (std::size_t i = 0; i < names.size() && found.size() < max; ++i) found.emplace(names.at(i).text());
@@ -215,6 +216,7 @@ Result<std::vector<std::string>> RedisStore::scan(Id context, const Arguments& f
 }
 
 Result<std::vector<std::string>> RedisStore::keys(Id context, std::string_view prefix, std::size_t max) {
+  if (context == 0 && prefix != "actor:") return fail(Code::invalid, "only actors live in context 0");
   const std::string pattern = glob_escaped(prefix) + "*";
   return scan(context, {"MATCH", pattern}, max);
 }

@@ -81,6 +81,8 @@ class RedisStore final : public Store, private ContextLinks {
   Result<Job> create_job(const Job&) override;
   Result<Job> start_job(Id context, const std::string& job_key) override;
   Result<CreatedRecord> create_record(Id context, const NewRecord&) override;
+  Result<Fields> change_record(Id context, const std::string& key, const Fields&) override;
+  Result<void> delete_record(Id context, const std::string& key) override;
   Result<void> cancel(Id context, const std::string& job_key) override;
   Result<void> requeue(Id context, const std::string& job_key) override;
 
@@ -105,6 +107,8 @@ class RedisStore final : public Store, private ContextLinks {
   Result<std::uint64_t> queue_length(Id context, const std::string& queue) override;
   Result<std::vector<DeadLetter>> dead_letters(Id context, std::size_t max) override;
   Result<std::vector<std::string>> anomalies(Id context, std::size_t max) override;
+  Result<void> note_refusal(Id context, const RefusalNote&) override;
+  Result<std::vector<RefusalNote>> refusals(Id context, std::size_t max) override;
   Result<LogPage> logs(Id context, const std::string& job_key, std::uint64_t after_seq, std::size_t max,
                        std::uint32_t wait_ms) override;
 

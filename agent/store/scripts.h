@@ -11,10 +11,10 @@ struct Script {
 };
 
 namespace scripts {
-extern const Script agree_on_format, cancel, claim, create_record, expire, expire_instance, flow_adopt, flow_await,
+extern const Script agree_on_format, cancel, change_record, claim, create_record, delete_job, delete_record, expire, expire_instance, flow_adopt, flow_await,
     flow_commit, flow_create, flow_due, flow_jobs, flow_lead, flow_list, flow_places, flow_put, flow_put_jobs,
     flow_raise, flow_read, flow_repair, flow_reserve, flow_retire, flow_schedule_put, flow_schedule_remove,
-    flow_stop_leading, grant, hold_runner, job_list, leases, load, notices_due, object_declare, object_ids,
+    flow_stop_leading, grant, hold_runner, job_list, leases, load, note_refusal, notices_due, object_declare, object_ids,
     object_index, object_kinds, object_page, object_reindex, object_release, object_search, object_write, places,
     prerequisite_answer, prerequisites_due, prerequisites_settled, purge_queue, refuse_message, release_runner, renew,
     repair, report, requeue, settle_dead_letter, settle_notice, start_job, submit, take_message, tick, topic_pending,

@@ -248,6 +248,12 @@ class SubmitStore {
   virtual Result<Job> start_job(Id context, const std::string& job_key) = 0;
   // Any other record, if there is none with that id; whoever finds one there compares.
   virtual Result<CreatedRecord> create_record(Id context, const NewRecord&) = 0;
+  // Sets these fields of a record that is there; an empty text takes a field away. The record afterwards. Error
+  // not_found.
+  virtual Result<Fields> change_record(Id context, const std::string& key, const Fields&) = 0;
+  // An actor, a context, a runner, a message or a job leaves, with what the store keeps of it. Errors: not_found;
+  // conflict: it lives (somebody holds it, runs it or waits for it), and how.
+  virtual Result<void> delete_record(Id context, const std::string& key) = 0;
   // What was asked stays: a job that nobody runs ends as cancelled here, a claimed one by its owner (Renewal::cancel),
   // an ended one is left alone. Error not_found.
   virtual Result<void> cancel(Id context, const std::string& job_key) = 0;
@@ -301,6 +307,9 @@ class JournalStore {
   // All of it in one step, or nothing if the job has moved since the look: false.
   virtual Result<bool> repair(Id context, const std::string& job_key, const Repair&) = 0;
   virtual Result<std::vector<std::string>> anomalies(Id context, std::size_t max) = 0;  // one line each, newest last
+  // Who asked in vain for what; the newest 1000 are kept.
+  virtual Result<void> note_refusal(Id context, const RefusalNote&) = 0;
+  virtual Result<std::vector<RefusalNote>> refusals(Id context, std::size_t max) = 0;  // newest first
 };
 
 // Records as they are, logs, jobs by what happened last.

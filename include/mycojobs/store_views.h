@@ -153,6 +153,14 @@ struct RunnerHold {
   std::int64_t pid = 0;
 };
 
+// Somebody asked for what the table of rights does not give (agent/domain/rights.h).
+struct RefusalNote {
+  std::uint64_t number = 0;  // counts the refusals of the context, from 1
+  std::uint64_t at_ms = 0;   // by the store's clock
+  Id actor = 0;
+  std::string action, thing, list;  // "steer", "flow 7" (empty: all of the context), "admins"
+};
+
 struct RunnerInfo {
   Runner runner;
   RunnerHold hold;            // empty: nobody holds the id

@@ -9,6 +9,7 @@
 #include "api/services.h"
 #include "api/shapes.h"
 #include "api_fixture.h"
+#include "base/ed25519.h"
 
 namespace mycojobs {
 namespace {
@@ -54,14 +55,16 @@ TEST_F(ApiTest, EveryMethodRefusesUnknownMissingAndWrongParameters) {
 TEST_F(ApiTest, TheTableHasTheMethodsOfTheSpecification) {
   const std::map<ApiRole, std::vector<std::string>> wanted{
       {ApiRole::coordinator,
-       {"actor.create", "actor.get",    "context.create", "context.get",  "runner.create",  "runner.get",
-        "runner.list",  "job.create",   "job.get",        "job.list",     "job.run",        "job.start",
-        "job.status",   "job.result",   "job.logs",       "job.approve",  "job.reject",     "job.cancel",
-        "job.retry",    "job.explain",  "jobs.create",    "jobs.list",    "flow.create",    "flow.get",
-        "flow.list",    "flow.start",   "flow.dag",       "flow.explain", "flow.timeline",  "flow.cancel",
-        "flow.pause",   "flow.resume",  "flow.approve",   "flow.reject",  "flow.signal",    "flow.retry",
-        "flow.replay",  "flow.result",  "message.create", "message.get",  "message.list",   "queue.list",
-        "queue.pause",  "queue.resume", "system.ping",    "system.info",  "system.version", "jobs.wait",
+       {"actor.list",       "actor.update",  "actor.delete",   "context.list",   "context.update", "context.delete",
+        "context.refusals", "runner.update", "runner.delete",  "message.delete", "job.delete",     "flow.delete",
+        "actor.create",     "actor.get",     "context.create", "context.get",    "runner.create",  "runner.get",
+        "runner.list",      "job.create",    "job.get",        "job.list",       "job.run",        "job.start",
+        "job.status",       "job.result",    "job.logs",       "job.approve",    "job.reject",     "job.cancel",
+        "job.retry",        "job.explain",   "jobs.create",    "jobs.list",      "flow.create",    "flow.get",
+        "flow.list",        "flow.start",    "flow.dag",       "flow.explain",   "flow.timeline",  "flow.cancel",
+        "flow.pause",       "flow.resume",   "flow.approve",   "flow.reject",    "flow.signal",    "flow.retry",
+        "flow.replay",      "flow.result",   "message.create", "message.get",    "message.list",   "queue.list",
+        "queue.pause",      "queue.resume",  "system.ping",    "system.info",    "system.version", "jobs.wait",
         "flows.wait"}},
       {ApiRole::supervisor,
        {"job.run", "job.start", "job.status", "job.result", "job.logs", "job.cancel", "jobs.create", "jobs.list",
@@ -100,14 +103,54 @@ TEST_F(ApiTest, TheManualHasARowForEveryMethod) {
 
 // ---- records ----
 
+TEST_F(ApiTest, RecordsAreListedChangedAndDeleted) {
+  settings_.contexts = {1};
+  start_anonymous();
+  const std::string key = SigningKey::make().public_key();
+  ok("actor.create", {{"id", 12}});
+  EXPECT_EQ(ok("actor.update", {{"id", 12}, {"pubkey", key}}).value("pubkey", ""), key);
+  EXPECT_EQ(ok("actor.list", json::object()).at(0).value("pubkey", ""), key);
+  EXPECT_EQ(word("actor.update", {{"id", 12}}), "invalid") << "nothing is to change";
+  ok("context.create", {{"id", 1}, {"admins", {12}}});
+  EXPECT_EQ(word("actor.delete", {{"id", 12}}), "conflict");
+  EXPECT_EQ(ok("context.update", {{"id", 1}, {"admins", {1}}, {"readers", {13}}}).at("readers"), json({13}));
+  EXPECT_EQ(ok("context.list", json::object()).at(0).at("admins"), json({1}));
+  EXPECT_EQ(ok("actor.delete", {{"id", 12}}).value("key", ""), "actor:12");
+  EXPECT_EQ(word("actor.get", {{"id", 12}}), "not_found");
+
+  ok("runner.create", {{"id", 20}, {"secret", "s3cret"}});
+  const json runner = ok("runner.update", {{"id", 20}, {"topic", "here"}, {"local", true}});
+  EXPECT_EQ(runner.value("topic", ""), "here");
+  EXPECT_FALSE(runner.contains("secret")) << runner;
+  EXPECT_EQ(ok("runner.delete", {{"id", 20}}).value("key", ""), "runner:20");
+  ok("message.create", {{"message", "hello"}, {"message_type", "chat"}});
+  EXPECT_EQ(ok("message.delete", {{"id", 1}}).value("key", ""), "message:1:1");
+  const Id job = new_job();
+  EXPECT_EQ(word("context.delete", {{"id", 1}}), "conflict") << "the job lives";
+  EXPECT_EQ(ok("job.delete", {{"id", job}}).value("key", ""), "job:1:1");
+  const json flow{
+      {"id", ok("flow.create", {{"definition", json::parse(R"({"name":"n","jobs":{"h":{"pause":"?"}}})")}}).at("id")}};
+  ok("flow.start", flow);
+  EXPECT_EQ(word("flow.delete", flow), "conflict");
+  EXPECT_EQ(word("context.delete", {{"id", 1}}), "conflict") << "the flow lives";
+  ok("flow.cancel", flow);
+  EXPECT_EQ(ok("flow.delete", flow).value("key", ""), "flow:1");
+  EXPECT_EQ(ok("context.delete", {{"id", 1}}).value("key", ""), "context:1");
+  EXPECT_EQ(word("context.delete", {{"id", 1}}), "not_found");
+  EXPECT_EQ(ok("context.list", json::object()), json::array());
+}
+
 TEST_F(ApiTest, RecordsAreCreatedOnceAndReadBack) {
   start_anonymous();
-  const json actor = ok("actor.create", {{"pubkey", "abc"}});
-  EXPECT_EQ(actor.value("id", 0), 1);
-  EXPECT_EQ(ok("actor.create", {{"id", 12}, {"pubkey", "k"}, {"address", {"unix:/x"}}}).value("id", 0), 12);
-  EXPECT_EQ(ok("actor.create", {{"id", 12}, {"pubkey", "k"}, {"address", {"unix:/x"}}}).value("pubkey", ""), "k");
-  EXPECT_EQ(word("actor.create", {{"id", 12}, {"pubkey", "another"}}), "conflict");
-  EXPECT_EQ(ok("actor.get", {{"id", 12}}).value("pubkey", ""), "k");
+  const std::string first = SigningKey::make().public_key(), second = SigningKey::make().public_key();
+  EXPECT_EQ(ok("actor.create", {{"pubkey", first}}).value("id", 0), 1);
+  const json twelve{{"id", 12}, {"pubkey", second}, {"address", {"unix:/x"}}};
+  EXPECT_EQ(ok("actor.create", twelve).value("id", 0), 12);
+  EXPECT_EQ(ok("actor.create", twelve).value("pubkey", ""), second);
+  EXPECT_EQ(word("actor.create", {{"id", 12}, {"pubkey", first}}), "conflict");
+  EXPECT_EQ(error("actor.create", {{"pubkey", "abc"}})["data"].value("field", ""), "pubkey");
+  EXPECT_EQ(error("actor.create", {{"address", {"abc"}}})["data"].value("field", ""), "address");
+  EXPECT_EQ(ok("actor.get", {{"id", 12}}).value("pubkey", ""), second);
   EXPECT_EQ(word("actor.get", {{"id", 99}}), "not_found");
   EXPECT_EQ(ok("context.create", {{"id", 1}, {"admins", {12}}, {"readers", {13}}}).value("id", 0), 1);
   EXPECT_EQ(ok("context.create", {{"admins", {12}}}).value("id", 0), 2);

@@ -1,4 +1,6 @@
 #include "service/records.h"
+#include "base/ed25519.h"
+#include "service/actors.h"
 #include "service/queues.h"
 #include "service_fixture.h"
 
@@ -14,14 +16,225 @@ using QueueService = ServiceTest;
 TEST_F(RecordService, WhatIsThereWithOtherContentIsNoneThatWasCreated) {
   Actor actor;
   actor.id = 15;
-  actor.pubkey = "k";
+  actor.pubkey = SigningKey::make().public_key();
   EXPECT_EQ(outcome(create_actor(stranger_, *store_, actor)), "") << "itself";
   EXPECT_EQ(outcome(create_actor(stranger_, *store_, actor)), "") << "and again";
-  actor.pubkey = "another";
+  actor.pubkey = SigningKey::make().public_key();
   EXPECT_EQ(outcome(create_actor(stranger_, *store_, actor)), "conflict");
   actor.id = 99;
   EXPECT_EQ(outcome(create_actor(admin_, *store_, actor)), "denied");
   EXPECT_EQ(outcome(create_actor(operator_, *store_, actor)), "");
+}
+
+const std::vector<std::string> kPubkey{"pubkey"}, kAddress{"address"};
+
+TEST_F(RecordService, AnActorChangesItselfAndOnlyOperatorsAnother) {
+  Actor actor;
+  actor.id = 15;
+  actor.pubkey = SigningKey::make().public_key();
+  actor.address = {"unix:/run/a.sock"};
+  ASSERT_TRUE(create_actor(operator_, *store_, actor));
+  Actor rotated;
+  rotated.id = 15;
+  rotated.pubkey = SigningKey::make().public_key();
+  EXPECT_EQ(outcome(update_actor(admin_, *store_, rotated, kPubkey)), "denied");
+  const auto after = update_actor(stranger_, *store_, rotated, kPubkey);
+  ASSERT_TRUE(after) << message(after);
+  EXPECT_EQ(after->pubkey, rotated.pubkey);
+  EXPECT_EQ(after->address, actor.address) << "what is not named stays";
+  rotated.pubkey.clear();
+  EXPECT_EQ(update_actor(operator_, *store_, rotated, kPubkey)->pubkey, "") << "revoked";
+  EXPECT_EQ(read_actor(stranger_, *store_, 15)->pubkey, "");
+  EXPECT_EQ(outcome(update_actor(operator_, *store_, rotated, {})), "invalid") << "nothing is named";
+  rotated.id = 99;
+  EXPECT_EQ(outcome(update_actor(operator_, *store_, rotated, kPubkey)), "not_found");
+  EXPECT_EQ(outcome(store_->load(0, "actor:99")), "not_found") << "no half of a record is left";
+}
+
+TEST_F(RecordService, KeysAndAddressesOfActorsAreCheckedWhereTheyEnter) {
+  Actor actor;
+  actor.id = 15;
+  const std::string hex(64, 'a');
+  for (const std::string& good : {hex, std::string("400::1"), std::string("5ff:ffff::7"), std::string("http://h:1"),
+                                  std::string("https://h"), std::string("redis://h"), std::string("unix:/s")})
+    EXPECT_EQ(outcome(check_address(good)), "") << good;
+  for (const std::string& bad :
+       {std::string(), hex + "a", hex.substr(1), std::string("600::1"), std::string("10.0.0.1"), std::string("http://"),
+        std::string("ftp://h"), std::string("http://a b"), std::string("unix:")}) {
+    actor.address = {bad};
+    EXPECT_EQ(outcome(create_actor(stranger_, *store_, actor)), "invalid") << bad;
+    EXPECT_EQ(outcome(update_actor(stranger_, *store_, actor, kAddress)), "invalid") << bad;
+  }
+  actor.address.clear();
+  for (const std::string& bad : {std::string("k"), std::string(64, 'A'), std::string(64, 'f')}) {
+    actor.pubkey = bad;
+    EXPECT_EQ(outcome(create_actor(stranger_, *store_, actor)), "invalid") << bad;
+    EXPECT_EQ(outcome(update_actor(stranger_, *store_, actor, kPubkey)), "invalid") << bad;
+  }
+  EXPECT_EQ(outcome(store_->load(0, "actor:15")), "not_found");
+}
+
+TEST_F(RecordService, ActorsAreListedByIdAndAKeyIsOfOne) {
+  Actor first, second;
+  first.id = 30;
+  first.pubkey = second.pubkey = SigningKey::make().public_key();
+  ASSERT_TRUE(create_actor(operator_, *store_, first));
+  const auto twice = create_actor(operator_, *store_, second);
+  EXPECT_EQ(outcome(twice), "conflict");
+  EXPECT_NE(message(twice).find("actor 30"), std::string::npos) << message(twice);
+  second.id = 4;
+  second.pubkey.clear();
+  ASSERT_TRUE(create_actor(operator_, *store_, second));
+  EXPECT_EQ(outcome(list_actors(stranger_, *store_)), "denied");
+  EXPECT_EQ(outcome(list_actors(submitter_, *store_)), "denied");
+  const auto all = list_actors(reader_, *store_);
+  ASSERT_TRUE(all) << message(all);
+  ASSERT_EQ(all->size(), 2U);
+  EXPECT_EQ((*all)[0].id, 4U);
+  EXPECT_EQ((*all)[1].id, 30U);
+}
+
+TEST_F(RecordService, AnActorThatAContextNamesStays) {
+  for (const Id id : {13U, 15U}) {
+    Actor actor;
+    actor.id = id;
+    ASSERT_TRUE(create_actor(operator_, *store_, actor));
+  }
+  const auto contexts = known_contexts(*store_, std::vector<Id>{1, 1});
+  ASSERT_TRUE(contexts);
+  EXPECT_EQ(*contexts, (std::vector<Id>{1}));
+  EXPECT_EQ(outcome(delete_actor(stranger_, *store_, 15, *contexts)), "denied");
+  const auto named = delete_actor(operator_, *store_, 13, *contexts);
+  EXPECT_EQ(outcome(named), "conflict");
+  EXPECT_NE(message(named).find("readers of context 1"), std::string::npos) << message(named);
+  EXPECT_EQ(outcome(delete_actor(operator_, *store_, 15, *contexts)), "");
+  EXPECT_EQ(outcome(read_actor(operator_, *store_, 15)), "not_found");
+  EXPECT_EQ(outcome(delete_actor(operator_, *store_, 15, *contexts)), "not_found");
+}
+
+TEST_F(RecordService, ContextsAreListedForWhomTheyName) {
+  Context other;
+  other.id = 2;
+  other.admins = {15};
+  ASSERT_TRUE(create_context(operator_, *store_, other, [](Id) { return Result<void>(); }));
+  const std::vector<Id> among{1, 2, 3};
+  const auto all = list_contexts(operator_, *store_, among);
+  ASSERT_TRUE(all) << message(all);
+  EXPECT_EQ(all->contexts.size(), 2U);
+  EXPECT_EQ(all->without, (std::vector<Id>{3}));
+  const auto mine = list_contexts(stranger_, *store_, among);
+  ASSERT_EQ(mine->contexts.size(), 1U);
+  EXPECT_EQ(mine->contexts[0].id, 2U);
+  EXPECT_TRUE(mine->without.empty());
+}
+
+TEST_F(RecordService, AnAdminChangesTheListsOfItsContext) {
+  Context wanted;
+  wanted.readers = {20, 21};
+  const std::vector<std::string> readers{"readers"};
+  EXPECT_EQ(outcome(update_context(submitter_, *store_, wanted, readers)), "denied");
+  const auto after = update_context(admin_, *store_, wanted, readers);
+  ASSERT_TRUE(after) << message(after);
+  EXPECT_EQ(after->readers, wanted.readers);
+  EXPECT_EQ(after->admins, (std::vector<Id>{12})) << "what is not named stays";
+  EXPECT_EQ(outcome(update_context(admin_, *store_, wanted, {})), "invalid");
+  wanted.notify = "nonsense";
+  EXPECT_EQ(outcome(update_context(admin_, *store_, wanted, std::vector<std::string>{"notify"})), "invalid");
+  const Caller elsewhere{2, 1, WayIn::command, true};
+  EXPECT_EQ(outcome(update_context(elsewhere, *store_, {}, readers)), "not_found");
+}
+
+TEST_F(RecordService, AContextGoesWhenNothingLivesInIt) {
+  EXPECT_EQ(outcome(delete_context(admin_, stores())), "denied");
+  ASSERT_TRUE(submit_job(submitter_, *store_, std::nullopt, new_job(5)));
+  Message waiting;
+  waiting.message_type = MessageType::job;
+  ASSERT_TRUE(send_message(submitter_, *store_, std::nullopt, waiting));
+  const auto lives = delete_context(operator_, stores());
+  EXPECT_EQ(outcome(lives), "conflict");
+  EXPECT_NE(message(lives).find("job:16:5, message:16:1"), std::string::npos) << message(lives);
+  EXPECT_EQ(outcome(delete_message(submitter_, *store_, 16, 1)), "denied");
+  EXPECT_EQ(outcome(delete_message(admin_, *store_, 16, 1)), "");
+  EXPECT_EQ(outcome(delete_message(admin_, *store_, 16, 1)), "not_found");
+  EXPECT_EQ(outcome(delete_context(operator_, stores())), "conflict") << "the job is left";
+  ASSERT_TRUE(cancel_job(submitter_, *store_, "job:16:5"));
+  EXPECT_EQ(outcome(delete_context(operator_, stores())), "") << "what has ended lives no more";
+  EXPECT_EQ(outcome(delete_context(operator_, stores())), "not_found");
+}
+
+TEST_F(RecordService, ARunnerIsChangedAndDeletedByAdmins) {
+  const auto networks = *Networks::parse({"loopback"});
+  Runner runner;
+  runner.id = 20;
+  runner.topic = "here";
+  runner.pubkey = "short";
+  EXPECT_EQ(outcome(create_runner(admin_, *store_, runner, networks)), "invalid");
+  runner.pubkey.clear();
+  ASSERT_TRUE(create_runner(admin_, *store_, runner, networks));
+  Runner wanted;
+  wanted.id = 20;
+  wanted.address = "http://127.0.0.1:3030";
+  EXPECT_EQ(outcome(update_runner(reader_, *store_, wanted, kAddress, networks)), "denied");
+  const auto after = update_runner(admin_, *store_, wanted, kAddress, networks);
+  ASSERT_TRUE(after) << message(after);
+  EXPECT_EQ(after->address, wanted.address);
+  EXPECT_EQ(after->topic, "here");
+  wanted.address = "http://10.0.0.1";
+  EXPECT_EQ(outcome(update_runner(admin_, *store_, wanted, kAddress, networks)), "denied") << "outside of the networks";
+  ASSERT_TRUE(store_->topic_send(1, "here", "message:16:1", {{"message_type", "chat"}}));
+  EXPECT_EQ(outcome(delete_runner(admin_, *store_, 20)), "conflict") << "a message waits for it";
+  ASSERT_TRUE(store_->refuse_message(1, "here", "message:16:1", "no"));
+  EXPECT_EQ(outcome(delete_runner(reader_, *store_, 20)), "denied");
+  RunnerHold held_by, self{"i", "host-a", "b", 7};
+  ASSERT_TRUE(store_->hold_runner(1, *read_runner(admin_, *store_, 20), self, 60000, "", held_by));
+  const auto held = delete_runner(admin_, *store_, 20);
+  EXPECT_EQ(outcome(held), "conflict");
+  EXPECT_NE(message(held).find("host-a"), std::string::npos) << message(held);
+  ASSERT_TRUE(store_->release_runner(1, 20, self));
+  EXPECT_EQ(outcome(delete_runner(admin_, *store_, 20)), "");
+  EXPECT_TRUE(store_->runners(1)->empty());
+}
+
+TEST_F(RecordService, AJobIsDeletedWhenItLivesNoMore) {
+  ASSERT_TRUE(create_job(submitter_, *store_, std::nullopt, new_job(4)));
+  ASSERT_TRUE(submit_job(submitter_, *store_, std::nullopt, new_job(5)));
+  EXPECT_EQ(outcome(delete_job(submitter_, *store_, "job:16:5")), "denied") << "its maker may not";
+  EXPECT_EQ(outcome(delete_job(admin_, *store_, "job:16:5")), "conflict");
+  EXPECT_EQ(outcome(delete_job(admin_, *store_, "job:16:4")), "") << "never queued";
+  ASSERT_TRUE(store_->cancel(1, "job:16:5"));
+  store_->tick(1, {});
+  // Its entry stands in the queue still, until somebody takes it from there.
+  EXPECT_EQ(outcome(delete_job(admin_, *store_, "job:16:5")), "conflict");
+  ClaimRequest claim;
+  claim.context = 1;
+  claim.runner = 20;
+  claim.instance = "i";
+  claim.queues = {"queue:python"};
+  ASSERT_TRUE(store_->claim(claim));
+  EXPECT_EQ(outcome(delete_job(admin_, *store_, "job:16:5")), "");
+  EXPECT_EQ(outcome(delete_job(admin_, *store_, "job:16:5")), "not_found");
+  EXPECT_EQ(outcome(store_->load(1, "mj:claim:job:16:5")), "not_found");
+}
+
+TEST_F(RecordService, RefusalsAreNotedAndCounted) {
+  EXPECT_EQ(outcome(read_message(other_, *store_, 16, 3)), "denied");
+  EXPECT_EQ(outcome(list_jobs(stranger_, *store_, {}, nullptr)), "denied");
+  EXPECT_EQ(outcome(list_refusals(reader_, *store_, 10)), "denied");
+  const auto notes = list_refusals(admin_, *store_, 10);
+  ASSERT_TRUE(notes) << message(notes);
+  ASSERT_EQ(notes->size(), 3U);
+  EXPECT_EQ((*notes)[0].number, 3U) << "the newest first";
+  EXPECT_EQ((*notes)[2].actor, 17U);
+  EXPECT_EQ((*notes)[2].action, "read");
+  EXPECT_EQ((*notes)[2].thing, "message 16:3");
+  EXPECT_EQ((*notes)[2].list, "readers");
+  EXPECT_GT((*notes)[2].at_ms, 0U);
+  for (int i = 0; i < 1100; ++i) ASSERT_EQ(outcome(read_message(other_, *store_, 16, 3)), "denied");
+  EXPECT_EQ(list_refusals(admin_, *store_, 5000)->size(), 1000U) << "they are bounded";
+  EXPECT_EQ(list_refusals(admin_, *store_, 1)->front().number, 1103U) << "and counted";
+  const Caller nowhere{2, 15, WayIn::rpc, false};
+  EXPECT_EQ(outcome(read_context(nowhere, *store_)), "denied");
+  EXPECT_TRUE(store_->refusals(2, 10)->empty()) << "a database that nobody uses stays empty";
 }
 
 TEST_F(RecordService, RolesAreGivenAndTakenByAdmins) {

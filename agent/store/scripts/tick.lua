@@ -88,30 +88,11 @@ end
 
 -- Ended jobs past retention leave with their record, log and facts.
 local retired = 0
-local function is_kept(claim)  -- for its flow, which has not ended
-  local flow = claim.flow and string.match(claim.flow, ' (%d+)$')
-  local state = flow and type_of('mj:flow:' .. flow) == 'hash' and redis.call('HGET', 'mj:flow:' .. flow, 'state')
-  return state and state ~= 'ended'
-end
 local function retire(job)
   local claim = read_claim(job)
   if not claim or claim.state ~= 'ended' then return redis.call('ZREM', 'mj:ended', job) end
-  local waits = claim.noticed and redis.call('EXISTS', 'mj:notices') == 1
-  if claim.leftover or waits or is_kept(claim) then  -- until its entry has gone, its end was told, or its flow has ended
-    return redis.call('ZADD', 'mj:ended', dec(now_ms), job)
-  end
-  local queue = queue_of(job, claim)
-  local revisions = {}
-  for revision in string.gmatch(claim.revs or '', '%d+') do revisions[#revisions + 1] = revision .. '-0' end
-  if #revisions > 0 and type_of('mj:journal:' .. queue) == 'stream' then
-    for i = 1, #revisions, 100 do redis.call('XDEL', 'mj:journal:' .. queue, unpack(revisions, i, math.min(i + 99, #revisions))) end
-  end
-  local horizon = math.max(num(redis.call('HGET', 'mj:horizon', queue)), num(claim.ended_ms))
-  redis.call('HSET', 'mj:horizon', queue, dec(horizon))
-  if claim.idem then redis.call('HDEL', 'mj:idempotency:' .. string.match(job, '^job:(%d+)'), claim.idem) end
-  redis.call('UNLINK', job, 'mj:claim:' .. job, 'mj:log:' .. job)
-  redis.call('ZREM', 'mj:ended', job)
-  redis.pcall('ZREM', 'mj:jobs', job)
+  if is_kept(claim) then return redis.call('ZADD', 'mj:ended', dec(now_ms), job) end
+  retire_job(job, claim)
   retired = retired + 1
 end
 if keep_ms > 0 then

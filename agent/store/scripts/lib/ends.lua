@@ -207,3 +207,28 @@ local function reopen(job, claim)
   redis.call('HDEL', job, 'ended_ms', 'claim_id', 'runner_id', 'result', 'result_json')
   redis.call('HSET', job, 'status', 'dispatched', 'detail', 'queued', 'queued_ms', dec(now_ms), 'updated_at', now_s)
 end
+
+-- An ended job stays until its entry has gone, its end was told, and its flow has ended. Nil, or why it stays.
+local function is_kept(claim)
+  if claim.leftover then return 'its entry is still in its queue' end
+  if claim.noticed and redis.call('EXISTS', 'mj:notices') == 1 then return 'its end has not been told yet' end
+  local flow = claim.flow and string.match(claim.flow, ' (%d+)$')
+  local state = flow and type_of('mj:flow:' .. flow) == 'hash' and redis.call('HGET', 'mj:flow:' .. flow, 'state')
+  if state and state ~= 'ended' then return 'it is of flow ' .. flow .. ', which has not ended' end
+end
+
+-- An ended job leaves with its record, log and facts.
+local function retire_job(job, claim)
+  local queue = queue_of(job, claim)
+  local revisions = {}
+  for revision in string.gmatch(claim.revs or '', '%d+') do revisions[#revisions + 1] = revision .. '-0' end
+  if #revisions > 0 and type_of('mj:journal:' .. queue) == 'stream' then
+    for i = 1, #revisions, 100 do redis.call('XDEL', 'mj:journal:' .. queue, unpack(revisions, i, math.min(i + 99, #revisions))) end
+  end
+  local horizon = math.max(num(redis.call('HGET', 'mj:horizon', queue)), num(claim.ended_ms))
+  redis.call('HSET', 'mj:horizon', queue, dec(horizon))
+  if claim.idem then redis.call('HDEL', 'mj:idempotency:' .. string.match(job, '^job:(%d+)'), claim.idem) end
+  redis.call('UNLINK', job, 'mj:claim:' .. job, 'mj:log:' .. job)
+  redis.call('ZREM', 'mj:ended', job)
+  redis.pcall('ZREM', 'mj:jobs', job)
+end

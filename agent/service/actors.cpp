@@ -1,0 +1,126 @@
+#include "service/actors.h"
+
+#include <algorithm>
+
+#include "base/ed25519.h"
+#include "base/ids.h"
+#include "domain/codec.h"
+#include "domain/host.h"
+#include "domain/utf8.h"
+#include "service/records.h"
+
+namespace mycojobs::service {
+namespace {
+
+constexpr std::size_t kMaxActors = 100000, kMaxAddresses = 16, kMaxAddress = 2048;
+
+std::string actor_key(Id id) { return "actor:" + std::to_string(id); }
+
+bool is_mycelium_key(std::string_view text) {
+  return text.size() == 64 && text.find_first_not_of("0123456789abcdefABCDEF") == std::string_view::npos;
+}
+
+Result<void> check(const Actor& actor) {
+  MJ_CHECK(check_pubkey(actor.pubkey));
+  if (actor.address.size() > kMaxAddresses)
+    return fail(Code::too_large, "address: an actor has at most " + std::to_string(kMaxAddresses));
+  for (const std::string& each : actor.address) MJ_CHECK(check_address(each));
+  return {};
+}
+
+Result<std::vector<Actor>> all_actors(Store& store) {
+  MJ_TRY(keys, store.keys(0, "actor:", kMaxActors));
+  std::vector<Actor> found;
+  for (const std::string& key : keys) {
+    std::uint64_t id = 0;
+    if (!parse_u64(key.substr(6), id) || id == 0 || id > UINT32_MAX) continue;  // another client's key
+    auto fields = store.load(0, key);
+    if (!fields && is_absent(fields.error())) continue;
+    if (!fields) return tl::unexpected<Error>(std::move(fields).error());
+    found.push_back(decode<Actor>(*fields).record);
+    found.back().id = static_cast<Id>(id);
+  }
+  std::sort(found.begin(), found.end(), [](const Actor& a, const Actor& b) { return a.id < b.id; });
+  return found;
+}
+
+}  // namespace
+
+Result<void> check_pubkey(const std::string& key) {
+  if (key.empty() || is_public_key(key)) return {};
+  return fail(Code::invalid,
+              "pubkey: " + shown(key, 80) +
+                  " is no public key: 64 characters of lower-case hex, as `mycojobs key new` prints them");
+}
+
+Result<void> check_address(const std::string& text) {
+  if (text.size() > kMaxAddress)
+    return fail(Code::too_large, "address: is over " + std::to_string(kMaxAddress) + " bytes: shorten it");
+  const bool is_plain = std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < '\x7f'; });
+  if (is_plain) {
+    if (is_mycelium_key(text)) return {};
+    const auto base = parse_ip("400::");
+    if (const auto ip = parse_ip(text); ip && base && in_range(*ip, *base, 7)) return {};
+    for (const std::string_view scheme : {"http://", "https://", "redis://", "unix:"})
+      if (text.starts_with(scheme) && text.size() > scheme.size()) return {};
+  }
+  return fail(Code::invalid, "address: " + shown(text, 80) +
+                                 " is none: give 64 hex characters (a key of Mycelium), an IP address in 400::/7, "
+                                 "http://..., https://..., redis://... or unix:...");
+}
+
+Result<Actor> create_actor(const Caller& by, Store& store, const Actor& actor) {
+  if (!by.is_operator && actor.id != by.actor)
+    return tl::unexpected<Error>(not_operator(by, "create an actor other than itself"));
+  MJ_CHECK(check(actor));
+  if (actor.id == 0 && !actor.pubkey.empty()) {
+    MJ_TRY(all, all_actors(store));
+    for (const Actor& each : all) {
+      if (each.pubkey == actor.pubkey)
+        return fail(Code::conflict, "pubkey: is that of actor " + std::to_string(each.id) + " already; give an id");
+    }
+  }
+  MJ_TRY(stored, create_record(store, 0, {"actor:", "actor", actor.id, encode(actor)}));
+  return decode<Actor>(stored).record;
+}
+
+Result<Actor> read_actor(const Caller& by, Store& store, Id id) {
+  if (id != by.actor) MJ_CHECK(may(by, store, Action::read, {.name = "actor " + std::to_string(id)}));
+  MJ_TRY(fields, store.load(0, actor_key(id)));
+  return decode<Actor>(fields).record;
+}
+
+Result<std::vector<Actor>> list_actors(const Caller& by, Store& store) {
+  MJ_CHECK(may(by, store, Action::read, {.name = "actors"}));
+  return all_actors(store);
+}
+
+Result<Actor> update_actor(const Caller& by, Store& store, const Actor& wanted, std::span<const std::string> fields) {
+  if (!by.is_operator && wanted.id != by.actor)
+    return tl::unexpected<Error>(not_operator(by, "change an actor other than itself"));
+  MJ_CHECK(check(wanted));
+  MJ_TRY(changed, chosen(encode(wanted), fields));
+  MJ_TRY(after, store.change_record(0, actor_key(wanted.id), changed));
+  return decode<Actor>(after).record;
+}
+
+Result<void> delete_actor(const Caller& by, Store& store, Id id, std::span<const Id> contexts) {
+  if (!by.is_operator) return tl::unexpected<Error>(not_operator(by, "delete an actor"));
+  std::string named;
+  for (const Id context : contexts) {
+    MJ_TRY(found, load_context(store, context));
+    if (!found) continue;
+    for (const Role& role : roles()) {
+      const auto& ids = (*found).*role.ids;
+      if (std::find(ids.begin(), ids.end(), id) == ids.end()) continue;
+      named += (named.empty() ? "" : ", ") + std::string(role.field) + " of context " + std::to_string(context);
+    }
+  }
+  if (!named.empty()) {
+    return fail(Code::conflict, actor_key(id) + " is not deleted: it is among the " + named +
+                                    "; take its roles first: mycojobs context revoke");
+  }
+  return store.delete_record(0, actor_key(id));
+}
+
+}  // namespace mycojobs::service

@@ -1,0 +1,68 @@
+// Records that stand for themselves, changed and gone; who asked in vain.
+#include "base/ids.h"
+#include "store/keys.h"
+#include "store/redis_store.h"
+
+namespace mycojobs {
+namespace {
+
+Error not_there(Id context, const std::string& key) {
+  return {Code::not_found, key + " does not exist in context " + std::to_string(context)};
+}
+
+// Actors belong to no context: they are all that lives in database 0.
+Result<void> check_place(Id context, const std::string& key) {
+  if (context != 0 || key.starts_with("actor:")) return {};
+  return fail(Code::invalid, key + ": only actors live in context 0");
+}
+
+}  // namespace
+
+Result<Fields> RedisStore::change_record(Id context, const std::string& key, const Fields& fields) {
+  MJ_CHECK(check_place(context, key));
+  MJ_TRY(redis, link(context));
+  auto reply = redis->run(scripts::change_record, Arguments{key}.add_list(fields));
+  if (!reply) return fail(std::move(reply).error(), key);
+  if (reply->at(0).number() != 0) return tl::unexpected<Error>(not_there(context, key));
+  return reply->at(1).fields();
+}
+
+Result<void> RedisStore::delete_record(Id context, const std::string& key) {
+  MJ_CHECK(check_place(context, key));
+  MJ_TRY(redis, link(context));
+  auto reply = redis->run(is_job_key(key) ? scripts::delete_job : scripts::delete_record, Arguments{key});
+  if (!reply) return fail(std::move(reply).error(), key);
+  const std::string_view answer = reply->text();
+  if (answer == "gone") return {};
+  if (answer == "missing") return tl::unexpected<Error>(not_there(context, key));
+  return fail(Code::conflict, key + " is not deleted: " + std::string(answer));
+}
+
+Result<void> RedisStore::note_refusal(Id context, const RefusalNote& note) {
+  Arguments arguments;
+  arguments.add(std::uint64_t{note.actor}).add(note.action).add(note.thing).add(note.list);
+  MJ_CHECK(run(context, scripts::note_refusal, arguments));
+  return {};
+}
+
+Result<std::vector<RefusalNote>> RedisStore::refusals(Id context, std::size_t max) {
+  MJ_TRY(reply, command(context, Arguments{"XREVRANGE", "mj:refusals", "+", "-", "COUNT"}.add(std::uint64_t{max})));
+  std::vector<RefusalNote> notes;
+  for (std::size_t i = 0; i < reply.size(); ++i) {
+    RefusalNote note;
+    const std::string id(reply.at(i).at(0).text());
+    parse_u64(id.substr(0, id.find('-')), note.number);
+    for (const auto& [name, value] : reply.at(i).at(1).fields()) {
+      std::uint64_t number = 0;
+      if (name == "at") parse_u64(value, note.at_ms);
+      if (name == "actor" && parse_u64(value, number)) note.actor = static_cast<Id>(number);
+      if (name == "action") note.action = value;
+      if (name == "thing") note.thing = value;
+      if (name == "list") note.list = value;
+    }
+    notes.push_back(std::move(note));
+  }
+  return notes;
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,79 @@
+-- Records that stand for themselves: changed, and gone.
+
+--# change_record:
+-- Sets fields of a record that is there; an empty text takes a field away. {0, name, value, ...}; {1}: there is none.
+local key, fields = arg(), list_arg()
+local err = wrong(key, 'hash')
+if err then return err end
+if redis.call('EXISTS', key) == 0 then return {1} end
+redis.call('HSET', key, 'updated_at', now_s)
+for i = 1, #fields, 2 do
+  if fields[i + 1] == '' then redis.call('HDEL', key, fields[i]) else redis.call('HSET', key, fields[i], fields[i + 1]) end
+end
+return {0, redis.call('HGETALL', key)}
+
+--# delete_record:
+-- An actor, a context, a runner or a message leaves. Answers gone, missing or why it cannot: what lives by it.
+local key = arg()
+local runner, message = string.match(key, '^runner:(%d+)$'), string.match(key, '^message:%d+:%d+$')
+local hold, mark = 'mj:hold:' .. key, 'mj:message:' .. key
+local err = wrong(key, 'hash') or wrong(hold, 'hash') or wrong(mark, 'hash') or wrong('mj:runners', 'zset')
+if err then return err end
+if redis.call('EXISTS', key) == 0 then return 'missing' end
+local function stands(list, entry)  -- any entry, if none is named
+  if type_of(list) ~= 'list' then return false end
+  return not entry or redis.call('LPOS', list, entry)
+end
+
+if runner then
+  local held = to_table(redis.call('HGETALL', hold))
+  if held.instance and now_ms <= num(held.until_ms) then return 'an agent on ' .. shown(held.host or '?') .. ' is this runner' end
+  local topic = redis.call('HGET', key, 'topic') or ''
+  if topic == '' then topic = 'runner' .. runner end
+  if stands('mj:queue:runner' .. runner) then return 'jobs wait for it in mj:queue:runner' .. runner end
+  if stands('mj:topic:' .. topic) then return 'messages wait for it on the topic ' .. shown(topic) end
+  redis.call('UNLINK', key, hold)
+  redis.call('ZREM', 'mj:runners', runner)
+  return 'gone'
+end
+if message then
+  local record = redis.call('HMGET', key, 'topic', 'status', 'message_type')
+  local left = num(redis.call('HGET', mark, 'left') or nil)
+  if left > 0 then return dec(left) .. ' of its jobs have not ended' end
+  if record[2] == 'acknowledged' and record[3] ~= 'chat' and record[3] ~= 'mail' then return 'its result is awaited' end
+  for _, list in ipairs({'mj:topic:' .. (record[1] or ''), 'msg_out', 'msg_out_coordinator', 'msg_in'}) do
+    if stands(list, key) then return 'it waits in ' .. shown(list) end
+  end
+end
+redis.call('UNLINK', key, mark)
+return 'gone'
+
+--# delete_job: journal places ends
+-- A job that has ended, or was never queued, leaves with its log and facts. Answers gone, missing or why it cannot.
+local job = arg()
+local err = wrong(job, 'hash') or wrong('mj:claim:' .. job, 'hash') or wrong_shared() or wrong('mj:horizon', 'hash')
+if err then return err end
+local claim = read_claim(job)
+if claim.state == 'ended' then
+  local why = is_kept(claim)
+  if why then return why end
+  retire_job(job, claim)
+  return 'gone'
+end
+if claim.state then return 'it lives: ' .. claim.state end
+if redis.call('EXISTS', job) == 0 then return 'missing' end
+local queue = 'queue:' .. (redis.call('HGET', job, 'script_type') or '')
+if was_pushed(queue, job) then return 'it waits in ' .. shown(queue) end
+redis.call('UNLINK', job, 'mj:claim:' .. job, 'mj:log:' .. job)
+redis.pcall('ZREM', 'mj:jobs', job)
+return 'gone'
+
+--# note_refusal:
+local actor, action, thing, list = arg(), arg(), arg(), arg()
+local err = wrong('mj:refusals', 'stream')
+if err then return err end
+local last = redis.call('XREVRANGE', 'mj:refusals', '+', '-', 'COUNT', 1)[1]
+local number = num(last and string.match(last[1], '^%d+')) + 1
+redis.call('XADD', 'mj:refusals', 'MAXLEN', 1000, dec(number) .. '-0', 'at', dec(now_ms), 'actor', actor, 'action', action,
+  'thing', thing, 'list', list)
+return number
