@@ -26,9 +26,9 @@ struct Group {
 };
 constexpr Group kGroups[] = {
     {"To begin", "run dev doctor"},
-    {"Jobs and flows", "job flow queue"},
+    {"Jobs and flows", "job flow message queue"},
     {"Scripts, and what they may do", "executor plugin program policy sandbox secret"},
-    {"To serve and look after", "agent coordinator health runner context key message receipt rpc verify"},
+    {"To serve and look after", "agent coordinator health runner actor context key receipt rpc verify"},
     {"This program", "config completion version"},
 };
 constexpr std::string_view kOthers = "Others", kVerbs = "Commands";

@@ -10,10 +10,10 @@ constexpr std::string_view kJobStatus = "dispatched waiting_for_prerequisites st
 const FlagRow kType = {"type", "NAME", "script type or profile whose defaults count (default python)"};
 
 std::vector<FlagRow> role_flags() {
-  return {{"admin", "ID", "an actor who may do everything in it", true},
-          {"submitter", "ID", "an actor who makes jobs, flows and messages, and steers and reads its own", true},
-          {"executor", "ID", "an actor whose agents run its jobs", true},
-          {"reader", "ID", "an actor who reads everything in it", true}};
+  return {{"admin", "WHO", "an actor who may do everything in it: its id, or the name of its key", true},
+          {"submitter", "WHO", "an actor who makes jobs, flows and messages, and steers and reads its own", true},
+          {"executor", "WHO", "an actor whose agents run its jobs", true},
+          {"reader", "WHO", "an actor who reads everything in it", true}};
 }
 
 std::vector<FlagRow> submit_flags() {
@@ -55,6 +55,28 @@ std::vector<FlagRow> actor_flag(std::vector<FlagRow> more = {}) {
   std::vector<FlagRow> flags = {{"actor", "ID", "ask for it as this actor, with its rights (absent: as the operator)"}};
   flags.insert(flags.end(), more.begin(), more.end());
   return flags;
+}
+
+std::vector<FlagRow> record_flags(std::vector<FlagRow> fields, bool makes) {
+  if (makes) fields.insert(fields.begin(), {"id", "ID", "its id (default: the next free one)"});
+  return actor_flag(std::move(fields));
+}
+
+std::vector<FlagRow> actor_fields(bool makes) {
+  std::vector<FlagRow> flags = {
+      {"key", "KEY", "its public key: hex, or the name or path of a key of `key new`"},
+      {"address", "ADDRESS", "where it is reached: a Mycelium key or address, http(s)://, redis:// or unix:", true}};
+  if (!makes) flags.insert(flags.begin() + 1, {"no-key", "", "take its key away: it signs nothing any more"});
+  return record_flags(std::move(flags), makes);
+}
+
+std::vector<FlagRow> runner_fields(bool makes) {
+  return record_flags({{"pubkey", "HEX", "its public key, by which receipts are verified"},
+                       {"address", "URL", "of a supervisor elsewhere, in coordinator.networks"},
+                       {"topic", "TEXT", "its topic (default runner<id>)"},
+                       {"queues", "WORD", "whether it takes from queues, too", false, "yes no"},
+                       {"type", "WORD", "what it runs", false, "v python osis rust"}},
+                      makes);
 }
 
 std::vector<FlagRow> sandbox_flags() {
@@ -100,6 +122,8 @@ const std::vector<Command> kCommands = {
      job_artifacts_command},
     {"job cancel", "end a job wherever it is, for ever", "JOB", {}, job_cancel_command},
     {"job retry", "run a job again that ended as error, as its next attempt", "JOB", {}, job_retry_command},
+    {"job delete", "delete a job that has ended, or was never queued, with its log", "JOB", actor_flag(),
+     job_delete_command},
     {"job explain", "say why a job is where it is, and what to do", "JOB", {}, job_explain_command},
     {"job approve", "approve what a job outside of a flow waits for: approval:NAME", "JOB NAME", answer_flags(),
      job_approve_command},
@@ -177,6 +201,20 @@ const std::vector<Command> kCommands = {
     {"flow schedule resume", "let a paused schedule start its flows from now on", "NAME", actor_flag(),
      flow_schedule_resume_command},
     {"flow schedule remove", "remove a schedule; its flows stay", "NAME", actor_flag(), flow_schedule_remove_command},
+    {"message delete", "delete a message that nobody waits for", "MESSAGE", actor_flag(), message_delete_command},
+    {"actor create", "create an actor: who may be named in the lists of contexts", "", actor_fields(true),
+     actor_create_command},
+    {"actor list", "list the actors", "", actor_flag(), actor_list_command},
+    {"actor show", "show an actor", "ID", actor_flag(), actor_show_command},
+    {"actor update", "change an actor's key or addresses", "ID", actor_fields(false), actor_update_command},
+    {"actor delete", "delete an actor whom no context names", "ID", actor_flag(), actor_delete_command},
+    {"context create", "create a context: its Redis database is the one of that number", "ID", role_flags(),
+     context_create_command},
+    {"context list", "list the contexts: who has which role", "", actor_flag(), context_list_command},
+    {"context delete", "delete the record of a context in which nothing lives", "ID", actor_flag(),
+     context_delete_command},
+    {"context refusals", "list who asked in vain for what, newest first", "[ID]",
+     actor_flag({{"limit", "N", "at most so many (default 50)"}}), context_refusals_command},
     {"context show",
      "show who has which role in a context, and what objects it holds",
      "[ID]",
@@ -212,6 +250,11 @@ const std::vector<Command> kCommands = {
      "",
      {},
      runner_list_command},
+    {"runner create", "register a runner, or a supervisor elsewhere", "", runner_fields(true), runner_create_command},
+    {"runner show", "show a runner's record, without its secret", "ID", actor_flag(), runner_show_command},
+    {"runner update", "change a runner's record", "ID", runner_fields(false), runner_update_command},
+    {"runner delete", "delete a runner that no agent is and no work waits for", "ID", actor_flag(),
+     runner_delete_command},
     {"secret list",
      "list the secrets of a context by name, and the files there that are none",
      "",

@@ -1,28 +1,26 @@
-// mycojobs context show | grant | revoke | notify
+// mycojobs context create | list | show | delete | grant | revoke | notify | refusals
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/ids.h"
+#include "base/ed25519.h"
 #include "cli/commands.h"
+#include "cli/flow_commands.h"
+#include "cli/moment.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
 #include "domain/notify.h"
+#include "service/actors.h"
 #include "service/records.h"
 
 namespace mycojobs {
 namespace {
 
-Result<Id> read_id(std::string_view what, std::string_view text) {
-  std::uint64_t id = 0;
-  if (parse_u64(text, id) && id >= 1 && id <= UINT32_MAX) return static_cast<Id>(id);
-  return fail(Code::invalid, fmt::format("{}: \"{}\" is no id: a whole number from 1 to {}", what, text, UINT32_MAX));
-}
-
 Result<Id> context_argument(const Invocation& call) {
   if (call.arguments.empty()) return context_of(call);
-  return read_id("context", call.arguments.at(0));
+  return typed_id("context", call.arguments.at(0));
 }
 
 // The operator, in the context that is named.
@@ -84,26 +82,117 @@ Result<int> show_one(Invocation& call) {
   return 0;
 }
 
+// Who is meant by an id, or by the name of a key of `key new`: the actor whose key it is.
+Result<Id> named_actor(const Invocation& call, Store& store, const std::string& flag, const std::string& text) {
+  if (!text.empty() && text.find_first_not_of("0123456789") == std::string::npos) return typed_id(flag, text);
+  auto file = key_file(call.settings, text);
+  if (!file) return fail(file.error(), flag);
+  auto key = SigningKey::load(*file);
+  if (!key) return fail(key.error(), flag + ": " + text + " is no id, and no key that says whose it is");
+  MJ_TRY(by, who_asks(call));
+  MJ_TRY(actors, service::list_actors(by, store));
+  std::vector<Id> found;
+  for (const Actor& each : actors) {
+    if (each.pubkey == key->public_key()) found.push_back(each.id);
+  }
+  if (found.size() == 1) return found.front();
+  if (found.empty())
+    return fail(Code::not_found,
+                fmt::format("{}: no actor has the key {}: mycojobs actor create --key {}", flag, text, text));
+  return fail(Code::invalid,
+              fmt::format("{}: the key {} is of the actors {}: give an id", flag, text, fmt::join(found, ", ")));
+}
+
 // What the flags name, by role.
-Result<std::vector<service::RoleChange>> named_roles(const Invocation& call) {
+Result<std::vector<service::RoleChange>> named_roles(const Invocation& call, Store& store) {
   std::vector<service::RoleChange> named;
   for (const service::Role& role : service::roles()) {
     const auto given = call.flags.find(role.name);
     if (given == call.flags.end()) continue;
     for (const std::string& text : given->second) {
-      MJ_TRY(actor, read_id("--" + std::string(role.name), text));
+      MJ_TRY(actor, named_actor(call, store, "--" + std::string(role.name), text));
       named.push_back({&role, actor});
     }
   }
-  if (!named.empty()) return named;
-  return fail(Code::invalid,
-              "name a role and who it is about: --admin ID, --submitter ID, --executor ID or --reader ID");
+  return named;
+}
+
+Result<int> make_context(Invocation& call) {
+  MJ_TRY(by, who_asks(call));
+  MJ_TRY(id, typed_id("context", call.arguments.at(0)));
+  MJ_TRY(opened, open_to_answer(call));
+  MJ_TRY(named, named_roles(call, *opened.store));
+  Context context;
+  context.id = id;
+  for (const service::RoleChange& each : named) (context.*each.role->ids).push_back(each.actor);
+  MJ_TRY(made, service::create_context(by, *opened.store, context, [](Id) { return Result<void>(); }));
+  show(call, made, true, {});
+  return 0;
+}
+
+Result<int> list_all_contexts(Invocation& call) {
+  MJ_TRY(by, who_asks(call));
+  MJ_TRY(opened, open_to_answer(call));
+  MJ_TRY(known, contexts_of_store(call, *opened.store));
+  MJ_TRY(found, service::list_contexts(by, *opened.store, known));
+  nlohmann::json array = nlohmann::json::array();
+  std::vector<std::vector<std::string>> rows{{"CONTEXT", "ADMINS", "SUBMITTERS", "EXECUTORS", "READERS"}};
+  for (const Context& context : found.contexts) {
+    array.push_back(to_json(context));
+    rows.push_back({std::to_string(context.id), listed(context.admins), listed(context.submitters),
+                    listed(context.executors), listed(context.readers)});
+  }
+  if (call.json) {
+    print(dump_json(array, 2) + "\n");
+    return 0;
+  }
+  print_table(rows);
+  if (!found.without.empty()) say(fmt::format("without a record, closed to RPC: {}", fmt::join(found.without, ", ")));
+  return 0;
+}
+
+Result<int> remove_context(Invocation& call) {
+  MJ_TRY(by, who_changes(call));
+  MJ_TRY(open, open_flows_to_answer(call));
+  MJ_CHECK(as_typed(call, service::delete_context(by, open.stores())));
+  tell_deleted(call, fmt::format("context:{}", by.context));
+  return 0;
+}
+
+Result<int> show_refusals(Invocation& call) {
+  MJ_TRY(by, who_changes(call));
+  MJ_TRY(limit, id_flag(call, "limit", 50));
+  MJ_TRY(opened, open_to_answer(call));
+  MJ_TRY(notes, service::list_refusals(by, *opened.store, limit));
+  nlohmann::json array = nlohmann::json::array();
+  std::vector<std::vector<std::string>> rows{{"NUMBER", "AT", "ACTOR", "MAY NOT", "WHAT", "LIST"}};
+  for (const RefusalNote& note : notes) {
+    array.push_back({{"number", note.number},
+                     {"at_ms", note.at_ms},
+                     {"actor", note.actor},
+                     {"action", printable(note.action)},
+                     {"thing", printable(note.thing)},
+                     {"list", printable(note.list)}});
+    rows.push_back({std::to_string(note.number), local_time(note.at_ms), std::to_string(note.actor),
+                    printable(note.action), printable(note.thing), printable(note.list)});
+  }
+  if (call.json) {
+    print(dump_json(array, 2) + "\n");
+  } else {
+    print_table(rows);
+  }
+  return 0;
 }
 
 Result<int> change(Invocation& call, bool grant) {
   MJ_TRY(by, who_changes(call));
-  MJ_TRY(named, named_roles(call));
+  const auto roles = service::roles();
+  if (std::none_of(roles.begin(), roles.end(), [&](const service::Role& role) { return call.has(role.name); })) {
+    return fail(Code::invalid,
+                "name a role and who it is about: --admin ID, --submitter ID, --executor ID or --reader ID");
+  }
   MJ_TRY(opened, open_to_answer(call));
+  MJ_TRY(named, named_roles(call, *opened.store));
   MJ_TRY(after, service::change_roles(by, *opened.store, grant, named));
   show(call, after, true, {});
   if (after.admins.empty()) {
@@ -154,6 +243,10 @@ Result<int> notify(Invocation& call) {
 }  // namespace
 
 int context_notify_command(Invocation& call) { return finish(notify(call)); }
+int context_create_command(Invocation& call) { return finish(make_context(call)); }
+int context_list_command(Invocation& call) { return finish(list_all_contexts(call)); }
+int context_delete_command(Invocation& call) { return finish(remove_context(call)); }
+int context_refusals_command(Invocation& call) { return finish(show_refusals(call)); }
 int context_show_command(Invocation& call) { return finish(show_one(call)); }
 int context_grant_command(Invocation& call) { return finish(change(call, true)); }
 int context_revoke_command(Invocation& call) { return finish(change(call, false)); }

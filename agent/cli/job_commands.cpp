@@ -379,6 +379,15 @@ void answer(const Invocation& call, const std::string& key, const Job& job, cons
   print(dump_json({{"key", key}, {"status", word(job.status)}, {"detail", job.detail}, {"answer", text}}) + "\n");
 }
 
+Result<int> remove_job(Invocation& call) {
+  MJ_TRY(key, job_argument(call));
+  MJ_TRY(by, who_asks(call));
+  MJ_TRY(opened, open_to_answer(call));
+  MJ_CHECK(as_typed(call, service::delete_job(by, *opened.store, key)));
+  tell_deleted(call, key);
+  return 0;
+}
+
 Result<int> cancel(Invocation& call) {
   MJ_TRY(key, job_argument(call));
   MJ_TRY(by, who_asks(call));
@@ -449,6 +458,7 @@ Result<int> explain_job(Invocation& call) {
 }  // namespace
 
 int job_cancel_command(Invocation& call) { return finish(cancel(call)); }
+int job_delete_command(Invocation& call) { return finish(remove_job(call)); }
 int job_retry_command(Invocation& call) { return finish(retry(call)); }
 int job_explain_command(Invocation& call) { return finish(explain_job(call)); }
 int job_approve_command(Invocation& call) { return finish(answer_approval(call, true)); }

@@ -11,6 +11,7 @@
 #include "domain/screen_text.h"
 #include "domain/signatures.h"
 #include "domain/utf8.h"
+#include "service/actors.h"
 #include "service/records.h"
 
 namespace mycojobs {

@@ -1,4 +1,4 @@
-// mycojobs runner list
+// mycojobs runner create | list | show | update | delete, mycojobs message delete
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,8 +8,10 @@
 #include "cli/session.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
+#include "domain/networks.h"
 #include "inspect/explain.h"
 #include "inspect/runners.h"
+#include "service/records.h"
 
 namespace mycojobs {
 namespace {
@@ -61,8 +63,98 @@ Result<int> list_runners(Invocation& call) {
   return 0;
 }
 
+// The fields that flags give; their names into `fields`. Its secret is set over RPC: a flag would show it to the host.
+Result<Runner> typed_runner(const Invocation& call, std::vector<std::string>& fields) {
+  Runner runner;
+  const std::pair<const char*, std::string Runner::*> texts[] = {
+      {"pubkey", &Runner::pubkey}, {"address", &Runner::address}, {"topic", &Runner::topic}};
+  for (const auto& [name, member] : texts) {
+    if (!call.has(name)) continue;
+    runner.*member = call.get(name);
+    fields.emplace_back(name);
+  }
+  if (call.has("type")) {
+    runner.type = parse<RunnerType>(call.get("type"));
+    fields.emplace_back("type");
+  }
+  if (call.has("queues")) {
+    runner.local = call.get("queues") == "yes";
+    fields.emplace_back("local");
+  }
+  return runner;
+}
+
+void show_runner(const Invocation& call, const Runner& runner) {
+  nlohmann::json object = to_json(runner);
+  object.erase("secret");
+  if (call.json) return print(dump_json(object, 2) + "\n");
+  print(fmt::format("runner {}\n", runner.id));
+  for (const auto& [name, value] : object.items()) {
+    if (name != "id")
+      print(
+          fmt::format("  {:<11}{}\n", name, one_line(value.is_string() ? value.get<std::string>() : dump_json(value))));
+  }
+}
+
+Result<int> put_runner(Invocation& call, bool makes) {
+  std::vector<std::string> fields;
+  MJ_TRY(by, who_asks(call));
+  MJ_TRY(runner, typed_runner(call, fields));
+  auto networks = Networks::parse(call.settings.coordinator_networks);
+  if (!networks) return fail(networks.error(), "coordinator.networks");
+  if (makes) {
+    MJ_TRY(id, id_flag(call, "id", 0));
+    runner.id = id;
+  } else {
+    MJ_TRY(id, typed_id("runner", call.arguments.at(0)));
+    runner.id = id;
+  }
+  MJ_TRY(opened, open_to_answer(call));
+  auto stored = makes ? service::create_runner(by, *opened.store, runner, *networks)
+                      : service::update_runner(by, *opened.store, runner, fields, *networks);
+  MJ_TRY(after, as_typed(call, std::move(stored)));
+  show_runner(call, after);
+  return 0;
+}
+
+Result<int> show_one_runner(Invocation& call) {
+  MJ_TRY(id, typed_id("runner", call.arguments.at(0)));
+  MJ_TRY(by, who_asks(call));
+  MJ_TRY(opened, open_to_answer(call));
+  MJ_TRY(runner, service::read_runner(by, *opened.store, id));
+  show_runner(call, runner);
+  return 0;
+}
+
+Result<int> remove_runner(Invocation& call) {
+  MJ_TRY(id, typed_id("runner", call.arguments.at(0)));
+  MJ_TRY(by, who_asks(call));
+  MJ_TRY(opened, open_to_answer(call));
+  MJ_CHECK(as_typed(call, service::delete_runner(by, *opened.store, id)));
+  tell_deleted(call, fmt::format("runner:{}", id));
+  return 0;
+}
+
+Result<int> remove_message(Invocation& call) {
+  const std::string& text = call.arguments.at(0);
+  const auto colon = text.find(':');
+  const std::string maker = colon == std::string::npos ? std::to_string(kDefaultCaller) : text.substr(0, colon);
+  MJ_TRY(caller, typed_id("message", maker));
+  MJ_TRY(id, typed_id("message", colon == std::string::npos ? text : text.substr(colon + 1)));
+  MJ_TRY(by, who_asks(call));
+  MJ_TRY(opened, open_to_answer(call));
+  MJ_CHECK(as_typed(call, service::delete_message(by, *opened.store, caller, id)));
+  tell_deleted(call, fmt::format("message:{}:{}", caller, id));
+  return 0;
+}
+
 }  // namespace
 
+int runner_create_command(Invocation& call) { return finish(put_runner(call, true)); }
+int runner_show_command(Invocation& call) { return finish(show_one_runner(call)); }
+int runner_update_command(Invocation& call) { return finish(put_runner(call, false)); }
+int runner_delete_command(Invocation& call) { return finish(remove_runner(call)); }
+int message_delete_command(Invocation& call) { return finish(remove_message(call)); }
 int runner_list_command(Invocation& call) { return finish(list_runners(call)); }
 
 }  // namespace mycojobs

@@ -5,14 +5,17 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
 #include "base/ids.h"
 #include "base/log.h"
 #include "cli/doctor_commands.h"
+#include "cli/terminal.h"
 #include "domain/codec.h"
 #include "domain/prerequisites.h"
 #include "domain/utf8.h"
 #include "inspect/jobs.h"
+#include "service/records.h"
 #include "transport/webhook.h"
 
 namespace mycojobs {
@@ -258,6 +261,22 @@ Result<Id> id_flag(const Invocation& call, std::string_view flag, Id otherwise) 
     return fail(Code::invalid,
                 fmt::format("--{}: {} is no id: a whole number from 1 to 4294967295", flag, shown(call.get(flag))));
   return static_cast<Id>(id);
+}
+
+Result<Id> typed_id(std::string_view what, std::string_view text) {
+  std::uint64_t id = 0;
+  if (parse_u64(text, id) && id >= 1 && id <= UINT32_MAX) return static_cast<Id>(id);
+  return fail(Code::invalid, fmt::format("{}: \"{}\" is no id: a whole number from 1 to {}", what, text, UINT32_MAX));
+}
+
+Result<std::vector<Id>> contexts_of_store(const Invocation& call, Store& store) {
+  std::vector<Id> named = call.settings.contexts;
+  for (const auto& own : call.settings.context_redis) named.push_back(own.first);
+  return service::known_contexts(store, named);
+}
+
+void tell_deleted(const Invocation& call, const std::string& key) {
+  print(call.json ? dump_json({{"key", key}, {"deleted", true}}) + "\n" : key + " is deleted\n");
 }
 
 Result<service::Caller> who_asks(const Invocation& call) {

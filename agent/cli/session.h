@@ -56,6 +56,11 @@ void reopen(const Invocation&, Opened&, bool with_agent);
 Id context_of(const Invocation&);
 // A whole number above 0 of a flag.
 Result<Id> id_flag(const Invocation&, std::string_view flag, Id otherwise);
+// An id that was typed. Error invalid: "actor: "x" is no id ...".
+Result<Id> typed_id(std::string_view what, std::string_view text);
+// Contexts that may be there: those of the settings, and those whose database holds a key.
+Result<std::vector<Id>> contexts_of_store(const Invocation&, Store&);
+void tell_deleted(const Invocation&, const std::string& key);  // the answer of every `delete`
 // Who asks for what the command does: the operator, or as whom it does (--actor), who is asked for its rights.
 Result<service::Caller> who_asks(const Invocation&);
 // What a service answers to what was typed: a field that a flag gave is called by the flag, and a conflict, which time

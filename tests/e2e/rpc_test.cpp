@@ -71,7 +71,7 @@ TEST(Rpc, AStrangerWithCurlRunsAFlow) {
   ASSERT_FALSE(url.empty());
   ASSERT_TRUE(is_up(host.redis, 20)) << agent.err();
 
-  host.call(url, "actor.create", {{"id", 12}, {"pubkey", "k"}});
+  host.call(url, "actor.create", {{"id", 12}});
   host.call(url, "context.create", {{"id", 1}, {"admins", {12}}});
   const json first = host.call(url, "job.create", json::parse(R"({"params": {"caller_id": 12, "name": "first",
       "payload": "result = {'n': '7'}", "executor": "python"}})"));

@@ -86,7 +86,7 @@ const auto kOptions = std::to_array<Option>({
      "Folder of the secrets that jobs may ask for: CONTEXT/NAME", "agent dev run sandbox secret", "", 0, 0,
      default_secrets},
     {"keys_dir", text, &S::keys_dir, "/etc/mycojobs/keys or ~/.config/mycojobs/keys",
-     "Folder of the keys that sign, NAME.key each", "agent dev run key", "", 0, 0, default_keys},
+     "Folder of the keys that sign, NAME.key each", "agent dev run key actor context", "", 0, 0, default_keys},
     {"runner_key", text, &S::runner_key, "",
      "The key that signs the receipts of this agent's jobs: its name, or a file; empty: they are not signed",
      "agent dev run"},

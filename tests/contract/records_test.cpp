@@ -1,0 +1,70 @@
+// Records that stand for themselves, changed and gone; refusals.
+#include "bench.h"
+
+namespace mycojobs {
+namespace {
+
+class Records : public StoreContract {};
+
+TEST_P(Records, AChangeIsOfWhatIsThereAndOfNothingElse) {
+  ASSERT_TRUE(store_->create_record(0, {"actor:", "actor", 12, {{"pubkey", "k"}, {"address", "[\"unix:/x\"]"}}}));
+  const auto after = store_->change_record(0, "actor:12", {{"pubkey", "k2"}, {"address", ""}});
+  ASSERT_TRUE(after) << after.error().message;
+  const Fields loaded = store_->load(0, "actor:12").value();
+  const auto has = [&](const std::string& name) {
+    return std::any_of(loaded.begin(), loaded.end(), [&](const auto& field) { return field.first == name; });
+  };
+  EXPECT_TRUE(has("created_at"));
+  EXPECT_TRUE(has("pubkey"));
+  EXPECT_FALSE(has("address")) << "an empty text takes a field away";
+  EXPECT_EQ(outcome(store_->change_record(0, "actor:13", {{"pubkey", "k"}})), "not_found");
+  EXPECT_EQ(outcome(store_->load(0, "actor:13")), "not_found");
+  EXPECT_EQ(outcome(store_->change_record(0, "job:1:1", {{"pubkey", "k"}})), "invalid") << "actors alone live there";
+  EXPECT_EQ(store_->keys(0, "actor:", 10).value(), std::vector<std::string>{"actor:12"});
+  EXPECT_EQ(outcome(store_->keys(0, "job:", 10)), "invalid");
+}
+
+TEST_P(Records, WhatIsDeletedLeavesNothing) {
+  ASSERT_TRUE(store_->create_record(0, {"actor:", "actor", 12, {}}));
+  EXPECT_EQ(outcome(store_->delete_record(0, "actor:12")), "ok");
+  EXPECT_EQ(outcome(store_->delete_record(0, "actor:12")), "not_found");
+  ASSERT_TRUE(store_->create_record(1, {"runner:", "runner", 20, {{"topic", "t"}}}));
+  bench_->plain(1, {"LPUSH", "mj:queue:runner20", "job:1:1"});
+  EXPECT_EQ(outcome(store_->delete_record(1, "runner:20")), "conflict");
+  bench_->plain(1, {"DEL", "mj:queue:runner20"});
+  EXPECT_EQ(outcome(store_->delete_record(1, "runner:20")), "ok");
+  EXPECT_TRUE(store_->runners(1)->empty());
+  for (const char* list : {"msg_out", "msg_out_coordinator", "msg_in", "mj:topic:t"}) {
+    bench_->plain(1, {"HSET", "message:1:2", "message_type", "chat", "topic", "t"});
+    bench_->plain(1, {"LPUSH", list, "message:1:2"});
+    EXPECT_EQ(outcome(store_->delete_record(1, "message:1:2")), "conflict") << list;
+    bench_->plain(1, {"DEL", list});
+    EXPECT_EQ(outcome(store_->delete_record(1, "message:1:2")), "ok") << list;
+  }
+  bench_->plain(1, {"HSET", "message:1:2", "message_type", "job", "status", "acknowledged"});
+  EXPECT_EQ(outcome(store_->delete_record(1, "message:1:2")), "conflict") << "its result is awaited";
+  bench_->plain(1, {"SET", "message:1:3", "text"});
+  EXPECT_EQ(outcome(store_->delete_record(1, "message:1:3")), "invalid") << "another client's";
+}
+
+TEST_P(Records, RefusalsAreBoundedAndCounted) {
+  RefusalNote note;
+  note.actor = 15;
+  note.action = "steer";
+  note.thing = "flow 7";
+  note.list = "admins";
+  for (int i = 0; i < 1005; ++i) ASSERT_EQ(outcome(store_->note_refusal(1, note)), "ok");
+  const auto notes = store_->refusals(1, 2000);
+  ASSERT_TRUE(notes) << notes.error().message;
+  ASSERT_EQ(notes->size(), 1000U);
+  EXPECT_EQ(notes->front().number, 1005U);
+  EXPECT_EQ(notes->back().number, 6U);
+  EXPECT_EQ(notes->front().thing, "flow 7");
+  bench_->plain(2, {"SET", "mj:refusals", "x"});
+  EXPECT_EQ(outcome(store_->note_refusal(2, note)), "invalid");
+}
+
+MJ_BOTH_STORES(Records);
+
+}  // namespace
+}  // namespace mycojobs
