@@ -65,7 +65,8 @@ std::vector<FlagRow> record_flags(std::vector<FlagRow> fields, bool makes) {
 std::vector<FlagRow> actor_fields(bool makes) {
   std::vector<FlagRow> flags = {
       {"key", "KEY", "its public key: hex, or the name or path of a key of `key new`"},
-      {"address", "ADDRESS", "where it is reached: a Mycelium key or address, http(s)://, redis:// or unix:", true}};
+      {"address", "ADDRESS",
+       "where it is reached: a Mycelium key or address, http://, https://, redis:// or unix:", true}};
   if (!makes) flags.insert(flags.begin() + 1, {"no-key", "", "take its key away: it signs nothing any more"});
   return record_flags(std::move(flags), makes);
 }
@@ -201,7 +202,6 @@ const std::vector<Command> kCommands = {
     {"flow schedule resume", "let a paused schedule start its flows from now on", "NAME", actor_flag(),
      flow_schedule_resume_command},
     {"flow schedule remove", "remove a schedule; its flows stay", "NAME", actor_flag(), flow_schedule_remove_command},
-    {"message delete", "delete a message that nobody waits for", "MESSAGE", actor_flag(), message_delete_command},
     {"actor create", "create an actor: who may be named in the lists of contexts", "", actor_fields(true),
      actor_create_command},
     {"actor list", "list the actors", "", actor_flag(), actor_list_command},
@@ -331,6 +331,7 @@ const std::vector<Command> kCommands = {
     {"message verify", "check a message's signature against the actor that it names as caller: exit 0, or 1", "MESSAGE",
      actor_flag({{"key", "HEX", "the sender's public key (default: what the actor's record says)"}}),
      message_verify_command},
+    {"message delete", "delete a message that nobody waits for", "MESSAGE", actor_flag(), message_delete_command},
     {"receipt verify",
      "check that a job's receipt was signed by its runner, for the result and the log that are there: exit 0, or 1",
      "JOB",

@@ -136,9 +136,12 @@ TEST(Faults, LauncherKilledUnderARunningJobIsReplaced) {
   TempDir folder;
   RedisServer redis(folder);
   Process agent = start_agent(folder, redis, 1);
-  PlainJob job{.script = "import time, mycojobs\ntime.sleep(60 if mycojobs.job.deliveries == 1 else 0)"};
+  PlainJob job{.script =
+                   "import time, mycojobs\nprint('up', flush=True)\n"
+                   "time.sleep(60 if mycojobs.job.deliveries == 1 else 0)"};
   submit(redis, job);
-  ASSERT_TRUE(eventually([&] { return field(redis, job, "status") == "started"; })) << agent.err();
+  // What was claimed and had not begun would come back as the same delivery.
+  ASSERT_TRUE(eventually([&] { return log_of(folder, redis, job) == "up\n"; })) << agent.err();
   // Children of every thread: the launcher is one.
   pid_t launcher = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(agent.pid()) + "/task")) {
