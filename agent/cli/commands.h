@@ -15,7 +15,6 @@
 #include "mycojobs/executor.h"
 #include "mycojobs/sandbox.h"
 #include "mycojobs/store.h"
-#include "mycojobs/transport.h"
 
 namespace mycojobs {
 
@@ -45,7 +44,6 @@ struct Parts {
   std::function<std::vector<plugin::PluginReport>(const Settings&)> plugins;  // loaded and probed
   std::function<plugin::PluginCheck(const Settings&, const std::string& file)> check_plugin;
   std::function<std::unique_ptr<Executor>(const plugin::PluginCheck&)> executor_of_plugin;  // null: not loaded
-  std::function<std::unique_ptr<Transport>(Store&, const std::vector<Id>& contexts)> transport;
   std::function<Result<std::vector<LayerCheck>>(const Settings&)> probe_layers;
   const Clock& clock;
 };

@@ -17,7 +17,6 @@
 #include "sandbox/client.h"
 #include "store/embedded_redis.h"
 #include "store/redis_store.h"
-#include "transport/local.h"
 
 namespace mycojobs {
 namespace {
@@ -77,9 +76,6 @@ Parts wire(const Clock& clock) {
                           const Settings& settings,
                           const std::string& file) { return check_plugin(executor_settings(settings, clock), file); },
       .executor_of_plugin = &executor_of_plugin,
-      .transport = [](Store& store, const std::vector<Id>& contexts) -> std::unique_ptr<Transport> {
-        return std::make_unique<LocalTransport>(store, contexts);
-      },
       .probe_layers = [](const Settings& settings) -> Result<std::vector<LayerCheck>> {
         MJ_TRY(reports, probe_layers(sandbox_config(settings, {}, -1)));
         std::vector<LayerCheck> checks;

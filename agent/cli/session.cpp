@@ -167,10 +167,8 @@ Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& s
   }
   MJ_TRY(sandbox, parts.sandbox(settings, settings.contexts, alive->fd()));
   MJ_TRY(working, working_executors(parts, settings));
-  return Agent::start(
-      {stores, std::move(sandbox), std::move(working),
-       [&](Store& store) { return parts.transport(store, settings.contexts); }, parts.clock, self, std::move(*alive)},
-      std::move(worker));
+  return Agent::start({stores, std::move(sandbox), std::move(working), parts.clock, self, std::move(*alive)},
+                      std::move(worker));
 }
 
 Result<std::unique_ptr<Coordinator>> start_coordinator(const Parts& parts, const Settings& settings,

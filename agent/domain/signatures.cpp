@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kMessageLine = "mycojobs message 1\n", kReceiptLine = "mycojobs receipt 1\n";
+constexpr std::string_view kMessageLine = "mycojobs message 1\n";
 // What others write on a message after it was signed, and the signature itself.
 constexpr const char* kNotSigned[] = {"status",       "updated_at",       "logs",     "error",
                                       "transport_id", "transport_status", "signature"};
@@ -38,11 +38,11 @@ Result<std::string> signed_bytes(const Message& message) {
   return std::string(kMessageLine) + bytes;
 }
 
-Result<std::string> signed_bytes(json receipt) {
-  if (!receipt.is_object()) return fail(Code::invalid, "receipt: is no object");
-  receipt.erase("signature");
-  MJ_TRY(bytes, encode_cbor(receipt));
-  return std::string(kReceiptLine) + bytes;
+Result<std::string> signed_bytes(json object, std::string_view kind) {
+  if (!object.is_object()) return fail(Code::invalid, std::string(kind) + ": is no object");
+  object.erase("signature");
+  MJ_TRY(bytes, encode_cbor(object));
+  return "mycojobs " + std::string(kind) + " 1\n" + bytes;
 }
 
 struct Signed {
@@ -81,11 +81,14 @@ Result<void> sign(Message& message, const SigningKey& key) {
 
 Result<void> check_signature(const Message& message, const SignatureCheck& against) {
   MJ_CHECK(check({message.algorithm, message.signer, message.signature}, against.pubkey, signed_bytes(message)));
-  const std::uint64_t created = message.created_at;
-  const std::uint64_t apart = std::max(created, against.now_s) - std::min(created, against.now_s);
+  return check_moment("created_at", message.created_at, against);
+}
+
+Result<void> check_moment(const char* field, std::uint64_t moment_s, const SignatureCheck& against) {
+  const std::uint64_t apart = std::max(moment_s, against.now_s) - std::min(moment_s, against.now_s);
   if (apart <= against.window_s) return {};
-  return fail(Code::denied, "created_at: " + std::to_string(apart) + " s " +
-                                (created < against.now_s ? "ago" : "ahead of the clock here") + "; at most " +
+  return fail(Code::denied, std::string(field) + ": " + std::to_string(apart) + " s " +
+                                (moment_s < against.now_s ? "ago" : "ahead of the clock here") + "; at most " +
                                 std::to_string(against.window_s) + ": sign it again, or mend the clocks");
 }
 
@@ -116,18 +119,18 @@ std::string result_hash(const TextMap& result, const std::vector<std::string>& r
   return hash.hex();
 }
 
-Result<void> sign_receipt(json& receipt, const SigningKey& key) {
-  if (!receipt.is_object()) return fail(Code::invalid, "receipt: is no object");
-  receipt["algorithm"] = kEd25519;
-  receipt["signer"] = key.public_key();
-  MJ_TRY(bytes, signed_bytes(receipt));
-  receipt["signature"] = key.sign(bytes);
+Result<void> sign(json& object, std::string_view kind, const SigningKey& key) {
+  if (!object.is_object()) return fail(Code::invalid, std::string(kind) + ": is no object");
+  object["algorithm"] = kEd25519;
+  object["signer"] = key.public_key();
+  MJ_TRY(bytes, signed_bytes(object, kind));
+  object["signature"] = key.sign(bytes);
   return {};
 }
 
-Result<void> check_receipt(const json& receipt, const std::string& pubkey) {
-  return check({text_of(receipt, "algorithm"), text_of(receipt, "signer"), text_of(receipt, "signature")}, pubkey,
-               signed_bytes(receipt));
+Result<void> check_signature(const json& object, std::string_view kind, const std::string& pubkey) {
+  return check({text_of(object, "algorithm"), text_of(object, "signer"), text_of(object, "signature")}, pubkey,
+               signed_bytes(object, kind));
 }
 
 }  // namespace mycojobs

@@ -3,7 +3,7 @@
 // thread.
 //
 //   message   all that its sender sets, its target too; not where it stands (status, transport_*, logs, error)
-//   receipt   all of it but signature and algorithm
+//   receipt, envelope   all of it but the signature
 #pragma once
 
 #include <cstdint>
@@ -49,9 +49,11 @@ class LogHash {
 };
 std::string result_hash(const TextMap& result, const std::vector<std::string>& result_json);
 
-// receipt: a JSON object, as a job has it. Adds signer, algorithm, signature.
-Result<void> sign_receipt(nlohmann::json& receipt, const SigningKey&);
-// Error denied: as above; pubkey: of the runner.
-Result<void> check_receipt(const nlohmann::json& receipt, const std::string& pubkey);
+// A JSON object and what it is ("receipt", "envelope"). Adds signer, algorithm, signature.
+Result<void> sign(nlohmann::json&, std::string_view kind, const SigningKey&);
+// Error denied: as above; pubkey: of who should have signed it.
+Result<void> check_signature(const nlohmann::json&, std::string_view kind, const std::string& pubkey);
+// Error denied: further apart than against.window_s.
+Result<void> check_moment(const char* field, std::uint64_t moment_s, const SignatureCheck& against);
 
 }  // namespace mycojobs

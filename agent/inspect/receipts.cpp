@@ -80,7 +80,7 @@ Result<std::vector<ReceiptCheck>> check_receipt_of(Store& store, Id context, con
     MJ_TRY(named, key_of_runner(store, context, static_cast<Id>(number_in(receipt, "runner"))));
     pubkey = named;
   }
-  const auto holds = check_receipt(receipt, pubkey);
+  const auto holds = check_signature(receipt, "receipt", pubkey);
   checks.push_back({"signature", holds.has_value(), holds ? pubkey : holds.error().message});
   checks.push_back(compare("job", text_in(receipt, "job"), job_key));
   checks.push_back(compare("end", text_in(receipt, "status") + ' ' + text_in(receipt, "detail"),

@@ -1,27 +1,25 @@
-// Messages between contexts that the same stores hold: a topic's durable list in each context's database.
+// Between contexts that this process serves: a call. Its address is the empty one.
 #pragma once
 
 #include <utility>
-#include <vector>
 
-#include "mycojobs/store.h"
 #include "mycojobs/transport.h"
 
 namespace mycojobs {
 
 class LocalTransport final : public Transport {
  public:
-  // The store must outlive this; same thread. receive() looks in these contexts, in this order.
-  LocalTransport(MessageStore& store, std::vector<Id> contexts) : store_(store), contexts_(std::move(contexts)) {}
+  explicit LocalTransport(Answerer answerer) : answerer_(std::move(answerer)) {}
 
   std::string_view name() const override { return "local"; }
-  Result<std::vector<Delivery>> receive(const std::string& topic) override;
-  // Into the message's target_context, or else its context_id.
-  Result<void> send(const Message&, const std::string& topic) override;
+  bool is_address(const std::string& address) const override { return address.empty(); }
+  Result<std::string> exchange(const std::string&, const std::string& request, std::uint32_t) override {
+    MJ_CHECK(check_request_size(request.size()));
+    return answerer_(request);
+  }
 
  private:
-  MessageStore& store_;
-  std::vector<Id> contexts_;
+  Answerer answerer_;
 };
 
 }  // namespace mycojobs

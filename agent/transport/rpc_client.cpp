@@ -1,6 +1,7 @@
 #include "transport/rpc_client.h"
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "domain/codec.h"
 
@@ -37,17 +38,31 @@ Error error_of(const json& error) {
   return out;
 }
 
+// Nothing: it is no JSON-RPC.
+std::optional<Result<json>> rpc_answer(std::string_view text) {
+  auto reply = parse_json(text, kMaxAnswer);
+  if (!reply || !reply->is_object()) return std::nullopt;
+  if (reply->contains("error")) return Result<json>(tl::unexpected<Error>(error_of((*reply)["error"])));
+  if (reply->contains("result")) return Result<json>(std::move((*reply)["result"]));
+  return std::nullopt;
+}
+
 }  // namespace
 
+std::string rpc_request(std::string_view method, const json& params) {
+  return dump_json({{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", params}});
+}
+
+Result<json> read_rpc_answer(std::string_view text) {
+  if (auto answer = rpc_answer(text)) return std::move(*answer);
+  return fail(Code::internal, "the answer is no JSON-RPC");
+}
+
 Result<json> call_rpc(HttpClient& client, const RpcCall& call, const json& params) {
-  HttpPost post{call.url,    dump_json({{"jsonrpc", "2.0"}, {"id", 1}, {"method", call.method}, {"params", params}}),
-                call.bearer, call.timeout_ms,
-                kMaxAnswer,  call.networks};
+  HttpPost post{call.url, rpc_request(call.method, params), call.bearer, call.timeout_ms, kMaxAnswer, call.networks};
   MJ_TRY(answer, client.post(post));
-  auto reply = parse_json(answer.body, kMaxAnswer);
-  const bool known = reply && reply->is_object() && (reply->contains("result") || reply->contains("error"));
-  if (known && reply->contains("error")) return tl::unexpected<Error>(error_of((*reply)["error"]));
-  if (known && answer.status == 200) return std::move((*reply)["result"]);
+  auto result = rpc_answer(answer.body);
+  if (result && (!*result || answer.status == 200)) return std::move(*result);
   const std::string status = call.url + ": HTTP status " + std::to_string(answer.status);
   if (answer.status == 401 || answer.status == 403) return fail(Code::denied, status);
   if (answer.status >= 500) return fail(Code::unavailable, status);

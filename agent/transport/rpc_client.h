@@ -4,11 +4,16 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 
 #include "mycojobs/result.h"
 #include "transport/http_client.h"
 
 namespace mycojobs {
+
+std::string rpc_request(std::string_view method, const nlohmann::json& params);
+// What an answer's `result` says, or its error by the word in its data. Error internal: it is no JSON-RPC.
+Result<nlohmann::json> read_rpc_answer(std::string_view text);
 
 struct RpcCall {
   std::string url, bearer, method;

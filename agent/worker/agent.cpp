@@ -53,7 +53,7 @@ Result<void> Agent::open(Parts& parts) {
                   *lease_store,
                   *housekeeping_store,
                   *prerequisite_store,
-                  {*intake_store, {}, parts.make_transport(*intake_store), {}}};
+                  {*intake_store, {}, {}}};
   Intake::Parts& intake = threads.intake;
   std::vector<std::pair<Id, std::string>> queues;
   for (const auto& executor : executors_) intake.executors.push_back(executor.get());

@@ -37,7 +37,6 @@ class Agent {
     StoreFactory& stores;
     std::unique_ptr<Sandbox> sandbox;
     std::vector<std::unique_ptr<Executor>> executors;  // those that work on this host
-    std::function<std::unique_ptr<Transport>(Store&)> make_transport;
     const Clock& clock;
     RunnerHold self = describe_self();
     InstanceLock alive = {};  // of self.instance; handed down by the sandbox

@@ -124,7 +124,7 @@ void Intake::look_at_topic(std::vector<std::string> hints) {
   if (draining_ || clock_.boot_ms() < topic_looked_boot_ms_ + pause) return;
   const std::vector<std::string> some(
       hints_.begin(), hints_.begin() + static_cast<std::ptrdiff_t>(std::min(hints_.size(), kHintsAtOnce)));
-  const bool done = topic_.take(parts_.store, *parts_.transport, settings_.contexts, some);
+  const bool done = topic_.take(parts_.store, settings_.contexts, some);
   if (done) hints_.erase(hints_.begin(), hints_.begin() + static_cast<std::ptrdiff_t>(some.size()));
   topic_looked_boot_ms_ = clock_.boot_ms();
 }

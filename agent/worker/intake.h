@@ -14,7 +14,6 @@
 
 #include "base/pulse.h"
 #include "mycojobs/clock.h"
-#include "mycojobs/transport.h"
 #include "worker/job_preparation.h"
 #include "worker/store_health.h"
 #include "worker/topic_intake.h"
@@ -30,7 +29,6 @@ class Intake {
   struct Parts {
     RolesOf<ClaimStore, RecordStore, MessageStore> store;
     std::unique_ptr<Waiter> waiter;
-    std::unique_ptr<Transport> transport;  // the runner's topic
     std::vector<const Executor*> executors;
   };
   struct Callbacks {

@@ -33,7 +33,7 @@ void Receipts::sign(EndReport& report, LogHash& log) {
   receipt["result_sha256"] = result_hash(end.result, end.result_json);
   receipt["log_lines"] = log.lines();
   receipt["log_sha256"] = log.hex();
-  if (auto done = sign_receipt(receipt, *key_); !done) {
+  if (auto done = mycojobs::sign(receipt, "receipt", *key_); !done) {
     mycojobs::log(LogLevel::error, "worker", "{}: its receipt is not signed: {}", report.claim.job_key,
                   done.error().message);
     return;

@@ -36,15 +36,14 @@ Result<std::vector<Job>> jobs_of(RecordStore& store, const Fields& hash, Id cont
 
 std::string runner_queue(Id runner) { return "mj:queue:runner" + std::to_string(runner); }
 
-bool TopicIntake::take(const TopicStore& store, Transport& transport, const std::vector<Id>& contexts,
+bool TopicIntake::take(const TopicStore& store, const std::vector<Id>& contexts,
                        const std::vector<std::string>& hints) {
-  auto waiting = transport.receive(topic_);
-  if (!waiting) return false;
   bool ok = true;
   bool found = false;
-  for (const Delivery& delivery : *waiting) {
-    found = false;
-    ok = take_one(store, delivery.context, delivery.message_key, found) && ok;
+  for (const Id context : contexts) {
+    const auto waiting = store.as<MessageStore>().topic_pending(context, topic_);
+    if (!waiting) return false;
+    for (const std::string& key : *waiting) ok = take_one(store, context, key, found) && ok;
   }
   for (const std::string& key : hints) {
     found = false;

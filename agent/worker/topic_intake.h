@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "mycojobs/store_roles.h"
-#include "mycojobs/transport.h"
 
 namespace mycojobs {
 
@@ -21,7 +20,7 @@ class TopicIntake {
 
   // hints: message keys that were published on the topic; a channel knows no contexts, so each is looked for in all.
   // What waits on the durable list is taken too. false: look again, the store went away.
-  bool take(const TopicStore&, Transport&, const std::vector<Id>& contexts, const std::vector<std::string>& hints);
+  bool take(const TopicStore&, const std::vector<Id>& contexts, const std::vector<std::string>& hints);
 
  private:
   bool take_one(const TopicStore&, Id context, const std::string& message_key, bool& found);

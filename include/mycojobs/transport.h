@@ -1,31 +1,40 @@
-// Port: how messages reach other runners and contexts. `local` serves contexts that share a store
-// (agent/transport/local.h); others carry them over networks. A message stays with the transport until it is settled:
-// receiving it twice is possible, losing it is not.
+// Port: how supervisors of different hosts speak with each other: a request goes there, its answer comes back. A
+// request is JSON-RPC 2.0 as text (transport/rpc_client.h); what stands in it is signed (domain/envelope.h), so that a
+// transport is trusted with nothing but carrying. Losing a request or its answer is possible, and so is that it arrives
+// twice: who sends repeats, who receives knows what it has.
+//
+// Implementations: transport/local.h, transport/http.h, transport/mycelium.h. One thread an instance.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "mycojobs/records.h"
 #include "mycojobs/result.h"
 
 namespace mycojobs {
 
-struct Delivery {
-  Id context = 0;
-  std::string message_key;
-};
+inline constexpr std::size_t kMaxRequestBytes = 1U << 20;  // of a request, and of an answer
+inline Result<void> check_request_size(std::size_t bytes) {
+  if (bytes <= kMaxRequestBytes) return {};
+  return fail(Code::too_large, "the request takes " + std::to_string(bytes) + " bytes; between supervisors at most " +
+                                   std::to_string(kMaxRequestBytes));
+}
 
 class Transport {
  public:
   virtual ~Transport() = default;
-  virtual std::string_view name() const = 0;
-  // Messages that wait on the topic, in every context served, oldest first within each.
-  virtual Result<std::vector<Delivery>> receive(const std::string& topic) = 0;
-  // Stores the message in its context and hands it to the topic.
-  virtual Result<void> send(const Message&, const std::string& topic) = 0;
+  virtual std::string_view name() const = 0;                      // "http"
+  virtual bool is_address(const std::string& address) const = 0;  // whether it is one of this transport's kind
+  // Errors: unavailable (nobody answers in time; it may have arrived), denied (an address that the operator has not
+  // allowed), invalid (none of this transport's), too_large.
+  virtual Result<std::string> exchange(const std::string& address, const std::string& request,
+                                       std::uint32_t timeout_ms) = 0;
 };
+
+// The other end: a request to its answer. Any thread. It answers JSON-RPC, whatever the request is.
+using Answerer = std::function<std::string(std::string_view request)>;
 
 }  // namespace mycojobs

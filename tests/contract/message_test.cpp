@@ -3,7 +3,6 @@
 
 #include "bench.h"
 #include "domain/codec.h"
-#include "transport/local.h"
 
 namespace mycojobs {
 namespace {
@@ -36,18 +35,10 @@ class Topic : public StoreContract {
 };
 
 TEST_P(Topic, AMessageWaitsUntilItIsTaken) {
-  LocalTransport transport(*store_, {1, 2});
-  Message second = message({job(2)});
-  second.id = 102;
-  second.target_context = 2;
-  ASSERT_TRUE(transport.send(message({job(1)}), "runner20"));
-  ASSERT_TRUE(transport.send(message({job(1)}), "runner20")) << "sent again: the same message";
-  ASSERT_TRUE(transport.send(second, "runner20"));
-  const auto waiting = transport.receive("runner20").value();
-  ASSERT_EQ(waiting.size(), 2U);
-  EXPECT_EQ(waiting[0].message_key, kKey);
-  EXPECT_EQ(waiting[1].context, 2U);
-  EXPECT_EQ(outcome(transport.send(message({job(1, "other")}), "runner20")), "conflict");
+  send({job(1)});
+  send({job(1)});  // again: the same message
+  EXPECT_THAT(pending(), ElementsAre(kKey));
+  EXPECT_EQ(outcome(store_->topic_send(1, "runner20", kKey, encode(message({job(1, "other")})))), "conflict");
 }
 
 // Anybody may push what does not exist.

@@ -43,7 +43,6 @@ SimAgent::SimAgent(World& world, Witness& witness, Host& host, WorkerSettings se
       lease_store_(world.open_store(*this)),
       house_store_(world.open_store(*this)),
       waiting_store_(world.open_store(*this)),
-      transport_(std::make_unique<LocalTransport>(*intake_store_, std::vector<Id>{kContext})),
       topic_(settings_.runner),
       housekeeping_(host.clock, settings_),
       intake_pauses_(host.clock, servers_),
@@ -138,7 +137,7 @@ void SimAgent::take_jobs() {
     keeper_.wake();
   }
   if (!draining_ && (look_at_topic_ || !woken->hints.empty() || world_.now() >= wait_until_)) {
-    look_at_topic_ = !topic_.take(*intake_store_, *transport_, settings_.contexts, woken->hints);
+    look_at_topic_ = !topic_.take(*intake_store_, settings_.contexts, woken->hints);
   }
   if (killed()) return;
   const std::size_t taken = claiming ? claim_some() : 0;

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "process.h"
-#include "transport/local.h"
 #include "worker/housekeeping.h"
 #include "worker/store_health.h"
 #include "worker/topic_intake.h"
@@ -106,7 +105,6 @@ class SimAgent final : public Program {
   std::vector<std::string> queues_;
   std::unique_ptr<Store> main_store_, intake_store_, report_store_, lease_store_, house_store_, waiting_store_;
   std::unique_ptr<Waiter> waiter_;
-  std::unique_ptr<LocalTransport> transport_;
   TopicIntake topic_;
   Housekeeping housekeeping_;
   StoreServers servers_{{kContext}, {}};

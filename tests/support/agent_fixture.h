@@ -14,7 +14,6 @@
 #include "support/fake_sandbox.h"
 #include "support/process.h"
 #include "support/redis/memory_server.h"
-#include "transport/local.h"
 #include "worker/agent.h"
 
 namespace mycojobs::test {
@@ -40,11 +39,8 @@ class AgentTest : public ::testing::Test {
     settings_.lease_ms = lease_ms;
     std::vector<std::unique_ptr<Executor>> executors;
     executors.push_back(std::make_unique<FakeExecutor>());
-    const auto contexts = settings_.contexts;
     auto agent =
-        Agent::start({server_, std::make_unique<FakeSandbox>(control_), std::move(executors),
-                      [contexts](Store& store) { return std::make_unique<LocalTransport>(store, contexts); }, clock_},
-                     settings_);
+        Agent::start({server_, std::make_unique<FakeSandbox>(control_), std::move(executors), clock_}, settings_);
     ASSERT_TRUE(agent) << agent.error().message;
     agent_ = std::move(*agent);
   }

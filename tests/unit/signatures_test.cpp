@@ -130,18 +130,18 @@ TEST_F(Signatures, AreNotGivenForWhatAReceiverCouldReadAnotherWay) {
 
 TEST_F(Signatures, AReceiptIsNoMessageAndCannotBeChanged) {
   json receipt = {{"job", "job:12:2001"}, {"status", "ok"}, {"wall_us", 1200}, {"layers", {"seccomp"}}};
-  ASSERT_TRUE(sign_receipt(receipt, key_));
-  EXPECT_TRUE(check_receipt(receipt, key_.public_key()));
-  EXPECT_TRUE(check_receipt(json::parse(receipt.dump()), key_.public_key()));
+  ASSERT_TRUE(sign(receipt, "receipt", key_));
+  EXPECT_TRUE(check_signature(receipt, "receipt", key_.public_key()));
+  EXPECT_TRUE(check_signature(json::parse(receipt.dump()), "receipt", key_.public_key()));
   json changed = receipt;
   changed["status"] = "exit";
-  EXPECT_FALSE(check_receipt(changed, key_.public_key()));
+  EXPECT_FALSE(check_signature(changed, "receipt", key_.public_key()));
   changed = receipt;
   changed["more"] = 1;
-  EXPECT_FALSE(check_receipt(changed, key_.public_key()));
-  EXPECT_FALSE(check_receipt(receipt, SigningKey::make().public_key()));
-  EXPECT_FALSE(check_receipt(json::array(), key_.public_key()));
-  EXPECT_FALSE(check_receipt(json{{"signature", 1}}, key_.public_key()));
+  EXPECT_FALSE(check_signature(changed, "receipt", key_.public_key()));
+  EXPECT_FALSE(check_signature(receipt, "receipt", SigningKey::make().public_key()));
+  EXPECT_FALSE(check_signature(json::array(), "receipt", key_.public_key()));
+  EXPECT_FALSE(check_signature(json{{"signature", 1}}, "receipt", key_.public_key()));
 }
 
 }  // namespace

@@ -1,0 +1,30 @@
+// From supervisor to supervisor over HTTP: POST <address>/supervisor. An address is http://HOST:PORT or https://...
+#pragma once
+
+#include <utility>
+
+#include "domain/networks.h"
+#include "mycojobs/transport.h"
+#include "transport/http_client.h"
+
+namespace mycojobs {
+
+inline constexpr const char* kSupervisorPath = "/supervisor";
+
+class HttpTransport final : public Transport {
+ public:
+  explicit HttpTransport(Networks networks) : networks_(std::move(networks)) {}  // that may be called
+
+  std::string_view name() const override { return "http"; }
+  bool is_address(const std::string& address) const override {
+    return address.starts_with("http://") || address.starts_with("https://");
+  }
+  Result<std::string> exchange(const std::string& address, const std::string& request,
+                               std::uint32_t timeout_ms) override;
+
+ private:
+  Networks networks_;
+  HttpClient http_;
+};
+
+}  // namespace mycojobs
