@@ -180,7 +180,9 @@ class Server final : public HttpServer {
     const std::lock_guard lock(mutex_);
     const auto count = std::count_if(clients_.begin(), clients_.end(),
                                      [&](const Client& client) { return client.standing == standing; });
-    const std::uint32_t most = standing == Standing::open ? limits_.open : limits_.connections;
+    const std::uint32_t most = standing == Standing::open   ? limits_.open
+                               : standing == Standing::peer ? limits_.peers
+                                                            : limits_.connections;
     if (count >= most) return refused_.refuse(std::move(guest.socket), wire_text(busy()));
     auto connection = std::make_unique<Connection>(std::move(guest.socket), std::move(guest.bytes));
     Client& client = clients_.emplace_back(Client{standing, {}, std::move(connection), std::move(guest.reader), false});

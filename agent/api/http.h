@@ -57,6 +57,7 @@ enum class Standing {
   open,       // what anybody may ask: few at one time, one request each
   anonymous,  // loopback in `dev`
   token,
+  peer,  // supervisors of other hosts, who sign what they send
 };
 struct Admission {
   HttpReply refusal = {};  // a status of 400 or more refuses it

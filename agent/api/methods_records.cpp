@@ -5,6 +5,7 @@
 #include "domain/codec.h"
 #include "inspect/runners.h"
 #include "service/actors.h"
+#include "service/messages.h"
 #include "service/records.h"
 
 namespace mycojobs::api {
@@ -175,6 +176,17 @@ Result<json> message_create(Call& call) {
   return to_json(made);
 }
 
+Result<json> message_send(Call& call) {
+  const Id maker = call.named("caller_id").value_or(call.actor());
+  Message signature;
+  signature.signature = call.text("signature");
+  signature.signer = call.text("signer");
+  signature.algorithm = call.text("algorithm");
+  signature.created_at = static_cast<std::uint32_t>(call.number("created_at", 0));
+  MJ_TRY(posted, service::post_message(call.by(), call.store(), maker, call.id("id"), signature));
+  return to_json(posted);
+}
+
 Result<json> message_get(Call& call) {
   const Id maker = call.named("caller_id").value_or(call.actor());
   MJ_TRY(message, service::read_message(call.by(), call.store(), maker, call.id("id")));
@@ -283,8 +295,21 @@ void add_message_methods(Services& s, std::vector<Method>& all) {
                         {"timeout_ack", "seconds", "until it must be acknowledged"},
                         {"timeout_result", "seconds", "until its result must be there"},
                         {"job", "jobs", "jobs, whole, with their ids"},
-                        {"topic", "text", "of a runner: it takes the message's jobs"}},
+                        {"flow", "object", "a flow: name, definition (a flow's JSON as text), env_vars"},
+                        {"topic", "text", "of a runner: it takes the message's jobs"},
+                        {"target_context", "id", "the context that it is for; absent: its own"},
+                        {"target_address", "text", "of the supervisor of that context, on another host"},
+                        {"stream_logs", "boolean", "lines of its jobs come back while they run"}},
                        "Message: the message", message_create));
+  all.push_back(method(s, "message.send", "put a signed message on its way to another context",
+                       {id,
+                        context,
+                        caller,
+                        {"signature", "text", "by its caller's key; absent: the record has it"},
+                        {"signer", "text", "the public key"},
+                        {"algorithm", "text", "ed25519"},
+                        {"created_at", "unix_s", "the moment that is signed, in Unix seconds"}},
+                       "Message: the message", message_send));
   all.push_back(method(s, "message.get", "read a message", {id, context, caller}, "Message: the message", message_get));
   all.push_back(method(s, "message.list", "list messages, newest first",
                        {context, {"limit", "integer", "at most so many (50; 1000 at most)"}},

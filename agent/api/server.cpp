@@ -13,7 +13,9 @@
 #include "api/tokens.h"
 #include "base/log.h"
 #include "base/version.h"
+#include "coordinator/message_receiver.h"
 #include "domain/codec.h"
+#include "transport/http.h"
 
 namespace mycojobs {
 namespace api {
@@ -44,7 +46,7 @@ class Running final : public ApiServer {
     const ApiSettings& settings = services_.settings;
     MJ_TRY(address, parse_listen(settings.listen));
     if (auto read = tokens_.refresh(); !read) return fail(read.error(), "api.tokens");
-    if (!address.loopback && !tokens_.any()) {
+    if (!address.loopback && !tokens_.any() && settings.coordinator_key.empty()) {
       return fail(Code::invalid, settings.listen +
                                      " can be reached from other hosts, and there is no token: make one "
                                      "with `mycojobs key token`, or listen on 127.0.0.1");
@@ -64,6 +66,8 @@ class Running final : public ApiServer {
         {"GET", "/health", [this](const HttpRequest&) { return health(); }},
     };
     for (HttpRoute& route : health_routes(settings.health)) routes.push_back(std::move(route));
+    if (!settings.coordinator_key.empty())
+      routes.push_back({"POST", kSupervisorPath, [this](const HttpRequest& from) { return deliver(from); }});
     if (with_events) {
       routes.push_back({"GET", "/events", [this](const HttpRequest& from) {
                           const auto caller = caller_of(from);
@@ -113,6 +117,7 @@ class Running final : public ApiServer {
       return {web_page_refused()};
     }
     if (from.path == "/health" || is_health_path(from.path)) return {{}, Standing::open};
+    if (from.path == kSupervisorPath) return {{}, Standing::peer};
     if (auto read = tokens_.refresh(); !read) log(LogLevel::error, "api", "tokens: {}", read.error().message);
     const bool named = from.headers.contains("authorization");
     if (!named && services_.settings.anonymous && !is_loopback_name(host_of(from.header("host")))) {
@@ -131,6 +136,15 @@ class Running final : public ApiServer {
     HttpReply reply;
     reply.body = rpc_.answer(from.body, *caller);
     if (reply.body.empty()) reply.status = 204;
+    return reply;
+  }
+
+  HttpReply deliver(const HttpRequest& from) {
+    auto lease = services_.backends.take();
+    if (!lease) return busy();
+    MessageReceiver receiver(lease->store(), (*lease)->actors, services_.settings.coordinator_key);
+    HttpReply reply;
+    reply.body = receiver.answer(from.body);
     return reply;
   }
 

@@ -5,6 +5,8 @@
 //   GET  /health         {"status": "ok", ...}; 503 while the store is away or refuses to write
 //   GET  /healthz, /readyz  how the process is (api/health.h)
 //   GET  /events         ?context=N[&flow=M]: server-sent events (coordinator only)
+//   POST /supervisor     messages of other hosts (coordinator/message_receiver.h): signed, so that no token is asked
+//   for
 //
 // Who may call: bearer tokens of the tokens file, each of an actor. Without a token: loopback alone, and only with
 // `anonymous`. A request with an Origin header is a browser's and is refused; so is one without a token whose Host is
@@ -31,6 +33,7 @@ namespace mycojobs {
 struct ApiLimits {
   std::uint32_t connections = 128;   // of callers with a token, and so many without one in `dev`; more: 503 at once
   std::uint32_t lobby = 256;         // connections that have not sent a head yet; more: the oldest goes
+  std::uint32_t peers = 64;          // of supervisors elsewhere, or of who says to be one; more: 503 at once
   std::uint32_t open = 16;           // that ask what anybody may; more: 503 at once
   std::uint32_t event_streams = 64;  // of them at most so many
   std::uint32_t calls = 8;           // that use the store at one time; more wait
@@ -54,6 +57,7 @@ struct ApiSettings {
   std::vector<Id> contexts;               // the first one counts where a call names none; empty: 1
   Networks networks;                      // in which supervisors may be (runner.create)
   Health health;                          // of the process
+  std::string coordinator_key;            // public; empty: no messages come in here
   ApiLimits limits;
 };
 

@@ -13,6 +13,7 @@
 
 #include "api/rpc.h"
 #include "api/server.h"
+#include "coordinator/message_receiver.h"
 #include "coordinator/progress.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/flows.h"
@@ -26,6 +27,7 @@ struct Backend {
   std::unique_ptr<Store> store;
   std::unique_ptr<FlowStore> flows;
   RunCache runs{20000};
+  ActorKeys actors;
 };
 
 class Backends {

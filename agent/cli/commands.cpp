@@ -57,6 +57,24 @@ std::vector<FlagRow> actor_flag(std::vector<FlagRow> more = {}) {
   return flags;
 }
 
+std::vector<FlagRow> message_flags() {
+  std::vector<FlagRow> flags = {
+      {"to", "CONTEXT", "the context that it is for"},
+      {"address", "URL", "of the supervisor there, as a runner's record names it (default: on this Redis)"},
+      {"key", "NAME", "the sender's key: its name, or a file"},
+      {"flow", "FILE", "a flow instead of a script"},
+      {"text", "TEXT", "a line for people instead of a script"},
+      {"mail", "", "the text is mail"},
+      {"topic", "TEXT", "of the runner there that its jobs are for (default: any)"},
+      {"deliver-within", "DURATION", "give it up unless it is there by then (default 24h)"},
+      {"ack-within", "DURATION", "give it up unless the other side has acknowledged it by then"},
+      {"result-within", "DURATION", "give it up, and cancel its jobs, unless the result is here by then"},
+      {"stream", "", "lines of its jobs come back while they run"},
+      {"follow", "", "wait for its end"}};
+  for (const FlagRow& row : submission_flags()) flags.push_back(row);
+  return flags;
+}
+
 std::vector<FlagRow> record_flags(std::vector<FlagRow> fields, bool makes) {
   if (makes) fields.insert(fields.begin(), {"id", "ID", "its id (default: the next free one)"});
   return actor_flag(std::move(fields));
@@ -321,6 +339,10 @@ const std::vector<Command> kCommands = {
      {},
      program_add_command},
     {"program list", "list the prebuilt programs of a context", "", {}, program_list_command},
+    {"message send", "send a signed message to another context: a script, a flow or a text; its result comes back",
+     "[FILE]", message_flags(), message_send_command},
+    {"message follow", "wait for the end of a message, with the lines of its jobs", "MESSAGE", actor_flag(),
+     message_follow_command},
     {"message list", "list messages, newest first", "", actor_flag({{"limit", "N", "at most so many (default 50)"}}),
      message_list_command},
     {"message show", "show everything about one message", "MESSAGE", actor_flag(), message_show_command},

@@ -88,6 +88,8 @@ int health_command(Invocation&);
 int key_new_command(Invocation&);
 int key_token_command(Invocation&);
 int receipt_verify_command(Invocation&);
+int message_send_command(Invocation&);
+int message_follow_command(Invocation&);
 int message_list_command(Invocation&);
 int message_show_command(Invocation&);
 int message_sign_command(Invocation&);

@@ -1,18 +1,23 @@
-// mycojobs message list, show, sign, verify
+// mycojobs message send, follow, list, show, sign, verify, delete
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/ed25519.h"
 #include "base/ids.h"
 #include "cli/commands.h"
+#include "cli/flow_start_commands.h"
+#include "cli/serve.h"
 #include "cli/session.h"
+#include "cli/submission.h"
 #include "cli/terminal.h"
 #include "domain/codec.h"
 #include "domain/screen_text.h"
 #include "domain/signatures.h"
+#include "domain/units.h"
 #include "domain/utf8.h"
 #include "service/actors.h"
-#include "service/records.h"
+#include "service/messages.h"
 
 namespace mycojobs {
 namespace {
@@ -76,17 +81,16 @@ Result<int> show(Invocation& call) {
   return 0;
 }
 
-Result<int> sign_one(Invocation& call) {
+Result<SigningKey> senders_key(const Invocation& call) {
   if (!call.has("key")) return fail(Code::invalid, "--key: name the sender's key, made by `mycojobs key new NAME`");
   MJ_TRY(file, key_file(call.settings, call.get("key")));
-  MJ_TRY(key, SigningKey::load(file));
-  MJ_TRY(opened, open_to_answer(call));
-  MJ_TRY(message, load_message(call, *opened.store));
-  if (call.has("to")) {
-    MJ_TRY(target, id_flag(call, "to", 0));
-    message.target_context = target;
-  }
-  MJ_TRY(now_ms, opened.store->now_ms());
+  return SigningKey::load(file);
+}
+
+// The record as it stands, from now on signed.
+Result<void> sign_stored(const Invocation& call, Store& store, Message& message, const SigningKey& key) {
+  if (message.target_context == 0) message.target_context = context_of(call);
+  MJ_TRY(now_ms, store.now_ms());
   message.created_at = static_cast<std::uint32_t>(now_ms / 1000);
   MJ_CHECK(sign(message, key));
   const Fields fields{{"created_at", std::to_string(message.created_at)},
@@ -94,7 +98,18 @@ Result<int> sign_one(Invocation& call) {
                       {"algorithm", message.algorithm},
                       {"signer", message.signer},
                       {"signature", message.signature}};
-  MJ_CHECK(opened.store->save(context_of(call), redis_key(message), fields));
+  return store.save(context_of(call), redis_key(message), fields);
+}
+
+Result<int> sign_one(Invocation& call) {
+  MJ_TRY(key, senders_key(call));
+  MJ_TRY(opened, open_to_answer(call));
+  MJ_TRY(message, load_message(call, *opened.store));
+  if (call.has("to")) {
+    MJ_TRY(target, id_flag(call, "to", 0));
+    message.target_context = target;
+  }
+  MJ_CHECK(sign_stored(call, *opened.store, message, key));
   if (call.json) {
     print(dump_json({{"message", redis_key(message)}, {"signer", message.signer}, {"signature", message.signature}}) +
           "\n");
@@ -102,6 +117,140 @@ Result<int> sign_one(Invocation& call) {
     say(redis_key(message) + " is signed; it counts for " + std::to_string(kSignatureWindowS / 60) + " minutes");
   }
   return 0;
+}
+
+// ---- sending ----
+
+Result<std::uint32_t> seconds_flag(const Invocation& call, const char* flag) {
+  if (!call.has(flag)) return 0;
+  auto ms = parse_duration_ms(call.get(flag));
+  if (!ms) return fail(ms.error(), "--" + std::string(flag));
+  if (*ms < 1000 || *ms / 1000 > UINT32_MAX) return fail(Code::invalid, "--" + std::string(flag) + ": at least 1s");
+  return static_cast<std::uint32_t>(*ms / 1000);
+}
+
+// What it carries: a script, a flow, or a text for people.
+Result<void> read_load(const Invocation& call, Message& message) {
+  const int loads = static_cast<int>(!call.arguments.empty()) + static_cast<int>(call.has("flow")) +
+                    static_cast<int>(call.has("text"));
+  if (loads != 1)
+    return fail(Code::invalid, "a message carries one of: a script (FILE), a flow (--flow FILE), a text (--text TEXT)");
+  if (call.has("text")) {
+    message.message = call.get("text");
+    message.message_type = call.has("mail") ? MessageType::mail : MessageType::chat;
+    return {};
+  }
+  if (call.has("flow")) {
+    MJ_TRY(read, read_flow_file(call, call.get("flow")));
+    if (!read.plan) return fail(Code::invalid, call.get("flow") + ": " + join(read.problems));
+    message.flow.emplace();
+    message.flow->name = read.plan->name;
+    message.flow->definition = read.plan->canonical;
+    return {};
+  }
+  MJ_TRY(submission, read_submission(call));
+  message.job.push_back(std::move(submission.job));
+  return {};
+}
+
+Result<Message> read_message(const Invocation& call) {
+  Message message;
+  MJ_TRY(sender, id_flag(call, "caller", kDefaultCaller));
+  message.caller_id = sender;
+  message.context_id = context_of(call);
+  MJ_CHECK(read_load(call, message));
+  MJ_TRY(target, id_flag(call, "to", context_of(call)));
+  message.target_context = target;
+  message.target_address = call.get("address");
+  message.topic = call.get("topic");
+  message.stream_logs = call.has("stream") || call.has("follow");
+  MJ_TRY(deliver, seconds_flag(call, "deliver-within"));
+  MJ_TRY(ack, seconds_flag(call, "ack-within"));
+  MJ_TRY(result, seconds_flag(call, "result-within"));
+  message.timeout = deliver;
+  message.timeout_ack = ack;
+  message.timeout_result = result;
+  return message;
+}
+
+// Until the message has ended; lines of its jobs as they come. The first Ctrl-C leaves it: it goes on.
+Result<Message> follow_message(const Invocation& call, Store& store, Message message) {
+  std::map<std::string, std::uint64_t> seen;
+  while (true) {
+    const bool over = message.status == MessageStatus::processed || message.status == MessageStatus::error;
+    for (const Job& job : message.job) {
+      const std::string key = job_key(message.caller_id, job.id);
+      auto page = store.logs(context_of(call), key, seen[key], 500, 0);
+      if (!page && page.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(page).error());
+      if (!page) continue;
+      for (const Log& line : page->lines) {
+        seen[key] = line.seq;
+        if (!call.json) print_log(line);
+      }
+    }
+    if (over) return message;
+    if (next_stop_signal(200) != 0)
+      return fail(Code::conflict, "left " + redis_key(message) + " behind: mycojobs message follow " +
+                                      redis_key(message).substr(8) + " goes on");
+    MJ_TRY(fields, store.load(context_of(call), redis_key(message)));
+    message = decode<Message>(fields).record;
+  }
+}
+
+Result<int> print_message_end(const Invocation& call, Store& store, const Message& message) {
+  nlohmann::json jobs = nlohmann::json::array();
+  for (const Job& each : message.job) {
+    auto record = store.load(context_of(call), job_key(message.caller_id, each.id));
+    if (!record) continue;
+    const Job job = decode<Job>(*record).record;
+    jobs.push_back(to_json(job));
+    if (call.json) continue;
+    say(redis_key(job) + ": " + std::string(word(job.status)) + (job.error.empty() ? "" : ", " + job.error));
+    for (const auto& [name, value] : job.result) print(printable(name) + " = " + printable(value) + "\n");
+  }
+  const bool good = message.status == MessageStatus::processed;
+  if (call.json) {
+    nlohmann::json all = to_json(message);
+    all["jobs"] = std::move(jobs);
+    print(dump_json(all, 2) + "\n");
+  } else {
+    say(redis_key(message) + " is " + std::string(word(message.status)) +
+        (message.error.empty() ? "" : ": " + message.error));
+    if (message.flow && good) {
+      for (const auto& [name, value] : message.flow->result) print(printable(name) + " = " + printable(value) + "\n");
+    }
+  }
+  return good ? 0 : 1;
+}
+
+Result<int> send_one(Invocation& call) {
+  MJ_TRY(key, senders_key(call));
+  MJ_TRY(wanted, read_message(call));
+  MJ_TRY(opened, open_to_answer(call));
+  const service::Caller who{context_of(call), wanted.caller_id, WayIn::command, true};
+  MJ_TRY(message, service::send_message(who, *opened.store, wanted.caller_id, wanted));
+  MJ_CHECK(sign_stored(call, *opened.store, message, key));
+  MJ_TRY(posted, service::post_message(who, *opened.store, message.caller_id, message.id, {}));
+  if (!call.has("follow")) {
+    if (call.json) {
+      print(dump_json(to_json(posted), 2) + "\n");
+    } else {
+      print(redis_key(posted).substr(8) + "\n");
+      say("mycojobs message follow " + redis_key(posted).substr(8) + " waits for its end");
+    }
+    return 0;
+  }
+  block_stop_signals();
+  MJ_TRY(ended, follow_message(call, *opened.store, std::move(posted)));
+  return print_message_end(call, *opened.store, ended);
+}
+
+Result<int> follow_one(Invocation& call) {
+  MJ_TRY(opened, open_to_answer(call));
+  MJ_TRY(message, load_message(call, *opened.store));
+  block_stop_signals();
+  MJ_TRY(ended, follow_message(call, *opened.store, std::move(message)));
+  return print_message_end(call, *opened.store, ended);
 }
 
 // The key of the actor whom the message names as caller: what was given, or what the actor's record says.
@@ -130,6 +279,8 @@ Result<int> verify_one(Invocation& call) {
 
 }  // namespace
 
+int message_send_command(Invocation& call) { return finish(send_one(call)); }
+int message_follow_command(Invocation& call) { return finish(follow_one(call)); }
 int message_list_command(Invocation& call) { return finish(list(call)); }
 int message_show_command(Invocation& call) { return finish(show(call)); }
 int message_sign_command(Invocation& call) { return finish(sign_one(call)); }

@@ -11,6 +11,7 @@
 #include "domain/networks.h"
 #include "inspect/explain.h"
 #include "inspect/runners.h"
+#include "service/messages.h"
 #include "service/records.h"
 
 namespace mycojobs {

@@ -140,22 +140,27 @@ Result<std::string> key_file(const Settings& settings, const std::string& name) 
 
 namespace {
 
-// Null: the setting `runner_key` is empty.
-Result<std::shared_ptr<const SigningKey>> runner_key(const Settings& settings) {
-  if (settings.runner_key.empty()) return nullptr;
-  auto file = key_file(settings, settings.runner_key);
-  if (!file) return fail(file.error(), "runner_key");
+// The key that a setting names. Null: it names none.
+Result<std::shared_ptr<const SigningKey>> key_of(const Settings& settings, const char* setting,
+                                                 const std::string& name) {
+  if (name.empty()) return nullptr;
+  auto file = key_file(settings, name);
+  if (!file) return fail(file.error(), setting);
   auto key = SigningKey::load(*file);
-  if (!key) return fail(key.error(), "runner_key");
+  if (!key) return fail(key.error(), setting);
   return std::make_shared<const SigningKey>(std::move(*key));
 }
 
 }  // namespace
 
+Result<std::shared_ptr<const SigningKey>> coordinator_key(const Settings& settings) {
+  return key_of(settings, "coordinator.key", settings.coordinator_key);
+}
+
 Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& settings, StoreFactory& stores) {
   MJ_CHECK(check_allowed(settings.prerequisites_allow));
   WorkerSettings worker = worker_settings(settings);
-  MJ_TRY(signing, runner_key(settings));
+  MJ_TRY(signing, key_of(settings, "runner_key", settings.runner_key));
   worker.key = signing;
   warn_of_servers(parts, settings, stores);
   const RunnerHold self = describe_self();
@@ -191,6 +196,8 @@ Result<std::unique_ptr<Coordinator>> start_coordinator(const Parts& parts, const
   MJ_CHECK(check_allowed(settings.prerequisites_allow));
   coordinator.allowed_prerequisites = settings.prerequisites_allow;
   coordinator.prerequisites_timeout_ms = settings.prerequisites_timeout_ms;
+  MJ_TRY(key, coordinator_key(settings));
+  coordinator.key = std::move(key);
   coordinator.where = self.host + " pid " + std::to_string(self.pid);
   return Coordinator::start(stores, parts.clock, std::move(coordinator));
 }

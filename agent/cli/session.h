@@ -30,6 +30,9 @@ SecretPlaces secret_places(const Settings&);
 // Where a key that signs is: NAME is NAME.key in keys_dir; what has a '/' is a path. Error invalid.
 Result<std::string> key_file(const Settings&, const std::string& name);
 
+// By which supervisors elsewhere know this coordinator. Null: the setting is empty.
+Result<std::shared_ptr<const SigningKey>> coordinator_key(const Settings&);
+
 // An agent as the settings want it: sandbox, executors that work here, registration.
 Result<std::unique_ptr<Agent>> start_agent(const Parts&, const Settings&, StoreFactory&);
 

@@ -13,11 +13,16 @@
 #include "base/mailbox.h"
 #include "base/pulse.h"
 #include "coordinator/context_loop.h"
+#include "coordinator/message_receiver.h"
 #include "coordinator/notifier.h"
 #include "coordinator/router.h"
 #include "coordinator/said_once.h"
+#include "coordinator/supervisor.h"
+#include "domain/utf8.h"
 #include "prerequisites/prerequisite_look.h"
 #include "store/redis_flows.h"
+#include "transport/http.h"
+#include "transport/local.h"
 
 namespace mycojobs {
 namespace {
@@ -63,6 +68,35 @@ class PrerequisiteThread {
 }  // namespace
 namespace {
 
+// The end of the local transport: what a supervisor elsewhere would be told, told here.
+struct LocalEnd {
+  LocalEnd(std::unique_ptr<Store> opened, const std::string& own_key)
+      : store(std::move(opened)), receiver(*store, actors, own_key) {}
+  std::unique_ptr<Store> store;
+  ActorKeys actors;
+  MessageReceiver receiver;
+};
+
+SupervisorSettings supervisor_settings(StoreFactory& stores, const ContextSettings& context,
+                                       const CoordinatorSettings& all) {
+  SupervisorSettings made;
+  made.messages = {context.context, all.key, all.key != nullptr, context.retention_ms};
+  if (!made.messages.key) made.messages.key = std::make_shared<const SigningKey>(SigningKey::make());
+  const std::string own_key = made.messages.key->public_key();
+  made.transport = [&stores, own_key,
+                    networks = all.networks](const std::string& address) -> Result<std::unique_ptr<Transport>> {
+    if (!address.empty()) {
+      auto http = std::make_unique<HttpTransport>(networks);
+      if (http->is_address(address)) return http;
+      return fail(Code::invalid, "target_address: " + shown(address, 120) + " is none that messages can go to");
+    }
+    MJ_TRY(store, stores.open());
+    auto end = std::make_shared<LocalEnd>(std::move(store), own_key);
+    return std::make_unique<LocalTransport>([end](std::string_view request) { return end->receiver.answer(request); });
+  };
+  return made;
+}
+
 constexpr std::uint32_t kAwayMs = 250;  // between tries to reach a store that is away
 
 class ContextThread {
@@ -77,6 +111,7 @@ class ContextThread {
     routes.networks = all.networks;
     MJ_TRY(router, Router::start(stores, clock, routes));
     MJ_TRY(notifier, Notifier::start(stores, clock, {settings.context, all.webhooks, all.webhook_secrets}));
+    MJ_TRY(supervisor, Supervisor::start(stores, clock, supervisor_settings(stores, settings, all)));
     MJ_TRY(looking, stores.open());
     // One that may look nowhere leaves the jobs to agents, which may be allowed more.
     std::unique_ptr<PrerequisiteThread> prerequisites;
@@ -89,6 +124,7 @@ class ContextThread {
     made->router_ = std::move(router);
     made->notifier_ = std::move(notifier);
     made->prerequisites_ = std::move(prerequisites);
+    made->supervisor_ = std::move(supervisor);
     return made;
   }
   ~ContextThread() {
@@ -101,6 +137,7 @@ class ContextThread {
     stop_ = true;
     waiter_->wake();
     notifier_->ask_to_stop();
+    supervisor_->ask_to_stop();
   }
   const Pulse& pulse() const { return pulse_; }
   bool away() const { return away_; }
@@ -170,6 +207,7 @@ class ContextThread {
   std::unique_ptr<Router> router_;
   std::unique_ptr<Notifier> notifier_;
   std::unique_ptr<PrerequisiteThread> prerequisites_;
+  std::unique_ptr<Supervisor> supervisor_;
   std::thread thread_;  // last: it uses all of the above
 };
 

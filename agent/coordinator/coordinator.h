@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/ed25519.h"
 #include "domain/networks.h"
 #include "domain/notify.h"
 #include "mycojobs/clock.h"
@@ -36,6 +37,7 @@ struct CoordinatorSettings {
   std::string webhook_secrets;                       // file; empty: what they get is not signed
   std::vector<std::string> allowed_prerequisites;    // as an agent's
   std::uint64_t prerequisites_timeout_ms = 0;
+  std::shared_ptr<const SigningKey> key;  // by which supervisors elsewhere know this one; null: they do not
 };
 
 class Coordinator {

@@ -69,8 +69,8 @@ constexpr auto kFactShapes = std::to_array<FactShape>({
        {"g", Shape::optional_text}}}},
     {FactKind::requeued, "an operator reopened it: its next attempt", {{{"a", Shape::number}}}},
     {FactKind::planned,
-     "a job of a flow (its context and id), in no queue until the flow says so",
-     {{{"fl", Shape::text}}}},
+     "in no queue: a job of a flow (fl: its context and id) until the flow says so, or of a message that has left (m)",
+     {{{"fl", Shape::optional_text}, {"m", Shape::optional_text}}}},
     {FactKind::replanned, "its flow reopened it, in no queue: its next attempt", {{{"a", Shape::number}}}},
     {FactKind::restored,
      "a rebuild found facts lost or in disorder: what its claim said then is so (s: state, st: status once it has "
@@ -403,9 +403,12 @@ void JobFolding::apply(JobState to) {
   if (kind_ == FactKind::claimed) return apply_claim();
   if (to == JobState::ended) return apply_end();
   if (kind_ == FactKind::scheduled) job_.message = text(fact_, "m");
-  if (kind_ == FactKind::planned) job_.flow = text(fact_, "fl");
+  if (kind_ == FactKind::planned) {
+    job_.flow = text(fact_, "fl");
+    job_.message = text(fact_, "m");
+  }
   job_.detail = to == JobState::queued ? "queued" : "delayed";
-  if (to == JobState::planned) job_.detail = "planned";
+  if (to == JobState::planned) job_.detail = job_.message.empty() ? "planned" : "away";
   for (const Parking& each : kParkings) {
     if (each.state == to) job_.detail = each.detail;
   }

@@ -30,7 +30,8 @@ namespace mycojobs {
 //                               live --retry--> delayed               the next attempt
 //   (none), queued --parked--> waiting | prerequisites | held | delayed --queued--> queued
 //   (none) --planned--> planned --queued--> queued                a flow's: the flow says when
-//                       planned --completed--> ended              a node that its flow runs itself
+//                       planned --completed--> ended              a node that its flow runs itself, or the answer to
+//                                                                 the message that took it elsewhere
 //   any but ended  --failed (by the system; not while live), cancelled, dead_lettered--> ended
 //   ended --requeued--> queued     another life, as the next attempt; never after completed or cancelled
 //   ended --replanned--> planned   the same for its flow, after cancelled too

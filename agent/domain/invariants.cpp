@@ -54,7 +54,7 @@ constexpr auto kVerifyRules = std::to_array<VerifyRule>({
     {"flow-due", true, "there is something to do for a flow, and nobody will look at it"},
     {"flow-job", true, "a job of a flow that is not where its node says"},
     {"flow-unheard", true, "a job of a flow has ended, and its flow will not hear of it"},
-    {"flow-orphan", true, "a planned job whose flow is gone or has ended: it will never run"},
+    {"flow-orphan", true, "a planned job whose flow or message is gone or has ended: it will never run"},
     {"waits-circle", false, "jobs that wait for each other: their submitter made it so"},
     {"flow-record", false, "a flow's record that a client has overwritten or deleted; its journal decides"},
     {"flow-job-again", false, "a job whose node has settled was run again by an operator"},

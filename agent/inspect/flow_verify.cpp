@@ -1,6 +1,7 @@
 #include "inspect/flow_verify.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <iterator>
 #include <set>
@@ -218,7 +219,15 @@ Result<FlowLook> lasting_look(FlowStore& flows, Store& store, Id context, Id flo
   return std::move(look);
 }
 
-// Planned jobs that no flow will ever queue. known: jobs of flows that were looked at.
+// Whether the message has left, and its answer will end what it took with it.
+Result<bool> is_away(Store& store, Id context, const std::string& message) {
+  static constexpr std::array<std::string_view, 1> kAsked{"state"};
+  auto mark = store.load_fields(context, "mj:message:" + message, kAsked);
+  if (!mark && mark.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(mark).error());
+  return mark && field_of(*mark, "state") == "away";
+}
+
+// Planned jobs that no flow will ever queue, and no answer end. known: jobs of flows that were looked at.
 Result<std::vector<std::string>> orphans(FlowStore& flows, Store& store, Id context,
                                          const std::set<std::string>& known) {
   constexpr std::string_view kClaims = "mj:claim:";
@@ -247,6 +256,10 @@ Result<std::vector<std::string>> orphans(FlowStore& flows, Store& store, Id cont
                        parse_u64(std::string_view(job.claim.flow).substr(blank + 1), flow) && flow > 0 &&
                        flow <= UINT32_MAX;
     if (job.claim.state != "planned") continue;
+    if (job.claim.flow.empty() && !job.claim.message.empty()) {
+      MJ_TRY(away, is_away(store, context, job.claim.message));
+      if (away) continue;
+    }
     FlowPlaces of;
     if (named) {
       auto found = flows.places(context, static_cast<Id>(flow));
@@ -315,7 +328,7 @@ Result<std::vector<Finding>> verify_flows(FlowStore& flows, Store& store, Id con
   }
   MJ_TRY(lost, orphans(flows, store, context, known));
   for (const std::string& job : lost) {
-    findings.push_back(finding("flow-orphan", job, job + " is planned, and its flow is gone or has ended"));
+    findings.push_back(finding("flow-orphan", job, job + " is planned, and its flow or message is gone or has ended"));
   }
   return findings;
 }
@@ -327,7 +340,7 @@ Result<std::vector<std::string>> rebuild_flows(FlowStore& flows, Store& store, I
   for (const Id flow : all) MJ_CHECK(rebuild_flow(flows, store, context, flow, dry_run, known, differences));
   MJ_TRY(lost, orphans(flows, store, context, known));
   for (const std::string& job : lost) {
-    differences.push_back(job + ": it is planned, and its flow is gone or has ended: cancelled");
+    differences.push_back(job + ": it is planned, and its flow or message is gone or has ended: cancelled");
     if (!dry_run) MJ_CHECK(store.cancel(context, job));
   }
   return differences;

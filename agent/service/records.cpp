@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
-#include <tuple>
 
 #include "domain/codec.h"
 #include "domain/notify.h"
-#include "domain/sender.h"
 #include "service/actors.h"
 #include "service/jobs.h"
 #include "transport/http_client.h"
@@ -170,7 +168,7 @@ Result<Context> update_context(const Caller& by, Store& store, const Context& wa
 
 namespace {
 
-constexpr std::size_t kMaxMessagesListed = 1000, kMaxMessageKeys = 100000;
+constexpr std::size_t kMaxMessageKeys = 100000;
 
 // One living job, or none. Error too_large: there are too many to look at all of them.
 Result<std::string> living_job(Store& store, Id context) {
@@ -191,7 +189,7 @@ Result<std::string> living_job(Store& store, Id context) {
 }
 
 Result<std::string> living_message(Store& store, Id context) {
-  for (const char* list : {"msg_out", "msg_out_coordinator", "msg_in"}) {
+  for (const char* list : {"msg_out", "msg_out_coordinator"}) {
     MJ_TRY(waiting, store.queue_length(context, list));
     if (waiting > 0) return std::string("messages in ") + list;
   }
@@ -300,73 +298,6 @@ Result<Runner> update_runner(const Caller& by, Store& store, const Runner& wante
 Result<void> delete_runner(const Caller& by, Store& store, Id id) {
   MJ_CHECK(may(by, store, Action::administer, kRunners));
   return store.delete_record(by.context, "runner:" + std::to_string(id));
-}
-
-namespace {
-
-// A message goes to a runner of this context, and its hint to no other channel of the server.
-Result<void> check_is_runners(const Caller& by, Store& store, const std::string& topic) {
-  if (topic.empty()) return {};
-  MJ_TRY(infos, store.runners(by.context));
-  for (const RunnerInfo& info : infos) {
-    const std::string own = "runner" + std::to_string(info.runner.id);
-    if (topic == (info.runner.topic.empty() ? own : info.runner.topic)) return {};
-  }
-  return fail(Code::not_found, "topic: no runner of context " + std::to_string(by.context) +
-                                   " has this topic; runner.list names those there are");
-}
-
-}  // namespace
-
-Result<Message> send_message(const Caller& by, Store& store, std::optional<Id> named, Message message) {
-  MJ_CHECK(may(by, store, Action::create, {.name = "messages"}));
-  MJ_TRY(owner, owner(by, named));
-  message.status = MessageStatus::dispatched;
-  for (std::size_t i = 0; i < message.job.size(); ++i) {
-    auto checked = check_new_job(message.job[i], owner, by.context);
-    if (!checked) return fail(checked.error(), "job[" + std::to_string(i) + "]");
-  }
-  MJ_CHECK(settle(message, {owner, by.context}));
-  MJ_CHECK(check_is_runners(by, store, message.topic));
-  const std::string caller = std::to_string(owner);
-  NewRecord record{"message:" + caller + ':', "message:" + caller, message.id, encode(message)};
-  MJ_TRY(stored, create_record(store, by.context, std::move(record)));
-  Message made = decode<Message>(stored).record;
-  if (!message.topic.empty()) MJ_CHECK(store.topic_send(by.context, message.topic, redis_key(made), {}));
-  return made;
-}
-
-Result<Message> read_message(const Caller& by, Store& store, Id maker, Id id) {
-  const std::string name = std::to_string(maker) + ':' + std::to_string(id);
-  MJ_CHECK(may(by, store, Action::read, {.name = "message " + name, .maker = maker}));
-  MJ_TRY(fields, store.load(by.context, "message:" + name));
-  return decode<Message>(fields).record;
-}
-
-Result<std::vector<Message>> list_messages(const Caller& by, Store& store, std::uint64_t limit) {
-  MJ_TRY(only, sight(by, store));
-  const std::string prefix = only ? "message:" + std::to_string(*only) + ':' : "message:";
-  MJ_TRY(keys, store.keys(by.context, prefix, kMaxMessageKeys));
-  constexpr std::string_view kListed[] = {"id",    "caller_id",  "context_id", "message_type", "status",
-                                          "error", "created_at", "updated_at", "topic"};
-  std::vector<Message> found;
-  for (const std::string& key : keys) {
-    auto fields = store.load_fields(by.context, key, kListed);
-    if (!fields && !is_absent(fields.error())) return tl::unexpected<Error>(std::move(fields).error());
-    if (fields && !fields->empty()) found.push_back(decode<Message>(*fields).record);
-  }
-  std::sort(found.begin(), found.end(), [](const Message& a, const Message& b) {
-    return std::tie(b.created_at, b.caller_id, b.id) < std::tie(a.created_at, a.caller_id, a.id);
-  });
-  const std::size_t most = std::min<std::uint64_t>(limit, kMaxMessagesListed);
-  if (found.size() > most) found.resize(most);
-  return found;
-}
-
-Result<void> delete_message(const Caller& by, Store& store, Id maker, Id id) {
-  const std::string name = std::to_string(maker) + ':' + std::to_string(id);
-  MJ_CHECK(may(by, store, Action::administer, {.name = "message " + name, .maker = maker}));
-  return store.delete_record(by.context, "message:" + name);
 }
 
 }  // namespace mycojobs::service

@@ -1,4 +1,4 @@
-// Contexts, runners, messages: records that stand for themselves. Actors: service/actors.h.
+// Contexts, runners: records that stand for themselves. Actors: service/actors.h; messages: service/messages.h.
 #pragma once
 
 #include <functional>
@@ -68,15 +68,5 @@ Result<Runner> update_runner(const Caller&, Store&, const Runner& wanted, std::s
                              const Networks&);
 // Error conflict: an agent is this runner now, or work waits for it.
 Result<void> delete_runner(const Caller&, Store&, Id);
-
-// Stored, and handed to its topic if it names one. owner: whose; nothing: who asks. Its jobs are checked as new ones
-// (service/jobs.h). Error not_found: its topic is that of no runner of the context.
-Result<Message> send_message(const Caller&, Store&, std::optional<Id> owner, Message);
-Result<Message> read_message(const Caller&, Store&, Id maker, Id id);
-// The newest first, without text and jobs; of those that the caller may see. limit: at most 1000.
-Result<std::vector<Message>> list_messages(const Caller&, Store&, std::uint64_t limit);
-
-// Error conflict: it waits to be taken, or its jobs or its result are awaited.
-Result<void> delete_message(const Caller&, Store&, Id maker, Id id);
 
 }  // namespace mycojobs::service

@@ -22,7 +22,7 @@ constexpr std::array kOwnKeys{
         "revs "
         "(of its facts), claim_id, token (its hash), epoch, attempt, deliveries, runner, instance, lease_ms, until_ms, "
         "began, beat, log_base, reason, message, cancel (tombstone), leftover, priority, deps, prerequisites, held, "
-        "ckey, "
+        "ckey, awaited (the message that its end answers), "
         "approved:<name> (who gave it, and why), noticed (its end is to be told), idem, overdue, waiting_since, flow "
         "(context, id), content (digest); "
         "once ended: status, detail, end (digest), "
@@ -74,8 +74,18 @@ constexpr std::array kOwnKeys{
     OwnKey{"mj:topic-missing:<topic>", "zset",
            "messages of a topic without a record, by the time at which they were met; forgotten after 2 s", kItself},
     OwnKey{"mj:message:<message key>", "hash",
-           "a message that was taken or refused: state, left (jobs that have not ended), failed, taken_ms",
+           "where a message is: state (taken, refused, arrived, away, over), left (jobs that have not ended), failed, "
+           "taken_ms, flow, flow_ended; of one between contexts also content (hash), jobs, origins, stream, answer, own, "
+           "peer, address, from, came_ms, fresh_until, delivered_ms, deliver_until, result_ms, tries, why, log:<job>",
            "message in mj:claim:*"},
+    OwnKey{"msg_out", "list", "messages that clients send, oldest at the right", kItself},
+    OwnKey{"msg_out_coordinator", "list", "of them those that are being routed", kItself},
+    OwnKey{"msg_in", "list", "messages that came, and answered ones, for whoever reads them; the newest 10000",
+           "mj:message:*"},
+    OwnKey{"mj:outbox", "zset", "what is to be told elsewhere, by the next try in ms: send, expire, cancel, answer, logs",
+           "mj:message:*"},
+    OwnKey{"mj:inbox", "zset", "messages that came and are to be taken, by the next look in ms", "mj:message:*"},
+    OwnKey{"mj:messages", "zset", "messages by the moment of their end, for retention", "mj:message:*"},
     OwnKey{"mj:queue:runner<id>", "list", "jobs that must run on this runner", kFacts},
     OwnKey{"mj:queue:router", "list", "jobs of flows that go to supervisors elsewhere", kFacts},
     OwnKey{"mj:osis:object:<namespace>:<kind>:<id>", "hash",

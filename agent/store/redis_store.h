@@ -116,16 +116,30 @@ class RedisStore final : public Store, private ContextLinks {
                            const std::string& replaces, RunnerHold& held_by) override;
   Result<void> release_runner(Id context, Id runner, const RunnerHold& self) override;
   Result<std::vector<std::string>> topic_pending(Id context, const std::string& topic) override;
+  Result<std::vector<std::string>> outgoing(Id context) override;
+  Result<void> put_out(Id context, const std::string& message_key) override;
   Result<void> topic_send(Id context, const std::string& topic, const std::string& message_key,
                           const Fields& message) override;
-  Result<MessageIntake> take_message(Id context, const std::string& topic, const std::string& message_key,
-                                     std::span<const Job> jobs, const std::string& queue) override;
-  Result<void> refuse_message(Id context, const std::string& topic, const std::string& message_key,
-                              const std::string& reason) override;
+  Result<MessageIntake> take_message(Id context, const TakeMessage&) override;
+  Result<void> close_message(Id context, const std::string& list, const std::string& message_key,
+                             const std::string& reason) override;
+  Result<MessageIntake> route_message(Id context, const RouteMessage&) override;
+  Result<Arrival> arrive_message(Id context, const std::string& message_key, const MessageMark&,
+                                 const Fields& fields) override;
+  Result<DueMail> mail_due(Id context, std::uint32_t max, std::uint32_t hold_ms) override;
+  Result<void> settle_mail(Id context, const OutboxEntry&, const MailAfter&) override;
+  Result<bool> answer_message(Id context, const AnswerMessage&) override;
+  Result<std::uint64_t> follow_log(Id context, const std::string& message_key, const std::string& content,
+                                   const std::string& job_key, const std::vector<Log>&) override;
+  Result<Id> reserve_jobs(Id context, Id caller, std::uint32_t count) override;
+  Result<std::uint32_t> retire_messages(Id context, std::uint64_t keep_ms, std::uint32_t max) override;
   Result<ServerFacts> facts() override;
   Result<std::uint64_t> now_ms() override;
 
  private:
+  Result<std::vector<std::string>> pending_messages(Id context, const Arguments& lists);
+  Result<MessageIntake> hand_over(Id context, const Script&, const std::function<void(Arguments&)>& head,
+                                  const std::string& message_key, const std::vector<MessageJob>&);
   Result<std::set<Id>> runner_ids(Id context, std::uint64_t now_ms);
   Result<std::vector<std::string>> scan(Id context, const Arguments& filter, std::size_t max);
   Result<LogPage> read_log(Id context, const std::string& job_key, std::uint64_t after_seq, std::size_t max,

@@ -4,6 +4,8 @@
 #include <optional>
 
 #include "domain/codec.h"
+#include "domain/enums.h"
+#include "domain/utf8.h"
 
 namespace mycojobs {
 namespace {
@@ -56,6 +58,26 @@ std::string rpc_request(std::string_view method, const json& params) {
 Result<json> read_rpc_answer(std::string_view text) {
   if (auto answer = rpc_answer(text)) return std::move(*answer);
   return fail(Code::internal, "the answer is no JSON-RPC");
+}
+
+std::string answer_rpc(std::string_view request, std::size_t max_bytes,
+                       const std::function<Result<json>(std::string_view, const json&)>& run) {
+  json id;
+  const auto done = [&]() -> Result<json> {
+    MJ_TRY(call, parse_json(request, max_bytes));
+    if (!call.is_object() || text_of(call, "method").empty())
+      return fail(Code::invalid, "it is no JSON-RPC request: an object with method, params and id");
+    id = call.value("id", json());
+    return run(text_of(call, "method"), call.value("params", json::object()));
+  }();
+  json answer{{"jsonrpc", "2.0"}, {"id", id}};
+  if (done) {
+    answer["result"] = *done;
+  } else {
+    const Error& error = done.error();
+    answer["error"] = {{"code", -32000}, {"message", to_utf8(error.message)}, {"data", {{"word", word(error.code)}}}};
+  }
+  return dump_json(answer);
 }
 
 Result<json> call_rpc(HttpClient& client, const RpcCall& call, const json& params) {

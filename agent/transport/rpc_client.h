@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -14,6 +15,12 @@ namespace mycojobs {
 std::string rpc_request(std::string_view method, const nlohmann::json& params);
 // What an answer's `result` says, or its error by the word in its data. Error internal: it is no JSON-RPC.
 Result<nlohmann::json> read_rpc_answer(std::string_view text);
+
+// The other end: what `run` says to a request, as an answer. Never throws; whatever is no request is answered as an
+// error.
+std::string answer_rpc(
+    std::string_view request, std::size_t max_bytes,
+    const std::function<Result<nlohmann::json>(std::string_view method, const nlohmann::json& params)>& run);
 
 struct RpcCall {
   std::string url, bearer, method;

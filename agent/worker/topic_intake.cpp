@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "domain/codec.h"
 #include "domain/sender.h"
+#include "store/keys.h"
 #include "store/place.h"
 #include "worker/types.h"
 
@@ -70,7 +71,9 @@ bool TopicIntake::take_one(const TopicStore& store, Id context, const std::strin
   if (!jobs) {
     return refuse(store, context, message_key, jobs.error().message);
   }
-  auto taken = store.as<MessageStore>().take_message(context, topic_, message_key, *jobs, queue_);
+  TakeMessage wanted{topic_key(topic_), message_key, {}};
+  for (Job& job : *jobs) wanted.jobs.push_back({std::move(job), queue_});
+  auto taken = store.as<MessageStore>().take_message(context, wanted);
   if (taken) {
     if (!taken->repeated)
       log(LogLevel::info, "worker", "{}: {} taken", message_key, counted(taken->job_keys.size(), "job"));
@@ -82,7 +85,7 @@ bool TopicIntake::take_one(const TopicStore& store, Id context, const std::strin
 
 bool TopicIntake::refuse(MessageStore& store, Id context, const std::string& message_key, const std::string& why) {
   log(LogLevel::warn, "worker", "{} refused: {}", message_key, why);
-  auto refused = store.refuse_message(context, topic_, message_key, why);
+  auto refused = store.close_message(context, topic_key(topic_), message_key, why);
   return refused || refused.error().code != Code::unavailable;
 }
 

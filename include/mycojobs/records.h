@@ -152,6 +152,7 @@ struct Message {
   // Fields of our own.
   std::string signature, algorithm, signer, target_address, topic, error;
   Id target_context = 0;
+  bool stream_logs = false;  // lines of its jobs come back while they run
   Fields unknown;
 };
 

@@ -152,9 +152,63 @@ struct LogPage {
   bool ended = false;  // no line will follow
 };
 
+// A job of a message: its queue, where it is or will be.
+struct MessageJob {
+  Job job;
+  std::string queue;  // "queue:python", "mj:queue:runner20"
+};
+struct TakeMessage {
+  std::string list;  // where its key stands: of a topic, or msg_in
+  std::string message_key;
+  std::vector<MessageJob> jobs;
+  Id flow = 0;                            // that it has become
+  std::vector<std::string> origins = {};  // keys of the jobs where it comes from, in their order
+};
 struct MessageIntake {
   std::vector<std::string> job_keys;
-  bool repeated = false;  // this message was taken before: nothing was changed
+  bool repeated = false;  // this message was taken, or sent, before: nothing was changed
+};
+// A message that leaves for another context, or has come from one.
+struct MessageMark {
+  std::string content;  // content_hash() (domain/signatures.h): another message with its key is another one
+  Fields more;          // what is to be remembered of it: names in store/keys.cpp
+};
+struct RouteMessage {
+  std::string message_key;
+  MessageMark mark;
+  std::uint64_t deliver_ms = 0,
+                result_ms = 0;  // from now until it must be delivered; from then until its answer: 0: any
+  std::vector<MessageJob> jobs;
+};
+enum class Arrival { stored, known, other, full };
+struct OutboxEntry {
+  std::string entry;  // "send message:12:101"
+  std::string kind, message_key;
+  Fields mark;
+};
+struct DueMail {
+  std::vector<OutboxEntry> out;
+  std::vector<std::string> arrived;  // message keys
+  std::uint64_t next_ms = 0;         // until there is more; 0: nothing waits
+};
+struct MailAfter {
+  enum class What { delivered, later, failed, over };
+  What what = What::over;
+  std::uint64_t pause_ms = 0;  // of later
+  std::string detail, why;     // of failed: of the jobs' ends; of later: empty if it was no try
+  Fields more = {};            // for the mark
+};
+struct AnsweredJob {
+  std::string job_key;
+  Fields more;  // of its record, beside its end
+  JobEnd end;
+};
+struct AnswerMessage {
+  std::string message_key, content;
+  std::string reason;  // empty: it was processed
+  Fields fields;       // of the message
+  std::vector<AnsweredJob> jobs;
+  bool is_last = true;  // false: more of its jobs follow
 };
 
 struct NewRecord {
@@ -330,23 +384,45 @@ class RecordStore {
                                std::uint32_t wait_ms) = 0;
 };
 
-// Topics and messages.
+// Topics, and messages between contexts: docs/tenants.md draws their way.
 class MessageStore {
  public:
   virtual ~MessageStore() = default;
 
   // Durable half of a topic: message keys waiting there, oldest first.
   virtual Result<std::vector<std::string>> topic_pending(Id context, const std::string& topic) = 0;
+  // What clients have put on msg_out, oldest first: it stands on msg_out_coordinator until it is routed or refused.
+  virtual Result<std::vector<std::string>> outgoing(Id context) = 0;
+  // Onto msg_out, as clients do.
+  virtual Result<void> put_out(Id context, const std::string& message_key) = 0;
   // Stores the message if fields are given, puts its key on the topic's list and publishes the hint.
   virtual Result<void> topic_send(Id context, const std::string& topic, const std::string& message_key,
                                   const Fields& message) = 0;
-  // Turns a message's jobs into records and queue entries, marks the message acknowledged and takes it off the topic's
-  // list: one atomic step, once per message. The message becomes processed (or error) with the end of its last job.
-  virtual Result<MessageIntake> take_message(Id context, const std::string& topic, const std::string& message_key,
-                                             std::span<const Job> jobs, const std::string& queue) = 0;
-  // The message cannot be used: status error with this reason, off the topic's list.
-  virtual Result<void> refuse_message(Id context, const std::string& topic, const std::string& message_key,
-                                      const std::string& reason) = 0;
+  // Turns a message's jobs into records and queue entries, marks the message acknowledged and takes it off its list:
+  // one atomic step, once per message. The message becomes processed (or error) with the end of its last job.
+  virtual Result<MessageIntake> take_message(Id context, const TakeMessage&) = 0;
+  // The message cannot be used: status error with this reason, off the list. An empty reason: it is to be read by
+  // people, and has arrived.
+  virtual Result<void> close_message(Id context, const std::string& list, const std::string& message_key,
+                                     const std::string& reason) = 0;
+
+  // A message that is to leave: its jobs are `planned` here until its answer, in one step, once.
+  virtual Result<MessageIntake> route_message(Id context, const RouteMessage&) = 0;
+  // One that has come from elsewhere, and holds. fields: its record; none: its record is there.
+  virtual Result<Arrival> arrive_message(Id context, const std::string& message_key, const MessageMark&,
+                                         const Fields& fields) = 0;
+  // What is to be sent and taken now, at most max of each; each is given to one caller, and again after hold_ms.
+  virtual Result<DueMail> mail_due(Id context, std::uint32_t max, std::uint32_t hold_ms) = 0;
+  virtual Result<void> settle_mail(Id context, const OutboxEntry&, const MailAfter&) = 0;
+  // Its jobs end with what the answer says, and it with them. false: no such message has left from here.
+  virtual Result<bool> answer_message(Id context, const AnswerMessage&) = 0;
+  // Lines of a job of a message that is away. The last number that is stored; 0: it is none such.
+  virtual Result<std::uint64_t> follow_log(Id context, const std::string& message_key, const std::string& content,
+                                           const std::string& job_key, const std::vector<Log>&) = 0;
+  // The first of so many job ids of a caller, at most 1000, that nobody else gets.
+  virtual Result<Id> reserve_jobs(Id context, Id caller, std::uint32_t count) = 0;
+  // Messages that ended so long ago leave. How many did; at most max.
+  virtual Result<std::uint32_t> retire_messages(Id context, std::uint64_t keep_ms, std::uint32_t max) = 0;
 };
 
 class Store : public ClaimStore,

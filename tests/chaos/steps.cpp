@@ -220,8 +220,7 @@ void Steps::messages() {
                              {{"id", "1"}, {"caller_id", "12"}, {"message_type", "job"}, {"status", "dispatched"}});
   });
   add("take a message", [this]() -> Result<void> {
-    const std::vector<Job> jobs{job(40)};
-    auto taken = store_.take_message(kContext, "runner7", "message:12:1", jobs, kQueue);
+    auto taken = store_.take_message(kContext, {"mj:topic:runner7", "message:12:1", {{job(40), kQueue}}});
     return taken ? Result<void>() : tl::unexpected<Error>(taken.error());
   });
 }

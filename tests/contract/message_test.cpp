@@ -13,7 +13,7 @@ using testing::HasSubstr;
 class Topic : public StoreContract {
  protected:
   static constexpr const char* kKey = "message:12:101";
-  static constexpr const char* kQueue = "mj:queue:runner20";
+  static constexpr const char *kQueue = "mj:queue:runner20", *kList = "mj:topic:runner20";
   static Message message(std::vector<Job> jobs) {
     Message out;
     out.id = 101;
@@ -25,7 +25,11 @@ class Topic : public StoreContract {
   void send(std::vector<Job> jobs) {
     ASSERT_TRUE(store_->topic_send(1, "runner20", kKey, encode(message(std::move(jobs)))));
   }
-  Result<MessageIntake> take(std::vector<Job> jobs) { return store_->take_message(1, "runner20", kKey, jobs, kQueue); }
+  Result<MessageIntake> take(const std::vector<Job>& jobs) {
+    TakeMessage wanted{kList, kKey, {}};
+    for (const Job& job : jobs) wanted.jobs.push_back({job, kQueue});
+    return store_->take_message(1, wanted);
+  }
   std::vector<Claimed> claim_here() {
     ClaimRequest own = request(10);
     own.queues = {kQueue};
@@ -92,7 +96,7 @@ TEST_P(Topic, AJobWithOtherContentRefusesTheWholeMessage) {
   EXPECT_EQ(outcome(take({job(1), job(2)})), "conflict");
   EXPECT_EQ(outcome(store_->load(1, "job:12:1")), "not_found");
   EXPECT_THAT(pending(), ElementsAre(kKey));
-  ASSERT_TRUE(store_->refuse_message(1, "runner20", kKey, "job 2 has other content"));
+  ASSERT_TRUE(store_->close_message(1, kList, kKey, "job 2 has other content"));
   EXPECT_EQ(field(kKey, "status"), "error");
   EXPECT_EQ(field(kKey, "error"), "job 2 has other content");
   EXPECT_TRUE(pending().empty());
@@ -127,7 +131,7 @@ TEST_P(Topic, AMessageWhoseJobsHaveAllEndedIsProcessedAtOnce) {
 
 TEST_P(Topic, OddMessagesAreRefused) {
   EXPECT_EQ(outcome(take({job(1)})), "not_found");
-  EXPECT_EQ(outcome(store_->refuse_message(1, "runner20", kKey, "x")), "not_found");
+  EXPECT_EQ(outcome(store_->close_message(1, kList, kKey, "x")), "not_found");
   bench_->put_text(1, kKey, "x");
   EXPECT_EQ(outcome(take({job(1)})), "invalid");
   bench_->erase(1, kKey);
@@ -140,7 +144,7 @@ TEST_P(Topic, OddMessagesAreRefused) {
 TEST_P(Topic, ARefusalOfATakenMessageChangesNothing) {
   send({job(1)});
   ASSERT_TRUE(take({job(1)}));
-  ASSERT_TRUE(store_->refuse_message(1, "runner20", kKey, "late"));
+  ASSERT_TRUE(store_->close_message(1, kList, kKey, "late"));
   EXPECT_EQ(field(kKey, "status"), "acknowledged");
 }
 

@@ -84,9 +84,8 @@ void VerifyContract::play() {
                           {"status", "dispatched"}})
                   .has_value());
   bench_->push(1, "queue:python", key(17));
-  const std::vector<Job> jobs{job(19)};
   ASSERT_TRUE(store_->save(1, "message:9:1", {{"id", "1"}, {"caller_id", "9"}}).has_value());
-  ASSERT_TRUE(store_->take_message(1, "runner20", "message:9:1", jobs, "queue:python").has_value());
+  ASSERT_TRUE(store_->take_message(1, {"mj:topic:runner20", "message:9:1", {{job(19), "queue:python"}}}).has_value());
 }
 
 std::uint64_t VerifyContract::last_revision(Id id) {

@@ -1,3 +1,4 @@
+#include "service/messages.h"
 #include "service/records.h"
 #include "base/ed25519.h"
 #include "service/actors.h"
@@ -183,7 +184,7 @@ TEST_F(RecordService, ARunnerIsChangedAndDeletedByAdmins) {
   EXPECT_EQ(outcome(update_runner(admin_, *store_, wanted, kAddress, networks)), "denied") << "outside of the networks";
   ASSERT_TRUE(store_->topic_send(1, "here", "message:16:1", {{"message_type", "chat"}}));
   EXPECT_EQ(outcome(delete_runner(admin_, *store_, 20)), "conflict") << "a message waits for it";
-  ASSERT_TRUE(store_->refuse_message(1, "here", "message:16:1", "no"));
+  ASSERT_TRUE(store_->close_message(1, "mj:topic:here", "message:16:1", "no"));
   EXPECT_EQ(outcome(delete_runner(reader_, *store_, 20)), "denied");
   RunnerHold held_by, self{"i", "host-a", "b", 7};
   ASSERT_TRUE(store_->hold_runner(1, *read_runner(admin_, *store_, 20), self, 60000, "", held_by));

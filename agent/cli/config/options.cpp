@@ -86,7 +86,8 @@ const auto kOptions = std::to_array<Option>({
      "Folder of the secrets that jobs may ask for: CONTEXT/NAME", "agent dev run sandbox secret", "", 0, 0,
      default_secrets},
     {"keys_dir", text, &S::keys_dir, "/etc/mycojobs/keys or ~/.config/mycojobs/keys",
-     "Folder of the keys that sign, NAME.key each", "agent dev run key actor context", "", 0, 0, default_keys},
+     "Folder of the keys that sign, NAME.key each", "agent coordinator dev run key actor context message", "", 0, 0,
+     default_keys},
     {"runner_key", text, &S::runner_key, "",
      "The key that signs the receipts of this agent's jobs: its name, or a file; empty: they are not signed",
      "agent dev run"},
@@ -108,6 +109,11 @@ const auto kOptions = std::to_array<Option>({
      kHour},
     {"coordinator.lease", duration, &S::coordinator_lease_ms, "10s",
      "How long a coordinator that falls silent is waited for before another leads", kCoordinators, "", 1000, kHour},
+    {"coordinator.key", text, &S::coordinator_key, "",
+     "The key by which supervisors on other hosts know this coordinator: its name, or a file; empty: it sends and "
+     "takes "
+     "no messages of other hosts",
+     kCoordinators},
     {"coordinator.networks", texts, &S::coordinator_networks, "loopback",
      "Where supervisors may be called (runner.address): loopback, any, addresses, ranges such as 10.1.0.0/16; empty: "
      "nowhere",

@@ -47,7 +47,7 @@ struct Settings {
   bool local = false;
   std::vector<std::string> script_types;  // empty: all that the executors serve
   std::string api_listen, api_tokens, supervisor_listen, health_listen;
-  std::string keys_dir, runner_key;
+  std::string keys_dir, runner_key, coordinator_key;
   std::vector<std::string> coordinator_networks, coordinator_webhooks;
   std::string coordinator_webhook_secrets;
   Id runner_actor = 0;

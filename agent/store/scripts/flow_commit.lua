@@ -1,4 +1,4 @@
---# flow_commit: journal places ends flows
+--# flow_commit: journal places messages ends flows
 -- {the revision after it}; {conflict, the present one}; {taken}: by another commit, which had no facts; {missing}.
 local context, flow, expected, taken, taken_before = arg(), arg(), num(arg()), num(arg()), arg()
 local due, checkpoint, ended, parent = arg(), arg(), arg() == '1', arg()
@@ -191,6 +191,7 @@ if ended then
   if mark.state ~= 'ended' then
     local written = to_table(record)
     note_end('flow:' .. flow, written.status or 'error', num(written.ended_ms))
+    if mark.message then settle_flow(mark.message, written.status or 'error') end
   end
   local event = 'flow flow:' .. flow
   for _, waiting in ipairs(redis.call('SMEMBERS', 'mj:flow-waits:' .. flow)) do raise_event(context .. ' ' .. waiting, event) end

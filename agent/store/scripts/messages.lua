@@ -19,16 +19,15 @@ if redis.call('EXISTS', mark) == 0 and not redis.call('LPOS', list, message) the
 redis.call('PUBLISH', topic, message)
 return 'sent'
 
---# topic_pending:
--- Messages that wait on a topic and have a record, oldest first. An entry without one leaves the list at once, so that it
--- is in nobody's way; it is looked for again until it has been missing for wait_ms, and then forgotten. So many entries in
--- one call, so that no other client waits for long.
-local topic, max, wait_ms = arg(), num(arg()), num(arg())
-local list, missing = 'mj:topic:' .. topic, 'mj:topic-missing:' .. topic
-local err = wrong(list, 'list') or wrong(missing, 'zset')
+--# pending_messages: journal messages
+-- Messages that wait on a list and have a record, oldest first; what stands on `from`, if that is named, is moved there
+-- before. An entry without a record leaves the list at once, so that it is in nobody's way; it is looked for again until it
+-- has been missing for wait_ms, and then forgotten. So many entries in one call, so that no other client waits for long.
+local from, list, missing, max, wait_ms = arg(), arg(), arg(), num(arg()), num(arg())
+local err = wrong(list, 'list') or wrong(missing, 'zset') or (from ~= '' and wrong(from, 'list'))
 if err then return err end
-local function is_message_key(key)
-  return #key <= 64 and string.match(key, '^message:[1-9]%d*:[1-9]%d*$')
+for _ = 1, from ~= '' and max or 0 do
+  if not redis.call('LMOVE', from, list, 'RIGHT', 'LEFT') then break end
 end
 if redis.call('EXISTS', missing) == 1 then
   local waiting = redis.call('ZRANGE', missing, 0, max - 1, 'WITHSCORES')
@@ -45,6 +44,7 @@ for i = #entries, 1, -1 do
   local key = entries[i]
   if not is_message_key(key) then
     redis.call('LREM', list, -1, key)
+    add_anomaly(shown(list) .. ' held ' .. shown(key) .. ', which is no key of a message')
   elseif redis.call('EXISTS', key) == 0 then
     redis.call('ZADD', missing, 'NX', dec(now_ms), key)
     redis.call('LREM', list, -1, key)
@@ -54,25 +54,30 @@ for i = #entries, 1, -1 do
 end
 return found
 
---# take_message: journal places
--- {taken, keys...}, {repeated, keys...}, {missing} or {exists, index, record}: that job is there and was not accepted.
-local topic, message, queue, count = arg(), arg(), arg(), num(arg())
-local list, mark = 'mj:topic:' .. topic, 'mj:message:' .. message
-local err = wrong(list, 'list') or wrong(message, 'hash') or wrong(mark, 'hash') or wrong(queue, 'list') or wrong_shared()
+--# take_message: journal places messages
+-- A message's jobs come into their queues. list: where it stood; flow: what it has become, or ''. origins: the jobs' keys
+-- where the message comes from, with blanks between, or ''. {taken, keys...}, {repeated, keys...}, {missing} or
+-- {exists, index, record}: that job is there and was not accepted.
+local list, message, flow, origins, count = arg(), arg(), arg(), arg(), num(arg())
+local mark = 'mj:message:' .. message
+local err = wrong(list, 'list') or wrong_message(message) or wrong_shared()
 if err then return err end
 
 local jobs, keys, named = {}, {}, {}
 for i = 1, count do
-  local key, accepted = arg(), arg() == '1'
+  local key, accepted, queue = arg(), arg() == '1', arg()
   if named[key] then return redis.error_reply('MJCONFLICT ' .. key .. ' stands twice in the message') end
   named[key] = true
-  jobs[i] = {key = key, accepted = accepted, fields = list_arg()}
+  jobs[i] = {key = key, accepted = accepted, queue = queue, fields = list_arg()}
   keys[i] = key
+  err = wrong(queue, 'list')
+  if err then return err end
 end
 if redis.call('EXISTS', message) == 0 then return {'missing'} end
-local status = redis.call('HGET', message, 'status')
-if redis.call('EXISTS', mark) == 1 or status == 'acknowledged' or status == 'processed' or status == 'error' then
+local status, state = redis.call('HGET', message, 'status'), redis.call('HGET', mark, 'state')
+if (state and state ~= 'arrived') or status == 'acknowledged' or status == 'processed' or status == 'error' then
   redis.call('LREM', list, 0, message)
+  if state ~= 'arrived' then redis.call('ZREM', 'mj:inbox', message) end
   table.insert(keys, 1, 'repeated')
   return keys
 end
@@ -92,6 +97,7 @@ for i, job in ipairs(jobs) do
 end
 
 redis.call('HSET', mark, 'state', 'taken', 'left', left, 'failed', failed, 'taken_ms', dec(now_ms))
+if state == 'arrived' then redis.call('HSET', mark, 'jobs', table.concat(keys, ' '), 'origins', origins, 'flow', flow) end
 for _, job in ipairs(jobs) do
   if not job.over then
     local claim = job.claim
@@ -101,33 +107,277 @@ for _, job in ipairs(jobs) do
     end
     if not claim.state then
       claim.priority = valid_priority(redis.call('HGET', job.key, 'priority') or '')
-      push(job.key, claim, queue, false)
-      add_fact(queue, job.key, claim, 'scheduled', 'm', message)
-      set_claim(job.key, claim, 'state', 'queued', 'queue', queue, 'priority', claim.priority)
+      push(job.key, claim, job.queue, false)
+      add_fact(job.queue, job.key, claim, 'scheduled', 'm', message)
+      set_claim(job.key, claim, 'state', 'queued', 'queue', job.queue, 'priority', claim.priority)
     end
     redis.call('HSET', 'mj:claim:' .. job.key, 'message', message)
   end
 end
-local after = left > 0 and 'acknowledged' or failed > 0 and 'error' or 'processed'
-redis.call('HSET', message, 'status', after, 'updated_at', now_s)
 redis.call('LREM', list, 0, message)
+redis.call('ZREM', 'mj:inbox', message)
+redis.call('HSET', message, 'status', 'acknowledged', 'updated_at', now_s)
+if state == 'arrived' and redis.call('HGET', mark, 'stream') then
+  redis.call('ZADD', 'mj:outbox', dec(now_ms + 500), 'logs ' .. message)
+end
+if flow ~= '' then
+  local is = to_table(redis.call('HGETALL', 'mj:flow:' .. flow))
+  redis.call('HSET', 'mj:flow:' .. flow, 'message', message)
+  if is.state == 'ended' then settle_flow(message, redis.call('HGET', 'flow:' .. flow, 'status') or 'error') end
+elseif left == 0 then
+  end_message(message, failed > 0 and failed .. ' of its jobs failed' or '')
+end
 table.insert(keys, 1, 'taken')
 return keys
 
---# refuse_message:
--- refused, over (it was taken or refused before) or missing.
-local topic, message, reason = arg(), arg(), arg()
-local list, mark = 'mj:topic:' .. topic, 'mj:message:' .. message
-local err = wrong(list, 'list') or wrong(message, 'hash') or wrong(mark, 'hash')
+--# close_message: journal messages
+-- refused, over (it was taken or refused before) or missing. An empty reason: it is a line or mail, and has arrived.
+local list, message, reason = arg(), arg(), arg()
+local mark = 'mj:message:' .. message
+local err = wrong(list, 'list') or wrong_message(message)
 if err then return err end
+local state = redis.call('HGET', mark, 'state')
 local answer = 'refused'
-if redis.call('EXISTS', mark) == 1 then
+if state and state ~= 'arrived' then
   answer = 'over'
 elseif redis.call('EXISTS', message) == 0 then
   answer = 'missing'
 else
-  redis.call('HSET', mark, 'state', 'refused', 'left', 0)
-  redis.call('HSET', message, 'status', 'error', 'error', reason, 'updated_at', now_s)
+  redis.call('HSET', mark, 'state', reason == '' and 'taken' or 'refused', 'left', 0)
+  end_message(message, reason)
 end
-redis.call('LREM', list, 0, message)
+if reason ~= '' or state ~= 'arrived' then redis.call('LREM', list, 0, message) end
+redis.call('ZREM', 'mj:inbox', message)
 return answer
+
+--# arrive_message: journal messages
+-- A message that has come from elsewhere, and holds. stored, known (it had come before), other (its key is that of another
+-- message), full. written: its record is there. told: what is to be remembered of where it comes from.
+local message, content, written, max, fields, told = arg(), arg(), arg() == '1', num(arg()), list_arg(), list_arg()
+local mark = 'mj:message:' .. message
+local err = wrong_message(message) or wrong('msg_in', 'list')
+if err then return err end
+if redis.call('EXISTS', mark) == 1 then
+  return redis.call('HGET', mark, 'content') == content and 'known' or 'other'
+end
+if not written and redis.call('EXISTS', message) == 1 then return 'other' end
+if redis.call('ZCARD', 'mj:inbox') >= max then return 'full' end
+redis.call('HSET', mark, 'state', 'arrived', 'content', content, 'left', 0, 'came_ms', dec(now_ms), unpack(told))
+if not written then redis.call('HSET', message, 'status', 'dispatched', 'updated_at', now_s, unpack(fields)) end
+redis.call('ZADD', 'mj:inbox', dec(now_ms), message)
+redis.call('LREM', 'msg_in', 0, message)
+put_in(message)
+redis.call('LREM', 'msg_out_coordinator', 0, message)
+mail_moves()
+return 'stored'
+
+--# route_message: journal places messages
+-- A message that is to leave: its jobs stand in no queue here until their ends come back. {routed, keys...},
+-- {repeated, keys...}, {missing} or {exists, index, record}, as take_message. deliver_ms, result_ms: until when (0: any
+-- time). told: where it goes.
+local message, content, deliver_ms, result_ms = arg(), arg(), num(arg()), num(arg())
+local told, count = list_arg(), num(arg())
+local mark = 'mj:message:' .. message
+local err = wrong_message(message) or wrong('msg_out_coordinator', 'list') or wrong_shared()
+if err then return err end
+local jobs, keys, named = {}, {}, {}
+for i = 1, count do
+  local key, accepted, queue = arg(), arg() == '1', arg()
+  if named[key] then return redis.error_reply('MJCONFLICT ' .. key .. ' stands twice in the message') end
+  named[key] = true
+  jobs[i] = {key = key, accepted = accepted, queue = queue, fields = list_arg()}
+  keys[i] = key
+end
+if redis.call('EXISTS', message) == 0 then return {'missing'} end
+if redis.call('EXISTS', mark) == 1 then
+  redis.call('LREM', 'msg_out_coordinator', 0, message)
+  table.insert(keys, 1, 'repeated')
+  return keys
+end
+for i, job in ipairs(jobs) do
+  err = wrong(job.key, 'hash') or wrong('mj:claim:' .. job.key, 'hash')
+  if err then return err end
+  job.there = redis.call('EXISTS', job.key) == 1
+  if job.there and not job.accepted then return {'exists', i, redis.call('HGETALL', job.key)} end
+  job.claim = read_claim(job.key)
+  if job.claim.state or redis.call('HGET', job.key, 'status') == 'finished' or was_pushed(job.queue, job.key) then
+    return redis.error_reply('MJCONFLICT ' .. job.key .. ' is in a queue here, or was: it cannot leave')
+  end
+end
+redis.call('HSET', mark, 'state', 'away', 'content', content, 'left', #jobs, 'failed', 0, 'taken_ms', dec(now_ms),
+  'jobs', table.concat(keys, ' '), unpack(told))
+if deliver_ms > 0 then redis.call('HSET', mark, 'deliver_until', dec(now_ms + deliver_ms)) end
+if result_ms > 0 then redis.call('HSET', mark, 'result_ms', dec(result_ms)) end
+for _, job in ipairs(jobs) do
+  if not job.there then
+    redis.call('HSET', job.key, 'created_at', now_s, unpack(job.fields))
+  end
+  redis.call('HSET', job.key, 'status', 'waiting_for_prerequisites', 'detail', 'away', 'updated_at', now_s)
+  add_fact(job.queue, job.key, job.claim, 'planned', 'm', message)
+  set_claim(job.key, job.claim, 'state', 'planned', 'queue', job.queue, 'message', message, 'priority', '0')
+end
+redis.call('HSET', message, 'status', 'dispatched', 'transport_status', 'queued', 'updated_at', now_s)
+redis.call('LREM', 'msg_out_coordinator', 0, message)
+redis.call('ZADD', 'mj:outbox', dec(now_ms), 'send ' .. message)
+mail_moves()
+table.insert(keys, 1, 'routed')
+return keys
+
+--# mail_due: journal messages
+-- {{entry of the outbox, its mark...}, ..., keys that have arrived..., ms until there is more or 0}: each is given out once
+-- in hold_ms. Arrived is also what another client has pushed onto msg_in: the latest of it.
+local max, hold_ms = num(arg()), num(arg())
+local err = wrong('mj:outbox', 'zset') or wrong('mj:inbox', 'zset') or wrong('msg_in', 'list')
+if err then return err end
+local out, arrived = {}, {}
+for _, entry in ipairs(redis.call('ZRANGEBYSCORE', 'mj:outbox', '-inf', dec(now_ms), 'LIMIT', 0, max)) do
+  local message = string.match(entry, '^%l+ (message:%d+:%d+)$')
+  if message and type_of('mj:message:' .. message) == 'hash' then
+    redis.call('ZADD', 'mj:outbox', dec(now_ms + hold_ms), entry)
+    out[#out + 1] = {entry, redis.call('HGETALL', 'mj:message:' .. message)}
+  else
+    redis.call('ZREM', 'mj:outbox', entry)
+  end
+end
+for _, message in ipairs(redis.call('ZRANGEBYSCORE', 'mj:inbox', '-inf', dec(now_ms), 'LIMIT', 0, max)) do
+  redis.call('ZADD', 'mj:inbox', dec(now_ms + hold_ms), message)
+  arrived[#arrived + 1] = message
+end
+for _, message in ipairs(redis.call('LRANGE', 'msg_in', 0, 31)) do
+  if is_message_key(message) and redis.call('EXISTS', 'mj:message:' .. message) == 0 and type_of(message) == 'hash' then
+    arrived[#arrived + 1] = message
+  end
+end
+local next_due = 0
+for _, index in ipairs({'mj:outbox', 'mj:inbox'}) do
+  local due = num(redis.call('ZRANGE', index, 0, 0, 'WITHSCORES')[2])
+  if due > 0 then
+    due = math.max(1, due - now_ms)
+    next_due = next_due == 0 and due or math.min(next_due, due)
+  end
+end
+return {out, arrived, dec(next_due)}
+
+--# settle_mail: journal places messages ends
+-- What has come of an entry of the outbox. what: delivered, later (after pause_ms, because of `why`), failed (detail,
+-- why), over. told: more for the mark. An entry that is gone: somebody else was faster.
+local entry, what, pause_ms, detail, why, told = arg(), arg(), num(arg()), arg(), arg(), list_arg()
+local kind, message = string.match(entry, '^(%l+) (message:%d+:%d+)$')
+local mark = 'mj:message:' .. (message or '')
+local err = wrong('mj:outbox', 'zset') or wrong_message(message or '') or wrong_shared()
+if err then return err end
+if not message or not redis.call('ZSCORE', 'mj:outbox', entry) then return 'gone' end
+local is = to_table(redis.call('HGETALL', mark))
+if not is.state then
+  redis.call('ZREM', 'mj:outbox', entry)
+  return 'gone'
+end
+if #told > 0 then redis.call('HSET', mark, unpack(told)) end
+if what == 'later' then
+  redis.call('ZADD', 'mj:outbox', dec(now_ms + pause_ms), entry)
+  if why ~= '' then
+    redis.call('HSET', mark, 'why', why, 'tries', dec(num(is.tries) + 1))
+    if kind == 'send' then redis.call('HSET', message, 'transport_status', 'queued', 'updated_at', now_s) end
+  end
+  return 'later'
+end
+redis.call('ZREM', 'mj:outbox', entry)
+if is.state ~= 'away' then
+  if kind == 'answer' then
+    redis.call('ZREM', 'mj:outbox', 'logs ' .. message)
+    redis.call('HSET', mark, 'answer', what == 'failed' and 'lost' or 'given')
+    if what == 'failed' then add_anomaly('the answer to ' .. message .. ' is given up: ' .. shown(why)) end
+  end
+  return what
+end
+if what == 'delivered' then
+  redis.call('HSET', mark, 'delivered_ms', dec(now_ms))
+  redis.call('HSET', message, 'status', 'acknowledged', 'transport_status', 'delivered', 'updated_at', now_s)
+  if is.result_ms then redis.call('ZADD', 'mj:outbox', dec(now_ms + num(is.result_ms)), 'expire ' .. message) end
+elseif what == 'failed' then
+  if is.delivered_ms then redis.call('ZADD', 'mj:outbox', dec(now_ms), 'cancel ' .. message)
+  else redis.call('HSET', message, 'transport_status', 'failed') end
+  end_away(message, is, detail, why)
+end
+return what
+
+--# answer_message: journal places messages ends
+-- The answer to a message that is away: its jobs end with what it says of them, the others as lost. done, known (it was
+-- answered before) or other (no such message has left). fields: of the message.
+local message, content, reason, fields = arg(), arg(), arg(), list_arg()
+local is_last, count = arg() == '1', num(arg())
+local mark = 'mj:message:' .. message
+local err = wrong_message(message) or wrong('msg_in', 'list') or wrong_shared()
+if err then return err end
+local is = to_table(redis.call('HGETALL', mark))
+if is.content ~= content or (is.state ~= 'away' and is.state ~= 'over') then return 'other' end
+if is.state == 'over' then return 'known' end
+for _ = 1, count do
+  local job, more, ended = arg(), list_arg(), list_arg()
+  local claim = read_claim(job)
+  if claim and claim.message == message and claim.state == 'planned' then
+    if #more > 0 and type_of(job) == 'hash' then redis.call('HSET', job, unpack(more)) end
+    finish(job, claim, ended, false)
+  end
+end
+if not is_last then return 'done' end
+end_away(message, is, 'lost', reason ~= '' and reason or 'the answer does not name it', reason == '')
+if #fields > 0 then redis.call('HSET', message, unpack(fields)) end
+return 'done'
+
+--# follow_log: journal messages
+-- Lines of a job that runs elsewhere, from its log there: seq, stream, text, ts, ... The last number that is stored.
+local message, content, job, lines = arg(), arg(), arg(), list_arg()
+local log = 'mj:log:' .. job
+local err = wrong_message(message) or wrong(log, 'stream') or wrong('mj:claim:' .. job, 'hash')
+if err then return err end
+local is, claim = to_table(redis.call('HGETALL', 'mj:message:' .. message)), read_claim(job)
+if is.content ~= content or is.state ~= 'away' or claim.message ~= message or claim.state ~= 'planned' then return dec(0) end
+local last = last_seq(job)
+for i = 1, #lines, 4 do
+  local seq = num(lines[i])
+  if seq > last then
+    redis.call('XADD', log, dec(seq) .. '-0', 'ts', lines[i + 3], 'stream', lines[i + 1], 'text', lines[i + 2])
+    last = seq
+  end
+end
+return dec(last)
+
+--# reserve_jobs:
+-- The first of so many job ids of a caller that nothing has.
+local caller, count = arg(), num(arg())
+local counter = 'mj:next:' .. caller
+local err = wrong(counter, 'string')
+if err then return err end
+local first = num(redis.call('GET', counter)) + 1
+local id = first
+while id < first + count do
+  local key = 'job:' .. caller .. ':' .. dec(id)
+  if redis.call('EXISTS', key, 'mj:claim:' .. key) > 0 then first = id + 1 end
+  id = id + 1
+end
+if first + count > 4294967295 then return redis.error_reply('MJFULL caller ' .. caller .. ' has no free job id left') end
+redis.call('SET', counter, dec(first + count - 1))
+return dec(first)
+
+--# retire_messages: journal messages
+-- Messages that ended before this moment leave with their mark; from elsewhere not before they are too old to come again.
+local keep_ms, max = num(arg()), num(arg())
+local err = wrong('mj:messages', 'zset')
+if err then return err end
+local gone = 0
+for _, message in ipairs(redis.call('ZRANGEBYSCORE', 'mj:messages', '-inf', dec(math.max(0, now_ms - keep_ms)), 'LIMIT', 0, max)) do
+  local mark = 'mj:message:' .. message
+  local is = type_of(mark) == 'hash' and to_table(redis.call('HGETALL', mark)) or {}
+  local again = num(is.fresh_until)
+  if is.answer == 'due' or num(is.left) > 0 then
+    redis.call('ZREM', 'mj:messages', message)
+  elseif again > now_ms then
+    redis.call('ZADD', 'mj:messages', dec(again), message)
+  else
+    redis.call('UNLINK', message, mark)
+    redis.call('ZREM', 'mj:messages', message)
+    gone = gone + 1
+  end
+end
+return gone

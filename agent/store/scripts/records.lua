@@ -41,14 +41,23 @@ if message then
   local left = num(redis.call('HGET', mark, 'left') or nil)
   if left > 0 then return dec(left) .. ' of its jobs have not ended' end
   if record[2] == 'acknowledged' and record[3] ~= 'chat' and record[3] ~= 'mail' then return 'its result is awaited' end
-  for _, list in ipairs({'mj:topic:' .. (record[1] or ''), 'msg_out', 'msg_out_coordinator', 'msg_in'}) do
+  for _, list in ipairs({'mj:topic:' .. (record[1] or ''), 'msg_out', 'msg_out_coordinator'}) do
     if stands(list, key) then return 'it waits in ' .. shown(list) end
+  end
+  local is = to_table(redis.call('HGETALL', mark))
+  if is.state == 'arrived' or is.state == 'away' then return 'it is ' .. is.state end
+  if is.answer == 'due' then return 'whoever sent it has not heard of its end yet' end
+  if stands('msg_in', key) then redis.call('LREM', 'msg_in', 0, key) end
+  if num(is.fresh_until) > now_ms then  -- it might come once more
+    redis.call('ZADD', 'mj:messages', dec(now_ms), key)
+    redis.call('UNLINK', key)
+    return 'gone'
   end
 end
 redis.call('UNLINK', key, mark)
 return 'gone'
 
---# delete_job: journal places ends
+--# delete_job: journal places messages ends
 -- A job that has ended, or was never queued, leaves with its log and facts. Answers gone, missing or why it cannot.
 local job = arg()
 local err = wrong(job, 'hash') or wrong('mj:claim:' .. job, 'hash') or wrong_shared() or wrong('mj:horizon', 'hash')

@@ -1,21 +1,4 @@
 -- Ends of claims and of jobs.
--- One job of a message has ended.
-local function settle_message(message, status)
-  local mark = 'mj:message:' .. message
-  if type_of(mark) ~= 'hash' then return end
-  local left = num(redis.call('HGET', mark, 'left'))
-  if left == 0 then return end
-  local failed = num(redis.call('HGET', mark, 'failed'))
-  if status ~= 'finished' then failed = failed + 1 end
-  redis.call('HSET', mark, 'left', left - 1, 'failed', failed)
-  if left > 1 or type_of(message) ~= 'hash' then return end
-  if failed == 0 then
-    redis.call('HSET', message, 'status', 'processed', 'updated_at', now_s)
-  else
-    redis.call('HSET', message, 'status', 'error', 'updated_at', now_s, 'error', failed .. ' of its jobs failed')
-  end
-end
-
 local function failure(detail, text) return {'status', 'error', 'detail', detail, 'error', text} end
 local function detail_of(fields)
   for i = 1, #fields, 2 do if fields[i] == 'detail' then return fields[i + 1] end end
@@ -116,7 +99,10 @@ finish = function(job, claim, fields, by_owner)
     if #over > 0 then redis.call('HDEL', mark, unpack(over)) end
     if not by_owner then redis.call('HDEL', mark, 'claim_id', 'token', 'instance') end
     if claim.overdue then redis.call('ZREM', 'mj:overdue', job) end
-    if claim.message then settle_message(claim.message, status) end
+    if claim.message then
+      if redis.call('HGET', 'mj:message:' .. claim.message, 'answer') then redis.call('HSET', mark, 'awaited', claim.message) end
+      settle_message(claim.message, status)
+    end
   end
   local cleared = redis.pcall('HDEL', job, 'error', 'error_info', 'result', 'result_json', 'usage', 'layers', 'receipt', 'artifacts',
     'lease_until_ms')
@@ -148,6 +134,10 @@ local function cancel_job(job, claim)
   end
   local status = redis.call('HGET', job, 'status')
   if not claim.state and (status == 'finished' or status == 'error') then return 'over' end
+  if claim.state == 'planned' and claim.message then
+    redis.call('ZADD', 'mj:outbox', dec(now_ms), 'cancel ' .. claim.message)
+    mail_moves()
+  end
   -- Its entry in the list is no anomaly: the claim drops it in silence.
   local listed = not claim.state or (claim.state == 'queued' and not has_priority(claim))
   finish(job, claim, failure('cancelled', num(claim.epoch) > 0 and 'cancelled' or 'cancelled before it ran'), false)
@@ -212,6 +202,8 @@ end
 local function is_kept(claim)
   if claim.leftover then return 'its entry is still in its queue' end
   if claim.noticed and redis.call('EXISTS', 'mj:notices') == 1 then return 'its end has not been told yet' end
+  local answer = claim.awaited and redis.pcall('HGET', 'mj:message:' .. claim.awaited, 'answer')
+  if answer == 'wanted' or answer == 'due' then return claim.awaited .. ' has not been answered yet' end
   local flow = claim.flow and string.match(claim.flow, ' (%d+)$')
   local state = flow and type_of('mj:flow:' .. flow) == 'hash' and redis.call('HGET', 'mj:flow:' .. flow, 'state')
   if state and state ~= 'ended' then return 'it is of flow ' .. flow .. ', which has not ended' end
@@ -231,4 +223,19 @@ local function retire_job(job, claim)
   redis.call('UNLINK', job, 'mj:claim:' .. job, 'mj:log:' .. job)
   redis.call('ZREM', 'mj:ended', job)
   redis.pcall('ZREM', 'mj:jobs', job)
+end
+
+-- A message that is away is answered, or given up: detail and why of its jobs that have not ended.
+local function end_away(message, is, detail, why, is_answered)
+  local mark = 'mj:message:' .. message
+  for job in string.gmatch(is.jobs or '', '%S+') do
+    local claim = read_claim(job)
+    if claim and claim.message == message and claim.state == 'planned' then finish(job, claim, failure(detail, why), false) end
+  end
+  local failed = num(redis.call('HGET', mark, 'failed'))
+  redis.call('HSET', mark, 'state', 'over')
+  redis.call('HDEL', mark, 'deliver_until', 'result_ms', 'why', 'tries')
+  redis.call('ZREM', 'mj:outbox', 'send ' .. message, 'expire ' .. message)
+  end_message(message, not is_answered and why or failed > 0 and failed .. ' of its jobs failed' or '')
+  put_in(message)
 end

@@ -1,0 +1,318 @@
+#include "coordinator/message_receiver.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/ids.h"
+#include "base/log.h"
+#include "domain/codec.h"
+#include "domain/rights.h"
+#include "domain/sender.h"
+#include "domain/utf8.h"
+#include "mycojobs/transport.h"
+#include "store/place.h"
+#include "transport/rpc_client.h"
+
+namespace mycojobs {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMaxActors = 100000, kMaxRunners = 10000, kMaxLines = 2000;
+
+std::string mark_key(const std::string& message_key) { return "mj:message:" + message_key; }
+
+// What an answer says of a job: its end, and what stands beside it on the record.
+Result<AnsweredJob> answered_job(const json& object, std::size_t index) {
+  const std::string where = "jobs[" + std::to_string(index) + "]";
+  if (!object.is_object() || !object.contains("key") || !object["key"].is_string())
+    return fail(Code::invalid, where + ".key: is missing");
+  AnsweredJob out{object["key"].get<std::string>(), {}, {}};
+  json fields = object;
+  fields.erase("key");
+  auto decoded = decode_json<Job>(fields);
+  if (!decoded.ok()) return fail(Code::invalid, where + "." + join(decoded.problems));
+  Job& job = decoded.record;
+  if (job.status != JobStatus::finished && job.status != JobStatus::error)
+    return fail(Code::invalid, where + ".status: says that it has not ended");
+  out.end.status = job.status;
+  out.end.detail = std::move(job.detail);
+  out.end.error = std::move(job.error);
+  out.end.error_info = std::move(job.error_info);
+  out.end.result = std::move(job.result);
+  out.end.result_json = std::move(job.result_json);
+  out.end.usage = std::move(job.usage);
+  out.end.layers = std::move(job.layers);
+  out.end.receipt = std::move(job.receipt);
+  if (job.attempt > 0) out.more.emplace_back("attempt", std::to_string(job.attempt));
+  if (job.started_ms > 0) out.more.emplace_back("started_ms", std::to_string(job.started_ms));
+  return out;
+}
+
+bool names(const Fields& mark, const std::string& job_key) {
+  const std::string all = ' ' + std::string(field_of(mark, "jobs")) + ' ';
+  return all.find(' ' + job_key + ' ') != std::string::npos;
+}
+
+}  // namespace
+
+Result<void> ActorKeys::look(Store& store) {
+  MJ_TRY(keys, store.keys(0, "actor:", kMaxActors));
+  std::map<std::string, Id> found;
+  constexpr std::string_view kAsked[] = {"pubkey"};
+  for (const std::string& key : keys) {
+    std::uint64_t id = 0;
+    if (!parse_u64(key.substr(6), id) || id == 0 || id > UINT32_MAX) continue;
+    auto fields = store.load_fields(0, key, kAsked);
+    if (!fields && fields.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(fields).error());
+    if (fields && !fields->empty()) found.emplace(fields->front().second, static_cast<Id>(id));
+  }
+  ids_ = std::move(found);
+  return {};
+}
+
+Result<Actor> ActorKeys::find(Store& store, const std::string& pubkey, std::uint64_t now_s) {
+  for (const bool again : {false, true}) {
+    const auto known = ids_.find(pubkey);
+    if (known != ids_.end()) {
+      Actor actor;
+      actor.id = known->second;
+      auto fields = store.load(0, redis_key(actor));
+      if (!fields && fields.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(fields).error());
+      if (fields) actor = decode<Actor>(*fields).record;
+      actor.id = known->second;
+      if (fields && actor.pubkey == pubkey) return actor;
+      ids_.erase(known);  // its key has been changed, or it has gone
+    }
+    if (again || now_s == looked_s_) break;
+    looked_s_ = now_s;
+    MJ_CHECK(look(store));
+  }
+  return fail(Code::denied, "signer: no actor here has the key " + shown(pubkey, 80) +
+                                "; an operator may make one: mycojobs actor create --key");
+}
+
+Result<void> check_message(const Message& message, const Actor& signer, std::uint64_t now_s) {
+  SignatureCheck against{signer.pubkey, now_s, kSignatureWindowS};
+  against.window_s = std::max(against.window_s, message.timeout);
+  MJ_CHECK(check_signature(message, against));
+  against.window_s = kSignatureWindowS;
+  return message.created_at > now_s ? check_moment("created_at", message.created_at, against) : Result<void>();
+}
+
+Result<std::string> supervisor_key(RecordStore& store, Id context, const std::string& address,
+                                   const std::string& own_key) {
+  if (address.empty()) return own_key;
+  MJ_TRY(keys, store.keys(context, "runner:", kMaxRunners));
+  constexpr std::string_view kAsked[] = {"address", "pubkey"};
+  for (const std::string& key : keys) {
+    auto fields = store.load_fields(context, key, kAsked);
+    if (!fields && fields.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(fields).error());
+    if (fields && field_of(*fields, "address") == address && is_public_key(field_of(*fields, "pubkey")))
+      return std::string(field_of(*fields, "pubkey"));
+  }
+  return fail(Code::denied, "address: no runner of context " + std::to_string(context) + " has the address " +
+                                shown(address, 120) + " and a key: mycojobs runner create --address " +
+                                shown(address, 120) + " --pubkey KEY, as the coordinator there says it");
+}
+
+std::vector<std::string> words_of(std::string_view text) {
+  std::vector<std::string> words;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(' ', at), text.size());
+    if (end > at) words.emplace_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return words;
+}
+
+std::string MessageReceiver::answer(std::string_view request) {
+  return answer_rpc(request, kMaxRequestBytes, [this](std::string_view method, const json& params) -> Result<json> {
+    if (method != "message.deliver")
+      return fail(Code::invalid, "method: there is message.deliver alone, not " + shown(method));
+    return deliver(params);
+  });
+}
+
+Result<std::uint64_t> MessageReceiver::now_s() {
+  MJ_TRY(now_ms, store_.now_ms());
+  return now_ms / 1000;
+}
+
+Result<json> MessageReceiver::deliver(const json& params) {
+  if (!params.is_object() || !params.contains("envelope")) return fail(Code::invalid, "envelope: is missing");
+  const json& sealed = params["envelope"];
+  MJ_TRY(envelope, read_envelope(sealed));
+  const auto done = [&]() -> Result<json> {
+    switch (envelope.kind) {
+      case EnvelopeKind::message:
+        return take_message(envelope, sealed["body"]);
+      case EnvelopeKind::answer:
+        return take_answer(envelope, sealed);
+      case EnvelopeKind::logs:
+        return take_logs(envelope, sealed);
+      case EnvelopeKind::cancel:
+        return take_cancel(envelope, sealed);
+    }
+    return fail(Code::internal, "envelope of no kind");
+  }();
+  if (done || done.error().code == Code::unavailable) return done;
+  const std::string what = std::string(word(envelope.kind)) + " from elsewhere";
+  log(LogLevel::warn, "supervisor", "context {}: {} refused: {}", envelope.context, what, done.error().message);
+  // Where there is no context, anybody could fill its database with notes.
+  auto place = read_place(store_, envelope.context, WayIn::rpc);
+  if (place && place->record)
+    (void)store_.note_refusal(envelope.context, {0, 0, 0, "deliver", what + ": " + done.error().message, ""});
+  return done;
+}
+
+Result<json> MessageReceiver::take_message(const Envelope& envelope, const json& body) {
+  if (!body.contains("message") || !body["message"].is_object()) return fail(Code::invalid, "message: is missing");
+  auto decoded = decode_json<Message>(body["message"]);
+  if (!decoded.ok()) return fail(Code::invalid, "message: " + join(decoded.problems));
+  Message& message = decoded.record;
+  message.unknown.clear();  // no one has signed them
+  if (message.id == 0 || message.caller_id == 0) return fail(Code::invalid, "message: id or caller_id is missing");
+  if (message.job.size() > kMaxMessageJobs)
+    return fail(Code::too_large,
+                "job: a message carries at most " + std::to_string(kMaxMessageJobs) + " jobs; a flow more");
+  if (message.target_context != envelope.context)
+    return fail(Code::denied, "target_context: it is signed for context " + std::to_string(message.target_context) +
+                                  ", not for " + std::to_string(envelope.context));
+  MJ_TRY(now, now_s());
+  MJ_TRY(actor, actors_.find(store_, message.signer, now));
+  MJ_CHECK(check_message(message, actor, now));
+  MJ_TRY(place, read_place(store_, envelope.context, WayIn::rpc));
+  MJ_CHECK(may(actor.id, Action::create, place, {.name = "messages"}));
+  const bool is_local = envelope.signer == own_key_;
+  if (!is_local && actor.address.empty())
+    return fail(Code::denied, "actor " + std::to_string(actor.id) +
+                                  " has no address here that answers could go to: mycojobs actor update " +
+                                  std::to_string(actor.id) + " --address http://HOST:PORT");
+  MJ_TRY(content, content_hash(message));
+
+  const std::uint64_t fresh_s = std::uint64_t{message.created_at} + std::max(kSignatureWindowS, message.timeout);
+  MessageMark mark{content,
+                   {{"origin", std::to_string(message.caller_id) + ':' + std::to_string(message.id)},
+                    {"from", std::to_string(message.context_id)},
+                    {"address", is_local ? "" : actor.address.front()},
+                    {"signer", message.signer},
+                    {"answer", "wanted"},
+                    {"fresh_until", std::to_string((fresh_s + kSignatureWindowS) * 1000)}}};
+  if (message.stream_logs) mark.more.emplace_back("stream", "1");
+  MJ_CHECK(settle(message, {message.caller_id, message.context_id}));
+  message.unknown = {{"origin_caller", std::to_string(message.caller_id)},
+                     {"origin_context", std::to_string(message.context_id)}};
+  message.caller_id = actor.id;
+  message.context_id = envelope.context;
+  message.status = MessageStatus::dispatched;
+  message.transport_status = "delivered";
+  const std::string key = redis_key(message);
+  MJ_TRY(arrival, store_.arrive_message(envelope.context, key, mark, encode(message)));
+  if (arrival == Arrival::other)
+    return fail(Code::conflict, "id: " + key + " is here with other content: send it with another id");
+  if (arrival == Arrival::full)
+    return fail(Code::unavailable, "messages come faster than they are taken: try again later");
+  return json{{"status", arrival == Arrival::stored ? "stored" : "known"}};
+}
+
+Result<MessageReceiver::Sent> MessageReceiver::sent(const Envelope& envelope, const json& sealed) {
+  Sent out;
+  MJ_TRY(name, read_message_name(sealed["body"].value("of", json())));
+  out.name = std::move(name);
+  Message message;
+  message.caller_id = out.name.caller;
+  message.id = out.name.id;
+  out.key = redis_key(message);
+  auto mark = store_.load(envelope.context, mark_key(out.key));
+  if (!mark && mark.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(mark).error());
+  const std::string_view state = mark ? field_of(*mark, "state") : "";
+  if ((state != "away" && state != "over") || field_of(*mark, "content") != out.name.content)
+    return fail(Code::not_found, "of: no such message has left from here");
+  out.mark = std::move(*mark);
+  const std::string peer(field_of(out.mark, "peer"));
+  if (envelope.signer != peer)
+    return fail(Code::denied, "signer: " + envelope.signer + " is not whom " + out.key + " was sent to");
+  MJ_TRY(now, now_s());
+  MJ_CHECK(check_seal(sealed, {peer, now}));
+  return out;
+}
+
+Result<json> MessageReceiver::take_answer(const Envelope& envelope, const json& sealed) {
+  MJ_TRY(of, sent(envelope, sealed));
+  const json& body = sealed["body"];
+  AnswerMessage answer{of.key, of.name.content, "", {}, {}, body.value("last", json(true)) != json(false)};
+  const json jobs = body.value("jobs", json::array());
+  if (!jobs.is_array() || jobs.size() > kMaxMessageJobs) return fail(Code::invalid, "jobs: is no list of jobs");
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    MJ_TRY(job, answered_job(jobs[i], i));
+    if (!names(of.mark, job.job_key))
+      return fail(Code::denied,
+                  "jobs[" + std::to_string(i) + "].key: " + shown(job.job_key) + " is no job of " + of.key);
+    answer.jobs.push_back(std::move(job));
+  }
+  if (body.value("status", "") != word(MessageStatus::processed)) {
+    const json error = body.value("error", json());
+    answer.reason = error.is_string() && !error.get<std::string>().empty() ? error.get<std::string>()
+                                                                           : "it failed there, without a reason";
+  }
+  if (body.contains("flow")) {
+    auto flow = decode_json<Flow>(body["flow"]);
+    if (!flow.ok()) return fail(Code::invalid, "flow." + join(flow.problems));
+    answer.fields.emplace_back("flow", dump_json(to_json(flow.record)));
+  }
+  MJ_TRY(known, store_.answer_message(envelope.context, answer));
+  if (!known) return fail(Code::not_found, "of: no such message has left from here");
+  return json{{"status", "stored"}};
+}
+
+Result<json> MessageReceiver::take_logs(const Envelope& envelope, const json& sealed) {
+  MJ_TRY(of, sent(envelope, sealed));
+  const json& body = sealed["body"];
+  const json job = body.value("job", json()), lines = body.value("lines", json());
+  if (!job.is_string() || !names(of.mark, job.get<std::string>()))
+    return fail(Code::denied, "job: is no job of " + of.key);
+  if (!lines.is_array() || lines.size() > kMaxLines) return fail(Code::invalid, "lines: is no list of lines");
+  std::vector<Log> all;
+  for (const json& each : lines) {
+    auto line = decode_json<Log>(each);
+    if (!line.ok()) return fail(Code::invalid, "lines." + join(line.problems));
+    all.push_back(std::move(line.record));
+  }
+  MJ_TRY(last, store_.follow_log(envelope.context, of.key, of.name.content, job.get<std::string>(), all));
+  return json{{"last", last}};
+}
+
+// By the supervisor that the answer will go to.
+Result<json> MessageReceiver::take_cancel(const Envelope& envelope, const json& sealed) {
+  const json& body = sealed["body"];
+  MJ_TRY(name, read_message_name(body.value("of", json())));
+  const json by = body.value("by", json()), jobs = body.value("jobs", json());
+  if (!by.is_string()) return fail(Code::invalid, "by: is missing");
+  MJ_TRY(now, now_s());
+  MJ_TRY(actor, actors_.find(store_, by.get<std::string>(), now));
+  Message message;
+  message.caller_id = actor.id;
+  message.id = name.id;
+  auto mark = store_.load(envelope.context, mark_key(redis_key(message)));
+  if (!mark && mark.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(mark).error());
+  if (!mark || field_of(*mark, "content") != name.content || field_of(*mark, "answer").empty())
+    return fail(Code::not_found, "of: no such message has come here");
+  MJ_TRY(peer, supervisor_key(store_, envelope.context, std::string(field_of(*mark, "address")), own_key_));
+  if (envelope.signer != peer)
+    return fail(Code::denied,
+                "signer: is not the supervisor that the answer goes to, by the record of a runner with "
+                "that address here");
+  MJ_CHECK(check_seal(sealed, {peer, now}));
+  if (!jobs.is_array()) return fail(Code::invalid, "jobs: is no list of keys");
+  const auto keys = words_of(field_of(*mark, "jobs")), origins = words_of(field_of(*mark, "origins"));
+  for (const json& each : jobs) {
+    const auto found = std::find(origins.begin(), origins.end(), each.is_string() ? each.get<std::string>() : "");
+    if (found == origins.end()) continue;
+    const std::size_t index = static_cast<std::size_t>(found - origins.begin());
+    if (index < keys.size()) MJ_CHECK(store_.cancel(envelope.context, keys[index]));
+  }
+  return json{{"status", "asked"}};
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,75 @@
+// What supervisors elsewhere send here (domain/envelope.h): messages for contexts of ours, answers to what we have
+// sent, lines of logs, wishes to cancel. Everything is checked here, where it enters: its form, its size, who has
+// signed it, what that one may do, whether it is fresh, whether it is what it was the first time. One thread an
+// instance.
+//
+//   message --holds--> stored in msg_in, and acknowledged by that (message_rounds.h takes it up)
+//   answer  --from whom the message was sent to--> its jobs end, the message with them
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "domain/envelope.h"
+#include "mycojobs/store.h"
+
+namespace mycojobs {
+
+inline constexpr std::size_t kMaxMessageJobs = 256;
+
+// Which actor a public key is of. The records in the store decide; what is kept is where to look.
+class ActorKeys {
+ public:
+  // Error denied: nobody's here; unavailable.
+  Result<Actor> find(Store&, const std::string& pubkey, std::uint64_t now_s);
+
+ private:
+  Result<void> look(Store&);
+  std::map<std::string, Id> ids_;
+  std::uint64_t looked_s_ = 0;
+};
+
+// A message as it was signed, checked as far as the record of its signer goes. Error denied: what does not hold, as
+// check_signature(); a message that names a time to be delivered in is fresh for so long.
+Result<void> check_message(const Message&, const Actor& signer, std::uint64_t now_s);
+
+// The public key of the supervisor at that address, by the record of a runner of the context; of the empty address:
+// own_key. Error denied: no runner has it, and what makes one.
+Result<std::string> supervisor_key(RecordStore&, Id context, const std::string& address, const std::string& own_key);
+
+std::vector<std::string> words_of(std::string_view text);  // parted by blanks
+
+class MessageReceiver {
+ public:
+  // own_key: public key of this coordinator. Store and actors outlive it.
+  MessageReceiver(Store& store, ActorKeys& actors, std::string own_key)
+      : store_(store), actors_(actors), own_key_(std::move(own_key)) {}
+
+  // A JSON-RPC request to its answer. The only method is message.deliver {envelope}; what is refused is journaled.
+  std::string answer(std::string_view request);
+
+ private:
+  Result<nlohmann::json> deliver(const nlohmann::json& params);
+  Result<nlohmann::json> take_message(const Envelope&, const nlohmann::json& body);
+  Result<nlohmann::json> take_answer(const Envelope&, const nlohmann::json& sealed);
+  Result<nlohmann::json> take_logs(const Envelope&, const nlohmann::json& sealed);
+  Result<nlohmann::json> take_cancel(const Envelope&, const nlohmann::json& sealed);
+  struct Sent {
+    std::string key;
+    MessageName name;
+    Fields mark;
+  };
+  // The message that left from here and that an answer or lines are of, sealed by whom it was sent to.
+  Result<Sent> sent(const Envelope&, const nlohmann::json& sealed);
+  Result<std::uint64_t> now_s();
+
+  Store& store_;
+  ActorKeys& actors_;
+  std::string own_key_;
+};
+
+}  // namespace mycojobs

@@ -1,0 +1,546 @@
+#include "coordinator/message_rounds.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/counted.h"
+#include "base/ids.h"
+#include "base/log.h"
+#include "coordinator/create.h"
+#include "coordinator/progress.h"
+#include "domain/codec.h"
+#include "domain/flow_plan.h"
+#include "domain/rights.h"
+#include "domain/sender.h"
+#include "domain/utf8.h"
+#include "mycojobs/transport.h"
+#include "store/place.h"
+#include "transport/rpc_client.h"
+
+namespace mycojobs {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char *kMessagesIn = "msg_in", *kMarkPrefix = "mj:message:";
+constexpr std::uint64_t kMailIdleMs = 1000, kMailRetireMs = 5000;
+constexpr std::uint64_t kDeliverMs = 24ULL * 3600 * 1000;     // of a message that names no time
+constexpr std::uint64_t kAnswerMs = 7ULL * 24 * 3600 * 1000;  // for which an answer is tried
+constexpr std::uint64_t kFirstAgainMs = 200, kMostAgainMs = 30000, kLogPauseMs = 500, kNoRoomMs = 100;
+constexpr std::size_t kAnswerBytes = 700U << 10;  // of the jobs of one answer; more follow in the next one
+constexpr std::size_t kLogLines = 500, kLogBytes = 256U << 10;
+constexpr const char* kLost = "lost";
+
+std::uint64_t number_in(const Fields& fields, std::string_view name) {
+  std::uint64_t value = 0;
+  return parse_u64(field_of(fields, name), value) ? value : 0;
+}
+
+std::uint64_t again_after(const Fields& mark) {
+  return std::min(kMostAgainMs, kFirstAgainMs << std::min<std::uint64_t>(number_in(mark, "tries"), 10));
+}
+
+// "12:101"
+std::optional<std::pair<Id, Id>> caller_and_id(std::string_view text) {
+  const std::size_t colon = text.find(':');
+  std::uint64_t caller = 0, id = 0;
+  if (colon == std::string_view::npos || !parse_u64(text.substr(0, colon), caller) ||
+      !parse_u64(text.substr(colon + 1), id) || caller > UINT32_MAX || id > UINT32_MAX)
+    return std::nullopt;
+  return std::pair(static_cast<Id>(caller), static_cast<Id>(id));
+}
+
+// An error of the message, not of the store.
+bool is_final(const Error& error) { return error.code != Code::unavailable && error.code != Code::internal; }
+
+std::vector<MessageJob> in_their_queues(const std::vector<Job>& jobs) {
+  std::vector<MessageJob> out;
+  out.reserve(jobs.size());
+  for (const Job& job : jobs) out.push_back({job, queue_key(job.script_type)});
+  return out;
+}
+
+Result<void> check_jobs(const Message& message) {
+  if (message.job.size() > kMaxMessageJobs)
+    return fail(Code::too_large, "job: a message carries at most " + std::to_string(kMaxMessageJobs) + " jobs");
+  for (std::size_t i = 0; i < message.job.size(); ++i) {
+    if (const auto problems = validate(message.job[i]); !problems.empty())
+      return fail(Code::invalid, "job[" + std::to_string(i) + "]: " + join(problems));
+  }
+  if (message.message_type != MessageType::job && (!message.job.empty() || message.flow))
+    return fail(Code::invalid, "message_type: a " + std::string(word(message.message_type)) + " carries no jobs");
+  if (message.message_type == MessageType::job && message.job.empty() && !message.flow)
+    return fail(Code::invalid, "job: the message carries no job and no flow");
+  return {};
+}
+
+}  // namespace
+
+Result<std::uint64_t> MessageRounds::now_s() {
+  MJ_TRY(now_ms, store_.now_ms());
+  return now_ms / 1000;
+}
+
+Result<MessageRounds::Round> MessageRounds::round(std::uint32_t max_parcels) {
+  MJ_TRY(leaving, store_.outgoing(settings_.context));
+  for (const std::string& key : leaving) MJ_CHECK(route(key));
+  Round out;
+  MJ_TRY(due, store_.mail_due(settings_.context, std::max(1U, max_parcels), kHoldMs));
+  for (const std::string& key : due.arrived) MJ_CHECK(take_up(key));
+  for (const OutboxEntry& entry : due.out) {
+    auto made = parcel(entry);
+    if (!made && made.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(made).error());
+    if (!made) {
+      MJ_CHECK(store_.settle_mail(settings_.context, entry, {MailAfter::What::failed, 0, kLost, made.error().message}));
+    } else if (*made) {
+      out.parcels.push_back(std::move(**made));
+    }
+  }
+  if (const std::uint64_t now = clock_.boot_ms(); settings_.retention_ms > 0 && now >= next_retire_ms_) {
+    MJ_TRY(gone, store_.retire_messages(settings_.context, settings_.retention_ms, 100));
+    next_retire_ms_ = now + (gone >= 100 ? 0 : kMailRetireMs);
+  }
+  const bool more = !leaving.empty() || !due.arrived.empty() || due.out.size() == max_parcels;
+  out.next_ms = more ? 0 : due.next_ms == 0 ? kMailIdleMs : std::min(kMailIdleMs, due.next_ms);
+  return out;
+}
+
+// ---- what leaves ----
+
+Result<void> MessageRounds::route(const std::string& message_key) {
+  auto hash = store_.load(settings_.context, message_key);
+  if (!hash && hash.error().code == Code::not_found) return {};  // deleted meanwhile; the list forgets it
+  Result<MessageIntake> done = tl::unexpected<Error>(Error{});
+  if (!hash) {
+    done = tl::unexpected<Error>(hash.error());
+  } else {
+    auto decoded = decode<Message>(*hash);
+    if (!decoded.ok()) {
+      done = fail(Code::invalid, join(decoded.problems));
+    } else {
+      auto wanted = routed(message_key, decoded.record);
+      if (!wanted) {
+        done = tl::unexpected<Error>(std::move(wanted).error());
+      } else if (wanted->message_key.empty()) {
+        return {};  // for this very context: it has arrived
+      } else {
+        done = store_.route_message(settings_.context, *wanted);
+      }
+    }
+  }
+  if (done || done.error().code == Code::unavailable)
+    return done ? Result<void>() : tl::unexpected<Error>(std::move(done).error());
+  log(LogLevel::warn, "supervisor", "context {}: {} is not sent: {}", settings_.context, message_key,
+      done.error().message);
+  if (done.error().code == Code::denied)
+    MJ_CHECK(store_.note_refusal(settings_.context, {0, 0, 0, "send", message_key + ": " + done.error().message, ""}));
+  return store_.close_message(settings_.context, "msg_out_coordinator", message_key, done.error().message);
+}
+
+// Step 2 of the seed: signature and rights of the sender, and where it goes. An empty key: it stays here.
+Result<RouteMessage> MessageRounds::routed(const std::string& message_key, Message& message) {
+  if (redis_key(message) != message_key) return fail(Code::invalid, "id: the record says " + redis_key(message));
+  Actor sender;
+  sender.id = message.caller_id;
+  auto record = store_.load(0, redis_key(sender));
+  if (!record && record.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(record).error());
+  if (record) sender = decode<Actor>(*record).record;
+  MJ_TRY(now, now_s());
+  MJ_CHECK(check_message(message, sender, now));
+  MJ_TRY(content, content_hash(message));
+  const std::string signer = message.signer;
+  MJ_CHECK(mycojobs::settle(message, {message.caller_id, settings_.context}));
+  MJ_TRY(place, read_place(store_, settings_.context, WayIn::message));
+  MJ_CHECK(may(message.caller_id, Action::create, place, {.name = "messages"}));
+  MJ_CHECK(check_jobs(message));
+  if (message.target_address.empty() && message.target_context == settings_.context) {
+    const MessageMark mark{content, {{"own", "1"}, {"signer", signer}}};
+    MJ_TRY(arrival, store_.arrive_message(settings_.context, message_key, mark, {}));
+    if (arrival == Arrival::other) return fail(Code::conflict, "id: it was sent before, with other content");
+    if (arrival == Arrival::full) return fail(Code::unavailable, "messages come faster than they are taken");
+    return RouteMessage{};
+  }
+  std::string peer;
+  if (!message.target_address.empty()) {
+    if (!settings_.is_known)
+      return fail(Code::denied,
+                  "coordinator.key: is not set here, so that no other host believes what we send; make "
+                  "one with `mycojobs key new NAME`, and name it there");
+    MJ_TRY(found, supervisor_key(store_, settings_.context, message.target_address, ""));
+    peer = std::move(found);
+  }
+  RouteMessage wanted{message_key, {content, {}}, kDeliverMs, std::uint64_t{message.timeout_result} * 1000, {}};
+  wanted.mark.more = {{"address", message.target_address},
+                      {"peer", peer},
+                      {"context", std::to_string(message.target_context)},
+                      {"signer", signer}};
+  for (const std::uint32_t limit : {message.timeout, message.timeout_ack}) {
+    if (limit > 0) wanted.deliver_ms = std::min(wanted.deliver_ms, std::uint64_t{limit} * 1000);
+  }
+  // Jobs of a flow have their records where it runs.
+  if (!message.flow) wanted.jobs = in_their_queues(message.job);
+  return wanted;
+}
+
+// ---- what arrives ----
+
+Result<void> MessageRounds::take_up(const std::string& message_key) {
+  auto hash = store_.load(settings_.context, message_key);
+  auto mark = store_.load(settings_.context, kMarkPrefix + message_key);
+  for (const auto* each : {&hash, &mark}) {
+    if (!*each && each->error().code == Code::unavailable) return tl::unexpected<Error>(each->error());
+  }
+  Result<void> done;
+  if (!hash) {
+    done = tl::unexpected<Error>(hash.error());
+  } else if (auto decoded = decode<Message>(*hash); !decoded.ok()) {
+    done = fail(Code::invalid, join(decoded.problems));
+  } else if (!mark) {
+    auto written = written_by_hand(message_key, decoded.record);
+    done = written ? take_up(message_key, decoded.record, *written)
+                   : Result<void>(tl::unexpected<Error>(std::move(written).error()));
+  } else {
+    done = take_up(message_key, decoded.record, *mark);
+  }
+  if (done || done.error().code == Code::unavailable) return done;
+  log(LogLevel::warn, "supervisor", "context {}: {} refused: {}", settings_.context, message_key, done.error().message);
+  if (done.error().code == Code::denied)
+    MJ_CHECK(
+        store_.note_refusal(settings_.context, {0, 0, 0, "deliver", message_key + ": " + done.error().message, ""}));
+  auto closed = store_.close_message(settings_.context, kMessagesIn, message_key, done.error().message);
+  return closed || closed.error().code == Code::not_found ? Result<void>() : closed;
+}
+
+// Some client has put it on msg_in itself: it must hold as it stands there.
+Result<Fields> MessageRounds::written_by_hand(const std::string& message_key, const Message& message) {
+  if (redis_key(message) != message_key) return fail(Code::invalid, "id: the record says " + redis_key(message));
+  Actor sender;
+  sender.id = message.caller_id;
+  auto record = store_.load(0, redis_key(sender));
+  if (!record && record.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(record).error());
+  if (record) sender = decode<Actor>(*record).record;
+  MJ_TRY(now, now_s());
+  MJ_CHECK(check_message(message, sender, now));
+  if (message.target_context != settings_.context)
+    return fail(Code::denied, "target_context: it is signed for context " + std::to_string(message.target_context));
+  MJ_TRY(content, content_hash(message));
+  const MessageMark mark{content, {{"own", "1"}, {"signer", message.signer}}};
+  MJ_CHECK(store_.arrive_message(settings_.context, message_key, mark, {}));
+  return mark.more;
+}
+
+Result<void> MessageRounds::take_up(const std::string& message_key, Message& message, const Fields& mark) {
+  const bool is_own = !field_of(mark, "own").empty();
+  if (message.context_id == 0) message.context_id = settings_.context;
+  // Rights may have been taken since it came.
+  MJ_TRY(place, read_place(store_, settings_.context, is_own ? WayIn::message : WayIn::rpc));
+  MJ_CHECK(may(message.caller_id, Action::create, place, {.name = "messages"}));
+  MJ_CHECK(check_jobs(message));
+  if (message.message_type != MessageType::job)
+    return store_.close_message(settings_.context, kMessagesIn, message_key, "");
+  TakeMessage wanted{kMessagesIn, message_key, {}};
+  if (message.flow) {
+    MJ_TRY(flow, flow_of(message_key, message));
+    wanted.flow = flow;
+  } else {
+    if (is_own) {
+      MJ_CHECK(mycojobs::settle(message, {message.caller_id, settings_.context}));
+      wanted.jobs = in_their_queues(message.job);
+    } else {
+      MJ_TRY(jobs, jobs_of(message, wanted));
+      wanted.jobs = std::move(jobs);
+    }
+    for (MessageJob& each : wanted.jobs) {
+      MJ_TRY(queue, queue_of(message, each.job));
+      each.queue = std::move(queue);
+    }
+  }
+  MJ_TRY(taken, store_.take_message(settings_.context, wanted));
+  if (!taken.repeated)
+    log(LogLevel::info, "supervisor", "context {}: {}: {} taken", settings_.context, message_key,
+        wanted.flow > 0 ? "flow " + std::to_string(wanted.flow) : counted(taken.job_keys.size(), "job"));
+  return {};
+}
+
+// Its jobs under ids of ours; the sender's ids are only known among themselves.
+Result<std::vector<MessageJob>> MessageRounds::jobs_of(Message& message, TakeMessage& wanted) {
+  const auto count = static_cast<std::uint32_t>(message.job.size());
+  MJ_TRY(first, store_.reserve_jobs(settings_.context, message.caller_id, count));
+  std::map<Id, Id> ours;
+  for (std::uint32_t i = 0; i < count; ++i) ours[message.job[i].id] = first + i;
+  if (ours.size() != count) return fail(Code::invalid, "job: an id stands there twice");
+  for (std::uint32_t i = 0; i < count; ++i) {
+    Job& job = message.job[i];
+    const std::string where = "job[" + std::to_string(i) + "].";
+    wanted.origins.push_back(job_key(job.caller_id, job.id));
+    for (Id& dependency : job.dependends) {
+      const auto found = ours.find(dependency);
+      if (found == ours.end())
+        return fail(Code::invalid, where + "dependends: " + std::to_string(dependency) + " is no job of the message");
+      dependency = found->second;
+    }
+    job.id = first + i;
+    job.caller_id = message.caller_id;
+    job.context_id = settings_.context;
+    job.idempotency_key.clear();  // of the sender's space
+    job.unknown = {{"of_message", redis_key(message)}};
+  }
+  return in_their_queues(message.job);
+}
+
+Result<std::string> MessageRounds::queue_of(const Message& message, const Job& job) {
+  if (message.topic.empty()) return queue_key(job.script_type);
+  MJ_TRY(keys, store_.keys(settings_.context, "runner:", 10000));
+  constexpr std::string_view kAsked[] = {"topic"};
+  for (const std::string& key : keys) {
+    const std::string id = key.substr(7);
+    auto fields = store_.load_fields(settings_.context, key, kAsked);
+    if (!fields && fields.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(fields).error());
+    const std::string topic(fields ? field_of(*fields, "topic") : "");
+    if ((topic.empty() ? "runner" + id : topic) == message.topic) return "mj:queue:runner" + id;
+  }
+  return fail(Code::not_found, "topic: no runner of context " + std::to_string(settings_.context) + " has the topic " +
+                                   shown(message.topic));
+}
+
+// By its definition, else of the jobs beside it. Made and started once, however often this is called.
+Result<Id> MessageRounds::flow_of(const std::string& message_key, const Message& message) {
+  json definition;
+  if (!message.flow->definition.empty()) {
+    MJ_TRY(parsed, parse_json(message.flow->definition));
+    definition = std::move(parsed);
+  } else {
+    json nodes = json::array();
+    for (const FlowNode& node : message.flow->nodes) nodes.push_back(to_json(node));
+    MJ_TRY(made, definition_of_jobs(message.flow->name, message.flow->env_vars, message.job, nodes));
+    definition = std::move(made);
+  }
+  PlanRead read = read_plan(definition);
+  if (!read.plan) return fail(Code::invalid, "flow: " + join(read.problems));
+  const NewFlow wanted{settings_.context, message.caller_id, message.flow->env_vars, "message " + message_key, ""};
+  MJ_TRY(flow, create_flow(flows_, *read.plan, wanted));
+  ProgressRequest start;
+  start.context = settings_.context;
+  start.flow = flow.id;
+  start.start = StartRun{message_key, message.caller_id};
+  MJ_CHECK(progress(flows_, runs_, start));
+  return flow.id;
+}
+
+// ---- what is carried ----
+
+Result<Parcel> MessageRounds::sealed(const OutboxEntry& entry, EnvelopeKind kind, const json& body, std::string address,
+                                     Id context) {
+  MJ_TRY(now, now_s());
+  MJ_TRY(envelope, seal({kind, context, now, {}}, body, *settings_.key));
+  Parcel out{entry, std::move(address), rpc_request("message.deliver", {{"envelope", std::move(envelope)}}), {}};
+  MJ_CHECK(check_request_size(out.request.size()));
+  return out;
+}
+
+Result<std::optional<Parcel>> MessageRounds::parcel(const OutboxEntry& entry) {
+  const auto wrap = [](Result<Parcel> made) -> Result<std::optional<Parcel>> {
+    if (!made) return tl::unexpected<Error>(std::move(made).error());
+    return std::optional(std::move(*made));
+  };
+  const bool is_away = field_of(entry.mark, "state") == "away";
+  const bool is_answered = field_of(entry.mark, "answer") != "due" && field_of(entry.mark, "answer") != "wanted";
+  const MailAfter over{MailAfter::What::over, 0, "", ""};
+  if (entry.kind == "send" && is_away) {
+    MJ_TRY(now_ms, store_.now_ms());
+    const std::uint64_t until = number_in(entry.mark, "deliver_until");
+    if (until == 0 || now_ms < until) return wrap(sending(entry));
+    const std::string last(field_of(entry.mark, "why"));
+    const MailAfter late{MailAfter::What::failed, 0, "timeout",
+                         "timeout: it was not delivered in time" + (last.empty() ? "" : ": " + last)};
+    MJ_CHECK(store_.settle_mail(settings_.context, entry, late));
+  } else if (entry.kind == "expire" && is_away) {
+    const MailAfter late{MailAfter::What::failed, 0, "timeout", "timeout_result: no answer came in time"};
+    MJ_CHECK(store_.settle_mail(settings_.context, entry, late));
+  } else if (entry.kind == "cancel" && !field_of(entry.mark, "jobs").empty()) {
+    return wrap(cancelling(entry));
+  } else if (entry.kind == "logs" && !is_answered) {
+    return logging(entry);
+  } else if (entry.kind == "answer" && !is_answered) {
+    if (!field_of(entry.mark, "stream").empty()) {
+      MJ_TRY(lines, logging(entry));
+      if (lines) return lines;
+    }
+    return wrap(answering(entry));
+  } else {
+    MJ_CHECK(store_.settle_mail(settings_.context, entry, over));
+  }
+  return std::optional<Parcel>();
+}
+
+Result<Parcel> MessageRounds::sending(const OutboxEntry& entry) {
+  MJ_TRY(hash, store_.load(settings_.context, entry.message_key));
+  const Message message = decode<Message>(hash).record;
+  MJ_TRY(content, content_hash(message));
+  if (content != field_of(entry.mark, "content"))
+    return fail(Code::conflict, "another client has changed its record since it was signed");
+  json body{{"message", to_json(message)}};
+  MJ_TRY(out, sealed(entry, EnvelopeKind::message, body, std::string(field_of(entry.mark, "address")),
+                     message.target_context));
+  out.done = {MailAfter::What::delivered, 0, "", ""};
+  return out;
+}
+
+Result<Parcel> MessageRounds::cancelling(const OutboxEntry& entry) {
+  const auto of = caller_and_id(std::string_view(entry.message_key).substr(8));
+  json jobs = json::array();
+  for (const std::string& key : words_of(field_of(entry.mark, "jobs"))) {
+    constexpr std::string_view kAsked[] = {"status"};
+    auto job = store_.load_fields(settings_.context, key, kAsked);
+    if (!job && job.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(job).error());
+    if (!job || field_of(*job, "status") == "error") jobs.push_back(key);
+  }
+  const MessageName name{of ? of->first : 0, of ? of->second : 0, std::string(field_of(entry.mark, "content"))};
+  json body{{"of", to_json(name)}, {"by", field_of(entry.mark, "signer")}, {"jobs", std::move(jobs)}};
+  return sealed(entry, EnvelopeKind::cancel, body, std::string(field_of(entry.mark, "address")),
+                static_cast<Id>(number_in(entry.mark, "context")));
+}
+
+namespace {
+
+Result<MessageName> origin_of(const Fields& mark) {
+  const auto of = caller_and_id(field_of(mark, "origin"));
+  if (!of) return fail(Code::invalid, "its mark does not say where it comes from");
+  return MessageName{of->first, of->second, std::string(field_of(mark, "content"))};
+}
+
+// What the sender is told of a job of ours that has ended.
+json told_of(const std::string& origin, const Job& job) {
+  Job told;
+  told.status = job.status;
+  told.detail = job.detail;
+  told.error = job.error;
+  told.error_info = job.error_info;
+  told.result = job.result;
+  told.result_json = job.result_json;
+  told.usage = job.usage;
+  told.layers = job.layers;
+  told.receipt = job.receipt;
+  told.attempt = job.attempt;
+  told.started_ms = job.started_ms;
+  json out = to_json(told);
+  out["key"] = origin;
+  return out;
+}
+
+}  // namespace
+
+// Of its jobs from that one on, as many as go into one answer.
+Result<json> MessageRounds::answered_jobs(const OutboxEntry& entry, std::size_t from, std::size_t& next) {
+  const auto keys = words_of(field_of(entry.mark, "jobs")), origins = words_of(field_of(entry.mark, "origins"));
+  json jobs = json::array();
+  std::size_t bytes = 0;
+  for (next = from; next < std::min(keys.size(), origins.size()); ++next) {
+    auto record = store_.load(settings_.context, keys[next]);
+    if (!record && record.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(record).error());
+    Job job = record ? decode<Job>(*record).record : Job();
+    if (!record || (job.status != JobStatus::finished && job.status != JobStatus::error)) {
+      job = Job();
+      job.status = JobStatus::error;
+      job.detail = kLost;
+      job.error = "its record there is gone";
+    }
+    json told = told_of(origins[next], job);
+    std::size_t size = dump_json(told).size();
+    if (size > kAnswerBytes) {
+      Job large;
+      large.status = JobStatus::error;
+      large.detail = "too_large";
+      large.error = "it ended as " + std::string(word(job.status)) + ", and what it says takes " +
+                    std::to_string(size) + " bytes; an answer carries " + std::to_string(kAnswerBytes) + ". It is " +
+                    keys[next] + " in context " + std::to_string(settings_.context) + " there";
+      told = told_of(origins[next], large);
+      size = dump_json(told).size();
+    }
+    if (!jobs.empty() && bytes + size > kAnswerBytes) break;
+    bytes += size;
+    jobs.push_back(std::move(told));
+  }
+  return jobs;
+}
+
+Result<Parcel> MessageRounds::answering(const OutboxEntry& entry) {
+  MJ_TRY(name, origin_of(entry.mark));
+  MJ_TRY(hash, store_.load(settings_.context, entry.message_key));
+  const Message message = decode<Message>(hash).record;
+  std::size_t next = 0;
+  MJ_TRY(jobs, answered_jobs(entry, number_in(entry.mark, "told"), next));
+  const bool is_last = next >= words_of(field_of(entry.mark, "jobs")).size();
+  json body{{"of", to_json(name)},
+            {"status", word(message.status)},
+            {"error", to_utf8(message.error)},
+            {"jobs", std::move(jobs)},
+            {"last", is_last}};
+  if (const std::uint64_t flow = number_in(entry.mark, "flow"); flow > 0) {
+    auto record = store_.load(settings_.context, "flow:" + std::to_string(flow));
+    if (!record && record.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(record).error());
+    Flow told = record ? decode<Flow>(*record).record : Flow();
+    told.unknown.clear();
+    told.definition.clear();
+    told.env_vars.clear();
+    told.notify.clear();
+    body["flow"] = to_json(told);
+  }
+  MJ_TRY(out, sealed(entry, EnvelopeKind::answer, body, std::string(field_of(entry.mark, "address")),
+                     static_cast<Id>(number_in(entry.mark, "from"))));
+  if (!is_last) out.done = {MailAfter::What::later, 0, "", "", {{"told", std::to_string(next)}}};
+  return out;
+}
+
+// The next lines of the first job that has some. Nothing: there are none now.
+Result<std::optional<Parcel>> MessageRounds::logging(const OutboxEntry& entry) {
+  MJ_TRY(name, origin_of(entry.mark));
+  const auto keys = words_of(field_of(entry.mark, "jobs")), origins = words_of(field_of(entry.mark, "origins"));
+  for (std::size_t i = 0; i < std::min(keys.size(), origins.size()); ++i) {
+    const std::string cursor = "log:" + std::to_string(i);
+    MJ_TRY(page, store_.logs(settings_.context, keys[i], number_in(entry.mark, cursor), kLogLines, 0));
+    if (page.lines.empty()) continue;
+    json lines = json::array();
+    std::size_t bytes = 0;
+    std::uint64_t last = 0;
+    for (const Log& line : page.lines) {
+      bytes += line.text.size();
+      if (bytes > kLogBytes && last > 0) break;
+      last = line.seq;
+      lines.push_back(to_json(line));
+    }
+    json body{{"of", to_json(name)}, {"job", origins[i]}, {"lines", std::move(lines)}};
+    MJ_TRY(out, sealed(entry, EnvelopeKind::logs, body, std::string(field_of(entry.mark, "address")),
+                       static_cast<Id>(number_in(entry.mark, "from"))));
+    out.done = {MailAfter::What::later, 0, "", "", {{cursor, std::to_string(last)}}};
+    return std::optional(std::move(out));
+  }
+  if (entry.kind == "logs")
+    MJ_CHECK(store_.settle_mail(settings_.context, entry, {MailAfter::What::later, kLogPauseMs, "", ""}));
+  return std::optional<Parcel>();
+}
+
+Result<void> MessageRounds::put_back(const Parcel& parcel) {
+  return store_.settle_mail(settings_.context, parcel.entry, {MailAfter::What::later, kNoRoomMs, "", ""});
+}
+
+Result<void> MessageRounds::settle(const Parcel& parcel, const Result<std::string>& answer) {
+  Result<json> said = answer ? read_rpc_answer(*answer) : Result<json>(tl::unexpected<Error>(answer.error()));
+  if (said) return store_.settle_mail(settings_.context, parcel.entry, parcel.done);
+  const Error& error = said.error();
+  const bool is_answer = parcel.entry.kind == "answer" || parcel.entry.kind == "logs";
+  MJ_TRY(now_ms, store_.now_ms());
+  const bool late = is_answer && now_ms > number_in(parcel.entry.mark, "came_ms") + kAnswerMs;
+  if (is_final(error) || late) {
+    log(LogLevel::warn, "supervisor", "context {}: {}: {}", settings_.context, parcel.entry.entry, error.message);
+    return store_.settle_mail(
+        settings_.context, parcel.entry,
+        {MailAfter::What::failed, 0, parcel.entry.kind == "send" ? "refused" : kLost, error.message});
+  }
+  return store_.settle_mail(settings_.context, parcel.entry,
+                            {MailAfter::What::later, again_after(parcel.entry.mark), "", error.message});
+}
+
+}  // namespace mycojobs

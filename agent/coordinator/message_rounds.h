@@ -1,0 +1,84 @@
+// The supervisor daemon's work for one context, step by step (supervisor.h gives it a thread): it alone takes from
+// msg_out, and takes up what has arrived.
+//
+//   msg_out -> msg_out_coordinator --signature, rights, where to--> mj:outbox --carried--> acknowledged there
+//   mj:inbox --signature and rights were checked where it entered--> jobs in their queues, or a flow
+//   the end of a message that came from elsewhere --> its answer, with the jobs' receipts, carried back
+//
+// Each step is one of the store's: killed anywhere, whoever comes next goes on. What is to be carried is handed out as
+// parcels, and settled with what came of them. One thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "coordinator/flow_run.h"
+#include "coordinator/message_receiver.h"
+#include "mycojobs/clock.h"
+#include "mycojobs/flows.h"
+#include "mycojobs/store.h"
+
+namespace mycojobs {
+
+struct MessageSettings {
+  Id context = 0;
+  std::shared_ptr<const SigningKey> key;  // of this coordinator
+  bool is_known = false;                  // others know its public key: it may speak with them
+  std::uint64_t retention_ms = 0;         // of ended messages; 0: for ever
+};
+
+// A request on its way, and what becomes of its entry once it was answered.
+struct Parcel {
+  OutboxEntry entry;
+  std::string address;  // empty: a context here
+  std::string request;  // JSON-RPC
+  MailAfter done;
+};
+
+class MessageRounds {
+ public:
+  // All of them outlive it.
+  MessageRounds(Store& store, FlowStore& flows, const Clock& clock, MessageSettings settings)
+      : store_(store), flows_(flows), clock_(clock), settings_(std::move(settings)) {}
+
+  struct Round {
+    std::vector<Parcel> parcels;
+    std::uint64_t next_ms = 0;  // until there is more to do, if nothing happens meanwhile
+  };
+  // At most so many parcels; each is given out again after kHoldMs unless it was settled. Error unavailable.
+  Result<Round> round(std::uint32_t max_parcels);
+  Result<void> settle(const Parcel&, const Result<std::string>& answer);
+  // There was no room for it: again in a moment.
+  Result<void> put_back(const Parcel&);
+
+  static constexpr std::uint32_t kHoldMs = 30000;  // longer than an exchange takes
+
+ private:
+  Result<void> route(const std::string& message_key);
+  Result<RouteMessage> routed(const std::string& message_key, Message&);
+  Result<void> take_up(const std::string& message_key);
+  Result<void> take_up(const std::string& message_key, Message&, const Fields& mark);
+  Result<Fields> written_by_hand(const std::string& message_key, const Message&);
+  Result<std::vector<MessageJob>> jobs_of(Message&, TakeMessage&);
+  Result<Id> flow_of(const std::string& message_key, const Message&);
+  Result<std::string> queue_of(const Message&, const Job&);
+  Result<std::optional<Parcel>> parcel(const OutboxEntry&);
+  Result<Parcel> sending(const OutboxEntry&);
+  Result<Parcel> cancelling(const OutboxEntry&);
+  Result<Parcel> answering(const OutboxEntry&);
+  Result<std::optional<Parcel>> logging(const OutboxEntry&);
+  Result<nlohmann::json> answered_jobs(const OutboxEntry&, std::size_t from, std::size_t& next);
+  Result<Parcel> sealed(const OutboxEntry&, EnvelopeKind, const nlohmann::json& body, std::string address, Id context);
+  Result<std::uint64_t> now_s();
+
+  Store& store_;
+  FlowStore& flows_;
+  const Clock& clock_;
+  MessageSettings settings_;
+  RunCache runs_{1000};
+  std::uint64_t next_retire_ms_ = 0;
+};
+
+}  // namespace mycojobs

@@ -1,0 +1,29 @@
+// The supervisor daemon of one context: gives message_rounds.h a thread, and what it hands out a way to go. One lane, a
+// thread, for each address that something goes to; a supervisor that is slow or away holds up its own lane alone. Lanes
+// that have nothing to do end after a while.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "coordinator/message_rounds.h"
+#include "mycojobs/transport.h"
+
+namespace mycojobs {
+
+struct SupervisorSettings {
+  MessageSettings messages;
+  std::uint32_t concurrency = 16;  // deliveries at one time
+  // Transports of one lane, which alone uses them: the way to an address. Error invalid: no transport has such ones.
+  std::function<Result<std::unique_ptr<Transport>>(const std::string& address)> transport;
+};
+
+class Supervisor {
+ public:
+  static Result<std::unique_ptr<Supervisor>> start(StoreFactory&, const Clock&, SupervisorSettings);
+  virtual void ask_to_stop() = 0;
+  virtual ~Supervisor() = default;  // what is under way is sent again by whoever comes next
+};
+
+}  // namespace mycojobs

@@ -1,0 +1,123 @@
+#include "service/messages.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "coordinator/message_receiver.h"
+#include "domain/codec.h"
+#include "domain/sender.h"
+#include "service/jobs.h"
+#include "service/records.h"
+
+namespace mycojobs::service {
+namespace {
+
+constexpr std::size_t kMaxMessagesListed = 1000, kMaxMessageKeys = 100000;
+
+// A message goes to a runner of this context, and its hint to no other channel of the server.
+Result<void> check_is_runners(const Caller& by, Store& store, const std::string& topic) {
+  if (topic.empty()) return {};
+  MJ_TRY(infos, store.runners(by.context));
+  for (const RunnerInfo& info : infos) {
+    const std::string own = "runner" + std::to_string(info.runner.id);
+    if (topic == (info.runner.topic.empty() ? own : info.runner.topic)) return {};
+  }
+  return fail(Code::not_found, "topic: no runner of context " + std::to_string(by.context) +
+                                   " has this topic; runner.list names those there are");
+}
+
+// Those without an id get one each that is free.
+Result<void> number_jobs(Store& store, Id context, Id caller, std::vector<Job>& jobs) {
+  const auto without = std::count_if(jobs.begin(), jobs.end(), [](const Job& job) { return job.id == 0; });
+  if (without == 0) return {};
+  MJ_TRY(first, store.reserve_jobs(context, caller, static_cast<std::uint32_t>(without)));
+  Id next = first;
+  for (Job& job : jobs) {
+    if (job.id == 0) job.id = next++;
+  }
+  return {};
+}
+
+// One for another context leaves by msg_out, once it is signed; its topic is one of theirs.
+bool is_for_elsewhere(const Message& message, Id context) {
+  return !message.target_address.empty() || (message.target_context != 0 && message.target_context != context);
+}
+}  // namespace
+
+Result<Message> send_message(const Caller& by, Store& store, std::optional<Id> named, Message message) {
+  MJ_CHECK(may(by, store, Action::create, {.name = "messages"}));
+  MJ_TRY(owner, owner(by, named));
+  const bool leaves = is_for_elsewhere(message, by.context);
+  message.status = MessageStatus::dispatched;
+  if (message.job.size() > kMaxMessageJobs)
+    return fail(Code::too_large, "job: a message carries at most " + std::to_string(kMaxMessageJobs));
+  if (leaves) MJ_CHECK(number_jobs(store, by.context, owner, message.job));
+  for (std::size_t i = 0; i < message.job.size(); ++i) {
+    auto checked = check_new_job(message.job[i], owner, by.context);
+    if (!checked) return fail(checked.error(), "job[" + std::to_string(i) + "]");
+  }
+  MJ_CHECK(settle(message, {owner, by.context}));
+  if (!leaves) MJ_CHECK(check_is_runners(by, store, message.topic));
+  const std::string caller = std::to_string(owner);
+  NewRecord record{"message:" + caller + ':', "message:" + caller, message.id, encode(message)};
+  MJ_TRY(stored, create_record(store, by.context, std::move(record)));
+  Message made = decode<Message>(stored).record;
+  if (!leaves && !message.topic.empty()) MJ_CHECK(store.topic_send(by.context, message.topic, redis_key(made), {}));
+  return made;
+}
+
+Result<Message> post_message(const Caller& by, Store& store, Id maker, Id id, const Message& signature) {
+  MJ_CHECK(may(by, store, Action::create, {.name = "messages"}));
+  if (maker != by.actor && !by.is_operator) return fail(Code::denied, "caller_id: a message is sent by whose it is");
+  MJ_TRY(message, read_message(by, store, maker, id));
+  const std::string key = redis_key(message);
+  Fields fields;
+  if (!signature.signature.empty()) {
+    fields = {{"signature", signature.signature}, {"signer", signature.signer}, {"algorithm", signature.algorithm}};
+    if (signature.created_at > 0) fields.emplace_back("created_at", std::to_string(signature.created_at));
+  } else if (message.signature.empty()) {
+    return fail(
+        Code::invalid,
+        "signature: " + key + " is not signed, and nobody would believe it: mycojobs message sign " + key.substr(8));
+  }
+  if (message.status != MessageStatus::dispatched || !message.transport_status.empty())
+    return fail(Code::conflict, key + " was sent before: it is " + std::string(word(message.status)));
+  if (!fields.empty()) MJ_CHECK(store.save(by.context, key, fields));
+  MJ_CHECK(store.put_out(by.context, key));
+  return read_message(by, store, maker, id);
+}
+
+Result<Message> read_message(const Caller& by, Store& store, Id maker, Id id) {
+  const std::string name = std::to_string(maker) + ':' + std::to_string(id);
+  MJ_CHECK(may(by, store, Action::read, {.name = "message " + name, .maker = maker}));
+  MJ_TRY(fields, store.load(by.context, "message:" + name));
+  return decode<Message>(fields).record;
+}
+
+Result<std::vector<Message>> list_messages(const Caller& by, Store& store, std::uint64_t limit) {
+  MJ_TRY(only, sight(by, store));
+  const std::string prefix = only ? "message:" + std::to_string(*only) + ':' : "message:";
+  MJ_TRY(keys, store.keys(by.context, prefix, kMaxMessageKeys));
+  constexpr std::string_view kListed[] = {"id",    "caller_id",  "context_id", "message_type", "status",
+                                          "error", "created_at", "updated_at", "topic"};
+  std::vector<Message> found;
+  for (const std::string& key : keys) {
+    auto fields = store.load_fields(by.context, key, kListed);
+    if (!fields && !is_absent(fields.error())) return tl::unexpected<Error>(std::move(fields).error());
+    if (fields && !fields->empty()) found.push_back(decode<Message>(*fields).record);
+  }
+  std::sort(found.begin(), found.end(), [](const Message& a, const Message& b) {
+    return std::tie(b.created_at, b.caller_id, b.id) < std::tie(a.created_at, a.caller_id, a.id);
+  });
+  const std::size_t most = std::min<std::uint64_t>(limit, kMaxMessagesListed);
+  if (found.size() > most) found.resize(most);
+  return found;
+}
+
+Result<void> delete_message(const Caller& by, Store& store, Id maker, Id id) {
+  const std::string name = std::to_string(maker) + ':' + std::to_string(id);
+  MJ_CHECK(may(by, store, Action::administer, {.name = "message " + name, .maker = maker}));
+  return store.delete_record(by.context, "message:" + name);
+}
+
+}  // namespace mycojobs::service

@@ -1,0 +1,197 @@
+// Messages: arguments and answers of scripts/messages.lua.
+#include <array>
+
+#include "base/ids.h"
+#include "domain/codec.h"
+#include "store/job_fields.h"
+#include "store/keys.h"
+#include "store/redis_store.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::uint64_t kMaxPending = 1000;  // entries of a list that one call looks at: some ms of the server's time
+constexpr std::uint64_t kMissingRecordMs = 2000;  // how long a message may wait for its record
+constexpr std::uint64_t kMaxArrived = 100000;     // that wait to be taken
+constexpr const char *kOut = "msg_out", *kRouting = "msg_out_coordinator";
+
+tl::unexpected<Error> no_message(const std::string& key, Id context) {
+  return fail(Code::not_found, key + " does not exist in context " + std::to_string(context));
+}
+
+std::string joined(const std::vector<std::string>& texts) {
+  std::string all;
+  for (const std::string& each : texts) all += (all.empty() ? "" : " ") + each;
+  return all;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> RedisStore::pending_messages(Id context, const Arguments& lists) {
+  MJ_TRY(reply, run(context, scripts::pending_messages, lists));
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < reply.size(); ++i) out.emplace_back(reply.at(i).text());
+  return out;
+}
+
+Result<std::vector<std::string>> RedisStore::topic_pending(Id context, const std::string& topic) {
+  Arguments lists;
+  lists.add("").add(topic_key(topic)).add("mj:topic-missing:" + topic).add(kMaxPending).add(kMissingRecordMs);
+  return pending_messages(context, lists);
+}
+
+Result<std::vector<std::string>> RedisStore::outgoing(Id context) {
+  Arguments lists;
+  lists.add(kOut).add(kRouting).add("mj:topic-missing:msg_out").add(kMaxPending).add(kMissingRecordMs);
+  return pending_messages(context, lists);
+}
+
+Result<void> RedisStore::put_out(Id context, const std::string& message_key) {
+  MJ_CHECK(command(context, {"LPUSH", kOut, message_key}));
+  return {};
+}
+
+Result<void> RedisStore::topic_send(Id context, const std::string& topic, const std::string& message_key,
+                                    const Fields& message) {
+  Arguments arguments;
+  MJ_TRY(reply, run(context, scripts::topic_send, arguments.add(topic).add(message_key).add_list(message)));
+  if (reply.text() == "other") return fail(Code::conflict, message_key + " exists with other content; use another id");
+  return {};
+}
+
+// head: the script's own arguments; behind them stand the jobs. One whose record is there is accepted if it has the
+// same content.
+Result<MessageIntake> RedisStore::hand_over(Id context, const Script& script,
+                                            const std::function<void(Arguments&)>& head, const std::string& message_key,
+                                            const std::vector<MessageJob>& jobs) {
+  struct Entry {
+    std::string key;
+    Fields fields;
+    bool accepted = false;
+  };
+  std::vector<Entry> entries;
+  for (const MessageJob& each : jobs) {
+    if (each.job.id == 0) return fail(Code::invalid, "job: id is missing; the jobs of a message carry theirs");
+    MJ_TRY(fields, new_job_fields(each.job));
+    fields.emplace_back("id", std::to_string(each.job.id));
+    entries.push_back({redis_key(each.job), std::move(fields)});
+  }
+  for (std::size_t tries = 0; tries <= entries.size(); ++tries) {
+    Arguments arguments;
+    head(arguments);
+    arguments.add(std::uint64_t{entries.size()});
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      arguments.add(entries[i].key).add(entries[i].accepted ? "1" : "0").add(jobs[i].queue);
+      arguments.add_list(entries[i].fields);
+    }
+    MJ_TRY(reply, run(context, script, arguments));
+    const std::string_view word = reply.at(0).text();
+    if (word == "missing") return no_message(message_key, context);
+    if (word != "exists") {
+      MessageIntake out;
+      out.repeated = word == "repeated";
+      for (std::size_t i = 1; i < reply.size(); ++i) out.job_keys.emplace_back(reply.at(i).text());
+      return out;
+    }
+    const std::size_t index = reply.at(1).number() - 1;
+    if (index >= entries.size()) break;
+    if (!same_content(decode<Job>(reply.at(2).fields()).record, jobs[index].job))
+      return fail(Code::conflict, "job: " + entries[index].key + " exists with other content");
+    entries[index].accepted = true;
+  }
+  return fail(Code::internal, message_key + ": its jobs change while they are looked at");
+}
+
+Result<MessageIntake> RedisStore::take_message(Id context, const TakeMessage& wanted) {
+  const std::string flow = wanted.flow == 0 ? "" : std::to_string(wanted.flow);
+  const std::string origins = joined(wanted.origins);
+  const auto head = [&](Arguments& arguments) {
+    arguments.add(wanted.list).add(wanted.message_key).add(flow).add(origins);
+  };
+  return hand_over(context, scripts::take_message, head, wanted.message_key, wanted.jobs);
+}
+
+Result<void> RedisStore::close_message(Id context, const std::string& list, const std::string& message_key,
+                                       const std::string& reason) {
+  MJ_TRY(reply, run(context, scripts::close_message, Arguments{list, message_key, reason}));
+  if (reply.text() == "missing") return no_message(message_key, context);
+  return {};
+}
+
+Result<MessageIntake> RedisStore::route_message(Id context, const RouteMessage& wanted) {
+  const auto head = [&](Arguments& arguments) {
+    arguments.add(wanted.message_key).add(wanted.mark.content).add(wanted.deliver_ms).add(wanted.result_ms);
+    arguments.add_list(wanted.mark.more);
+  };
+  return hand_over(context, scripts::route_message, head, wanted.message_key, wanted.jobs);
+}
+
+Result<Arrival> RedisStore::arrive_message(Id context, const std::string& message_key, const MessageMark& mark,
+                                           const Fields& fields) {
+  Arguments arguments;
+  arguments.add(message_key).add(mark.content).add(fields.empty() ? "1" : "0").add(kMaxArrived);
+  MJ_TRY(reply, run(context, scripts::arrive_message, arguments.add_list(fields).add_list(mark.more)));
+  if (reply.text() == "stored") return Arrival::stored;
+  if (reply.text() == "known") return Arrival::known;
+  return reply.text() == "full" ? Arrival::full : Arrival::other;
+}
+
+Result<DueMail> RedisStore::mail_due(Id context, std::uint32_t max, std::uint32_t hold_ms) {
+  MJ_TRY(reply, run(context, scripts::mail_due, Arguments{}.add(std::uint64_t{max}).add(std::uint64_t{hold_ms})));
+  DueMail due;
+  for (std::size_t i = 0; i < reply.at(0).size(); ++i) {
+    const Reply each = reply.at(0).at(i);
+    OutboxEntry entry{std::string(each.at(0).text()), {}, {}, each.at(1).fields()};
+    const std::size_t blank = entry.entry.find(' ');
+    entry.kind = entry.entry.substr(0, blank);
+    entry.message_key = entry.entry.substr(blank + 1);
+    due.out.push_back(std::move(entry));
+  }
+  for (std::size_t i = 0; i < reply.at(1).size(); ++i) due.arrived.emplace_back(reply.at(1).at(i).text());
+  due.next_ms = reply.at(2).number();
+  return due;
+}
+
+Result<void> RedisStore::settle_mail(Id context, const OutboxEntry& entry, const MailAfter& after) {
+  static constexpr std::array kWords = std::to_array<const char*>({"delivered", "later", "failed", "over"});
+  Arguments arguments;
+  arguments.add(entry.entry).add(kWords.at(static_cast<std::size_t>(after.what))).add(after.pause_ms);
+  MJ_CHECK(run(context, scripts::settle_mail, arguments.add(after.detail).add(after.why).add_list(after.more)));
+  return {};
+}
+
+Result<bool> RedisStore::answer_message(Id context, const AnswerMessage& answer) {
+  std::vector<Fields> ends;
+  ends.reserve(answer.jobs.size());
+  Arguments arguments;
+  arguments.add(answer.message_key).add(answer.content).add(answer.reason).add_list(answer.fields);
+  arguments.add(answer.is_last ? "1" : "0").add(std::uint64_t{answer.jobs.size()});
+  for (const AnsweredJob& each : answer.jobs) {
+    ends.push_back(end_fields(each.end));
+    arguments.add(each.job_key).add_list(each.more).add_list(ends.back());
+  }
+  MJ_TRY(reply, run(context, scripts::answer_message, arguments));
+  return reply.text() != "other";
+}
+
+Result<std::uint64_t> RedisStore::follow_log(Id context, const std::string& message_key, const std::string& content,
+                                             const std::string& job_key, const std::vector<Log>& lines) {
+  Arguments arguments{message_key, content, job_key};
+  arguments.add(std::uint64_t{4 * lines.size()});
+  for (const Log& line : lines) arguments.add(line.seq).add(word(line.stream)).add(line.text).add(line.ts_ms);
+  MJ_TRY(reply, run(context, scripts::follow_log, arguments));
+  return reply.number();
+}
+
+Result<Id> RedisStore::reserve_jobs(Id context, Id caller, std::uint32_t count) {
+  Arguments arguments;
+  MJ_TRY(reply, run(context, scripts::reserve_jobs, arguments.add(std::uint64_t{caller}).add(std::uint64_t{count})));
+  return static_cast<Id>(reply.number());
+}
+
+Result<std::uint32_t> RedisStore::retire_messages(Id context, std::uint64_t keep_ms, std::uint32_t max) {
+  MJ_TRY(reply, run(context, scripts::retire_messages, Arguments{}.add(keep_ms).add(std::uint64_t{max})));
+  return static_cast<std::uint32_t>(reply.number());
+}
+
+}  // namespace mycojobs

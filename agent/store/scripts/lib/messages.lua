@@ -1,0 +1,61 @@
+-- Messages: their marks (mj:message:<key>), and what becomes of them. States of a mark:
+--   taken     its jobs are in their queues, or it is a line or mail for whoever reads msg_in
+--   refused   it could not be used
+--   arrived   it has come from elsewhere, and is to be taken (mj:inbox)
+--   away      it has left for elsewhere, or is to (mj:outbox); its jobs end with its answer
+--   over      it was away
+-- `answer`: wanted (whoever sent it waits for it), due (it is to be sent), given, lost.
+local function is_message_key(key)
+  return #key <= 64 and string.match(key, '^message:[1-9]%d*:[1-9]%d*$')
+end
+local function wrong_message(message)
+  return wrong(message, 'hash') or wrong('mj:message:' .. message, 'hash') or wrong('mj:outbox', 'zset')
+    or wrong('mj:inbox', 'zset') or wrong('mj:messages', 'zset')
+end
+local function mail_moves() redis.call('PUBLISH', 'mj:mail', '') end
+-- For whoever reads what comes in; who never reads loses the oldest.
+local kMostIn = 10000
+local function put_in(message)
+  if type_of('msg_in') ~= 'list' and type_of('msg_in') ~= 'none' then
+    return add_anomaly('msg_in is no list, so that nobody hears of ' .. message .. ': delete that key')
+  end
+  if redis.call('LPUSH', 'msg_in', message) > kMostIn then redis.call('RPOP', 'msg_in') end
+end
+-- The message is processed, or an error with this reason; who sent it is to hear of it.
+local function end_message(message, reason)
+  local mark = 'mj:message:' .. message
+  if reason == '' then
+    redis.call('HSET', message, 'status', 'processed', 'updated_at', now_s)
+    redis.call('HDEL', message, 'error')
+  else
+    redis.call('HSET', message, 'status', 'error', 'error', reason, 'updated_at', now_s)
+  end
+  redis.pcall('ZADD', 'mj:messages', dec(now_ms), message)
+  if redis.call('HGET', mark, 'answer') == 'wanted' then
+    redis.call('HSET', mark, 'answer', 'due')
+    redis.call('ZADD', 'mj:outbox', dec(now_ms), 'answer ' .. message)
+    mail_moves()
+  elseif redis.call('HGET', mark, 'own') then
+    put_in(message)
+  end
+end
+-- One job of a message has ended.
+local function settle_message(message, status)
+  local mark = 'mj:message:' .. message
+  if type_of(mark) ~= 'hash' then return end
+  local is = to_table(redis.call('HGETALL', mark))
+  local left, failed = num(is.left), num(is.failed)
+  if left == 0 then return end
+  if status ~= 'finished' then failed = failed + 1 end
+  redis.call('HSET', mark, 'left', left - 1, 'failed', failed)
+  if left > 1 or type_of(message) ~= 'hash' or is.state == 'away' then return end
+  if (is.flow or '') ~= '' and not is.flow_ended then return end
+  end_message(message, failed > 0 and failed .. ' of its jobs failed' or '')
+end
+-- The flow that it has become has ended.
+local function settle_flow(message, status)
+  local mark = 'mj:message:' .. message
+  if type_of(mark) ~= 'hash' or type_of(message) ~= 'hash' or redis.call('HGET', mark, 'flow_ended') then return end
+  redis.call('HSET', mark, 'flow_ended', status)
+  if num(redis.call('HGET', mark, 'left')) == 0 then end_message(message, status == 'finished' and '' or 'its flow failed') end
+end
