@@ -109,6 +109,7 @@ class ContextThread {
     RouterSettings routes;
     routes.context = settings.context;
     routes.networks = all.networks;
+    routes.key = all.key;
     MJ_TRY(router, Router::start(stores, clock, routes));
     MJ_TRY(notifier, Notifier::start(stores, clock, {settings.context, all.webhooks, all.webhook_secrets}));
     MJ_TRY(supervisor, Supervisor::start(stores, clock, supervisor_settings(stores, settings, all)));

@@ -129,6 +129,7 @@ class RedisStore final : public Store, private ContextLinks {
   Result<DueMail> mail_due(Id context, std::uint32_t max, std::uint32_t hold_ms) override;
   Result<void> settle_mail(Id context, const OutboxEntry&, const MailAfter&) override;
   Result<bool> answer_message(Id context, const AnswerMessage&) override;
+  Result<void> cancel_message(Id context, const std::string& message_key) override;
   Result<std::uint64_t> follow_log(Id context, const std::string& message_key, const std::string& content,
                                    const std::string& job_key, const std::vector<Log>&) override;
   Result<Id> reserve_jobs(Id context, Id caller, std::uint32_t count) override;
