@@ -54,6 +54,7 @@ struct ApiSettings {
   std::vector<Id> contexts;               // the first one counts where a call names none; empty: 1
   Networks networks;                      // in which supervisors may be (runner.create)
   Health health;                          // of the process
+  std::uint64_t max_script_bytes = 4U << 20;
   ApiLimits limits;
 };
 
