@@ -285,7 +285,8 @@ void tell_deleted(const Invocation& call, const std::string& key) {
 }
 
 Result<service::Caller> who_asks(const Invocation& call) {
-  const service::Caller self{context_of(call), kDefaultCaller, WayIn::command, true};
+  const service::Caller self{context_of(call), kDefaultCaller, WayIn::command, true,
+                             call.settings.job_max_script_bytes};
   if (!call.has("actor")) return self;
   MJ_TRY(actor, id_flag(call, "actor", kDefaultCaller));
   return service::as_named(self, actor, "actor");

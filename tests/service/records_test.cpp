@@ -281,6 +281,10 @@ TEST_F(MessageService, ATopicIsARunnersAndJobsAreTheSenders) {
   EXPECT_THAT(message(send_message(submitter_, *store_, std::nullopt, wish)), StartsWith("job[0]: caller_id"));
   EXPECT_EQ(outcome(send_message(reader_, *store_, std::nullopt, wish)), "denied");
   wish.job[0].caller_id = 0;
+  Caller narrow = submitter_;
+  narrow.max_script_bytes = 3;
+  EXPECT_EQ(message(send_message(narrow, *store_, std::nullopt, wish)),
+            "job[0]: script: is 4 bytes, and job.max_script_bytes allows 3");
   const auto sent = send_message(submitter_, *store_, std::nullopt, wish);
   ASSERT_TRUE(sent) << message(sent);
   EXPECT_EQ(store_->topic_pending(1, "runner20")->size(), 1U);
