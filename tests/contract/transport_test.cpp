@@ -283,7 +283,7 @@ TEST_P(AnyTransport, WhatIsSentAgainArrivesAgain) {
 TEST_P(AnyTransport, GarbageIsNoResult) {
   for (const char* garbage : {"", "nonsense", "[1]", "17", "{\"id\":1}", "{\"result\"", "\xff\xfe"}) {
     other_.answers([garbage](std::string_view) { return std::string(garbage); });
-    EXPECT_EQ(code_of(ask({})), Code::internal) << garbage;
+    ASSERT_EQ(code_of(ask({})), Code::internal) << garbage;
   }
   other_.answers(echo);
   EXPECT_TRUE(ask({}));
@@ -366,6 +366,10 @@ TEST_F(Mycelium, AddressesAreKeysAndIpAddressesWithOrWithoutAScheme) {
       EXPECT_TRUE(answer) << text << ": " << answer.error().message;
     }
   }
+  IpAddress beside = *parse_ip(mesh_[1].ip);
+  beside.bytes[15] ^= 1U;
+  const auto answer = transport_.exchange(to_text(beside), rpc_request("m", {}), kLong);
+  EXPECT_TRUE(answer) << "another address of its range: " << answer.error().message;
   for (const std::string& text :
        {mesh_[1].key.substr(1), mesh_[1].key + "0", std::string("300::1"), std::string("600::"),
         std::string("127.0.0.1"), "mycelium://mycelium://" + mesh_[1].key}) {
