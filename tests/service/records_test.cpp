@@ -56,8 +56,9 @@ TEST_F(RecordService, KeysAndAddressesOfActorsAreCheckedWhereTheyEnter) {
   Actor actor;
   actor.id = 15;
   const std::string hex(64, 'a');
-  for (const std::string& good : {hex, std::string("400::1"), std::string("5ff:ffff::7"), std::string("http://h:1"),
-                                  std::string("https://h"), std::string("redis://h"), std::string("unix:/s")})
+  for (const std::string& good :
+       {hex, std::string("400::1"), "mycelium://" + hex, std::string("mycelium://400::1"), std::string("5ff:ffff::7"),
+        std::string("http://h:1"), std::string("https://h"), std::string("redis://h"), std::string("unix:/s")})
     EXPECT_EQ(outcome(check_address(good)), "") << good;
   for (const std::string& bad :
        {std::string(), hex + "a", hex.substr(1), std::string("600::1"), std::string("10.0.0.1"), std::string("http://"),

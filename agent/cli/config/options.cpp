@@ -43,6 +43,9 @@ std::string default_api(const HostFacts& host) {
   return url.find(':') == std::string::npos ? url + ":80" : url;
 }
 
+// Where clients of Mycelium look for the node.
+std::string default_mycelium(const HostFacts& host) { return host.variable("MYCELIUM_URL"); }
+
 std::string default_tokens(const HostFacts& host) {
   if (host.root) return "/etc/mycojobs/tokens";
   if (const auto xdg = host.variable("XDG_CONFIG_HOME"); xdg.starts_with('/')) return xdg + "/mycojobs/tokens";
@@ -98,6 +101,15 @@ const auto kOptions = std::to_array<Option>({
     {"supervisor.listen", text, &S::supervisor_listen, "",
      "ADDRESS:PORT at which an agent takes jobs from coordinators elsewhere, such as 0.0.0.0:3030; empty: none",
      "agent"},
+    {"mycelium.url", text, &S::mycelium_url, "the address in MYCELIUM_URL",
+     "API of the Mycelium node that carries messages to supervisors elsewhere, such as http://127.0.0.1:8989; empty: "
+     "none",
+     "agent coordinator dev", "", 0, 0, default_mycelium},
+    {"mycelium.ip", text, &S::mycelium_ip, "127.0.0.1",
+     "Where mycelium.url is not set, and this or mycelium.port is: the address of the node's API",
+     "agent coordinator dev"},
+    {"mycelium.port", count, &S::mycelium_port, "8990", "The port that goes with mycelium.ip", "agent coordinator dev",
+     "", 1, 65535},
     {"health.listen", text, &S::health_listen, "",
      "ADDRESS:PORT of /healthz and /readyz, such as 127.0.0.1:9653; a coordinator's api.listen has them too; empty: "
      "none",
@@ -299,8 +311,9 @@ std::span<const Option> options() { return kOptions; }
 
 std::span<const RenamedOption> renamed_options() {
   static constexpr auto kRenamed = std::to_array<RenamedOption>({
-      {"sandbox.spares", "sandbox.prewarmed"},
-      {"sandbox.slot_runs", "sandbox.reused_runs"},
+      {"sandbox.spares", "sandbox.prewarmed", true},
+      {"sandbox.slot_runs", "sandbox.reused_runs", true},
+      {"redis_url", "redis", false},
   });
   return kRenamed;
 }
