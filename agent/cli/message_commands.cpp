@@ -78,10 +78,14 @@ Result<int> show(Invocation& call) {
 
 Result<int> sign_one(Invocation& call) {
   if (!call.has("key")) return fail(Code::invalid, "--key: name the sender's key, made by `mycojobs key new NAME`");
-  MJ_TRY(file, key_file(call.settings, call.get("key")));
-  MJ_TRY(key, SigningKey::load(file));
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(message, load_message(call, *opened.store));
+  // Who reads another's message does not write into it.
+  MJ_TRY(by, who_asks(call));
+  MJ_CHECK(service::may(by, *opened.store, Action::steer,
+                        {.name = "message " + redis_key(message).substr(8), .maker = message.caller_id}));
+  MJ_TRY(file, key_file(call.settings, call.get("key")));
+  MJ_TRY(key, SigningKey::load(file));
   if (call.has("to")) {
     MJ_TRY(target, id_flag(call, "to", 0));
     message.target_context = target;
