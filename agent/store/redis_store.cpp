@@ -286,9 +286,12 @@ Result<ServerFacts> RedisStore::facts() {
     const auto begin = at + name.size() + 2;
     return std::string(text.substr(begin, text.find_first_of("\r\n", begin) - begin));
   };
+  bool kept = false;  // the server may keep its settings to itself: each refusal stands in its log
   const auto setting = [&](std::string_view name) {
+    if (kept) return std::string();
     auto reply = redis->command({"CONFIG", "GET", name});
-    return reply ? std::string(reply->at(1).text()) : std::string();  // the server may keep it to itself
+    kept = !reply && reply.error().code == Code::denied;
+    return reply ? std::string(reply->at(1).text()) : std::string();
   };
   ServerFacts facts;
   facts.product = has("valkey_version:") ? "valkey" : "redis";

@@ -128,6 +128,14 @@ TEST_F(Access, EachProgramWorksAsTheUserOfItsRole) {
       EXPECT_EQ(done.code, 0) << role << ' ' << words[0] << ' ' << words[1] << done.out << done.err;
     }
   }
+  const std::string script = folder_.write("script.py", "print('seen')");
+  const Finished seen = mycojobs_as("operator", {"run", script, "--caller", "12"});
+  EXPECT_EQ(seen.code, 0) << seen.err;
+  EXPECT_NE((seen.out + seen.err).find("seen"), std::string::npos) << seen.out << seen.err;
+  submit_as_submitter(20, kSleeps);
+  EXPECT_TRUE(becomes("job:12:20", "started"));
+  EXPECT_EQ(mycojobs_as("operator", {"job", "cancel", "12:20"}).code, 0);
+  EXPECT_TRUE(becomes("job:12:20", "error")) << agent.err();
   EXPECT_EQ(mycojobs_as("operator", {"queue", "pause", "python"}).code, 0);
   EXPECT_EQ(mycojobs_as("operator", {"queue", "resume", "python"}).code, 0);
   EXPECT_EQ(mycojobs_as("operator", {"job", "delete", "12:2"}).code, 0);

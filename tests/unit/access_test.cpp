@@ -121,6 +121,20 @@ TEST(Access, EachRoleMayCallTheCommandsOfItsScripts) {
                                   &object_page, &object_search, &object_kinds});
 }
 
+TEST(Access, TheScriptsOfAgentsNameNoKeyThatAgentsAreKeptFrom) {
+  const auto rules = rules_of("agent");
+  std::size_t closed = 0;
+  for (const OwnKey& key : own_keys()) {
+    const bool whole = key.pattern.find('<') == std::string_view::npos;
+    const std::string begins(key.pattern.substr(0, key.pattern.find('<'))), pattern = begins + (whole ? "" : "*");
+    if (gives(rules, "~" + pattern) || gives(rules, "%R~" + pattern)) continue;
+    ++closed;
+    for (const Script* script : kOfAgents)
+      EXPECT_EQ(script->text.find("'" + begins + (whole ? "'" : "")), std::string_view::npos) << script->name << begins;
+  }
+  EXPECT_GT(closed, 15U);
+}
+
 TEST(Access, NoRoleHasACommandThatReachesFurtherThanItsKeys) {
   for (const RedisRole& role : redis_roles()) {
     const auto rules = rules_of(role.name);
