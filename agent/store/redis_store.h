@@ -151,6 +151,8 @@ class RedisStore final : public Store, private ContextLinks {
 
   std::shared_ptr<SeenHeads> seen_;  // null: nobody wants to know
   std::uint32_t wait_replicas_ = 0;
+  // Whether the server lets our user into this database; null: it has no user of its own, and may.
+  std::function<Result<bool>(std::uint32_t database)> may_enter_;
   std::map<Id, std::vector<std::string>> unanswered_;  // ids of claims that may have been made and were not answered
 };
 
