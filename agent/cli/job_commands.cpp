@@ -128,8 +128,8 @@ std::string receipt_of(const JobView& view) {
   return out;
 }
 
-void print_end(const JobView& view, bool json, const nlohmann::json& lines) {
-  if (json) {
+void print_end(const JobView& view, bool as_json, const nlohmann::json& lines) {
+  if (as_json) {
     nlohmann::json object = to_json(view);
     object["logs"] = lines;
     print(dump_json(object, 2) + "\n");

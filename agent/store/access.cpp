@@ -63,6 +63,7 @@ constexpr std::array kCommands{
     CommandRow{"llen", "acor"},
     CommandRow{"lpos", "acor"},
     CommandRow{"lrange", "acor"},
+    CommandRow{"lmove", "ac"},
     CommandRow{"blmove", "ac"},  // how intake and router wait for work
     CommandRow{"lpop", "aco"},
     CommandRow{"lpush", "aco"},
@@ -114,7 +115,7 @@ bool has(std::span<const std::string_view> list, std::string_view name) {
 }
 
 void add_keys_of_agents(std::vector<std::string>& rules) {
-  for (const std::string_view key : {"job:*", "flow:*", "message:*", "runner:*", "queue:*"})
+  for (const std::string_view key : {"job:*", "flow:*", "message:*", "runner:*", "queue:*", "msg_in"})
     rules.push_back("~" + std::string(key));
   rules.insert(rules.end(), {"%R~context:*", "%R~actor:*"});
   for (const OwnKey& key : own_keys()) {
@@ -168,7 +169,7 @@ std::vector<std::string> redis_rules(std::string_view role, std::span<const std:
   }
   if (role == "agent") {
     add_keys_of_agents(rules);
-    rules.insert(rules.end(), {"&mj:wake", "&mj:notices", "&mj:flows:due", "&mj:replicas", "&runner*"});
+    rules.insert(rules.end(), {"&mj:wake", "&mj:notices", "&mj:flows:due", "&mj:replicas", "&mj:mail", "&runner*"});
   } else if (role == "reader") {
     add_keys(rules, "%R~");
     rules.emplace_back("&mj:flows:moved");

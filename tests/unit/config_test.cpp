@@ -428,9 +428,9 @@ TEST_F(ConfigTest, PasswordsAreNotPrinted) {
   sources_.flags.values["redis"] = "redis://me:se@c/ret@example:7000/0";
   const auto config = load_config(sources_);
   ASSERT_TRUE(config);
-  for (bool json : {false, true}) {
-    EXPECT_EQ(print_config(*config, json).find("ret@"), std::string::npos) << print_config(*config, json);
-    EXPECT_NE(print_config(*config, json).find("redis://me:***@example:7000/0"), std::string::npos);
+  for (bool as_json : {false, true}) {
+    EXPECT_EQ(print_config(*config, as_json).find("ret@"), std::string::npos) << print_config(*config, as_json);
+    EXPECT_NE(print_config(*config, as_json).find("redis://me:***@example:7000/0"), std::string::npos);
   }
   EXPECT_EQ(config->settings.redis, "redis://me:se@c/ret@example:7000/0");
 }
