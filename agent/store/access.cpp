@@ -63,7 +63,7 @@ constexpr std::array kCommands{
     CommandRow{"llen", "acor"},
     CommandRow{"lpos", "acor"},
     CommandRow{"lrange", "acor"},
-    CommandRow{"lmove", "ac"},
+    CommandRow{"lmove", "aco"},
     CommandRow{"blmove", "ac"},  // how intake and router wait for work
     CommandRow{"lpop", "aco"},
     CommandRow{"lpush", "aco"},
