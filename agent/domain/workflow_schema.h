@@ -28,6 +28,7 @@
 namespace mycojobs {
 
 inline constexpr std::size_t kMaxSchemaNodes = 10'000;
+inline constexpr std::size_t kMaxValueBytes = 1U << 20;  // of CBOR
 
 // ns/name@version: ns of a-z, 0-9, '.' and '-', name of letters, digits, '.', '_' and '-', version of digits and dots.
 bool is_workflow_name(std::string_view);
@@ -60,11 +61,12 @@ class SchemaSet {
 
   bool has(std::string_view name) const;
   std::vector<std::string> names() const;  // sorted
-  // Errors: not_found (no such schema), invalid ("lines[2].price: is the text "x", not an integer"), too_large (over 1
-  // MiB of CBOR, too deep).
-  Result<CanonicalValue> check(std::string_view name, const nlohmann::json&, ValueForm) const;
-  // The bytes of a value must be the one encoding of a value that fits: nothing is mended.
-  Result<CanonicalValue> check_bytes(std::string_view name, std::string_view cbor) const;
+  // Errors: not_found (no such schema), invalid ("lines[2].price: is the text "x", not integer"), too_large.
+  Result<CanonicalValue> check(std::string_view name, const nlohmann::json&, ValueForm,
+                               std::size_t max_bytes = kMaxValueBytes) const;
+  // The same for CBOR, which must be the one encoding of its value.
+  Result<CanonicalValue> check_bytes(std::string_view name, std::string_view cbor,
+                                     std::size_t max_bytes = kMaxValueBytes) const;
 
   // The arms, if the schema is a variant, through $ref.
   const std::vector<VariantArm>* arms(std::string_view name) const;

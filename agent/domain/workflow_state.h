@@ -97,6 +97,11 @@ inline constexpr std::string_view kWfState = "workflow-state";        // it is n
 inline constexpr std::string_view kWfManifest = "workflow-manifest";  // replaces another than the one in force
 inline constexpr std::string_view kWfValue = "workflow-value";        // a value that is no CBOR
 
+// What an instance gets of a fact: its mail's value. Error invalid: no CBOR, or too deep once it is wrapped.
+Result<std::string> mail_value(const EventIn&, const EventTarget&);
+Result<std::string> mail_value(const CellState&, const ReceiptAdmitted&);  // its intent must be pending
+Result<std::string> mail_value(const CellState&, const ReceiptFaulted&);   // with an arm
+
 std::optional<WorkflowProblem> fold(WorldState&, const WorkflowFact&);
 // One instance alone, from its own facts (cells_of()): what fold() makes of it in its world. Nothing: it is gone.
 std::optional<WorkflowProblem> fold(std::optional<CellState>&, const CellId&, const WorkflowFact&);

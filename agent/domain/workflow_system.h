@@ -23,7 +23,7 @@ inline constexpr std::string_view kAnySchema = "sys/Any@1";
 
 // An effect that the system carries out itself. Its schemas are `name` with Params and Receipt behind: for sys/timer@1
 // sys/timer.params@1 and sys/timer.receipt@1.
-//   sys/timer@1     {at_ms} or {after_ms}, of logical time               -> {fired_ms}
+//   sys/timer@1     {at_ms?, after_ms?}  the later of both; none: at once -> {fired_ms}
 //   sys/flow@1      {flow, inputs}  a stored definition's name           -> {flow_id, result}
 //   sys/signal@1    {flow_id, name, payload?}                            -> {delivered}
 //   sys/approval@1  {title, approvers, text?, timeout_ms?}               -> {approved, by, comment?}
