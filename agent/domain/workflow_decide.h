@@ -33,7 +33,7 @@ struct EventArrived {  // from outside
   std::string schema;
   nlohmann::json value;
   ValueForm form = ValueForm::json;
-  std::string source;  // for people: actor:7
+  std::string source = {};  // for people: actor:7
 };
 struct StepDone {
   CellId cell;

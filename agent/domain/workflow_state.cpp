@@ -305,8 +305,8 @@ bool CellState::knows_settled(std::string_view intent) const {
 }
 bool CellState::spent() const { return status() == InstanceStatus::completed; }
 
-const CellState* WorldState::cell(const CellId& id) const {
-  const auto found = cells.find(id);
+const CellState* WorldState::cell(const CellId& wanted) const {
+  const auto found = cells.find(wanted);
   return found == cells.end() ? nullptr : &found->second;
 }
 
