@@ -44,7 +44,9 @@ class Stage {
   // Decides and commits; a test failure if it is refused.
   WorkflowDecision take(decltype(WorkflowInput::what) what);
   std::string refused(decltype(WorkflowInput::what) what) const;  // the message; "" if it is taken
-  WorkflowDecision send(const std::string& schema, const json& value) { return take(EventArrived{schema, value}); }
+  WorkflowDecision send(const std::string& schema, const json& value) {
+    return take(EventArrived{schema, value, ValueForm::json, ""});
+  }
   WorkflowDecision step(const CellId&);
   void settle();  // every step that can be taken
   WorkflowDecision receipt(const std::string& intent, const json& payload, ReceiptStatus = ReceiptStatus::ok);
