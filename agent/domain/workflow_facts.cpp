@@ -172,6 +172,7 @@ Result<std::string> encode(const WorkflowFact& fact) {
 
 Result<WorkflowFact> decode_workflow_fact(std::string_view bytes) {
   MJ_TRY(map, decode_cbor(bytes));
+  if (!map.is_object()) return fail(Code::invalid, "it is not a map");
   workflows::Take take(map, "");
   WorkflowFact fact;
   std::string kind;

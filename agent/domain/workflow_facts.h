@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <variant>
 #include <vector>
 
@@ -21,14 +22,16 @@ namespace mycojobs {
 struct CellId {
   std::string workflow;
   std::string key;  // CBOR of the key
-  auto operator<=>(const CellId&) const = default;
+  bool operator==(const CellId&) const = default;
+  bool operator<(const CellId& other) const { return std::tie(workflow, key) < std::tie(other.workflow, other.key); }
 };
 std::string shown(const CellId&);  // for people: acme/order@1[k7]
 
 // What an instance has been sent, by the fact that sent it and the place among that fact's targets.
 struct MailId {
   std::uint64_t height = 0, slot = 0;
-  auto operator<=>(const MailId&) const = default;
+  bool operator==(const MailId&) const = default;
+  bool operator<(const MailId& other) const { return std::tie(height, slot) < std::tie(other.height, other.slot); }
 };
 
 // What the world outside gives to the code, sampled once when something comes in. Derived events have entropy that

@@ -44,7 +44,7 @@ std::string MapReader::text(const char* name) {
 }
 std::string MapReader::text_or(const char* name, std::string otherwise) {
   asked_.insert(name);
-  return has(name) ? text(name) : otherwise;
+  return has(name) ? text(name) : std::move(otherwise);
 }
 std::string MapReader::bytes(const char* name) {
   const json* found = find(name, true);

@@ -192,7 +192,7 @@ class ManifestReading {
     schema_field(at, "params", true, spec.name, spec.params);
     schema_field(at, "receipt", true, spec.name, spec.receipt);
     read_carrier(at, spec);
-    number_field(at, "timeout_s", 1, 365 * 24 * 3600, spec.timeout_s);
+    number_field(at, "timeout_s", 1, std::int64_t{365} * 24 * 3600, spec.timeout_s);
     number_field(at, "retries", 0, 100, spec.retries);
     made_->effects.push_back(std::move(spec));
   }

@@ -52,7 +52,7 @@ class Shadow {
     const auto next = next_cells(world_, 1, stuck_);
     if (next.empty()) return false;
     if (report_.steps >= settings_.max_steps) return report_.cut = true, false;
-    const CellId id = next.front();
+    const CellId& id = next.front();
     const auto request = request_of(world_, catalog_, id);
     if (!request) {
       report_.refused.push_back(shown(id) + ": " + request.error().message);

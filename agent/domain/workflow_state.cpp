@@ -179,8 +179,7 @@ class CellFold {
   }
 
   void touch(CellState& cell) const { cell.last = fact_.height; }
-  void settle(CellState& cell, const std::string& intent, WorldState* index) const {
-    const std::string hash = intent;  // it may be the key of what is erased
+  void settle(CellState& cell, const std::string& hash, WorldState* index) const {  // hash: not the erased key itself
     cell.pending.erase(hash);
     cell.settled.push_back(hash);
     if (index != nullptr) index->intents.erase(hash), index->settled[hash] = id_;

@@ -84,7 +84,8 @@ class ModelRound {
   ModelRound(std::uint64_t seed, const Mutant&);
   // What went wrong, with the round's last actions; "" if nothing did.
   std::string run(int actions = 150);
-  std::size_t facts() const { return stage_.journal.size(); }
+  const std::vector<WorkflowFact>& journal() const { return stage_.journal; }
+  const WorldState& world() const { return stage_.world; }
   std::map<std::string, int> seen;  // what happened how often
 
  private:
