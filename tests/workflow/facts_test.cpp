@@ -168,6 +168,68 @@ TEST(WorkflowFold, ASettledIntentIsRememberedForAWhile) {
   EXPECT_FALSE(world.settled.contains(first));
 }
 
+TEST(WorkflowFold, AnIntentMustBindItsOriginAndIsPublishedOnce) {
+  WorldState world;
+  world.id = "w";
+  const CellId cell{"a/w@1", ""};
+  ASSERT_FALSE(fold(world, {1, 1, EventIn{"a/E@1", cbor(1), "", {}, 0, {}, {{cell, "m", "", ""}}}}));
+  Intent intent{"", "a/e@1", cbor(1), 0, ""};
+  const auto step = [&](const std::string& of, std::uint64_t sequence) {
+    intent.hash = intent_hash({of, cell, world.cells.at(cell).workflow_hash(), sequence}, intent);
+    const auto problem = fold(world, {2, 1, StepTaken{cell, {1, 0}, "o", std::nullopt, {intent}, 0, {}}});
+    return problem ? problem->rule : "";
+  };
+  EXPECT_EQ(step("another world", 2), kWfIntent);
+  EXPECT_EQ(step("w", 1), kWfIntent);
+  EXPECT_EQ(step("w", 2), "");
+  ASSERT_FALSE(fold(world, {3, 1, EffectPublished{cell, intent.hash, "job"}}));
+  EXPECT_EQ(fold(world, {4, 1, EffectPublished{cell, intent.hash, "job"}})->rule, kWfIntent);
+  EXPECT_EQ(fold(world, {4, 1, EffectPublished{cell, "other", "job"}})->rule, kWfIntent);
+}
+
+TEST(WorkflowFold, AFactMustSayWhatItsInstanceIs) {
+  WorldState world;
+  world.id = "w";
+  const CellId cell{"a/w@1", ""};
+  const auto event = [&](const char* manifest) {
+    return EventIn{"a/E@1", cbor(1), "", {}, 0, {}, {{cell, manifest, "", ""}}};
+  };
+  ASSERT_FALSE(fold(world, {1, 1, event("m")}));
+  EXPECT_EQ(fold(world, {2, 1, event("other")})->rule, kWfManifest);
+  EXPECT_EQ(fold(world, {2, 1, Failed{cell, "step", "", {"an intent"}}})->rule, kWfIntent);
+  EXPECT_EQ(fold(world, {2, 1, Completed{cell}})->rule, kWfState);
+  EXPECT_EQ(fold(world, {2, 1, Deleted{cell, "actor:7"}})->rule, kWfState);
+  EXPECT_EQ(fold(world, {2, 1, Applied{"m", "a/m@1", "other"}})->rule, kWfManifest);
+  EXPECT_EQ(fold(world, {3, 1, Applied{"m", "a/m@1", ""}})->rule, kWfHeight);
+  ASSERT_FALSE(fold(world, {2, 1, Failed{cell, "step", "", {}}}));
+  EXPECT_EQ(fold(world, {3, 1, event("m")})->rule, kWfFailed);
+}
+
+TEST(WorkflowFold, ADamagedSnapshotIsRefusedOrIsAWorld) {
+  ModelRound round(4, no_mutant());
+  ASSERT_EQ(round.run(120), "");
+  const std::string good = encode(round.world()).value();
+  std::mt19937_64 random(3);
+  std::size_t refused = 0;
+  for (int i = 0; i < 3000; ++i) {
+    std::string bytes = good;
+    bytes[random() % bytes.size()] = static_cast<char>(random());
+    const auto read = decode_world(bytes);
+    if (!read)
+      ++refused;
+    else
+      ASSERT_EQ(encode(*read).value(), bytes);
+  }
+  EXPECT_GT(refused, 0U);
+  json map = uncbor(good);
+  map["version"] = 2;
+  ASSERT_FALSE(decode_world(cbor(map)));
+  map["version"] = 1;
+  ASSERT_TRUE(decode_world(cbor(map)));
+  map["cells"].push_back(map["cells"][0]);  // twice the same cell
+  ASSERT_FALSE(decode_world(cbor(map)));
+}
+
 TEST(WorkflowFold, AStateMustHaveItsHash) {
   WorldState world;
   const CellId cell{"a/w@1", ""};

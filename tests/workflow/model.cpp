@@ -184,6 +184,7 @@ bool Model::at_rest() const {
 std::string Model::compare(const WorldState& world) const {
   if (world.manifest != code) return "another manifest is in force";
   if (world.refused != refused) return "refused receipts are counted otherwise";
+  if (world.settled != settled) return "other intents are remembered as settled";
   if (world.cells.size() != cells.size()) return "other instances are there";
   std::vector<CellId> ready;
   for (const auto& [ticket, id] : world.ready) ready.push_back(id);

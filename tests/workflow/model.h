@@ -104,6 +104,7 @@ class ModelRound {
   void apply();
   void snapshot();
   void restart();
+  void rest();
   // Decides; the decision is lost with some chance. Nothing: refused (why_), or lost.
   std::optional<WorkflowDecision> take(decltype(WorkflowInput::what));
   void check(bool right, const std::string& what);
@@ -119,6 +120,7 @@ class ModelRound {
   std::set<std::string> committed_;
   std::string snapshot_, wrong_, trail_, why_;
   bool was_lost_ = false;
+  Code code_ = Code::internal;  // of the last refusal
 };
 
 }  // namespace mycojobs::workflow_tests

@@ -174,7 +174,7 @@ TEST(WorkflowSchema, TheSchemasOfTheSystemAreWhole) {
 TEST(WorkflowSchema, BytesMustBeTheOneEncoding) {
   const SchemaSet set;
   EXPECT_TRUE(set.check_bytes("sys/Any@1", "\x01"));
-  EXPECT_EQ(set.check_bytes("sys/Any@1", std::string("\x18\x01", 2)).error().code, Code::invalid);
+  EXPECT_FALSE(set.check_bytes("sys/Any@1", std::string("\x18\x01", 2)));
   EXPECT_EQ(set.check("sys/Any@1", std::string(2000, 'x'), ValueForm::json, 1000).error().code, Code::too_large);
 }
 

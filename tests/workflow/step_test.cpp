@@ -54,7 +54,7 @@ TEST(WorkflowStep, WhatDoesNotFitIsNamed) {
   EXPECT_EQ(refused("/event/more", 1), "event.more is an unknown field");
   EXPECT_EQ(refused("/extra", 1), "extra is an unknown field");
   EXPECT_EQ(decode_step_request(cbor(1)).error().message, "it is not a map");
-  EXPECT_EQ(decode_step_request("").error().code, Code::invalid);
+  EXPECT_FALSE(decode_step_request(""));
 }
 
 TEST(WorkflowStep, AnAnswerIsBounded) {
