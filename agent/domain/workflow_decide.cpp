@@ -1,6 +1,7 @@
 #include "domain/workflow_decide.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <tuple>
 #include <utility>
 
@@ -127,7 +128,7 @@ class Deciding {
     if (is_system_name(event.schema)) return fail(Code::invalid, event.schema + ": only the system sends that");
     if (arms == nullptr) return {};
     for (const auto& arm : *arms)
-      if (event.value.value.at("$tag") == arm.tag && is_system_name(arm.ref))
+      if (event.value.value->at("$tag") == arm.tag && is_system_name(arm.ref))
         return fail(Code::invalid, event.schema + ": only the system sends " + arm.ref);
     return {};
   }
@@ -139,7 +140,7 @@ class Deciding {
     if (key == nullptr) return fail(Code::invalid, what + " is missing");
     auto checked = manifest.schemas.check(workflow.key_schema, *key, ValueForm::cbor, kMaxKeyBytes);
     if (!checked) return fail(std::move(checked).error(), what);
-    if (!checked->value.is_string() && !checked->value.is_number_integer() && !checked->value.is_binary())
+    if (!checked->value->is_string() && !checked->value->is_number_integer() && !checked->value->is_binary())
       return fail(Code::invalid, what + " is no text, whole number or byte string");
     return checked->bytes;
   }
@@ -150,7 +151,7 @@ class Deciding {
     for (const auto& subscription : active.subscriptions) {
       if (subscription.event != event.schema) continue;
       const auto* workflow = active.workflow(subscription.workflow);
-      MJ_TRY(key, key_of(active, *workflow, subscription, as_arm(subscription.arm, event.value.value)));
+      MJ_TRY(key, key_of(active, *workflow, subscription, as_arm(subscription.arm, *event.value.value)));
       EventTarget target{{workflow->name, std::move(key)}, active.hash, subscription.arm, ""};
       if (const CellState* cell = draft.cell(target.cell); cell != nullptr) MJ_CHECK(fit(*cell, event, target));
       targets.push_back(std::move(target));
@@ -177,7 +178,7 @@ class Deciding {
   Outcome on(const EventArrived& event) {
     const auto* active = catalog_.find(world_.manifest);
     if (active == nullptr) return fail(Code::not_found, "no manifest is in force here");
-    MJ_TRY(value, active->schemas.check(event.schema, event.value, event.form));
+    MJ_TRY(value, active->schemas.check_text(event.schema, event.value, event.form));
     const Incoming incoming{event.schema, std::move(value)};
     Draft draft = this->draft();
     MJ_TRY(targets, route(draft, *active, incoming));
@@ -341,8 +342,8 @@ class Deciding {
     MJ_TRY(code, code_of(cell));
     const auto* effect = code.manifest->effect(cell.pending.at(receipt.intent).intent.effect);
     const bool ok = receipt.status == ReceiptStatus::ok;
-    auto payload = code.manifest->schemas.check(ok && effect != nullptr ? effect->receipt : kFailureSchema,
-                                                receipt.payload, receipt.form);
+    auto payload = code.manifest->schemas.check_text(ok && effect != nullptr ? effect->receipt : kFailureSchema,
+                                                     receipt.payload, receipt.form);
     std::string why;
     if (payload) {
       ReceiptAdmitted fact{cell.id,

@@ -14,7 +14,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
@@ -31,7 +30,7 @@ namespace mycojobs {
 
 struct EventArrived {  // from outside
   std::string schema;
-  nlohmann::json value;
+  std::string value;  // JSON or CBOR
   ValueForm form = ValueForm::json;
   std::string source = {};  // for people: actor:7
 };
@@ -46,7 +45,7 @@ struct EffectCarried {
 struct ReceiptArrived {
   std::string intent;
   ReceiptStatus status = ReceiptStatus::ok;
-  nlohmann::json payload;  // of the effect's receipt schema; status not ok: of sys/EffectFailure@1
+  std::string payload;  // JSON or CBOR; of the effect's receipt schema; status not ok: of sys/EffectFailure@1
   ValueForm form = ValueForm::json;
   std::string module, entrypoint;  // of the executor; empty: not known
   std::string refused;             // why the signature does not hold; empty: it was checked, and holds

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "base/counted.h"
 #include "domain/cbor.h"
 #include "domain/codec.h"
+#include "domain/flow_plan_read.h"
 #include "domain/nearest.h"
 #include "domain/utf8.h"
 #include "domain/workflow_fields.h"
@@ -578,12 +580,16 @@ Result<CanonicalValue> SchemaSet::check(std::string_view name, const json& value
   MJ_TRY(bytes, encode_cbor(canonical));
   if (bytes.size() > max_bytes)
     return fail(Code::too_large, "it has " + counted(bytes.size(), "byte") + "; at most " + std::to_string(max_bytes));
-  return CanonicalValue{std::move(canonical), std::move(bytes)};
+  return CanonicalValue{std::make_shared<const json>(std::move(canonical)), std::move(bytes)};
+}
+Result<CanonicalValue> SchemaSet::check_text(std::string_view name, std::string_view text, ValueForm form,
+                                             std::size_t max_bytes) const {
+  MJ_TRY(value, form == ValueForm::cbor ? decode_cbor(text) : parse_json(text));
+  return check(name, value, form, max_bytes);
 }
 Result<CanonicalValue> SchemaSet::check_bytes(std::string_view name, std::string_view cbor,
                                               std::size_t max_bytes) const {
-  MJ_TRY(value, decode_cbor(cbor));
-  return check(name, value, ValueForm::cbor, max_bytes);
+  return check_text(name, cbor, ValueForm::cbor, max_bytes);
 }
 
 namespace {

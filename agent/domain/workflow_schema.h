@@ -16,16 +16,20 @@
 
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "domain/flow_plan_read.h"
 #include "mycojobs/result.h"
 
 namespace mycojobs {
+
+namespace plans {
+struct JsonPath;
+class Problems;
+}  // namespace plans
 
 inline constexpr std::size_t kMaxSchemaNodes = 10'000;
 inline constexpr std::size_t kMaxValueBytes = 1U << 20;  // of CBOR
@@ -38,8 +42,8 @@ bool is_system_name(std::string_view);  // begins with sys/
 enum class ValueForm { json, cbor };
 
 struct CanonicalValue {
-  nlohmann::json value;  // byte strings are binary
-  std::string bytes;     // its deterministic CBOR
+  std::shared_ptr<const nlohmann::json> value;  // byte strings are binary
+  std::string bytes;                            // its deterministic CBOR
 };
 
 struct VariantArm {
@@ -64,7 +68,9 @@ class SchemaSet {
   // Errors: not_found (no such schema), invalid ("lines[2].price: is the text "x", not integer"), too_large.
   Result<CanonicalValue> check(std::string_view name, const nlohmann::json&, ValueForm,
                                std::size_t max_bytes = kMaxValueBytes) const;
-  // The same for CBOR, which must be the one encoding of its value.
+  // The same for a text: of JSON, or CBOR that must be the one encoding of its value.
+  Result<CanonicalValue> check_text(std::string_view name, std::string_view text, ValueForm,
+                                    std::size_t max_bytes = kMaxValueBytes) const;
   Result<CanonicalValue> check_bytes(std::string_view name, std::string_view cbor,
                                      std::size_t max_bytes = kMaxValueBytes) const;
 

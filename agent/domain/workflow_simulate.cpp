@@ -91,7 +91,7 @@ class Shadow {
     const auto* manifest = catalog_.find(world_.cell(effect.cell)->manifest);
     auto value = manifest->schemas.placeholder(manifest->effect(name)->receipt);
     if (!value) return report_.refused.push_back(name + ": " + value.error().message), std::nullopt;
-    receipt.payload = std::move(value->value);
+    receipt.payload = std::move(value->bytes);
     return receipt;
   }
   void compare() {

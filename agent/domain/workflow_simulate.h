@@ -14,8 +14,8 @@ namespace mycojobs {
 struct ShadowSettings {
   std::string manifest;              // hash, in the catalog
   std::vector<EventArrived> events;  // sent one after the other
-  // effect -> payload of an ok receipt; an effect that is not named stays pending, unless placeholders are on
-  std::map<std::string, nlohmann::json> receipts;
+  // effect -> payload of an ok receipt, as JSON; an effect that is not named stays pending, unless placeholders are on
+  std::map<std::string, std::string> receipts;
   bool placeholders = true;  // the least payload that fits the effect's schema
   Sample sample;             // of the first event; each later one is a millisecond later
   std::uint64_t max_steps = 1'000;

@@ -272,6 +272,18 @@ void line_up(WorldState& world, const CellId& id, bool stepped) {
   world.ready[world.next_ticket++] = id;
 }
 
+// Of a snapshot: who has mail has a ticket, and nobody else.
+Result<void> lined_up(const WorldState& world) {
+  const auto with_mail =
+      std::count_if(world.cells.begin(), world.cells.end(), [](const auto& row) { return !row.second.mail.empty(); });
+  if (world.ready.size() != static_cast<std::size_t>(with_mail) || world.tickets.size() != world.ready.size())
+    return fail(Code::invalid, "others have a ticket than those that have mail");
+  for (const auto& [number, id] : world.ready)
+    if (const CellState* cell = world.cell(id); cell == nullptr || cell->mail.empty() || number >= world.next_ticket)
+      return fail(Code::invalid, shown(id) + " has a ticket, and no mail");
+  return {};
+}
+
 // What only the world can tell.
 Verdict fits_world(const WorldState& world, const WorkflowFact& fact) {
   if (fact.height != world.height + 1)
@@ -398,6 +410,7 @@ Result<WorldState> decode_world(std::string_view bytes) {
     const CellId id = cell.id;
     world.cells.emplace(id, std::move(cell));
   }
+  MJ_CHECK(lined_up(world));
   MJ_TRY(again, encode(world));
   if (again != bytes) return fail(Code::invalid, "it is not the one encoding of its world");
   return world;

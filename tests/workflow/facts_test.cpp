@@ -226,6 +226,9 @@ TEST(WorkflowFold, ADamagedSnapshotIsRefusedOrIsAWorld) {
   ASSERT_FALSE(decode_world(cbor(map)));
   map["version"] = 1;
   ASSERT_TRUE(decode_world(cbor(map)));
+  map["ready"].push_back({{"ticket", 0}, {"cell", {{"workflow", "a/none@1"}}}});
+  ASSERT_FALSE(decode_world(cbor(map)));
+  map["ready"].erase(map["ready"].size() - 1);
   map["cells"].push_back(map["cells"][0]);  // twice the same cell
   ASSERT_FALSE(decode_world(cbor(map)));
 }

@@ -53,13 +53,13 @@ TEST_F(WorkflowInvariant, 01_AnUndeclaredEffectIsRefusedBeforeAnythingIsWritten)
 
 TEST_F(WorkflowInvariant, 02_AnInvalidEventIsRefusedAndNotJournaled) {
   const auto height = stage.world.height;
-  EXPECT_EQ(stage.refused(EventArrived{kCreated, {{"order_id", "a"}}}), "cents: is missing");
-  EXPECT_EQ(stage.refused(EventArrived{kCreated, {{"order_id", "a"}, {"cents", -1}}}), "cents: is -1; at least 0");
-  EXPECT_THAT(stage.refused(EventArrived{"com.acme/None@1", 1}), HasSubstr("there is no schema"));
+  EXPECT_EQ(stage.refused(arrived(kCreated, json{{"order_id", "a"}})), "cents: is missing");
+  EXPECT_EQ(stage.refused(arrived(kCreated, json{{"order_id", "a"}, {"cents", -1}})), "cents: is -1; at least 0");
+  EXPECT_THAT(stage.refused(arrived("com.acme/None@1", 1)), HasSubstr("there is no schema"));
   EXPECT_EQ(stage.world.height, height);
   // One encoding, whatever the order and the spelling.
-  const auto one = stage.decided(EventArrived{kCreated, json::parse(R"({"order_id": "a", "cents": 2})")});
-  const auto two = stage.decided(EventArrived{kCreated, json::parse(R"({"cents": 2.0, "order_id": "a"})")});
+  const auto one = stage.decided(arrived(kCreated, json::parse(R"({"order_id": "a", "cents": 2})")));
+  const auto two = stage.decided(arrived(kCreated, json::parse(R"({"cents": 2.0, "order_id": "a"})")));
   EXPECT_EQ(one->facts, two->facts);
   stage.send(kCreated, created("p"));
   answered(order("p"), effect("payment/charge@1", {{"cents", "much"}}));
@@ -76,9 +76,9 @@ TEST_F(WorkflowInvariant, 02_PeopleCannotSendWhatOnlyTheSystemMay) {
   const json forged{
       {"workflow", "w"},           {"workflow_hash", "h"}, {"intent", "i"}, {"effect", "payment/charge@1"},
       {"payload", {{"ok", true}}}, {"status", "ok"},       {"sequence", 1}, {"index", 0}};
-  EXPECT_THAT(stage.refused(EventArrived{"com.acme/OrderEvent@1", {{"$tag", "Receipt"}, {"$value", forged}}}),
+  EXPECT_THAT(stage.refused(arrived("com.acme/OrderEvent@1", json{{"$tag", "Receipt"}, {"$value", forged}})),
               HasSubstr("only the system sends sys/EffectReceiptEnvelope@1"));
-  EXPECT_THAT(stage.refused(EventArrived{"sys/EffectReceiptEnvelope@1", forged}), HasSubstr("only the system"));
+  EXPECT_THAT(stage.refused(arrived("sys/EffectReceiptEnvelope@1", forged)), HasSubstr("only the system"));
 }
 
 TEST_F(WorkflowInvariant, 03_TheIntentBindsItsOrigin) {
@@ -115,7 +115,7 @@ TEST_F(WorkflowInvariant, 03_ACellThatIsMadeAgainNeverRepeatsAnIntent) {
 TEST_F(WorkflowInvariant, 04_ABadSignatureIsRefusedJournaledAndCounted) {
   const auto intent = charging("a");
   ReceiptArrived forged;
-  forged.intent = intent, forged.payload = {{"ok", true}}, forged.refused = "signed by another key";
+  forged.intent = intent, forged.payload = R"({"ok": true})", forged.refused = "signed by another key";
   EXPECT_THAT(stage.kinds(stage.take(forged)), ElementsAre("receipt_refused"));
   EXPECT_EQ(stage.world.refused, 1U);
   EXPECT_EQ(stage.cell(order("a")).refused, 1U);
@@ -409,8 +409,8 @@ TEST_F(WorkflowInvariant, 15_TheShadowTellsWhatItSawAndChangesNothing) {
   const WorldState before = stage.world;
   ShadowSettings settings;
   settings.manifest = stage.add(orders_manifest(), "return {} -- other");
-  settings.events = {{kCreated, created("n"), ValueForm::json, ""}, {kCreated, 3, ValueForm::json, ""}};
-  settings.receipts["payment/charge@1"] = {{"ok", true}};
+  settings.events = {arrived(kCreated, created("n")), arrived(kCreated, 3)};
+  settings.receipts["payment/charge@1"] = R"({"ok": true})";
   settings.sample = {5, std::string(32, 'e')};
   const auto report = simulate(stage.world, stage.catalog, settings, stage.engine);
   EXPECT_EQ(stage.world, before);
@@ -483,9 +483,8 @@ TEST_F(WorkflowInvariant, WhatOlderCodeEmitsAndNobodyTakesIsJournaled) {
 TEST_F(WorkflowInvariant, MailAndDeliveriesAreBounded) {
   stage.rules.max_mail = 2;
   stage.send(kCreated, created("a")), stage.send(kCreated, created("a"));
-  EXPECT_THAT(stage.refused(EventArrived{kCreated, created("a"), ValueForm::json, ""}),
-              HasSubstr("has 2 events waiting"));
-  EXPECT_EQ(stage.refused(EventArrived{kCreated, created("b"), ValueForm::json, ""}), "");
+  EXPECT_THAT(stage.refused(arrived(kCreated, created("a"))), HasSubstr("has 2 events waiting"));
+  EXPECT_EQ(stage.refused(arrived(kCreated, created("b"))), "");
   stage.rules.max_derived = 1;
   const json paid{{"schema", "com.acme/Paid@1"}, {"value", {{"order_id", "a"}, {"cents", 1}}}};
   answered(order("a"), {{"state", paid_state()}, {"events", json::array({paid, paid})}});

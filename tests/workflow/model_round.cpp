@@ -59,7 +59,7 @@ void ModelRound::send() {
   json value{{"n", pick(4)}};
   if (schema != "m/Note@1") value["k"] = pick(10) == 0 ? 9 : pick(5);
   if (pick(15) == 0) value["more"] = 1;
-  const auto taken = take(EventArrived{schema, value});
+  const auto taken = take(arrived(schema, value));
   if (was_lost_) return;
   check(taken.has_value() == Model::fits(schema, value),
         "an event is taken or refused wrongly: " + value.dump() + why_);
@@ -134,7 +134,8 @@ void ModelRound::receipt() {
                                  : launched_[static_cast<std::size_t>(pick(static_cast<int>(launched_.size())))];
   const int kind = pick(10);
   const bool forged = kind == 0, fault = kind == 1 || kind == 2, error = kind == 3;
-  receipt.payload = fault ? json{{"r", "x"}} : error ? json{{"detail", "exit_code"}} : json{{"r", pick(3)}};
+  const json payload = fault ? json{{"r", "x"}} : error ? json{{"detail", "exit_code"}} : json{{"r", pick(3)}};
+  receipt.payload = payload.dump();
   if (error) receipt.status = ReceiptStatus::error;
   if (forged) receipt.refused = "another key";
   const bool pending = std::any_of(model_.cells.begin(), model_.cells.end(),
@@ -148,7 +149,7 @@ void ModelRound::receipt() {
   if (forged)
     ++model_.refused;
   else if (pending)
-    model_.receipt(receipt.intent, std::string(word(receipt.status)), receipt.payload, fault, stage_.now_ms);
+    model_.receipt(receipt.intent, std::string(word(receipt.status)), payload, fault, stage_.now_ms);
   ++seen[forged ? "forged receipt" : settled ? "repeated receipt" : fault ? "faulty receipt" : "receipt"];
 }
 

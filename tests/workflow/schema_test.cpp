@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/ids.h"
+#include "domain/flow_plan_read.h"
 #include "domain/workflow_system.h"
 #include "workflow/stage.h"
 
@@ -155,7 +156,7 @@ TEST(WorkflowSchema, APlaceholderFits) {
       "n": {"$ref": "a/Loop@1"}}})")}});
   ASSERT_EQ(out.problems, "");
   EXPECT_TRUE(out.set.placeholder("a/T@1"));
-  EXPECT_EQ(out.set.placeholder("a/T@1")->value["i"], 3);
+  EXPECT_EQ((*out.set.placeholder("a/T@1")->value)["i"], 3);
   EXPECT_EQ(out.set.placeholder("a/Loop@1").error().code, Code::unsupported);
 }
 

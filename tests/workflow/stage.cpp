@@ -93,6 +93,10 @@ std::map<std::string, StepFunction> orders_engine() {
 
 CellId order(const std::string& id) { return {"com.acme/order@1", cbor(id)}; }
 
+EventArrived arrived(const std::string& schema, const json& value) {
+  return {schema, value.dump(), ValueForm::json, "actor:7"};
+}
+
 Stage::Stage(std::map<std::string, StepFunction> functions) : engine(engine_of(std::move(functions))) {
   world.id = "7/com.acme/shop";
 }
@@ -135,7 +139,7 @@ void Stage::settle() {
 }
 WorkflowDecision Stage::receipt(const std::string& intent, const json& payload, ReceiptStatus status) {
   ReceiptArrived arrived;
-  arrived.intent = intent, arrived.payload = payload, arrived.status = status;
+  arrived.intent = intent, arrived.payload = payload.dump(), arrived.status = status;
   return take(std::move(arrived));
 }
 json Stage::state(const CellId& id) const {

@@ -34,6 +34,8 @@ std::map<std::string, StepFunction> orders_engine();
 inline const CellId kLedger{"com.acme/ledger@1", ""};
 CellId order(const std::string& id);
 
+EventArrived arrived(const std::string& schema, const json& value);
+
 class Stage {
  public:
   explicit Stage(std::map<std::string, StepFunction> functions = orders_engine());
@@ -44,9 +46,7 @@ class Stage {
   // Decides and commits; a test failure if it is refused.
   WorkflowDecision take(decltype(WorkflowInput::what) what);
   std::string refused(decltype(WorkflowInput::what) what) const;  // the message; "" if it is taken
-  WorkflowDecision send(const std::string& schema, const json& value) {
-    return take(EventArrived{schema, value, ValueForm::json, ""});
-  }
+  WorkflowDecision send(const std::string& schema, const json& value) { return take(arrived(schema, value)); }
   WorkflowDecision step(const CellId&);
   void settle();  // every step that can be taken
   WorkflowDecision receipt(const std::string& intent, const json& payload, ReceiptStatus = ReceiptStatus::ok);
