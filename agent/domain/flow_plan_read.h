@@ -1,4 +1,4 @@
-// How a definition is read. Only flow_plan.cpp and flow_plan_read.cpp need it.
+// How a definition is read. Only flow_plan.cpp, flow_plan_read.cpp and who reads manifests (workflow_schema.h) need it.
 //
 //   read_flow --> read_inputs, read_node for each (flow_plan_read.cpp) --> link --> make_places (flow_plan.cpp)
 #pragma once

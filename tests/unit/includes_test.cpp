@@ -126,7 +126,8 @@ std::optional<std::string> wrong_library(const Source& source, const Include& in
   static const Parts kHeavy = {"nlohmann/json.hpp", "spdlog/spdlog.h", "CLI/CLI.hpp", "toml++/toml.h",
                                "pybind11/pybind11.h"};
   // What several sources of agent/domain share among themselves; no other header brings them along.
-  static const Parts kPrivate = {"domain/flow_plan_read.h", "domain/flow_fold.h"};
+  static const Parts kPrivate = {"domain/flow_plan_read.h", "domain/flow_fold.h", "domain/workflow_fields.h",
+                                 "domain/workflow_visit.h"};
   const bool header = source.path.ends_with(".h") && !kPrivate.contains(source.path.substr(6));
   if (header && kHeavy.contains(include.target)) return "too heavy for a header";
   const std::string room = "agent/" + include.target.substr(0, include.target.find('/') + 1);

@@ -1,0 +1,543 @@
+#include "domain/workflow_decide.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <tuple>
+#include <utility>
+
+#include "base/counted.h"
+#include "base/sha256.h"
+#include "domain/cbor.h"
+#include "domain/utf8.h"
+#include "domain/workflow_fields.h"
+#include "domain/workflow_system.h"
+
+namespace mycojobs {
+namespace {
+
+using nlohmann::json;
+using Outcome = Result<WorkflowDecision>;
+
+constexpr std::size_t kMaxKeyBytes = 512;
+
+// What is the same for every answer of the code, whatever it holds.
+std::string output_hash(const StepAnswer& answer) {
+  const auto bytes = encode(answer);
+  return sha256_hex(bytes ? *bytes : "no answer: " + bytes.error().message);
+}
+
+// The world as the facts of this decision leave it: those instances alone that they touch.
+class Draft {
+ public:
+  Draft(const WorldState& world, std::uint64_t now_ms) : world_(world), now_ms_(now_ms) {
+    after_.id = world.id, after_.manifest = world.manifest, after_.height = world.height;
+    made_.base = world.height;
+  }
+
+  const CellState* cell(const CellId& id) {
+    if (loaded_.insert(id).second)
+      if (const CellState* found = world_.cell(id)) after_.cells.emplace(id, *found);
+    return after_.cell(id);
+  }
+  std::uint64_t next_height() const { return after_.height + 1; }
+
+  template <class What>
+  void add(What what) {
+    add_fact({next_height(), now_ms_, std::move(what)});
+  }
+  void add_fact(WorkflowFact fact) {
+    for (const auto& id : cells_of(fact)) cell(id);
+    if (auto bad = fold(after_, fact); bad && wrong_.empty()) wrong_ = std::string(bad->rule) + ": " + bad->text;
+    made_.facts.push_back(std::move(fact));
+  }
+  void add_blob(WorkflowBlob blob) { made_.blobs.push_back(std::move(blob)); }
+
+  void failed(const CellId& id, const std::string& kind, const std::string& message) {
+    Failed fact{id, kind, to_utf8(message), {}};
+    for (const auto& [hash, pending] : cell(id)->pending) fact.dropped.push_back(hash);
+    add(std::move(fact));
+  }
+  // A state of null ends an instance that has nothing to wait for.
+  void end_if_spent(const CellId& id) {
+    const CellState* found = cell(id);
+    if (found == nullptr || !found->spent()) return;
+    if (id.key.empty())
+      add(Completed{id});
+    else
+      add(Deleted{id, ""});
+  }
+
+  Outcome done() {
+    if (!wrong_.empty()) return fail(Code::internal, "a decision does not fit: " + wrong_);
+    for (const auto& fact : made_.facts) {
+      const auto* step = std::get_if<StepTaken>(&fact.what);
+      const CellState* found = step == nullptr ? nullptr : after_.cell(step->cell);
+      if (found == nullptr) continue;
+      for (const auto& intent : step->intents)
+        if (const auto pending = found->pending.find(intent.hash); pending != found->pending.end())
+          made_.publish.push_back({step->cell, found->workflow_hash(), pending->second});
+    }
+    for (const auto& [ticket, id] : after_.ready) made_.ready.push_back(id);
+    return std::move(made_);
+  }
+  const std::string& wrong() const { return wrong_; }
+
+ private:
+  const WorldState& world_;
+  const std::uint64_t now_ms_;
+  WorldState after_;
+  std::set<CellId> loaded_;
+  WorkflowDecision made_;
+  std::string wrong_;
+};
+
+class Deciding {
+ public:
+  Deciding(const WorldState& world, const ManifestCatalog& catalog, const WorkflowInput& input,
+           const WorkflowRules& rules)
+      : world_(world), catalog_(catalog), input_(input), rules_(rules) {}
+
+  Outcome whole() {
+    return std::visit([this](const auto& what) { return on(what); }, input_.what);
+  }
+
+ private:
+  struct Running {  // what an instance runs
+    const WorkflowManifest* manifest = nullptr;
+    const WorkflowSpec* workflow = nullptr;
+  };
+  Draft draft() const { return Draft(world_, input_.sample.now_ms); }
+  Outcome nothing() const { return draft().done(); }
+
+  Result<Running> code_of(const CellState& cell) const {
+    const auto* manifest = catalog_.find(cell.manifest);
+    const auto* workflow = manifest == nullptr ? nullptr : manifest->workflow(cell.id.workflow);
+    if (workflow == nullptr)
+      return fail(Code::unavailable,
+                  "the manifest " + shown(cell.manifest, 64) + " that " + shown(cell.id) + " runs is not here");
+    return Running{manifest, workflow};
+  }
+
+  // --- events
+  struct Incoming {
+    std::string schema;
+    CanonicalValue value;
+  };
+  static Result<void> sent_by_people(const WorkflowManifest& manifest, const Incoming& event) {
+    const auto* arms = manifest.schemas.arms(event.schema);
+    if (is_system_name(event.schema)) return fail(Code::invalid, event.schema + ": only the system sends that");
+    if (arms == nullptr) return {};
+    for (const auto& arm : *arms)
+      if (event.value.value->at("$tag") == arm.tag && is_system_name(arm.ref))
+        return fail(Code::invalid, event.schema + ": only the system sends " + arm.ref);
+    return {};
+  }
+  static Result<std::string> key_of(const WorkflowManifest& manifest, const WorkflowSpec& workflow,
+                                    const Subscription& subscription, const json& value) {
+    if (!workflow.keyed()) return std::string();
+    const std::string what = "the key of " + workflow.name + " (" + subscription.key_field + ')';
+    const json* key = at_path(value, subscription.key_field);
+    if (key == nullptr) return fail(Code::invalid, what + " is missing");
+    auto checked = manifest.schemas.check(workflow.key_schema, *key, ValueForm::cbor, kMaxKeyBytes);
+    if (!checked) return fail(std::move(checked).error(), what);
+    if (!checked->value->is_string() && !checked->value->is_number_integer() && !checked->value->is_binary())
+      return fail(Code::invalid, what + " is no text, whole number or byte string");
+    return checked->bytes;
+  }
+  // Who gets it, in the order of the manifest in force (8). Not journaled yet.
+  Result<std::vector<EventTarget>> route(Draft& draft, const WorkflowManifest& active, const Incoming& event) {
+    MJ_CHECK(sent_by_people(active, event));
+    std::vector<EventTarget> targets;
+    for (const auto& subscription : active.subscriptions) {
+      if (subscription.event != event.schema) continue;
+      const auto* workflow = active.workflow(subscription.workflow);
+      MJ_TRY(key, key_of(active, *workflow, subscription, as_arm(subscription.arm, *event.value.value)));
+      EventTarget target{{workflow->name, std::move(key)}, active.hash, subscription.arm, ""};
+      if (const CellState* cell = draft.cell(target.cell); cell != nullptr) MJ_CHECK(fit(*cell, event, target));
+      targets.push_back(std::move(target));
+    }
+    for (const auto& target : targets)
+      MJ_CHECK(mail_value(EventIn{event.schema, event.value.bytes, "", {}, 0, {}, {}}, target));
+    return targets;
+  }
+  // An instance that is there keeps its code, which may take the event otherwise, or not at all.
+  Result<void> fit(const CellState& cell, const Incoming& event, EventTarget& target) const {
+    if (cell.failed) target.skipped = "failed";
+    if (cell.failed || cell.manifest == target.manifest) return {};
+    MJ_TRY(code, code_of(cell));
+    target.manifest = cell.manifest;
+    const auto arm = code.manifest->schemas.arm_of(code.workflow->event, event.schema);
+    const auto taken = code.manifest->schemas.check_bytes(event.schema, event.value.bytes);
+    if (arm && taken && taken->bytes == event.value.bytes)
+      target.arm = *arm;
+    else
+      target.skipped = "unfit";
+    return {};
+  }
+
+  Outcome on(const EventArrived& event) {
+    const auto* active = catalog_.find(world_.manifest);
+    if (active == nullptr) return fail(Code::not_found, "no manifest is in force here");
+    MJ_TRY(value, active->schemas.check_text(event.schema, event.value, event.form));
+    const Incoming incoming{event.schema, std::move(value)};
+    Draft draft = this->draft();
+    MJ_TRY(targets, route(draft, *active, incoming));
+    if (targets.empty()) return fail(Code::not_found, "no workflow takes " + shown(event.schema, 200));
+    for (const auto& target : targets)
+      if (const auto* cell = draft.cell(target.cell); cell != nullptr && cell->mail.size() >= rules_.max_mail)
+        return fail(Code::too_large, shown(target.cell) + " has " + counted(cell->mail.size(), "event") + " waiting");
+    draft.add(EventIn{incoming.schema, incoming.value.bytes, to_utf8(event.source), std::nullopt, 0, input_.sample,
+                      std::move(targets)});
+    return draft.done();
+  }
+
+  // --- steps
+  Outcome on(const StepDone& step) {
+    const CellState* cell = world_.cell(step.cell);
+    if (cell == nullptr || cell->failed || cell->mail.empty() || cell->mail.front().id != step.mail)
+      return fail(Code::conflict, "the step is not of the next mail of " + shown(step.cell));
+    MJ_TRY(code, code_of(*cell));
+    if (const auto* error = std::get_if<StepError>(&step.answer)) return step_failed(step, error->kind, *error);
+    Draft draft = this->draft();
+    auto taken = take(draft, *cell, code, step, std::get<StepOutput>(step.answer));
+    if (!taken && taken.error().code == Code::unavailable) return tl::unexpected(std::move(taken).error());
+    if (!taken) return step_failed(step, "contract", {"contract", taken.error().message, 0});
+    draft.end_if_spent(step.cell);
+    return draft.done();
+  }
+  // Nothing of the step is kept (1, 2): the same request would bring the same answer again.
+  Outcome step_failed(const StepDone& step, const std::string& kind, const StepError& error) {
+    std::string message = to_utf8(error.message);
+    if (error.line != 0) message += " (line " + std::to_string(error.line) + ')';
+    Draft draft = this->draft();
+    draft.add(StepFailed{step.cell, step.mail, output_hash(step.answer), to_utf8(kind), message});
+    draft.failed(step.cell, "step", message);
+    return draft.done();
+  }
+  Result<void> take(Draft& draft, const CellState& cell, const Running& code, const StepDone& step,
+                    const StepOutput& output) {
+    MJ_CHECK(within_limits(output));
+    StepTaken fact{step.cell, step.mail, output_hash(step.answer), std::nullopt, {}, output.domain_events.size(), {}};
+    MJ_CHECK(state_of(draft, code, output, fact));
+    MJ_CHECK(intents_of(draft, cell, code, output, fact));
+    MJ_CHECK(annotations_of(code, output, fact));
+    std::vector<Incoming> events;
+    for (const auto& event : output.domain_events) {
+      auto value = code.manifest->schemas.check_bytes(event.schema, event.value);
+      if (!value) return fail(std::move(value).error(), "the event " + shown(event.schema, 200));
+      if (is_system_name(event.schema)) return fail(Code::invalid, event.schema + ": only the system sends that");
+      events.push_back({event.schema, std::move(*value)});
+    }
+    const std::uint64_t height = draft.next_height();
+    draft.add(std::move(fact));
+    return derive(draft, cell, events, height);
+  }
+  static Result<void> within_limits(const StepOutput& output) {
+    const auto most = [](std::size_t found, std::size_t limit, const char* what) -> Result<void> {
+      if (found <= limit) return {};
+      return fail(Code::too_large, "it gave " + counted(found, what) + "; at most " + std::to_string(limit));
+    };
+    MJ_CHECK(most(output.effects.size(), kMaxStepEffects, "effect"));
+    MJ_CHECK(most(output.domain_events.size(), kMaxStepEvents, "event"));
+    std::size_t bytes = output.ann ? output.ann->size() : 0;
+    for (const auto& effect : output.effects) bytes += effect.params.size() + effect.issuer_ref.size();
+    for (const auto& event : output.domain_events) bytes += event.value.size();
+    return most(bytes, kMaxStepBytes, "byte");
+  }
+  Result<void> state_of(Draft& draft, const Running& code, const StepOutput& output, StepTaken& fact) const {
+    if (!output.state) return {};
+    auto checked = code.manifest->schemas.check_bytes(code.workflow->state, *output.state, rules_.max_state_bytes);
+    if (!checked) return fail(std::move(checked).error(), "the state");
+    StateRef state{sha256_hex(checked->bytes), checked->bytes.size(), std::move(checked->bytes)};
+    if (state.size > rules_.inline_state_bytes) draft.add_blob({state.hash, std::exchange(state.bytes, "")});
+    fact.state = std::move(state);
+    return {};
+  }
+  Result<void> intents_of(const Draft& draft, const CellState& cell, const Running& code, const StepOutput& output,
+                          StepTaken& fact) const {
+    const IntentOrigin origin{world_.id, cell.id, cell.workflow_hash(), draft.next_height()};
+    for (std::size_t i = 0; i < output.effects.size(); ++i) {
+      const auto& effect = output.effects[i];
+      const auto* spec = code.manifest->effect(effect.kind);
+      if (spec == nullptr || !code.workflow->may_emit(effect.kind))
+        return fail(Code::denied, code.workflow->name + " may not emit " + shown(effect.kind, 200) +
+                                      ": it is not in effects_emitted");
+      if (effect.index != i) return fail(Code::invalid, "effect " + std::to_string(i) + " has another index");
+      if (!is_utf8(effect.issuer_ref)) return fail(Code::invalid, "issuer_ref is not UTF-8");
+      auto params = code.manifest->schemas.check_bytes(spec->params, effect.params);
+      if (!params) return fail(std::move(params).error(), "the parameters of " + effect.kind);
+      Intent intent{"", effect.kind, std::move(params->bytes), i, effect.issuer_ref};
+      intent.hash = intent_hash(origin, intent);
+      fact.intents.push_back(std::move(intent));
+    }
+    return {};
+  }
+  static Result<void> annotations_of(const Running& code, const StepOutput& output, StepTaken& fact) {
+    if (!output.ann) return {};
+    if (code.workflow->annotations.empty()) return fail(Code::invalid, "it gave annotations, and declares none");
+    auto checked = code.manifest->schemas.check_bytes(code.workflow->annotations, *output.ann);
+    if (!checked) return fail(std::move(checked).error(), "the annotations");
+    fact.ann = std::move(checked->bytes);
+    return {};
+  }
+  // Events of a step come in in the same decision, each with entropy of its own (11).
+  Result<void> derive(Draft& draft, const CellState& cell, const std::vector<Incoming>& events, std::uint64_t step) {
+    const auto* active = catalog_.find(world_.manifest);
+    std::size_t deliveries = 0;
+    for (std::size_t i = 0; i < events.size(); ++i) {
+      EventIn fact{events[i].schema,
+                   events[i].value.bytes,
+                   "",
+                   cell.id,
+                   step,
+                   {input_.sample.now_ms, derived_entropy(input_.sample, i)},
+                   {}};
+      auto targets = active == nullptr ? Result<std::vector<EventTarget>>() : routed(draft, *active, cell, events[i]);
+      if (!targets && cell.manifest == world_.manifest) return fail(std::move(targets).error(), events[i].schema);
+      if (!targets && targets.error().code == Code::unavailable) return tl::unexpected(std::move(targets).error());
+      // What older code emits may be unknown, or wrong, to the manifest in force.
+      if (targets)
+        fact.targets = std::move(*targets);
+      else
+        fact.source = "not routed: " + to_utf8(targets.error().message);
+      deliveries += fact.targets.size();
+      if (deliveries > rules_.max_derived)
+        return fail(Code::too_large, "its events go to more than " + counted(rules_.max_derived, "instance"));
+      draft.add(std::move(fact));
+    }
+    return {};
+  }
+  Result<std::vector<EventTarget>> routed(Draft& draft, const WorkflowManifest& active, const CellState& cell,
+                                          const Incoming& event) {
+    if (cell.manifest == active.hash) return route(draft, active, event);
+    MJ_TRY(value, active.schemas.check_bytes(event.schema, event.value.bytes));
+    return route(draft, active, {event.schema, std::move(value)});
+  }
+
+  // --- effects and receipts
+  Outcome on(const EffectCarried& carried) {
+    const auto found = world_.intents.find(carried.intent);
+    if (found == world_.intents.end())
+      return world_.settled.contains(carried.intent) ? nothing() : unknown(carried.intent);
+    if (world_.cells.at(found->second).pending.at(carried.intent).published) return nothing();
+    Draft draft = this->draft();
+    draft.add(EffectPublished{found->second, carried.intent, to_utf8(carried.carrier)});
+    return draft.done();
+  }
+  static tl::unexpected<Error> unknown(const std::string& intent) {
+    return fail(Code::not_found, "unknown intent " + shown(intent, 64) + ": nobody asked for it");
+  }
+  Outcome on(const ReceiptArrived& receipt) {
+    const auto pending = world_.intents.find(receipt.intent), settled = world_.settled.find(receipt.intent);
+    const bool waits = pending != world_.intents.end();
+    if (!waits && settled == world_.settled.end()) return unknown(receipt.intent);
+    Draft draft = this->draft();
+    if (!receipt.refused.empty())
+      draft.add(ReceiptRefused{waits ? pending->second : settled->second, receipt.intent, to_utf8(receipt.refused)});
+    else if (waits)
+      MJ_CHECK(admit(draft, world_.cells.at(pending->second), receipt));
+    return draft.done();
+  }
+  Result<void> admit(Draft& draft, const CellState& cell, const ReceiptArrived& receipt) const {
+    MJ_TRY(code, code_of(cell));
+    const auto* effect = code.manifest->effect(cell.pending.at(receipt.intent).intent.effect);
+    const bool ok = receipt.status == ReceiptStatus::ok;
+    auto payload = code.manifest->schemas.check_text(ok && effect != nullptr ? effect->receipt : kFailureSchema,
+                                                     receipt.payload, receipt.form);
+    std::string why;
+    if (payload) {
+      ReceiptAdmitted fact{cell.id,
+                           receipt.intent,
+                           receipt.status,
+                           std::move(payload->bytes),
+                           to_utf8(receipt.module),
+                           to_utf8(receipt.entrypoint),
+                           code.workflow->receipt_arm,
+                           input_.sample};
+      const auto value = mail_value(cell, fact);
+      if (value) return draft.add(std::move(fact)), Result<void>();
+      why = value.error().message;
+    } else {
+      why = payload.error().message;
+    }
+    draft.add(ReceiptFaulted{cell.id, receipt.intent, receipt.status, to_utf8(why), code.workflow->rejected_arm,
+                             input_.sample});
+    if (!code.workflow->rejected_arm)
+      draft.failed(cell.id, "receipt", "the receipt of " + shown(receipt.intent, 64) + " does not fit: " + why);
+    return {};
+  }
+
+  // --- of the world
+  Outcome on(const ApplyManifest& apply) {
+    const auto* manifest = catalog_.find(apply.hash);
+    if (manifest == nullptr) return fail(Code::not_found, "there is no manifest " + shown(apply.hash, 64));
+    if (apply.hash == world_.manifest) return nothing();
+    if (const auto found = obstacles(world_); !found.empty())
+      return fail(Code::conflict, "a manifest cannot be applied now: " + join(found));
+    Draft draft = this->draft();
+    draft.add(Applied{manifest->hash, manifest->name, world_.manifest});
+    return draft.done();
+  }
+  Outcome on(const TakeSnapshot&) {
+    if (!world_.ready.empty())
+      return fail(Code::conflict,
+                  "a snapshot needs rest: " + counted(world_.ready.size(), "instance") + " can take a step");
+    if (const auto queued = to_publish(world_); !queued.empty())
+      return fail(Code::conflict, "a snapshot needs rest: " + counted(queued.size(), "effect") + " not published");
+    MJ_TRY(bytes, encode(world_));
+    Draft draft = this->draft();
+    const std::string hash = sha256_hex(bytes);
+    draft.add(SnapshotTaken{hash, bytes.size()});
+    draft.add_blob({hash, std::move(bytes)});
+    return draft.done();
+  }
+  Outcome on(const OutputDiffers& differs) {
+    const CellState* cell = world_.cell(differs.cell);
+    if (cell == nullptr) return fail(Code::not_found, "there is no instance " + shown(differs.cell));
+    if (cell->failed) return nothing();
+    Draft draft = this->draft();
+    draft.failed(cell->id, "nondeterministic",
+                 "its code gave another output for the step at height " + std::to_string(differs.height));
+    return draft.done();
+  }
+  Outcome on(const RemoveCell& remove) {
+    const CellState* cell = world_.cell(remove.cell);
+    if (cell == nullptr) return fail(Code::not_found, "there is no instance " + shown(remove.cell));
+    if (!cell->failed || remove.by.empty())
+      return fail(Code::conflict, shown(remove.cell) + " has not failed: only its own code ends it");
+    Draft draft = this->draft();
+    draft.add(Deleted{cell->id, to_utf8(remove.by)});
+    return draft.done();
+  }
+
+  const WorldState& world_;
+  const ManifestCatalog& catalog_;
+  const WorkflowInput& input_;
+  const WorkflowRules& rules_;
+};
+
+Result<std::string> context_of(const CellState& cell, const WorkflowManifest& manifest, const WorkflowSpec& workflow) {
+  const Mail& mail = cell.mail.front();
+  json ctx{{"now_ms", mail.sample.now_ms}, {"entropy", workflows::binary(mail.sample.entropy)},
+           {"height", mail.id.height},     {"manifest_hash", manifest.hash},
+           {"workflow", workflow.name},    {"workflow_hash", workflow.hash},
+           {"cell_mode", workflow.keyed()}};
+  if (!cell.id.key.empty()) {
+    MJ_TRY(key, decode_cbor(cell.id.key));
+    ctx["key"] = std::move(key);
+  }
+  return encode_cbor(ctx);
+}
+
+}  // namespace
+
+Outcome decide(const WorldState& world, const ManifestCatalog& catalog, const WorkflowInput& input,
+               const WorkflowRules& rules) {
+  return Deciding(world, catalog, input, rules).whole();
+}
+
+Result<void> commit(WorldState& world, const WorkflowDecision& decision) {
+  if (decision.base != world.height)
+    return fail(Code::conflict, "it was decided at height " + std::to_string(decision.base) + "; now it is " +
+                                    std::to_string(world.height));
+  Draft trial(world, 0);
+  for (const auto& fact : decision.facts) trial.add_fact(fact);
+  if (!trial.wrong().empty()) return fail(Code::internal, trial.wrong());
+  for (const auto& fact : decision.facts)
+    if (const auto bad = fold(world, fact)) return fail(Code::internal, bad->text);
+  return {};
+}
+
+std::vector<CellId> next_cells(const WorldState& world, std::size_t most, const std::set<CellId>& running) {
+  std::vector<CellId> cells;
+  for (const auto& [ticket, id] : world.ready) {
+    if (cells.size() >= most) break;
+    if (!running.contains(id)) cells.push_back(id);
+  }
+  return cells;
+}
+
+Result<StepRequest> request_of(const WorldState& world, const ManifestCatalog& catalog, const CellId& id) {
+  const CellState* cell = world.cell(id);
+  if (cell == nullptr || cell->mail.empty()) return fail(Code::not_found, shown(id) + " has no mail");
+  const auto* manifest = catalog.find(cell->manifest);
+  const auto* workflow = manifest == nullptr ? nullptr : manifest->workflow(id.workflow);
+  if (workflow == nullptr) return fail(Code::not_found, "the manifest " + cell->manifest + " is not here");
+  StepRequest request;
+  if (cell->state) {
+    MJ_TRY(bytes, bytes_of(*cell->state));
+    request.state = std::move(bytes);
+  }
+  const Mail& mail = cell->mail.front();
+  request.event = {mail.schema, mail.value, std::nullopt};
+  if (workflow->keyed()) request.event.key = id.key;
+  if (!workflow->context.empty()) {
+    MJ_TRY(ctx, context_of(*cell, *manifest, *workflow));
+    request.ctx = std::move(ctx);
+  }
+  return request;
+}
+
+std::vector<EffectToPublish> to_publish(const WorldState& world) {
+  std::vector<EffectToPublish> effects;
+  for (const auto& [hash, id] : world.intents) {
+    const CellState& cell = world.cells.at(id);
+    const PendingIntent& pending = cell.pending.at(hash);
+    if (!pending.published) effects.push_back({id, cell.workflow_hash(), pending});
+  }
+  std::sort(effects.begin(), effects.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.pending.sequence, a.pending.intent.index) < std::tie(b.pending.sequence, b.pending.intent.index);
+  });
+  return effects;
+}
+
+std::vector<ApplyObstacle> obstacles(const WorldState& world) {
+  std::set<CellId> busy;
+  for (const auto& [ticket, id] : world.ready) busy.insert(id);
+  for (const auto& [intent, id] : world.intents) busy.insert(id);
+  std::vector<ApplyObstacle> found;
+  for (const auto& id : busy) {
+    const CellState& cell = world.cells.at(id);
+    ApplyObstacle obstacle{id, cell.mail.size(), {}, {}};
+    for (const auto& [hash, pending] : cell.pending)
+      (pending.published ? obstacle.pending : obstacle.queued).push_back(hash);
+    found.push_back(std::move(obstacle));
+  }
+  return found;
+}
+
+std::string join(const std::vector<ApplyObstacle>& all) {
+  constexpr std::size_t kShown = 20;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(all.size(), kShown); ++i) {
+    text += (i == 0 ? "" : "; ") + shown(all[i].cell) + ':';
+    if (all[i].mail > 0) text += " runs (" + counted(all[i].mail, "event") + " waiting)";
+    if (!all[i].pending.empty()) text += ' ' + counted(all[i].pending.size(), "intent") + " in flight";
+    if (!all[i].queued.empty()) text += ' ' + counted(all[i].queued.size(), "effect") + " queued";
+  }
+  if (all.size() > kShown) text += "; and " + counted(all.size() - kShown, "instance") + " more";
+  return text;
+}
+
+ReplayVerdict verify_replay(WorldState& from, const ManifestCatalog& catalog, const std::vector<WorkflowFact>& facts,
+                            const WorkflowEngine& engine) {
+  ReplayVerdict verdict;
+  for (const auto& fact : facts) {
+    const auto again = [&](const CellId& id, const std::string& output) {
+      ++verdict.steps;
+      const auto request = request_of(from, catalog, id);
+      if (!request) return verdict.problem = WorkflowProblem{kWfCell, request.error().message}, void();
+      const auto* manifest = catalog.find(from.cell(id)->manifest);
+      const StepAnswer answer = engine(*manifest->workflow(id.workflow), *manifest, *request);
+      if (output_hash(answer) != output) verdict.differs = OutputDiffers{id, fact.height};
+    };
+    if (const auto* step = std::get_if<StepTaken>(&fact.what)) again(step->cell, step->output);
+    if (const auto* step = std::get_if<StepFailed>(&fact.what)) again(step->cell, step->output);
+    if (verdict.differs || verdict.problem) break;
+    verdict.problem = fold(from, fact);
+    if (verdict.problem) break;
+  }
+  return verdict;
+}
+
+}  // namespace mycojobs

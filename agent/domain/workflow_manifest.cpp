@@ -1,0 +1,350 @@
+#include "domain/workflow_manifest.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "base/sha256.h"
+#include "domain/cbor.h"
+#include "domain/flow_plan_read.h"
+#include "domain/nearest.h"
+#include "domain/utf8.h"
+#include "domain/workflow_fields.h"
+#include "domain/workflow_system.h"
+#include "mycojobs/records.h"
+
+namespace mycojobs {
+namespace {
+
+using nlohmann::json;
+using plans::JsonPath;
+using plans::Problems;
+using Names = std::span<const std::string_view>;
+
+constexpr std::array<std::string_view, 7> kManifestFields{"name",    "description", "schemas",  "effects",
+                                                          "routing", "limits",      "workflows"};
+constexpr std::array<std::string_view, 9> kWorkflowFields{
+    "name", "state", "event", "context", "annotations", "key_schema", "effects_emitted", "impl", "limits"};
+constexpr std::array<std::string_view, 9> kEffectFields{"name",   "params", "receipt",   "script_type", "runner",
+                                                        "script", "module", "timeout_s", "retries"};
+constexpr std::array<std::string_view, 3> kSubscriptionFields{"event", "workflow", "key_field"};
+constexpr std::array<std::string_view, 2> kLimitFields{"instructions", "memory_bytes"},
+    kImplFields{"module", "entrypoint"};
+constexpr std::array<std::string_view, 1> kRoutingFields{"subscriptions"};
+constexpr std::size_t kMaxCode = 16U << 20;
+
+// A map whose fields are known.
+bool read_fields(const JsonPath& at, Names known) {
+  if (!at.value.is_object()) return at.wrong("a map");
+  for (const auto& [name, value] : at.value.items())
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      at.at(value, name).refuse("is an unknown field" + did_you_mean(name, known));
+  return true;
+}
+// Calls see() if the field is there; else refuses, if it must be.
+template <class See>
+void field(const JsonPath& at, const char* name, bool required, See see) {
+  if (const auto found = at.value.find(name); found != at.value.end()) return see(at.at(*found, name));
+  if (required) at.refuse(std::string(name) + " is missing");
+}
+void text_field(const JsonPath& at, const char* name, bool required, std::string& out) {
+  field(at, name, required, [&](const JsonPath& found) { plans::read_text(found, out); });
+}
+void name_field(const JsonPath& at, std::string& out) {
+  field(at, "name", true, [&](const JsonPath& found) {
+    if (!plans::read_text(found, out)) return;
+    if (!is_workflow_name(out)) found.refuse(shown(out) + " is no name: namespace/name@version");
+  });
+}
+template <class Each>
+void each_in(const JsonPath& at, const char* name, bool required, Each each) {
+  field(at, name, required, [&](const JsonPath& list) {
+    if (!list.value.is_array()) {
+      list.wrong("a list");
+      return;
+    }
+    for (std::size_t i = 0; i < list.value.size(); ++i) each(list.at(list.value[i], i));
+  });
+}
+template <class Number>
+void number_field(const JsonPath& at, const char* name, std::int64_t least, std::int64_t most, Number& out) {
+  field(at, name, false, [&](const JsonPath& found) {
+    std::int64_t number = 0;
+    if (plans::read_whole(found, least, most, number)) out = static_cast<Number>(number);
+  });
+}
+bool is_identifier(std::string_view name) {
+  return !name.empty() && name.size() <= 100 && std::isdigit(static_cast<unsigned char>(name[0])) == 0 &&
+         std::all_of(name.begin(), name.end(),
+                     [](unsigned char c) { return c < 128 && (std::isalnum(c) || c == '_'); });
+}
+
+class ManifestReading {
+ public:
+  ManifestReading(const json& document, CodeFiles code)
+      : document_(document), made_(std::make_shared<WorkflowManifest>()) {
+    made_->code = std::move(code);
+  }
+
+  ManifestRead whole() {
+    const JsonPath at{document_, "", problems_};
+    if (!document_.is_object()) {
+      at.wrong("a map");
+    } else {
+      const bool single = !document_.contains("workflows");
+      std::vector<std::string_view> known(kManifestFields.begin(), kManifestFields.end());
+      if (single) known.insert(known.end(), kWorkflowFields.begin(), kWorkflowFields.end());
+      read_fields(at, known);
+      read(at, single);
+    }
+    if (problems_.empty()) finish();
+    return {problems_.empty() ? made_ : nullptr, problems_.take()};
+  }
+
+ private:
+  void read(const JsonPath& at, bool single) {
+    name_field(at, made_->name);
+    if (is_system_name(made_->name)) at.refuse("names that begin with sys/ are the system's");
+    text_field(at, "description", false, made_->description);
+    check_code(at);
+    field(at, "schemas", false, [&](const JsonPath& all) { read_schemas(all); });
+    field(at, "limits", false, [&](const JsonPath& found) { read_limits(found, limits_); });
+    for (const auto& effect : system_effects()) {
+      EffectSpec spec;
+      spec.name = effect.name, spec.params = effect.params, spec.receipt = effect.receipt, spec.system = true;
+      made_->effects.push_back(std::move(spec));
+    }
+    each_in(at, "effects", false, [&](const JsonPath& each) { read_effect(each); });
+    if (single)
+      read_workflow(at);
+    else
+      each_in(at, "workflows", true, [&](const JsonPath& each) { read_workflow(each); });
+    if (made_->workflows.empty() && problems_.empty()) at.refuse("it has no workflow");
+    made_->schemas.link(problems_);
+    if (single)
+      link_workflow(at);
+    else if (at.value.at("workflows").is_array())
+      each_in(at, "workflows", false, [&](const JsonPath& each) { link_workflow(each); });
+    field(at, "routing", false, [&](const JsonPath& routing) {
+      if (!read_fields(routing, kRoutingFields)) return;
+      each_in(routing, "subscriptions", true, [&](const JsonPath& each) { read_subscription(each); });
+    });
+  }
+
+  void check_code(const JsonPath& at) {
+    std::size_t bytes = 0;
+    for (const auto& [module, text] : made_->code) {
+      bytes += text.size();
+      if (!is_utf8(module) || module.empty()) at.refuse("code: " + shown(module) + " is no name of a module");
+    }
+    if (bytes > kMaxCode) at.refuse("its code has more than " + std::to_string(kMaxCode) + " bytes");
+  }
+
+  void read_schemas(const JsonPath& all) {
+    if (!all.value.is_object()) {
+      all.wrong("a map of schemas");
+      return;
+    }
+    for (const auto& [name, schema] : all.value.items()) {
+      const JsonPath at = all.at(schema, name);
+      if (!is_workflow_name(name))
+        at.refuse(shown(name) + " is no name: namespace/name@version");
+      else if (is_system_name(name))
+        at.refuse("names that begin with sys/ are the system's");
+      else
+        made_->schemas.add(name, at);
+    }
+  }
+  // By name, or in its place: then its name is that of its owner with the field behind.
+  void schema_field(const JsonPath& at, const char* name, bool required, const std::string& owner, std::string& out) {
+    field(at, name, required, [&](const JsonPath& found) {
+      if (!found.value.is_string()) {
+        out = owner + '#' + name;
+        return made_->schemas.add(out, found);
+      }
+      if (!plans::read_text(found, out)) return;
+      if (made_->schemas.has(out)) return;
+      const auto names = made_->schemas.names();
+      const std::vector<std::string_view> views(names.begin(), names.end());
+      found.refuse("there is no schema " + shown(out) + did_you_mean(out, views));
+    });
+  }
+  void read_limits(const JsonPath& at, StepLimits& out) {
+    if (!read_fields(at, kLimitFields)) return;
+    number_field(at, "instructions", 1'000, 10'000'000'000, out.instructions);
+    number_field(at, "memory_bytes", 256 << 10, 1 << 30, out.memory_bytes);
+  }
+
+  void read_effect(const JsonPath& at) {
+    if (!read_fields(at, kEffectFields)) return;
+    EffectSpec spec;
+    name_field(at, spec.name);
+    if (is_system_name(spec.name)) {
+      if (made_->effect(spec.name) == nullptr) at.refuse("the system has no effect " + shown(spec.name));
+      if (at.value.size() > 1) at.refuse("an effect of the system has a name alone");
+      return;
+    }
+    if (made_->effect(spec.name) != nullptr) at.refuse("the effect " + shown(spec.name) + " stands twice");
+    schema_field(at, "params", true, spec.name, spec.params);
+    schema_field(at, "receipt", true, spec.name, spec.receipt);
+    read_carrier(at, spec);
+    number_field(at, "timeout_s", 1, std::int64_t{365} * 24 * 3600, spec.timeout_s);
+    number_field(at, "retries", 0, 100, spec.retries);
+    made_->effects.push_back(std::move(spec));
+  }
+  void read_carrier(const JsonPath& at, EffectSpec& spec) {
+    text_field(at, "script_type", false, spec.script_type);
+    text_field(at, "runner", false, spec.runner);
+    text_field(at, "script", false, spec.script);
+    text_field(at, "module", false, spec.module);
+    if (at.value.contains("script_type") == at.value.contains("runner"))
+      at.refuse("needs script_type or runner, one of both: who carries it out");
+    if (!spec.script_type.empty() && !is_script_type(spec.script_type))
+      at.refuse("script_type: " + shown(spec.script_type) + " is not a script type");
+    if (at.value.contains("script") == at.value.contains("module"))
+      at.refuse("needs script or module, one of both: what is run");
+    if (!spec.module.empty() && !made_->code.contains(spec.module))
+      at.refuse("module: " + shown(spec.module) + " is not among the code");
+  }
+
+  void read_workflow(const JsonPath& at) {
+    const bool top = &at.value == &document_;
+    if (!top && !read_fields(at, kWorkflowFields)) return;
+    WorkflowSpec spec;
+    spec.limits = limits_;
+    name_field(at, spec.name);
+    if (!top && is_system_name(spec.name)) at.refuse("names that begin with sys/ are the system's");
+    if (made_->workflow(spec.name) != nullptr) at.refuse("the workflow " + shown(spec.name) + " stands twice");
+    schema_field(at, "state", true, spec.name, spec.state);
+    schema_field(at, "event", true, spec.name, spec.event);
+    schema_field(at, "context", false, spec.name, spec.context);
+    schema_field(at, "annotations", false, spec.name, spec.annotations);
+    schema_field(at, "key_schema", false, spec.name, spec.key_schema);
+    if (!spec.context.empty() && spec.context != kContextSchema)
+      at.refuse("context: the system gives " + std::string(kContextSchema) + " and nothing else");
+    each_in(at, "effects_emitted", true, [&](const JsonPath& each) { read_emitted(each, spec); });
+    field(at, "impl", true, [&](const JsonPath& impl) { read_impl(impl, spec); });
+    if (!top) field(at, "limits", false, [&](const JsonPath& found) { read_limits(found, spec.limits); });
+    made_->workflows.push_back(std::move(spec));
+  }
+  void read_emitted(const JsonPath& at, WorkflowSpec& spec) {
+    std::string name;
+    if (!plans::read_text(at, name)) return;
+    if (spec.may_emit(name)) return at.refuse(shown(name) + " stands twice");
+    if (made_->effect(name) == nullptr) {
+      std::vector<std::string_view> names;
+      for (const auto& effect : made_->effects) names.push_back(effect.name);
+      return at.refuse("the effect " + shown(name) + " is not declared" + did_you_mean(name, names));
+    }
+    spec.effects_emitted.push_back(std::move(name));
+  }
+  void read_impl(const JsonPath& at, WorkflowSpec& spec) {
+    if (!read_fields(at, kImplFields)) return;
+    text_field(at, "module", true, spec.module);
+    text_field(at, "entrypoint", true, spec.entrypoint);
+    if (!spec.module.empty() && !made_->code.contains(spec.module))
+      at.refuse("module: " + shown(spec.module) + " is not among the code");
+    if (!spec.entrypoint.empty() && !is_identifier(spec.entrypoint))
+      at.refuse("entrypoint: " + shown(spec.entrypoint) + " is no name of a function");
+  }
+
+  // What needs all schemas.
+  void link_workflow(const JsonPath& at) {
+    if (!at.value.is_object() || !at.value.contains("name")) return;
+    const auto found = std::find_if(made_->workflows.begin(), made_->workflows.end(),
+                                    [&](const auto& each) { return at.value.at("name") == each.name; });
+    if (found == made_->workflows.end()) return;
+    const auto arm = made_->schemas.arm_of(found->event, kReceiptSchema);
+    found->receipt_arm = arm.value_or("");
+    found->rejected_arm = made_->schemas.arm_of(found->event, kRejectedSchema);
+    if (!arm && !found->effects_emitted.empty())
+      at.refuse("it emits effects, and its event has no arm " + std::string(kReceiptSchema) + " for their receipts");
+  }
+
+  void read_subscription(const JsonPath& at) {
+    if (!read_fields(at, kSubscriptionFields)) return;
+    Subscription spec;
+    text_field(at, "workflow", true, spec.workflow);
+    text_field(at, "event", true, spec.event);
+    text_field(at, "key_field", false, spec.key_field);
+    if (spec.workflow.empty() || spec.event.empty()) return;
+    const auto* workflow = made_->workflow(spec.workflow);
+    if (workflow == nullptr) return at.refuse("there is no workflow " + shown(spec.workflow));
+    if (!made_->schemas.has(spec.event)) return at.refuse("there is no schema " + shown(spec.event));
+    if (is_system_name(spec.event)) return at.refuse(shown(spec.event) + ": only the system sends that");
+    const auto arm = made_->schemas.arm_of(workflow->event, spec.event);
+    if (!arm) return at.refuse(spec.workflow + " does not take " + shown(spec.event));
+    spec.arm = *arm;
+    check_key(at, spec, *workflow);
+    for (const auto& other : made_->subscriptions)
+      if (other.event == spec.event && other.workflow == spec.workflow) return at.refuse("it stands twice");
+    made_->subscriptions.push_back(std::move(spec));
+  }
+  void check_key(const JsonPath& at, const Subscription& spec, const WorkflowSpec& workflow) {
+    if (workflow.keyed() == spec.key_field.empty())
+      return at.refuse(workflow.keyed() ? spec.workflow + " is keyed: key_field is missing"
+                                        : spec.workflow + " has no key_schema, and there is a key_field");
+    if (!workflow.keyed()) return;
+    std::string_view path = spec.key_field;
+    bool leads = true;
+    if (!spec.arm.empty()) {
+      leads = path.starts_with("$value.");
+      if (leads) path.remove_prefix(7);
+    }
+    if (!leads || !made_->schemas.has_path(spec.event, path))
+      at.refuse("key_field: " + shown(spec.key_field) + " leads nowhere in what " + spec.workflow + " gets" +
+                (spec.arm.empty() ? "" : ": an arm's fields stand below $value"));
+  }
+
+  void finish() {
+    json code = json::object();
+    for (const auto& [module, text] : made_->code) code[module] = workflows::binary(text);
+    const auto bytes = encode_cbor(json{{"code", std::move(code)}, {"manifest", document_}});
+    if (!bytes) return problems_.add("", bytes.error().message);
+    made_->hash = sha256_hex(*bytes);
+    for (auto& workflow : made_->workflows) workflow.hash = workflow_hash(made_->hash, workflow.name);
+  }
+
+  const json& document_;
+  std::shared_ptr<WorkflowManifest> made_;
+  Problems problems_;
+  StepLimits limits_;
+};
+
+template <class Spec>
+const Spec* named(const std::vector<Spec>& all, std::string_view name) {
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Spec& each) { return each.name == name; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+bool WorkflowSpec::may_emit(std::string_view effect) const {
+  return std::find(effects_emitted.begin(), effects_emitted.end(), effect) != effects_emitted.end();
+}
+const WorkflowSpec* WorkflowManifest::workflow(std::string_view wanted) const { return named(workflows, wanted); }
+const EffectSpec* WorkflowManifest::effect(std::string_view wanted) const { return named(effects, wanted); }
+
+ManifestRead read_manifest(const json& document, CodeFiles code) {
+  return ManifestReading(document, std::move(code)).whole();
+}
+
+std::string workflow_hash(std::string_view manifest_hash, std::string_view workflow) {
+  using workflows::binary;
+  return sha256_hex(*encode_cbor(json{{"manifest", binary(manifest_hash)}, {"workflow", binary(workflow)}}));
+}
+
+void ManifestCatalog::add(ManifestRef manifest) {
+  std::string hash = manifest->hash;
+  by_hash_[std::move(hash)] = std::move(manifest);
+}
+const WorkflowManifest* ManifestCatalog::find(std::string_view hash) const {
+  const auto found = by_hash_.find(hash);
+  return found == by_hash_.end() ? nullptr : found->second.get();
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,135 @@
+#include "domain/workflow_simulate.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace mycojobs {
+namespace {
+
+class Shadow {
+ public:
+  Shadow(WorldState copy, const ManifestCatalog& catalog, const ShadowSettings& settings, const WorkflowEngine& engine)
+      : before_(std::move(copy)), world_(before_), catalog_(catalog), settings_(settings), engine_(engine) {}
+
+  ShadowReport whole() {
+    report_.obstacles = obstacles(world_);
+    const auto* manifest = catalog_.find(settings_.manifest);
+    if (manifest == nullptr) {
+      report_.refused.push_back("there is no manifest " + settings_.manifest);
+      return std::move(report_);
+    }
+    for (const auto& workflow : manifest->workflows) report_.allowed[workflow.name] = workflow.effects_emitted;
+    // In the shadow it comes into force whatever is under way; who is there keeps its code.
+    world_.manifest = manifest->hash;
+    settle();
+    for (const auto& event : settings_.events) {
+      take("event " + event.schema, event);
+      settle();
+    }
+    compare();
+    return std::move(report_);
+  }
+
+ private:
+  // One input. What it brought about, if it was taken.
+  std::optional<WorkflowDecision> take(const std::string& what, decltype(WorkflowInput::what) input) {
+    Sample sample = settings_.sample;
+    sample.now_ms += turn_;
+    sample.entropy = derived_entropy(settings_.sample, turn_++);
+    auto decision = decide(world_, catalog_, {sample, std::move(input)}, kAllInline);
+    auto done = decision ? commit(world_, *decision) : Result<void>(tl::unexpected(decision.error()));
+    if (done) return std::move(*decision);
+    report_.refused.push_back(what + ": " + done.error().message);
+    return std::nullopt;
+  }
+  // Steps and receipts until nothing is left to do, or the horizon is reached.
+  void settle() {
+    while (!report_.cut && (step() || answer()))
+      ;
+  }
+  bool step() {
+    const auto next = next_cells(world_, 1, stuck_);
+    if (next.empty()) return false;
+    if (report_.steps >= settings_.max_steps) return report_.cut = true, false;
+    const CellId& id = next.front();
+    const auto request = request_of(world_, catalog_, id);
+    if (!request) {
+      report_.refused.push_back(shown(id) + ": " + request.error().message);
+      return stuck_.insert(id), true;
+    }
+    ++report_.steps;
+    const CellState& cell = *world_.cell(id);
+    const auto* manifest = catalog_.find(cell.manifest);
+    const MailId mail = cell.mail.front().id;
+    const auto taken =
+        take(shown(id), StepDone{id, mail, engine_(*manifest->workflow(id.workflow), *manifest, *request)});
+    if (!taken) return stuck_.insert(id), true;
+    report_.effects.insert(report_.effects.end(), taken->publish.begin(), taken->publish.end());
+    return true;
+  }
+  // A placeholder for the oldest effect of the shadow that has none yet.
+  bool answer() {
+    for (const auto& effect : report_.effects) {
+      const std::string& intent = effect.pending.intent.hash;
+      if (!world_.intents.contains(intent) || !answered_.insert(intent).second) continue;
+      const auto payload = payload_of(effect);
+      if (payload) return take("receipt of " + effect.pending.intent.effect, *payload), true;
+    }
+    return false;
+  }
+  std::optional<ReceiptArrived> payload_of(const EffectToPublish& effect) {
+    ReceiptArrived receipt;
+    receipt.intent = effect.pending.intent.hash;
+    receipt.form = ValueForm::cbor;
+    const std::string& name = effect.pending.intent.effect;
+    if (const auto given = settings_.receipts.find(name); given != settings_.receipts.end()) {
+      receipt.payload = given->second, receipt.form = ValueForm::json;
+      return receipt;
+    }
+    if (!settings_.placeholders) return std::nullopt;
+    const auto* manifest = catalog_.find(world_.cell(effect.cell)->manifest);
+    auto value = manifest->schemas.placeholder(manifest->effect(name)->receipt);
+    if (!value) return report_.refused.push_back(name + ": " + value.error().message), std::nullopt;
+    receipt.payload = std::move(value->bytes);
+    return receipt;
+  }
+  void compare() {
+    std::set<CellId> all;
+    for (const auto& [id, cell] : before_.cells) all.insert(id);
+    for (const auto& [id, cell] : world_.cells) all.insert(id);
+    for (const auto& id : all) {
+      const CellState *was = before_.cell(id), *is = world_.cell(id);
+      if (was != nullptr && is != nullptr && *was == *is) continue;
+      ShadowState state{id, is == nullptr ? InstanceStatus::completed : is->status(), "", "", "", ""};
+      if (is != nullptr) state.failure = is->failure, state.message = is->message;
+      if (was != nullptr && was->state) state.before = was->state->hash;
+      if (is != nullptr && is->state) state.after = is->state->hash;
+      report_.changed.push_back(std::move(state));
+    }
+    for (const auto& [intent, id] : world_.intents) {
+      const CellState& cell = world_.cells.at(id);
+      report_.pending.push_back({id, cell.workflow_hash(), cell.pending.at(intent)});
+    }
+  }
+
+  static constexpr WorkflowRules kAllInline{.inline_state_bytes = 64U << 20};  // a shadow has no store of blobs
+  const WorldState before_;
+  WorldState world_;
+  const ManifestCatalog& catalog_;
+  const ShadowSettings& settings_;
+  const WorkflowEngine& engine_;
+  ShadowReport report_;
+  std::set<CellId> stuck_;
+  std::set<std::string> answered_;
+  std::uint64_t turn_ = 0;
+};
+
+}  // namespace
+
+ShadowReport simulate(WorldState copy, const ManifestCatalog& catalog, const ShadowSettings& settings,
+                      const WorkflowEngine& engine) {
+  return Shadow(std::move(copy), catalog, settings, engine).whole();
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,496 @@
+// The invariants of workflows, one after the other, as far as they are decided without a store.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/sha256.h"
+#include "domain/workflow_simulate.h"
+#include "workflow/stage.h"
+
+namespace mycojobs::workflow_tests {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+const char* const kCreated = "com.acme/OrderCreated@1";
+json created(const std::string& id, int cents = 100) { return {{"order_id", id}, {"cents", cents}}; }
+
+class WorkflowInvariant : public testing::Test {
+ protected:
+  WorkflowInvariant() { stage.apply(hash = stage.add(orders_manifest())); }
+  // An order that waits for its charge: the intent.
+  std::string charging(const std::string& id) {
+    stage.send(kCreated, created(id));
+    return stage.step(order(id)).publish.at(0).pending.intent.hash;
+  }
+  // Takes the next step of a cell with another answer.
+  WorkflowDecision answered(const CellId& id, const json& output) {
+    return stage.take(StepDone{id, stage.cell(id).mail.front().id, answer_of(output)});
+  }
+  Stage stage;
+  std::string hash;
+};
+
+json paid_state() { return {{"pc", "x"}, {"cents", 1}}; }
+json effect(const char* kind, const json& params) {
+  return {{"state", paid_state()}, {"effects", json::array({{{"kind", kind}, {"params", params}}})}};
+}
+
+TEST_F(WorkflowInvariant, 01_AnUndeclaredEffectIsRefusedBeforeAnythingIsWritten) {
+  for (const char* kind : {"payment/refund@1", "sys/timer@1"}) {  // one is not there, one is not in effects_emitted
+    stage.send(kCreated, created(kind));
+    const auto decision = answered(order(kind), effect(kind, json::object()));
+    EXPECT_THAT(stage.kinds(decision), ElementsAre("step_failed", "failed"));
+    EXPECT_THAT(decision.publish, IsEmpty());
+    EXPECT_THAT(stage.cell(order(kind)).pending, IsEmpty());
+    EXPECT_THAT(stage.cell(order(kind)).message, HasSubstr("not in effects_emitted"));
+    EXPECT_EQ(stage.state(order(kind)), nullptr);
+  }
+}
+
+TEST_F(WorkflowInvariant, 02_AnInvalidEventIsRefusedAndNotJournaled) {
+  const auto height = stage.world.height;
+  EXPECT_EQ(stage.refused(arrived(kCreated, json{{"order_id", "a"}})), "cents: is missing");
+  EXPECT_EQ(stage.refused(arrived(kCreated, json{{"order_id", "a"}, {"cents", -1}})), "cents: is -1; at least 0");
+  EXPECT_THAT(stage.refused(arrived("com.acme/None@1", 1)), HasSubstr("there is no schema"));
+  EXPECT_EQ(stage.world.height, height);
+  // One encoding, whatever the order and the spelling.
+  const auto one = stage.decided(arrived(kCreated, json::parse(R"({"order_id": "a", "cents": 2})")));
+  const auto two = stage.decided(arrived(kCreated, json::parse(R"({"cents": 2.0, "order_id": "a"})")));
+  EXPECT_EQ(one->facts, two->facts);
+  stage.send(kCreated, created("p"));
+  answered(order("p"), effect("payment/charge@1", {{"cents", "much"}}));
+  EXPECT_THAT(stage.cell(order("p")).message, HasSubstr("the parameters of payment/charge@1: cents: is the text"));
+}
+
+TEST_F(WorkflowInvariant, 02_PeopleCannotSendWhatOnlyTheSystemMay) {
+  json manifest = orders_manifest();
+  manifest["routing"]["subscriptions"].push_back(
+      {{"event", "com.acme/OrderEvent@1"}, {"workflow", "com.acme/order@1"}, {"key_field", "$value.order_id"}});
+  stage.apply(stage.add(manifest));
+  stage.send("com.acme/OrderEvent@1", {{"$tag", "Created"}, {"$value", created("v")}});
+  EXPECT_EQ(stage.cell(order("v")).mail.size(), 1U);
+  const json forged{
+      {"workflow", "w"},           {"workflow_hash", "h"}, {"intent", "i"}, {"effect", "payment/charge@1"},
+      {"payload", {{"ok", true}}}, {"status", "ok"},       {"sequence", 1}, {"index", 0}};
+  EXPECT_THAT(stage.refused(arrived("com.acme/OrderEvent@1", json{{"$tag", "Receipt"}, {"$value", forged}})),
+              HasSubstr("only the system sends sys/EffectReceiptEnvelope@1"));
+  EXPECT_THAT(stage.refused(arrived("sys/EffectReceiptEnvelope@1", forged)), HasSubstr("only the system"));
+}
+
+TEST_F(WorkflowInvariant, 03_TheIntentBindsItsOrigin) {
+  const Intent intent{"", "a/e@1", cbor(1), 0, ""};
+  const IntentOrigin origin{"w", order("a"), "hash", 7};
+  std::set<std::string> all{intent_hash(origin, intent)};
+  EXPECT_EQ(intent_hash(origin, intent), *all.begin());
+  const auto other = [&](auto change) {
+    Intent changed = intent;
+    IntentOrigin from = origin;
+    change(from, changed);
+    EXPECT_TRUE(all.insert(intent_hash(from, changed)).second);
+  };
+  other([](auto& from, auto&) { from.world = "v"; });
+  other([](auto& from, auto&) { from.cell = order("b"); });
+  other([](auto& from, auto&) { from.cell.workflow = "com.acme/other@1"; });
+  other([](auto& from, auto&) { from.workflow_hash = "other"; });
+  other([](auto& from, auto&) { from.sequence = 8; });
+  other([](auto&, auto& changed) { changed.effect = "a/f@1"; });
+  other([](auto&, auto& changed) { changed.params = cbor(2); });
+  other([](auto&, auto& changed) { changed.index = 1; });
+}
+
+TEST_F(WorkflowInvariant, 03_ACellThatIsMadeAgainNeverRepeatsAnIntent) {
+  const auto first = charging("a");
+  stage.receipt(first, {{"ok", true}});
+  stage.settle();
+  stage.send("com.acme/OrderClosed@1", {{"order_id", "a"}});
+  EXPECT_THAT(stage.kinds(stage.step(order("a"))), ElementsAre("step", "deleted"));
+  EXPECT_EQ(stage.world.cell(order("a")), nullptr);
+  EXPECT_NE(charging("a"), first);
+}
+
+TEST_F(WorkflowInvariant, 04_ABadSignatureIsRefusedJournaledAndCounted) {
+  const auto intent = charging("a");
+  ReceiptArrived forged;
+  forged.intent = intent, forged.payload = R"({"ok": true})", forged.refused = "signed by another key";
+  EXPECT_THAT(stage.kinds(stage.take(forged)), ElementsAre("receipt_refused"));
+  EXPECT_EQ(stage.world.refused, 1U);
+  EXPECT_EQ(stage.cell(order("a")).refused, 1U);
+  EXPECT_TRUE(stage.cell(order("a")).pending.contains(intent));
+  EXPECT_THAT(stage.cell(order("a")).mail, IsEmpty());
+  stage.receipt(intent, {{"ok", true}});  // the true one still counts
+  EXPECT_THAT(stage.kinds(stage.take(forged)), ElementsAre("receipt_refused"));
+}
+
+TEST_F(WorkflowInvariant, 05_ContinuationsGoToTheirOriginNotThroughTheTable) {
+  const auto intent = charging("a");
+  charging("b");
+  stage.receipt(intent, {{"ok", true}});
+  EXPECT_EQ(stage.cell(order("a")).mail.size(), 1U);
+  EXPECT_EQ(stage.cell(order("b")).mail.size(), 0U);
+  const json mail = uncbor(stage.cell(order("a")).mail.front().value);
+  EXPECT_EQ(mail["$tag"], "Receipt");
+  const json& envelope = mail["$value"];
+  EXPECT_EQ(envelope["workflow"], "com.acme/order@1");
+  EXPECT_EQ(envelope["workflow_hash"], stage.catalog.find(hash)->workflow("com.acme/order@1")->hash);
+  EXPECT_EQ(envelope["key"], "a");
+  EXPECT_EQ(envelope["intent"], intent);
+  EXPECT_EQ(envelope["effect"], "payment/charge@1");
+  EXPECT_EQ(envelope["issuer_ref"], "pay");
+  EXPECT_EQ(envelope["payload"], json({{"ok", true}}));
+  EXPECT_EQ(envelope["status"], "ok");
+  EXPECT_TRUE(stage.catalog.find(hash)->schemas.check("com.acme/OrderEvent@1", mail, ValueForm::cbor));
+  // The table may change in between: the origin does not.
+  stage.settle();
+  EXPECT_EQ(stage.state(order("a"))["pc"], "paid");
+  EXPECT_EQ(stage.state(kLedger), 100);
+}
+
+TEST_F(WorkflowInvariant, 06_AReceiptSettlesOnceAndUnknownOnesHaveAName) {
+  const auto intent = charging("a");
+  stage.receipt(intent, {{"ok", true}});
+  const WorldState after = stage.world;
+  EXPECT_THAT(stage.receipt(intent, {{"ok", false}}).facts, IsEmpty());
+  EXPECT_EQ(stage.world, after);
+  ReceiptArrived unknown;
+  unknown.intent = std::string(64, 'a');
+  EXPECT_THAT(stage.refused(unknown), HasSubstr("unknown intent"));
+  EXPECT_EQ(stage.decided(unknown).error().code, Code::not_found);
+  EXPECT_EQ(stage.decided(EffectCarried{std::string(64, 'a'), "job:7:1"}).error().code, Code::not_found);
+  EXPECT_THAT(stage.take(EffectCarried{intent, "job:7:1"}).facts, IsEmpty());  // it came too late to matter
+}
+
+TEST_F(WorkflowInvariant, 07_AFaultGoesToTheArmForIt) {
+  const auto intent = charging("a");
+  EXPECT_THAT(stage.kinds(stage.receipt(intent, {{"ok", "yes"}})), ElementsAre("receipt_fault"));
+  EXPECT_THAT(stage.cell(order("a")).pending, IsEmpty());
+  stage.settle();
+  EXPECT_EQ(stage.state(order("a"))["pc"], "rejected");
+  EXPECT_THAT(stage.receipt(intent, {{"ok", true}}).facts, IsEmpty());
+}
+
+TEST_F(WorkflowInvariant, 07_WithoutTheArmTheInstanceFailsAndDropsTheRest) {
+  stage.apply(stage.add(orders_manifest(false)));
+  stage.send(kCreated, created("a"));
+  json two = effect("payment/charge@1", {{"cents", 1}});
+  two["effects"].push_back(two["effects"][0]);
+  const auto step = answered(order("a"), two);
+  stage.send(kCreated, created("a"));
+  const auto first = step.publish.at(0).pending.intent.hash, second = step.publish.at(1).pending.intent.hash;
+  EXPECT_NE(first, second);
+  EXPECT_THAT(stage.kinds(stage.receipt(first, 1)), ElementsAre("receipt_fault", "failed"));
+  const auto& cell = stage.cell(order("a"));
+  EXPECT_EQ(cell.status(), InstanceStatus::failed);
+  EXPECT_THAT(cell.pending, IsEmpty());
+  EXPECT_THAT(cell.mail, IsEmpty());
+  EXPECT_THAT(next_cells(stage.world, 9), IsEmpty());
+  EXPECT_THAT(stage.receipt(second, {{"ok", true}}).facts, IsEmpty());
+  const auto late = stage.send(kCreated, created("a"));
+  EXPECT_EQ(std::get<EventIn>(late.facts.at(0).what).targets.at(0).skipped, "failed");
+  EXPECT_THAT(stage.refused(RemoveCell{order("b"), "actor:1"}), HasSubstr("there is no instance"));
+  EXPECT_THAT(stage.kinds(stage.take(RemoveCell{order("a"), "actor:1"})), ElementsAre("deleted"));
+  stage.send(kCreated, created("a"));
+  EXPECT_EQ(stage.cell(order("a")).status(), InstanceStatus::running);
+}
+
+TEST_F(WorkflowInvariant, 07_AReceiptThatIsNotOkHasThePayloadOfFailures) {
+  const auto intent = charging("a");
+  stage.receipt(intent, {{"detail", "exit_code"}, {"message", "exit 3"}}, ReceiptStatus::error);
+  stage.settle();
+  EXPECT_EQ(stage.state(order("a"))["pc"], "failed");
+}
+
+TEST_F(WorkflowInvariant, 08_CellsAreApart) {
+  const auto a = charging("a");
+  charging("b");
+  EXPECT_EQ(stage.cell(order("a")).pending.size(), 1U);
+  stage.receipt(a, {{"ok", true}});
+  stage.settle();
+  EXPECT_EQ(stage.state(order("a"))["pc"], "paid");
+  EXPECT_EQ(stage.state(order("b"))["pc"], "charging");
+  // Null with a receipt still to come: nothing is abandoned, and the receipt finds it without a state.
+  stage.send("com.acme/OrderClosed@1", {{"order_id", "b"}});
+  EXPECT_THAT(stage.kinds(stage.step(order("b"))), ElementsAre("step"));
+  EXPECT_EQ(stage.cell(order("b")).status(), InstanceStatus::waiting);
+  stage.receipt(stage.cell(order("b")).pending.begin()->first, {{"ok", true}});
+  EXPECT_FALSE(request_of(stage.world, stage.catalog, order("b"))->state);
+  // One cell, from its own facts.
+  std::optional<CellState> alone;
+  for (const auto& fact : stage.journal)
+    for (const auto& id : cells_of(fact))
+      if (id == order("a")) {
+        const auto problem = fold(alone, id, fact);
+        ASSERT_FALSE(problem) << problem->text;
+      }
+  EXPECT_EQ(*alone, stage.cell(order("a")));
+}
+
+TEST_F(WorkflowInvariant, 09_OneBusyCellDoesNotStarveTheOthers) {
+  for (int i = 0; i < 5; ++i) stage.send(kCreated, created("busy"));
+  stage.send(kCreated, created("b"));
+  stage.send(kCreated, created("c"));
+  std::vector<std::string> order_of_steps;
+  for (int i = 0; i < 7; ++i) {
+    const auto next = next_cells(stage.world, 1).at(0);
+    order_of_steps.push_back(uncbor(next.key));
+    stage.step(next);
+  }
+  EXPECT_THAT(order_of_steps, ElementsAre("busy", "b", "c", "busy", "busy", "busy", "busy"));
+  stage.send(kCreated, created("d"));
+  stage.send(kCreated, created("e"));
+  EXPECT_THAT(next_cells(stage.world, 9, {order("d")}), ElementsAre(order("e")));
+}
+
+TEST_F(WorkflowInvariant, 10_WorkIsPublishedOnlyOfADurableStep) {
+  stage.send(kCreated, created("a"));
+  const auto request = request_of(stage.world, stage.catalog, order("a"));
+  const auto* manifest = stage.catalog.find(hash);
+  const StepDone done{order("a"), stage.cell(order("a")).mail.front().id,
+                      stage.engine(*manifest->workflow("com.acme/order@1"), *manifest, *request)};
+  ASSERT_TRUE(stage.decided(done));  // and lost
+  EXPECT_THAT(to_publish(stage.world), IsEmpty());
+  const auto kept = stage.take(done);
+  ASSERT_EQ(to_publish(stage.world).size(), 1U);  // until it is a fact that it was, also after a crash
+  const auto intent = kept.publish.at(0).pending.intent.hash;
+  EXPECT_EQ(to_publish(stage.world)[0].pending.intent.hash, intent);
+  stage.take(EffectCarried{intent, "job:7:1"});
+  EXPECT_THAT(to_publish(stage.world), IsEmpty());
+  EXPECT_EQ(stage.cell(order("a")).pending.at(intent).carrier, "job:7:1");
+  EXPECT_THAT(stage.take(EffectCarried{intent, "job:7:2"}).facts, IsEmpty());
+  EXPECT_EQ(stage.decided(done).error().code, Code::conflict);  // the same step twice
+  stage.send(kCreated, created("a"));
+  EXPECT_EQ(stage.decided(done).error().code, Code::conflict);  // other mail is next now
+}
+
+TEST_F(WorkflowInvariant, 11_TimeEntropyAndHeightAreSampledOnceAtIngress) {
+  stage.send(kCreated, created("a"));
+  const auto sampled = stage.cell(order("a")).mail.front().sample;
+  const auto height = stage.world.height;
+  stage.now_ms += 50'000;  // it runs much later, after others came in
+  stage.send(kCreated, created("b"));
+  const json ctx = uncbor(*request_of(stage.world, stage.catalog, order("a"))->ctx);
+  EXPECT_EQ(ctx["now_ms"], sampled.now_ms);
+  EXPECT_EQ(ctx["height"], height);
+  EXPECT_EQ(ctx["entropy"].get_binary().size(), 32U);
+  EXPECT_EQ(ctx["key"], "a");
+  EXPECT_EQ(ctx["cell_mode"], true);
+  EXPECT_EQ(ctx["manifest_hash"], hash);
+  EXPECT_TRUE(stage.catalog.find(hash)->schemas.check("sys/WorkflowContext@1", ctx, ValueForm::cbor));
+  const json paid{{"schema", "com.acme/Paid@1"}, {"value", {{"order_id", "a"}, {"cents", 1}}}};
+  answered(order("a"), {{"state", paid_state()}, {"events", json::array({paid, paid})}});
+  const auto& mail = stage.cell(kLedger).mail;
+  ASSERT_EQ(mail.size(), 2U);
+  EXPECT_EQ(mail[0].sample.now_ms, stage.now_ms);
+  EXPECT_EQ(mail[0].sample.entropy.size(), 32U);
+  EXPECT_NE(mail[0].sample.entropy, mail[1].sample.entropy);
+  EXPECT_LT(mail[0].id, mail[1].id);
+}
+
+TEST_F(WorkflowInvariant, 12_FoldingTheJournalGivesTheSameBytes) {
+  const auto intent = charging("a");
+  charging("b");
+  stage.receipt(intent, {{"ok", true}});
+  stage.settle();
+  WorldState again;
+  again.id = stage.world.id;
+  for (const auto& fact : stage.journal) {
+    const auto bytes = encode(fact);
+    ASSERT_TRUE(bytes);
+    const auto read = decode_workflow_fact(*bytes);
+    ASSERT_TRUE(read) << read.error().message;
+    ASSERT_EQ(*read, fact);
+    ASSERT_FALSE(fold(again, *read));
+  }
+  EXPECT_EQ(encode(again).value(), encode(stage.world).value());
+}
+
+TEST_F(WorkflowInvariant, 12_VerifyReplayNamesTheFirstThatDiffers) {
+  charging("a");
+  charging("b");
+  stage.send(kCreated, created("c"));
+  answered(order("c"), {{"error", {{"kind", "script"}, {"message", "boom"}, {"line", 3}}}});
+  EXPECT_EQ(stage.cell(order("c")).message, "boom (line 3)");
+  WorldState from;
+  from.id = stage.world.id;
+  int calls = 0;
+  const WorkflowEngine engine = [&](const auto& spec, const auto& manifest, const auto& request) -> StepAnswer {
+    if (++calls == 3) return StepError{"script", "boom", 3};
+    return stage.engine(spec, manifest, request);
+  };
+  WorldState good = from;
+  const auto fine = verify_replay(good, stage.catalog, stage.journal, engine);
+  EXPECT_FALSE(fine.differs);
+  EXPECT_FALSE(fine.problem);
+  EXPECT_EQ(fine.steps, 3U);
+  EXPECT_EQ(good, stage.world);
+  const auto verdict = verify_replay(from, stage.catalog, stage.journal, stage.engine);  // "c" works this time
+  ASSERT_TRUE(verdict.differs);
+  EXPECT_EQ(verdict.differs->cell, order("c"));
+  EXPECT_THAT(stage.take(*verdict.differs).facts, IsEmpty());  // it has failed already
+  EXPECT_THAT(stage.kinds(stage.take(OutputDiffers{order("a"), 3})), ElementsAre("failed"));
+  EXPECT_EQ(stage.cell(order("a")).failure, "nondeterministic");
+  EXPECT_EQ(stage.cell(order("b")).status(), InstanceStatus::waiting);
+}
+
+TEST_F(WorkflowInvariant, 13_ASnapshotOnlyShortensReplay) {
+  stage.send(kCreated, created("a"));
+  EXPECT_THAT(stage.refused(TakeSnapshot{}), HasSubstr("1 instance can take a step"));
+  const auto intent = stage.step(order("a")).publish.at(0).pending.intent.hash;
+  EXPECT_THAT(stage.refused(TakeSnapshot{}), HasSubstr("1 effect not published"));
+  stage.take(EffectCarried{intent, "job:7:1"});
+  const auto taken = stage.take(TakeSnapshot{});
+  stage.receipt(intent, {{"ok", true}});
+  stage.settle();
+  ASSERT_EQ(taken.blobs.size(), 1U);
+  EXPECT_EQ(sha256_hex(taken.blobs[0].bytes), taken.blobs[0].hash);
+  auto world = decode_world(taken.blobs[0].bytes);
+  ASSERT_TRUE(world) << world.error().message;
+  for (const auto& fact : stage.journal)
+    if (fact.height > world->height) {
+      ASSERT_FALSE(fold(*world, fact));
+    }
+  EXPECT_EQ(*world, stage.world);
+  EXPECT_EQ(cell_index_root(*world, "com.acme/order@1"), cell_index_root(stage.world, "com.acme/order@1"));
+}
+
+TEST_F(WorkflowInvariant, 13_ALongStateIsABlobWhoseHashIsChecked) {
+  stage.rules.inline_state_bytes = 4;
+  stage.send(kCreated, created("a"));
+  const auto step = stage.step(order("a"));
+  ASSERT_EQ(step.blobs.size(), 1U);
+  EXPECT_THAT(blobs_of(stage.world), ElementsAre(step.blobs[0].hash));
+  stage.send(kCreated, created("a"));
+  EXPECT_EQ(request_of(stage.world, stage.catalog, order("a")).error().code, Code::unavailable);
+  auto& state = *stage.world.cells.at(order("a")).state;
+  EXPECT_FALSE(attach(state, step.blobs[0].bytes + "x"));
+  ASSERT_TRUE(attach(state, step.blobs[0].bytes));
+  EXPECT_EQ(*request_of(stage.world, stage.catalog, order("a"))->state, step.blobs[0].bytes);
+}
+
+TEST_F(WorkflowInvariant, 14_ApplyIsRefusedWithTheListAndOldInstancesKeepTheirCode) {
+  const auto next = stage.add(orders_manifest(), "return {} -- other code");
+  EXPECT_NE(next, hash);
+  stage.send(kCreated, created("a"));
+  EXPECT_THAT(stage.refused(ApplyManifest{next}), HasSubstr("com.acme/order@1[\"a\"]: runs (1 event waiting)"));
+  const auto intent = stage.step(order("a")).publish.at(0).pending.intent.hash;
+  EXPECT_THAT(stage.refused(ApplyManifest{next}), HasSubstr("1 effect queued"));
+  stage.take(EffectCarried{intent, "job:7:1"});
+  EXPECT_THAT(stage.refused(ApplyManifest{next}), HasSubstr("1 intent in flight"));
+  EXPECT_THAT(stage.take(ApplyManifest{hash}).facts, IsEmpty());  // it is in force
+  stage.receipt(intent, {{"ok", true}});
+  stage.settle();
+  stage.apply(next);
+  stage.send(kCreated, created("a"));
+  stage.send(kCreated, created("b"));
+  EXPECT_EQ(stage.cell(order("a")).manifest, hash);
+  EXPECT_EQ(stage.cell(order("b")).manifest, next);
+}
+
+TEST_F(WorkflowInvariant, 14_OlderCodeThatDoesNotTakeAnEventIsNamed) {
+  charging("a");
+  const auto intent = stage.cell(order("a")).pending.begin()->first;
+  stage.receipt(intent, {{"ok", true}});
+  stage.settle();
+  json manifest = orders_manifest();
+  manifest["schemas"]["com.acme/OrderCreated@1"]["properties"]["note"] = {{"type", "string"}};
+  stage.apply(stage.add(manifest));
+  json event = created("a");
+  event["note"] = "new";
+  const auto decision = stage.send(kCreated, event);
+  EXPECT_EQ(std::get<EventIn>(decision.facts.at(0).what).targets.at(0).skipped, "unfit");
+  EXPECT_THAT(stage.cell(order("a")).mail, IsEmpty());
+}
+
+TEST_F(WorkflowInvariant, 15_TheShadowTellsWhatItSawAndChangesNothing) {
+  charging("a");
+  const WorldState before = stage.world;
+  ShadowSettings settings;
+  settings.manifest = stage.add(orders_manifest(), "return {} -- other");
+  settings.events = {arrived(kCreated, created("n")), arrived(kCreated, 3)};
+  settings.receipts["payment/charge@1"] = R"({"ok": true})";
+  settings.sample = {5, std::string(32, 'e')};
+  const auto report = simulate(stage.world, stage.catalog, settings, stage.engine);
+  EXPECT_EQ(stage.world, before);
+  ASSERT_EQ(report.effects.size(), 1U);
+  EXPECT_EQ(report.effects[0].cell, order("n"));
+  EXPECT_EQ(report.pending.size(), 1U);  // that of "a", which the shadow does not answer
+  EXPECT_EQ(report.obstacles.size(), 1U);
+  EXPECT_EQ(report.refused.size(), 1U);
+  EXPECT_THAT(report.allowed.at("com.acme/order@1"), ElementsAre("payment/charge@1"));
+  ASSERT_EQ(report.changed.size(), 2U);
+  EXPECT_EQ(report.changed[0].cell, kLedger);
+  EXPECT_EQ(report.changed[1].cell, order("n"));
+  EXPECT_EQ(report.changed[1].before, "");
+  EXPECT_NE(report.changed[1].after, "");
+  settings.receipts.clear();  // a placeholder that the schema makes
+  EXPECT_EQ(simulate(stage.world, stage.catalog, settings, stage.engine).pending.size(), 1U);
+  settings.placeholders = false;
+  EXPECT_EQ(simulate(stage.world, stage.catalog, settings, stage.engine).pending.size(), 2U);
+}
+
+TEST_F(WorkflowInvariant, 16_AnIntentLinksItsStepItsCarrierAndItsReceipt) {
+  const auto intent = charging("a");
+  stage.take(EffectCarried{intent, "job:7:1"});
+  stage.receipt(intent, {{"ok", true}});
+  std::vector<std::string> trail;
+  for (const auto& fact : stage.journal) {
+    const std::string text = uncbor(encode(fact).value()).dump();
+    if (text.find(intent) != std::string::npos) trail.emplace_back(kind_of(fact));
+  }
+  EXPECT_THAT(trail, ElementsAre("step", "published", "receipt"));
+}
+
+TEST_F(WorkflowInvariant, AStepThatGivesTooMuchFails) {
+  stage.send(kCreated, created("a"));
+  json many = effect("payment/charge@1", {{"cents", 1}});
+  for (int i = 0; i < 64; ++i) many["effects"].push_back(many["effects"][0]);
+  EXPECT_THAT(stage.kinds(answered(order("a"), many)), ElementsAre("step_failed", "failed"));
+  EXPECT_THAT(stage.cell(order("a")).message, HasSubstr("65 effects; at most 64"));
+}
+
+TEST_F(WorkflowInvariant, AStepMayNotGiveWhatItHasNotDeclared) {
+  stage.send("com.acme/Paid@1", {{"order_id", "a"}, {"cents", 1}});
+  answered(kLedger, {{"state", 1}, {"ann", "note"}});
+  EXPECT_EQ(stage.cell(kLedger).message, "it gave annotations, and declares none");
+  stage.send(kCreated, created("a"));
+  answered(order("a"), {{"state", paid_state()}, {"ann", "note"}});
+  EXPECT_EQ(stage.cell(order("a")).status(), InstanceStatus::waiting);
+  // Older code, whose events another manifest routes.
+  stage.apply(stage.add(orders_manifest(), "return {} -- other"));
+  stage.send(kCreated, created("a"));
+  const json event{{"schema", "sys/Any@1"}, {"value", 1}};
+  answered(order("a"), {{"state", paid_state()}, {"events", json::array({event})}});
+  EXPECT_EQ(stage.cell(order("a")).message, "sys/Any@1: only the system sends that");
+}
+
+TEST_F(WorkflowInvariant, WhatOlderCodeEmitsAndNobodyTakesIsJournaled) {
+  stage.send(kCreated, created("a"));
+  answered(order("a"), {{"state", paid_state()}});
+  json manifest = orders_manifest();
+  manifest["schemas"]["com.acme/Paid@1"]["properties"]["cents"]["maximum"] = 0;
+  stage.apply(stage.add(manifest));
+  stage.send(kCreated, created("a"));
+  const json paid{{"schema", "com.acme/Paid@1"}, {"value", {{"order_id", "a"}, {"cents", 1}}}};
+  const auto decision = answered(order("a"), {{"state", paid_state()}, {"events", json::array({paid})}});
+  ASSERT_THAT(stage.kinds(decision), ElementsAre("step", "event"));
+  EXPECT_EQ(std::get<EventIn>(decision.facts[1].what).source, "not routed: cents: is 1; at most 0");
+  EXPECT_EQ(stage.world.cell(kLedger), nullptr);
+}
+
+TEST_F(WorkflowInvariant, MailAndDeliveriesAreBounded) {
+  stage.rules.max_mail = 2;
+  stage.send(kCreated, created("a")), stage.send(kCreated, created("a"));
+  EXPECT_THAT(stage.refused(arrived(kCreated, created("a"))), HasSubstr("has 2 events waiting"));
+  EXPECT_EQ(stage.refused(arrived(kCreated, created("b"))), "");
+  stage.rules.max_derived = 1;
+  const json paid{{"schema", "com.acme/Paid@1"}, {"value", {{"order_id", "a"}, {"cents", 1}}}};
+  answered(order("a"), {{"state", paid_state()}, {"events", json::array({paid, paid})}});
+  EXPECT_THAT(stage.cell(order("a")).message, HasSubstr("more than 1 instance"));
+  EXPECT_EQ(stage.world.cell(kLedger), nullptr);
+}
+
+}  // namespace
+}  // namespace mycojobs::workflow_tests

@@ -1,0 +1,128 @@
+#include "domain/workflow_manifest.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "workflow/stage.h"
+
+namespace mycojobs::workflow_tests {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+ManifestRead read(const json& manifest, const std::string& code = "return {}") {
+  return read_manifest(manifest, {{"shop.lua", code}});
+}
+// The problems after one change; a value of nothing takes the field away.
+std::string refused(const char* pointer, const std::optional<json>& value) {
+  json manifest = orders_manifest();
+  const json::json_pointer at(pointer);
+  if (value)
+    manifest[at] = *value;
+  else
+    manifest[at.parent_pointer()].erase(at.back());
+  const auto result = read(manifest);
+  EXPECT_EQ(result.manifest == nullptr, !result.problems.empty());
+  return join(result.problems);
+}
+
+TEST(WorkflowManifestRead, ChoreographyIsReadWhole) {
+  const auto result = read(orders_manifest());
+  ASSERT_TRUE(result.manifest) << join(result.problems);
+  const auto& manifest = *result.manifest;
+  EXPECT_EQ(manifest.name, "com.acme/shop@1");
+  const auto* order = manifest.workflow("com.acme/order@1");
+  EXPECT_TRUE(order->keyed());
+  EXPECT_EQ(order->receipt_arm, "Receipt");
+  EXPECT_EQ(order->rejected_arm, "Rejected");
+  EXPECT_THAT(order->effects_emitted, ElementsAre("payment/charge@1"));
+  EXPECT_FALSE(manifest.workflow("com.acme/ledger@1")->rejected_arm);
+  EXPECT_EQ(manifest.effect("payment/charge@1")->script_type, "python");
+  EXPECT_TRUE(manifest.effect("sys/timer@1")->system);
+  ASSERT_EQ(manifest.subscriptions.size(), 3U);
+  EXPECT_EQ(manifest.subscriptions[0].arm, "Created");
+  EXPECT_EQ(manifest.subscriptions[2].arm, "");
+}
+
+TEST(WorkflowManifestRead, OneWorkflowMayStandAtTheTop) {
+  const json manifest = json::parse(R"json({"name": "a/counter@1", "state": {"type": "integer"}, "event": "a/Tick@1",
+    "schemas": {"a/Tick@1": {}}, "effects_emitted": [], "impl": {"module": "shop.lua", "entrypoint": "step"},
+    "limits": {"instructions": 5000}, "routing": {"subscriptions": [{"event": "a/Tick@1", "workflow": "a/counter@1"}]}})json");
+  const auto result = read(manifest);
+  ASSERT_TRUE(result.manifest) << join(result.problems);
+  EXPECT_EQ(result.manifest->workflow("a/counter@1")->limits.instructions, 5000U);
+}
+
+TEST(WorkflowManifestRead, TheHashIsOfManifestAndCode) {
+  const auto hash = read(orders_manifest()).manifest->hash;
+  EXPECT_EQ(hash.size(), 64U);
+  EXPECT_EQ(read(json::parse(orders_manifest().dump())).manifest->hash, hash);
+  EXPECT_NE(read(orders_manifest(), "return 1").manifest->hash, hash);
+  EXPECT_NE(read(orders_manifest(false)).manifest->hash, hash);
+  const auto manifest = read(orders_manifest()).manifest;
+  EXPECT_NE(manifest->workflows[0].hash, manifest->workflows[1].hash);
+  EXPECT_EQ(manifest->workflows[0].hash, workflow_hash(hash, "com.acme/order@1"));
+}
+
+TEST(WorkflowManifestRead, WhatIsWrongIsNamedWithItsPlace) {
+  const json arms = orders_manifest()["schemas"]["com.acme/OrderEvent@1"]["oneOf"];
+  const struct {
+    const char* at;
+    std::optional<json> value;
+    const char* problem;
+  } rows[] = {
+      {"/name", "shop", "name: \"shop\" is no name: namespace/name@version"},
+      {"/name", "sys/shop@1", "names that begin with sys/ are the system's"},
+      {"/nme", 1, "nme: is an unknown field; did you mean \"name\"?"},
+      {"/workflows/0/evnt", 1, "workflows[0].evnt: is an unknown field"},
+      {"/workflows/0/name", "com.acme/ledger@1", "stands twice"},
+      {"/workflows/0/state", "com.acme/Ordr@1",
+       "workflows[0].state: there is no schema \"com.acme/Ordr@1\"; did you mean"},
+      {"/workflows/0/state", json{{"type", "int"}}, "workflows[0].state.type: "},
+      {"/workflows/0/effects_emitted", std::nullopt, "workflows[0]: effects_emitted is missing"},
+      {"/workflows/0/effects_emitted/0", "payment/refund@1",
+       "effects_emitted[0]: the effect \"payment/refund@1\" is not declared"},
+      {"/workflows/0/effects_emitted/1", "payment/charge@1", "stands twice"},
+      {"/workflows/0/impl/entrypoint", std::nullopt, "workflows[0].impl: entrypoint is missing"},
+      {"/workflows/0/impl/entrypoint", "os.exit()", "is no name of a function"},
+      {"/workflows/0/impl/module", "none.lua", "is not among the code"},
+      {"/workflows/0/context", "com.acme/Order@1", "the system gives sys/WorkflowContext@1 and nothing else"},
+      {"/workflows/0/event", "com.acme/OrderCreated@1", "has no arm sys/EffectReceiptEnvelope@1"},
+      {"/workflows/0/limits", json{{"instructions", 1}}, "workflows[0].limits.instructions"},
+      {"/workflows", json::array(), "it has no workflow"},
+      {"/workflows", 1, "workflows: is the number 1, not a list"},
+      {"/schemas/com.acme~1OrderEvent@1/oneOf", json::array({arms[0], arms[0]}), "another arm has the tag"},
+      {"/schemas/sys~1Mine@1", json::object(), "names that begin with sys/ are the system's"},
+      {"/schemas/mine", json::object(), "is no name"},
+      {"/effects/0/runner", "gpu", "needs script_type or runner, one of both"},
+      {"/effects/0/script", std::nullopt, "needs script or module, one of both"},
+      {"/effects/0/params", std::nullopt, "effects[0]: params is missing"},
+      {"/effects/0/script_type", "No Type", "is not a script type"},
+      {"/effects/1", json{{"name", "sys/launch@1"}}, "the system has no effect"},
+      {"/effects/1", json{{"name", "sys/timer@1"}, {"params", "sys/Any@1"}}, "has a name alone"},
+      {"/routing/subscriptions/0/event", "com.acme/None@1", "routing.subscriptions[0]: there is no schema"},
+      {"/routing/subscriptions/0/event", "com.acme/Paid@1", "com.acme/order@1 does not take"},
+      {"/routing/subscriptions/0/event", "sys/EffectReceiptEnvelope@1", "only the system sends that"},
+      {"/routing/subscriptions/0/workflow", "com.acme/none@1", "there is no workflow"},
+      {"/routing/subscriptions/0/key_field", std::nullopt, "is keyed: key_field is missing"},
+      {"/routing/subscriptions/0/key_field", "order_id", "an arm's fields stand below $value"},
+      {"/routing/subscriptions/0/key_field", "$value.id", "leads nowhere"},
+      {"/routing/subscriptions/2/key_field", "order_id", "has no key_schema"},
+      {"/routing/subscriptions/1/event", "com.acme/OrderCreated@1", "it stands twice"},
+      {"/routing/more", 1, "routing.more: is an unknown field"},
+  };
+  for (const auto& row : rows) EXPECT_THAT(refused(row.at, row.value), HasSubstr(row.problem)) << row.at;
+}
+
+TEST(WorkflowManifestRead, AllProblemsAreNamedAtOnce) {
+  json manifest = orders_manifest();
+  manifest["workflows"][0].erase("state");
+  manifest["workflows"][1].erase("impl");
+  manifest["effects"][0].erase("receipt");
+  EXPECT_GE(read(manifest).problems.size(), 3U);
+  EXPECT_EQ(read(json(1)).problems.size(), 1U);
+}
+
+}  // namespace
+}  // namespace mycojobs::workflow_tests

@@ -1,0 +1,145 @@
+// Bugs that a model check must find: each stands around the kernel, in the place of decide() or of its driver.
+#include <algorithm>
+
+#include "workflow/model.h"
+
+namespace mycojobs::workflow_tests {
+namespace {
+
+// Facts as decided, but changed. change: false leaves a fact out; heights stay in order.
+template <class Change>
+Mutant changed(const char* name, Change change) {
+  Mutant mutant = no_mutant();
+  mutant.name = name;
+  mutant.decide = [change](const auto& world, const auto& catalog, const auto& input) {
+    auto decision = decide(world, catalog, input);
+    if (!decision) return decision;
+    std::vector<WorkflowFact> facts;
+    for (auto& fact : decision->facts) {
+      if (!change(fact)) continue;
+      fact.height = decision->base + facts.size() + 1;
+      facts.push_back(std::move(fact));
+    }
+    decision->facts = std::move(facts);
+    return decision;
+  };
+  return mutant;
+}
+// The input, changed before it is decided.
+template <class Change>
+Mutant misheard(const char* name, Change change) {
+  Mutant mutant = no_mutant();
+  mutant.name = name;
+  mutant.decide = [change](const auto& world, const auto& catalog, WorkflowInput input) {
+    change(world, input);
+    return decide(world, catalog, input);
+  };
+  return mutant;
+}
+
+Mutant settles_twice() {
+  Mutant mutant = no_mutant();
+  mutant.name = "a repeated receipt is admitted again";
+  mutant.decide = [](const auto& world, const auto& catalog, const auto& input) {
+    auto decision = decide(world, catalog, input);
+    const auto* receipt = std::get_if<ReceiptArrived>(&input.what);
+    if (!decision || receipt == nullptr || !decision->facts.empty()) return decision;
+    const CellId id = world.settled.at(receipt->intent);
+    decision->facts.push_back(
+        {world.height + 1, input.sample.now_ms,
+         ReceiptAdmitted{id, receipt->intent, ReceiptStatus::ok, cbor({{"r", 1}}), "", "", "Receipt", input.sample}});
+    return decision;
+  };
+  return mutant;
+}
+Mutant applies_always() {
+  Mutant mutant = no_mutant();
+  mutant.name = "a manifest is applied while work is under way";
+  mutant.decide = [](const auto& world, const auto& catalog, const auto& input) {
+    auto decision = decide(world, catalog, input);
+    const auto* apply = std::get_if<ApplyManifest>(&input.what);
+    if (decision || apply == nullptr) return decision;
+    WorkflowDecision forced;
+    forced.base = world.height;
+    forced.facts.push_back({world.height + 1, input.sample.now_ms, Applied{apply->hash, "m/world@1", world.manifest}});
+    return Result<WorkflowDecision>(forced);
+  };
+  return mutant;
+}
+template <class What>
+bool is(const WorkflowFact& fact) {
+  return std::holds_alternative<What>(fact.what);
+}
+
+}  // namespace
+
+std::vector<Mutant> mutants() {
+  std::vector<Mutant> all{settles_twice(), applies_always()};
+  all.push_back(misheard("a bad signature is not looked at", [](const auto&, auto& input) {
+    if (auto* receipt = std::get_if<ReceiptArrived>(&input.what)) receipt->refused.clear();
+  }));
+  all.push_back(misheard("an undeclared effect is dropped in silence", [](const auto&, auto& input) {
+    auto* step = std::get_if<StepDone>(&input.what);
+    auto* output = step == nullptr ? nullptr : std::get_if<StepOutput>(&step->answer);
+    if (output != nullptr)
+      std::erase_if(output->effects, [](const auto& effect) { return effect.kind == "m/never@1"; });
+  }));
+  all.push_back(misheard("a step of older mail is taken", [](const auto& world, auto& input) {
+    auto* step = std::get_if<StepDone>(&input.what);
+    const CellState* cell = step == nullptr ? nullptr : world.cell(step->cell);
+    if (cell != nullptr && !cell->mail.empty()) step->mail = cell->mail.front().id;
+  }));
+  all.push_back(changed("an instance does not fail of a faulty receipt", [](WorkflowFact& fact) {
+    const auto* failed = std::get_if<Failed>(&fact.what);
+    return failed == nullptr || failed->kind != "receipt";
+  }));
+  all.push_back(changed("an event goes to another cell", [](WorkflowFact& fact) {
+    if (auto* event = std::get_if<EventIn>(&fact.what))
+      for (auto& target : event->targets)
+        if (target.cell == busy_cell(1)) target.cell = busy_cell(2);
+    return true;
+  }));
+  all.push_back(changed("a derived event is lost", [](WorkflowFact& fact) {
+    const auto* event = std::get_if<EventIn>(&fact.what);
+    return event == nullptr || !event->from;
+  }));
+  all.push_back(changed("the second target of an event is lost", [](WorkflowFact& fact) {
+    if (auto* event = std::get_if<EventIn>(&fact.what); event != nullptr && event->targets.size() > 1)
+      event->targets.pop_back();
+    return true;
+  }));
+  all.push_back(changed("an intent is lost", [](WorkflowFact& fact) {
+    if (auto* step = std::get_if<StepTaken>(&fact.what); step != nullptr && step->intents.size() > 1)
+      step->intents.pop_back();
+    return true;
+  }));
+  all.push_back(changed("null deletes nothing", [](WorkflowFact& fact) { return !is<Deleted>(fact); }));
+  all.push_back(changed("time is sampled again for derived events", [](WorkflowFact& fact) {
+    if (auto* event = std::get_if<EventIn>(&fact.what); event != nullptr && event->from) ++event->sample.now_ms;
+    return true;
+  }));
+  all.push_back(
+      changed("a refused receipt is not journaled", [](WorkflowFact& fact) { return !is<ReceiptRefused>(fact); }));
+  all.push_back(
+      changed("what was published is not written down", [](WorkflowFact& fact) { return !is<EffectPublished>(fact); }));
+  all.push_back(changed("two instances share an intent", [](WorkflowFact& fact) {
+    if (auto* step = std::get_if<StepTaken>(&fact.what))
+      for (auto& intent : step->intents) intent.hash = intent_hash({"", {}, "", 1}, intent);
+    return true;
+  }));
+  Mutant starving = no_mutant();
+  starving.name = "the first by name is always next";
+  starving.next = [](const WorldState& world, std::size_t, const std::set<CellId>& running) -> std::vector<CellId> {
+    for (const auto& [id, cell] : world.cells)
+      if (!cell.mail.empty() && !running.contains(id)) return {id};
+    return {};
+  };
+  all.push_back(starving);
+  Mutant early = no_mutant();
+  early.name = "work is published before its step is durable";
+  early.publishes_early = true;
+  all.push_back(early);
+  return all;
+}
+
+}  // namespace mycojobs::workflow_tests

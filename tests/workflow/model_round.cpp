@@ -1,0 +1,228 @@
+#include <algorithm>
+
+#include "workflow/model.h"
+
+namespace mycojobs::workflow_tests {
+namespace {
+
+std::map<std::string, StepFunction> machines() {
+  std::map<std::string, StepFunction> all;
+  for (const char* name : {"cell", "peer", "sink"})
+    all[name] = [name](const json& state, const json& event, const json& ctx) {
+      return behave(name, state, event, ctx);
+    };
+  return all;
+}
+
+}  // namespace
+
+Mutant no_mutant() {
+  return {"none",
+          [](const auto& world, const auto& catalog, const auto& input) { return decide(world, catalog, input); }};
+}
+
+ModelRound::ModelRound(std::uint64_t seed, const Mutant& mutant) : random_(seed), mutant_(mutant), stage_(machines()) {
+  stage_.world.id = "1/m/world";
+  codes_ = {stage_.add(machine_manifest(), "one"), stage_.add(machine_manifest(), "two")};
+  stage_.apply(model_.code = codes_[0]);
+}
+
+void ModelRound::check(bool right, const std::string& what) {
+  if (!right && wrong_.empty()) wrong_ = what;
+}
+
+std::optional<WorkflowDecision> ModelRound::take(decltype(WorkflowInput::what) what) {
+  ++stage_.now_ms;
+  was_lost_ = false;
+  why_.clear();
+  const WorkflowInput input{{stage_.now_ms, std::string(32, static_cast<char>(random_() % 256))}, std::move(what)};
+  auto decision = mutant_.decide(stage_.world, stage_.catalog, input);
+  if (!decision) return why_ = decision.error().message, code_ = decision.error().code, std::nullopt;
+  if (pick(8) == 0) {  // whoever decided died before it was written
+    was_lost_ = true;
+    ++seen["lost"];
+    for (const auto& effect : decision->publish) lost_.push_back(effect.pending.intent.hash);
+    return std::nullopt;
+  }
+  const auto done = commit(stage_.world, *decision);
+  check(done.has_value(), done ? "" : "a decision does not fit: " + done.error().message);
+  if (!done) return std::nullopt;
+  stage_.journal.insert(stage_.journal.end(), decision->facts.begin(), decision->facts.end());
+  for (const auto& effect : decision->publish)
+    check(committed_.insert(effect.pending.intent.hash).second, "an intent stands twice");
+  return std::move(*decision);
+}
+
+void ModelRound::send() {
+  const char* const schemas[] = {"m/Go@1", "m/Poke@1", "m/Note@1"};
+  const std::string schema = schemas[pick(3)];
+  json value{{"n", pick(4)}};
+  if (schema != "m/Note@1") value["k"] = pick(10) == 0 ? 9 : pick(5);
+  if (pick(15) == 0) value["more"] = 1;
+  const auto taken = take(arrived(schema, value));
+  if (was_lost_) return;
+  check(taken.has_value() == Model::fits(schema, value),
+        "an event is taken or refused wrongly: " + value.dump() + why_);
+  if (taken) model_.event(schema, value, stage_.now_ms);
+  ++seen[taken ? "sent" : "event refused"];
+}
+
+void ModelRound::ask() {
+  std::set<CellId> running;
+  for (const auto& asked : asked_) running.insert(asked.cell);
+  const auto next = mutant_.next(stage_.world, 1, running);
+  const auto should =
+      std::find_if(model_.ring.begin(), model_.ring.end(), [&](const auto& id) { return !running.contains(id); });
+  check(next.empty() == (should == model_.ring.end()) && (next.empty() || next[0] == *should),
+        "another instance is next");
+  if (next.empty() || !wrong_.empty()) return;
+  const CellId& id = next[0];
+  const auto request = request_of(stage_.world, stage_.catalog, id);
+  check(request.has_value(), "there is no request");
+  if (!request) return;
+  const auto& cell = stage_.cell(id);
+  const auto* manifest = stage_.catalog.find(cell.manifest);
+  // The model's copy cannot know the words of a fault's reason: its own mail takes them over.
+  model_.cells.at(id).mail.front().value = uncbor(request->event.value);
+  asked_.push_back({id, cell.mail.front().id, model_.output(id),
+                    stage_.engine(*manifest->workflow(id.workflow), *manifest, *request)});
+  check(asked_.back().answer == answer_of(asked_.back().output), "the code saw something else");
+}
+
+void ModelRound::answer() {
+  if (asked_.empty()) return;
+  const auto at = static_cast<std::size_t>(pick(static_cast<int>(asked_.size())));
+  const Asked asked = asked_[at];
+  const bool again = pick(10) == 0;  // it is answered once more later: another coordinator was faster
+  if (!again) asked_.erase(asked_.begin() + static_cast<std::ptrdiff_t>(at));
+  const CellState* cell = stage_.world.cell(asked.cell);
+  const bool current = cell != nullptr && !cell->mail.empty() && cell->mail.front().id == asked.mail;
+  const auto taken = take(StepDone{asked.cell, asked.mail, asked.answer});
+  if (was_lost_) return;
+  check(taken.has_value() == current, "a step is taken or refused wrongly: " + why_);
+  check(taken || code_ == Code::conflict, "a step of older mail is refused for another reason: " + why_);
+  if (!taken || !current) return void(++seen["stale step"]);
+  const bool breaks = Model::breaks(asked.cell, asked.output);
+  check(taken->publish.size() == (breaks ? 0 : asked.output.value("effects", json::array()).size()),
+        "other effects are published");
+  model_.step(asked.cell, asked.output, taken->publish, stage_.now_ms);
+  ++seen[breaks ? "step failed" : "step"];
+}
+
+void ModelRound::launch() {
+  if (mutant_.publishes_early)
+    for (const auto& intent : lost_) launched_.push_back(intent);
+  lost_.clear();
+  for (const auto& effect : to_publish(stage_.world)) {
+    const std::string intent = effect.pending.intent.hash;
+    launched_.push_back(intent);
+    const auto taken = take(EffectCarried{intent, "job"});
+    if (was_lost_) continue;  // it will be published again, under the same name
+    check(taken && taken->facts.size() == 1, "it is not a fact that an effect was published");
+    for (auto& [id, cell] : model_.cells)
+      if (cell.pending.contains(intent)) cell.pending.at(intent).published = true;
+    ++seen["published"];
+  }
+  for (const auto& intent : launched_)
+    check(committed_.contains(intent), "work was published of a step that is not durable");
+}
+
+void ModelRound::receipt() {
+  if (launched_.empty()) return;
+  ReceiptArrived receipt;
+  receipt.intent = pick(20) == 0 ? std::string(64, 'f')
+                                 : launched_[static_cast<std::size_t>(pick(static_cast<int>(launched_.size())))];
+  const int kind = pick(10);
+  const bool forged = kind == 0, fault = kind == 1 || kind == 2, error = kind == 3;
+  const json payload = fault ? json{{"r", "x"}} : error ? json{{"detail", "exit_code"}} : json{{"r", pick(3)}};
+  receipt.payload = payload.dump();
+  if (error) receipt.status = ReceiptStatus::error;
+  if (forged) receipt.refused = "another key";
+  const bool pending = std::any_of(model_.cells.begin(), model_.cells.end(),
+                                   [&](const auto& row) { return row.second.pending.contains(receipt.intent); });
+  const bool settled = model_.settled.contains(receipt.intent);
+  const auto taken = take(receipt);
+  if (was_lost_) return;
+  check(taken.has_value() == (pending || settled), "a receipt is taken or refused wrongly: " + why_);
+  if (!taken) return void(++seen["unknown receipt"]);
+  check(taken->facts.empty() == (settled && !forged), "a receipt is journaled wrongly");
+  if (forged)
+    ++model_.refused;
+  else if (pending)
+    model_.receipt(receipt.intent, std::string(word(receipt.status)), payload, fault, stage_.now_ms);
+  ++seen[forged ? "forged receipt" : settled ? "repeated receipt" : fault ? "faulty receipt" : "receipt"];
+}
+
+void ModelRound::apply() {
+  const std::string& code = codes_[static_cast<std::size_t>(pick(2))];
+  const bool rest = model_.at_rest() || code == model_.code;
+  const auto taken = take(ApplyManifest{code});
+  if (was_lost_) return;
+  check(taken.has_value() == rest, "a manifest is applied or refused wrongly: " + why_);
+  if (taken) model_.code = code;
+  ++seen[taken ? "applied" : "apply refused"];
+}
+
+void ModelRound::snapshot() {
+  const auto taken = take(TakeSnapshot{});
+  if (!taken) return;
+  check(taken->blobs.size() == 1 && model_.ring.empty(), "a snapshot without rest");
+  snapshot_ = taken->blobs.at(0).bytes;
+  ++seen["snapshot"];
+}
+
+// Mostly until nobody has mail: what needs rest would hardly ever find it.
+void ModelRound::rest() {
+  if (pick(4) == 0) return;
+  for (int i = 0; i < 200 && wrong_.empty() && !model_.ring.empty(); ++i) {
+    ask();
+    answer();
+    if (wrong_.empty()) wrong_ = model_.compare(stage_.world);
+  }
+}
+
+// The world from its journal, and from the last snapshot: the same bytes.
+void ModelRound::restart() {
+  WorldState again;
+  again.id = stage_.world.id;
+  for (const auto& fact : stage_.journal)
+    check(!fold(again, decode_workflow_fact(encode(fact).value()).value()), "a fact does not fit on replay");
+  check(again == stage_.world, "replay gives another world");
+  if (!snapshot_.empty()) {
+    WorldState later = decode_world(snapshot_).value();
+    for (const auto& fact : stage_.journal)
+      if (fact.height > later.height) check(!fold(later, fact), "a fact does not fit behind the snapshot");
+    check(later == stage_.world, "the snapshot gives another world");
+  }
+  WorldState from;
+  from.id = again.id;
+  const auto verdict = verify_replay(from, stage_.catalog, stage_.journal, stage_.engine);
+  check(!verdict.differs && !verdict.problem, "verify-replay finds a difference");
+  stage_.world = std::move(again);
+  asked_.clear();
+  ++seen["restart"];
+}
+
+void ModelRound::act() {
+  const int what = pick(100);
+  if (what < 22) return send();
+  if (what < 48) return ask();
+  if (what < 72) return answer();
+  if (what < 79) return launch();
+  if (what < 92) return receipt();
+  if (what < 95) return rest(), apply();
+  if (what < 98) return rest(), launch(), snapshot();
+  restart();
+}
+
+std::string ModelRound::run(int actions) {
+  for (int i = 0; i < actions && wrong_.empty(); ++i) {
+    act();
+    if (wrong_.empty()) wrong_ = model_.compare(stage_.world);
+    if (!wrong_.empty()) wrong_ = "action " + std::to_string(i) + ": " + wrong_;
+  }
+  if (wrong_.empty()) restart();
+  return wrong_;
+}
+
+}  // namespace mycojobs::workflow_tests

@@ -1,0 +1,52 @@
+// Random machines, events, receipts (late, repeated, forged, faulty), applies and crashes, against the model.
+// MYCOJOBS_MODEL_ROUNDS: how many (default: what a run of all tests can afford). MYCOJOBS_MODEL_SEED: the first seed.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <iostream>
+
+#include "workflow/model.h"
+
+namespace mycojobs::workflow_tests {
+namespace {
+
+std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+TEST(WorkflowModel, TheKernelDoesWhatTheModelDoes) {
+  const auto first = from_environment("MYCOJOBS_MODEL_SEED", 1),
+             rounds = from_environment("MYCOJOBS_MODEL_ROUNDS", 100);
+  std::map<std::string, int> seen;
+  std::size_t facts = 0;
+  const Mutant none = no_mutant();
+  for (std::uint64_t seed = first; seed < first + rounds; ++seed) {
+    ModelRound round(seed, none);
+    const std::string wrong = round.run();
+    ASSERT_EQ(wrong, "") << "MYCOJOBS_MODEL_SEED=" << seed << " MYCOJOBS_MODEL_ROUNDS=1";
+    facts += round.journal().size();
+    for (const auto& [what, count] : round.seen) seen[what] += count;
+  }
+  std::cout << rounds << " rounds from seed " << first << ": " << facts << " facts";
+  for (const auto& [what, count] : seen) std::cout << ", " << what << ' ' << count;
+  std::cout << '\n';
+  if (rounds < 50) return;
+  for (const char* what : {"sent", "event refused", "step", "step failed", "stale step", "published", "receipt",
+                           "forged receipt", "faulty receipt", "repeated receipt", "unknown receipt", "applied",
+                           "apply refused", "snapshot", "lost", "restart"})
+    EXPECT_GT(seen[what], 10) << what << ": the rounds do not try it";
+}
+
+TEST(WorkflowModel, EachPlantedBugIsFound) {
+  for (const auto& mutant : mutants()) {
+    std::string found;
+    std::uint64_t seed = 1;
+    for (; seed <= 60 && found.empty(); ++seed) found = ModelRound(seed, mutant).run();
+    EXPECT_NE(found, "") << mutant.name;
+    std::cout << mutant.name << ": seed " << seed - 1 << ", " << found << '\n';
+  }
+}
+
+}  // namespace
+}  // namespace mycojobs::workflow_tests

@@ -1,0 +1,183 @@
+#include "domain/workflow_schema.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "base/ids.h"
+#include "domain/flow_plan_read.h"
+#include "domain/workflow_system.h"
+#include "workflow/stage.h"
+
+namespace mycojobs::workflow_tests {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// A set with these schemas; what is wrong with them.
+struct Made {
+  SchemaSet set;
+  std::string problems;
+};
+Made made(const json& schemas) {
+  Made out;
+  plans::Problems problems;
+  for (const auto& [name, schema] : schemas.items()) out.set.add(name, {schema, name, problems});
+  out.set.link(problems);
+  out.problems = join(problems.take());
+  return out;
+}
+std::string problems_of(const char* schema) { return made({{"a/T@1", json::parse(schema)}}).problems; }
+// The bytes in hex, or what is wrong.
+std::string checked(const char* schema, const json& value, ValueForm form = ValueForm::json) {
+  const auto out = made({{"a/T@1", json::parse(schema)}});
+  EXPECT_EQ(out.problems, "");
+  const auto result = out.set.check("a/T@1", value, form);
+  return result ? to_hex(result->bytes) : result.error().message;
+}
+
+TEST(WorkflowSchema, NamesHaveANamespaceAndAVersion) {
+  for (const char* good : {"com.acme/order.step@1", "a/B_c-d@1.2", "sys/Any@1"})
+    EXPECT_TRUE(is_workflow_name(good)) << good;
+  for (const char* bad : {"order", "a/b", "/b@1", "a/@1", "a/b@", "A/b@1", "a/b@x", "a/b@.1", "a/b/c@1", "a b/c@1", ""})
+    EXPECT_FALSE(is_workflow_name(bad)) << bad;
+}
+
+TEST(WorkflowSchema, AValueThatFitsHasOneTextOfBytes) {
+  EXPECT_EQ(checked(R"({"type": "integer"})", 2.0), "02");
+  EXPECT_EQ(checked(R"({"type": "number"})", 2.0), "02");
+  EXPECT_EQ(checked(R"({"type": "number"})", -0.0), "00");
+  EXPECT_EQ(checked(R"({"type": "number"})", 1.5), "f93e00");
+  EXPECT_EQ(checked("{}", json::parse(R"({"b": 1.0, "a": [null, true]})")), "a2616182f6f5616201");
+  EXPECT_EQ(checked(R"({"type": ["null", "string"]})", nullptr), "f6");
+  EXPECT_EQ(checked(R"({"type": "string", "format": "bytes"})", "AQI="), "420102");
+  EXPECT_EQ(checked(R"({"type": "string", "format": "bytes"})", json::binary({1, 2}), ValueForm::cbor), "420102");
+  EXPECT_EQ(checked(R"({"enum": [1, "x"]})", "x"), "6178");
+  EXPECT_EQ(checked(R"({"const": 3})", 3.0), "03");
+  EXPECT_EQ(checked(R"({"type": "object", "additionalProperties": {"type": "integer"}})", {{"k", 1}}), "a1616b01");
+  EXPECT_EQ(checked(R"({"oneOf": [{"title": "A", "type": "integer"}]})", {{"$tag", "A"}, {"$value", 1}}),
+            "a264247461676141662476616c756501");
+}
+
+TEST(WorkflowSchema, WhatDoesNotFitIsNamedWithItsPlace) {
+  EXPECT_EQ(checked(R"({"type": "integer"})", 1.5), "the value: is the number 1.5, not integer");
+  EXPECT_EQ(checked(R"({"type": "integer"})", "one"), "the value: is the text \"one\", not integer");
+  EXPECT_EQ(checked(R"({"type": "number"})", std::numeric_limits<double>::infinity()),
+            "the value: is no finite number");
+  EXPECT_EQ(checked("{}", std::numeric_limits<double>::quiet_NaN()), "the value: is no finite number");
+  EXPECT_EQ(checked(R"({"type": "integer", "maximum": 18446744073709551615, "minimum": -9223372036854775808})", -1),
+            "20");
+  EXPECT_EQ(checked(R"({"type": "integer", "maximum": 9007199254740992})", std::uint64_t{9007199254740993}),
+            "the value: is 9007199254740993; at most 9007199254740992");
+  EXPECT_EQ(checked(R"({"type": "string", "maxLength": 2})", "äö"), "64c3a4c3b6");
+  EXPECT_EQ(checked(R"({"type": "string", "maxLength": 2})", "abc"), "the value: has 3 characters; at most 2");
+  EXPECT_EQ(checked(R"({"type": "string", "minLength": 1})", ""), "the value: has 0 characters; at least 1");
+  EXPECT_EQ(checked(R"({"type": "string"})", "\xff"), "the value: is not UTF-8");
+  EXPECT_EQ(checked(R"({"type": "string", "format": "bytes"})", "%"), "the value: is not base64");
+  EXPECT_EQ(checked(R"({"type": "string", "format": "bytes"})", "AQI=", ValueForm::cbor),
+            "the value: is a text, not a byte string");
+  EXPECT_EQ(checked(R"({"type": "string"})", json::binary({1}), ValueForm::cbor),
+            "the value: is a byte string, not string");
+  EXPECT_EQ(checked(R"({"type": "array", "items": {"type": "boolean"}})", {true, 1}),
+            "[1]: is the number 1, not boolean");
+  EXPECT_EQ(checked(R"({"type": "array", "maxItems": 1})", {1, 2}), "the value: has 2 items; at most 1");
+  EXPECT_EQ(checked(R"({"type": "object"})", {{"x", 1}}), "x: is an unknown field");
+  EXPECT_EQ(checked(R"({"type": "object", "required": ["a"], "properties": {"a": {}}})", json::object()),
+            "a: is missing");
+  EXPECT_EQ(checked(R"({"type": "object", "properties": {"a": {"type": "array", "items": {"type": "object",
+                       "properties": {"b": {"type": "null"}}}}}})",
+                    json::parse(R"({"a": [{}, {"b": 1}]})")),
+            "a[1].b: is the number 1, not null");
+  EXPECT_EQ(checked(R"({"enum": [1, 2]})", 3), "the value: is the number 3, not one of [1,2]");
+  EXPECT_EQ(checked(R"({"oneOf": [{"title": "A"}]})", {{"$tag", "B"}, {"$value", 1}}),
+            "$tag: \"B\" is the tag of no arm");
+  EXPECT_THAT(checked(R"({"oneOf": [{"title": "A"}]})", 1), HasSubstr("not {\"$tag\": ..., \"$value\": ...}"));
+}
+
+TEST(WorkflowSchema, AWrongSchemaIsNamedWithItsPlace) {
+  EXPECT_THAT(problems_of(R"({"typ": "integer"})"),
+              HasSubstr("a/T@1.typ: schemas here have no such word; did you mean \"type\"?"));
+  EXPECT_THAT(problems_of(R"({"type": "int"})"), HasSubstr("is no type"));
+  EXPECT_THAT(problems_of("1"), HasSubstr("not a schema"));
+  EXPECT_THAT(problems_of(R"({"minLength": 1})"), HasSubstr("says nothing without the type string"));
+  EXPECT_THAT(problems_of(R"({"type": "integer", "items": {}})"), HasSubstr("says nothing without the type array"));
+  EXPECT_THAT(problems_of(R"({"type": "integer", "minimum": 3, "maximum": 2})"), HasSubstr("nothing fits"));
+  EXPECT_THAT(problems_of(R"({"type": "string", "maxLength": -1})"), HasSubstr("not a whole number from 0"));
+  EXPECT_THAT(problems_of(R"({"type": "string", "format": "date"})"), HasSubstr("the only format is bytes"));
+  EXPECT_THAT(problems_of(R"({"type": "object", "required": ["a"]})"), HasSubstr("is not among the properties"));
+  EXPECT_THAT(problems_of(R"({"$ref": "a/None@1"})"), HasSubstr("there is no schema"));
+  EXPECT_THAT(problems_of(R"({"$ref": "a/T@1"})"), HasSubstr("leads back to itself"));
+  EXPECT_THAT(problems_of(R"({"$ref": "sys/Any@1", "type": "integer"})"), HasSubstr("stands beside $ref"));
+  EXPECT_THAT(problems_of(R"({"oneOf": []})"), HasSubstr("one at least"));
+  EXPECT_THAT(problems_of(R"({"oneOf": [{"type": "integer"}]})"), HasSubstr("needs a title or a $ref"));
+  EXPECT_THAT(problems_of(R"({"oneOf": [{"title": "A"}, {"title": "A", "type": "null"}]})"),
+              HasSubstr("another arm has the tag"));
+  EXPECT_THAT(problems_of(R"({"oneOf": [{"$ref": "sys/Any@1"}, {"title": "B", "$ref": "sys/Any@1"}]})"),
+              HasSubstr("another arm has the same schema"));
+  EXPECT_THAT(problems_of(R"({"enum": []})"), HasSubstr("one at least"));
+  EXPECT_THAT(problems_of(R"({"enum": [1], "const": 1})"), HasSubstr("stands beside const"));
+}
+
+TEST(WorkflowSchema, ASchemaMayContainItself) {
+  const auto out = made({{"a/T@1", json::parse(R"({"type": "object", "properties": {"next": {"$ref": "a/T@1"}}})")}});
+  EXPECT_EQ(out.problems, "");
+  EXPECT_TRUE(out.set.check("a/T@1", json::parse(R"({"next": {"next": {}}})"), ValueForm::json));
+  json deep = json::object();
+  for (int i = 0; i < 100; ++i) deep = json{{"next", deep}};
+  EXPECT_THAT(out.set.check("a/T@1", deep, ValueForm::json).error().message, HasSubstr("deeper than 64 levels"));
+}
+
+TEST(WorkflowSchema, AnEventIsTakenAsItIsOrAsAnArm) {
+  const auto out =
+      made({{"a/E@1", {{"oneOf", json::array({{{"title", "X"}, {"$ref", "a/X@1"}}, {{"$ref", "sys/Any@1"}}})}}},
+            {"a/X@1", json::object()}});
+  EXPECT_EQ(out.set.arm_of("a/E@1", "a/E@1"), "");
+  EXPECT_EQ(out.set.arm_of("a/E@1", "a/X@1"), "X");
+  EXPECT_EQ(out.set.arm_of("a/E@1", "sys/Any@1"), "sys/Any@1");
+  EXPECT_EQ(out.set.arm_of("a/E@1", "a/None@1"), std::nullopt);
+  EXPECT_EQ(out.set.arm_of("a/X@1", "a/E@1"), std::nullopt);
+  EXPECT_TRUE(out.set.has_path("a/E@1", "$value.x"));
+  EXPECT_FALSE(out.set.has_path("a/E@1", "x"));
+  EXPECT_EQ(*at_path(json::parse(R"({"a": {"b": 1}})"), "a.b"), 1);
+  EXPECT_EQ(at_path(json::parse(R"({"a": {"b": 1}})"), "a.c"), nullptr);
+  EXPECT_EQ(at_path(json(1), "a"), nullptr);
+}
+
+TEST(WorkflowSchema, APlaceholderFits) {
+  const auto out =
+      made({{"a/T@1", json::parse(R"({"type": "object", "required": ["i", "s", "l", "v", "b"], "properties": {
+      "i": {"type": "integer", "minimum": 2.5}, "s": {"type": "string", "minLength": 2}, "o": {"type": "string"},
+      "l": {"type": "array", "minItems": 2, "items": {"enum": ["x"]}},
+      "v": {"oneOf": [{"title": "Loop", "$ref": "a/T@1"}, {"title": "End", "type": "null"}]},
+      "b": {"type": "string", "format": "bytes", "minLength": 1}}})")},
+            {"a/Loop@1", json::parse(R"({"type": "object", "required": ["n"], "properties": {
+      "n": {"$ref": "a/Loop@1"}}})")}});
+  ASSERT_EQ(out.problems, "");
+  EXPECT_TRUE(out.set.placeholder("a/T@1"));
+  EXPECT_EQ((*out.set.placeholder("a/T@1")->value)["i"], 3);
+  EXPECT_EQ(out.set.placeholder("a/Loop@1").error().code, Code::unsupported);
+}
+
+TEST(WorkflowSchema, TheSchemasOfTheSystemAreWhole) {
+  const SchemaSet set;
+  for (const auto& name : set.names()) {
+    EXPECT_TRUE(is_workflow_name(name) && is_system_name(name)) << name;
+    EXPECT_TRUE(set.placeholder(name)) << name;
+  }
+  for (const auto& effect : system_effects())
+    EXPECT_TRUE(set.has(effect.params) && set.has(effect.receipt)) << effect.name;
+  EXPECT_TRUE(set.check("sys/timer.params@1", {{"after_ms", 5}}, ValueForm::json));
+  EXPECT_FALSE(set.check("sys/approval.params@1", {{"title", "t"}, {"approvers", json::array()}}, ValueForm::json));
+}
+
+TEST(WorkflowSchema, BytesMustBeTheOneEncoding) {
+  const SchemaSet set;
+  EXPECT_TRUE(set.check_bytes("sys/Any@1", "\x01"));
+  EXPECT_FALSE(set.check_bytes("sys/Any@1", std::string("\x18\x01", 2)));
+  EXPECT_EQ(set.check("sys/Any@1", std::string(2000, 'x'), ValueForm::json, 1000).error().code, Code::too_large);
+}
+
+}  // namespace
+}  // namespace mycojobs::workflow_tests

@@ -1,0 +1,65 @@
+// A world with its manifests and an engine of C++ functions, as tests drive it: what is taken is committed and stands
+// in the journal.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "domain/workflow_decide.h"
+
+namespace mycojobs::workflow_tests {
+
+using nlohmann::json;
+
+std::string cbor(const json&);
+json uncbor(std::string_view);
+
+// What a step gives: {"state": ..., "events": [{"schema", "value"}], "effects": [{"kind", "params", "ref"?}], "ann"?},
+// or
+// {"error": {"kind", "message", "line"?}}.
+using StepFunction = std::function<json(const json& state, const json& event, const json& ctx)>;
+StepAnswer answer_of(const json& output);
+// By the entrypoint's name.
+WorkflowEngine engine_of(std::map<std::string, StepFunction>);
+
+// A manifest of orders (keyed by order_id, one effect payment/charge@1, events for a ledger without keys).
+// with_rejected: orders take sys/EffectReceiptRejected@1.
+json orders_manifest(bool with_rejected = true);
+// order: OrderCreated charges; a receipt ends in paid or failed, and tells the ledger; OrderClosed deletes it.
+std::map<std::string, StepFunction> orders_engine();
+
+inline const CellId kLedger{"com.acme/ledger@1", ""};
+CellId order(const std::string& id);
+
+EventArrived arrived(const std::string& schema, const json& value);
+
+class Stage {
+ public:
+  explicit Stage(std::map<std::string, StepFunction> functions = orders_engine());
+
+  std::string add(const json& manifest, const std::string& code = "return {}");  // its hash
+  void apply(const std::string& hash);
+  Result<WorkflowDecision> decided(decltype(WorkflowInput::what) what) const;
+  // Decides and commits; a test failure if it is refused.
+  WorkflowDecision take(decltype(WorkflowInput::what) what);
+  std::string refused(decltype(WorkflowInput::what) what) const;  // the message; "" if it is taken
+  WorkflowDecision send(const std::string& schema, const json& value) { return take(arrived(schema, value)); }
+  WorkflowDecision step(const CellId&);
+  void settle();  // every step that can be taken
+  WorkflowDecision receipt(const std::string& intent, const json& payload, ReceiptStatus = ReceiptStatus::ok);
+  json state(const CellId&) const;
+  std::vector<std::string> kinds(const WorkflowDecision&) const;
+  const CellState& cell(const CellId& id) const { return world.cells.at(id); }
+
+  ManifestCatalog catalog;
+  WorldState world;
+  WorkflowEngine engine;
+  WorkflowRules rules;
+  std::vector<WorkflowFact> journal;
+  std::uint64_t now_ms = 1'000'000;
+};
+
+}  // namespace mycojobs::workflow_tests
