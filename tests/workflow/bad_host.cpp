@@ -38,11 +38,7 @@ std::uint32_t next_step() {
   }
 }
 
-const std::string kFine(
-    "\xa3\x65state\xf6\x67"
-    "effects\x80\x6d"
-    "domain_events\x80",
-    31);
+const std::string kFine = std::string("\xa3\x65state\xf6\x67") + "effects\x80\x6d" + "domain_events\x80";
 
 }  // namespace
 

@@ -1,5 +1,7 @@
 #include "executors/lua/workflowhost/budget.h"
 
+#include <string_view>
+
 namespace mycojobs::workflow {
 namespace {
 
@@ -30,6 +32,12 @@ void end_step(lua_State* state, Ended why) {
   lua_sethook(state, tick, LUA_MASKCOUNT, 1);  // what still runs (closing of variables) ends at once
   luaL_error(state, "the step has ended");
   __builtin_unreachable();
+}
+
+bool is_no_memory(lua_State* state, int status) {
+  if (status == LUA_OK) return false;
+  if (status == LUA_ERRMEM || status < 0) return true;
+  return lua_type(state, -1) == LUA_TSTRING && std::string_view(lua_tostring(state, -1)) == "not enough memory";
 }
 
 void* allocate(void*, void* block, std::size_t old_size, std::size_t new_size) {

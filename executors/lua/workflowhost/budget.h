@@ -28,6 +28,9 @@ Heap& heap();
 // Error of Lua: the work is used up. What a pcall catches is raised again.
 void charge(lua_State*, std::uint64_t work);
 [[noreturn]] void end_step(lua_State*, Ended);
+// Whether this end of a lua_pcall (its status, its error on top of the stack) is that of memory. Buffers of Lua's
+// library say so by an error of their own; std::bad_alloc is a status below 0.
+bool is_no_memory(lua_State*, int status);
 // For lua_newstate(), and the state's hook.
 void* allocate(void*, void* block, std::size_t old_size, std::size_t new_size);
 void count_instructions(lua_State*);

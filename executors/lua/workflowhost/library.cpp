@@ -105,9 +105,8 @@ int repeat(lua_State* state) {
   std::size_t size = 0, between = 0;
   luaL_checklstring(state, 1, &size);
   luaL_optlstring(state, 3, "", &between);
-  if (count > 0) charge_span(state, 1, count);
-  // Lua's own message is about what no machine has; here the step has less.
   if (count > 0 && size + between > heap().limit() / static_cast<std::size_t>(count)) end_step(state, Ended::by_memory);
+  if (count > 0) charge_span(state, 1, count);
   return then_own(state);
 }
 
@@ -282,7 +281,7 @@ int set_metatable(lua_State* state) {
 // What a script may not catch: the end of its step.
 void pass_end_on(lua_State* state, int status) {
   if (budget().ended != Ended::no) end_step(state, budget().ended);
-  if (status == LUA_ERRMEM || status < 0) end_step(state, Ended::by_memory);  // below 0: std::bad_alloc
+  if (is_no_memory(state, status)) end_step(state, Ended::by_memory);
 }
 
 int protected_call(lua_State* state) {

@@ -308,7 +308,7 @@ std::string run(lua_State* state, lua_CFunction function, Doing& what, bool load
     return failure("limit", (loading ? "its top level takes more than " : "the step takes more than ") + limit,
                    what.line);
   }
-  if (status == LUA_ERRMEM || status < 0 || budget().ended == Ended::by_memory)
+  if (budget().ended == Ended::by_memory || is_no_memory(state, status))
     return failure("memory", "it takes more than " + std::to_string(heap().limit() >> 20) + " MiB of memory",
                    what.line);
   std::size_t size = 0;
