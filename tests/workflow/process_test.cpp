@@ -1,5 +1,9 @@
 // The process of the engine: its rights, its death, its lies, and threads that share it.
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -9,6 +13,8 @@
 #include <sstream>
 #include <thread>
 
+#include "sandbox/helper_rights.h"
+#include "sandbox/landlock.h"
 #include "support/process.h"
 #include "workflow/engine_fixture.h"
 
@@ -48,6 +54,42 @@ TEST(WorkflowProcess, HasNoRights) {
   }
   EXPECT_EQ(descriptors, 4U);
   EXPECT_NE(fs::read_symlink(folder + "/ns/net"), fs::read_symlink("/proc/self/ns/net"));
+}
+
+// How a child ends that may make these calls alone, and then does something.
+int end_of(void (*deed)()) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    constexpr const char* kCalls[] = {"exit_group", "mmap", "munmap", "write"};
+    if (!sandbox::hide_and_keep_down() || !sandbox::allow_only_calls(kCalls)) ::_exit(99);
+    deed();
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+void* map(int how) { return ::mmap(nullptr, 4096, how, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }
+
+TEST(WorkflowFilter, KillsWhatItDoesNotName) {
+  EXPECT_EQ(end_of([] {}), 0);
+  EXPECT_EQ(end_of([] { (void)map(PROT_READ); }), 0);
+  EXPECT_EQ(end_of([] { (void)map(PROT_READ | PROT_EXEC); }), 128 + SIGSYS);
+  EXPECT_EQ(end_of([] { (void)::socket(AF_INET, SOCK_STREAM, 0); }), 128 + SIGSYS);
+  EXPECT_EQ(end_of([] { (void)!::open("/etc/passwd", O_RDONLY); }), 128 + SIGSYS);
+  EXPECT_EQ(end_of([] { (void)::kill(1, 0); }), 128 + SIGSYS);
+}
+
+TEST(WorkflowFilter, NothingCanBeOpenedWithLandlock) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (!sandbox::hide_and_keep_down() || !sandbox::reach_no_files()) ::_exit(99);
+    ::_exit(::open("/etc/passwd", O_RDONLY) < 0 ? 1 : 0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), sandbox::landlock_abi() > 0 ? 1 : 0);
 }
 
 TEST(WorkflowProcess, IsNamedByWhatItsAnswersDependOn) {

@@ -1,5 +1,5 @@
 // What a step may take: work, counted in instructions of Lua's machine, and memory. Work is what Lua's hook counts,
-// what our functions charge for the bytes and rows that they look at, and one for each 64 bytes that are allocated: so
+// what our functions charge for the bytes and rows that they look at, and one for each 16 bytes that are allocated: so
 // what takes long counts much, and counts the same wherever it runs. One step at a time; one thread.
 #pragma once
 
@@ -19,7 +19,7 @@ struct Budget {
   std::uint64_t allocated = 0;  // bytes, ever
   std::uint64_t beside = 0;     // bytes that are held outside of the heap now
   Ended ended = Ended::no;
-  std::uint64_t spent() const { return charged + allocated / 64; }
+  std::uint64_t spent() const { return charged + allocated / 16; }
 };
 
 Budget& budget();  // of this process

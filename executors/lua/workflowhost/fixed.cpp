@@ -5,6 +5,7 @@
 //   time, clock                 the choice of pivots, the first random number: 0
 //   snprintf "%.14g", "%p"      how a number and an address become text
 //   strcoll                     the order of texts: the locale's; of their bytes here
+//   memcmp                      whether long texts are the same: as it is, and counted
 //   pow                         what the C library computes differs in the last bit between processors (FMA): numbers.h
 //   luaT_gettm                  weak tables and finalizers, through which the collector would show: there are none
 //
@@ -17,6 +18,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "executors/lua/workflowhost/budget.h"
 #include "executors/lua/workflowhost/numbers.h"
 
 // Names of Lua's own, as its build in C++ has them.
@@ -36,9 +38,21 @@ time_t __wrap_time(time_t* out) {
 
 clock_t __wrap_clock() { return 0; }
 
-double __wrap_pow(double base, double exponent) { return mycojobs::workflow::power(base, exponent); }
+double __wrap_pow(double base, double exponent) {
+  mycojobs::workflow::budget().charged += mycojobs::workflow::kWorkOfPower;  // looked at by the next tick
+  return mycojobs::workflow::power(base, exponent);
+}
 
-int __wrap_strcoll(const char* a, const char* b) { return strcmp(a, b); }
+int __wrap_strcoll(const char* a, const char* b) {
+  mycojobs::workflow::budget().charged += strlen(a) / 64;
+  return strcmp(a, b);
+}
+
+int __real_memcmp(const void*, const void*, std::size_t);
+int __wrap_memcmp(const void* a, const void* b, std::size_t size) {
+  mycojobs::workflow::budget().charged += size / 64;
+  return __real_memcmp(a, b, size);
+}
 
 // Lua's own formats: of a number, an address that becomes text. What string.format is given comes here too, with more
 // room.

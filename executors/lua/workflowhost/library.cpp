@@ -135,6 +135,8 @@ int shift(lua_State* state) {  // insert and remove
   return then_own(state);
 }
 
+constexpr std::uint64_t kWorkOfFormat = 1000;  // of a number with 99 digits behind the point
+
 // string.format: no addresses, and the one NaN.
 int format(lua_State* state) {
   charge(state, bytes_of_arguments(state) / 64);
@@ -148,8 +150,9 @@ int format(lua_State* state) {
     ++argument;
     if (i >= size) break;
     if (text[i] == 'p') return luaL_error(state, "string.format: %%p is refused: an address is the machine's affair");
-    const bool number = std::strchr("aAeEfgG", text[i]) != nullptr && lua_type(state, argument) == LUA_TNUMBER;
-    if (!number || !std::isnan(lua_tonumber(state, argument))) continue;
+    const bool is_float = std::strchr("aAeEfgG", text[i]) != nullptr;
+    charge(state, is_float ? kWorkOfFormat : 1);
+    if (!is_float || lua_type(state, argument) != LUA_TNUMBER || !std::isnan(lua_tonumber(state, argument))) continue;
     lua_pushnumber(state, std::numeric_limits<double>::quiet_NaN());
     lua_replace(state, argument);
   }
@@ -278,6 +281,8 @@ int set_metatable(lua_State* state) {
   return 1;
 }
 
+constexpr std::uint64_t kCaught = 1000;  // an error that is caught takes as long as so many instructions
+
 // What a script may not catch: the end of its step.
 void pass_end_on(lua_State* state, int status) {
   if (budget().ended != Ended::no) end_step(state, budget().ended);
@@ -291,6 +296,7 @@ int protected_call(lua_State* state) {
   const int status = lua_pcall(state, lua_gettop(state) - 2, LUA_MULTRET, 0);
   pass_end_on(state, status);
   if (status == LUA_OK) return lua_gettop(state);
+  charge(state, kCaught);
   lua_pushboolean(state, 0);
   lua_insert(state, -2);
   return 2;
@@ -299,6 +305,7 @@ int protected_call(lua_State* state) {
 // Upvalue: the script's handler.
 int handle_error(lua_State* state) {
   if (budget().ended != Ended::no) return 1;
+  charge(state, kCaught);  // one that fails is called for its own error
   lua_pushvalue(state, lua_upvalueindex(1));
   lua_insert(state, 1);
   lua_call(state, 1, 1);
@@ -315,16 +322,19 @@ int protected_call_with_handler(lua_State* state) {
   lua_insert(state, 2);  // handler, function, arguments
   const int status = lua_pcall(state, lua_gettop(state) - 2, LUA_MULTRET, 1);
   pass_end_on(state, status);
+  if (status != LUA_OK) charge(state, kCaught);
   lua_pushboolean(state, static_cast<int>(status == LUA_OK));
   lua_replace(state, 1);
   return lua_gettop(state);
 }
 
 int exponential_of(lua_State* state) {
+  charge(state, kWorkOfPower);
   lua_pushnumber(state, exponential(luaL_checknumber(state, 1)));
   return 1;
 }
 int logarithm_of(lua_State* state) {
+  charge(state, kWorkOfPower);
   const double value = luaL_checknumber(state, 1);
   lua_pushnumber(state, lua_isnoneornil(state, 2) ? logarithm(value) : logarithm(value, luaL_checknumber(state, 2)));
   return 1;

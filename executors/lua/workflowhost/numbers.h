@@ -6,6 +6,8 @@
 
 namespace mycojobs::workflow {
 
+// In instructions of Lua's machine, what one of the three takes.
+inline constexpr unsigned kWorkOfPower = 300;
 double power(double base, double exponent);  // special cases as C has them (C17, F.10.4.4)
 double exponential(double);
 double logarithm(double);
