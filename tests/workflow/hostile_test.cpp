@@ -34,7 +34,7 @@ const Attack kAttacks[] = {
     {"local function f() return 1 + f() end return f()", "memory"},
     {"local function f() pcall(f) end f() while true do f() end", "limit"},
     {"local t = {} for i = 1, math.huge do t[i] = i end", "memory"},
-    {"local t = {} for i = 1, math.huge do pcall(function() t[i] = ('xxxxxxxxxxxxxxxx'):rep(10000) .. i end) end",
+    {"local s, t = ('xxxxxxxxxxxxxxxx'):rep(6000), {} for i = 1, math.huge do pcall(function() t[i] = s .. i end) end",
      "memory"},
     {"local s = 'x' while true do s = s .. s end", "memory"},
     {"return ('x'):rep(1e10)", "memory"},
