@@ -1,7 +1,8 @@
 # bin/mycojobs, its helpers in libexec/mycojobs where it looks for them, and the units of systemd, which name it.
 install(TARGETS mycojobs RUNTIME DESTINATION bin)
 add_custom_target(programs DEPENDS mycojobs)
-foreach(helper mycojobs-launcher mycojobs-pyhost mycojobs-pyhost-shared mycojobs-luahost mycojobs-exechost mycojobs-egress mycojobs-pluginhost)
+foreach(helper mycojobs-launcher mycojobs-pyhost mycojobs-pyhost-shared mycojobs-luahost mycojobs-exechost mycojobs-egress mycojobs-pluginhost
+               mycojobs-workflowhost)
   if(TARGET ${helper})
     install(TARGETS ${helper} RUNTIME DESTINATION libexec/mycojobs)
     add_dependencies(programs ${helper})

@@ -2,13 +2,16 @@
 
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <sched.h>
 #include <seccomp.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <memory>
 
 #include "base/errno_text.h"
@@ -77,6 +80,36 @@ Result<void> read_only_below(std::span<const char* const> paths, int file) {
     return failed("landlock: the file", error);
   }
   if (::syscall(SYS_landlock_restrict_self, ruleset.get(), 0) != 0) return failed("landlock", errno);
+  return {};
+}
+
+void leave_namespaces() {
+  constexpr int kOwn = CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWCGROUP;
+  if (::unshare(kOwn) != 0) (void)!::unshare(CLONE_NEWUSER | kOwn);
+}
+
+Result<void> reach_no_files() {
+  const int abi = landlock_abi();
+  if (abi == 0) return {};
+  const RulesetAttr attr = every_right(abi);
+  const Fd ruleset(static_cast<int>(::syscall(SYS_landlock_create_ruleset, &attr, sizeof attr, 0)));
+  if (!ruleset || ::syscall(SYS_landlock_restrict_self, ruleset.get(), 0) != 0) return failed("landlock", errno);
+  return {};
+}
+
+Result<void> allow_only_calls(std::span<const char* const> names) {
+  const std::unique_ptr<void, decltype(&seccomp_release)> filter(seccomp_init(SCMP_ACT_KILL_PROCESS), &seccomp_release);
+  if (!filter) return failed("seccomp_init", ENOMEM);
+  for (const char* name : names) {
+    const int number = seccomp_syscall_resolve_name(name);
+    if (number < 0) continue;
+    const bool maps = std::strcmp(name, "mmap") == 0 || std::strcmp(name, "mprotect") == 0;
+    const scmp_arg_cmp not_executable{2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0};
+    const int code = seccomp_rule_add_array(filter.get(), SCMP_ACT_ALLOW, number, maps ? 1 : 0, &not_executable);
+    if (code != 0) return failed(name, -code);
+  }
+  if (int code = seccomp_load(filter.get()); code != 0)
+    return failed("seccomp_load (a kernel with CONFIG_SECCOMP_FILTER is needed)", -code);
   return {};
 }
 

@@ -26,6 +26,18 @@ Result<void> hide_and_keep_down();
 // hide_and_keep_down().
 Result<void> read_only_below(std::span<const char* const> folders, int file);
 
+// Namespaces of its own, with nothing in them: network, mounts, names, objects of IPC, control groups; as an ordinary
+// user, within a user namespace. Where the kernel or its settings refuse that, nothing happens: what needs no call that
+// reaches those (allow_only_calls()) loses nothing. Before the bounding set.
+void leave_namespaces();
+
+// Nothing below any folder can be opened or changed. As read_only_below() without a folder.
+Result<void> reach_no_files();
+
+// Of all calls these alone are left, mmap and mprotect without PROT_EXEC; any other one kills the process. Names that
+// this architecture does not know are passed over. After hide_and_keep_down(); the last of all.
+Result<void> allow_only_calls(std::span<const char* const> names);
+
 // Each of these calls is EPERM from here on, whatever the arguments; another architecture's calls kill. Names that this
 // architecture does not know are passed over. After hide_and_keep_down().
 Result<void> refuse_calls(std::span<const char* const> names);

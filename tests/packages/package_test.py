@@ -18,7 +18,7 @@ EXPECTED = {
         /lib/systemd/system/mycojobs-coordinator.service /usr/bin/mycojobs /usr/lib/systemd/user/mycojobs-agent.service
         /usr/lib/systemd/user/mycojobs-coordinator.service /usr/libexec/mycojobs/mycojobs-launcher /usr/libexec/mycojobs/mycojobs-pyhost
         /usr/libexec/mycojobs/mycojobs-luahost /usr/libexec/mycojobs/mycojobs-exechost /usr/libexec/mycojobs/mycojobs-egress
-        /usr/libexec/mycojobs/mycojobs-pluginhost /usr/share/bash-completion/completions/mycojobs /usr/share/man/man1/mycojobs.1.gz
+        /usr/libexec/mycojobs/mycojobs-pluginhost /usr/libexec/mycojobs/mycojobs-workflowhost /usr/share/bash-completion/completions/mycojobs /usr/share/man/man1/mycojobs.1.gz
         /usr/share/man/man5/mycojobs.toml.5.gz /usr/share/man/man8/mycojobs-agent.8.gz /usr/share/man/man8/mycojobs-coordinator.8.gz
         /usr/share/zsh/vendor-completions/_mycojobs /usr/share/doc/mycojobs/copyright /usr/share/doc/mycojobs/docs/install.md""",
     "mycojobs-dev": "/usr/include/mycojobs/plugin.h /usr/lib/cmake/mycojobs/mycojobsConfig.cmake /usr/share/doc/mycojobs-dev/copyright",

@@ -28,6 +28,7 @@ const std::map<std::string, Parts> kArrows = {
     {"transport", {"ports", "base", "domain"}},
     {"prerequisites", {"ports", "base", "domain"}},
     {"executors", {"ports", "base", "domain", "sandbox/zygote.h", "sandbox/helper_rights.h"}},
+    {"workflow", {"ports", "base", "domain", "executors/lua/workflowhost/wire.h"}},
     {"worker", {"ports", "base", "domain", "store", "sandbox", "transport", "executors", "prerequisites"}},
     {"coordinator", {"ports", "base", "domain", "store", "transport", "executors", "prerequisites"}},
     {"inspect", {"ports", "base", "domain", "store", "sandbox", "executors"}},

@@ -1,0 +1,168 @@
+#include "workflow/engine_process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/errno_text.h"
+#include "domain/utf8.h"
+
+namespace mycojobs::workflow {
+namespace {
+
+constexpr int kDeathMs = 500;  // between the end of its socket and its own
+
+// Above the numbers that the host gets them as: a copy must not overwrite another one's source.
+Result<Fd> moved_up(Fd fd) {
+  Fd up(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 10));
+  if (!up) return fail(Code::io, "descriptors: " + errno_text(errno));
+  return up;
+}
+
+std::string frame_of(WireKind kind, std::uint32_t call, std::initializer_list<std::string_view> parts) {
+  std::size_t size = 0;
+  for (std::string_view part : parts) size += part.size();
+  std::string out;
+  out.reserve(kHeaderBytes + size);
+  put_header(out, kind, call, size);
+  for (std::string_view part : parts) out += part;
+  return out;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<EngineProcess>> EngineProcess::start(const std::string& program, std::uint64_t instructions,
+                                                            std::uint64_t memory_bytes, std::uint32_t limit_ms) {
+  std::unique_ptr<EngineProcess> made(new EngineProcess());
+  EngineProcess& host = *made;
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    return fail(Code::io, "socketpair: " + errno_text(errno));
+  host.socket_.reset(ends[0]);
+  MJ_TRY(theirs, moved_up(Fd(ends[1])));
+  MJ_TRY(nothing, moved_up(Fd(::open("/dev/null", O_RDWR | O_CLOEXEC))));
+  if (::fcntl(host.socket_.get(), F_SETFL, O_NONBLOCK) != 0) return fail(Code::io, "descriptors: " + errno_text(errno));
+  SpawnSpec spec;
+  spec.program = program;
+  spec.arguments = {std::to_string(instructions), std::to_string(memory_bytes)};
+  spec.descriptors = {{nothing.get(), STDIN_FILENO},
+                      {nothing.get(), STDOUT_FILENO},
+                      {nothing.get(), STDERR_FILENO},
+                      {theirs.get(), kSocketFd}};
+  MJ_TRY(child, spawn(spec));
+  host.child_ = std::move(child);
+  theirs.reset();
+  host.limit_ms_ = limit_ms;
+  host.deadline_boot_ms_ = SystemClock().boot_ms() + limit_ms;
+  MJ_TRY(kind, host.receive_frame(0, host.name_));
+  if (kind == WireKind::refused)
+    return fail(Code::unsupported, "it cannot be confined here: " + ascii(host.name_, 300));
+  if (kind != WireKind::ready || host.name_.size() > 64) return fail(Code::internal, "it did not greet");
+  return made;
+}
+
+EngineProcess::~EngineProcess() {
+  if (child_.pid < 0) return;
+  ::kill(child_.pid, SIGKILL);
+  wait_child(child_);
+}
+
+Result<StepAnswer> EngineProcess::step(const Program& program, std::string_view request, std::uint32_t limit_ms) {
+  limit_ms_ = limit_ms;
+  deadline_boot_ms_ = SystemClock().boot_ms() + limit_ms;
+  timed_out_ = false;
+  char early = 0;
+  const ssize_t unasked = ::recv(socket_.get(), &early, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (unasked > 0) return fail(Code::internal, "it spoke before it was asked");
+  if (unasked == 0) return died();
+  std::string payload;
+  for (int round = 0; round < 2; ++round) {
+    ++calls_;
+    std::string frames;
+    constexpr std::string_view kEnd("\0", 1);
+    if (has_.insert(program.hash()).second)
+      frames = frame_of(WireKind::program, calls_,
+                        {program.hash(), program.entrypoint(), kEnd, program.name(), kEnd, program.source()});
+    frames += frame_of(WireKind::step, calls_, {program.hash(), request});
+    MJ_CHECK(send(frames));
+    MJ_TRY(kind, receive_frame(calls_, payload));
+    if (kind == WireKind::answer) return decode_answer(payload);
+    if (kind != WireKind::unknown) break;
+    has_.clear();  // it keeps what was used last
+  }
+  return fail(Code::internal, "it spoke nonsense");
+}
+
+Result<void> EngineProcess::wait(short events) {
+  for (;;) {
+    const std::uint64_t now = SystemClock().boot_ms();
+    if (now >= deadline_boot_ms_) {
+      timed_out_ = true;
+      return fail(Code::unavailable, "it did not answer within " + std::to_string(limit_ms_) + " ms");
+    }
+    pollfd place{socket_.get(), events, 0};
+    if (::poll(&place, 1, static_cast<int>(deadline_boot_ms_ - now)) < 0 && errno != EINTR)
+      return fail(Code::io, "poll: " + errno_text(errno));
+    if (place.revents != 0) return {};
+  }
+}
+
+Result<void> EngineProcess::send(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (put > 0) bytes.remove_prefix(static_cast<std::size_t>(put));
+    if (put < 0 && errno == EAGAIN) MJ_CHECK(wait(POLLOUT));
+    if (put < 0 && errno != EAGAIN && errno != EINTR) return died();
+  }
+  return {};
+}
+
+Result<void> EngineProcess::receive(char* to, std::size_t size) {
+  while (size > 0) {
+    const ssize_t got = ::recv(socket_.get(), to, size, 0);
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return died();
+    if (got < 0 && errno == EAGAIN) MJ_CHECK(wait(POLLIN));
+    if (got <= 0) continue;
+    to += got;
+    size -= static_cast<std::size_t>(got);
+  }
+  return {};
+}
+
+Result<WireKind> EngineProcess::receive_frame(std::uint32_t call, std::string& payload) {
+  std::array<char, kHeaderBytes> bytes{};
+  MJ_CHECK(receive(bytes.data(), bytes.size()));
+  const WireHeader header = get_header(bytes.data());
+  const auto kind = static_cast<WireKind>(header.kind);
+  const bool greeting = kind == WireKind::ready || kind == WireKind::refused;
+  const bool known = greeting || kind == WireKind::answer || kind == WireKind::unknown;
+  if (header.call != call || !known || greeting != (call == 0) || header.size > kMaxOutputBytes + kMaxMessageBytes)
+    return fail(Code::internal, "it spoke nonsense");
+  payload.resize(header.size);
+  MJ_CHECK(receive(payload.data(), payload.size()));
+  return kind;
+}
+
+// Its end of the socket is gone.
+tl::unexpected<Error> EngineProcess::died() {
+  pollfd end{child_.pidfd.get(), POLLIN, 0};
+  const bool gone = ::poll(&end, 1, kDeathMs) > 0;
+  ::kill(child_.pid, SIGKILL);
+  const int code = wait_child(child_);
+  if (!gone) return fail(Code::internal, "it closed its socket");
+  if (code <= 128) return fail(Code::internal, "it ended with exit code " + std::to_string(code));
+  const char* const name = ::sigabbrev_np(code - 128);
+  return fail(Code::internal,
+              "it died: signal " + (name != nullptr ? "SIG" + std::string(name) : std::to_string(code - 128)));
+}
+
+}  // namespace mycojobs::workflow

@@ -1,0 +1,38 @@
+// What a step may take: work, counted in instructions of Lua's machine, and memory. Work is what Lua's hook counts,
+// what our functions charge for the bytes and rows that they look at, and one for each 16 bytes that are allocated: so
+// what takes long counts much, and counts the same wherever it runs. One step at a time; one thread.
+#pragma once
+
+#include <cstdint>
+#include <lua.hpp>
+
+#include "executors/lua/workflowhost/heap.h"
+
+namespace mycojobs::workflow {
+
+// Why a step was ended; no pcall of a script keeps it from ending.
+enum class Ended : std::uint8_t { no, by_work, by_memory };
+
+struct Budget {
+  std::uint64_t limit = 0;
+  std::uint64_t charged = 0;    // instructions and charges
+  std::uint64_t allocated = 0;  // bytes, ever
+  std::uint64_t beside = 0;     // bytes that are held outside of the heap now
+  Ended ended = Ended::no;
+  std::uint64_t spent() const { return charged + allocated / 16; }
+};
+
+Budget& budget();  // of this process
+Heap& heap();
+
+// Error of Lua: the work is used up. What a pcall catches is raised again.
+void charge(lua_State*, std::uint64_t work);
+[[noreturn]] void end_step(lua_State*, Ended);
+// Whether this end of a lua_pcall (its status, its error on top of the stack) is that of memory. Buffers of Lua's
+// library say so by an error of their own; std::bad_alloc is a status below 0.
+bool is_no_memory(lua_State*, int status);
+// For lua_newstate(), and the state's hook.
+void* allocate(void*, void* block, std::size_t old_size, std::size_t new_size);
+void count_instructions(lua_State*);
+
+}  // namespace mycojobs::workflow

@@ -1,0 +1,439 @@
+#include "executors/lua/workflowhost/library.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+
+#include "executors/lua/workflowhost/budget.h"
+#include "executors/lua/workflowhost/numbers.h"
+#include "executors/lua/workflowhost/patterns.h"
+#include "executors/lua/workflowhost/values.h"
+
+namespace mycojobs::workflow {
+namespace {
+
+// What is not there, and what is said of it. library: "" is the globals.
+struct Refused {
+  const char* library;
+  const char* name;
+  const char* why;
+};
+constexpr const char* kNoCode = "a step runs the code of its program alone";
+constexpr const char* kNoOutput = "a step has no output: return state, events and effects";
+constexpr const char* kNoMachine = "a step sees no clock, file, environment or process: ask for an effect";
+constexpr const char* kNoChance = "a step has no chance of its own: derive it from ctx.entropy";
+constexpr const char* kNoThreads = "a step is one call: keep what is to go on in its state";
+constexpr const char* kNoLooking = "a step does not look into the interpreter";
+constexpr const char* kNoBits = "how a value lies in memory is the machine's affair";
+constexpr const char* kInexact = "its last bits differ between machines";
+constexpr Refused kRefused[] = {
+    {"", "os", kNoMachine},
+    {"", "io", kNoMachine},
+    {"", "package", kNoCode},
+    {"", "require", kNoCode},
+    {"", "load", kNoCode},
+    {"", "loadstring", kNoCode},
+    {"", "loadfile", kNoCode},
+    {"", "dofile", kNoCode},
+    {"", "debug", kNoLooking},
+    {"", "collectgarbage", kNoLooking},
+    {"", "coroutine", kNoThreads},
+    {"", "print", kNoOutput},
+    {"", "warn", kNoOutput},
+    {"math", "random", kNoChance},
+    {"math", "randomseed", kNoChance},
+    {"math", "sin", kInexact},
+    {"math", "cos", kInexact},
+    {"math", "tan", kInexact},
+    {"math", "asin", kInexact},
+    {"math", "acos", kInexact},
+    {"math", "atan", kInexact},
+    {"string", "dump", kNoCode},
+    {"string", "pack", kNoBits},
+    {"string", "unpack", kNoBits},
+    {"string", "packsize", kNoBits},
+};
+
+// Upvalues: the library's name. Called for a name that the table has not.
+int refuse_name(lua_State* state) {
+  const char* const library = lua_tostring(state, lua_upvalueindex(1));
+  const char* const name = lua_type(state, 2) == LUA_TSTRING ? lua_tostring(state, 2) : "";
+  for (const Refused& row : kRefused) {
+    if (std::strcmp(row.library, library) == 0 && std::strcmp(row.name, name) == 0)
+      return luaL_error(state, "%s%s%s is refused: %s", library, *library != '\0' ? "." : "", name, row.why);
+  }
+  return 0;
+}
+
+std::uint64_t bytes_of_arguments(lua_State* state) {
+  std::uint64_t bytes = 0;
+  for (int i = lua_gettop(state); i > 0; --i) {
+    if (lua_type(state, i) == LUA_TSTRING) bytes += lua_rawlen(state, i);
+  }
+  return bytes;
+}
+
+// A function of Lua's library in a closure: charged for the texts that it is given, and, as a value of the heap, with
+// an address that is the same everywhere. Upvalue: the function.
+int metered(lua_State* state) {
+  charge(state, bytes_of_arguments(state) / 64);
+  const int results = lua_tocfunction(state, lua_upvalueindex(1))(state);
+  if (results == 0 || lua_iscfunction(state, -results) == 0) return results;
+  if (lua_getupvalue(state, -results, 1) != nullptr) {
+    lua_pop(state, 1);
+    return results;
+  }
+  lua_pushvalue(state, -results);  // an iterator
+  lua_pushcclosure(state, metered, 1);
+  lua_replace(state, -results - 1);
+  return results;
+}
+
+void charge_span(lua_State* state, lua_Integer first, lua_Integer last) {
+  if (last < first) return;
+  const auto count = static_cast<std::uint64_t>(last) - static_cast<std::uint64_t>(first);
+  charge(state, count / 4 + 1);
+}
+
+// Those whose work is in no text: charged first, then Lua's own (the upvalue).
+int then_own(lua_State* state) { return lua_tocfunction(state, lua_upvalueindex(1))(state); }
+
+int repeat(lua_State* state) {
+  const lua_Integer count = luaL_checkinteger(state, 2);
+  std::size_t size = 0, between = 0;
+  luaL_checklstring(state, 1, &size);
+  luaL_optlstring(state, 3, "", &between);
+  if (count > 0 && size + between > heap().limit() / static_cast<std::size_t>(count)) end_step(state, Ended::by_memory);
+  if (count > 0) charge_span(state, 1, count);
+  return then_own(state);
+}
+
+int move(lua_State* state) {
+  charge_span(state, luaL_checkinteger(state, 2), luaL_checkinteger(state, 3));
+  return then_own(state);
+}
+
+int span_of_table(lua_State* state, int first_index, int last_index) {
+  luaL_checktype(state, 1, LUA_TTABLE);
+  const lua_Integer first = luaL_optinteger(state, first_index, 1);
+  const lua_Integer last =
+      lua_isnoneornil(state, last_index) ? luaL_len(state, 1) : luaL_checkinteger(state, last_index);
+  charge_span(state, first, last);
+  return then_own(state);
+}
+int unpack(lua_State* state) { return span_of_table(state, 2, 3); }
+int concat(lua_State* state) { return span_of_table(state, 3, 4); }
+
+int shift(lua_State* state) {  // insert and remove
+  luaL_checktype(state, 1, LUA_TTABLE);
+  if (lua_isinteger(state, 2) != 0 && lua_gettop(state) != 1) {
+    const lua_Integer place = lua_tointeger(state, 2), size = luaL_len(state, 1);
+    if (place > 0) charge_span(state, place, size);
+  }
+  return then_own(state);
+}
+
+constexpr std::uint64_t kWorkOfFormat = 1000;  // of a number with 99 digits behind the point
+
+// string.format: no addresses, and the one NaN.
+int format(lua_State* state) {
+  charge(state, bytes_of_arguments(state) / 64);
+  std::size_t size = 0;
+  const char* const text = luaL_checklstring(state, 1, &size);
+  int argument = 1;
+  for (std::size_t i = 0; i < size; ++i) {
+    if (text[i] != '%') continue;
+    if (++i < size && text[i] == '%') continue;
+    i += std::strspn(text + i, "-+ #0123456789.");
+    ++argument;
+    if (i >= size) break;
+    if (text[i] == 'p') return luaL_error(state, "string.format: %%p is refused: an address is the machine's affair");
+    const bool is_float = std::strchr("aAeEfgG", text[i]) != nullptr;
+    charge(state, is_float ? kWorkOfFormat : 1);
+    if (!is_float || lua_type(state, argument) != LUA_TNUMBER || !std::isnan(lua_tonumber(state, argument))) continue;
+    lua_pushnumber(state, std::numeric_limits<double>::quiet_NaN());
+    lua_replace(state, argument);
+  }
+  return then_own(state);
+}
+
+// Upvalues: the table, its keys in order, which of them was the last.
+int next_pair(lua_State* state) {
+  for (lua_Integer i = lua_tointeger(state, lua_upvalueindex(3)) + 1;; ++i) {
+    lua_pushinteger(state, i);
+    lua_replace(state, lua_upvalueindex(3));
+    if (lua_rawgeti(state, lua_upvalueindex(2), i) == LUA_TNIL) return 1;
+    lua_pushvalue(state, -1);
+    if (lua_rawget(state, lua_upvalueindex(1)) != LUA_TNIL) return 2;
+    lua_pop(state, 2);
+    charge(state, 1);
+  }
+}
+
+// The keys of this moment: what is set to nil meanwhile is passed over, what is new is not met.
+int pairs(lua_State* state) {
+  luaL_checktype(state, 1, LUA_TTABLE);
+  lua_settop(state, 1);
+  const Keys keys = push_keys(state, 1, "pairs");
+  lua_createtable(state, static_cast<int>(keys.count), 0);
+  for (std::size_t i = 0; i < keys.count; ++i) {
+    push_key(state, keys.rows[i]);
+    lua_rawseti(state, 3, static_cast<lua_Integer>(i + 1));
+  }
+  lua_pushvalue(state, 1);
+  lua_pushvalue(state, 3);
+  lua_pushinteger(state, 0);
+  lua_pushcclosure(state, next_pair, 3);
+  lua_pushvalue(state, 1);
+  return 2;
+}
+
+// next(t) and next(t, key): the least key of all, or of those behind `key`, which need not be there. Each call looks at
+// every key.
+int next(lua_State* state) {
+  luaL_checktype(state, 1, LUA_TTABLE);
+  lua_settop(state, 2);
+  const Keys keys = push_keys(state, 1, "next");
+  Key last;
+  if (lua_type(state, 2) == LUA_TSTRING) {
+    last.text = lua_tolstring(state, 2, &last.size);
+  } else if (lua_isinteger(state, 2) != 0) {
+    last.number = lua_tointeger(state, 2);
+  } else if (!lua_isnil(state, 2)) {
+    return luaL_error(state, "next: a key is a %s; integers and strings have an order", luaL_typename(state, 2));
+  }
+  const Key* const end = keys.rows + keys.count;
+  const Key* const found =
+      lua_isnil(state, 2) ? keys.rows : std::upper_bound(keys.rows, keys.rows + keys.count, last, before);
+  if (found == end) return lua_pushnil(state), 1;
+  push_key(state, *found);
+  lua_pushvalue(state, -1);
+  lua_rawget(state, 1);
+  return 2;
+}
+
+// Whether the row at stack place `right` goes before that at `left`.
+bool goes_before(lua_State* state, int right, int left) {
+  charge(state, 2);
+  if (lua_isnil(state, 2)) return lua_compare(state, right, left, LUA_OPLT) != 0;
+  lua_pushvalue(state, 2);
+  lua_pushvalue(state, right < 0 ? right - 1 : right);
+  lua_pushvalue(state, left < 0 ? left - 2 : left);
+  lua_call(state, 2, 1);
+  const bool first = lua_toboolean(state, -1) != 0;
+  lua_pop(state, 1);
+  return first;
+}
+
+// Merges two neighbouring runs of `from` that begin at `low` and `middle` into `to`.
+void merge(lua_State* state, int from, int to, lua_Integer low, lua_Integer middle, lua_Integer high) {
+  lua_Integer left = low, right = middle;
+  for (lua_Integer at = low; at < high; ++at) {
+    bool take_right = left >= middle;
+    if (!take_right && right < high) {
+      lua_rawgeti(state, from, left);
+      lua_rawgeti(state, from, right);
+      take_right = goes_before(state, -1, -2);
+      lua_pop(state, 2);
+    }
+    lua_rawgeti(state, from, take_right ? right++ : left++);
+    lua_rawseti(state, to, at);
+  }
+}
+
+// table.sort, stable: a merge sort that asks the same questions in the same order everywhere, and ends whatever it is
+// told.
+int sort(lua_State* state) {
+  luaL_checktype(state, 1, LUA_TTABLE);
+  if (!lua_isnoneornil(state, 2)) luaL_checktype(state, 2, LUA_TFUNCTION);
+  lua_settop(state, 2);
+  const auto count = static_cast<lua_Integer>(lua_rawlen(state, 1));
+  lua_createtable(state, static_cast<int>(std::min<lua_Integer>(count, 1 << 24)), 0);
+  int from = 1, to = 3;
+  for (lua_Integer width = 1; width < count; width *= 2) {
+    for (lua_Integer low = 1; low <= count; low += 2 * width)
+      merge(state, from, to, low, std::min(low + width, count + 1), std::min(low + 2 * width, count + 1));
+    std::swap(from, to);
+  }
+  for (lua_Integer i = 1; from != 1 && i <= count; ++i) {
+    lua_rawgeti(state, from, i);
+    lua_rawseti(state, 1, i);
+  }
+  return 0;
+}
+
+int set_metatable(lua_State* state) {
+  luaL_checktype(state, 1, LUA_TTABLE);
+  luaL_argexpected(state, lua_isnil(state, 2) || lua_istable(state, 2), 2, "nil or table");
+  if (luaL_getmetafield(state, 1, "__metatable") != LUA_TNIL)
+    return luaL_error(state, "cannot change a protected metatable");
+  lua_settop(state, 2);
+  for (const char* name : {"__gc", "__mode"}) {
+    if (lua_isnil(state, 2)) break;
+    lua_pushstring(state, name);
+    if (lua_rawget(state, 2) != LUA_TNIL)
+      return luaL_error(state, "%s is refused: when the collector runs is not to be seen", name);
+    lua_pop(state, 1);
+  }
+  lua_setmetatable(state, 1);
+  return 1;
+}
+
+constexpr std::uint64_t kCaught = 1000;  // an error that is caught takes as long as so many instructions
+
+// What a script may not catch: the end of its step.
+void pass_end_on(lua_State* state, int status) {
+  if (budget().ended != Ended::no) end_step(state, budget().ended);
+  if (is_no_memory(state, status)) end_step(state, Ended::by_memory);
+}
+
+int protected_call(lua_State* state) {
+  luaL_checkany(state, 1);
+  lua_pushboolean(state, 1);
+  lua_insert(state, 1);
+  const int status = lua_pcall(state, lua_gettop(state) - 2, LUA_MULTRET, 0);
+  pass_end_on(state, status);
+  if (status == LUA_OK) return lua_gettop(state);
+  charge(state, kCaught);
+  lua_pushboolean(state, 0);
+  lua_insert(state, -2);
+  return 2;
+}
+
+// Upvalue: the script's handler.
+int handle_error(lua_State* state) {
+  if (budget().ended != Ended::no) return 1;
+  charge(state, kCaught);  // one that fails is called for its own error
+  lua_pushvalue(state, lua_upvalueindex(1));
+  lua_insert(state, 1);
+  lua_call(state, 1, 1);
+  return 1;
+}
+
+int protected_call_with_handler(lua_State* state) {
+  luaL_checktype(state, 2, LUA_TFUNCTION);
+  lua_pushvalue(state, 2);
+  lua_pushcclosure(state, handle_error, 1);
+  lua_replace(state, 2);
+  lua_pushvalue(state, 1);
+  lua_remove(state, 1);
+  lua_insert(state, 2);  // handler, function, arguments
+  const int status = lua_pcall(state, lua_gettop(state) - 2, LUA_MULTRET, 1);
+  pass_end_on(state, status);
+  if (status != LUA_OK) charge(state, kCaught);
+  lua_pushboolean(state, static_cast<int>(status == LUA_OK));
+  lua_replace(state, 1);
+  return lua_gettop(state);
+}
+
+int exponential_of(lua_State* state) {
+  charge(state, kWorkOfPower);
+  lua_pushnumber(state, exponential(luaL_checknumber(state, 1)));
+  return 1;
+}
+int logarithm_of(lua_State* state) {
+  charge(state, kWorkOfPower);
+  const double value = luaL_checknumber(state, 1);
+  lua_pushnumber(state, lua_isnoneornil(state, 2) ? logarithm(value) : logarithm(value, luaL_checknumber(state, 2)));
+  return 1;
+}
+
+// Each function in the table on top of the stack becomes a metered closure.
+void meter(lua_State* state) {
+  for (lua_pushnil(state); lua_next(state, -2) != 0;) {
+    if (lua_iscfunction(state, -1) == 0) {
+      lua_pop(state, 1);
+      continue;
+    }
+    lua_pushvalue(state, -2);
+    lua_insert(state, -2);
+    lua_pushcclosure(state, metered, 1);
+    lua_rawset(state, -4);
+  }
+}
+
+struct Wrapped {
+  const char* name;
+  lua_CFunction function;
+};
+
+// Our function in front of Lua's own of that name. Before meter(): the own one is the upvalue.
+void put_in_front(lua_State* state, std::initializer_list<Wrapped> rows) {
+  for (const Wrapped& row : rows) {
+    lua_getfield(state, -1, row.name);
+    lua_getupvalue(state, -1, 1);
+    lua_pushcclosure(state, row.function, 1);
+    lua_setfield(state, -3, row.name);
+    lua_pop(state, 1);
+  }
+}
+
+void put(lua_State* state, std::initializer_list<Wrapped> rows) {
+  for (const Wrapped& row : rows) {
+    lua_pushnil(state);
+    lua_pushcclosure(state, row.function, 1);
+    lua_setfield(state, -2, row.name);
+  }
+}
+
+// The table on top of the stack loses what is refused, says why when it is asked for, and goes.
+void close_library(lua_State* state, const char* library) {
+  for (const Refused& row : kRefused) {
+    if (std::strcmp(row.library, library) != 0) continue;
+    lua_pushnil(state);
+    lua_setfield(state, -2, row.name);
+  }
+  lua_createtable(state, 0, 2);
+  lua_pushstring(state, library);
+  lua_pushcclosure(state, refuse_name, 1);
+  lua_setfield(state, -2, "__index");
+  lua_pushliteral(state, "library");
+  lua_setfield(state, -2, "__metatable");
+  lua_setmetatable(state, -2);
+  lua_pop(state, 1);
+}
+
+void open(lua_State* state, const char* name, lua_CFunction function) {
+  luaL_requiref(state, name, function, 1);
+  meter(state);
+}
+
+}  // namespace
+
+int open_library(lua_State* state) {
+  open(state, LUA_TABLIBNAME, luaopen_table);
+  put_in_front(state, {{"move", move}, {"unpack", unpack}, {"concat", concat}, {"insert", shift}, {"remove", shift}});
+  put(state, {{"sort", sort}});
+  close_library(state, "table");
+
+  open(state, LUA_STRLIBNAME, luaopen_string);
+  put_in_front(state, {{"rep", repeat}, {"format", format}});
+  add_patterns(state);
+  close_library(state, "string");
+  lua_pushliteral(state, "");
+  lua_getmetatable(state, -1);  // of all strings
+  lua_pushliteral(state, "string");
+  lua_setfield(state, -2, "__metatable");
+  lua_pop(state, 2);
+
+  open(state, LUA_UTF8LIBNAME, luaopen_utf8);
+  close_library(state, "utf8");
+
+  open(state, LUA_MATHLIBNAME, luaopen_math);
+  put(state, {{"exp", exponential_of}, {"log", logarithm_of}});
+  close_library(state, "math");
+
+  open(state, LUA_GNAME, luaopen_base);
+  put(state, {{"pairs", pairs},
+              {"next", next},
+              {"setmetatable", set_metatable},
+              {"pcall", protected_call},
+              {"xpcall", protected_call_with_handler}});
+  add_values(state);
+  close_library(state, "");
+  return 0;
+}
+
+}  // namespace mycojobs::workflow

@@ -1,0 +1,156 @@
+// mycojobs-workflowhost INSTRUCTIONS BYTES: started by the engine of workflows (agent/workflow), with a socket as
+// descriptor 3 and an empty environment. Not for people. It runs steps, one after another, and nothing else: before it
+// reads the first program it has given up all that a step could reach.
+#include <linux/close_range.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "base/errno_text.h"
+#include "base/fd.h"
+#include "base/last_words.h"
+#include "executors/lua/workflowhost/step.h"
+#include "executors/lua/workflowhost/wire.h"
+#include "sandbox/helper_rights.h"
+
+namespace mycojobs::workflow {
+namespace {
+
+constexpr int kSocketGone = 70, kConfused = 71;  // exit codes
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;  // needs terabytes of addresses
+#else
+constexpr bool kSanitized = false;
+#endif
+
+// All that a step needs: its socket, memory, the way out.
+constexpr const char* kAllowed[] = {
+    "read",        "write",       "mmap",         "munmap",        "mremap",         "mprotect",        "madvise",
+    "brk",         "exit",        "exit_group",   "rt_sigreturn",  "rt_sigprocmask", "restart_syscall", "alarm",
+    "setitimer",   "getpid",      "gettid",       "tgkill",        "futex",
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    "sched_yield", "sigaltstack", "rt_sigaction", "clock_gettime", "close",          "fstat",           "openat",
+    "readlink",    "getrlimit",   "prlimit64",
+#endif
+};
+
+Result<void> limit(int what, const char* name, rlim_t most) {
+  const rlimit wanted{most, most};
+  if (::setrlimit(static_cast<__rlimit_resource_t>(what), &wanted) == 0) return {};
+  return fail(Code::io, std::string("cannot give up rights: ") + name + ": " + errno_text(errno));
+}
+
+// In this order. What the kernel has not (namespaces, Landlock) is passed over: the filter, without which it does not
+// run, leaves no call that could reach what they hide.
+Result<void> give_up_rights(std::size_t memory) {
+  if (!kSanitized) MJ_CHECK(limit(RLIMIT_AS, "RLIMIT_AS", 8 * memory + (rlim_t{256} << 20)));
+  MJ_CHECK(limit(RLIMIT_FSIZE, "RLIMIT_FSIZE", 0));
+  sandbox::leave_namespaces();
+  MJ_CHECK(sandbox::empty_bounding_set());
+  MJ_CHECK(sandbox::leave_root());
+  MJ_CHECK(sandbox::drop_capabilities());
+  MJ_CHECK(sandbox::hide_and_keep_down());
+  MJ_CHECK(sandbox::reach_no_files());
+  MJ_CHECK(limit(RLIMIT_NPROC, "RLIMIT_NPROC", 0));
+  MJ_CHECK(limit(RLIMIT_CORE, "RLIMIT_CORE", 0));
+  MJ_CHECK(limit(RLIMIT_NOFILE, "RLIMIT_NOFILE", 0));
+  return sandbox::allow_only_calls(kAllowed);
+}
+
+void send(WireKind kind, std::uint32_t call, std::string_view payload) {
+  std::string frame;
+  frame.reserve(kHeaderBytes + payload.size());
+  put_header(frame, kind, call, payload.size());
+  frame += payload;
+  if (!write_all(kSocketFd, frame)) ::_exit(kSocketGone);
+}
+
+void receive(char* to, std::size_t size) {
+  while (size > 0) {
+    const ssize_t got = ::read(kSocketFd, to, size);
+    if (got == 0) ::_exit(0);  // the engine is gone, or needs this process no more
+    if (got < 0 && errno != EINTR) ::_exit(kSocketGone);
+    if (got < 0) continue;
+    to += got;
+    size -= static_cast<std::size_t>(got);
+  }
+}
+
+// hash | entrypoint, NUL | name, NUL | source
+void load(Programs& programs, std::string_view payload) {
+  const std::string_view hash = payload.substr(0, kHashBytes);
+  std::string_view rest = payload.substr(hash.size());
+  std::string texts[2];
+  for (std::string& text : texts) {
+    const auto end = rest.find('\0');
+    if (end == rest.npos) ::_exit(kConfused);
+    text = rest.substr(0, end);
+    rest.remove_prefix(end + 1);
+  }
+  programs.load(hash, texts[0], texts[1], rest);
+}
+
+void step(Programs& programs, std::uint32_t call, std::string_view payload) {
+  if (payload.size() < kHashBytes) ::_exit(kConfused);
+  std::string answer;
+  const auto known = programs.step(payload.substr(0, kHashBytes), payload.substr(kHashBytes), answer);
+  if (!known) ::_exit(kConfused);  // what the engine sends is right, or it is not the engine
+  send(*known ? WireKind::answer : WireKind::unknown, call, answer);
+}
+
+[[noreturn]] void serve(Programs& programs) {
+  std::string payload;
+  for (;;) {
+    char bytes[kHeaderBytes];
+    receive(bytes, sizeof bytes);
+    const WireHeader header = get_header(bytes);
+    if (header.size > kMaxFrameBytes) ::_exit(kConfused);
+    payload.resize(header.size);
+    receive(payload.data(), payload.size());
+    ::alarm(kAbandonedSeconds);
+    if (header.kind == static_cast<std::uint8_t>(WireKind::program)) {
+      load(programs, payload);
+    } else if (header.kind == static_cast<std::uint8_t>(WireKind::step)) {
+      step(programs, header.call, payload);
+    } else {
+      ::_exit(kConfused);
+    }
+    ::alarm(0);
+  }
+}
+
+}  // namespace
+}  // namespace mycojobs::workflow
+
+using namespace mycojobs::workflow;
+
+int main(int argc, char** argv) try {
+  int type = 0;
+  socklen_t size = sizeof type;
+  if (argc != 3 || ::getsockopt(kSocketFd, SOL_SOCKET, SO_TYPE, &type, &size) != 0) {
+    std::fputs("mycojobs-workflowhost is started by the engine of workflows\n", stderr);
+    return 64;
+  }
+  // A service manager's signals are for the engine; this ends when its socket does.
+  for (int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(number, SIG_IGN);
+  ::close_range(kSocketFd + 1, ~0U, 0);
+  Programs programs(std::strtoull(argv[1], nullptr, 10));
+  const std::size_t memory = std::strtoull(argv[2], nullptr, 10);
+  auto ready = heap().reserve(memory);
+  if (ready) ready = give_up_rights(memory);
+  if (!ready) {
+    send(WireKind::refused, 0, ready.error().message);
+    return 71;
+  }
+  send(WireKind::ready, 0, engine_name());
+  serve(programs);
+} catch (...) {
+  mycojobs::leave_with_last_words("mycojobs-workflowhost");
+}

@@ -1,0 +1,384 @@
+#include "executors/lua/workflowhost/step.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "base/counted.h"
+#include "domain/cbor_items.h"
+#include "domain/utf8.h"
+#include "executors/lua/workflowhost/library.h"
+#include "executors/lua/workflowhost/values.h"
+#include "executors/lua/workflowhost/wire.h"
+
+namespace mycojobs::workflow {
+namespace {
+
+constexpr std::size_t kMostPrograms = 64, kMostImage = 4U << 20, kMostImages = 64U << 20;
+
+struct Request {
+  std::optional<std::string_view> state, ctx, key;
+  std::string_view schema, value;
+};
+
+// Bytes, or null where that may be.
+Result<std::optional<std::string_view>> optional_bytes(CborItems& items) {
+  MJ_TRY(item, items.next());
+  if (item.kind == CborItem::Kind::null) return std::nullopt;
+  if (item.kind != CborItem::Kind::bytes) return items.wrong("bytes or null are expected");
+  return std::optional(item.text);
+}
+
+Result<std::string_view> text_of(CborItems& items, CborItem::Kind kind) {
+  MJ_TRY(item, items.next());
+  if (item.kind != kind) return items.wrong("another kind of value is expected");
+  return item.text;
+}
+
+Result<std::uint64_t> map_of(CborItems& items) {
+  MJ_TRY(item, items.next());
+  if (item.kind != CborItem::Kind::map) return items.wrong("a map is expected");
+  return item.argument;
+}
+
+Result<void> read_event(CborItems& items, Request& out) {
+  MJ_TRY(fields, map_of(items));
+  std::string_view last;
+  for (std::uint64_t i = 0; i < fields; ++i) {
+    MJ_TRY(name, items.key(last));
+    const bool value = name == "value";
+    if (!value && name != "schema" && name != "key") return items.wrong("an unknown field of an event");
+    MJ_TRY(text, text_of(items, value ? CborItem::Kind::bytes : CborItem::Kind::text));
+    if (name == "key") {
+      out.key = text;
+    } else {
+      (value ? out.value : out.schema) = text;
+    }
+  }
+  if (out.schema.empty() || out.value.empty()) return items.wrong("an event has a schema and a value");
+  return {};
+}
+
+Result<Request> read_request(std::string_view bytes) {
+  CborItems items(bytes);
+  Request out;
+  bool version = false;
+  MJ_TRY(fields, map_of(items));
+  std::string_view last;
+  for (std::uint64_t i = 0; i < fields; ++i) {
+    MJ_TRY(name, items.key(last));
+    if (name == "event") {
+      MJ_CHECK(read_event(items, out));
+    } else if (name == "state" || name == "ctx") {
+      MJ_TRY(found, optional_bytes(items));
+      (name == "state" ? out.state : out.ctx) = found;
+    } else if (name == "version") {
+      MJ_TRY(number, items.next());
+      version = number.kind == CborItem::Kind::natural && number.argument == 1;
+    } else {
+      return items.wrong("an unknown field of a request");
+    }
+  }
+  if (!version || out.schema.empty()) return items.wrong("a request has version 1 and an event");
+  MJ_CHECK(items.end());
+  return out;
+}
+
+std::string failure(std::string_view kind, std::string_view message, int line) {
+  std::string out;
+  put_cbor_head(out, CborMajor::map, 1);
+  put_cbor_text(out, "error");
+  put_cbor_head(out, CborMajor::map, line > 0 ? 3 : 2);
+  put_cbor_text(out, "kind");
+  put_cbor_text(out, kind);
+  if (line > 0) {
+    put_cbor_text(out, "line");
+    put_cbor_integer(out, line);
+  }
+  std::string said = to_utf8(message.substr(0, kMaxMessageBytes));
+  said.resize(std::min(said.size(), kMaxMessageBytes));
+  while (!is_utf8(said)) said.pop_back();
+  put_cbor_text(out, "message");
+  put_cbor_text(out, said);
+  return out;
+}
+
+// What is being done, for the functions that Lua calls in protected mode, with it as their argument.
+struct Doing {
+  const Request* request = nullptr;
+  const std::string* entrypoint = nullptr;
+  std::string_view source;
+  std::string name;  // of the chunk
+  std::string answer;
+  int line = 0;  // of an error
+};
+Doing* doing = nullptr;  // one at a time
+
+// The error becomes a text; the line is that of the innermost function of the program.
+int describe_error(lua_State* state) {
+  lua_Debug frame;
+  for (int level = 0; doing->line == 0 && lua_getstack(state, level, &frame) != 0; ++level) {
+    lua_getinfo(state, "Sl", &frame);
+    if (frame.currentline > 0) doing->line = frame.currentline;
+  }
+  if (budget().ended != Ended::no || lua_type(state, 1) == LUA_TSTRING) return 1;
+  if (lua_istable(state, 1)) {
+    lua_pushliteral(state, "message");
+    if (lua_rawget(state, 1) == LUA_TSTRING) return 1;
+  }
+  lua_pushfstring(state, "the error is a %s", luaL_typename(state, 1));
+  return 1;
+}
+
+// Pushes the table's field; it goes nowhere but into the answer.
+void push_field(lua_State* state, int table, const char* name) {
+  lua_pushstring(state, name);
+  lua_rawget(state, table);
+}
+
+[[noreturn]] void refuse_shape(lua_State* state, const std::string& message) {
+  refusal() = Refusal::value;
+  lua_pushlstring(state, message.data(), message.size());
+  lua_error(state);
+  __builtin_unreachable();
+}
+
+std::size_t room_of(const std::string& out) { return kMaxOutputBytes - std::min(kMaxOutputBytes, out.size()); }
+
+void append_bytes(lua_State* state, int index, std::string path, std::string& out) {
+  std::string value;
+  append_cbor(state, index, std::move(path), value, room_of(out));
+  put_cbor_bytes(out, value);
+}
+
+struct RowShape {
+  const char* list;   // as messages name it
+  const char* kind;   // the field that names it
+  const char* value;  // the field that is encoded
+  std::size_t most;
+  bool indexed;  // index is added
+};
+constexpr RowShape kEvents{"events", "schema", "value", kMaxEvents, false};
+constexpr RowShape kEffects{"effects", "kind", "params", kMaxEffects, true};
+
+void check_fields(lua_State* state, int row, const RowShape& shape, const std::string& path) {
+  if (!lua_istable(state, row)) refuse_shape(state, path + ": is no table with " + shape.kind + " and " + shape.value);
+  const Keys keys = push_keys(state, row, path.c_str());
+  for (std::size_t i = 0; i < keys.count; ++i) {
+    const std::string_view name =
+        keys.rows[i].text == nullptr ? "" : std::string_view(keys.rows[i].text, keys.rows[i].size);
+    if (name != shape.kind && name != shape.value)
+      refuse_shape(state, path + ": has " + shape.kind + " and " + shape.value + ", no " +
+                              (name.empty() ? "integer key" : shown(name)));
+  }
+  lua_pop(state, 1);
+  push_field(state, row, shape.kind);
+  std::size_t size = 0;
+  const char* const kind = lua_type(state, -1) == LUA_TSTRING ? lua_tolstring(state, -1, &size) : nullptr;
+  if (kind == nullptr || size == 0 || !is_utf8({kind, size}))
+    refuse_shape(state, path + "." + shape.kind + ": is no name");
+  push_field(state, row, shape.value);
+  if (lua_isnil(state, -1)) refuse_shape(state, path + "." + shape.value + ": is missing");
+}
+
+// A list that the step returned, nil or an array of rows. The fields stand in the order of deterministic CBOR.
+void append_rows(lua_State* state, int index, const RowShape& shape, std::string& out) {
+  const bool none = lua_isnoneornil(state, index);
+  if (!none && !lua_istable(state, index)) refuse_shape(state, std::string(shape.list) + ": is no array");
+  std::size_t count = 0;
+  if (!none) {
+    const Keys keys = push_keys(state, index, shape.list);
+    count = keys.count;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (keys.rows[i].text != nullptr || keys.rows[i].number != static_cast<lua_Integer>(i + 1))
+        refuse_shape(state, std::string(shape.list) + ": is no array: its keys are not 1 to " + std::to_string(count));
+    }
+    lua_pop(state, 1);
+  }
+  if (count > shape.most) {
+    refusal() = Refusal::output;
+    luaL_error(state, "%s: the step returned %d; at most %d", shape.list, static_cast<int>(count),
+               static_cast<int>(shape.most));
+  }
+  put_cbor_head(out, CborMajor::array, count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::string path = std::string(shape.list) + '[' + std::to_string(i + 1) + ']';
+    lua_rawgeti(state, index, static_cast<lua_Integer>(i + 1));
+    const int row = lua_gettop(state);
+    check_fields(state, row, shape, path);  // the name at row + 1, the value at row + 2
+    std::size_t size = 0;
+    const char* const kind = lua_tolstring(state, row + 1, &size);
+    put_cbor_head(out, CborMajor::map, shape.indexed ? 3 : 2);
+    if (!shape.indexed) {
+      put_cbor_text(out, shape.value);
+      append_bytes(state, row + 2, path + '.' + shape.value, out);
+    }
+    put_cbor_text(out, shape.kind);
+    put_cbor_text(out, {kind, size});
+    if (shape.indexed) {
+      put_cbor_text(out, "index");
+      put_cbor_integer(out, static_cast<std::int64_t>(i));
+      put_cbor_text(out, shape.value);
+      append_bytes(state, row + 2, path + '.' + shape.value, out);
+    }
+    lua_settop(state, row - 1);
+  }
+}
+
+// state, events, effects and annotations stand at 1 to 4.
+void append_answer(lua_State* state, std::string& out) {
+  const bool annotated = !lua_isnil(state, 4);
+  put_cbor_head(out, CborMajor::map, annotated ? 4 : 3);
+  if (annotated) {
+    put_cbor_text(out, "ann");
+    append_bytes(state, 4, "ann", out);
+  }
+  put_cbor_text(out, "state");
+  if (lua_isnil(state, 1) || lua_islightuserdata(state, 1)) {
+    put_cbor_null(out);
+  } else {
+    append_bytes(state, 1, "state", out);
+  }
+  put_cbor_text(out, "effects");
+  append_rows(state, 3, kEffects, out);
+  put_cbor_text(out, "domain_events");
+  append_rows(state, 2, kEvents, out);
+  if (out.size() <= kMaxOutputBytes) return;
+  refusal() = Refusal::output;
+  luaL_error(state, "the step's output is over 1 MiB: keep less, or keep it elsewhere and a name of it here");
+}
+
+void push_optional(lua_State* state, const std::optional<std::string_view>& cbor, const char* what) {
+  if (!cbor) return lua_pushnil(state);
+  push_cbor(state, *cbor, what);
+}
+
+int run_step(lua_State* state) {
+  const Request& request = *doing->request;
+  lua_settop(state, 0);
+  lua_getglobal(state, doing->entrypoint->c_str());
+  push_optional(state, request.state, "state");
+  lua_createtable(state, 0, 3);
+  lua_pushlstring(state, request.schema.data(), request.schema.size());
+  lua_setfield(state, -2, "schema");
+  push_cbor(state, request.value, "event");
+  lua_setfield(state, -2, "value");
+  if (request.key) {
+    lua_pushlstring(state, request.key->data(), request.key->size());
+    lua_setfield(state, -2, "key");
+  }
+  push_optional(state, request.ctx, "ctx");
+  lua_call(state, 3, 4);
+  append_answer(state, doing->answer);
+  return 0;
+}
+
+int load_program(lua_State* state) {
+  lua_settop(state, 0);
+  open_library(state);
+  count_instructions(state);
+  if (luaL_loadbufferx(state, doing->source.data(), doing->source.size(), doing->name.c_str(), "t") != LUA_OK)
+    lua_error(state);
+  lua_call(state, 0, 0);
+  lua_pushstring(state, doing->entrypoint->c_str());
+  lua_pushglobaltable(state);
+  lua_insert(state, -2);
+  if (lua_rawget(state, -2) != LUA_TFUNCTION)
+    luaL_error(state, "it defines no function %s(state, event, ctx)", doing->entrypoint->c_str());
+  return 0;
+}
+
+// Runs it in protected mode. Empty: it worked; else the failure.
+std::string run(lua_State* state, lua_CFunction function, Doing& what, bool loading) {
+  refusal() = Refusal::none;
+  doing = &what;
+  lua_settop(state, 0);
+  lua_pushcfunction(state, describe_error);  // no memory is asked for here, outside of protected mode
+  lua_pushcfunction(state, function);
+  const int status = lua_pcall(state, 0, 0, 1);
+  if (status == LUA_OK && budget().ended == Ended::no) {
+    lua_settop(state, 0);
+    return {};
+  }
+  if (budget().ended == Ended::by_work) {
+    const std::string limit = counted(budget().limit, "instruction");
+    return failure("limit", (loading ? "its top level takes more than " : "the step takes more than ") + limit,
+                   what.line);
+  }
+  if (budget().ended == Ended::by_memory || is_no_memory(state, status))
+    return failure("memory", "it takes more than " + std::to_string(heap().limit() >> 20) + " MiB of memory",
+                   what.line);
+  std::size_t size = 0;
+  const char* const text = lua_tolstring(state, -1, &size);
+  const std::string_view message = text == nullptr ? "an error in its error handler" : std::string_view(text, size);
+  const Refusal why = refusal();
+  // A syntax error has no frame: "name:3: ..."
+  if (what.line == 0 && loading && message.substr(0, what.name.size()) == what.name.substr(1) + ":")
+    what.line = std::atoi(std::string(message.substr(what.name.size(), 9)).c_str());
+  return failure(loading                  ? "load"
+                 : why == Refusal::value  ? "value"
+                 : why == Refusal::output ? "output"
+                                          : "script",
+                 message, why == Refusal::none ? what.line : 0);
+}
+
+}  // namespace
+
+std::string Programs::load_into(Program& program, const std::string& name, std::string_view source) const {
+  heap().clear();
+  budget() = {.limit = instructions_};
+  // A file of bytecode begins so: what is in it could not be checked.
+  if (!source.empty() && source[0] == LUA_SIGNATURE[0]) return failure("load", "it is bytecode: give its source", 0);
+  program.state = lua_newstate(allocate, nullptr);
+  if (program.state == nullptr) return failure("memory", "no memory for a state of Lua", 0);
+  Doing loading{nullptr, &program.entrypoint, source, "=" + name, {}, 0};
+  if (std::string failed = run(program.state, load_program, loading, true); !failed.empty()) return failed;
+  program.image = heap().image();
+  program.budget = budget();
+  if (program.image.bytes.size() <= kMostImage) return {};
+  return failure("load", "its top level holds more than " + std::to_string(kMostImage >> 20) + " MiB", 0);
+}
+
+void Programs::load(std::string_view hash, const std::string& entrypoint, const std::string& name,
+                    std::string_view source) {
+  std::erase_if(programs_, [&](const Program& each) { return each.hash == hash; });
+  Program& program = programs_.emplace_front();
+  program.hash = hash;
+  program.entrypoint = entrypoint;
+  program.failure = load_into(program, name, source);
+  forget_old();
+}
+
+void Programs::forget_old() {
+  std::size_t kept = 0, bytes = 0;
+  for (auto each = programs_.begin(); each != programs_.end();) {
+    bytes += each->image.bytes.size();
+    each = ++kept > 1 && (kept > kMostPrograms || bytes > kMostImages) ? programs_.erase(each) : std::next(each);
+  }
+}
+
+Result<bool> Programs::step(std::string_view hash, std::string_view request_bytes, std::string& answer) {
+  const auto found =
+      std::find_if(programs_.begin(), programs_.end(), [&](const Program& each) { return each.hash == hash; });
+  if (found == programs_.end()) return false;
+  programs_.splice(programs_.begin(), programs_, found);
+  const Program& program = programs_.front();
+  MJ_TRY(request, read_request(request_bytes));
+  if (!program.failure.empty()) {
+    answer = program.failure;
+    return true;
+  }
+  heap().restore(program.image);
+  budget() = program.budget;
+  Doing stepping{&request, &program.entrypoint, {}, {}, {}, 0};
+  std::string failed = run(program.state, run_step, stepping, false);
+  answer = failed.empty() ? std::move(stepping.answer) : std::move(failed);
+  return true;
+}
+
+std::string engine_name() { return "lua-" LUA_VERSION_MAJOR "." LUA_VERSION_MINOR "." LUA_VERSION_RELEASE "/1"; }
+
+}  // namespace mycojobs::workflow

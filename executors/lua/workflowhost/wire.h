@@ -1,0 +1,62 @@
+// What the engine (agent/workflow) and mycojobs-workflowhost say to each other on its socket, one call at a time:
+//
+//   frame = length of the payload, u32 little-endian | kind, u8 | number of the call, u32 little-endian | payload
+//
+//   host     ready (call 0: the engine's name) or refused (why), once, when it has given up its rights
+//   engine   program: hash, 32 bytes | entrypoint, NUL | name, NUL | source. No answer: what is wrong with it is said
+//   by
+//            its steps
+//            step: hash of the program, 32 bytes | request, CBOR
+//   host     answer (CBOR), or unknown: it does not have that program, any more
+//
+//   request  {version: 1, state: bytes|null, event: {schema, value: bytes, key?: text}, ctx: bytes|null}
+//   answer   {state: bytes|null, domain_events: [{schema, value: bytes}], effects: [{kind, params: bytes, index}],
+//             ann?: bytes}, or {error: {kind, message, line?}}
+//
+// All of it is deterministic CBOR (domain/cbor.h). The host has run the code of strangers: the engine believes nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace mycojobs::workflow {
+
+enum class WireKind : std::uint8_t { ready = 1, refused = 2, program = 3, step = 4, answer = 5, unknown = 6 };
+
+inline constexpr const char* kHostProgram = "mycojobs-workflowhost";
+inline constexpr int kSocketFd = 3;  // of the host, at its start
+inline constexpr std::size_t kHeaderBytes = 9, kHashBytes = 32;
+inline constexpr std::uint32_t kMaxFrameBytes = 8U << 20;
+// The host ends itself if one step takes so long: whoever waited for it is gone.
+inline constexpr unsigned kAbandonedSeconds = 120;
+
+// What one step may answer, and be asked.
+inline constexpr std::size_t kMaxEffects = 64, kMaxEvents = 256, kMaxOutputBytes = 1U << 20;
+inline constexpr std::size_t kMaxRequestBytes = 4U << 20, kMaxSourceBytes = 1U << 20, kMaxMessageBytes = 1024;
+
+struct WireHeader {
+  std::uint32_t size = 0;
+  std::uint8_t kind = 0;
+  std::uint32_t call = 0;
+};
+
+inline void put_u32(std::string& out, std::uint32_t value) {
+  for (unsigned shift = 0; shift < 32; shift += 8) out.push_back(static_cast<char>(value >> shift));
+}
+inline std::uint32_t get_u32(const char* bytes) {
+  std::uint32_t value = 0;
+  for (unsigned i = 0; i < 4; ++i) value |= std::uint32_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
+  return value;
+}
+inline void put_header(std::string& out, WireKind kind, std::uint32_t call, std::size_t size) {
+  put_u32(out, static_cast<std::uint32_t>(size));
+  out.push_back(static_cast<char>(kind));
+  put_u32(out, call);
+}
+// bytes: kHeaderBytes of them.
+inline WireHeader get_header(const char* bytes) {
+  return {get_u32(bytes), static_cast<std::uint8_t>(bytes[4]), get_u32(bytes + 5)};
+}
+
+}  // namespace mycojobs::workflow

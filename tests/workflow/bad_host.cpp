@@ -1,0 +1,78 @@
+// Stands where mycojobs-workflowhost would, and misbehaves as its own name says: "bad-<how>".
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+
+#include "base/fd.h"
+#include "executors/lua/workflowhost/wire.h"
+
+using namespace mycojobs;
+using namespace mycojobs::workflow;
+
+namespace {
+
+void say(WireKind kind, std::uint32_t call, const std::string& payload) {
+  std::string frame;
+  put_header(frame, kind, call, payload.size());
+  if (!write_all(kSocketFd, frame + payload)) ::_exit(1);
+}
+
+bool take(char* to, std::size_t size) {
+  for (ssize_t got = 0; size > 0; to += got, size -= static_cast<std::size_t>(got)) {
+    got = ::read(kSocketFd, to, size);
+    if (got <= 0) return false;
+  }
+  return true;
+}
+
+// The number of the next step; what else comes is passed over.
+std::uint32_t next_step() {
+  for (std::string payload;;) {
+    char bytes[kHeaderBytes];
+    if (!take(bytes, sizeof bytes)) ::_exit(0);
+    const WireHeader header = get_header(bytes);
+    payload.resize(header.size);
+    if (!take(payload.data(), payload.size())) ::_exit(0);
+    if (header.kind == static_cast<std::uint8_t>(WireKind::step)) return header.call;
+  }
+}
+
+const std::string kFine = std::string("\xa3\x65state\xf6\x67") + "effects\x80\x6d" + "domain_events\x80";
+
+}  // namespace
+
+int main(int, char** argv) {
+  const std::string path = argv[0], how = path.substr(path.rfind("bad-") + 4);
+  if (how == "exits") return 3;
+  if (how == "silent") ::pause();
+  if (how == "refuses") say(WireKind::refused, 0, "cannot give up rights: seccomp_load: EINVAL");
+  if (how == "nonsense") (void)write_all(kSocketFd, std::string(4096, 'x'));
+  say(WireKind::ready, 0, how == "wordy" ? std::string(5000, 'n') : "lua-0/0");
+  if (how == "early") say(WireKind::answer, 1, kFine);
+  for (;;) {
+    const std::uint32_t call = next_step();
+    if (how == "fine") say(WireKind::answer, call, kFine);
+    if (how == "hangs") ::pause();
+    if (how == "dies") ::_exit(9);
+    if (how == "closes") ::close(kSocketFd), ::pause();
+    if (how == "other_call") say(WireKind::answer, call + 1, kFine);
+    if (how == "other_kind") say(WireKind::program, call, kFine);
+    if (how == "never_knows") say(WireKind::unknown, call, "");
+    if (how == "no_cbor") say(WireKind::answer, call, "no CBOR");
+    if (how == "no_map") say(WireKind::answer, call, "\x80");
+    if (how == "long_form") say(WireKind::answer, call, std::string("\xb8\x03", 2) + kFine.substr(1));
+    if (how == "bad_state") say(WireKind::answer, call, "\xa3\x65state\x41\xff" + kFine.substr(8));
+    if (how == "more_fields") say(WireKind::answer, call, std::string("\xa4\x61z\x01", 4) + kFine.substr(1));
+    if (how == "bad_kind")
+      say(WireKind::answer, call,
+          "\xa1\x65"
+          "error\xa2\x64kind\x63odd\x67message\x60");
+    if (how == "half") (void)write_all(kSocketFd, std::string("\xff\x00\x00\x00\x05", 5)), ::_exit(0);
+    if (how == "huge") {
+      std::string frame;
+      put_header(frame, WireKind::answer, call, 0xf0000000);
+      (void)write_all(kSocketFd, frame);
+    }
+  }
+}

@@ -1,0 +1,192 @@
+// Code that wants the coordinator's time, memory or process: its step ends with a failure of its kind, and the next
+// step of the same engine works.
+#include <signal.h>
+
+#include <fstream>
+#include <thread>
+
+#include "support/process.h"
+#include "workflow/engine_fixture.h"
+
+namespace mycojobs::workflow {
+namespace {
+
+struct Attack {
+  const char* body;
+  const char* begins;  // the answer
+};
+
+const Attack kAttacks[] = {
+    {"while true do end", "limit"},
+    {"repeat local ok = pcall(function() while true do end end) until false", "limit"},
+    {"while true do pcall(error) end", "limit"},
+    // What takes long and is no instruction is counted: few rounds are too many.
+    {"for i = 1, 2e4 do pcall(error) end return {}", "limit"},
+    {"for i = 1, 2e4 do xpcall(error, error) end return {}", "limit"},
+    {"local a, b = ('x'):rep(1e6) .. 'y', ('x'):rep(1e6) .. 'y' for i = 1, 1e4 do local _ = a == b end return {}",
+     "limit"},
+    {"local a, b = ('x'):rep(1e6) .. 'y', ('x'):rep(1e6) .. 'y' for i = 1, 1e4 do local _ = a < b end return {}",
+     "limit"},
+    {"for i = 1, 1e5 do local x = i ^ 1.1 end return {}", "limit"},
+    {"for i = 1, 1e5 do local x = math.log(i) end return {}", "limit"},
+    {"for i = 1, 2e4 do string.format('%99.99f', 1e308) end return {}", "limit"},
+    {"local s = ('x'):rep(1e6) for i = 1, 2e3 do s:find('y', 1, true) end return {}", "limit"},
+    {"local s = ('x'):rep(1e6) for i = 1, 2e3 do utf8.len(s) end return {}", "limit"},
+    {"return pcall(function() while true do end end)", "limit"},
+    {"xpcall(function() while true do end end, function() while true do end end) return {}", "limit"},
+    {"local m = setmetatable({}, {__close = function() while true do end end}) local x <close> = m while true do end",
+     "limit"},
+    {"local function f() return f() end return f()", "limit"},
+    {"local t = setmetatable({}, {__index = function(t, k) return t[k + 1] end}) return t[1]", "script"},
+    {"local function f() return 1 + f() end return f()", "memory"},
+    {"local function f() pcall(f) end f() while true do f() end", "limit"},
+    {"local t = {} for i = 1, math.huge do t[i] = i end", "memory"},
+    {"local s, t = ('xxxxxxxxxxxxxxxx'):rep(6000), {} for i = 1, math.huge do pcall(function() t[i] = s .. i end) end",
+     "memory"},
+    {"local s = 'x' while true do s = s .. s end", "memory"},
+    {"return ('x'):rep(1e10)", "memory"},
+    {"return ('x'):rep(math.maxinteger)", "memory"},
+    {"local s = ('xxxxxxxx'):rep(3e6) while true do local ok = pcall(string.upper, s) end", "memory"},
+    {"return (''):rep(math.maxinteger)", "limit"},
+    {"return ('x'):rep(1e5, ('y'):rep(1e5))", "memory"},
+    {"local s = ('x'):rep(1e7) while true do s:upper() end", "limit"},
+    {"local s = ('x'):rep(1e7) while true do local _ = s .. 'y' end", "limit"},
+    {"return (('a'):rep(1e6):gsub('a', ('b'):rep(1e5)))", "memory"},
+    {"local function f(s) return (s:gsub('.', function() return f(s) end)) end return f(('x'):rep(1e6))", "script"},
+    {"return ('a'):rep(30000):find(('a?'):rep(100) .. ('a'):rep(100) .. 'b')", "limit"},
+    {"return ('a'):rep(5000):find('.-.-.-.-.-.-b')", "limit"},
+    {"return ('a'):rep(100000):find('(.*)(.*)(.*)(.*)b')", "limit"},
+    {"return ('('):rep(1e6):find(('%b()'):rep(5))", "limit"},
+    {"return ('x'):find(('('):rep(300))", "script"},
+    {"return ('x'):rep(300):match(('x?'):rep(300))", "script"},
+    {"return table.concat({}, 'x', 1, math.maxinteger)", "limit"},
+    {"return table.unpack({}, 1, 1e7)", "script"},
+    {"table.move({}, 1, math.maxinteger - 1, 2) return {}", "limit"},
+    {"table.insert(setmetatable({}, {__len = function() return 1 << 60 end}), 1, 2)", "limit"},
+    {"table.remove(setmetatable({}, {__len = function() return 1 << 60 end}), 1)", "limit"},
+    {"table.sort({3, 1, 2}, function() while true do end end)", "limit"},
+    {"local t = {} for i = 1, 1e5 do t[i] = i end while true do for k in pairs(t) do break end end", "limit"},
+    {"local t = {} for i = 1, 1e4 do t['x' .. i] = i end while true do next(t, 'x5') end", "limit"},
+    {"return ('x'):rep(2^20)", "output"},
+    {"local t = {} for i = 1, 300 do t[i] = ('x'):rep(5000) end return t", "output"},
+    {"local e = {} for i = 1, 257 do e[i] = {schema = 'a', value = i} end return {}, e", "output: events: the step"},
+    {"local e = {} for i = 1, 65 do e[i] = {kind = 'a', params = i} end return {}, {}, e", "output: effects: the step"},
+    {"local a = {} a[1] = a return a", "value"},
+    {"local a = {} for i = 1, 100 do a = {a} end return a", "value"},
+    {"return {pcall(string.format, ('%d'):rep(1000))}", "[false"},
+    {"return string.format('%99999d', 1)", "script"},
+    {"return {tostring(1e308), string.format('%99.99f', 1e308)}", "[\"1e+308\""},
+    {"error(('x'):rep(1e6))", "script"},
+    {"error(setmetatable({}, {__tostring = function() while true do end end}))", "script"},
+    {"error(setmetatable({}, {__index = function() while true do end end}))", "script"},
+    {"_ENV = nil return {}", "{}"},
+    {"_G.pcall, _G.error, string.format = nil return {}", "{}"},
+    {"string.rep = nil local g = _G for k in pairs(g) do g[k] = nil end return {}", "{}"},
+};
+
+TEST(WorkflowHostile, EndsItsStepAndNothingElse) {
+  EngineOptions one = options();
+  one.processes = 1;
+  one.instructions = 10'000'000;
+  WorkflowEngine engine(one);
+  for (const Attack& row : kAttacks) {
+    const auto answer = engine.step(program(std::string("function step() ") + row.body + " end"), request());
+    ASSERT_TRUE(answer) << row.body << ": " << answer.error().message;
+    EXPECT_TRUE(text(*answer).starts_with(row.begins)) << row.body << "\n" << text(*answer).substr(0, 300);
+    const auto after = engine.step(program("function step() return {1} end"), request());
+    ASSERT_TRUE(after) << row.body;
+    EXPECT_EQ(text(*after), "[1]") << row.body;
+  }
+  EXPECT_EQ(engine.started(), 1U) << "a process ended";
+}
+
+TEST(WorkflowHostile, AtTheTopLevelToo) {
+  EngineOptions small = options();
+  small.instructions = 1'000'000;
+  EXPECT_EQ(ran("while true do end", request(), small),
+            "limit, line 1: its top level takes more than 1000000 instructions");
+  EXPECT_TRUE(ran("t = {} for i = 1, math.huge do t[i] = ('x'):rep(10000) .. i end").starts_with("memory"));
+  EXPECT_EQ(ran("t = ('x'):rep(5000000) function step() return {} end"), "load: its top level holds more than 4 MiB");
+  EXPECT_TRUE(ran("return " + std::string(100000, '(')).starts_with("load"));
+  EXPECT_TRUE(ran("x = " + std::string(300000, '{')).starts_with("load"));
+}
+
+// What the count of instructions lets through is ended by the clock: tried once more, then a failure.
+TEST(WorkflowHostile, TheClockEndsWhatDoesNotCount) {
+  EngineOptions quick = options();
+  quick.wall_ms = 100;
+  quick.processes = 1;
+  quick.instructions = 1'000'000'000'000;
+  WorkflowEngine engine(quick);
+  const auto answer = engine.step(program("function step() while true do end end"), request());
+  ASSERT_TRUE(answer) << answer.error().message;
+  EXPECT_EQ(text(*answer), "limit: the step does not end: it did not answer within 400 ms, in a second attempt");
+  EXPECT_EQ(engine.started(), 2U);
+}
+
+TEST(WorkflowHostile, RequestsAreBounded) {
+  StepRequest asked = request();
+  asked.state = cbor(std::string(5U << 20, 'x'));
+  WorkflowEngine engine(options());
+  const auto answer = engine.step(program("function step() end"), asked);
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, Code::too_large);
+  EXPECT_FALSE(Program::make(1, "a", "step", std::string(2U << 20, ' ')));
+  EXPECT_FALSE(Program::make(1, "a", "", ""));
+}
+
+TEST(WorkflowHostile, AStateThatIsNoCborIsAFailure) {
+  StepRequest asked = request();
+  asked.state = std::string("\xff");
+  EXPECT_TRUE(ran("function step() end", asked).starts_with("value: state: CBOR, byte 1"));
+  asked.state = std::string(
+      "\xa2\x61z\x01\x61"
+      "a\x02",
+      7);
+  EXPECT_EQ(ran("function step() end", asked), "value: state: CBOR, byte 6: keys are not in their order");
+}
+
+// Resident memory of a process, in KiB.
+long resident_of(pid_t pid) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmRSS:")) return std::stol(line.substr(6));
+  }
+  return -1;
+}
+
+TEST(WorkflowHostile, NothingGrowsOverManySteps) {
+  auto process = EngineProcess::start(options().program, 50'000'000, 64U << 20, 10000).value();
+  const Program counts =
+      program("function step(s) local t = {} for i = 1, 20 do t[i] = {('x'):rep(i)} end return {n = s.n + 1} end");
+  std::string state = cbor({{"n", 0}});
+  long early = 0;
+  for (int i = 1; i <= 100000; ++i) {
+    StepRequest asked = request();
+    asked.state = state;
+    const auto answer = process->step(counts, encode_request(asked).value(), 20000);
+    ASSERT_TRUE(answer && answer->state);
+    state = *answer->state;
+    if (i == 5000) early = resident_of(process->pid());
+  }
+  EXPECT_EQ(value(state)["n"], 100000);
+  EXPECT_GT(early, 0);
+  EXPECT_LT(resident_of(process->pid()), early + 1024);
+}
+
+TEST(WorkflowHostile, ManyProgramsAreForgottenAndLoadedAgain) {
+  EngineOptions one = options();
+  one.processes = 1;
+  WorkflowEngine engine(one);
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 0; i < 100; ++i) {
+      const auto answer = engine.step(program("function step() return " + std::to_string(i) + " end"), request());
+      ASSERT_TRUE(answer) << answer.error().message;
+      EXPECT_EQ(text(*answer), std::to_string(i));
+    }
+  }
+  EXPECT_EQ(engine.started(), 1U);
+}
+
+}  // namespace
+}  // namespace mycojobs::workflow

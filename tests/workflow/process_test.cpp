@@ -1,0 +1,237 @@
+// The process of the engine: its rights, its death, its lies, and threads that share it.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <thread>
+
+#include "sandbox/helper_rights.h"
+#include "sandbox/landlock.h"
+#include "support/process.h"
+#include "workflow/engine_fixture.h"
+
+namespace mycojobs::workflow {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::map<std::string, std::string> status_of(pid_t pid) {
+  std::map<std::string, std::string> out;
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    const auto colon = line.find(":\t");
+    if (colon != line.npos) out[line.substr(0, colon)] = line.substr(colon + 2);
+  }
+  return out;
+}
+
+TEST(WorkflowProcess, HasNoRights) {
+  const auto process = EngineProcess::start(options().program, 50'000'000, 64U << 20, 10000).value();
+  auto status = status_of(process->pid());
+  EXPECT_EQ(status["Seccomp"], "2");
+  EXPECT_EQ(status["NoNewPrivs"], "1");
+  for (const char* set : {"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"})
+    EXPECT_EQ(status[set], "0000000000000000") << set;
+  EXPECT_EQ(status["Threads"], "1");
+}
+
+TEST(WorkflowProcess, IsNobodyWithOneSocket) {
+  if (::geteuid() != 0) GTEST_SKIP() << "root alone may look into that process";
+  const auto process = EngineProcess::start(options().program, 50'000'000, 64U << 20, 10000).value();
+  auto status = status_of(process->pid());
+  EXPECT_EQ(status["Uid"], "65534\t65534\t65534\t65534");
+  EXPECT_EQ(status["Gid"], "65534\t65534\t65534\t65534");
+  const std::string folder = "/proc/" + std::to_string(process->pid());
+  EXPECT_EQ(test::read_file(folder + "/environ"), "");
+  std::size_t descriptors = 0;
+  for (const auto& each : fs::directory_iterator(folder + "/fd")) {
+    const std::string target = fs::read_symlink(each.path()).string();
+    EXPECT_TRUE(target == "/dev/null" || target.starts_with("socket:")) << target;
+    ++descriptors;
+  }
+  EXPECT_EQ(descriptors, 4U);
+  EXPECT_NE(fs::read_symlink(folder + "/ns/net"), fs::read_symlink("/proc/self/ns/net"));
+}
+
+// How a child ends that may make these calls alone, and then does something.
+int end_of(void (*deed)()) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    constexpr const char* kCalls[] = {"exit_group", "mmap", "munmap", "write"};
+    if (!sandbox::hide_and_keep_down() || !sandbox::allow_only_calls(kCalls)) ::_exit(99);
+    deed();
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+void* map(int how) { return ::mmap(nullptr, 4096, how, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }
+
+TEST(WorkflowFilter, KillsWhatItDoesNotName) {
+  EXPECT_EQ(end_of([] {}), 0);
+  EXPECT_EQ(end_of([] { (void)map(PROT_READ); }), 0);
+  EXPECT_EQ(end_of([] { (void)map(PROT_READ | PROT_EXEC); }), 128 + SIGSYS);
+  EXPECT_EQ(end_of([] { (void)::socket(AF_INET, SOCK_STREAM, 0); }), 128 + SIGSYS);
+  EXPECT_EQ(end_of([] { (void)!::open("/etc/passwd", O_RDONLY); }), 128 + SIGSYS);
+  EXPECT_EQ(end_of([] { (void)::kill(1, 0); }), 128 + SIGSYS);
+}
+
+TEST(WorkflowFilter, NothingCanBeOpenedWithLandlock) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (!sandbox::hide_and_keep_down() || !sandbox::reach_no_files()) ::_exit(99);
+    ::_exit(::open("/etc/passwd", O_RDONLY) < 0 ? 1 : 0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), sandbox::landlock_abi() > 0 ? 1 : 0);
+}
+
+TEST(WorkflowProcess, IsNamedByWhatItsAnswersDependOn) {
+  WorkflowEngine engine(options());
+  EXPECT_TRUE(engine.name().value().starts_with("lua-5.4."));
+}
+
+TEST(WorkflowProcess, KilledInTheMiddleIsReplaced) {
+  EngineOptions one = options();
+  one.processes = 1;
+  one.instructions = 20'000'000;
+  WorkflowEngine engine(one);
+  const Program slow = program("function step() for i = 1, 3000000 do end return {1} end");
+  std::atomic<bool> done = false;
+  // Whatever child of ours is that process now is killed, again and again for a while.
+  std::thread killer([&] {
+    for (int i = 0; i < 20 && !done; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(15));
+      std::ifstream children("/proc/self/task/" + std::to_string(::getpid()) + "/children");
+      for (pid_t pid = 0; children >> pid;) {
+        if (status_of(pid)["Name"].starts_with("mycojobs-workfl")) ::kill(pid, SIGKILL);
+      }
+    }
+  });
+  int worked = 0;
+  for (int i = 0; i < 40; ++i) {
+    const auto answer = engine.step(slow, request());
+    if (answer) {
+      EXPECT_EQ(text(*answer), "[1]");
+      ++worked;
+    } else {
+      EXPECT_EQ(answer.error().code, Code::unavailable) << answer.error().message;
+    }
+  }
+  done = true;
+  killer.join();
+  EXPECT_GT(engine.started(), 1U);
+  EXPECT_GT(worked, 0);
+  EXPECT_EQ(text(engine.step(slow, request()).value()), "[1]");
+}
+
+TEST(WorkflowProcess, DiesBetweenTwoSteps) {
+  auto process = EngineProcess::start(options().program, 50'000'000, 64U << 20, 10000).value();
+  ::kill(process->pid(), SIGKILL);
+  const auto answer = process->step(program("function step() end"), encode_request(request()).value(), 20000);
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().message, "it died: signal SIGKILL");
+}
+
+struct Lie {
+  const char* how;
+  Code code;
+  const char* says;
+};
+TEST(WorkflowProcess, LiesAreErrors) {
+  const Lie rows[] = {
+      {"exits", Code::unavailable, "it ended with exit code 3"},
+      {"refuses", Code::unsupported,
+       "it cannot be confined here: cannot give up rights: seccomp_load: EINVAL; remedy: "},
+      {"nonsense", Code::unavailable, "it spoke nonsense"},
+      {"wordy", Code::unavailable, "it did not greet"},
+      {"silent", Code::unavailable, "it did not answer within"},
+      {"early", Code::unavailable, "it spoke before it was asked"},
+      {"dies", Code::unavailable, "it ended with exit code 9"},
+      {"closes", Code::unavailable, "it closed its socket"},
+      {"other_call", Code::unavailable, "it spoke nonsense"},
+      {"other_kind", Code::unavailable, "it spoke nonsense"},
+      {"never_knows", Code::unavailable, "it spoke nonsense"},
+      {"no_cbor", Code::unavailable, "CBOR, byte"},
+      {"no_map", Code::unavailable, "answer: is no map"},
+      {"long_form", Code::unavailable, "a number in more bytes than it needs"},
+      {"bad_state", Code::unavailable, "answer: state: CBOR, byte"},
+      {"more_fields", Code::unavailable, "unknown field z"},
+      {"bad_kind", Code::unavailable, "unknown kind of failure"},
+      {"half", Code::unavailable, "it ended with exit code 0"},
+      {"huge", Code::unavailable, "it spoke nonsense"},
+  };
+  const test::TempDir folder;
+  EngineOptions bad;
+  bad.start_ms = 1000;
+  for (const Lie& row : rows) {
+    bad.program = folder / ("bad-" + std::string(row.how));
+    fs::create_symlink(MYCOJOBS_BIN "/bad_workflowhost", bad.program);
+    WorkflowEngine engine(bad);
+    const auto answer = engine.step(program("function step() end"), request());
+    ASSERT_FALSE(answer) << row.how;
+    EXPECT_EQ(answer.error().code, row.code) << row.how << ": " << answer.error().message;
+    EXPECT_NE(answer.error().message.find(row.says), std::string::npos) << row.how << ": " << answer.error().message;
+  }
+  bad.program = folder / "bad-fine";  // the twin: the same program, when it does not lie
+  fs::create_symlink(MYCOJOBS_BIN "/bad_workflowhost", bad.program);
+  EXPECT_EQ(ran("", request(), bad), "gone");
+  bad.program = folder / "bad-hangs";
+  fs::create_symlink(MYCOJOBS_BIN "/bad_workflowhost", bad.program);
+  bad.wall_ms = 50;
+  EXPECT_EQ(ran("", request(), bad),
+            "limit: the step does not end: it did not answer within 200 ms, in a second attempt");
+  bad.program = folder / "none";
+  EXPECT_NE(ran("", request(), bad).find("remedy: install mycojobs"), std::string::npos);
+}
+
+TEST(WorkflowProcess, ThreadsShareAnEngine) {
+  EngineOptions two = options();
+  two.processes = 2;
+  WorkflowEngine engine(two);
+  std::atomic<int> wrong = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      // Two contexts: their programs never meet in a process.
+      const Program own = Program::make(static_cast<std::uint64_t>(t % 2 + 1), "a.lua", "step",
+                                        "function step(s) return {n = s.n + " + std::to_string(t) + "} end")
+                              .value();
+      for (int i = 0; i < 300; ++i) {
+        StepRequest asked = request();
+        asked.state = cbor({{"n", i}});
+        const auto answer = engine.step(own, asked);
+        if (!answer || !answer->state || value(*answer->state)["n"] != i + t) ++wrong;
+      }
+    });
+  }
+  for (auto& each : threads) each.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(WorkflowProcess, ContextsDoNotShareOne) {
+  EngineOptions two = options();
+  two.processes = 2;
+  WorkflowEngine engine(two);
+  for (const std::uint64_t context : {1U, 2U, 1U, 2U}) {
+    const Program own = Program::make(context, "a.lua", "step", "function step() return {} end").value();
+    EXPECT_TRUE(engine.step(own, request()));
+  }
+  EXPECT_EQ(engine.started(), 2U);
+  EXPECT_TRUE(engine.step(Program::make(3, "a.lua", "step", "function step() return {} end").value(), request()));
+  EXPECT_EQ(engine.started(), 3U) << "the third took the place of the one that was used longest ago";
+}
+
+}  // namespace
+}  // namespace mycojobs::workflow
