@@ -71,6 +71,7 @@ class MessageRounds {
   Result<std::optional<Parcel>> logging(const OutboxEntry&);
   Result<nlohmann::json> answered_jobs(const OutboxEntry&, std::size_t from, std::size_t& next);
   Result<Parcel> sealed(const OutboxEntry&, EnvelopeKind, const nlohmann::json& body, std::string address, Id context);
+  Result<void> apart(const std::string& what, Result<void> done) const;
   Result<std::uint64_t> now_s();
 
   Store& store_;
