@@ -70,8 +70,9 @@ std::vector<FlagRow> message_flags() {
       {"ack-within", "DURATION", "give it up unless the other side has acknowledged it by then"},
       {"result-within", "DURATION", "give it up, and cancel its jobs, unless the result is here by then"},
       {"stream", "", "lines of its jobs come back while they run"},
-      {"follow", "", "wait for its end"}};
-  for (const FlagRow& row : submission_flags()) flags.push_back(row);
+      {"follow", "", "wait for its end"},
+      {"caller", "ID", "the actor who sends (default 1)"}};
+  for (const FlagRow& row : local_run_flags()) flags.push_back(row);
   return flags;
 }
 
@@ -247,6 +248,13 @@ const std::vector<Command> kCommands = {
      {{"target", "TARGET", "a webhook's URL, or JSON (docs/notify.md); replaces those before", true},
       {"none", "", "nobody hears of them any more"}},
      context_notify_command},
+    {"context acl",
+     "print users of Redis, one for each role: what it needs in a context, and no more",
+     "[ID]",
+     {{"role", "WORD", "only of this role", true, "agent coordinator operator reader submitter"},
+      {"caller", "ID", "the submitter is this actor, and writes records of its own alone"},
+      {"passwords", "", "with new passwords, instead of a word that Redis refuses"}},
+     context_acl_command},
     {"queue list", "list the queues: what waits in them, and who serves them", "", {}, queue_list_command},
     {"queue pause", "let nothing be taken from a queue; what runs goes on", "QUEUE", {}, queue_pause_command},
     {"queue resume", "open a paused queue", "QUEUE", {}, queue_resume_command},

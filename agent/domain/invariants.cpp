@@ -719,6 +719,13 @@ JobMending mending_of(const JobVerdict& verdict) {
   return out;
 }
 
+std::string slot_key(const JobPlaces& job) {
+  const auto state = parse_job_state(job.claim.state);
+  if (state == JobState::live && !job.claim.concurrency_key.empty()) return job.claim.concurrency_key;
+  if (state == JobState::held && job.held && !job.held_by.empty()) return job.held_by.front();
+  return std::string(field_of(job.record, "concurrency_key"));
+}
+
 bool has_ended(const JobPlaces& job) {
   if (!job.claim.state.empty()) return job.claim.state == word(JobState::ended);
   const auto status = parse<JobStatus>(field_of(job.record, "status"));

@@ -14,6 +14,7 @@
 #include "base/counted.h"
 #include "base/ids.h"
 #include "domain/codec.h"
+#include "domain/invariants.h"
 #include "inspect/runners.h"
 
 namespace mycojobs {
@@ -111,7 +112,7 @@ Result<void> read_waits(Store& store, Situation& about) {
 }
 
 Result<void> read_slots(Store& store, Situation& about) {
-  const std::string key = field(about, "concurrency_key");
+  const std::string key = slot_key(about.job);
   MJ_TRY(leases, store.leases(about.context));
   std::vector<std::string> keys;
   keys.reserve(leases.size());
@@ -427,6 +428,13 @@ std::string flow_of(const ClaimView& claim) {
 Explanation planned(const Situation& about) {
   Explanation out = begin(about, "planned");
   const std::string flow = flow_of(about.job.claim);
+  if (const std::string& message = about.job.claim.message; flow.empty() && !message.empty()) {
+    out.cause = "away";
+    out.reason = message + " took it to another context, whose answer ends it";
+    out.evidence.push_back("of " + message);
+    out.next = "see " + command(about, "message show", message.substr(message.find(':') + 1));
+    return out;
+  }
   out.cause = "flow";
   out.reason = fmt::format("it waits for its flow {}, which queues it when what comes before it has ended", flow);
   out.evidence.push_back("of flow:" + flow);
@@ -513,7 +521,7 @@ Explanation prerequisites(const Situation& about) {
 Explanation held(const Situation& about) {
   if (!about.job.held) return place_lost(about, "held", "the list of jobs that its concurrency key holds back");
   Explanation out = begin(about, "held");
-  const std::string key = field(about, "concurrency_key");
+  const std::string key = slot_key(about.job);
   const std::uint64_t limit = std::max<std::uint64_t>(number(about, "concurrency_limit"), 1);
   const auto& takers = about.slot_takers;
   for (std::size_t i = 0; i < std::min(takers.size(), kJobsNamed); ++i) out.evidence.push_back("runs: " + takers[i]);
@@ -757,6 +765,7 @@ constexpr auto kCauses = std::to_array<CauseRow>({
     {"prerequisites", "not_met", "its prerequisites are not met"},
     {"prerequisites", "not_checked", "nobody is there to look at its prerequisites"},
     {"planned", "flow", "its flow has not come to it yet"},
+    {"planned", "away", "a message took it to another context, whose answer ends it"},
     {"held", "slots_taken", "as many jobs of its concurrency key run as may"},
     {"held", "slot_free", "it is held although no job of its concurrency key runs"},
     {"*", "place_lost", "it is not where its claim says: another client's doing"},

@@ -57,6 +57,9 @@ constexpr std::array kOwnKeys{
     OwnKey{"mj:anomalies", "stream", "what should not have been: text; about the last 10000", kItself},
     OwnKey{"mj:refusals", "stream",
            "<number>-0: who asked in vain: at (ms), actor, action, thing, list; the newest 1000", kItself},
+    OwnKey{"mj:artifacts", "hash",
+           "names of this store in the folders of artifacts: fields of 24 hex digits; never removed",
+           "the agents that know them"},
     OwnKey{"mj:log:<job key>", "stream",
            "<seq>-0: ts, stream, text; numbers go on over deliveries; the last entry holds end, the status", kItself},
     OwnKey{"mj:next:<caller>", "string", "the last job id that was allocated for a caller",
@@ -73,19 +76,14 @@ constexpr std::array kOwnKeys{
     OwnKey{"mj:topic:<topic>", "list", "messages that wait on a topic, oldest at the right", kItself},
     OwnKey{"mj:topic-missing:<topic>", "zset",
            "messages of a topic without a record, by the time at which they were met; forgotten after 2 s", kItself},
-    OwnKey{
-        "mj:message:<message key>", "hash",
-        "where a message is: state (taken, refused, arrived, away, over), left (jobs that have not ended), failed, "
-        "taken_ms, flow, flow_ended; of one between contexts also content (hash), jobs, origins, stream, answer, own, "
-        "address, from, came_ms, fresh_until, delivered_ms, deliver_until, limit, result_ms, tries, why, log_bytes, "
-        "log:<job>",
-        "message in mj:claim:*"},
-    OwnKey{"msg_out", "list", "messages that clients send, oldest at the right", kItself},
-    OwnKey{"msg_out_coordinator", "list", "of them those that are being routed", kItself},
-    OwnKey{"msg_in", "list", "messages that came, and answered ones, for whoever reads them; the newest 10000",
+    OwnKey{"mj:message:<message key>", "hash",
+           "where a message is: state (taken, refused, arrived, away, over), left (jobs that have not ended), failed, "
+           "taken_ms, flow, flow_ended; of one between contexts also content (hash), jobs, origins, stream, answer, own, "
+           "address, carried, from, came_ms, fresh_until, delivered_ms, deliver_until, limit, result_ms, tries, why, "
+           "log_bytes, log:<job>",
+           "message in mj:claim:*"},
+    OwnKey{"mj:outbox", "zset", "what is to be told elsewhere, by the next try in ms: send, expire, cancel, answer, logs",
            "mj:message:*"},
-    OwnKey{"mj:outbox", "zset",
-           "what is to be told elsewhere, by the next try in ms: send, expire, cancel, answer, logs", "mj:message:*"},
     OwnKey{"mj:inbox", "zset", "messages that came and are to be taken, by the next look in ms", "mj:message:*"},
     OwnKey{"mj:messages", "zset", "messages by the moment of their end, for retention", "mj:message:*"},
     OwnKey{"mj:queue:runner<id>", "list", "jobs that must run on this runner", kFacts},
