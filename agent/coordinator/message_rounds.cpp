@@ -535,8 +535,8 @@ Result<std::optional<Parcel>> MessageRounds::logging(const OutboxEntry& entry) {
   return std::optional<Parcel>();
 }
 
-Result<void> MessageRounds::put_back(const Parcel& parcel) {
-  return store_.settle_mail(settings_.context, parcel.entry, {MailAfter::What::later, kNoRoomMs, "", ""});
+Result<void> MessageRounds::put_back(const Parcel& parcel, std::uint64_t pause_ms) {
+  return store_.settle_mail(settings_.context, parcel.entry, {MailAfter::What::later, pause_ms, "", ""});
 }
 
 Result<void> MessageRounds::settle(const Parcel& parcel, const Result<std::string>& answer) {

@@ -50,8 +50,8 @@ class MessageRounds {
   // At most so many parcels; each is given out again after kHoldMs unless it was settled. Error unavailable.
   Result<Round> round(std::uint32_t max_parcels);
   Result<void> settle(const Parcel&, const Result<std::string>& answer);
-  // There was no room for it: again in a moment.
-  Result<void> put_back(const Parcel&);
+  // There was no room for it: again after this time.
+  Result<void> put_back(const Parcel&, std::uint64_t pause_ms);
 
   static constexpr std::uint32_t kHoldMs = 30000;  // longer than an exchange takes
 

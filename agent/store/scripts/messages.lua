@@ -161,7 +161,9 @@ local mark = 'mj:message:' .. message
 local err = wrong_message(message) or wrong('msg_in', 'list')
 if err then return err end
 if redis.call('EXISTS', mark) == 1 then
-  return redis.call('HGET', mark, 'content') == content and 'known' or 'other'
+  if redis.call('HGET', mark, 'content') ~= content then return 'other' end
+  if written then redis.call('LREM', 'msg_out_coordinator', 0, message) end
+  return 'known'
 end
 if not written and redis.call('EXISTS', message) == 1 then return 'other' end
 if redis.call('ZCARD', 'mj:inbox') >= max then return 'full' end
