@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "chaos/proxy.h"
+#include "chaos/wrong_clock.h"
 #include "domain/codec.h"
 #include "e2e/tenants.h"
 
@@ -167,6 +168,116 @@ TEST_F(TenantsChaos, EachOfAThousandMessagesHasItsJobThereAndItsAnswerHereOnce) 
   EXPECT_EQ(told.size(), static_cast<std::size_t>(kMessages));
   both_.bob.expect_verified();
   both_.alice.expect_verified();
+}
+
+// Time is what each side's Redis says.
+class TenantsClocks : public ::testing::Test {
+ protected:
+  static constexpr std::int64_t kTenMinutes = 600;
+
+  TenantsClocks() {
+    give_clock(bob_, bobs_clock_);
+    give_clock(alice_, alices_clock_);
+    both_.meet();
+    alice_.work();
+    script_ = bob_.folder.write("x.py", "import time\ntime.sleep(2)\nresult = {'n': '1'}");
+  }
+  static void give_clock(Tenant& tenant, const Skew& skew) {
+    tenant.redis.kill();
+    ::setenv("LD_PRELOAD", MJ_SKEW, 1);
+    ::setenv("MJ_SKEW_FILE", skew.path().c_str(), 1);
+    tenant.redis.start();
+    ::unsetenv("LD_PRELOAD");
+    ::unsetenv("MJ_SKEW_FILE");
+  }
+  std::string send() {
+    const Finished done =
+        bob_({"message", "send", script_, "--to", "9", "--address", alice_.url(), "--key", "bob", "--caller", "12"});
+    EXPECT_EQ(done.code, 0) << done.err;
+    return "message:" + done.out.substr(0, done.out.find('\n'));
+  }
+  bool ends(const std::string& message, const std::string& as) {
+    const bool ended = bob_.becomes(message, "status", as, Seconds(90));
+    EXPECT_TRUE(ended) << bob_.field(message, "status") << bob_.field(message, "error") << bob_.coordinator->err()
+                       << alice_.coordinator->err();
+    return ended;
+  }
+  void TearDown() override {
+    bob_.expect_verified();
+    alice_.expect_verified();
+  }
+
+  TempDir folder_;
+  Skew bobs_clock_{folder_, "bob", 0}, alices_clock_{folder_, "alice", 0};
+  Tenants both_;
+  Tenant &bob_ = both_.bob, &alice_ = both_.alice;
+  std::string script_;
+};
+
+TEST_F(TenantsClocks, AHostThatIsGoneForTenMinutesGetsAndGivesWhatWasPromised) {
+  const std::string running = send();
+  ASSERT_TRUE(eventually([&] {
+    const auto jobs = alice_.keys_like("job:*");
+    return jobs.size() == 1 && alice_.field(jobs[0], "status") == "started";
+  }));
+  for (Process* each : {alice_.coordinator.get(), alice_.agents.front().get()}) {
+    each->signal(SIGKILL);
+    each->wait();
+  }
+  alice_.agents.clear();
+  const std::string waiting = send();
+  ASSERT_TRUE(bob_.becomes(waiting, "transport_status", "queued"));
+  for (const Skew* each : {&bobs_clock_, &alices_clock_}) each->jump(kTenMinutes);
+  alice_.coordinate();
+  alice_.work();
+  EXPECT_TRUE(ends(running, "processed") && ends(waiting, "processed"));
+  EXPECT_EQ(alice_.keys_like("job:*").size(), 2U);
+}
+
+TEST_F(TenantsClocks, TwentyMinutesApartAreRefusedAndWhatWasOnItsWayArrivesOnceTheyAreMended) {
+  const std::string running = send();
+  ASSERT_TRUE(bob_.becomes(running, "status", "acknowledged"));
+  alices_clock_.jump(2 * kTenMinutes);
+  const auto refusals = [&] { return bob_({"context", "refusals"}).out; };
+  EXPECT_TRUE(eventually([&] { return refusals().find("ahead of the clock here") != std::string::npos; }))
+      << refusals() << alice_.coordinator->err();
+  EXPECT_EQ(bob_.field(running, "status"), "acknowledged");
+  alices_clock_.jump(0);
+  EXPECT_TRUE(ends(running, "processed"));
+  bobs_clock_.jump(2 * kTenMinutes);
+  const std::string ahead = send();
+  EXPECT_TRUE(ends(ahead, "error"));
+  EXPECT_NE(bob_.field(ahead, "error").find("mend the clocks"), std::string::npos) << bob_.field(ahead, "error");
+}
+
+// A node of bob's flow is alice's; the coordinator that carries it dies again and again.
+TEST_F(TenantsClocks, ACoordinatorKilledAsRouterLosesNothing) {
+  ASSERT_EQ(alice_({"actor", "create", "--id", "15", "--key", both_.bobs_supervisor, "--address", bob_.url()}).code, 0);
+  ASSERT_EQ(alice_({"context", "update", "9", "--submitter", "5", "--submitter", "15"}).code, 0);
+  bob_.cli({"HSET", "runner:50", "target_context", "9"});
+  bob_.work(30);
+  const nlohmann::json flow{{"name", "far"},
+                            {"jobs",
+                             {{"far",
+                               {{"script", "import time\ntime.sleep(1)\nresult = {'n': '7'}"},
+                                {"type", "python"},
+                                {"supervisor_url", alice_.url()}}},
+                              {"near", {{"needs", {"far"}}, {"script", "result = {'n': '8'}"}, {"type", "python"}}}}}};
+  const Finished begun = bob_({"flow", "start", bob_.folder.write("flow.json", flow.dump()), "--json"});
+  ASSERT_EQ(begun.code, 0) << begun.err;
+  const std::string key = bob_.keys_like("flow:*").at(0);
+  int kills = 0;
+  for (; kills < 6 && bob_.field(key, "status") == "started"; ++kills) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    bob_.coordinator->signal(SIGKILL);
+    bob_.coordinator->wait();
+    bob_.coordinate();
+  }
+  EXPECT_TRUE(bob_.becomes(key, "status", "finished", Seconds(90)))
+      << bob_.field(key, "error") << bob_.coordinator->err() << alice_.coordinator->err();
+  EXPECT_GE(kills, 1);
+  EXPECT_EQ(alice_.keys_like("job:15:*").size(), 1U) << "once";
+  EXPECT_NE(bob_.field(key, "result").find("far.n"), std::string::npos) << bob_.field(key, "result");
 }
 
 }  // namespace
