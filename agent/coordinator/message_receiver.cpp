@@ -128,6 +128,7 @@ std::vector<std::string> words_of(std::string_view text) {
 }
 
 std::string MessageReceiver::answer(std::string_view request) {
+  held_ = false;
   return answer_rpc(request, kMaxRequestBytes, [this](std::string_view method, const json& params) -> Result<json> {
     if (method != "message.deliver")
       return fail(Code::invalid, "method: there is message.deliver alone, not " + shown(method));
@@ -147,7 +148,7 @@ Result<json> MessageReceiver::deliver(const json& params) {
   const auto done = [&]() -> Result<json> {
     switch (envelope.kind) {
       case EnvelopeKind::message:
-        return take_message(envelope, sealed["body"]);
+        return take_message(envelope, sealed);
       case EnvelopeKind::answer:
         return take_answer(envelope, sealed);
       case EnvelopeKind::logs:
@@ -157,6 +158,7 @@ Result<json> MessageReceiver::deliver(const json& params) {
     }
     return fail(Code::internal, "envelope of no kind");
   }();
+  held_ = done.has_value();
   if (done || done.error().code == Code::unavailable) return done;
   const std::string what = std::string(word(envelope.kind)) + " from elsewhere";
   log(LogLevel::warn, "supervisor", "context {}: {} refused: {}", envelope.context, what, done.error().message);
@@ -167,7 +169,8 @@ Result<json> MessageReceiver::deliver(const json& params) {
   return done;
 }
 
-Result<json> MessageReceiver::take_message(const Envelope& envelope, const json& body) {
+Result<json> MessageReceiver::take_message(const Envelope& envelope, const json& sealed) {
+  const json& body = sealed["body"];
   if (!body.contains("message") || !body["message"].is_object()) return fail(Code::invalid, "message: is missing");
   auto decoded = decode_json<Message>(body["message"]);
   if (!decoded.ok()) return fail(Code::invalid, "message: " + join(decoded.problems));
@@ -186,6 +189,8 @@ Result<json> MessageReceiver::take_message(const Envelope& envelope, const json&
   MJ_TRY(place, read_place(store_, envelope.context, WayIn::rpc));
   MJ_CHECK(may(actor.id, Action::create, place, {.name = "messages"}));
   const bool is_local = envelope.signer == own_key_;
+  // Only we say where answers stay on this host.
+  if (is_local) MJ_CHECK(check_seal(sealed, {own_key_, now}));
   if (!is_local && actor.address.empty())
     return fail(Code::denied, "actor " + std::to_string(actor.id) +
                                   " has no address here that answers could go to: mycojobs actor update " +
@@ -231,7 +236,8 @@ Result<MessageReceiver::Sent> MessageReceiver::sent(const Envelope& envelope, co
   if ((state != "away" && state != "over") || field_of(*mark, "content") != out.name.content)
     return fail(Code::not_found, "of: no such message has left from here");
   out.mark = std::move(*mark);
-  const std::string peer(field_of(out.mark, "peer"));
+  // As its record says it now: a key that was changed meanwhile counts, and one that was taken away does not.
+  MJ_TRY(peer, supervisor_key(store_, envelope.context, std::string(field_of(out.mark, "address")), own_key_));
   if (envelope.signer != peer)
     return fail(Code::denied, "signer: " + envelope.signer + " is not whom " + out.key + " was sent to");
   MJ_TRY(now, now_s());
@@ -252,7 +258,7 @@ Result<json> MessageReceiver::take_answer(const Envelope& envelope, const json& 
                   "jobs[" + std::to_string(i) + "].key: " + shown(job.job_key) + " is no job of " + of.key);
     answer.jobs.push_back(std::move(job));
   }
-  if (body.value("status", "") != word(MessageStatus::processed)) {
+  if (body.value("status", json()) != word(MessageStatus::processed)) {
     const json error = body.value("error", json());
     answer.reason = error.is_string() && !error.get<std::string>().empty() ? error.get<std::string>()
                                                                            : "it failed there, without a reason";

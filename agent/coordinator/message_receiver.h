@@ -55,10 +55,11 @@ class MessageReceiver {
 
   // A JSON-RPC request to its answer. The only method is message.deliver {envelope}; what is refused is journaled.
   std::string answer(std::string_view request);
+  bool held() const { return held_; }  // the last one: who has signed it is known here, and may send it
 
  private:
   Result<nlohmann::json> deliver(const nlohmann::json& params);
-  Result<nlohmann::json> take_message(const Envelope&, const nlohmann::json& body);
+  Result<nlohmann::json> take_message(const Envelope&, const nlohmann::json& sealed);
   Result<nlohmann::json> take_answer(const Envelope&, const nlohmann::json& sealed);
   Result<nlohmann::json> take_logs(const Envelope&, const nlohmann::json& sealed);
   Result<nlohmann::json> take_cancel(const Envelope&, const nlohmann::json& sealed);
@@ -74,6 +75,7 @@ class MessageReceiver {
   Store& store_;
   ActorKeys& actors_;
   std::string own_key_;
+  bool held_ = false;
 };
 
 }  // namespace mycojobs

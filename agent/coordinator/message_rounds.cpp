@@ -26,9 +26,10 @@ using nlohmann::json;
 
 constexpr const char *kMessagesIn = "msg_in", *kMarkPrefix = "mj:message:";
 constexpr std::uint64_t kMailIdleMs = 1000, kMailRetireMs = 5000;
-constexpr std::uint64_t kDeliverMs = 24ULL * 3600 * 1000;     // of a message that names no time
-constexpr std::uint64_t kAnswerMs = 7ULL * 24 * 3600 * 1000;  // for which an answer is tried
-constexpr std::uint64_t kFirstAgainMs = 200, kMostAgainMs = 30000, kLogPauseMs = 500, kNoRoomMs = 100;
+constexpr std::uint64_t kDeliverMs = std::uint64_t{kSignatureWindowS} * 1000;  // then nobody believes the signature
+constexpr std::uint64_t kAnswerMs = 7ULL * 24 * 3600 * 1000;                   // for which an answer is tried
+constexpr std::uint64_t kFirstAgainMs = 200, kMostAgainMs = 30000, kLogPauseMs = 500, kNoRoomMs = 100,
+                        kCancelPauseMs = 500;
 constexpr std::size_t kAnswerBytes = 700U << 10;  // of the jobs of one answer; more follow in the next one
 constexpr std::size_t kLogLines = 500, kLogBytes = 256U << 10;
 constexpr const char* kLost = "lost";
@@ -83,17 +84,25 @@ Result<std::uint64_t> MessageRounds::now_s() {
   return now_ms / 1000;
 }
 
+// A message that somebody has spoilt holds up no other one.
+Result<void> MessageRounds::apart(const std::string& what, Result<void> done) const {
+  if (done || done.error().code == Code::unavailable) return done;
+  log(LogLevel::error, "supervisor", "context {}: {}: {}", settings_.context, what, done.error().message);
+  return {};
+}
+
 Result<MessageRounds::Round> MessageRounds::round(std::uint32_t max_parcels) {
   MJ_TRY(leaving, store_.outgoing(settings_.context));
-  for (const std::string& key : leaving) MJ_CHECK(route(key));
+  for (const std::string& key : leaving) MJ_CHECK(apart(key, route(key)));
   Round out;
   MJ_TRY(due, store_.mail_due(settings_.context, std::max(1U, max_parcels), kHoldMs));
-  for (const std::string& key : due.arrived) MJ_CHECK(take_up(key));
+  for (const std::string& key : due.arrived) MJ_CHECK(apart(key, take_up(key)));
   for (const OutboxEntry& entry : due.out) {
     auto made = parcel(entry);
     if (!made && made.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(made).error());
     if (!made) {
-      MJ_CHECK(store_.settle_mail(settings_.context, entry, {MailAfter::What::failed, 0, kLost, made.error().message}));
+      const MailAfter failed{MailAfter::What::failed, 0, kLost, made.error().message};
+      MJ_CHECK(apart(entry.entry, store_.settle_mail(settings_.context, entry, failed)));
     } else if (*made) {
       out.parcels.push_back(std::move(**made));
     }
@@ -159,25 +168,23 @@ Result<RouteMessage> MessageRounds::routed(const std::string& message_key, Messa
     const MessageMark mark{content, {{"own", "1"}, {"signer", signer}}};
     MJ_TRY(arrival, store_.arrive_message(settings_.context, message_key, mark, {}));
     if (arrival == Arrival::other) return fail(Code::conflict, "id: it was sent before, with other content");
-    if (arrival == Arrival::full) return fail(Code::unavailable, "messages come faster than they are taken");
-    return RouteMessage{};
+    return RouteMessage{};  // where there is no room it waits on msg_out_coordinator: taking the others makes some
   }
-  std::string peer;
   if (!message.target_address.empty()) {
     if (!settings_.is_known)
       return fail(Code::denied,
                   "coordinator.key: is not set here, so that no other host believes what we send; make "
                   "one with `mycojobs key new NAME`, and name it there");
-    MJ_TRY(found, supervisor_key(store_, settings_.context, message.target_address, ""));
-    peer = std::move(found);
+    MJ_CHECK(supervisor_key(store_, settings_.context, message.target_address, ""));
   }
   RouteMessage wanted{message_key, {content, {}}, kDeliverMs, std::uint64_t{message.timeout_result} * 1000, {}};
-  wanted.mark.more = {{"address", message.target_address},
-                      {"peer", peer},
-                      {"context", std::to_string(message.target_context)},
-                      {"signer", signer}};
-  for (const std::uint32_t limit : {message.timeout, message.timeout_ack}) {
-    if (limit > 0) wanted.deliver_ms = std::min(wanted.deliver_ms, std::uint64_t{limit} * 1000);
+  wanted.mark.more = {
+      {"address", message.target_address}, {"context", std::to_string(message.target_context)}, {"signer", signer}};
+  if (message.timeout > 0) wanted.deliver_ms = std::uint64_t{message.timeout} * 1000;
+  if (const std::uint64_t ack_ms = std::uint64_t{message.timeout_ack} * 1000;
+      ack_ms > 0 && ack_ms < wanted.deliver_ms) {
+    wanted.deliver_ms = ack_ms;
+    wanted.mark.more.emplace_back("limit", "timeout_ack");
   }
   // Jobs of a flow have their records where it runs.
   if (!message.flow) wanted.jobs = in_their_queues(message.job);
@@ -353,14 +360,18 @@ Result<std::optional<Parcel>> MessageRounds::parcel(const OutboxEntry& entry) {
     const std::uint64_t until = number_in(entry.mark, "deliver_until");
     if (until == 0 || now_ms < until) return wrap(sending(entry));
     const std::string last(field_of(entry.mark, "why"));
-    const MailAfter late{MailAfter::What::failed, 0, "timeout",
-                         "timeout: it was not delivered in time" + (last.empty() ? "" : ": " + last)};
+    const std::string limit = field_of(entry.mark, "limit").empty() ? "timeout: it was not delivered in time"
+                                                                    : "timeout_ack: it was not acknowledged in time";
+    const MailAfter late{MailAfter::What::failed, 0, "timeout", limit + (last.empty() ? "" : ": " + last)};
     MJ_CHECK(store_.settle_mail(settings_.context, entry, late));
   } else if (entry.kind == "expire" && is_away) {
     const MailAfter late{MailAfter::What::failed, 0, "timeout", "timeout_result: no answer came in time"};
     MJ_CHECK(store_.settle_mail(settings_.context, entry, late));
   } else if (entry.kind == "cancel" && !field_of(entry.mark, "jobs").empty()) {
-    return wrap(cancelling(entry));
+    // Nobody cancels what has not come there.
+    const bool is_there = !is_away || !field_of(entry.mark, "delivered_ms").empty();
+    if (is_there) return wrap(cancelling(entry));
+    MJ_CHECK(store_.settle_mail(settings_.context, entry, {MailAfter::What::later, kCancelPauseMs, "", ""}));
   } else if (entry.kind == "logs" && !is_answered) {
     return logging(entry);
   } else if (entry.kind == "answer" && !is_answered) {
@@ -524,25 +535,27 @@ Result<std::optional<Parcel>> MessageRounds::logging(const OutboxEntry& entry) {
   return std::optional<Parcel>();
 }
 
-Result<void> MessageRounds::put_back(const Parcel& parcel) {
-  return store_.settle_mail(settings_.context, parcel.entry, {MailAfter::What::later, kNoRoomMs, "", ""});
+Result<void> MessageRounds::put_back(const Parcel& parcel, std::uint64_t pause_ms) {
+  return store_.settle_mail(settings_.context, parcel.entry, {MailAfter::What::later, pause_ms, "", ""});
 }
 
 Result<void> MessageRounds::settle(const Parcel& parcel, const Result<std::string>& answer) {
   Result<json> said = answer ? read_rpc_answer(*answer) : Result<json>(tl::unexpected<Error>(answer.error()));
-  if (said) return store_.settle_mail(settings_.context, parcel.entry, parcel.done);
+  if (said) return apart(parcel.entry.entry, store_.settle_mail(settings_.context, parcel.entry, parcel.done));
   const Error& error = said.error();
   const bool is_answer = parcel.entry.kind == "answer" || parcel.entry.kind == "logs";
   MJ_TRY(now_ms, store_.now_ms());
-  const bool late = is_answer && now_ms > number_in(parcel.entry.mark, "came_ms") + kAnswerMs;
-  if (is_final(error) || late) {
+  const std::uint64_t since = number_in(parcel.entry.mark, is_answer ? "came_ms" : "taken_ms");
+  const bool late = parcel.entry.kind != "send" && now_ms > since + kAnswerMs;
+  // An answer was promised: a clock, a key or a record there that is wrong may be mended.
+  const bool is_no = is_final(error) && !(is_answer && error.code == Code::denied);
+  if (is_no || late) {
     log(LogLevel::warn, "supervisor", "context {}: {}: {}", settings_.context, parcel.entry.entry, error.message);
-    return store_.settle_mail(
-        settings_.context, parcel.entry,
-        {MailAfter::What::failed, 0, parcel.entry.kind == "send" ? "refused" : kLost, error.message});
+    const MailAfter failed{MailAfter::What::failed, 0, parcel.entry.kind == "send" ? "refused" : kLost, error.message};
+    return apart(parcel.entry.entry, store_.settle_mail(settings_.context, parcel.entry, failed));
   }
-  return store_.settle_mail(settings_.context, parcel.entry,
-                            {MailAfter::What::later, again_after(parcel.entry.mark), "", error.message});
+  const MailAfter later{MailAfter::What::later, again_after(parcel.entry.mark), "", error.message};
+  return apart(parcel.entry.entry, store_.settle_mail(settings_.context, parcel.entry, later));
 }
 
 }  // namespace mycojobs

@@ -50,8 +50,8 @@ class MessageRounds {
   // At most so many parcels; each is given out again after kHoldMs unless it was settled. Error unavailable.
   Result<Round> round(std::uint32_t max_parcels);
   Result<void> settle(const Parcel&, const Result<std::string>& answer);
-  // There was no room for it: again in a moment.
-  Result<void> put_back(const Parcel&);
+  // There was no room for it: again after this time.
+  Result<void> put_back(const Parcel&, std::uint64_t pause_ms);
 
   static constexpr std::uint32_t kHoldMs = 30000;  // longer than an exchange takes
 
@@ -71,6 +71,7 @@ class MessageRounds {
   Result<std::optional<Parcel>> logging(const OutboxEntry&);
   Result<nlohmann::json> answered_jobs(const OutboxEntry&, std::size_t from, std::size_t& next);
   Result<Parcel> sealed(const OutboxEntry&, EnvelopeKind, const nlohmann::json& body, std::string address, Id context);
+  Result<void> apart(const std::string& what, Result<void> done) const;
   Result<std::uint64_t> now_s();
 
   Store& store_;

@@ -79,7 +79,8 @@ constexpr std::array kOwnKeys{
     OwnKey{"mj:message:<message key>", "hash",
            "where a message is: state (taken, refused, arrived, away, over), left (jobs that have not ended), failed, "
            "taken_ms, flow, flow_ended; of one between contexts also content (hash), jobs, origins, stream, answer, own, "
-           "peer, address, carried, from, came_ms, fresh_until, delivered_ms, deliver_until, result_ms, tries, why, log:<job>",
+           "address, carried, from, came_ms, fresh_until, delivered_ms, deliver_until, limit, result_ms, tries, why, "
+           "log_bytes, log:<job>",
            "message in mj:claim:*"},
     OwnKey{"mj:outbox", "zset", "what is to be told elsewhere, by the next try in ms: send, expire, cancel, answer, logs",
            "mj:message:*"},

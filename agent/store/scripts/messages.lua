@@ -45,6 +45,9 @@ for i = #entries, 1, -1 do
   if not is_message_key(key) then
     redis.call('LREM', list, -1, key)
     add_anomaly(shown(list) .. ' held ' .. shown(key) .. ', which is no key of a message')
+  elseif wrong(key, 'hash') then
+    redis.call('LREM', list, -1, key)
+    add_anomaly(shown(list) .. ' held ' .. key .. ', whose record is no hash')
   elseif redis.call('EXISTS', key) == 0 then
     redis.call('ZADD', missing, 'NX', dec(now_ms), key)
     redis.call('LREM', list, -1, key)
@@ -158,7 +161,9 @@ local mark = 'mj:message:' .. message
 local err = wrong_message(message) or wrong('msg_in', 'list')
 if err then return err end
 if redis.call('EXISTS', mark) == 1 then
-  return redis.call('HGET', mark, 'content') == content and 'known' or 'other'
+  if redis.call('HGET', mark, 'content') ~= content then return 'other' end
+  if written then redis.call('LREM', 'msg_out_coordinator', 0, message) end
+  return 'known'
 end
 if not written and redis.call('EXISTS', message) == 1 then return 'other' end
 if redis.call('ZCARD', 'mj:inbox') >= max then return 'full' end
@@ -282,9 +287,11 @@ if what == 'later' then
   return 'later'
 end
 redis.call('ZREM', 'mj:outbox', entry)
+if kind == 'cancel' then return what end
 if is.state ~= 'away' then
   if kind == 'answer' then
     redis.call('ZREM', 'mj:outbox', 'logs ' .. message)
+    redis.call('ZADD', 'mj:messages', 'NX', dec(now_ms), message)
     redis.call('HSET', mark, 'answer', what == 'failed' and 'lost' or 'given')
     if what == 'failed' then add_anomaly('the answer to ' .. message .. ' is given up: ' .. shown(why)) end
   end
@@ -295,8 +302,9 @@ if what == 'delivered' then
   redis.call('HSET', message, 'status', 'acknowledged', 'transport_status', 'delivered', 'updated_at', now_s)
   if is.result_ms then redis.call('ZADD', 'mj:outbox', dec(now_ms + num(is.result_ms)), 'expire ' .. message) end
 elseif what == 'failed' then
-  if is.delivered_ms then redis.call('ZADD', 'mj:outbox', dec(now_ms), 'cancel ' .. message)
-  else redis.call('HSET', message, 'transport_status', 'failed') end
+  -- Whoever did not hear that it has arrived cannot know that it has not.
+  if detail ~= 'refused' then redis.call('ZADD', 'mj:outbox', dec(now_ms), 'cancel ' .. message) end
+  if not is.delivered_ms then redis.call('HSET', message, 'transport_status', 'failed') end
   end_away(message, is, detail, why)
 end
 return what
@@ -343,21 +351,26 @@ mail_moves()
 return 'asked'
 
 --# follow_log: journal messages
--- Lines of a job that runs elsewhere, from its log there: seq, stream, text, ts, ... The last number that is stored.
+-- Lines of a job that runs elsewhere, from its log there: seq, stream, text, ts, ... The last number that is stored: what
+-- is more than an agent here would keep of a message's jobs is not, whatever the other side sends.
+local kMostFollowed, kMostSeq = 64 * 1024 * 1024, 4294967295
 local message, content, job, lines = arg(), arg(), arg(), list_arg()
 local log = 'mj:log:' .. job
 local err = wrong_message(message) or wrong(log, 'stream') or wrong('mj:claim:' .. job, 'hash')
 if err then return err end
 local is, claim = to_table(redis.call('HGETALL', 'mj:message:' .. message)), read_claim(job)
 if is.content ~= content or is.state ~= 'away' or claim.message ~= message or claim.state ~= 'planned' then return dec(0) end
-local last = last_seq(job)
+local last, bytes = last_seq(job), num(is.log_bytes)
 for i = 1, #lines, 4 do
   local seq = num(lines[i])
-  if seq > last then
+  if seq > last and seq <= kMostSeq then
+    bytes = bytes + #lines[i + 2] + 64
+    if bytes > kMostFollowed then break end
     redis.call('XADD', log, dec(seq) .. '-0', 'ts', lines[i + 3], 'stream', lines[i + 1], 'text', lines[i + 2])
     last = seq
   end
 end
+redis.call('HSET', 'mj:message:' .. message, 'log_bytes', dec(bytes))
 return dec(last)
 
 --# reserve_jobs:
