@@ -70,8 +70,9 @@ std::vector<FlagRow> message_flags() {
       {"ack-within", "DURATION", "give it up unless the other side has acknowledged it by then"},
       {"result-within", "DURATION", "give it up, and cancel its jobs, unless the result is here by then"},
       {"stream", "", "lines of its jobs come back while they run"},
-      {"follow", "", "wait for its end"}};
-  for (const FlagRow& row : submission_flags()) flags.push_back(row);
+      {"follow", "", "wait for its end"},
+      {"caller", "ID", "the actor who sends (default 1)"}};
+  for (const FlagRow& row : local_run_flags()) flags.push_back(row);
   return flags;
 }
 

@@ -44,6 +44,8 @@ Result<AnsweredJob> answered_job(const json& object, std::size_t index) {
   out.end.usage = std::move(job.usage);
   out.end.layers = std::move(job.layers);
   out.end.receipt = std::move(job.receipt);
+  if (const std::string_view ran_as = field_of(job.unknown, "ran_as"); !ran_as.empty() && ran_as.size() <= 64)
+    out.more.emplace_back("ran_as", ran_as);
   if (job.attempt > 0) out.more.emplace_back("attempt", std::to_string(job.attempt));
   if (job.started_ms > 0) out.more.emplace_back("started_ms", std::to_string(job.started_ms));
   return out;

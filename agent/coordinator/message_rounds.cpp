@@ -411,8 +411,8 @@ Result<MessageName> origin_of(const Fields& mark) {
   return MessageName{of->first, of->second, std::string(field_of(mark, "content"))};
 }
 
-// What the sender is told of a job of ours that has ended.
-json told_of(const std::string& origin, const Job& job) {
+// What the sender is told of a job of ours that has ended. ran_as: our context and its key here.
+json told_of(const std::string& origin, const std::string& ran_as, const Job& job) {
   Job told;
   told.status = job.status;
   told.detail = job.detail;
@@ -427,6 +427,7 @@ json told_of(const std::string& origin, const Job& job) {
   told.started_ms = job.started_ms;
   json out = to_json(told);
   out["key"] = origin;
+  out["ran_as"] = ran_as;
   return out;
 }
 
@@ -447,7 +448,8 @@ Result<json> MessageRounds::answered_jobs(const OutboxEntry& entry, std::size_t 
       job.detail = kLost;
       job.error = "its record there is gone";
     }
-    json told = told_of(origins[next], job);
+    const std::string ran_as = std::to_string(settings_.context) + ' ' + keys[next];
+    json told = told_of(origins[next], ran_as, job);
     std::size_t size = dump_json(told).size();
     if (size > kAnswerBytes) {
       Job large;
@@ -456,7 +458,7 @@ Result<json> MessageRounds::answered_jobs(const OutboxEntry& entry, std::size_t 
       large.error = "it ended as " + std::string(word(job.status)) + ", and what it says takes " +
                     std::to_string(size) + " bytes; an answer carries " + std::to_string(kAnswerBytes) + ". It is " +
                     keys[next] + " in context " + std::to_string(settings_.context) + " there";
-      told = told_of(origins[next], large);
+      told = told_of(origins[next], ran_as, large);
       size = dump_json(told).size();
     }
     if (!jobs.empty() && bytes + size > kAnswerBytes) break;

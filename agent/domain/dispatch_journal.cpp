@@ -290,6 +290,8 @@ std::optional<FactProblem> JobFolding::check_fields() const {
       return problem(kFactField, std::string(field.name) + "=" + ascii(value, 60) + " is no whole number");
     }
   }
+  if (kind_ == FactKind::planned && text(fact_, "fl").empty() && text(fact_, "m").empty())
+    return problem(kFactField, "names neither a flow (fl) nor a message (m)");
   if (is_terminal(kind_) && by_owner() && (text(fact_, "e").empty() || text(fact_, "g").empty())) {
     return problem(kFactField, "names a claim and lacks its epoch or the end's digest");
   }

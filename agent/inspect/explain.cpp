@@ -427,6 +427,13 @@ std::string flow_of(const ClaimView& claim) {
 Explanation planned(const Situation& about) {
   Explanation out = begin(about, "planned");
   const std::string flow = flow_of(about.job.claim);
+  if (const std::string& message = about.job.claim.message; flow.empty() && !message.empty()) {
+    out.cause = "away";
+    out.reason = message + " took it to another context, whose answer ends it";
+    out.evidence.push_back("of " + message);
+    out.next = "see " + command(about, "message show", message.substr(message.find(':') + 1));
+    return out;
+  }
   out.cause = "flow";
   out.reason = fmt::format("it waits for its flow {}, which queues it when what comes before it has ended", flow);
   out.evidence.push_back("of flow:" + flow);
@@ -757,6 +764,7 @@ constexpr auto kCauses = std::to_array<CauseRow>({
     {"prerequisites", "not_met", "its prerequisites are not met"},
     {"prerequisites", "not_checked", "nobody is there to look at its prerequisites"},
     {"planned", "flow", "its flow has not come to it yet"},
+    {"planned", "away", "a message took it to another context, whose answer ends it"},
     {"held", "slots_taken", "as many jobs of its concurrency key run as may"},
     {"held", "slot_free", "it is held although no job of its concurrency key runs"},
     {"*", "place_lost", "it is not where its claim says: another client's doing"},

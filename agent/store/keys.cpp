@@ -78,10 +78,6 @@ constexpr std::array kOwnKeys{
            "taken_ms, flow, flow_ended; of one between contexts also content (hash), jobs, origins, stream, answer, own, "
            "peer, address, from, came_ms, fresh_until, delivered_ms, deliver_until, result_ms, tries, why, log:<job>",
            "message in mj:claim:*"},
-    OwnKey{"msg_out", "list", "messages that clients send, oldest at the right", kItself},
-    OwnKey{"msg_out_coordinator", "list", "of them those that are being routed", kItself},
-    OwnKey{"msg_in", "list", "messages that came, and answered ones, for whoever reads them; the newest 10000",
-           "mj:message:*"},
     OwnKey{"mj:outbox", "zset", "what is to be told elsewhere, by the next try in ms: send, expire, cancel, answer, logs",
            "mj:message:*"},
     OwnKey{"mj:inbox", "zset", "messages that came and are to be taken, by the next look in ms", "mj:message:*"},

@@ -63,9 +63,9 @@ TEST_F(ApiTest, TheTableHasTheMethodsOfTheSpecification) {
         "job.retry",        "job.explain",   "jobs.create",    "jobs.list",      "flow.create",    "flow.get",
         "flow.list",        "flow.start",    "flow.dag",       "flow.explain",   "flow.timeline",  "flow.cancel",
         "flow.pause",       "flow.resume",   "flow.approve",   "flow.reject",    "flow.signal",    "flow.retry",
-        "flow.replay",      "flow.result",   "message.create", "message.get",    "message.list",   "queue.list",
-        "queue.pause",      "queue.resume",  "system.ping",    "system.info",    "system.version", "jobs.wait",
-        "flows.wait"}},
+        "flow.replay",      "flow.result",   "message.create", "message.get",    "message.list",   "message.send",
+        "queue.list",       "queue.pause",   "queue.resume",   "system.ping",    "system.info",    "system.version",
+        "jobs.wait",        "flows.wait"}},
       {ApiRole::supervisor,
        {"job.run", "job.start", "job.status", "job.result", "job.logs", "job.cancel", "jobs.create", "jobs.list",
         "register_runner", "list_runners", "system.ping", "system.info", "system.version"}}};

@@ -34,7 +34,7 @@ TEST_P(Records, WhatIsDeletedLeavesNothing) {
   bench_->plain(1, {"DEL", "mj:queue:runner20"});
   EXPECT_EQ(outcome(store_->delete_record(1, "runner:20")), "ok");
   EXPECT_TRUE(store_->runners(1)->empty());
-  for (const char* list : {"msg_out", "msg_out_coordinator", "msg_in", "mj:topic:t"}) {
+  for (const char* list : {"msg_out", "msg_out_coordinator", "mj:topic:t"}) {
     bench_->plain(1, {"HSET", "message:1:2", "message_type", "chat", "topic", "t"});
     bench_->plain(1, {"LPUSH", list, "message:1:2"});
     EXPECT_EQ(outcome(store_->delete_record(1, "message:1:2")), "conflict") << list;

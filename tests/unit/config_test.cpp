@@ -21,6 +21,7 @@ const std::map<std::string, std::string> kExamples = {
     {"context", "3,7"},
     {"runner", "20"},
     {"runner_actor", "7"},
+    {"coordinator.key", "here"},
     {"coordinator.networks", "10.0.0.0/8,192.0.2.7"},
     {"coordinator.webhooks", "https://hooks.example.com/jobs/,http://127.0.0.1:*"},
     {"coordinator.webhook_secrets", "/etc/mycojobs/webhook-secrets"},

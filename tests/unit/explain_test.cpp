@@ -197,6 +197,8 @@ std::vector<Case> parked_cases() {
       {"condition lost", claimed("prerequisites"), "prerequisites", "place_lost", "prerequisites", "doctor --rebuild"},
       {"planned", with(claimed("planned"), [](Situation& s) { s.job.claim.flow = "1 33"; }), "planned", "flow",
        "waits for its flow 33", "mycojobs flow explain 33", "of flow:33"},
+      {"away", with(claimed("planned"), [](Situation& s) { s.job.claim.message = "message:12:101"; }), "planned",
+       "away", "to another context", "mycojobs message show 12:101", "of message:12:101"},
       {"slots", with(held(), [](Situation& s) { s.slot_takers = {"job:12:1"}; }), "held", "slots_taken",
        "1 of 1 job that concurrency key db allows runs now", "job explain 12:1", "runs: job:12:1"},
       {"no taker", held(), "held", "slot_free", "no job of that key runs", "doctor --rebuild"},
