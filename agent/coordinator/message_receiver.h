@@ -24,7 +24,7 @@ inline constexpr std::size_t kMaxMessageJobs = 256;
 // Which actor a public key is of. The records in the store decide; what is kept is where to look.
 class ActorKeys {
  public:
-  // Error denied: nobody's here; unavailable.
+  // Error denied: nobody's here; unavailable, also if nobody's was when it was looked for less than a second ago.
   Result<Actor> find(Store&, const std::string& pubkey, std::uint64_t now_s);
 
  private:
@@ -54,7 +54,7 @@ class MessageReceiver {
 
  private:
   Result<nlohmann::json> deliver(const nlohmann::json& params);
-  Result<nlohmann::json> take_message(const Envelope&, const nlohmann::json& body);
+  Result<nlohmann::json> take_message(const Envelope&, const nlohmann::json& sealed);
   Result<nlohmann::json> take_answer(const Envelope&, const nlohmann::json& sealed);
   Result<nlohmann::json> take_logs(const Envelope&, const nlohmann::json& sealed);
   Result<nlohmann::json> take_cancel(const Envelope&, const nlohmann::json& sealed);

@@ -295,6 +295,7 @@ if what == 'later' then
 end
 redis.call('ZREM', 'mj:outbox', entry)
 if is.state ~= 'away' then
+  if kind == 'logs' and what == 'failed' then redis.call('HSET', mark, 'stream', '') end  -- they are not wanted
   if kind == 'answer' then
     redis.call('ZREM', 'mj:outbox', 'logs ' .. message)
     redis.call('HSET', mark, 'answer', what == 'failed' and 'lost' or 'given')
