@@ -25,6 +25,12 @@ if(MYCOJOBS_SANITIZE)
   add_link_options(-fsanitize=${MYCOJOBS_SANITIZE})
 endif()
 
+# The program `fuzz` is libFuzzer's, which clang alone has (tests/fuzz/): every source tells it which ways were taken.
+option(MYCOJOBS_FUZZ "Build fuzz with libFuzzer (clang)" OFF)
+if(MYCOJOBS_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
+
 # Most of a file's compile time goes to what it includes and to templates of the JSON library: several files compiled as
 # one cost less than half. Off for clang-tidy, and for whoever changes one file again and again.
 option(MYCOJOBS_UNITY "Compile several files of a folder as one" ON)

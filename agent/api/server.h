@@ -58,6 +58,7 @@ struct ApiSettings {
   Networks networks;                      // in which supervisors may be (runner.create)
   Health health;                          // of the process
   std::string coordinator_key;            // public; empty: no messages come in here
+  std::uint64_t max_script_bytes = 4U << 20;
   ApiLimits limits;
 };
 

@@ -97,7 +97,8 @@ std::optional<Id> Call::named(std::string_view name) const {
 }
 
 service::Caller Call::by() const {
-  return {context_, actor(), all_powerful() ? WayIn::command : WayIn::rpc, all_powerful()};
+  return {context_, actor(), all_powerful() ? WayIn::command : WayIn::rpc, all_powerful(),
+          services_.settings.max_script_bytes};
 }
 
 Result<std::string> Call::job_key() const {

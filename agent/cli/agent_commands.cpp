@@ -37,6 +37,7 @@ Result<std::unique_ptr<ApiServer>> start_coordinator_api(const Parts& parts, con
   MJ_TRY(networks, networks_of(settings));
   api.networks = std::move(networks);
   api.contexts = contexts;
+  api.max_script_bytes = settings.job_max_script_bytes;
   api.health = std::move(health);
   MJ_TRY(key, coordinator_key(settings));
   if (key) api.coordinator_key = key->public_key();
@@ -59,6 +60,7 @@ Result<std::unique_ptr<ApiServer>> start_supervisor_api(const Parts& parts, cons
   api.listen = settings.supervisor_listen;
   api.tokens_file = settings.api_tokens;
   api.contexts = settings.contexts;
+  api.max_script_bytes = settings.job_max_script_bytes;
   api.health = std::move(health);
   MJ_TRY(networks, networks_of(settings));
   api.networks = std::move(networks);

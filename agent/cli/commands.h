@@ -112,6 +112,7 @@ int actor_update_command(Invocation&);
 int actor_delete_command(Invocation&);
 int context_create_command(Invocation&);
 int context_list_command(Invocation&);
+int context_acl_command(Invocation&);
 int context_delete_command(Invocation&);
 int context_refusals_command(Invocation&);
 int runner_create_command(Invocation&);

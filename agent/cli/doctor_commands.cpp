@@ -85,6 +85,14 @@ Check databases_check(const ServerFacts& facts, Id highest) {
                   highest + 1)};
 }
 
+Check sharing_check(const std::vector<Id>& contexts) {
+  return {"redis", "sharing", Verdict::ok,
+          fmt::format("contexts {} share this server, and a database is no wall: those that distrust each other need "
+                      "Redis servers of their own (mycojobs context acl prints users for each role)",
+                      fmt::join(contexts, ", ")),
+          ""};
+}
+
 Check replica_check(const ServerFacts& facts, std::uint32_t wait_replicas) {
   if (facts.replica) {
     return {"redis", "replication", Verdict::missing, "this server is a replica, which takes no writes",
@@ -118,6 +126,7 @@ std::vector<Check> examine_server(const ServerFacts& facts, Id highest, std::uin
                     facts.cluster ? "on: the server-side scripts use keys that they do not declare" : "off",
                     facts.cluster ? "use a Redis without cluster mode" : ""});
   checks.push_back(replica_check(facts, wait_replicas));
+  if (facts.used.size() > 1) checks.push_back(sharing_check(facts.used));
   return checks;
 }
 

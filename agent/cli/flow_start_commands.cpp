@@ -235,7 +235,7 @@ constexpr int kStartAgainMs = 100;
 // Of --caller, whose flow it is: taken at its word.
 Result<service::Caller> maker(const Invocation& call) {
   MJ_TRY(caller, id_flag(call, "caller", kDefaultCaller));
-  return service::Caller{context_of(call), caller, WayIn::command, true};
+  return service::Caller{context_of(call), caller, WayIn::command, true, call.settings.job_max_script_bytes};
 }
 
 Result<service::CreateFlow> new_flow(const Invocation& call) {

@@ -105,6 +105,10 @@ Result<int> sign_one(Invocation& call) {
   MJ_TRY(key, senders_key(call));
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(message, load_message(call, *opened.store));
+  // Who reads another's message does not write into it.
+  MJ_TRY(by, who_asks(call));
+  MJ_CHECK(service::may(by, *opened.store, Action::steer,
+                        {.name = "message " + redis_key(message).substr(8), .maker = message.caller_id}));
   if (call.has("to")) {
     MJ_TRY(target, id_flag(call, "to", 0));
     message.target_context = target;

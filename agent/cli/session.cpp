@@ -198,6 +198,7 @@ Result<std::unique_ptr<Coordinator>> start_coordinator(const Parts& parts, const
   coordinator.prerequisites_timeout_ms = settings.prerequisites_timeout_ms;
   MJ_TRY(key, coordinator_key(settings));
   coordinator.key = std::move(key);
+  coordinator.mycelium_url = settings.mycelium_url;
   coordinator.where = self.host + " pid " + std::to_string(self.pid);
   return Coordinator::start(stores, parts.clock, std::move(coordinator));
 }
@@ -285,7 +286,8 @@ void tell_deleted(const Invocation& call, const std::string& key) {
 }
 
 Result<service::Caller> who_asks(const Invocation& call) {
-  const service::Caller self{context_of(call), kDefaultCaller, WayIn::command, true};
+  const service::Caller self{context_of(call), kDefaultCaller, WayIn::command, true,
+                             call.settings.job_max_script_bytes};
   if (!call.has("actor")) return self;
   MJ_TRY(actor, id_flag(call, "actor", kDefaultCaller));
   return service::as_named(self, actor, "actor");

@@ -309,6 +309,11 @@ Result<void> read_policy_flag(const Invocation& call, Job& job) {
 
 bool wait_and_go_on() { return next_stop_signal(kTryAgainMs) == 0; }
 
+// As whom it is made: the one whom the command line names, taken at its word.
+service::Caller maker_of(const Invocation& call, const Job& job) {
+  return {job.context_id, job.caller_id, WayIn::command, true, call.settings.job_max_script_bytes};
+}
+
 }  // namespace
 
 Result<void> read_notify_flag(const Invocation& call, std::string& notify) {
@@ -357,7 +362,7 @@ Result<Submission> read_submission(const Invocation& call) {
   MJ_CHECK(read_times(call, submission));
   MJ_CHECK(read_order(call, job));
   MJ_CHECK(read_policy_flag(call, job));
-  MJ_CHECK(service::check_new_job(job, job.caller_id, job.context_id));
+  MJ_CHECK(service::check_new_job(maker_of(call, job), job, job.caller_id));
   return submission;
 }
 
@@ -371,7 +376,7 @@ Result<Job> submit(const Invocation& call, Opened& opened, Submission submission
     MJ_TRY(now, store_now_ms(*opened.store, job.context_id));
     job.run_at_ms = now + *submission.delay_ms;
   }
-  const service::Caller by{job.context_id, job.caller_id, WayIn::command, true};
+  const service::Caller by = maker_of(call, job);
   std::uint64_t away_since_ms = 0;
   for (;;) {
     auto submitted = service::submit_job(by, *opened.store, std::nullopt, job);

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/ids.h"
@@ -21,8 +22,8 @@
 #include "domain/utf8.h"
 #include "prerequisites/prerequisite_look.h"
 #include "store/redis_flows.h"
-#include "transport/http.h"
-#include "transport/local.h"
+#include "transport/rpc_client.h"
+#include "transport/transports.h"
 
 namespace mycojobs {
 namespace {
@@ -68,14 +69,25 @@ class PrerequisiteThread {
 }  // namespace
 namespace {
 
-// The end of the local transport: what a supervisor elsewhere would be told, told here.
-struct LocalEnd {
-  LocalEnd(std::unique_ptr<Store> opened, const std::string& own_key)
-      : store(std::move(opened)), receiver(*store, actors, own_key) {}
-  std::unique_ptr<Store> store;
-  ActorKeys actors;
-  MessageReceiver receiver;
-};
+// What supervisors elsewhere, and contexts here, are answered; of one thread.
+Answerer answerer(StoreFactory& stores, const std::string& own_key) {
+  struct End {
+    std::unique_ptr<Store> store;
+    ActorKeys actors;
+  };
+  auto end = std::make_shared<End>();
+  return [&stores, own_key, end](std::string_view request) {
+    if (!end->store) {
+      auto opened = stores.open();
+      if (!opened)
+        return answer_rpc(request, kMaxRequestBytes, [&](std::string_view, const nlohmann::json&) {
+          return Result<nlohmann::json>(tl::unexpected<Error>(opened.error()));
+        });
+      end->store = std::move(*opened);
+    }
+    return MessageReceiver(*end->store, end->actors, own_key).answer(request);
+  };
+}
 
 SupervisorSettings supervisor_settings(StoreFactory& stores, const ContextSettings& context,
                                        const CoordinatorSettings& all) {
@@ -83,16 +95,8 @@ SupervisorSettings supervisor_settings(StoreFactory& stores, const ContextSettin
   made.messages = {context.context, all.key, all.key != nullptr, context.retention_ms};
   if (!made.messages.key) made.messages.key = std::make_shared<const SigningKey>(SigningKey::make());
   const std::string own_key = made.messages.key->public_key();
-  made.transport = [&stores, own_key,
-                    networks = all.networks](const std::string& address) -> Result<std::unique_ptr<Transport>> {
-    if (!address.empty()) {
-      auto http = std::make_unique<HttpTransport>(networks);
-      if (http->is_address(address)) return http;
-      return fail(Code::invalid, "target_address: " + shown(address, 120) + " is none that messages can go to");
-    }
-    MJ_TRY(store, stores.open());
-    auto end = std::make_shared<LocalEnd>(std::move(store), own_key);
-    return std::make_unique<LocalTransport>([end](std::string_view request) { return end->receiver.answer(request); });
+  made.transports = [&stores, own_key, networks = all.networks, url = all.mycelium_url] {
+    return std::make_unique<Transports>(answerer(stores, own_key), networks, url);
   };
   return made;
 }
@@ -109,6 +113,7 @@ class ContextThread {
     RouterSettings routes;
     routes.context = settings.context;
     routes.networks = all.networks;
+    routes.key = all.key;
     MJ_TRY(router, Router::start(stores, clock, routes));
     MJ_TRY(notifier, Notifier::start(stores, clock, {settings.context, all.webhooks, all.webhook_secrets}));
     MJ_TRY(supervisor, Supervisor::start(stores, clock, supervisor_settings(stores, settings, all)));
@@ -218,6 +223,9 @@ class Coordinating final : public Coordinator {
   ~Coordinating() override { stop(); }
 
   Result<void> begin() {
+    if (settings_.key && !settings_.mycelium_url.empty())
+      listener_ =
+          std::make_unique<MyceliumListener>(settings_.mycelium_url, answerer(stores_, settings_.key->public_key()));
     if (!settings_.contexts.empty()) {
       for (const Id context : settings_.contexts) MJ_CHECK(serve(context));
       return {};
@@ -236,6 +244,7 @@ class Coordinating final : public Coordinator {
     }
     wake_.notify_all();
     if (finder_.joinable()) finder_.join();
+    listener_.reset();
     std::lock_guard lock(mutex_);
     threads_.clear();
   }
@@ -304,6 +313,7 @@ class Coordinating final : public Coordinator {
   std::map<Id, std::unique_ptr<ContextThread>> threads_;
   mutable std::map<Id, std::uint64_t> seen_;  // rounds, when all had come round
   std::thread finder_;
+  std::unique_ptr<MyceliumListener> listener_;  // null: there is no node
 };
 
 }  // namespace

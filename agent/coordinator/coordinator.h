@@ -38,6 +38,7 @@ struct CoordinatorSettings {
   std::vector<std::string> allowed_prerequisites;    // as an agent's
   std::uint64_t prerequisites_timeout_ms = 0;
   std::shared_ptr<const SigningKey> key;  // by which supervisors elsewhere know this one; null: they do not
+  std::string mycelium_url;               // of a node's API; empty: none
 };
 
 class Coordinator {

@@ -22,8 +22,14 @@ constexpr std::size_t kMaxActors = 100000, kMaxRunners = 10000, kMaxLines = 2000
 
 std::string mark_key(const std::string& message_key) { return "mj:message:" + message_key; }
 
-// What an answer says of a job: its end, and what stands beside it on the record.
-Result<AnsweredJob> answered_job(const json& object, std::size_t index) {
+bool names(const Fields& mark, const std::string& job_key) {
+  const std::string all = ' ' + std::string(field_of(mark, "jobs")) + ' ';
+  return all.find(' ' + job_key + ' ') != std::string::npos;
+}
+
+}  // namespace
+
+Result<AnsweredJob> read_answered_job(const json& object, std::size_t index) {
   const std::string where = "jobs[" + std::to_string(index) + "]";
   if (!object.is_object() || !object.contains("key") || !object["key"].is_string())
     return fail(Code::invalid, where + ".key: is missing");
@@ -50,13 +56,6 @@ Result<AnsweredJob> answered_job(const json& object, std::size_t index) {
   if (job.started_ms > 0) out.more.emplace_back("started_ms", std::to_string(job.started_ms));
   return out;
 }
-
-bool names(const Fields& mark, const std::string& job_key) {
-  const std::string all = ' ' + std::string(field_of(mark, "jobs")) + ' ';
-  return all.find(' ' + job_key + ' ') != std::string::npos;
-}
-
-}  // namespace
 
 Result<void> ActorKeys::look(Store& store) {
   MJ_TRY(keys, store.keys(0, "actor:", kMaxActors));
@@ -254,7 +253,7 @@ Result<json> MessageReceiver::take_answer(const Envelope& envelope, const json& 
   const json jobs = body.value("jobs", json::array());
   if (!jobs.is_array() || jobs.size() > kMaxMessageJobs) return fail(Code::invalid, "jobs: is no list of jobs");
   for (std::size_t i = 0; i < jobs.size(); ++i) {
-    MJ_TRY(job, answered_job(jobs[i], i));
+    MJ_TRY(job, read_answered_job(jobs[i], i));
     if (!names(of.mark, job.job_key))
       return fail(Code::denied,
                   "jobs[" + std::to_string(i) + "].key: " + shown(job.job_key) + " is no job of " + of.key);
@@ -265,6 +264,7 @@ Result<json> MessageReceiver::take_answer(const Envelope& envelope, const json& 
     answer.reason = error.is_string() && !error.get<std::string>().empty() ? error.get<std::string>()
                                                                            : "it failed there, without a reason";
   }
+  if (!field_of(of.mark, "carried").empty()) answer.fields.emplace_back(kCarriedAnswer, dump_json(jobs));
   if (body.contains("flow")) {
     auto flow = decode_json<Flow>(body["flow"]);
     if (!flow.ok()) return fail(Code::invalid, "flow." + join(flow.problems));

@@ -20,6 +20,10 @@
 namespace mycojobs {
 
 inline constexpr std::size_t kMaxMessageJobs = 256;
+// Of a message that carries a job which a router holds here: what its answer says of that, as JSON.
+inline constexpr const char* kCarriedAnswer = "answer";
+// What an answer says of a job: its end, and what stands beside it on the record.
+Result<AnsweredJob> read_answered_job(const nlohmann::json&, std::size_t index);
 
 // Which actor a public key is of. The records in the store decide; what is kept is where to look.
 class ActorKeys {

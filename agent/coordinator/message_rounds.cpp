@@ -421,7 +421,7 @@ Result<Parcel> MessageRounds::cancelling(const OutboxEntry& entry) {
     constexpr std::string_view kAsked[] = {"status"};
     auto job = store_.load_fields(settings_.context, key, kAsked);
     if (!job && job.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(job).error());
-    if (!job || field_of(*job, "status") == "error") jobs.push_back(key);
+    if (!job || field_of(*job, "status") == "error" || !field_of(entry.mark, "carried").empty()) jobs.push_back(key);
   }
   const MessageName name{of ? of->first : 0, of ? of->second : 0, std::string(field_of(entry.mark, "content"))};
   json body{{"of", to_json(name)}, {"by", field_of(entry.mark, "signer")}, {"jobs", std::move(jobs)}};

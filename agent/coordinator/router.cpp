@@ -17,11 +17,14 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "base/sha256.h"
+#include "coordinator/message_receiver.h"
 #include "coordinator/said_once.h"
 #include "domain/codec.h"
 #include "domain/flow_data.h"
 #include "domain/result_values.h"
 #include "domain/retry.h"
+#include "domain/signatures.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/job_end.h"
 #include "mycojobs/records.h"
@@ -289,9 +292,24 @@ class Routing final : public Router {
  private:
   struct Away {
     Claimed claim;
-    std::unique_ptr<RemoteJob> job;
+    std::unique_ptr<RemoteJob> job;  // that is called; null: a message carries it
     std::thread thread;
-    std::optional<JobEnd> end;  // taken, and not stored yet
+    std::optional<JobEnd> end = std::nullopt;  // taken, and not stored yet
+    std::string message = {};                  // its key
+    std::uint64_t until_ms = 0;                // its time is over then, by our clock
+    bool is_cancelled = false, is_abandoned = false;
+
+    bool over() const { return job ? job->over() : end.has_value() || is_abandoned; }
+    void abandon() {
+      is_abandoned = true;
+      if (job) job->abandon();
+    }
+    void take_end() {
+      if (job && !end) end = job->take_end();
+    }
+    void join() {
+      if (thread.joinable()) thread.join();
+    }
   };
 
   void loop() {
@@ -303,14 +321,17 @@ class Routing final : public Router {
       auto woken = waiter_->wait(pause, done.has_value() && !full && !stop_);
       (void)woken;  // an error of the waiter is one of the store, which the next round meets
     }
-    for (Away& each : away_) each.job->abandon();
-    for (Away& each : away_) each.thread.join();
+    for (Away& each : away_) each.abandon();
+    for (Away& each : away_) each.join();
     for (Away& each : away_) {
       (void)report(each.claim, Release{each.claim.ref, "the router stops", false});  // else its lease runs out
     }
   }
 
   Result<void> round() {
+    for (Away& each : away_) {
+      if (!each.job) MJ_CHECK(look_at_message(each));
+    }
     MJ_CHECK(settle());
     MJ_CHECK(renew());
     MJ_CHECK(expire());
@@ -326,13 +347,13 @@ class Routing final : public Router {
   // Ends that have come are stored, in order with their log.
   Result<void> settle() {
     for (auto each = away_.begin(); each != away_.end();) {
-      if (!each->job->over()) {
+      if (!each->over()) {
         ++each;
         continue;
       }
-      if (!each->end) each->end = each->job->take_end();
+      each->take_end();
       if (each->end) {
-        if (auto lines = each->job->take_log(); !lines.empty()) {
+        if (auto lines = each->job ? each->job->take_log() : std::vector<Log>(); !lines.empty()) {
           auto logged = report(each->claim, LogAppend{each->claim.ref, std::move(lines)});
           if (!logged && logged.error().code == Code::unavailable)
             log(LogLevel::warn, "router", "{}: its log is lost", each->claim.ref.job_key);
@@ -344,7 +365,7 @@ class Routing final : public Router {
         if (!stored && stored.error().code == Code::unavailable) return stored;
         if (!stored) log(LogLevel::info, "router", "{}: {}", each->claim.ref.job_key, stored.error().message);
       }
-      each->thread.join();
+      each->join();
       each = away_.erase(each);
     }
     return {};
@@ -358,8 +379,8 @@ class Routing final : public Router {
     next_renewal_ = clock_.boot_ms() + std::min(settings_.lease_ms / 3, 1000U);
     auto each = away_.begin();
     for (const Renewal answer : answers) {
-      if (answer == Renewal::cancel) each->job->cancel();
-      if (answer == Renewal::stale) each->job->abandon();
+      if (answer == Renewal::cancel) MJ_CHECK(cancel(*each));
+      if (answer == Renewal::stale) each->abandon();
       ++each;
     }
     return {};
@@ -416,8 +437,6 @@ class Routing final : public Router {
       end.error = "supervisor_url: \"" + wanted.url + "\" " + why;
       return report(claim, EndReport{claim.ref, end});
     };
-    if (!wanted.url.starts_with("http://") && !wanted.url.starts_with("https://"))
-      return refuse("is no address that a job is sent to: give http://HOST:PORT");
     // Whoever writes flows must not make us call whatever we can reach: only who may register runners names addresses.
     MJ_TRY(runners, store_->runners(settings_.context));
     const auto to = std::find_if(runners.begin(), runners.end(),
@@ -425,12 +444,130 @@ class Routing final : public Router {
     if (to == runners.end())
       return refuse(
           "is the address of no runner of this context: an admin registers it with its secret (runner.create)");
+    if (to->runner.secret.empty() && !to->runner.pubkey.empty())
+      return send_message(std::move(claim), to->runner, std::move(wanted));
+    if (!wanted.url.starts_with("http://") && !wanted.url.starts_with("https://"))
+      return refuse("is no address that a job is sent to: give http://HOST:PORT");
     wanted.secret = to->runner.secret;
     wanted.networks = settings_.networks;
     Away& away = away_.emplace_back();
     away.claim = std::move(claim);
     away.job = std::make_unique<RemoteJob>(std::move(wanted), clock_);
     away.thread = std::thread([job = away.job.get()] { job->run(); });
+    return {};
+  }
+
+  // The job stays claimed here; the message takes a copy of it, once for each attempt.
+  Result<void> send_message(Claimed claim, const Runner& to, RemoteRequest wanted) {
+    auto message = settings_.key ? message_of(to, wanted)
+                                 : Result<Message>(fail(Code::invalid,
+                                                        "coordinator.key: is not set on this coordinator, so "
+                                                        "that nobody elsewhere believes what it sends"));
+    Result<void> sent;
+    if (message) {
+      sent = route(*message, to);
+    } else {
+      sent = tl::unexpected<Error>(std::move(message).error());
+    }
+    if (!sent && sent.error().code == Code::unavailable) return sent;
+    if (!sent) {
+      JobEnd end;
+      end.detail = "setup_error";
+      end.error = "supervisor_url: " + sent.error().message;
+      return report(claim, EndReport{claim.ref, end});
+    }
+    Away& away = away_.emplace_back();
+    away.claim = std::move(claim);
+    away.message = redis_key(*message);
+    away.until_ms = clock_.boot_ms() + wanted.timeout_ms;
+    return {};
+  }
+
+  Result<Message> message_of(const Runner& to, const RemoteRequest& wanted) {
+    Message message;
+    const std::string name =
+        std::to_string(wanted.context) + ' ' + wanted.job_key + ' ' + std::to_string(wanted.attempt);
+    message.id = std::max<Id>(1, static_cast<Id>(std::stoul(sha256_hex(name).substr(0, 8), nullptr, 16)));
+    message.caller_id = wanted.job.caller_id;
+    message.context_id = settings_.context;
+    message.flow_id = wanted.job.flow_id;
+    message.target_address = wanted.url;
+    message.target_context = to.target_context != 0 ? to.target_context : settings_.context;
+    message.topic = to.topic;
+    message.timeout = static_cast<std::uint32_t>(std::min<std::uint64_t>(UINT32_MAX, wanted.timeout_ms / 1000));
+    Job job;
+    job.id = wanted.job.id;
+    job.caller_id = wanted.job.caller_id;
+    job.context_id = settings_.context;
+    job.script = wanted.job.script;
+    job.script_type = wanted.job.script_type;
+    job.env_vars = flow_environment(flow_data_of(wanted.job));
+    job.env_vars.insert(wanted.job.env_vars.begin(), wanted.job.env_vars.end());
+    job.name = wanted.job.name;
+    job.policy = wanted.job.policy;
+    job.timeout = wanted.job.timeout;
+    message.job.push_back(std::move(job));
+    // One that a router before us has sent stays as it was signed.
+    auto there = store_->load(settings_.context, redis_key(message));
+    if (there) return decode<Message>(*there).record;
+    if (there.error().code != Code::not_found) return tl::unexpected<Error>(std::move(there).error());
+    MJ_TRY(now_ms, store_->now_ms());
+    message.created_at = static_cast<std::uint32_t>(now_ms / 1000);
+    MJ_CHECK(sign(message, *settings_.key));
+    return message;
+  }
+
+  Result<void> route(const Message& message, const Runner& to) {
+    MJ_TRY(content, content_hash(message));
+    const std::string key = redis_key(message);
+    MJ_CHECK(store_->save(settings_.context, key, encode(message)));
+    RouteMessage wanted{key, {content, {}}, std::uint64_t{message.timeout} * 1000, 0, {}};
+    wanted.mark.more = {
+        {"address", message.target_address}, {"peer", to.pubkey}, {"context", std::to_string(message.target_context)},
+        {"signer", message.signer},          {"carried", "1"},    {"jobs", redis_key(message.job.front())}};
+    MJ_CHECK(store_->route_message(settings_.context, wanted));
+    return {};
+  }
+
+  Result<void> cancel(Away& away) {
+    if (away.job) {
+      away.job->cancel();
+      return {};
+    }
+    if (away.is_cancelled) return {};
+    MJ_CHECK(store_->cancel_message(settings_.context, away.message));
+    away.is_cancelled = true;
+    away.until_ms = std::min(away.until_ms, clock_.boot_ms() + kAfterCancelMs);
+    return {};
+  }
+
+  // What has come of a job that a message carries.
+  Result<void> look_at_message(Away& away) {
+    if (away.over()) return {};
+    constexpr std::string_view kAsked[] = {"status", "error", kCarriedAnswer};
+    auto fields = store_->load_fields(settings_.context, away.message, kAsked);
+    if (!fields && fields.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(fields).error());
+    const std::string_view status = fields ? field_of(*fields, "status") : "error";
+    JobEnd end;
+    end.detail = away.is_cancelled ? "cancelled" : "lost";
+    if (status == "processed" || status == "error") {
+      const auto answers = parse_json(fields ? field_of(*fields, kCarriedAnswer) : "");
+      auto told = answers && answers->is_array() && !answers->empty()
+                      ? read_answered_job(answers->front(), 0)
+                      : Result<AnsweredJob>(fail(
+                            Code::not_found, fields ? std::string(field_of(*fields, "error")) : "its message is gone"));
+      if (told) {
+        end = std::move(told->end);
+      } else {
+        end.error = "supervisor: " + told.error().message;
+      }
+      away.end = std::move(end);
+    } else if (clock_.boot_ms() >= away.until_ms) {
+      if (!away.is_cancelled) MJ_CHECK(store_->cancel_message(settings_.context, away.message));
+      if (!away.is_cancelled) end.detail = "timeout";
+      end.error = away.message + ": no answer came in time";
+      away.end = std::move(end);
+    }
     return {};
   }
 

@@ -1,6 +1,8 @@
-// Sends jobs of flows to supervisors elsewhere: nodes with a supervisor_url. Their jobs are queued on
-// `mj:queue:router`; a router claims them as a runner does, with a lease, fences and cancellation, and follows each at
-// its supervisor (RemoteJob). If it dies, the lease runs out and the next one goes on with the same job there.
+// Sends jobs of flows to supervisors elsewhere: nodes with a supervisor_url. How, says the record of the runner with
+// that address: one with a secret is called (job.start, job.status; RemoteJob), one with a public key is sent a signed
+// message (docs/tenants.md), whichever transport reaches it. Their jobs are queued on `mj:queue:router`; a router
+// claims them as a runner does, with a lease, fences and cancellation, and follows each at its supervisor (RemoteJob).
+// If it dies, the lease runs out and the next one goes on with the same job there.
 //
 // Threads: one, and one for each job that is away, at most `concurrency`.
 #pragma once
@@ -9,6 +11,7 @@
 #include <memory>
 #include <string>
 
+#include "base/ed25519.h"
 #include "domain/networks.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/result.h"
@@ -23,7 +26,8 @@ struct RouterSettings {
   std::uint32_t concurrency = 16;
   std::uint32_t lease_ms = 15000;
   std::uint64_t default_timeout_ms = 600'000;
-  Networks networks;  // that may be called
+  Networks networks;                      // that may be called
+  std::shared_ptr<const SigningKey> key;  // of this coordinator, for supervisors that are sent messages; null: none
 };
 
 class Router {

@@ -28,8 +28,8 @@ struct Carried {
 // What goes to one address, one after the other.
 class Lane {
  public:
-  Lane(std::unique_ptr<Transport> transport, std::function<void(Carried)> carried)
-      : transport_(std::move(transport)), carried_(std::move(carried)), thread_([this] { loop(); }) {}
+  Lane(std::unique_ptr<Transports> transports, std::function<void(Carried)> carried)
+      : transports_(std::move(transports)), carried_(std::move(carried)), thread_([this] { loop(); }) {}
   ~Lane() {
     {
       const std::lock_guard lock(mutex_);
@@ -64,12 +64,25 @@ class Lane {
   }
   void loop() {
     while (auto parcel = next()) {
-      auto answer = transport_->exchange(parcel->address, parcel->request, kExchangeMs);
-      carried_({std::move(*parcel), std::move(answer)});
+      auto answer = exchange(*parcel);
+      const bool away = !answer && answer.error().code == Code::unavailable;
+      carried_({std::move(*parcel), answer});
+      if (!away) continue;
+      // Nobody is there: the others need not find that out one by one.
+      std::deque<Parcel> others;
+      {
+        const std::lock_guard lock(mutex_);
+        others.swap(waiting_);
+      }
+      for (Parcel& each : others) carried_({std::move(each), answer});
     }
   }
+  Result<std::string> exchange(const Parcel& parcel) {
+    MJ_TRY(transport, transports_->of(parcel.address));
+    return transport->exchange(parcel.address, parcel.request, kExchangeMs);
+  }
 
-  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Transports> transports_;
   std::function<void(Carried)> carried_;
   std::mutex mutex_;
   std::condition_variable wake_;
@@ -126,9 +139,7 @@ class Supervising final : public Supervisor {
     auto lane = lanes_.find(parcel.address);
     if (lane == lanes_.end()) {
       if (lanes_.size() >= settings_.concurrency) return rounds_.put_back(parcel);
-      auto transport = settings_.transport(parcel.address);
-      if (!transport) return rounds_.settle(parcel, tl::unexpected<Error>(std::move(transport).error()));
-      auto made = std::make_unique<Lane>(std::move(*transport), [this](Carried each) {
+      auto made = std::make_unique<Lane>(settings_.transports(), [this](Carried each) {
         carried_.post(std::move(each));
         waiter_->wake();
       });

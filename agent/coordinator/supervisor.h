@@ -8,15 +8,14 @@
 #include <memory>
 
 #include "coordinator/message_rounds.h"
-#include "mycojobs/transport.h"
+#include "transport/transports.h"
 
 namespace mycojobs {
 
 struct SupervisorSettings {
   MessageSettings messages;
-  std::uint32_t concurrency = 16;  // deliveries at one time
-  // Transports of one lane, which alone uses them: the way to an address. Error invalid: no transport has such ones.
-  std::function<Result<std::unique_ptr<Transport>>(const std::string& address)> transport;
+  std::uint32_t concurrency = 16;                           // deliveries at one time
+  std::function<std::unique_ptr<Transports>()> transports;  // of one lane, which alone uses them
 };
 
 class Supervisor {

@@ -319,8 +319,13 @@ bool read_record(const json& object, R& record, const Site& site) {
   return true;
 }
 
+std::size_t too_deep_at(std::string_view text, std::size_t most);  // below
+
 // Text that is an object (or a list, where one may stand) becomes one; any other stays text, so that nothing is hidden.
+// So does one that is deep: in a record within another it would be deeper than who reads that may go.
 json structure_or_text(const std::string& text, Style style) {
+  constexpr std::size_t kMostLevels = 32;
+  if (too_deep_at(text, kMostLevels) != std::string::npos) return Value<std::string>::to_json(text);
   if (auto parsed = parse_json(text); parsed && (parsed->is_object() || (style == Style::json && parsed->is_array())))
     return std::move(*parsed);
   return Value<std::string>::to_json(text);
@@ -441,14 +446,14 @@ std::size_t skip_string(std::string_view text, std::size_t quote) {
 }
 
 // Where brackets nest deeper than the parser's stack may go.
-std::size_t too_deep_at(std::string_view text) {
+std::size_t too_deep_at(std::string_view text, std::size_t most) {
   std::size_t depth = 0;
   for (std::size_t i = 0; i < text.size();) {
     if (text[i] == '"') {
       i = skip_string(text, i);
       continue;
     }
-    if ((text[i] == '[' || text[i] == '{') && ++depth > kMaxDepth) return i;
+    if ((text[i] == '[' || text[i] == '{') && ++depth > most) return i;
     if ((text[i] == ']' || text[i] == '}') && depth > 0) --depth;
     ++i;
   }
@@ -539,7 +544,7 @@ Result<nlohmann::json> parse_json(std::string_view text, std::size_t max_bytes, 
     return fail(Code::too_large, "JSON of " + std::to_string(text.size()) + " bytes is over the limit of " +
                                      std::to_string(max_bytes) + " bytes");
   }
-  if (const std::size_t deep = too_deep_at(text); deep != kNowhere) {
+  if (const std::size_t deep = too_deep_at(text, kMaxDepth); deep != kNowhere) {
     return fail(Code::invalid,
                 "JSON nests deeper than " + std::to_string(kMaxDepth) + " levels at " + place(text, deep));
   }
@@ -566,7 +571,7 @@ Result<nlohmann::json> parse_json(std::string_view text, std::size_t max_bytes, 
 }
 
 bool is_json(std::string_view text) {
-  return too_deep_at(text) == kNowhere && nlohmann::json::accept(text.begin(), text.end());
+  return too_deep_at(text, kMaxDepth) == kNowhere && nlohmann::json::accept(text.begin(), text.end());
 }
 
 std::string dump_json(const nlohmann::json& value, int indent) {

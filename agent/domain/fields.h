@@ -96,6 +96,7 @@ template <IsRecord<Runner> R, class See>
 void visit(R& r, See see) {
   see("id", r.id), see("pubkey", r.pubkey), see("address", r.address), see("topic", r.topic), see("local", r.local);
   see("type", r.type), see("secret", r.secret), see("created_at", r.created_at), see("updated_at", r.updated_at);
+  see("target_context", r.target_context);
   see("detail", r.detail), see("version", r.version), see("executors", r.executors), see("slots", r.slots);
   see("seen_ms", r.seen_ms), see("actor_id", r.actor_id);
 }

@@ -20,6 +20,7 @@ using beast::error_code;
 
 constexpr std::size_t kMostFields = 200, kMostLengthDigits = 15, kMostOverhead = 16U << 10;
 constexpr std::uint64_t kMostChunk = 1ULL << 60;
+constexpr std::string_view kLastChunk = "0\r\n\r\n";
 
 std::string_view std_view(beast::string_view text) { return {text.data(), text.size()}; }
 
@@ -51,6 +52,8 @@ class HttpRequestParser::Parser final : public http::basic_parser<true> {
   }
   // How many of the bytes it has used.
   Result<std::size_t> read(std::string_view bytes, Body* body) {
+    // The library asserts that it is never given less than this for a second time.
+    if (in_last_chunk_ && bytes.size() < kLastChunk.size()) return 0;
     body_ = body;
     error_code code;
     const std::size_t used = put(boost::asio::const_buffer(bytes.data(), bytes.size()), code);
@@ -61,6 +64,8 @@ class HttpRequestParser::Parser final : public http::basic_parser<true> {
                                      code.message());
     if (is_header_done() && !is_done() && bytes.size() - used > kMostOverhead)
       return fail(Code::too_large, "the chunk extensions or trailers are too long");
+    // The line of a chunk with bytes is used. Behind one, the line end of its bytes stands first: that is enough.
+    in_last_chunk_ = !has_chunks_ && bytes.substr(used).find("\r\n") != bytes.npos;
     return used;
   }
   std::string method, target;
@@ -109,6 +114,7 @@ class HttpRequestParser::Parser final : public http::basic_parser<true> {
     return bytes.size();
   }
   void on_chunk_header_impl(std::uint64_t size, beast::string_view extensions, error_code& code) override {
+    has_chunks_ = true;
     if (size > kMostChunk) return refuse(code, "a chunk's size is no number of bytes");
     if ((overhead_ += extensions.size()) > kMostOverhead)
       refuse(code, Error{Code::too_large, "the chunk extensions or trailers are too long"});
@@ -119,6 +125,7 @@ class HttpRequestParser::Parser final : public http::basic_parser<true> {
   void on_finish_impl(error_code&) override {}
 
   const bool trailers_;
+  bool has_chunks_ = false, in_last_chunk_ = false;
   Body* body_ = nullptr;
   std::size_t overhead_ = 0;
   std::optional<Error> wrong_;

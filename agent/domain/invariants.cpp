@@ -743,6 +743,13 @@ std::vector<MessageFinding> judge(const MessagePlaces& message) {
   return findings;
 }
 
+std::string slot_key(const JobPlaces& job) {
+  const auto state = parse_job_state(job.claim.state);
+  if (state == JobState::live && !job.claim.concurrency_key.empty()) return job.claim.concurrency_key;
+  if (state == JobState::held && job.held && !job.held_by.empty()) return job.held_by.front();
+  return std::string(field_of(job.record, "concurrency_key"));
+}
+
 bool has_ended(const JobPlaces& job) {
   if (!job.claim.state.empty()) return job.claim.state == word(JobState::ended);
   const auto status = parse<JobStatus>(field_of(job.record, "status"));

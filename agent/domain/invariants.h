@@ -92,6 +92,9 @@ struct JobMending {
 };
 JobMending mending_of(const JobVerdict&);
 
+// The concurrency key of which it has a slot, or waits for one: of a live job the one that its claim names; of a held
+// one that which holds it, whatever its record says by now; of any other its record's. Empty: of none.
+std::string slot_key(const JobPlaces&);
 bool has_ended(const JobPlaces&);  // a bare job as its record says
 
 // What must be true of one message: what its mark says is to be done of it stands where somebody will see it. Pure.

@@ -14,6 +14,7 @@
 #include "base/counted.h"
 #include "base/ids.h"
 #include "domain/codec.h"
+#include "domain/invariants.h"
 #include "inspect/runners.h"
 
 namespace mycojobs {
@@ -111,7 +112,7 @@ Result<void> read_waits(Store& store, Situation& about) {
 }
 
 Result<void> read_slots(Store& store, Situation& about) {
-  const std::string key = field(about, "concurrency_key");
+  const std::string key = slot_key(about.job);
   MJ_TRY(leases, store.leases(about.context));
   std::vector<std::string> keys;
   keys.reserve(leases.size());
@@ -520,7 +521,7 @@ Explanation prerequisites(const Situation& about) {
 Explanation held(const Situation& about) {
   if (!about.job.held) return place_lost(about, "held", "the list of jobs that its concurrency key holds back");
   Explanation out = begin(about, "held");
-  const std::string key = field(about, "concurrency_key");
+  const std::string key = slot_key(about.job);
   const std::uint64_t limit = std::max<std::uint64_t>(number(about, "concurrency_limit"), 1);
   const auto& takers = about.slot_takers;
   for (std::size_t i = 0; i < std::min(takers.size(), kJobsNamed); ++i) out.evidence.push_back("runs: " + takers[i]);

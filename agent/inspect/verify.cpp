@@ -204,12 +204,6 @@ namespace {
 
 constexpr std::size_t kGroupBatch = 64;
 
-std::string concurrency_key_of(const JobPlaces& job) {
-  const bool live = job.claim.state == word(JobState::live);
-  if (live && !job.claim.concurrency_key.empty()) return job.claim.concurrency_key;
-  return std::string(field_of(job.record, "concurrency_key"));
-}
-
 std::uint32_t limit_of(const JobPlaces& job) {
   std::uint64_t limit = 0;
   if (!parse_u64(field_of(job.record, "concurrency_limit"), limit)) limit = 0;
@@ -228,7 +222,7 @@ void JobGroups::note(const JobPlaces& job) {
 }
 
 void JobGroups::note_slots(const JobPlaces& job, SlotsByKey& slots) {
-  const std::string key = concurrency_key_of(job);
+  const std::string key = slot_key(job);
   if (key.empty()) return;
   Slots& group = slots[key];
   group.members.push_back(job.job_key);

@@ -5,7 +5,7 @@
 #include "base/ed25519.h"
 #include "base/ids.h"
 #include "domain/codec.h"
-#include "domain/host.h"
+#include "domain/mycelium.h"
 #include "domain/utf8.h"
 #include "service/records.h"
 
@@ -15,10 +15,6 @@ namespace {
 constexpr std::size_t kMaxActors = 100000, kMaxAddresses = 16, kMaxAddress = 2048;
 
 std::string actor_key(Id id) { return "actor:" + std::to_string(id); }
-
-bool is_mycelium_key(std::string_view text) {
-  return text.size() == 64 && text.find_first_not_of("0123456789abcdefABCDEF") == std::string_view::npos;
-}
 
 Result<void> check(const Actor& actor) {
   MJ_CHECK(check_pubkey(actor.pubkey));
@@ -58,15 +54,13 @@ Result<void> check_address(const std::string& text) {
     return fail(Code::too_large, "address: is over " + std::to_string(kMaxAddress) + " bytes: shorten it");
   const bool is_plain = std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < '\x7f'; });
   if (is_plain) {
-    if (is_mycelium_key(text)) return {};
-    const auto base = parse_ip("400::");
-    if (const auto ip = parse_ip(text); ip && base && in_range(*ip, *base, 7)) return {};
+    if (parse_mycelium(text)) return {};
     for (const std::string_view scheme : {"http://", "https://", "redis://", "unix:"})
       if (text.starts_with(scheme) && text.size() > scheme.size()) return {};
   }
   return fail(Code::invalid, "address: " + shown(text, 80) +
-                                 " is none: give 64 hex characters (a key of Mycelium), an IP address in 400::/7, "
-                                 "http://..., https://..., redis://... or unix:...");
+                                 " is none: give 64 hex characters (a key of Mycelium), an IP address in 400::/7 (both "
+                                 "with or without mycelium://), http://..., https://..., redis://... or unix:...");
 }
 
 Result<Actor> create_actor(const Caller& by, Store& store, const Actor& actor) {

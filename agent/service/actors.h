@@ -11,8 +11,8 @@ namespace mycojobs::service {
 
 // An actor's key, or a runner's: empty, or a public key of ed25519. Error invalid names the field `pubkey`.
 Result<void> check_pubkey(const std::string&);
-// One of: 64 hex characters (a key of Mycelium), an IP address in 400::/7, http://..., https://..., redis://...,
-// unix:...
+// One of: 64 hex characters (a key of Mycelium) or an IP address in 400::/7, both with or without mycelium://,
+// http://..., https://..., redis://..., unix:...
 Result<void> check_address(const std::string&);
 
 // Of another than itself: operators alone. An operator's new one may not have the key of one that is there: conflict.

@@ -15,7 +15,7 @@ Error not_as(const Caller& by, Id named, const char* field) {
 
 Result<Caller> as_named(const Caller& by, std::optional<Id> named, const char* field) {
   if (!named) return by;
-  if (by.is_operator) return Caller{by.context, *named, WayIn::command, false};
+  if (by.is_operator) return Caller{by.context, *named, WayIn::command, false, by.max_script_bytes};
   if (*named == by.actor) return by;
   return tl::unexpected<Error>(not_as(by, *named, field));
 }
@@ -66,6 +66,12 @@ Result<Fields> open_record(const Caller& by, Store& store, Action action, const 
   if (!fields && !is_absent(fields.error())) return fields;
   MJ_CHECK(may(by, store, action, {.name = name, .maker = fields ? maker(*fields) : 0}));
   return fields;
+}
+
+Result<void> check_script(const Caller& by, const std::string& script) {
+  if (script.size() <= by.max_script_bytes) return {};
+  return fail(Code::too_large, "script: is " + std::to_string(script.size()) +
+                                   " bytes, and job.max_script_bytes allows " + std::to_string(by.max_script_bytes));
 }
 
 Result<void> check_length(const char* field, const std::string& text, std::size_t most) {

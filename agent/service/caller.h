@@ -7,6 +7,7 @@
 // 4096 bytes ...". Error denied is the same for what is another's and for what is not there.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -15,12 +16,15 @@
 
 namespace mycojobs::service {
 
+inline constexpr std::uint64_t kMaxScriptBytes = 4U << 20;  // where no setting says otherwise
+
 // Who asks, and in which context.
 struct Caller {
   Id context = 0;
-  Id actor = 0;              // whose it is what it makes; who stands in journals
-  WayIn way = WayIn::rpc;    // whether a context without a record is open to it
-  bool is_operator = false;  // may do everything, but is nobody whom a step could name
+  Id actor = 0;                                      // whose it is what it makes; who stands in journals
+  WayIn way = WayIn::rpc;                            // whether a context without a record is open to it
+  bool is_operator = false;                          // may do everything, but is nobody whom a step could name
+  std::uint64_t max_script_bytes = kMaxScriptBytes;  // of a job that it makes: the setting job.max_script_bytes
 };
 
 // As whom an operator names, who is then asked for its own rights. Nothing: as itself. Error denied: it is no operator
@@ -48,6 +52,8 @@ inline bool is_absent(const Error& error) { return error.code == Code::not_found
 
 inline constexpr std::size_t kMaxKey = 255;
 
+// Error too_large: names field, setting and limit. Whoever claims a job asks again, by its own setting.
+Result<void> check_script(const Caller&, const std::string& script);
 Result<void> check_length(const char* field, const std::string& text, std::size_t most);
 // An idempotency key. Error invalid: it is given and empty, and would be none.
 Result<void> check_key(const char* field, const std::optional<std::string>& key);

@@ -94,7 +94,21 @@ Result<Id> owner_of_new(const Caller& by, Store& store, const CreateFlow& wish) 
   return owner(by, wish.owner);
 }
 
+// Of all its nodes; those of the flows that it starts are checked as they stand in it.
+Result<void> check_scripts(const Caller& by, const FlowPlan& plan) {
+  for (const PlanNode& node : plan.nodes) {
+    if (auto fits = check_script(by, node.job.script); !fits) return fail(fits.error(), "jobs." + node.name);
+    if (node.child.size() <= by.max_script_bytes) continue;  // nor is a script in it longer
+    MJ_TRY(child, parse_json(node.child));
+    const PlanRead read = read_plan(child);
+    if (!read.plan) continue;  // whoever starts it says why
+    if (auto fits = check_scripts(by, *read.plan); !fits) return fail(fits.error(), "jobs." + node.name + ".flow");
+  }
+  return {};
+}
+
 Result<Flow> make(const Caller& by, FlowStore& flows, const FlowPlan& plan, const CreateFlow& wish, Id owner) {
+  if (auto fits = check_scripts(by, plan); !fits) return fail(fits.error(), "definition");
   NewFlow asked;
   asked.context = by.context;
   asked.caller = owner;

@@ -45,20 +45,20 @@ Result<Job> afterwards(const Caller& by, Store& store, const std::string& key, J
 
 }  // namespace
 
-Result<void> check_new_job(Job& job, Id caller, Id context) {
-  MJ_CHECK(settle(job, {caller, context}));
+Result<void> check_new_job(const Caller& by, Job& job, Id owner) {
+  MJ_CHECK(settle(job, {owner, by.context}));
   const bool allocates = job.id == 0;
   if (allocates) job.id = UINT32_MAX;  // validate() wants one
   const auto problems = validate(job);
   if (allocates) job.id = 0;
   if (!problems.empty()) return fail(Code::invalid, join(problems));
   if (!job.unknown.empty()) return fail(Code::invalid, job.unknown.front().first + ": no field of a job");
-  return {};
+  return check_script(by, job.script);
 }
 
 Result<Job> create_job(const Caller& by, Store& store, std::optional<Id> named, Job job) {
   MJ_TRY(owner, owner_of_jobs(by, store, named));
-  MJ_CHECK(check_new_job(job, owner, by.context));
+  MJ_CHECK(check_new_job(by, job, owner));
   return store.create_job(job);
 }
 
@@ -69,7 +69,7 @@ Result<std::vector<Job>> create_jobs(const Caller& by, Store& store, std::option
   MJ_TRY(owner, owner_of_jobs(by, store, named));
   const auto place = [](std::size_t i) { return "jobs[" + std::to_string(i) + "]"; };
   for (std::size_t i = 0; i < jobs.size(); ++i) {
-    if (auto checked = check_new_job(jobs[i], owner, by.context); !checked) return fail(checked.error(), place(i));
+    if (auto checked = check_new_job(by, jobs[i], owner); !checked) return fail(checked.error(), place(i));
   }
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     auto stored = store.create_job(jobs[i]);
@@ -81,7 +81,7 @@ Result<std::vector<Job>> create_jobs(const Caller& by, Store& store, std::option
 
 Result<Job> submit_job(const Caller& by, Store& store, std::optional<Id> named, Job job) {
   MJ_TRY(owner, owner_of_jobs(by, store, named));
-  MJ_CHECK(check_new_job(job, owner, by.context));
+  MJ_CHECK(check_new_job(by, job, owner));
   const bool may_be_there = job.id != 0;
   MJ_TRY(stored, store.submit(job));
   if (!may_be_there) return std::move(stored);

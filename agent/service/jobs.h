@@ -12,8 +12,9 @@
 namespace mycojobs::service {
 
 // A new job, as this caller's; id 0: the next free one. Fills in whose and where it is. Error names the field: what
-// cannot be (validate()), what is another's or no client's to write (domain/sender.h), a field that no job has.
-Result<void> check_new_job(Job&, Id caller, Id context);
+// cannot be (validate()), what is another's or no client's to write (domain/sender.h), a field that no job has, too
+// long a script. owner: whose it will be.
+Result<void> check_new_job(const Caller&, Job&, Id owner);
 
 // The record alone, in no queue. owner: whose; nothing: who asks.
 Result<Job> create_job(const Caller&, Store&, std::optional<Id> owner, Job);

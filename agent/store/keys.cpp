@@ -57,6 +57,9 @@ constexpr std::array kOwnKeys{
     OwnKey{"mj:anomalies", "stream", "what should not have been: text; about the last 10000", kItself},
     OwnKey{"mj:refusals", "stream",
            "<number>-0: who asked in vain: at (ms), actor, action, thing, list; the newest 1000", kItself},
+    OwnKey{"mj:artifacts", "hash",
+           "names of this store in the folders of artifacts: fields of 24 hex digits; never removed",
+           "the agents that know them"},
     OwnKey{"mj:log:<job key>", "stream",
            "<seq>-0: ts, stream, text; numbers go on over deliveries; the last entry holds end, the status", kItself},
     OwnKey{"mj:next:<caller>", "string", "the last job id that was allocated for a caller",
@@ -77,7 +80,8 @@ constexpr std::array kOwnKeys{
         "mj:message:<message key>", "hash",
         "where a message is: state (taken, refused, arrived, away, over), left (jobs that have not ended), failed, "
         "taken_ms, flow, flow_ended; of one between contexts also content (hash), jobs, origins, stream, answer, own, "
-        "peer, address, from, came_ms, fresh_until, delivered_ms, deliver_until, limit, result_ms, tries, why, told, "
+        "peer, address, carried, from, came_ms, fresh_until, delivered_ms, deliver_until, limit, result_ms, tries, "
+        "why, told, "
         "log:<job>",
         "message in mj:claim:*"},
     OwnKey{"mj:outbox", "zset",

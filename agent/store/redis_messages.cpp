@@ -176,6 +176,12 @@ Result<bool> RedisStore::answer_message(Id context, const AnswerMessage& answer)
   return reply.text() != "other";
 }
 
+Result<void> RedisStore::cancel_message(Id context, const std::string& message_key) {
+  MJ_TRY(reply, run(context, scripts::cancel_message, Arguments{message_key}));
+  if (reply.text() == "missing") return no_message(message_key, context);
+  return {};
+}
+
 Result<std::uint64_t> RedisStore::follow_log(Id context, const std::string& message_key, const std::string& content,
                                              const std::string& job_key, const std::vector<Log>& lines) {
   Arguments arguments{message_key, content, job_key};

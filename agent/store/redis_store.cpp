@@ -129,7 +129,19 @@ OpenLink link_opener(const RedisStoreConfig& config) {
 }
 
 RedisStore::RedisStore(const RedisStoreConfig& config)
-    : ContextLinks(link_opener(config)), seen_(config.seen), wait_replicas_(config.wait_replicas) {}
+    : ContextLinks(link_opener(config)), seen_(config.seen), wait_replicas_(config.wait_replicas) {
+  auto options = connection_options(config, 0);
+  if (!options || options->endpoint.user.empty()) return;
+  // Each database is tried once: a refusal stands in the server's log of them.
+  may_enter_ = [options = std::move(*options),
+                known = std::map<std::uint32_t, bool>()](std::uint32_t database) mutable -> Result<bool> {
+    if (const auto found = known.find(database); found != known.end()) return found->second;
+    options.database = database;
+    const auto entered = RedisConnection(options).connect();
+    if (!entered && entered.error().code != Code::denied) return tl::unexpected<Error>(entered.error());
+    return known[database] = entered.has_value();
+  };
+}
 
 void SeenHeads::saw(Id context, const std::string& queue, std::uint64_t head) {
   const std::lock_guard lock(mutex_);
@@ -274,9 +286,12 @@ Result<ServerFacts> RedisStore::facts() {
     const auto begin = at + name.size() + 2;
     return std::string(text.substr(begin, text.find_first_of("\r\n", begin) - begin));
   };
+  bool kept = false;  // the server may keep its settings to itself: each refusal stands in its log
   const auto setting = [&](std::string_view name) {
+    if (kept) return std::string();
     auto reply = redis->command({"CONFIG", "GET", name});
-    return reply ? std::string(reply->at(1).text()) : std::string();  // the server may keep it to itself
+    kept = !reply && reply.error().code == Code::denied;
+    return reply ? std::string(reply->at(1).text()) : std::string();
   };
   ServerFacts facts;
   facts.product = has("valkey_version:") ? "valkey" : "redis";
@@ -289,8 +304,13 @@ Result<ServerFacts> RedisStore::facts() {
   for (std::size_t at = text.find("\ndb"); at != std::string_view::npos; at = text.find("\ndb", at + 1)) {
     std::uint64_t database = 0;
     const std::string_view rest = text.substr(at + 3);
-    if (parse_u64(rest.substr(0, rest.find(':')), database) && database > 0 && database <= UINT32_MAX)
-      facts.used.push_back(static_cast<Id>(database));
+    if (!parse_u64(rest.substr(0, rest.find(':')), database) || database == 0 || database > UINT32_MAX) continue;
+    bool open = true;
+    if (may_enter_) {
+      MJ_TRY(entered, may_enter_(static_cast<std::uint32_t>(database)));
+      open = entered;
+    }
+    if (open) facts.used.push_back(static_cast<Id>(database));
   }
   facts.appendonly = setting("appendonly");
   facts.appendfsync = setting("appendfsync");

@@ -132,6 +132,7 @@ class RedisStore final : public Store, private ContextLinks {
   Result<DueMail> mail_due(Id context, std::uint32_t max, std::uint32_t hold_ms) override;
   Result<void> settle_mail(Id context, const OutboxEntry&, const MailAfter&) override;
   Result<bool> answer_message(Id context, const AnswerMessage&) override;
+  Result<void> cancel_message(Id context, const std::string& message_key) override;
   Result<std::uint64_t> follow_log(Id context, const std::string& message_key, const std::string& content,
                                    const std::string& job_key, const std::vector<Log>&) override;
   Result<Id> reserve_jobs(Id context, Id caller, std::uint32_t count) override;
@@ -153,6 +154,8 @@ class RedisStore final : public Store, private ContextLinks {
 
   std::shared_ptr<SeenHeads> seen_;  // null: nobody wants to know
   std::uint32_t wait_replicas_ = 0;
+  // Whether the server lets our user into this database; null: it has no user of its own, and may.
+  std::function<Result<bool>(std::uint32_t database)> may_enter_;
   std::map<Id, std::vector<std::string>> unanswered_;  // ids of claims that may have been made and were not answered
 };
 

@@ -15,7 +15,9 @@ class LocalTransport final : public Transport {
   bool is_address(const std::string& address) const override { return address.empty(); }
   Result<std::string> exchange(const std::string&, const std::string& request, std::uint32_t) override {
     MJ_CHECK(check_request_size(request.size()));
-    return answerer_(request);
+    std::string answer = answerer_(request);
+    MJ_CHECK(check_request_size(answer.size(), "answer"));
+    return answer;
   }
 
  private:

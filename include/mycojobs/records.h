@@ -166,6 +166,7 @@ struct Runner {
   std::uint32_t created_at = 0, updated_at = 0;
   // Fields of our own.
   std::string detail, version;
+  Id target_context = 0;  // of one elsewhere: whose jobs of ours it runs; 0: the same number
   std::vector<std::string> executors;
   std::uint32_t slots = 0;
   std::uint64_t seen_ms = 0;

@@ -79,7 +79,7 @@ struct JobPlaces {
   std::optional<std::uint64_t> lease_until_ms, due_ms, check_ms;  // in the index of leases, delays, prerequisites
   std::vector<std::string> waits_for;                             // jobs that it is parked on
   bool held = false;                                              // parked on its concurrency key
-  std::vector<std::string> held_by;                               // the keys that hold it
+  std::vector<std::string> held_by;                               // the keys that hold it; if held, its claim's first
   bool takes_slot = false;                                        // counted as running under its concurrency key
   std::vector<std::string> slots;                                 // the keys of which it takes a slot
   bool limited = false;                        // its record names a concurrency key whose slots can be counted

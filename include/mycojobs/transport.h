@@ -3,7 +3,7 @@
 // transport is trusted with nothing but carrying. Losing a request or its answer is possible, and so is that it arrives
 // twice: who sends repeats, who receives knows what it has.
 //
-// Implementations: transport/local.h, transport/http.h, transport/mycelium.h. One thread an instance.
+// Implementations: transport/local.h, http.h, mycelium.h; transport/transports.h chooses. One thread an instance.
 #pragma once
 
 #include <cstddef>
@@ -17,10 +17,10 @@
 namespace mycojobs {
 
 inline constexpr std::size_t kMaxRequestBytes = 1U << 20;  // of a request, and of an answer
-inline Result<void> check_request_size(std::size_t bytes) {
+inline Result<void> check_request_size(std::size_t bytes, const std::string& what = "request") {
   if (bytes <= kMaxRequestBytes) return {};
-  return fail(Code::too_large, "the request takes " + std::to_string(bytes) + " bytes; between supervisors at most " +
-                                   std::to_string(kMaxRequestBytes));
+  return fail(Code::too_large, "the " + what + " takes " + std::to_string(bytes) +
+                                   " bytes; between supervisors at most " + std::to_string(kMaxRequestBytes));
 }
 
 class Transport {

@@ -274,6 +274,25 @@ TEST_P(Dispatch, AConcurrencyKeyLimitsWhatRuns) {
   EXPECT_THAT(claim_keys(), IsEmpty());
 }
 
+TEST_P(Dispatch, AHeldJobWaitsForTheKeyThatHoldsItAndThenForTheOneThatItsRecordHas) {
+  for (const Id id : {1U, 2U}) submit_with(id, [](Job& j) { j.concurrency_key = "db"; });
+  submit_with(3, [](Job& j) { j.concurrency_key = "tape"; });
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:1", "job:12:3"));
+  ASSERT_TRUE(store_->save(1, "job:12:2", {{"concurrency_key", "tape"}}).has_value());
+  EXPECT_THAT(place(2).held_by, ElementsAre("db"));
+  finish(3);
+  tick();
+  EXPECT_THAT(claim_keys(), IsEmpty()) << "a slot of tape is free, but db holds it";
+  EXPECT_FALSE(place(2).slot_free);
+  submit_with(4, [](Job& j) { j.concurrency_key = "tape"; });
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:4"));
+  finish(1);
+  EXPECT_THAT(claim_keys(), IsEmpty()) << "let go by db, it comes to tape";
+  EXPECT_THAT(place(2).held_by, ElementsAre("tape"));
+  finish(4);
+  EXPECT_THAT(claim_keys(), ElementsAre("job:12:2"));
+}
+
 TEST_P(Dispatch, AHeldJobDoesNotWaitForAQueueThatNobodyServes) {
   const auto with_key = [](Job& j) { j.concurrency_key = "db"; };
   submit_with(1, with_key);

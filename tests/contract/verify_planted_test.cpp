@@ -230,6 +230,33 @@ TEST_P(Planted, FindsAHeldJobWhoseSlotIsFree) {
   plain({"SREM", "mj:running:tape", "job:12:99"});
   expect_found("held-free", true);
 }
+// Its key holds it, whatever its record says by now: that wakes it.
+TEST_P(Planted, FindsNothingWrongWithAHeldJobWhoseKeyWasEdited) {
+  for (const char* name : {"tape", ""}) {
+    plain({"HSET", key(8), "concurrency_key", name});
+    EXPECT_EQ(rules(), std::set<std::string>{}) << name;
+    EXPECT_THAT(differences(), testing::IsEmpty()) << name;
+  }
+  ASSERT_EQ(outcome(end(claimed_[7].ref, finished())), "ok");
+  EXPECT_EQ(rules(), std::set<std::string>{});
+  EXPECT_EQ(std::string(plain({"HGET", claim_key(8), "state"}).text()), "queued");
+}
+TEST_P(Planted, FindsThatAHeldJobWhoseKeyWasEditedIsNotHeldByAnother) {
+  plain({"HSET", key(8), "concurrency_key", "tape"});
+  plain({"SREM", "mj:running:db", key(7)});
+  EXPECT_THAT(rules(), testing::IsSupersetOf({"slot-missing", "held-free"})) << "of db, which holds it";
+  differences();
+  EXPECT_EQ(rules(), std::set<std::string>{});
+}
+// Its place is lost: it comes under the key that its record has now.
+TEST_P(Planted, FindsAHeldJobThatIsNotHeldAndWhoseKeyWasEdited) {
+  plain({"HSET", key(8), "concurrency_key", "tape"});
+  plain({"SADD", "mj:running:tape", "job:12:99"});
+  plain({"DEL", "mj:held:db"});
+  EXPECT_THAT(rules(), testing::Contains("no-place"));
+  differences();
+  EXPECT_THAT(rules(), testing::Not(testing::Contains("no-place")));
+}
 TEST_P(Planted, FindsAJobThatWaitsForOneThatHasEnded) {
   plain({"SADD", "mj:waits:" + key(5), key(3)});
   expect_found("waiting-ended", true);

@@ -65,6 +65,23 @@ TEST_F(FlowService, WhatIsAnothersAndWhatIsNotThereAreRefusedAlike) {
   EXPECT_EQ(control(operator_, {.flow = 778}), "not_found");
 }
 
+TEST_F(FlowService, NoNodeHasAScriptThatNoAgentWouldTake) {
+  Caller maker = submitter_;
+  maker.max_script_bytes = 100;
+  const auto made = [&](std::size_t bytes, bool in_a_child) {
+    const nlohmann::json job{{"script", std::string(bytes, 'x')}, {"type", "python"}};
+    nlohmann::json definition{{"name", "f"}, {"jobs", {{"a", job}}}};
+    if (in_a_child) definition = {{"name", "g"}, {"jobs", {{"c", {{"flow", definition}}}}}};
+    return create_flow(maker, stores(), definition, nullptr, {});
+  };
+  EXPECT_EQ(outcome(made(100, false)), "");
+  EXPECT_EQ(outcome(made(101, false)), "too_large");
+  EXPECT_EQ(message(made(101, false)), "definition: jobs.a: script: is 101 bytes, and job.max_script_bytes allows 100");
+  EXPECT_EQ(outcome(made(100, true)), "");
+  EXPECT_EQ(message(made(101, true)),
+            "definition: jobs.c.flow: jobs.a: script: is 101 bytes, and job.max_script_bytes allows 100");
+}
+
 TEST_F(FlowService, AContextThatCannotBeReadIsClosedToActorsWhateverTheirWay) {
   const Id flow = new_flow(submitter_);
   spoil_context();

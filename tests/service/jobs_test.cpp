@@ -39,6 +39,24 @@ TEST_F(JobService, ANewJobIsItsMakersAndSaysNothingOnlyOthersMayWrite) {
   EXPECT_EQ(create_job(operator_, *store_, 12, new_job())->caller_id, 12U);
 }
 
+TEST_F(JobService, AScriptThatNoAgentWouldTakeIsRefusedWhereItComesIn) {
+  Caller maker = submitter_;
+  maker.max_script_bytes = 10;
+  Job job = new_job(7);
+  job.script = std::string(10, 'x');
+  EXPECT_EQ(outcome(create_job(maker, *store_, std::nullopt, job)), "");
+  job.id = 8;
+  job.script += 'x';
+  const std::string refused = "script: is 11 bytes, and job.max_script_bytes allows 10";
+  EXPECT_EQ(outcome(create_job(maker, *store_, std::nullopt, job)), "too_large");
+  EXPECT_EQ(message(create_job(maker, *store_, std::nullopt, job)), refused);
+  EXPECT_EQ(message(submit_job(maker, *store_, std::nullopt, job)), refused);
+  EXPECT_EQ(message(create_jobs(maker, *store_, std::nullopt, {new_job(9), job})), "jobs[1]: " + refused);
+  EXPECT_EQ(store_->keys(1, "job:", 10)->size(), 1U);
+  maker.is_operator = true;
+  EXPECT_EQ(as_named(maker, 16, "actor_id")->max_script_bytes, 10U) << "also as another";
+}
+
 TEST_F(JobService, OfSeveralNoneIsWrittenIfOneIsWrong) {
   Job wrong = new_job(8);
   wrong.script_type = "Python!";

@@ -56,8 +56,9 @@ TEST_F(RecordService, KeysAndAddressesOfActorsAreCheckedWhereTheyEnter) {
   Actor actor;
   actor.id = 15;
   const std::string hex(64, 'a');
-  for (const std::string& good : {hex, std::string("400::1"), std::string("5ff:ffff::7"), std::string("http://h:1"),
-                                  std::string("https://h"), std::string("redis://h"), std::string("unix:/s")})
+  for (const std::string& good :
+       {hex, std::string("400::1"), "mycelium://" + hex, std::string("mycelium://400::1"), std::string("5ff:ffff::7"),
+        std::string("http://h:1"), std::string("https://h"), std::string("redis://h"), std::string("unix:/s")})
     EXPECT_EQ(outcome(check_address(good)), "") << good;
   for (const std::string& bad :
        {std::string(), hex + "a", hex.substr(1), std::string("600::1"), std::string("10.0.0.1"), std::string("http://"),
@@ -281,6 +282,10 @@ TEST_F(MessageService, ATopicIsARunnersAndJobsAreTheSenders) {
   EXPECT_THAT(message(send_message(submitter_, *store_, std::nullopt, wish)), StartsWith("job[0]: caller_id"));
   EXPECT_EQ(outcome(send_message(reader_, *store_, std::nullopt, wish)), "denied");
   wish.job[0].caller_id = 0;
+  Caller narrow = submitter_;
+  narrow.max_script_bytes = 3;
+  EXPECT_EQ(message(send_message(narrow, *store_, std::nullopt, wish)),
+            "job[0]: script: is 4 bytes, and job.max_script_bytes allows 3");
   const auto sent = send_message(submitter_, *store_, std::nullopt, wish);
   ASSERT_TRUE(sent) << message(sent);
   EXPECT_EQ(store_->topic_pending(1, "runner20")->size(), 1U);

@@ -136,6 +136,12 @@ TEST(Cbor, TakesNothingButTheOneEncodingOfAValue) {
   }
 }
 
+// Its last three bytes are the one encoding of its value: found by fuzzing.
+TEST(Cbor, AFloatIsComparedFromItsFirstByte) {
+  EXPECT_FALSE(decode_cbor("\xfa\x7f\xf9\x7e" + std::string(1, '\0')));
+  EXPECT_TRUE(decode_cbor("\xf9\x7e" + std::string(1, '\0')));
+}
+
 TEST(Cbor, IsBoundedInDepthValuesAndBytes) {
   const std::string deep(kMaxCborDepth + 1, '\x81');
   EXPECT_EQ(decode_cbor(deep + '\x01').error().code, Code::invalid);

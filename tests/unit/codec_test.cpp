@@ -240,6 +240,20 @@ TEST(LogJson, AlwaysHasEveryField) {
   EXPECT_EQ(back.record.text, "a\xEF\xBF\xBD");
 }
 
+// As an object it would stand deeper in the message's hash than that may be read: found by fuzzing.
+TEST(MessageHash, DeepTextInAnEmbeddedJobDoesNotSpoilTheMessage) {
+  for (const std::size_t levels : {20U, 40U, 62U}) {
+    Message message;
+    message.job.resize(1);
+    message.job[0].error_info = R"({"a":)" + std::string(levels, '[') + std::string(levels, ']') + '}';
+    EXPECT_EQ(to_json(message)["job"][0]["error_info"].is_object(), levels == 20) << levels;
+    const auto back = decode<Message>(encode(message));
+    EXPECT_EQ(join(back.problems), "");
+    ASSERT_EQ(back.record.job.size(), 1U);
+    EXPECT_EQ(back.record.job[0].error_info, message.job[0].error_info);
+  }
+}
+
 TEST(MessageHash, ProblemsInsideAnEmbeddedJobAreNamedWithTheirPath) {
   const auto read = decode<Message>({{"job", R"([{"id":1},{"id":2,"timeout":"soon","payload":"x"}])"}});
   EXPECT_EQ(join(read.problems), "job[1].timeout: \"soon\" is not a whole number from 1 to 4294967295");

@@ -35,6 +35,9 @@ const std::map<std::string, std::string> kExamples = {
     {"api.listen", "127.0.0.1:9700"},
     {"api.tokens", "/srv/tokens"},
     {"supervisor.listen", "127.0.0.1:3030"},
+    {"mycelium.url", "http://127.0.0.1:8989"},
+    {"mycelium.ip", "10.0.0.7"},
+    {"mycelium.port", "8991"},
     {"health.listen", "127.0.0.1:9653"},
     {"keys_dir", "/k"},
     {"runner_key", "alice"},
@@ -371,6 +374,44 @@ TEST_F(ConfigTest, FormerNamesAreReadAndPointedOut) {
   EXPECT_NE(config->warnings[1].find("MYCOJOBS_SANDBOX_SLOT_RUNS: sandbox.slot_runs is called"), std::string::npos);
   sources_.flags.values["sandbox.spares"] = "5";
   EXPECT_EQ(load_config(sources_)->settings.sandbox_prewarmed, 5U);
+}
+
+TEST_F(ConfigTest, NamesOfOtherProgramsAreReadWithoutAWord) {
+  sources_.flags.values["redis_url"] = "redis://other:6379";
+  const auto config = load_config(sources_);
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->settings.redis, "redis://other:6379");
+  EXPECT_EQ(source_of(*config, "redis"), "--redis-url");
+  EXPECT_TRUE(config->warnings.empty());
+  for (const char* command : {"agent", "coordinator", "job"}) {
+    FlagValues flags;
+    CLI::App app;
+    add_options(app, command, flags);
+    app.parse("--redis-url redis://other:6379");
+    EXPECT_EQ(flags.values["redis_url"], "redis://other:6379") << command;
+  }
+}
+
+TEST_F(ConfigTest, TheNodeOfMyceliumIsNamedByUrlOrByIpAndPort) {
+  const auto url = [this] {
+    const auto config = load_config(sources_);
+    return config ? config->settings.mycelium_url : config.error().message;
+  };
+  EXPECT_EQ(url(), "");
+  sources_.host.environment["MYCELIUM_URL"] = "http://node:8989/";
+  EXPECT_EQ(url(), "http://node:8989");
+  sources_.flags.values["mycelium.port"] = "9000";
+  EXPECT_EQ(url(), "http://127.0.0.1:9000");
+  sources_.flags.values = {{"mycelium.ip", "fd00::7"}};
+  EXPECT_EQ(url(), "http://[fd00::7]:8990");
+  sources_.flags.values["mycelium.url"] = "https://node.example:1";
+  EXPECT_EQ(url(), "https://node.example:1");
+  EXPECT_EQ(load_config(sources_)->warnings,
+            std::vector<std::string>{"mycelium.ip and mycelium.port are passed over: mycelium.url is set"});
+  for (const char* wrong : {"node:8989", "http://", "tcp://127.0.0.1:9651", "http://a:8989/api/v1"}) {
+    sources_.flags.values = {{"mycelium.url", wrong}};
+    EXPECT_NE(url().find("mycelium.url: \""), std::string::npos) << url();
+  }
 }
 
 TEST_F(ConfigTest, WhatIsPrintedReadsBackAlike) {

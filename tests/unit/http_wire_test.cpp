@@ -103,6 +103,25 @@ TEST(HttpRequestParser, ChunksEndWithTheirLastLineHoweverTheyAreCut) {
   }
 }
 
+// The library asserts that it is given no fewer than five bytes of a last chunk for a second time: found by fuzzing.
+TEST(HttpRequestParser, ABodyOfNoChunksEndsHoweverManyBytesComeAtATime) {
+  for (const std::string chunks : {"0\r\n\r\n", "000\r\n\r\n", "0;a=b\r\n\r\n", "0\r\nX: y\r\n\r\n"}) {
+    for (std::size_t step = 1; step <= chunks.size(); ++step) {
+      HttpRequestParser parser = behind(kChunked);
+      Kept body;
+      std::string given;
+      for (std::size_t at = 0; at < chunks.size(); at += step) {
+        EXPECT_FALSE(parser.done());
+        given += chunks.substr(at, step);
+        const auto used = parser.take_body(given, body);
+        ASSERT_TRUE(used) << used.error().message;
+        given.erase(0, *used);
+      }
+      EXPECT_TRUE(parser.done() && given.empty()) << chunks << step;
+    }
+  }
+}
+
 TEST(HttpRequestParser, MalformedChunksAreAnError) {
   for (const char* text : {"\r\n",
                            "x\r\n",

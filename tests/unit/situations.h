@@ -99,6 +99,7 @@ inline Situation waiting(std::vector<JobPlaces> awaited) {
 inline Situation held() {
   Situation about = claimed("held");
   about.job.held = true;
+  about.job.held_by = {"db"};
   set(about, "concurrency_key", "db");
   return about;
 }

@@ -10,6 +10,7 @@
 
 #include "cli/config/config_file.h"
 #include "domain/codec.h"
+#include "domain/host.h"
 #include "domain/utf8.h"
 
 namespace mycojobs {
@@ -314,10 +315,12 @@ class Layers {
     }
   }
   void put(ConfigValue value) {
-    if (const auto now = present_name(value.name); now != value.name) {
-      config_.warnings.push_back(value.source + ": " + value.name + " is called " + std::string(now) +
-                                 " now: write that; the former name will go");
-      value.name = now;
+    for (const RenamedOption& each : renamed_options()) {
+      if (each.before != value.name) continue;
+      if (each.is_former)
+        config_.warnings.push_back(value.source + ": " + value.name + " is called " + std::string(each.now) +
+                                   " now: write that; the former name will go");
+      value.name = each.now;
     }
     const auto found = std::find_if(config_.values.begin(), config_.values.end(),
                                     [&](const ConfigValue& each) { return each.name == value.name; });
@@ -359,12 +362,9 @@ class Layers {
         return fail(set.error(), itself ? value.source : file ? value.source + ": " + value.name : value.name);
       }
     }
-    config_.settings.contexts_chosen = std::any_of(config_.values.begin(), config_.values.end(), [](const auto& value) {
-      return value.name == "context" && value.source != "default";
-    });
-    config_.settings.api_listen_chosen =
-        std::any_of(config_.values.begin(), config_.values.end(),
-                    [](const auto& value) { return value.name == "api.listen" && value.source != "default"; });
+    config_.settings.contexts_chosen = is_chosen("context");
+    config_.settings.api_listen_chosen = is_chosen("api.listen");
+    MJ_CHECK(set_mycelium());
     if (config_.settings.state_dir.empty()) {
       return fail(Code::invalid, "state_dir: there is no HOME to put it in: give --state-dir or MYCOJOBS_STATE_DIR");
     }
@@ -383,6 +383,29 @@ class Layers {
     for (const RenamedOption& each : renamed_options()) {
       if (environment_of(each.before) == variable) return each.before;
     }
+    return {};
+  }
+  bool is_chosen(std::string_view name) const {  // by file, variable or flag
+    return std::any_of(config_.values.begin(), config_.values.end(),
+                       [name](const auto& value) { return value.name == name && value.source != "default"; });
+  }
+  Result<void> set_mycelium() {
+    Settings& settings = config_.settings;
+    if (is_chosen("mycelium.ip") || is_chosen("mycelium.port")) {
+      if (is_chosen("mycelium.url")) {
+        config_.warnings.push_back("mycelium.ip and mycelium.port are passed over: mycelium.url is set");
+      } else {
+        const auto ip = parse_ip(settings.mycelium_ip);
+        settings.mycelium_url = "http://" + (ip && ip->v6 ? "[" + settings.mycelium_ip + "]" : settings.mycelium_ip) +
+                                ":" + std::to_string(settings.mycelium_port);
+      }
+    }
+    std::string& url = settings.mycelium_url;
+    while (url.ends_with('/')) url.pop_back();
+    if (url.empty()) return {};
+    const auto scheme = url.starts_with("http://") ? 7U : url.starts_with("https://") ? 8U : 0U;
+    if (scheme == 0 || !parse_host_port(url.substr(scheme), 80))
+      return fail(Code::invalid, "mycelium.url: " + shown(url, 80) + " is no http://HOST:PORT or https://HOST:PORT");
     return {};
   }
   void warn_of_passwords() {

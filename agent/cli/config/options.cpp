@@ -43,6 +43,9 @@ std::string default_api(const HostFacts& host) {
   return url.find(':') == std::string::npos ? url + ":80" : url;
 }
 
+// Where clients of Mycelium look for the node.
+std::string default_mycelium(const HostFacts& host) { return host.variable("MYCELIUM_URL"); }
+
 std::string default_tokens(const HostFacts& host) {
   if (host.root) return "/etc/mycojobs/tokens";
   if (const auto xdg = host.variable("XDG_CONFIG_HOME"); xdg.starts_with('/')) return xdg + "/mycojobs/tokens";
@@ -98,6 +101,15 @@ const auto kOptions = std::to_array<Option>({
     {"supervisor.listen", text, &S::supervisor_listen, "",
      "ADDRESS:PORT at which an agent takes jobs from coordinators elsewhere, such as 0.0.0.0:3030; empty: none",
      "agent"},
+    {"mycelium.url", text, &S::mycelium_url, "the address in MYCELIUM_URL",
+     "API of the Mycelium node that carries messages to supervisors elsewhere, such as http://127.0.0.1:8989; empty: "
+     "none",
+     "agent coordinator dev", "", 0, 0, default_mycelium},
+    {"mycelium.ip", text, &S::mycelium_ip, "127.0.0.1",
+     "Where mycelium.url is not set, and this or mycelium.port is: the address of the node's API",
+     "agent coordinator dev"},
+    {"mycelium.port", count, &S::mycelium_port, "8990", "The port that goes with mycelium.ip", "agent coordinator dev",
+     "", 1, 65535},
     {"health.listen", text, &S::health_listen, "",
      "ADDRESS:PORT of /healthz and /readyz, such as 127.0.0.1:9653; a coordinator's api.listen has them too; empty: "
      "none",
@@ -142,7 +154,9 @@ const auto kOptions = std::to_array<Option>({
      "How long a job waits for its prerequisites before it fails, wait and at not counted; 0s: for ever", kKeepers},
     {"job.default_timeout", duration, &S::job_default_timeout_ms, "10m", "Time limit of a job that names none",
      kWorkers, "", 1000, std::uint64_t{4294967295} * 1000},
-    {"job.max_script_bytes", bytes, &S::job_max_script_bytes, "4MiB", "Longest script", kWorkers, "", 1, 1ULL << 29},
+    {"job.max_script_bytes", bytes, &S::job_max_script_bytes, "4MiB",
+     "Longest script; a coordinator refuses longer ones where they come in, an agent where it claims",
+     "agent dev run coordinator", "", 1, 1ULL << 29},
     {"job.max_result_bytes", bytes, &S::job_max_result_bytes, "1MiB", "Largest result, keys and values", kWorkers, "",
      1, 1ULL << 29},
     {"job.max_artifact_bytes", bytes, &S::job_max_artifact_bytes, "64MiB", "Files that a job leaves, all together",
@@ -297,8 +311,9 @@ std::span<const Option> options() { return kOptions; }
 
 std::span<const RenamedOption> renamed_options() {
   static constexpr auto kRenamed = std::to_array<RenamedOption>({
-      {"sandbox.spares", "sandbox.prewarmed"},
-      {"sandbox.slot_runs", "sandbox.reused_runs"},
+      {"sandbox.spares", "sandbox.prewarmed", true},
+      {"sandbox.slot_runs", "sandbox.reused_runs", true},
+      {"redis_url", "redis", false},
   });
   return kRenamed;
 }

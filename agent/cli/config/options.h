@@ -50,6 +50,9 @@ struct Settings {
   std::string keys_dir, runner_key, coordinator_key;
   std::vector<std::string> coordinator_networks, coordinator_webhooks;
   std::string coordinator_webhook_secrets;
+  std::string mycelium_url;  // empty: no node. Otherwise http:// or https://, also where ip and port have named it
+  std::string mycelium_ip;
+  std::uint32_t mycelium_port = 0;
   Id runner_actor = 0;
   bool api_listen_chosen = false;  // by file, variable or flag
   std::string state_dir, libexec_dir, secrets_dir, plugins_dir;
@@ -110,9 +113,11 @@ struct Option {
 
 std::span<const Option> options();
 const Option* find_option(std::string_view name);
-// Names that options had before: read as what they are called now, with a warning.
+// Other names of options: those that they had before, which are read with a warning, and those that other programs give
+// them.
 struct RenamedOption {
   std::string_view before, now;
+  bool is_former;
 };
 std::span<const RenamedOption> renamed_options();
 std::string_view present_name(std::string_view name);  // of an option by any name

@@ -342,6 +342,23 @@ end_away(message, is, 'lost', reason ~= '' and reason or 'the answer does not na
 if #fields > 0 and redis.call('EXISTS', message) == 1 then redis.call('HSET', message, unpack(fields)) end
 return 'done'
 
+--# cancel_message: journal places messages ends
+-- Every job of a message that is away is cancelled, here and there. asked, over or missing.
+local message = arg()
+local mark = 'mj:message:' .. message
+local err = wrong_message(message) or wrong_shared()
+if err then return err end
+local is = to_table(redis.call('HGETALL', mark))
+if not is.state then return 'missing' end
+if is.state ~= 'away' then return 'over' end
+for job in string.gmatch(is.jobs or '', '%S+') do
+  local claim = read_claim(job)
+  if claim and claim.message == message and claim.state == 'planned' then cancel_job(job, claim) end
+end
+redis.call('ZADD', 'mj:outbox', dec(now_ms), 'cancel ' .. message)
+mail_moves()
+return 'asked'
+
 --# follow_log: journal messages
 -- Lines of a job that runs elsewhere, from its log there: seq, stream, text, ts, ... The last number that is stored.
 local message, content, job, lines = arg(), arg(), arg(), list_arg()

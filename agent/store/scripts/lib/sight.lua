@@ -57,7 +57,7 @@ local function sight(job, whole)
   end
   note('in_priority', score('mj:priority:' .. queue, job))
 
-  -- Slots of concurrency keys: of the one that its claim names, and of the one that its record does.
+  -- Slots of concurrency keys: of those that its claim names, and of the one that its record does.
   local asked, slots_of, held_of = written.concurrency_key or '', {}, {}
   local function takes(key)
     if key == '' or slots_of[key] ~= nil then return end
@@ -71,14 +71,17 @@ local function sight(job, whole)
   end
   local key = fields.ckey or asked
   local held = fields.held or key
-  for _, each in ipairs({key, asked}) do takes(each) end
+  for _, each in ipairs({key, held, asked}) do takes(each) end
   for _, each in ipairs({held, asked}) do is_held(each) end
   if slots_of[key] then note('takes_slot', 1) end
   if held_of[held] then note('held', 1) end
   local limited = asked ~= '' and #asked <= 255 and not wrong('mj:running:' .. asked, 'set')
   if limited then note('limited', 1) end
+  -- It waits for the key that holds it, whatever its record says by now. What nothing holds waits for its record's.
   if fields.state == 'held' then
-    local taken = limited and redis.call('SCARD', 'mj:running:' .. asked) - (slots_of[asked] and 1 or 0) or 0
+    local of = held_of[held] and held or limited and asked or ''
+    local counted = of ~= '' and not wrong('mj:running:' .. of, 'set')
+    local taken = counted and redis.call('SCARD', 'mj:running:' .. of) - (slots_of[of] and 1 or 0) or 0
     if taken < math.max(1, num(written.concurrency_limit)) then note('slot_free', 1) end
   end
 

@@ -1,0 +1,74 @@
+// mycojobs context acl
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/ids.h"
+#include "cli/commands.h"
+#include "cli/session.h"
+#include "cli/terminal.h"
+#include "domain/codec.h"
+#include "store/access.h"
+
+namespace mycojobs {
+namespace {
+
+// Redis takes 64 digits after a #, and refuses the line while this word stands there: no user has a password that a
+// manual names.
+constexpr std::string_view kNoPassword = "#PASSWORD";
+constexpr std::size_t kPasswordBytes = 32;
+
+Result<std::vector<Id>> contexts_named(const Invocation& call) {
+  if (call.arguments.empty()) return call.settings.contexts;
+  MJ_TRY(id, typed_id("context", call.arguments.at(0)));
+  return std::vector<Id>{id};
+}
+
+bool is_wanted(const Invocation& call, std::string_view role) {
+  const auto given = call.flags.find("role");
+  return given == call.flags.end() ||
+         std::find(given->second.begin(), given->second.end(), role) != given->second.end();
+}
+
+// Says how to use the lines; not on standard output, which goes to redis-cli.
+void explain(const Invocation& call) {
+  if (!call.has("passwords"))
+    say(fmt::format(
+        "put > and a password in the place of {}, or ask for --passwords: Redis refuses the lines as they are",
+        kNoPassword));
+  say("give the lines to redis-cli, then ACL SAVE (with an aclfile) or CONFIG REWRITE; in an aclfile a line begins "
+      "with "
+      "`user` instead of `ACL SETUSER`. Each program names its user: redis://NAME:PASSWORD@HOST");
+  say("then close the user that needs no password: ACL SETUSER default off");
+  say("a database is no wall: contexts that distrust each other need Redis servers of their own (docs/operations.md)");
+}
+
+Result<int> print_users(Invocation& call) {
+  MJ_TRY(contexts, contexts_named(call));
+  MJ_TRY(databases, databases_of(contexts, call.settings.context_redis));
+  MJ_TRY(caller, id_flag(call, "caller", 0));
+  nlohmann::json users = nlohmann::json::array();
+  for (const RedisRole& role : redis_roles()) {
+    if (!is_wanted(call, role.name)) continue;
+    std::string name = fmt::format("mycojobs-{}-{}", role.name, fmt::join(contexts, "-"));
+    if (role.name == "submitter" && caller != 0) name += fmt::format("-actor{}", caller);
+    const std::string password = call.has("passwords") ? random_hex(kPasswordBytes) : "";
+    const auto rules = redis_rules(role.name, databases, caller);
+    const std::string line =
+        fmt::format("ACL SETUSER {} reset resetchannels on {} {}", name,
+                    password.empty() ? std::string(kNoPassword) : ">" + password, fmt::join(rules, " "));
+    if (!call.json) print(line + "\n");
+    users.push_back({{"user", name}, {"role", role.name}, {"what", role.what}, {"rules", rules}, {"command", line}});
+    if (!password.empty()) users.back()["password"] = password;
+  }
+  if (call.json) print(dump_json(users, 2) + "\n");
+  explain(call);
+  return 0;
+}
+
+}  // namespace
+
+int context_acl_command(Invocation& call) { return finish(print_users(call)); }
+
+}  // namespace mycojobs

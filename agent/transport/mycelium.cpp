@@ -1,0 +1,246 @@
+#include "transport/mycelium.h"
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "base/ids.h"
+#include "base/log.h"
+#include "domain/codec.h"
+#include "domain/utf8.h"
+
+namespace mycojobs {
+namespace {
+
+using nlohmann::json;
+using MyceliumClock = std::chrono::steady_clock;
+
+constexpr std::string_view kAnswerTopic = "supervisor.answer.";
+constexpr std::size_t kIdRoom = 4096;                        // how much longer our id makes a request or an answer
+constexpr std::uint32_t kNodeMs = 5000;                      // for a call to the node, which is on this host
+constexpr std::uint32_t kShortestMs = 10, kLongestMs = 100;  // between two looks for an answer
+constexpr std::uint32_t kIdleMs = 250, kAwayMs = 1000;       // between two looks of a listener
+constexpr std::uint32_t kStateMs = 1000;                     // between two looks whether the node still knows a request
+
+// A node has one key, and every address whose first 64 bits are those of its own.
+bool is_of(const MyceliumAddress& asked, const MyceliumAddress& answers) {
+  return asked.key.empty() ? in_range(*answers.ip, *asked.ip, 64) : answers.key == asked.key;
+}
+
+void sleep_ms(std::uint64_t ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
+
+// The topic that an id of ours names; empty: another's.
+std::string_view topic_of(const json& id) {
+  if (!id.is_string()) return {};
+  const std::string_view text = id.get_ref<const std::string&>();
+  const auto colon = text.rfind(':');
+  if (!text.starts_with(kAnswerTopic) || colon == std::string_view::npos || colon > 255) return {};
+  return text.substr(0, colon);
+}
+
+// To the request with this id.
+bool is_answer(const std::string& text, const json& id) {
+  const auto answer = parse_json(text);
+  return answer && answer->is_object() && answer->contains("id") && (*answer)["id"] == id &&
+         answer->contains("result") != answer->contains("error");
+}
+
+std::string rpc_error(const json& id, const Error& error, const char* word) {
+  return dump_json({{"jsonrpc", "2.0"},
+                    {"id", id},
+                    {"error", {{"code", -32000}, {"message", error.message}, {"data", {{"word", word}}}}}});
+}
+
+}  // namespace
+
+struct MyceliumTransport::Call {
+  std::string address, place;  // as it was given, and in its one spelling
+  MyceliumAddress to;
+  json own_id;           // the caller's
+  std::string id, text;  // as it goes out
+  MyceliumClock::time_point end;
+
+  std::uint64_t left_ms() const {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - MyceliumClock::now()).count();
+    return left > 0 ? static_cast<std::uint64_t>(left) : 0;
+  }
+  std::uint32_t node_ms() const { return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(left_ms(), 1, kNodeMs)); }
+};
+
+MyceliumTransport::MyceliumTransport(const std::string& node_url)
+    : node_(node_url), topic_(std::string(kAnswerTopic) + random_hex(8)) {}
+
+Result<std::string> MyceliumTransport::exchange(const std::string& address, const std::string& request,
+                                                std::uint32_t timeout_ms) {
+  MJ_CHECK(check_request_size(request.size()));
+  const auto to = parse_mycelium(address);
+  if (!to) return fail(Code::invalid, "address: " + shown(address, 80) + " is none of Mycelium");
+  auto parsed = parse_json(request);
+  if (!parsed || !parsed->is_object()) return fail(Code::invalid, "the request is no JSON-RPC");
+  Call call;
+  call.address = address;
+  call.to = *to;
+  call.place = to->key.empty() ? to_text(*to->ip) : to->key;
+  call.end = MyceliumClock::now() + std::chrono::milliseconds(timeout_ms);
+  call.own_id = parsed->contains("id") ? (*parsed)["id"] : json();
+  call.id = topic_ + ":" + std::to_string(++number_);
+  (*parsed)["id"] = call.id;
+  call.text = dump_json(*parsed);
+  if (call.text.size() > kMaxRequestBytes + kIdRoom)
+    return fail(check_request_size(call.text.size()).error(), "as JSON");
+  MJ_CHECK(wait_for_room(call));
+  MJ_TRY(sent, send(call));
+  return await(call, std::move(sent));
+}
+
+Result<void> MyceliumTransport::wait_for_room(const Call& call) {
+  const auto held = held_.find(call.place);
+  if (held == held_.end()) return {};
+  while (true) {
+    MJ_TRY(state, node_.state(held->second, call.node_ms()));
+    if (state != MyceliumNode::State::pending && state != MyceliumNode::State::sending) break;
+    if (call.left_ms() == 0)
+      return fail(Code::unavailable, call.address + ": the Mycelium node still tries to deliver an earlier request; " +
+                                         "nothing more is given to it until then");
+    sleep_ms(std::min<std::uint64_t>(call.left_ms(), kLongestMs));
+  }
+  held_.erase(held);
+  return {};
+}
+
+Result<std::string> MyceliumTransport::send(const Call& call) {
+  return node_.push(call.to, kSupervisorTopic, call.text, call.node_ms());
+}
+
+// The node may be away for a while meanwhile. One that has started again has forgotten the request, and gets it again.
+Result<std::string> MyceliumTransport::await(const Call& call, std::string sent) {
+  using State = MyceliumNode::State;
+  std::optional<Error> trouble;
+  std::uint32_t pause = kShortestMs;
+  auto next_look = MyceliumClock::now() + std::chrono::milliseconds(kStateMs);
+  for (; call.left_ms() > 0; sleep_ms(std::min<std::uint64_t>(call.left_ms(), pause))) {
+    pause = std::min(pause * 2, kLongestMs);
+    auto message = node_.pop(topic_, call.node_ms());
+    while (message && *message) {
+      if (auto answer = answer_to(call, **message)) {
+        MJ_CHECK(check_request_size(answer->size(), "answer"));
+        return std::move(*answer);
+      }
+      ++ignored_;
+      message = node_.pop(topic_, call.node_ms());
+    }
+    if (message && MyceliumClock::now() >= next_look) {
+      const auto state = node_.state(sent, call.node_ms());
+      if (state && *state == State::unknown) {
+        if (auto again = send(call)) sent = std::move(*again);
+      }
+      next_look = MyceliumClock::now() + std::chrono::milliseconds(kStateMs);
+    }
+    trouble = message ? std::nullopt : std::optional<Error>(message.error());
+  }
+  if (trouble) return fail(Code::unavailable, call.address + ": " + trouble->message);
+  const auto state = node_.state(sent, kLongestMs);
+  if (state && (*state == State::pending || *state == State::sending)) {
+    held_[call.place] = sent;
+    return fail(Code::unavailable, call.address + ": Mycelium has not reached it in time; it goes on trying for 300 s");
+  }
+  return fail(Code::unavailable, call.address + ": was reached over Mycelium, but no supervisor answers in time");
+}
+
+std::optional<std::string> MyceliumTransport::answer_to(const Call& call, const MyceliumMessage& message) {
+  if (!is_of(call.to, message.from)) return std::nullopt;
+  if (message.payload.size() > kMaxRequestBytes + kIdRoom) return std::nullopt;
+  auto answer = parse_json(message.payload);
+  if (!answer || !answer->is_object() || !answer->contains("id") || (*answer)["id"] != call.id) return std::nullopt;
+  if (answer->contains("result") == answer->contains("error")) return std::nullopt;
+  (*answer)["id"] = call.own_id;
+  return dump_json(*answer);
+}
+
+MyceliumListener::MyceliumListener(const std::string& node_url, Answerer answerer)
+    : url_(node_url), answerer_(std::move(answerer)), node_(node_url, &stop_), thread_([this] { run(); }) {}
+
+MyceliumListener::~MyceliumListener() {
+  stop_ = true;
+  thread_.join();
+}
+
+void MyceliumListener::run() {
+  std::uint32_t pause_ms = kShortestMs;
+  while (!stop_) {
+    const auto done = turn();
+    if (stop_) break;
+    note(done ? nullptr : &done.error());
+    if (done && *done) {
+      pause_ms = kShortestMs;
+      continue;
+    }
+    pause(done ? pause_ms : kAwayMs);
+    pause_ms = std::min(pause_ms * 2, kIdleMs);
+  }
+}
+
+Result<bool> MyceliumListener::turn() {
+  if (own_key_.empty()) {
+    MJ_TRY(key, node_.key(kNodeMs));
+    own_key_ = std::move(key);
+    log(LogLevel::info, "mycelium", "takes requests at the node {}: its address for others is {}", url_, own_key_);
+  }
+  MJ_TRY(message, node_.pop(kSupervisorTopic, kNodeMs));
+  if (!message) return false;
+  // Before it is answered: what is lost from here on is sent again by who asks.
+  if (message->to.key != own_key_) {
+    ++ignored_;
+    return true;
+  }
+  MJ_CHECK(answer(*message));
+  return true;
+}
+
+// An answer on this topic, of a supervisor that answers by new messages, is never answered: two would go on for ever.
+Result<void> MyceliumListener::answer(const MyceliumMessage& message) {
+  const auto request = parse_json(message.payload);
+  const bool is_object = request && request->is_object();
+  if (is_object && !request->contains("method") && (request->contains("result") || request->contains("error"))) {
+    ++ignored_;
+    return {};
+  }
+  const json id = is_object && request->contains("id") ? (*request)["id"] : json();
+  std::string text;
+  if (message.payload.size() > kMaxRequestBytes + kIdRoom) {
+    text = rpc_error(id, check_request_size(message.payload.size()).error(), "too_large");
+  } else {
+    text = answerer_(message.payload);
+    if (text.size() > kMaxRequestBytes + kIdRoom) {
+      text = rpc_error(id, check_request_size(text.size(), "answer").error(), "too_large");
+    } else if (!is_answer(text, id)) {
+      text = rpc_error(id, {Code::internal, "the supervisor answers no JSON-RPC"}, "internal");
+    }
+  }
+  ++answered_;
+  const std::string_view topic = topic_of(id);
+  if (topic.empty()) return node_.reply(message, text, kNodeMs);
+  MJ_TRY(sent, node_.push({message.from.key, {}}, topic, text, kNodeMs));
+  (void)sent;
+  return {};
+}
+
+void MyceliumListener::note(const Error* error) {
+  connected_ = error == nullptr;
+  if (error == nullptr) {
+    if (said_) log(LogLevel::info, "mycelium", "the node {} answers again", url_);
+    said_ = false;
+    return;
+  }
+  own_key_.clear();  // it may be another node that comes back
+  if (!said_) log(LogLevel::warn, "mycelium", "{}", error->message);
+  said_ = true;
+}
+
+void MyceliumListener::pause(std::uint32_t ms) {
+  for (std::uint32_t slept = 0; slept < ms && !stop_; slept += kShortestMs) sleep_ms(kShortestMs);
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,19 @@
+#include "transport/transports.h"
+
+#include "domain/utf8.h"
+
+namespace mycojobs {
+
+Result<Transport*> Transports::of(const std::string& address) {
+  if (local_.is_address(address)) return &local_;
+  if (http_.is_address(address)) return &http_;
+  if (mycelium_ && mycelium_->is_address(address)) return &*mycelium_;
+  if (parse_mycelium(address))
+    return fail(Code::unsupported, "address: " + shown(address, 80) +
+                                       " is reached over Mycelium, and there is no node: name its API by mycelium.url");
+  return fail(Code::invalid, "address: " + shown(address, 80) +
+                                 " is none of a supervisor: give http://HOST:PORT, https://..., 64 hex characters (a "
+                                 "key of Mycelium) or an IP address in 400::/7, with or without mycelium://");
+}
+
+}  // namespace mycojobs

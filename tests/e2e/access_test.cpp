@@ -1,0 +1,327 @@
+// `mycojobs context acl`: what it prints is loaded into a real Redis, each program runs as the user of its role, and
+// each role is tried against what it must not do.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+#include "e2e/client.h"
+
+namespace mycojobs::test {
+namespace {
+
+struct User {
+  std::string name, password;
+};
+
+class Access : public Operator {
+ protected:
+  // Prints, loads, and keeps the passwords.
+  void SetUp() override {
+    const Finished printed = run(folder_, {program(), "context", "acl", "1", "--caller", "12", "--passwords",
+                                           "--state-dir", folder_ / "client"});
+    ASSERT_EQ(printed.code, 0) << printed.err;
+    ASSERT_EQ(redis_.cli(0, {}, printed.out), "OK\nOK\nOK\nOK\nOK");
+    std::istringstream lines(printed.out);
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream words(line);
+      std::string acl, setuser, name;
+      words >> acl >> setuser >> name;
+      const auto at = line.find('>') + 1;
+      users_[name.substr(9, name.find('-', 9) - 9)] = {name, line.substr(at, line.find(' ', at) - at)};
+    }
+    ASSERT_EQ(users_.size(), 5U) << printed.out;
+  }
+  std::string url(const std::string& role) const {
+    const User& user = users_.at(role);
+    return "unix://" + user.name + ":" + user.password + "@" + redis_.url().substr(7);
+  }
+  // What redis-cli prints as this role; an error of SELECT as well.
+  std::string as(const std::string& role, std::vector<std::string> words, int database = 1) const {
+    const User& user = users_.at(role);
+    words.insert(words.begin(), {"--user", user.name, "--pass", user.password, "--no-auth-warning"});
+    return redis_.cli(database, std::move(words));
+  }
+  Finished mycojobs_as(const std::string& role, std::vector<std::string> words, const std::string& input = "") const {
+    words.insert(words.begin(), program());
+    words.insert(words.end(), {"--redis", url(role), "--state-dir", folder_ / "client"});
+    return run(folder_, std::move(words), {}, input);
+  }
+  // What the server has refused since the last time. Who looks for contexts tries each other database once, and who
+  // looks at the server's settings goes on without them.
+  void expect_refused_nothing_else() const {
+    const auto log = nlohmann::json::parse(redis_.cli(0, {"--json", "ACL", "LOG"}));
+    for (const auto& entry : log) {
+      const std::string object = entry.value("object", "");
+      EXPECT_TRUE(object == "select" || object == "config|get") << entry;
+    }
+    redis_.cli(0, {"ACL", "LOG", "RESET"});
+  }
+  Process agent_as_user() {
+    Process started(folder_, {program(), "agent", "--redis", url("agent"), "--runner", "20", "--slots", "2", "--lease",
+                              "2s", "--state-dir", folder_ / "agent"});
+    EXPECT_TRUE(is_up(redis_, 20)) << started.err();
+    return started;
+  }
+  Process coordinator_as_user() {
+    return Process(folder_, {program(), "coordinator", "--redis", url("coordinator"), "--coordinator-lease", "1s",
+                             "--state-dir", folder_ / "coordinator"});
+  }
+  // As docs/protocol.md has it for any client.
+  void submit_as_submitter(int id, const std::string& script, const std::string& type = "python") {
+    const std::string key = "job:12:" + std::to_string(id);
+    as("submitter", {"HSET", key, "id", std::to_string(id), "caller_id", "12", "context_id", "1", "script", script,
+                     "script_type", type, "timeout", "20", "status", "dispatched"});
+    EXPECT_EQ(as("submitter", {"LPUSH", "queue:" + type, key}), "1");
+  }
+  bool becomes(const std::string& key, const std::string& status) {
+    return eventually([&] { return as("submitter", {"HGET", key, "status"}) == status; });
+  }
+
+  std::map<std::string, User> users_;
+};
+
+const std::string kFlow =
+    R"json({"name":"two","jobs":{"a":{"type":"python","script":"print(1)"},"b":{"type":"python","script":"print(2)","needs":["a"]}}})json";
+
+TEST_F(Access, EachProgramWorksAsTheUserOfItsRole) {
+  for (const int elsewhere : {2, 3}) redis_.cli(elsewhere, {"SET", "somebody", "else's"});
+  Process agent = agent_as_user();
+  Process coordinator = coordinator_as_user();
+  ASSERT_EQ(mycojobs_as("operator", {"context", "create", "1", "--admin", "12", "--submitter", "13"}).code, 0);
+
+  submit_as_submitter(1, "print('hello')");
+  EXPECT_TRUE(becomes("job:12:1", "finished")) << agent.err();
+  submit_as_submitter(2, "raise SystemExit(3)");
+  EXPECT_TRUE(becomes("job:12:2", "error")) << agent.err();
+  submit_as_submitter(3, "local o = osis.put('note', {text = 'x'})\nreturn osis.list('note')", "osis");
+  EXPECT_TRUE(eventually([&] { return as("submitter", {"HGET", "job:12:3", "ended_ms"}) != ""; })) << agent.err();
+
+  as("submitter", {"HSET", "message:12:101", "id", "101", "caller_id", "12", "context_id", "1", "message_type", "job",
+                   "message", "m", "topic", "runner20", "status", "dispatched", "job",
+                   R"([{"id":9,"caller_id":12,"context_id":1,"script":"pass","script_type":"python"}])"});
+  EXPECT_EQ(as("submitter", {"PUBLISH", "runner20", "message:12:101"}), "1");
+  EXPECT_TRUE(becomes("job:12:9", "finished")) << agent.err();
+
+  const std::string file = folder_.write("flow.json", kFlow);
+  Finished flow = mycojobs_as("operator", {"flow", "start", file, "--follow", "--caller", "12"});
+  EXPECT_EQ(flow.code, 0) << flow.out << flow.err << coordinator.err();
+  EXPECT_EQ(coordinator.err().find("NOPERM"), std::string::npos) << coordinator.err();
+  EXPECT_EQ(agent.err().find("NOPERM"), std::string::npos) << agent.err();
+  expect_refused_nothing_else();
+
+  for (std::vector<std::string> words : {std::vector<std::string>{"job", "list"},
+                                         {"job", "show", "12:9"},
+                                         {"job", "logs", "12:9"},
+                                         {"job", "explain", "12:9"},
+                                         {"flow", "list"},
+                                         {"flow", "show", "1"},
+                                         {"queue", "list"},
+                                         {"queue", "dead"},
+                                         {"runner", "list"},
+                                         {"context", "show", "1"},
+                                         {"message", "list"},
+                                         {"verify"}}) {
+    for (const char* role : {"operator", "reader"}) {
+      const Finished done = mycojobs_as(role, words);
+      EXPECT_EQ(done.code, 0) << role << ' ' << words[0] << ' ' << words[1] << done.out << done.err;
+    }
+  }
+  const std::string script = folder_.write("script.py", "print('seen')");
+  const Finished seen = mycojobs_as("operator", {"run", script, "--caller", "12"});
+  EXPECT_EQ(seen.code, 0) << seen.err;
+  EXPECT_NE((seen.out + seen.err).find("seen"), std::string::npos) << seen.out << seen.err;
+  submit_as_submitter(20, kSleeps);
+  EXPECT_TRUE(becomes("job:12:20", "started"));
+  EXPECT_EQ(mycojobs_as("operator", {"job", "cancel", "12:20"}).code, 0);
+  EXPECT_TRUE(becomes("job:12:20", "error")) << agent.err();
+  EXPECT_EQ(mycojobs_as("operator", {"queue", "pause", "python"}).code, 0);
+  EXPECT_EQ(mycojobs_as("operator", {"queue", "resume", "python"}).code, 0);
+  EXPECT_EQ(mycojobs_as("operator", {"job", "delete", "12:2"}).code, 0);
+  EXPECT_EQ(mycojobs_as("operator", {"doctor", "--rebuild", "--dry-run"}).code, 0);
+  expect_refused_nothing_else();
+  coordinator.signal(SIGTERM);
+  EXPECT_EQ(coordinator.wait().code, 0) << coordinator.err();
+  agent.signal(SIGTERM);
+  EXPECT_EQ(agent.wait().code, 0) << agent.err();
+  expect_refused_nothing_else();
+}
+
+using Words = std::vector<std::string>;
+
+// What nobody may: to reach another database, to change the server, to see what others do.
+const std::vector<Words> kNobody{
+    {"COPY", "job:12:1", "job:12:1", "DB", "2"},
+    {"MOVE", "job:12:1", "2"},
+    {"SWAPDB", "1", "2"},
+    {"SELECT", "2"},
+    {"EVAL", "return redis.call('SELECT', '2')", "0"},
+    {"EVAL", "return redis.call('MOVE', 'job:12:1', '2')", "0"},
+    {"EVAL", "return redis.call('COPY', 'job:12:1', 'job:12:1', 'DB', '2')", "0"},
+    {"EVAL", "return redis.call('FLUSHALL')", "0"},
+    {"FLUSHDB"},
+    {"FLUSHALL"},
+    {"KEYS", "*"},
+    {"RENAME", "job:12:1", "job:12:2"},
+    {"DUMP", "job:12:1"},
+    {"RESTORE", "job:12:1", "0", "x"},
+    {"MIGRATE", "127.0.0.1", "1", "job:12:1", "0", "1"},
+    {"SORT", "mj:queues", "BY", "nosort", "GET", "other:*"},
+    {"CONFIG", "SET", "appendonly", "no"},
+    {"CONFIG", "REWRITE"},
+    {"ACL", "LIST"},
+    {"ACL", "SETUSER", "default", "on"},
+    {"SCRIPT", "FLUSH"},
+    {"FUNCTION", "LIST"},
+    {"SHUTDOWN"},
+    {"REPLICAOF", "NO", "ONE"},
+    {"REPLCONF", "capa", "eof"},
+    {"CLUSTER", "INFO"},
+    {"MODULE", "LIST"},
+    {"CLIENT", "LIST"},
+    {"CLIENT", "PAUSE", "1"},
+    {"MONITOR"},
+    {"SLOWLOG", "GET"},
+    {"LATENCY", "RESET"},
+    {"SAVE"},
+    {"BGSAVE"},
+    {"GET", "other:1"},
+    {"SET", "other:1", "x"},
+    {"PUBLISH", "other", "x"},
+    {"PSUBSCRIBE", "*"},
+    {"SUBSCRIBE", "other"},
+};
+
+// What a role may not beside that.
+const std::map<std::string, std::vector<Words>> kOfRole{
+    {"agent",
+     {{"HSET", "context:1", "admins", "[99]"},
+      {"DEL", "context:1"},
+      {"EVAL", "return redis.call('HSET', 'context:1', 'admins', '[99]')", "0"},
+      {"HSET", "actor:12", "pubkey", "x"},
+      {"DEL", "actor:12"},
+      {"CONFIG", "GET", "requirepass"},
+      {"XADD", "mj:run:1", "1-0", "f", "x"},
+      {"XRANGE", "mj:run:1", "-", "+"},
+      {"HSET", "mj:checkpoint:1", "at", "1"},
+      {"HSET", "mj:definition:x", "text", "x"},
+      {"HSET", "mj:schedule:nightly", "cron", "* * * * *"},
+      {"SADD", "mj:schedules", "nightly"},
+      {"HSET", "mj:coordinator", "instance", "x"},
+      {"SADD", "mj:paused", "queue:python"},
+      {"XADD", "mj:refusals", "*", "actor", "1"},
+      {"DEL", "mj:refusals"},
+      {"SET", "mj:next:12", "1"},
+      {"LPUSH", "mj:queue:router", "job:12:1"},
+      {"LPUSH", "msg_out", "message:12:1"},
+      {"RPOP", "msg_in"},
+      {"LPUSH", "msg_out_coordinator", "message:12:1"},
+      {"SUBSCRIBE", "mj:flows:moved"},
+      {"PUBLISH", "mj:router", "x"}}},
+    {"coordinator", {{"CONFIG", "GET", "requirepass"}, {"LPUSH", "other", "x"}, {"DEL", "other:1"}}},
+    {"operator", {{"BLMOVE", "queue:python", "queue:python", "RIGHT", "RIGHT", "1"}, {"DEL", "other:1"}}},
+    {"reader",
+     {{"HSET", "job:12:1", "status", "finished"},
+      {"EVAL", "return redis.call('HSET', 'job:12:1', 'status', 'finished')", "0"},
+      {"DEL", "job:12:1"},
+      {"UNLINK", "mj:claim:job:12:1"},
+      {"LPUSH", "queue:python", "job:12:1"},
+      {"RPOP", "queue:python"},
+      {"RPOP", "msg_in"},
+      {"LPUSH", "msg_out", "message:12:1"},
+      {"SADD", "mj:paused", "queue:python"},
+      {"XADD", "mj:log:job:12:1", "*", "text", "x"},
+      {"ZADD", "mj:leases", "1", "x"},
+      {"PUBLISH", "runner20", "message:12:1"},
+      {"PUBLISH", "mj:wake", "queue:python"},
+      {"SUBSCRIBE", "runner20"},
+      {"CLIENT", "KILL", "ID", "1"},
+      {"CONFIG", "GET", "requirepass"},
+      {"BGREWRITEAOF"},
+      {"WAIT", "0", "1"}}},
+    {"submitter",
+     {{"HSET", "job:13:1", "script", "x"},
+      {"HGETALL", "job:13:1"},
+      {"HSET", "message:13:1", "message", "x"},
+      {"HSET", "flow:1", "status", "finished"},
+      {"HSET", "context:1", "admins", "[12]"},
+      {"HGETALL", "context:1"},
+      {"HSET", "actor:12", "pubkey", "x"},
+      {"HGETALL", "runner:20"},
+      {"HGETALL", "mj:claim:job:12:1"},
+      {"XRANGE", "mj:log:job:12:1", "-", "+"},
+      {"LPUSH", "mj:queue:runner20", "job:12:1"},
+      {"LPUSH", "msg_in", "message:12:1"},
+      {"LPUSH", "msg_out_coordinator", "message:12:1"},
+      {"RPOP", "msg_out"},
+      {"RPOP", "queue:python"},
+      {"LRANGE", "queue:python", "0", "-1"},
+      {"DEL", "job:12:1"},
+      {"DEL", "queue:python"},
+      {"HDEL", "job:12:1", "script"},
+      {"EVAL", "return 1", "0"},
+      {"EVALSHA", "0123456789012345678901234567890123456789", "0"},
+      {"SCRIPT", "LOAD", "return 1"},
+      {"SCAN", "0"},
+      {"INFO"},
+      {"SUBSCRIBE", "runner20"},
+      {"PUBLISH", "mj:wake", "queue:python"},
+      {"CLIENT", "KILL", "ID", "1"},
+      {"CONFIG", "GET", "requirepass"}}},
+};
+
+bool is_refusal(const std::string& answer) {
+  return answer.starts_with("NOPERM") ||
+         answer.find("The user executing the script can't") != std::string::npos;  // of a script's call
+}
+
+TEST_F(Access, EachRoleIsRefusedWhatItMustNotDo) {
+  std::size_t tried = 0;
+  for (const auto& [role, own] : kOfRole) {
+    std::vector<Words> all = kNobody;
+    all.insert(all.end(), own.begin(), own.end());
+    for (const Words& words : all) {
+      const std::string answer = as(role, words);
+      EXPECT_TRUE(is_refusal(answer)) << role << ": " << ::testing::PrintToString(words) << " answers " << answer;
+      ++tried;
+    }
+  }
+  EXPECT_GT(tried, 250U);
+  EXPECT_EQ(redis_.cli(0, {"INFO", "keyspace"}).find("db"), std::string::npos) << "nothing of it was done";
+}
+
+TEST_F(Access, APlainClientMayWhatTheProtocolTellsIt) {
+  EXPECT_EQ(as("submitter", {"HSET", "job:12:1", "script", "pass"}), "1");
+  EXPECT_EQ(as("submitter", {"HGETALL", "job:12:1"}), "script\npass");
+  EXPECT_EQ(as("submitter", {"LPUSH", "queue:python", "job:12:1"}), "1");
+  EXPECT_EQ(as("submitter", {"HSET", "message:12:1", "message", "x"}), "1");
+  EXPECT_EQ(as("submitter", {"LPUSH", "msg_out", "message:12:1"}), "1");
+  redis_.cli(1, {"LPUSH", "msg_in", "message:12:1"});
+  EXPECT_EQ(as("submitter", {"RPOP", "msg_in"}), "message:12:1");
+  EXPECT_EQ(as("submitter", {"PUBLISH", "runner20", "message:12:1"}), "0");
+}
+
+TEST_F(Access, ALineWithoutAPasswordIsRefusedByRedis) {
+  const Finished printed = mycojobs_({"context", "acl", "7", "--role", "agent"});
+  EXPECT_EQ(printed.code, 0) << printed.err;
+  EXPECT_EQ(std::count(printed.out.begin(), printed.out.end(), '\n'), 1) << printed.out;
+  EXPECT_NE(redis_.cli(0, {}, printed.out).find("ERR"), std::string::npos);
+  EXPECT_EQ(redis_.cli(0, {"ACL", "GETUSER", "mycojobs-agent-7"}), "");
+  std::string as_user = printed.out;
+  as_user.replace(as_user.find("#PASSWORD"), 9, ">secret");
+  EXPECT_EQ(redis_.cli(0, {}, as_user), "OK");
+}
+
+TEST_F(Access, UsersOfSeveralContextsSelectTheirDatabasesAlone) {
+  const auto users = mycojobs_.json({"context", "acl", "--context", "2,5", "--role", "reader", "--passwords"});
+  ASSERT_EQ(users.size(), 1U) << users;
+  EXPECT_EQ(users[0].value("user", ""), "mycojobs-reader-2-5");
+  EXPECT_EQ(users[0].value("password", "").size(), 64U);
+  const std::string rules = users[0].at("rules").dump();
+  EXPECT_NE(rules.find("\"+select|2\",\"+select|5\""), std::string::npos) << rules;
+  EXPECT_EQ(rules.find("\"+select\""), std::string::npos) << rules;
+}
+
+}  // namespace
+}  // namespace mycojobs::test

@@ -1,0 +1,673 @@
+// Every action by every role by every way in, against one table that is written here from the rules, not from the code:
+//
+//   admins do everything · submitters create, and steer and read what they made · executors claim, and read the jobs
+//   that they run · readers read · who made a thing reads it, and steers it while it may create · a gate is answered by
+//   whom it names, by admins, and, if it names nobody, by who may steer the flow · an operator does everything
+//
+// Each cell is tried through the way itself: JSON-RPC of coordinator and supervisor over HTTP, the program with
+// --actor, a message on a runner's topic, a script's calls on objects, an agent's claim. What a way has no word for has
+// no row.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "api/server.h"
+#include "api/tokens.h"
+#include "base/clock.h"
+#include "cli/commands.h"
+#include "domain/codec.h"
+#include "domain/enums.h"
+#include "e2e/client.h"
+#include "store/redis_store.h"
+#include "transport/http_client.h"
+#include "worker/object_task.h"
+#include "worker/topic_intake.h"
+
+namespace mycojobs::test {
+namespace {
+
+using nlohmann::json;
+
+enum class Does { create, read, read_run, read_all, steer, answer, answer_named, work, administer, operate };
+
+struct Row {
+  Does does;
+  const char* what;
+  std::string_view may;  // of the letters of kRoles
+};
+constexpr std::array kTable{
+    Row{Does::create, "create", "asmo"},
+    Row{Does::read, "read what the maker made", "armfo"},
+    Row{Does::read_run, "read a job that the executor runs", "aermfo"},
+    Row{Does::read_all, "read what nobody made", "aro"},
+    Row{Does::steer, "steer what the maker made", "amo"},
+    Row{Does::answer, "answer a gate that names nobody", "amo"},
+    Row{Does::answer_named, "answer a gate that names the reader and the stranger", "arx"},  // o: as one of them
+    Row{Does::work, "work", "aeo"},
+    Row{Does::administer, "administer", "ao"},
+    Row{Does::operate, "make and delete contexts and actors", "o"},
+};
+
+struct Role {
+  char letter;
+  const char* name;
+  Id actor;
+};
+constexpr Role kMaker{'m', "maker", 17}, kFormer{'f', "maker who may not create any more", 18},
+    kNobody{'n', "nobody", 0}, kOperator{'o', "operator", 1};
+constexpr Id kExecutor = 14, kReader = 13, kStranger = 15;
+constexpr std::array kRoles{Role{'a', "admin", 12},
+                            Role{'s', "submitter", 16},
+                            Role{'e', "executor", kExecutor},
+                            Role{'r', "reader", kReader},
+                            kMaker,
+                            kFormer,
+                            Role{'x', "stranger", kStranger},
+                            kNobody,
+                            kOperator};
+
+// Whose thing a role is tried on.
+Id maker_for(const Role& role) { return role.letter == 'f' ? kFormer.actor : kMaker.actor; }
+
+// What each try came to: "ok", "denied", or something else, which is wrong.
+struct Tried {
+  std::string what, outcome;
+};
+using Attempt = std::function<std::vector<Tried>(const Role&)>;
+
+const json kGate{{"name", "n"}, {"jobs", {{"ok", {{"approval", json::object()}}}}}};
+const json kNamedGate{{"name", "n"}, {"jobs", {{"ok", {{"approval", {{"approvers", {kReader, kStranger}}}}}}}}};
+const json kJob{{"script", "x"}, {"script_type", "python"}};
+
+json with(json object, const json& more) {
+  object.update(more);
+  return object;
+}
+
+class RightsTable : public ::testing::Test {
+ protected:
+  TempDir folder_;
+  RedisServer redis_{folder_};
+  SystemClock clock_;
+  std::unique_ptr<StoreFactory> stores_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<ApiServer> server_, supervisor_;
+  HttpClient http_;
+  std::map<char, std::string> tokens_;
+  std::set<std::string> tried_;  // methods
+  Id runner_ = 20, next_id_ = 1000;
+
+  void SetUp() override {
+    RedisStoreConfig config;
+    config.default_url = redis_.url();
+    stores_ = make_redis_stores(std::move(config));
+    store_ = std::move(*stores_->open());
+    Context context;
+    context.id = 1;
+    context.admins = {12};
+    context.submitters = {16, kMaker.actor};
+    context.executors = {kExecutor};
+    context.readers = {kReader};
+    ASSERT_TRUE(store_->save(1, "context:1", encode(context)));
+    Runner runner;
+    runner.id = runner_;
+    runner.actor_id = kExecutor;
+    ASSERT_TRUE(store_->save(1, "runner:20", encode(runner)));
+    serve();
+  }
+  void serve() {
+    ApiSettings settings;
+    settings.listen = "127.0.0.1:0";
+    settings.tokens_file = folder_ / "tokens";
+    settings.networks = *Networks::parse({"loopback"});
+    for (const Role& role : kRoles) {
+      const bool is_operator = role.letter == 'o';
+      if (role.letter != 'n')
+        tokens_[role.letter] =
+            *api::add_token(settings.tokens_file, {is_operator ? 0 : role.actor, false, is_operator}, "");
+    }
+    auto coordinator = start_api(*stores_, clock_, settings);
+    ASSERT_TRUE(coordinator) << coordinator.error().message;
+    server_ = std::move(*coordinator);
+    settings.role = ApiRole::supervisor;
+    auto supervisor = start_api(*stores_, clock_, settings);
+    ASSERT_TRUE(supervisor) << supervisor.error().message;
+    supervisor_ = std::move(*supervisor);
+  }
+
+  // Each role against each row of the table that this way has.
+  void expect_table(const std::map<Does, Attempt>& way) {
+    for (const Row& row : kTable) {
+      const auto found = way.find(row.does);
+      if (found == way.end()) continue;
+      for (const Role& role : kRoles) {
+        const bool may = row.may.find(role.letter) != std::string_view::npos;
+        for (const Tried& tried : found->second(role))
+          EXPECT_EQ(tried.outcome, may ? "ok" : "denied")
+              << role.name << ", actor " << role.actor << ": " << row.what << ", by " << tried.what;
+      }
+    }
+  }
+
+  // ---- things that are there to be asked about, made by an operator for an actor ----
+
+  json call(const ApiServer& server, const std::string& token, const std::string& method, const json& params) {
+    const json body{{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", params}};
+    const auto answer = http_.post({server.url(), body.dump(), token});
+    if (!answer) return {{"error", {{"data", {{"word", answer.error().message}}}}}};
+    if (answer->status == 401) return {{"error", {{"data", {{"word", "denied"}}}}}};
+    return json::parse(answer->body, nullptr, false);
+  }
+  json made(const std::string& method, const json& params) {
+    const json reply = call(*server_, tokens_.at('o'), method, params);
+    EXPECT_TRUE(reply.contains("result")) << method << params << reply;
+    return reply.value("result", json::object());
+  }
+  Id new_job(Id maker) { return made("job.create", with(kJob, {{"caller_id", maker}})).value("id", 0U); }
+  Id queued_job(Id maker) { return made("job.start", with(kJob, {{"caller_id", maker}})).value("id", 0U); }
+  Id running_job(Id maker) {
+    const Id id = queued_job(maker);
+    EXPECT_TRUE(store_->save(1, job_key(maker, id), {{"runner_id", std::to_string(runner_)}}));
+    return id;
+  }
+  Id new_flow(Id maker, const json& definition = kGate) {
+    return made("flow.create", {{"definition", definition}, {"caller_id", maker}}).value("id", 0U);
+  }
+  Id waiting_flow(Id maker, const json& definition = kGate) {
+    const Id id = new_flow(maker, definition);
+    made("flow.start", {{"id", id}});
+    return id;
+  }
+  Id new_message(Id maker) {
+    return made("message.create", {{"message", "m"}, {"message_type", "chat"}, {"caller_id", maker}}).value("id", 0U);
+  }
+
+  // ---- outcomes ----
+
+  Tried rpc(const ApiServer& server, const Role& role, const std::string& method, const json& params) {
+    tried_.insert(method);
+    const json reply = call(server, role.letter == 'n' ? "" : tokens_.at(role.letter), method, params);
+    if (reply.contains("result")) return {method, "ok"};
+    return {method, reply.value("error", json::object()).value("data", json::object()).value("word", reply.dump())};
+  }
+  // Where things may stand so that it cannot be done now: all but "denied" is "ok".
+  Tried rpc_reaches(const ApiServer& server, const Role& role, const std::string& method, const json& params) {
+    Tried tried = rpc(server, role, method, params);
+    const bool known = tried.outcome == "conflict" || tried.outcome == "not_found" || tried.outcome == "invalid";
+    if (known) tried.outcome = "ok";
+    return tried;
+  }
+  // Each method that a server has stands in a row, or here with the test that has it.
+  void expect_all_methods_tried(const ApiServer& server, const std::set<std::string>& elsewhere) {
+    const json methods = call(server, tokens_.at('o'), "rpc.discover", json::object())["result"]["methods"];
+    EXPECT_GT(methods.size(), 10U);
+    for (const json& each : methods) {
+      const std::string name = each.at("name");
+      EXPECT_TRUE(tried_.contains(name) || elsewhere.contains(name)) << name << ": who may call it?";
+    }
+  }
+  // The program as an operator types it; --actor lets it ask as somebody else.
+  Tried command(const Role& role, std::vector<std::string> words, const char* flag = "--actor") {
+    const std::string what = words[0] + ' ' + words[1] + (words[1] == "schedule" ? ' ' + words[2] : "");
+    tried_.insert(what);
+    words.insert(words.begin(), program());
+    words.insert(words.end(), {"--redis", redis_.url(), "--state-dir", folder_ / "client"});
+    if (role.letter != 'o') words.insert(words.end(), {flag, std::to_string(role.actor)});
+    const Finished done = run(folder_, words);
+    if (done.code == 0) return {what, "ok"};
+    const bool is_no_actor = role.letter == 'n' && done.err.find("0 is no id") != std::string::npos;
+    return {what, done.code == 77 || is_no_actor ? "denied" : std::to_string(done.code) + ' ' + done.err};
+  }
+};
+
+// "ok" also where it cannot be done now, or there is no such thing: exit 1, 65 and 66.
+std::vector<Tried> reaching(std::vector<Tried> all) {
+  for (Tried& each : all) {
+    if (each.outcome.starts_with("1 ") || each.outcome.starts_with("65 ") || each.outcome.starts_with("66 "))
+      each.outcome = "ok";
+  }
+  return all;
+}
+
+std::string text(Id id) { return std::to_string(id); }
+
+// Lists hold what the caller may read (tests/api/rights_test.cpp); the others tell of the server alone.
+const std::set<std::string> kOfAnybody{"job.list",    "jobs.list",   "flow.list",      "message.list", "context.list",
+                                       "system.info", "system.ping", "system.version", "rpc.discover"};
+
+class JsonRpcRights : public RightsTable {
+ protected:
+  void expect_creating_and_reading();
+  void expect_steering_and_more();
+};
+
+void JsonRpcRights::expect_creating_and_reading() {
+  const auto ask = [this](const Role& role, const std::string& method, const json& params) {
+    return rpc(*server_, role, method, params);
+  };
+  expect_table({
+      {Does::create,
+       [&](const Role& role) {
+         return std::vector{ask(role, "job.create", kJob),
+                            ask(role, "job.start", kJob),
+                            rpc_reaches(*server_, role, "job.run", with(kJob, {{"wait_ms", 1}})),
+                            ask(role, "jobs.create", {{"jobs", {kJob}}}),
+                            ask(role, "flow.create", {{"definition", kGate}}),
+                            ask(role, "message.create", {{"message", "m"}, {"message_type", "chat"}})};
+       }},
+      {Does::read,
+       [&](const Role& role) {
+         const Id maker = maker_for(role), id = new_job(maker);
+         const json job{{"id", id}, {"caller_id", maker}}, flow{{"id", new_flow(maker)}};
+         std::vector<Tried> tried;
+         for (const char* method : {"job.get", "job.logs", "job.status", "job.explain", "job.result"})
+           tried.push_back(rpc_reaches(*server_, role, method, job));
+         for (const char* method : {"flow.get", "flow.dag", "flow.explain", "flow.timeline", "flow.result"})
+           tried.push_back(rpc_reaches(*server_, role, method, flow));
+         tried.push_back(ask(role, "message.get", {{"id", new_message(maker)}, {"caller_id", maker}}));
+         tried.push_back(ask(role, "jobs.wait", {{"jobs", {text(maker) + ":" + text(id)}}, {"wait_ms", 0}}));
+         tried.push_back(ask(role, "flows.wait", {{"flows", {flow["id"]}}, {"wait_ms", 0}}));
+         return tried;
+       }},
+      {Does::read_run,
+       [&](const Role& role) {
+         const json job{{"id", running_job(maker_for(role))}, {"caller_id", maker_for(role)}};
+         return std::vector{ask(role, "job.get", job), ask(role, "job.status", job), ask(role, "job.logs", job)};
+       }},
+      {Does::read_all,
+       [&](const Role& role) {
+         return std::vector{
+             ask(role, "queue.list", json::object()), ask(role, "runner.list", json::object()),
+             ask(role, "runner.get", {{"id", 20}}),   ask(role, "context.get", {{"id", 1}}),
+             ask(role, "actor.list", json::object()), rpc_reaches(*server_, role, "actor.get", {{"id", 99}})};
+       }},
+  });
+}
+
+void JsonRpcRights::expect_steering_and_more() {
+  const auto ask = [this](const Role& role, const std::string& method, const json& params) {
+    return rpc(*server_, role, method, params);
+  };
+  const auto gated_job = [this](Id maker) {
+    return json{{"id", made("job.start", with(kJob, {{"caller_id", maker}, {"prerequisites", {"approval:ok"}}}))["id"]},
+                {"caller_id", maker},
+                {"name", "ok"}};
+  };
+  expect_table({
+      {Does::steer,
+       [&](const Role& role) {
+         const Id maker = maker_for(role);
+         const json flow{{"id", waiting_flow(maker)}}, job{{"id", queued_job(maker)}, {"caller_id", maker}};
+         std::vector<Tried> tried{ask(role, "job.start", {{"id", text(maker) + ":" + text(new_job(maker))}}),
+                                  ask(role, "job.cancel", job),
+                                  rpc_reaches(*server_, role, "job.retry", job),
+                                  ask(role, "flow.start", {{"id", new_flow(maker)}}),
+                                  ask(role, "flow.pause", flow),
+                                  ask(role, "flow.resume", flow),
+                                  rpc_reaches(*server_, role, "flow.signal", with(flow, {{"name", "go"}})),
+                                  rpc_reaches(*server_, role, "flow.retry", flow),
+                                  ask(role, "flow.cancel", flow),
+                                  ask(role, "flow.replay", flow)};
+         return tried;
+       }},
+      {Does::answer,
+       [&](const Role& role) {
+         const Id maker = maker_for(role);
+         return std::vector{ask(role, "flow.approve", {{"id", waiting_flow(maker)}, {"name", "ok"}}),
+                            ask(role, "flow.reject", {{"id", waiting_flow(maker)}, {"name", "ok"}}),
+                            ask(role, "job.approve", gated_job(maker)), ask(role, "job.reject", gated_job(maker))};
+       }},
+      {Does::answer_named,
+       [&](const Role& role) {
+         const Id approved = waiting_flow(maker_for(role), kNamedGate),
+                  other = waiting_flow(maker_for(role), kNamedGate);
+         return std::vector{ask(role, "flow.approve", {{"id", approved}, {"name", "ok"}}),
+                            ask(role, "flow.reject", {{"id", other}, {"name", "ok"}})};
+       }},
+      {Does::administer,
+       [&](const Role& role) {
+         const Id maker = maker_for(role), flow = waiting_flow(maker);
+         made("flow.cancel", {{"id", flow}});
+         return std::vector{ask(role, "context.update", {{"id", 1}, {"notify", json::array()}}),
+                            ask(role, "runner.create", json::object()),
+                            ask(role, "runner.update", {{"id", 20}, {"topic", "t"}}),
+                            rpc_reaches(*server_, role, "runner.delete", {{"id", 77}}),
+                            ask(role, "queue.pause", {{"queue", "v"}}),
+                            ask(role, "queue.resume", {{"queue", "v"}}),
+                            ask(role, "job.delete", {{"id", new_job(maker)}, {"caller_id", maker}}),
+                            ask(role, "message.delete", {{"id", new_message(maker)}, {"caller_id", maker}}),
+                            ask(role, "flow.delete", {{"id", flow}}),
+                            ask(role, "context.refusals", {{"id", 1}})};
+       }},
+      {Does::operate,
+       [&](const Role& role) {
+         std::vector<Tried> tried{ask(role, "actor.create", {{"id", 99}}), ask(role, "actor.delete", {{"id", 99}}),
+                                  ask(role, "context.create", {{"id", 2}}), ask(role, "context.delete", {{"id", 2}})};
+         tried.push_back(rpc_reaches(*server_, role, "actor.update", {{"id", 98}, {"address", {"unix:/x"}}}));
+         return tried;
+       }},
+  });
+}
+
+TEST_F(JsonRpcRights, EveryMethodByEveryRole) {
+  expect_creating_and_reading();
+  expect_steering_and_more();
+  expect_all_methods_tried(*server_, kOfAnybody);
+}
+
+TEST_F(RightsTable, SupervisorsHttp) {
+  const auto ask = [this](const Role& role, const std::string& method, const json& params) {
+    return rpc(*supervisor_, role, method, params);
+  };
+  const auto of = [](Id maker, Id id) { return json{{"id", id}, {"caller_id", maker}}; };
+  expect_table({
+      {Does::create,
+       [&](const Role& role) {
+         return std::vector{ask(role, "job.start", kJob), ask(role, "jobs.create", {{"jobs", {kJob}}}),
+                            rpc_reaches(*supervisor_, role, "job.run", with(kJob, {{"wait_ms", 1}}))};
+       }},
+      {Does::read,
+       [&](const Role& role) {
+         const Id maker = maker_for(role), job = new_job(maker);
+         return std::vector{ask(role, "job.status", of(maker, job)), ask(role, "job.logs", of(maker, job)),
+                            rpc_reaches(*supervisor_, role, "job.result", of(maker, job))};
+       }},
+      {Does::read_run,
+       [&](const Role& role) {
+         const Id maker = maker_for(role);
+         return std::vector{ask(role, "job.status", of(maker, running_job(maker)))};
+       }},
+      {Does::steer,
+       [&](const Role& role) {
+         const Id maker = maker_for(role);
+         return std::vector{ask(role, "job.cancel", of(maker, queued_job(maker)))};
+       }},
+      {Does::administer, [&](const Role& role) { return std::vector{ask(role, "register_runner", json::object())}; }},
+  });
+}
+
+class CommandRights : public RightsTable {
+ protected:
+  std::string file_ = folder_.write("flow.json", kGate.dump()), key_ = folder_ / "sender.key";
+
+  void expect_creating_and_reading();
+  void expect_steering_and_answering();
+  void expect_administering();
+  std::string message_of(Id maker) { return text(maker) + ":" + text(new_message(maker)); }
+  std::string gated_job(Id maker) {
+    const json job = with(kJob, {{"caller_id", maker}, {"prerequisites", {"approval:ok"}}});
+    return text(maker) + ":" + text(made("job.start", job).value("id", 0U));
+  }
+  std::string schedule_of(Id maker) {
+    const std::string name = "s" + text(++next_id_);
+    const Finished done =
+        run(folder_, {program(), "flow", "schedule", "add", name, file_, "--cron", "@daily", "--caller", text(maker),
+                      "--redis", redis_.url(), "--state-dir", folder_ / "client"});
+    EXPECT_EQ(done.code, 0) << done.err;
+    return name;
+  }
+};
+
+void CommandRights::expect_creating_and_reading() {
+  const auto own = [this](const Role& role, std::vector<std::string> words) { return command(role, std::move(words)); };
+  expect_table({
+      {Does::create,
+       [&](const Role& role) {
+         if (role.letter == 'o') return std::vector{own(role, {"job", "submit", file_, "--type", "python"})};
+         return std::vector{command(
+             role, {"flow", "schedule", "add", std::string("s") + role.letter, file_, "--cron", "@daily"}, "--caller")};
+       }},
+      {Does::read,
+       [&](const Role& role) {
+         const std::string message = message_of(maker_for(role));
+         // Nobody has signed it: who may read it is told so.
+         return reaching({own(role, {"message", "show", message}),
+                          own(role, {"message", "verify", message, "--key", std::string(64, 'a')})});
+       }},
+      {Does::read_all,
+       [&](const Role& role) {
+         return reaching(
+             {own(role, {"runner", "show", "20"}), own(role, {"actor", "list"}), own(role, {"actor", "show", "99"})});
+       }},
+  });
+}
+
+void CommandRights::expect_steering_and_answering() {
+  const auto own = [this](const Role& role, std::vector<std::string> words) { return command(role, std::move(words)); };
+  expect_table({
+      {Does::steer,
+       [&](const Role& role) {
+         const Id maker = maker_for(role);
+         const std::string flow = text(waiting_flow(maker));
+         return reaching({own(role, {"flow", "pause", flow}), own(role, {"flow", "resume", flow}),
+                          own(role, {"flow", "signal", flow, "go"}), own(role, {"flow", "retry", flow}),
+                          own(role, {"flow", "replay", flow}), own(role, {"flow", "cancel", flow}),
+                          own(role, {"message", "sign", message_of(maker), "--key", key_})});
+       }},
+      {Does::answer,
+       [&](const Role& role) {
+         const Id maker = maker_for(role);
+         return std::vector{own(role, {"flow", "approve", text(waiting_flow(maker)), "ok"}),
+                            own(role, {"flow", "reject", text(waiting_flow(maker)), "ok"}),
+                            own(role, {"job", "approve", gated_job(maker), "ok"}),
+                            own(role, {"job", "reject", gated_job(maker), "ok"})};
+       }},
+      {Does::answer_named,
+       [&](const Role& role) {
+         return std::vector{own(role, {"flow", "approve", text(waiting_flow(maker_for(role), kNamedGate)), "ok"})};
+       }},
+  });
+  expect_table({{Does::steer, [&](const Role& role) {
+                   if (role.letter == 'f') return std::vector<Tried>{};  // could not have made one
+                   const std::string schedule = schedule_of(maker_for(role));
+                   return std::vector{own(role, {"flow", "schedule", "pause", schedule}),
+                                      own(role, {"flow", "schedule", "resume", schedule})};
+                 }}});
+}
+
+void CommandRights::expect_administering() {
+  const auto own = [this](const Role& role, std::vector<std::string> words) { return command(role, std::move(words)); };
+  expect_table({
+      {Does::administer,
+       [&](const Role& role) {
+         const Id maker = maker_for(role), flow = waiting_flow(maker);
+         made("flow.cancel", {{"id", flow}});
+         return reaching({own(role, {"runner", "create"}), own(role, {"runner", "update", "20", "--topic", "t"}),
+                          own(role, {"runner", "delete", "77"}),
+                          own(role, {"job", "delete", text(maker) + ":" + text(new_job(maker))}),
+                          own(role, {"message", "delete", message_of(maker)}),
+                          own(role, {"flow", "delete", text(flow)}),
+                          own(role, {"flow", "schedule", "remove", schedule_of(kMaker.actor)}),
+                          own(role, {"context", "refusals", "1"})});
+       }},
+      {Does::operate,
+       [&](const Role& role) {
+         return reaching({own(role, {"actor", "create", "--id", "99"}), own(role, {"actor", "delete", "99"}),
+                          own(role, {"actor", "update", "98", "--address", "unix:/x"}),
+                          own(role, {"context", "delete", "2"})});
+       }},
+  });
+}
+
+TEST_F(CommandRights, EveryCommandWithActorByEveryRole) {
+  ASSERT_EQ(run(folder_, {program(), "key", "new", key_}).code, 0);
+  expect_creating_and_reading();
+  expect_steering_and_answering();
+  expect_administering();
+  // Lists hold what the actor may read; `key token` writes a file of the host.
+  const std::set<std::string> others{"message list", "context list", "key token"};
+  for (const Command& each : commands()) {
+    const bool asks =
+        std::any_of(each.flags.begin(), each.flags.end(), [](const auto& flag) { return flag.name == "actor"; });
+    const std::string name(each.name);
+    EXPECT_TRUE(!asks || tried_.contains(name) || others.contains(name)) << name << ": who may?";
+  }
+}
+
+// Who holds Redis writes the record; the agent of the topic asks whether its sender may.
+TEST_F(RightsTable, MessagesOnATopic) {
+  Runner runner;
+  runner.id = runner_;
+  runner.topic = "runner20";
+  TopicIntake intake(runner);
+  expect_table({{Does::create, [&](const Role& role) {
+                   if (role.letter == 'o') return std::vector<Tried>{};  // it sends no messages
+                   Message message;
+                   message.id = ++next_id_;
+                   message.caller_id = role.actor;
+                   message.context_id = 1;
+                   Job job = decode<Job>({{"script", "x"}, {"script_type", "python"}}).record;
+                   job.id = message.id;
+                   message.job = {job};
+                   const std::string key = redis_key(message);
+                   EXPECT_TRUE(store_->topic_send(1, "runner20", key, encode(message)));
+                   EXPECT_TRUE(intake.take(*store_, {1}, {key}));
+                   const auto record = store_->load(1, key);
+                   const std::string status(record ? field_of(*record, "status") : "");
+                   const bool made = store_->load(1, job_key(role.actor, job.id)).has_value();
+                   EXPECT_EQ(made, status == "acknowledged") << key << ' ' << status;
+                   return std::vector{Tried{"a message on runner20", made ? "ok" : "denied"}};
+                 }}});
+}
+
+TEST_F(RightsTable, ObjectsOfScripts) {
+  auto objects = std::move(*stores_->open_objects());
+  Id asked = 0;
+  // A call by a script of a job of this actor.
+  const auto call_as = [&](Id actor, const std::string& method, const json& params) {
+    const ClaimRequest request{.context = 1, .runner = 20, .instance = "i", .queues = {"queue:osis"}};
+    Job job;
+    job.id = ++next_id_;
+    job.caller_id = actor == 0 ? 99 : actor;
+    job.context_id = 1;
+    job.script = "x";
+    job.script_type = "osis";
+    EXPECT_TRUE(store_->submit(job));
+    const auto claims = store_->claim(request);
+    EXPECT_TRUE(claims && claims->jobs.size() == 1);
+    ObjectTask task("t" + text(++asked), json{{"id", 1}, {"method", method}, {"params", params}}.dump());
+    auto state = ObjectTask::State::more;
+    for (int i = 0; i < 100 && state != ObjectTask::State::done; ++i)
+      state = task.step(*store_, *objects, {1, actor, claims->jobs.at(0).ref});
+    (void)objects->release(claims->jobs.at(0).ref);
+    const json answer = json::parse(task.answer());
+    return answer.contains("result") ? std::string("ok") : answer["error"].value("code", answer.dump());
+  };
+  ASSERT_EQ(call_as(12, "osis.declare", {{"kind", "todo"}, {"index", {"n"}}}), "ok");
+  ASSERT_EQ(call_as(12, "osis.put", {{"kind", "todo"}, {"object", {{"id", "a"}, {"n", 1}}}}), "ok");
+  // Objects have no maker: who may read only its own reads none.
+  const auto reads = [&](const Role& role) {
+    std::vector<Tried> tried;
+    if (role.letter == 'o' || role.letter == 'm' || role.letter == 'f') return tried;
+    tried.push_back({"osis.get", call_as(role.actor, "osis.get", {{"kind", "todo"}, {"id", "a"}})});
+    tried.push_back({"osis.list", call_as(role.actor, "osis.list", {{"kind", "todo"}})});
+    return tried;
+  };
+  const auto writes = [&](const Role& role) {
+    std::vector<Tried> tried;
+    if (role.letter == 'o') return tried;  // an operator runs no scripts as itself
+    tried.push_back({"osis.put", call_as(role.actor, "osis.put", {{"kind", "todo"}, {"object", {{"id", "b"}}}})});
+    tried.push_back(
+        {"osis.declare", call_as(role.actor, "osis.declare", {{"kind", "new"}, {"index", {text(++asked)}}})});
+    return tried;
+  };
+  expect_table({{Does::read, reads}, {Does::administer, writes}});
+  for (const Role& role : {kMaker, kFormer})
+    EXPECT_EQ(call_as(role.actor, "osis.get", {{"kind", "todo"}, {"id", "a"}}), "denied") << role.name;
+}
+
+TEST_F(RightsTable, ClaimsOfAgents) {
+  expect_table({{Does::work, [&](const Role& role) {
+                   queued_job(kMaker.actor);
+                   ClaimRequest request{.context = 1, .runner = 20, .instance = "i", .queues = {"queue:python"}};
+                   request.actor = role.actor;
+                   if (role.letter == 'o') request.actor.reset();
+                   const auto reply = store_->claim(request);
+                   if (reply) return std::vector{Tried{"a claim", reply->jobs.size() == 1 ? "ok" : "took nothing"}};
+                   return std::vector{Tried{"a claim", std::string(word(reply.error().code))}};
+                 }}});
+}
+
+TEST_F(RightsTable, AnAgentRunsJobsAsItsActor) {
+  const auto runs = [&](const Role& role, int runner) {
+    Process agent = start_agent(
+        folder_, redis_, runner,
+        {"--runner-actor", text(role.actor), "--grace", "1s", "--state-dir", folder_ / ("agent" + text(role.actor))});
+    EXPECT_TRUE(is_up(redis_, runner)) << agent.err();
+    PlainJob job;
+    job.caller = static_cast<int>(kMaker.actor);
+    job.id = static_cast<int>(++next_id_);
+    submit(redis_, job);
+    EXPECT_TRUE(eventually([&] {
+      return ended(redis_, job) || agent.err().find("may not run jobs") != std::string::npos ||
+             agent.err().find("is no actor") != std::string::npos;
+    })) << agent.err();
+    const bool ran = ended(redis_, job);
+    redis_.cli(1, {"DEL", "queue:python"});
+    agent.signal(SIGTERM);
+    agent.wait();
+    return ran;
+  };
+  EXPECT_TRUE(runs({'e', "executor", kExecutor}, 21));
+  EXPECT_FALSE(runs(kMaker, 22));
+  EXPECT_FALSE(runs({'x', "stranger", kStranger}, 23));
+  EXPECT_FALSE(runs(kNobody, 24));
+}
+
+TEST_F(RightsTable, AnOperatorAnswersAGateThatNamesOthersAsOneOfThem) {
+  const auto as = [&](Id actor) {
+    const json id{{"id", waiting_flow(kMaker.actor, kNamedGate)}, {"name", "ok"}, {"actor_id", actor}};
+    return rpc(*server_, kOperator, "flow.approve", id).outcome;
+  };
+  EXPECT_EQ(as(kReader), "ok");
+  EXPECT_EQ(as(kExecutor), "denied");
+}
+
+// Open to what has been through the context's own Redis, whose keeper needs nobody's leave; closed to who comes from
+// outside, admins of other contexts too.
+TEST_F(RightsTable, AContextWithoutARecordIsClosedToServersAndScripts) {
+  ASSERT_EQ(redis_.cli(1, {"DEL", "context:1"}), "1");
+  auto objects = std::move(*stores_->open_objects());
+  TopicIntake intake([] {
+    Runner runner;
+    runner.id = 20;
+    runner.topic = "runner20";
+    return runner;
+  }());
+  for (const Role& role : kRoles) {
+    const std::string wanted = role.letter == 'o' ? "ok" : "denied";
+    for (const ApiServer* server : {server_.get(), supervisor_.get()})
+      EXPECT_EQ(rpc(*server, role, "job.start", kJob).outcome, wanted) << role.name;
+    EXPECT_EQ(rpc(*server_, role, "job.list", json::object()).outcome, wanted) << role.name;
+    if (role.letter == 'o' || role.letter == 'n') continue;
+    ObjectTask task("t", R"({"id":1,"method":"osis.list","params":{"kind":"todo"}})");
+    EXPECT_EQ(task.step(*store_, *objects, {1, role.actor, {}}), ObjectTask::State::done);
+    EXPECT_NE(task.answer().find("\"denied\""), std::string::npos) << task.answer();
+    EXPECT_EQ(command(role, {"flow", "pause", text(waiting_flow(kMaker.actor))}).outcome, "ok") << role.name;
+    Message message;
+    message.id = ++next_id_;
+    message.caller_id = role.actor;
+    message.job = {decode<Job>({{"id", "1"}, {"script", "x"}, {"script_type", "v"}}).record};
+    EXPECT_TRUE(store_->topic_send(1, "runner20", redis_key(message), encode(message)));
+    EXPECT_TRUE(intake.take(*store_, {1}, {}));
+    EXPECT_TRUE(store_->load(1, job_key(role.actor, 1))) << role.name;
+  }
+}
+
+// A way that has no row above must not be one by accident: no server has a method that takes work, and the supervisor's
+// answers no gate.
+TEST_F(RightsTable, NoServerGivesWorkToWhoCalls) {
+  const Role& all = kOperator;
+  for (const char* method : {"job.claim", "queue.claim", "job.report", "job.finish", "job.update"}) {
+    EXPECT_NE(rpc(*server_, all, method, json::object()).outcome, "ok") << method;
+    EXPECT_NE(rpc(*supervisor_, all, method, json::object()).outcome, "ok") << method;
+  }
+  for (const char* method : {"flow.approve", "job.approve", "context.update", "job.delete", "queue.pause"})
+    EXPECT_NE(rpc(*supervisor_, all, method, {{"id", 1}, {"name", "ok"}, {"queue", "v"}}).outcome, "ok") << method;
+}
+
+}  // namespace
+}  // namespace mycojobs::test

@@ -1,0 +1,49 @@
+#include "support/mycelium_mesh.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/base64.h"
+
+namespace mycojobs::test {
+
+using nlohmann::json;
+
+MyceliumMesh::MyceliumMesh(std::size_t nodes, unsigned window_s)
+    : program_(folder_,
+               {MYCOJOBS_SOURCE "/tests/support/mycelium_node.py", std::to_string(nodes), std::to_string(window_s)}) {
+  const bool begun = eventually([this] { return program_.out().ends_with('\n'); });
+  const json places = json::parse(program_.out(), nullptr, false);
+  if (!begun || !places.is_object()) {
+    ADD_FAILURE() << "the nodes do not start: " << program_.err();
+    std::abort();
+  }
+  control_ = places["control"];
+  for (const json& each : places["nodes"]) nodes_.push_back({each["rest"], each["rpc"], each["key"], each["ip"]});
+}
+
+void MyceliumMesh::tell(std::size_t node, const std::string& what, unsigned count) {
+  order({{"node", node}, {"do", what}, {"count", count}});
+}
+
+void MyceliumMesh::forge(std::size_t to, std::size_t from, const std::string& topic, const std::string& payload) {
+  order({{"node", to}, {"do", "forge"}, {"from", from}, {"topic", topic}, {"payload", encode_base64(payload)}});
+}
+
+MyceliumMesh::Counts MyceliumMesh::counts(std::size_t node) {
+  const json out = order({{"node", node}, {"do", "count"}});
+  return {out.value("pushed", std::uint64_t{0}), out.value("pending", std::uint64_t{0}),
+          out.value("inbox", std::uint64_t{0}), out.value("longest_hold", 0.0)};
+}
+
+json MyceliumMesh::order(const json& what) {
+  HttpPost post;
+  post.url = control_;
+  post.body = what.dump();
+  const auto answer = http_.post(post);
+  EXPECT_TRUE(answer && answer->status == 200) << what.dump();
+  return answer ? json::parse(answer->body, nullptr, false) : json::object();
+}
+
+}  // namespace mycojobs::test

@@ -1,0 +1,44 @@
+// Nodes of Mycelium that stand in for real ones (tests/support/mycelium_node.py), as a process of the test's own.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "support/process.h"
+#include "transport/http_client.h"
+
+namespace mycojobs::test {
+
+struct MeshNode {
+  std::string rest, rpc;  // addresses of its two APIs
+  std::string key, ip;
+};
+
+class MyceliumMesh {
+ public:
+  explicit MyceliumMesh(std::size_t nodes, unsigned window_s = 300);  // for which a peer that is away is tried
+
+  const MeshNode& operator[](std::size_t node) const { return nodes_.at(node); }
+  // "offline", "online", "stop", "start", "lose", "double": as the program's head has them.
+  void tell(std::size_t node, const std::string& what, unsigned count = 1);
+  // A message in the inbox of `to`, as if `from` had sent it.
+  void forge(std::size_t to, std::size_t from, const std::string& topic, const std::string& payload);
+  struct Counts {
+    std::uint64_t pushed = 0, pending = 0, inbox = 0;
+    double longest_hold_s = 0;
+  };
+  Counts counts(std::size_t node);
+
+ private:
+  nlohmann::json order(const nlohmann::json&);
+
+  TempDir folder_;
+  Process program_;
+  std::string control_;
+  std::vector<MeshNode> nodes_;
+  HttpClient http_;
+};
+
+}  // namespace mycojobs::test

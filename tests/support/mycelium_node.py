@@ -1,0 +1,401 @@
+#!/usr/bin/python3
+"""Nodes of Mycelium for tests: the message API of threefoldtech/mycelium v0.7.10, its traps included. No overlay.
+
+    mycelium_node.py NODES [WINDOW]     WINDOW: seconds for which a node tries to reach a peer (300)
+
+All nodes of one process know each other. Ports are the kernel's choice, on loopback. The first line on standard output
+names them, {"control": URL, "nodes": [{"rest": URL, "rpc": URL, "key": HEX, "ip": IP}, ...]}. It ends with its parent.
+
+What a program may trip over stands here as the real one has it:
+  - a pop that waits holds the lock of its node, which every other call needs;
+  - a filter takes a whole topic; such a pop removes the message even with peek, and tells its sender nothing;
+  - a reply has no topic; it is handed to the call that waits for its id, else it goes into the inbox. So does any message
+    with that id, whoever has sent it, and be it no reply: a node that sends to itself hears itself;
+  - the inbox is memory: a restart empties it, and what was popped is gone;
+  - to a peer that is away or unknown a message stays `pending` for WINDOW, then it is `aborted`;
+  - the body of a request to REST is at most 2 MiB, a topic 255 bytes.
+
+Control: POST {"node": N, "do": WHAT, ...} ->
+  offline, online          its peers do not reach it; its API answers
+  stop, start              the whole node; a start is one with an empty inbox and outbox, at the same ports
+  lose, double   count     the next messages to it arrive nowhere (their sender learns `received`), or twice
+  forge          message   puts a message into its inbox as it is: {"from": N, "topic", "payload", "id"}; payload in base64
+  count                    {"pushed", "pending", "inbox", "longest_hold"}: messages taken from its programs, not yet
+                           delivered, waiting in the inbox; seconds for which one call held the lock
+"""
+import base64, hashlib, json, os, sys, threading, time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import IPv6Address, IPv6Network, ip_address
+from urllib.parse import parse_qs, urlsplit
+
+REST_BODY = 2 << 20
+RPC_BODY = 10 << 20
+
+
+class Refused(Exception):
+    def __init__(self, status):
+        super().__init__(status)
+        self.status = status
+
+
+class Message:
+    def __init__(self, ident, source, destination, topic, payload, window):
+        self.id, self.source, self.destination = ident, source, destination
+        self.topic, self.payload = topic, payload
+        self.state = "pending"
+        self.created = int(time.time())
+        self.end = time.monotonic() + window
+
+    def shown(self, to):
+        out = {"id": self.id, "srcIp": self.source.ip, "srcPk": self.source.key, "dstIp": to.ip, "dstPk": to.key,
+               "payload": base64.b64encode(self.payload).decode()}
+        if self.topic:
+            out["topic"] = base64.b64encode(self.topic).decode()
+        return out
+
+
+class Node:
+    def __init__(self, mesh):
+        self.mesh = mesh
+        self.key = os.urandom(32).hex()
+        digest = bytearray(hashlib.sha256(bytes.fromhex(self.key)).digest()[:16])
+        digest[0] = 4 | digest[0] & 1
+        self.ip = str(IPv6Address(bytes(digest)))
+        self.subnet = IPv6Network((bytes(digest[:8]) + bytes(8), 64))
+        self.lock = threading.Lock()  # of its API
+        self.online = True
+        self.lose = self.double = self.pushed = 0
+        self.longest_hold = 0.0
+        self.ports = {}
+        self.servers = {}
+        self.start()
+
+    def start(self):
+        self.inbox, self.outbox, self.waiting = [], {}, {}
+        self.running = True
+        for name, handler in (("rest", Rest), ("rpc", Rpc)):
+            server = Server(("127.0.0.1", self.ports.get(name, 0)), handler)
+            server.node = self
+            self.ports[name] = server.server_address[1]
+            self.servers[name] = server
+            threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def stop(self):
+        self.running = False
+        for server in self.servers.values():
+            server.shutdown()
+            server.server_close()
+            server.drop_connections()
+
+    def url(self, name):
+        return f"http://127.0.0.1:{self.ports[name]}"
+
+    # --- the API: each call holds the lock -------------------------------------------------------------------------
+    def held(self, call):
+        with self.lock:
+            begun = time.monotonic()
+            try:
+                return call()
+            finally:
+                self.longest_hold = max(self.longest_hold, time.monotonic() - begun)
+
+    def info(self):
+        return {"nodeSubnet": str(self.subnet), "nodePubkey": self.key}
+
+    def push(self, body, ident=None):
+        topic = b"" if ident else decode(body.get("topic") or "")
+        payload = decode(body.get("payload"))
+        if len(topic) > 255:
+            raise Refused(400)
+        destination = body.get("dst")
+        if not isinstance(destination, dict) or len(destination) != 1 or not {"pk", "ip"} & set(destination):
+            raise Refused(422)
+        if "pk" in destination and len(bytes.fromhex(destination["pk"])) != 32:
+            raise Refused(422)
+        if "ip" in destination:
+            ip_address(destination["ip"])
+        message = Message(ident or os.urandom(8).hex(), self, destination, topic, payload, self.mesh.window)
+        with self.mesh.moved:
+            self.outbox[message.id] = message
+            self.pushed += 1
+            self.mesh.moved.notify_all()
+        return message
+
+    def push_and_wait(self, body, wait):
+        waiter = [threading.Event(), None]
+
+        def begin():
+            with self.mesh.moved:  # nothing is delivered before somebody waits for the reply
+                message = self.push(body)
+                if wait is not None:
+                    self.waiting[message.id] = waiter
+                return message
+        message = self.held(begin)
+        if wait is None:
+            return "sent", {"id": message.id}
+        if waiter[0].wait(wait):
+            return "reply", waiter[1]
+        with self.mesh.moved:
+            self.waiting.pop(message.id, None)
+        return "late", {"id": message.id}
+
+    def pop(self, peek, wait, topic):
+        def look():
+            end = time.monotonic() + wait
+            with self.mesh.moved:
+                while True:
+                    for message in self.inbox:
+                        if topic is None or message.topic == topic:
+                            if topic is not None or not peek:
+                                self.inbox.remove(message)
+                            if topic is None:
+                                message.state = "read"
+                            return message.shown(self)
+                    if time.monotonic() >= end or not self.running:
+                        return None
+                    self.mesh.moved.wait(max(0.0, end - time.monotonic()))
+        return self.held(look)
+
+    def state(self, ident):
+        message = self.outbox.get(ident)
+        if message is None:
+            return None
+        return {"dst": message.destination.get("ip") or self.mesh.ip_of(message.destination["pk"]),
+                "state": message.state, "created": message.created, "deadline": int(message.created + self.mesh.window),
+                "msgLen": len(message.payload)}
+
+    # --- the overlay: under mesh.moved ----------------------------------------------------------------------------
+    def receive(self, message):
+        waiter = self.waiting.pop(message.id, None)
+        if waiter:
+            waiter[1] = message.shown(self)
+            waiter[0].set()
+        else:
+            self.inbox.append(message)
+
+
+class Mesh:
+    def __init__(self, count, window):
+        self.window = window
+        self.moved = threading.Condition(threading.RLock())
+        self.nodes = [Node(self) for _ in range(count)]
+        threading.Thread(target=self.carry, daemon=True).start()
+
+    def ip_of(self, key):
+        for node in self.nodes:
+            if node.key == key:
+                return node.ip
+        return "400::1"
+
+    def find(self, destination):
+        for node in self.nodes:
+            if destination.get("pk", "").lower() == node.key:
+                return node
+            if "ip" in destination and ip_address(destination["ip"]) in node.subnet:
+                return node
+        return None
+
+    def carry(self):
+        with self.moved:
+            while True:
+                for node in self.nodes:
+                    for message in list(node.outbox.values()):
+                        if message.state == "pending":
+                            self.carry_one(node, message)
+                self.moved.wait(0.02)
+
+    def carry_one(self, node, message):
+        if time.monotonic() > message.end:
+            message.state = "aborted"
+            return
+        to = self.find(message.destination)
+        if to is None or not (to.online and to.running and node.online and node.running):
+            return
+        message.state = "received"
+        if to.lose > 0:
+            to.lose -= 1
+            return
+        to.receive(message)
+        if to.double > 0:
+            to.double -= 1
+            to.receive(message)
+        self.moved.notify_all()
+
+    def control(self, order):
+        node, what = self.nodes[order["node"]], order["do"]
+        if what == "stop":
+            with self.moved:
+                node.running = False
+                self.moved.notify_all()
+            node.stop()
+            return {}
+        with self.moved:
+            if what == "start":
+                node.start()
+            elif what in ("offline", "online"):
+                node.online = what == "online"
+            elif what in ("lose", "double"):
+                setattr(node, what, order["count"])
+            elif what == "forge":
+                forged = Message(order.get("id") or os.urandom(8).hex(), self.nodes[order["from"]], {"pk": node.key},
+                                 order.get("topic", "").encode(), decode(order["payload"]), self.window)
+                node.receive(forged)
+            elif what != "count":
+                raise Refused(400)
+            self.moved.notify_all()
+            pending = sum(message.state == "pending" for message in node.outbox.values())
+            return {"pushed": node.pushed, "pending": pending, "inbox": len(node.inbox),
+                    "longest_hold": node.longest_hold}
+
+
+def decode(text):
+    return base64.b64decode(text, validate=True)
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 64
+    block_on_close = False
+
+    def __init__(self, *arguments):
+        self.open = set()
+        super().__init__(*arguments)
+
+    def process_request(self, request, address):
+        self.open.add(request)
+        super().process_request(request, address)
+
+    def shutdown_request(self, request):
+        self.open.discard(request)
+        super().shutdown_request(request)
+
+    def drop_connections(self):
+        for request in list(self.open):
+            try:
+                request.shutdown(2)
+            except OSError:
+                pass  # the client was faster
+
+    def handle_error(self, request, address):
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, address)
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    most = REST_BODY
+
+    def log_message(self, *_):
+        pass
+
+    def answer(self, status, value=None):
+        body = b"" if value is None else json.dumps(value).encode()
+        self.send_response(status)
+        if status != 204:
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def body(self):
+        size = int(self.headers.get("Content-Length", 0))
+        text = self.rfile.read(size)
+        if size > self.most:
+            raise Refused(413)
+        return json.loads(text)
+
+    def serve(self):
+        try:
+            self.run(urlsplit(self.path))
+        except Refused as refused:
+            self.answer(refused.status)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            self.answer(422)
+
+    do_GET = do_POST = serve
+
+
+class Rest(Handler):
+    def run(self, url):
+        node, path, get = self.server.node, url.path, self.command == "GET"
+        query = {name: values[0] for name, values in parse_qs(url.query, keep_blank_values=True).items()}
+        if get and path == "/api/v1/admin":
+            return self.answer(200, node.held(node.info))
+        if get and path == "/api/v1/messages":
+            topic = decode(query["topic"]) if "topic" in query else None
+            found = node.pop(query.get("peek") == "true", int(query.get("timeout", 0)), topic)
+            return self.answer(200, found) if found else self.answer(204)
+        if not get and path == "/api/v1/messages":
+            wait = int(query["reply_timeout"]) if "reply_timeout" in query else None
+            what, value = node.push_and_wait(self.body(), wait)
+            return self.answer({"sent": 201, "reply": 200, "late": 408}[what], value)
+        kind, ident = path.rsplit("/", 1)
+        if not get and kind == "/api/v1/messages/reply" and len(bytes.fromhex(ident)) == 8:
+            body = self.body()
+            node.held(lambda: node.push(body, ident))
+            return self.answer(204)
+        if get and kind == "/api/v1/messages/status" and len(bytes.fromhex(ident)) == 8:
+            found = node.held(lambda: node.state(ident))
+            return self.answer(200, found) if found else self.answer(404)
+        return self.answer(404 if get else 405)
+
+
+class Rpc(Handler):
+    most = RPC_BODY
+
+    def run(self, url):
+        if self.command != "POST":
+            return self.answer(405)
+        call = self.body()
+        try:
+            out = {"result": self.call(call["method"], call.get("params") or [])}
+        except Refused as refused:
+            out = {"error": {"code": -32000 - refused.status % 100, "message": "Server error"}}
+        except (ValueError, TypeError, KeyError, IndexError):
+            out = {"error": {"code": -32602, "message": "Invalid params"}}
+        return self.answer(200, {"jsonrpc": "2.0", "id": call.get("id"), **out})
+
+    def call(self, method, params):
+        node = self.server.node
+        given = list(params) + [None] * 3
+        if method == "getInfo":
+            return node.held(node.info)
+        if method == "popMessage":
+            return node.pop(bool(given[0]), given[1] or 0, None if given[2] is None else decode(given[2]))
+        if method == "pushMessage":
+            return node.push_and_wait(given[0], given[1])[1]
+        if method == "pushMessageReply":
+            node.held(lambda: node.push(given[1], given[0]))
+            return True
+        if method == "getMessageInfo":
+            found = node.held(lambda: node.state(given[0]))
+            if found is None:
+                raise Refused(404)
+            return found
+        raise Refused(404)
+
+
+class Control(Handler):
+    most = RPC_BODY
+
+    def run(self, url):
+        self.answer(200, self.server.mesh.control(self.body()))
+
+
+def main():
+    parent = os.getppid()
+    mesh = Mesh(int(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 300)
+    control = Server(("127.0.0.1", 0), Control)
+    control.mesh = mesh
+    threading.Thread(target=control.serve_forever, daemon=True).start()
+    print(json.dumps({"control": f"http://127.0.0.1:{control.server_address[1]}",
+                      "nodes": [{"rest": node.url("rest"), "rpc": node.url("rpc"), "key": node.key, "ip": node.ip}
+                                for node in mesh.nodes]}), flush=True)
+    while os.getppid() == parent:
+        time.sleep(0.5)
+
+
+if __name__ == "__main__":
+    main()
