@@ -42,7 +42,7 @@ Result<AnsweredJob> read_answered_job(const json& object, std::size_t index) {
   if (job.status != JobStatus::finished && job.status != JobStatus::error)
     return fail(Code::invalid, where + ".status: says that it has not ended");
   out.end.status = job.status;
-  out.end.detail = std::move(job.detail);
+  out.end.detail = !job.detail.empty() ? std::move(job.detail) : job.status == JobStatus::finished ? "ok" : "lost";
   out.end.error = std::move(job.error);
   out.end.error_info = std::move(job.error_info);
   out.end.result = std::move(job.result);

@@ -64,6 +64,27 @@ std::vector<MessageJob> in_their_queues(const std::vector<Job>& jobs) {
   return out;
 }
 
+// What nodes say of their jobs becomes the jobs' own, and the rest of them is left.
+json settle_nodes(const std::vector<FlowNode>& nodes, std::vector<Job>& jobs) {
+  const auto add_to = [](auto& list, const auto& more) {
+    for (const auto& each : more) {
+      if (std::find(list.begin(), list.end(), each) == list.end()) list.push_back(each);
+    }
+  };
+  json left = json::array();
+  for (const FlowNode& node : nodes) {
+    json said{{"id", node.id}};
+    if (!node.supervisor_url.empty()) said["supervisor_url"] = node.supervisor_url;
+    left.push_back(std::move(said));
+    const auto job = std::find_if(jobs.begin(), jobs.end(), [&](const Job& each) { return each.id == node.id; });
+    if (job == jobs.end()) continue;  // which is said of the definition
+    add_to(job->dependends, node.depends);
+    add_to(job->prerequisites, node.prerequisites);
+    if (job->name.empty()) job->name = node.name;
+  }
+  return left;
+}
+
 Result<void> check_jobs(const Message& message) {
   if (message.job.size() > kMaxMessageJobs)
     return fail(Code::too_large, "job: a message carries at most " + std::to_string(kMaxMessageJobs) + " jobs");
@@ -330,9 +351,9 @@ Result<Id> MessageRounds::flow_of(const std::string& message_key, const Message&
     MJ_TRY(parsed, parse_json(message.flow->definition));
     definition = std::move(parsed);
   } else {
-    json nodes = json::array();
-    for (const FlowNode& node : message.flow->nodes) nodes.push_back(to_json(node));
-    MJ_TRY(made, definition_of_jobs(message.flow->name, message.flow->env_vars, message.job, nodes));
+    std::vector<Job> jobs = message.job;
+    const json nodes = settle_nodes(message.flow->nodes, jobs);
+    MJ_TRY(made, definition_of_jobs(message.flow->name, message.flow->env_vars, jobs, nodes));
     definition = std::move(made);
   }
   PlanRead read = read_plan(definition);

@@ -66,9 +66,8 @@ MessageStage::MessageStage()
   prepare(here);
   prepare(there);
   const auto actor = [&](MessageSide& side, Id id) {
-    EXPECT_TRUE(side.store->save(
-        0, "actor:" + std::to_string(id),
-        {{"id", std::to_string(id)}, {"pubkey", alice.public_key()}, {"address", std::string("[\"") + kHere + "\"]"}}));
+    side.server.plain(0, {"HSET", "actor:" + std::to_string(id), "id", std::to_string(id), "pubkey", alice.public_key(),
+                          "address", std::string("[\"") + kHere + "\"]"});
   };
   actor(here, kAlice);
   actor(there, kAliceThere);

@@ -57,7 +57,7 @@ class MessageSide {
 
   std::string text(const std::vector<std::string>& words) { return std::string(server.plain(context, words).text()); }
   std::vector<std::string> list(const std::vector<std::string>& words);
-  std::string field(const std::string& key, const std::string& name) { return text({"HGET", key, name}); }
+  std::string field(const std::string& of, const std::string& name) { return text({"HGET", of, name}); }
 
  private:
   friend class MessageStage;

@@ -159,7 +159,7 @@ return answer
 -- message), full. written: its record is there. told: what is to be remembered of where it comes from.
 local message, content, written, max, fields, told = arg(), arg(), arg() == '1', num(arg()), list_arg(), list_arg()
 local mark = 'mj:message:' .. message
-local err = wrong_message(message) or wrong('msg_in', 'list') or wrong('msg_out_coordinator', 'list')
+local err = wrong_message(message) or wrong('msg_out_coordinator', 'list')
 if err then return err end
 if redis.call('EXISTS', mark) == 1 then
   local is = to_table(redis.call('HGETALL', mark))
@@ -274,7 +274,7 @@ return {out, arrived, dec(next_due)}
 local entry, what, pause_ms, detail, why, told = arg(), arg(), num(arg()), arg(), arg(), list_arg()
 local kind, message = string.match(entry, '^(%l+) (message:%d+:%d+)$')
 local mark = 'mj:message:' .. (message or '')
-local err = wrong('mj:outbox', 'zset') or wrong_message(message or '') or wrong_shared()
+local err = wrong(mark, 'hash') or wrong_mail() or wrong_shared()
 if err then return err end
 if not message or not redis.call('ZSCORE', 'mj:outbox', entry) then return 'gone' end
 local is = to_table(redis.call('HGETALL', mark))
@@ -287,7 +287,7 @@ if what == 'later' then
   redis.call('ZADD', 'mj:outbox', dec(now_ms + pause_ms), entry)
   if why ~= '' then
     redis.call('HSET', mark, 'why', why, 'tries', dec(num(is.tries) + 1))
-    if kind == 'send' and redis.call('EXISTS', message) == 1 then
+    if kind == 'send' and type_of(message) == 'hash' then
       redis.call('HSET', message, 'transport_status', 'queued', 'updated_at', now_s)
     end
   end
@@ -306,14 +306,14 @@ end
 if kind ~= 'send' and kind ~= 'expire' then return what end  -- what becomes of the message does not rest on it
 if what == 'delivered' then
   redis.call('HSET', mark, 'delivered_ms', dec(now_ms))
-  if redis.call('EXISTS', message) == 1 then
+  if type_of(message) == 'hash' then
     redis.call('HSET', message, 'status', 'acknowledged', 'transport_status', 'delivered', 'updated_at', now_s)
   end
   if is.result_ms then redis.call('ZADD', 'mj:outbox', dec(now_ms + num(is.result_ms)), 'expire ' .. message) end
 elseif what == 'failed' then
   -- It may have come there, and nobody have heard of it.
   if detail == 'timeout' then put_out('cancel ' .. message) end
-  if not is.delivered_ms and redis.call('EXISTS', message) == 1 then redis.call('HSET', message, 'transport_status', 'failed') end
+  if not is.delivered_ms and type_of(message) == 'hash' then redis.call('HSET', message, 'transport_status', 'failed') end
   end_away(message, is, detail, why)
 end
 return what
@@ -324,7 +324,7 @@ return what
 local message, content, reason, fields = arg(), arg(), arg(), list_arg()
 local is_last, count = arg() == '1', num(arg())
 local mark = 'mj:message:' .. message
-local err = wrong_message(message) or wrong('msg_in', 'list') or wrong_shared()
+local err = wrong(mark, 'hash') or wrong_mail() or wrong_shared()
 if err then return err end
 local is = to_table(redis.call('HGETALL', mark))
 if is.content ~= content or (is.state ~= 'away' and is.state ~= 'over') then return 'other' end
@@ -338,8 +338,10 @@ for _ = 1, count do
   end
 end
 if not is_last then return 'done' end
+-- An answer may overtake the word that it has arrived.
+if type_of(message) == 'hash' then redis.call('HSET', message, 'transport_status', 'delivered') end
 end_away(message, is, 'lost', reason ~= '' and reason or 'the answer does not name it', reason == '')
-if #fields > 0 and redis.call('EXISTS', message) == 1 then redis.call('HSET', message, unpack(fields)) end
+if #fields > 0 and type_of(message) == 'hash' then redis.call('HSET', message, unpack(fields)) end
 return 'done'
 
 --# cancel_message: journal places messages ends
