@@ -42,7 +42,7 @@ Result<AnsweredJob> read_answered_job(const json& object, std::size_t index) {
   if (job.status != JobStatus::finished && job.status != JobStatus::error)
     return fail(Code::invalid, where + ".status: says that it has not ended");
   out.end.status = job.status;
-  out.end.detail = std::move(job.detail);
+  out.end.detail = !job.detail.empty() ? std::move(job.detail) : job.status == JobStatus::finished ? "ok" : "lost";
   out.end.error = std::move(job.error);
   out.end.error_info = std::move(job.error_info);
   out.end.result = std::move(job.result);
@@ -85,7 +85,8 @@ Result<Actor> ActorKeys::find(Store& store, const std::string& pubkey, std::uint
       if (fields && actor.pubkey == pubkey) return actor;
       ids_.erase(known);  // its key has been changed, or it has gone
     }
-    if (again || now_s == looked_s_) break;
+    if (again) break;
+    if (now_s == looked_s_) return fail(Code::unavailable, "signer: is not known; ask again in a second");
     looked_s_ = now_s;
     MJ_CHECK(look(store));
   }
@@ -176,7 +177,10 @@ Result<json> MessageReceiver::take_message(const Envelope& envelope, const json&
   if (!decoded.ok()) return fail(Code::invalid, "message: " + join(decoded.problems));
   Message& message = decoded.record;
   message.unknown.clear();  // no one has signed them
-  if (message.id == 0 || message.caller_id == 0) return fail(Code::invalid, "message: id or caller_id is missing");
+  for (Job& job : message.job) job.unknown.clear();
+  if (message.flow) message.flow->unknown.clear();
+  if (message.id == 0 || message.caller_id == 0 || message.context_id == 0)
+    return fail(Code::invalid, "message: id, caller_id or context_id is missing");
   if (message.job.size() > kMaxMessageJobs)
     return fail(Code::too_large,
                 "job: a message carries at most " + std::to_string(kMaxMessageJobs) + " jobs; a flow more");
@@ -188,6 +192,7 @@ Result<json> MessageReceiver::take_message(const Envelope& envelope, const json&
   MJ_CHECK(check_message(message, actor, now));
   MJ_TRY(place, read_place(store_, envelope.context, WayIn::rpc));
   MJ_CHECK(may(actor.id, Action::create, place, {.name = "messages"}));
+  // Answers to what our own supervisor brings stay here: not to what says so.
   const bool is_local = envelope.signer == own_key_;
   // Only we say where answers stay on this host.
   if (is_local) MJ_CHECK(check_seal(sealed, {own_key_, now}));
@@ -258,7 +263,7 @@ Result<json> MessageReceiver::take_answer(const Envelope& envelope, const json& 
                   "jobs[" + std::to_string(i) + "].key: " + shown(job.job_key) + " is no job of " + of.key);
     answer.jobs.push_back(std::move(job));
   }
-  if (body.value("status", json()) != word(MessageStatus::processed)) {
+  if (body.value("status", json()) != json(word(MessageStatus::processed))) {
     const json error = body.value("error", json());
     answer.reason = error.is_string() && !error.get<std::string>().empty() ? error.get<std::string>()
                                                                            : "it failed there, without a reason";
@@ -313,12 +318,16 @@ Result<json> MessageReceiver::take_cancel(const Envelope& envelope, const json& 
                 "that address here");
   MJ_CHECK(check_seal(sealed, {peer, now}));
   if (!jobs.is_array()) return fail(Code::invalid, "jobs: is no list of keys");
+  if (field_of(*mark, "state") == "arrived")
+    return fail(Code::unavailable, "of: it has not been taken yet: ask again in a moment");
   const auto keys = words_of(field_of(*mark, "jobs")), origins = words_of(field_of(*mark, "origins"));
   for (const json& each : jobs) {
     const auto found = std::find(origins.begin(), origins.end(), each.is_string() ? each.get<std::string>() : "");
     if (found == origins.end()) continue;
     const std::size_t index = static_cast<std::size_t>(found - origins.begin());
-    if (index < keys.size()) MJ_CHECK(store_.cancel(envelope.context, keys[index]));
+    if (index >= keys.size()) continue;
+    auto done = store_.cancel(envelope.context, keys[index]);
+    if (!done && done.error().code != Code::not_found) return tl::unexpected<Error>(std::move(done).error());
   }
   return json{{"status", "asked"}};
 }

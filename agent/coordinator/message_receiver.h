@@ -28,7 +28,7 @@ Result<AnsweredJob> read_answered_job(const nlohmann::json&, std::size_t index);
 // Which actor a public key is of. The records in the store decide; what is kept is where to look.
 class ActorKeys {
  public:
-  // Error denied: nobody's here; unavailable.
+  // Error denied: nobody's here; unavailable, also if nobody's was when it was looked for less than a second ago.
   Result<Actor> find(Store&, const std::string& pubkey, std::uint64_t now_s);
 
  private:

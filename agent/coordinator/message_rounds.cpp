@@ -29,8 +29,9 @@ constexpr std::uint64_t kMailIdleMs = 1000, kMailRetireMs = 5000;
 constexpr std::uint64_t kDeliverMs = std::uint64_t{kSignatureWindowS} * 1000;  // then nobody believes the signature
 constexpr std::uint64_t kAnswerMs = 7ULL * 24 * 3600 * 1000;                   // for which an answer is tried
 constexpr std::uint64_t kFirstAgainMs = 200, kMostAgainMs = 30000, kLogPauseMs = 500, kNoRoomMs = 100,
-                        kCancelPauseMs = 500;
+                        kNotThereMs = 500;
 constexpr std::size_t kAnswerBytes = 700U << 10;  // of the jobs of one answer; more follow in the next one
+constexpr std::size_t kFlowBytes = 200U << 10;
 constexpr std::size_t kLogLines = 500, kLogBytes = 256U << 10;
 constexpr const char* kLost = "lost";
 
@@ -61,6 +62,27 @@ std::vector<MessageJob> in_their_queues(const std::vector<Job>& jobs) {
   out.reserve(jobs.size());
   for (const Job& job : jobs) out.push_back({job, queue_key(job.script_type)});
   return out;
+}
+
+// What nodes say of their jobs becomes the jobs' own, and the rest of them is left.
+json settle_nodes(const std::vector<FlowNode>& nodes, std::vector<Job>& jobs) {
+  const auto add_to = [](auto& list, const auto& more) {
+    for (const auto& each : more) {
+      if (std::find(list.begin(), list.end(), each) == list.end()) list.push_back(each);
+    }
+  };
+  json left = json::array();
+  for (const FlowNode& node : nodes) {
+    json said{{"id", node.id}};
+    if (!node.supervisor_url.empty()) said["supervisor_url"] = node.supervisor_url;
+    left.push_back(std::move(said));
+    const auto job = std::find_if(jobs.begin(), jobs.end(), [&](const Job& each) { return each.id == node.id; });
+    if (job == jobs.end()) continue;  // which is said of the definition
+    add_to(job->dependends, node.depends);
+    add_to(job->prerequisites, node.prerequisites);
+    if (job->name.empty()) job->name = node.name;
+  }
+  return left;
 }
 
 Result<void> check_jobs(const Message& message) {
@@ -99,10 +121,8 @@ Result<MessageRounds::Round> MessageRounds::round(std::uint32_t max_parcels) {
   for (const std::string& key : due.arrived) MJ_CHECK(apart(key, take_up(key)));
   for (const OutboxEntry& entry : due.out) {
     auto made = parcel(entry);
-    if (!made && made.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(made).error());
     if (!made) {
-      const MailAfter failed{MailAfter::What::failed, 0, kLost, made.error().message};
-      MJ_CHECK(apart(entry.entry, store_.settle_mail(settings_.context, entry, failed)));
+      MJ_CHECK(apart(entry.entry, not_made(entry, made.error())));
     } else if (*made) {
       out.parcels.push_back(std::move(**made));
     }
@@ -114,6 +134,14 @@ Result<MessageRounds::Round> MessageRounds::round(std::uint32_t max_parcels) {
   const bool more = !leaving.empty() || !due.arrived.empty() || due.out.size() == max_parcels;
   out.next_ms = more ? 0 : due.next_ms == 0 ? kMailIdleMs : std::min(kMailIdleMs, due.next_ms);
   return out;
+}
+
+// The store's errors of the moment pass; with a message that cannot be made into a request nothing is to be done.
+Result<void> MessageRounds::not_made(const OutboxEntry& entry, const Error& error) {
+  if (error.code == Code::unavailable) return tl::unexpected<Error>(error);
+  const MailAfter again{MailAfter::What::later, again_after(entry.mark), "", error.message};
+  const MailAfter failed{MailAfter::What::failed, 0, kLost, error.message};
+  return store_.settle_mail(settings_.context, entry, is_final(error) ? failed : again);
 }
 
 // ---- what leaves ----
@@ -160,6 +188,7 @@ Result<RouteMessage> MessageRounds::routed(const std::string& message_key, Messa
   MJ_CHECK(check_message(message, sender, now));
   MJ_TRY(content, content_hash(message));
   const std::string signer = message.signer;
+  const bool names_context = message.context_id > 0;
   MJ_CHECK(mycojobs::settle(message, {message.caller_id, settings_.context}));
   MJ_TRY(place, read_place(store_, settings_.context, WayIn::message));
   MJ_CHECK(may(message.caller_id, Action::create, place, {.name = "messages"}));
@@ -168,8 +197,10 @@ Result<RouteMessage> MessageRounds::routed(const std::string& message_key, Messa
     const MessageMark mark{content, {{"own", "1"}, {"signer", signer}}};
     MJ_TRY(arrival, store_.arrive_message(settings_.context, message_key, mark, {}));
     if (arrival == Arrival::other) return fail(Code::conflict, "id: it was sent before, with other content");
-    return RouteMessage{};  // where there is no room it waits on msg_out_coordinator: taking the others makes some
+    return RouteMessage{};  // of an inbox that is full: it stays where it is until there is room
   }
+  if (!names_context)
+    return fail(Code::invalid, "context_id: is absent; answers go there, so that it stands in what is signed");
   if (!message.target_address.empty()) {
     if (!settings_.is_known)
       return fail(Code::denied,
@@ -180,12 +211,15 @@ Result<RouteMessage> MessageRounds::routed(const std::string& message_key, Messa
   RouteMessage wanted{message_key, {content, {}}, kDeliverMs, std::uint64_t{message.timeout_result} * 1000, {}};
   wanted.mark.more = {
       {"address", message.target_address}, {"context", std::to_string(message.target_context)}, {"signer", signer}};
-  if (message.timeout > 0) wanted.deliver_ms = std::uint64_t{message.timeout} * 1000;
-  if (const std::uint64_t ack_ms = std::uint64_t{message.timeout_ack} * 1000;
-      ack_ms > 0 && ack_ms < wanted.deliver_ms) {
-    wanted.deliver_ms = ack_ms;
-    wanted.mark.more.emplace_back("limit", "timeout_ack");
+  // Who has it stored has acknowledged it.
+  const char* named = "timeout";
+  for (const auto& [limit, name] :
+       {std::pair(message.timeout, "timeout"), std::pair(message.timeout_ack, "timeout_ack")}) {
+    if (limit == 0 || (named != name && std::uint64_t{limit} * 1000 >= wanted.deliver_ms)) continue;
+    wanted.deliver_ms = std::uint64_t{limit} * 1000;
+    named = name;
   }
+  wanted.mark.more.emplace_back("limit", named);
   // Jobs of a flow have their records where it runs.
   if (!message.flow) wanted.jobs = in_their_queues(message.job);
   return wanted;
@@ -234,7 +268,8 @@ Result<Fields> MessageRounds::written_by_hand(const std::string& message_key, co
     return fail(Code::denied, "target_context: it is signed for context " + std::to_string(message.target_context));
   MJ_TRY(content, content_hash(message));
   const MessageMark mark{content, {{"own", "1"}, {"signer", message.signer}}};
-  MJ_CHECK(store_.arrive_message(settings_.context, message_key, mark, {}));
+  MJ_TRY(arrival, store_.arrive_message(settings_.context, message_key, mark, {}));
+  if (arrival == Arrival::other) return fail(Code::conflict, "id: it came before, with other content");
   return mark.more;
 }
 
@@ -319,9 +354,9 @@ Result<Id> MessageRounds::flow_of(const std::string& message_key, const Message&
     MJ_TRY(parsed, parse_json(message.flow->definition));
     definition = std::move(parsed);
   } else {
-    json nodes = json::array();
-    for (const FlowNode& node : message.flow->nodes) nodes.push_back(to_json(node));
-    MJ_TRY(made, definition_of_jobs(message.flow->name, message.flow->env_vars, message.job, nodes));
+    std::vector<Job> jobs = message.job;
+    const json nodes = settle_nodes(message.flow->nodes, jobs);
+    MJ_TRY(made, definition_of_jobs(message.flow->name, message.flow->env_vars, jobs, nodes));
     definition = std::move(made);
   }
   PlanRead read = read_plan(definition);
@@ -360,18 +395,19 @@ Result<std::optional<Parcel>> MessageRounds::parcel(const OutboxEntry& entry) {
     const std::uint64_t until = number_in(entry.mark, "deliver_until");
     if (until == 0 || now_ms < until) return wrap(sending(entry));
     const std::string last(field_of(entry.mark, "why"));
-    const std::string limit = field_of(entry.mark, "limit").empty() ? "timeout: it was not delivered in time"
-                                                                    : "timeout_ack: it was not acknowledged in time";
-    const MailAfter late{MailAfter::What::failed, 0, "timeout", limit + (last.empty() ? "" : ": " + last)};
+    const bool is_ack = field_of(entry.mark, "limit") == "timeout_ack";
+    const MailAfter late{
+        MailAfter::What::failed, 0, "timeout",
+        (is_ack ? "timeout_ack: it was not acknowledged in time" : "timeout: it was not delivered in time") +
+            (last.empty() ? "" : ": " + last)};
     MJ_CHECK(store_.settle_mail(settings_.context, entry, late));
   } else if (entry.kind == "expire" && is_away) {
     const MailAfter late{MailAfter::What::failed, 0, "timeout", "timeout_result: no answer came in time"};
     MJ_CHECK(store_.settle_mail(settings_.context, entry, late));
   } else if (entry.kind == "cancel" && !field_of(entry.mark, "jobs").empty()) {
-    // Nobody cancels what has not come there.
-    const bool is_there = !is_away || !field_of(entry.mark, "delivered_ms").empty();
+    const bool is_there = !is_away || number_in(entry.mark, "delivered_ms") > 0;
     if (is_there) return wrap(cancelling(entry));
-    MJ_CHECK(store_.settle_mail(settings_.context, entry, {MailAfter::What::later, kCancelPauseMs, "", ""}));
+    MJ_CHECK(store_.settle_mail(settings_.context, entry, {MailAfter::What::later, kNotThereMs, "", ""}));
   } else if (entry.kind == "logs" && !is_answered) {
     return logging(entry);
   } else if (entry.kind == "answer" && !is_answered) {
@@ -388,7 +424,10 @@ Result<std::optional<Parcel>> MessageRounds::parcel(const OutboxEntry& entry) {
 
 Result<Parcel> MessageRounds::sending(const OutboxEntry& entry) {
   MJ_TRY(hash, store_.load(settings_.context, entry.message_key));
-  const Message message = decode<Message>(hash).record;
+  Message message = decode<Message>(hash).record;
+  message.unknown.clear();  // not signed, and nobody's there
+  for (Job& job : message.job) job.unknown.clear();
+  if (message.flow) message.flow->unknown.clear();
   MJ_TRY(content, content_hash(message));
   if (content != field_of(entry.mark, "content"))
     return fail(Code::conflict, "another client has changed its record since it was signed");
@@ -420,6 +459,18 @@ Result<MessageName> origin_of(const Fields& mark) {
   const auto of = caller_and_id(field_of(mark, "origin"));
   if (!of) return fail(Code::invalid, "its mark does not say where it comes from");
   return MessageName{of->first, of->second, std::string(field_of(mark, "content"))};
+}
+
+// What the sender is told of a flow: of a large one not its nodes.
+json told_of(Flow flow) {
+  flow.unknown.clear();
+  flow.definition.clear();
+  flow.env_vars.clear();
+  flow.notify.clear();
+  json out = to_json(flow);
+  if (dump_json(out).size() <= kFlowBytes) return out;
+  flow.nodes.clear();
+  return to_json(flow);
 }
 
 // What the sender is told of a job of ours that has ended. ran_as: our context and its key here.
@@ -481,8 +532,13 @@ Result<json> MessageRounds::answered_jobs(const OutboxEntry& entry, std::size_t 
 
 Result<Parcel> MessageRounds::answering(const OutboxEntry& entry) {
   MJ_TRY(name, origin_of(entry.mark));
-  MJ_TRY(hash, store_.load(settings_.context, entry.message_key));
-  const Message message = decode<Message>(hash).record;
+  auto hash = store_.load(settings_.context, entry.message_key);
+  if (!hash && hash.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(hash).error());
+  Message message = hash ? decode<Message>(*hash).record : Message();
+  if (!hash) {
+    message.status = MessageStatus::error;
+    message.error = "its record there is gone";
+  }
   std::size_t next = 0;
   MJ_TRY(jobs, answered_jobs(entry, number_in(entry.mark, "told"), next));
   const bool is_last = next >= words_of(field_of(entry.mark, "jobs")).size();
@@ -494,12 +550,7 @@ Result<Parcel> MessageRounds::answering(const OutboxEntry& entry) {
   if (const std::uint64_t flow = number_in(entry.mark, "flow"); flow > 0) {
     auto record = store_.load(settings_.context, "flow:" + std::to_string(flow));
     if (!record && record.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(record).error());
-    Flow told = record ? decode<Flow>(*record).record : Flow();
-    told.unknown.clear();
-    told.definition.clear();
-    told.env_vars.clear();
-    told.notify.clear();
-    body["flow"] = to_json(told);
+    if (record) body["flow"] = told_of(decode<Flow>(*record).record);
   }
   MJ_TRY(out, sealed(entry, EnvelopeKind::answer, body, std::string(field_of(entry.mark, "address")),
                      static_cast<Id>(number_in(entry.mark, "from"))));
@@ -528,6 +579,8 @@ Result<std::optional<Parcel>> MessageRounds::logging(const OutboxEntry& entry) {
     MJ_TRY(out, sealed(entry, EnvelopeKind::logs, body, std::string(field_of(entry.mark, "address")),
                        static_cast<Id>(number_in(entry.mark, "from"))));
     out.done = {MailAfter::What::later, 0, "", "", {{cursor, std::to_string(last)}}};
+    // The end is told though lines are not wanted.
+    if (entry.kind == "answer") out.refused = MailAfter{MailAfter::What::later, 0, "", "", {{"stream", ""}}};
     return std::optional(std::move(out));
   }
   if (entry.kind == "logs")
@@ -543,16 +596,17 @@ Result<void> MessageRounds::settle(const Parcel& parcel, const Result<std::strin
   Result<json> said = answer ? read_rpc_answer(*answer) : Result<json>(tl::unexpected<Error>(answer.error()));
   if (said) return apart(parcel.entry.entry, store_.settle_mail(settings_.context, parcel.entry, parcel.done));
   const Error& error = said.error();
-  const bool is_answer = parcel.entry.kind == "answer" || parcel.entry.kind == "logs";
   MJ_TRY(now_ms, store_.now_ms());
-  const std::uint64_t since = number_in(parcel.entry.mark, is_answer ? "came_ms" : "taken_ms");
-  const bool late = parcel.entry.kind != "send" && now_ms > since + kAnswerMs;
+  const std::uint64_t since =
+      std::max(number_in(parcel.entry.mark, "came_ms"), number_in(parcel.entry.mark, "taken_ms"));
+  const bool late = parcel.entry.kind != "send" && now_ms > since + kAnswerMs;  // of that deliver_until says it
   // An answer was promised: a clock, a key or a record there that is wrong may be mended.
   const bool is_no = is_final(error) && !(is_answer && error.code == Code::denied);
   if (is_no || late) {
     log(LogLevel::warn, "supervisor", "context {}: {}: {}", settings_.context, parcel.entry.entry, error.message);
     const MailAfter failed{MailAfter::What::failed, 0, parcel.entry.kind == "send" ? "refused" : kLost, error.message};
-    return apart(parcel.entry.entry, store_.settle_mail(settings_.context, parcel.entry, failed));
+    const MailAfter& after = is_no && parcel.refused ? *parcel.refused : failed;
+    return apart(parcel.entry.entry, store_.settle_mail(settings_.context, parcel.entry, after));
   }
   const MailAfter later{MailAfter::What::later, again_after(parcel.entry.mark), "", error.message};
   return apart(parcel.entry.entry, store_.settle_mail(settings_.context, parcel.entry, later));

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,8 @@ struct Parcel {
   std::string address;  // empty: a context here
   std::string request;  // JSON-RPC
   MailAfter done;
+  // If it was refused for good; nothing: so has the entry.
+  std::optional<MailAfter> refused = std::nullopt;
 };
 
 class MessageRounds {
@@ -56,6 +59,7 @@ class MessageRounds {
   static constexpr std::uint32_t kHoldMs = 30000;  // longer than an exchange takes
 
  private:
+  Result<void> not_made(const OutboxEntry&, const Error&);
   Result<void> route(const std::string& message_key);
   Result<RouteMessage> routed(const std::string& message_key, Message&);
   Result<void> take_up(const std::string& message_key);

@@ -135,8 +135,7 @@ local function cancel_job(job, claim)
   local status = redis.call('HGET', job, 'status')
   if not claim.state and (status == 'finished' or status == 'error') then return 'over' end
   if claim.state == 'planned' and claim.message then
-    redis.call('ZADD', 'mj:outbox', dec(now_ms), 'cancel ' .. claim.message)
-    mail_moves()
+    put_out('cancel ' .. claim.message)
   end
   -- Its entry in the list is no anomaly: the claim drops it in silence.
   local listed = not claim.state or (claim.state == 'queued' and not has_priority(claim))
