@@ -215,7 +215,15 @@ class Pair {
     made.id = id;
     made.pubkey = key_.public_key();
     if (!where.empty()) made.address = {where};
-    must(server.store().save(0, redis_key(made), encode(made)));
+    RedisStoreConfig config;
+    config.default_url = server.url();
+    RedisConnection::Options options = must(connection_options(config, kHere));
+    options.database = 0;  // where actors live
+    RedisConnection all(std::move(options));
+    const Fields fields = encode(made);
+    Arguments set{"HSET", redis_key(made)};
+    for (const auto& [name, value] : fields) set.add(name).add(value);
+    must(all.command(set));
   }
   static void context(Server& server, Id id, Id submitter) {
     Context made;

@@ -262,7 +262,9 @@ Result<MessageReceiver::Sent> MessageReceiver::sent(const Envelope& envelope, co
   if ((state != "away" && state != "over") || field_of(*mark, "content") != out.name.content)
     return fail(Code::not_found, "of: no such message has left from here");
   out.mark = std::move(*mark);
-  const std::string peer(field_of(out.mark, "peer"));
+  // What went to a context here comes back from this coordinator, or another one with its key.
+  const bool is_local = field_of(out.mark, "address").empty();
+  const std::string peer = is_local ? own_key_ : std::string(field_of(out.mark, "peer"));
   if (envelope.signer != peer)
     return fail(Code::denied, "signer: " + envelope.signer + " is not whom " + out.key + " was sent to");
   MJ_TRY(now, now_s());
