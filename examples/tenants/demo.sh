@@ -112,6 +112,7 @@ start left-redis.log "${in_left[@]}" redis-server --port "$left_redis" --bind 12
 start right-redis.log "${in_right[@]}" redis-server --port "$right_redis" --bind 127.0.0.1 --save '' --databases 32 --dir "$folder/right/redis"
 await answers "$left_redis" "${in_left[@]}"
 await answers "$right_redis" "${in_right[@]}"
+note "made in $folder"
 note "each has a Redis of its own, which the other cannot use; they know each other's addresses and public keys alone"
 
 step "2. Keys: ann's, and one of each coordinator and runner"
@@ -133,11 +134,13 @@ step "3. Records: who is who on each side, and who may send work"
   left_cli hset runner:50 target_context 9
   right actor create --id 5 --key "$ann" --address "$left_url"
   right actor create --id 6 --key "$runner_key"
-  right context create 9 --admin 6 --submitter 5
+  right actor create --id 7 --key "$left_key" --address "$left_url"
+  right context create 9 --admin 6 --submitter 5 --submitter 7
   right runner create --id 50 --address "$left_url" --pubkey "$left_key"
 } >"$folder/records.log" 2>&1 || { cat "$folder/records.log"; exit 1; }
 note "left:  ann is actor 12, an admin of context 7; runner 50 stands for the supervisor at $right_url"
 note "right: the same key is actor 5, a submitter of context 9; answers go to $left_url"
+note "       the coordinator of the left side is actor 7, another submitter: it sends nodes of flows"
 
 start_side left 7 "$left_redis" "$left_port" "$left_ip" "${in_left[@]}"
 start_side right 9 "$right_redis" "$right_port" "$right_ip" "${in_right[@]}"
@@ -187,7 +190,8 @@ jobs:
 YAML
 said=$(left flow start "$folder/mixed.yaml" --caller 12 --follow 2>&1)
 jobs=$(right job list 2>&1)
-check "the flow has finished" "finished" "$said"
+check "the flow has completed" "flow 1 completed" "$said"
+check "with what its node said there" "there.side = right" "$said"
 check "its node ran on the right side" "there" "$jobs"
 
 step "8. Somebody else signs in ann's name"
