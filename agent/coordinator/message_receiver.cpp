@@ -102,20 +102,51 @@ Result<void> check_message(const Message& message, const Actor& signer, std::uin
   return message.created_at > now_s ? check_moment("created_at", message.created_at, against) : Result<void>();
 }
 
-Result<std::string> supervisor_key(RecordStore& store, Id context, const std::string& address,
-                                   const std::string& own_key) {
-  if (address.empty()) return own_key;
-  MJ_TRY(keys, store.keys(context, "runner:", kMaxRunners));
+namespace {
+
+// Empty: it has another address, or no key, or is gone.
+Result<std::string> key_if_at(RecordStore& store, Id context, const std::string& runner, const std::string& address) {
   constexpr std::string_view kAsked[] = {"address", "pubkey"};
-  for (const std::string& key : keys) {
-    auto fields = store.load_fields(context, key, kAsked);
-    if (!fields && fields.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(fields).error());
-    if (fields && field_of(*fields, "address") == address && is_public_key(field_of(*fields, "pubkey")))
-      return std::string(field_of(*fields, "pubkey"));
+  auto fields = store.load_fields(context, runner, kAsked);
+  if (!fields && fields.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(fields).error());
+  const bool is_there = fields && field_of(*fields, "address") == address && is_public_key(field_of(*fields, "pubkey"));
+  return std::string(is_there ? field_of(*fields, "pubkey") : "");
+}
+
+// The runner with that address, and its public key.
+Result<std::pair<std::string, std::string>> search_supervisor(RecordStore& store, Id context,
+                                                              const std::string& address) {
+  MJ_TRY(keys, store.keys(context, "runner:", kMaxRunners));
+  for (const std::string& runner : keys) {
+    MJ_TRY(pubkey, key_if_at(store, context, runner, address));
+    if (!pubkey.empty()) return std::pair(runner, pubkey);
   }
   return fail(Code::denied, "address: no runner of context " + std::to_string(context) + " has the address " +
                                 shown(address, 120) + " and a key: mycojobs runner create --address " +
                                 shown(address, 120) + " --pubkey KEY, as the coordinator there says it");
+}
+
+}  // namespace
+
+Result<std::string> supervisor_key(RecordStore& store, Id context, const std::string& address,
+                                   const std::string& own_key) {
+  if (address.empty()) return own_key;
+  MJ_TRY(found, search_supervisor(store, context, address));
+  return std::move(found.second);
+}
+
+Result<std::string> SupervisorKeys::find(RecordStore& store, Id context, const std::string& address) {
+  constexpr std::size_t kMostKept = 10000;
+  const std::pair name(context, address);
+  if (const auto kept = runners_.find(name); kept != runners_.end()) {
+    MJ_TRY(pubkey, key_if_at(store, context, kept->second, address));
+    if (!pubkey.empty()) return pubkey;
+    runners_.erase(kept);
+  }
+  MJ_TRY(found, search_supervisor(store, context, address));
+  if (runners_.size() >= kMostKept) runners_.clear();
+  runners_[name] = found.first;
+  return std::move(found.second);
 }
 
 std::vector<std::string> words_of(std::string_view text) {

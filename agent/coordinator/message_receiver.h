@@ -12,6 +12,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "domain/envelope.h"
@@ -44,6 +45,16 @@ Result<void> check_message(const Message&, const Actor& signer, std::uint64_t no
 // The public key of the supervisor at that address, by the record of a runner of the context; of the empty address:
 // own_key. Error denied: no runner has it, and what makes one.
 Result<std::string> supervisor_key(RecordStore&, Id context, const std::string& address, const std::string& own_key);
+
+// The same, and where it was the last time is looked at first: a context with many records is not searched for each
+// message. The records decide. One thread.
+class SupervisorKeys {
+ public:
+  Result<std::string> find(RecordStore&, Id context, const std::string& address);
+
+ private:
+  std::map<std::pair<Id, std::string>, std::string> runners_;  // keys of their records
+};
 
 std::vector<std::string> words_of(std::string_view text);  // parted by blanks
 

@@ -101,9 +101,50 @@ Result<void> check_jobs(const Message& message) {
 
 }  // namespace
 
+MessageRounds::Known& MessageRounds::known() {
+  const std::uint64_t now = clock_.boot_ms();
+  if (now - known_.read_boot_ms > kKnownMs) {
+    known_ = Known();
+    known_.read_boot_ms = now;
+  }
+  return known_;
+}
+
+Result<std::uint64_t> MessageRounds::now_ms() {
+  Known& all = known();
+  if (!all.now_ms) {
+    MJ_TRY(read, store_.now_ms());
+    all.now_ms = read;
+  }
+  return *all.now_ms;
+}
+
 Result<std::uint64_t> MessageRounds::now_s() {
-  MJ_TRY(now_ms, store_.now_ms());
-  return now_ms / 1000;
+  MJ_TRY(now, now_ms());
+  return now / 1000;
+}
+
+Result<Place> MessageRounds::place(WayIn way) {
+  Known& all = known();
+  if (!all.place) {
+    MJ_TRY(read, read_place(store_, settings_.context, way));
+    all.place = std::move(read);
+  }
+  Place out = *all.place;
+  out.way = way;
+  return out;
+}
+
+Result<Actor> MessageRounds::actor(Id id) {
+  Known& all = known();
+  if (const auto found = all.actors.find(id); found != all.actors.end()) return found->second;
+  Actor out;
+  out.id = id;
+  auto record = store_.load(0, redis_key(out));
+  if (!record && record.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(record).error());
+  if (record) out = decode<Actor>(*record).record;
+  all.actors.emplace(id, out);
+  return out;
 }
 
 // A message that somebody has spoilt holds up no other one.
@@ -114,6 +155,8 @@ Result<void> MessageRounds::apart(const std::string& what, Result<void> done) co
 }
 
 Result<MessageRounds::Round> MessageRounds::round(std::uint32_t max_parcels) {
+  known_ = Known();
+  known_.read_boot_ms = clock_.boot_ms();
   MJ_TRY(leaving, store_.outgoing(settings_.context));
   for (const std::string& key : leaving) MJ_CHECK(apart(key, route(key)));
   Round out;
@@ -179,19 +222,15 @@ Result<void> MessageRounds::route(const std::string& message_key) {
 // Step 2 of the seed: signature and rights of the sender, and where it goes. An empty key: it stays here.
 Result<RouteMessage> MessageRounds::routed(const std::string& message_key, Message& message) {
   if (redis_key(message) != message_key) return fail(Code::invalid, "id: the record says " + redis_key(message));
-  Actor sender;
-  sender.id = message.caller_id;
-  auto record = store_.load(0, redis_key(sender));
-  if (!record && record.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(record).error());
-  if (record) sender = decode<Actor>(*record).record;
+  MJ_TRY(sender, actor(message.caller_id));
   MJ_TRY(now, now_s());
   MJ_CHECK(check_message(message, sender, now));
   MJ_TRY(content, content_hash(message));
   const std::string signer = message.signer;
   const bool names_context = message.context_id > 0;
   MJ_CHECK(mycojobs::settle(message, {message.caller_id, settings_.context}));
-  MJ_TRY(place, read_place(store_, settings_.context, WayIn::message));
-  MJ_CHECK(may(message.caller_id, Action::create, place, {.name = "messages"}));
+  MJ_TRY(here, place(WayIn::message));
+  MJ_CHECK(may(message.caller_id, Action::create, here, {.name = "messages"}));
   MJ_CHECK(check_jobs(message));
   if (message.target_address.empty() && message.target_context == settings_.context) {
     const MessageMark mark{content, {{"own", "1"}, {"signer", signer}}};
@@ -206,20 +245,17 @@ Result<RouteMessage> MessageRounds::routed(const std::string& message_key, Messa
       return fail(Code::denied,
                   "coordinator.key: is not set here, so that no other host believes what we send; make "
                   "one with `mycojobs key new NAME`, and name it there");
-    MJ_CHECK(supervisor_key(store_, settings_.context, message.target_address, ""));
+    MJ_CHECK(peers_.find(store_, settings_.context, message.target_address));
   }
   RouteMessage wanted{message_key, {content, {}}, kDeliverMs, std::uint64_t{message.timeout_result} * 1000, {}};
   wanted.mark.more = {
       {"address", message.target_address}, {"context", std::to_string(message.target_context)}, {"signer", signer}};
+  if (message.timeout > 0) wanted.deliver_ms = std::uint64_t{message.timeout} * 1000;
   // Who has it stored has acknowledged it.
-  const char* named = "timeout";
-  for (const auto& [limit, name] :
-       {std::pair(message.timeout, "timeout"), std::pair(message.timeout_ack, "timeout_ack")}) {
-    if (limit == 0 || (named != name && std::uint64_t{limit} * 1000 >= wanted.deliver_ms)) continue;
-    wanted.deliver_ms = std::uint64_t{limit} * 1000;
-    named = name;
-  }
-  wanted.mark.more.emplace_back("limit", named);
+  const std::uint64_t ack_ms = std::uint64_t{message.timeout_ack} * 1000;
+  const bool ack_first = ack_ms > 0 && ack_ms < wanted.deliver_ms;
+  if (ack_first) wanted.deliver_ms = ack_ms;
+  wanted.mark.more.emplace_back("limit", ack_first ? "timeout_ack" : "timeout");
   // Jobs of a flow have their records where it runs.
   if (!message.flow) wanted.jobs = in_their_queues(message.job);
   return wanted;
@@ -257,11 +293,7 @@ Result<void> MessageRounds::take_up(const std::string& message_key) {
 // Some client has put it on msg_in itself: it must hold as it stands there.
 Result<Fields> MessageRounds::written_by_hand(const std::string& message_key, const Message& message) {
   if (redis_key(message) != message_key) return fail(Code::invalid, "id: the record says " + redis_key(message));
-  Actor sender;
-  sender.id = message.caller_id;
-  auto record = store_.load(0, redis_key(sender));
-  if (!record && record.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(record).error());
-  if (record) sender = decode<Actor>(*record).record;
+  MJ_TRY(sender, actor(message.caller_id));
   MJ_TRY(now, now_s());
   MJ_CHECK(check_message(message, sender, now));
   if (message.target_context != settings_.context)
@@ -277,8 +309,8 @@ Result<void> MessageRounds::take_up(const std::string& message_key, Message& mes
   const bool is_own = !field_of(mark, "own").empty();
   if (message.context_id == 0) message.context_id = settings_.context;
   // Rights may have been taken since it came.
-  MJ_TRY(place, read_place(store_, settings_.context, is_own ? WayIn::message : WayIn::rpc));
-  MJ_CHECK(may(message.caller_id, Action::create, place, {.name = "messages"}));
+  MJ_TRY(here, place(is_own ? WayIn::message : WayIn::rpc));
+  MJ_CHECK(may(message.caller_id, Action::create, here, {.name = "messages"}));
   MJ_CHECK(check_jobs(message));
   if (message.message_type != MessageType::job)
     return store_.close_message(settings_.context, kMessagesIn, message_key, "");
@@ -391,9 +423,9 @@ Result<std::optional<Parcel>> MessageRounds::parcel(const OutboxEntry& entry) {
   const bool is_answered = field_of(entry.mark, "answer") != "due" && field_of(entry.mark, "answer") != "wanted";
   const MailAfter over{MailAfter::What::over, 0, "", ""};
   if (entry.kind == "send" && is_away) {
-    MJ_TRY(now_ms, store_.now_ms());
+    MJ_TRY(now, now_ms());
     const std::uint64_t until = number_in(entry.mark, "deliver_until");
-    if (until == 0 || now_ms < until) return wrap(sending(entry));
+    if (until == 0 || now < until) return wrap(sending(entry));
     const std::string last(field_of(entry.mark, "why"));
     const bool is_ack = field_of(entry.mark, "limit") == "timeout_ack";
     const MailAfter late{

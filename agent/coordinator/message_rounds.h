@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@
 
 #include "coordinator/flow_run.h"
 #include "coordinator/message_receiver.h"
+#include "domain/rights.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/flows.h"
 #include "mycojobs/store.h"
@@ -76,13 +78,27 @@ class MessageRounds {
   Result<nlohmann::json> answered_jobs(const OutboxEntry&, std::size_t from, std::size_t& next);
   Result<Parcel> sealed(const OutboxEntry&, EnvelopeKind, const nlohmann::json& body, std::string address, Id context);
   Result<void> apart(const std::string& what, Result<void> done) const;
+  // What many messages of one round ask for is read once, and anew after kKnownMs.
+  struct Known {
+    std::uint64_t read_boot_ms = 0;
+    std::optional<std::uint64_t> now_ms;  // of the store
+    std::optional<Place> place;           // this context
+    std::map<Id, Actor> actors;           // one without a record has its id alone
+  };
+  static constexpr std::uint64_t kKnownMs = 100;
+  Known& known();
+  Result<std::uint64_t> now_ms();
   Result<std::uint64_t> now_s();
+  Result<Place> place(WayIn);
+  Result<Actor> actor(Id);
 
   Store& store_;
   FlowStore& flows_;
   const Clock& clock_;
   MessageSettings settings_;
   RunCache runs_{1000};
+  Known known_;
+  SupervisorKeys peers_;
   std::uint64_t next_retire_ms_ = 0;
 };
 

@@ -523,7 +523,7 @@ class Routing final : public Router {
     MJ_CHECK(store_->save(settings_.context, key, encode(message)));
     RouteMessage wanted{key, {content, {}}, std::uint64_t{message.timeout} * 1000, 0, {}};
     wanted.mark.more = {
-        {"address", message.target_address}, {"peer", to.pubkey}, {"context", std::to_string(message.target_context)},
+        {"address", message.target_address}, {"context", std::to_string(message.target_context)},
         {"signer", message.signer},          {"carried", "1"},    {"jobs", redis_key(message.job.front())}};
     MJ_CHECK(store_->route_message(settings_.context, wanted));
     return {};
