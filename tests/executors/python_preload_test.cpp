@@ -17,8 +17,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr const char* kLibrary = "/venv/lib/python" MYCOJOBS_PYTHON_VERSION;
-constexpr const char* kPackages = "/venv/lib/python" MYCOJOBS_PYTHON_VERSION "/site-packages";
+constexpr const char* kLibrary = "/lib/python" MYCOJOBS_PYTHON_VERSION;
+constexpr const char* kPackages = "/lib/python" MYCOJOBS_PYTHON_VERSION "/site-packages";
 
 // A virtual environment as python3 -m venv makes it, as far as Python looks.
 class Venv {
@@ -26,14 +26,16 @@ class Venv {
   explicit Venv(const std::string& settings =
                     "home = /usr/bin\ninclude-system-site-packages = false\nversion = " MYCOJOBS_PYTHON_VERSION
                     ".2\n") {
-    for (const char* part : {"/venv", "/venv/lib", kLibrary, kPackages}) {
-      std::filesystem::create_directory(path_of(part));
-      ::chmod(path_of(part).c_str(), 0755);
+    for (const char* part : {"", "/lib", kLibrary, kPackages}) {
+      std::filesystem::create_directory(path() + part);
+      ::chmod((path() + part).c_str(), 0755);
     }
     write("/venv/pyvenv.cfg", settings);
   }
   std::string path() const { return path_of("/venv"); }
-  void module(const std::string& name, const std::string& text) { write(std::string(kPackages) + "/" + name, text); }
+  void module(const std::string& name, const std::string& text) {
+    write(std::string("/venv") + kPackages + "/" + name, text);
+  }
 
  private:
   std::string path_of(const std::string& below) const { return folder_.path().string() + below; }
@@ -63,8 +65,8 @@ for path in ('/venv/new', greetings.__file__):
     except OSError as e: print(e.errno)
 )",
                                       {.sandbox = sandbox.get()});
-  EXPECT_EQ(ran.out, std::string("from a .pth ") + kPackages + "/greetings.py\n/venv /usr /venv/bin/python3\n" +
-                         kPackages + " False\n30\n30\n")
+  EXPECT_EQ(ran.out, std::string("from a .pth /venv") + kPackages +
+                         "/greetings.py\n/venv /usr /venv/bin/python3\n/venv" + kPackages + " False\n30\n30\n")
       << ran.err << ran.end.error;
   const Ran other = run_python_confined("import os, sys\nprint(os.path.exists('/venv'), sys.prefix)\nimport greetings",
                                         {.context = 8, .sandbox = sandbox.get()});
