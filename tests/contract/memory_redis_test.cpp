@@ -40,6 +40,8 @@ const std::map<char, Texts> kWords = {
     {'o', {"LEFT", "right", "RIGHT", "left"}},
 };
 const Texts kKeys = {"text1", "hash1", "list1", "set1", "zset1", "stream1", "none", ""};
+// For scores: servers differ in what of strtod() they read (" 1", "+1", "0x10"), and in how they write large ones.
+const Texts kOddScores = {"abc", "", "1.5", "007", "-0", "nan", "(", "(-", "5-", "-5", "1-1-1", "0-0", "1 "};
 const Texts kOdd = {"abc",
                     "",
                     "1.5",
@@ -198,7 +200,7 @@ class RandomCommands {
     Sent sent{{}, form.order, form.inner_list};
     std::istringstream words(form.words);
     for (std::string word; words >> word;) sent.words.push_back(word_for(word));
-    static const std::set<std::string> kAsItIs = {"XINFO", "SCAN", "SPOP", "SRANDMEMBER", "PING"};
+    static const std::set<std::string> kAsItIs = {"XINFO", "XREAD", "SCAN", "SPOP", "SRANDMEMBER", "PING"};
     if (!kAsItIs.contains(sent.words[0])) {
       if (one_in(60)) sent.words.pop_back();
       if (one_in(60)) sent.words.emplace_back("x");
@@ -220,7 +222,8 @@ class RandomCommands {
     if (word[0] != '$') return word;
     const bool key = std::string_view("thlszx").find(word[1]) != std::string_view::npos;
     if (key && one_in(12)) return one_of(kKeys);
-    if (!key && word[1] != 'f' && word[1] != 'v' && one_in(15)) return one_of(kOdd);
+    const bool score = word[1] == 'c' || word[1] == 'r';
+    if (!key && word[1] != 'f' && word[1] != 'v' && one_in(15)) return one_of(score ? kOddScores : kOdd);
     return one_of(kWords.at(word[1]));
   }
 
