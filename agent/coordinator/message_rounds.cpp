@@ -633,6 +633,7 @@ Result<void> MessageRounds::settle(const Parcel& parcel, const Result<std::strin
       std::max(number_in(parcel.entry.mark, "came_ms"), number_in(parcel.entry.mark, "taken_ms"));
   const bool late = parcel.entry.kind != "send" && now_ms > since + kAnswerMs;  // of that deliver_until says it
   // An answer was promised: a clock, a key or a record there that is wrong may be mended.
+  const bool is_answer = parcel.entry.kind == "answer" || parcel.entry.kind == "logs";
   const bool is_no = is_final(error) && !(is_answer && error.code == Code::denied);
   if (is_no || late) {
     log(LogLevel::warn, "supervisor", "context {}: {}: {}", settings_.context, parcel.entry.entry, error.message);

@@ -12,6 +12,7 @@
 #include "chaos/proxy.h"
 #include "chaos/wrong_clock.h"
 #include "domain/codec.h"
+#include "domain/signatures.h"
 #include "e2e/tenants.h"
 
 namespace mycojobs::test {

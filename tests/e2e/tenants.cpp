@@ -11,6 +11,7 @@
 #include "base/ids.h"
 #include "domain/codec.h"
 #include "domain/envelope.h"
+#include "domain/signatures.h"
 
 namespace mycojobs::test {
 
@@ -211,7 +212,7 @@ Message message_of_bob(const Tenants& tenants, Id id, const std::string& script)
   job.caller_id = kBob;
   job.context_id = kBobsContext;
   job.script = script;
-  job.script_type = ScriptType::python;
+  job.script_type = "python";
   message.job.push_back(job);
   EXPECT_TRUE(sign(message, tenants.bob.key("bob")));
   return message;
