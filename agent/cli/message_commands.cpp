@@ -89,7 +89,6 @@ Result<SigningKey> senders_key(const Invocation& call) {
 
 // The record as it stands, from now on signed.
 Result<void> sign_stored(const Invocation& call, Store& store, Message& message, const SigningKey& key) {
-  if (message.target_context == 0) message.target_context = context_of(call);
   MJ_TRY(now_ms, store.now_ms());
   message.created_at = static_cast<std::uint32_t>(now_ms / 1000);
   MJ_CHECK(sign(message, key));

@@ -254,7 +254,7 @@ TEST_F(TenantsClocks, TwentyMinutesApartAreRefusedAndWhatWasOnItsWayArrivesOnceT
 // A node of bob's flow is alice's; the coordinator that carries it dies again and again.
 TEST_F(TenantsClocks, ACoordinatorKilledAsRouterLosesNothing) {
   ASSERT_EQ(alice_({"actor", "create", "--id", "15", "--key", both_.bobs_supervisor, "--address", bob_.url()}).code, 0);
-  ASSERT_EQ(alice_({"context", "update", "9", "--submitter", "5", "--submitter", "15"}).code, 0);
+  ASSERT_EQ(alice_({"context", "grant", "9", "--submitter", "15"}).code, 0);
   bob_.cli({"HSET", "runner:50", "target_context", "9"});
   bob_.work(30);
   const nlohmann::json flow{{"name", "far"},

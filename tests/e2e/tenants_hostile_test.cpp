@@ -140,7 +140,7 @@ TEST_F(TenantsHostile, WhatDoesNotHoldIsRefusedWithAReasonAndStoresNothing) {
   const std::string mallory = alice_.make_key("mallory"), gone = alice_.make_key("gone");
   ASSERT_EQ(alice_({"actor", "create", "--id", "7", "--key", mallory, "--address", bob_.url()}).code, 0);
   ASSERT_EQ(alice_({"actor", "create", "--id", "8", "--key", gone, "--address", bob_.url()}).code, 0);
-  ASSERT_EQ(alice_({"context", "update", "9", "--submitter", "5", "--submitter", "8"}).code, 0);
+  ASSERT_EQ(alice_({"context", "grant", "9", "--submitter", "8"}).code, 0);
   ASSERT_EQ(alice_({"context", "create", "10", "--submitter", "5", "--context", "10"}).code, 0);
   ASSERT_EQ(told(alice_, enveloped(signed_by(good(900), alice_.key("gone")))), "") << "its key counts, so far";
   ASSERT_TRUE(alice_.becomes("message:8:900", "status", "processed"));

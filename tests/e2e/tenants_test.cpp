@@ -106,10 +106,11 @@ TEST_F(TenantsE2e, WithRedisCliAloneAJobGoesThereAndItsResultComesBack) {
   EXPECT_TRUE(there[0].starts_with("job:5:")) << there[0];
   EXPECT_EQ(alice_.field(there[0], "runner_id"), "20");
   EXPECT_EQ(alice_.field("message:5:101", "status"), "processed");
-  const Finished receipt = bob_({"receipt", "verify", "job:12:500"});
+  const std::string key = alice_.field("runner:20", "pubkey");
+  const Finished receipt = bob_({"receipt", "verify", "job:12:500", "--key", key});
   EXPECT_EQ(receipt.code, 0) << receipt.out << receipt.err;
   bob_.cli({"HSET", "job:12:500", "result", R"({"n":"8"})"});
-  EXPECT_EQ(bob_({"receipt", "verify", "job:12:500"}).code, 1);
+  EXPECT_EQ(bob_({"receipt", "verify", "job:12:500", "--key", key}).code, 1);
 }
 
 TEST_F(TenantsE2e, MessageSendFollowsItToItsEnd) {

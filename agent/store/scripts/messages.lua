@@ -150,7 +150,7 @@ else
   redis.call('HSET', mark, 'state', reason == '' and 'taken' or 'refused', 'left', 0)
   end_message(message, reason)
 end
-if reason ~= '' or state ~= 'arrived' then redis.call('LREM', list, 0, message) end
+if reason ~= '' or not state then redis.call('LREM', list, 0, message) end
 redis.call('ZREM', 'mj:inbox', message)
 return answer
 

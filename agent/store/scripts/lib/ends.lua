@@ -100,7 +100,7 @@ finish = function(job, claim, fields, by_owner)
     if not by_owner then redis.call('HDEL', mark, 'claim_id', 'token', 'instance') end
     if claim.overdue then redis.call('ZREM', 'mj:overdue', job) end
     if claim.message then
-      if redis.call('HGET', 'mj:message:' .. claim.message, 'answer') then redis.call('HSET', mark, 'awaited', claim.message) end
+      if type(redis.pcall('HGET', 'mj:message:' .. claim.message, 'answer')) == 'string' then redis.call('HSET', mark, 'awaited', claim.message) end
       settle_message(claim.message, status)
     end
   end
