@@ -255,15 +255,15 @@ TEST_F(TenantsE2e, LinesComeBackWhileTheJobRuns) {
 
 TEST_F(TenantsE2e, CancellingTheJobHereCancelsItThere) {
   write_message(1,
-                json::array({plain_job(1, kSleeps), plain_job(2, "import time\ntime.sleep(2)\nresult = {'n': '2'}")}));
-  const auto there = [&](const std::string& detail) {
+                json::array({plain_job(1, kSleeps), plain_job(2, "import time\ntime.sleep(5)\nresult = {'n': '2'}")}));
+  const auto there = [&](const std::string& field, const std::string& value) {
     const auto jobs = alice_.keys_like("job:*");
     return std::count_if(jobs.begin(), jobs.end(),
-                         [&](const std::string& job) { return alice_.field(job, "detail") == detail; });
+                         [&](const std::string& job) { return alice_.field(job, field) == value; });
   };
-  ASSERT_TRUE(eventually([&] { return there("running") == 2; }));
+  ASSERT_TRUE(eventually([&] { return there("status", "started") == 2; }));
   EXPECT_EQ(bob_({"job", "cancel", "job:12:1"}).code, 0);
-  EXPECT_TRUE(eventually([&] { return there("cancelled") == 1; })) << alice_.coordinator->err();
+  EXPECT_TRUE(eventually([&] { return there("detail", "cancelled") == 1; })) << alice_.coordinator->err();
   ASSERT_TRUE(ends("12:1", "error"));
   EXPECT_EQ(bob_.field("job:12:1", "detail"), "cancelled");
   EXPECT_EQ(bob_.field("job:12:2", "status"), "finished") << "its neighbour goes on";
