@@ -17,6 +17,11 @@ namespace {
 // A public key as it was typed: its hex, or the name or path of a file that `key new` has made.
 Result<std::string> typed_key(const Invocation& call, const std::string& text) {
   if (is_public_key(text)) return text;
+  const bool is_hex = text.size() == 64 && text.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
+  if (is_hex)
+    return fail(
+        Code::invalid,
+        "--key: " + text + " is no public key: 64 characters of lower-case hex, as `mycojobs key show` prints them");
   auto file = key_file(call.settings, text);
   if (!file) return fail(file.error(), "--key");
   auto key = SigningKey::load(*file);

@@ -380,6 +380,8 @@ const std::vector<Command> kCommands = {
       {"alive", "", "ask whether it lives, busy or not"}},
      health_command},
     {"key new", "make a pair of keys that signs, and print the public one", "NAME", {}, key_new_command},
+    {"key show", "print the public key of a pair", "NAME", {}, key_show_command},
+    {"key list", "list the pairs of keys by name, with the public ones", "", {}, key_list_command},
     {"key token",
      "make a bearer token for the JSON-RPC of coordinators and supervisors, and print it once",
      "",
