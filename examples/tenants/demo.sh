@@ -207,9 +207,14 @@ check "its node ran on the right side" "there" "$jobs"
 step "8. Somebody else signs in ann's name"
 said=$(send "$folder/hello.py" --key eve)
 note "mycojobs message send hello.py ... --key eve"
-check "it is refused, with the reason" "is not its key" "$said"
-said=$(left context refusals 2>&1)
-check "and noted: mycojobs context refusals" "is not its key" "$said"
+check "her own side refuses it, with the reason" "is not the key of actor 12" "$said"
+left actor update 12 --key eve >/dev/null
+note "and once her own side believes her: mycojobs actor update 12 --key eve"
+said=$(send "$folder/hello.py" --key eve)
+check "the other side refuses it, with the reason" "no actor here has the key" "$said"
+left actor update 12 --key ann >/dev/null
+said=$(right context refusals 2>&1)
+check "and noted: there: mycojobs context refusals" "no actor here has the key" "$said"
 note "eve's key is ${eve:0:12}..., ann's is ${ann:0:12}..."
 
 printf '\n'

@@ -461,10 +461,10 @@ TEST_P(Pipeline, AFlowAnswersWhenItEnds) {
 TEST_P(Pipeline, AFlowThatHasEndedBeforeItWasTakenAnswersAtOnce) {
   arrive();
   plain({"HSET", "mj:flow:7", "state", "ended"});
-  plain({"HSET", "flow:7", "status", "error"});
+  plain({"HSET", "flow:7", "status", "error", "error", "node b failed: exit 3"});
   ASSERT_TRUE(take({}, 7));
   EXPECT_EQ(message_status(), "error");
-  EXPECT_EQ(field(kMessage, "error"), "its flow failed");
+  EXPECT_EQ(field(kMessage, "error"), "its flow failed: node b failed: exit 3");
   EXPECT_THAT(entries(), ElementsAre("answer message:12:101"));
 }
 

@@ -122,6 +122,26 @@ TEST_F(TenantsE2e, MessageSendFollowsItToItsEnd) {
   expect_says(failed, 1, "1 of its jobs failed");
 }
 
+TEST_F(TenantsE2e, WhoWaitsIsToldWhereAMessageIs) {
+  const Finished unsigned_yet = bob_(send({script("result = {}")}, {"--key", "supervisor"}));
+  expect_says(unsigned_yet, 65, "is not the key of actor 12");
+  expect_says(bob_(send({"--text", "hello", "--env", "A=1"})), 65, "--env: is for a script (FILE) alone");
+  alice_.coordinator->signal(SIGKILL);
+  alice_.coordinator->wait();
+  Process follower = bob_.start(send({script("result = {'x': '42'}"), "--follow"}));
+  EXPECT_TRUE(eventually([&] { return follower.err().find("is tried again: ") != std::string::npos; }));
+  follower.signal(SIGINT);
+  EXPECT_EQ(follower.wait().code, 75);
+  EXPECT_NE(follower.err().find("message follow 12:1 --context 7"), std::string::npos) << follower.err();
+  bob_.coordinator->signal(SIGKILL);
+  bob_.coordinator->wait();
+  Process second = bob_.start({"message", "follow", "12:1"});
+  EXPECT_TRUE(eventually([&] { return second.err().find("no coordinator leads context 7") != std::string::npos; }));
+  alice_.coordinate();
+  bob_.coordinate();
+  EXPECT_EQ(second.wait().code, 0) << second.err();
+}
+
 TEST_F(TenantsE2e, OverRpcAMessageIsCreatedAndSent) {
   const std::string token = [&] {
     const Finished made = bob_({"key", "token", "--actor", "12", "--api-tokens", bob_.folder / "tokens"});
