@@ -214,7 +214,7 @@ said=$(send "$folder/hello.py" --key eve)
 check "the other side refuses it, with the reason" "no actor here has the key" "$said"
 left actor update 12 --key ann >/dev/null
 said=$(right context refusals 2>&1)
-check "and noted: there: mycojobs context refusals" "no actor here has the key" "$said"
+check "and noted there: mycojobs context refusals" "no actor here has the key" "$said"
 note "eve's key is ${eve:0:12}..., ann's is ${ann:0:12}..."
 
 printf '\n'
