@@ -178,8 +178,8 @@ Result<CborItem> CborItems::simple(const Head& head) {
                                               : std::bit_cast<double>(head.argument);
   std::string shortest;
   put_cbor_float(shortest, value);
-  if (bytes_.substr(end - std::min(end, shortest.size()), shortest.size()) != shortest)
-    return wrong("a float in more bytes than it needs");
+  const std::size_t own = 1 + (std::size_t{1} << (head.info - 24));
+  if (bytes_.substr(end - own, own) != shortest) return wrong("a float in more bytes than it needs");
   return CborItem{CborItem::Kind::number, 0, value, {}};
 }
 

@@ -76,13 +76,22 @@ constexpr std::array kOwnKeys{
     OwnKey{"mj:topic:<topic>", "list", "messages that wait on a topic, oldest at the right", kItself},
     OwnKey{"mj:topic-missing:<topic>", "zset",
            "messages of a topic without a record, by the time at which they were met; forgotten after 2 s", kItself},
-    OwnKey{"mj:message:<message key>", "hash",
-           "where a message is: state (taken, refused, arrived, away, over), left (jobs that have not ended), failed, "
-           "taken_ms, flow, flow_ended; of one between contexts also content (hash), jobs, origins, stream, answer, own, "
-           "peer, address, carried, from, came_ms, fresh_until, delivered_ms, deliver_until, result_ms, tries, why, log:<job>",
-           "message in mj:claim:*"},
-    OwnKey{"mj:outbox", "zset", "what is to be told elsewhere, by the next try in ms: send, expire, cancel, answer, logs",
-           "mj:message:*"},
+    OwnKey{
+        "mj:message:<message key>", "hash",
+        "where a message is: state (taken, refused, arrived, away, over), left (jobs that have not ended), failed, "
+        "taken_ms, flow, flow_ended; of one between contexts also content (hash), jobs, origins, stream, answer, own, "
+        "peer, address, carried, from, came_ms, fresh_until, delivered_ms, deliver_until, result_ms, tries, why, "
+        "log:<job>",
+        "message in mj:claim:*"},
+    OwnKey{"mj:worlds", "set", "names of the worlds of workflows", "mj:world-manifests:*"},
+    OwnKey{"mj:worlds:due", "zset", "worlds that are to be looked at, by the moment in ms", "mj:world:*"},
+    OwnKey{"mj:world:<world>", "stream", "<height>-0: f, a fact of the world (deterministic CBOR)", kItself},
+    OwnKey{"mj:world-in:<world>", "stream", "what has come for a world and was not worked off", kItself},
+    OwnKey{"mj:world-blobs:<world>", "hash", "hash: bytes of a long state, or of a snapshot", kItself},
+    OwnKey{"mj:world-manifests:<world>", "hash", "hash: a manifest with its code", kItself},
+    OwnKey{"mj:world-snapshot:<world>", "hash", "height and hash of the latest snapshot", "mj:world:*"},
+    OwnKey{"mj:outbox", "zset",
+           "what is to be told elsewhere, by the next try in ms: send, expire, cancel, answer, logs", "mj:message:*"},
     OwnKey{"mj:inbox", "zset", "messages that came and are to be taken, by the next look in ms", "mj:message:*"},
     OwnKey{"mj:messages", "zset", "messages by the moment of their end, for retention", "mj:message:*"},
     OwnKey{"mj:queue:runner<id>", "list", "jobs that must run on this runner", kFacts},

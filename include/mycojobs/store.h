@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "mycojobs/flows.h"
+#include "mycojobs/workflows.h"
 #include "mycojobs/job_end.h"
 #include "mycojobs/objects.h"
 #include "mycojobs/records.h"
@@ -469,6 +470,7 @@ class StoreFactory {
                                                       const std::string& topic) = 0;
   virtual Result<std::unique_ptr<ObjectStore>> open_objects() = 0;
   virtual Result<std::unique_ptr<FlowStore>> open_flows() = 0;
+  virtual Result<std::unique_ptr<WorkflowStore>> open_workflows() = 0;
 };
 
 }  // namespace mycojobs
