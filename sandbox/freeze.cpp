@@ -30,7 +30,8 @@ struct Region {
   std::uintptr_t begin, end;
   unsigned long long inode;
   int rights;
-  bool ours;     // private, and ours to replace: not the stack, on which we stand, nor what the kernel put there
+  bool ours;     // private, and ours to replace: not the stack, on which we stand, nor what the kernel put there, nor
+                 // what children do not inherit
   bool brk;      // may grow, so that nothing may be put behind it
   bool touched;  // some of it is in memory
   bool frozen;
@@ -84,7 +85,14 @@ bool extend(Region& region, const Region& next) {
   if (region.end != next.begin || region.rights != kData || next.rights != kData) return false;
   if (!region.ours || !next.ours || region.brk || next.brk) return false;
   region.end = next.end;
+  region.touched |= next.touched;
   return true;
+}
+
+// What the kernel empties at a fork (wf) or leaves out (dc). glibc 2.41 keeps the state of getrandom() so (vDSO, Linux
+// 6.11): were it copied, all jobs of a zygote would draw the same numbers.
+bool is_for_children(const char* flags) {
+  return std::strstr(flags, " wf") == nullptr && std::strstr(flags, " dc") == nullptr;
 }
 
 std::vector<Region> read_maps() {
@@ -93,11 +101,14 @@ std::vector<Region> read_maps() {
   std::FILE* maps = std::fopen("/proc/self/smaps", "re");
   if (maps == nullptr) return regions;
   char line[4500];
+  Region region{};
   while (std::fgets(line, sizeof line, maps) != nullptr && regions.size() < regions.capacity()) {
-    Region region{};
-    if (read_region(line, region) && (regions.empty() || !extend(regions.back(), region))) regions.push_back(region);
-    if (!regions.empty() && std::strncmp(line, "Rss:", 4) == 0)
-      regions.back().touched |= std::strtoul(line + 4, nullptr, 10) > 0;
+    Region next{};
+    if (read_region(line, next)) region = next;
+    if (std::strncmp(line, "Rss:", 4) == 0) region.touched = std::strtoul(line + 4, nullptr, 10) > 0;
+    if (std::strncmp(line, "VmFlags:", 8) != 0) continue;  // the last line of each
+    region.ours = region.ours && is_for_children(line);
+    if (regions.empty() || !extend(regions.back(), region)) regions.push_back(region);
   }
   std::fclose(maps);
   return regions;

@@ -8,6 +8,8 @@
 //                                      stays as it is
 //   what each child writes to          small pages, if the host says where it is
 //   what is small                      as it is: its few entries are copied
+//   what no child is to have           as it is: the kernel empties it for each, or keeps it away. What libc's random
+//                                      numbers come of lies there
 //   what malloc keeps of freed memory  taken for good, some hundred KiB at most: a child's pieces then come from one
 //                                      end
 //

@@ -54,7 +54,8 @@ struct HostFolder {
 };
 
 constexpr const char* kSystemFolders[] = {"/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"};
-constexpr const char* kEtcFolders[] = {"/etc/ssl/certs", "/etc/alternatives", "/etc/python3", "/etc/python3.11"};
+constexpr const char* kEtcFolders[] = {"/etc/ssl/certs", "/etc/alternatives", "/etc/python3",
+                                       "/etc/python" MYCOJOBS_PYTHON_VERSION};
 constexpr const char* kEtcFiles[] = {"/etc/ld.so.cache", "/etc/localtime", "/etc/timezone",   "/etc/mime.types",
                                      "/etc/services",    "/etc/protocols", "/etc/os-release", "/etc/ssl/openssl.cnf"};
 struct MadeFile {

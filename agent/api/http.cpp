@@ -49,8 +49,8 @@ struct Client {
   Standing standing = Standing::open;
   std::thread thread;
   std::unique_ptr<Connection> connection;
-  RequestReader reader;  // of its first request, whose head has been admitted
-  bool done = false;
+  RequestReader reader;                                // of its first request, whose head has been admitted
+  bool proven = false, leaving = false, done = false;  // of all, with the server's lock held
 };
 
 // The client's end of an event stream.
@@ -178,14 +178,16 @@ class Server final : public HttpServer {
 
   void take(Lobby::Guest guest, Standing standing) {
     const std::lock_guard lock(mutex_);
-    const auto count = std::count_if(clients_.begin(), clients_.end(),
-                                     [&](const Client& client) { return client.standing == standing; });
+    const auto count = std::count_if(clients_.begin(), clients_.end(), [&](const Client& client) {
+      return client.standing == standing && !client.leaving;
+    });
     const std::uint32_t most = standing == Standing::open   ? limits_.open
                                : standing == Standing::peer ? limits_.peers
                                                             : limits_.connections;
-    if (count >= most) return refused_.refuse(std::move(guest.socket), wire_text(busy()));
+    if (count >= most && !(standing == Standing::peer && make_room()))
+      return refused_.refuse(std::move(guest.socket), wire_text(busy()));
     auto connection = std::make_unique<Connection>(std::move(guest.socket), std::move(guest.bytes));
-    Client& client = clients_.emplace_back(Client{standing, {}, std::move(connection), std::move(guest.reader), false});
+    Client& client = clients_.emplace_back(Client{standing, {}, std::move(connection), std::move(guest.reader)});
     try {
       client.thread = std::thread([this, &client] { converse(client); });
     } catch (const std::system_error&) {
@@ -195,9 +197,25 @@ class Server final : public HttpServer {
     }
   }
 
+  // Of those who say to be supervisors anybody can be one: the oldest that has not proven it leaves for a new one. With
+  // the lock held.
+  bool make_room() {
+    constexpr std::ptrdiff_t kLeaving = 256;  // at most, until their threads have seen it
+    const auto may_leave = [](const Client& client) {
+      return client.standing == Standing::peer && !client.proven && !client.leaving && !client.done;
+    };
+    const auto oldest = std::find_if(clients_.begin(), clients_.end(), may_leave);
+    const auto leaving =
+        std::count_if(clients_.begin(), clients_.end(), [](const Client& each) { return each.leaving; });
+    if (oldest == clients_.end() || leaving >= kLeaving) return false;
+    oldest->leaving = true;
+    ::shutdown(oldest->connection->fd(), SHUT_RDWR);
+    return true;
+  }
+
   void converse(Client& client) {
     Connection& connection = *client.connection;
-    while (exchange(connection, client.reader, client.standing) && !stopping_) {
+    while (exchange(client) && !stopping_) {
       client.reader = RequestReader(request_limits());
       connection.expect(limits_.idle_ms);
       if (!connection.wait_for_byte() || !next_head(connection, client.reader)) break;
@@ -227,13 +245,19 @@ class Server final : public HttpServer {
   }
 
   // The rest of a request whose head has been admitted, and its answer. True: another one may follow.
-  bool exchange(Connection& connection, RequestReader& reader, Standing standing) {
+  bool exchange(Client& client) {
+    Connection& connection = *client.connection;
+    RequestReader& reader = client.reader;
     connection.expect(limits_.body_ms);
     connection.allow(limits_.write_ms);
     const HttpReply reply = answer(connection, reader);
+    if (reply.proven) {
+      const std::lock_guard lock(mutex_);
+      client.proven = true;
+    }
     reader.request().body = {};  // a client that is slow to take the answer holds no memory that no share counts
     const bool goes_on =
-        reply.status < 400 && standing != Standing::open && reader.done() && reader.keeps_alive() && !stopping_;
+        reply.status < 400 && client.standing != Standing::open && reader.done() && reader.keeps_alive() && !stopping_;
     connection.allow(limits_.write_ms);
     const bool head_only = reader.request().method == "HEAD";
     if (reply.stream && !head_only) return stream(connection, reader, reply, goes_on);

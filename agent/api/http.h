@@ -45,6 +45,7 @@ struct HttpReply {
   std::string type = "application/json", body;
   std::vector<std::pair<std::string, std::string>> headers;
   std::function<void(EventSink&)> stream;  // instead of a body: writes events until it returns
+  bool proven = false;                     // a peer has shown who it is: its connection is kept before others
 };
 
 struct HttpRoute {
@@ -57,7 +58,8 @@ enum class Standing {
   open,       // what anybody may ask: few at one time, one request each
   anonymous,  // loopback in `dev`
   token,
-  peer,  // supervisors of other hosts, who sign what they send
+  peer,  // supervisors of other hosts, who sign what they send: where there are too many, the oldest that has not
+         // proven it goes
 };
 struct Admission {
   HttpReply refusal = {};  // a status of 400 or more refuses it

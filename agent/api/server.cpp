@@ -145,6 +145,7 @@ class Running final : public ApiServer {
     MessageReceiver receiver(lease->store(), (*lease)->actors, services_.settings.coordinator_key);
     HttpReply reply;
     reply.body = receiver.answer(from.body);
+    reply.proven = receiver.held();
     return reply;
   }
 

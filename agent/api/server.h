@@ -33,7 +33,7 @@ namespace mycojobs {
 struct ApiLimits {
   std::uint32_t connections = 128;   // of callers with a token, and so many without one in `dev`; more: 503 at once
   std::uint32_t lobby = 256;         // connections that have not sent a head yet; more: the oldest goes
-  std::uint32_t peers = 64;          // of supervisors elsewhere, or of who says to be one; more: 503 at once
+  std::uint32_t peers = 64;          // of supervisors elsewhere, or of who says to be one; more: one of these goes
   std::uint32_t open = 16;           // that ask what anybody may; more: 503 at once
   std::uint32_t event_streams = 64;  // of them at most so many
   std::uint32_t calls = 8;           // that use the store at one time; more wait

@@ -66,7 +66,7 @@ std::vector<FlagRow> message_flags() {
       {"text", "TEXT", "a line for people instead of a script"},
       {"mail", "", "the text is mail"},
       {"topic", "TEXT", "of the runner there that its jobs are for (default: any)"},
-      {"deliver-within", "DURATION", "give it up unless it is there by then (default 24h)"},
+      {"deliver-within", "DURATION", "give it up unless it is there by then (default 15m)"},
       {"ack-within", "DURATION", "give it up unless the other side has acknowledged it by then"},
       {"result-within", "DURATION", "give it up, and cancel its jobs, unless the result is here by then"},
       {"stream", "", "lines of its jobs come back while they run"},

@@ -89,7 +89,6 @@ Result<SigningKey> senders_key(const Invocation& call) {
 
 // The record as it stands, from now on signed.
 Result<void> sign_stored(const Invocation& call, Store& store, Message& message, const SigningKey& key) {
-  if (message.target_context == 0) message.target_context = context_of(call);
   MJ_TRY(now_ms, store.now_ms());
   message.created_at = static_cast<std::uint32_t>(now_ms / 1000);
   MJ_CHECK(sign(message, key));
@@ -133,6 +132,8 @@ Result<std::uint32_t> seconds_flag(const Invocation& call, const char* flag) {
   return static_cast<std::uint32_t>(*ms / 1000);
 }
 
+constexpr std::uint32_t kDeliverS = 24 * 3600;  // what is sent is tried for so long, and signed for so long
+
 // What it carries: a script, a flow, or a text for people.
 Result<void> read_load(const Invocation& call, Message& message) {
   const int loads = static_cast<int>(!call.arguments.empty()) + static_cast<int>(call.has("flow")) +
@@ -171,7 +172,7 @@ Result<Message> read_message(const Invocation& call) {
   MJ_TRY(deliver, seconds_flag(call, "deliver-within"));
   MJ_TRY(ack, seconds_flag(call, "ack-within"));
   MJ_TRY(result, seconds_flag(call, "result-within"));
-  message.timeout = deliver;
+  message.timeout = deliver > 0 ? deliver : kDeliverS;
   message.timeout_ack = ack;
   message.timeout_result = result;
   return message;

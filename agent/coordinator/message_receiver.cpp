@@ -42,7 +42,7 @@ Result<AnsweredJob> read_answered_job(const json& object, std::size_t index) {
   if (job.status != JobStatus::finished && job.status != JobStatus::error)
     return fail(Code::invalid, where + ".status: says that it has not ended");
   out.end.status = job.status;
-  out.end.detail = std::move(job.detail);
+  out.end.detail = !job.detail.empty() ? std::move(job.detail) : job.status == JobStatus::finished ? "ok" : "lost";
   out.end.error = std::move(job.error);
   out.end.error_info = std::move(job.error_info);
   out.end.result = std::move(job.result);
@@ -85,7 +85,8 @@ Result<Actor> ActorKeys::find(Store& store, const std::string& pubkey, std::uint
       if (fields && actor.pubkey == pubkey) return actor;
       ids_.erase(known);  // its key has been changed, or it has gone
     }
-    if (again || now_s == looked_s_) break;
+    if (again) break;
+    if (now_s == looked_s_) return fail(Code::unavailable, "signer: is not known; ask again in a second");
     looked_s_ = now_s;
     MJ_CHECK(look(store));
   }
@@ -101,20 +102,51 @@ Result<void> check_message(const Message& message, const Actor& signer, std::uin
   return message.created_at > now_s ? check_moment("created_at", message.created_at, against) : Result<void>();
 }
 
-Result<std::string> supervisor_key(RecordStore& store, Id context, const std::string& address,
-                                   const std::string& own_key) {
-  if (address.empty()) return own_key;
-  MJ_TRY(keys, store.keys(context, "runner:", kMaxRunners));
+namespace {
+
+// Empty: it has another address, or no key, or is gone.
+Result<std::string> key_if_at(RecordStore& store, Id context, const std::string& runner, const std::string& address) {
   constexpr std::string_view kAsked[] = {"address", "pubkey"};
-  for (const std::string& key : keys) {
-    auto fields = store.load_fields(context, key, kAsked);
-    if (!fields && fields.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(fields).error());
-    if (fields && field_of(*fields, "address") == address && is_public_key(field_of(*fields, "pubkey")))
-      return std::string(field_of(*fields, "pubkey"));
+  auto fields = store.load_fields(context, runner, kAsked);
+  if (!fields && fields.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(fields).error());
+  const bool is_there = fields && field_of(*fields, "address") == address && is_public_key(field_of(*fields, "pubkey"));
+  return std::string(is_there ? field_of(*fields, "pubkey") : "");
+}
+
+// The runner with that address, and its public key.
+Result<std::pair<std::string, std::string>> search_supervisor(RecordStore& store, Id context,
+                                                              const std::string& address) {
+  MJ_TRY(keys, store.keys(context, "runner:", kMaxRunners));
+  for (const std::string& runner : keys) {
+    MJ_TRY(pubkey, key_if_at(store, context, runner, address));
+    if (!pubkey.empty()) return std::pair(runner, pubkey);
   }
   return fail(Code::denied, "address: no runner of context " + std::to_string(context) + " has the address " +
                                 shown(address, 120) + " and a key: mycojobs runner create --address " +
                                 shown(address, 120) + " --pubkey KEY, as the coordinator there says it");
+}
+
+}  // namespace
+
+Result<std::string> supervisor_key(RecordStore& store, Id context, const std::string& address,
+                                   const std::string& own_key) {
+  if (address.empty()) return own_key;
+  MJ_TRY(found, search_supervisor(store, context, address));
+  return std::move(found.second);
+}
+
+Result<std::string> SupervisorKeys::find(RecordStore& store, Id context, const std::string& address) {
+  constexpr std::size_t kMostKept = 10000;
+  const std::pair name(context, address);
+  if (const auto kept = runners_.find(name); kept != runners_.end()) {
+    MJ_TRY(pubkey, key_if_at(store, context, kept->second, address));
+    if (!pubkey.empty()) return pubkey;
+    runners_.erase(kept);
+  }
+  MJ_TRY(found, search_supervisor(store, context, address));
+  if (runners_.size() >= kMostKept) runners_.clear();
+  runners_[name] = found.first;
+  return std::move(found.second);
 }
 
 std::vector<std::string> words_of(std::string_view text) {
@@ -128,6 +160,7 @@ std::vector<std::string> words_of(std::string_view text) {
 }
 
 std::string MessageReceiver::answer(std::string_view request) {
+  held_ = false;
   return answer_rpc(request, kMaxRequestBytes, [this](std::string_view method, const json& params) -> Result<json> {
     if (method != "message.deliver")
       return fail(Code::invalid, "method: there is message.deliver alone, not " + shown(method));
@@ -147,7 +180,7 @@ Result<json> MessageReceiver::deliver(const json& params) {
   const auto done = [&]() -> Result<json> {
     switch (envelope.kind) {
       case EnvelopeKind::message:
-        return take_message(envelope, sealed["body"]);
+        return take_message(envelope, sealed);
       case EnvelopeKind::answer:
         return take_answer(envelope, sealed);
       case EnvelopeKind::logs:
@@ -157,6 +190,7 @@ Result<json> MessageReceiver::deliver(const json& params) {
     }
     return fail(Code::internal, "envelope of no kind");
   }();
+  held_ = done.has_value();
   if (done || done.error().code == Code::unavailable) return done;
   const std::string what = std::string(word(envelope.kind)) + " from elsewhere";
   log(LogLevel::warn, "supervisor", "context {}: {} refused: {}", envelope.context, what, done.error().message);
@@ -167,13 +201,17 @@ Result<json> MessageReceiver::deliver(const json& params) {
   return done;
 }
 
-Result<json> MessageReceiver::take_message(const Envelope& envelope, const json& body) {
+Result<json> MessageReceiver::take_message(const Envelope& envelope, const json& sealed) {
+  const json& body = sealed["body"];
   if (!body.contains("message") || !body["message"].is_object()) return fail(Code::invalid, "message: is missing");
   auto decoded = decode_json<Message>(body["message"]);
   if (!decoded.ok()) return fail(Code::invalid, "message: " + join(decoded.problems));
   Message& message = decoded.record;
   message.unknown.clear();  // no one has signed them
-  if (message.id == 0 || message.caller_id == 0) return fail(Code::invalid, "message: id or caller_id is missing");
+  for (Job& job : message.job) job.unknown.clear();
+  if (message.flow) message.flow->unknown.clear();
+  if (message.id == 0 || message.caller_id == 0 || message.context_id == 0)
+    return fail(Code::invalid, "message: id, caller_id or context_id is missing");
   if (message.job.size() > kMaxMessageJobs)
     return fail(Code::too_large,
                 "job: a message carries at most " + std::to_string(kMaxMessageJobs) + " jobs; a flow more");
@@ -185,7 +223,10 @@ Result<json> MessageReceiver::take_message(const Envelope& envelope, const json&
   MJ_CHECK(check_message(message, actor, now));
   MJ_TRY(place, read_place(store_, envelope.context, WayIn::rpc));
   MJ_CHECK(may(actor.id, Action::create, place, {.name = "messages"}));
+  // Answers to what our own supervisor brings stay here: not to what says so.
   const bool is_local = envelope.signer == own_key_;
+  // Only we say where answers stay on this host.
+  if (is_local) MJ_CHECK(check_seal(sealed, {own_key_, now}));
   if (!is_local && actor.address.empty())
     return fail(Code::denied, "actor " + std::to_string(actor.id) +
                                   " has no address here that answers could go to: mycojobs actor update " +
@@ -231,7 +272,8 @@ Result<MessageReceiver::Sent> MessageReceiver::sent(const Envelope& envelope, co
   if ((state != "away" && state != "over") || field_of(*mark, "content") != out.name.content)
     return fail(Code::not_found, "of: no such message has left from here");
   out.mark = std::move(*mark);
-  const std::string peer(field_of(out.mark, "peer"));
+  // As its record says it now: a key that was changed meanwhile counts, and one that was taken away does not.
+  MJ_TRY(peer, supervisor_key(store_, envelope.context, std::string(field_of(out.mark, "address")), own_key_));
   if (envelope.signer != peer)
     return fail(Code::denied, "signer: " + envelope.signer + " is not whom " + out.key + " was sent to");
   MJ_TRY(now, now_s());
@@ -252,7 +294,7 @@ Result<json> MessageReceiver::take_answer(const Envelope& envelope, const json& 
                   "jobs[" + std::to_string(i) + "].key: " + shown(job.job_key) + " is no job of " + of.key);
     answer.jobs.push_back(std::move(job));
   }
-  if (body.value("status", "") != word(MessageStatus::processed)) {
+  if (body.value("status", json()) != json(word(MessageStatus::processed))) {
     const json error = body.value("error", json());
     answer.reason = error.is_string() && !error.get<std::string>().empty() ? error.get<std::string>()
                                                                            : "it failed there, without a reason";
@@ -307,12 +349,16 @@ Result<json> MessageReceiver::take_cancel(const Envelope& envelope, const json& 
                 "that address here");
   MJ_CHECK(check_seal(sealed, {peer, now}));
   if (!jobs.is_array()) return fail(Code::invalid, "jobs: is no list of keys");
+  if (field_of(*mark, "state") == "arrived")
+    return fail(Code::unavailable, "of: it has not been taken yet: ask again in a moment");
   const auto keys = words_of(field_of(*mark, "jobs")), origins = words_of(field_of(*mark, "origins"));
   for (const json& each : jobs) {
     const auto found = std::find(origins.begin(), origins.end(), each.is_string() ? each.get<std::string>() : "");
     if (found == origins.end()) continue;
     const std::size_t index = static_cast<std::size_t>(found - origins.begin());
-    if (index < keys.size()) MJ_CHECK(store_.cancel(envelope.context, keys[index]));
+    if (index >= keys.size()) continue;
+    auto done = store_.cancel(envelope.context, keys[index]);
+    if (!done && done.error().code != Code::not_found) return tl::unexpected<Error>(std::move(done).error());
   }
   return json{{"status", "asked"}};
 }

@@ -12,6 +12,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "domain/envelope.h"
@@ -28,7 +29,7 @@ Result<AnsweredJob> read_answered_job(const nlohmann::json&, std::size_t index);
 // Which actor a public key is of. The records in the store decide; what is kept is where to look.
 class ActorKeys {
  public:
-  // Error denied: nobody's here; unavailable.
+  // Error denied: nobody's here; unavailable, also if nobody's was when it was looked for less than a second ago.
   Result<Actor> find(Store&, const std::string& pubkey, std::uint64_t now_s);
 
  private:
@@ -45,6 +46,16 @@ Result<void> check_message(const Message&, const Actor& signer, std::uint64_t no
 // own_key. Error denied: no runner has it, and what makes one.
 Result<std::string> supervisor_key(RecordStore&, Id context, const std::string& address, const std::string& own_key);
 
+// The same, and where it was the last time is looked at first: a context with many records is not searched for each
+// message. The records decide. One thread.
+class SupervisorKeys {
+ public:
+  Result<std::string> find(RecordStore&, Id context, const std::string& address);
+
+ private:
+  std::map<std::pair<Id, std::string>, std::string> runners_;  // keys of their records
+};
+
 std::vector<std::string> words_of(std::string_view text);  // parted by blanks
 
 class MessageReceiver {
@@ -55,10 +66,11 @@ class MessageReceiver {
 
   // A JSON-RPC request to its answer. The only method is message.deliver {envelope}; what is refused is journaled.
   std::string answer(std::string_view request);
+  bool held() const { return held_; }  // the last one: who has signed it is known here, and may send it
 
  private:
   Result<nlohmann::json> deliver(const nlohmann::json& params);
-  Result<nlohmann::json> take_message(const Envelope&, const nlohmann::json& body);
+  Result<nlohmann::json> take_message(const Envelope&, const nlohmann::json& sealed);
   Result<nlohmann::json> take_answer(const Envelope&, const nlohmann::json& sealed);
   Result<nlohmann::json> take_logs(const Envelope&, const nlohmann::json& sealed);
   Result<nlohmann::json> take_cancel(const Envelope&, const nlohmann::json& sealed);
@@ -74,6 +86,7 @@ class MessageReceiver {
   Store& store_;
   ActorKeys& actors_;
   std::string own_key_;
+  bool held_ = false;
 };
 
 }  // namespace mycojobs

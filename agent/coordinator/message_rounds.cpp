@@ -26,10 +26,12 @@ using nlohmann::json;
 
 constexpr const char *kMessagesIn = "msg_in", *kMarkPrefix = "mj:message:";
 constexpr std::uint64_t kMailIdleMs = 1000, kMailRetireMs = 5000;
-constexpr std::uint64_t kDeliverMs = 24ULL * 3600 * 1000;     // of a message that names no time
-constexpr std::uint64_t kAnswerMs = 7ULL * 24 * 3600 * 1000;  // for which an answer is tried
-constexpr std::uint64_t kFirstAgainMs = 200, kMostAgainMs = 30000, kLogPauseMs = 500, kNoRoomMs = 100;
+constexpr std::uint64_t kDeliverMs = std::uint64_t{kSignatureWindowS} * 1000;  // then nobody believes the signature
+constexpr std::uint64_t kAnswerMs = 7ULL * 24 * 3600 * 1000;                   // for which an answer is tried
+constexpr std::uint64_t kFirstAgainMs = 200, kMostAgainMs = 30000, kLogPauseMs = 500, kNoRoomMs = 100,
+                        kNotThereMs = 500;
 constexpr std::size_t kAnswerBytes = 700U << 10;  // of the jobs of one answer; more follow in the next one
+constexpr std::size_t kFlowBytes = 200U << 10;
 constexpr std::size_t kLogLines = 500, kLogBytes = 256U << 10;
 constexpr const char* kLost = "lost";
 
@@ -62,6 +64,27 @@ std::vector<MessageJob> in_their_queues(const std::vector<Job>& jobs) {
   return out;
 }
 
+// What nodes say of their jobs becomes the jobs' own, and the rest of them is left.
+json settle_nodes(const std::vector<FlowNode>& nodes, std::vector<Job>& jobs) {
+  const auto add_to = [](auto& list, const auto& more) {
+    for (const auto& each : more) {
+      if (std::find(list.begin(), list.end(), each) == list.end()) list.push_back(each);
+    }
+  };
+  json left = json::array();
+  for (const FlowNode& node : nodes) {
+    json said{{"id", node.id}};
+    if (!node.supervisor_url.empty()) said["supervisor_url"] = node.supervisor_url;
+    left.push_back(std::move(said));
+    const auto job = std::find_if(jobs.begin(), jobs.end(), [&](const Job& each) { return each.id == node.id; });
+    if (job == jobs.end()) continue;  // which is said of the definition
+    add_to(job->dependends, node.depends);
+    add_to(job->prerequisites, node.prerequisites);
+    if (job->name.empty()) job->name = node.name;
+  }
+  return left;
+}
+
 Result<void> check_jobs(const Message& message) {
   if (message.job.size() > kMaxMessageJobs)
     return fail(Code::too_large, "job: a message carries at most " + std::to_string(kMaxMessageJobs) + " jobs");
@@ -78,22 +101,71 @@ Result<void> check_jobs(const Message& message) {
 
 }  // namespace
 
+MessageRounds::Known& MessageRounds::known() {
+  const std::uint64_t now = clock_.boot_ms();
+  if (now - known_.read_boot_ms > kKnownMs) {
+    known_ = Known();
+    known_.read_boot_ms = now;
+  }
+  return known_;
+}
+
+Result<std::uint64_t> MessageRounds::now_ms() {
+  Known& all = known();
+  if (!all.now_ms) {
+    MJ_TRY(read, store_.now_ms());
+    all.now_ms = read;
+  }
+  return *all.now_ms;
+}
+
 Result<std::uint64_t> MessageRounds::now_s() {
-  MJ_TRY(now_ms, store_.now_ms());
-  return now_ms / 1000;
+  MJ_TRY(now, now_ms());
+  return now / 1000;
+}
+
+Result<Place> MessageRounds::place(WayIn way) {
+  Known& all = known();
+  if (!all.place) {
+    MJ_TRY(read, read_place(store_, settings_.context, way));
+    all.place = std::move(read);
+  }
+  Place out = *all.place;
+  out.way = way;
+  return out;
+}
+
+Result<Actor> MessageRounds::actor(Id id) {
+  Known& all = known();
+  if (const auto found = all.actors.find(id); found != all.actors.end()) return found->second;
+  Actor out;
+  out.id = id;
+  auto record = store_.load(0, redis_key(out));
+  if (!record && record.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(record).error());
+  if (record) out = decode<Actor>(*record).record;
+  all.actors.emplace(id, out);
+  return out;
+}
+
+// A message that somebody has spoilt holds up no other one.
+Result<void> MessageRounds::apart(const std::string& what, Result<void> done) const {
+  if (done || done.error().code == Code::unavailable) return done;
+  log(LogLevel::error, "supervisor", "context {}: {}: {}", settings_.context, what, done.error().message);
+  return {};
 }
 
 Result<MessageRounds::Round> MessageRounds::round(std::uint32_t max_parcels) {
+  known_ = Known();
+  known_.read_boot_ms = clock_.boot_ms();
   MJ_TRY(leaving, store_.outgoing(settings_.context));
-  for (const std::string& key : leaving) MJ_CHECK(route(key));
+  for (const std::string& key : leaving) MJ_CHECK(apart(key, route(key)));
   Round out;
   MJ_TRY(due, store_.mail_due(settings_.context, std::max(1U, max_parcels), kHoldMs));
-  for (const std::string& key : due.arrived) MJ_CHECK(take_up(key));
+  for (const std::string& key : due.arrived) MJ_CHECK(apart(key, take_up(key)));
   for (const OutboxEntry& entry : due.out) {
     auto made = parcel(entry);
-    if (!made && made.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(made).error());
     if (!made) {
-      MJ_CHECK(store_.settle_mail(settings_.context, entry, {MailAfter::What::failed, 0, kLost, made.error().message}));
+      MJ_CHECK(apart(entry.entry, not_made(entry, made.error())));
     } else if (*made) {
       out.parcels.push_back(std::move(**made));
     }
@@ -105,6 +177,14 @@ Result<MessageRounds::Round> MessageRounds::round(std::uint32_t max_parcels) {
   const bool more = !leaving.empty() || !due.arrived.empty() || due.out.size() == max_parcels;
   out.next_ms = more ? 0 : due.next_ms == 0 ? kMailIdleMs : std::min(kMailIdleMs, due.next_ms);
   return out;
+}
+
+// The store's errors of the moment pass; with a message that cannot be made into a request nothing is to be done.
+Result<void> MessageRounds::not_made(const OutboxEntry& entry, const Error& error) {
+  if (error.code == Code::unavailable) return tl::unexpected<Error>(error);
+  const MailAfter again{MailAfter::What::later, again_after(entry.mark), "", error.message};
+  const MailAfter failed{MailAfter::What::failed, 0, kLost, error.message};
+  return store_.settle_mail(settings_.context, entry, is_final(error) ? failed : again);
 }
 
 // ---- what leaves ----
@@ -142,43 +222,40 @@ Result<void> MessageRounds::route(const std::string& message_key) {
 // Step 2 of the seed: signature and rights of the sender, and where it goes. An empty key: it stays here.
 Result<RouteMessage> MessageRounds::routed(const std::string& message_key, Message& message) {
   if (redis_key(message) != message_key) return fail(Code::invalid, "id: the record says " + redis_key(message));
-  Actor sender;
-  sender.id = message.caller_id;
-  auto record = store_.load(0, redis_key(sender));
-  if (!record && record.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(record).error());
-  if (record) sender = decode<Actor>(*record).record;
+  MJ_TRY(sender, actor(message.caller_id));
   MJ_TRY(now, now_s());
   MJ_CHECK(check_message(message, sender, now));
   MJ_TRY(content, content_hash(message));
   const std::string signer = message.signer;
+  const bool names_context = message.context_id > 0;
   MJ_CHECK(mycojobs::settle(message, {message.caller_id, settings_.context}));
-  MJ_TRY(place, read_place(store_, settings_.context, WayIn::message));
-  MJ_CHECK(may(message.caller_id, Action::create, place, {.name = "messages"}));
+  MJ_TRY(here, place(WayIn::message));
+  MJ_CHECK(may(message.caller_id, Action::create, here, {.name = "messages"}));
   MJ_CHECK(check_jobs(message));
   if (message.target_address.empty() && message.target_context == settings_.context) {
     const MessageMark mark{content, {{"own", "1"}, {"signer", signer}}};
     MJ_TRY(arrival, store_.arrive_message(settings_.context, message_key, mark, {}));
     if (arrival == Arrival::other) return fail(Code::conflict, "id: it was sent before, with other content");
-    if (arrival == Arrival::full) return fail(Code::unavailable, "messages come faster than they are taken");
-    return RouteMessage{};
+    return RouteMessage{};  // of an inbox that is full: it stays where it is until there is room
   }
-  std::string peer;
+  if (!names_context)
+    return fail(Code::invalid, "context_id: is absent; answers go there, so that it stands in what is signed");
   if (!message.target_address.empty()) {
     if (!settings_.is_known)
       return fail(Code::denied,
                   "coordinator.key: is not set here, so that no other host believes what we send; make "
                   "one with `mycojobs key new NAME`, and name it there");
-    MJ_TRY(found, supervisor_key(store_, settings_.context, message.target_address, ""));
-    peer = std::move(found);
+    MJ_CHECK(peers_.find(store_, settings_.context, message.target_address));
   }
   RouteMessage wanted{message_key, {content, {}}, kDeliverMs, std::uint64_t{message.timeout_result} * 1000, {}};
-  wanted.mark.more = {{"address", message.target_address},
-                      {"peer", peer},
-                      {"context", std::to_string(message.target_context)},
-                      {"signer", signer}};
-  for (const std::uint32_t limit : {message.timeout, message.timeout_ack}) {
-    if (limit > 0) wanted.deliver_ms = std::min(wanted.deliver_ms, std::uint64_t{limit} * 1000);
-  }
+  wanted.mark.more = {
+      {"address", message.target_address}, {"context", std::to_string(message.target_context)}, {"signer", signer}};
+  if (message.timeout > 0) wanted.deliver_ms = std::uint64_t{message.timeout} * 1000;
+  // Who has it stored has acknowledged it.
+  const std::uint64_t ack_ms = std::uint64_t{message.timeout_ack} * 1000;
+  const bool ack_first = ack_ms > 0 && ack_ms < wanted.deliver_ms;
+  if (ack_first) wanted.deliver_ms = ack_ms;
+  wanted.mark.more.emplace_back("limit", ack_first ? "timeout_ack" : "timeout");
   // Jobs of a flow have their records where it runs.
   if (!message.flow) wanted.jobs = in_their_queues(message.job);
   return wanted;
@@ -216,18 +293,15 @@ Result<void> MessageRounds::take_up(const std::string& message_key) {
 // Some client has put it on msg_in itself: it must hold as it stands there.
 Result<Fields> MessageRounds::written_by_hand(const std::string& message_key, const Message& message) {
   if (redis_key(message) != message_key) return fail(Code::invalid, "id: the record says " + redis_key(message));
-  Actor sender;
-  sender.id = message.caller_id;
-  auto record = store_.load(0, redis_key(sender));
-  if (!record && record.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(record).error());
-  if (record) sender = decode<Actor>(*record).record;
+  MJ_TRY(sender, actor(message.caller_id));
   MJ_TRY(now, now_s());
   MJ_CHECK(check_message(message, sender, now));
   if (message.target_context != settings_.context)
     return fail(Code::denied, "target_context: it is signed for context " + std::to_string(message.target_context));
   MJ_TRY(content, content_hash(message));
   const MessageMark mark{content, {{"own", "1"}, {"signer", message.signer}}};
-  MJ_CHECK(store_.arrive_message(settings_.context, message_key, mark, {}));
+  MJ_TRY(arrival, store_.arrive_message(settings_.context, message_key, mark, {}));
+  if (arrival == Arrival::other) return fail(Code::conflict, "id: it came before, with other content");
   return mark.more;
 }
 
@@ -235,8 +309,8 @@ Result<void> MessageRounds::take_up(const std::string& message_key, Message& mes
   const bool is_own = !field_of(mark, "own").empty();
   if (message.context_id == 0) message.context_id = settings_.context;
   // Rights may have been taken since it came.
-  MJ_TRY(place, read_place(store_, settings_.context, is_own ? WayIn::message : WayIn::rpc));
-  MJ_CHECK(may(message.caller_id, Action::create, place, {.name = "messages"}));
+  MJ_TRY(here, place(is_own ? WayIn::message : WayIn::rpc));
+  MJ_CHECK(may(message.caller_id, Action::create, here, {.name = "messages"}));
   MJ_CHECK(check_jobs(message));
   if (message.message_type != MessageType::job)
     return store_.close_message(settings_.context, kMessagesIn, message_key, "");
@@ -312,9 +386,9 @@ Result<Id> MessageRounds::flow_of(const std::string& message_key, const Message&
     MJ_TRY(parsed, parse_json(message.flow->definition));
     definition = std::move(parsed);
   } else {
-    json nodes = json::array();
-    for (const FlowNode& node : message.flow->nodes) nodes.push_back(to_json(node));
-    MJ_TRY(made, definition_of_jobs(message.flow->name, message.flow->env_vars, message.job, nodes));
+    std::vector<Job> jobs = message.job;
+    const json nodes = settle_nodes(message.flow->nodes, jobs);
+    MJ_TRY(made, definition_of_jobs(message.flow->name, message.flow->env_vars, jobs, nodes));
     definition = std::move(made);
   }
   PlanRead read = read_plan(definition);
@@ -349,18 +423,23 @@ Result<std::optional<Parcel>> MessageRounds::parcel(const OutboxEntry& entry) {
   const bool is_answered = field_of(entry.mark, "answer") != "due" && field_of(entry.mark, "answer") != "wanted";
   const MailAfter over{MailAfter::What::over, 0, "", ""};
   if (entry.kind == "send" && is_away) {
-    MJ_TRY(now_ms, store_.now_ms());
+    MJ_TRY(now, now_ms());
     const std::uint64_t until = number_in(entry.mark, "deliver_until");
-    if (until == 0 || now_ms < until) return wrap(sending(entry));
+    if (until == 0 || now < until) return wrap(sending(entry));
     const std::string last(field_of(entry.mark, "why"));
-    const MailAfter late{MailAfter::What::failed, 0, "timeout",
-                         "timeout: it was not delivered in time" + (last.empty() ? "" : ": " + last)};
+    const bool is_ack = field_of(entry.mark, "limit") == "timeout_ack";
+    const MailAfter late{
+        MailAfter::What::failed, 0, "timeout",
+        (is_ack ? "timeout_ack: it was not acknowledged in time" : "timeout: it was not delivered in time") +
+            (last.empty() ? "" : ": " + last)};
     MJ_CHECK(store_.settle_mail(settings_.context, entry, late));
   } else if (entry.kind == "expire" && is_away) {
     const MailAfter late{MailAfter::What::failed, 0, "timeout", "timeout_result: no answer came in time"};
     MJ_CHECK(store_.settle_mail(settings_.context, entry, late));
   } else if (entry.kind == "cancel" && !field_of(entry.mark, "jobs").empty()) {
-    return wrap(cancelling(entry));
+    const bool is_there = !is_away || number_in(entry.mark, "delivered_ms") > 0;
+    if (is_there) return wrap(cancelling(entry));
+    MJ_CHECK(store_.settle_mail(settings_.context, entry, {MailAfter::What::later, kNotThereMs, "", ""}));
   } else if (entry.kind == "logs" && !is_answered) {
     return logging(entry);
   } else if (entry.kind == "answer" && !is_answered) {
@@ -377,7 +456,10 @@ Result<std::optional<Parcel>> MessageRounds::parcel(const OutboxEntry& entry) {
 
 Result<Parcel> MessageRounds::sending(const OutboxEntry& entry) {
   MJ_TRY(hash, store_.load(settings_.context, entry.message_key));
-  const Message message = decode<Message>(hash).record;
+  Message message = decode<Message>(hash).record;
+  message.unknown.clear();  // not signed, and nobody's there
+  for (Job& job : message.job) job.unknown.clear();
+  if (message.flow) message.flow->unknown.clear();
   MJ_TRY(content, content_hash(message));
   if (content != field_of(entry.mark, "content"))
     return fail(Code::conflict, "another client has changed its record since it was signed");
@@ -409,6 +491,18 @@ Result<MessageName> origin_of(const Fields& mark) {
   const auto of = caller_and_id(field_of(mark, "origin"));
   if (!of) return fail(Code::invalid, "its mark does not say where it comes from");
   return MessageName{of->first, of->second, std::string(field_of(mark, "content"))};
+}
+
+// What the sender is told of a flow: of a large one not its nodes.
+json told_of(Flow flow) {
+  flow.unknown.clear();
+  flow.definition.clear();
+  flow.env_vars.clear();
+  flow.notify.clear();
+  json out = to_json(flow);
+  if (dump_json(out).size() <= kFlowBytes) return out;
+  flow.nodes.clear();
+  return to_json(flow);
 }
 
 // What the sender is told of a job of ours that has ended. ran_as: our context and its key here.
@@ -470,8 +564,13 @@ Result<json> MessageRounds::answered_jobs(const OutboxEntry& entry, std::size_t 
 
 Result<Parcel> MessageRounds::answering(const OutboxEntry& entry) {
   MJ_TRY(name, origin_of(entry.mark));
-  MJ_TRY(hash, store_.load(settings_.context, entry.message_key));
-  const Message message = decode<Message>(hash).record;
+  auto hash = store_.load(settings_.context, entry.message_key);
+  if (!hash && hash.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(hash).error());
+  Message message = hash ? decode<Message>(*hash).record : Message();
+  if (!hash) {
+    message.status = MessageStatus::error;
+    message.error = "its record there is gone";
+  }
   std::size_t next = 0;
   MJ_TRY(jobs, answered_jobs(entry, number_in(entry.mark, "told"), next));
   const bool is_last = next >= words_of(field_of(entry.mark, "jobs")).size();
@@ -483,12 +582,7 @@ Result<Parcel> MessageRounds::answering(const OutboxEntry& entry) {
   if (const std::uint64_t flow = number_in(entry.mark, "flow"); flow > 0) {
     auto record = store_.load(settings_.context, "flow:" + std::to_string(flow));
     if (!record && record.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(record).error());
-    Flow told = record ? decode<Flow>(*record).record : Flow();
-    told.unknown.clear();
-    told.definition.clear();
-    told.env_vars.clear();
-    told.notify.clear();
-    body["flow"] = to_json(told);
+    if (record) body["flow"] = told_of(decode<Flow>(*record).record);
   }
   MJ_TRY(out, sealed(entry, EnvelopeKind::answer, body, std::string(field_of(entry.mark, "address")),
                      static_cast<Id>(number_in(entry.mark, "from"))));
@@ -517,6 +611,8 @@ Result<std::optional<Parcel>> MessageRounds::logging(const OutboxEntry& entry) {
     MJ_TRY(out, sealed(entry, EnvelopeKind::logs, body, std::string(field_of(entry.mark, "address")),
                        static_cast<Id>(number_in(entry.mark, "from"))));
     out.done = {MailAfter::What::later, 0, "", "", {{cursor, std::to_string(last)}}};
+    // The end is told though lines are not wanted.
+    if (entry.kind == "answer") out.refused = MailAfter{MailAfter::What::later, 0, "", "", {{"stream", ""}}};
     return std::optional(std::move(out));
   }
   if (entry.kind == "logs")
@@ -524,25 +620,29 @@ Result<std::optional<Parcel>> MessageRounds::logging(const OutboxEntry& entry) {
   return std::optional<Parcel>();
 }
 
-Result<void> MessageRounds::put_back(const Parcel& parcel) {
-  return store_.settle_mail(settings_.context, parcel.entry, {MailAfter::What::later, kNoRoomMs, "", ""});
+Result<void> MessageRounds::put_back(const Parcel& parcel, std::uint64_t pause_ms) {
+  return store_.settle_mail(settings_.context, parcel.entry, {MailAfter::What::later, pause_ms, "", ""});
 }
 
 Result<void> MessageRounds::settle(const Parcel& parcel, const Result<std::string>& answer) {
   Result<json> said = answer ? read_rpc_answer(*answer) : Result<json>(tl::unexpected<Error>(answer.error()));
-  if (said) return store_.settle_mail(settings_.context, parcel.entry, parcel.done);
+  if (said) return apart(parcel.entry.entry, store_.settle_mail(settings_.context, parcel.entry, parcel.done));
   const Error& error = said.error();
-  const bool is_answer = parcel.entry.kind == "answer" || parcel.entry.kind == "logs";
   MJ_TRY(now_ms, store_.now_ms());
-  const bool late = is_answer && now_ms > number_in(parcel.entry.mark, "came_ms") + kAnswerMs;
-  if (is_final(error) || late) {
+  const std::uint64_t since =
+      std::max(number_in(parcel.entry.mark, "came_ms"), number_in(parcel.entry.mark, "taken_ms"));
+  const bool late = parcel.entry.kind != "send" && now_ms > since + kAnswerMs;  // of that deliver_until says it
+  // An answer was promised: a clock, a key or a record there that is wrong may be mended.
+  const bool is_answer = parcel.entry.kind == "answer" || parcel.entry.kind == "logs";
+  const bool is_no = is_final(error) && !(is_answer && error.code == Code::denied);
+  if (is_no || late) {
     log(LogLevel::warn, "supervisor", "context {}: {}: {}", settings_.context, parcel.entry.entry, error.message);
-    return store_.settle_mail(
-        settings_.context, parcel.entry,
-        {MailAfter::What::failed, 0, parcel.entry.kind == "send" ? "refused" : kLost, error.message});
+    const MailAfter failed{MailAfter::What::failed, 0, parcel.entry.kind == "send" ? "refused" : kLost, error.message};
+    const MailAfter& after = is_no && parcel.refused ? *parcel.refused : failed;
+    return apart(parcel.entry.entry, store_.settle_mail(settings_.context, parcel.entry, after));
   }
-  return store_.settle_mail(settings_.context, parcel.entry,
-                            {MailAfter::What::later, again_after(parcel.entry.mark), "", error.message});
+  const MailAfter later{MailAfter::What::later, again_after(parcel.entry.mark), "", error.message};
+  return apart(parcel.entry.entry, store_.settle_mail(settings_.context, parcel.entry, later));
 }
 
 }  // namespace mycojobs

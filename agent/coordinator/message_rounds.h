@@ -10,12 +10,15 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "coordinator/flow_run.h"
 #include "coordinator/message_receiver.h"
+#include "domain/rights.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/flows.h"
 #include "mycojobs/store.h"
@@ -35,6 +38,8 @@ struct Parcel {
   std::string address;  // empty: a context here
   std::string request;  // JSON-RPC
   MailAfter done;
+  // If it was refused for good; nothing: so has the entry.
+  std::optional<MailAfter> refused = std::nullopt;
 };
 
 class MessageRounds {
@@ -50,12 +55,13 @@ class MessageRounds {
   // At most so many parcels; each is given out again after kHoldMs unless it was settled. Error unavailable.
   Result<Round> round(std::uint32_t max_parcels);
   Result<void> settle(const Parcel&, const Result<std::string>& answer);
-  // There was no room for it: again in a moment.
-  Result<void> put_back(const Parcel&);
+  // There was no room for it: again after this time.
+  Result<void> put_back(const Parcel&, std::uint64_t pause_ms);
 
   static constexpr std::uint32_t kHoldMs = 30000;  // longer than an exchange takes
 
  private:
+  Result<void> not_made(const OutboxEntry&, const Error&);
   Result<void> route(const std::string& message_key);
   Result<RouteMessage> routed(const std::string& message_key, Message&);
   Result<void> take_up(const std::string& message_key);
@@ -71,13 +77,28 @@ class MessageRounds {
   Result<std::optional<Parcel>> logging(const OutboxEntry&);
   Result<nlohmann::json> answered_jobs(const OutboxEntry&, std::size_t from, std::size_t& next);
   Result<Parcel> sealed(const OutboxEntry&, EnvelopeKind, const nlohmann::json& body, std::string address, Id context);
+  Result<void> apart(const std::string& what, Result<void> done) const;
+  // What many messages of one round ask for is read once, and anew after kKnownMs.
+  struct Known {
+    std::uint64_t read_boot_ms = 0;
+    std::optional<std::uint64_t> now_ms;  // of the store
+    std::optional<Place> place;           // this context
+    std::map<Id, Actor> actors;           // one without a record has its id alone
+  };
+  static constexpr std::uint64_t kKnownMs = 100;
+  Known& known();
+  Result<std::uint64_t> now_ms();
   Result<std::uint64_t> now_s();
+  Result<Place> place(WayIn);
+  Result<Actor> actor(Id);
 
   Store& store_;
   FlowStore& flows_;
   const Clock& clock_;
   MessageSettings settings_;
   RunCache runs_{1000};
+  Known known_;
+  SupervisorKeys peers_;
   std::uint64_t next_retire_ms_ = 0;
 };
 

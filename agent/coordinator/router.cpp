@@ -465,7 +465,7 @@ class Routing final : public Router {
                                                         "that nobody elsewhere believes what it sends"));
     Result<void> sent;
     if (message) {
-      sent = route(*message, to);
+      sent = route(*message);
     } else {
       sent = tl::unexpected<Error>(std::move(message).error());
     }
@@ -517,14 +517,16 @@ class Routing final : public Router {
     return message;
   }
 
-  Result<void> route(const Message& message, const Runner& to) {
+  Result<void> route(const Message& message) {
     MJ_TRY(content, content_hash(message));
     const std::string key = redis_key(message);
     MJ_CHECK(store_->save(settings_.context, key, encode(message)));
     RouteMessage wanted{key, {content, {}}, std::uint64_t{message.timeout} * 1000, 0, {}};
-    wanted.mark.more = {
-        {"address", message.target_address}, {"peer", to.pubkey}, {"context", std::to_string(message.target_context)},
-        {"signer", message.signer},          {"carried", "1"},    {"jobs", redis_key(message.job.front())}};
+    wanted.mark.more = {{"address", message.target_address},
+                        {"context", std::to_string(message.target_context)},
+                        {"signer", message.signer},
+                        {"carried", "1"},
+                        {"jobs", redis_key(message.job.front())}};
     MJ_CHECK(store_->route_message(settings_.context, wanted));
     return {};
   }

@@ -1,5 +1,6 @@
 #include "coordinator/supervisor.h"
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -19,6 +20,7 @@ constexpr const char *kMailChannel = "mj:mail", *kOutgoing = "msg_out";
 constexpr std::uint32_t kExchangeMs = 10000, kSupervisorAwayMs = 500;
 constexpr std::uint32_t kLaneIdleMs = 30000;
 constexpr std::size_t kMostInLane = 64;
+constexpr std::uint64_t kNoRoomMs = 100, kNoRoomAwayMs = 5000;  // until it is tried again; nobody answers there
 
 struct Carried {
   Parcel parcel;
@@ -49,10 +51,16 @@ class Lane {
     const std::lock_guard lock(mutex_);
     return ended_;
   }
+  bool idle() {
+    const std::lock_guard lock(mutex_);
+    return waiting_.empty() && !busy_;
+  }
+  bool is_away() const { return away_; }  // the last exchange had no answer
 
  private:
   std::optional<Parcel> next() {
     std::unique_lock lock(mutex_);
+    busy_ = false;
     wake_.wait_for(lock, std::chrono::milliseconds(kLaneIdleMs), [this] { return stop_ || !waiting_.empty(); });
     if (stop_ || waiting_.empty()) {
       ended_ = true;
@@ -60,12 +68,14 @@ class Lane {
     }
     Parcel parcel = std::move(waiting_.front());
     waiting_.pop_front();
+    busy_ = true;
     return parcel;
   }
   void loop() {
     while (auto parcel = next()) {
       auto answer = exchange(*parcel);
       const bool away = !answer && answer.error().code == Code::unavailable;
+      away_ = away;
       carried_({std::move(*parcel), answer});
       if (!away) continue;
       // Nobody is there: the others need not find that out one by one.
@@ -87,7 +97,8 @@ class Lane {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<Parcel> waiting_;
-  bool stop_ = false, ended_ = false;
+  bool stop_ = false, ended_ = false, busy_ = false;
+  std::atomic<bool> away_{false};
   std::thread thread_;  // last: it uses all of the above
 };
 
@@ -138,14 +149,21 @@ class Supervising final : public Supervisor {
   Result<void> send(Parcel& parcel) {
     auto lane = lanes_.find(parcel.address);
     if (lane == lanes_.end()) {
-      if (lanes_.size() >= settings_.concurrency) return rounds_.put_back(parcel);
+      if (lanes_.size() >= settings_.concurrency) {
+        // Those that nobody answers are tried again and again: they do not keep their lanes meanwhile.
+        const auto idle =
+            std::find_if(lanes_.begin(), lanes_.end(), [](const auto& each) { return each.second->idle(); });
+        if (idle == lanes_.end()) return rounds_.put_back(parcel, kNoRoomMs);
+        lanes_.erase(idle);
+      }
       auto made = std::make_unique<Lane>(settings_.transports(), [this](Carried each) {
         carried_.post(std::move(each));
         waiter_->wake();
       });
       lane = lanes_.emplace(parcel.address, std::move(made)).first;
     }
-    return lane->second->take(parcel) ? Result<void>() : rounds_.put_back(parcel);
+    if (lane->second->take(parcel)) return {};
+    return rounds_.put_back(parcel, lane->second->is_away() ? kNoRoomAwayMs : kNoRoomMs);
   }
 
   SupervisorSettings settings_;

@@ -551,6 +551,7 @@ Result<nlohmann::json> parse_json(std::string_view text, std::size_t max_bytes, 
   if (max_values != SIZE_MAX && most_values(text) > max_values) {
     return fail(Code::too_large, "JSON has more than the " + std::to_string(max_values) + " values that are allowed");
   }
+  if (text.empty()) return fail(Code::invalid, "not JSON at line 1 column 1: it is empty");
   try {
     auto parsed = nlohmann::json::parse(text);
     DuplicateKeys keys;

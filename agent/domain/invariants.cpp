@@ -44,6 +44,8 @@ constexpr auto kVerifyRules = std::to_array<VerifyRule>({
     {"slot-missing", true, "a job runs and takes no slot"},
     {"record-epoch", true, "a record with a higher epoch than its claim: the fence has gone back"},
     {"message-count", true, "the mark of a message does not count its jobs that have not ended"},
+    {"message-outbox", true, "a message of which something is to be told elsewhere, and nobody will tell it"},
+    {"message-inbox", true, "a message that has come, and nobody will take it"},
     {"object-index", true, "objects and their indexes disagree"},
     {"flow-mark", true, "a flow whose mark is gone, or does not have a job for each node"},
     {"flow-definition", true, "the definition of a flow is gone, or is not what it was"},
@@ -717,6 +719,28 @@ JobMending mending_of(const JobVerdict& verdict) {
   std::stable_sort(out.fixes.begin(), out.fixes.end(),
                    [](const JobFix& a, const JobFix& b) { return rank_of(a) < rank_of(b); });
   return out;
+}
+
+std::vector<MessageFinding> judge(const MessagePlaces& message) {
+  std::vector<MessageFinding> findings;
+  const auto is = [&](std::string_view name, std::string_view value) { return field_of(message.mark, name) == value; };
+  const auto has = [&](std::string_view name) { return !field_of(message.mark, name).empty(); };
+  const auto lacks = [&](std::string_view kind, const char* text) {
+    if (std::find(message.outbox.begin(), message.outbox.end(), kind) != message.outbox.end()) return;
+    findings.push_back(
+        {finding("message-outbox", message.message_key, message.message_key + ' ' + text), std::string(kind)});
+  };
+  if (is("state", "away") && !has("delivered_ms")) lacks("send", "is to leave, and nobody will send it");
+  if (is("state", "away") && has("delivered_ms") && has("result_ms"))
+    lacks("expire", "waits for its answer only so long, and nobody will see that time end");
+  if (is("answer", "due")) lacks("answer", "has ended, and nobody will tell its sender");
+  if (is("answer", "wanted") && is("state", "taken") && has("stream"))
+    lacks("logs", "has jobs whose lines are wanted elsewhere, and nobody will send them");
+  if (is("state", "arrived") && !message.in_inbox)
+    findings.push_back({finding("message-inbox", message.message_key,
+                                message.message_key + " has come, and stands where nobody will take it"),
+                        "inbox"});
+  return findings;
 }
 
 std::string slot_key(const JobPlaces& job) {

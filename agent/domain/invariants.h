@@ -97,6 +97,12 @@ JobMending mending_of(const JobVerdict&);
 std::string slot_key(const JobPlaces&);
 bool has_ended(const JobPlaces&);  // a bare job as its record says
 
+// What must be true of one message: what its mark says is to be done of it stands where somebody will see it. Pure.
+struct MessageFinding : Finding {
+  std::string kind;  // what is to be put into mj:outbox ("inbox": into mj:inbox), and mends it
+};
+std::vector<MessageFinding> judge(const MessagePlaces&);
+
 // What must be true of one flow: its journal, its mark, its indexes, its checkpoint, its record and the jobs of its
 // nodes, compared with one another. Each rule that is broken is a finding, with what would mend it: `verify` shows the
 // findings, a rebuild has the fixes done.

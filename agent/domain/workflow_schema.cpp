@@ -26,16 +26,9 @@ namespace {
 using nlohmann::json;
 using plans::JsonPath;
 
-enum Type : unsigned {
-  kNullType = 1,
-  kBooleanType = 2,
-  kIntegerType = 4,
-  kNumberType = 8,
-  kStringType = 16,
-  kArrayType = 32,
-  kObjectType = 64,
-  kAnyType = 127,
-};
+// Bits of the types that a value may have.
+constexpr unsigned kNullType = 1, kBooleanType = 2, kIntegerType = 4, kNumberType = 8, kStringType = 16,
+                   kArrayType = 32, kObjectType = 64, kAnyType = 127;
 constexpr std::array<std::pair<std::string_view, unsigned>, 7> kTypes{{{"null", kNullType},
                                                                        {"boolean", kBooleanType},
                                                                        {"integer", kIntegerType},

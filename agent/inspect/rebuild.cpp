@@ -18,6 +18,7 @@ class Rebuilding {
  private:
   std::vector<const std::string*> in_order() const;
   Result<void> mend(const JobPlaces& first);
+  Result<void> mend_messages();
   enum class Step { done, again, moved };
   Result<Step> mend_once(const JobPlaces&, bool moved, std::vector<std::string>& told);
   bool is_retired(const JobPlaces&, const JobHistory&) const;
@@ -61,8 +62,25 @@ Result<RebuildReport> Rebuilding::run() {
     for (const JobPlaces& job : places) MJ_CHECK(mend(job));
     if (progress_) progress_("jobs", from + some.size(), order.size());
   }
+  MJ_CHECK(mend_messages());
   report_.jobs = order.size();
   return std::move(report_);
+}
+
+// What has moved since it was looked at has somebody who moves it.
+Result<void> Rebuilding::mend_messages() {
+  MJ_TRY(troubles, look_at_messages(store_, context_));
+  for (const MessageTrouble& each : troubles) {
+    std::vector<std::string> kinds;
+    for (const MessageFinding& one : each.findings) kinds.push_back(one.kind);
+    const std::string& key = each.places.message_key;
+    Result<bool> done = dry_run_ ? Result<bool>(true) : store_.repair_message(context_, key, each.places.seen, kinds);
+    if (!done && done.error().code != Code::invalid) return tl::unexpected(done.error());
+    if (done && !*done) continue;
+    for (const MessageFinding& one : each.findings) report_.differences.push_back(one.text);
+    if (!done) report_.differences.push_back(key + ": cannot be mended: " + done.error().message);
+  }
+  return {};
 }
 
 // A look with others tells which jobs need one of their own. Jobs before it may have changed what it waits for.

@@ -483,6 +483,9 @@ Result<VerifyReport> Verification::run() {
   MJ_CHECK(scan());
   for (const std::string& job : groups_.wait_for_ended()) suspects_[job].positions = true;
   MJ_CHECK(look_again());
+  MJ_TRY(messages, look_at_messages(store_, context_));
+  for (const MessageTrouble& each : messages)
+    report_.findings.insert(report_.findings.end(), each.findings.begin(), each.findings.end());
   MJ_TRY(between, groups_.judge([] { std::this_thread::sleep_for(kPause); }));
   std::move(between.begin(), between.end(), std::back_inserter(report_.findings));
   std::stable_sort(report_.findings.begin(), report_.findings.end(),
@@ -592,6 +595,19 @@ void Verification::compare(const JobPlaces& job, std::vector<Finding> now) {
 }
 
 }  // namespace
+
+Result<std::vector<MessageTrouble>> look_at_messages(Store& store, Id context) {
+  const std::string prefix = own_prefix("<message key>");
+  MJ_TRY(keys, store.keys(context, prefix, std::numeric_limits<std::size_t>::max()));
+  for (std::string& key : keys) key.erase(0, prefix.size());
+  MJ_TRY(places, store.message_places(context, keys));
+  std::vector<MessageTrouble> out;
+  for (MessagePlaces& each : places) {
+    auto findings = judge(each);
+    if (!findings.empty()) out.push_back({std::move(each), std::move(findings)});
+  }
+  return out;
+}
 
 Result<VerifyReport> verify(Store& store, Id context, const Progress& progress) {
   MJ_TRY(census, take_census(store, context, progress));

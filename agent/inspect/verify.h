@@ -99,6 +99,13 @@ class JobGroups {
   std::map<std::string, std::vector<std::string>> messages_;  // jobs of each that have not ended
 };
 
+// Messages that do not stand where their marks say, each seen in one step.
+struct MessageTrouble {
+  MessagePlaces places;
+  std::vector<MessageFinding> findings;
+};
+Result<std::vector<MessageTrouble>> look_at_messages(Store&, Id context);
+
 struct VerifyReport {
   std::vector<Finding> findings;  // by subject, of one subject the cause first
   std::uint64_t jobs = 0, facts = 0, queues = 0;

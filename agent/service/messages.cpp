@@ -51,7 +51,7 @@ Result<Message> send_message(const Caller& by, Store& store, std::optional<Id> n
   message.status = MessageStatus::dispatched;
   if (message.job.size() > kMaxMessageJobs)
     return fail(Code::too_large, "job: a message carries at most " + std::to_string(kMaxMessageJobs));
-  if (leaves) MJ_CHECK(number_jobs(store, by.context, owner, message.job));
+  if (leaves || message.target_context != 0) MJ_CHECK(number_jobs(store, by.context, owner, message.job));
   for (std::size_t i = 0; i < message.job.size(); ++i) {
     auto checked = check_new_job(by, message.job[i], owner);
     if (!checked) return fail(checked.error(), "job[" + std::to_string(i) + "]");

@@ -80,8 +80,9 @@ constexpr std::array kOwnKeys{
         "mj:message:<message key>", "hash",
         "where a message is: state (taken, refused, arrived, away, over), left (jobs that have not ended), failed, "
         "taken_ms, flow, flow_ended; of one between contexts also content (hash), jobs, origins, stream, answer, own, "
-        "peer, address, carried, from, came_ms, fresh_until, delivered_ms, deliver_until, result_ms, tries, why, "
-        "log:<job>",
+        "address, carried, from, came_ms, fresh_until, delivered_ms, deliver_until, limit, result_ms, tries, why, "
+        "told, "
+        "log_bytes, log:<job>",
         "message in mj:claim:*"},
     OwnKey{"mj:worlds", "set", "names of the worlds of workflows", "mj:world-manifests:*"},
     OwnKey{"mj:worlds:due", "zset", "worlds that are to be looked at, by the moment in ms", "mj:world:*"},

@@ -1,4 +1,5 @@
 // Messages: arguments and answers of scripts/messages.lua.
+#include <algorithm>
 #include <array>
 
 #include "base/ids.h"
@@ -13,6 +14,7 @@ namespace {
 constexpr std::uint64_t kMaxPending = 1000;  // entries of a list that one call looks at: some ms of the server's time
 constexpr std::uint64_t kMissingRecordMs = 2000;  // how long a message may wait for its record
 constexpr std::uint64_t kMaxArrived = 100000;     // that wait to be taken
+constexpr std::size_t kMessagePlacesAtOnce = 64;
 constexpr const char *kOut = "msg_out", *kRouting = "msg_out_coordinator";
 
 tl::unexpected<Error> no_message(const std::string& key, Id context) {
@@ -193,6 +195,42 @@ Result<Id> RedisStore::reserve_jobs(Id context, Id caller, std::uint32_t count) 
   Arguments arguments;
   MJ_TRY(reply, run(context, scripts::reserve_jobs, arguments.add(std::uint64_t{caller}).add(std::uint64_t{count})));
   return static_cast<Id>(reply.number());
+}
+
+Result<std::vector<MessagePlaces>> RedisStore::message_places(Id context, std::span<const std::string> message_keys) {
+  std::vector<MessagePlaces> out;
+  while (out.size() < message_keys.size()) {
+    const auto some =
+        message_keys.subspan(out.size(), std::min(kMessagePlacesAtOnce, message_keys.size() - out.size()));
+    Arguments arguments;
+    arguments.add(std::uint64_t{some.size()});
+    for (const std::string& key : some) arguments.add(key);
+    MJ_TRY(reply, run(context, scripts::message_places, arguments));
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      const Reply each = reply.at(i);
+      MessagePlaces places{some[i], std::string(each.at(0).text()), each.at(1).fields(), {}, false, ""};
+      for (std::size_t k = 0; k < each.at(2).size(); ++k) {
+        const std::string kind(each.at(2).at(k).text());
+        if (kind == "inbox") {
+          places.in_inbox = true;
+        } else {
+          places.outbox.push_back(kind);
+        }
+      }
+      places.seen = each.at(3).text();
+      out.push_back(std::move(places));
+    }
+  }
+  return out;
+}
+
+Result<bool> RedisStore::repair_message(Id context, const std::string& message_key, const std::string& seen,
+                                        const std::vector<std::string>& kinds) {
+  Arguments arguments{message_key, seen};
+  arguments.add(std::uint64_t{kinds.size()});
+  for (const std::string& kind : kinds) arguments.add(kind);
+  MJ_TRY(reply, run(context, scripts::repair_message, arguments));
+  return reply.number() == 1;
 }
 
 Result<std::uint32_t> RedisStore::retire_messages(Id context, std::uint64_t keep_ms, std::uint32_t max) {

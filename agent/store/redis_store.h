@@ -99,6 +99,9 @@ class RedisStore final : public Store, private ContextLinks {
   Result<std::vector<JobPlaces>> places(Id context, std::span<const std::string> job_keys, bool positions) override;
   Result<JobsPage> jobs(Id context, const JobsWanted&) override;
   Result<bool> repair(Id context, const std::string& job_key, const Repair&) override;
+  Result<std::vector<MessagePlaces>> message_places(Id context, std::span<const std::string> message_keys) override;
+  Result<bool> repair_message(Id context, const std::string& message_key, const std::string& seen,
+                              const std::vector<std::string>& kinds) override;
 
   Result<Fields> load(Id context, const std::string& key) override;
   Result<Fields> load_fields(Id context, const std::string& key, std::span<const std::string_view> names) override;

@@ -31,10 +31,9 @@ Result<std::string> PythonExecutor::probe() const {
     return *line + ", the installed shared library, which takes more CPU: " + build.why_not +
            "; to have it linked in, build or install mycojobs again";
   if (line) return *line + ", the installed shared library";
-  return fail(
-      Code::unsupported,
-      "python: " + line.error().message +
-          "; remedy: apt install python3 libpython3.11 libexpat1 zlib1g, and install mycojobs with its helpers");
+  return fail(Code::unsupported, "python: " + line.error().message +
+                                     "; remedy: apt install python3 libpython" MYCOJOBS_PYTHON_VERSION
+                                     " libexpat1 zlib1g, and install mycojobs with its helpers");
 }
 
 Result<std::unique_ptr<Conversation>> PythonExecutor::begin(const JobFacts& facts, ArtifactSink* sink) const {

@@ -361,6 +361,11 @@ class JournalStore {
   virtual Result<std::vector<JobPlaces>> places(Id context, std::span<const std::string> job_keys, bool positions) = 0;
   // All of it in one step, or nothing if the job has moved since the look: false.
   virtual Result<bool> repair(Id context, const std::string& job_key, const Repair&) = 0;
+  // Of messages: one answer each, in order.
+  virtual Result<std::vector<MessagePlaces>> message_places(Id context, std::span<const std::string> message_keys) = 0;
+  // These of it go into mj:outbox ("inbox": into mj:inbox), or nothing if it has moved since the look: false.
+  virtual Result<bool> repair_message(Id context, const std::string& message_key, const std::string& seen,
+                                      const std::vector<std::string>& kinds) = 0;
   virtual Result<std::vector<std::string>> anomalies(Id context, std::size_t max) = 0;  // one line each, newest last
   // Who asked in vain for what; the newest 1000 are kept.
   virtual Result<void> note_refusal(Id context, const RefusalNote&) = 0;

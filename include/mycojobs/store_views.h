@@ -121,6 +121,17 @@ struct Repair {
   std::uint64_t journal_head = 0;  // up to which revision that was read; 0: there is none
   std::vector<JobFix> fixes;       // in this order
 };
+
+// Where a message stands, seen in one step.
+struct MessagePlaces {
+  std::string message_key;
+  std::string mark_type;            // hash; none; else another client's doing
+  Fields mark;                      // names: store/keys.cpp
+  std::vector<std::string> outbox;  // what of it is in mj:outbox: send, expire, cancel, answer, logs
+  bool in_inbox = false;
+  std::string seen;  // digest of the look, by which a repair knows that nothing has moved
+};
+
 // Which jobs to list. What is empty or 0 asks for nothing.
 struct JobsWanted {
   std::optional<JobStatus> status;

@@ -1,5 +1,6 @@
 #include "chaos/client.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "store/redis_connection.h"

@@ -5,27 +5,12 @@
 #include <fstream>
 
 #include "chaos/agents_fixture.h"
+#include "chaos/wrong_clock.h"
 
 namespace mycojobs::test {
 namespace {
 
 constexpr std::int64_t kTenMinutes = 600;
-
-// A process's wall clock, as skew.cpp shifts it.
-class Skew {
- public:
-  Skew(const TempDir& folder, const std::string& name, std::int64_t seconds) : path_(folder / name) { jump(seconds); }
-  void jump(std::int64_t seconds) const {
-    std::fstream file(path_, std::ios::binary | std::ios::in | std::ios::out);
-    if (!file) file.open(path_, std::ios::binary | std::ios::out);
-    file.write(reinterpret_cast<const char*>(&seconds), sizeof seconds);
-  }
-  const std::string& path() const { return path_; }
-  std::vector<std::string> environment() const { return {"LD_PRELOAD=" MJ_SKEW, "MJ_SKEW_FILE=" + path_}; }
-
- private:
-  std::string path_;
-};
 
 // A Redis with a clock of its own; this process's environment is as before when it runs.
 std::unique_ptr<RedisServer> skewed_redis(const TempDir& folder, const Skew& skew) {

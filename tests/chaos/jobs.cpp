@@ -83,11 +83,11 @@ const std::vector<Kind>& kinds() {
   return kKinds;
 }
 
-const Kind& kind(const std::string& name) {
+const Kind& kind(std::string_view name) {
   for (const Kind& each : kinds()) {
     if (name == each.name) return each;
   }
-  throw std::logic_error("no kind " + name);
+  throw std::logic_error("no kind " + std::string(name));
 }
 
 std::string script_of(const Kind& kind) { return std::string(kIntroduce) + "import sys\n" + kind.script + kLeave; }

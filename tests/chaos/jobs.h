@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <random>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,7 +30,7 @@ struct Kind {
 };
 // Weight 0: used in groups that depend on each other only.
 const std::vector<Kind>& kinds();
-const Kind& kind(const std::string& name);
+const Kind& kind(std::string_view name);
 
 // How a client hands a job over. record_first, key_first: two commands, between which anything may happen.
 enum class Way { transaction, record_first, key_first, redis_cli, job_submit };

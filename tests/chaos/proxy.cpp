@@ -1,5 +1,6 @@
 #include "chaos/proxy.h"
 
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -16,15 +17,6 @@ namespace {
 constexpr int kTurnMs = 5;
 constexpr auto kSlowness = std::chrono::milliseconds(200);
 
-sockaddr_un address_of(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
-  return address;
-}
-
-Fd stream_socket() { return Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
-
 bool readable(const Fd& fd) {
   pollfd waiting{fd.get(), POLLIN, 0};
   return ::poll(&waiting, 1, 0) > 0;
@@ -37,13 +29,46 @@ const char* word(Wire wire) {
   return kWords[static_cast<int>(wire)];
 }
 
-Proxy::Proxy(const TempDir& folder, const std::string& upstream_path)
-    : path_(folder / "wire.sock"), upstream_(upstream_path), listener_(stream_socket()) {
-  const sockaddr_un address = address_of(path_);
-  if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      ::listen(listener_.get(), 64) != 0) {
-    throw std::runtime_error("cannot listen on " + path_);
-  }
+Proxy::Proxy(const TempDir& folder, const std::string& upstream_path) {
+  const auto path_address = [](const std::string& path) {
+    Address address;
+    sockaddr_un at{};
+    at.sun_family = AF_UNIX;
+    std::strncpy(at.sun_path, path.c_str(), sizeof at.sun_path - 1);
+    std::memcpy(&address.bytes, &at, sizeof at);
+    address.size = sizeof at;
+    return address;
+  };
+  upstream_ = path_address(upstream_path);
+  url_ = "unix://" + folder / "wire.sock";
+  listen_at(path_address(folder / "wire.sock"));
+}
+
+Proxy::Proxy(int upstream_port) : upstream_(on_host(upstream_port)) {
+  listen_at(on_host(0));
+  sockaddr_in at{};
+  socklen_t size = sizeof at;
+  ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&at), &size);
+  url_ = "http://127.0.0.1:" + std::to_string(ntohs(at.sin_port));
+}
+
+Proxy::Address Proxy::on_host(int port) {
+  Address address;
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_port = htons(static_cast<std::uint16_t>(port));
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::memcpy(&address.bytes, &at, sizeof at);
+  address.size = sizeof at;
+  return address;
+}
+
+Fd Proxy::stream_socket() const { return Fd(::socket(upstream_.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
+
+void Proxy::listen_at(const Address& address) {
+  listener_ = stream_socket();
+  if (::bind(listener_.get(), address.get(), address.size) != 0 || ::listen(listener_.get(), 64) != 0)
+    throw std::runtime_error("cannot listen on " + url_);
   thread_ = std::thread([this] { serve(); });
 }
 
@@ -74,9 +99,7 @@ void Proxy::serve() {
 
 void Proxy::accept_one() {
   Pair pair{Fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)), stream_socket()};
-  const sockaddr_un address = address_of(upstream_);
-  if (wire_ == Wire::refusing || !pair.client ||
-      ::connect(pair.server.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+  if (wire_ == Wire::refusing || !pair.client || ::connect(pair.server.get(), upstream_.get(), upstream_.size) != 0) {
     return;
   }
   pairs_.push_back(std::move(pair));

@@ -1,5 +1,7 @@
-// A wire between an agent and its Redis that can be cut.
+// A wire between an agent and its Redis, or between two supervisors, that can be cut.
 #pragma once
+
+#include <sys/socket.h>
 
 #include <atomic>
 #include <list>
@@ -25,11 +27,12 @@ const char* word(Wire);
 class Proxy {
  public:
   Proxy(const TempDir&, const std::string& upstream_path);
+  explicit Proxy(int upstream_port);  // both on 127.0.0.1
   ~Proxy();
   Proxy(const Proxy&) = delete;
   Proxy& operator=(const Proxy&) = delete;
 
-  std::string url() const { return "unix://" + path_; }
+  std::string url() const { return url_; }
   void be(Wire wire) { wire_ = wire; }
 
  private:
@@ -37,11 +40,20 @@ class Proxy {
     Fd client, server;
     bool spoilt = false;  // lost bytes: of no use any more
   };
+  struct Address {
+    sockaddr_storage bytes{};
+    socklen_t size = 0;
+    const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&bytes); }
+  };
+  static Address on_host(int port);
+  void listen_at(const Address&);
+  Fd stream_socket() const;
   void serve();
   void accept_one();
   bool pass(Pair&, bool answer);  // false: the connection has ended
 
-  std::string path_, upstream_;
+  Address upstream_;
+  std::string url_;
   Fd listener_;
   std::list<Pair> pairs_;
   std::atomic<Wire> wire_ = Wire::whole;

@@ -150,8 +150,8 @@ class Jobs(Case):
         with self.assertRaises(mycojobs.JobFailed) as caught:
             self.client.submit("result['x'] = 'x' * 3_000_000").result(LIMIT_S)
         self.assertEqual(caught.exception.detail, "result_too_large")
-        with self.assertRaisesRegex(mycojobs.JobFailed, "script"):
-            self.client.submit("#" * 5_000_000).result(LIMIT_S)
+        with self.assertRaisesRegex(mycojobs.TooLarge, "script"):
+            self.client.submit("#" * 5_000_000)
         with self.assertRaises(mycojobs.TooLarge):
             self.client.submit("#" * 20_000_000)
 

@@ -1,6 +1,8 @@
 // Jobs in the order of what happened last, however many there are and whoever wrote them.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "bench.h"
 #include "inspect/jobs.h"
 

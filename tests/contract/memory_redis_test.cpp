@@ -18,7 +18,8 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-// What a letter in a form of a command stands for. Few of each, so that they meet again.
+// What a letter in a form of a command stands for. Few of each, so that they meet again. Numbers are such that all
+// releases of Redis write them alike: newer ones write the shortest text that is read as the same number.
 const std::map<char, Texts> kWords = {
     {'t', {"text1", "text2"}},
     {'h', {"hash1", "hash2"}},
@@ -29,15 +30,18 @@ const std::map<char, Texts> kWords = {
     {'f', {"a", "b", "c", "d", "", std::string("\0\xff\r\n", 4)}},
     {'v', {"", "x", "7", "-3", "9223372036854775806", "1.5", "hello world", "b"}},
     {'n', {"0", "1", "2", "3", "-1", "-2", "-4", "5", "100", "1", "2", "-1"}},
-    {'c', {"0", "1", "2", "2.5", "-1", "0.1", "1e300", "inf", "-inf", "3", "100", "1700000000123"}},
-    {'r', {"0", "1", "(1", "(2", "2.5", "-inf", "+inf", "(inf", "inf", "-1", "(0.1", "3", "1e300"}},
+    {'c', {"0", "1", "2", "2.5", "-1", "0.25", "1e22", "inf", "-inf", "3", "100", "1700000000123"}},
+    {'r', {"0", "1", "(1", "(2", "2.5", "-inf", "+inf", "(inf", "inf", "-1", "(0.25", "3", "1e22"}},
     {'i', {"1-1", "2", "3-*", "5-1", "5-2", "6-0", "7-*", "8", "9-9", "10-1", "11-*", "0-1", "12", "13-3", "20-*"}},
     {'e', {"-", "+", "1", "5", "(5-1", "(5", "5-1", "9-8", "7-0", "0", "18446744073709551615-18446744073709551615"}},
-    {'q', {"lex1", "lex2"}},  // sorted sets of one score
+    {'a', {"1", "5", "(5", "5-1", "9-8", "7-0", "0", "-"}},  // newer servers know a + after which to read
+    {'q', {"lex1", "lex2"}},                                 // sorted sets of one score
     {'b', {"-", "+", "[a", "(a", "[b", "(c", "[", "(", "[x", "(hello", std::string("[\0\xff", 3), "a"}},
     {'o', {"LEFT", "right", "RIGHT", "left"}},
 };
 const Texts kKeys = {"text1", "hash1", "list1", "set1", "zset1", "stream1", "none", ""};
+// For scores: servers differ in what of strtod() they read (" 1", "+1", "0x10"), and in how they write large ones.
+const Texts kOddScores = {"abc", "", "1.5", "007", "-0", "nan", "(", "(-", "5-", "-5", "1-1-1", "0-0", "1 "};
 const Texts kOdd = {"abc",
                     "",
                     "1.5",
@@ -171,7 +175,7 @@ const std::vector<Form> kForms = {
     {"XDEL $x 1-1 2-0 5-1"},
     {"XTRIM $x MAXLEN $n"},
     {"XTRIM $x MINID $i"},
-    {"XREAD COUNT $n STREAMS $x $x $e $e"},
+    {"XREAD COUNT $n STREAMS $x $x $a $a"},
     {"XREAD STREAMS $x $i"},
     {"XREAD COUNT 2 STREAMS $x 0"},
     {"XINFO STREAM $x"},
@@ -196,14 +200,14 @@ class RandomCommands {
     Sent sent{{}, form.order, form.inner_list};
     std::istringstream words(form.words);
     for (std::string word; words >> word;) sent.words.push_back(word_for(word));
-    static const std::set<std::string> kAsItIs = {"XINFO", "SCAN", "SPOP", "SRANDMEMBER", "PING"};
+    static const std::set<std::string> kAsItIs = {"XINFO", "XREAD", "SCAN", "SPOP", "SRANDMEMBER", "PING"};
     if (!kAsItIs.contains(sent.words[0])) {
       if (one_in(60)) sent.words.pop_back();
       if (one_in(60)) sent.words.emplace_back("x");
     }
     if (sent.words.empty()) sent.words = {"PING", "x", "x"};
-    // Now and then by way of a script: the replies become values of Lua and replies again.
-    if (!sent.inner_list && one_in(4)) {
+    // Now and then by way of a script: the replies become values of Lua and replies again. Newer servers let one wait.
+    if (!sent.inner_list && sent.words[0] != "WAIT" && one_in(4)) {
       const char* script = one_in(2) ? "return redis.call(unpack(ARGV))" : "return {redis.pcall(unpack(ARGV)), 'end'}";
       if (sent.order == Order::kept) sent.words.insert(sent.words.begin(), {"EVAL", script, "0"});
     }
@@ -218,7 +222,8 @@ class RandomCommands {
     if (word[0] != '$') return word;
     const bool key = std::string_view("thlszx").find(word[1]) != std::string_view::npos;
     if (key && one_in(12)) return one_of(kKeys);
-    if (!key && word[1] != 'f' && word[1] != 'v' && one_in(15)) return one_of(kOdd);
+    const bool score = word[1] == 'c' || word[1] == 'r';
+    if (!key && word[1] != 'f' && word[1] != 'v' && one_in(15)) return one_of(score ? kOddScores : kOdd);
     return one_of(kWords.at(word[1]));
   }
 

@@ -1,4 +1,6 @@
 // Records that stand for themselves, changed and gone; refusals.
+#include <algorithm>
+
 #include "bench.h"
 
 namespace mycojobs {

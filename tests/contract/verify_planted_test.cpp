@@ -15,6 +15,15 @@ class Planted : public VerifyContract {
   }
   std::string claim_id(Id id) { return std::string(plain({"HGET", claim_key(id), "claim_id"}).text()); }
   std::string epoch(Id id) { return std::string(plain({"HGET", claim_key(id), "epoch"}).text()); }
+  void send_away() {
+    ASSERT_TRUE(store_->save(1, "message:12:5", {{"id", "5"}, {"caller_id", "12"}}));
+    ASSERT_TRUE(store_->route_message(1, {"message:12:5", {"c0ffee", {}}, 60000, 60000, {{job(50), "queue:python"}}}));
+  }
+  void come_in() {
+    const MessageMark mark{"c0ffee", {{"answer", "wanted"}, {"stream", "1"}}};
+    ASSERT_EQ(store_->arrive_message(1, "message:12:5", mark, {{"id", "5"}, {"caller_id", "12"}}).value(),
+              Arrival::stored);
+  }
   void delete_fact(std::uint64_t revision) {
     plain({"XDEL", "mj:journal:queue:python", std::to_string(revision) + "-0"});
   }
@@ -274,6 +283,48 @@ TEST_P(Planted, FindsAMessageThatCountsWrongly) {
 TEST_P(Planted, FindsAMessageThatCountsJobsOfNobody) {
   plain({"HSET", "mj:message:message:9:7", "state", "taken", "left", "2", "taken_ms", "5"});
   expect_found("message-count", false);
+}
+TEST_P(Planted, FindsAMessageThatNobodySends) {
+  send_away();
+  plain({"ZREM", "mj:outbox", "send message:12:5"});
+  expect_found("message-outbox", true);
+  EXPECT_EQ(store_->mail_due(1, 10, 1000).value().out.size(), 1U);
+}
+TEST_P(Planted, FindsAMessageWhoseTimeNobodySeesEnd) {
+  send_away();
+  const OutboxEntry sent{"send message:12:5", "send", "message:12:5", {}};
+  ASSERT_TRUE(store_->settle_mail(1, sent, {MailAfter::What::delivered, 0, "", ""}));
+  plain({"ZREM", "mj:outbox", "expire message:12:5"});
+  expect_found("message-outbox", true);
+  EXPECT_TRUE(store_->mail_due(1, 10, 1000).value().out.empty()) << "its time has not come";
+}
+TEST_P(Planted, FindsAMessageThatNobodyTakes) {
+  come_in();
+  plain({"DEL", "mj:inbox"});
+  expect_found("message-inbox", true);
+  EXPECT_THAT(store_->mail_due(1, 10, 1000).value().arrived, testing::ElementsAre("message:12:5"));
+}
+TEST_P(Planted, FindsAnAnswerThatNobodyGives) {
+  come_in();
+  ASSERT_TRUE(store_->close_message(1, "msg_in", "message:12:5", "no"));
+  plain({"DEL", "mj:outbox"});
+  expect_found("message-outbox", true);
+}
+TEST_P(Planted, FindsLinesThatNobodySends) {
+  come_in();
+  ASSERT_TRUE(store_->take_message(1, {"msg_in", "message:12:5", {{job(50), "queue:python"}}, 0, {"job:7:1"}}));
+  plain({"ZREM", "mj:outbox", "logs message:12:5"});
+  expect_found("message-outbox", true);
+}
+TEST_P(Planted, FindsAnOutboxThatIsNone) {
+  send_away();
+  plain({"DEL", "mj:outbox"});
+  bench_->put_text(1, "mj:outbox", "mine");
+  EXPECT_EQ(rules(), std::set<std::string>{"message-outbox"});
+  EXPECT_THAT(differences(), testing::Contains(HasSubstr("cannot be mended")));
+  plain({"DEL", "mj:outbox"});
+  differences();
+  EXPECT_EQ(rules(), std::set<std::string>{});
 }
 TEST_P(Planted, FindsAJournalThatIsGone) {
   plain({"DEL", "mj:journal:queue:python"});

@@ -215,7 +215,6 @@ const std::map<std::string, std::vector<Words>> kOfRole{
       {"SET", "mj:next:12", "1"},
       {"LPUSH", "mj:queue:router", "job:12:1"},
       {"LPUSH", "msg_out", "message:12:1"},
-      {"RPOP", "msg_in"},
       {"LPUSH", "msg_out_coordinator", "message:12:1"},
       {"SUBSCRIBE", "mj:flows:moved"},
       {"PUBLISH", "mj:router", "x"}}},

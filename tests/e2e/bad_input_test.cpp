@@ -1,4 +1,6 @@
 // Whatever stands in a queue or a record: one clear error where a user would look for it, and the next job runs.
+#include <cstdint>
+
 #include "e2e/world.h"
 
 namespace mycojobs::test {

@@ -1,5 +1,6 @@
 // job submit | list | cancel | retry, as a user means them and as a clumsy one types them.
 #include <csignal>
+#include <cstdint>
 
 #include "e2e/client.h"
 

@@ -2,6 +2,7 @@
 // receiver of webhooks that is no part of the product.
 #include <signal.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "e2e/client.h"

@@ -18,8 +18,9 @@ TEST(PythonOfAContext, VirtualEnvironmentAndPreloadedModulesReachItsJobs) {
   const TempDir folder;
   const RedisServer redis(folder);
   ASSERT_EQ(run(folder, {"/usr/bin/python3", "-m", "venv", "--without-pip", folder / "venv"}).code, 0);
-  ::chmod((folder / "venv/lib/python3.11/site-packages").c_str(), 0755);
-  folder.write("venv/lib/python3.11/site-packages/greetings.py", "WORD = 'hello'\n");
+  const std::string packages = "venv/lib/python" MYCOJOBS_PYTHON_VERSION "/site-packages";
+  ::chmod((folder / packages).c_str(), 0755);
+  folder.write(packages + "/greetings.py", "WORD = 'hello'\n");
   const std::string config =
       folder.write("config.toml", "[contexts.7.python]\nvenv = \"" + folder / "venv" +
                                       "\"\npreload = [\"greetings\", \"xml.dom.minidom\"]\n"

@@ -2,6 +2,7 @@
 // answer, all else does not exist.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <string>

@@ -16,6 +16,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::Pair;
+using ::testing::StartsWith;
 
 TEST(Lua, PrintsAndHandsBackItsResult) {
   const LuaRan ran = run_lua("print('hello')\nresult.answer = 'yes'\n");
@@ -288,7 +289,7 @@ TEST(Lua, FirstLineOfAShellIsPassedOver) {
 TEST(Lua, ProbeTellsTheVersion) {
   const auto version = LuaExecutor("sal", MYCOJOBS_BIN "/mycojobs-luahost").probe();
   ASSERT_TRUE(version) << version.error().message;
-  EXPECT_EQ(*version, "Lua 5.4.4");
+  EXPECT_THAT(*version, StartsWith("Lua 5.4."));
   const auto missing = LuaExecutor("osis", "/nowhere/luahost").probe();
   EXPECT_THAT(missing.error().message, HasSubstr("osis: "));
   EXPECT_THAT(missing.error().message, HasSubstr("remedy: "));

@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr const char* kWhoRuns = R"(
 import ctypes, os
@@ -55,6 +56,18 @@ TEST(PythonBuild, TheLinkedOneRunsWhileItIsTheInstalledBuild) {
   EXPECT_EQ(run_python_confined(kWhoRuns).out, "mycojobs-pyhost\n");
   EXPECT_THAT(PythonExecutor(MYCOJOBS_BIN "/mycojobs-pyhost").probe().value(),
               EndsWith(", linked in, the same build as the installed one"));
+}
+
+// As where Python's archives are missing, or not whole: the one program is the shared one.
+TEST(PythonBuild, TheSharedOneAloneRunsAndSaysSo) {
+  const std::string both = MYCOJOBS_BIN "/mycojobs-pyhost-shared";
+  const TempDir folder;
+  const std::string pyhost = folder / "mycojobs-pyhost";
+  std::filesystem::copy(std::filesystem::exists(both) ? both : MYCOJOBS_BIN "/mycojobs-pyhost", pyhost);
+  EXPECT_THAT(PythonExecutor(pyhost).probe().value(), EndsWith(", the installed shared library"));
+  const auto sandbox = sandbox_with({{.name = "python", .program = pyhost, .context = 7}});
+  const Ran ran = run_python_confined(kWhoRuns, {.sandbox = sandbox.get()});
+  EXPECT_THAT(ran.out, StartsWith("libpython3.")) << ran.err << ran.end.error;
 }
 
 TEST(PythonBuild, AfterAnUpdateOfAnyOfItsLibrariesTheInstalledOneRuns) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "python_driver.h"
 
@@ -12,6 +13,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
+
+constexpr bool kIsOfDebian12 = std::string_view(MYCOJOBS_PYTHON_VERSION) == "3.11";  // later ones say some things anew
 
 struct EndRow {
   const char* name;
@@ -69,7 +72,8 @@ INSTANTIATE_TEST_SUITE_P(
         EndRow{"indentation", "if 1:\nx", "exception",
                "IndentationError: expected an indented block after 'if' statement on line 1 (line 2)"},
         EndRow{"NUL", "x = 1 # \\0 is fine\nexec('a\\0')", "exception",
-               "ValueError: source code string cannot contain null bytes (line 2)"},
+               kIsOfDebian12 ? "ValueError: source code string cannot contain null bytes (line 2)"
+                             : "SyntaxError: source code string cannot contain null bytes (line 2)"},
         EndRow{"recursion", "def f(): f()\nf()", "exception",
                "RecursionError: maximum recursion depth exceeded (line 1)"},
         EndRow{"memory", "x = bytearray(1 << 60)", "exception", "MemoryError (line 1)"},
@@ -115,10 +119,12 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(PythonEnds, TracebackHasTheScriptsLinesAndNoneOfOurs) {
   const Ran ran = run_python("def f(x):\n    return 1 / x\n\nf(0)\n");
-  EXPECT_EQ(ran.err,
-            "Traceback (most recent call last):\n  File \"<job 12:2001>\", line 4, in <module>\n    f(0)\n"
-            "  File \"<job 12:2001>\", line 2, in f\n    return 1 / x\n           ~~^~~\n"
-            "ZeroDivisionError: division by zero\n");
+  EXPECT_EQ(
+      ran.err,
+      std::string("Traceback (most recent call last):\n  File \"<job 12:2001>\", line 4, in <module>\n    f(0)\n") +
+          (kIsOfDebian12 ? "" : "    ~^^^\n") +
+          "  File \"<job 12:2001>\", line 2, in f\n    return 1 / x\n           ~~^~~\n"
+          "ZeroDivisionError: division by zero\n");
   const auto info = nlohmann::json::parse(ran.end.error_info);
   EXPECT_EQ(info["type"], "ZeroDivisionError");
   EXPECT_EQ(info["message"], "division by zero");

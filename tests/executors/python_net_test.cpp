@@ -88,7 +88,7 @@ result['a'] = urllib.request.urlopen(f'http://127.0.0.1:{server.server_port}/').
 }
 
 constexpr const char* kAttempts = R"(
-import os, socket, subprocess, sys
+import os, socket, sys
 listed, other = int(sys.argv[1]), int(sys.argv[2])
 
 def through_proxy(port, host='127.0.0.1'):
@@ -104,8 +104,9 @@ def opens(*kind):
 def datagram():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s: s.sendto(b'x', ('192.0.2.1', 53))
     return 'sent'
-def program(*words):
-    return str(subprocess.run(words, capture_output=True).returncode == 0)
+def names(path):
+    os.close(os.open(path, os.O_RDONLY))
+    return 'opened'
 def abstract():
     with socket.socket(socket.AF_UNIX) as s: s.connect('\0/tmp/.X11-unix/X0')
     return 'reached'
@@ -121,7 +122,7 @@ tries = {
     'a datagram': datagram,
     'raw': lambda: opens(socket.AF_INET, socket.SOCK_RAW, 1),
     'packets': lambda: opens(socket.AF_PACKET, socket.SOCK_RAW),
-    'that of process 1': lambda: program('/usr/bin/nsenter', '-t', '1', '-n', '/bin/true'),
+    'that of process 1': lambda: names('/proc/1/ns/net'),
     'an abstract name': abstract,
 }
 for name, attempt in tries.items():
@@ -152,7 +153,7 @@ TEST(PythonNet, WithExecToNoMoreThanItsListLeads) {
                                      {"a datagram", "refused"},
                                      {"raw", "refused"},
                                      {"packets", "refused"},
-                                     {"that of process 1", "False"},
+                                     {"that of process 1", "refused"},
                                      {"an abstract name", "refused"},
                                      {"curl", "1"}}))
       << ran.err;

@@ -17,16 +17,18 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr const char* kPackages = "/lib/python3.11/site-packages";
+constexpr const char* kLibrary = "/lib/python" MYCOJOBS_PYTHON_VERSION;
+constexpr const char* kPackages = "/lib/python" MYCOJOBS_PYTHON_VERSION "/site-packages";
 
 // A virtual environment as python3 -m venv makes it, as far as Python looks.
 class Venv {
  public:
-  explicit Venv(
-      const std::string& settings = "home = /usr/bin\ninclude-system-site-packages = false\nversion = 3.11.2\n") {
-    for (const char* part : {"/venv", "/venv/lib", "/venv/lib/python3.11", "/venv/lib/python3.11/site-packages"}) {
-      std::filesystem::create_directory(path_of(part));
-      ::chmod(path_of(part).c_str(), 0755);
+  explicit Venv(const std::string& settings =
+                    "home = /usr/bin\ninclude-system-site-packages = false\nversion = " MYCOJOBS_PYTHON_VERSION
+                    ".2\n") {
+    for (const char* part : {"", "/lib", kLibrary, kPackages}) {
+      std::filesystem::create_directory(path() + part);
+      ::chmod((path() + part).c_str(), 0755);
     }
     write("/venv/pyvenv.cfg", settings);
   }
@@ -63,9 +65,8 @@ for path in ('/venv/new', greetings.__file__):
     except OSError as e: print(e.errno)
 )",
                                       {.sandbox = sandbox.get()});
-  EXPECT_EQ(ran.out,
-            "from a .pth /venv/lib/python3.11/site-packages/greetings.py\n"
-            "/venv /usr /venv/bin/python3\n/venv/lib/python3.11/site-packages False\n30\n30\n")
+  EXPECT_EQ(ran.out, std::string("from a .pth /venv") + kPackages +
+                         "/greetings.py\n/venv /usr /venv/bin/python3\n/venv" + kPackages + " False\n30\n30\n")
       << ran.err << ran.end.error;
   const Ran other = run_python_confined("import os, sys\nprint(os.path.exists('/venv'), sys.prefix)\nimport greetings",
                                         {.context = 8, .sandbox = sandbox.get()});
@@ -112,11 +113,9 @@ except OSError as e: print(type(e).__name__)
 }
 
 TEST(PythonVenv, HasTheSystemsPackagesIfItSaysSo) {
-  Venv with("home = /usr/bin\ninclude-system-site-packages = true\nversion = 3.11.2\n");
-  Venv without(
-      "home = /nowhere\ninclude-system-site-packages = false\nversion_info = 3.11.9.final.0\n");  // as virtualenv
-                                                                                                  // writes it, on
-                                                                                                  // another host
+  Venv with("home = /usr/bin\ninclude-system-site-packages = true\nversion = " MYCOJOBS_PYTHON_VERSION ".2\n");
+  Venv without("home = /nowhere\ninclude-system-site-packages = false\nversion_info = " MYCOJOBS_PYTHON_VERSION
+               ".9.final.0\n");  // as virtualenv writes it, on another host
   const auto sandbox = sandbox_of({{7, {.venv = with.path()}}, {8, {.venv = without.path()}}});
   const char* script = "import sys\nprint(sys.prefix)\nimport numpy";
   EXPECT_EQ(run_python_confined(script, {.sandbox = sandbox.get()}).end.error, "");
@@ -130,7 +129,7 @@ TEST(PythonVenv, UnfitOneIsASetUpErrorThatSaysWhy) {
   ::chmod(open_to_all.path().c_str(), 0777);
   Venv foreign;
   if (::chown(foreign.path().c_str(), 54321, 54321) != 0) ::chmod(foreign.path().c_str(), 0777);
-  Venv newer("version = 3.12.1\n");
+  Venv newer("version = 3.99.1\n");
   Venv unmarked("");
   Venv none;
   std::filesystem::remove(none.path() + "/pyvenv.cfg");
@@ -141,7 +140,7 @@ TEST(PythonVenv, UnfitOneIsASetUpErrorThatSaysWhy) {
       {"/srv/absent-venv", "/srv/absent-venv: ENOENT"},
       {open_to_all.path(), "may be written by others: chmod go-w"},
       {foreign.path(), ::geteuid() == 0 ? "belongs to user 54321" : "chmod go-w"},
-      {newer.path(), "is for Python 3.12.1, and jobs have 3.11: make it anew"},
+      {newer.path(), "is for Python 3.99.1, and jobs have " MYCOJOBS_PYTHON_VERSION ": make it anew"},
       {unmarked.path(), "its pyvenv.cfg does not say"},
       {none.path(), "is no virtual environment"},
       {std::filesystem::path(link).lexically_normal(), "is a symbolic link"},

@@ -65,9 +65,8 @@ INSTANTIATE_TEST_SUITE_P(
         EndRow{"SY7 exit 137", "raise SystemExit(137)", RunStatus::exit, 137},
         EndRow{"SY7 kill", "import os\nos.kill(os.getpid(), 9)", RunStatus::signal, 9},
         EndRow{"SY7 term", "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)", RunStatus::signal, 15},
-        EndRow{"SY9 stack",
-               "import sys\nsys.setrecursionlimit(10**9)\nclass A:\n    def __getattr__(self, n): return repr(self)\n"
-               "    __repr__ = lambda self: str([self])\nx = []\nfor i in range(10**6): x = [x]\nrepr(x)",
+        EndRow{"SY9 stack",  // Python guards its own, C does not
+               "import ctypes\nctypes.CDLL(None).regcomp(ctypes.create_string_buffer(1000), b'(' * 10**6, 1)",
                RunStatus::signal, 11},
         EndRow{"SY9 faulthandler", "import faulthandler, ctypes\nfaulthandler.enable()\nctypes.string_at(0)",
                RunStatus::signal, 11}));
@@ -81,6 +80,19 @@ TEST(PythonConfined, CrashLeavesNothingForTheNext) {
   EXPECT_EQ(first.outcome.signal, 11);
   EXPECT_THAT(first.out, HasSubstr("Error"));
   EXPECT_EQ(run_python_confined("import os\nprint(os.listdir('.'))").out, "['artifacts']\n");
+}
+
+// Whatever libc, Python or the kernel remember of random numbers is not shared by the jobs of a zygote.
+TEST(PythonConfined, NoTwoJobsDrawTheSameNumbers) {
+  const char* script = R"(
+import os, random, secrets, uuid
+drawn = [os.urandom(16).hex(), secrets.token_hex(16), str(uuid.uuid4()), str(random.getrandbits(128)), str(random.SystemRandom().getrandbits(128))]
+result.update((str(i), each) for i, each in enumerate(drawn))
+)";
+  const Ran first = run_python_confined(script), second = run_python_confined(script);
+  ASSERT_EQ(first.end.result.size(), 5U) << first.end.error;
+  ASSERT_EQ(second.end.result.size(), 5U) << second.end.error;
+  for (const auto& [which, drawn] : first.end.result) EXPECT_NE(drawn, second.end.result.at(which)) << which;
 }
 
 // SY6: code that runs late, or where errors are shown, meets the same.

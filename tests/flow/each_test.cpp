@@ -1,6 +1,7 @@
 // A node for each element of a list: what a definition says, and how a run goes on with it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "domain/codec.h"

@@ -127,5 +127,21 @@ TEST_P(Freeze, MemoryThatNobodyHasTouchedStaysAway) {
             0);
 }
 
+// libc keeps what getrandom() answers from in such memory: a copy that stays would give every child the same numbers.
+TEST_P(Freeze, WhatTheKernelEmptiesForAChildIsStillEmptied) {
+  constexpr std::size_t kSize = 8U << 20;
+  const std::vector<std::uint32_t> held = numbers(3U << 20);  // so that there is something to freeze
+  EXPECT_EQ(in_child([] {
+              void* const memory = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+              if (::madvise(memory, kSize, MADV_WIPEONFORK) != 0) return false;
+              std::uint8_t* const bytes = static_cast<std::uint8_t*>(memory);
+              std::fill(bytes, bytes + kSize, std::uint8_t{7});
+              freeze_memory({}, GetParam());
+              const int status = in_child([&] { return std::count(bytes, bytes + kSize, 0) == kSize; });
+              return status == 0 && std::count(bytes, bytes + kSize, 7) == kSize;
+            }),
+            0);
+}
+
 }  // namespace
 }  // namespace mycojobs::sandbox

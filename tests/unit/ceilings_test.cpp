@@ -1,6 +1,7 @@
 // The ceilings of the configuration file.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "cli/config/config.h"

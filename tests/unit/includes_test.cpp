@@ -53,7 +53,7 @@ const std::vector<Reserved> kReserved = {
     {"Python.h", "executors/python/"}, {"pybind11/", "executors/python/"},
     {"utf8proc.h", "agent/domain/"},   {"yaml-cpp/", "agent/domain/"},
     {"date/", "agent/domain/"},        {"boost/", "agent/domain/http_wire.cpp"},
-    {"lua.hpp", "executors/lua/"},     {"support/", "tests/"},
+    {"lua.", "executors/lua/"},        {"support/", "tests/"},
 };
 
 struct Include {
@@ -227,7 +227,7 @@ TEST_F(Planted, WrongArrowsAreFound) {
 
 TEST_F(Planted, ReservedLibrariesAreFound) {
   for (const char* header : {"hiredis/hiredis.h", "seccomp.h", "linux/seccomp.h", "linux/landlock.h", "sys/mount.h",
-                             "sched.h", "Python.h", "pybind11/embed.h", "lua.hpp"}) {
+                             "sched.h", "Python.h", "pybind11/embed.h", "lua.hpp", "lua.h"}) {
     EXPECT_EQ(planted("agent/worker/x.cpp", "#include <" + std::string(header) + ">\n").size(), 1U) << header;
   }
   EXPECT_EQ(planted("agent/store/x.cpp", "#include \"support/redis/memory_server.h\"\n").size(), 1U);

@@ -47,7 +47,8 @@ TEST(Json, ManyObjectsInOneTakeTimeByTheirNumber) {
 
 TEST(Json, ErrorsNameLineAndColumnAndNotTheInput) {
   EXPECT_EQ(error_of("{\n  \"a\": tru\n}"), "not JSON at line 2 column 11: invalid literal");
-  EXPECT_EQ(error_of(""), "not JSON at line 1 column 1: unexpected end of input; expected '[', '{', or a literal");
+  EXPECT_EQ(error_of(""), "not JSON at line 1 column 1: it is empty");
+  EXPECT_EQ(error_of(" "), "not JSON at line 1 column 2: unexpected end of input; expected '[', '{', or a literal");
   EXPECT_EQ(error_of("[1]x"), "not JSON at line 1 column 4: invalid literal; expected end of input");
   EXPECT_LT(error_of('"' + std::string(1U << 20, 'x')).size(), 200U);
   EXPECT_EQ(error_of("[1e999]"), "JSON has a number that is out of range");

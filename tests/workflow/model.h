@@ -81,7 +81,7 @@ std::vector<Mutant> mutants();
 
 class ModelRound {
  public:
-  ModelRound(std::uint64_t seed, const Mutant&);
+  ModelRound(std::uint64_t seed, Mutant);
   // What went wrong, with the round's last actions; "" if nothing did.
   std::string run(int actions = 150);
   const std::vector<WorkflowFact>& journal() const { return stage_.journal; }
@@ -111,7 +111,7 @@ class ModelRound {
   int pick(int below) { return static_cast<int>(random_() % static_cast<unsigned>(below)); }
 
   std::mt19937_64 random_;
-  const Mutant& mutant_;
+  const Mutant mutant_;
   Stage stage_;
   Model model_;
   std::vector<std::string> codes_;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "workflow/model.h"
 
@@ -21,7 +22,8 @@ Mutant no_mutant() {
           [](const auto& world, const auto& catalog, const auto& input) { return decide(world, catalog, input); }};
 }
 
-ModelRound::ModelRound(std::uint64_t seed, const Mutant& mutant) : random_(seed), mutant_(mutant), stage_(machines()) {
+ModelRound::ModelRound(std::uint64_t seed, Mutant mutant)
+    : random_(seed), mutant_(std::move(mutant)), stage_(machines()) {
   stage_.world.id = "1/m/world";
   codes_ = {stage_.add(machine_manifest(), "one"), stage_.add(machine_manifest(), "two")};
   stage_.apply(model_.code = codes_[0]);

@@ -45,6 +45,9 @@ for i = #entries, 1, -1 do
   if not is_message_key(key) then
     redis.call('LREM', list, -1, key)
     add_anomaly(shown(list) .. ' held ' .. shown(key) .. ', which is no key of a message')
+  elseif wrong(key, 'hash') or wrong('mj:message:' .. key, 'hash') then
+    redis.call('LREM', list, -1, key)
+    add_anomaly(shown(list) .. ' held ' .. key .. ', and that key or its mark is no hash: another client wrote it')
   elseif redis.call('EXISTS', key) == 0 then
     redis.call('ZADD', missing, 'NX', dec(now_ms), key)
     redis.call('LREM', list, -1, key)
@@ -60,7 +63,7 @@ return found
 -- {exists, index, record}: that job is there and was not accepted.
 local list, message, flow, origins, count = arg(), arg(), arg(), arg(), num(arg())
 local mark = 'mj:message:' .. message
-local err = wrong(list, 'list') or wrong_message(message) or wrong_shared()
+local err = wrong(list, 'list') or wrong_message(message) or wrong_shared() or (flow ~= '' and wrong('mj:flow:' .. flow, 'hash'))
 if err then return err end
 
 local jobs, keys, named = {}, {}, {}
@@ -75,9 +78,10 @@ for i = 1, count do
 end
 if redis.call('EXISTS', message) == 0 then return {'missing'} end
 local status, state = redis.call('HGET', message, 'status'), redis.call('HGET', mark, 'state')
-if (state and state ~= 'arrived') or status == 'acknowledged' or status == 'processed' or status == 'error' then
+-- What has arrived is taken whatever another client writes on its record.
+if state and state ~= 'arrived' or not state and (status == 'acknowledged' or status == 'processed' or status == 'error') then
   redis.call('LREM', list, 0, message)
-  if state ~= 'arrived' then redis.call('ZREM', 'mj:inbox', message) end
+  redis.call('ZREM', 'mj:inbox', message)
   table.insert(keys, 1, 'repeated')
   return keys
 end
@@ -134,19 +138,19 @@ return keys
 -- refused, over (it was taken or refused before) or missing. An empty reason: it is a line or mail, and has arrived.
 local list, message, reason = arg(), arg(), arg()
 local mark = 'mj:message:' .. message
-local err = wrong(list, 'list') or wrong_message(message)
+local err = wrong(list, 'list') or wrong(mark, 'hash') or wrong_mail()
 if err then return err end
 local state = redis.call('HGET', mark, 'state')
 local answer = 'refused'
 if state and state ~= 'arrived' then
   answer = 'over'
-elseif redis.call('EXISTS', message) == 0 then
+elseif not state and type_of(message) ~= 'hash' then
   answer = 'missing'
 else
   redis.call('HSET', mark, 'state', reason == '' and 'taken' or 'refused', 'left', 0)
   end_message(message, reason)
 end
-if reason ~= '' or state ~= 'arrived' then redis.call('LREM', list, 0, message) end
+if reason ~= '' or not state then redis.call('LREM', list, 0, message) end
 redis.call('ZREM', 'mj:inbox', message)
 return answer
 
@@ -155,17 +159,20 @@ return answer
 -- message), full. written: its record is there. told: what is to be remembered of where it comes from.
 local message, content, written, max, fields, told = arg(), arg(), arg() == '1', num(arg()), list_arg(), list_arg()
 local mark = 'mj:message:' .. message
-local err = wrong_message(message) or wrong('msg_in', 'list')
+local err = wrong_message(message) or wrong('msg_out_coordinator', 'list')
 if err then return err end
 if redis.call('EXISTS', mark) == 1 then
-  return redis.call('HGET', mark, 'content') == content and 'known' or 'other'
+  local is = to_table(redis.call('HGETALL', mark))
+  -- What has left from here does not come here.
+  if is.content ~= content or is.state == 'away' or is.state == 'over' then return 'other' end
+  redis.call('LREM', 'msg_out_coordinator', 0, message)
+  return 'known'
 end
 if not written and redis.call('EXISTS', message) == 1 then return 'other' end
 if redis.call('ZCARD', 'mj:inbox') >= max then return 'full' end
 redis.call('HSET', mark, 'state', 'arrived', 'content', content, 'left', 0, 'came_ms', dec(now_ms), unpack(told))
 if not written then redis.call('HSET', message, 'status', 'dispatched', 'updated_at', now_s, unpack(fields)) end
 redis.call('ZADD', 'mj:inbox', dec(now_ms), message)
-redis.call('LREM', 'msg_in', 0, message)
 put_in(message)
 redis.call('LREM', 'msg_out_coordinator', 0, message)
 mail_moves()
@@ -200,7 +207,7 @@ for i, job in ipairs(jobs) do
   job.there = redis.call('EXISTS', job.key) == 1
   if job.there and not job.accepted then return {'exists', i, redis.call('HGETALL', job.key)} end
   job.claim = read_claim(job.key)
-  if job.claim.state or redis.call('HGET', job.key, 'status') == 'finished' or was_pushed(job.queue, job.key) then
+  if job.claim.state or end_of(job.key) or was_pushed(job.queue, job.key) then
     return redis.error_reply('MJCONFLICT ' .. job.key .. ' is in a queue here, or was: it cannot leave')
   end
 end
@@ -218,8 +225,7 @@ for _, job in ipairs(jobs) do
 end
 redis.call('HSET', message, 'status', 'dispatched', 'transport_status', 'queued', 'updated_at', now_s)
 redis.call('LREM', 'msg_out_coordinator', 0, message)
-redis.call('ZADD', 'mj:outbox', dec(now_ms), 'send ' .. message)
-mail_moves()
+put_out('send ' .. message)
 table.insert(keys, 1, 'routed')
 return keys
 
@@ -240,8 +246,12 @@ for _, entry in ipairs(redis.call('ZRANGEBYSCORE', 'mj:outbox', '-inf', dec(now_
   end
 end
 for _, message in ipairs(redis.call('ZRANGEBYSCORE', 'mj:inbox', '-inf', dec(now_ms), 'LIMIT', 0, max)) do
-  redis.call('ZADD', 'mj:inbox', dec(now_ms + hold_ms), message)
-  arrived[#arrived + 1] = message
+  if type_of('mj:message:' .. message) == 'hash' then
+    redis.call('ZADD', 'mj:inbox', dec(now_ms + hold_ms), message)
+    arrived[#arrived + 1] = message
+  else
+    redis.call('ZREM', 'mj:inbox', message)
+  end
 end
 for _, message in ipairs(redis.call('LRANGE', 'msg_in', 0, 31)) do
   if is_message_key(message) and redis.call('EXISTS', 'mj:message:' .. message) == 0 and type_of(message) == 'hash' then
@@ -264,7 +274,7 @@ return {out, arrived, dec(next_due)}
 local entry, what, pause_ms, detail, why, told = arg(), arg(), num(arg()), arg(), arg(), list_arg()
 local kind, message = string.match(entry, '^(%l+) (message:%d+:%d+)$')
 local mark = 'mj:message:' .. (message or '')
-local err = wrong('mj:outbox', 'zset') or wrong_message(message or '') or wrong_shared()
+local err = wrong(mark, 'hash') or wrong_mail() or wrong_shared()
 if err then return err end
 if not message or not redis.call('ZSCORE', 'mj:outbox', entry) then return 'gone' end
 local is = to_table(redis.call('HGETALL', mark))
@@ -277,26 +287,35 @@ if what == 'later' then
   redis.call('ZADD', 'mj:outbox', dec(now_ms + pause_ms), entry)
   if why ~= '' then
     redis.call('HSET', mark, 'why', why, 'tries', dec(num(is.tries) + 1))
-    if kind == 'send' then redis.call('HSET', message, 'transport_status', 'queued', 'updated_at', now_s) end
+    if kind == 'send' and type_of(message) == 'hash' then
+      redis.call('HSET', message, 'transport_status', 'queued', 'updated_at', now_s)
+    end
   end
   return 'later'
 end
 redis.call('ZREM', 'mj:outbox', entry)
+if kind == 'cancel' then return what end
 if is.state ~= 'away' then
+  if kind == 'logs' and what == 'failed' then redis.call('HSET', mark, 'stream', '') end  -- they are not wanted
   if kind == 'answer' then
     redis.call('ZREM', 'mj:outbox', 'logs ' .. message)
+    redis.call('ZADD', 'mj:messages', 'NX', dec(now_ms), message)
     redis.call('HSET', mark, 'answer', what == 'failed' and 'lost' or 'given')
     if what == 'failed' then add_anomaly('the answer to ' .. message .. ' is given up: ' .. shown(why)) end
   end
   return what
 end
+if kind ~= 'send' and kind ~= 'expire' then return what end  -- what becomes of the message does not rest on it
 if what == 'delivered' then
   redis.call('HSET', mark, 'delivered_ms', dec(now_ms))
-  redis.call('HSET', message, 'status', 'acknowledged', 'transport_status', 'delivered', 'updated_at', now_s)
+  if type_of(message) == 'hash' then
+    redis.call('HSET', message, 'status', 'acknowledged', 'transport_status', 'delivered', 'updated_at', now_s)
+  end
   if is.result_ms then redis.call('ZADD', 'mj:outbox', dec(now_ms + num(is.result_ms)), 'expire ' .. message) end
 elseif what == 'failed' then
-  if is.delivered_ms then redis.call('ZADD', 'mj:outbox', dec(now_ms), 'cancel ' .. message)
-  else redis.call('HSET', message, 'transport_status', 'failed') end
+  -- Whoever did not hear that it has arrived cannot know that it has not.
+  if detail ~= 'refused' then put_out('cancel ' .. message) end
+  if not is.delivered_ms and type_of(message) == 'hash' then redis.call('HSET', message, 'transport_status', 'failed') end
   end_away(message, is, detail, why)
 end
 return what
@@ -307,7 +326,7 @@ return what
 local message, content, reason, fields = arg(), arg(), arg(), list_arg()
 local is_last, count = arg() == '1', num(arg())
 local mark = 'mj:message:' .. message
-local err = wrong_message(message) or wrong('msg_in', 'list') or wrong_shared()
+local err = wrong(mark, 'hash') or wrong_mail() or wrong_shared()
 if err then return err end
 local is = to_table(redis.call('HGETALL', mark))
 if is.content ~= content or (is.state ~= 'away' and is.state ~= 'over') then return 'other' end
@@ -321,8 +340,10 @@ for _ = 1, count do
   end
 end
 if not is_last then return 'done' end
+-- An answer may overtake the word that it has arrived.
+if type_of(message) == 'hash' then redis.call('HSET', message, 'transport_status', 'delivered') end
 end_away(message, is, 'lost', reason ~= '' and reason or 'the answer does not name it', reason == '')
-if #fields > 0 then redis.call('HSET', message, unpack(fields)) end
+if #fields > 0 and type_of(message) == 'hash' then redis.call('HSET', message, unpack(fields)) end
 return 'done'
 
 --# cancel_message: journal places messages worlds ends
@@ -343,21 +364,26 @@ mail_moves()
 return 'asked'
 
 --# follow_log: journal messages
--- Lines of a job that runs elsewhere, from its log there: seq, stream, text, ts, ... The last number that is stored.
+-- Lines of a job that runs elsewhere, from its log there: seq, stream, text, ts, ... The last number that is stored: what
+-- is more than an agent here would keep of a message's jobs is not, whatever the other side sends.
+local kMostFollowed, kMostSeq = 64 * 1024 * 1024, 4294967295
 local message, content, job, lines = arg(), arg(), arg(), list_arg()
 local log = 'mj:log:' .. job
 local err = wrong_message(message) or wrong(log, 'stream') or wrong('mj:claim:' .. job, 'hash')
 if err then return err end
 local is, claim = to_table(redis.call('HGETALL', 'mj:message:' .. message)), read_claim(job)
 if is.content ~= content or is.state ~= 'away' or claim.message ~= message or claim.state ~= 'planned' then return dec(0) end
-local last = last_seq(job)
+local last, bytes = last_seq(job), num(is.log_bytes)
 for i = 1, #lines, 4 do
   local seq = num(lines[i])
-  if seq > last then
+  if seq > last and seq <= kMostSeq then
+    bytes = bytes + #lines[i + 2] + 64
+    if bytes > kMostFollowed then break end
     redis.call('XADD', log, dec(seq) .. '-0', 'ts', lines[i + 3], 'stream', lines[i + 1], 'text', lines[i + 2])
     last = seq
   end
 end
+redis.call('HSET', 'mj:message:' .. message, 'log_bytes', dec(bytes))
 return dec(last)
 
 --# reserve_jobs:
@@ -388,7 +414,7 @@ for _, message in ipairs(redis.call('ZRANGEBYSCORE', 'mj:messages', '-inf', dec(
   local is = type_of(mark) == 'hash' and to_table(redis.call('HGETALL', mark)) or {}
   local again = num(is.fresh_until)
   if is.answer == 'due' or num(is.left) > 0 then
-    redis.call('ZREM', 'mj:messages', message)
+    redis.call('ZADD', 'mj:messages', dec(now_ms), message)
   elseif again > now_ms then
     redis.call('ZADD', 'mj:messages', dec(again), message)
   else

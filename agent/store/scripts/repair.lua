@@ -133,3 +133,31 @@ for _, fix in ipairs(fixes) do
 end
 for _, fix in ipairs(fixes) do doing[fix.kind](fix) end
 return 1
+
+--# message_places: journal sight
+-- Of each message what message_sight() sees, and a digest of it.
+local answers = {}
+for i, message in ipairs(list_arg()) do
+  local seen = message_sight(message)
+  answers[i] = {seen[1], seen[2], seen[3], digest_of(seen)}
+end
+return answers
+
+--# repair_message: journal messages sight
+-- What of a message should stand in mj:outbox, or in mj:inbox, is put there, if it is as it was when somebody looked at it.
+-- Answers 1; 0: it has moved, and nothing was changed.
+local message, seen, kinds = arg(), arg(), list_arg()
+local err = wrong('mj:message:' .. message, 'hash') or wrong_mail()
+if err then return err end
+if digest_of(message_sight(message)) ~= seen then return 0 end
+local is = to_table(redis.call('HGETALL', 'mj:message:' .. message))
+for _, kind in ipairs(kinds) do
+  local at = kind == 'expire' and num(is.delivered_ms) + num(is.result_ms) or now_ms
+  if kind == 'inbox' then
+    redis.call('ZADD', 'mj:inbox', dec(at), message)
+  else
+    redis.call('ZADD', 'mj:outbox', dec(at), kind .. ' ' .. message)
+  end
+end
+mail_moves()
+return 1

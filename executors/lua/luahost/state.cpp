@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace mycojobs::lua {
 namespace {
@@ -21,14 +22,14 @@ struct Memory {
 Memory memory;
 lua_State* the_state = nullptr;
 
-// A stack alone grows like this: into a new block of twice its slots, or the most, with five slots beside them that do
-// not double. The first of a row of such blocks is only remembered.
-bool is_growing_stack(const void* block, std::size_t kind, std::size_t wanted) {
+// A stack alone grows like this: to twice its slots, or the most, with five slots beside them that do not double. Since
+// Lua 5.4.6 its block grows; before, it moves into a new one, and the first of a row of such blocks is only remembered.
+bool is_growing_stack(const void* block, std::size_t old_size, std::size_t wanted) {
   constexpr std::size_t kLeast = 65536, kBeside = 5 * 16, kMost = 16 * 1000000 + kBeside;
-  if (block != nullptr || kind != 0 || wanted < kLeast || wanted % 16 != 0) return false;
-  const bool doubled = wanted - kBeside == 2 * (memory.candidate_bytes - kBeside);
-  memory.candidate_bytes = wanted;
-  return doubled || wanted == kMost;
+  const bool is_new = block == nullptr && old_size == 0;  // of a new block it is the kind, and a stack has none
+  if ((block == nullptr && !is_new) || wanted < kLeast || wanted % 16 != 0) return false;
+  const std::size_t before = is_new ? std::exchange(memory.candidate_bytes, wanted) : old_size;
+  return wanted - kBeside == 2 * (before - kBeside) || wanted == kMost;
 }
 
 void* refuse() {

@@ -2,9 +2,16 @@
 #pragma once
 
 #include <cstddef>
-#include <lua.hpp>
 #include <span>
 #include <string>
+#ifdef MYCOJOBS_LUA_NAMES_OF_CPP
+#include <lua.h>
+
+#include <lauxlib.h>
+#include <lualib.h>
+#else
+#include <lua.hpp>
+#endif
 
 #include "mycojobs/result.h"
 

@@ -180,7 +180,7 @@ int pairs(lua_State* state) {
   lua_createtable(state, static_cast<int>(keys.count), 0);
   for (std::size_t i = 0; i < keys.count; ++i) {
     push_key(state, keys.rows[i]);
-    lua_rawseti(state, 3, static_cast<lua_Integer>(i + 1));
+    lua_rawseti(state, 3, static_cast<lua_Integer>(i) + 1);
   }
   lua_pushvalue(state, 1);
   lua_pushvalue(state, 3);

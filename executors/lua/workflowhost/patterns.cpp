@@ -76,7 +76,7 @@ class Matching {
     const Capture& capture = capture_[i];
     if (capture.kind == Capture::Kind::open) luaL_error(state_, "unfinished capture");
     if (capture.kind == Capture::Kind::place)
-      return lua_pushinteger(state_, static_cast<lua_Integer>(capture.begin + 1));
+      return lua_pushinteger(state_, static_cast<lua_Integer>(capture.begin) + 1);
     lua_pushlstring(state_, subject_.data() + capture.begin, capture.size);
   }
   int push_all(std::size_t begin, std::size_t end, bool whole_if_none) const {
@@ -290,8 +290,8 @@ int search(lua_State* state, bool find) {
     charge(state, subject.size() / 16 + 1);
     const std::size_t found = subject.find(pattern, at);
     if (found == subject.npos) return lua_pushnil(state), 1;
-    lua_pushinteger(state, static_cast<lua_Integer>(found + 1));
-    lua_pushinteger(state, static_cast<lua_Integer>(found + pattern.size()));
+    lua_pushinteger(state, static_cast<lua_Integer>(found) + 1);
+    lua_pushinteger(state, static_cast<lua_Integer>(found) + static_cast<lua_Integer>(pattern.size()));
     return 2;
   }
   const bool anchored = !pattern.empty() && pattern[0] == '^';
@@ -301,7 +301,7 @@ int search(lua_State* state, bool find) {
     const std::size_t end = matching.attempt(at, anchored ? 1 : 0);
     if (end != Matching::kNone) {
       if (!find) return matching.push_all(at, end, true);
-      lua_pushinteger(state, static_cast<lua_Integer>(at + 1));
+      lua_pushinteger(state, static_cast<lua_Integer>(at) + 1);
       lua_pushinteger(state, static_cast<lua_Integer>(end));
       return 2 + matching.push_all(at, end, false);
     }

@@ -193,7 +193,7 @@ void append_rows(lua_State* state, int index, const RowShape& shape, std::string
     const Keys keys = push_keys(state, index, shape.list);
     count = keys.count;
     for (std::size_t i = 0; i < count; ++i) {
-      if (keys.rows[i].text != nullptr || keys.rows[i].number != static_cast<lua_Integer>(i + 1))
+      if (keys.rows[i].text != nullptr || keys.rows[i].number != static_cast<lua_Integer>(i) + 1)
         refuse_shape(state, std::string(shape.list) + ": is no array: its keys are not 1 to " + std::to_string(count));
     }
     lua_pop(state, 1);
@@ -206,7 +206,7 @@ void append_rows(lua_State* state, int index, const RowShape& shape, std::string
   put_cbor_head(out, CborMajor::array, count);
   for (std::size_t i = 0; i < count; ++i) {
     const std::string path = std::string(shape.list) + '[' + std::to_string(i + 1) + ']';
-    lua_rawgeti(state, index, static_cast<lua_Integer>(i + 1));
+    lua_rawgeti(state, index, static_cast<lua_Integer>(i) + 1);
     const int row = lua_gettop(state);
     check_fields(state, row, shape, path);  // the name at row + 1, the value at row + 2
     std::size_t size = 0;

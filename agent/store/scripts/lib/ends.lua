@@ -101,7 +101,7 @@ finish = function(job, claim, fields, by_owner)
     if not by_owner then redis.call('HDEL', mark, 'claim_id', 'token', 'instance') end
     if claim.overdue then redis.call('ZREM', 'mj:overdue', job) end
     if claim.message then
-      if redis.call('HGET', 'mj:message:' .. claim.message, 'answer') then redis.call('HSET', mark, 'awaited', claim.message) end
+      if type(redis.pcall('HGET', 'mj:message:' .. claim.message, 'answer')) == 'string' then redis.call('HSET', mark, 'awaited', claim.message) end
       settle_message(claim.message, status)
     end
   end
@@ -136,8 +136,7 @@ local function cancel_job(job, claim)
   local status = redis.call('HGET', job, 'status')
   if not claim.state and (status == 'finished' or status == 'error') then return 'over' end
   if claim.state == 'planned' and claim.message then
-    redis.call('ZADD', 'mj:outbox', dec(now_ms), 'cancel ' .. claim.message)
-    mail_moves()
+    put_out('cancel ' .. claim.message)
   end
   -- Its entry in the list is no anomaly: the claim drops it in silence.
   local listed = not claim.state or (claim.state == 'queued' and not has_priority(claim))

@@ -8,23 +8,37 @@
 local function is_message_key(key)
   return #key <= 64 and string.match(key, '^message:[1-9]%d*:[1-9]%d*$')
 end
+local function wrong_mail()
+  return wrong('mj:outbox', 'zset') or wrong('mj:inbox', 'zset') or wrong('mj:messages', 'zset')
+end
 local function wrong_message(message)
-  return wrong(message, 'hash') or wrong('mj:message:' .. message, 'hash') or wrong('mj:outbox', 'zset')
-    or wrong('mj:inbox', 'zset') or wrong('mj:messages', 'zset')
+  return wrong(message, 'hash') or wrong('mj:message:' .. message, 'hash') or wrong_mail()
 end
 local function mail_moves() redis.call('PUBLISH', 'mj:mail', '') end
--- For whoever reads what comes in; who never reads loses the oldest.
+-- Something is to be told elsewhere, now. A job's end goes on whatever another client has made of the index.
+local function put_out(entry)
+  if wrong('mj:outbox', 'zset') then
+    return add_anomaly('mj:outbox is no zset, so that nobody hears: ' .. entry .. ': delete that key, then doctor --rebuild')
+  end
+  redis.call('ZADD', 'mj:outbox', dec(now_ms), entry)
+  mail_moves()
+end
+-- For whoever reads what comes in, once; who never reads loses the oldest.
 local kMostIn = 10000
 local function put_in(message)
-  if type_of('msg_in') ~= 'list' and type_of('msg_in') ~= 'none' then
+  if wrong('msg_in', 'list') then
     return add_anomaly('msg_in is no list, so that nobody hears of ' .. message .. ': delete that key')
   end
+  redis.call('LREM', 'msg_in', 0, message)
   if redis.call('LPUSH', 'msg_in', message) > kMostIn then redis.call('RPOP', 'msg_in') end
 end
--- The message is processed, or an error with this reason; who sent it is to hear of it.
+-- The message is processed, or an error with this reason; who sent it is to hear of it, also if another client has deleted
+-- its record.
 local function end_message(message, reason)
   local mark = 'mj:message:' .. message
-  if reason == '' then
+  if type_of(message) ~= 'hash' then
+    add_anomaly(shown(message) .. ' has ended, and its record is gone')
+  elseif reason == '' then
     redis.call('HSET', message, 'status', 'processed', 'updated_at', now_s)
     redis.call('HDEL', message, 'error')
   else
@@ -33,8 +47,7 @@ local function end_message(message, reason)
   redis.pcall('ZADD', 'mj:messages', dec(now_ms), message)
   if redis.call('HGET', mark, 'answer') == 'wanted' then
     redis.call('HSET', mark, 'answer', 'due')
-    redis.call('ZADD', 'mj:outbox', dec(now_ms), 'answer ' .. message)
-    mail_moves()
+    put_out('answer ' .. message)
   elseif redis.call('HGET', mark, 'own') then
     put_in(message)
   end
@@ -48,14 +61,14 @@ local function settle_message(message, status)
   if left == 0 then return end
   if status ~= 'finished' then failed = failed + 1 end
   redis.call('HSET', mark, 'left', left - 1, 'failed', failed)
-  if left > 1 or type_of(message) ~= 'hash' or is.state == 'away' then return end
+  if left > 1 or is.state == 'away' then return end
   if (is.flow or '') ~= '' and not is.flow_ended then return end
   end_message(message, failed > 0 and failed .. ' of its jobs failed' or '')
 end
 -- The flow that it has become has ended.
 local function settle_flow(message, status)
   local mark = 'mj:message:' .. message
-  if type_of(mark) ~= 'hash' or type_of(message) ~= 'hash' or redis.call('HGET', mark, 'flow_ended') then return end
+  if type_of(mark) ~= 'hash' or redis.call('HGET', mark, 'flow_ended') then return end
   redis.call('HSET', mark, 'flow_ended', status)
   if num(redis.call('HGET', mark, 'left')) == 0 then end_message(message, status == 'finished' and '' or 'its flow failed') end
 end

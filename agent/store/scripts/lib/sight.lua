@@ -96,6 +96,16 @@ local function sight(job, whole)
   return {record_type, record, claim_type, claim, more, waits, deps}
 end
 
+-- One look at a message: {type of its mark, mark, what stands of it in mj:outbox, and inbox}.
+local kMail = {'send', 'expire', 'cancel', 'answer', 'logs'}
+local function message_sight(message)
+  local mark, stands = 'mj:message:' .. message, {}
+  for _, kind in ipairs(kMail) do if score('mj:outbox', kind .. ' ' .. message) then stands[#stands + 1] = kind end end
+  if score('mj:inbox', message) then stands[#stands + 1] = 'inbox' end
+  local type = type_of(mark)
+  return {type, type == 'hash' and redis.call('HGETALL', mark) or {}, stands}
+end
+
 -- By which a later look knows that this one still holds.
 local function digest_of(seen)
   local parts = {}

@@ -1,0 +1,325 @@
+// What a message between two tenants costs: messages a second through the whole pipeline, time from sending to the
+// result, commands of Redis, CPU time of the coordinators; and what signatures cost. One job a message, which a runner
+// ends at once. As table rows; another build's program may be named, and http alone be asked for.
+//   ninja -C build programs tenants_bench && build/bin/tenants_bench [PROGRAM [http]]
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bench/support.h"
+#include "domain/codec.h"
+#include "domain/envelope.h"
+#include "domain/signatures.h"
+#include "store/embedded_redis.h"
+#include "store/redis_store.h"
+
+using namespace mycojobs;
+
+namespace {
+
+using Clock_ = std::chrono::steady_clock;
+constexpr Id kHere = 7, kThere = 9, kSender = 12, kSenderThere = 5, kRunner = 3;
+constexpr int kMany = 2000, kSingle = 200, kPortHere = 17611, kPortThere = 17612;
+
+double ms_since(Clock_::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock_::now() - begin).count();
+}
+double at(std::vector<double> values, double part) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<std::size_t>(static_cast<double>(values.size() - 1) * part)];
+}
+std::string address(int port) { return "http://127.0.0.1:" + std::to_string(port); }
+
+class Child {
+ public:
+  explicit Child(std::vector<std::string> argv) : pid_(::fork()) {
+    if (pid_ != 0) return;
+    std::vector<char*> words;
+    for (std::string& word : argv) words.push_back(word.data());
+    words.push_back(nullptr);
+    ::execv(words[0], words.data());
+    ::_exit(127);
+  }
+  ~Child() {
+    ::kill(pid_, SIGTERM);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  double cpu_ms() const {  // all its threads
+    double ns = 0;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(pid_) + "/task")) {
+      double ran = 0;
+      if (std::ifstream(task.path() / "schedstat") >> ran) ns += ran;
+    }
+    return ns / 1e6;
+  }
+
+ private:
+  pid_t pid_;
+};
+
+class Server {
+ public:
+  explicit Server(const std::string& folder) : folder_(folder), redis_(must(EmbeddedRedis::start(folder))) {
+    RedisStoreConfig config;
+    config.default_url = url();
+    stores_ = make_redis_stores(config);
+    store_ = must(stores_->open());
+    plain_ = std::make_unique<RedisConnection>(must(connection_options(config, kHere)));
+  }
+  std::string url() const { return EmbeddedRedis::url(folder_); }
+  const std::string& folder() const { return folder_; }
+  Store& store() { return *store_; }
+  StoreFactory& stores() { return *stores_; }
+  // Calls of clients (each a trip), and commands, those of scripts included.
+  double trips() { return info("total_reads_processed:"); }
+  double commands() { return info("total_commands_processed:"); }
+
+ private:
+  double info(const std::string& name) {
+    const std::string text(must(plain_->command({"INFO", "stats"})).text());
+    const std::size_t found = text.find(name);
+    return found == std::string::npos ? 0 : std::stod(text.substr(found + name.size()));
+  }
+  std::string folder_;
+  std::unique_ptr<EmbeddedRedis> redis_;
+  std::unique_ptr<StoreFactory> stores_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<RedisConnection> plain_;
+};
+
+// Ends jobs of queue:bench as soon as they can be claimed.
+void serve(Server& server, const std::atomic<bool>& stop) {
+  auto store = must(server.stores().open());
+  auto waiter = must(server.stores().open_waiter({{kThere, "queue:bench"}}, ""));
+  ClaimRequest request;
+  request.context = kThere;
+  request.runner = kRunner;
+  request.instance = "bench";
+  request.queues = {"queue:bench"};
+  request.max_jobs = 64;
+  request.lease_ms = 3600000;
+  while (!stop) {
+    const auto jobs = must(store->claim(request)).jobs;
+    if (jobs.empty()) {
+      must(waiter->wait(200, true));
+      continue;
+    }
+    std::vector<Report> reports;
+    for (const Claimed& claimed : jobs) {
+      JobEnd ended;
+      ended.status = JobStatus::finished;
+      ended.detail = "ok";
+      reports.emplace_back(EndReport{claimed.ref, ended});
+    }
+    for (const auto& each : must(store->report(kThere, reports))) must(each);
+  }
+}
+
+Message message_of(Id id, const std::string& to) {
+  Message message;
+  message.id = id;
+  message.caller_id = kSender;
+  message.context_id = kHere;
+  message.target_context = kThere;
+  message.target_address = to;
+  message.created_at = static_cast<std::uint32_t>(::time(nullptr));
+  Job job;
+  job.id = id;
+  job.caller_id = kSender;
+  job.context_id = kHere;
+  job.script = "pass";
+  job.script_type = "bench";
+  message.job.push_back(job);
+  return message;
+}
+
+class Pair {
+ public:
+  // Over http two servers and two coordinators, else one of each.
+  Pair(const std::string& folder, const std::string& program, bool http)
+      : here_(folder + "/a"), own_(http ? std::make_unique<Server>(folder + "/b") : nullptr), http_(http) {
+    const SigningKey of_here = SigningKey::make(), of_there = SigningKey::make();
+    must(of_here.save(folder + "/here.key"));
+    must(of_there.save(folder + "/there.key"));
+    actor(here_, kSender, {});
+    if (http_) {
+      actor(there(), kSenderThere, address(kPortHere));
+      runner(here_, kHere, address(kPortThere), of_there.public_key());
+      runner(there(), kThere, address(kPortHere), of_here.public_key());
+    }
+    context(here_, kHere, kSender);
+    context(there(), kThere, http_ ? kSenderThere : kSender);
+    const auto start = [&](Server& server, const std::string& key, int port) {
+      coordinators_.push_back(std::make_unique<Child>(std::vector<std::string>{
+          program, "coordinator", "--redis", server.url(), "--state-dir", server.folder() + "/c", "--log-level",
+          "error", "--coordinator-key", folder + "/" + key, "--api-listen", "127.0.0.1:" + std::to_string(port)}));
+    };
+    start(here_, "here.key", kPortHere);
+    if (http_) start(there(), "there.key", kPortThere);
+    runner_ = std::thread([this] { serve(there(), stop_); });
+    must_end(send(1));  // both are there
+  }
+  ~Pair() {
+    stop_ = true;
+    runner_.join();
+  }
+
+  void measure(const char* label) {
+    std::vector<double> single;
+    for (int i = 0; i < kSingle; ++i) {
+      const std::string key = write();
+      const auto begin = Clock_::now();
+      must(here_.store().put_out(kHere, key));
+      must_end(key);
+      single.push_back(ms_since(begin));
+    }
+    std::vector<std::string> keys;
+    for (int i = 0; i < kMany; ++i) keys.push_back(write());
+    const auto sum = [&](auto what) { return what(here_) + (own_ ? what(*own_) : 0.0); };
+    const auto trips = [](Server& server) { return server.trips(); };
+    const auto commands = [](Server& server) { return server.commands(); };
+    const double trips_before = sum(trips), commands_before = sum(commands), cpu_before = cpu_ms();
+    const auto begin = Clock_::now();
+    for (const std::string& key : keys) must(here_.store().put_out(kHere, key));
+    for (const std::string& key : keys) must_end(key, 20);
+    const double took = ms_since(begin);
+    std::printf("| %s | %.0f | %.1f | %.1f | %.1f | %.0f | %.2f |\n", label, kMany / took * 1000, at(single, 0.5),
+                at(single, 0.99), (sum(trips) - trips_before) / kMany, (sum(commands) - commands_before) / kMany,
+                (cpu_ms() - cpu_before) / kMany);
+    std::fflush(stdout);
+  }
+  // Records that are none of ours: a context that is in use has them.
+  void fill(int count) {
+    for (Id i = 1; i <= static_cast<Id>(count); ++i)
+      must(
+          here_.store().save(kHere, "job:1:" + std::to_string(i), {{"id", std::to_string(i)}, {"status", "finished"}}));
+  }
+
+ private:
+  Server& there() { return own_ ? *own_ : here_; }
+  void actor(Server& server, Id id, const std::string& where) {
+    Actor made;
+    made.id = id;
+    made.pubkey = key_.public_key();
+    if (!where.empty()) made.address = {where};
+    RedisStoreConfig config;
+    config.default_url = server.url();
+    RedisConnection::Options options = must(connection_options(config, kHere));
+    options.database = 0;  // where actors live
+    RedisConnection all(std::move(options));
+    const Fields fields = encode(made);
+    Arguments set{"HSET", redis_key(made)};
+    for (const auto& [name, value] : fields) set.add(name).add(value);
+    must(all.command(set));
+  }
+  static void context(Server& server, Id id, Id submitter) {
+    Context made;
+    made.id = id;
+    made.admins = {99};
+    made.submitters = {submitter};
+    must(server.store().save(id, redis_key(made), encode(made)));
+  }
+  static void runner(Server& server, Id context, const std::string& where, const std::string& pubkey) {
+    Runner made;
+    made.id = 50;
+    made.address = where;
+    made.pubkey = pubkey;
+    must(server.store().save(context, redis_key(made), encode(made)));
+  }
+  // Signed; not on its way yet.
+  std::string write() {
+    Message message = message_of(++last_, http_ ? address(kPortThere) : "");
+    must(sign(message, key_));
+    const std::string key = redis_key(message);
+    must(here_.store().save(kHere, key, encode(message)));
+    return key;
+  }
+  std::string send(int) {
+    const std::string key = write();
+    must(here_.store().put_out(kHere, key));
+    return key;
+  }
+  void must_end(const std::string& key, int look_every_ms = 0) {
+    constexpr std::string_view kAsked[] = {"status", "error"};
+    while (true) {
+      const Fields fields = must(here_.store().load_fields(kHere, key, kAsked));
+      const std::string_view status = field_of(fields, "status");
+      if (status == "processed") return;
+      if (status == "error") {
+        std::fprintf(stderr, "%s: %s\n", key.c_str(), std::string(field_of(fields, "error")).c_str());
+        std::exit(1);
+      }
+      std::this_thread::sleep_for(look_every_ms > 0 ? std::chrono::microseconds(look_every_ms * 1000)
+                                                    : std::chrono::microseconds(300));
+    }
+  }
+  double cpu_ms() const {
+    double all = 0;
+    for (const auto& each : coordinators_) all += each->cpu_ms();
+    return all;
+  }
+
+  Server here_;
+  std::unique_ptr<Server> own_;
+  bool http_;
+  SigningKey key_ = SigningKey::make();
+  std::vector<std::unique_ptr<Child>> coordinators_;
+  std::atomic<bool> stop_{false};
+  std::thread runner_;
+  Id last_ = 0;
+};
+
+void signatures() {
+  constexpr int kTimes = 5000;
+  const SigningKey key = SigningKey::make();
+  Message message = message_of(1, address(kPortThere));
+  const auto row = [&](const char* what, const auto& work) {
+    const auto begin = Clock_::now();
+    for (int i = 0; i < kTimes; ++i) work();
+    std::printf("| %s | %.0f |\n", what, ms_since(begin) * 1000 / kTimes);
+  };
+  row("sign a message", [&] { must(sign(message, key)); });
+  row("check it", [&] { must(check_signature(message, {key.public_key(), message.created_at, kSignatureWindowS})); });
+  const nlohmann::json body{{"message", to_json(message)}};
+  const Envelope envelope{EnvelopeKind::message, kThere, message.created_at, {}};
+  nlohmann::json sealed;
+  row("seal it in an envelope", [&] { sealed = must(seal(envelope, body, key)); });
+  row("check the seal", [&] { must(check_seal(sealed, {key.public_key(), message.created_at, kSignatureWindowS})); });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string program =
+      argc > 1 ? argv[1] : (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "mycojobs").string();
+  std::printf(
+      "| transport | messages/s | p50, ms | p99, ms | trips to Redis a message | commands in Redis | CPU of the "
+      "coordinators, ms a message |\n|---|---|---|---|---|---|---|\n");
+  if (argc <= 2) {
+    const ScratchFolder folder("mj-local");
+    Pair(folder.path(), program, false).measure("local");
+  }
+  {
+    const ScratchFolder folder("mj-http");
+    Pair pair(folder.path(), program, true);
+    pair.measure("http");
+    pair.fill(50000);
+    pair.measure("http, 50,000 records more in the context");
+  }
+  std::printf("\n| signatures | us |\n|---|---|\n");
+  signatures();
+  return 0;
+}

@@ -1,0 +1,285 @@
+// 1,000 messages go from bob's side to alice's while coordinators, agents, both Redis servers and the wire between them
+// are killed, cut and half open, again and again. At the end each message has exactly its job there, each answer came
+// once, and both stores are whole.
+#include <signal.h>
+
+#include <iostream>
+#include <random>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "chaos/proxy.h"
+#include "chaos/wrong_clock.h"
+#include "domain/codec.h"
+#include "domain/signatures.h"
+#include "e2e/tenants.h"
+
+namespace mycojobs::test {
+namespace {
+
+constexpr int kMessages = 1000, kBatch = 50;
+
+// In redis-cli's own quotes.
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + '"';
+}
+
+class TenantsChaos : public ::testing::Test {
+ protected:
+  TenantsChaos() : both_({"--appendonly", "yes", "--appendfsync", "always"}) {
+    const unsigned seed = std::random_device()();
+    std::cout << "tenants chaos: seed " << seed << std::endl;
+    random_.seed(seed);
+    both_.bob.coordinate();
+    both_.alice.coordinate();
+    to_alice_ = std::make_unique<Proxy>(both_.alice.port);
+    to_bob_ = std::make_unique<Proxy>(both_.bob.port);
+    both_.introduce(to_bob_->url(), to_alice_->url());
+    work();
+  }
+  void work() {
+    both_.alice.agents.clear();
+    both_.alice.work(20, {"--slots", "8", "--job-max-deliveries", "1000"});
+  }
+  // As a client that repeats what was not confirmed: the record and the key in one step.
+  void send_batch(int first) {
+    std::string lines;
+    for (int id = first; id < first + kBatch; ++id) {
+      Message message = message_of_bob(both_, static_cast<Id>(id), "result = {'n': '" + std::to_string(id) + "'}");
+      message.target_address = to_alice_->url();
+      message.timeout = 3600;
+      ASSERT_TRUE(sign(message, both_.bob.key("bob")));
+      lines += "MULTI\nHSET message:12:" + std::to_string(id);
+      for (const auto& [name, value] : encode(message)) lines += " " + name + " " + quoted(value);
+      lines += "\nLPUSH msg_out message:12:" + std::to_string(id) + "\nEXEC\n";
+    }
+    both_.bob.cli({}, lines);
+  }
+  bool is_there(int id) const { return both_.bob.cli({"EXISTS", "message:12:" + std::to_string(id)}) == "1"; }
+
+  void kill(std::unique_ptr<Process>& process) {
+    process->signal(SIGKILL);
+    process->wait();
+  }
+  void harm() {
+    switch (random_() % 8) {
+      case 0:
+        kill(both_.bob.coordinator);
+        both_.bob.coordinate();
+        break;
+      case 1:
+        kill(both_.alice.coordinator);
+        both_.alice.coordinate();
+        break;
+      case 2:
+        kill(both_.alice.agents.front());
+        work();
+        break;
+      case 3:
+        both_.bob.redis.kill();
+        both_.bob.redis.start();
+        break;
+      case 4:
+        both_.alice.redis.kill();
+        both_.alice.redis.start();
+        break;
+      default: {
+        constexpr Wire kWires[] = {Wire::refusing, Wire::silent, Wire::dropping, Wire::cutting, Wire::slow};
+        Proxy& wire = random_() % 2 == 0 ? *to_alice_ : *to_bob_;
+        wire.be(kWires[random_() % 5]);
+        std::this_thread::sleep_for(std::chrono::milliseconds(200 + random_() % 1800));
+        wire.be(Wire::whole);
+      }
+    }
+    mend();
+  }
+  // A service manager begins again what has ended because it did not find its Redis.
+  void mend() {
+    if (!both_.bob.coordinator->running()) both_.bob.coordinate();
+    if (!both_.alice.coordinator->running()) both_.alice.coordinate();
+    if (!both_.alice.agents.front()->running()) work();
+  }
+  // Of bob's messages; -1: Redis did not answer.
+  int processed() const {
+    const std::string script =
+        "local n = 0 for id = 1, 1000 do if redis.call('HGET', 'message:12:' .. id, 'status') == 'processed' then "
+        "n = n + 1 end end return n";
+    const std::string out = both_.bob.cli({"EVAL", script, "0"});
+    return out.empty() || out.find_first_not_of("0123456789") != std::string::npos ? -1 : std::stoi(out);
+  }
+
+  Tenants both_;
+  std::unique_ptr<Proxy> to_alice_, to_bob_;
+  std::mt19937 random_;
+};
+
+TEST_F(TenantsChaos, EachOfAThousandMessagesHasItsJobThereAndItsAnswerHereOnce) {
+  const auto begun = std::chrono::steady_clock::now();
+  const auto seconds = [&] { return Seconds(std::chrono::steady_clock::now() - begun).count(); };
+  int harms = 0;
+  for (int first = 1; first <= kMessages; first += kBatch) {
+    for (int tries = 0; tries < 20 && !is_there(first + kBatch - 1); ++tries) send_batch(first);
+    harm();
+    ++harms;
+  }
+  // Longer, if everything was faster than the trouble.
+  for (; processed() < kMessages && seconds() < 45; ++harms) harm();
+  EXPECT_TRUE(eventually(
+      [&] {
+        mend();
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        return processed() == kMessages;
+      },
+      Seconds(120)))
+      << processed() << " of " << kMessages << "\n"
+      << both_.bob.coordinator->err() << both_.alice.coordinator->err() << both_.alice.agents.front()->err();
+  std::cout << "tenants chaos: " << harms << " times killed or cut, " << processed() << " messages in " << seconds()
+            << " s" << std::endl;
+
+  const auto jobs = both_.alice.keys_like("job:5:*");
+  EXPECT_EQ(jobs.size(), static_cast<std::size_t>(kMessages)) << "each has its job, and no other";
+  const auto lines_of = [](const std::string& text) {
+    std::istringstream lines(text);
+    std::multiset<std::string> all;
+    for (std::string each; std::getline(lines, each);) all.insert(each);
+    return all;
+  };
+  const std::string of_jobs =
+      "local out = {} for _, key in ipairs(redis.call('KEYS', ARGV[1])) do out[#out + 1] = "
+      "redis.call('HGET', key, 'status') .. ' ' .. (redis.call('HGET', key, 'of_message') or '') "
+      ".. ' ' .. (redis.call('HGET', key, 'result') or '') end return out";
+  const auto there = lines_of(both_.alice.cli({"EVAL", of_jobs, "0", "job:5:*"}));
+  const auto here = lines_of(both_.bob.cli({"EVAL", of_jobs, "0", "job:12:*"}));
+  const auto answered = both_.bob.msg_in();
+  const std::multiset<std::string> told(answered.begin(), answered.end());
+  int wrong = 0;
+  for (int id = 1; id <= kMessages; ++id) {
+    const std::string n = std::to_string(id), result = " {\"n\":\"" + n + "\"}";
+    wrong += there.count("finished message:5:" + n + result) == 1 ? 0 : 1;
+    wrong += here.count("finished " + result) == 1 ? 0 : 1;
+    wrong += told.count("message:12:" + n) == 1 ? 0 : 1;
+  }
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(told.size(), static_cast<std::size_t>(kMessages));
+  both_.bob.expect_verified();
+  both_.alice.expect_verified();
+}
+
+// Time is what each side's Redis says.
+class TenantsClocks : public ::testing::Test {
+ protected:
+  static constexpr std::int64_t kTenMinutes = 600;
+
+  TenantsClocks() {
+    give_clock(bob_, bobs_clock_);
+    give_clock(alice_, alices_clock_);
+    both_.meet();
+    alice_.work();
+    script_ = bob_.folder.write("x.py", "import time\ntime.sleep(2)\nresult = {'n': '1'}");
+  }
+  static void give_clock(Tenant& tenant, const Skew& skew) {
+    tenant.redis.kill();
+    ::setenv("LD_PRELOAD", MJ_SKEW, 1);
+    ::setenv("MJ_SKEW_FILE", skew.path().c_str(), 1);
+    tenant.redis.start();
+    ::unsetenv("LD_PRELOAD");
+    ::unsetenv("MJ_SKEW_FILE");
+  }
+  std::string send() {
+    const Finished done =
+        bob_({"message", "send", script_, "--to", "9", "--address", alice_.url(), "--key", "bob", "--caller", "12"});
+    EXPECT_EQ(done.code, 0) << done.err;
+    return "message:" + done.out.substr(0, done.out.find('\n'));
+  }
+  bool ends(const std::string& message, const std::string& as) {
+    const bool ended = bob_.becomes(message, "status", as, Seconds(90));
+    EXPECT_TRUE(ended) << bob_.field(message, "status") << bob_.field(message, "error") << bob_.coordinator->err()
+                       << alice_.coordinator->err();
+    return ended;
+  }
+  void TearDown() override {
+    bob_.expect_verified();
+    alice_.expect_verified();
+  }
+
+  TempDir folder_;
+  Skew bobs_clock_{folder_, "bob", 0}, alices_clock_{folder_, "alice", 0};
+  Tenants both_;
+  Tenant &bob_ = both_.bob, &alice_ = both_.alice;
+  std::string script_;
+};
+
+TEST_F(TenantsClocks, AHostThatIsGoneForTenMinutesGetsAndGivesWhatWasPromised) {
+  const std::string running = send();
+  ASSERT_TRUE(eventually([&] {
+    const auto jobs = alice_.keys_like("job:*");
+    return jobs.size() == 1 && alice_.field(jobs[0], "status") == "started";
+  }));
+  for (Process* each : {alice_.coordinator.get(), alice_.agents.front().get()}) {
+    each->signal(SIGKILL);
+    each->wait();
+  }
+  alice_.agents.clear();
+  const std::string waiting = send();
+  ASSERT_TRUE(bob_.becomes(waiting, "transport_status", "queued"));
+  for (const Skew* each : {&bobs_clock_, &alices_clock_}) each->jump(kTenMinutes);
+  alice_.coordinate();
+  alice_.work();
+  EXPECT_TRUE(ends(running, "processed") && ends(waiting, "processed"));
+  EXPECT_EQ(alice_.keys_like("job:*").size(), 2U);
+}
+
+TEST_F(TenantsClocks, TwentyMinutesApartAreRefusedAndWhatWasOnItsWayArrivesOnceTheyAreMended) {
+  const std::string running = send();
+  ASSERT_TRUE(bob_.becomes(running, "status", "acknowledged"));
+  alices_clock_.jump(2 * kTenMinutes);
+  const auto refusals = [&] { return bob_({"context", "refusals"}).out; };
+  EXPECT_TRUE(eventually([&] { return refusals().find("ahead of the clock here") != std::string::npos; }))
+      << refusals() << alice_.coordinator->err();
+  EXPECT_EQ(bob_.field(running, "status"), "acknowledged");
+  alices_clock_.jump(0);
+  EXPECT_TRUE(ends(running, "processed"));
+  bobs_clock_.jump(2 * kTenMinutes);
+  const std::string ahead = send();
+  EXPECT_TRUE(ends(ahead, "error"));
+  EXPECT_NE(bob_.field(ahead, "error").find("mend the clocks"), std::string::npos) << bob_.field(ahead, "error");
+}
+
+// A node of bob's flow is alice's; the coordinator that carries it dies again and again.
+TEST_F(TenantsClocks, ACoordinatorKilledAsRouterLosesNothing) {
+  ASSERT_EQ(alice_({"actor", "create", "--id", "15", "--key", both_.bobs_supervisor, "--address", bob_.url()}).code, 0);
+  ASSERT_EQ(alice_({"context", "grant", "9", "--submitter", "15"}).code, 0);
+  bob_.cli({"HSET", "runner:50", "target_context", "9"});
+  bob_.work(30);
+  const nlohmann::json flow{{"name", "far"},
+                            {"jobs",
+                             {{"far",
+                               {{"script", "import time\ntime.sleep(1)\nresult = {'n': '7'}"},
+                                {"type", "python"},
+                                {"supervisor_url", alice_.url()}}},
+                              {"near", {{"needs", {"far"}}, {"script", "result = {'n': '8'}"}, {"type", "python"}}}}}};
+  const Finished begun = bob_({"flow", "start", bob_.folder.write("flow.json", flow.dump()), "--json"});
+  ASSERT_EQ(begun.code, 0) << begun.err;
+  const std::string key = bob_.keys_like("flow:*").at(0);
+  int kills = 0;
+  for (; kills < 6 && bob_.field(key, "status") == "started"; ++kills) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    bob_.coordinator->signal(SIGKILL);
+    bob_.coordinator->wait();
+    bob_.coordinate();
+  }
+  EXPECT_TRUE(bob_.becomes(key, "status", "finished", Seconds(90)))
+      << bob_.field(key, "error") << bob_.coordinator->err() << alice_.coordinator->err();
+  EXPECT_GE(kills, 1);
+  EXPECT_EQ(alice_.keys_like("job:15:*").size(), 1U) << "once";
+  EXPECT_NE(bob_.field(key, "result").find("far.n"), std::string::npos) << bob_.field(key, "result");
+}
+
+}  // namespace
+}  // namespace mycojobs::test

@@ -1,0 +1,804 @@
+// Messages between contexts, step by step of the store: out of msg_out, on their way, in at the other side, back with
+// their answers. After each test `verify` finds nothing.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "domain/codec.h"
+#include "verify_scenario.h"
+
+namespace mycojobs {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::UnorderedElementsAre;
+
+constexpr const char *kMessage = "message:12:101", *kMessageMark = "mj:message:message:12:101";
+constexpr const char* kContent = "c0ffee";
+constexpr std::uint32_t kHold = 60000;
+using What = MailAfter::What;
+
+class Pipeline : public VerifyContract {
+ protected:
+  void TearDown() override {
+    if (HasFatalFailure()) return;
+    EXPECT_EQ(rules(), std::set<std::string>{});
+  }
+
+  static std::string message_key(Id id) { return "message:12:" + std::to_string(id); }
+  void write(Id id = 101) {
+    ASSERT_TRUE(store_->save(1, message_key(id),
+                             {{"id", std::to_string(id)},
+                              {"caller_id", "12"},
+                              {"context_id", "1"},
+                              {"message_type", "job"},
+                              {"status", "dispatched"}}));
+  }
+  static std::vector<MessageJob> queued(const std::vector<Job>& jobs) {
+    std::vector<MessageJob> out;
+    for (const Job& job : jobs) out.push_back({job, "queue:python"});
+    return out;
+  }
+  static RouteMessage leaving(const std::vector<Job>& jobs, Id id = 101) {
+    return {message_key(id), {kContent, {{"address", "http://there:1"}, {"context", "2"}}}, 60000, 0, queued(jobs)};
+  }
+  void route(const std::vector<Job>& jobs) {
+    write();
+    const auto done = store_->route_message(1, leaving(jobs));
+    ASSERT_TRUE(done) << done.error().message;
+    ASSERT_FALSE(done->repeated);
+  }
+  static MessageMark from_elsewhere(Fields more = {}) {
+    more.emplace_back("answer", "wanted");
+    more.emplace_back("origin", "7:5");
+    return {kContent, std::move(more)};
+  }
+  static Fields record() { return {{"id", "101"}, {"caller_id", "12"}, {"context_id", "1"}, {"message_type", "job"}}; }
+  void arrive(Fields more = {}) {
+    ASSERT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(std::move(more)), record()).value(), Arrival::stored);
+  }
+  Result<MessageIntake> take(const std::vector<Job>& jobs, Id flow = 0) {
+    TakeMessage wanted{"msg_in", kMessage, queued(jobs), flow, {}};
+    for (const Job& job : jobs) wanted.origins.push_back("job:7:" + std::to_string(job.id));
+    return store_->take_message(1, wanted);
+  }
+  DueMail due(std::uint32_t hold_ms = kHold) { return store_->mail_due(1, 100, hold_ms).value(); }
+  std::vector<std::string> entries() { return members("mj:outbox"); }
+  std::vector<std::string> members(const std::string& zset) { return list(plain({"ZRANGE", zset, "0", "-1"})); }
+  std::vector<std::string> entries_of(const std::string& key) { return list(plain({"LRANGE", key, "0", "-1"})); }
+  static std::vector<std::string> list(const Reply& reply) {
+    std::vector<std::string> out;
+    for (std::size_t i = 0; i < reply.size(); ++i) out.emplace_back(reply.at(i).text());
+    return out;
+  }
+  OutboxEntry entry(const std::string& kind) {
+    return {kind + ' ' + kMessage, kind, kMessage, store_->load(1, kMessageMark).value_or(Fields{})};
+  }
+  void settle(const std::string& kind, const MailAfter& after) {
+    const auto done = store_->settle_mail(1, entry(kind), after);
+    ASSERT_TRUE(done) << done.error().message;
+  }
+  void deliver() { settle("send", {What::delivered, 0, "", ""}); }
+  static AnsweredJob ended(Id id, JobStatus status = JobStatus::finished) {
+    AnsweredJob out{key(id), {{"attempt", "2"}}, {}};
+    out.end.status = status;
+    out.end.detail = status == JobStatus::finished ? "ok" : "exception";
+    out.end.result = {{"answer", "42"}};
+    return out;
+  }
+  bool answer(const std::vector<AnsweredJob>& jobs, bool is_last = true, const std::string& reason = "") {
+    return store_->answer_message(1, {kMessage, kContent, reason, {}, jobs, is_last}).value();
+  }
+  std::string status(Id id) { return field(key(id), "status") + ' ' + field(key(id), "detail"); }
+  std::string message_status() { return field(kMessage, "status"); }
+  std::string mark(const std::string& name) { return field(kMessageMark, name); }
+  static TickRequest retire_all() {
+    TickRequest all;
+    all.retention_ms = 1;
+    return all;
+  }
+  void run(Id id) {
+    const auto jobs = claim(64);
+    const auto found =
+        std::find_if(jobs.begin(), jobs.end(), [&](const Claimed& each) { return each.ref.job_key == key(id); });
+    ASSERT_NE(found, jobs.end());
+    ASSERT_EQ(outcome(end(found->ref, finished())), "ok");
+  }
+};
+
+// ---- what leaves ----
+
+TEST_P(Pipeline, WhatIsPutOutWaitsOldestFirstUntilItIsRouted) {
+  write(101);
+  write(102);
+  ASSERT_TRUE(store_->put_out(1, message_key(101)));
+  ASSERT_TRUE(store_->put_out(1, message_key(102)));
+  for (int again = 0; again < 2; ++again) {
+    EXPECT_THAT(store_->outgoing(1).value(), ElementsAre(message_key(101), message_key(102)));
+  }
+  EXPECT_THAT(entries_of("msg_out"), IsEmpty());
+  ASSERT_TRUE(store_->route_message(1, leaving({job(1)})));
+  EXPECT_THAT(store_->outgoing(1).value(), ElementsAre(message_key(102)));
+}
+
+TEST_P(Pipeline, RubbishOnMsgOutHoldsNobodyUp) {
+  write();
+  for (const char* each : {"nonsense", "message:0:1", "message:12", "job:12:1", "message:12:101 "})
+    bench_->push(1, "msg_out", each);
+  bench_->put_text(1, "message:12:7", "a text");
+  bench_->push(1, "msg_out", "message:12:7");
+  bench_->put_text(1, "mj:message:message:12:8", "a text");
+  write(8);
+  bench_->push(1, "msg_out", "message:12:8");
+  bench_->push(1, "msg_out", kMessage);
+  EXPECT_THAT(store_->outgoing(1).value(), ElementsAre(kMessage));
+  EXPECT_THAT(entries_of("msg_out_coordinator"), ElementsAre(kMessage));
+  EXPECT_THAT(last_anomaly(), HasSubstr("message:12:8"));
+}
+
+TEST_P(Pipeline, AnEntryWithoutARecordIsLookedForAgainAndThenForgotten) {
+  bench_->push(1, "msg_out", kMessage);
+  bench_->push(1, "msg_out", message_key(102));
+  EXPECT_THAT(store_->outgoing(1).value(), IsEmpty());
+  write();
+  EXPECT_THAT(store_->outgoing(1).value(), ElementsAre(kMessage)) << "its record came later";
+  EXPECT_TRUE(eventually([&] {
+    (void)store_->outgoing(1);
+    return plain({"EXISTS", "mj:topic-missing:msg_out"}).number() == 0;
+  }));
+  write(102);
+  EXPECT_THAT(store_->outgoing(1).value(), ElementsAre(kMessage));
+}
+
+TEST_P(Pipeline, AMessageIsRoutedOnce) {
+  route({job(1), job(2)});
+  EXPECT_THAT(entries(), ElementsAre("send message:12:101"));
+  EXPECT_EQ(status(1), "waiting_for_prerequisites away");
+  EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 0U);
+  EXPECT_EQ(field(kMessage, "transport_status"), "queued");
+  EXPECT_EQ(mark("left"), "2");
+  ASSERT_TRUE(store_->put_out(1, kMessage));
+  EXPECT_THAT(store_->outgoing(1).value(), ElementsAre(kMessage));
+  const auto again = store_->route_message(1, leaving({job(1), job(2)})).value();
+  EXPECT_TRUE(again.repeated);
+  EXPECT_THAT(again.job_keys, ElementsAre(key(1), key(2)));
+  EXPECT_THAT(store_->outgoing(1).value(), IsEmpty());
+  EXPECT_TRUE(claim(10).empty());
+}
+
+TEST_P(Pipeline, AJobThatIsInAQueueHereCannotLeave) {
+  submit(1);
+  write();
+  EXPECT_EQ(outcome(store_->route_message(1, leaving({job(2), job(1)}))), "conflict");
+  EXPECT_EQ(outcome(store_->load(1, key(2))), "not_found");
+  EXPECT_EQ(outcome(store_->load(1, kMessageMark)), "not_found");
+  run(1);
+  EXPECT_EQ(outcome(store_->route_message(1, leaving({job(1)}))), "conflict") << "it has run here";
+}
+
+TEST_P(Pipeline, AJobThatAnotherClientHasPushedOrEndedCannotLeave) {
+  write();
+  Fields bare{{"id", "1"}, {"caller_id", "12"}, {"context_id", "1"}, {"script", "print(1)"}, {"script_type", "python"}};
+  ASSERT_TRUE(store_->save(1, key(1), bare));
+  bench_->push(1, "queue:python", key(1));
+  EXPECT_EQ(outcome(store_->route_message(1, leaving({job(1)}))), "conflict");
+  run(1);
+  bare[0].second = "2";
+  bare.emplace_back("status", "error");
+  ASSERT_TRUE(store_->save(1, key(2), bare));
+  EXPECT_EQ(outcome(store_->route_message(1, leaving({job(2)}))), "conflict");
+}
+
+TEST_P(Pipeline, JobsOfAMessageThatAreOddKeepAllOfItHere) {
+  write();
+  ASSERT_TRUE(store_->create_job(job(2, "print('first')")));
+  EXPECT_EQ(outcome(store_->route_message(1, leaving({job(1), job(2)}))), "conflict") << "other content";
+  EXPECT_EQ(outcome(store_->route_message(1, leaving({job(1), job(1)}))), "conflict") << "twice";
+  EXPECT_EQ(outcome(store_->route_message(1, leaving({job(0)}))), "invalid");
+  EXPECT_EQ(outcome(store_->load(1, key(1))), "not_found");
+  EXPECT_EQ(outcome(store_->route_message(1, leaving({job(1)}, 102))), "not_found");
+  EXPECT_THAT(entries(), IsEmpty());
+  bench_->erase(1, key(2));  // bare-unqueued is what its submitter wants of it
+}
+
+TEST_P(Pipeline, AJobWhoseRecordIsThereWithTheSameContentLeaves) {
+  ASSERT_TRUE(store_->create_job(job(1)));
+  route({job(1)});
+  EXPECT_EQ(status(1), "waiting_for_prerequisites away");
+}
+
+TEST_P(Pipeline, AMessageThatIsRefusedIsNotRoutedLater) {
+  write();
+  ASSERT_TRUE(store_->put_out(1, kMessage));
+  ASSERT_EQ(store_->outgoing(1).value().size(), 1U);
+  ASSERT_TRUE(store_->close_message(1, "msg_out_coordinator", kMessage, "it is not signed"));
+  EXPECT_EQ(message_status(), "error");
+  EXPECT_EQ(field(kMessage, "error"), "it is not signed");
+  EXPECT_THAT(store_->outgoing(1).value(), IsEmpty());
+  EXPECT_TRUE(store_->route_message(1, leaving({job(1)})).value().repeated);
+  EXPECT_THAT(entries(), IsEmpty());
+}
+
+// ---- on its way ----
+
+TEST_P(Pipeline, MailIsGivenOutInItsOrderAndOnceInAHold) {
+  route({job(1)});
+  write(102);
+  ASSERT_TRUE(store_->route_message(1, leaving({}, 102)));
+  const DueMail one = store_->mail_due(1, 1, kHold).value();
+  ASSERT_EQ(one.out.size(), 1U);
+  EXPECT_EQ(one.out[0].entry, "send message:12:101");
+  EXPECT_EQ(one.out[0].kind, "send");
+  EXPECT_EQ(one.out[0].message_key, kMessage);
+  EXPECT_EQ(field_of(one.out[0].mark, "address"), "http://there:1");
+  const DueMail other = due();
+  ASSERT_EQ(other.out.size(), 1U);
+  EXPECT_EQ(other.out[0].message_key, message_key(102));
+  const DueMail none = due();
+  EXPECT_THAT(none.out, IsEmpty());
+  EXPECT_GT(none.next_ms, 0U);
+  EXPECT_LE(none.next_ms, kHold);
+}
+
+TEST_P(Pipeline, WhatWasGivenOutAndNotSettledIsGivenOutAgain) {
+  route({job(1)});
+  ASSERT_EQ(due(1).out.size(), 1U);
+  EXPECT_TRUE(eventually([&] { return due(1).out.size() == 1; }));
+}
+
+TEST_P(Pipeline, OddEntriesOfTheOutboxGo) {
+  for (const char* each : {"send message:12:999", "nonsense", "send job:12:1"}) plain({"ZADD", "mj:outbox", "1", each});
+  plain({"ZADD", "mj:inbox", "1", "message:12:999"});
+  const DueMail found = due();
+  EXPECT_THAT(found.out, IsEmpty());
+  EXPECT_THAT(found.arrived, IsEmpty());
+  EXPECT_EQ(due().next_ms, 0U);
+}
+
+TEST_P(Pipeline, WhatIsDeliveredIsAcknowledged) {
+  RouteMessage wanted = leaving({job(1)});
+  wanted.result_ms = 50000;
+  write();
+  ASSERT_TRUE(store_->route_message(1, wanted));
+  deliver();
+  EXPECT_EQ(message_status(), "acknowledged");
+  EXPECT_EQ(field(kMessage, "transport_status"), "delivered");
+  EXPECT_THAT(entries(), ElementsAre("expire message:12:101")) << "its answer has a time";
+  deliver();  // its entry is gone
+  EXPECT_THAT(entries(), ElementsAre("expire message:12:101"));
+}
+
+TEST_P(Pipeline, WhatComesLaterCountsItsTries) {
+  route({job(1)});
+  settle("send", {What::later, 40000, "", "nobody answers"});
+  settle("send", {What::later, 40000, "", "nobody answers", {{"told", "3"}}});
+  EXPECT_EQ(mark("tries"), "2");
+  EXPECT_EQ(mark("why"), "nobody answers");
+  EXPECT_EQ(mark("told"), "3");
+  settle("send", {What::later, 40000, "", ""});
+  EXPECT_EQ(mark("tries"), "2") << "no try";
+  EXPECT_THAT(due().out, IsEmpty());
+}
+
+TEST_P(Pipeline, WhatFailsEndsItsJobs) {
+  route({job(1), job(2)});
+  settle("send", {What::failed, 0, "refused", "not known there"});
+  EXPECT_EQ(status(1), "error refused");
+  EXPECT_EQ(field(key(1), "error"), "not known there");
+  EXPECT_EQ(message_status(), "error");
+  EXPECT_EQ(field(kMessage, "error"), "not known there");
+  EXPECT_EQ(field(kMessage, "transport_status"), "failed");
+  EXPECT_EQ(mark("state"), "over");
+  EXPECT_EQ(mark("left"), "0");
+  EXPECT_THAT(entries(), IsEmpty());
+  EXPECT_THAT(entries_of("msg_in"), ElementsAre(kMessage));
+  settle("send", {What::failed, 0, "refused", "another reason"});
+  EXPECT_EQ(field(kMessage, "error"), "not known there");
+}
+
+TEST_P(Pipeline, WhatTimesOutIsAskedToBeCancelledThere) {
+  RouteMessage wanted = leaving({job(1)});
+  wanted.result_ms = 1;
+  write();
+  ASSERT_TRUE(store_->route_message(1, wanted));
+  deliver();
+  settle("expire", {What::failed, 0, "timeout", "timeout_result: no answer came in time"});
+  EXPECT_EQ(status(1), "error timeout");
+  EXPECT_EQ(message_status(), "error");
+  EXPECT_EQ(field(kMessage, "transport_status"), "delivered");
+  EXPECT_THAT(entries(), ElementsAre("cancel message:12:101"));
+  settle("cancel", {What::over, 0, "", ""});
+  EXPECT_THAT(entries(), IsEmpty());
+}
+
+TEST_P(Pipeline, ACancelThatIsRefusedEndsNothingElse) {
+  route({job(1), job(2)});
+  deliver();
+  ASSERT_TRUE(store_->cancel(1, key(1)));
+  EXPECT_EQ(status(1), "error cancelled");
+  EXPECT_THAT(entries(), ElementsAre("cancel message:12:101"));
+  settle("cancel", {What::failed, 0, "lost", "no such message has come here"});
+  EXPECT_EQ(status(2), "waiting_for_prerequisites away");
+  EXPECT_EQ(message_status(), "acknowledged");
+  EXPECT_EQ(mark("left"), "1");
+  ASSERT_TRUE(answer({ended(1), ended(2)}));
+  EXPECT_EQ(status(1), "error cancelled") << "an end stays";
+  EXPECT_EQ(status(2), "finished ok");
+  EXPECT_EQ(field(kMessage, "error"), "1 of its jobs failed");
+}
+
+// ---- what arrives ----
+
+TEST_P(Pipeline, AMessageArrivesOnce) {
+  arrive();
+  EXPECT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::known);
+  EXPECT_EQ(store_->arrive_message(1, kMessage, {"decaf", {}}, record()).value(), Arrival::other);
+  EXPECT_THAT(entries_of("msg_in"), ElementsAre(kMessage));
+  EXPECT_THAT(members("mj:inbox"), ElementsAre(kMessage));
+  EXPECT_EQ(message_status(), "dispatched");
+  EXPECT_EQ(mark("origin"), "7:5");
+  EXPECT_THAT(due().arrived, ElementsAre(kMessage));
+  EXPECT_THAT(due().arrived, IsEmpty()) << "held";
+}
+
+TEST_P(Pipeline, ARecordOfAnotherMessageIsNotOverwritten) {
+  write();
+  EXPECT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::other);
+  EXPECT_EQ(outcome(store_->load(1, kMessageMark)), "not_found");
+}
+
+TEST_P(Pipeline, WhatHasLeftFromHereDoesNotComeHere) {
+  route({job(1)});
+  EXPECT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::other);
+  ASSERT_TRUE(answer({ended(1)}));
+  EXPECT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(), {}).value(), Arrival::other);
+}
+
+TEST_P(Pipeline, OneForItsOwnContextArrivesAndLeavesItsList) {
+  write();
+  for (int again = 0; again < 2; ++again) {
+    ASSERT_TRUE(store_->put_out(1, kMessage));
+    ASSERT_EQ(store_->outgoing(1).value().size(), 1U);
+    EXPECT_EQ(store_->arrive_message(1, kMessage, {kContent, {{"own", "1"}}}, {}).value(),
+              again == 0 ? Arrival::stored : Arrival::known);
+    EXPECT_THAT(store_->outgoing(1).value(), IsEmpty());
+  }
+  ASSERT_TRUE(take({job(1)}));
+  run(1);
+  EXPECT_EQ(message_status(), "processed");
+  EXPECT_THAT(entries(), IsEmpty()) << "nobody else waits for it";
+  EXPECT_THAT(entries_of("msg_in"), ElementsAre(kMessage));
+}
+
+TEST_P(Pipeline, AFullInboxTakesNoMore) {
+  std::vector<std::string> many{"ZADD", "mj:inbox"};
+  for (int i = 0; i < 100000; ++i) {
+    many.emplace_back("1");
+    many.push_back("message:9:" + std::to_string(i + 1));
+  }
+  plain(many);
+  EXPECT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::full);
+  EXPECT_EQ(outcome(store_->load(1, kMessage)), "not_found");
+  EXPECT_EQ(outcome(store_->load(1, kMessageMark)), "not_found");
+}
+
+TEST_P(Pipeline, WhatAnotherClientHasPushedOntoMsgInHasArrived) {
+  write();
+  bench_->push(1, "msg_in", "nonsense");
+  bench_->push(1, "msg_in", message_key(999));
+  bench_->push(1, "msg_in", kMessage);
+  EXPECT_THAT(due().arrived, ElementsAre(kMessage));
+  ASSERT_TRUE(take({job(1)}));
+  EXPECT_THAT(due().arrived, IsEmpty());
+  EXPECT_THAT(entries_of("msg_in"), ElementsAre(message_key(999), "nonsense"));
+  run(1);
+  EXPECT_EQ(message_status(), "processed");
+}
+
+TEST_P(Pipeline, WhatIsTakenRunsOnceAndIsAnswered) {
+  arrive();
+  EXPECT_THAT(take({job(1), job(2)}).value().job_keys, ElementsAre(key(1), key(2)));
+  EXPECT_EQ(message_status(), "acknowledged");
+  EXPECT_EQ(mark("jobs"), "job:12:1 job:12:2");
+  EXPECT_EQ(mark("origins"), "job:7:1 job:7:2");
+  EXPECT_THAT(members("mj:inbox"), IsEmpty());
+  EXPECT_THAT(entries_of("msg_in"), IsEmpty());
+  EXPECT_TRUE(take({job(3), job(4)}).value().repeated) << "other ids after a crash";
+  EXPECT_EQ(outcome(store_->load(1, key(3))), "not_found");
+  const auto jobs = claim(10);
+  ASSERT_EQ(jobs.size(), 2U);
+  ASSERT_EQ(outcome(end(jobs[0].ref, finished())), "ok");
+  EXPECT_THAT(entries(), IsEmpty());
+  ASSERT_EQ(outcome(end(jobs[1].ref, finished())), "ok");
+  EXPECT_EQ(message_status(), "processed");
+  EXPECT_THAT(entries(), ElementsAre("answer message:12:101"));
+  EXPECT_EQ(mark("answer"), "due");
+  settle("answer", {What::over, 0, "", ""});
+  EXPECT_EQ(mark("answer"), "given");
+  EXPECT_THAT(entries(), IsEmpty());
+}
+
+TEST_P(Pipeline, WhatAnotherClientWritesOnARecordDoesNotKeepItFromBeingTaken) {
+  arrive();
+  ASSERT_TRUE(store_->save(1, kMessage, {{"status", "processed"}}));
+  EXPECT_FALSE(take({job(1)}).value().repeated);
+  run(1);
+  EXPECT_THAT(entries(), ElementsAre("answer message:12:101"));
+}
+
+TEST_P(Pipeline, TheLinesOfItsJobsAreSentWhileTheyRun) {
+  arrive({{"stream", "1"}});
+  ASSERT_TRUE(take({job(1)}));
+  EXPECT_THAT(entries(), ElementsAre("logs message:12:101"));
+  run(1);
+  EXPECT_THAT(entries(), UnorderedElementsAre("answer message:12:101", "logs message:12:101"));
+  settle("answer", {What::over, 0, "", ""});
+  EXPECT_THAT(entries(), IsEmpty());
+}
+
+TEST_P(Pipeline, AFlowAnswersWhenItEnds) {
+  arrive();
+  plain({"HSET", "mj:flow:7", "state", "active"});
+  ASSERT_TRUE(take({}, 7));
+  EXPECT_EQ(plain({"HGET", "mj:flow:7", "message"}).text(), kMessage);
+  EXPECT_EQ(mark("flow"), "7");
+  EXPECT_EQ(message_status(), "acknowledged");
+  EXPECT_THAT(entries(), IsEmpty());
+}
+
+TEST_P(Pipeline, AFlowThatHasEndedBeforeItWasTakenAnswersAtOnce) {
+  arrive();
+  plain({"HSET", "mj:flow:7", "state", "ended"});
+  plain({"HSET", "flow:7", "status", "error"});
+  ASSERT_TRUE(take({}, 7));
+  EXPECT_EQ(message_status(), "error");
+  EXPECT_EQ(field(kMessage, "error"), "its flow failed");
+  EXPECT_THAT(entries(), ElementsAre("answer message:12:101"));
+}
+
+TEST_P(Pipeline, ALineForPeopleStaysInMsgInAndIsAnswered) {
+  arrive();
+  ASSERT_TRUE(store_->close_message(1, "msg_in", kMessage, ""));
+  EXPECT_EQ(message_status(), "processed");
+  EXPECT_THAT(entries_of("msg_in"), ElementsAre(kMessage));
+  EXPECT_THAT(entries(), ElementsAre("answer message:12:101"));
+  ASSERT_TRUE(store_->close_message(1, "msg_in", kMessage, ""));
+  EXPECT_THAT(entries_of("msg_in"), ElementsAre(kMessage));
+}
+
+TEST_P(Pipeline, ALineToOneselfStandsInMsgInOnce) {
+  write();
+  ASSERT_EQ(store_->arrive_message(1, kMessage, {kContent, {{"own", "1"}}}, {}).value(), Arrival::stored);
+  ASSERT_TRUE(store_->close_message(1, "msg_in", kMessage, ""));
+  EXPECT_THAT(entries_of("msg_in"), ElementsAre(kMessage));
+}
+
+TEST_P(Pipeline, WhatIsRefusedOnceItHasArrivedIsAnswered) {
+  arrive();
+  ASSERT_TRUE(store_->close_message(1, "msg_in", kMessage, "no runner has that topic"));
+  EXPECT_EQ(message_status(), "error");
+  EXPECT_EQ(mark("state"), "refused");
+  EXPECT_THAT(entries(), ElementsAre("answer message:12:101"));
+  EXPECT_THAT(entries_of("msg_in"), IsEmpty());
+  EXPECT_TRUE(take({job(1)}).value().repeated);
+}
+
+TEST_P(Pipeline, WhatHasArrivedIsAnsweredThoughItsRecordIsGone) {
+  arrive();
+  bench_->erase(1, kMessage);
+  ASSERT_EQ(outcome(take({job(1)})), "not_found");
+  ASSERT_TRUE(store_->close_message(1, "msg_in", kMessage, "it is gone"));
+  EXPECT_THAT(entries(), ElementsAre("answer message:12:101"));
+  EXPECT_THAT(members("mj:inbox"), IsEmpty());
+  EXPECT_EQ(outcome(store_->load(1, kMessage)), "not_found") << "and no stump of one is left";
+}
+
+TEST_P(Pipeline, JobsAnswerThoughTheRecordOfTheirMessageIsGone) {
+  arrive();
+  ASSERT_TRUE(take({job(1)}));
+  bench_->erase(1, kMessage);
+  run(1);
+  EXPECT_THAT(entries(), ElementsAre("answer message:12:101"));
+  EXPECT_EQ(mark("answer"), "due");
+}
+
+// ---- answers ----
+
+TEST_P(Pipeline, AnAnswerEndsTheJobs) {
+  route({job(1), job(2)});
+  deliver();
+  ASSERT_TRUE(answer({ended(1), ended(2)}));
+  EXPECT_EQ(status(1), "finished ok");
+  EXPECT_EQ(field(key(1), "attempt"), "2");
+  EXPECT_EQ(message_status(), "processed");
+  EXPECT_THAT(entries_of("msg_in"), ElementsAre(kMessage));
+  EXPECT_EQ(mark("state"), "over");
+  EXPECT_TRUE(answer({ended(1, JobStatus::error)})) << "known";
+  EXPECT_EQ(status(1), "finished ok");
+  EXPECT_THAT(entries_of("msg_in"), ElementsAre(kMessage));
+}
+
+TEST_P(Pipeline, AnAnswerMayOvertakeItsAcknowledgement) {
+  route({job(1)});
+  ASSERT_TRUE(answer({ended(1)}));
+  EXPECT_THAT(entries(), IsEmpty());
+  deliver();
+  EXPECT_EQ(message_status(), "processed");
+}
+
+TEST_P(Pipeline, AnAnswerMayComeInParts) {
+  route({job(1), job(2)});
+  ASSERT_TRUE(answer({ended(1)}, false));
+  ASSERT_TRUE(answer({ended(1)}, false)) << "its reply was lost";
+  EXPECT_EQ(status(1), "finished ok");
+  EXPECT_EQ(status(2), "waiting_for_prerequisites away");
+  EXPECT_EQ(message_status(), "dispatched");
+  ASSERT_TRUE(answer({ended(2, JobStatus::error)}));
+  EXPECT_EQ(status(2), "error exception");
+  EXPECT_EQ(field(kMessage, "error"), "1 of its jobs failed");
+}
+
+TEST_P(Pipeline, JobsThatAnAnswerDoesNotNameAreLost) {
+  route({job(1), job(2)});
+  ASSERT_TRUE(answer({ended(1)}));
+  EXPECT_EQ(status(2), "error lost");
+  EXPECT_EQ(message_status(), "error");
+}
+
+TEST_P(Pipeline, AnAnswerEndsNoJobsOfOthers) {
+  submit(5);
+  route({job(1)});
+  ASSERT_TRUE(answer({ended(5), ended(1)}));
+  EXPECT_EQ(status(5), "dispatched queued");
+  EXPECT_EQ(status(1), "finished ok");
+}
+
+TEST_P(Pipeline, AnAnswerToNothingIsNone) {
+  EXPECT_FALSE(answer({ended(1)}));
+  route({job(1)});
+  EXPECT_FALSE(store_->answer_message(1, {kMessage, "decaf", "", {}, {ended(1)}, true}).value());
+  EXPECT_EQ(status(1), "waiting_for_prerequisites away");
+}
+
+TEST_P(Pipeline, AnAnswerAfterTheTimeOutChangesNothing) {
+  route({job(1)});
+  deliver();
+  plain({"ZADD", "mj:outbox", "1", "expire message:12:101"});
+  settle("expire", {What::failed, 0, "timeout", "timeout_result"});
+  ASSERT_TRUE(answer({ended(1)})) << "whoever sends it need not repeat it";
+  EXPECT_EQ(status(1), "error timeout");
+  EXPECT_EQ(message_status(), "error");
+}
+
+TEST_P(Pipeline, AnAnswerWakesWhatWaitsForItsJobs) {
+  Job after = job(9);
+  after.dependends = {1};
+  ASSERT_TRUE(store_->submit(after));
+  route({job(1)});
+  EXPECT_TRUE(claim(10).empty());
+  ASSERT_TRUE(answer({ended(1)}));
+  run(9);
+}
+
+TEST_P(Pipeline, LinesComeInOrderAndOnce) {
+  route({job(1)});
+  const auto line = [](std::uint64_t seq) { return Log{1000 + seq, seq, LogStream::out, std::to_string(seq)}; };
+  const auto follow = [&](const std::vector<Log>& lines, const char* content = kContent) {
+    return store_->follow_log(1, kMessage, content, key(1), lines).value();
+  };
+  EXPECT_EQ(follow({line(1), line(2)}), 2U);
+  EXPECT_EQ(follow({line(1), line(2), line(4)}), 4U);
+  EXPECT_EQ(follow({line(3)}), 4U);
+  EXPECT_EQ(follow({line(5)}, "decaf"), 0U);
+  EXPECT_EQ(store_->follow_log(1, kMessage, kContent, key(2), {line(1)}).value(), 0U) << "not a job of it";
+  ASSERT_TRUE(answer({ended(1)}));
+  EXPECT_EQ(follow({line(6)}), 0U) << "it has ended";
+  const auto page = store_->logs(1, key(1), 0, 100, 0).value();
+  std::string all;
+  for (const Log& each : page.lines) all += each.text + ' ';
+  EXPECT_EQ(all, "1 2 4 ");
+  EXPECT_TRUE(page.ended);
+}
+
+// ---- besides ----
+
+TEST_P(Pipeline, ReservedJobsAreNobodyElses) {
+  ASSERT_TRUE(store_->submit(job(3)));
+  EXPECT_EQ(store_->reserve_jobs(1, 12, 2).value(), 1U);
+  EXPECT_EQ(store_->reserve_jobs(1, 12, 2).value(), 4U) << "3 is taken";
+  EXPECT_EQ(store_->submit(job(0)).value().id, 6U);
+  plain({"SET", "mj:next:12", "4294967290"});
+  EXPECT_EQ(outcome(store_->reserve_jobs(1, 12, 10)), "too_large");
+}
+
+TEST_P(Pipeline, ACancelOfAJobThatIsAwayIsToldThere) {
+  route({job(1)});
+  ASSERT_TRUE(store_->cancel(1, key(1)));
+  EXPECT_EQ(status(1), "error cancelled");
+  EXPECT_THAT(entries(), UnorderedElementsAre("cancel message:12:101", "send message:12:101"));
+  EXPECT_EQ(mark("left"), "0");
+  EXPECT_EQ(mark("state"), "away");
+}
+
+TEST_P(Pipeline, AMessageThatLivesIsNotDeleted) {
+  route({job(1)});
+  EXPECT_EQ(outcome(store_->delete_record(1, kMessage)), "conflict");
+  ASSERT_TRUE(store_->cancel(1, key(1)));
+  EXPECT_EQ(outcome(store_->delete_record(1, kMessage)), "conflict") << "it is away";
+  ASSERT_TRUE(answer({}));
+  EXPECT_EQ(outcome(store_->delete_record(1, kMessage)), "ok");
+  EXPECT_EQ(outcome(store_->load(1, kMessageMark)), "not_found");
+  EXPECT_THAT(entries_of("msg_in"), IsEmpty());
+}
+
+TEST_P(Pipeline, AMessageIsDeletedOnceItIsAnsweredAndDoesNotComeOnceMore) {
+  const std::string fresh = std::to_string(store_->now_ms().value() + 3600000);
+  arrive({{"fresh_until", fresh}});
+  EXPECT_EQ(outcome(store_->delete_record(1, kMessage)), "conflict");
+  ASSERT_TRUE(take({job(1)}));
+  EXPECT_EQ(outcome(store_->delete_record(1, kMessage)), "conflict");
+  run(1);
+  EXPECT_EQ(outcome(store_->delete_record(1, kMessage)), "conflict") << "its sender has not heard";
+  settle("answer", {What::over, 0, "", ""});
+  EXPECT_EQ(outcome(store_->delete_record(1, kMessage)), "ok");
+  EXPECT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::known);
+  EXPECT_EQ(outcome(store_->load(1, kMessage)), "not_found");
+}
+
+TEST_P(Pipeline, RetentionKeepsJobsUntilTheirMessageIsAnswered) {
+  arrive();
+  ASSERT_TRUE(take({job(1)}));
+  run(1);
+  ASSERT_TRUE(eventually([&] { return store_->now_ms().value() > std::stoull(field(key(1), "ended_ms")) + 1; }));
+  EXPECT_EQ(store_->tick(1, retire_all()).value().retired, 0U);
+  EXPECT_EQ(outcome(store_->delete_record(1, key(1))), "conflict");
+  settle("answer", {What::over, 0, "", ""});
+  EXPECT_TRUE(eventually([&] { return store_->tick(1, retire_all()).value().retired == 1; }));
+}
+
+TEST_P(Pipeline, MessagesLeaveOnceTheyHaveEndedAndAreAnswered) {
+  arrive();
+  const auto retired = [&] { return store_->retire_messages(1, 1, 100).value(); };
+  EXPECT_EQ(retired(), 0U);
+  ASSERT_TRUE(take({job(1)}));
+  run(1);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(retired(), 0U) << "its sender has not heard";
+    ASSERT_TRUE(eventually([&] { return retired() == 0 && store_->now_ms().value() % 5 == 0; }));
+  }
+  settle("answer", {What::over, 0, "", ""});
+  EXPECT_TRUE(eventually([&] { return retired() == 1; }));
+  EXPECT_EQ(outcome(store_->load(1, kMessage)), "not_found");
+  EXPECT_EQ(outcome(store_->load(1, kMessageMark)), "not_found");
+  EXPECT_THAT(members("mj:messages"), IsEmpty());
+}
+
+TEST_P(Pipeline, AMessageThatMightComeOnceMoreIsRemembered) {
+  const std::string fresh = std::to_string(store_->now_ms().value() + 3600000);
+  arrive({{"fresh_until", fresh}});
+  ASSERT_TRUE(store_->close_message(1, "msg_in", kMessage, ""));
+  settle("answer", {What::over, 0, "", ""});
+  ASSERT_TRUE(eventually([&] {
+    EXPECT_EQ(store_->retire_messages(1, 1, 100).value(), 0U);
+    return plain({"ZSCORE", "mj:messages", kMessage}).text() == fresh;
+  }));
+  EXPECT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::known);
+}
+
+MJ_BOTH_STORES(Pipeline);
+
+// ---- keys that another client has overwritten ----
+
+class PipelineHostile : public Pipeline {
+ protected:
+  void TearDown() override {}
+
+  struct Step {
+    const char* name;
+    std::function<void()> before;
+    std::function<std::string()> take;
+  };
+  std::vector<Step> steps() {
+    const auto routed = [this] { route({job(1)}); };
+    const auto arrived = [this] { arrive(); };
+    const auto taken = [this] {
+      arrive();
+      ASSERT_TRUE(take({job(1)}));
+    };
+    const auto put_out = [this] {
+      write();
+      ASSERT_TRUE(store_->put_out(1, kMessage));
+    };
+    return {
+        {"outgoing", put_out, [this] { return outcome(store_->outgoing(1)); }},
+        {"route", put_out, [this] { return outcome(store_->route_message(1, leaving({job(1)}))); }},
+        {"mail_due", routed, [this] { return outcome(store_->mail_due(1, 10, 1)); }},
+        {"delivered", routed,
+         [this] {
+           return outcome(store_->settle_mail(1, sent_, {What::delivered, 0, "", ""}));
+         }},
+        {"failed", routed,
+         [this] {
+           return outcome(store_->settle_mail(1, sent_, {What::failed, 0, "refused", "no"}));
+         }},
+        {"answer", routed,
+         [this] {
+           return outcome(store_->answer_message(1, {kMessage, kContent, "", {}, {ended(1)}, true}));
+         }},
+        {"follow", routed,
+         [this] {
+           return outcome(store_->follow_log(1, kMessage, kContent, key(1), {{5, 1, LogStream::out, "x"}}));
+         }},
+        {"cancel", routed, [this] { return outcome(store_->cancel(1, key(1))); }},
+        {"arrive", [] {}, [this] { return outcome(store_->arrive_message(1, kMessage, from_elsewhere(), record())); }},
+        {"take", arrived, [this] { return outcome(take({job(1)})); }},
+        {"close", arrived, [this] { return outcome(store_->close_message(1, "msg_in", kMessage, "no")); }},
+        {"delete", arrived, [this] { return outcome(store_->delete_record(1, kMessage)); }},
+        {"reserve", [] {}, [this] { return outcome(store_->reserve_jobs(1, 12, 2)); }},
+        {"retire", taken, [this] { return outcome(store_->retire_messages(1, 1, 10)); }},
+    };
+  }
+  const OutboxEntry sent_{"send message:12:101", "send", kMessage, {}};
+};
+
+// Whatever stands in a key: a step does all of its work, or nothing and says so.
+TEST_P(PipelineHostile, AStepThatFailsHasChangedNothing) {
+  const std::vector<std::string> keys{kMessage,
+                                      kMessageMark,
+                                      "mj:outbox",
+                                      "mj:inbox",
+                                      "mj:messages",
+                                      "msg_in",
+                                      "msg_out",
+                                      "msg_out_coordinator",
+                                      key(1),
+                                      claim_key(1),
+                                      "mj:log:job:12:1",
+                                      "queue:python",
+                                      "mj:next:12",
+                                      "mj:topic-missing:msg_out",
+                                      "mj:ended",
+                                      "mj:leases"};
+  const std::size_t count = steps().size();
+  std::size_t refused = 0;
+  for (const std::string& each : keys) {
+    for (std::size_t i = 0; i < count; ++i) {
+      StoreContract::SetUp();
+      const Step step = steps()[i];
+      step.before();
+      ASSERT_FALSE(HasFatalFailure()) << step.name;
+      bench_->erase(1, each);
+      if (each == "mj:next:12") {
+        bench_->push(1, each, "mine");
+      } else {
+        bench_->put_text(1, each, "mine");
+      }
+      const auto before = snapshot();
+      const std::string said = step.take();
+      if (said == "ok") continue;
+      ++refused;
+      EXPECT_THAT(said, testing::AnyOf("invalid", "not_found", "conflict")) << step.name << " with " << each;
+      EXPECT_EQ(snapshot(), before) << step.name << " with " << each;
+    }
+  }
+  EXPECT_GT(refused, 40U);
+}
+
+// An end of a job must not hang on what another client has done to the indexes of messages.
+TEST_P(PipelineHostile, AJobEndsThoughTheOutboxIsNone) {
+  arrive();
+  ASSERT_TRUE(take({job(1)}));
+  bench_->put_text(1, "mj:outbox", "mine");
+  run(1);
+  EXPECT_EQ(status(1), "finished ok");
+  EXPECT_EQ(message_status(), "processed");
+  EXPECT_EQ(mark("answer"), "due");
+  EXPECT_THAT(last_anomaly(), HasSubstr("mj:outbox is no zset"));
+}
+
+MJ_BOTH_STORES(PipelineHostile);
+
+}  // namespace
+}  // namespace mycojobs

@@ -1,0 +1,96 @@
+// Two tenants, each with a Redis, a coordinator and agents of its own, who know each other by keys alone: bob (actor
+// 12) works in context 7 of his side, alice (actor 6) owns context 9 of hers, where bob is actor 5 and may send work.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/ed25519.h"
+#include "base/fd.h"
+#include "e2e/world.h"
+#include "mycojobs/records.h"
+
+namespace mycojobs::test {
+
+inline constexpr Id kBob = 12, kBobThere = 5, kBobsContext = 7, kAlicesContext = 9;
+
+// A request at a time to 127.0.0.1; the connection is kept.
+class HttpWire {
+ public:
+  explicit HttpWire(int port);
+  struct Reply {
+    int status = 0;  // 0: no answer
+    std::string body;
+  };
+  Reply post(const std::string& path, const std::string& body, const std::string& more_headers = "");
+  bool send(const std::string& text);
+  Reply read();
+
+ private:
+  Fd socket_;
+  std::string ahead_;
+};
+
+class Tenant {
+ public:
+  Tenant(int context, std::vector<std::string> redis_options = {}, int more_context = 0);
+  Tenant(const Tenant&) = delete;
+
+  Finished operator()(std::vector<std::string> words, std::string input = "") const;  // as the operator, at once
+  Process start(std::vector<std::string> words) const;
+  nlohmann::json json(std::vector<std::string> words) const;
+  std::string make_key(const std::string& name);  // the public one
+  SigningKey key(const std::string& name) const { return SigningKey::load(keys() + "/" + name + ".key").value(); }
+  std::string keys() const { return folder / "keys"; }
+  // Waits until it listens; at the port that it had before, if it ran.
+  void coordinate(std::vector<std::string> more = {});
+  void work(int runner = 20, std::vector<std::string> more = {});
+  std::string url() const { return "http://127.0.0.1:" + std::to_string(port); }
+
+  std::string cli(std::vector<std::string> words, std::string input = "") const {
+    return redis.cli(context, std::move(words), std::move(input));
+  }
+  std::string field(const std::string& key, const std::string& name) const { return cli({"HGET", key, name}); }
+  bool becomes(const std::string& key, const std::string& name, const std::string& value,
+               Seconds limit = Seconds(60)) const {
+    return eventually([&] { return field(key, name) == value; }, limit);
+  }
+  // Keys of this form, as "message:5:*" has it.
+  std::vector<std::string> keys_like(const std::string& pattern) const;
+  std::vector<std::string> msg_in() const;  // the oldest first
+  void expect_verified() const;
+
+  const int context;
+  TempDir folder;
+  RedisServer redis;
+  int port = 0;
+  std::unique_ptr<Process> coordinator;
+  std::vector<std::unique_ptr<Process>> agents;
+
+ private:
+  std::vector<std::string> line(std::vector<std::string> words) const;
+  std::string contexts_;
+};
+
+struct Tenants {
+  explicit Tenants(std::vector<std::string> redis_options = {});
+  // Records of each other at these addresses.
+  void introduce(const std::string& bobs_url, const std::string& alices_url);
+  // Both coordinators, and the records.
+  void meet();
+
+  Tenant bob, alice;
+  std::string bobs_key, alices_key, bobs_supervisor, alices_supervisor;  // public ones
+};
+
+// Signed by bob for alice's context, as his program would.
+Message message_of_bob(const Tenants&, Id id, const std::string& script = "result = {'n': '1'}");
+// As it travels: a JSON-RPC request.
+std::string delivery(const nlohmann::json& envelope);
+std::string delivery(const Tenants&, const Message&);
+
+}  // namespace mycojobs::test

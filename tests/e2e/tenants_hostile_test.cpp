@@ -1,0 +1,444 @@
+// POST /supervisor under attack: each attempt is refused with its reason, journaled where its context is known, stores
+// nothing, and is in nobody's way.
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <thread>
+
+#include "coordinator/message_receiver.h"
+#include "domain/codec.h"
+#include "domain/envelope.h"
+#include "e2e/client.h"
+#include "e2e/tenants.h"
+#include "mycojobs/transport.h"
+
+namespace mycojobs::test {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::uint32_t kTwentyMinutes = 1200;
+
+std::uint64_t unix_s() { return static_cast<std::uint64_t>(::time(nullptr)); }
+
+// Says to be a supervisor, and that it has stored whatever it is sent.
+class Pretender {
+ public:
+  Pretender() : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at), 0);
+    EXPECT_EQ(::listen(listener_.get(), 8), 0);
+    socklen_t size = sizeof at;
+    ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&at), &size);
+    url_ = "http://127.0.0.1:" + std::to_string(ntohs(at.sin_port));
+    thread_ = std::thread([this] { serve(); });
+  }
+  ~Pretender() {
+    stop_ = true;
+    thread_.join();
+  }
+  const std::string& url() const { return url_; }
+
+ private:
+  void serve() {
+    const std::string body = R"({"jsonrpc":"2.0","id":1,"result":{"status":"stored"}})";
+    const std::string answer =
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n"
+        "Content-Length: " +
+        std::to_string(body.size()) + "\r\n\r\n" + body;
+    while (!stop_) {
+      pollfd waiting{listener_.get(), POLLIN, 0};
+      if (::poll(&waiting, 1, 20) <= 0) continue;
+      const Fd guest(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      const timeval patience{1, 0};
+      ::setsockopt(guest.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+      std::string text;
+      char bytes[65536];
+      while (text.find("message.deliver") == std::string::npos || !text.ends_with("}")) {
+        const ssize_t got = ::recv(guest.get(), bytes, sizeof bytes, 0);
+        if (got <= 0) break;
+        text.append(bytes, static_cast<std::size_t>(got));
+      }
+      (void)::send(guest.get(), answer.data(), answer.size(), MSG_NOSIGNAL);
+    }
+  }
+  Fd listener_;
+  std::string url_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+class TenantsHostile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    both_.meet();
+    alice_.work();
+    ASSERT_TRUE(is_up(alice_.redis, 20, kAlicesContext)) << alice_.agents.front()->err();
+  }
+  void TearDown() override {
+    bob_.expect_verified();
+    alice_.expect_verified();
+  }
+  // What the supervisor answers: "" if it took it, else "word: message".
+  static std::string answer_of(const HttpWire::Reply& reply) {
+    const json answer = json::parse(reply.body, nullptr, false);
+    if (reply.status == 0 || !answer.is_object()) return "no answer";
+    if (answer.contains("result")) return "";
+    const json error = answer.value("error", json::object());
+    return error.value("data", json::object()).value("word", "") + ": " + error.value("message", "");
+  }
+  static std::string told(const Tenant& to, const std::string& request) {
+    return answer_of(HttpWire(to.port).post("/supervisor", request));
+  }
+  void expect_refused(const Tenant& to, const std::string& request, const std::string& words, bool journaled = true) {
+    const std::string before = to.cli({"XINFO", "STREAM", "mj:refusals"});
+    const std::string answer = told(to, request);
+    EXPECT_NE(answer, "") << "taken, instead of " << words;
+    EXPECT_NE(answer.find(words), std::string::npos) << answer << " instead of " << words;
+    const json notes = to.json({"context", "refusals"});
+    const std::string newest = notes.empty() ? "" : notes.front().dump();
+    if (!journaled) return;
+    EXPECT_NE(newest.find(words.substr(0, words.find('"'))), std::string::npos) << words << " in " << newest;
+  }
+  Message signed_by(Message message, const SigningKey& key) const {
+    EXPECT_TRUE(sign(message, key));
+    return message;
+  }
+  static std::string enveloped(const json& body, const SigningKey& key, EnvelopeKind kind, Id context,
+                               std::uint64_t sent_s = unix_s()) {
+    return delivery(seal({kind, context, sent_s, {}}, body, key).value());
+  }
+  std::string enveloped(const Message& message, Id context = kAlicesContext) const {
+    return enveloped({{"message", to_json(message)}}, bob_.key("supervisor"), EnvelopeKind::message, context);
+  }
+  Message good(Id id) const { return message_of_bob(both_, id); }
+  void expect_a_good_one_crosses() {
+    const std::string file = bob_.folder.write("good.py", "result = {'good': 'yes'}");
+    expect_says(bob_({"message", "send", file, "--to", "9", "--address", alice_.url(), "--key", "bob", "--caller", "12",
+                      "--follow"}),
+                0, "good = yes");
+  }
+  std::vector<std::string> stored() const {
+    auto all = alice_.keys_like("message:*");
+    for (const std::string pattern : {"mj:message:*", "job:*", "flow:*"}) {
+      for (std::string& key : alice_.keys_like(pattern)) all.push_back(std::move(key));
+    }
+    return all;
+  }
+
+  Tenants both_;
+  Tenant &bob_ = both_.bob, &alice_ = both_.alice;
+};
+
+TEST_F(TenantsHostile, WhatDoesNotHoldIsRefusedWithAReasonAndStoresNothing) {
+  alice_.make_key("eve");
+  const std::string mallory = alice_.make_key("mallory"), gone = alice_.make_key("gone");
+  ASSERT_EQ(alice_({"actor", "create", "--id", "7", "--key", mallory, "--address", bob_.url()}).code, 0);
+  ASSERT_EQ(alice_({"actor", "create", "--id", "8", "--key", gone, "--address", bob_.url()}).code, 0);
+  ASSERT_EQ(alice_({"context", "grant", "9", "--submitter", "8"}).code, 0);
+  ASSERT_EQ(alice_({"context", "create", "10", "--submitter", "5", "--context", "10"}).code, 0);
+  ASSERT_EQ(told(alice_, enveloped(signed_by(good(900), alice_.key("gone")))), "") << "its key counts, so far";
+  ASSERT_TRUE(alice_.becomes("message:8:900", "status", "processed"));
+  ASSERT_EQ(alice_({"actor", "delete", "8"}).code, 0);
+  const auto before = stored();
+
+  Message message = good(1);
+  message.job[0].script = "result = {'n': 'forged'}";
+  expect_refused(alice_, enveloped(message), "not of this content");
+  message = good(1);
+  message.signature[10] = message.signature[10] == 'a' ? 'b' : 'a';
+  expect_refused(alice_, enveloped(message), "not of this content");
+  message.signature.clear();
+  expect_refused(alice_, enveloped(message), "signature");
+  message = good(1);
+  message.algorithm = "none";
+  expect_refused(alice_, enveloped(message), "algorithm");
+
+  message = good(1);
+  message.target_context = 10;
+  expect_refused(alice_, enveloped(message), "target_context");
+  expect_refused(alice_, enveloped(message, 10), "denied: ", false);
+  EXPECT_NE(alice_({"context", "refusals", "10", "--context", "10"}).out.find("not of this content"),
+            std::string::npos);
+  EXPECT_NE(told(alice_, enveloped(good(1), 10)).find("signed for context 9, not for 10"), std::string::npos);
+  EXPECT_NE(told(alice_, enveloped(good(1), 99)).find("denied"), std::string::npos) << "no such context";
+
+  expect_refused(alice_, enveloped(signed_by(good(1), alice_.key("eve"))), "no actor here has the key");
+  expect_refused(alice_, enveloped(signed_by(good(1), alice_.key("mallory"))), "actor 7");
+  message = signed_by(good(1), alice_.key("mallory"));
+  message.signer = both_.bobs_key;
+  expect_refused(alice_, enveloped(message), "not of this content");
+  expect_refused(alice_, enveloped(signed_by(good(1), alice_.key("gone"))), "no actor here has the key");
+
+  message = good(1);
+  message.created_at -= kTwentyMinutes;
+  expect_refused(alice_, enveloped(signed_by(message, bob_.key("bob"))), "s ago");
+  message.created_at += 2 * kTwentyMinutes;
+  expect_refused(alice_, enveloped(signed_by(message, bob_.key("bob"))), "ahead of the clock");
+  message.timeout = 86400;
+  expect_refused(alice_, enveloped(signed_by(message, bob_.key("bob"))), "ahead of the clock");
+
+  message = good(1);
+  message.job.assign(257, message.job[0]);
+  expect_refused(alice_, enveloped(signed_by(message, bob_.key("bob"))), "at most 256");
+  message = good(1);
+  message.job[0].flow_id = 3;
+  expect_refused(alice_, enveloped(signed_by(message, bob_.key("bob"))), "flow_id");
+  message = good(1);
+  message.job[0].caller_id = 6;
+  expect_refused(alice_, enveloped(signed_by(message, bob_.key("bob"))), "caller_id");
+
+  // Whoever says to be alice's own supervisor could have answers stay there.
+  json envelope = json::parse(enveloped(good(1)))["params"]["envelope"];
+  envelope["signer"] = both_.alices_supervisor;
+  expect_refused(alice_, delivery(envelope), "signature");
+  EXPECT_EQ(stored(), before);
+  expect_a_good_one_crosses();
+}
+
+TEST_F(TenantsHostile, WhatIsNoRequestIsAnsweredAsSuch) {
+  const auto before = stored();
+  const std::string good_one = enveloped(good(1));
+  EXPECT_NE(told(alice_, good_one.substr(0, good_one.size() / 2)).find("not JSON"), std::string::npos);
+  EXPECT_NE(told(alice_, std::string(kMaxRequestBytes + 1, ' ')).find("too_large"), std::string::npos);
+  EXPECT_EQ(HttpWire(alice_.port).post("/supervisor", std::string(17U << 20, ' ')).status, 413);
+  EXPECT_NE(told(alice_, std::string(100000, '[')).find("invalid"), std::string::npos);
+  const std::string nested(60, '['), closed(60, ']');
+  for (const std::string& text :
+       {std::string("{}"), std::string("[]"), std::string("1"), std::string(""), "[" + good_one + "]",
+        std::string(R"({"method":"message.deliver"})"), std::string(R"({"method":"message.deliver","params":5})"),
+        std::string(R"({"method":"message.deliver","params":{"envelope":[]}})"), std::string(R"({"method":7})"),
+        std::string(R"({"jsonrpc":"2.0","id":1,"method":"job.create","params":{}})"),
+        R"({"id":)" + nested + closed + R"(,"method":"x"})"}) {
+    EXPECT_NE(told(alice_, text).find("invalid"), std::string::npos) << text.substr(0, 200);
+  }
+  const json envelope = json::parse(good_one)["params"]["envelope"];
+  const std::pair<const char*, json> wrong[] = {
+      {"kind", "order"},  {"kind", 1},       {"context", 0},    {"context", -1}, {"context", "9"},
+      {"context", 1e300}, {"sent", 0},       {"sent", nullptr}, {"signer", "x"}, {"signer", 5},
+      {"body", "text"},   {"body", nullptr}, {"signature", 5},  {"more", 1},     {"algorithm", json::array()}};
+  for (const auto& [name, value] : wrong) {
+    json changed = envelope;
+    changed[name] = value;
+    // A message is signed by its actor: of its envelope only the form counts.
+    if (std::string(name) == "signature" || std::string(name) == "algorithm" || std::string(name) == "sent")
+      changed["kind"] = "answer";
+    const std::string answer = told(alice_, delivery(changed));
+    EXPECT_NE(answer, "") << changed.dump().substr(0, 200);
+    EXPECT_EQ(answer.find("internal"), std::string::npos) << name << value << answer;
+    EXPECT_NE(answer, "no answer") << name << value;
+  }
+  for (const json& body :
+       {json::object(), json{{"message", 5}}, json{{"message", json::object()}},
+        json{{"message", {{"id", "x"}, {"job", 5}}}}, json{{"message", {{"job", {{{"id", -1}}}}}}}}) {
+    const std::string answer =
+        told(alice_, enveloped(body, bob_.key("supervisor"), EnvelopeKind::message, kAlicesContext));
+    EXPECT_TRUE(answer.starts_with("invalid") || answer.starts_with("denied")) << body << answer;
+  }
+  {
+    HttpWire cut(alice_.port);
+    EXPECT_TRUE(cut.send("POST /supervisor HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{\"jsonrpc\""));
+  }
+  EXPECT_EQ(HttpWire(alice_.port).post("/supervisor", good_one, "Origin: http://evil.test\r\n").status, 403);
+  EXPECT_EQ(HttpWire(alice_.port).post("/supervisor", good_one, "Content-Encoding: gzip\r\n").status, 415);
+  HttpWire get(alice_.port);
+  EXPECT_TRUE(get.send("GET /supervisor HTTP/1.1\r\nHost: x\r\n\r\n"));
+  EXPECT_EQ(get.read().status, 405);
+  EXPECT_EQ(stored(), before);
+  expect_a_good_one_crosses();
+}
+
+TEST_F(TenantsHostile, TheSameAgainIsKnownAndOtherContentIsNot) {
+  const Message first = good(1);
+  const std::string request = enveloped(first);
+  EXPECT_EQ(told(alice_, request), "");
+  ASSERT_TRUE(alice_.becomes("message:5:1", "status", "processed"));
+  const auto before = stored();
+  EXPECT_EQ(told(alice_, request), "") << "known";
+  json sealed_by_another =
+      seal({EnvelopeKind::message, kAlicesContext, unix_s(), {}}, {{"message", to_json(first)}}, SigningKey::make())
+          .value();
+  EXPECT_EQ(told(alice_, delivery(sealed_by_another)), "");
+  expect_refused(alice_, enveloped(message_of_bob(both_, 1, "result = {'n': 'other'}")), "with other content");
+  EXPECT_EQ(stored(), before);
+  EXPECT_TRUE(alice_.msg_in().empty()) << "a message of jobs leaves msg_in when its jobs are made";
+}
+
+TEST_F(TenantsHostile, AKeyThatIsChangedWithAMessageOnItsWayIsRefusedAndTheNewOneCounts) {
+  ::kill(alice_.coordinator->pid(), SIGSTOP);
+  const std::string file = bob_.folder.write("x.py", "result = {'n': '1'}");
+  const std::vector<std::string> words{"message",   "send",       file,       "--to", "9",
+                                       "--address", alice_.url(), "--caller", "12"};
+  const auto with_key = [&](const std::string& key) {
+    auto all = words;
+    all.insert(all.end(), {"--key", key});
+    return bob_(all);
+  };
+  ASSERT_EQ(with_key("bob").code, 0);
+  const std::string fresh = bob_.make_key("bob2");
+  ASSERT_EQ(alice_({"actor", "update", "5", "--key", fresh}).code, 0);
+  ASSERT_EQ(bob_({"actor", "update", "12", "--key", fresh}).code, 0);
+  ::kill(alice_.coordinator->pid(), SIGCONT);
+  ASSERT_TRUE(bob_.becomes("message:12:1", "status", "error"));
+  EXPECT_NE(bob_.field("message:12:1", "error").find("no actor here has the key"), std::string::npos);
+  EXPECT_EQ(bob_.field("job:12:1", "detail"), "refused");
+  EXPECT_TRUE(alice_.keys_like("job:*").empty());
+  ASSERT_EQ(with_key("bob2").code, 0);
+  EXPECT_TRUE(bob_.becomes("message:12:2", "status", "processed"));
+  ASSERT_EQ(with_key("bob").code, 0);
+  EXPECT_TRUE(bob_.becomes("message:12:3", "status", "error"));
+}
+
+TEST_F(TenantsHostile, AnAnswerComesFromWhomTheMessageWasSentToAlone) {
+  const Pretender pretender;
+  const std::string mallory = bob_.make_key("mallory");
+  ASSERT_EQ(bob_({"runner", "create", "--id", "66", "--address", pretender.url(), "--pubkey", mallory}).code, 0);
+  const auto send_to = [&](const std::string& url) {
+    const std::string file = bob_.folder.write("sleep.py", kSleeps);
+    const Finished done =
+        bob_({"message", "send", file, "--to", "9", "--address", url, "--key", "bob", "--caller", "12"});
+    EXPECT_EQ(done.code, 0) << done.err;
+    return done.out.substr(3, done.out.find('\n') - 3);
+  };
+  const std::string to_alice = send_to(alice_.url()), to_mallory = send_to(pretender.url());
+  ASSERT_TRUE(bob_.becomes("message:12:" + to_alice, "status", "acknowledged"));
+  ASSERT_TRUE(bob_.becomes("message:12:" + to_mallory, "status", "acknowledged"));
+  const auto answer_to = [&](const std::string& id, const std::string& job) {
+    const std::string content = bob_.field("mj:message:message:12:" + id, "content");
+    return json{{"of", {{"caller", 12}, {"id", std::stoi(id)}, {"content", content}}},
+                {"status", "processed"},
+                {"error", ""},
+                {"last", true},
+                {"jobs", {{{"key", job}, {"status", "finished"}, {"detail", "ok"}, {"result", {{"n", "lie"}}}}}}};
+  };
+  const SigningKey evil = bob_.key("mallory"), nobody = SigningKey::make();
+  const auto answer = [&](const json& body, const SigningKey& key, std::uint64_t sent_s = unix_s()) {
+    return enveloped(body, key, EnvelopeKind::answer, kBobsContext, sent_s);
+  };
+  expect_refused(bob_, answer(answer_to(to_alice, "job:12:1"), evil), "is not whom");
+  expect_refused(bob_, answer(answer_to(to_alice, "job:12:1"), nobody), "is not whom");
+  expect_refused(bob_, answer(answer_to(to_mallory, "job:12:1"), evil), "is no job of");
+  expect_refused(bob_, answer(answer_to(to_mallory, "job:12:2"), evil, unix_s() - kTwentyMinutes), "s ago");
+  json body = answer_to(to_mallory, "job:12:2");
+  body["of"]["content"] = std::string(64, 'a');
+  expect_refused(bob_, answer(body, evil), "no such message has left");
+  body = answer_to("77", "job:12:2");
+  expect_refused(bob_, answer(body, evil), "content", false);
+  body["of"]["content"] = std::string(64, 'a');
+  expect_refused(bob_, answer(body, evil), "no such message has left");
+  json sealed = json::parse(answer(answer_to(to_mallory, "job:12:2"), evil))["params"]["envelope"];
+  sealed["body"]["jobs"][0]["result"]["n"] = "changed on its way";
+  expect_refused(bob_, delivery(sealed), "not of this content");
+  sealed = json::parse(answer(answer_to(to_alice, "job:12:1"), evil))["params"]["envelope"];
+  sealed["signer"] = both_.alices_supervisor;
+  expect_refused(bob_, delivery(sealed), "not of this content");
+  for (const auto& [name, value] : std::vector<std::pair<std::string, json>>{
+           {"jobs", 5}, {"jobs", {5}}, {"flow", 5}, {"jobs", json::array({{{"key", 7}}})}}) {
+    body = answer_to(to_mallory, "job:12:2");
+    body[name] = value;
+    expect_refused(bob_, answer(body, evil), "invalid", false);
+  }
+  const json of = answer_to(to_alice, "job:12:1")["of"];
+  const json lines{{"of", of}, {"job", "job:12:1"}, {"lines", {{{"seq", 1}, {"text", "lie"}, {"stream", "out"}}}}};
+  expect_refused(bob_, enveloped(lines, evil, EnvelopeKind::logs, kBobsContext), "is not whom");
+  const json cancel{{"of", of}, {"by", both_.bobs_key}, {"jobs", {"job:12:1"}}};
+  expect_refused(alice_, enveloped(cancel, evil, EnvelopeKind::cancel, kAlicesContext), "signer");
+  json early = cancel;
+  early["of"]["id"] = 4000;
+  expect_refused(alice_, enveloped(early, bob_.key("supervisor"), EnvelopeKind::cancel, kAlicesContext),
+                 "no such message has come");
+  EXPECT_EQ(bob_.field("message:12:" + to_alice, "status"), "acknowledged");
+  EXPECT_EQ(bob_.field("message:12:" + to_mallory, "status"), "acknowledged");
+
+  // What mallory may say of what was sent to it, and that words of the wrong kind are no reason for anything.
+  body = answer_to(to_mallory, "job:12:2");
+  body["status"] = 5;
+  body["error"] = json::array({1});
+  body["last"] = "yes";
+  EXPECT_EQ(told(bob_, answer(body, evil)), "");
+  ASSERT_TRUE(bob_.becomes("message:12:" + to_mallory, "status", "error"));
+  EXPECT_EQ(bob_.field("job:12:2", "result"), R"({"n":"lie"})");
+  EXPECT_EQ(told(bob_, answer(answer_to(to_mallory, "job:12:2"), evil)), "") << "known";
+  EXPECT_EQ(bob_.field("message:12:" + to_mallory, "status"), "error") << "late answers change nothing";
+  EXPECT_EQ(bob_({"job", "cancel", "job:12:1"}).code, 0);
+  EXPECT_TRUE(bob_.becomes("message:12:" + to_alice, "status", "error"));
+}
+
+TEST_F(TenantsHostile, RecordsThatAreSpoiltHoldUpNoOthers) {
+  bob_.cli({"SET", "message:12:50", "no hash"});
+  bob_.cli({"HSET", "message:12:51", "id", "51", "caller_id", "12", "job", "no json"});
+  bob_.cli({"HSET", "message:12:52", "id", "53", "caller_id", "12"});
+  bob_.cli({"LPUSH", "msg_out", "message:12:50", "message:12:51", "nonsense", "message:12:52", "message:12:99"});
+  expect_a_good_one_crosses();
+  EXPECT_TRUE(bob_.becomes("message:12:51", "status", "error"));
+  EXPECT_TRUE(bob_.becomes("message:12:52", "status", "error"));
+  EXPECT_TRUE(eventually([&] { return bob_.cli({"LLEN", "msg_out_coordinator"}) == "0"; }));
+  bob_.cli({"DEL", "message:12:50"});
+}
+
+// Connections that have asked once and stay, ones that never finish what they ask, and 2,000 forged requests a second.
+TEST_F(TenantsHostile, AFloodIsInNobodysWay) {
+  std::vector<std::unique_ptr<HttpWire>> holding;
+  const std::string forged = [&] {
+    Message message = good(1);
+    message.job[0].script = "forged";
+    return enveloped(message);
+  }();
+  for (int i = 0; i < 100; ++i) {
+    holding.push_back(std::make_unique<HttpWire>(alice_.port));
+    if (i % 2 == 0) {
+      holding.back()->post("/supervisor", forged);
+    } else {
+      holding.back()->send("POST /supervisor HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{");
+    }
+  }
+  expect_a_good_one_crosses();
+  std::atomic<bool> stop{false};
+  std::atomic<int> asked{0}, refused{0};
+  std::vector<std::thread> flood;
+  constexpr int kThreads = 8, kEach = 2000 / kThreads;
+  const auto begun = std::chrono::steady_clock::now();
+  for (int i = 0; i < kThreads; ++i) {
+    flood.emplace_back([&] {
+      auto wire = std::make_unique<HttpWire>(alice_.port);
+      for (int n = 0; !stop; ++n) {
+        std::this_thread::sleep_until(begun + std::chrono::microseconds(1000000LL * n / kEach));
+        const auto reply = wire->post("/supervisor", forged);
+        ++asked;
+        if (reply.status == 200 && answer_of(reply).starts_with("denied")) ++refused;
+        if (reply.status != 200) wire = std::make_unique<HttpWire>(alice_.port);
+      }
+    });
+  }
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  const auto sending = std::chrono::steady_clock::now();
+  expect_a_good_one_crosses();
+  const Seconds crossed = std::chrono::steady_clock::now() - sending;
+  const auto asking = std::chrono::steady_clock::now();
+  EXPECT_EQ(
+      answer_of(HttpWire(alice_.port).post("/", R"({"jsonrpc":"2.0","id":1,"method":"system.ping"})")).substr(0, 6),
+      "denied")
+      << "the answer to a call without a token";
+  HttpWire health(alice_.port);
+  EXPECT_TRUE(health.send("GET /health HTTP/1.1\r\nHost: x\r\n\r\n"));
+  EXPECT_EQ(health.read().status, 200);
+  const Seconds answered = std::chrono::steady_clock::now() - asking;
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  stop = true;
+  for (std::thread& each : flood) each.join();
+  const Seconds all = std::chrono::steady_clock::now() - begun;
+  std::printf("flood: %.0f requests a second, a good message crossed in %.2f s, calls were answered in %.2f s\n",
+              asked / all.count(), crossed.count(), answered.count());
+  EXPECT_GT(refused, 100);
+  EXPECT_EQ(alice_.cli({"XLEN", "mj:refusals"}), "1000") << "bounded";
+  EXPECT_GE(alice_.json({"context", "refusals"}).front().value("number", 0), refused.load()) << "and counted";
+  EXPECT_TRUE(alice_.keys_like("message:5:1").size() <= 1);
+}
+
+}  // namespace
+}  // namespace mycojobs::test

@@ -1,0 +1,303 @@
+// Work goes from bob's context to alice's and its results come back: between two Redis servers, two coordinators, real
+// agents; and what those are answered who have no business there.
+#include "e2e/tenants.h"
+
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "coordinator/message_receiver.h"
+#include "domain/codec.h"
+#include "domain/envelope.h"
+#include "e2e/client.h"
+#include "mycojobs/transport.h"
+
+namespace mycojobs::test {
+namespace {
+
+using nlohmann::json;
+
+std::uint64_t now_s() { return static_cast<std::uint64_t>(::time(nullptr)); }
+
+class TenantsE2e : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    both_.meet();
+    alice_.work();
+    ASSERT_TRUE(is_up(alice_.redis, 20, kAlicesContext)) << alice_.agents.front()->err();
+  }
+  std::vector<std::string> send(std::vector<std::string> what, std::vector<std::string> more = {}) const {
+    what.insert(what.begin(), {"message", "send"});
+    what.insert(what.end(), {"--key", "bob", "--caller", "12", "--to", "9", "--address", alice_.url()});
+    what.insert(what.end(), more.begin(), more.end());
+    return what;
+  }
+  std::string script(const std::string& text) {
+    return bob_.folder.write("script" + std::to_string(++scripts_) + ".py", text);
+  }
+  // The message's name, "12:1".
+  std::string sent(const std::vector<std::string>& words) const {
+    const Finished done = bob_(words);
+    EXPECT_EQ(done.code, 0) << done.err;
+    return done.out.substr(0, done.out.find('\n'));
+  }
+  bool ends(const std::string& message, const std::string& as = "processed") const {
+    const bool ended = bob_.becomes("message:" + message, "status", as);
+    EXPECT_TRUE(ended) << message << " is " << bob_.field("message:" + message, "status") << ": "
+                       << bob_.field("message:" + message, "error") << "\n"
+                       << bob_.coordinator->err() << alice_.coordinator->err();
+    return ended;
+  }
+  // A message with these jobs, by redis-cli alone.
+  void write_message(int id, const json& jobs, std::vector<std::string> more = {}) const {
+    std::vector<std::string> words{"HSET",
+                                   "message:12:" + std::to_string(id),
+                                   "id",
+                                   std::to_string(id),
+                                   "caller_id",
+                                   "12",
+                                   "context_id",
+                                   "7",
+                                   "message_type",
+                                   "job",
+                                   "status",
+                                   "dispatched",
+                                   "target_context",
+                                   "9",
+                                   "target_address",
+                                   alice_.url(),
+                                   "job",
+                                   jobs.dump()};
+    words.insert(words.end(), more.begin(), more.end());
+    bob_.cli(words);
+    expect_says(bob_({"message", "sign", "12:" + std::to_string(id), "--key", "bob"}), 0, "is signed");
+    bob_.cli({"LPUSH", "msg_out", "message:12:" + std::to_string(id)});
+  }
+  static json plain_job(int id, const std::string& script) {
+    return {{"id", id}, {"caller_id", 12}, {"context_id", 7}, {"script", script}, {"script_type", "python"}};
+  }
+  void TearDown() override {
+    bob_.expect_verified();
+    alice_.expect_verified();
+  }
+
+  Tenants both_;
+  Tenant &bob_ = both_.bob, &alice_ = both_.alice;
+  int scripts_ = 0;
+};
+
+// ---- what a user can do ----
+
+TEST_F(TenantsE2e, WithRedisCliAloneAJobGoesThereAndItsResultComesBack) {
+  write_message(101, json::array({plain_job(500, "print('from there')\nresult = {'n': '7'}")}));
+  ASSERT_TRUE(ends("12:101"));
+  EXPECT_EQ(bob_.msg_in(), std::vector<std::string>{"message:12:101"});
+  EXPECT_EQ(bob_.field("message:12:101", "transport_status"), "delivered");
+  EXPECT_EQ(bob_.field("job:12:500", "status"), "finished");
+  EXPECT_EQ(bob_.field("job:12:500", "result"), R"({"n":"7"})");
+  EXPECT_EQ(bob_.cli({"LLEN", "msg_out"}), "0");
+  EXPECT_EQ(bob_.cli({"LLEN", "msg_out_coordinator"}), "0");
+  const auto there = alice_.keys_like("job:*");
+  ASSERT_EQ(there.size(), 1U);
+  EXPECT_TRUE(there[0].starts_with("job:5:")) << there[0];
+  EXPECT_EQ(alice_.field(there[0], "runner_id"), "20");
+  EXPECT_EQ(alice_.field("message:5:101", "status"), "processed");
+  const std::string key = alice_.field("runner:20", "pubkey");
+  const Finished receipt = bob_({"receipt", "verify", "job:12:500", "--key", key});
+  EXPECT_EQ(receipt.code, 0) << receipt.out << receipt.err;
+  bob_.cli({"HSET", "job:12:500", "result", R"({"n":"8"})"});
+  EXPECT_EQ(bob_({"receipt", "verify", "job:12:500", "--key", key}).code, 1);
+}
+
+TEST_F(TenantsE2e, MessageSendFollowsItToItsEnd) {
+  const Finished done = bob_(send({script("print('a line of there')\nresult = {'x': '42'}"), "--follow"}));
+  expect_says(done, 0, "a line of there");
+  expect_says(done, 0, "x = 42");
+  const Finished failed = bob_(send({script("raise ValueError('not like this')"), "--follow"}));
+  expect_says(failed, 1, "not like this");
+  expect_says(failed, 1, "1 of its jobs failed");
+}
+
+TEST_F(TenantsE2e, OverRpcAMessageIsCreatedAndSent) {
+  const std::string token = [&] {
+    const Finished made = bob_({"key", "token", "--actor", "12", "--api-tokens", bob_.folder / "tokens"});
+    EXPECT_EQ(made.code, 0) << made.err;
+    return made.out.substr(0, made.out.find('\n'));
+  }();
+  HttpWire wire(bob_.port);
+  const auto call = [&](const std::string& method, const json& params) {
+    const auto reply =
+        wire.post("/", json{{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", params}}.dump(),
+                  "Authorization: Bearer " + token + "\r\n");
+    const json answer = json::parse(reply.body, nullptr, false);
+    EXPECT_TRUE(answer.is_object() && answer.contains("result")) << method << reply.status << reply.body;
+    return answer.is_object() ? answer.value("result", json::object()) : json::object();
+  };
+  const json made = call("message.create", {{"context_id", 7},
+                                            {"message_type", "job"},
+                                            {"target_context", 9},
+                                            {"target_address", alice_.url()},
+                                            {"job", {{{"script", "result = {'n': '9'}"}, {"script_type", "python"}}}}});
+  auto message = decode_json<Message>(made).record;
+  message.created_at = static_cast<std::uint32_t>(now_s());
+  ASSERT_TRUE(sign(message, bob_.key("bob")));
+  call("message.send", {{"id", message.id},
+                        {"context_id", 7},
+                        {"signature", message.signature},
+                        {"signer", message.signer},
+                        {"algorithm", message.algorithm},
+                        {"created_at", message.created_at}});
+  ASSERT_TRUE(ends("12:" + std::to_string(message.id)));
+  EXPECT_EQ(
+      call("job.result", {{"id", message.job.at(0).id}, {"caller_id", 12}, {"context_id", 7}})["result"].value("n", ""),
+      "9");
+}
+
+TEST_F(TenantsE2e, OneThatNamesARunnersTopicRunsThere) {
+  alice_.work(21);
+  ASSERT_TRUE(is_up(alice_.redis, 21, kAlicesContext));
+  for (const std::string runner : {"21", "20", "21"}) {
+    const auto before = alice_.keys_like("job:*");
+    ASSERT_TRUE(ends(sent(send({script("result = {}")}, {"--topic", "runner" + runner}))));
+    for (const std::string& job : alice_.keys_like("job:*")) {
+      if (std::find(before.begin(), before.end(), job) != before.end()) continue;
+      EXPECT_EQ(alice_.field(job, "runner_id"), runner) << job;
+    }
+  }
+  const std::string nowhere = sent(send({script("result = {}")}, {"--topic", "runner77"}));
+  ASSERT_TRUE(ends(nowhere, "error"));
+  EXPECT_NE(bob_.field("message:" + nowhere, "error").find("runner77"), std::string::npos);
+}
+
+TEST_F(TenantsE2e, JobsThatDependOnEachOtherGoTogether) {
+  json second = plain_job(11, "result = {'n': '2'}"), third = plain_job(12, "result = {'n': '3'}");
+  second["dependends"] = {10};
+  third["dependends"] = {10, 11};
+  write_message(1, json::array({third, second, plain_job(10, "import time\ntime.sleep(0.3)\nresult = {'n': '1'}")}));
+  ASSERT_TRUE(ends("12:1"));
+  for (int id = 10; id <= 12; ++id)
+    EXPECT_EQ(bob_.field("job:12:" + std::to_string(id), "result"), R"({"n":")" + std::to_string(id - 9) + R"("})");
+
+  json after = plain_job(21, "result = {'n': '2'}");
+  after["dependends"] = {20};
+  write_message(2, json::array({plain_job(20, "1/0"), after}));
+  ASSERT_TRUE(ends("12:2", "error"));
+  EXPECT_EQ(bob_.field("job:12:20", "detail"), "exception");
+  EXPECT_EQ(bob_.field("job:12:21", "detail"), "dependency_failed");
+
+  json of_others = plain_job(30, "result = {}");
+  of_others["dependends"] = {1};
+  write_message(3, json::array({of_others}));
+  ASSERT_TRUE(ends("12:3", "error"));
+  EXPECT_NE(bob_.field("message:12:3", "error").find("dependends"), std::string::npos);
+}
+
+TEST_F(TenantsE2e, AWholeFlowRunsThere) {
+  const json flow{{"name", "far"},
+                  {"jobs",
+                   {{"one", {{"script", "result = {'n': '1'}"}, {"type", "python"}}},
+                    {"two", {{"needs", {"one"}}, {"script", "result = {'n': '2'}"}, {"type", "python"}}}}}};
+  const std::string file = bob_.folder.write("flow.json", flow.dump());
+  const Finished done = bob_(send({"--flow", file, "--follow"}));
+  expect_says(done, 0, "two.n = 2");
+  EXPECT_EQ(alice_.keys_like("flow:*").size(), 1U);
+  EXPECT_TRUE(bob_.keys_like("flow:*").empty());
+}
+
+TEST_F(TenantsE2e, ContextsOfOneRedisNeedNoAddress) {
+  bob_.work(30);
+  ASSERT_TRUE(is_up(bob_.redis, 30, 8));
+  const auto local = [&](const std::string& to) {
+    return bob_({"message", "send", script("print('near')\nresult = {'at': '" + to + "'}"), "--key", "bob", "--caller",
+                 "12", "--to", to, "--follow"});
+  };
+  expect_says(local("8"), 0, "at = 8");
+  expect_says(local("8"), 0, "near");
+  expect_says(local("7"), 0, "at = 7");
+  EXPECT_TRUE(alice_.keys_like("message:*").empty());
+  EXPECT_EQ(bob_({"verify", "--context", "8"}).code, 0);
+}
+
+TEST_F(TenantsE2e, ChatAndMailAreReadThereAndNeverRun) {
+  const std::string chat = sent(send({"--text", "**hello** <script>alert(1)</script>"}));
+  const std::string mail = sent(send({"--text", "a letter", "--mail"}));
+  EXPECT_TRUE(ends(chat) && ends(mail));
+  const json there = alice_.json({"message", "list"});
+  ASSERT_EQ(there.size(), 2U) << there;
+  for (const json& each : there) EXPECT_EQ(each.value("caller_id", 0U), kBobThere) << each;
+  EXPECT_EQ(alice_.msg_in().size(), 2U);
+  const std::string id = chat.substr(3);
+  expect_says(alice_({"message", "show", "5:" + id}), 0, "**hello** <script>");
+  EXPECT_TRUE(alice_.keys_like("job:*").empty());
+}
+
+TEST_F(TenantsE2e, LinesComeBackWhileTheJobRuns) {
+  const std::string message = sent(send(
+      {script("import time\nfor i in range(300):\n  print('line', i, flush=True)\ntime.sleep(600)")}, {"--stream"}));
+  const std::string job = "job:12:1";
+  EXPECT_TRUE(eventually([&] {
+    return bob_({"job", "logs", job}).out.find("line 299\n") != std::string::npos;
+  })) << bob_({"job", "logs", job}).out;
+  const std::string log = bob_({"job", "logs", job}).out;
+  for (int i = 0, at = 0; i < 300; ++i) {
+    const auto found = log.find("line " + std::to_string(i) + "\n", static_cast<std::size_t>(at));
+    ASSERT_NE(found, std::string::npos) << i;
+    at = static_cast<int>(found);
+  }
+  EXPECT_EQ(bob_.field("message:" + message, "status"), "acknowledged");
+  EXPECT_EQ(bob_({"job", "cancel", job}).code, 0);
+  ends(message, "error");
+}
+
+TEST_F(TenantsE2e, CancellingTheJobHereCancelsItThere) {
+  write_message(1,
+                json::array({plain_job(1, kSleeps), plain_job(2, "import time\ntime.sleep(2)\nresult = {'n': '2'}")}));
+  const auto there = [&](const std::string& detail) {
+    const auto jobs = alice_.keys_like("job:*");
+    return std::count_if(jobs.begin(), jobs.end(),
+                         [&](const std::string& job) { return alice_.field(job, "detail") == detail; });
+  };
+  ASSERT_TRUE(eventually([&] { return there("running") == 2; }));
+  EXPECT_EQ(bob_({"job", "cancel", "job:12:1"}).code, 0);
+  EXPECT_TRUE(eventually([&] { return there("cancelled") == 1; })) << alice_.coordinator->err();
+  ASSERT_TRUE(ends("12:1", "error"));
+  EXPECT_EQ(bob_.field("job:12:1", "detail"), "cancelled");
+  EXPECT_EQ(bob_.field("job:12:2", "status"), "finished") << "its neighbour goes on";
+}
+
+TEST_F(TenantsE2e, CancelledBeforeItHasArrivedItIsCancelledOnceItHas) {
+  ::kill(alice_.coordinator->pid(), SIGSTOP);
+  write_message(1, json::array({plain_job(1, kSleeps), plain_job(2, "result = {'n': '2'}")}));
+  ASSERT_TRUE(bob_.becomes("job:12:1", "detail", "away"));
+  EXPECT_EQ(bob_({"job", "cancel", "job:12:1"}).code, 0);
+  ::kill(alice_.coordinator->pid(), SIGCONT);
+  ASSERT_TRUE(ends("12:1", "error"));
+  EXPECT_EQ(bob_.field("job:12:2", "status"), "finished");
+  for (const std::string& job : alice_.keys_like("job:*")) EXPECT_NE(alice_.field(job, "ended_ms"), "") << job;
+}
+
+TEST_F(TenantsE2e, EachOfTheThreeTimesHasItsOwnReason) {
+  const std::string late = sent(send({script(kSleeps)}, {"--result-within", "2s"}));
+  ASSERT_TRUE(ends(late, "error"));
+  EXPECT_TRUE(bob_.field("message:" + late, "error").starts_with("timeout_result:"));
+  EXPECT_TRUE(eventually([&] {
+    const auto jobs = alice_.keys_like("job:*");
+    return jobs.size() == 1 && alice_.field(jobs[0], "detail") == "cancelled";
+  })) << "asked to be cancelled there";
+  ::kill(alice_.coordinator->pid(), SIGSTOP);
+  const std::string undelivered = sent(send({script("result = {}")}, {"--deliver-within", "1s"}));
+  const std::string unacknowledged = sent(send({script("result = {}")}, {"--ack-within", "1s"}));
+  EXPECT_TRUE(ends(undelivered, "error") && ends(unacknowledged, "error"));
+  EXPECT_TRUE(bob_.field("message:" + undelivered, "error").starts_with("timeout:"));
+  EXPECT_TRUE(bob_.field("message:" + unacknowledged, "error").starts_with("timeout_ack:"));
+  EXPECT_EQ(bob_.field("message:" + undelivered, "transport_status"), "failed");
+  ::kill(alice_.coordinator->pid(), SIGCONT);
+  EXPECT_TRUE(ends(sent(send({script("result = {}")}))));
+}
+
+}  // namespace
+}  // namespace mycojobs::test

@@ -1,0 +1,152 @@
+// Every scenario is played once undisturbed, which numbers the calls of supervisors that can change anything, and the
+// requests between them. Then each of them is disturbed: a supervisor is killed before or after a call of its store,
+// the call or its reply is lost; a request is lost, or its answer, or it comes twice, or once more much later. What
+// comes of every message and job must be the same: each job ran once, each result came once, and `verify` finds
+// nothing.
+#include <cstdio>
+#include <cstdlib>
+
+#include "messages/message_stage.h"
+
+namespace mycojobs {
+namespace {
+
+struct MessageScenario {
+  const char* name;
+  void (*play)(MessageStage&);
+};
+void PrintTo(const MessageScenario& scenario, std::ostream* out) { *out << scenario.name; }
+
+Flow flow_of(const std::string& name) {
+  Flow out;
+  out.name = name;
+  FlowNode first, second;
+  first.id = 1;
+  first.name = "first";
+  second.id = 2;
+  second.name = "second";
+  second.depends = {1};
+  out.nodes = {first, second};
+  out.jobs = {1, 2};
+  return out;
+}
+
+constexpr MessageScenario kScenarios[] = {
+    {"Jobs",
+     [](MessageStage& stage) {
+       Message wanted = stage.message(101, {MessageStage::job(1, "ok a"), MessageStage::job(2, "fail b")});
+       wanted.stream_logs = true;
+       stage.send(wanted);
+     }},
+    {"Flow",
+     [](MessageStage& stage) {
+       Message wanted = stage.message(101, {MessageStage::job(1, "ok a"), MessageStage::job(2, "ok b")});
+       wanted.flow = flow_of("two");
+       stage.send(wanted);
+     }},
+    {"Chat",
+     [](MessageStage& stage) {
+       Message wanted = stage.message(101, {});
+       wanted.message_type = MessageType::chat;
+       wanted.message = "good morning";
+       stage.send(wanted);
+     }},
+    {"ToItself",
+     [](MessageStage& stage) {
+       Message wanted = stage.message(101, {MessageStage::job(1, "ok a")});
+       wanted.target_address.clear();
+       wanted.target_context = 1;
+       stage.send(wanted);
+     }},
+    {"Refused",
+     [](MessageStage& stage) {
+       EXPECT_TRUE(stage.there.store->save(2, "context:2", {{"submitters", "[]"}}));
+       stage.send(stage.message(101, {MessageStage::job(1, "ok a")}));
+     }},
+    {"Cancelled",
+     [](MessageStage& stage) {
+       stage.send(stage.message(101, {MessageStage::job(1, "hold a"), MessageStage::job(2, "ok b")}));
+       stage.when([&stage] { return !stage.there.running.empty(); },
+                  [&stage] { EXPECT_TRUE(stage.here.store->cancel(1, "job:12:1")); });
+     }},
+    {"NoResultInTime",
+     [](MessageStage& stage) {
+       Message wanted = stage.message(101, {MessageStage::job(1, "hold a")});
+       wanted.timeout_result = 60;
+       stage.send(wanted);
+     }},
+};
+
+constexpr MessageFate kCallFates[] = {MessageFate::killed_before, MessageFate::killed_after, MessageFate::reply_lost,
+                                      MessageFate::request_lost};
+constexpr MessageFate kRequestFates[] = {MessageFate::parcel_lost, MessageFate::answer_lost, MessageFate::twice,
+                                         MessageFate::late};
+
+class MessageCrashPoints : public testing::TestWithParam<MessageScenario> {
+ protected:
+  void SetUp() override {
+    play({}, {});
+    ASSERT_EQ(failures_, 0);
+    ASSERT_GT(calls_, 2U);
+  }
+  void play(const std::vector<MessageDisturbance>& calls, const std::vector<MessageDisturbance>& requests) {
+    MessageStage stage;
+    stage.disturb_calls(calls);
+    stage.disturb_requests(requests);
+    GetParam().play(stage);
+    std::string wrong = stage.play(4000) ? "" : "it does not end; ";
+    const std::string outcome = stage.outcome();
+    for (const std::string& line : stage.trouble()) wrong += line + "; ";
+    if (undisturbed_.empty()) {
+      undisturbed_ = outcome;
+      calls_ = stage.calls();
+      requests_ = stage.requests();
+    }
+    if (outcome != undisturbed_) wrong += "another end:\n" + outcome;
+    if (wrong.empty() || ++failures_ > 3) return;
+    std::string where;
+    for (const auto* each : {&calls, &requests}) {
+      for (const MessageDisturbance& one : *each)
+        where += (each == &calls ? "call " : "request ") + std::to_string(one.call) + '/' +
+                 std::to_string(static_cast<int>(one.fate)) + ' ';
+    }
+    ADD_FAILURE() << where << ": " << wrong << "\nundisturbed:\n" << undisturbed_;
+  }
+  bool is_enough() const { return failures_ >= 3; }
+
+  std::string undisturbed_;
+  std::uint64_t calls_ = 0, requests_ = 0;
+  int failures_ = 0;
+};
+
+TEST_P(MessageCrashPoints, OnceAnywhereChangesNothing) {
+  for (std::uint64_t call = 1; call <= calls_ && !is_enough(); ++call) {
+    for (const MessageFate fate : kCallFates) play({{call, fate}}, {});
+  }
+  for (std::uint64_t request = 1; request <= requests_ && !is_enough(); ++request) {
+    for (const MessageFate fate : kRequestFates) play({}, {{request, fate}});
+  }
+  std::printf("%s: %llu calls, %llu requests\n%s", GetParam().name, static_cast<unsigned long long>(calls_),
+              static_cast<unsigned long long>(requests_), undisturbed_.c_str());
+}
+
+// All pairs with MYCOJOBS_SIM_ROUNDS; else with a stride that keeps them few.
+TEST_P(MessageCrashPoints, TwiceAnywhereChangesNothing) {
+  const bool all = std::getenv("MYCOJOBS_SIM_ROUNDS") != nullptr;
+  constexpr std::uint64_t kFew = 100;
+  const std::uint64_t stride = all ? 1 : 1 + calls_ * calls_ / kFew;
+  std::uint64_t turn = 0;
+  for (std::uint64_t first = 1; first <= calls_ && !is_enough(); ++first) {
+    for (std::uint64_t second = first + 1 + turn % stride; second <= calls_ + 20 && !is_enough();
+         second += stride, ++turn) {
+      play({{first, kCallFates[turn % 4]}, {second, kCallFates[turn / 4 % 4]}},
+           {{1 + turn % (requests_ + 1), kRequestFates[turn / 16 % 4]}});
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, MessageCrashPoints, testing::ValuesIn(kScenarios),
+                         [](const auto& each) { return std::string(each.param.name); });
+
+}  // namespace
+}  // namespace mycojobs

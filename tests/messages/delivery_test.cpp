@@ -1,0 +1,317 @@
+// Messages between two coordinators whose peer is away, slow or not to be believed, by a clock that is moved by hand.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "domain/codec.h"
+#include "domain/envelope.h"
+#include "messages/message_stage.h"
+#include "transport/rpc_client.h"
+
+namespace mycojobs {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr const char *kSent = "message:12:101", *kCame = "message:34:101", *kCameMark = "mj:message:message:34:101";
+
+class MessageDelivery : public testing::Test {
+ protected:
+  void TearDown() override { EXPECT_THAT(stage_.trouble(), IsEmpty()) << stage_.outcome(); }
+  static Job job(Id id, const std::string& script) { return MessageStage::job(id, script); }
+  void send(std::vector<Job> jobs, const std::function<void(Message&)>& change = nullptr) {
+    Message wanted = stage_.message(101, std::move(jobs));
+    if (change) change(wanted);
+    stage_.send(wanted);
+  }
+  std::string here(const std::string& name, const char* key = kSent) { return stage_.here.field(key, name); }
+  std::string there(const std::string& name, const char* key = kCame) { return stage_.there.field(key, name); }
+  std::string job_here(Id id) {
+    const std::string key = "job:12:" + std::to_string(id);
+    return stage_.here.field(key, "status") + ' ' + stage_.here.field(key, "detail");
+  }
+  // An answer of the other side to a request that we make up.
+  Result<json> deliver(const json& envelope) {
+    MJ_TRY(answer, stage_.carry(MessageStage::kThere, rpc_request("message.deliver", {{"envelope", envelope}}), 0));
+    return read_rpc_answer(answer);
+  }
+  Message signed_message() {
+    Message wanted = stage_.message(101, {job(1, "ok a")});
+    wanted.job[0].caller_id = 12;
+    EXPECT_TRUE(sign(wanted, stage_.alice));
+    return wanted;
+  }
+  json sealed(const Message& message, const SigningKey& key) {
+    return seal({EnvelopeKind::message, 2, stage_.clock.unix_ms() / 1000, ""}, {{"message", to_json(message)}}, key)
+        .value();
+  }
+  MessageStage stage_;
+};
+
+TEST_F(MessageDelivery, WhatIsSentRunsThereAndComesBack) {
+  send({job(1, "ok a"), job(2, "fail b")});
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "finished ok");
+  EXPECT_EQ(job_here(2), "error exit");
+  EXPECT_EQ(here("status"), "error");
+  EXPECT_EQ(here("error"), "1 of its jobs failed");
+  EXPECT_EQ(stage_.here.field("job:12:1", "result"), R"({"script":"ok a"})");
+  EXPECT_THAT(stage_.here.list({"LRANGE", "msg_in", "0", "-1"}), ElementsAre(kSent));
+  EXPECT_THAT(stage_.here.claims, IsEmpty());
+}
+
+TEST_F(MessageDelivery, APeerThatIsAwayForTenMinutesGetsItAfterwards) {
+  send({job(1, "ok a")});
+  stage_.part(true);
+  for (int minute = 0; minute < 10; ++minute) {
+    for (int i = 0; i < 60; ++i) stage_.step(1000);
+  }
+  EXPECT_EQ(here("status"), "dispatched");
+  EXPECT_EQ(here("transport_status"), "queued");
+  EXPECT_LT(stage_.requests(), 40U) << "it is tried more and more seldom";
+  stage_.part(false);
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "finished ok");
+  EXPECT_EQ(here("status"), "processed");
+}
+
+TEST_F(MessageDelivery, AnAnswerWaitsForAPeerThatIsAway) {
+  send({job(1, "hold a")});
+  stage_.steps(8);
+  ASSERT_EQ(here("status"), "acknowledged");
+  stage_.part(true);
+  const auto running = stage_.there.running;
+  ASSERT_EQ(running.size(), 1U);
+  ASSERT_TRUE(stage_.there.store->cancel(2, running[0].ref.job_key));
+  for (int i = 0; i < 1200; ++i) stage_.step(1000);
+  EXPECT_EQ(there("status"), "error");
+  EXPECT_EQ(there("answer", kCameMark), "due");
+  stage_.part(false);
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "error cancelled");
+  EXPECT_EQ(there("answer", kCameMark), "given");
+}
+
+TEST_F(MessageDelivery, WhatIsNotDeliveredInTimeIsAnError) {
+  send({job(1, "ok a")}, [](Message& wanted) { wanted.timeout = 60; });
+  stage_.part(true);
+  for (int i = 0; i < 100; ++i) stage_.step(1000);
+  EXPECT_THAT(here("error"), HasSubstr("timeout: it was not delivered in time"));
+  EXPECT_EQ(job_here(1), "error timeout");
+  stage_.part(false);
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "error timeout");
+  EXPECT_THAT(stage_.there.claims, IsEmpty()) << "it never came there";
+}
+
+TEST_F(MessageDelivery, WhatIsNotAcknowledgedInTimeIsAnErrorAndCancelledThere) {
+  // It arrives, and nobody hears of it.
+  std::vector<MessageDisturbance> lost;
+  for (std::uint64_t i = 1; i < 40; ++i) lost.push_back({i, MessageFate::answer_lost});
+  stage_.disturb_requests(lost);
+  send({job(1, "hold a")}, [](Message& wanted) {
+    wanted.timeout = 300;
+    wanted.timeout_ack = 20;
+  });
+  for (int i = 0; i < 40; ++i) stage_.step(1000);
+  EXPECT_THAT(here("error"), HasSubstr("timeout_ack: it was not acknowledged in time"));
+  stage_.disturb_requests({});
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "error timeout");
+  EXPECT_EQ(there("status"), "error");
+  EXPECT_THAT(stage_.there.running, IsEmpty()) << "it was asked to be cancelled";
+}
+
+TEST_F(MessageDelivery, WithoutAResultInTimeItIsAnErrorAndALateAnswerChangesNothing) {
+  send({job(1, "hold a"), job(2, "ok b")}, [](Message& wanted) { wanted.timeout_result = 30; });
+  stage_.steps(8);
+  ASSERT_EQ(here("status"), "acknowledged");
+  ASSERT_TRUE(stage_.play());
+  EXPECT_THAT(here("error"), HasSubstr("timeout_result: no answer came in time"));
+  EXPECT_EQ(job_here(1), "error timeout");
+  EXPECT_EQ(job_here(2), "error timeout");
+  EXPECT_EQ(there("answer", kCameMark), "given") << "late, and taken for known";
+  EXPECT_THAT(stage_.here.list({"LRANGE", "msg_in", "0", "-1"}), ElementsAre(kSent));
+}
+
+TEST_F(MessageDelivery, LinesComeWhileTheJobRuns) {
+  send({job(1, "hold a")}, [](Message& wanted) { wanted.stream_logs = true; });
+  stage_.steps(20);
+  const auto page = stage_.here.store->logs(1, "job:12:1", 0, 100, 0).value();
+  ASSERT_EQ(page.lines.size(), 1U);
+  EXPECT_EQ(page.lines[0].text, "hold a one\n");
+  EXPECT_FALSE(page.ended);
+  ASSERT_TRUE(stage_.here.store->cancel(1, "job:12:1"));
+  ASSERT_TRUE(stage_.play());
+}
+
+TEST_F(MessageDelivery, ManyLinesComeInOrderAndOnce) {
+  send({job(1, "hold a")}, [](Message& wanted) { wanted.stream_logs = true; });
+  stage_.steps(8);
+  ASSERT_EQ(stage_.there.running.size(), 1U);
+  std::vector<Log> lines;
+  for (std::uint64_t seq = 2; seq < 1500; ++seq) lines.push_back({seq, seq, LogStream::out, std::to_string(seq)});
+  const std::vector<Report> reports{LogAppend{stage_.there.running[0].ref, lines}};
+  ASSERT_TRUE(stage_.there.store->report(2, reports).value().at(0));
+  std::vector<MessageDisturbance> disturbed;
+  for (std::uint64_t i = stage_.requests() + 1; i < stage_.requests() + 10; ++i)
+    disturbed.push_back({i, i % 2 == 0 ? MessageFate::answer_lost : MessageFate::late});
+  stage_.disturb_requests(disturbed);
+  stage_.steps(400);
+  const auto page = stage_.here.store->logs(1, "job:12:1", 0, 5000, 0).value();
+  ASSERT_EQ(page.lines.size(), 1499U);
+  for (std::size_t i = 0; i < page.lines.size(); ++i) ASSERT_EQ(page.lines[i].seq, i + 1);
+  ASSERT_TRUE(stage_.here.store->cancel(1, "job:12:1"));
+  ASSERT_TRUE(stage_.play());
+}
+
+// Its log there has another client's key in its way: the end is told all the same.
+TEST_F(MessageDelivery, AnEndIsToldThoughItsLinesAreNotWanted) {
+  stage_.here.server.plain(1, {"SET", "mj:log:job:12:1", "mine"});
+  send({job(1, "ok a")}, [](Message& wanted) { wanted.stream_logs = true; });
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "finished ok");
+  stage_.here.server.plain(1, {"DEL", "mj:log:job:12:1"});
+  stage_.here.server.plain(1, {"XADD", "mj:log:job:12:1", "1-0", "end", "finished"});
+}
+
+TEST_F(MessageDelivery, AJobThatIsCancelledBeforeItLeavesIsCancelledThere) {
+  stage_.part(true);
+  send({job(1, "hold a"), job(2, "ok b")});
+  stage_.steps(4);
+  ASSERT_TRUE(stage_.here.store->cancel(1, "job:12:1"));
+  stage_.steps(20);
+  EXPECT_EQ(job_here(2), "waiting_for_prerequisites away");
+  stage_.part(false);
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "error cancelled");
+  EXPECT_EQ(job_here(2), "finished ok");
+  EXPECT_THAT(stage_.there.running, IsEmpty());
+}
+
+// One that stands on msg_out once more, or whose record another client has overwritten, holds nobody up.
+TEST_F(MessageDelivery, OddMessagesHoldNobodyUp) {
+  MemoryServer& server = stage_.here.server;
+  server.plain(1, {"SET", "message:12:7", "a text"});
+  server.plain(1, {"LPUSH", "msg_out", "message:12:7", "nonsense", "message:12:8"});
+  send({job(1, "ok a")});
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "finished ok");
+  for (int i = 0; i < 2; ++i) {
+    server.plain(1, {"LPUSH", "msg_out", kSent});
+    ASSERT_TRUE(stage_.play());
+  }
+  EXPECT_EQ(here("status"), "processed");
+  const auto anomalies = stage_.here.store->anomalies(1, 10).value();
+  EXPECT_EQ(anomalies.size(), 2U);
+  server.plain(1, {"DEL", "mj:anomalies"});
+}
+
+TEST_F(MessageDelivery, OneWhoseRecordThereIsOverwrittenIsAnswered) {
+  send({job(1, "ok a")});
+  stage_.there.server.set_faults(
+      [](const ServerCall& call) { return call.name == "take_message" ? Fault::before : Fault::none; });
+  stage_.step();
+  ASSERT_EQ(there("state", kCameMark), "arrived");
+  stage_.there.server.plain(2, {"DEL", kCame});
+  stage_.there.server.plain(2, {"SET", kCame, "mine"});
+  stage_.there.server.set_faults(nullptr);
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(here("status"), "error");
+  EXPECT_EQ(job_here(1), "error lost");
+  stage_.there.server.plain(2, {"DEL", kCame, "mj:anomalies"});
+}
+
+// ---- whom the other side believes ----
+
+TEST_F(MessageDelivery, WhoNamesTheReceiversKeyIsNotTheReceiver) {
+  const SigningKey stranger = SigningKey::make();
+  json envelope = sealed(signed_message(), stranger);
+  envelope["signer"] = stage_.there.key->public_key();
+  const auto answer = deliver(envelope);
+  ASSERT_FALSE(answer) << "its answer would have stayed there";
+  EXPECT_EQ(answer.error().code, Code::denied);
+  EXPECT_EQ(there("state", kCameMark), "");
+}
+
+TEST_F(MessageDelivery, AMessageIsBelievedForItsSignatureWhoeverBringsIt) {
+  const auto answer = deliver(sealed(signed_message(), SigningKey::make()));
+  ASSERT_TRUE(answer) << answer.error().message;
+  EXPECT_EQ((*answer)["status"], "stored");
+  EXPECT_EQ((*deliver(sealed(signed_message(), SigningKey::make())))["status"], "known");
+  stage_.steps(20);
+  EXPECT_EQ(stage_.there.claims["ok a"], 1);
+  EXPECT_EQ(there("answer", kCameMark), "lost") << "nobody here has sent it";
+  stage_.there.server.plain(2, {"DEL", "mj:anomalies"});
+}
+
+TEST_F(MessageDelivery, WhatWasChangedOnTheWayIsNotBelieved) {
+  const auto refused = [&](const std::function<void(Message&)>& change) {
+    Message wanted = signed_message();
+    change(wanted);
+    const auto answer = deliver(sealed(wanted, *stage_.here.key));
+    return answer ? "" : answer.error().message;
+  };
+  EXPECT_THAT(refused([](Message& m) { m.job[0].script = "ok b"; }), HasSubstr("signature"));
+  EXPECT_THAT(refused([](Message& m) { m.target_context = 3; }), HasSubstr("target_context"));
+  EXPECT_THAT(refused([](Message& m) { m.signature.clear(); }), HasSubstr("signature: there is none"));
+  EXPECT_THAT(refused([](Message& m) { m.created_at -= 1000; }), HasSubstr("signature"));
+  EXPECT_THAT(refused([](Message& m) { m.context_id = 0; }), HasSubstr("context_id"));
+  EXPECT_THAT(refused([](Message& m) { m.id = 0; }), HasSubstr("id"));
+}
+
+TEST_F(MessageDelivery, AnAnswerIsBelievedOfItsPeerAlone) {
+  send({job(1, "hold a")});
+  stage_.steps(8);
+  const MessageName name{12, 101, here("content", "mj:message:message:12:101")};
+  const json body{{"of", to_json(name)},
+                  {"status", "processed"},
+                  {"jobs", json::array({{{"key", "job:12:1"}, {"status", "finished"}}})},
+                  {"last", true}};
+  const auto answered = [&](const SigningKey& key, const json& said) -> std::string {
+    const json envelope = seal({EnvelopeKind::answer, 1, stage_.clock.unix_ms() / 1000, ""}, said, key).value();
+    const auto answer = stage_.carry(MessageStage::kHere, rpc_request("message.deliver", {{"envelope", envelope}}), 0);
+    const auto read = read_rpc_answer(answer.value());
+    return read ? "" : read.error().message;
+  };
+  EXPECT_THAT(answered(SigningKey::make(), body), HasSubstr("is not whom"));
+  EXPECT_EQ(job_here(1), "waiting_for_prerequisites away");
+  json odd = body;
+  odd["jobs"][0]["key"] = "job:12:2";
+  EXPECT_THAT(answered(*stage_.there.key, odd), HasSubstr("is no job of"));
+  odd = body;
+  odd["jobs"][0]["status"] = "started";
+  EXPECT_THAT(answered(*stage_.there.key, odd), HasSubstr("has not ended"));
+  odd = body;
+  odd["jobs"] = 7;
+  EXPECT_THAT(answered(*stage_.there.key, odd), HasSubstr("jobs"));
+  odd = body;
+  odd["status"] = 7;
+  odd["error"] = json::array();
+  EXPECT_EQ(answered(*stage_.there.key, odd), "") << "it says that it failed";
+  EXPECT_EQ(job_here(1), "finished ok");
+  EXPECT_THAT(here("error"), HasSubstr("without a reason"));
+}
+
+TEST_F(MessageDelivery, ACancelOfWhatIsNotTakenYetIsAskedAgain) {
+  ASSERT_TRUE(deliver(sealed(signed_message(), *stage_.here.key)));
+  const std::string content = there("content", kCameMark);
+  const json body{{"of", to_json(MessageName{12, 101, content})},
+                  {"by", stage_.alice.public_key()},
+                  {"jobs", json::array({"job:12:1"})}};
+  const auto cancel = [&](const SigningKey& key) {
+    return deliver(seal({EnvelopeKind::cancel, 2, stage_.clock.unix_ms() / 1000, ""}, body, key).value());
+  };
+  EXPECT_EQ(cancel(SigningKey::make()).error().code, Code::denied);
+  EXPECT_EQ(cancel(*stage_.here.key).error().code, Code::unavailable);
+  stage_.steps(1);
+  EXPECT_TRUE(cancel(*stage_.here.key));
+  stage_.steps(20);
+  stage_.there.server.plain(2, {"DEL", "mj:anomalies"});
+}
+
+}  // namespace
+}  // namespace mycojobs

@@ -1,0 +1,327 @@
+#include "messages/message_stage.h"
+
+#include <algorithm>
+
+#include "domain/codec.h"
+#include "domain/signatures.h"
+#include "inspect/flow_verify.h"
+#include "inspect/verify.h"
+
+namespace mycojobs {
+namespace {
+
+// Two servers serve all stages, one after the other: they need not compile their scripts again.
+struct MessageHall {
+  test::HandClock clock;
+  MemoryServer here{clock}, there{clock};
+};
+MessageHall& message_hall() {
+  static MessageHall the;
+  return the;
+}
+MemoryServer& emptied(MemoryServer& server) {
+  server.set_faults(nullptr);
+  server.restore({});
+  return server;
+}
+
+}  // namespace
+
+MessageSide::MessageSide(MemoryServer& of_it, const Clock& clock, Id of, std::string at)
+    : context(of),
+      address(std::move(at)),
+      key(std::make_shared<SigningKey>(SigningKey::make())),
+      server(emptied(of_it)),
+      store(server.open().value()),
+      flows(server.open_flows().value()) {
+  begin(clock);
+  ContextSettings settings;
+  settings.context = context;
+  settings.instance = "coordinator";
+  flow_rounds_ = std::make_unique<ContextRounds>(server.open_flows().value(), server.open().value(), clock, settings);
+}
+
+void MessageSide::begin(const Clock& clock) {
+  rounds_store_ = server.open().value();
+  receiver_store_ = server.open().value();
+  rounds_flows_ = server.open_flows().value();
+  actors_ = std::make_unique<ActorKeys>();
+  rounds_ = std::make_unique<MessageRounds>(*rounds_store_, *rounds_flows_, clock,
+                                            MessageSettings{context, key, true, 24ULL * 3600 * 1000});
+  receiver_ = std::make_unique<MessageReceiver>(*receiver_store_, *actors_, key->public_key());
+  is_dead_ = false;
+}
+
+std::vector<std::string> MessageSide::list(const std::vector<std::string>& words) {
+  const Reply reply = server.plain(context, words);
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < reply.size(); ++i) out.emplace_back(reply.at(i).text());
+  return out;
+}
+
+MessageStage::MessageStage()
+    : clock(message_hall().clock = {}),
+      here(message_hall().here, clock, 1, kHere),
+      there(message_hall().there, clock, 2, kThere) {
+  prepare(here);
+  prepare(there);
+  const auto actor = [&](MessageSide& side, Id id) {
+    side.server.plain(0, {"HSET", "actor:" + std::to_string(id), "id", std::to_string(id), "pubkey", alice.public_key(),
+                          "address", std::string("[\"") + kHere + "\"]"});
+  };
+  actor(here, kAlice);
+  actor(there, kAliceThere);
+  const auto runner = [](MessageSide& side, const MessageSide& of) {
+    EXPECT_TRUE(side.store->save(side.context, "runner:7",
+                                 {{"id", "7"}, {"address", of.address}, {"pubkey", of.key->public_key()}}));
+  };
+  runner(here, there);
+  runner(there, here);
+  for (MessageSide* side : {&here, &there})
+    side->server.set_faults([this, side](const ServerCall& call) { return judge(*side, call); });
+}
+
+MessageStage::~MessageStage() {
+  for (MessageSide* side : {&here, &there}) side->server.set_faults(nullptr);
+}
+
+void MessageStage::prepare(MessageSide& side) {
+  const std::string id = std::to_string(side.context);
+  EXPECT_TRUE(side.store->save(side.context, "context:" + id, {{"id", id}, {"submitters", "[12,34]"}}));
+}
+
+Fault MessageStage::judge(MessageSide& side, const ServerCall& call) {
+  if (at_work_ != &side) return Fault::none;
+  if (side.is_dead_) return Fault::before;
+  // Scripts that could write, and here do not: a kill there is one between two others.
+  static const std::set<std::string_view> kLooks{"retire_messages", "flow_read", "flow_jobs", "load"};
+  static const std::set<std::string_view> kMail{"mail_due", "pending_messages"};
+  if (call.write == 0 || kLooks.contains(call.name) || (side.is_idle_ && kMail.contains(call.name))) return Fault::none;
+  ++calls_;
+  for (const MessageDisturbance& each : calls_disturbed_) {
+    if (each.call != calls_) continue;
+    side.is_dead_ = each.fate == MessageFate::killed_before || each.fate == MessageFate::killed_after;
+    return each.fate == MessageFate::killed_before || each.fate == MessageFate::request_lost ? Fault::before
+                                                                                             : Fault::after;
+  }
+  return Fault::none;
+}
+
+Message MessageStage::message(Id id, std::vector<Job> jobs) {
+  Message out;
+  out.id = id;
+  out.caller_id = kAlice;
+  out.context_id = here.context;
+  out.job = std::move(jobs);
+  out.target_address = kThere;
+  out.target_context = there.context;
+  out.created_at = static_cast<std::uint32_t>(clock.unix_ms() / 1000);
+  return out;
+}
+
+Job MessageStage::job(Id id, const std::string& script) {
+  Job out;
+  out.id = id;
+  out.script = script;
+  out.script_type = "python";
+  return out;
+}
+
+void MessageStage::send(Message wanted) {
+  ASSERT_TRUE(sign(wanted, alice));
+  const std::string key = redis_key(wanted);
+  ASSERT_TRUE(here.store->save(here.context, key, encode(wanted)));
+  ASSERT_TRUE(here.store->put_out(here.context, key));
+  sent_.insert(key);
+}
+
+Result<std::string> MessageStage::carry(const std::string& address, const std::string& request, std::uint64_t number) {
+  const auto lost = [] { return fail(Code::unavailable, "nobody answers"); };
+  MessageFate fate = MessageFate::fine;
+  for (const MessageDisturbance& each : requests_disturbed_) {
+    if (each.call == number) fate = each.fate;
+  }
+  if (apart_ || fate == MessageFate::parcel_lost) return lost();
+  MessageSide& to = address == kThere ? there : here;
+  if (fate == MessageFate::late) late_.push_back({clock.unix_ms() + 30000, address, request});
+  if (fate == MessageFate::twice) (void)receive(to, request);
+  std::string answer = receive(to, request);
+  if (to.is_dead_ || fate == MessageFate::answer_lost) return lost();
+  return answer;
+}
+
+std::string MessageStage::receive(MessageSide& side, const std::string& request) {
+  MessageSide* const before = std::exchange(at_work_, &side);
+  std::string answer = side.receiver_->answer(request);
+  at_work_ = before;
+  return answer;
+}
+
+bool MessageStage::has_mail(MessageSide& side) {
+  for (const char* index : {"mj:outbox", "mj:inbox"}) {
+    const std::string now = std::to_string(clock.unix_ms());
+    if (side.server.plain(side.context, {"ZCOUNT", index, "-inf", now}).number() > 0) return true;
+  }
+  return side.server.plain(side.context, {"EXISTS", "msg_out", "msg_out_coordinator"}).number() > 0;
+}
+
+void MessageStage::supervise(MessageSide& side) {
+  at_work_ = &side;
+  for (int i = 0; i < 10; ++i) {
+    side.is_idle_ = !has_mail(side);
+    auto round = side.rounds_->round(16);
+    if (!round && round.error().code != Code::unavailable) ADD_FAILURE() << "a round: " << round.error().message;
+    if (!round) break;
+    for (const Parcel& parcel : round->parcels) {
+      if (side.is_dead_) break;
+      const auto answer = carry(parcel.address.empty() ? side.address : parcel.address, parcel.request, ++requests_);
+      const auto settled = side.rounds_->settle(parcel, answer);
+      if (!settled && settled.error().code != Code::unavailable)
+        ADD_FAILURE() << parcel.entry.entry << ": " << settled.error().message;
+    }
+    if (side.is_dead_ || round->next_ms > 0) break;
+  }
+  at_work_ = nullptr;
+}
+
+void MessageStage::run_jobs(MessageSide& side) {
+  std::vector<Claimed> still;
+  for (Claimed& claimed : side.running) {
+    const std::vector<ClaimRef> refs{claimed.ref};
+    const bool is_cancelled = side.store->renew(side.context, refs, 1U << 30).value().at(0) == Renewal::cancel;
+    const std::string script(field_of(claimed.record, "script"));
+    if (script.starts_with("hold") && !is_cancelled) {
+      still.push_back(std::move(claimed));
+      continue;
+    }
+    JobEnd end;
+    end.status = script.starts_with("ok") ? JobStatus::finished : JobStatus::error;
+    end.detail = is_cancelled ? "cancelled" : script.starts_with("ok") ? "ok" : "exit";
+    if (end.status == JobStatus::error) end.error = "it went wrong";
+    end.result = {{"script", script}};
+    const std::vector<Report> reports{LogAppend{claimed.ref, {{1, 2, LogStream::err, script + " two\n"}}},
+                                      EndReport{claimed.ref, std::move(end)}};
+    const auto done = side.store->report(side.context, reports).value();
+    if (!done.at(1)) ADD_FAILURE() << claimed.ref.job_key << ": " << done.at(1).error().message;
+  }
+  side.running = std::move(still);
+  ClaimRequest request;
+  request.context = side.context;
+  request.runner = 1;
+  request.instance = "runner";
+  request.queues = {"queue:python"};
+  request.max_jobs = 64;
+  request.lease_ms = 1U << 30;
+  ClaimReply claimed = side.store->claim(request).value();
+  for (Claimed& each : claimed.jobs) {
+    const std::string script(field_of(each.record, "script"));
+    ++side.claims[script];
+    const std::vector<Report> line{LogAppend{each.ref, {{1, 1, LogStream::out, script + " one\n"}}}};
+    if (!side.store->report(side.context, line).value().at(0)) ADD_FAILURE() << "no line";
+    side.running.push_back(std::move(each));
+  }
+}
+
+void MessageStage::step(std::uint64_t ms) {
+  for (auto each = acts_.begin(); each != acts_.end();) {
+    if (each->time()) {
+      const auto act = std::move(each->act);
+      each = acts_.erase(each);
+      act();
+    } else {
+      ++each;
+    }
+  }
+  for (MessageSide* side : {&here, &there}) {
+    supervise(*side);
+    for (MessageSide* each : {&here, &there}) {
+      if (each->is_dead_) each->begin(clock);
+    }
+    const auto flows = side->flow_rounds_->round();
+    if (!flows) ADD_FAILURE() << flows.error().message;
+    run_jobs(*side);
+  }
+  for (std::size_t i = 0; i < late_.size(); ++i) {
+    if (clock.unix_ms() < late_[i].at_ms) continue;
+    const Late now = late_[i];
+    late_.erase(late_.begin() + static_cast<std::ptrdiff_t>(i--));
+    (void)receive(now.address == kThere ? there : here, now.request);
+  }
+  clock.pass(ms);
+}
+
+bool MessageStage::is_quiet() {
+  if (!acts_.empty() || !late_.empty()) return false;
+  for (MessageSide* side : {&here, &there}) {
+    if (!side->running.empty() || side->server.plain(side->context, {"LLEN", "queue:python"}).number() > 0)
+      return false;
+    for (const char* index : {"mj:outbox", "mj:inbox"})
+      if (side->server.plain(side->context, {"ZCARD", index}).number() > 0) return false;
+    for (const char* list : {"msg_out", "msg_out_coordinator"})
+      if (side->server.plain(side->context, {"LLEN", list}).number() > 0) return false;
+  }
+  return std::all_of(sent_.begin(), sent_.end(), [&](const std::string& key) {
+    const std::string status = here.field(key, "status");
+    return status == "processed" || status == "error";
+  });
+}
+
+bool MessageStage::play(int rounds) {
+  for (int i = 0; i < rounds; ++i) {
+    step();
+    if (is_quiet()) return true;
+  }
+  return false;
+}
+
+std::string MessageStage::outcome() {
+  std::string out;
+  for (MessageSide* side : {&here, &there}) {
+    out += side == &here ? "here\n" : "there\n";
+    const auto messages = side->store->keys(side->context, "message:", 1000).value();
+    for (const std::string& key : std::set<std::string>(messages.begin(), messages.end())) {
+      const auto in = side->list({"LRANGE", "msg_in", "0", "-1"});
+      out += "  " + key + ' ' + side->field(key, "status") + ' ' + side->field(key, "transport_status") + " (" +
+             side->field(key, "error") + ") in msg_in " + std::to_string(std::count(in.begin(), in.end(), key)) +
+             " answer " + side->field("mj:message:" + key, "answer") + '\n';
+    }
+    // By script: a call without an answer may have taken ids that nobody uses.
+    const auto keys = side->store->keys(side->context, "job:", 1000).value();
+    std::set<std::string> jobs;
+    for (const std::string& key : keys) {
+      const Fields record = side->store->load(side->context, key).value();
+      std::string line = "  job " + (side == &here ? key : "") + ' ' + std::string(field_of(record, "script"));
+      for (const char* name : {"status", "detail", "error", "result"})
+        line += std::string(" | ") + std::string(field_of(record, name));
+      line += " | log:";
+      const auto page = side->store->logs(side->context, key, 0, 100, 0).value();
+      for (const Log& each : page.lines) line += ' ' + each.text.substr(0, each.text.size() - 1);
+      jobs.insert(line + (page.ended ? " end\n" : "\n"));
+    }
+    for (const std::string& each : jobs) out += each;
+    for (const auto& [script, times] : side->claims) out += "  ran " + script + ": " + std::to_string(times) + '\n';
+  }
+  return out;
+}
+
+void MessageStage::trouble_of(MessageSide& side, std::vector<std::string>& all) {
+  const std::string where = side.address + ": ";
+  const auto anomalies = side.store->anomalies(side.context, 100).value();
+  for (const std::string& each : anomalies) all.push_back(where + "anomaly: " + each);
+  for (const auto& [script, times] : side.claims) {
+    if (times != 1) all.push_back(where + script + " ran " + std::to_string(times) + " times");
+  }
+  const auto report = verify(*side.store, side.context, {}).value();
+  for (const Finding& each : report.findings) all.push_back(where + each.rule + ": " + each.text);
+  const auto flows = verify_flows(*side.flows, *side.store, side.context).value();
+  for (const Finding& each : flows) all.push_back(where + each.rule + ": " + each.text);
+}
+
+std::vector<std::string> MessageStage::trouble() {
+  std::vector<std::string> all;
+  trouble_of(here, all);
+  trouble_of(there, all);
+  return all;
+}
+
+}  // namespace mycojobs
