@@ -2,12 +2,10 @@
 
 #include <algorithm>
 
-#include "base/ids.h"
+#include "base/counted.h"
 
 namespace mycojobs {
 namespace {
-
-constexpr std::uint64_t kMaxWorldMail = 100000;
 
 class RedisWorkflows final : public WorkflowStore, private ContextLinks {
  public:
@@ -42,6 +40,7 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
     read.snapshot_height = reply.at(1).number();
     read.snapshot = reply.at(2).text();
     read.facts = texts(reply.at(3));
+    read.manifest = reply.at(4).text();
     return read;
   }
 
@@ -49,9 +48,13 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
     MJ_TRY(reply, command(context, Arguments{"HKEYS", "mj:world-blobs:" + world}));
     return texts(reply);
   }
-  Result<void> drop_blobs(Id context, const std::string& world, const std::vector<std::string>& hashes) override {
-    const std::string key = "mj:world-blobs:" + world;
-    for (const std::string& hash : hashes) MJ_CHECK(command(context, Arguments{"HDEL", key, hash}));
+  Result<void> drop_blobs(Id context, const std::string& world, std::uint64_t base,
+                          const std::vector<std::string>& hashes) override {
+    Arguments arguments;
+    arguments.add(world).add(base).add(std::uint64_t{hashes.size()});
+    for (const std::string& hash : hashes) arguments.add(hash);
+    MJ_TRY(reply, run(context, scripts::world_collect, arguments));
+    if (reply.text() == "conflict") return fail(Code::conflict, world + ": it has moved on since");
     return {};
   }
 
@@ -63,21 +66,28 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
     for (const std::string& fact : wanted.facts) arguments.add(fact);
     arguments.add_list(blobs).add(std::uint64_t{wanted.done.size()});
     for (const std::string& id : wanted.done) arguments.add(id);
-    MJ_TRY(reply, run(wanted.context, scripts::world_commit, arguments.add(wanted.snapshot)));
+    MJ_TRY(reply, run(wanted.context, scripts::world_commit,
+                      arguments.add(wanted.snapshot).add(wanted.manifest).add(std::uint64_t{wanted.alone})));
     if (reply.at(0).text() == "done") return {};
+    if (reply.at(0).text() == "busy")
+      return fail(Code::conflict, wanted.world + ": " + counted(reply.at(1).number(), "event") +
+                                      " wait for a coordinator: try again when they are worked off");
     return fail(Code::conflict, wanted.world + ": is at height " + std::string(reply.at(1).text()) + ", not at " +
                                     std::to_string(wanted.base) + ": somebody else was faster");
   }
 
-  Result<void> post(Id context, const std::string& world, const std::string& kind, const Fields& fields) override {
+  Result<void> post(Id context, const std::string& world, const std::string& kind, const Fields& fields,
+                    const std::string& manifest) override {
     Fields all = fields;
     all.emplace_back("kind", kind);
     Arguments arguments;
-    arguments.add(std::uint64_t{context}).add(world).add(kMaxWorldMail).add_list(all);
+    arguments.add(std::uint64_t{context}).add(world).add(kMaxWorldMail).add(manifest).add_list(all);
     MJ_TRY(reply, run(context, scripts::world_post, arguments));
     if (reply.text() == "none")
       return fail(Code::not_found, world + ": there is no such workflow in context " + std::to_string(context) +
                                        "; mycojobs workflow list names those there are");
+    if (reply.text() == "other")
+      return fail(Code::conflict, world + ": another manifest is in force since it was checked");
     if (reply.text() == "full")
       return fail(Code::too_large,
                   world + ": " + std::to_string(kMaxWorldMail) + " events wait already: is a coordinator there?");

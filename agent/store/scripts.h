@@ -20,7 +20,7 @@ extern const Script agree_on_format, answer_message, arrive_message, cancel, can
     object_release, object_search, object_write, pending_messages, places, prerequisite_answer, prerequisites_due,
     prerequisites_settled, purge_queue, release_runner, renew, repair, report, requeue, reserve_jobs, retire_messages,
     route_message, settle_dead_letter, settle_mail, settle_notice, start_job, submit, take_message, tick, topic_send,
-    unclaim, world_commit, world_due, world_post, world_put_manifest, world_read;
+    unclaim, world_collect, world_commit, world_due, world_post, world_put_manifest, world_read;
 }  // namespace scripts
 
 }  // namespace mycojobs

@@ -19,12 +19,12 @@
 #include <vector>
 
 #include "mycojobs/flows.h"
-#include "mycojobs/workflows.h"
 #include "mycojobs/job_end.h"
 #include "mycojobs/objects.h"
 #include "mycojobs/records.h"
 #include "mycojobs/result.h"
 #include "mycojobs/store_views.h"
+#include "mycojobs/workflows.h"
 
 namespace mycojobs {
 

@@ -30,7 +30,7 @@ const std::map<std::string, Parts> kArrows = {
     {"executors", {"ports", "base", "domain", "sandbox/zygote.h", "sandbox/helper_rights.h"}},
     {"workflow", {"ports", "base", "domain", "executors/lua/workflowhost/wire.h"}},
     {"worker", {"ports", "base", "domain", "store", "sandbox", "transport", "executors", "prerequisites"}},
-    {"coordinator", {"ports", "base", "domain", "store", "transport", "executors", "prerequisites"}},
+    {"coordinator", {"ports", "base", "domain", "store", "transport", "executors", "prerequisites", "workflow"}},
     {"inspect", {"ports", "base", "domain", "store", "sandbox", "executors"}},
     {"service", {"ports", "base", "domain", "store", "transport", "inspect", "coordinator"}},
     {"api", {"ports", "base", "domain", "store", "transport", "inspect", "worker", "coordinator", "service"}},
