@@ -5,6 +5,7 @@
 //   spilled states lie in blobs: request_of() brings the one that it needs, and checks its hash
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -59,6 +60,9 @@ class WorldIndex {
   std::map<std::string, std::string> carriers_;  // job or flow -> intent
 };
 const PendingIntent* find_pending(const WorldState&, const std::string& intent);
+
+// Takes a step: workflow::Engines::step(). Called from several threads at once. Errors say nothing of the step.
+using StepTaker = std::function<Result<StepAnswer>(const WorkflowSpec&, const WorkflowManifest&, const StepRequest&)>;
 
 class LoadedWorld {
  public:

@@ -405,7 +405,7 @@ void WorldRounds::run_steps(std::vector<Taking>& all) {
   const std::size_t lanes = std::min(limits_.parallel, all.size());
   const auto take = [&](std::size_t from) {
     for (std::size_t i = from; i < all.size(); i += lanes)
-      all[i].answer = parts_.take_step(context_, *all[i].manifest, *all[i].spec, all[i].request);
+      all[i].answer = parts_.take_step(*all[i].spec, *all[i].manifest, all[i].request);
   };
   std::vector<std::future<void>> others;
   for (std::size_t i = 1; i < lanes; ++i) others.push_back(std::async(std::launch::async, take, i));

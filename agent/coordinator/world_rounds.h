@@ -10,7 +10,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -26,10 +25,6 @@
 #include "mycojobs/workflows.h"
 
 namespace mycojobs {
-
-// Takes a step; from several threads at once. coordinator/world_step.h.
-using StepTaker =
-    std::function<Result<StepAnswer>(Id context, const WorkflowManifest&, const WorkflowSpec&, const StepRequest&)>;
 
 struct WorldLimits {
   std::uint64_t snapshot_every = 5000;  // facts; and at least as many as there are instances

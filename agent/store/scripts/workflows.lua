@@ -69,7 +69,8 @@ local context, world, max, manifest, fields = arg(), arg(), num(arg()), arg(), l
 local err = wrong('mj:world-head:' .. world, 'hash') or wrong('mj:worlds', 'set') or wrong('mj:world-in:' .. world, 'stream') or wrong('mj:worlds:due', 'zset')
 if err then return err end
 if redis.call('SISMEMBER', 'mj:worlds', world) == 0 then return 'none' end
-if manifest ~= '' and manifest ~= redis.call('HGET', 'mj:world-head:' .. world, 'manifest') then return 'other' end
+local in_force = redis.call('HGET', 'mj:world-head:' .. world, 'manifest')
+if manifest ~= '' and in_force and manifest ~= in_force then return 'other' end
 if redis.call('XLEN', 'mj:world-in:' .. world) >= max then return 'full' end
 post_to_world(context, world, fields)
 return 'posted'
