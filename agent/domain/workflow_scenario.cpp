@@ -307,7 +307,7 @@ class Playing {
       for (const auto& each : emitted_) row(each.schema, each.value, "", each.from);
     if (const auto place = differs(wanted, got))
       wrong(list + (place->empty() || wanted.size() != got.size() ? "" : place->substr(0, place->find(']') + 1)),
-            std::string(effects ? "the effects" : "the events") + " differ", pretty(wanted), pretty(got));
+            std::string(effects ? "the effects" : "the events") + " differ", pretty(filled(wanted, got)), pretty(got));
   }
   Result<std::string> name_of(const std::string& given, bool effect) {
     if (!effect) return find_name(given, manifest().schemas.names(), "event");
@@ -322,7 +322,7 @@ class Playing {
     const json got = cell == nullptr || !cell->state ? json(nullptr) : value_of(cell->state->bytes);
     if (const auto place = differs(expected, got))
       wrong("expect.state." + instance + (place->empty() || place->front() == '[' ? "" : ".") + *place,
-            "the state of " + instance + " differs", pretty(expected), pretty(got));
+            "the state of " + instance + " differs", pretty(filled(expected, got)), pretty(got));
   }
   void judge_pending(const std::vector<std::string>& expected) {
     json wanted = json::array(), got = json::array();

@@ -98,5 +98,7 @@ Played play(const ScenarioFile&, const Scenario&, const ScenarioWorld&, const Wo
 
 // Nothing: the value is as expected ("$any", "$more"). Else the path of the first place that is not.
 std::optional<std::string> differs(const nlohmann::json& expected, const nlohmann::json& got);
+// The expected value without "$any" and "$more", where `got` has something that they allow: to show both side by side.
+nlohmann::json filled(nlohmann::json expected, const nlohmann::json& got);
 
 }  // namespace mycojobs

@@ -173,6 +173,12 @@ void read_file(const JsonPath& at, ScenarioFile& out) {
   if (out.scenarios.empty() && at.problems.empty()) at.refuse("it has no scenario");
 }
 
+// {"$more": true}
+bool is_open(const json& map) {
+  const auto more = map.find("$more");
+  return more != map.end() && more->is_boolean() && more->get<bool>();
+}
+
 }  // namespace
 
 ScenarioRead read_scenarios(const json& document) {
@@ -192,11 +198,27 @@ std::vector<std::string> manifests_of(const ScenarioFile& file) {
   return {names.begin(), names.end()};
 }
 
+json filled(json expected, const json& got) {
+  if (expected == "$any") return got;
+  if (expected.is_object() && got.is_object()) {
+    const bool open = is_open(expected);
+    if (open) expected.erase("$more");
+    for (const auto& [name, value] : got.items())
+      if (const auto found = expected.find(name); found != expected.end())
+        *found = filled(std::move(*found), value);
+      else if (open)
+        expected[name] = value;
+  }
+  if (expected.is_array() && got.is_array())
+    for (std::size_t i = 0; i < std::min(expected.size(), got.size()); ++i)
+      expected[i] = filled(std::move(expected[i]), got[i]);
+  return expected;
+}
+
 std::optional<std::string> differs(const json& expected, const json& got) {
   if (expected == "$any") return std::nullopt;
   if (expected.is_object() && got.is_object()) {
-    const auto more = expected.find("$more");
-    const bool open = more != expected.end() && more->is_boolean() && more->get<bool>();
+    const bool open = is_open(expected);
     for (const auto& [name, value] : expected.items()) {
       if (open && name == "$more") continue;
       const auto found = got.find(name);

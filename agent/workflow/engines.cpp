@@ -41,8 +41,11 @@ WorkflowEngine& Engines::engine_of(const StepLimits& limits) {
 Result<mycojobs::StepAnswer> Engines::step(const WorkflowSpec& workflow, const WorkflowManifest& manifest,
                                            const mycojobs::StepRequest& request) {
   MJ_TRY(program, program_of(context_, workflow, manifest));
-  MJ_TRY(answer, engine_of(workflow.limits).step(program, wire_request(request)));
-  return kernel_answer(std::move(answer));
+  auto answer = engine_of(workflow.limits).step(program, wire_request(request));
+  if (answer) return kernel_answer(std::move(*answer));
+  // It would be too large every time.
+  if (answer.error().code == Code::too_large) return StepError{"value", answer.error().message, 0};
+  return tl::unexpected(std::move(answer).error());
 }
 
 mycojobs::WorkflowEngine Engines::as_function() {

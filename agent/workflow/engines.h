@@ -26,7 +26,8 @@ class Engines {
   // options: of all of them, but for the limits, which each workflow has. context: whose code it is.
   Engines(EngineOptions options, std::uint64_t context) : options_(std::move(options)), context_(context) {}
 
-  // Errors: those of WorkflowEngine::step(). They say nothing about the code.
+  // A request that is too large fails its step. Errors: the others of WorkflowEngine::step(), and those of program_of();
+  // they say nothing about the code.
   Result<mycojobs::StepAnswer> step(const WorkflowSpec&, const WorkflowManifest&, const mycojobs::StepRequest&);
   // For simulate() and verify_replay(), which have no place for an error: it becomes a failure of the step and stays in
   // trouble(), and what they said is worth nothing. Refers to this.
