@@ -57,6 +57,11 @@ std::vector<FlagRow> actor_flag(std::vector<FlagRow> more = {}) {
   return flags;
 }
 
+std::vector<FlagRow> approval_flags() {
+  return actor_flag(
+      {{"intent", "TEXT", "as the intent begins, if several wait"}, {"comment", "TEXT", "why; the workflow gets it"}});
+}
+
 std::vector<FlagRow> message_flags() {
   std::vector<FlagRow> flags = {
       {"to", "CONTEXT", "the context that it is for"},
@@ -255,7 +260,10 @@ const std::vector<Command> kCommands = {
       {"caller", "ID", "the submitter is this actor, and writes records of its own alone"},
       {"passwords", "", "with new passwords, instead of a word that Redis refuses"}},
      context_acl_command},
-    {"workflow check", "check a manifest of workflows and its code, and tell everything that is wrong", "FILE", {},
+    {"workflow check",
+     "check a manifest of workflows and its code, and tell everything that is wrong",
+     "FILE",
+     {},
      workflow_check_command},
     {"workflow test",
      "play scenarios of workflows in memory, and tell what is not as they expect",
@@ -280,6 +288,36 @@ const std::vector<Command> kCommands = {
      "OLD NEW",
      {{"history", "FILE", "also: which instances of this journal's world are in its way, and which keep their code"}},
      workflow_diff_command},
+    {"workflow apply", "put a manifest of workflows in force, if nothing of it is under way", "FILE",
+     actor_flag({{"owner", "ID", "as whom its effects run (default: who applies it)"}}), workflow_apply_command},
+    {"workflow send", "send an event to the workflows that take it", "EVENT VALUE",
+     actor_flag({{"workflow", "NAME", "the manifest, if several take it"}}), workflow_send_command},
+    {"workflow list", "list the workflows in force, and how their instances stand", "", actor_flag(),
+     workflow_list_command},
+    {"workflow cells", "list the instances of a workflow", "WORKFLOW",
+     actor_flag({{"status", "WORD", "only those", false, "running waiting completed failed"},
+                 {"limit", "COUNT", "at most so many (default 100)"}}),
+     workflow_cells_command},
+    {"workflow show", "show an instance: its state, what waits for it, what it waits for", "WORKFLOW [KEY]",
+     actor_flag(), workflow_show_command},
+    {"workflow timeline", "tell what has happened to an instance", "WORKFLOW [KEY]", actor_flag(),
+     workflow_timeline_command},
+    {"workflow explain", "say why an instance is where it is, and what to do", "WORKFLOW [KEY]", actor_flag(),
+     workflow_explain_command},
+    {"workflow tail", "print the facts of a workflow's journal", "WORKFLOW",
+     actor_flag({{"after", "HEIGHT", "only facts behind this height"}, {"follow", "", "go on with what comes"}}),
+     workflow_tail_command},
+    {"workflow approve", "approve what an instance waits for", "WORKFLOW [KEY]", approval_flags(),
+     workflow_approve_command},
+    {"workflow reject", "reject what an instance waits for", "WORKFLOW [KEY]", approval_flags(),
+     workflow_reject_command},
+    {"workflow remove", "take an instance away that has failed", "WORKFLOW [KEY]", actor_flag(),
+     workflow_remove_command},
+    {"workflow export", "print the whole journal of a workflow, for `workflow simulate` and `workflow diff`",
+     "WORKFLOW", actor_flag(), workflow_export_command},
+    {"workflow verify-replay",
+     "fold the journal of a workflow from its beginning and take each step again: exit 1 if an output differs",
+     "WORKFLOW", actor_flag(), workflow_verify_replay_command},
     {"queue list", "list the queues: what waits in them, and who serves them", "", {}, queue_list_command},
     {"queue pause", "let nothing be taken from a queue; what runs goes on", "QUEUE", {}, queue_pause_command},
     {"queue resume", "open a paused queue", "QUEUE", {}, queue_resume_command},
