@@ -49,7 +49,8 @@ class WorldStage {
   std::unique_ptr<WorkflowStore> worlds;
   std::shared_ptr<const SigningKey> runner_key;  // null: the runner signs nothing
   std::function<void(Job&, JobEnd&)> tamper;     // with an end, before it is stored
-  std::map<std::string, int> ran;                // by name and parameters of a job: how often
+  std::map<std::string, int> ran;                // by name and parameters of jobs: how often
+  std::map<std::string, int> carried;            // the same by idempotency key
   std::function<Result<StepOutput>(const WorkflowSpec&, const StepRequest&)> code = shop_step;
 
   service::Caller by{kContext, 1, WayIn::command, true};
