@@ -26,6 +26,7 @@ namespace mycojobs::api {
 struct Backend {
   std::unique_ptr<Store> store;
   std::unique_ptr<FlowStore> flows;
+  std::unique_ptr<WorkflowStore> worlds;
   RunCache runs{20000};
   ActorKeys actors;
 };
@@ -58,6 +59,7 @@ class Backends {
   // Waits for one of `most`; unavailable after 10 s.
   Result<Lease> take();
   Result<std::unique_ptr<FlowStore>> open_flows() { return stores_.open_flows(); }
+  Result<std::unique_ptr<WorkflowStore>> open_workflows() { return stores_.open_workflows(); }
 
  private:
   void give_back(std::unique_ptr<Backend>);
@@ -117,6 +119,7 @@ class Call {
   Services& services() const { return services_; }
   Store& store() const { return lease_.store(); }
   Result<FlowStore*> flows() const;
+  Result<WorkflowStore*> worlds() const;
   RunCache& runs() const { return lease_->runs; }
 
  private:
@@ -139,6 +142,7 @@ Method method(Services&, std::string_view name, std::string_view help, std::vect
 void add_record_methods(Services&, std::vector<Method>&);  // actor, context, runner, message
 void add_job_methods(Services&, std::vector<Method>&);
 void add_flow_methods(Services&, std::vector<Method>&);
+void add_workflow_methods(Services&, std::vector<Method>&);
 void add_system_methods(Services&, std::vector<Method>&);  // queue, system
 void add_supervisor_methods(Services&, std::vector<Method>&);
 std::vector<Method> methods_of(Services&, ApiRole);

@@ -26,7 +26,7 @@ struct Group {
 };
 constexpr Group kGroups[] = {
     {"To begin", "run dev doctor"},
-    {"Jobs and flows", "job flow message queue"},
+    {"Jobs and flows", "job flow workflow message queue"},
     {"Scripts, and what they may do", "executor plugin program policy sandbox secret"},
     {"To serve and look after", "agent coordinator health runner actor context key receipt rpc verify"},
     {"This program", "config completion version"},
@@ -169,6 +169,7 @@ struct Slot {
   const Command* row = nullptr;
   CLI::App* app = nullptr;
   std::deque<std::pair<std::string, CLI::Option*>> arguments;
+  std::vector<std::string> rest;  // of the last argument, if it is FILE...
   std::deque<std::pair<std::string_view, std::vector<std::string>>> values;
   std::deque<std::pair<std::string_view, bool>> switches;
   FlagValues options;
@@ -183,6 +184,10 @@ void build(Slot& slot) {
     left.remove_prefix(std::min(name.size() + 1, left.size()));
     const bool optional = name.front() == '[';
     if (optional) name = name.substr(1, name.size() - 2);
+    if (name.ends_with("...")) {
+      app.add_option(std::string(name.substr(0, name.size() - 3)), slot.rest)->required(!optional);
+      continue;
+    }
     auto& [text, option] = slot.arguments.emplace_back();
     option = app.add_option(std::string(name), text)->required(!optional);
   }
@@ -306,6 +311,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     for (const auto& [text, option] : slot.arguments) {
       if (option->count() > 0) line.arguments.push_back(text);
     }
+    line.arguments.insert(line.arguments.end(), slot.rest.begin(), slot.rest.end());
     for (auto& [name, values] : slot.values) {
       if (!values.empty()) line.flags[std::string(name)] = values;
     }

@@ -213,6 +213,7 @@ Result<std::unique_ptr<Coordinator>> start_coordinator(const Parts& parts, const
   MJ_TRY(key, coordinator_key(settings));
   coordinator.key = std::move(key);
   coordinator.mycelium_url = settings.mycelium_url;
+  coordinator.workflow_host = settings.libexec_dir + "/mycojobs-workflowhost";
   coordinator.where = self.host + " pid " + std::to_string(self.pid);
   return Coordinator::start(stores, parts.clock, std::move(coordinator));
 }

@@ -19,11 +19,13 @@
 #include "coordinator/router.h"
 #include "coordinator/said_once.h"
 #include "coordinator/supervisor.h"
+#include "coordinator/world_thread.h"
 #include "domain/utf8.h"
 #include "prerequisites/prerequisite_look.h"
 #include "store/redis_flows.h"
 #include "transport/rpc_client.h"
 #include "transport/transports.h"
+#include "workflow/engines.h"
 
 namespace mycojobs {
 namespace {
@@ -124,8 +126,19 @@ class ContextThread {
       prerequisites = std::make_unique<PrerequisiteThread>(
           std::move(looking), clock, settings.context,
           LookSettings{Looker::coordinator, all.allowed_prerequisites, all.prerequisites_timeout_ms});
-    std::unique_ptr<ContextThread> made(
-        new ContextThread(std::move(flows), std::move(store), std::move(waiter), clock, std::move(settings)));
+    std::unique_ptr<WorldThread> worlds;
+    if (!all.workflow_host.empty()) {
+      workflow::EngineOptions options;
+      options.program = all.workflow_host;
+      const auto engines = std::make_shared<workflow::Engines>(std::move(options), settings.context);
+      MJ_TRY(started, WorldThread::start(
+                          stores, clock, settings.context,
+                          [engines](const WorkflowSpec& spec, const WorkflowManifest& manifest,
+                                    const StepRequest& request) { return engines->step(spec, manifest, request); }));
+      worlds = std::move(started);
+    }
+    std::unique_ptr<ContextThread> made(new ContextThread(std::move(flows), std::move(store), std::move(waiter), clock,
+                                                          std::move(settings), std::move(worlds)));
     made->router_ = std::move(router);
     made->notifier_ = std::move(notifier);
     made->prerequisites_ = std::move(prerequisites);
@@ -143,18 +156,20 @@ class ContextThread {
     waiter_->wake();
     notifier_->ask_to_stop();
     supervisor_->ask_to_stop();
+    if (worlds_) worlds_->ask_to_stop();
   }
   const Pulse& pulse() const { return pulse_; }
   bool away() const { return away_; }
 
  private:
   ContextThread(std::unique_ptr<FlowStore> flows, std::unique_ptr<Store> store, std::unique_ptr<Waiter> waiter,
-                const Clock& clock, ContextSettings settings)
+                const Clock& clock, ContextSettings settings, std::unique_ptr<WorldThread> worlds)
       : context_(settings.context),
         mine_(std::to_string(context_) + " "),
         clock_(clock),
         waiter_(std::move(waiter)),
         rounds_(std::move(flows), std::move(store), clock, std::move(settings)),
+        worlds_(std::move(worlds)),
         thread_([this] { loop(); }) {}
 
   void loop() {
@@ -163,6 +178,7 @@ class ContextThread {
     while (!stop_) {
       pulse_.beat();
       const auto next = rounds_.round();
+      if (worlds_) worlds_->set_leads(rounds_.leads());
       if (next) {
         said(nullptr);
         if (*next > 0) wait(*next);
@@ -171,6 +187,7 @@ class ContextThread {
         wait(kAwayMs);
       }
     }
+    if (worlds_) worlds_->set_leads(false);
     rounds_.give_back();
   }
   // Until something of this context is due, or so long.
@@ -206,6 +223,7 @@ class ContextThread {
   const Clock& clock_;
   std::unique_ptr<Waiter> waiter_;
   ContextRounds rounds_;
+  std::unique_ptr<WorldThread> worlds_;  // null: workflows are left to others
   Pulse pulse_;
   std::atomic<bool> away_{false};
   std::atomic<bool> stop_{false};

@@ -100,12 +100,13 @@ constexpr std::array<std::string_view, 9> kRecords{"job:*",   "flow:*",  "messag
                                                    "actor:*", "queue:*", "msg_in",    "msg_out"};
 
 // Keys of our own that agents have nothing to do with: flows, schedules, what was refused, the ids of new records.
-constexpr std::array<std::string_view, 21> kNotOfAgents{
+constexpr std::array<std::string_view, 25> kNotOfAgents{
     "mj:run:",         "mj:checkpoint:", "mj:catalog",     "mj:catalog:",    "mj:definition:",   "mj:definition-uses:",
     "mj:schedules",    "mj:schedule:",   "mj:coordinator", "mj:flow-keys:",  "mj:flow-waits:",   "mj:flows:active",
     "mj:flows:ended",  "mj:next:",       "mj:next:actor",  "mj:next:runner", "mj:next:message:", "mj:next:flow",
-    "mj:queue:router", "mj:refusals",    "mj:health"};
-constexpr std::array<std::string_view, 2> kReadByAgents{"mj:looking", "mj:paused"};
+    "mj:queue:router", "mj:refusals",    "mj:health",      "mj:world:",      "mj:world-blobs:",  "mj:world-manifests:",
+    "mj:world-head:"};
+constexpr std::array<std::string_view, 3> kReadByAgents{"mj:looking", "mj:paused", "mj:worlds"};
 
 // "mj:claim:<job key>" -> "mj:claim:"
 std::string_view beginning(const OwnKey& key) { return key.pattern.substr(0, key.pattern.find('<')); }
@@ -169,11 +170,13 @@ std::vector<std::string> redis_rules(std::string_view role, std::span<const std:
   }
   if (role == "agent") {
     add_keys_of_agents(rules);
-    rules.insert(rules.end(), {"&mj:wake", "&mj:notices", "&mj:flows:due", "&mj:replicas", "&mj:mail", "&runner*"});
+    rules.insert(rules.end(),
+                 {"&mj:wake", "&mj:notices", "&mj:flows:due", "&mj:replicas", "&mj:mail", "&mj:worlds", "&runner*"});
   } else if (role == "reader") {
     add_keys(rules, "%R~");
     rules.emplace_back("&mj:flows:moved");
     rules.emplace_back("&mj:wake");
+    rules.emplace_back("&mj:worlds");
   } else {
     add_keys(rules, "~");
     rules.insert(rules.end(), {"&mj:*", "&runner*"});

@@ -84,6 +84,13 @@ constexpr std::array kOwnKeys{
         "told, "
         "log_bytes, log:<job>",
         "message in mj:claim:*"},
+    OwnKey{"mj:worlds", "set", "names of the worlds of workflows", "mj:world-manifests:*"},
+    OwnKey{"mj:worlds:due", "zset", "worlds that are to be looked at, by the moment in ms", "mj:world:*"},
+    OwnKey{"mj:world:<world>", "stream", "<height>-0: f, a fact of the world (deterministic CBOR)", kItself},
+    OwnKey{"mj:world-in:<world>", "stream", "what has come for a world and was not worked off", kItself},
+    OwnKey{"mj:world-blobs:<world>", "hash", "hash: bytes of a long state, or of a snapshot", kItself},
+    OwnKey{"mj:world-manifests:<world>", "hash", "hash: a manifest with its code", kItself},
+    OwnKey{"mj:world-head:<world>", "hash", "manifest in force; height and hash of the latest snapshot", "mj:world:*"},
     OwnKey{"mj:outbox", "zset",
            "what is to be told elsewhere, by the next try in ms: send, expire, cancel, answer, logs", "mj:message:*"},
     OwnKey{"mj:inbox", "zset", "messages that came and are to be taken, by the next look in ms", "mj:message:*"},

@@ -24,6 +24,7 @@
 #include "mycojobs/records.h"
 #include "mycojobs/result.h"
 #include "mycojobs/store_views.h"
+#include "mycojobs/workflows.h"
 
 namespace mycojobs {
 
@@ -475,6 +476,7 @@ class StoreFactory {
                                                       const std::string& topic) = 0;
   virtual Result<std::unique_ptr<ObjectStore>> open_objects() = 0;
   virtual Result<std::unique_ptr<FlowStore>> open_flows() = 0;
+  virtual Result<std::unique_ptr<WorkflowStore>> open_workflows() = 0;
 };
 
 }  // namespace mycojobs

@@ -24,6 +24,9 @@ int fuzz_http_request(std::string_view);  // head and body
 int fuzz_policy(std::string_view);        // JSON
 int fuzz_flow_yaml(std::string_view);     //
 int fuzz_flow_json(std::string_view);     //
+int fuzz_workflow_manifest(std::string_view);  // JSON
+int fuzz_workflow_scenario(std::string_view);  // JSON
+int fuzz_workflow_history(std::string_view);   // lines of JSON
 
 struct Target {
   std::string_view name;  // of its corpus, too

@@ -1,4 +1,4 @@
---# flow_commit: journal places messages ends flows
+--# flow_commit: journal places messages worlds ends flows
 -- {the revision after it}; {conflict, the present one}; {taken}: by another commit, which had no facts; {missing}.
 local context, flow, expected, taken, taken_before = arg(), arg(), num(arg()), num(arg()), arg()
 local due, checkpoint, ended, parent = arg(), arg(), arg() == '1', arg()

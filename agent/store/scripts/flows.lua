@@ -58,7 +58,7 @@ end
 redis.call('SET', counter, dec(first + jobs - 1))
 return dec(first)
 
---# flow_put_jobs: journal places messages ends flows
+--# flow_put_jobs: journal places messages worlds ends flows
 -- {}; or {index, record}... of those that are there and were not accepted; or a text: why not.
 local context, flow, count = arg(), arg(), num(arg())
 local err = wrong_shared() or wrong_flow(flow)
@@ -285,7 +285,7 @@ redis.call('ZADD', kDue, 'LT', dec(now_ms), flow)
 redis.call('PUBLISH', kDue, context .. ' ' .. flow)
 return 1
 
---# flow_await: journal places messages ends flows
+--# flow_await: journal places messages worlds ends flows
 local context, flow, other = arg(), arg(), arg()
 local waits = 'mj:flow-waits:' .. other
 local err = wrong(waits, 'set') or wrong(kDue, 'zset') or wrong('mj:anomalies', 'stream') or wrong('mj:flow:' .. other, 'hash')

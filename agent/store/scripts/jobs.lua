@@ -174,14 +174,14 @@ end
 if #page < 2 * max then last, skip = '', 0 end
 return {looked, last, skip, jobs, unseen}
 
---# cancel: journal places messages ends
+--# cancel: journal places messages worlds ends
 -- The answer is cancel_job()'s.
 local job = arg()
 local err = wrong_shared() or wrong(job, 'hash') or wrong('mj:claim:' .. job, 'hash')
 if err then return err end
 return cancel_job(job, read_claim(job))
 
---# requeue: journal places messages ends
+--# requeue: journal places messages worlds ends
 -- Empty, missing, or why not.
 local job = arg()
 local err = wrong_shared() or wrong(job, 'hash') or wrong('mj:claim:' .. job, 'hash')

@@ -274,7 +274,7 @@ for _, index in ipairs({'mj:outbox', 'mj:inbox'}) do
 end
 return {out, arrived, dec(next_due), dec(now_ms)}
 
---# settle_mail: journal places messages ends
+--# settle_mail: journal places messages worlds ends
 -- What has come of an entry of the outbox. what: delivered, later (after pause_ms, because of `why`), failed (detail,
 -- why), over. told: more for the mark. An entry that is gone: somebody else was faster.
 local entry, what, pause_ms, detail, why, told = arg(), arg(), num(arg()), arg(), arg(), list_arg()
@@ -326,7 +326,7 @@ elseif what == 'failed' then
 end
 return what
 
---# answer_message: journal places messages ends
+--# answer_message: journal places messages worlds ends
 -- The answer to a message that is away: its jobs end with what it says of them, the others as lost. done, known (it was
 -- answered before) or other (no such message has left). fields: of the message.
 local message, content, reason, fields = arg(), arg(), arg(), list_arg()
@@ -352,7 +352,7 @@ end_away(message, is, 'lost', reason ~= '' and reason or 'the answer does not na
 if #fields > 0 and type_of(message) == 'hash' then redis.call('HSET', message, unpack(fields)) end
 return 'done'
 
---# cancel_message: journal places messages ends
+--# cancel_message: journal places messages worlds ends
 -- Every job of a message that is away is cancelled, here and there. asked, over or missing.
 local message = arg()
 local mark = 'mj:message:' .. message

@@ -57,7 +57,7 @@ end
 redis.call('UNLINK', key, mark)
 return 'gone'
 
---# delete_job: journal places messages ends
+--# delete_job: journal places messages worlds ends
 -- A job that has ended, or was never queued, leaves with its log and facts. Answers gone, missing or why it cannot.
 local job = arg()
 local err = wrong(job, 'hash') or wrong('mj:claim:' .. job, 'hash') or wrong_shared() or wrong('mj:horizon', 'hash')
