@@ -26,7 +26,7 @@ std::vector<fs::path> histories() {
 }
 WorkflowHistory history_in(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
-  return read_history({std::istreambuf_iterator<char>(in), {}}).value();
+  return read_history(std::string(std::istreambuf_iterator<char>(in), {})).value();
 }
 ReplayVerdict replayed(const WorkflowHistory& history, WorldState& world) {
   world.id = history.world;
