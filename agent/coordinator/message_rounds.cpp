@@ -311,6 +311,8 @@ Result<void> MessageRounds::take_up(const std::string& message_key, Message& mes
   // Rights may have been taken since it came.
   MJ_TRY(here, place(is_own ? WayIn::message : WayIn::rpc));
   MJ_CHECK(may(message.caller_id, Action::create, here, {.name = "messages"}));
+  // What came from elsewhere was settled when it entered; our own record stays as it was signed.
+  if (is_own) MJ_CHECK(mycojobs::settle(message, {message.caller_id, settings_.context}));
   MJ_CHECK(check_jobs(message));
   if (message.message_type != MessageType::job)
     return store_.close_message(settings_.context, kMessagesIn, message_key, "");
@@ -320,7 +322,6 @@ Result<void> MessageRounds::take_up(const std::string& message_key, Message& mes
     wanted.flow = flow;
   } else {
     if (is_own) {
-      MJ_CHECK(mycojobs::settle(message, {message.caller_id, settings_.context}));
       wanted.jobs = in_their_queues(message.job);
     } else {
       MJ_TRY(jobs, jobs_of(message, wanted));
