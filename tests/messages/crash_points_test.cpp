@@ -42,6 +42,24 @@ const MessageScenario kScenarios[] = {
      },
      {"here\n  message:12:101 error delivered (1 of its jobs failed) in msg_in 1", "job:12:1 ok a | finished | ok |",
       "job:12:2 fail b | error | exit | it went wrong", "ran ok a: 1", "ran fail b: 1"}},
+    {"Files",
+     [](MessageStage& stage) {
+       Job reads = MessageStage::job(1, "ok read");
+       reads.inputs = {"build/app"};
+       const std::string left = stage.here.leave("job:12:7", "app", "a program");
+       EXPECT_TRUE(stage.here.store->save(1, "job:12:7",
+                                          {{"id", "7"},
+                                           {"caller_id", "12"},
+                                           {"context_id", "1"},
+                                           {"script", "x"},
+                                           {"script_type", "python"},
+                                           {"status", "finished"},
+                                           {"artifacts", left}}));
+       reads.given = given_json({{7, "build", {{"size", "9"}}, {}, left}});
+       stage.send(stage.message(101, {reads, MessageStage::job(2, "ok leave")}));
+     },
+     {"here\n  message:12:101 processed", R"("read":"build/app=a program build says 9")",
+      "ok leave | finished | ok |  | {\"script\":\"ok leave\"} | file out/left.txt=ok leave"}},
     {"Flow",
      [](MessageStage& stage) {
        Message wanted = stage.message(101, {MessageStage::job(1, "ok a"), MessageStage::job(2, "ok b")});
