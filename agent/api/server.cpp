@@ -52,7 +52,9 @@ class Running final : public ApiServer {
                                      "with `mycojobs key token`, or listen on 127.0.0.1");
     }
     if (!tokens_.any() && !settings.anonymous)
-      log(LogLevel::warn, "api", "{} holds no token, so every call is refused: make one with `mycojobs key token`",
+      log(LogLevel::warn, "api",
+          "{} holds no token, so clients are refused (supervisors are not: they sign): make one with `mycojobs key "
+          "token`",
           settings.tokens_file);
     const bool with_events = settings.role == ApiRole::coordinator;
     if (with_events) MJ_CHECK(events_.open());

@@ -86,6 +86,8 @@ int agent_command(Invocation&);
 int rpc_command(Invocation&);
 int health_command(Invocation&);
 int key_new_command(Invocation&);
+int key_show_command(Invocation&);
+int key_list_command(Invocation&);
 int key_token_command(Invocation&);
 int receipt_verify_command(Invocation&);
 int message_send_command(Invocation&);

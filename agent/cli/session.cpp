@@ -138,6 +138,20 @@ Result<std::string> key_file(const Settings& settings, const std::string& name) 
   return settings.keys_dir + '/' + name + ".key";
 }
 
+Result<std::string> typed_public_key(const Invocation& call, const std::string& text) {
+  if (is_public_key(text)) return text;
+  const bool is_hex = text.size() == 64 && text.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
+  if (is_hex)
+    return fail(
+        Code::invalid,
+        "--key: " + text + " is no public key: 64 characters of lower-case hex, as `mycojobs key show` prints them");
+  auto file = key_file(call.settings, text);
+  if (!file) return fail(file.error(), "--key");
+  auto key = SigningKey::load(*file);
+  if (!key) return fail(key.error(), "--key");
+  return key->public_key();
+}
+
 namespace {
 
 // The key that a setting names. Null: it names none.

@@ -36,6 +36,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr std::size_t kMaxHistoryBytes = 1U << 30;
+constexpr std::size_t kShownInstances = 20;
 
 void print_problems(const Invocation& call, const std::vector<FileProblem>& problems) {
   if (call.json)
@@ -185,7 +186,8 @@ void tell_played(const Invocation& call, const std::string& file, const Loaded& 
   const bool good = played.mismatches.empty();
   tested.failed += good ? 0 : 1;
   json problems = json::array();
-  std::string text = paint(good ? Tone::good : Tone::bad, good ? "  ok    " : "  FAIL  ") + one_line(scenario.name) + '\n';
+  std::string text =
+      paint(good ? Tone::good : Tone::bad, good ? "  ok    " : "  FAIL  ") + one_line(scenario.name) + '\n';
   for (const auto& mismatch : played.mismatches) {
     const FileProblem at = located(file, loaded.places, {{mismatch.path, mismatch.what}}).front();
     text += mismatch_text(at, mismatch);
@@ -242,9 +244,9 @@ Result<int> test_scenarios(const Invocation& call) {
                     2) +
           "\n");
   else
-    print(fmt::format("{}, {} ms: {}\n", counted(tested.played, "scenario"), took,
-                      good ? paint(Tone::good, "all as expected")
-                           : paint(Tone::bad, fmt::format("{} failed", tested.failed))));
+    print(fmt::format(
+        "{}, {} ms: {}\n", counted(tested.played, "scenario"), took,
+        good ? paint(Tone::good, "all as expected") : paint(Tone::bad, fmt::format("{} failed", tested.failed))));
   return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
@@ -276,7 +278,8 @@ Result<WorldCopy> copy_of_scenario(const Invocation& call, const std::string& fi
                                      shown(scenario.name, 100) + "; --name says which");
     wanted = &scenario;
   }
-  if (wanted == nullptr) return fail(Code::not_found, "no scenario has " + shown(call.get("name"), 200) + " in its name");
+  if (wanted == nullptr)
+    return fail(Code::not_found, "no scenario has " + shown(call.get("name"), 200) + " in its name");
   workflow::Engines engines(engine_options(call.settings), 1);
   Played played = play(loaded->scenarios, *wanted, loaded->world, engines.as_function());
   if (const auto trouble = engines.trouble()) return tl::unexpected(*trouble);
@@ -391,8 +394,13 @@ void print_differences(const std::vector<ManifestDifference>& all, const std::op
   if (!live) return;
   print(live->obstacles.empty() ? "an apply now is possible\n"
                                 : "an apply now is refused: " + one_line(join(live->obstacles)) + "\n");
-  for (const auto& each : live->keeps) print(one_line(each) + " keeps its code\n");
-  for (const auto& each : live->misses) print(one_line(each) + "\n");
+  const auto some = [](const std::vector<std::string>& rows, const char* what) {
+    for (std::size_t i = 0; i < std::min(rows.size(), kShownInstances); ++i) print(one_line(rows[i]) + what + '\n');
+    if (rows.size() > kShownInstances)
+      print(fmt::format("and {} more{}; --json has all\n", rows.size() - kShownInstances, what));
+  };
+  some(live->keeps, " keeps its code");
+  some(live->misses, "");
 }
 
 Result<int> diff_manifests(const Invocation& call) {

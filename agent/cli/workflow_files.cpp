@@ -26,7 +26,8 @@ constexpr std::size_t kMaxFileBytes = 16U << 20;
 PlanProblem syntax_problem(const std::string& message) {
   PlanProblem problem{"", message};
   const auto at = message.find("line ");
-  if (at != message.npos && std::sscanf(message.c_str() + at, "line %zu, column %zu", &problem.line, &problem.column) != 2 &&
+  if (at != message.npos &&
+      std::sscanf(message.c_str() + at, "line %zu, column %zu", &problem.line, &problem.column) != 2 &&
       std::sscanf(message.c_str() + at, "line %zu column %zu", &problem.line, &problem.column) != 2)
     problem.line = problem.column = 0;
   return problem;
@@ -100,7 +101,8 @@ class ManifestFiles {
   void read_module(const NamedModule& named) {
     if (made_.code.contains(named.module) || !seen_.insert(named.module).second) return;
     missing_.insert(named.module);
-    if (!stays_below(named.module)) return refuse(named.path, shown(named.module, 200) + " is no path below the manifest");
+    if (!stays_below(named.module))
+      return refuse(named.path, shown(named.module, 200) + " is no path below the manifest");
     const std::string at = (folder_ / named.module).string();
     auto text = read_script(at, kMaxFileBytes);
     if (!text) return refuse(named.path, text.error().message);
@@ -126,8 +128,9 @@ class ManifestFiles {
     const std::string prefix = fmt::format("{}:{}: ", named.module, problem.line);
     if (problem.message.starts_with(prefix)) problem.message.erase(0, prefix.size());
     const bool missing = problem.message.find("it defines no function") != std::string::npos;
-    if (missing) return refuse(named.path.substr(0, named.path.rfind('.')) + ".entrypoint",
-                               named.module + ": " + problem.message), Result<void>();
+    if (missing)
+      return refuse(named.path.substr(0, named.path.rfind('.')) + ".entrypoint", named.module + ": " + problem.message),
+             Result<void>();
     if (!loaded_.insert({named.module, ""}).second) return {};  // its other entrypoints would say the same
     made_.problems.push_back({(folder_ / named.module).string(), std::move(problem)});
     return {};

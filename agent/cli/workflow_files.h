@@ -42,7 +42,8 @@ struct ManifestFile {
   std::vector<FileProblem> problems;
 };
 // The manifest, and all modules that it names, which lie beside it or below. The code is loaded by the engine, so that
-// its syntax, its top level and its entrypoints are known to work. Errors: as read_json_file(), and those of the engine.
+// its syntax, its top level and its entrypoints are known to work. Errors: as read_json_file(), and those of the
+// engine.
 Result<ManifestFile> read_manifest_file(workflow::EngineOptions, const std::string& file);
 
 // The engine of this installation.

@@ -160,7 +160,9 @@ Result<MessageRounds::Round> MessageRounds::round(std::uint32_t max_parcels) {
   MJ_TRY(leaving, store_.outgoing(settings_.context));
   for (const std::string& key : leaving) MJ_CHECK(apart(key, route(key)));
   Round out;
-  MJ_TRY(due, store_.mail_due(settings_.context, std::max(1U, max_parcels), kHoldMs));
+  MJ_TRY(due, store_.mail_due(settings_.context, std::max(1U, max_parcels), kHoldMs, clock_went_back_));
+  clock_went_back_ = due.now_ms < redis_ms_;
+  redis_ms_ = due.now_ms;
   for (const std::string& key : due.arrived) MJ_CHECK(apart(key, take_up(key)));
   for (const OutboxEntry& entry : due.out) {
     auto made = parcel(entry);
@@ -174,7 +176,7 @@ Result<MessageRounds::Round> MessageRounds::round(std::uint32_t max_parcels) {
     MJ_TRY(gone, store_.retire_messages(settings_.context, settings_.retention_ms, 100));
     next_retire_ms_ = now + (gone >= 100 ? 0 : kMailRetireMs);
   }
-  const bool more = !leaving.empty() || !due.arrived.empty() || due.out.size() == max_parcels;
+  const bool more = clock_went_back_ || !leaving.empty() || !due.arrived.empty() || due.out.size() == max_parcels;
   out.next_ms = more ? 0 : due.next_ms == 0 ? kMailIdleMs : std::min(kMailIdleMs, due.next_ms);
   return out;
 }

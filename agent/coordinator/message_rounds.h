@@ -100,6 +100,8 @@ class MessageRounds {
   Known known_;
   SupervisorKeys peers_;
   std::uint64_t next_retire_ms_ = 0;
+  std::uint64_t redis_ms_ = 0;   // its clock in the last round
+  bool clock_went_back_ = true;  // or it may have, before we began
 };
 
 }  // namespace mycojobs

@@ -29,9 +29,8 @@ void differ(const Lines& a, const Lines& b, std::vector<DiffLine>& out) {
     longest.assign((a.size() + 1) * width, 0);
     for (std::size_t i = a.size(); i-- > 0;)
       for (std::size_t j = b.size(); j-- > 0;)
-        longest[i * width + j] = a[i] == b[j]
-                                     ? longest[(i + 1) * width + j + 1] + 1
-                                     : std::max(longest[(i + 1) * width + j], longest[i * width + j + 1]);
+        longest[i * width + j] = a[i] == b[j] ? longest[(i + 1) * width + j + 1] + 1
+                                              : std::max(longest[(i + 1) * width + j], longest[i * width + j + 1]);
   }
   std::size_t i = 0, j = 0;
   while (!longest.empty() && i < a.size() && j < b.size()) {

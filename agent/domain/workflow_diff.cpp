@@ -132,9 +132,12 @@ void explain(ManifestDifference& each, const WorkflowManifest& before, const Wor
 
 std::string_view word(ManifestChange change) {
   switch (change) {
-    case ManifestChange::added: return "added";
-    case ManifestChange::removed: return "removed";
-    case ManifestChange::changed: break;
+    case ManifestChange::added:
+      return "added";
+    case ManifestChange::removed:
+      return "removed";
+    case ManifestChange::changed:
+      break;
   }
   return "changed";
 }
@@ -196,13 +199,11 @@ json to_json(const std::vector<ManifestDifference>& all) {
 }
 
 json to_json(const UpgradeOutlook& all) {
-  json out{{"refused", !all.obstacles.empty()}, {"obstacles", json::array()}, {"keeps", all.keeps},
-           {"misses", all.misses}};
+  json out{
+      {"refused", !all.obstacles.empty()}, {"obstacles", json::array()}, {"keeps", all.keeps}, {"misses", all.misses}};
   for (const auto& each : all.obstacles)
-    out["obstacles"].push_back({{"instance", shown(each.cell)},
-                                {"mail", each.mail},
-                                {"in_flight", each.pending},
-                                {"queued", each.queued}});
+    out["obstacles"].push_back(
+        {{"instance", shown(each.cell)}, {"mail", each.mail}, {"in_flight", each.pending}, {"queued", each.queued}});
   return out;
 }
 

@@ -22,8 +22,8 @@ Result<void> text_only(const std::string& text, const std::string& what) {
 
 Result<std::string> bytes_at(const json& line, const char* name) {
   const auto found = line.find(name);
-  const auto bytes = found != line.end() && found->is_string() ? decode_base64(found->get_ref<const std::string&>())
-                                                               : std::nullopt;
+  const auto bytes =
+      found != line.end() && found->is_string() ? decode_base64(found->get_ref<const std::string&>()) : std::nullopt;
   if (!bytes) return fail(Code::invalid, std::string(name) + " is no base64");
   return *bytes;
 }

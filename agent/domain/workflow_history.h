@@ -1,5 +1,5 @@
-// A world's journal as a file, with the code that its instances run: whoever has it can fold the world, replay it and try
-// a new manifest on it, far from any Redis. Pure; any thread.
+// A world's journal as a file, with the code that its instances run: whoever has it can fold the world, replay it and
+// try a new manifest on it, far from any Redis. Pure; any thread.
 //
 // Lines of JSON. The first one:  {"workflow_history": 1, "world": id, "manifests": [{manifest, code: {module: text}}]}
 // then, in the order of heights: {"height", "at_ms", "kind", "cells": [names], "fact": base64 of its CBOR}

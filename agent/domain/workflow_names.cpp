@@ -46,7 +46,8 @@ Result<std::string> find_name(std::string_view given, const std::vector<std::str
     for (const std::string_view each : {std::string_view(name), without_version(name), own_name(name)})
       near.push_back(each);
   }
-  return fail(Code::not_found, "there is no " + std::string(what) + ' ' + shown(given, 200) + did_you_mean(given, near));
+  return fail(Code::not_found,
+              "there is no " + std::string(what) + ' ' + shown(given, 200) + did_you_mean(given, near));
 }
 
 Result<const WorkflowSpec*> find_workflow(const WorkflowManifest& manifest, std::string_view given) {

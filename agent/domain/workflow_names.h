@@ -1,5 +1,5 @@
-// Names of a manifest as people write them: "order" and "order/Placed" for shop/order@1 and order/Placed@2, keys as they
-// stand on a command line. Pure; any thread.
+// Names of a manifest as people write them: "order" and "order/Placed" for shop/order@1 and order/Placed@2, keys as
+// they stand on a command line. Pure; any thread.
 #pragma once
 
 #include <optional>

@@ -96,11 +96,20 @@ class Playing {
     asked_.clear(), emitted_.clear(), failed_.clear(), faults_.clear();
     refused_.clear();
     switch (step.input) {
-      case ScenarioInput::none: break;
-      case ScenarioInput::send: send(step); break;
-      case ScenarioInput::receipt: receipt(step); break;
-      case ScenarioInput::wait: wait(step); break;
-      case ScenarioInput::apply: apply(step); break;
+      case ScenarioInput::none:
+        break;
+      case ScenarioInput::send:
+        send(step);
+        break;
+      case ScenarioInput::receipt:
+        receipt(step);
+        break;
+      case ScenarioInput::wait:
+        wait(step);
+        break;
+      case ScenarioInput::apply:
+        apply(step);
+        break;
     }
     if (played_.mismatches.empty()) settle();
     if (played_.mismatches.empty()) judge(step);
@@ -132,16 +141,17 @@ class Playing {
     }
     if (!played_.mismatches.empty()) return;
     if (found.size() != 1)
-      return wrong("receipt", (found.empty() ? "no effect " : counted(found.size(), "effect") + " ") +
-                                  (*effect)->name + (found.empty() ? " waits for a receipt" : " wait for a receipt") +
-                                  (found.empty() ? "" : ": say which by of or ref"),
+      return wrong("receipt",
+                   (found.empty() ? "no effect " : counted(found.size(), "effect") + " ") + (*effect)->name +
+                       (found.empty() ? " waits for a receipt" : " wait for a receipt") +
+                       (found.empty() ? "" : ": say which by of or ref"),
                    "", waiting_text());
     give(found.front()->intent.hash, step.receipt);
     if (faults_.empty() == step.misfit)
-      wrong("receipt",
-            step.misfit ? "the payload fits its schema, and is meant not to"
-                        : "the payload does not fit its schema (\"misfit\": true, if that is what is tried): " +
-                              (faults_.empty() ? "" : faults_.front()));
+      wrong("receipt", step.misfit
+                           ? "the payload fits its schema, and is meant not to"
+                           : "the payload does not fit its schema (\"misfit\": true, if that is what is tried): " +
+                                 (faults_.empty() ? "" : faults_.front()));
   }
   bool is_of(const CellId& cell, const std::string& given) {
     const auto wanted = find_cell(manifest(), given);
@@ -202,8 +212,7 @@ class Playing {
   void settle() {
     const std::uint64_t most = played_.steps + kMostStepsOfInput;
     while (played_.mismatches.empty() && (step_code() || publish() || answer() || fire()))
-      if (played_.steps >= most)
-        return wrong("", "no rest after " + counted(kMostStepsOfInput, "step") + " of code");
+      if (played_.steps >= most) return wrong("", "no rest after " + counted(kMostStepsOfInput, "step") + " of code");
   }
   bool step_code() {
     const auto next = next_cells(played_.world, 1);
@@ -294,7 +303,8 @@ class Playing {
       if (expected[i].from) row["from"] = *expected[i].from;
       wanted.push_back(std::move(row));
     }
-    const auto row = [&](const std::string& name, const std::string& value, const std::string& ref, const CellId& from) {
+    const auto row = [&](const std::string& name, const std::string& value, const std::string& ref,
+                         const CellId& from) {
       json made{{name, value_of(value)}};
       const ExpectedEffect* other = got.size() < expected.size() ? &expected[got.size()] : nullptr;
       if (other != nullptr && other->ref) made["ref"] = ref;
@@ -368,7 +378,7 @@ class Playing {
   std::uint64_t now_ms_, turn_ = 0;
   std::string path_, refused_;
   std::map<std::string, const ScenarioReceipt*> answers_;
-  std::vector<Asked> asked_;      // of the step that is played
+  std::vector<Asked> asked_;  // of the step that is played
   std::vector<Emitted> emitted_;
   std::map<CellId, std::string> failed_;
   std::vector<std::string> faults_;

@@ -1,6 +1,6 @@
-// A test of workflows, told as scenarios: what comes in, and what is expected then. Played in memory, on the kernel that
-// a coordinator has (workflow_decide.h) and the engine that is given. Time moves only where a scenario says so. Pure; any
-// thread. docs/workflows/testing.md is the page for people.
+// A test of workflows, told as scenarios: what comes in, and what is expected then. Played in memory, on the kernel
+// that a coordinator has (workflow_decide.h) and the engine that is given. Time moves only where a scenario says so.
+// Pure; any thread. docs/workflows/testing.md is the page for people.
 //
 //   {manifest, start?, answers?, scenarios: [{name, answers?, steps: [step]}]}
 //   step    one input or none, `expect` or nothing, `note` for readers
@@ -55,8 +55,8 @@ struct ScenarioStep {
   std::string path;         // "scenarios[0].steps[2]"
   std::string name, value;  // of the event, effect or manifest's file
   ScenarioReceipt receipt;
-  std::string of, ref;  // whose effect; empty: any
-  bool misfit = false;  // the payload does not fit its schema, and is meant not to
+  std::string of, ref;                   // whose effect; empty: any
+  bool misfit = false;                   // the payload does not fit its schema, and is meant not to
   std::optional<std::uint64_t> wait_ms;  // nothing: until the next timer
   std::optional<ScenarioExpectation> expect;
 };

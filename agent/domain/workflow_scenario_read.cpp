@@ -22,8 +22,8 @@ using workflows::text_field;
 
 constexpr std::array<std::string_view, 4> kFileFields{"manifest", "start", "answers", "scenarios"};
 constexpr std::array<std::string_view, 4> kScenarioFields{"name", "note", "answers", "steps"};
-constexpr std::array<std::string_view, 13> kStepFields{"send",    "receipt",   "wait", "apply", "expect", "note", "ok",
-                                                       "error",   "timeout",   "cancelled",     "of",     "ref",  "misfit"};
+constexpr std::array<std::string_view, 13> kStepFields{
+    "send", "receipt", "wait", "apply", "expect", "note", "ok", "error", "timeout", "cancelled", "of", "ref", "misfit"};
 constexpr std::array<std::string_view, 4> kEnds{"ok", "error", "timeout", "cancelled"};
 constexpr std::array<std::string_view, 7> kExpectFields{"effects", "events",  "state",  "status",
                                                         "failed",  "pending", "refused"};
@@ -86,8 +86,9 @@ void read_values(const JsonPath& at, bool as_text, std::map<std::string, std::st
 }
 void read_expect(const JsonPath& at, ScenarioExpectation& out) {
   if (!workflows::read_fields(at, kExpectFields)) return;
-  each_in(at, "effects", false,
-          [&](const JsonPath& each) { read_named(each, {"ref", "from"}, out.effects.emplace_back()); });
+  each_in(at, "effects", false, [&](const JsonPath& each) {
+    read_named(each, {"ref", "from"}, out.effects.emplace_back());
+  });
   each_in(at, "events", false, [&](const JsonPath& each) { read_named(each, {"from"}, out.events.emplace_back()); });
   field(at, "state", false, [&](const JsonPath& found) { read_values(found, false, out.state); });
   field(at, "status", false, [&](const JsonPath& found) { read_values(found, true, out.status); });

@@ -151,10 +151,8 @@ json to_json(const ShadowReport& report) {
   json out{{"steps", report.steps}, {"cut", report.cut}, {"refused", report.refused}, {"allowed", report.allowed}};
   for (const char* list : {"obstacles", "effects", "pending", "changed"}) out[list] = json::array();
   for (const auto& each : report.obstacles)
-    out["obstacles"].push_back({{"instance", shown(each.cell)},
-                                {"mail", each.mail},
-                                {"in_flight", each.pending},
-                                {"queued", each.queued}});
+    out["obstacles"].push_back(
+        {{"instance", shown(each.cell)}, {"mail", each.mail}, {"in_flight", each.pending}, {"queued", each.queued}});
   for (const auto& each : report.effects) out["effects"].push_back(effect_json(each));
   for (const auto& each : report.pending) out["pending"].push_back(effect_json(each));
   for (const auto& each : report.changed) {

@@ -78,7 +78,10 @@ Result<Fields> create_record(Store& store, Id context, NewRecord record) {
   if (!made.existed) return std::move(made.record);
   for (const auto& field : record.fields) {
     if (std::find(made.record.begin(), made.record.end(), field) == made.record.end())
-      return fail(Code::conflict, made.key + " exists with another " + field.first + "; use another id");
+      return fail(Code::conflict, made.key + " exists with another " + field.first + ": change it with " +
+                                      made.key.substr(0, made.key.find(':')) +
+                                      (made.key.starts_with("context:") ? " grant or revoke" : " update") +
+                                      ", or use another id");
   }
   return std::move(made.record);
 }

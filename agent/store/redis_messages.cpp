@@ -138,8 +138,10 @@ Result<Arrival> RedisStore::arrive_message(Id context, const std::string& messag
   return reply.text() == "full" ? Arrival::full : Arrival::other;
 }
 
-Result<DueMail> RedisStore::mail_due(Id context, std::uint32_t max, std::uint32_t hold_ms) {
-  MJ_TRY(reply, run(context, scripts::mail_due, Arguments{}.add(std::uint64_t{max}).add(std::uint64_t{hold_ms})));
+Result<DueMail> RedisStore::mail_due(Id context, std::uint32_t max, std::uint32_t hold_ms, bool clock_went_back) {
+  Arguments arguments;
+  arguments.add(std::uint64_t{max}).add(std::uint64_t{hold_ms}).add(clock_went_back ? "1" : "0");
+  MJ_TRY(reply, run(context, scripts::mail_due, arguments));
   DueMail due;
   for (std::size_t i = 0; i < reply.at(0).size(); ++i) {
     const Reply each = reply.at(0).at(i);
@@ -151,6 +153,7 @@ Result<DueMail> RedisStore::mail_due(Id context, std::uint32_t max, std::uint32_
   }
   for (std::size_t i = 0; i < reply.at(1).size(); ++i) due.arrived.emplace_back(reply.at(1).at(i).text());
   due.next_ms = reply.at(2).number();
+  due.now_ms = reply.at(3).number();
   return due;
 }
 

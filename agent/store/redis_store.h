@@ -129,7 +129,7 @@ class RedisStore final : public Store, private ContextLinks {
   Result<MessageIntake> route_message(Id context, const RouteMessage&) override;
   Result<Arrival> arrive_message(Id context, const std::string& message_key, const MessageMark&,
                                  const Fields& fields) override;
-  Result<DueMail> mail_due(Id context, std::uint32_t max, std::uint32_t hold_ms) override;
+  Result<DueMail> mail_due(Id context, std::uint32_t max, std::uint32_t hold_ms, bool clock_went_back) override;
   Result<void> settle_mail(Id context, const OutboxEntry&, const MailAfter&) override;
   Result<bool> answer_message(Id context, const AnswerMessage&) override;
   Result<void> cancel_message(Id context, const std::string& message_key) override;

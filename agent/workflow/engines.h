@@ -1,6 +1,6 @@
 // Steps of manifests' code, as the kernel (domain/workflow_decide.h) asks for them: the request goes to the engine that
-// has the workflow's limits, the answer comes back as the kernel has it. One engine for each pair of limits, made when it
-// is first needed. Safe to share between threads.
+// has the workflow's limits, the answer comes back as the kernel has it. One engine for each pair of limits, made when
+// it is first needed. Safe to share between threads.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ class Engines {
   // options: of all of them, but for the limits, which each workflow has. context: whose code it is.
   Engines(EngineOptions options, std::uint64_t context) : options_(std::move(options)), context_(context) {}
 
-  // A request that is too large fails its step. Errors: the others of WorkflowEngine::step(), and those of program_of();
-  // they say nothing about the code.
+  // A request that is too large fails its step. Errors: the others of WorkflowEngine::step(), and those of
+  // program_of(); they say nothing about the code.
   Result<mycojobs::StepAnswer> step(const WorkflowSpec&, const WorkflowManifest&, const mycojobs::StepRequest&);
   // For simulate() and verify_replay(), which have no place for an error: it becomes a failure of the step and stays in
   // trouble(), and what they said is worth nothing. Refers to this.

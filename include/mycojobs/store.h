@@ -191,6 +191,7 @@ struct DueMail {
   std::vector<OutboxEntry> out;
   std::vector<std::string> arrived;  // message keys
   std::uint64_t next_ms = 0;         // until there is more; 0: nothing waits
+  std::uint64_t now_ms = 0;          // Redis' clock
 };
 struct MailAfter {
   enum class What { delivered, later, failed, over };
@@ -418,7 +419,7 @@ class MessageStore {
   virtual Result<Arrival> arrive_message(Id context, const std::string& message_key, const MessageMark&,
                                          const Fields& fields) = 0;
   // What is to be sent and taken now, at most max of each; each is given to one caller, and again after hold_ms.
-  virtual Result<DueMail> mail_due(Id context, std::uint32_t max, std::uint32_t hold_ms) = 0;
+  virtual Result<DueMail> mail_due(Id context, std::uint32_t max, std::uint32_t hold_ms, bool clock_went_back) = 0;
   virtual Result<void> settle_mail(Id context, const OutboxEntry&, const MailAfter&) = 0;
   // Its jobs end with what the answer says, and it with them. false: no such message has left from here.
   virtual Result<bool> answer_message(Id context, const AnswerMessage&) = 0;

@@ -92,8 +92,14 @@ class TenantsHostile : public ::testing::Test {
     const json error = answer.value("error", json::object());
     return error.value("data", json::object()).value("word", "") + ": " + error.value("message", "");
   }
+  // A key that nobody here has is looked for once a second: until then the answer is to ask again.
   static std::string told(const Tenant& to, const std::string& request) {
-    return answer_of(HttpWire(to.port).post("/supervisor", request));
+    std::string answer;
+    (void)eventually([&] {
+      answer = answer_of(HttpWire(to.port).post("/supervisor", request));
+      return answer.find("ask again in a second") == std::string::npos;
+    });
+    return answer;
   }
   void expect_refused(const Tenant& to, const std::string& request, const std::string& words, bool journaled = true) {
     const std::string before = to.cli({"XINFO", "STREAM", "mj:refusals"});
@@ -144,6 +150,7 @@ TEST_F(TenantsHostile, WhatDoesNotHoldIsRefusedWithAReasonAndStoresNothing) {
   ASSERT_EQ(alice_({"context", "create", "10", "--submitter", "5", "--context", "10"}).code, 0);
   ASSERT_EQ(told(alice_, enveloped(signed_by(good(900), alice_.key("gone")))), "") << "its key counts, so far";
   ASSERT_TRUE(alice_.becomes("message:8:900", "status", "processed"));
+  ASSERT_EQ(alice_({"context", "revoke", "9", "--submitter", "8"}).code, 0);
   ASSERT_EQ(alice_({"actor", "delete", "8"}).code, 0);
   const auto before = stored();
 
@@ -290,8 +297,7 @@ TEST_F(TenantsHostile, AKeyThatIsChangedWithAMessageOnItsWayIsRefusedAndTheNewOn
   EXPECT_TRUE(alice_.keys_like("job:*").empty());
   ASSERT_EQ(with_key("bob2").code, 0);
   EXPECT_TRUE(bob_.becomes("message:12:2", "status", "processed"));
-  ASSERT_EQ(with_key("bob").code, 0);
-  EXPECT_TRUE(bob_.becomes("message:12:3", "status", "error"));
+  expect_says(with_key("bob"), 65, "is not the key of actor 12");
 }
 
 TEST_F(TenantsHostile, AnAnswerComesFromWhomTheMessageWasSentToAlone) {

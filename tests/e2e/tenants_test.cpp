@@ -122,6 +122,26 @@ TEST_F(TenantsE2e, MessageSendFollowsItToItsEnd) {
   expect_says(failed, 1, "1 of its jobs failed");
 }
 
+TEST_F(TenantsE2e, WhoWaitsIsToldWhereAMessageIs) {
+  const Finished unsigned_yet = bob_(send({script("result = {}")}, {"--key", "supervisor"}));
+  expect_says(unsigned_yet, 65, "is not the key of actor 12");
+  expect_says(bob_(send({"--text", "hello", "--env", "A=1"})), 65, "--env: is for a script (FILE) alone");
+  alice_.coordinator->signal(SIGKILL);
+  alice_.coordinator->wait();
+  Process follower = bob_.start(send({script("result = {'x': '42'}"), "--follow"}));
+  EXPECT_TRUE(eventually([&] { return follower.err().find("is tried again: ") != std::string::npos; }));
+  follower.signal(SIGINT);
+  EXPECT_EQ(follower.wait().code, 75);
+  EXPECT_NE(follower.err().find("message follow 12:1 --context 7"), std::string::npos) << follower.err();
+  bob_.coordinator->signal(SIGKILL);
+  bob_.coordinator->wait();
+  Process second = bob_.start({"message", "follow", "12:1"});
+  EXPECT_TRUE(eventually([&] { return second.err().find("no coordinator leads context 7") != std::string::npos; }));
+  alice_.coordinate();
+  bob_.coordinate();
+  EXPECT_EQ(second.wait().code, 0) << second.err();
+}
+
 TEST_F(TenantsE2e, OverRpcAMessageIsCreatedAndSent) {
   const std::string token = [&] {
     const Finished made = bob_({"key", "token", "--actor", "12", "--api-tokens", bob_.folder / "tokens"});
@@ -255,15 +275,15 @@ TEST_F(TenantsE2e, LinesComeBackWhileTheJobRuns) {
 
 TEST_F(TenantsE2e, CancellingTheJobHereCancelsItThere) {
   write_message(1,
-                json::array({plain_job(1, kSleeps), plain_job(2, "import time\ntime.sleep(2)\nresult = {'n': '2'}")}));
-  const auto there = [&](const std::string& detail) {
+                json::array({plain_job(1, kSleeps), plain_job(2, "import time\ntime.sleep(5)\nresult = {'n': '2'}")}));
+  const auto there = [&](const std::string& field, const std::string& value) {
     const auto jobs = alice_.keys_like("job:*");
     return std::count_if(jobs.begin(), jobs.end(),
-                         [&](const std::string& job) { return alice_.field(job, "detail") == detail; });
+                         [&](const std::string& job) { return alice_.field(job, field) == value; });
   };
-  ASSERT_TRUE(eventually([&] { return there("running") == 2; }));
+  ASSERT_TRUE(eventually([&] { return there("status", "started") == 2; }));
   EXPECT_EQ(bob_({"job", "cancel", "job:12:1"}).code, 0);
-  EXPECT_TRUE(eventually([&] { return there("cancelled") == 1; })) << alice_.coordinator->err();
+  EXPECT_TRUE(eventually([&] { return there("detail", "cancelled") == 1; })) << alice_.coordinator->err();
   ASSERT_TRUE(ends("12:1", "error"));
   EXPECT_EQ(bob_.field("job:12:1", "detail"), "cancelled");
   EXPECT_EQ(bob_.field("job:12:2", "status"), "finished") << "its neighbour goes on";

@@ -55,9 +55,10 @@ TEST_F(WorkflowCommands, AllProblemsAreToldAtOnceWithFileLineAndPath) {
   change("order/order.json", R"("module": "charge.py")", R"("module": "gone.py")");
   change("order/order.lua", "local function fail(state)", "local function fail(state");
   const Finished done = mycojobs({"check", manifest_});
-  for (const char* said : {"order.json:40:", "schemas.order/State@1.properties.order", "order/Gone@1",
-                           "schemas.order/Event@1.oneOf[1]", "effects_emitted[1]: the effect \"stock/relase@1\" is not declared; did you mean",
-                           "effects[2].module: ", "gone.py: no such file", "order.lua:33:1: "})
+  for (const char* said :
+       {"order.json:40:", "schemas.order/State@1.properties.order", "order/Gone@1", "schemas.order/Event@1.oneOf[1]",
+        "effects_emitted[1]: the effect \"stock/relase@1\" is not declared; did you mean",
+        "effects[2].module: ", "gone.py: no such file", "order.lua:33:1: "})
     expect_says(done, 65, said);
   const Json told = json({"check", manifest_}, 65);
   EXPECT_FALSE(told["ok"].get<bool>());
@@ -67,12 +68,14 @@ TEST_F(WorkflowCommands, AllProblemsAreToldAtOnceWithFileLineAndPath) {
 
 TEST_F(WorkflowCommands, CheckRunsTheTopLevelAndLooksForTheEntrypoint) {
   change("order/order.json", R"("entrypoint": "step")", R"("entrypoint": "stp")");
-  expect_says(mycojobs({"check", manifest_}), 65, "impl.entrypoint: order.lua: it defines no function stp(state, event, ctx)");
+  expect_says(mycojobs({"check", manifest_}), 65,
+              "impl.entrypoint: order.lua: it defines no function stp(state, event, ctx)");
   change("order/order.json", R"("entrypoint": "stp")", R"("entrypoint": "step")");
   change("order/order.lua", "local on = {}", "local on = {} error('at the top')");
   expect_says(mycojobs({"check", manifest_}), 65, "order.lua:49:1: at the top");
   change("order/order.lua", "error('at the top')", "while true do end");
-  expect_says(mycojobs({"check", manifest_}), 65, "order.lua:49:1: its top level takes more than 50000000 instructions");
+  expect_says(mycojobs({"check", manifest_}), 65,
+              "order.lua:49:1: its top level takes more than 50000000 instructions");
   change("order/order.lua", "while true do end", "");
   change("order/order.lua", "function step(state, event)", "function step(state, event) while true do end");
   expect_says(mycojobs({"check", manifest_}), 0, "order/order@1");
@@ -115,7 +118,8 @@ TEST_F(WorkflowCommands, AMismatchHasItsPlaceAndItsDifference) {
 
 TEST_F(WorkflowCommands, AWrongScenarioOrManifestIsToldAndNothingIsPlayed) {
   change("order/order.test.json", "\"wait\": \"15m\"", "\"wiat\": \"15m\"");
-  expect_says(mycojobs({"test", scenarios_}), 1, "scenarios[0].steps[3].wiat: is an unknown field; did you mean \"wait\"?");
+  expect_says(mycojobs({"test", scenarios_}), 1,
+              "scenarios[0].steps[3].wiat: is an unknown field; did you mean \"wait\"?");
   const Json told = json({"test", scenarios_}, 1);
   EXPECT_EQ(told["played"], 0);
   EXPECT_EQ(told["files"][0]["problems"].size(), 1U);
@@ -140,14 +144,16 @@ TEST_F(WorkflowCommands, SimulateShowsWhatANewManifestWouldDo) {
   change("next/order.lua", "local LIMIT_CENTS = 50000", "local LIMIT_CENTS = 5");
   const std::string next = folder_ / "next/order.json";
   const std::string placed = R"(order/Placed={"id": 3, "item": "lamp", "count": 3, "cents": 6, "card": "x"})";
-  const Json told = json({"simulate", next, "--history", history, "--send", placed, "--receipt",
-                          R"(stock/reserve={"reserved": true})", "--receipt", R"(approval={"approved": false, "by": 2})"}, 0);
+  const Json told =
+      json({"simulate", next, "--history", history, "--send", placed, "--receipt",
+            R"(stock/reserve={"reserved": true})", "--receipt", R"(approval={"approved": false, "by": 2})"},
+           0);
   EXPECT_EQ(told["obstacles"].size(), 2U);
   EXPECT_EQ(told["effects"][1]["effect"], "sys/approval@1") << told.dump(2);
   EXPECT_EQ(told["pending"].size(), 3U) << "those of the copied world";
   EXPECT_EQ(told["changed"][0]["after"]["why"], "approval: refused") << told.dump(2);
-  const Json same = json({"simulate", next, "--scenario", scenarios_, "--name", "do not meet", "--send", placed,
-                          "--pending"}, 0);
+  const Json same =
+      json({"simulate", next, "--scenario", scenarios_, "--name", "do not meet", "--send", placed, "--pending"}, 0);
   EXPECT_EQ(same["pending"].size(), 4U) << same.dump(2);
   EXPECT_EQ(json({"simulate", next, "--send", placed}, 0)["obstacles"].size(), 0U);
   expect_says(mycojobs({"simulate", next, "--send", placed}), 0, "what other inputs would bring is not known");

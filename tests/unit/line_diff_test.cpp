@@ -26,7 +26,8 @@ TEST(LineDiff, AnyTwoTexts) {
   for (int round = 0; round < 500; ++round) {
     const auto text = [&] {
       std::string out;
-      for (std::size_t i = random() % 12; i > 0; --i) out += std::string(1, static_cast<char>('a' + random() % 4)) + '\n';
+      for (std::size_t i = random() % 12; i > 0; --i)
+        out += std::string(1, static_cast<char>('a' + random() % 4)) + '\n';
       return out;
     };
     const std::string a = text(), b = text();

@@ -1,5 +1,5 @@
-// The kernel with the real engine: what it asks for arrives, what the code answers comes back, and each workflow has its
-// own limits.
+// The kernel with the real engine: what it asks for arrives, what the code answers comes back, and each workflow has
+// its own limits.
 #include "workflow/engines.h"
 
 #include "workflow/engine_fixture.h"

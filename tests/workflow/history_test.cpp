@@ -64,8 +64,8 @@ TEST_F(WorkflowHistoryTest, SpilledStatesComeWithTheirBlobs) {
   Stage spilling;
   spilling.rules.inline_state_bytes = 4;
   spilling.apply(spilling.add(orders_manifest()));
-  const auto decision = (spilling.send("com.acme/OrderCreated@1", {{"order_id", "a"}, {"cents", 500}}),
-                         spilling.step(order("a")));
+  const auto decision =
+      (spilling.send("com.acme/OrderCreated@1", {{"order_id", "a"}, {"cents", 500}}), spilling.step(order("a")));
   ASSERT_EQ(decision.blobs.size(), 1U);
   auto history = history_of(spilling, orders_manifest());
   EXPECT_TRUE(world_of(read_history(write_history(history).value()).value())->cell(order("a"))->state->spilled());
@@ -93,7 +93,8 @@ TEST_F(WorkflowHistoryTest, AShadowShowsStatesAsValues) {
 }
 
 std::vector<std::string> told(const json& before, const json& after, const std::string& code = "return {}") {
-  const auto old_one = read_manifest(before, {{"shop.lua", "return {}"}}), new_one = read_manifest(after, {{"shop.lua", code}});
+  const auto old_one = read_manifest(before, {{"shop.lua", "return {}"}}),
+             new_one = read_manifest(after, {{"shop.lua", code}});
   EXPECT_TRUE(old_one.manifest && new_one.manifest) << join(new_one.problems);
   std::vector<std::string> out;
   for (const auto& each : differences(before, *old_one.manifest, after, *new_one.manifest)) {
@@ -113,7 +114,8 @@ TEST(WorkflowDiff, EachPartThatChangedIsTold) {
                    "  com.acme/ledger@1: new instances take the new code, those that are there keep theirs"}));
   json after = before;
   after["schemas"]["com.acme/OrderCreated@1"]["properties"]["cents"]["maximum"] = 10;
-  EXPECT_EQ(told(before, after), (Texts{"changed schema com.acme/OrderCreated@1", "  com.acme/order@1: it is its event"}));
+  EXPECT_EQ(told(before, after),
+            (Texts{"changed schema com.acme/OrderCreated@1", "  com.acme/order@1: it is its event"}));
   after = before;
   after["workflows"][0]["limits"] = {{"instructions", 1000}};
   EXPECT_EQ(told(before, after), Texts{"changed workflow com.acme/order@1"});
@@ -128,17 +130,15 @@ TEST(WorkflowDiff, EachPartThatChangedIsTold) {
   EXPECT_EQ(told(before, after), Texts{"changed subscription routing"});
   after = before;
   after["workflows"].erase(1), after["routing"]["subscriptions"].erase(2), after["description"] = "less";
-  EXPECT_EQ(told(before, after),
-            (Texts{"changed manifest com.acme/shop@1", "removed workflow com.acme/ledger@1",
-                   "  its instances keep their code, and get no new events", "removed schema com.acme/ledger@1#state",
-                   "changed subscription routing"}));
+  EXPECT_EQ(told(before, after), (Texts{"changed manifest com.acme/shop@1", "removed workflow com.acme/ledger@1",
+                                        "  its instances keep their code, and get no new events",
+                                        "removed schema com.acme/ledger@1#state", "changed subscription routing"}));
 }
 
 TEST_F(WorkflowHistoryTest, TheOutlookNamesWhoIsInTheWayAndWhoMisses) {
   json after = orders_manifest();
-  after["schemas"]["com.acme/Refund@1"] = {{"type", "object"},
-                                           {"required", {"order_id"}},
-                                           {"properties", {{"order_id", {{"type", "string"}}}}}};
+  after["schemas"]["com.acme/Refund@1"] = {
+      {"type", "object"}, {"required", {"order_id"}}, {"properties", {{"order_id", {{"type", "string"}}}}}};
   after["schemas"]["com.acme/OrderEvent@1"]["oneOf"].push_back({{"title", "Refund"}, {"$ref", "com.acme/Refund@1"}});
   after["routing"]["subscriptions"].push_back(
       {{"event", "com.acme/Refund@1"}, {"workflow", "com.acme/order@1"}, {"key_field", "$value.order_id"}});

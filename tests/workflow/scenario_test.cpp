@@ -21,7 +21,7 @@ json file_of(const json& steps) {
 std::string problem_of(const json& step) { return problems_of(file_of(json::array({step}))); }
 
 TEST(ScenarioFile, WhatIsWrongIsToldWholeAndWithItsPath) {
-  EXPECT_EQ(problems_of(1), "is a number, not a map");
+  EXPECT_EQ(problems_of(1), "is the number 1, not a map");
   const std::string said = problems_of({{"manifst", "x"}, {"scenarios", json::array()}});
   EXPECT_NE(said.find("manifst: is an unknown field; did you mean \"manifest\"?"), std::string::npos) << said;
   EXPECT_NE(said.find("manifest is missing"), std::string::npos) << said;
@@ -109,10 +109,11 @@ class ScenarioPlay : public ::testing::Test {
 TEST_F(ScenarioPlay, WhatHappensIsCompared) {
   const json receipt{{"receipt", "payment/charge"}, {"ok", {{"ok", true}}}};
   json paid = receipt;
-  paid["expect"] = {{"events", json::array({{{"com.acme/Paid", {{"order_id", "a"}, {"cents", 500}}}, {"from", "order a"}}})},
-                    {"state", {{"ledger", 500}, {"order a", {{"pc", "paid"}, {"cents", 500}}}}},
-                    {"status", {{"order a", "waiting"}}},
-                    {"pending", json::array()}};
+  paid["expect"] = {
+      {"events", json::array({{{"com.acme/Paid", {{"order_id", "a"}, {"cents", 500}}}, {"from", "order a"}}})},
+      {"state", {{"ledger", 500}, {"order a", {{"pc", "paid"}, {"cents", 500}}}}},
+      {"status", {{"order a", "waiting"}}},
+      {"pending", json::array()}};
   const json begin{{"send", created()},
                    {"expect", {{"effects", json::array({{{"payment/charge", {{"cents", 500}}}, {"ref", "pay"}}})}}}};
   EXPECT_EQ(wrong({begin, paid}), "");
@@ -132,10 +133,12 @@ TEST_F(ScenarioPlay, WhatHappensIsCompared) {
   EXPECT_EQ(broken("/expect/events", json::array()), at + ".events: the events differ");
   EXPECT_EQ(broken("/expect/events/0/from", "ledger"), at + ".events[0]: the events differ");
   EXPECT_EQ(broken("/expect/pending", {"payment/charge"}), at + ".pending: other effects wait for a receipt");
-  EXPECT_EQ(broken("/expect/effects", json::array({{{"payment/charge", "$any"}}})), at + ".effects: the effects differ");
+  EXPECT_EQ(broken("/expect/effects", json::array({{{"payment/charge", "$any"}}})),
+            at + ".effects: the effects differ");
   EXPECT_EQ(broken("/expect/refused", "x"), at + ".refused: it was not refused");
   EXPECT_EQ(broken("/expect/failed", {{"order a", "x"}}), at + ".failed.order a: order a has not failed");
-  EXPECT_EQ(broken("/expect/state/ordr a", 1), at + ".state.ordr a: there is no workflow \"ordr\"; did you mean \"order\"?");
+  EXPECT_EQ(broken("/expect/state/ordr a", 1),
+            at + ".state.ordr a: there is no workflow \"ordr\"; did you mean \"order\"?");
   EXPECT_EQ(broken("/expect/state/order", 1), at + ".state.order: com.acme/order@1 is keyed: \"order\" has no key");
 }
 
@@ -148,7 +151,8 @@ TEST_F(ScenarioPlay, AnUnexpectedEffectIsAMismatchAndAStepWithoutExpectIsNot) {
 TEST_F(ScenarioPlay, AReceiptMustHaveOneEffectThatItIsOf) {
   const json first{{"send", created("a")}}, second{{"send", created("b")}};
   json receipt{{"receipt", "payment/charge"}, {"ok", {{"ok", true}}}};
-  EXPECT_EQ(wrong({receipt}), "scenarios[0].steps[0].receipt: no effect payment/charge@1 waits for a receipt");
+  EXPECT_EQ(wrong(json::array({receipt})),
+            "scenarios[0].steps[0].receipt: no effect payment/charge@1 waits for a receipt");
   EXPECT_EQ(wrong({first, second, receipt}),
             "scenarios[0].steps[2].receipt: 2 effects payment/charge@1 wait for a receipt: say which by of or ref");
   receipt["of"] = "order b";
@@ -156,7 +160,8 @@ TEST_F(ScenarioPlay, AReceiptMustHaveOneEffectThatItIsOf) {
                        {"pending", {"payment/charge"}}};
   EXPECT_EQ(wrong({first, second, receipt}), "");
   receipt["ref"] = "other";
-  EXPECT_EQ(wrong({first, second, receipt}), "scenarios[0].steps[2].receipt: no effect payment/charge@1 waits for a receipt");
+  EXPECT_EQ(wrong({first, second, receipt}),
+            "scenarios[0].steps[2].receipt: no effect payment/charge@1 waits for a receipt");
 }
 
 TEST_F(ScenarioPlay, APayloadThatDoesNotFitIsToldUnlessItIsMeant) {
@@ -175,18 +180,19 @@ TEST_F(ScenarioPlay, AFailedInstanceIsAMismatchUnlessItIsExpected) {
     return {{"error", {{"kind", "script"}, {"message", "boom"}, {"line", 3}}}};
   };
   json step{{"send", created("a")}};
-  EXPECT_EQ(wrong({step}), "scenarios[0].steps[0]: order a has failed: boom (line 3)");
+  EXPECT_EQ(wrong(json::array({step})), "scenarios[0].steps[0]: order a has failed: boom (line 3)");
   step["expect"] = {{"failed", {{"order a", "boom"}}}, {"status", {{"order a", "failed"}}}};
-  EXPECT_EQ(wrong({step}), "");
+  EXPECT_EQ(wrong(json::array({step})), "");
   step["expect"]["failed"]["order a"] = "bang";
-  EXPECT_EQ(wrong({step}), "scenarios[0].steps[0].expect.failed.order a: order a has failed in another way");
+  EXPECT_EQ(wrong(json::array({step})),
+            "scenarios[0].steps[0].expect.failed.order a: order a has failed in another way");
 }
 
 TEST_F(ScenarioPlay, RefusalsAreExpectedByTheirWords) {
   json step{{"send", {{"com.acme/OrderCreated", {{"order_id", ""}, {"cents", 1}}}}}};
-  EXPECT_NE(wrong({step}).find("it was refused"), std::string::npos);
+  EXPECT_NE(wrong(json::array({step})).find("it was refused"), std::string::npos);
   step["expect"] = {{"refused", "order_id"}};
-  EXPECT_EQ(wrong({step}), "");
+  EXPECT_EQ(wrong(json::array({step})), "");
   EXPECT_NE(wrong({{{"send", {{"com.acme/Odd", 1}}}}}).find("there is no event \"com.acme/Odd\""), std::string::npos);
 }
 
@@ -226,7 +232,9 @@ TEST_F(ScenarioPlay, AnApprovalHasItsTimeout) {
     return {{"state", {{"pc", value.at("status")}, {"cents", 0}, {"seen", value.at("payload")}}}};
   };
   const json begin{{"send", created("a")}};
-  EXPECT_EQ(wrong({begin, {{"wait", "5s"}, {"expect", {{"state", {{"order a", {{"pc", "timeout"}, {"$more", true}}}}}}}}}), "");
+  EXPECT_EQ(
+      wrong({begin, {{"wait", "5s"}, {"expect", {{"state", {{"order a", {{"pc", "timeout"}, {"$more", true}}}}}}}}}),
+      "");
   EXPECT_EQ(wrong({begin,
                    {{"receipt", "sys/approval"},
                     {"ok", {{"approved", true}, {"by", 1}}},
@@ -237,9 +245,12 @@ TEST_F(ScenarioPlay, AnApprovalHasItsTimeout) {
 
 TEST_F(ScenarioPlay, AnswersComeByThemselves) {
   const json answers{{"payment/charge", {{"ok", {{"ok", true}}}}}};
-  EXPECT_EQ(wrong({{{"send", created()}, {"expect", {{"state", {{"ledger", 500}}}, {"pending", json::array()},
-                                                     {"effects", json::array({{{"payment/charge", "$any"}}})},
-                                                     {"events", json::array({{{"com.acme/Paid", "$any"}}})}}}}},
+  EXPECT_EQ(wrong({{{"send", created()},
+                    {"expect",
+                     {{"state", {{"ledger", 500}}},
+                      {"pending", json::array()},
+                      {"effects", json::array({{{"payment/charge", "$any"}}})},
+                      {"events", json::array({{{"com.acme/Paid", "$any"}}})}}}}},
                   answers),
             "");
   EXPECT_NE(wrong({{{"send", created()}}}, {{"payment/charge", {{"ok", 1}}}}).find("does not fit"), std::string::npos);
@@ -252,7 +263,7 @@ TEST_F(ScenarioPlay, AnApplyIsRefusedWhileInstancesAreBusy) {
   const json apply{{"apply", "later.json"}};
   json refused = apply;
   refused["expect"] = {{"refused", "1 intent in flight"}};
-  EXPECT_EQ(wrong({apply}), "");
+  EXPECT_EQ(wrong(json::array({apply})), "");
   EXPECT_EQ(wrong({{{"send", created()}}, refused}), "");
   EXPECT_NE(wrong({{{"send", created()}}, apply}).find("it was refused"), std::string::npos);
 }

@@ -230,12 +230,18 @@ table.insert(keys, 1, 'routed')
 return keys
 
 --# mail_due: journal messages
--- {{entry of the outbox, its mark...}, ..., keys that have arrived..., ms until there is more or 0}: each is given out once
--- in hold_ms. Arrived is also what another client has pushed onto msg_in: the latest of it.
-local max, hold_ms = num(arg()), num(arg())
+-- {{entry of the outbox, its mark...}, ..., keys that have arrived..., ms until there is more or 0, now}: each is given
+-- out once in hold_ms. Arrived is also what another client has pushed onto msg_in: the latest of it. clock_went_back: what
+-- waits for a time that the former clock named is due now; only the end of a message's time lies further off than hold_ms.
+local max, hold_ms, clock_went_back = num(arg()), num(arg()), arg() == '1'
 local err = wrong('mj:outbox', 'zset') or wrong('mj:inbox', 'zset') or wrong('msg_in', 'list')
 if err then return err end
 local out, arrived = {}, {}
+for _, index in ipairs(clock_went_back and {'mj:outbox', 'mj:inbox'} or {}) do
+  for _, entry in ipairs(redis.call('ZRANGEBYSCORE', index, '(' .. dec(now_ms + hold_ms), '+inf')) do
+    if not string.find(entry, '^expire ') then redis.call('ZADD', index, dec(now_ms), entry) end
+  end
+end
 for _, entry in ipairs(redis.call('ZRANGEBYSCORE', 'mj:outbox', '-inf', dec(now_ms), 'LIMIT', 0, max)) do
   local message = string.match(entry, '^%l+ (message:%d+:%d+)$')
   if message and type_of('mj:message:' .. message) == 'hash' then
@@ -266,7 +272,7 @@ for _, index in ipairs({'mj:outbox', 'mj:inbox'}) do
     next_due = next_due == 0 and due or math.min(next_due, due)
   end
 end
-return {out, arrived, dec(next_due)}
+return {out, arrived, dec(next_due), dec(now_ms)}
 
 --# settle_mail: journal places messages worlds ends
 -- What has come of an entry of the outbox. what: delivered, later (after pause_ms, because of `why`), failed (detail,

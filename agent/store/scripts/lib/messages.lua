@@ -65,10 +65,16 @@ local function settle_message(message, status)
   if (is.flow or '') ~= '' and not is.flow_ended then return end
   end_message(message, failed > 0 and failed .. ' of its jobs failed' or '')
 end
+-- ": node b failed: ...", as its record says.
+local function why_of(flow)
+  local key = 'flow:' .. (flow or '')
+  local why = type_of(key) == 'hash' and redis.call('HGET', key, 'error') or ''
+  return why == '' and '' or ': ' .. shown(why)
+end
 -- The flow that it has become has ended.
 local function settle_flow(message, status)
   local mark = 'mj:message:' .. message
   if type_of(mark) ~= 'hash' or redis.call('HGET', mark, 'flow_ended') then return end
   redis.call('HSET', mark, 'flow_ended', status)
-  if num(redis.call('HGET', mark, 'left')) == 0 then end_message(message, status == 'finished' and '' or 'its flow failed') end
+  if num(redis.call('HGET', mark, 'left')) == 0 then end_message(message, status == 'finished' and '' or 'its flow failed' .. why_of(redis.call('HGET', mark, 'flow'))) end
 end
