@@ -237,7 +237,7 @@ Result<std::string> WorldRounds::pubkey_of(Id id) {
 }
 
 // Whether the runner signed what stands there. Empty: it did, or is known to sign nothing.
-Result<std::string> WorldRounds::why_receipt_fails(const Job& job) {
+Result<std::string> WorldRounds::why_receipt_fails(const Job& job, const std::string& intent) {
   MJ_TRY(pubkey, pubkey_of(job.runner_id));
   const auto receipt = parse_json(job.receipt.empty() ? "{}" : job.receipt);
   const bool is_signed = receipt && receipt->is_object() && receipt->contains("signature");
@@ -246,6 +246,10 @@ Result<std::string> WorldRounds::why_receipt_fails(const Job& job) {
   if (pubkey.empty()) return "no record says which key " + runner + " has";
   if (auto holds = check_signature(*receipt, "receipt", pubkey); !holds) return holds.error().message;
   if (receipt->value("job", json()) != json(redis_key(job))) return "it is of another job";
+  // One that ended before its script began names none.
+  const json named = receipt->value("intent", json());
+  if (named != json(intent) && (job.status == JobStatus::finished || !named.is_null()))
+    return "it is of another intent";
   if (receipt->value("status", json()) != json(std::string(word(job.status)))) return "the end is another";
   const bool same = receipt->value("result_sha256", json()) == json(result_hash(job.result, job.result_json));
   return same ? "" : "the result is not the one that was signed";
@@ -276,7 +280,7 @@ Result<std::optional<ReceiptArrived>> WorldRounds::receipt_of_job(LoadedWorld& w
   receipt.module = job.script_type;
   // One that never ran has no runner, and nobody to sign.
   if (job.status == JobStatus::finished || !job.receipt.empty()) {
-    MJ_TRY(why, why_receipt_fails(job));
+    MJ_TRY(why, why_receipt_fails(job, intent));
     receipt.refused = std::move(why);
   }
   return std::optional(std::move(receipt));

@@ -543,6 +543,10 @@ Result<json> explain_instance(const Caller& by, const WorldStores& in, const Ins
   if (!cell->mail.empty())
     all.push_back(reason("step", counted(cell->mail.size(), "event") + " wait for its next step",
                          "nothing: a coordinator takes it; its log says if it cannot"));
+  if (cell->refused > 0 && !cell->pending.empty())
+    all.push_back(
+        reason("receipt_refused", counted(cell->refused, "receipt") + " of its effects did not hold",
+               "`mycojobs workflow timeline WORKFLOW KEY` names them; `mycojobs receipt verify JOB` says more"));
   for (const auto& [hash, pending] : cell->pending) all.push_back(reason_of(pending));
   if (all.empty() && cell->status() == InstanceStatus::completed)
     all.push_back(reason("completed", "its code has ended it", "nothing"));

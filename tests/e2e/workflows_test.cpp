@@ -94,7 +94,7 @@ class WorkflowsE2e : public Operator {
     ASSERT_EQ(done.code, 0) << done.out << done.err;
   }
   void place(const json& value) {
-    const Finished done = mycojobs_({"workflow", "send", "saga/Placed", value.dump()});
+    const Finished done = mycojobs_({"workflow", "send", "shop/Placed", value.dump()});
     ASSERT_EQ(done.code, 0) << done.out << done.err;
   }
   std::string pc(int id) {
@@ -157,13 +157,13 @@ TEST_F(WorkflowsE2e, BadInputIsRefusedWithItsFieldAndNothingIsJournaled) {
     EXPECT_THAT(done.err, HasSubstr(says));
   };
   refused({"send", "shop/None@1", "{}"}, "shop/None@1");
-  refused({"send", "saga/Placed", R"({"gate": 1})"}, "id");
-  refused({"send", "saga/Placed", R"({"id": "seven"})"}, "id");
-  refused({"send", "saga/Placed", R"({"id": 0})"}, "id");
-  refused({"send", "saga/Placed", R"({"id": 7, "colour": 1})"}, "colour");
-  refused({"send", "saga/Placed", "{"}, "value");
+  refused({"send", "shop/Placed", R"({"gate": 1})"}, "id");
+  refused({"send", "shop/Placed", R"({"id": "seven"})"}, "id");
+  refused({"send", "shop/Placed", R"({"id": 0})"}, "id");
+  refused({"send", "shop/Placed", R"({"id": 7, "colour": 1})"}, "colour");
+  refused({"send", "shop/Placed", "{"}, "value");
   refused({"send", "sys/EffectReceiptEnvelope@1", "{}"}, "sys/EffectReceiptEnvelope@1");
-  refused({"send", "saga/Placed", R"({"id": 7})", "--workflow", "none"}, "saga/Placed");
+  refused({"send", "shop/Placed", R"({"id": 7})", "--workflow", "none"}, "shop/Placed");
   refused({"show", "saga", "7"}, "no such instance");
   refused({"show", "saga"}, "key");
   refused({"cells", "sage"}, "sage");

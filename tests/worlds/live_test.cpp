@@ -6,6 +6,7 @@
 
 #include "domain/cbor.h"
 #include "domain/codec.h"
+#include "domain/signatures.h"
 #include "worlds/world_stage.h"
 
 namespace mycojobs {
@@ -65,6 +66,22 @@ TEST_F(WorldLive, 04_AForgedReceiptIsRefusedJournaledAndCounted) {
   EXPECT_EQ(stage_.show(1).at("refused"), 1);
   EXPECT_EQ(stage_.world().state().refused, 1U);
   EXPECT_EQ(stage_.show(1).at("intents").size(), 1U) << "nothing is settled";
+}
+
+TEST_F(WorldLive, 04_AReceiptOfAnotherIntentIsRefused) {
+  stage_.runner_key = std::make_shared<SigningKey>(SigningKey::make());
+  ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", stage_.runner_key->public_key()}}));
+  stage_.tamper = [this](Job&, JobEnd& end) {
+    json receipt = json::parse(end.receipt);
+    receipt["intent"] = std::string(64, 'a');
+    ASSERT_TRUE(sign(receipt, "receipt", *stage_.runner_key));
+    end.receipt = receipt.dump();
+  };
+  stage_.place(1, "job");
+  for (int i = 0; i < 20; ++i) stage_.step();
+  EXPECT_EQ(kinds(stage_, "receipt_refused"), 1);
+  const json why = service::explain_instance(stage_.by, stage_.in(), {"order", "1"}, "here").value();
+  EXPECT_EQ(why[0].at("cause"), "receipt_refused");
 }
 
 TEST_F(WorldLive, 04_ARunnerWithAKeyThatDoesNotSignIsRefused) {

@@ -264,6 +264,7 @@ void WorldStage::run_jobs() {
       json receipt{{"job", each.ref.job_key},
                    {"claim", each.ref.claim_id},
                    {"runner", 7},
+                   {"intent", job.env_vars["MYCOJOBS_INTENT"]},
                    {"status", word(end.status)},
                    {"result_sha256", result_hash(end.result, end.result_json)}};
       EXPECT_TRUE(sign(receipt, "receipt", *runner_key));
