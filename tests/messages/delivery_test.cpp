@@ -521,7 +521,7 @@ TEST_F(MessageDelivery, ATopicIsThatOfTheRunnerWhichHasItNow) {
   send_to_gpu(201);
   EXPECT_EQ(waiting("mj:queue:runner8"), 2U);
   EXPECT_EQ(waiting("mj:queue:runner9"), 2U);
-  for (const std::string& each : {"job:12:101", "job:12:102", "job:12:201", "job:12:202"})
+  for (const std::string each : {"job:12:101", "job:12:102", "job:12:201", "job:12:202"})
     ASSERT_TRUE(stage_.here.store->cancel(1, each));
   ASSERT_TRUE(stage_.play());
 }
