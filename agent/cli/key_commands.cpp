@@ -36,8 +36,9 @@ Result<int> show_keys(Invocation& call) {
   std::vector<std::string> names = call.arguments;
   if (names.empty()) {
     std::error_code failed;
-    for (const auto& each : std::filesystem::directory_iterator(call.settings.keys_dir, failed)) {
-      if (each.path().extension() == ".key") names.push_back(each.path().stem());
+    for (std::filesystem::directory_iterator each(call.settings.keys_dir, failed), end; !failed && each != end;
+         each.increment(failed)) {
+      if (each->path().extension() == ".key") names.push_back(each->path().stem());
     }
     if (failed && failed != std::errc::no_such_file_or_directory)
       return fail(Code::io, call.settings.keys_dir + ": " + failed.message());

@@ -99,8 +99,9 @@ constexpr std::array kCommands{
 constexpr std::array<std::string_view, 9> kRecords{"job:*",   "flow:*",  "message:*", "runner:*", "context:*",
                                                    "actor:*", "queue:*", "msg_in",    "msg_out"};
 
-// Keys of our own that agents have nothing to do with: flows, schedules, workflows, the ids of new records.
-constexpr std::array<std::string_view, 24> kNotOfAgents{"mj:run:",
+// Keys of our own that agents have nothing to do with: flows, schedules, workflows, the ids of new records,
+// what was refused (who may write there may wipe it: claims of agents with such a user are denied, but not noted).
+constexpr std::array<std::string_view, 25> kNotOfAgents{"mj:run:",
                                                         "mj:checkpoint:",
                                                         "mj:catalog",
                                                         "mj:catalog:",
