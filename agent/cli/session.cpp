@@ -17,6 +17,7 @@
 #include "inspect/jobs.h"
 #include "service/records.h"
 #include "transport/webhook.h"
+#include "worker/artifact_store.h"
 
 namespace mycojobs {
 
@@ -190,6 +191,11 @@ Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& s
                       std::move(worker));
 }
 
+CarriedFiles carried_files(const Settings& settings, const Clock& clock) {
+  constexpr std::uint64_t kSweepMs = 60000;
+  return {make_artifact_store(settings.state_dir, clock, kSweepMs), settings.message_max_artifact_bytes};
+}
+
 Result<std::unique_ptr<Coordinator>> start_coordinator(const Parts& parts, const Settings& settings,
                                                        StoreFactory& stores, std::vector<Id> contexts) {
   warn_of_servers(parts, settings, stores);
@@ -214,6 +220,7 @@ Result<std::unique_ptr<Coordinator>> start_coordinator(const Parts& parts, const
   coordinator.key = std::move(key);
   coordinator.mycelium_url = settings.mycelium_url;
   coordinator.workflow_host = settings.libexec_dir + "/mycojobs-workflowhost";
+  coordinator.files = carried_files(settings, parts.clock);
   coordinator.where = self.host + " pid " + std::to_string(self.pid);
   return Coordinator::start(stores, parts.clock, std::move(coordinator));
 }

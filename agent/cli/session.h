@@ -34,6 +34,7 @@ Result<std::string> typed_public_key(const Invocation&, const std::string& text)
 
 // By which supervisors elsewhere know this coordinator. Null: the setting is empty.
 Result<std::shared_ptr<const SigningKey>> coordinator_key(const Settings&);
+CarriedFiles carried_files(const Settings&, const Clock&);  // as long as the clock
 
 // An agent as the settings want it: sandbox, executors that work here, registration.
 Result<std::unique_ptr<Agent>> start_agent(const Parts&, const Settings&, StoreFactory&);

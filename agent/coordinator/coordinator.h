@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/ed25519.h"
+#include "coordinator/message_files.h"
 #include "domain/networks.h"
 #include "domain/notify.h"
 #include "mycojobs/clock.h"
@@ -40,6 +41,7 @@ struct CoordinatorSettings {
   std::shared_ptr<const SigningKey> key;  // by which supervisors elsewhere know this one; null: they do not
   std::string mycelium_url;               // of a node's API; empty: none
   std::string workflow_host;              // path of mycojobs-workflowhost; empty: workflows are left to others
+  CarriedFiles files;                     // of messages
 };
 
 class Coordinator {

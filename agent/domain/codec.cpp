@@ -326,7 +326,7 @@ std::size_t too_deep_at(std::string_view text, std::size_t most);  // below
 json structure_or_text(const std::string& text, Style style) {
   constexpr std::size_t kMostLevels = 32;
   if (too_deep_at(text, kMostLevels) != std::string::npos) return Value<std::string>::to_json(text);
-  if (auto parsed = parse_json(text); parsed && (parsed->is_object() || (style == Style::json && parsed->is_array())))
+  if (auto parsed = parse_json(text); parsed && (parsed->is_object() || (style == Style::json_any && parsed->is_array())))
     return std::move(*parsed);
   return Value<std::string>::to_json(text);
 }

@@ -99,13 +99,31 @@ constexpr std::array kCommands{
 constexpr std::array<std::string_view, 9> kRecords{"job:*",   "flow:*",  "message:*", "runner:*", "context:*",
                                                    "actor:*", "queue:*", "msg_in",    "msg_out"};
 
-// Keys of our own that agents have nothing to do with: flows, schedules, what was refused, the ids of new records.
-constexpr std::array<std::string_view, 25> kNotOfAgents{
-    "mj:run:",         "mj:checkpoint:", "mj:catalog",     "mj:catalog:",    "mj:definition:",   "mj:definition-uses:",
-    "mj:schedules",    "mj:schedule:",   "mj:coordinator", "mj:flow-keys:",  "mj:flow-waits:",   "mj:flows:active",
-    "mj:flows:ended",  "mj:next:",       "mj:next:actor",  "mj:next:runner", "mj:next:message:", "mj:next:flow",
-    "mj:queue:router", "mj:refusals",    "mj:health",      "mj:world:",      "mj:world-blobs:",  "mj:world-manifests:",
-    "mj:world-head:"};
+// Keys of our own that agents have nothing to do with: flows, schedules, workflows, the ids of new records.
+constexpr std::array<std::string_view, 24> kNotOfAgents{"mj:run:",
+                                                        "mj:checkpoint:",
+                                                        "mj:catalog",
+                                                        "mj:catalog:",
+                                                        "mj:definition:",
+                                                        "mj:definition-uses:",
+                                                        "mj:schedules",
+                                                        "mj:schedule:",
+                                                        "mj:coordinator",
+                                                        "mj:flow-keys:",
+                                                        "mj:flow-waits:",
+                                                        "mj:flows:active",
+                                                        "mj:flows:ended",
+                                                        "mj:next:",
+                                                        "mj:next:actor",
+                                                        "mj:next:runner",
+                                                        "mj:next:message:",
+                                                        "mj:next:flow",
+                                                        "mj:queue:router",
+                                                        "mj:health",
+                                                        "mj:world:",
+                                                        "mj:world-blobs:",
+                                                        "mj:world-manifests:",
+                                                        "mj:world-head:"};
 constexpr std::array<std::string_view, 3> kReadByAgents{"mj:looking", "mj:paused", "mj:worlds"};
 
 // "mj:claim:<job key>" -> "mj:claim:"

@@ -56,9 +56,9 @@ TEST_F(WorkflowCommands, AllProblemsAreToldAtOnceWithFileLineAndPath) {
   change("order/order.lua", "local function fail(state)", "local function fail(state");
   const Finished done = mycojobs({"check", manifest_});
   for (const char* said :
-       {"order.json:40:", "schemas.order/State@1.properties.order", "order/Gone@1", "schemas.order/Event@1.oneOf[1]",
+       {"order.json:35:9: ", "schemas.order/State@1.properties.order", "order/Gone@1", "schemas.order/Event@1.oneOf[1]",
         "effects_emitted[1]: the effect \"stock/relase@1\" is not declared; did you mean",
-        "effects[2].module: ", "gone.py: no such file", "order.lua:33:1: "})
+        "effects[2].module: ", "gone.py: no such file", "order.lua:31:1: "})
     expect_says(done, 65, said);
   const Json told = json({"check", manifest_}, 65);
   EXPECT_FALSE(told["ok"].get<bool>());
@@ -72,10 +72,10 @@ TEST_F(WorkflowCommands, CheckRunsTheTopLevelAndLooksForTheEntrypoint) {
               "impl.entrypoint: order.lua: it defines no function stp(state, event, ctx)");
   change("order/order.json", R"("entrypoint": "stp")", R"("entrypoint": "step")");
   change("order/order.lua", "local on = {}", "local on = {} error('at the top')");
-  expect_says(mycojobs({"check", manifest_}), 65, "order.lua:49:1: at the top");
+  expect_says(mycojobs({"check", manifest_}), 65, "order.lua:46:1: at the top");
   change("order/order.lua", "error('at the top')", "while true do end");
   expect_says(mycojobs({"check", manifest_}), 65,
-              "order.lua:49:1: its top level takes more than 50000000 instructions");
+              "order.lua:46:1: its top level takes more than 50000000 instructions");
   change("order/order.lua", "while true do end", "");
   change("order/order.lua", "function step(state, event)", "function step(state, event) while true do end");
   expect_says(mycojobs({"check", manifest_}), 0, "order/order@1");

@@ -26,7 +26,8 @@ std::vector<fs::path> histories() {
 }
 WorkflowHistory history_in(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
-  return read_history({std::istreambuf_iterator<char>(in), {}}).value();
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  return read_history(text).value();
 }
 ReplayVerdict replayed(const WorkflowHistory& history, WorldState& world) {
   world.id = history.world;
