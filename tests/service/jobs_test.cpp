@@ -51,7 +51,7 @@ TEST_F(JobService, AScriptThatNoAgentWouldTakeIsRefusedWhereItComesIn) {
   EXPECT_EQ(outcome(create_job(maker, *store_, std::nullopt, job)), "too_large");
   EXPECT_EQ(message(create_job(maker, *store_, std::nullopt, job)), refused);
   EXPECT_EQ(message(submit_job(maker, *store_, std::nullopt, job)), refused);
-  EXPECT_EQ(message(create_jobs(maker, *store_, std::nullopt, {new_job(9), job})), "jobs[1]: " + refused);
+  EXPECT_EQ(message(create_jobs(maker, *store_, std::nullopt, {new_job(9), job}, false)), "jobs[1]: " + refused);
   EXPECT_EQ(store_->keys(1, "job:", 10)->size(), 1U);
   maker.is_operator = true;
   EXPECT_EQ(as_named(maker, 16, "actor_id")->max_script_bytes, 10U) << "also as another";
@@ -60,9 +60,11 @@ TEST_F(JobService, AScriptThatNoAgentWouldTakeIsRefusedWhereItComesIn) {
 TEST_F(JobService, OfSeveralNoneIsWrittenIfOneIsWrong) {
   Job wrong = new_job(8);
   wrong.script_type = "Python!";
-  EXPECT_THAT(message(create_jobs(submitter_, *store_, std::nullopt, {new_job(7), wrong})), StartsWith("jobs[1]: "));
+  EXPECT_THAT(message(create_jobs(submitter_, *store_, std::nullopt, {new_job(7), wrong}, false)),
+              StartsWith("jobs[1]: "));
   EXPECT_TRUE(store_->keys(1, "job:", 10)->empty());
-  EXPECT_EQ(outcome(create_jobs(submitter_, *store_, std::nullopt, std::vector<Job>(1001, new_job()))), "too_large");
+  EXPECT_EQ(outcome(create_jobs(submitter_, *store_, std::nullopt, std::vector<Job>(1001, new_job()), false)),
+            "too_large");
 }
 
 TEST_F(JobService, SubmittingAJobThatWasCreatedQueuesIt) {

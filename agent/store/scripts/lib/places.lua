@@ -183,7 +183,11 @@ local function place_new(job, queue, record)
     push(job, claim, queue, false)
     add_fact(queue, job, claim, 'scheduled')
   end
-  set_claim(job, claim, 'state', delayed and 'delayed' or 'queued', 'queue', queue, 'priority', claim.priority)
-  if record.idempotency_key then redis.call('HSET', 'mj:claim:' .. job, 'idem', record.idempotency_key) end
+  local state = delayed and 'delayed' or 'queued'
+  if record.idempotency_key then
+    set_claim(job, claim, 'state', state, 'queue', queue, 'priority', claim.priority, 'idem', record.idempotency_key)
+  else
+    set_claim(job, claim, 'state', state, 'queue', queue, 'priority', claim.priority)
+  end
   limit_wait(job, num(record.queue_timeout_ms), now_ms, due)
 end
