@@ -222,7 +222,7 @@ void BatchSubmission::answer(const NewJobs& made, const Chunk& chunk) {
 // How far it came.
 tl::unexpected<Error> BatchSubmission::stopped(Error error) const {
   const std::string so_far =
-      last_line_ == 0 ? "no job was submitted for certain"
+      last_line_ == 0 ? "no job is known to have been submitted"
                       : counted(written_, "job") + ", to line " + std::to_string(last_line_) + ", were submitted";
   error.message += fmt::format("; {}: the same file again with --idempotency-key {} submits the others, and none twice",
                                so_far, key_);
@@ -237,7 +237,7 @@ Result<void> BatchSubmission::hand_over(Opened& opened, Chunk& chunk) {
     return {};
   }));
   answer(made, chunk);
-  if (made.refused) return fail(made.refused->error, line_name(chunk.lines.at(made.refused->index)));
+  if (made.refused) return fail(as_typed(call_, made.refused->error), line_name(chunk.lines.at(made.refused->index)));
   return {};
 }
 

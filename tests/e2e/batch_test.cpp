@@ -28,9 +28,9 @@ class BatchE2e : public Operator {
     return mycojobs_(std::move(more), std::move(input));
   }
   std::size_t queued() const { return std::stoul(redis_.cli(1, {"LLEN", "queue:python"})); }
-  void expect_refused(const std::string& line, const std::string& words) const {
+  void expect_refused(const std::string& line, const std::string& words, int code = 65) const {
     const Finished done = batch(file("wrong.ndjson", kPassLine + "\n" + line + "\n"));
-    EXPECT_EQ(done.code, 65) << done.err;
+    EXPECT_EQ(done.code, code) << done.err;
     EXPECT_NE(done.err.find("line 2: " + words), std::string::npos) << done.err;
     EXPECT_EQ(done.out, "");
     EXPECT_EQ(redis_.cli(1, {"DBSIZE"}), "0") << words;
@@ -112,7 +112,8 @@ TEST_F(BatchE2e, HostileLinesAreRefusedByLineAndField) {
   expect_refused(R"({"script":"x","script_type":"python","timeout":"soon"})", "timeout: ");
   expect_refused(R"({"script":7,"script_type":"python"})", "script: ");
   expect_refused(R"({"script":"x","script":"y","script_type":"python"})", "JSON has the same key twice");
-  expect_refused(R"({"script":"x","script_type":"python","caller_id":9})", "caller_id: 9 is not what it is sent as");
+  expect_refused(R"({"script":"x","script_type":"python","caller_id":9})", "caller_id: 9 is not what it is sent as",
+                 77);
   expect_refused(R"({"script":"x","script_type":"python","runner_id":9})", "runner_id: ");
   expect_refused(R"({"script":"x","script_type":"python","status":"finished"})", "status: ");
   expect_refused(R"({"script":"x","script_type":"python","policy":{"memory":"lots"}})", "policy.memory: ");

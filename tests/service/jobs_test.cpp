@@ -67,6 +67,41 @@ TEST_F(JobService, OfSeveralNoneIsWrittenIfOneIsWrong) {
             "too_large");
 }
 
+TEST_F(JobService, SeveralAreQueuedTogetherAndRepeatedAreTheSame) {
+  std::vector<Job> jobs(600, new_job());
+  for (std::size_t i = 0; i < jobs.size(); ++i) jobs[i].idempotency_key = "k" + std::to_string(i);
+  for (const bool again : {false, true}) {
+    std::vector<Job> asked = jobs;
+    const auto made = add_jobs(submitter_, *store_, std::nullopt, asked, true);
+    ASSERT_TRUE(made && !made->refused);
+    EXPECT_EQ(made->existed, std::vector<bool>(600, again));
+    EXPECT_EQ(made->jobs[599].id, 600U);
+    EXPECT_EQ(*store_->queue_length(1, "queue:python"), 600U);
+  }
+  EXPECT_EQ(outcome(add_jobs(reader_, *store_, std::nullopt, jobs, true)), "denied");
+}
+
+TEST_F(JobService, OfSeveralThoseAreQueuedThatWereCreatedBefore) {
+  ASSERT_TRUE(create_job(submitter_, *store_, std::nullopt, new_job(7)));
+  const auto made = create_jobs(submitter_, *store_, std::nullopt, {new_job(6), new_job(7), new_job(8)}, true);
+  ASSERT_TRUE(made) << message(made);
+  EXPECT_EQ((*made)[1].detail, "queued");
+  EXPECT_EQ(*store_->queue_length(1, "queue:python"), 3U);
+}
+
+TEST_F(JobService, AConflictNamesItsJobAndHowManyAreWrittenBeforeIt) {
+  Job other = new_job(900);
+  other.script = "other";
+  ASSERT_TRUE(create_job(submitter_, *store_, std::nullopt, other));
+  std::vector<Job> jobs;
+  for (Id id = 301; id <= 900; ++id) jobs.push_back(new_job(id));
+  const std::string said = message(create_jobs(submitter_, *store_, std::nullopt, jobs, true));
+  EXPECT_THAT(said, StartsWith("jobs[599]: "));
+  const std::string written = std::to_string(*store_->queue_length(1, "queue:python"));
+  EXPECT_NE(said.find(written + " jobs before it are written"), std::string::npos) << said;
+  EXPECT_NE(written, "0");
+}
+
 TEST_F(JobService, SubmittingAJobThatWasCreatedQueuesIt) {
   ASSERT_TRUE(create_job(submitter_, *store_, std::nullopt, new_job(7)));
   EXPECT_EQ(*store_->queue_length(1, "queue:python"), 0U);
