@@ -19,6 +19,7 @@ std::vector<FlagRow> role_flags() {
 std::vector<FlagRow> submit_flags() {
   auto flags = submission_flags();
   flags.push_back({"follow", "", "follow it to its end, and exit as the job did"});
+  flags.push_back({"batch", "", "FILE has a job a line, as JSON (`-`: standard input): submit them all"});
   return flags;
 }
 
@@ -127,7 +128,7 @@ const std::vector<Command> kCommands = {
      true},
     {"run", "run one script as a job: follow its log, print its result and receipt, reflect its exit", "FILE",
      submission_flags(), run_command},
-    {"job submit", "submit one script as a job and print its key", "FILE", submit_flags(), job_submit_command},
+    {"job submit", "submit one script as a job, or a file of jobs, and print its key", "FILE", submit_flags(), job_submit_command},
     {"job list",
      "list jobs, what happened last first",
      "",

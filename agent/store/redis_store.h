@@ -77,6 +77,7 @@ class RedisStore final : public Store, private ContextLinks {
   Result<void> settle_notice(Id context, const Notice&, const NoticeAfter&) override;
   Result<bool> answer_prerequisite(Id context, const std::string& job_key, const PrerequisiteAnswer&);
 
+  Result<NewJobs> submit_some(std::span<const Job>, bool queued) override;
   Result<Job> submit(const Job&) override;
   Result<Job> create_job(const Job&) override;
   Result<Job> start_job(Id context, const std::string& job_key) override;

@@ -52,6 +52,8 @@ class RunArtifacts : public ArtifactSink {
   virtual void keep_out(std::shared_ptr<const Redactor>) = 0;
   // Lines for the job's log, since the last call: what was not kept, and why.
   virtual std::vector<std::string> take_notes() = 0;
+  // Whether finish() has something to keep, for which it waits for the disk and for others who have the folder's lock.
+  virtual bool has_any() const = 0;
   // The run has ended: JSON object name -> {sha256, bytes, text, executable if it is}; "" if there are none. What is
   // not whole is dropped. May have notes to take.
   virtual std::string finish() = 0;

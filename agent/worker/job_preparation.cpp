@@ -13,6 +13,7 @@
 #include "domain/utf8.h"
 #include "worker/artifact_folder.h"
 #include "worker/artifacts.h"
+#include "worker/lanes.h"
 #include "worker/stages.h"
 
 namespace mycojobs {
@@ -215,6 +216,16 @@ Result<void> gather_inputs(RecordStore& store, const std::string& state_dir, Job
   return {};
 }
 
+namespace {
+
+// What one context does to a plugin is no matter of another's.
+std::string lane_of(const Executor& executor, const JobFacts& facts) {
+  if (executor.may_wait()) return std::string(executor.name()) + ' ' + std::to_string(facts.job.context_id);
+  return facts.files.empty() ? std::string() : std::string(kDiskLane);
+}
+
+}  // namespace
+
 JobPreparation::JobPreparation(const WorkerSettings& settings, const std::vector<const Executor*>& executors,
                                const Clock& clock)
     : settings_(settings), clock_(clock), secrets_(settings.secrets, clock) {
@@ -303,9 +314,18 @@ Result<Start> JobPreparation::prepare(RecordStore& store, Claimed& claimed, std:
   facts.secrets = std::move(secrets);
   MJ_CHECK(gather_inputs(store, settings_.state_dir, facts));
   start.artifacts = artifacts_of(store, claimed.ref);
-  MJ_TRY(conversation, runs_it.begin(facts, start.artifacts.get()));
-  start.conversation = std::move(conversation);
+  start.lane = lane_of(runs_it, facts);
+  start.queue = claimed.queue;
+  if (start.lane.empty()) {
+    MJ_TRY(conversation, runs_it.begin(facts, start.artifacts.get()));
+    start.conversation = std::move(conversation);
+    start.claim = std::move(claimed.ref);
+    return start;
+  }
   start.claim = std::move(claimed.ref);
+  start.begin = [&runs_it, about = std::make_shared<const JobFacts>(std::move(facts)), sink = start.artifacts] {
+    return runs_it.begin(*about, sink.get());
+  };
   return start;
 }
 

@@ -213,6 +213,17 @@ struct AnswerMessage {
   bool is_last = true;  // false: more of its jobs follow
 };
 
+// What became of jobs that came in together.
+struct NewJobs {
+  struct Refused {
+    std::size_t index = 0;  // of the job
+    Error error;
+  };
+  std::vector<Job> jobs;           // as they are now
+  std::vector<bool> existed;       // of each: it was there before
+  std::optional<Refused> refused;  // nothing was written, and `jobs` is empty
+};
+
 struct NewRecord {
   std::string prefix;   // "actor:", "message:12:"
   std::string counter;  // which ids are counted: "actor", "message:12"
@@ -299,6 +310,9 @@ class SubmitStore {
   virtual Result<Job> submit(const Job&) = 0;
   // Writes the record alone, in no queue: start_job() queues it, or a flow adopts it. Ids and conflicts as in submit().
   virtual Result<Job> create_job(const Job&) = 0;
+  // The same of many: submit() if `queued`, else create_job(). Takes as many of the first ones as fit into one step of
+  // the server, at least one, and writes all of these or none. Who has more calls again with the rest.
+  virtual Result<NewJobs> submit_some(std::span<const Job>, bool queued) = 0;
   // Queues a job whose record stands in no queue. One that is in a queue or a flow, runs, or has run is left alone.
   // Error not_found.
   virtual Result<Job> start_job(Id context, const std::string& job_key) = 0;

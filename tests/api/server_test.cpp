@@ -268,6 +268,19 @@ TEST_F(ApiTest, ABadJobNamesItsField) {
   EXPECT_TRUE(ok("job.list", json::object()).empty()) << "one was wrong: none is written";
 }
 
+TEST_F(ApiTest, SeveralJobsAreCreatedAndOnlyIfAskedForQueued) {
+  start_anonymous();
+  const json job{{"script", "x"}, {"script_type", "python"}};
+  const json created = ok("jobs.create", {{"jobs", {job, job}}});
+  ASSERT_EQ(created.size(), 2U);
+  EXPECT_EQ(created[1].value("detail", ""), "created");
+  const json queued = ok("jobs.create", {{"jobs", {job, job}}, {"start", true}});
+  ASSERT_EQ(queued.size(), 2U);
+  EXPECT_EQ(queued[1].value("detail", ""), "queued");
+  EXPECT_EQ(ok("job.status", {{"id", queued[0]["id"]}}).value("detail", ""), "queued");
+  EXPECT_EQ(word("jobs.create", {{"jobs", {job}}, {"start", "yes"}}), "invalid");
+}
+
 TEST_F(ApiTest, AnIdempotencyKeyMakesOneJob) {
   start_anonymous();
   const json params{{"script", "x"}, {"script_type", "python"}, {"idempotency_key", "k"}};
