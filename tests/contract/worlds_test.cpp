@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "bench.h"
+#include "domain/codec.h"
 #include "mycojobs/workflows.h"
 
 namespace mycojobs {
