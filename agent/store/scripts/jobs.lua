@@ -36,11 +36,14 @@ place_new(job, queue, wanted)
 if allocate then redis.call('SET', counter, dec(id)) end
 return {'new', job, redis.call('HGETALL', job)}
 
---# create_record: journal
--- Writes a record that stands in no queue. Answers {new | exists | used, key, record}.
+--# create_record: journal actors
+-- Writes a record that stands in no queue. Answers {new | exists | used | taken, key, record}; taken: another actor has
+-- its public key.
 local prefix, counter, names, name, id, fields = arg(), arg(), arg(), arg(), num(arg()), list_arg()
-local indexed = prefix == 'runner:'
+local indexed, pubkey = prefix == 'runner:', prefix == 'actor:' and to_table(fields).pubkey
+if pubkey == '' then pubkey = nil end
 local err = wrong(counter, 'string') or (indexed and wrong('mj:runners', 'zset')) or (name ~= '' and wrong(names, 'hash'))
+  or (pubkey and wrong('mj:actor-keys', 'hash'))
 if err then return err end
 local function there(key) return {'exists', key, redis.call('HGETALL', key)} end
 local function is_used(key) return redis.call('EXISTS', key, 'mj:claim:' .. key) > 0 end
@@ -60,10 +63,12 @@ err = wrong(key, 'hash')
 if err then return err end
 if redis.call('EXISTS', key) == 1 then return there(key) end
 if is_used(key) then return {'used', key, {}} end
+if pubkey and is_anothers(pubkey, dec(id)) then return {'taken', key, {}} end
 redis.call('HSET', key, 'id', dec(id), 'created_at', now_s, 'updated_at', now_s, unpack(fields))
 if is_job_key(key) then happened(key) end
 if name ~= '' then redis.call('HSET', names, name, key) end
 if indexed then redis.call('ZADD', 'mj:runners', 'NX', 0, dec(id)) end
+if pubkey then own_key(pubkey, dec(id)) end
 if allocate then redis.call('SET', counter, dec(id)) end
 return {'new', key, redis.call('HGETALL', key)}
 
