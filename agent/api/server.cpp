@@ -13,6 +13,7 @@
 #include "api/tokens.h"
 #include "base/log.h"
 #include "base/version.h"
+#include "coordinator/message_gate.h"
 #include "coordinator/message_receiver.h"
 #include "domain/codec.h"
 #include "transport/http.h"
@@ -38,6 +39,7 @@ class Running final : public ApiServer {
   Running(StoreFactory& stores, const Clock& clock, ApiSettings settings)
       : services_(stores, clock, settings),
         tokens_(settings.tokens_file),
+        gate_(clock, services_.settings.contexts, services_.settings.own_servers),
         rpc_(methods_of(services_, settings.role), {settings.limits.body_bytes}),
         events_(services_, stores) {}
   ~Running() override { Running::stop(); }
@@ -142,13 +144,14 @@ class Running final : public ApiServer {
   }
 
   HttpReply deliver(const HttpRequest& from) {
-    auto lease = services_.backends.take();
+    auto lease = services_.peers.take();
     if (!lease) return busy();
     MessageReceiver receiver(lease->store(), (*lease)->actors, services_.settings.coordinator_key,
                              services_.settings.files);
+    receiver.stand_behind(gate_);
     HttpReply reply;
     reply.body = receiver.answer(from.body);
-    reply.proven = receiver.held();
+    reply.proven = receiver.proven();
     return reply;
   }
 
@@ -190,6 +193,7 @@ class Running final : public ApiServer {
   std::chrono::steady_clock::time_point status_at_;
   Services services_;
   Tokens tokens_;
+  MessageGate gate_;
   Rpc rpc_;
   Events events_;
   std::unique_ptr<HttpServer> http_;

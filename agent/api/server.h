@@ -28,6 +28,7 @@
 #include "mycojobs/clock.h"
 #include "mycojobs/result.h"
 #include "mycojobs/store.h"
+#include "mycojobs/transport.h"
 
 namespace mycojobs {
 
@@ -38,8 +39,10 @@ struct ApiLimits {
   std::uint32_t open = 16;           // that ask what anybody may; more: 503 at once
   std::uint32_t event_streams = 64;  // of them at most so many
   std::uint32_t calls = 8;           // that use the store at one time; more wait
+  std::uint32_t peer_calls = 4;      // the same of peers, who take none of these
   std::size_t header_bytes = 64U << 10;
   std::size_t body_bytes = 16U << 20;
+  std::size_t peer_body_bytes = kMaxRequestBytes + (64U << 10);  // a little more, so that too much is told as such
   std::uint32_t header_ms = 5000;       // from the first byte, or from the connection's beginning
   std::uint32_t body_ms = 30000;        // all of the body
   std::uint32_t idle_ms = 15000;        // between two requests of one connection
@@ -55,7 +58,8 @@ struct ApiSettings {
   std::string listen = "127.0.0.1:9652";  // ADDRESS:PORT, [v6]:PORT; port 0: a free one
   std::string tokens_file;                // need not exist; read again when it changes
   bool anonymous = false;                 // `dev`: loopback without a token is the default actor
-  std::vector<Id> contexts;               // the first one counts where a call names none; empty: 1
+  std::vector<Id> contexts;               // the first one counts where a call names none; empty: 1, and all are served
+  std::vector<Id> own_servers;            // contexts with a Redis of their own, where all are served
   Networks networks;                      // in which supervisors may be (runner.create)
   Health health;                          // of the process
   std::string coordinator_key;            // public; empty: no messages come in here

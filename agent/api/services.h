@@ -74,8 +74,12 @@ class Backends {
 
 struct Services {
   Services(StoreFactory& stores, const Clock& time, ApiSettings wish)
-      : backends(stores, wish.limits.calls), clock(time), settings(std::move(wish)), started_ms(time.unix_ms()) {}
-  Backends backends;
+      : backends(stores, wish.limits.calls),
+        peers(stores, wish.limits.peer_calls),
+        clock(time),
+        settings(std::move(wish)),
+        started_ms(time.unix_ms()) {}
+  Backends backends, peers;  // of callers; of supervisors elsewhere
   const Clock& clock;
   ApiSettings settings;
   std::uint64_t started_ms;

@@ -37,6 +37,7 @@ Result<std::unique_ptr<ApiServer>> start_coordinator_api(const Parts& parts, con
   MJ_TRY(networks, networks_of(settings));
   api.networks = std::move(networks);
   api.contexts = contexts;
+  for (const auto& own : settings.context_redis) api.own_servers.push_back(own.first);
   api.max_script_bytes = settings.job_max_script_bytes;
   api.health = std::move(health);
   MJ_TRY(key, coordinator_key(settings));

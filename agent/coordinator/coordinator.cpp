@@ -14,6 +14,7 @@
 #include "base/mailbox.h"
 #include "base/pulse.h"
 #include "coordinator/context_loop.h"
+#include "coordinator/message_gate.h"
 #include "coordinator/message_receiver.h"
 #include "coordinator/notifier.h"
 #include "coordinator/router.h"
@@ -72,14 +73,15 @@ class PrerequisiteThread {
 }  // namespace
 namespace {
 
-// What supervisors elsewhere, and contexts here, are answered; of one thread.
-MyceliumListener::FromNode answerer(StoreFactory& stores, const std::string& own_key, const CarriedFiles& files) {
+// What supervisors elsewhere, and contexts here, are answered; of one thread. gate: of those elsewhere.
+MyceliumListener::FromNode answerer(StoreFactory& stores, const std::string& own_key, const CarriedFiles& files,
+                                    const std::shared_ptr<MessageGate>& gate) {
   struct End {
     std::unique_ptr<Store> store;
     ActorKeys actors;
   };
   auto end = std::make_shared<End>();
-  return [&stores, own_key, files, end](std::string_view request, const std::string& node) {
+  return [&stores, own_key, files, end, gate](std::string_view request, const std::string& node) {
     if (!end->store) {
       auto opened = stores.open();
       if (!opened)
@@ -88,7 +90,9 @@ MyceliumListener::FromNode answerer(StoreFactory& stores, const std::string& own
         });
       end->store = std::move(*opened);
     }
-    return MessageReceiver(*end->store, end->actors, own_key, files).answer(request, node);
+    MessageReceiver receiver(*end->store, end->actors, own_key, files);
+    if (gate) receiver.stand_behind(*gate);
+    return receiver.answer(request, node);
   };
 }
 
@@ -99,7 +103,7 @@ SupervisorSettings supervisor_settings(StoreFactory& stores, const ContextSettin
   if (!made.messages.key) made.messages.key = std::make_shared<const SigningKey>(SigningKey::make());
   const std::string own_key = made.messages.key->public_key();
   made.transports = [&stores, own_key, networks = all.networks, url = all.mycelium_url, files = all.files] {
-    const auto answers = answerer(stores, own_key, files);
+    const auto answers = answerer(stores, own_key, files, nullptr);
     const Answerer here = [answers](std::string_view request) { return answers(request, ""); };
     return std::make_unique<Transports>(here, networks, url);
   };
@@ -246,8 +250,10 @@ class Coordinating final : public Coordinator {
 
   Result<void> begin() {
     if (settings_.key && !settings_.mycelium_url.empty())
-      listener_ = std::make_unique<MyceliumListener>(settings_.mycelium_url,
-                                                     answerer(stores_, settings_.key->public_key(), settings_.files));
+      listener_ = std::make_unique<MyceliumListener>(
+          settings_.mycelium_url,
+          answerer(stores_, settings_.key->public_key(), settings_.files,
+                   std::make_shared<MessageGate>(clock_, settings_.contexts, settings_.own_servers)));
     if (!settings_.contexts.empty()) {
       for (const Id context : settings_.contexts) MJ_CHECK(serve(context));
       return {};

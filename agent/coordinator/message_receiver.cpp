@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
+#include "base/counted.h"
 #include "base/ids.h"
 #include "base/log.h"
 #include "domain/codec.h"
@@ -19,9 +21,16 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMaxActors = 100000, kMaxRunners = 10000, kMaxLines = 2000;
+constexpr std::size_t kMaxRunners = 10000, kMaxLines = 2000;
 
 std::string mark_key(const std::string& message_key) { return "mj:message:" + message_key; }
+
+// What the store here says of itself is no answer to a peer, which would take it for the end: it is to try again.
+template <class T>
+Result<T> ours(Result<T> got) {
+  if (got || got.error().code == Code::not_found || got.error().code == Code::unavailable) return got;
+  return fail(Code::unavailable, "the store there: " + got.error().message);
+}
 
 bool names(const Fields& mark, const std::string& job_key) {
   const std::string all = ' ' + std::string(field_of(mark, "jobs")) + ' ';
@@ -60,40 +69,25 @@ Result<AnsweredJob> read_answered_job(const json& object, std::size_t index) {
   return out;
 }
 
-Result<void> ActorKeys::look(Store& store) {
-  MJ_TRY(keys, store.keys(0, "actor:", kMaxActors));
-  std::map<std::string, Id> found;
-  constexpr std::string_view kAsked[] = {"pubkey"};
-  for (const std::string& key : keys) {
-    std::uint64_t id = 0;
-    if (!parse_u64(key.substr(6), id) || id == 0 || id > UINT32_MAX) continue;
-    auto fields = store.load_fields(0, key, kAsked);
-    if (!fields && fields.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(fields).error());
-    if (fields && !fields->empty()) found.emplace(fields->front().second, static_cast<Id>(id));
-  }
-  ids_ = std::move(found);
-  return {};
-}
-
 Result<Actor> ActorKeys::find(Store& store, const std::string& pubkey, std::uint64_t now_s) {
-  for (const bool again : {false, true}) {
-    const auto known = ids_.find(pubkey);
-    if (known != ids_.end()) {
-      Actor actor;
-      actor.id = known->second;
-      auto fields = store.load(0, redis_key(actor));
-      if (!fields && fields.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(fields).error());
-      if (fields) actor = decode<Actor>(*fields).record;
-      actor.id = known->second;
-      if (fields && actor.pubkey == pubkey) return actor;
-      ids_.erase(known);  // its key has been changed, or it has gone
-    }
-    if (again) break;
-    if (now_s == looked_s_) return fail(Code::unavailable, "signer: is not known; ask again in a second");
-    looked_s_ = now_s;
-    MJ_CHECK(look(store));
+  constexpr std::size_t kMostAsked = 1000;
+  if (!is_public_key(pubkey))
+    return fail(Code::denied, "signer: " + shown(pubkey, 80) + " is no public key of ed25519");
+  MJ_TRY(owner, ours(store.owner_of_key(pubkey)));
+  if (owner.actors == 1) {
+    Actor actor = decode<Actor>(owner.record).record;
+    actor.id = owner.id;
+    return actor;
   }
-  return fail(Code::denied, "signer: no actor here has the key " + shown(pubkey, 80) +
+  if (owner.actors > 1)
+    return fail(Code::denied, "signer: more than one actor here has the key " + pubkey +
+                                  ", so that it is nobody's; an operator may change one: mycojobs actor update --key");
+  if (asked_.size() >= kMostAsked) asked_.clear();
+  const auto asked = asked_.try_emplace(pubkey, now_s).first;
+  if (!owner.looked_now && owner.looked_ms / 1000 <= asked->second)
+    return fail(Code::unavailable, "signer: is not known; ask again in a second");
+  asked_.erase(asked);
+  return fail(Code::denied, "signer: no actor here has the key " + pubkey +
                                 "; an operator may make one: mycojobs actor create --key");
 }
 
@@ -111,7 +105,9 @@ namespace {
 Result<std::string> key_if_at(RecordStore& store, Id context, const std::string& runner, const std::string& address) {
   constexpr std::string_view kAsked[] = {"address", "pubkey"};
   auto fields = store.load_fields(context, runner, kAsked);
-  if (!fields && fields.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(fields).error());
+  const bool is_absent =  // or another client's, which is no record
+      !fields && (fields.error().code == Code::not_found || fields.error().code == Code::invalid);
+  if (!fields && !is_absent) return ours<std::string>(tl::unexpected<Error>(std::move(fields).error()));
   const bool is_there = fields && field_of(*fields, "address") == address && is_public_key(field_of(*fields, "pubkey"));
   return std::string(is_there ? field_of(*fields, "pubkey") : "");
 }
@@ -119,7 +115,7 @@ Result<std::string> key_if_at(RecordStore& store, Id context, const std::string&
 // The runner with that address, and its public key.
 Result<std::pair<std::string, std::string>> search_supervisor(RecordStore& store, Id context,
                                                               const std::string& address) {
-  MJ_TRY(keys, store.keys(context, "runner:", kMaxRunners));
+  MJ_TRY(keys, ours(store.keys(context, "runner:", kMaxRunners)));
   for (const std::string& runner : keys) {
     MJ_TRY(pubkey, key_if_at(store, context, runner, address));
     if (!pubkey.empty()) return std::pair(runner, pubkey);
@@ -163,8 +159,11 @@ std::vector<std::string> words_of(std::string_view text) {
 }
 
 std::string MessageReceiver::answer(std::string_view request, const std::string& node) {
-  held_ = false;
   node_ = node;
+  proven_.clear();
+  by_known_ = false;
+  actor_ = 0;
+  list_.clear();
   return answer_rpc(request, kMaxRequestBytes, [this](std::string_view method, const json& params) -> Result<json> {
     if (method != "message.deliver")
       return fail(Code::invalid, "method: there is message.deliver alone, not " + shown(method));
@@ -173,7 +172,7 @@ std::string MessageReceiver::answer(std::string_view request, const std::string&
 }
 
 Result<std::uint64_t> MessageReceiver::now_s() {
-  MJ_TRY(now_ms, store_.now_ms());
+  MJ_TRY(now_ms, ours(store_.now_ms()));
   return now_ms / 1000;
 }
 
@@ -189,6 +188,7 @@ Result<json> MessageReceiver::deliver(const json& params) {
   if (!params.is_object() || !params.contains("envelope")) return fail(Code::invalid, "envelope: is missing");
   const json& sealed = params["envelope"];
   MJ_TRY(envelope, read_envelope(sealed));
+  if (gate_ != nullptr) MJ_CHECK(gate_->check(store_, envelope.context));
   const auto done = [&]() -> Result<json> {
     switch (envelope.kind) {
       case EnvelopeKind::message:
@@ -204,19 +204,39 @@ Result<json> MessageReceiver::deliver(const json& params) {
     }
     return fail(Code::internal, "envelope of no kind");
   }();
-  held_ = done.has_value();
-  if (done || done.error().code == Code::unavailable) return done;
-  const std::string what = std::string(word(envelope.kind)) + " from elsewhere";
-  log(LogLevel::warn, "supervisor", "context {}: {} refused: {}", envelope.context, what, done.error().message);
-  // Where there is no context, anybody could fill its database with notes.
-  auto place = read_place(store_, envelope.context, WayIn::rpc);
-  if (place && place->record)
-    (void)store_.note_refusal(envelope.context, {0, 0, 0, "deliver", what + ": " + done.error().message, ""});
+  if (!done) proven_.clear();
+  if (!done && done.error().code != Code::unavailable) note_refused(envelope, done.error().message);
   return done;
 }
 
-Result<json> MessageReceiver::take_message(const Envelope& envelope, const json& sealed) {
-  const json& body = sealed["body"];
+void MessageReceiver::note_refused(const Envelope& envelope, const std::string& why) {
+  constexpr std::size_t kMostNoted = 1000;
+  const std::uint64_t count = gate_ != nullptr ? gate_->refused(envelope.context, by_known_) : 1;
+  if (count == 0) return;
+  std::string what = std::string(word(envelope.kind)) + " from elsewhere";
+  if (count > 1) what = counted(count, "refusal") + " since the last note, the latest: " + what;
+  what += ": " + why.substr(0, kMostNoted);
+  log(LogLevel::warn, "supervisor", "context {}: refused: {}", envelope.context, what);
+  // Where there is no context, anybody could fill its database with notes.
+  auto place = by_known_ ? Result<Place>() : read_place(store_, envelope.context, WayIn::rpc);
+  if (!by_known_ && (!place || !place->record)) return;
+  if (auto noted = store_.note_refusal(envelope.context, {0, 0, actor_, "deliver", what, list_}); !noted)
+    log(LogLevel::warn, "supervisor", "context {}: a refusal is not noted: {}", envelope.context,
+        noted.error().message);
+}
+
+Result<void> MessageReceiver::may_send(Id context) {
+  MJ_TRY(place, ours(read_place(store_, context, WayIn::rpc)));
+  const auto no = refused(actor_, Action::create, place, {.name = "messages"});
+  if (!no) return {};
+  list_ = no->list;
+  return tl::unexpected<Error>(refusal_error(*no));
+}
+
+namespace {
+
+// Its form, as far as nobody's signature is needed for it.
+Result<Message> read_message(const json& body, Id context) {
   if (!body.contains("message") || !body["message"].is_object()) return fail(Code::invalid, "message: is missing");
   auto decoded = decode_json<Message>(body["message"]);
   if (!decoded.ok()) return fail(Code::invalid, "message: " + join(decoded.problems));
@@ -229,14 +249,22 @@ Result<json> MessageReceiver::take_message(const Envelope& envelope, const json&
   if (message.job.size() > kMaxMessageJobs)
     return fail(Code::too_large,
                 "job: a message carries at most " + std::to_string(kMaxMessageJobs) + " jobs; a flow more");
-  if (message.target_context != envelope.context)
+  if (message.target_context != context)
     return fail(Code::denied, "target_context: it is signed for context " + std::to_string(message.target_context) +
-                                  ", not for " + std::to_string(envelope.context));
+                                  ", not for " + std::to_string(context));
+  return std::move(message);
+}
+
+}  // namespace
+
+Result<json> MessageReceiver::take_message(const Envelope& envelope, const json& sealed) {
+  MJ_TRY(message, read_message(sealed["body"], envelope.context));
   MJ_TRY(now, now_s());
   MJ_TRY(actor, actors_.find(store_, message.signer, now));
   MJ_CHECK(check_message(message, actor, now));
-  MJ_TRY(place, read_place(store_, envelope.context, WayIn::rpc));
-  MJ_CHECK(may(actor.id, Action::create, place, {.name = "messages"}));
+  by_known_ = true;
+  actor_ = actor.id;
+  MJ_CHECK(may_send(envelope.context));
   // Answers to what our own supervisor brings stay here: not to what says so.
   const bool is_local = envelope.signer == own_key_;
   // Only we say where answers stay on this host.
@@ -269,15 +297,17 @@ Result<json> MessageReceiver::take_message(const Envelope& envelope, const json&
   const std::string key = redis_key(message);
   if (missing) {
     // One that is here already has its files.
-    auto here = store_.load(envelope.context, mark_key(key));
+    auto here = ours(store_.load(envelope.context, mark_key(key)));
     if (!here && here.error().code != Code::not_found) return tl::unexpected<Error>(std::move(here).error());
     if (!here) return to_json(*missing);
   }
-  MJ_TRY(arrival, store_.arrive_message(envelope.context, key, mark, encode(message)));
+  MJ_TRY(arrival, ours(store_.arrive_message(envelope.context, key, mark, encode(message))));
   if (arrival == Arrival::other)
     return fail(Code::conflict, "id: " + key + " is here with other content: send it with another id");
   if (arrival == Arrival::full)
     return fail(Code::unavailable, "messages come faster than they are taken: try again later");
+  // Whoever has seen a message can send it once more.
+  if (arrival == Arrival::stored && check_seal(sealed, {envelope.signer, now})) proven_ = message.signer;
   return json{{"status", arrival == Arrival::stored ? "stored" : "known"}};
 }
 
@@ -360,7 +390,10 @@ Result<json> MessageReceiver::take_file(const Envelope& envelope, const json& se
     MJ_TRY(peer, supervisor_key(store_, envelope.context, address, own_key_));
     if (envelope.signer != peer) return fail(Code::denied, "signer: is not the supervisor that the answer goes to");
     MJ_CHECK(check_seal(sealed, {peer, now}));
+    by_known_ = true;
+    actor_ = actor.id;
     MJ_CHECK(check_node(address, false));
+    proven_ = peer;
   } else {
     MJ_CHECK(sent(envelope, sealed));
   }
@@ -378,7 +411,7 @@ Result<MessageReceiver::Sent> MessageReceiver::sent(const Envelope& envelope, co
   message.caller_id = out.name.caller;
   message.id = out.name.id;
   out.key = redis_key(message);
-  auto mark = store_.load(envelope.context, mark_key(out.key));
+  auto mark = ours(store_.load(envelope.context, mark_key(out.key)));
   if (!mark && mark.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(mark).error());
   const std::string_view state = mark ? field_of(*mark, "state") : "";
   if ((state != "away" && state != "over") || field_of(*mark, "content") != out.name.content)
@@ -390,7 +423,9 @@ Result<MessageReceiver::Sent> MessageReceiver::sent(const Envelope& envelope, co
     return fail(Code::denied, "signer: " + envelope.signer + " is not whom " + out.key + " was sent to");
   MJ_TRY(now, now_s());
   MJ_CHECK(check_seal(sealed, {peer, now}));
+  by_known_ = true;
   MJ_CHECK(check_node(std::string(field_of(out.mark, "address")), false));
+  proven_ = peer;
   return out;
 }
 
@@ -424,7 +459,7 @@ Result<json> MessageReceiver::take_answer(const Envelope& envelope, const json& 
     if (missing) return to_json(*missing);
     MJ_CHECK(hand_over(envelope, of.name, jobs));
   }
-  MJ_TRY(known, store_.answer_message(envelope.context, answer));
+  MJ_TRY(known, ours(store_.answer_message(envelope.context, answer)));
   if (!known) return fail(Code::not_found, "of: no such message has left from here");
   if (files_.store && answer.is_last) files_.store->drop(envelope.context, parcel_of_answer(of.name));
   return json{{"status", "stored"}};
@@ -443,7 +478,7 @@ Result<json> MessageReceiver::take_logs(const Envelope& envelope, const json& se
     if (!line.ok()) return fail(Code::invalid, "lines." + join(line.problems));
     all.push_back(std::move(line.record));
   }
-  MJ_TRY(last, store_.follow_log(envelope.context, of.key, of.name.content, job.get<std::string>(), all));
+  MJ_TRY(last, ours(store_.follow_log(envelope.context, of.key, of.name.content, job.get<std::string>(), all)));
   return json{{"last", last}};
 }
 
@@ -458,7 +493,7 @@ Result<json> MessageReceiver::take_cancel(const Envelope& envelope, const json& 
   Message message;
   message.caller_id = actor.id;
   message.id = name.id;
-  auto mark = store_.load(envelope.context, mark_key(redis_key(message)));
+  auto mark = ours(store_.load(envelope.context, mark_key(redis_key(message))));
   if (!mark && mark.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(mark).error());
   if (!mark || field_of(*mark, "content") != name.content || field_of(*mark, "answer").empty())
     return fail(Code::not_found, "of: no such message has come here");
@@ -468,21 +503,27 @@ Result<json> MessageReceiver::take_cancel(const Envelope& envelope, const json& 
                 "signer: is not the supervisor that the answer goes to, by the record of a runner with "
                 "that address here");
   MJ_CHECK(check_seal(sealed, {peer, now}));
+  by_known_ = true;
+  actor_ = actor.id;
   MJ_CHECK(check_node(std::string(field_of(*mark, "address")), false));
-  if (!jobs.is_array()) return fail(Code::invalid, "jobs: is no list of keys");
+  proven_ = peer;
+  if (!jobs.is_array() || jobs.size() > kMaxMessageJobs) return fail(Code::invalid, "jobs: is no list of keys");
   if (field_of(*mark, "state") == "arrived")
     return fail(Code::unavailable, "of: it has not been taken yet: ask again in a moment");
   // Its supervisor has the flow's store.
   if (body.value("flow", json()) == json(true) && !field_of(*mark, "flow").empty())
-    MJ_CHECK(store_.cancel_message(envelope.context, redis_key(message)));
+    MJ_CHECK(ours(store_.cancel_message(envelope.context, redis_key(message))));
   const auto keys = words_of(field_of(*mark, "jobs")), origins = words_of(field_of(*mark, "origins"));
-  for (const json& each : jobs) {
-    const auto found = std::find(origins.begin(), origins.end(), each.is_string() ? each.get<std::string>() : "");
+  std::set<std::string> distinct;
+  for (const json& each : jobs) distinct.insert(each.is_string() ? each.get<std::string>() : "");
+  for (const std::string& each : distinct) {
+    const auto found = std::find(origins.begin(), origins.end(), each);
     if (found == origins.end()) continue;
     const std::size_t index = static_cast<std::size_t>(found - origins.begin());
     if (index >= keys.size()) continue;
     auto done = store_.cancel(envelope.context, keys[index]);
-    if (!done && done.error().code != Code::not_found) return tl::unexpected<Error>(std::move(done).error());
+    if (!done && done.error().code != Code::not_found)
+      return ours<json>(tl::unexpected<Error>(std::move(done).error()));
   }
   return json{{"status", "asked"}};
 }

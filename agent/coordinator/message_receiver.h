@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "coordinator/message_files.h"
+#include "coordinator/message_gate.h"
 #include "domain/envelope.h"
 #include "mycojobs/store.h"
 
@@ -29,16 +30,15 @@ inline constexpr const char* kCarriedAnswer = "answer";
 // What an answer says of a job: its end, and what stands beside it on the record.
 Result<AnsweredJob> read_answered_job(const nlohmann::json&, std::size_t index);
 
-// Which actor a public key is of. The records in the store decide; what is kept is where to look.
+// Which actor a public key is of. The records in the store decide.
 class ActorKeys {
  public:
-  // Error denied: nobody's here; unavailable, also if nobody's was when it was looked for less than a second ago.
+  // Error denied: nobody's here, or of two; unavailable, also until the records were looked through after nobody's was
+  // asked for first: a plain client may have written one meanwhile.
   Result<Actor> find(Store&, const std::string& pubkey, std::uint64_t now_s);
 
  private:
-  Result<void> look(Store&);
-  std::map<std::string, Id> ids_;
-  std::uint64_t looked_s_ = 0;
+  std::map<std::string, std::uint64_t> asked_;  // nobody's, and when they were asked for first, s
 };
 
 // A message as it was signed, checked as far as the record of its signer goes. Error denied: what does not hold, as
@@ -67,10 +67,14 @@ class MessageReceiver {
   MessageReceiver(Store& store, ActorKeys& actors, std::string own_key, CarriedFiles files)
       : store_(store), actors_(actors), own_key_(std::move(own_key)), files_(std::move(files)) {}
 
+  // Who comes over the wire passes it first. It outlives this.
+  void stand_behind(MessageGate& gate) { gate_ = &gate; }
   // A JSON-RPC request to its answer. The only method is message.deliver {envelope}; what is refused is journaled.
   // node: public key of the node of Mycelium that it has come from; empty: it came another way.
   std::string answer(std::string_view request, const std::string& node = {});
-  bool held() const { return held_; }  // the last one: who has signed it is known here, and may send it
+  // Of the last one: the key of whom it shows to have sent it, known here, by the seal of the envelope. Empty: of
+  // nobody, as what was sent before shows nothing.
+  const std::string& proven() const { return proven_; }
 
  private:
   Result<nlohmann::json> deliver(const nlohmann::json& params);
@@ -91,6 +95,8 @@ class MessageReceiver {
   };
   // The message that left from here and that an answer or lines are of, sealed by whom it was sent to.
   Result<Sent> sent(const Envelope&, const nlohmann::json& sealed);
+  Result<void> may_send(Id context);  // actor_
+  void note_refused(const Envelope&, const std::string& why);
   Result<std::uint64_t> now_s();
   Result<void> check_node(const std::string& address, bool may_come_otherwise) const;
 
@@ -99,7 +105,12 @@ class MessageReceiver {
   std::string own_key_;
   CarriedFiles files_;
   std::string node_;  // that the request comes from
-  bool held_ = false;
+  MessageGate* gate_ = nullptr;
+  std::string proven_;
+  // Of what is being checked: whether somebody known here has signed it, and which actor; the list that would allow it.
+  bool by_known_ = false;
+  Id actor_ = 0;
+  std::string list_;
 };
 
 }  // namespace mycojobs

@@ -69,13 +69,6 @@ Result<Actor> create_actor(const Caller& by, Store& store, const Actor& actor) {
   if (!by.is_operator && actor.id != by.actor)
     return tl::unexpected<Error>(not_operator(by, "create an actor other than itself"));
   MJ_CHECK(check(actor));
-  if (actor.id == 0 && !actor.pubkey.empty()) {
-    MJ_TRY(all, all_actors(store));
-    for (const Actor& each : all) {
-      if (each.pubkey == actor.pubkey)
-        return fail(Code::conflict, "pubkey: is that of actor " + std::to_string(each.id) + " already; give an id");
-    }
-  }
   MJ_TRY(stored, create_record(store, 0, {"actor:", "actor", actor.id, encode(actor)}));
   return decode<Actor>(stored).record;
 }

@@ -99,32 +99,18 @@ constexpr std::array kCommands{
 constexpr std::array<std::string_view, 9> kRecords{"job:*",   "flow:*",  "message:*", "runner:*", "context:*",
                                                    "actor:*", "queue:*", "msg_in",    "msg_out"};
 
-// Keys of our own that agents have nothing to do with: flows, schedules, workflows, the ids of new records,
-// what was refused (who may write there may wipe it: claims of agents with such a user are denied, but not noted).
-constexpr std::array<std::string_view, 25> kNotOfAgents{"mj:run:",
-                                                        "mj:checkpoint:",
-                                                        "mj:catalog",
-                                                        "mj:catalog:",
-                                                        "mj:definition:",
-                                                        "mj:definition-uses:",
-                                                        "mj:schedules",
-                                                        "mj:schedule:",
-                                                        "mj:coordinator",
-                                                        "mj:flow-keys:",
-                                                        "mj:flow-waits:",
-                                                        "mj:flows:active",
-                                                        "mj:flows:ended",
-                                                        "mj:next:",
-                                                        "mj:next:actor",
-                                                        "mj:next:runner",
-                                                        "mj:next:message:",
-                                                        "mj:next:flow",
-                                                        "mj:queue:router",
-                                                        "mj:health",
-                                                        "mj:world:",
-                                                        "mj:world-blobs:",
-                                                        "mj:world-manifests:",
-                                                        "mj:world-head:"};
+// Keys of our own that agents have nothing to do with: flows, schedules, workflows, the ids of new records, who has
+// which key, what was refused (who may write there may wipe it: claims of agents with such a user are denied, but not
+// noted).
+constexpr std::array<std::string_view, 27> kNotOfAgents{"mj:run:",         "mj:checkpoint:",   "mj:catalog",
+                                                        "mj:catalog:",     "mj:definition:",   "mj:definition-uses:",
+                                                        "mj:schedules",    "mj:schedule:",     "mj:coordinator",
+                                                        "mj:flow-keys:",   "mj:flow-waits:",   "mj:flows:active",
+                                                        "mj:flows:ended",  "mj:next:",         "mj:next:actor",
+                                                        "mj:next:runner",  "mj:next:message:", "mj:next:flow",
+                                                        "mj:queue:router", "mj:refusals",      "mj:health",
+                                                        "mj:actor-keys",   "mj:actor-looks",   "mj:world:",
+                                                        "mj:world-blobs:", "mj:world-head:",   "mj:world-manifests:"};
 constexpr std::array<std::string_view, 3> kReadByAgents{"mj:looking", "mj:paused", "mj:worlds"};
 
 // "mj:claim:<job key>" -> "mj:claim:"

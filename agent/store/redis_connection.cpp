@@ -353,6 +353,7 @@ Result<void> RedisConnection::connect() {
   auto done = handshake();
   if (done && options_.on_connect) done = options_.on_connect(*this);
   if (!done) close();
+  led_ = led_ || done;
   return done;
 }
 

@@ -141,9 +141,11 @@ Result<CreatedRecord> RedisStore::create_record(Id context, const NewRecord& wan
   arguments.add_list(wanted.fields);
   // Actors belong to no context: they are all that is written to database 0.
   if (context == 0 && wanted.prefix != "actor:") return fail(Code::invalid, "only actors live in context 0");
+  if (context == 0 && !field_of(wanted.fields, "pubkey").empty()) MJ_CHECK(index_actors(""));
   MJ_TRY(redis, link(context));
   MJ_TRY(reply, redis->run(scripts::create_record, arguments));
   CreatedRecord made{std::string(reply.at(1).text()), reply.at(2).fields(), reply.at(0).text() != "new"};
+  if (reply.at(0).text() == "taken") return key_is_anothers();
   if (reply.at(0).text() == "used")
     return fail(Code::conflict, made.key + " was used before and its record was deleted; use another id");
   if (context != 0) MJ_CHECK(await_replicas(context));

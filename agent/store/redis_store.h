@@ -111,6 +111,7 @@ class RedisStore final : public Store, private ContextLinks {
   Result<std::uint64_t> queue_length(Id context, const std::string& queue) override;
   Result<std::vector<DeadLetter>> dead_letters(Id context, std::size_t max) override;
   Result<std::vector<std::string>> anomalies(Id context, std::size_t max) override;
+  Result<KeyOwner> owner_of_key(const std::string& pubkey) override;
   Result<void> note_refusal(Id context, const RefusalNote&) override;
   Result<std::vector<RefusalNote>> refusals(Id context, std::size_t max) override;
   Result<LogPage> logs(Id context, const std::string& job_key, std::uint64_t after_seq, std::size_t max,
@@ -145,6 +146,8 @@ class RedisStore final : public Store, private ContextLinks {
   Result<std::vector<std::string>> pending_messages(Id context, const Arguments& lists);
   Result<MessageIntake> hand_over(Id context, const Script&, const std::function<void(Arguments&)>& head,
                                   const std::string& message_key, const std::vector<MessageJob>&);
+  // All records of actors, whoever wrote them. due: as actor_of_key wants the look; empty: nobody counts it.
+  Result<void> index_actors(const std::string& due);
   Result<std::set<Id>> runner_ids(Id context, std::uint64_t now_ms);
   Result<std::vector<std::string>> scan(Id context, const Arguments& filter, std::size_t max);
   Result<LogPage> read_log(Id context, const std::string& job_key, std::uint64_t after_seq, std::size_t max,
@@ -159,6 +162,8 @@ class RedisStore final : public Store, private ContextLinks {
   std::function<Result<bool>(std::uint32_t database)> may_enter_;
   std::map<Id, std::vector<std::string>> unanswered_;  // ids of claims that may have been made and were not answered
 };
+
+tl::unexpected<Error> key_is_anothers();  // conflict: another actor has the public key
 
 // The job goes on once all that it waits for is met, or ends as error, detail prerequisite. false: it had been approved
 // before. Who may say so, and how much, is the caller's to check (service/jobs.h). Errors: invalid (name), not_found

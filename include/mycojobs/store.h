@@ -318,8 +318,8 @@ class SubmitStore {
   virtual Result<Job> start_job(Id context, const std::string& job_key) = 0;
   // Any other record, if there is none with that id; whoever finds one there compares.
   virtual Result<CreatedRecord> create_record(Id context, const NewRecord&) = 0;
-  // Sets these fields of a record that is there; an empty text takes a field away. The record afterwards. Error
-  // not_found.
+  // Sets these fields of a record that is there; an empty text takes a field away. The record afterwards. Errors:
+  // not_found; conflict: another actor has this `pubkey`, as in create_record().
   virtual Result<Fields> change_record(Id context, const std::string& key, const Fields&) = 0;
   // An actor, a context, a runner, a message or a job leaves, with what the store keeps of it. Errors: not_found;
   // conflict: it lives (somebody holds it, runs it or waits for it), and how.
@@ -396,6 +396,8 @@ class RecordStore {
   // Only these fields of it; those that are absent are left out.
   virtual Result<Fields> load_fields(Id context, const std::string& key, std::span<const std::string_view> names) = 0;
   virtual Result<void> save(Id context, const std::string& key, const Fields&) = 0;  // sets these fields of a hash
+  // Records that plain clients wrote are seen within a minute, and sooner where nobody has the key.
+  virtual Result<KeyOwner> owner_of_key(const std::string& pubkey) = 0;
   // Keys that begin with prefix, in no order, each once, at most max.
   virtual Result<std::vector<std::string>> keys(Id context, std::string_view prefix, std::size_t max) = 0;
   // Takes as long as max_looks says, however many jobs there are.

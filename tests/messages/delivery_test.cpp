@@ -7,6 +7,7 @@
 
 #include "base/sha256.h"
 #include "domain/codec.h"
+#include "domain/enums.h"
 #include "domain/envelope.h"
 #include "messages/message_stage.h"
 #include "transport/rpc_client.h"
@@ -264,6 +265,67 @@ TEST_F(MessageDelivery, WhatWasChangedOnTheWayIsNotBelieved) {
   EXPECT_THAT(refused([](Message& m) { m.created_at -= 1000; }), HasSubstr("signature"));
   EXPECT_THAT(refused([](Message& m) { m.context_id = 0; }), HasSubstr("context_id"));
   EXPECT_THAT(refused([](Message& m) { m.id = 0; }), HasSubstr("id"));
+}
+
+TEST_F(MessageDelivery, AKeyThatTwoActorsNameIsNobodys) {
+  stage_.there.server.plain(0, {"HSET", "actor:2", "id", "2", "pubkey", stage_.alice.public_key()});
+  const auto answer = deliver(sealed(signed_message(), *stage_.here.key));
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, Code::denied);
+  EXPECT_THAT(answer.error().message, HasSubstr("more than one actor"));
+  EXPECT_EQ(there("state", kCameMark), "");
+}
+
+TEST_F(MessageDelivery, AKeyOfNobodyIsLookedForOnceASecondAndARecordWrittenByHandCounts) {
+  const SigningKey carol = SigningKey::make();
+  Message wanted = stage_.message(102, {job(1, "ok a")});
+  ASSERT_TRUE(sign(wanted, carol));
+  const auto asked = [&] {
+    const auto answer = deliver(sealed(wanted, *stage_.here.key));
+    return answer ? "" : std::string(word(answer.error().code));
+  };
+  EXPECT_EQ(asked(), "denied") << "all records were looked through";
+  EXPECT_EQ(asked(), "unavailable") << "not so soon again";
+  stage_.there.server.plain(0, {"HSET", "actor:34", "pubkey", carol.public_key()});
+  EXPECT_EQ(asked(), "unavailable");
+  stage_.clock.pass(1100);
+  EXPECT_EQ(asked(), "");
+  stage_.there.server.plain(2, {"FLUSHDB"});
+}
+
+// An error of the store there ended a message here for good.
+TEST_F(MessageDelivery, WhatTheStoreThereCannotReadIsNoAnswer) {
+  send({job(1, "hold a")});
+  stage_.steps(8);
+  const json of = to_json(MessageName{12, 101, here("content", "mj:message:message:12:101")});
+  const json body{{"of", of}, {"by", stage_.alice.public_key()}, {"jobs", json::array({"job:12:1"})}};
+  const json envelope =
+      seal({EnvelopeKind::cancel, 2, stage_.clock.unix_ms() / 1000, ""}, body, *stage_.here.key).value();
+  ASSERT_TRUE(deliver(envelope));
+  stage_.there.server.plain(2, {"RENAME", kCameMark, "kept"});
+  EXPECT_EQ(deliver(envelope).error().code, Code::not_found);
+  stage_.there.server.plain(2, {"SET", kCameMark, "no hash"});
+  EXPECT_EQ(deliver(envelope).error().code, Code::unavailable);
+  stage_.there.server.plain(2, {"RENAME", "kept", kCameMark});
+  ASSERT_TRUE(stage_.play());
+}
+
+TEST_F(MessageDelivery, ACancelNamesNoMoreJobsThanAMessageHas) {
+  send({job(1, "hold a")});
+  stage_.steps(8);
+  json body{{"of", to_json(MessageName{12, 101, here("content", "mj:message:message:12:101")})},
+            {"by", stage_.alice.public_key()},
+            {"jobs", json(std::vector<std::string>(257, "job:12:1"))}};
+  const auto cancel = [&] {
+    return deliver(seal({EnvelopeKind::cancel, 2, stage_.clock.unix_ms() / 1000, ""}, body, *stage_.here.key).value());
+  };
+  EXPECT_EQ(cancel().error().code, Code::invalid);
+  const auto calls = [&] { return stage_.calls(); };
+  body["jobs"] = json(std::vector<std::string>(256, "job:12:1"));
+  const std::uint64_t before = calls();
+  ASSERT_TRUE(cancel());
+  EXPECT_LE(calls() - before, 3U) << "a job is cancelled once, however often it is named";
+  ASSERT_TRUE(stage_.play());
 }
 
 TEST_F(MessageDelivery, AnAnswerIsBelievedOfItsPeerAlone) {

@@ -88,11 +88,14 @@ if #seen > 0 then redis.pcall('ZADD', 'mj:jobs', unpack(seen)) end
 if last_id then redis.call('SET', counter, dec(last_id)) end
 return answer
 
---# create_record:
--- Writes a record that stands in no queue. Answers {new | exists | used, key, record}.
+--# create_record: actors
+-- Writes a record that stands in no queue. Answers {new | exists | used | taken, key, record}; taken: another actor has
+-- its public key.
 local prefix, counter, id, fields = arg(), arg(), num(arg()), list_arg()
-local indexed = prefix == 'runner:'
+local indexed, pubkey = prefix == 'runner:', prefix == 'actor:' and to_table(fields).pubkey
+if pubkey == '' then pubkey = nil end
 local err = wrong(counter, 'string') or (indexed and wrong('mj:runners', 'zset'))
+  or (pubkey and wrong('mj:actor-keys', 'hash'))
 if err then return err end
 local function is_used(key) return redis.call('EXISTS', key, 'mj:claim:' .. key) > 0 end
 local allocate = id == 0
@@ -106,8 +109,10 @@ err = wrong(key, 'hash')
 if err then return err end
 if redis.call('EXISTS', key) == 1 then return {'exists', key, redis.call('HGETALL', key)} end
 if is_used(key) then return {'used', key, {}} end
+if pubkey and is_anothers(pubkey, dec(id)) then return {'taken', key, {}} end
 redis.call('HSET', key, 'id', dec(id), 'created_at', now_s, 'updated_at', now_s, unpack(fields))
 if indexed then redis.call('ZADD', 'mj:runners', 'NX', 0, dec(id)) end
+if pubkey then own_key(pubkey, dec(id)) end
 if allocate then redis.call('SET', counter, dec(id)) end
 return {'new', key, redis.call('HGETALL', key)}
 
