@@ -298,7 +298,7 @@ void add_message_methods(Services& s, std::vector<Method>& all) {
                         {"flow", "object", "a flow: name, definition (a flow's JSON as text), env_vars"},
                         {"topic", "text", "of a runner: it takes the message's jobs"},
                         {"target_context", "id", "the context that it is for; absent: its own"},
-                        {"target_address", "text", "of the supervisor of that context, on another host"},
+                        {"target_address", "text", "of the supervisor of that context, on another host; the answer has its target_key, to be signed with it"},
                         {"stream_logs", "boolean", "lines of its jobs come back while they run"}},
                        "Message: the message", message_create));
   all.push_back(method(s, "message.send", "put a signed message on its way to another context",

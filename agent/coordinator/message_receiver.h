@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,6 +22,7 @@
 namespace mycojobs {
 
 inline constexpr std::size_t kMaxMessageJobs = 256;
+inline constexpr std::uint32_t kMostDeliverS = 7 * 24 * 3600;  // for which a message is tried, and its signature counts
 // Of a message that carries a job which a router holds here: what its answer says of that, as JSON.
 inline constexpr const char* kCarriedAnswer = "answer";
 // What an answer says of a job: its end, and what stands beside it on the record.
@@ -38,8 +40,9 @@ class ActorKeys {
   std::uint64_t looked_s_ = 0;
 };
 
-// A message as it was signed, checked as far as the record of its signer goes. Error denied: what does not hold, as
-// check_signature(); a message that names a time to be delivered in is fresh for so long.
+// A message as it was signed, checked as far as the record of its signer goes. Errors: invalid (it names more than
+// kMostDeliverS), denied (what does not hold, as check_signature()); a message that names a time to be delivered in is
+// fresh for so long.
 Result<void> check_message(const Message&, const Actor& signer, std::uint64_t now_s);
 
 // The public key of the supervisor at that address, by the record of a runner of the context; of the empty address:
@@ -71,9 +74,16 @@ class MessageReceiver {
  private:
   Result<nlohmann::json> deliver(const nlohmann::json& params);
   Result<nlohmann::json> take_message(const Envelope&, const nlohmann::json& sealed);
+  Result<void> check_target(const Envelope&, const Message&) const;
   Result<nlohmann::json> take_answer(const Envelope&, const nlohmann::json& sealed);
   Result<nlohmann::json> take_logs(const Envelope&, const nlohmann::json& sealed);
   Result<nlohmann::json> take_cancel(const Envelope&, const nlohmann::json& sealed);
+  struct Came {
+    std::string key;
+    Fields mark;
+  };
+  Result<std::optional<Came>> came_before(Id context, const std::string& content);
+  Result<Arrival> arrive(Id context, Message&, const MessageMark&);
   struct Sent {
     std::string key;
     MessageName name;

@@ -100,11 +100,11 @@ constexpr std::array<std::string_view, 9> kRecords{"job:*",   "flow:*",  "messag
                                                    "actor:*", "queue:*", "msg_in",    "msg_out"};
 
 // Keys of our own that agents have nothing to do with: flows, schedules, what was refused, the ids of new records.
-constexpr std::array<std::string_view, 21> kNotOfAgents{
+constexpr std::array<std::string_view, 22> kNotOfAgents{
     "mj:run:",         "mj:checkpoint:", "mj:catalog",     "mj:catalog:",    "mj:definition:",   "mj:definition-uses:",
     "mj:schedules",    "mj:schedule:",   "mj:coordinator", "mj:flow-keys:",  "mj:flow-waits:",   "mj:flows:active",
     "mj:flows:ended",  "mj:next:",       "mj:next:actor",  "mj:next:runner", "mj:next:message:", "mj:next:flow",
-    "mj:queue:router", "mj:refusals",    "mj:health"};
+    "mj:queue:router", "mj:refusals",    "mj:health",      "mj:came"};
 constexpr std::array<std::string_view, 2> kReadByAgents{"mj:looking", "mj:paused"};
 
 // "mj:claim:<job key>" -> "mj:claim:"

@@ -82,11 +82,12 @@ constexpr std::array kOwnKeys{
         "taken_ms, flow, flow_ended; of one between contexts also content (hash), jobs, origins, stream, answer, own, "
         "address, carried, from, came_ms, fresh_until, delivered_ms, deliver_until, limit, result_ms, tries, why, "
         "told, "
-        "log_bytes, log:<job>",
+        "log_bytes, log:<job>, stored (hash of the record as it was stored), due_ms",
         "message in mj:claim:*"},
     OwnKey{"mj:outbox", "zset",
            "what is to be told elsewhere, by the next try in ms: send, expire, cancel, answer, logs", "mj:message:*"},
     OwnKey{"mj:inbox", "zset", "messages that came and are to be taken, by the next look in ms", "mj:message:*"},
+    OwnKey{"mj:came", "hash", "content (hash) of a message that came from elsewhere: its key", "mj:message:*"},
     OwnKey{"mj:messages", "zset", "messages by the moment of their end, for retention", "mj:message:*"},
     OwnKey{"mj:queue:runner<id>", "list", "jobs that must run on this runner", kFacts},
     OwnKey{"mj:queue:router", "list", "jobs of flows that go to supervisors elsewhere", kFacts},
