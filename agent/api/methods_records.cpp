@@ -260,6 +260,7 @@ void add_runner_methods(Services& s, std::vector<Method>& all) {
       {"pubkey", "text", "its key"},
       {"address", "text", "where it is reached: http://HOST:PORT of a supervisor, in coordinator.networks"},
       {"topic", "text", "its topic; absent: runner<id>"},
+      {"target_context", "id", "of one elsewhere: the context there that runs jobs of ours; absent: the same number"},
       {"local", "boolean", "takes from queues, too"},
       {"type", "text", "v, python, osis or rust"},
       {"secret", "text", "sent to its supervisor as bearer token; never shown"}};

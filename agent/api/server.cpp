@@ -142,7 +142,8 @@ class Running final : public ApiServer {
   HttpReply deliver(const HttpRequest& from) {
     auto lease = services_.backends.take();
     if (!lease) return busy();
-    MessageReceiver receiver(lease->store(), (*lease)->actors, services_.settings.coordinator_key);
+    MessageReceiver receiver(lease->store(), (*lease)->actors, services_.settings.coordinator_key,
+                             services_.settings.files);
     HttpReply reply;
     reply.body = receiver.answer(from.body);
     reply.proven = receiver.held();

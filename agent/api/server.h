@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "api/health.h"
+#include "coordinator/message_files.h"
 #include "domain/networks.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/result.h"
@@ -58,6 +59,7 @@ struct ApiSettings {
   Networks networks;                      // in which supervisors may be (runner.create)
   Health health;                          // of the process
   std::string coordinator_key;            // public; empty: no messages come in here
+  CarriedFiles files;                     // of messages
   std::uint64_t max_script_bytes = 4U << 20;
   ApiLimits limits;
 };

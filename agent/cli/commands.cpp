@@ -93,6 +93,7 @@ std::vector<FlagRow> actor_fields(bool makes) {
 std::vector<FlagRow> runner_fields(bool makes) {
   return record_flags({{"pubkey", "HEX", "its public key, by which receipts are verified"},
                        {"address", "URL", "of a supervisor elsewhere, in coordinator.networks"},
+                       {"target-context", "CONTEXT", "of one elsewhere: the context there (default: the same number)"},
                        {"topic", "TEXT", "its topic (default runner<id>)"},
                        {"queues", "WORD", "whether it takes from queues, too", false, "yes no"},
                        {"type", "WORD", "what it runs", false, "v python osis rust"}},

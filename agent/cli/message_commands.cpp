@@ -69,7 +69,14 @@ Result<int> list(Invocation& call) {
 Result<int> show(Invocation& call) {
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(message, load_message(call, *opened.store));
-  const nlohmann::json fields = to_json(message);
+  nlohmann::json fields = to_json(message);
+  // Where it is, and why it is not further: of one that has been on its way.
+  constexpr std::string_view kAsked[] = {"state", "tries", "why", "answer"};
+  auto mark = opened.store->load_fields(context_of(call), "mj:message:" + redis_key(message), kAsked);
+  if (!mark && mark.error().code != Code::not_found) return tl::unexpected<Error>(std::move(mark).error());
+  if (mark) {
+    for (const auto& [name, value] : *mark) fields["mark"][name] = value;
+  }
   if (call.json) {
     print(dump_json(fields, 2) + "\n");
     return 0;

@@ -74,6 +74,11 @@ Result<Runner> typed_runner(const Invocation& call, std::vector<std::string>& fi
     runner.*member = call.get(name);
     fields.emplace_back(name);
   }
+  if (call.has("target-context")) {
+    MJ_TRY(context, id_flag(call, "target-context", 0));
+    runner.target_context = context;
+    fields.emplace_back("target_context");
+  }
   if (call.has("type")) {
     runner.type = parse<RunnerType>(call.get("type"));
     fields.emplace_back("type");

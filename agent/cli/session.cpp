@@ -17,6 +17,7 @@
 #include "inspect/jobs.h"
 #include "service/records.h"
 #include "transport/webhook.h"
+#include "worker/artifact_store.h"
 
 namespace mycojobs {
 
@@ -176,6 +177,11 @@ Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& s
                       std::move(worker));
 }
 
+CarriedFiles carried_files(const Settings& settings, const Clock& clock) {
+  constexpr std::uint64_t kSweepMs = 60000;
+  return {make_artifact_store(settings.state_dir, clock, kSweepMs), settings.message_max_artifact_bytes};
+}
+
 Result<std::unique_ptr<Coordinator>> start_coordinator(const Parts& parts, const Settings& settings,
                                                        StoreFactory& stores, std::vector<Id> contexts) {
   warn_of_servers(parts, settings, stores);
@@ -199,6 +205,7 @@ Result<std::unique_ptr<Coordinator>> start_coordinator(const Parts& parts, const
   MJ_TRY(key, coordinator_key(settings));
   coordinator.key = std::move(key);
   coordinator.mycelium_url = settings.mycelium_url;
+  coordinator.files = carried_files(settings, parts.clock);
   coordinator.where = self.host + " pid " + std::to_string(self.pid);
   return Coordinator::start(stores, parts.clock, std::move(coordinator));
 }

@@ -32,6 +32,7 @@ Result<std::string> key_file(const Settings&, const std::string& name);
 
 // By which supervisors elsewhere know this coordinator. Null: the setting is empty.
 Result<std::shared_ptr<const SigningKey>> coordinator_key(const Settings&);
+CarriedFiles carried_files(const Settings&, const Clock&);  // as long as the clock
 
 // An agent as the settings want it: sandbox, executors that work here, registration.
 Result<std::unique_ptr<Agent>> start_agent(const Parts&, const Settings&, StoreFactory&);

@@ -22,6 +22,7 @@
 #include "domain/utf8.h"
 #include "prerequisites/prerequisite_look.h"
 #include "store/redis_flows.h"
+#include "transport/mycelium.h"
 #include "transport/rpc_client.h"
 #include "transport/transports.h"
 
@@ -70,13 +71,13 @@ class PrerequisiteThread {
 namespace {
 
 // What supervisors elsewhere, and contexts here, are answered; of one thread.
-Answerer answerer(StoreFactory& stores, const std::string& own_key) {
+MyceliumListener::FromNode answerer(StoreFactory& stores, const std::string& own_key, const CarriedFiles& files) {
   struct End {
     std::unique_ptr<Store> store;
     ActorKeys actors;
   };
   auto end = std::make_shared<End>();
-  return [&stores, own_key, end](std::string_view request) {
+  return [&stores, own_key, files, end](std::string_view request, const std::string& node) {
     if (!end->store) {
       auto opened = stores.open();
       if (!opened)
@@ -85,18 +86,20 @@ Answerer answerer(StoreFactory& stores, const std::string& own_key) {
         });
       end->store = std::move(*opened);
     }
-    return MessageReceiver(*end->store, end->actors, own_key).answer(request);
+    return MessageReceiver(*end->store, end->actors, own_key, files).answer(request, node);
   };
 }
 
 SupervisorSettings supervisor_settings(StoreFactory& stores, const ContextSettings& context,
                                        const CoordinatorSettings& all) {
   SupervisorSettings made;
-  made.messages = {context.context, all.key, all.key != nullptr, context.retention_ms};
+  made.messages = {context.context, all.key, all.key != nullptr, context.retention_ms, all.files};
   if (!made.messages.key) made.messages.key = std::make_shared<const SigningKey>(SigningKey::make());
   const std::string own_key = made.messages.key->public_key();
-  made.transports = [&stores, own_key, networks = all.networks, url = all.mycelium_url] {
-    return std::make_unique<Transports>(answerer(stores, own_key), networks, url);
+  made.transports = [&stores, own_key, networks = all.networks, url = all.mycelium_url, files = all.files] {
+    const auto answers = answerer(stores, own_key, files);
+    const Answerer here = [answers](std::string_view request) { return answers(request, ""); };
+    return std::make_unique<Transports>(here, networks, url);
   };
   return made;
 }
@@ -114,6 +117,7 @@ class ContextThread {
     routes.context = settings.context;
     routes.networks = all.networks;
     routes.key = all.key;
+    routes.files = all.files;
     MJ_TRY(router, Router::start(stores, clock, routes));
     MJ_TRY(notifier, Notifier::start(stores, clock, {settings.context, all.webhooks, all.webhook_secrets}));
     MJ_TRY(supervisor, Supervisor::start(stores, clock, supervisor_settings(stores, settings, all)));
@@ -224,8 +228,8 @@ class Coordinating final : public Coordinator {
 
   Result<void> begin() {
     if (settings_.key && !settings_.mycelium_url.empty())
-      listener_ =
-          std::make_unique<MyceliumListener>(settings_.mycelium_url, answerer(stores_, settings_.key->public_key()));
+      listener_ = std::make_unique<MyceliumListener>(settings_.mycelium_url,
+                                                     answerer(stores_, settings_.key->public_key(), settings_.files));
     if (!settings_.contexts.empty()) {
       for (const Id context : settings_.contexts) MJ_CHECK(serve(context));
       return {};

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/ed25519.h"
+#include "coordinator/message_files.h"
 #include "domain/networks.h"
 #include "domain/notify.h"
 #include "mycojobs/clock.h"
@@ -39,6 +40,7 @@ struct CoordinatorSettings {
   std::uint64_t prerequisites_timeout_ms = 0;
   std::shared_ptr<const SigningKey> key;  // by which supervisors elsewhere know this one; null: they do not
   std::string mycelium_url;               // of a node's API; empty: none
+  CarriedFiles files;                     // of messages
 };
 
 class Coordinator {

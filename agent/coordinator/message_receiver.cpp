@@ -7,6 +7,7 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "domain/codec.h"
+#include "domain/mycelium.h"
 #include "domain/rights.h"
 #include "domain/sender.h"
 #include "domain/utf8.h"
@@ -55,6 +56,7 @@ Result<AnsweredJob> read_answered_job(const json& object, std::size_t index) {
   AnsweredJob out{object["key"].get<std::string>(), {}, {}};
   json fields = object;
   fields.erase("key");
+  fields.erase("files");
   auto decoded = decode_json<Job>(fields);
   if (!decoded.ok()) return fail(Code::invalid, where + "." + join(decoded.problems));
   Job& job = decoded.record;
@@ -69,6 +71,7 @@ Result<AnsweredJob> read_answered_job(const json& object, std::size_t index) {
   out.end.usage = std::move(job.usage);
   out.end.layers = std::move(job.layers);
   out.end.receipt = std::move(job.receipt);
+  out.end.artifacts = std::move(job.artifacts);
   if (const std::string_view ran_as = field_of(job.unknown, "ran_as"); !ran_as.empty() && ran_as.size() <= 64)
     out.more.emplace_back("ran_as", ran_as);
   if (job.attempt > 0) out.more.emplace_back("attempt", std::to_string(job.attempt));
@@ -181,8 +184,9 @@ std::vector<std::string> words_of(std::string_view text) {
   return words;
 }
 
-std::string MessageReceiver::answer(std::string_view request) {
+std::string MessageReceiver::answer(std::string_view request, const std::string& node) {
   held_ = false;
+  node_ = node;
   return answer_rpc(request, kMaxRequestBytes, [this](std::string_view method, const json& params) -> Result<json> {
     if (method != "message.deliver")
       return fail(Code::invalid, "method: there is message.deliver alone, not " + shown(method));
@@ -193,6 +197,14 @@ std::string MessageReceiver::answer(std::string_view request) {
 Result<std::uint64_t> MessageReceiver::now_s() {
   MJ_TRY(now_ms, store_.now_ms());
   return now_ms / 1000;
+}
+
+// A key of a node names where, a key of a coordinator who: where a record names both, both are checked.
+Result<void> MessageReceiver::check_node(const std::string& address, bool may_come_otherwise) const {
+  const auto named = parse_mycelium(address);
+  if (!named || named->key.empty() || named->key == node_ || (node_.empty() && may_come_otherwise)) return {};
+  return fail(Code::denied, "node: it comes " + (node_.empty() ? "not over Mycelium" : "from the node " + node_) +
+                                ", and the record here names the node " + named->key);
 }
 
 Result<json> MessageReceiver::deliver(const json& params) {
@@ -209,6 +221,8 @@ Result<json> MessageReceiver::deliver(const json& params) {
         return take_logs(envelope, sealed);
       case EnvelopeKind::cancel:
         return take_cancel(envelope, sealed);
+      case EnvelopeKind::file:
+        return take_file(envelope, sealed);
     }
     return fail(Code::internal, "envelope of no kind");
   }();
@@ -222,6 +236,24 @@ Result<json> MessageReceiver::deliver(const json& params) {
   if (place && place->record) (void)store_.note_refusal(envelope.context, {0, 0, 0, "deliver", what + ": " + why, ""});
   return fail(done.error().code, why);
 }
+
+namespace {
+
+// Of a message as its sender has signed it. address: where its answer goes.
+MessageMark mark_of(const Message& message, const std::string& content, const std::string& address) {
+  const std::uint64_t fresh_s = std::uint64_t{message.created_at} + std::max(kSignatureWindowS, message.timeout);
+  MessageMark mark{content,
+                   {{"origin", std::to_string(message.caller_id) + ':' + std::to_string(message.id)},
+                    {"from", std::to_string(message.context_id)},
+                    {"address", address},
+                    {"signer", message.signer},
+                    {"answer", "wanted"},
+                    {"fresh_until", std::to_string((fresh_s + kSignatureWindowS) * 1000)}}};
+  if (message.stream_logs) mark.more.emplace_back("stream", "1");
+  return mark;
+}
+
+}  // namespace
 
 // Under the id that its sender has given it; if somebody else's message has that here, under one that its content
 // gives.
@@ -300,16 +332,12 @@ Result<json> MessageReceiver::take_message(const Envelope& envelope, const json&
     return fail(Code::denied, "actor " + std::to_string(actor.id) +
                                   " has no address here that answers could go to: mycojobs actor update " +
                                   std::to_string(actor.id) + " --address http://HOST:PORT");
+  // A message is believed for its signature, whoever brings it; not from another node than its sender's.
+  if (!is_local) MJ_CHECK(check_node(actor.address.front(), true));
+  MJ_TRY(missing, missing_of(envelope, message, {message.caller_id, message.id, content}));
+  if (missing) return to_json(*missing);
 
-  const std::uint64_t fresh_s = std::uint64_t{message.created_at} + std::max(kSignatureWindowS, message.timeout);
-  MessageMark mark{content,
-                   {{"origin", std::to_string(message.caller_id) + ':' + std::to_string(message.id)},
-                    {"from", std::to_string(message.context_id)},
-                    {"address", is_local ? "" : actor.address.front()},
-                    {"signer", message.signer},
-                    {"answer", "wanted"},
-                    {"fresh_until", std::to_string((fresh_s + kSignatureWindowS) * 1000)}}};
-  if (message.stream_logs) mark.more.emplace_back("stream", "1");
+  const MessageMark mark = mark_of(message, content, is_local ? "" : actor.address.front());
   MJ_CHECK(settle(message, {message.caller_id, message.context_id}));
   message.unknown = {{"origin_caller", std::to_string(message.caller_id)},
                      {"origin_context", std::to_string(message.context_id)}};
@@ -323,6 +351,95 @@ Result<json> MessageReceiver::take_message(const Envelope& envelope, const json&
   if (arrival == Arrival::full)
     return fail(Code::unavailable, "messages come faster than they are taken: try again later");
   return json{{"status", arrival == Arrival::stored ? "stored" : "known"}};
+}
+
+namespace {
+
+// Files of jobs in an answer that whoever sends it can give, by their keys here.
+std::vector<FilesOf> files_of_answer(const json& jobs) {
+  std::vector<FilesOf> out;
+  for (const json& each : jobs) {
+    if (!each.is_object() || each.value("files", json()) != json(true)) continue;
+    const json key = each.value("key", json()), artifacts = each.value("artifacts", json());
+    if (key.is_string() && artifacts.is_object())
+      out.push_back({key.get<std::string>(), contents_of(dump_json(artifacts))});
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<std::optional<WantedFile>> MessageReceiver::missing_of(const Envelope& envelope, const Message& message,
+                                                              const MessageName& name) {
+  MJ_TRY(files, files_of(message));
+  const std::uint64_t bytes = bytes_of(files);
+  const bool any = std::any_of(files.begin(), files.end(), [](const FilesOf& each) { return !each.files.empty(); });
+  if (!any) return std::optional<WantedFile>();
+  if (!files_.store) return fail(Code::invalid, "given: this coordinator has no state_dir to keep files in");
+  if (bytes > files_.max_bytes)
+    return fail(Code::too_large, "given: its jobs bring artifacts of " + std::to_string(bytes) + " bytes; " +
+                                     kCarriedLimit + " is " + std::to_string(files_.max_bytes) + " there");
+  return first_missing(*files_.store, store_, envelope.context, parcel_of_message(name), files);
+}
+
+Result<std::optional<WantedFile>> MessageReceiver::missing_of(const Envelope& envelope, const MessageName& name,
+                                                              const json& jobs) {
+  if (!files_.store) return std::optional<WantedFile>();
+  return first_missing(*files_.store, store_, envelope.context, parcel_of_answer(name), files_of_answer(jobs));
+}
+
+Result<std::unique_ptr<ArtifactStore::HandedOver>> MessageReceiver::hand_over(const Envelope& envelope,
+                                                                              const MessageName& name,
+                                                                              const json& jobs) {
+  std::vector<ArtifactStore::ForJob> to;
+  for (FilesOf& each : files_of_answer(jobs)) {
+    if (!each.files.empty()) to.push_back({each.job_key, std::move(each.files)});
+  }
+  if (to.empty() || !files_.store) return std::unique_ptr<ArtifactStore::HandedOver>();
+  return files_.store->hand_over(store_, envelope.context, parcel_of_answer(name), to);
+}
+
+// Jobs that left more than comes here end as that says.
+json MessageReceiver::without_large(const json& jobs) const {
+  json out = jobs;
+  for (json& each : out) {
+    const std::uint64_t bytes = bytes_of(files_of_answer(json::array({each})));
+    if (bytes <= files_.max_bytes) continue;
+    const std::string ended = each.value("status", json()) == json("finished") ? "finished" : "error";
+    each = {{"key", each["key"]},
+            {"ran_as", each.value("ran_as", json(""))},
+            {"status", "error"},
+            {"detail", "too_large"},
+            {"error", "it ended as " + ended + ", and its artifacts take " + std::to_string(bytes) + " bytes; " +
+                          kCarriedLimit + " is " + std::to_string(files_.max_bytes) + " here"}};
+  }
+  return out;
+}
+
+// A piece of what was asked for. Its place was made when it was.
+Result<json> MessageReceiver::take_file(const Envelope& envelope, const json& sealed) {
+  const json& body = sealed["body"];
+  MJ_TRY(name, read_message_name(body.value("of", json())));
+  MJ_TRY(piece, read_piece(body));
+  const bool is_of_message = body.contains("by");
+  if (is_of_message) {
+    if (!body["by"].is_string()) return fail(Code::invalid, "by: is no key");
+    MJ_TRY(now, now_s());
+    MJ_TRY(actor, actors_.find(store_, body["by"].get<std::string>(), now));
+    if (envelope.signer != own_key_ && actor.address.empty())
+      return fail(Code::denied, "by: actor " + std::to_string(actor.id) + " has no address here");
+    const std::string address = envelope.signer == own_key_ ? "" : actor.address.front();
+    MJ_TRY(peer, supervisor_key(store_, envelope.context, address, own_key_));
+    if (envelope.signer != peer) return fail(Code::denied, "signer: is not the supervisor that the answer goes to");
+    MJ_CHECK(check_seal(sealed, {peer, now}));
+    MJ_CHECK(check_node(address, false));
+  } else {
+    MJ_CHECK(sent(envelope, sealed));
+  }
+  if (!files_.store) return fail(Code::not_found, "sha256: nobody here waits for files");
+  const std::string parcel = is_of_message ? parcel_of_message(name) : parcel_of_answer(name);
+  MJ_TRY(have, files_.store->add(envelope.context, parcel, piece.file, piece.offset, piece.bytes));
+  return json{{"have", have}};
 }
 
 Result<MessageReceiver::Sent> MessageReceiver::sent(const Envelope& envelope, const json& sealed) {
@@ -345,6 +462,7 @@ Result<MessageReceiver::Sent> MessageReceiver::sent(const Envelope& envelope, co
     return fail(Code::denied, "signer: " + envelope.signer + " is not whom " + out.key + " was sent to");
   MJ_TRY(now, now_s());
   MJ_CHECK(check_seal(sealed, {peer, now}));
+  MJ_CHECK(check_node(std::string(field_of(out.mark, "address")), false));
   return out;
 }
 
@@ -352,8 +470,9 @@ Result<json> MessageReceiver::take_answer(const Envelope& envelope, const json& 
   MJ_TRY(of, sent(envelope, sealed));
   const json& body = sealed["body"];
   AnswerMessage answer{of.key, of.name.content, "", {}, {}, body.value("last", json(true)) != json(false)};
-  const json jobs = body.value("jobs", json::array());
-  if (!jobs.is_array() || jobs.size() > kMaxMessageJobs) return fail(Code::invalid, "jobs: is no list of jobs");
+  const json said = body.value("jobs", json::array());
+  if (!said.is_array() || said.size() > kMaxMessageJobs) return fail(Code::invalid, "jobs: is no list of jobs");
+  const json jobs = without_large(said);
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     MJ_TRY(job, read_answered_job(jobs[i], i));
     if (!names(of.mark, job.job_key))
@@ -372,8 +491,14 @@ Result<json> MessageReceiver::take_answer(const Envelope& envelope, const json& 
     if (!flow.ok()) return fail(Code::invalid, "flow." + join(flow.problems));
     answer.fields.emplace_back("flow", dump_json(to_json(flow.record)));
   }
+  if (field_of(of.mark, "state") == "away") {
+    MJ_TRY(missing, missing_of(envelope, of.name, jobs));
+    if (missing) return to_json(*missing);
+    MJ_CHECK(hand_over(envelope, of.name, jobs));
+  }
   MJ_TRY(known, store_.answer_message(envelope.context, answer));
   if (!known) return fail(Code::not_found, "of: no such message has left from here");
+  if (files_.store && answer.is_last) files_.store->drop(envelope.context, parcel_of_answer(of.name));
   return json{{"status", "stored"}};
 }
 
@@ -413,9 +538,13 @@ Result<json> MessageReceiver::take_cancel(const Envelope& envelope, const json& 
                 "signer: is not the supervisor that the answer goes to, by the record of a runner with "
                 "that address here");
   MJ_CHECK(check_seal(sealed, {peer, now}));
+  MJ_CHECK(check_node(std::string(field_of(mark, "address")), false));
   if (!jobs.is_array()) return fail(Code::invalid, "jobs: is no list of keys");
   if (field_of(mark, "state") == "arrived")
     return fail(Code::unavailable, "of: it has not been taken yet: ask again in a moment");
+  // Its supervisor has the flow's store.
+  if (body.value("flow", json()) == json(true) && !field_of(mark, "flow").empty())
+    MJ_CHECK(store_.cancel_message(envelope.context, came->key));
   const auto keys = words_of(field_of(mark, "jobs")), origins = words_of(field_of(mark, "origins"));
   for (const json& each : jobs) {
     const auto found = std::find(origins.begin(), origins.end(), each.is_string() ? each.get<std::string>() : "");

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "coordinator/message_files.h"
 #include "domain/envelope.h"
 #include "mycojobs/store.h"
 
@@ -64,11 +66,12 @@ std::vector<std::string> words_of(std::string_view text);  // parted by blanks
 class MessageReceiver {
  public:
   // own_key: public key of this coordinator. Store and actors outlive it.
-  MessageReceiver(Store& store, ActorKeys& actors, std::string own_key)
-      : store_(store), actors_(actors), own_key_(std::move(own_key)) {}
+  MessageReceiver(Store& store, ActorKeys& actors, std::string own_key, CarriedFiles files)
+      : store_(store), actors_(actors), own_key_(std::move(own_key)), files_(std::move(files)) {}
 
   // A JSON-RPC request to its answer. The only method is message.deliver {envelope}; what is refused is journaled.
-  std::string answer(std::string_view request);
+  // node: public key of the node of Mycelium that it has come from; empty: it came another way.
+  std::string answer(std::string_view request, const std::string& node = {});
   bool held() const { return held_; }  // the last one: who has signed it is known here, and may send it
 
  private:
@@ -78,6 +81,12 @@ class MessageReceiver {
   Result<nlohmann::json> take_answer(const Envelope&, const nlohmann::json& sealed);
   Result<nlohmann::json> take_logs(const Envelope&, const nlohmann::json& sealed);
   Result<nlohmann::json> take_cancel(const Envelope&, const nlohmann::json& sealed);
+  Result<nlohmann::json> take_file(const Envelope&, const nlohmann::json& sealed);
+  Result<std::optional<WantedFile>> missing_of(const Envelope&, const Message&, const MessageName&);
+  Result<std::optional<WantedFile>> missing_of(const Envelope&, const MessageName&, const nlohmann::json& jobs);
+  Result<std::unique_ptr<ArtifactStore::HandedOver>> hand_over(const Envelope&, const MessageName&,
+                                                               const nlohmann::json& jobs);
+  nlohmann::json without_large(const nlohmann::json& jobs) const;
   struct Came {
     std::string key;
     Fields mark;
@@ -92,10 +101,13 @@ class MessageReceiver {
   // The message that left from here and that an answer or lines are of, sealed by whom it was sent to.
   Result<Sent> sent(const Envelope&, const nlohmann::json& sealed);
   Result<std::uint64_t> now_s();
+  Result<void> check_node(const std::string& address, bool may_come_otherwise) const;
 
   Store& store_;
   ActorKeys& actors_;
   std::string own_key_;
+  CarriedFiles files_;
+  std::string node_;  // that the request comes from
   bool held_ = false;
 };
 

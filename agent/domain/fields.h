@@ -54,7 +54,7 @@ void visit(R& r, See see) {
   see("idempotency_key", r.idempotency_key), see("concurrency_key", r.concurrency_key);
   see("concurrency_limit", r.concurrency_limit), see("policy", r.policy, Style::json_object);
   see("inputs", r.inputs), see("artifacts", r.artifacts, Style::json_object), see("result_json", r.result_json);
-  see("notify", r.notify, Style::json);
+  see("given", r.given, Style::json_object), see("notify", r.notify, Style::json);
 }
 
 template <IsRecord<FlowNode> R, class See>

@@ -66,6 +66,10 @@ Result<Message> send_message(const Caller& by, Store& store, std::optional<Id> n
     auto checked = check_new_job(by, message.job[i], owner);
     if (!checked) return fail(checked.error(), "job[" + std::to_string(i) + "]");
   }
+  // Then no script in it is longer either.
+  if (message.flow && message.flow->definition.size() > by.max_script_bytes)
+    return fail(Code::too_large, "flow.definition: is " + std::to_string(message.flow->definition.size()) +
+                                     " bytes, and job.max_script_bytes allows " + std::to_string(by.max_script_bytes));
   MJ_CHECK(settle(message, {owner, by.context}));
   // Without a runner of that address its supervisor will say so.
   auto named_target = name_target(store, by.context, message);

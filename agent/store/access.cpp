@@ -99,12 +99,12 @@ constexpr std::array kCommands{
 constexpr std::array<std::string_view, 9> kRecords{"job:*",   "flow:*",  "message:*", "runner:*", "context:*",
                                                    "actor:*", "queue:*", "msg_in",    "msg_out"};
 
-// Keys of our own that agents have nothing to do with: flows, schedules, what was refused, the ids of new records.
-constexpr std::array<std::string_view, 22> kNotOfAgents{
+// Keys of our own that agents have nothing to do with: flows, schedules, the ids of new records.
+constexpr std::array<std::string_view, 21> kNotOfAgents{
     "mj:run:",         "mj:checkpoint:", "mj:catalog",     "mj:catalog:",    "mj:definition:",   "mj:definition-uses:",
     "mj:schedules",    "mj:schedule:",   "mj:coordinator", "mj:flow-keys:",  "mj:flow-waits:",   "mj:flows:active",
     "mj:flows:ended",  "mj:next:",       "mj:next:actor",  "mj:next:runner", "mj:next:message:", "mj:next:flow",
-    "mj:queue:router", "mj:refusals",    "mj:health",      "mj:came"};
+    "mj:queue:router", "mj:health",      "mj:came"};
 constexpr std::array<std::string_view, 2> kReadByAgents{"mj:looking", "mj:paused"};
 
 // "mj:claim:<job key>" -> "mj:claim:"

@@ -81,7 +81,7 @@ constexpr std::array kOwnKeys{
         "where a message is: state (taken, refused, arrived, away, over), left (jobs that have not ended), failed, "
         "taken_ms, flow, flow_ended; of one between contexts also content (hash), jobs, origins, stream, answer, own, "
         "address, carried, from, came_ms, fresh_until, delivered_ms, deliver_until, limit, result_ms, tries, why, "
-        "told, "
+        "told, want (a file that is asked for), bare, whole (it carries a flow), "
         "log_bytes, log:<job>, stored (hash of the record as it was stored), due_ms",
         "message in mj:claim:*"},
     OwnKey{"mj:outbox", "zset",

@@ -97,6 +97,7 @@ struct Job {
   std::vector<std::string>
       inputs;             // artifacts of its dependends that it wants: "JOB NAME" (all) or "JOB NAME/ARTIFACT"
   std::string artifacts;  // JSON object: name -> {sha256, bytes, text}; written with its end
+  std::string given;      // JSON object: what dependencies that ran elsewhere left (agent/domain/artifact_list.h)
   std::string policy;     // JSON object: what it asks of its sandbox (agent/domain/policy.h); empty: nothing
   std::string notify;     // JSON list: who hears of its end (agent/domain/notify.h)
   std::vector<std::string> result_json = {};  // keys of `result` whose text is JSON; the others are texts

@@ -208,6 +208,65 @@ TEST_F(TenantsE2e, AWholeFlowRunsThere) {
   EXPECT_TRUE(bob_.keys_like("flow:*").empty());
 }
 
+// bob's flow has a node at alice's, named as a runner of his: it gets what a node before it left, and leaves what the
+// one behind it gets.
+class TenantsFiles : public TenantsE2e {
+ protected:
+  void SetUp() override {
+    bob_.shares_state = alice_.shares_state = true;
+    TenantsE2e::SetUp();
+    bob_.work(30);
+    ASSERT_TRUE(is_up(bob_.redis, 30, kBobsContext));
+    ASSERT_EQ(alice_({"actor", "create", "--id", "15", "--key", both_.bobs_supervisor, "--address", bob_.url()}).code,
+              0);
+    ASSERT_EQ(alice_({"context", "grant", "9", "--submitter", "15"}).code, 0);
+    ASSERT_EQ(bob_({"runner", "update", "50", "--target-context", "9"}).code, 0);
+  }
+};
+
+TEST_F(TenantsFiles, ANodeOfARunnerElsewhereGetsArtifactsAndLeavesSome) {
+  const auto leaves = [](const std::string& name, const std::string& bytes) {
+    return "(mycojobs.artifacts / '" + name + "').write_text(" + bytes + ")\nresult = {'n': '1'}";
+  };
+  const json flow{
+      {"name", "far"},
+      {"jobs",
+       {{"build", {{"type", "python"}, {"script", "import mycojobs\n" + leaves("app", "'program ' * 100000")}}},
+        {"far",
+         {{"type", "python"},
+          {"needs", {"build"}},
+          {"inputs", {"build/app"}},
+          {"supervisor_url", "runner:50"},
+          {"script", "import mycojobs\n" + leaves("out.txt",
+                                                  "open('/job/inputs/build/app').read() + 'ran with ' + "
+                                                  "mycojobs.inputs['build']['n']")}}},
+        {"last",
+         {{"type", "python"},
+          {"needs", {"far"}},
+          {"inputs", {"far/out.txt"}},
+          {"script",
+           "text = open('/job/inputs/far/out.txt').read()\nresult = {'size': len(text), 'end': text[-10:]}"}}}}}};
+  const Finished begun = bob_({"flow", "start", bob_.folder.write("flow.json", flow.dump()), "--json"});
+  ASSERT_EQ(begun.code, 0) << begun.err;
+  const std::string key = bob_.keys_like("flow:*").at(0);
+  EXPECT_TRUE(bob_.becomes(key, "status", "finished", Seconds(90)))
+      << bob_.field(key, "error") << bob_.field(key, "result") << bob_.coordinator->err() << alice_.coordinator->err();
+  const json result = json::parse(bob_.field(key, "result"));
+  EXPECT_EQ(result.value("last.end", ""), "ran with 1") << result;
+  EXPECT_EQ(result.value("last.size", ""), "800010") << result;
+  EXPECT_EQ(alice_.keys_like("job:15:*").size(), 1U);
+  EXPECT_TRUE(alice_.keys_like("flow:*").empty());
+}
+
+TEST_F(TenantsFiles, AMessagesArtifactsAreHere) {
+  const std::string name =
+      sent(send({script("import mycojobs\n(mycojobs.artifacts / 'a.txt').write_text('from afar')")}));
+  ASSERT_TRUE(ends(name));
+  const std::string job = bob_.keys_like("job:12:*").at(0).substr(4);
+  expect_says(bob_({"job", "artifacts", job, "a.txt"}), 0, "from afar");
+  expect_says(bob_({"message", "show", name}), 0, "over");
+}
+
 TEST_F(TenantsE2e, ContextsOfOneRedisNeedNoAddress) {
   bob_.work(30);
   ASSERT_TRUE(is_up(bob_.redis, 30, 8));

@@ -1,8 +1,11 @@
 // Messages between two coordinators whose peer is away, slow or not to be believed, by a clock that is moved by hand.
 #include <gmock/gmock.h>
 
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/sha256.h"
 #include "domain/codec.h"
 #include "domain/envelope.h"
 #include "messages/message_stage.h"
@@ -556,6 +559,216 @@ TEST_F(MessageDelivery, ACancelOfWhatIsNotTakenYetIsAskedAgain) {
   EXPECT_TRUE(cancel(*stage_.here.key));
   stage_.steps(20);
   stage_.there.server.plain(2, {"DEL", "mj:anomalies"});
+}
+
+// ---- files ----
+
+constexpr std::size_t kManyPieces = 1300 << 10;
+
+class MessageFiles : public MessageDelivery {
+ protected:
+  // A job here that has ended, and what it left.
+  Job reader_of(const std::string& bytes) {
+    const std::string left = stage_.here.leave("job:12:7", "app", bytes);
+    EXPECT_TRUE(stage_.here.store->save(1, "job:12:7",
+                                        {{"id", "7"},
+                                         {"caller_id", "12"},
+                                         {"context_id", "1"},
+                                         {"script", "x"},
+                                         {"script_type", "python"},
+                                         {"status", "finished"},
+                                         {"artifacts", left}}));
+    Job out = job(1, "ok read");
+    out.inputs = {"build"};
+    out.given = given_json({{7, "build", {{"size", "9"}}, {}, left}});
+    return out;
+  }
+};
+
+TEST_F(MessageFiles, ArtifactsComeBackWithTheAnswer) {
+  Job leaves = job(1, "ok leave");
+  leaves.env_vars = {{"n", "1"}};
+  send({leaves, job(2, "ok long leave")});
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "finished ok");
+  EXPECT_EQ(stage_.here.file_of("job:12:1", "ok leave"), "ok leave");
+  EXPECT_EQ(stage_.here.file_of("job:12:2", MessageStage::left_by("ok long leave")).size(), (1300U << 10) + 13);
+  EXPECT_THAT(stage_.here.field("job:12:2", "artifacts"), HasSubstr("out/left.txt"));
+  EXPECT_GE(stage_.requests(), 6U) << "in pieces";
+}
+
+TEST_F(MessageFiles, InputsGoWithTheMessage) {
+  const std::string bytes(kManyPieces, 'b');
+  send({reader_of(bytes)});
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "finished ok");
+  const json result = json::parse(stage_.here.field("job:12:1", "result"));
+  EXPECT_EQ(result["read"], "build/app=" + sha256_hex(bytes) + " build says 9");
+}
+
+TEST_F(MessageFiles, MoreThanTheLimitIsAnErrorThatNamesIt) {
+  stage_.here.files.max_bytes = 10;
+  stage_.restart();
+  send({job(1, "ok leave"), job(2, "ok more leave"), job(3, "ok c")});
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "finished ok");
+  EXPECT_EQ(job_here(2), "error too_large");
+  EXPECT_THAT(stage_.here.field("job:12:2", "error"), HasSubstr("message.max_artifact_bytes is 10 here"));
+  EXPECT_EQ(job_here(3), "finished ok");
+}
+
+TEST_F(MessageFiles, MoreThanTheLimitOfTheOtherSideIsAnErrorThatNamesIt) {
+  stage_.there.files.max_bytes = 8;
+  stage_.restart();
+  send({job(1, "ok leave"), job(2, "ok more leave")});
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "finished ok");
+  EXPECT_EQ(job_here(2), "error too_large");
+  EXPECT_THAT(stage_.here.field("job:12:2", "error"), HasSubstr("message.max_artifact_bytes there is 8"));
+}
+
+TEST_F(MessageFiles, InputsBeyondTheLimitOfEitherSideGoWithNoMessage) {
+  stage_.there.files.max_bytes = 8;
+  stage_.restart();
+  send({reader_of("nine byte")});
+  ASSERT_TRUE(stage_.play());
+  EXPECT_THAT(here("error"), HasSubstr("message.max_artifact_bytes is 8 there"));
+  EXPECT_THAT(stage_.there.claims, IsEmpty());
+}
+
+TEST_F(MessageFiles, InputsThatAreNotOnThisHostGoWithNoMessage) {
+  Job reads = reader_of("nine byte");
+  std::filesystem::remove_all(stage_.here.state_dir + "/contexts/1/jobs");
+  send({reads});
+  ASSERT_TRUE(stage_.play());
+  EXPECT_THAT(here("error"), HasSubstr("are not on the host of this coordinator"));
+}
+
+// The name of a file that is damaged there is told, and its bytes are not.
+TEST_F(MessageFiles, ADamagedArtifactDoesNotCome) {
+  send({job(1, "ok leave")});
+  stage_.part(true);
+  stage_.steps(12);
+  const std::string objects = stage_.there.state_dir + "/contexts/2/objects/";
+  stage_.part(false);
+  stage_.steps(1);
+  std::size_t damaged = 0;
+  stage_.when([&] { return std::filesystem::exists(objects); },
+              [&] {
+                for (const auto& each : std::filesystem::directory_iterator(objects)) {
+                  std::ofstream(each.path()) << "ok l3ave";
+                  ++damaged;
+                }
+              });
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(damaged, 1U);
+  EXPECT_EQ(job_here(1), "finished ok");
+  EXPECT_THAT(stage_.here.field("job:12:1", "artifacts"), HasSubstr("out/left.txt"));
+  EXPECT_EQ(stage_.here.file_of("job:12:1", "ok leave"), "");
+}
+
+TEST_F(MessageFiles, AFileThatNobodyAskedForIsNotTaken) {
+  send({job(1, "hold a")});
+  stage_.steps(8);
+  const MessageName name{12, 101, here("content", "mj:message:message:12:101")};
+  const json body = piece_json(name, {std::string(64, 'a'), 3}, 0, "abc");
+  const auto sent = [&](const SigningKey& key) {
+    const json envelope = seal({EnvelopeKind::file, 1, stage_.clock.unix_ms() / 1000, ""}, body, key).value();
+    return read_rpc_answer(stage_.receive(stage_.here, rpc_request("message.deliver", {{"envelope", envelope}})));
+  };
+  EXPECT_EQ(sent(SigningKey::make()).error().code, Code::denied);
+  EXPECT_EQ(sent(*stage_.there.key).error().code, Code::not_found);
+  ASSERT_TRUE(stage_.here.store->cancel(1, "job:12:1"));
+  ASSERT_TRUE(stage_.play());
+}
+
+TEST_F(MessageFiles, AJobThatRunsHereIsGivenNothing) {
+  Job reads = reader_of("nine byte");
+  Message wanted = stage_.message(101, {reads});
+  wanted.target_address.clear();
+  wanted.target_context = 1;
+  stage_.send(wanted);
+  ASSERT_TRUE(stage_.play());
+  EXPECT_THAT(here("error"), HasSubstr("given: is for jobs that run elsewhere"));
+}
+
+// ---- nodes, flows, topics ----
+
+TEST_F(MessageDelivery, AnAnswerOfAnotherNodeThanTheRecordNamesIsRefused) {
+  send({job(1, "hold a")});
+  stage_.steps(8);
+  const std::string node(64, 'a'), address = "mycelium://" + node;
+  stage_.here.server.plain(1, {"HSET", "mj:message:message:12:101", "address", address});
+  stage_.here.server.plain(1, {"HSET", "runner:7", "address", address});
+  const MessageName name{12, 101, here("content", "mj:message:message:12:101")};
+  const json body{{"of", to_json(name)},
+                  {"status", "processed"},
+                  {"jobs", json::array({{{"key", "job:12:1"}, {"status", "finished"}}})},
+                  {"last", true}};
+  const auto envelope =
+      seal({EnvelopeKind::answer, 1, stage_.clock.unix_ms() / 1000, ""}, body, *stage_.there.key).value();
+  const auto from = [&](const std::string& key) {
+    const auto read =
+        read_rpc_answer(stage_.receive(stage_.here, rpc_request("message.deliver", {{"envelope", envelope}}), key));
+    return read ? "" : read.error().message;
+  };
+  EXPECT_THAT(from(std::string(64, 'b')), HasSubstr("the record here names the node"));
+  EXPECT_THAT(from(""), HasSubstr("comes not over Mycelium"));
+  EXPECT_EQ(job_here(1), "waiting_for_prerequisites away");
+  EXPECT_EQ(from(node), "");
+  EXPECT_EQ(job_here(1), "finished ok");
+  stage_.here.server.plain(1, {"HSET", "runner:7", "address", MessageStage::kThere});
+  ASSERT_TRUE(stage_.there.store->cancel(2, stage_.there.running.at(0).ref.job_key));
+  stage_.steps(100);
+}
+
+TEST_F(MessageDelivery, AFlowWhoseSenderWaitsNoLongerIsCancelledThere) {
+  send({job(1, "hold a"), job(2, "ok b")}, [](Message& wanted) {
+    Flow flow;
+    flow.name = "far";
+    FlowNode first, second;
+    first.id = 1;
+    first.name = "first";
+    second.id = 2;
+    second.name = "second";
+    second.depends = {1};
+    flow.nodes = {first, second};
+    flow.jobs = {1, 2};
+    wanted.flow = flow;
+    wanted.timeout_result = 30;
+  });
+  ASSERT_TRUE(stage_.play());
+  EXPECT_THAT(here("error"), HasSubstr("timeout_result"));
+  stage_.steps(40);
+  EXPECT_THAT(stage_.there.running, IsEmpty());
+  EXPECT_EQ(stage_.there.claims.count("ok b"), 0U);
+  const std::string flow = "flow:" + there("flow", kCameMark);
+  EXPECT_EQ(there("status", flow.c_str()), "error");
+  EXPECT_EQ(there("detail", flow.c_str()), "cancelled");
+}
+
+TEST_F(MessageDelivery, ATopicIsThatOfTheRunnerWhichHasItNow) {
+  const auto has = [&](const char* runner, const char* topic) {
+    stage_.there.server.plain(2, {"HSET", runner, "id", std::string(runner).substr(7), "topic", topic});
+  };
+  const auto send_to_gpu = [&](Id id) {
+    Message wanted = stage_.message(id, {job(id, "ok a"), job(id + 1, "ok b")});
+    wanted.topic = "gpu";
+    stage_.send(wanted);
+    stage_.steps(8);
+  };
+  const auto waiting = [&](const char* queue) { return stage_.there.server.plain(2, {"LLEN", queue}).number(); };
+  has("runner:8", "gpu");
+  send_to_gpu(101);
+  EXPECT_EQ(waiting("mj:queue:runner8"), 2U);
+  has("runner:8", "cpu");
+  has("runner:9", "gpu");
+  send_to_gpu(201);
+  EXPECT_EQ(waiting("mj:queue:runner8"), 2U);
+  EXPECT_EQ(waiting("mj:queue:runner9"), 2U);
+  for (const std::string& each : {"job:12:101", "job:12:102", "job:12:201", "job:12:202"})
+    ASSERT_TRUE(stage_.here.store->cancel(1, each));
+  ASSERT_TRUE(stage_.play());
 }
 
 }  // namespace

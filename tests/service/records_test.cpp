@@ -1,7 +1,7 @@
-#include "service/messages.h"
 #include "service/records.h"
 #include "base/ed25519.h"
 #include "service/actors.h"
+#include "service/messages.h"
 #include "service/queues.h"
 #include "service_fixture.h"
 
@@ -183,6 +183,17 @@ TEST_F(RecordService, ARunnerIsChangedAndDeletedByAdmins) {
   EXPECT_EQ(after->topic, "here");
   wanted.address = "http://10.0.0.1";
   EXPECT_EQ(outcome(update_runner(admin_, *store_, wanted, kAddress, networks)), "denied") << "outside of the networks";
+  const std::vector<std::string> target{"target_context"};
+  Runner elsewhere;
+  elsewhere.id = 20;
+  elsewhere.target_context = 9;
+  ASSERT_TRUE(update_runner(admin_, *store_, elsewhere, target, networks)) << "it has an address";
+  EXPECT_EQ(read_runner(admin_, *store_, 20)->target_context, 9U);
+  elsewhere.id = 21;
+  EXPECT_EQ(outcome(create_runner(admin_, *store_, elsewhere, networks)), "invalid") << "it has none";
+  elsewhere.address = "http://127.0.0.1:3030";
+  EXPECT_TRUE(create_runner(admin_, *store_, elsewhere, networks));
+  EXPECT_TRUE(delete_runner(admin_, *store_, 21));
   ASSERT_TRUE(store_->topic_send(1, "here", "message:16:1", {{"message_type", "chat"}}));
   EXPECT_EQ(outcome(delete_runner(admin_, *store_, 20)), "conflict") << "a message waits for it";
   ASSERT_TRUE(store_->close_message(1, "mj:topic:here", "message:16:1", "no"));

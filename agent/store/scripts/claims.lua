@@ -1,6 +1,6 @@
 -- Claims and leases: a job is taken, its lease renewed or passed, its end reported.
 
---# claim: journal places messages ends
+--# claim: journal places messages ends refusals
 -- Takes jobs off queues. Answers {set_aside, {queue, job, claim_id_index, epoch, attempt, deliveries, record}...,
 -- paused queues, 1 if entries are left that this call has not looked at, heads of journals that it has written to}.
 local runner, instance, actor, context = arg(), arg(), arg(), arg()
@@ -24,7 +24,10 @@ local function denied()
     .. ' --executor ' .. (actor == '0' and 'ID' or actor)
 end
 err = actor ~= '' and denied()
-if err then return redis.error_reply('MJDENIED ' .. err) end
+if err then
+  add_refusal_once(actor, 'run', 'jobs', 'executors')
+  return redis.error_reply('MJDENIED ' .. err)
+end
 
 local taken, bytes, set_aside, seen, full, paused = {}, 0, 0, 0, false, {}
 local now, lease, until_ms = dec(now_ms), dec(lease_ms), dec(now_ms + lease_ms)

@@ -362,13 +362,18 @@ if #fields > 0 and type_of(message) == 'hash' then redis.call('HSET', message, u
 return 'done'
 
 --# cancel_message: journal places messages ends
--- Every job of a message that is away is cancelled, here and there. asked, over or missing.
+-- Every job of a message that is away is cancelled, here and there; of one that came and has become a flow, the flow.
+-- asked, over or missing.
 local message = arg()
 local mark = 'mj:message:' .. message
 local err = wrong_message(message) or wrong_shared()
 if err then return err end
 local is = to_table(redis.call('HGETALL', mark))
 if not is.state then return 'missing' end
+if is.state == 'taken' and (is.flow or '') ~= '' and not is.flow_ended then
+  put_out('cancel ' .. message)
+  return 'asked'
+end
 if is.state ~= 'away' then return 'over' end
 for job in string.gmatch(is.jobs or '', '%S+') do
   local claim = read_claim(job)

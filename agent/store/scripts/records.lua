@@ -77,12 +77,8 @@ redis.call('UNLINK', job, 'mj:claim:' .. job, 'mj:log:' .. job)
 redis.pcall('ZREM', 'mj:jobs', job)
 return 'gone'
 
---# note_refusal:
+--# note_refusal: refusals
 local actor, action, thing, list = arg(), arg(), arg(), arg()
 local err = wrong('mj:refusals', 'stream')
 if err then return err end
-local last = redis.call('XREVRANGE', 'mj:refusals', '+', '-', 'COUNT', 1)[1]
-local number = num(last and string.match(last[1], '^%d+')) + 1
-redis.call('XADD', 'mj:refusals', 'MAXLEN', 1000, dec(number) .. '-0', 'at', dec(now_ms), 'actor', actor, 'action', action,
-  'thing', thing, 'list', list)
-return number
+return add_refusal(redis.call('XREVRANGE', 'mj:refusals', '+', '-', 'COUNT', 1)[1], actor, action, thing, list)
