@@ -31,7 +31,7 @@ constexpr Shape kShapes[] = {
      "id!:id caller_id!:id context_id!:id message:text message_type!:text message_format_type!:text timeout:seconds "
      "timeout_ack:seconds timeout_result:seconds job:list status!:text topic:text error:text created_at:unix_s "
      "updated_at:unix_s transport_id:text transport_status:text flow:object signature:text signer:text algorithm:text "
-     "target_context:id target_address:text stream_logs:boolean"},
+     "target_context:id target_address:text target_key:text stream_logs:boolean"},
     {"MessageRow", "a message without text and jobs",
      "id!:id caller_id!:id message_type!:text status!:text topic:text error:text created_at:unix_s"},
     {"Job", "a job's record",

@@ -121,9 +121,11 @@ Result<void> check_senders_key(Store& store, const Message& message, const Signi
 Result<void> sign_stored(const Invocation& call, Store& store, Message& message, const SigningKey& key) {
   MJ_TRY(now_ms, store.now_ms());
   message.created_at = static_cast<std::uint32_t>(now_ms / 1000);
+  MJ_CHECK(service::name_target(store, context_of(call), message));
   MJ_CHECK(sign(message, key));
   const Fields fields{{"created_at", std::to_string(message.created_at)},
                       {"target_context", std::to_string(message.target_context)},
+                      {"target_key", message.target_key},
                       {"algorithm", message.algorithm},
                       {"signer", message.signer},
                       {"signature", message.signature}};

@@ -1,6 +1,7 @@
 #include "coordinator/message_receiver.h"
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -32,9 +33,27 @@ Result<T> ours(Result<T> got) {
   return fail(Code::unavailable, "the store there: " + got.error().message);
 }
 
+// By that key, whenever.
+bool is_signed(const Message& message, const std::string& pubkey) {
+  return check_signature(message, {pubkey, message.created_at}).has_value();
+}
+
 bool names(const Fields& mark, const std::string& job_key) {
   const std::string all = ' ' + std::string(field_of(mark, "jobs")) + ' ';
   return all.find(' ' + job_key + ' ') != std::string::npos;
+}
+
+// What another host may say of how a job ended. The other words are this store's own, and rest on what only it can
+// know.
+constexpr auto kDetailsOfPeers = std::to_array<std::string_view>(
+    {"ok", "exit", "signal", "exception", "timeout", "timeout_cpu", "oom", "file_limit", "pids_limit", "output_limit",
+     "violation", "result_too_large", "setup_error", "cancelled", "lost", "dependency_failed", "prerequisite",
+     "policy_refused", "too_large"});
+
+std::string detail_of_peer(const Job& job) {
+  if (job.status == JobStatus::finished) return "ok";
+  const bool may = std::find(kDetailsOfPeers.begin(), kDetailsOfPeers.end(), job.detail) != kDetailsOfPeers.end();
+  return may && job.detail != "ok" ? job.detail : "lost";
 }
 
 }  // namespace
@@ -53,7 +72,7 @@ Result<AnsweredJob> read_answered_job(const json& object, std::size_t index) {
   if (job.status != JobStatus::finished && job.status != JobStatus::error)
     return fail(Code::invalid, where + ".status: says that it has not ended");
   out.end.status = job.status;
-  out.end.detail = !job.detail.empty() ? std::move(job.detail) : job.status == JobStatus::finished ? "ok" : "lost";
+  out.end.detail = detail_of_peer(job);
   out.end.error = std::move(job.error);
   out.end.error_info = std::move(job.error_info);
   out.end.result = std::move(job.result);
@@ -92,6 +111,9 @@ Result<Actor> ActorKeys::find(Store& store, const std::string& pubkey, std::uint
 }
 
 Result<void> check_message(const Message& message, const Actor& signer, std::uint64_t now_s) {
+  if (message.timeout > kMostDeliverS)
+    return fail(Code::invalid, "timeout: " + std::to_string(message.timeout) + " s is more than a message may take, " +
+                                   std::to_string(kMostDeliverS));
   SignatureCheck against{signer.pubkey, now_s, kSignatureWindowS};
   against.window_s = std::max(against.window_s, message.timeout);
   MJ_CHECK(check_signature(message, against));
@@ -204,9 +226,71 @@ Result<json> MessageReceiver::deliver(const json& params) {
     }
     return fail(Code::internal, "envelope of no kind");
   }();
-  if (!done) proven_.clear();
-  if (!done && done.error().code != Code::unavailable) note_refused(envelope, done.error().message);
-  return done;
+  if (done) return done;
+  proven_.clear();
+  const std::string why = cut(done.error().message, kMostReasonBytes);
+  if (done.error().code != Code::unavailable) note_refused(envelope, why);
+  return fail(done.error().code, why);
+}
+
+namespace {
+
+// Of a message as its sender has signed it. address: where its answer goes.
+MessageMark mark_of(const Message& message, const std::string& content, const std::string& address) {
+  const std::uint64_t fresh_s = std::uint64_t{message.created_at} + std::max(kSignatureWindowS, message.timeout);
+  MessageMark mark{content,
+                   {{"origin", std::to_string(message.caller_id) + ':' + std::to_string(message.id)},
+                    {"from", std::to_string(message.context_id)},
+                    {"address", address},
+                    {"signer", message.signer},
+                    {"answer", "wanted"},
+                    {"fresh_until", std::to_string((fresh_s + kSignatureWindowS) * 1000)}}};
+  if (message.stream_logs) mark.more.emplace_back("stream", "1");
+  return mark;
+}
+
+}  // namespace
+
+// Under the id that its sender has given it; if somebody else's message has that here, under one that its content
+// gives.
+Result<Arrival> MessageReceiver::arrive(Id context, Message& message, const MessageMark& mark) {
+  Arrival arrival = Arrival::taken;
+  for (std::size_t at = 0; arrival == Arrival::taken && at + 8 <= mark.content.size(); at += 8) {
+    MessageMark with = mark;
+    MJ_TRY(stored, content_hash(message));
+    with.more.emplace_back("stored", std::move(stored));
+    MJ_TRY(done, store_.arrive_message(context, redis_key(message), with, encode(message)));
+    arrival = done;
+    if (arrival == Arrival::taken)
+      message.id = std::max<Id>(1, static_cast<Id>(std::stoul(mark.content.substr(at, 8), nullptr, 16)));
+  }
+  return arrival;
+}
+
+// The message that came from elsewhere with this content, by content_hash().
+Result<std::optional<MessageReceiver::Came>> MessageReceiver::came_before(Id context, const std::string& content) {
+  const std::string_view asked[] = {content};
+  auto index = store_.load_fields(context, "mj:came", asked);
+  if (!index && index.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(index).error());
+  const std::string key(index ? field_of(*index, content) : "");
+  if (key.empty()) return std::optional<Came>();
+  auto mark = store_.load(context, mark_key(key));
+  if (!mark && mark.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(mark).error());
+  if (!mark || field_of(*mark, "content") != content) return std::optional<Came>();
+  return std::optional(Came{key, std::move(*mark)});
+}
+
+// What is signed for one host is for no other one. Answers to what our own supervisor brings for a context beside its
+// own stay here: that is what has no address, and never leaves this host.
+Result<void> MessageReceiver::check_target(const Envelope& envelope, const Message& message) const {
+  if (!message.target_address.empty()) {
+    if (message.target_key == own_key_) return {};
+    return fail(Code::denied, "target_key: it is signed for the coordinator " + shown(message.target_key, 80) + " at " +
+                                  shown(message.target_address, 120) + ", and this one is " + own_key_ +
+                                  ": mend its runner record there, and sign it again");
+  }
+  if (envelope.signer == own_key_) return {};
+  return fail(Code::denied, "target_address: is absent, so that it is signed for a context on its sender's host");
 }
 
 void MessageReceiver::note_refused(const Envelope& envelope, const std::string& why) {
@@ -259,34 +343,31 @@ Result<Message> read_message(const json& body, Id context) {
 
 Result<json> MessageReceiver::take_message(const Envelope& envelope, const json& sealed) {
   MJ_TRY(message, read_message(sealed["body"], envelope.context));
+  MJ_TRY(content, content_hash(message));
+  MJ_TRY(came, came_before(envelope.context, content));
+  // Of what is here already neither age nor rights are asked again: a refusal would say that it had not come.
+  if (came && field_of(came->mark, "signer") == message.signer && is_signed(message, message.signer))
+    return json{{"status", "known"}};
   MJ_TRY(now, now_s());
   MJ_TRY(actor, actors_.find(store_, message.signer, now));
   MJ_CHECK(check_message(message, actor, now));
   by_known_ = true;
   actor_ = actor.id;
   MJ_CHECK(may_send(envelope.context));
-  // Answers to what our own supervisor brings stay here: not to what says so.
-  const bool is_local = envelope.signer == own_key_;
-  // Only we say where answers stay on this host.
-  if (is_local) MJ_CHECK(check_seal(sealed, {own_key_, now}));
+  // Only we say what we have sent.
+  if (envelope.signer == own_key_) MJ_CHECK(check_seal(sealed, {own_key_, now}));
+  MJ_CHECK(check_target(envelope, message));
+  const bool is_local = message.target_address.empty();
   if (!is_local && actor.address.empty())
     return fail(Code::denied, "actor " + std::to_string(actor.id) +
                                   " has no address here that answers could go to: mycojobs actor update " +
                                   std::to_string(actor.id) + " --address http://HOST:PORT");
   // A message is believed for its signature, whoever brings it; not from another node than its sender's.
   if (!is_local) MJ_CHECK(check_node(actor.address.front(), true));
-  MJ_TRY(content, content_hash(message));
   MJ_TRY(missing, missing_of(envelope, message, {message.caller_id, message.id, content}));
+  if (missing) return to_json(*missing);
 
-  const std::uint64_t fresh_s = std::uint64_t{message.created_at} + std::max(kSignatureWindowS, message.timeout);
-  MessageMark mark{content,
-                   {{"origin", std::to_string(message.caller_id) + ':' + std::to_string(message.id)},
-                    {"from", std::to_string(message.context_id)},
-                    {"address", is_local ? "" : actor.address.front()},
-                    {"signer", message.signer},
-                    {"answer", "wanted"},
-                    {"fresh_until", std::to_string((fresh_s + kSignatureWindowS) * 1000)}}};
-  if (message.stream_logs) mark.more.emplace_back("stream", "1");
+  const MessageMark mark = mark_of(message, content, is_local ? "" : actor.address.front());
   MJ_CHECK(settle(message, {message.caller_id, message.context_id}));
   message.unknown = {{"origin_caller", std::to_string(message.caller_id)},
                      {"origin_context", std::to_string(message.context_id)}};
@@ -294,16 +375,9 @@ Result<json> MessageReceiver::take_message(const Envelope& envelope, const json&
   message.context_id = envelope.context;
   message.status = MessageStatus::dispatched;
   message.transport_status = "delivered";
-  const std::string key = redis_key(message);
-  if (missing) {
-    // One that is here already has its files.
-    auto here = ours(store_.load(envelope.context, mark_key(key)));
-    if (!here && here.error().code != Code::not_found) return tl::unexpected<Error>(std::move(here).error());
-    if (!here) return to_json(*missing);
-  }
-  MJ_TRY(arrival, ours(store_.arrive_message(envelope.context, key, mark, encode(message))));
-  if (arrival == Arrival::other)
-    return fail(Code::conflict, "id: " + key + " is here with other content: send it with another id");
+  MJ_TRY(arrival, ours(arrive(envelope.context, message, mark)));
+  if (arrival == Arrival::other || arrival == Arrival::taken)
+    return fail(Code::conflict, "id: " + redis_key(message) + " is here with other content: send it with another id");
   if (arrival == Arrival::full)
     return fail(Code::unavailable, "messages come faster than they are taken: try again later");
   // Whoever has seen a message can send it once more.
@@ -488,32 +562,29 @@ Result<json> MessageReceiver::take_cancel(const Envelope& envelope, const json& 
   MJ_TRY(name, read_message_name(body.value("of", json())));
   const json by = body.value("by", json()), jobs = body.value("jobs", json());
   if (!by.is_string()) return fail(Code::invalid, "by: is missing");
-  MJ_TRY(now, now_s());
-  MJ_TRY(actor, actors_.find(store_, by.get<std::string>(), now));
-  Message message;
-  message.caller_id = actor.id;
-  message.id = name.id;
-  auto mark = ours(store_.load(envelope.context, mark_key(redis_key(message))));
-  if (!mark && mark.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(mark).error());
-  if (!mark || field_of(*mark, "content") != name.content || field_of(*mark, "answer").empty())
+  // By what was signed: the key of its signer may be another one now.
+  MJ_TRY(came, came_before(envelope.context, name.content));
+  const std::string origin = std::to_string(name.caller) + ':' + std::to_string(name.id);
+  if (!came || field_of(came->mark, "origin") != origin || field_of(came->mark, "signer") != by.get<std::string>())
     return fail(Code::not_found, "of: no such message has come here");
-  MJ_TRY(peer, supervisor_key(store_, envelope.context, std::string(field_of(*mark, "address")), own_key_));
+  const Fields& mark = came->mark;
+  MJ_TRY(now, now_s());
+  MJ_TRY(peer, supervisor_key(store_, envelope.context, std::string(field_of(mark, "address")), own_key_));
   if (envelope.signer != peer)
     return fail(Code::denied,
                 "signer: is not the supervisor that the answer goes to, by the record of a runner with "
                 "that address here");
   MJ_CHECK(check_seal(sealed, {peer, now}));
   by_known_ = true;
-  actor_ = actor.id;
-  MJ_CHECK(check_node(std::string(field_of(*mark, "address")), false));
+  MJ_CHECK(check_node(std::string(field_of(mark, "address")), false));
   proven_ = peer;
   if (!jobs.is_array() || jobs.size() > kMaxMessageJobs) return fail(Code::invalid, "jobs: is no list of keys");
-  if (field_of(*mark, "state") == "arrived")
+  if (field_of(mark, "state") == "arrived")
     return fail(Code::unavailable, "of: it has not been taken yet: ask again in a moment");
   // Its supervisor has the flow's store.
-  if (body.value("flow", json()) == json(true) && !field_of(*mark, "flow").empty())
-    MJ_CHECK(ours(store_.cancel_message(envelope.context, redis_key(message))));
-  const auto keys = words_of(field_of(*mark, "jobs")), origins = words_of(field_of(*mark, "origins"));
+  if (body.value("flow", json()) == json(true) && !field_of(mark, "flow").empty())
+    MJ_CHECK(ours(store_.cancel_message(envelope.context, came->key)));
+  const auto keys = words_of(field_of(mark, "jobs")), origins = words_of(field_of(mark, "origins"));
   std::set<std::string> distinct;
   for (const json& each : jobs) distinct.insert(each.is_string() ? each.get<std::string>() : "");
   for (const std::string& each : distinct) {

@@ -25,6 +25,7 @@
 namespace mycojobs {
 
 inline constexpr std::size_t kMaxMessageJobs = 256;
+inline constexpr std::uint32_t kMostDeliverS = 7 * 24 * 3600;  // for which a message is tried, and its signature counts
 // Of a message that carries a job which a router holds here: what its answer says of that, as JSON.
 inline constexpr const char* kCarriedAnswer = "answer";
 // What an answer says of a job: its end, and what stands beside it on the record.
@@ -41,8 +42,9 @@ class ActorKeys {
   std::map<std::string, std::uint64_t> asked_;  // nobody's, and when they were asked for first, s
 };
 
-// A message as it was signed, checked as far as the record of its signer goes. Error denied: what does not hold, as
-// check_signature(); a message that names a time to be delivered in is fresh for so long.
+// A message as it was signed, checked as far as the record of its signer goes. Errors: invalid (it names more than
+// kMostDeliverS), denied (what does not hold, as check_signature()); a message that names a time to be delivered in is
+// fresh for so long.
 Result<void> check_message(const Message&, const Actor& signer, std::uint64_t now_s);
 
 // The public key of the supervisor at that address, by the record of a runner of the context; of the empty address:
@@ -79,6 +81,7 @@ class MessageReceiver {
  private:
   Result<nlohmann::json> deliver(const nlohmann::json& params);
   Result<nlohmann::json> take_message(const Envelope&, const nlohmann::json& sealed);
+  Result<void> check_target(const Envelope&, const Message&) const;
   Result<nlohmann::json> take_answer(const Envelope&, const nlohmann::json& sealed);
   Result<nlohmann::json> take_logs(const Envelope&, const nlohmann::json& sealed);
   Result<nlohmann::json> take_cancel(const Envelope&, const nlohmann::json& sealed);
@@ -88,6 +91,12 @@ class MessageReceiver {
   Result<std::unique_ptr<ArtifactStore::HandedOver>> hand_over(const Envelope&, const MessageName&,
                                                                const nlohmann::json& jobs);
   nlohmann::json without_large(const nlohmann::json& jobs) const;
+  struct Came {
+    std::string key;
+    Fields mark;
+  };
+  Result<std::optional<Came>> came_before(Id context, const std::string& content);
+  Result<Arrival> arrive(Id context, Message&, const MessageMark&);
   struct Sent {
     std::string key;
     MessageName name;

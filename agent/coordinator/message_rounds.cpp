@@ -35,6 +35,7 @@ constexpr std::size_t kFlowBytes = 200U << 10;
 constexpr std::size_t kLogLines = 500, kLogBytes = 256U << 10;
 constexpr std::size_t kMostTopics = 1000;
 constexpr const char* kLost = "lost";
+constexpr std::uint64_t kAllPutBackMs = 10;  // until others are looked at, if none of those that are due has room
 
 std::uint64_t number_in(const Fields& fields, std::string_view name) {
   std::uint64_t value = 0;
@@ -175,7 +176,22 @@ Result<void> MessageRounds::apart(const std::string& what, Result<void> done) co
   return {};
 }
 
-Result<MessageRounds::Round> MessageRounds::round(std::uint32_t max_parcels) {
+// Without room a parcel is not made; one that is too late is none.
+Result<bool> MessageRounds::has_room(const OutboxEntry& entry, const Room& room) {
+  const bool stays = entry.kind == "expire" || (entry.kind == "cancel" && number_in(entry.mark, "flow") > 0);
+  if (!room || stays) return true;
+  const std::uint64_t until = entry.kind == "send" ? number_in(entry.mark, "deliver_until") : 0;
+  if (until > 0) {
+    MJ_TRY(now, now_ms());
+    if (now >= until) return true;
+  }
+  const std::uint64_t pause_ms = room(entry);
+  if (pause_ms == 0) return true;
+  MJ_CHECK(store_.settle_mail(settings_.context, entry, {MailAfter::What::later, pause_ms, "", ""}));
+  return false;
+}
+
+Result<MessageRounds::Round> MessageRounds::round(std::uint32_t max_parcels, const Room& room) {
   known_ = Known();
   known_.read_boot_ms = clock_.boot_ms();
   MJ_TRY(leaving, store_.outgoing(settings_.context));
@@ -185,7 +201,11 @@ Result<MessageRounds::Round> MessageRounds::round(std::uint32_t max_parcels) {
   clock_went_back_ = due.now_ms < redis_ms_;
   redis_ms_ = due.now_ms;
   for (const std::string& key : due.arrived) MJ_CHECK(apart(key, take_up(key)));
+  bool any_had_room = false;
   for (const OutboxEntry& entry : due.out) {
+    MJ_TRY(goes, has_room(entry, room));
+    if (!goes) continue;
+    any_had_room = true;
     auto made = parcel(entry);
     if (!made) {
       MJ_CHECK(apart(entry.entry, not_made(entry, made.error())));
@@ -198,8 +218,10 @@ Result<MessageRounds::Round> MessageRounds::round(std::uint32_t max_parcels) {
     next_retire_ms_ = now + (gone >= 100 ? 0 : kMailRetireMs);
     if (settings_.files.store) MJ_CHECK(settings_.files.store->tidy(store_, settings_.context));
   }
-  const bool more = clock_went_back_ || !leaving.empty() || !due.arrived.empty() || due.out.size() == max_parcels;
+  const bool is_full = due.out.size() == max_parcels;
+  const bool more = clock_went_back_ || !leaving.empty() || !due.arrived.empty() || (is_full && any_had_room);
   out.next_ms = more ? 0 : due.next_ms == 0 ? kMailIdleMs : std::min(kMailIdleMs, due.next_ms);
+  if (!more && is_full) out.next_ms = std::min(out.next_ms, kAllPutBackMs);
   return out;
 }
 
@@ -237,7 +259,7 @@ Result<void> MessageRounds::route(const std::string& message_key) {
   if (done || done.error().code == Code::unavailable)
     return done ? Result<void>() : tl::unexpected<Error>(std::move(done).error());
   log(LogLevel::warn, "supervisor", "context {}: {} is not sent: {}", settings_.context, message_key,
-      done.error().message);
+      cut(done.error().message, kMostReasonBytes));
   if (done.error().code == Code::denied)
     MJ_CHECK(store_.note_refusal(settings_.context, {0, 0, 0, "send", message_key + ": " + done.error().message, ""}));
   return store_.close_message(settings_.context, "msg_out_coordinator", message_key, done.error().message);
@@ -270,7 +292,12 @@ Result<RouteMessage> MessageRounds::routed(const std::string& message_key, Messa
       return fail(Code::denied,
                   "coordinator.key: is not set here, so that no other host believes what we send; make "
                   "one with `mycojobs key new NAME`, and name it there");
-    MJ_CHECK(peers_.find(store_, settings_.context, message.target_address));
+    MJ_TRY(peer, peers_.find(store_, settings_.context, message.target_address));
+    if (message.target_key != peer)
+      return fail(Code::denied,
+                  "target_key: " + (message.target_key.empty() ? "is absent" : shown(message.target_key, 80)) +
+                      ", and the coordinator at " + shown(message.target_address, 120) + " is " + peer +
+                      ": mycojobs message sign " + message_key.substr(8) + " writes it");
   }
   MJ_CHECK(check_files(store_, settings_.files, settings_.context, message));
   RouteMessage wanted{message_key, {content, {}}, kDeliverMs, std::uint64_t{message.timeout_result} * 1000, {}};
@@ -309,7 +336,8 @@ Result<void> MessageRounds::take_up(const std::string& message_key) {
     done = take_up(message_key, decoded.record, *mark);
   }
   if (done || done.error().code == Code::unavailable) return done;
-  log(LogLevel::warn, "supervisor", "context {}: {} refused: {}", settings_.context, message_key, done.error().message);
+  log(LogLevel::warn, "supervisor", "context {}: {} refused: {}", settings_.context, message_key,
+      cut(done.error().message, kMostReasonBytes));
   if (done.error().code == Code::denied)
     MJ_CHECK(
         store_.note_refusal(settings_.context, {0, 0, 0, "deliver", message_key + ": " + done.error().message, ""}));
@@ -323,17 +351,25 @@ Result<Fields> MessageRounds::written_by_hand(const std::string& message_key, co
   MJ_TRY(sender, actor(message.caller_id));
   MJ_TRY(now, now_s());
   MJ_CHECK(check_message(message, sender, now));
+  if (!message.target_address.empty())
+    return fail(Code::denied, "target_address: it is signed for the coordinator at " +
+                                  shown(message.target_address, 120) + ": put it on msg_out");
   if (message.target_context != settings_.context)
     return fail(Code::denied, "target_context: it is signed for context " + std::to_string(message.target_context));
   MJ_TRY(content, content_hash(message));
-  const MessageMark mark{content, {{"own", "1"}, {"signer", message.signer}}};
+  MessageMark mark{content, {{"own", "1"}, {"signer", message.signer}}};
   MJ_TRY(arrival, store_.arrive_message(settings_.context, message_key, mark, {}));
   if (arrival == Arrival::other) return fail(Code::conflict, "id: it came before, with other content");
+  mark.more.emplace_back("content", content);
   return mark.more;
 }
 
 Result<void> MessageRounds::take_up(const std::string& message_key, Message& message, const Fields& mark) {
   const bool is_own = !field_of(mark, "own").empty();
+  // Other clients may write on records: what is acted on is what was checked when it came.
+  MJ_TRY(content, content_hash(message));
+  if (redis_key(message) != message_key || content != field_of(mark, is_own ? "content" : "stored"))
+    return fail(Code::conflict, "another client has changed its record since it came");
   if (message.context_id == 0) message.context_id = settings_.context;
   // Rights may have been taken since it came.
   MJ_TRY(here, place(is_own ? WayIn::message : WayIn::rpc));
@@ -506,13 +542,24 @@ Result<std::optional<Parcel>> MessageRounds::parcel(const OutboxEntry& entry) {
     return logging(entry);
   } else if (entry.kind == "answer" && !is_answered) {
     if (!field_of(entry.mark, "stream").empty()) {
-      MJ_TRY(lines, logging(entry));
-      if (lines) return lines;
+      auto lines = logging(entry);
+      if (!lines) return without_lines(entry, lines.error());
+      if (*lines) return lines;
     }
     return wrap(answering(entry));
   } else {
     MJ_CHECK(store_.settle_mail(settings_.context, entry, over));
   }
+  return std::optional<Parcel>();
+}
+
+// What becomes of lines never ends an answer: they are left out, and it is told at once.
+Result<std::optional<Parcel>> MessageRounds::without_lines(const OutboxEntry& entry, const Error& why) {
+  if (why.code == Code::unavailable) return tl::unexpected<Error>(why);
+  log(LogLevel::warn, "supervisor", "context {}: {}: its lines are left out: {}", settings_.context, entry.entry,
+      cut(why.message, kMostReasonBytes));
+  const MailAfter bare{MailAfter::What::later, 0, "", "", {{"stream", ""}}};
+  MJ_CHECK(store_.settle_mail(settings_.context, entry, bare));
   return std::optional<Parcel>();
 }
 
@@ -714,7 +761,7 @@ Result<Parcel> MessageRounds::answering(const OutboxEntry& entry) {
   const bool is_last = next >= words_of(field_of(entry.mark, "jobs")).size();
   json body{{"of", to_json(name)},
             {"status", word(message.status)},
-            {"error", to_utf8(message.error)},
+            {"error", cut(to_utf8(message.error), kMostReasonBytes)},
             {"jobs", std::move(jobs)},
             {"last", is_last}};
   if (const std::uint64_t flow = number_in(entry.mark, "flow"); flow > 0) {
@@ -722,8 +769,21 @@ Result<Parcel> MessageRounds::answering(const OutboxEntry& entry) {
     if (!record && record.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(record).error());
     if (record) body["flow"] = told_of(decode<Flow>(*record).record);
   }
-  MJ_TRY(out, sealed(entry, EnvelopeKind::answer, body, std::string(field_of(entry.mark, "address")),
-                     static_cast<Id>(number_in(entry.mark, "from"))));
+  const std::string address(field_of(entry.mark, "address"));
+  const auto from = static_cast<Id>(number_in(entry.mark, "from"));
+  auto made = sealed(entry, EnvelopeKind::answer, body, address, from);
+  if (!made && is_final(made.error())) {
+    const std::string why =
+        "it ended as " + std::string(word(message.status)) + " there, and its answer cannot be told: ";
+    const json brief{{"of", to_json(name)},
+                     {"status", word(MessageStatus::error)},
+                     {"error", why + cut(made.error().message, kMostReasonBytes)},
+                     {"jobs", json::array()},
+                     {"last", true}};
+    return sealed(entry, EnvelopeKind::answer, brief, address, from);
+  }
+  if (!made) return made;
+  Parcel out = std::move(*made);
   if (!is_last) out.done = {MailAfter::What::later, 0, "", "", {{"told", std::to_string(next)}}};
   return out;
 }
@@ -740,10 +800,11 @@ Result<std::optional<Parcel>> MessageRounds::logging(const OutboxEntry& entry) {
     std::size_t bytes = 0;
     std::uint64_t last = 0;
     for (const Log& line : page.lines) {
-      bytes += line.text.size();
+      json told = to_json(line);
+      bytes += dump_json(told).size();  // of which a control byte takes six
       if (bytes > kLogBytes && last > 0) break;
       last = line.seq;
-      lines.push_back(to_json(line));
+      lines.push_back(std::move(told));
     }
     json body{{"of", to_json(name)}, {"job", origins[i]}, {"lines", std::move(lines)}};
     MJ_TRY(out, sealed(entry, EnvelopeKind::logs, body, std::string(field_of(entry.mark, "address")),
@@ -788,7 +849,8 @@ Result<void> MessageRounds::settle(const Parcel& parcel, const Result<std::strin
   const Error& error = said.error();
   MJ_TRY(now_ms, store_.now_ms());
   const std::uint64_t since =
-      std::max(number_in(parcel.entry.mark, "came_ms"), number_in(parcel.entry.mark, "taken_ms"));
+      std::max({number_in(parcel.entry.mark, "came_ms"), number_in(parcel.entry.mark, "taken_ms"),
+                number_in(parcel.entry.mark, "due_ms")});
   const bool late = parcel.entry.kind != "send" && now_ms > since + kAnswerMs;  // of that deliver_until says it
   // An answer was promised: a clock, a key or a record there that is wrong may be mended.
   const bool is_answer = parcel.entry.kind == "answer" || parcel.entry.kind == "logs";
@@ -798,7 +860,8 @@ Result<void> MessageRounds::settle(const Parcel& parcel, const Result<std::strin
     return apart(parcel.entry.entry, store_.settle_mail(settings_.context, parcel.entry, bare));
   }
   if (is_no || late) {
-    log(LogLevel::warn, "supervisor", "context {}: {}: {}", settings_.context, parcel.entry.entry, error.message);
+    log(LogLevel::warn, "supervisor", "context {}: {}: {}", settings_.context, parcel.entry.entry,
+        cut(error.message, kMostReasonBytes));
     const MailAfter failed{MailAfter::What::failed, 0, parcel.entry.kind == "send" ? "refused" : kLost, error.message};
     const bool is_passed_over = is_no && parcel.refused && !(parcel.piece_of && error.code != Code::not_found);
     const MailAfter& then = is_passed_over ? *parcel.refused : failed;

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -57,8 +58,10 @@ class MessageRounds {
     std::vector<Parcel> parcels;
     std::uint64_t next_ms = 0;  // until there is more to do, if nothing happens meanwhile
   };
+  // Whether what is due can be carried now: 0, else in how many ms it is asked for again.
+  using Room = std::function<std::uint64_t(const OutboxEntry&)>;
   // At most so many parcels; each is given out again after kHoldMs unless it was settled. Error unavailable.
-  Result<Round> round(std::uint32_t max_parcels);
+  Result<Round> round(std::uint32_t max_parcels, const Room& room = nullptr);
   Result<void> settle(const Parcel&, const Result<std::string>& answer);
   // There was no room for it: again after this time.
   Result<void> put_back(const Parcel&, std::uint64_t pause_ms);
@@ -85,6 +88,8 @@ class MessageRounds {
   Result<void> cancel_flow(const OutboxEntry&);
   Result<Parcel> cancelling(const OutboxEntry&);
   Result<Parcel> answering(const OutboxEntry&);
+  Result<bool> has_room(const OutboxEntry&, const Room&);
+  Result<std::optional<Parcel>> without_lines(const OutboxEntry&, const Error& why);
   Result<std::optional<Parcel>> logging(const OutboxEntry&);
   Result<nlohmann::json> answered_jobs(const OutboxEntry&, std::size_t from, std::size_t& next);
   Result<Parcel> sealed(const OutboxEntry&, EnvelopeKind, const nlohmann::json& body, std::string address, Id context);

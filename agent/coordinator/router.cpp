@@ -502,21 +502,15 @@ class Routing final : public Router {
 
   // The job stays claimed here; the message takes a copy of it, once for each attempt.
   Result<void> send_message(Claimed claim, const Runner& to, RemoteRequest wanted) {
-    auto message = settings_.key ? message_of(to, wanted)
+    auto message = settings_.key ? sent_message(to, wanted)
                                  : Result<Message>(fail(Code::invalid,
                                                         "coordinator.key: is not set on this coordinator, so "
                                                         "that nobody elsewhere believes what it sends"));
-    Result<void> sent;
-    if (message) {
-      sent = route(*message);
-    } else {
-      sent = tl::unexpected<Error>(std::move(message).error());
-    }
-    if (!sent && sent.error().code == Code::unavailable) return sent;
-    if (!sent) {
+    if (!message && message.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(message).error());
+    if (!message) {
       JobEnd end;
       end.detail = "setup_error";
-      end.error = "supervisor_url: " + sent.error().message;
+      end.error = "supervisor_url: " + message.error().message;
       return report(claim, EndReport{claim.ref, end});
     }
     Away& away = away_.emplace_back();
@@ -526,18 +520,61 @@ class Routing final : public Router {
     return {};
   }
 
+  // Under the first id, of those that this attempt gives, that no other client has used.
+  Result<Message> sent_message(const Runner& to, const RemoteRequest& wanted) {
+    constexpr int kMostIds = 16;
+    MJ_TRY(message, message_of(to, wanted));
+    for (int i = 0; i < kMostIds; ++i) {
+      const std::string name = std::to_string(wanted.context) + ' ' + wanted.job_key + ' ' +
+                               std::to_string(wanted.attempt) + (i == 0 ? "" : ' ' + std::to_string(i));
+      message.id = std::max<Id>(1, static_cast<Id>(std::stoul(sha256_hex(name).substr(0, 8), nullptr, 16)));
+      MJ_TRY(written, write(message));
+      if (!written) continue;
+      MJ_TRY(is_routed, route(*written));
+      if (is_routed) return std::move(*written);
+    }
+    return fail(Code::conflict, "other clients have used all ids for messages of " + wanted.job_key);
+  }
+
+  // Signed, and stored; as a router before us has signed it. Nothing: the record there is somebody else's.
+  Result<std::optional<Message>> write(const Message& wanted) {
+    Message message = wanted;
+    auto there = store_->load(settings_.context, redis_key(message));
+    if (!there && there.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(there).error());
+    if (!there && there.error().code != Code::not_found) return std::optional<Message>();
+    if (there) {
+      Message found = decode<Message>(*there).record;
+      message.created_at = found.created_at;
+      message.algorithm = found.algorithm;
+      message.signer = found.signer;
+      // What the jobs before it have left may be gone by now.
+      if (found.job.size() == message.job.size() && !found.job.empty())
+        message.job.front().given = found.job.front().given;
+      MJ_TRY(content, content_hash(message));
+      const auto of_found = content_hash(found);
+      const bool is_ours = of_found && *of_found == content &&
+                           check_signature(found, {settings_.key->public_key(), found.created_at}).has_value();
+      return is_ours ? std::optional(std::move(found)) : std::nullopt;
+    }
+    MJ_CHECK(check_files(*store_, settings_.files, settings_.context, message));
+    MJ_TRY(now_ms, store_->now_ms());
+    message.created_at = static_cast<std::uint32_t>(now_ms / 1000);
+    MJ_CHECK(sign(message, *settings_.key));
+    MJ_CHECK(store_->save(settings_.context, redis_key(message), encode(message)));
+    return std::optional(std::move(message));
+  }
+
+  // Without its id and what signing adds.
   Result<Message> message_of(const Runner& to, const RemoteRequest& wanted) {
     Message message;
-    const std::string name =
-        std::to_string(wanted.context) + ' ' + wanted.job_key + ' ' + std::to_string(wanted.attempt);
-    message.id = std::max<Id>(1, static_cast<Id>(std::stoul(sha256_hex(name).substr(0, 8), nullptr, 16)));
     message.caller_id = wanted.job.caller_id;
     message.context_id = settings_.context;
     message.flow_id = wanted.job.flow_id;
     message.target_address = wanted.url;
+    message.target_key = to.pubkey;
     message.target_context = to.target_context != 0 ? to.target_context : settings_.context;
     message.topic = to.topic;
-    message.timeout = static_cast<std::uint32_t>(std::min<std::uint64_t>(UINT32_MAX, wanted.timeout_ms / 1000));
+    message.timeout = static_cast<std::uint32_t>(std::min<std::uint64_t>(kMostDeliverS, wanted.timeout_ms / 1000));
     Job job;
     job.id = wanted.job.id;
     job.caller_id = wanted.job.caller_id;
@@ -553,14 +590,6 @@ class Routing final : public Router {
     MJ_TRY(given, given_of(wanted.job));
     job.given = std::move(given);
     message.job.push_back(std::move(job));
-    // One that a router before us has sent stays as it was signed.
-    auto there = store_->load(settings_.context, redis_key(message));
-    if (there) return decode<Message>(*there).record;
-    if (there.error().code != Code::not_found) return tl::unexpected<Error>(std::move(there).error());
-    MJ_CHECK(check_files(*store_, settings_.files, settings_.context, message));
-    MJ_TRY(now_ms, store_->now_ms());
-    message.created_at = static_cast<std::uint32_t>(now_ms / 1000);
-    MJ_CHECK(sign(message, *settings_.key));
     return message;
   }
 
@@ -580,18 +609,21 @@ class Routing final : public Router {
     return given_json(all);
   }
 
-  Result<void> route(const Message& message) {
+  // False: another message has left with its key before.
+  Result<bool> route(const Message& message) {
     MJ_TRY(content, content_hash(message));
     const std::string key = redis_key(message);
-    MJ_CHECK(store_->save(settings_.context, key, encode(message)));
     RouteMessage wanted{key, {content, {}}, std::uint64_t{message.timeout} * 1000, 0, {}};
     wanted.mark.more = {{"address", message.target_address},
                         {"context", std::to_string(message.target_context)},
                         {"signer", message.signer},
                         {"carried", "1"},
                         {"jobs", redis_key(message.job.front())}};
-    MJ_CHECK(store_->route_message(settings_.context, wanted));
-    return {};
+    MJ_TRY(done, store_->route_message(settings_.context, wanted));
+    if (!done.repeated) return true;
+    constexpr std::string_view kAsked[] = {"content"};
+    MJ_TRY(mark, store_->load_fields(settings_.context, "mj:message:" + key, kAsked));
+    return field_of(mark, "content") == content;
   }
 
   Result<void> cancel(Away& away) {

@@ -89,7 +89,7 @@ void visit(R& r, See see) {
   see("transport_id", r.transport_id), see("transport_status", r.transport_status);
   see("signature", r.signature), see("algorithm", r.algorithm), see("signer", r.signer);
   see("target_context", r.target_context), see("target_address", r.target_address);
-  see("topic", r.topic), see("error", r.error), see("stream_logs", r.stream_logs);
+  see("target_key", r.target_key), see("topic", r.topic), see("error", r.error), see("stream_logs", r.stream_logs);
 }
 
 template <IsRecord<Runner> R, class See>

@@ -87,7 +87,7 @@ constexpr std::array kOwnKeys{
         "taken_ms, flow, flow_ended; of one between contexts also content (hash), jobs, origins, stream, answer, own, "
         "address, carried, from, came_ms, fresh_until, delivered_ms, deliver_until, limit, result_ms, tries, why, "
         "told, want (a file that is asked for), bare, whole (it carries a flow), "
-        "log_bytes, log:<job>",
+        "log_bytes, log:<job>, stored (hash of the record as it was stored), due_ms",
         "message in mj:claim:*"},
     OwnKey{"mj:worlds", "set", "names of the worlds of workflows", "mj:world-manifests:*"},
     OwnKey{"mj:worlds:due", "zset", "worlds that are to be looked at, by the moment in ms", "mj:world:*"},
@@ -99,6 +99,7 @@ constexpr std::array kOwnKeys{
     OwnKey{"mj:outbox", "zset",
            "what is to be told elsewhere, by the next try in ms: send, expire, cancel, answer, logs", "mj:message:*"},
     OwnKey{"mj:inbox", "zset", "messages that came and are to be taken, by the next look in ms", "mj:message:*"},
+    OwnKey{"mj:came", "hash", "content (hash) of a message that came from elsewhere: its key", "mj:message:*"},
     OwnKey{"mj:messages", "zset", "messages by the moment of their end, for retention", "mj:message:*"},
     OwnKey{"mj:queue:runner<id>", "list", "jobs that must run on this runner", kFacts},
     OwnKey{"mj:queue:router", "list", "jobs of flows that go to supervisors elsewhere", kFacts},

@@ -1,5 +1,6 @@
 // Records that stand for themselves, changed and gone; who asked in vain.
 #include "base/ids.h"
+#include "domain/utf8.h"
 #include "store/keys.h"
 #include "store/redis_store.h"
 
@@ -76,7 +77,7 @@ Result<void> RedisStore::delete_record(Id context, const std::string& key) {
 
 Result<void> RedisStore::note_refusal(Id context, const RefusalNote& note) {
   Arguments arguments;
-  arguments.add(std::uint64_t{note.actor}).add(note.action).add(note.thing).add(note.list);
+  arguments.add(std::uint64_t{note.actor}).add(note.action).add(cut(note.thing, kMostReasonBytes)).add(note.list);
   MJ_CHECK(run(context, scripts::note_refusal, arguments));
   return {};
 }

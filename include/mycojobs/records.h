@@ -152,6 +152,7 @@ struct Message {
   std::string transport_id, transport_status;
   // Fields of our own.
   std::string signature, algorithm, signer, target_address, topic, error;
+  std::string target_key;  // of the coordinator at target_address, for which it is signed
   Id target_context = 0;
   bool stream_logs = false;  // lines of its jobs come back while they run
   Fields unknown;

@@ -181,7 +181,8 @@ struct RouteMessage {
                 result_ms = 0;  // from now until it must be delivered; from then until its answer: 0: any
   std::vector<MessageJob> jobs;
 };
-enum class Arrival { stored, known, other, full };
+// known: it came before; other: the same sender has sent other content with that id; taken: another's message has it.
+enum class Arrival { stored, known, other, taken, full };
 struct OutboxEntry {
   std::string entry;  // "send message:12:101"
   std::string kind, message_key;

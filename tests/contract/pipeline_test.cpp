@@ -344,7 +344,10 @@ TEST_P(Pipeline, ACancelThatIsRefusedEndsNothingElse) {
 TEST_P(Pipeline, AMessageArrivesOnce) {
   arrive();
   EXPECT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::known);
-  EXPECT_EQ(store_->arrive_message(1, kMessage, {"decaf", {}}, record()).value(), Arrival::other);
+  EXPECT_EQ(store_->arrive_message(1, kMessage, {"decaf", {{"origin", "7:5"}}}, record()).value(), Arrival::other);
+  EXPECT_EQ(store_->arrive_message(1, kMessage, {"decaf", {{"origin", "8:5"}}}, record()).value(), Arrival::taken);
+  EXPECT_EQ(store_->arrive_message(1, message_key(9), from_elsewhere(), record()).value(), Arrival::known)
+      << "whatever key is proposed";
   EXPECT_THAT(entries_of("msg_in"), ElementsAre(kMessage));
   EXPECT_THAT(members("mj:inbox"), ElementsAre(kMessage));
   EXPECT_EQ(message_status(), "dispatched");
@@ -355,13 +358,13 @@ TEST_P(Pipeline, AMessageArrivesOnce) {
 
 TEST_P(Pipeline, ARecordOfAnotherMessageIsNotOverwritten) {
   write();
-  EXPECT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::other);
+  EXPECT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::taken);
   EXPECT_EQ(outcome(store_->load(1, kMessageMark)), "not_found");
 }
 
 TEST_P(Pipeline, WhatHasLeftFromHereDoesNotComeHere) {
   route({job(1)});
-  EXPECT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::other);
+  EXPECT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::taken);
   ASSERT_TRUE(answer({ended(1)}));
   EXPECT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(), {}).value(), Arrival::other);
 }
@@ -683,6 +686,7 @@ TEST_P(Pipeline, MessagesLeaveOnceTheyHaveEndedAndAreAnswered) {
   EXPECT_EQ(outcome(store_->load(1, kMessage)), "not_found");
   EXPECT_EQ(outcome(store_->load(1, kMessageMark)), "not_found");
   EXPECT_THAT(members("mj:messages"), IsEmpty());
+  EXPECT_EQ(plain({"EXISTS", "mj:came"}).number(), 0U);
 }
 
 TEST_P(Pipeline, AMessageThatMightComeOnceMoreIsRemembered) {
@@ -694,6 +698,7 @@ TEST_P(Pipeline, AMessageThatMightComeOnceMoreIsRemembered) {
     EXPECT_EQ(store_->retire_messages(1, 1, 100).value(), 0U);
     return plain({"ZSCORE", "mj:messages", kMessage}).text() == fresh;
   }));
+  EXPECT_EQ(outcome(store_->load(1, kMessage)), "not_found") << "its mark alone is kept";
   EXPECT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::known);
 }
 
@@ -755,22 +760,12 @@ class PipelineHostile : public Pipeline {
 
 // Whatever stands in a key: a step does all of its work, or nothing and says so.
 TEST_P(PipelineHostile, AStepThatFailsHasChangedNothing) {
-  const std::vector<std::string> keys{kMessage,
-                                      kMessageMark,
-                                      "mj:outbox",
-                                      "mj:inbox",
-                                      "mj:messages",
-                                      "msg_in",
-                                      "msg_out",
-                                      "msg_out_coordinator",
-                                      key(1),
-                                      claim_key(1),
-                                      "mj:log:job:12:1",
-                                      "queue:python",
-                                      "mj:next:12",
-                                      "mj:topic-missing:msg_out",
-                                      "mj:ended",
-                                      "mj:leases"};
+  const std::vector<std::string> keys{kMessage,       kMessageMark,  "mj:outbox",
+                                      "mj:inbox",     "mj:messages", "mj:came",
+                                      "msg_in",       "msg_out",     "msg_out_coordinator",
+                                      key(1),         claim_key(1),  "mj:log:job:12:1",
+                                      "queue:python", "mj:next:12",  "mj:topic-missing:msg_out",
+                                      "mj:ended",     "mj:leases"};
   const std::size_t count = steps().size();
   std::size_t refused = 0;
   for (const std::string& each : keys) {

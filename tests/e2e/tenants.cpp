@@ -206,6 +206,7 @@ Message message_of_bob(const Tenants& tenants, Id id, const std::string& script)
   message.message_type = MessageType::job;
   message.target_context = kAlicesContext;
   message.target_address = tenants.alice.url();
+  message.target_key = tenants.alices_supervisor;
   message.created_at = static_cast<std::uint32_t>(::time(nullptr));
   Job job;
   job.id = id;

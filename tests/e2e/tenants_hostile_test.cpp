@@ -9,6 +9,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/sha256.h"
 #include "coordinator/message_receiver.h"
 #include "domain/codec.h"
 #include "domain/envelope.h"
@@ -390,6 +391,97 @@ TEST_F(TenantsHostile, RecordsThatAreSpoiltHoldUpNoOthers) {
   EXPECT_TRUE(bob_.becomes("message:12:52", "status", "error"));
   EXPECT_TRUE(eventually([&] { return bob_.cli({"LLEN", "msg_out_coordinator"}) == "0"; }));
   bob_.cli({"DEL", "message:12:50"});
+}
+
+// Takes connections, and never answers: at any address of 127.0.0.0/8.
+class Tarpit {
+ public:
+  Tarpit() : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_ANY);
+    EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at), 0);
+    EXPECT_EQ(::listen(listener_.get(), 512), 0);
+    socklen_t size = sizeof at;
+    ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&at), &size);
+    port_ = std::to_string(ntohs(at.sin_port));
+  }
+  std::string url(int host, const std::string& path = "") const {
+    return "http://127.0.0." + std::to_string(host) + ':' + port_ + path;
+  }
+
+ private:
+  Fd listener_;
+  std::string port_;
+};
+
+constexpr int kTarpits = 40;   // more than there are lanes
+constexpr Seconds kOneTry(9);  // less than an exchange may take
+
+TEST_F(TenantsHostile, ManyPathsOfOneTarpitTakeOneLane) {
+  const Tarpit tarpit;
+  const std::string key = SigningKey::make().public_key();
+  std::string lines;
+  for (int i = 0; i < kTarpits; ++i) {
+    Message message = good(static_cast<Id>(1000 + i));
+    message.target_address = tarpit.url(1, '/' + std::to_string(i));
+    message.target_key = key;
+    message = signed_by(message, bob_.key("bob"));
+    const std::string id = std::to_string(100 + i);
+    bob_.cli({"HSET", "runner:" + id, "id", id, "address", message.target_address, "pubkey", key});
+    std::vector<std::string> words{"HSET", redis_key(message)};
+    for (const auto& [name, value] : encode(message)) words.insert(words.end(), {name, value});
+    bob_.cli(words);
+    lines += "LPUSH msg_out " + redis_key(message) + '\n';
+  }
+  bob_.cli({}, lines);
+  ASSERT_TRUE(eventually([&] { return bob_.field("message:12:1039", "transport_status") == "queued"; }));
+  const auto begun = std::chrono::steady_clock::now();
+  expect_a_good_one_crosses();
+  EXPECT_LT(Seconds(std::chrono::steady_clock::now() - begun).count(), kOneTry.count());
+}
+
+// Where answers go is written by whoever sends: at another host for each of them.
+TEST_F(TenantsHostile, AnswersOfOneSignerDoNotTakeAllLanes) {
+  const Tarpit tarpit;
+  for (int i = 0; i < kTarpits; ++i) {
+    alice_.redis.cli(0, {"HSET", "actor:5", "address", json::array({tarpit.url(2 + i)}).dump()});
+    Message message = good(static_cast<Id>(1000 + i));
+    message.job.clear();
+    message.message_type = MessageType::chat;
+    message.message = "hello";
+    ASSERT_EQ(told(alice_, enveloped(signed_by(message, bob_.key("bob")))), "");
+  }
+  alice_.redis.cli(0, {"HSET", "actor:5", "address", json::array({bob_.url()}).dump()});
+  const auto begun = std::chrono::steady_clock::now();
+  expect_a_good_one_crosses();
+  EXPECT_LT(Seconds(std::chrono::steady_clock::now() - begun).count(), kOneTry.count());
+}
+
+// Whoever may write messages knows the id under which a node of a flow leaves.
+TEST_F(TenantsHostile, ANodeElsewhereIsSentAsItsCoordinatorHasSignedIt) {
+  ASSERT_EQ(alice_({"actor", "create", "--id", "15", "--key", both_.bobs_supervisor, "--address", bob_.url()}).code, 0);
+  ASSERT_EQ(alice_({"context", "grant", "9", "--submitter", "15"}).code, 0);
+  bob_.cli({"HSET", "runner:50", "target_context", "9"});
+  std::vector<std::string> planted;
+  for (const std::string caller : {"1", "12"}) {
+    for (int job = 1; job < 4; ++job) {
+      const std::string name = "7 job:" + caller + ':' + std::to_string(job) + " 1";
+      const std::string id = std::to_string(std::stoul(sha256_hex(name).substr(0, 8), nullptr, 16));
+      planted.push_back("message:" + caller + ':' + id);
+      bob_.cli({"HSET", planted.back(), "id", id, "caller_id", caller, "context_id", "7", "target_context", "9",
+                "target_address", "http://127.0.0.1:9", "job",
+                R"([{"id":1,"script":"result = {'n': 'planted'}","script_type":"python"}])"});
+    }
+  }
+  const json flow{
+      {"name", "far"},
+      {"jobs", {{"far", {{"script", "result = {'n': '7'}"}, {"type", "python"}, {"supervisor_url", alice_.url()}}}}}};
+  ASSERT_EQ(bob_({"flow", "start", bob_.folder.write("flow.json", flow.dump()), "--json"}).code, 0);
+  const std::string key = bob_.keys_like("flow:*").at(0);
+  EXPECT_TRUE(bob_.becomes(key, "status", "finished")) << bob_.field(key, "error");
+  EXPECT_NE(bob_.field(key, "result").find("\"7\""), std::string::npos) << bob_.field(key, "result");
+  for (const std::string& each : planted) EXPECT_EQ(bob_.field(each, "target_address"), "http://127.0.0.1:9");
 }
 
 // Connections that have asked once and stay, ones that never finish what they ask, and 2,000 forged requests a second.

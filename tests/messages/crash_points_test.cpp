@@ -79,6 +79,7 @@ const MessageScenario kScenarios[] = {
      [](MessageStage& stage) {
        Message wanted = stage.message(101, {MessageStage::job(1, "ok a")});
        wanted.target_address.clear();
+       wanted.target_key.clear();
        wanted.target_context = 1;
        stage.send(wanted);
      },

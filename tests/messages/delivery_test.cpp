@@ -328,6 +328,239 @@ TEST_F(MessageDelivery, ACancelNamesNoMoreJobsThanAMessageHas) {
   ASSERT_TRUE(stage_.play());
 }
 
+// ---- for whom it is signed ----
+
+TEST_F(MessageDelivery, WhatIsSignedForOneHostRunsOnNoOther) {
+  const auto refused = [&](const SigningKey& by, const std::function<void(Message&)>& change) {
+    Message wanted = signed_message();
+    change(wanted);
+    EXPECT_TRUE(sign(wanted, stage_.alice));
+    const auto answer = deliver(sealed(wanted, by));
+    return answer ? "" : answer.error().message;
+  };
+  const std::string elsewhere = SigningKey::make().public_key();
+  EXPECT_THAT(refused(*stage_.here.key, [&](Message& m) { m.target_key = elsewhere; }), HasSubstr("target_key: "));
+  EXPECT_THAT(refused(*stage_.here.key, [](Message& m) { m.target_key.clear(); }), HasSubstr("target_key: "));
+  EXPECT_THAT(refused(*stage_.here.key, [](Message& m) { m.target_address.clear(); }), HasSubstr("target_address: "));
+  // What its own supervisor has sealed for the wire comes back from there.
+  EXPECT_THAT(refused(*stage_.there.key, [&](Message& m) { m.target_key = elsewhere; }), HasSubstr("target_key: "));
+  EXPECT_EQ(there("state", kCameMark), "");
+}
+
+TEST_F(MessageDelivery, WhatDoesNotNameTheCoordinatorThatItIsForDoesNotLeave) {
+  send({job(1, "ok a")}, [](Message& wanted) { wanted.target_key.clear(); });
+  ASSERT_TRUE(stage_.play());
+  EXPECT_THAT(here("error"), HasSubstr("target_key: is absent"));
+  EXPECT_THAT(here("error"), HasSubstr("mycojobs message sign 12:101"));
+  EXPECT_THAT(stage_.there.claims, IsEmpty());
+}
+
+TEST_F(MessageDelivery, WhatIsForElsewhereIsNotTakenFromMsgIn) {
+  Message wanted = stage_.message(101, {job(1, "ok a")});
+  wanted.target_context = 1;
+  ASSERT_TRUE(sign(wanted, stage_.alice));
+  ASSERT_TRUE(stage_.here.store->save(1, kSent, encode(wanted)));
+  stage_.here.server.plain(1, {"LPUSH", "msg_in", kSent});
+  stage_.steps(4);
+  EXPECT_THAT(here("error"), HasSubstr("target_address: it is signed for the coordinator at"));
+  EXPECT_THAT(stage_.here.claims, IsEmpty());
+}
+
+// ---- what came once ----
+
+TEST_F(MessageDelivery, WhatHasComeIsKnownAfterItsSignerHasNeitherKeyNorRightsNorTime) {
+  const json envelope = sealed(signed_message(), *stage_.here.key);
+  ASSERT_TRUE(deliver(envelope));
+  ASSERT_TRUE(stage_.there.store->save(2, "context:2", {{"submitters", "[]"}}));
+  stage_.there.server.plain(0, {"HSET", "actor:34", "pubkey", SigningKey::make().public_key()});
+  stage_.clock.pass(3600 * 1000);
+  const auto again = deliver(envelope);
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ((*again)["status"], "known");
+  Message forged = signed_message();
+  forged.signature[7] = forged.signature[7] == 'a' ? 'b' : 'a';
+  EXPECT_FALSE(deliver(sealed(forged, *stage_.here.key))) << "nobody else hears of it";
+  stage_.steps(20);
+  stage_.there.server.plain(2, {"DEL", "mj:anomalies"});
+}
+
+TEST_F(MessageDelivery, ARefusedRetryIsNoProofThatItHasNotCome) {
+  stage_.disturb_requests({{1, MessageFate::answer_lost}});
+  send({job(1, "ok a")});
+  stage_.steps(1);
+  ASSERT_EQ(there("state", kCameMark), "taken");
+  ASSERT_TRUE(stage_.there.store->save(2, "context:2", {{"submitters", "[]"}}));
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "finished ok");
+}
+
+TEST_F(MessageDelivery, WhatIsRefusedIsCancelledThereToo) {
+  ASSERT_TRUE(stage_.there.store->save(2, "context:2", {{"submitters", "[]"}}));
+  send({job(1, "ok a")});
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "error refused");
+  EXPECT_EQ(stage_.requests(), 2U) << "the message, and that it is to be cancelled";
+}
+
+TEST_F(MessageDelivery, ACancelFindsItsMessageAfterTheSignersKeyHasChanged) {
+  send({job(1, "hold a")});
+  stage_.steps(8);
+  ASSERT_EQ(stage_.there.running.size(), 1U);
+  stage_.there.server.plain(0, {"HSET", "actor:34", "pubkey", SigningKey::make().public_key()});
+  ASSERT_TRUE(stage_.here.store->cancel(1, "job:12:1"));
+  ASSERT_TRUE(stage_.play(200)) << "it goes on there";
+  EXPECT_EQ(job_here(1), "error cancelled");
+}
+
+TEST_F(MessageDelivery, MessagesOfTwoContextsMayHaveTheSameId) {
+  const auto of = [&](Id context, const std::string& script) {
+    Message wanted = stage_.message(101, {job(1, script)});
+    wanted.context_id = context;
+    EXPECT_TRUE(sign(wanted, stage_.alice));
+    return sealed(wanted, *stage_.here.key);
+  };
+  const json first = of(1, "ok a"), second = of(3, "ok b");
+  for (const json* each : {&first, &second}) {
+    const auto answer = deliver(*each);
+    ASSERT_TRUE(answer) << answer.error().message;
+    EXPECT_EQ((*answer)["status"], "stored");
+  }
+  for (const json* each : {&second, &first}) EXPECT_EQ((*deliver(*each))["status"], "known");
+  const auto other = deliver(of(1, "ok c"));
+  ASSERT_FALSE(other);
+  EXPECT_THAT(other.error().message, HasSubstr("with other content"));
+  stage_.steps(20);
+  EXPECT_EQ(stage_.there.claims["ok a"], 1);
+  EXPECT_EQ(stage_.there.claims["ok b"], 1);
+  EXPECT_EQ(stage_.there.claims.size(), 2U);
+  stage_.there.server.plain(2, {"DEL", "mj:anomalies"});
+}
+
+// ---- what others write on records ----
+
+class MessageRecordChanged : public MessageDelivery {
+ protected:
+  void change(const std::string& field, const std::string& value) {
+    send({job(1, "ok a")});
+    stage_.there.server.set_faults(
+        [](const ServerCall& call) { return call.name == "take_message" ? Fault::before : Fault::none; });
+    stage_.step();
+    ASSERT_EQ(there("state", kCameMark), "arrived");
+    stage_.there.server.plain(2, {"HSET", kCame, field, value});
+    stage_.there.server.set_faults(nullptr);
+    ASSERT_TRUE(stage_.play());
+    EXPECT_EQ(here("status"), "error");
+    EXPECT_THAT(here("error"), HasSubstr("another client has changed its record since it came"));
+    EXPECT_THAT(stage_.there.claims, IsEmpty());
+  }
+};
+
+TEST_F(MessageRecordChanged, SoThatItCarriesAnotherJob) {
+  change("job", R"([{"id":1,"caller_id":12,"context_id":1,"script":"ok evil","script_type":"python"}])");
+}
+TEST_F(MessageRecordChanged, SoThatItRunsAsAnother) { change("caller_id", "12"); }
+TEST_F(MessageRecordChanged, SoThatItRunsElsewhere) { change("topic", "runner1"); }
+
+// ---- answers that must not get lost ----
+
+class MessageLines : public MessageDelivery {
+ protected:
+  // The job writes them and ends, when it is not the turn of its lines.
+  void write(std::size_t count, std::size_t bytes) {
+    send({job(1, "hold a")}, [](Message& wanted) { wanted.stream_logs = true; });
+    stage_.steps(8);
+    const auto next = [&] {
+      return std::stoull(stage_.there.text({"ZSCORE", "mj:outbox", std::string("logs ") + kCame}));
+    };
+    for (int i = 0; i < 10 && next() <= stage_.clock.unix_ms(); ++i) stage_.step();
+    ASSERT_GT(next(), stage_.clock.unix_ms());
+    ASSERT_EQ(stage_.there.running.size(), 1U);
+    std::vector<Log> lines;
+    for (std::size_t i = 0; i < count; ++i) lines.push_back({2 + i, 2 + i, LogStream::out, std::string(bytes, '\x01')});
+    JobEnd end;
+    end.status = JobStatus::finished;
+    end.detail = "ok";
+    const ClaimRef ref = stage_.there.running[0].ref;
+    const std::vector<Report> reports{LogAppend{ref, lines}, EndReport{ref, end}};
+    for (const auto& each : stage_.there.store->report(2, reports).value()) ASSERT_TRUE(each) << each.error().message;
+    stage_.there.running.clear();
+    ASSERT_TRUE(stage_.play());
+    EXPECT_EQ(there("answer", kCameMark), "given");
+    EXPECT_EQ(job_here(1), "finished ok");
+  }
+};
+
+TEST_F(MessageLines, OfControlBytesComeInSmallerParts) {
+  write(5, 50000);
+  EXPECT_GE(stage_.here.store->logs(1, "job:12:1", 0, 100, 0).value().lines.size(), 6U);
+}
+TEST_F(MessageLines, ThatAreTooLargeAreLeftOutAndTheAnswerIsNot) { write(1, 300000); }
+
+TEST_F(MessageDelivery, AReasonThatIsTooLongIsCutAndTheAnswerIsGiven) {
+  send({job(1, "hold a")});
+  stage_.steps(8);
+  stage_.part(true);
+  ASSERT_EQ(stage_.there.running.size(), 1U);
+  ASSERT_TRUE(stage_.there.store->cancel(2, stage_.there.running[0].ref.job_key));
+  stage_.steps(4);
+  ASSERT_EQ(there("answer", kCameMark), "due");
+  stage_.there.server.plain(2, {"HSET", kCame, "error", std::string(2U << 20, 'x')});
+  stage_.part(false);
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(there("answer", kCameMark), "given");
+  EXPECT_LE(here("error").size(), 4096U);
+  EXPECT_EQ(job_here(1), "error cancelled");
+}
+
+TEST_F(MessageDelivery, AnAnswerThatIsDueLateIsTriedAsLongAsAnyOther) {
+  constexpr std::uint64_t kDay = 24ULL * 3600 * 1000;
+  send({job(1, "hold a")});
+  stage_.steps(8);
+  ASSERT_EQ(stage_.there.running.size(), 1U);
+  stage_.clock.pass(8 * kDay);
+  stage_.part(true);
+  ASSERT_TRUE(stage_.there.store->cancel(2, stage_.there.running[0].ref.job_key));
+  for (int i = 0; i < 60; ++i) stage_.step(1000);
+  EXPECT_EQ(there("answer", kCameMark), "due");
+  stage_.part(false);
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "error cancelled");
+}
+
+TEST_F(MessageDelivery, AMessageNamesAtMostAWeekToBeDeliveredIn) {
+  send({job(1, "ok a")}, [](Message& wanted) { wanted.timeout = 8 * 24 * 3600; });
+  ASSERT_TRUE(stage_.play());
+  EXPECT_THAT(here("error"), HasSubstr("timeout: 691200 s is more than a message may take, 604800"));
+  Message wanted = signed_message();
+  wanted.timeout = 8 * 24 * 3600;
+  ASSERT_TRUE(sign(wanted, stage_.alice));
+  const auto answer = deliver(sealed(wanted, *stage_.here.key));
+  ASSERT_FALSE(answer);
+  EXPECT_THAT(answer.error().message, HasSubstr("timeout: "));
+}
+
+// Nothing is made into a request, and nobody spins, while nothing that is due has room.
+TEST_F(MessageDelivery, WithoutRoomNothingIsCarriedAndNobodySpins) {
+  stage_.part(true);
+  send({job(1, "ok a")});
+  stage_.step();
+  stage_.clock.pass(60000);
+  MessageRounds rounds(*stage_.here.store, *stage_.here.flows, stage_.clock, {1, stage_.here.key, true, 0});
+  std::vector<std::string> asked;
+  const auto round = rounds.round(1, [&](const OutboxEntry& entry) {
+    asked.push_back(entry.entry);
+    return 5000;
+  });
+  ASSERT_TRUE(round);
+  EXPECT_THAT(round->parcels, IsEmpty());
+  EXPECT_THAT(asked, ElementsAre("send message:12:101"));
+  // The first round may have been one after the clock was set.
+  stage_.clock.pass(6000);
+  EXPECT_GT(rounds.round(1, [](const OutboxEntry&) { return 5000; }).value().next_ms, 0U);
+  stage_.part(false);
+  ASSERT_TRUE(stage_.play());
+}
+
 TEST_F(MessageDelivery, AnAnswerIsBelievedOfItsPeerAlone) {
   send({job(1, "hold a")});
   stage_.steps(8);
@@ -359,6 +592,18 @@ TEST_F(MessageDelivery, AnAnswerIsBelievedOfItsPeerAlone) {
   EXPECT_EQ(answered(*stage_.there.key, odd), "") << "it says that it failed";
   EXPECT_EQ(job_here(1), "finished ok");
   EXPECT_THAT(here("error"), HasSubstr("without a reason"));
+}
+
+TEST_F(MessageDelivery, APeerCannotSayWhatOnlyThisStoreKnows) {
+  const auto read = [](const char* status, const char* detail) {
+    const json told{{"key", "job:12:1"}, {"status", status}, {"detail", detail}};
+    return read_answered_job(told, 0).value().end.detail;
+  };
+  for (const char* word : {"skipped", "dead_letter", "not_needed", "retired", "away", "anything", ""})
+    EXPECT_EQ(read("error", word), "lost") << word;
+  for (const char* word : {"exit", "oom", "cancelled", "timeout", "policy_refused"})
+    EXPECT_EQ(read("error", word), word);
+  EXPECT_EQ(read("finished", "skipped"), "ok");
 }
 
 TEST_F(MessageDelivery, ACancelOfWhatIsNotTakenYetIsAskedAgain) {

@@ -135,6 +135,7 @@ Message MessageStage::message(Id id, std::vector<Job> jobs) {
   out.context_id = here.context;
   out.job = std::move(jobs);
   out.target_address = kThere;
+  out.target_key = there.key->public_key();
   out.target_context = there.context;
   out.created_at = static_cast<std::uint32_t>(clock.unix_ms() / 1000);
   return out;

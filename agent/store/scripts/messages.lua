@@ -155,23 +155,32 @@ redis.call('ZREM', 'mj:inbox', message)
 return answer
 
 --# arrive_message: journal messages
--- A message that has come from elsewhere, and holds. stored, known (it had come before), other (its key is that of another
--- message), full. written: its record is there. told: what is to be remembered of where it comes from.
+-- A message that has come from elsewhere, and holds. stored, known (it had come before, under this key or another), other
+-- (its sender has sent another one with this key), taken (somebody else's has this key), full. written: its record is
+-- there. told: what is to be remembered of where it comes from.
 local message, content, written, max, fields, told = arg(), arg(), arg() == '1', num(arg()), list_arg(), list_arg()
 local mark = 'mj:message:' .. message
-local err = wrong_message(message) or wrong('msg_out_coordinator', 'list')
+local err = wrong_message(message) or wrong('msg_out_coordinator', 'list') or wrong('mj:came', 'hash')
 if err then return err end
+local came = not written and redis.call('HGET', 'mj:came', content)
+if came and type_of('mj:message:' .. came) == 'hash' and redis.call('HGET', 'mj:message:' .. came, 'content') == content then
+  return 'known'
+end
 if redis.call('EXISTS', mark) == 1 then
-  local is = to_table(redis.call('HGETALL', mark))
+  local is, of = to_table(redis.call('HGETALL', mark)), to_table(told)
+  if not written and (is.origin ~= of.origin or is.from ~= of.from) then return 'taken' end
   -- What has left from here does not come here.
   if is.content ~= content or is.state == 'away' or is.state == 'over' then return 'other' end
   redis.call('LREM', 'msg_out_coordinator', 0, message)
   return 'known'
 end
-if not written and redis.call('EXISTS', message) == 1 then return 'other' end
+if not written and redis.call('EXISTS', message) == 1 then return 'taken' end
 if redis.call('ZCARD', 'mj:inbox') >= max then return 'full' end
 redis.call('HSET', mark, 'state', 'arrived', 'content', content, 'left', 0, 'came_ms', dec(now_ms), unpack(told))
-if not written then redis.call('HSET', message, 'status', 'dispatched', 'updated_at', now_s, unpack(fields)) end
+if not written then
+  redis.call('HSET', message, 'status', 'dispatched', 'updated_at', now_s, unpack(fields))
+  redis.call('HSET', 'mj:came', content, message)
+end
 redis.call('ZADD', 'mj:inbox', dec(now_ms), message)
 put_in(message)
 redis.call('LREM', 'msg_out_coordinator', 0, message)
@@ -319,8 +328,8 @@ if what == 'delivered' then
   end
   if is.result_ms then redis.call('ZADD', 'mj:outbox', dec(now_ms + num(is.result_ms)), 'expire ' .. message) end
 elseif what == 'failed' then
-  -- Whoever did not hear that it has arrived cannot know that it has not.
-  if detail ~= 'refused' then put_out('cancel ' .. message) end
+  -- Whoever did not hear that it has arrived cannot know that it has not: who refused it now may have taken it before.
+  put_out('cancel ' .. message)
   if not is.delivered_ms and type_of(message) == 'hash' then redis.call('HSET', message, 'transport_status', 'failed') end
   end_away(message, is, detail, why)
 end
@@ -370,8 +379,7 @@ for job in string.gmatch(is.jobs or '', '%S+') do
   local claim = read_claim(job)
   if claim and claim.message == message and claim.state == 'planned' then cancel_job(job, claim) end
 end
-redis.call('ZADD', 'mj:outbox', dec(now_ms), 'cancel ' .. message)
-mail_moves()
+put_out('cancel ' .. message)
 return 'asked'
 
 --# follow_log: journal messages
@@ -415,7 +423,8 @@ redis.call('SET', counter, dec(first + count - 1))
 return dec(first)
 
 --# retire_messages: journal messages
--- Messages that ended before this moment leave with their mark; from elsewhere not before they are too old to come again.
+-- Messages that ended before this moment leave with their mark; that of one from elsewhere stays until it is too old to come
+-- again.
 local keep_ms, max = num(arg()), num(arg())
 local err = wrong('mj:messages', 'zset')
 if err then return err end
@@ -427,10 +436,12 @@ for _, message in ipairs(redis.call('ZRANGEBYSCORE', 'mj:messages', '-inf', dec(
   if is.answer == 'due' or num(is.left) > 0 then
     redis.call('ZADD', 'mj:messages', dec(now_ms), message)
   elseif again > now_ms then
+    redis.call('UNLINK', message)
     redis.call('ZADD', 'mj:messages', dec(again), message)
   else
     redis.call('UNLINK', message, mark)
     redis.call('ZREM', 'mj:messages', message)
+    if is.content and redis.pcall('HGET', 'mj:came', is.content) == message then redis.call('HDEL', 'mj:came', is.content) end
     gone = gone + 1
   end
 end

@@ -15,11 +15,13 @@ local function wrong_message(message)
   return wrong(message, 'hash') or wrong('mj:message:' .. message, 'hash') or wrong_mail()
 end
 local function mail_moves() redis.call('PUBLISH', 'mj:mail', '') end
--- Something is to be told elsewhere, now. A job's end goes on whatever another client has made of the index.
+-- Something is to be told elsewhere, now; due_ms says since when. A job's end goes on whatever another client has made of the index.
 local function put_out(entry)
   if wrong('mj:outbox', 'zset') then
     return add_anomaly('mj:outbox is no zset, so that nobody hears: ' .. entry .. ': delete that key, then doctor --rebuild')
   end
+  local mark = 'mj:message:' .. string.match(entry, '%S+$')
+  if type_of(mark) == 'hash' then redis.call('HSET', mark, 'due_ms', dec(now_ms)) end
   redis.call('ZADD', 'mj:outbox', dec(now_ms), entry)
   mail_moves()
 end
