@@ -482,7 +482,8 @@ class MessageLines : public MessageDelivery {
     end.detail = "ok";
     const ClaimRef ref = stage_.there.running[0].ref;
     const std::vector<Report> reports{LogAppend{ref, lines}, EndReport{ref, end}};
-    for (const auto& each : stage_.there.store->report(2, reports).value()) ASSERT_TRUE(each) << each.error().message;
+    const auto reported = stage_.there.store->report(2, reports).value();
+    for (const auto& each : reported) ASSERT_TRUE(each) << each.error().message;
     stage_.there.running.clear();
     ASSERT_TRUE(stage_.play());
     EXPECT_EQ(there("answer", kCameMark), "given");
