@@ -26,7 +26,6 @@ Result<void> MessageGate::check(Store& store, Id context) {
     if (!facts) return fail(Code::unavailable, "context: " + facts.error().message);
     const std::lock_guard lock(mutex_);
     contexts_.insert(facts->used.begin(), facts->used.end());
-    contexts_.insert(own_.begin(), own_.end());
     if (contexts_.contains(context)) return {};
   }
   return fail(Code::denied, "context: " + std::to_string(context) + " takes no messages here");

@@ -18,11 +18,10 @@ namespace mycojobs {
 class MessageGate {
  public:
   // contexts: that are served; empty: those whose databases hold keys, and own_servers.
-  MessageGate(const Clock& clock, std::vector<Id> contexts, std::vector<Id> own_servers)
-      : clock_(clock),
-        contexts_(contexts.begin(), contexts.end()),
-        all_(contexts.empty()),
-        own_(std::move(own_servers)) {}
+  MessageGate(const Clock& clock, const std::vector<Id>& contexts, const std::vector<Id>& own_servers)
+      : clock_(clock), contexts_(contexts.begin(), contexts.end()), all_(contexts.empty()) {
+    if (all_) contexts_.insert(own_servers.begin(), own_servers.end());
+  }
 
   // Error denied: the context takes none; unavailable: it is not known, and was not looked for just now.
   Result<void> check(Store&, Id context);
@@ -40,7 +39,6 @@ class MessageGate {
   std::mutex mutex_;
   std::set<Id> contexts_;
   const bool all_;
-  const std::vector<Id> own_;
   bool has_looked_ = false;
   std::uint64_t looked_ms_ = 0;
   std::map<std::pair<Id, bool>, Count> counts_;  // of contexts that take messages

@@ -552,7 +552,10 @@ Result<json> MessageReceiver::take_logs(const Envelope& envelope, const json& se
     if (!line.ok()) return fail(Code::invalid, "lines." + join(line.problems));
     all.push_back(std::move(line.record));
   }
-  MJ_TRY(last, ours(store_.follow_log(envelope.context, of.key, of.name.content, job.get<std::string>(), all)));
+  auto stored = store_.follow_log(envelope.context, of.key, of.name.content, job.get<std::string>(), all);
+  // Another client's key stands in the log's way: lines are not wanted any more, and the end is not held up.
+  const bool is_in_the_way = !stored && stored.error().code == Code::invalid;
+  MJ_TRY(last, is_in_the_way ? std::move(stored) : ours(std::move(stored)));
   return json{{"last", last}};
 }
 
