@@ -270,11 +270,11 @@ Result<Arrival> MessageReceiver::arrive(Id context, Message& message, const Mess
 // The message that came from elsewhere with this content, by content_hash().
 Result<std::optional<MessageReceiver::Came>> MessageReceiver::came_before(Id context, const std::string& content) {
   const std::string_view asked[] = {content};
-  auto index = store_.load_fields(context, "mj:came", asked);
+  auto index = ours(store_.load_fields(context, "mj:came", asked));
   if (!index && index.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(index).error());
   const std::string key(index ? field_of(*index, content) : "");
   if (key.empty()) return std::optional<Came>();
-  auto mark = store_.load(context, mark_key(key));
+  auto mark = ours(store_.load(context, mark_key(key)));
   if (!mark && mark.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(mark).error());
   if (!mark || field_of(*mark, "content") != content) return std::optional<Came>();
   return std::optional(Came{key, std::move(*mark)});

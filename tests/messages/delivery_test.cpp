@@ -295,7 +295,7 @@ TEST_F(MessageDelivery, AKeyOfNobodyIsLookedForOnceASecondAndARecordWrittenByHan
 
 // An error of the store there ended a message here for good.
 TEST_F(MessageDelivery, WhatTheStoreThereCannotReadIsNoAnswer) {
-  constexpr const char* kMark = "mj:message:message:34:500";
+  constexpr const char* kMark = "mj:came";
   const json body{{"of", to_json(MessageName{12, 500, std::string(64, 'a')})},
                   {"by", stage_.alice.public_key()},
                   {"jobs", json::array({"job:12:1"})}};

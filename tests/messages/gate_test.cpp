@@ -44,6 +44,8 @@ class MessageGates : public testing::Test {
     out.message = "hello";
     out.message_type = MessageType::mail;
     out.target_context = target;
+    out.target_address = "http://here:1";
+    out.target_key = own_.public_key();
     out.created_at = static_cast<std::uint32_t>(clock_.unix_ms() / 1000);
     EXPECT_TRUE(sign(out, ann_));
     return out;
