@@ -110,7 +110,7 @@ TEST_F(BatchE2e, HostileLinesAreRefusedByLineAndField) {
   expect_refused("{\"script\":\"x\xff\",\"script_type\":\"python\"}", "not JSON at column 13");
   expect_refused(R"({"script":"x","script_type":"python","odd":1})", "odd: no field of a job");
   expect_refused(R"({"script":"x","script_type":"python","timeout":"soon"})", "timeout: ");
-  expect_refused(R"({"script":7,"script_type":"python"})", "script: ");
+  expect_refused(R"({"script":["x"],"script_type":"python"})", "script: ");
   expect_refused(R"({"script":"x","script":"y","script_type":"python"})", "JSON has the same key twice");
   expect_refused(R"({"script":"x","script_type":"python","caller_id":9})", "caller_id: 9 is not what it is sent as",
                  77);
