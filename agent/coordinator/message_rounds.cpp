@@ -28,8 +28,7 @@ constexpr const char *kMessagesIn = "msg_in", *kMarkPrefix = "mj:message:";
 constexpr std::uint64_t kMailIdleMs = 1000, kMailRetireMs = 5000;
 constexpr std::uint64_t kDeliverMs = std::uint64_t{kSignatureWindowS} * 1000;  // then nobody believes the signature
 constexpr std::uint64_t kAnswerMs = 7ULL * 24 * 3600 * 1000;                   // for which an answer is tried
-constexpr std::uint64_t kFirstAgainMs = 200, kMostAgainMs = 30000, kLogPauseMs = 500, kNoRoomMs = 100,
-                        kNotThereMs = 500;
+constexpr std::uint64_t kFirstAgainMs = 200, kMostAgainMs = 30000, kLogPauseMs = 500, kNotThereMs = 500;
 constexpr std::size_t kAnswerBytes = 700U << 10;  // of the jobs of one answer; more follow in the next one
 constexpr std::size_t kFlowBytes = 200U << 10;
 constexpr std::size_t kLogLines = 500, kLogBytes = 256U << 10;
