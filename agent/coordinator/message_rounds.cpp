@@ -508,6 +508,21 @@ Result<Parcel> MessageRounds::sealed(const OutboxEntry& entry, EnvelopeKind kind
   return out;
 }
 
+namespace {
+
+// Of a message whose time to be delivered in is over.
+MailAfter undelivered(const Fields& mark) {
+  const std::string_view limit = field_of(mark, "limit");
+  if (limit == "cancelled") return {MailAfter::What::failed, 0, "cancelled", "cancelled before it was delivered"};
+  const std::string last(field_of(mark, "why"));
+  return {MailAfter::What::failed, 0, "timeout",
+          (limit == "timeout_ack" ? "timeout_ack: it was not acknowledged in time"
+                                  : "timeout: it was not delivered in time") +
+              (last.empty() ? "" : ": " + last)};
+}
+
+}  // namespace
+
 Result<std::optional<Parcel>> MessageRounds::parcel(const OutboxEntry& entry) {
   const auto wrap = [](Result<Parcel> made) -> Result<std::optional<Parcel>> {
     if (!made) return tl::unexpected<Error>(std::move(made).error());
@@ -520,13 +535,7 @@ Result<std::optional<Parcel>> MessageRounds::parcel(const OutboxEntry& entry) {
     MJ_TRY(now, now_ms());
     const std::uint64_t until = number_in(entry.mark, "deliver_until");
     if (until == 0 || now < until) return wrap(sending(entry));
-    const std::string last(field_of(entry.mark, "why"));
-    const bool is_ack = field_of(entry.mark, "limit") == "timeout_ack";
-    const MailAfter late{
-        MailAfter::What::failed, 0, "timeout",
-        (is_ack ? "timeout_ack: it was not acknowledged in time" : "timeout: it was not delivered in time") +
-            (last.empty() ? "" : ": " + last)};
-    MJ_CHECK(store_.settle_mail(settings_.context, entry, late));
+    MJ_CHECK(store_.settle_mail(settings_.context, entry, undelivered(entry.mark)));
   } else if (entry.kind == "expire" && is_away) {
     const MailAfter late{MailAfter::What::failed, 0, "timeout", "timeout_result: no answer came in time"};
     MJ_CHECK(store_.settle_mail(settings_.context, entry, late));
