@@ -30,7 +30,6 @@ Agent::Agent(Parts& parts, WorkerSettings settings)
 Result<std::unique_ptr<Agent>> Agent::start(Parts parts, WorkerSettings settings) {
   std::unique_ptr<Agent> agent(new Agent(parts, std::move(settings)));
   MJ_CHECK(agent->open(parts));
-  agent->intake_->begin();  // now that all whom its jobs come by know one another
   return agent;
 }
 
@@ -61,12 +60,13 @@ Result<void> Agent::open(Parts& parts) {
   MJ_TRY(waiter, parts.stores.open_waiter(queues, settings_.runner.topic));
   intake.waiter = std::move(waiter);
 
-  start_threads(parts, std::move(threads));
+  make_parts(parts, std::move(threads));
+  start_threads();  // now that all whom a job comes by know one another
   return {};
 }
 
-// Nothing of this fails. The threads call one another only for claims, and the intake, which makes them, comes last.
-void Agent::start_threads(Parts& parts, Threads threads) {
+// Nothing of this fails.
+void Agent::make_parts(Parts& parts, Threads threads) {
   reporter_ = std::make_unique<Reporter>(
       threads.reporter, clock_, health_, servers_, Receipts(settings_.runner.id, settings_.key),
       Reporter::Callbacks{.settled =
@@ -98,7 +98,6 @@ void Agent::start_threads(Parts& parts, Threads threads) {
                                    if (!runner_lost_.exchange(true))
                                      log(LogLevel::error, "worker", "{}: draining", why);
                                  }});
-  leases_->beat_now();  // reconciling may have taken a while
   housekeeper_ = std::make_unique<Housekeeper>(threads.housekeeping, clock_, health_, servers_, settings_);
   prerequisites_ = std::make_unique<PrerequisiteChecker>(threads.prerequisites, clock_, health_, servers_, settings_);
   intake_ = std::make_unique<Intake>(
@@ -112,15 +111,23 @@ void Agent::start_threads(Parts& parts, Threads threads) {
                         .ahead = [this] { return pace_.ahead(steady_us()) + slots_of_endings(); }});
 }
 
+void Agent::start_threads() {
+  reporter_thread_.emplace(*reporter_);
+  leases_thread_.emplace(*leases_);  // with a heartbeat: reconciling may have taken a while
+  housekeeper_thread_.emplace(*housekeeper_);
+  prerequisites_thread_.emplace(*prerequisites_);
+  intake_thread_.emplace(*intake_);
+}
+
 Agent::~Agent() {
   // Whoever calls another stops before it.
-  if (intake_) intake_->stop();
-  if (housekeeper_) housekeeper_->stop();
-  if (prerequisites_) prerequisites_->stop();
-  if (leases_) leases_->stop();
+  intake_thread_.reset();
+  housekeeper_thread_.reset();
+  prerequisites_thread_.reset();
+  leases_thread_.reset();
   if (run_loop_) run_loop_->stop();
   broker_.reset();
-  if (reporter_) reporter_->stop();
+  reporter_thread_.reset();
   run_loop_.reset();  // whoever finds the runner's id free finds no process of ours either
   if (registration_) sign_off();
 }

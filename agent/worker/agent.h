@@ -16,8 +16,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "base/turns.h"
 #include "worker/broker.h"
 #include "worker/housekeeper.h"
 #include "worker/instance_lock.h"
@@ -65,7 +67,8 @@ class Agent {
     Intake::Parts intake;
   };
   Result<void> open(Parts&);
-  void start_threads(Parts&, Threads);
+  void make_parts(Parts&, Threads);
+  void start_threads();
   Result<Store*> connect(StoreFactory&);
   std::uint32_t slots_of_endings() const;
   void sign_off();
@@ -88,6 +91,11 @@ class Agent {
   std::unique_ptr<Intake> intake_;
   std::unique_ptr<Housekeeper> housekeeper_;
   std::unique_ptr<PrerequisiteChecker> prerequisites_;
+  std::optional<TurnThread<Reporter>> reporter_thread_;
+  std::optional<TurnThread<LeaseKeeper>> leases_thread_;
+  std::optional<TurnThread<Housekeeper>> housekeeper_thread_;
+  std::optional<TurnThread<PrerequisiteChecker>> prerequisites_thread_;
+  std::optional<TurnThread<Intake>> intake_thread_;
   std::atomic<bool> runner_lost_{false};
   std::array<std::uint64_t, 3> rounds_{};
 };

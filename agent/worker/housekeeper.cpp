@@ -1,10 +1,9 @@
 #include "worker/housekeeper.h"
 
-#include <poll.h>
-
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/turns.h"
 
 namespace mycojobs {
 namespace {
@@ -26,27 +25,20 @@ Housekeeper::Housekeeper(HouseStore store, const Clock& clock, StoreHealth& heal
       settings_(std::move(settings)),
       housekeeping_(clock, settings_),
       sweep_(clock, settings_.state_dir, sweep_every_ms(settings_)),
-      pauses_(clock, servers),
-      thread_([this] { loop(); }) {}
+      pauses_(clock, servers) {}
 
 void Housekeeper::stop() {
   stop_ = true;
   wake_.wake();
-  if (thread_.joinable()) thread_.join();
 }
 
 void Housekeeper::hurry() {
   if (!hurry_.exchange(true)) wake_.wake();
 }
 
-void Housekeeper::loop() {
-  while (!stop_) {
-    const std::uint64_t pause = round();
-    pollfd waiting{wake_.fd(), POLLIN, 0};
-    ::poll(&waiting, 1, static_cast<int>(pause));
-    wake_.take();
-    if (hurry_.exchange(false)) housekeeping_.hurry();
-  }
+void Housekeeper::rest(std::uint64_t ms) {
+  wait_readable(wake_.fd(), ms);
+  wake_.take();
 }
 
 Result<std::uint64_t> Housekeeper::look_after(Id context) {
@@ -58,7 +50,8 @@ Result<std::uint64_t> Housekeeper::look_after(Id context) {
   return artifacts ? std::min(jobs, *artifacts) : jobs;
 }
 
-std::uint64_t Housekeeper::round() {
+std::uint64_t Housekeeper::turn() {
+  if (hurry_.exchange(false)) housekeeping_.hurry();
   std::uint64_t pause = 1000;
   for (Id context : settings_.contexts) {
     if (stop_) break;

@@ -1,10 +1,9 @@
-// The thread that keeps house (housekeeping.h) in every context, with a store connection of its own: whatever it meets,
-// and however long that takes, no claim waits for it.
+// Keeps house (housekeeping.h) in every context, with a store connection of its own: whatever it meets, and however
+// long that takes, no claim waits for it. Takes turns (base/turns.h).
 #pragma once
 
 #include <atomic>
 #include <memory>
-#include <thread>
 
 #include "base/mailbox.h"
 #include "base/pulse.h"
@@ -17,15 +16,16 @@ namespace mycojobs {
 class Housekeeper {
  public:
   Housekeeper(HouseStore, const Clock&, StoreHealth&, StoreServers&, WorkerSettings);
-  ~Housekeeper() { stop(); }
-  void stop();
   // Any thread: something may be due sooner than was known.
   void hurry();
   const Pulse& pulse() const { return pulse_; }  // any thread
 
+  std::uint64_t turn();  // until the next one, ms
+  void rest(std::uint64_t ms);
+  void stop();
+  bool stopped() const { return stop_; }
+
  private:
-  void loop();
-  std::uint64_t round();  // how long until the next one, ms
   Result<std::uint64_t> look_after(Id context);
 
   HouseStore store_;
@@ -38,7 +38,6 @@ class Housekeeper {
   Mailbox<int> wake_;
   Pulse pulse_;
   std::atomic<bool> hurry_{false}, stop_{false};
-  std::thread thread_;
 };
 
 }  // namespace mycojobs

@@ -51,18 +51,14 @@ Intake::Intake(Parts parts, const Clock& clock, StoreHealth& health, StoreServer
       callbacks_(std::move(callbacks)),
       preparation_(settings_, parts_.executors, clock),
       topic_(settings.runner),
-      pauses_(clock, servers) {
+      pauses_(clock, servers),
+      chance_(parts_.seed) {
   queues_ = queues_of(settings_, parts_.executors);
-}
-
-void Intake::begin() {
-  thread_ = std::thread([this] { loop(); });
 }
 
 void Intake::stop() {
   stop_ = true;
   parts_.waiter->wake();
-  if (thread_.joinable()) thread_.join();
 }
 
 void Intake::settled(std::uint32_t jobs) {
@@ -82,35 +78,36 @@ void Intake::drain() {
   parts_.waiter->wake();
 }
 
-void Intake::loop() {
-  unsigned failures = 0;
-  bool work = false;  // the waiter said so
-  while (!stop_) {
-    pulse_.beat();
-    for (const CannotBegin& job : refused_.take()) refuse(job);
-    const bool claiming = !draining_ && room() > 0 && callbacks_.may_start();
-    const Round round = claiming ? claim_some() : Round{};
-    if (work && claiming && round.taken == 0) callbacks_.no_work();
-    auto woken = parts_.waiter->wait(round.more     ? 0
-                                     : failures > 0 ? retry_pause_ms(failures)
-                                                    : pauses_.least_left_ms(hints_.empty() ? kWaitMs : kTopicPauseMs),
-                                     claiming && !round.more);
-    work = woken && woken->work;
-    if (!woken) {
-      // The waiter paces its own reconnecting.
-      ++failures;
-      health_.failed(0, "waiting for jobs", woken.error());
-      topic_looked_boot_ms_ = 0;
-      continue;
-    }
-    failures = 0;
-    if (!woken->away) health_.worked(0);
-    if (woken->reconnected) topic_looked_boot_ms_ = 0;
-    if (std::erase_if(woken->hints, [](const std::string& hint) { return hint.starts_with("cancel:"); }) > 0) {
-      callbacks_.heartbeat();
-    }
-    look_at_topic(std::move(woken->hints));
+Intake::Rest Intake::turn() {
+  pulse_.beat();
+  for (const CannotBegin& job : refused_.take()) refuse(job);
+  const bool claiming = !draining_ && room() > 0 && callbacks_.may_start();
+  const Round round = claiming ? claim_some() : Round{};
+  if (work_ && claiming && round.taken == 0) callbacks_.no_work();
+  if (round.more) return {0, false};
+  if (failures_ > 0) return {static_cast<std::uint64_t>(retry_pause_ms(failures_)), claiming};
+  const std::uint64_t most = hints_.empty() ? kWaitMs : kTopicPauseMs;
+  // Whoever claims nothing does not wait for the end of a pause either: it may be over, and would be so for ever.
+  return {claiming ? pauses_.least_left_ms(most) : most, claiming};
+}
+
+void Intake::rest(Rest rest) { heard(parts_.waiter->wait(static_cast<std::uint32_t>(rest.ms), rest.for_work)); }
+
+void Intake::heard(Result<Woken> woken) {
+  work_ = woken && woken->work;
+  if (!woken) {
+    // The waiter paces its own reconnecting.
+    ++failures_;
+    health_.failed(0, "waiting for jobs", woken.error());
+    topic_looked_boot_ms_ = 0;
+    return;
   }
+  failures_ = 0;
+  if (!woken->away) health_.worked(0);
+  if (woken->reconnected) topic_looked_boot_ms_ = 0;
+  if (std::erase_if(woken->hints, [](const std::string& hint) { return hint.starts_with("cancel:"); }) > 0)
+    callbacks_.heartbeat();
+  look_at_topic(std::move(woken->hints));
 }
 
 // Anybody may publish, and push onto the list: hints are bounded, and looks have a pause between them.
@@ -197,21 +194,21 @@ void Intake::pause(Id context, std::uint64_t began_boot_ms) {
 }
 
 // Its next job would be claimed and given back at once, for ever. Others of the context have nothing to do with it.
-void Intake::rest(Id context, const std::string& queue) {
+void Intake::take_break(Id context, const std::string& queue) {
   constexpr std::uint64_t kShortestMs = 50;
   constexpr std::uint64_t kLongestMs = 3200;
-  Rest& rest = rests_[{context, queue}];
+  Break& pause_of = breaks_[{context, queue}];
   // Jobs of the queue have begun since, elsewhere.
-  if (rest.until_boot_ms + kLongestMs < clock_.boot_ms()) rest.failures = 0;
-  const std::uint64_t pause = std::min(kShortestMs << std::min(rest.failures++, 6U), kLongestMs);
-  rest.until_boot_ms = clock_.boot_ms() + pause;
+  if (pause_of.until_boot_ms + kLongestMs < clock_.boot_ms()) pause_of.failures = 0;
+  const std::uint64_t pause = std::min(kShortestMs << std::min(pause_of.failures++, 6U), kLongestMs);
+  pause_of.until_boot_ms = clock_.boot_ms() + pause;
   parts_.waiter->set_paused(context, this->resting(context));
 }
 
 std::vector<std::string> Intake::resting(Id context) const {
   std::vector<std::string> queues;
   const std::uint64_t now = clock_.boot_ms();
-  for (auto each = rests_.lower_bound({context, ""}); each != rests_.end() && each->first.first == context; ++each) {
+  for (auto each = breaks_.lower_bound({context, ""}); each != breaks_.end() && each->first.first == context; ++each) {
     if (each->second.until_boot_ms > now) queues.push_back(each->first.second);
   }
   return queues;
@@ -224,7 +221,7 @@ void Intake::accept(Claimed& claimed, std::uint64_t fence_boot_ms) {
   const std::string queue = claimed.queue;
   auto start = preparation_.prepare(parts_.store, claimed, fence_boot_ms, run);
   if (start) {
-    if (!rests_.empty() && !start->begin) rests_.erase({context, queue});
+    if (!breaks_.empty() && !start->begin) breaks_.erase({context, queue});
     return callbacks_.start(std::move(*start));
   }
   const std::uint32_t retries = decode<Job>(claimed.record).record.retries;
@@ -241,7 +238,7 @@ void Intake::refuse(const CannotBegin& job) {
       job.error.code == Code::unavailable ? "back to its queue: " : "", job.error.message);
   if (job.error.code == Code::unavailable) {
     // What it depends on cannot be had now: that is no fault of the job. It would be the next one that is claimed.
-    rest(job.claim.context, job.queue);
+    take_break(job.claim.context, job.queue);
     return callbacks_.report(Outgoing{job.run, Release{job.claim, job.error.message, false}, true});
   }
   JobEnd end = never_runs(job.error);

@@ -1,5 +1,5 @@
-// The thread that takes jobs: waits for work, claims as many as there are free slots, has them prepared
-// (job_preparation.h), hands them to the run loop. It also takes the messages on the runner's topic.
+// Takes jobs: waits for work, claims as many as there are free slots, has them prepared (job_preparation.h), hands them
+// to the run loop. It also takes the messages on the runner's topic. Takes turns (base/turns.h).
 #pragma once
 
 #include <atomic>
@@ -8,7 +8,6 @@
 #include <memory>
 #include <random>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -31,6 +30,7 @@ class Intake {
     RolesOf<ClaimStore, RecordStore, MessageStore> store;
     std::unique_ptr<Waiter> waiter;
     std::vector<const Executor*> executors;
+    std::uint64_t seed = std::random_device{}();  // of the pauses before retries
   };
   struct Callbacks {
     std::function<bool()> may_start;  // false: no launcher now
@@ -44,9 +44,16 @@ class Intake {
   // instance: of the runner, as it is registered.
   Intake(Parts, const Clock&, StoreHealth&, StoreServers&, const WorkerSettings&, const std::string& instance,
          Callbacks);
-  ~Intake() { stop(); }
-  void begin();  // its thread: what it takes comes back to settled(), by way of the callbacks
+  // What it takes comes back to settled(), by way of the callbacks.
+  struct Rest {
+    std::uint64_t ms = 0;
+    bool for_work = false;  // an entry of a queue ends it
+  };
+  Rest turn();
+  void rest(Rest);  // on the waiter, and heard() what it says
+  void heard(Result<Woken>);
   void stop();
+  bool stopped() const { return stop_; }
 
   void cannot_begin(CannotBegin);                // any thread: one that was handed on to the run loop
   void settled(std::uint32_t jobs);              // any thread: so many of them need us no more
@@ -60,13 +67,12 @@ class Intake {
     bool more = false;      // there may be more to take
     std::size_t taken = 0;  // jobs
   };
-  void loop();
   std::uint32_t room() const;  // how many to claim now
   void look_at_topic(std::vector<std::string> hints);
   Round claim_some();
   Result<ClaimReply> claim(Id context, std::uint32_t max_jobs);
   void pause(Id context, std::uint64_t began_boot_ms);
-  void rest(Id context, const std::string& queue);
+  void take_break(Id context, const std::string& queue);
   std::vector<std::string> resting(Id context) const;
   void accept(Claimed&, std::uint64_t fence_boot_ms);
   void refuse(const CannotBegin&);
@@ -84,18 +90,19 @@ class Intake {
   std::vector<std::string> hints_;          // that are not looked at yet
   std::uint64_t topic_looked_boot_ms_ = 0;  // when the topic was looked at last; 0: look now
   ContextPauses pauses_;
-  struct Rest {
+  struct Break {
     unsigned failures = 0;
     std::uint64_t until_boot_ms = 0;
   };
-  std::map<std::pair<Id, std::string>, Rest> rests_;  // of queues whose jobs cannot be begun now
-  std::size_t turn_ = 0;                              // which context and queue is asked first: none starves another
+  std::map<std::pair<Id, std::string>, Break> breaks_;  // of queues whose jobs cannot be begun now
+  std::size_t turn_ = 0;                                // which context and queue is asked first: none starves another
   RunNumber next_run_ = 1;
-  std::mt19937_64 chance_{std::random_device{}()};  // of the pauses before retries
+  std::mt19937_64 chance_;
+  unsigned failures_ = 0;  // of waits, one after the other
+  bool work_ = false;      // the waiter said so
   Pulse pulse_;
   std::atomic<std::uint32_t> taken_{0};
   std::atomic<bool> draining_{false}, stop_{false};
-  std::thread thread_;
 };
 
 }  // namespace mycojobs

@@ -1,8 +1,8 @@
 #include "worker/lease_keeper.h"
 
-#include <poll.h>
-
 #include <vector>
+
+#include "base/turns.h"
 
 namespace mycojobs {
 
@@ -14,13 +14,11 @@ LeaseKeeper::LeaseKeeper(RolesOf<ClaimStore, RunnerStore> store, const Clock& cl
       settings_(std::move(settings)),
       hold_(std::move(hold)),
       callbacks_(std::move(callbacks)),
-      pauses_(clock, servers),
-      thread_([this] { loop(); }) {}
+      pauses_(clock, servers) {}
 
 void LeaseKeeper::stop() {
   stop_ = true;
   wake_.wake();
-  if (thread_.joinable()) thread_.join();
 }
 
 void LeaseKeeper::add(RunNumber run, const ClaimRef& claim) {
@@ -35,32 +33,31 @@ void LeaseKeeper::remove(std::span<const RunNumber> runs) {
   }
 }
 
-void LeaseKeeper::loop() {
-  unsigned failures = 0;
-  while (!stop_) {
-    pollfd waiting{wake_.fd(), POLLIN, 0};
-    // A third of the lease leaves two more tries before it ends.
-    ::poll(&waiting, 1, failures > 0 ? retry_pause_ms(failures) : static_cast<int>(settings_.lease_ms / 3));
-    wake_.take();
-    if (stop_) return;
-    // Leases first: they are what jobs live by.
-    bool ok = true;
-    for (Id context : settings_.contexts) {
-      if (!pauses_.may_try(context)) {
-        ok = false;
-        continue;
-      }
-      const std::uint64_t began = clock_.boot_ms();
-      const bool done = renew_context(context) && hold_runner(context);
-      if (done) {
-        pauses_.worked(context);
-      } else {
-        pauses_.failed(context, began);
-      }
-      ok = ok && done;
+void LeaseKeeper::rest(std::uint64_t ms) {
+  wait_readable(wake_.fd(), ms);
+  wake_.take();
+}
+
+std::uint64_t LeaseKeeper::turn() {
+  bool ok = true;
+  for (Id context : settings_.contexts) {
+    if (!pauses_.may_try(context)) {
+      ok = false;
+      continue;
     }
-    failures = ok ? 0 : failures + 1;
+    const std::uint64_t began = clock_.boot_ms();
+    // Leases first: they are what jobs live by.
+    const bool done = renew_context(context) && hold_runner(context);
+    if (done) {
+      pauses_.worked(context);
+    } else {
+      pauses_.failed(context, began);
+    }
+    ok = ok && done;
   }
+  failures_ = ok ? 0 : failures_ + 1;
+  // A third of the lease leaves two more tries before it ends.
+  return failures_ > 0 ? static_cast<std::uint64_t>(retry_pause_ms(failures_)) : settings_.lease_ms / 3;
 }
 
 bool LeaseKeeper::hold_runner(Id context) {

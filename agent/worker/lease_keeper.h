@@ -1,5 +1,5 @@
-// The thread that keeps the agent's promises alive: renews the leases of all claims and holds the runner's id, with a
-// store connection of its own, so that neither a slow job nor a flood of output delays a heartbeat.
+// Keeps the agent's promises alive: renews the leases of all claims and holds the runner's id, with a store connection
+// of its own, so that neither a slow job nor a flood of output delays a heartbeat. Takes turns (base/turns.h).
 #pragma once
 
 #include <atomic>
@@ -8,7 +8,6 @@
 #include <memory>
 #include <mutex>
 #include <span>
-#include <thread>
 
 #include "base/mailbox.h"
 #include "mycojobs/clock.h"
@@ -28,15 +27,16 @@ class LeaseKeeper {
   };
   LeaseKeeper(RolesOf<ClaimStore, RunnerStore>, const Clock&, StoreHealth&, StoreServers&, WorkerSettings, RunnerHold,
               Callbacks);
-  ~LeaseKeeper() { stop(); }
-  void stop();
-
   void add(RunNumber, const ClaimRef&);     // any thread
   void remove(std::span<const RunNumber>);  // any thread
   void beat_now() { wake_.wake(); }         // any thread: do not wait for the next heartbeat
 
+  std::uint64_t turn();  // a heartbeat. Until the next one, ms
+  void rest(std::uint64_t ms);
+  void stop();
+  bool stopped() const { return stop_; }
+
  private:
-  void loop();
   bool renew_context(Id context);  // false: the store is away
   bool hold_runner(Id context);    // false: the store is away
 
@@ -50,8 +50,8 @@ class LeaseKeeper {
   std::mutex mutex_;
   std::map<Id, std::map<RunNumber, ClaimRef>> claims_;  // by context
   Mailbox<int> wake_;
+  unsigned failures_ = 0;  // one after the other
   std::atomic<bool> stop_{false};
-  std::thread thread_;
 };
 
 }  // namespace mycojobs

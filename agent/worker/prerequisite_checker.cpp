@@ -11,28 +11,20 @@ PrerequisiteChecker::PrerequisiteChecker(PrerequisiteStores store, const Clock& 
       contexts_(std::move(settings.contexts)),
       look_(store, clock,
             {Looker::agent, std::move(settings.allowed_prerequisites), settings.prerequisites_timeout_ms}),
-      pauses_(clock, servers),
-      thread_([this] { loop(); }) {}
+      pauses_(clock, servers) {}
 
 void PrerequisiteChecker::stop() {
   stop_ = true;
   wake_.wake();
-  if (thread_.joinable()) thread_.join();
 }
 
-void PrerequisiteChecker::loop() {
-  while (!stop_) {
-    look_around();
-    const std::uint64_t now = clock_.boot_ms();
-    std::uint64_t next = now + 1000;
-    for (const auto& [context, at] : next_boot_ms_) next = std::min(next, at);
-    look_.wait(wake_.fd(), static_cast<std::uint32_t>(next > now ? next - now : 0),
-               [this](Id context, const Error& error) { failed(context, error); });
-    wake_.take();
-  }
+void PrerequisiteChecker::rest(std::uint64_t ms) {
+  look_.wait(wake_.fd(), static_cast<std::uint32_t>(ms),
+             [this](Id context, const Error& error) { failed(context, error); });
+  wake_.take();
 }
 
-void PrerequisiteChecker::look_around() {
+std::uint64_t PrerequisiteChecker::turn() {
   for (const Id context : contexts_) {
     std::uint64_t& next = next_boot_ms_[context];
     const std::uint64_t began = clock_.boot_ms();
@@ -46,6 +38,10 @@ void PrerequisiteChecker::look_around() {
       next = clock_.boot_ms() + pauses_.left_ms(context);
     }
   }
+  const std::uint64_t now = clock_.boot_ms();
+  std::uint64_t first = now + 1000;
+  for (const auto& [context, at] : next_boot_ms_) first = std::min(first, at);
+  return first > now ? first - now : 0;
 }
 
 }  // namespace mycojobs

@@ -1,11 +1,10 @@
-// The agent's thread that looks after jobs which wait for prerequisites, where no coordinator does
-// (prerequisites/prerequisite_look.h).
+// Looks after jobs which wait for prerequisites, where no coordinator does (prerequisites/prerequisite_look.h). Takes
+// turns (base/turns.h).
 #pragma once
 
 #include <atomic>
 #include <map>
 #include <memory>
-#include <thread>
 
 #include "base/mailbox.h"
 #include "prerequisites/prerequisite_look.h"
@@ -17,12 +16,12 @@ namespace mycojobs {
 class PrerequisiteChecker {
  public:
   PrerequisiteChecker(PrerequisiteStores, const Clock&, StoreHealth&, StoreServers&, WorkerSettings);
-  ~PrerequisiteChecker() { stop(); }
+  std::uint64_t turn();  // until the next one, ms
+  void rest(std::uint64_t ms);
   void stop();
+  bool stopped() const { return stop_; }
 
  private:
-  void loop();
-  void look_around();
   void failed(Id context, const Error& error) { health_.failed(context, "looking at prerequisites", error); }
 
   const Clock& clock_;
@@ -33,7 +32,6 @@ class PrerequisiteChecker {
   std::map<Id, std::uint64_t> next_boot_ms_;
   Mailbox<int> wake_;
   std::atomic<bool> stop_{false};
-  std::thread thread_;
 };
 
 }  // namespace mycojobs

@@ -1,12 +1,12 @@
 #include "worker/reporter.h"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <chrono>
+#include <thread>
 #include <vector>
 
 #include "base/log.h"
+#include "base/turns.h"
 
 namespace mycojobs {
 namespace {
@@ -39,39 +39,37 @@ Reporter::Reporter(ClaimStore& store, const Clock& clock, StoreHealth& health, S
       callbacks_(std::move(callbacks)),
       receipts_(std::move(receipts)),
       clock_(clock),
-      pauses_(clock, servers),
-      thread_([this] { loop(); }) {}
+      pauses_(clock, servers) {}
 
 void Reporter::stop() {
   stop_ = true;
   mailbox_.wake();
-  if (thread_.joinable()) thread_.join();
 }
 
-int Reporter::pause_ms() const {
+std::optional<std::uint64_t> Reporter::pause_ms() const {
   std::uint64_t pause = UINT64_MAX;
   for (const auto& [context, pending] : lines_) {
     if (!pending.empty()) pause = std::min(pause, pauses_.left_ms(context));
   }
-  return pause == UINT64_MAX ? -1 : static_cast<int>(pause);
+  return pause == UINT64_MAX ? std::nullopt : std::optional(pause);
 }
 
-void Reporter::loop() {
-  while (!stop_) {
-    pollfd waiting{mailbox_.fd(), POLLIN, 0};
-    // What comes while we gather wakes nobody: the mailbox has been found full already.
-    if (::poll(&waiting, 1, pause_ms()) > 0 && !stop_) {
-      if (const std::uint32_t gather = callbacks_.gather_us(); gather > 0)
-        std::this_thread::sleep_for(std::chrono::microseconds(gather));
-    }
-    for (Outgoing& outgoing : mailbox_.take()) {
-      receipts_.complete(outgoing);
-      lines_[claim_of(outgoing.report).context].push_back(std::move(outgoing));
-    }
-    for (auto& [context, pending] : lines_) {
-      if (!stop_ && !pending.empty() && pauses_.may_try(context)) send_some(context, pending);
-    }
+void Reporter::rest(std::optional<std::uint64_t> ms) {
+  // What comes while we gather wakes nobody: the mailbox has been found full already.
+  if (!wait_readable(mailbox_.fd(), ms) || stop_) return;
+  if (const std::uint32_t gather = callbacks_.gather_us(); gather > 0)
+    std::this_thread::sleep_for(std::chrono::microseconds(gather));
+}
+
+std::optional<std::uint64_t> Reporter::turn() {
+  for (Outgoing& outgoing : mailbox_.take()) {
+    receipts_.complete(outgoing);
+    lines_[claim_of(outgoing.report).context].push_back(std::move(outgoing));
   }
+  for (auto& [context, pending] : lines_) {
+    if (!stop_ && !pending.empty() && pauses_.may_try(context)) send_some(context, pending);
+  }
+  return pause_ms();
 }
 
 void Reporter::send_some(Id context, Line& pending) {

@@ -1,0 +1,44 @@
+// A thread for work that comes in turns. What takes turns has none of its own, so that a simulation can call it:
+//
+//   turn()     does what is due; what it returns says how long it may rest
+//   rest()     waits for so long, or until there is something to do
+//   stop()     any thread: ends a rest, and a turn early; stopped() is true from then on
+#pragma once
+
+#include <poll.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdint>
+#include <optional>
+#include <thread>
+
+namespace mycojobs {
+
+template <class T>
+class TurnThread {
+ public:
+  explicit TurnThread(T& of)
+      : of_(of), thread_([&of] {
+          while (!of.stopped()) of.rest(of.turn());
+        }) {}
+  ~TurnThread() { stop(); }
+  TurnThread(const TurnThread&) = delete;
+  TurnThread& operator=(const TurnThread&) = delete;
+  void stop() {
+    of_.stop();
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  T& of_;
+  std::thread thread_;
+};
+
+// Until the descriptor is readable, or the time is over. False: it is over. Nothing: there is no such time.
+inline bool wait_readable(int fd, std::optional<std::uint64_t> ms) {
+  pollfd waiting{fd, POLLIN, 0};
+  return ::poll(&waiting, 1, ms ? static_cast<int>(std::min<std::uint64_t>(*ms, INT_MAX)) : -1) > 0;
+}
+
+}  // namespace mycojobs
