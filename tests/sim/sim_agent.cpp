@@ -2,15 +2,12 @@
 
 #include <algorithm>
 
-#include "domain/codec.h"
+#include "domain/profiles.h"
 #include "worker/registration.h"
-#include "worker/store_health.h"
 
 namespace mycojobs::sim {
 namespace {
 
-constexpr Ms kWaitMs = 500;  // as in agent/worker/intake.cpp
-constexpr std::uint32_t kMaxBatch = 16;
 constexpr Ms kLookMs = 10;                       // between two looks at what a real waiter is woken by
 constexpr Ms kDyingMs = 20;                      // of processes whose agent is gone
 constexpr std::int64_t kNoProcess = 0x7fffff00;  // above any pid of this host: is_gone() holds for it
@@ -19,7 +16,63 @@ RunnerHold hold_of(const Host& host, const std::string& name) {
   return {name, host.name, "boot of " + host.name, kNoProcess};
 }
 
+class SimConversation final : public Conversation {
+ public:
+  explicit SimConversation(const Job& job) : job_(job) {}
+  const Job& job() const { return job_; }
+  std::string take_output() override { return ""; }
+  void feed(std::string_view /*says nothing*/) override {}
+  std::vector<std::string> take_notes() override { return {}; }
+  JobEnd finish(const Outcome& outcome) const override {
+    JobEnd end;
+    if (outcome.status == RunStatus::ok) {
+      end.status = JobStatus::finished;
+      end.detail = "ok";
+      end.result["of"] = redis_key(job_);
+    } else {
+      end.detail = outcome.status == RunStatus::cancelled ? "cancelled" : "exit";
+      end.error = end.detail;
+    }
+    return end;
+  }
+
+ private:
+  Job job_;
+};
+
 }  // namespace
+
+std::vector<mycojobs::Stage> SimExecutor::stages() const {
+  return {{.profile = "python", .host = "python", .policy = profile("python")}};
+}
+
+Result<std::unique_ptr<Conversation>> SimExecutor::begin(const JobFacts& facts, ArtifactSink* /*leaves none*/) const {
+  return std::make_unique<SimConversation>(facts.job);
+}
+
+// Asked now and then by the world, instead of waiting.
+class SimAgent::SimWaiter final : public Waiter {
+ public:
+  SimWaiter(SimAgent& agent, std::unique_ptr<Waiter> inner) : agent_(agent), inner_(std::move(inner)) {}
+  Result<Woken> wait(std::uint32_t /*no time*/, bool for_work) override {
+    inner_->wake();  // it answers at once then
+    MJ_TRY(woken, inner_->wait(0, for_work));
+    woken.reconnected = std::exchange(was_away_, false);
+    return std::move(woken);
+  }
+  void set_paused(Id context, const std::vector<std::string>& queues) override { inner_->set_paused(context, queues); }
+  void wake() override {
+    called_ = true;
+    agent_.intake_thread_.wake();
+  }
+  bool take_call() { return std::exchange(called_, false); }
+  bool note_away() { return !std::exchange(was_away_, true); }  // true: it was there until now
+
+ private:
+  SimAgent& agent_;
+  std::unique_ptr<Waiter> inner_;
+  bool called_ = false, was_away_ = false;
+};
 
 SimAgent::Thread::Thread(SimAgent& agent, void (SimAgent::*body)()) : Actor(&agent), agent_(agent), body_(body) {
   agent_.world_.add(*this);
@@ -43,42 +96,90 @@ SimAgent::SimAgent(World& world, Witness& witness, Host& host, WorkerSettings se
       lease_store_(world.open_store(*this)),
       house_store_(world.open_store(*this)),
       waiting_store_(world.open_store(*this)),
-      topic_(settings_.runner),
-      housekeeping_(host.clock, settings_),
-      intake_pauses_(host.clock, servers_),
-      lease_pauses_(host.clock, servers_),
-      house_pauses_(host.clock, servers_),
-      waiting_pauses_(host.clock, servers_),
+      runs_(
+          {settings_.slots, settings_.grace_ms, settings_.retry}, [](Id) { return nullptr; }, world.below(UINT32_MAX)),
       opening_(*this, &SimAgent::open),
-      intake_(*this, &SimAgent::take_jobs),
+      intake_thread_(*this, &SimAgent::take_jobs),
       run_loop_(*this, &SimAgent::run_jobs),
-      reporter_(*this, &SimAgent::report),
+      reporter_thread_(*this, &SimAgent::report),
       keeper_(*this, &SimAgent::beat),
       house_(*this, &SimAgent::keep_house),
-      waiting_(*this, &SimAgent::check_waiting),
-      free_(settings_.slots) {
-  queues_.push_back(runner_queue(settings_.runner.id));
-  for (const std::string& type : settings_.script_types) queues_.push_back(queue_key(type));
-  std::vector<std::pair<Id, std::string>> waited;
-  for (const std::string& queue : queues_) waited.emplace_back(kContext, queue);
-  waiter_ = world_.server().open_waiter(waited, settings_.runner.topic).value();
+      waiting_(*this, &SimAgent::check_waiting) {
+  make_parts();
   world_.note(this->name() + " starts on " + host_.name);
   opening_.wake();
 }
 
 SimAgent::~SimAgent() = default;
 
-bool SimAgent::idle() const { return free_ == settings_.slots && pending_.empty() && runs_.empty(); }
+// As Agent::make_parts().
+void SimAgent::make_parts() {
+  reporter_ =
+      std::make_unique<Reporter>(*report_store_, host_.clock, health_, servers_, Receipts(settings_.runner.id, nullptr),
+                                 Reporter::Callbacks{.settled =
+                                                         [this](std::span<const RunNumber> runs) {
+                                                           leases_->remove(runs);
+                                                           intake_->settled(static_cast<std::uint32_t>(runs.size()));
+                                                         },
+                                                     .stale =
+                                                         [this](RunNumber run) {
+                                                           order(JobRuns::Kill{run, KillReason::fenced});
+                                                         }});
+  leases_ = std::make_unique<LeaseKeeper>(*lease_store_, host_.clock, health_, servers_, settings_, self_,
+                                          LeaseKeeper::Callbacks{.renewed =
+                                                                     [this](RunNumber run, std::uint64_t fence) {
+                                                                       order(JobRuns::Fence{run, fence});
+                                                                     },
+                                                                 .stale =
+                                                                     [this](RunNumber run) {
+                                                                       order(JobRuns::Kill{run, KillReason::fenced});
+                                                                     },
+                                                                 .cancelled =
+                                                                     [this](RunNumber run) {
+                                                                       order(JobRuns::Kill{run, KillReason::cancelled});
+                                                                     },
+                                                                 .runner_lost =
+                                                                     [this](const std::string&) {
+                                                                       if (!std::exchange(runner_lost_, true)) drain();
+                                                                     }});
+  housekeeper_ = std::make_unique<Housekeeper>(*house_store_, host_.clock, health_, servers_, settings_);
+  prerequisites_ = std::make_unique<PrerequisiteChecker>(*waiting_store_, host_.clock, health_, servers_, settings_);
+  Intake::Parts parts{*intake_store_, nullptr, {&executor_}, world_.below(UINT32_MAX)};
+  std::vector<std::pair<Id, std::string>> waited;
+  for (const std::string& queue : queues_of(settings_, parts.executors)) waited.emplace_back(kContext, queue);
+  auto waiter = std::make_unique<SimWaiter>(*this, world_.server().open_waiter(waited, settings_.runner.topic).value());
+  waiter_ = waiter.get();
+  parts.waiter = std::move(waiter);
+  intake_ = std::make_unique<Intake>(
+      std::move(parts), host_.clock, health_, servers_, settings_, self_.instance,
+      Intake::Callbacks{.may_start = [this] { return launcher_.may_start(host_.clock.boot_ms()) && !runner_lost_; },
+                        .start =
+                            [this](Start start) {
+                              const Job& job = dynamic_cast<SimConversation&>(*start.conversation).job();
+                              facts_[start.run] = {{},        start.claim.job_key, parse_script(job.script),
+                                                   job.epoch, job.attempt,         job.deliveries};
+                              order(std::move(start));
+                            },
+                        .report = [this](Outgoing report) { perform(report); },
+                        .claimed = [this](RunNumber run, const ClaimRef& claim) { leases_->add(run, claim); },
+                        .heartbeat = [this] { keeper_.wake(); },
+                        .no_work =
+                            [this] {
+                              housekeeper_->hurry();
+                              house_.wake();
+                            },
+                        .ahead = [this] { return pace_.ahead(now_us()); }});
+}
+
+bool SimAgent::idle() const { return intake_->busy() == 0 && processes_.empty() && orders_.empty(); }
 
 bool SimAgent::gone() const {
-  return killed() && std::all_of(runs_.begin(), runs_.end(),
-                                 [](const auto& each) { return !each.second.process || each.second.process->gone(); });
+  return killed() &&
+         std::all_of(processes_.begin(), processes_.end(), [](const auto& each) { return each.second->gone(); });
 }
 
 void SimAgent::on_killed() {
-  for (auto& [number, run] : runs_) {
-    if (run.process) run.process->die_at(world_.now() + world_.below(kDyingMs));
-  }
+  for (auto& [number, process] : processes_) process->die_at(world_.now() + world_.below(kDyingMs));
   if (open_ && !left_) host_.instances.emplace_back(settings_.runner.id, self_.instance);
 }
 
@@ -93,7 +194,7 @@ void SimAgent::open() {
   give_back_of_the_dead();
   if (killed()) return;
   open_ = true;
-  for (Thread* each : {&keeper_, &house_, &waiting_, &intake_}) each->wake();
+  for (Thread* each : {&keeper_, &house_, &waiting_, &intake_thread_}) each->wake();
 }
 
 // reconcile(): the lock of an instance is free once no process of it is left. Processes die soon, so it is waited for.
@@ -106,105 +207,121 @@ void SimAgent::give_back_of_the_dead() {
 }
 
 void SimAgent::drain() {
-  draining_ = true;
-  intake_.wake();
+  intake_->drain();
+  intake_thread_.wake();
 }
 
 // Agent::sign_off()
 void SimAgent::leave() {
-  auto done = mark_runner(*main_store_, kContext, settings_.runner.id, kRunnerStopped);
+  Result<void> done;
+  if (!runner_lost_) done = mark_runner(*main_store_, kContext, settings_.runner.id, kRunnerStopped);
   if (done) done = main_store_->release_runner(kContext, settings_.runner.id, self_);
   if (killed()) return;
   left_ = true;
   world_.kill(*this);
 }
 
-// Intake::loop(), of which the waiting is polled.
+// Intake's thread, of which the rest is polled. Who has drained leaves, as the main thread of an agent does.
 void SimAgent::take_jobs() {
-  const bool claiming = !draining_ && free_ > 0 && !runner_lost_ && host_.clock.boot_ms() >= resting_until_boot_;
-  if (draining_ && idle()) return leave();
-  waiter_->wake();  // it answers at once then
-  auto woken = waiter_->wait(0, claiming);
+  if (intake_->draining() && idle()) return leave();
+  if (!resting_) {
+    rest_ = intake_->turn();
+    rests_until_ = world_.now() + rest_.ms;
+    resting_ = true;
+  }
+  if (hear()) {
+    resting_ = false;
+    return intake_thread_.wake();
+  }
+  intake_thread_.after(std::min<Ms>(kLookMs, std::max<Ms>(rests_until_, world_.now() + 1) - world_.now()));
+}
+
+bool SimAgent::hear() {
+  const bool over = world_.now() >= rests_until_;
   if (!world_.server_up()) {
-    deaf_ = look_at_topic_ = true;
-    return intake_.after(static_cast<Ms>(retry_pause_ms(1)));
+    if (!waiter_->note_away() && !over) return false;
+    return intake_->heard(fail(Code::unavailable, "the server does not answer")), true;
   }
-  const bool over = woken->work || !woken->hints.empty() || called_ || deaf_ || world_.now() >= wait_until_;
-  if (!over) return intake_.after(kLookMs);
-  work_ = woken->work;
-  called_ = deaf_ = false;
-  if (std::erase_if(woken->hints, [](const std::string& hint) { return hint.starts_with("cancel:"); }) > 0) {
-    keeper_.wake();
-  }
-  if (!draining_ && (look_at_topic_ || !woken->hints.empty() || world_.now() >= wait_until_)) {
-    look_at_topic_ = !topic_.take(*intake_store_, settings_.contexts, woken->hints);
-  }
-  if (killed()) return;
-  const std::size_t taken = claiming ? claim_some() : 0;
-  if (work_ && claiming && taken == 0) {
-    housekeeping_.hurry();
-    house_.wake();
-  }
-  wait_until_ = world_.now() + kWaitMs;
-  intake_.after(taken > 0 && free_ > 0 ? 0 : kLookMs);
+  const bool called = waiter_->take_call();
+  auto woken = waiter_->wait(0, rest_.for_work);
+  if (!over && !called && woken && !woken->work && woken->hints.empty() && !woken->reconnected) return false;
+  return intake_->heard(std::move(woken)), true;
 }
 
-// Intake::claim_some() and claim(), of one context.
-std::size_t SimAgent::claim_some() {
-  ++turn_;
-  if (!intake_pauses_.may_try(kContext)) return 0;
-  ClaimRequest request;
-  request.context = kContext;
-  request.runner = settings_.runner.id;
-  request.instance = self_.instance;
-  request.queues = queues_;
-  const auto first = static_cast<std::ptrdiff_t>(turn_ % queues_.size());
-  std::rotate(request.queues.begin(), request.queues.begin() + first, request.queues.end());
-  request.max_jobs = std::min(free_, kMaxBatch);
-  request.max_script_bytes = settings_.max_script_bytes;
-  request.max_deliveries = settings_.max_deliveries;
-  request.lease_ms = settings_.lease_ms;
-  const std::uint64_t sent = host_.clock.boot_ms();
-  free_ -= request.max_jobs;
-  auto reply = intake_store_->claim(request);
-  free_ += request.max_jobs - static_cast<std::uint32_t>(reply ? reply->jobs.size() : 0);
-  if (!reply) {
-    if (!killed()) world_.note("  " + name() + " claim: " + reply.error().message);
-    intake_pauses_.failed(kContext, sent);
-    waiter_->set_paused(kContext, queues_);
-    return 0;
+void SimAgent::report() {
+  if (const auto pause = reporter_->turn()) reporter_thread_.after(*pause);
+}
+
+// ---- RunLoop ----
+
+void SimAgent::order(JobRuns::Event event) {
+  orders_.push_back(std::move(event));
+  run_loop_.wake();
+}
+
+void SimAgent::run_jobs() {
+  for (const Heard& each : std::exchange(heard_, {})) {
+    if (each.end) {
+      RunEnded ended{each.sandbox_run, {}};
+      ended.outcome.status = *each.end;
+      if (*each.end == RunStatus::lost) ended.outcome.reason = "lost";
+      step(std::move(ended));
+    } else {
+      step(JobRuns::Bytes{each.run, JobPipe::out, each.line});
+      step(JobRuns::AllRead{each.run});
+    }
   }
-  intake_pauses_.worked(kContext);
-  waiter_->set_paused(kContext, reply->paused);
-  for (Claimed& claimed : reply->jobs) accept(claimed, fence_after(sent, settings_.lease_ms));
-  called_ = called_ || reply->more;
-  return reply->jobs.size();
+  for (JobRuns::Event& event : std::exchange(orders_, {})) step(std::move(event));
+  step(JobRuns::Time{});
+  if (const auto look = runs_.next_look_ms()) run_loop_.after(*look);
 }
 
-void SimAgent::accept(Claimed& claimed, std::uint64_t fence_boot_ms) {
-  const RunNumber run = next_run_++;
-  claims_.emplace(run, claimed.ref);
-  auto start = prepare(claimed, fence_boot_ms, run);
-  if (start) return order(std::move(*start));
-  JobEnd end;
-  end.detail = "dead_letter";
-  end.error = start.error().message;
-  post(Outgoing{run, EndReport{claimed.ref, std::move(end)}, true});
+void SimAgent::step(JobRuns::Event event) {
+  for (JobRuns::Action& action : runs_.step(std::move(event), {host_.clock.boot_ms(), host_.clock.unix_ms()}))
+    std::visit([this](auto& each) { perform(each); }, action);
 }
 
-Result<SimAgent::Begin> SimAgent::prepare(Claimed& claimed, std::uint64_t fence_boot_ms, RunNumber run) const {
-  const Job job = decode<Job>(claimed.record).record;
-  if (const auto problems = validate(job); !problems.empty()) return fail(Code::invalid, join(problems));
-  if (redis_key(job) != claimed.ref.job_key) return fail(Code::invalid, "id: not that of its key");
-  Begin start{run, std::move(claimed.ref), {}, job.retries};
-  start.facts.spec.run = run;
-  start.facts.spec.fence_boot_ms = fence_boot_ms;
-  start.facts.job = start.claim.job_key;
-  start.facts.script = parse_script(job.script);
-  start.facts.epoch = claimed.epoch;
-  start.facts.attempt = claimed.attempt;
-  start.facts.deliveries = claimed.deliveries;
-  return start;
+void SimAgent::perform(JobRuns::Launch& launch) {
+  const RunNumber number = launch.run;
+  if (host_.failing_launches > 0) {
+    --host_.failing_launches;
+    return step(JobRuns::LaunchFailed{number, "no descriptors left"});
+  }
+  const std::uint64_t sandbox_run = launch.spec.run;
+  const auto tell = [this, number, sandbox_run](std::string line, std::optional<RunStatus> end) {
+    heard_.push_back({number, sandbox_run, std::move(line), end});
+    run_loop_.wake();
+  };
+  step(JobRuns::Launched{number});
+  if (host_.clock.boot_ms() >= launch.spec.fence_boot_ms) return tell("", RunStatus::lost);  // it never begins
+  Process::Facts facts = facts_[number];
+  facts.spec = std::move(launch.spec);
+  processes_[number] = std::make_unique<Process>(
+      world_, witness_, host_, std::move(facts),
+      Process::Callbacks{.wrote = [tell](const std::string& line) { tell(line + '\n', std::nullopt); },
+                         .ended = [tell](RunStatus status) { tell("", status); },
+                         .poisoned = [this] { world_.kill(*this); }});
+}
+
+void SimAgent::perform(JobRuns::KillRun& kill) {
+  const auto process = processes_.find(JobRuns::number_of(kill.sandbox_run));
+  if (process != processes_.end() && !process->second->gone()) process->second->kill(kill.reason, kill.grace_ms);
+}
+
+void SimAgent::perform(JobRuns::MoveFence& fence) {
+  const auto process = processes_.find(JobRuns::number_of(fence.sandbox_run));
+  if (process != processes_.end() && !process->second->gone()) process->second->fence(fence.boot_ms);
+}
+
+void SimAgent::perform(Outgoing& report) {
+  if (report.last) facts_.erase(report.run);
+  reporter_->post(std::move(report));
+  reporter_thread_.wake();
+}
+
+void SimAgent::perform(JobRuns::Over& over) {
+  processes_.erase(over.run);
+  pace_.ended(now_us());
 }
 
 }  // namespace mycojobs::sim

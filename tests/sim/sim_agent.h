@@ -1,23 +1,36 @@
-// An agent in one thread: what agent/worker does, in the same order of store calls, each of its threads an actor that
-// is stepped. Real are: the store and its scripts, Housekeeping, registration, the topic's intake, ContextPauses, the
-// rules of fence and retry, decode and validate of records. Copied, as thinly as may be, are the loops of Intake,
-// RunLoop, Reporter, LeaseKeeper, Housekeeper and PrerequisiteChecker: whoever changes those looks here.
+// An agent in one thread: the classes of agent/worker, whose turns the world takes in any order. Only this is not the
+// agent's own: how a runner's id and its dead instances' jobs come to it at its start, and what stands in for launcher,
+// processes and waiter.
 #pragma once
 
 #include <deque>
 #include <map>
 #include <memory>
 #include <string>
-#include <variant>
+#include <utility>
 #include <vector>
 
 #include "process.h"
-#include "worker/housekeeping.h"
-#include "worker/store_health.h"
-#include "worker/topic_intake.h"
-#include "worker/types.h"
+#include "worker/housekeeper.h"
+#include "worker/intake.h"
+#include "worker/job_runs.h"
+#include "worker/launcher_watch.h"
+#include "worker/lease_keeper.h"
+#include "worker/pace.h"
+#include "worker/prerequisite_checker.h"
+#include "worker/reporter.h"
 
 namespace mycojobs::sim {
+
+// What its scripts are (process.h) as an executor: a conversation that says nothing, and what becomes of its outcome.
+class SimExecutor final : public Executor {
+ public:
+  std::string_view name() const override { return "sim"; }
+  std::vector<std::string> script_types() const override { return {"sim", "other"}; }
+  std::vector<mycojobs::Stage> stages() const override;
+  Result<std::string> probe() const override { return std::string("sim"); }
+  Result<std::unique_ptr<Conversation>> begin(const JobFacts&, ArtifactSink*) const override;
+};
 
 class SimAgent final : public Program {
  public:
@@ -44,85 +57,71 @@ class SimAgent final : public Program {
     void (SimAgent::*body_)();
     Ms due_ = kNever;
   };
-  struct Begin {
+  class SimWaiter;
+  struct Heard {  // from a process
     RunNumber run = 0;
-    ClaimRef claim;
-    Process::Facts facts;
-    std::uint32_t retries = 0;
-  };
-  struct Fence {
-    RunNumber run = 0;
-    std::uint64_t boot_ms = 0;
-  };
-  struct Kill {
-    RunNumber run = 0;
-    KillReason reason = KillReason::cancelled;
-  };
-  using Order = std::variant<Begin, Fence, Kill>;
-  struct Run {
-    ClaimRef claim;
-    std::uint32_t attempt = 1, retries = 0;
-    std::uint64_t lines = 0;
-    std::vector<std::string> unread;  // in its pipes
-    std::optional<RunStatus> outcome;
-    std::unique_ptr<Process> process;
+    std::uint64_t sandbox_run = 0;
+    std::string line;
+    std::optional<RunStatus> end = std::nullopt;
   };
 
   void on_killed() override;
   void open();
   void give_back_of_the_dead();
+  void make_parts();
   void leave();
 
-  void take_jobs();  // Intake
-  std::size_t claim_some();
-  void accept(Claimed&, std::uint64_t fence_boot_ms);
-  Result<Begin> prepare(Claimed&, std::uint64_t fence_boot_ms, RunNumber) const;
+  void take_jobs();
+  bool hear();  // what the waiter has; false: it has nothing yet
+  void run_jobs();
+  void report();
+  void beat() { keeper_.after(leases_->turn()); }
+  void keep_house() { house_.after(housekeeper_->turn()); }
+  void check_waiting() { waiting_.after(prerequisites_->turn()); }
 
-  void run_jobs();  // RunLoop
-  void obey(Order&);
-  void begin(Begin&);
-  void pass_on_output(RunNumber, Run&);
-  void end(RunNumber, Run&);
-  JobEnd end_of(const Run&) const;
-  void order(Order);
-
-  void report();  // Reporter
-  void post(Outgoing);
-  void settled(RunNumber);
-
-  void beat();  // LeaseKeeper
-  bool renew();
-  bool hold();
-
-  void keep_house();     // Housekeeper
-  void check_waiting();  // PrerequisiteChecker
+  void order(JobRuns::Event);
+  void step(JobRuns::Event);
+  void perform(JobRuns::Launch&);
+  void perform(JobRuns::Speak& speak) { runs_.say_next(speak.run); }
+  void perform(JobRuns::KillRun&);
+  void perform(JobRuns::MoveFence&);
+  void perform(Outgoing&);
+  void perform(BrokerCall& /*no script asks*/) {}
+  void perform(JobRuns::Over&);
+  void perform(JobRuns::CannotLaunch& /*nothing more*/) { launcher_.failed_to_start(host_.clock.boot_ms()); }
+  void perform(JobRuns::SlotsStayBusy& /*nothing more*/) { pace_.stalled(); }
+  void perform(CannotBegin& job) { intake_->cannot_begin(std::move(job)); }
+  void perform(JobRuns::Elsewhere& elsewhere) { order(elsewhere.work()); }
+  std::uint64_t now_us() const { return (world_.now() + 1) * 1000; }
 
   World& world_;
   Witness& witness_;
   Host& host_;
   WorkerSettings settings_;
   RunnerHold self_;
-  std::vector<std::string> queues_;
+  SimExecutor executor_;
   std::unique_ptr<Store> main_store_, intake_store_, report_store_, lease_store_, house_store_, waiting_store_;
-  std::unique_ptr<Waiter> waiter_;
-  TopicIntake topic_;
-  Housekeeping housekeeping_;
+  StoreHealth health_;
   StoreServers servers_{{kContext}, {}};
-  ContextPauses intake_pauses_, lease_pauses_, house_pauses_, waiting_pauses_;
-  Thread opening_, intake_, run_loop_, reporter_, keeper_, house_, waiting_;
+  Pace pace_;
+  LauncherWatch launcher_;
+  JobRuns runs_;
+  std::unique_ptr<Reporter> reporter_;
+  std::unique_ptr<LeaseKeeper> leases_;
+  std::unique_ptr<Housekeeper> housekeeper_;
+  std::unique_ptr<PrerequisiteChecker> prerequisites_;
+  SimWaiter* waiter_ = nullptr;  // the intake's
+  std::unique_ptr<Intake> intake_;
+  Thread opening_, intake_thread_, run_loop_, reporter_thread_, keeper_, house_, waiting_;
 
-  std::uint32_t free_;
-  std::size_t turn_ = 0;
-  RunNumber next_run_ = 1;
-  bool open_ = false, draining_ = false, runner_lost_ = false, left_ = false;
-  bool called_ = false, look_at_topic_ = true, work_ = false, deaf_ = false;
-  Ms wait_until_ = 0;
-  std::uint64_t resting_until_boot_ = 0;
-  std::deque<Order> orders_;
-  std::map<RunNumber, Run> runs_;
-  std::deque<Outgoing> pending_;
-  unsigned report_failures_ = 0, lease_failures_ = 0;
-  std::map<RunNumber, ClaimRef> claims_;
+  bool open_ = false, runner_lost_ = false, left_ = false;
+  bool resting_ = false;  // the intake
+  Intake::Rest rest_;
+  Ms rests_until_ = 0;
+  std::deque<JobRuns::Event> orders_;
+  std::deque<Heard> heard_;
+  std::map<RunNumber, Process::Facts> facts_;
+  std::map<RunNumber, std::unique_ptr<Process>> processes_;
 };
 
 }  // namespace mycojobs::sim

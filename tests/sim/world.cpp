@@ -11,7 +11,8 @@ namespace mycojobs::sim {
 namespace {
 
 constexpr std::size_t kShown = 50;
-constexpr int kDeepest = 3;  // steps within steps
+constexpr int kDeepest = 3;              // steps within steps
+constexpr unsigned kMostAtOnce = 20000;  // steps while no time passes: whoever needs more is spinning
 
 std::string seconds(Ms ms) {
   const std::string text = std::to_string(ms % 1000);
@@ -108,7 +109,13 @@ bool World::step(Ms moment) {
     now_ = std::max(now_, moment);
     return false;
   }
+  steps_at_once_ = now.due > now_ ? 0 : steps_at_once_ + 1;
   now_ = now.due;
+  if (steps_at_once_ > kMostAtOnce) {
+    complain("a thread takes turns without end" +
+             (now.actor != nullptr && now.actor->program_ != nullptr ? ": of " + now.actor->program_->name_ : ""));
+    return false;
+  }
   if (now.actor != nullptr) {
     now.actor->within_ = true;
     ++within_;

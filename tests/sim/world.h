@@ -162,6 +162,7 @@ class World {
   Program* caller_ = nullptr;  // whose call the server is about to answer
   bool doomed_ = false;        // it dies of this call
   int depth_ = 0, within_ = 0;
+  unsigned steps_at_once_ = 0;
   std::deque<std::string> notes_;
   std::string complaint_;
 };
