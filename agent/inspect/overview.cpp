@@ -40,7 +40,7 @@ void take(const ListedJob& job, Overview& out, std::vector<std::uint64_t>& picku
   const std::uint64_t started = number_of(job.record, "started_ms");
   if (queued != 0 && started >= queued) pickups.push_back(started - queued);
   const std::string_view status = text_of(job.record, "status"), detail = text_of(job.record, "detail");
-  if (status == "error") count(out.failures, detail);
+  if (status == "error" && detail != "cancelled" && detail != "skipped") count(out.failures, detail);
   if (status == "waiting_for_prerequisites" || (status == "dispatched" && detail != "created")) count(out.waits, detail);
   out.since_ms = job.changed_us / 1000;
 }

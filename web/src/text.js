@@ -66,7 +66,13 @@ export function span(ms) {
   if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
   return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
 }
-export const ago = (at_ms, now_ms) => (at_ms ? (now_ms - at_ms < 1000 ? 'now' : `${span(now_ms - at_ms)} ago`) : '');
+// In its largest unit alone: in lists it need not be exact.
+const UNITS = [[86400_000, 'd'], [3600_000, 'h'], [60_000, 'min'], [1000, 's']];
+export function ago(at_ms, now_ms) {
+  if (!at_ms) return '';
+  const [unit, name] = UNITS.find(([each]) => now_ms - at_ms >= each) ?? [];
+  return unit ? `${Math.floor((now_ms - at_ms) / unit)} ${name} ago` : 'now';
+}
 export const moment = (ms) => (ms ? new Date(ms).toISOString().replace('T', ' ').replace(/\.\d+Z/, ' UTC') : '');
 const two = (n) => String(n).padStart(2, '0');
 export const clock = (ms) => {

@@ -1,12 +1,12 @@
 // What all views share: html, hooks, states as shapes and words, the address, buttons that ask and tell.
 import {h, render, Fragment} from 'preact';
-import {useState, useEffect, useRef, useMemo, useCallback} from 'preact/hooks';
+import {useState, useEffect, useLayoutEffect as useLayout, useRef, useMemo, useCallback} from 'preact/hooks';
 import htm from 'htm';
 import {rpc} from './api.js';
 import {ago, line, moment, plain} from './text.js';
 
 export const html = htm.bind(h);
-export {render, Fragment, useState, useEffect, useRef, useMemo, useCallback};
+export {render, Fragment, useState, useEffect, useLayout, useRef, useMemo, useCallback};
 
 // ---- the address: #/jobs?state=error ----
 
@@ -38,7 +38,7 @@ export const flow_href = (id, context, more = {}) => href(['flows', String(id)],
 export function job_state(job) {
   const detail = job.detail || '';
   if (job.status === 'finished') return ['done', 'finished'];
-  if (job.status === 'error') return detail === 'cancelled' ? ['cancelled', 'cancelled'] : ['failed', detail ? `failed: ${line(detail, 24)}` : 'failed'];
+  if (job.status === 'error') return detail === 'cancelled' || detail === 'skipped' ? ['cancelled', detail] : ['failed', detail ? `failed: ${line(detail, 24)}` : 'failed'];
   if (job.status === 'started') return ['running', detail === 'unkillable' ? 'unkillable' : 'running'];
   if (job.status === 'waiting_for_prerequisites') return ['waiting', detail === 'dependencies' ? 'waits for jobs' : 'waits'];
   const words = {created: ['planned', 'created'], planned: ['planned', 'planned'], delayed: ['waiting', 'delayed'],
@@ -51,6 +51,7 @@ export function flow_state(flow) {
   if (flow.status === 'finished') return ['done', detail && detail !== 'ok' ? `finished ${line(detail, 20)}` : 'finished'];
   if (flow.status === 'error') return detail.startsWith('cancel') ? ['cancelled', 'cancelled'] : ['failed', `failed${detail && detail !== 'failed' ? `: ${line(detail, 20)}` : ''}`];
   if (detail === 'paused') return ['waiting', 'paused'];
+  if (detail === 'waiting' && flow.status === 'started') return ['waiting', 'waits'];
   if (flow.status === 'started') return ['running', detail && detail !== 'running' ? line(detail, 20) : 'running'];
   return ['planned', detail || 'new'];
 }
