@@ -89,6 +89,7 @@ class Running final : public ApiServer {
     return {};
   }
 
+  bool has_page() const { return services_.settings.role == ApiRole::coordinator && !page_files().empty(); }
   std::string url() const override { return http_->url(); }
   std::uint16_t port() const override { return http_->port(); }
   void stop() override {
@@ -214,6 +215,7 @@ Result<std::unique_ptr<ApiServer>> start_api(StoreFactory& stores, const Clock& 
   auto server = std::make_unique<api::Running>(stores, clock, std::move(settings));
   MJ_CHECK(server->open());
   log(LogLevel::info, "api", "JSON-RPC at {}", server->url());
+  if (server->has_page()) log(LogLevel::info, "api", "the page is at {}/", server->url());
   return server;
 }
 

@@ -147,5 +147,26 @@ TEST_P(JobListContract, WhatIsNoJobInTheIndexIsNotShown) {
 
 MJ_BOTH_STORES(JobListContract);
 
+TEST_P(JobListContract, ATallyCountsTheIndexesWhateverStandsThere) {
+  for (Id id = 1; id <= 3; ++id) submit(id);
+  push_plain(9);
+  ASSERT_EQ(claim(1).size(), 1U);
+  ASSERT_EQ(outcome(store_->pause_queue(1, "queue:sal", true)), "ok");
+  auto tally = store_->tally(1, 1000, 5);
+  ASSERT_TRUE(tally) << tally.error().message;
+  EXPECT_EQ(tally->running, 1U);
+  EXPECT_EQ(tally->jobs, 3U) << "nobody has seen the one that was pushed";
+  EXPECT_EQ(tally->ends, std::vector<std::uint64_t>(tally->ends.size(), 0));
+  ASSERT_EQ(tally->queues.size(), 2U);
+  EXPECT_EQ(tally->queues[0].length, 3U);
+  EXPECT_EQ(tally->queues[0].next, key(2));
+  EXPECT_TRUE(tally->queues[1].paused);
+  for (const char* name : {"mj:ended", "mj:leases", "mj:queues", "mj:paused"})
+    ASSERT_TRUE(store_->save(2, name, {{"a", "b"}}));
+  const auto nonsense = store_->tally(2, 0, 1000);
+  ASSERT_TRUE(nonsense) << nonsense.error().message;
+  EXPECT_EQ(nonsense->ended + nonsense->running, 0U);
+}
+
 }  // namespace
 }  // namespace mycojobs

@@ -62,10 +62,9 @@ export function Graph({nodes, edges, chosen, choose, now}) {
         const at = drawn.places.get(node.id), [shape, word] = node_state(by.get(node.id));
         if (!at) return null;
         const pick = () => choose(node.name);
-        return html`<g key=${node.id} class=${`node ${shape}${chosen === node.name ? ' chosen' : ''}${long.has(node.id) ? ' long' : ''}`} transform=${`translate(${at.x - WIDTH / 2} ${at.y - HEIGHT / 2})`} tabindex="0" role="button" aria-pressed=${chosen === node.name}
-            aria-label=${`${line(node.name, 60)}: ${word}`} onClick=${pick} onKeyDown=${(e) => { if (e.key === 'Enter' || e.key === ' ') { e.preventDefault(); pick(); } }}>
+        return html`<g key=${node.id} class=${`node ${shape}${chosen === node.name ? ' chosen' : ''}${long.has(node.id) ? ' long' : ''}`} transform=${`translate(${at.x - WIDTH / 2} ${at.y - HEIGHT / 2})`} tabindex="0" role="button" aria-pressed=${chosen === node.name} onClick=${pick} onKeyDown=${(e) => { if (e.key === 'Enter' || e.key === ' ') { e.preventDefault(); pick(); } }}>
           <rect width=${WIDTH} height=${HEIGHT} rx="5"/><svg x="9" y="12" width="16" height="16" viewBox="0 0 16 16" class=${`glyph ${shape}`}><path d=${SHAPES[shape]}/></svg>
-          <text x="33" y="17">${line(node.name, 18)}</text><text x="33" y="31" class="word">${word}${node.attempt > 1 ? `, attempt ${node.attempt}` : ''}</text></g>`;
+          <title>${line(node.name, 80)}</title><text x="33" y="17">${line(node.name, 18)}</text><text x="33" y="31" class="word">${word}${node.attempt > 1 ? `, attempt ${node.attempt}` : ''}</text></g>`;
       })}
     </svg></div><p class="quiet">Thicker: what took longest, one behind the other.</p>`;
 }

@@ -1,0 +1,134 @@
+// What moves under an open page: long logs, many jobs, many streams, a server that is started again.
+import assert from 'node:assert/strict';
+import {claims, click, sees, sleep, text, until, World} from './world.mjs';
+
+const world = await new World().start();
+const rows = (page) => page.$eval('.log .virtual', (at) => Number(at.getAttribute('aria-rowcount')));
+
+await claims(world, {
+  async 'a live log of 100,000 lines is followed, searched, and drawn as what is seen'() {
+    const lines = 100000;
+    const made = await world.job(`import time\nfor i in range(${lines}):\n    print("line", i, "of the import, with some text behind it")\n    if i % 5000 == 0: time.sleep(0.05)\nprint("THE LAST")`, {name: 'long'});
+    const page = await world.open(`#/jobs/${made.key.replace('job:', '')}`);
+    await page.waitForSelector('.log .virtual');
+    await world.ended(made.key);
+    const stored = (await world.rpc('job.get', {id: made.key.replace('job:', '')})).usage.stdout_bytes;
+    assert.ok(stored > 4000000, String(stored));
+    await until('all that is kept', async () => (await rows(page)) >= 1000 && (await text(page, '.log')).includes('lines'), 60000);
+    const kept = await world.rpc('job.logs', {id: made.key.replace('job:', ''), limit: 1});
+    assert.equal(kept.lines.length, 1);
+    await until('the end of the log', async () => /THE LAST|cut|limit|left out/.test(await text(page, '.log')), 60000);
+    assert.ok((await page.$$('.log .line')).length < 120, 'what is not seen is not drawn');
+    const count = await rows(page);
+    console.log(`  lines in the page: ${count}`);
+    const began = Date.now();
+    await page.type('.log input[type=search]', 'line 777 ');
+    await sees(page, '1 line', '.log [role=status]');
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('.log .line.chosen mark');
+    console.log(`  found after ${Date.now() - began} ms`);
+    const heap = (await page.metrics()).JSHeapUsedSize;
+    console.log(`  heap: ${(heap / (1 << 20)).toFixed(1)} MiB`);
+    assert.ok(heap < 100 << 20);
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+  },
+  async '100,000 jobs are listed without waiting, in pages'() {
+    const page = await world.open('#/jobs');
+    // Records and places as a store has them; the agent is not asked to run them.
+    await world.end('agent');
+    const many = 20000;
+    for (let from = 0; from < many; from += 1000) {
+      const jobs = Array.from({length: 1000}, (_, i) => ({script: 'pass', script_type: 'python', name: `bulk-${from + i}`}));
+      const made = await world.rpc('jobs.create', {jobs});
+      await Promise.all(made.filter((_, i) => i % 4 === 0).map((job) => world.rpc('job.start', {id: `${job.caller_id}:${job.id}`})));
+    }
+    const started = many / 4;
+    await page.reload();
+    await page.waitForSelector('input[type=password]');
+    await page.type('input[type=password]', world.operator);
+    await page.keyboard.press('Enter');
+    const began = Date.now();
+    await page.waitForSelector('.window .job');
+    const first = Date.now() - began;
+    console.log(`  first rows after ${first} ms`);
+    assert.ok((await page.$$('.window .job')).length < 100);
+    for (let looks = 0; looks < 200; looks++) {
+      const loaded = await page.$eval('.virtual', (at) => { at.scrollTop = at.scrollHeight; return Number(at.getAttribute('aria-rowcount')); });
+      if (loaded >= started) break;
+      await sleep(60);
+    }
+    const loaded = await page.$eval('.virtual', (at) => Number(at.getAttribute('aria-rowcount')));
+    assert.ok(loaded >= started, `${loaded} of ${started}`);
+    assert.ok((await page.$$('.window .job')).length < 100, 'what is not seen is not drawn');
+    await world.start_agent();
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+  },
+  async 'a coordinator that is started again under an open page is found again, and nothing is missed'() {
+    const made = await world.job('import time\nfor i in range(60):\n    print("tick", i, flush=True)\n    time.sleep(0.1)', {name: 'ticks'});
+    const page = await world.open(`#/jobs/${made.key.replace('job:', '')}`);
+    await sees(page, 'tick 3', '.log');
+    await world.end('coordinator', 'SIGKILL');
+    await sees(page, 'reconnecting', 'header');
+    await sleep(1500);
+    await world.start_coordinator();
+    await sees(page, 'live', 'header');
+    await until('the end', async () => (await text(page, '.log')).includes('tick 59'), 60000);
+    await sees(page, 'finished', '.title');
+    assert.equal(await rows(page), 60, 'each line once');
+    await click(page, 'main button', 'Run again');
+    await until('another job', () => !page.url().includes(made.key.replace('job:', '')));
+    await page.close();
+  },
+  async '200 event streams of one context cost one look a second'() {
+    const streams = [];
+    const abort = new AbortController();
+    let told = 0;
+    for (let i = 0; i < 200; i++) {
+      const response = await fetch(`${world.url}/events?context=1&overview=1`, {headers: {Authorization: `Bearer ${world.operator}`}, signal: abort.signal});
+      assert.equal(response.status, 200);
+      streams.push((async () => {
+        const reader = response.body.getReader();
+        let here = '';
+        for (;;) {
+          const {done, value} = await reader.read();
+          if (done) return;
+          here += Buffer.from(value).toString();
+          if (here.includes('event: overview')) { told++; here = ''; }
+        }
+      })().catch(() => {}));
+    }
+    await until('each has been told', () => told >= 200);
+    // Scripts that Redis has run, over five seconds: one each second for all of them, and what agent and coordinator ask.
+    const {spawnSync} = await import('node:child_process');
+    const calls = () => spawnSync('redis-cli', ['-s', `${world.folder}/redis.sock`, 'info', 'commandstats'], {encoding: 'utf8'}).stdout.match(/cmdstat_zcount:calls=(\d+)/)?.[1] ?? '0';
+    const before = Number(calls());
+    await sleep(5000);
+    const looks = (Number(calls()) - before) / 90;
+    console.log(`  looks in 5 s: ${looks}`);
+    assert.ok(looks <= 8, `${looks} looks in 5 s`);
+    abort.abort();
+    await Promise.all(streams);
+  },
+  async 'a page that is open while jobs come and go holds its memory'() {
+    const page = await world.open('#/jobs');
+    await page.waitForSelector('.virtual');
+    let on = true;
+    const load = (async () => { while (on) { await Promise.all(Array.from({length: 20}, () => world.job('pass'))); await sleep(100); } })();
+    await sleep(4000);
+    const client = await page.createCDPSession();
+    const heap = async () => { await client.send('HeapProfiler.collectGarbage'); return (await page.metrics()).JSHeapUsedSize; };
+    const before = await heap();
+    const from = await page.metrics();
+    await sleep(12000);
+    const after = await heap(), to = await page.metrics();
+    on = false;
+    await load;
+    const share = (to.TaskDuration - from.TaskDuration) / (to.Timestamp - from.Timestamp);
+    console.log(`  heap ${(before / (1 << 20)).toFixed(1)} -> ${(after / (1 << 20)).toFixed(1)} MiB, ${(share * 100).toFixed(1)} % of a CPU`);
+    assert.ok(after < 60 << 20 && after < before + (16 << 20));
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+  },
+});

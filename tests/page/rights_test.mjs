@@ -1,0 +1,91 @@
+// Each role sees what the table of rights gives it, and is offered no more; `dev` lets a browser of its host in without a token.
+import assert from 'node:assert/strict';
+import {existsSync, readFileSync} from 'node:fs';
+import {join} from 'node:path';
+import {claims, click, sees, sleep, text, until, World} from './world.mjs';
+
+const world = await new World().start();
+const tokens = Object.fromEntries([['admin', 12], ['reader', 13], ['executor', 14], ['stranger', 15], ['submitter', 16]].map(([role, actor]) => [role, world.token(actor)]));
+const others = await world.job('raise SystemExit(3)', {name: 'of the operator'});
+await world.ended(others.key);
+const own = await world.rpc('job.start', {script: 'raise SystemExit(4)', script_type: 'python', name: 'of the submitter'}, tokens.submitter);
+await world.ended(own.key);
+const definition = {name: 'ask', jobs: {named: {approval: {approvers: [15], comment: 'stranger, say'}}}};
+const flow = await world.rpc('flow.create', {definition});
+await world.rpc('flow.start', {id: flow.id});
+const buttons = (page) => page.$$eval('main button', (all) => all.map((each) => each.innerText.trim()));
+const at = (key) => `#/jobs/${key.replace('job:', '')}`;
+
+await claims(world, {
+  async 'a reader sees everything and is offered nothing to do'() {
+    const page = await world.open(at(others.key), tokens.reader);
+    await sees(page, 'exit code 3');
+    assert.deepEqual((await buttons(page)).filter((each) => /Run|Cancel|Change|Approve/.test(each)), []);
+    await page.goto(`${world.url}/#/overview`);
+    await sees(page, 'queue:python');
+    assert.deepEqual((await buttons(page)).filter((each) => /Pause|Verify/.test(each)), []);
+    await page.goto(`${world.url}/#/approvals`);
+    await sees(page, 'stranger, say');
+    assert.deepEqual((await buttons(page)).filter((each) => /Approve|Reject/.test(each)), []);
+    await page.close();
+  },
+  async 'a submitter sees its own alone, and may run that again'() {
+    const page = await world.open('#/jobs', tokens.submitter);
+    await sees(page, 'of the submitter');
+    assert.equal((await text(page)).includes('of the operator'), false);
+    await click(page, '.virtual a', 'of the submitter');
+    await sees(page, 'exit code 4');
+    await click(page, 'main button', 'Run again');
+    await until('its second attempt', async () => (await world.rpc('job.get', {id: own.key.replace('job:', '')})).attempt === 2);
+    await page.goto(`${world.url}/${at(others.key)}`);
+    await sees(page, 'may not read job');
+    await page.goto(`${world.url}/#/overview`);
+    await sees(page, 'You see what you made yourself');
+    await page.close();
+  },
+  async 'an admin may do everything'() {
+    const page = await world.open(at(others.key), tokens.admin);
+    await sees(page, 'Run again');
+    await page.goto(`${world.url}/#/overview`);
+    await sees(page, 'Verify');
+    await click(page, 'td button', 'Pause');
+    await sees(page, 'paused');
+    await click(page, 'td button', 'Resume');
+    await page.close();
+  },
+  async 'a stranger sees nothing but what asks for it by name, and answers it'() {
+    const page = await world.open('#/jobs', tokens.stranger);
+    await sees(page, 'may not read');
+    assert.equal((await text(page)).includes('of the operator'), false);
+    await page.goto(`${world.url}/#/approvals`);
+    await sees(page, 'stranger, say');
+    await click(page, 'button', 'Approve');
+    await until('approved', async () => (await world.rpc('flow.get', {id: flow.id})).status === 'finished');
+    await page.goto(`${world.url}/#/try`);
+    await sees(page, 'make nothing');
+    await page.close();
+  },
+  async 'a token that is taken away is asked for again'() {
+    const page = await world.open('#/jobs', tokens.executor);
+    await world.run('key', 'token', '--actor', '99');
+    const {writeFileSync} = await import('node:fs');
+    const rows = readFileSync(world.tokens, 'utf8').split('\n');
+    writeFileSync(world.tokens, rows.filter((row) => !/ 14( |$)/.test(row)).join('\n'), {mode: 0o600});
+    await page.evaluate(() => { location.hash = '#/flows'; });
+    await page.waitForSelector('input[type=password]', {timeout: 20000});
+    await page.close();
+  },
+  async '`dev` says one address, which needs no token'() {
+    world.begin('dev', [join(process.env.MYCOJOBS_BIN, 'mycojobs'), 'dev', '--state-dir', join(world.folder, 'dev'), '--api-listen', '127.0.0.1:0']);
+    const found = await until('its address', () => existsSync(join(world.folder, 'dev.log')) && /the page is at (http:\/\/127\.0\.0\.1:\d+\/)/.exec(world.said('dev')));
+    const page = await world.browse();
+    await page.goto(found[1]);
+    await sees(page, 'What is stuck');
+    await page.goto(`${found[1]}#/try`);
+    await page.waitForSelector('textarea');
+    await click(page, 'button', 'Run');
+    await sees(page, 'step 4', '.log');
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+  },
+});
