@@ -167,8 +167,7 @@ HttpReply Events::stream(const HttpRequest& from, const Caller& caller) {
                   : denied ? "denied"
                   : away   ? "unavailable"
                            : "invalid",
-                  request.error().message,
-                  "GET /events?context=N, with &flow=M, &job=CALLER:ID or &overview=1");
+                  request.error().message, "GET /events?context=N, with &flow=M, &job=CALLER:ID or &overview=1");
   }
   // The place is taken when the stream begins: a reply that is never sent must take none.
   HttpReply reply;

@@ -16,9 +16,9 @@ constexpr std::size_t kMaxFindings = 1000;
 
 Result<json> rights(Call& call) {
   MJ_TRY(may, service::rights(call.by(), call.store()));
-  return json{{"actor", call.actor()},           {"operator", call.all_powerful()}, {"create", may.create},
-              {"read_all", may.read_all},        {"read_own", may.read_own},        {"steer_all", may.steer_all},
-              {"steer_own", may.steer_own},      {"administer", may.administer},    {"context_id", call.context()}};
+  return json{{"actor", call.actor()},      {"operator", call.all_powerful()}, {"create", may.create},
+              {"read_all", may.read_all},   {"read_own", may.read_own},        {"steer_all", may.steer_all},
+              {"steer_own", may.steer_own}, {"administer", may.administer},    {"context_id", call.context()}};
 }
 
 Result<json> overview(Call& call) {
@@ -80,8 +80,8 @@ Result<json> questions(Call& call) {
   MJ_TRY(found, service::list_questions(call.by(), call.stores(*flows), call.id("after")));
   json all = json::array();
   for (const service::Question& each : found.all) {
-    json object{{"job", each.job_key},   {"node", each.node},           {"name", each.name},
-                {"pause", each.pause},   {"asks", each.asks},           {"approvers", each.approvers},
+    json object{{"job", each.job_key},     {"node", each.node},         {"name", each.name},
+                {"pause", each.pause},     {"asks", each.asks},         {"approvers", each.approvers},
                 {"answers", each.answers}, {"since_ms", each.since_ms}, {"until_ms", each.until_ms}};
     if (each.flow != 0) {
       object["flow"] = each.flow;
@@ -96,8 +96,7 @@ Result<json> check_flow(Call& call) {
   const PlanRead read = service::check_flow(call.params().at("definition"));
   json problems = json::array();
   for (const PlanProblem& each : read.problems)
-    problems.push_back(
-        {{"path", each.path}, {"message", each.message}, {"line", each.line}, {"column", each.column}});
+    problems.push_back({{"path", each.path}, {"message", each.message}, {"line", each.line}, {"column", each.column}});
   return json{{"ok", read.plan.has_value()},
               {"problems", std::move(problems)},
               {"nodes", read.plan ? read.plan->nodes.size() : 0}};
@@ -110,8 +109,8 @@ void add_view_methods(Services& s, std::vector<Method>& all) {
   const Param caller{"caller_id", "id", "whose job it is; absent: the caller's"};
   all.push_back(method(s, "context.rights", "say what the caller may do", {context},
                        "Rights: of everything, and of what it made itself", rights));
-  all.push_back(method(s, "context.overview", "say how a context is: counts, queues, agents, the last minutes", {context},
-                       "Overview: numbers, queues, runners", overview));
+  all.push_back(method(s, "context.overview", "say how a context is: counts, queues, agents, the last minutes",
+                       {context}, "Overview: numbers, queues, runners", overview));
   all.push_back(method(s, "context.verify", "look whether a context holds what is promised of its jobs and flows",
                        {context}, "Verified: findings, and what was looked at", verify));
   all.push_back(method(s, "jobs.page", "list jobs page by page, what happened last first",

@@ -126,7 +126,8 @@ class Running final : public ApiServer {
   }
 
   Admission admit(const HttpRequest& from) {
-    const bool page = services_.settings.role == ApiRole::coordinator && from.method != "POST" && is_page_path(from.path);
+    const bool page =
+        services_.settings.role == ApiRole::coordinator && from.method != "POST" && is_page_path(from.path);
     if (is_strange(from) && !(page && is_visit(from))) {
       ++services_.refusals;
       return {web_page_refused()};

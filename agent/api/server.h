@@ -10,8 +10,8 @@
 //   for
 //
 // Who may call: bearer tokens of the tokens file, each of an actor. Without a token: loopback alone, and only with
-// `anonymous`. A request of a web page of another origin is refused; so is one without a token whose Host is no loopback
-// name (DNS rebinding). No TLS: a reverse proxy brings it.
+// `anonymous`. A request of a web page of another origin is refused; so is one without a token whose Host is no
+// loopback name (DNS rebinding). No TLS: a reverse proxy brings it.
 //
 // Threads: one accepts, each admitted connection has one, one waits for what flows do. A client that is slow, silent or
 // gone is dropped at its deadlines, and nobody waits for it; one that has not shown a token takes no place of those
@@ -32,13 +32,13 @@
 namespace mycojobs {
 
 struct ApiLimits {
-  std::uint32_t connections = 512;   // of callers with a token, and so many without one in `dev`; more: 503 at once
-  std::uint32_t lobby = 256;         // connections that have not sent a head yet; more: the oldest goes
-  std::uint32_t peers = 64;          // of supervisors elsewhere, or of who says to be one; more: one of these goes
-  std::uint32_t open = 16;           // that ask what anybody may; more: 503 at once
-  std::uint32_t page = 64;           // that ask for files of the page; more: 503 at once
-  std::uint32_t event_streams = 256; // of those with a token, or of those without one, at most so many
-  std::uint32_t calls = 8;           // that use the store at one time; more wait
+  std::uint32_t connections = 512;    // of callers with a token, and so many without one in `dev`; more: 503 at once
+  std::uint32_t lobby = 256;          // connections that have not sent a head yet; more: the oldest goes
+  std::uint32_t peers = 64;           // of supervisors elsewhere, or of who says to be one; more: one of these goes
+  std::uint32_t open = 16;            // that ask what anybody may; more: 503 at once
+  std::uint32_t page = 64;            // that ask for files of the page; more: 503 at once
+  std::uint32_t event_streams = 256;  // of those with a token, or of those without one, at most so many
+  std::uint32_t calls = 8;            // that use the store at one time; more wait
   std::size_t header_bytes = 64U << 10;
   std::size_t body_bytes = 16U << 20;
   std::uint32_t header_ms = 5000;       // from the first byte, or from the connection's beginning

@@ -36,7 +36,8 @@ constexpr Shape kShapes[] = {
     {"Verified", "what does not hold, the first 1000 of `found`; violation: false is a note",
      "findings!:[VerifyFinding] found!:integer jobs!:integer facts!:integer queues!:integer"},
     {"VerifyFinding", "what does not hold", "violation!:boolean rule!:text subject!:text text!:text"},
-    {"Questions", "what waits for people; after: of the next call", "questions!:[Question] after!:integer truncated!:boolean"},
+    {"Questions", "what waits for people; after: of the next call",
+     "questions!:[Question] after!:integer truncated!:boolean"},
     {"Question", "what waits for a person; answers: the caller may answer it",
      "job!:text node!:text name!:text pause!:boolean asks!:text approvers!:ids answers!:boolean since_ms!:unix_ms "
      "until_ms!:unix_ms flow:id flow_name:text"},

@@ -143,7 +143,8 @@ namespace {
 
 JobMoment moment_of(const Fact& fact) {
   const auto text = [&](std::string_view name) {
-    const auto found = std::find_if(fact.more.begin(), fact.more.end(), [&](const auto& each) { return each.first == name; });
+    const auto found =
+        std::find_if(fact.more.begin(), fact.more.end(), [&](const auto& each) { return each.first == name; });
     return found == fact.more.end() ? std::string() : found->second;
   };
   const auto number_of = [&](std::string_view name) {

@@ -41,7 +41,8 @@ void take(const ListedJob& job, Overview& out, std::vector<std::uint64_t>& picku
   if (queued != 0 && started >= queued) pickups.push_back(started - queued);
   const std::string_view status = text_of(job.record, "status"), detail = text_of(job.record, "detail");
   if (status == "error" && detail != "cancelled" && detail != "skipped") count(out.failures, detail);
-  if (status == "waiting_for_prerequisites" || (status == "dispatched" && detail != "created")) count(out.waits, detail);
+  if (status == "waiting_for_prerequisites" || (status == "dispatched" && detail != "created"))
+    count(out.waits, detail);
   out.since_ms = job.changed_us / 1000;
 }
 

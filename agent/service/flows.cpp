@@ -8,9 +8,9 @@
 #include "domain/codec.h"
 #include "domain/flow_decide.h"
 #include "domain/flow_plan.h"
+#include "domain/flow_yaml.h"
 #include "domain/prerequisites.h"
 #include "domain/rights.h"
-#include "domain/flow_yaml.h"
 #include "inspect/flows.h"
 #include "inspect/jobs.h"
 

@@ -76,9 +76,9 @@ struct ListFlows {
   Id before = 0;
   std::uint64_t limit = 50;  // 1 to 1000
   std::optional<FlowStatus> status = std::nullopt;
-  std::string word = {};             // as people read it: flow_words() (inspect/flows.h); empty: any
-  Id caller = 0;                     // 0: any
-  std::uint64_t until_ms = 0;        // made at this moment or before; 0: any
+  std::string word = {};       // as people read it: flow_words() (inspect/flows.h); empty: any
+  Id caller = 0;               // 0: any
+  std::uint64_t until_ms = 0;  // made at this moment or before; 0: any
 };
 struct FlowRow {
   FlowSummary summary;

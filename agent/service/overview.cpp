@@ -78,7 +78,8 @@ Result<void> look_at_flows(const Asker& asker, const FlowStores& in, Id after, Q
 // The approvals that a job names and nobody has given.
 void take_job(const Asker& asker, const JobPlaces& places, Questions& out) {
   const auto of_record = [&](std::string_view name) {
-    const auto found = std::find_if(places.record.begin(), places.record.end(), [&](const auto& each) { return each.first == name; });
+    const auto found =
+        std::find_if(places.record.begin(), places.record.end(), [&](const auto& each) { return each.first == name; });
     return found == places.record.end() ? std::string() : found->second;
   };
   if (places.claim.state != "prerequisites" || !places.claim.flow.empty()) return;
@@ -87,8 +88,9 @@ void take_job(const Asker& asker, const JobPlaces& places, Questions& out) {
   for (const auto& each : *list) {
     if (!each.is_string() || !each.get_ref<const std::string&>().starts_with(kApproval)) continue;
     const std::string gate = each.get<std::string>();
-    const bool given = std::any_of(places.claim_fields.begin(), places.claim_fields.end(),
-                                   [&](const auto& field) { return field.first == "approved:" + gate.substr(kApproval.size()); });
+    const bool given = std::any_of(places.claim_fields.begin(), places.claim_fields.end(), [&](const auto& field) {
+      return field.first == "approved:" + gate.substr(kApproval.size());
+    });
     if (given) continue;
     Question question;
     question.job_key = places.job_key;
@@ -119,8 +121,8 @@ Result<Rights> rights(const Caller& by, Store& store) {
   if (by.is_operator) return Rights{true, true, true, true, true, true};
   MJ_TRY(place, place_of(by, store));
   const auto may = [&](Action action, Id maker) { return !refused(by.actor, action, place, {.maker = maker}); };
-  return Rights{may(Action::create, 0),     may(Action::read, 0),         may(Action::read, by.actor), may(Action::steer, 0),
-                may(Action::steer, by.actor), may(Action::administer, 0)};
+  return Rights{may(Action::create, 0), may(Action::read, 0),         may(Action::read, by.actor),
+                may(Action::steer, 0),  may(Action::steer, by.actor), may(Action::administer, 0)};
 }
 
 Result<Overview> overview(const Caller& by, Store& store) {

@@ -22,21 +22,22 @@ Result<Overview> overview(const Caller&, Store&);
 // Jobs, messages and flows. For admins: it looks at everything that there is.
 Result<VerifyReport> verify(const Caller&, const FlowStores&);
 
-// What waits for a person: a node of a flow (approval, pause, approval:NAME before it), or a job that names approval:NAME.
+// What waits for a person: a node of a flow (approval, pause, approval:NAME before it), or a job that names
+// approval:NAME.
 struct Question {
   Id flow = 0;          // 0: a job outside of flows
   std::string job_key;  // of the node's job, or the job
   std::string flow_name, node;
-  std::string name;   // what approve and reject are called with
-  bool pause = false; // to be resumed, not approved
-  std::string asks;   // what the definition says of it
+  std::string name;    // what approve and reject are called with
+  bool pause = false;  // to be resumed, not approved
+  std::string asks;    // what the definition says of it
   std::vector<Id> approvers;
   std::uint64_t since_ms = 0, until_ms = 0;
   bool answers = false;  // the caller may answer it
 };
 struct Questions {
   std::vector<Question> all;
-  Id after = 0;           // of the next call: flows after this one; 0: there are no more
+  Id after = 0;            // of the next call: flows after this one; 0: there are no more
   bool truncated = false;  // more jobs wait outside of flows than were looked at
 };
 // Of those that the caller may read or answer. Looks at 200 flows a call, at jobs outside of flows in the first one.

@@ -141,14 +141,22 @@ Result<Tally> RedisStore::tally(Id context, std::uint64_t slot_ms, std::uint32_t
   MJ_TRY(reply, run(context, scripts::tally, arguments));
   Tally out;
   static constexpr std::pair<std::string_view, std::uint64_t Tally::*> kNumbers[] = {
-      {"now_ms", &Tally::now_ms},       {"changed_us", &Tally::changed_us},
-      {"jobs", &Tally::jobs},           {"running", &Tally::running},
-      {"delayed", &Tally::delayed},     {"prerequisites", &Tally::prerequisites},
-      {"held", &Tally::held},           {"missing", &Tally::missing},
-      {"ended", &Tally::ended},         {"dead", &Tally::dead},
-      {"anomalies", &Tally::anomalies}, {"refusals", &Tally::refusals},
-      {"notices", &Tally::notices},     {"outbox", &Tally::outbox},
-      {"inbox", &Tally::inbox},         {"flows", &Tally::flows},
+      {"now_ms", &Tally::now_ms},
+      {"changed_us", &Tally::changed_us},
+      {"jobs", &Tally::jobs},
+      {"running", &Tally::running},
+      {"delayed", &Tally::delayed},
+      {"prerequisites", &Tally::prerequisites},
+      {"held", &Tally::held},
+      {"missing", &Tally::missing},
+      {"ended", &Tally::ended},
+      {"dead", &Tally::dead},
+      {"anomalies", &Tally::anomalies},
+      {"refusals", &Tally::refusals},
+      {"notices", &Tally::notices},
+      {"outbox", &Tally::outbox},
+      {"inbox", &Tally::inbox},
+      {"flows", &Tally::flows},
       {"flows_active", &Tally::flows_active}};
   const Reply numbers = reply.at(0), ends = reply.at(1), queues = reply.at(2);
   for (std::size_t i = 0; i + 1 < numbers.size(); i += 2) {

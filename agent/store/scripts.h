@@ -19,8 +19,8 @@ extern const Script agree_on_format, answer_message, arrive_message, cancel, cha
     note_refusal, notices_due, object_declare, object_ids, object_index, object_kinds, object_page, object_reindex,
     object_release, object_search, object_write, pending_messages, places, prerequisite_answer, prerequisites_due,
     prerequisites_settled, purge_queue, release_runner, renew, repair, report, requeue, reserve_jobs, retire_messages,
-    route_message, settle_dead_letter, settle_mail, settle_notice, start_job, submit, take_message, tally, tick, topic_send,
-    unclaim;
+    route_message, settle_dead_letter, settle_mail, settle_notice, start_job, submit, take_message, tally, tick,
+    topic_send, unclaim;
 }  // namespace scripts
 
 }  // namespace mycojobs

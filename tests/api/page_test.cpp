@@ -47,7 +47,8 @@ TEST_F(Page, IsServedWithoutATokenAndSaysNothing) {
   EXPECT_EQ(field(page, "Cache-Control"), "no-cache");
   const std::string policy = field(page, "Content-Security-Policy");
   EXPECT_TRUE(policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self';")) << policy;
-  for (const char* never : {"unsafe", "data:", "blob:", "*", "http"}) EXPECT_EQ(policy.find(never), std::string::npos) << policy;
+  for (const char* never : {"unsafe", "data:", "blob:", "*", "http"})
+    EXPECT_EQ(policy.find(never), std::string::npos) << policy;
   EXPECT_NE(policy.find("frame-ancestors 'none'"), std::string::npos);
   EXPECT_EQ(field(page, "X-Frame-Options"), "DENY");
   EXPECT_EQ(field(page, "X-Content-Type-Options"), "nosniff");
@@ -83,7 +84,8 @@ TEST_F(Page, PagesOfJobsGoThroughAllOfThemOnce) {
   start_anonymous();
   json jobs = json::array();
   for (int i = 0; i < 130; ++i)
-    jobs.push_back({{"script", "x"}, {"script_type", i % 10 == 0 ? "sal" : "python"}, {"name", "n" + std::to_string(i)}});
+    jobs.push_back(
+        {{"script", "x"}, {"script_type", i % 10 == 0 ? "sal" : "python"}, {"name", "n" + std::to_string(i)}});
   ok("jobs.create", {{"jobs", jobs}});
   for (int id = 1; id <= 130; ++id) ok("job.start", {{"id", id}});
   std::set<std::string> once;
@@ -171,7 +173,8 @@ TEST_F(Page, ADefinitionIsCheckedAsText) {
 
 TEST_F(Page, AnApprovalOfAJobOutsideOfFlowsWaitsInTheList) {
   start_anonymous();
-  ok("job.start", {{"script", "x"}, {"script_type", "python"}, {"prerequisites", {"approval:legal"}}, {"name", "ship"}});
+  ok("job.start",
+     {{"script", "x"}, {"script_type", "python"}, {"prerequisites", {"approval:legal"}}, {"name", "ship"}});
   auto store = *redis_.open();
   ClaimRequest request;
   request.context = 1;

@@ -125,14 +125,21 @@ TEST_F(Rights, EachRoleIsToldWhatItMay) {
   const std::pair<std::string, json> roles[] = {
       {operator_, {{"operator", true}, {"create", true}, {"read_all", true}, {"administer", true}}},
       {admin_, {{"operator", false}, {"create", true}, {"read_all", true}, {"steer_all", true}, {"administer", true}}},
-      {submitter_, {{"create", true}, {"read_all", false}, {"read_own", true}, {"steer_all", false}, {"steer_own", true}, {"administer", false}}},
+      {submitter_,
+       {{"create", true},
+        {"read_all", false},
+        {"read_own", true},
+        {"steer_all", false},
+        {"steer_own", true},
+        {"administer", false}}},
       {reader_, {{"create", false}, {"read_all", true}, {"steer_own", false}, {"administer", false}}},
       {executor_, {{"create", false}, {"read_all", false}, {"steer_all", false}}},
       {stranger_, {{"create", false}, {"read_all", false}, {"steer_own", false}, {"administer", false}}}};
   for (const auto& [token, wanted] : roles) {
     token_ = token;
     const json may = ok("context.rights", json::object());
-    for (const auto& [name, value] : wanted.items()) EXPECT_EQ(may.at(name), value) << name << " of " << may.at("actor");
+    for (const auto& [name, value] : wanted.items())
+      EXPECT_EQ(may.at(name), value) << name << " of " << may.at("actor");
   }
   EXPECT_TRUE(as(admin_, "context.refusals", {{"id", 1}})["result"].empty()) << "a question is no refusal";
 }
@@ -143,8 +150,11 @@ TEST_F(Rights, WhatWaitsIsShownToWhoMayReadOrAnswerIt) {
   token_ = submitter_;
   const json flow{{"id", ok("flow.create", {{"definition", definition}}).at("id")}};
   ok("flow.start", flow);
-  const std::tuple<std::string, std::size_t, std::set<std::string>> wanted[] = {
-      {admin_, 2, {"named", "anybody"}}, {submitter_, 2, {"anybody"}}, {reader_, 2, {}}, {stranger_, 1, {"named"}}, {executor_, 0, {}}};
+  const std::tuple<std::string, std::size_t, std::set<std::string>> wanted[] = {{admin_, 2, {"named", "anybody"}},
+                                                                                {submitter_, 2, {"anybody"}},
+                                                                                {reader_, 2, {}},
+                                                                                {stranger_, 1, {"named"}},
+                                                                                {executor_, 0, {}}};
   for (const auto& [token, count, answers] : wanted) {
     token_ = token;
     const json found = ok("approval.list", json::object())["questions"];

@@ -72,6 +72,7 @@ await claims(world, {
   async 'a script, a style, a frame or a call that got into the page is stopped by the policy'() {
     const page = await world.open('#/overview');
     const broken = await page.evaluate(async () => {
+      await new Promise((then) => setTimeout(then));  // what the debugger runs itself may do more
       const found = [];
       addEventListener('securitypolicyviolation', (event) => found.push(event.effectiveDirective));
       const put = (name, more) => { const at = document.createElement(name); Object.assign(at, more); document.body.append(at); };

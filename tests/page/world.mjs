@@ -131,10 +131,10 @@ export const text = (page, selector = 'body') => page.$eval(selector, (at) => at
 export const sees = (page, wanted, selector = 'body') => until(`"${wanted}" on the page`, async () => {
   const shown = await text(page, selector);
   return wanted instanceof RegExp ? wanted.test(shown) : shown.includes(wanted);
-}, 20000).catch(async (error) => { throw new Error(`${error.message}; there is: ${(await text(page)).slice(0, 500).replace(/\n/g, ' / ')}`); });
+}).catch(async (error) => { throw new Error(`${error.message}; there is: ${(await text(page)).slice(0, 500).replace(/\n/g, ' / ')}`); });
 // The first thing to click that says this.
 export const click = async (page, selector, wanted) => {
-  const at = await until(`${selector} that says ${wanted}`, () => page.evaluateHandle((what, says) => [...document.querySelectorAll(what)].find((each) => each.innerText.trim().startsWith(says)) ?? null, selector, wanted).then((found) => found.asElement()), 20000);
+  const at = await until(`${selector} that says ${wanted}`, () => page.evaluateHandle((what, says) => [...document.querySelectorAll(what)].find((each) => each.innerText.trim().startsWith(says)) ?? null, selector, wanted).then((found) => found.asElement()));
   await at.evaluate((each) => each.scrollIntoView({block: 'center'}));
   await at.click();
 };

@@ -70,7 +70,7 @@ function Timeline({dag, id, context, moved, choose, chosen}) {
   const of = new Map();
   for (const each of moments) if (each.node) of.set(each.node, [...(of.get(each.node) ?? []), each]);
   const rows = dag.nodes.filter((node) => of.has(node.name) || node.started_ms).map((node) => ({node, bars: bars_of(node, of.get(node.name) ?? [], now)}))
-    .sort((a, b) => (a.bars[0]?.from ?? 0) - (b.bars[0]?.from ?? 0));
+    .sort((a, b) => (a.bars[0]?.from ?? a.node.ended_ms ?? 0) - (b.bars[0]?.from ?? b.node.ended_ms ?? 0));
   const step = TICKS.find((each) => all / each <= (innerWidth < 700 ? 2 : 6)) ?? TICKS[TICKS.length - 1];
   const ticks = [];
   for (let at = 0; at <= all; at += step) ticks.push(at);

@@ -4,7 +4,7 @@ import {rpc} from './api.js';
 import {Virtual} from './virtual.js';
 import {count, counted, span} from './text.js';
 
-const PAGE = 200, MOST_AT_FRONT = 4000;
+const PAGE = 200, MOST_AT_FRONT = 4000, MOST_PAGES = 5;
 const STATUSES = [['', 'all'], ['dispatched', 'queued'], ['waiting_for_prerequisites', 'waiting'], ['started', 'running'], ['error', 'failed'], ['finished', 'finished']];
 
 export const filters_of = (query) => {
@@ -90,12 +90,21 @@ function useJobs(context, wish, changed_ms) {
   useEffect(() => {
     if (!changed_ms || wish.until_ms || changed_ms <= rows.newest_ms || state.tick === 0) return;
     let over = false;
-    rpc('jobs.page', {context_id: context, ...wish, since_ms: Math.max(rows.newest_ms, wish.since_ms ?? 0, 1), limit: PAGE}).then((page) => {
+    const renew = async () => {
+      const params = {context_id: context, ...wish, since_ms: Math.max(rows.newest_ms, wish.since_ms ?? 0, 1), limit: PAGE};
+      const met = [];
+      for (let pages = 0, after = ''; pages < MOST_PAGES; pages++) {
+        const page = await rpc('jobs.page', after ? {...params, after} : params);
+        met.push(...page.jobs);
+        after = page.after;
+        if (after === '' || over) break;
+      }
       if (over) return;
-      rows.meet(page.jobs, at_front.current);
+      rows.meet(met, at_front.current);
       rows.newest_ms = Math.max(rows.newest_ms, changed_ms);
       show();
-    }, () => {});
+    };
+    renew().catch(() => {});  // the next change asks again
     return () => { over = true; };
   }, [changed_ms, rows, state.tick > 0]);
   return {rows, ...state, load, at_front, show};

@@ -63,7 +63,7 @@ function Text({text, find}) {
 export function LogView({log, version, ended, error}) {
   const [find, set_find] = useState('');
   const [only, set_only] = useState(false);
-  const [follow, set_follow] = useState(true);
+  const [follow, set_follow] = useState(!ended);  // what has ended is read from its beginning
   const [times, set_times] = useState(false);
   const box = useRef(null);
   const low = find.toLowerCase();
@@ -108,6 +108,7 @@ export function LogView({log, version, ended, error}) {
     ${log.dropped > 0 && html`<p class="quiet">${counted(log.dropped, 'earlier line')} are not kept here: \`mycojobs job logs\` has them</p>`}
     ${error && html`<p class="problem">${error}</p>`}
     ${total === 0 ? html`<p class="empty">${ended ? 'It has written nothing.' : 'Nothing yet.'}</p>`
-      : html`<div class="lines" data-rows=${Math.min(total, 24)}><${Virtual} count=${total} height=${HEIGHT} label="log" row=${row} chosen=${chosen} stick=${follow && !ended && !find}/></div>`}
+      : html`<div class="lines" data-rows=${Math.min(total, 24)} onWheel=${(e) => e.deltaY < 0 && set_follow(false)} onTouchMove=${() => set_follow(false)}
+          onKeyDown=${(e) => ['ArrowUp', 'PageUp', 'Home'].includes(e.key) && set_follow(false)}><${Virtual} count=${total} height=${HEIGHT} label="log" row=${row} chosen=${chosen} stick=${follow && !find}/></div>`}
   </div>`;
 }

@@ -31,7 +31,7 @@ export function Virtual({count, row, height, near_end, chosen = -1, label, head 
   }, [chosen]);
   useLayout(() => {
     if (stick && box.current) box.current.scrollTop = box.current.scrollHeight;
-  });
+  }, [stick, count]);
   const rows = [];
   for (let i = seen.from; i < Math.min(seen.to, count); i++) rows.push(row(i));
   return html`<div class="virtual" ref=${box} onScroll=${look} role="table" aria-label=${label} aria-rowcount=${count} tabindex="0">
