@@ -135,7 +135,7 @@ await claims(world, {
     console.log(`  failed ones after ${await shown('#/jobs?status=error')} ms`);
     const began = Date.now();
     await page.evaluate(() => { location.hash = '#/jobs?name=needle'; });
-    await until('four of 100,000', async () => (await page.$$('.window .job')).length === 4);
+    await until('four of 100,000', async () => (await page.$$('.window .job')).length === 4, 300000);  // each record is looked at
     console.log(`  four that are called so, of 100,000, after ${Date.now() - began} ms`);
     assert.deepEqual(page.wrong, []);
     await page.close();
