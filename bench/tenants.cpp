@@ -128,13 +128,14 @@ void serve(Server& server, const std::atomic<bool>& stop) {
   }
 }
 
-Message message_of(Id id, const std::string& to) {
+Message message_of(Id id, const std::string& to, const std::string& its_key) {
   Message message;
   message.id = id;
   message.caller_id = kSender;
   message.context_id = kHere;
   message.target_context = kThere;
   message.target_address = to;
+  message.target_key = its_key;
   message.created_at = static_cast<std::uint32_t>(::time(nullptr));
   Job job;
   job.id = id;
@@ -152,6 +153,7 @@ class Pair {
   Pair(const std::string& folder, const std::string& program, bool http)
       : here_(folder + "/a"), own_(http ? std::make_unique<Server>(folder + "/b") : nullptr), http_(http) {
     const SigningKey of_here = SigningKey::make(), of_there = SigningKey::make();
+    key_of_there_ = of_there.public_key();
     must(of_here.save(folder + "/here.key"));
     must(of_there.save(folder + "/there.key"));
     actor(here_, kSender, {});
@@ -241,7 +243,7 @@ class Pair {
   }
   // Signed; not on its way yet.
   std::string write() {
-    Message message = message_of(++last_, http_ ? address(kPortThere) : "");
+    Message message = message_of(++last_, http_ ? address(kPortThere) : "", http_ ? key_of_there_ : "");
     must(sign(message, key_));
     const std::string key = redis_key(message);
     must(here_.store().save(kHere, key, encode(message)));
@@ -276,6 +278,7 @@ class Pair {
   std::unique_ptr<Server> own_;
   bool http_;
   SigningKey key_ = SigningKey::make();
+  std::string key_of_there_;
   std::vector<std::unique_ptr<Child>> coordinators_;
   std::atomic<bool> stop_{false};
   std::thread runner_;
@@ -285,7 +288,7 @@ class Pair {
 void signatures() {
   constexpr int kTimes = 5000;
   const SigningKey key = SigningKey::make();
-  Message message = message_of(1, address(kPortThere));
+  Message message = message_of(1, address(kPortThere), key.public_key());
   const auto row = [&](const char* what, const auto& work) {
     const auto begin = Clock_::now();
     for (int i = 0; i < kTimes; ++i) work();

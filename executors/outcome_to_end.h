@@ -16,6 +16,7 @@ struct EndContext {
   std::string profile;  // the sandbox profile, for messages: python
   std::optional<std::uint32_t> timeout_s;
   std::uint64_t max_result_bytes = 0;
+  std::string intent = {};  // that it carries out, of a workflow; empty: none
 };
 
 // Total: every status has an end. `lost` and `unkillable` are not ends of a job: the caller deals with them first.

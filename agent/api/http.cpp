@@ -29,8 +29,10 @@ namespace mycojobs::api {
 namespace {
 
 using std::chrono::milliseconds;
+using Moment = std::chrono::steady_clock::time_point;
 
-constexpr std::size_t kLargeBodies = 3;  // of the greatest length, at one time
+constexpr std::size_t kLargeBodies = 3;       // of the greatest length, at one time
+constexpr std::size_t kLargePeerBodies = 16;  // the same of peers, who take none of these
 
 std::string head_text(const HttpReply& reply, HttpFraming framing, bool http_1_1, bool keep_alive) {
   HttpAnswerHead head{reply.status, reply.headers, framing, reply.body.size(), http_1_1, keep_alive};
@@ -51,8 +53,12 @@ struct Client {
   Standing standing = Standing::open;
   std::thread thread;
   std::unique_ptr<Connection> connection;
-  RequestReader reader;                                // of its first request, whose head has been admitted
-  bool proven = false, leaving = false, done = false;  // of all, with the server's lock held
+  RequestReader reader;            // of its first request, whose head has been admitted
+  Standing asks = Standing::open;  // of this request
+  // With the server's lock held:
+  std::string proven = {};              // who it has shown to be
+  Moment silent_since = Moment::max();  // max: it asks
+  bool leaving = false, done = false;
 };
 
 // The client's end of an event stream.
@@ -190,7 +196,9 @@ class Server final : public HttpServer {
     if (count >= most && !(standing == Standing::peer && make_room()))
       return refused_.refuse(std::move(guest.socket), wire_text(busy()));
     auto connection = std::make_unique<Connection>(std::move(guest.socket), std::move(guest.bytes));
-    Client& client = clients_.emplace_back(Client{standing, {}, std::move(connection), std::move(guest.reader)});
+    Client& client =
+        clients_.emplace_back(Client{standing, {}, std::move(connection), std::move(guest.reader), standing});
+    client.reader.limit_body(body_bytes(standing));
     try {
       client.thread = std::thread([this, &client] { converse(client); });
     } catch (const std::system_error&) {
@@ -200,20 +208,55 @@ class Server final : public HttpServer {
     }
   }
 
-  // Of those who say to be supervisors anybody can be one: the oldest that has not proven it leaves for a new one. With
-  // the lock held.
+  std::size_t body_bytes(Standing standing) const {
+    return standing == Standing::peer ? limits_.peer_body_bytes : limits_.body_bytes;
+  }
+
+  static bool is_peer(const Client& client) {
+    return client.standing == Standing::peer && !client.leaving && !client.done;
+  }
+
+  // Of those who say to be supervisors anybody can be one: the oldest that has not proven it leaves for a new one, or
+  // else the one that has been silent longest. With the lock held.
   bool make_room() {
     constexpr std::ptrdiff_t kLeaving = 256;  // at most, until their threads have seen it
-    const auto may_leave = [](const Client& client) {
-      return client.standing == Standing::peer && !client.proven && !client.leaving && !client.done;
-    };
-    const auto oldest = std::find_if(clients_.begin(), clients_.end(), may_leave);
+    auto goes = std::find_if(clients_.begin(), clients_.end(),
+                             [](const Client& each) { return is_peer(each) && each.proven.empty(); });
+    if (goes == clients_.end()) goes = most_silent([](const Client&) { return true; });
     const auto leaving =
         std::count_if(clients_.begin(), clients_.end(), [](const Client& each) { return each.leaving; });
-    if (oldest == clients_.end() || leaving >= kLeaving) return false;
-    oldest->leaving = true;
-    ::shutdown(oldest->connection->fd(), SHUT_RDWR);
+    if (goes == clients_.end() || leaving >= kLeaving) return false;
+    goes->leaving = true;
+    ::shutdown(goes->connection->fd(), SHUT_RDWR);
     return true;
+  }
+
+  // Of the peers for which it holds; end(): all of them ask. With the lock held.
+  template <class Which>
+  std::list<Client>::iterator most_silent(const Which& which) {
+    auto found = clients_.end();
+    for (auto each = clients_.begin(); each != clients_.end(); ++each) {
+      if (!is_peer(*each) || !which(*each) || each->silent_since == Moment::max()) continue;
+      if (found == clients_.end() || each->silent_since < found->silent_since) found = each;
+    }
+    return found;
+  }
+
+  // One who has taken too many places by proofs gives up the oldest of them: that connection is like any other again.
+  void prove(Client& client, const std::string& who) {
+    const std::lock_guard lock(mutex_);
+    client.proven = who;
+    const auto is_of_it = [&](const Client& each) { return is_peer(each) && each.proven == who; };
+    const auto count = std::count_if(clients_.begin(), clients_.end(), is_of_it);
+    if (static_cast<std::uint32_t>(count) <= std::max(1U, limits_.peers / 4)) return;
+    auto goes = most_silent(is_of_it);
+    if (goes == clients_.end()) goes = std::find_if(clients_.begin(), clients_.end(), is_of_it);
+    goes->proven.clear();
+  }
+
+  void note_silence(Client& client, bool silent) {
+    const std::lock_guard lock(mutex_);
+    client.silent_since = silent ? std::chrono::steady_clock::now() : Moment::max();
   }
 
   void converse(Client& client) {
@@ -221,7 +264,10 @@ class Server final : public HttpServer {
     while (exchange(client) && !stopping_) {
       client.reader = RequestReader(request_limits());
       connection.expect(limits_.idle_ms);
-      if (!connection.wait_for_byte() || !next_head(connection, client.reader)) break;
+      note_silence(client, true);
+      if (!connection.wait_for_byte()) break;
+      note_silence(client, false);
+      if (!next_head(client)) break;
     }
     const std::lock_guard lock(mutex_);
     connection.close();
@@ -232,14 +278,19 @@ class Server final : public HttpServer {
   }
 
   // False: there is none, or it was refused.
-  bool next_head(Connection& connection, RequestReader& reader) {
+  bool next_head(Client& client) {
+    Connection& connection = *client.connection;
+    RequestReader& reader = client.reader;
     connection.expect(limits_.header_ms);
     const auto there = connection.read_head(reader);
     if (there && !*there) return false;
     HttpReply refusal = there ? HttpReply() : malformed(there.error());
     if (there) {
       reader.request().loopback = is_loopback_peer(connection.fd());
-      refusal = look_at(reader.request()).refusal;
+      Admission admission = look_at(reader.request());
+      refusal = std::move(admission.refusal);
+      client.asks = admission.standing;
+      reader.limit_body(body_bytes(client.asks));
     }
     if (refusal.status < 400) return true;
     connection.allow(limits_.write_ms);
@@ -253,11 +304,8 @@ class Server final : public HttpServer {
     RequestReader& reader = client.reader;
     connection.expect(limits_.body_ms);
     connection.allow(limits_.write_ms);
-    const HttpReply reply = answer(connection, reader);
-    if (reply.proven) {
-      const std::lock_guard lock(mutex_);
-      client.proven = true;
-    }
+    const HttpReply reply = answer(client);
+    if (!reply.proven.empty()) prove(client, reply.proven);
     reader.request().body = {};  // a client that is slow to take the answer holds no memory that no share counts
     const bool one_alone = client.standing == Standing::open || client.standing == Standing::page;
     const bool goes_on = reply.status < 400 && !one_alone && reader.done() && reader.keeps_alive() && !stopping_;
@@ -273,11 +321,14 @@ class Server final : public HttpServer {
     return told && goes_on;
   }
 
-  HttpReply answer(Connection& connection, RequestReader& reader) {
+  HttpReply answer(Client& client) {
+    RequestReader& reader = client.reader;
     const HttpRequest& request = reader.request();
+    const bool is_peers = client.asks == Standing::peer;
     try {
-      BodyShare share(bodies_held_, kLargeBodies * limits_.body_bytes);
-      const auto whole = connection.read_body(reader, share);
+      BodyShare share(is_peers ? peer_bodies_held_ : bodies_held_,
+                      (is_peers ? kLargePeerBodies : kLargeBodies) * body_bytes(client.asks));
+      const auto whole = client.connection->read_body(reader, share);
       if (!whole) return refuse_body(whole.error());
       if (!*whole) return refuse(400, "invalid_request", "the body ends too early", "send all of it");
       const std::string method = request.method == "HEAD" ? "GET" : request.method;
@@ -330,7 +381,7 @@ class Server final : public HttpServer {
   std::atomic<bool> stopping_{false};
   mutable std::mutex mutex_;
   std::condition_variable ended_;
-  std::atomic<std::size_t> bodies_held_{0};
+  std::atomic<std::size_t> bodies_held_{0}, peer_bodies_held_{0};
   std::list<Client> clients_;
   Refusals refused_;  // of the accepting thread
   std::thread thread_;

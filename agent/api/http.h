@@ -45,7 +45,7 @@ struct HttpReply {
   std::string type = "application/json", body;
   std::vector<std::pair<std::string, std::string>> headers;
   std::function<void(EventSink&)> stream;  // instead of a body: writes events until it returns
-  bool proven = false;                     // a peer has shown who it is: its connection is kept before others
+  std::string proven = {};                 // a peer has shown who it is: its connection is kept before others
 };
 
 struct HttpRoute {
@@ -60,7 +60,7 @@ enum class Standing {
   anonymous,  // loopback in `dev`
   token,
   peer,  // supervisors of other hosts, who sign what they send: where there are too many, the oldest that has not
-         // proven it goes
+         // proven it goes, else the one that has been silent longest; each proves it on a quarter of them at most
 };
 struct Admission {
   HttpReply refusal = {};  // a status of 400 or more refuses it

@@ -77,7 +77,8 @@ Result<json> create_many(Call& call) {
     if (!job) return fail(job.error(), "jobs[" + std::to_string(i) + "]");
     jobs.push_back(std::move(*job));
   }
-  MJ_TRY(stored, service::create_jobs(call.by(), call.store(), call.named("caller_id"), std::move(jobs)));
+  MJ_TRY(stored,
+         service::create_jobs(call.by(), call.store(), call.named("caller_id"), std::move(jobs), call.flag("start")));
   json made = json::array();
   for (const Job& job : stored) made.push_back(to_json(job));
   return made;
@@ -213,7 +214,10 @@ void add_job_methods(Services& s, std::vector<Method>& all) {
                                        {"script_type", "text", "only these"},
                                        {"since_ms", "unix_ms", "only jobs to which something happened since"},
                                        {"limit", "integer", "at most so many (50; 1000 at most)"}};
-  const std::vector<Param> many{{"jobs", "jobs", "as job.create takes them, 1000 at most", true}, kContext, kCaller};
+  const std::vector<Param> many{{"jobs", "jobs", "as job.create takes them, 1000 at most", true},
+                                {"start", "boolean", "queue them, too"},
+                                kContext,
+                                kCaller};
   auto waits = job_fields("key", kEither);
   waits.push_back(wait_param());
   auto log_params = one;

@@ -22,6 +22,7 @@ class RequestReader {
   // too_large.
   Result<std::size_t> take_head(std::string_view bytes);
   bool has_head() const { return parser_.has_head(); }
+  void limit_body(std::size_t bytes) { limits_.body_bytes = bytes; }  // before any of it is taken
   // After the head: how many of the bytes belong to it. Errors: invalid, too_large, unavailable (the share is used up).
   Result<std::size_t> take_body(std::string_view bytes, BodyShare&);
   bool done() const { return parser_.done(); }

@@ -14,6 +14,7 @@
 #include "api/tokens.h"
 #include "base/log.h"
 #include "base/version.h"
+#include "coordinator/message_gate.h"
 #include "coordinator/message_receiver.h"
 #include "domain/codec.h"
 #include "transport/http.h"
@@ -45,6 +46,7 @@ class Running final : public ApiServer {
   Running(StoreFactory& stores, const Clock& clock, ApiSettings settings)
       : services_(stores, clock, settings),
         tokens_(settings.tokens_file),
+        gate_(clock, services_.settings.contexts, services_.settings.own_servers),
         rpc_(methods_of(services_, settings.role), {settings.limits.body_bytes}),
         events_(services_, stores) {}
   ~Running() override { Running::stop(); }
@@ -59,7 +61,9 @@ class Running final : public ApiServer {
                                      "with `mycojobs key token`, or listen on 127.0.0.1");
     }
     if (!tokens_.any() && !settings.anonymous)
-      log(LogLevel::warn, "api", "{} holds no token, so every call is refused: make one with `mycojobs key token`",
+      log(LogLevel::warn, "api",
+          "{} holds no token, so clients are refused (supervisors are not: they sign): make one with `mycojobs key "
+          "token`",
           settings.tokens_file);
     const bool with_events = settings.role == ApiRole::coordinator;
     if (with_events) MJ_CHECK(events_.open());
@@ -157,12 +161,14 @@ class Running final : public ApiServer {
   }
 
   HttpReply deliver(const HttpRequest& from) {
-    auto lease = services_.backends.take();
+    auto lease = services_.peers.take();
     if (!lease) return busy();
-    MessageReceiver receiver(lease->store(), (*lease)->actors, services_.settings.coordinator_key);
+    MessageReceiver receiver(lease->store(), (*lease)->actors, services_.settings.coordinator_key,
+                             services_.settings.files);
+    receiver.stand_behind(gate_);
     HttpReply reply;
     reply.body = receiver.answer(from.body);
-    reply.proven = receiver.held();
+    reply.proven = receiver.proven();
     return reply;
   }
 
@@ -204,6 +210,7 @@ class Running final : public ApiServer {
   std::chrono::steady_clock::time_point status_at_;
   Services services_;
   Tokens tokens_;
+  MessageGate gate_;
   Rpc rpc_;
   Events events_;
   std::unique_ptr<HttpServer> http_;

@@ -24,10 +24,12 @@
 #include <vector>
 
 #include "api/health.h"
+#include "coordinator/message_files.h"
 #include "domain/networks.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/result.h"
 #include "mycojobs/store.h"
+#include "mycojobs/transport.h"
 
 namespace mycojobs {
 
@@ -39,8 +41,10 @@ struct ApiLimits {
   std::uint32_t page = 64;            // that ask for files of the page; more: 503 at once
   std::uint32_t event_streams = 256;  // of those with a token, or of those without one, at most so many
   std::uint32_t calls = 8;            // that use the store at one time; more wait
+  std::uint32_t peer_calls = 4;       // the same of peers, who take none of these
   std::size_t header_bytes = 64U << 10;
   std::size_t body_bytes = 16U << 20;
+  std::size_t peer_body_bytes = kMaxRequestBytes + (64U << 10);  // a little more, so that too much is told as such
   std::uint32_t header_ms = 5000;       // from the first byte, or from the connection's beginning
   std::uint32_t body_ms = 30000;        // all of the body
   std::uint32_t idle_ms = 15000;        // between two requests of one connection
@@ -56,10 +60,12 @@ struct ApiSettings {
   std::string listen = "127.0.0.1:9652";  // ADDRESS:PORT, [v6]:PORT; port 0: a free one
   std::string tokens_file;                // need not exist; read again when it changes
   bool anonymous = false;                 // `dev`: loopback without a token is the default actor
-  std::vector<Id> contexts;               // the first one counts where a call names none; empty: 1
+  std::vector<Id> contexts;               // the first one counts where a call names none; empty: 1, and all are served
+  std::vector<Id> own_servers;            // contexts with a Redis of their own, where all are served
   Networks networks;                      // in which supervisors may be (runner.create)
   Health health;                          // of the process
   std::string coordinator_key;            // public; empty: no messages come in here
+  CarriedFiles files;                     // of messages
   std::uint64_t max_script_bytes = 4U << 20;
   ApiLimits limits;
 };

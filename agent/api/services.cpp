@@ -124,6 +124,14 @@ Result<FlowStore*> Call::flows() const {
   return lease_->flows.get();
 }
 
+Result<WorkflowStore*> Call::worlds() const {
+  if (!lease_->worlds) {
+    MJ_TRY(worlds, services_.backends.open_workflows());
+    lease_->worlds = std::move(worlds);
+  }
+  return lease_->worlds.get();
+}
+
 Result<void> Call::rest(std::uint32_t ms) {
   lease_.give_back();
   constexpr std::uint32_t kStep = 50;
@@ -150,6 +158,7 @@ std::vector<Method> methods_of(Services& services, ApiRole role) {
     add_record_methods(services, all);
     add_job_methods(services, all);
     add_flow_methods(services, all);
+    add_workflow_methods(services, all);
     add_wait_methods(services, all);
     add_view_methods(services, all);
   }

@@ -26,6 +26,7 @@ namespace mycojobs::api {
 struct Backend {
   std::unique_ptr<Store> store;
   std::unique_ptr<FlowStore> flows;
+  std::unique_ptr<WorkflowStore> worlds;
   RunCache runs{20000};
   ActorKeys actors;
 };
@@ -58,6 +59,7 @@ class Backends {
   // Waits for one of `most`; unavailable after 10 s.
   Result<Lease> take();
   Result<std::unique_ptr<FlowStore>> open_flows() { return stores_.open_flows(); }
+  Result<std::unique_ptr<WorkflowStore>> open_workflows() { return stores_.open_workflows(); }
 
  private:
   void give_back(std::unique_ptr<Backend>);
@@ -72,8 +74,12 @@ class Backends {
 
 struct Services {
   Services(StoreFactory& stores, const Clock& time, ApiSettings wish)
-      : backends(stores, wish.limits.calls), clock(time), settings(std::move(wish)), started_ms(time.unix_ms()) {}
-  Backends backends;
+      : backends(stores, wish.limits.calls),
+        peers(stores, wish.limits.peer_calls),
+        clock(time),
+        settings(std::move(wish)),
+        started_ms(time.unix_ms()) {}
+  Backends backends, peers;  // of callers; of supervisors elsewhere
   const Clock& clock;
   ApiSettings settings;
   std::uint64_t started_ms;
@@ -117,6 +123,7 @@ class Call {
   Services& services() const { return services_; }
   Store& store() const { return lease_.store(); }
   Result<FlowStore*> flows() const;
+  Result<WorkflowStore*> worlds() const;
   RunCache& runs() const { return lease_->runs; }
 
  private:
@@ -139,7 +146,8 @@ Method method(Services&, std::string_view name, std::string_view help, std::vect
 void add_record_methods(Services&, std::vector<Method>&);  // actor, context, runner, message
 void add_job_methods(Services&, std::vector<Method>&);
 void add_flow_methods(Services&, std::vector<Method>&);
-void add_view_methods(Services&, std::vector<Method>&);    // of a context as a whole
+void add_view_methods(Services&, std::vector<Method>&);  // of a context as a whole
+void add_workflow_methods(Services&, std::vector<Method>&);
 void add_system_methods(Services&, std::vector<Method>&);  // queue, system
 void add_supervisor_methods(Services&, std::vector<Method>&);
 std::vector<Method> methods_of(Services&, ApiRole);

@@ -54,7 +54,7 @@ constexpr Shape kShapes[] = {
      "id!:id caller_id!:id context_id!:id message:text message_type!:text message_format_type!:text timeout:seconds "
      "timeout_ack:seconds timeout_result:seconds job:list status!:text topic:text error:text created_at:unix_s "
      "updated_at:unix_s transport_id:text transport_status:text flow:object signature:text signer:text algorithm:text "
-     "target_context:id target_address:text stream_logs:boolean"},
+     "target_context:id target_address:text target_key:text stream_logs:boolean"},
     {"MessageRow", "a message without text and jobs",
      "id!:id caller_id!:id message_type!:text status!:text topic:text error:text created_at:unix_s"},
     {"Job", "a job's record",
@@ -103,6 +103,24 @@ constexpr Shape kShapes[] = {
     {"FlowReason", "why a flow, or a node of it, is where it is",
      "node!:text cause!:text reason!:text evidence!:any next!:any"},
     {"FlowMoment", "what has happened to a flow", "at_ms!:unix_ms revision!:integer node!:text what!:text"},
+    {"WorkflowApplied", "a manifest in force; replaced: the one before",
+     "manifest!:text hash!:text replaced!:text repeated!:boolean owner!:id"},
+    {"WorkflowSent", "an event on its way", "manifest!:text event!:text targets!:texts"},
+    {"WorkflowRow", "a workflow, and how many instances of it stand how",
+     "workflow!:text manifest!:text hash!:text owner!:id keyed!:boolean takes!:texts instances!:object "
+     "older_code!:integer inbox!:integer height!:integer refused_receipts!:integer"},
+    {"WorkflowCell", "an instance",
+     "workflow!:text key!:any status!:text steps!:integer mail!:integer pending!:integer born!:integer last!:integer "
+     "state_bytes!:integer manifest!:text"},
+    {"WorkflowInstance", "an instance, its state and what it waits for",
+     "workflow!:text key!:any status!:text steps!:integer mail!:integer pending!:integer born!:integer last!:integer "
+     "state_bytes!:integer manifest!:text world!:text state!:any state_hash:text intents!:list waiting_mail!:list "
+     "failure:text message:text refused!:integer"},
+    {"WorkflowFact", "a fact of the journal; what it says beside depends on its kind",
+     "height!:integer at_ms!:unix_ms kind!:text cells!:texts"},
+    {"WorkflowFacts", "facts of the journal, and how high it is", "world!:text height!:integer facts!:[WorkflowFact]"},
+    {"WorkflowReason", "why an instance is where it is", "cause!:text reason!:text evidence!:any next!:any"},
+    {"WorkflowAnswer", "an answer on its way", "intent!:text approved!:boolean"},
     {"Queue", "a queue", "queue!:text length!:integer prioritised!:integer paused!:boolean facts!:integer"},
     {"QueueState", "whether a queue is paused", "queue!:text paused!:boolean"},
     {"Version", "the server's version", "version!:text"},

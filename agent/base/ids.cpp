@@ -18,12 +18,26 @@ std::string to_hex(std::string_view bytes) {
   return out;
 }
 
-std::string random_hex(std::size_t bytes) {
+std::string from_hex(std::string_view hex) {
+  std::string out;
+  for (std::size_t i = 0; i + 1 < hex.size(); i += 2) {
+    unsigned value = 0;
+    const char* end = hex.data() + i + 2;
+    const auto read = std::from_chars(hex.data() + i, end, value, 16);
+    if (read.ptr != end || read.ec != std::errc()) return "";
+    out.push_back(static_cast<char>(value));
+  }
+  return hex.size() % 2 == 0 ? out : "";
+}
+
+std::string random_bytes(std::size_t bytes) {
   std::string raw(bytes, '\0');
   // Up to 256 bytes come whole once the generator is seeded; without it nothing here can be trusted.
   if (bytes > 256 || ::getrandom(raw.data(), bytes, 0) != static_cast<ssize_t>(bytes)) std::abort();
-  return to_hex(raw);
+  return raw;
 }
+
+std::string random_hex(std::size_t bytes) { return to_hex(random_bytes(bytes)); }
 
 bool parse_u64(std::string_view text, std::uint64_t& out) {
   if (text.empty() || text[0] < '0' || text[0] > '9') return false;

@@ -14,16 +14,6 @@
 namespace mycojobs {
 namespace {
 
-// A public key as it was typed: its hex, or the name or path of a file that `key new` has made.
-Result<std::string> typed_key(const Invocation& call, const std::string& text) {
-  if (is_public_key(text)) return text;
-  auto file = key_file(call.settings, text);
-  if (!file) return fail(file.error(), "--key");
-  auto key = SigningKey::load(*file);
-  if (!key) return fail(key.error(), "--key");
-  return key->public_key();
-}
-
 void show_actor(const Invocation& call, const Actor& actor) {
   if (call.json) return print(dump_json(to_json(actor), 2) + "\n");
   print(fmt::format("actor {}\n  key      {}\n", actor.id,
@@ -36,7 +26,7 @@ Result<Actor> typed_actor(const Invocation& call, std::vector<std::string>& fiel
   Actor actor;
   if (call.has("key") && call.has("no-key")) return fail(Code::invalid, "--key and --no-key: give one of them");
   if (call.has("key")) {
-    MJ_TRY(key, typed_key(call, call.get("key")));
+    MJ_TRY(key, typed_public_key(call, call.get("key")));
     actor.pubkey = key;
   }
   if (call.has("key") || call.has("no-key")) fields.emplace_back("pubkey");

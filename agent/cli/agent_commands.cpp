@@ -37,10 +37,12 @@ Result<std::unique_ptr<ApiServer>> start_coordinator_api(const Parts& parts, con
   MJ_TRY(networks, networks_of(settings));
   api.networks = std::move(networks);
   api.contexts = contexts;
+  for (const auto& own : settings.context_redis) api.own_servers.push_back(own.first);
   api.max_script_bytes = settings.job_max_script_bytes;
   api.health = std::move(health);
   MJ_TRY(key, coordinator_key(settings));
   if (key) api.coordinator_key = key->public_key();
+  api.files = carried_files(settings, parts.clock);
   auto server = start_api(stores, parts.clock, std::move(api));
   if (server) return std::move(*server);
   // A second one on this host is fine without it: flows move on all the same.

@@ -26,7 +26,7 @@ struct Group {
 };
 constexpr Group kGroups[] = {
     {"To begin", "run dev doctor"},
-    {"Jobs and flows", "job flow message queue"},
+    {"Jobs and flows", "job flow workflow message queue"},
     {"Scripts, and what they may do", "executor plugin program policy sandbox secret"},
     {"To serve and look after", "agent coordinator health runner actor context key receipt rpc verify"},
     {"This program", "config completion version"},
@@ -169,6 +169,7 @@ struct Slot {
   const Command* row = nullptr;
   CLI::App* app = nullptr;
   std::deque<std::pair<std::string, CLI::Option*>> arguments;
+  std::vector<std::string> rest;  // of the last argument, if it is FILE...
   std::deque<std::pair<std::string_view, std::vector<std::string>>> values;
   std::deque<std::pair<std::string_view, bool>> switches;
   FlagValues options;
@@ -183,6 +184,10 @@ void build(Slot& slot) {
     left.remove_prefix(std::min(name.size() + 1, left.size()));
     const bool optional = name.front() == '[';
     if (optional) name = name.substr(1, name.size() - 2);
+    if (name.ends_with("...")) {
+      app.add_option(std::string(name.substr(0, name.size() - 3)), slot.rest)->required(!optional);
+      continue;
+    }
     auto& [text, option] = slot.arguments.emplace_back();
     option = app.add_option(std::string(name), text)->required(!optional);
   }
@@ -191,8 +196,9 @@ void build(Slot& slot) {
     if (flag.value.empty()) {
       app.add_flag(name, slot.switches.emplace_back(flag.name, false).second, std::string(flag.help));
     } else {
+      const std::string choices = flag.choices.empty() ? "" : "; one of " + std::string(flag.choices);
       auto* option = app.add_option(name, slot.values.emplace_back(flag.name, std::vector<std::string>()).second,
-                                    std::string(flag.help));
+                                    std::string(flag.help) + choices);
       option->type_name(std::string(flag.value))->expected(1)->allow_extra_args(false);
       option->multi_option_policy(flag.repeats ? CLI::MultiOptionPolicy::TakeAll : CLI::MultiOptionPolicy::TakeLast);
     }
@@ -224,10 +230,39 @@ CLI::App* find_or_add(CLI::App& root, const Command& row) {
   return group->add_subcommand(verb, std::string(row.help));
 }
 
-CommandLine refused(const std::string& problem) {
+CommandLine refused(const std::string& problem, int exit = EX_USAGE) {
   CommandLine line;
-  line.exit_code = complain({Code::invalid, problem}, EX_USAGE);
+  line.exit_code = complain({Code::invalid, problem}, exit);
   return line;
+}
+
+// What is wrong with a word that is none of those that its flag takes.
+std::string unknown_choice(const CommandLine& line) {
+  for (const FlagRow& flag : line.command->flags) {
+    const auto given = line.flags.find(std::string(flag.name));
+    if (flag.choices.empty() || given == line.flags.end()) continue;
+    for (const std::string& word : given->second) {
+      if (!names(flag.choices, word))
+        return fmt::format("--{}: {} is none of: {}", flag.name, shown(word, 80), flag.choices);
+    }
+  }
+  return "";
+}
+
+// Settings that stand before the command ("--context 7 job list") are read as if they stood behind it.
+std::vector<std::string> settings_last(int argc, const char* const* argv) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  const auto is_noun = [](const std::string& word) {
+    return is_hidden(word) || std::any_of(commands().begin(), commands().end(),
+                                          [&](const Command& row) { return first_word(row.name) == word; });
+  };
+  const auto noun = std::find_if(words.begin(), words.end(), is_noun);
+  if (noun == words.end() || noun == words.begin() || !words.front().starts_with('-')) return words;
+  std::rotate(words.begin(), noun, words.end());
+  const auto before = words.end() - (noun - words.begin());
+  const auto rest = std::find(words.begin(), before, "--");  // what follows is the script's own
+  std::rotate(rest, before, words.end());
+  return words;
 }
 
 }  // namespace
@@ -246,6 +281,13 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   }
   shape_help(root, terminal_of(stdout).columns);
   CommandLine line;
+  const std::vector<std::string> words = settings_last(argc, argv);
+  std::vector<const char*> typed{"mycojobs"};
+  for (const std::string& word : words) typed.push_back(word.c_str());
+  if (argc == 2 && (words.front() == "--version" || words.front() == "-V")) typed.back() = "version";
+  argc = static_cast<int>(typed.size());
+  argv = typed.data();
+  if (words.empty()) return refused("name a command: `mycojobs --help` lists them; `mycojobs run FILE` runs a script");
   if (const std::string problem = unknown_command(argc, argv); !problem.empty()) return refused(problem);
   try {
     root.parse(argc, argv);
@@ -269,6 +311,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     for (const auto& [text, option] : slot.arguments) {
       if (option->count() > 0) line.arguments.push_back(text);
     }
+    line.arguments.insert(line.arguments.end(), slot.rest.begin(), slot.rest.end());
     for (auto& [name, values] : slot.values) {
       if (!values.empty()) line.flags[std::string(name)] = values;
     }
@@ -276,6 +319,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       if (set) line.flags[std::string(name)] = {"true"};
     }
     line.options = std::move(slot.options);
+    if (const std::string problem = unknown_choice(line); !problem.empty()) return refused(problem, EX_DATAERR);
   }
   return line;
 }

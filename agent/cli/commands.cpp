@@ -19,6 +19,7 @@ std::vector<FlagRow> role_flags() {
 std::vector<FlagRow> submit_flags() {
   auto flags = submission_flags();
   flags.push_back({"follow", "", "follow it to its end, and exit as the job did"});
+  flags.push_back({"batch", "", "FILE has a job a line, as JSON (`-`: standard input): submit them all"});
   return flags;
 }
 
@@ -57,6 +58,11 @@ std::vector<FlagRow> actor_flag(std::vector<FlagRow> more = {}) {
   return flags;
 }
 
+std::vector<FlagRow> approval_flags() {
+  return actor_flag(
+      {{"intent", "TEXT", "as the intent begins, if several wait"}, {"comment", "TEXT", "why; the workflow gets it"}});
+}
+
 std::vector<FlagRow> message_flags() {
   std::vector<FlagRow> flags = {
       {"to", "CONTEXT", "the context that it is for"},
@@ -66,7 +72,7 @@ std::vector<FlagRow> message_flags() {
       {"text", "TEXT", "a line for people instead of a script"},
       {"mail", "", "the text is mail"},
       {"topic", "TEXT", "of the runner there that its jobs are for (default: any)"},
-      {"deliver-within", "DURATION", "give it up unless it is there by then (default 15m)"},
+      {"deliver-within", "DURATION", "give it up unless it is there by then (default 24h)"},
       {"ack-within", "DURATION", "give it up unless the other side has acknowledged it by then"},
       {"result-within", "DURATION", "give it up, and cancel its jobs, unless the result is here by then"},
       {"stream", "", "lines of its jobs come back while they run"},
@@ -93,6 +99,7 @@ std::vector<FlagRow> actor_fields(bool makes) {
 std::vector<FlagRow> runner_fields(bool makes) {
   return record_flags({{"pubkey", "HEX", "its public key, by which receipts are verified"},
                        {"address", "URL", "of a supervisor elsewhere, in coordinator.networks"},
+                       {"target-context", "CONTEXT", "of one elsewhere: the context there (default: the same number)"},
                        {"topic", "TEXT", "its topic (default runner<id>)"},
                        {"queues", "WORD", "whether it takes from queues, too", false, "yes no"},
                        {"type", "WORD", "what it runs", false, "v python osis rust"}},
@@ -121,7 +128,7 @@ const std::vector<Command> kCommands = {
      true},
     {"run", "run one script as a job: follow its log, print its result and receipt, reflect its exit", "FILE",
      submission_flags(), run_command},
-    {"job submit", "submit one script as a job and print its key", "FILE", submit_flags(), job_submit_command},
+    {"job submit", "submit one script as a job, or a file of jobs, and print its key", "FILE", submit_flags(), job_submit_command},
     {"job list",
      "list jobs, what happened last first",
      "",
@@ -255,6 +262,64 @@ const std::vector<Command> kCommands = {
       {"caller", "ID", "the submitter is this actor, and writes records of its own alone"},
       {"passwords", "", "with new passwords, instead of a word that Redis refuses"}},
      context_acl_command},
+    {"workflow check",
+     "check a manifest of workflows and its code, and tell everything that is wrong",
+     "FILE",
+     {},
+     workflow_check_command},
+    {"workflow test",
+     "play scenarios of workflows in memory, and tell what is not as they expect",
+     "FILE...",
+     {{"name", "TEXT", "only scenarios whose name has this in it"},
+      {"manifest", "FILE", "play them on this manifest instead of their own"},
+      {"history", "FILE", "write the journal of the scenario that was played last into this file"}},
+     workflow_test_command},
+    {"workflow simulate",
+     "try a new manifest on a copy of a world: its effects, and what it changes",
+     "FILE",
+     {{"history", "FILE", "the world is the one of this journal (absent: nothing has happened in it)"},
+      {"scenario", "FILE", "the world is the one that this scenario leaves; with --name, if it has several"},
+      {"name", "TEXT", "the scenario whose name has this in it"},
+      {"send", "EVENT=JSON", "send this event there", true},
+      {"receipt", "EFFECT=JSON", "the payload of this effect's receipts (default: the least that fits)", true},
+      {"pending", "", "effects without --receipt stay without one"},
+      {"steps", "COUNT", "end after so many steps of code (default 1000)"}},
+     workflow_simulate_command},
+    {"workflow diff",
+     "show what a new manifest changes: exit 0 if nothing, 1 if something",
+     "OLD NEW",
+     {{"history", "FILE", "also: which instances of this journal's world are in its way, and which keep their code"}},
+     workflow_diff_command},
+    {"workflow apply", "put a manifest of workflows in force, if nothing of it is under way", "FILE",
+     actor_flag({{"owner", "ID", "as whom its effects run (default: who applies it)"}}), workflow_apply_command},
+    {"workflow send", "send an event to the workflows that take it", "EVENT VALUE",
+     actor_flag({{"workflow", "NAME", "the manifest, if several take it"}}), workflow_send_command},
+    {"workflow list", "list the workflows in force, and how their instances stand", "", actor_flag(),
+     workflow_list_command},
+    {"workflow cells", "list the instances of a workflow", "WORKFLOW",
+     actor_flag({{"status", "WORD", "only those", false, "running waiting completed failed"},
+                 {"limit", "COUNT", "at most so many (default 100)"}}),
+     workflow_cells_command},
+    {"workflow show", "show an instance: its state, what waits for it, what it waits for", "WORKFLOW [KEY]",
+     actor_flag(), workflow_show_command},
+    {"workflow timeline", "tell what has happened to an instance", "WORKFLOW [KEY]", actor_flag(),
+     workflow_timeline_command},
+    {"workflow explain", "say why an instance is where it is, and what to do", "WORKFLOW [KEY]", actor_flag(),
+     workflow_explain_command},
+    {"workflow tail", "print the facts of a workflow's journal", "WORKFLOW",
+     actor_flag({{"after", "HEIGHT", "only facts behind this height"}, {"follow", "", "go on with what comes"}}),
+     workflow_tail_command},
+    {"workflow approve", "approve what an instance waits for", "WORKFLOW [KEY]", approval_flags(),
+     workflow_approve_command},
+    {"workflow reject", "reject what an instance waits for", "WORKFLOW [KEY]", approval_flags(),
+     workflow_reject_command},
+    {"workflow remove", "take an instance away that has failed", "WORKFLOW [KEY]", actor_flag(),
+     workflow_remove_command},
+    {"workflow export", "print the whole journal of a workflow, for `workflow simulate` and `workflow diff`",
+     "WORKFLOW", actor_flag(), workflow_export_command},
+    {"workflow verify-replay",
+     "fold the journal of a workflow from its beginning and take each step again: exit 1 if an output differs",
+     "WORKFLOW", actor_flag(), workflow_verify_replay_command},
     {"queue list", "list the queues: what waits in them, and who serves them", "", {}, queue_list_command},
     {"queue pause", "let nothing be taken from a queue; what runs goes on", "QUEUE", {}, queue_pause_command},
     {"queue resume", "open a paused queue", "QUEUE", {}, queue_resume_command},
@@ -380,6 +445,8 @@ const std::vector<Command> kCommands = {
       {"alive", "", "ask whether it lives, busy or not"}},
      health_command},
     {"key new", "make a pair of keys that signs, and print the public one", "NAME", {}, key_new_command},
+    {"key show", "print the public key of a pair", "NAME", {}, key_show_command},
+    {"key list", "list the pairs of keys by name, with the public ones", "", {}, key_list_command},
     {"key token",
      "make a bearer token for the JSON-RPC of coordinators and supervisors, and print it once",
      "",

@@ -74,7 +74,7 @@ struct FlagRow {
 struct Command {
   std::string_view name;  // "job list"
   std::string_view help;
-  std::string_view arguments;  // "FILE", "[FILE]", "A B", "": names with blanks between; [] optional
+  std::string_view arguments;  // "FILE", "[FILE]", "A B", "FILE...", "": names with blanks between; [] optional
   std::vector<FlagRow> flags;
   int (*run)(Invocation&);  // returns the exit code
   bool serves = false;      // a service: it logs what it does; others only what goes wrong
@@ -86,6 +86,8 @@ int agent_command(Invocation&);
 int rpc_command(Invocation&);
 int health_command(Invocation&);
 int key_new_command(Invocation&);
+int key_show_command(Invocation&);
+int key_list_command(Invocation&);
 int key_token_command(Invocation&);
 int receipt_verify_command(Invocation&);
 int message_send_command(Invocation&);
@@ -124,6 +126,23 @@ int job_explain_command(Invocation&);
 int job_approve_command(Invocation&);
 int job_reject_command(Invocation&);
 int context_notify_command(Invocation&);
+int workflow_check_command(Invocation&);
+int workflow_apply_command(Invocation&);
+int workflow_send_command(Invocation&);
+int workflow_list_command(Invocation&);
+int workflow_cells_command(Invocation&);
+int workflow_show_command(Invocation&);
+int workflow_timeline_command(Invocation&);
+int workflow_explain_command(Invocation&);
+int workflow_tail_command(Invocation&);
+int workflow_approve_command(Invocation&);
+int workflow_reject_command(Invocation&);
+int workflow_remove_command(Invocation&);
+int workflow_export_command(Invocation&);
+int workflow_verify_replay_command(Invocation&);
+int workflow_test_command(Invocation&);
+int workflow_simulate_command(Invocation&);
+int workflow_diff_command(Invocation&);
 int flow_start_command(Invocation&);
 int flow_create_command(Invocation&);
 int flow_check_command(Invocation&);

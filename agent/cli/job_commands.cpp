@@ -12,6 +12,7 @@
 
 #include "base/ids.h"
 #include "cli/artifact_files.h"
+#include "cli/batch.h"
 #include "cli/commands.h"
 #include "cli/moment.h"
 #include "cli/serve.h"
@@ -226,7 +227,10 @@ Result<int> submit_only(const Invocation& call) {
 
 }  // namespace
 
-int job_submit_command(Invocation& call) { return call.has("follow") ? run_command(call) : finish(submit_only(call)); }
+int job_submit_command(Invocation& call) {
+  if (call.has("batch")) return finish(submit_batch(call));
+  return call.has("follow") ? run_command(call) : finish(submit_only(call));
+}
 
 // mycojobs job list | show | logs: they read, and change nothing.
 

@@ -1,4 +1,5 @@
-// mycojobs key new, mycojobs receipt verify
+// mycojobs key new | show | list, mycojobs receipt verify
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -30,6 +31,38 @@ Result<int> make_key(Invocation& call) {
   return 0;
 }
 
+// The public half alone; of the key by this name, or of all.
+Result<int> show_keys(Invocation& call) {
+  std::vector<std::string> names = call.arguments;
+  if (names.empty()) {
+    std::error_code failed;
+    for (std::filesystem::directory_iterator each(call.settings.keys_dir, failed), end; !failed && each != end;
+         each.increment(failed)) {
+      if (each->path().extension() == ".key") names.push_back(each->path().stem());
+    }
+    if (failed && failed != std::errc::no_such_file_or_directory)
+      return fail(Code::io, call.settings.keys_dir + ": " + failed.message());
+    std::sort(names.begin(), names.end());
+  }
+  nlohmann::json rows = nlohmann::json::array();
+  std::vector<std::vector<std::string>> table{{"NAME", "PUBLIC KEY"}};
+  for (const std::string& name : names) {
+    MJ_TRY(file, key_file(call.settings, name));
+    MJ_TRY(key, SigningKey::load(file));
+    rows.push_back({{"name", name}, {"file", file}, {"public_key", key.public_key()}});
+    table.push_back({printable(name), key.public_key()});
+  }
+  const bool one = !call.arguments.empty();
+  if (call.json) {
+    print(dump_json(one ? rows.front() : rows, 2) + "\n");
+  } else if (one) {
+    print(table.back().back() + "\n");
+  } else {
+    print_table(table);
+  }
+  return 0;
+}
+
 Result<int> verify_receipt(Invocation& call) {
   MJ_TRY(key, job_argument(call));
   const std::string pubkey = call.get("key");
@@ -56,6 +89,8 @@ Result<int> verify_receipt(Invocation& call) {
 }  // namespace
 
 int key_new_command(Invocation& call) { return finish(make_key(call)); }
+int key_show_command(Invocation& call) { return finish(show_keys(call)); }
+int key_list_command(Invocation& call) { return finish(show_keys(call)); }
 int receipt_verify_command(Invocation& call) { return finish(verify_receipt(call)); }
 
 }  // namespace mycojobs

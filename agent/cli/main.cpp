@@ -1,5 +1,7 @@
 // mycojobs: parse, load, wire the parts, run the command. The only place that names all the implementations.
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <exception>
@@ -107,13 +109,21 @@ int run(int argc, char** argv) {
     const bool chosen = level != config->values.end() && level->source != "default";
     init_log(chosen || line.command->serves ? call.settings.log_level : LogLevel::warn, call.settings.log_format);
   }
-  return line.command->run(call);
+  return leave(line.command->run(call));
 }
 
 }  // namespace
 }  // namespace mycojobs
 
+// A descriptor that the shell has closed (">&-") would be given to a connection, and what is printed to that.
+static void keep_standard_descriptors() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(fd, F_GETFD) < 0) (void)::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);  // use is EBADF
+  }
+}
+
 int main(int argc, char** argv) try {
+  keep_standard_descriptors();
   mycojobs::leave_first_process_behind();
   // A job takes three descriptors here: as many as we may have.
   rlimit files{};

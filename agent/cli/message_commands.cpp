@@ -1,11 +1,14 @@
 // mycojobs message send, follow, list, show, sign, verify, delete
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "base/ed25519.h"
 #include "base/ids.h"
 #include "cli/commands.h"
+#include "cli/flow_commands.h"
 #include "cli/flow_start_commands.h"
 #include "cli/serve.h"
 #include "cli/session.h"
@@ -16,11 +19,16 @@
 #include "domain/signatures.h"
 #include "domain/units.h"
 #include "domain/utf8.h"
+#include "inspect/runners.h"
 #include "service/actors.h"
 #include "service/messages.h"
 
 namespace mycojobs {
 namespace {
+
+constexpr std::size_t kErrorColumns = 60;    // of a list; `message show` has all of it
+constexpr std::uint64_t kAwayMs = 30000;     // how long a store may be away
+constexpr std::uint64_t kPatienceMs = 2000;  // before we say where a message is
 
 struct MessageName {
   Id caller = kDefaultCaller, id = 0;
@@ -56,7 +64,8 @@ Result<int> list(Invocation& call) {
   for (const Message& message : messages) {
     array.push_back(to_json(message));
     rows.push_back({redis_key(message).substr(8), std::string(word(message.message_type)),
-                    std::string(word(message.status)), printable(message.topic), printable(message.error)});
+                    std::string(word(message.status)), printable(message.topic),
+                    shortened_talk(printable(message.error), kErrorColumns)});
   }
   if (call.json) {
     print(dump_json(array, 2) + "\n");
@@ -69,7 +78,14 @@ Result<int> list(Invocation& call) {
 Result<int> show(Invocation& call) {
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(message, load_message(call, *opened.store));
-  const nlohmann::json fields = to_json(message);
+  nlohmann::json fields = to_json(message);
+  // Where it is, and why it is not further: of one that has been on its way.
+  constexpr std::string_view kAsked[] = {"state", "tries", "why", "answer"};
+  auto mark = opened.store->load_fields(context_of(call), "mj:message:" + redis_key(message), kAsked);
+  if (!mark && mark.error().code != Code::not_found) return tl::unexpected<Error>(std::move(mark).error());
+  if (mark) {
+    for (const auto& [name, value] : *mark) fields["mark"][name] = value;
+  }
   if (call.json) {
     print(dump_json(fields, 2) + "\n");
     return 0;
@@ -87,13 +103,29 @@ Result<SigningKey> senders_key(const Invocation& call) {
   return SigningKey::load(file);
 }
 
+// Who verifies it asks for the key of the actor whose message it is.
+Result<void> check_senders_key(Store& store, const Message& message, const SigningKey& key) {
+  const std::string actor = std::to_string(message.caller_id);
+  auto fields = store.load(0, "actor:" + actor);
+  if (!fields && fields.error().code != Code::not_found) return tl::unexpected<Error>(std::move(fields).error());
+  const std::string pubkey = fields ? decode<Actor>(*fields).record.pubkey : "";
+  if (pubkey == key.public_key()) return {};
+  if (pubkey.empty())
+    return fail(Code::invalid, "--caller: actor " + actor + " has no key here: mycojobs actor " +
+                                   (fields ? "update " + actor : "create --id " + actor) + " --key " +
+                                   key.public_key());
+  return fail(Code::invalid, "--key: is not the key of actor " + actor + ", whose message it is: that is " + pubkey);
+}
+
 // The record as it stands, from now on signed.
 Result<void> sign_stored(const Invocation& call, Store& store, Message& message, const SigningKey& key) {
   MJ_TRY(now_ms, store.now_ms());
   message.created_at = static_cast<std::uint32_t>(now_ms / 1000);
+  MJ_CHECK(service::name_target(store, context_of(call), message));
   MJ_CHECK(sign(message, key));
   const Fields fields{{"created_at", std::to_string(message.created_at)},
                       {"target_context", std::to_string(message.target_context)},
+                      {"target_key", message.target_key},
                       {"algorithm", message.algorithm},
                       {"signer", message.signer},
                       {"signature", message.signature}};
@@ -108,16 +140,23 @@ Result<int> sign_one(Invocation& call) {
   MJ_TRY(by, who_asks(call));
   MJ_CHECK(service::may(by, *opened.store, Action::steer,
                         {.name = "message " + redis_key(message).substr(8), .maker = message.caller_id}));
+  MJ_TRY(name, message_argument(call));
+  if (message.id != name.id || message.caller_id != name.caller)
+    return fail(Code::invalid, "message:" + call.arguments.at(0) + ": id and caller_id: are not those of its key");
+  if (message.status == MessageStatus::processed || message.status == MessageStatus::error)
+    return fail(Code::conflict, redis_key(message) + " has ended: it is " + std::string(word(message.status)));
   if (call.has("to")) {
     MJ_TRY(target, id_flag(call, "to", 0));
     message.target_context = target;
   }
+  MJ_CHECK(check_senders_key(*opened.store, message, key));
   MJ_CHECK(sign_stored(call, *opened.store, message, key));
   if (call.json) {
     print(dump_json({{"message", redis_key(message)}, {"signer", message.signer}, {"signature", message.signature}}) +
           "\n");
   } else {
-    say(redis_key(message) + " is signed; it counts for " + std::to_string(kSignatureWindowS / 60) + " minutes");
+    say(redis_key(message) + " is signed; it counts for " +
+        span_text(std::uint64_t{std::max(kSignatureWindowS, message.timeout)} * 1000));
   }
   return 0;
 }
@@ -140,6 +179,14 @@ Result<void> read_load(const Invocation& call, Message& message) {
                     static_cast<int>(call.has("text"));
   if (loads != 1)
     return fail(Code::invalid, "a message carries one of: a script (FILE), a flow (--flow FILE), a text (--text TEXT)");
+  if (call.has("mail") && !call.has("text")) return fail(Code::invalid, "--mail: is for a text: --text TEXT");
+  if (call.has("text") && call.get("text").empty()) return fail(Code::invalid, "--text: is empty");
+  if (call.arguments.empty()) {
+    for (const FlagRow& flag : local_run_flags()) {
+      if (call.has(flag.name))
+        return fail(Code::invalid, "--" + std::string(flag.name) + ": is for a script (FILE) alone");
+    }
+  }
   if (call.has("text")) {
     message.message = call.get("text");
     message.message_type = call.has("mail") ? MessageType::mail : MessageType::chat;
@@ -167,6 +214,7 @@ Result<Message> read_message(const Invocation& call) {
   MJ_TRY(target, id_flag(call, "to", context_of(call)));
   message.target_context = target;
   message.target_address = call.get("address");
+  if (call.has("address")) MJ_CHECK(service::check_address(message.target_address));
   message.topic = call.get("topic");
   message.stream_logs = call.has("stream") || call.has("follow");
   MJ_TRY(deliver, seconds_flag(call, "deliver-within"));
@@ -178,29 +226,86 @@ Result<Message> read_message(const Invocation& call) {
   return message;
 }
 
-// Until the message has ended; lines of its jobs as they come. The first Ctrl-C leaves it: it goes on.
-Result<Message> follow_message(const Invocation& call, Store& store, Message message) {
-  std::map<std::string, std::uint64_t> seen;
-  while (true) {
-    const bool over = message.status == MessageStatus::processed || message.status == MessageStatus::error;
-    for (const Job& job : message.job) {
-      const std::string key = job_key(message.caller_id, job.id);
-      auto page = store.logs(context_of(call), key, seen[key], 500, 0);
+// Where a message is, and why it is not further, for who waits for it.
+std::string where_it_is(const Invocation& call, Opened& opened, const Message& message) {
+  auto flows = opened.session.stores->open_flows();
+  const auto leader = flows ? (*flows)->leader(context_of(call)) : fail(Code::unavailable, "");
+  if (leader && leader->first.empty()) {
+    const std::string context = std::to_string(context_of(call));
+    return "no coordinator leads context " + context + ", which would carry it: mycojobs coordinator --context " +
+           context;
+  }
+  constexpr std::string_view kAsked[] = {"tries", "why"};
+  const auto mark = opened.store->load_fields(context_of(call), "mj:message:" + redis_key(message), kAsked);
+  const std::string why = mark ? printable(field_of(*mark, "why")) : "";
+  if (message.status == MessageStatus::acknowledged) return "it is there, and its answer is awaited";
+  if (why.empty()) return "it is on its way";
+  return "it could not be delivered, and is tried again: " + why;
+}
+
+// A message, as its end is waited for.
+class MessageFollower {
+ public:
+  MessageFollower(const Invocation& call, Opened& opened, Message message)
+      : call_(call), opened_(opened), message_(std::move(message)), quiet_since_ms_(now()) {}
+
+  // Until it has ended; lines of its jobs as they come. The first Ctrl-C leaves it: it goes on. Past a store that is
+  // away for a while.
+  Result<Message> follow() {
+    for (std::uint64_t away_since_ms = 0;;) {
+      const auto over = look();
+      if (over && *over) return message_;
+      if (!over && over.error().code != Code::unavailable) return tl::unexpected(over.error());
+      if (!over) {
+        if (away_since_ms == 0) away_since_ms = now();
+        if (now() - away_since_ms > kAwayMs) return fail(Code::unavailable, over.error().message + "; " + goes_on());
+        reopen(call_, opened_, false);
+      } else {
+        away_since_ms = 0;
+        say_where();
+      }
+      if (next_stop_signal(200) != 0) return fail(Code::conflict, goes_on());
+    }
+  }
+
+ private:
+  std::uint64_t now() const { return call_.parts.clock.boot_ms(); }
+  std::string goes_on() const {
+    return redis_key(message_) + " goes on without us: `mycojobs message follow " + redis_key(message_).substr(8) +
+           context_words(call_) + "` waits for it again";
+  }
+  // True: it has ended.
+  Result<bool> look() {
+    MJ_TRY(fields, opened_.store->load(context_of(call_), redis_key(message_)));
+    const MessageStatus before = std::exchange(message_, decode<Message>(fields).record).status;
+    if (before != message_.status) quiet_since_ms_ = now();
+    for (const Job& job : message_.job) {
+      const std::string key = job_key(message_.caller_id, job.id);
+      auto page = opened_.store->logs(context_of(call_), key, seen_[key], 500, 0);
       if (!page && page.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(page).error());
       if (!page) continue;
       for (const Log& line : page->lines) {
-        seen[key] = line.seq;
-        if (!call.json) print_log(line);
+        seen_[key] = line.seq;
+        quiet_since_ms_ = now();
+        if (!call_.json) print_log(line);
       }
     }
-    if (over) return message;
-    if (next_stop_signal(200) != 0)
-      return fail(Code::conflict, "left " + redis_key(message) + " behind: mycojobs message follow " +
-                                      redis_key(message).substr(8) + " goes on");
-    MJ_TRY(fields, store.load(context_of(call), redis_key(message)));
-    message = decode<Message>(fields).record;
+    return message_.status == MessageStatus::processed || message_.status == MessageStatus::error;
   }
-}
+  void say_where() {
+    if (now() - quiet_since_ms_ < kPatienceMs) return;
+    quiet_since_ms_ = now();
+    const std::string where = where_it_is(call_, opened_, message_);
+    if (where != std::exchange(said_, where)) say(redis_key(message_) + ": " + where);
+  }
+
+  const Invocation& call_;
+  Opened& opened_;
+  Message message_;
+  std::uint64_t quiet_since_ms_;
+  std::string said_;
+  std::map<std::string, std::uint64_t> seen_;
+};
 
 Result<int> print_message_end(const Invocation& call, Store& store, const Message& message) {
   nlohmann::json jobs = nlohmann::json::array();
@@ -233,6 +338,7 @@ Result<int> send_one(Invocation& call) {
   MJ_TRY(wanted, read_message(call));
   MJ_TRY(opened, open_to_answer(call));
   const service::Caller who{context_of(call), wanted.caller_id, WayIn::command, true};
+  MJ_CHECK(check_senders_key(*opened.store, wanted, key));
   MJ_TRY(message, service::send_message(who, *opened.store, wanted.caller_id, wanted));
   MJ_CHECK(sign_stored(call, *opened.store, message, key));
   MJ_TRY(posted, service::post_message(who, *opened.store, message.caller_id, message.id, {}));
@@ -241,12 +347,12 @@ Result<int> send_one(Invocation& call) {
       print(dump_json(to_json(posted), 2) + "\n");
     } else {
       print(redis_key(posted).substr(8) + "\n");
-      say("mycojobs message follow " + redis_key(posted).substr(8) + " waits for its end");
+      say("mycojobs message follow " + redis_key(posted).substr(8) + context_words(call) + " waits for its end");
     }
     return 0;
   }
   block_stop_signals();
-  MJ_TRY(ended, follow_message(call, *opened.store, std::move(posted)));
+  MJ_TRY(ended, MessageFollower(call, opened, std::move(posted)).follow());
   return print_message_end(call, *opened.store, ended);
 }
 
@@ -254,13 +360,13 @@ Result<int> follow_one(Invocation& call) {
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(message, load_message(call, *opened.store));
   block_stop_signals();
-  MJ_TRY(ended, follow_message(call, *opened.store, std::move(message)));
+  MJ_TRY(ended, MessageFollower(call, opened, std::move(message)).follow());
   return print_message_end(call, *opened.store, ended);
 }
 
 // The key of the actor whom the message names as caller: what was given, or what the actor's record says.
 Result<std::string> key_of_sender(const Invocation& call, Store& store, const Message& message) {
-  if (call.has("key")) return call.get("key");
+  if (call.has("key")) return typed_public_key(call, call.get("key"));
   MJ_TRY(who, who_asks(call));
   auto actor = service::read_actor(who, store, message.caller_id);
   if (!actor) return fail(actor.error(), "actor:" + std::to_string(message.caller_id));

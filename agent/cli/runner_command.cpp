@@ -29,13 +29,16 @@ std::string state_of(const RunnerInfo& info, std::uint64_t silent_ms) {
   return "";
 }
 
+// A supervisor elsewhere, which never signs on here.
+bool is_elsewhere(const RunnerInfo& info) { return !info.runner.address.empty() && info.runner.seen_ms == 0; }
+
 Result<int> list_runners(Invocation& call) {
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(infos, opened.store->runners(context_of(call)));
   MJ_TRY(now, store_now_ms(*opened.store, context_of(call)));
   nlohmann::json array = nlohmann::json::array();
   std::vector<std::vector<std::string>> rows{
-      {"RUNNER", "HOST", "PID", "SLOTS", "BUSY", "EXECUTORS", "LAST SEEN", "STATE"}};
+      {"RUNNER", "HOST", "PID", "SLOTS", "BUSY", "EXECUTORS", "LAST SEEN", "STATE", "ADDRESS"}};
   for (const RunnerInfo& info : infos) {
     const Runner& runner = info.runner;
     const std::uint64_t silent_ms = now - std::min(runner.seen_ms, now);
@@ -47,14 +50,17 @@ Result<int> list_runners(Invocation& call) {
                      {"executors", runner.executors},
                      {"local", runner.local},
                      {"topic", runner.topic},
+                     {"address", runner.address},
                      {"version", runner.version},
                      {"seen_ms", runner.seen_ms},
                      {"held_ms", info.held_ms},
-                     {"state", word(presence(info))}});
+                     {"state", is_elsewhere(info) ? "elsewhere" : word(presence(info))}});
     rows.push_back({std::to_string(runner.id), info.hold.host.empty() ? "-" : printable(info.hold.host),
                     info.hold.pid > 0 ? std::to_string(info.hold.pid) : "-", std::to_string(runner.slots),
                     std::to_string(info.claims), printable(fmt::format("{}", fmt::join(runner.executors, ","))),
-                    runner.seen_ms == 0 ? "never" : span_text(silent_ms) + " ago", state_of(info, silent_ms)});
+                    runner.seen_ms == 0 ? "never" : span_text(silent_ms) + " ago",
+                    is_elsewhere(info) ? "elsewhere" : state_of(info, silent_ms),
+                    runner.address.empty() ? "-" : printable(runner.address)});
   }
   if (call.json) {
     print(dump_json(array, 2) + "\n");
@@ -73,6 +79,11 @@ Result<Runner> typed_runner(const Invocation& call, std::vector<std::string>& fi
     if (!call.has(name)) continue;
     runner.*member = call.get(name);
     fields.emplace_back(name);
+  }
+  if (call.has("target-context")) {
+    MJ_TRY(context, id_flag(call, "target-context", 0));
+    runner.target_context = context;
+    fields.emplace_back("target_context");
   }
   if (call.has("type")) {
     runner.type = parse<RunnerType>(call.get("type"));

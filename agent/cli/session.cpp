@@ -17,6 +17,7 @@
 #include "inspect/jobs.h"
 #include "service/records.h"
 #include "transport/webhook.h"
+#include "worker/artifact_store.h"
 
 namespace mycojobs {
 
@@ -138,6 +139,20 @@ Result<std::string> key_file(const Settings& settings, const std::string& name) 
   return settings.keys_dir + '/' + name + ".key";
 }
 
+Result<std::string> typed_public_key(const Invocation& call, const std::string& text) {
+  if (is_public_key(text)) return text;
+  const bool is_hex = text.size() == 64 && text.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
+  if (is_hex)
+    return fail(
+        Code::invalid,
+        "--key: " + text + " is no public key: 64 characters of lower-case hex, as `mycojobs key show` prints them");
+  auto file = key_file(call.settings, text);
+  if (!file) return fail(file.error(), "--key");
+  auto key = SigningKey::load(*file);
+  if (!key) return fail(key.error(), "--key");
+  return key->public_key();
+}
+
 namespace {
 
 // The key that a setting names. Null: it names none.
@@ -176,6 +191,11 @@ Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& s
                       std::move(worker));
 }
 
+CarriedFiles carried_files(const Settings& settings, const Clock& clock) {
+  constexpr std::uint64_t kSweepMs = 60000;
+  return {make_artifact_store(settings.state_dir, clock, kSweepMs), settings.message_max_artifact_bytes};
+}
+
 Result<std::unique_ptr<Coordinator>> start_coordinator(const Parts& parts, const Settings& settings,
                                                        StoreFactory& stores, std::vector<Id> contexts) {
   warn_of_servers(parts, settings, stores);
@@ -199,6 +219,8 @@ Result<std::unique_ptr<Coordinator>> start_coordinator(const Parts& parts, const
   MJ_TRY(key, coordinator_key(settings));
   coordinator.key = std::move(key);
   coordinator.mycelium_url = settings.mycelium_url;
+  coordinator.workflow_host = settings.libexec_dir + "/mycojobs-workflowhost";
+  coordinator.files = carried_files(settings, parts.clock);
   coordinator.where = self.host + " pid " + std::to_string(self.pid);
   return Coordinator::start(stores, parts.clock, std::move(coordinator));
 }

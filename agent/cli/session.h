@@ -29,9 +29,12 @@ SecretPlaces secret_places(const Settings&);
 
 // Where a key that signs is: NAME is NAME.key in keys_dir; what has a '/' is a path. Error invalid.
 Result<std::string> key_file(const Settings&, const std::string& name);
+// The public key that --key names: its hex, or the name or path of a file that `key new` has made.
+Result<std::string> typed_public_key(const Invocation&, const std::string& text);
 
 // By which supervisors elsewhere know this coordinator. Null: the setting is empty.
 Result<std::shared_ptr<const SigningKey>> coordinator_key(const Settings&);
+CarriedFiles carried_files(const Settings&, const Clock&);  // as long as the clock
 
 // An agent as the settings want it: sandbox, executors that work here, registration.
 Result<std::unique_ptr<Agent>> start_agent(const Parts&, const Settings&, StoreFactory&);

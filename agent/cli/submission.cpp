@@ -366,6 +366,23 @@ Result<Submission> read_submission(const Invocation& call) {
   return submission;
 }
 
+Result<void> while_away(const Invocation& call, Opened& opened, bool with_agent,
+                        const std::function<Result<void>(Store&)>& attempt) {
+  std::uint64_t away_since_ms = 0;
+  for (;;) {
+    auto done = attempt(*opened.store);
+    // What exists with other content will not go away by trying again.
+    if (done || done.error().code != Code::unavailable) return done;
+    const std::uint64_t now = call.parts.clock.boot_ms();
+    if (away_since_ms == 0) {
+      away_since_ms = now;
+      say("the store is away; trying again: " + done.error().message);
+    }
+    if (now - away_since_ms > kAwayMs || !wait_and_go_on()) return done;
+    reopen(call, opened, with_agent);
+  }
+}
+
 Result<Job> submit(const Invocation& call, Opened& opened, Submission submission, bool with_agent) {
   Job& job = submission.job;
   MJ_CHECK(check_ceiling(call, job));
@@ -377,25 +394,18 @@ Result<Job> submit(const Invocation& call, Opened& opened, Submission submission
     job.run_at_ms = now + *submission.delay_ms;
   }
   const service::Caller by = maker_of(call, job);
-  std::uint64_t away_since_ms = 0;
-  for (;;) {
-    auto submitted = service::submit_job(by, *opened.store, std::nullopt, job);
-    // What exists with other content will not go away by trying again.
-    if (submitted || submitted.error().code != Code::unavailable) return as_typed(call, std::move(submitted));
-    const std::uint64_t now = call.parts.clock.boot_ms();
-    if (away_since_ms == 0) {
-      away_since_ms = now;
-      say("the store is away; trying again: " + submitted.error().message);
-    }
-    if (now - away_since_ms > kAwayMs || !wait_and_go_on()) {
-      return fail(
-          Code::unavailable,
-          fmt::format("{}; whether the job was submitted is not known: the same command with {} submits it once",
-                      submitted.error().message,
-                      job.id != 0 ? fmt::format("--id {}", job.id) : "--idempotency-key " + job.idempotency_key));
-    }
-    reopen(call, opened, with_agent);
-  }
+  Job submitted;
+  auto done = while_away(call, opened, with_agent, [&](Store& store) -> Result<void> {
+    MJ_TRY(stored, service::submit_job(by, store, std::nullopt, job));
+    submitted = std::move(stored);
+    return {};
+  });
+  if (done) return submitted;
+  if (done.error().code != Code::unavailable) return tl::unexpected(as_typed(call, std::move(done).error()));
+  return fail(Code::unavailable,
+              fmt::format("{}; whether the job was submitted is not known: the same command with {} submits it once",
+                          done.error().message,
+                          job.id != 0 ? fmt::format("--id {}", job.id) : "--idempotency-key " + job.idempotency_key));
 }
 
 }  // namespace mycojobs

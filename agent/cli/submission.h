@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -39,6 +40,10 @@ Result<void> check_served(const Invocation&, Store&, const std::set<std::string>
 std::vector<FlagRow> submission_flags();
 Result<void> read_notify_flag(const Invocation&, std::string& notify);  // --notify, any number of times
 std::vector<FlagRow> local_run_flags();                                 // those that need no store
+
+// Calls again as long as it says that the store is unavailable: for some seconds, or until a stop signal. What it asks
+// for must be such that it may be asked for twice.
+Result<void> while_away(const Invocation&, Opened&, bool with_agent, const std::function<Result<void>(Store&)>&);
 
 struct Submission {
   Job job;

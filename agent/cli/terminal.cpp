@@ -8,11 +8,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/errno_text.h"
 #include "domain/codec.h"
 #include "domain/enums.h"
 
@@ -43,9 +45,10 @@ class Stream {
   explicit Stream(std::FILE* to) : to_(to), terminal_(::isatty(::fileno(to)) != 0) {}
 
   void write(std::string_view text) {
-    std::fwrite(text.data(), 1, text.size(), to_);
-    std::fflush(to_);
+    const bool whole = std::fwrite(text.data(), 1, text.size(), to_) == text.size();
+    if ((!whole || std::fflush(to_) != 0) && failed_ == 0) failed_ = errno;
   }
+  int failed() const { return failed_; }  // errno of the first text that could not be written; 0: none
   void answer(std::string_view text) { write(terminal_ ? but_for_colours(text) : std::string(text)); }
   void output(std::string_view bytes) {
     const std::string text = terminal_ ? screen_.take(bytes) : std::string(bytes);
@@ -67,6 +70,7 @@ class Stream {
  private:
   std::FILE* to_;
   bool terminal_;
+  int failed_ = 0;
   ScreenText screen_;
   bool open_line_ = false;
 };
@@ -126,6 +130,13 @@ void print_output(bool is_err, std::string_view bytes) { (is_err ? err() : out()
 void print_log(const Log& line) { print_output(line.stream != LogStream::out, line.text); }
 
 int finish(const Result<int>& code) { return code ? *code : complain(code.error()); }
+
+int leave(int code) {
+  const int failed = out().failed();
+  if (failed == 0 || failed == EPIPE) return code;
+  return complain(
+      {Code::io, fmt::format("the answer could not be written to standard output: {}", errno_text(failed))});
+}
 
 namespace {
 

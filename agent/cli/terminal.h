@@ -37,6 +37,8 @@ void complain_in_json();
 bool complains_in_json();
 // What a command returns: its code, or its complaint's.
 int finish(const Result<int>& code);
+// The same, or EX_IOERR if an answer could not be written ("no space left"). A pipe whose reader has gone is no error.
+int leave(int code);
 
 int exit_code(const Error&);
 // 0 finished; 1 exit, signal, exception, other failures; 124 timeout; 126 violation; 130 cancelled; 137 oom

@@ -14,16 +14,20 @@
 #include "base/mailbox.h"
 #include "base/pulse.h"
 #include "coordinator/context_loop.h"
+#include "coordinator/message_gate.h"
 #include "coordinator/message_receiver.h"
 #include "coordinator/notifier.h"
 #include "coordinator/router.h"
 #include "coordinator/said_once.h"
 #include "coordinator/supervisor.h"
+#include "coordinator/world_thread.h"
 #include "domain/utf8.h"
 #include "prerequisites/prerequisite_look.h"
 #include "store/redis_flows.h"
+#include "transport/mycelium.h"
 #include "transport/rpc_client.h"
 #include "transport/transports.h"
+#include "workflow/engines.h"
 
 namespace mycojobs {
 namespace {
@@ -69,14 +73,15 @@ class PrerequisiteThread {
 }  // namespace
 namespace {
 
-// What supervisors elsewhere, and contexts here, are answered; of one thread.
-Answerer answerer(StoreFactory& stores, const std::string& own_key) {
+// What supervisors elsewhere, and contexts here, are answered; of one thread. gate: of those elsewhere.
+MyceliumListener::FromNode answerer(StoreFactory& stores, const std::string& own_key, const CarriedFiles& files,
+                                    const std::shared_ptr<MessageGate>& gate) {
   struct End {
     std::unique_ptr<Store> store;
     ActorKeys actors;
   };
   auto end = std::make_shared<End>();
-  return [&stores, own_key, end](std::string_view request) {
+  return [&stores, own_key, files, end, gate](std::string_view request, const std::string& node) {
     if (!end->store) {
       auto opened = stores.open();
       if (!opened)
@@ -85,18 +90,22 @@ Answerer answerer(StoreFactory& stores, const std::string& own_key) {
         });
       end->store = std::move(*opened);
     }
-    return MessageReceiver(*end->store, end->actors, own_key).answer(request);
+    MessageReceiver receiver(*end->store, end->actors, own_key, files);
+    if (gate) receiver.stand_behind(*gate);
+    return receiver.answer(request, node);
   };
 }
 
 SupervisorSettings supervisor_settings(StoreFactory& stores, const ContextSettings& context,
                                        const CoordinatorSettings& all) {
   SupervisorSettings made;
-  made.messages = {context.context, all.key, all.key != nullptr, context.retention_ms};
+  made.messages = {context.context, all.key, all.key != nullptr, context.retention_ms, all.files};
   if (!made.messages.key) made.messages.key = std::make_shared<const SigningKey>(SigningKey::make());
   const std::string own_key = made.messages.key->public_key();
-  made.transports = [&stores, own_key, networks = all.networks, url = all.mycelium_url] {
-    return std::make_unique<Transports>(answerer(stores, own_key), networks, url);
+  made.transports = [&stores, own_key, networks = all.networks, url = all.mycelium_url, files = all.files] {
+    const auto answers = answerer(stores, own_key, files, nullptr);
+    const Answerer here = [answers](std::string_view request) { return answers(request, ""); };
+    return std::make_unique<Transports>(here, networks, url);
   };
   return made;
 }
@@ -114,6 +123,7 @@ class ContextThread {
     routes.context = settings.context;
     routes.networks = all.networks;
     routes.key = all.key;
+    routes.files = all.files;
     MJ_TRY(router, Router::start(stores, clock, routes));
     MJ_TRY(notifier, Notifier::start(stores, clock, {settings.context, all.webhooks, all.webhook_secrets}));
     MJ_TRY(supervisor, Supervisor::start(stores, clock, supervisor_settings(stores, settings, all)));
@@ -124,8 +134,19 @@ class ContextThread {
       prerequisites = std::make_unique<PrerequisiteThread>(
           std::move(looking), clock, settings.context,
           LookSettings{Looker::coordinator, all.allowed_prerequisites, all.prerequisites_timeout_ms});
-    std::unique_ptr<ContextThread> made(
-        new ContextThread(std::move(flows), std::move(store), std::move(waiter), clock, std::move(settings)));
+    std::unique_ptr<WorldThread> worlds;
+    if (!all.workflow_host.empty()) {
+      workflow::EngineOptions options;
+      options.program = all.workflow_host;
+      const auto engines = std::make_shared<workflow::Engines>(std::move(options), settings.context);
+      MJ_TRY(started, WorldThread::start(
+                          stores, clock, settings.context,
+                          [engines](const WorkflowSpec& spec, const WorkflowManifest& manifest,
+                                    const StepRequest& request) { return engines->step(spec, manifest, request); }));
+      worlds = std::move(started);
+    }
+    std::unique_ptr<ContextThread> made(new ContextThread(std::move(flows), std::move(store), std::move(waiter), clock,
+                                                          std::move(settings), std::move(worlds)));
     made->router_ = std::move(router);
     made->notifier_ = std::move(notifier);
     made->prerequisites_ = std::move(prerequisites);
@@ -143,18 +164,20 @@ class ContextThread {
     waiter_->wake();
     notifier_->ask_to_stop();
     supervisor_->ask_to_stop();
+    if (worlds_) worlds_->ask_to_stop();
   }
   const Pulse& pulse() const { return pulse_; }
   bool away() const { return away_; }
 
  private:
   ContextThread(std::unique_ptr<FlowStore> flows, std::unique_ptr<Store> store, std::unique_ptr<Waiter> waiter,
-                const Clock& clock, ContextSettings settings)
+                const Clock& clock, ContextSettings settings, std::unique_ptr<WorldThread> worlds)
       : context_(settings.context),
         mine_(std::to_string(context_) + " "),
         clock_(clock),
         waiter_(std::move(waiter)),
         rounds_(std::move(flows), std::move(store), clock, std::move(settings)),
+        worlds_(std::move(worlds)),
         thread_([this] { loop(); }) {}
 
   void loop() {
@@ -163,6 +186,7 @@ class ContextThread {
     while (!stop_) {
       pulse_.beat();
       const auto next = rounds_.round();
+      if (worlds_) worlds_->set_leads(rounds_.leads());
       if (next) {
         said(nullptr);
         if (*next > 0) wait(*next);
@@ -171,6 +195,7 @@ class ContextThread {
         wait(kAwayMs);
       }
     }
+    if (worlds_) worlds_->set_leads(false);
     rounds_.give_back();
   }
   // Until something of this context is due, or so long.
@@ -206,6 +231,7 @@ class ContextThread {
   const Clock& clock_;
   std::unique_ptr<Waiter> waiter_;
   ContextRounds rounds_;
+  std::unique_ptr<WorldThread> worlds_;  // null: workflows are left to others
   Pulse pulse_;
   std::atomic<bool> away_{false};
   std::atomic<bool> stop_{false};
@@ -224,8 +250,10 @@ class Coordinating final : public Coordinator {
 
   Result<void> begin() {
     if (settings_.key && !settings_.mycelium_url.empty())
-      listener_ =
-          std::make_unique<MyceliumListener>(settings_.mycelium_url, answerer(stores_, settings_.key->public_key()));
+      listener_ = std::make_unique<MyceliumListener>(
+          settings_.mycelium_url,
+          answerer(stores_, settings_.key->public_key(), settings_.files,
+                   std::make_shared<MessageGate>(clock_, settings_.contexts, settings_.own_servers)));
     if (!settings_.contexts.empty()) {
       for (const Id context : settings_.contexts) MJ_CHECK(serve(context));
       return {};

@@ -7,7 +7,7 @@
 //   context thread:   wait (mj:flows:due, the next due moment, a second) --> ContextRounds::round() --> wait ...
 //
 // A context has a thread, because its Redis may be its own and away: each with a connection for flows, one for jobs and
-// one to be woken by.
+// one to be woken by. Beside it one for its workflows (world_thread.h).
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/ed25519.h"
+#include "coordinator/message_files.h"
 #include "domain/networks.h"
 #include "domain/notify.h"
 #include "mycojobs/clock.h"
@@ -39,6 +40,8 @@ struct CoordinatorSettings {
   std::uint64_t prerequisites_timeout_ms = 0;
   std::shared_ptr<const SigningKey> key;  // by which supervisors elsewhere know this one; null: they do not
   std::string mycelium_url;               // of a node's API; empty: none
+  std::string workflow_host;              // path of mycojobs-workflowhost; empty: workflows are left to others
+  CarriedFiles files;                     // of messages
 };
 
 class Coordinator {

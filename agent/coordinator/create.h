@@ -19,6 +19,7 @@ struct NewFlow {
   std::string idempotency_key;  // of the caller: again gives the same flow; with another definition: conflict
   std::string parent;           // "flow:<id>" and the node's name, for a child
   std::string notify = {};      // instead of the definition's
+  std::string effect_of = {};   // "<context> <world>": of whose workflow it is an effect, and who hears of its end
 };
 // Ids, jobs, definition, record: a flow that has not started (detail new). Killed anywhere in between, the same call
 // goes on where it was if it has an idempotency key; else what is there is a finding of verify, and goes with

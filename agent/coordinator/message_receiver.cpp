@@ -1,11 +1,15 @@
 #include "coordinator/message_receiver.h"
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
+#include <set>
 
+#include "base/counted.h"
 #include "base/ids.h"
 #include "base/log.h"
 #include "domain/codec.h"
+#include "domain/mycelium.h"
 #include "domain/rights.h"
 #include "domain/sender.h"
 #include "domain/utf8.h"
@@ -18,13 +22,38 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMaxActors = 100000, kMaxRunners = 10000, kMaxLines = 2000;
+constexpr std::size_t kMaxRunners = 10000, kMaxLines = 2000;
 
 std::string mark_key(const std::string& message_key) { return "mj:message:" + message_key; }
+
+// What the store here says of itself is no answer to a peer, which would take it for the end: it is to try again.
+template <class T>
+Result<T> ours(Result<T> got) {
+  if (got || got.error().code == Code::not_found || got.error().code == Code::unavailable) return got;
+  return fail(Code::unavailable, "the store there: " + got.error().message);
+}
+
+// By that key, whenever.
+bool is_signed(const Message& message, const std::string& pubkey) {
+  return check_signature(message, {pubkey, message.created_at}).has_value();
+}
 
 bool names(const Fields& mark, const std::string& job_key) {
   const std::string all = ' ' + std::string(field_of(mark, "jobs")) + ' ';
   return all.find(' ' + job_key + ' ') != std::string::npos;
+}
+
+// What another host may say of how a job ended. The other words are this store's own, and rest on what only it can
+// know.
+constexpr auto kDetailsOfPeers = std::to_array<std::string_view>(
+    {"ok", "exit", "signal", "exception", "timeout", "timeout_cpu", "oom", "file_limit", "pids_limit", "output_limit",
+     "violation", "result_too_large", "setup_error", "cancelled", "lost", "dependency_failed", "prerequisite",
+     "policy_refused", "too_large"});
+
+std::string detail_of_peer(const Job& job) {
+  if (job.status == JobStatus::finished) return "ok";
+  const bool may = std::find(kDetailsOfPeers.begin(), kDetailsOfPeers.end(), job.detail) != kDetailsOfPeers.end();
+  return may && job.detail != "ok" ? job.detail : "lost";
 }
 
 }  // namespace
@@ -36,13 +65,14 @@ Result<AnsweredJob> read_answered_job(const json& object, std::size_t index) {
   AnsweredJob out{object["key"].get<std::string>(), {}, {}};
   json fields = object;
   fields.erase("key");
+  fields.erase("files");
   auto decoded = decode_json<Job>(fields);
   if (!decoded.ok()) return fail(Code::invalid, where + "." + join(decoded.problems));
   Job& job = decoded.record;
   if (job.status != JobStatus::finished && job.status != JobStatus::error)
     return fail(Code::invalid, where + ".status: says that it has not ended");
   out.end.status = job.status;
-  out.end.detail = !job.detail.empty() ? std::move(job.detail) : job.status == JobStatus::finished ? "ok" : "lost";
+  out.end.detail = detail_of_peer(job);
   out.end.error = std::move(job.error);
   out.end.error_info = std::move(job.error_info);
   out.end.result = std::move(job.result);
@@ -50,6 +80,7 @@ Result<AnsweredJob> read_answered_job(const json& object, std::size_t index) {
   out.end.usage = std::move(job.usage);
   out.end.layers = std::move(job.layers);
   out.end.receipt = std::move(job.receipt);
+  out.end.artifacts = std::move(job.artifacts);
   if (const std::string_view ran_as = field_of(job.unknown, "ran_as"); !ran_as.empty() && ran_as.size() <= 64)
     out.more.emplace_back("ran_as", ran_as);
   if (job.attempt > 0) out.more.emplace_back("attempt", std::to_string(job.attempt));
@@ -57,44 +88,32 @@ Result<AnsweredJob> read_answered_job(const json& object, std::size_t index) {
   return out;
 }
 
-Result<void> ActorKeys::look(Store& store) {
-  MJ_TRY(keys, store.keys(0, "actor:", kMaxActors));
-  std::map<std::string, Id> found;
-  constexpr std::string_view kAsked[] = {"pubkey"};
-  for (const std::string& key : keys) {
-    std::uint64_t id = 0;
-    if (!parse_u64(key.substr(6), id) || id == 0 || id > UINT32_MAX) continue;
-    auto fields = store.load_fields(0, key, kAsked);
-    if (!fields && fields.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(fields).error());
-    if (fields && !fields->empty()) found.emplace(fields->front().second, static_cast<Id>(id));
-  }
-  ids_ = std::move(found);
-  return {};
-}
-
 Result<Actor> ActorKeys::find(Store& store, const std::string& pubkey, std::uint64_t now_s) {
-  for (const bool again : {false, true}) {
-    const auto known = ids_.find(pubkey);
-    if (known != ids_.end()) {
-      Actor actor;
-      actor.id = known->second;
-      auto fields = store.load(0, redis_key(actor));
-      if (!fields && fields.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(fields).error());
-      if (fields) actor = decode<Actor>(*fields).record;
-      actor.id = known->second;
-      if (fields && actor.pubkey == pubkey) return actor;
-      ids_.erase(known);  // its key has been changed, or it has gone
-    }
-    if (again) break;
-    if (now_s == looked_s_) return fail(Code::unavailable, "signer: is not known; ask again in a second");
-    looked_s_ = now_s;
-    MJ_CHECK(look(store));
+  constexpr std::size_t kMostAsked = 1000;
+  if (!is_public_key(pubkey))
+    return fail(Code::denied, "signer: " + shown(pubkey, 80) + " is no public key of ed25519");
+  MJ_TRY(owner, ours(store.owner_of_key(pubkey)));
+  if (owner.actors == 1) {
+    Actor actor = decode<Actor>(owner.record).record;
+    actor.id = owner.id;
+    return actor;
   }
-  return fail(Code::denied, "signer: no actor here has the key " + shown(pubkey, 80) +
+  if (owner.actors > 1)
+    return fail(Code::denied, "signer: more than one actor here has the key " + pubkey +
+                                  ", so that it is nobody's; an operator may change one: mycojobs actor update --key");
+  if (asked_.size() >= kMostAsked) asked_.clear();
+  const auto asked = asked_.try_emplace(pubkey, now_s).first;
+  if (!owner.looked_now && owner.looked_ms / 1000 <= asked->second)
+    return fail(Code::unavailable, "signer: is not known; ask again in a second");
+  asked_.erase(asked);
+  return fail(Code::denied, "signer: no actor here has the key " + pubkey +
                                 "; an operator may make one: mycojobs actor create --key");
 }
 
 Result<void> check_message(const Message& message, const Actor& signer, std::uint64_t now_s) {
+  if (message.timeout > kMostDeliverS)
+    return fail(Code::invalid, "timeout: " + std::to_string(message.timeout) + " s is more than a message may take, " +
+                                   std::to_string(kMostDeliverS));
   SignatureCheck against{signer.pubkey, now_s, kSignatureWindowS};
   against.window_s = std::max(against.window_s, message.timeout);
   MJ_CHECK(check_signature(message, against));
@@ -108,7 +127,9 @@ namespace {
 Result<std::string> key_if_at(RecordStore& store, Id context, const std::string& runner, const std::string& address) {
   constexpr std::string_view kAsked[] = {"address", "pubkey"};
   auto fields = store.load_fields(context, runner, kAsked);
-  if (!fields && fields.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(fields).error());
+  const bool is_absent =  // or another client's, which is no record
+      !fields && (fields.error().code == Code::not_found || fields.error().code == Code::invalid);
+  if (!fields && !is_absent) return ours<std::string>(tl::unexpected<Error>(std::move(fields).error()));
   const bool is_there = fields && field_of(*fields, "address") == address && is_public_key(field_of(*fields, "pubkey"));
   return std::string(is_there ? field_of(*fields, "pubkey") : "");
 }
@@ -116,7 +137,7 @@ Result<std::string> key_if_at(RecordStore& store, Id context, const std::string&
 // The runner with that address, and its public key.
 Result<std::pair<std::string, std::string>> search_supervisor(RecordStore& store, Id context,
                                                               const std::string& address) {
-  MJ_TRY(keys, store.keys(context, "runner:", kMaxRunners));
+  MJ_TRY(keys, ours(store.keys(context, "runner:", kMaxRunners)));
   for (const std::string& runner : keys) {
     MJ_TRY(pubkey, key_if_at(store, context, runner, address));
     if (!pubkey.empty()) return std::pair(runner, pubkey);
@@ -159,8 +180,12 @@ std::vector<std::string> words_of(std::string_view text) {
   return words;
 }
 
-std::string MessageReceiver::answer(std::string_view request) {
-  held_ = false;
+std::string MessageReceiver::answer(std::string_view request, const std::string& node) {
+  node_ = node;
+  proven_.clear();
+  by_known_ = false;
+  actor_ = 0;
+  list_.clear();
   return answer_rpc(request, kMaxRequestBytes, [this](std::string_view method, const json& params) -> Result<json> {
     if (method != "message.deliver")
       return fail(Code::invalid, "method: there is message.deliver alone, not " + shown(method));
@@ -169,14 +194,23 @@ std::string MessageReceiver::answer(std::string_view request) {
 }
 
 Result<std::uint64_t> MessageReceiver::now_s() {
-  MJ_TRY(now_ms, store_.now_ms());
+  MJ_TRY(now_ms, ours(store_.now_ms()));
   return now_ms / 1000;
+}
+
+// A key of a node names where, a key of a coordinator who: where a record names both, both are checked.
+Result<void> MessageReceiver::check_node(const std::string& address, bool may_come_otherwise) const {
+  const auto named = parse_mycelium(address);
+  if (!named || named->key.empty() || named->key == node_ || (node_.empty() && may_come_otherwise)) return {};
+  return fail(Code::denied, "node: it comes " + (node_.empty() ? "not over Mycelium" : "from the node " + node_) +
+                                ", and the record here names the node " + named->key);
 }
 
 Result<json> MessageReceiver::deliver(const json& params) {
   if (!params.is_object() || !params.contains("envelope")) return fail(Code::invalid, "envelope: is missing");
   const json& sealed = params["envelope"];
   MJ_TRY(envelope, read_envelope(sealed));
+  if (gate_ != nullptr) MJ_CHECK(gate_->check(store_, envelope.context));
   const auto done = [&]() -> Result<json> {
     switch (envelope.kind) {
       case EnvelopeKind::message:
@@ -187,22 +221,106 @@ Result<json> MessageReceiver::deliver(const json& params) {
         return take_logs(envelope, sealed);
       case EnvelopeKind::cancel:
         return take_cancel(envelope, sealed);
+      case EnvelopeKind::file:
+        return take_file(envelope, sealed);
     }
     return fail(Code::internal, "envelope of no kind");
   }();
-  held_ = done.has_value();
-  if (done || done.error().code == Code::unavailable) return done;
-  const std::string what = std::string(word(envelope.kind)) + " from elsewhere";
-  log(LogLevel::warn, "supervisor", "context {}: {} refused: {}", envelope.context, what, done.error().message);
-  // Where there is no context, anybody could fill its database with notes.
-  auto place = read_place(store_, envelope.context, WayIn::rpc);
-  if (place && place->record)
-    (void)store_.note_refusal(envelope.context, {0, 0, 0, "deliver", what + ": " + done.error().message, ""});
-  return done;
+  if (done) return done;
+  proven_.clear();
+  const std::string why = cut(done.error().message, kMostReasonBytes);
+  if (done.error().code != Code::unavailable) note_refused(envelope, why);
+  return fail(done.error().code, why);
 }
 
-Result<json> MessageReceiver::take_message(const Envelope& envelope, const json& sealed) {
-  const json& body = sealed["body"];
+namespace {
+
+// Of a message as its sender has signed it. address: where its answer goes.
+MessageMark mark_of(const Message& message, const std::string& content, const std::string& address) {
+  const std::uint64_t fresh_s = std::uint64_t{message.created_at} + std::max(kSignatureWindowS, message.timeout);
+  MessageMark mark{content,
+                   {{"origin", std::to_string(message.caller_id) + ':' + std::to_string(message.id)},
+                    {"from", std::to_string(message.context_id)},
+                    {"address", address},
+                    {"signer", message.signer},
+                    {"answer", "wanted"},
+                    {"fresh_until", std::to_string((fresh_s + kSignatureWindowS) * 1000)}}};
+  if (message.stream_logs) mark.more.emplace_back("stream", "1");
+  return mark;
+}
+
+}  // namespace
+
+// Under the id that its sender has given it; if somebody else's message has that here, under one that its content
+// gives.
+Result<Arrival> MessageReceiver::arrive(Id context, Message& message, const MessageMark& mark) {
+  Arrival arrival = Arrival::taken;
+  for (std::size_t at = 0; arrival == Arrival::taken && at + 8 <= mark.content.size(); at += 8) {
+    MessageMark with = mark;
+    MJ_TRY(stored, content_hash(message));
+    with.more.emplace_back("stored", std::move(stored));
+    MJ_TRY(done, store_.arrive_message(context, redis_key(message), with, encode(message)));
+    arrival = done;
+    if (arrival == Arrival::taken)
+      message.id = std::max<Id>(1, static_cast<Id>(std::stoul(mark.content.substr(at, 8), nullptr, 16)));
+  }
+  return arrival;
+}
+
+// The message that came from elsewhere with this content, by content_hash().
+Result<std::optional<MessageReceiver::Came>> MessageReceiver::came_before(Id context, const std::string& content) {
+  const std::string_view asked[] = {content};
+  auto index = ours(store_.load_fields(context, "mj:came", asked));
+  if (!index && index.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(index).error());
+  const std::string key(index ? field_of(*index, content) : "");
+  if (key.empty()) return std::optional<Came>();
+  auto mark = ours(store_.load(context, mark_key(key)));
+  if (!mark && mark.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(mark).error());
+  if (!mark || field_of(*mark, "content") != content) return std::optional<Came>();
+  return std::optional(Came{key, std::move(*mark)});
+}
+
+// What is signed for one host is for no other one. Answers to what our own supervisor brings for a context beside its
+// own stay here: that is what has no address, and never leaves this host.
+Result<void> MessageReceiver::check_target(const Envelope& envelope, const Message& message) const {
+  if (!message.target_address.empty()) {
+    if (message.target_key == own_key_) return {};
+    return fail(Code::denied, "target_key: it is signed for the coordinator " + shown(message.target_key, 80) + " at " +
+                                  shown(message.target_address, 120) + ", and this one is " + own_key_ +
+                                  ": mend its runner record there, and sign it again");
+  }
+  if (envelope.signer == own_key_) return {};
+  return fail(Code::denied, "target_address: is absent, so that it is signed for a context on its sender's host");
+}
+
+void MessageReceiver::note_refused(const Envelope& envelope, const std::string& why) {
+  constexpr std::size_t kMostNoted = 1000;
+  const std::uint64_t count = gate_ != nullptr ? gate_->refused(envelope.context, by_known_) : 1;
+  if (count == 0) return;
+  std::string what = std::string(word(envelope.kind)) + " from elsewhere";
+  if (count > 1) what = counted(count, "refusal") + " since the last note, the latest: " + what;
+  what += ": " + why.substr(0, kMostNoted);
+  log(LogLevel::warn, "supervisor", "context {}: refused: {}", envelope.context, what);
+  // Where there is no context, anybody could fill its database with notes.
+  auto place = by_known_ ? Result<Place>() : read_place(store_, envelope.context, WayIn::rpc);
+  if (!by_known_ && (!place || !place->record)) return;
+  if (auto noted = store_.note_refusal(envelope.context, {0, 0, actor_, "deliver", what, list_}); !noted)
+    log(LogLevel::warn, "supervisor", "context {}: a refusal is not noted: {}", envelope.context,
+        noted.error().message);
+}
+
+Result<void> MessageReceiver::may_send(Id context) {
+  MJ_TRY(place, ours(read_place(store_, context, WayIn::rpc)));
+  const auto no = refused(actor_, Action::create, place, {.name = "messages"});
+  if (!no) return {};
+  list_ = no->list;
+  return tl::unexpected<Error>(refusal_error(*no));
+}
+
+namespace {
+
+// Its form, as far as nobody's signature is needed for it.
+Result<Message> read_message(const json& body, Id context) {
   if (!body.contains("message") || !body["message"].is_object()) return fail(Code::invalid, "message: is missing");
   auto decoded = decode_json<Message>(body["message"]);
   if (!decoded.ok()) return fail(Code::invalid, "message: " + join(decoded.problems));
@@ -215,33 +333,41 @@ Result<json> MessageReceiver::take_message(const Envelope& envelope, const json&
   if (message.job.size() > kMaxMessageJobs)
     return fail(Code::too_large,
                 "job: a message carries at most " + std::to_string(kMaxMessageJobs) + " jobs; a flow more");
-  if (message.target_context != envelope.context)
+  if (message.target_context != context)
     return fail(Code::denied, "target_context: it is signed for context " + std::to_string(message.target_context) +
-                                  ", not for " + std::to_string(envelope.context));
+                                  ", not for " + std::to_string(context));
+  return std::move(message);
+}
+
+}  // namespace
+
+Result<json> MessageReceiver::take_message(const Envelope& envelope, const json& sealed) {
+  MJ_TRY(message, read_message(sealed["body"], envelope.context));
+  MJ_TRY(content, content_hash(message));
+  MJ_TRY(came, came_before(envelope.context, content));
+  // Of what is here already neither age nor rights are asked again: a refusal would say that it had not come.
+  if (came && field_of(came->mark, "signer") == message.signer && is_signed(message, message.signer))
+    return json{{"status", "known"}};
   MJ_TRY(now, now_s());
   MJ_TRY(actor, actors_.find(store_, message.signer, now));
   MJ_CHECK(check_message(message, actor, now));
-  MJ_TRY(place, read_place(store_, envelope.context, WayIn::rpc));
-  MJ_CHECK(may(actor.id, Action::create, place, {.name = "messages"}));
-  // Answers to what our own supervisor brings stay here: not to what says so.
-  const bool is_local = envelope.signer == own_key_;
-  // Only we say where answers stay on this host.
-  if (is_local) MJ_CHECK(check_seal(sealed, {own_key_, now}));
+  by_known_ = true;
+  actor_ = actor.id;
+  MJ_CHECK(may_send(envelope.context));
+  // Only we say what we have sent.
+  if (envelope.signer == own_key_) MJ_CHECK(check_seal(sealed, {own_key_, now}));
+  MJ_CHECK(check_target(envelope, message));
+  const bool is_local = message.target_address.empty();
   if (!is_local && actor.address.empty())
     return fail(Code::denied, "actor " + std::to_string(actor.id) +
                                   " has no address here that answers could go to: mycojobs actor update " +
                                   std::to_string(actor.id) + " --address http://HOST:PORT");
-  MJ_TRY(content, content_hash(message));
+  // A message is believed for its signature, whoever brings it; not from another node than its sender's.
+  if (!is_local) MJ_CHECK(check_node(actor.address.front(), true));
+  MJ_TRY(missing, missing_of(envelope, message, {message.caller_id, message.id, content}));
+  if (missing) return to_json(*missing);
 
-  const std::uint64_t fresh_s = std::uint64_t{message.created_at} + std::max(kSignatureWindowS, message.timeout);
-  MessageMark mark{content,
-                   {{"origin", std::to_string(message.caller_id) + ':' + std::to_string(message.id)},
-                    {"from", std::to_string(message.context_id)},
-                    {"address", is_local ? "" : actor.address.front()},
-                    {"signer", message.signer},
-                    {"answer", "wanted"},
-                    {"fresh_until", std::to_string((fresh_s + kSignatureWindowS) * 1000)}}};
-  if (message.stream_logs) mark.more.emplace_back("stream", "1");
+  const MessageMark mark = mark_of(message, content, is_local ? "" : actor.address.front());
   MJ_CHECK(settle(message, {message.caller_id, message.context_id}));
   message.unknown = {{"origin_caller", std::to_string(message.caller_id)},
                      {"origin_context", std::to_string(message.context_id)}};
@@ -249,13 +375,106 @@ Result<json> MessageReceiver::take_message(const Envelope& envelope, const json&
   message.context_id = envelope.context;
   message.status = MessageStatus::dispatched;
   message.transport_status = "delivered";
-  const std::string key = redis_key(message);
-  MJ_TRY(arrival, store_.arrive_message(envelope.context, key, mark, encode(message)));
-  if (arrival == Arrival::other)
-    return fail(Code::conflict, "id: " + key + " is here with other content: send it with another id");
+  MJ_TRY(arrival, ours(arrive(envelope.context, message, mark)));
+  if (arrival == Arrival::other || arrival == Arrival::taken)
+    return fail(Code::conflict, "id: " + redis_key(message) + " is here with other content: send it with another id");
   if (arrival == Arrival::full)
     return fail(Code::unavailable, "messages come faster than they are taken: try again later");
+  // Whoever has seen a message can send it once more.
+  if (arrival == Arrival::stored && check_seal(sealed, {envelope.signer, now})) proven_ = message.signer;
   return json{{"status", arrival == Arrival::stored ? "stored" : "known"}};
+}
+
+namespace {
+
+// Files of jobs in an answer that whoever sends it can give, by their keys here.
+std::vector<FilesOf> files_of_answer(const json& jobs) {
+  std::vector<FilesOf> out;
+  for (const json& each : jobs) {
+    if (!each.is_object() || each.value("files", json()) != json(true)) continue;
+    const json key = each.value("key", json()), artifacts = each.value("artifacts", json());
+    if (key.is_string() && artifacts.is_object())
+      out.push_back({key.get<std::string>(), contents_of(dump_json(artifacts))});
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<std::optional<WantedFile>> MessageReceiver::missing_of(const Envelope& envelope, const Message& message,
+                                                              const MessageName& name) {
+  MJ_TRY(files, files_of(message));
+  const std::uint64_t bytes = bytes_of(files);
+  const bool any = std::any_of(files.begin(), files.end(), [](const FilesOf& each) { return !each.files.empty(); });
+  if (!any) return std::optional<WantedFile>();
+  if (!files_.store) return fail(Code::invalid, "given: this coordinator has no state_dir to keep files in");
+  if (bytes > files_.max_bytes)
+    return fail(Code::too_large, "given: its jobs bring artifacts of " + std::to_string(bytes) + " bytes; " +
+                                     kCarriedLimit + " is " + std::to_string(files_.max_bytes) + " there");
+  return first_missing(*files_.store, store_, envelope.context, parcel_of_message(name), files);
+}
+
+Result<std::optional<WantedFile>> MessageReceiver::missing_of(const Envelope& envelope, const MessageName& name,
+                                                              const json& jobs) {
+  if (!files_.store) return std::optional<WantedFile>();
+  return first_missing(*files_.store, store_, envelope.context, parcel_of_answer(name), files_of_answer(jobs));
+}
+
+Result<std::unique_ptr<ArtifactStore::HandedOver>> MessageReceiver::hand_over(const Envelope& envelope,
+                                                                              const MessageName& name,
+                                                                              const json& jobs) {
+  std::vector<ArtifactStore::ForJob> to;
+  for (FilesOf& each : files_of_answer(jobs)) {
+    if (!each.files.empty()) to.push_back({each.job_key, std::move(each.files)});
+  }
+  if (to.empty() || !files_.store) return std::unique_ptr<ArtifactStore::HandedOver>();
+  return files_.store->hand_over(store_, envelope.context, parcel_of_answer(name), to);
+}
+
+// Jobs that left more than comes here end as that says.
+json MessageReceiver::without_large(const json& jobs) const {
+  json out = jobs;
+  for (json& each : out) {
+    const std::uint64_t bytes = bytes_of(files_of_answer(json::array({each})));
+    if (bytes <= files_.max_bytes) continue;
+    const std::string ended = each.value("status", json()) == json("finished") ? "finished" : "error";
+    each = {{"key", each["key"]},
+            {"ran_as", each.value("ran_as", json(""))},
+            {"status", "error"},
+            {"detail", "too_large"},
+            {"error", "it ended as " + ended + ", and its artifacts take " + std::to_string(bytes) + " bytes; " +
+                          kCarriedLimit + " is " + std::to_string(files_.max_bytes) + " here"}};
+  }
+  return out;
+}
+
+// A piece of what was asked for. Its place was made when it was.
+Result<json> MessageReceiver::take_file(const Envelope& envelope, const json& sealed) {
+  const json& body = sealed["body"];
+  MJ_TRY(name, read_message_name(body.value("of", json())));
+  MJ_TRY(piece, read_piece(body));
+  const bool is_of_message = body.contains("by");
+  if (is_of_message) {
+    if (!body["by"].is_string()) return fail(Code::invalid, "by: is no key");
+    MJ_TRY(now, now_s());
+    MJ_TRY(actor, actors_.find(store_, body["by"].get<std::string>(), now));
+    if (envelope.signer != own_key_ && actor.address.empty())
+      return fail(Code::denied, "by: actor " + std::to_string(actor.id) + " has no address here");
+    const std::string address = envelope.signer == own_key_ ? "" : actor.address.front();
+    MJ_TRY(peer, supervisor_key(store_, envelope.context, address, own_key_));
+    if (envelope.signer != peer) return fail(Code::denied, "signer: is not the supervisor that the answer goes to");
+    MJ_CHECK(check_seal(sealed, {peer, now}));
+    by_known_ = true;
+    actor_ = actor.id;
+    MJ_CHECK(check_node(address, false));
+    proven_ = peer;
+  } else {
+    MJ_CHECK(sent(envelope, sealed));
+  }
+  if (!files_.store) return fail(Code::not_found, "sha256: nobody here waits for files");
+  const std::string parcel = is_of_message ? parcel_of_message(name) : parcel_of_answer(name);
+  MJ_TRY(have, files_.store->add(envelope.context, parcel, piece.file, piece.offset, piece.bytes));
+  return json{{"have", have}};
 }
 
 Result<MessageReceiver::Sent> MessageReceiver::sent(const Envelope& envelope, const json& sealed) {
@@ -266,7 +485,7 @@ Result<MessageReceiver::Sent> MessageReceiver::sent(const Envelope& envelope, co
   message.caller_id = out.name.caller;
   message.id = out.name.id;
   out.key = redis_key(message);
-  auto mark = store_.load(envelope.context, mark_key(out.key));
+  auto mark = ours(store_.load(envelope.context, mark_key(out.key)));
   if (!mark && mark.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(mark).error());
   const std::string_view state = mark ? field_of(*mark, "state") : "";
   if ((state != "away" && state != "over") || field_of(*mark, "content") != out.name.content)
@@ -278,6 +497,9 @@ Result<MessageReceiver::Sent> MessageReceiver::sent(const Envelope& envelope, co
     return fail(Code::denied, "signer: " + envelope.signer + " is not whom " + out.key + " was sent to");
   MJ_TRY(now, now_s());
   MJ_CHECK(check_seal(sealed, {peer, now}));
+  by_known_ = true;
+  MJ_CHECK(check_node(std::string(field_of(out.mark, "address")), false));
+  proven_ = peer;
   return out;
 }
 
@@ -285,8 +507,9 @@ Result<json> MessageReceiver::take_answer(const Envelope& envelope, const json& 
   MJ_TRY(of, sent(envelope, sealed));
   const json& body = sealed["body"];
   AnswerMessage answer{of.key, of.name.content, "", {}, {}, body.value("last", json(true)) != json(false)};
-  const json jobs = body.value("jobs", json::array());
-  if (!jobs.is_array() || jobs.size() > kMaxMessageJobs) return fail(Code::invalid, "jobs: is no list of jobs");
+  const json said = body.value("jobs", json::array());
+  if (!said.is_array() || said.size() > kMaxMessageJobs) return fail(Code::invalid, "jobs: is no list of jobs");
+  const json jobs = without_large(said);
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     MJ_TRY(job, read_answered_job(jobs[i], i));
     if (!names(of.mark, job.job_key))
@@ -305,8 +528,14 @@ Result<json> MessageReceiver::take_answer(const Envelope& envelope, const json& 
     if (!flow.ok()) return fail(Code::invalid, "flow." + join(flow.problems));
     answer.fields.emplace_back("flow", dump_json(to_json(flow.record)));
   }
-  MJ_TRY(known, store_.answer_message(envelope.context, answer));
+  if (field_of(of.mark, "state") == "away") {
+    MJ_TRY(missing, missing_of(envelope, of.name, jobs));
+    if (missing) return to_json(*missing);
+    MJ_CHECK(hand_over(envelope, of.name, jobs));
+  }
+  MJ_TRY(known, ours(store_.answer_message(envelope.context, answer)));
   if (!known) return fail(Code::not_found, "of: no such message has left from here");
+  if (files_.store && answer.is_last) files_.store->drop(envelope.context, parcel_of_answer(of.name));
   return json{{"status", "stored"}};
 }
 
@@ -323,7 +552,10 @@ Result<json> MessageReceiver::take_logs(const Envelope& envelope, const json& se
     if (!line.ok()) return fail(Code::invalid, "lines." + join(line.problems));
     all.push_back(std::move(line.record));
   }
-  MJ_TRY(last, store_.follow_log(envelope.context, of.key, of.name.content, job.get<std::string>(), all));
+  auto stored = store_.follow_log(envelope.context, of.key, of.name.content, job.get<std::string>(), all);
+  // Another client's key stands in the log's way: lines are not wanted any more, and the end is not held up.
+  const bool is_in_the_way = !stored && stored.error().code == Code::invalid;
+  MJ_TRY(last, is_in_the_way ? std::move(stored) : ours(std::move(stored)));
   return json{{"last", last}};
 }
 
@@ -333,32 +565,39 @@ Result<json> MessageReceiver::take_cancel(const Envelope& envelope, const json& 
   MJ_TRY(name, read_message_name(body.value("of", json())));
   const json by = body.value("by", json()), jobs = body.value("jobs", json());
   if (!by.is_string()) return fail(Code::invalid, "by: is missing");
-  MJ_TRY(now, now_s());
-  MJ_TRY(actor, actors_.find(store_, by.get<std::string>(), now));
-  Message message;
-  message.caller_id = actor.id;
-  message.id = name.id;
-  auto mark = store_.load(envelope.context, mark_key(redis_key(message)));
-  if (!mark && mark.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(mark).error());
-  if (!mark || field_of(*mark, "content") != name.content || field_of(*mark, "answer").empty())
+  // By what was signed: the key of its signer may be another one now.
+  MJ_TRY(came, came_before(envelope.context, name.content));
+  const std::string origin = std::to_string(name.caller) + ':' + std::to_string(name.id);
+  if (!came || field_of(came->mark, "origin") != origin || field_of(came->mark, "signer") != by.get<std::string>())
     return fail(Code::not_found, "of: no such message has come here");
-  MJ_TRY(peer, supervisor_key(store_, envelope.context, std::string(field_of(*mark, "address")), own_key_));
+  const Fields& mark = came->mark;
+  MJ_TRY(now, now_s());
+  MJ_TRY(peer, supervisor_key(store_, envelope.context, std::string(field_of(mark, "address")), own_key_));
   if (envelope.signer != peer)
     return fail(Code::denied,
                 "signer: is not the supervisor that the answer goes to, by the record of a runner with "
                 "that address here");
   MJ_CHECK(check_seal(sealed, {peer, now}));
-  if (!jobs.is_array()) return fail(Code::invalid, "jobs: is no list of keys");
-  if (field_of(*mark, "state") == "arrived")
+  by_known_ = true;
+  MJ_CHECK(check_node(std::string(field_of(mark, "address")), false));
+  proven_ = peer;
+  if (!jobs.is_array() || jobs.size() > kMaxMessageJobs) return fail(Code::invalid, "jobs: is no list of keys");
+  if (field_of(mark, "state") == "arrived")
     return fail(Code::unavailable, "of: it has not been taken yet: ask again in a moment");
-  const auto keys = words_of(field_of(*mark, "jobs")), origins = words_of(field_of(*mark, "origins"));
-  for (const json& each : jobs) {
-    const auto found = std::find(origins.begin(), origins.end(), each.is_string() ? each.get<std::string>() : "");
+  // Its supervisor has the flow's store.
+  if (body.value("flow", json()) == json(true) && !field_of(mark, "flow").empty())
+    MJ_CHECK(ours(store_.cancel_message(envelope.context, came->key)));
+  const auto keys = words_of(field_of(mark, "jobs")), origins = words_of(field_of(mark, "origins"));
+  std::set<std::string> distinct;
+  for (const json& each : jobs) distinct.insert(each.is_string() ? each.get<std::string>() : "");
+  for (const std::string& each : distinct) {
+    const auto found = std::find(origins.begin(), origins.end(), each);
     if (found == origins.end()) continue;
     const std::size_t index = static_cast<std::size_t>(found - origins.begin());
     if (index >= keys.size()) continue;
     auto done = store_.cancel(envelope.context, keys[index]);
-    if (!done && done.error().code != Code::not_found) return tl::unexpected<Error>(std::move(done).error());
+    if (!done && done.error().code != Code::not_found)
+      return ours<json>(tl::unexpected<Error>(std::move(done).error()));
   }
   return json{{"status", "asked"}};
 }

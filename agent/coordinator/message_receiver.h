@@ -9,37 +9,42 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "coordinator/message_files.h"
+#include "coordinator/message_gate.h"
 #include "domain/envelope.h"
 #include "mycojobs/store.h"
 
 namespace mycojobs {
 
 inline constexpr std::size_t kMaxMessageJobs = 256;
+inline constexpr std::uint32_t kMostDeliverS = 7 * 24 * 3600;  // for which a message is tried, and its signature counts
 // Of a message that carries a job which a router holds here: what its answer says of that, as JSON.
 inline constexpr const char* kCarriedAnswer = "answer";
 // What an answer says of a job: its end, and what stands beside it on the record.
 Result<AnsweredJob> read_answered_job(const nlohmann::json&, std::size_t index);
 
-// Which actor a public key is of. The records in the store decide; what is kept is where to look.
+// Which actor a public key is of. The records in the store decide.
 class ActorKeys {
  public:
-  // Error denied: nobody's here; unavailable, also if nobody's was when it was looked for less than a second ago.
+  // Error denied: nobody's here, or of two; unavailable, also until the records were looked through after nobody's was
+  // asked for first: a plain client may have written one meanwhile.
   Result<Actor> find(Store&, const std::string& pubkey, std::uint64_t now_s);
 
  private:
-  Result<void> look(Store&);
-  std::map<std::string, Id> ids_;
-  std::uint64_t looked_s_ = 0;
+  std::map<std::string, std::uint64_t> asked_;  // nobody's, and when they were asked for first, s
 };
 
-// A message as it was signed, checked as far as the record of its signer goes. Error denied: what does not hold, as
-// check_signature(); a message that names a time to be delivered in is fresh for so long.
+// A message as it was signed, checked as far as the record of its signer goes. Errors: invalid (it names more than
+// kMostDeliverS), denied (what does not hold, as check_signature()); a message that names a time to be delivered in is
+// fresh for so long.
 Result<void> check_message(const Message&, const Actor& signer, std::uint64_t now_s);
 
 // The public key of the supervisor at that address, by the record of a runner of the context; of the empty address:
@@ -61,19 +66,37 @@ std::vector<std::string> words_of(std::string_view text);  // parted by blanks
 class MessageReceiver {
  public:
   // own_key: public key of this coordinator. Store and actors outlive it.
-  MessageReceiver(Store& store, ActorKeys& actors, std::string own_key)
-      : store_(store), actors_(actors), own_key_(std::move(own_key)) {}
+  MessageReceiver(Store& store, ActorKeys& actors, std::string own_key, CarriedFiles files)
+      : store_(store), actors_(actors), own_key_(std::move(own_key)), files_(std::move(files)) {}
 
+  // Who comes over the wire passes it first. It outlives this.
+  void stand_behind(MessageGate& gate) { gate_ = &gate; }
   // A JSON-RPC request to its answer. The only method is message.deliver {envelope}; what is refused is journaled.
-  std::string answer(std::string_view request);
-  bool held() const { return held_; }  // the last one: who has signed it is known here, and may send it
+  // node: public key of the node of Mycelium that it has come from; empty: it came another way.
+  std::string answer(std::string_view request, const std::string& node = {});
+  // Of the last one: the key of whom it shows to have sent it, known here, by the seal of the envelope. Empty: of
+  // nobody, as what was sent before shows nothing.
+  const std::string& proven() const { return proven_; }
 
  private:
   Result<nlohmann::json> deliver(const nlohmann::json& params);
   Result<nlohmann::json> take_message(const Envelope&, const nlohmann::json& sealed);
+  Result<void> check_target(const Envelope&, const Message&) const;
   Result<nlohmann::json> take_answer(const Envelope&, const nlohmann::json& sealed);
   Result<nlohmann::json> take_logs(const Envelope&, const nlohmann::json& sealed);
   Result<nlohmann::json> take_cancel(const Envelope&, const nlohmann::json& sealed);
+  Result<nlohmann::json> take_file(const Envelope&, const nlohmann::json& sealed);
+  Result<std::optional<WantedFile>> missing_of(const Envelope&, const Message&, const MessageName&);
+  Result<std::optional<WantedFile>> missing_of(const Envelope&, const MessageName&, const nlohmann::json& jobs);
+  Result<std::unique_ptr<ArtifactStore::HandedOver>> hand_over(const Envelope&, const MessageName&,
+                                                               const nlohmann::json& jobs);
+  nlohmann::json without_large(const nlohmann::json& jobs) const;
+  struct Came {
+    std::string key;
+    Fields mark;
+  };
+  Result<std::optional<Came>> came_before(Id context, const std::string& content);
+  Result<Arrival> arrive(Id context, Message&, const MessageMark&);
   struct Sent {
     std::string key;
     MessageName name;
@@ -81,12 +104,22 @@ class MessageReceiver {
   };
   // The message that left from here and that an answer or lines are of, sealed by whom it was sent to.
   Result<Sent> sent(const Envelope&, const nlohmann::json& sealed);
+  Result<void> may_send(Id context);  // actor_
+  void note_refused(const Envelope&, const std::string& why);
   Result<std::uint64_t> now_s();
+  Result<void> check_node(const std::string& address, bool may_come_otherwise) const;
 
   Store& store_;
   ActorKeys& actors_;
   std::string own_key_;
-  bool held_ = false;
+  CarriedFiles files_;
+  std::string node_;  // that the request comes from
+  MessageGate* gate_ = nullptr;
+  std::string proven_;
+  // Of what is being checked: whether somebody known here has signed it, and which actor; the list that would allow it.
+  bool by_known_ = false;
+  Id actor_ = 0;
+  std::string list_;
 };
 
 }  // namespace mycojobs

@@ -33,7 +33,9 @@ constexpr std::uint64_t kFirstAgainMs = 200, kMostAgainMs = 30000, kLogPauseMs =
 constexpr std::size_t kAnswerBytes = 700U << 10;  // of the jobs of one answer; more follow in the next one
 constexpr std::size_t kFlowBytes = 200U << 10;
 constexpr std::size_t kLogLines = 500, kLogBytes = 256U << 10;
+constexpr std::size_t kMostTopics = 1000;
 constexpr const char* kLost = "lost";
+constexpr std::uint64_t kAllPutBackMs = 10;  // until others are looked at, if none of those that are due has room
 
 std::uint64_t number_in(const Fields& fields, std::string_view name) {
   std::uint64_t value = 0;
@@ -99,6 +101,26 @@ Result<void> check_jobs(const Message& message) {
   return {};
 }
 
+Result<void> check_none_given(const Message& message) {
+  const bool any =
+      std::any_of(message.job.begin(), message.job.end(), [](const Job& job) { return !job.given.empty(); });
+  if (any) return fail(Code::invalid, "given: is for jobs that run elsewhere; here they name jobs in dependends");
+  return {};
+}
+
+// The message that a mark which has come from elsewhere is of.
+Result<MessageName> origin_of(const Fields& mark) {
+  const auto of = caller_and_id(field_of(mark, "origin"));
+  if (!of) return fail(Code::invalid, "its mark does not say where it comes from");
+  return MessageName{of->first, of->second, std::string(field_of(mark, "content"))};
+}
+
+// Of a message that has left.
+MessageName name_of(const OutboxEntry& entry) {
+  const auto of = caller_and_id(std::string_view(entry.message_key).substr(8));
+  return {of ? of->first : 0, of ? of->second : 0, std::string(field_of(entry.mark, "content"))};
+}
+
 }  // namespace
 
 MessageRounds::Known& MessageRounds::known() {
@@ -154,15 +176,36 @@ Result<void> MessageRounds::apart(const std::string& what, Result<void> done) co
   return {};
 }
 
-Result<MessageRounds::Round> MessageRounds::round(std::uint32_t max_parcels) {
+// Without room a parcel is not made; one that is too late is none.
+Result<bool> MessageRounds::has_room(const OutboxEntry& entry, const Room& room) {
+  const bool stays = entry.kind == "expire" || (entry.kind == "cancel" && number_in(entry.mark, "flow") > 0);
+  if (!room || stays) return true;
+  const std::uint64_t until = entry.kind == "send" ? number_in(entry.mark, "deliver_until") : 0;
+  if (until > 0) {
+    MJ_TRY(now, now_ms());
+    if (now >= until) return true;
+  }
+  const std::uint64_t pause_ms = room(entry);
+  if (pause_ms == 0) return true;
+  MJ_CHECK(store_.settle_mail(settings_.context, entry, {MailAfter::What::later, pause_ms, "", ""}));
+  return false;
+}
+
+Result<MessageRounds::Round> MessageRounds::round(std::uint32_t max_parcels, const Room& room) {
   known_ = Known();
   known_.read_boot_ms = clock_.boot_ms();
   MJ_TRY(leaving, store_.outgoing(settings_.context));
   for (const std::string& key : leaving) MJ_CHECK(apart(key, route(key)));
   Round out;
-  MJ_TRY(due, store_.mail_due(settings_.context, std::max(1U, max_parcels), kHoldMs));
+  MJ_TRY(due, store_.mail_due(settings_.context, std::max(1U, max_parcels), kHoldMs, clock_went_back_));
+  clock_went_back_ = due.now_ms < redis_ms_;
+  redis_ms_ = due.now_ms;
   for (const std::string& key : due.arrived) MJ_CHECK(apart(key, take_up(key)));
+  bool any_had_room = false;
   for (const OutboxEntry& entry : due.out) {
+    MJ_TRY(goes, has_room(entry, room));
+    if (!goes) continue;
+    any_had_room = true;
     auto made = parcel(entry);
     if (!made) {
       MJ_CHECK(apart(entry.entry, not_made(entry, made.error())));
@@ -173,9 +216,12 @@ Result<MessageRounds::Round> MessageRounds::round(std::uint32_t max_parcels) {
   if (const std::uint64_t now = clock_.boot_ms(); settings_.retention_ms > 0 && now >= next_retire_ms_) {
     MJ_TRY(gone, store_.retire_messages(settings_.context, settings_.retention_ms, 100));
     next_retire_ms_ = now + (gone >= 100 ? 0 : kMailRetireMs);
+    if (settings_.files.store) MJ_CHECK(settings_.files.store->tidy(store_, settings_.context));
   }
-  const bool more = !leaving.empty() || !due.arrived.empty() || due.out.size() == max_parcels;
+  const bool is_full = due.out.size() == max_parcels;
+  const bool more = clock_went_back_ || !leaving.empty() || !due.arrived.empty() || (is_full && any_had_room);
   out.next_ms = more ? 0 : due.next_ms == 0 ? kMailIdleMs : std::min(kMailIdleMs, due.next_ms);
+  if (!more && is_full) out.next_ms = std::min(out.next_ms, kAllPutBackMs);
   return out;
 }
 
@@ -213,7 +259,7 @@ Result<void> MessageRounds::route(const std::string& message_key) {
   if (done || done.error().code == Code::unavailable)
     return done ? Result<void>() : tl::unexpected<Error>(std::move(done).error());
   log(LogLevel::warn, "supervisor", "context {}: {} is not sent: {}", settings_.context, message_key,
-      done.error().message);
+      cut(done.error().message, kMostReasonBytes));
   if (done.error().code == Code::denied)
     MJ_CHECK(store_.note_refusal(settings_.context, {0, 0, 0, "send", message_key + ": " + done.error().message, ""}));
   return store_.close_message(settings_.context, "msg_out_coordinator", message_key, done.error().message);
@@ -233,6 +279,7 @@ Result<RouteMessage> MessageRounds::routed(const std::string& message_key, Messa
   MJ_CHECK(may(message.caller_id, Action::create, here, {.name = "messages"}));
   MJ_CHECK(check_jobs(message));
   if (message.target_address.empty() && message.target_context == settings_.context) {
+    MJ_CHECK(check_none_given(message));
     const MessageMark mark{content, {{"own", "1"}, {"signer", signer}}};
     MJ_TRY(arrival, store_.arrive_message(settings_.context, message_key, mark, {}));
     if (arrival == Arrival::other) return fail(Code::conflict, "id: it was sent before, with other content");
@@ -245,8 +292,14 @@ Result<RouteMessage> MessageRounds::routed(const std::string& message_key, Messa
       return fail(Code::denied,
                   "coordinator.key: is not set here, so that no other host believes what we send; make "
                   "one with `mycojobs key new NAME`, and name it there");
-    MJ_CHECK(peers_.find(store_, settings_.context, message.target_address));
+    MJ_TRY(peer, peers_.find(store_, settings_.context, message.target_address));
+    if (message.target_key != peer)
+      return fail(Code::denied,
+                  "target_key: " + (message.target_key.empty() ? "is absent" : shown(message.target_key, 80)) +
+                      ", and the coordinator at " + shown(message.target_address, 120) + " is " + peer +
+                      ": mycojobs message sign " + message_key.substr(8) + " writes it");
   }
+  MJ_CHECK(check_files(store_, settings_.files, settings_.context, message));
   RouteMessage wanted{message_key, {content, {}}, kDeliverMs, std::uint64_t{message.timeout_result} * 1000, {}};
   wanted.mark.more = {
       {"address", message.target_address}, {"context", std::to_string(message.target_context)}, {"signer", signer}};
@@ -257,6 +310,7 @@ Result<RouteMessage> MessageRounds::routed(const std::string& message_key, Messa
   if (ack_first) wanted.deliver_ms = ack_ms;
   wanted.mark.more.emplace_back("limit", ack_first ? "timeout_ack" : "timeout");
   // Jobs of a flow have their records where it runs.
+  if (message.flow) wanted.mark.more.emplace_back("whole", "1");
   if (!message.flow) wanted.jobs = in_their_queues(message.job);
   return wanted;
 }
@@ -282,7 +336,8 @@ Result<void> MessageRounds::take_up(const std::string& message_key) {
     done = take_up(message_key, decoded.record, *mark);
   }
   if (done || done.error().code == Code::unavailable) return done;
-  log(LogLevel::warn, "supervisor", "context {}: {} refused: {}", settings_.context, message_key, done.error().message);
+  log(LogLevel::warn, "supervisor", "context {}: {} refused: {}", settings_.context, message_key,
+      cut(done.error().message, kMostReasonBytes));
   if (done.error().code == Code::denied)
     MJ_CHECK(
         store_.note_refusal(settings_.context, {0, 0, 0, "deliver", message_key + ": " + done.error().message, ""}));
@@ -296,22 +351,33 @@ Result<Fields> MessageRounds::written_by_hand(const std::string& message_key, co
   MJ_TRY(sender, actor(message.caller_id));
   MJ_TRY(now, now_s());
   MJ_CHECK(check_message(message, sender, now));
+  if (!message.target_address.empty())
+    return fail(Code::denied, "target_address: it is signed for the coordinator at " +
+                                  shown(message.target_address, 120) + ": put it on msg_out");
   if (message.target_context != settings_.context)
     return fail(Code::denied, "target_context: it is signed for context " + std::to_string(message.target_context));
   MJ_TRY(content, content_hash(message));
-  const MessageMark mark{content, {{"own", "1"}, {"signer", message.signer}}};
+  MessageMark mark{content, {{"own", "1"}, {"signer", message.signer}}};
   MJ_TRY(arrival, store_.arrive_message(settings_.context, message_key, mark, {}));
   if (arrival == Arrival::other) return fail(Code::conflict, "id: it came before, with other content");
+  mark.more.emplace_back("content", content);
   return mark.more;
 }
 
 Result<void> MessageRounds::take_up(const std::string& message_key, Message& message, const Fields& mark) {
   const bool is_own = !field_of(mark, "own").empty();
+  // Other clients may write on records: what is acted on is what was checked when it came.
+  MJ_TRY(content, content_hash(message));
+  if (redis_key(message) != message_key || content != field_of(mark, is_own ? "content" : "stored"))
+    return fail(Code::conflict, "another client has changed its record since it came");
   if (message.context_id == 0) message.context_id = settings_.context;
   // Rights may have been taken since it came.
   MJ_TRY(here, place(is_own ? WayIn::message : WayIn::rpc));
   MJ_CHECK(may(message.caller_id, Action::create, here, {.name = "messages"}));
+  // What came from elsewhere was settled when it entered; our own record stays as it was signed.
+  if (is_own) MJ_CHECK(mycojobs::settle(message, {message.caller_id, settings_.context}));
   MJ_CHECK(check_jobs(message));
+  if (is_own || message.flow) MJ_CHECK(check_none_given(message));
   if (message.message_type != MessageType::job)
     return store_.close_message(settings_.context, kMessagesIn, message_key, "");
   TakeMessage wanted{kMessagesIn, message_key, {}};
@@ -320,22 +386,38 @@ Result<void> MessageRounds::take_up(const std::string& message_key, Message& mes
     wanted.flow = flow;
   } else {
     if (is_own) {
-      MJ_CHECK(mycojobs::settle(message, {message.caller_id, settings_.context}));
       wanted.jobs = in_their_queues(message.job);
     } else {
       MJ_TRY(jobs, jobs_of(message, wanted));
       wanted.jobs = std::move(jobs);
     }
-    for (MessageJob& each : wanted.jobs) {
-      MJ_TRY(queue, queue_of(message, each.job));
-      each.queue = std::move(queue);
+    if (!message.topic.empty()) {
+      MJ_TRY(queue, queue_of_topic(message.topic));
+      for (MessageJob& each : wanted.jobs) each.queue = queue;
     }
   }
+  MJ_TRY(held, hand_over(message, wanted, mark));  // until its jobs are there
   MJ_TRY(taken, store_.take_message(settings_.context, wanted));
+  if (held) settings_.files.store->drop(settings_.context, parcel_of_message(origin_of(mark).value()));
   if (!taken.repeated)
     log(LogLevel::info, "supervisor", "context {}: {}: {} taken", settings_.context, message_key,
         wanted.flow > 0 ? "flow " + std::to_string(wanted.flow) : counted(taken.job_keys.size(), "job"));
   return {};
+}
+
+// What was left for its jobs elsewhere becomes theirs. Null: that is nothing.
+Result<std::unique_ptr<ArtifactStore::HandedOver>> MessageRounds::hand_over(const Message& message,
+                                                                            const TakeMessage& wanted,
+                                                                            const Fields& mark) {
+  std::vector<ArtifactStore::ForJob> to;
+  for (const MessageJob& each : wanted.jobs) {
+    MJ_TRY(files, given_to(each.job));
+    if (!files.empty()) to.push_back({redis_key(each.job), std::move(files)});
+  }
+  if (to.empty() || message.flow) return std::unique_ptr<ArtifactStore::HandedOver>();
+  if (!settings_.files.store) return fail(Code::invalid, "given: this coordinator has no state_dir to keep files in");
+  MJ_TRY(name, origin_of(mark));
+  return settings_.files.store->hand_over(store_, settings_.context, parcel_of_message(name), to);
 }
 
 // Its jobs under ids of ours; the sender's ids are only known among themselves.
@@ -364,19 +446,32 @@ Result<std::vector<MessageJob>> MessageRounds::jobs_of(Message& message, TakeMes
   return in_their_queues(message.job);
 }
 
-Result<std::string> MessageRounds::queue_of(const Message& message, const Job& job) {
-  if (message.topic.empty()) return queue_key(job.script_type);
-  MJ_TRY(keys, store_.keys(settings_.context, "runner:", 10000));
-  constexpr std::string_view kAsked[] = {"topic"};
-  for (const std::string& key : keys) {
-    const std::string id = key.substr(7);
+// The records decide; all of them are searched only for a topic that has moved.
+Result<std::string> MessageRounds::queue_of_topic(const std::string& topic) {
+  const auto has_topic = [&](const std::string& key) -> Result<bool> {
+    constexpr std::string_view kAsked[] = {"topic"};
     auto fields = store_.load_fields(settings_.context, key, kAsked);
     if (!fields && fields.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(fields).error());
-    const std::string topic(fields ? field_of(*fields, "topic") : "");
-    if ((topic.empty() ? "runner" + id : topic) == message.topic) return "mj:queue:runner" + id;
+    if (!fields) return false;
+    const std::string_view own = field_of(*fields, "topic");
+    return (own.empty() ? "runner" + key.substr(7) : std::string(own)) == topic;
+  };
+  const auto queue = [](const std::string& key) { return "mj:queue:runner" + key.substr(7); };
+  if (const auto kept = topics_.find(topic); kept != topics_.end()) {
+    MJ_TRY(still, has_topic(kept->second));
+    if (still) return queue(kept->second);
+    topics_.erase(kept);
   }
-  return fail(Code::not_found, "topic: no runner of context " + std::to_string(settings_.context) + " has the topic " +
-                                   shown(message.topic));
+  MJ_TRY(keys, store_.keys(settings_.context, "runner:", 10000));
+  for (const std::string& key : keys) {
+    MJ_TRY(found, has_topic(key));
+    if (!found) continue;
+    if (topics_.size() >= kMostTopics) topics_.clear();
+    topics_[topic] = key;
+    return queue(key);
+  }
+  return fail(Code::not_found,
+              "topic: no runner of context " + std::to_string(settings_.context) + " has the topic " + shown(topic));
 }
 
 // By its definition, else of the jobs beside it. Made and started once, however often this is called.
@@ -436,7 +531,10 @@ Result<std::optional<Parcel>> MessageRounds::parcel(const OutboxEntry& entry) {
   } else if (entry.kind == "expire" && is_away) {
     const MailAfter late{MailAfter::What::failed, 0, "timeout", "timeout_result: no answer came in time"};
     MJ_CHECK(store_.settle_mail(settings_.context, entry, late));
-  } else if (entry.kind == "cancel" && !field_of(entry.mark, "jobs").empty()) {
+  } else if (entry.kind == "cancel" && number_in(entry.mark, "flow") > 0) {
+    MJ_CHECK(cancel_flow(entry));
+  } else if (entry.kind == "cancel" &&
+             (!field_of(entry.mark, "jobs").empty() || !field_of(entry.mark, "whole").empty())) {
     const bool is_there = !is_away || number_in(entry.mark, "delivered_ms") > 0;
     if (is_there) return wrap(cancelling(entry));
     MJ_CHECK(store_.settle_mail(settings_.context, entry, {MailAfter::What::later, kNotThereMs, "", ""}));
@@ -444,13 +542,24 @@ Result<std::optional<Parcel>> MessageRounds::parcel(const OutboxEntry& entry) {
     return logging(entry);
   } else if (entry.kind == "answer" && !is_answered) {
     if (!field_of(entry.mark, "stream").empty()) {
-      MJ_TRY(lines, logging(entry));
-      if (lines) return lines;
+      auto lines = logging(entry);
+      if (!lines) return without_lines(entry, lines.error());
+      if (*lines) return lines;
     }
     return wrap(answering(entry));
   } else {
     MJ_CHECK(store_.settle_mail(settings_.context, entry, over));
   }
+  return std::optional<Parcel>();
+}
+
+// What becomes of lines never ends an answer: they are left out, and it is told at once.
+Result<std::optional<Parcel>> MessageRounds::without_lines(const OutboxEntry& entry, const Error& why) {
+  if (why.code == Code::unavailable) return tl::unexpected<Error>(why);
+  log(LogLevel::warn, "supervisor", "context {}: {}: its lines are left out: {}", settings_.context, entry.entry,
+      cut(why.message, kMostReasonBytes));
+  const MailAfter bare{MailAfter::What::later, 0, "", "", {{"stream", ""}}};
+  MJ_CHECK(store_.settle_mail(settings_.context, entry, bare));
   return std::optional<Parcel>();
 }
 
@@ -463,6 +572,15 @@ Result<Parcel> MessageRounds::sending(const OutboxEntry& entry) {
   MJ_TRY(content, content_hash(message));
   if (content != field_of(entry.mark, "content"))
     return fail(Code::conflict, "another client has changed its record since it was signed");
+  if (const auto want = wanted_of(field_of(entry.mark, "want"))) {
+    MJ_TRY(files, files_of(message));
+    for (const FilesOf& each : files) {
+      for (const FileContent& file : each.files) {
+        if (each.job_key == want->job_key && file.sha256 == want->sha256)
+          return piece(entry, name_of(entry), each.job_key, file, *want, message.target_context);
+      }
+    }  // nothing of the message was asked for: it says so itself
+  }
   json body{{"message", to_json(message)}};
   MJ_TRY(out, sealed(entry, EnvelopeKind::message, body, std::string(field_of(entry.mark, "address")),
                      message.target_context));
@@ -470,8 +588,57 @@ Result<Parcel> MessageRounds::sending(const OutboxEntry& entry) {
   return out;
 }
 
+// Of a file that was asked for, from where on it was.
+Result<Parcel> MessageRounds::piece(const OutboxEntry& entry, const MessageName& name, const std::string& job_key,
+                                    const FileContent& file, const WantedFile& want, Id context) {
+  if (!settings_.files.store) return fail(Code::not_found, "no files are kept here");
+  MJ_TRY(bytes, settings_.files.store->read(store_, settings_.context, job_key, file, want.have, kPieceBytes));
+  json body = piece_json(name, file, want.have, bytes);
+  const bool is_answer = entry.kind == "answer";
+  if (!is_answer) body["by"] = field_of(entry.mark, "signer");
+  MJ_TRY(out, sealed(entry, EnvelopeKind::file, body, std::string(field_of(entry.mark, "address")), context));
+  out.piece_of = want;
+  out.file_bytes = file.bytes;
+  // Nobody waits for it there any more: what names it says the rest.
+  out.refused = MailAfter{MailAfter::What::later, 0, "", "", {{"want", ""}}};
+  return out;
+}
+
+// Nothing: none was asked for, or it cannot be given.
+Result<std::optional<Parcel>> MessageRounds::piece_of_answer(const OutboxEntry& entry, const MessageName& name) {
+  const auto want = wanted_of(field_of(entry.mark, "want"));
+  const auto keys = words_of(field_of(entry.mark, "jobs")), origins = words_of(field_of(entry.mark, "origins"));
+  const auto found = want ? std::find(origins.begin(), origins.end(), want->job_key) : origins.end();
+  const auto index = static_cast<std::size_t>(found - origins.begin());
+  if (index >= std::min(keys.size(), origins.size())) return std::optional<Parcel>();
+  constexpr std::string_view kAsked[] = {"artifacts"};
+  auto record = store_.load_fields(settings_.context, keys[index], kAsked);
+  if (!record && record.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(record).error());
+  for (const FileContent& file : contents_of(record ? std::string(field_of(*record, "artifacts")) : "")) {
+    if (file.sha256 != want->sha256) continue;
+    auto made = piece(entry, name, keys[index], file, *want, static_cast<Id>(number_in(entry.mark, "from")));
+    if (!made && made.error().code == Code::not_found) break;
+    if (!made) return tl::unexpected<Error>(std::move(made).error());
+    return std::optional(std::move(*made));
+  }
+  return std::optional<Parcel>();
+}
+
+// Of a message that came from elsewhere: whoever sent it waits no longer. Its end is told as any other.
+Result<void> MessageRounds::cancel_flow(const OutboxEntry& entry) {
+  ProgressRequest request;
+  request.context = settings_.context;
+  request.flow = static_cast<Id>(number_in(entry.mark, "flow"));
+  request.control = FlowControl{};
+  request.control->verb = FlowControl::Verb::cancel;
+  request.control->comment = "whoever sent " + entry.message_key + " waits no longer";
+  auto done = progress(flows_, runs_, request);
+  if (!done && done.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(done).error());
+  // One that has ended cannot be cancelled, and need not be.
+  return store_.settle_mail(settings_.context, entry, {MailAfter::What::over, 0, "", ""});
+}
+
 Result<Parcel> MessageRounds::cancelling(const OutboxEntry& entry) {
-  const auto of = caller_and_id(std::string_view(entry.message_key).substr(8));
   json jobs = json::array();
   for (const std::string& key : words_of(field_of(entry.mark, "jobs"))) {
     constexpr std::string_view kAsked[] = {"status"};
@@ -479,19 +646,13 @@ Result<Parcel> MessageRounds::cancelling(const OutboxEntry& entry) {
     if (!job && job.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(job).error());
     if (!job || field_of(*job, "status") == "error" || !field_of(entry.mark, "carried").empty()) jobs.push_back(key);
   }
-  const MessageName name{of ? of->first : 0, of ? of->second : 0, std::string(field_of(entry.mark, "content"))};
-  json body{{"of", to_json(name)}, {"by", field_of(entry.mark, "signer")}, {"jobs", std::move(jobs)}};
+  json body{{"of", to_json(name_of(entry))}, {"by", field_of(entry.mark, "signer")}, {"jobs", std::move(jobs)}};
+  if (!field_of(entry.mark, "whole").empty()) body["flow"] = true;
   return sealed(entry, EnvelopeKind::cancel, body, std::string(field_of(entry.mark, "address")),
                 static_cast<Id>(number_in(entry.mark, "context")));
 }
 
 namespace {
-
-Result<MessageName> origin_of(const Fields& mark) {
-  const auto of = caller_and_id(field_of(mark, "origin"));
-  if (!of) return fail(Code::invalid, "its mark does not say where it comes from");
-  return MessageName{of->first, of->second, std::string(field_of(mark, "content"))};
-}
 
 // What the sender is told of a flow: of a large one not its nodes.
 json told_of(Flow flow) {
@@ -517,6 +678,7 @@ json told_of(const std::string& origin, const std::string& ran_as, const Job& jo
   told.usage = job.usage;
   told.layers = job.layers;
   told.receipt = job.receipt;
+  told.artifacts = job.artifacts;
   told.attempt = job.attempt;
   told.started_ms = job.started_ms;
   json out = to_json(told);
@@ -526,6 +688,24 @@ json told_of(const std::string& origin, const std::string& ran_as, const Job& jo
 }
 
 }  // namespace
+
+// Whether its artifacts can be had here; why they are too many, else nothing.
+Result<std::string> MessageRounds::tell_files(const OutboxEntry& entry, const std::string& job_key, const Job& job,
+                                              json& told) {
+  const auto files = contents_of(job.artifacts);
+  if (files.empty()) return std::string();
+  const std::uint64_t bytes = bytes_of({{job_key, files}});
+  if (bytes > settings_.files.max_bytes)
+    return "its artifacts take " + std::to_string(bytes) + " bytes; " + kCarriedLimit + " there is " +
+           std::to_string(settings_.files.max_bytes);
+  bool here = false;
+  if (settings_.files.store && field_of(entry.mark, "bare").empty()) {
+    MJ_TRY(found, settings_.files.store->has(store_, settings_.context, job_key, files));
+    here = found;
+  }
+  told["files"] = here;
+  return std::string();
+}
 
 // Of its jobs from that one on, as many as go into one answer.
 Result<json> MessageRounds::answered_jobs(const OutboxEntry& entry, std::size_t from, std::size_t& next) {
@@ -544,14 +724,17 @@ Result<json> MessageRounds::answered_jobs(const OutboxEntry& entry, std::size_t 
     }
     const std::string ran_as = std::to_string(settings_.context) + ' ' + keys[next];
     json told = told_of(origins[next], ran_as, job);
+    MJ_TRY(with_files, tell_files(entry, keys[next], job, told));
     std::size_t size = dump_json(told).size();
-    if (size > kAnswerBytes) {
+    std::string why = std::move(with_files);
+    if (why.empty() && size > kAnswerBytes)
+      why = "what it says takes " + std::to_string(size) + " bytes; an answer carries " + std::to_string(kAnswerBytes);
+    if (!why.empty()) {
       Job large;
       large.status = JobStatus::error;
       large.detail = "too_large";
-      large.error = "it ended as " + std::string(word(job.status)) + ", and what it says takes " +
-                    std::to_string(size) + " bytes; an answer carries " + std::to_string(kAnswerBytes) + ". It is " +
-                    keys[next] + " in context " + std::to_string(settings_.context) + " there";
+      large.error = "it ended as " + std::string(word(job.status)) + ", and " + why + ". It is " + keys[next] +
+                    " in context " + std::to_string(settings_.context) + " there";
       told = told_of(origins[next], ran_as, large);
       size = dump_json(told).size();
     }
@@ -571,12 +754,14 @@ Result<Parcel> MessageRounds::answering(const OutboxEntry& entry) {
     message.status = MessageStatus::error;
     message.error = "its record there is gone";
   }
+  MJ_TRY(asked, piece_of_answer(entry, name));
+  if (asked) return std::move(*asked);
   std::size_t next = 0;
   MJ_TRY(jobs, answered_jobs(entry, number_in(entry.mark, "told"), next));
   const bool is_last = next >= words_of(field_of(entry.mark, "jobs")).size();
   json body{{"of", to_json(name)},
             {"status", word(message.status)},
-            {"error", to_utf8(message.error)},
+            {"error", cut(to_utf8(message.error), kMostReasonBytes)},
             {"jobs", std::move(jobs)},
             {"last", is_last}};
   if (const std::uint64_t flow = number_in(entry.mark, "flow"); flow > 0) {
@@ -584,8 +769,21 @@ Result<Parcel> MessageRounds::answering(const OutboxEntry& entry) {
     if (!record && record.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(record).error());
     if (record) body["flow"] = told_of(decode<Flow>(*record).record);
   }
-  MJ_TRY(out, sealed(entry, EnvelopeKind::answer, body, std::string(field_of(entry.mark, "address")),
-                     static_cast<Id>(number_in(entry.mark, "from"))));
+  const std::string address(field_of(entry.mark, "address"));
+  const auto from = static_cast<Id>(number_in(entry.mark, "from"));
+  auto made = sealed(entry, EnvelopeKind::answer, body, address, from);
+  if (!made && is_final(made.error())) {
+    const std::string why =
+        "it ended as " + std::string(word(message.status)) + " there, and its answer cannot be told: ";
+    const json brief{{"of", to_json(name)},
+                     {"status", word(MessageStatus::error)},
+                     {"error", why + cut(made.error().message, kMostReasonBytes)},
+                     {"jobs", json::array()},
+                     {"last", true}};
+    return sealed(entry, EnvelopeKind::answer, brief, address, from);
+  }
+  if (!made) return made;
+  Parcel out = std::move(*made);
   if (!is_last) out.done = {MailAfter::What::later, 0, "", "", {{"told", std::to_string(next)}}};
   return out;
 }
@@ -602,10 +800,11 @@ Result<std::optional<Parcel>> MessageRounds::logging(const OutboxEntry& entry) {
     std::size_t bytes = 0;
     std::uint64_t last = 0;
     for (const Log& line : page.lines) {
-      bytes += line.text.size();
+      json told = to_json(line);
+      bytes += dump_json(told).size();  // of which a control byte takes six
       if (bytes > kLogBytes && last > 0) break;
       last = line.seq;
-      lines.push_back(to_json(line));
+      lines.push_back(std::move(told));
     }
     json body{{"of", to_json(name)}, {"job", origins[i]}, {"lines", std::move(lines)}};
     MJ_TRY(out, sealed(entry, EnvelopeKind::logs, body, std::string(field_of(entry.mark, "address")),
@@ -624,22 +823,49 @@ Result<void> MessageRounds::put_back(const Parcel& parcel, std::uint64_t pause_m
   return store_.settle_mail(settings_.context, parcel.entry, {MailAfter::What::later, pause_ms, "", ""});
 }
 
+namespace {
+
+// What becomes of an entry that was answered: whoever is to have it may want a file first.
+MailAfter after(const Parcel& parcel, const json& said) {
+  MailAfter later{MailAfter::What::later, 0, "", "", {}};
+  if (parcel.piece_of) {
+    WantedFile want = *parcel.piece_of;
+    const json have = said.is_object() ? said.value("have", json()) : json();
+    want.have = have.is_number_unsigned() ? have.get<std::uint64_t>() : parcel.file_bytes;
+    later.more = {{"want", want.have < parcel.file_bytes ? text_of(want) : ""}};
+    return later;
+  }
+  const auto want = read_wanted(said);
+  if (!want || (parcel.entry.kind != "send" && parcel.entry.kind != "answer")) return parcel.done;
+  later.more = {{"want", text_of(*want)}};
+  return later;
+}
+
+}  // namespace
+
 Result<void> MessageRounds::settle(const Parcel& parcel, const Result<std::string>& answer) {
   Result<json> said = answer ? read_rpc_answer(*answer) : Result<json>(tl::unexpected<Error>(answer.error()));
-  if (said) return apart(parcel.entry.entry, store_.settle_mail(settings_.context, parcel.entry, parcel.done));
+  if (said) return apart(parcel.entry.entry, store_.settle_mail(settings_.context, parcel.entry, after(parcel, *said)));
   const Error& error = said.error();
   MJ_TRY(now_ms, store_.now_ms());
   const std::uint64_t since =
-      std::max(number_in(parcel.entry.mark, "came_ms"), number_in(parcel.entry.mark, "taken_ms"));
+      std::max({number_in(parcel.entry.mark, "came_ms"), number_in(parcel.entry.mark, "taken_ms"),
+                number_in(parcel.entry.mark, "due_ms")});
   const bool late = parcel.entry.kind != "send" && now_ms > since + kAnswerMs;  // of that deliver_until says it
   // An answer was promised: a clock, a key or a record there that is wrong may be mended.
   const bool is_answer = parcel.entry.kind == "answer" || parcel.entry.kind == "logs";
   const bool is_no = is_final(error) && !(is_answer && error.code == Code::denied);
+  if (parcel.piece_of && error.code == Code::invalid && is_answer) {  // it is damaged here: its name is told alone
+    const MailAfter bare{MailAfter::What::later, 0, "", "", {{"want", ""}, {"bare", "1"}}};
+    return apart(parcel.entry.entry, store_.settle_mail(settings_.context, parcel.entry, bare));
+  }
   if (is_no || late) {
-    log(LogLevel::warn, "supervisor", "context {}: {}: {}", settings_.context, parcel.entry.entry, error.message);
+    log(LogLevel::warn, "supervisor", "context {}: {}: {}", settings_.context, parcel.entry.entry,
+        cut(error.message, kMostReasonBytes));
     const MailAfter failed{MailAfter::What::failed, 0, parcel.entry.kind == "send" ? "refused" : kLost, error.message};
-    const MailAfter& after = is_no && parcel.refused ? *parcel.refused : failed;
-    return apart(parcel.entry.entry, store_.settle_mail(settings_.context, parcel.entry, after));
+    const bool is_passed_over = is_no && parcel.refused && !(parcel.piece_of && error.code != Code::not_found);
+    const MailAfter& then = is_passed_over ? *parcel.refused : failed;
+    return apart(parcel.entry.entry, store_.settle_mail(settings_.context, parcel.entry, then));
   }
   const MailAfter later{MailAfter::What::later, again_after(parcel.entry.mark), "", error.message};
   return apart(parcel.entry.entry, store_.settle_mail(settings_.context, parcel.entry, later));

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "coordinator/flow_run.h"
+#include "coordinator/message_files.h"
 #include "coordinator/message_receiver.h"
 #include "domain/rights.h"
 #include "mycojobs/clock.h"
@@ -30,6 +32,7 @@ struct MessageSettings {
   std::shared_ptr<const SigningKey> key;  // of this coordinator
   bool is_known = false;                  // others know its public key: it may speak with them
   std::uint64_t retention_ms = 0;         // of ended messages; 0: for ever
+  CarriedFiles files = {};
 };
 
 // A request on its way, and what becomes of its entry once it was answered.
@@ -40,6 +43,9 @@ struct Parcel {
   MailAfter done;
   // If it was refused for good; nothing: so has the entry.
   std::optional<MailAfter> refused = std::nullopt;
+  // Of a piece of a file that was asked for: whose end it is, if it comes whole.
+  std::optional<WantedFile> piece_of = std::nullopt;
+  std::uint64_t file_bytes = 0;
 };
 
 class MessageRounds {
@@ -52,8 +58,10 @@ class MessageRounds {
     std::vector<Parcel> parcels;
     std::uint64_t next_ms = 0;  // until there is more to do, if nothing happens meanwhile
   };
+  // Whether what is due can be carried now: 0, else in how many ms it is asked for again.
+  using Room = std::function<std::uint64_t(const OutboxEntry&)>;
   // At most so many parcels; each is given out again after kHoldMs unless it was settled. Error unavailable.
-  Result<Round> round(std::uint32_t max_parcels);
+  Result<Round> round(std::uint32_t max_parcels, const Room& room = nullptr);
   Result<void> settle(const Parcel&, const Result<std::string>& answer);
   // There was no room for it: again after this time.
   Result<void> put_back(const Parcel&, std::uint64_t pause_ms);
@@ -69,11 +77,19 @@ class MessageRounds {
   Result<Fields> written_by_hand(const std::string& message_key, const Message&);
   Result<std::vector<MessageJob>> jobs_of(Message&, TakeMessage&);
   Result<Id> flow_of(const std::string& message_key, const Message&);
-  Result<std::string> queue_of(const Message&, const Job&);
+  Result<std::string> queue_of_topic(const std::string& topic);
   Result<std::optional<Parcel>> parcel(const OutboxEntry&);
   Result<Parcel> sending(const OutboxEntry&);
+  Result<Parcel> piece(const OutboxEntry&, const MessageName&, const std::string& job_key, const FileContent&,
+                       const WantedFile&, Id context);
+  Result<std::optional<Parcel>> piece_of_answer(const OutboxEntry&, const MessageName&);
+  Result<std::string> tell_files(const OutboxEntry&, const std::string& job_key, const Job&, nlohmann::json& told);
+  Result<std::unique_ptr<ArtifactStore::HandedOver>> hand_over(const Message&, const TakeMessage&, const Fields& mark);
+  Result<void> cancel_flow(const OutboxEntry&);
   Result<Parcel> cancelling(const OutboxEntry&);
   Result<Parcel> answering(const OutboxEntry&);
+  Result<bool> has_room(const OutboxEntry&, const Room&);
+  Result<std::optional<Parcel>> without_lines(const OutboxEntry&, const Error& why);
   Result<std::optional<Parcel>> logging(const OutboxEntry&);
   Result<nlohmann::json> answered_jobs(const OutboxEntry&, std::size_t from, std::size_t& next);
   Result<Parcel> sealed(const OutboxEntry&, EnvelopeKind, const nlohmann::json& body, std::string address, Id context);
@@ -99,7 +115,11 @@ class MessageRounds {
   RunCache runs_{1000};
   Known known_;
   SupervisorKeys peers_;
+  std::map<std::string, std::string, std::less<>>
+      topics_;  // where the runner of one was the last time: its record's key
   std::uint64_t next_retire_ms_ = 0;
+  std::uint64_t redis_ms_ = 0;   // its clock in the last round
+  bool clock_went_back_ = true;  // or it may have, before we began
 };
 
 }  // namespace mycojobs

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -270,6 +271,28 @@ void RemoteJob::fetch(const std::string& key) {
 }  // namespace
 namespace {
 
+// Of a dependency's artifacts those that the job names in `inputs`, by its name or its id.
+std::string asked_of(const Job& job, const GivenInput& of, const std::string& artifacts) {
+  const auto all = parse_json(artifacts.empty() ? "{}" : artifacts);
+  if (!all || !all->is_object()) return {};
+  json out = json::object();
+  for (const auto& [name, about] : all->items()) {
+    for (const std::string& called : {of.name, std::to_string(of.id)}) {
+      const auto asked = [&](const std::string& each) { return each == called || each == called + '/' + name; };
+      if (!called.empty() && std::any_of(job.inputs.begin(), job.inputs.end(), asked)) out[name] = about;
+    }
+  }
+  return out.empty() ? std::string() : dump_json(out);
+}
+
+// A record that somebody has made for a supervisor elsewhere: it says how to speak with it, and was never held by an
+// agent here.
+bool is_elsewhere(const RunnerInfo& info) {
+  const Runner& runner = info.runner;
+  return !runner.address.empty() && (!runner.secret.empty() || !runner.pubkey.empty()) && runner.seen_ms == 0;
+}
+
+constexpr std::uint64_t kRunnersMs = 2000;
 constexpr std::uint32_t kRouterIdleMs = 1000, kJobsAwayMs = 100, kRouterAwayMs = 500;
 constexpr std::uint32_t kClaimAtOnce = 8;
 
@@ -408,16 +431,30 @@ class Routing final : public Router {
 
   Result<void> take() {
     if (stop_ || away_.size() >= settings_.concurrency) return {};
+    MJ_CHECK(look_for_runners());
     ClaimRequest request;
     request.context = settings_.context;
     request.instance = instance_;
     request.queues = {kRouterQueue};
+    request.queues.insert(request.queues.end(), elsewhere_.begin(), elsewhere_.end());
     request.max_jobs =
         std::min<std::uint32_t>(kClaimAtOnce, settings_.concurrency - static_cast<std::uint32_t>(away_.size()));
     request.lease_ms = settings_.lease_ms;
     MJ_TRY(reply, store_->claim(request));
     waiter_->set_paused(settings_.context, reply.paused);  // asked again with every round
     for (Claimed& claim : reply.jobs) MJ_CHECK(send(std::move(claim)));
+    return {};
+  }
+
+  // Queues of runners that are no agents of this Redis, but supervisors elsewhere: nobody else takes from them.
+  Result<void> look_for_runners() {
+    if (clock_.boot_ms() < next_look_) return {};
+    MJ_TRY(runners, store_->runners(settings_.context));
+    next_look_ = clock_.boot_ms() + kRunnersMs;
+    elsewhere_.clear();
+    for (const RunnerInfo& info : runners) {
+      if (is_elsewhere(info)) elsewhere_.push_back("mj:queue:runner" + std::to_string(info.runner.id));
+    }
     return {};
   }
 
@@ -439,13 +476,19 @@ class Routing final : public Router {
     };
     // Whoever writes flows must not make us call whatever we can reach: only who may register runners names addresses.
     MJ_TRY(runners, store_->runners(settings_.context));
-    const auto to = std::find_if(runners.begin(), runners.end(),
-                                 [&](const RunnerInfo& info) { return info.runner.address == wanted.url; });
+    const auto to = std::find_if(runners.begin(), runners.end(), [&](const RunnerInfo& info) {
+      return wanted.url.starts_with("runner:") ? redis_key(info.runner) == wanted.url && is_elsewhere(info)
+                                               : info.runner.address == wanted.url;
+    });
     if (to == runners.end())
       return refuse(
-          "is the address of no runner of this context: an admin registers it with its secret (runner.create)");
+          "is the address of no runner of this context: an admin registers it, with its secret or public key "
+          "(runner.create)");
+    wanted.url = to->runner.address;
     if (to->runner.secret.empty() && !to->runner.pubkey.empty())
       return send_message(std::move(claim), to->runner, std::move(wanted));
+    if (!wanted.job.inputs.empty())
+      return refuse("is called with a secret, and no artifacts go there: give its runner a public key in place of it");
     if (!wanted.url.starts_with("http://") && !wanted.url.starts_with("https://"))
       return refuse("is no address that a job is sent to: give http://HOST:PORT");
     wanted.secret = to->runner.secret;
@@ -459,21 +502,15 @@ class Routing final : public Router {
 
   // The job stays claimed here; the message takes a copy of it, once for each attempt.
   Result<void> send_message(Claimed claim, const Runner& to, RemoteRequest wanted) {
-    auto message = settings_.key ? message_of(to, wanted)
+    auto message = settings_.key ? sent_message(to, wanted)
                                  : Result<Message>(fail(Code::invalid,
                                                         "coordinator.key: is not set on this coordinator, so "
                                                         "that nobody elsewhere believes what it sends"));
-    Result<void> sent;
-    if (message) {
-      sent = route(*message);
-    } else {
-      sent = tl::unexpected<Error>(std::move(message).error());
-    }
-    if (!sent && sent.error().code == Code::unavailable) return sent;
-    if (!sent) {
+    if (!message && message.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(message).error());
+    if (!message) {
       JobEnd end;
       end.detail = "setup_error";
-      end.error = "supervisor_url: " + sent.error().message;
+      end.error = "supervisor_url: " + message.error().message;
       return report(claim, EndReport{claim.ref, end});
     }
     Away& away = away_.emplace_back();
@@ -483,18 +520,61 @@ class Routing final : public Router {
     return {};
   }
 
+  // Under the first id, of those that this attempt gives, that no other client has used.
+  Result<Message> sent_message(const Runner& to, const RemoteRequest& wanted) {
+    constexpr int kMostIds = 16;
+    MJ_TRY(message, message_of(to, wanted));
+    for (int i = 0; i < kMostIds; ++i) {
+      const std::string name = std::to_string(wanted.context) + ' ' + wanted.job_key + ' ' +
+                               std::to_string(wanted.attempt) + (i == 0 ? "" : ' ' + std::to_string(i));
+      message.id = std::max<Id>(1, static_cast<Id>(std::stoul(sha256_hex(name).substr(0, 8), nullptr, 16)));
+      MJ_TRY(written, write(message));
+      if (!written) continue;
+      MJ_TRY(is_routed, route(*written));
+      if (is_routed) return std::move(*written);
+    }
+    return fail(Code::conflict, "other clients have used all ids for messages of " + wanted.job_key);
+  }
+
+  // Signed, and stored; as a router before us has signed it. Nothing: the record there is somebody else's.
+  Result<std::optional<Message>> write(const Message& wanted) {
+    Message message = wanted;
+    auto there = store_->load(settings_.context, redis_key(message));
+    if (!there && there.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(there).error());
+    if (!there && there.error().code != Code::not_found) return std::optional<Message>();
+    if (there) {
+      Message found = decode<Message>(*there).record;
+      message.created_at = found.created_at;
+      message.algorithm = found.algorithm;
+      message.signer = found.signer;
+      // What the jobs before it have left may be gone by now.
+      if (found.job.size() == message.job.size() && !found.job.empty())
+        message.job.front().given = found.job.front().given;
+      MJ_TRY(content, content_hash(message));
+      const auto of_found = content_hash(found);
+      const bool is_ours = of_found && *of_found == content &&
+                           check_signature(found, {settings_.key->public_key(), found.created_at}).has_value();
+      return is_ours ? std::optional(std::move(found)) : std::nullopt;
+    }
+    MJ_CHECK(check_files(*store_, settings_.files, settings_.context, message));
+    MJ_TRY(now_ms, store_->now_ms());
+    message.created_at = static_cast<std::uint32_t>(now_ms / 1000);
+    MJ_CHECK(sign(message, *settings_.key));
+    MJ_CHECK(store_->save(settings_.context, redis_key(message), encode(message)));
+    return std::optional(std::move(message));
+  }
+
+  // Without its id and what signing adds.
   Result<Message> message_of(const Runner& to, const RemoteRequest& wanted) {
     Message message;
-    const std::string name =
-        std::to_string(wanted.context) + ' ' + wanted.job_key + ' ' + std::to_string(wanted.attempt);
-    message.id = std::max<Id>(1, static_cast<Id>(std::stoul(sha256_hex(name).substr(0, 8), nullptr, 16)));
     message.caller_id = wanted.job.caller_id;
     message.context_id = settings_.context;
     message.flow_id = wanted.job.flow_id;
     message.target_address = wanted.url;
+    message.target_key = to.pubkey;
     message.target_context = to.target_context != 0 ? to.target_context : settings_.context;
     message.topic = to.topic;
-    message.timeout = static_cast<std::uint32_t>(std::min<std::uint64_t>(UINT32_MAX, wanted.timeout_ms / 1000));
+    message.timeout = static_cast<std::uint32_t>(std::min<std::uint64_t>(kMostDeliverS, wanted.timeout_ms / 1000));
     Job job;
     job.id = wanted.job.id;
     job.caller_id = wanted.job.caller_id;
@@ -506,29 +586,44 @@ class Routing final : public Router {
     job.name = wanted.job.name;
     job.policy = wanted.job.policy;
     job.timeout = wanted.job.timeout;
+    job.inputs = wanted.job.inputs;
+    MJ_TRY(given, given_of(wanted.job));
+    job.given = std::move(given);
     message.job.push_back(std::move(job));
-    // One that a router before us has sent stays as it was signed.
-    auto there = store_->load(settings_.context, redis_key(message));
-    if (there) return decode<Message>(*there).record;
-    if (there.error().code != Code::not_found) return tl::unexpected<Error>(std::move(there).error());
-    MJ_TRY(now_ms, store_->now_ms());
-    message.created_at = static_cast<std::uint32_t>(now_ms / 1000);
-    MJ_CHECK(sign(message, *settings_.key));
     return message;
   }
 
-  Result<void> route(const Message& message) {
+  // What the jobs that it depends on have left: all results, and the artifacts that it asks for.
+  Result<std::string> given_of(const Job& job) {
+    std::vector<GivenInput> all;
+    constexpr std::string_view kAsked[] = {"name", "result", "result_json", "artifacts"};
+    for (const Id id : std::set<Id>(job.dependends.begin(), job.dependends.end())) {
+      auto fields = store_->load_fields(settings_.context, job_key(job.caller_id, id), kAsked);
+      if (!fields && fields.error().code == Code::not_found) continue;  // past its retention
+      if (!fields) return tl::unexpected<Error>(std::move(fields).error());
+      Job left = decode<Job>(*fields).record;
+      GivenInput one{id, left.name, std::move(left.result), std::move(left.result_json), ""};
+      one.artifacts = asked_of(job, one, left.artifacts);
+      all.push_back(std::move(one));
+    }
+    return given_json(all);
+  }
+
+  // False: another message has left with its key before.
+  Result<bool> route(const Message& message) {
     MJ_TRY(content, content_hash(message));
     const std::string key = redis_key(message);
-    MJ_CHECK(store_->save(settings_.context, key, encode(message)));
     RouteMessage wanted{key, {content, {}}, std::uint64_t{message.timeout} * 1000, 0, {}};
     wanted.mark.more = {{"address", message.target_address},
                         {"context", std::to_string(message.target_context)},
                         {"signer", message.signer},
                         {"carried", "1"},
                         {"jobs", redis_key(message.job.front())}};
-    MJ_CHECK(store_->route_message(settings_.context, wanted));
-    return {};
+    MJ_TRY(done, store_->route_message(settings_.context, wanted));
+    if (!done.repeated) return true;
+    constexpr std::string_view kAsked[] = {"content"};
+    MJ_TRY(mark, store_->load_fields(settings_.context, "mj:message:" + key, kAsked));
+    return field_of(mark, "content") == content;
   }
 
   Result<void> cancel(Away& away) {
@@ -583,7 +678,8 @@ class Routing final : public Router {
   std::string instance_;
   std::list<Away> away_;
   std::map<std::string, Seen> seen_;
-  std::uint64_t next_renewal_ = 0, next_expiry_ = 0;
+  std::uint64_t next_renewal_ = 0, next_expiry_ = 0, next_look_ = 0;
+  std::vector<std::string> elsewhere_;
   std::mt19937_64 random_{std::random_device{}()};
   SaidOnce said_;
   std::atomic<bool> stop_{false};

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/ed25519.h"
+#include "coordinator/message_files.h"
 #include "domain/networks.h"
 #include "mycojobs/clock.h"
 #include "mycojobs/result.h"
@@ -28,6 +29,7 @@ struct RouterSettings {
   std::uint64_t default_timeout_ms = 600'000;
   Networks networks;                      // that may be called
   std::shared_ptr<const SigningKey> key;  // of this coordinator, for supervisors that are sent messages; null: none
+  CarriedFiles files = {};
 };
 
 class Router {

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cctype>
 #include <condition_variable>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "base/log.h"
@@ -20,7 +22,20 @@ constexpr const char *kMailChannel = "mj:mail", *kOutgoing = "msg_out";
 constexpr std::uint32_t kExchangeMs = 10000, kSupervisorAwayMs = 500;
 constexpr std::uint32_t kLaneIdleMs = 30000;
 constexpr std::size_t kMostInLane = 64;
-constexpr std::uint64_t kNoRoomMs = 100, kNoRoomAwayMs = 5000;  // until it is tried again; nobody answers there
+// Until it is tried again: there is no room; nobody answers there; its signer has as many lanes as one may have.
+constexpr std::uint64_t kNoRoomMs = 100, kNoRoomAwayMs = 5000, kTooManyMs = 1000;
+constexpr std::uint64_t kAllPutBackAgainMs = 10;  // until the next round, if nothing of this one had room
+constexpr std::size_t kMostAwayKept = 10000;
+
+// What is between the scheme and the path of an address: one host has one lane, whatever paths are named.
+std::string lane_of(const std::string& address) {
+  const std::size_t scheme = address.find("://");
+  const std::size_t from = scheme == std::string::npos ? 0 : scheme + 3;
+  std::string name = address.substr(from, address.find_first_of("/?#", from) - from);
+  if (const std::size_t at = name.rfind('@'); at != std::string::npos) name.erase(0, at + 1);
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+  return name;
+}
 
 struct Carried {
   Parcel parcel;
@@ -47,6 +62,10 @@ class Lane {
     wake_.notify_all();
     return true;
   }
+  bool has_room(std::size_t promised) {
+    const std::lock_guard lock(mutex_);
+    return !ended_ && waiting_.size() + promised < kMostInLane;
+  }
   bool ended() {
     const std::lock_guard lock(mutex_);
     return ended_;
@@ -55,7 +74,8 @@ class Lane {
     const std::lock_guard lock(mutex_);
     return waiting_.empty() && !busy_;
   }
-  bool is_away() const { return away_; }  // the last exchange had no answer
+  bool is_away() const { return away_; }           // the last exchange had no answer
+  bool was_answered() const { return answered_; }  // or had one
 
  private:
   std::optional<Parcel> next() {
@@ -76,6 +96,7 @@ class Lane {
       auto answer = exchange(*parcel);
       const bool away = !answer && answer.error().code == Code::unavailable;
       away_ = away;
+      answered_ = !away;
       carried_({std::move(*parcel), answer});
       if (!away) continue;
       // Nobody is there: the others need not find that out one by one.
@@ -98,7 +119,7 @@ class Lane {
   std::condition_variable wake_;
   std::deque<Parcel> waiting_;
   bool stop_ = false, ended_ = false, busy_ = false;
-  std::atomic<bool> away_{false};
+  std::atomic<bool> away_{false}, answered_{false};
   std::thread thread_;  // last: it uses all of the above
 };
 
@@ -141,29 +162,91 @@ class Supervising final : public Supervisor {
         return tl::unexpected<Error>(std::move(done).error());
       }
     }
-    std::erase_if(lanes_, [](const auto& lane) { return lane.second->ended(); });
-    MJ_TRY(found, rounds_.round(settings_.concurrency * 4));
-    for (Parcel& parcel : found.parcels) MJ_CHECK(send(parcel));
-    return found.next_ms;
-  }
-  Result<void> send(Parcel& parcel) {
-    auto lane = lanes_.find(parcel.address);
-    if (lane == lanes_.end()) {
-      if (lanes_.size() >= settings_.concurrency) {
-        // Those that nobody answers are tried again and again: they do not keep their lanes meanwhile.
-        const auto idle =
-            std::find_if(lanes_.begin(), lanes_.end(), [](const auto& each) { return each.second->idle(); });
-        if (idle == lanes_.end()) return rounds_.put_back(parcel, kNoRoomMs);
-        lanes_.erase(idle);
-      }
-      auto made = std::make_unique<Lane>(settings_.transports(), [this](Carried each) {
-        carried_.post(std::move(each));
-        waiter_->wake();
-      });
-      lane = lanes_.emplace(parcel.address, std::move(made)).first;
+    remember_who_is_away();
+    for (auto& [name, each] : lanes_) each.promised = 0;
+    std::erase_if(lanes_, [](const auto& each) { return each.second.lane->ended(); });
+    MJ_TRY(found,
+           rounds_.round(settings_.concurrency * 4, [this](const OutboxEntry& entry) { return room_of(entry); }));
+    bool any_goes = found.parcels.empty();
+    for (Parcel& parcel : found.parcels) {
+      MJ_TRY(goes, send(parcel));
+      any_goes = any_goes || goes;
     }
-    if (lane->second->take(parcel)) return {};
-    return rounds_.put_back(parcel, lane->second->is_away() ? kNoRoomAwayMs : kNoRoomMs);
+    return any_goes ? found.next_ms : std::max(found.next_ms, kAllPutBackAgainMs);
+  }
+  // False: it was put back.
+  Result<bool> send(Parcel& parcel) {
+    const auto lane = lanes_.find(lane_of(parcel.address));
+    const bool goes = lane != lanes_.end() && lane->second.lane->take(parcel);
+    if (!goes) MJ_CHECK(rounds_.put_back(parcel, kNoRoomMs));
+    return goes;
+  }
+
+  struct OpenLane {
+    std::unique_ptr<Lane> lane;
+    std::string signer;        // whose answer it was taken for; empty: for something else
+    std::size_t promised = 0;  // parcels, in this round
+    bool idle() const { return promised == 0 && lane->idle(); }
+  };
+
+  void remember_who_is_away() {
+    if (away_.size() > kMostAwayKept) away_.clear();
+    for (const auto& [name, each] : lanes_) {
+      if (!each.lane->idle()) continue;
+      if (each.lane->is_away()) {
+        away_.insert(name);
+      } else if (each.lane->was_answered()) {
+        away_.erase(name);
+      }
+    }
+  }
+  // MessageRounds::Room. Nobody can take all lanes: those who did not answer the last time have a quarter of them
+  // together, as have the answers to one signer, whose addresses are his own choice; one is for this host alone.
+  std::uint64_t room_of(const OutboxEntry& entry) {
+    const std::string name = lane_of(std::string(field_of(entry.mark, "address")));
+    auto found = lanes_.find(name);
+    if (found == lanes_.end() || found->second.idle()) {
+      const bool is_answer = entry.kind == "answer" || entry.kind == "logs";
+      const std::string signer(is_answer ? field_of(entry.mark, "signer") : "");
+      if (const std::uint64_t pause_ms = name.empty() ? 0 : pause_of(name, signer); pause_ms > 0) return pause_ms;
+      if (found == lanes_.end()) {
+        if (!name.empty() && !make_place()) return kNoRoomMs;
+        found = lanes_.emplace(name, OpenLane{new_lane(), "", 0}).first;
+      }
+      found->second.signer = signer;
+    }
+    OpenLane& lane = found->second;
+    if (!lane.lane->has_room(lane.promised)) return lane.lane->is_away() ? kNoRoomAwayMs : kNoRoomMs;
+    ++lane.promised;
+    return 0;
+  }
+  std::uint64_t pause_of(const std::string& name, const std::string& signer) const {
+    const std::size_t quarter = std::max(1U, settings_.concurrency / 4);
+    std::size_t away = 0, of_signer = 0;
+    for (const auto& [other, each] : lanes_) {
+      if (each.idle()) continue;
+      away += away_.contains(other) ? 1 : 0;
+      of_signer += !signer.empty() && each.signer == signer ? 1 : 0;
+    }
+    if (away_.contains(name) && away >= quarter) return kNoRoomAwayMs;
+    return of_signer >= quarter ? kTooManyMs : 0;
+  }
+  // Those that nobody answers are tried again and again: they do not keep their lanes meanwhile.
+  bool make_place() {
+    const std::size_t others = lanes_.size() - lanes_.count("");
+    if (others + 1 < std::max(2U, settings_.concurrency)) return true;
+    const auto idle = std::find_if(lanes_.begin(), lanes_.end(),
+                                   [](const auto& each) { return !each.first.empty() && each.second.idle(); });
+    if (idle == lanes_.end()) return false;
+    if (idle->second.lane->is_away()) away_.insert(idle->first);
+    lanes_.erase(idle);
+    return true;
+  }
+  std::unique_ptr<Lane> new_lane() {
+    return std::make_unique<Lane>(settings_.transports(), [this](Carried each) {
+      carried_.post(std::move(each));
+      waiter_->wake();
+    });
   }
 
   SupervisorSettings settings_;
@@ -172,7 +255,8 @@ class Supervising final : public Supervisor {
   std::unique_ptr<Waiter> waiter_;
   MessageRounds rounds_;
   Mailbox<Carried> carried_;
-  std::map<std::string, std::unique_ptr<Lane>> lanes_;
+  std::map<std::string, OpenLane> lanes_;  // by lane_of()
+  std::set<std::string> away_;             // lanes that had no answer the last time
   SaidOnce said_;
   std::atomic<bool> stop_{false};
   std::thread thread_;  // last: it uses all of the above

@@ -326,7 +326,7 @@ std::size_t too_deep_at(std::string_view text, std::size_t most);  // below
 json structure_or_text(const std::string& text, Style style) {
   constexpr std::size_t kMostLevels = 32;
   if (too_deep_at(text, kMostLevels) != std::string::npos) return Value<std::string>::to_json(text);
-  if (auto parsed = parse_json(text); parsed && (parsed->is_object() || (style == Style::json && parsed->is_array())))
+  if (auto parsed = parse_json(text); parsed && (parsed->is_object() || (style == Style::json_any && parsed->is_array())))
     return std::move(*parsed);
   return Value<std::string>::to_json(text);
 }
@@ -583,10 +583,12 @@ namespace {
 
 constexpr std::size_t kMaxKeyBytes = 255;
 constexpr std::size_t kMaxDependends = 10000;
+constexpr std::size_t kMostFindings = 16;  // more help nobody
 
 class Findings {
  public:
   void add(std::string field, const std::string& message) {
+    if (problems_.size() >= kMostFindings) return;
     std::string line = field + ": " + message;
     problems_.push_back({std::move(field), std::move(line)});
   }
@@ -637,9 +639,13 @@ std::vector<FieldProblem> validate(const Job& job) {
     findings.add("dependends", std::to_string(job.dependends.size()) + " jobs are more than " +
                                    std::to_string(kMaxDependends) + ": put a joining job in between");
   }
-  for (Id id : job.dependends) {
-    if (id == 0) findings.add("dependends", "0 is not a job id");
-    if (id == job.id && id != 0) findings.add("dependends", std::to_string(id) + " is the job itself");
+  // The first that cannot be one stands for all.
+  const auto odd =
+      std::find_if(job.dependends.begin(), job.dependends.end(), [&](Id id) { return id == 0 || id == job.id; });
+  if (odd != job.dependends.end() && *odd == 0) {
+    findings.add("dependends", "0 is not a job id");
+  } else if (odd != job.dependends.end()) {
+    findings.add("dependends", std::to_string(*odd) + " is the job itself");
   }
   if (job.priority < -100 || job.priority > 100) {
     findings.add("priority", std::to_string(job.priority) + " is out of range: give -100 to 100");
@@ -652,15 +658,17 @@ std::vector<FieldProblem> validate(const Job& job) {
   auto problems = findings.take();
   for (FieldProblem& problem : read_notify(job.notify, "notify").problems) problems.push_back(std::move(problem));
   for (FieldProblem& problem : read_policy(job.policy, "policy").problems) problems.push_back(std::move(problem));
+  if (problems.size() > kMostFindings) problems.resize(kMostFindings);
   return problems;
 }
 
 std::string join(const std::vector<FieldProblem>& problems) {
   std::string out;
-  for (const auto& problem : problems) {
+  for (std::size_t i = 0; i < std::min(problems.size(), kMostFindings); ++i) {
     if (!out.empty()) out += "; ";
-    out += problem.message;
+    out += problems[i].message;
   }
+  if (problems.size() > kMostFindings) out += "; and " + std::to_string(problems.size() - kMostFindings) + " more";
   return out;
 }
 

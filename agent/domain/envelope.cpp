@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::string_view kSealed = "envelope";
-constexpr auto kKinds = std::to_array<std::string_view>({"message", "answer", "logs", "cancel"});
+constexpr auto kKinds = std::to_array<std::string_view>({"message", "answer", "logs", "cancel", "file"});
 constexpr auto kFields =
     std::to_array<std::string_view>({"kind", "context", "sent", "body", "algorithm", "signer", "signature"});
 
@@ -57,7 +57,7 @@ Result<Envelope> read_envelope(const json& sealed) {
   MJ_TRY(kind, text_field(sealed, "kind"));
   const auto* found = std::find(kKinds.begin(), kKinds.end(), kind);
   if (found == kKinds.end())
-    return fail(Code::invalid, "kind: " + shown(kind) + " is none; there are message, answer, logs, cancel");
+    return fail(Code::invalid, "kind: " + shown(kind) + " is none; there are message, answer, logs, cancel, file");
   envelope.kind = static_cast<EnvelopeKind>(found - kKinds.begin());
   MJ_TRY(context, number_field(sealed, "context", UINT32_MAX));
   envelope.context = static_cast<Id>(context);

@@ -5,6 +5,8 @@
 //   answer   {of, status, error?, jobs, flow?}                       the supervisor that the message was sent to
 //   logs     {of, job, lines}                                        the same
 //   cancel   {of}                                                    the supervisor that has sent the message
+//   file     {of, by?, sha256, bytes, offset, data}                  with `by`, the actor's key: the supervisor that
+//                                                                    sends the message; else as answer
 //
 // `of` names a message as its sender does: {caller, id, content}, content as content_hash() (signatures.h).
 #pragma once
@@ -20,7 +22,7 @@
 
 namespace mycojobs {
 
-enum class EnvelopeKind { message, answer, logs, cancel };
+enum class EnvelopeKind { message, answer, logs, cancel, file };
 std::string_view word(EnvelopeKind);
 
 struct Envelope {

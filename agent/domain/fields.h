@@ -15,7 +15,7 @@ namespace mycojobs {
 enum class Style {
   plain,
   json_object,  // text in the record and in the hash, an object of its own in JSON
-  json,         // the same, an object or a list
+  json_any,     // the same, an object or a list
 };
 
 template <class R, class Record>
@@ -33,7 +33,7 @@ void visit(R& r, See see) {
 template <IsRecord<Context> R, class See>
 void visit(R& r, See see) {
   see("id", r.id), see("admins", r.admins), see("readers", r.readers), see("executors", r.executors);
-  see("submitters", r.submitters), see("notify", r.notify, Style::json), see("created_at", r.created_at),
+  see("submitters", r.submitters), see("notify", r.notify, Style::json_any), see("created_at", r.created_at),
       see("updated_at", r.updated_at);
 }
 
@@ -54,7 +54,7 @@ void visit(R& r, See see) {
   see("idempotency_key", r.idempotency_key), see("concurrency_key", r.concurrency_key);
   see("concurrency_limit", r.concurrency_limit), see("policy", r.policy, Style::json_object);
   see("inputs", r.inputs), see("artifacts", r.artifacts, Style::json_object), see("result_json", r.result_json);
-  see("notify", r.notify, Style::json);
+  see("given", r.given, Style::json_object), see("notify", r.notify, Style::json_any);
 }
 
 template <IsRecord<FlowNode> R, class See>
@@ -71,7 +71,7 @@ void visit(R& r, See see) {
   see("name", r.name), see("detail", r.detail), see("definition", r.definition);
   see("definition_hash", r.definition_hash), see("error", r.error), see("nodes", r.nodes);
   see("started_ms", r.started_ms), see("ended_ms", r.ended_ms), see("parent", r.parent);
-  see("result_json", r.result_json), see("notify", r.notify, Style::json);
+  see("result_json", r.result_json), see("notify", r.notify, Style::json_any);
 }
 
 template <IsRecord<Log> R, class See>
@@ -89,7 +89,7 @@ void visit(R& r, See see) {
   see("transport_id", r.transport_id), see("transport_status", r.transport_status);
   see("signature", r.signature), see("algorithm", r.algorithm), see("signer", r.signer);
   see("target_context", r.target_context), see("target_address", r.target_address);
-  see("topic", r.topic), see("error", r.error), see("stream_logs", r.stream_logs);
+  see("target_key", r.target_key), see("topic", r.topic), see("error", r.error), see("stream_logs", r.stream_logs);
 }
 
 template <IsRecord<Runner> R, class See>

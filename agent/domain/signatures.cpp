@@ -53,7 +53,10 @@ Result<void> check(const Signed& by, const std::string& pubkey, const Result<std
   if (by.algorithm != kEd25519) {
     return fail(Code::denied, "algorithm: " + shown(by.algorithm) + " is not known; " + std::string(kEd25519) + " is");
   }
-  if (!is_public_key(pubkey)) return fail(Code::denied, "signer: the record here names no key for it");
+  if (!is_public_key(pubkey))
+    return fail(Code::denied,
+                "signer: no key is recorded here for who signs: mycojobs actor update ID --key KEY (of a "
+                "runner: runner update ID --pubkey KEY)");
   if (by.signer != pubkey) return fail(Code::denied, "signer: " + shown(by.signer, 80) + " is not its key, " + pubkey);
   if (!bytes) return fail(Code::denied, bytes.error().message);
   if (!verify_ed25519(pubkey, *bytes, by.signature))

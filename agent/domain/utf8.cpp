@@ -52,6 +52,18 @@ std::string to_utf8(std::string_view bytes) {
   return out;
 }
 
+std::string cut(std::string_view text, std::size_t max) {
+  constexpr std::string_view kMore = "...";
+  if (text.size() <= max) return std::string(text);
+  if (max < kMore.size()) return {};
+  std::size_t kept = 0;
+  for (std::size_t next = 0; next <= max - kMore.size();) {
+    kept = next;
+    next += std::max<std::size_t>(character_length(text.substr(next)), 1);
+  }
+  return std::string(text.substr(0, kept)) + std::string(kMore);
+}
+
 std::string ascii(std::string_view bytes, std::size_t max) {
   std::string out(bytes.substr(0, max));
   std::replace_if(

@@ -26,6 +26,9 @@ std::string output_hash(const StepAnswer& answer) {
   return sha256_hex(bytes ? *bytes : "no answer: " + bytes.error().message);
 }
 
+// Of an instance's mail a decision looks at the next, and whether there is more.
+constexpr std::size_t kLookedAt = 2;
+
 // The world as the facts of this decision leave it: those instances alone that they touch.
 class Draft {
  public:
@@ -36,7 +39,7 @@ class Draft {
 
   const CellState* cell(const CellId& id) {
     if (loaded_.insert(id).second)
-      if (const CellState* found = world_.cell(id)) after_.cells.emplace(id, *found);
+      if (const CellState* found = world_.cell(id)) after_.cells.emplace(id, found->with_mail(kLookedAt));
     return after_.cell(id);
   }
   std::uint64_t next_height() const { return after_.height + 1; }
@@ -184,7 +187,7 @@ class Deciding {
     MJ_TRY(targets, route(draft, *active, incoming));
     if (targets.empty()) return fail(Code::not_found, "no workflow takes " + shown(event.schema, 200));
     for (const auto& target : targets)
-      if (const auto* cell = draft.cell(target.cell); cell != nullptr && cell->mail.size() >= rules_.max_mail)
+      if (const auto* cell = world_.cell(target.cell); cell != nullptr && cell->mail.size() >= rules_.max_mail)
         return fail(Code::too_large, shown(target.cell) + " has " + counted(cell->mail.size(), "event") + " waiting");
     draft.add(EventIn{incoming.schema, incoming.value.bytes, to_utf8(event.source), std::nullopt, 0, input_.sample,
                       std::move(targets)});

@@ -14,6 +14,7 @@
 #include "domain/nearest.h"
 #include "domain/utf8.h"
 #include "domain/workflow_fields.h"
+#include "domain/workflow_reading.h"
 #include "domain/workflow_system.h"
 #include "mycojobs/records.h"
 
@@ -23,7 +24,10 @@ namespace {
 using nlohmann::json;
 using plans::JsonPath;
 using plans::Problems;
-using Names = std::span<const std::string_view>;
+using workflows::each_in;
+using workflows::field;
+using workflows::read_fields;
+using workflows::text_field;
 
 constexpr std::array<std::string_view, 7> kManifestFields{"name",    "description", "schemas",  "effects",
                                                           "routing", "limits",      "workflows"};
@@ -37,37 +41,10 @@ constexpr std::array<std::string_view, 2> kLimitFields{"instructions", "memory_b
 constexpr std::array<std::string_view, 1> kRoutingFields{"subscriptions"};
 constexpr std::size_t kMaxCode = 16U << 20;
 
-// A map whose fields are known.
-bool read_fields(const JsonPath& at, Names known) {
-  if (!at.value.is_object()) return at.wrong("a map");
-  for (const auto& [name, value] : at.value.items())
-    if (std::find(known.begin(), known.end(), name) == known.end())
-      at.at(value, name).refuse("is an unknown field" + did_you_mean(name, known));
-  return true;
-}
-// Calls see() if the field is there; else refuses, if it must be.
-template <class See>
-void field(const JsonPath& at, const char* name, bool required, See see) {
-  if (const auto found = at.value.find(name); found != at.value.end()) return see(at.at(*found, name));
-  if (required) at.refuse(std::string(name) + " is missing");
-}
-void text_field(const JsonPath& at, const char* name, bool required, std::string& out) {
-  field(at, name, required, [&](const JsonPath& found) { plans::read_text(found, out); });
-}
 void name_field(const JsonPath& at, std::string& out) {
   field(at, "name", true, [&](const JsonPath& found) {
     if (!plans::read_text(found, out)) return;
     if (!is_workflow_name(out)) found.refuse(shown(out) + " is no name: namespace/name@version");
-  });
-}
-template <class Each>
-void each_in(const JsonPath& at, const char* name, bool required, Each each) {
-  field(at, name, required, [&](const JsonPath& list) {
-    if (!list.value.is_array()) {
-      list.wrong("a list");
-      return;
-    }
-    for (std::size_t i = 0; i < list.value.size(); ++i) each(list.at(list.value[i], i));
   });
 }
 template <class Number>

@@ -1,11 +1,16 @@
 #include "domain/workflow_simulate.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
+#include "domain/workflow_values.h"
+
 namespace mycojobs {
 namespace {
+
+using nlohmann::json;
 
 class Shadow {
  public:
@@ -101,10 +106,15 @@ class Shadow {
     for (const auto& id : all) {
       const CellState *was = before_.cell(id), *is = world_.cell(id);
       if (was != nullptr && is != nullptr && *was == *is) continue;
-      ShadowState state{id, is == nullptr ? InstanceStatus::completed : is->status(), "", "", "", ""};
+      ShadowState state{id, is == nullptr ? InstanceStatus::completed : is->status(), "", "", "", "", {}, {}};
       if (is != nullptr) state.failure = is->failure, state.message = is->message;
       if (was != nullptr && was->state) state.before = was->state->hash;
       if (is != nullptr && is->state) state.after = is->state->hash;
+      const auto bytes = [](const CellState* cell) -> std::optional<std::string> {
+        if (cell == nullptr || !cell->state || cell->state->spilled()) return std::nullopt;
+        return cell->state->bytes;
+      };
+      state.was = bytes(was), state.is = bytes(is);
       report_.changed.push_back(std::move(state));
     }
     for (const auto& [intent, id] : world_.intents) {
@@ -125,7 +135,36 @@ class Shadow {
   std::uint64_t turn_ = 0;
 };
 
+json effect_json(const EffectToPublish& effect) {
+  const Intent& intent = effect.pending.intent;
+  json out{{"effect", intent.effect},
+           {"instance", shown(effect.cell)},
+           {"params", readable_cbor(intent.params)},
+           {"intent", intent.hash}};
+  if (!intent.issuer_ref.empty()) out["ref"] = intent.issuer_ref;
+  return out;
+}
+
 }  // namespace
+
+json to_json(const ShadowReport& report) {
+  json out{{"steps", report.steps}, {"cut", report.cut}, {"refused", report.refused}, {"allowed", report.allowed}};
+  for (const char* list : {"obstacles", "effects", "pending", "changed"}) out[list] = json::array();
+  for (const auto& each : report.obstacles)
+    out["obstacles"].push_back(
+        {{"instance", shown(each.cell)}, {"mail", each.mail}, {"in_flight", each.pending}, {"queued", each.queued}});
+  for (const auto& each : report.effects) out["effects"].push_back(effect_json(each));
+  for (const auto& each : report.pending) out["pending"].push_back(effect_json(each));
+  for (const auto& each : report.changed) {
+    json row{{"instance", shown(each.cell)}, {"status", word(each.status)}};
+    row["before"] = each.was ? readable_cbor(*each.was) : json(nullptr);
+    row["after"] = each.is ? readable_cbor(*each.is) : json(nullptr);
+    row["before_hash"] = each.before, row["after_hash"] = each.after;
+    if (!each.failure.empty()) row.update({{"failure", each.failure}, {"message", each.message}});
+    out["changed"].push_back(std::move(row));
+  }
+  return out;
+}
 
 ShadowReport simulate(WorldState copy, const ManifestCatalog& catalog, const ShadowSettings& settings,
                       const WorkflowEngine& engine) {

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +26,7 @@ struct ShadowState {
   CellId cell;
   InstanceStatus status = InstanceStatus::running;
   std::string failure, message, before, after;  // before, after: hashes of the state; empty: null or not there
+  std::optional<std::string> was, is;           // the states themselves, in CBOR; nothing: null, not there, or spilled
 };
 struct ShadowReport {
   std::vector<ApplyObstacle> obstacles;                     // an apply would be refused now
@@ -35,6 +38,8 @@ struct ShadowReport {
   std::uint64_t steps = 0;
   bool cut = false;  // max_steps ended it
 };
+// For programs: names and values as JSON has them.
+nlohmann::json to_json(const ShadowReport&);
 ShadowReport simulate(WorldState copy, const ManifestCatalog&, const ShadowSettings&, const WorkflowEngine&);
 
 }  // namespace mycojobs

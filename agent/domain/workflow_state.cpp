@@ -316,6 +316,15 @@ bool CellState::knows_settled(std::string_view intent) const {
 }
 bool CellState::spent() const { return status() == InstanceStatus::completed; }
 
+CellState CellState::with_mail(std::size_t most) const {
+  CellState copy;
+  copy.id = id, copy.manifest = manifest, copy.state = state, copy.pending = pending, copy.settled = settled;
+  copy.failed = failed, copy.failure = failure, copy.message = message;
+  copy.born = born, copy.last = last, copy.steps = steps, copy.refused = refused;
+  copy.mail.assign(mail.begin(), mail.begin() + static_cast<std::ptrdiff_t>(std::min(most, mail.size())));
+  return copy;
+}
+
 const CellState* WorldState::cell(const CellId& wanted) const {
   const auto found = cells.find(wanted);
   return found == cells.end() ? nullptr : &found->second;

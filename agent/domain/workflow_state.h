@@ -64,6 +64,7 @@ struct CellState {
   bool knows_settled(std::string_view intent) const;
   // State null, no mail, nothing pending, not failed: Completed or Deleted follows.
   bool spent() const;
+  CellState with_mail(std::size_t most) const;  // a copy with so much of its mail
   bool operator==(const CellState&) const = default;
 };
 

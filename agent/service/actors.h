@@ -15,7 +15,7 @@ Result<void> check_pubkey(const std::string&);
 // http://..., https://..., redis://..., unix:...
 Result<void> check_address(const std::string&);
 
-// Of another than itself: operators alone. An operator's new one may not have the key of one that is there: conflict.
+// Of another than itself: operators alone. Error conflict: another actor has its key, as in update_actor().
 Result<Actor> create_actor(const Caller&, Store&, const Actor&);
 Result<Actor> read_actor(const Caller&, Store&, Id);
 Result<std::vector<Actor>> list_actors(const Caller&, Store&);  // by id

@@ -1,5 +1,6 @@
 #include "service/jobs.h"
 
+#include "base/counted.h"
 #include "domain/codec.h"
 #include "domain/prerequisites.h"
 #include "domain/sender.h"
@@ -56,36 +57,64 @@ Result<void> check_new_job(const Caller& by, Job& job, Id owner) {
   return check_script(by, job.script);
 }
 
-Result<Job> create_job(const Caller& by, Store& store, std::optional<Id> named, Job job) {
+Result<NewJobs> add_jobs(const Caller& by, Store& store, std::optional<Id> named, std::span<Job> jobs, bool queued) {
+  NewJobs made;
   MJ_TRY(owner, owner_of_jobs(by, store, named));
-  MJ_CHECK(check_new_job(by, job, owner));
-  return store.create_job(job);
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    if (auto checked = check_new_job(by, jobs[i], owner); !checked) {
+      made.refused = NewJobs::Refused{i, std::move(checked).error()};
+      return made;
+    }
+  }
+  while (made.jobs.size() < jobs.size()) {
+    const std::size_t before = made.jobs.size();
+    MJ_TRY(some, store.submit_some(jobs.subspan(before), queued));
+    if (some.refused) {
+      made.refused = NewJobs::Refused{before + some.refused->index, std::move(some.refused->error)};
+      return made;
+    }
+    for (std::size_t i = 0; i < some.jobs.size(); ++i) {
+      Job& job = some.jobs[i];
+      // One with an id may have been created before, in no queue.
+      if (queued && some.existed[i] && jobs[before + i].id != 0) {
+        MJ_TRY(started, store.start_job(by.context, redis_key(job)));
+        job = std::move(started);
+      }
+      made.jobs.push_back(std::move(job));
+      made.existed.push_back(some.existed[i]);
+    }
+  }
+  return made;
 }
 
-Result<std::vector<Job>> create_jobs(const Caller& by, Store& store, std::optional<Id> named, std::vector<Job> jobs) {
+namespace {
+
+Result<Job> add_job(const Caller& by, Store& store, std::optional<Id> named, Job job, bool queued) {
+  MJ_TRY(made, add_jobs(by, store, named, std::span(&job, 1), queued));
+  if (made.refused) return tl::unexpected<Error>(std::move(made.refused->error));
+  return std::move(made.jobs.at(0));
+}
+
+}  // namespace
+
+Result<Job> create_job(const Caller& by, Store& store, std::optional<Id> named, Job job) {
+  return add_job(by, store, named, std::move(job), false);
+}
+
+Result<std::vector<Job>> create_jobs(const Caller& by, Store& store, std::optional<Id> named, std::vector<Job> jobs,
+                                     bool queued) {
   if (jobs.size() > kMaxNewJobs)
     return fail(Code::too_large,
                 "jobs: " + std::to_string(jobs.size()) + " are over the limit of " + std::to_string(kMaxNewJobs));
-  MJ_TRY(owner, owner_of_jobs(by, store, named));
-  const auto place = [](std::size_t i) { return "jobs[" + std::to_string(i) + "]"; };
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    if (auto checked = check_new_job(by, jobs[i], owner); !checked) return fail(checked.error(), place(i));
-  }
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    auto stored = store.create_job(jobs[i]);
-    if (!stored) return fail(stored.error(), place(i));
-    jobs[i] = std::move(*stored);
-  }
-  return jobs;
+  MJ_TRY(made, add_jobs(by, store, named, jobs, queued));
+  if (!made.refused) return std::move(made.jobs);
+  Error error = std::move(made.refused->error);
+  if (!made.jobs.empty()) error.message += "; " + counted(made.jobs.size(), "job") + " before it are written";
+  return fail(error, "jobs[" + std::to_string(made.refused->index) + "]");
 }
 
 Result<Job> submit_job(const Caller& by, Store& store, std::optional<Id> named, Job job) {
-  MJ_TRY(owner, owner_of_jobs(by, store, named));
-  MJ_CHECK(check_new_job(by, job, owner));
-  const bool may_be_there = job.id != 0;
-  MJ_TRY(stored, store.submit(job));
-  if (!may_be_there) return std::move(stored);
-  return store.start_job(by.context, redis_key(stored));
+  return add_job(by, store, named, std::move(job), true);
 }
 
 Result<Job> start_job(const Caller& by, Store& store, const std::string& key) {

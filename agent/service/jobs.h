@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,11 +17,17 @@ namespace mycojobs::service {
 // long a script. owner: whose it will be.
 Result<void> check_new_job(const Caller&, Job&, Id owner);
 
+// New jobs of one owner, in no queue or (`queued`) each in its own: the one way by which they come in. All are checked
+// before the first is written. Then they are written by steps of the store, which takes all of a step or none:
+// `refused` is about one of all of them, and `jobs` are those of the steps before. One that was there before, with the
+// same content, is given as it is; one with an id may have been created in no queue, and is queued then.
+Result<NewJobs> add_jobs(const Caller&, Store&, std::optional<Id> owner, std::span<Job>, bool queued);
+
 // The record alone, in no queue. owner: whose; nothing: who asks.
 Result<Job> create_job(const Caller&, Store&, std::optional<Id> owner, Job);
-// None, if one of them is wrong; the error names it: "jobs[3]: ...".
-Result<std::vector<Job>> create_jobs(const Caller&, Store&, std::optional<Id> owner, std::vector<Job>);
-// Stored and queued. One with an id may have been created before, and is queued then.
+// At most 1,000. None, if one of them is wrong; the error names it: "jobs[3]: ...".
+Result<std::vector<Job>> create_jobs(const Caller&, Store&, std::optional<Id> owner, std::vector<Job>, bool queued);
+// Stored and queued.
 Result<Job> submit_job(const Caller&, Store&, std::optional<Id> owner, Job);
 // Queues one that was created before.
 Result<Job> start_job(const Caller&, Store&, const std::string& key);

@@ -44,11 +44,21 @@ bool is_for_elsewhere(const Message& message, Id context) {
 }
 }  // namespace
 
+Result<void> name_target(RecordStore& store, Id context, Message& message) {
+  message.target_key.clear();
+  if (message.target_address.empty()) return {};
+  MJ_TRY(key, supervisor_key(store, context, message.target_address, ""));
+  message.target_key = std::move(key);
+  return {};
+}
+
 Result<Message> send_message(const Caller& by, Store& store, std::optional<Id> named, Message message) {
   MJ_CHECK(may(by, store, Action::create, {.name = "messages"}));
   MJ_TRY(owner, owner(by, named));
   const bool leaves = is_for_elsewhere(message, by.context);
   message.status = MessageStatus::dispatched;
+  if (leaves && message.timeout > kMostDeliverS)
+    return fail(Code::invalid, "timeout: at most " + std::to_string(kMostDeliverS) + " s");
   if (message.job.size() > kMaxMessageJobs)
     return fail(Code::too_large, "job: a message carries at most " + std::to_string(kMaxMessageJobs));
   if (leaves || message.target_context != 0) MJ_CHECK(number_jobs(store, by.context, owner, message.job));
@@ -56,7 +66,15 @@ Result<Message> send_message(const Caller& by, Store& store, std::optional<Id> n
     auto checked = check_new_job(by, message.job[i], owner);
     if (!checked) return fail(checked.error(), "job[" + std::to_string(i) + "]");
   }
+  // Then no script in it is longer either.
+  if (message.flow && message.flow->definition.size() > by.max_script_bytes)
+    return fail(Code::too_large, "flow.definition: is " + std::to_string(message.flow->definition.size()) +
+                                     " bytes, and job.max_script_bytes allows " + std::to_string(by.max_script_bytes));
   MJ_CHECK(settle(message, {owner, by.context}));
+  // Without a runner of that address its supervisor will say so.
+  auto named_target = name_target(store, by.context, message);
+  if (!named_target && named_target.error().code != Code::denied)
+    return tl::unexpected<Error>(std::move(named_target).error());
   if (!leaves) MJ_CHECK(check_is_runners(by, store, message.topic));
   const std::string caller = std::to_string(owner);
   NewRecord record{"message:" + caller + ':', "message:" + caller, message.id, encode(message)};

@@ -8,6 +8,9 @@
 
 namespace mycojobs::service {
 
+// Writes target_key, which is signed: the public key of the coordinator at target_address, by the record of a runner of
+// the context. Error denied: there is none, and target_key is empty.
+Result<void> name_target(RecordStore&, Id context, Message&);
 // Stored. One for its own context is handed to its topic, if it names one; one for another context (target_context,
 // target_address) waits to be signed and posted, and its jobs without an id get one. owner: whose; nothing: who asks.
 // Its jobs are checked as new ones (service/jobs.h). Error not_found: its topic is that of no runner of the context.

@@ -55,6 +55,11 @@ Result<void> check_runner(const Runner& runner, const Networks& networks) {
   return check_supervisor_address(runner.address, networks);
 }
 
+Result<void> check_target(const Runner& runner) {
+  if (runner.target_context == 0 || !runner.address.empty()) return {};
+  return fail(Code::invalid, "target_context: is of a runner elsewhere: give its address, too");
+}
+
 // The record that is changed. Error not_found: there is none.
 Result<Context> existing(const Caller& by, Store& store, const std::string& why) {
   MJ_TRY(found, load_context(store, by.context));
@@ -78,7 +83,10 @@ Result<Fields> create_record(Store& store, Id context, NewRecord record) {
   if (!made.existed) return std::move(made.record);
   for (const auto& field : record.fields) {
     if (std::find(made.record.begin(), made.record.end(), field) == made.record.end())
-      return fail(Code::conflict, made.key + " exists with another " + field.first + "; use another id");
+      return fail(Code::conflict, made.key + " exists with another " + field.first + ": change it with " +
+                                      made.key.substr(0, made.key.find(':')) +
+                                      (made.key.starts_with("context:") ? " grant or revoke" : " update") +
+                                      ", or use another id");
   }
   return std::move(made.record);
 }
@@ -271,6 +279,7 @@ Result<Context> set_notify(const Caller& by, Store& store, const std::string& no
 Result<Runner> create_runner(const Caller& by, Store& store, const Runner& runner, const Networks& networks) {
   MJ_CHECK(may(by, store, Action::administer, kRunners));
   MJ_CHECK(check_runner(runner, networks));
+  MJ_CHECK(check_target(runner));
   MJ_TRY(stored, create_record(store, by.context, {"runner:", "runner", runner.id, encode(runner)}));
   return decode<Runner>(stored).record;
 }
@@ -291,6 +300,13 @@ Result<Runner> update_runner(const Caller& by, Store& store, const Runner& wante
   MJ_CHECK(may(by, store, Action::administer, kRunners));
   MJ_CHECK(check_runner(wanted, networks));
   MJ_TRY(changed, chosen(encode(wanted), fields));
+  if (wanted.target_context != 0) {
+    MJ_TRY(before, store.load(by.context, "runner:" + std::to_string(wanted.id)));
+    Runner after = wanted;
+    const bool keeps = std::find(fields.begin(), fields.end(), "address") == fields.end();
+    if (keeps) after.address = decode<Runner>(before).record.address;
+    MJ_CHECK(check_target(after));
+  }
   MJ_TRY(after, store.change_record(by.context, "runner:" + std::to_string(wanted.id), changed));
   return decode<Runner>(after).record;
 }

@@ -99,13 +99,20 @@ constexpr std::array kCommands{
 constexpr std::array<std::string_view, 9> kRecords{"job:*",   "flow:*",  "message:*", "runner:*", "context:*",
                                                    "actor:*", "queue:*", "msg_in",    "msg_out"};
 
-// Keys of our own that agents have nothing to do with: flows, schedules, what was refused, the ids of new records.
-constexpr std::array<std::string_view, 21> kNotOfAgents{
-    "mj:run:",         "mj:checkpoint:", "mj:catalog",     "mj:catalog:",    "mj:definition:",   "mj:definition-uses:",
-    "mj:schedules",    "mj:schedule:",   "mj:coordinator", "mj:flow-keys:",  "mj:flow-waits:",   "mj:flows:active",
-    "mj:flows:ended",  "mj:next:",       "mj:next:actor",  "mj:next:runner", "mj:next:message:", "mj:next:flow",
-    "mj:queue:router", "mj:refusals",    "mj:health"};
-constexpr std::array<std::string_view, 2> kReadByAgents{"mj:looking", "mj:paused"};
+// Keys of our own that agents have nothing to do with: flows, schedules, workflows, the ids of new records, who has
+// which key, what was refused (who may write there may wipe it: claims of agents with such a user are denied, but not
+// noted), which messages came.
+constexpr std::array<std::string_view, 28> kNotOfAgents{"mj:run:",         "mj:checkpoint:",   "mj:catalog",
+                                                        "mj:catalog:",     "mj:definition:",   "mj:definition-uses:",
+                                                        "mj:schedules",    "mj:schedule:",     "mj:coordinator",
+                                                        "mj:flow-keys:",   "mj:flow-waits:",   "mj:flows:active",
+                                                        "mj:flows:ended",  "mj:next:",         "mj:next:actor",
+                                                        "mj:next:runner",  "mj:next:message:", "mj:next:flow",
+                                                        "mj:queue:router", "mj:refusals",      "mj:health",
+                                                        "mj:actor-keys",   "mj:actor-looks",   "mj:world:",
+                                                        "mj:world-blobs:", "mj:world-head:",   "mj:world-manifests:",
+                                                        "mj:came"};
+constexpr std::array<std::string_view, 3> kReadByAgents{"mj:looking", "mj:paused", "mj:worlds"};
 
 // "mj:claim:<job key>" -> "mj:claim:"
 std::string_view beginning(const OwnKey& key) { return key.pattern.substr(0, key.pattern.find('<')); }
@@ -169,11 +176,13 @@ std::vector<std::string> redis_rules(std::string_view role, std::span<const std:
   }
   if (role == "agent") {
     add_keys_of_agents(rules);
-    rules.insert(rules.end(), {"&mj:wake", "&mj:notices", "&mj:flows:due", "&mj:replicas", "&mj:mail", "&runner*"});
+    rules.insert(rules.end(),
+                 {"&mj:wake", "&mj:notices", "&mj:flows:due", "&mj:replicas", "&mj:mail", "&mj:worlds", "&runner*"});
   } else if (role == "reader") {
     add_keys(rules, "%R~");
     rules.emplace_back("&mj:flows:moved");
     rules.emplace_back("&mj:wake");
+    rules.emplace_back("&mj:worlds");
   } else {
     add_keys(rules, "~");
     rules.insert(rules.end(), {"&mj:*", "&runner*"});

@@ -24,7 +24,7 @@ namespace {
 constexpr const char* kServer = "/usr/bin/redis-server";
 constexpr const char* kSetpriv = "/usr/bin/setpriv";
 constexpr int kLockInServer = 3;
-constexpr int kStopMs = 30000;
+constexpr int kStopMs = 30000, kForkedMs = 1000;
 constexpr std::size_t kMaxSocketPath = sizeof(sockaddr_un{}.sun_path) - 1;
 
 Result<void> need_program(const char* path, const char* package) {
@@ -79,25 +79,28 @@ Result<void> need_room(const std::string& folder) {
 }
 
 // The server holds the lock with us, so that two never write the same data: after we were killed ours may still be
-// writing, and is waited for. The file names who started it.
+// writing, and is waited for; so is, for a moment, what a server of ours that was killed has forked. The file names who
+// started it.
 Result<Fd> take_lock(const std::string& folder, Deadline deadline) {
   const std::string path = folder + "/lock";
   Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!fd) return fail(Code::io, "cannot open " + path + ": " + errno_text(errno));
+  const std::string own = std::to_string(::getpid());
+  const Deadline own_deadline = std::min(deadline, deadline_in(kForkedMs));
   while (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return fail(Code::io, "cannot lock " + path + ": " + errno_text(errno));
     const std::string holder = holder_of(fd.get());
     const bool gone = is_gone(holder);
-    if (!gone || std::chrono::steady_clock::now() >= deadline) {
+    const bool waits = gone || holder == own;
+    if (!waits || std::chrono::steady_clock::now() >= (gone ? deadline : own_deadline)) {
       return fail(Code::conflict, "the folder " + folder + " is used by " +
                                       (gone ? "the redis-server of process " : "process ") + holder +
                                       "; end it or choose another state folder");
     }
     ::poll(nullptr, 0, 10);
   }
-  const std::string pid = std::to_string(::getpid());
   if (::ftruncate(fd.get(), 0) != 0 ||
-      ::pwrite(fd.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
+      ::pwrite(fd.get(), own.data(), own.size(), 0) != static_cast<ssize_t>(own.size())) {
     return fail(Code::io, "cannot write to the folder " + folder + ": " + errno_text(errno));
   }
   return fd;

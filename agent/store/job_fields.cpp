@@ -80,7 +80,7 @@ Fields end_fields(const JobEnd& end) {
 bool same_content(const Job& a, const Job& b) {
   return a.script == b.script && a.script_type == b.script_type && a.env_vars == b.env_vars && a.timeout == b.timeout &&
          a.dependends == b.dependends && a.prerequisites == b.prerequisites && a.retries == b.retries &&
-         a.inputs == b.inputs && a.policy == b.policy;
+         a.inputs == b.inputs && a.given == b.given && a.policy == b.policy;
 }
 
 Fields runner_fields(const Runner& runner) {

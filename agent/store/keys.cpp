@@ -64,6 +64,11 @@ constexpr std::array kOwnKeys{
            "<seq>-0: ts, stream, text; numbers go on over deliveries; the last entry holds end, the status", kItself},
     OwnKey{"mj:next:<caller>", "string", "the last job id that was allocated for a caller",
            "largest id of job:<caller>:*"},
+    OwnKey{"mj:actor-keys", "hash",
+           "public key: the id of the actor whose record names it; two ids: nobody's. Database 0", "actor:*"},
+    OwnKey{"mj:actor-looks", "hash",
+           "when all records of actors were last looked through for their keys, ms: started; began, ended. Database 0",
+           "the next look"},
     OwnKey{"mj:next:actor", "string", "the last actor id that was allocated", "largest id of actor:*"},
     OwnKey{"mj:next:runner", "string", "the last runner id that was allocated", "largest id of runner:*"},
     OwnKey{"mj:next:message:<caller>", "string", "the last message id that was allocated for a caller",
@@ -81,12 +86,20 @@ constexpr std::array kOwnKeys{
         "where a message is: state (taken, refused, arrived, away, over), left (jobs that have not ended), failed, "
         "taken_ms, flow, flow_ended; of one between contexts also content (hash), jobs, origins, stream, answer, own, "
         "address, carried, from, came_ms, fresh_until, delivered_ms, deliver_until, limit, result_ms, tries, why, "
-        "told, "
-        "log_bytes, log:<job>",
+        "told, want (a file that is asked for), bare, whole (it carries a flow), "
+        "log_bytes, log:<job>, stored (hash of the record as it was stored), due_ms",
         "message in mj:claim:*"},
+    OwnKey{"mj:worlds", "set", "names of the worlds of workflows", "mj:world-manifests:*"},
+    OwnKey{"mj:worlds:due", "zset", "worlds that are to be looked at, by the moment in ms", "mj:world:*"},
+    OwnKey{"mj:world:<world>", "stream", "<height>-0: f, a fact of the world (deterministic CBOR)", kItself},
+    OwnKey{"mj:world-in:<world>", "stream", "what has come for a world and was not worked off", kItself},
+    OwnKey{"mj:world-blobs:<world>", "hash", "hash: bytes of a long state, or of a snapshot", kItself},
+    OwnKey{"mj:world-manifests:<world>", "hash", "hash: a manifest with its code", kItself},
+    OwnKey{"mj:world-head:<world>", "hash", "manifest in force; height and hash of the latest snapshot", "mj:world:*"},
     OwnKey{"mj:outbox", "zset",
            "what is to be told elsewhere, by the next try in ms: send, expire, cancel, answer, logs", "mj:message:*"},
     OwnKey{"mj:inbox", "zset", "messages that came and are to be taken, by the next look in ms", "mj:message:*"},
+    OwnKey{"mj:came", "hash", "content (hash) of a message that came from elsewhere: its key", "mj:message:*"},
     OwnKey{"mj:messages", "zset", "messages by the moment of their end, for retention", "mj:message:*"},
     OwnKey{"mj:queue:runner<id>", "list", "jobs that must run on this runner", kFacts},
     OwnKey{"mj:queue:router", "list", "jobs of flows that go to supervisors elsewhere", kFacts},

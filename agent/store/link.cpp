@@ -58,6 +58,7 @@ Result<void> check_context(Id context) {
 Result<Link*> ContextLinks::link(Id context) {
   auto found = links_.find(context);
   if (found == links_.end()) {
+    std::erase_if(links_, [](const auto& each) { return !each.second->has_led(); });
     MJ_TRY(opened, open_(context));
     found = links_.emplace(context, std::move(opened)).first;
   }

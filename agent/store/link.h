@@ -66,12 +66,14 @@ class Link {
   // EVALSHA; EVAL if the server does not know the script.
   virtual Result<Reply> run(const Script&, const Arguments&) = 0;
   virtual const std::string& server_run_id() const = 0;  // of the latest connection
+  virtual bool has_led() const { return true; }          // to a database, once
 };
 
 // A way to a context's database; context 0: to the default server, for what belongs to no context.
 using OpenLink = std::function<Result<std::unique_ptr<Link>>(Id context)>;
 
-// The connections of one store object, one to each context's database, opened when it is first asked for.
+// The connections of one store object, one to each context's database, opened when it is first asked for. One that has
+// led nowhere is not kept.
 class ContextLinks {
  protected:
   explicit ContextLinks(OpenLink open) : open_(std::move(open)) {}

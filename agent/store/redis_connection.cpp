@@ -264,6 +264,10 @@ struct Meaning {
   std::string_view remedy;
 };
 
+constexpr std::string_view kNotThisUser =
+    "this Redis user may not: `mycojobs context acl` prints what each role needs, and an agent, a coordinator or an "
+    "operator opens a new Redis first";
+
 constexpr std::array kMeanings{
     Meaning{"WRONGPASS", Code::denied, "wrong user or password in the redis url"},
     Meaning{"NOAUTH", Code::denied, "the server wants a password: redis://:password@host"},
@@ -272,6 +276,7 @@ constexpr std::array kMeanings{
     Meaning{"ERR Client sent AUTH, but no password", Code::denied,
             "the server has no password: take it out of the redis url"},
     Meaning{"NOPERM", Code::denied, "this Redis user may not: see ACL SETUSER"},
+    Meaning{"ERR The user executing the script can't", Code::denied, kNotThisUser},
     Meaning{"DENIED", Code::denied, "the server's protected mode refuses us: set a password or bind address"},
     Meaning{"LOADING", Code::unavailable, "the server is still reading its data"},
     Meaning{"OOM", Code::unavailable, "raise the server's maxmemory or free some"},
@@ -348,6 +353,7 @@ Result<void> RedisConnection::connect() {
   auto done = handshake();
   if (done && options_.on_connect) done = options_.on_connect(*this);
   if (!done) close();
+  led_ = led_ || done;
   return done;
 }
 

@@ -73,6 +73,7 @@ class RedisConnection final : public Link {
   Result<std::optional<Reply>> received();  // the next whole reply; error replies as they are
 
   const std::string& server_run_id() const override { return run_id_; }
+  bool has_led() const override { return led_ || abandoned_id_ != 0; }
   const Options& options() const { return options_; }
 
  private:
@@ -89,6 +90,7 @@ class RedisConnection final : public Link {
   Fd socket_;
   std::unique_ptr<redisReader, void (*)(redisReader*)> reader_;
   std::string run_id_;
+  bool led_ = false;             // connected once, to the end
   std::uint64_t client_id_ = 0;  // by which the server knows this connection; 0: it does not say
   // Of a connection that we have given up while the server may not have read all that we sent.
   std::uint64_t abandoned_id_ = 0;

@@ -2,6 +2,7 @@
 // of them, notices of their ends. Arguments and answers of the scripts.
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "base/ids.h"
 #include "domain/codec.h"
@@ -13,16 +14,118 @@
 
 namespace mycojobs {
 
-Result<Job> RedisStore::submit(const Job& job) {
-  MJ_TRY(fields, new_job_fields(job));
-  const std::string queue = queue_key(job.script_type);
-  Arguments arguments;
-  arguments.add(std::uint64_t{job.caller_id}).add(std::uint64_t{job.id}).add(queue).add_list(fields);
-  MJ_TRY(reply, run(job.context_id, scripts::submit, arguments));
-  MJ_TRY(stored, accepted(reply.at(0).text(), std::string(reply.at(1).text()), reply.at(2).fields(), job));
-  MJ_CHECK(await_replicas(job.context_id));
-  return std::move(stored);
+namespace {
+
+constexpr std::size_t kJobsOfStep = 256, kBytesOfStep = 4U << 20, kTextsOfStep = 32768;
+
+// A job on its way into the store.
+struct ComingJob {
+  Fields fields;
+  std::string queue, accepted;  // accepted: the key of one that is there and says the same
+  Job stored;                   // if accepted
+};
+
+struct Step {
+  std::vector<ComingJob> jobs;
+  std::optional<NewJobs::Refused> refused;
+};
+
+// As many of the first as one step takes: of one caller and context, all with ids or all without, none twice.
+Step next_step(std::span<const Job> jobs) {
+  Step step;
+  std::set<std::string_view> names;
+  std::set<Id> ids;
+  std::size_t bytes = 0, texts = 0;
+  for (const Job& job : jobs) {
+    const bool alike = job.caller_id == jobs[0].caller_id && job.context_id == jobs[0].context_id &&
+                       (job.id == 0) == (jobs[0].id == 0);
+    const bool room = step.jobs.size() < kJobsOfStep && bytes < kBytesOfStep && texts < kTextsOfStep;
+    if (!alike || !room) break;
+    if (job.id != 0 && !ids.insert(job.id).second) break;
+    if (!job.idempotency_key.empty() && !names.insert(job.idempotency_key).second) break;
+    auto fields = new_job_fields(job);
+    if (!fields) {
+      step.refused = NewJobs::Refused{step.jobs.size(), std::move(fields).error()};
+      break;
+    }
+    for (const auto& [name, value] : *fields) bytes += name.size() + value.size();
+    texts += 2 * fields->size();
+    step.jobs.push_back({std::move(*fields), queue_key(job.script_type), {}, {}});
+  }
+  return step;
 }
+
+// As the step has written it, and answered.
+Job written(ComingJob&& coming, const Reply& id_and_detail, const Reply& answer) {
+  Fields& record = coming.fields;
+  const std::string detail(id_and_detail.at(1).text());
+  record.emplace_back("id", id_and_detail.at(0).text());
+  record.emplace_back("status", word(JobStatus::dispatched));
+  record.emplace_back("created_at", answer.at(1).text());
+  record.emplace_back("updated_at", answer.at(1).text());
+  if (detail != "created") record.emplace_back("queued_ms", answer.at(2).text());
+  record.emplace_back("detail", detail);
+  return decode<Job>(record).record;
+}
+
+// Of those that are there: each says the same as what is wanted, or the step is refused.
+std::optional<NewJobs::Refused> accept_those(const Reply& there, std::span<const Job> wanted, Step& step) {
+  for (std::size_t i = 0; i < there.size(); ++i) {
+    const Reply row = there.at(i);
+    const std::size_t index = row.at(0).number() - 1;
+    if (index >= step.jobs.size()) return NewJobs::Refused{0, {Code::internal, "redis: submit names no job of it"}};
+    const std::string key(row.at(2).text());
+    auto stored = accepted(row.at(1).text(), key, row.at(3).fields(), wanted[index]);
+    if (!stored) return NewJobs::Refused{index, std::move(stored).error()};
+    step.jobs[index].accepted = key;
+    step.jobs[index].stored = std::move(*stored);
+  }
+  return std::nullopt;
+}
+
+Result<Job> only_one(Result<NewJobs> made) {
+  if (!made) return tl::unexpected<Error>(std::move(made).error());
+  if (made->refused) return tl::unexpected<Error>(std::move(made->refused->error));
+  return std::move(made->jobs.at(0));
+}
+
+}  // namespace
+
+Result<NewJobs> RedisStore::submit_some(std::span<const Job> jobs, bool queued) {
+  NewJobs made;
+  if (jobs.empty()) return made;
+  const Id context = jobs[0].context_id;
+  Step step = next_step(jobs);
+  made.refused = std::move(step.refused);
+  while (!made.refused) {
+    Arguments arguments;
+    arguments.add(std::uint64_t{jobs[0].caller_id}).add(queued ? "1" : "0").add(std::uint64_t{step.jobs.size()});
+    for (std::size_t i = 0; i < step.jobs.size(); ++i) {
+      const ComingJob& each = step.jobs[i];
+      arguments.add(std::uint64_t{jobs[i].id}).add(each.queue).add(each.accepted).add(jobs[i].idempotency_key);
+      arguments.add_list(each.fields);
+    }
+    MJ_TRY(reply, run(context, scripts::submit, arguments));
+    const std::string_view said = reply.at(0).text();
+    if (said == "wrong") {
+      made.refused = NewJobs::Refused{reply.at(1).number() - 1, redis_error(reply.at(2).text())};
+    } else if (said == "there") {
+      made.refused = accept_those(reply.at(1), jobs, step);
+    } else {
+      for (std::size_t i = 0; i < step.jobs.size(); ++i) {
+        made.existed.push_back(!step.jobs[i].accepted.empty());
+        made.jobs.push_back(made.existed[i] ? std::move(step.jobs[i].stored)
+                                            : written(std::move(step.jobs[i]), reply.at(3 + i), reply));
+      }
+      break;
+    }
+  }
+  if (!made.refused) MJ_CHECK(await_replicas(context));
+  return made;
+}
+
+Result<Job> RedisStore::submit(const Job& job) { return only_one(submit_some(std::span(&job, 1), true)); }
+Result<Job> RedisStore::create_job(const Job& job) { return only_one(submit_some(std::span(&job, 1), false)); }
 
 Result<void> RedisStore::cancel(Id context, const std::string& job_key) {
   MJ_TRY(reply, run(context, scripts::cancel, Arguments{job_key}));
@@ -34,31 +137,19 @@ Result<void> RedisStore::cancel(Id context, const std::string& job_key) {
 // Records that stand in no queue: written once, by id or by the next free one.
 Result<CreatedRecord> RedisStore::create_record(Id context, const NewRecord& wanted) {
   Arguments arguments;
-  arguments.add(wanted.prefix).add("mj:next:" + wanted.counter).add("").add("").add(std::uint64_t{wanted.id});
+  arguments.add(wanted.prefix).add("mj:next:" + wanted.counter).add(std::uint64_t{wanted.id});
   arguments.add_list(wanted.fields);
   // Actors belong to no context: they are all that is written to database 0.
   if (context == 0 && wanted.prefix != "actor:") return fail(Code::invalid, "only actors live in context 0");
+  if (context == 0 && !field_of(wanted.fields, "pubkey").empty()) MJ_CHECK(index_actors(""));
   MJ_TRY(redis, link(context));
   MJ_TRY(reply, redis->run(scripts::create_record, arguments));
   CreatedRecord made{std::string(reply.at(1).text()), reply.at(2).fields(), reply.at(0).text() != "new"};
+  if (reply.at(0).text() == "taken") return key_is_anothers();
   if (reply.at(0).text() == "used")
     return fail(Code::conflict, made.key + " was used before and its record was deleted; use another id");
   if (context != 0) MJ_CHECK(await_replicas(context));
   return made;
-}
-
-Result<Job> RedisStore::create_job(const Job& job) {
-  MJ_TRY(fields, new_job_fields(job));
-  fields.emplace_back("status", word(JobStatus::dispatched));
-  fields.emplace_back("detail", "created");  // not lost from a queue: it was never meant to stand in one yet
-  const std::string caller = std::to_string(job.caller_id);
-  const std::string prefix = "job:" + caller + ":", counter = "mj:next:" + caller, names = "mj:idempotency:" + caller;
-  Arguments arguments;
-  arguments.add(prefix).add(counter).add(names).add(job.idempotency_key).add(std::uint64_t{job.id}).add_list(fields);
-  MJ_TRY(reply, run(job.context_id, scripts::create_record, arguments));
-  MJ_TRY(stored, accepted(reply.at(0).text(), std::string(reply.at(1).text()), reply.at(2).fields(), job));
-  MJ_CHECK(await_replicas(job.context_id));
-  return std::move(stored);
 }
 
 Result<Job> RedisStore::start_job(Id context, const std::string& job_key) {

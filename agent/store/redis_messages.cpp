@@ -4,6 +4,7 @@
 
 #include "base/ids.h"
 #include "domain/codec.h"
+#include "domain/utf8.h"
 #include "store/job_fields.h"
 #include "store/keys.h"
 #include "store/redis_store.h"
@@ -115,7 +116,7 @@ Result<MessageIntake> RedisStore::take_message(Id context, const TakeMessage& wa
 
 Result<void> RedisStore::close_message(Id context, const std::string& list, const std::string& message_key,
                                        const std::string& reason) {
-  MJ_TRY(reply, run(context, scripts::close_message, Arguments{list, message_key, reason}));
+  MJ_TRY(reply, run(context, scripts::close_message, Arguments{list, message_key, cut(reason, kMostReasonBytes)}));
   if (reply.text() == "missing") return no_message(message_key, context);
   return {};
 }
@@ -135,11 +136,14 @@ Result<Arrival> RedisStore::arrive_message(Id context, const std::string& messag
   MJ_TRY(reply, run(context, scripts::arrive_message, arguments.add_list(fields).add_list(mark.more)));
   if (reply.text() == "stored") return Arrival::stored;
   if (reply.text() == "known") return Arrival::known;
+  if (reply.text() == "taken") return Arrival::taken;
   return reply.text() == "full" ? Arrival::full : Arrival::other;
 }
 
-Result<DueMail> RedisStore::mail_due(Id context, std::uint32_t max, std::uint32_t hold_ms) {
-  MJ_TRY(reply, run(context, scripts::mail_due, Arguments{}.add(std::uint64_t{max}).add(std::uint64_t{hold_ms})));
+Result<DueMail> RedisStore::mail_due(Id context, std::uint32_t max, std::uint32_t hold_ms, bool clock_went_back) {
+  Arguments arguments;
+  arguments.add(std::uint64_t{max}).add(std::uint64_t{hold_ms}).add(clock_went_back ? "1" : "0");
+  MJ_TRY(reply, run(context, scripts::mail_due, arguments));
   DueMail due;
   for (std::size_t i = 0; i < reply.at(0).size(); ++i) {
     const Reply each = reply.at(0).at(i);
@@ -151,6 +155,7 @@ Result<DueMail> RedisStore::mail_due(Id context, std::uint32_t max, std::uint32_
   }
   for (std::size_t i = 0; i < reply.at(1).size(); ++i) due.arrived.emplace_back(reply.at(1).at(i).text());
   due.next_ms = reply.at(2).number();
+  due.now_ms = reply.at(3).number();
   return due;
 }
 
@@ -158,7 +163,8 @@ Result<void> RedisStore::settle_mail(Id context, const OutboxEntry& entry, const
   static constexpr std::array kWords = std::to_array<const char*>({"delivered", "later", "failed", "over"});
   Arguments arguments;
   arguments.add(entry.entry).add(kWords.at(static_cast<std::size_t>(after.what))).add(after.pause_ms);
-  MJ_CHECK(run(context, scripts::settle_mail, arguments.add(after.detail).add(after.why).add_list(after.more)));
+  MJ_CHECK(run(context, scripts::settle_mail,
+               arguments.add(after.detail).add(cut(after.why, kMostReasonBytes)).add_list(after.more)));
   return {};
 }
 
@@ -166,7 +172,8 @@ Result<bool> RedisStore::answer_message(Id context, const AnswerMessage& answer)
   std::vector<Fields> ends;
   ends.reserve(answer.jobs.size());
   Arguments arguments;
-  arguments.add(answer.message_key).add(answer.content).add(answer.reason).add_list(answer.fields);
+  arguments.add(answer.message_key).add(answer.content).add(cut(answer.reason, kMostReasonBytes));
+  arguments.add_list(answer.fields);
   arguments.add(answer.is_last ? "1" : "0").add(std::uint64_t{answer.jobs.size()});
   for (const AnsweredJob& each : answer.jobs) {
     ends.push_back(end_fields(each.end));

@@ -1,5 +1,6 @@
 // Records that stand for themselves, changed and gone; who asked in vain.
 #include "base/ids.h"
+#include "domain/utf8.h"
 #include "store/keys.h"
 #include "store/redis_store.h"
 
@@ -18,12 +19,48 @@ Result<void> check_place(Id context, const std::string& key) {
 
 }  // namespace
 
+tl::unexpected<Error> key_is_anothers() {
+  return fail(Code::conflict,
+              "pubkey: another actor has this key, and a key is of one: make a new one with "
+              "`mycojobs key new`");
+}
+
+Result<void> RedisStore::index_actors(const std::string& due) {
+  constexpr int kMostPages = 10000;
+  MJ_TRY(redis, link(0));
+  std::string cursor = "0";
+  for (int page = 0; page < kMostPages; ++page) {
+    MJ_TRY(next, redis->run(scripts::index_actors, Arguments{cursor, due}));
+    cursor = next.text();
+    if (cursor == "0") return {};
+  }
+  return fail(Code::unavailable, "database 0 holds too many keys to find the actors among them");
+}
+
+Result<KeyOwner> RedisStore::owner_of_key(const std::string& pubkey) {
+  MJ_TRY(redis, link(0));
+  KeyOwner owner;
+  for (;;) {
+    MJ_TRY(reply, redis->run(scripts::actor_of_key, Arguments{pubkey}));
+    owner.actors = static_cast<std::uint32_t>(reply.at(0).number());
+    owner.id = static_cast<Id>(reply.at(1).number());
+    owner.looked_ms = reply.at(2).number();
+    owner.record = reply.at(4).fields();
+    const std::string due(reply.at(3).text());
+    if (due.empty() || owner.looked_now) return owner;
+    MJ_CHECK(index_actors(due));
+    owner.looked_now = true;
+  }
+}
+
 Result<Fields> RedisStore::change_record(Id context, const std::string& key, const Fields& fields) {
   MJ_CHECK(check_place(context, key));
+  if (context == 0 && !field_of(fields, "pubkey").empty()) MJ_CHECK(index_actors(""));
   MJ_TRY(redis, link(context));
   auto reply = redis->run(scripts::change_record, Arguments{key}.add_list(fields));
   if (!reply) return fail(std::move(reply).error(), key);
-  if (reply->at(0).number() != 0) return tl::unexpected<Error>(not_there(context, key));
+  if (reply->at(0).number() == 1) return tl::unexpected<Error>(not_there(context, key));
+  if (reply->at(0).number() == 2) return key_is_anothers();
   return reply->at(1).fields();
 }
 
@@ -40,7 +77,7 @@ Result<void> RedisStore::delete_record(Id context, const std::string& key) {
 
 Result<void> RedisStore::note_refusal(Id context, const RefusalNote& note) {
   Arguments arguments;
-  arguments.add(std::uint64_t{note.actor}).add(note.action).add(note.thing).add(note.list);
+  arguments.add(std::uint64_t{note.actor}).add(note.action).add(cut(note.thing, kMostReasonBytes)).add(note.list);
   MJ_CHECK(run(context, scripts::note_refusal, arguments));
   return {};
 }

@@ -12,6 +12,7 @@
 #include "store/redis_flows.h"
 #include "store/redis_objects.h"
 #include "store/redis_waiter.h"
+#include "store/redis_workflows.h"
 #include "store/store_format.h"
 
 namespace mycojobs {
@@ -92,6 +93,9 @@ class RedisStores final : public StoreFactory {
     return std::make_unique<RedisObjects>(link_opener(config_));
   }
   Result<std::unique_ptr<FlowStore>> open_flows() override { return make_redis_flows(link_opener(config_)); }
+  Result<std::unique_ptr<WorkflowStore>> open_workflows() override {
+    return make_redis_workflows(link_opener(config_));
+  }
 
  private:
   RedisStoreConfig config_;

@@ -77,6 +77,7 @@ class RedisStore final : public Store, private ContextLinks {
   Result<void> settle_notice(Id context, const Notice&, const NoticeAfter&) override;
   Result<bool> answer_prerequisite(Id context, const std::string& job_key, const PrerequisiteAnswer&);
 
+  Result<NewJobs> submit_some(std::span<const Job>, bool queued) override;
   Result<Job> submit(const Job&) override;
   Result<Job> create_job(const Job&) override;
   Result<Job> start_job(Id context, const std::string& job_key) override;
@@ -111,6 +112,7 @@ class RedisStore final : public Store, private ContextLinks {
   Result<std::vector<DeadLetter>> dead_letters(Id context, std::size_t max) override;
   Result<Tally> tally(Id context, std::uint64_t slot_ms, std::uint32_t slots) override;
   Result<std::vector<std::string>> anomalies(Id context, std::size_t max) override;
+  Result<KeyOwner> owner_of_key(const std::string& pubkey) override;
   Result<void> note_refusal(Id context, const RefusalNote&) override;
   Result<std::vector<RefusalNote>> refusals(Id context, std::size_t max) override;
   Result<LogPage> logs(Id context, const std::string& job_key, std::uint64_t after_seq, std::size_t max,
@@ -130,7 +132,7 @@ class RedisStore final : public Store, private ContextLinks {
   Result<MessageIntake> route_message(Id context, const RouteMessage&) override;
   Result<Arrival> arrive_message(Id context, const std::string& message_key, const MessageMark&,
                                  const Fields& fields) override;
-  Result<DueMail> mail_due(Id context, std::uint32_t max, std::uint32_t hold_ms) override;
+  Result<DueMail> mail_due(Id context, std::uint32_t max, std::uint32_t hold_ms, bool clock_went_back) override;
   Result<void> settle_mail(Id context, const OutboxEntry&, const MailAfter&) override;
   Result<bool> answer_message(Id context, const AnswerMessage&) override;
   Result<void> cancel_message(Id context, const std::string& message_key) override;
@@ -145,6 +147,8 @@ class RedisStore final : public Store, private ContextLinks {
   Result<std::vector<std::string>> pending_messages(Id context, const Arguments& lists);
   Result<MessageIntake> hand_over(Id context, const Script&, const std::function<void(Arguments&)>& head,
                                   const std::string& message_key, const std::vector<MessageJob>&);
+  // All records of actors, whoever wrote them. due: as actor_of_key wants the look; empty: nobody counts it.
+  Result<void> index_actors(const std::string& due);
   Result<std::set<Id>> runner_ids(Id context, std::uint64_t now_ms);
   Result<std::vector<std::string>> scan(Id context, const Arguments& filter, std::size_t max);
   Result<LogPage> read_log(Id context, const std::string& job_key, std::uint64_t after_seq, std::size_t max,
@@ -159,6 +163,8 @@ class RedisStore final : public Store, private ContextLinks {
   std::function<Result<bool>(std::uint32_t database)> may_enter_;
   std::map<Id, std::vector<std::string>> unanswered_;  // ids of claims that may have been made and were not answered
 };
+
+tl::unexpected<Error> key_is_anothers();  // conflict: another actor has the public key
 
 // The job goes on once all that it waits for is met, or ends as error, detail prerequisite. false: it had been approved
 // before. Who may say so, and how much, is the caller's to check (service/jobs.h). Errors: invalid (name), not_found

@@ -160,6 +160,12 @@ std::optional<std::string> MyceliumTransport::answer_to(const Call& call, const 
 }
 
 MyceliumListener::MyceliumListener(const std::string& node_url, Answerer answerer)
+    : MyceliumListener(node_url,
+                       FromNode([answers = std::move(answerer)](std::string_view request, const std::string&) {
+                         return answers(request);
+                       })) {}
+
+MyceliumListener::MyceliumListener(const std::string& node_url, FromNode answerer)
     : url_(node_url), answerer_(std::move(answerer)), node_(node_url, &stop_), thread_([this] { run(); }) {}
 
 MyceliumListener::~MyceliumListener() {
@@ -212,7 +218,7 @@ Result<void> MyceliumListener::answer(const MyceliumMessage& message) {
   if (message.payload.size() > kMaxRequestBytes + kIdRoom) {
     text = rpc_error(id, check_request_size(message.payload.size()).error(), "too_large");
   } else {
-    text = answerer_(message.payload);
+    text = answerer_(message.payload, message.from.key);
     if (text.size() > kMaxRequestBytes + kIdRoom) {
       text = rpc_error(id, check_request_size(text.size(), "answer").error(), "too_large");
     } else if (!is_answer(text, id)) {

@@ -15,6 +15,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -59,7 +60,10 @@ class MyceliumTransport final : public Transport {
 // is away. Several on one node take turns by chance: then all of them must be able to answer.
 class MyceliumListener {
  public:
-  MyceliumListener(const std::string& node_url, Answerer);  // the answerer is called from the thread
+  // A request, and the public key of the node that it comes from, to its answer.
+  using FromNode = std::function<std::string(std::string_view request, const std::string& node)>;
+  MyceliumListener(const std::string& node_url, FromNode);  // which is called from the thread
+  MyceliumListener(const std::string& node_url, Answerer);  // the same, whichever node it is
   ~MyceliumListener();                                      // ends it, after at most an answer and a call to the node
   MyceliumListener(const MyceliumListener&) = delete;
   MyceliumListener& operator=(const MyceliumListener&) = delete;
@@ -76,7 +80,7 @@ class MyceliumListener {
   void pause(std::uint32_t ms);
 
   const std::string url_;
-  const Answerer answerer_;
+  const FromNode answerer_;
   std::atomic<bool> stop_ = false, connected_ = false;
   std::atomic<std::uint64_t> answered_ = 0, ignored_ = 0;
   bool said_ = false;    // that the node is away

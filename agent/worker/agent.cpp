@@ -1,5 +1,7 @@
 #include "worker/agent.h"
 
+#include <algorithm>
+
 #include "base/log.h"
 #include "base/version.h"
 
@@ -49,11 +51,7 @@ Result<void> Agent::open(Parts& parts) {
   MJ_TRY(housekeeping_store, connect(parts.stores));
   MJ_TRY(prerequisite_store, connect(parts.stores));
   MJ_TRY(intake_store, connect(parts.stores));
-  Threads threads{*reporter_store,
-                  *lease_store,
-                  *housekeeping_store,
-                  *prerequisite_store,
-                  {*intake_store, {}, {}}};
+  Threads threads{*reporter_store, *lease_store, *housekeeping_store, *prerequisite_store, {*intake_store, {}, {}}};
   Intake::Parts& intake = threads.intake;
   std::vector<std::pair<Id, std::string>> queues;
   for (const auto& executor : executors_) intake.executors.push_back(executor.get());
@@ -84,7 +82,9 @@ void Agent::start_threads(Parts& parts, Threads threads) {
       std::move(parts.sandbox), clock_, settings_, pace_,
       RunLoop::Callbacks{.post = [this](Outgoing report) { reporter_->post(std::move(report)); },
                          .ask = [this](BrokerCall call) { broker_->ask(std::move(call)); },
-                         .forget = [this](RunNumber run) { broker_->forget(run); }});
+                         .forget = [this](RunNumber run) { broker_->forget(run); },
+                         .cannot_begin = [this](CannotBegin job) { intake_->cannot_begin(std::move(job)); },
+                         .ending = [this] { intake_->settled(0); }});
   leases_ = std::make_unique<LeaseKeeper>(
       threads.leases, clock_, health_, servers_, settings_, self_,
       LeaseKeeper::Callbacks{.renewed =
@@ -109,7 +109,7 @@ void Agent::start_threads(Parts& parts, Threads threads) {
                         .claimed = [this](RunNumber run, const ClaimRef& claim) { leases_->add(run, claim); },
                         .heartbeat = [this] { leases_->beat_now(); },
                         .no_work = [this] { housekeeper_->hurry(); },
-                        .ahead = [this] { return pace_.ahead(steady_us()); }});
+                        .ahead = [this] { return pace_.ahead(steady_us()) + slots_of_endings(); }});
 }
 
 Agent::~Agent() {
@@ -133,6 +133,11 @@ void Agent::sign_off() {
     if (done) done = registration_->release_runner(context, id, self_);  // only if it is ours
     if (!done) log(LogLevel::info, "worker", "runner {} not signed off: {}", id, done.error().message);
   }
+}
+
+// Whose end waits for others takes no slot; there are as many of these as slots at most.
+std::uint32_t Agent::slots_of_endings() const {
+  return static_cast<std::uint32_t>(std::min<std::size_t>(run_loop_->endings(), settings_.slots));
 }
 
 void Agent::drain() { intake_->drain(); }

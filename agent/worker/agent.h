@@ -67,6 +67,7 @@ class Agent {
   Result<void> open(Parts&);
   void start_threads(Parts&, Threads);
   Result<Store*> connect(StoreFactory&);
+  std::uint32_t slots_of_endings() const;
   void sign_off();
 
   WorkerSettings settings_;

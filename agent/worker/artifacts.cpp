@@ -39,7 +39,9 @@ Result<void> make_object(const WholeFile& file, const std::string& object) {
   return fail(Code::io, errno_text(errno));
 }
 
-Result<void> keep(const WholeFile& file, const std::string& object, const std::string& of_the_job) {
+}  // namespace
+
+Result<void> keep_artifact(const WholeFile& file, const std::string& object, const std::string& of_the_job) {
   MJ_CHECK(make_object(file, object));
   (void)::unlink(of_the_job.c_str());  // of an earlier attempt, maybe of an object that has gone since
   if (::link(object.c_str(), of_the_job.c_str()) == 0) return {};
@@ -49,6 +51,8 @@ Result<void> keep(const WholeFile& file, const std::string& object, const std::s
     return fail(Code::io, errno_text(errno));
   return {};
 }
+
+namespace {
 
 class KeptArtifacts final : public RunArtifacts {
  public:
@@ -65,6 +69,7 @@ class KeptArtifacts final : public RunArtifacts {
   void write(std::string_view bytes) override;
   void close() override;
   std::vector<std::string> take_notes() override { return std::exchange(notes_, {}); }
+  bool has_any() const override { return !whole_.empty(); }
   std::string finish() override;
 
  private:
@@ -178,7 +183,7 @@ std::string KeptArtifacts::finish() {
   nlohmann::json all = nlohmann::json::object();
   for (const auto& [name, file] : whole_) {
     Result<void> kept;
-    if (problem.empty()) kept = keep(file, folder_.objects() + '/' + file.sha256, mine + '/' + file.sha256);
+    if (problem.empty()) kept = keep_artifact(file, folder_.objects() + '/' + file.sha256, mine + '/' + file.sha256);
     if (!problem.empty() || !kept) {
       name_ = name;
       refuse(problem.empty() ? "this host cannot keep it: " + kept.error().message : problem);
@@ -194,43 +199,15 @@ std::string KeptArtifacts::finish() {
 
 }  // namespace
 
-bool is_artifact_name(std::string_view name) {
-  constexpr std::size_t kLongest = 512;
-  constexpr std::size_t kLongestPart = 255;  // of the file systems that there are
-  if (name.empty() || name.size() > kLongest || !is_utf8(name)) return false;
-  for (std::size_t from = 0; from <= name.size();) {
-    const std::size_t end = std::min(name.find('/', from), name.size());
-    const std::string_view part = name.substr(from, end - from);
-    if (part.empty() || part == "." || part == ".." || part.size() > kLongestPart) return false;
-    from = end + 1;
-  }
-  // The second half of the control characters has two bytes: C2 80 to C2 9F.
-  for (std::size_t i = 0; i < name.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(name[i]);
-    const bool second_half = byte == 0xC2 && static_cast<unsigned char>(name[i + 1]) < 0xA0;
-    if (byte < ' ' || byte == 0x7f || second_half) return false;
-  }
-  return true;
-}
-
 std::string object_path(const std::string& state_dir, Id context, const std::string& sha256) {
   return ArtifactFolder(state_dir, context).objects() + '/' + sha256;
 }
 
 std::vector<StoredArtifact> read_artifacts(const std::string& json, Id context, const std::string& state_dir) {
   std::vector<StoredArtifact> out;
-  const auto values = parse_json(json.empty() ? "{}" : json);
-  if (!values || !values->is_object()) return out;
-  for (const auto& [name, about] : values->items()) {
-    const bool known = about.is_object() && about.contains("sha256") && about["sha256"].is_string() &&
-                       about.contains("bytes") && about["bytes"].is_number_unsigned();
-    if (!known) continue;
-    const auto sha256 = about["sha256"].get<std::string>();
-    const bool is_hash = sha256.size() == 64 && sha256.find_first_not_of("0123456789abcdef") == std::string::npos;
-    const auto executable = about.find("executable");
-    if (is_hash && is_artifact_name(name))
-      out.push_back({name, sha256, about["bytes"].get<std::uint64_t>(), object_path(state_dir, context, sha256),
-                     executable != about.end() && *executable == true});
+  for (ListedArtifact& each : read_artifact_list(json)) {
+    std::string path = object_path(state_dir, context, each.sha256);
+    out.push_back({std::move(each.name), std::move(each.sha256), each.bytes, std::move(path), each.executable});
   }
   return out;
 }

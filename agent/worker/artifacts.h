@@ -18,24 +18,25 @@
 #include <string_view>
 #include <vector>
 
+#include "domain/artifact_list.h"
 #include "domain/redactor.h"
 #include "mycojobs/executor.h"
 #include "mycojobs/records.h"
 #include "mycojobs/result.h"
 #include "mycojobs/store.h"
+#include "worker/artifact_file.h"
 
 namespace mycojobs {
 
-inline constexpr std::size_t kMostArtifacts = 1000;           // of a job
 inline constexpr const char* kArtifactsKey = "mj:artifacts";  // hash, in the store: a field for each of its store_names
 
-// A relative path of plain parts: no "..", no empty part or one over 255 bytes, no control character, at most 512 bytes
-// of UTF-8.
-bool is_artifact_name(std::string_view name);
 std::string object_path(const std::string& state_dir, Id context, const std::string& sha256);
 
 // Name -> artifact, of a record's field. Unreadable or empty text has none. Paths are filled in.
 std::vector<StoredArtifact> read_artifacts(const std::string& json, Id context, const std::string& state_dir);
+
+// A whole file becomes an object, and the job's under the lock of the folder (worker/artifact_folder.h).
+Result<void> keep_artifact(const WholeFile&, const std::string& object, const std::string& of_the_job);
 
 // The name of this store among those that keep artifacts on a host: made up by whoever comes first, and kept in the
 // store. Error: as of Store::load.
@@ -51,6 +52,8 @@ class RunArtifacts : public ArtifactSink {
   virtual void keep_out(std::shared_ptr<const Redactor>) = 0;
   // Lines for the job's log, since the last call: what was not kept, and why.
   virtual std::vector<std::string> take_notes() = 0;
+  // Whether finish() has something to keep, for which it waits for the disk and for others who have the folder's lock.
+  virtual bool has_any() const = 0;
   // The run has ended: JSON object name -> {sha256, bytes, text, executable if it is}; "" if there are none. What is
   // not whole is dropped. May have notes to take.
   virtual std::string finish() = 0;

@@ -134,12 +134,25 @@ class Broker::Lane {
     return false;
   }
 
+  // As others are (service/caller.h): a context without a record gets none for it.
+  void note_refusal(const ObjectTask& task, const ObjectCaller& who) {
+    if (!task.refusal() || !task.refusal()->recorded) return;
+    RefusalNote note;
+    note.actor = who.caller;
+    note.action = word(task.refusal()->action);
+    note.thing = task.refusal()->thing;
+    note.list = task.refusal()->list;
+    if (auto noted = records_->note_refusal(who.context, note); !noted)
+      log(LogLevel::warn, "worker", "context {}: a refusal is not noted: {}", who.context, noted.error().message);
+  }
+
   void step(RunNumber number, Run& run) {
     ObjectTask& task = run.tasks.front();
     const auto state = task.step(*records_, *objects_, run.who);
     run.wrote = run.wrote || task.may_write();
     switch (state) {
       case ObjectTask::State::done:
+        note_refusal(task, run.who);
         return settle(number, run);
       case ObjectTask::State::more:
         run.pause_ms = 0;
@@ -206,7 +219,7 @@ class Broker::Lane {
   std::size_t calls_ = 0, bytes_ = 0;            // of all runs
 
   // Of the thread alone.
-  std::unique_ptr<RecordStore> records_;  // for rights
+  std::unique_ptr<Store> records_;  // for rights
   std::unique_ptr<ObjectStore> objects_;
   std::map<RunNumber, Run> runs_;
 

@@ -87,6 +87,7 @@ void Intake::loop() {
   bool work = false;  // the waiter said so
   while (!stop_) {
     pulse_.beat();
+    for (const CannotBegin& job : refused_.take()) refuse(job);
     const bool claiming = !draining_ && room() > 0 && callbacks_.may_start();
     const Round round = claiming ? claim_some() : Round{};
     if (work && claiming && round.taken == 0) callbacks_.no_work();
@@ -200,6 +201,8 @@ void Intake::rest(Id context, const std::string& queue) {
   constexpr std::uint64_t kShortestMs = 50;
   constexpr std::uint64_t kLongestMs = 3200;
   Rest& rest = rests_[{context, queue}];
+  // Jobs of the queue have begun since, elsewhere.
+  if (rest.until_boot_ms + kLongestMs < clock_.boot_ms()) rest.failures = 0;
   const std::uint64_t pause = std::min(kShortestMs << std::min(rest.failures++, 6U), kLongestMs);
   rest.until_boot_ms = clock_.boot_ms() + pause;
   parts_.waiter->set_paused(context, this->resting(context));
@@ -218,25 +221,36 @@ void Intake::accept(Claimed& claimed, std::uint64_t fence_boot_ms) {
   const RunNumber run = next_run_++;
   callbacks_.claimed(run, claimed.ref);
   const Id context = claimed.ref.context;
+  const std::string queue = claimed.queue;
   auto start = preparation_.prepare(parts_.store, claimed, fence_boot_ms, run);
   if (start) {
-    if (!rests_.empty()) rests_.erase({context, claimed.queue});
-    callbacks_.start(std::move(*start));
-  } else if (start.error().code == Code::unavailable) {
-    // What it depends on cannot be read now: that is no fault of the job. It would be the next one that is claimed.
-    rest(context, claimed.queue);
-    log(LogLevel::warn, "worker", "{}: back to its queue: {}", claimed.ref.job_key, start.error().message);
-    callbacks_.report(Outgoing{run, Release{claimed.ref, start.error().message, false}, true});
-  } else {
-    log(LogLevel::warn, "worker", "{}: {}", claimed.ref.job_key, start.error().message);
-    JobEnd end = never_runs(start.error());
-    std::optional<std::uint64_t> again;
-    if (start.error().code == Code::unsupported) {
-      const double chance = std::uniform_real_distribution<double>(0, 1)(chance_);
-      again = retry_after(settings_.retry, end, claimed.attempt, decode<Job>(claimed.record).record.retries, chance);
-    }
-    callbacks_.report(Outgoing{run, EndReport{claimed.ref, std::move(end), again}, true});
+    if (!rests_.empty() && !start->begin) rests_.erase({context, queue});
+    return callbacks_.start(std::move(*start));
   }
+  const std::uint32_t retries = decode<Job>(claimed.record).record.retries;
+  refuse({run, claimed.ref, queue, claimed.attempt, retries, std::move(start).error()});
+}
+
+void Intake::cannot_begin(CannotBegin job) {
+  refused_.post(std::move(job));
+  parts_.waiter->wake();
+}
+
+void Intake::refuse(const CannotBegin& job) {
+  log(LogLevel::warn, "worker", "{}: {}{}", job.claim.job_key,
+      job.error.code == Code::unavailable ? "back to its queue: " : "", job.error.message);
+  if (job.error.code == Code::unavailable) {
+    // What it depends on cannot be had now: that is no fault of the job. It would be the next one that is claimed.
+    rest(job.claim.context, job.queue);
+    return callbacks_.report(Outgoing{job.run, Release{job.claim, job.error.message, false}, true});
+  }
+  JobEnd end = never_runs(job.error);
+  std::optional<std::uint64_t> again;
+  if (job.error.code == Code::unsupported) {
+    const double chance = std::uniform_real_distribution<double>(0, 1)(chance_);
+    again = retry_after(settings_.retry, end, job.attempt, job.retries, chance);
+  }
+  callbacks_.report(Outgoing{job.run, EndReport{job.claim, std::move(end), again}, true});
 }
 
 }  // namespace mycojobs

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/mailbox.h"
 #include "base/pulse.h"
 #include "mycojobs/clock.h"
 #include "worker/job_preparation.h"
@@ -47,6 +48,7 @@ class Intake {
   void begin();  // its thread: what it takes comes back to settled(), by way of the callbacks
   void stop();
 
+  void cannot_begin(CannotBegin);                // any thread: one that was handed on to the run loop
   void settled(std::uint32_t jobs);              // any thread: so many of them need us no more
   bool draining() const { return draining_; }    // any thread
   void drain();                                  // any thread: claim nothing more
@@ -67,6 +69,7 @@ class Intake {
   void rest(Id context, const std::string& queue);
   std::vector<std::string> resting(Id context) const;
   void accept(Claimed&, std::uint64_t fence_boot_ms);
+  void refuse(const CannotBegin&);
 
   Parts parts_;
   const Clock& clock_;
@@ -77,6 +80,7 @@ class Intake {
   std::vector<std::string> queues_;  // of each context
   JobPreparation preparation_;
   TopicIntake topic_;
+  Mailbox<CannotBegin> refused_;
   std::vector<std::string> hints_;          // that are not looked at yet
   std::uint64_t topic_looked_boot_ms_ = 0;  // when the topic was looked at last; 0: look now
   ContextPauses pauses_;

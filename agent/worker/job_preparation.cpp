@@ -11,7 +11,9 @@
 #include "base/log.h"
 #include "domain/codec.h"
 #include "domain/utf8.h"
+#include "worker/artifact_folder.h"
 #include "worker/artifacts.h"
+#include "worker/lanes.h"
 #include "worker/stages.h"
 
 namespace mycojobs {
@@ -24,7 +26,7 @@ constexpr std::uint64_t kLongestMs =
 bool is_needed(std::string_view field) {
   static constexpr std::string_view kNeeded[] = {"id",      "caller_id", "context_id", "script",        "script_type",
                                                  "timeout", "retries",   "env_vars",   "prerequisites", "dependends",
-                                                 "name",    "flow_id",   "inputs"};
+                                                 "name",    "flow_id",   "inputs",     "given"};
   const std::string_view name = field.substr(0, field.find_first_of(".["));
   return std::find(std::begin(kNeeded), std::end(kNeeded), name) != std::end(kNeeded);
 }
@@ -41,6 +43,7 @@ struct Dependency {
   TextMap result;
   std::vector<std::string> result_json;
   std::string artifacts_json;
+  std::string folder = {};  // of one that ran elsewhere: where its files are on this host
   std::optional<std::vector<StoredArtifact>> artifacts = {};  // read when the first of them is asked for
 };
 
@@ -134,7 +137,12 @@ class Files {
 
  private:
   Result<void> add_from(Dependency& job, const std::string& called, const std::string& name) {
-    if (!job.artifacts) job.artifacts = read_artifacts(job.artifacts_json, facts_.job.context_id, state_dir_);
+    if (!job.artifacts) {
+      job.artifacts = read_artifacts(job.artifacts_json, facts_.job.context_id, state_dir_);
+      for (StoredArtifact& each : *job.artifacts) {
+        if (!job.folder.empty()) each.path = job.folder + '/' + each.sha256;
+      }
+    }
     bool any = name.empty();
     for (const StoredArtifact& artifact : *job.artifacts) {
       if (!name.empty() && artifact.name != name) continue;
@@ -172,17 +180,34 @@ class Files {
   std::uint64_t bytes_ = 0;  // of files on this host: no sum of them is too large for it
 };
 
+// What came with the message that brought the job: its files are the job's own, and no other job's by their hash.
+Result<void> add_given(RecordStore& store, const std::string& state_dir, const Job& job, std::vector<Dependency>& all) {
+  if (job.given.empty()) return {};
+  MJ_TRY(given, read_given(job.given));
+  std::string folder;
+  if (!state_dir.empty()) {
+    MJ_TRY(name, artifact_store_name(store, job.context_id));
+    folder = ArtifactFolder(state_dir, job.context_id).job(name, redis_key(job));
+  }
+  for (GivenInput& each : given) {
+    all.push_back({each.id, std::move(each.name), std::move(each.result), std::move(each.result_json),
+                   std::move(each.artifacts), folder});
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<void> gather_inputs(RecordStore& store, const std::string& state_dir, JobFacts& facts) {
   const Job& job = facts.job;
-  if (job.dependends.empty() && job.inputs.empty()) return {};
+  if (job.dependends.empty() && job.inputs.empty() && job.given.empty()) return {};
   std::vector<Dependency> all;
   std::size_t record_bytes = 0;
   for (const Id id : std::set<Id>(job.dependends.begin(), job.dependends.end())) {
     MJ_TRY(dependency, read_dependency(store, job, id, record_bytes));
     all.push_back(std::move(dependency));
   }
+  MJ_CHECK(add_given(store, state_dir, job, all));
   const Called called = names_and_ids_of(all);
   for (const auto& [name, dependency] : names_of(all))
     facts.inputs[name] = {dependency->id, dependency->result, dependency->result_json};
@@ -190,6 +215,16 @@ Result<void> gather_inputs(RecordStore& store, const std::string& state_dir, Job
   for (const std::string& wanted : job.inputs) MJ_CHECK(files.add(wanted));
   return {};
 }
+
+namespace {
+
+// What one context does to a plugin is no matter of another's.
+std::string lane_of(const Executor& executor, const JobFacts& facts) {
+  if (executor.may_wait()) return std::string(executor.name()) + ' ' + std::to_string(facts.job.context_id);
+  return facts.files.empty() ? std::string() : std::string(kDiskLane);
+}
+
+}  // namespace
 
 JobPreparation::JobPreparation(const WorkerSettings& settings, const std::vector<const Executor*>& executors,
                                const Clock& clock)
@@ -279,9 +314,18 @@ Result<Start> JobPreparation::prepare(RecordStore& store, Claimed& claimed, std:
   facts.secrets = std::move(secrets);
   MJ_CHECK(gather_inputs(store, settings_.state_dir, facts));
   start.artifacts = artifacts_of(store, claimed.ref);
-  MJ_TRY(conversation, runs_it.begin(facts, start.artifacts.get()));
-  start.conversation = std::move(conversation);
+  start.lane = lane_of(runs_it, facts);
+  start.queue = claimed.queue;
+  if (start.lane.empty()) {
+    MJ_TRY(conversation, runs_it.begin(facts, start.artifacts.get()));
+    start.conversation = std::move(conversation);
+    start.claim = std::move(claimed.ref);
+    return start;
+  }
   start.claim = std::move(claimed.ref);
+  start.begin = [&runs_it, about = std::make_shared<const JobFacts>(std::move(facts)), sink = start.artifacts] {
+    return runs_it.begin(*about, sink.get());
+  };
   return start;
 }
 

@@ -6,9 +6,12 @@
 
 #include "base/log.h"
 #include "domain/object_call.h"
+#include "worker/lanes.h"
 
 namespace mycojobs {
 namespace {
+
+constexpr const char* kWhyGivenBack = "cancelled before it began";
 
 std::string host_name() {
   char name[256] = "";
@@ -71,7 +74,22 @@ void JobRuns::begin(Start start) {
   const auto place = runs_.try_emplace(number, Run{std::move(start), RunOutput(output_bytes, std::move(redactor))});
   Run& run = place.first->second;
   run.fence_boot_ms = run.job.specs.front().fence_boot_ms;
-  launch(number, run);
+  if (!run.job.begin) return launch(number, run);
+  act(Elsewhere{run.job.lane, [number, begin = std::move(run.job.begin), artifacts = run.job.artifacts] {
+                  return Event(Begun{number, artifacts, begin()});
+                }});
+}
+
+void JobRuns::on(Begun& begun) {
+  Run* run = find(begun.run);
+  if (run == nullptr) return;  // it was killed meanwhile
+  if (begun.conversation) {
+    run->job.conversation = std::move(*begun.conversation);
+    return launch(begun.run, *run);
+  }
+  const Start& job = run->job;
+  act(CannotBegin{begun.run, job.claim, job.queue, job.attempt, job.retries, std::move(begun.conversation).error()});
+  runs_.erase(begun.run);
 }
 
 // The first stage, or the next one.
@@ -137,22 +155,29 @@ void JobRuns::on(Fence& fence) {
   Run* run = find(fence.run);
   if (run == nullptr) return waiting_.fence(fence.run, fence.boot_ms);
   run->fence_boot_ms = fence.boot_ms;
-  act(MoveFence{sandbox_run(fence.run, run->stage), fence.boot_ms});
+  if (run->job.conversation) act(MoveFence{sandbox_run(fence.run, run->stage), fence.boot_ms});
 }
 
 void JobRuns::on(Kill& kill) {
-  constexpr const char* kWhy = "cancelled before it began";
   if (kill.run == 0) {
-    for (auto& [number, run] : runs_) kill_run(number, run, kill.reason);
-    give_back_waiting(kWhy);
+    for (auto run = runs_.begin(); run != runs_.end();) {
+      const auto each = run++;  // one that has not begun leaves
+      kill_run(each->first, each->second, kill.reason);
+    }
+    give_back_waiting(kWhyGivenBack);
   } else if (Run* run = find(kill.run)) {
     kill_run(kill.run, *run, kill.reason);
   } else if (const auto job = waiting_.take(kill.run)) {
-    give_back(*job, kWhy);
+    give_back(*job, kWhyGivenBack);
   }
 }
 
 void JobRuns::kill_run(RunNumber number, Run& run, KillReason reason) {
+  if (!run.job.conversation) {  // whoever begins it elsewhere may take their time
+    give_back(run.job, kWhyGivenBack);
+    runs_.erase(number);
+    return;
+  }
   if (!run.killed) run.killed = reason;
   act(KillRun{sandbox_run(number, run.stage), reason, reason == KillReason::cancelled ? settings_.grace_ms : 0});
 }
@@ -227,15 +252,54 @@ void JobRuns::on(RunEnded& ended) {
   count_output(*run, outcome);
   const bool lost = outcome.status == RunStatus::lost;
   if (!lost && run->job.conversation->go_on(outcome)) return launch(number, *run);
-  std::string artifacts = lost ? std::string() : keep_artifacts(*run);  // its notes belong into the log
-  close_output(number, *run);
-  count_output(*run, outcome);
   if (lost) {
+    close_output(number, *run);
     release(number, run->job.claim, std::move(outcome.reason), true);
-  } else {
-    act(Outgoing{number, end_of(*run, outcome, std::move(artifacts)), true});
+    return over(number);
   }
+  Ending& ending = endings_.try_emplace(number, Ending{std::move(*run), std::move(outcome), {}}).first->second;
   over(number);
+  keep_artifacts(number, ending);
+}
+
+void JobRuns::keep_artifacts(RunNumber number, Ending& ending) {
+  const auto& artifacts = ending.run.job.artifacts;
+  if (artifacts && artifacts->has_any()) {
+    return act(Elsewhere{kDiskLane, [number, artifacts] { return Event(Kept{number, artifacts->finish()}); }});
+  }
+  Kept none{number, artifacts ? artifacts->finish() : std::string()};
+  on(none);
+}
+
+void JobRuns::on(Kept& kept) {
+  const auto found = endings_.find(kept.run);
+  if (found == endings_.end()) return;
+  Ending& ending = found->second;
+  ending.artifacts = std::move(kept.artifacts);
+  note_artifacts(ending.run);  // they belong into the log
+  close_output(kept.run, ending.run);
+  count_output(ending.run, ending.outcome);
+  // A process names itself; the name gets into the receipt too.
+  if (auto& violation = ending.outcome.violation) violation->comm = ending.run.output.redact(violation->comm);
+  finish(kept.run, ending);
+}
+
+void JobRuns::finish(RunNumber number, Ending& ending) {
+  const Start& job = ending.run.job;
+  if (!job.lane.empty() && job.lane != kDiskLane) {
+    return act(Elsewhere{job.lane, [number, conversation = job.conversation, outcome = ending.outcome] {
+                           return Event(Finished{number, conversation->finish(outcome)});
+                         }});
+  }
+  Finished finished{number, job.conversation->finish(ending.outcome)};
+  on(finished);
+}
+
+void JobRuns::on(Finished& finished) {
+  const auto found = endings_.find(finished.run);
+  if (found == endings_.end()) return;
+  act(Outgoing{finished.run, end_of(found->second, std::move(finished.end)), true});
+  endings_.erase(found);
 }
 
 void JobRuns::count_output(const Run& run, Outcome& outcome) {
@@ -265,18 +329,9 @@ void JobRuns::note_artifacts(Run& run) {
   for (const std::string& note : run.job.artifacts->take_notes()) run.output.note(note, now_.unix_ms);
 }
 
-std::string JobRuns::keep_artifacts(Run& run) {
-  if (!run.job.artifacts) return {};
-  std::string artifacts = run.job.artifacts->finish();
-  note_artifacts(run);
-  return artifacts;
-}
-
-EndReport JobRuns::end_of(Run& run, Outcome& outcome, std::string artifacts) {
-  // A process names itself; the name gets into the receipt too.
-  if (outcome.violation) outcome.violation->comm = run.output.redact(outcome.violation->comm);
-  JobEnd end = run.job.conversation->finish(outcome);
-  end.artifacts = std::move(artifacts);
+EndReport JobRuns::end_of(Ending& ending, JobEnd end) {
+  const Run& run = ending.run;
+  end.artifacts = std::move(ending.artifacts);
   run.output.redact(end);
   const double chance = std::uniform_real_distribution<double>(0, 1)(chance_);
   const auto again = retry_after(settings_.retry, end, run.job.attempt, run.job.retries, chance);

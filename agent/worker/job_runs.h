@@ -2,10 +2,14 @@
 // killed, whether another stage follows, what is reported. No thread, no descriptor, no clock: step() takes what has
 // happened and the moment, and answers what is to be done.
 //
-//   Start --> waits for a slot --Launch--> Launched --Bytes, AllRead, Answer--> RunEnded --> Report, Over
+//   Start --> waits for a slot --Launch--> Launched --Bytes, AllRead, Answer--> RunEnded --> Over, Report
 //     ^          |    (waiting_jobs.h)       |  ^             |                    |  '--> Report `unkillable`: goes on
 //   intake       |                           |  '--Fence, Kill|                    '--go_on()--Launch--> the next stage
 //                '--> Report: given back     '--> LaunchFailed: given back
+//
+// What may have to wait for somebody outside is asked for by Elsewhere, on a thread of its own: to begin a job (Begun;
+// before the Launch, and it can be killed meanwhile), to keep what it left (Kept) and to read its end (Finished;
+// between Over and the Report).
 //
 // Whoever drives it (worker/run_loop.h: the sandbox, the pipes, a thread) does what is answered at once, in order.
 #pragma once
@@ -65,12 +69,26 @@ class JobRuns {
     JobPipe pipe;
     std::string_view bytes;
   };
+  struct Begun {  // what Start::begin said
+    RunNumber run;
+    std::shared_ptr<RunArtifacts> artifacts;  // that the conversation writes into
+    Result<std::unique_ptr<Conversation>> conversation;
+  };
+  struct Kept {
+    RunNumber run;
+    std::string artifacts;  // what RunArtifacts::finish() said
+  };
+  struct Finished {
+    RunNumber run;
+    JobEnd end;
+  };
   struct AllRead {  // what its pipes had, or as much of it as one turn takes
     RunNumber run;
   };
   struct Time {};  // or nothing but: to be told whenever other events have been, and when next_look_ms() is over
   // RunEnded: what its pipes had has been told before.
-  using Event = std::variant<Start, Fence, Kill, Answer, Launched, LaunchFailed, Bytes, AllRead, RunEnded, Time>;
+  using Event = std::variant<Start, Fence, Kill, Answer, Launched, LaunchFailed, Bytes, AllRead, RunEnded, Time, Begun,
+                             Kept, Finished>;
 
   // What is to be done. Runs of the sandbox have numbers of their own (RunSpec::run).
   struct Launch {  // Launched or LaunchFailed is to follow
@@ -90,13 +108,17 @@ class JobRuns {
     std::uint64_t sandbox_run;
     std::uint64_t boot_ms;
   };
+  struct Elsewhere {  // `work`, on this lane (worker/lanes.h); what it gives is an event for us
+    std::string lane;
+    std::function<Event()> work;
+  };
   struct Over {  // no process of it is left, and nobody waits for an answer to it
     RunNumber run;
   };
   struct CannotLaunch {};   // the first stage of a job: nothing should be claimed for a moment
   struct SlotsStayBusy {};  // jobs that were claimed ahead went back: no more should be for a while
-  using Action =
-      std::variant<Launch, Speak, KillRun, MoveFence, Outgoing, BrokerCall, Over, CannotLaunch, SlotsStayBusy>;
+  using Action = std::variant<Launch, Speak, KillRun, MoveFence, Outgoing, BrokerCall, Over, CannotLaunch,
+                              SlotsStayBusy, CannotBegin, Elsewhere>;
 
   // redactor_of: what keeps the secrets of a context out, as they are when a job begins; null: it has none. seed: of
   // the pauses before retries.
@@ -105,6 +127,8 @@ class JobRuns {
   std::vector<Action> step(Event, Now);
   // What goes down the run's channel once all before it has gone; empty: nothing now.
   std::string say_next(RunNumber);
+  // Jobs that have no process any more, and wait for others until their end can be told.
+  std::size_t endings() const { return endings_.size(); }
   // How soon Time has something to do without other events; nothing: never.
   std::optional<std::uint64_t> next_look_ms() const;
 
@@ -125,6 +149,11 @@ class JobRuns {
     bool output_over = false;               // it wrote more than it may
     bool withheld = false;                  // unkillable, and told
   };
+  struct Ending {  // no process of it is left, and its end is not told yet
+    Run run;
+    Outcome outcome;
+    std::string artifacts;
+  };
   static std::uint64_t sandbox_run(RunNumber run, std::size_t stage) {
     return run | std::uint64_t{stage} << kStageShift;
   }
@@ -141,6 +170,9 @@ class JobRuns {
   void on(AllRead&);
   void on(RunEnded&);
   void on(Time&);
+  void on(Begun&);
+  void on(Kept&);
+  void on(Finished&);
 
   void begin(Start);
   void launch(RunNumber, Run&);
@@ -155,9 +187,10 @@ class JobRuns {
   void withhold(RunNumber, Run&, const std::string& reason);
   void close_output(RunNumber, Run&);
   void note_artifacts(Run&);
-  std::string keep_artifacts(Run&);
+  void keep_artifacts(RunNumber, Ending&);
+  void finish(RunNumber, Ending&);
   static void count_output(const Run&, Outcome&);
-  EndReport end_of(Run&, Outcome&, std::string artifacts);
+  EndReport end_of(Ending&, JobEnd);
   void over(RunNumber);
   template <class One>
   void act(One action) {
@@ -167,7 +200,8 @@ class JobRuns {
   Settings settings_;
   std::function<std::shared_ptr<const Redactor>(Id)> redactor_of_;
   std::mt19937_64 chance_;
-  std::unordered_map<RunNumber, Run> runs_;
+  std::unordered_map<RunNumber, Run> runs_;  // that have a slot
+  std::unordered_map<RunNumber, Ending> endings_;
   WaitingJobs waiting_;
   bool partials_ = false;  // a line may wait for its end
   Now now_;                // of this step

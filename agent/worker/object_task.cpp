@@ -39,7 +39,8 @@ Result<void> ObjectTask::check_rights(RecordStore& store, ObjectStore& objects, 
     if (!known) action = Action::administer;
   }
   MJ_TRY(place, read_place(store, who.context, WayIn::script));
-  MJ_CHECK(may(who.caller, action, place, {.name = "objects"}));
+  refusal_ = refused(who.caller, action, place, {.name = "objects"});
+  if (refusal_) return tl::unexpected<Error>(refusal_error(*refusal_));
   may_write_ = action == Action::administer;
   return {};
 }

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "domain/object_call.h"
+#include "domain/rights.h"
 #include "mycojobs/objects.h"
 #include "mycojobs/store.h"
 
@@ -32,8 +34,9 @@ class ObjectTask {
   State step(RecordStore&, ObjectStore&, const ObjectCaller&);
   bool may_write() const { return may_write_; }  // it may have become the writer, or wait to be
   const std::string& answer() const { return answer_; }
-  std::size_t bytes() const { return bytes_; }  // of the call
-  State give_up(const Error&);                  // answers with this
+  const std::optional<Refusal>& refusal() const { return refusal_; }  // that answer() tells
+  std::size_t bytes() const { return bytes_; }                        // of the call
+  State give_up(const Error&);                                        // answers with this
 
  private:
   State act(ObjectStore&, const ObjectCaller&);
@@ -52,6 +55,7 @@ class ObjectTask {
   std::vector<StoredObject> found_;
   std::size_t found_bytes_ = 0;
   std::string answer_;
+  std::optional<Refusal> refusal_;
 };
 
 }  // namespace mycojobs

@@ -4,7 +4,6 @@
 
 #include <array>
 
-
 namespace mycojobs {
 namespace {
 
@@ -34,6 +33,7 @@ void RunLoop::stop() {
   stop_ = true;
   orders_.wake();
   if (thread_.joinable()) thread_.join();
+  lanes_.stop();
 }
 
 void RunLoop::loop() {
@@ -51,6 +51,7 @@ void RunLoop::loop() {
     if (!sandbox_->alive()) revive_sandbox();
     for (JobRuns::Event& order : orders_.take()) step(std::move(order));
     step(JobRuns::Time{});
+    tell_endings();
     if (unheard_) listen_to_output();
   }
 }
@@ -96,6 +97,12 @@ void RunLoop::perform(JobRuns::Over& over) {
 void RunLoop::perform(JobRuns::CannotLaunch& /*nothing more*/) { launcher_.failed_to_start(clock_.boot_ms()); }
 void RunLoop::perform(JobRuns::SlotsStayBusy& /*nothing more*/) { pace_.stalled(); }
 
+void RunLoop::perform(CannotBegin& job) { callbacks_.cannot_begin(std::move(job)); }
+
+void RunLoop::perform(JobRuns::Elsewhere& elsewhere) {
+  lanes_.post(elsewhere.lane, [this, work = std::move(elsewhere.work)] { orders_.post(work()); });
+}
+
 // What happens here.
 
 void RunLoop::on_pipe(RunNumber run, JobPipes& pipes, JobPipe pipe) {
@@ -132,6 +139,11 @@ void RunLoop::listen_to_output() {
   const std::uint64_t now = clock_.boot_ms();
   unheard_ = false;
   for (auto& [run, pipes] : pipes_) unheard_ = !pipes.listen(now) || unheard_;
+}
+
+void RunLoop::tell_endings() {
+  const std::size_t now = runs_.endings();
+  if (now > endings_.exchange(now)) callbacks_.ending();
 }
 
 void RunLoop::revive_sandbox() {

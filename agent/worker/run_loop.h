@@ -3,7 +3,8 @@
 //
 //   start, fence, kill, answer --\                 /--> sandbox: launch, kill, fence
 //   pipes of runs (job_pipes.h) --> JobRuns::step() --> pipes: requests, answers
-//   ends of runs: the sandbox ---/                 \--> callbacks: reports, questions
+//   ends of runs: the sandbox --/ |                \--> callbacks: reports, questions
+//   what was done elsewhere <--lanes.h: what may have to wait for somebody outside
 #pragma once
 
 #include <atomic>
@@ -19,6 +20,7 @@
 #include "mycojobs/clock.h"
 #include "worker/job_pipes.h"
 #include "worker/job_runs.h"
+#include "worker/lanes.h"
 #include "worker/launcher_watch.h"
 #include "worker/pace.h"
 #include "worker/secrets.h"
@@ -32,6 +34,8 @@ class RunLoop {
     std::function<void(Outgoing)> post;                              // takes a report
     std::function<void(BrokerCall)> ask = [](const BrokerCall&) {};  // answered with answer(), sooner or later
     std::function<void(RunNumber)> forget = [](RunNumber) {};        // no answer is wanted any more
+    std::function<void(CannotBegin)> cannot_begin = [](const CannotBegin&) {};
+    std::function<void()> ending = [] {};  // endings() has grown: there are slots that nobody uses
   };
   // Says in `pace` how fast runs end. It outlives this.
   RunLoop(std::unique_ptr<Sandbox>, const Clock&, const WorkerSettings&, Pace& pace, Callbacks);
@@ -46,8 +50,9 @@ class RunLoop {
   void cancel_all() { kill(0, KillReason::cancelled); }
   // False while no launcher can be had, and for a moment after a run could not be started: claim nothing.
   bool ready() const { return launcher_.may_start(clock_.boot_ms()); }
-  void wake() { orders_.wake(); }                // any thread: come round once
-  const Pulse& pulse() const { return pulse_; }  // any thread
+  std::size_t endings() const { return endings_; }  // any thread: JobRuns::endings()
+  void wake() { orders_.wake(); }                   // any thread: come round once
+  const Pulse& pulse() const { return pulse_; }     // any thread
 
  private:
   void loop();
@@ -61,10 +66,13 @@ class RunLoop {
   void perform(JobRuns::Over&);
   void perform(JobRuns::CannotLaunch&);
   void perform(JobRuns::SlotsStayBusy&);
+  void perform(CannotBegin&);
+  void perform(JobRuns::Elsewhere&);
   void on_pipe(RunNumber, JobPipes&, JobPipe);
   bool read_pipe(RunNumber, JobPipes&, JobPipe);  // true: it stopped before the pipe was empty
   void on_end(RunEnded&);
   void listen_to_output();
+  void tell_endings();
   void revive_sandbox();
   int timeout_ms() const;
 
@@ -81,6 +89,8 @@ class RunLoop {
   bool unheard_ = false;  // there is a run whose output is not waited for yet
   LauncherWatch launcher_;
   Pulse pulse_;
+  Lanes lanes_;
+  std::atomic<std::size_t> endings_{0};
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

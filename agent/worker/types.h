@@ -25,6 +25,15 @@ using RunNumber = std::uint64_t;  // of this agent, never used twice
 
 enum class JobPipe : std::uint32_t { out, err, channel };  // our ends of a run's descriptors
 
+// A job that was claimed and cannot begin.
+struct CannotBegin {
+  RunNumber run = 0;
+  ClaimRef claim;
+  std::string queue;                       // that it was claimed from
+  std::uint32_t attempt = 1, retries = 0;  // as of Start
+  Error error;                             // unavailable: it is no fault of the job; unsupported: another attempt may
+};
+
 struct Start {
   RunNumber run = 0;
   ClaimRef claim;
@@ -33,8 +42,13 @@ struct Start {
   std::vector<RunSpec> specs;               // by stage of its executor; the run loop gives them their numbers
   std::uint64_t deadline_boot_ms = 0;       // of all its runs together; 0: their limits alone
   std::uint32_t attempt = 1, retries = 0;   // of the job: whether a failure is followed by another attempt
-  std::unique_ptr<RunArtifacts> artifacts;  // before the conversation, which writes into it
-  std::unique_ptr<Conversation> conversation;
+  std::shared_ptr<RunArtifacts> artifacts;  // before the conversation, which writes into it
+  std::shared_ptr<Conversation> conversation;
+  // Its executor, or the disk that its inputs lie on, may let us wait: on the lane of this name (worker/lanes.h)
+  // `begin` makes the conversation, and the conversation finishes. Empty: nobody waits, and the conversation is there.
+  std::string lane = {};
+  std::function<Result<std::unique_ptr<Conversation>>()> begin = {};
+  std::string queue = {};                              // that it was claimed from
   std::uint64_t output_bytes = 1ULL << 20;             // of its output that is kept: half head, half tail
   bool output_kill = false;                            // over it the job is killed
   std::shared_ptr<const Redactor> redactor = nullptr;  // of the secrets that it was given; none: it was given none
@@ -79,7 +93,7 @@ struct WorkerSettings {
   std::uint64_t prerequisites_timeout_ms = 24ULL * 3600 * 1000;  // how long a job may wait for them; 0: for ever
   SecretPlaces secrets;
   std::shared_ptr<const SigningKey> key;  // of the runner: signs receipts; null: nothing is signed
-  std::string state_dir;  // for what must outlive us; empty: nothing
+  std::string state_dir;                  // for what must outlive us; empty: nothing
 };
 
 // The moment, on CLOCK_BOOTTIME, at which a run dies unless its lease is renewed: counted from before the claim or

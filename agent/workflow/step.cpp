@@ -112,9 +112,15 @@ Result<void> read_effects(json& from, StepAnswer& out) {
     MJ_TRY(kind, take_text(row, "kind"));
     MJ_TRY(params, take_value(row, "params"));
     MJ_TRY(index, take(row, "index", json::value_t::number_unsigned));
+    std::string ref;
+    if (row.contains("issuer_ref")) {
+      MJ_TRY(text, take_text(row, "issuer_ref"));
+      ref = std::move(text);
+    }
     MJ_CHECK(nothing_else(row));
     if (index.get<std::uint64_t>() != out.effects.size()) return wrong("an effect has another one's index");
-    out.effects.push_back({std::move(kind), std::move(params), static_cast<std::uint32_t>(out.effects.size())});
+    const auto place = static_cast<std::uint32_t>(out.effects.size());
+    out.effects.push_back({std::move(kind), std::move(params), place, std::move(ref)});
   }
   return {};
 }
@@ -152,7 +158,7 @@ Result<std::string> encode_request(const StepRequest& request) {
   put_cbor_head(out, CborMajor::map, request.event.key ? 3 : 2);
   if (request.event.key) {
     put_cbor_text(out, "key");
-    put_cbor_text(out, *request.event.key);
+    put_cbor_bytes(out, *request.event.key);
   }
   put_cbor_text(out, "value");
   put_cbor_bytes(out, request.event.value);

@@ -48,6 +48,7 @@ struct DomainEvent {
 struct StepEffect {
   std::string kind, params;
   std::uint32_t index = 0;  // in the step, from 0
+  std::string issuer_ref;   // what the code calls it; empty: nothing
 };
 
 // The step failed, and will fail in the same way again: that is the instance's affair.

@@ -8,12 +8,20 @@ set -uo pipefail
 
 keep=no program=
 for word in "$@"; do
-  if [ "$word" = --keep ]; then keep=yes; else program=$word; fi
+  case $word in
+    --keep) keep=yes ;;
+    -*) sed -n '2,6s/^# //p' "$0"; [ "$word" = --help ] && exit 0; echo "$word is no option" >&2; exit 64 ;;
+    *) program=$word ;;
+  esac
+done
+for need in redis-server redis-cli; do
+  command -v "$need" >/dev/null || { echo "$need is missing: apt install redis-server" >&2; exit 69; }
 done
 own_folder=$(cd "$(dirname "$0")" && pwd)
 [ -n "$program" ] || program=$own_folder/../../build/bin/mycojobs
 [ -x "$program" ] || program=$(command -v mycojobs) || { echo "no mycojobs: build it, or name it" >&2; exit 1; }
 program=$(readlink -f "$program")
+"$program" version 2>/dev/null | grep -q '^mycojobs ' || { echo "$program is no mycojobs" >&2; exit 1; }
 
 if [ -t 1 ]; then bold=$'\e[1m' dim=$'\e[2m' green=$'\e[32m' red=$'\e[31m' plain=$'\e[0m'; else bold='' dim='' green='' red='' plain=''; fi
 step() { printf '\n%s%s%s\n' "$bold" "$1" "$plain"; }
@@ -199,9 +207,14 @@ check "its node ran on the right side" "there" "$jobs"
 step "8. Somebody else signs in ann's name"
 said=$(send "$folder/hello.py" --key eve)
 note "mycojobs message send hello.py ... --key eve"
-check "it is refused, with the reason" "is not its key" "$said"
-said=$(left context refusals 2>&1)
-check "and noted: mycojobs context refusals" "is not its key" "$said"
+check "her own side refuses it, with the reason" "is not the key of actor 12" "$said"
+left actor update 12 --key eve >/dev/null
+note "and once her own side believes her: mycojobs actor update 12 --key eve"
+said=$(send "$folder/hello.py" --key eve)
+check "the other side refuses it, with the reason" "no actor here has the key" "$said"
+left actor update 12 --key ann >/dev/null
+said=$(right context refusals 2>&1)
+check "and noted there: mycojobs context refusals" "no actor here has the key" "$said"
 note "eve's key is ${eve:0:12}..., ann's is ${ann:0:12}..."
 
 printf '\n'
@@ -223,6 +236,6 @@ Both sides run on. Type in another terminal:
 
 Enter ends and removes it all.
 EOF
-  read -r _
+  if [ -t 0 ]; then read -r _; else echo "(no terminal to press Enter in: end it with Ctrl-C)"; sleep infinity & pids+=($!); wait $!; fi
 fi
 exit $((failures > 0))

@@ -26,6 +26,7 @@ class PluginExecutor final : public Executor {
   std::vector<std::string> script_types() const override { return client_->description().script_types; }
   std::vector<Stage> stages() const override { return {stage()}; }
   Result<std::string> probe() const override;
+  bool may_wait() const override { return true; }
   // Blocks for as long as the plugin may take: 2 s, and 5 s more where its host is to be started again.
   Result<std::unique_ptr<Conversation>> begin(const JobFacts&, ArtifactSink*) const override;
 

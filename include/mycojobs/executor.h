@@ -115,6 +115,9 @@ class Executor {
   virtual bool calls_objects() const { return false; }
   // One line about what runs the scripts ("CPython 3.11.2"), or why this host cannot and what to install.
   virtual Result<std::string> probe() const = 0;
+  // Whether begin(), and finish() of its conversations, may wait for somebody outside (a plugin). Both are called from
+  // any thread then, for several jobs at a time.
+  virtual bool may_wait() const { return false; }
   // sink: for its artifacts; lives as long as the conversation; null: they are passed over.
   // Error invalid: the job can never run; the message names the field.
   virtual Result<std::unique_ptr<Conversation>> begin(const JobFacts&, ArtifactSink*) const = 0;

@@ -97,6 +97,7 @@ struct Job {
   std::vector<std::string>
       inputs;             // artifacts of its dependends that it wants: "JOB NAME" (all) or "JOB NAME/ARTIFACT"
   std::string artifacts;  // JSON object: name -> {sha256, bytes, text}; written with its end
+  std::string given;      // JSON object: what dependencies that ran elsewhere left (agent/domain/artifact_list.h)
   std::string policy;     // JSON object: what it asks of its sandbox (agent/domain/policy.h); empty: nothing
   std::string notify;     // JSON list: who hears of its end (agent/domain/notify.h)
   std::vector<std::string> result_json = {};  // keys of `result` whose text is JSON; the others are texts
@@ -151,6 +152,7 @@ struct Message {
   std::string transport_id, transport_status;
   // Fields of our own.
   std::string signature, algorithm, signer, target_address, topic, error;
+  std::string target_key;  // of the coordinator at target_address, for which it is signed
   Id target_context = 0;
   bool stream_logs = false;  // lines of its jobs come back while they run
   Fields unknown;

@@ -24,6 +24,7 @@
 #include "mycojobs/records.h"
 #include "mycojobs/result.h"
 #include "mycojobs/store_views.h"
+#include "mycojobs/workflows.h"
 
 namespace mycojobs {
 
@@ -180,7 +181,8 @@ struct RouteMessage {
                 result_ms = 0;  // from now until it must be delivered; from then until its answer: 0: any
   std::vector<MessageJob> jobs;
 };
-enum class Arrival { stored, known, other, full };
+// known: it came before; other: the same sender has sent other content with that id; taken: another's message has it.
+enum class Arrival { stored, known, other, taken, full };
 struct OutboxEntry {
   std::string entry;  // "send message:12:101"
   std::string kind, message_key;
@@ -190,6 +192,7 @@ struct DueMail {
   std::vector<OutboxEntry> out;
   std::vector<std::string> arrived;  // message keys
   std::uint64_t next_ms = 0;         // until there is more; 0: nothing waits
+  std::uint64_t now_ms = 0;          // Redis' clock
 };
 struct MailAfter {
   enum class What { delivered, later, failed, over };
@@ -209,6 +212,17 @@ struct AnswerMessage {
   Fields fields;       // of the message
   std::vector<AnsweredJob> jobs;
   bool is_last = true;  // false: more of its jobs follow
+};
+
+// What became of jobs that came in together.
+struct NewJobs {
+  struct Refused {
+    std::size_t index = 0;  // of the job
+    Error error;
+  };
+  std::vector<Job> jobs;           // as they are now
+  std::vector<bool> existed;       // of each: it was there before
+  std::optional<Refused> refused;  // nothing was written, and `jobs` is empty
 };
 
 struct NewRecord {
@@ -297,13 +311,16 @@ class SubmitStore {
   virtual Result<Job> submit(const Job&) = 0;
   // Writes the record alone, in no queue: start_job() queues it, or a flow adopts it. Ids and conflicts as in submit().
   virtual Result<Job> create_job(const Job&) = 0;
+  // The same of many: submit() if `queued`, else create_job(). Takes as many of the first ones as fit into one step of
+  // the server, at least one, and writes all of these or none. Who has more calls again with the rest.
+  virtual Result<NewJobs> submit_some(std::span<const Job>, bool queued) = 0;
   // Queues a job whose record stands in no queue. One that is in a queue or a flow, runs, or has run is left alone.
   // Error not_found.
   virtual Result<Job> start_job(Id context, const std::string& job_key) = 0;
   // Any other record, if there is none with that id; whoever finds one there compares.
   virtual Result<CreatedRecord> create_record(Id context, const NewRecord&) = 0;
-  // Sets these fields of a record that is there; an empty text takes a field away. The record afterwards. Error
-  // not_found.
+  // Sets these fields of a record that is there; an empty text takes a field away. The record afterwards. Errors:
+  // not_found; conflict: another actor has this `pubkey`, as in create_record().
   virtual Result<Fields> change_record(Id context, const std::string& key, const Fields&) = 0;
   // An actor, a context, a runner, a message or a job leaves, with what the store keeps of it. Errors: not_found;
   // conflict: it lives (somebody holds it, runs it or waits for it), and how.
@@ -382,6 +399,8 @@ class RecordStore {
   // Only these fields of it; those that are absent are left out.
   virtual Result<Fields> load_fields(Id context, const std::string& key, std::span<const std::string_view> names) = 0;
   virtual Result<void> save(Id context, const std::string& key, const Fields&) = 0;  // sets these fields of a hash
+  // Records that plain clients wrote are seen within a minute, and sooner where nobody has the key.
+  virtual Result<KeyOwner> owner_of_key(const std::string& pubkey) = 0;
   // Keys that begin with prefix, in no order, each once, at most max.
   virtual Result<std::vector<std::string>> keys(Id context, std::string_view prefix, std::size_t max) = 0;
   // Takes as long as max_looks says, however many jobs there are.
@@ -419,7 +438,7 @@ class MessageStore {
   virtual Result<Arrival> arrive_message(Id context, const std::string& message_key, const MessageMark&,
                                          const Fields& fields) = 0;
   // What is to be sent and taken now, at most max of each; each is given to one caller, and again after hold_ms.
-  virtual Result<DueMail> mail_due(Id context, std::uint32_t max, std::uint32_t hold_ms) = 0;
+  virtual Result<DueMail> mail_due(Id context, std::uint32_t max, std::uint32_t hold_ms, bool clock_went_back) = 0;
   virtual Result<void> settle_mail(Id context, const OutboxEntry&, const MailAfter&) = 0;
   // Its jobs end with what the answer says, and it with them. false: no such message has left from here.
   virtual Result<bool> answer_message(Id context, const AnswerMessage&) = 0;
@@ -476,6 +495,7 @@ class StoreFactory {
                                                       const std::string& topic) = 0;
   virtual Result<std::unique_ptr<ObjectStore>> open_objects() = 0;
   virtual Result<std::unique_ptr<FlowStore>> open_flows() = 0;
+  virtual Result<std::unique_ptr<WorkflowStore>> open_workflows() = 0;
 };
 
 }  // namespace mycojobs

@@ -182,6 +182,15 @@ struct RunnerHold {
 };
 
 // Somebody asked for what the table of rights does not give (agent/domain/rights.h).
+// Whose a public key is, by the records of actors.
+struct KeyOwner {
+  std::uint32_t actors = 0;  // that name it; 2 stands for more, too
+  Id id = 0;                 // of the only one, and its record
+  Fields record = {};
+  std::uint64_t looked_ms = 0;  // when the last look through all records began; 0: none was ended yet
+  bool looked_now = false;      // it was made for this call
+};
+
 struct RefusalNote {
   std::uint64_t number = 0;  // counts the refusals of the context, from 1
   std::uint64_t at_ms = 0;   // by the store's clock

@@ -93,6 +93,12 @@ class Http : public ::testing::Test {
             return HttpReply{200, "text/plain", std::string(20 << 20, 'x'), {}, {}};
           }},
          {"GET", "/a.json", [](const HttpRequest& from) { return echo(from); }},
+         {"POST", "/peer",
+          [](const HttpRequest& from) {
+            HttpReply reply = echo(from);
+            reply.proven = from.header("x-proves");
+            return reply;
+          }},
          {"GET", "/slow",
           [this](const HttpRequest&) {
             ++calls_;
@@ -104,6 +110,7 @@ class Http : public ::testing::Test {
         [](const HttpRequest& from) -> Admission {
           if (from.headers.contains("x-refuse")) return {refuse(403, "denied", "no", "nothing")};
           if (from.headers.contains("authorization")) return {{}, Standing::token};
+          if (from.path == "/peer") return {{}, Standing::peer};
           return {{}, from.path == "/a.json" ? Standing::open : Standing::anonymous};
         });
     ASSERT_TRUE(server) << server.error().message;
@@ -288,6 +295,90 @@ TEST_F(Http, EachStandingHasPlacesOfItsOwn) {
   ASSERT_TRUE(open.send("GET /a.json HTTP/1.1\r\n\r\n"));
   EXPECT_NE(open.read("GET:").find("Connection: close"), std::string::npos);
   EXPECT_TRUE(open.closed()) << "what anybody may ask is one request";
+}
+
+// Anybody may send to peers' paths: what they take of memory is not that of callers with a token.
+TEST_F(Http, BodiesOfPeersHaveALimitAndAShareOfTheirOwn) {
+  limits_.body_ms = 10000;
+  limits_.body_bytes = 1'000'000;
+  limits_.peer_body_bytes = 200'000;
+  start();
+  const Peer large = peer();
+  ASSERT_TRUE(large.send("POST /peer HTTP/1.1\r\nHost: x\r\nContent-Length: 200001\r\n\r\n"));
+  EXPECT_NE(large.read("\r\n\r\n").find(" 413 "), std::string::npos);
+  std::vector<Peer> holding;
+  for (int i = 0; i < 30; ++i) {
+    holding.push_back(peer());
+    (void)holding.back().send("POST /peer HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n" +
+                              std::string(199'000, ' '));
+  }
+  // Once the server has read of all of them.
+  EXPECT_TRUE(eventually([&] {
+    const Peer one_more = peer();
+    (void)one_more.send(post(std::string(150'000, 'x'), "", "/peer"));
+    return one_more.read("\r\n\r\n").find(" 503 ") != std::string::npos;
+  })) << "theirs is used up";
+  const Peer client = peer();
+  ASSERT_TRUE(client.send(post(std::string(900'000, 'x'), "Authorization: Bearer t\r\n")));
+  EXPECT_NE(client.read("\r\n\r\n").find(" 200 "), std::string::npos) << "and not that of others";
+  // By what is asked for, not by who asked first on the connection.
+  const Peer both = peer();
+  ASSERT_TRUE(both.send(post("a", "Authorization: Bearer t\r\n")));
+  EXPECT_NE(both.read("POST:a").find(" 200 "), std::string::npos);
+  ASSERT_TRUE(both.send("POST /peer HTTP/1.1\r\nHost: x\r\nContent-Length: 200001\r\n\r\n"));
+  EXPECT_NE(both.read("\r\n\r\n").find(" 413 "), std::string::npos);
+}
+
+TEST_F(Http, WhoHasProvenWhoItIsKeepsNoPlaceForEver) {
+  limits_.peers = 8;
+  limits_.idle_ms = 60000;
+  start();
+  std::vector<Peer> proven;
+  const auto asks = [](const Peer& client, const std::string& who) {
+    (void)client.send(post("x", who.empty() ? "" : "X-Proves: " + who + "\r\n", "/peer"));
+    const std::string reply = client.read("POST:x");
+    return reply.size() > 12 ? reply.substr(9, 3) : "nothing";
+  };
+  for (int i = 0; i < 8; ++i) {
+    proven.push_back(peer());
+    ASSERT_EQ(asks(proven.back(), "key" + std::to_string(i)), "200");
+  }
+  ASSERT_EQ(asks(proven[0], "key0"), "200") << "the second is silent longest now";
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // each waits for its next request again
+  const Peer ninth = peer(), tenth = peer();
+  EXPECT_EQ(asks(ninth, ""), "200") << "a place is found";
+  EXPECT_TRUE(proven[1].closed());
+  EXPECT_EQ(asks(tenth, ""), "200");
+  EXPECT_TRUE(ninth.closed()) << "it had proven nothing";
+  for (const int i : {0, 2, 3, 4, 5, 6, 7}) EXPECT_EQ(asks(proven[static_cast<std::size_t>(i)], ""), "200") << i;
+}
+
+TEST_F(Http, OneKeyKeepsAQuarterOfThePlacesAtMost) {
+  limits_.peers = 8;
+  limits_.idle_ms = 60000;
+  start();
+  std::vector<Peer> greedy;
+  const auto asks = [](const Peer& client, const std::string& who) {
+    (void)client.send(post("x", "X-Proves: " + who + "\r\n", "/peer"));
+    const std::string reply = client.read("POST:x");
+    return reply.size() > 12 ? reply.substr(9, 3) : "nothing";
+  };
+  const Peer other = peer();
+  ASSERT_EQ(asks(other, "other"), "200");
+  for (int i = 0; i < 7; ++i) {
+    greedy.push_back(peer());
+    ASSERT_EQ(asks(greedy.back(), "greedy"), "200");
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // each waits for its next request again
+  std::vector<Peer> more;
+  for (int i = 0; i < 5; ++i) {
+    more.push_back(peer());
+    EXPECT_EQ(asks(more.back(), "key" + std::to_string(i)), "200");
+  }
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_TRUE(greedy[i].closed()) << i;
+  EXPECT_EQ(asks(greedy[5], "greedy"), "200");
+  EXPECT_EQ(asks(greedy[6], "greedy"), "200");
+  EXPECT_EQ(asks(other, "other"), "200");
 }
 
 TEST_F(Http, WhatIsNotServedIsRefusedAndClosed) {

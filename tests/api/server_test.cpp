@@ -55,18 +55,22 @@ TEST_F(ApiTest, EveryMethodRefusesUnknownMissingAndWrongParameters) {
 TEST_F(ApiTest, TheTableHasTheMethodsOfTheSpecification) {
   const std::map<ApiRole, std::vector<std::string>> wanted{
       {ApiRole::coordinator,
-       {"actor.list",       "actor.update",     "actor.delete",   "context.list",   "context.update", "context.delete",
-        "context.refusals", "runner.update",    "runner.delete",  "message.delete", "job.delete",     "flow.delete",
-        "actor.create",     "actor.get",        "context.create", "context.get",    "runner.create",  "runner.get",
-        "runner.list",      "job.create",       "job.get",        "job.list",       "job.run",        "job.start",
-        "job.status",       "job.result",       "job.logs",       "job.approve",    "job.reject",     "job.cancel",
-        "job.retry",        "job.explain",      "jobs.create",    "jobs.list",      "flow.create",    "flow.get",
-        "flow.list",        "flow.start",       "flow.dag",       "flow.explain",   "flow.timeline",  "flow.cancel",
-        "flow.pause",       "flow.resume",      "flow.approve",   "flow.reject",    "flow.signal",    "flow.retry",
-        "flow.replay",      "flow.result",      "message.create", "message.get",    "message.list",   "message.send",
-        "queue.list",       "queue.pause",      "queue.resume",   "system.ping",    "system.info",    "system.version",
-        "jobs.wait",        "flows.wait",       "jobs.page",      "job.history",    "approval.list",  "flow.check",
-        "context.rights",   "context.overview", "context.verify"}},
+       {"actor.list",       "actor.update",     "actor.delete",      "context.list",     "context.update",
+        "context.delete",   "context.refusals", "runner.update",     "runner.delete",    "message.delete",
+        "job.delete",       "flow.delete",      "actor.create",      "actor.get",        "context.create",
+        "context.get",      "runner.create",    "runner.get",        "runner.list",      "job.create",
+        "job.get",          "job.list",         "job.run",           "job.start",        "job.status",
+        "job.result",       "job.logs",         "job.approve",       "job.reject",       "job.cancel",
+        "job.retry",        "job.explain",      "jobs.create",       "jobs.list",        "flow.create",
+        "flow.get",         "flow.list",        "flow.start",        "flow.dag",         "flow.explain",
+        "flow.timeline",    "flow.cancel",      "flow.pause",        "flow.resume",      "flow.approve",
+        "flow.reject",      "flow.signal",      "flow.retry",        "flow.replay",      "flow.result",
+        "message.create",   "message.get",      "message.list",      "message.send",     "queue.list",
+        "queue.pause",      "queue.resume",     "system.ping",       "system.info",      "system.version",
+        "jobs.wait",        "flows.wait",       "workflow.apply",    "workflow.send",    "workflow.list",
+        "workflow.cells",   "workflow.show",    "workflow.timeline", "workflow.explain", "workflow.facts",
+        "workflow.approve", "workflow.reject",  "workflow.remove",   "jobs.page",        "job.history",
+        "approval.list",    "flow.check",       "context.rights",    "context.overview", "context.verify"}},
       {ApiRole::supervisor,
        {"job.run", "job.start", "job.status", "job.result", "job.logs", "job.cancel", "jobs.create", "jobs.list",
         "register_runner", "list_runners", "system.ping", "system.info", "system.version"}}};
@@ -263,6 +267,19 @@ TEST_F(ApiTest, ABadJobNamesItsField) {
   const json many = error("jobs.create", {{"jobs", {{{"script", "x"}, {"script_type", "v"}}, {{"script", 7}}}}});
   EXPECT_EQ(many.at("data").value("field", ""), "jobs[1]") << many;
   EXPECT_TRUE(ok("job.list", json::object()).empty()) << "one was wrong: none is written";
+}
+
+TEST_F(ApiTest, SeveralJobsAreCreatedAndOnlyIfAskedForQueued) {
+  start_anonymous();
+  const json job{{"script", "x"}, {"script_type", "python"}};
+  const json created = ok("jobs.create", {{"jobs", {job, job}}});
+  ASSERT_EQ(created.size(), 2U);
+  EXPECT_EQ(created[1].value("detail", ""), "created");
+  const json queued = ok("jobs.create", {{"jobs", {job, job}}, {"start", true}});
+  ASSERT_EQ(queued.size(), 2U);
+  EXPECT_EQ(queued[1].value("detail", ""), "queued");
+  EXPECT_EQ(ok("job.status", {{"id", queued[0]["id"]}}).value("detail", ""), "queued");
+  EXPECT_EQ(word("jobs.create", {{"jobs", {job}}, {"start", "yes"}}), "invalid");
 }
 
 TEST_F(ApiTest, AnIdempotencyKeyMakesOneJob) {

@@ -484,6 +484,11 @@ TEST_P(Dispatch, AContextThatNamesExecutorsGivesItsJobsToTheseAndItsAdmins) {
   EXPECT_THAT(claims(4), testing::HasSubstr("context grant 1 --executor 4")) << "a part of another's number";
   EXPECT_THAT(claims(11), testing::HasSubstr("may not run jobs in context 1"));
   EXPECT_EQ(store_->claim(wish).error().code, Code::denied);
+  const auto notes = store_->refusals(1, 10).value();
+  ASSERT_EQ(notes.size(), 3U) << "each actor once a minute: 0, 4 and 11";
+  EXPECT_EQ(notes[0].actor, 11U);
+  EXPECT_EQ(notes[0].action, "run");
+  EXPECT_EQ(notes[0].list, "executors");
   EXPECT_EQ(claims(14), "1");
   submit(2);
   EXPECT_EQ(claims(12), "1") << "an admin";

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "bench.h"
+#include "domain/codec.h"
 
 namespace mycojobs {
 namespace {
@@ -47,6 +48,49 @@ TEST_P(Records, WhatIsDeletedLeavesNothing) {
   EXPECT_EQ(outcome(store_->delete_record(1, "message:1:2")), "conflict") << "its result is awaited";
   bench_->plain(1, {"SET", "message:1:3", "text"});
   EXPECT_EQ(outcome(store_->delete_record(1, "message:1:3")), "invalid") << "another client's";
+}
+
+TEST_P(Records, AKeyIsOfOneActor) {
+  ASSERT_TRUE(store_->create_record(0, {"actor:", "actor", 12, {{"pubkey", "k"}}}));
+  EXPECT_EQ(outcome(store_->create_record(0, {"actor:", "actor", 13, {{"pubkey", "k"}}})), "conflict");
+  EXPECT_EQ(outcome(store_->create_record(0, {"actor:", "actor", 0, {{"pubkey", "k"}}})), "conflict");
+  EXPECT_TRUE(store_->create_record(0, {"actor:", "actor", 12, {{"pubkey", "k"}}})->existed);
+  ASSERT_TRUE(store_->create_record(0, {"actor:", "actor", 13, {{"pubkey", "l"}}}));
+  EXPECT_EQ(outcome(store_->change_record(0, "actor:13", {{"pubkey", "k"}})), "conflict");
+  EXPECT_EQ(outcome(store_->change_record(0, "actor:13", {{"pubkey", "l"}, {"address", "[]"}})), "ok");
+  const auto owner = store_->owner_of_key("k");
+  ASSERT_TRUE(owner) << owner.error().message;
+  EXPECT_EQ(owner->actors, 1U);
+  EXPECT_EQ(owner->id, 12U);
+  EXPECT_EQ(field_of(owner->record, "pubkey"), "k");
+  // Given up, by whichever way.
+  EXPECT_EQ(outcome(store_->change_record(0, "actor:12", {{"pubkey", "m"}})), "ok");
+  EXPECT_EQ(outcome(store_->change_record(0, "actor:13", {{"pubkey", "k"}})), "ok");
+  EXPECT_EQ(store_->owner_of_key("k")->id, 13U);
+  EXPECT_EQ(outcome(store_->delete_record(0, "actor:12")), "ok");
+  EXPECT_EQ(outcome(store_->change_record(0, "actor:13", {{"pubkey", "m"}})), "ok");
+  EXPECT_EQ(bench_->plain(0, {"HLEN", "mj:actor-keys"}).number(), 1U) << "nothing is left of what is over";
+}
+
+// The index is made of what is there, and what plain clients write does not take it from its owner.
+TEST_P(Records, AKeyThatTwoRecordsNameIsNobodys) {
+  bench_->plain(0, {"HSET", "actor:12", "pubkey", "k"});
+  bench_->plain(0, {"HSET", "actor:7", "pubkey", "k"});
+  bench_->plain(0, {"HSET", "actor:8", "pubkey", "l"});
+  bench_->plain(0, {"SET", "actor:9", "no record"});
+  bench_->plain(0, {"HSET", "actor:x", "pubkey", "l"});
+  const auto owner = store_->owner_of_key("k");
+  ASSERT_TRUE(owner) << owner.error().message;
+  EXPECT_EQ(owner->actors, 2U);
+  EXPECT_TRUE(owner->looked_now);
+  EXPECT_EQ(store_->owner_of_key("l")->id, 8U);
+  EXPECT_FALSE(store_->owner_of_key("l")->looked_now) << "the records were looked through a moment ago";
+  EXPECT_EQ(outcome(store_->create_record(0, {"actor:", "actor", 20, {{"pubkey", "l"}}})), "conflict");
+  bench_->plain(0, {"HSET", "actor:21", "pubkey", "n"});
+  EXPECT_EQ(outcome(store_->create_record(0, {"actor:", "actor", 20, {{"pubkey", "n"}}})), "conflict");
+  EXPECT_EQ(outcome(store_->change_record(0, "actor:8", {{"pubkey", "n"}})), "conflict");
+  bench_->plain(0, {"HDEL", "actor:12", "pubkey"});
+  EXPECT_EQ(store_->owner_of_key("k")->id, 7U);
 }
 
 TEST_P(Records, RefusalsAreBoundedAndCounted) {

@@ -288,7 +288,7 @@ TEST_P(Planted, FindsAMessageThatNobodySends) {
   send_away();
   plain({"ZREM", "mj:outbox", "send message:12:5"});
   expect_found("message-outbox", true);
-  EXPECT_EQ(store_->mail_due(1, 10, 1000).value().out.size(), 1U);
+  EXPECT_EQ(store_->mail_due(1, 10, 1000, false).value().out.size(), 1U);
 }
 TEST_P(Planted, FindsAMessageWhoseTimeNobodySeesEnd) {
   send_away();
@@ -296,13 +296,13 @@ TEST_P(Planted, FindsAMessageWhoseTimeNobodySeesEnd) {
   ASSERT_TRUE(store_->settle_mail(1, sent, {MailAfter::What::delivered, 0, "", ""}));
   plain({"ZREM", "mj:outbox", "expire message:12:5"});
   expect_found("message-outbox", true);
-  EXPECT_TRUE(store_->mail_due(1, 10, 1000).value().out.empty()) << "its time has not come";
+  EXPECT_TRUE(store_->mail_due(1, 10, 1000, false).value().out.empty()) << "its time has not come";
 }
 TEST_P(Planted, FindsAMessageThatNobodyTakes) {
   come_in();
   plain({"DEL", "mj:inbox"});
   expect_found("message-inbox", true);
-  EXPECT_THAT(store_->mail_due(1, 10, 1000).value().arrived, testing::ElementsAre("message:12:5"));
+  EXPECT_THAT(store_->mail_due(1, 10, 1000, false).value().arrived, testing::ElementsAre("message:12:5"));
 }
 TEST_P(Planted, FindsAnAnswerThatNobodyGives) {
   come_in();

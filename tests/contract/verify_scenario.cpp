@@ -127,8 +127,9 @@ std::vector<std::string> VerifyContract::differences(bool dry_run) {
 
 std::map<std::string, std::string> VerifyContract::snapshot() {
   std::map<std::string, std::string> all;
-  const auto keys = store_->keys(1, "", 100000).value();
-  for (const std::string& each : keys) {
+  const auto keys = store_->keys(1, "", 100000);
+  if (!keys) throw std::runtime_error(keys.error().message);
+  for (const std::string& each : *keys) {
     const std::string type(plain({"TYPE", each}).text());
     std::string held;
     if (type == "hash") held = joined(plain({"HGETALL", each}));

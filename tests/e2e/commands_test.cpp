@@ -256,5 +256,62 @@ TEST_F(Job, WrongIdsAreNamed) {
   expect_says(mycojobs_({"job", "explain", "0:1"}), 65, "CALLER:ID");
 }
 
+// ---- any command ----
+
+class Words : public Operator {
+ protected:
+  // In a shell, whose redirections say where the answer goes.
+  Finished shell(const std::string& line) const {
+    return run(folder_, {"/bin/sh", "-c", "exec " + program() + " " + line + " --redis " + redis_.url()});
+  }
+};
+
+TEST_F(Words, SettingsMayStandBeforeTheCommand) {
+  expect_says(run(folder_, {program(), "--redis", redis_.url(), "--context", "3", "context", "show", "3"}), 0,
+              "context 3");
+  expect_says(run(folder_, {program(), "--json", "version"}), 0, "{\"version\":");
+  expect_says(run(folder_, {program(), "--version"}), 0, "mycojobs ");
+  EXPECT_EQ(run(folder_, {program(), "--redis", redis_.url(), "jbo", "list"}).code, 64);
+  expect_says(run(folder_, {program()}), 64, "name a command");
+  const std::string file = folder_.write("says.py", "import sys\nprint(sys.argv)");
+  EXPECT_EQ(run(folder_, {program(), "--verbose", "version"}).code, 64);
+}
+
+TEST_F(Words, AnAnswerThatCannotBeWrittenIsAnError) {
+  expect_says(shell("key token --operator --api-tokens " + (folder_ / "tokens") + " >/dev/full"), 74, "ENOSPC");
+  expect_says(shell("job list --json >/dev/full"), 74, "could not be written");
+  expect_says(shell("job list >&-"), 74, "EBADF");
+  EXPECT_EQ(shell("job list").code, 0);
+}
+
+TEST_F(Words, AWordThatAFlagDoesNotKnowIsToldWithThoseItDoes) {
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"runner", "create", "--queues", "true"},
+                                                {"runner", "create", "--type", "perl"},
+                                                {"context", "acl", "1", "--role", "agnt"}}) {
+    expect_says(mycojobs_(words), 65, " is none of: ");
+  }
+  EXPECT_EQ(mycojobs_({"runner", "list"}).out.find("50"), std::string::npos);
+}
+
+TEST_F(Words, PublicKeysAreShownAgain) {
+  const std::vector<std::string> keys{"--keys-dir", folder_ / "keys"};
+  const auto with_keys = [&](std::vector<std::string> words) {
+    words.insert(words.end(), keys.begin(), keys.end());
+    return mycojobs_(words);
+  };
+  const Finished made = with_keys({"key", "new", "ann"});
+  EXPECT_EQ(with_keys({"key", "show", "ann"}).out, made.out);
+  expect_says(with_keys({"key", "list"}), 0, "ann   " + made.out);
+  EXPECT_EQ(with_keys({"key", "show", "bob"}).code, 66);
+}
+
+TEST_F(Words, SupervisorsElsewhereAreListedAsSuch) {
+  const Finished made = mycojobs_({"runner", "create", "--id", "50", "--address", "http://127.0.0.1:9652"});
+  ASSERT_EQ(made.code, 0) << made.err;
+  const Finished listed = mycojobs_({"runner", "list"});
+  expect_says(listed, 0, "elsewhere");
+  expect_says(listed, 0, "http://127.0.0.1:9652");
+}
+
 }  // namespace
 }  // namespace mycojobs::test

@@ -89,7 +89,7 @@ TEST_F(SignedReceipts, AMessageIsOfWhoSignedItForTheTargetThatItWasSignedFor) {
                  "message", "hello"});
   expect_says(mycojobs_({"message", "verify", "12:101"}), 1, "signature: there is none");
   expect_says(mycojobs_({"message", "sign", "12:101", "--key", folder_ / "bob.key"}), 65, "target_context");
-  expect_says(mycojobs_({"message", "sign", "12:101", "--key", folder_ / "bob.key", "--to", "7"}), 0, "15 minutes");
+  expect_says(mycojobs_({"message", "sign", "12:101", "--key", folder_ / "bob.key", "--to", "7"}), 0, "15 min");
   expect_says(mycojobs_({"message", "verify", "12:101"}), 0, "holds");
   expect_says(mycojobs_({"message", "list"}), 0, "12:101");
   EXPECT_EQ(json_({"message", "show", "12:101"}).value("signer", ""), pubkey);

@@ -23,7 +23,7 @@ TEST_F(Records, AKeyBecomesAnActorAndItsNameARole) {
             12);
   EXPECT_EQ(with_keys({"actor", "create", "--key", make_key("bob")}).value("id", 0), 1);
   EXPECT_EQ(mycojobs_.json({"actor", "show", "12"}).value("pubkey", ""), alice);
-  expect_says(mycojobs_({"actor", "create", "--key", alice}), 65, "actor 12");
+  expect_says(mycojobs_({"actor", "create", "--key", alice}), 65, "another actor has this key");
   expect_says(mycojobs_({"actor", "create", "--address", "nowhere"}), 65, "--address");
   EXPECT_EQ(mycojobs_.json({"actor", "list"}).size(), 2U);
 

@@ -79,7 +79,7 @@ Tenant::Tenant(int of, std::vector<std::string> redis_options, int more_context)
 
 std::vector<std::string> Tenant::line(std::vector<std::string> words) const {
   words.insert(words.begin(), program());
-  words.insert(words.end(), {"--redis", redis.url(), "--state-dir", folder / "client"});
+  words.insert(words.end(), {"--redis", redis.url(), "--state-dir", state_dir("client")});
   if (std::find(words.begin(), words.end(), "--context") == words.end())
     words.insert(words.end(), {"--context", std::to_string(context)});
   return words;
@@ -120,7 +120,7 @@ void Tenant::coordinate(std::vector<std::string> more) {
                                 "--api-tokens",
                                 folder / "tokens",
                                 "--state-dir",
-                                folder / "coordinator",
+                                state_dir("coordinator"),
                                 "--coordinator-lease",
                                 "1s"};
   argv.insert(argv.end(), more.begin(), more.end());
@@ -137,7 +137,7 @@ void Tenant::coordinate(std::vector<std::string> more) {
 
 void Tenant::work(int runner, std::vector<std::string> more) {
   more.insert(more.end(), {"--runner-key", keys() + "/runner.key", "--lease", "2s", "--context", contexts_,
-                           "--state-dir", folder / ("agent" + std::to_string(runner))});
+                           "--state-dir", state_dir("agent" + std::to_string(runner))});
   agents.push_back(std::make_unique<Process>(start_agent(folder, redis, runner, more)));
 }
 
@@ -206,6 +206,7 @@ Message message_of_bob(const Tenants& tenants, Id id, const std::string& script)
   message.message_type = MessageType::job;
   message.target_context = kAlicesContext;
   message.target_address = tenants.alice.url();
+  message.target_key = tenants.alices_supervisor;
   message.created_at = static_cast<std::uint32_t>(::time(nullptr));
   Job job;
   job.id = id;

@@ -68,11 +68,13 @@ class Tenant {
   TempDir folder;
   RedisServer redis;
   int port = 0;
+  bool shares_state = false;  // coordinator, agents and commands have one state_dir, as on one host
   std::unique_ptr<Process> coordinator;
   std::vector<std::unique_ptr<Process>> agents;
 
  private:
   std::vector<std::string> line(std::vector<std::string> words) const;
+  std::string state_dir(const std::string& whose) const { return folder / (shares_state ? "host" : whose); }
   std::string contexts_;
 };
 

@@ -21,8 +21,9 @@ FACTS = [
     "the flow has completed",
     "with what its node said there",
     "its node ran on the right side",
-    "it is refused, with the reason",
-    "and noted: mycojobs context refusals",
+    "her own side refuses it, with the reason",
+    "the other side refuses it, with the reason",
+    "and noted there: mycojobs context refusals",
 ]
 
 

@@ -1,13 +1,15 @@
-// POST /supervisor under attack: each attempt is refused with its reason, journaled where its context is known, stores
-// nothing, and is in nobody's way.
+// POST /supervisor under attack: each attempt is refused with its reason, journaled where somebody known has signed it,
+// stores nothing, and is in nobody's way.
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 
 #include <atomic>
+#include <optional>
 #include <thread>
 
+#include "base/sha256.h"
 #include "coordinator/message_receiver.h"
 #include "domain/codec.h"
 #include "domain/envelope.h"
@@ -92,18 +94,26 @@ class TenantsHostile : public ::testing::Test {
     const json error = answer.value("error", json::object());
     return error.value("data", json::object()).value("word", "") + ": " + error.value("message", "");
   }
+  // A key that nobody here has is looked for once a second: until then the answer is to ask again.
   static std::string told(const Tenant& to, const std::string& request) {
-    return answer_of(HttpWire(to.port).post("/supervisor", request));
+    std::string answer;
+    (void)eventually([&] {
+      answer = answer_of(HttpWire(to.port).post("/supervisor", request));
+      return answer.find("ask again in a second") == std::string::npos;
+    });
+    return answer;
   }
-  void expect_refused(const Tenant& to, const std::string& request, const std::string& words, bool journaled = true) {
-    const std::string before = to.cli({"XINFO", "STREAM", "mj:refusals"});
+  // by: the actor that it is journaled of; strangers have a note a minute.
+  void expect_refused(const Tenant& to, const std::string& request, const std::string& words,
+                      std::optional<Id> by = std::nullopt) {
     const std::string answer = told(to, request);
     EXPECT_NE(answer, "") << "taken, instead of " << words;
     EXPECT_NE(answer.find(words), std::string::npos) << answer << " instead of " << words;
+    if (!by) return;
     const json notes = to.json({"context", "refusals"});
-    const std::string newest = notes.empty() ? "" : notes.front().dump();
-    if (!journaled) return;
-    EXPECT_NE(newest.find(words.substr(0, words.find('"'))), std::string::npos) << words << " in " << newest;
+    ASSERT_FALSE(notes.empty()) << words;
+    EXPECT_NE(notes.front().dump().find(words), std::string::npos) << words << " in " << notes.front();
+    EXPECT_EQ(notes.front().value("actor", 0U), *by) << notes.front();
   }
   Message signed_by(Message message, const SigningKey& key) const {
     EXPECT_TRUE(sign(message, key));
@@ -144,6 +154,7 @@ TEST_F(TenantsHostile, WhatDoesNotHoldIsRefusedWithAReasonAndStoresNothing) {
   ASSERT_EQ(alice_({"context", "create", "10", "--submitter", "5", "--context", "10"}).code, 0);
   ASSERT_EQ(told(alice_, enveloped(signed_by(good(900), alice_.key("gone")))), "") << "its key counts, so far";
   ASSERT_TRUE(alice_.becomes("message:8:900", "status", "processed"));
+  ASSERT_EQ(alice_({"context", "revoke", "9", "--submitter", "8"}).code, 0);
   ASSERT_EQ(alice_({"actor", "delete", "8"}).code, 0);
   const auto before = stored();
 
@@ -162,14 +173,13 @@ TEST_F(TenantsHostile, WhatDoesNotHoldIsRefusedWithAReasonAndStoresNothing) {
   message = good(1);
   message.target_context = 10;
   expect_refused(alice_, enveloped(message), "target_context");
-  expect_refused(alice_, enveloped(message, 10), "denied: ", false);
-  EXPECT_NE(alice_({"context", "refusals", "10", "--context", "10"}).out.find("not of this content"),
-            std::string::npos);
-  EXPECT_NE(told(alice_, enveloped(good(1), 10)).find("signed for context 9, not for 10"), std::string::npos);
+  EXPECT_NE(told(alice_, enveloped(message, 10)).find("context: 10 takes no messages here"), std::string::npos);
+  EXPECT_EQ(alice_.json({"context", "refusals", "10", "--context", "10"}), json::array()) << "it is not touched";
   EXPECT_NE(told(alice_, enveloped(good(1), 99)).find("denied"), std::string::npos) << "no such context";
 
   expect_refused(alice_, enveloped(signed_by(good(1), alice_.key("eve"))), "no actor here has the key");
-  expect_refused(alice_, enveloped(signed_by(good(1), alice_.key("mallory"))), "actor 7");
+  expect_refused(alice_, enveloped(signed_by(good(1), alice_.key("mallory"))), "actor 7", 7);
+  EXPECT_EQ(alice_.json({"context", "refusals"}).front().value("list", ""), "submitters");
   message = signed_by(good(1), alice_.key("mallory"));
   message.signer = both_.bobs_key;
   expect_refused(alice_, enveloped(message), "not of this content");
@@ -188,15 +198,15 @@ TEST_F(TenantsHostile, WhatDoesNotHoldIsRefusedWithAReasonAndStoresNothing) {
   expect_refused(alice_, enveloped(signed_by(message, bob_.key("bob"))), "at most 256");
   message = good(1);
   message.job[0].flow_id = 3;
-  expect_refused(alice_, enveloped(signed_by(message, bob_.key("bob"))), "flow_id");
+  expect_refused(alice_, enveloped(signed_by(message, bob_.key("bob"))), "flow_id", kBobThere);
   message = good(1);
   message.job[0].caller_id = 6;
-  expect_refused(alice_, enveloped(signed_by(message, bob_.key("bob"))), "caller_id");
+  expect_refused(alice_, enveloped(signed_by(message, bob_.key("bob"))), "caller_id", kBobThere);
 
   // Whoever says to be alice's own supervisor could have answers stay there.
   json envelope = json::parse(enveloped(good(1)))["params"]["envelope"];
   envelope["signer"] = both_.alices_supervisor;
-  expect_refused(alice_, delivery(envelope), "signature");
+  expect_refused(alice_, delivery(envelope), "signature", kBobThere);
   EXPECT_EQ(stored(), before);
   expect_a_good_one_crosses();
 }
@@ -264,7 +274,8 @@ TEST_F(TenantsHostile, TheSameAgainIsKnownAndOtherContentIsNot) {
       seal({EnvelopeKind::message, kAlicesContext, unix_s(), {}}, {{"message", to_json(first)}}, SigningKey::make())
           .value();
   EXPECT_EQ(told(alice_, delivery(sealed_by_another)), "");
-  expect_refused(alice_, enveloped(message_of_bob(both_, 1, "result = {'n': 'other'}")), "with other content");
+  expect_refused(alice_, enveloped(message_of_bob(both_, 1, "result = {'n': 'other'}")), "with other content",
+                 kBobThere);
   EXPECT_EQ(stored(), before);
   EXPECT_TRUE(alice_.msg_in().empty()) << "a message of jobs leaves msg_in when its jobs are made";
 }
@@ -290,8 +301,7 @@ TEST_F(TenantsHostile, AKeyThatIsChangedWithAMessageOnItsWayIsRefusedAndTheNewOn
   EXPECT_TRUE(alice_.keys_like("job:*").empty());
   ASSERT_EQ(with_key("bob2").code, 0);
   EXPECT_TRUE(bob_.becomes("message:12:2", "status", "processed"));
-  ASSERT_EQ(with_key("bob").code, 0);
-  EXPECT_TRUE(bob_.becomes("message:12:3", "status", "error"));
+  expect_says(with_key("bob"), 65, "is not the key of actor 12");
 }
 
 TEST_F(TenantsHostile, AnAnswerComesFromWhomTheMessageWasSentToAlone) {
@@ -322,13 +332,13 @@ TEST_F(TenantsHostile, AnAnswerComesFromWhomTheMessageWasSentToAlone) {
   };
   expect_refused(bob_, answer(answer_to(to_alice, "job:12:1"), evil), "is not whom");
   expect_refused(bob_, answer(answer_to(to_alice, "job:12:1"), nobody), "is not whom");
-  expect_refused(bob_, answer(answer_to(to_mallory, "job:12:1"), evil), "is no job of");
+  expect_refused(bob_, answer(answer_to(to_mallory, "job:12:1"), evil), "is no job of", 0);
   expect_refused(bob_, answer(answer_to(to_mallory, "job:12:2"), evil, unix_s() - kTwentyMinutes), "s ago");
   json body = answer_to(to_mallory, "job:12:2");
   body["of"]["content"] = std::string(64, 'a');
   expect_refused(bob_, answer(body, evil), "no such message has left");
   body = answer_to("77", "job:12:2");
-  expect_refused(bob_, answer(body, evil), "content", false);
+  expect_refused(bob_, answer(body, evil), "content");
   body["of"]["content"] = std::string(64, 'a');
   expect_refused(bob_, answer(body, evil), "no such message has left");
   json sealed = json::parse(answer(answer_to(to_mallory, "job:12:2"), evil))["params"]["envelope"];
@@ -341,7 +351,7 @@ TEST_F(TenantsHostile, AnAnswerComesFromWhomTheMessageWasSentToAlone) {
            {"jobs", 5}, {"jobs", {5}}, {"flow", 5}, {"jobs", json::array({{{"key", 7}}})}}) {
     body = answer_to(to_mallory, "job:12:2");
     body[name] = value;
-    expect_refused(bob_, answer(body, evil), "invalid", false);
+    expect_refused(bob_, answer(body, evil), "invalid");
   }
   const json of = answer_to(to_alice, "job:12:1")["of"];
   const json lines{{"of", of}, {"job", "job:12:1"}, {"lines", {{{"seq", 1}, {"text", "lie"}, {"stream", "out"}}}}};
@@ -379,6 +389,98 @@ TEST_F(TenantsHostile, RecordsThatAreSpoiltHoldUpNoOthers) {
   EXPECT_TRUE(bob_.becomes("message:12:52", "status", "error"));
   EXPECT_TRUE(eventually([&] { return bob_.cli({"LLEN", "msg_out_coordinator"}) == "0"; }));
   bob_.cli({"DEL", "message:12:50"});
+}
+
+// Takes connections, and never answers: at any address of 127.0.0.0/8.
+class Tarpit {
+ public:
+  Tarpit() : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_ANY);
+    EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at), 0);
+    EXPECT_EQ(::listen(listener_.get(), 512), 0);
+    socklen_t size = sizeof at;
+    ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&at), &size);
+    port_ = std::to_string(ntohs(at.sin_port));
+  }
+  std::string url(int host, const std::string& path = "") const {
+    return "http://127.0.0." + std::to_string(host) + ':' + port_ + path;
+  }
+
+ private:
+  Fd listener_;
+  std::string port_;
+};
+
+constexpr int kTarpits = 40;   // more than there are lanes
+constexpr Seconds kOneTry(9);  // less than an exchange may take
+
+TEST_F(TenantsHostile, ManyPathsOfOneTarpitTakeOneLane) {
+  const Tarpit tarpit;
+  const std::string key = SigningKey::make().public_key();
+  std::string lines;
+  for (int i = 0; i < kTarpits; ++i) {
+    Message message = good(static_cast<Id>(1000 + i));
+    message.target_address = tarpit.url(1, '/' + std::to_string(i));
+    message.target_key = key;
+    message = signed_by(message, bob_.key("bob"));
+    const std::string id = std::to_string(100 + i);
+    bob_.cli({"HSET", "runner:" + id, "id", id, "address", message.target_address, "pubkey", key});
+    std::vector<std::string> words{"HSET", redis_key(message)};
+    for (const auto& [name, value] : encode(message)) words.insert(words.end(), {name, value});
+    bob_.cli(words);
+    lines += "LPUSH msg_out " + redis_key(message) + '\n';
+  }
+  bob_.cli({}, lines);
+  ASSERT_TRUE(eventually([&] { return bob_.field("message:12:1039", "transport_status") == "queued"; }));
+  const auto begun = std::chrono::steady_clock::now();
+  expect_a_good_one_crosses();
+  EXPECT_LT(Seconds(std::chrono::steady_clock::now() - begun).count(), kOneTry.count());
+}
+
+// Where answers go is written by whoever sends: at another host for each of them.
+TEST_F(TenantsHostile, AnswersOfOneSignerDoNotTakeAllLanes) {
+  const Tarpit tarpit;
+  ASSERT_EQ(alice_({"actor", "create", "--id", "7", "--key", alice_.make_key("mallory")}).code, 0);
+  ASSERT_EQ(alice_({"context", "grant", "9", "--submitter", "7"}).code, 0);
+  for (int i = 0; i < kTarpits; ++i) {
+    alice_.redis.cli(0, {"HSET", "actor:7", "address", json::array({tarpit.url(2 + i)}).dump()});
+    Message message = good(static_cast<Id>(1000 + i));
+    message.job.clear();
+    message.message_type = MessageType::chat;
+    message.message = "hello";
+    ASSERT_EQ(told(alice_, enveloped(signed_by(message, alice_.key("mallory")))), "");
+  }
+  const auto begun = std::chrono::steady_clock::now();
+  expect_a_good_one_crosses();
+  EXPECT_LT(Seconds(std::chrono::steady_clock::now() - begun).count(), kOneTry.count());
+}
+
+// Whoever may write messages knows the id under which a node of a flow leaves.
+TEST_F(TenantsHostile, ANodeElsewhereIsSentAsItsCoordinatorHasSignedIt) {
+  ASSERT_EQ(alice_({"actor", "create", "--id", "15", "--key", both_.bobs_supervisor, "--address", bob_.url()}).code, 0);
+  ASSERT_EQ(alice_({"context", "grant", "9", "--submitter", "15"}).code, 0);
+  bob_.cli({"HSET", "runner:50", "target_context", "9"});
+  std::vector<std::string> planted;
+  for (const std::string caller : {"1", "12"}) {
+    for (int job = 1; job < 4; ++job) {
+      const std::string name = "7 job:" + caller + ':' + std::to_string(job) + " 1";
+      const std::string id = std::to_string(std::stoul(sha256_hex(name).substr(0, 8), nullptr, 16));
+      planted.push_back("message:" + caller + ':' + id);
+      bob_.cli({"HSET", planted.back(), "id", id, "caller_id", caller, "context_id", "7", "target_context", "9",
+                "target_address", "http://127.0.0.1:9", "job",
+                R"([{"id":1,"script":"result = {'n': 'planted'}","script_type":"python"}])"});
+    }
+  }
+  const json flow{
+      {"name", "far"},
+      {"jobs", {{"far", {{"script", "result = {'n': '7'}"}, {"type", "python"}, {"supervisor_url", alice_.url()}}}}}};
+  ASSERT_EQ(bob_({"flow", "start", bob_.folder.write("flow.json", flow.dump()), "--json"}).code, 0);
+  const std::string key = bob_.keys_like("flow:*").at(0);
+  EXPECT_TRUE(bob_.becomes(key, "status", "finished")) << bob_.field(key, "error");
+  EXPECT_NE(bob_.field(key, "result").find("\"7\""), std::string::npos) << bob_.field(key, "result");
+  for (const std::string& each : planted) EXPECT_EQ(bob_.field(each, "target_address"), "http://127.0.0.1:9");
 }
 
 // Connections that have asked once and stay, ones that never finish what they ask, and 2,000 forged requests a second.
@@ -435,8 +537,7 @@ TEST_F(TenantsHostile, AFloodIsInNobodysWay) {
   std::printf("flood: %.0f requests a second, a good message crossed in %.2f s, calls were answered in %.2f s\n",
               asked / all.count(), crossed.count(), answered.count());
   EXPECT_GT(refused, 100);
-  EXPECT_EQ(alice_.cli({"XLEN", "mj:refusals"}), "1000") << "bounded";
-  EXPECT_GE(alice_.json({"context", "refusals"}).front().value("number", 0), refused.load()) << "and counted";
+  EXPECT_LE(std::stoi(alice_.cli({"XLEN", "mj:refusals"})), 3) << "a note a minute";
   EXPECT_TRUE(alice_.keys_like("message:5:1").size() <= 1);
 }
 

@@ -122,6 +122,26 @@ TEST_F(TenantsE2e, MessageSendFollowsItToItsEnd) {
   expect_says(failed, 1, "1 of its jobs failed");
 }
 
+TEST_F(TenantsE2e, WhoWaitsIsToldWhereAMessageIs) {
+  const Finished unsigned_yet = bob_(send({script("result = {}")}, {"--key", "supervisor"}));
+  expect_says(unsigned_yet, 65, "is not the key of actor 12");
+  expect_says(bob_(send({"--text", "hello", "--env", "A=1"})), 65, "--env: is for a script (FILE) alone");
+  alice_.coordinator->signal(SIGKILL);
+  alice_.coordinator->wait();
+  Process follower = bob_.start(send({script("result = {'x': '42'}"), "--follow"}));
+  EXPECT_TRUE(eventually([&] { return follower.err().find("is tried again: ") != std::string::npos; }));
+  follower.signal(SIGINT);
+  EXPECT_EQ(follower.wait().code, 75);
+  EXPECT_NE(follower.err().find("message follow 12:1 --context 7"), std::string::npos) << follower.err();
+  bob_.coordinator->signal(SIGKILL);
+  bob_.coordinator->wait();
+  Process second = bob_.start({"message", "follow", "12:1"});
+  EXPECT_TRUE(eventually([&] { return second.err().find("no coordinator leads context 7") != std::string::npos; }));
+  alice_.coordinate();
+  bob_.coordinate();
+  EXPECT_EQ(second.wait().code, 0) << second.err();
+}
+
 TEST_F(TenantsE2e, OverRpcAMessageIsCreatedAndSent) {
   const std::string token = [&] {
     const Finished made = bob_({"key", "token", "--actor", "12", "--api-tokens", bob_.folder / "tokens"});
@@ -208,6 +228,65 @@ TEST_F(TenantsE2e, AWholeFlowRunsThere) {
   EXPECT_TRUE(bob_.keys_like("flow:*").empty());
 }
 
+// bob's flow has a node at alice's, named as a runner of his: it gets what a node before it left, and leaves what the
+// one behind it gets.
+class TenantsFiles : public TenantsE2e {
+ protected:
+  void SetUp() override {
+    bob_.shares_state = alice_.shares_state = true;
+    TenantsE2e::SetUp();
+    bob_.work(30);
+    ASSERT_TRUE(is_up(bob_.redis, 30, kBobsContext));
+    ASSERT_EQ(alice_({"actor", "create", "--id", "15", "--key", both_.bobs_supervisor, "--address", bob_.url()}).code,
+              0);
+    ASSERT_EQ(alice_({"context", "grant", "9", "--submitter", "15"}).code, 0);
+    ASSERT_EQ(bob_({"runner", "update", "50", "--target-context", "9"}).code, 0);
+  }
+};
+
+TEST_F(TenantsFiles, ANodeOfARunnerElsewhereGetsArtifactsAndLeavesSome) {
+  const auto leaves = [](const std::string& name, const std::string& bytes) {
+    return "(mycojobs.artifacts / '" + name + "').write_text(" + bytes + ")\nresult = {'n': '1'}";
+  };
+  const json flow{
+      {"name", "far"},
+      {"jobs",
+       {{"build", {{"type", "python"}, {"script", "import mycojobs\n" + leaves("app", "'program ' * 100000")}}},
+        {"far",
+         {{"type", "python"},
+          {"needs", {"build"}},
+          {"inputs", {"build/app"}},
+          {"supervisor_url", "runner:50"},
+          {"script", "import mycojobs\n" + leaves("out.txt",
+                                                  "open('/job/inputs/build/app').read() + 'ran with ' + "
+                                                  "mycojobs.inputs['build']['n']")}}},
+        {"last",
+         {{"type", "python"},
+          {"needs", {"far"}},
+          {"inputs", {"far/out.txt"}},
+          {"script",
+           "text = open('/job/inputs/far/out.txt').read()\nresult = {'size': len(text), 'end': text[-10:]}"}}}}}};
+  const Finished begun = bob_({"flow", "start", bob_.folder.write("flow.json", flow.dump()), "--json"});
+  ASSERT_EQ(begun.code, 0) << begun.err;
+  const std::string key = bob_.keys_like("flow:*").at(0);
+  EXPECT_TRUE(bob_.becomes(key, "status", "finished", Seconds(90)))
+      << bob_.field(key, "error") << bob_.field(key, "result") << bob_.coordinator->err() << alice_.coordinator->err();
+  const json result = json::parse(bob_.field(key, "result"));
+  EXPECT_EQ(result.value("last.end", ""), "ran with 1") << result;
+  EXPECT_EQ(result.value("last.size", ""), "800010") << result;
+  EXPECT_EQ(alice_.keys_like("job:15:*").size(), 1U);
+  EXPECT_TRUE(alice_.keys_like("flow:*").empty());
+}
+
+TEST_F(TenantsFiles, AMessagesArtifactsAreHere) {
+  const std::string name =
+      sent(send({script("import mycojobs\n(mycojobs.artifacts / 'a.txt').write_text('from afar')")}));
+  ASSERT_TRUE(ends(name));
+  const std::string job = bob_.keys_like("job:12:*").at(0).substr(4);
+  expect_says(bob_({"job", "artifacts", job, "a.txt"}), 0, "from afar");
+  expect_says(bob_({"message", "show", name}), 0, "over");
+}
+
 TEST_F(TenantsE2e, ContextsOfOneRedisNeedNoAddress) {
   bob_.work(30);
   ASSERT_TRUE(is_up(bob_.redis, 30, 8));
@@ -255,15 +334,15 @@ TEST_F(TenantsE2e, LinesComeBackWhileTheJobRuns) {
 
 TEST_F(TenantsE2e, CancellingTheJobHereCancelsItThere) {
   write_message(1,
-                json::array({plain_job(1, kSleeps), plain_job(2, "import time\ntime.sleep(2)\nresult = {'n': '2'}")}));
-  const auto there = [&](const std::string& detail) {
+                json::array({plain_job(1, kSleeps), plain_job(2, "import time\ntime.sleep(5)\nresult = {'n': '2'}")}));
+  const auto there = [&](const std::string& field, const std::string& value) {
     const auto jobs = alice_.keys_like("job:*");
     return std::count_if(jobs.begin(), jobs.end(),
-                         [&](const std::string& job) { return alice_.field(job, "detail") == detail; });
+                         [&](const std::string& job) { return alice_.field(job, field) == value; });
   };
-  ASSERT_TRUE(eventually([&] { return there("running") == 2; }));
+  ASSERT_TRUE(eventually([&] { return there("status", "started") == 2; }));
   EXPECT_EQ(bob_({"job", "cancel", "job:12:1"}).code, 0);
-  EXPECT_TRUE(eventually([&] { return there("cancelled") == 1; })) << alice_.coordinator->err();
+  EXPECT_TRUE(eventually([&] { return there("detail", "cancelled") == 1; })) << alice_.coordinator->err();
   ASSERT_TRUE(ends("12:1", "error"));
   EXPECT_EQ(bob_.field("job:12:1", "detail"), "cancelled");
   EXPECT_EQ(bob_.field("job:12:2", "status"), "finished") << "its neighbour goes on";

@@ -11,19 +11,22 @@
 namespace mycojobs::fuzz {
 
 // 1: it was taken; 0: refused. Each stands in the file of its subject.
-int fuzz_message_hash(std::string_view);  // lines of name=value, as the fields of a hash
-int fuzz_message_json(std::string_view);  //
-int fuzz_job_hash(std::string_view);      //
-int fuzz_envelope(std::string_view);      // JSON, sealed or not
-int fuzz_receipt(std::string_view);       // JSON, signed or not
-int fuzz_cbor(std::string_view);          // bytes
-int fuzz_cbor_values(std::string_view);   // bytes that choose a value
-int fuzz_rpc_request(std::string_view);   // a request's body
-int fuzz_rpc_answer(std::string_view);    // an answer's
-int fuzz_http_request(std::string_view);  // head and body
-int fuzz_policy(std::string_view);        // JSON
-int fuzz_flow_yaml(std::string_view);     //
-int fuzz_flow_json(std::string_view);     //
+int fuzz_message_hash(std::string_view);       // lines of name=value, as the fields of a hash
+int fuzz_message_json(std::string_view);       //
+int fuzz_job_hash(std::string_view);           //
+int fuzz_envelope(std::string_view);           // JSON, sealed or not
+int fuzz_receipt(std::string_view);            // JSON, signed or not
+int fuzz_cbor(std::string_view);               // bytes
+int fuzz_cbor_values(std::string_view);        // bytes that choose a value
+int fuzz_rpc_request(std::string_view);        // a request's body
+int fuzz_rpc_answer(std::string_view);         // an answer's
+int fuzz_http_request(std::string_view);       // head and body
+int fuzz_policy(std::string_view);             // JSON
+int fuzz_flow_yaml(std::string_view);          //
+int fuzz_flow_json(std::string_view);          //
+int fuzz_workflow_manifest(std::string_view);  // JSON
+int fuzz_workflow_scenario(std::string_view);  // JSON
+int fuzz_workflow_history(std::string_view);   // lines of JSON
 
 struct Target {
   std::string_view name;  // of its corpus, too

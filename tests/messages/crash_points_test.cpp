@@ -5,6 +5,7 @@
 // nothing.
 #include <cstdio>
 #include <cstdlib>
+#include <vector>
 
 #include "messages/message_stage.h"
 
@@ -14,6 +15,7 @@ namespace {
 struct MessageScenario {
   const char* name;
   void (*play)(MessageStage&);
+  std::vector<const char*> ends;  // each stands in the outcome: what "the same" is to be
 };
 void PrintTo(const MessageScenario& scenario, std::ostream* out) { *out << scenario.name; }
 
@@ -31,50 +33,77 @@ Flow flow_of(const std::string& name) {
   return out;
 }
 
-constexpr MessageScenario kScenarios[] = {
+const MessageScenario kScenarios[] = {
     {"Jobs",
      [](MessageStage& stage) {
        Message wanted = stage.message(101, {MessageStage::job(1, "ok a"), MessageStage::job(2, "fail b")});
        wanted.stream_logs = true;
        stage.send(wanted);
-     }},
+     },
+     {"here\n  message:12:101 error delivered (1 of its jobs failed) in msg_in 1", "job:12:1 ok a | finished | ok |",
+      "job:12:2 fail b | error | exit | it went wrong", "ran ok a: 1", "ran fail b: 1"}},
+    {"Files",
+     [](MessageStage& stage) {
+       Job reads = MessageStage::job(1, "ok read");
+       reads.inputs = {"build/app"};
+       const std::string left = stage.here.leave("job:12:7", "app", "a program");
+       EXPECT_TRUE(stage.here.store->save(1, "job:12:7",
+                                          {{"id", "7"},
+                                           {"caller_id", "12"},
+                                           {"context_id", "1"},
+                                           {"script", "x"},
+                                           {"script_type", "python"},
+                                           {"status", "finished"},
+                                           {"artifacts", left}}));
+       reads.given = given_json({{7, "build", {{"size", "9"}}, {}, left}});
+       stage.send(stage.message(101, {reads, MessageStage::job(2, "ok leave")}));
+     },
+     {"here\n  message:12:101 processed", R"("read":"build/app=a program build says 9")",
+      "ok leave | finished | ok |  | {\"script\":\"ok leave\"} | file out/left.txt=ok leave"}},
     {"Flow",
      [](MessageStage& stage) {
        Message wanted = stage.message(101, {MessageStage::job(1, "ok a"), MessageStage::job(2, "ok b")});
        wanted.flow = flow_of("two");
        stage.send(wanted);
-     }},
+     },
+     {"here\n  message:12:101 processed delivered () in msg_in 1", "ran ok a: 1", "ran ok b: 1"}},
     {"Chat",
      [](MessageStage& stage) {
        Message wanted = stage.message(101, {});
        wanted.message_type = MessageType::chat;
        wanted.message = "good morning";
        stage.send(wanted);
-     }},
+     },
+     {"here\n  message:12:101 processed delivered () in msg_in 1", "there\n  message:34:101 processed"}},
     {"ToItself",
      [](MessageStage& stage) {
        Message wanted = stage.message(101, {MessageStage::job(1, "ok a")});
        wanted.target_address.clear();
+       wanted.target_key.clear();
        wanted.target_context = 1;
        stage.send(wanted);
-     }},
+     },
+     {"here\n  message:12:101 processed", "job:12:1 ok a | finished | ok |", "ran ok a: 1"}},
     {"Refused",
      [](MessageStage& stage) {
        EXPECT_TRUE(stage.there.store->save(2, "context:2", {{"submitters", "[]"}}));
        stage.send(stage.message(101, {MessageStage::job(1, "ok a")}));
-     }},
+     },
+     {"here\n  message:12:101 error", "job:12:1 ok a | error | refused |"}},
     {"Cancelled",
      [](MessageStage& stage) {
        stage.send(stage.message(101, {MessageStage::job(1, "hold a"), MessageStage::job(2, "ok b")}));
        stage.when([&stage] { return !stage.there.running.empty(); },
                   [&stage] { EXPECT_TRUE(stage.here.store->cancel(1, "job:12:1")); });
-     }},
+     },
+     {"job:12:1 hold a | error | cancelled |", "job:12:2 ok b | finished | ok |"}},
     {"NoResultInTime",
      [](MessageStage& stage) {
        Message wanted = stage.message(101, {MessageStage::job(1, "hold a")});
        wanted.timeout_result = 60;
        stage.send(wanted);
-     }},
+     },
+     {"(timeout_result: no answer came in time)", "job:12:1 hold a | error | timeout |", "| error | cancelled |"}},
 };
 
 constexpr MessageFate kCallFates[] = {MessageFate::killed_before, MessageFate::killed_after, MessageFate::reply_lost,
@@ -101,6 +130,9 @@ class MessageCrashPoints : public testing::TestWithParam<MessageScenario> {
       undisturbed_ = outcome;
       calls_ = stage.calls();
       requests_ = stage.requests();
+      for (const char* end : GetParam().ends) {
+        if (outcome.find(end) == std::string::npos) wrong += std::string("its end does not say: ") + end + "; ";
+      }
     }
     if (outcome != undisturbed_) wrong += "another end:\n" + outcome;
     if (wrong.empty() || ++failures_ > 3) return;

@@ -1,9 +1,13 @@
 // Messages between two coordinators whose peer is away, slow or not to be believed, by a clock that is moved by hand.
 #include <gmock/gmock.h>
 
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/sha256.h"
 #include "domain/codec.h"
+#include "domain/enums.h"
 #include "domain/envelope.h"
 #include "messages/message_stage.h"
 #include "transport/rpc_client.h"
@@ -263,6 +267,301 @@ TEST_F(MessageDelivery, WhatWasChangedOnTheWayIsNotBelieved) {
   EXPECT_THAT(refused([](Message& m) { m.id = 0; }), HasSubstr("id"));
 }
 
+TEST_F(MessageDelivery, AKeyThatTwoActorsNameIsNobodys) {
+  stage_.there.server.plain(0, {"HSET", "actor:2", "id", "2", "pubkey", stage_.alice.public_key()});
+  const auto answer = deliver(sealed(signed_message(), *stage_.here.key));
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, Code::denied);
+  EXPECT_THAT(answer.error().message, HasSubstr("more than one actor"));
+  EXPECT_EQ(there("state", kCameMark), "");
+}
+
+TEST_F(MessageDelivery, AKeyOfNobodyIsLookedForOnceASecondAndARecordWrittenByHandCounts) {
+  const SigningKey carol = SigningKey::make();
+  Message wanted = stage_.message(102, {job(1, "ok a")});
+  ASSERT_TRUE(sign(wanted, carol));
+  const auto asked = [&] {
+    const auto answer = deliver(sealed(wanted, *stage_.here.key));
+    return answer ? "" : std::string(word(answer.error().code));
+  };
+  EXPECT_EQ(asked(), "denied") << "all records were looked through";
+  EXPECT_EQ(asked(), "unavailable") << "not so soon again";
+  stage_.there.server.plain(0, {"HSET", "actor:34", "pubkey", carol.public_key()});
+  EXPECT_EQ(asked(), "unavailable");
+  stage_.clock.pass(1100);
+  EXPECT_EQ(asked(), "");
+  stage_.there.server.plain(2, {"FLUSHDB"});
+}
+
+// An error of the store there ended a message here for good.
+TEST_F(MessageDelivery, WhatTheStoreThereCannotReadIsNoAnswer) {
+  constexpr const char* kMark = "mj:came";
+  const json body{{"of", to_json(MessageName{12, 500, std::string(64, 'a')})},
+                  {"by", stage_.alice.public_key()},
+                  {"jobs", json::array({"job:12:1"})}};
+  const auto cancel = [&] {
+    const auto answer =
+        deliver(seal({EnvelopeKind::cancel, 2, stage_.clock.unix_ms() / 1000, ""}, body, *stage_.here.key).value());
+    return answer ? "" : std::string(word(answer.error().code));
+  };
+  EXPECT_EQ(cancel(), "not_found");
+  stage_.there.server.plain(2, {"SET", kMark, "no hash"});
+  EXPECT_EQ(cancel(), "unavailable");
+  stage_.there.server.plain(2, {"DEL", kMark});
+}
+
+TEST_F(MessageDelivery, ACancelNamesNoMoreJobsThanAMessageHas) {
+  send({job(1, "hold a")});
+  stage_.steps(8);
+  json body{{"of", to_json(MessageName{12, 101, here("content", "mj:message:message:12:101")})},
+            {"by", stage_.alice.public_key()},
+            {"jobs", json(std::vector<std::string>(257, "job:12:1"))}};
+  const auto cancel = [&] {
+    return deliver(seal({EnvelopeKind::cancel, 2, stage_.clock.unix_ms() / 1000, ""}, body, *stage_.here.key).value());
+  };
+  EXPECT_EQ(cancel().error().code, Code::invalid);
+  const auto calls = [&] { return stage_.calls(); };
+  body["jobs"] = json(std::vector<std::string>(256, "job:12:1"));
+  const std::uint64_t before = calls();
+  ASSERT_TRUE(cancel());
+  EXPECT_LE(calls() - before, 3U) << "a job is cancelled once, however often it is named";
+  ASSERT_TRUE(stage_.play());
+}
+
+// ---- for whom it is signed ----
+
+TEST_F(MessageDelivery, WhatIsSignedForOneHostRunsOnNoOther) {
+  const auto refused = [&](const SigningKey& by, const std::function<void(Message&)>& change) {
+    Message wanted = signed_message();
+    change(wanted);
+    EXPECT_TRUE(sign(wanted, stage_.alice));
+    const auto answer = deliver(sealed(wanted, by));
+    return answer ? "" : answer.error().message;
+  };
+  const std::string elsewhere = SigningKey::make().public_key();
+  EXPECT_THAT(refused(*stage_.here.key, [&](Message& m) { m.target_key = elsewhere; }), HasSubstr("target_key: "));
+  EXPECT_THAT(refused(*stage_.here.key, [](Message& m) { m.target_key.clear(); }), HasSubstr("target_key: "));
+  EXPECT_THAT(refused(*stage_.here.key, [](Message& m) { m.target_address.clear(); }), HasSubstr("target_address: "));
+  // What its own supervisor has sealed for the wire comes back from there.
+  EXPECT_THAT(refused(*stage_.there.key, [&](Message& m) { m.target_key = elsewhere; }), HasSubstr("target_key: "));
+  EXPECT_EQ(there("state", kCameMark), "");
+}
+
+TEST_F(MessageDelivery, WhatDoesNotNameTheCoordinatorThatItIsForDoesNotLeave) {
+  send({job(1, "ok a")}, [](Message& wanted) { wanted.target_key.clear(); });
+  ASSERT_TRUE(stage_.play());
+  EXPECT_THAT(here("error"), HasSubstr("target_key: is absent"));
+  EXPECT_THAT(here("error"), HasSubstr("mycojobs message sign 12:101"));
+  EXPECT_THAT(stage_.there.claims, IsEmpty());
+}
+
+TEST_F(MessageDelivery, WhatIsForElsewhereIsNotTakenFromMsgIn) {
+  Message wanted = stage_.message(101, {job(1, "ok a")});
+  wanted.target_context = 1;
+  ASSERT_TRUE(sign(wanted, stage_.alice));
+  ASSERT_TRUE(stage_.here.store->save(1, kSent, encode(wanted)));
+  stage_.here.server.plain(1, {"LPUSH", "msg_in", kSent});
+  stage_.steps(4);
+  EXPECT_THAT(here("error"), HasSubstr("target_address: it is signed for the coordinator at"));
+  EXPECT_THAT(stage_.here.claims, IsEmpty());
+}
+
+// ---- what came once ----
+
+TEST_F(MessageDelivery, WhatHasComeIsKnownAfterItsSignerHasNeitherKeyNorRightsNorTime) {
+  const json envelope = sealed(signed_message(), *stage_.here.key);
+  ASSERT_TRUE(deliver(envelope));
+  ASSERT_TRUE(stage_.there.store->save(2, "context:2", {{"submitters", "[]"}}));
+  stage_.there.server.plain(0, {"HSET", "actor:34", "pubkey", SigningKey::make().public_key()});
+  stage_.clock.pass(3600 * 1000);
+  const auto again = deliver(envelope);
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ((*again)["status"], "known");
+  Message forged = signed_message();
+  forged.signature[7] = forged.signature[7] == 'a' ? 'b' : 'a';
+  EXPECT_FALSE(deliver(sealed(forged, *stage_.here.key))) << "nobody else hears of it";
+  stage_.steps(20);
+  stage_.there.server.plain(2, {"DEL", "mj:anomalies"});
+}
+
+TEST_F(MessageDelivery, ARefusedRetryIsNoProofThatItHasNotCome) {
+  stage_.disturb_requests({{1, MessageFate::answer_lost}});
+  send({job(1, "ok a")});
+  stage_.steps(1);
+  ASSERT_EQ(there("state", kCameMark), "taken");
+  ASSERT_TRUE(stage_.there.store->save(2, "context:2", {{"submitters", "[]"}}));
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "finished ok");
+}
+
+TEST_F(MessageDelivery, WhatIsRefusedIsCancelledThereToo) {
+  ASSERT_TRUE(stage_.there.store->save(2, "context:2", {{"submitters", "[]"}}));
+  send({job(1, "ok a")});
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "error refused");
+  EXPECT_EQ(stage_.requests(), 2U) << "the message, and that it is to be cancelled";
+}
+
+TEST_F(MessageDelivery, ACancelFindsItsMessageAfterTheSignersKeyHasChanged) {
+  send({job(1, "hold a")});
+  stage_.steps(8);
+  ASSERT_EQ(stage_.there.running.size(), 1U);
+  stage_.there.server.plain(0, {"HSET", "actor:34", "pubkey", SigningKey::make().public_key()});
+  ASSERT_TRUE(stage_.here.store->cancel(1, "job:12:1"));
+  ASSERT_TRUE(stage_.play(200)) << "it goes on there";
+  EXPECT_EQ(job_here(1), "error cancelled");
+}
+
+TEST_F(MessageDelivery, MessagesOfTwoContextsMayHaveTheSameId) {
+  const auto of = [&](Id context, const std::string& script) {
+    Message wanted = stage_.message(101, {job(1, script)});
+    wanted.context_id = context;
+    EXPECT_TRUE(sign(wanted, stage_.alice));
+    return sealed(wanted, *stage_.here.key);
+  };
+  const json first = of(1, "ok a"), second = of(3, "ok b");
+  for (const json* each : {&first, &second}) {
+    const auto answer = deliver(*each);
+    ASSERT_TRUE(answer) << answer.error().message;
+    EXPECT_EQ((*answer)["status"], "stored");
+  }
+  for (const json* each : {&second, &first}) EXPECT_EQ((*deliver(*each))["status"], "known");
+  const auto other = deliver(of(1, "ok c"));
+  ASSERT_FALSE(other);
+  EXPECT_THAT(other.error().message, HasSubstr("with other content"));
+  stage_.steps(20);
+  EXPECT_EQ(stage_.there.claims["ok a"], 1);
+  EXPECT_EQ(stage_.there.claims["ok b"], 1);
+  EXPECT_EQ(stage_.there.claims.size(), 2U);
+  stage_.there.server.plain(2, {"DEL", "mj:anomalies"});
+}
+
+// ---- what others write on records ----
+
+class MessageRecordChanged : public MessageDelivery {
+ protected:
+  void change(const std::string& field, const std::string& value) {
+    send({job(1, "ok a")});
+    stage_.there.server.set_faults(
+        [](const ServerCall& call) { return call.name == "take_message" ? Fault::before : Fault::none; });
+    stage_.step();
+    ASSERT_EQ(there("state", kCameMark), "arrived");
+    stage_.there.server.plain(2, {"HSET", kCame, field, value});
+    stage_.there.server.set_faults(nullptr);
+    ASSERT_TRUE(stage_.play());
+    EXPECT_EQ(here("status"), "error");
+    EXPECT_THAT(here("error"), HasSubstr("another client has changed its record since it came"));
+    EXPECT_THAT(stage_.there.claims, IsEmpty());
+  }
+};
+
+TEST_F(MessageRecordChanged, SoThatItCarriesAnotherJob) {
+  change("job", R"([{"id":1,"caller_id":12,"context_id":1,"script":"ok evil","script_type":"python"}])");
+}
+TEST_F(MessageRecordChanged, SoThatItRunsAsAnother) { change("caller_id", "12"); }
+TEST_F(MessageRecordChanged, SoThatItRunsElsewhere) { change("topic", "runner1"); }
+
+// ---- answers that must not get lost ----
+
+class MessageLines : public MessageDelivery {
+ protected:
+  // The job writes them and ends, when it is not the turn of its lines.
+  void write(std::size_t count, std::size_t bytes) {
+    send({job(1, "hold a")}, [](Message& wanted) { wanted.stream_logs = true; });
+    stage_.steps(8);
+    const auto next = [&] {
+      return std::stoull(stage_.there.text({"ZSCORE", "mj:outbox", std::string("logs ") + kCame}));
+    };
+    for (int i = 0; i < 10 && next() <= stage_.clock.unix_ms(); ++i) stage_.step();
+    ASSERT_GT(next(), stage_.clock.unix_ms());
+    ASSERT_EQ(stage_.there.running.size(), 1U);
+    std::vector<Log> lines;
+    for (std::size_t i = 0; i < count; ++i) lines.push_back({2 + i, 2 + i, LogStream::out, std::string(bytes, '\x01')});
+    JobEnd end;
+    end.status = JobStatus::finished;
+    end.detail = "ok";
+    const ClaimRef ref = stage_.there.running[0].ref;
+    const std::vector<Report> reports{LogAppend{ref, lines}, EndReport{ref, end}};
+    const auto reported = stage_.there.store->report(2, reports).value();
+    for (const auto& each : reported) ASSERT_TRUE(each) << each.error().message;
+    stage_.there.running.clear();
+    ASSERT_TRUE(stage_.play());
+    EXPECT_EQ(there("answer", kCameMark), "given");
+    EXPECT_EQ(job_here(1), "finished ok");
+  }
+};
+
+TEST_F(MessageLines, OfControlBytesComeInSmallerParts) {
+  write(5, 50000);
+  EXPECT_GE(stage_.here.store->logs(1, "job:12:1", 0, 100, 0).value().lines.size(), 6U);
+}
+TEST_F(MessageLines, ThatAreTooLargeAreLeftOutAndTheAnswerIsNot) { write(1, 300000); }
+
+TEST_F(MessageDelivery, AReasonThatIsTooLongIsCutAndTheAnswerIsGiven) {
+  send({job(1, "hold a")});
+  stage_.steps(8);
+  stage_.part(true);
+  ASSERT_EQ(stage_.there.running.size(), 1U);
+  ASSERT_TRUE(stage_.there.store->cancel(2, stage_.there.running[0].ref.job_key));
+  stage_.steps(4);
+  ASSERT_EQ(there("answer", kCameMark), "due");
+  stage_.there.server.plain(2, {"HSET", kCame, "error", std::string(2U << 20, 'x')});
+  stage_.part(false);
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(there("answer", kCameMark), "given");
+  EXPECT_LE(here("error").size(), 4096U);
+  EXPECT_EQ(job_here(1), "error cancelled");
+}
+
+TEST_F(MessageDelivery, AnAnswerThatIsDueLateIsTriedAsLongAsAnyOther) {
+  constexpr std::uint64_t kDay = 24ULL * 3600 * 1000;
+  send({job(1, "hold a")});
+  stage_.steps(8);
+  ASSERT_EQ(stage_.there.running.size(), 1U);
+  stage_.clock.pass(8 * kDay);
+  stage_.part(true);
+  ASSERT_TRUE(stage_.there.store->cancel(2, stage_.there.running[0].ref.job_key));
+  for (int i = 0; i < 60; ++i) stage_.step(1000);
+  EXPECT_EQ(there("answer", kCameMark), "due");
+  stage_.part(false);
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "error cancelled");
+}
+
+TEST_F(MessageDelivery, AMessageNamesAtMostAWeekToBeDeliveredIn) {
+  send({job(1, "ok a")}, [](Message& wanted) { wanted.timeout = 8 * 24 * 3600; });
+  ASSERT_TRUE(stage_.play());
+  EXPECT_THAT(here("error"), HasSubstr("timeout: 691200 s is more than a message may take, 604800"));
+  Message wanted = signed_message();
+  wanted.timeout = 8 * 24 * 3600;
+  ASSERT_TRUE(sign(wanted, stage_.alice));
+  const auto answer = deliver(sealed(wanted, *stage_.here.key));
+  ASSERT_FALSE(answer);
+  EXPECT_THAT(answer.error().message, HasSubstr("timeout: "));
+}
+
+// Nothing is made into a request, and nobody spins, while nothing that is due has room.
+TEST_F(MessageDelivery, WithoutRoomNothingIsCarriedAndNobodySpins) {
+  stage_.part(true);
+  send({job(1, "ok a")});
+  stage_.step();
+  stage_.clock.pass(60000);
+  MessageRounds rounds(*stage_.here.store, *stage_.here.flows, stage_.clock, {1, stage_.here.key, true, 0});
+  std::vector<std::string> asked;
+  const auto round = rounds.round(1, [&](const OutboxEntry& entry) {
+    asked.push_back(entry.entry);
+    return 5000;
+  });
+  ASSERT_TRUE(round);
+  EXPECT_THAT(round->parcels, IsEmpty());
+  EXPECT_THAT(asked, ElementsAre("send message:12:101"));
+  // The first round may have been one after the clock was set.
+  stage_.clock.pass(6000);
+  EXPECT_GT(rounds.round(1, [](const OutboxEntry&) { return 5000; }).value().next_ms, 0U);
+  stage_.part(false);
+  ASSERT_TRUE(stage_.play());
+}
+
 TEST_F(MessageDelivery, AnAnswerIsBelievedOfItsPeerAlone) {
   send({job(1, "hold a")});
   stage_.steps(8);
@@ -296,6 +595,18 @@ TEST_F(MessageDelivery, AnAnswerIsBelievedOfItsPeerAlone) {
   EXPECT_THAT(here("error"), HasSubstr("without a reason"));
 }
 
+TEST_F(MessageDelivery, APeerCannotSayWhatOnlyThisStoreKnows) {
+  const auto read = [](const char* status, const char* detail) {
+    const json told{{"key", "job:12:1"}, {"status", status}, {"detail", detail}};
+    return read_answered_job(told, 0).value().end.detail;
+  };
+  for (const char* word : {"skipped", "dead_letter", "not_needed", "retired", "away", "anything", ""})
+    EXPECT_EQ(read("error", word), "lost") << word;
+  for (const char* word : {"exit", "oom", "cancelled", "timeout", "policy_refused"})
+    EXPECT_EQ(read("error", word), word);
+  EXPECT_EQ(read("finished", "skipped"), "ok");
+}
+
 TEST_F(MessageDelivery, ACancelOfWhatIsNotTakenYetIsAskedAgain) {
   ASSERT_TRUE(deliver(sealed(signed_message(), *stage_.here.key)));
   const std::string content = there("content", kCameMark);
@@ -311,6 +622,216 @@ TEST_F(MessageDelivery, ACancelOfWhatIsNotTakenYetIsAskedAgain) {
   EXPECT_TRUE(cancel(*stage_.here.key));
   stage_.steps(20);
   stage_.there.server.plain(2, {"DEL", "mj:anomalies"});
+}
+
+// ---- files ----
+
+constexpr std::size_t kManyPieces = 1300 << 10;
+
+class MessageFiles : public MessageDelivery {
+ protected:
+  // A job here that has ended, and what it left.
+  Job reader_of(const std::string& bytes) {
+    const std::string left = stage_.here.leave("job:12:7", "app", bytes);
+    EXPECT_TRUE(stage_.here.store->save(1, "job:12:7",
+                                        {{"id", "7"},
+                                         {"caller_id", "12"},
+                                         {"context_id", "1"},
+                                         {"script", "x"},
+                                         {"script_type", "python"},
+                                         {"status", "finished"},
+                                         {"artifacts", left}}));
+    Job out = job(1, "ok read");
+    out.inputs = {"build"};
+    out.given = given_json({{7, "build", {{"size", "9"}}, {}, left}});
+    return out;
+  }
+};
+
+TEST_F(MessageFiles, ArtifactsComeBackWithTheAnswer) {
+  Job leaves = job(1, "ok leave");
+  leaves.env_vars = {{"n", "1"}};
+  send({leaves, job(2, "ok long leave")});
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "finished ok");
+  EXPECT_EQ(stage_.here.file_of("job:12:1", "ok leave"), "ok leave");
+  EXPECT_EQ(stage_.here.file_of("job:12:2", MessageStage::left_by("ok long leave")).size(), (1300U << 10) + 13);
+  EXPECT_THAT(stage_.here.field("job:12:2", "artifacts"), HasSubstr("out/left.txt"));
+  EXPECT_GE(stage_.requests(), 6U) << "in pieces";
+}
+
+TEST_F(MessageFiles, InputsGoWithTheMessage) {
+  const std::string bytes(kManyPieces, 'b');
+  send({reader_of(bytes)});
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "finished ok");
+  const json result = json::parse(stage_.here.field("job:12:1", "result"));
+  EXPECT_EQ(result["read"], "build/app=" + sha256_hex(bytes) + " build says 9");
+}
+
+TEST_F(MessageFiles, MoreThanTheLimitIsAnErrorThatNamesIt) {
+  stage_.here.files.max_bytes = 10;
+  stage_.restart();
+  send({job(1, "ok leave"), job(2, "ok more leave"), job(3, "ok c")});
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "finished ok");
+  EXPECT_EQ(job_here(2), "error too_large");
+  EXPECT_THAT(stage_.here.field("job:12:2", "error"), HasSubstr("message.max_artifact_bytes is 10 here"));
+  EXPECT_EQ(job_here(3), "finished ok");
+}
+
+TEST_F(MessageFiles, MoreThanTheLimitOfTheOtherSideIsAnErrorThatNamesIt) {
+  stage_.there.files.max_bytes = 8;
+  stage_.restart();
+  send({job(1, "ok leave"), job(2, "ok more leave")});
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "finished ok");
+  EXPECT_EQ(job_here(2), "error too_large");
+  EXPECT_THAT(stage_.here.field("job:12:2", "error"), HasSubstr("message.max_artifact_bytes there is 8"));
+}
+
+TEST_F(MessageFiles, InputsBeyondTheLimitOfEitherSideGoWithNoMessage) {
+  stage_.there.files.max_bytes = 8;
+  stage_.restart();
+  send({reader_of("nine byte")});
+  ASSERT_TRUE(stage_.play());
+  EXPECT_THAT(here("error"), HasSubstr("message.max_artifact_bytes is 8 there"));
+  EXPECT_THAT(stage_.there.claims, IsEmpty());
+}
+
+TEST_F(MessageFiles, InputsThatAreNotOnThisHostGoWithNoMessage) {
+  Job reads = reader_of("nine byte");
+  std::filesystem::remove_all(stage_.here.state_dir + "/contexts/1/jobs");
+  send({reads});
+  ASSERT_TRUE(stage_.play());
+  EXPECT_THAT(here("error"), HasSubstr("are not on the host of this coordinator"));
+}
+
+// The name of a file that is damaged there is told, and its bytes are not.
+TEST_F(MessageFiles, ADamagedArtifactDoesNotCome) {
+  send({job(1, "ok leave")});
+  stage_.part(true);
+  stage_.steps(12);
+  const std::string objects = stage_.there.state_dir + "/contexts/2/objects/";
+  stage_.part(false);
+  stage_.steps(1);
+  std::size_t damaged = 0;
+  stage_.when([&] { return std::filesystem::exists(objects); },
+              [&] {
+                for (const auto& each : std::filesystem::directory_iterator(objects)) {
+                  std::ofstream(each.path()) << "ok l3ave";
+                  ++damaged;
+                }
+              });
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(damaged, 1U);
+  EXPECT_EQ(job_here(1), "finished ok");
+  EXPECT_THAT(stage_.here.field("job:12:1", "artifacts"), HasSubstr("out/left.txt"));
+  EXPECT_EQ(stage_.here.file_of("job:12:1", "ok leave"), "");
+}
+
+TEST_F(MessageFiles, AFileThatNobodyAskedForIsNotTaken) {
+  send({job(1, "hold a")});
+  stage_.steps(8);
+  const MessageName name{12, 101, here("content", "mj:message:message:12:101")};
+  const json body = piece_json(name, {std::string(64, 'a'), 3}, 0, "abc");
+  const auto sent = [&](const SigningKey& key) {
+    const json envelope = seal({EnvelopeKind::file, 1, stage_.clock.unix_ms() / 1000, ""}, body, key).value();
+    return read_rpc_answer(stage_.receive(stage_.here, rpc_request("message.deliver", {{"envelope", envelope}})));
+  };
+  EXPECT_EQ(sent(SigningKey::make()).error().code, Code::denied);
+  EXPECT_EQ(sent(*stage_.there.key).error().code, Code::not_found);
+  ASSERT_TRUE(stage_.here.store->cancel(1, "job:12:1"));
+  ASSERT_TRUE(stage_.play());
+}
+
+TEST_F(MessageFiles, AJobThatRunsHereIsGivenNothing) {
+  Job reads = reader_of("nine byte");
+  Message wanted = stage_.message(101, {reads});
+  wanted.target_address.clear();
+  wanted.target_context = 1;
+  stage_.send(wanted);
+  ASSERT_TRUE(stage_.play());
+  EXPECT_THAT(here("error"), HasSubstr("given: is for jobs that run elsewhere"));
+}
+
+// ---- nodes, flows, topics ----
+
+TEST_F(MessageDelivery, AnAnswerOfAnotherNodeThanTheRecordNamesIsRefused) {
+  send({job(1, "hold a")});
+  stage_.steps(8);
+  const std::string node(64, 'a'), address = "mycelium://" + node;
+  stage_.here.server.plain(1, {"HSET", "mj:message:message:12:101", "address", address});
+  stage_.here.server.plain(1, {"HSET", "runner:7", "address", address});
+  const MessageName name{12, 101, here("content", "mj:message:message:12:101")};
+  const json body{{"of", to_json(name)},
+                  {"status", "processed"},
+                  {"jobs", json::array({{{"key", "job:12:1"}, {"status", "finished"}}})},
+                  {"last", true}};
+  const auto envelope =
+      seal({EnvelopeKind::answer, 1, stage_.clock.unix_ms() / 1000, ""}, body, *stage_.there.key).value();
+  const auto from = [&](const std::string& key) {
+    const auto read =
+        read_rpc_answer(stage_.receive(stage_.here, rpc_request("message.deliver", {{"envelope", envelope}}), key));
+    return read ? "" : read.error().message;
+  };
+  EXPECT_THAT(from(std::string(64, 'b')), HasSubstr("the record here names the node"));
+  EXPECT_THAT(from(""), HasSubstr("comes not over Mycelium"));
+  EXPECT_EQ(job_here(1), "waiting_for_prerequisites away");
+  EXPECT_EQ(from(node), "");
+  EXPECT_EQ(job_here(1), "finished ok");
+  stage_.here.server.plain(1, {"HSET", "runner:7", "address", MessageStage::kThere});
+  ASSERT_TRUE(stage_.there.store->cancel(2, stage_.there.running.at(0).ref.job_key));
+  stage_.steps(100);
+}
+
+TEST_F(MessageDelivery, AFlowWhoseSenderWaitsNoLongerIsCancelledThere) {
+  send({job(1, "hold a"), job(2, "ok b")}, [](Message& wanted) {
+    Flow flow;
+    flow.name = "far";
+    FlowNode first, second;
+    first.id = 1;
+    first.name = "first";
+    second.id = 2;
+    second.name = "second";
+    second.depends = {1};
+    flow.nodes = {first, second};
+    flow.jobs = {1, 2};
+    wanted.flow = flow;
+    wanted.timeout_result = 30;
+  });
+  ASSERT_TRUE(stage_.play());
+  EXPECT_THAT(here("error"), HasSubstr("timeout_result"));
+  stage_.steps(40);
+  EXPECT_THAT(stage_.there.running, IsEmpty());
+  EXPECT_EQ(stage_.there.claims.count("ok b"), 0U);
+  const std::string flow = "flow:" + there("flow", kCameMark);
+  EXPECT_EQ(there("status", flow.c_str()), "error");
+  EXPECT_EQ(there("detail", flow.c_str()), "cancelled");
+}
+
+TEST_F(MessageDelivery, ATopicIsThatOfTheRunnerWhichHasItNow) {
+  const auto has = [&](const char* runner, const char* topic) {
+    stage_.there.server.plain(2, {"HSET", runner, "id", std::string(runner).substr(7), "topic", topic});
+  };
+  const auto send_to_gpu = [&](Id id) {
+    Message wanted = stage_.message(id, {job(id, "ok a"), job(id + 1, "ok b")});
+    wanted.topic = "gpu";
+    stage_.send(wanted);
+    stage_.steps(8);
+  };
+  const auto waiting = [&](const char* queue) { return stage_.there.server.plain(2, {"LLEN", queue}).number(); };
+  has("runner:8", "gpu");
+  send_to_gpu(101);
+  EXPECT_EQ(waiting("mj:queue:runner8"), 2U);
+  has("runner:8", "cpu");
+  has("runner:9", "gpu");
+  send_to_gpu(201);
+  EXPECT_EQ(waiting("mj:queue:runner8"), 2U);
+  EXPECT_EQ(waiting("mj:queue:runner9"), 2U);
+  for (const std::string each : {"job:12:101", "job:12:102", "job:12:201", "job:12:202"})
+    ASSERT_TRUE(stage_.here.store->cancel(1, each));
+  ASSERT_TRUE(stage_.play());
 }
 
 }  // namespace

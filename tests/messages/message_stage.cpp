@@ -6,6 +6,10 @@
 #include "domain/signatures.h"
 #include "inspect/flow_verify.h"
 #include "inspect/verify.h"
+#include "worker/artifact_folder.h"
+#include "worker/artifact_store.h"
+#include "worker/artifacts.h"
+#include "worker/job_preparation.h"
 
 namespace mycojobs {
 namespace {
@@ -27,13 +31,16 @@ MemoryServer& emptied(MemoryServer& server) {
 
 }  // namespace
 
-MessageSide::MessageSide(MemoryServer& of_it, const Clock& clock, Id of, std::string at)
+MessageSide::MessageSide(MemoryServer& of_it, const Clock& clock, Id of, std::string at, const std::string& folder)
     : context(of),
       address(std::move(at)),
       key(std::make_shared<SigningKey>(SigningKey::make())),
       server(emptied(of_it)),
       store(server.open().value()),
       flows(server.open_flows().value()) {
+  state_dir = folder;
+  files.store = make_artifact_store(state_dir, clock, 1000);
+  files.max_bytes = 4U << 20;
   begin(clock);
   ContextSettings settings;
   settings.context = context;
@@ -47,9 +54,23 @@ void MessageSide::begin(const Clock& clock) {
   rounds_flows_ = server.open_flows().value();
   actors_ = std::make_unique<ActorKeys>();
   rounds_ = std::make_unique<MessageRounds>(*rounds_store_, *rounds_flows_, clock,
-                                            MessageSettings{context, key, true, 24ULL * 3600 * 1000});
-  receiver_ = std::make_unique<MessageReceiver>(*receiver_store_, *actors_, key->public_key());
+                                            MessageSettings{context, key, true, 24ULL * 3600 * 1000, files});
+  receiver_ = std::make_unique<MessageReceiver>(*receiver_store_, *actors_, key->public_key(), files);
   is_dead_ = false;
+}
+
+std::string MessageSide::leave(const std::string& job_key, const std::string& name, const std::string& bytes) {
+  const auto run =
+      make_run_artifacts(state_dir, context, artifact_store_name(*store, context).value(), job_key, 64U << 20);
+  EXPECT_TRUE(run->open(name, false));
+  run->write(bytes);
+  run->close();
+  return run->finish();
+}
+
+std::string MessageSide::file_of(const std::string& job_key, const std::string& bytes) {
+  const std::string name = artifact_store_name(*store, context).value();
+  return test::read_file(ArtifactFolder(state_dir, context).job(name, job_key) + '/' + sha256_hex(bytes));
 }
 
 std::vector<std::string> MessageSide::list(const std::vector<std::string>& words) {
@@ -61,8 +82,8 @@ std::vector<std::string> MessageSide::list(const std::vector<std::string>& words
 
 MessageStage::MessageStage()
     : clock(message_hall().clock = {}),
-      here(message_hall().here, clock, 1, kHere),
-      there(message_hall().there, clock, 2, kThere) {
+      here(message_hall().here, clock, 1, kHere, folder / "here"),
+      there(message_hall().there, clock, 2, kThere, folder / "there") {
   prepare(here);
   prepare(there);
   const auto actor = [&](MessageSide& side, Id id) {
@@ -114,6 +135,7 @@ Message MessageStage::message(Id id, std::vector<Job> jobs) {
   out.context_id = here.context;
   out.job = std::move(jobs);
   out.target_address = kThere;
+  out.target_key = there.key->public_key();
   out.target_context = there.context;
   out.created_at = static_cast<std::uint32_t>(clock.unix_ms() / 1000);
   return out;
@@ -150,9 +172,9 @@ Result<std::string> MessageStage::carry(const std::string& address, const std::s
   return answer;
 }
 
-std::string MessageStage::receive(MessageSide& side, const std::string& request) {
+std::string MessageStage::receive(MessageSide& side, const std::string& request, const std::string& node) {
   MessageSide* const before = std::exchange(at_work_, &side);
-  std::string answer = side.receiver_->answer(request);
+  std::string answer = side.receiver_->answer(request, node);
   at_work_ = before;
   return answer;
 }
@@ -184,6 +206,29 @@ void MessageStage::supervise(MessageSide& side) {
   at_work_ = nullptr;
 }
 
+std::string MessageStage::left_by(const std::string& script) {
+  return script.find("long") == std::string::npos ? script : script + std::string(1300U << 10, 'a');
+}
+
+namespace {
+
+// As an agent hands them to a job: "build/out/app=<bytes>".
+std::string files_given(MessageSide& side, const Claimed& claimed) {
+  JobFacts facts;
+  facts.job = decode<Job>(claimed.record).record;
+  const auto gathered = gather_inputs(*side.store, side.state_dir, facts);
+  if (!gathered) return gathered.error().message;
+  std::string out;
+  for (const auto& [of, file] : facts.files) {
+    const std::string bytes = test::read_file(file.path);
+    out += of + '/' + file.name + '=' + (bytes.size() > 100 ? sha256_hex(bytes) : bytes) + ' ';
+  }
+  for (const auto& [of, input] : facts.inputs) out += of + " says " + input.result.at("size");
+  return out;
+}
+
+}  // namespace
+
 void MessageStage::run_jobs(MessageSide& side) {
   std::vector<Claimed> still;
   for (Claimed& claimed : side.running) {
@@ -199,6 +244,8 @@ void MessageStage::run_jobs(MessageSide& side) {
     end.detail = is_cancelled ? "cancelled" : script.starts_with("ok") ? "ok" : "exit";
     if (end.status == JobStatus::error) end.error = "it went wrong";
     end.result = {{"script", script}};
+    if (script.ends_with("leave")) end.artifacts = side.leave(claimed.ref.job_key, "out/left.txt", left_by(script));
+    if (script.ends_with("read")) end.result["read"] = files_given(side, claimed);
     const std::vector<Report> reports{LogAppend{claimed.ref, {{1, 2, LogStream::err, script + " two\n"}}},
                                       EndReport{claimed.ref, std::move(end)}};
     const auto done = side.store->report(side.context, reports).value();
@@ -293,6 +340,8 @@ std::string MessageStage::outcome() {
       std::string line = "  job " + (side == &here ? key : "") + ' ' + std::string(field_of(record, "script"));
       for (const char* name : {"status", "detail", "error", "result"})
         line += std::string(" | ") + std::string(field_of(record, name));
+      for (const ListedArtifact& each : read_artifact_list(std::string(field_of(record, "artifacts"))))
+        line += " | file " + each.name + '=' + side->file_of(key, std::string(field_of(record, "script")));
       line += " | log:";
       const auto page = side->store->logs(side->context, key, 0, 100, 0).value();
       for (const Log& each : page.lines) line += ' ' + each.text.substr(0, each.text.size() - 1);

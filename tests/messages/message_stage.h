@@ -3,6 +3,8 @@
 // anything can be disturbed, and any request between the two; a supervisor that is killed begins anew.
 //
 // A job's script says what becomes of it: "ok", "fail", "hold" (runs until it is cancelled). Each writes two lines.
+// One that ends in "leave" leaves an artifact, its script ("long": and much behind it); one that ends in "read" looks
+// for files that it was given.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,6 +22,7 @@
 #include "coordinator/message_receiver.h"
 #include "coordinator/message_rounds.h"
 #include "support/hand_clock.h"
+#include "support/process.h"
 #include "support/redis/memory_server.h"
 
 namespace mycojobs {
@@ -44,7 +47,7 @@ struct MessageDisturbance {
 
 class MessageSide {
  public:
-  MessageSide(MemoryServer& server, const Clock& clock, Id context, std::string address);
+  MessageSide(MemoryServer& server, const Clock& clock, Id context, std::string address, const std::string& state_dir);
 
   Id context;
   std::string address;
@@ -54,6 +57,13 @@ class MessageSide {
   std::unique_ptr<FlowStore> flows;  // the same
   std::vector<Claimed> running;
   std::map<std::string, int> claims;  // by script: how often it was begun
+  std::string state_dir;              // of its host
+  CarriedFiles files;
+
+  // What a run of the job leaves: the field `artifacts`.
+  std::string leave(const std::string& job_key, const std::string& name, const std::string& bytes);
+  // Of a job's artifact, or a file that it was given; nothing: it is not on this host.
+  std::string file_of(const std::string& job_key, const std::string& bytes);
 
   std::string text(const std::vector<std::string>& words) { return std::string(server.plain(context, words).text()); }
   std::vector<std::string> list(const std::vector<std::string>& words);
@@ -83,11 +93,13 @@ class MessageStage {
 
   test::HandClock& clock;
   SigningKey alice = SigningKey::make();
+  test::TempDir folder;  // both hosts' files
   MessageSide here, there;
 
   // To the other side; signed by nobody yet.
   Message message(Id id, std::vector<Job> jobs);
   static Job job(Id id, const std::string& script);
+  static std::string left_by(const std::string& script);
   void send(Message message);  // signed, written and put on msg_out
 
   // Something that a client does once, when its time has come.
@@ -99,6 +111,10 @@ class MessageStage {
   void disturb_requests(std::vector<MessageDisturbance> of) { requests_disturbed_ = std::move(of); }
   void part(bool apart) { apart_ = apart; }  // no request arrives
 
+  void restart() {  // both supervisors, with other settings
+    here.begin(clock);
+    there.begin(clock);
+  }
   void step(std::uint64_t ms = 250);  // of everybody
   void steps(int count) {
     for (int i = 0; i < count; ++i) step();
@@ -112,6 +128,7 @@ class MessageStage {
   std::string outcome();
   std::vector<std::string> trouble();  // what must never be
 
+  std::string receive(MessageSide& side, const std::string& request, const std::string& node = {});
   Result<std::string> carry(const std::string& address, const std::string& request, std::uint64_t number);
 
  private:
@@ -128,7 +145,6 @@ class MessageStage {
   void supervise(MessageSide& side);
   void run_jobs(MessageSide& side);
   bool has_mail(MessageSide& side);
-  std::string receive(MessageSide& side, const std::string& request);
   void trouble_of(MessageSide& side, std::vector<std::string>& all);
 
   std::vector<MessageDisturbance> calls_disturbed_, requests_disturbed_;

@@ -113,7 +113,9 @@ const AtLoad kAtLoad;
 }
 
 [[maybe_unused]] char* interpret([[maybe_unused]] const char* outcome) {
-#if defined(FAULT_interpret_crashes)
+#if defined(FAULT_interpret_sleeps)
+  for (;;) ::pause();
+#elif defined(FAULT_interpret_crashes)
   std::abort();
 #elif defined(FAULT_interpret_lies)
   return reply(R"({"result": {"n": 1}})");

@@ -352,11 +352,17 @@ void JsonRpcRights::expect_steering_and_more() {
   });
 }
 
+// By every role in tests/service/workflows_test.cpp: commands and methods ask the same functions.
+constexpr std::array kOfWorkflows{"apply",    "send",    "list",   "cells",         "show",
+                                  "timeline", "explain", "facts",  "tail",          "approve",
+                                  "reject",   "remove",  "export", "verify-replay", "verify_replay"};
+
 TEST_F(JsonRpcRights, EveryMethodByEveryRole) {
   expect_creating_and_reading();
   expect_steering_and_more();
   std::set<std::string> elsewhere(kOfAnybody.begin(), kOfAnybody.end());
   elsewhere.insert("message.send");  // asks for the same as message.create (service/messages.cpp)
+  for (const char* each : kOfWorkflows) elsewhere.insert("workflow." + std::string(each));
   expect_all_methods_tried(*server_, elsewhere);
 }
 
@@ -500,7 +506,8 @@ TEST_F(CommandRights, EveryCommandWithActorByEveryRole) {
   expect_steering_and_answering();
   expect_administering();
   // Lists hold what the actor may read; `key token` writes a file of the host.
-  const std::set<std::string> others{"message list", "message follow", "context list", "key token"};
+  std::set<std::string> others{"message list", "message follow", "context list", "key token"};
+  for (const char* each : kOfWorkflows) others.insert("workflow " + std::string(each));
   for (const Command& each : commands()) {
     const bool asks =
         std::any_of(each.flags.begin(), each.flags.end(), [](const auto& flag) { return flag.name == "actor"; });

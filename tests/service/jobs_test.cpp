@@ -51,7 +51,7 @@ TEST_F(JobService, AScriptThatNoAgentWouldTakeIsRefusedWhereItComesIn) {
   EXPECT_EQ(outcome(create_job(maker, *store_, std::nullopt, job)), "too_large");
   EXPECT_EQ(message(create_job(maker, *store_, std::nullopt, job)), refused);
   EXPECT_EQ(message(submit_job(maker, *store_, std::nullopt, job)), refused);
-  EXPECT_EQ(message(create_jobs(maker, *store_, std::nullopt, {new_job(9), job})), "jobs[1]: " + refused);
+  EXPECT_EQ(message(create_jobs(maker, *store_, std::nullopt, {new_job(9), job}, false)), "jobs[1]: " + refused);
   EXPECT_EQ(store_->keys(1, "job:", 10)->size(), 1U);
   maker.is_operator = true;
   EXPECT_EQ(as_named(maker, 16, "actor_id")->max_script_bytes, 10U) << "also as another";
@@ -60,9 +60,46 @@ TEST_F(JobService, AScriptThatNoAgentWouldTakeIsRefusedWhereItComesIn) {
 TEST_F(JobService, OfSeveralNoneIsWrittenIfOneIsWrong) {
   Job wrong = new_job(8);
   wrong.script_type = "Python!";
-  EXPECT_THAT(message(create_jobs(submitter_, *store_, std::nullopt, {new_job(7), wrong})), StartsWith("jobs[1]: "));
+  EXPECT_THAT(message(create_jobs(submitter_, *store_, std::nullopt, {new_job(7), wrong}, false)),
+              StartsWith("jobs[1]: "));
   EXPECT_TRUE(store_->keys(1, "job:", 10)->empty());
-  EXPECT_EQ(outcome(create_jobs(submitter_, *store_, std::nullopt, std::vector<Job>(1001, new_job()))), "too_large");
+  EXPECT_EQ(outcome(create_jobs(submitter_, *store_, std::nullopt, std::vector<Job>(1001, new_job()), false)),
+            "too_large");
+}
+
+TEST_F(JobService, SeveralAreQueuedTogetherAndRepeatedAreTheSame) {
+  std::vector<Job> jobs(600, new_job());
+  for (std::size_t i = 0; i < jobs.size(); ++i) jobs[i].idempotency_key = "k" + std::to_string(i);
+  for (const bool again : {false, true}) {
+    std::vector<Job> asked = jobs;
+    const auto made = add_jobs(submitter_, *store_, std::nullopt, asked, true);
+    ASSERT_TRUE(made && !made->refused);
+    EXPECT_EQ(made->existed, std::vector<bool>(600, again));
+    EXPECT_EQ(made->jobs[599].id, 600U);
+    EXPECT_EQ(*store_->queue_length(1, "queue:python"), 600U);
+  }
+  EXPECT_EQ(outcome(add_jobs(reader_, *store_, std::nullopt, jobs, true)), "denied");
+}
+
+TEST_F(JobService, OfSeveralThoseAreQueuedThatWereCreatedBefore) {
+  ASSERT_TRUE(create_job(submitter_, *store_, std::nullopt, new_job(7)));
+  const auto made = create_jobs(submitter_, *store_, std::nullopt, {new_job(6), new_job(7), new_job(8)}, true);
+  ASSERT_TRUE(made) << message(made);
+  EXPECT_EQ((*made)[1].detail, "queued");
+  EXPECT_EQ(*store_->queue_length(1, "queue:python"), 3U);
+}
+
+TEST_F(JobService, AConflictNamesItsJobAndHowManyAreWrittenBeforeIt) {
+  Job other = new_job(900);
+  other.script = "other";
+  ASSERT_TRUE(create_job(submitter_, *store_, std::nullopt, other));
+  std::vector<Job> jobs;
+  for (Id id = 301; id <= 900; ++id) jobs.push_back(new_job(id));
+  const std::string said = message(create_jobs(submitter_, *store_, std::nullopt, jobs, true));
+  EXPECT_THAT(said, StartsWith("jobs[599]: "));
+  const std::string written = std::to_string(*store_->queue_length(1, "queue:python"));
+  EXPECT_NE(said.find(written + " jobs before it are written"), std::string::npos) << said;
+  EXPECT_NE(written, "0");
 }
 
 TEST_F(JobService, SubmittingAJobThatWasCreatedQueuesIt) {

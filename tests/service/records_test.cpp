@@ -1,7 +1,7 @@
-#include "service/messages.h"
 #include "service/records.h"
 #include "base/ed25519.h"
 #include "service/actors.h"
+#include "service/messages.h"
 #include "service/queues.h"
 #include "service_fixture.h"
 
@@ -83,7 +83,7 @@ TEST_F(RecordService, ActorsAreListedByIdAndAKeyIsOfOne) {
   ASSERT_TRUE(create_actor(operator_, *store_, first));
   const auto twice = create_actor(operator_, *store_, second);
   EXPECT_EQ(outcome(twice), "conflict");
-  EXPECT_NE(message(twice).find("actor 30"), std::string::npos) << message(twice);
+  EXPECT_EQ(message(twice).find("30"), std::string::npos) << "whose it is, is not said: " << message(twice);
   second.id = 4;
   second.pubkey.clear();
   ASSERT_TRUE(create_actor(operator_, *store_, second));
@@ -94,6 +94,46 @@ TEST_F(RecordService, ActorsAreListedByIdAndAKeyIsOfOne) {
   ASSERT_EQ(all->size(), 2U);
   EXPECT_EQ((*all)[0].id, 4U);
   EXPECT_EQ((*all)[1].id, 30U);
+}
+
+// An actor could take over another's messages by naming its public key.
+TEST_F(RecordService, AKeyOfAnotherActorIsRefusedAtCreationAndAtChange) {
+  const std::string victims = SigningKey::make().public_key();
+  Actor victim, thief;
+  victim.id = 30;
+  victim.pubkey = victims;
+  thief.id = 15;
+  ASSERT_TRUE(create_actor(operator_, *store_, victim));
+  EXPECT_EQ(outcome(create_actor(operator_, *store_, victim)), "") << "the same again";
+  thief.pubkey = victims;
+  EXPECT_EQ(outcome(create_actor(stranger_, *store_, thief)), "conflict");
+  EXPECT_EQ(outcome(store_->load(0, "actor:15")), "not_found");
+  thief.pubkey = SigningKey::make().public_key();
+  ASSERT_TRUE(create_actor(stranger_, *store_, thief));
+  thief.pubkey = victims;
+  EXPECT_EQ(outcome(update_actor(stranger_, *store_, thief, kPubkey)), "conflict");
+  EXPECT_EQ(outcome(update_actor(operator_, *store_, thief, kPubkey)), "conflict");
+  EXPECT_NE(read_actor(stranger_, *store_, 15)->pubkey, victims);
+  // What was given up is free.
+  victim.pubkey.clear();
+  ASSERT_TRUE(update_actor(operator_, *store_, victim, kPubkey));
+  ASSERT_TRUE(update_actor(stranger_, *store_, thief, kPubkey));
+  EXPECT_EQ(store_->owner_of_key(victims)->id, 15U);
+  ASSERT_TRUE(delete_actor(operator_, *store_, 15, {}));
+  EXPECT_EQ(store_->owner_of_key(victims)->actors, 0U);
+  victim.pubkey = victims;
+  EXPECT_EQ(outcome(update_actor(operator_, *store_, victim, kPubkey)), "");
+}
+
+TEST_F(RecordService, AKeyInARecordThatAPlainClientWroteIsItsActorsToo) {
+  const std::string victims = SigningKey::make().public_key();
+  redis_.plain(0, {"HSET", "actor:30", "id", "30", "pubkey", victims});
+  Actor thief;
+  thief.id = 15;
+  thief.pubkey = victims;
+  EXPECT_EQ(outcome(create_actor(stranger_, *store_, thief)), "conflict");
+  redis_.plain(0, {"HSET", "actor:15", "id", "15"});
+  EXPECT_EQ(outcome(update_actor(stranger_, *store_, thief, kPubkey)), "conflict");
 }
 
 TEST_F(RecordService, AnActorThatAContextNamesStays) {
@@ -183,6 +223,17 @@ TEST_F(RecordService, ARunnerIsChangedAndDeletedByAdmins) {
   EXPECT_EQ(after->topic, "here");
   wanted.address = "http://10.0.0.1";
   EXPECT_EQ(outcome(update_runner(admin_, *store_, wanted, kAddress, networks)), "denied") << "outside of the networks";
+  const std::vector<std::string> target{"target_context"};
+  Runner elsewhere;
+  elsewhere.id = 20;
+  elsewhere.target_context = 9;
+  ASSERT_TRUE(update_runner(admin_, *store_, elsewhere, target, networks)) << "it has an address";
+  EXPECT_EQ(read_runner(admin_, *store_, 20)->target_context, 9U);
+  elsewhere.id = 21;
+  EXPECT_EQ(outcome(create_runner(admin_, *store_, elsewhere, networks)), "invalid") << "it has none";
+  elsewhere.address = "http://127.0.0.1:3030";
+  EXPECT_TRUE(create_runner(admin_, *store_, elsewhere, networks));
+  EXPECT_TRUE(delete_runner(admin_, *store_, 21));
   ASSERT_TRUE(store_->topic_send(1, "here", "message:16:1", {{"message_type", "chat"}}));
   EXPECT_EQ(outcome(delete_runner(admin_, *store_, 20)), "conflict") << "a message waits for it";
   ASSERT_TRUE(store_->close_message(1, "mj:topic:here", "message:16:1", "no"));

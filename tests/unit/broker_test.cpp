@@ -184,6 +184,9 @@ TEST_F(BrokerTest, RolesOfTheContextDecide) {
   EXPECT_EQ(code(denied), "denied");
   EXPECT_THAT(message(denied), HasSubstr("actor 2 may not administer objects in context 1"));
   EXPECT_THAT(message(denied), HasSubstr("mycojobs context grant 1 --admin 2"));
+  const auto notes = store_->refusals(1, 10).value();
+  ASSERT_EQ(notes.size(), 1U);
+  EXPECT_EQ(std::pair(notes[0].actor, notes[0].action), std::pair(kReader, std::string("administer")));
   EXPECT_EQ(code(call(3, "osis.get", {{"kind", "todo"}, {"id", "a"}}, kStranger)), "denied");
   EXPECT_EQ(code(call(2, "osis.declare", {{"kind", "todo"}, {"index", {"n"}}}, kReader)), "denied");
   ASSERT_EQ(code(call(1, "osis.declare", {{"kind", "todo"}, {"index", {"n"}}})), "ok");

@@ -32,12 +32,18 @@ TEST(Cbor, EncodesAndDecodesTheVectorsOfItsStandard) {
   const std::pair<const char*, json> vectors[] = {
       {"00", 0},
       {"17", 23},
+      {"01", 1},
+      {"0a", 10},
       {"1818", 24},
+      {"1819", 25},
+      {"1864", 100},
       {"1903e8", 1000},
       {"1a000f4240", 1000000},
       {"1b000000e8d4a51000", 1000000000000},
       {"1bffffffffffffffff", 18446744073709551615U},
       {"20", -1},
+      {"29", -10},
+      {"3863", -100},
       {"3903e7", -1000},
       {"3b7fffffffffffffff", std::numeric_limits<std::int64_t>::min()},
       {"f90000", 0.0},
@@ -62,8 +68,15 @@ TEST(Cbor, EncodesAndDecodesTheVectorsOfItsStandard) {
       {"4401020304", json::binary({1, 2, 3, 4})},
       {"60", ""},
       {"6449455446", "IETF"},
+      {"6161", "a"},
+      {"62225c", "\"\\"},
       {"62c3bc", "\u00fc"},
+      {"63e6b0b4", "\u6c34"},
+      {"64f0908591", "\U00010151"},
       {"80", json::array()},
+      {"8301820203820405", json::parse("[1,[2,3],[4,5]]")},
+      {"826161a161626163", json::parse(R"(["a",{"b":"c"}])")},
+      {"a56161614161626142616361436164614461656145", json::parse(R"({"a":"A","b":"B","c":"C","d":"D","e":"E"})")},
       {"83010203", {1, 2, 3}},
       {"98190102030405060708090a0b0c0d0e0f101112131415161718181819",
        {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25}},
@@ -81,6 +94,41 @@ TEST(Cbor, EncodesAndDecodesTheVectorsOfItsStandard) {
   EXPECT_EQ(encoded(std::numeric_limits<double>::quiet_NaN()), "f97e00");
   EXPECT_EQ(encoded(-std::numeric_limits<double>::quiet_NaN()), "f97e00");
   EXPECT_TRUE(std::isnan(decode_cbor(from_hex("f97e00"))->get<double>()));
+}
+
+// Those of the appendix that are another encoding of a value, or of what JSON has not.
+TEST(Cbor, TakesNoVectorThatIsNotDeterministicOrNotJson) {
+  for (const char* hex : {"c249010000000000000000",
+                          "3bffffffffffffffff",
+                          "c349010000000000000000",
+                          "f7",
+                          "f0",
+                          "f8ff",
+                          "fa7f800000",
+                          "fa7fc00000",
+                          "faff800000",
+                          "fb7ff0000000000000",
+                          "fb7ff8000000000000",
+                          "fbfff0000000000000",
+                          "c074323031332d30332d32315432303a30343a30305a",
+                          "c11a514b67b0",
+                          "c1fb41d452d9e8200000",
+                          "d74401020304",
+                          "d818456449455446",
+                          "a201020304",
+                          "5f42010243030405ff",
+                          "7f657374726561646d696e67ff",
+                          "9fff",
+                          "9f018202039f0405ffff",
+                          "9f01820203820405ff",
+                          "83018202039f0405ff",
+                          "83019f0203ff820405",
+                          "bf61610161629f0203ffff",
+                          "826161bf61626163ff",
+                          "bf6346756ef563416d7421ff"}) {
+    EXPECT_FALSE(decode_cbor(from_hex(hex))) << hex;
+  }
+  EXPECT_EQ(encoded(std::numeric_limits<double>::quiet_NaN()), "f97e00");
 }
 
 TEST(Cbor, KeysStandInTheOrderOfTheirBytesWhateverTheirOrderWas) {

@@ -30,13 +30,13 @@ const std::map<std::string, Parts> kArrows = {
     {"executors", {"ports", "base", "domain", "sandbox/zygote.h", "sandbox/helper_rights.h"}},
     {"workflow", {"ports", "base", "domain", "executors/lua/workflowhost/wire.h"}},
     {"worker", {"ports", "base", "domain", "store", "sandbox", "transport", "executors", "prerequisites"}},
-    {"coordinator", {"ports", "base", "domain", "store", "transport", "executors", "prerequisites"}},
+    {"coordinator", {"ports", "base", "domain", "store", "transport", "executors", "prerequisites", "workflow"}},
     {"inspect", {"ports", "base", "domain", "store", "sandbox", "executors"}},
     {"service", {"ports", "base", "domain", "store", "transport", "inspect", "coordinator"}},
     {"api", {"ports", "base", "domain", "store", "transport", "inspect", "worker", "coordinator", "service"}},
     {"cli",
-     {"ports", "base", "domain", "store", "sandbox", "transport", "executors", "worker", "coordinator", "inspect",
-      "service", "api", "prerequisites"}},
+     {"ports", "base", "domain", "store", "sandbox", "transport", "executors", "worker", "coordinator", "workflow",
+      "inspect", "service", "api", "prerequisites"}},
 };
 
 // Headers of libraries and of the kernel that one place alone may name, by how their names begin.
@@ -128,7 +128,7 @@ std::optional<std::string> wrong_library(const Source& source, const Include& in
                                "pybind11/pybind11.h"};
   // What several sources of agent/domain share among themselves; no other header brings them along.
   static const Parts kPrivate = {"domain/flow_plan_read.h", "domain/flow_fold.h", "domain/workflow_fields.h",
-                                 "domain/workflow_visit.h"};
+                                 "domain/workflow_visit.h", "domain/workflow_reading.h"};
   const bool header = source.path.ends_with(".h") && !kPrivate.contains(source.path.substr(6));
   if (header && kHeavy.contains(include.target)) return "too heavy for a header";
   const std::string room = "agent/" + include.target.substr(0, include.target.find('/') + 1);

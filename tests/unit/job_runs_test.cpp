@@ -399,5 +399,69 @@ TEST_F(JobRunsTest, SecretsOfTheContextAreInNoReport) {
   EXPECT_EQ(reports<EndReport>().at(0)->end.error, "[secret TOKEN]");
 }
 
+// What is done elsewhere: nothing else waits for it.
+
+TEST_F(JobRunsTest, JobThatIsBegunElsewhereIsLaunchedWithItsLatestFence) {
+  Start start = job(1);
+  start.conversation = nullptr;
+  start.lane = "plugin 1";
+  start.begin = [] { return Result<std::unique_ptr<Conversation>>(std::make_unique<SteppedTalk>(1)); };
+  step(std::move(start));
+  ASSERT_EQ(all<JobRuns::Elsewhere>().size(), 1U);
+  EXPECT_EQ(all<JobRuns::Elsewhere>().at(0)->lane, "plugin 1");
+  EXPECT_TRUE(launched().empty());
+  const auto work = all<JobRuns::Elsewhere>().at(0)->work;
+  step(JobRuns::Fence{1, 4711});
+  EXPECT_TRUE(actions_.empty()) << "the sandbox does not know it yet";
+  step(work());
+  ASSERT_EQ(launched(), std::vector<RunNumber>{1});
+  EXPECT_EQ(all<JobRuns::Launch>().at(0)->spec.fence_boot_ms, 4711U);
+  step(JobRuns::Launched{1});
+  end(1, RunStatus::ok);
+  ASSERT_EQ(all<JobRuns::Over>().size(), 1U) << "its slot is free";
+  ASSERT_EQ(all<JobRuns::Elsewhere>().size(), 1U);
+  EXPECT_TRUE(reports<EndReport>().empty());
+  const auto finish = all<JobRuns::Elsewhere>().at(0)->work;
+  step(JobRuns::Kill{1, KillReason::cancelled});
+  EXPECT_TRUE(actions_.empty()) << "it has ended";
+  step(finish());
+  ASSERT_EQ(reports<EndReport>().size(), 1U);
+  EXPECT_EQ(reports<EndReport>().at(0)->end.detail, "ok");
+}
+
+TEST_F(JobRunsTest, JobThatIsKilledWhileItBeginsElsewhereGoesBackAtOnce) {
+  for (const RunNumber all_or_one : {RunNumber{0}, RunNumber{1}}) {
+    Start start = job(1);
+    start.conversation = nullptr;
+    start.lane = "plugin 1";
+    start.begin = [] { return Result<std::unique_ptr<Conversation>>(std::make_unique<SteppedTalk>(1)); };
+    step(std::move(start));
+    const auto work = all<JobRuns::Elsewhere>().at(0)->work;
+    step(JobRuns::Kill{all_or_one, KillReason::cancelled});
+    EXPECT_EQ(given_back(), std::vector<RunNumber>{1});
+    EXPECT_TRUE(all<JobRuns::KillRun>().empty());
+    step(work());
+    EXPECT_TRUE(actions_.empty());
+  }
+}
+
+TEST_F(JobRunsTest, JobThatCannotBeBegunElsewhereIsHandedBackAndLeavesItsSlot) {
+  Start start = job(1);
+  start.conversation = nullptr;
+  start.lane = "plugin 1";
+  start.queue = "queue:x";
+  start.begin = [] { return Result<std::unique_ptr<Conversation>>(fail(Code::invalid, "script: wrong")); };
+  step(std::move(start));
+  step(job(2));
+  EXPECT_TRUE(launched().empty()) << "one slot";
+  step(JobRuns::Begun{1, nullptr, fail(Code::invalid, "script: wrong")});
+  ASSERT_EQ(all<CannotBegin>().size(), 1U);
+  EXPECT_EQ(all<CannotBegin>().at(0)->queue, "queue:x");
+  EXPECT_EQ(all<CannotBegin>().at(0)->claim.job_key, "job:1:1");
+  EXPECT_EQ(all<CannotBegin>().at(0)->error.message, "script: wrong");
+  step(JobRuns::Time{});
+  EXPECT_EQ(launched(), std::vector<RunNumber>{2});
+}
+
 }  // namespace
 }  // namespace mycojobs::test

@@ -77,6 +77,7 @@ TEST_F(Signatures, NothingThatTheSenderSaidCanBeChanged) {
       {"format", [](Message& m) { m.message_format_type = MessageFormatType::html; }},
       {"target", [](Message& m) { m.target_context = 10; }},
       {"address", [](Message& m) { m.target_address = "http://127.0.0.1:1"; }},
+      {"key", [](Message& m) { m.target_key = "of another coordinator"; }},
       {"topic", [](Message& m) { m.topic = "runner20"; }},
       {"time-out", [](Message& m) { m.timeout_result = 61; }},
       {"created", [](Message& m) { m.created_at += 1; }},

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "domain/codec.h"
+#include "domain/utf8.h"
 
 namespace mycojobs {
 namespace {
@@ -24,6 +25,25 @@ TEST(ValidateJob, AGoodJobHasNoFindings) {
   job.env_vars = {{"A", ""}, {"lower case with blanks", "x=y\n"}};
   job.dependends = {1, 2};
   EXPECT_EQ(findings(job), "");
+}
+
+// What somebody sends comes back in a reason: it must not grow on the way.
+TEST(ValidateJob, FindingsAreFew) {
+  Job job = good_job();
+  job.dependends.assign(9000, 0);
+  EXPECT_EQ(findings(job), "dependends: 0 is not a job id");
+  for (int i = 0; i < 1000; ++i) job.env_vars.emplace("a=" + std::to_string(i), "");
+  EXPECT_EQ(validate(job).size(), 16U);
+  const std::vector<FieldProblem> many(40, {"a", "a: is odd"});
+  EXPECT_EQ(join(many).size(), 16 * std::string("a: is odd; ").size() + std::string("and 24 more").size());
+}
+
+TEST(Cut, PartsNoCharacter) {
+  EXPECT_EQ(cut("short", 5), "short");
+  EXPECT_EQ(cut("longer than that", 9), "longer...");
+  EXPECT_EQ(cut("\u00e4\u00e4\u00e4\u00e4", 6), "\u00e4...");
+  EXPECT_TRUE(is_utf8(cut(std::string(5000, '\xc3'), 4096).substr(4093)));
+  EXPECT_EQ(cut(std::string(5000, 'x'), kMostReasonBytes).size(), kMostReasonBytes);
 }
 
 TEST(ValidateJob, IdsAreAboveZero) {
@@ -70,7 +90,7 @@ TEST(ValidateJob, EnvironmentCannotSmuggle) {
 TEST(ValidateJob, AJobDoesNotWaitForItself) {
   Job job = good_job();
   job.dependends = {3, 2001, 0};
-  EXPECT_EQ(findings(job), "dependends: 2001 is the job itself; dependends: 0 is not a job id");
+  EXPECT_EQ(findings(job), "dependends: 2001 is the job itself") << "the first stands for all";
 }
 
 }  // namespace

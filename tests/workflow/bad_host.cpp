@@ -12,10 +12,14 @@ using namespace mycojobs::workflow;
 
 namespace {
 
-void say(WireKind kind, std::uint32_t call, const std::string& payload) {
+std::string framed(WireKind kind, std::uint32_t call, const std::string& payload) {
   std::string frame;
   put_header(frame, kind, call, payload.size());
-  if (!write_all(kSocketFd, frame + payload)) ::_exit(1);
+  return frame + payload;
+}
+
+void say(WireKind kind, std::uint32_t call, const std::string& payload) {
+  if (!write_all(kSocketFd, framed(kind, call, payload))) ::_exit(1);
 }
 
 bool take(char* to, std::size_t size) {
@@ -48,8 +52,9 @@ int main(int, char** argv) {
   if (how == "silent") ::pause();
   if (how == "refuses") say(WireKind::refused, 0, "cannot give up rights: seccomp_load: EINVAL");
   if (how == "nonsense") (void)write_all(kSocketFd, std::string(4096, 'x'));
-  say(WireKind::ready, 0, how == "wordy" ? std::string(5000, 'n') : "lua-0/0");
-  if (how == "early") say(WireKind::answer, 1, kFine);
+  std::string greeting = framed(WireKind::ready, 0, how == "wordy" ? std::string(5000, 'n') : "lua-0/0");
+  if (how == "early") greeting += framed(WireKind::answer, 1, kFine);  // at once: both are there when it is asked
+  if (!write_all(kSocketFd, greeting)) ::_exit(1);
   for (;;) {
     const std::uint32_t call = next_step();
     if (how == "fine") say(WireKind::answer, call, kFine);

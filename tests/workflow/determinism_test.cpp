@@ -137,6 +137,76 @@ const Attempt kSame[] = {
      R"j([3,"1-2.5-x",4,2])j"},
     {"return {xpcall(function() error('x', 0) end, function(m) return m .. '!' end)}", R"j([false,"x!"])j"},
     {"return {pcall(pcall)}", nullptr},
+    // Names and metamethods do not bring addresses back, and none is run where order or the collector would be seen.
+    {"return tostring(setmetatable({}, {__name = 'X'}))", R"j("X: (no address)")j"},
+    {"return string.format('%s %10s', setmetatable({}, {__name = 'X'}), setmetatable({}, {__tostring = function() "
+     "return "
+     "'t' end}))",
+     R"j("X: (no address)          t")j"},
+    {"return {pcall(tostring, setmetatable({}, {__tostring = function() return {} end}))}",
+     R"j([false,"'__tostring' must return a string"])j"},
+    {"return {pcall(error, {}), pcall(error, step)}", nullptr},
+    {"local t = setmetatable({b = 1, a = 2}, {__pairs = function() return next, {z = 1}, nil end}) local o = {} for k "
+     "in "
+     "pairs(t) do o[#o + 1] = k end return o",
+     R"j(["a","b"])j"},
+    {"local m = {__lt = function(a, b) return a.n < b.n end, __le = function() return true end, __eq = function() "
+     "return "
+     "true end, __concat = function() return 'c' end, __len = function() return 7 end, __call = function(_, x) return "
+     "x "
+     "end, __unm = function() return 'u' end} local a, b = setmetatable({n = 1}, m), setmetatable({n = 2}, m) return "
+     "{a "
+     "< b, a <= b, a == b, a .. b, #a, a(3), -a}",
+     R"j([true,true,true,"c",7,3,"u"])j"},
+    {"local o = {} do local a <close> = setmetatable({}, {__close = function() o[#o + 1] = 'a' end}) local b <close> = "
+     "setmetatable({}, {__close = function() o[#o + 1] = 'b' end}) end return o",
+     R"j(["b","a"])j"},
+    // Long texts (over 40 bytes) are keys by what they say, too.
+    {"local t, o = {}, {} for i = 1, 50 do t[('long key '):rep(8) .. i * 37 % 50] = i end for k in pairs(t) do o[#o + "
+     "1] = "
+     "k:sub(-2) end return table.concat(o)",
+     nullptr},
+    {"local a, b = ('x'):rep(100), ('x'):rep(50) .. ('x'):rep(50) local t = {[a] = 1} return {t[b], a == b, "
+     "rawequal(a, b), "
+     "#a}",
+     "[1,true,true,100]"},
+    // Texts as numbers, numbers as texts.
+    {"return {'10' + 1, '0x10' + 0, '3' * '4', 10 .. 20, -'2', '1e1' + 0, 7 // '2'}",
+     R"j([11,16,12,"1020",-2,10.0,3])j"},
+    {"return {math.maxinteger + 0.0 == 2^63, math.maxinteger < 2^63, math.mininteger == -2^63, 2^53 == 2^53 + 1, 1 < "
+     "1.5, "
+     "'a' < 'b'}",
+     "[true,true,true,true,true,true]"},
+    {"return {tostring(2^63), tostring(1e15), tostring(1e16), tostring(123456789012345678), tostring(5e-324), "
+     "tostring(1.7976931348623157e308)}",
+     R"j(["9.223372036854776e+18","1000000000000000.0","10000000000000000.0","123456789012345678","5e-324","1.7976931348623157e+308"])j"},
+    {"return {string.format('%.20f', 0.1), string.format('%.3g', 123456), string.format('%d', 3.0), "
+     "string.format('%5.2s|', "
+     "'abc'), string.format('%+d % d %05d', 3, 3, 3), string.format('%c%c', 76, 117)}",
+     R"j(["0.10000000000000000555","1.23e+05","3","   ab|","+3  3 00003","Lu"])j"},
+    {"return {pcall(string.format, '%d', 3.5)}",
+     R"j([false,"bad argument #2 to 'string.format' (number has no integer representation)"])j"},
+    {"return {math.floor(-0.5), math.ceil(-0.5), math.floor(2^62), math.tointeger('8') == nil, "
+     "math.abs(math.mininteger), "
+     "-7 // 2.0, 7 % -math.huge, math.fmod(-7, 2)}",
+     nullptr},
+    {"return {pcall(function() return 1 // 0 end)}", R"j([false,"order.lua:1: attempt to divide by zero"])j"},
+    {"return {1 // 0.0, -1 // 0.0, tostring(0.0 / 0 ), 1 % math.huge, 3 & 5, 3 ~ 5, ~0, 1 << 64, 1 >> -1}", nullptr},
+    {"return {pcall(function() return 2^53 | 1 end), pcall(function() return 1.5 | 1 end)}", nullptr},
+    {"return {0.1 + 0.2 == 0.3, 0.1 + 0.2, 1e308 + 1e308 == math.huge, 100 * 1.1, 3.0 == 3, (2^0.5)^2 == 2}",
+     "[false,0.30000000000000004,true,110.00000000000001,true,false]"},
+    // Rounding: sums in this order, to the nearest, whatever the processor keeps in its registers.
+    {"local s = 0.0 for i = 1, 1000 do s = s + 1 / i end return {s, s * 3 - s - s - s}", "[7.485470860550343,0.0]"},
+    {"return {select(-1, 1, 2, 3), select('#'), table.pack(pcall(select, 0)).n, next({}, nil) == nil}", "[3,0,2,true]"},
+    {"return {tostring(nil), tostring(true), type(null), tostring(null), #bytes('ab'), bytes('ab') == bytes('ab')}",
+     nullptr},
+    // What an error says has no address, no path and no trace.
+    {"return {select(2, pcall(function() local t = {} t.x.y = 1 end)), select(2, pcall(function() return #step end)), "
+     "select(2, pcall(function() return ({}) .. 'x' end)), select(2, pcall(function() undefined_function() end))}",
+     nullptr},
+    {"return {xpcall(function() error({code = 7}) end, function(e) return e.code end)}", "[false,7]"},
+    {"local function deep(n) if n == 0 then error('end') end return deep(n - 1) end return {pcall(deep, 50)}",
+     R"j([false,"order.lua:1: end"])j"},
     {"return _VERSION", R"j("Lua 5.4")j"},
 };
 
@@ -167,6 +237,20 @@ const char* const kRefused[] = {
     "print('x')",
     "warn('@on')",
     "math.atan(1)",
+    "math.cos(1)",
+    "os.date()",
+    "os.rename('a', 'b')",
+    "io.popen('id')",
+    "io.stdout",
+    "debug.sethook()",
+    "debug.getregistry()",
+    "debug.setmetatable(1, {})",
+    "string.unpack('d', 'x')",
+    "string.packsize('d')",
+    "coroutine.wrap(step)",
+    "coroutine.running()",
+    "package.loadlib('x', 'y')",
+    "collectgarbage('step')",
     "_G.os.time()",
     "_ENV.io.read()",
 };

@@ -27,7 +27,8 @@ std::string text(const StepAnswer& answer) {
   std::string out = answer.state ? value(*answer.state).dump() : "gone";
   for (const auto& each : answer.domain_events) out += " event " + each.schema + value(each.value).dump();
   for (const auto& each : answer.effects)
-    out += " effect " + std::to_string(each.index) + each.kind + value(each.params).dump();
+    out += " effect " + std::to_string(each.index) + each.kind + value(each.params).dump() +
+           (each.issuer_ref.empty() ? "" : " as " + each.issuer_ref);
   if (answer.annotations) out += " ann " + value(*answer.annotations).dump();
   return out;
 }

@@ -79,6 +79,43 @@ const Attack kAttacks[] = {
     {"error(('x'):rep(1e6))", "script"},
     {"error(setmetatable({}, {__tostring = function() while true do end end}))", "script"},
     {"error(setmetatable({}, {__index = function() while true do end end}))", "script"},
+    // Metamethods that never end, or call themselves, wherever they are called from.
+    {"local m = {} m.__index = function(t, k) return t[k] end return setmetatable({}, m).x", "script"},
+    {"local m = {} m.__newindex = function(t, k, v) t[k] = v end setmetatable({}, m).x = 1", "script"},
+    {"local m = {} m.__eq = function(a, b) return a == b end return setmetatable({}, m) == setmetatable({}, m)",
+     "script"},
+    {"local m = {} m.__concat = function(a, b) return a .. b end return setmetatable({}, m) .. 'x'", "script"},
+    {"local m = {} m.__lt = function(a, b) while true do end end return setmetatable({}, m) < setmetatable({}, m)",
+     "limit"},
+    {"local t = {} for i = 1, 1e5 do t = setmetatable({}, {__index = t}) end return t.x", "script"},
+    {"tostring(setmetatable({}, {__tostring = function(s) return tostring(s) end}))", "script"},
+    {"string.format('%s', setmetatable({}, {__tostring = function() while true do end end}))", "limit"},
+    {"::again:: goto again", "limit"},
+    {"for i = 1, math.huge do end", "limit"},
+    {"for i = math.mininteger, math.maxinteger do end", "limit"},
+    {"for i = 1.0, 1e300 do end", "limit"},
+    {"return ('a'):rep(5000):find(('(a*)'):rep(30) .. 'b')", "limit"},
+    {"return ('a'):rep(200):gsub(('a-'):rep(20) .. 'b', '')", "limit"},
+    {"return ('x'):rep(1e5):find('%f[x]' .. ('.-'):rep(8) .. 'y')", "limit"},
+    {"for k in (('x'):rep(1e6)):gmatch('()') do for j in (('x'):rep(1e6)):gmatch('()') do end end", "limit"},
+    {"local s = ('x'):rep(1e5) for i = 1, 1e5 do s:reverse() end", "limit"},
+    {"local s = ('x'):rep(1e5) for i = 1, 1e5 do s:byte(1, 200) s:lower() end", "limit"},
+    {"local t = {} for i = 1, 1e4 do t[i] = 'x' end while true do table.concat(t, ',') end", "limit"},
+    {"local t = {} for i = 1, 1e4 do t[i] = 1e4 - i end while true do table.sort(t, function(a, b) return a < b end) "
+     "end",
+     "limit"},
+    {"local t = {} for i = 1, 1e4 do table.insert(t, 1, i) end while true do table.remove(t, 1) table.insert(t, 1, 1) "
+     "end",
+     "limit"},
+    {"local t = {} while true do t = {t} end", "memory"},
+    {"local t = {} while true do t[#t + 1] = function() return t end end", "limit"},
+    {"local t = {} for i = 1, math.huge do t[('k'):rep(1000) .. i] = true end", "limit"},
+    {"local s = ('x'):rep(1e6) local t = {} for i = 1, math.huge do t[i] = bytes(s .. i) end", "memory"},
+    {"local t = {} for i = 1, 8e6 do t[i] = 0 end return {}", "memory"},
+    {"local t = {} for i = 1, 3e5 do t[i] = i end return t", "output"},
+    {"return {}, nil, nil, ('x'):rep(2^20)", "output"},
+    {"return {}, {{schema = ('x'):rep(2^20), value = 1}}", "output"},
+    {"return {}, nil, {{kind = 'a', params = 1, ref = ('x'):rep(2^20)}}", "output"},
     {"_ENV = nil return {}", "{}"},
     {"_G.pcall, _G.error, string.format = nil return {}", "{}"},
     {"string.rep = nil local g = _G for k in pairs(g) do g[k] = nil end return {}", "{}"},
@@ -122,6 +159,22 @@ TEST(WorkflowHostile, TheClockEndsWhatDoesNotCount) {
   ASSERT_TRUE(answer) << answer.error().message;
   EXPECT_EQ(text(*answer), "limit: the step does not end: it did not answer within 400 ms, in a second attempt");
   EXPECT_EQ(engine.started(), 2U);
+}
+
+// Lua looks for what to call in a loop of its own that counts no instruction, and takes longer with each round: the
+// second line, the clock, ends it.
+TEST(WorkflowHostile, ACallThatLeadsToItselfIsEndedByTheClock) {
+  EngineOptions hasty = options();
+  hasty.wall_ms = 300;
+  WorkflowEngine engine(hasty);
+  const auto answer = engine.step(
+      program("function step() local m = {} m.__call = setmetatable({}, m) return setmetatable({}, m)() end"),
+      request());
+  ASSERT_TRUE(answer) << answer.error().message;
+  EXPECT_EQ(text(*answer), "limit: the step does not end: it did not answer within 1200 ms, in a second attempt");
+  const auto after = engine.step(program("function step() return {1} end"), request());
+  ASSERT_TRUE(after);
+  EXPECT_EQ(text(*after), "[1]");
 }
 
 TEST(WorkflowHostile, RequestsAreBounded) {

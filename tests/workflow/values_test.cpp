@@ -82,7 +82,7 @@ TEST(WorkflowValues, NoStateIsNilAndNilEndsIt) {
 
 TEST(WorkflowValues, EventKeyAndCtxArrive) {
   StepRequest asked = request();
-  asked.event.key = "o-1";
+  asked.event.key = cbor("o-1");
   asked.ctx = cbor({{"now_ns", 1760000000000000000}, {"entropy", json::binary(std::vector<std::uint8_t>(32, 1))}});
   EXPECT_EQ(ran("function step(_, e, c) return {e.schema, e.key, c.now_ns, #c.entropy} end", asked),
             R"(["test/Event@1","o-1",1760000000000000000,32])");
@@ -92,6 +92,17 @@ TEST(WorkflowValues, EventsEffectsAndAnnotationsComeOut) {
   EXPECT_EQ(ran("function step() return {}, {{schema = 'a@1', value = {1}}}, "
                 "{{kind = 'x@1', params = {}}, {kind = 'y@1', params = array {}}}, {note = 'n'} end"),
             R"({} event a@1[1] effect 0x@1{} effect 1y@1[] ann {"note":"n"})");
+}
+
+TEST(WorkflowValues, AnEffectHasItsRefAndAKeyIsAValue) {
+  EXPECT_EQ(ran("function step() return {}, {}, {{kind = 'x@1', params = 1, ref = 'pay'}, {kind = 'x@1', params = 2}} "
+                "end"),
+            "{} effect 0x@11 as pay effect 1x@12");
+  StepRequest asked = request();
+  for (const json& key : {json(7), json(std::string(200, 'k')), json("\xc3\xa9"), json(-1000)}) {
+    asked.event.key = cbor(key);
+    EXPECT_EQ(ran("function step(_, e) return {e.key} end", asked), json::array({key}).dump());
+  }
 }
 
 struct Wrong {
@@ -112,6 +123,9 @@ TEST(WorkflowValues, WhatHasNoPlaceIsRefusedWithItsPath) {
       {"return {}, {{schema = 'a'}}", "value: events[1].value: is missing"},
       {"return {}, {{value = 1}}", "value: events[1].schema: is no name"},
       {"return {}, {}, {{kind = 'a', params = 1, more = 2}}", "value: effects[1]: has kind and params, no \"more\""},
+      {"return {}, {}, {{kind = 'a', params = 1, ref = 2}}", "value: effects[1].ref: is no text"},
+      {"return {}, {}, {{kind = 'a', params = 1, ref = '\\xff'}}", "value: effects[1].ref: is no text"},
+      {"return {}, {{schema = 'a', value = 1, ref = 'x'}}", "value: events[1]: has schema and value, no \"ref\""},
       {"return {}, {a = 1}", "value: events: is no array: its keys are not 1 to 1"},
       {"return {}, 'x'", "value: events: is no array"},
   };

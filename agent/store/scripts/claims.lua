@@ -1,6 +1,6 @@
 -- Claims and leases: a job is taken, its lease renewed or passed, its end reported.
 
---# claim: journal places messages ends
+--# claim: journal places messages worlds ends refusals
 -- Takes jobs off queues. Answers {set_aside, {queue, job, claim_id_index, epoch, attempt, deliveries, record}...,
 -- paused queues, 1 if entries are left that this call has not looked at, heads of journals that it has written to}.
 local runner, instance, actor, context = arg(), arg(), arg(), arg()
@@ -24,7 +24,10 @@ local function denied()
     .. ' --executor ' .. (actor == '0' and 'ID' or actor)
 end
 err = actor ~= '' and denied()
-if err then return redis.error_reply('MJDENIED ' .. err) end
+if err then
+  add_refusal_once(actor, 'run', 'jobs', 'executors')
+  return redis.error_reply('MJDENIED ' .. err)
+end
 
 local taken, bytes, set_aside, seen, full, paused = {}, 0, 0, 0, false, {}
 local now, lease, until_ms = dec(now_ms), dec(lease_ms), dec(now_ms + lease_ms)
@@ -280,7 +283,7 @@ for i, queue in ipairs(queues) do
 end
 return {set_aside, taken, paused, seen >= 256 and 1 or 0, heads_now()}
 
---# renew: journal places messages ends
+--# renew: journal places messages worlds ends
 -- For each claim 0 stale, 1 renewed, 2 renewed and somebody wants the job cancelled.
 local lease_ms, count = num(arg()), num(arg())
 local err = wrong_shared()
@@ -311,7 +314,7 @@ for i = 1, count do
 end
 return answers
 
---# report: journal places messages ends
+--# report: journal places messages worlds ends
 -- Reports in order. For each {word, text}: ok, stale, conflict, invalid. Then the heads of journals that it has written to.
 local count = num(arg())
 local err = wrong_shared()
@@ -408,7 +411,7 @@ end
 answers[count + 1] = heads_now()
 return answers
 
---# unclaim: journal places messages ends
+--# unclaim: journal places messages worlds ends
 -- Claims that were made and whose answer was lost: nobody runs their jobs. Back to their queues, as if they had not been
 -- taken. Answers how many.
 local wanted = {}
@@ -439,7 +442,7 @@ for i = 1, #listed, 2 do
 end
 return found
 
---# expire: journal places messages ends
+--# expire: journal places messages worlds ends
 -- 1: the lease that ends at until_ms has passed and the job is back on its queue (or has ended, if it was cancelled).
 local job, until_ms = arg(), num(arg())
 local err = wrong_shared()
@@ -468,7 +471,7 @@ local left_ms = until_ms - now_ms
 if left_ms >= 0 and left_ms <= num(claim.lease_ms) then return 0 end
 return give_back(job, claim, 'expired', 'its lease ran out') or 1
 
---# expire_instance: journal places messages ends
+--# expire_instance: journal places messages worlds ends
 -- An instance of a runner whose every process is gone: its jobs need not wait for their leases. Answers them.
 local runner, instance = arg(), arg()
 local err = wrong_shared()

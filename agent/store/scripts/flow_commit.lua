@@ -1,4 +1,4 @@
---# flow_commit: journal places messages ends flows
+--# flow_commit: journal places messages worlds ends flows
 -- {the revision after it}; {conflict, the present one}; {taken}: by another commit, which had no facts; {missing}.
 local context, flow, expected, taken, taken_before = arg(), arg(), num(arg()), num(arg()), arg()
 local due, checkpoint, ended, parent = arg(), arg(), arg() == '1', arg()
@@ -79,8 +79,9 @@ local function queue_job(job, claim, fields)
   end
   redis.call('HSET', job, 'queued_ms', dec(now_ms), unpack(fields))
   local values = redis.call('HMGET', job, 'priority', 'queue_timeout_ms', 'run_at_ms')
-  claim.priority = valid_priority(values[1] or '')
-  redis.call('HSET', 'mj:claim:' .. job, 'priority', claim.priority)
+  local priority = valid_priority(values[1] or '')
+  if claim.priority ~= priority then redis.call('HSET', 'mj:claim:' .. job, 'priority', priority) end
+  claim.priority = priority
   enqueue(job, claim, 'flow', false)
   if never_ran(claim) then limit_wait(job, num(values[2] or nil), now_ms, num(values[3] or nil)) end
 end

@@ -58,7 +58,7 @@ end
 redis.call('SET', counter, dec(first + jobs - 1))
 return dec(first)
 
---# flow_put_jobs: journal places messages ends flows
+--# flow_put_jobs: journal places messages worlds ends flows
 -- {}; or {index, record}... of those that are there and were not accepted; or a text: why not.
 local context, flow, count = arg(), arg(), num(arg())
 local err = wrong_shared() or wrong_flow(flow)
@@ -99,14 +99,16 @@ end
 if #exist > 0 then return exist end
 for _, each in ipairs(fresh) do
   local job = each.job
-  if not each.there then
+  local fields = {'flow_id', flow, 'status', 'waiting_for_prerequisites', 'detail', 'planned', 'updated_at', now_s}
+  if each.there then
+    local supervisor = to_table(each.fields).supervisor_url
+    if supervisor then redis.call('HSET', job, 'supervisor_url', supervisor) end
+    redis.call('HSET', job, unpack(fields))
+  else
+    for _, text in ipairs(fields) do each.fields[#each.fields + 1] = text end
     redis.call('HSET', job, 'id', string.match(job, '%d+$'), 'created_at', now_s, unpack(each.fields))
   end
-  local supervisor = each.there and to_table(each.fields).supervisor_url
-  if supervisor then redis.call('HSET', job, 'supervisor_url', supervisor) end
-  redis.call('HSET', job, 'flow_id', flow, 'status', 'waiting_for_prerequisites', 'detail', 'planned', 'updated_at', now_s)
-  plan(job, each.claim, each.queue, me)
-  redis.call('HSET', 'mj:claim:' .. job, 'content', each.content)
+  plan(job, each.claim, each.queue, me, 'content', each.content)
 end
 return {}
 
@@ -285,7 +287,7 @@ redis.call('ZADD', kDue, 'LT', dec(now_ms), flow)
 redis.call('PUBLISH', kDue, context .. ' ' .. flow)
 return 1
 
---# flow_await: journal places messages ends flows
+--# flow_await: journal places messages worlds ends flows
 local context, flow, other = arg(), arg(), arg()
 local waits = 'mj:flow-waits:' .. other
 local err = wrong(waits, 'set') or wrong(kDue, 'zset') or wrong('mj:anomalies', 'stream') or wrong('mj:flow:' .. other, 'hash')

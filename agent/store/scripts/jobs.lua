@@ -1,54 +1,103 @@
 -- Jobs and other records come in, are read, cancelled, queued again.
 
 --# submit: journal places
--- Writes a record and its queue entry. Answers {new | exists | used, key, record}.
-local caller, id, queue, fields = arg(), num(arg()), arg(), list_arg()
+-- New jobs of one caller: all of them, or none. queued: with their queue entries. No two of them have the same id or the
+-- same idempotency key, and none has an id where another is to be given one. accepted: a key that is there already, and
+-- says the same.
+-- Answers {new, s, ms, {id, detail}...}: an empty detail: accepted; {there, {index, exists | used, key, record}...}: of
+-- some that are there and were not accepted, nothing was written; {wrong, index, error}: neither.
+local caller, queued, count = arg(), arg() == '1', num(arg())
 local counter, names = 'mj:next:' .. caller, 'mj:idempotency:' .. caller
-local err = wrong(queue, 'list') or wrong(counter, 'string') or wrong(names, 'hash') or wrong_shared()
-if err then return err end
-local wanted = to_table(fields)
-local name = wanted.idempotency_key
+local shared = wrong_shared() or wrong(counter, 'string') or wrong(names, 'hash')
+if shared then return shared end
+local kMostBytes = 8388608  -- of records in an answer, and the one that is longer
+local queues, jobs, there, bytes, last_id = {}, {}, {}, 0, nil
 
-local function there(job) return {'exists', job, redis.call('HGETALL', job)} end
-local first = name and redis.call('HGET', names, name)
-if first then
-  if type_of(first) == 'hash' then return there(first) end
-  return {'used', first, {}}
+local function key_of(id) return 'job:' .. caller .. ':' .. dec(id) end
+local function is_used(job) return redis.call('EXISTS', job, 'mj:claim:' .. job) > 0 end
+local function next_key()
+  last_id = last_id or num(redis.call('GET', counter))
+  repeat last_id = last_id + 1 until not is_used(key_of(last_id))
+  if last_id <= 4294967295 then return key_of(last_id) end
+  return nil, redis.error_reply('MJFULL caller ' .. caller .. ' has no free job id left')
 end
-local function key_of(n) return 'job:' .. caller .. ':' .. dec(n) end
-local allocate = id == 0
-if allocate then
-  id = num(redis.call('GET', counter)) + 1
-  while redis.call('EXISTS', key_of(id), 'mj:claim:' .. key_of(id)) > 0 do id = id + 1 end
-  if id > 4294967295 then return redis.error_reply('MJFULL caller ' .. caller .. ' has no free job id left') end
+-- The key of the job if it is new; else what was found: {exists | used, key}; else an error.
+local function look(id, name)
+  local first = name and redis.call('HGET', names, name)
+  if first then return nil, {type_of(first) == 'hash' and 'exists' or 'used', first} end
+  if id == 0 then return next_key() end
+  local job = key_of(id)
+  local err = wrong(job, 'hash') or wrong('mj:claim:' .. job, 'hash')
+  if err then return nil, err end
+  if redis.call('EXISTS', job) == 1 then return nil, {'exists', job} end
+  if is_used(job) then return nil, {'used', job} end
+  return job
 end
-local job = key_of(id)
-err = wrong(job, 'hash') or wrong('mj:claim:' .. job, 'hash')
-if err then return err end
-if redis.call('EXISTS', job) == 1 then return there(job) end
-if redis.call('EXISTS', 'mj:claim:' .. job) == 1 then return {'used', job, {}} end
+for i = 1, count do
+  local id, queue, accepted, name, fields = num(arg()), arg(), arg(), arg(), list_arg()
+  if name == '' then name = nil end
+  if queues[queue] == nil then queues[queue] = queued and wrong(queue, 'list') or false end
+  local job, found = look(id, name)
+  local err = queues[queue] or found and found.err and found
+  if err then return {'wrong', dec(i), err.err} end
+  if not found then
+    jobs[i] = {job = job, queue = queue, name = name, fields = fields}
+  elseif accepted == found[2] and found[1] == 'exists' then
+    jobs[i] = {job = accepted}
+  elseif bytes <= kMostBytes then
+    local record = found[1] == 'exists' and redis.call('HGETALL', found[2]) or {}
+    for _, text in ipairs(record) do bytes = bytes + #text end
+    there[#there + 1] = {dec(i), found[1], found[2], record}
+  end
+end
+if #there > 0 then return {'there', there} end
 
-local delayed = num(wanted.run_at_ms) > now_ms
-redis.call('HSET', job, 'id', dec(id), 'status', 'dispatched', 'detail', delayed and 'delayed' or 'queued', 'created_at', now_s,
-  'updated_at', now_s, 'queued_ms', dec(now_ms), unpack(fields))
-if name then redis.call('HSET', names, name, job) end
-place_new(job, queue, wanted)
-if allocate then redis.call('SET', counter, dec(id)) end
-return {'new', job, redis.call('HGETALL', job)}
+-- What belongs into one key is written by one command: most of the time of a long step is taken by their number.
+local answer, named, pushes, seen = {'new', now_s, dec(now_ms)}, {}, {}, {}
+for _, each in ipairs(jobs) do
+  local job, fields, detail = each.job, each.fields, ''
+  if fields then
+    local wanted = to_table(fields)
+    detail = not queued and 'created' or num(wanted.run_at_ms) > now_ms and 'delayed' or 'queued'
+    fields[#fields + 1] = 'detail'
+    fields[#fields + 1] = detail
+    if queued then
+      fields[#fields + 1] = 'queued_ms'
+      fields[#fields + 1] = dec(now_ms)
+    end
+    redis.call('HSET', job, 'id', string.match(job, '%d+$'), 'status', 'dispatched', 'created_at', now_s, 'updated_at', now_s,
+      unpack(fields))
+    if each.name then
+      named[#named + 1] = each.name
+      named[#named + 1] = job
+    end
+    if queued then
+      pushes[each.queue] = pushes[each.queue] or {}
+      place_new(job, each.queue, wanted, pushes[each.queue])
+    end
+    seen[#seen + 1] = dec(now_us)
+    seen[#seen + 1] = job
+  end
+  answer[#answer + 1] = {string.match(job, '%d+$'), detail}
+end
+if #named > 0 then redis.call('HSET', names, unpack(named)) end
+for queue, list in pairs(pushes) do
+  if #list > 0 then redis.call('LPUSH', queue, unpack(list)) end
+end
+if #seen > 0 then redis.pcall('ZADD', 'mj:jobs', unpack(seen)) end
+if last_id then redis.call('SET', counter, dec(last_id)) end
+return answer
 
---# create_record: journal
--- Writes a record that stands in no queue. Answers {new | exists | used, key, record}.
-local prefix, counter, names, name, id, fields = arg(), arg(), arg(), arg(), num(arg()), list_arg()
-local indexed = prefix == 'runner:'
-local err = wrong(counter, 'string') or (indexed and wrong('mj:runners', 'zset')) or (name ~= '' and wrong(names, 'hash'))
+--# create_record: actors
+-- Writes a record that stands in no queue. Answers {new | exists | used | taken, key, record}; taken: another actor has
+-- its public key.
+local prefix, counter, id, fields = arg(), arg(), num(arg()), list_arg()
+local indexed, pubkey = prefix == 'runner:', prefix == 'actor:' and to_table(fields).pubkey
+if pubkey == '' then pubkey = nil end
+local err = wrong(counter, 'string') or (indexed and wrong('mj:runners', 'zset'))
+  or (pubkey and wrong('mj:actor-keys', 'hash'))
 if err then return err end
-local function there(key) return {'exists', key, redis.call('HGETALL', key)} end
 local function is_used(key) return redis.call('EXISTS', key, 'mj:claim:' .. key) > 0 end
-local first = name ~= '' and redis.call('HGET', names, name)
-if first then
-  if type_of(first) == 'hash' then return there(first) end
-  return {'used', first, {}}
-end
 local allocate = id == 0
 if allocate then
   id = num(redis.call('GET', counter)) + 1
@@ -58,12 +107,12 @@ end
 local key = prefix .. dec(id)
 err = wrong(key, 'hash')
 if err then return err end
-if redis.call('EXISTS', key) == 1 then return there(key) end
+if redis.call('EXISTS', key) == 1 then return {'exists', key, redis.call('HGETALL', key)} end
 if is_used(key) then return {'used', key, {}} end
+if pubkey and is_anothers(pubkey, dec(id)) then return {'taken', key, {}} end
 redis.call('HSET', key, 'id', dec(id), 'created_at', now_s, 'updated_at', now_s, unpack(fields))
-if is_job_key(key) then happened(key) end
-if name ~= '' then redis.call('HSET', names, name, key) end
 if indexed then redis.call('ZADD', 'mj:runners', 'NX', 0, dec(id)) end
+if pubkey then own_key(pubkey, dec(id)) end
 if allocate then redis.call('SET', counter, dec(id)) end
 return {'new', key, redis.call('HGETALL', key)}
 
@@ -81,6 +130,7 @@ if was_pushed(queue, job) then return known() end
 local delayed = num(wanted.run_at_ms) > now_ms
 redis.call('HSET', job, 'detail', delayed and 'delayed' or 'queued', 'updated_at', now_s, 'queued_ms', dec(now_ms))
 place_new(job, queue, wanted)
+happened(job)
 return {'queued', redis.call('HGETALL', job)}
 
 --# load:
@@ -174,14 +224,14 @@ end
 if #page < 2 * max then last, skip = '', 0 end
 return {looked, last, skip, jobs, unseen}
 
---# cancel: journal places messages ends
+--# cancel: journal places messages worlds ends
 -- The answer is cancel_job()'s.
 local job = arg()
 local err = wrong_shared() or wrong(job, 'hash') or wrong('mj:claim:' .. job, 'hash')
 if err then return err end
 return cancel_job(job, read_claim(job))
 
---# requeue: journal places messages ends
+--# requeue: journal places messages worlds ends
 -- Empty, missing, or why not.
 local job = arg()
 local err = wrong_shared() or wrong(job, 'hash') or wrong('mj:claim:' .. job, 'hash')

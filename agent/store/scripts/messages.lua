@@ -155,23 +155,32 @@ redis.call('ZREM', 'mj:inbox', message)
 return answer
 
 --# arrive_message: journal messages
--- A message that has come from elsewhere, and holds. stored, known (it had come before), other (its key is that of another
--- message), full. written: its record is there. told: what is to be remembered of where it comes from.
+-- A message that has come from elsewhere, and holds. stored, known (it had come before, under this key or another), other
+-- (its sender has sent another one with this key), taken (somebody else's has this key), full. written: its record is
+-- there. told: what is to be remembered of where it comes from.
 local message, content, written, max, fields, told = arg(), arg(), arg() == '1', num(arg()), list_arg(), list_arg()
 local mark = 'mj:message:' .. message
-local err = wrong_message(message) or wrong('msg_out_coordinator', 'list')
+local err = wrong_message(message) or wrong('msg_out_coordinator', 'list') or wrong('mj:came', 'hash')
 if err then return err end
+local came = not written and redis.call('HGET', 'mj:came', content)
+if came and type_of('mj:message:' .. came) == 'hash' and redis.call('HGET', 'mj:message:' .. came, 'content') == content then
+  return 'known'
+end
 if redis.call('EXISTS', mark) == 1 then
-  local is = to_table(redis.call('HGETALL', mark))
+  local is, of = to_table(redis.call('HGETALL', mark)), to_table(told)
+  if not written and (is.origin ~= of.origin or is.from ~= of.from) then return 'taken' end
   -- What has left from here does not come here.
   if is.content ~= content or is.state == 'away' or is.state == 'over' then return 'other' end
   redis.call('LREM', 'msg_out_coordinator', 0, message)
   return 'known'
 end
-if not written and redis.call('EXISTS', message) == 1 then return 'other' end
+if not written and redis.call('EXISTS', message) == 1 then return 'taken' end
 if redis.call('ZCARD', 'mj:inbox') >= max then return 'full' end
 redis.call('HSET', mark, 'state', 'arrived', 'content', content, 'left', 0, 'came_ms', dec(now_ms), unpack(told))
-if not written then redis.call('HSET', message, 'status', 'dispatched', 'updated_at', now_s, unpack(fields)) end
+if not written then
+  redis.call('HSET', message, 'status', 'dispatched', 'updated_at', now_s, unpack(fields))
+  redis.call('HSET', 'mj:came', content, message)
+end
 redis.call('ZADD', 'mj:inbox', dec(now_ms), message)
 put_in(message)
 redis.call('LREM', 'msg_out_coordinator', 0, message)
@@ -230,12 +239,18 @@ table.insert(keys, 1, 'routed')
 return keys
 
 --# mail_due: journal messages
--- {{entry of the outbox, its mark...}, ..., keys that have arrived..., ms until there is more or 0}: each is given out once
--- in hold_ms. Arrived is also what another client has pushed onto msg_in: the latest of it.
-local max, hold_ms = num(arg()), num(arg())
+-- {{entry of the outbox, its mark...}, ..., keys that have arrived..., ms until there is more or 0, now}: each is given
+-- out once in hold_ms. Arrived is also what another client has pushed onto msg_in: the latest of it. clock_went_back: what
+-- waits for a time that the former clock named is due now; only the end of a message's time lies further off than hold_ms.
+local max, hold_ms, clock_went_back = num(arg()), num(arg()), arg() == '1'
 local err = wrong('mj:outbox', 'zset') or wrong('mj:inbox', 'zset') or wrong('msg_in', 'list')
 if err then return err end
 local out, arrived = {}, {}
+for _, index in ipairs(clock_went_back and {'mj:outbox', 'mj:inbox'} or {}) do
+  for _, entry in ipairs(redis.call('ZRANGEBYSCORE', index, '(' .. dec(now_ms + hold_ms), '+inf')) do
+    if not string.find(entry, '^expire ') then redis.call('ZADD', index, dec(now_ms), entry) end
+  end
+end
 for _, entry in ipairs(redis.call('ZRANGEBYSCORE', 'mj:outbox', '-inf', dec(now_ms), 'LIMIT', 0, max)) do
   local message = string.match(entry, '^%l+ (message:%d+:%d+)$')
   if message and type_of('mj:message:' .. message) == 'hash' then
@@ -266,9 +281,9 @@ for _, index in ipairs({'mj:outbox', 'mj:inbox'}) do
     next_due = next_due == 0 and due or math.min(next_due, due)
   end
 end
-return {out, arrived, dec(next_due)}
+return {out, arrived, dec(next_due), dec(now_ms)}
 
---# settle_mail: journal places messages ends
+--# settle_mail: journal places messages worlds ends
 -- What has come of an entry of the outbox. what: delivered, later (after pause_ms, because of `why`), failed (detail,
 -- why), over. told: more for the mark. An entry that is gone: somebody else was faster.
 local entry, what, pause_ms, detail, why, told = arg(), arg(), num(arg()), arg(), arg(), list_arg()
@@ -313,14 +328,14 @@ if what == 'delivered' then
   end
   if is.result_ms then redis.call('ZADD', 'mj:outbox', dec(now_ms + num(is.result_ms)), 'expire ' .. message) end
 elseif what == 'failed' then
-  -- Whoever did not hear that it has arrived cannot know that it has not.
-  if detail ~= 'refused' then put_out('cancel ' .. message) end
+  -- Whoever did not hear that it has arrived cannot know that it has not: who refused it now may have taken it before.
+  put_out('cancel ' .. message)
   if not is.delivered_ms and type_of(message) == 'hash' then redis.call('HSET', message, 'transport_status', 'failed') end
   end_away(message, is, detail, why)
 end
 return what
 
---# answer_message: journal places messages ends
+--# answer_message: journal places messages worlds ends
 -- The answer to a message that is away: its jobs end with what it says of them, the others as lost. done, known (it was
 -- answered before) or other (no such message has left). fields: of the message.
 local message, content, reason, fields = arg(), arg(), arg(), list_arg()
@@ -346,21 +361,25 @@ end_away(message, is, 'lost', reason ~= '' and reason or 'the answer does not na
 if #fields > 0 and type_of(message) == 'hash' then redis.call('HSET', message, unpack(fields)) end
 return 'done'
 
---# cancel_message: journal places messages ends
--- Every job of a message that is away is cancelled, here and there. asked, over or missing.
+--# cancel_message: journal places messages worlds ends
+-- Every job of a message that is away is cancelled, here and there; of one that came and has become a flow, the flow.
+-- asked, over or missing.
 local message = arg()
 local mark = 'mj:message:' .. message
 local err = wrong_message(message) or wrong_shared()
 if err then return err end
 local is = to_table(redis.call('HGETALL', mark))
 if not is.state then return 'missing' end
+if is.state == 'taken' and (is.flow or '') ~= '' and not is.flow_ended then
+  put_out('cancel ' .. message)
+  return 'asked'
+end
 if is.state ~= 'away' then return 'over' end
 for job in string.gmatch(is.jobs or '', '%S+') do
   local claim = read_claim(job)
   if claim and claim.message == message and claim.state == 'planned' then cancel_job(job, claim) end
 end
-redis.call('ZADD', 'mj:outbox', dec(now_ms), 'cancel ' .. message)
-mail_moves()
+put_out('cancel ' .. message)
 return 'asked'
 
 --# follow_log: journal messages
@@ -404,7 +423,8 @@ redis.call('SET', counter, dec(first + count - 1))
 return dec(first)
 
 --# retire_messages: journal messages
--- Messages that ended before this moment leave with their mark; from elsewhere not before they are too old to come again.
+-- Messages that ended before this moment leave with their mark; that of one from elsewhere stays until it is too old to come
+-- again.
 local keep_ms, max = num(arg()), num(arg())
 local err = wrong('mj:messages', 'zset')
 if err then return err end
@@ -416,10 +436,12 @@ for _, message in ipairs(redis.call('ZRANGEBYSCORE', 'mj:messages', '-inf', dec(
   if is.answer == 'due' or num(is.left) > 0 then
     redis.call('ZADD', 'mj:messages', dec(now_ms), message)
   elseif again > now_ms then
+    redis.call('UNLINK', message)
     redis.call('ZADD', 'mj:messages', dec(again), message)
   else
     redis.call('UNLINK', message, mark)
     redis.call('ZREM', 'mj:messages', message)
+    if is.content and redis.pcall('HGET', 'mj:came', is.content) == message then redis.call('HDEL', 'mj:came', is.content) end
     gone = gone + 1
   end
 end

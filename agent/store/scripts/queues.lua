@@ -1,6 +1,6 @@
 -- What operators do with queues and dead letters.
 
---# purge_queue: journal places messages ends
+--# purge_queue: journal places messages worlds ends
 -- Cancels what stands in a queue, the next to be taken first. Answers how many entries went.
 local queue, max = arg(), num(arg())
 local err = wrong_shared() or wrong(queue, 'list') or wrong('mj:priority:' .. queue, 'zset')
@@ -31,7 +31,7 @@ for _, entry in ipairs(redis.call('ZRANGE', 'mj:priority:' .. queue, 0, max - go
 end
 return gone
 
---# settle_dead_letter: journal places messages ends
+--# settle_dead_letter: journal places messages worlds ends
 -- Strikes a dead letter off the list, and with requeue runs its job or queues its entry again. Empty, missing, or why not.
 local id, requeue = arg(), arg() == '1'
 local err = wrong_shared()

@@ -1,23 +1,30 @@
 -- Records that stand for themselves: changed, and gone.
 
---# change_record:
--- Sets fields of a record that is there; an empty text takes a field away. {0, name, value, ...}; {1}: there is none.
+--# change_record: actors
+-- Sets fields of a record that is there; an empty text takes a field away. {0, name, value, ...}; {1}: there is none; {2}:
+-- another actor has its public key.
 local key, fields = arg(), list_arg()
-local err = wrong(key, 'hash')
+local actor, pubkey = actor_id(key), to_table(fields).pubkey
+local err = wrong(key, 'hash') or (actor and wrong('mj:actor-keys', 'hash'))
 if err then return err end
 if redis.call('EXISTS', key) == 0 then return {1} end
+local before = actor and pubkey and (redis.call('HGET', key, 'pubkey') or '')
+if before and pubkey ~= '' and is_anothers(pubkey, actor) then return {2} end
 redis.call('HSET', key, 'updated_at', now_s)
 for i = 1, #fields, 2 do
   if fields[i + 1] == '' then redis.call('HDEL', key, fields[i]) else redis.call('HSET', key, fields[i], fields[i + 1]) end
 end
+if before and pubkey ~= '' then own_key(pubkey, actor) end
+if before and before ~= '' and before ~= pubkey then disown_key(before, actor) end
 return {0, redis.call('HGETALL', key)}
 
---# delete_record:
+--# delete_record: actors
 -- An actor, a context, a runner or a message leaves. Answers gone, missing or why it cannot: what lives by it.
 local key = arg()
 local runner, message = string.match(key, '^runner:(%d+)$'), string.match(key, '^message:%d+:%d+$')
-local hold, mark = 'mj:hold:' .. key, 'mj:message:' .. key
+local hold, mark, actor = 'mj:hold:' .. key, 'mj:message:' .. key, actor_id(key)
 local err = wrong(key, 'hash') or wrong(hold, 'hash') or wrong(mark, 'hash') or wrong('mj:runners', 'zset')
+  or (actor and wrong('mj:actor-keys', 'hash'))
 if err then return err end
 if redis.call('EXISTS', key) == 0 then return 'missing' end
 local function stands(list, entry)  -- any entry, if none is named
@@ -54,10 +61,12 @@ if message then
     return 'gone'
   end
 end
+local pubkey = actor and redis.call('HGET', key, 'pubkey')
 redis.call('UNLINK', key, mark)
+if pubkey then disown_key(pubkey, actor) end
 return 'gone'
 
---# delete_job: journal places messages ends
+--# delete_job: journal places messages worlds ends
 -- A job that has ended, or was never queued, leaves with its log and facts. Answers gone, missing or why it cannot.
 local job = arg()
 local err = wrong(job, 'hash') or wrong('mj:claim:' .. job, 'hash') or wrong_shared() or wrong('mj:horizon', 'hash')
@@ -77,12 +86,8 @@ redis.call('UNLINK', job, 'mj:claim:' .. job, 'mj:log:' .. job)
 redis.pcall('ZREM', 'mj:jobs', job)
 return 'gone'
 
---# note_refusal:
+--# note_refusal: refusals
 local actor, action, thing, list = arg(), arg(), arg(), arg()
 local err = wrong('mj:refusals', 'stream')
 if err then return err end
-local last = redis.call('XREVRANGE', 'mj:refusals', '+', '-', 'COUNT', 1)[1]
-local number = num(last and string.match(last[1], '^%d+')) + 1
-redis.call('XADD', 'mj:refusals', 'MAXLEN', 1000, dec(number) .. '-0', 'at', dec(now_ms), 'actor', actor, 'action', action,
-  'thing', thing, 'list', list)
-return number
+return add_refusal(redis.call('XREVRANGE', 'mj:refusals', '+', '-', 'COUNT', 1)[1], actor, action, thing, list)

@@ -1,4 +1,4 @@
---# tick: journal places messages ends
+--# tick: journal places messages worlds ends
 -- What time brings. Answers {due, settled, missing, overdue, retired, more, ms until the next delayed job}.
 local missing_wait, keep_ms, keep_count, max = num(arg()), num(arg()), num(arg()), num(arg())
 local err = wrong_shared() or wrong('mj:horizon', 'hash')

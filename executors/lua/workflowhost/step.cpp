@@ -49,13 +49,12 @@ Result<void> read_event(CborItems& items, Request& out) {
   std::string_view last;
   for (std::uint64_t i = 0; i < fields; ++i) {
     MJ_TRY(name, items.key(last));
-    const bool value = name == "value";
-    if (!value && name != "schema" && name != "key") return items.wrong("an unknown field of an event");
-    MJ_TRY(text, text_of(items, value ? CborItem::Kind::bytes : CborItem::Kind::text));
+    if (name != "value" && name != "schema" && name != "key") return items.wrong("an unknown field of an event");
+    MJ_TRY(text, text_of(items, name == "schema" ? CborItem::Kind::text : CborItem::Kind::bytes));
     if (name == "key") {
       out.key = text;
     } else {
-      (value ? out.value : out.schema) = text;
+      (name == "value" ? out.value : out.schema) = text;
     }
   }
   if (out.schema.empty() || out.value.empty()) return items.wrong("an event has a schema and a value");
@@ -159,10 +158,14 @@ struct RowShape {
   const char* kind;   // the field that names it
   const char* value;  // the field that is encoded
   std::size_t most;
-  bool indexed;  // index is added
+  const char* note;  // a text that may be there, too; such rows get their index. nullptr: none
 };
-constexpr RowShape kEvents{"events", "schema", "value", kMaxEvents, false};
-constexpr RowShape kEffects{"effects", "kind", "params", kMaxEffects, true};
+constexpr RowShape kEvents{"events", "schema", "value", kMaxEvents, nullptr};
+constexpr RowShape kEffects{"effects", "kind", "params", kMaxEffects, "ref"};
+
+bool has_field(const RowShape& shape, std::string_view name) {
+  return name == shape.kind || name == shape.value || (shape.note != nullptr && name == shape.note);
+}
 
 void check_fields(lua_State* state, int row, const RowShape& shape, const std::string& path) {
   if (!lua_istable(state, row)) refuse_shape(state, path + ": is no table with " + shape.kind + " and " + shape.value);
@@ -170,7 +173,7 @@ void check_fields(lua_State* state, int row, const RowShape& shape, const std::s
   for (std::size_t i = 0; i < keys.count; ++i) {
     const std::string_view name =
         keys.rows[i].text == nullptr ? "" : std::string_view(keys.rows[i].text, keys.rows[i].size);
-    if (name != shape.kind && name != shape.value)
+    if (!has_field(shape, name))
       refuse_shape(state, path + ": has " + shape.kind + " and " + shape.value + ", no " +
                               (name.empty() ? "integer key" : shown(name)));
   }
@@ -182,6 +185,11 @@ void check_fields(lua_State* state, int row, const RowShape& shape, const std::s
     refuse_shape(state, path + "." + shape.kind + ": is no name");
   push_field(state, row, shape.value);
   if (lua_isnil(state, -1)) refuse_shape(state, path + "." + shape.value + ": is missing");
+  push_field(state, row, shape.note == nullptr ? shape.kind : shape.note);
+  const bool text = lua_type(state, -1) == LUA_TSTRING;
+  const char* const note = text ? lua_tolstring(state, -1, &size) : nullptr;
+  if ((!text && !lua_isnil(state, -1)) || (text && !is_utf8({note, size})))
+    refuse_shape(state, path + "." + shape.note + ": is no text");
 }
 
 // A list that the step returned, nil or an array of rows. The fields stand in the order of deterministic CBOR.
@@ -208,21 +216,27 @@ void append_rows(lua_State* state, int index, const RowShape& shape, std::string
     const std::string path = std::string(shape.list) + '[' + std::to_string(i + 1) + ']';
     lua_rawgeti(state, index, static_cast<lua_Integer>(i) + 1);
     const int row = lua_gettop(state);
-    check_fields(state, row, shape, path);  // the name at row + 1, the value at row + 2
+    check_fields(state, row, shape, path);  // the name at row + 1, the value at row + 2, the note at row + 3
     std::size_t size = 0;
     const char* const kind = lua_tolstring(state, row + 1, &size);
-    put_cbor_head(out, CborMajor::map, shape.indexed ? 3 : 2);
-    if (!shape.indexed) {
+    const bool indexed = shape.note != nullptr, noted = indexed && !lua_isnil(state, row + 3);
+    put_cbor_head(out, CborMajor::map, indexed ? (noted ? 4 : 3) : 2);
+    if (!indexed) {
       put_cbor_text(out, shape.value);
       append_bytes(state, row + 2, path + '.' + shape.value, out);
     }
     put_cbor_text(out, shape.kind);
     put_cbor_text(out, {kind, size});
-    if (shape.indexed) {
+    if (indexed) {
       put_cbor_text(out, "index");
       put_cbor_integer(out, static_cast<std::int64_t>(i));
       put_cbor_text(out, shape.value);
       append_bytes(state, row + 2, path + '.' + shape.value, out);
+    }
+    if (noted) {
+      const char* const note = lua_tolstring(state, row + 3, &size);
+      put_cbor_text(out, "issuer_ref");
+      put_cbor_text(out, {note, size});
     }
     lua_settop(state, row - 1);
   }
@@ -267,7 +281,7 @@ int run_step(lua_State* state) {
   push_cbor(state, request.value, "event");
   lua_setfield(state, -2, "value");
   if (request.key) {
-    lua_pushlstring(state, request.key->data(), request.key->size());
+    push_cbor(state, *request.key, "key");
     lua_setfield(state, -2, "key");
   }
   push_optional(state, request.ctx, "ctx");

@@ -9,9 +9,9 @@
 //            step: hash of the program, 32 bytes | request, CBOR
 //   host     answer (CBOR), or unknown: it does not have that program, any more
 //
-//   request  {version: 1, state: bytes|null, event: {schema, value: bytes, key?: text}, ctx: bytes|null}
-//   answer   {state: bytes|null, domain_events: [{schema, value: bytes}], effects: [{kind, params: bytes, index}],
-//             ann?: bytes}, or {error: {kind, message, line?}}
+//   request  {version: 1, state: bytes|null, event: {schema, value: bytes, key?: bytes}, ctx: bytes|null}
+//   answer   {state: bytes|null, domain_events: [{schema, value: bytes}],
+//             effects: [{kind, params: bytes, index, issuer_ref?: text}], ann?: bytes}, or {error: {kind, message, line?}}
 //
 // All of it is deterministic CBOR (domain/cbor.h). The host has run the code of strangers: the engine believes nothing.
 #pragma once

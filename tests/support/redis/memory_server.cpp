@@ -13,6 +13,7 @@
 #include "store/redis_flows.h"
 #include "store/redis_objects.h"
 #include "store/redis_store.h"
+#include "store/redis_workflows.h"
 #include "support/redis/memory_command.h"
 
 namespace mycojobs {
@@ -99,6 +100,10 @@ Result<std::unique_ptr<ObjectStore>> MemoryServer::open_objects() {
 
 Result<std::unique_ptr<FlowStore>> MemoryServer::open_flows() {
   return make_redis_flows([this](Id context) -> Result<std::unique_ptr<Link>> { return open_link(context); });
+}
+
+Result<std::unique_ptr<WorkflowStore>> MemoryServer::open_workflows() {
+  return make_redis_workflows([this](Id context) -> Result<std::unique_ptr<Link>> { return open_link(context); });
 }
 
 std::unique_ptr<Link> MemoryServer::open_link(Id context) { return std::make_unique<MemoryLink>(*this, context); }

@@ -42,6 +42,7 @@ class MemoryServer final : public StoreFactory {
                                               const std::string& topic) override;
   Result<std::unique_ptr<ObjectStore>> open_objects() override;
   Result<std::unique_ptr<FlowStore>> open_flows() override;
+  Result<std::unique_ptr<WorkflowStore>> open_workflows() override;
   std::unique_ptr<Link> open_link(Id context);
 
   // Asked before each script and command of a store; not for plain clients. Under the lock: must not call back.

@@ -27,8 +27,9 @@ end
 -- stand alone. Coordinators tell them (notices_due). An entry: of what, its end in us, status, tries, who has heard of it.
 local kMostNotices = 100000
 local function note_end(of, status, ended_ms)
-  local asked = redis.pcall('HMGET', of, 'notify', 'context_id', 'flow_id', 'notice_of')
+  local asked = redis.pcall('HMGET', of, 'notify', 'context_id', 'flow_id', 'notice_of', 'effect_of')
   if asked.err then return end
+  if (asked[5] or '') ~= '' then return tell_world(asked[5], string.match(of, '^%l+'), of) end
   if (asked[1] or '') == '' then
     if asked[4] or num(asked[3] or nil) > 0 or not asked[2] then return end
     local shared = redis.pcall('HGET', 'context:' .. asked[2], 'notify')

@@ -59,10 +59,10 @@ local function drop_definition(hash, user)
   if redis.call('EXISTS', 'mj:definition-uses:' .. hash) == 0 then redis.call('UNLINK', 'mj:definition:' .. hash) end
 end
 
--- A job of the flow ("<context> <id>"), in no queue.
-local function plan(job, claim, queue, flow)
+-- A job of the flow ("<context> <id>"), in no queue. More: further fields of its claim.
+local function plan(job, claim, queue, flow, ...)
   add_fact(queue, job, claim, 'planned', 'fl', flow)
   set_claim(job, claim, 'state', 'planned', 'queue', queue, 'flow', flow, 'priority',
-    valid_priority(redis.call('HGET', job, 'priority') or ''))
+    valid_priority(redis.call('HGET', job, 'priority') or ''), ...)
   claim.state, claim.queue, claim.flow = 'planned', queue, flow
 end

@@ -43,8 +43,9 @@ end
 -- Something has happened to the job: who lists jobs finds it first. Another client's key there hides jobs and stops none.
 local function happened(job) redis.pcall('ZADD', 'mj:jobs', dec(now_us), job) end
 -- Writes fields of the claim, the revisions of its facts with them.
+local function write_claim(job, claim, ...) redis.call('HSET', 'mj:claim:' .. job, 'revs', claim.revs or '', ...) end
 local function set_claim(job, claim, ...)
-  redis.call('HSET', 'mj:claim:' .. job, 'revs', claim.revs or '', ...)
+  write_claim(job, claim, ...)
   happened(job)
 end
 

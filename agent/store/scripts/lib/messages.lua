@@ -15,11 +15,13 @@ local function wrong_message(message)
   return wrong(message, 'hash') or wrong('mj:message:' .. message, 'hash') or wrong_mail()
 end
 local function mail_moves() redis.call('PUBLISH', 'mj:mail', '') end
--- Something is to be told elsewhere, now. A job's end goes on whatever another client has made of the index.
+-- Something is to be told elsewhere, now; due_ms says since when. A job's end goes on whatever another client has made of the index.
 local function put_out(entry)
   if wrong('mj:outbox', 'zset') then
     return add_anomaly('mj:outbox is no zset, so that nobody hears: ' .. entry .. ': delete that key, then doctor --rebuild')
   end
+  local mark = 'mj:message:' .. string.match(entry, '%S+$')
+  if type_of(mark) == 'hash' then redis.call('HSET', mark, 'due_ms', dec(now_ms)) end
   redis.call('ZADD', 'mj:outbox', dec(now_ms), entry)
   mail_moves()
 end
@@ -65,10 +67,16 @@ local function settle_message(message, status)
   if (is.flow or '') ~= '' and not is.flow_ended then return end
   end_message(message, failed > 0 and failed .. ' of its jobs failed' or '')
 end
+-- ": node b failed: ...", as its record says.
+local function why_of(flow)
+  local key = 'flow:' .. (flow or '')
+  local why = type_of(key) == 'hash' and redis.call('HGET', key, 'error') or ''
+  return why == '' and '' or ': ' .. shown(why)
+end
 -- The flow that it has become has ended.
 local function settle_flow(message, status)
   local mark = 'mj:message:' .. message
   if type_of(mark) ~= 'hash' or redis.call('HGET', mark, 'flow_ended') then return end
   redis.call('HSET', mark, 'flow_ended', status)
-  if num(redis.call('HGET', mark, 'left')) == 0 then end_message(message, status == 'finished' and '' or 'its flow failed') end
+  if num(redis.call('HGET', mark, 'left')) == 0 then end_message(message, status == 'finished' and '' or 'its flow failed' .. why_of(redis.call('HGET', mark, 'flow'))) end
 end

@@ -171,8 +171,9 @@ local function was_pushed(queue, job)
   return type_of(queue) == 'list' and redis.call('LPOS', queue, job, 'MAXLEN', 1000)
 end
 
--- The first place of a job whose record is written and says so: its queue, or mj:delayed until its run_at_ms.
-local function place_new(job, queue, record)
+-- The first place of a job whose record is written and says so: its queue, or mj:delayed until its run_at_ms. The caller
+-- notes that it happened(). pushes: takes the job instead of the queue's list; the caller pushes these together.
+local function place_new(job, queue, record, pushes)
   local due = num(record.run_at_ms)
   local delayed = due > now_ms
   local claim = {priority = valid_priority(record.priority)}
@@ -180,10 +181,18 @@ local function place_new(job, queue, record)
     redis.call('ZADD', 'mj:delayed', dec(due), job)
     add_fact(queue, job, claim, 'scheduled', 'due', dec(due))
   else
-    push(job, claim, queue, false)
+    if pushes and not has_priority(claim) then
+      pushes[#pushes + 1] = job
+    else
+      push(job, claim, queue, false)
+    end
     add_fact(queue, job, claim, 'scheduled')
   end
-  set_claim(job, claim, 'state', delayed and 'delayed' or 'queued', 'queue', queue, 'priority', claim.priority)
-  if record.idempotency_key then redis.call('HSET', 'mj:claim:' .. job, 'idem', record.idempotency_key) end
+  local state = delayed and 'delayed' or 'queued'
+  if record.idempotency_key then
+    write_claim(job, claim, 'state', state, 'queue', queue, 'priority', claim.priority, 'idem', record.idempotency_key)
+  else
+    write_claim(job, claim, 'state', state, 'queue', queue, 'priority', claim.priority)
+  end
   limit_wait(job, num(record.queue_timeout_ms), now_ms, due)
 end

@@ -1,0 +1,144 @@
+// workflow. methods: what the commands of the same names do.
+#include <nlohmann/json.hpp>
+
+#include "api/services.h"
+#include "domain/codec.h"
+#include "service/workflows.h"
+
+namespace mycojobs::api {
+namespace {
+
+using nlohmann::json;
+
+Result<service::WorldStores> world_stores(Call& call) {
+  MJ_TRY(worlds, call.worlds());
+  return service::WorldStores{call.store(), *worlds};
+}
+service::Instance instance_of(const Call& call) {
+  service::Instance of{call.text("workflow"), ""};
+  if (!call.has("key")) return of;
+  const json& key = call.params().at("key");
+  of.key = key.is_string() ? key.get<std::string>() : dump_json(key);
+  return of;
+}
+
+Result<json> apply(Call& call) {
+  MJ_TRY(stores, world_stores(call));
+  service::ApplyWorkflow wish;
+  wish.owner = call.named("caller_id");
+  if (call.has("code"))
+    for (const auto& [module, text] : call.params().at("code").items())
+      wish.code.emplace(module, text.get<std::string>());
+  MJ_TRY(done, service::apply_workflow(call.by(), stores, call.params().at("manifest"), wish));
+  return json{{"manifest", done.world},
+              {"hash", done.hash},
+              {"replaced", done.replaced},
+              {"repeated", done.repeated},
+              {"owner", done.owner}};
+}
+
+Result<json> send(Call& call) {
+  MJ_TRY(stores, world_stores(call));
+  const service::SendEvent wish{call.text("event"), dump_json(call.params().at("value")), call.text("workflow")};
+  MJ_TRY(sent, service::send_event(call.by(), stores, wish));
+  return json{{"manifest", sent.world}, {"event", sent.event}, {"targets", sent.targets}};
+}
+
+Result<json> list(Call& call) {
+  MJ_TRY(stores, world_stores(call));
+  return service::list_workflows(call.by(), stores);
+}
+Result<json> cells(Call& call) {
+  MJ_TRY(stores, world_stores(call));
+  return service::list_cells(call.by(), stores,
+                             {call.text("workflow"), call.text("status"), call.number("limit", 100)});
+}
+Result<json> show(Call& call) {
+  MJ_TRY(stores, world_stores(call));
+  return service::show_instance(call.by(), stores, instance_of(call));
+}
+Result<json> timeline(Call& call) {
+  MJ_TRY(stores, world_stores(call));
+  return service::instance_timeline(call.by(), stores, instance_of(call));
+}
+Result<json> explain(Call& call) {
+  MJ_TRY(stores, world_stores(call));
+  MJ_TRY(flows, call.flows());
+  MJ_TRY(leader, flows->leader(call.context()));
+  return service::explain_instance(call.by(), stores, instance_of(call), leader.first);
+}
+Result<json> facts(Call& call) {
+  MJ_TRY(stores, world_stores(call));
+  return service::read_facts(call.by(), stores, call.text("workflow"), call.number("after", 0),
+                             call.number("limit", 100));
+}
+
+template <bool approved>
+Result<json> answer(Call& call) {
+  MJ_TRY(stores, world_stores(call));
+  MJ_TRY(by, service::as_named(call.by(), call.named("actor_id"), "actor_id"));
+  const service::AnswerApproval wish{instance_of(call), call.text("intent"), approved, call.text("comment")};
+  MJ_TRY(intent, service::answer_approval(by, stores, wish));
+  return json{{"intent", intent}, {"approved", approved}};
+}
+
+Result<json> remove_one(Call& call) {
+  MJ_TRY(stores, world_stores(call));
+  const service::Instance of = instance_of(call);
+  MJ_CHECK(service::remove_instance(call.by(), stores, of));
+  return json{{"key", of.key.empty() ? of.workflow : of.workflow + ' ' + of.key}, {"deleted", true}};
+}
+
+}  // namespace
+
+void add_workflow_methods(Services& s, std::vector<Method>& all) {
+  const Param context{"context_id", "id", "the context; absent: the server's first"};
+  const Param workflow{"workflow", "text", "a workflow's name, as short as it is clear", true};
+  const Param key{"key", "any", "an instance's key; absent: the workflow has no keys"};
+  const Param actor{"actor_id", "id", "who does it, if an operator calls; absent: the caller"};
+  const Param comment{"comment", "text", "why; kept with who and when"};
+  const Param intent{"intent", "text", "as the intent begins, if several wait"};
+  const std::vector<Param> instance{workflow, key, context};
+  all.push_back(method(s, "workflow.apply", "put a manifest of workflows in force, if nothing is under way",
+                       {{"manifest", "object", "the manifest (docs/workflows)", true},
+                        {"code", "variables", "its modules: text by name"},
+                        {"caller_id", "id", "as whom its effects run; absent: the caller"},
+                        context},
+                       "WorkflowApplied: hash, replaced, owner", apply));
+  all.push_back(method(s, "workflow.send", "send an event to the workflows that take it",
+                       {{"event", "text", "an event's name, as short as it is clear", true},
+                        {"value", "any", "the event, as its schema has it", true},
+                        {"workflow", "text", "the manifest, if several take it"},
+                        context},
+                       "WorkflowSent: its targets", send));
+  all.push_back(method(s, "workflow.list", "list the workflows, and how their instances stand", {context},
+                       "[WorkflowRow]: the workflows, by manifest", list));
+  all.push_back(method(s, "workflow.cells", "list the instances of a workflow",
+                       {workflow,
+                        {"status", "text", "only those: running, waiting, completed or failed"},
+                        {"limit", "integer", "at most so many (100; 10000 at most)"},
+                        context},
+                       "[WorkflowCell]: instances by key", cells));
+  all.push_back(method(s, "workflow.show", "read an instance: its state, what waits, what it waits for", instance,
+                       "WorkflowInstance: state, intents, mail", show));
+  all.push_back(method(s, "workflow.timeline", "read what has happened to an instance", instance,
+                       "[WorkflowFact]: facts, oldest first", timeline));
+  all.push_back(method(s, "workflow.explain", "say why an instance is where it is", instance,
+                       "[WorkflowReason]: cause, reason, evidence, next", explain));
+  all.push_back(method(s, "workflow.facts", "read the journal of a workflow's manifest",
+                       {workflow,
+                        {"after", "integer", "facts behind this height"},
+                        {"limit", "integer", "at most so many (100; 1000 at most)"},
+                        context},
+                       "WorkflowFacts: height, facts", facts));
+  std::vector<Param> answers = instance;
+  answers.insert(answers.end(), {intent, comment, actor});
+  all.push_back(method(s, "workflow.approve", "approve what an instance waits for", answers,
+                       "WorkflowAnswer: the intent", answer<true>));
+  all.push_back(method(s, "workflow.reject", "reject what an instance waits for", answers, "WorkflowAnswer: the intent",
+                       answer<false>));
+  all.push_back(method(s, "workflow.remove", "take an instance away that has failed", instance,
+                       "Deleted: workflow and key", remove_one));
+}
+
+}  // namespace mycojobs::api

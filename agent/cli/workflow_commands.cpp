@@ -1,0 +1,322 @@
+// mycojobs workflow apply | send | list | cells | show | timeline | explain | tail | approve | reject | remove | export
+// | verify-replay: workflows that run.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "base/ids.h"
+#include "cli/commands.h"
+#include "cli/moment.h"
+#include "cli/serve.h"
+#include "cli/session.h"
+#include "cli/terminal.h"
+#include "cli/workflow_files.h"
+#include "domain/codec.h"
+#include "domain/utf8.h"
+#include "domain/workflow_history.h"
+#include "service/workflows.h"
+#include "workflow/engines.h"
+
+namespace mycojobs {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::uint32_t kTailMs = 250;    // how often a journal that is followed is read
+constexpr std::size_t kShownBytes = 200;  // of a value in a table
+
+struct OpenedWorlds {
+  Opened opened;
+  std::unique_ptr<WorkflowStore> worlds;
+  service::Caller by;
+  service::WorldStores in() { return {*opened.store, *worlds}; }
+};
+Result<OpenedWorlds> open_worlds(const Invocation& call) {
+  OpenedWorlds out;
+  MJ_TRY(by, who_asks(call));
+  out.by = by;
+  MJ_TRY(opened, open_to_answer(call));
+  out.opened = std::move(opened);
+  MJ_TRY(worlds, out.opened.session.stores->open_workflows());
+  out.worlds = std::move(worlds);
+  return out;
+}
+
+std::string typed(const Invocation& call, std::size_t index) {
+  return index < call.arguments.size() ? call.arguments[index] : "";
+}
+service::Instance instance_argument(const Invocation& call) { return {typed(call, 0), typed(call, 1)}; }
+
+std::string cell_text(const json& value) {
+  const std::string text = value.is_string() ? value.get<std::string>() : value.is_null() ? "" : dump_json(value);
+  return shortened(one_line(to_utf8(text)), kShownBytes);
+}
+std::string time_of_day(std::uint64_t unix_ms) {
+  return fmt::format("{:%H:%M:%S}.{:03}", fmt::localtime(static_cast<std::time_t>(unix_ms / 1000)), unix_ms % 1000);
+}
+
+int print_json(const json& value) {
+  print(dump_json(value, 2) + "\n");
+  return 0;
+}
+
+Tone tone_of_status(std::string_view status) {
+  if (status == "failed") return Tone::bad;
+  return status == "running" ? Tone::strong : status == "waiting" ? Tone::plain : Tone::good;
+}
+
+// ---- apply, send ----
+
+Result<int> apply(const Invocation& call) {
+  MJ_TRY(file, read_manifest_file(engine_options(call.settings), typed(call, 0)));
+  if (!file.manifest) return fail(Code::invalid, join(file.problems));
+  MJ_TRY(open, open_worlds(call));
+  service::ApplyWorkflow wish;
+  wish.code = std::move(file.code);
+  if (call.has("owner")) {
+    MJ_TRY(owner, id_flag(call, "owner", kDefaultCaller));
+    wish.owner = owner;
+  }
+  MJ_TRY(done, service::apply_workflow(open.by, open.in(), *file.document, wish));
+  if (call.json)
+    return print_json({{"manifest", done.world},
+                       {"hash", done.hash},
+                       {"replaced", done.replaced},
+                       {"repeated", done.repeated},
+                       {"owner", done.owner}});
+  const std::string how = done.repeated           ? "was in force already"
+                          : done.replaced.empty() ? "is in force"
+                                                  : "is in force instead of " + done.replaced.substr(0, 12);
+  print(fmt::format("{} {} {}; its effects run as actor {}\n", one_line(done.world), done.hash.substr(0, 12), how,
+                    done.owner));
+  return 0;
+}
+
+Result<int> send(const Invocation& call) {
+  service::SendEvent wish{typed(call, 0), typed(call, 1), call.get("workflow")};
+  if (wish.value == "-") wish.value.assign(std::istreambuf_iterator<char>(std::cin), {});
+  MJ_TRY(open, open_worlds(call));
+  MJ_TRY(sent, service::send_event(open.by, open.in(), wish));
+  if (call.json) return print_json({{"manifest", sent.world}, {"event", sent.event}, {"targets", sent.targets}});
+  std::string to;
+  for (const std::string& target : sent.targets) to += (to.empty() ? "" : ", ") + target;
+  print(one_line(sent.event + " to " + to) + "\n");
+  return 0;
+}
+
+// ---- looks ----
+
+Result<int> list(const Invocation& call) {
+  MJ_TRY(open, open_worlds(call));
+  MJ_TRY(rows, service::list_workflows(open.by, open.in()));
+  if (call.json) return print_json(rows);
+  std::vector<std::vector<std::string>> table{
+      {"WORKFLOW", "MANIFEST", "CODE", "RUNNING", "WAITING", "FAILED", "INBOX", "HEIGHT", "TAKES"}};
+  for (const json& row : rows) {
+    std::string takes;
+    for (const json& each : row["takes"]) takes += (takes.empty() ? "" : ", ") + each.get<std::string>();
+    const json& counts = row["instances"];
+    table.push_back({cell_text(row["workflow"]), cell_text(row["manifest"]),
+                     row["hash"].get<std::string>().substr(0, 12), counts["running"].dump(), counts["waiting"].dump(),
+                     counts["failed"].dump(), row["inbox"].dump(), row["height"].dump(), cell_text(takes)});
+  }
+  print_table(table);
+  return 0;
+}
+
+Result<int> cells(const Invocation& call) {
+  std::uint64_t limit = 0;
+  if (!parse_u64(call.get("limit", "100"), limit) || limit == 0)
+    return fail(Code::invalid, "--limit: a whole number above 0");
+  MJ_TRY(open, open_worlds(call));
+  MJ_TRY(rows, as_typed(call, service::list_cells(open.by, open.in(), {typed(call, 0), call.get("status"), limit})));
+  if (call.json) return print_json(rows);
+  std::vector<std::vector<std::string>> table{{"KEY", "STATUS", "STEPS", "MAIL", "PENDING", "STATE", "LAST"}};
+  for (const json& row : rows) {
+    const std::string status = row["status"];
+    table.push_back({cell_text(row["key"]), paint(tone_of_status(status), status), row["steps"].dump(),
+                     row["mail"].dump(), row["pending"].dump(), row["state_bytes"].dump() + " bytes",
+                     row["last"].dump()});
+  }
+  print_table(table);
+  return 0;
+}
+
+Result<int> show(const Invocation& call) {
+  MJ_TRY(open, open_worlds(call));
+  MJ_TRY(found, service::show_instance(open.by, open.in(), instance_argument(call)));
+  if (call.json) return print_json(found);
+  const std::string status = found["status"];
+  print(fmt::format("{} {}  {}\n", paint(Tone::strong, cell_text(found["workflow"])), cell_text(found["key"]),
+                    paint(tone_of_status(status), status)));
+  if (found.contains("message"))
+    print("error    " + cell_text(found["failure"]) + ": " + cell_text(found["message"]) + "\n");
+  print("state    " + shortened(one_line(to_utf8(dump_json(found["state"]))), 2000) + "\n");
+  print(fmt::format("steps    {}, last at height {}\n", found["steps"].dump(), found["last"].dump()));
+  std::vector<std::vector<std::string>> table{{"INTENT", "EFFECT", "CARRIED BY", "PARAMETERS"}};
+  for (const json& intent : found["intents"])
+    table.push_back({intent["intent"].get<std::string>().substr(0, 12), cell_text(intent["effect"]),
+                     intent["published"] == true ? cell_text(intent["carrier"]) : "nobody yet",
+                     cell_text(intent["params"])});
+  if (table.size() > 1) print_table(table);
+  for (const json& mail : found["waiting_mail"])
+    print(fmt::format("mail     {} of height {}\n", cell_text(mail["schema"]), mail["height"].dump()));
+  return 0;
+}
+
+// A fact on a line.
+std::string what_of(const json& fact) {
+  const std::string kind = fact["kind"];
+  const auto text = [&](const char* name) { return cell_text(fact.value(name, json())); };
+  const auto intent = [&] { return text("intent").substr(0, 12); };
+  if (kind == "applied") return "manifest " + text("manifest").substr(0, 12) + " is in force";
+  if (kind == "event") return text("schema") + ' ' + text("value");
+  if (kind == "step") {
+    std::string out = "state " + text("state");
+    for (const json& effect : fact["effects"])
+      out += "; asks " + cell_text(effect["effect"]) + ' ' + effect["intent"].get<std::string>().substr(0, 12);
+    return out;
+  }
+  if (kind == "step_failed") return text("error") + ": " + text("message");
+  if (kind == "published") return intent() + " by " + text("carrier");
+  if (kind == "receipt") return intent() + ' ' + text("status") + ' ' + text("payload");
+  if (kind == "receipt_refused" || kind == "receipt_fault") return intent() + ' ' + text("reason");
+  if (kind == "failed") return text("failure") + ": " + text("message");
+  return kind == "deleted" ? text("by") : text("hash").substr(0, 12);
+}
+
+std::vector<std::string> fact_row(const json& fact, bool with_cells) {
+  std::vector<std::string> row{fact["height"].dump(), time_of_day(fact["at_ms"].get<std::uint64_t>())};
+  if (with_cells) {
+    std::string cells;
+    for (const json& each : fact["cells"]) cells += (cells.empty() ? "" : ", ") + each.get<std::string>();
+    row.push_back(shortened(one_line(cells), 60));
+  }
+  row.push_back(fact["kind"]);
+  row.push_back(what_of(fact));
+  return row;
+}
+
+Result<int> timeline(const Invocation& call) {
+  MJ_TRY(open, open_worlds(call));
+  MJ_TRY(rows, service::instance_timeline(open.by, open.in(), instance_argument(call)));
+  if (call.json) return print_json(rows);
+  std::vector<std::vector<std::string>> table{{"HEIGHT", "TIME", "KIND", "WHAT"}};
+  for (const json& fact : rows) table.push_back(fact_row(fact, false));
+  print_table(table);
+  return 0;
+}
+
+Result<int> explain_it(const Invocation& call) {
+  MJ_TRY(open, open_worlds(call));
+  MJ_TRY(flows, open.opened.session.stores->open_flows());
+  MJ_TRY(leader, flows->leader(context_of(call)));
+  const service::Instance of = instance_argument(call);
+  MJ_TRY(reasons, service::explain_instance(open.by, open.in(), of, leader.first));
+  if (call.json) return print_json({{"workflow", of.workflow}, {"key", of.key}, {"reasons", reasons}});
+  for (const json& reason : reasons) {
+    print(fmt::format("{} {}  {}\n", one_line(of.workflow), one_line(of.key), cell_text(reason["cause"])));
+    print(fmt::format("  {}   {}\n", paint(Tone::strong, "reason"), cell_text(reason["reason"])));
+    for (const json& line : reason["evidence"])
+      print(fmt::format("  {} {}\n", paint(Tone::faint, "evidence"), cell_text(line)));
+    print(fmt::format("  {}     {}\n", paint(Tone::strong, "next"), cell_text(reason["next"])));
+  }
+  return 0;
+}
+
+Result<int> tail(const Invocation& call) {
+  std::uint64_t after = 0;
+  if (call.has("after") && !parse_u64(call.get("after"), after))
+    return fail(Code::invalid, "--after: a height, a whole number");
+  MJ_TRY(open, open_worlds(call));
+  for (;;) {
+    MJ_TRY(page, service::read_facts(open.by, open.in(), typed(call, 0), after, 1000));
+    for (const json& fact : page["facts"]) {
+      if (call.json) {
+        print(dump_json(fact) + "\n");
+      } else {
+        std::string line;
+        for (const std::string& part : fact_row(fact, true)) line += (line.empty() ? "" : "  ") + part;
+        print(line + "\n");
+      }
+      after = fact["height"].get<std::uint64_t>();
+    }
+    const bool all = after >= page["height"].get<std::uint64_t>() || page["facts"].empty();
+    if (all && !call.has("follow")) return 0;
+    std::fflush(stdout);
+    if (all) ::usleep(kTailMs * 1000);
+  }
+}
+
+// ---- answers ----
+
+Result<int> answer(const Invocation& call, bool approved) {
+  MJ_TRY(open, open_worlds(call));
+  const service::AnswerApproval wish{instance_argument(call), call.get("intent"), approved, call.get("comment")};
+  MJ_TRY(intent, as_typed(call, service::answer_approval(open.by, open.in(), wish)));
+  if (call.json) return print_json({{"intent", intent}, {"approved", approved}});
+  print(fmt::format("{} is {}\n", intent.substr(0, 12), approved ? "approved" : "rejected"));
+  return 0;
+}
+
+Result<int> remove_one(const Invocation& call) {
+  MJ_TRY(open, open_worlds(call));
+  const service::Instance of = instance_argument(call);
+  MJ_CHECK(as_typed(call, service::remove_instance(open.by, open.in(), of)));
+  tell_deleted(call, of.key.empty() ? of.workflow : of.workflow + ' ' + of.key);
+  return 0;
+}
+
+// ---- replays ----
+
+Result<int> export_one(const Invocation& call) {
+  MJ_TRY(open, open_worlds(call));
+  MJ_TRY(history, service::workflow_history(open.by, open.in(), typed(call, 0)));
+  MJ_TRY(text, write_history(history));
+  print(text);
+  return 0;
+}
+
+Result<int> verify_replay_of(const Invocation& call) {
+  MJ_TRY(open, open_worlds(call));
+  workflow::Engines engines(engine_options(call.settings), context_of(call));
+  const auto step = [&](const WorkflowSpec& spec, const WorkflowManifest& manifest, const StepRequest& request) {
+    return engines.step(spec, manifest, request);
+  };
+  MJ_TRY(done, service::verify_workflow(open.by, open.in(), typed(call, 0), step));
+  json out{{"manifest", done.world}, {"entries", done.entries}, {"steps", done.steps}, {"same", !done.differs}};
+  if (done.differs) out["differs"] = {{"height", done.differs->height}, {"cell", shown(done.differs->cell)}};
+  if (call.json) {
+    print_json(out);
+  } else if (done.differs) {
+    say(fmt::format("{}: the step at height {} of {} gave another output; the instance has failed as nondeterministic",
+                    done.world, done.differs->height, shown(done.differs->cell)));
+  } else {
+    print(
+        fmt::format("{}: {} entries, {} steps taken again: the same outputs\n", done.world, done.entries, done.steps));
+  }
+  return done.differs ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+}  // namespace
+
+int workflow_apply_command(Invocation& call) { return finish(apply(call)); }
+int workflow_send_command(Invocation& call) { return finish(send(call)); }
+int workflow_list_command(Invocation& call) { return finish(list(call)); }
+int workflow_cells_command(Invocation& call) { return finish(cells(call)); }
+int workflow_show_command(Invocation& call) { return finish(show(call)); }
+int workflow_timeline_command(Invocation& call) { return finish(timeline(call)); }
+int workflow_explain_command(Invocation& call) { return finish(explain_it(call)); }
+int workflow_tail_command(Invocation& call) { return finish(tail(call)); }
+int workflow_approve_command(Invocation& call) { return finish(answer(call, true)); }
+int workflow_reject_command(Invocation& call) { return finish(answer(call, false)); }
+int workflow_remove_command(Invocation& call) { return finish(remove_one(call)); }
+int workflow_export_command(Invocation& call) { return finish(export_one(call)); }
+int workflow_verify_replay_command(Invocation& call) { return finish(verify_replay_of(call)); }
+
+}  // namespace mycojobs

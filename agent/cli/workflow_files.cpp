@@ -1,0 +1,221 @@
+#include "cli/workflow_files.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "cli/submission.h"
+#include "domain/cbor.h"
+#include "domain/codec.h"
+#include "domain/utf8.h"
+
+namespace mycojobs {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::size_t kMaxFileBytes = 16U << 20;
+
+// "... at line 3, column 5: ..." as the parser says it.
+PlanProblem syntax_problem(const std::string& message) {
+  PlanProblem problem{"", message};
+  const auto at = message.find("line ");
+  if (at != message.npos &&
+      std::sscanf(message.c_str() + at, "line %zu, column %zu", &problem.line, &problem.column) != 2 &&
+      std::sscanf(message.c_str() + at, "line %zu column %zu", &problem.line, &problem.column) != 2)
+    problem.line = problem.column = 0;
+  return problem;
+}
+
+// Where a module is named, and how it is used.
+struct NamedModule {
+  std::string path, module, entrypoint;  // entrypoint: of a workflow
+};
+const std::string* text_at(const json& map, const char* name) {
+  const auto found = map.is_object() ? map.find(name) : map.end();
+  return map.is_object() && found != map.end() ? found->get_ptr<const std::string*>() : nullptr;
+}
+void of_workflow(const json& workflow, const std::string& path, std::vector<NamedModule>& out) {
+  if (!workflow.is_object() || !workflow.contains("impl")) return;
+  const json& impl = workflow["impl"];
+  const auto *module = text_at(impl, "module"), *entrypoint = text_at(impl, "entrypoint");
+  if (module != nullptr)
+    out.push_back({path + "impl.module", *module, entrypoint == nullptr ? std::string() : *entrypoint});
+}
+// Whatever else is wrong with the manifest.
+std::vector<NamedModule> modules_of(const json& document) {
+  std::vector<NamedModule> out;
+  if (!document.is_object()) return out;
+  of_workflow(document, "", out);
+  const auto list = [&](const char* name, const auto& see) {
+    const auto found = document.find(name);
+    if (found == document.end() || !found->is_array()) return;
+    for (std::size_t i = 0; i < found->size(); ++i) see((*found)[i], fmt::format("{}[{}]", name, i));
+  };
+  list("workflows", [&](const json& each, const std::string& path) { of_workflow(each, path + '.', out); });
+  list("effects", [&](const json& each, const std::string& path) {
+    if (const auto* module = text_at(each, "module")) out.push_back({path + ".module", *module, ""});
+  });
+  return out;
+}
+
+bool stays_below(const fs::path& path) {
+  if (path.empty() || path.is_absolute()) return false;
+  for (const auto& part : path)
+    if (part == "..") return false;
+  return true;
+}
+
+class ManifestFiles {
+ public:
+  ManifestFiles(workflow::EngineOptions options, std::string file)
+      : engine_(std::move(options)), file_(std::move(file)), folder_(fs::path(file_).parent_path()) {}
+
+  Result<ManifestFile> whole() {
+    MJ_TRY(read, read_json_file(file_));
+    places_ = std::move(read.places);
+    made_.document = read.document, made_.problems = std::move(read.problems);
+    if (!made_.document) return std::move(made_);
+    const auto named = modules_of(*made_.document);
+    for (const auto& each : named) read_module(each);
+    for (const auto& each : named)
+      if (!each.entrypoint.empty()) MJ_CHECK(load(each));
+    CodeFiles known = made_.code;
+    for (const auto& missing : missing_) known[missing];  // said once
+    auto manifest = read_manifest(*made_.document, std::move(known));
+    for (auto& each : located(file_, places_, std::move(manifest.problems))) made_.problems.push_back(std::move(each));
+    if (made_.problems.empty()) made_.manifest = std::move(manifest.manifest);
+    return std::move(made_);
+  }
+
+ private:
+  void refuse(const std::string& path, std::string message) {
+    for (auto& each : located(file_, places_, {{path, std::move(message)}})) made_.problems.push_back(std::move(each));
+  }
+  void read_module(const NamedModule& named) {
+    if (made_.code.contains(named.module) || !seen_.insert(named.module).second) return;
+    missing_.insert(named.module);
+    if (!stays_below(named.module))
+      return refuse(named.path, shown(named.module, 200) + " is no path below the manifest");
+    const std::string at = (folder_ / named.module).string();
+    auto text = read_script(at, kMaxFileBytes);
+    if (!text) return refuse(named.path, text.error().message);
+    if (const auto fine = check_script(at, *text); !fine) return refuse(named.path, fine.error().message);
+    missing_.erase(named.module);
+    made_.code[named.module] = std::move(*text);
+  }
+  // Its first step is taken, with no state and an empty event: what happens there says nothing, but whether it loads.
+  Result<void> load(const NamedModule& named) {
+    const auto code = made_.code.find(named.module);
+    if (code == made_.code.end() || !loaded_.insert({named.module, named.entrypoint}).second) return {};
+    using workflow::StepFailureKind;
+    MJ_TRY(failure, failure_of(named, named.entrypoint));
+    if (!failure) return {};
+    if (failure->kind != StepFailureKind::load) {
+      // Of the step, or of the top level? A function of the library has the same top level and no step to speak of.
+      MJ_TRY(top, failure_of(named, "rawequal"));
+      if (!top || top->kind == StepFailureKind::value || top->kind == StepFailureKind::script) return {};
+      failure = std::move(top);
+    }
+    PlanProblem problem{"", failure->message};
+    problem.line = failure->line.value_or(0), problem.column = problem.line == 0 ? 0 : 1;
+    const std::string prefix = fmt::format("{}:{}: ", named.module, problem.line);
+    if (problem.message.starts_with(prefix)) problem.message.erase(0, prefix.size());
+    const bool missing = problem.message.find("it defines no function") != std::string::npos;
+    if (missing)
+      return refuse(named.path.substr(0, named.path.rfind('.')) + ".entrypoint", named.module + ": " + problem.message),
+             Result<void>();
+    if (!loaded_.insert({named.module, ""}).second) return {};  // its other entrypoints would say the same
+    made_.problems.push_back({(folder_ / named.module).string(), std::move(problem)});
+    return {};
+  }
+  Result<std::optional<workflow::StepFailure>> failure_of(const NamedModule& named, const std::string& entrypoint) {
+    auto program = workflow::Program::make(1, named.module, entrypoint, made_.code.at(named.module));
+    if (!program) {
+      if (program.error().code != Code::too_large) return std::nullopt;  // the manifest's reader says it
+      return workflow::StepFailure{workflow::StepFailureKind::load, program.error().message, {}};
+    }
+    workflow::StepRequest request;
+    request.event = {"sys/Any@1", *encode_cbor(json::object()), {}};
+    MJ_TRY(answer, engine_.step(*program, request));
+    return answer.failure;
+  }
+
+  workflow::WorkflowEngine engine_;
+  const std::string file_;
+  const fs::path folder_;
+  YamlText places_;
+  ManifestFile made_;
+  std::set<std::string> seen_, missing_;
+  std::set<std::pair<std::string, std::string>> loaded_;
+};
+
+}  // namespace
+
+std::string join(const std::vector<FileProblem>& problems) {
+  std::string out;
+  for (const auto& [file, problem] : problems) {
+    out += (out.empty() ? "" : "\n") + file;
+    if (problem.line != 0) out += fmt::format(":{}:{}", problem.line, problem.column);
+    out += ": " + (problem.path.empty() ? "" : problem.path + ": ") + problem.message;
+  }
+  return out;
+}
+
+json to_json(const std::vector<FileProblem>& problems) {
+  json out = json::array();
+  for (const auto& [file, problem] : problems)
+    out.push_back({{"file", to_utf8(file)},
+                   {"path", to_utf8(problem.path)},
+                   {"message", to_utf8(problem.message)},
+                   {"line", problem.line},
+                   {"column", problem.column}});
+  return out;
+}
+
+std::vector<FileProblem> located(const std::string& file, const YamlText& text, std::vector<PlanProblem> problems) {
+  std::vector<FileProblem> out;
+  for (auto& problem : problems) {
+    for (std::string path = problem.path; problem.line == 0;) {
+      if (const auto found = text.places.find(path); found != text.places.end())
+        std::tie(problem.line, problem.column) = found->second;
+      if (path.empty()) break;
+      const auto end = path.find_last_of(".[");
+      path.resize(end == std::string::npos ? 0 : end);
+    }
+    out.push_back({file, std::move(problem)});
+  }
+  return out;
+}
+
+Result<JsonFile> read_json_file(const std::string& file) {
+  MJ_TRY(text, read_script(file, kMaxFileBytes));
+  JsonFile read;
+  auto document = parse_json(text, kMaxFileBytes);
+  if (!document) {
+    read.problems.push_back({file, syntax_problem(document.error().message)});
+    return read;
+  }
+  read.document = std::make_shared<const json>(std::move(*document));
+  // Nearly all JSON is YAML, too, whose reader knows the places of values. Where it is not, paths must do.
+  if (!yaml_to_json(text, read.places)) read.places = {};
+  return read;
+}
+
+Result<ManifestFile> read_manifest_file(workflow::EngineOptions options, const std::string& file) {
+  return ManifestFiles(std::move(options), file).whole();
+}
+
+workflow::EngineOptions engine_options(const Settings& settings) {
+  workflow::EngineOptions options;
+  options.program = settings.libexec_dir + "/" + "mycojobs-workflowhost";
+  return options;
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,153 @@
+#include "coordinator/message_files.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/base64.h"
+#include "base/ids.h"
+#include "coordinator/message_receiver.h"
+
+namespace mycojobs {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::uint64_t kMostBytes = 1ULL << 40;  // of one: sums of them are numbers
+
+bool is_hash(std::string_view text) {
+  return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+std::string parcel_name(const char* kind, const MessageName& name) {
+  return kind + std::to_string(name.caller) + '.' + std::to_string(name.id) + '.' + name.content;
+}
+
+}  // namespace
+
+std::vector<FileContent> contents_of(const std::string& artifacts) {
+  std::vector<FileContent> out;
+  std::set<std::string> seen;
+  for (ListedArtifact& each : read_artifact_list(artifacts)) {
+    if (each.bytes <= kMostBytes && seen.insert(each.sha256).second)
+      out.push_back({std::move(each.sha256), each.bytes});
+  }
+  return out;
+}
+
+Result<std::vector<FileContent>> given_to(const Job& job) {
+  std::vector<FileContent> out;
+  std::set<std::string> seen;
+  MJ_TRY(given, read_given(job.given));
+  for (const GivenInput& each : given) {
+    for (FileContent& file : contents_of(each.artifacts)) {
+      if (seen.insert(file.sha256).second) out.push_back(std::move(file));
+    }
+  }
+  return out;
+}
+
+Result<std::vector<FilesOf>> files_of(const Message& message) {
+  std::vector<FilesOf> out;
+  for (std::size_t i = 0; i < message.job.size(); ++i) {
+    auto given = read_given(message.job[i].given);
+    if (!given) return fail(given.error(), "job[" + std::to_string(i) + "]");
+    for (const GivenInput& each : *given)
+      out.push_back({job_key(message.caller_id, each.id), contents_of(each.artifacts)});
+  }
+  return out;
+}
+
+std::uint64_t bytes_of(const std::vector<FilesOf>& all) {
+  std::uint64_t sum = 0;
+  for (const FilesOf& each : all) {
+    for (const FileContent& file : each.files) sum += file.bytes;
+  }
+  return sum;
+}
+
+Result<void> check_files(RecordStore& store, const CarriedFiles& carried, Id context, const Message& message) {
+  MJ_TRY(all, files_of(message));
+  const std::uint64_t bytes = bytes_of(all);
+  if (bytes > carried.max_bytes)
+    return fail(Code::too_large, "inputs: artifacts of " + std::to_string(bytes) + " bytes go with no message; " +
+                                     kCarriedLimit + " is " + std::to_string(carried.max_bytes) + " here");
+  for (const FilesOf& each : all) {
+    if (each.files.empty()) continue;
+    bool here = false;
+    if (carried.store) {
+      MJ_TRY(found, carried.store->has(store, context, each.job_key, each.files));
+      here = found;
+    }
+    if (!here)
+      return fail(Code::not_found, "inputs: artifacts of " + each.job_key +
+                                       " are not on the host of this coordinator: let it have the state_dir of the "
+                                       "agent that ran the job");
+  }
+  return {};
+}
+
+std::string parcel_of_message(const MessageName& name) { return parcel_name("message.", name); }
+std::string parcel_of_answer(const MessageName& name) { return parcel_name("answer.", name); }
+
+Result<std::optional<WantedFile>> first_missing(ArtifactStore& files, RecordStore& store, Id context,
+                                                const std::string& parcel, const std::vector<FilesOf>& all) {
+  for (const FilesOf& each : all) {
+    for (const FileContent& file : each.files) {
+      MJ_TRY(have, files.expect(store, context, parcel, file));
+      if (have < file.bytes) return std::optional(WantedFile{each.job_key, file.sha256, have});
+    }
+  }
+  return std::optional<WantedFile>();
+}
+
+json to_json(const WantedFile& wanted) {
+  return {{"status", "files"}, {"want", {{"job", wanted.job_key}, {"sha256", wanted.sha256}, {"have", wanted.have}}}};
+}
+
+std::optional<WantedFile> read_wanted(const json& answer) {
+  if (!answer.is_object() || answer.value("status", json()) != json("files")) return std::nullopt;
+  const json want = answer.value("want", json());
+  if (!want.is_object()) return std::nullopt;
+  const json job = want.value("job", json()), sha256 = want.value("sha256", json()), have = want.value("have", json());
+  if (!job.is_string() || !sha256.is_string() || !have.is_number_unsigned()) return std::nullopt;
+  WantedFile out{job.get<std::string>(), sha256.get<std::string>(), have.get<std::uint64_t>()};
+  if (out.job_key.size() > 64 || out.job_key.find(' ') != std::string::npos || !is_hash(out.sha256))
+    return std::nullopt;
+  return out;
+}
+
+std::string text_of(const WantedFile& wanted) {
+  return wanted.job_key + ' ' + wanted.sha256 + ' ' + std::to_string(wanted.have);
+}
+
+std::optional<WantedFile> wanted_of(std::string_view text) {
+  const auto words = words_of(text);
+  std::uint64_t have = 0;
+  if (words.size() != 3 || !parse_u64(words[2], have)) return std::nullopt;
+  return WantedFile{words[0], words[1], have};
+}
+
+json piece_json(const MessageName& name, const FileContent& file, std::uint64_t offset, std::string_view piece) {
+  return {{"of", to_json(name)},
+          {"sha256", file.sha256},
+          {"bytes", file.bytes},
+          {"offset", offset},
+          {"data", encode_base64(piece)}};
+}
+
+Result<FilePiece> read_piece(const json& body) {
+  const json sha256 = body.value("sha256", json()), bytes = body.value("bytes", json()),
+             offset = body.value("offset", json()), data = body.value("data", json());
+  if (!sha256.is_string() || !is_hash(sha256.get<std::string>())) return fail(Code::invalid, "sha256: is no hash");
+  if (!bytes.is_number_unsigned() || !offset.is_number_unsigned())
+    return fail(Code::invalid, "bytes, offset: are no whole numbers");
+  auto piece = data.is_string() ? decode_base64(data.get<std::string>()) : std::nullopt;
+  if (!piece) return fail(Code::invalid, "data: is not base64");
+  FilePiece out{
+      {sha256.get<std::string>(), bytes.get<std::uint64_t>()}, offset.get<std::uint64_t>(), std::move(*piece)};
+  if (out.file.bytes > kMostBytes || out.offset > out.file.bytes) return fail(Code::invalid, "offset: is out of range");
+  return out;
+}
+
+}  // namespace mycojobs

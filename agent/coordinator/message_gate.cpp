@@ -1,0 +1,48 @@
+#include "coordinator/message_gate.h"
+
+#include <string>
+
+namespace mycojobs {
+namespace {
+
+constexpr std::uint64_t kGateLookMs = 5000, kMinuteMs = 60000;
+constexpr std::uint32_t kNotesOfKnown = 20, kNotesOfStrangers = 1;  // a minute
+
+}  // namespace
+
+Result<void> MessageGate::check(Store& store, Id context) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (contexts_.contains(context)) return {};
+    const std::uint64_t now = clock_.boot_ms();
+    if (all_ && has_looked_ && now < looked_ms_ + kGateLookMs)
+      return fail(Code::unavailable,
+                  "context: " + std::to_string(context) + " is not known here; ask again in some seconds");
+    has_looked_ = true;
+    looked_ms_ = now;
+  }
+  if (all_) {
+    auto facts = store.facts();
+    if (!facts) return fail(Code::unavailable, "context: " + facts.error().message);
+    const std::lock_guard lock(mutex_);
+    contexts_.insert(facts->used.begin(), facts->used.end());
+    if (contexts_.contains(context)) return {};
+  }
+  return fail(Code::denied, "context: " + std::to_string(context) + " takes no messages here");
+}
+
+std::uint64_t MessageGate::refused(Id context, bool by_known) {
+  const std::lock_guard lock(mutex_);
+  Count& count = counts_[{context, by_known}];
+  const std::uint64_t now = clock_.boot_ms();
+  if (now >= count.since_ms + kMinuteMs) {
+    count.since_ms = now;
+    count.told = 0;
+  }
+  ++count.untold;
+  if (count.told >= (by_known ? kNotesOfKnown : kNotesOfStrangers)) return 0;
+  ++count.told;
+  return std::exchange(count.untold, 0);
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,276 @@
+#include "coordinator/world.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "domain/cbor.h"
+#include "domain/codec.h"
+
+namespace mycojobs {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::uint32_t kFactsAtOnce = 1000;
+
+// When time settles it; 0: never.
+std::uint64_t settled_by_time(const PendingIntent& pending) {
+  const bool timer = pending.carrier == kTimerCarrier;
+  if (!timer && pending.carrier != kApprovalCarrier) return 0;
+  const auto params = decode_cbor(pending.intent.params);
+  const auto number = [&](const char* name) -> std::uint64_t {
+    if (!params || !params->is_object()) return 0;
+    const auto found = params->find(name);
+    return found != params->end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
+  };
+  if (timer) return std::max(number("at_ms"), pending.asked_ms + number("after_ms"));
+  const std::uint64_t limit = number("timeout_ms");
+  return limit == 0 ? 0 : pending.asked_ms + limit;
+}
+
+}  // namespace
+
+ManifestText manifest_text(const json& manifest, const CodeFiles& code, Id owner) {
+  ManifestText out;
+  ManifestRead read = read_manifest(manifest, code);
+  out.problems = std::move(read.problems);
+  if (!read.manifest) return out;
+  out.manifest = std::move(read.manifest);
+  json files = json::object();
+  for (const auto& [module, source] : code) files[module] = source;
+  out.text = dump_json({{"manifest", manifest}, {"code", std::move(files)}, {"owner", owner}});
+  return out;
+}
+
+Result<AppliedManifest> read_applied(const std::string& text) {
+  MJ_TRY(object, parse_json(text));
+  if (!object.is_object() || !object.contains("manifest")) return fail(Code::invalid, "the stored manifest is none");
+  CodeFiles code;
+  const json files = object.value("code", json::object());
+  for (const auto& [module, source] : files.items()) {
+    if (source.is_string()) code.emplace(module, source.get<std::string>());
+  }
+  ManifestRead read = read_manifest(object["manifest"], std::move(code));
+  if (!read.manifest) return fail(Code::invalid, "the stored manifest: " + join(read.problems));
+  const json owner = object.value("owner", json(0));
+  return AppliedManifest{std::move(read.manifest), owner.is_number_unsigned() ? owner.get<Id>() : 0};
+}
+
+Result<AppliedManifest> stored_manifest(WorkflowStore& store, Id context, const std::string& world,
+                                        const std::string& hash) {
+  MJ_TRY(text, store.manifest(context, world, hash));
+  MJ_TRY(applied, read_applied(text));
+  if (applied.manifest->hash != hash)
+    return fail(Code::invalid, world + ": manifest " + hash + " is stored with other content");
+  return applied;
+}
+
+const PendingIntent* find_pending(const WorldState& world, const std::string& intent) {
+  const auto cell = world.intents.find(intent);
+  const CellState* state = cell == world.intents.end() ? nullptr : world.cell(cell->second);
+  if (state == nullptr) return nullptr;
+  const auto found = state->pending.find(intent);
+  return found == state->pending.end() ? nullptr : &found->second;
+}
+
+// ---- the index ----
+
+WorldIndex::WorldIndex(const WorldState& world) {
+  for (const auto& [intent, cell] : world.intents) {
+    if (const PendingIntent* pending = find_pending(world, intent)) add(*pending);
+  }
+}
+
+void WorldIndex::add(const PendingIntent& pending) {
+  if (!pending.published) {
+    queued_[{pending.sequence, pending.intent.index}] = pending.intent.hash;
+    return;
+  }
+  queued_.erase({pending.sequence, pending.intent.index});
+  if (const std::uint64_t at = settled_by_time(pending); at != 0) timers_.emplace(at, pending.intent.hash);
+  if (pending.carrier.find(':') != std::string::npos) carriers_[pending.carrier] = pending.intent.hash;
+}
+
+void WorldIndex::remove(const PendingIntent& pending) {
+  queued_.erase({pending.sequence, pending.intent.index});
+  if (!pending.published) return;
+  timers_.erase({settled_by_time(pending), pending.intent.hash});
+  carriers_.erase(pending.carrier);
+}
+
+void WorldIndex::before(const WorldState& world, const WorkflowFact& fact) {
+  const auto settled = [&](const std::string& intent) {
+    if (const PendingIntent* pending = find_pending(world, intent)) remove(*pending);
+  };
+  if (const auto* receipt = std::get_if<ReceiptAdmitted>(&fact.what)) settled(receipt->intent);
+  if (const auto* receipt = std::get_if<ReceiptFaulted>(&fact.what)) settled(receipt->intent);
+  if (const auto* failed = std::get_if<Failed>(&fact.what))
+    for (const std::string& intent : failed->dropped) settled(intent);
+}
+
+void WorldIndex::after(const WorldState& world, const WorkflowFact& fact) {
+  const auto changed = [&](const std::string& intent) {
+    if (const PendingIntent* pending = find_pending(world, intent)) add(*pending);
+  };
+  if (const auto* step = std::get_if<StepTaken>(&fact.what))
+    for (const Intent& intent : step->intents) changed(intent.hash);
+  if (const auto* carried = std::get_if<EffectPublished>(&fact.what)) changed(carried->intent);
+}
+
+std::string WorldIndex::intent_of(const std::string& carrier) const {
+  const auto found = carriers_.find(carrier);
+  return found == carriers_.end() ? "" : found->second;
+}
+
+// ---- the world ----
+
+Result<LoadedWorld> LoadedWorld::load(WorkflowStore& store, Id context, const std::string& name, bool from_beginning) {
+  LoadedWorld world;
+  world.context_ = context;
+  world.name_ = name;
+  world.state_.id = std::to_string(context) + '/' + name;
+  MJ_TRY(head, store.read(context, name, 0, 0));
+  if (!from_beginning && head.snapshot_height > 0 && head.snapshot_height <= head.height) {
+    auto bytes = store.blob(context, name, head.snapshot);
+    if (!bytes && bytes.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(bytes).error());
+    auto decoded = bytes ? decode_world(*bytes) : Result<WorldState>(tl::unexpected<Error>(bytes.error()));
+    // One that cannot be read shortens nothing; the journal has it all. The fact that it was taken follows it.
+    if (decoded && decoded->id == world.state_.id && decoded->height < head.snapshot_height) {
+      world.state_ = std::move(*decoded);
+      world.index_ = WorldIndex(world.state_);
+      world.snapshot_height_ = head.snapshot_height;
+      world.latest_snapshot_ = head.snapshot;
+    }
+  }
+  MJ_CHECK(world.fold_all(store, world.state_.height));
+  MJ_CHECK(world.know_all(store));
+  return world;
+}
+
+Result<void> LoadedWorld::catch_up(WorkflowStore& store) {
+  const std::uint64_t before = state_.height;
+  MJ_CHECK(fold_all(store, before));
+  return state_.height == before ? Result<void>() : know_all(store);
+}
+
+Result<void> LoadedWorld::fold_one(const WorkflowFact& fact) {
+  index_.before(state_, fact);
+  if (auto problem = fold(state_, fact))
+    return fail(Code::invalid, name_ + ": " + std::string(problem->rule) + ": " + problem->text);
+  index_.after(state_, fact);
+  return {};
+}
+
+Result<void> LoadedWorld::fold_all(WorkflowStore& store, std::uint64_t after) {
+  for (;;) {
+    MJ_TRY(read, store.read(context_, name_, after, kFactsAtOnce));
+    for (const std::string& bytes : read.facts) {
+      ++after;
+      auto fact = decode_workflow_fact(bytes);
+      if (!fact) return fail(fact.error(), name_ + ": height " + std::to_string(after));
+      MJ_CHECK(fold_one(*fact));
+    }
+    if (after >= read.height) break;
+    if (read.facts.empty())
+      return fail(Code::invalid, name_ + ": the fact at height " + std::to_string(after + 1) + " is gone");
+  }
+  base_ = state_.height;
+  return {};
+}
+
+Result<void> LoadedWorld::know_all(WorkflowStore& store) {
+  if (!state_.manifest.empty()) MJ_CHECK(know(store, state_.manifest));
+  std::set<std::string> run;
+  for (const auto& [id, cell] : state_.cells) run.insert(cell.manifest);
+  for (const std::string& hash : run) MJ_CHECK(know(store, hash));
+  return {};
+}
+
+Result<void> LoadedWorld::know(WorkflowStore& store, const std::string& hash) {
+  if (catalog_.find(hash) != nullptr) return {};
+  MJ_TRY(applied, stored_manifest(store, context_, name_, hash));
+  owners_[hash] = applied.owner;
+  catalog_.add(applied.manifest);
+  return {};
+}
+
+Id LoadedWorld::owner_of(const std::string& hash) const {
+  const auto found = owners_.find(hash);
+  return found == owners_.end() ? 0 : found->second;
+}
+
+Result<void> LoadedWorld::decide(const WorkflowInput& input) {
+  WorkflowRules rules;
+  rules.max_mail = kMaxWorldMail;
+  MJ_TRY(decision, mycojobs::decide(state_, catalog_, input, rules));
+  for (WorkflowFact& fact : decision.facts) {
+    MJ_CHECK(fold_one(fact));
+    if (const auto* taken = std::get_if<SnapshotTaken>(&fact.what)) {
+      snapshot_ = latest_snapshot_ = taken->hash;
+      snapshot_height_ = fact.height;
+    }
+    if (const auto* applied = std::get_if<Applied>(&fact.what)) applied_ = applied->manifest;
+    facts_.push_back(std::move(fact));
+  }
+  for (WorkflowBlob& blob : decision.blobs) blobs_[blob.hash] = std::move(blob.bytes);
+  return {};
+}
+
+Result<StepRequest> LoadedWorld::request_of(WorkflowStore& store, const CellId& id) {
+  const auto cell = state_.cells.find(id);
+  if (cell == state_.cells.end() || !cell->second.state || !cell->second.state->spilled())
+    return mycojobs::request_of(state_, catalog_, id);
+  StateRef& state = *cell->second.state;
+  const auto own = blobs_.find(state.hash);
+  std::string bytes;
+  if (own != blobs_.end()) {
+    bytes = own->second;
+  } else {
+    MJ_TRY(stored, store.blob(context_, name_, state.hash));
+    bytes = std::move(stored);
+  }
+  MJ_CHECK(attach(state, std::move(bytes)));
+  auto request = mycojobs::request_of(state_, catalog_, id);
+  state.bytes.clear();  // it lies in the blob
+  return request;
+}
+
+Result<void> LoadedWorld::commit(WorkflowStore& store, std::uint64_t due_ms, bool alone) {
+  WorldCommit wanted;
+  wanted.context = context_;
+  wanted.world = name_;
+  wanted.base = base_;
+  wanted.blobs = {blobs_.begin(), blobs_.end()};
+  wanted.done = done_;
+  wanted.snapshot = snapshot_;
+  wanted.manifest = applied_;
+  wanted.due_ms = due_ms;
+  wanted.alone = alone;
+  for (const WorkflowFact& fact : facts_) {
+    MJ_TRY(bytes, encode(fact));
+    wanted.facts.push_back(std::move(bytes));
+  }
+  MJ_CHECK(store.commit(wanted));
+  base_ += facts_.size();
+  facts_.clear();
+  blobs_.clear();
+  done_.clear();
+  snapshot_.clear();
+  applied_.clear();
+  return {};
+}
+
+Result<void> LoadedWorld::collect(WorkflowStore& store) {
+  std::set<std::string> keep = blobs_of(state_);
+  keep.insert(latest_snapshot_);
+  MJ_TRY(all, store.blobs(context_, name_));
+  std::vector<std::string> gone;
+  for (std::string& hash : all) {
+    if (!keep.contains(hash)) gone.push_back(std::move(hash));
+  }
+  if (gone.empty()) return {};
+  auto dropped = store.drop_blobs(context_, name_, base_, gone);
+  return dropped || dropped.error().code == Code::conflict ? Result<void>() : dropped;
+}
+
+}  // namespace mycojobs

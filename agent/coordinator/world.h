@@ -1,0 +1,118 @@
+// A world of workflows in memory: read from its snapshot and journal, changed by commits at the height that was read.
+// One thread.
+//
+//   load() --> decide(), decide() ... --> commit()        somebody was faster: load() again, what was decided is gone
+//   spilled states lie in blobs: request_of() brings the one that it needs, and checks its hash
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "domain/workflow_decide.h"
+#include "mycojobs/workflows.h"
+
+namespace mycojobs {
+
+// What an operator has applied: a manifest with its code, and as whom its effects run. As text it is what the store
+// keeps: JSON {manifest, code, owner}.
+struct AppliedManifest {
+  ManifestRef manifest;
+  Id owner = 0;
+};
+struct ManifestText {
+  std::string text;
+  ManifestRef manifest;               // null: there are problems
+  std::vector<PlanProblem> problems;  // all, with their paths
+};
+ManifestText manifest_text(const nlohmann::json& manifest, const CodeFiles& code, Id owner);
+Result<AppliedManifest> read_applied(const std::string& text);
+// Error invalid: it is stored with other content.
+Result<AppliedManifest> stored_manifest(WorkflowStore&, Id context, const std::string& world, const std::string& hash);
+
+// Carriers that are neither a job nor a flow.
+inline constexpr const char *kTimerCarrier = "timer", *kApprovalCarrier = "approval";
+
+// What must be found without a look at every instance. Follows the facts.
+class WorldIndex {
+ public:
+  explicit WorldIndex(const WorldState&);
+  WorldIndex() = default;
+  void before(const WorldState&, const WorkflowFact&);  // it is about to be folded in
+  void after(const WorldState&, const WorkflowFact&);   // it was
+
+  // Intents that nobody has carried out yet, in the order in which they were asked for.
+  const std::map<std::pair<std::uint64_t, std::uint64_t>, std::string>& queued() const { return queued_; }
+  const std::set<std::pair<std::uint64_t, std::string>>& timers() const { return timers_; }  // moment in ms, intent
+  std::string intent_of(const std::string& carrier) const;  // empty: it carries nothing that waits
+  const std::map<std::string, std::string>& carriers() const { return carriers_; }
+
+ private:
+  void add(const PendingIntent&);
+  void remove(const PendingIntent&);
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::string> queued_;
+  std::set<std::pair<std::uint64_t, std::string>> timers_;
+  std::map<std::string, std::string> carriers_;  // job or flow -> intent
+};
+const PendingIntent* find_pending(const WorldState&, const std::string& intent);
+
+// Takes a step: workflow::Engines::step(). Called from several threads at once. Errors say nothing of the step.
+using StepTaker = std::function<Result<StepAnswer>(const WorkflowSpec&, const WorkflowManifest&, const StepRequest&)>;
+
+class LoadedWorld {
+ public:
+  // From the latest snapshot that can be read, else from the beginning; from_beginning: without any snapshot. A world
+  // without facts is empty. Errors: unavailable; invalid (a fact that does not fit: names the height), not_found (a
+  // manifest is gone).
+  static Result<LoadedWorld> load(WorkflowStore&, Id context, const std::string& name, bool from_beginning = false);
+  // What others have committed since.
+  Result<void> catch_up(WorkflowStore&);
+
+  const std::string& name() const { return name_; }
+  const WorldState& state() const { return state_; }
+  const WorldIndex& index() const { return index_; }
+  const ManifestCatalog& catalog() const { return catalog_; }
+  Id owner_of(const std::string& manifest_hash) const;
+  Result<void> know(WorkflowStore&, const std::string& manifest_hash);
+
+  // Folds it in; what it comes to waits for commit(). Errors are decide()'s: nothing has changed.
+  Result<void> decide(const WorkflowInput&);
+  // The request for the next mail of a cell, with its state from its blob if need be.
+  Result<StepRequest> request_of(WorkflowStore&, const CellId&);
+  std::size_t news() const { return facts_.size(); }
+  void done(std::string mail_id) { done_.push_back(std::move(mail_id)); }
+  // alone: only if nothing waits for it. Error conflict: somebody else was faster, and this world is of no more use:
+  // load it again.
+  Result<void> commit(WorkflowStore&, std::uint64_t due_ms, bool alone = false);
+
+  std::uint64_t since_snapshot() const { return state_.height - snapshot_height_; }
+  // After a commit of a snapshot: blobs that neither it nor anything since refers to go. Somebody who was faster is no
+  // error: the next collection finds them.
+  Result<void> collect(WorkflowStore&);
+
+ private:
+  Result<void> fold_all(WorkflowStore&, std::uint64_t after);
+  Result<void> fold_one(const WorkflowFact&);
+  Result<void> know_all(WorkflowStore&);
+
+  Id context_ = 0;
+  std::string name_;
+  WorldState state_;
+  WorldIndex index_;
+  ManifestCatalog catalog_;
+  std::map<std::string, Id> owners_;
+  std::uint64_t base_ = 0;             // height in the store
+  std::uint64_t snapshot_height_ = 0;  // of the latest that we know
+  std::string latest_snapshot_;
+  std::vector<WorkflowFact> facts_;  // decided, not committed
+  std::map<std::string, std::string> blobs_;
+  std::vector<std::string> done_;
+  std::string snapshot_, applied_;
+};
+
+}  // namespace mycojobs

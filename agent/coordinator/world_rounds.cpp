@@ -1,0 +1,540 @@
+#include "coordinator/world_rounds.h"
+
+#include <algorithm>
+#include <future>
+#include <nlohmann/json.hpp>
+
+#include "base/ids.h"
+#include "base/log.h"
+#include "coordinator/create.h"
+#include "coordinator/progress.h"
+#include "domain/cbor.h"
+#include "domain/codec.h"
+#include "domain/result_values.h"
+#include "domain/signatures.h"
+
+namespace mycojobs {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::uint32_t kWorldsAtOnce = 16;
+constexpr std::uint64_t kWorldsIdleMs = 1000;
+constexpr std::uint64_t kPutOffMs = 5000;
+constexpr std::uint64_t kLookEveryMs = 60000;  // for ends that nobody has told of
+constexpr std::size_t kLookedAtOnce = 1000;
+constexpr std::uint64_t kPassMs = 50;  // of steps, before they are committed
+constexpr int kPassesAtOnce = 50;      // of one world, before another has its turn
+constexpr int kMostDrained = 50;
+const std::string kIntentKey = "intent ";
+
+std::string text_in(const Fields& fields, std::string_view name) { return std::string(field_of(fields, name)); }
+
+// A receipt that is not ok.
+ReceiptArrived failed_receipt(const std::string& intent, ReceiptStatus status, const std::string& detail,
+                              const std::string& message) {
+  ReceiptArrived out;
+  out.intent = intent;
+  out.status = status;
+  out.payload = dump_json({{"detail", detail}, {"message", message}});
+  return out;
+}
+
+ReceiptStatus status_of_end(const std::string& detail) {
+  if (detail == "timeout" || detail == "timeout_cpu") return ReceiptStatus::timeout;
+  return detail == "cancelled" ? ReceiptStatus::cancelled : ReceiptStatus::error;
+}
+
+bool is_unavailable(const Error& error) { return error.code == Code::unavailable; }
+
+std::string marked(Id context, const LoadedWorld& world) { return std::to_string(context) + ' ' + world.name(); }
+
+}  // namespace
+
+Sample WorldRounds::sample() const { return {now_ms_, random_bytes(32)}; }
+
+Result<std::uint64_t> WorldRounds::round() {
+  pubkeys_.clear();
+  MJ_TRY(due, parts_.worlds.due(context_, kWorldsAtOnce + static_cast<std::uint32_t>(put_off_.size())));
+  bool worked = false;
+  for (const std::string& name : due.first) {
+    const auto off = put_off_.find(name);
+    if (off != put_off_.end() && off->second.until_ms > parts_.clock.boot_ms()) continue;
+    MJ_CHECK(work(name));
+    worked = true;
+  }
+  if (worked) return 0;
+  return due.second == 0 ? kWorldsIdleMs : std::min(kWorldsIdleMs, due.second);
+}
+
+Result<void> WorldRounds::recover() {
+  worlds_.clear();
+  put_off_.clear();
+  runs_.forget_runs();
+  MJ_TRY(names, parts_.worlds.worlds(context_));
+  MJ_TRY(now, parts_.worlds.now_ms());
+  now_ms_ = now;
+  for (const std::string& name : names) {
+    auto world = world_of(name);
+    auto looked = world ? look_for_ends(**world, SIZE_MAX) : tl::unexpected<Error>(world.error());
+    if (!looked && is_unavailable(looked.error())) return looked;
+    if (!looked) {
+      worlds_.erase(name);
+      put_off(name, looked.error());
+    } else {
+      MJ_CHECK(work(name));
+    }
+  }
+  return {};
+}
+
+Result<WorldRounds::World*> WorldRounds::world_of(const std::string& name) {
+  const auto found = worlds_.find(name);
+  if (found != worlds_.end()) return &found->second;
+  MJ_TRY(loaded, LoadedWorld::load(parts_.worlds, context_, name));
+  return &worlds_.emplace(name, World{std::move(loaded)}).first->second;
+}
+
+void WorldRounds::put_off(const std::string& name, const Error& error) {
+  PutOff& off = put_off_[name];
+  off.until_ms = parts_.clock.boot_ms() + kPutOffMs;
+  if (off.why == error.message) return;
+  off.why = error.message;
+  log(LogLevel::error, "workflows", "context {}: {} waits: {}", context_, name, error.message);
+}
+
+Result<void> WorldRounds::work(const std::string& name) {
+  for (int i = 0; i < kPassesAtOnce; ++i) {
+    auto world = world_of(name);
+    auto more = world ? work_once(**world) : tl::unexpected<Error>(world.error());
+    if (more && !*more) break;
+    if (more) continue;
+    worlds_.erase(name);  // what was decided and not committed goes with it
+    if (is_unavailable(more.error())) return tl::unexpected<Error>(std::move(more).error());
+    if (more.error().code == Code::conflict) continue;
+    put_off(name, more.error());
+    return {};
+  }
+  put_off_.erase(name);
+  return {};
+}
+
+// One commit. True: there is more to do.
+Result<bool> WorldRounds::work_once(World& world) {
+  LoadedWorld& loaded = world.loaded;
+  MJ_TRY(now, parts_.worlds.now_ms());
+  now_ms_ = now;
+  std::size_t done = 0;
+  if (!drains(world)) {
+    MJ_TRY(taken, take_mail(loaded));
+    done += taken;
+  }
+  MJ_TRY(settled, settle_by_time(loaded));
+  MJ_TRY(stepped, take_steps(world));
+  if (parts_.clock.boot_ms() >= world.next_look_ms) MJ_CHECK(look_for_ends(world, kLookedAtOnce));
+  done += settled + stepped;
+  MJ_TRY(rested, take_snapshot(loaded));
+  if (rested) world.drained = 0;
+  MJ_CHECK(loaded.commit(parts_.worlds, due_of(world)));
+  if (rested) MJ_CHECK(loaded.collect(parts_.worlds));
+  MJ_TRY(published, publish(loaded));
+  return done + published > 0 || loaded.news() > 0;
+}
+
+// When it is to be looked at, if nothing comes; 0: never. Who takes over from us must find what is left.
+std::uint64_t WorldRounds::due_of(const World& world) {
+  const WorldState& state = world.loaded.state();
+  const WorldIndex& index = world.loaded.index();
+  if (!index.queued().empty() || state.ready.size() > world.put_off.size()) return now_ms_;
+  std::uint64_t at = index.timers().empty() ? 0 : index.timers().begin()->first;
+  if (!world.put_off.empty()) at = at == 0 ? now_ms_ + kPutOffMs : std::min(at, now_ms_ + kPutOffMs);
+  return at;
+}
+
+// A snapshot needs rest: where there is none by itself, nothing is let in for a while.
+bool WorldRounds::drains(World& world) {
+  const std::uint64_t every = std::max<std::uint64_t>(limits_.snapshot_every, world.loaded.state().cells.size());
+  if (world.loaded.since_snapshot() < 4 * every || world.drained >= kMostDrained) return false;
+  ++world.drained;
+  return true;
+}
+
+Result<bool> WorldRounds::take_snapshot(LoadedWorld& world) {
+  const WorldState& state = world.state();
+  if (world.since_snapshot() < std::max<std::uint64_t>(limits_.snapshot_every, state.cells.size())) return false;
+  if (!state.ready.empty() || !world.index().queued().empty()) return false;
+  MJ_CHECK(world.decide({sample(), TakeSnapshot{}}));
+  return true;
+}
+
+// ---- what comes in ----
+
+Result<std::size_t> WorldRounds::take_mail(LoadedWorld& world) {
+  MJ_TRY(mail, parts_.worlds.mail(context_, world.name(), static_cast<std::uint32_t>(limits_.mail)));
+  std::size_t taken = 0;
+  for (const WorldMail& each : mail) {
+    auto done = take_one(world, each);
+    // An instance that has more than it may leaves the rest where it is.
+    if (!done && done.error().code == Code::too_large && each.kind == "event") break;
+    if (!done) return tl::unexpected<Error>(std::move(done).error());
+    world.done(each.id);
+    ++taken;
+  }
+  return taken;
+}
+
+Result<void> WorldRounds::take_one(LoadedWorld& world, const WorldMail& mail) {
+  Result<void> done;
+  std::string what = mail.kind;
+  if (mail.kind == "event") {
+    what += ' ' + text_in(mail.fields, "schema");
+    done = world.decide({sample(), EventArrived{text_in(mail.fields, "schema"), text_in(mail.fields, "value"),
+                                                ValueForm::json, text_in(mail.fields, "source")}});
+    if (!done && done.error().code == Code::too_large) return done;
+  } else if (mail.kind == "remove") {
+    const RemoveCell remove{{text_in(mail.fields, "workflow"), from_hex(text_in(mail.fields, "key"))},
+                            text_in(mail.fields, "by")};
+    done = world.decide({sample(), remove});
+  } else if (mail.kind == "answer") {
+    ReceiptArrived answer;
+    answer.intent = text_in(mail.fields, "intent");
+    answer.payload = text_in(mail.fields, "payload");
+    return receive(world, std::move(answer));
+  } else if (mail.kind == "job" || mail.kind == "flow") {
+    const std::string key = text_in(mail.fields, "key");
+    auto receipt = mail.kind == "job" ? receipt_of_job(world, key) : receipt_of_flow(world, key);
+    if (!receipt && is_unavailable(receipt.error())) return tl::unexpected<Error>(std::move(receipt).error());
+    if (receipt && *receipt) return receive(world, std::move(**receipt));
+    if (!receipt) done = tl::unexpected<Error>(std::move(receipt).error());
+  } else {
+    done = fail(Code::invalid, "nobody knows what it is");
+  }
+  if (!done && done.error().code == Code::internal) return done;
+  if (!done)
+    log(LogLevel::warn, "workflows", "context {}: {}: {} refused: {}", context_, world.name(), what,
+        done.error().message);
+  return {};
+}
+
+Result<void> WorldRounds::receive(LoadedWorld& world, ReceiptArrived receipt) {
+  const std::string intent = receipt.intent;
+  auto done = world.decide({sample(), std::move(receipt)});
+  if (!done && done.error().code == Code::internal) return done;
+  if (!done)
+    log(LogLevel::warn, "workflows", "context {}: {}: receipt of {} refused: {}", context_, world.name(),
+        intent.substr(0, 16), done.error().message);
+  return {};
+}
+
+Result<std::string> WorldRounds::pubkey_of(Id id) {
+  const auto known = pubkeys_.find(id);
+  if (known != pubkeys_.end()) return known->second;
+  Runner runner;
+  runner.id = id;
+  auto record = parts_.store.load(context_, redis_key(runner));
+  if (!record && is_unavailable(record.error())) return tl::unexpected<Error>(std::move(record).error());
+  return pubkeys_[id] = record ? decode<Runner>(*record).record.pubkey : "";
+}
+
+// Whether the runner signed what stands there. Empty: it did, or is known to sign nothing.
+Result<std::string> WorldRounds::why_receipt_fails(const Job& job, const std::string& intent) {
+  MJ_TRY(pubkey, pubkey_of(job.runner_id));
+  const auto receipt = parse_json(job.receipt.empty() ? "{}" : job.receipt);
+  const bool is_signed = receipt && receipt->is_object() && receipt->contains("signature");
+  const std::string runner = "runner " + std::to_string(job.runner_id);
+  if (!is_signed) return pubkey.empty() ? "" : runner + " has a key, and did not sign";
+  if (pubkey.empty()) return "no record says which key " + runner + " has";
+  if (auto holds = check_signature(*receipt, "receipt", pubkey); !holds) return holds.error().message;
+  if (receipt->value("job", json()) != json(redis_key(job))) return "it is of another job";
+  // One that ended before its script began names none.
+  const json named = receipt->value("intent", json());
+  if (named != json(intent) && (job.status == JobStatus::finished || !named.is_null()))
+    return "it is of another intent";
+  if (receipt->value("status", json()) != json(std::string(word(job.status)))) return "the end is another";
+  const bool same = receipt->value("result_sha256", json()) == json(result_hash(job.result, job.result_json));
+  return same ? "" : "the result is not the one that was signed";
+}
+
+Result<std::optional<ReceiptArrived>> WorldRounds::receipt_of_job(LoadedWorld& world, const std::string& job_key) {
+  MJ_TRY(record, parts_.store.load(context_, job_key));
+  return receipt_of_job(world, decode<Job>(record).record);
+}
+
+// It may have ended before anybody has written down that it carries the effect: its idempotency key says so.
+Result<std::optional<ReceiptArrived>> WorldRounds::receipt_of_job(LoadedWorld& world, const Job& job) {
+  if (job.status != JobStatus::finished && job.status != JobStatus::error) return std::optional<ReceiptArrived>();
+  std::string intent = world.index().intent_of(redis_key(job));
+  if (intent.empty() && job.idempotency_key.starts_with(kIntentKey)) {
+    const std::string named = job.idempotency_key.substr(kIntentKey.size());
+    const PendingIntent* pending = find_pending(world.state(), named);
+    if (pending != nullptr && !pending->published) intent = named;
+  }
+  if (intent.empty()) return std::optional<ReceiptArrived>();
+  ReceiptArrived receipt;
+  if (job.status == JobStatus::finished) {
+    receipt.intent = intent;
+    receipt.payload = dump_json(typed_values(job.result, job.result_json));
+  } else {
+    receipt = failed_receipt(intent, status_of_end(job.detail), job.detail, job.error);
+  }
+  receipt.module = job.script_type;
+  // One that never ran has no runner, and nobody to sign.
+  if (job.status == JobStatus::finished || !job.receipt.empty()) {
+    MJ_TRY(why, why_receipt_fails(job, intent));
+    receipt.refused = std::move(why);
+  }
+  return std::optional(std::move(receipt));
+}
+
+Result<std::optional<ReceiptArrived>> WorldRounds::receipt_of_flow(LoadedWorld& world, const std::string& flow_key) {
+  const std::string intent = world.index().intent_of(flow_key);
+  if (intent.empty()) return std::optional<ReceiptArrived>();
+  MJ_TRY(record, parts_.store.load(context_, flow_key));
+  const Flow flow = decode<Flow>(record).record;
+  if (flow.status == FlowStatus::finished) {
+    ReceiptArrived receipt;
+    receipt.intent = intent;
+    receipt.payload = dump_json({{"flow_id", flow.id}, {"result", typed_values(flow.result, flow.result_json)}});
+    return std::optional(std::move(receipt));
+  }
+  if (flow.status != FlowStatus::error) return std::optional<ReceiptArrived>();
+  return std::optional(failed_receipt(intent, status_of_end(flow.detail), flow.detail, flow.error));
+}
+
+// What ended while nobody listened.
+Result<void> WorldRounds::look_for_ends(World& world, std::size_t most) {
+  const auto& carriers = world.loaded.index().carriers();
+  std::vector<std::string> some;
+  for (auto at = carriers.upper_bound(world.looked); at != carriers.end() && some.size() < most; ++at)
+    some.push_back(at->first);
+  world.looked = some.empty() ? "" : some.back();
+  const bool all = some.size() < most;
+  if (all) world.looked.clear();
+  world.next_look_ms = parts_.clock.boot_ms() + (all ? kLookEveryMs : 1000);
+  for (const std::string& carrier : some) {
+    auto receipt =
+        carrier.starts_with("job:") ? receipt_of_job(world.loaded, carrier) : receipt_of_flow(world.loaded, carrier);
+    if (!receipt && receipt.error().code != Code::not_found) return tl::unexpected<Error>(std::move(receipt).error());
+    if (!receipt)
+      receipt = std::optional(failed_receipt(world.loaded.index().intent_of(carrier), ReceiptStatus::error, "lost",
+                                             carrier + " is gone: " + receipt.error().message));
+    if (*receipt) MJ_CHECK(receive(world.loaded, std::move(**receipt)));
+  }
+  return {};
+}
+
+Result<std::size_t> WorldRounds::settle_by_time(LoadedWorld& world) {
+  std::vector<std::string> due;
+  for (const auto& [at, intent] : world.index().timers()) {
+    if (at > now_ms_ || due.size() >= limits_.mail) break;
+    due.push_back(intent);
+  }
+  for (const std::string& intent : due) {
+    const PendingIntent* pending = find_pending(world.state(), intent);
+    ReceiptArrived over;
+    if (pending != nullptr && pending->carrier == kApprovalCarrier) {
+      over = failed_receipt(intent, ReceiptStatus::timeout, "timeout", "nobody has answered in time");
+    } else {
+      over.intent = intent;
+      over.payload = dump_json({{"fired_ms", now_ms_}});
+    }
+    MJ_CHECK(receive(world, std::move(over)));
+  }
+  return due.size();
+}
+
+// ---- steps ----
+
+struct WorldRounds::Taking {
+  CellId cell;
+  MailId mail;
+  const WorkflowManifest* manifest = nullptr;
+  const WorkflowSpec* spec = nullptr;
+  StepRequest request;
+  Result<StepAnswer> answer = tl::unexpected<Error>(Error{});
+};
+
+// Instances take turns, each a step: who has more to do comes again when the others have had theirs.
+Result<std::size_t> WorldRounds::take_steps(World& world) {
+  const std::uint64_t now = parts_.clock.boot_ms();
+  std::erase_if(world.put_off, [&](const auto& row) { return row.second <= now; });
+  std::size_t taken = 0;
+  while (taken < limits_.steps && parts_.clock.boot_ms() < now + kPassMs) {
+    MJ_TRY(some, take_some(world, limits_.steps - taken));
+    if (some == 0) break;
+    taken += some;
+  }
+  return taken;
+}
+
+Result<std::size_t> WorldRounds::take_some(World& world, std::size_t most) {
+  LoadedWorld& loaded = world.loaded;
+  std::set<CellId> without;
+  for (const auto& [cell, until] : world.put_off) without.insert(cell);
+  std::vector<Taking> all;
+  for (const CellId& id : next_cells(loaded.state(), std::min(most, limits_.parallel * 8), without)) {
+    const CellState& cell = *loaded.state().cell(id);
+    Taking taking;
+    taking.cell = id;
+    taking.mail = cell.mail.front().id;
+    taking.manifest = loaded.catalog().find(cell.manifest);
+    taking.spec = taking.manifest == nullptr ? nullptr : taking.manifest->workflow(id.workflow);
+    auto request = loaded.request_of(parts_.worlds, id);
+    if (!request && is_unavailable(request.error())) return tl::unexpected<Error>(std::move(request).error());
+    if (request && taking.spec != nullptr) {
+      taking.request = std::move(*request);
+      all.push_back(std::move(taking));
+      continue;
+    }
+    world.put_off[id] = parts_.clock.boot_ms() + kPutOffMs;
+    log(LogLevel::error, "workflows", "context {}: {} waits: {}", context_, shown(id),
+        request ? "its code is gone" : request.error().message);
+  }
+  run_steps(all);
+  std::size_t taken = 0;
+  for (Taking& each : all) {
+    if (each.answer) {
+      MJ_CHECK(loaded.decide({sample(), StepDone{each.cell, each.mail, std::move(*each.answer)}}));
+      ++taken;
+      continue;
+    }
+    world.put_off[each.cell] = parts_.clock.boot_ms() + kPutOffMs;
+    log(LogLevel::error, "workflows", "context {}: {} waits: {}", context_, shown(each.cell),
+        each.answer.error().message);
+  }
+  return taken;
+}
+
+void WorldRounds::run_steps(std::vector<Taking>& all) {
+  const std::size_t lanes = std::min(limits_.parallel, all.size());
+  const auto take = [&](std::size_t from) {
+    for (std::size_t i = from; i < all.size(); i += lanes)
+      all[i].answer = parts_.take_step(*all[i].spec, *all[i].manifest, all[i].request);
+  };
+  std::vector<std::future<void>> others;
+  for (std::size_t i = 1; i < lanes; ++i) others.push_back(std::async(std::launch::async, take, i));
+  if (!all.empty()) take(0);
+  for (std::future<void>& each : others) each.get();
+}
+
+// ---- effects ----
+
+Result<std::size_t> WorldRounds::publish(LoadedWorld& world) {
+  std::vector<std::string> all;
+  for (const auto& [place, intent] : world.index().queued()) all.push_back(intent);
+  for (const std::string& intent : all) MJ_CHECK(publish_one(world, intent));
+  return all.size();
+}
+
+// What cannot be carried out has its receipt at once, as what needs no carrier.
+Result<void> WorldRounds::publish_one(LoadedWorld& world, const std::string& intent) {
+  const PendingIntent* found = find_pending(world.state(), intent);
+  if (found == nullptr) return {};
+  const PendingIntent pending = *found;
+  const CellState& cell = *world.state().cell(world.state().intents.at(intent));
+  std::optional<Job> job;
+  auto carrier = carry_out(world, pending, cell, job);
+  if (!carrier && is_unavailable(carrier.error())) return tl::unexpected<Error>(std::move(carrier).error());
+  MJ_CHECK(world.decide({sample(), EffectCarried{intent, carrier ? *carrier : "none"}}));
+  if (!carrier)
+    return receive(world, failed_receipt(intent, ReceiptStatus::error, "setup_error", carrier.error().message));
+  if (carrier->starts_with("signal")) {
+    ReceiptArrived done;
+    done.intent = intent;
+    done.payload = dump_json({{"delivered", true}});
+    return receive(world, std::move(done));
+  }
+  // It was submitted before, by somebody who died over it, and has ended meanwhile.
+  auto ended = job                             ? receipt_of_job(world, *job)
+               : carrier->starts_with("flow:") ? receipt_of_flow(world, *carrier)
+                                               : Result<std::optional<ReceiptArrived>>();
+  if (!ended) return tl::unexpected<Error>(std::move(ended).error());
+  return *ended ? receive(world, std::move(**ended)) : Result<void>();
+}
+
+// What carries it: a job, a flow, a timer, an answer that is awaited, a signal.
+Result<std::string> WorldRounds::carry_out(LoadedWorld& world, const PendingIntent& pending, const CellState& cell,
+                                           std::optional<Job>& job) {
+  const WorkflowManifest* manifest = world.catalog().find(cell.manifest);
+  const EffectSpec* spec = manifest == nullptr ? nullptr : manifest->effect(pending.intent.effect);
+  if (spec == nullptr) return fail(Code::not_found, pending.intent.effect + ": its manifest is gone");
+  if (spec->name == "sys/timer@1") return std::string(kTimerCarrier);
+  if (spec->name == "sys/approval@1") return std::string(kApprovalCarrier);
+  if (!spec->system) {
+    MJ_TRY(submitted, submit_job(world, pending, cell, *spec));
+    job = std::move(submitted);
+    return redis_key(*job);
+  }
+  MJ_TRY(params, decode_cbor(pending.intent.params));
+  const Id owner = std::max<Id>(1, world.owner_of(cell.manifest));
+  if (spec->name == "sys/flow@1") return start_flow(world, pending, owner, params);
+  if (spec->name == "sys/signal@1") return send_signal(pending, owner, params);
+  return fail(Code::unsupported, spec->name + ": nobody here carries it out");
+}
+
+Result<Job> WorldRounds::submit_job(LoadedWorld& world, const PendingIntent& pending, const CellState& cell,
+                                    const EffectSpec& spec) {
+  MJ_TRY(params, decode_cbor(pending.intent.params));
+  Job job;
+  job.caller_id = std::max<Id>(1, world.owner_of(cell.manifest));
+  job.context_id = context_;
+  job.name = spec.name;
+  job.script_type = spec.script_type;
+  const auto& code = world.catalog().find(cell.manifest)->code;
+  const auto module = code.find(spec.module);
+  if (spec.script.empty() && module == code.end()) return fail(Code::not_found, spec.module + ": is not there");
+  job.script = spec.script.empty() ? module->second : spec.script;
+  if (spec.timeout_s > 0) job.timeout = spec.timeout_s;
+  job.env_vars["MYCOJOBS_PARAMS"] = dump_json(params);
+  job.env_vars["MYCOJOBS_INTENT"] = pending.intent.hash;
+  job.idempotency_key = kIntentKey + pending.intent.hash;
+  job.unknown.emplace_back("effect_of", marked(context_, world));
+  if (job.script_type.empty())
+    return fail(Code::unsupported, spec.name + ": effects for one runner are not carried out: give a script_type");
+  return parts_.store.submit(job);
+}
+
+Result<std::string> WorldRounds::start_flow(LoadedWorld& world, const PendingIntent& pending, Id owner,
+                                            const json& params) {
+  const std::string name = params.value("flow", "");
+  MJ_TRY(found, parts_.flows.list(context_, name, 0, 1));
+  if (found.empty())
+    return fail(Code::not_found, "flow: no flow of context " + std::to_string(context_) + " is called " + name);
+  MJ_TRY(text, parts_.flows.definition(context_, text_in(found.front().record, "definition_hash")));
+  MJ_TRY(definition, parse_json(text));
+  definition.erase("given");
+  if (params.contains("inputs")) MJ_CHECK(give_inputs(definition, params["inputs"]));
+  PlanRead read = read_plan(definition);
+  if (!read.plan) return fail(Code::invalid, "flow: " + join(read.problems));
+  NewFlow wanted;
+  wanted.context = context_;
+  wanted.caller = owner;
+  wanted.idempotency_key = kIntentKey + pending.intent.hash;
+  wanted.effect_of = marked(context_, world);
+  MJ_TRY(flow, create_flow(parts_.flows, *read.plan, wanted));
+  if (flow.detail == "new") {
+    ProgressRequest start;
+    start.context = context_;
+    start.flow = flow.id;
+    start.start = StartRun{"workflow", owner};
+    MJ_CHECK(progress(parts_.flows, runs_, start));
+  }
+  return redis_key(flow);
+}
+
+Result<std::string> WorldRounds::send_signal(const PendingIntent& pending, Id owner, const json& params) {
+  ProgressRequest request;
+  request.context = context_;
+  request.flow = params.value("flow_id", Id{0});
+  FlowControl control;
+  control.verb = FlowControl::Verb::signal;
+  control.target = params.value("name", "");
+  control.key = kIntentKey + pending.intent.hash;
+  control.actor = owner;
+  if (params.contains("payload")) control.payload = dump_json(params["payload"]);
+  request.control = control;
+  MJ_CHECK(progress(parts_.flows, runs_, request));
+  return "signal " + control.target;
+}
+
+}  // namespace mycojobs

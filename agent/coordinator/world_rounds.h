@@ -1,0 +1,106 @@
+// What a coordinator does for the workflows of a context that it leads, one round after the other:
+//
+//   inbox --> events and receipts are decided --> steps are taken by the engine --> committed --> effects are published
+//
+// Effects are published only once the step that asked for them is durable (10); who dies in between finds them again in
+// the world (WorldIndex::queued()), and publishing twice is publishing once: the intent is the idempotency key. A
+// commit that somebody else was faster than is thrown away, with its world. A world, or an instance, that cannot be
+// moved on is put off and holds no other up. One thread; the engine has processes of its own, and threads for a round's
+// steps.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "coordinator/flow_run.h"
+#include "coordinator/world.h"
+#include "mycojobs/clock.h"
+#include "mycojobs/flows.h"
+#include "mycojobs/store.h"
+#include "mycojobs/workflows.h"
+
+namespace mycojobs {
+
+struct WorldLimits {
+  std::uint64_t snapshot_every = 5000;  // facts; and at least as many as there are instances
+  std::size_t mail = 200, steps = 128;  // of a commit
+  std::size_t parallel = 4;             // steps at once
+};
+
+class WorldRounds {
+ public:
+  struct Parts {
+    Store& store;
+    FlowStore& flows;
+    WorkflowStore& worlds;
+    StepTaker take_step;
+    const Clock& clock;
+  };
+  WorldRounds(Parts parts, Id context, WorldLimits limits = {})
+      : parts_(std::move(parts)), context_(context), limits_(limits) {}
+
+  // How long until the next one, ms, if nothing happens meanwhile; 0: there is more. Error unavailable: the store's.
+  Result<std::uint64_t> round();
+  // We lead since now, or the connection was lost: what was under way is looked for.
+  Result<void> recover();
+
+ private:
+  struct World {
+    LoadedWorld loaded;
+    std::map<CellId, std::uint64_t> put_off = {};  // instances without a step for now, until: our clock
+    std::string looked = {};                       // up to this carrier
+    std::uint64_t next_look_ms = 0;                // our clock
+    int drained = 0;                               // passes without mail, to come to rest for a snapshot
+  };
+  struct PutOff {
+    std::uint64_t until_ms = 0;  // our clock
+    std::string why;
+  };
+  Result<void> work(const std::string& name);
+  void put_off(const std::string& name, const Error&);
+  Result<World*> world_of(const std::string& name);
+  Result<bool> work_once(World&);
+  bool drains(World&);
+  Result<bool> take_snapshot(LoadedWorld&);
+  std::uint64_t due_of(const World&);
+  // What comes in.
+  Result<std::size_t> take_mail(LoadedWorld&);
+  Result<void> take_one(LoadedWorld&, const WorldMail&);
+  Result<void> receive(LoadedWorld&, ReceiptArrived);
+  Result<std::optional<ReceiptArrived>> receipt_of_job(LoadedWorld&, const std::string& job_key);
+  Result<std::optional<ReceiptArrived>> receipt_of_job(LoadedWorld&, const Job&);
+  Result<std::optional<ReceiptArrived>> receipt_of_flow(LoadedWorld&, const std::string& flow_key);
+  Result<std::string> pubkey_of(Id runner);
+  Result<std::string> why_receipt_fails(const Job&, const std::string& intent);
+  Result<void> look_for_ends(World&, std::size_t most);
+  Result<std::size_t> settle_by_time(LoadedWorld&);
+  // Steps.
+  struct Taking;
+  Result<std::size_t> take_steps(World&);
+  Result<std::size_t> take_some(World&, std::size_t most);
+  void run_steps(std::vector<Taking>&);
+  // Effects.
+  Result<std::size_t> publish(LoadedWorld&);
+  Result<void> publish_one(LoadedWorld&, const std::string& intent);
+  Result<std::string> carry_out(LoadedWorld&, const PendingIntent&, const CellState&, std::optional<Job>&);
+  Result<Job> submit_job(LoadedWorld&, const PendingIntent&, const CellState&, const EffectSpec&);
+  Result<std::string> start_flow(LoadedWorld&, const PendingIntent&, Id owner, const nlohmann::json& params);
+  Result<std::string> send_signal(const PendingIntent&, Id owner, const nlohmann::json& params);
+  Sample sample() const;
+
+  Parts parts_;
+  Id context_;
+  WorldLimits limits_;
+  RunCache runs_{1000};
+  std::map<std::string, World> worlds_;
+  std::map<std::string, PutOff> put_off_;  // worlds
+  std::map<Id, std::string> pubkeys_;      // of runners, as of this round
+  std::uint64_t now_ms_ = 0;               // the store's clock, as of this pass
+};
+
+}  // namespace mycojobs

@@ -1,0 +1,46 @@
+// Reading a JSON document field by field: each that is there is read, what nobody knows is refused with its path. Only
+// workflow_*.cpp need it.
+#pragma once
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "domain/flow_plan_read.h"
+#include "domain/nearest.h"
+
+namespace mycojobs::workflows {
+
+using Names = std::span<const std::string_view>;
+
+// A map whose fields are known.
+inline bool read_fields(const plans::JsonPath& at, Names known) {
+  if (!at.value.is_object()) return at.wrong("a map");
+  for (const auto& [name, value] : at.value.items())
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      at.at(value, name).refuse("is an unknown field" + did_you_mean(name, known));
+  return true;
+}
+// Calls see() if the field is there; else refuses, if it must be.
+template <class See>
+void field(const plans::JsonPath& at, const char* name, bool required, See see) {
+  if (const auto found = at.value.find(name); found != at.value.end()) return see(at.at(*found, name));
+  if (required) at.refuse(std::string(name) + " is missing");
+}
+inline void text_field(const plans::JsonPath& at, const char* name, bool required, std::string& out) {
+  field(at, name, required, [&](const plans::JsonPath& found) { plans::read_text(found, out); });
+}
+template <class Each>
+void each_in(const plans::JsonPath& at, const char* name, bool required, Each each) {
+  field(at, name, required, [&](const plans::JsonPath& list) {
+    if (!list.value.is_array()) {
+      list.wrong("a list");
+      return;
+    }
+    for (std::size_t i = 0; i < list.value.size(); ++i) each(list.at(list.value[i], i));
+  });
+}
+
+}  // namespace mycojobs::workflows

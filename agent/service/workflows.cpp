@@ -1,0 +1,709 @@
+#include "service/workflows.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/counted.h"
+#include "base/ids.h"
+#include "domain/cbor.h"
+#include "domain/codec.h"
+#include "domain/utf8.h"
+#include "domain/workflow_names.h"
+#include "domain/workflow_values.h"
+
+namespace mycojobs::service {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kTries = 10;  // of a commit, while others are faster
+constexpr std::uint32_t kPage = 1000;
+
+Thing thing_of(const std::string& world, Id owner) { return {.name = "workflow " + world, .maker = owner}; }
+
+tl::unexpected<Error> no_workflow(const Caller& by, const std::string& given) {
+  return fail(Code::not_found, "workflow: there is no " + shown(given, 200) + " in context " +
+                                   std::to_string(by.context) + "; `mycojobs workflow list` shows those there are");
+}
+
+// A world and its manifest in force, not loaded.
+struct Head {
+  std::string world;
+  AppliedManifest applied;
+};
+Result<std::vector<Head>> heads(const Caller& by, WorkflowStore& store) {
+  MJ_TRY(names, store.worlds(by.context));
+  std::vector<Head> all;
+  for (std::string& name : names) {
+    MJ_TRY(read, store.read(by.context, name, 0, 0));
+    if (read.manifest.empty() && read.height > 0) {  // somebody has deleted the head
+      MJ_TRY(world, LoadedWorld::load(store, by.context, name));
+      read.manifest = world.state().manifest;
+    }
+    if (read.manifest.empty()) continue;  // a manifest was stored, and never applied
+    MJ_TRY(applied, stored_manifest(store, by.context, name, read.manifest));
+    all.push_back({std::move(name), std::move(applied)});
+  }
+  return all;
+}
+
+// The world, by its own name or that of a workflow in it.
+struct Found {
+  Head head;
+  std::string workflow;
+};
+Result<Found> find(const Caller& by, WorkflowStore& store, const std::string& given) {
+  MJ_TRY(all, heads(by, store));
+  std::vector<std::string> names;
+  std::map<std::string, const Head*> owners;
+  for (const Head& head : all) {
+    for (const WorkflowSpec& spec : head.applied.manifest->workflows) {
+      names.push_back(spec.name);
+      owners[spec.name] = &head;
+    }
+  }
+  auto name = find_name(given, names, "workflow");
+  if (name) return Found{*owners.at(*name), *name};
+  for (const Head& head : all) {
+    if (head.world == given) return Found{head, ""};
+  }
+  if (name.error().code == Code::not_found) return no_workflow(by, given);
+  return tl::unexpected<Error>(std::move(name).error());
+}
+
+// For who may do this with it: the same refusal whether it is there or not.
+Result<Found> open(const Caller& by, const WorldStores& in, const std::string& given, Action action) {
+  auto found = find(by, in.worlds, given);
+  if (!found && found.error().code == Code::unavailable) return found;
+  MJ_CHECK(may(by, in.records, action, thing_of(shown(given, 200), found ? found->head.applied.owner : 0)));
+  return found;
+}
+
+struct Opened {
+  LoadedWorld world;
+  CellId cell;
+};
+Result<CellId> cell_of(const Found& found, const Instance& instance) {
+  const WorkflowManifest& manifest = *found.head.applied.manifest;
+  const WorkflowSpec* spec = manifest.workflow(found.workflow);
+  if (spec == nullptr)
+    return fail(Code::invalid,
+                "workflow: " + found.head.world + " has several workflows: name the one of the instance");
+  if (!spec->keyed() && !instance.key.empty()) return fail(Code::invalid, "key: " + spec->name + " has no keys");
+  if (!spec->keyed()) return CellId{spec->name, ""};
+  if (instance.key.empty()) return fail(Code::invalid, "key: " + spec->name + " is keyed: give the key of an instance");
+  auto key = key_of_text(manifest, *spec, instance.key);
+  if (!key) return fail(key.error(), "key");
+  return CellId{spec->name, std::move(*key)};
+}
+Result<Opened> open_instance(const Caller& by, const WorldStores& in, const Instance& instance, Action action) {
+  MJ_TRY(found, open(by, in, instance.workflow, action));
+  MJ_TRY(cell, cell_of(found, instance));
+  MJ_TRY(world, LoadedWorld::load(in.worlds, by.context, found.head.world));
+  return Opened{std::move(world), std::move(cell)};
+}
+Result<const CellState*> there(const LoadedWorld& world, const CellId& cell) {
+  const CellState* found = world.state().cell(cell);
+  if (found == nullptr)
+    return fail(Code::not_found, shown(cell) + ": there is no such instance now; `mycojobs workflow timeline` shows " +
+                                     "what has happened to it");
+  return found;
+}
+
+Result<Sample> sample(WorkflowStore& store) {
+  MJ_TRY(now, store.now_ms());
+  return Sample{now, random_bytes(32)};
+}
+
+// ---- what is shown ----
+
+json key_json(const CellId& cell) { return cell.key.empty() ? json(nullptr) : readable_cbor(cell.key); }
+
+json pending_json(const PendingIntent& pending) {
+  return {{"intent", pending.intent.hash},
+          {"effect", pending.intent.effect},
+          {"params", readable_cbor(pending.intent.params)},
+          {"published", pending.published},
+          {"carrier", pending.carrier},
+          {"asked_ms", pending.asked_ms},
+          {"sequence", pending.sequence}};
+}
+
+json row_of(const CellState& cell) {
+  return {{"workflow", cell.id.workflow},
+          {"key", key_json(cell.id)},
+          {"status", word(cell.status())},
+          {"steps", cell.steps},
+          {"mail", cell.mail.size()},
+          {"pending", cell.pending.size()},
+          {"born", cell.born},
+          {"last", cell.last},
+          {"state_bytes", cell.state ? cell.state->size : 0},
+          {"manifest", cell.manifest}};
+}
+
+json targets_json(const EventIn& event) {
+  json all = json::array();
+  for (const EventTarget& target : event.targets) {
+    json row{{"workflow", target.cell.workflow}, {"key", key_json(target.cell)}};
+    if (!target.skipped.empty()) row["skipped"] = target.skipped;
+    all.push_back(std::move(row));
+  }
+  return all;
+}
+
+// What a fact says, beside height, time, kind and cell.
+class FactShown {
+ public:
+  json operator()(const Applied& fact) const { return {{"manifest", fact.manifest}, {"replaced", fact.replaced}}; }
+  json operator()(const EventIn& fact) const {
+    json out{{"schema", fact.schema}, {"value", readable_cbor(fact.value)}, {"targets", targets_json(fact)}};
+    if (!fact.source.empty()) out["source"] = fact.source;
+    if (fact.from) out["from"] = shown(*fact.from), out["from_step"] = fact.from_step;
+    return out;
+  }
+  json operator()(const StepTaken& fact) const {
+    json intents = json::array();
+    for (const Intent& intent : fact.intents)
+      intents.push_back({{"intent", intent.hash}, {"effect", intent.effect}, {"params", readable_cbor(intent.params)}});
+    json out{{"mail", fact.mail.height},
+             {"output", fact.output},
+             {"effects", std::move(intents)},
+             {"events", fact.events},
+             {"state", nullptr}};
+    if (fact.state)
+      out["state"] = fact.state->spilled() ? json{{"hash", fact.state->hash}, {"bytes", fact.state->size}}
+                                           : readable_cbor(fact.state->bytes);
+    if (fact.ann) out["annotations"] = readable_cbor(*fact.ann);
+    return out;
+  }
+  json operator()(const StepFailed& fact) const {
+    return {{"mail", fact.mail.height}, {"error", fact.kind}, {"message", fact.message}};
+  }
+  json operator()(const EffectPublished& fact) const { return {{"intent", fact.intent}, {"carrier", fact.carrier}}; }
+  json operator()(const ReceiptAdmitted& fact) const {
+    json out{{"intent", fact.intent}, {"status", word(fact.status)}, {"payload", readable_cbor(fact.payload)}};
+    if (!fact.module.empty()) out["executor"] = fact.module;
+    return out;
+  }
+  json operator()(const ReceiptRefused& fact) const { return {{"intent", fact.intent}, {"reason", fact.reason}}; }
+  json operator()(const ReceiptFaulted& fact) const {
+    return {{"intent", fact.intent}, {"status", word(fact.status)}, {"reason", fact.reason}};
+  }
+  json operator()(const Failed& fact) const {
+    return {{"failure", fact.kind}, {"message", fact.message}, {"dropped", fact.dropped}};
+  }
+  json operator()(const Completed&) const { return json::object(); }
+  json operator()(const Deleted& fact) const { return {{"by", fact.by}}; }
+  json operator()(const SnapshotTaken& fact) const { return {{"hash", fact.hash}, {"bytes", fact.size}}; }
+};
+
+json fact_json(const WorkflowFact& fact) {
+  json out = std::visit(FactShown(), fact.what);
+  out["height"] = fact.height;
+  out["at_ms"] = fact.at_ms;
+  out["kind"] = kind_of(fact);
+  json cells = json::array();
+  for (const CellId& cell : cells_of(fact)) cells.push_back(shown(cell));
+  out["cells"] = std::move(cells);
+  return out;
+}
+
+// Each fact of a world, from after a height on, until `see` answers false.
+template <class See>
+Result<void> each_fact(WorkflowStore& store, Id context, const std::string& world, std::uint64_t after, See see) {
+  for (;;) {
+    MJ_TRY(read, store.read(context, world, after, kPage));
+    for (const std::string& bytes : read.facts) {
+      ++after;
+      auto fact = decode_workflow_fact(bytes);
+      if (!fact) return fail(fact.error(), world + ": height " + std::to_string(after));
+      if (!see(std::move(*fact))) return {};
+    }
+    if (after >= read.height) return {};
+    if (read.facts.empty())
+      return fail(Code::invalid, world + ": the fact at height " + std::to_string(after + 1) + " is gone");
+  }
+}
+
+// ---- applying ----
+
+// What a manifest may have, and nobody carries out.
+Result<void> check_effects(const Caller& by, const WorkflowManifest& manifest) {
+  for (const auto& [module, text] : manifest.code) {
+    if (auto fits = check_script(by, text); !fits) return fail(fits.error(), "code." + module);
+  }
+  for (std::size_t i = 0; i < manifest.effects.size(); ++i) {
+    const EffectSpec& effect = manifest.effects[i];
+    if (!effect.runner.empty())
+      return fail(Code::unsupported,
+                  "effects." + effect.name + ".runner: no effect is bound to one runner here: give a script_type");
+    if (auto fits = check_script(by, effect.script); !fits) return fail(fits.error(), "effects." + effect.name);
+  }
+  return {};
+}
+
+// As whom its effects run: who stored it first under this hash.
+Result<Id> store_manifest(const WorldStores& in, Id context, const ManifestText& text, Id owner) {
+  const WorkflowManifest& manifest = *text.manifest;
+  auto stored = in.worlds.put_manifest(context, manifest.name, manifest.hash, text.text);
+  if (stored) return owner;
+  if (stored.error().code != Code::conflict) return tl::unexpected<Error>(std::move(stored).error());
+  MJ_TRY(there, stored_manifest(in.worlds, context, manifest.name, manifest.hash));
+  return there.owner;
+}
+
+}  // namespace
+
+Result<AppliedWorkflow> apply_workflow(const Caller& by, const WorldStores& in, const json& manifest,
+                                       const ApplyWorkflow& wish) {
+  MJ_CHECK(may(by, in.records, Action::create, {.name = "workflows"}));
+  MJ_TRY(owner, owner(by, wish.owner));
+  const ManifestText text = manifest_text(manifest, wish.code, owner);
+  if (!text.manifest) return fail(Code::invalid, "manifest: " + join(text.problems));
+  MJ_CHECK(check_effects(by, *text.manifest));
+  AppliedWorkflow out{text.manifest->name, text.manifest->hash, "", false, owner};
+  MJ_TRY(head, in.worlds.read(by.context, out.world, 0, 0));
+  if (!head.manifest.empty()) {
+    MJ_TRY(before, stored_manifest(in.worlds, by.context, out.world, head.manifest));
+    MJ_CHECK(may(by, in.records, Action::steer, thing_of(out.world, before.owner)));
+  }
+  MJ_TRY(runs_as, store_manifest(in, by.context, text, owner));
+  out.owner = runs_as;
+  for (int i = 0; i < kTries; ++i) {
+    MJ_TRY(world, LoadedWorld::load(in.worlds, by.context, out.world));
+    MJ_CHECK(world.know(in.worlds, out.hash));
+    out.replaced = world.state().manifest;
+    MJ_TRY(at, sample(in.worlds));
+    MJ_CHECK(world.decide({at, ApplyManifest{out.hash}}));
+    out.repeated = world.news() == 0;
+    if (out.repeated) return out;
+    auto done = world.commit(in.worlds, 0, true);
+    if (done) return out;
+    if (done.error().code != Code::conflict) return tl::unexpected<Error>(std::move(done).error());
+    MJ_TRY(waiting, in.worlds.mail(by.context, out.world, 1));
+    if (!waiting.empty()) return tl::unexpected<Error>(std::move(done).error());
+  }
+  return fail(Code::conflict, out.world + ": it moves on all the time; try again");
+}
+
+// ---- events ----
+
+namespace {
+
+// What the kernel would say to it, were no instance there.
+Result<std::vector<std::string>> check_event(const WorkflowManifest& manifest, const std::string& event,
+                                             const std::string& value) {
+  WorldState nobody;
+  nobody.manifest = manifest.hash;
+  ManifestCatalog catalog;
+  catalog.add(ManifestRef(&manifest, [](const WorkflowManifest*) {}));
+  MJ_TRY(decision, decide(nobody, catalog, {Sample{1, std::string(32, '\0')}, EventArrived{event, value}}));
+  std::vector<std::string> targets;
+  for (const WorkflowFact& fact : decision.facts) {
+    if (const auto* in = std::get_if<EventIn>(&fact.what))
+      for (const EventTarget& target : in->targets) targets.push_back(shown(target.cell));
+  }
+  return targets;
+}
+
+struct Taker {
+  Head head;
+  std::string event;
+};
+Result<Taker> taker_of(const Caller& by, const WorldStores& in, const SendEvent& wish) {
+  MJ_TRY(all, heads(by, in.worlds));
+  std::vector<Taker> takers;
+  for (Head& head : all) {
+    if (!wish.workflow.empty() && !find_name(wish.workflow, {head.world}, "workflow")) continue;
+    auto event = find_event(*head.applied.manifest, wish.event);
+    if (!event && event.error().code == Code::invalid) return fail(event.error(), "event");
+    if (event) takers.push_back({std::move(head), std::move(*event)});
+  }
+  if (takers.empty())
+    return fail(Code::not_found, "event: no workflow of context " + std::to_string(by.context) + " takes " +
+                                     shown(wish.event, 200) + "; `mycojobs workflow list` shows what they take");
+  if (takers.size() > 1) {
+    std::string names;
+    for (const Taker& each : takers) names += (names.empty() ? "" : ", ") + each.head.world;
+    return fail(Code::invalid, "event: " + shown(wish.event, 200) + " is taken by " + names + ": name one of them");
+  }
+  return std::move(takers.front());
+}
+
+}  // namespace
+
+Result<SentEvent> send_event(const Caller& by, const WorldStores& in, const SendEvent& wish) {
+  MJ_CHECK(may(by, in.records, Action::create, {.name = "events"}));
+  MJ_CHECK(check_length("value", wish.value, 4 * kMaxValueBytes));
+  for (int i = 0; i < kTries; ++i) {
+    MJ_TRY(taker, taker_of(by, in, wish));
+    const WorkflowManifest& manifest = *taker.head.applied.manifest;
+    auto targets = check_event(manifest, taker.event, wish.value);
+    if (!targets) return fail(targets.error(), "value");
+    const Fields fields{
+        {"schema", taker.event}, {"value", wish.value}, {"source", "actor:" + std::to_string(by.actor)}};
+    auto sent = in.worlds.post(by.context, taker.head.world, "event", fields, manifest.hash);
+    if (sent) return SentEvent{taker.head.world, taker.event, std::move(*targets)};
+    if (sent.error().code != Code::conflict) return tl::unexpected<Error>(std::move(sent).error());
+  }
+  return fail(Code::conflict, wish.event + ": manifests are applied all the time; try again");
+}
+
+Result<std::string> answer_approval(const Caller& by, const WorldStores& in, const AnswerApproval& wish) {
+  MJ_CHECK(check_length("comment", wish.comment, 4096));
+  auto found = find(by, in.worlds, wish.of.workflow);
+  if (!found && found.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(found).error());
+  Thing thing = thing_of(shown(wish.of.workflow, 200), found ? found->head.applied.owner : 0);
+  thing.names_others = true;
+  std::vector<const PendingIntent*> waiting;
+  std::optional<LoadedWorld> world;
+  if (found) {
+    MJ_TRY(cell, cell_of(*found, wish.of));
+    MJ_TRY(loaded, LoadedWorld::load(in.worlds, by.context, found->head.world));
+    world = std::move(loaded);
+    if (const CellState* state = world->state().cell(cell)) {
+      for (const auto& [hash, pending] : state->pending) {
+        if (pending.intent.effect == "sys/approval@1" && hash.starts_with(wish.intent)) waiting.push_back(&pending);
+      }
+    }
+  }
+  if (waiting.size() == 1) {
+    const json asked = readable_cbor(waiting.front()->intent.params);
+    const json approvers = asked.value("approvers", json::array());
+    thing.names_it = std::find(approvers.begin(), approvers.end(), json(by.actor)) != approvers.end();
+  }
+  MJ_CHECK(may(by, in.records, Action::answer, thing));
+  if (!found) return tl::unexpected<Error>(std::move(found).error());
+  if (waiting.empty())
+    return fail(Code::not_found, wish.of.workflow + (wish.of.key.empty() ? "" : ' ' + wish.of.key) +
+                                     ": nothing of it waits for an approval");
+  if (waiting.size() > 1) {
+    std::string all;
+    for (const PendingIntent* each : waiting)
+      all += (all.empty() ? "" : ", ") + each->intent.hash.substr(0, 12) + ' ' +
+             dump_json(readable_cbor(each->intent.params).value("title", json()));
+    return fail(Code::invalid, "intent: several wait for approval: " + all);
+  }
+  json payload{{"approved", wish.approved}, {"by", by.actor}};
+  if (!wish.comment.empty()) payload["comment"] = to_utf8(wish.comment);
+  const std::string intent = waiting.front()->intent.hash;
+  MJ_CHECK(
+      in.worlds.post(by.context, found->head.world, "answer", {{"intent", intent}, {"payload", dump_json(payload)}}));
+  return intent;
+}
+
+Result<void> remove_instance(const Caller& by, const WorldStores& in, const Instance& instance) {
+  MJ_TRY(opened, open_instance(by, in, instance, Action::steer));
+  MJ_TRY(cell, there(opened.world, opened.cell));
+  if (!cell->failed) return fail(Code::conflict, shown(opened.cell) + " has not failed: only its own code ends it");
+  return in.worlds.post(by.context, opened.world.name(), "remove",
+                        {{"workflow", opened.cell.workflow},
+                         {"key", to_hex(opened.cell.key)},
+                         {"by", "actor:" + std::to_string(by.actor)}});
+}
+
+// ---- looking ----
+
+Result<json> list_workflows(const Caller& by, const WorldStores& in) {
+  MJ_TRY(only, sight(by, in.records));
+  MJ_TRY(all, heads(by, in.worlds));
+  json rows = json::array();
+  for (const Head& head : all) {
+    if (only && head.applied.owner != *only) continue;
+    MJ_TRY(world, LoadedWorld::load(in.worlds, by.context, head.world));
+    MJ_TRY(waiting, in.worlds.mail(by.context, head.world, 1000));
+    for (const WorkflowSpec& spec : head.applied.manifest->workflows) {
+      std::map<std::string, std::uint64_t> counts{{"running", 0}, {"waiting", 0}, {"completed", 0}, {"failed", 0}};
+      std::uint64_t older = 0;
+      for (const auto& [id, cell] : world.state().cells) {
+        if (id.workflow != spec.name) continue;
+        ++counts[std::string(word(cell.status()))];
+        if (cell.manifest != head.applied.manifest->hash) ++older;
+      }
+      json events = json::array();
+      for (const Subscription& each : head.applied.manifest->subscriptions)
+        if (each.workflow == spec.name) events.push_back(each.event);
+      rows.push_back({{"workflow", spec.name},
+                      {"manifest", head.world},
+                      {"hash", head.applied.manifest->hash},
+                      {"owner", head.applied.owner},
+                      {"keyed", spec.keyed()},
+                      {"takes", std::move(events)},
+                      {"instances", counts},
+                      {"older_code", older},
+                      {"inbox", waiting.size()},
+                      {"height", world.state().height},
+                      {"refused_receipts", world.state().refused}});
+    }
+  }
+  return rows;
+}
+
+Result<json> list_cells(const Caller& by, const WorldStores& in, const ListCells& wish) {
+  if (wish.limit == 0 || wish.limit > 10000) return fail(Code::invalid, "limit: from 1 to 10000");
+  const std::string words = "running waiting completed failed";
+  if (!wish.status.empty() && (" " + words + " ").find(' ' + wish.status + ' ') == std::string::npos)
+    return fail(Code::invalid, "status: " + shown(wish.status) + " is none of " + words);
+  MJ_TRY(found, open(by, in, wish.workflow, Action::read));
+  MJ_TRY(world, LoadedWorld::load(in.worlds, by.context, found.head.world));
+  json rows = json::array();
+  for (const auto& [id, cell] : world.state().cells) {
+    if (!found.workflow.empty() && id.workflow != found.workflow) continue;
+    if (!wish.status.empty() && word(cell.status()) != wish.status) continue;
+    if (rows.size() >= wish.limit) break;
+    rows.push_back(row_of(cell));
+  }
+  return rows;
+}
+
+Result<json> show_instance(const Caller& by, const WorldStores& in, const Instance& instance) {
+  MJ_TRY(opened, open_instance(by, in, instance, Action::read));
+  MJ_TRY(cell, there(opened.world, opened.cell));
+  json out = row_of(*cell);
+  out["world"] = opened.world.name();
+  out["state"] = nullptr;
+  if (cell->state) {
+    StateRef state = *cell->state;
+    if (state.spilled()) {
+      MJ_TRY(blob, in.worlds.blob(by.context, opened.world.name(), state.hash));
+      MJ_CHECK(attach(state, std::move(blob)));
+    }
+    out["state"] = readable_cbor(state.bytes);
+    out["state_hash"] = state.hash;
+  }
+  out["intents"] = json::array();
+  for (const auto& [hash, pending] : cell->pending) out["intents"].push_back(pending_json(pending));
+  out["waiting_mail"] = json::array();
+  for (const Mail& mail : cell->mail)
+    out["waiting_mail"].push_back({{"height", mail.id.height}, {"schema", mail.schema}, {"intent", mail.intent}});
+  if (cell->failed) out["failure"] = cell->failure, out["message"] = cell->message;
+  out["refused"] = cell->refused;
+  return out;
+}
+
+Result<json> instance_timeline(const Caller& by, const WorldStores& in, const Instance& instance) {
+  MJ_TRY(found, open(by, in, instance.workflow, Action::read));
+  MJ_TRY(cell, cell_of(found, instance));
+  json rows = json::array();
+  MJ_CHECK(each_fact(in.worlds, by.context, found.head.world, 0, [&](const WorkflowFact& fact) {
+    const auto cells = cells_of(fact);
+    if (std::find(cells.begin(), cells.end(), cell) != cells.end()) rows.push_back(fact_json(fact));
+    return true;
+  }));
+  if (rows.empty()) return fail(Code::not_found, shown(cell) + ": nothing has ever happened to it");
+  return rows;
+}
+
+namespace {
+
+json reason(const std::string& cause, const std::string& text, const std::string& next, json evidence = json::array()) {
+  return {{"cause", cause}, {"reason", text}, {"evidence", std::move(evidence)}, {"next", next}};
+}
+
+// Of what it waits for.
+json reason_of(const PendingIntent& pending) {
+  const std::string what = "it waits for " + pending.intent.effect;
+  json evidence =
+      json::array({"intent " + pending.intent.hash, "parameters " + dump_json(readable_cbor(pending.intent.params))});
+  if (!pending.published)
+    return reason("effect_queued", what + ", which nobody carries out yet", "is a coordinator there? `mycojobs doctor`",
+                  std::move(evidence));
+  if (pending.carrier == kTimerCarrier) return reason("timer", what, "nothing: time passes", std::move(evidence));
+  if (pending.carrier == kApprovalCarrier)
+    return reason("approval", what, "`mycojobs workflow approve WORKFLOW KEY --actor ID`, or `reject`",
+                  std::move(evidence));
+  const std::string noun = pending.carrier.substr(0, pending.carrier.find(':'));
+  return reason(noun, what + ": " + pending.carrier + " carries it out",
+                "`mycojobs " + noun + " explain " + pending.carrier.substr(noun.size() + 1) + "`", std::move(evidence));
+}
+
+}  // namespace
+
+Result<json> explain_instance(const Caller& by, const WorldStores& in, const Instance& instance,
+                              const std::string& leader) {
+  MJ_TRY(opened, open_instance(by, in, instance, Action::read));
+  const CellState* cell = opened.world.state().cell(opened.cell);
+  json all = json::array();
+  if (cell == nullptr) {
+    all.push_back(reason("none", "there is no such instance: no event has come for it, or its code has ended it",
+                         "`mycojobs workflow timeline WORKFLOW KEY` shows what has happened"));
+    return all;
+  }
+  if (cell->failed)
+    all.push_back(reason("failed", cell->failure + ": " + cell->message,
+                         "mend the code and `mycojobs workflow apply` it; `mycojobs workflow remove WORKFLOW KEY` "
+                         "takes the instance away"));
+  MJ_TRY(inbox, in.worlds.mail(by.context, opened.world.name(), 1));
+  const bool works = !cell->mail.empty() || !inbox.empty();
+  if (leader.empty() && (works || !cell->pending.empty()))
+    all.push_back(reason("no_coordinator", "no coordinator leads context " + std::to_string(by.context),
+                         "start one: `mycojobs coordinator`, or `mycojobs dev`"));
+  if (!cell->mail.empty())
+    all.push_back(reason("step", counted(cell->mail.size(), "event") + " wait for its next step",
+                         "nothing: a coordinator takes it; its log says if it cannot"));
+  if (cell->refused > 0 && !cell->pending.empty())
+    all.push_back(
+        reason("receipt_refused", counted(cell->refused, "receipt") + " of its effects did not hold",
+               "`mycojobs workflow timeline WORKFLOW KEY` names them; `mycojobs receipt verify JOB` says more"));
+  for (const auto& [hash, pending] : cell->pending) all.push_back(reason_of(pending));
+  if (all.empty() && cell->status() == InstanceStatus::completed)
+    all.push_back(reason("completed", "its code has ended it", "nothing"));
+  if (all.empty()) all.push_back(reason("event", "it waits for an event", "`mycojobs workflow send EVENT VALUE`"));
+  return all;
+}
+
+Result<json> read_facts(const Caller& by, const WorldStores& in, const std::string& workflow, std::uint64_t after,
+                        std::uint64_t limit) {
+  if (limit == 0 || limit > 1000) return fail(Code::invalid, "limit: from 1 to 1000");
+  MJ_TRY(found, open(by, in, workflow, Action::read));
+  MJ_TRY(head, in.worlds.read(by.context, found.head.world, 0, 0));
+  json facts = json::array();
+  if (after < head.height) {
+    MJ_CHECK(each_fact(in.worlds, by.context, found.head.world, after, [&](const WorkflowFact& fact) {
+      facts.push_back(fact_json(fact));
+      return facts.size() < limit;
+    }));
+  }
+  return json{{"world", found.head.world}, {"height", head.height}, {"facts", std::move(facts)}};
+}
+
+// ---- replaying ----
+
+Result<WorkflowHistory> workflow_history(const Caller& by, const WorldStores& in, const std::string& workflow) {
+  MJ_TRY(found, open(by, in, workflow, Action::read));
+  const std::string& world = found.head.world;
+  WorkflowHistory out;
+  out.world = std::to_string(by.context) + '/' + world;
+  std::vector<std::string> manifests;
+  MJ_CHECK(each_fact(in.worlds, by.context, world, 0, [&](WorkflowFact fact) {
+    if (const auto* applied = std::get_if<Applied>(&fact.what))
+      if (std::find(manifests.begin(), manifests.end(), applied->manifest) == manifests.end())
+        manifests.push_back(applied->manifest);
+    out.facts.push_back(std::move(fact));
+    return true;
+  }));
+  for (const std::string& hash : manifests) {
+    MJ_TRY(text, in.worlds.manifest(by.context, world, hash));
+    MJ_TRY(stored, parse_json(text));
+    HistoryManifest made{dump_json(stored.at("manifest")), {}};
+    const json files = stored.value("code", json::object());
+    for (const auto& [module, source] : files.items()) made.code[module] = source.get<std::string>();
+    out.manifests.push_back(std::move(made));
+  }
+  MJ_TRY(blobs, in.worlds.blobs(by.context, world));
+  for (const std::string& hash : blobs) {
+    auto blob = in.worlds.blob(by.context, world, hash);
+    if (blob) out.blobs.insert(std::move(*blob));  // one that was collected meanwhile was needed by nobody
+    if (!blob && blob.error().code != Code::not_found) return tl::unexpected<Error>(std::move(blob).error());
+  }
+  return out;
+}
+
+namespace {
+
+// A world that is folded from the beginning, each step taken again.
+class Replay {
+ public:
+  Replay(const Caller& by, const WorldStores& in, std::string world, const StepTaker& step)
+      : by_(by), in_(in), name_(std::move(world)), step_(step) {
+    out.world = name_;
+    state_.id = std::to_string(by.context) + '/' + name_;
+  }
+
+  // False: the output differs.
+  Result<bool> fold_one(const WorkflowFact& fact) {
+    if (const auto* applied = std::get_if<Applied>(&fact.what)) {
+      MJ_TRY(stored, stored_manifest(in_.worlds, by_.context, name_, applied->manifest));
+      catalog_.add(stored.manifest);
+    }
+    const auto* taken = std::get_if<StepTaken>(&fact.what);
+    const auto* failed = std::get_if<StepFailed>(&fact.what);
+    const CellId* cell = taken != nullptr ? &taken->cell : failed != nullptr ? &failed->cell : nullptr;
+    if (cell != nullptr) MJ_CHECK(bring_state(*cell));
+    ReplayVerdict verdict =
+        verify_replay(state_, catalog_, {fact},
+                      [this](const WorkflowSpec& spec, const WorkflowManifest& manifest, const StepRequest& request) {
+                        return again(spec, manifest, request);
+                      });
+    if (trouble_) return tl::unexpected<Error>(*trouble_);
+    ++out.entries;
+    out.steps += verdict.steps;
+    out.differs = verdict.differs;
+    if (verdict.problem)
+      return fail(Code::invalid, name_ + ": " + std::string(verdict.problem->rule) + ": " + verdict.problem->text);
+    if (taken != nullptr && taken->state && taken->state->spilled() && last_) states_[taken->cell] = std::move(*last_);
+    return !verdict.differs;
+  }
+
+  ReplayedWorld out;
+
+ private:
+  StepAnswer again(const WorkflowSpec& spec, const WorkflowManifest& manifest, const StepRequest& request) {
+    auto answer = step_(spec, manifest, request);
+    if (!answer) {
+      trouble_ = answer.error();
+      return StepError{"engine", answer.error().message, 0};
+    }
+    const auto* output = std::get_if<StepOutput>(&*answer);
+    last_.reset();
+    if (output != nullptr && output->state) {  // as the journal has it
+      auto canonical = manifest.schemas.check_bytes(spec.state, *output->state, WorkflowRules().max_state_bytes);
+      if (canonical) last_ = std::move(canonical->bytes);
+    }
+    return std::move(*answer);
+  }
+  // A long state lies in a blob, or was collected: the step before has just given it again.
+  Result<void> bring_state(const CellId& id) {
+    const auto cell = state_.cells.find(id);
+    if (cell == state_.cells.end() || !cell->second.state || !cell->second.state->spilled()) return {};
+    const auto own = states_.find(id);
+    if (own != states_.end() && attach(*cell->second.state, own->second)) return {};
+    MJ_TRY(blob, in_.worlds.blob(by_.context, name_, cell->second.state->hash));
+    return attach(*cell->second.state, std::move(blob));
+  }
+
+  const Caller& by_;
+  const WorldStores& in_;
+  std::string name_;
+  const StepTaker& step_;
+  WorldState state_;
+  ManifestCatalog catalog_;
+  std::optional<std::string> last_;
+  std::map<CellId, std::string> states_;  // long ones
+  std::optional<Error> trouble_;
+};
+
+// Its instance fails, and nothing else (12).
+Result<void> note_difference(const Caller& by, const WorldStores& in, const std::string& name,
+                             const OutputDiffers& differs) {
+  for (int i = 0; i < kTries; ++i) {
+    MJ_TRY(world, LoadedWorld::load(in.worlds, by.context, name));
+    if (world.state().cell(differs.cell) == nullptr) return {};  // it has ended since
+    MJ_TRY(at, sample(in.worlds));
+    MJ_CHECK(world.decide({at, differs}));
+    auto done = world.commit(in.worlds, at.now_ms);
+    if (done || done.error().code != Code::conflict) return done;
+  }
+  return fail(Code::conflict, name + ": it moves on all the time; try again");
+}
+
+}  // namespace
+
+Result<ReplayedWorld> verify_workflow(const Caller& by, const WorldStores& in, const std::string& workflow,
+                                      const StepTaker& step) {
+  MJ_TRY(found, open(by, in, workflow, Action::steer));
+  Replay replay(by, in, found.head.world, step);
+  Result<void> wrong;
+  MJ_CHECK(each_fact(in.worlds, by.context, found.head.world, 0, [&](const WorkflowFact& fact) {
+    auto same = replay.fold_one(fact);
+    if (!same) wrong = tl::unexpected<Error>(std::move(same).error());
+    return wrong && *same;
+  }));
+  if (!wrong) return tl::unexpected<Error>(std::move(wrong).error());
+  if (replay.out.differs) MJ_CHECK(note_difference(by, in, found.head.world, *replay.out.differs));
+  return replay.out;
+}
+
+}  // namespace mycojobs::service

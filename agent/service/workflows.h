@@ -1,0 +1,92 @@
+// Workflows: applying manifests, sending events, answering approvals, looking at instances, replaying their history.
+// What is shown is JSON, the same for commands and RPC.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "coordinator/world.h"
+#include "domain/workflow_history.h"
+#include "mycojobs/workflows.h"
+#include "service/caller.h"
+
+namespace mycojobs::service {
+
+// What a workflow's functions work on; of one thread.
+struct WorldStores {
+  Store& records;
+  WorkflowStore& worlds;
+};
+
+struct ApplyWorkflow {
+  CodeFiles code;           // module -> text
+  std::optional<Id> owner;  // as whom its effects run; nothing: who asks
+};
+struct AppliedWorkflow {
+  std::string world, hash, replaced;  // replaced: hash of the one before; empty: the first
+  bool repeated = false;              // it was in force already
+  Id owner = 0;
+};
+// The world is called as the manifest. Errors: invalid (all that is wrong with it, with paths), conflict (14: instances
+// run, or intents are in flight, or events wait: lists them; nothing was changed).
+Result<AppliedWorkflow> apply_workflow(const Caller&, const WorldStores&, const nlohmann::json& manifest,
+                                       const ApplyWorkflow&);
+
+struct SendEvent {
+  std::string event;          // a name, or a short one that says which
+  std::string value = {};     // JSON
+  std::string workflow = {};  // a manifest; empty: the one that takes it
+};
+struct SentEvent {
+  std::string world, event;
+  std::vector<std::string> targets;  // for people: acme/order@1[7]
+};
+// Checked by the manifest in force, and handed over to a coordinator. Errors: not_found (no workflow takes it), invalid
+// (names the field, or the workflows if several take it), too_large. Nothing is journaled then.
+Result<SentEvent> send_event(const Caller&, const WorldStores&, const SendEvent&);
+
+// An instance, as people name it: its workflow, and its key as JSON or text.
+struct Instance {
+  std::string workflow, key;
+};
+struct AnswerApproval {
+  Instance of;
+  std::string intent = {};  // as it begins; empty: the one that waits
+  bool approved = true;
+  std::string comment = {};
+};
+// The answer is on its way; who was faster counts. Answers the intent. Errors: not_found (nothing of it waits for an
+// approval), invalid (several do: lists them), denied (it names others).
+Result<std::string> answer_approval(const Caller&, const WorldStores&, const AnswerApproval&);
+// Of an instance that has failed; it is deleted. Error conflict: it has not failed.
+Result<void> remove_instance(const Caller&, const WorldStores&, const Instance&);
+
+Result<nlohmann::json> list_workflows(const Caller&, const WorldStores&);  // a row each
+struct ListCells {
+  std::string workflow;
+  std::string status = {};    // running, waiting, completed, failed; empty: any
+  std::uint64_t limit = 100;  // 1 to 10000
+};
+Result<nlohmann::json> list_cells(const Caller&, const WorldStores&, const ListCells&);
+Result<nlohmann::json> show_instance(const Caller&, const WorldStores&, const Instance&);
+// What has happened to an instance, oldest first. Error not_found: nothing ever.
+Result<nlohmann::json> instance_timeline(const Caller&, const WorldStores&, const Instance&);
+// Why an instance is where it is: [{cause, reason, evidence, next}]. leader: where a coordinator leads; empty: none.
+Result<nlohmann::json> explain_instance(const Caller&, const WorldStores&, const Instance&, const std::string& leader);
+// The world's facts after a height, at most `limit` (1 to 1000): {world, height, facts: [...]}.
+Result<nlohmann::json> read_facts(const Caller&, const WorldStores&, const std::string& workflow, std::uint64_t after,
+                                  std::uint64_t limit);
+// The whole journal, with manifests and blobs.
+Result<WorkflowHistory> workflow_history(const Caller&, const WorldStores&, const std::string& workflow);
+
+struct ReplayedWorld {
+  std::string world;
+  std::uint64_t entries = 0, steps = 0;
+  std::optional<OutputDiffers> differs;  // the first; its instance has failed now
+};
+// From the first fact on, every step by the engine again. Errors: the engine's; invalid: a fact that does not fit.
+Result<ReplayedWorld> verify_workflow(const Caller&, const WorldStores&, const std::string& workflow, const StepTaker&);
+
+}  // namespace mycojobs::service

@@ -1,0 +1,35 @@
+-- Whose a public key is: mj:actor-keys in database 0, beside the records. These decide; two names say that it is nobody's.
+local function owners_of(pubkey)
+  local owners = {}
+  for id in string.gmatch(redis.call('HGET', 'mj:actor-keys', pubkey) or '', '%d+') do
+    if redis.pcall('HGET', 'actor:' .. id, 'pubkey') == pubkey then owners[#owners + 1] = id end
+  end
+  return owners
+end
+local function is_anothers(pubkey, id)
+  for _, each in ipairs(owners_of(pubkey)) do
+    if each ~= id then return true end
+  end
+  return false
+end
+local function own_key(pubkey, id)
+  local owners = owners_of(pubkey)
+  if #owners > 1 or owners[1] == id then return end
+  owners[#owners + 1] = id
+  redis.call('HSET', 'mj:actor-keys', pubkey, table.concat(owners, ' '))
+end
+local function disown_key(pubkey, id)
+  local left = {}
+  for _, each in ipairs(owners_of(pubkey)) do
+    if each ~= id then left[#left + 1] = each end
+  end
+  if #left > 0 then
+    redis.call('HSET', 'mj:actor-keys', pubkey, table.concat(left, ' '))
+  else
+    redis.call('HDEL', 'mj:actor-keys', pubkey)
+  end
+end
+local function actor_id(key)  -- as text; nothing: it is another record's
+  local id = string.match(key, '^actor:([1-9]%d*)$')
+  if id and #id <= 10 and num(id) <= 4294967295 then return id end
+end

@@ -1,0 +1,95 @@
+-- Worlds of workflows: journal, manifests, blobs, inbox. What the bytes mean is not known here.
+
+--# world_put_manifest:
+-- put, or other: there is another text of that hash.
+local world, hash, text = arg(), arg(), arg()
+local key = 'mj:world-manifests:' .. world
+local err = wrong(key, 'hash') or wrong('mj:worlds', 'set')
+if err then return err end
+local there = redis.call('HGET', key, hash)
+if there and there ~= text then return 'other' end
+redis.call('HSET', key, hash, text)
+redis.call('SADD', 'mj:worlds', world)
+return 'put'
+
+--# world_read: journal flows
+-- {height, height of the latest snapshot, its hash, {facts after a height}, hash of the manifest in force}.
+local kMostBytes, kAtOnce = 8388608, 100
+local world, after, most = arg(), num(arg()), num(arg())
+local journal, heads = 'mj:world:' .. world, 'mj:world-head:' .. world
+local err = wrong(journal, 'stream') or wrong(heads, 'hash')
+if err then return err end
+local head = head_of(journal)
+if not head then return strange_head(journal) end
+local taken = redis.call('HMGET', heads, 'height', 'hash', 'manifest')
+local facts, bytes = {}, 0
+while after + #facts < head and #facts < most and bytes < kMostBytes do
+  local page = redis.call('XRANGE', journal, dec(after + #facts + 1) .. '-0', '+', 'COUNT', dec(math.min(kAtOnce, most - #facts)))
+  if #page == 0 then break end
+  for _, entry in ipairs(page) do
+    local fact = to_table(entry[2]).f or ''
+    facts[#facts + 1], bytes = fact, bytes + #fact
+  end
+end
+return {dec(head), taken[1] or '0', taken[2] or '', facts, taken[3] or ''}
+
+--# world_commit: journal flows
+-- {done}, {conflict, height}, or {busy, entries of the inbox} if it wants to be alone.
+local context, world, base, due = arg(), arg(), num(arg()), num(arg())
+local facts, blobs, done, snapshot, manifest, alone = list_arg(), list_arg(), list_arg(), arg(), arg(), arg() == '1'
+local journal, inbox, store = 'mj:world:' .. world, 'mj:world-in:' .. world, 'mj:world-blobs:' .. world
+local err = wrong(journal, 'stream') or wrong(inbox, 'stream') or wrong(store, 'hash') or wrong('mj:worlds:due', 'zset')
+  or wrong('mj:world-head:' .. world, 'hash')
+if err then return err end
+local head = head_of(journal)
+if not head then return strange_head(journal) end
+if head ~= base then return {'conflict', dec(head)} end
+local waiting = redis.call('XLEN', inbox)
+if alone and waiting > 0 then return {'busy', dec(waiting)} end
+for i = 1, #blobs, 2 do redis.call('HSET', store, blobs[i], blobs[i + 1]) end
+for i, fact in ipairs(facts) do redis.call('XADD', journal, dec(base + i) .. '-0', 'f', fact) end
+for i = 1, #done, 100 do redis.call('XDEL', inbox, unpack(done, i, math.min(i + 99, #done))) end
+if snapshot ~= '' then
+  redis.call('HSET', 'mj:world-head:' .. world, 'height', dec(base + #facts), 'hash', snapshot)
+end
+if manifest ~= '' then redis.call('HSET', 'mj:world-head:' .. world, 'manifest', manifest) end
+if redis.call('XLEN', inbox) > 0 then
+  redis.call('ZADD', 'mj:worlds:due', dec(now_ms), world)
+elseif due > 0 then
+  redis.call('ZADD', 'mj:worlds:due', dec(due), world)
+else
+  redis.call('ZREM', 'mj:worlds:due', world)
+end
+if #facts > 0 then redis.call('PUBLISH', 'mj:worlds', context .. ' ' .. world) end
+return {'done'}
+
+--# world_post: worlds
+-- posted, none (there is no such world), other (another manifest is in force than it was checked by) or full.
+local context, world, max, manifest, fields = arg(), arg(), num(arg()), arg(), list_arg()
+local err = wrong('mj:world-head:' .. world, 'hash') or wrong('mj:worlds', 'set') or wrong('mj:world-in:' .. world, 'stream') or wrong('mj:worlds:due', 'zset')
+if err then return err end
+if redis.call('SISMEMBER', 'mj:worlds', world) == 0 then return 'none' end
+local in_force = redis.call('HGET', 'mj:world-head:' .. world, 'manifest')
+if manifest ~= '' and in_force and manifest ~= in_force then return 'other' end
+if redis.call('XLEN', 'mj:world-in:' .. world) >= max then return 'full' end
+post_to_world(context, world, fields)
+return 'posted'
+
+--# world_due:
+-- {worlds..., ms until the next one or 0}.
+local most = arg()
+local err = wrong('mj:worlds:due', 'zset')
+if err then return err end
+local due = redis.call('ZRANGEBYSCORE', 'mj:worlds:due', '-inf', dec(now_ms), 'LIMIT', 0, most)
+local later = redis.call('ZRANGE', 'mj:worlds:due', 0, 0, 'WITHSCORES')[2]
+return {due, later and #due == 0 and dec(math.max(1, num(later) - now_ms)) or '0'}
+
+--# world_collect: journal flows
+-- gone or conflict: the world has moved on, and may refer to one of these blobs again.
+local world, base, hashes = arg(), num(arg()), list_arg()
+local journal, store = 'mj:world:' .. world, 'mj:world-blobs:' .. world
+local err = wrong(journal, 'stream') or wrong(store, 'hash')
+if err then return err end
+if head_of(journal) ~= base then return 'conflict' end
+for i = 1, #hashes, 100 do redis.call('HDEL', store, unpack(hashes, i, math.min(i + 99, #hashes))) end
+return 'gone'

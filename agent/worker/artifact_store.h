@@ -1,0 +1,20 @@
+// The port ArtifactStore over the folders of worker/artifacts.h, with one more below them:
+//
+//   incoming/<parcel>/<sha256>.part     what has come of a file so far
+//   incoming/<parcel>/<sha256>          whole, its hash was looked at
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "mycojobs/artifact_store.h"
+#include "mycojobs/clock.h"
+
+namespace mycojobs {
+
+// state_dir empty: null. sweep_every_ms: as of ArtifactSweep. The clock outlives it.
+std::shared_ptr<ArtifactStore> make_artifact_store(const std::string& state_dir, const Clock&,
+                                                   std::uint64_t sweep_every_ms);
+
+}  // namespace mycojobs

@@ -1,0 +1,52 @@
+// Threads for what may have to wait for somebody outside: a plugin, a disk. Whoever drives jobs hands such work over,
+// goes on, and hears of its end by an event.
+//
+//   post(lane, work) --> the lane's own thread, one piece after the other --> what the work itself posts to its owner
+//
+// A lane for each thing that may hang: one that does delays what is behind it in its lane, and nobody else. The queues
+// are as long as the agent has jobs at most (its slots, and what it claimed ahead): each job has one piece of work.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace mycojobs {
+
+inline constexpr const char* kDiskLane = "disk";  // artifacts
+
+class Lanes {
+ public:
+  using Work = std::function<void()>;
+
+  Lanes() = default;
+  ~Lanes() { stop(); }
+  Lanes(const Lanes&) = delete;
+  Lanes& operator=(const Lanes&) = delete;
+
+  // Of one thread, as stop(). The lane's thread is begun when it has something to do for the first time, and is named
+  // after it (its first 15 bytes). The work may outlive nothing that is gone after stop().
+  void post(const std::string& lane, Work);
+  // Waits for what is being done. What has not begun is dropped, and so is what is posted from now on.
+  void stop();
+
+ private:
+  struct Lane {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<Work> waiting;
+    bool stop = false;
+    std::thread thread;
+    void loop();
+  };
+
+  std::map<std::string, std::unique_ptr<Lane>> lanes_;
+  bool stopped_ = false;
+};
+
+}  // namespace mycojobs

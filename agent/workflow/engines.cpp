@@ -1,0 +1,67 @@
+#include "workflow/engines.h"
+
+namespace mycojobs::workflow {
+
+Result<Program> program_of(std::uint64_t context, const WorkflowSpec& workflow, const WorkflowManifest& manifest) {
+  const auto code = manifest.code.find(workflow.module);
+  if (code == manifest.code.end()) return fail(Code::not_found, workflow.module + " is not among the code");
+  return Program::make(context, workflow.module, workflow.entrypoint, code->second);
+}
+
+StepRequest wire_request(const mycojobs::StepRequest& request) {
+  return {request.state, {request.event.schema, request.event.value, request.event.key}, request.ctx};
+}
+
+mycojobs::StepAnswer kernel_answer(StepAnswer answer) {
+  if (answer.failure)
+    return StepError{std::string(to_string(answer.failure->kind)), std::move(answer.failure->message),
+                     answer.failure->line.value_or(0)};
+  StepOutput output;
+  output.state = std::move(answer.state);
+  for (auto& event : answer.domain_events)
+    output.domain_events.push_back({std::move(event.schema), std::move(event.value), std::nullopt});
+  for (auto& effect : answer.effects)
+    output.effects.push_back(
+        {std::move(effect.kind), std::move(effect.params), effect.index, std::move(effect.issuer_ref)});
+  output.ann = std::move(answer.annotations);
+  return output;
+}
+
+WorkflowEngine& Engines::engine_of(const StepLimits& limits) {
+  const std::lock_guard lock(mutex_);
+  auto& engine = engines_[{limits.instructions, limits.memory_bytes}];
+  if (!engine) {
+    EngineOptions options = options_;
+    options.instructions = limits.instructions, options.memory_bytes = limits.memory_bytes;
+    engine = std::make_unique<WorkflowEngine>(std::move(options));
+  }
+  return *engine;
+}
+
+Result<mycojobs::StepAnswer> Engines::step(const WorkflowSpec& workflow, const WorkflowManifest& manifest,
+                                           const mycojobs::StepRequest& request) {
+  MJ_TRY(program, program_of(context_, workflow, manifest));
+  auto answer = engine_of(workflow.limits).step(program, wire_request(request));
+  if (answer) return kernel_answer(std::move(*answer));
+  // It would be too large every time.
+  if (answer.error().code == Code::too_large) return StepError{"value", answer.error().message, 0};
+  return tl::unexpected(std::move(answer).error());
+}
+
+mycojobs::WorkflowEngine Engines::as_function() {
+  return [this](const WorkflowSpec& workflow, const WorkflowManifest& manifest,
+                const mycojobs::StepRequest& request) -> mycojobs::StepAnswer {
+    auto answer = step(workflow, manifest, request);
+    if (answer) return std::move(*answer);
+    const std::lock_guard lock(mutex_);
+    if (!trouble_) trouble_ = answer.error();
+    return StepError{"engine", answer.error().message, 0};
+  };
+}
+
+std::optional<Error> Engines::trouble() const {
+  const std::lock_guard lock(mutex_);
+  return trouble_;
+}
+
+}  // namespace mycojobs::workflow

@@ -1,0 +1,240 @@
+// What live workflows cost: events a second on one coordinator, time from an event to its committed step, with 10 and
+// 10,000 instances, with an effect, beside one instance that is busy; and what a replay takes. Real Redis, the real
+// engine; a runner ends each job at once. As table rows.
+//   ninja -C build programs workflows_bench && build/bin/workflows_bench [EVENTS]
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "bench/support.h"
+#include "coordinator/world_thread.h"
+#include "service/workflows.h"
+#include "store/embedded_redis.h"
+#include "store/redis_store.h"
+#include "workflow/engines.h"
+
+using namespace mycojobs;
+
+namespace {
+
+using nlohmann::json;
+using Moment = std::chrono::steady_clock;
+constexpr Id kContext = 1;
+constexpr int kSingle = 300;
+
+double ms_since(Moment::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Moment::now() - begin).count();
+}
+double at(std::vector<double> values, double part) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<std::size_t>(static_cast<double>(values.size() - 1) * part)];
+}
+
+constexpr const char* kManifest = R"json({
+  "schemas": {
+    "bench/Hit@1": {"type": "object", "required": ["id"], "properties": {
+      "id": {"type": "integer"}, "pay": {"type": "boolean"}}},
+    "bench/Event@1": {"oneOf": [{"title": "Hit", "$ref": "bench/Hit@1"},
+      {"title": "Receipt", "$ref": "sys/EffectReceiptEnvelope@1"}]}},
+  "effects": [{"name": "bench/pay@1", "script_type": "bench", "script": "pass", "params": {"type": "object"},
+               "receipt": {"type": "object", "additionalProperties": {}}}],
+  "workflows": [{"name": "bench/count@1", "state": {"type": "object", "required": ["n"], "properties": {
+    "n": {"type": "integer"}}}, "event": "bench/Event@1", "key_schema": {"type": "integer"},
+    "effects_emitted": ["bench/pay@1"], "impl": {"module": "count.lua", "entrypoint": "step"}}],
+  "routing": {"subscriptions": [{"event": "bench/Hit@1", "workflow": "bench/count@1", "key_field": "$value.id"}]}
+})json";
+constexpr const char* kCode = R"lua(
+function step(state, event)
+  state = state or {n = 0}
+  state.n = state.n + 1
+  if event.value['$tag'] == 'Hit' and event.value['$value'].pay then
+    return state, nil, {{kind = 'bench/pay@1', params = {}}}
+  end
+  return state
+end
+)lua";
+
+class Bench {
+ public:
+  explicit Bench(const std::string& folder) : redis_(must(EmbeddedRedis::start(folder))) {
+    RedisStoreConfig config;
+    config.default_url = EmbeddedRedis::url(folder);
+    stores_ = make_redis_stores(config);
+    store_ = must(stores_->open());
+    worlds_ = must(stores_->open_workflows());
+    workflow::EngineOptions options;
+    options.program = std::string(MYCOJOBS_BIN) + "/mycojobs-workflowhost";
+    engines_ = std::make_unique<workflow::Engines>(std::move(options), kContext);
+    take_ = [this](const WorkflowSpec& spec, const WorkflowManifest& manifest, const StepRequest& request) {
+      return engines_->step(spec, manifest, request);
+    };
+    thread_ = must(WorldThread::start(*stores_, clock_, kContext, take_));
+    thread_->set_leads(true);
+    runner_ = std::thread([this] { serve(); });
+  }
+  ~Bench() {
+    stop_ = true;
+    runner_.join();
+    thread_.reset();
+  }
+
+  // A world of its own for each row.
+  std::string apply(const std::string& name) {
+    json manifest = json::parse(kManifest);
+    manifest["name"] = "bench/" + name + "@1";
+    service::ApplyWorkflow wish;
+    wish.code = {{"count.lua", kCode}};
+    return must(service::apply_workflow(by_, {*store_, *worlds_}, manifest, wish)).world;
+  }
+  void send(const std::string& world, int id, bool pay = false) {
+    const Fields fields{{"schema", "bench/Hit@1"}, {"value", json{{"id", id}, {"pay", pay}}.dump()}};
+    must(worlds_->post(kContext, world, "event", fields));
+  }
+  std::uint64_t height(const std::string& world) { return must(worlds_->read(kContext, world, 0, 0)).height; }
+  void wait(const std::string& world, std::uint64_t wanted) {
+    while (height(world) < wanted) std::this_thread::sleep_for(std::chrono::microseconds(300));
+  }
+
+  // Events to so many instances, all at once, then one after the other.
+  void measure(const char* label, const std::string& world, int events, int cells, bool pay) {
+    const std::uint64_t facts = pay ? 5 : 2;
+    for (int id = 0; id < std::min(events, cells); ++id) send(world, id, pay);  // they are there before
+    std::uint64_t sent = static_cast<std::uint64_t>(std::min(events, cells));
+    settle(world);
+    thread_->set_leads(false);  // what the coordinator takes is measured, not what one sender can
+    for (int i = 0; i < events; ++i) send(world, i % cells, pay);
+    const auto begin = Moment::now();
+    thread_->set_leads(true);
+    settle(world, sent += static_cast<std::uint64_t>(events), facts);
+    const double took = ms_since(begin);
+    std::vector<double> single;
+    for (int i = 0; i < kSingle; ++i) {
+      const std::uint64_t before = height(world);
+      const auto one = Moment::now();
+      send(world, i % cells, pay);
+      wait(world, before + facts);
+      single.push_back(ms_since(one));
+      settle(world);
+    }
+    std::printf("| %s | %d | %.0f | %.1f | %.1f |\n", label, cells, events / took * 1000, at(single, 0.5),
+                at(single, 0.99));
+    std::fflush(stdout);
+  }
+
+  // Others' latency while one instance has a queue.
+  void measure_beside_a_busy_one(const std::string& world, int backlog) {
+    for (int id = 1; id <= 100; ++id) send(world, id);
+    settle(world);
+    thread_->set_leads(false);
+    for (int i = 0; i < backlog; ++i) send(world, 0);
+    thread_->set_leads(true);
+    std::vector<double> single;
+    for (int i = 0; i < kSingle / 3; ++i) {
+      const int id = 1 + i % 100;
+      const std::uint64_t before = steps_of(world, id);
+      const auto one = Moment::now();
+      send(world, id);
+      while (steps_of(world, id) == before) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      single.push_back(ms_since(one));
+    }
+    const std::uint64_t left = must(worlds_->mail(kContext, world, 1000)).size();
+    std::printf("| beside an instance with %d events (%llu still wait) | 100 | - | %.1f | %.1f |\n", backlog,
+                static_cast<unsigned long long>(left), at(single, 0.5), at(single, 0.99));
+    std::fflush(stdout);
+    settle(world);
+  }
+
+  void measure_replay(const std::string& world) {
+    auto begin = Moment::now();
+    const auto loaded = must(LoadedWorld::load(*worlds_, kContext, world, true));
+    const double folded = ms_since(begin);
+    begin = Moment::now();
+    const auto replayed = must(service::verify_workflow(by_, {*store_, *worlds_}, world, take_));
+    const double took = ms_since(begin);
+    if (replayed.differs) std::printf("a replay differs\n");
+    const double entries = static_cast<double>(loaded.state().height);
+    std::printf("| %llu entries | fold: %.0f entries/s | fold and take each step again: %.0f entries/s |\n",
+                static_cast<unsigned long long>(loaded.state().height), entries / folded * 1000,
+                static_cast<double>(replayed.entries) / took * 1000);
+  }
+
+ private:
+  std::uint64_t steps_of(const std::string& world, int id) {
+    if (!seen_ || seen_->name() != world) seen_ = must(LoadedWorld::load(*worlds_, kContext, world));
+    must(seen_->catch_up(*worlds_));
+    for (const auto& [cell, state] : seen_->state().cells)
+      if (shown(cell) == "bench/count@1[" + std::to_string(id) + "]") return state.steps;
+    return 0;
+  }
+  void settle(const std::string& world, std::uint64_t events = 0, std::uint64_t facts = 2) {
+    if (events > 0) wait(world, 1 + events * facts);
+    for (;;) {
+      const std::uint64_t before = height(world);
+      std::this_thread::sleep_for(std::chrono::milliseconds(events > 0 ? 0 : 5));
+      if (must(worlds_->mail(kContext, world, 1)).empty() && height(world) == before) return;
+    }
+  }
+  // Ends jobs of queue:bench as soon as they can be claimed.
+  void serve() {
+    auto store = must(stores_->open());
+    auto waiter = must(stores_->open_waiter({{kContext, "queue:bench"}}, ""));
+    ClaimRequest request;
+    request.context = kContext;
+    request.runner = 3;
+    request.instance = "bench";
+    request.queues = {"queue:bench"};
+    request.max_jobs = 64;
+    request.lease_ms = 3600000;
+    while (!stop_) {
+      const auto jobs = must(store->claim(request)).jobs;
+      if (jobs.empty()) {
+        must(waiter->wait(200, true));
+        continue;
+      }
+      std::vector<Report> reports;
+      for (const Claimed& claimed : jobs) {
+        JobEnd ended;
+        ended.status = JobStatus::finished;
+        ended.detail = "ok";
+        reports.emplace_back(EndReport{claimed.ref, ended});
+      }
+      for (const auto& each : must(store->report(kContext, reports))) must(each);
+    }
+  }
+
+  SystemClock clock_;
+  std::unique_ptr<EmbeddedRedis> redis_;
+  std::unique_ptr<StoreFactory> stores_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<WorkflowStore> worlds_;
+  std::unique_ptr<workflow::Engines> engines_;
+  StepTaker take_;
+  std::unique_ptr<WorldThread> thread_;
+  service::Caller by_{kContext, 1, WayIn::command, true};
+  std::optional<LoadedWorld> seen_;
+  std::atomic<bool> stop_{false};
+  std::thread runner_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int events = argc > 1 ? std::atoi(argv[1]) : 10000;
+  const ScratchFolder folder("mycojobs-workflows");
+  Bench bench(folder.path());
+  std::printf("| | instances | events/s | step p50 ms | step p99 ms |\n|---|---|---|---|---|\n");
+  const std::string few = bench.apply("few"), many = bench.apply("many"), paid = bench.apply("paid"),
+                    busy = bench.apply("busy");
+  bench.measure("no effect", few, events, 10, false);
+  bench.measure("no effect", many, events, 10000, false);
+  bench.measure("one effect, to its receipt's step", paid, events / 4, 10, true);
+  bench.measure_beside_a_busy_one(busy, events);
+  bench.measure_replay(few);
+}

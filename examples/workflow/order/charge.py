@@ -1,0 +1,11 @@
+# Idempotent by its key: the bank charges a key once. The card "refused" is refused, as the bank would say it; the bank
+# of the card "slow" takes its time.
+import json, os, time
+
+wanted = json.loads(os.environ["MYCOJOBS_PARAMS"])
+if wanted["card"] == "refused":
+    raise RuntimeError("the card is refused")
+if wanted["card"] == "slow":
+    time.sleep(15)
+print("charged", wanted["cents"], "cents as", wanted["key"])
+result["charged"] = wanted["cents"]

@@ -1,0 +1,82 @@
+// Port: where worlds of workflows live (agent/store/redis_workflows.h). A world is one manifest's name in one context:
+// a journal of facts in one order (domain/workflow_facts.h), which is the authority; blobs, manifests and an inbox
+// beside it. A store keeps bytes; what they mean, and what follows, is decided elsewhere (domain/workflow_decide.h).
+//
+// A world changes only in commits that expect the height which the caller has read. What has come for a world (an
+// event, the end of an effect) waits in its inbox, until a commit takes it away in the same step as the facts that it
+// became.
+//
+// Threads: a WorkflowStore belongs to one thread. Errors: as in mycojobs/store.h; every call may be repeated, and
+// post() may then stand in the inbox twice. Time: the store's own clock.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "mycojobs/records.h"
+#include "mycojobs/result.h"
+
+namespace mycojobs {
+
+inline constexpr std::uint64_t kMaxWorldMail = 100000;  // that wait for one world
+
+struct WorldRead {
+  std::uint64_t height = 0;           // of the latest fact; 0: there is none
+  std::vector<std::string> facts;     // those after the height that was asked for: at most as many as were, or 8 MiB
+  std::uint64_t snapshot_height = 0;  // the latest snapshot was taken at; 0: there is none
+  std::string snapshot;               // hash of its blob
+  std::string manifest;               // hash of the one in force; empty: none was applied
+};
+// What waits for a world.
+struct WorldMail {
+  std::string id;    // of the entry
+  std::string kind;  // event, job, flow, answer, remove
+  Fields fields;     // event: schema, value (JSON), source; job, flow: key; answer: intent, payload; remove: workflow,
+                     // key (hex), by
+};
+struct WorldCommit {
+  Id context = 0;
+  std::string world;
+  std::uint64_t base = 0;                                  // the height that it was decided at
+  std::vector<std::string> facts;                          // at base + 1, base + 2, ...
+  std::vector<std::pair<std::string, std::string>> blobs;  // hash, bytes
+  std::vector<std::string> done;                           // ids of mail
+  std::string snapshot;                                    // hash of the blob of a snapshot, taken at the last fact
+  std::string manifest;                                    // hash of the one that is in force from now on
+  bool alone = false;                                      // only if nothing waits in the inbox
+  std::uint64_t due_ms = 0;                                // when it is to be looked at again; 0: when something comes
+};
+
+class WorkflowStore {
+ public:
+  virtual ~WorkflowStore() = default;
+
+  virtual Result<std::vector<std::string>> worlds(Id context) = 0;  // by name
+  // The world is listed from then on. Error conflict: the hash is there with other content.
+  virtual Result<void> put_manifest(Id context, const std::string& world, const std::string& hash,
+                                    const std::string& text) = 0;
+  virtual Result<std::string> manifest(Id context, const std::string& world, const std::string& hash) = 0;  // not_found
+  virtual Result<WorldRead> read(Id context, const std::string& world, std::uint64_t after, std::uint32_t most) = 0;
+  virtual Result<std::string> blob(Id context, const std::string& world, const std::string& hash) = 0;  // not_found
+  virtual Result<std::vector<std::string>> blobs(Id context, const std::string& world) = 0;             // hashes
+  // Error conflict: the world is at another height than base; nothing went.
+  virtual Result<void> drop_blobs(Id context, const std::string& world, std::uint64_t base,
+                                  const std::vector<std::string>& hashes) = 0;
+  // Error conflict: somebody else was faster, or it is not alone; read again. The blobs are there before the facts.
+  virtual Result<void> commit(const WorldCommit&) = 0;
+  // For the inbox of a world; it is due then. manifest: hash of the one that it was checked by; empty: any will do.
+  // Errors: not_found (no such world); conflict (another manifest is in force now); too_large (kMaxWorldMail wait).
+  virtual Result<void> post(Id context, const std::string& world, const std::string& kind, const Fields&,
+                            const std::string& manifest = "") = 0;
+  virtual Result<std::vector<WorldMail>> mail(Id context, const std::string& world, std::uint32_t most) = 0;
+  // Worlds that are to be looked at now, and how long until the next one is, ms (0: none).
+  virtual Result<std::pair<std::vector<std::string>, std::uint64_t>> due(Id context, std::uint32_t most) = 0;
+  virtual Result<std::uint64_t> now_ms() = 0;
+};
+
+// A channel: "<context> <world>" when something has come for a world, or it has moved.
+inline constexpr const char* kWorldTopic = "mj:worlds";
+
+}  // namespace mycojobs

@@ -1,0 +1,209 @@
+// Worlds of workflows in the store: journal, inbox, blobs, and who hears of the end of an effect.
+#include <gmock/gmock.h>
+
+#include "bench.h"
+#include "domain/codec.h"
+#include "mycojobs/workflows.h"
+
+namespace mycojobs {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class Worlds : public StoreContract {
+ protected:
+  static constexpr const char* kWorld = "acme/order@1";
+  void SetUp() override {
+    StoreContract::SetUp();
+    worlds_ = bench_->stores().open_workflows().value();
+    ASSERT_TRUE(worlds_->put_manifest(1, kWorld, "h1", "text"));
+  }
+  static WorldCommit commit(std::uint64_t base, std::vector<std::string> facts) {
+    WorldCommit wanted;
+    wanted.context = 1;
+    wanted.world = kWorld;
+    wanted.base = base;
+    wanted.facts = std::move(facts);
+    return wanted;
+  }
+  WorldRead read(std::uint64_t after = 0, std::uint32_t most = 1000) {
+    auto found = worlds_->read(1, kWorld, after, most);
+    EXPECT_TRUE(found) << found.error().message;
+    return found.value_or(WorldRead());
+  }
+  std::vector<WorldMail> mail() { return worlds_->mail(1, kWorld, 100).value(); }
+  std::vector<std::string> due() { return worlds_->due(1, 10).value().first; }
+  Result<void> post(const std::string& value, const std::string& manifest = "") {
+    return worlds_->post(1, kWorld, "event", {{"schema", "acme/Placed@1"}, {"value", value}}, manifest);
+  }
+  // A job that carries an effect of a world.
+  Claimed claim_effect(const std::string& effect_of) {
+    Job carrier = job(1);
+    carrier.unknown.emplace_back("effect_of", effect_of);
+    EXPECT_TRUE(store_->submit(carrier));
+    return claim_one();
+  }
+
+  std::unique_ptr<WorkflowStore> worlds_;
+};
+
+TEST_P(Worlds, ACommitAppendsAtTheHeightThatItExpects) {
+  EXPECT_EQ(read().height, 0U);
+  ASSERT_TRUE(worlds_->commit(commit(0, {"a", std::string("b\0b", 3)})));
+  EXPECT_EQ(read().height, 2U);
+  EXPECT_THAT(read().facts, ElementsAre("a", std::string("b\0b", 3)));
+  EXPECT_THAT(read(1).facts, ElementsAre(std::string("b\0b", 3)));
+  EXPECT_THAT(read(0, 1).facts, ElementsAre("a"));
+  EXPECT_THAT(read(2).facts, IsEmpty());
+}
+
+TEST_P(Worlds, WhoWasSlowerChangesNothing) {
+  ASSERT_TRUE(post("1"));
+  ASSERT_TRUE(worlds_->commit(commit(0, {"a"})));
+  WorldCommit late = commit(0, {"x"});
+  late.blobs = {{"hash", "bytes"}};
+  late.done = {mail().at(0).id};
+  late.snapshot = "s";
+  late.manifest = "h1";
+  const auto done = worlds_->commit(late);
+  EXPECT_EQ(outcome(done), "conflict");
+  EXPECT_THAT(done.error().message, HasSubstr("is at height 1, not at 0"));
+  EXPECT_THAT(read().facts, ElementsAre("a"));
+  EXPECT_EQ(mail().size(), 1U);
+  EXPECT_EQ(outcome(worlds_->blob(1, kWorld, "hash")), "not_found");
+  EXPECT_EQ(read().snapshot_height, 0U);
+  EXPECT_EQ(read().manifest, "");
+}
+
+TEST_P(Worlds, MailLeavesWithTheFactsThatItBecame) {
+  ASSERT_TRUE(post("1"));
+  ASSERT_TRUE(post("2"));
+  const auto waiting = mail();
+  ASSERT_EQ(waiting.size(), 2U);
+  EXPECT_EQ(waiting[0].kind, "event");
+  EXPECT_EQ(field_of(waiting[0].fields, "value"), "1");
+  EXPECT_THAT(due(), ElementsAre(kWorld));
+  WorldCommit wanted = commit(0, {"a"});
+  wanted.done = {waiting[0].id};
+  ASSERT_TRUE(worlds_->commit(wanted));
+  ASSERT_EQ(mail().size(), 1U);
+  EXPECT_EQ(mail()[0].id, waiting[1].id);
+  EXPECT_THAT(due(), ElementsAre(kWorld)) << "there is more";
+  wanted = commit(1, {"b"});
+  wanted.done = {waiting[1].id};
+  ASSERT_TRUE(worlds_->commit(wanted));
+  EXPECT_THAT(due(), IsEmpty());
+}
+
+TEST_P(Worlds, AWorldIsDueWhenItsTimeHasCome) {
+  const std::uint64_t now = worlds_->now_ms().value();
+  WorldCommit wanted = commit(0, {"a"});
+  wanted.due_ms = now + 60000;
+  ASSERT_TRUE(worlds_->commit(wanted));
+  EXPECT_THAT(due(), IsEmpty());
+  const auto next = worlds_->due(1, 10).value().second;
+  EXPECT_GT(next, 0U);
+  EXPECT_LE(next, 60000U);
+  wanted = commit(1, {});
+  wanted.due_ms = now;
+  ASSERT_TRUE(worlds_->commit(wanted));
+  EXPECT_THAT(due(), ElementsAre(kWorld));
+}
+
+TEST_P(Worlds, AnEventThatWasCheckedByAnotherManifestIsRefused) {
+  WorldCommit first = commit(0, {"a"});
+  first.manifest = "h1";
+  ASSERT_TRUE(worlds_->commit(first));
+  EXPECT_EQ(read().manifest, "h1");
+  EXPECT_TRUE(post("1", "h1"));
+  EXPECT_EQ(outcome(post("2", "h2")), "conflict");
+  EXPECT_EQ(mail().size(), 1U);
+}
+
+TEST_P(Worlds, WhoWantsToBeAloneWaitsForTheInbox) {
+  ASSERT_TRUE(post("1"));
+  WorldCommit wanted = commit(0, {"a"});
+  wanted.alone = true;
+  const auto busy = worlds_->commit(wanted);
+  EXPECT_EQ(outcome(busy), "conflict");
+  EXPECT_THAT(busy.error().message, HasSubstr("1 event"));
+  EXPECT_EQ(read().height, 0U);
+  WorldCommit taken = commit(0, {});
+  taken.done = {mail().at(0).id};
+  ASSERT_TRUE(worlds_->commit(taken));
+  EXPECT_TRUE(worlds_->commit(wanted));
+}
+
+TEST_P(Worlds, NobodyPostsToAWorldThatIsNotThere) {
+  EXPECT_EQ(outcome(worlds_->post(1, "acme/none@1", "event", {{"value", "1"}})), "not_found");
+  EXPECT_EQ(bench_->plain(1, {"EXISTS", "mj:world-in:acme/none@1"}).number(), 0U);
+  EXPECT_THAT(worlds_->worlds(1).value(), ElementsAre(kWorld));
+}
+
+TEST_P(Worlds, AManifestHasOneTextForItsHash) {
+  EXPECT_TRUE(worlds_->put_manifest(1, kWorld, "h1", "text"));
+  EXPECT_EQ(outcome(worlds_->put_manifest(1, kWorld, "h1", "other")), "conflict");
+  EXPECT_EQ(worlds_->manifest(1, kWorld, "h1").value(), "text");
+  EXPECT_EQ(outcome(worlds_->manifest(1, kWorld, "h2")), "not_found");
+}
+
+TEST_P(Worlds, BlobsAreCollectedAtOneHeightOnly) {
+  WorldCommit wanted = commit(0, {"a"});
+  wanted.blobs = {{"old", "1"}, {"new", std::string("\0\xff", 2)}};
+  wanted.snapshot = "new";
+  ASSERT_TRUE(worlds_->commit(wanted));
+  EXPECT_EQ(read().snapshot_height, 1U);
+  EXPECT_EQ(read().snapshot, "new");
+  ASSERT_TRUE(worlds_->commit(commit(1, {"b"})));
+  EXPECT_EQ(outcome(worlds_->drop_blobs(1, kWorld, 1, {"old"})), "conflict") << "it may be referred to again";
+  EXPECT_EQ(worlds_->blobs(1, kWorld).value().size(), 2U);
+  EXPECT_TRUE(worlds_->drop_blobs(1, kWorld, 2, {"old"}));
+  EXPECT_THAT(worlds_->blobs(1, kWorld).value(), ElementsAre("new"));
+  EXPECT_EQ(worlds_->blob(1, kWorld, "new").value(), std::string("\0\xff", 2));
+}
+
+TEST_P(Worlds, TheEndOfAJobThatCarriesAnEffectStandsInTheInbox) {
+  const Claimed claimed = claim_effect("1 " + std::string(kWorld));
+  EXPECT_THAT(mail(), IsEmpty());
+  ASSERT_EQ(outcome(end(claimed.ref, finished())), "ok");
+  ASSERT_EQ(outcome(end(claimed.ref, finished())), "ok") << "told again";
+  const auto waiting = mail();
+  ASSERT_EQ(waiting.size(), 1U) << "it ended once";
+  EXPECT_EQ(waiting[0].kind, "job");
+  EXPECT_EQ(field_of(waiting[0].fields, "key"), "job:12:1");
+  EXPECT_THAT(due(), ElementsAre(kWorld));
+}
+
+TEST_P(Worlds, AWorldThatIsGoneHoldsNoJobUp) {
+  const Claimed claimed = claim_effect("1 acme/none@1");
+  ASSERT_EQ(outcome(end(claimed.ref, finished())), "ok");
+  EXPECT_EQ(field("job:12:1", "status"), "finished");
+  EXPECT_EQ(bench_->plain(1, {"EXISTS", "mj:world-in:acme/none@1"}).number(), 0U);
+}
+
+TEST_P(Worlds, AnInboxOfAnotherTypeIsAnAnomalyAndTheJobEnds) {
+  const Claimed claimed = claim_effect("1 " + std::string(kWorld));
+  bench_->put_text(1, "mj:world-in:" + std::string(kWorld), "x");
+  ASSERT_EQ(outcome(end(claimed.ref, finished())), "ok");
+  EXPECT_EQ(field("job:12:1", "status"), "finished");
+  EXPECT_THAT(last_anomaly(), HasSubstr("is no stream"));
+  EXPECT_EQ(outcome(post("1")), "invalid");
+  EXPECT_EQ(outcome(worlds_->commit(commit(0, {"a"}))), "invalid");
+  EXPECT_EQ(read().height, 0U);
+}
+
+TEST_P(Worlds, LongJournalsAreReadInPages) {
+  const std::string large(1U << 20, 'x');
+  for (std::uint64_t i = 0; i < 12; ++i) ASSERT_TRUE(worlds_->commit(commit(i, {large})));
+  const auto first = read();
+  EXPECT_EQ(first.height, 12U);
+  EXPECT_GE(first.facts.size(), 8U);
+  EXPECT_EQ(first.facts.size() + read(first.facts.size()).facts.size(), 12U);
+}
+
+MJ_BOTH_STORES(Worlds);
+
+}  // namespace
+}  // namespace mycojobs

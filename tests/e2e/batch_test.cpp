@@ -1,0 +1,226 @@
+// `job submit --batch`: a file with a job a line, as an operator uses it; and files that were made to do harm.
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "e2e/client.h"
+
+namespace mycojobs::test {
+namespace {
+
+const std::string kPassLine = R"({"script":"pass","script_type":"python"})";
+
+class BatchE2e : public Operator {
+ protected:
+  std::string file(const std::string& name, const std::string& lines) const { return folder_.write(name, lines); }
+  std::string lines(std::size_t count) const {
+    std::string all;
+    for (std::size_t i = 0; i < count; ++i)
+      all += R"({"script":"pass","script_type":"python","name":")" + std::to_string(i) + "\"}\n";
+    return all;
+  }
+  Finished batch(const std::string& file, std::vector<std::string> more = {}, std::string input = "") const {
+    more.insert(more.begin(), {"job", "submit", "--batch", file});
+    return mycojobs_(std::move(more), std::move(input));
+  }
+  std::size_t queued() const { return std::stoul(redis_.cli(1, {"LLEN", "queue:python"})); }
+  void expect_refused(const std::string& line, const std::string& words, int code = 65) const {
+    const Finished done = batch(file("wrong.ndjson", kPassLine + "\n" + line + "\n"));
+    EXPECT_EQ(done.code, code) << done.err;
+    EXPECT_NE(done.err.find("line 2: " + words), std::string::npos) << done.err;
+    EXPECT_EQ(done.out, "");
+    EXPECT_EQ(redis_.cli(1, {"DBSIZE"}), "0") << words;
+  }
+  static std::vector<std::string> split(const std::string& text) {
+    std::vector<std::string> all;
+    std::istringstream in(text);
+    for (std::string line; std::getline(in, line);) all.push_back(line);
+    return all;
+  }
+};
+
+TEST_F(BatchE2e, EachLineIsAJobAndItsKeyTheAnswer) {
+  const std::string path = file(
+      "jobs.ndjson", kPassLine + "\r\n\n   \n" + R"({"script":"result['a']='b'","script_type":"python","priority":5})" +
+                         "\n" + R"({"id":40,"payload":"pass","executor":"python"})");
+  const Finished done = batch(path);
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_EQ(done.out, "job:1:1\njob:1:2\njob:1:40\n");
+  EXPECT_NE(done.err.find("3 jobs"), std::string::npos) << done.err;
+  EXPECT_EQ(mycojobs_.field("job:1:2", "priority"), "5");
+  Process running = agent(1);
+  for (const char* key : {"job:1:1", "job:1:2", "job:1:40"}) EXPECT_TRUE(mycojobs_.becomes(key, "status", "finished"));
+  EXPECT_EQ(mycojobs_.field("job:1:2", "result"), R"({"a":"b"})");
+}
+
+TEST_F(BatchE2e, StandardInputAndPipesAreReadTwiceToo) {
+  const Finished done = batch("-", {"--caller", "7"}, lines(700));
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_EQ(split(done.out).size(), 700U);
+  EXPECT_EQ(mycojobs_.field("job:7:700", "name"), "699");
+}
+
+TEST_F(BatchE2e, InJsonEachLineSaysWhichItIsAndWhetherItWasThere) {
+  const std::string path = file("jobs.ndjson", "\n" + kPassLine + "\n" + kPassLine + "\n");
+  ASSERT_EQ(batch(path, {"--idempotency-key", "night"}).code, 0);
+  const auto said = split(batch(path, {"--idempotency-key", "night", "--json"}).out);
+  ASSERT_EQ(said.size(), 2U);
+  EXPECT_EQ(nlohmann::json::parse(said[1]), (nlohmann::json{{"existed", true}, {"key", "job:1:2"}, {"line", 3}}));
+  EXPECT_EQ(queued(), 2U);
+  EXPECT_EQ(mycojobs_.field("job:1:2", "idempotency_key"), "night:3");
+}
+
+TEST_F(BatchE2e, WithoutItsKeyTheSameFileIsSubmittedAgain) {
+  const std::string path = file("jobs.ndjson", kPassLine + "\n");
+  EXPECT_EQ(batch(path).out, "job:1:1\n");
+  EXPECT_EQ(batch(path).out, "job:1:2\n");
+}
+
+TEST_F(BatchE2e, AFileThatHasChangedIsRefusedWhereItHas) {
+  ASSERT_EQ(batch(file("jobs.ndjson", lines(3)), {"--idempotency-key", "k"}).code, 0);
+  const std::string changed =
+      kPassLine + "\n" + kPassLine + "\n" + R"({"script":"other","script_type":"python"})" + "\n";
+  const Finished done = batch(file("jobs.ndjson", changed), {"--idempotency-key", "k"});
+  EXPECT_EQ(done.code, 65) << done.err;
+  EXPECT_NE(done.err.find("line 3: job:1:3 exists with other content"), std::string::npos) << done.err;
+  EXPECT_EQ(queued(), 3U);
+}
+
+TEST_F(BatchE2e, LinesThatAreWrongAreAllNamedAndNothingIsWritten) {
+  const Finished done = batch(file("jobs.ndjson", "{\n" + kPassLine + "\n{}\n"));
+  EXPECT_EQ(done.code, 65);
+  EXPECT_NE(done.err.find("line 1: not JSON at column 2"), std::string::npos) << done.err;
+  EXPECT_NE(done.err.find("line 3: script: is missing"), std::string::npos) << done.err;
+  EXPECT_NE(done.err.find("no job was submitted"), std::string::npos) << done.err;
+  EXPECT_EQ(redis_.cli(1, {"DBSIZE"}), "0");
+  std::string many;
+  for (int i = 0; i < 100000; ++i) many += "{\n";
+  const Finished all_wrong = batch(file("jobs.ndjson", many));
+  EXPECT_LT(all_wrong.err.size(), 2000U);
+  EXPECT_NE(all_wrong.err.find("lines behind it were not looked at"), std::string::npos);
+}
+
+TEST_F(BatchE2e, HostileLinesAreRefusedByLineAndField) {
+  expect_refused("[1]", "a job is an object");
+  expect_refused("null", "a job is an object");
+  expect_refused("{\"script\":\"x\xff\",\"script_type\":\"python\"}", "not JSON at column 13");
+  expect_refused(R"({"script":"x","script_type":"python","odd":1})", "odd: no field of a job");
+  expect_refused(R"({"script":"x","script_type":"python","timeout":"soon"})", "timeout: ");
+  expect_refused(R"({"script":["x"],"script_type":"python"})", "script: ");
+  expect_refused(R"({"script":"x","script":"y","script_type":"python"})", "JSON has the same key twice");
+  expect_refused(R"({"script":"x","script_type":"python","caller_id":9})", "caller_id: 9 is not what it is sent as",
+                 77);
+  expect_refused(R"({"script":"x","script_type":"python","runner_id":9})", "runner_id: ");
+  expect_refused(R"({"script":"x","script_type":"python","status":"finished"})", "status: ");
+  expect_refused(R"({"script":"x","script_type":"python","policy":{"memory":"lots"}})", "policy.memory: ");
+  expect_refused(std::string(100000, '['), "JSON nests deeper than 64 levels");
+  std::string values = R"({"script":"x","script_type":"python","dependends":[)";
+  for (int i = 0; i < 100000; ++i) values += "1,";
+  expect_refused(values + "1]}", "JSON has more than the 65536 values");
+  expect_refused(R"({"script":")" + std::string(5U << 20, 'x') + R"(","script_type":"python"})", "script: ");
+}
+
+TEST_F(BatchE2e, ALineWithoutAnEndIsRefusedBeforeItFillsTheMemory) {
+  const std::string path = folder_ / "endless.ndjson";
+  {
+    std::ofstream out(path, std::ios::binary);
+    const std::string piece(1U << 20, 'x');
+    for (int i = 0; i < 64; ++i) out << piece;
+  }
+  const Finished done = batch(path);
+  EXPECT_EQ(done.code, 65) << done.err;
+  EXPECT_NE(done.err.find("line 1: has more than the 16777216 bytes"), std::string::npos) << done.err;
+}
+
+TEST_F(BatchE2e, FlagsOfOneScriptAreRefused) {
+  const std::string path = file("jobs.ndjson", kPassLine);
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"--retries", "3"}, {"--follow"}, {"--type", "python"}, {"--env", "A=b"}}) {
+    const Finished done = batch(path, more);
+    EXPECT_EQ(done.code, 65);
+    EXPECT_NE(done.err.find(more[0] + ": is of one script"), std::string::npos) << done.err;
+  }
+  expect_says(batch(folder_ / "none"), 66, "no such file");
+  expect_says(batch(file("empty", "\n\n")), 65, "there is nothing to submit");
+  expect_says(batch(path, {"--idempotency-key", std::string(300, 'k')}), 65, "is longer than 230 bytes");
+}
+
+TEST_F(BatchE2e, KilledInTheMiddleAndRepeatedNothingIsLostAndNothingComesTwice) {
+  constexpr std::size_t kMany = 30000;
+  const std::string path = file("jobs.ndjson", lines(kMany));
+  const auto words = mycojobs_.line({"job", "submit", "--batch", path, "--idempotency-key", "k"});
+  std::size_t cut_short = 0;
+  for (std::size_t after : {1U, 3000U, 15000U}) {
+    Process submitter(folder_, words);
+    ASSERT_TRUE(eventually([&] { return queued() >= after || !submitter.running(); }));
+    submitter.signal(SIGKILL);
+    (void)submitter.wait();
+    cut_short += queued() < kMany ? 1 : 0;
+  }
+  EXPECT_GT(cut_short, 0U) << "none was killed in the middle";
+  const Finished last = run(folder_, words);
+  EXPECT_EQ(last.code, 0) << last.err;
+  const auto keys = split(last.out);
+  EXPECT_EQ(keys.size(), kMany);
+  EXPECT_EQ(std::set<std::string>(keys.begin(), keys.end()).size(), kMany);
+  EXPECT_EQ(queued(), kMany);
+  const auto entries = split(redis_.cli(1, {"LRANGE", "queue:python", "0", "-1"}));
+  EXPECT_EQ(std::set<std::string>(entries.begin(), entries.end()).size(), kMany);
+}
+
+TEST_F(BatchE2e, AStopSignalSaysHowFarItCame) {
+  const std::string path = file("jobs.ndjson", lines(200000));
+  Process submitter(folder_, mycojobs_.line({"job", "submit", "--batch", path, "--idempotency-key", "k"}));
+  ASSERT_TRUE(eventually([&] { return queued() > 0; }));
+  submitter.signal(SIGTERM);
+  const Finished done = submitter.wait();
+  EXPECT_NE(done.code, 0);
+  const auto keys = split(done.out);
+  EXPECT_EQ(queued(), keys.size());
+  EXPECT_NE(done.err.find("to line " + std::to_string(keys.size()) + ", were submitted"), std::string::npos)
+      << done.err;
+  EXPECT_NE(done.err.find("--idempotency-key k submits the others"), std::string::npos) << done.err;
+}
+
+TEST_F(BatchE2e, RedisThatGoesAwayForAMomentCostsNothing) {
+  const std::string path = file("jobs.ndjson", lines(60000));
+  Process submitter(folder_, mycojobs_.line({"job", "submit", "--batch", path}));
+  ASSERT_TRUE(eventually([&] { return queued() > 0; }));
+  ::kill(redis_.pid(), SIGSTOP);
+  eventually([] { return false; }, Seconds(0.5));
+  ::kill(redis_.pid(), SIGCONT);
+  const Finished done = submitter.wait();
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_EQ(queued(), 60000U);
+}
+
+// The peak of the program's memory does not grow with the file.
+TEST_F(BatchE2e, AMillionLinesTakeNoMoreMemoryThanAFew) {
+  const std::string path = folder_ / "million.ndjson";
+  {
+    std::ofstream out(path);
+    for (int i = 0; i < 1000000; ++i) out << kPassLine << '\n';
+    out << "{}\n";  // they are all checked, and none is submitted
+  }
+  const auto peak_kb = [&](const std::string& of) {
+    const Finished done = run(folder_, {"/bin/sh", "-c",
+                                        program() + " job submit --redis " + redis_.url() + " --state-dir " +
+                                            (folder_ / "client") + " --batch " + of +
+                                            " >/dev/null 2>&1 & p=$!; m=0; while kill -0 $p 2>/dev/null; do "
+                                            "n=$(awk '/VmHWM/{print $2}' /proc/$p/status 2>/dev/null); "
+                                            "[ \"${n:-0}\" -gt $m ] && m=$n; sleep 0.02; done; echo $m"});
+    return std::stol("0" + done.out);
+  };
+  const long few = peak_kb(file("few.ndjson", lines(20000)));
+  const long many = peak_kb(path);
+  EXPECT_GT(few, 1000);
+  EXPECT_LT(many, few + 8192);
+  EXPECT_EQ(queued(), 20000U);
+}
+
+}  // namespace
+}  // namespace mycojobs::test

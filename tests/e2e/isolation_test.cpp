@@ -1,0 +1,116 @@
+// A plugin that hangs, a disk that is locked, the Redis of another context that does not answer: other jobs of the
+// agent begin, write, are cancelled and end meanwhile. The order of events says so.
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <csignal>
+#include <filesystem>
+
+#include "base/fd.h"
+#include "e2e/client.h"
+
+namespace mycojobs::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class IsolationE2e : public Operator {
+ protected:
+  std::string plugin_folder(const std::string& fault) const {
+    const std::string folder = folder_ / "plugins";
+    const fs::path built = fs::path(program()).parent_path().parent_path() / "tests/plugin/broken" / fault;
+    fs::create_directories(folder);
+    fs::copy_file(built, folder + "/cat.so");
+    fs::permissions(folder + "/cat.so", fs::perms(0644));
+    return folder;
+  }
+  std::string submit_cat() const {
+    Finished done = mycojobs_({"job", "submit", "-", "--type", "cat"}, "x\n");
+    EXPECT_EQ(done.code, 0) << done.err;
+    if (done.out.ends_with('\n')) done.out.pop_back();
+    return done.out;
+  }
+  std::uint64_t ended_ms(const std::string& job) const {
+    const std::string text = mycojobs_.field(job, "ended_ms");
+    return text.empty() ? UINT64_MAX : std::stoull(text);
+  }
+  // One that writes and ends, and one that is cancelled while it runs. The moment when the later one was over.
+  std::uint64_t others_go_on() const {
+    const std::string long_one = mycojobs_.submit(kSleeps);
+    EXPECT_TRUE(mycojobs_.becomes(long_one, "status", "started"));
+    const std::string short_one = mycojobs_.submit("print('hello')\nresult['a'] = 'b'");
+    EXPECT_TRUE(mycojobs_.becomes(short_one, "status", "finished"));
+    EXPECT_EQ(mycojobs_({"job", "logs", short_one}).out, "hello\n");
+    EXPECT_EQ(mycojobs_({"job", "cancel", long_one}).code, 0);
+    EXPECT_TRUE(mycojobs_.becomes(long_one, "detail", "cancelled"));
+    return std::max(ended_ms(long_one), ended_ms(short_one));
+  }
+};
+
+TEST_F(IsolationE2e, APluginThatHangsInPrepareHoldsUpNobodyElse) {
+  Process running = agent(1, {"--slots", "8", "--plugins-dir", plugin_folder("plugin_sleeps.so")});
+  std::vector<std::string> hang;
+  for (int i = 0; i < 4; ++i) hang.push_back(submit_cat());
+  const std::uint64_t over = others_go_on();
+  std::size_t later = 0;
+  for (const std::string& job : hang) later += ended_ms(job) > over ? 1 : 0;
+  EXPECT_GT(later, 0U);
+  EXPECT_TRUE(mycojobs_.becomes(hang[0], "detail", "setup_error")) << mycojobs_.field(hang[0], "detail");
+  EXPECT_NE(mycojobs_.field(hang[0], "error").find("plugin cat"), std::string::npos);
+  EXPECT_EQ(mycojobs_({"job", "cancel", hang[3]}).code, 0);
+  EXPECT_TRUE(eventually([&] { return mycojobs_.field(hang[3], "status") == "error"; }));
+}
+
+TEST_F(IsolationE2e, APluginThatHangsInInterpretHoldsUpNobodyElse) {
+  Process running = agent(1, {"--slots", "8", "--plugins-dir", plugin_folder("plugin_interpret_sleeps.so")});
+  std::vector<std::string> hang;
+  for (int i = 0; i < 3; ++i) hang.push_back(submit_cat());
+  const std::uint64_t over = others_go_on();
+  std::uint64_t last = 0;
+  for (const std::string& job : hang) {
+    EXPECT_TRUE(mycojobs_.becomes(job, "status", "finished")) << "the default reading of its end stands";
+    last = std::max(last, ended_ms(job));
+  }
+  EXPECT_GT(last, 0U);
+  RecordProperty("others_over_ms_before", static_cast<int>(last - over));
+}
+
+TEST_F(IsolationE2e, ADiskThatIsLockedHoldsUpNobodyElse) {
+  const std::string state = folder_ / "agent1";
+  Process running = agent(1, {"--slots", "12"});
+  const std::string first = mycojobs_.submit("import mycojobs\n(mycojobs.artifacts / 'f').write_text('x')");
+  ASSERT_TRUE(mycojobs_.becomes(first, "status", "finished"));
+  const Fd lock(::open((state + "/contexts/1/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_TRUE(lock);
+  ASSERT_EQ(::flock(lock.get(), LOCK_EX), 0);
+  std::vector<std::string> leave;  // each waits 2 s for the lock, one after the other
+  for (int i = 0; i < 10; ++i)
+    leave.push_back(mycojobs_.submit("import mycojobs\n(mycojobs.artifacts / 'f').write_text('x')"));
+  const std::uint64_t over = others_go_on();
+  EXPECT_GT(ended_ms(leave.back()), over);
+  ASSERT_EQ(::flock(lock.get(), LOCK_UN), 0);
+  for (const std::string& job : leave) EXPECT_TRUE(mycojobs_.becomes(job, "status", "finished"));
+  EXPECT_NE(mycojobs_.field(leave.back(), "artifacts"), "") << "the lock was free when its turn came";
+}
+
+TEST_F(IsolationE2e, TheRedisOfAnotherContextThatDoesNotAnswerHoldsUpNobodyElse) {
+  TempDir elsewhere;
+  RedisServer other(elsewhere);
+  const std::string config = folder_.write("two.toml", "[contexts.3]\nredis = \"" + other.url() + "\"\n");
+  Process running = agent(1, {"--slots", "8", "--config", config, "--context", "1,3"});
+  ASSERT_TRUE(is_up(other, 1, 3)) << running.err();
+  PlainJob ends{.id = 1, .context = 3, .script = "import time\nprint('up', flush=True)\ntime.sleep(1)"};
+  PlainJob waits{.id = 2, .context = 3};
+  submit(other, ends);
+  ASSERT_TRUE(eventually([&] { return field(other, ends, "status") == "started"; }));
+  ::kill(other.pid(), SIGSTOP);
+  others_go_on();
+  others_go_on();
+  ::kill(other.pid(), SIGCONT);
+  submit(other, waits);
+  EXPECT_EQ(status_at_end(other, waits), "finished") << running.err();
+  EXPECT_EQ(status_at_end(other, ends), "finished") << running.err();
+}
+
+}  // namespace
+}  // namespace mycojobs::test

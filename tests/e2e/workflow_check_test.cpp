@@ -1,0 +1,188 @@
+// The commands of workflows that need no Redis, as a user has them; each on the examples and on what is wrong.
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "e2e/client.h"
+
+namespace mycojobs::test {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+class WorkflowCommands : public ::testing::Test {
+ protected:
+  WorkflowCommands() {
+    for (const char* name : {"order", "choreography"})
+      fs::copy(fs::path(MYCOJOBS_SOURCE) / "examples" / "workflow" / name, folder_ / name);
+  }
+  Finished mycojobs(std::vector<std::string> words) {
+    words.insert(words.begin(), {program(), "workflow"});
+    return run(folder_, words);
+  }
+  Json json(std::vector<std::string> words, int code) {
+    words.emplace_back("--json");
+    const Finished done = mycojobs(words);
+    EXPECT_EQ(done.code, code) << done.out << done.err;
+    auto parsed = Json::parse(done.out, nullptr, false);
+    EXPECT_FALSE(parsed.is_discarded()) << done.out << done.err;
+    return parsed.is_discarded() ? Json::object() : parsed;
+  }
+  std::string change(const std::string& file, const std::string& what, const std::string& with) {
+    std::string text = read_file(folder_ / file);
+    const auto at = text.find(what);
+    EXPECT_NE(at, std::string::npos) << what;
+    if (at != std::string::npos) text.replace(at, what.size(), with);
+    return folder_.write(file, text);
+  }
+
+  TempDir folder_;
+  const std::string manifest_ = folder_ / "order/order.json", scenarios_ = folder_ / "order/order.test.json";
+};
+
+TEST_F(WorkflowCommands, CheckTellsWhatItIsOrEverythingThatIsWrong) {
+  expect_says(mycojobs({"check", manifest_}), 0, "order/order@1: 1 workflow, 4 effects, 2 subscriptions, manifest ");
+  const Json fine = json({"check", manifest_}, 0);
+  EXPECT_TRUE(fine["ok"].get<bool>());
+  EXPECT_EQ(fine["workflows"][0]["name"], "order/order@1");
+  EXPECT_EQ(fine["hash"].get<std::string>().size(), 64U);
+}
+
+TEST_F(WorkflowCommands, AllProblemsAreToldAtOnceWithFileLineAndPath) {
+  change("order/order.json", R"("order": {"$ref": "order/Placed@1"})", R"("order": {"$ref": "order/Gone@1"})");
+  change("order/order.json", R"("title": "Cancelled")", R"("title": "Placed")");
+  change("order/order.json", R"("stock/release@1", "payment)", R"("stock/relase@1", "payment)");
+  change("order/order.json", R"("module": "charge.py")", R"("module": "gone.py")");
+  change("order/order.lua", "local function fail(state)", "local function fail(state");
+  const Finished done = mycojobs({"check", manifest_});
+  for (const char* said :
+       {"order.json:35:9: ", "schemas.order/State@1.properties.order", "order/Gone@1", "schemas.order/Event@1.oneOf[1]",
+        "effects_emitted[1]: the effect \"stock/relase@1\" is not declared; did you mean",
+        "effects[2].module: ", "gone.py: no such file", "order.lua:31:1: "})
+    expect_says(done, 65, said);
+  const Json told = json({"check", manifest_}, 65);
+  EXPECT_FALSE(told["ok"].get<bool>());
+  EXPECT_EQ(told["problems"].size(), 5U) << told.dump(2);
+  for (const auto& each : told["problems"]) EXPECT_GT(each["line"].get<int>(), 0) << each.dump();
+}
+
+TEST_F(WorkflowCommands, CheckRunsTheTopLevelAndLooksForTheEntrypoint) {
+  change("order/order.json", R"("entrypoint": "step")", R"("entrypoint": "stp")");
+  expect_says(mycojobs({"check", manifest_}), 65,
+              "impl.entrypoint: order.lua: it defines no function stp(state, event, ctx)");
+  change("order/order.json", R"("entrypoint": "stp")", R"("entrypoint": "step")");
+  change("order/order.lua", "local on = {}", "local on = {} error('at the top')");
+  expect_says(mycojobs({"check", manifest_}), 65, "order.lua:46:1: at the top");
+  change("order/order.lua", "error('at the top')", "while true do end");
+  expect_says(mycojobs({"check", manifest_}), 65,
+              "order.lua:46:1: its top level takes more than 50000000 instructions");
+  change("order/order.lua", "while true do end", "");
+  change("order/order.lua", "function step(state, event)", "function step(state, event) while true do end");
+  expect_says(mycojobs({"check", manifest_}), 0, "order/order@1");
+}
+
+TEST_F(WorkflowCommands, CheckReadsNothingThatIsNotBelow) {
+  change("order/order.json", R"("module": "charge.py")", R"("module": "../../etc/passwd")");
+  expect_says(mycojobs({"check", manifest_}), 65, "is no path below the manifest");
+  expect_says(mycojobs({"check", folder_ / "gone.json"}), 66, "no such file");
+  expect_says(mycojobs({"check", folder_.write("bad.json", "{\"name\": \n  x}")}), 65, "bad.json:2:3");
+  expect_says(mycojobs({"check", folder_.write("twice.json", "{\"name\": 1, \"name\": 2}")}), 65, "twice.json");
+}
+
+TEST_F(WorkflowCommands, TestPlaysTheExamples) {
+  const Finished done = mycojobs({"test", scenarios_, folder_ / "choreography/shop.test.json"});
+  expect_says(done, 0, "all as expected");
+  EXPECT_NE(done.out.find("ok    a small order is reserved and paid"), std::string::npos) << done.out;
+  const Json told = json({"test", scenarios_, folder_ / "choreography/shop.test.json"}, 0);
+  EXPECT_TRUE(told["ok"].get<bool>());
+  EXPECT_EQ(told["played"], 12);
+  EXPECT_EQ(told["files"][1]["scenarios"].size(), 3U);
+  EXPECT_GT(told["files"][0]["scenarios"][0]["steps"].get<int>(), 3);
+  EXPECT_EQ(json({"test", scenarios_, "--name", "do not meet"}, 0)["played"], 1);
+  expect_says(mycojobs({"test", scenarios_, "--name", "odd"}), 66, "no scenario has \"odd\" in its name");
+}
+
+TEST_F(WorkflowCommands, AMismatchHasItsPlaceAndItsDifference) {
+  change("order/order.test.json", R"("pc": "paid", "attempt": 1)", R"("pc": "paid", "attempt": 2)");
+  const Finished done = mycojobs({"test", scenarios_});
+  expect_says(done, 1, "FAIL  a small order is reserved and paid");
+  for (const char* said : {"order.test.json:28:49: scenarios[0].steps[2].expect.state.order 7.attempt: ",
+                           "-   \"attempt\": 2,", "+   \"attempt\": 1,", "9 scenarios", "1 failed"})
+    expect_says(done, 1, said);
+  const Json told = json({"test", scenarios_}, 1);
+  EXPECT_EQ(told["failed"], 1);
+  const Json problem = told["files"][0]["scenarios"][0]["problems"][0];
+  EXPECT_EQ(problem["line"], 28);
+  EXPECT_NE(problem["expected"], problem["got"]);
+}
+
+TEST_F(WorkflowCommands, AWrongScenarioOrManifestIsToldAndNothingIsPlayed) {
+  change("order/order.test.json", "\"wait\": \"15m\"", "\"wiat\": \"15m\"");
+  expect_says(mycojobs({"test", scenarios_}), 1,
+              "scenarios[0].steps[3].wiat: is an unknown field; did you mean \"wait\"?");
+  const Json told = json({"test", scenarios_}, 1);
+  EXPECT_EQ(told["played"], 0);
+  EXPECT_EQ(told["files"][0]["problems"].size(), 1U);
+  change("order/order.test.json", "\"wiat\"", "\"wait\"");
+  change("order/order.lua", "function step", "function stp");
+  expect_says(mycojobs({"test", scenarios_}), 1, "it defines no function step");
+  expect_says(mycojobs({"test"}), 64, "FILE");
+}
+
+TEST_F(WorkflowCommands, ANewManifestIsPlayedOnTheOldScenarios) {
+  fs::copy(folder_ / "order", folder_ / "next");
+  change("next/order.lua", "local ATTEMPTS = 3", "local ATTEMPTS = 2");
+  const Finished done = mycojobs({"test", scenarios_, "--manifest", folder_ / "next/order.json"});
+  expect_says(done, 1, "FAIL  a charge that fails is tried three times");
+  expect_says(done, 1, "1 failed");
+}
+
+TEST_F(WorkflowCommands, SimulateShowsWhatANewManifestWouldDo) {
+  const std::string history = folder_ / "h.jsonl";
+  expect_says(mycojobs({"test", scenarios_, "--name", "do not meet", "--history", history}), 0, "all as expected");
+  fs::copy(folder_ / "order", folder_ / "next");
+  change("next/order.lua", "local LIMIT_CENTS = 50000", "local LIMIT_CENTS = 5");
+  const std::string next = folder_ / "next/order.json";
+  const std::string placed = R"(order/Placed={"id": 3, "item": "lamp", "count": 3, "cents": 6, "card": "x"})";
+  const Json told =
+      json({"simulate", next, "--history", history, "--send", placed, "--receipt",
+            R"(stock/reserve={"reserved": true})", "--receipt", R"(approval={"approved": false, "by": 2})"},
+           0);
+  EXPECT_EQ(told["obstacles"].size(), 2U);
+  EXPECT_EQ(told["effects"][1]["effect"], "sys/approval@1") << told.dump(2);
+  EXPECT_EQ(told["pending"].size(), 3U) << "those of the copied world";
+  EXPECT_EQ(told["changed"][0]["after"]["why"], "approval: refused") << told.dump(2);
+  const Json same =
+      json({"simulate", next, "--scenario", scenarios_, "--name", "do not meet", "--send", placed, "--pending"}, 0);
+  EXPECT_EQ(same["pending"].size(), 4U) << same.dump(2);
+  EXPECT_EQ(json({"simulate", next, "--send", placed}, 0)["obstacles"].size(), 0U);
+  expect_says(mycojobs({"simulate", next, "--send", placed}), 0, "what other inputs would bring is not known");
+  expect_says(mycojobs({"simulate", next, "--send", R"(order/Placed={"id": 0})"}), 1, "refused: ");
+  expect_says(mycojobs({"simulate", next, "--send", "order/Plced={}"}), 66, "did you mean");
+  expect_says(mycojobs({"simulate", next, "--send", "order/Placed"}), 65, "NAME=JSON");
+  expect_says(mycojobs({"simulate", next, "--scenario", scenarios_}), 65, "--name says which");
+  expect_says(mycojobs({"simulate", next, "--history", next}), 65, "line 1");
+}
+
+TEST_F(WorkflowCommands, DiffTellsWhatChangesAndWhoIsInTheWay) {
+  expect_says(mycojobs({"diff", manifest_, manifest_}), 0, "nothing differs");
+  const std::string history = folder_ / "h.jsonl";
+  expect_says(mycojobs({"test", scenarios_, "--name", "do not meet", "--history", history}), 0, "all as expected");
+  fs::copy(folder_ / "order", folder_ / "next");
+  change("next/order.lua", "local ATTEMPTS = 3", "local ATTEMPTS = 4");
+  change("next/order.json", "\"maximum\": 1000", "\"maximum\": 10");
+  const std::string next = folder_ / "next/order.json";
+  const Finished done = mycojobs({"diff", manifest_, next, "--history", history});
+  for (const char* said : {"schema order/Placed@1: changed", "-       \"maximum\": 1000,", "+       \"maximum\": 10,",
+                           "code order.lua: changed", "- local ATTEMPTS = 3", "+ local ATTEMPTS = 4",
+                           "an apply now is refused: ", "keeps its code"})
+    expect_says(done, 1, said);
+  const Json told = json({"diff", manifest_, next, "--history", history}, 1);
+  EXPECT_EQ(told["differences"].size(), 2U);
+  EXPECT_TRUE(told["apply"]["refused"].get<bool>());
+  EXPECT_EQ(told["apply"]["keeps"].size(), 2U);
+  EXPECT_FALSE(json({"diff", manifest_, next}, 1).contains("apply"));
+}
+
+}  // namespace
+}  // namespace mycojobs::test

@@ -1,0 +1,226 @@
+// Workflows as people use them: a manifest and its code in files, real Redis, coordinators and agents, which are
+// killed.
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
+
+#include "e2e/client.h"
+
+namespace mycojobs::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+constexpr const char* kSaga = R"json({
+  "name": "shop/saga@1",
+  "schemas": {
+    "shop/Placed@1": {"type": "object", "required": ["id"], "properties": {
+      "id": {"type": "integer", "minimum": 1}, "gate": {"type": "integer"}, "big": {"type": "boolean"}}},
+    "shop/Event@1": {"oneOf": [{"title": "Placed", "$ref": "shop/Placed@1"},
+      {"title": "Receipt", "$ref": "sys/EffectReceiptEnvelope@1"}]}},
+  "state": {"type": "object", "additionalProperties": {}}, "event": "shop/Event@1", "key_schema": {"type": "integer"},
+  "effects_emitted": ["shop/pay@1", "sys/timer@1", "sys/approval@1", "sys/flow@1", "sys/signal@1"],
+  "impl": {"module": "saga.lua", "entrypoint": "step"},
+  "effects": [{"name": "shop/pay@1", "script_type": "python", "module": "pay.py", "timeout_s": 60,
+    "params": {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}}},
+    "receipt": {"type": "object", "required": ["paid"], "properties": {"paid": {"type": "integer"}}}}],
+  "routing": {"subscriptions": [{"event": "shop/Placed@1", "workflow": "shop/saga@1", "key_field": "$value.id"}]}
+})json";
+
+constexpr const char* kCode = R"lua(
+local function ask(kind, params) return {{kind = kind, params = params}} end
+local after = {}
+function after.pay(state, receipt)
+  state.paid = receipt.payload.paid
+  return 'timer', ask('sys/timer@1', {after_ms = 100})
+end
+function after.timer(state)
+  if not state.big then return 'done' end
+  return 'approval', ask('sys/approval@1', {title = 'a large one', approvers = array {1}})
+end
+function after.approval(state, receipt)
+  if not receipt.payload.approved then return 'refused' end
+  return 'flow', ask('sys/flow@1', {flow = 'pack'})
+end
+function after.flow(state) return 'signal', ask('sys/signal@1', {flow_id = state.gate, name = 'go'}) end
+function after.signal() return 'done' end
+
+function step(state, event)
+  local value = event.value['$value']
+  if event.value['$tag'] == 'Placed' then
+    if state then return state end
+    return {pc = 'pay', gate = value.gate, big = value.big or false}, nil, ask('shop/pay@1', {id = value.id})
+  end
+  if value.status ~= 'ok' then
+    state.pc, state.why = 'failed', value.payload.detail
+    return state
+  end
+  local pc, effects = after[state.pc](state, value)
+  state.pc = pc
+  return state, nil, effects
+end
+)lua";
+
+constexpr const char* kPay = R"(
+import json, os
+result["paid"] = json.loads(os.environ["MYCOJOBS_PARAMS"])["id"] * 10
+)";
+
+class WorkflowsE2e : public Operator {
+ protected:
+  WorkflowsE2e() {
+    redis_.cli(1, {"SET", "here", "1"});
+    write("saga.json", kSaga);
+    write("saga.lua", kCode);
+    write("pay.py", kPay);
+    write("pack.json", R"({"name": "pack", "jobs": {"one": {"type": "python", "script": "pass"}}})");
+    write("gate.json", R"({"name": "gate", "jobs": {"one": {"log": "open", "prerequisites": "signal:go"}}})");
+  }
+  void write(const std::string& name, const std::string& text) { std::ofstream(folder_ / name) << text; }
+  Process coordinator(const std::string& name = "coordinator") {
+    return Process(folder_, {program(), "coordinator", "--redis", redis_.url(), "--coordinator-lease", "1s",
+                             "--state-dir", folder_ / name});
+  }
+  Process worker(int runner = 20) {
+    return start_agent(folder_, redis_, runner,
+                       {"--slots", "4", "--lease", "2s", "--state-dir", folder_ / ("agent" + std::to_string(runner))});
+  }
+  void apply() {
+    const Finished done = mycojobs_({"workflow", "apply", folder_ / "saga.json"});
+    ASSERT_EQ(done.code, 0) << done.out << done.err;
+  }
+  void place(const json& value) {
+    const Finished done = mycojobs_({"workflow", "send", "shop/Placed", value.dump()});
+    ASSERT_EQ(done.code, 0) << done.out << done.err;
+  }
+  std::string pc(int id) {
+    const Finished done = mycojobs_({"workflow", "show", "saga", std::to_string(id), "--json"});
+    const json found = json::parse(done.out, nullptr, false);
+    return done.code == 0 && found.is_object() ? found["state"].value("pc", "") : "";
+  }
+  bool becomes(int id, const std::string& wanted, Seconds limit = Seconds(60)) {
+    return eventually([&] { return pc(id) == wanted; }, limit);
+  }
+  // Nothing was lost or done twice, and the code says the same again.
+  void expect_whole() {
+    const Finished replayed = mycojobs_({"workflow", "verify-replay", "saga"});
+    EXPECT_EQ(replayed.code, 0) << replayed.out << replayed.err;
+    EXPECT_THAT(replayed.out, HasSubstr("the same outputs"));
+    const Finished verified = mycojobs_({"verify", "--context", "1"});
+    EXPECT_EQ(verified.code, 0) << verified.out << verified.err;
+  }
+  int payments() {
+    int found = 0;
+    for (int id = 1; id <= 200; ++id)
+      found += redis_.cli(1, {"HGET", "job:1:" + std::to_string(id), "name"}) == "shop/pay@1" ? 1 : 0;
+    return found;
+  }
+};
+
+TEST_F(WorkflowsE2e, AnOrderGoesThroughEveryKindOfEffect) {
+  const Process coordinating = coordinator(), working = worker();
+  ASSERT_TRUE(is_up(redis_, 20)) << working.err();
+  const Finished pack = mycojobs_({"flow", "start", folder_ / "pack.json", "--detach"});
+  ASSERT_EQ(pack.code, 0) << pack.err;
+  const Finished gate = mycojobs_({"flow", "start", folder_ / "gate.json", "--detach"});
+  ASSERT_EQ(gate.code, 0) << gate.err;
+  apply();
+  place({{"id", 7}, {"big", true}, {"gate", 2}});
+  ASSERT_TRUE(becomes(7, "approval")) << coordinating.err();
+  EXPECT_EQ(mycojobs_.json({"workflow", "explain", "saga", "7"})["reasons"][0]["cause"], "approval");
+  expect_says(mycojobs_({"workflow", "approve", "saga", "7", "--comment", "fine"}), 0, "is approved");
+  ASSERT_TRUE(becomes(7, "done")) << coordinating.err();
+  EXPECT_TRUE(eventually([&] { return redis_.cli(1, {"HGET", "flow:2", "status"}) == "finished"; })) << "the signal";
+  EXPECT_EQ(redis_.cli(1, {"HGET", "flow:3", "name"}), "pack") << "the flow that the effect started";
+
+  const json rows = mycojobs_.json({"workflow", "list"});
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0]["instances"]["waiting"], 1);
+  EXPECT_EQ(mycojobs_.json({"workflow", "cells", "saga"})[0]["key"], 7);
+  expect_says(mycojobs_({"workflow", "timeline", "saga", "7"}), 0, "by job:1:");
+  expect_says(mycojobs_({"workflow", "tail", "saga"}), 0, "shop/saga@1[7]");
+  expect_says(mycojobs_({"workflow", "show", "saga", "7"}), 0, "\"paid\":70");
+  expect_whole();
+}
+
+TEST_F(WorkflowsE2e, BadInputIsRefusedWithItsFieldAndNothingIsJournaled) {
+  apply();
+  const std::string height = redis_.cli(1, {"XLEN", "mj:world:shop/saga@1"});
+  const auto refused = [&](std::vector<std::string> words, const std::string& says) {
+    words.insert(words.begin(), "workflow");
+    const Finished done = mycojobs_(words);
+    EXPECT_NE(done.code, 0) << done.out;
+    EXPECT_THAT(done.err, HasSubstr(says));
+  };
+  refused({"send", "shop/None@1", "{}"}, "shop/None@1");
+  refused({"send", "shop/Placed", R"({"gate": 1})"}, "id");
+  refused({"send", "shop/Placed", R"({"id": "seven"})"}, "id");
+  refused({"send", "shop/Placed", R"({"id": 0})"}, "id");
+  refused({"send", "shop/Placed", R"({"id": 7, "colour": 1})"}, "colour");
+  refused({"send", "shop/Placed", "{"}, "value");
+  refused({"send", "sys/EffectReceiptEnvelope@1", "{}"}, "sys/EffectReceiptEnvelope@1");
+  refused({"send", "shop/Placed", R"({"id": 7})", "--workflow", "none"}, "shop/Placed");
+  refused({"show", "saga", "7"}, "no such instance");
+  refused({"show", "saga"}, "key");
+  refused({"cells", "sage"}, "sage");
+  refused({"cells", "saga", "--status", "odd"}, "odd");
+  refused({"approve", "saga", "7"}, "approval");
+  write("bad.json", std::string(kSaga).replace(std::string(kSaga).find("shop/pay@1\""), 11, "shop/other@1\""));
+  refused({"apply", folder_ / "bad.json"}, "effects_emitted[0]");
+  write("saga.lua", "function step(state event)");
+  refused({"apply", folder_ / "saga.json"}, "saga.lua:1");
+  EXPECT_EQ(redis_.cli(1, {"XLEN", "mj:world:shop/saga@1"}), height);
+  EXPECT_EQ(redis_.cli(1, {"XLEN", "mj:world-in:shop/saga@1"}), "0");
+}
+
+TEST_F(WorkflowsE2e, AnApplyIsRefusedWithTheListWhileAnythingIsUnderWay) {
+  const Process coordinating = coordinator(), working = worker();
+  ASSERT_TRUE(is_up(redis_, 20)) << working.err();
+  apply();
+  place({{"id", 1}, {"big", true}});
+  ASSERT_TRUE(becomes(1, "approval")) << coordinating.err();
+  write("saga.lua", std::string(kCode) + "-- the next one\n");
+  const Finished refused = mycojobs_({"workflow", "apply", folder_ / "saga.json"});
+  EXPECT_NE(refused.code, 0);
+  EXPECT_THAT(refused.err, HasSubstr("shop/saga@1[1]: 1 intent in flight"));
+  expect_says(mycojobs_({"workflow", "reject", "saga", "1"}), 0, "is rejected");
+  ASSERT_TRUE(becomes(1, "refused")) << coordinating.err();
+  apply();
+  place({{"id", 2}});
+  ASSERT_TRUE(becomes(2, "done")) << coordinating.err();
+  const json cells = mycojobs_.json({"workflow", "cells", "saga"});
+  ASSERT_EQ(cells.size(), 2U);
+  EXPECT_NE(cells[0]["manifest"], cells[1]["manifest"]) << "the old instance keeps its code";
+  expect_whole();
+}
+
+TEST_F(WorkflowsE2e, KilledCoordinatorsAndAgentsLoseNothingAndDoNothingTwice) {
+  constexpr int kOrders = 16;
+  std::minstd_rand random(static_cast<unsigned>(::testing::UnitTest::GetInstance()->random_seed()));
+  std::optional<Process> coordinators[2], working;
+  coordinators[0].emplace(coordinator("one"));
+  coordinators[1].emplace(coordinator("two"));
+  working.emplace(worker());
+  ASSERT_TRUE(is_up(redis_, 20)) << working->err();
+  apply();
+  for (int id = 1; id <= kOrders; ++id) {
+    place({{"id", id}});
+    if (id % 4 != 0) continue;
+    const std::size_t which = random() % 2;
+    coordinators[which].reset();  // KILL
+    coordinators[which].emplace(coordinator(which == 0 ? "one" : "two"));
+    if (id % 8 != 0) continue;
+    working.reset();
+    working.emplace(worker());
+  }
+  for (int id = 1; id <= kOrders; ++id) EXPECT_TRUE(becomes(id, "done", Seconds(90))) << id << ' ' << pc(id);
+  EXPECT_EQ(payments(), kOrders);
+  expect_whole();
+}
+
+}  // namespace
+}  // namespace mycojobs::test

@@ -1,0 +1,139 @@
+// Who gets as far as the checks of messages, what a note is made of, and what shows who sends.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "coordinator/message_gate.h"
+#include "coordinator/message_receiver.h"
+#include "domain/codec.h"
+#include "domain/enums.h"
+#include "domain/envelope.h"
+#include "support/hand_clock.h"
+#include "support/redis/memory_server.h"
+#include "transport/rpc_client.h"
+
+namespace mycojobs {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+constexpr Id kServed = 8, kOther = 9;
+
+class MessageGates : public testing::Test {
+ protected:
+  test::HandClock clock_;
+  MemoryServer redis_{clock_};
+  std::unique_ptr<Store> store_ = redis_.open().value();
+  MessageGate gate_{clock_, {kServed}, {}};
+  ActorKeys actors_;
+  SigningKey own_ = SigningKey::make(), ann_ = SigningKey::make(), peer_ = SigningKey::make();
+  MessageReceiver receiver_{*store_, actors_, own_.public_key(), {}};
+
+  void SetUp() override {
+    receiver_.stand_behind(gate_);
+    redis_.plain(0, {"HSET", "actor:5", "id", "5", "pubkey", ann_.public_key(), "address", "[\"http://a:1\"]"});
+    for (const Id context : {kServed, kOther})
+      redis_.plain(context, {"HSET", "context:" + std::to_string(context), "submitters", "[5]"});
+  }
+  Message message(Id id, Id target = kServed) {
+    Message out;
+    out.id = id;
+    out.caller_id = 12;
+    out.context_id = 7;
+    out.message = "hello";
+    out.message_type = MessageType::mail;
+    out.target_context = target;
+    out.target_address = "http://here:1";
+    out.target_key = own_.public_key();
+    out.created_at = static_cast<std::uint32_t>(clock_.unix_ms() / 1000);
+    EXPECT_TRUE(sign(out, ann_));
+    return out;
+  }
+  std::string deliver(const Message& message, Id context = kServed) {
+    const json envelope =
+        seal({EnvelopeKind::message, context, clock_.unix_ms() / 1000, ""}, {{"message", to_json(message)}}, peer_)
+            .value();
+    return deliver(envelope);
+  }
+  std::string deliver(const json& envelope) {
+    const auto read = read_rpc_answer(receiver_.answer(rpc_request("message.deliver", {{"envelope", envelope}})));
+    return read ? read->value("status", "") : std::string(word(read.error().code)) + ": " + read.error().message;
+  }
+  std::vector<RefusalNote> notes(Id context = kServed) { return store_->refusals(context, 2000).value(); }
+};
+
+TEST_F(MessageGates, AContextThatIsNotServedIsNotTouched) {
+  EXPECT_EQ(deliver(message(1)), "stored");
+  const auto before = redis_.plain(kOther, {"DBSIZE"}).number();
+  EXPECT_THAT(deliver(message(2, kOther), kOther), HasSubstr("denied: context: 9 takes no messages here"));
+  for (Id context = 100; context < 200; ++context) {
+    json answer{{"of", {{"caller", 1}, {"id", 1}, {"content", std::string(64, '0')}}}};
+    EXPECT_THAT(deliver(seal({EnvelopeKind::answer, context, 1, ""}, answer, peer_).value()), HasSubstr("denied"));
+    EXPECT_EQ(redis_.plain(context, {"DBSIZE"}).number(), 0U) << context;
+  }
+  EXPECT_EQ(redis_.plain(kOther, {"DBSIZE"}).number(), before);
+}
+
+TEST_F(MessageGates, WhereAllAreServedADatabaseWithoutKeysIsNone) {
+  MessageGate all(clock_, {}, {kOther});
+  receiver_.stand_behind(all);
+  EXPECT_THAT(deliver(message(1, 77), 77), HasSubstr("denied"));
+  EXPECT_EQ(redis_.plain(77, {"DBSIZE"}).number(), 0U);
+  EXPECT_THAT(deliver(message(3, 78), 78), HasSubstr("unavailable")) << "it was looked for a moment ago";
+  EXPECT_EQ(deliver(message(2, kOther), kOther), "stored") << "it has a Redis of its own";
+  clock_.pass(5001);
+  EXPECT_THAT(deliver(message(3, 78), 78), HasSubstr("denied"));
+  EXPECT_EQ(redis_.plain(78, {"DBSIZE"}).number(), 0U);
+}
+
+TEST_F(MessageGates, ThousandForgeriesPushNoNoteOut) {
+  redis_.plain(kServed, {"HSET", "context:8", "submitters", "[]"});
+  EXPECT_THAT(deliver(message(1)), HasSubstr("denied"));
+  ASSERT_EQ(notes().size(), 1U);
+  EXPECT_EQ(notes()[0].actor, 5U) << "who it was is known";
+  EXPECT_EQ(notes()[0].list, "submitters") << "and what would allow it";
+  Message forged = message(2);
+  forged.message = "forged";
+  for (int i = 0; i < 1500; ++i) EXPECT_THAT(deliver(forged), HasSubstr("denied"));
+  ASSERT_EQ(notes().size(), 2U);
+  EXPECT_EQ(notes()[0].actor, 0U);
+  clock_.pass(60000);
+  EXPECT_THAT(deliver(forged), HasSubstr("denied"));
+  ASSERT_EQ(notes().size(), 3U);
+  EXPECT_THAT(notes()[0].thing, HasSubstr("1500 refusals since the last note"));
+  // One that was signed by somebody known, and sent again by whoever has seen it.
+  for (int i = 0; i < 1500; ++i) EXPECT_THAT(deliver(message(1)), HasSubstr("denied"));
+  EXPECT_LE(notes().size(), 40U);
+}
+
+TEST_F(MessageGates, ARefusalOfOneWhoIsKnownIsNotedWhereTheContextHasNoRecord) {
+  redis_.plain(kServed, {"DEL", "context:8"});
+  EXPECT_THAT(deliver(message(1)), HasSubstr("denied"));
+  ASSERT_EQ(notes().size(), 1U);
+  EXPECT_EQ(notes()[0].actor, 5U);
+  redis_.plain(kServed, {"DEL", "mj:refusals"});
+  Message forged = message(2);
+  forged.message = "forged";
+  EXPECT_THAT(deliver(forged), HasSubstr("denied"));
+  EXPECT_TRUE(notes().empty()) << "strangers write nothing there";
+}
+
+TEST_F(MessageGates, OnlyWhatIsNewAndSealedShowsWhoSends) {
+  const Message first = message(1);
+  json envelope =
+      seal({EnvelopeKind::message, kServed, clock_.unix_ms() / 1000, ""}, {{"message", to_json(first)}}, peer_).value();
+  EXPECT_EQ(deliver(envelope), "stored");
+  EXPECT_EQ(receiver_.proven(), ann_.public_key());
+  EXPECT_EQ(deliver(envelope), "known");
+  EXPECT_EQ(receiver_.proven(), "") << "anybody may have captured it";
+  envelope =
+      seal({EnvelopeKind::message, kServed, clock_.unix_ms() / 1000, ""}, {{"message", to_json(message(2))}}, peer_)
+          .value();
+  envelope["sent"] = 1;
+  EXPECT_EQ(deliver(envelope), "stored") << "its actor has signed it";
+  EXPECT_EQ(receiver_.proven(), "") << "but nobody the envelope";
+}
+
+}  // namespace
+}  // namespace mycojobs

@@ -1,0 +1,100 @@
+// Who may apply, send, read, answer and remove; what is refused before anything is written.
+#include "service/workflows.h"
+
+#include <nlohmann/json.hpp>
+
+#include "service_fixture.h"
+
+namespace mycojobs::service {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+constexpr const char* kManifest = R"json({
+  "name": "acme/count@1", "state": {"type": "integer"}, "key_schema": {"type": "integer"},
+  "schemas": {"acme/Hit@1": {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}}},
+    "acme/Event@1": {"oneOf": [{"title": "Hit", "$ref": "acme/Hit@1"},
+      {"title": "Receipt", "$ref": "sys/EffectReceiptEnvelope@1"}]}},
+  "event": "acme/Event@1", "effects_emitted": ["acme/pay@1"], "impl": {"module": "count.lua", "entrypoint": "step"},
+  "effects": [{"name": "acme/pay@1", "script_type": "python", "script": "pass", "params": {}, "receipt": {}}],
+  "routing": {"subscriptions": [{"event": "acme/Hit@1", "workflow": "acme/count@1", "key_field": "$value.id"}]}
+})json";
+
+class WorkflowService : public ServiceTest {
+ protected:
+  Result<AppliedWorkflow> apply(const Caller& by, json manifest = json::parse(kManifest), std::string code = "") {
+    return apply_workflow(by, in(), manifest, {{{"count.lua", std::move(code)}}, std::nullopt});
+  }
+  WorldStores in() { return {*store_, *worlds_}; }
+  std::unique_ptr<WorkflowStore> worlds_ = *redis_.open_workflows();
+};
+
+TEST_F(WorkflowService, SubmittersApplyAndOwnWhatTheyApply) {
+  const auto done = apply(submitter_);
+  ASSERT_TRUE(done) << done.error().message;
+  EXPECT_EQ(done->owner, 16U);
+  EXPECT_TRUE(apply(submitter_)->repeated);
+  EXPECT_EQ(outcome(apply(reader_)), "denied");
+  EXPECT_EQ(outcome(apply(stranger_)), "denied");
+  EXPECT_EQ(outcome(apply(other_, json::parse(kManifest), "-- another")), "denied") << "it is another's";
+  EXPECT_EQ(outcome(apply(admin_, json::parse(kManifest), "-- another")), "");
+}
+
+TEST_F(WorkflowService, EventsAreSentByWhoMayCreate) {
+  ASSERT_TRUE(apply(submitter_));
+  EXPECT_EQ(outcome(send_event(other_, in(), {"acme/Hit", R"({"id": 7})", ""})), "");
+  EXPECT_EQ(outcome(send_event(reader_, in(), {"acme/Hit", R"({"id": 7})", ""})), "denied");
+  EXPECT_EQ(worlds_->mail(1, "acme/count@1", 10)->size(), 1U);
+}
+
+TEST_F(WorkflowService, ReadingIsForReadersAndItsOwner) {
+  ASSERT_TRUE(apply(submitter_));
+  for (const Caller* by : {&submitter_, &reader_, &admin_}) {
+    EXPECT_EQ(outcome(list_cells(*by, in(), {"count"})), "");
+    EXPECT_EQ(list_workflows(*by, in())->size(), 1U);
+  }
+  EXPECT_EQ(outcome(list_cells(other_, in(), {"count"})), "denied");
+  EXPECT_EQ(outcome(list_cells(other_, in(), {"nothing"})), "denied") << "the same for what is not there";
+  EXPECT_TRUE(list_workflows(other_, in())->empty());
+  EXPECT_EQ(outcome(list_workflows(stranger_, in())), "denied");
+  EXPECT_EQ(outcome(read_facts(other_, in(), "count", 0, 10)), "denied");
+  EXPECT_EQ(outcome(instance_timeline(other_, in(), {"count", "7"})), "denied");
+  EXPECT_EQ(outcome(workflow_history(other_, in(), "count")), "denied");
+}
+
+TEST_F(WorkflowService, AManifestThatIsWrongIsRefusedWithAllPaths) {
+  json manifest = json::parse(kManifest);
+  manifest["effects_emitted"].push_back("acme/none@1");
+  manifest["impl"]["module"] = "gone.lua";
+  const auto done = apply(submitter_, manifest);
+  ASSERT_FALSE(done);
+  EXPECT_THAT(done.error().message, HasSubstr("effects_emitted[1]"));
+  EXPECT_THAT(done.error().message, HasSubstr("gone.lua"));
+  EXPECT_TRUE(worlds_->worlds(1)->empty());
+}
+
+TEST_F(WorkflowService, AnEffectOfOneRunnerIsRefused) {
+  json manifest = json::parse(kManifest);
+  manifest["effects"][0].erase("script_type");
+  manifest["effects"][0]["runner"] = "7";
+  const auto done = apply(submitter_, manifest);
+  ASSERT_FALSE(done);
+  EXPECT_THAT(done.error().message, HasSubstr("acme/pay@1"));
+  EXPECT_TRUE(worlds_->worlds(1)->empty());
+}
+
+TEST_F(WorkflowService, AnEventOfTwoManifestsNamesThem) {
+  ASSERT_TRUE(apply(submitter_));
+  json second = json::parse(kManifest);
+  second["name"] = "acme/twice@1";
+  second["routing"]["subscriptions"][0]["workflow"] = "acme/twice@1";
+  ASSERT_TRUE(apply(submitter_, second));
+  const auto sent = send_event(submitter_, in(), {"acme/Hit", R"({"id": 7})", ""});
+  ASSERT_FALSE(sent);
+  EXPECT_THAT(sent.error().message, HasSubstr("acme/count@1, acme/twice@1"));
+  EXPECT_EQ(outcome(send_event(submitter_, in(), {"acme/Hit", R"({"id": 7})", "twice"})), "");
+}
+
+}  // namespace
+}  // namespace mycojobs::service

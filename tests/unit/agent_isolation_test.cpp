@@ -1,0 +1,296 @@
+// What hangs outside of the agent holds up nobody else: other jobs begin, write, are cancelled and end meanwhile. The
+// order of events says so, and no time.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+
+#include "support/agent_fixture.h"
+#include "worker/lanes.h"
+
+namespace mycojobs::test {
+namespace {
+
+// Who comes to it waits until the test opens it.
+class Gate {
+ public:
+  ~Gate() { EXPECT_TRUE(open_); }
+  void pass() {
+    std::unique_lock lock(mutex_);
+    ++waiting_;
+    opened_.wait(lock, [this] { return open_; });
+    --waiting_;
+  }
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    opened_.notify_all();
+  }
+  std::size_t waiting() {
+    const std::lock_guard lock(mutex_);
+    return waiting_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable opened_;
+  std::size_t waiting_ = 0;
+  bool open_ = false;
+};
+
+// Like a plugin that does not answer: in begin() of the script "begin", in finish() of the script "finish". A script
+// "leaves" has an artifact.
+class HangingExecutor final : public Executor {
+ public:
+  HangingExecutor(Gate& gate, bool may_wait) : gate_(gate), may_wait_(may_wait) {}
+  std::string_view name() const override { return may_wait_ ? "plugin" : "plain"; }
+  std::vector<std::string> script_types() const override { return {std::string(name())}; }
+  std::vector<Stage> stages() const override { return {{std::string(name()), "fake", {}}}; }
+  Result<std::string> probe() const override { return "1"; }
+  bool may_wait() const override { return may_wait_; }
+  Result<std::unique_ptr<Conversation>> begin(const JobFacts& facts, ArtifactSink* sink) const override {
+    if (facts.job.script == "begin") gate_.pass();
+    if (facts.job.script == "never") return fail(Code::invalid, "script: never");
+    if (facts.job.script == "leaves" && sink != nullptr && sink->open("file", false)) {
+      sink->write("bytes");
+      sink->close();
+    }
+    return std::make_unique<Talk>(facts.job.script == "finish" ? &gate_ : nullptr);
+  }
+
+ private:
+  struct Talk final : Conversation {
+    explicit Talk(Gate* gate) : gate_(gate) {}
+    std::string take_output() override { return {}; }
+    void feed(std::string_view) override {}
+    std::vector<std::string> take_notes() override { return {}; }
+    JobEnd finish(const Outcome& outcome) const override {
+      if (gate_ != nullptr) gate_->pass();
+      JobEnd end;
+      end.status = outcome.status == RunStatus::ok ? JobStatus::finished : JobStatus::error;
+      end.detail = outcome.status == RunStatus::ok ? "ok" : "cancelled";
+      return end;
+    }
+    Gate* gate_;
+  };
+  Gate& gate_;
+  bool may_wait_;
+};
+
+class Isolation : public AgentTest {
+ protected:
+  ~Isolation() override {
+    gate_.open();
+    agent_.reset();
+  }
+  void start_all(std::uint32_t slots = 4) {
+    settings_.slots = slots;
+    std::vector<std::unique_ptr<Executor>> executors;
+    executors.push_back(std::make_unique<FakeExecutor>());
+    executors.push_back(std::make_unique<HangingExecutor>(gate_, true));
+    executors.push_back(std::make_unique<HangingExecutor>(gate_, false));
+    auto agent =
+        Agent::start({server_, std::make_unique<FakeSandbox>(control_), std::move(executors), clock_}, settings_);
+    ASSERT_TRUE(agent) << agent.error().message;
+    agent_ = std::move(*agent);
+  }
+  std::string submit_as(const std::string& type, const std::string& script) {
+    Job job = new_job(script);
+    job.script_type = type;
+    return submit(job);
+  }
+  std::uint64_t run_of_next() {
+    const auto before = control_.runs();
+    last_ = submit();
+    std::uint64_t run = 0;
+    EXPECT_TRUE(eventually([&] {
+      for (const std::uint64_t each : control_.runs()) {
+        if (std::find(before.begin(), before.end(), each) == before.end()) run = each;
+      }
+      return run != 0;
+    }));
+    return run;
+  }
+  // One that writes and ends, and one that is cancelled.
+  void expect_others_go_on() {
+    const std::uint64_t run = run_of_next();
+    const std::string writes = last_;
+    control_.write(run, LogStream::out, "hello\n");
+    EXPECT_TRUE(eventually([&] { return client_->logs(1, writes, 0, 10, 0).value().lines.size() == 1; }));
+    control_.end(run, RunStatus::ok);
+    EXPECT_TRUE(wait_for_end(writes));
+    EXPECT_EQ(read(writes).status, JobStatus::finished);
+    run_of_next();
+    const std::string cancelled = last_;
+    EXPECT_TRUE(client_->cancel(1, cancelled));
+    EXPECT_TRUE(wait_for_end(cancelled));
+    EXPECT_EQ(read(cancelled).detail, "cancelled");
+  }
+  bool has_ended(const std::string& key) { return read(key).ended_ms != 0; }
+
+  Gate gate_;
+  std::string last_;
+};
+
+TEST_F(Isolation, APluginThatHangsInBeginHoldsUpNobodyElse) {
+  start_all();
+  const std::string hangs = submit_as("plugin", "begin");
+  ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
+  expect_others_go_on();
+  EXPECT_EQ(gate_.waiting(), 1U);
+  EXPECT_FALSE(has_ended(hangs));
+  gate_.open();
+  ASSERT_TRUE(wait_for_runs(1));
+  control_.end_all(RunStatus::ok);
+  ASSERT_TRUE(wait_for_end(hangs));
+  EXPECT_EQ(read(hangs).status, JobStatus::finished);
+}
+
+TEST_F(Isolation, AJobWhosePluginHangsInBeginIsCancelledMeanwhile) {
+  start_all(1);
+  const std::string hangs = submit_as("plugin", "begin");
+  ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
+  ASSERT_TRUE(client_->cancel(1, hangs));
+  ASSERT_TRUE(wait_for_end(hangs));
+  EXPECT_EQ(read(hangs).detail, "cancelled");
+  EXPECT_EQ(gate_.waiting(), 1U);
+  expect_others_go_on();  // its slot is free
+  gate_.open();
+  expect_others_go_on();
+  EXPECT_EQ(control_.launches, 4U) << "what was begun too late did not run";
+}
+
+TEST_F(Isolation, APluginThatHangsInFinishHoldsUpNobodyElseAndKeepsNoSlot) {
+  start_all(1);
+  const std::string hangs = submit_as("plugin", "finish");
+  ASSERT_TRUE(wait_for_runs(1));
+  control_.end_all(RunStatus::ok);
+  ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
+  expect_others_go_on();  // with the one slot that there is
+  EXPECT_FALSE(has_ended(hangs));
+  gate_.open();
+  ASSERT_TRUE(wait_for_end(hangs));
+  EXPECT_EQ(read(hangs).status, JobStatus::finished);
+}
+
+TEST_F(Isolation, OthersRunAreCancelledAndEndWhileAPluginHangsInFinish) {
+  start_all();
+  const std::string hangs = submit_as("plugin", "finish");
+  ASSERT_TRUE(wait_for_runs(1));
+  control_.end_all(RunStatus::ok);
+  ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
+  expect_others_go_on();
+  EXPECT_FALSE(has_ended(hangs));
+  gate_.open();
+  EXPECT_TRUE(wait_for_end(hangs));
+}
+
+TEST_F(Isolation, WhatAPluginSaysOfAJobThatCanNeverRunIsItsEnd) {
+  start_all();
+  const std::string never = submit_as("plugin", "never");
+  ASSERT_TRUE(wait_for_end(never));
+  EXPECT_EQ(read(never).detail, "dead_letter");
+  EXPECT_EQ(read(never).error, "script: never");
+}
+
+// Each end waits 2 s for the lock, and there are several: all of them one after the other, beside everybody else.
+TEST_F(Isolation, ADiskThatIsLockedHoldsUpNobodyElse) {
+  TempDir folder;
+  settings_.state_dir = folder.path().string();
+  start_all(8);
+  const std::string lock = folder / "contexts/1/lock";
+  std::filesystem::create_directories(std::filesystem::path(lock).parent_path());
+  const Fd held(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_TRUE(held);
+  ASSERT_EQ(::flock(held.get(), LOCK_EX), 0);
+  std::vector<std::string> leaving;
+  for (int i = 0; i < 5; ++i) leaving.push_back(submit_as("plain", "leaves"));
+  ASSERT_TRUE(wait_for_runs(5));
+  control_.end_all(RunStatus::ok);
+  expect_others_go_on();
+  EXPECT_FALSE(has_ended(leaving.back())) << "it has waited for the lock in vain before the others were done";
+  ASSERT_EQ(::flock(held.get(), LOCK_UN), 0);
+  for (const std::string& key : leaving) {
+    ASSERT_TRUE(wait_for_end(key));
+    EXPECT_EQ(read(key).status, JobStatus::finished);
+  }
+  EXPECT_NE(read(leaving.back()).artifacts, "") << "the lock was free when its turn came";
+}
+
+TEST_F(Isolation, EndsThatHangComeOneAfterTheOtherAndNoneIsLost) {
+  start_all(2);
+  std::vector<std::string> hang;
+  for (int i = 0; i < 8; ++i) hang.push_back(submit_as("plugin", "finish"));
+  ASSERT_TRUE(eventually([&] {
+    control_.end_all(RunStatus::ok);
+    return gate_.waiting() == 1;
+  }));
+  gate_.open();
+  for (const std::string& key : hang) {
+    ASSERT_TRUE(eventually([&] {
+      control_.end_all(RunStatus::ok);
+      return has_ended(key);
+    }));
+    EXPECT_EQ(read(key).status, JobStatus::finished);
+  }
+}
+
+TEST_F(Isolation, AnAgentThatLeavesWaitsForWhatHangsAndLosesNothing) {
+  start_all(1);
+  const std::string hangs = submit_as("plugin", "begin");
+  ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
+  std::thread leaves([this] { agent_.reset(); });
+  gate_.open();
+  leaves.join();
+  EXPECT_FALSE(has_ended(hangs)) << "its claim runs out, and another agent takes it";
+}
+
+TEST(LanesTest, PiecesOfALaneComeOneAfterTheOtherAndAnotherLaneGoesOn) {
+  Gate gate;
+  std::mutex mutex;
+  std::string order;
+  const auto note = [&](char what) {
+    return [&, what] {
+      const std::lock_guard lock(mutex);
+      order += what;
+    };
+  };
+  const auto so_far = [&] {
+    const std::lock_guard lock(mutex);
+    return order;
+  };
+  Lanes lanes;
+  lanes.post("hangs", [&] { gate.pass(); });
+  lanes.post("hangs", note('a'));
+  lanes.post("hangs", note('b'));
+  lanes.post("goes on", note('x'));
+  ASSERT_TRUE(eventually([&] { return so_far() == "x"; }));
+  gate.open();
+  ASSERT_TRUE(eventually([&] { return so_far() == "xab"; }));
+  lanes.stop();
+  lanes.post("goes on", note('y'));
+  EXPECT_EQ(so_far(), "xab");
+}
+
+TEST(LanesTest, AThreadIsNamedAfterItsLane) {
+  std::string name;
+  Lanes lanes;
+  std::atomic<bool> done = false;
+  lanes.post("a lane with a long name", [] {});
+  lanes.post("a lane with a long name", [&] {
+    eventually([&] {
+      std::ifstream comm("/proc/thread-self/comm");
+      std::getline(comm, name);
+      return name == "a lane with a l";
+    });
+    done = true;
+  });
+  ASSERT_TRUE(eventually([&] { return done.load(); }));
+  EXPECT_EQ(name, "a lane with a l");
+}
+
+}  // namespace
+}  // namespace mycojobs::test

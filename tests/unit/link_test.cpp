@@ -1,0 +1,37 @@
+// Which connections a store keeps.
+#include "store/link.h"
+
+#include <gtest/gtest.h>
+
+#include "store/redis_store.h"
+
+namespace mycojobs {
+namespace {
+
+// Of a server that has no such database: each call fails.
+class DeadEnd final : public Link {
+ public:
+  explicit DeadEnd(int& alive) : alive_(alive) { ++alive_; }
+  ~DeadEnd() override { --alive_; }
+  Result<Reply> command(const Arguments&, std::uint32_t) override { return fail(Code::unsupported, "no database"); }
+  Result<Reply> run(const Script&, const Arguments&) override { return fail(Code::unsupported, "no database"); }
+  const std::string& server_run_id() const override { return run_id_; }
+  bool has_led() const override { return false; }
+
+ private:
+  int& alive_;
+  std::string run_id_;
+};
+
+// Any number that a stranger names cost memory for ever.
+TEST(Links, OneThatLedNowhereIsNotKept) {
+  int alive = 0;
+  RedisStore store([&](Id) -> Result<std::unique_ptr<Link>> { return std::make_unique<DeadEnd>(alive); });
+  for (Id context = 1; context <= 100; ++context) {
+    EXPECT_FALSE(store.load(context, "job:1:1"));
+    EXPECT_LE(alive, 2) << context;
+  }
+}
+
+}  // namespace
+}  // namespace mycojobs

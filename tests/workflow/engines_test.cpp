@@ -1,0 +1,86 @@
+// The kernel with the real engine: what it asks for arrives, what the code answers comes back, and each workflow has
+// its own limits.
+#include "workflow/engines.h"
+
+#include "workflow/engine_fixture.h"
+#include "workflow/stage.h"
+
+namespace mycojobs::workflow {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kOrders = R"lua(
+function order(state, event, ctx)
+  local value = event.value
+  if value['$tag'] == 'Created' then
+    return {pc = 'charging', cents = value['$value'].cents, seen = {key = event.key, now = ctx.now_ms, n = #ctx.entropy}},
+      nil, {{kind = 'payment/charge@1', params = {cents = value['$value'].cents}, ref = 'pay'}}, 'asked'
+  end
+  local receipt = value['$value']
+  return {pc = receipt.issuer_ref .. ' ' .. receipt.status, cents = state.cents},
+    {{schema = 'com.acme/Paid@1', value = {order_id = event.key, cents = state.cents}}}
+end
+function ledger(state, event) return (state or 0) + event.value.cents end
+)lua";
+
+TEST(WorkflowEngines, TheKernelRunsOnTheRealEngine) {
+  workflow_tests::Stage stage;
+  Engines engines(options(), 1);
+  stage.engine = engines.as_function();
+  stage.apply(stage.add(workflow_tests::orders_manifest(), kOrders));
+  stage.send("com.acme/OrderCreated@1", {{"order_id", "a"}, {"cents", 500}});
+  stage.settle();
+  const CellId cell = workflow_tests::order("a");
+  const json seen = stage.state(cell)["seen"];
+  EXPECT_EQ(seen["key"], "a");
+  EXPECT_EQ(seen["n"], 32);
+  EXPECT_GT(seen["now"], 0);
+  ASSERT_EQ(stage.cell(cell).pending.size(), 1U);
+  stage.receipt(stage.cell(cell).pending.begin()->first, {{"ok", true}});
+  stage.settle();
+  EXPECT_EQ(stage.state(cell)["pc"], "pay ok");
+  EXPECT_EQ(stage.state(workflow_tests::kLedger), 500);
+  EXPECT_FALSE(engines.trouble());
+  WorldState again;
+  again.id = stage.world.id;
+  const auto verdict = verify_replay(again, stage.catalog, stage.journal, Engines(options(), 1).as_function());
+  EXPECT_EQ(verdict.steps, 3U);
+  EXPECT_FALSE(verdict.differs || verdict.problem);
+  EXPECT_EQ(again, stage.world);
+}
+
+TEST(WorkflowEngines, EachWorkflowHasItsLimits) {
+  workflow_tests::Stage stage;
+  Engines engines(options(), 1);
+  stage.engine = engines.as_function();
+  json manifest = workflow_tests::orders_manifest();
+  manifest["workflows"][1]["limits"] = {{"instructions", 1000}};
+  const std::string slow = "for i = 1, 10000 do end ";
+  stage.apply(stage.add(manifest, "function order(s, e) " + slow +
+                                      "return {pc = 'x', cents = 1}, {{schema = 'com.acme/Paid@1', value = {order_id = "
+                                      "e.key, cents = 1}}} end function ledger() " +
+                                      slow + "end"));
+  stage.send("com.acme/OrderCreated@1", {{"order_id", "a"}, {"cents", 500}});
+  stage.settle();
+  EXPECT_EQ(stage.state(workflow_tests::order("a"))["pc"], "x");
+  EXPECT_TRUE(stage.cell(workflow_tests::kLedger).failed);
+  EXPECT_NE(stage.cell(workflow_tests::kLedger).message.find("more than 1000 instructions"), std::string::npos)
+      << stage.cell(workflow_tests::kLedger).message;
+}
+
+TEST(WorkflowEngines, AnEngineThatIsNotThereIsTroubleAndNoAnswer) {
+  workflow_tests::Stage stage;
+  EngineOptions none = options();
+  none.program = "/nonexistent/workflowhost";
+  Engines engines(none, 1);
+  stage.engine = engines.as_function();
+  stage.apply(stage.add(workflow_tests::orders_manifest(), kOrders));
+  stage.send("com.acme/OrderCreated@1", {{"order_id", "a"}, {"cents", 500}});
+  stage.settle();
+  ASSERT_TRUE(engines.trouble());
+  EXPECT_EQ(engines.trouble()->code, Code::io);
+}
+
+}  // namespace
+}  // namespace mycojobs::workflow

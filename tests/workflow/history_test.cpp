@@ -1,0 +1,187 @@
+// A journal as a file; what a new manifest changes; a shadow on a copy; names as people write them.
+#include "domain/workflow_history.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/base64.h"
+#include "domain/workflow_diff.h"
+#include "domain/workflow_names.h"
+#include "domain/workflow_simulate.h"
+#include "workflow/stage.h"
+
+namespace mycojobs::workflow_tests {
+namespace {
+
+WorkflowHistory history_of(const Stage& stage, const json& manifest) {
+  return {stage.world.id, {{manifest.dump(), {{"shop.lua", "return {}"}}}}, stage.journal, {}};
+}
+
+class WorkflowHistoryTest : public ::testing::Test {
+ protected:
+  WorkflowHistoryTest() {
+    stage.apply(stage.add(orders_manifest()));
+    stage.send("com.acme/OrderCreated@1", {{"order_id", "a"}, {"cents", 500}});
+    stage.settle();
+  }
+  Stage stage;
+};
+
+TEST_F(WorkflowHistoryTest, ComesBackAsItWasWithTheWorldThatItTells) {
+  const auto text = write_history(history_of(stage, orders_manifest()));
+  ASSERT_TRUE(text) << text.error().message;
+  const auto read = read_history(*text);
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(read->facts, stage.journal);
+  EXPECT_EQ(world_of(*read).value(), stage.world);
+  EXPECT_NE(catalog_of(*read).value().find(stage.world.manifest), nullptr);
+  EXPECT_EQ(write_history(*read).value(), *text);
+}
+
+TEST_F(WorkflowHistoryTest, WhatIsWrongHasItsLine) {
+  const std::string text = write_history(history_of(stage, orders_manifest())).value();
+  const auto refused = [](const std::string& changed) {
+    const auto read = read_history(changed);
+    return read ? std::string("taken") : read.error().message;
+  };
+  EXPECT_EQ(refused(""), "it is no history of workflows: it is empty");
+  EXPECT_EQ(refused("{}"), "line 1: it is no history of workflows");
+  EXPECT_EQ(refused("[]"), "line 1: it is no map");
+  EXPECT_EQ(refused("{\"workflow_history\":1}"), "line 1: it names its world and its manifests");
+  EXPECT_EQ(refused(text + "{\"height\":1}\n").substr(0, 5), "line ");
+  EXPECT_NE(refused(text + "{\"fact\":\"!\"}\n").find("fact is no base64"), std::string::npos);
+  EXPECT_NE(refused(text + "{\"fact\":\"" + encode_base64("\xff") + "\"}\n").find("line "), std::string::npos);
+  EXPECT_NE(refused(text + "x").find("line "), std::string::npos);
+  // A fact is missing: the file can be read, the world cannot be folded.
+  const auto second = text.find('\n', text.find('\n') + 1);
+  const auto holed = read_history(text.substr(0, text.find('\n') + 1) + text.substr(second + 1));
+  ASSERT_TRUE(holed);
+  EXPECT_NE(world_of(*holed).error().message.find("workflow-height"), std::string::npos);
+}
+
+TEST_F(WorkflowHistoryTest, SpilledStatesComeWithTheirBlobs) {
+  Stage spilling;
+  spilling.rules.inline_state_bytes = 4;
+  spilling.apply(spilling.add(orders_manifest()));
+  const auto decision =
+      (spilling.send("com.acme/OrderCreated@1", {{"order_id", "a"}, {"cents", 500}}), spilling.step(order("a")));
+  ASSERT_EQ(decision.blobs.size(), 1U);
+  auto history = history_of(spilling, orders_manifest());
+  EXPECT_TRUE(world_of(read_history(write_history(history).value()).value())->cell(order("a"))->state->spilled());
+  history.blobs.insert(decision.blobs[0].bytes);
+  const auto world = world_of(read_history(write_history(history).value()).value()).value();
+  EXPECT_EQ(world.cell(order("a"))->state->bytes, decision.blobs[0].bytes);
+}
+
+TEST_F(WorkflowHistoryTest, AShadowShowsStatesAsValues) {
+  ShadowSettings settings;
+  settings.manifest = stage.world.manifest;
+  settings.sample.entropy = std::string(32, 'e');
+  const json report = to_json(simulate(stage.world, stage.catalog, settings, stage.engine));
+  EXPECT_EQ(report["obstacles"][0]["instance"], "com.acme/order@1[\"a\"]");
+  EXPECT_EQ(report["steps"], 0);
+  settings.events.push_back(arrived("com.acme/OrderCreated@1", {{"order_id", "b"}, {"cents", 7}}));
+  const json more = to_json(simulate(stage.world, stage.catalog, settings, stage.engine));
+  EXPECT_EQ(more["effects"][0]["params"], json({{"cents", 7}}));
+  EXPECT_EQ(more["effects"][0]["ref"], "pay");
+  EXPECT_EQ(more["pending"].size(), 1U) << "of the copied world: a shadow does not answer it";
+  bool seen = false;
+  for (const auto& each : more["changed"])
+    if (each["instance"] == "com.acme/order@1[\"b\"]") seen = each["before"].is_null() && each["after"]["pc"] == "paid";
+  EXPECT_TRUE(seen) << more.dump(2);
+}
+
+std::vector<std::string> told(const json& before, const json& after, const std::string& code = "return {}") {
+  const auto old_one = read_manifest(before, {{"shop.lua", "return {}"}}),
+             new_one = read_manifest(after, {{"shop.lua", code}});
+  EXPECT_TRUE(old_one.manifest && new_one.manifest) << join(new_one.problems);
+  std::vector<std::string> out;
+  for (const auto& each : differences(before, *old_one.manifest, after, *new_one.manifest)) {
+    out.push_back(std::string(word(each.change)) + ' ' + each.part + ' ' + each.name);
+    for (const auto& follows : each.effects) out.push_back("  " + follows);
+  }
+  return out;
+}
+using Texts = std::vector<std::string>;
+
+TEST(WorkflowDiff, EachPartThatChangedIsTold) {
+  const json before = orders_manifest();
+  EXPECT_EQ(told(before, before), Texts{});
+  EXPECT_EQ(told(before, before, "return 1"),
+            (Texts{"changed code shop.lua",
+                   "  com.acme/order@1: new instances take the new code, those that are there keep theirs",
+                   "  com.acme/ledger@1: new instances take the new code, those that are there keep theirs"}));
+  json after = before;
+  after["schemas"]["com.acme/OrderCreated@1"]["properties"]["cents"]["maximum"] = 10;
+  EXPECT_EQ(told(before, after),
+            (Texts{"changed schema com.acme/OrderCreated@1", "  com.acme/order@1: it is its event"}));
+  after = before;
+  after["workflows"][0]["limits"] = {{"instructions", 1000}};
+  EXPECT_EQ(told(before, after), Texts{"changed workflow com.acme/order@1"});
+  after = before;
+  after["effects"][0]["receipt"]["properties"]["more"] = json::object();
+  EXPECT_EQ(told(before, after), Texts{"changed schema payment/charge@1#receipt"});
+  after = before;
+  after["effects"][0]["retries"] = 3;
+  EXPECT_EQ(told(before, after), Texts{"changed effect payment/charge@1"});
+  after = before;
+  std::swap(after["routing"]["subscriptions"][0], after["routing"]["subscriptions"][2]);
+  EXPECT_EQ(told(before, after), Texts{"changed subscription routing"});
+  after = before;
+  after["workflows"].erase(1), after["routing"]["subscriptions"].erase(2), after["description"] = "less";
+  EXPECT_EQ(told(before, after), (Texts{"changed manifest com.acme/shop@1", "removed workflow com.acme/ledger@1",
+                                        "  its instances keep their code, and get no new events",
+                                        "removed schema com.acme/ledger@1#state", "changed subscription routing"}));
+}
+
+TEST_F(WorkflowHistoryTest, TheOutlookNamesWhoIsInTheWayAndWhoMisses) {
+  json after = orders_manifest();
+  after["schemas"]["com.acme/Refund@1"] = {
+      {"type", "object"}, {"required", {"order_id"}}, {"properties", {{"order_id", {{"type", "string"}}}}}};
+  after["schemas"]["com.acme/OrderEvent@1"]["oneOf"].push_back({{"title", "Refund"}, {"$ref", "com.acme/Refund@1"}});
+  after["routing"]["subscriptions"].push_back(
+      {{"event", "com.acme/Refund@1"}, {"workflow", "com.acme/order@1"}, {"key_field", "$value.order_id"}});
+  const auto read = read_manifest(after, {{"shop.lua", "return {}"}});
+  ASSERT_TRUE(read.manifest) << join(read.problems);
+  const auto seen = outlook(stage.world, stage.catalog, *read.manifest);
+  EXPECT_EQ(seen.obstacles.size(), 1U);
+  EXPECT_EQ(seen.keeps, Texts{"com.acme/order@1[\"a\"]"});
+  EXPECT_EQ(seen.misses, Texts{"com.acme/order@1[\"a\"] takes no com.acme/Refund@1"});
+  EXPECT_TRUE(to_json(seen)["refused"].get<bool>());
+  const auto* same = stage.catalog.find(stage.world.manifest);
+  EXPECT_TRUE(outlook(stage.world, stage.catalog, *same).keeps.empty());
+}
+
+TEST(WorkflowNames, AreFoundAsPeopleWriteThem) {
+  const Texts names{"shop/order@1", "shop/order@2", "stock/shelf@1", "mail/order-log@1"};
+  EXPECT_EQ(find_name("stock/shelf@1", names, "x").value(), "stock/shelf@1");
+  EXPECT_EQ(find_name("stock/shelf", names, "x").value(), "stock/shelf@1");
+  EXPECT_EQ(find_name("shelf", names, "x").value(), "stock/shelf@1");
+  EXPECT_EQ(find_name("shop/order@2", names, "x").value(), "shop/order@2");
+  EXPECT_EQ(find_name("order", names, "workflow").error().message,
+            "workflow \"order\": shop/order@1 and shop/order@2 are called so; give the whole name");
+  EXPECT_EQ(find_name("shelv", names, "workflow").error().message,
+            "there is no workflow \"shelv\"; did you mean \"shelf\"?");
+  EXPECT_EQ(find_name("", names, "workflow").error().code, Code::not_found);
+}
+
+TEST(WorkflowNames, KeysAreWhatTheSchemaSays) {
+  json manifest = orders_manifest();
+  const auto texts = read_manifest(manifest, {{"shop.lua", ""}}).manifest;
+  EXPECT_EQ(find_cell(*texts, "order 7").value(), order("7")) << "the key is a text, whatever it looks like";
+  EXPECT_EQ(find_cell(*texts, "ledger").value(), kLedger);
+  EXPECT_FALSE(find_cell(*texts, "ledger 7"));
+  EXPECT_FALSE(find_cell(*texts, "order"));
+  manifest["workflows"][0]["key_schema"] = {{"type", "integer"}};
+  manifest["schemas"]["com.acme/OrderCreated@1"]["properties"]["order_id"] = {{"type", "integer"}};
+  manifest["schemas"]["com.acme/OrderClosed@1"]["properties"]["order_id"] = {{"type", "integer"}};
+  const auto read = read_manifest(manifest, {{"shop.lua", ""}});
+  ASSERT_TRUE(read.manifest) << join(read.problems);
+  EXPECT_EQ(find_cell(*read.manifest, "order 7")->key, cbor(7));
+  EXPECT_EQ(short_name(find_cell(*read.manifest, "order 7").value()), "order 7");
+  EXPECT_EQ(find_cell(*read.manifest, "order seven").error().code, Code::invalid);
+}
+
+}  // namespace
+}  // namespace mycojobs::workflow_tests

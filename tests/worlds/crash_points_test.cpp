@@ -1,0 +1,112 @@
+// Every scenario is played once undisturbed, which numbers the calls of coordinators that can change anything: ingress,
+// step, publication of effects, receipt, continuation, snapshot, collection. Then each of them is disturbed: the
+// coordinator is killed before or after it, the call or its reply is lost. What comes of every instance, job and flow
+// must be the same: each effect was carried out once, each receipt came once, replays agree.
+#include <cstdio>
+#include <cstdlib>
+
+#include "worlds/world_stage.h"
+
+namespace mycojobs {
+namespace {
+
+struct WorldScenario {
+  const char* name;
+  void (*play)(WorldStage&);
+  WorldLimits limits = {};
+  const char* calls = "";  // names of calls that must be among the disturbed ones
+};
+void PrintTo(const WorldScenario& scenario, std::ostream* out) { *out << scenario.name; }
+
+constexpr WorldLimits kSmall{.snapshot_every = 4, .mail = 2, .steps = 2, .parallel = 1};
+
+const WorldScenario kScenarios[] = {
+    {"Ingress", [](WorldStage& stage) { stage.place(1, "keep"), stage.place(2, "keep"); }, {}, "world_commit"},
+    {"Job", [](WorldStage& stage) { stage.place(1, "job"), stage.place(2, "slow"); }, {}, "submit"},
+    {"SignedJob",
+     [](WorldStage& stage) {
+       stage.runner_key = std::make_shared<SigningKey>(SigningKey::make());
+       ASSERT_TRUE(stage.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", stage.runner_key->public_key()}}));
+       stage.place(1, "job");
+     },
+     {},
+     "submit"},
+    {"Timer", [](WorldStage& stage) { stage.place(1, "timer"); }, {}, "world_commit"},
+    {"Flow", [](WorldStage& stage) { stage.place(1, "flow"); }, {}, "flow_create"},
+    {"Signal", [](WorldStage& stage) { stage.place(1, "signal"); }, {}, "flow_commit"},
+    {"Derived", [](WorldStage& stage) { stage.place(1, "chat"), stage.place(2, "chat"); }, {}, "world_commit"},
+    {"OneAfterTheOther", [](WorldStage& stage) { stage.place(1, "all"); }, {}, "submit"},
+    {"Snapshots",
+     [](WorldStage& stage) {
+       for (int i = 1; i <= 3; ++i) stage.place(i, "job");
+     },
+     kSmall, "world_commit"},
+    {"Collection",
+     [](WorldStage& stage) {
+       for (int i = 0; i < 6; ++i) {
+         stage.place(1, "big");
+         stage.step();
+       }
+     },
+     kSmall, "world_collect"},
+};
+
+class WorldCrashPoints : public testing::TestWithParam<WorldScenario> {
+ protected:
+  void SetUp() override {
+    play({});
+    ASSERT_EQ(failures_, 0);
+    ASSERT_GT(calls_, 1U);
+  }
+  void play(const std::vector<WorldDisturbance>& disturbed) {
+    WorldStage stage(GetParam().limits);
+    ASSERT_TRUE(stage.apply());
+    stage.disturb(disturbed);
+    GetParam().play(stage);
+    std::string wrong = stage.play() ? "" : "it does not end; ";
+    const std::string outcome = stage.outcome();
+    for (const std::string& line : stage.trouble()) wrong += line + "; ";
+    if (undisturbed_.empty()) {
+      undisturbed_ = outcome;
+      calls_ = stage.calls();
+      EXPECT_GT(stage.calls_by_name[GetParam().calls], 0) << GetParam().calls;
+    }
+    if (outcome != undisturbed_) wrong += "another end:\n" + outcome;
+    if (wrong.empty() || ++failures_ > 3) return;
+    std::string where;
+    for (const WorldDisturbance& each : disturbed)
+      where += std::to_string(each.call) + '/' + std::to_string(static_cast<int>(each.fate)) + ' ';
+    ADD_FAILURE() << where << ": " << wrong << "\nundisturbed:\n" << undisturbed_;
+  }
+  bool is_enough() const { return failures_ >= 3; }
+
+  std::string undisturbed_;
+  std::uint64_t calls_ = 0;
+  int failures_ = 0;
+};
+
+TEST_P(WorldCrashPoints, OnceAnywhereChangesNothing) {
+  for (std::uint64_t call = 1; call <= calls_ && !is_enough(); ++call) {
+    for (const WorldFate fate : kWorldFates) play({{call, fate}});
+  }
+  std::printf("%s: %llu calls\n%s", GetParam().name, static_cast<unsigned long long>(calls_), undisturbed_.c_str());
+}
+
+// All pairs with MYCOJOBS_SIM_ROUNDS; else with a stride that keeps them few.
+TEST_P(WorldCrashPoints, TwiceAnywhereChangesNothing) {
+  const bool all = std::getenv("MYCOJOBS_SIM_ROUNDS") != nullptr;
+  constexpr std::uint64_t kFew = 60;
+  const std::uint64_t stride = all ? 1 : 1 + calls_ * calls_ / kFew;
+  std::uint64_t turn = 0;
+  for (std::uint64_t first = 1; first <= calls_ && !is_enough(); ++first) {
+    for (std::uint64_t second = first + 1 + turn % stride; second <= calls_ + 10 && !is_enough();
+         second += stride, ++turn)
+      play({{first, kWorldFates[turn % 4]}, {second, kWorldFates[turn / 4 % 4]}});
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, WorldCrashPoints, testing::ValuesIn(kScenarios),
+                         [](const auto& each) { return std::string(each.param.name); });
+
+}  // namespace
+}  // namespace mycojobs

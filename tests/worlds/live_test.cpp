@@ -1,0 +1,339 @@
+// The invariants of workflows (docs/workflows) where they need store and coordinator: by number, as in
+// tests/workflow/invariants_test.cpp.
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "domain/cbor.h"
+#include "domain/codec.h"
+#include "domain/signatures.h"
+#include "worlds/world_stage.h"
+
+namespace mycojobs {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class WorldLive : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_TRUE(stage_.apply()); }
+  void expect_fine(WorldStage& stage) { EXPECT_THAT(stage.trouble(), IsEmpty()); }
+  std::string refusal(const std::string& event, const json& value) {
+    const auto sent = stage_.send(event, value);
+    return sent ? "" : sent.error().message;
+  }
+  int kinds(WorldStage& stage, std::string_view kind) {
+    int found = 0;
+    for (const WorkflowFact& fact : stage.journal()) found += kind_of(fact) == kind ? 1 : 0;
+    return found;
+  }
+  WorldStage stage_;
+};
+
+TEST_F(WorldLive, 02_AnInvalidEventIsRefusedWithItsFieldAndNotJournaled) {
+  const std::uint64_t height = stage_.world().state().height;
+  EXPECT_THAT(refusal("acme/None@1", json::object()), HasSubstr("no workflow"));
+  EXPECT_THAT(refusal("acme/Placed@1", {{"how", "job"}}), HasSubstr("id"));
+  EXPECT_THAT(refusal("acme/Placed@1", {{"id", "seven"}, {"how", "job"}}), HasSubstr("id"));
+  EXPECT_THAT(refusal("acme/Placed@1", {{"id", 7}, {"how", "job"}, {"more", 1}}), HasSubstr("more"));
+  EXPECT_THAT(refusal("sys/EffectReceiptEnvelope@1", json::object()), testing::Not(IsEmpty()));
+  stage_.step();
+  EXPECT_EQ(stage_.world().state().height, height);
+  EXPECT_EQ(stage_.text({"XLEN", "mj:world-in:acme/shop@1"}), stage_.text({"XLEN", "nothing"}));
+}
+
+TEST_F(WorldLive, 03_TheIntentIsTheIdempotencyKeyOfItsJob) {
+  stage_.place(1, "job");
+  ASSERT_TRUE(stage_.play());
+  const std::string key = stage_.text({"HGET", "job:1:3", "idempotency_key"});
+  std::string intent;
+  for (const WorkflowFact& fact : stage_.journal())
+    if (const auto* carried = std::get_if<EffectPublished>(&fact.what)) intent = carried->intent;
+  EXPECT_EQ(key, "intent " + intent);
+}
+
+TEST_F(WorldLive, 04_AForgedReceiptIsRefusedJournaledAndCounted) {
+  stage_.runner_key = std::make_shared<SigningKey>(SigningKey::make());
+  ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", stage_.runner_key->public_key()}}));
+  stage_.tamper = [](Job&, JobEnd& end) { end.result = {{"paid", "false"}}; };
+  stage_.place(1, "job");
+  for (int i = 0; i < 20; ++i) stage_.step();
+  EXPECT_EQ(kinds(stage_, "receipt_refused"), 1);
+  EXPECT_EQ(kinds(stage_, "receipt"), 0);
+  EXPECT_EQ(stage_.show(1).at("refused"), 1);
+  EXPECT_EQ(stage_.world().state().refused, 1U);
+  EXPECT_EQ(stage_.show(1).at("intents").size(), 1U) << "nothing is settled";
+}
+
+TEST_F(WorldLive, 04_AReceiptOfAnotherIntentIsRefused) {
+  stage_.runner_key = std::make_shared<SigningKey>(SigningKey::make());
+  ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", stage_.runner_key->public_key()}}));
+  stage_.tamper = [this](Job&, JobEnd& end) {
+    json receipt = json::parse(end.receipt);
+    receipt["intent"] = std::string(64, 'a');
+    ASSERT_TRUE(sign(receipt, "receipt", *stage_.runner_key));
+    end.receipt = receipt.dump();
+  };
+  stage_.place(1, "job");
+  for (int i = 0; i < 20; ++i) stage_.step();
+  EXPECT_EQ(kinds(stage_, "receipt_refused"), 1);
+  const json why = service::explain_instance(stage_.by, stage_.in(), {"order", "1"}, "here").value();
+  EXPECT_EQ(why[0].at("cause"), "receipt_refused");
+}
+
+TEST_F(WorldLive, 04_ARunnerWithAKeyThatDoesNotSignIsRefused) {
+  ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", SigningKey::make().public_key()}}));
+  stage_.place(1, "job");
+  for (int i = 0; i < 20; ++i) stage_.step();
+  EXPECT_EQ(kinds(stage_, "receipt_refused"), 1);
+}
+
+TEST_F(WorldLive, 06_TheSameEndToldAgainChangesNothing) {
+  stage_.place(1, "job");
+  ASSERT_TRUE(stage_.play());
+  const std::uint64_t height = stage_.world().state().height;
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(stage_.worlds->post(1, WorldStage::kShop, "job", {{"key", "job:1:3"}}));
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(stage_.world().state().height, height);
+}
+
+TEST_F(WorldLive, 09_OneBusyCellDoesNotStarveTheOthers) {
+  for (int i = 0; i < 500; ++i) stage_.place(1, "keep");
+  for (int id = 2; id <= 20; ++id) stage_.place(id, "keep");
+  std::set<std::string> seen;
+  std::uint64_t hot = 0;
+  ASSERT_TRUE(stage_.play());
+  for (const WorkflowFact& fact : stage_.journal()) {
+    const auto* step = std::get_if<StepTaken>(&fact.what);
+    if (step == nullptr) continue;
+    const bool is_hot = step->cell.key == encode_cbor(1).value();
+    if (is_hot) ++hot;
+    if (!is_hot && seen.insert(step->cell.key).second) {
+      EXPECT_LT(hot, 400U) << "the others waited for the busy one";
+    }
+  }
+  EXPECT_EQ(seen.size(), 19U);
+  EXPECT_EQ(hot, 500U);
+  expect_fine(stage_);
+}
+
+TEST_F(WorldLive, 10_NothingIsCarriedOutOfAStepThatWasNotCommitted) {
+  stage_.place(1, "job");
+  // The commit of the step never comes through.
+  std::vector<WorldDisturbance> all;
+  for (std::uint64_t call = 1; call < 50; ++call) all.push_back({call, WorldFate::request_lost});
+  stage_.disturb(all);
+  for (int i = 0; i < 3; ++i) stage_.step();
+  EXPECT_EQ(stage_.text({"HGET", "job:1:3", "id"}), "");
+  EXPECT_TRUE(stage_.ran.empty());
+  stage_.disturb({});
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(stage_.ran.size(), 1U);
+}
+
+TEST_F(WorldLive, 12_AnotherOutputOnReplayFailsItsInstanceAlone) {
+  stage_.place(1, "keep");
+  stage_.place(2, "keep");
+  ASSERT_TRUE(stage_.play());
+  const StepTaker other = [](const WorkflowSpec& spec, const WorkflowManifest&,
+                             const StepRequest& request) -> Result<StepAnswer> {
+    StepOutput output = shop_step(spec, request);
+    if (request.event.key == encode_cbor(2).value()) output.state = encode_cbor(json{{"other", 1}}).value();
+    return StepAnswer(std::move(output));
+  };
+  const auto done = service::verify_workflow(stage_.by, stage_.in(), "order", other);
+  ASSERT_TRUE(done) << done.error().message;
+  ASSERT_TRUE(done->differs);
+  EXPECT_EQ(shown(done->differs->cell), "acme/order@1[2]");
+  EXPECT_EQ(stage_.status(1), "waiting");
+  EXPECT_EQ(stage_.status(2), "failed");
+  EXPECT_EQ(stage_.show(2).at("failure"), "nondeterministic");
+  stage_.place(1, "keep");
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(stage_.show(1).at("steps"), 2);
+}
+
+TEST_F(WorldLive, 13_WithoutItsSnapshotAWorldIsTheSame) {
+  WorldStage stage({.snapshot_every = 5});
+  ASSERT_TRUE(stage.apply());
+  for (int id = 1; id <= 6; ++id) stage.place(id, "job");
+  ASSERT_TRUE(stage.play());
+  const WorldRead head = stage.worlds->read(1, WorldStage::kShop, 0, 0).value();
+  ASSERT_GT(head.snapshot_height, 0U);
+  const WorldState with = stage.world().state();
+  stage.server.plain(1, {"DEL", "mj:world-blobs:acme/shop@1"});
+  EXPECT_TRUE(stage.world().state() == with);
+  stage.server.plain(1, {"DEL", "mj:world-head:acme/shop@1"});
+  EXPECT_TRUE(stage.world().state() == with);
+  stage.place(7, "job");
+  ASSERT_TRUE(stage.play());
+  EXPECT_EQ(stage.status(7), "waiting");
+}
+
+TEST_F(WorldLive, 13_ALongStateLiesInABlobWhoseHashIsChecked) {
+  stage_.place(1, "big");
+  ASSERT_TRUE(stage_.play());
+  const std::string hash = stage_.show(1).at("state_hash");
+  EXPECT_GT(stage_.worlds->blob(1, WorldStage::kShop, hash).value().size(), 80U << 10);
+  stage_.server.plain(1, {"HSET", "mj:world-blobs:acme/shop@1", hash, "something else"});
+  stage_.place(1, "big");
+  stage_.place(2, "keep");
+  for (int i = 0; i < 5; ++i) stage_.step();
+  EXPECT_EQ(stage_.world().state().cells.size(), 2U) << "the others go on";
+  EXPECT_EQ(stage_.status(2), "waiting");
+  const LoadedWorld now = stage_.world();
+  const CellState* cell = now.state().cell({"acme/order@1", encode_cbor(1).value()});
+  ASSERT_NE(cell, nullptr);
+  EXPECT_EQ(cell->status(), InstanceStatus::running) << "no step is taken of a state that nobody gave";
+  EXPECT_FALSE(service::show_instance(stage_.by, stage_.in(), {"order", "1"}));
+}
+
+TEST_F(WorldLive, 13_CollectionKeepsWhatIsReferredTo) {
+  WorldStage stage({.snapshot_every = 3});
+  ASSERT_TRUE(stage.apply());
+  for (int i = 0; i < 8; ++i) {
+    stage.place(1, "big");
+    ASSERT_TRUE(stage.play());
+  }
+  const auto blobs = stage.worlds->blobs(1, WorldStage::kShop).value();
+  EXPECT_LE(blobs.size(), 3U) << "states of before are gone";
+  EXPECT_TRUE(stage.worlds->blob(1, WorldStage::kShop, stage.show(1).at("state_hash")));
+  expect_fine(stage);
+}
+
+TEST_F(WorldLive, 14_ApplyIsRefusedWithTheListWhileAnythingIsUnderWay) {
+  json next = shop_manifest();
+  next["description"] = "the next one";
+  stage_.place(1, "keep");
+  auto done = stage_.apply(next);
+  ASSERT_FALSE(done);
+  EXPECT_THAT(done.error().message, HasSubstr("1 event wait")) << "what waits in the inbox";
+  ASSERT_TRUE(stage_.play());
+  stage_.place(2, "approval");
+  ASSERT_TRUE(stage_.play());
+  done = stage_.apply(next);
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().code, Code::conflict);
+  EXPECT_THAT(done.error().message, HasSubstr("acme/order@1[2]: 1 intent in flight"));
+  ASSERT_TRUE(service::answer_approval(stage_.by, stage_.in(), {{"order", "2"}, "", true, ""}));
+  ASSERT_TRUE(stage_.play());
+  done = stage_.apply(next);
+  ASSERT_TRUE(done) << done.error().message;
+  stage_.place(3, "keep");
+  stage_.place(1, "keep");
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(stage_.show(3).at("manifest"), done->hash) << "new instances take the new code";
+  EXPECT_EQ(stage_.show(1).at("manifest"), done->replaced) << "old ones keep theirs";
+  expect_fine(stage_);
+}
+
+TEST_F(WorldLive, 16_AnIntentLinksItsStepItsJobAndItsReceipt) {
+  stage_.place(1, "job");
+  ASSERT_TRUE(stage_.play());
+  const json rows = service::instance_timeline(stage_.by, stage_.in(), {"order", "1"}).value();
+  std::vector<std::string> kinds;
+  for (const json& row : rows) kinds.push_back(row.at("kind"));
+  EXPECT_THAT(kinds, ElementsAre("event", "step", "published", "receipt", "step"));
+  EXPECT_EQ(rows[1].at("effects")[0].at("intent"), rows[2].at("intent"));
+  EXPECT_EQ(rows[2].at("intent"), rows[3].at("intent"));
+  EXPECT_EQ(rows[2].at("carrier"), "job:1:3");
+}
+
+TEST_F(WorldLive, AnApprovalIsForThoseWhomItNames) {
+  stage_.place(1, "approval");
+  ASSERT_TRUE(stage_.play());
+  const service::Caller other{1, 12, WayIn::command, false};
+  const auto denied = service::answer_approval(other, stage_.in(), {{"order", "1"}, "", true, ""});
+  ASSERT_FALSE(denied);
+  EXPECT_EQ(denied.error().code, Code::denied);
+  ASSERT_TRUE(service::answer_approval(stage_.by, stage_.in(), {{"order", "1"}, "", false, "no"}));
+  ASSERT_TRUE(service::answer_approval(stage_.by, stage_.in(), {{"order", "1"}, "", true, "yes"}));
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(stage_.show(1).at("state").at("receipts")[0].at("approved"), false) << "who was faster counts";
+  const auto late = service::answer_approval(stage_.by, stage_.in(), {{"order", "1"}, "", true, ""});
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code, Code::not_found);
+}
+
+TEST_F(WorldLive, AnApprovalThatNobodyGivesRunsOutOfTime) {
+  stage_.place(1, "approval");
+  ASSERT_TRUE(stage_.play());
+  for (int i = 0; i < 8; ++i) stage_.step(10000);
+  EXPECT_EQ(stage_.show(1).at("state").at("receipts")[0].at("status"), "timeout");
+}
+
+TEST_F(WorldLive, AStepThatCannotBeTakenHoldsNobodyUp) {
+  stage_.code = [](const WorkflowSpec& spec, const StepRequest& request) -> Result<StepOutput> {
+    if (request.event.key == encode_cbor(1).value()) return fail(Code::unavailable, "its process died");
+    return shop_step(spec, request);
+  };
+  stage_.place(1, "keep");
+  stage_.place(2, "keep");
+  for (int i = 0; i < 3; ++i) stage_.step();
+  EXPECT_EQ(stage_.status(1), "running");
+  EXPECT_EQ(stage_.status(2), "waiting");
+  stage_.code = [](const WorkflowSpec& spec, const StepRequest& request) {
+    return Result<StepOutput>(shop_step(spec, request));
+  };
+  for (int i = 0; i < 60; ++i) stage_.step(1000);
+  EXPECT_EQ(stage_.status(1), "waiting");
+}
+
+TEST_F(WorldLive, AWorldThatCannotBeReadHoldsNoOtherUp) {
+  json other = shop_manifest();
+  other["name"] = "acme/other@1";
+  ASSERT_TRUE(stage_.apply(other));
+  stage_.server.plain(1, {"XADD", "mj:world:acme/other@1", "2-0", "f", "nonsense"});
+  ASSERT_TRUE(stage_.worlds->post(1, "acme/other@1", "event", {{"schema", "x"}}));
+  const auto sent =
+      service::send_event(stage_.by, stage_.in(), {"acme/Placed@1", R"({"id": 1, "how": "keep"})", "acme/shop@1"});
+  ASSERT_TRUE(sent) << sent.error().message;
+  for (int i = 0; i < 5; ++i) stage_.step();
+  EXPECT_EQ(stage_.status(1), "waiting");
+}
+
+TEST_F(WorldLive, ExplainNamesWhatAnInstanceWaitsFor) {
+  const auto cause = [&](int id) {
+    return service::explain_instance(stage_.by, stage_.in(), {"order", std::to_string(id)}, "here")
+        .value()[0]
+        .at("cause")
+        .get<std::string>();
+  };
+  EXPECT_EQ(cause(9), "none");
+  stage_.place(1, "approval");
+  stage_.place(2, "keep");
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(cause(1), "approval");
+  EXPECT_EQ(cause(2), "event");
+  const auto alone = service::explain_instance(stage_.by, stage_.in(), {"order", "1"}, "").value();
+  EXPECT_EQ(alone[0].at("cause"), "no_coordinator");
+}
+
+TEST_F(WorldLive, AFailedInstanceIsRemovedByWhoOperatesIt) {
+  stage_.code = [](const WorkflowSpec&, const StepRequest&) -> Result<StepOutput> {
+    StepOutput output;
+    output.effects.push_back({"acme/undeclared@1", encode_cbor(json::object()).value(), 0, ""});
+    return output;
+  };
+  stage_.place(1, "keep");
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(stage_.status(1), "failed");
+  ASSERT_TRUE(service::remove_instance(stage_.by, stage_.in(), {"order", "1"}));
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(stage_.status(1), "none");
+}
+
+TEST(WorldPair, TwoCoordinatorsDoEverythingOnce) {
+  WorldStage stage({.snapshot_every = 10, .mail = 3, .steps = 3}, 2);
+  ASSERT_TRUE(stage.apply());
+  for (int id = 1; id <= 12; ++id) stage.place(id, id % 3 == 0 ? "all" : id % 3 == 1 ? "job" : "chat");
+  ASSERT_TRUE(stage.play());
+  EXPECT_THAT(stage.trouble(), IsEmpty());
+  EXPECT_EQ(stage.status(3), "waiting");
+}
+
+}  // namespace
+}  // namespace mycojobs

@@ -1,0 +1,358 @@
+#include "worlds/world_stage.h"
+
+#include <algorithm>
+#include <set>
+
+#include "coordinator/create.h"
+#include "coordinator/progress.h"
+#include "domain/cbor.h"
+#include "domain/codec.h"
+#include "domain/signatures.h"
+#include "domain/workflow_values.h"
+#include "inspect/flow_verify.h"
+#include "inspect/verify.h"
+
+namespace mycojobs {
+namespace {
+
+using nlohmann::json;
+
+// One server serves all stages, one after the other: it need not compile its scripts again.
+struct WorldHall {
+  test::HandClock clock;
+  MemoryServer server{clock};
+};
+WorldHall& world_hall() {
+  static WorldHall the;
+  return the;
+}
+MemoryServer& cleared(MemoryServer& server) {
+  server.set_faults(nullptr);
+  server.restore({});
+  return server;
+}
+
+std::string cbor_of(const json& value) { return encode_cbor(value).value(); }
+json of_cbor(std::string_view bytes) { return decode_cbor(bytes).value(); }
+
+constexpr const char* kPack = R"({"name": "pack", "inputs": {"n": {"type": "string", "default": "1"}},
+  "jobs": {"one": {"type": "python", "script": "ok flow"}}})";
+constexpr const char* kGate = R"({"name": "gate",
+  "jobs": {"one": {"type": "python", "script": "ok gate", "prerequisites": "signal:go"}}})";
+
+Id create(FlowStore& flows, const char* definition) {
+  const PlanRead plan = read_plan(json::parse(definition));
+  EXPECT_TRUE(plan.plan) << join(plan.problems);
+  NewFlow wanted;
+  wanted.context = WorldStage::kContext;
+  wanted.caller = 1;
+  return create_flow(flows, *plan.plan, wanted).value().id;
+}
+
+json effect_of(const std::string& how, const json& order) {
+  const json id = order.at("id");
+  if (how == "job") return {{"kind", "acme/pay@1"}, {"params", {{"id", id}}}};
+  if (how == "slow") return {{"kind", "acme/slow@1"}, {"params", {{"id", id}}}};
+  if (how == "timer") return {{"kind", "sys/timer@1"}, {"params", {{"after_ms", 5000}}}};
+  if (how == "approval")
+    return {{"kind", "sys/approval@1"}, {"params", {{"title", "?"}, {"approvers", {1}}, {"timeout_ms", 60000}}}};
+  if (how == "flow") return {{"kind", "sys/flow@1"}, {"params", {{"flow", "pack"}, {"inputs", {{"n", "7"}}}}}};
+  return {{"kind", "sys/signal@1"}, {"params", {{"flow_id", 1}, {"name", "go"}}}};
+}
+
+// What an order does after so many receipts; empty: it has ended.
+std::string next_of(const std::string& how, std::size_t receipts) {
+  static const std::vector<std::string> kAll{"job", "slow", "timer", "flow"};
+  if (how == "all") return receipts < kAll.size() ? kAll[receipts] : "";
+  return receipts == 0 && how != "keep" && how != "big" && how != "chat" ? how : "";
+}
+
+void add_effect(StepOutput& out, const json& effect) {
+  out.effects.push_back({effect.at("kind"), cbor_of(effect.at("params")), out.effects.size(), "ref"});
+}
+
+}  // namespace
+
+json shop_manifest() {
+  return json::parse(R"json({
+    "name": "acme/shop@1",
+    "schemas": {
+      "acme/Placed@1": {"type": "object", "required": ["id", "how"], "properties": {
+        "id": {"type": "integer", "minimum": 1}, "how": {"type": "string"}}},
+      "acme/Closed@1": {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}}},
+      "acme/Said@1": {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}}},
+      "acme/Event@1": {"oneOf": [{"title": "Placed", "$ref": "acme/Placed@1"},
+        {"title": "Closed", "$ref": "acme/Closed@1"},
+        {"title": "Receipt", "$ref": "sys/EffectReceiptEnvelope@1"}]}},
+    "effects": [
+      {"name": "acme/pay@1", "script_type": "python", "script": "ok pay", "params": {"type": "object",
+       "required": ["id"], "properties": {"id": {"type": "integer"}}},
+       "receipt": {"type": "object", "required": ["paid"], "properties": {"paid": {"type": "boolean"}}}},
+      {"name": "acme/slow@1", "script_type": "python", "script": "fail slow", "params": {"type": "object",
+       "required": ["id"], "properties": {"id": {"type": "integer"}}}, "receipt": {}}],
+    "workflows": [
+      {"name": "acme/order@1", "state": {"type": "object", "additionalProperties": {}}, "event": "acme/Event@1",
+       "context": "sys/WorkflowContext@1", "key_schema": {"type": "integer"},
+       "effects_emitted": ["acme/pay@1", "acme/slow@1", "sys/timer@1", "sys/approval@1", "sys/flow@1", "sys/signal@1"],
+       "impl": {"module": "shop.lua", "entrypoint": "order"}},
+      {"name": "acme/ledger@1", "state": {"type": "integer"}, "event": "acme/Said@1", "effects_emitted": [],
+       "impl": {"module": "shop.lua", "entrypoint": "ledger"}}],
+    "routing": {"subscriptions": [
+      {"event": "acme/Placed@1", "workflow": "acme/order@1", "key_field": "$value.id"},
+      {"event": "acme/Closed@1", "workflow": "acme/order@1", "key_field": "$value.id"},
+      {"event": "acme/Said@1", "workflow": "acme/ledger@1"}]}
+  })json");
+}
+
+StepOutput shop_step(const WorkflowSpec& spec, const StepRequest& request) {
+  StepOutput out;
+  json state = request.state ? of_cbor(*request.state) : json();
+  const json event = of_cbor(request.event.value);
+  if (spec.name == "acme/ledger@1") {
+    out.state = cbor_of((state.is_null() ? 0 : state.get<int>()) + 1);
+    return out;
+  }
+  const std::string tag = event.at("$tag");
+  const json& value = event.at("$value");
+  if (tag == "Closed") return out;
+  if (tag == "Placed" && state.is_null()) {
+    state = {{"id", value.at("id")}, {"how", value.at("how")}, {"receipts", json::array()}};
+    if (value.at("how") == "big") state["bulk"] = std::string(80U << 10, 'x');
+    if (value.at("how") == "chat")
+      out.domain_events.push_back({"acme/Said@1", cbor_of({{"id", value.at("id")}}), std::nullopt});
+  } else if (tag == "Placed") {
+    state["again"] = state.value("again", 0) + 1;
+    if (state.contains("bulk")) state["bulk"] = std::string(80U << 10, state["again"] == 1 ? 'y' : 'x');
+  } else {
+    json said{{"effect", value.at("effect")}, {"status", value.at("status")}};
+    if (value.at("payload").contains("paid")) said["paid"] = value["payload"]["paid"];
+    if (value.at("payload").contains("approved")) said["approved"] = value["payload"]["approved"];
+    state["receipts"].push_back(std::move(said));
+  }
+  const std::string next =
+      tag == "Placed" && state.contains("again") ? "" : next_of(state.at("how"), state.at("receipts").size());
+  if (!next.empty()) add_effect(out, effect_of(next, state));
+  out.state = cbor_of(state);
+  return out;
+}
+
+WorldStage::WorldStage(WorldLimits limits, int coordinators)
+    : clock(world_hall().clock = {}),
+      server(cleared(world_hall().server)),
+      store(server.open().value()),
+      flows(server.open_flows().value()),
+      worlds(server.open_workflows().value()),
+      limits_(limits) {
+  limits_.parallel = 1;
+  coordinators_.resize(static_cast<std::size_t>(coordinators));
+  for (Coordinating& each : coordinators_) begin(each);
+  ContextSettings settings;
+  settings.context = kContext;
+  settings.instance = "coordinator";
+  flow_rounds_ = std::make_unique<ContextRounds>(server.open_flows().value(), server.open().value(), clock, settings);
+  EXPECT_TRUE(store->save(kContext, "context:1", {{"id", "1"}, {"admins", "[1]"}, {"submitters", "[12]"}}));
+  // A flow that waits for a signal, and one that effects start again.
+  ProgressRequest start;
+  start.context = kContext;
+  start.flow = create(*flows, kGate);
+  start.start = StartRun{"manual", 1};
+  RunCache cache;
+  EXPECT_EQ(start.flow, 1U);
+  EXPECT_TRUE(progress(*flows, cache, start));
+  create(*flows, kPack);
+  server.set_faults([this](const ServerCall& call) { return judge(call); });
+}
+
+WorldStage::~WorldStage() { server.set_faults(nullptr); }
+
+void WorldStage::begin(Coordinating& each) {
+  each.rounds.reset();
+  each.store = server.open().value();
+  each.flows = server.open_flows().value();
+  each.worlds = server.open_workflows().value();
+  const StepTaker take = [this](const WorkflowSpec& spec, const WorkflowManifest&,
+                                const StepRequest& request) -> Result<StepAnswer> {
+    MJ_TRY(output, code(spec, request));
+    return StepAnswer(std::move(output));
+  };
+  each.rounds = std::make_unique<WorldRounds>(WorldRounds::Parts{*each.store, *each.flows, *each.worlds, take, clock},
+                                              kContext, limits_);
+  each.recovers = true;
+  each.is_dead = false;
+}
+
+Fault WorldStage::judge(const ServerCall& call) {
+  if (at_work_ == nullptr) return Fault::none;
+  if (at_work_->is_dead) return Fault::before;
+  // Scripts that could write, and here do not: a kill there is one between two others.
+  static const std::set<std::string_view> kLooks{"world_due", "world_read", "flow_read",
+                                                 "flow_jobs", "load",       "flow_list"};
+  if (call.write == 0 || kLooks.contains(call.name)) return Fault::none;
+  ++calls_;
+  ++calls_by_name[std::string(call.name)];
+  for (const WorldDisturbance& each : disturbed_) {
+    if (each.call != calls_) continue;
+    at_work_->is_dead = each.fate == WorldFate::killed_before || each.fate == WorldFate::killed_after;
+    return each.fate == WorldFate::killed_before || each.fate == WorldFate::request_lost ? Fault::before : Fault::after;
+  }
+  return Fault::none;
+}
+
+Result<service::AppliedWorkflow> WorldStage::apply(const json& manifest, const std::string& text) {
+  return service::apply_workflow(by, in(), manifest, {{{"shop.lua", text}}, std::nullopt});
+}
+Result<service::SentEvent> WorldStage::send(const std::string& event, const json& value) {
+  return service::send_event(by, in(), {event, value.dump(), ""});
+}
+json WorldStage::show(int id) {
+  auto found = service::show_instance(by, in(), {"acme/order@1", std::to_string(id)});
+  return found ? std::move(*found) : json();
+}
+std::string WorldStage::status(int id) {
+  const json found = show(id);
+  return found.is_null() ? "none" : found.at("status").get<std::string>();
+}
+LoadedWorld WorldStage::world(bool from_beginning) {
+  return LoadedWorld::load(*worlds, kContext, kShop, from_beginning).value();
+}
+std::vector<WorkflowFact> WorldStage::journal() {
+  std::vector<WorkflowFact> all;
+  for (std::uint64_t after = 0;;) {
+    const WorldRead read = worlds->read(kContext, kShop, after, 1000).value();
+    for (const std::string& bytes : read.facts) all.push_back(decode_workflow_fact(bytes).value());
+    after += read.facts.size();
+    if (after >= read.height) return all;
+  }
+}
+
+void WorldStage::coordinate(std::size_t which) {
+  Coordinating& each = coordinators_.at(which);
+  at_work_ = &each;
+  for (int i = 0; i < 20; ++i) {
+    auto recovered = each.recovers ? each.rounds->recover() : Result<void>();
+    each.recovers = !recovered;
+    auto next = recovered ? each.rounds->round() : tl::unexpected<Error>(recovered.error());
+    if (!next && next.error().code != Code::unavailable) ADD_FAILURE() << "a round: " << next.error().message;
+    if (!next) each.recovers = true;
+    if (!next || *next > 0) break;
+  }
+  at_work_ = nullptr;
+  if (each.is_dead) begin(each);
+}
+
+void WorldStage::run_jobs() {
+  ClaimRequest request;
+  request.context = kContext;
+  request.runner = 7;
+  request.instance = "runner";
+  request.queues = {"queue:python"};
+  request.max_jobs = 64;
+  request.lease_ms = 1U << 30;
+  const ClaimReply claimed = store->claim(request).value();
+  for (const Claimed& each : claimed.jobs) {
+    Job job = decode<Job>(each.record).record;
+    const auto params = job.env_vars.find("MYCOJOBS_PARAMS");
+    ++ran[job.name + ' ' + (params == job.env_vars.end() ? "" : params->second)];
+    ++carried[job.idempotency_key.empty() ? each.ref.job_key : job.idempotency_key];
+    JobEnd end;
+    const bool ok = job.script.starts_with("ok");
+    end.status = ok ? JobStatus::finished : JobStatus::error;
+    end.detail = ok ? "ok" : "exit";
+    if (!ok) end.error = "it went wrong";
+    if (ok) end.result = {{"paid", "true"}}, end.result_json = {"paid"};
+    if (runner_key) {
+      json receipt{{"job", each.ref.job_key},
+                   {"claim", each.ref.claim_id},
+                   {"runner", 7},
+                   {"intent", job.env_vars["MYCOJOBS_INTENT"]},
+                   {"status", word(end.status)},
+                   {"result_sha256", result_hash(end.result, end.result_json)}};
+      EXPECT_TRUE(sign(receipt, "receipt", *runner_key));
+      end.receipt = receipt.dump();
+    }
+    if (tamper) tamper(job, end);
+    const std::vector<Report> reports{EndReport{each.ref, std::move(end)}};
+    const auto done = store->report(kContext, reports).value();
+    if (!done.at(0)) ADD_FAILURE() << each.ref.job_key << ": " << done.at(0).error().message;
+  }
+}
+
+void WorldStage::step(std::uint64_t ms) {
+  for (std::size_t i = 0; i < coordinators_.size(); ++i) coordinate(i);
+  const auto moved = flow_rounds_->round();
+  if (!moved) ADD_FAILURE() << moved.error().message;
+  run_jobs();
+  clock.pass(ms);
+}
+
+bool WorldStage::is_quiet() {
+  if (server.plain(kContext, {"XLEN", "mj:world-in:" + std::string(kShop)}).number() > 0) return false;
+  if (server.plain(kContext, {"LLEN", "queue:python"}).number() > 0) return false;
+  const LoadedWorld now = world();
+  if (!now.state().ready.empty() || !now.index().queued().empty()) return false;
+  return std::all_of(now.state().intents.begin(), now.state().intents.end(), [&](const auto& row) {
+    return find_pending(now.state(), row.first)->carrier == kApprovalCarrier;
+  });
+}
+
+bool WorldStage::play(int rounds) {
+  for (int i = 0; i < rounds; ++i) {
+    step(i < 100 ? 100 : 1000);
+    if (!is_quiet()) continue;
+    for (int more = 0; more < 3; ++more) step();  // what flows do of a signal
+    return is_quiet();
+  }
+  return false;
+}
+
+std::string WorldStage::outcome() {
+  std::string out;
+  const LoadedWorld now = world();
+  for (const auto& [id, cell] : now.state().cells) {
+    out += shown(id) + ' ' + std::string(word(cell.status())) + " steps " + std::to_string(cell.steps) + ' ' +
+           cell.failure + ' ' + cell.message;
+    if (cell.state) {
+      const std::string bytes =
+          cell.state->spilled() ? worlds->blob(kContext, kShop, cell.state->hash).value() : cell.state->bytes;
+      out += ' ' + (bytes.size() > 1000 ? std::to_string(bytes.size()) + " bytes " + cell.state->hash
+                                        : readable_cbor(bytes).dump());
+    }
+    for (const auto& [intent, pending] : cell.pending) out += " waits for " + pending.intent.effect;
+    out += '\n';
+  }
+  for (const auto& [name, times] : ran) out += "ran " + name + ": " + std::to_string(times) + '\n';
+  const auto all = flows->list(kContext, "", 0, 100).value();
+  std::multiset<std::string> lines;
+  for (const FlowSummary& each : all)
+    lines.insert("flow " + each.name + ' ' + std::string(field_of(each.record, "status")) + ' ' +
+                 std::string(field_of(each.record, "detail")));
+  for (const std::string& line : lines) out += line + '\n';
+  return out;
+}
+
+std::vector<std::string> WorldStage::trouble() {
+  std::vector<std::string> all;
+  const auto anomalies = store->anomalies(kContext, 100).value();
+  for (const std::string& each : anomalies) all.push_back("anomaly: " + each);
+  for (const auto& [name, times] : carried)
+    if (times != 1) all.push_back(name + " ran " + std::to_string(times) + " times");
+  const auto found = verify(*store, kContext, {}).value();
+  for (const Finding& each : found.findings) all.push_back(each.rule + ": " + each.text);
+  const auto of_flows = verify_flows(*flows, *store, kContext).value();
+  for (const Finding& each : of_flows) all.push_back(each.rule + ": " + each.text);
+  // The same from the snapshot as from the beginning, and every step taken again gives the same.
+  if (!(world().state() == world(true).state())) all.emplace_back("the snapshot is another world than the journal");
+  const StepTaker take = [this](const WorkflowSpec& spec, const WorkflowManifest&,
+                                const StepRequest& request) -> Result<StepAnswer> {
+    MJ_TRY(output, code(spec, request));
+    return StepAnswer(std::move(output));
+  };
+  const auto replayed = service::verify_workflow(by, in(), kShop, take);
+  if (!replayed)
+    all.push_back("replay: " + replayed.error().message);
+  else if (replayed->differs)
+    all.push_back("replay differs at " + std::to_string(replayed->differs->height));
+  return all;
+}
+
+}  // namespace mycojobs
