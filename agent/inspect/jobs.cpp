@@ -120,14 +120,15 @@ Result<JobList> list_jobs(RecordStore& store, Id context, const JobQuery& query,
 }
 
 Result<JobsSlice> page_jobs(RecordStore& store, Id context, JobsWanted wanted, std::size_t limit) {
-  constexpr std::uint64_t kMostLooks = 10'000;
+  const bool filtered = is_filter(wanted);
   JobsSlice slice;
   const auto take = [&slice](const ListedJob& job) {
     slice.jobs.push_back(view_of(job));
     slice.jobs.back().changed_ms = job.changed_us / 1000;
   };
-  for (std::size_t taken = 0; taken < limit && slice.looked_at < kMostLooks;) {
-    wanted.max_looks = static_cast<std::uint32_t>(limit - taken);
+  for (std::size_t taken = 0; taken < limit && slice.looked_at < kMostLooksOfASlice;) {
+    wanted.max_jobs = static_cast<std::uint32_t>(limit - taken);
+    if (!filtered) wanted.max_looks = wanted.max_jobs;
     MJ_TRY(page, store.jobs(context, wanted));
     for (const ListedJob& job : page.unseen) take(job);
     for (const ListedJob& job : page.jobs) take(job);

@@ -49,7 +49,9 @@ struct JobsSlice {
   std::string after;          // JobsWanted::after of the next page; empty: this is the last one
   std::uint64_t looked_at = 0;
 };
-// Looks at so many records at most that it answers soon, with an empty page if need be.
+// Looks at so many records at most, and as many again as one step of the store, and answers with an empty page if need
+// be: `after` goes on.
+inline constexpr std::uint64_t kMostLooksOfASlice = 10000;
 Result<JobsSlice> page_jobs(RecordStore&, Id context, JobsWanted, std::size_t limit);
 
 // What happened to a job, told by its queue's journal: at most the latest 200 facts.

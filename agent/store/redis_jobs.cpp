@@ -196,7 +196,10 @@ Result<JobsPage> RedisStore::jobs(Id context, const JobsWanted& wanted) {
       return fail(Code::invalid, "after: is not what a page of jobs has said");
   }
   Arguments arguments;
-  arguments.add(std::uint64_t{std::clamp(wanted.max_looks, 1U, kMostLooks)}).add(score).add(skip);
+  arguments.add(std::uint64_t{std::clamp(wanted.max_looks, 1U, kMostLooks)})
+      .add(std::uint64_t{std::max(wanted.max_jobs, 1U)})
+      .add(score)
+      .add(skip);
   arguments.add(std::min<std::uint64_t>(wanted.since_ms, UINT32_MAX * 1000ULL) * 1000);
   arguments.add(wanted.status ? word(*wanted.status) : std::string_view()).add(wanted.state).add(wanted.name);
   arguments.add(wanted.script_type).add(wanted.caller ? std::to_string(*wanted.caller) : std::string());

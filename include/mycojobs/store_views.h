@@ -141,7 +141,8 @@ struct JobsWanted {
   std::optional<Id> caller;
   std::uint64_t since_ms = 0;  // something has happened to it since
   std::uint32_t max_looks = 1000;
-  std::string after = {};  // JobsPage::after of the page before
+  std::uint32_t max_jobs = 1000;  // of those that were looked at; what nobody has seen yet does not count
+  std::string after = {};         // JobsPage::after of the page before
 };
 struct ListedJob {
   std::string key;

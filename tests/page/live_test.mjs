@@ -133,10 +133,23 @@ await claims(world, {
     assert.ok((await page.$eval('.virtual', (at) => Number(at.getAttribute('aria-rowcount')))) >= 5000);
     assert.ok((await page.$$('.window .job')).length < 100, 'what is not seen is not drawn');
     console.log(`  failed ones after ${await shown('#/jobs?status=error')} ms`);
+    // A request looks at so many records at most; the page goes on, says how far it is, and asks before it has looked at all.
+    const part = await world.rpc('jobs.page', {name: 'needle', limit: 200});
+    assert.ok(part.looked_at <= 10000 && part.after, `${part.looked_at} ${part.after}`);
     const began = Date.now();
     await page.evaluate(() => { location.hash = '#/jobs?name=needle'; });
-    await until('four of 100,000', async () => (await page.$$('.window .job')).length === 4, 300000);  // each record is looked at
-    console.log(`  four that are called so, of 100,000, after ${Date.now() - began} ms`);
+    await sees(page, /1\+ shown, 50.\d\d\d of 10\d.\d\d\d searched/, '.status');
+    console.log(`  half of 100,000 searched after ${Date.now() - began} ms`);
+    await click(page, '.status button', 'Search on');
+    await until('three', async () => (await page.$$('.window .job')).length === 3);
+    await click(page, '.status button', 'Search on');
+    await until('four of 100,000', async () => (await page.$$('.window .job')).length === 4);
+    await page.evaluate(() => { location.hash = '#/jobs?name=nowhere-at-all'; });
+    await sees(page, 'None of the 50');
+    await click(page, '.status button', 'Search on');
+    await sees(page, 'None of the 100');
+    await click(page, '.status button', 'Search on');
+    await sees(page, 'No job is like that');
     assert.deepEqual(page.wrong, []);
     await page.close();
   },

@@ -4,20 +4,23 @@ import {spawn, spawnSync} from 'node:child_process';
 import {existsSync, mkdtempSync, openSync, readFileSync, rmSync} from 'node:fs';
 import {createRequire} from 'node:module';
 import {tmpdir} from 'node:os';
-import {join} from 'node:path';
+import {basename, delimiter, join} from 'node:path';
 
-const {MYCOJOBS_BIN: BIN, MYCOJOBS_WEB: WEB, CHROMIUM} = process.env;
+const {MYCOJOBS_BIN: BIN, MYCOJOBS_WEB: WEB} = process.env;
 export const SOURCE = process.env.MYCOJOBS_SOURCE;
 const program = join(BIN, 'mycojobs');
 // What the programs get: nothing that they would take for settings.
 const environment = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('MYCOJOBS_') && name !== 'COORDINATOR_URL'));
 export const sleep = (ms) => new Promise((then) => setTimeout(then, ms));
 
+// As GoogleTest says it, for tests/ledger.
 function skip(why) {
-  console.log(`skipped: ${why}`);
+  const part = basename(process.argv[1]).split('_')[0];
+  console.log(`${why}\n[  SKIPPED ] Page.${part[0].toUpperCase()}${part.slice(1)}`);
   process.exit(77);
 }
-if (!CHROMIUM || CHROMIUM.endsWith('NOTFOUND')) skip('chromium is not installed');
+const CHROMIUM = process.env.PATH.split(delimiter).map((folder) => join(folder, 'chromium')).find(existsSync);
+if (!CHROMIUM) skip('chromium is not installed');
 if (!existsSync(join(WEB, 'node_modules/puppeteer-core'))) skip('the modules of npm are missing: ./dev build brings them');
 const modules = createRequire(join(WEB, 'package.json'));
 

@@ -4,7 +4,8 @@ import {rpc} from './api.js';
 import {Virtual} from './virtual.js';
 import {count, counted, span} from './text.js';
 
-const PAGE = 200, MOST_AT_FRONT = 4000, MOST_PAGES = 5;
+// MOST_SEARCHED: records that a filter looks at by itself while it finds next to nothing; then the reader is asked.
+const PAGE = 200, MOST_AT_FRONT = 4000, MOST_PAGES = 5, MOST_SEARCHED = 50000;
 const STATUSES = [['', 'all'], ['dispatched', 'queued'], ['waiting_for_prerequisites', 'waiting'], ['started', 'running'], ['error', 'failed'], ['finished', 'finished']];
 
 export const filters_of = (query) => {
@@ -18,12 +19,17 @@ export const filters_of = (query) => {
   return wish;
 };
 
+// As the server has them, of a job that has changed.
+const stands = (job, wish) => (!wish.status || job.status === wish.status) && (!wish.state || job.status === wish.state || job.detail === wish.state);
+
 // The rows, in the order in which they were loaded; `tick` counts what has changed.
 class Rows {
   all = [];
   at = new Map();
   after = '';
   over = false;
+  searched = 0;                // records that were looked at
+  may_search = MOST_SEARCHED;  // until the reader is asked whether to go on
   newest_ms = 0;
   waiting = new Map();  // of those that came while the list was not at its front
   add(jobs) {
@@ -35,15 +41,25 @@ class Rows {
     }
   }
   renew(job) { Object.assign(this.at.get(job.key), job); }
-  // To the front, unless the reader is somewhere else.
-  meet(jobs, at_front) {
-    const fresh = [];
+  drop(keys) {
+    for (const key of keys) this.at.delete(key);
+    this.all = this.all.filter((job) => !keys.has(job.key));
+  }
+  // To the front, unless the reader is somewhere else; what the filter wants no more goes from there.
+  meet(jobs, at_front, wish) {
+    const fresh = [], gone = new Set();
     for (const job of jobs) {
+      if (!stands(job, wish)) {
+        this.waiting.delete(job.key);
+        if (this.at.has(job.key)) { this.renew(job); gone.add(job.key); }
+        continue;
+      }
       this.newest_ms = Math.max(this.newest_ms, job.changed_ms ?? 0);
       if (this.at.has(job.key)) this.renew(job);
       if (at_front) fresh.push(job);
       else if (!this.at.has(job.key)) this.waiting.set(job.key, job);
     }
+    if (at_front && gone.size) this.drop(gone);
     if (at_front) this.front(fresh);
   }
   front(jobs) {
@@ -64,17 +80,22 @@ function useJobs(context, wish, changed_ms) {
   const key = JSON.stringify([context, wish]);
   const rows = useMemo(() => new Rows(), [key]);
   const [state, set] = useState({tick: 0, error: null, busy: false});
-  const busy = useRef(null), at_front = useRef(true);
+  const busy = useRef(null), at_front = useRef(true), renewing = useRef(null), latest = useRef(0);
+  latest.current = changed_ms ?? 0;
   const show = (more = {}) => set((now) => ({...now, tick: now.tick + 1, ...more}));
   const load = async () => {
-    if (busy.current === rows || rows.over) return;
+    if (busy.current === rows || rows.over || rows.searched >= rows.may_search) return;
     busy.current = rows;
+    const first_at = rows.searched === 0 ? latest.current : 0;
     set((now) => ({...now, busy: true}));
     try {
       const params = {context_id: context, ...wish, limit: PAGE};
       if (rows.after) params.after = rows.after;
       const page = await rpc('jobs.page', params);
       rows.add(page.jobs);
+      rows.newest_ms = Math.max(rows.newest_ms, first_at);
+      rows.searched += page.looked_at;
+      if (page.jobs.length * 2 >= PAGE) rows.may_search = rows.searched + MOST_SEARCHED;
       rows.after = page.after;
       rows.over = page.after === '';
       if (busy.current === rows) show({error: null});
@@ -86,28 +107,35 @@ function useJobs(context, wish, changed_ms) {
   useEffect(() => { show({error: null, busy: false}); load(); return () => { busy.current = null; }; }, [rows]);
   // A page of a filter may be empty, and go on.
   useEffect(() => { if (!state.busy && !rows.over && rows.all.length < 60 && state.tick > 0 && !state.error) load(); }, [state.tick, state.busy]);
-  // Those to which something has happened since the newest.
+  // Those to which something has happened since the newest, wanted or not: who has left a state leaves its list.
   useEffect(() => {
-    if (!changed_ms || wish.until_ms || changed_ms <= rows.newest_ms || state.tick === 0) return;
-    let over = false;
+    if (!changed_ms || wish.until_ms || state.tick === 0 || renewing.current === rows) return;
+    renewing.current = rows;
     const renew = async () => {
-      const params = {context_id: context, ...wish, since_ms: Math.max(rows.newest_ms, wish.since_ms ?? 0, 1), limit: PAGE};
-      const met = [];
-      for (let pages = 0, after = ''; pages < MOST_PAGES; pages++) {
-        const page = await rpc('jobs.page', after ? {...params, after} : params);
-        met.push(...page.jobs);
-        after = page.after;
-        if (after === '' || over) break;
+      while (renewing.current === rows && latest.current > rows.newest_ms) {
+        const {status, state: word, ...rest} = wish;
+        const until = latest.current, params = {context_id: context, ...rest, since_ms: Math.max(rows.newest_ms, wish.since_ms ?? 0, 1), limit: PAGE};
+        const met = [];
+        for (let pages = 0, after = ''; pages < MOST_PAGES && renewing.current === rows; pages++) {
+          const page = await rpc('jobs.page', after ? {...params, after} : params);
+          met.push(...page.jobs);
+          after = page.after;
+          if (after === '') break;
+        }
+        if (renewing.current !== rows) return;
+        rows.meet(met, at_front.current, wish);
+        rows.newest_ms = Math.max(rows.newest_ms, until);
+        show();
       }
-      if (over) return;
-      rows.meet(met, at_front.current);
-      rows.newest_ms = Math.max(rows.newest_ms, changed_ms);
-      show();
     };
-    renew().catch(() => {});  // the next change asks again
-    return () => { over = true; };
+    renew().catch(() => {}).finally(() => { if (renewing.current === rows) renewing.current = null; });  // the next change asks again
   }, [changed_ms, rows, state.tick > 0]);
-  return {rows, ...state, load, at_front, show};
+  useEffect(() => () => { renewing.current = null; }, [rows]);
+  const go_on = () => {
+    rows.may_search = rows.searched + MOST_SEARCHED;
+    load();
+  };
+  return {rows, ...state, load, go_on, at_front, show, asks: !busy.current && !rows.over && rows.searched >= rows.may_search};
 }
 
 function Filter({query, context}) {
@@ -146,7 +174,7 @@ export function Jobs({query, context, view, cursor}) {
     return () => clearInterval(timer);
   }, [Boolean(view)]);
   const wish = filters_of(query);
-  const {rows, error, busy, load, at_front, show} = useJobs(context, wish, view ? view.changed_ms : slow);
+  const {rows, error, busy, load, go_on, asks, at_front, show} = useJobs(context, wish, view ? view.changed_ms : slow);
   const narrow = useNarrow();
   const [chosen, choose] = useState(-1);
   cursor.current = {
@@ -168,10 +196,12 @@ export function Jobs({query, context, view, cursor}) {
   const all = Object.keys(wish).length === 0;
   const head = html`<div role="rowgroup" class="head"><div role="row" class="job"><span role="columnheader" class="what">state</span><span role="columnheader" class="name">name</span><span role="columnheader" class="key">job</span><span role="columnheader" class="type">type</span><span role="columnheader" class="when">changed</span><span role="columnheader" class="took num">took</span><span role="columnheader" class="error">error</span></div></div>`;
   return html`<main class="list"><h1 class="hidden">Jobs</h1><${Filter} query=${query} context=${context}/>
-    <p class="quiet status" role="status">${all && view ? counted(view.jobs, 'job') : `${count(rows.all.length)}${rows.over ? '' : '+'} shown`}${busy ? ', looking \u2026' : ''}
+    <p class="quiet status" role="status">${all && view ? counted(view.jobs, 'job') : `${count(rows.all.length)}${rows.over ? '' : '+'} shown`}${all ? '' : `, ${count(rows.searched)}${view ? ` of ${count(Math.max(view.jobs, rows.searched))}` : ''} searched`}${busy ? ' \u2026' : ''}
+      ${asks && html` <button type="button" class="small" onClick=${go_on}>Search on</button>`}
       ${rows.waiting.size > 0 && html` <button type="button" class="small" onClick=${() => { rows.front([...rows.waiting.values()]); rows.waiting.clear(); document.querySelector('.virtual').scrollTop = 0; show(); }}>${counted(rows.waiting.size, 'new one')}</button>`}</p>
     <${Problem} error=${error}/>
     ${rows.all.length === 0 && rows.over ? html`<p class="empty">${all ? html`No job yet. <a href=${href(['try'], {context})}>Try one.</a>` : 'No job is like that.'}</p>`
+      : rows.all.length === 0 && asks ? html`<p class="empty">None of the ${count(rows.searched)} to which something happened last is like that.</p>`
       : html`<${Virtual} count=${rows.all.length} height=${narrow ? 54 : 30} row=${row} near_end=${load} chosen=${chosen} label="jobs" head=${head}
           onTop=${(top) => { at_front.current = top; if (top && rows.waiting.size) { rows.front([...rows.waiting.values()]); rows.waiting.clear(); show(); } }}/>`}
   </main>`;
