@@ -15,6 +15,18 @@ const flow = await world.rpc('flow.create', {definition});
 await world.rpc('flow.start', {id: flow.id});
 const buttons = (page) => page.$$eval('main button', (all) => all.map((each) => each.innerText.trim()));
 const at = (key) => `#/jobs/${key.replace('job:', '')}`;
+// What is not offered, asked for all the same from within the open page: how the server answers.
+const by_hand = (page, token, calls) => page.evaluate(async (asked, bearer) => {
+  const words = {};
+  for (const [method, params] of asked) {
+    const response = await fetch('/rpc', {method: 'POST', headers: {Authorization: `Bearer ${bearer}`, 'Content-Type': 'application/json'}, body: JSON.stringify({jsonrpc: '2.0', id: 1, method, params})});
+    const answer = await response.json();
+    words[method] = answer.error ? answer.error.data.word : 'done';
+  }
+  return words;
+}, calls, token);
+const all_denied = async (page, token, calls) => assert.deepEqual(await by_hand(page, token, calls), Object.fromEntries(calls.map(([method]) => [method, 'denied'])));
+const id_of = (key) => key.replace('job:', '');
 
 await claims(world, {
   async 'a reader sees everything and is offered nothing to do'() {
@@ -27,6 +39,8 @@ await claims(world, {
     await page.goto(`${world.url}/#/approvals`);
     await sees(page, 'stranger, say');
     assert.deepEqual((await buttons(page)).filter((each) => /Approve|Reject/.test(each)), []);
+    await all_denied(page, tokens.reader, [['job.retry', {id: id_of(others.key)}], ['job.cancel', {id: id_of(others.key)}], ['job.start', {script: 'pass', script_type: 'python'}], ['queue.pause', {queue: 'python'}],
+      ['context.verify', {}], ['flow.approve', {id: flow.id, name: 'named'}], ['flow.cancel', {id: flow.id}], ['flow.create', {definition}]]);
     await page.close();
   },
   async 'a submitter sees its own alone, and may run that again'() {
@@ -41,6 +55,8 @@ await claims(world, {
     await sees(page, 'may not read job');
     await page.goto(`${world.url}/#/overview`);
     await sees(page, 'You see what you made yourself');
+    await all_denied(page, tokens.submitter, [['job.get', {id: id_of(others.key)}], ['job.logs', {id: id_of(others.key)}], ['job.history', {id: id_of(others.key)}], ['job.explain', {id: id_of(others.key)}], ['job.retry', {id: id_of(others.key)}],
+      ['context.overview', {}], ['context.verify', {}], ['queue.pause', {queue: 'python'}], ['flow.get', {id: flow.id}], ['flow.approve', {id: flow.id, name: 'named'}]]);
     await page.close();
   },
   async 'an admin may do everything'() {
@@ -57,6 +73,7 @@ await claims(world, {
     const page = await world.open('#/jobs', tokens.stranger);
     await sees(page, 'may not read');
     assert.equal((await text(page)).includes('of the operator'), false);
+    await all_denied(page, tokens.stranger, [['jobs.page', {}], ['job.get', {id: id_of(others.key)}], ['context.overview', {}], ['flow.get', {id: flow.id}], ['flow.cancel', {id: flow.id}], ['job.start', {script: 'pass', script_type: 'python'}]]);
     await page.goto(`${world.url}/#/approvals`);
     await sees(page, 'stranger, say');
     await click(page, 'button', 'Approve');
