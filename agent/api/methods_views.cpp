@@ -77,12 +77,21 @@ Result<json> history(Call& call) {
 
 Result<json> questions(Call& call) {
   MJ_TRY(flows, call.flows());
-  MJ_TRY(found, service::list_questions(call.by(), call.stores(*flows), call.id("after")));
+  MJ_TRY(worlds, call.worlds());
+  MJ_TRY(found, service::list_questions(call.by(), call.stores(*flows), *worlds, call.id("after")));
   json all = json::array();
   for (const service::Question& each : found.all) {
-    json object{{"job", each.job_key},     {"node", each.node},         {"name", each.name},
-                {"pause", each.pause},     {"asks", each.asks},         {"approvers", each.approvers},
-                {"answers", each.answers}, {"since_ms", each.since_ms}, {"until_ms", each.until_ms}};
+    json object{{"name", each.name},           {"pause", each.pause},     {"asks", each.asks},
+                {"approvers", each.approvers}, {"answers", each.answers}, {"since_ms", each.since_ms},
+                {"until_ms", each.until_ms}};
+    if (each.workflow.empty()) {
+      object["job"] = each.job_key;
+      object["node"] = each.node;
+    } else {
+      MJ_TRY(key, parse_json(each.key));
+      object["workflow"] = each.workflow;
+      object["key"] = std::move(key);
+    }
     if (each.flow != 0) {
       object["flow"] = each.flow;
       object["flow_name"] = each.flow_name;

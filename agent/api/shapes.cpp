@@ -39,7 +39,8 @@ constexpr Shape kShapes[] = {
     {"Questions", "what waits for people; after: of the next call",
      "questions!:[Question] after!:integer truncated!:boolean"},
     {"Question", "what waits for a person; answers: the caller may answer it",
-     "job!:text node!:text name!:text pause!:boolean asks!:text approvers!:ids answers!:boolean since_ms!:unix_ms "
+     "job:text node:text workflow:text key:any name!:text pause!:boolean asks!:text approvers!:ids answers!:boolean "
+     "since_ms!:unix_ms "
      "until_ms!:unix_ms flow:id flow_name:text"},
     {"Refusal", "somebody asked for what the context's lists do not allow; list: the one that would",
      "number!:integer at_ms!:unix_ms actor!:id action!:text thing!:text list!:text"},

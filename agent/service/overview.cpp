@@ -6,6 +6,7 @@
 #include "coordinator/flow_run.h"
 #include "domain/codec.h"
 #include "inspect/flow_verify.h"
+#include "service/workflows.h"
 #include "store/keys.h"
 
 namespace mycojobs::service {
@@ -13,6 +14,7 @@ namespace {
 
 constexpr std::uint32_t kFlowsAtOnce = 200;
 constexpr std::size_t kJobsOutside = 200;
+constexpr std::size_t kInstances = 200;
 constexpr std::string_view kApproval = "approval:";
 
 // How the caller stands to what others have made.
@@ -115,6 +117,28 @@ Result<void> look_at_jobs(const Asker& asker, Store& store, Questions& out) {
   return {};
 }
 
+void take_approval(const Asker& asker, const WaitingApproval& waiting, Questions& out) {
+  Question question;
+  question.workflow = waiting.workflow;
+  question.key = waiting.key;
+  question.name = waiting.intent;
+  question.asks = waiting.title;
+  question.approvers = waiting.approvers;
+  question.since_ms = waiting.since_ms;
+  question.until_ms = waiting.until_ms;
+  add(asker, waiting.owner, std::move(question), out);
+}
+
+Result<void> look_at_workflows(const Asker& asker, WorkflowStore& worlds, Questions& out) {
+  MJ_TRY(waiting, waiting_approvals(worlds, asker.by.context, kInstances + 1));
+  if (waiting.size() > kInstances) {
+    out.truncated = true;
+    waiting.pop_back();
+  }
+  for (const WaitingApproval& each : waiting) take_approval(asker, each, out);
+  return {};
+}
+
 }  // namespace
 
 Result<Rights> rights(const Caller& by, Store& store) {
@@ -138,12 +162,14 @@ Result<VerifyReport> verify(const Caller& by, const FlowStores& in) {
   return report;
 }
 
-Result<Questions> list_questions(const Caller& by, const FlowStores& in, Id after) {
+Result<Questions> list_questions(const Caller& by, const FlowStores& in, WorkflowStore& worlds, Id after) {
   MJ_TRY(place, place_of(by, in.records));
   const Asker asker{by, std::move(place)};
   Questions out;
   MJ_CHECK(look_at_flows(asker, in, after, out));
-  if (after == 0) MJ_CHECK(look_at_jobs(asker, in.records, out));
+  if (after != 0) return out;
+  MJ_CHECK(look_at_jobs(asker, in.records, out));
+  MJ_CHECK(look_at_workflows(asker, worlds, out));
   return out;
 }
 

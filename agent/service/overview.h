@@ -7,6 +7,7 @@
 
 #include "inspect/overview.h"
 #include "inspect/verify.h"
+#include "mycojobs/workflows.h"
 #include "service/caller.h"
 #include "service/flows.h"
 
@@ -23,14 +24,15 @@ Result<Overview> overview(const Caller&, Store&);
 Result<VerifyReport> verify(const Caller&, const FlowStores&);
 
 // What waits for a person: a node of a flow (approval, pause, approval:NAME before it), or a job that names
-// approval:NAME.
+// approval:NAME, or an intent of a workflow's instance.
 struct Question {
   Id flow = 0;          // 0: a job outside of flows
   std::string job_key;  // of the node's job, or the job
   std::string flow_name, node;
-  std::string name;    // what approve and reject are called with
-  bool pause = false;  // to be resumed, not approved
-  std::string asks;    // what the definition says of it
+  std::string workflow, key;  // of an instance, and its key as JSON; empty: of none
+  std::string name;           // what approve and reject are called with; of an instance its intent
+  bool pause = false;         // to be resumed, not approved
+  std::string asks;           // what the definition says of it
   std::vector<Id> approvers;
   std::uint64_t since_ms = 0, until_ms = 0;
   bool answers = false;  // the caller may answer it
@@ -38,9 +40,10 @@ struct Question {
 struct Questions {
   std::vector<Question> all;
   Id after = 0;            // of the next call: flows after this one; 0: there are no more
-  bool truncated = false;  // more jobs wait outside of flows than were looked at
+  bool truncated = false;  // more jobs wait outside of flows, or instances, than were looked at
 };
-// Of those that the caller may read or answer. Looks at 200 flows a call, at jobs outside of flows in the first one.
-Result<Questions> list_questions(const Caller&, const FlowStores&, Id after);
+// Of those that the caller may read or answer. Looks at 200 flows a call, at jobs outside of flows and at workflows in
+// the first one.
+Result<Questions> list_questions(const Caller&, const FlowStores&, WorkflowStore&, Id after);
 
 }  // namespace mycojobs::service

@@ -82,7 +82,10 @@ function Timeline({dag, id, context, moved, choose, chosen}) {
     <details open=${rows.length < 12}><summary><h3>What happened</h3></summary><table class="moments"><tbody>${moments.slice(-1000).map((each) => html`<tr><td><time title=${moment(each.at_ms)}>${each.at_ms ? clock(each.at_ms) : ''}</time></td><td class="num quiet">+${span(each.at_ms - from)}</td><td><${Their} text=${each.node || 'flow'} most=${60}/></td><td><${Their} text=${each.what}/></td></tr>`)}</tbody></table></details>`;
 }
 
-function Node({node, id, context, rights, load, close}) {
+// As the server judges: whom the step names, else who may steer the flow; admins always.
+const may_answer = (node, rights, steers) => rights && (rights.administer || (node.approvers?.length ? node.approvers.includes(rights.actor) : steers));
+
+function Node({node, id, context, rights, steers, load, close}) {
   const now = useNow();
   const asks = ['approval', 'pause'].includes(node.detail) && !['completed', 'failed', 'cancelled'].includes(node.node_status);
   const gates = (node.gates ?? []).filter((each) => each.startsWith('approval:')).map((each) => each.slice(9));
@@ -90,12 +93,12 @@ function Node({node, id, context, rights, load, close}) {
   return html`<aside class="card node-card" aria-label="node"><div class="title"><h2><${Their} text=${node.name} most=${80}/></h2><${State} of=${node_state(node)}/><button type="button" class="small" onClick=${close} aria-label="close">\u2715</button></div>
     ${node.error && html`<p class="problem"><bdi>${plain(node.error)}</bdi></p>`}
     ${node.asks && html`<p><bdi>${plain(node.asks)}</bdi></p>`}
-    ${asks && (node.detail === 'pause' ? html`<${Answer} pause=${true} approve=${say('flow.resume', {node: node.name})}/>` : html`<${Answer} approve=${say('flow.approve', {name: node.name})} reject=${say('flow.reject', {name: node.name})}/>`)}
-    ${node.detail === 'gate' && gates.map((gate) => html`<p>waits for approval: <bdi>${line(gate)}</bdi></p><${Answer} approve=${say('flow.approve', {name: gate})} reject=${say('flow.reject', {name: gate})}/>`)}
+    ${asks && may_answer(node, rights, steers) && (node.detail === 'pause' ? html`<${Answer} pause=${true} approve=${say('flow.resume', {node: node.name})}/>` : html`<${Answer} approve=${say('flow.approve', {name: node.name})} reject=${say('flow.reject', {name: node.name})}/>`)}
+    ${node.detail === 'gate' && gates.map((gate) => html`<p>waits for approval: <bdi>${line(gate)}</bdi></p>${may_answer(node, rights, steers) && html`<${Answer} approve=${say('flow.approve', {name: gate})} reject=${say('flow.reject', {name: gate})}/>`}`)}
     <${Pairs} of=${{kind: node.kind, detail: node.detail === node.kind || node.detail === 'ok' ? '' : node.detail, attempt: node.attempt > 1 ? node.attempt : '', agent: node.runner_id || '', began: moment(node.started_ms), ended: moment(node.ended_ms),
       took: node.started_ms ? span((node.ended_ms || now) - node.started_ms) : '', 'not later than': moment(node.until_ms), approvers: node.approvers?.length ? node.approvers.join(', ') : ''}}/>
     <p>${node.kind === 'job' && html`<a class="button" href=${job_href(node.job, context)}>Job and log</a> `}${node.child ? html`<a class="button" href=${flow_href(node.child, context)}>Flow ${node.child}</a> ` : ''}
-    ${node.node_status === 'failed' && (rights?.steer_all || rights?.steer_own) && html`<${Deed} run=${say('flow.retry', {node: node.name})}>Run it again<//>`}</p></aside>`;
+    ${node.node_status === 'failed' && steers && html`<${Deed} run=${say('flow.retry', {node: node.name})}>Run it again<//>`}</p></aside>`;
 }
 
 function Definition({id, context}) {
@@ -157,9 +160,9 @@ export function FlowView({id, query, context, rights}) {
     <${Problem} error=${error}/>${gone && html`<${Problem} error=${{message: gone}}/>`}
     ${dag.anomalies?.length > 0 && html`<${Problem} error=${{message: dag.anomalies.slice(0, 3).join('; ')}}/>`}
     ${record.status !== 'finished' && why?.length > 0 && html`<section class=${`card explain ${flow_state(record)[0]}`} aria-label="why">${why.slice(0, 3).map((each) => html`<${Explained} why=${each}/>`)}</section>`}
-    ${asking.map((each) => html`<${Node} key=${each.id} node=${each} id=${id} context=${context} rights=${rights} load=${load} close=${() => choose(each.name)}/>`)}
+    ${asking.map((each) => html`<${Node} key=${each.id} node=${each} id=${id} context=${context} rights=${rights} steers=${steers} load=${load} close=${() => choose(each.name)}/>`)}
     <nav class="tabs" aria-label="of this flow">${VIEWS.map(([name, title]) => html`<a href=${flow_href(id, context, {view: name, node: chosen})} aria-current=${shown === name ? 'page' : null}>${title}</a>`)}</nav>
-    ${node && html`<${Node} node=${node} id=${id} context=${context} rights=${rights} load=${load} close=${() => choose(chosen)}/>`}
+    ${node && html`<${Node} node=${node} id=${id} context=${context} rights=${rights} steers=${steers} load=${load} close=${() => choose(chosen)}/>`}
     ${chosen && !node && html`<${Problem} error=${{message: `it has no node ${line(chosen, 60)}`}}/>`}
     <section class="card" aria-label=${shown}>
     ${shown === 'graph' && html`<${Graph} nodes=${dag.nodes} edges=${dag.edges} chosen=${chosen} choose=${choose} now=${dag.now_ms}/>`}

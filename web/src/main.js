@@ -7,11 +7,12 @@ import {JobView} from './job.js';
 import {Flows} from './flows.js';
 import {FlowView} from './flow.js';
 import {Approvals} from './approvals.js';
+import {Cells, InstanceView, Workflows} from './workflows.js';
 import {Try} from './try.js';
 import {line, plain} from './text.js';
 
-const VIEWS = [['overview', 'Overview', 'o'], ['jobs', 'Jobs', 'j'], ['flows', 'Flows', 'f'], ['approvals', 'Approvals', 'a'], ['try', 'Try it', 't']];
-const KEYS = [['/', 'search'], ['j  k', 'the next row, the one before'], ['Enter', 'open it'], ['g then o j f a t', 'overview, jobs, flows, approvals, try it'], ['r', 'run again'], ['x', 'cancel'], ['Esc', 'back'], ['?', 'this help']];
+const VIEWS = [['overview', 'Overview', 'o'], ['jobs', 'Jobs', 'j'], ['flows', 'Flows', 'f'], ['workflows', 'Workflows', 'w'], ['approvals', 'Approvals', 'a'], ['try', 'Try it', 't']];
+const KEYS = [['/', 'search'], ['j  k', 'the next row, the one before'], ['Enter', 'open it'], ['g then o j f w a t', 'overview, jobs, flows, workflows, approvals, try it'], ['r', 'run again'], ['x', 'cancel'], ['Esc', 'back'], ['?', 'this help']];
 
 function useRoute() {
   const [route, set] = useState(read_route());
@@ -113,7 +114,8 @@ function Page() {
   const ready = stage === 'in';
   const {view, gone} = useOverview(context, ready);
   const rights = useCall('context.rights', {context_id: context}, [], ready);
-  const stamp = Math.floor((view?.changed_ms ?? 0) / 2000);
+  // Beside the view of approvals they are a number in the head: that may be late.
+  const stamp = Math.floor((view?.changed_ms ?? 0) / (route.parts[0] === 'approvals' ? 2000 : 10000));
   const questions = useCall('approval.list', {context_id: context}, [stamp], ready);
   useKeys({cursor, help: () => help(true)});
   const [name, id] = [route.parts[0] ?? 'overview', route.parts[1]];
@@ -127,6 +129,8 @@ function Page() {
   const all = {query: route.query, context, rights: rights.value, view, cursor};
   const shown = name === 'jobs' && id ? html`<${JobView} key=${`${context} ${id}`} name=${id} ...${all}/>` : name === 'jobs' ? html`<${Jobs} ...${all}/>`
     : name === 'flows' && /^\d+$/.test(id ?? '') ? html`<${FlowView} key=${`${context} ${id}`} id=${Number(id)} ...${all}/>` : name === 'flows' ? html`<${Flows} ...${all}/>`
+    : name === 'workflows' && id && route.query.key !== undefined ? html`<${InstanceView} key=${`${context} ${id} ${route.query.key}`} name=${id} ...${all}/>`
+    : name === 'workflows' && id ? html`<${Cells} key=${`${context} ${id}`} name=${id} ...${all}/>` : name === 'workflows' ? html`<${Workflows} ...${all}/>`
     : name === 'approvals' ? html`<${Approvals} ...${all} questions=${questions} load=${questions.load}/>` : name === 'try' ? html`<${Try} ...${all}/>`
     : name === 'overview' ? html`<${Overview} ...${all} questions=${questions} gone=${gone && (rights.value?.read_own ? 'You see what you made yourself: look at Jobs and Flows.' : gone)}/>` : html`<main><p class="empty">There is no such view.</p></main>`;
   return html`<a class="skip" href="#" onClick=${(e) => { e.preventDefault(); document.querySelector('main a, main button, main input')?.focus(); }}>to the content</a>
