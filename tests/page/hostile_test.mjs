@@ -1,7 +1,7 @@
 // What others wrote is text: markup, escape codes, signs that turn lines around, lines of 10 MiB. And the policy holds against a
 // script that has got into the page.
 import assert from 'node:assert/strict';
-import {claims, click, sees, sleep, text, until, World} from './world.mjs';
+import {claims, click, sees, sleep, SOURCE, text, until, World} from './world.mjs';
 
 const world = await new World().start();
 const MARKUP = '<img src=x onerror="window.owned=1"><script>window.owned=1</script>';
@@ -67,6 +67,23 @@ await claims(world, {
     for (const view of ['graph', 'timeline', 'definition', 'result']) {
       await page.goto(`${world.url}/#/flows/${made.id}?view=${view}&node=ask`);
       await sees(page, MARKUP.slice(0, 20));
+    }
+    await untouched(page);
+    await page.close();
+  },
+  async 'events, states and keys of workflows are text'() {
+    const {join} = await import('node:path');
+    world.run('workflow', 'apply', join(SOURCE, 'examples/workflow/order/order.json'));
+    world.run('workflow', 'send', 'order/Placed', JSON.stringify({id: 9, item: MARKUP, count: 1, cents: 1500, card: TURNED}));
+    await until('a step', async () => (await world.rpc('workflow.cells', {workflow: 'order/order@1'})).some((each) => each.steps > 0));
+    const page = await world.open('#/workflows/order%2Forder%401?key=9');
+    await sees(page, '<img src=x onerror=', '.value');
+    await sees(page, '<img src=x onerror=', '.moments');
+    await sees(page, 'invoice\u2039U+202E\u203afdp.exe', '.value');
+    for (const view of ['#/workflows/%3Cimg%3E', '#/workflows/x?key=%7B', '#/workflows/order%2Forder%401?key=%22%3Cimg%3E%22', '#/workflows/order%2Forder%401?status=%3Cimg%3E']) {
+      await page.goto(`${world.url}/${view}`);
+      await sleep(300);
+      await page.waitForSelector('main h1');
     }
     await untouched(page);
     await page.close();

@@ -13,6 +13,10 @@ await world.ended(own.key);
 const definition = {name: 'ask', jobs: {named: {approval: {approvers: [15], comment: 'stranger, say'}}}};
 const flow = await world.rpc('flow.create', {definition});
 await world.rpc('flow.start', {id: flow.id});
+world.run('workflow', 'apply', join(process.env.MYCOJOBS_SOURCE, 'examples/workflow/order/order.json'));
+world.run('workflow', 'send', 'order/Placed', JSON.stringify({id: 7, item: 'book', count: 1, cents: 150000, card: 'visa'}));
+await until('its approval', async () => (await world.rpc('approval.list')).questions.some((each) => each.workflow));
+const order = {workflow: 'order/order@1', key: 7};
 const buttons = (page) => page.$$eval('main button', (all) => all.map((each) => each.innerText.trim()));
 const at = (key) => `#/jobs/${key.replace('job:', '')}`;
 // What is not offered, asked for all the same from within the open page: how the server answers.
@@ -38,9 +42,16 @@ await claims(world, {
     assert.deepEqual((await buttons(page)).filter((each) => /Pause|Verify/.test(each)), []);
     await page.goto(`${world.url}/#/approvals`);
     await sees(page, 'stranger, say');
+    await sees(page, 'Order 7 of 1500 EUR');
     assert.deepEqual((await buttons(page)).filter((each) => /Approve|Reject/.test(each)), []);
+    await page.goto(`${world.url}/#/workflows/order%2Forder%401?key=7`);
+    await sees(page, 'Order 7 of 1500 EUR');
+    assert.deepEqual((await buttons(page)).filter((each) => /Approve|Reject/.test(each)), []);
+    await page.goto(`${world.url}/#/flows/${flow.id}?node=named`);
+    await sees(page, 'needs approval', '.node-card');
+    assert.deepEqual((await buttons(page)).filter((each) => /Approve|Reject|Pause|Cancel|Run/.test(each)), []);
     await all_denied(page, tokens.reader, [['job.retry', {id: id_of(others.key)}], ['job.cancel', {id: id_of(others.key)}], ['job.start', {script: 'pass', script_type: 'python'}], ['queue.pause', {queue: 'python'}],
-      ['context.verify', {}], ['flow.approve', {id: flow.id, name: 'named'}], ['flow.cancel', {id: flow.id}], ['flow.create', {definition}]]);
+      ['context.verify', {}], ['flow.approve', {id: flow.id, name: 'named'}], ['flow.cancel', {id: flow.id}], ['flow.create', {definition}], ['workflow.approve', order], ['workflow.remove', order]]);
     await page.close();
   },
   async 'a submitter sees its own alone, and may run that again'() {
@@ -73,9 +84,10 @@ await claims(world, {
     const page = await world.open('#/jobs', tokens.stranger);
     await sees(page, 'may not read');
     assert.equal((await text(page)).includes('of the operator'), false);
-    await all_denied(page, tokens.stranger, [['jobs.page', {}], ['job.get', {id: id_of(others.key)}], ['context.overview', {}], ['flow.get', {id: flow.id}], ['flow.cancel', {id: flow.id}], ['job.start', {script: 'pass', script_type: 'python'}]]);
+    await all_denied(page, tokens.stranger, [['workflow.list', {}], ['workflow.show', order], ['workflow.approve', order], ['jobs.page', {}], ['job.get', {id: id_of(others.key)}], ['context.overview', {}], ['flow.get', {id: flow.id}], ['flow.cancel', {id: flow.id}], ['job.start', {script: 'pass', script_type: 'python'}]]);
     await page.goto(`${world.url}/#/approvals`);
     await sees(page, 'stranger, say');
+    assert.equal((await text(page)).includes('Order 7'), false);
     await click(page, 'button', 'Approve');
     await until('approved', async () => (await world.rpc('flow.get', {id: flow.id})).status === 'finished');
     await page.goto(`${world.url}/#/try`);

@@ -22,6 +22,10 @@ await world.job('import time\nfor i in range(600):\n    print("row", i)\n    tim
 const release = await flow_of('approval.yaml');
 const pipeline = await flow_of('pipeline.yaml');
 await flow_of('compensation.yaml');
+world.run('workflow', 'apply', join(SOURCE, 'examples/workflow/order/order.json'));
+const place = (id, cents) => world.run('workflow', 'send', 'order/Placed', JSON.stringify({id, item: 'book', count: 1, cents, card: 'visa'}));
+place(6, 1500);
+place(7, 150000);
 const pictures = process.env.MYCOJOBS_PICTURES;
 const picture = async (page, name) => {
   if (!pictures) return;
@@ -65,7 +69,7 @@ await claims(world, {
   },
   async 'the overview says how it is, and what waits'() {
     const page = await world.open('#/overview');
-    await sees(page, /1 approval waits for somebody's word/);
+    await sees(page, /2 approvals wait for somebody's word/);
     await sees(page, 'queue:python');
     await sees(page, '20 live');
     await page.waitForSelector('.chart canvas');
@@ -140,6 +144,33 @@ await claims(world, {
     assert.deepEqual(page.wrong, []);
     await page.close();
   },
+  async 'a workflow is found, its instance read, and what it waits for is approved'() {
+    const page = await world.open('#/workflows');
+    await click(page, 'td a', 'order/order@1');
+    await sees(page, '2 shown');
+    await page.keyboard.press('/');
+    await page.keyboard.type('7');
+    await sees(page, '1 shown');
+    await page.keyboard.press('Escape');
+    await page.keyboard.press('j');
+    await page.keyboard.press('Enter');
+    await sees(page, 'Order 7 of 1500 EUR');
+    await sees(page, '"cents": 150000');
+    await sees(page, 'it waits for sys/approval@1');
+    await world.axe(page, 'an instance');
+    await picture(page, 'page-workflow');
+    const other = await world.open('#/approvals');
+    await sees(other, 'Order 7 of 1500 EUR');
+    await other.close();
+    await page.bringToFront();
+    await page.type('.answer input', 'a good customer');
+    await click(page, 'button', 'Approve');
+    await until('it goes on', async () => (await world.rpc('workflow.show', {workflow: 'order/order@1', key: 7})).intents.every((each) => each.effect !== 'sys/approval@1'));
+    await until('seen without a reload', async () => (await page.$$('.question')).length === 0);
+    await sees(page, 'a good customer', '.moments');
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+  },
   async 'a script and a flow are written, checked and run'() {
     const page = await world.open('#/try');
     await page.$eval('textarea', (at) => { at.value = 'print("from the box")\nresult = {"k": 7}'; at.dispatchEvent(new Event('input', {bubbles: true})); });
@@ -161,7 +192,7 @@ await claims(world, {
     await page.close();
   },
   async 'each view fits 360 pixels and the dark, and axe-core finds nothing serious'() {
-    const views = ['#/overview', '#/jobs', `#/jobs/${broken.key.replace('job:', '')}`, '#/flows', `#/flows/${pipeline}`, `#/flows/${pipeline}?view=timeline`, '#/approvals', '#/try'];
+    const views = ['#/overview', '#/jobs', `#/jobs/${broken.key.replace('job:', '')}`, '#/flows', `#/flows/${pipeline}`, `#/flows/${pipeline}?view=timeline`, '#/workflows', '#/workflows/order%2Forder%401', '#/workflows/order%2Forder%401?key=7', '#/approvals', '#/try'];
     const narrow = await world.open('#/overview', world.operator, {width: 360, height: 740, reduced: true});
     const dark = await world.open('#/overview', world.operator, {scheme: 'dark'});
     await flow_of('approval.yaml');

@@ -59,7 +59,7 @@ export class World {
     clearTimeout(timer);
   }
   run(...argv) {
-    const done = spawnSync(program, [...argv, '--redis', this.redis, '--state-dir', join(this.folder, 'state'), '--api-tokens', this.tokens], {encoding: 'utf8', timeout: 60000, env: environment});
+    const done = spawnSync(program, [...argv, '--redis', this.redis, '--state-dir', join(this.folder, 'state'), ...(argv[0] === 'key' ? ['--api-tokens', this.tokens] : [])], {encoding: 'utf8', timeout: 60000, env: environment});
     assert.equal(done.status, 0, `${argv.join(' ')}: ${done.stderr}`);
     return done.stdout;
   }

@@ -28,6 +28,9 @@ class Rows {
   at = new Map();
   after = '';
   over = false;
+  begun = false;  // its first page has come
+  busy = false;
+  renewing = false;
   searched = 0;                // records that were looked at
   may_search = MOST_SEARCHED;  // until the reader is asked whether to go on
   newest_ms = 0;
@@ -80,14 +83,18 @@ function useJobs(context, wish, changed_ms) {
   const key = JSON.stringify([context, wish]);
   const rows = useMemo(() => new Rows(), [key]);
   const [state, set] = useState({tick: 0, error: null, busy: false});
-  const busy = useRef(null), at_front = useRef(true), renewing = useRef(null), latest = useRef(0);
+  const current = useRef(rows), at_front = useRef(true), latest = useRef(0);
+  if (current.current !== rows) at_front.current = true;
+  current.current = rows;
   latest.current = changed_ms ?? 0;
   const show = (more = {}) => set((now) => ({...now, tick: now.tick + 1, ...more}));
+  // At most one page at a time, whoever asks for it.
   const load = async () => {
-    if (busy.current === rows || rows.over || rows.searched >= rows.may_search) return;
-    busy.current = rows;
+    if (rows.busy || rows.over || rows.searched >= rows.may_search) return;
+    rows.busy = true;
     const first_at = rows.searched === 0 ? latest.current : 0;
     set((now) => ({...now, busy: true}));
+    let wrong = null;
     try {
       const params = {context_id: context, ...wish, limit: PAGE};
       if (rows.after) params.after = rows.after;
@@ -98,44 +105,44 @@ function useJobs(context, wish, changed_ms) {
       if (page.jobs.length * 2 >= PAGE) rows.may_search = rows.searched + MOST_SEARCHED;
       rows.after = page.after;
       rows.over = page.after === '';
-      if (busy.current === rows) show({error: null});
+      rows.begun = true;
     } catch (error) {
-      if (busy.current === rows) show({error});
+      wrong = error;
     }
-    if (busy.current === rows) { busy.current = null; set((now) => ({...now, busy: false})); }
+    rows.busy = false;
+    if (current.current === rows) show({error: wrong, busy: false});
   };
-  useEffect(() => { show({error: null, busy: false}); load(); return () => { busy.current = null; }; }, [rows]);
+  useEffect(() => { show({error: null, busy: rows.busy}); load(); }, [rows]);
   // A page of a filter may be empty, and go on.
-  useEffect(() => { if (!state.busy && !rows.over && rows.all.length < 60 && state.tick > 0 && !state.error) load(); }, [state.tick, state.busy]);
+  useEffect(() => { if (rows.begun && !rows.over && rows.all.length < 60 && !state.error) load(); }, [state.tick, state.busy]);
   // Those to which something has happened since the newest, wanted or not: who has left a state leaves its list.
   useEffect(() => {
-    if (!changed_ms || wish.until_ms || state.tick === 0 || renewing.current === rows) return;
-    renewing.current = rows;
+    if (!changed_ms || wish.until_ms || !rows.begun || rows.renewing) return;
+    rows.renewing = true;
     const renew = async () => {
-      while (renewing.current === rows && latest.current > rows.newest_ms) {
+      while (current.current === rows && latest.current > rows.newest_ms) {
         const {status, state: word, ...rest} = wish;
         const until = latest.current, params = {context_id: context, ...rest, since_ms: Math.max(rows.newest_ms, wish.since_ms ?? 0, 1), limit: PAGE};
         const met = [];
-        for (let pages = 0, after = ''; pages < MOST_PAGES && renewing.current === rows; pages++) {
+        for (let pages = 0, after = ''; pages < MOST_PAGES && current.current === rows; pages++) {
           const page = await rpc('jobs.page', after ? {...params, after} : params);
           met.push(...page.jobs);
           after = page.after;
           if (after === '') break;
         }
-        if (renewing.current !== rows) return;
+        if (current.current !== rows) return;
         rows.meet(met, at_front.current, wish);
         rows.newest_ms = Math.max(rows.newest_ms, until);
         show();
       }
     };
-    renew().catch(() => {}).finally(() => { if (renewing.current === rows) renewing.current = null; });  // the next change asks again
-  }, [changed_ms, rows, state.tick > 0]);
-  useEffect(() => () => { renewing.current = null; }, [rows]);
+    renew().catch(() => {}).finally(() => { rows.renewing = false; });  // the next change asks again
+  }, [changed_ms, rows, rows.begun]);
   const go_on = () => {
     rows.may_search = rows.searched + MOST_SEARCHED;
     load();
   };
-  return {rows, ...state, load, go_on, at_front, show, asks: !busy.current && !rows.over && rows.searched >= rows.may_search};
+  return {rows, ...state, load, go_on, at_front, show, asks: !rows.busy && !rows.over && rows.searched >= rows.may_search};
 }
 
 function Filter({query, context}) {
