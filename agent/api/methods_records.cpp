@@ -193,6 +193,12 @@ Result<json> message_get(Call& call) {
   return to_json(message);
 }
 
+Result<json> message_cancel(Call& call) {
+  const Id maker = call.named("caller_id").value_or(call.actor());
+  MJ_TRY(message, service::cancel_message(call.by(), call.store(), maker, call.id("id")));
+  return to_json(message);
+}
+
 Result<json> message_delete(Call& call) {
   const Id maker = call.named("caller_id").value_or(call.actor()), id = call.id("id");
   MJ_CHECK(service::delete_message(call.by(), call.store(), maker, id));
@@ -317,6 +323,8 @@ void add_message_methods(Services& s, std::vector<Method>& all) {
   all.push_back(method(s, "message.list", "list messages, newest first",
                        {context, {"limit", "integer", "at most so many (50; 1000 at most)"}},
                        "[MessageRow]: messages without text and jobs", message_list));
+  all.push_back(method(s, "message.cancel", "end a message and all that it carries, for ever", {id, context, caller},
+                       "Message: the message", message_cancel));
   all.push_back(method(s, "message.delete", "delete a message that nobody waits for", {id, context, caller}, kIsDeleted,
                        message_delete));
 }

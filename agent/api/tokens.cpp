@@ -30,7 +30,7 @@ std::string_view next_word(std::string_view& rest) {
 Result<TokenRow> read_row(std::string_view line) {
   TokenRow row;
   row.hash = next_word(line);
-  if (row.hash.size() != 64 || row.hash.find_first_not_of("0123456789abcdef") != std::string::npos)
+  if (!is_hex(row.hash, 64))
     return fail(Code::invalid,
                 "the first word is no SHA-256 (64 digits of 0-9, a-f): make a row with `mycojobs key token`");
   const std::string_view who = next_word(line);

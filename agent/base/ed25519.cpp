@@ -33,8 +33,7 @@ const unsigned char* raw(std::string_view bytes) { return reinterpret_cast<const
 unsigned char* raw(std::string& bytes) { return reinterpret_cast<unsigned char*>(bytes.data()); }
 
 std::optional<std::string> from_hex(std::string_view text, std::size_t bytes) {
-  if (text.size() != 2 * bytes || text.find_first_not_of("0123456789abcdef") != std::string_view::npos)
-    return std::nullopt;
+  if (!is_hex(text, 2 * bytes)) return std::nullopt;
   std::string out(bytes, '\0');
   if (::sodium_hex2bin(raw(out), out.size(), text.data(), text.size(), nullptr, nullptr, nullptr) != 0)
     return std::nullopt;

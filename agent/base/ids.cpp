@@ -30,6 +30,10 @@ std::string from_hex(std::string_view hex) {
   return hex.size() % 2 == 0 ? out : "";
 }
 
+bool is_hex(std::string_view text, std::size_t digits) {
+  return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
 std::string random_bytes(std::size_t bytes) {
   std::string raw(bytes, '\0');
   // Up to 256 bytes come whole once the generator is seeded; without it nothing here can be trusted.

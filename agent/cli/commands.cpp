@@ -426,6 +426,8 @@ const std::vector<Command> kCommands = {
     {"message verify", "check a message's signature against the actor that it names as caller: exit 0, or 1", "MESSAGE",
      actor_flag({{"key", "HEX", "the sender's public key (default: what the actor's record says)"}}),
      message_verify_command},
+    {"message cancel", "end a message and all that it carries, here and there, for ever", "MESSAGE", actor_flag(),
+     message_cancel_command},
     {"message delete", "delete a message that nobody waits for", "MESSAGE", actor_flag(), message_delete_command},
     {"receipt verify",
      "check that a job's receipt was signed by its runner, for the result and the log that are there: exit 0, or 1",

@@ -121,6 +121,7 @@ int runner_create_command(Invocation&);
 int runner_show_command(Invocation&);
 int runner_update_command(Invocation&);
 int runner_delete_command(Invocation&);
+int message_cancel_command(Invocation&);
 int message_delete_command(Invocation&);
 int job_explain_command(Invocation&);
 int job_approve_command(Invocation&);

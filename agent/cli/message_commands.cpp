@@ -1,4 +1,4 @@
-// mycojobs message send, follow, list, show, sign, verify, delete
+// mycojobs message send, follow, list, show, sign, verify, cancel
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -29,6 +29,8 @@ namespace {
 constexpr std::size_t kErrorColumns = 60;    // of a list; `message show` has all of it
 constexpr std::uint64_t kAwayMs = 30000;     // how long a store may be away
 constexpr std::uint64_t kPatienceMs = 2000;  // before we say where a message is
+
+bool has_ended(MessageStatus status) { return status == MessageStatus::processed || status == MessageStatus::error; }
 
 struct MessageName {
   Id caller = kDefaultCaller, id = 0;
@@ -143,7 +145,7 @@ Result<int> sign_one(Invocation& call) {
   MJ_TRY(name, message_argument(call));
   if (message.id != name.id || message.caller_id != name.caller)
     return fail(Code::invalid, "message:" + call.arguments.at(0) + ": id and caller_id: are not those of its key");
-  if (message.status == MessageStatus::processed || message.status == MessageStatus::error)
+  if (has_ended(message.status))
     return fail(Code::conflict, redis_key(message) + " has ended: it is " + std::string(word(message.status)));
   if (call.has("to")) {
     MJ_TRY(target, id_flag(call, "to", 0));
@@ -290,7 +292,7 @@ class MessageFollower {
         if (!call_.json) print_log(line);
       }
     }
-    return message_.status == MessageStatus::processed || message_.status == MessageStatus::error;
+    return has_ended(message_.status);
   }
   void say_where() {
     if (now() - quiet_since_ms_ < kPatienceMs) return;
@@ -388,10 +390,32 @@ Result<int> verify_one(Invocation& call) {
   return holds ? 0 : 1;
 }
 
+Result<int> cancel_one(Invocation& call) {
+  MJ_TRY(opened, open_to_answer(call));
+  MJ_TRY(before, load_message(call, *opened.store));
+  MJ_TRY(by, who_asks(call));
+  MJ_TRY(after, service::cancel_message(by, *opened.store, before.caller_id, before.id));
+  if (call.json) {
+    print(dump_json(to_json(after), 2) + "\n");
+    return 0;
+  }
+  const std::string word_after(word(after.status));
+  if (has_ended(before.status)) {
+    print(redis_key(after) + " had ended before: it is " + word_after + "\n");
+  } else if (has_ended(after.status)) {
+    print(redis_key(after) + " has ended: " + printable(after.error) + "\n");
+  } else {
+    print(redis_key(after) + " is told to end: mycojobs message follow " + redis_key(after).substr(8) +
+          context_words(call) + " waits for it\n");
+  }
+  return 0;
+}
+
 }  // namespace
 
 int message_send_command(Invocation& call) { return finish(send_one(call)); }
 int message_follow_command(Invocation& call) { return finish(follow_one(call)); }
+int message_cancel_command(Invocation& call) { return finish(cancel_one(call)); }
 int message_list_command(Invocation& call) { return finish(list(call)); }
 int message_show_command(Invocation& call) { return finish(show(call)); }
 int message_sign_command(Invocation& call) { return finish(sign_one(call)); }

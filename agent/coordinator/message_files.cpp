@@ -15,10 +15,6 @@ using nlohmann::json;
 
 constexpr std::uint64_t kMostBytes = 1ULL << 40;  // of one: sums of them are numbers
 
-bool is_hash(std::string_view text) {
-  return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
-
 std::string parcel_name(const char* kind, const MessageName& name) {
   return kind + std::to_string(name.caller) + '.' + std::to_string(name.id) + '.' + name.content;
 }
@@ -112,7 +108,7 @@ std::optional<WantedFile> read_wanted(const json& answer) {
   const json job = want.value("job", json()), sha256 = want.value("sha256", json()), have = want.value("have", json());
   if (!job.is_string() || !sha256.is_string() || !have.is_number_unsigned()) return std::nullopt;
   WantedFile out{job.get<std::string>(), sha256.get<std::string>(), have.get<std::uint64_t>()};
-  if (out.job_key.size() > 64 || out.job_key.find(' ') != std::string::npos || !is_hash(out.sha256))
+  if (out.job_key.size() > 64 || out.job_key.find(' ') != std::string::npos || !is_hex(out.sha256, 64))
     return std::nullopt;
   return out;
 }
@@ -139,7 +135,7 @@ json piece_json(const MessageName& name, const FileContent& file, std::uint64_t 
 Result<FilePiece> read_piece(const json& body) {
   const json sha256 = body.value("sha256", json()), bytes = body.value("bytes", json()),
              offset = body.value("offset", json()), data = body.value("data", json());
-  if (!sha256.is_string() || !is_hash(sha256.get<std::string>())) return fail(Code::invalid, "sha256: is no hash");
+  if (!sha256.is_string() || !is_hex(sha256.get<std::string>(), 64)) return fail(Code::invalid, "sha256: is no hash");
   if (!bytes.is_number_unsigned() || !offset.is_number_unsigned())
     return fail(Code::invalid, "bytes, offset: are no whole numbers");
   auto piece = data.is_string() ? decode_base64(data.get<std::string>()) : std::nullopt;

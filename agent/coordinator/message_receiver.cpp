@@ -461,13 +461,7 @@ Result<json> MessageReceiver::take_file(const Envelope& envelope, const json& se
     if (envelope.signer != own_key_ && actor.address.empty())
       return fail(Code::denied, "by: actor " + std::to_string(actor.id) + " has no address here");
     const std::string address = envelope.signer == own_key_ ? "" : actor.address.front();
-    MJ_TRY(peer, supervisor_key(store_, envelope.context, address, own_key_));
-    if (envelope.signer != peer) return fail(Code::denied, "signer: is not the supervisor that the answer goes to");
-    MJ_CHECK(check_seal(sealed, {peer, now}));
-    by_known_ = true;
-    actor_ = actor.id;
-    MJ_CHECK(check_node(address, false));
-    proven_ = peer;
+    MJ_CHECK(prove_peer(envelope, sealed, address, "is not the supervisor that the answer goes to", actor.id));
   } else {
     MJ_CHECK(sent(envelope, sealed));
   }
@@ -475,6 +469,20 @@ Result<json> MessageReceiver::take_file(const Envelope& envelope, const json& se
   const std::string parcel = is_of_message ? parcel_of_message(name) : parcel_of_answer(name);
   MJ_TRY(have, files_.store->add(envelope.context, parcel, piece.file, piece.offset, piece.bytes));
   return json{{"have", have}};
+}
+
+// By the supervisor with that address, as the record here says it now, and from its node.
+Result<void> MessageReceiver::prove_peer(const Envelope& envelope, const json& sealed, const std::string& address,
+                                         const std::string& otherwise, Id actor) {
+  MJ_TRY(peer, supervisor_key(store_, envelope.context, address, own_key_));
+  if (envelope.signer != peer) return fail(Code::denied, "signer: " + otherwise);
+  MJ_TRY(now, now_s());
+  MJ_CHECK(check_seal(sealed, {peer, now}));
+  by_known_ = true;
+  actor_ = actor;
+  MJ_CHECK(check_node(address, false));
+  proven_ = peer;
+  return {};
 }
 
 Result<MessageReceiver::Sent> MessageReceiver::sent(const Envelope& envelope, const json& sealed) {
@@ -492,14 +500,8 @@ Result<MessageReceiver::Sent> MessageReceiver::sent(const Envelope& envelope, co
     return fail(Code::not_found, "of: no such message has left from here");
   out.mark = std::move(*mark);
   // As its record says it now: a key that was changed meanwhile counts, and one that was taken away does not.
-  MJ_TRY(peer, supervisor_key(store_, envelope.context, std::string(field_of(out.mark, "address")), own_key_));
-  if (envelope.signer != peer)
-    return fail(Code::denied, "signer: " + envelope.signer + " is not whom " + out.key + " was sent to");
-  MJ_TRY(now, now_s());
-  MJ_CHECK(check_seal(sealed, {peer, now}));
-  by_known_ = true;
-  MJ_CHECK(check_node(std::string(field_of(out.mark, "address")), false));
-  proven_ = peer;
+  MJ_CHECK(prove_peer(envelope, sealed, std::string(field_of(out.mark, "address")),
+                      envelope.signer + " is not whom " + out.key + " was sent to"));
   return out;
 }
 
@@ -528,10 +530,12 @@ Result<json> MessageReceiver::take_answer(const Envelope& envelope, const json& 
     if (!flow.ok()) return fail(Code::invalid, "flow." + join(flow.problems));
     answer.fields.emplace_back("flow", dump_json(to_json(flow.record)));
   }
+  std::unique_ptr<ArtifactStore::HandedOver> held;  // until the records say whose the files are
   if (field_of(of.mark, "state") == "away") {
     MJ_TRY(missing, missing_of(envelope, of.name, jobs));
     if (missing) return to_json(*missing);
-    MJ_CHECK(hand_over(envelope, of.name, jobs));
+    MJ_TRY(handed, hand_over(envelope, of.name, jobs));
+    held = std::move(handed);
   }
   MJ_TRY(known, ours(store_.answer_message(envelope.context, answer)));
   if (!known) return fail(Code::not_found, "of: no such message has left from here");
@@ -571,16 +575,9 @@ Result<json> MessageReceiver::take_cancel(const Envelope& envelope, const json& 
   if (!came || field_of(came->mark, "origin") != origin || field_of(came->mark, "signer") != by.get<std::string>())
     return fail(Code::not_found, "of: no such message has come here");
   const Fields& mark = came->mark;
-  MJ_TRY(now, now_s());
-  MJ_TRY(peer, supervisor_key(store_, envelope.context, std::string(field_of(mark, "address")), own_key_));
-  if (envelope.signer != peer)
-    return fail(Code::denied,
-                "signer: is not the supervisor that the answer goes to, by the record of a runner with "
-                "that address here");
-  MJ_CHECK(check_seal(sealed, {peer, now}));
-  by_known_ = true;
-  MJ_CHECK(check_node(std::string(field_of(mark, "address")), false));
-  proven_ = peer;
+  MJ_CHECK(prove_peer(envelope, sealed, std::string(field_of(mark, "address")),
+                      "is not the supervisor that the answer goes to, by the record of a runner with that address "
+                      "here"));
   if (!jobs.is_array() || jobs.size() > kMaxMessageJobs) return fail(Code::invalid, "jobs: is no list of keys");
   if (field_of(mark, "state") == "arrived")
     return fail(Code::unavailable, "of: it has not been taken yet: ask again in a moment");

@@ -28,8 +28,7 @@ constexpr const char *kMessagesIn = "msg_in", *kMarkPrefix = "mj:message:";
 constexpr std::uint64_t kMailIdleMs = 1000, kMailRetireMs = 5000;
 constexpr std::uint64_t kDeliverMs = std::uint64_t{kSignatureWindowS} * 1000;  // then nobody believes the signature
 constexpr std::uint64_t kAnswerMs = 7ULL * 24 * 3600 * 1000;                   // for which an answer is tried
-constexpr std::uint64_t kFirstAgainMs = 200, kMostAgainMs = 30000, kLogPauseMs = 500, kNoRoomMs = 100,
-                        kNotThereMs = 500;
+constexpr std::uint64_t kFirstAgainMs = 200, kMostAgainMs = 30000, kLogPauseMs = 500, kNotThereMs = 500;
 constexpr std::size_t kAnswerBytes = 700U << 10;  // of the jobs of one answer; more follow in the next one
 constexpr std::size_t kFlowBytes = 200U << 10;
 constexpr std::size_t kLogLines = 500, kLogBytes = 256U << 10;
@@ -509,6 +508,21 @@ Result<Parcel> MessageRounds::sealed(const OutboxEntry& entry, EnvelopeKind kind
   return out;
 }
 
+namespace {
+
+// Of a message whose time to be delivered in is over.
+MailAfter undelivered(const Fields& mark) {
+  const std::string_view limit = field_of(mark, "limit");
+  if (limit == "cancelled") return {MailAfter::What::failed, 0, "cancelled", "cancelled before it was delivered"};
+  const std::string last(field_of(mark, "why"));
+  return {MailAfter::What::failed, 0, "timeout",
+          (limit == "timeout_ack" ? "timeout_ack: it was not acknowledged in time"
+                                  : "timeout: it was not delivered in time") +
+              (last.empty() ? "" : ": " + last)};
+}
+
+}  // namespace
+
 Result<std::optional<Parcel>> MessageRounds::parcel(const OutboxEntry& entry) {
   const auto wrap = [](Result<Parcel> made) -> Result<std::optional<Parcel>> {
     if (!made) return tl::unexpected<Error>(std::move(made).error());
@@ -521,13 +535,7 @@ Result<std::optional<Parcel>> MessageRounds::parcel(const OutboxEntry& entry) {
     MJ_TRY(now, now_ms());
     const std::uint64_t until = number_in(entry.mark, "deliver_until");
     if (until == 0 || now < until) return wrap(sending(entry));
-    const std::string last(field_of(entry.mark, "why"));
-    const bool is_ack = field_of(entry.mark, "limit") == "timeout_ack";
-    const MailAfter late{
-        MailAfter::What::failed, 0, "timeout",
-        (is_ack ? "timeout_ack: it was not acknowledged in time" : "timeout: it was not delivered in time") +
-            (last.empty() ? "" : ": " + last)};
-    MJ_CHECK(store_.settle_mail(settings_.context, entry, late));
+    MJ_CHECK(store_.settle_mail(settings_.context, entry, undelivered(entry.mark)));
   } else if (entry.kind == "expire" && is_away) {
     const MailAfter late{MailAfter::What::failed, 0, "timeout", "timeout_result: no answer came in time"};
     MJ_CHECK(store_.settle_mail(settings_.context, entry, late));

@@ -65,6 +65,23 @@ Result<AppliedManifest> stored_manifest(WorkflowStore& store, Id context, const 
   return applied;
 }
 
+Result<void> each_fact(WorkflowStore& store, Id context, const std::string& world, std::uint64_t after,
+                       const std::function<Result<bool>(WorkflowFact)>& see) {
+  for (;;) {
+    MJ_TRY(read, store.read(context, world, after, kFactsAtOnce));
+    for (const std::string& bytes : read.facts) {
+      ++after;
+      auto fact = decode_workflow_fact(bytes);
+      if (!fact) return fail(fact.error(), world + ": height " + std::to_string(after));
+      MJ_TRY(more, see(std::move(*fact)));
+      if (!more) return {};
+    }
+    if (after >= read.height) return {};
+    if (read.facts.empty())
+      return fail(Code::invalid, world + ": the fact at height " + std::to_string(after + 1) + " is gone");
+  }
+}
+
 const PendingIntent* find_pending(const WorldState& world, const std::string& intent) {
   const auto cell = world.intents.find(intent);
   const CellState* state = cell == world.intents.end() ? nullptr : world.cell(cell->second);
@@ -147,12 +164,6 @@ Result<LoadedWorld> LoadedWorld::load(WorkflowStore& store, Id context, const st
   return world;
 }
 
-Result<void> LoadedWorld::catch_up(WorkflowStore& store) {
-  const std::uint64_t before = state_.height;
-  MJ_CHECK(fold_all(store, before));
-  return state_.height == before ? Result<void>() : know_all(store);
-}
-
 Result<void> LoadedWorld::fold_one(const WorkflowFact& fact) {
   index_.before(state_, fact);
   if (auto problem = fold(state_, fact))
@@ -162,18 +173,11 @@ Result<void> LoadedWorld::fold_one(const WorkflowFact& fact) {
 }
 
 Result<void> LoadedWorld::fold_all(WorkflowStore& store, std::uint64_t after) {
-  for (;;) {
-    MJ_TRY(read, store.read(context_, name_, after, kFactsAtOnce));
-    for (const std::string& bytes : read.facts) {
-      ++after;
-      auto fact = decode_workflow_fact(bytes);
-      if (!fact) return fail(fact.error(), name_ + ": height " + std::to_string(after));
-      MJ_CHECK(fold_one(*fact));
-    }
-    if (after >= read.height) break;
-    if (read.facts.empty())
-      return fail(Code::invalid, name_ + ": the fact at height " + std::to_string(after + 1) + " is gone");
-  }
+  const auto fold_each = [this](const WorkflowFact& fact) -> Result<bool> {
+    MJ_CHECK(fold_one(fact));
+    return true;
+  };
+  MJ_CHECK(each_fact(store, context_, name_, after, fold_each));
   base_ = state_.height;
   return {};
 }

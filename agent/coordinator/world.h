@@ -35,6 +35,11 @@ Result<AppliedManifest> read_applied(const std::string& text);
 // Error invalid: it is stored with other content.
 Result<AppliedManifest> stored_manifest(WorkflowStore&, Id context, const std::string& world, const std::string& hash);
 
+// Each fact of a world from a height on (after it), until `see` answers false or an error. Errors: its own;
+// unavailable; invalid (a fact cannot be read or is gone: names the height).
+Result<void> each_fact(WorkflowStore&, Id context, const std::string& world, std::uint64_t after,
+                       const std::function<Result<bool>(WorkflowFact)>& see);
+
 // Carriers that are neither a job nor a flow.
 inline constexpr const char *kTimerCarrier = "timer", *kApprovalCarrier = "approval";
 
@@ -70,8 +75,6 @@ class LoadedWorld {
   // without facts is empty. Errors: unavailable; invalid (a fact that does not fit: names the height), not_found (a
   // manifest is gone).
   static Result<LoadedWorld> load(WorkflowStore&, Id context, const std::string& name, bool from_beginning = false);
-  // What others have committed since.
-  Result<void> catch_up(WorkflowStore&);
 
   const std::string& name() const { return name_; }
   const WorldState& state() const { return state_; }

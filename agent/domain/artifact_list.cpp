@@ -39,9 +39,8 @@ std::vector<ListedArtifact> read_artifact_list(const std::string& text) {
                        about.contains("bytes") && about["bytes"].is_number_unsigned();
     if (!known) continue;
     const auto sha256 = about["sha256"].get<std::string>();
-    const bool is_hash = sha256.size() == 64 && sha256.find_first_not_of("0123456789abcdef") == std::string::npos;
     const auto executable = about.find("executable");
-    if (is_hash && is_artifact_name(name))
+    if (is_hex(sha256, 64) && is_artifact_name(name))
       out.push_back(
           {name, sha256, about["bytes"].get<std::uint64_t>(), executable != about.end() && *executable == true});
   }

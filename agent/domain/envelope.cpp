@@ -4,6 +4,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "base/ids.h"
 #include "domain/utf8.h"
 
 namespace mycojobs {
@@ -86,9 +87,7 @@ Result<MessageName> read_message_name(const json& object) {
   MJ_TRY(id, number_field(object, "id", UINT32_MAX));
   name.id = static_cast<Id>(id);
   MJ_TRY(content, text_field(object, "content"));
-  const auto is_hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
-  if (content.size() != 64 || !std::all_of(content.begin(), content.end(), is_hex))
-    return fail(Code::invalid, "content: is no hash of a message");
+  if (!is_hex(content, 64)) return fail(Code::invalid, "content: is no hash of a message");
   name.content = std::move(content);
   return name;
 }

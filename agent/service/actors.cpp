@@ -44,8 +44,8 @@ Result<std::vector<Actor>> all_actors(Store& store) {
 
 Result<void> check_pubkey(const std::string& key) {
   if (key.empty() || is_public_key(key)) return {};
-  const bool is_hex = key.size() == 64 && key.find_first_not_of("0123456789abcdef") == std::string::npos;
-  if (is_hex) return fail(Code::invalid, "pubkey: " + key + " is no public key: it is no point of the curve ed25519");
+  if (is_hex(key, 64))
+    return fail(Code::invalid, "pubkey: " + key + " is no public key: it is no point of the curve ed25519");
   return fail(Code::invalid,
               "pubkey: " + shown(key, 80) +
                   " is no public key: 64 characters of lower-case hex, as `mycojobs key new` prints them");

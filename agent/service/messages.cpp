@@ -132,6 +132,13 @@ Result<std::vector<Message>> list_messages(const Caller& by, Store& store, std::
   return found;
 }
 
+Result<Message> cancel_message(const Caller& by, Store& store, Id maker, Id id) {
+  const std::string name = std::to_string(maker) + ':' + std::to_string(id);
+  MJ_CHECK(may(by, store, Action::steer, {.name = "message " + name, .maker = maker}));
+  MJ_CHECK(store.cancel_message(by.context, "message:" + name));
+  return read_message(by, store, maker, id);
+}
+
 Result<void> delete_message(const Caller& by, Store& store, Id maker, Id id) {
   const std::string name = std::to_string(maker) + ':' + std::to_string(id);
   MJ_CHECK(may(by, store, Action::administer, {.name = "message " + name, .maker = maker}));

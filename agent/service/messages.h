@@ -23,6 +23,8 @@ Result<Message> read_message(const Caller&, Store&, Id maker, Id id);
 // The newest first, without text and jobs; of those that the caller may see. limit: at most 1000.
 Result<std::vector<Message>> list_messages(const Caller&, Store&, std::uint64_t limit);
 
+// It ends, and all that it carries: at once, or once whoever has it has been told.
+Result<Message> cancel_message(const Caller&, Store&, Id maker, Id id);
 // Error conflict: it waits to be taken, or its jobs or its result are awaited.
 Result<void> delete_message(const Caller&, Store&, Id maker, Id id);
 

@@ -23,9 +23,7 @@ namespace {
 
 constexpr int kLockWaitMs = 2000;  // whoever takes something away has the lock for some milliseconds
 
-bool is_store_name(std::string_view name) {
-  return name.size() == 24 && name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
+bool is_store_name(std::string_view name) { return is_hex(name, 24); }
 
 // The object of these bytes, made from this file or there already: then it is used, or others who use it just now
 // would have one that nobody finds.

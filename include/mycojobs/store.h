@@ -442,7 +442,8 @@ class MessageStore {
   virtual Result<void> settle_mail(Id context, const OutboxEntry&, const MailAfter&) = 0;
   // Its jobs end with what the answer says, and it with them. false: no such message has left from here.
   virtual Result<bool> answer_message(Id context, const AnswerMessage&) = 0;
-  // Its jobs are cancelled, here and there. Error not_found: none such has left.
+  // All that it carries ends, for ever: of one that is away here and there; one that nobody has taken yet ends at once,
+  // and what has ended stays. Error not_found.
   virtual Result<void> cancel_message(Id context, const std::string& message_key) = 0;
   // Lines of a job of a message that is away. The last number that is stored; 0: it is none such.
   virtual Result<std::uint64_t> follow_log(Id context, const std::string& message_key, const std::string& content,

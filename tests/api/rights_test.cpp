@@ -88,6 +88,7 @@ TEST_F(Rights, EachRoleMayWhatTheTableSays) {
       {"flow.pause", {{"id", others}}, "a"},
       {"flow.start", {{"id", others}}, "a"},
       {"job.cancel", {{"id", "17:1"}}, "a"},
+      {"message.cancel", {{"id", 5}, {"caller_id", 17}}, "a"},
       {"queue.pause", {{"queue", "python"}}, "a"},
       {"runner.create", json::object(), "a"},
       {"runner.update", {{"id", 20}, {"topic", "x"}}, "a"},

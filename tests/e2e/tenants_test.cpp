@@ -348,6 +348,25 @@ TEST_F(TenantsE2e, CancellingTheJobHereCancelsItThere) {
   EXPECT_EQ(bob_.field("job:12:2", "status"), "finished") << "its neighbour goes on";
 }
 
+TEST_F(TenantsE2e, CancellingTheMessageCancelsAllOfIt) {
+  write_message(1, json::array({plain_job(1, kSleeps), plain_job(2, kSleeps)}));
+  const auto there = [&](const std::string& field, const std::string& value) {
+    const auto jobs = alice_.keys_like("job:*");
+    return std::count_if(jobs.begin(), jobs.end(),
+                         [&](const std::string& job) { return alice_.field(job, field) == value; });
+  };
+  ASSERT_TRUE(eventually([&] { return there("status", "started") == 2; }));
+  const Finished told = bob_({"message", "cancel", "12:1"});
+  EXPECT_EQ(told.code, 0) << told.err;
+  EXPECT_NE(told.out.find("message:12:1 is told to end"), std::string::npos) << told.out;
+  EXPECT_TRUE(eventually([&] { return there("detail", "cancelled") == 2; })) << alice_.coordinator->err();
+  ASSERT_TRUE(ends("12:1", "error"));
+  const Finished again = bob_({"message", "cancel", "12:1"});
+  EXPECT_EQ(again.code, 0);
+  EXPECT_EQ(again.out, "message:12:1 had ended before: it is error\n");
+  EXPECT_NE(bob_({"message", "cancel", "12:99"}).code, 0);
+}
+
 TEST_F(TenantsE2e, CancelledBeforeItHasArrivedItIsCancelledOnceItHas) {
   ::kill(alice_.coordinator->pid(), SIGSTOP);
   write_message(1, json::array({plain_job(1, kSleeps), plain_job(2, "result = {'n': '2'}")}));

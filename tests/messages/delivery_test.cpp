@@ -196,6 +196,93 @@ TEST_F(MessageDelivery, AJobThatIsCancelledBeforeItLeavesIsCancelledThere) {
   EXPECT_THAT(stage_.there.running, IsEmpty());
 }
 
+// ---- a whole message that is cancelled ----
+
+TEST_F(MessageDelivery, AMessageThatIsCancelledBeforeItLeavesDoesNotRunThere) {
+  stage_.part(true);
+  send({job(1, "hold a"), job(2, "ok b")});
+  stage_.steps(4);
+  ASSERT_TRUE(stage_.here.store->cancel_message(1, kSent));
+  for (int i = 0; i < 40; ++i) stage_.step(1000);
+  EXPECT_EQ(here("error"), "cancelled before it was delivered") << "it waits for no time-out";
+  EXPECT_EQ(job_here(1), "error cancelled");
+  EXPECT_EQ(job_here(2), "error cancelled");
+  EXPECT_EQ(stage_.here.field("job:12:1", "error"), "cancelled while it was away");
+  stage_.part(false);
+  ASSERT_TRUE(stage_.play());
+  EXPECT_THAT(stage_.there.claims, IsEmpty());
+}
+
+// Its arrival was never heard of here.
+TEST_F(MessageDelivery, AMessageThatIsCancelledIsFoundThereThoughItSeemedUndelivered) {
+  std::vector<MessageDisturbance> lost;
+  for (std::uint64_t i = 1; i < 6; ++i) lost.push_back({i, MessageFate::answer_lost});
+  stage_.disturb_requests(lost);
+  send({job(1, "hold a")});
+  stage_.steps(4);
+  ASSERT_EQ(stage_.there.running.size(), 1U);
+  ASSERT_TRUE(stage_.here.store->cancel_message(1, kSent));
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(job_here(1), "error cancelled");
+  EXPECT_THAT(stage_.there.running, IsEmpty());
+  EXPECT_EQ(there("status"), "error");
+}
+
+TEST_F(MessageDelivery, WhoeverHasAMessageMayCancelItToo) {
+  send({job(1, "hold a"), job(2, "hold b")});
+  stage_.steps(8);
+  ASSERT_EQ(stage_.there.running.size(), 2U);
+  ASSERT_TRUE(stage_.there.store->cancel_message(2, kCame));
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(here("error"), "2 of its jobs failed");
+  EXPECT_EQ(job_here(1), "error cancelled");
+  EXPECT_EQ(job_here(2), "error cancelled");
+}
+
+TEST_F(MessageDelivery, AMessageThatNobodyHasTakenEndsAtOnce) {
+  send({job(1, "ok a")});
+  EXPECT_EQ(stage_.here.store->cancel_message(1, "message:12:102").error().code, Code::not_found);
+  ASSERT_TRUE(stage_.here.store->cancel_message(1, kSent));
+  EXPECT_EQ(here("status"), "error");
+  EXPECT_EQ(here("error"), "cancelled before it was taken");
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(stage_.here.field("job:12:1", "id"), "") << "it never came to be";
+  EXPECT_THAT(stage_.there.claims, IsEmpty());
+  EXPECT_THAT(stage_.here.list({"LRANGE", "msg_out", "0", "-1"}), IsEmpty());
+  ASSERT_TRUE(stage_.here.store->cancel_message(1, kSent)) << "it stays as it has ended";
+  EXPECT_EQ(here("error"), "cancelled before it was taken");
+}
+
+TEST_F(MessageDelivery, AMessageThatIsProcessedStaysSoWhenItIsCancelled) {
+  send({job(1, "ok a")});
+  ASSERT_TRUE(stage_.play());
+  ASSERT_TRUE(stage_.here.store->cancel_message(1, kSent));
+  ASSERT_TRUE(stage_.there.store->cancel_message(2, kCame));
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(here("status"), "processed");
+  EXPECT_EQ(there("status"), "processed");
+}
+
+TEST_F(MessageDelivery, AFlowThatIsCancelledWithItsMessageEndsThere) {
+  send({job(1, "hold a")}, [](Message& wanted) {
+    FlowNode node;
+    node.id = 1;
+    node.name = "one";
+    wanted.flow.emplace();
+    wanted.flow->name = "whole";
+    wanted.flow->nodes = {node};
+    wanted.flow->jobs = {1};
+  });
+  for (int i = 0; i < 40 && stage_.there.running.empty(); ++i) stage_.step();
+  ASSERT_EQ(stage_.there.running.size(), 1U);
+  ASSERT_TRUE(stage_.here.store->cancel_message(1, kSent));
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(here("status"), "error");
+  EXPECT_THAT(stage_.there.running, IsEmpty());
+}
+
+// ---- odd ones ----
+
 // One that stands on msg_out once more, or whose record another client has overwritten, holds nobody up.
 TEST_F(MessageDelivery, OddMessagesHoldNobodyUp) {
   MemoryServer& server = stage_.here.server;

@@ -29,6 +29,57 @@ MemoryServer& emptied(MemoryServer& server) {
   return server;
 }
 
+// Says which files were let go before any call of the store could have written whose they are.
+class WatchedFiles final : public ArtifactStore {
+ public:
+  WatchedFiles(std::shared_ptr<ArtifactStore> files, const std::uint64_t& calls, std::vector<std::string>& let_go)
+      : files_(std::move(files)), calls_(calls), let_go_(let_go) {}
+
+  Result<std::string> read(RecordStore& store, Id context, const std::string& job_key, const FileContent& file,
+                           std::uint64_t offset, std::size_t max) override {
+    return files_->read(store, context, job_key, file, offset, max);
+  }
+  Result<bool> has(RecordStore& store, Id context, const std::string& job_key,
+                   const std::vector<FileContent>& files) override {
+    return files_->has(store, context, job_key, files);
+  }
+  Result<std::uint64_t> expect(RecordStore& store, Id context, const std::string& parcel,
+                               const FileContent& file) override {
+    return files_->expect(store, context, parcel, file);
+  }
+  Result<std::uint64_t> add(Id context, const std::string& parcel, const FileContent& file, std::uint64_t offset,
+                            std::string_view piece) override {
+    return files_->add(context, parcel, file, offset, piece);
+  }
+  Result<std::unique_ptr<HandedOver>> hand_over(RecordStore& store, Id context, const std::string& parcel,
+                                                const std::vector<ForJob>& to) override {
+    MJ_TRY(handed, files_->hand_over(store, context, parcel, to));
+    return std::make_unique<Watched>(std::move(handed), *this, parcel);
+  }
+  void drop(Id context, const std::string& parcel) override { files_->drop(context, parcel); }
+  Result<void> tidy(RecordStore& store, Id context) override { return files_->tidy(store, context); }
+
+ private:
+  class Watched final : public HandedOver {
+   public:
+    Watched(std::unique_ptr<HandedOver> handed, WatchedFiles& of, std::string parcel)
+        : handed_(std::move(handed)), of_(of), parcel_(std::move(parcel)), since_(of.calls_) {}
+    ~Watched() override {
+      if (of_.calls_ == since_) of_.let_go_.push_back(parcel_ + ": let go before a record says whose its files are");
+    }
+
+   private:
+    std::unique_ptr<HandedOver> handed_;
+    WatchedFiles& of_;
+    std::string parcel_;
+    std::uint64_t since_;
+  };
+
+  std::shared_ptr<ArtifactStore> files_;
+  const std::uint64_t& calls_;
+  std::vector<std::string>& let_go_;
+};
+
 }  // namespace
 
 MessageSide::MessageSide(MemoryServer& of_it, const Clock& clock, Id of, std::string at, const std::string& folder)
@@ -84,6 +135,9 @@ MessageStage::MessageStage()
     : clock(message_hall().clock = {}),
       here(message_hall().here, clock, 1, kHere, folder / "here"),
       there(message_hall().there, clock, 2, kThere, folder / "there") {
+  for (MessageSide* side : {&here, &there})
+    side->files.store = std::make_shared<WatchedFiles>(side->files.store, calls_, let_go_);
+  restart();
   prepare(here);
   prepare(there);
   const auto actor = [&](MessageSide& side, Id id) {
@@ -367,7 +421,7 @@ void MessageStage::trouble_of(MessageSide& side, std::vector<std::string>& all) 
 }
 
 std::vector<std::string> MessageStage::trouble() {
-  std::vector<std::string> all;
+  std::vector<std::string> all = let_go_;
   trouble_of(here, all);
   trouble_of(there, all);
   return all;

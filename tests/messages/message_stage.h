@@ -152,6 +152,7 @@ class MessageStage {
   std::vector<Late> late_;
   std::set<std::string> sent_;
   std::uint64_t calls_ = 0, requests_ = 0;
+  std::vector<std::string> let_go_;  // files, too early
   MessageSide* at_work_ = nullptr;  // whose calls are counted
   bool apart_ = false;
 };

@@ -313,6 +313,7 @@ void JsonRpcRights::expect_steering_and_more() {
                                   rpc_reaches(*server_, role, "flow.signal", with(flow, {{"name", "go"}})),
                                   rpc_reaches(*server_, role, "flow.retry", flow),
                                   ask(role, "flow.cancel", flow),
+                                  ask(role, "message.cancel", {{"id", new_message(maker)}, {"caller_id", maker}}),
                                   ask(role, "flow.replay", flow)};
          return tried;
        }},
@@ -457,6 +458,7 @@ void CommandRights::expect_steering_and_answering() {
          return reaching({own(role, {"flow", "pause", flow}), own(role, {"flow", "resume", flow}),
                           own(role, {"flow", "signal", flow, "go"}), own(role, {"flow", "retry", flow}),
                           own(role, {"flow", "replay", flow}), own(role, {"flow", "cancel", flow}),
+                          own(role, {"message", "cancel", message_of(maker)}),
                           own(role, {"message", "sign", message_of(maker), "--key", key_})});
        }},
       {Does::answer,

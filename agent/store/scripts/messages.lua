@@ -101,7 +101,8 @@ for i, job in ipairs(jobs) do
 end
 
 redis.call('HSET', mark, 'state', 'taken', 'left', left, 'failed', failed, 'taken_ms', dec(now_ms))
-if state == 'arrived' then redis.call('HSET', mark, 'jobs', table.concat(keys, ' '), 'origins', origins, 'flow', flow) end
+redis.call('HSET', mark, 'jobs', table.concat(keys, ' '), 'flow', flow)
+if state == 'arrived' then redis.call('HSET', mark, 'origins', origins) end
 for _, job in ipairs(jobs) do
   if not job.over then
     local claim = job.claim
@@ -362,22 +363,38 @@ if #fields > 0 and type_of(message) == 'hash' then redis.call('HSET', message, u
 return 'done'
 
 --# cancel_message: journal places messages worlds ends
--- Every job of a message that is away is cancelled, here and there; of one that came and has become a flow, the flow.
--- asked, over or missing.
+-- All that a message carries ends, for ever: of one that is away here and there, of one that was taken here its jobs and
+-- its flow; one that nobody has taken yet ends at once. ended, asked, over or missing.
 local message = arg()
 local mark = 'mj:message:' .. message
-local err = wrong_message(message) or wrong_shared()
+local err = wrong_message(message) or wrong_mail() or wrong_shared()
 if err then return err end
 local is = to_table(redis.call('HGETALL', mark))
-if not is.state then return 'missing' end
-if is.state == 'taken' and (is.flow or '') ~= '' and not is.flow_ended then
-  put_out('cancel ' .. message)
-  return 'asked'
+if not is.state then
+  if type_of(message) ~= 'hash' then return 'missing' end
+  local status = redis.call('HGET', message, 'status')
+  if status == 'processed' or status == 'error' then return 'over' end
 end
-if is.state ~= 'away' then return 'over' end
+if not is.state or is.state == 'arrived' then
+  -- With a mark whoever has it from a list lets it go.
+  redis.call('HSET', mark, 'state', 'refused', 'left', 0)
+  redis.call('ZREM', 'mj:inbox', message)
+  end_message(message, 'cancelled before it was taken')
+  return 'ended'
+end
+if is.state ~= 'away' and is.state ~= 'taken' then return 'over' end
+local asked = is.state == 'away'
 for job in string.gmatch(is.jobs or '', '%S+') do
   local claim = read_claim(job)
-  if claim and claim.message == message and claim.state == 'planned' then cancel_job(job, claim) end
+  if claim and claim.message == message and (claim.state == 'planned' or is.state == 'taken') then
+    asked = cancel_job(job, claim) ~= 'over' or asked
+  end
+end
+if is.state == 'taken' then
+  if (is.flow or '') == '' or is.flow_ended then return asked and 'asked' or 'over' end
+elseif not is.delivered_ms then
+  -- What is being carried just now may arrive: its end is told by whoever carries it.
+  redis.call('HSET', mark, 'deliver_until', dec(now_ms), 'limit', 'cancelled')
 end
 put_out('cancel ' .. message)
 return 'asked'

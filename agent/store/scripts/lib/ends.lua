@@ -140,7 +140,9 @@ local function cancel_job(job, claim)
   end
   -- Its entry in the list is no anomaly: the claim drops it in silence.
   local listed = not claim.state or (claim.state == 'queued' and not has_priority(claim))
-  finish(job, claim, failure('cancelled', num(claim.epoch) > 0 and 'cancelled' or 'cancelled before it ran'), false)
+  local is_away = claim.state == 'planned' and claim.message
+  local why = num(claim.epoch) > 0 and 'cancelled' or is_away and 'cancelled while it was away' or 'cancelled before it ran'
+  finish(job, claim, failure('cancelled', why), false)
   if listed then redis.call('HSET', 'mj:claim:' .. job, 'leftover', 1) end
   return 'ended'
 end
