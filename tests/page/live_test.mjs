@@ -52,6 +52,24 @@ await claims(world, {
     await until('another job', () => !page.url().includes(made.key.replace('job:', '')));
     await page.close();
   },
+  async 'a flow goes on under an open page after its coordinator was killed, and the page follows by itself'() {
+    const made = await world.rpc('flow.create', {definition: {name: 'stairs', jobs: {
+      first: {type: 'python', script: 'import time\ntime.sleep(4)'}, second: {needs: ['first'], type: 'python', script: 'pass'}, ask: {needs: ['second'], approval: {comment: 'on?'}}}}});
+    await world.rpc('flow.start', {id: made.id});
+    const page = await world.open(`#/flows/${made.id}`);
+    await page.waitForSelector('.graph .node.running');
+    await world.end('coordinator', 'SIGKILL');
+    await sees(page, 'reconnecting', 'header');
+    await world.start_coordinator();
+    await sees(page, 'live', 'header');
+    await page.waitForSelector('.graph .node.asks', {timeout: 60000});
+    assert.equal((await page.$$('.graph .node.done')).length, 2);
+    await page.goto(`${page.url()}?view=timeline`);
+    await sees(page, 'second');
+    const told = await text(page, '.moments');
+    for (const name of ['first', 'second']) assert.equal(told.split('\n').filter((row) => row.includes(name) && row.includes('completed')).length, 1, `${name} in ${told}`);
+    await page.close();
+  },
   async '200 event streams of one context cost one look a second'() {
     const streams = [];
     const abort = new AbortController();
