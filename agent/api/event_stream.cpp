@@ -56,8 +56,8 @@ Result<void> read_job_request(Services& services, const HttpRequest& from, Event
 
 Result<EventRequest> read_event_request(Services& services, const HttpRequest& from, const Caller& caller) {
   for (const auto& [name, value] : from.query) {
-    if (name != "context" && name != "flow" && name != "job" && name != "after")
-      return fail(Code::invalid, name.substr(0, 40) + ": there are context, flow, job and after");
+    if (name != "context" && name != "flow" && name != "job" && name != "after" && name != "overview")
+      return fail(Code::invalid, name.substr(0, 40) + ": there are context, flow, job, overview and after");
   }
   EventRequest request;
   MJ_TRY(context, number_of(from.query, "context", services.settings.contexts.empty()));
@@ -65,6 +65,9 @@ Result<EventRequest> read_event_request(Services& services, const HttpRequest& f
   request.context = static_cast<Id>(context == 0 ? services.settings.contexts.front() : context);
   request.flow = static_cast<Id>(flow);
   request.caller = caller;
+  request.overview = from.query.contains("overview");
+  if (request.overview && (request.flow != 0 || from.query.contains("job")))
+    return fail(Code::invalid, "overview: is given beside flow or job: give one of them");
   if (from.query.contains("job")) {
     if (request.flow != 0) return fail(Code::invalid, "job: is given beside flow: give one or the other");
     MJ_CHECK(read_job_request(services, from, request));
@@ -72,7 +75,7 @@ Result<EventRequest> read_event_request(Services& services, const HttpRequest& f
   }
   const auto given = from.query.find("after");
   const std::string last = given != from.query.end() ? given->second : from.header("last-event-id");
-  if (!last.empty()) {
+  if (!last.empty() && !request.overview) {
     std::uint64_t number = 0;
     if (!parse_u64(last.substr(0, request.flow == 0 ? last.find('.') : std::string::npos), number))
       return fail(Code::invalid, "Last-Event-ID: give the id of an event of this stream");

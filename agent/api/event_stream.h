@@ -15,6 +15,7 @@
 namespace mycojobs::api {
 
 struct EventRequest {
+  bool overview = false;     // of the context as a whole, instead of its flows
   Id context = 0, flow = 0;  // flow 0: all of the context
   Caller caller;
   std::optional<std::uint64_t> after_revision;  // of the flow

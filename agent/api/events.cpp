@@ -133,6 +133,27 @@ void Events::follow_job(const EventRequest& request, Subscription& own, EventSin
   }
 }
 
+void Events::follow_overview(const EventRequest& request, Subscription& own, EventSink& sink) {
+  constexpr std::uint32_t kLookMs = 1000;
+  Subscription taken;
+  std::string told;
+  std::uint32_t silent_ms = 0;
+  bool open = sink.send("retry: 1000\n\n");
+  while (open) {
+    const auto now = overviews_.read(request);
+    if (!now && now.error().code != Code::unavailable) break;  // away: silence
+    const bool news = now && (*now)->rest != told;
+    if (news) {
+      told = (*now)->rest;
+      open = sink.send("event: overview\ndata: " + (*now)->text + "\n\n");
+    } else if (silent_ms >= services_.settings.limits.heartbeat_ms) {
+      open = sink.send(": heartbeat\n\n");
+    }
+    silent_ms = news || silent_ms >= services_.settings.limits.heartbeat_ms ? 0 : silent_ms + kLookMs;
+    open = open && sink.open() && wait(own, taken, kLookMs) != Next::over;
+  }
+}
+
 HttpReply Events::stream(const HttpRequest& from, const Caller& caller) {
   auto request = read_event_request(services_, from, caller);
   if (!request) {
@@ -146,20 +167,23 @@ HttpReply Events::stream(const HttpRequest& from, const Caller& caller) {
                   : denied ? "denied"
                   : away   ? "unavailable"
                            : "invalid",
-                  request.error().message,
-                  "GET /events?context=N, /events?context=N&flow=M or /events?context=N&job=CALLER:ID");
+                  request.error().message, "GET /events?context=N, with &flow=M, &job=CALLER:ID or &overview=1");
   }
   // The place is taken when the stream begins: a reply that is never sent must take none.
   HttpReply reply;
   reply.type = "text/event-stream";
   reply.stream = [this, request = *request](EventSink& sink) {
-    const auto own = subscribe(request.context, request.flow, request.job.empty());
+    const auto own = subscribe(request.context, request.flow, request.job.empty() && !request.overview);
     if (own == subscriptions_.end()) {
       (void)sink.send(
           "event: refused\ndata: {\"word\":\"unavailable\",\"remedy\":\"too many event streams are open\"}\n\n");
       return;
     }
-    request.job.empty() ? follow_flows(request, *own, sink) : follow_job(request, *own, sink);
+    if (request.overview) {
+      follow_overview(request, *own, sink);
+    } else {
+      request.job.empty() ? follow_flows(request, *own, sink) : follow_job(request, *own, sink);
+    }
     unsubscribe(own);
   };
   return reply;

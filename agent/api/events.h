@@ -9,7 +9,8 @@
 // out. Of a whole context it is "<at_ms>.<flow>.<revision>", and Last-Event-ID goes on with what has happened to active
 // and recent flows since that moment.
 //
-// Of one job: its state and its log (job_stream.h).
+// Of one job: its state and its log (job_stream.h). Of a context with &overview=1: how it is, when that changes, once a
+// second at most (overview_feed.h).
 //
 // Threads: one waits for the store's hints; each stream reads for itself, in the thread of its connection. A stream
 // that falls behind ends, and its client comes back with Last-Event-ID.
@@ -27,13 +28,14 @@
 
 #include "api/event_stream.h"
 #include "api/http.h"
+#include "api/overview_feed.h"
 #include "api/services.h"
 
 namespace mycojobs::api {
 
 class Events {
  public:
-  Events(Services& services, StoreFactory& stores) : services_(services), stores_(stores) {}
+  Events(Services& services, StoreFactory& stores) : services_(services), stores_(stores), overviews_(services) {}
   ~Events() { stop(); }
   Result<void> open();
   void stop();
@@ -55,12 +57,14 @@ class Events {
 
  private:
   void follow_flows(const EventRequest&, Subscription&, EventSink&);
+  void follow_overview(const EventRequest&, Subscription&, EventSink&);
   void follow_job(const EventRequest&, Subscription&, EventSink&);
   void listen();
   void tell(const std::string& hint);
 
   Services& services_;
   StoreFactory& stores_;
+  OverviewFeed overviews_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::list<Subscription> subscriptions_;

@@ -37,7 +37,9 @@ constexpr std::size_t kLargePeerBodies = 16;  // the same of peers, who take non
 std::string head_text(const HttpReply& reply, HttpFraming framing, bool http_1_1, bool keep_alive) {
   HttpAnswerHead head{reply.status, reply.headers, framing, reply.body.size(), http_1_1, keep_alive};
   if (reply.status != 204) head.fields.emplace_back("Content-Type", reply.type);
-  head.fields.emplace_back("Cache-Control", "no-store");
+  const bool kept = std::any_of(reply.headers.begin(), reply.headers.end(),
+                                [](const auto& field) { return field.first == "Cache-Control"; });
+  if (!kept) head.fields.emplace_back("Cache-Control", "no-store");
   head.fields.emplace_back("X-Content-Type-Options", "nosniff");
   return to_text(head);
 }
@@ -188,6 +190,7 @@ class Server final : public HttpServer {
       return client.standing == standing && !client.leaving;
     });
     const std::uint32_t most = standing == Standing::open   ? limits_.open
+                               : standing == Standing::page ? limits_.page
                                : standing == Standing::peer ? limits_.peers
                                                             : limits_.connections;
     if (count >= most && !(standing == Standing::peer && make_room()))
@@ -304,8 +307,8 @@ class Server final : public HttpServer {
     const HttpReply reply = answer(client);
     if (!reply.proven.empty()) prove(client, reply.proven);
     reader.request().body = {};  // a client that is slow to take the answer holds no memory that no share counts
-    const bool goes_on =
-        reply.status < 400 && client.standing != Standing::open && reader.done() && reader.keeps_alive() && !stopping_;
+    const bool one_alone = client.standing == Standing::open || client.standing == Standing::page;
+    const bool goes_on = reply.status < 400 && !one_alone && reader.done() && reader.keeps_alive() && !stopping_;
     connection.allow(limits_.write_ms);
     const bool head_only = reader.request().method == "HEAD";
     if (reply.stream && !head_only) return stream(connection, reader, reply, goes_on);
@@ -417,15 +420,23 @@ bool is_from_web_page(const HttpRequest& from) {
   const std::string site = from.header("sec-fetch-site");
   return from.headers.contains("origin") || (!site.empty() && site != "none");
 }
+bool is_from_other_page(const HttpRequest& from) {
+  const std::string site = from.header("sec-fetch-site");
+  if (!site.empty() && site != "none" && site != "same-origin") return true;
+  if (!from.headers.contains("origin")) return false;
+  const std::string origin = from.header("origin"), host = from.header("host");
+  return host.empty() || (origin != "http://" + host && origin != "https://" + host);
+}
 HttpReply web_page_refused() {
-  return refuse(403, "denied", "calls of web pages are refused", "call from a program, without the header Origin");
+  return refuse(403, "denied", "calls of other web pages are refused",
+                "call from a program, without the header Origin, or from the page of this server");
 }
 
 HttpReply refuse_route(const std::vector<HttpRoute>& routes, const std::string& method, const std::string& path) {
   bool path_known = false, known = false;
   std::string remedy;
   for (const HttpRoute& route : routes) {
-    remedy += (remedy.empty() ? "" : ", ") + route.method + ' ' + route.path;
+    if (!route.path.starts_with("/assets/")) remedy += (remedy.empty() ? "" : ", ") + route.method + ' ' + route.path;
     path_known = path_known || route.path == path;
     known = known || (route.path == path && route.method == (method == "HEAD" ? "GET" : method));
   }

@@ -56,6 +56,7 @@ struct HttpRoute {
 // Who asks, as its head says; the connections of each are counted by themselves.
 enum class Standing {
   open,       // what anybody may ask: few at one time, one request each
+  page,       // files of the page, the same: a browser asks for several at a time
   anonymous,  // loopback in `dev`
   token,
   peer,  // supervisors of other hosts, who sign what they send: where there are too many, the oldest that has not
@@ -90,8 +91,9 @@ Result<ListenAddress> parse_listen(const std::string& text);
 HttpReply refuse(int status, const std::string& word, const std::string& message, const std::string& remedy);
 // 404 or 405, if there is no such route; else an empty reply.
 HttpReply refuse_route(const std::vector<HttpRoute>&, const std::string& method, const std::string& path);
-// Browsers name where a page came from; no page of any origin has business here.
+// Browsers name where a page came from. No page of another origin has business here; ours is of this server and port.
 bool is_from_web_page(const HttpRequest&);
+bool is_from_other_page(const HttpRequest&);
 HttpReply web_page_refused();
 HttpReply busy();                     // for a connection that is one too many
 HttpReply no_json();                  // 415: a form, or a body that is compressed

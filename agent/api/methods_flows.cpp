@@ -91,7 +91,14 @@ Result<json> get(Call& call) {
 
 Result<json> list(Call& call) {
   MJ_TRY(flows, call.flows());
-  const service::ListFlows wish{call.text("name"), call.id("before"), call.number("limit", 50)};
+  service::ListFlows wish{call.text("name"), call.id("before"), call.number("limit", 50)};
+  if (call.has("status")) {
+    wish.status = parse<FlowStatus>(call.text("status"));
+    if (!wish.status) return fail(Code::invalid, "status: is none of dispatched, started, error, finished");
+  }
+  wish.word = call.text("state");
+  wish.caller = call.id("caller_id");
+  wish.until_ms = call.number("until_ms", 0);
   MJ_TRY(rows, service::list_flows(call.by(), call.stores(*flows), wish));
   json all = json::array();
   for (const service::FlowRow& row : rows) {
@@ -135,7 +142,15 @@ Result<json> dag(Call& call) {
                      {"attempt", node.attempt},
                      {"started_ms", node.started_ms},
                      {"ended_ms", node.ended_ms},
-                     {"runner_id", node.runner}});
+                     {"runner_id", node.runner},
+                     {"job", node.job_key},
+                     {"since_ms", node.since_ms},
+                     {"until_ms", node.until_ms},
+                     {"on_call", node.on_call},
+                     {"gates", node.gates},
+                     {"approvers", node.approvers},
+                     {"asks", node.asks},
+                     {"child", node.child}});
   }
   return json{{"id", flow.id},
               {"caller_id", flow.caller_id},
@@ -146,7 +161,8 @@ Result<json> dag(Call& call) {
               {"revision", view.revision},
               {"nodes", std::move(nodes)},
               {"edges", std::move(edges)},
-              {"anomalies", view.anomalies}};
+              {"anomalies", view.anomalies},
+              {"now_ms", view.now_ms}};
 }
 
 Result<json> explain(Call& call) {
@@ -206,26 +222,31 @@ std::vector<Param> flow_params(std::vector<Param> more) {
 void add_flow_methods(Services& s, std::vector<Method>& all) {
   const Param context{"context_id", "id", "the context; absent: the server's first"};
   const Param caller{"caller_id", "id", "whose flow it is; absent: the caller's"};
-  all.push_back(method(s, "flow.create", "make a flow of jobs that exist, or of a definition; flow.start begins it",
-                       {context,
-                        caller,
-                        {"jobs", "ids", "jobs of the caller that job.create has written"},
-                        {"nodes", "object",
-                         "what the jobs' records do not say, by job id or name: when, on_error, "
-                         "compensate, supervisor_url, irreversible"},
-                        {"definition", "object", "instead of jobs: a whole definition (docs/flows.md)"},
-                        {"inputs", "object", "values of the inputs that the definition declares, by name"},
-                        {"name", "text", "of a flow of jobs"},
-                        {"env_vars", "variables", "over the definition's own"},
-                        {"notify", "any", "who hears of its end (docs/notify.md), instead of the definition's"},
-                        {"idempotency_key", "text", "of its caller: again with it is the first one again"}},
-                       "Flow: the flow", create));
+  all.push_back(
+      method(s, "flow.create", "make a flow of jobs that exist, or of a definition; flow.start begins it",
+             {context,
+              caller,
+              {"jobs", "ids", "jobs of the caller that job.create has written"},
+              {"nodes", "object",
+               "what the jobs' records do not say, by job id or name: when, on_error, "
+               "compensate, supervisor_url, irreversible"},
+              {"definition", "any", "instead of jobs: a whole definition (docs/flows.md), or its text in YAML"},
+              {"inputs", "object", "values of the inputs that the definition declares, by name"},
+              {"name", "text", "of a flow of jobs"},
+              {"env_vars", "variables", "over the definition's own"},
+              {"notify", "any", "who hears of its end (docs/notify.md), instead of the definition's"},
+              {"idempotency_key", "text", "of its caller: again with it is the first one again"}},
+             "Flow: the flow", create));
   all.push_back(method(s, "flow.get", "read a flow's record",
                        flow_params({{"definition", "boolean", "with its definition"}}), "Flow: the flow", get));
   all.push_back(method(s, "flow.list", "list flows, newest first",
                        {context,
                         {"name", "text", "only of definitions of this name"},
                         {"before", "id", "only flows before this one"},
+                        {"status", "text", "only these"},
+                        {"state", "text", "only these: a word of docs/flows.md"},
+                        {"caller_id", "id", "only this actor's"},
+                        {"until_ms", "unix_ms", "only flows that were made until then"},
                         {"limit", "integer", "at most so many (50; 1000 at most)"}},
                        "[FlowRow]: flows without definition, nodes and result", list));
   all.push_back(method(s, "flow.dag", "read nodes and edges with their state", flow_params(),

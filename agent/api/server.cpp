@@ -8,6 +8,7 @@
 
 #include "api/events.h"
 #include "api/http.h"
+#include "api/page.h"
 #include "api/rpc.h"
 #include "api/services.h"
 #include "api/tokens.h"
@@ -32,6 +33,12 @@ std::string host_of(std::string header) {
 bool is_loopback_name(const std::string& host) {
   return host == "localhost" || host == "[::1]" ||
          (host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string::npos);
+}
+
+// Somebody follows a link to the page, wherever that stands.
+bool is_visit(const HttpRequest& from) {
+  return from.path == "/" && from.header("sec-fetch-mode") == "navigate" &&
+         from.header("sec-fetch-dest") == "document" && !from.headers.contains("origin");
 }
 
 class Running final : public ApiServer {
@@ -73,6 +80,8 @@ class Running final : public ApiServer {
     if (!settings.coordinator_key.empty())
       routes.push_back({"POST", kSupervisorPath, [this](const HttpRequest& from) { return deliver(from); }});
     if (with_events) {
+      for (HttpRoute& route : page_routes()) routes.push_back(std::move(route));
+      if (page_files().empty()) log(LogLevel::info, "api", "{}", why_no_page());
       routes.push_back({"GET", "/events", [this](const HttpRequest& from) {
                           const auto caller = caller_of(from);
                           return caller ? events_.stream(from, *caller) : unauthorised();
@@ -84,6 +93,7 @@ class Running final : public ApiServer {
     return {};
   }
 
+  bool has_page() const { return services_.settings.role == ApiRole::coordinator && !page_files().empty(); }
   std::string url() const override { return http_->url(); }
   std::uint16_t port() const override { return http_->port(); }
   void stop() override {
@@ -115,8 +125,14 @@ class Running final : public ApiServer {
     return reply;
   }
 
+  bool is_strange(const HttpRequest& from) const {
+    return services_.settings.role == ApiRole::coordinator ? is_from_other_page(from) : is_from_web_page(from);
+  }
+
   Admission admit(const HttpRequest& from) {
-    if (is_from_web_page(from)) {
+    const bool page =
+        services_.settings.role == ApiRole::coordinator && from.method != "POST" && is_page_path(from.path);
+    if (is_strange(from) && !(page && is_visit(from))) {
       ++services_.refusals;
       return {web_page_refused()};
     }
@@ -129,6 +145,7 @@ class Running final : public ApiServer {
       return {refuse(403, "denied", "the header Host names no address of this machine alone",
                      "call http://127.0.0.1 or http://localhost, or send a token")};
     }
+    if (page) return {{}, Standing::page};
     if (const auto caller = caller_of(from)) return {{}, caller->anonymous ? Standing::anonymous : Standing::token};
     ++services_.refusals;
     return {unauthorised()};
@@ -206,6 +223,7 @@ Result<std::unique_ptr<ApiServer>> start_api(StoreFactory& stores, const Clock& 
   auto server = std::make_unique<api::Running>(stores, clock, std::move(settings));
   MJ_CHECK(server->open());
   log(LogLevel::info, "api", "JSON-RPC at {}", server->url());
+  if (server->has_page()) log(LogLevel::info, "api", "the page is at {}/", server->url());
   return server;
 }
 

@@ -2,6 +2,7 @@
 //
 //   POST / and /rpc      JSON-RPC 2.0 (api/rpc.h)
 //   GET  /openrpc.json   what rpc.discover answers
+//   GET  /, /assets/...  the page (api/page.h; coordinator only)
 //   GET  /health         {"status": "ok", ...}; 503 while the store is away or refuses to write
 //   GET  /healthz, /readyz  how the process is (api/health.h)
 //   GET  /events         ?context=N[&flow=M]: server-sent events (coordinator only)
@@ -9,8 +10,8 @@
 //   for
 //
 // Who may call: bearer tokens of the tokens file, each of an actor. Without a token: loopback alone, and only with
-// `anonymous`. A request with an Origin header is a browser's and is refused; so is one without a token whose Host is
-// no loopback name (DNS rebinding). No TLS: a reverse proxy brings it.
+// `anonymous`. A request of a web page of another origin is refused; so is one without a token whose Host is no
+// loopback name (DNS rebinding). No TLS: a reverse proxy brings it.
 //
 // Threads: one accepts, each admitted connection has one, one waits for what flows do. A client that is slow, silent or
 // gone is dropped at its deadlines, and nobody waits for it; one that has not shown a token takes no place of those
@@ -33,13 +34,14 @@
 namespace mycojobs {
 
 struct ApiLimits {
-  std::uint32_t connections = 128;   // of callers with a token, and so many without one in `dev`; more: 503 at once
-  std::uint32_t lobby = 256;         // connections that have not sent a head yet; more: the oldest goes
-  std::uint32_t peers = 64;          // of supervisors elsewhere, or of who says to be one; more: one of these goes
-  std::uint32_t open = 16;           // that ask what anybody may; more: 503 at once
-  std::uint32_t event_streams = 64;  // of them at most so many
-  std::uint32_t calls = 8;           // that use the store at one time; more wait
-  std::uint32_t peer_calls = 4;      // the same of peers, who take none of these
+  std::uint32_t connections = 512;    // of callers with a token, and so many without one in `dev`; more: 503 at once
+  std::uint32_t lobby = 256;          // connections that have not sent a head yet; more: the oldest goes
+  std::uint32_t peers = 64;           // of supervisors elsewhere, or of who says to be one; more: one of these goes
+  std::uint32_t open = 16;            // that ask what anybody may; more: 503 at once
+  std::uint32_t page = 64;            // that ask for files of the page; more: 503 at once
+  std::uint32_t event_streams = 256;  // of those with a token, or of those without one, at most so many
+  std::uint32_t calls = 8;            // that use the store at one time; more wait
+  std::uint32_t peer_calls = 4;       // the same of peers, who take none of these
   std::size_t header_bytes = 64U << 10;
   std::size_t body_bytes = 16U << 20;
   std::size_t peer_body_bytes = kMaxRequestBytes + (64U << 10);  // a little more, so that too much is told as such

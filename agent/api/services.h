@@ -146,6 +146,7 @@ Method method(Services&, std::string_view name, std::string_view help, std::vect
 void add_record_methods(Services&, std::vector<Method>&);  // actor, context, runner, message
 void add_job_methods(Services&, std::vector<Method>&);
 void add_flow_methods(Services&, std::vector<Method>&);
+void add_view_methods(Services&, std::vector<Method>&);  // of a context as a whole
 void add_workflow_methods(Services&, std::vector<Method>&);
 void add_system_methods(Services&, std::vector<Method>&);  // queue, system
 void add_supervisor_methods(Services&, std::vector<Method>&);

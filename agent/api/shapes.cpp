@@ -18,6 +18,30 @@ constexpr Shape kShapes[] = {
     {"Actor", "an actor", "id!:id pubkey:text address:texts created_at:unix_s updated_at:unix_s"},
     {"Context", "a context and the lists of its roles",
      "id!:id admins:ids submitters:ids executors:ids readers:ids notify:any created_at:unix_s updated_at:unix_s"},
+    {"Rights", "what the caller may do in a context, with everything and with what it made itself",
+     "actor!:id operator!:boolean context_id!:id create!:boolean read_all!:boolean read_own!:boolean "
+     "steer_all!:boolean steer_own!:boolean administer!:boolean"},
+    {"Overview",
+     "how a context is. ends: jobs that ended in each slot of slot_ms, the latest first; p50_ms, p99_ms, failures and "
+     "waits: of looked_at jobs, since since_ms",
+     "now_ms!:unix_ms changed_ms!:unix_ms jobs!:integer running!:integer delayed!:integer prerequisites!:integer "
+     "held!:integer missing!:integer ended!:integer dead!:integer anomalies!:integer refusals!:integer "
+     "notices!:integer outbox!:integer inbox!:integer flows!:integer flows_active!:integer slot_ms!:ms ends!:list "
+     "queues!:[QueueTally] runners!:[RunnerTally] looked_at!:integer since_ms!:unix_ms picked_up!:integer p50_ms!:ms "
+     "p99_ms!:ms failures!:object waits!:object"},
+    {"QueueTally", "a queue, and the job that comes next",
+     "queue!:text length!:integer prioritised!:integer paused!:boolean next!:text next_since_ms!:unix_ms"},
+    {"RunnerTally", "an agent: live, silent or left",
+     "id!:id state!:text host!:text claims!:integer slots!:integer seen_ms!:unix_ms version!:text executors!:texts"},
+    {"Verified", "what does not hold, the first 1000 of `found`; violation: false is a note",
+     "findings!:[VerifyFinding] found!:integer jobs!:integer facts!:integer queues!:integer"},
+    {"VerifyFinding", "what does not hold", "violation!:boolean rule!:text subject!:text text!:text"},
+    {"Questions", "what waits for people; after: of the next call",
+     "questions!:[Question] after!:integer truncated!:boolean"},
+    {"Question", "what waits for a person; answers: the caller may answer it",
+     "job:text node:text workflow:text key:any name!:text pause!:boolean asks!:text approvers!:ids answers!:boolean "
+     "since_ms!:unix_ms "
+     "until_ms!:unix_ms flow:id flow_name:text"},
     {"Refusal", "somebody asked for what the context's lists do not allow; list: the one that would",
      "number!:integer at_ms!:unix_ms actor!:id action!:text thing!:text list!:text"},
     {"Deleted", "the key of what is there no more", "key!:text deleted!:boolean"},
@@ -49,6 +73,9 @@ constexpr Shape kShapes[] = {
      "key!:text id!:id caller_id!:id context_id!:id status!:text detail!:text error!:text ended!:boolean "
      "attempt!:integer runner_id!:integer queued_ms!:unix_ms started_ms!:unix_ms ended_ms!:unix_ms result!:object "
      "error_info:object usage:object artifacts:object"},
+    {"JobsPage", "a page of jobs; after: of the next one", "jobs!:[Job] after!:text looked_at!:integer"},
+    {"JobMoment", "what happened to a job",
+     "at_ms!:unix_ms kind!:text attempt:integer runner_id:id due_ms:unix_ms detail:text"},
     {"JobReason", "why a job is where it is", "key!:text state!:text cause!:text reason!:text evidence!:any next!:any"},
     {"LogLine", "a line of a log; stream: stdout, stderr, system",
      "ts_ms!:unix_ms seq!:integer stream!:text text!:text"},
@@ -64,11 +91,16 @@ constexpr Shape kShapes[] = {
      "id!:id status!:text detail!:text error!:text ended!:boolean result!:object"},
     {"FlowNode", "a node of a flow, and how it stands",
      "id!:id name!:text depends!:ids prerequisites!:texts supervisor_url!:text node_status!:text kind!:text "
-     "detail!:text error!:text attempt!:integer started_ms!:unix_ms ended_ms!:unix_ms runner_id!:integer"},
+     "detail!:text error!:text attempt!:integer started_ms!:unix_ms ended_ms!:unix_ms runner_id!:integer job!:text "
+     "since_ms!:unix_ms until_ms!:unix_ms on_call!:boolean gates!:texts approvers!:ids asks!:text child!:integer"},
+    {"FlowCheck", "whether a definition can be run, and what is wrong with it",
+     "ok!:boolean problems!:[FlowProblem] nodes!:integer"},
+    {"FlowProblem", "what is wrong with a definition; line, column: 0 is unknown",
+     "path!:text message!:text line!:integer column!:integer"},
     {"FlowEdge", "the job `to` needs the job `from`", "from!:id to!:id"},
     {"FlowDag", "nodes and edges of a flow",
      "id!:id caller_id!:id context_id!:id name!:text status!:text detail!:text revision!:integer nodes!:[FlowNode] "
-     "edges!:[FlowEdge] anomalies!:list"},
+     "edges!:[FlowEdge] anomalies!:list now_ms!:unix_ms"},
     {"FlowReason", "why a flow, or a node of it, is where it is",
      "node!:text cause!:text reason!:text evidence!:any next!:any"},
     {"FlowMoment", "what has happened to a flow", "at_ms!:unix_ms revision!:integer node!:text what!:text"},

@@ -9,6 +9,7 @@
 #include "base/ids.h"
 #include "domain/codec.h"
 #include "domain/result_values.h"
+#include "domain/utf8.h"
 #include "sandbox/layers.h"
 
 namespace mycojobs {
@@ -116,6 +117,76 @@ Result<JobList> list_jobs(RecordStore& store, Id context, const JobQuery& query,
     list.jobs.back().changed_ms = job.changed_us / 1000;
   }
   return list;
+}
+
+Result<JobsSlice> page_jobs(RecordStore& store, Id context, JobsWanted wanted, std::size_t limit) {
+  const bool filtered = is_filter(wanted);
+  JobsSlice slice;
+  const auto take = [&slice](const ListedJob& job) {
+    slice.jobs.push_back(view_of(job));
+    slice.jobs.back().changed_ms = job.changed_us / 1000;
+  };
+  for (std::size_t taken = 0; taken < limit && slice.looked_at < kMostLooksOfASlice;) {
+    wanted.max_jobs = static_cast<std::uint32_t>(limit - taken);
+    if (!filtered) wanted.max_looks = wanted.max_jobs;
+    MJ_TRY(page, store.jobs(context, wanted));
+    for (const ListedJob& job : page.unseen) take(job);
+    for (const ListedJob& job : page.jobs) take(job);
+    taken += page.jobs.size();
+    slice.looked_at += page.looked_at;
+    slice.after = wanted.after = std::move(page.after);
+    if (slice.after.empty()) break;
+  }
+  return slice;
+}
+
+namespace {
+
+JobMoment moment_of(const Fact& fact) {
+  const auto text = [&](std::string_view name) {
+    const auto found =
+        std::find_if(fact.more.begin(), fact.more.end(), [&](const auto& each) { return each.first == name; });
+    return found == fact.more.end() ? std::string() : found->second;
+  };
+  const auto number_of = [&](std::string_view name) {
+    std::uint64_t number = 0;
+    return parse_u64(text(name), number) ? number : 0;
+  };
+  JobMoment moment;
+  moment.at_ms = fact.at_ms;
+  moment.kind = fact.kind;
+  moment.attempt = static_cast<std::uint32_t>(number_of("a"));
+  moment.runner = static_cast<Id>(number_of("r"));
+  moment.due_ms = number_of("due");
+  moment.detail = text("detail").empty() ? text("why") : text("detail");
+  return moment;
+}
+
+}  // namespace
+
+Result<std::vector<JobMoment>> job_history(Store& store, Id context, const std::string& key) {
+  constexpr std::size_t kMostFacts = 200;
+  MJ_TRY(places, store.places(context, std::span(&key, 1), false));
+  std::vector<JobMoment> moments;
+  if (places.empty() || places[0].claim.queue.empty()) return moments;
+  const ClaimView& claim = places[0].claim;
+  const auto& revisions = claim.revisions;
+  for (std::size_t i = revisions.size() - std::min(revisions.size(), kMostFacts); i < revisions.size(); ++i) {
+    if (revisions[i] == 0) continue;
+    MJ_TRY(facts, store.journal(context, claim.queue, revisions[i] - 1, 1));
+    if (!facts.empty() && facts[0].revision == revisions[i] && facts[0].kind != "heartbeat")
+      moments.push_back(moment_of(facts[0]));
+  }
+  return moments;
+}
+
+nlohmann::json to_json(const JobMoment& moment) {
+  json out{{"at_ms", moment.at_ms}, {"kind", to_utf8(moment.kind)}};
+  if (moment.attempt > 0) out["attempt"] = moment.attempt;
+  if (moment.runner > 0) out["runner_id"] = moment.runner;
+  if (moment.due_ms > 0) out["due_ms"] = moment.due_ms;
+  if (!moment.detail.empty()) out["detail"] = to_utf8(moment.detail);
+  return out;
 }
 
 std::optional<std::uint64_t> waited_ms(const Job& job, std::uint64_t now_ms) {

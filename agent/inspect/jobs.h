@@ -42,6 +42,30 @@ struct JobList {
 Result<JobList> list_jobs(RecordStore&, Id context, const JobQuery&,
                           const std::function<void(std::uint64_t done, std::uint64_t of)>& progress);
 
+// A page of all that are wanted, for who goes through them from the front to the end: what happened last comes first. A
+// job to which something happens meanwhile may come twice.
+struct JobsSlice {
+  std::vector<JobView> jobs;  // as JobList has them; at most `limit` and those that nobody has seen yet
+  std::string after;          // JobsWanted::after of the next page; empty: this is the last one
+  std::uint64_t looked_at = 0;
+};
+// Looks at so many records at most, and as many again as one step of the store, and answers with an empty page if need
+// be: `after` goes on.
+inline constexpr std::uint64_t kMostLooksOfASlice = 10000;
+Result<JobsSlice> page_jobs(RecordStore&, Id context, JobsWanted, std::size_t limit);
+
+// What happened to a job, told by its queue's journal: at most the latest 200 facts.
+struct JobMoment {
+  std::uint64_t at_ms = 0;
+  std::string kind;  // a FactKind (domain/dispatch_journal.h)
+  std::uint32_t attempt = 0;
+  Id runner = 0;
+  std::uint64_t due_ms = 0;  // of retry: when the next attempt begins
+  std::string detail;        // how an attempt ended; why it was given back, or what it waits for
+};
+Result<std::vector<JobMoment>> job_history(Store&, Id context, const std::string& key);
+nlohmann::json to_json(const JobMoment&);
+
 // How long it waited for its latest run, and how long that has taken, so far: by the store's clock. Nothing: it did
 // not.
 std::optional<std::uint64_t> waited_ms(const Job&, std::uint64_t now_ms);

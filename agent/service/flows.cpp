@@ -8,8 +8,10 @@
 #include "domain/codec.h"
 #include "domain/flow_decide.h"
 #include "domain/flow_plan.h"
+#include "domain/flow_yaml.h"
 #include "domain/prerequisites.h"
 #include "domain/rights.h"
+#include "inspect/flows.h"
 #include "inspect/jobs.h"
 
 namespace mycojobs {
@@ -154,10 +156,29 @@ Result<Flow> create_flow(const Caller& by, const FlowStores& in, const FlowPlan&
 Result<Flow> create_flow(const Caller& by, const FlowStores& in, nlohmann::json definition,
                          const nlohmann::json& inputs, const CreateFlow& wish) {
   MJ_TRY(owner, owner_of_new(by, in.records, wish));
+  if (definition.is_string()) {
+    YamlText places;
+    auto parsed = yaml_to_json(definition.get_ref<const std::string&>(), places);
+    if (!parsed) return fail(parsed.error(), "definition");
+    definition = std::move(*parsed);
+  }
   if (!inputs.is_null()) MJ_CHECK(give_inputs(definition, inputs));
   PlanRead read = read_plan(definition);
   if (!read.plan) return fail(Code::invalid, "definition: " + join(read.problems));
   return make(by, in.flows, *read.plan, wish, owner);
+}
+
+PlanRead check_flow(const nlohmann::json& definition) {
+  if (!definition.is_string()) return read_plan(definition);
+  YamlText places;
+  auto read = yaml_to_json(definition.get_ref<const std::string&>(), places);
+  if (!read) return {std::nullopt, {{"", read.error().message}}};
+  PlanRead plan = read_plan(*read);
+  for (PlanProblem& problem : plan.problems) {
+    const auto found = places.places.find(problem.path);
+    if (found != places.places.end()) std::tie(problem.line, problem.column) = found->second;
+  }
+  return plan;
 }
 
 Result<Flow> create_flow_of_jobs(const Caller& by, const FlowStores& in, const std::string& name,
@@ -237,10 +258,21 @@ Result<Flow> read_flow(const Caller& by, Store& store, Id flow) {
   return found;
 }
 
+namespace {
+
+bool is_wanted(const ListFlows& wish, const FlowSummary& row, const Flow& flow) {
+  return (!wish.status || (flow.status == *wish.status && !row.record.empty())) &&
+         (wish.word.empty() || flow_word(flow.status, flow.detail) == wish.word) &&
+         (wish.caller == 0 || flow.caller_id == wish.caller) && (wish.until_ms == 0 || row.at_ms <= wish.until_ms);
+}
+
+}  // namespace
+
 Result<std::vector<FlowRow>> list_flows(const Caller& by, const FlowStores& in, const ListFlows& wish) {
   MJ_TRY(only, sight(by, in.records));
   const auto limit = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(wish.limit, 1, kMaxFlowsListed));
-  const std::uint32_t page = only ? kMaxFlowsListed : limit;
+  const bool filters = only || wish.status || wish.caller != 0 || wish.until_ms != 0 || !wish.word.empty();
+  const std::uint32_t page = filters ? kMaxFlowsListed : limit;
   Id before = wish.before;
   std::vector<FlowRow> found;
   for (int pages = 0; pages < kMaxPages && found.size() < limit; ++pages) {
@@ -249,7 +281,7 @@ Result<std::vector<FlowRow>> list_flows(const Caller& by, const FlowStores& in, 
     for (FlowSummary& row : rows) {
       Flow flow = decode<Flow>(row.record).record;
       flow.id = before = row.flow;
-      if (found.size() == limit || (only && flow.caller_id != *only)) continue;
+      if (found.size() == limit || (only && flow.caller_id != *only) || !is_wanted(wish, row, flow)) continue;
       found.push_back({std::move(row), std::move(flow)});
     }
     if (count < page) break;

@@ -66,12 +66,19 @@ Result<Flow> replay_flow(const Caller&, const FlowStores&, const ReplayFlow&);
 // Error conflict: it has not ended.
 Result<void> delete_flow(const Caller&, const FlowStores&, Id flow);
 
+// All that is wrong with a definition, as text (YAML or JSON) or as a value; nothing is made. plan: if nothing is.
+PlanRead check_flow(const nlohmann::json& definition);
+
 Result<Flow> read_flow(const Caller&, Store&, Id flow);  // its record
 
 struct ListFlows {
   std::string name = {};  // of its definition; empty: any
   Id before = 0;
   std::uint64_t limit = 50;  // 1 to 1000
+  std::optional<FlowStatus> status = std::nullopt;
+  std::string word = {};       // as people read it: flow_words() (inspect/flows.h); empty: any
+  Id caller = 0;               // 0: any
+  std::uint64_t until_ms = 0;  // made at this moment or before; 0: any
 };
 struct FlowRow {
   FlowSummary summary;

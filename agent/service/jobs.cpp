@@ -182,6 +182,20 @@ Result<JobStatus> read_job_status(const std::string& word) {
               "status: " + shown(word) + " is none of dispatched, waiting_for_prerequisites, started, error, finished");
 }
 
+Result<JobsSlice> page_jobs(const Caller& by, Store& store, JobsWanted wanted, std::size_t limit) {
+  MJ_TRY(only, sight(by, store));
+  if (only) {
+    if (wanted.caller && *wanted.caller != *only) return JobsSlice{};
+    wanted.caller = only;
+  }
+  return mycojobs::page_jobs(store, by.context, std::move(wanted), limit);
+}
+
+Result<std::vector<JobMoment>> job_history(const Caller& by, Store& store, const std::string& key) {
+  MJ_CHECK(look_at_job(by, store, Action::read, key));
+  return mycojobs::job_history(store, by.context, key);
+}
+
 Result<JobList> list_jobs(const Caller& by, Store& store, const ListJobs& wish,
                           const std::function<void(std::uint64_t done, std::uint64_t of)>& progress) {
   JobQuery query;

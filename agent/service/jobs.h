@@ -69,6 +69,10 @@ struct ListJobs {
   std::size_t limit = 50;
 };
 inline constexpr std::size_t kMaxJobLooks = 100000;  // records that are looked at for a list
+// A page (inspect/jobs.h) of those that the caller may see.
+Result<JobsSlice> page_jobs(const Caller&, Store&, JobsWanted, std::size_t limit);
+// For who may read the job.
+Result<std::vector<JobMoment>> job_history(const Caller&, Store&, const std::string& key);
 Result<JobList> list_jobs(const Caller&, Store&, const ListJobs&,
                           const std::function<void(std::uint64_t done, std::uint64_t of)>& progress);
 

@@ -18,6 +18,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kTries = 10;  // of a commit, while others are faster
+constexpr std::string_view kApprovalEffect = "sys/approval@1";
 
 Thing thing_of(const std::string& world, Id owner) { return {.name = "workflow " + world, .maker = owner}; }
 
@@ -347,7 +348,7 @@ Result<std::string> answer_approval(const Caller& by, const WorldStores& in, con
     world = std::move(loaded);
     if (const CellState* state = world->state().cell(cell)) {
       for (const auto& [hash, pending] : state->pending) {
-        if (pending.intent.effect == "sys/approval@1" && hash.starts_with(wish.intent)) waiting.push_back(&pending);
+        if (pending.intent.effect == kApprovalEffect && hash.starts_with(wish.intent)) waiting.push_back(&pending);
       }
     }
   }
@@ -374,6 +375,43 @@ Result<std::string> answer_approval(const Caller& by, const WorldStores& in, con
   MJ_CHECK(
       in.worlds.post(by.context, found->head.world, "answer", {{"intent", intent}, {"payload", dump_json(payload)}}));
   return intent;
+}
+
+namespace {
+
+// What another client wrote into a store may be anything.
+WaitingApproval approval_of(const CellState& cell, const PendingIntent& pending, Id owner) {
+  WaitingApproval out{
+      cell.id.workflow, dump_json(key_json(cell.id)), pending.intent.hash, "", {}, owner, pending.asked_ms, 0};
+  const json asked = readable_cbor(pending.intent.params);
+  if (!asked.is_object()) return out;
+  if (asked.contains("title") && asked["title"].is_string()) out.title = asked["title"].get<std::string>();
+  for (const json& each : asked.value("approvers", json::array())) {
+    if (each.is_number_unsigned() && each.get<std::uint64_t>() <= UINT32_MAX) out.approvers.push_back(each.get<Id>());
+  }
+  if (asked.contains("timeout_ms") && asked["timeout_ms"].is_number_unsigned())
+    out.until_ms = pending.asked_ms + asked["timeout_ms"].get<std::uint64_t>();
+  return out;
+}
+
+}  // namespace
+
+Result<std::vector<WaitingApproval>> waiting_approvals(WorkflowStore& worlds, Id context, std::size_t most) {
+  std::vector<WaitingApproval> out;
+  MJ_TRY(names, worlds.worlds(context));
+  for (const std::string& name : names) {
+    auto world = LoadedWorld::load(worlds, context, name);
+    if (!world && world.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(world).error());
+    if (!world) continue;  // its own view says what is wrong with it
+    const Id owner = world->owner_of(world->state().manifest);
+    for (const auto& [id, cell] : world->state().cells) {
+      for (const auto& [hash, pending] : cell.pending) {
+        if (out.size() == most) return out;
+        if (pending.intent.effect == kApprovalEffect) out.push_back(approval_of(cell, pending, owner));
+      }
+    }
+  }
+  return out;
 }
 
 Result<void> remove_instance(const Caller& by, const WorldStores& in, const Instance& instance) {

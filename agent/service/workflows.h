@@ -60,6 +60,16 @@ struct AnswerApproval {
 // The answer is on its way; who was faster counts. Answers the intent. Errors: not_found (nothing of it waits for an
 // approval), invalid (several do: lists them), denied (it names others).
 Result<std::string> answer_approval(const Caller&, const WorldStores&, const AnswerApproval&);
+// What instances wait for somebody's word for, at most so many: of everybody; who may see it is for the caller to
+// judge.
+struct WaitingApproval {
+  std::string workflow, key;  // its key as JSON
+  std::string intent, title;
+  std::vector<Id> approvers;
+  Id owner = 0;  // of the manifest in force
+  std::uint64_t since_ms = 0, until_ms = 0;
+};
+Result<std::vector<WaitingApproval>> waiting_approvals(WorkflowStore&, Id context, std::size_t most);
 // Of an instance that has failed; it is deleted. Error conflict: it has not failed.
 Result<void> remove_instance(const Caller&, const WorldStores&, const Instance&);
 

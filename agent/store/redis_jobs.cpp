@@ -196,7 +196,10 @@ Result<JobsPage> RedisStore::jobs(Id context, const JobsWanted& wanted) {
       return fail(Code::invalid, "after: is not what a page of jobs has said");
   }
   Arguments arguments;
-  arguments.add(std::uint64_t{std::clamp(wanted.max_looks, 1U, kMostLooks)}).add(score).add(skip);
+  arguments.add(std::uint64_t{std::clamp(wanted.max_looks, 1U, kMostLooks)})
+      .add(std::uint64_t{std::max(wanted.max_jobs, 1U)})
+      .add(score)
+      .add(skip);
   arguments.add(std::min<std::uint64_t>(wanted.since_ms, UINT32_MAX * 1000ULL) * 1000);
   arguments.add(wanted.status ? word(*wanted.status) : std::string_view()).add(wanted.state).add(wanted.name);
   arguments.add(wanted.script_type).add(wanted.caller ? std::to_string(*wanted.caller) : std::string());
@@ -210,6 +213,54 @@ Result<JobsPage> RedisStore::jobs(Id context, const JobsWanted& wanted) {
   page.jobs = listed(reply.at(3));
   page.unseen = listed(reply.at(4));
   return page;
+}
+
+// Whichever of the two waits longer; a moment of 0 is none that is known.
+static QueueTally tally_of(const Reply& row) {
+  QueueTally queue{std::string(row.at(0).text()), row.at(1).number(), row.at(2).number(), row.at(3).number() == 1,
+                   std::string(row.at(4).text()), row.at(5).number()};
+  const std::uint64_t beside = row.at(7).number();
+  const bool older = beside != 0 && (queue.next_since_ms == 0 || beside < queue.next_since_ms);
+  if (!row.at(6).text().empty() && (queue.next.empty() || older)) {
+    queue.next = row.at(6).text();
+    queue.next_since_ms = beside;
+  }
+  return queue;
+}
+
+Result<Tally> RedisStore::tally(Id context, std::uint64_t slot_ms, std::uint32_t slots) {
+  Arguments arguments;
+  arguments.add(slot_ms).add(std::uint64_t{slots}).add(std::uint64_t{kQueues.size()});
+  for (const std::string_view queue : kQueues) arguments.add(queue);
+  MJ_TRY(reply, run(context, scripts::tally, arguments));
+  Tally out;
+  static constexpr std::pair<std::string_view, std::uint64_t Tally::*> kNumbers[] = {
+      {"now_ms", &Tally::now_ms},
+      {"changed_us", &Tally::changed_us},
+      {"jobs", &Tally::jobs},
+      {"running", &Tally::running},
+      {"delayed", &Tally::delayed},
+      {"prerequisites", &Tally::prerequisites},
+      {"held", &Tally::held},
+      {"missing", &Tally::missing},
+      {"ended", &Tally::ended},
+      {"dead", &Tally::dead},
+      {"anomalies", &Tally::anomalies},
+      {"refusals", &Tally::refusals},
+      {"notices", &Tally::notices},
+      {"outbox", &Tally::outbox},
+      {"inbox", &Tally::inbox},
+      {"flows", &Tally::flows},
+      {"flows_active", &Tally::flows_active}};
+  const Reply numbers = reply.at(0), ends = reply.at(1), queues = reply.at(2);
+  for (std::size_t i = 0; i + 1 < numbers.size(); i += 2) {
+    for (const auto& [name, member] : kNumbers) {
+      if (name == numbers.at(i).text()) out.*member = numbers.at(i + 1).number();
+    }
+  }
+  for (std::size_t i = 0; i < ends.size(); ++i) out.ends.push_back(ends.at(i).number());
+  for (std::size_t i = 0; i < queues.size(); ++i) out.queues.push_back(tally_of(queues.at(i)));
+  return out;
 }
 
 // What time brings, and what the journals and indexes say of jobs: arguments and answers of the scripts.

@@ -110,6 +110,7 @@ class RedisStore final : public Store, private ContextLinks {
   Result<std::vector<std::string>> keys(Id context, std::string_view prefix, std::size_t max) override;
   Result<std::uint64_t> queue_length(Id context, const std::string& queue) override;
   Result<std::vector<DeadLetter>> dead_letters(Id context, std::size_t max) override;
+  Result<Tally> tally(Id context, std::uint64_t slot_ms, std::uint32_t slots) override;
   Result<std::vector<std::string>> anomalies(Id context, std::size_t max) override;
   Result<KeyOwner> owner_of_key(const std::string& pubkey) override;
   Result<void> note_refusal(Id context, const RefusalNote&) override;

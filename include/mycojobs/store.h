@@ -382,6 +382,8 @@ class JournalStore {
   // These of it go into mj:outbox ("inbox": into mj:inbox), or nothing if it has moved since the look: false.
   virtual Result<bool> repair_message(Id context, const std::string& message_key, const std::string& seen,
                                       const std::vector<std::string>& kinds) = 0;
+  // What stands in the indexes, without looking at jobs: its time does not grow with them. slots: at most 360.
+  virtual Result<Tally> tally(Id context, std::uint64_t slot_ms, std::uint32_t slots) = 0;
   virtual Result<std::vector<std::string>> anomalies(Id context, std::size_t max) = 0;  // one line each, newest last
   // Who asked in vain for what; the newest 1000 are kept.
   virtual Result<void> note_refusal(Id context, const RefusalNote&) = 0;

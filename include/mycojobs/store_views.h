@@ -141,7 +141,8 @@ struct JobsWanted {
   std::optional<Id> caller;
   std::uint64_t since_ms = 0;  // something has happened to it since
   std::uint32_t max_looks = 1000;
-  std::string after = {};  // JobsPage::after of the page before
+  std::uint32_t max_jobs = 1000;  // of those that were looked at; what nobody has seen yet does not count
+  std::string after = {};         // JobsPage::after of the page before
 };
 struct ListedJob {
   std::string key;
@@ -155,6 +156,23 @@ struct JobsPage {
   std::vector<ListedJob> unseen;
   std::uint64_t looked_at = 0;
   std::string after;  // for the next page; empty: this is the last one
+};
+
+// How a context is, in numbers.
+struct QueueTally {
+  std::string queue;  // its key
+  std::uint64_t length = 0, prioritised = 0;
+  bool paused = false;
+  std::string next;                 // the job that has waited longest of those that come next; empty: none
+  std::uint64_t next_since_ms = 0;  // since when it waits; 0: its record does not say
+};
+struct Tally {
+  std::uint64_t now_ms = 0, changed_us = 0;  // the store's clock; when something happened to a job last
+  std::uint64_t jobs = 0, running = 0, delayed = 0, prerequisites = 0, held = 0, missing = 0, ended = 0;
+  std::uint64_t dead = 0, anomalies = 0, refusals = 0, notices = 0, outbox = 0, inbox = 0;
+  std::uint64_t flows = 0, flows_active = 0;
+  std::vector<std::uint64_t> ends;  // jobs that ended in each slot of time, the latest first
+  std::vector<QueueTally> queues;   // of the first 200 by name
 };
 
 // Who holds a runner id.

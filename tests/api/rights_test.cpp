@@ -69,6 +69,13 @@ TEST_F(Rights, EachRoleMayWhatTheTableSays) {
       {"flows.wait", {{"flows", {own}}, {"wait_ms", 0}}, "asr"},
       {"flows.wait", {{"flows", {own, others}}, {"wait_ms", 0}}, "ar"},
       {"job.list", json::object(), "asr"},
+      {"jobs.page", json::object(), "asr"},
+      {"job.history", {{"id", "17:1"}}, "ar"},
+      {"job.history", {{"id", "16:1"}}, "asr"},
+      {"context.overview", json::object(), "ar"},
+      {"context.verify", json::object(), "a"},
+      {"context.rights", json::object(), "aser-"},
+      {"approval.list", json::object(), "aser-"},
       {"flow.get", {{"id", others}}, "ar"},
       {"flow.get", {{"id", own}}, "asr"},
       {"flow.list", json::object(), "asr"},
@@ -108,9 +115,62 @@ TEST_F(Rights, EachRoleMayWhatTheTableSays) {
     }
   }
   token_ = submitter_;
+  for (const json& job : ok("jobs.page", {{"limit", 100}})["jobs"]) EXPECT_EQ(job.value("caller_id", 0), 16);
+  EXPECT_TRUE(ok("jobs.page", {{"caller_id", 17}})["jobs"].empty());
   for (const json& job : ok("job.list", {{"limit", 100}})) EXPECT_EQ(job.value("caller_id", 0), 16);
   for (const json& flow : ok("flow.list", {{"limit", 100}})) EXPECT_EQ(flow.value("caller_id", 0), 16);
   for (const json& message : ok("message.list", {{"limit", 100}})) EXPECT_EQ(message.value("caller_id", 0), 16);
+}
+
+TEST_F(Rights, EachRoleIsToldWhatItMay) {
+  const std::pair<std::string, json> roles[] = {
+      {operator_, {{"operator", true}, {"create", true}, {"read_all", true}, {"administer", true}}},
+      {admin_, {{"operator", false}, {"create", true}, {"read_all", true}, {"steer_all", true}, {"administer", true}}},
+      {submitter_,
+       {{"create", true},
+        {"read_all", false},
+        {"read_own", true},
+        {"steer_all", false},
+        {"steer_own", true},
+        {"administer", false}}},
+      {reader_, {{"create", false}, {"read_all", true}, {"steer_own", false}, {"administer", false}}},
+      {executor_, {{"create", false}, {"read_all", false}, {"steer_all", false}}},
+      {stranger_, {{"create", false}, {"read_all", false}, {"steer_own", false}, {"administer", false}}}};
+  for (const auto& [token, wanted] : roles) {
+    token_ = token;
+    const json may = ok("context.rights", json::object());
+    for (const auto& [name, value] : wanted.items())
+      EXPECT_EQ(may.at(name), value) << name << " of " << may.at("actor");
+  }
+  EXPECT_TRUE(as(admin_, "context.refusals", {{"id", 1}})["result"].empty()) << "a question is no refusal";
+}
+
+TEST_F(Rights, WhatWaitsIsShownToWhoMayReadOrAnswerIt) {
+  const json definition = json::parse(
+      R"({"name":"n","jobs":{"named":{"approval":{"approvers":[15]}},"anybody":{"approval":{"comment":"go on?"}}}})");
+  token_ = submitter_;
+  const json flow{{"id", ok("flow.create", {{"definition", definition}}).at("id")}};
+  ok("flow.start", flow);
+  const std::tuple<std::string, std::size_t, std::set<std::string>> wanted[] = {{admin_, 2, {"named", "anybody"}},
+                                                                                {submitter_, 2, {"anybody"}},
+                                                                                {reader_, 2, {}},
+                                                                                {stranger_, 1, {"named"}},
+                                                                                {executor_, 0, {}}};
+  for (const auto& [token, count, answers] : wanted) {
+    token_ = token;
+    const json found = ok("approval.list", json::object())["questions"];
+    EXPECT_EQ(found.size(), count) << found;
+    std::set<std::string> may;
+    for (const json& each : found) {
+      if (each.at("answers")) may.insert(each.at("name").get<std::string>());
+    }
+    EXPECT_EQ(may, answers) << found;
+  }
+  EXPECT_EQ(word_as(stranger_, "flow.approve", with(flow, {{"name", "named"}})), "ok");
+  token_ = submitter_;
+  const json left = ok("approval.list", json::object())["questions"];
+  ASSERT_EQ(left.size(), 1U) << left;
+  EXPECT_EQ(left[0].value("asks", ""), "go on?");
 }
 
 TEST_F(Rights, AnActorRotatesItsOwnKeyAndRefusalsAreThereToRead) {

@@ -112,6 +112,48 @@ TEST_P(JobListContract, PagesHaveEachJobOnceAlsoWhereManyChangedInOneStep) {
   EXPECT_THAT(listed(query), ElementsAre(25, 24, 23));
 }
 
+TEST_P(JobListContract, ASearchAmongManyStopsAndGoesOnWhereItWas) {
+  Job rare = job(1);
+  rare.name = "needle";
+  ASSERT_TRUE(store_->submit(rare).has_value());
+  std::vector<std::string> words{"ZADD", "mj:jobs"};
+  for (Id id = 100; id < 100 + kMostLooksOfASlice + 500; ++id) words.insert(words.end(), {"9000000000000000", key(id)});
+  bench_->plain(1, words);
+  JobsWanted wanted;
+  wanted.name = "needle";
+  const auto first = page_jobs(*store_, 1, wanted, 50);
+  ASSERT_TRUE(first) << first.error().message;
+  EXPECT_TRUE(first->jobs.empty());
+  EXPECT_EQ(first->looked_at, kMostLooksOfASlice);
+  ASSERT_FALSE(first->after.empty());
+  wanted.after = first->after;
+  const auto second = page_jobs(*store_, 1, wanted, 50);
+  ASSERT_TRUE(second) << second.error().message;
+  ASSERT_EQ(second->jobs.size(), 1U);
+  EXPECT_EQ(second->jobs[0].job.name, "needle");
+  EXPECT_EQ(second->looked_at, 501U);
+  EXPECT_EQ(second->after, "");
+}
+
+TEST_P(JobListContract, PagesOfAFilterHoldAsManyAsAreAskedForAndEachJobOnce) {
+  for (Id id = 1; id <= 25; ++id) submit(id);
+  for (Id id = 1; id <= 20; ++id) bench_->plain(1, {"ZADD", "mj:jobs", "5000", key(id)});
+  JobsWanted wanted;
+  wanted.script_type = "python";
+  std::vector<Id> all;
+  std::vector<std::size_t> sizes;
+  do {
+    const auto slice = page_jobs(*store_, 1, wanted, 7);
+    ASSERT_TRUE(slice) << slice.error().message;
+    sizes.push_back(slice->jobs.size());
+    for (const JobView& each : slice->jobs) all.push_back(each.job.id);
+    wanted.after = slice->after;
+  } while (!wanted.after.empty() && sizes.size() < 10);
+  EXPECT_THAT(sizes, ElementsAre(7, 7, 7, 4));
+  std::sort(all.begin(), all.end());
+  EXPECT_EQ(std::unique(all.begin(), all.end()), all.end());
+}
+
 TEST_P(JobListContract, RetentionTakesJobsOutAndSoDoesTimeWhatAClientHasDeleted) {
   submit(1);
   ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
@@ -146,6 +188,27 @@ TEST_P(JobListContract, WhatIsNoJobInTheIndexIsNotShown) {
 }
 
 MJ_BOTH_STORES(JobListContract);
+
+TEST_P(JobListContract, ATallyCountsTheIndexesWhateverStandsThere) {
+  for (Id id = 1; id <= 3; ++id) submit(id);
+  push_plain(9);
+  ASSERT_EQ(claim(1).size(), 1U);
+  ASSERT_EQ(outcome(store_->pause_queue(1, "queue:sal", true)), "ok");
+  auto tally = store_->tally(1, 1000, 5);
+  ASSERT_TRUE(tally) << tally.error().message;
+  EXPECT_EQ(tally->running, 1U);
+  EXPECT_EQ(tally->jobs, 3U) << "nobody has seen the one that was pushed";
+  EXPECT_EQ(tally->ends, std::vector<std::uint64_t>(tally->ends.size(), 0));
+  ASSERT_EQ(tally->queues.size(), 2U);
+  EXPECT_EQ(tally->queues[0].length, 3U);
+  EXPECT_EQ(tally->queues[0].next, key(2));
+  EXPECT_TRUE(tally->queues[1].paused);
+  for (const char* name : {"mj:ended", "mj:leases", "mj:queues", "mj:paused"})
+    ASSERT_TRUE(store_->save(2, name, {{"a", "b"}}));
+  const auto nonsense = store_->tally(2, 0, 1000);
+  ASSERT_TRUE(nonsense) << nonsense.error().message;
+  EXPECT_EQ(nonsense->ended + nonsense->running, 0U);
+}
 
 }  // namespace
 }  // namespace mycojobs

@@ -234,9 +234,11 @@ std::vector<Tried> reaching(std::vector<Tried> all) {
 
 std::string text(Id id) { return std::to_string(id); }
 
-// Lists hold what the caller may read (tests/api/rights_test.cpp); the others tell of the server alone.
-const std::set<std::string> kOfAnybody{"job.list",    "jobs.list",   "flow.list",      "message.list", "context.list",
-                                       "system.info", "system.ping", "system.version", "rpc.discover"};
+// Lists hold what the caller may read (tests/api/rights_test.cpp); the others tell of the server, of the caller, or of
+// what it has sent itself.
+const std::set<std::string> kOfAnybody{
+    "job.list",       "jobs.list",  "flow.list",   "message.list", "context.list",   "jobs.page",   "approval.list",
+    "context.rights", "flow.check", "system.info", "system.ping",  "system.version", "rpc.discover"};
 
 class JsonRpcRights : public RightsTable {
  protected:
@@ -263,7 +265,7 @@ void JsonRpcRights::expect_creating_and_reading() {
          const Id maker = maker_for(role), id = new_job(maker);
          const json job{{"id", id}, {"caller_id", maker}}, flow{{"id", new_flow(maker)}};
          std::vector<Tried> tried;
-         for (const char* method : {"job.get", "job.logs", "job.status", "job.explain", "job.result"})
+         for (const char* method : {"job.get", "job.logs", "job.status", "job.explain", "job.result", "job.history"})
            tried.push_back(rpc_reaches(*server_, role, method, job));
          for (const char* method : {"flow.get", "flow.dag", "flow.explain", "flow.timeline", "flow.result"})
            tried.push_back(rpc_reaches(*server_, role, method, flow));
@@ -280,9 +282,10 @@ void JsonRpcRights::expect_creating_and_reading() {
       {Does::read_all,
        [&](const Role& role) {
          return std::vector{
-             ask(role, "queue.list", json::object()), ask(role, "runner.list", json::object()),
-             ask(role, "runner.get", {{"id", 20}}),   ask(role, "context.get", {{"id", 1}}),
-             ask(role, "actor.list", json::object()), rpc_reaches(*server_, role, "actor.get", {{"id", 99}})};
+             ask(role, "queue.list", json::object()),      ask(role, "runner.list", json::object()),
+             ask(role, "runner.get", {{"id", 20}}),        ask(role, "context.get", {{"id", 1}}),
+             ask(role, "actor.list", json::object()),      rpc_reaches(*server_, role, "actor.get", {{"id", 99}}),
+             ask(role, "context.overview", json::object())};
        }},
   });
 }
@@ -341,7 +344,8 @@ void JsonRpcRights::expect_steering_and_more() {
                             ask(role, "job.delete", {{"id", new_job(maker)}, {"caller_id", maker}}),
                             ask(role, "message.delete", {{"id", new_message(maker)}, {"caller_id", maker}}),
                             ask(role, "flow.delete", {{"id", flow}}),
-                            ask(role, "context.refusals", {{"id", 1}})};
+                            ask(role, "context.refusals", {{"id", 1}}),
+                            ask(role, "context.verify", json::object())};
        }},
       {Does::operate,
        [&](const Role& role) {

@@ -160,24 +160,26 @@ return {0, found}
 --# job_list:
 -- {jobs looked at, score and skip for the next page or '' and 0, {jobs...}, {jobs that nobody has seen yet...}}; of each
 -- {job, moment in us, type of its key, record}.
-local max, after, skip, since_us = num(arg()), arg(), num(arg()), arg()
+local max, most, after, skip, since_us = num(arg()), num(arg()), arg(), num(arg()), arg()
 local status, state, name, script_type, caller, queues = arg(), arg(), arg(), arg(), arg(), list_arg()
 local err = wrong('mj:jobs', 'zset')
 if err then return err end
 local kRecord = {'id', 'caller_id', 'context_id', 'script_type', 'status', 'detail', 'error', 'name', 'flow_id', 'created_at',
   'updated_at', 'attempt', 'deliveries', 'runner_id', 'priority', 'queued_ms', 'started_ms', 'ended_ms', 'run_at_ms'}
 
-local function is_wanted(job, record)
+-- Most of those that a filter is asked of are not wanted: the rest of a record is read of those that are.
+local function is_wanted(job, is)
   if caller ~= '' and string.match(job, '^job:(%d+):') ~= caller then return false end
-  local is, detail = record.status or '', record.detail or ''
-  return (status == '' or is == status) and (state == '' or is == state or detail == state)
-    and (script_type == '' or record.script_type == script_type)
-    and (name == '' or string.find(record.name or '', name, 1, true))
+  if status .. state .. name .. script_type == '' then return true end
+  local v = is == 'hash' and redis.call('HMGET', job, 'status', 'detail', 'script_type', 'name') or {}
+  local stands, detail = v[1] or '', v[2] or ''
+  return (status == '' or stands == status) and (state == '' or stands == state or detail == state)
+    and (script_type == '' or v[3] == script_type) and (name == '' or string.find(v[4] or '', name, 1, true))
 end
 local function look(job)
   if not is_job_key(job) then return end
   local is, record = type_of(job), {}
-  if is == 'none' then return end
+  if is == 'none' or not is_wanted(job, is) then return end
   if is == 'hash' then
     for i, value in ipairs(redis.call('HMGET', job, unpack(kRecord))) do
       if value then
@@ -186,8 +188,7 @@ local function look(job)
       end
     end
   end
-  local fields = to_table(record)
-  if is_wanted(job, fields) then return is, record, fields end
+  return is, record
 end
 
 local looked, unseen, jobs = 0, {}, {}
@@ -201,7 +202,8 @@ if after == '' then
       if looked >= max then break end
       if not known[job] and is_job_key(job) and not redis.call('ZSCORE', 'mj:jobs', job) then
         looked, known[job] = looked + 1, true
-        local is, record, fields = look(job)
+        local is, record = look(job)
+        local fields = to_table(record or {})
         local moment = is and 1000000 * math.max(num(fields.updated_at), num(fields.created_at)) or 0
         if moment == 0 or moment > now_us then moment = now_us end
         if is and moment >= num(since_us) then unseen[#unseen + 1] = {job, dec(moment), is, record} end
@@ -212,8 +214,10 @@ end
 
 local page = redis.call('ZRANGE', 'mj:jobs', after == '' and '+inf' or after, since_us, 'BYSCORE', 'REV', 'LIMIT', skip, max,
   'WITHSCORES')
-local last = after
+local last, seen = after, 0
 for i = 1, #page, 2 do
+  if #jobs >= most then break end
+  seen = seen + 1
   local job, moment = page[i], dec(num(page[i + 1]))
   looked = looked + 1
   if moment ~= last then last, skip = moment, 0 end
@@ -221,7 +225,7 @@ for i = 1, #page, 2 do
   local is, record = look(job)
   if is then jobs[#jobs + 1] = {job, moment, is, record} end
 end
-if #page < 2 * max then last, skip = '', 0 end
+if seen < max and 2 * seen == #page then last, skip = '', 0 end
 return {looked, last, skip, jobs, unseen}
 
 --# cancel: journal places messages worlds ends

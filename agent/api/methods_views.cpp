@@ -1,0 +1,148 @@
+// What looks at a context as a whole: rights, overview, verify, pages of jobs, what waits for people.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "api/flow_parts.h"
+#include "api/job_parts.h"
+#include "service/overview.h"
+
+namespace mycojobs::api {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMaxPage = 1000;
+constexpr std::size_t kMaxFindings = 1000;
+
+Result<json> rights(Call& call) {
+  MJ_TRY(may, service::rights(call.by(), call.store()));
+  return json{{"actor", call.actor()},      {"operator", call.all_powerful()}, {"create", may.create},
+              {"read_all", may.read_all},   {"read_own", may.read_own},        {"steer_all", may.steer_all},
+              {"steer_own", may.steer_own}, {"administer", may.administer},    {"context_id", call.context()}};
+}
+
+Result<json> overview(Call& call) {
+  MJ_TRY(view, service::overview(call.by(), call.store()));
+  return to_json(view);
+}
+
+Result<json> verify(Call& call) {
+  MJ_TRY(flows, call.flows());
+  MJ_TRY(report, service::verify(call.by(), call.stores(*flows)));
+  json findings = json::array();
+  for (const Finding& each : report.findings) {
+    if (findings.size() == kMaxFindings) break;
+    findings.push_back(
+        {{"violation", each.violation}, {"rule", each.rule}, {"subject", each.subject}, {"text", each.text}});
+  }
+  return json{{"findings", std::move(findings)},
+              {"found", report.findings.size()},
+              {"jobs", report.jobs},
+              {"facts", report.facts},
+              {"queues", report.queues}};
+}
+
+// A moment as the index of jobs has it: what happened at it or before.
+std::string page_before(std::uint64_t until_ms) {
+  return std::to_string(std::min<std::uint64_t>(until_ms, UINT32_MAX * 1000ULL) * 1000 + 999) + " 0";
+}
+
+Result<json> page(Call& call) {
+  JobsWanted wanted;
+  if (call.has("status")) {
+    MJ_TRY(status, service::read_job_status(call.text("status")));
+    wanted.status = status;
+  }
+  wanted.state = call.text("state");
+  wanted.name = call.text("name");
+  wanted.script_type = call.text("script_type");
+  wanted.caller = call.named("caller_id");
+  wanted.since_ms = call.number("since_ms", 0);
+  wanted.after = call.text("after");
+  if (wanted.after.empty() && call.has("until_ms")) wanted.after = page_before(call.number("until_ms", 0));
+  const std::size_t limit = std::clamp<std::size_t>(call.number("limit", 50), 1, kMaxPage);
+  MJ_TRY(slice, service::page_jobs(call.by(), call.store(), std::move(wanted), limit));
+  json jobs = json::array();
+  for (const JobView& view : slice.jobs) jobs.push_back(to_json(view));
+  return json{{"jobs", std::move(jobs)}, {"after", slice.after}, {"looked_at", slice.looked_at}};
+}
+
+Result<json> history(Call& call) {
+  MJ_TRY(key, call.job_key());
+  MJ_TRY(moments, service::job_history(call.by(), call.store(), key));
+  json all = json::array();
+  for (const JobMoment& each : moments) all.push_back(to_json(each));
+  return all;
+}
+
+Result<json> questions(Call& call) {
+  MJ_TRY(flows, call.flows());
+  MJ_TRY(worlds, call.worlds());
+  MJ_TRY(found, service::list_questions(call.by(), call.stores(*flows), *worlds, call.id("after")));
+  json all = json::array();
+  for (const service::Question& each : found.all) {
+    json object{{"name", each.name},           {"pause", each.pause},     {"asks", each.asks},
+                {"approvers", each.approvers}, {"answers", each.answers}, {"since_ms", each.since_ms},
+                {"until_ms", each.until_ms}};
+    if (each.workflow.empty()) {
+      object["job"] = each.job_key;
+      object["node"] = each.node;
+    } else {
+      MJ_TRY(key, parse_json(each.key));
+      object["workflow"] = each.workflow;
+      object["key"] = std::move(key);
+    }
+    if (each.flow != 0) {
+      object["flow"] = each.flow;
+      object["flow_name"] = each.flow_name;
+    }
+    all.push_back(std::move(object));
+  }
+  return json{{"questions", std::move(all)}, {"after", found.after}, {"truncated", found.truncated}};
+}
+
+Result<json> check_flow(Call& call) {
+  const PlanRead read = service::check_flow(call.params().at("definition"));
+  json problems = json::array();
+  for (const PlanProblem& each : read.problems)
+    problems.push_back({{"path", each.path}, {"message", each.message}, {"line", each.line}, {"column", each.column}});
+  return json{{"ok", read.plan.has_value()},
+              {"problems", std::move(problems)},
+              {"nodes", read.plan ? read.plan->nodes.size() : 0}};
+}
+
+}  // namespace
+
+void add_view_methods(Services& s, std::vector<Method>& all) {
+  const Param context{"context_id", "id", "the context; absent: the server's first"};
+  const Param caller{"caller_id", "id", "whose job it is; absent: the caller's"};
+  all.push_back(method(s, "context.rights", "say what the caller may do", {context},
+                       "Rights: of everything, and of what it made itself", rights));
+  all.push_back(method(s, "context.overview", "say how a context is: counts, queues, agents, the last minutes",
+                       {context}, "Overview: numbers, queues, runners", overview));
+  all.push_back(method(s, "context.verify", "look whether a context holds what is promised of its jobs and flows",
+                       {context}, "Verified: findings, and what was looked at", verify));
+  all.push_back(method(s, "jobs.page", "list jobs page by page, what happened last first",
+                       {context,
+                        {"status", "text", "only these"},
+                        {"state", "text", "only these: a status, or what detail says"},
+                        {"name", "text", "only jobs that have this in their name"},
+                        {"script_type", "text", "only these"},
+                        {"caller_id", "id", "only this actor's"},
+                        {"since_ms", "unix_ms", "only jobs to which something happened since"},
+                        {"until_ms", "unix_ms", "only jobs to which something happened until then"},
+                        {"limit", "integer", "at most so many (50; 1000 at most)"},
+                        {"after", "text", "as the page before has said; absent: the first page"}},
+                       "JobsPage: jobs, after (empty: this is the last page), looked_at", page));
+  all.push_back(method(s, "job.history", "read what happened to a job, attempt by attempt",
+                       {{"id", "key", "the job's id, or \"CALLER:ID\"", true}, context, caller},
+                       "[JobMoment]: at_ms, kind, attempt, runner_id, due_ms, detail", history));
+  all.push_back(method(s, "approval.list", "list what waits for people: approvals and pauses",
+                       {context, {"after", "id", "only flows after this one"}},
+                       "Questions: questions, after (0: there are no more)", questions));
+  all.push_back(method(s, "flow.check", "say what is wrong with a definition; nothing is made",
+                       {{"definition", "any", "a whole definition (docs/flows.md), or its text in YAML or JSON", true}},
+                       "FlowCheck: ok, problems", check_flow));
+}
+
+}  // namespace mycojobs::api

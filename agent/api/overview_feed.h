@@ -1,0 +1,39 @@
+// How a context is, for all who watch it: read at most once a second, however many they are.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "api/event_stream.h"
+#include "api/services.h"
+
+namespace mycojobs::api {
+
+struct OverviewText {
+  std::string text;  // an Overview (shapes.cpp) with its context
+  std::string rest;  // the same without the moment it was read at: equal texts tell nothing new
+};
+
+class OverviewFeed {
+ public:
+  explicit OverviewFeed(Services& services) : services_(services) {}
+  // Of who may read the context. Any thread.
+  Result<std::shared_ptr<const OverviewText>> read(const EventRequest&);
+
+ private:
+  struct Kept {
+    std::mutex mutex;  // one reads, the others wait for what it finds
+    std::chrono::steady_clock::time_point at;
+    std::shared_ptr<const OverviewText> text;
+  };
+  std::shared_ptr<Kept> kept(Id context);
+
+  Services& services_;
+  std::mutex mutex_;  // of the map alone
+  std::map<Id, std::shared_ptr<Kept>> kept_;
+};
+
+}  // namespace mycojobs::api

@@ -1,0 +1,176 @@
+#include "service/overview.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "coordinator/flow_run.h"
+#include "domain/codec.h"
+#include "inspect/flow_verify.h"
+#include "service/workflows.h"
+#include "store/keys.h"
+
+namespace mycojobs::service {
+namespace {
+
+constexpr std::uint32_t kFlowsAtOnce = 200;
+constexpr std::size_t kJobsOutside = 200;
+constexpr std::size_t kInstances = 200;
+constexpr std::string_view kApproval = "approval:";
+
+// How the caller stands to what others have made.
+struct Asker {
+  const Caller& by;
+  Place place;
+
+  bool reads(Id maker) const { return by.is_operator || !refused(by.actor, Action::read, place, {.maker = maker}); }
+  bool answers(Id maker, const std::vector<Id>& approvers) const {
+    if (by.is_operator) return true;
+    const bool named = std::find(approvers.begin(), approvers.end(), by.actor) != approvers.end();
+    return !refused(by.actor, Action::answer, place,
+                    {.maker = maker, .names_others = !approvers.empty(), .names_it = named});
+  }
+};
+
+void add(const Asker& asker, Id maker, Question question, Questions& out) {
+  question.answers = asker.answers(maker, question.approvers);
+  if (question.answers || asker.reads(maker)) out.all.push_back(std::move(question));
+}
+
+void take_node(const Asker& asker, const LoadedRun& run, std::uint32_t index, Questions& out) {
+  const NodeState& state = run.state.nodes[index];
+  const PlanNode& node = run.plan->nodes[index];
+  if (state.status >= NodeStatus::completed) return;
+  Question question;
+  question.flow = run.record.id;
+  question.flow_name = run.record.name;
+  question.node = node.name;
+  question.job_key = node_job_key(run, index);
+  question.asks = node.text;
+  question.approvers = state.approvers;
+  question.since_ms = state.since_ms;
+  question.until_ms = state.until_ms;
+  if (state.detail == "approval" || state.detail == "pause") {
+    question.name = node.name;
+    question.pause = state.detail == "pause";
+    add(asker, run.record.caller_id, std::move(question), out);
+    return;
+  }
+  if (state.detail != "gate") return;
+  for (const std::string& gate : state.gates) {
+    if (!gate.starts_with(kApproval)) continue;
+    question.name = gate.substr(kApproval.size());
+    add(asker, run.record.caller_id, question, out);
+  }
+}
+
+Result<void> look_at_flows(const Asker& asker, const FlowStores& in, Id after, Questions& out) {
+  MJ_TRY(active, in.flows.active(asker.by.context, after, kFlowsAtOnce));
+  for (const Id flow : active) {
+    auto run = load_run(in.flows, asker.by.context, flow, in.runs);
+    if (!run && run.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(run).error());
+    if (!run) continue;  // its definition cannot be read: the flow's own page says so
+    for (std::uint32_t i = 0; i < run->state.nodes.size() && i < run->plan->nodes.size(); ++i)
+      take_node(asker, *run, i, out);
+    in.runs.keep(asker.by.context, flow, std::move(*run));
+  }
+  if (active.size() == kFlowsAtOnce) out.after = active.back();
+  return {};
+}
+
+// The approvals that a job names and nobody has given.
+void take_job(const Asker& asker, const JobPlaces& places, Questions& out) {
+  const auto of_record = [&](std::string_view name) {
+    const auto found =
+        std::find_if(places.record.begin(), places.record.end(), [&](const auto& each) { return each.first == name; });
+    return found == places.record.end() ? std::string() : found->second;
+  };
+  if (places.claim.state != "prerequisites" || !places.claim.flow.empty()) return;
+  const auto list = parse_json(of_record("prerequisites"));
+  if (!list || !list->is_array()) return;
+  for (const auto& each : *list) {
+    if (!each.is_string() || !each.get_ref<const std::string&>().starts_with(kApproval)) continue;
+    const std::string gate = each.get<std::string>();
+    const bool given = std::any_of(places.claim_fields.begin(), places.claim_fields.end(), [&](const auto& field) {
+      return field.first == "approved:" + gate.substr(kApproval.size());
+    });
+    if (given) continue;
+    Question question;
+    question.job_key = places.job_key;
+    question.node = of_record("name");
+    question.name = gate.substr(kApproval.size());
+    question.since_ms = places.claim.waiting_since_ms;
+    add(asker, caller_of_job(places.job_key), std::move(question), out);
+  }
+}
+
+Result<void> look_at_jobs(const Asker& asker, Store& store, Questions& out) {
+  JobsWanted wanted;
+  wanted.status = JobStatus::waiting_for_prerequisites;
+  wanted.state = "prerequisite";
+  MJ_TRY(slice, page_jobs(store, asker.by.context, wanted, kJobsOutside));
+  out.truncated = !slice.after.empty();
+  std::vector<std::string> keys;
+  for (const JobView& job : slice.jobs) keys.push_back(job.key);
+  if (keys.empty()) return {};
+  MJ_TRY(places, store.places(asker.by.context, keys, false));
+  for (const JobPlaces& each : places) take_job(asker, each, out);
+  return {};
+}
+
+void take_approval(const Asker& asker, const WaitingApproval& waiting, Questions& out) {
+  Question question;
+  question.workflow = waiting.workflow;
+  question.key = waiting.key;
+  question.name = waiting.intent;
+  question.asks = waiting.title;
+  question.approvers = waiting.approvers;
+  question.since_ms = waiting.since_ms;
+  question.until_ms = waiting.until_ms;
+  add(asker, waiting.owner, std::move(question), out);
+}
+
+Result<void> look_at_workflows(const Asker& asker, WorkflowStore& worlds, Questions& out) {
+  MJ_TRY(waiting, waiting_approvals(worlds, asker.by.context, kInstances + 1));
+  if (waiting.size() > kInstances) {
+    out.truncated = true;
+    waiting.pop_back();
+  }
+  for (const WaitingApproval& each : waiting) take_approval(asker, each, out);
+  return {};
+}
+
+}  // namespace
+
+Result<Rights> rights(const Caller& by, Store& store) {
+  if (by.is_operator) return Rights{true, true, true, true, true, true};
+  MJ_TRY(place, place_of(by, store));
+  const auto may = [&](Action action, Id maker) { return !refused(by.actor, action, place, {.maker = maker}); };
+  return Rights{may(Action::create, 0), may(Action::read, 0),         may(Action::read, by.actor),
+                may(Action::steer, 0),  may(Action::steer, by.actor), may(Action::administer, 0)};
+}
+
+Result<Overview> overview(const Caller& by, Store& store) {
+  MJ_CHECK(may(by, store, Action::read));
+  return mycojobs::overview(store, by.context);
+}
+
+Result<VerifyReport> verify(const Caller& by, const FlowStores& in) {
+  MJ_CHECK(may(by, in.records, Action::administer));
+  MJ_TRY(report, mycojobs::verify(in.records, by.context, [](std::string_view, std::uint64_t, std::uint64_t) {}));
+  MJ_TRY(of_flows, verify_flows(in.flows, in.records, by.context));
+  for (Finding& finding : of_flows) report.findings.push_back(std::move(finding));
+  return report;
+}
+
+Result<Questions> list_questions(const Caller& by, const FlowStores& in, WorkflowStore& worlds, Id after) {
+  MJ_TRY(place, place_of(by, in.records));
+  const Asker asker{by, std::move(place)};
+  Questions out;
+  MJ_CHECK(look_at_flows(asker, in, after, out));
+  if (after != 0) return out;
+  MJ_CHECK(look_at_jobs(asker, in.records, out));
+  MJ_CHECK(look_at_workflows(asker, worlds, out));
+  return out;
+}
+
+}  // namespace mycojobs::service

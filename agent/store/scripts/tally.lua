@@ -1,0 +1,67 @@
+-- How a context is, in numbers: what stands in the indexes, without looking at jobs.
+
+--# tally:
+-- {{name, number...}, {jobs that ended in each slot of time, the latest first}, {queues}}. A queue: name,
+-- entries of the list, entries beside it, 1 if it is paused, the job that comes next, since when that waits in ms, the same
+-- of the one that comes next beside the list. Another client's key of a wrong type counts as nothing.
+local slot_ms, slots, queues = math.max(1, num(arg())), num(arg()), list_arg()
+local kMostQueues, kMostKeys = 200, 1000
+local sizes = {zset = 'ZCARD', list = 'LLEN', stream = 'XLEN', set = 'SCARD', hash = 'HLEN'}
+local function size(key, want) return type_of(key) == want and redis.call(sizes[want], key) or 0 end
+
+local numbers = {'now_ms', dec(now_ms)}
+local function note(name, number)
+  numbers[#numbers + 1] = name
+  numbers[#numbers + 1] = dec(number)
+end
+for _, each in ipairs({{'jobs', 'mj:jobs', 'zset'}, {'running', 'mj:leases', 'zset'}, {'delayed', 'mj:delayed', 'zset'},
+  {'prerequisites', 'mj:prerequisites', 'zset'}, {'ended', 'mj:ended', 'zset'}, {'dead', 'mj:dead', 'stream'},
+  {'anomalies', 'mj:anomalies', 'stream'}, {'refusals', 'mj:refusals', 'stream'}, {'missing', 'mj:missing', 'zset'},
+  {'flows_active', 'mj:flows:active', 'zset'}, {'flows', 'mj:catalog', 'stream'}, {'notices', 'mj:notices', 'zset'},
+  {'outbox', 'mj:outbox', 'zset'}, {'inbox', 'mj:inbox', 'zset'}}) do
+  note(each[1], size(each[2], each[3]))
+end
+local held, seen = 0, 0
+for _, key in ipairs(type_of('mj:holding') == 'set' and redis.call('SMEMBERS', 'mj:holding') or {}) do
+  seen = seen + 1
+  if seen > kMostKeys then break end
+  held = held + size('mj:held:' .. key, 'list')
+end
+note('held', held)
+local last = type_of('mj:jobs') == 'zset' and redis.call('ZRANGE', 'mj:jobs', 0, 0, 'REV', 'WITHSCORES') or {}
+note('changed_us', num(last[2]))
+
+local ends = {}
+for i = 1, type_of('mj:ended') == 'zset' and math.min(slots, 360) or 0 do
+  local to = now_ms - (i - 1) * slot_ms
+  ends[i] = dec(redis.call('ZCOUNT', 'mj:ended', '(' .. dec(to - slot_ms), dec(to)))
+end
+
+local function waits_since(job)
+  if not job or not is_job_key(job) or type_of(job) ~= 'hash' then return '0' end
+  local v = redis.call('HMGET', job, 'queued_ms', 'created_at')
+  local queued = num(v[1])
+  return dec(queued > 0 and queued or 1000 * num(v[2]))
+end
+local known, names = {}, {}
+local function add(name)
+  if not known[name] and #names < kMostQueues then
+    known[name] = true
+    names[#names + 1] = name
+  end
+end
+for _, key in ipairs({'mj:queues', 'mj:paused'}) do
+  for _, queue in ipairs(type_of(key) == 'set' and redis.call('SMEMBERS', key) or {}) do add(queue) end
+end
+for _, queue in ipairs(queues) do if size(queue, 'list') > 0 then add(queue) end end
+table.sort(names)
+local rows = {}
+for i, queue in ipairs(names) do
+  local beside = 'mj:priority:' .. queue
+  local next_one = type_of(queue) == 'list' and redis.call('LINDEX', queue, -1) or false
+  local first = type_of(beside) == 'zset' and redis.call('ZRANGE', beside, 0, 0)[1] or false
+  local paused = type_of('mj:paused') == 'set' and redis.call('SISMEMBER', 'mj:paused', queue) or 0
+  rows[i] = {queue, dec(size(queue, 'list')), dec(size(beside, 'zset')), dec(paused), next_one or '', waits_since(next_one),
+    first or '', waits_since(first)}
+end
+return {numbers, ends, rows}

@@ -1,0 +1,194 @@
+// The page's files, and what the page asks: who is served, with which headers; pages of jobs, how a context is.
+#include "api/page.h"
+
+#include <set>
+
+#include "api_fixture.h"
+#include "mycojobs/job_end.h"
+
+namespace mycojobs {
+namespace {
+
+class Page : public ApiTest {
+ protected:
+  // Head and body of a request, as curl has it.
+  std::string get(const std::string& path, std::vector<std::string> headers = {"Accept-Encoding: gzip"}) {
+    std::vector<std::string> argv{"curl", "-si", "-o", "-", server_->url() + path};
+    for (const std::string& each : headers) {
+      argv.emplace_back("-H");
+      argv.push_back(each);
+    }
+    return test::run(folder_, std::move(argv)).out;
+  }
+  static std::string head(const std::string& answer) { return answer.substr(0, answer.find("\r\n\r\n")); }
+  static std::string field(const std::string& answer, const std::string& name) {
+    const auto at = answer.find("\r\n" + name + ": ");
+    if (at == std::string::npos) return "";
+    const auto from = at + name.size() + 4;
+    return answer.substr(from, answer.find("\r\n", from) - from);
+  }
+  std::string asset() const {
+    for (const api::PageFile& each : api::page_files()) {
+      if (each.path != "/") return std::string(each.path);
+    }
+    return "";
+  }
+};
+
+TEST_F(Page, IsServedWithoutATokenAndSaysNothing) {
+  start();
+  if (api::page_files().empty()) {
+    EXPECT_NE(get("/").find("without its page"), std::string::npos);
+    GTEST_SKIP() << api::why_no_page();
+  }
+  const std::string page = get("/");
+  EXPECT_TRUE(page.starts_with("HTTP/1.1 200")) << head(page);
+  EXPECT_EQ(field(page, "Content-Encoding"), "gzip");
+  EXPECT_EQ(field(page, "Cache-Control"), "no-cache");
+  const std::string policy = field(page, "Content-Security-Policy");
+  EXPECT_TRUE(policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self';")) << policy;
+  for (const char* never : {"unsafe", "data:", "blob:", "*", "http"})
+    EXPECT_EQ(policy.find(never), std::string::npos) << policy;
+  EXPECT_NE(policy.find("frame-ancestors 'none'"), std::string::npos);
+  EXPECT_EQ(field(page, "X-Frame-Options"), "DENY");
+  EXPECT_EQ(field(page, "X-Content-Type-Options"), "nosniff");
+  EXPECT_TRUE(get("/", {"Accept-Encoding: gzip", "If-None-Match: " + field(page, "ETag")}).starts_with("HTTP/1.1 304"));
+  const std::string script = get(asset());
+  EXPECT_TRUE(script.starts_with("HTTP/1.1 200")) << head(script);
+  EXPECT_EQ(field(script, "Cache-Control"), "public, max-age=31536000, immutable");
+  EXPECT_TRUE(get("/", {}).starts_with("HTTP/1.1 406"));
+  EXPECT_TRUE(get("/assets/none.js").starts_with("HTTP/1.1 404"));
+}
+
+TEST_F(Page, IsVisitedFromAnywhereAndCallsFromItselfAlone) {
+  start_anonymous();
+  if (api::page_files().empty()) GTEST_SKIP() << api::why_no_page();
+  const std::string gzip = "Accept-Encoding: gzip";
+  const auto code = [&](const std::string& path, std::vector<std::string> headers) {
+    headers.push_back(gzip);
+    return get(path, std::move(headers)).substr(9, 3);
+  };
+  const std::string own = server_->url(), cross = "Sec-Fetch-Site: cross-site";
+  EXPECT_EQ(code("/", {cross, "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document"}), "200") << "a link leads here";
+  EXPECT_EQ(code("/", {cross, "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: iframe"}), "403");
+  EXPECT_EQ(code(asset(), {cross, "Sec-Fetch-Mode: no-cors", "Sec-Fetch-Dest: script"}), "403");
+  EXPECT_EQ(code("/", {"Host: evil.example"}), "403") << "a name that was made to lead here";
+  EXPECT_EQ(code("/openrpc.json", {"Origin: " + own, "Sec-Fetch-Site: same-origin"}), "200");
+  EXPECT_EQ(code("/openrpc.json", {"Origin: " + own + "0", "Sec-Fetch-Site: same-site"}), "403");
+  EXPECT_EQ(code("/openrpc.json", {"Origin: http://evil.example"}), "403");
+  EXPECT_EQ(code("/openrpc.json", {"Origin: http://evil.example", "Host: evil.example"}), "403");
+  EXPECT_EQ(code("/openrpc.json", {cross, "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document"}), "403");
+}
+
+TEST_F(Page, PagesOfJobsGoThroughAllOfThemOnce) {
+  start_anonymous();
+  json jobs = json::array();
+  for (int i = 0; i < 130; ++i)
+    jobs.push_back(
+        {{"script", "x"}, {"script_type", i % 10 == 0 ? "sal" : "python"}, {"name", "n" + std::to_string(i)}});
+  ok("jobs.create", {{"jobs", jobs}});
+  for (int id = 1; id <= 130; ++id) ok("job.start", {{"id", id}});
+  std::set<std::string> once;
+  std::string after;
+  for (int pages = 0; pages < 10; ++pages) {
+    json params{{"limit", 40}};
+    if (!after.empty()) params["after"] = after;
+    const json page = ok("jobs.page", params);
+    EXPECT_LE(page["jobs"].size(), 40U);
+    for (const json& job : page["jobs"]) EXPECT_TRUE(once.insert(job.at("key")).second) << job;
+    after = page.value("after", "");
+    if (after.empty()) break;
+  }
+  EXPECT_EQ(once.size(), 130U);
+  EXPECT_EQ(ok("jobs.page", {{"script_type", "sal"}, {"limit", 100}})["jobs"].size(), 13U);
+  EXPECT_EQ(ok("jobs.page", {{"name", "n12"}})["jobs"].size(), 11U);
+  EXPECT_TRUE(ok("jobs.page", {{"until_ms", 1000}})["jobs"].empty());
+  EXPECT_FALSE(ok("jobs.page", {{"until_ms", clock_.unix_ms() + 60000}})["jobs"].empty());
+  EXPECT_EQ(word("jobs.page", {{"after", "x"}}), "invalid");
+  EXPECT_EQ(word("jobs.page", {{"status", "x"}}), "invalid");
+}
+
+TEST_F(Page, AnOverviewCountsWhatThereIs) {
+  start_anonymous();
+  for (int i = 0; i < 3; ++i) ok("job.start", {{"script", "x"}, {"script_type", "python"}});
+  ok("queue.pause", {{"queue", "sal"}});
+  auto store = *redis_.open();
+  ClaimRequest request;
+  request.context = 1;
+  request.runner = 20;
+  request.instance = "i";
+  request.queues = {"queue:python"};
+  auto claimed = store->claim(request);
+  ASSERT_TRUE(claimed && claimed->jobs.size() == 1U);
+  JobEnd end;
+  end.status = JobStatus::error;
+  end.detail = "timeout";
+  ASSERT_TRUE(store->report(1, std::vector<Report>{EndReport{claimed->jobs[0].ref, end}}));
+  const json view = ok("context.overview", json::object());
+  EXPECT_EQ(view.at("jobs"), 3);
+  EXPECT_EQ(view.at("ended"), 1);
+  EXPECT_EQ(view.at("running"), 0);
+  EXPECT_EQ(view.at("failures"), json({{"timeout", 1}}));
+  EXPECT_EQ(view.at("waits"), json({{"queued", 2}}));
+  std::uint64_t ends = 0;
+  for (const json& each : view.at("ends")) ends += each.get<std::uint64_t>();
+  EXPECT_EQ(ends, 1U);
+  ASSERT_EQ(view.at("queues").size(), 2U) << view;
+  EXPECT_EQ(view["queues"][0].at("length"), 2);
+  EXPECT_EQ(view["queues"][0].at("next"), "job:1:2");
+  EXPECT_GT(view["queues"][0].value("next_since_ms", 0ULL), 0U);
+  EXPECT_EQ(view["queues"][1].at("paused"), true);
+  const json history = ok("job.history", {{"id", claimed->jobs[0].ref.job_key.substr(4)}});
+  ASSERT_EQ(history.size(), 3U) << history;
+  EXPECT_EQ(history[1].at("kind"), "claimed");
+  EXPECT_EQ(history[1].at("runner_id"), 20);
+  EXPECT_EQ(history[2].at("detail"), "timeout");
+  EXPECT_EQ(ok("context.verify", json::object()).at("jobs"), 3);
+}
+
+TEST_F(Page, EventsTellHowAContextIsWhenThatChanges) {
+  start_anonymous();
+  test::Process stream(folder_, {"curl", "-sN", server_->url() + "/events?context=1&overview=1"});
+  ASSERT_TRUE(test::eventually([&] { return stream.out().find("event: overview") != std::string::npos; }));
+  ok("job.start", {{"script", "x"}, {"script_type", "python"}});
+  EXPECT_TRUE(test::eventually([&] { return stream.out().find("\"jobs\":1,") != std::string::npos; })) << stream.out();
+  EXPECT_NE(get("/events?context=1&overview=1&flow=1").find("400"), std::string::npos);
+}
+
+TEST_F(Page, ADefinitionIsCheckedAsText) {
+  start_anonymous();
+  const json bad = ok("flow.check", {{"definition", "name: x\njobs:\n  a: {type: python, scripd: 1}\n"}});
+  EXPECT_EQ(bad.at("ok"), false);
+  ASSERT_FALSE(bad.at("problems").empty());
+  EXPECT_EQ(bad["problems"][0].at("line"), 3);
+  EXPECT_EQ(ok("flow.check", {{"definition", "a: [1"}}).at("ok"), false);
+  const std::string good = "name: x\njobs:\n  a: {type: python, script: pass}\n";
+  EXPECT_EQ(ok("flow.check", {{"definition", good}}).at("nodes"), 1);
+  EXPECT_EQ(ok("flow.create", {{"definition", good}}).at("name"), "x");
+  EXPECT_EQ(word("flow.create", {{"definition", "a: [1"}}), "invalid");
+  EXPECT_EQ(ok("flow.list", {{"status", "dispatched"}}).size(), 1U);
+  EXPECT_TRUE(ok("flow.list", {{"status", "error"}}).empty());
+  EXPECT_EQ(word("flow.list", {{"status", "x"}}), "invalid");
+}
+
+TEST_F(Page, AnApprovalOfAJobOutsideOfFlowsWaitsInTheList) {
+  start_anonymous();
+  ok("job.start",
+     {{"script", "x"}, {"script_type", "python"}, {"prerequisites", {"approval:legal"}}, {"name", "ship"}});
+  auto store = *redis_.open();
+  ClaimRequest request;
+  request.context = 1;
+  request.runner = 20;
+  request.instance = "i";
+  request.queues = {"queue:python"};
+  ASSERT_TRUE(store->claim(request));  // which parks it
+  json found = ok("approval.list", json::object())["questions"];
+  ASSERT_EQ(found.size(), 1U) << found;
+  EXPECT_EQ(found[0].at("name"), "legal");
+  EXPECT_EQ(found[0].at("job"), "job:1:1");
+  ok("job.approve", {{"id", 1}, {"name", "legal"}});
+  EXPECT_TRUE(ok("approval.list", json::object())["questions"].empty());
+}
+
+}  // namespace
+}  // namespace mycojobs

@@ -1,0 +1,137 @@
+// What others wrote is text: markup, escape codes, signs that turn lines around, lines of 10 MiB. And the policy holds against a
+// script that has got into the page.
+import assert from 'node:assert/strict';
+import {claims, click, sees, sleep, SOURCE, text, until, World} from './world.mjs';
+
+const world = await new World().start();
+const MARKUP = '<img src=x onerror="window.owned=1"><script>window.owned=1</script>';
+const TURNED = 'invoice\u202Efdp.exe';
+const untouched = async (page) => {
+  assert.equal(await page.evaluate(() => window.owned), undefined);
+  assert.equal(await page.evaluate(() => document.querySelectorAll('main img, main script, main iframe').length), 0);
+  assert.deepEqual(page.wrong, []);
+};
+
+await claims(world, {
+  async 'names, errors and results are text'() {
+    const made = await world.job(`result = {${JSON.stringify(MARKUP)}: ${JSON.stringify(MARKUP)}}\nprint(${JSON.stringify(MARKUP)})\nraise ValueError(${JSON.stringify(MARKUP)})`, {name: MARKUP});
+    const turned = await world.job('pass', {name: TURNED});
+    await world.ended(made.key);
+    await world.ended(turned.key);
+    const page = await world.open('#/jobs');
+    await sees(page, '<img src=x onerror=');
+    await sees(page, 'invoice\u2039U+202E\u203afdp.exe');
+    await page.goto(`${world.url}/#/jobs/${made.key.replace('job:', '')}`);
+    await sees(page, `ValueError: ${MARKUP}`);
+    await sees(page, '<script>', '.log');
+    await untouched(page);
+    await page.close();
+  },
+  async 'escape codes are colours or nothing, and a line of 10 MiB is cut, searched and copied'() {
+    const made = await world.job([
+      'print("\\x1b[31mred\\x1b[0m plain \\x1b]0;title\\x07after \\x1b[2J\\x1b[5A gone \\x1b]8;;http://evil.example\\x07link\\x1b]8;;\\x07")',
+      'print("a\\rb\\x07\\x00 \\u202eright-to-left")', 'print("x" * (10 << 20) + "END")', 'print("the last")'].join('\n'), {name: 'escapes', policy: {output: {keep: 16 << 20}}});
+    const page = await world.open(`#/jobs/${made.key.replace('job:', '')}`);
+    await world.ended(made.key);
+    await sees(page, 'red plain after  gone link', '.log');
+    assert.equal(await text(page, '.log .ansi-red'), 'red');
+    await sees(page, '\u2039U+202E\u203aright-to-left', '.log');
+    assert.equal((await page.$$('.log a')).length, 0);
+    await until('the long line is cut', async () => (await text(page, '.log')).includes('10.0 MiB in this line'));
+    await page.type('.log input[type=search]', 'END');
+    await sees(page, '1 line', '.log [role=status]');
+    assert.ok((await page.$eval('.log', (at) => at.innerText.length)) < 60000);
+    await untouched(page);
+    await page.close();
+  },
+  async 'records that other clients wrote as they liked are shown'() {
+    const {spawnSync} = await import('node:child_process');
+    const redis = (...words) => spawnSync('redis-cli', ['-s', `${world.folder}/redis.sock`, '-n', '1', ...words], {encoding: 'utf8'});
+    redis('HSET', 'job:9:9', 'id', 'x', 'caller_id', '9', 'script', '\xff\xfe', 'script_type', MARKUP, 'status', 'nonsense', 'result', '{"a":[1,{"b":null}]}', 'usage', '[]', 'error_info', '"x"', 'prerequisites', '{}', 'receipt', '7', 'layers', '<b>');
+    const page = await world.open('#/jobs/9%3A9');
+    await sees(page, 'its record does not fit');
+    await untouched(page);
+    for (const view of ['#/jobs/%3Cscript%3E', '#/jobs/1:99999', '#/flows/99999', '#/nowhere', '#/jobs?state=%3Cimg%3E&since=x', '#/flows/%%%', '#/overview?context=999']) {
+      await page.goto(`${world.url}/${view}`);
+      await sleep(300);
+      await page.waitForSelector('main');
+    }
+    await untouched(page);
+    await page.close();
+  },
+  async 'hostile flows, questions and definitions are text'() {
+    const made = await world.rpc('flow.create', {definition: {name: 'bad', jobs: {ask: {approval: {comment: MARKUP}}, then: {needs: ['ask'], type: 'python', script: MARKUP}}}});
+    await world.rpc('flow.start', {id: made.id});
+    const page = await world.open('#/approvals');
+    await sees(page, '<img src=x onerror=');
+    for (const view of ['graph', 'timeline', 'definition', 'result']) {
+      await page.goto(`${world.url}/#/flows/${made.id}?view=${view}&node=ask`);
+      await sees(page, MARKUP.slice(0, 20));
+    }
+    await untouched(page);
+    await page.close();
+  },
+  async 'events, states and keys of workflows are text'() {
+    const {join} = await import('node:path');
+    world.run('workflow', 'apply', join(SOURCE, 'examples/workflow/order/order.json'));
+    world.run('workflow', 'send', 'order/Placed', JSON.stringify({id: 9, item: MARKUP, count: 1, cents: 1500, card: TURNED}));
+    await until('a step', async () => (await world.rpc('workflow.cells', {workflow: 'order/order@1'})).some((each) => each.steps > 0));
+    const page = await world.open('#/workflows/order%2Forder%401?key=9');
+    await sees(page, '<img src=x onerror=', '.value');
+    await sees(page, '<img src=x onerror=', '.moments');
+    await sees(page, 'invoice\u2039U+202E\u203afdp.exe', '.value');
+    for (const view of ['#/workflows/%3Cimg%3E', '#/workflows/x?key=%7B', '#/workflows/order%2Forder%401?key=%22%3Cimg%3E%22', '#/workflows/order%2Forder%401?status=%3Cimg%3E']) {
+      await page.goto(`${world.url}/${view}`);
+      await sleep(300);
+      await page.waitForSelector('main h1');
+    }
+    await untouched(page);
+    await page.close();
+  },
+  async 'a script, a style, a frame or a call that got into the page is stopped by the policy'() {
+    const page = await world.open('#/overview');
+    const broken = await page.evaluate(async () => {
+      await new Promise((then) => setTimeout(then));  // what the debugger runs itself may do more
+      const found = [];
+      addEventListener('securitypolicyviolation', (event) => found.push(event.effectiveDirective));
+      const put = (name, more) => { const at = document.createElement(name); Object.assign(at, more); document.body.append(at); };
+      const tried = (run) => { try { run(); } catch (error) { found.push(`thrown ${error.name}`); } };
+      tried(() => { document.body.innerHTML += '<b>x</b>'; });
+      tried(() => { put('script', {textContent: 'window.owned = 1'}); });
+      tried(() => { const at = document.createElement('script'); at.setAttribute('src', 'data:text/javascript,window.owned=1'); document.body.append(at); });
+      tried(() => window.eval('window.owned = 1'));
+      tried(() => { document.body.setAttribute('onclick', 'window.owned = 1'); });
+      put('style', {textContent: 'body{display:none}'});
+      put('iframe', {src: 'http://127.0.0.1:1/'});
+      put('img', {src: 'http://127.0.0.1:1/x.png'});
+      await fetch('http://127.0.0.1:1/').catch(() => {});
+      document.body.click();
+      await new Promise((then) => setTimeout(then, 500));
+      return found;
+    });
+    assert.equal(await page.evaluate(() => window.owned), undefined);
+    for (const each of ['require-trusted-types-for', 'style-src-elem', 'frame-src', 'img-src', 'connect-src']) assert.ok(broken.includes(each), `${each} of ${broken}`);
+    assert.ok(broken.filter((each) => each === 'thrown TypeError').length >= 2, String(broken));
+    await page.close();
+  },
+  async 'a page of another origin can neither frame nor call it'() {
+    const {createServer} = await import('node:http');
+    const other = createServer((request, response) => { response.setHeader('Content-Type', 'text/html'); response.end('<title>other</title><body></body>'); });
+    await new Promise((then) => other.listen(0, '127.0.0.1', then));
+    const page = await world.browse();
+    await page.goto(`http://localhost:${other.address().port}/`);
+    const got = await page.evaluate(async (url, token) => {
+      const answers = [];
+      for (const options of [{}, {mode: 'no-cors'}, {method: 'POST', body: '{"jsonrpc":"2.0","id":1,"method":"system.ping"}', headers: {Authorization: `Bearer ${token}`}}])
+        answers.push(await fetch(`${url}/rpc`, options).then((response) => response.type, () => 'refused'));
+      const frame = document.createElement('iframe');
+      frame.src = `${url}/`;
+      document.body.append(frame);
+      await new Promise((then) => setTimeout(then, 800));
+      return [...answers, frame.contentDocument === null];
+    }, world.url, world.operator);
+    assert.deepEqual(got, ['refused', 'opaque', 'refused', true]);
+    other.close();
+    await page.close();
+  },
+});

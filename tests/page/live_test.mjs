@@ -1,0 +1,174 @@
+// What moves under an open page: long logs, many jobs, many streams, a server that is started again.
+import assert from 'node:assert/strict';
+import {spawnSync} from 'node:child_process';
+import {claims, click, sees, sleep, text, until, World} from './world.mjs';
+
+const world = await new World().start();
+const rows = (page) => page.$eval('.log .virtual', (at) => Number(at.getAttribute('aria-rowcount')));
+
+await claims(world, {
+  async 'a live log of 100,000 lines is followed, searched, and drawn as what is seen'() {
+    const lines = 100000;
+    const made = await world.job(`import time\nfor i in range(${lines}):\n    print("line", i, "of the import, with some text behind it")\n    if i % 5000 == 0: time.sleep(0.3)\nprint("THE LAST")`, {name: 'long', policy: {output: {keep: 16 << 20}}});
+    const page = await world.open(`#/jobs/${made.key.replace('job:', '')}`);
+    await page.waitForSelector('.log .virtual');
+    await world.ended(made.key);
+    const stored = (await world.rpc('job.get', {id: made.key.replace('job:', '')})).usage.stdout_bytes;
+    assert.ok(stored > 4000000, String(stored));
+    await until('all that is kept', async () => (await rows(page)) >= 1000 && (await text(page, '.log')).includes('lines'), 60000);
+    const kept = await world.rpc('job.logs', {id: made.key.replace('job:', ''), limit: 1});
+    assert.equal(kept.lines.length, 1);
+    await page.$$eval('.log input[type=checkbox]', (all) => all[1].checked || all[1].click());
+    await until('the end of the log', async () => /THE LAST/.test(await text(page, '.log')), 60000);
+    assert.ok((await page.$$('.log .line')).length < 120, 'what is not seen is not drawn');
+    const count = await rows(page);
+    assert.equal(count, lines + 1);
+    console.log(`  lines in the page: ${count}`);
+    const began = Date.now();
+    await page.type('.log input[type=search]', 'line 777 ');
+    await sees(page, '1 line', '.log [role=status]');
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('.log .line.chosen mark');
+    console.log(`  found after ${Date.now() - began} ms`);
+    const heap = (await page.metrics()).JSHeapUsedSize;
+    console.log(`  heap: ${(heap / (1 << 20)).toFixed(1)} MiB`);
+    assert.ok(heap < 100 << 20);
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+  },
+  async 'a coordinator that is started again under an open page is found again, and nothing is missed'() {
+    const made = await world.job('import time\nfor i in range(60):\n    print("tick", i, flush=True)\n    time.sleep(0.1)', {name: 'ticks'});
+    const page = await world.open(`#/jobs/${made.key.replace('job:', '')}`);
+    await sees(page, 'tick 3', '.log');
+    await world.end('coordinator', 'SIGKILL');
+    await sees(page, 'reconnecting', 'header');
+    await sleep(1500);
+    await world.start_coordinator();
+    await sees(page, 'live', 'header');
+    await until('the end', async () => (await text(page, '.log')).includes('tick 59'), 60000);
+    await sees(page, 'finished', '.title');
+    assert.equal(await rows(page), 60, 'each line once');
+    await click(page, 'main button', 'Run again');
+    await until('another job', () => !page.url().includes(made.key.replace('job:', '')));
+    await page.close();
+  },
+  async 'a flow goes on under an open page after its coordinator was killed, and the page follows by itself'() {
+    const made = await world.rpc('flow.create', {definition: {name: 'stairs', jobs: {
+      first: {type: 'python', script: 'import time\ntime.sleep(4)'}, second: {needs: ['first'], type: 'python', script: 'pass'}, ask: {needs: ['second'], approval: {comment: 'on?'}}}}});
+    await world.rpc('flow.start', {id: made.id});
+    const page = await world.open(`#/flows/${made.id}`);
+    await page.waitForSelector('.graph .node.running');
+    await world.end('coordinator', 'SIGKILL');
+    await sees(page, 'reconnecting', 'header');
+    await world.start_coordinator();
+    await sees(page, 'live', 'header');
+    await page.waitForSelector('.graph .node.asks', {timeout: 60000});
+    assert.equal((await page.$$('.graph .node.done')).length, 2);
+    await page.goto(`${page.url()}?view=timeline`);
+    await sees(page, 'second');
+    const told = await text(page, '.moments');
+    for (const name of ['first', 'second']) assert.equal(told.split('\n').filter((row) => row.includes(name) && row.includes('completed')).length, 1, `${name} in ${told}`);
+    await page.close();
+  },
+  async '200 event streams of one context cost one look a second'() {
+    const streams = [];
+    const abort = new AbortController();
+    let told = 0;
+    for (let i = 0; i < 200; i++) {
+      const response = await fetch(`${world.url}/events?context=1&overview=1`, {headers: {Authorization: `Bearer ${world.operator}`}, signal: abort.signal});
+      assert.equal(response.status, 200);
+      streams.push((async () => {
+        const reader = response.body.getReader();
+        let here = '';
+        for (;;) {
+          const {done, value} = await reader.read();
+          if (done) return;
+          here += Buffer.from(value).toString();
+          if (here.includes('event: overview')) { told++; here = ''; }
+        }
+      })().catch(() => {}));
+    }
+    await until('each has been told', () => told >= 200);
+    // Scripts that Redis has run, over five seconds: one each second for all of them, and what agent and coordinator ask.
+    const calls = () => spawnSync('redis-cli', ['-s', `${world.folder}/redis.sock`, 'info', 'commandstats'], {encoding: 'utf8'}).stdout.match(/cmdstat_zcount:calls=(\d+)/)?.[1] ?? '0';
+    const before = Number(calls());
+    await sleep(5000);
+    const looks = (Number(calls()) - before) / 90;
+    console.log(`  looks in 5 s: ${looks}`);
+    assert.ok(looks <= 8, `${looks} looks in 5 s`);
+    abort.abort();
+    await Promise.all(streams);
+  },
+  async 'a page that is open while jobs come and go holds its memory'() {
+    const page = await world.open('#/jobs');
+    await page.waitForSelector('.virtual');
+    let on = true;
+    const load = (async () => { while (on) { await Promise.all(Array.from({length: 20}, () => world.job('pass'))); await sleep(100); } })();
+    await sleep(4000);
+    const client = await page.createCDPSession();
+    const heap = async () => { await client.send('HeapProfiler.collectGarbage'); return (await page.metrics()).JSHeapUsedSize; };
+    const before = await heap();
+    const from = await page.metrics();
+    await sleep(12000);
+    const after = await heap(), to = await page.metrics();
+    on = false;
+    await load;
+    const share = (to.TaskDuration - from.TaskDuration) / (to.Timestamp - from.Timestamp);
+    console.log(`  heap ${(before / (1 << 20)).toFixed(1)} -> ${(after / (1 << 20)).toFixed(1)} MiB, ${(share * 100).toFixed(1)} % of a CPU`);
+    assert.ok(after < 60 << 20 && after < before + (16 << 20));
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+  },
+  async '100,000 jobs are listed without waiting, in pages'() {
+    await world.end('agent');
+    // Records and the index as a store has them, the newest ones last.
+    const many = 100000, words = [], now = Date.now();
+    for (let i = 1; i <= many; i++) {
+      const at = now - (many - i) * 10;
+      const fields = ['id', i, 'caller_id', 7, 'context_id', 1, 'script_type', 'python', 'name', i % 25000 === 1 ? `needle-${i}` : `bulk-${i}`, 'status', i % 50 === 0 ? 'error' : 'finished', 'detail', i % 50 === 0 ? 'timeout' : 'ok',
+        'created_at', Math.floor(at / 1000), 'queued_ms', at, 'started_ms', at + 2, 'ended_ms', at + 9];
+      words.push(['HSET', `job:7:${i}`, ...fields], ['ZADD', 'mj:jobs', at * 1000, `job:7:${i}`]);
+    }
+    const wire = words.map((each) => `*${each.length}\r\n${each.map((word) => `$${Buffer.byteLength(String(word))}\r\n${word}\r\n`).join('')}`).join('');
+    const piped = spawnSync('redis-cli', ['-s', `${world.folder}/redis.sock`, '-n', '1', '--pipe'], {input: wire, encoding: 'utf8', maxBuffer: 1 << 28});
+    assert.match(piped.stdout, /errors: 0/);
+    const page = await world.open('#/overview');
+    await sees(page, 'What is stuck');
+    const shown = async (view) => {
+      const began = Date.now();
+      await page.evaluate((to) => { location.hash = to; }, view);
+      await page.waitForSelector('.window .job');
+      return Date.now() - began;
+    };
+    const first = await shown('#/jobs');
+    await sees(page, /100.0\d\d|10\d.\d\d\d/, '.status');
+    console.log(`  first rows of 100,000 after ${first} ms`);
+    for (let looks = 0; looks < 2000; looks++) {
+      const loaded = await page.$eval('.virtual', (at) => { at.scrollTop = at.scrollHeight; return Number(at.getAttribute('aria-rowcount')); });
+      if (loaded >= 5000) break;
+      await sleep(30);
+    }
+    assert.ok((await page.$eval('.virtual', (at) => Number(at.getAttribute('aria-rowcount')))) >= 5000);
+    assert.ok((await page.$$('.window .job')).length < 100, 'what is not seen is not drawn');
+    console.log(`  failed ones after ${await shown('#/jobs?status=error')} ms`);
+    // A request looks at so many records at most; the page goes on, says how far it is, and asks before it has looked at all.
+    const part = await world.rpc('jobs.page', {name: 'needle', limit: 200});
+    assert.ok(part.looked_at <= 10000 && part.after, `${part.looked_at} ${part.after}`);
+    const began = Date.now();
+    await page.evaluate(() => { location.hash = '#/jobs?name=needle'; });
+    await sees(page, /1\+ shown, 50.\d\d\d of 10\d.\d\d\d searched/, '.status');
+    console.log(`  half of 100,000 searched after ${Date.now() - began} ms`);
+    await click(page, '.status button', 'Search on');
+    await until('three', async () => (await page.$$('.window .job')).length === 3);
+    await click(page, '.status button', 'Search on');
+    await until('four of 100,000', async () => (await page.$$('.window .job')).length === 4);
+    await page.evaluate(() => { location.hash = '#/jobs?name=nowhere-at-all'; });
+    await sees(page, 'None of the 50');
+    await click(page, '.status button', 'Search on');
+    await sees(page, 'None of the 100');
+    await click(page, '.status button', 'Search on');
+    await sees(page, 'No job is like that');
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+  },
+});

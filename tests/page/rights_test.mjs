@@ -1,0 +1,120 @@
+// Each role sees what the table of rights gives it, and is offered no more; `dev` lets a browser of its host in without a token.
+import assert from 'node:assert/strict';
+import {existsSync, readFileSync} from 'node:fs';
+import {join} from 'node:path';
+import {claims, click, sees, sleep, text, until, World} from './world.mjs';
+
+const world = await new World().start();
+const tokens = Object.fromEntries([['admin', 12], ['reader', 13], ['executor', 14], ['stranger', 15], ['submitter', 16]].map(([role, actor]) => [role, world.token(actor)]));
+const others = await world.job('raise SystemExit(3)', {name: 'of the operator'});
+await world.ended(others.key);
+const own = await world.rpc('job.start', {script: 'raise SystemExit(4)', script_type: 'python', name: 'of the submitter'}, tokens.submitter);
+await world.ended(own.key);
+const definition = {name: 'ask', jobs: {named: {approval: {approvers: [15], comment: 'stranger, say'}}}};
+const flow = await world.rpc('flow.create', {definition});
+await world.rpc('flow.start', {id: flow.id});
+world.run('workflow', 'apply', join(process.env.MYCOJOBS_SOURCE, 'examples/workflow/order/order.json'));
+world.run('workflow', 'send', 'order/Placed', JSON.stringify({id: 7, item: 'book', count: 1, cents: 150000, card: 'visa'}));
+await until('its approval', async () => (await world.rpc('approval.list')).questions.some((each) => each.workflow));
+const order = {workflow: 'order/order@1', key: 7};
+const buttons = (page) => page.$$eval('main button', (all) => all.map((each) => each.innerText.trim()));
+const at = (key) => `#/jobs/${key.replace('job:', '')}`;
+// What is not offered, asked for all the same from within the open page: how the server answers.
+const by_hand = (page, token, calls) => page.evaluate(async (asked, bearer) => {
+  const words = {};
+  for (const [method, params] of asked) {
+    const response = await fetch('/rpc', {method: 'POST', headers: {Authorization: `Bearer ${bearer}`, 'Content-Type': 'application/json'}, body: JSON.stringify({jsonrpc: '2.0', id: 1, method, params})});
+    const answer = await response.json();
+    words[method] = answer.error ? answer.error.data.word : 'done';
+  }
+  return words;
+}, calls, token);
+const all_denied = async (page, token, calls) => assert.deepEqual(await by_hand(page, token, calls), Object.fromEntries(calls.map(([method]) => [method, 'denied'])));
+const id_of = (key) => key.replace('job:', '');
+
+await claims(world, {
+  async 'a reader sees everything and is offered nothing to do'() {
+    const page = await world.open(at(others.key), tokens.reader);
+    await sees(page, 'exit code 3');
+    assert.deepEqual((await buttons(page)).filter((each) => /Run|Cancel|Change|Approve/.test(each)), []);
+    await page.goto(`${world.url}/#/overview`);
+    await sees(page, 'queue:python');
+    assert.deepEqual((await buttons(page)).filter((each) => /Pause|Verify/.test(each)), []);
+    await page.goto(`${world.url}/#/approvals`);
+    await sees(page, 'stranger, say');
+    await sees(page, 'Order 7 of 1500 EUR');
+    assert.deepEqual((await buttons(page)).filter((each) => /Approve|Reject/.test(each)), []);
+    await page.goto(`${world.url}/#/workflows/order%2Forder%401?key=7`);
+    await sees(page, 'Order 7 of 1500 EUR');
+    assert.deepEqual((await buttons(page)).filter((each) => /Approve|Reject/.test(each)), []);
+    await page.goto(`${world.url}/#/flows/${flow.id}?node=named`);
+    await sees(page, 'needs approval', '.node-card');
+    assert.deepEqual((await buttons(page)).filter((each) => /Approve|Reject|Pause|Cancel|Run/.test(each)), []);
+    await all_denied(page, tokens.reader, [['job.retry', {id: id_of(others.key)}], ['job.cancel', {id: id_of(others.key)}], ['job.start', {script: 'pass', script_type: 'python'}], ['queue.pause', {queue: 'python'}],
+      ['context.verify', {}], ['flow.approve', {id: flow.id, name: 'named'}], ['flow.cancel', {id: flow.id}], ['flow.create', {definition}], ['workflow.approve', order], ['workflow.remove', order]]);
+    await page.close();
+  },
+  async 'a submitter sees its own alone, and may run that again'() {
+    const page = await world.open('#/jobs', tokens.submitter);
+    await sees(page, 'of the submitter');
+    assert.equal((await text(page)).includes('of the operator'), false);
+    await click(page, '.virtual a', 'of the submitter');
+    await sees(page, 'exit code 4');
+    await click(page, 'main button', 'Run again');
+    await until('its second attempt', async () => (await world.rpc('job.get', {id: own.key.replace('job:', '')})).attempt === 2);
+    await page.goto(`${world.url}/${at(others.key)}`);
+    await sees(page, 'may not read job');
+    await page.goto(`${world.url}/#/overview`);
+    await sees(page, 'You see what you made yourself');
+    await all_denied(page, tokens.submitter, [['job.get', {id: id_of(others.key)}], ['job.logs', {id: id_of(others.key)}], ['job.history', {id: id_of(others.key)}], ['job.explain', {id: id_of(others.key)}], ['job.retry', {id: id_of(others.key)}],
+      ['context.overview', {}], ['context.verify', {}], ['queue.pause', {queue: 'python'}], ['flow.get', {id: flow.id}], ['flow.approve', {id: flow.id, name: 'named'}]]);
+    await page.close();
+  },
+  async 'an admin may do everything'() {
+    const page = await world.open(at(others.key), tokens.admin);
+    await sees(page, 'Run again');
+    await page.goto(`${world.url}/#/overview`);
+    await sees(page, 'Verify');
+    await click(page, 'td button', 'Pause');
+    await sees(page, 'paused');
+    await click(page, 'td button', 'Resume');
+    await page.close();
+  },
+  async 'a stranger sees nothing but what asks for it by name, and answers it'() {
+    const page = await world.open('#/jobs', tokens.stranger);
+    await sees(page, 'may not read');
+    assert.equal((await text(page)).includes('of the operator'), false);
+    await all_denied(page, tokens.stranger, [['workflow.list', {}], ['workflow.show', order], ['workflow.approve', order], ['jobs.page', {}], ['job.get', {id: id_of(others.key)}], ['context.overview', {}], ['flow.get', {id: flow.id}], ['flow.cancel', {id: flow.id}], ['job.start', {script: 'pass', script_type: 'python'}]]);
+    await page.goto(`${world.url}/#/approvals`);
+    await sees(page, 'stranger, say');
+    assert.equal((await text(page)).includes('Order 7'), false);
+    await click(page, 'button', 'Approve');
+    await until('approved', async () => (await world.rpc('flow.get', {id: flow.id})).status === 'finished');
+    await page.goto(`${world.url}/#/try`);
+    await sees(page, 'make nothing');
+    await page.close();
+  },
+  async 'a token that is taken away is asked for again'() {
+    const page = await world.open('#/jobs', tokens.executor);
+    await world.run('key', 'token', '--actor', '99');
+    const {writeFileSync} = await import('node:fs');
+    const rows = readFileSync(world.tokens, 'utf8').split('\n');
+    writeFileSync(world.tokens, rows.filter((row) => !/ 14( |$)/.test(row)).join('\n'), {mode: 0o600});
+    await page.evaluate(() => { location.hash = '#/flows'; });
+    await page.waitForSelector('input[type=password]', {timeout: 20000});
+    await page.close();
+  },
+  async '`dev` says one address, which needs no token'() {
+    world.begin('dev', [join(process.env.MYCOJOBS_BIN, 'mycojobs'), 'dev', '--state-dir', join(world.folder, 'dev'), '--api-listen', '127.0.0.1:0']);
+    const found = await until('its address', () => existsSync(join(world.folder, 'dev.log')) && /the page is at (http:\/\/127\.0\.0\.1:\d+\/)/.exec(world.said('dev')));
+    const page = await world.browse();
+    await page.goto(found[1]);
+    await sees(page, 'What is stuck');
+    await page.goto(`${found[1]}#/try`);
+    await page.waitForSelector('textarea');
+    await click(page, 'button', 'Run');
+    await sees(page, 'step 4', '.log');
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+  },
+});

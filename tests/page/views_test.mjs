@@ -1,0 +1,241 @@
+// Each view with real data while jobs run; a failing job found, understood and run again in three clicks; approvals; keys alone;
+// what axe-core finds. MYCOJOBS_PICTURES=FOLDER: writes docs/pictures anew.
+import assert from 'node:assert/strict';
+import {readFileSync} from 'node:fs';
+import {join} from 'node:path';
+import {claims, click, sees, sleep, SOURCE, text, until, World} from './world.mjs';
+
+const world = await new World().start();
+const flow_of = async (file) => {
+  const definition = readFileSync(join(SOURCE, 'examples/flow', file), 'utf8');
+  const made = await world.rpc('flow.create', {definition});
+  await world.rpc('flow.start', {id: made.id});
+  return made.id;
+};
+const BROKEN = '"""Means of measurements."""\n\n\ndef average(values):\n    return sum(values) / len(values)\n\n\nprint("average of nothing:")\nprint(average([]))\n';
+const broken = await world.job(BROKEN, {name: 'average.py'});
+const good = await world.job('print("hello")\nresult = {"n": 42, "text": "two\\nlines"}', {name: 'hello.py'});
+await world.ended(broken.key);
+await world.ended(good.key);
+for (let i = 0; i < 24; i++) await world.job(i % 7 === 3 ? 'raise ValueError("no such customer")' : `import time\ntime.sleep(${(i % 5) / 20})`, {name: `import-${i}.py`});
+await world.job('import time\nfor i in range(600):\n    print("row", i)\n    time.sleep(0.1)', {name: 'nightly-import.py'});
+const release = await flow_of('approval.yaml');
+const pipeline = await flow_of('pipeline.yaml');
+await flow_of('compensation.yaml');
+world.run('workflow', 'apply', join(SOURCE, 'examples/workflow/order/order.json'));
+const place = (id, cents) => world.run('workflow', 'send', 'order/Placed', JSON.stringify({id, item: 'book', count: 1, cents, card: 'visa'}));
+place(6, 1500);
+place(7, 150000);
+const pictures = process.env.MYCOJOBS_PICTURES;
+const picture = async (page, name) => {
+  if (!pictures) return;
+  await sleep(700);
+  await page.screenshot({path: join(pictures, `${name}.png`), optimizeForSpeed: false});
+};
+const fits = async (page, where) => assert.deepEqual(await page.evaluate(() => (document.documentElement.scrollWidth <= innerWidth ? [] : [...document.querySelectorAll('main *')]
+  .filter((at) => at.getBoundingClientRect().right > innerWidth && !at.closest('.virtual *, .code *, .graph *')).map((at) => `${at.tagName}.${at.className} ${at.getBoundingClientRect().right}`).slice(0, 5))), [], `${where} is wider than the screen`);
+
+await claims(world, {
+  async 'nothing is shown without a token, and a wrong one is told'() {
+    const page = await world.browse();
+    await page.goto(`${world.url}/#/jobs`);
+    await page.waitForSelector('input[type=password]');
+    await page.type('input[type=password]', 'mj_wrong');
+    await page.keyboard.press('Enter');
+    await sees(page, 'no token of this server is like that');
+    assert.equal((await text(page)).includes('average.py'), false);
+    assert.equal((await page.cookies()).length, 0);
+    assert.equal(await page.evaluate(() => localStorage.length + sessionStorage.length), 0);
+    await page.close();
+  },
+  async 'a failing job is found, understood and run again in three clicks'() {
+    const page = await world.open('#/overview');
+    await sees(page, 'What is stuck');
+    await click(page, '.tile', 'failed');                                    // one
+    await page.waitForSelector('.virtual .window .job');
+    await sees(page, 'average.py');
+    await click(page, '.virtual a', 'average.py');                           // two
+    await sees(page, 'ZeroDivisionError: division by zero (line 5)');
+    assert.match(await text(page, '.code .marked'), /return sum\(values\) \/ len\(values\)/);
+    await sees(page, 'average of nothing:', '.log');
+    await sees(page, 'Next:');
+    await world.axe(page, 'a failed job');
+    await picture(page, 'page-job');
+    await click(page, 'main button', 'Run again');                           // three
+    await until('the second attempt', async () => (await world.rpc('job.get', {id: '1:1'}).catch(() => world.rpc('job.get', {id: broken.key.replace('job:', '')}))).attempt === 2);
+    await sees(page, 'attempt 2');
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+  },
+  async 'the overview says how it is, and what waits'() {
+    const page = await world.open('#/overview');
+    await sees(page, /2 approvals wait for somebody's word/);
+    await sees(page, 'queue:python');
+    await sees(page, '20 live');
+    await page.waitForSelector('.chart canvas');
+    await click(page, 'button', 'Verify');
+    await sees(page, 'Everything holds');
+    await world.axe(page, 'overview');
+    await page.evaluate(() => scrollTo(0, 0));
+    await picture(page, 'page-overview');
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+  },
+  async 'jobs are filtered, and the filter is in the address'() {
+    const page = await world.open('#/jobs');
+    await sees(page, 'import-23.py');
+    await picture(page, 'page-jobs');
+    await world.axe(page, 'jobs');
+    await page.keyboard.press('/');
+    await page.keyboard.type('hello');
+    await until('the address', () => page.url().includes('name=hello'));
+    await until('one row', async () => (await page.$$('.window .job')).length === 1);
+    await sees(page, 'hello.py');
+    const again = await world.open(new URL(page.url()).hash);
+    await until('the same rows', async () => (await again.$$('.window .job')).length === 1);
+    await again.close();
+    await page.keyboard.press('Escape');
+    await page.keyboard.press('j');
+    await page.keyboard.press('Enter');
+    await sees(page, '42');
+    await page.keyboard.press('Escape');
+    await until('the list', () => new URL(page.url()).hash.startsWith('#/jobs?'));
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+  },
+  async 'a flow is watched, approved, and its timeline is read'() {
+    const page = await world.open(`#/flows/${release}`);
+    await sees(page, 'needs approval');
+    await page.waitForSelector('.graph .node.asks');
+    assert.equal((await page.$$('.graph .node')).length, 5);
+    await world.axe(page, 'a flow');
+    await picture(page, 'page-flow');
+    await page.type('.answer input', 'looks good');
+    await click(page, 'button', 'Approve');
+    await until('the flow goes on', async () => (await world.rpc('flow.dag', {id: release})).nodes.find((each) => each.name === 'ship').node_status === 'completed');
+    await until('seen without a reload', () => page.evaluate(() => [...document.querySelectorAll('.graph .node.done')].some((at) => at.textContent.includes('ship'))));
+    await click(page, '.tabs a', 'Timeline');
+    await sees(page, 'looks good');
+    assert.ok((await page.$$('.gantt .bar.run')).length >= 1);
+    await world.axe(page, 'timeline');
+    await click(page, '.tabs a', 'Definition');
+    await sees(page, '"approval"');
+    await click(page, '.tabs a', 'Earlier runs');
+    await sees(page, 'the only run of this name');
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+  },
+  async 'what waits for somebody is answered with a comment'() {
+    const id = await flow_of('approval.yaml');
+    const page = await world.open('#/approvals');
+    await sees(page, 'ship it?');
+    const mine = await until('the question', async () => {
+      for (const each of await page.$$('.question')) if ((await each.evaluate((at) => at.innerText)).includes(`release ${id}`)) return each;
+      return null;
+    });
+    await (await mine.$('summary')).click();
+    await sees(page, 'build');
+    await world.axe(page, 'approvals');
+    await (await mine.$('.answer input')).type('not today');
+    await mine.evaluate((at) => [...at.querySelectorAll('button')].find((each) => each.innerText === 'Reject').click());
+    await sees(page, 'rejected');
+    const dag = await until('the node failed', async () => { const found = await world.rpc('flow.dag', {id}); return found.nodes.find((each) => each.name === 'ship').node_status === 'failed' && found; });
+    assert.ok(dag);
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+  },
+  async 'a workflow is found, its instance read, and what it waits for is approved'() {
+    const page = await world.open('#/workflows');
+    await click(page, 'td a', 'order/order@1');
+    await sees(page, '2 shown');
+    await page.keyboard.press('/');
+    await page.keyboard.type('7');
+    await sees(page, '1 shown');
+    await page.keyboard.press('Escape');
+    await page.keyboard.press('j');
+    await page.keyboard.press('Enter');
+    await sees(page, 'Order 7 of 1500 EUR');
+    await sees(page, '"cents": 150000');
+    await sees(page, 'it waits for sys/approval@1');
+    await world.axe(page, 'an instance');
+    await picture(page, 'page-workflow');
+    const other = await world.open('#/approvals');
+    await sees(other, 'Order 7 of 1500 EUR');
+    await other.close();
+    await page.bringToFront();
+    await page.type('.answer input', 'a good customer');
+    await click(page, 'button', 'Approve');
+    await until('it goes on', async () => (await world.rpc('workflow.show', {workflow: 'order/order@1', key: 7})).intents.every((each) => each.effect !== 'sys/approval@1'));
+    await until('seen without a reload', async () => (await page.$$('.question')).length === 0);
+    await sees(page, 'a good customer', '.moments');
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+  },
+  async 'a script and a flow are written, checked and run'() {
+    const page = await world.open('#/try');
+    await page.$eval('textarea', (at) => { at.value = 'print("from the box")\nresult = {"k": 7}'; at.dispatchEvent(new Event('input', {bubbles: true})); });
+    await click(page, 'button', 'Run');
+    await sees(page, 'from the box', '.log');
+    await sees(page, 'finished');
+    await page.goto(`${world.url}/#/try?kind=flow`);
+    await page.waitForSelector('textarea');
+    await sleep(200);
+    const good_text = await page.$eval('textarea', (at) => at.value);
+    await page.$eval('textarea', (at) => { at.value = at.value.replace('type: python', 'tipe: python'); at.dispatchEvent(new Event('input', {bubbles: true})); });
+    await click(page, 'button', 'Check');
+    await sees(page, 'line 4');
+    await world.axe(page, 'try');
+    await page.$eval('textarea', (at, value) => { at.value = value; at.dispatchEvent(new Event('input', {bubbles: true})); }, good_text);
+    await click(page, 'button', 'Run');
+    await sees(page, 'first-flow');
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+  },
+  async 'each view fits 360 pixels and the dark, and axe-core finds nothing serious'() {
+    const views = ['#/overview', '#/jobs', `#/jobs/${broken.key.replace('job:', '')}`, '#/flows', `#/flows/${pipeline}`, `#/flows/${pipeline}?view=timeline`, '#/workflows', '#/workflows/order%2Forder%401', '#/workflows/order%2Forder%401?key=7', '#/approvals', '#/try'];
+    const narrow = await world.open('#/overview', world.operator, {width: 360, height: 740, reduced: true});
+    const dark = await world.open('#/overview', world.operator, {scheme: 'dark'});
+    await flow_of('approval.yaml');
+    for (const view of views) {
+      for (const page of [narrow, dark]) {
+        await page.bringToFront();
+        await page.evaluate((to) => { location.hash = to; }, view);
+        await page.waitForSelector('main :is(h1, h2, .title)');
+        await sleep(600);
+        await fits(page, view);
+        await world.axe(page, `${view} ${page === narrow ? 'at 360' : 'in the dark'}`);
+      }
+      if (view === '#/approvals') await picture(narrow, 'page-approvals-360');
+      if (view.startsWith('#/jobs/')) await picture(narrow, 'page-job-360');
+      if (view.includes('timeline')) await picture(dark, 'page-timeline-dark');
+    }
+    assert.equal(await narrow.evaluate(() => getComputedStyle(document.querySelector('main')).animationName), 'none');
+    assert.deepEqual([...narrow.wrong, ...dark.wrong], []);
+    await narrow.close();
+    await dark.close();
+  },
+  async 'everything goes by keyboard'() {
+    const page = await world.open('#/overview');
+    await sees(page, 'What is stuck');
+    await page.keyboard.press('g');
+    await page.keyboard.press('f');
+    await until('flows', () => page.url().includes('#/flows'));
+    await page.waitForSelector('.window .job');
+    await page.keyboard.press('j');
+    await page.keyboard.press('j');
+    await page.keyboard.press('k');
+    await page.keyboard.press('Enter');
+    await until('a flow', () => /#\/flows\/\d+/.test(page.url()));
+    await page.waitForSelector('.graph .node');
+    await page.evaluate(() => document.querySelector('.graph .node').focus());
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('.node-card');
+    await page.keyboard.press('?');
+    await page.waitForSelector('dialog[open]');
+    await world.axe(page, 'help');
+    await page.keyboard.press('Escape');
+    await until('closed', async () => !(await page.$('dialog[open]')));
+    assert.deepEqual(page.wrong, []);
+    await page.close();
+  },
+});

@@ -1,0 +1,165 @@
+// A Redis, an agent and a coordinator of the test's own, and a browser. All of it is gone with close().
+import assert from 'node:assert/strict';
+import {spawn, spawnSync} from 'node:child_process';
+import {existsSync, mkdtempSync, openSync, readFileSync, rmSync} from 'node:fs';
+import {createRequire} from 'node:module';
+import {tmpdir} from 'node:os';
+import {basename, delimiter, join} from 'node:path';
+
+const {MYCOJOBS_BIN: BIN, MYCOJOBS_WEB: WEB} = process.env;
+export const SOURCE = process.env.MYCOJOBS_SOURCE;
+const program = join(BIN, 'mycojobs');
+// What the programs get: nothing that they would take for settings.
+const environment = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('MYCOJOBS_') && name !== 'COORDINATOR_URL'));
+export const sleep = (ms) => new Promise((then) => setTimeout(then, ms));
+
+// As GoogleTest says it, for tests/ledger.
+function skip(why) {
+  const part = basename(process.argv[1]).split('_')[0];
+  console.log(`${why}\n[  SKIPPED ] Page.${part[0].toUpperCase()}${part.slice(1)}`);
+  process.exit(77);
+}
+const CHROMIUM = process.env.PATH.split(delimiter).map((folder) => join(folder, 'chromium')).find(existsSync);
+if (!CHROMIUM) skip('chromium is not installed');
+if (!existsSync(join(WEB, 'node_modules/puppeteer-core'))) skip('the modules of npm are missing: ./dev build brings them');
+const modules = createRequire(join(WEB, 'package.json'));
+
+export async function until(what, done, limit_ms = 60000) {
+  const end = Date.now() + limit_ms;
+  for (let last; ; await sleep(50)) {
+    try {
+      const value = await done();
+      if (value) return value;
+    } catch (error) {
+      last = error;
+    }
+    if (Date.now() > end) throw new Error(`${what}: not within ${limit_ms} ms${last ? `: ${last.message}` : ''}`);
+  }
+}
+
+export class World {
+  folder = mkdtempSync(join(tmpdir(), 'mycojobs-page-'));
+  running = new Map();
+  port = 0;
+
+  begin(name, argv, more = {}) {
+    const out = openSync(join(this.folder, `${name}.log`), 'a');
+    const child = spawn(argv[0], argv.slice(1), {stdio: ['ignore', out, out], env: environment, ...more});
+    this.running.set(name, child);
+    return child;
+  }
+  said(name) { return readFileSync(join(this.folder, `${name}.log`), 'utf8'); }
+  async end(name, signal = 'SIGTERM') {
+    const child = this.running.get(name);
+    if (!child || child.exitCode !== null || child.signalCode !== null) return;
+    const gone = new Promise((then) => child.once('exit', then));
+    child.kill(signal);
+    const timer = setTimeout(() => child.kill('SIGKILL'), 15000);
+    await gone;
+    clearTimeout(timer);
+  }
+  run(...argv) {
+    const done = spawnSync(program, [...argv, '--redis', this.redis, '--state-dir', join(this.folder, 'state'), ...(argv[0] === 'key' ? ['--api-tokens', this.tokens] : [])], {encoding: 'utf8', timeout: 60000, env: environment});
+    assert.equal(done.status, 0, `${argv.join(' ')}: ${done.stderr}`);
+    return done.stdout;
+  }
+  get redis() { return `unix:${join(this.folder, 'redis.sock')}`; }
+  get tokens() { return join(this.folder, 'tokens'); }
+  get url() { return `http://127.0.0.1:${this.port}`; }
+
+  async start({agent = true} = {}) {
+    this.begin('redis', ['redis-server', '--port', '0', '--unixsocket', join(this.folder, 'redis.sock'), '--dir', this.folder, '--save', '', '--appendonly', 'no', '--databases', '32']);
+    await until('redis', () => existsSync(join(this.folder, 'redis.sock')));
+    this.operator = this.run('key', 'token', '--operator').trim().split('\n').pop().trim();
+    await this.start_coordinator();
+    await this.rpc('context.create', {id: 1, admins: [1, 12], readers: [13], submitters: [16], executors: [14]});
+    if (agent) await this.start_agent();
+    return this;
+  }
+  async start_coordinator() {
+    const before = existsSync(join(this.folder, 'coordinator.log')) ? this.said('coordinator').length : 0;
+    this.begin('coordinator', [program, 'coordinator', '--redis', this.redis, '--context', '1', '--state-dir', join(this.folder, 'coordinator'), '--api-listen', `127.0.0.1:${this.port}`, '--api-tokens', this.tokens]);
+    const found = await until('coordinator', () => /JSON-RPC at http:\/\/127\.0\.0\.1:(\d+)/.exec(this.said('coordinator').slice(before)));
+    this.port = Number(found[1]);
+  }
+  async start_agent() {
+    this.begin('agent', [program, 'agent', '--redis', this.redis, '--context', '1', '--runner', '20', '--runner-actor', '1', '--slots', '4', '--state-dir', join(this.folder, 'agent'), '--health-listen', '']);
+    await until('agent', async () => (await this.rpc('context.overview', {})).runners.some((each) => each.state === 'live'));
+  }
+  token(actor) { return this.run('key', 'token', '--actor', String(actor)).trim().split('\n').pop().trim(); }
+  async rpc(method, params = {}, token = this.operator) {
+    const response = await fetch(`${this.url}/rpc`, {method: 'POST', headers: {Authorization: `Bearer ${token}`, 'Content-Type': 'application/json'}, body: JSON.stringify({jsonrpc: '2.0', id: 1, method, params})});
+    const answer = await response.json();
+    if (answer.error) throw Object.assign(new Error(`${method}: ${answer.error.message}`), answer.error.data);
+    return answer.result;
+  }
+  job(script, more = {}) { return this.rpc('job.start', {script, script_type: 'python', ...more}); }
+  async ended(key) { return until(`end of ${key}`, async () => { const job = await this.rpc('job.status', {id: key.replace('job:', '')}); return job.ended && job; }); }
+
+  async browse({width = 1280, height = 800, scheme = 'light', reduced = false} = {}) {
+    this.browser ??= await modules('puppeteer-core').launch({executablePath: CHROMIUM, headless: true, args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--force-color-profile=srgb', '--lang=en']});
+    const page = await this.browser.newPage();
+    page.wrong = [];
+    page.on('pageerror', (error) => page.wrong.push(`error: ${error.message}`));
+    page.on('console', (said) => { if (said.type() === 'error' && !/ERR_CONNECTION|Failed to load resource|ERR_INCOMPLETE|ERR_EMPTY/.test(said.text())) page.wrong.push(said.text()); });
+    await page.setViewport({width, height});
+    await page.emulateMediaFeatures([{name: 'prefers-color-scheme', value: scheme}, {name: 'prefers-reduced-motion', value: reduced ? 'reduce' : 'no-preference'}]);
+    return page;
+  }
+  // Logged in, at a view.
+  async open(view, token = this.operator, options = {}) {
+    const page = await this.browse(options);
+    await page.goto(`${this.url}/${view}`);
+    await page.waitForSelector('input[type=password]');
+    await page.type('input[type=password]', token);
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('header');
+    return page;
+  }
+  async axe(page, where) {
+    await page.evaluate(readFileSync(modules.resolve('axe-core/axe.min.js'), 'utf8'));
+    const found = await page.evaluate(async () => (await axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice']})).violations
+      .map((each) => `${each.impact} ${each.id}: ${each.nodes.map((node) => `${node.target} ${node.failureSummary}`).slice(0, 3).join(' | ')}`));
+    const serious = found.filter((each) => /^(serious|critical)/.test(each));
+    assert.deepEqual(serious, [], where);
+  }
+  async close() {
+    await this.browser?.close();
+    for (const name of ['agent', 'coordinator', 'dev', 'redis']) await this.end(name);
+    rmSync(this.folder, {recursive: true, force: true, maxRetries: 5});
+  }
+}
+
+export const text = (page, selector = 'body') => page.$eval(selector, (at) => at.innerText);
+export const sees = (page, wanted, selector = 'body') => until(`"${wanted}" on the page`, async () => {
+  const shown = await text(page, selector);
+  return wanted instanceof RegExp ? wanted.test(shown) : shown.includes(wanted);
+}).catch(async (error) => { throw new Error(`${error.message}; there is: ${(await text(page)).slice(0, 500).replace(/\n/g, ' / ')}`); });
+// The first thing to click that says this.
+export const click = async (page, selector, wanted) => {
+  const at = await until(`${selector} that says ${wanted}`, () => page.evaluateHandle((what, says) => [...document.querySelectorAll(what)].find((each) => each.innerText.trim().startsWith(says)) ?? null, selector, wanted).then((found) => found.asElement()));
+  await at.evaluate((each) => each.scrollIntoView({block: 'center'}));
+  await at.click();
+};
+
+// Runs claims one after the other, and says which did not hold; what they share is closed at the end.
+export async function claims(world, all) {
+  let failed = 0;
+  try {
+    for (const [name, run] of Object.entries(all)) {
+      const began = Date.now();
+      try {
+        await run();
+        console.log(`holds (${Date.now() - began} ms): ${name}`);
+      } catch (error) {
+        failed++;
+        console.log(`DOES NOT HOLD (${Date.now() - began} ms): ${name}\n  ${error.stack}`);
+        for (const page of (await world.browser?.pages()) ?? []) if (page.url() !== 'about:blank') await page.close();
+      }
+    }
+    if (failed) for (const name of ['coordinator', 'agent']) if (existsSync(join(world.folder, `${name}.log`))) console.log(`--- ${name}\n${world.said(name).slice(-3000)}`);
+  } finally {
+    await world.close();
+  }
+  process.exit(failed ? 1 : 0);
+}

@@ -1,0 +1,155 @@
+// The server: JSON-RPC and events, with the token of who has logged in. The token is in this module's memory and nowhere
+// else: a reload forgets it.
+
+let token = '';
+let on_denied = () => {};
+export const set_token = (text) => { token = text; };
+export const has_token = () => token !== '';
+export const when_denied = (then) => { on_denied = then; };
+
+export class RpcError extends Error {
+  constructor(message, word, remedy, field) {
+    super(message);
+    Object.assign(this, {word, remedy, field});
+  }
+}
+
+const headers = (more = {}) => (token ? {...more, Authorization: `Bearer ${token}`} : more);
+const fetched = (path, options) =>
+  fetch(path, {...options, credentials: 'omit', redirect: 'error', referrerPolicy: 'no-referrer', cache: 'no-store'});
+
+let next_id = 1;
+export async function rpc(method, params = {}, signal = undefined) {
+  let response;
+  try {
+    response = await fetched('/rpc', {method: 'POST', signal, headers: headers({'Content-Type': 'application/json'}),
+      body: JSON.stringify({jsonrpc: '2.0', id: next_id++, method, params})});
+  } catch (error) {
+    if (error.name === 'AbortError') throw error;
+    throw new RpcError('the server cannot be reached', 'unavailable', 'it is tried again');
+  }
+  if (response.status === 401) {
+    on_denied();
+    throw new RpcError('who calls is not known', 'denied', 'log in with a token');
+  }
+  let answer;
+  try {
+    answer = await response.json();
+  } catch {
+    throw new RpcError(`the server answered ${response.status}`, 'io', 'call again');
+  }
+  if (answer.error) throw new RpcError(answer.error.message, answer.error.data?.word ?? 'io', answer.error.data?.remedy ?? '', answer.error.data?.field);
+  return answer.result;
+}
+
+// How the connections are, for who shows it: 'live', 'away'.
+const watchers = new Set();
+let health = 'live';
+export const connection = () => health;
+export function watch_connection(then) {
+  watchers.add(then);
+  return () => watchers.delete(then);
+}
+function tell(now) {
+  if (health === now) return;
+  health = now;
+  for (const each of watchers) each(now);
+}
+
+// One event: {event, id, data}; `feed` takes texts as they come.
+export function event_reader(then) {
+  let rest = '';
+  return (text) => {
+    rest += text;
+    let from = 0;
+    for (let end = rest.indexOf('\n\n', from); end >= 0; end = rest.indexOf('\n\n', from)) {
+      const block = rest.slice(from, end);
+      from = end + 2;
+      const found = {event: 'message', id: '', data: ''};
+      for (const each of block.split('\n')) {
+        const colon = each.indexOf(':');
+        if (colon > 0) found[each.slice(0, colon)] = each.slice(colon + 1).trimStart();
+      }
+      if (found.data) then(found);
+    }
+    rest = rest.slice(from);
+  };
+}
+
+const PAUSE_MS = 500, LONGEST_PAUSE_MS = 5000, SILENCE_MS = 40000, HIDDEN_MS = 60000;
+
+// A stream that comes back by itself, behind the last event that it has heard of; a page that nobody sees for a minute
+// rests. on(event, data); on_gone(message): it will not come back. Returns what ends it.
+export function events(query, on, on_gone = () => {}) {
+  let over = false, last = '', pause = PAUSE_MS, abort = null, timer = 0, hidden_timer = 0;
+  const again = () => {
+    if (over || document.hidden && resting) return;
+    timer = setTimeout(listen, pause + Math.random() * pause);
+    pause = Math.min(pause * 2, LONGEST_PAUSE_MS);
+  };
+  let resting = false;
+  async function listen() {
+    abort = new AbortController();
+    const mine = abort;
+    let silence = 0;
+    const alive = () => {
+      clearTimeout(silence);
+      silence = setTimeout(() => mine.abort(), SILENCE_MS);
+    };
+    try {
+      alive();
+      const response = await fetched(`/events?${query}`, {signal: mine.signal, headers: headers(last ? {'Last-Event-ID': last} : {})});
+      if (response.status === 401) return on_denied();
+      if (response.status >= 400 && response.status < 500) {
+        const answer = await response.json().catch(() => ({}));
+        over = true;
+        return on_gone(answer.error?.message ?? `the server answered ${response.status}`, answer.error?.data?.word);
+      }
+      if (!response.ok) throw new Error(String(response.status));
+      tell('live');
+      const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+      const feed = event_reader(({event, id, data}) => {
+        pause = PAUSE_MS;
+        if (id) last = id;
+        if (event === 'gone') over = true;
+        const value = JSON.parse(data);
+        if (event === 'gone') on_gone(value.message);
+        else if (event !== 'refused') on(event, value);
+      });
+      for (;;) {
+        const {done, value} = await reader.read();
+        if (done) break;
+        alive();
+        feed(value);
+      }
+      if (!over) again();
+    } catch (error) {
+      if (over || mine !== abort) return;
+      if (error.name !== 'AbortError' || !resting) {
+        tell('away');
+        again();
+      }
+    } finally {
+      clearTimeout(silence);
+    }
+  }
+  function visibility() {
+    clearTimeout(hidden_timer);
+    if (document.hidden) {
+      hidden_timer = setTimeout(() => { resting = true; clearTimeout(timer); abort?.abort(); }, HIDDEN_MS);
+    } else if (resting) {
+      resting = false;
+      pause = PAUSE_MS;
+      listen();
+    }
+  }
+  document.addEventListener('visibilitychange', visibility);
+  listen();
+  return () => {
+    over = true;
+    clearTimeout(timer);
+    clearTimeout(hidden_timer);
+    document.removeEventListener('visibilitychange', visibility);
+    abort?.abort();
+  };
+}

@@ -1,0 +1,101 @@
+// All flows, the newest first; one that moves is renewed where it stands.
+import {html, useEffect, useMemo, useRef, useState, Ago, Problem, State, Their, flow_href, flow_state, go, href, replace, useNow, useTitle} from './ui.js';
+import {events, rpc} from './api.js';
+import {Virtual} from './virtual.js';
+import {useNarrow} from './jobs.js';
+import {count, span} from './text.js';
+
+const PAGE = 100;
+const STATUSES = [['', 'all'], ['started', 'under way'], ['error', 'failed'], ['finished', 'finished'], ['dispatched', 'new']];
+
+export function Flows({query, context, cursor}) {
+  useTitle('Flows');
+  const now = useNow();
+  const narrow = useNarrow();
+  const wish = {};
+  for (const name of ['name', 'status', 'state']) if (query[name]) wish[name] = query[name];
+  if (/^\d+$/.test(query.caller ?? '')) wish.caller_id = Number(query.caller);
+  if (query.until && Number.isFinite(Date.parse(query.until))) wish.until_ms = Date.parse(query.until);
+  const key = JSON.stringify([context, wish]);
+  const rows = useMemo(() => ({all: [], at: new Map(), over: false}), [key]);
+  const [state, set] = useState({tick: 0, error: null});
+  const busy = useRef(null);
+  const show = (error = null) => set((was) => ({tick: was.tick + 1, error}));
+  const load = async () => {
+    if (busy.current === rows || rows.over) return;
+    busy.current = rows;
+    try {
+      const last = rows.all[rows.all.length - 1];
+      const page = await rpc('flow.list', {context_id: context, ...wish, limit: PAGE, ...(last ? {before: last.id} : {})});
+      for (const flow of page) if (!rows.at.has(flow.id)) { rows.at.set(flow.id, flow); rows.all.push(flow); }
+      rows.over = page.length < PAGE;
+      show();
+    } catch (error) {
+      show(error);
+    }
+    if (busy.current === rows) busy.current = null;
+  };
+  useEffect(() => { load(); return () => { busy.current = null; }; }, [rows]);
+  // New ones, and how those stand that move.
+  useEffect(() => {
+    const moved = new Map();
+    let timer = 0;
+    const renew = async () => {
+      timer = 0;
+      const told = new Map(moved);
+      moved.clear();
+      const fresh = [...told.keys()].some((id) => !rows.at.has(id) && id > (rows.all[0]?.id ?? 0));
+      for (const [id, data] of told) if (rows.at.has(id)) Object.assign(rows.at.get(id), {status: data.status, detail: data.detail, error: data.error, ...(data.status === 'started' ? {} : {ended_ms: rows.at.get(id).ended_ms ?? 0})});
+      if (fresh) {
+        const page = await rpc('flow.list', {context_id: context, ...wish, limit: PAGE}).catch(() => []);
+        const first = page.filter((flow) => !rows.at.has(flow.id));
+        for (const flow of first) rows.at.set(flow.id, flow);
+        rows.all.unshift(...first);
+      }
+      show();
+    };
+    const end = events(new URLSearchParams({context}).toString(), (event, data) => {
+      if (event !== 'flow') return;
+      moved.set(data.flow, data);
+      timer ||= setTimeout(renew, 500);
+    });
+    return () => { end(); clearTimeout(timer); };
+  }, [rows]);
+  const [chosen, choose] = useState(-1);
+  cursor.current = {
+    move: (by) => choose((at) => Math.max(0, Math.min(rows.all.length - 1, at + by))),
+    open: () => rows.all[chosen] && go(flow_href(rows.all[chosen].id, context)),
+  };
+  const timer = useRef(0);
+  const soon = (name) => (event) => {
+    const {value} = event.target;
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => replace(href(['flows'], {...query, context, [name]: value})), 250);
+  };
+  const row = (i) => {
+    const flow = rows.all[i];
+    return html`<div role="row" key=${flow.id} aria-rowindex=${i + 1} class=${`job flow${i === chosen ? ' chosen' : ''}`}>
+      <span role="cell" class="what"><${State} of=${flow_state(flow)}/></span>
+      <span role="cell" class="name"><a href=${flow_href(flow.id, context)}><${Their} text=${flow.name || 'flow'} most=${120}/></a></span>
+      <span role="cell" class="key quiet">${flow.id}</span>
+      <span role="cell" class="type quiet">${(flow.jobs ?? []).length || ''}</span>
+      <span role="cell" class="when quiet"><${Ago} at=${flow.at_ms} now=${now}/></span>
+      <span role="cell" class="took num quiet">${flow.started_ms && (flow.ended_ms || flow.status === 'started') ? span((flow.ended_ms || now) - flow.started_ms) : ''}</span>
+      <span role="cell" class="error"><${Their} text=${flow.error} most=${200}/></span></div>`;
+  };
+  const head = html`<div role="rowgroup" class="head"><div role="row" class="job flow"><span role="columnheader" class="what">state</span><span role="columnheader" class="name">name</span><span role="columnheader" class="key">flow</span><span role="columnheader" class="type">nodes</span><span role="columnheader" class="when">made</span><span role="columnheader" class="took num">took</span><span role="columnheader" class="error">error</span></div></div>`;
+  const all = Object.keys(wish).length === 0;
+  return html`<main class="list"><h1 class="hidden">Flows</h1>
+    <form class="filter" role="search" onSubmit=${(event) => event.preventDefault()}>
+      <label class="find"><span class="hidden">of this definition</span><input id="find" type="search" placeholder="of this name  ( / )" value=${query.name ?? ''} onInput=${soon('name')}/></label>
+      <div class="choices" role="group" aria-label="state">${STATUSES.map(([status, word]) => html`<button type="button" aria-pressed=${(query.status ?? '') === status} onClick=${() => replace(href(['flows'], {...query, context, status}))}>${word}</button>`)}</div>
+      <details class="more" open=${Boolean(query.caller || query.until)}><summary>more</summary><div>
+        <label>caller <input inputmode="numeric" value=${query.caller ?? ''} placeholder="12" onInput=${soon('caller')}/></label>
+        <label>made until <input type="datetime-local" value=${query.until ?? ''} onChange=${soon('until')}/></label></div></details>
+      ${!all && html`<a class="button small" href=${href(['flows'], {context})}>clear</a>`}
+    </form>
+    <p class="quiet status" role="status">${count(rows.all.length)}${rows.over ? '' : '+'} shown</p><${Problem} error=${state.error}/>
+    ${rows.all.length === 0 && rows.over ? html`<p class="empty">${all ? html`No flow yet. <a href=${href(['try'], {context, kind: 'flow'})}>Try one.</a>` : 'No flow is like that.'}</p>`
+      : html`<${Virtual} count=${rows.all.length} height=${narrow ? 54 : 30} row=${row} near_end=${load} chosen=${chosen} label="flows" head=${head}/>`}
+  </main>`;
+}

@@ -1,0 +1,158 @@
+// One job: where it is and why, what it printed, what went wrong and where in the script, and what to do.
+import {html, useCall, useEffect, useMemo, useRef, useState, Ago, Copy, Deed, Glyph, Problem, Section, Sentence, State, Their, flow_href, go, href, job_href, job_state, now_ms, useNow, useTitle} from './ui.js';
+import {events, rpc} from './api.js';
+import {LogLines, LogView} from './log.js';
+import {bytes, counted, line, moment, plain, span} from './text.js';
+
+// Follows the log and the state of a job.
+function useJobStream(key, context) {
+  const log = useMemo(() => new LogLines(), [key, context]);
+  const [told, set] = useState({state: null, version: 0, gone: ''});
+  useEffect(() => {
+    set({state: null, version: 0, gone: ''});
+    let due = 0, state = null;
+    // Many lines are one look.
+    const show = () => { due ||= setTimeout(() => { due = 0; set((now) => ({...now, state, version: now.version + 1})); }, 100); };
+    const end = events(new URLSearchParams({context, job: key.replace('job:', '')}).toString(), (event, data) => {
+      if (event === 'log') log.take(data);
+      if (event === 'job') state = data;
+      show();
+    }, (gone) => set((now) => ({...now, gone})));
+    return () => { end(); clearTimeout(due); };
+  }, [log]);
+  return {log, ...told};
+}
+
+// The lines of a script around the one that failed.
+function Script({script, at, open}) {
+  const lines = plain(script).replace(/\n$/, '').split('\n');
+  const [all, show] = useState(lines.length <= (open ? 400 : 14));
+  const from = all || !at ? 0 : Math.max(0, at - 5), to = all ? lines.length : Math.min(lines.length, at ? at + 4 : 40);
+  return html`<div class="code" tabindex="0" role="region" aria-label="script"><table><tbody>${lines.slice(from, to).map((text, i) => {
+    const number = from + i + 1;
+    return html`<tr class=${number === at ? 'marked' : ''}><td class="number">${number}</td><td class="sign">${number === at ? '\u25b6' : ''}</td><td><bdi dir="ltr">${text || ' '}</bdi></td></tr>`;
+  })}</tbody></table></div>${to - from < lines.length && html`<button type="button" class="small" onClick=${() => show(true)}>all ${counted(lines.length, 'line')}</button>`}`;
+}
+
+export function Value({of}) {
+  const text = typeof of === 'string' ? of : JSON.stringify(of, null, 1);
+  const [whole, show] = useState(false);
+  const cut = text.length > 4000 && !whole;
+  return html`<pre class="value"><bdi dir="ltr">${plain(cut ? text.slice(0, 4000) : text)}</bdi></pre>${cut && html`<button type="button" class="small" onClick=${() => show(true)}>all ${bytes(text.length)}</button>`}`;
+}
+export const Pairs = ({of}) => html`<dl class="pairs">${Object.entries(of).filter(([, value]) => value !== '' && value != null).map(([name, value]) => html`<dt><${Their} text=${name}/></dt><dd>${typeof value === 'object' && value !== null && !value.type ? html`<${Value} of=${value}/>` : typeof value === 'object' ? value : html`<bdi>${plain(value)}</bdi>`}</dd>`)}</dl>`;
+
+const TOLD = {scheduled: 'submitted', claimed: 'taken', parked: 'parked', queued: 'queued', released: 'given back', expired: 'lost: its lease ran out', retry: 'failed',
+  completed: 'finished', failed: 'failed', cancelled: 'cancelled', dead_lettered: 'dead letter', requeued: 'asked to run again', planned: 'planned by its flow', replanned: 'planned again', restored: 'restored'};
+function History({moments}) {
+  const begin = moments[0]?.at_ms ?? 0;
+  return html`<table><thead><tr><th>when</th><th class="num">after</th><th>what</th><th class="num">attempt</th><th class="num">agent</th></tr></thead><tbody>${moments.map((each) => html`<tr><td><time>${moment(each.at_ms)}</time></td><td class="num">${span(each.at_ms - begin)}</td>
+    <td>${TOLD[each.kind] ?? line(each.kind, 40)}${each.detail && each.kind !== 'completed' ? html`: <${Their} text=${each.detail}/>` : ''}${each.due_ms ? `, again ${moment(each.due_ms)}` : ''}</td><td class="num">${each.attempt ?? ''}</td><td class="num">${each.runner_id ?? ''}</td></tr>`)}</tbody></table>`;
+}
+
+const COPIED = ['script', 'script_type', 'name', 'timeout', 'retries', 'env_vars', 'priority', 'queue_timeout_ms', 'concurrency_key', 'concurrency_limit', 'policy', 'notify'];
+// A new job like this one, as whoever is logged in.
+export async function run_like(job, context) {
+  const params = {context_id: context};
+  for (const name of COPIED) if (job[name] != null && job[name] !== '') params[name] = job[name];
+  const made = await rpc('job.start', params);
+  go(job_href(made.key, context));
+}
+
+function may_steer(job, rights) {
+  return rights && (rights.steer_all || (rights.steer_own && job.caller_id === rights.actor));
+}
+
+function Actions({job, key_, context, rights, load}) {
+  const live = !['finished', 'error'].includes(job.status);
+  const again = job.status === 'error' && job.detail !== 'cancelled' && !job.flow_id;
+  const call = (method) => async () => { await rpc(method, {id: key_, context_id: context}); await load(); };
+  return html`<div class="actions">
+    ${may_steer(job, rights) && again && html`<${Deed} kind="first" keys="r" title="as its next attempt (r)" run=${call('job.retry')}>Run again<//>`}
+    ${rights?.create && !live && !again && job.script && html`<${Deed} kind="first" keys="r" title="a new job like this one (r)" run=${() => run_like(job, context)}>Run again<//>`}
+    ${rights?.create && again && html`<${Deed} run=${() => run_like(job, context)} title="a new job like this one">Run a copy<//>`}
+    ${may_steer(job, rights) && live && job.detail === 'created' && html`<${Deed} kind="first" run=${call('job.start')}>Start<//>`}
+    ${may_steer(job, rights) && live && html`<${Deed} keys="x" title="ends it, for ever (x)" run=${call('job.cancel')}>Cancel<//>`}
+    ${rights?.create && job.script && html`<a class="button" href=${href(['try'], {context, of: key_})}>Change and run</a>`}
+  </div>`;
+}
+
+// What waits for somebody's word, with the word.
+export function Answer({approve, reject, pause = false}) {
+  const [comment, set] = useState('');
+  return html`<div class="answer"><label><span class="hidden">why</span><input value=${comment} placeholder="why (kept with who and when)" maxlength="4096" onInput=${(e) => set(e.target.value)}/></label>
+    <${Deed} kind="first" run=${() => approve(comment)}>${pause ? 'Resume' : 'Approve'}<//>${reject && html`<${Deed} run=${() => reject(comment)}>Reject<//>`}</div>`;
+}
+
+// known: what is shown beside it, and need not be said again.
+export function Explained({why, known = ''}) {
+  return html`<div class="why">${known && why.reason.includes(known) ? '' : html`<p><${Sentence} text=${why.reason}/></p>`}${why.next && html`<p class="quiet"><b>Next:</b> <${Sentence} text=${why.next}/></p>`}
+    ${why.evidence?.length > 0 && html`<details><summary class="quiet">what shows it</summary><ul>${[why.evidence].flat().map((each) => html`<li><bdi>${plain(each)}</bdi></li>`)}</ul></details>`}</div>`;
+}
+
+function Wrong({job, why}) {
+  const info = typeof job.error_info === 'object' && job.error_info ? job.error_info : {};
+  const {traceback, line: at, ...more} = info;
+  const rest = Object.fromEntries(Object.entries(more).filter(([, value]) => !(job.error ?? '').includes(String(value))));
+  return html`<section class="card wrong" aria-label="error"><h2><${Glyph} shape="failed"/> <bdi>${plain(job.error || job.detail)}</bdi></h2>
+    ${why && html`<${Explained} why=${why} known=${job.error}/>`}
+    ${at && job.script ? html`<${Script} script=${job.script} at=${at} open=${false}/>` : ''}
+    ${traceback && html`<${Section} title="Traceback" open=${!at}><${Value} of=${traceback}/><//>`}
+    ${Object.keys(rest).length > 0 && html`<${Pairs} of=${rest}/>`}</section>`;
+}
+
+function approvals_of(job) {
+  return (Array.isArray(job.prerequisites) ? job.prerequisites : []).filter((each) => String(each).startsWith('approval:')).map((each) => String(each).slice(9));
+}
+
+export function JobView({name, context, rights}) {
+  const key = `job:${name}`;
+  const stream = useJobStream(key, context);
+  const stamp = stream.state ? `${stream.state.status} ${stream.state.detail} ${stream.state.attempt} ${stream.state.ended_ms}` : '';
+  const {value: job, error, load} = useCall('job.get', {id: name, context_id: context}, [stamp]);
+  const why = useCall('job.explain', {id: name, context_id: context}, [stamp]);
+  const history = useCall('job.history', {id: name, context_id: context}, [stamp]);
+  const now = useNow();
+  const shown = job && {...job, ...(stream.state && (stream.state.ended_ms || !job.ended_ms) ? {status: stream.state.status, detail: stream.state.detail, error: stream.state.error || job.error} : {})};
+  useTitle(job ? job.name || name : name);
+  if (!job) return html`<main><p><a href=${href(['jobs'], {context})}>Jobs</a> / <bdi>${line(name)}</bdi></p>${error ? html`<${Problem} error=${error}/>` : html`<p class="empty">One moment \u2026</p>`}</main>`;
+  const ended = ['finished', 'error'].includes(shown.status);
+  const [shape] = job_state(shown);
+  const layers = (job.layers ?? '').split(' ').filter(Boolean);
+  const waits = shown.status === 'waiting_for_prerequisites' && !job.flow_id && may_steer(job, rights) ? approvals_of(job) : [];
+  const again = async () => { await load(); why.load(); };
+  const wrong = shown.status === 'error' && !['cancelled', 'skipped'].includes(shown.detail);
+  const timed = {waited: job.started_ms && job.queued_ms ? span(job.started_ms - Math.max(job.queued_ms, job.run_at_ms ?? 0)) : job.queued_ms && !ended ? span(now - job.queued_ms) : '',
+    took: job.started_ms && shown.status !== 'dispatched' ? span((ended ? job.ended_ms : now) - job.started_ms) : ''};
+  return html`<main class="job-view">
+    <p class="crumbs"><a href=${href(['jobs'], {context})}>Jobs</a> / ${job.flow_id ? html`<a href=${flow_href(job.flow_id, context)}>flow ${job.flow_id}</a> / ` : ''}<bdi>${line(name)}</bdi></p>
+    <div class="title"><h1><${Their} text=${job.name || name} most=${160}/></h1><${State} of=${job_state(shown)}/><${Actions} job=${shown} key_=${name} context=${context} rights=${rights} load=${again}/></div>
+    <p class="facts quiet"><span><${Their} text=${job.script_type}/></span><span>caller ${job.caller_id}</span>${job.attempt ? html`<span>attempt ${job.attempt}</span>` : ''}${job.runner_id ? html`<span>agent ${job.runner_id}</span>` : ''}
+      ${timed.waited && html`<span>waited ${timed.waited}</span>`}${timed.took && html`<span>${ended ? 'took' : 'runs for'} ${timed.took}</span>`}<span>${ended ? html`ended <${Ago} at=${job.ended_ms} now=${now}/>` : html`made <${Ago} at=${job.created_at * 1000} now=${now}/>`}</span></p>
+    ${stream.gone && html`<${Problem} error=${{message: stream.gone}}/>`}
+    ${job.problems && html`<${Problem} error=${{message: `its record does not fit: ${job.problems.join('; ')}`}}/>`}
+    ${shape !== 'done' && !wrong && (why.value ? html`<section class=${`card explain ${shape}`} aria-label="why"><${Explained} why=${why.value}/>
+      ${waits.map((each) => html`<p>Approve <bdi>${line(each, 80)}</bdi>:</p><${Answer} approve=${async (comment) => { await rpc('job.approve', {id: name, context_id: context, name: each, comment}); await again(); }} reject=${async (comment) => { await rpc('job.reject', {id: name, context_id: context, name: each, comment}); await again(); }}/>`)}</section>` : html`<${Problem} error=${why.error}/>`)}
+    ${wrong && html`<${Wrong} job=${job} why=${why.value}/>`}
+    ${job.result && Object.keys(job.result).length > 0 && html`<section class="card"><h2>Result</h2><${Pairs} of=${job.result}/></section>`}
+    <section class="card"><h2>Log</h2><${LogView} log=${stream.log} version=${stream.version} ended=${ended}/></section>
+    ${job.artifacts && Object.keys(job.artifacts).length > 0 && html`<section class="card"><h2>Artifacts</h2><table><thead><tr><th>name</th><th class="num">size</th><th>sha256</th></tr></thead><tbody>${Object.entries(job.artifacts).map(([file, of]) => html`<tr><td><${Their} text=${file}/></td><td class="num">${bytes(of.bytes)}</td><td><code>${line(of.sha256, 64)}</code></td></tr>`)}</tbody></table><p class="quiet"><${Sentence} text=${`\`mycojobs job artifacts ${name}\` fetches them`}/></p></section>`}
+    <div class="columns wide"><div>
+      ${history.value?.length > 0 && html`<${Section} title="Attempts" note=${counted(Math.max(job.attempt ?? 0, 1), 'attempt')}><${History} moments=${history.value}/><//>`}
+      ${job.script && html`<${Section} title="Script" note=${bytes(new Blob([job.script]).size)} open=${shown.status !== 'error'}><${Script} script=${job.script} open=${true}/><${Copy} text=${job.script}/><//>`}
+    </div><div>
+      ${job.usage && html`<${Section} title="Usage"><${Usage} of=${job.usage}/><//>`}
+      <${Section} title="Sandbox" note=${layers.length ? counted(layers.length, 'layer') : 'not yet'}>${layers.length > 0 ? html`<p class="layers">${layers.map((each) => html`<span class="tag">${line(each, 40)}</span> `)}</p>` : html`<p class="empty">No run yet.</p>`}
+        ${job.policy && Object.keys(job.policy).length > 0 ? html`<h3>Policy asked for</h3><${Pairs} of=${job.policy}/>` : html`<p class="quiet">It asked for no more than its profile gives.</p>`}<//>
+      ${job.receipt && html`<${Section} title="Receipt" open=${false} note=${job.receipt.signature ? 'signed' : 'not signed'}><${Value} of=${job.receipt}/><//>`}
+      <${Section} title="Record" open=${false}><${Pairs} of=${Object.fromEntries(['key', 'timeout', 'retries', 'env_vars', 'prerequisites', 'dependends', 'inputs', 'priority', 'concurrency_key', 'concurrency_limit', 'idempotency_key', 'queue_timeout_ms', 'notify', 'deliveries', 'epoch'].map((each) => [each, job[each]]))}/>
+        <${Pairs} of=${{made: moment(job.created_at * 1000), queued: moment(job.queued_ms), started: moment(job.started_ms), ended: moment(job.ended_ms)}}/><//>
+    </div></div>
+  </main>`;
+}
+
+function Usage({of}) {
+  const shown = {wall: span(of.wall_us / 1000), 'cpu user': span(of.user_us / 1000), 'cpu system': span(of.system_us / 1000), 'memory peak': of.memory_peak_bytes ? bytes(of.memory_peak_bytes) : 'not measured',
+    'processes peak': of.pids_peak, stdout: bytes(of.stdout_bytes), stderr: bytes(of.stderr_bytes)};
+  return html`<${Pairs} of=${shown}/>`;
+}

@@ -1,0 +1,148 @@
+// The frame: who is logged in, which context, which view, and the keys.
+import {html, render, useCall, useEffect, useRef, useState, Glyph, Problem, go, href, read_route, replace, set_now} from './ui.js';
+import {connection, events, has_token, rpc, set_token, watch_connection, when_denied} from './api.js';
+import {Overview} from './overview.js';
+import {Jobs} from './jobs.js';
+import {JobView} from './job.js';
+import {Flows} from './flows.js';
+import {FlowView} from './flow.js';
+import {Approvals} from './approvals.js';
+import {Cells, InstanceView, Workflows} from './workflows.js';
+import {Try} from './try.js';
+import {line, plain} from './text.js';
+
+const VIEWS = [['overview', 'Overview', 'o'], ['jobs', 'Jobs', 'j'], ['flows', 'Flows', 'f'], ['workflows', 'Workflows', 'w'], ['approvals', 'Approvals', 'a'], ['try', 'Try it', 't']];
+const KEYS = [['/', 'search'], ['j  k', 'the next row, the one before'], ['Enter', 'open it'], ['g then o j f w a t', 'overview, jobs, flows, workflows, approvals, try it'], ['r', 'run again'], ['x', 'cancel'], ['Esc', 'back'], ['?', 'this help']];
+
+function useRoute() {
+  const [route, set] = useState(read_route());
+  useEffect(() => {
+    const told = () => set(read_route());
+    addEventListener('hashchange', told);
+    return () => removeEventListener('hashchange', told);
+  }, []);
+  return route;
+}
+
+function Login({enter}) {
+  const [text, set] = useState('');
+  const [error, fail] = useState(null);
+  const submit = async (event) => {
+    event.preventDefault();
+    set_token(text.trim());
+    try {
+      await rpc('system.info');
+      enter();
+    } catch (problem) {
+      set_token('');
+      fail(problem.word === 'denied' ? {message: 'no token of this server is like that', remedy: '`mycojobs key token --actor ID` makes one'} : problem);
+    }
+  };
+  return html`<main class="login"><form class="card" onSubmit=${submit}><h1>mycojobs</h1>
+    <label>Token <input type="password" autocomplete="off" required autofocus value=${text} onInput=${(e) => { set(e.target.value); fail(null); }}/></label>
+    <button class="first">Log in</button><${Problem} error=${error}/>
+    <p class="quiet">It stays in this page's memory, and is forgotten when you leave.</p></form></main>`;
+}
+
+function Help({close}) {
+  const box = useRef(null);
+  useEffect(() => { box.current.showModal(); }, []);
+  return html`<dialog ref=${box} onClose=${close} aria-label="help"><h2>Keys</h2><dl class="keys">${KEYS.map(([keys, what]) => html`<dt><kbd>${keys}</kbd></dt><dd>${what}</dd>`)}</dl>
+    <p class="quiet">Everything here is the JSON-RPC: <code class="command">mycojobs rpc</code> can do it, too. <a href=${document.querySelector('link[rel=license]').getAttribute('href')}>Licences</a></p><form method="dialog"><button>Close</button></form></dialog>`;
+}
+
+// The overview as it changes. Who may not read all of the context is told why.
+function useOverview(context, ready) {
+  const [state, set] = useState({view: null, gone: ''});
+  useEffect(() => {
+    if (!ready) return undefined;
+    set({view: null, gone: ''});
+    return events(new URLSearchParams({context, overview: 1}).toString(), (event, view) => { set_now(view.now_ms); set({view, gone: ''}); }, (gone) => set({view: null, gone}));
+  }, [context, ready]);
+  return state;
+}
+
+// What a key does. Keys in a box to write in are that box's.
+function useKeys({cursor, help}) {
+  useEffect(() => {
+    let before = '';
+    const told = (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]')) return;
+      const {target, key} = event;
+      if (target.closest?.('input, textarea, select')) {
+        if (key === 'Escape') target.blur();
+        return;
+      }
+      const pair = before === 'g' && VIEWS.find(([, , letter]) => letter === key);
+      before = key;
+      const take = (then) => { event.preventDefault(); then(); };
+      if (pair) { before = ''; take(() => go(href([pair[0]], {context: read_route().query.context}))); }
+      else if (key === '/') { const box = document.querySelector('.log input[type=search], #find'); if (box) take(() => box.focus()); }
+      else if (key === '?') take(help);
+      else if (key === 'j' || key === 'k') cursor.current && take(() => cursor.current.move(key === 'j' ? 1 : -1));
+      else if (key === 'Enter' && !target.closest?.('a, button, summary, [role=button]')) cursor.current && take(cursor.current.open);
+      else if (key === 'r' || key === 'x') document.querySelector(`main button[data-key="${key}"]`)?.click();
+      else if (key === 'Escape') { const {parts, query} = read_route(); if (parts.length > 1) go(href([parts[0]], {context: query.context})); }
+    };
+    addEventListener('keydown', told);
+    return () => removeEventListener('keydown', told);
+  }, []);
+}
+
+function Page() {
+  const [stage, set] = useState('asking');  // asking, login, in, away
+  const [info, set_info] = useState(null);
+  const [live, set_live] = useState(connection());
+  const [helps, help] = useState(false);
+  const route = useRoute(), cursor = useRef(null);
+  const begin = async () => {
+    try {
+      set_info(await rpc('system.info'));
+      set('in');
+    } catch (error) {
+      if (error.word === 'denied') set('login');
+      else { set('away'); setTimeout(begin, 2000); }
+    }
+  };
+  useEffect(() => {
+    when_denied(() => { set_token(''); set('login'); });
+    begin();
+    return watch_connection(set_live);
+  }, []);
+  const served = info?.contexts?.length ? info.contexts : [1];
+  const context = /^\d+$/.test(route.query.context ?? '') ? Number(route.query.context) : served[0];
+  const ready = stage === 'in';
+  const {view, gone} = useOverview(context, ready);
+  const rights = useCall('context.rights', {context_id: context}, [], ready);
+  // Beside the view of approvals they are a number in the head: that may be late.
+  const stamp = Math.floor((view?.changed_ms ?? 0) / (route.parts[0] === 'approvals' ? 2000 : 10000));
+  const questions = useCall('approval.list', {context_id: context}, [stamp], ready);
+  useKeys({cursor, help: () => help(true)});
+  const [name, id] = [route.parts[0] ?? 'overview', route.parts[1]];
+  useEffect(() => {
+    cursor.current = null;
+    if (!helps) document.querySelector('#page main')?.focus?.();
+  }, [name, id]);
+  if (stage === 'login') return html`<${Login} enter=${begin}/>`;
+  if (stage !== 'in') return html`<main class="login"><p class="empty">${stage === 'away' ? 'The server cannot be reached. It is tried again.' : 'One moment \u2026'}</p></main>`;
+  const waiting = questions.value?.questions.filter((each) => each.answers).length ?? 0;
+  const all = {query: route.query, context, rights: rights.value, view, cursor};
+  const shown = name === 'jobs' && id ? html`<${JobView} key=${`${context} ${id}`} name=${id} ...${all}/>` : name === 'jobs' ? html`<${Jobs} ...${all}/>`
+    : name === 'flows' && /^\d+$/.test(id ?? '') ? html`<${FlowView} key=${`${context} ${id}`} id=${Number(id)} ...${all}/>` : name === 'flows' ? html`<${Flows} ...${all}/>`
+    : name === 'workflows' && id && route.query.key !== undefined ? html`<${InstanceView} key=${`${context} ${id} ${route.query.key}`} name=${id} ...${all}/>`
+    : name === 'workflows' && id ? html`<${Cells} key=${`${context} ${id}`} name=${id} ...${all}/>` : name === 'workflows' ? html`<${Workflows} ...${all}/>`
+    : name === 'approvals' ? html`<${Approvals} ...${all} questions=${questions} load=${questions.load}/>` : name === 'try' ? html`<${Try} ...${all}/>`
+    : name === 'overview' ? html`<${Overview} ...${all} questions=${questions} gone=${gone && (rights.value?.read_own ? 'You see what you made yourself: look at Jobs and Flows.' : gone)}/>` : html`<main><p class="empty">There is no such view.</p></main>`;
+  return html`<a class="skip" href="#" onClick=${(e) => { e.preventDefault(); document.querySelector('main a, main button, main input')?.focus(); }}>to the content</a>
+    <header><a class="brand" href=${href(['overview'], {context})}>mycojobs</a>
+      <nav aria-label="views">${VIEWS.map(([to, title, letter]) => html`<a href=${href([to], {context})} aria-current=${name === to ? 'page' : null} title=${`g ${letter}`}>${title}${to === 'approvals' && waiting > 0 ? html` <span class="badge" aria-label=${`${waiting} wait for you`}>${waiting}</span>` : ''}</a>`)}</nav>
+      <span class="grow"></span>
+      ${served.length > 1 && html`<label class="context">context <select value=${String(context)} onChange=${(e) => go(href(['overview'], {context: e.target.value}))}>${served.map((each) => html`<option value=${String(each)}>${each}</option>`)}</select></label>`}
+      <span class=${`live ${live}`} role="status"><${Glyph} shape=${live === 'live' ? 'done' : 'waiting'}/>${live === 'live' ? 'live' : 'reconnecting'}</span>
+      <span class="quiet who">${info.actor ? `actor ${info.actor}` : ''}</span>
+      ${has_token() && html`<button type="button" class="small" onClick=${() => { set_token(''); set('login'); }}>Log out</button>`}
+      <button type="button" class="small" onClick=${() => help(true)} aria-label="keys and help">?</button></header>
+    ${shown}${helps && html`<${Help} close=${() => help(false)}/>`}`;
+}
+
+render(html`<${Page}/>`, document.getElementById('page'));

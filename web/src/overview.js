@@ -1,0 +1,96 @@
+// For operators: is it healthy, what is stuck and why.
+import {html, useCall, useEffect, useMemo, useNow, useRef, useState, Ago, Deed, Glyph, Problem, Section, Sentence, Their, flow_href, href, job_href, useTitle} from './ui.js';
+import {rpc} from './api.js';
+import {Chart} from './chart.js';
+import {count, counted, line, span} from './text.js';
+
+// [{weight, shape, text, to, deed}]: what wants somebody's attention, the worst first.
+export function findings_of(view, now, context, questions) {
+  const found = [];
+  const mine = questions.filter((each) => each.answers).length;
+  if (questions.length) found.push({weight: 5, shape: 'asks', text: html`<a href=${href(['approvals'], {context})}>${counted(questions.length, 'approval')}</a> ${questions.length === 1 ? 'waits' : 'wait'} for somebody's word${mine ? `, ${mine} for yours` : ''}`});
+  const live = view.runners.filter((each) => each.state === 'live');
+  const free = live.reduce((sum, each) => sum + Math.max(0, each.slots - each.claims), 0);
+  const waiting = view.queues.reduce((sum, each) => sum + each.length + each.prioritised, 0);
+  if (waiting > 0 && live.length === 0)
+    found.push({weight: 9, shape: 'failed', text: `${counted(waiting, 'job')} ${waiting === 1 ? 'waits' : 'wait'} and no agent is alive`, next: 'start one: `mycojobs agent`'});
+  for (const each of view.queues) {
+    const length = each.length + each.prioritised;
+    if (length === 0) continue;
+    const served = live.some((agent) => each.queue.endsWith(`:runner${agent.id}`) || agent.executors.some((type) => each.queue === `queue:${type}`));
+    const old = each.next_since_ms && now - each.next_since_ms;
+    const oldest = each.next && html`, the next one for ${span(old)}: <a href=${job_href(each.next, context)}><${Their} text=${each.next.replace('job:', '')}/></a>`;
+    if (each.paused) found.push({weight: 5, shape: 'waiting', text: html`${counted(length, 'job')} in <${Their} text=${each.queue}/>, which is paused${oldest}`});
+    else if (live.length && !served) found.push({weight: 8, shape: 'failed', text: html`no live agent takes from <${Their} text=${each.queue}/>: ${counted(length, 'job')}${oldest}`});
+    else if (old > 60000) found.push({weight: 4, shape: 'waiting', text: html`<${Their} text=${each.queue}/> is behind: ${counted(length, 'job')}${oldest}`, next: free === 0 ? 'every slot is taken: start an agent more, or give it more slots' : ''});
+  }
+  for (const each of view.runners)
+    if (each.state === 'silent') found.push({weight: each.claims ? 7 : 3, shape: 'failed', text: html`agent ${each.id} on <${Their} text=${each.host}/> is silent for ${span(now - each.seen_ms)}${each.claims ? `, and had ${counted(each.claims, 'job')}` : ''}`, next: each.claims ? 'its jobs go back to their queues when their leases end' : ''});
+  if (view.missing) found.push({weight: 6, shape: 'failed', text: `${counted(view.missing, 'queue entry', 'queue entries')} without a record`});
+  if (view.dead) found.push({weight: 2, shape: 'failed', text: `${counted(view.dead, 'dead letter')}`, next: '`mycojobs queue dead` lists them'});
+  if (view.anomalies) found.push({weight: 2, shape: 'asks', text: `${counted(view.anomalies, 'anomaly', 'anomalies')}: something wrote what does not fit`, next: '`mycojobs verify` and `mycojobs doctor` say what'});
+  if (view.refusals) found.push({weight: 1, shape: 'cancelled', text: `${counted(view.refusals, 'refusal')} of what somebody may not do`});
+  return found.sort((a, b) => b.weight - a.weight);
+}
+
+const Tile = ({title, value, note, to, shape}) => html`<a class="tile" href=${to}><span class="label">${shape && html`<${Glyph} shape=${shape}/>`} ${title}</span><b>${value}</b><span class="quiet">${note}</span></a>`;
+
+function Verify({context}) {
+  const [report, set] = useState(null);
+  return html`<div class="actions"><${Deed} run=${async () => set(await rpc('context.verify', {context_id: context}))}>Verify<//>
+    <span class="quiet">looks whether every job and flow is where it should be; <code class="command">mycojobs doctor</code> looks at a host</span></div>
+    ${report && html`<div role="status"><p><${Glyph} shape=${report.findings.some((each) => each.violation) ? 'failed' : 'done'}/> ${report.found ? counted(report.found, 'finding') : 'Everything holds'}: ${counted(report.jobs, 'job')}, ${counted(report.facts, 'fact')}, ${counted(report.queues, 'queue')}</p>
+    ${report.findings.length > 0 && html`<table><thead><tr><th>rule</th><th>of</th><th>what</th></tr></thead><tbody>${report.findings.slice(0, 50).map((each) => html`<tr><td>${each.violation ? '' : 'note: '}${each.rule}</td><td><${Their} text=${each.subject}/></td><td><${Their} text=${each.text}/></td></tr>`)}</tbody></table>`}</div>`}`;
+}
+
+const words = {dependencies: 'other jobs', prerequisite: 'prerequisites', queued: 'a free slot', delayed: 'their moment', retry_wait: 'their next attempt', held: 'their concurrency key', planned: 'their flow'};
+
+function Reasons({of, title, none, to}) {
+  const rows = Object.entries(of).sort((a, b) => b[1] - a[1]);
+  const most = rows[0]?.[1] ?? 1;
+  return html`<div><h3>${title}</h3>${rows.length === 0 ? html`<p class="empty">${none}</p>` : html`<table class="bars"><tbody>${rows.slice(0, 12).map(([detail, n]) => html`<tr><td><a href=${to(detail)}><${Their} text=${words[detail] && title.startsWith('Waiting') ? words[detail] : detail} most=${40}/></a></td><td class="num">${count(n)}</td><td class="bar"><meter min="0" max=${most} value=${n} aria-label=${`${n} of ${line(detail, 40)}`}></meter></td></tr>`)}</tbody></table>`}</div>`;
+}
+
+export function Overview({view, context, rights, gone, questions}) {
+  useTitle('Overview');
+  const now = useNow();
+  if (gone) return html`<main><h1>Overview</h1><p class="empty">${gone}</p></main>`;
+  if (!view) return html`<main><h1>Overview</h1><p class="empty">One moment \u2026</p></main>`;
+  const found = findings_of(view, now, context, questions.value?.questions ?? []);
+  const waiting = view.queues.reduce((sum, each) => sum + each.length + each.prioritised, 0);
+  const parked = view.delayed + view.prerequisites + view.held + (view.waits.dependencies ?? 0);
+  const failed = Object.values(view.failures).reduce((a, b) => a + b, 0);
+  const slots = view.runners.filter((each) => each.state === 'live').reduce((sum, each) => sum + each.slots, 0);
+  const last_minute = view.ends.slice(0, 6).reduce((a, b) => a + b, 0) / 60;
+  const list = (query) => href(['jobs'], {context, ...query});
+  return html`<main class="overview"><h1 class="hidden">Overview</h1>
+    <div class="tiles">
+      <${Tile} title="running" shape="running" value=${count(view.running)} note=${`of ${counted(slots, 'slot')}`} to=${list({state: 'started'})}/>
+      <${Tile} title="queued" shape="queued" value=${count(waiting)} note=${counted(view.queues.filter((each) => each.length + each.prioritised).length, 'queue')} to=${list({state: 'queued'})}/>
+      <${Tile} title="waiting" shape="waiting" value=${count(parked)} note="for jobs, files, time" to=${list({status: 'waiting_for_prerequisites'})}/>
+      <${Tile} title="failed" shape="failed" value=${count(failed)} note=${`of the last ${count(view.looked_at)}`} to=${list({status: 'error'})}/>
+      <${Tile} title="ended" shape="done" value=${`${last_minute >= 10 ? Math.round(last_minute) : last_minute.toFixed(1)}/s`} note=${`${count(view.ended)} kept`} to=${list({status: 'finished'})}/>
+      <${Tile} title="picked up" value=${view.picked_up ? span(view.p50_ms) : '\u2013'} note=${view.picked_up ? `99 % within ${span(view.p99_ms)}` : 'nothing yet'} to=${list({})}/>
+      <${Tile} title="flows" value=${count(view.flows_active)} note=${`under way, of ${count(view.flows)}`} to=${href(['flows'], {context, state: ''})}/>
+    </div>
+    <section class="card"><h2>What is stuck</h2>
+      ${found.length === 0 ? html`<p><${Glyph} shape="done"/> Nothing: agents live, queues move.</p>`
+        : html`<ul class="findings">${found.map((each) => html`<li><${Glyph} shape=${each.shape}/><div>${each.text}${each.next && html` <span class="quiet"><${Sentence} text=${each.next}/></span>`}</div></li>`)}</ul>`}
+      <div class="columns">
+        <${Reasons} of=${view.waits} title="Waiting for" none="Nothing waits." to=${(detail) => list({state: detail})}/>
+        <${Reasons} of=${view.failures} title="Failed because of" none="Nothing has failed lately." to=${(detail) => list({status: 'error', state: detail})}/>
+      </div>
+    </section>
+    <section class="card"><h2>Jobs that ended, each ${span(view.slot_ms)}</h2><${Chart} ends=${view.ends} slot_ms=${view.slot_ms} now=${view.now_ms}/></section>
+    <div class="columns wide">
+    <section class="card"><h2>Queues</h2>${view.queues.length === 0 ? html`<p class="empty">No job has come yet. <a href=${href(['try'], {context})}>Try one.</a></p>` : html`<table><thead><tr><th>queue</th><th class="num">jobs</th><th>the next one waits</th><th><span class="hidden">deeds</span></th></tr></thead><tbody>
+      ${view.queues.map((each) => html`<tr key=${each.queue}><td><${Their} text=${each.queue}/> ${each.paused ? html`<span class="tag">paused</span>` : ''}</td><td class="num">${count(each.length + each.prioritised)}</td>
+        <td>${each.next ? html`<a href=${job_href(each.next, context)}>${each.next_since_ms ? span(now - each.next_since_ms) : 'unknown'}</a>` : '\u2013'}</td>
+        <td>${rights?.administer && html`<${Deed} kind="small" run=${() => rpc(each.paused ? 'queue.resume' : 'queue.pause', {queue: each.queue, context_id: context})}>${each.paused ? 'Resume' : 'Pause'}<//>`}</td></tr>`)}</tbody></table>`}</section>
+    <section class="card"><h2>Agents</h2>${view.runners.length === 0 ? html`<p class="empty">None has registered here.</p>` : html`<table><thead><tr><th>agent</th><th>host</th><th>slots</th><th>last beat</th></tr></thead><tbody>
+      ${view.runners.map((each) => html`<tr key=${each.id}><td><span class=${`state ${each.state === 'live' ? 'done' : each.state === 'left' ? 'cancelled' : 'failed'}`}><${Glyph} shape=${each.state === 'live' ? 'done' : each.state === 'left' ? 'cancelled' : 'failed'}/><span>${each.id} ${each.state}</span></span></td>
+        <td><${Their} text=${each.host}/> <span class="quiet">${line(each.version, 20)}</span></td><td><meter min="0" max=${Math.max(each.slots, 1)} value=${each.claims} aria-label="slots in use"></meter> ${each.claims} of ${each.slots}</td><td><${Ago} at=${each.seen_ms} now=${now}/></td></tr>`)}</tbody></table>`}</section>
+    </div>
+    ${rights?.administer && html`<section class="card"><h2>Does everything hold?</h2><${Verify} context=${context}/></section>`}
+  </main>`;
+}

@@ -1,0 +1,89 @@
+// Texts as people read them. What jobs and clients wrote is hostile: it becomes text nodes and nothing else, and what would
+// turn or hide text on the screen is shown as a sign of its own.
+
+const TURNING = /[\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
+const CONTROL = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
+
+const sign = (c) => {
+  const code = c.codePointAt(0);
+  if (code < 0x20) return String.fromCodePoint(0x2400 + code);
+  return code === 0x7f ? '\u2421' : `\u2039U+${code.toString(16).toUpperCase().padStart(4, '0')}\u203a`;
+};
+
+// For names, errors, results: one text, its lines kept.
+export const plain = (text) => String(text ?? '').replace(/\r\n/g, '\n').replace(CONTROL, sign).replace(TURNING, sign);
+// The same in one line of at most so many characters.
+export const line = (text, most = 300) => {
+  const whole = plain(String(text ?? '').slice(0, most * 2)).replace(/[\n\t]+/g, ' ');
+  return whole.length > most ? whole.slice(0, most) + '\u2026' : whole;
+};
+
+// A line of a log: [{text, style}], style a class of style.css or ''. Colours of ECMA-48 are kept, all other escapes go.
+const ESCAPE = /\u001b(?:\[([0-9;:?<=>]*)[ -/]*([@-~])|\][^\u0007\u001b]*(?:\u0007|\u001b\\)?|[PX^_][^\u001b]*(?:\u001b\\)?|[ -/]*[0-~]|$)/g;
+const COLOURS = ['black', 'red', 'green', 'yellow', 'blue', 'magenta', 'cyan', 'white'];
+
+function coloured(now, codes) {
+  const numbers = codes.split(/[;:]/).map(Number);
+  for (let i = 0; i < numbers.length; i++) {
+    const n = numbers[i];
+    if (n === 0) now = {};
+    else if (n === 1) now = {...now, bold: true};
+    else if (n === 2) now = {...now, dim: true};
+    else if (n === 4) now = {...now, under: true};
+    else if (n === 22) now = {...now, bold: false, dim: false};
+    else if (n === 24) now = {...now, under: false};
+    else if ((n >= 30 && n <= 37) || (n >= 90 && n <= 97)) now = {...now, colour: COLOURS[n % 10]};
+    else if (n === 39) now = {...now, colour: undefined};
+    else if (n === 38 || n === 48) i += numbers[i + 1] === 5 ? 2 : 4;
+  }
+  return now;
+}
+const style_of = (now) =>
+  [now.colour && `ansi-${now.colour}`, now.bold && 'ansi-bold', now.dim && 'ansi-dim', now.under && 'ansi-under'].filter(Boolean).join(' ');
+
+export function log_parts(text) {
+  if (!text.includes('\u001b')) return [{text: plain(text), style: ''}];
+  const parts = [];
+  let from = 0, now = {};
+  const push = (piece) => piece && parts.push({text: plain(piece), style: style_of(now)});
+  for (const found of text.matchAll(ESCAPE)) {
+    push(text.slice(from, found.index));
+    if (found[2] === 'm') now = coloured(now, found[1] || '0');
+    from = found.index + found[0].length;
+  }
+  push(text.slice(from));
+  return parts;
+}
+// Without colours, for searching.
+export const log_text = (text) => plain(text.includes('\u001b') ? text.replace(ESCAPE, '') : text);
+
+export function span(ms) {
+  if (ms == null || !Number.isFinite(ms)) return '';
+  if (ms < 1000) return `${Math.max(0, Math.round(ms))} ms`;
+  const s = ms / 1000;
+  if (s < 60) return `${s < 10 ? s.toFixed(1) : Math.round(s)} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min ${Math.round(s % 60) ? `${Math.floor(s % 60)} s` : ''}`.trim();
+  if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+  return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
+}
+// In its largest unit alone: in lists it need not be exact.
+const UNITS = [[86400_000, 'd'], [3600_000, 'h'], [60_000, 'min'], [1000, 's']];
+export function ago(at_ms, now_ms) {
+  if (!at_ms) return '';
+  const [unit, name] = UNITS.find(([each]) => now_ms - at_ms >= each) ?? [];
+  return unit ? `${Math.floor((now_ms - at_ms) / unit)} ${name} ago` : 'now';
+}
+export const moment = (ms) => (ms ? new Date(ms).toISOString().replace('T', ' ').replace(/\.\d+Z/, ' UTC') : '');
+const two = (n) => String(n).padStart(2, '0');
+export const clock = (ms) => {
+  const at = new Date(ms);
+  return `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+};
+export function bytes(n) {
+  if (n == null) return '';
+  if (n < 1024) return `${n} B`;
+  if (n < 1 << 20) return `${(n / 1024).toFixed(1)} KiB`;
+  return n < 1 << 30 ? `${(n / (1 << 20)).toFixed(1)} MiB` : `${(n / (1 << 30)).toFixed(1)} GiB`;
+}
+export const count = (n) => String(n ?? 0).replace(/\B(?=(\d{3})+$)/g, '\u202f');
+export const counted = (n, one, many = one + 's') => `${count(n)} ${n === 1 ? one : many}`;

@@ -1,0 +1,160 @@
+// What all views share: html, hooks, states as shapes and words, the address, buttons that ask and tell.
+import {h, render, Fragment} from 'preact';
+import {useState, useEffect, useLayoutEffect as useLayout, useRef, useMemo, useCallback} from 'preact/hooks';
+import htm from 'htm';
+import {rpc} from './api.js';
+import {ago, line, moment, plain} from './text.js';
+
+export const html = htm.bind(h);
+export {render, Fragment, useState, useEffect, useLayout, useRef, useMemo, useCallback};
+
+// ---- the address: #/jobs?state=error ----
+
+export function read_route() {
+  const [path, query = ''] = location.hash.replace(/^#\/?/, '').split('?');
+  return {parts: path.split('/').filter(Boolean).map(decode), query: Object.fromEntries(new URLSearchParams(query))};
+}
+function decode(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+export function href(parts, query = {}) {
+  const given = Object.entries(query).filter(([, value]) => value !== '' && value != null);
+  const text = new URLSearchParams(given).toString();
+  return `#/${parts.map(encodeURIComponent).join('/')}${text ? `?${text}` : ''}`;
+}
+export const go = (to) => { location.hash = to; };
+export const replace = (to) => { history.replaceState(null, '', to); dispatchEvent(new HashChangeEvent('hashchange')); };
+
+export const job_href = (key, context) => href(['jobs', key.replace(/^job:/, '')], {context});
+export const flow_href = (id, context, more = {}) => href(['flows', String(id)], {context, ...more});
+
+// ---- states ----
+
+// [shape, word]: `shape` a class of style.css and a drawing below.
+export function job_state(job) {
+  const detail = job.detail || '';
+  if (job.status === 'finished') return ['done', 'finished'];
+  if (job.status === 'error') return detail === 'cancelled' || detail === 'skipped' ? ['cancelled', detail] : ['failed', detail ? `failed: ${line(detail, 24)}` : 'failed'];
+  if (job.status === 'started') return ['running', detail === 'unkillable' ? 'unkillable' : 'running'];
+  if (job.status === 'waiting_for_prerequisites') return ['waiting', detail === 'dependencies' ? 'waits for jobs' : 'waits'];
+  const words = {created: ['planned', 'created'], planned: ['planned', 'planned'], delayed: ['waiting', 'delayed'],
+    retry_wait: ['waiting', 'retries soon'], held: ['waiting', 'held']};
+  return words[detail] ?? ['queued', 'queued'];
+}
+export function flow_state(flow) {
+  const detail = flow.detail || '';
+  if (flow.retired) return ['planned', 'retired'];
+  if (flow.status === 'finished') return ['done', detail && detail !== 'ok' ? `finished ${line(detail, 20)}` : 'finished'];
+  if (flow.status === 'error') return detail.startsWith('cancel') ? ['cancelled', 'cancelled'] : ['failed', `failed${detail && detail !== 'failed' ? `: ${line(detail, 20)}` : ''}`];
+  if (detail === 'paused') return ['waiting', 'paused'];
+  if (detail === 'waiting' && flow.status === 'started') return ['waiting', 'waits'];
+  if (flow.status === 'started') return ['running', detail && detail !== 'running' ? line(detail, 20) : 'running'];
+  return ['planned', detail || 'new'];
+}
+export function node_state(node) {
+  const words = {pending: ['planned', 'pending'], ready: ['queued', 'ready'], dispatched: ['queued', 'queued'], running: ['running', 'running'],
+    completed: ['done', 'completed'], failed: ['failed', 'failed'], cancelled: ['cancelled', 'cancelled']};
+  const [shape, word] = words[node.node_status] ?? ['planned', node.node_status];
+  if (node.node_status === 'cancelled' && node.detail && node.detail !== 'cancelled') return ['cancelled', line(node.detail, 16)];
+  if (['approval', 'pause', 'gate'].includes(node.detail)) return ['asks', node.detail === 'pause' ? 'paused' : node.detail === 'gate' ? 'waits at gate' : 'needs approval'];
+  if (['wait', 'delayed', 'retry_wait', 'flow'].includes(node.detail)) return ['waiting', {wait: 'waits', delayed: 'delayed', retry_wait: 'retries soon', flow: 'in a flow'}[node.detail]];
+  return [shape, word];
+}
+// Each state has a shape of its own: it is told without colour.
+export const SHAPES = {
+  done: 'M8 1.5a6.5 6.5 0 1 0 0 13a6.5 6.5 0 0 0 0-13zM4.6 8.3l2.3 2.3 4.6-4.9',
+  failed: 'M5.2 1.8h5.6l3.4 3.4v5.6l-3.4 3.4H5.2l-3.4-3.4V5.2zM5.6 5.6l4.8 4.8M10.4 5.6l-4.8 4.8',
+  running: 'M3.5 2.2v11.6L13.5 8z',
+  queued: 'M8 2.2a5.8 5.8 0 1 0 0 11.6a5.8 5.8 0 0 0 0-11.6z',
+  waiting: 'M4 1.8h8M4 14.2h8M4.6 2c0 3.4 3.4 4 3.4 6s-3.4 2.6-3.4 6M11.4 2c0 3.4-3.4 4-3.4 6s3.4 2.6 3.4 6',
+  asks: 'M8 1.2L14.8 8 8 14.8 1.2 8zM8 4.6v4M8 10.4v1',
+  cancelled: 'M8 1.8a6.2 6.2 0 1 0 0 12.4a6.2 6.2 0 0 0 0-12.4zM3.8 12.2l8.4-8.4',
+  planned: 'M8 2.2a5.8 5.8 0 1 0 0 11.6a5.8 5.8 0 0 0 0-11.6z',
+};
+export const Glyph = ({shape}) => html`<svg class="glyph ${shape}" viewBox="0 0 16 16" width="14" height="14" aria-hidden="true"><path d=${SHAPES[shape]}/></svg>`;
+export const State = ({of: [shape, word]}) => html`<span class="state ${shape}"><${Glyph} shape=${shape}/><span>${plain(word)}</span></span>`;
+
+// ---- pieces ----
+
+// What is written by others, kept apart from the text around it.
+export const Their = ({text, most = 300}) => html`<bdi>${line(text, most)}</bdi>`;
+// A sentence of the server: `commands` stand out and can be copied.
+export function Sentence({text}) {
+  return plain(text).split(/(`[^`]+`)/).map((part) =>
+    part.startsWith('`') && part.length > 2 ? html`<code class="command">${part.slice(1, -1)}</code>` : part);
+}
+export const Ago = ({at, now}) => html`<time title=${moment(at)}>${ago(at, now)}</time>`;
+
+// The store's clock as the page knows it: hosts' clocks differ.
+let offset = 0;
+export const set_now = (now_ms) => { if (now_ms) offset = now_ms - Date.now(); };
+export const now_ms = () => Date.now() + offset;
+export function useNow(every_ms = 1000) {
+  const [now, set] = useState(now_ms());
+  useEffect(() => {
+    const timer = setInterval(() => { if (!document.hidden) set(now_ms()); }, every_ms);
+    return () => clearInterval(timer);
+  }, [every_ms]);
+  return now;
+}
+
+// What a call has answered: {value, error, load}.
+export function useCall(method, params, every = [], enabled = true) {
+  const [state, set] = useState({value: null, error: null});
+  const turn = useRef(0);
+  const load = useCallback(async () => {
+    if (!enabled) return;
+    const mine = ++turn.current;
+    try {
+      const value = await rpc(method, params);
+      if (mine === turn.current) set({value, error: null});
+    } catch (error) {
+      if (mine === turn.current) set((before) => ({value: before.value, error}));
+    }
+  }, [method, JSON.stringify(params), enabled]);
+  useEffect(() => {
+    load();
+    return () => { turn.current++; };
+  }, [load, ...every]);
+  return {...state, load};
+}
+
+export const Problem = ({error}) => error && html`<p class="problem" role="alert"><${Glyph} shape="failed"/> ${plain(error.message)}${error.remedy ? html` <span class="quiet"><${Sentence} text=${error.remedy}/></span>` : ''}</p>`;
+
+// A button that does something there: says so while it does, and what went wrong beside it.
+export function Deed({children, run, kind = '', title = '', keys = ''}) {
+  const [state, set] = useState({busy: false, error: null});
+  const alive = useRef(true);
+  useEffect(() => () => { alive.current = false; }, []);
+  const act = async () => {
+    if (state.busy) return;
+    set({busy: true, error: null});
+    try {
+      await run();
+      if (alive.current) set({busy: false, error: null});
+    } catch (error) {
+      if (alive.current) set({busy: false, error});
+    }
+  };
+  return html`<span class="deed"><button type="button" class=${kind} title=${title} disabled=${state.busy} data-key=${keys} onClick=${act}>${children}</button><${Problem} error=${state.error}/></span>`;
+}
+
+export function Copy({text, label = 'copy'}) {
+  const [done, set] = useState(false);
+  const copy = async () => {
+    await navigator.clipboard?.writeText(text);
+    set(true);
+    setTimeout(() => set(false), 1500);
+  };
+  return html`<button type="button" class="small" onClick=${copy}>${done ? 'copied' : label}</button>`;
+}
+
+export const Section = ({title, note = '', open = true, children, id = ''}) => html`<details class="section" open=${open} id=${id}><summary><h2>${title}</h2>${note && html`<span class="quiet">${note}</span>`}</summary><div class="body">${children}</div></details>`;
+
+export function useTitle(text) {
+  useEffect(() => { document.title = text ? `${line(text, 80)} \u00b7 mycojobs` : 'mycojobs'; }, [text]);
+}

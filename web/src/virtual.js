@@ -1,0 +1,41 @@
+// A long list of which only what is seen stands in the page. Rows have one height, which the style sheet knows, too.
+import {html, useEffect, useLayout, useRef, useState} from './ui.js';
+
+const BESIDE = 8;  // rows drawn above and below what is seen
+
+// count: rows; row(index): what one shows; near_end(): the last rows are seen. chosen: kept in sight. label: what it is.
+export function Virtual({count, row, height, near_end, chosen = -1, label, head = null, stick = false, onTop = null}) {
+  const box = useRef(null);
+  const [seen, set] = useState({from: 0, to: 60});
+  const look = () => {
+    const at = box.current;
+    if (!at) return;
+    const from = Math.max(0, Math.floor(at.scrollTop / height) - BESIDE);
+    const to = Math.ceil((at.scrollTop + at.clientHeight) / height) + BESIDE;
+    set((now) => (now.from === from && now.to === to ? now : {from, to}));
+    if (near_end && at.scrollTop + at.clientHeight > count * height - 40 * height) near_end();
+    if (onTop) onTop(at.scrollTop < height);
+  };
+  useEffect(() => {
+    look();
+    const watch = new ResizeObserver(look);
+    watch.observe(box.current);
+    return () => watch.disconnect();
+  }, [count, height]);
+  useEffect(() => {
+    const at = box.current;
+    if (chosen < 0 || !at) return;
+    const top = chosen * height;
+    if (top < at.scrollTop) at.scrollTop = top;
+    else if (top + height > at.scrollTop + at.clientHeight) at.scrollTop = top + height - at.clientHeight;
+  }, [chosen]);
+  useLayout(() => {
+    if (stick && box.current) box.current.scrollTop = box.current.scrollHeight;
+  }, [stick, count]);
+  const rows = [];
+  for (let i = seen.from; i < Math.min(seen.to, count); i++) rows.push(row(i));
+  return html`<div class="virtual" ref=${box} onScroll=${look} role="table" aria-label=${label} aria-rowcount=${count} tabindex="0">
+    ${head}
+    <div class="spacer" role="rowgroup" style=${{height: `${count * height}px`}}><div class="window" role="presentation" style=${{transform: `translateY(${seen.from * height}px)`}}>${rows}</div></div>
+  </div>`;
+}

@@ -1,0 +1,116 @@
+// Workflows: how their instances stand; one instance: its state, what it waits for and why, what has happened to it.
+import {html, useCall, useEffect, useState, Deed, Glyph, Problem, State, Their, flow_href, go, href, job_href, replace, useNow, useTitle, Ago} from './ui.js';
+import {rpc} from './api.js';
+import {Answer, Explained, Pairs, Value} from './job.js';
+import {bytes, clock, count, counted, line, moment, plain} from './text.js';
+
+const LOOK_MS = 2000, FIRST = 200, MOST = 10000, MOST_MOMENTS = 500;
+const STATUSES = [['', 'all'], ['running', 'running'], ['waiting', 'waiting'], ['completed', 'completed'], ['failed', 'failed']];
+const SHAPES = {running: 'running', waiting: 'waiting', completed: 'done', failed: 'failed'};
+const APPROVAL = 'sys/approval@1';
+
+// A number that grows while the page is seen: there are no events of workflows.
+function useLooks() {
+  const [looks, set] = useState(0);
+  useEffect(() => {
+    const timer = setInterval(() => { if (!document.hidden) set((n) => n + 1); }, LOOK_MS);
+    return () => clearInterval(timer);
+  }, []);
+  return looks;
+}
+const key_text = (key) => (key === null ? '' : typeof key === 'string' ? key : JSON.stringify(key));
+export const instance_href = (workflow, key, context) => href(['workflows', workflow], {context, key: JSON.stringify(key)});
+const state_of = (status) => [SHAPES[status] ?? 'planned', status];
+
+export function Workflows({context, rights, cursor}) {
+  useTitle('Workflows');
+  const {value, error} = useCall('workflow.list', {context_id: context}, [useLooks()]);
+  const [chosen, choose] = useState(-1);
+  const rows = value ?? [];
+  cursor.current = {move: (by) => choose((at) => Math.max(0, Math.min(rows.length - 1, at + by))), open: () => rows[chosen] && go(href(['workflows', rows[chosen].workflow], {context}))};
+  return html`<main><h1>Workflows</h1><${Problem} error=${error}/>
+    ${value && rows.length === 0 && html`<p class="empty">No workflow is in force. ${rights?.create ? html`<code class="command">mycojobs workflow apply FILE</code> puts one.` : ''}</p>`}
+    ${rows.length > 0 && html`<section class="card"><div class="wide-table" tabindex="0" role="region" aria-label="workflows"><table><thead><tr><th>workflow</th>${STATUSES.slice(1).map(([, word]) => html`<th class="num">${word}</th>`)}<th class="num">inbox</th><th>takes</th><th class="num">journal</th></tr></thead><tbody>${rows.map((each, i) => html`<tr key=${each.workflow} class=${i === chosen ? 'chosen' : ''}>
+      <td><a href=${href(['workflows', each.workflow], {context})}><${Their} text=${each.workflow} most=${80}/></a>${each.older_code ? html` <span class="tag">${count(each.older_code)} of older code</span>` : ''}${each.refused_receipts ? html` <span class="tag">${counted(each.refused_receipts, 'refused receipt')}</span>` : ''}</td>
+      ${STATUSES.slice(1).map(([status]) => html`<td class="num">${each.instances[status] ? html`<a href=${href(['workflows', each.workflow], {context, status})}>${count(each.instances[status])}</a>` : html`<span class="quiet">0</span>`}</td>`)}
+      <td class="num">${count(each.inbox)}</td><td><${Their} text=${each.takes.join(', ')} most=${120}/></td><td class="num quiet">${count(each.height)}</td></tr>`)}</tbody></table></div></section>`}</main>`;
+}
+
+export function Cells({name, query, context, cursor}) {
+  useTitle(name);
+  const status = STATUSES.some(([each]) => each === query.status) ? query.status : '';
+  const [limit, more] = useState(FIRST);
+  const {value, error} = useCall('workflow.cells', {context_id: context, workflow: name, limit, ...(status ? {status} : {})}, [useLooks()]);
+  const [chosen, choose] = useState(-1);
+  const find = (query.find ?? '').toLowerCase();
+  const rows = (value ?? []).filter((each) => key_text(each.key).toLowerCase().includes(find));
+  cursor.current = {move: (by) => choose((at) => Math.max(0, Math.min(rows.length - 1, at + by))), open: () => rows[chosen] && go(instance_href(rows[chosen].workflow, rows[chosen].key, context))};
+  return html`<main><p class="crumbs"><a href=${href(['workflows'], {context})}>Workflows</a></p><h1><${Their} text=${name} most=${120}/></h1>
+    <form class="filter" role="search" onSubmit=${(event) => event.preventDefault()}><label class="find"><span class="hidden">in its key</span><input id="find" type="search" placeholder="in its key  ( / )" value=${query.find ?? ''} onInput=${(event) => replace(href(['workflows', name], {context, status, find: event.target.value}))}/></label>
+      <div class="choices" role="group" aria-label="state">${STATUSES.map(([each, word]) => html`<button type="button" aria-pressed=${status === each} onClick=${() => replace(href(['workflows', name], {context, status: each, find: query.find}))}>${word}</button>`)}</div></form>
+    <p class="quiet status" role="status">${value ? `${count(rows.length)} shown` : ''}${value && value.length >= limit && limit < MOST ? html`, there are more <button type="button" class="small" onClick=${() => more(Math.min(limit * 5, MOST))}>Show more</button>` : ''}</p>
+    <${Problem} error=${error}/>
+    ${value && rows.length === 0 ? html`<p class="empty">No instance is like that.</p>` : rows.length > 0 && html`<section class="card"><div class="wide-table" tabindex="0" role="region" aria-label="instances"><table><thead><tr><th>state</th><th>key</th><th class="num">steps</th><th class="num">mail</th><th class="num">waits for</th><th class="num">state</th></tr></thead><tbody>${rows.map((each, i) => html`<tr key=${`${each.workflow} ${key_text(each.key)}`} class=${i === chosen ? 'chosen' : ''}>
+      <td><${State} of=${state_of(each.status)}/></td><td><a href=${instance_href(each.workflow, each.key, context)}><${Their} text=${key_text(each.key) || 'the only one'} most=${120}/></a></td><td class="num">${count(each.steps)}</td><td class="num">${count(each.mail)}</td><td class="num">${count(each.pending)}</td><td class="num quiet">${bytes(each.state_bytes)}</td></tr>`)}</tbody></table></div></section>`}</main>`;
+}
+
+// Who carries an effect out, where that can be looked at.
+function Carrier({of, context}) {
+  if (/^job:\d+:\d+$/.test(of)) return html`<a href=${job_href(of, context)}>${of}</a>`;
+  if (/^flow:\d+/.test(of)) return html`<a href=${flow_href(Number(of.slice(5).split(':').pop()), context)}>${of}</a>`;
+  return html`<${Their} text=${of || 'nobody yet'} most=${60}/>`;
+}
+const json = (value, most = 300) => line(JSON.stringify(value) ?? '', most);
+const TOLD = {
+  event: (fact) => `${fact.schema} ${json(fact.value)}`,
+  step: (fact) => `${fact.effects.map((each) => `asks ${each.effect}`).concat(fact.events.length ? [counted(fact.events.length, 'event')] : []).join(', ')}${fact.state === null ? '' : ` state ${json(fact.state)}`}`,
+  published: (fact) => `${fact.intent.slice(0, 12)} by ${fact.carrier}`,
+  receipt: (fact) => `${fact.intent.slice(0, 12)} ${fact.status} ${json(fact.payload)}`,
+};
+function what_of(fact) {
+  const {height, at_ms, kind, cells, ...rest} = fact;
+  try {
+    return TOLD[kind]?.(fact) ?? json(rest);
+  } catch {
+    return json(rest);
+  }
+}
+function Moments({name, params, last}) {
+  const {value, error} = useCall('workflow.timeline', params, [last]);
+  if (!value) return error ? html`<${Problem} error=${error}/>` : html`<p class="empty">One moment \u2026</p>`;
+  const shown = value.slice(-MOST_MOMENTS);
+  return html`${shown.length < value.length && html`<p class="quiet">the latest ${count(shown.length)} of ${count(value.length)}</p>`}<div class="wide-table" tabindex="0" role="region" aria-label="what has happened"><table class="moments"><thead><tr><th>when</th><th class="num">height</th><th>kind</th><th>what</th></tr></thead><tbody>${shown.map((each) => html`<tr key=${each.height}><td><time title=${moment(each.at_ms)}>${clock(each.at_ms)}</time></td><td class="num quiet">${each.height}</td><td>${line(each.kind, 24)}</td><td><bdi dir="ltr">${plain(line(what_of(each), 400))}</bdi></td></tr>`)}</tbody></table></div>`;
+}
+
+export function InstanceView({name, query, context, rights}) {
+  let key = null;
+  try {
+    key = JSON.parse(query.key);
+  } catch {
+    key = query.key;
+  }
+  const params = {context_id: context, workflow: name, ...(key === null ? {} : {key})};
+  const looks = useLooks(), now = useNow();
+  const {value: it, error, load} = useCall('workflow.show', params, [looks]);
+  const why = useCall('workflow.explain', params, [it?.last, it?.status, it?.pending]);
+  const title = key_text(key) || name;
+  useTitle(`${title} ${name}`);
+  const crumbs = html`<p class="crumbs"><a href=${href(['workflows'], {context})}>Workflows</a> / <a href=${href(['workflows', name], {context})}><${Their} text=${name} most=${80}/></a></p>`;
+  if (!it) return html`<main>${crumbs}<h1><${Their} text=${title} most=${120}/></h1>${error ? html`<${Problem} error=${error}/>${error.word === 'not_found' && html`<section class="card"><h2>What has happened</h2><${Moments} params=${params} last=${0}/></section>`}` : html`<p class="empty">One moment \u2026</p>`}</main>`;
+  const say = (intent, verb) => async (comment) => { await rpc(`workflow.${verb}`, {...params, intent, ...(comment ? {comment} : {})}); await load(); };
+  const may_answer = (each) => rights && (rights.administer || (each.params?.approvers ?? []).includes(rights.actor));
+  const asking = it.intents.filter((each) => each.effect === APPROVAL);
+  const remove = async () => { await rpc('workflow.remove', params); go(href(['workflows', name], {context})); };
+  return html`<main class="instance">${crumbs}
+    <div class="title"><h1><${Their} text=${title} most=${120}/></h1><${State} of=${state_of(it.status)}/>${it.status === 'failed' && rights?.steer_all && html`<div class="actions"><${Deed} run=${remove} title="takes the instance away">Remove<//></div>`}</div>
+    <p class="facts quiet"><span>${counted(it.steps, 'step')}</span><span>${counted(it.mail, 'event')} to come</span><span>${counted(it.pending, 'effect')} under way</span>${it.refused ? html`<span>${counted(it.refused, 'receipt')} refused</span>` : ''}</p>
+    <${Problem} error=${error}/>
+    ${it.failure && html`<p class="problem"><${Glyph} shape="failed"/> <bdi>${plain(it.failure)}: ${plain(it.message)}</bdi></p>`}
+    ${why.value?.length > 0 && html`<section class=${`card explain ${state_of(it.status)[0]}`} aria-label="why">${why.value.slice(0, 5).map((each) => html`<${Explained} why=${each}/>`)}</section>`}
+    ${asking.map((each) => html`<section class="card question" key=${each.intent}><div class="title"><h2><${Glyph} shape="asks"/> <${Their} text=${String(each.params?.title ?? 'approval')} most=${300}/></h2></div>${each.params?.text ? html`<p><bdi>${plain(String(each.params.text))}</bdi></p>` : ''}<p class="facts quiet"><span>asked: ${(each.params?.approvers ?? []).join(', ')}</span><span>since <${Ago} at=${each.asked_ms} now=${now}/></span></p>
+      ${may_answer(each) && html`<${Answer} approve=${say(each.intent, 'approve')} reject=${say(each.intent, 'reject')}/>`}</section>`)}
+    <div class="columns wide"><section class="card"><h2>State</h2>${it.state === null ? html`<p class="empty">It has none yet.</p>` : html`<${Value} of=${it.state}/>`}</section>
+    <section class="card"><h2>Waits for</h2>${it.intents.length === 0 && it.waiting_mail.length === 0 ? html`<p class="empty">An event.</p>` : html`<table><tbody>${it.intents.map((each) => html`<tr key=${each.intent}><td><${Their} text=${each.effect} most=${80}/></td><td><${Carrier} of=${each.carrier} context=${context}/></td><td><${Ago} at=${each.asked_ms} now=${now}/></td></tr>`)}${it.waiting_mail.map((each) => html`<tr key=${each.height}><td><${Their} text=${each.schema || 'a receipt'} most=${80}/></td><td class="quiet">its next step</td><td class="quiet">height ${each.height}</td></tr>`)}</tbody></table>`}
+      <h3>Record</h3><${Pairs} of=${{workflow: it.workflow, manifest: it.world, code: it.manifest.slice(0, 12), state: it.state_hash ? it.state_hash.slice(0, 12) : '', 'first height': it.born, 'last height': it.last}}/></section></div>
+    <section class="card"><h2>What has happened</h2><${Moments} params=${params} last=${it.last}/></section></main>`;
+}
