@@ -25,7 +25,9 @@ bool is_late_only(const std::string& violation) { return violation.starts_with("
 
 }  // namespace
 
-Life::Life(std::uint64_t seed) : seed_(seed), lease_ms_(1000U << (seed / 4 % 3)), stage_(settings_of(seed, lease_ms_)) {
+Life::Life(std::uint64_t seed, const Mistake& mistake)
+    : seed_(seed), lease_ms_(1000U << (seed / 4 % 3)), stage_(settings_of(seed, lease_ms_)) {
+  world().mistake = mistake;
   settle_the_seed();
 }
 

@@ -17,7 +17,7 @@ struct LifeReport {
 
 class Life {
  public:
-  explicit Life(std::uint64_t seed);
+  explicit Life(std::uint64_t seed, const Mistake& = {"none"});
 
   // Trouble anywhere: no invariant breaks. Then none any more: everything ends or is explainably parked.
   LifeReport run();

@@ -9,7 +9,7 @@ Result<Reply> SimLink::command(const Arguments& arguments, std::uint32_t extra_m
 
 Result<Reply> SimLink::run(const Script& script, const Arguments& arguments) {
   return pass(script.name, arguments,
-              [&script](Link& link, const Arguments& words) { return link.run(script, words); });
+              [&run = world_.as_mistaken(script)](Link& link, const Arguments& words) { return link.run(run, words); });
 }
 
 Result<Reply> SimLink::pass(std::string_view name, const Arguments& arguments, const Call& call) {

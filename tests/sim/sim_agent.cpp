@@ -128,6 +128,8 @@ void SimAgent::make_parts() {
   leases_ = std::make_unique<LeaseKeeper>(*lease_store_, host_.clock, health_, servers_, settings_, self_,
                                           LeaseKeeper::Callbacks{.renewed =
                                                                      [this](RunNumber run, std::uint64_t fence) {
+                                                                       if (errs(Mistake::Agent::fences_late))
+                                                                         fence += settings_.lease_ms;
                                                                        order(JobRuns::Fence{run, fence});
                                                                      },
                                                                  .stale =
@@ -296,6 +298,7 @@ void SimAgent::perform(JobRuns::Launch& launch) {
   if (host_.clock.boot_ms() >= launch.spec.fence_boot_ms) return tell("", RunStatus::lost);  // it never begins
   Process::Facts facts = facts_[number];
   facts.spec = std::move(launch.spec);
+  if (errs(Mistake::Agent::fences_never)) facts.spec.fence_boot_ms = 0;
   processes_[number] = std::make_unique<Process>(
       world_, witness_, host_, std::move(facts),
       Process::Callbacks{.wrote = [tell](const std::string& line) { tell(line + '\n', std::nullopt); },
@@ -310,11 +313,13 @@ void SimAgent::perform(JobRuns::KillRun& kill) {
 
 void SimAgent::perform(JobRuns::MoveFence& fence) {
   const auto process = processes_.find(JobRuns::number_of(fence.sandbox_run));
+  if (errs(Mistake::Agent::fences_never)) return;
   if (process != processes_.end() && !process->second->gone()) process->second->fence(fence.boot_ms);
 }
 
 void SimAgent::perform(Outgoing& report) {
   if (report.last) facts_.erase(report.run);
+  if (report.last && errs(Mistake::Agent::forgets_reports) && world_.once_in(10)) return;
   reporter_->post(std::move(report));
   reporter_thread_.wake();
 }

@@ -92,6 +92,7 @@ class SimAgent final : public Program {
   void perform(JobRuns::SlotsStayBusy& /*nothing more*/) { pace_.stalled(); }
   void perform(CannotBegin& job) { intake_->cannot_begin(std::move(job)); }
   void perform(JobRuns::Elsewhere& elsewhere) { order(elsewhere.work()); }
+  bool errs(Mistake::Agent how) const { return world_.mistake.agent == how; }
   std::uint64_t now_us() const { return (world_.now() + 1) * 1000; }
 
   World& world_;

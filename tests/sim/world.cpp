@@ -60,6 +60,19 @@ std::unique_ptr<Store> World::open_store(Program& program) {
   });
 }
 
+const Script& World::as_mistaken(const Script& script) {
+  const std::size_t at = mistake.instead_of.empty() ? std::string::npos : script.text.find(mistake.instead_of);
+  if (at == std::string::npos) return script;
+  auto& mistaken = mistaken_[script.name];
+  if (!mistaken) {
+    mistaken = std::make_unique<MistakenScript>();
+    mistaken->text = std::string(script.text).replace(at, mistake.instead_of.size(), mistake.other);
+    mistaken->sha1 = std::string(script.name) + " with the mistake " + mistake.name;
+    mistaken->script = {script.name, mistaken->sha1, mistaken->text};
+  }
+  return mistaken->script;
+}
+
 void World::restart_server(Ms away) {
   ++starts_;
   up_at_ = now_ + away;

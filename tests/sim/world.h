@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <iosfwd>
 #include <map>
 #include <random>
 #include <string>
@@ -65,6 +66,21 @@ struct Weather {
   Ms slow_ms = 0, stop_ms = 0;
 };
 
+// A mistake that is made on purpose, to see that it is found: other text in every script that has the first one, or
+// what an agent does wrong.
+struct Mistake {
+  const char* name;
+  std::string_view instead_of = {}, other = {};
+  enum class Agent {
+    none,
+    fences_late,
+    fences_never,
+    forgets_reports,
+    reports_twice,
+    forgets_kills
+  } agent = Agent::none;
+};
+
 // Unix time with a shift of its own.
 class ShiftedClock final : public Clock {
  public:
@@ -120,6 +136,8 @@ class World {
   std::function<Fate(const Program&, const ServerCall&, std::uint64_t write)> fate;
   std::uint64_t writes() const { return writes_; }
   Weather weather;
+  Mistake mistake{"none"};
+  const Script& as_mistaken(const Script&);
   std::function<void()> after_step;
 
   // What happened: the last of it is shown with the first complaint, which ends the world.
@@ -131,6 +149,10 @@ class World {
 
  private:
   friend class SimLink;
+  struct MistakenScript {
+    std::string sha1, text;
+    Script script;
+  };
   // One server serves all worlds, one after the other: it need not compile its scripts again.
   struct Server {
     struct Hands final : Clock {
@@ -163,6 +185,7 @@ class World {
   bool doomed_ = false;        // it dies of this call
   int depth_ = 0, within_ = 0;
   unsigned steps_at_once_ = 0;
+  std::map<std::string_view, std::unique_ptr<MistakenScript>> mistaken_;
   std::deque<std::string> notes_;
   std::string complaint_;
 };
