@@ -45,7 +45,7 @@ TEST_P(Mistakes, AreFound) {
 }
 
 INSTANTIATE_TEST_SUITE_P(OnPurpose, Mistakes, testing::ValuesIn(kMistakes),
-                         [](const testing::TestParamInfo<Mistake>& info) { return info.param.name; });
+                         [](const testing::TestParamInfo<Mistake>& mistake) { return mistake.param.name; });
 
 }  // namespace
 }  // namespace mycojobs::sim
