@@ -92,6 +92,7 @@ Result<WorldRounds::World*> WorldRounds::world_of(const std::string& name) {
   const auto found = worlds_.find(name);
   if (found != worlds_.end()) return &found->second;
   MJ_TRY(loaded, LoadedWorld::load(parts_.worlds, context_, name));
+  loaded.limit_mail(limits_.cell_mail);
   return &worlds_.emplace(name, World{std::move(loaded)}).first->second;
 }
 
@@ -173,10 +174,7 @@ Result<std::size_t> WorldRounds::take_mail(LoadedWorld& world) {
   MJ_TRY(mail, parts_.worlds.mail(context_, world.name(), static_cast<std::uint32_t>(limits_.mail)));
   std::size_t taken = 0;
   for (const WorldMail& each : mail) {
-    auto done = take_one(world, each);
-    // An instance that has more than it may leaves the rest where it is.
-    if (!done && done.error().code == Code::too_large && each.kind == "event") break;
-    if (!done) return tl::unexpected<Error>(std::move(done).error());
+    MJ_CHECK(take_one(world, each));
     world.done(each.id);
     ++taken;
   }
@@ -190,7 +188,6 @@ Result<void> WorldRounds::take_one(LoadedWorld& world, const WorldMail& mail) {
     what += ' ' + text_in(mail.fields, "schema");
     done = world.decide({sample(), EventArrived{text_in(mail.fields, "schema"), text_in(mail.fields, "value"),
                                                 ValueForm::json, text_in(mail.fields, "source")}});
-    if (!done && done.error().code == Code::too_large) return done;
   } else if (mail.kind == "remove") {
     const RemoveCell remove{{text_in(mail.fields, "workflow"), from_hex(text_in(mail.fields, "key"))},
                             text_in(mail.fields, "by")};

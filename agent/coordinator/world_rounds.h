@@ -30,6 +30,7 @@ struct WorldLimits {
   std::uint64_t snapshot_every = 5000;  // facts; and at least as many as there are instances
   std::size_t mail = 200, steps = 128;  // of a commit
   std::size_t parallel = 4;             // steps at once
+  std::size_t cell_mail = kMaxCellMail;
 };
 
 class WorldRounds {

@@ -293,17 +293,17 @@ Result<AppliedWorkflow> apply_workflow(const Caller& by, const WorldStores& in, 
 namespace {
 
 // What the kernel would say to it, were no instance there.
-Result<std::vector<std::string>> check_event(const WorkflowManifest& manifest, const std::string& event,
-                                             const std::string& value) {
+Result<std::vector<PostTarget>> check_event(const WorkflowManifest& manifest, const std::string& event,
+                                            const std::string& value) {
   WorldState nobody;
   nobody.manifest = manifest.hash;
   ManifestCatalog catalog;
   catalog.add(ManifestRef(&manifest, [](const WorkflowManifest*) {}));
   MJ_TRY(decision, decide(nobody, catalog, {Sample{1, std::string(32, '\0')}, EventArrived{event, value}}));
-  std::vector<std::string> targets;
+  std::vector<PostTarget> targets;
   for (const WorkflowFact& fact : decision.facts) {
     if (const auto* in = std::get_if<EventIn>(&fact.what))
-      for (const EventTarget& target : in->targets) targets.push_back(shown(target.cell));
+      for (const EventTarget& target : in->targets) targets.push_back({store_name(target.cell), shown(target.cell)});
   }
   return targets;
 }
@@ -344,8 +344,12 @@ Result<SentEvent> send_event(const Caller& by, const WorldStores& in, const Send
     if (!targets) return fail(targets.error(), "value");
     const Fields fields{
         {"schema", taker.event}, {"value", wish.value}, {"source", "actor:" + std::to_string(by.actor)}};
-    auto sent = in.worlds.post(by.context, taker.head.world, "event", fields, manifest.hash);
-    if (sent) return SentEvent{taker.head.world, taker.event, std::move(*targets)};
+    auto sent = in.worlds.post(by.context, taker.head.world, "event", fields, {manifest.hash, *targets});
+    if (sent) {
+      SentEvent out{taker.head.world, taker.event, {}};
+      for (PostTarget& target : *targets) out.targets.push_back(std::move(target.shown));
+      return out;
+    }
     if (sent.error().code != Code::conflict) return tl::unexpected<Error>(std::move(sent).error());
   }
   return fail(Code::conflict, wish.event + ": manifests are applied all the time; try again");

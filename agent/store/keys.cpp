@@ -95,6 +95,8 @@ constexpr std::array kOwnKeys{
     OwnKey{"mj:world-in:<world>", "stream", "what has come for a world and was not worked off", kItself},
     OwnKey{"mj:world-blobs:<world>", "hash", "hash: bytes of a long state, or of a snapshot", kItself},
     OwnKey{"mj:world-manifests:<world>", "hash", "hash: a manifest with its code", kItself},
+    OwnKey{"mj:world-full:<world>", "set",
+           "instances that have all the events waiting that they may: \"<workflow> <key, hex>\"", "mj:world:*"},
     OwnKey{"mj:world-head:<world>", "hash", "manifest in force; height and hash of the latest snapshot", "mj:world:*"},
     OwnKey{"mj:outbox", "zset",
            "what is to be told elsewhere, by the next try in ms: send, expire, cancel, answer, logs", "mj:message:*"},

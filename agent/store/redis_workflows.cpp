@@ -66,8 +66,12 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
     for (const std::string& fact : wanted.facts) arguments.add(fact);
     arguments.add_list(blobs).add(std::uint64_t{wanted.done.size()});
     for (const std::string& id : wanted.done) arguments.add(id);
-    MJ_TRY(reply, run(wanted.context, scripts::world_commit,
-                      arguments.add(wanted.snapshot).add(wanted.manifest).add(std::uint64_t{wanted.alone})));
+    arguments.add(wanted.snapshot).add(wanted.manifest).add(std::uint64_t{wanted.alone});
+    arguments.add(std::uint64_t{wanted.full.has_value()});
+    if (wanted.full) arguments.add(std::uint64_t{wanted.full->size()});
+    if (wanted.full)
+      for (const std::string& each : *wanted.full) arguments.add(each);
+    MJ_TRY(reply, run(wanted.context, scripts::world_commit, arguments));
     if (reply.at(0).text() == "done") return {};
     if (reply.at(0).text() == "busy")
       return fail(Code::conflict, wanted.world + ": " + counted(reply.at(1).number(), "event") +
@@ -77,20 +81,26 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
   }
 
   Result<void> post(Id context, const std::string& world, const std::string& kind, const Fields& fields,
-                    const std::string& manifest) override {
+                    const PostRules& rules) override {
     Fields all = fields;
     all.emplace_back("kind", kind);
     Arguments arguments;
-    arguments.add(std::uint64_t{context}).add(world).add(kMaxWorldMail).add(manifest).add_list(all);
-    MJ_TRY(reply, run(context, scripts::world_post, arguments));
-    if (reply.text() == "none")
+    arguments.add(std::uint64_t{context}).add(world).add(kMaxWorldMail).add(rules.manifest);
+    arguments.add(std::uint64_t{rules.targets.size()});
+    for (const PostTarget& target : rules.targets) arguments.add(target.instance);
+    MJ_TRY(reply, run(context, scripts::world_post, arguments.add_list(all)));
+    const std::string_view done = reply.at(0).text();
+    if (done == "none")
       return fail(Code::not_found, world + ": there is no such workflow in context " + std::to_string(context) +
                                        "; mycojobs workflow list names those there are");
-    if (reply.text() == "other")
-      return fail(Code::conflict, world + ": another manifest is in force since it was checked");
-    if (reply.text() == "full")
+    if (done == "other") return fail(Code::conflict, world + ": another manifest is in force since it was checked");
+    if (done == "full")
       return fail(Code::too_large,
                   world + ": " + std::to_string(kMaxWorldMail) + " events wait already: is a coordinator there?");
+    if (done == "busy")
+      return fail(Code::too_large, rules.targets.at(reply.at(1).number()).shown +
+                                       " has all the events waiting that it may: send again when it has worked some "
+                                       "off; `mycojobs workflow explain` says what holds it up");
     return {};
   }
 

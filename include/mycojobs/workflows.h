@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,7 @@
 namespace mycojobs {
 
 inline constexpr std::uint64_t kMaxWorldMail = 100000;  // that wait for one world
+inline constexpr std::uint64_t kMaxCellMail = 10000;    // that wait for one instance, before senders are refused
 
 struct WorldRead {
   std::uint64_t height = 0;           // of the latest fact; 0: there is none
@@ -46,7 +48,18 @@ struct WorldCommit {
   std::string snapshot;                                    // hash of the blob of a snapshot, taken at the last fact
   std::string manifest;                                    // hash of the one that is in force from now on
   bool alone = false;                                      // only if nothing waits in the inbox
+  std::optional<std::vector<std::string>> full;            // instances that get no more events; nothing: as before
   std::uint64_t due_ms = 0;                                // when it is to be looked at again; 0: when something comes
+};
+
+// Who gets what is posted.
+struct PostTarget {
+  std::string instance;  // as in WorldCommit::full
+  std::string shown;     // for people
+};
+struct PostRules {
+  std::string manifest = {};             // hash of the one that it was checked by; empty: any will do
+  std::vector<PostTarget> targets = {};  // none of them may be full
 };
 
 class WorkflowStore {
@@ -66,10 +79,10 @@ class WorkflowStore {
                                   const std::vector<std::string>& hashes) = 0;
   // Error conflict: somebody else was faster, or it is not alone; read again. The blobs are there before the facts.
   virtual Result<void> commit(const WorldCommit&) = 0;
-  // For the inbox of a world; it is due then. manifest: hash of the one that it was checked by; empty: any will do.
-  // Errors: not_found (no such world); conflict (another manifest is in force now); too_large (kMaxWorldMail wait).
+  // For the inbox of a world; it is due then. Errors: not_found (no such world); conflict (another manifest is in force
+  // now); too_large (kMaxWorldMail wait for the world, or an instance is full: names it).
   virtual Result<void> post(Id context, const std::string& world, const std::string& kind, const Fields&,
-                            const std::string& manifest = "") = 0;
+                            const PostRules& = {}) = 0;
   virtual Result<std::vector<WorldMail>> mail(Id context, const std::string& world, std::uint32_t most) = 0;
   // Worlds that are to be looked at now, and how long until the next one is, ms (0: none).
   virtual Result<std::pair<std::vector<std::string>, std::uint64_t>> due(Id context, std::uint32_t most) = 0;

@@ -35,8 +35,8 @@ class Worlds : public StoreContract {
   }
   std::vector<WorldMail> mail() { return worlds_->mail(1, kWorld, 100).value(); }
   std::vector<std::string> due() { return worlds_->due(1, 10).value().first; }
-  Result<void> post(const std::string& value, const std::string& manifest = "") {
-    return worlds_->post(1, kWorld, "event", {{"schema", "acme/Placed@1"}, {"value", value}}, manifest);
+  Result<void> post(const std::string& value, const PostRules& rules = {}) {
+    return worlds_->post(1, kWorld, "event", {{"schema", "acme/Placed@1"}, {"value", value}}, rules);
   }
   // A job that carries an effect of a world.
   Claimed claim_effect(const std::string& effect_of) {
@@ -117,9 +117,28 @@ TEST_P(Worlds, AnEventThatWasCheckedByAnotherManifestIsRefused) {
   first.manifest = "h1";
   ASSERT_TRUE(worlds_->commit(first));
   EXPECT_EQ(read().manifest, "h1");
-  EXPECT_TRUE(post("1", "h1"));
-  EXPECT_EQ(outcome(post("2", "h2")), "conflict");
+  EXPECT_TRUE(post("1", {"h1"}));
+  EXPECT_EQ(outcome(post("2", {"h2"})), "conflict");
   EXPECT_EQ(mail().size(), 1U);
+}
+
+TEST_P(Worlds, AFullInstanceGetsNoMoreUntilACommitSaysSo) {
+  const PostTarget seven{"acme/order@1 07", "acme/order@1[7]"}, eight{"acme/order@1 08", "acme/order@1[8]"};
+  WorldCommit full = commit(0, {"a"});
+  full.full = {{seven.instance}};
+  ASSERT_TRUE(worlds_->commit(full));
+  const auto refused = post("1", {"", {eight, seven}});
+  EXPECT_EQ(outcome(refused), "too_large");
+  EXPECT_THAT(refused.error().message, HasSubstr("acme/order@1[7]"));
+  EXPECT_THAT(mail(), IsEmpty());
+  EXPECT_TRUE(post("1", {"", {eight}}));
+  EXPECT_TRUE(post("1")) << "what is no event asks nobody";
+  ASSERT_TRUE(worlds_->commit(commit(1, {"b"})));
+  EXPECT_EQ(outcome(post("1", {"", {seven}})), "too_large") << "a commit that says nothing of it changes nothing";
+  WorldCommit done = commit(2, {});
+  done.full.emplace();
+  ASSERT_TRUE(worlds_->commit(done));
+  EXPECT_TRUE(post("1", {"", {seven}}));
 }
 
 TEST_P(Worlds, WhoWantsToBeAloneWaitsForTheInbox) {

@@ -282,6 +282,49 @@ TEST_F(WorldLive, AStepThatCannotBeTakenHoldsNobodyUp) {
   EXPECT_EQ(stage_.status(1), "waiting");
 }
 
+TEST_F(WorldLive, AFullInstanceRefusesItsSendersByNameAndHoldsNobodyUp) {
+  WorldStage stage({.cell_mail = 20});
+  ASSERT_TRUE(stage.apply());
+  bool stuck = true;
+  stage.code = [&](const WorkflowSpec& spec, const StepRequest& request) -> Result<StepOutput> {
+    if (stuck && request.event.key == encode_cbor(1).value()) return fail(Code::unavailable, "its process died");
+    return shop_step(spec, request);
+  };
+  for (int i = 0; i < 30; ++i) stage.place(1, "keep");  // they are in the inbox before anybody counts
+  stage.place(2, "keep");
+  for (int i = 0; i < 3; ++i) stage.step();
+  EXPECT_EQ(stage.worlds->mail(1, WorldStage::kShop, 100).value().size(), 0U) << "nothing stays in front of the others";
+  EXPECT_EQ(stage.status(2), "waiting");
+  const auto refused = stage.send("acme/Placed@1", {{"id", 1}, {"how", "keep"}});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::too_large);
+  EXPECT_THAT(refused.error().message, HasSubstr("acme/order@1[1]"));
+  EXPECT_TRUE(stage.send("acme/Placed@1", {{"id", 2}, {"how", "keep"}})) << "others are not refused";
+  ASSERT_TRUE(stage.apply()->repeated);
+
+  // The coordinator rests meanwhile: a look each time the step that cannot be taken may be tried again.
+  for (int i = 0; i < 3; ++i) stage.step();
+  const int before = stage.calls_by_name["world_commit"];
+  for (int i = 0; i < 100; ++i) stage.step(100);
+  EXPECT_LE(stage.calls_by_name["world_commit"] - before, 6);
+
+  stuck = false;
+  ASSERT_TRUE(stage.play());
+  EXPECT_EQ(stage.show(1).at("steps"), 30) << "all that were taken, and no other";
+  EXPECT_TRUE(stage.send("acme/Placed@1", {{"id", 1}, {"how", "keep"}})) << "it takes events again";
+  ASSERT_TRUE(stage.play());
+  expect_fine(stage);
+}
+
+TEST_F(WorldLive, AnEventThatCannotBeTakenIsRefusedAndHoldsNobodyUp) {
+  const std::string large = json{{"id", 1}, {"how", std::string(5U << 20, 'x')}}.dump();
+  ASSERT_TRUE(stage_.worlds->post(1, WorldStage::kShop, "event", {{"schema", "acme/Placed@1"}, {"value", large}}));
+  stage_.place(2, "keep");
+  for (int i = 0; i < 3; ++i) stage_.step();
+  EXPECT_EQ(stage_.status(1), "none");
+  EXPECT_EQ(stage_.status(2), "waiting");
+}
+
 TEST_F(WorldLive, AWorldThatCannotBeReadHoldsNoOtherUp) {
   json other = shop_manifest();
   other["name"] = "acme/other@1";

@@ -37,9 +37,10 @@ return {dec(head), taken[1] or '0', taken[2] or '', facts, taken[3] or ''}
 -- {done}, {conflict, height}, or {busy, entries of the inbox} if it wants to be alone.
 local context, world, base, due = arg(), arg(), num(arg()), num(arg())
 local facts, blobs, done, snapshot, manifest, alone = list_arg(), list_arg(), list_arg(), arg(), arg(), arg() == '1'
-local journal, inbox, store = 'mj:world:' .. world, 'mj:world-in:' .. world, 'mj:world-blobs:' .. world
+local full = arg() == '1' and list_arg()
+local journal, inbox, store, closed = 'mj:world:' .. world, 'mj:world-in:' .. world, 'mj:world-blobs:' .. world, 'mj:world-full:' .. world
 local err = wrong(journal, 'stream') or wrong(inbox, 'stream') or wrong(store, 'hash') or wrong('mj:worlds:due', 'zset')
-  or wrong('mj:world-head:' .. world, 'hash')
+  or wrong('mj:world-head:' .. world, 'hash') or wrong(closed, 'set')
 if err then return err end
 local head = head_of(journal)
 if not head then return strange_head(journal) end
@@ -53,6 +54,10 @@ if snapshot ~= '' then
   redis.call('HSET', 'mj:world-head:' .. world, 'height', dec(base + #facts), 'hash', snapshot)
 end
 if manifest ~= '' then redis.call('HSET', 'mj:world-head:' .. world, 'manifest', manifest) end
+if full then
+  redis.call('DEL', closed)
+  for i = 1, #full, 100 do redis.call('SADD', closed, unpack(full, i, math.min(i + 99, #full))) end
+end
 if redis.call('XLEN', inbox) > 0 then
   redis.call('ZADD', 'mj:worlds:due', dec(now_ms), world)
 elseif due > 0 then
@@ -64,16 +69,22 @@ if #facts > 0 then redis.call('PUBLISH', 'mj:worlds', context .. ' ' .. world) e
 return {'done'}
 
 --# world_post: worlds
--- posted, none (there is no such world), other (another manifest is in force than it was checked by) or full.
-local context, world, max, manifest, fields = arg(), arg(), num(arg()), arg(), list_arg()
+-- {posted}, {none} (there is no such world), {other} (another manifest is in force than it was checked by), {full}, or
+-- {busy, index of the target that is full}.
+local context, world, max, manifest, targets, fields = arg(), arg(), num(arg()), arg(), list_arg(), list_arg()
+local closed = 'mj:world-full:' .. world
 local err = wrong('mj:world-head:' .. world, 'hash') or wrong('mj:worlds', 'set') or wrong('mj:world-in:' .. world, 'stream') or wrong('mj:worlds:due', 'zset')
+  or wrong(closed, 'set')
 if err then return err end
-if redis.call('SISMEMBER', 'mj:worlds', world) == 0 then return 'none' end
+if redis.call('SISMEMBER', 'mj:worlds', world) == 0 then return {'none'} end
 local in_force = redis.call('HGET', 'mj:world-head:' .. world, 'manifest')
-if manifest ~= '' and in_force and manifest ~= in_force then return 'other' end
-if redis.call('XLEN', 'mj:world-in:' .. world) >= max then return 'full' end
+if manifest ~= '' and in_force and manifest ~= in_force then return {'other'} end
+if redis.call('XLEN', 'mj:world-in:' .. world) >= max then return {'full'} end
+for i, target in ipairs(targets) do
+  if redis.call('SISMEMBER', closed, target) == 1 then return {'busy', dec(i - 1)} end
+end
 post_to_world(context, world, fields)
-return 'posted'
+return {'posted'}
 
 --# world_due:
 -- {worlds..., ms until the next one or 0}.
