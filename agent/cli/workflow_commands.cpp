@@ -14,6 +14,7 @@
 #include "cli/moment.h"
 #include "cli/serve.h"
 #include "cli/session.h"
+#include "cli/submission.h"
 #include "cli/terminal.h"
 #include "cli/workflow_files.h"
 #include "domain/codec.h"
@@ -97,15 +98,38 @@ Result<int> apply(const Invocation& call) {
   return 0;
 }
 
+// Repeated while the store is away: it is sent once, whatever of the first try came through.
+Result<service::SentEvent> send_once(const Invocation& call, OpenedWorlds& open, const service::SendEvent& wish) {
+  service::SentEvent sent;
+  auto done = while_away(call, open.opened, false, [&](Store& store) -> Result<void> {
+    MJ_TRY(worlds, open.opened.session.stores->open_workflows());
+    MJ_TRY(posted, service::send_event(open.by, {store, *worlds}, wish));
+    sent = std::move(posted);
+    return {};
+  });
+  if (done) return sent;
+  if (done.error().code != Code::unavailable) return tl::unexpected(as_typed(call, std::move(done).error()));
+  return fail(Code::unavailable,
+              fmt::format("{}; whether the event was sent is not known: the same command with --idempotency-key {} "
+                          "sends it once",
+                          done.error().message, *wish.idempotency_key));
+}
+
 Result<int> send(const Invocation& call) {
   service::SendEvent wish{typed(call, 0), typed(call, 1), call.get("workflow")};
+  wish.idempotency_key = call.has("idempotency-key") ? call.get("idempotency-key") : random_hex(16);
   if (wish.value == "-") wish.value.assign(std::istreambuf_iterator<char>(std::cin), {});
   MJ_TRY(open, open_worlds(call));
-  MJ_TRY(sent, service::send_event(open.by, open.in(), wish));
-  if (call.json) return print_json({{"manifest", sent.world}, {"event", sent.event}, {"targets", sent.targets}});
+  MJ_TRY(sent, send_once(call, open, wish));
+  if (call.json)
+    return print_json({{"manifest", sent.world},
+                       {"event", sent.event},
+                       {"id", sent.id},
+                       {"repeated", sent.repeated},
+                       {"targets", sent.targets}});
   std::string to;
   for (const std::string& target : sent.targets) to += (to.empty() ? "" : ", ") + target;
-  print(one_line(sent.event + " to " + to) + "\n");
+  print(one_line(sent.event + " to " + to + (sent.repeated ? ", sent before as " + sent.id : "")) + "\n");
   return 0;
 }
 

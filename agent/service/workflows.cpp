@@ -6,6 +6,7 @@
 
 #include "base/counted.h"
 #include "base/ids.h"
+#include "base/sha256.h"
 #include "domain/cbor.h"
 #include "domain/codec.h"
 #include "domain/utf8.h"
@@ -292,20 +293,26 @@ Result<AppliedWorkflow> apply_workflow(const Caller& by, const WorldStores& in, 
 
 namespace {
 
-// What the kernel would say to it, were no instance there.
-Result<std::vector<PostTarget>> check_event(const WorkflowManifest& manifest, const std::string& event,
+// What the kernel would say to it, were no instance there: who gets it, and the hash of what it says.
+struct CheckedEvent {
+  std::vector<PostTarget> targets;
+  std::string content;
+};
+Result<CheckedEvent> check_event(const WorkflowManifest& manifest, const std::string& event,
                                             const std::string& value) {
   WorldState nobody;
   nobody.manifest = manifest.hash;
   ManifestCatalog catalog;
   catalog.add(ManifestRef(&manifest, [](const WorkflowManifest*) {}));
   MJ_TRY(decision, decide(nobody, catalog, {Sample{1, std::string(32, '\0')}, EventArrived{event, value}}));
-  std::vector<PostTarget> targets;
+  CheckedEvent out;
   for (const WorkflowFact& fact : decision.facts) {
-    if (const auto* in = std::get_if<EventIn>(&fact.what))
-      for (const EventTarget& target : in->targets) targets.push_back({store_name(target.cell), shown(target.cell)});
+    const auto* in = std::get_if<EventIn>(&fact.what);
+    if (in == nullptr) continue;
+    for (const EventTarget& target : in->targets) out.targets.push_back({store_name(target.cell), shown(target.cell)});
+    out.content = sha256_hex(in->schema + '\n' + in->value);
   }
-  return targets;
+  return out;
 }
 
 struct Taker {
@@ -337,20 +344,24 @@ Result<Taker> taker_of(const Caller& by, const WorldStores& in, const SendEvent&
 Result<SentEvent> send_event(const Caller& by, const WorldStores& in, const SendEvent& wish) {
   MJ_CHECK(may(by, in.records, Action::create, {.name = "events"}));
   MJ_CHECK(check_length("value", wish.value, 4 * kMaxValueBytes));
+  MJ_CHECK(check_key("idempotency_key", wish.idempotency_key));
+  const std::string actor = std::to_string(by.actor);
   for (int i = 0; i < kTries; ++i) {
     MJ_TRY(taker, taker_of(by, in, wish));
     const WorkflowManifest& manifest = *taker.head.applied.manifest;
-    auto targets = check_event(manifest, taker.event, wish.value);
-    if (!targets) return fail(targets.error(), "value");
-    const Fields fields{
-        {"schema", taker.event}, {"value", wish.value}, {"source", "actor:" + std::to_string(by.actor)}};
-    auto sent = in.worlds.post(by.context, taker.head.world, "event", fields, {manifest.hash, *targets});
+    auto checked = check_event(manifest, taker.event, wish.value);
+    if (!checked) return fail(checked.error(), "value");
+    const Fields fields{{"schema", taker.event}, {"value", wish.value}, {"source", "actor:" + actor}};
+    const std::string key = wish.idempotency_key ? actor + ' ' + *wish.idempotency_key : "";
+    const PostRules rules{manifest.hash, checked->targets, key, checked->content};
+    auto sent = in.worlds.post(by.context, taker.head.world, "event", fields, rules);
     if (sent) {
-      SentEvent out{taker.head.world, taker.event, {}};
-      for (PostTarget& target : *targets) out.targets.push_back(std::move(target.shown));
+      SentEvent out{taker.head.world, taker.event, sent->id, sent->repeated, {}};
+      for (PostTarget& target : checked->targets) out.targets.push_back(std::move(target.shown));
       return out;
     }
-    if (sent.error().code != Code::conflict) return tl::unexpected<Error>(std::move(sent).error());
+    const bool of_key = sent.error().message.starts_with("idempotency_key");
+    if (of_key || sent.error().code != Code::conflict) return tl::unexpected<Error>(std::move(sent).error());
   }
   return fail(Code::conflict, wish.event + ": manifests are applied all the time; try again");
 }
@@ -402,10 +413,11 @@ Result<void> remove_instance(const Caller& by, const WorldStores& in, const Inst
   MJ_TRY(opened, open_instance(by, in, instance, Action::steer));
   MJ_TRY(cell, there(opened.world, opened.cell));
   if (!cell->failed) return fail(Code::conflict, shown(opened.cell) + " has not failed: only its own code ends it");
-  return in.worlds.post(by.context, opened.world.name(), "remove",
-                        {{"workflow", opened.cell.workflow},
-                         {"key", to_hex(opened.cell.key)},
-                         {"by", "actor:" + std::to_string(by.actor)}});
+  MJ_CHECK(in.worlds.post(by.context, opened.world.name(), "remove",
+                          {{"workflow", opened.cell.workflow},
+                           {"key", to_hex(opened.cell.key)},
+                           {"by", "actor:" + std::to_string(by.actor)}}));
+  return {};
 }
 
 // ---- looking ----

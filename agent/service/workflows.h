@@ -38,13 +38,17 @@ struct SendEvent {
   std::string event;          // a name, or a short one that says which
   std::string value = {};     // JSON
   std::string workflow = {};  // a manifest; empty: the one that takes it
+  std::optional<std::string> idempotency_key = {};  // of its actor: the same event with it again is sent once
 };
 struct SentEvent {
   std::string world, event;
+  std::string id;                    // never given twice in its world
+  bool repeated = false;             // it was sent before with the same key
   std::vector<std::string> targets;  // for people: acme/order@1[7]
 };
 // Checked by the manifest in force, and handed over to a coordinator. Errors: not_found (no workflow takes it), invalid
-// (names the field, or the workflows if several take it), too_large. Nothing is journaled then.
+// (names the field, or the workflows if several take it), too_large (names the instance that is full), conflict (the
+// key was used for another event). Nothing is journaled then.
 Result<SentEvent> send_event(const Caller&, const WorldStores&, const SendEvent&);
 
 // An instance, as people name it: its workflow, and its key as JSON or text.

@@ -80,16 +80,20 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
                                     std::to_string(wanted.base) + ": somebody else was faster");
   }
 
-  Result<void> post(Id context, const std::string& world, const std::string& kind, const Fields& fields,
+  Result<Posted> post(Id context, const std::string& world, const std::string& kind, const Fields& fields,
                     const PostRules& rules) override {
     Fields all = fields;
     all.emplace_back("kind", kind);
     Arguments arguments;
     arguments.add(std::uint64_t{context}).add(world).add(kMaxWorldMail).add(rules.manifest);
+    arguments.add(rules.key).add(rules.content).add(kWorldKeyMs).add(kMaxWorldKeys);
     arguments.add(std::uint64_t{rules.targets.size()});
     for (const PostTarget& target : rules.targets) arguments.add(target.instance);
     MJ_TRY(reply, run(context, scripts::world_post, arguments.add_list(all)));
     const std::string_view done = reply.at(0).text();
+    if (done == "used")
+      return fail(Code::conflict, "idempotency_key: event " + std::string(reply.at(1).text()) + " of " + world +
+                                      " was sent with it, and says something else: use another key");
     if (done == "none")
       return fail(Code::not_found, world + ": there is no such workflow in context " + std::to_string(context) +
                                        "; mycojobs workflow list names those there are");
@@ -101,7 +105,7 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
       return fail(Code::too_large, rules.targets.at(reply.at(1).number()).shown +
                                        " has all the events waiting that it may: send again when it has worked some "
                                        "off; `mycojobs workflow explain` says what holds it up");
-    return {};
+    return Posted{std::string(reply.at(1).text()), done == "repeated"};
   }
 
   Result<std::vector<WorldMail>> mail(Id context, const std::string& world, std::uint32_t most) override {

@@ -7,7 +7,7 @@
 // became.
 //
 // Threads: a WorkflowStore belongs to one thread. Errors: as in mycojobs/store.h; every call may be repeated, and
-// post() may then stand in the inbox twice. Time: the store's own clock.
+// post() without a key may then stand in the inbox twice. Time: the store's own clock.
 #pragma once
 
 #include <cstdint>
@@ -60,6 +60,15 @@ struct PostTarget {
 struct PostRules {
   std::string manifest = {};             // hash of the one that it was checked by; empty: any will do
   std::vector<PostTarget> targets = {};  // none of them may be full
+  // Idempotency key, and the hash of what is sent with it: the same again is posted once. Remembered for
+  // kWorldKeyMs, and of a world the newest kMaxWorldKeys.
+  std::string key = {}, content = {};
+};
+inline constexpr std::uint64_t kWorldKeyMs = std::uint64_t{7} * 24 * 3600 * 1000;
+inline constexpr std::uint64_t kMaxWorldKeys = 100000;
+struct Posted {
+  std::string id;         // of the entry in the inbox, never given twice in a world
+  bool repeated = false;  // it was posted before with the same key
 };
 
 class WorkflowStore {
@@ -80,8 +89,9 @@ class WorkflowStore {
   // Error conflict: somebody else was faster, or it is not alone; read again. The blobs are there before the facts.
   virtual Result<void> commit(const WorldCommit&) = 0;
   // For the inbox of a world; it is due then. Errors: not_found (no such world); conflict (another manifest is in force
-  // now); too_large (kMaxWorldMail wait for the world, or an instance is full: names it).
-  virtual Result<void> post(Id context, const std::string& world, const std::string& kind, const Fields&,
+  // now; the key was used for other content); too_large (kMaxWorldMail wait for the world, or an instance is full: names
+  // it).
+  virtual Result<Posted> post(Id context, const std::string& world, const std::string& kind, const Fields&,
                             const PostRules& = {}) = 0;
   virtual Result<std::vector<WorldMail>> mail(Id context, const std::string& world, std::uint32_t most) = 0;
   // Worlds that are to be looked at now, and how long until the next one is, ms (0: none).

@@ -35,7 +35,7 @@ class Worlds : public StoreContract {
   }
   std::vector<WorldMail> mail() { return worlds_->mail(1, kWorld, 100).value(); }
   std::vector<std::string> due() { return worlds_->due(1, 10).value().first; }
-  Result<void> post(const std::string& value, const PostRules& rules = {}) {
+  Result<Posted> post(const std::string& value, const PostRules& rules = {}) {
     return worlds_->post(1, kWorld, "event", {{"schema", "acme/Placed@1"}, {"value", value}}, rules);
   }
   // A job that carries an effect of a world.
@@ -139,6 +139,55 @@ TEST_P(Worlds, AFullInstanceGetsNoMoreUntilACommitSaysSo) {
   done.full.emplace();
   ASSERT_TRUE(worlds_->commit(done));
   EXPECT_TRUE(post("1", {"", {seven}}));
+}
+
+TEST_P(Worlds, TheSameAgainWithItsKeyIsPostedOnce) {
+  const PostRules with{"", {}, "12 tuesday", "aa"};
+  const auto first = post("1", with);
+  ASSERT_TRUE(first) << first.error().message;
+  EXPECT_FALSE(first->repeated);
+  EXPECT_EQ(first->id, mail().at(0).id);
+  WorldCommit taken = commit(0, {"a"});
+  taken.done = {first->id};
+  taken.manifest = "h1";
+  ASSERT_TRUE(worlds_->commit(taken));
+  const auto again = post("1", {"h0", {}, "12 tuesday", "aa"});
+  ASSERT_TRUE(again) << "also when another manifest is in force since";
+  EXPECT_TRUE(again->repeated);
+  EXPECT_EQ(again->id, first->id);
+  EXPECT_THAT(mail(), IsEmpty());
+  const auto other = post("2", {"", {}, "12 tuesday", "bb"});
+  EXPECT_EQ(outcome(other), "conflict");
+  EXPECT_THAT(other.error().message, HasSubstr("event " + first->id));
+  EXPECT_FALSE(post("2", {"", {}, "13 tuesday", "bb"})->repeated);
+  EXPECT_NE(post("2")->id, post("2")->id) << "without a key there is no second time";
+}
+
+TEST_P(Worlds, KeysAreForgottenByAgeAndByNumber) {
+  const std::string keys = "mj:world-keys:" + std::string(kWorld), ages = "mj:world-key-ages:" + std::string(kWorld);
+  const auto kept = [&] { return bench_->plain(1, {"HLEN", keys}).number(); };
+  ASSERT_TRUE(post("1", {"", {}, "12 old", "aa"}));
+  ASSERT_TRUE(post("1", {"", {}, "12 new", "aa"}));
+  EXPECT_EQ(kept(), 2U);
+  bench_->plain(1, {"ZADD", ages, "1", "12 old"});
+  ASSERT_TRUE(post("1", {"", {}, "12 next", "aa"}));
+  EXPECT_EQ(kept(), 2U);
+  EXPECT_FALSE(post("1", {"", {}, "12 old", "aa"})->repeated) << "it is forgotten";
+  EXPECT_TRUE(post("1", {"", {}, "12 new", "aa"})->repeated);
+
+  const std::string before = std::to_string(worlds_->now_ms().value() - 100000);
+  for (std::uint64_t i = 0; i < kMaxWorldKeys; i += 1000) {
+    std::vector<std::string> zadd{"ZADD", ages}, hset{"HSET", keys};
+    for (std::uint64_t j = i; j < i + 1000; ++j) {
+      zadd.insert(zadd.end(), {before, "12 many" + std::to_string(j)});
+      hset.insert(hset.end(), {"12 many" + std::to_string(j), "1-1 aa"});
+    }
+    bench_->plain(1, zadd);
+    bench_->plain(1, hset);
+  }
+  ASSERT_TRUE(post("1", {"", {}, "12 last", "aa"}));
+  EXPECT_EQ(kept(), kMaxWorldKeys) << "the newest ones";
+  EXPECT_TRUE(post("1", {"", {}, "12 new", "aa"})->repeated);
 }
 
 TEST_P(Worlds, WhoWantsToBeAloneWaitsForTheInbox) {

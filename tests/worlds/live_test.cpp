@@ -282,6 +282,41 @@ TEST_F(WorldLive, AStepThatCannotBeTakenHoldsNobodyUp) {
   EXPECT_EQ(stage_.status(1), "waiting");
 }
 
+TEST_F(WorldLive, AnEventWhoseReplyIsLostIsSentOnceByItsKey) {
+  const auto send = [&](int id, const std::string& key) {
+    service::SendEvent wish{"Placed", json{{"id", id}, {"how", "job"}}.dump(), ""};
+    wish.idempotency_key = key;
+    return service::send_event(stage_.by, stage_.in(), wish);
+  };
+  for (const Fault fault : {Fault::before, Fault::after}) {
+    const int id = fault == Fault::before ? 1 : 2;
+    int calls = 0;
+    stage_.server.set_faults([&](const ServerCall& call) {
+      return call.name == "world_post" && ++calls <= 2 ? fault : Fault::none;
+    });
+    const std::string key = "order " + std::to_string(id);
+    EXPECT_EQ(send(id, key).error().code, Code::unavailable);
+    EXPECT_EQ(send(id, key).error().code, Code::unavailable) << "twice";
+    const auto sent = send(id, key);
+    ASSERT_TRUE(sent) << sent.error().message;
+    EXPECT_EQ(sent->repeated, fault == Fault::after);
+    ASSERT_TRUE(stage_.play());
+    EXPECT_EQ(send(id, key)->id, sent->id) << "also when it was worked off";
+  }
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(kinds(stage_, "event"), 2);
+  EXPECT_EQ(stage_.show(1).at("steps"), 2) << "the event and its receipt";
+  const auto other = send(3, "order 1");
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.error().code, Code::conflict);
+  const service::Caller someone{1, 12, WayIn::command, true};
+  service::SendEvent wish{"Placed", R"({"how": "keep", "id": 1})", ""};
+  wish.idempotency_key = "order 1";
+  EXPECT_FALSE(service::send_event(someone, stage_.in(), wish)->repeated) << "a key is its actor's";
+  EXPECT_EQ(send(1, "").error().code, Code::invalid);
+  expect_fine(stage_);
+}
+
 TEST_F(WorldLive, AFullInstanceRefusesItsSendersByNameAndHoldsNobodyUp) {
   WorldStage stage({.cell_mail = 20});
   ASSERT_TRUE(stage.apply());

@@ -69,22 +69,42 @@ if #facts > 0 then redis.call('PUBLISH', 'mj:worlds', context .. ' ' .. world) e
 return {'done'}
 
 --# world_post: worlds
--- {posted}, {none} (there is no such world), {other} (another manifest is in force than it was checked by), {full}, or
--- {busy, index of the target that is full}.
-local context, world, max, manifest, targets, fields = arg(), arg(), num(arg()), arg(), list_arg(), list_arg()
-local closed = 'mj:world-full:' .. world
+-- {posted, id}, {repeated, id} (with the same idempotency key and content), {used, id} (the key, with other content),
+-- {none} (there is no such world), {other} (another manifest is in force than it was checked by), {full}, or {busy, index
+-- of the target that is full}. Keys are forgotten after keep_ms, and of too many the oldest.
+local context, world, max, manifest, key, content, keep_ms, most_keys = arg(), arg(), num(arg()), arg(), arg(), arg(), num(arg()), num(arg())
+local targets, fields = list_arg(), list_arg()
+local closed, keys, ages = 'mj:world-full:' .. world, 'mj:world-keys:' .. world, 'mj:world-key-ages:' .. world
+local kForgottenAtOnce = 20
+local function forget(some)
+  for _, each in ipairs(some) do
+    redis.call('HDEL', keys, each)
+    redis.call('ZREM', ages, each)
+  end
+end
 local err = wrong('mj:world-head:' .. world, 'hash') or wrong('mj:worlds', 'set') or wrong('mj:world-in:' .. world, 'stream') or wrong('mj:worlds:due', 'zset')
-  or wrong(closed, 'set')
+  or wrong(closed, 'set') or wrong(keys, 'hash') or wrong(ages, 'zset')
 if err then return err end
 if redis.call('SISMEMBER', 'mj:worlds', world) == 0 then return {'none'} end
+if key ~= '' then
+  local id, first = string.match(redis.call('HGET', keys, key) or '', '^(%d+%-%d+) (%S+)$')
+  if id then return {first == content and 'repeated' or 'used', id} end
+end
 local in_force = redis.call('HGET', 'mj:world-head:' .. world, 'manifest')
 if manifest ~= '' and in_force and manifest ~= in_force then return {'other'} end
 if redis.call('XLEN', 'mj:world-in:' .. world) >= max then return {'full'} end
 for i, target in ipairs(targets) do
   if redis.call('SISMEMBER', closed, target) == 1 then return {'busy', dec(i - 1)} end
 end
-post_to_world(context, world, fields)
-return {'posted'}
+local id = post_to_world(context, world, fields)
+if key ~= '' then
+  redis.call('HSET', keys, key, id .. ' ' .. content)
+  redis.call('ZADD', ages, dec(now_ms), key)
+  forget(redis.call('ZRANGEBYSCORE', ages, '-inf', dec(math.max(0, now_ms - keep_ms)), 'LIMIT', '0', dec(kForgottenAtOnce)))
+  local more = redis.call('ZCARD', ages) - most_keys
+  if more > 0 then forget(redis.call('ZRANGE', ages, 0, math.min(more, kForgottenAtOnce) - 1)) end
+end
+return {'posted', id}
 
 --# world_due:
 -- {worlds..., ms until the next one or 0}.
