@@ -1,6 +1,7 @@
 #include "service/workflows.h"
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -107,8 +108,8 @@ Result<Opened> open_instance(const Caller& by, const WorldStores& in, const Inst
 Result<const CellState*> there(const LoadedWorld& world, const CellId& cell) {
   const CellState* found = world.state().cell(cell);
   if (found == nullptr)
-    return fail(Code::not_found, shown(cell) + ": there is no such instance now; `mycojobs workflow timeline` shows " +
-                                     "what has happened to it");
+    return fail(Code::not_found, shown(cell) + ": there is no such instance now; `mycojobs workflow explain` says " +
+                                     "whether an event for it waits, `timeline` what has happened to it");
   return found;
 }
 
@@ -298,8 +299,7 @@ struct CheckedEvent {
   std::vector<PostTarget> targets;
   std::string content;
 };
-Result<CheckedEvent> check_event(const WorkflowManifest& manifest, const std::string& event,
-                                            const std::string& value) {
+Result<CheckedEvent> check_event(const WorkflowManifest& manifest, const std::string& event, const std::string& value) {
   WorldState nobody;
   nobody.manifest = manifest.hash;
   ManifestCatalog catalog;
@@ -518,8 +518,25 @@ json reason(const std::string& cause, const std::string& text, const std::string
   return {{"cause", cause}, {"reason", text}, {"evidence", std::move(evidence)}, {"next", next}};
 }
 
+// As a command line names it: its workflow, and its key.
+std::string named(const CellId& cell) {
+  if (cell.key.empty()) return cell.workflow;
+  const json key = key_json(cell);
+  const std::string text = key.is_string() ? key.get<std::string>() : dump_json(key);
+  const bool plain = !text.empty() && text.front() != '-' && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.' || c == ':' || c == '@';
+  });
+  if (plain) return cell.workflow + ' ' + text;
+  std::string quoted;
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return cell.workflow + " '" + quoted + "'";
+}
+std::string command(const char* verb, const CellId& cell) {
+  return "`mycojobs workflow " + std::string(verb) + ' ' + named(cell) + '`';
+}
+
 // Of what it waits for.
-json reason_of(const PendingIntent& pending) {
+json reason_of(const CellId& cell, const PendingIntent& pending) {
   const std::string what = "it waits for " + pending.intent.effect;
   json evidence =
       json::array({"intent " + pending.intent.hash, "parameters " + dump_json(readable_cbor(pending.intent.params))});
@@ -527,43 +544,86 @@ json reason_of(const PendingIntent& pending) {
     return reason("effect_queued", what + ", which nobody carries out yet", "is a coordinator there? `mycojobs doctor`",
                   std::move(evidence));
   if (pending.carrier == kTimerCarrier) return reason("timer", what, "nothing: time passes", std::move(evidence));
-  if (pending.carrier == kApprovalCarrier)
-    return reason("approval", what, "`mycojobs workflow approve WORKFLOW KEY --actor ID`, or `reject`",
+  if (pending.carrier == kApprovalCarrier) {
+    const json approvers = readable_cbor(pending.intent.params).value("approvers", json::array());
+    const std::string who = approvers.empty() ? "ID" : dump_json(approvers.front());
+    return reason("approval", what, "`mycojobs workflow approve " + named(cell) + " --actor " + who + "`, or `reject`",
                   std::move(evidence));
+  }
   const std::string noun = pending.carrier.substr(0, pending.carrier.find(':'));
   return reason(noun, what + ": " + pending.carrier + " carries it out",
                 "`mycojobs " + noun + " explain " + pending.carrier.substr(noun.size() + 1) + "`", std::move(evidence));
+}
+
+// What stands in the inbox for an instance, of its first entries.
+struct Inbox {
+  std::size_t before = 0;  // entries in front of its first one
+  std::vector<std::string> events;
+};
+bool is_for(const WorldMail& mail, const WorkflowManifest& manifest, const CellId& cell) {
+  const auto field = [&](const char* name) { return std::string(field_of(mail.fields, name)); };
+  if (mail.kind != "event") return false;
+  const auto checked = check_event(manifest, field("schema"), field("value"));
+  return checked && std::any_of(checked->targets.begin(), checked->targets.end(),
+                                [&](const PostTarget& target) { return target.instance == store_name(cell); });
+}
+Inbox inbox_of(const std::vector<WorldMail>& waiting, const WorkflowManifest& manifest, const CellId& cell) {
+  Inbox out;
+  for (const WorldMail& mail : waiting) {
+    if (is_for(mail, manifest, cell))
+      out.events.push_back(std::string(field_of(mail.fields, "schema")) + ' ' + mail.id);
+    else if (out.events.empty())
+      ++out.before;
+  }
+  return out;
+}
+json reason_of(const Inbox& inbox) {
+  json evidence = json::array();
+  for (std::size_t i = 0; i < std::min<std::size_t>(inbox.events.size(), 5); ++i)
+    evidence.push_back("event " + inbox.events[i]);
+  std::string text = counted(inbox.events.size(), "event") + " for it in the inbox, not taken by a coordinator yet";
+  if (inbox.before > 0) text += "; in front: " + std::to_string(inbox.before);
+  return reason("inbox", text, "nothing: the coordinator that leads takes them in their order", std::move(evidence));
+}
+
+// Of an instance that is there.
+void add_reasons(json& all, const CellState& cell) {
+  if (cell.failed)
+    all.push_back(reason(
+        "failed", cell.failure + ": " + cell.message,
+        "mend the code and `mycojobs workflow apply` it; " + command("remove", cell.id) + " takes the instance away"));
+  if (!cell.mail.empty())
+    all.push_back(reason("step", counted(cell.mail.size(), "event") + " wait for its next step",
+                         "nothing: a coordinator takes it; its log says if it cannot"));
+  if (cell.refused > 0 && !cell.pending.empty())
+    all.push_back(reason("receipt_refused", counted(cell.refused, "receipt") + " of its effects did not hold",
+                         command("timeline", cell.id) + " names them; `mycojobs receipt verify JOB` says more"));
+  for (const auto& [hash, pending] : cell.pending) all.push_back(reason_of(cell.id, pending));
 }
 
 }  // namespace
 
 Result<json> explain_instance(const Caller& by, const WorldStores& in, const Instance& instance,
                               const std::string& leader) {
-  MJ_TRY(opened, open_instance(by, in, instance, Action::read));
-  const CellState* cell = opened.world.state().cell(opened.cell);
+  MJ_TRY(found, open(by, in, instance.workflow, Action::read));
+  MJ_TRY(id, cell_of(found, instance));
+  MJ_TRY(world, LoadedWorld::load(in.worlds, by.context, found.head.world));
+  MJ_TRY(waiting, in.worlds.mail(by.context, found.head.world, kPage));
+  const Inbox inbox = inbox_of(waiting, *found.head.applied.manifest, id);
+  const CellState* cell = world.state().cell(id);
   json all = json::array();
-  if (cell == nullptr) {
-    all.push_back(reason("none", "there is no such instance: no event has come for it, or its code has ended it",
-                         "`mycojobs workflow timeline WORKFLOW KEY` shows what has happened"));
-    return all;
+  if (cell != nullptr) add_reasons(all, *cell);
+  if (!inbox.events.empty()) all.push_back(reason_of(inbox));
+  const bool works = !inbox.events.empty() || (cell != nullptr && (!cell->mail.empty() || !cell->pending.empty()));
+  if (leader.empty() && works) {
+    const std::string text = "no coordinator leads context " + std::to_string(by.context);
+    const bool failed = cell != nullptr && cell->failed;
+    all.insert(all.begin() + (failed ? 1 : 0),
+               reason("no_coordinator", text, "start one: `mycojobs coordinator`, or `mycojobs dev`"));
   }
-  if (cell->failed)
-    all.push_back(reason("failed", cell->failure + ": " + cell->message,
-                         "mend the code and `mycojobs workflow apply` it; `mycojobs workflow remove WORKFLOW KEY` "
-                         "takes the instance away"));
-  MJ_TRY(inbox, in.worlds.mail(by.context, opened.world.name(), 1));
-  const bool works = !cell->mail.empty() || !inbox.empty();
-  if (leader.empty() && (works || !cell->pending.empty()))
-    all.push_back(reason("no_coordinator", "no coordinator leads context " + std::to_string(by.context),
-                         "start one: `mycojobs coordinator`, or `mycojobs dev`"));
-  if (!cell->mail.empty())
-    all.push_back(reason("step", counted(cell->mail.size(), "event") + " wait for its next step",
-                         "nothing: a coordinator takes it; its log says if it cannot"));
-  if (cell->refused > 0 && !cell->pending.empty())
-    all.push_back(
-        reason("receipt_refused", counted(cell->refused, "receipt") + " of its effects did not hold",
-               "`mycojobs workflow timeline WORKFLOW KEY` names them; `mycojobs receipt verify JOB` says more"));
-  for (const auto& [hash, pending] : cell->pending) all.push_back(reason_of(pending));
+  if (cell == nullptr && all.empty())
+    all.push_back(reason("none", "there is no such instance: no event has come for it, or its code has ended it",
+                         command("timeline", id) + " shows what has happened"));
   if (all.empty() && cell->status() == InstanceStatus::completed)
     all.push_back(reason("completed", "its code has ended it", "nothing"));
   if (all.empty()) all.push_back(reason("event", "it waits for an event", "`mycojobs workflow send EVENT VALUE`"));

@@ -291,9 +291,8 @@ TEST_F(WorldLive, AnEventWhoseReplyIsLostIsSentOnceByItsKey) {
   for (const Fault fault : {Fault::before, Fault::after}) {
     const int id = fault == Fault::before ? 1 : 2;
     int calls = 0;
-    stage_.server.set_faults([&](const ServerCall& call) {
-      return call.name == "world_post" && ++calls <= 2 ? fault : Fault::none;
-    });
+    stage_.server.set_faults(
+        [&](const ServerCall& call) { return call.name == "world_post" && ++calls <= 2 ? fault : Fault::none; });
     const std::string key = "order " + std::to_string(id);
     EXPECT_EQ(send(id, key).error().code, Code::unavailable);
     EXPECT_EQ(send(id, key).error().code, Code::unavailable) << "twice";
@@ -388,6 +387,27 @@ TEST_F(WorldLive, ExplainNamesWhatAnInstanceWaitsFor) {
   EXPECT_EQ(cause(2), "event");
   const auto alone = service::explain_instance(stage_.by, stage_.in(), {"order", "1"}, "").value();
   EXPECT_EQ(alone[0].at("cause"), "no_coordinator");
+  const auto approval = service::explain_instance(stage_.by, stage_.in(), {"order", "1"}, "here").value();
+  EXPECT_EQ(approval[0].at("next"), "`mycojobs workflow approve acme/order@1 1 --actor 1`, or `reject`");
+}
+
+TEST_F(WorldLive, ExplainTellsOfAnEventThatStillWaitsInTheInbox) {
+  stage_.place(8, "keep");
+  stage_.place(9, "keep");
+  auto why = service::explain_instance(stage_.by, stage_.in(), {"order", "9"}, "here").value();
+  ASSERT_EQ(why.size(), 1U) << why.dump();
+  EXPECT_EQ(why[0].at("cause"), "inbox");
+  EXPECT_EQ(why[0].at("reason"), "1 event for it in the inbox, not taken by a coordinator yet; in front: 1");
+  EXPECT_THAT(why[0].at("evidence")[0].get<std::string>(), testing::StartsWith("event acme/Placed@1 "));
+  why = service::explain_instance(stage_.by, stage_.in(), {"order", "9"}, "").value();
+  EXPECT_EQ(why[0].at("cause"), "no_coordinator");
+  EXPECT_EQ(why[1].at("cause"), "inbox");
+  why = service::explain_instance(stage_.by, stage_.in(), {"order", "10"}, "").value();
+  EXPECT_EQ(why[0].at("cause"), "none");
+  EXPECT_THAT(why[0].at("next").get<std::string>(), HasSubstr("timeline acme/order@1 10"));
+  ASSERT_TRUE(stage_.play());
+  why = service::explain_instance(stage_.by, stage_.in(), {"order", "9"}, "here").value();
+  EXPECT_EQ(why[0].at("cause"), "event");
 }
 
 TEST_F(WorldLive, AFailedInstanceIsRemovedByWhoOperatesIt) {
