@@ -482,12 +482,12 @@ Result<Job> WorldRounds::submit_job(LoadedWorld& world, const PendingIntent& pen
   if (spec.script.empty() && module == code.end()) return fail(Code::not_found, spec.module + ": is not there");
   job.script = spec.script.empty() ? module->second : spec.script;
   if (spec.timeout_s > 0) job.timeout = spec.timeout_s;
+  job.retries = static_cast<std::uint8_t>(std::min<std::uint32_t>(spec.retries, UINT8_MAX));
+  if (!spec.runner.empty()) job.unknown.emplace_back("supervisor_url", spec.runner);
   job.env_vars["MYCOJOBS_PARAMS"] = dump_json(params);
   job.env_vars["MYCOJOBS_INTENT"] = pending.intent.hash;
   job.idempotency_key = kIntentKey + pending.intent.hash;
   job.unknown.emplace_back("effect_of", marked(context_, world));
-  if (job.script_type.empty())
-    return fail(Code::unsupported, spec.name + ": effects for one runner are not carried out: give a script_type");
   return parts_.store.submit(job);
 }
 

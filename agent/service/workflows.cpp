@@ -238,9 +238,6 @@ Result<void> check_effects(const Caller& by, const WorkflowManifest& manifest) {
   }
   for (std::size_t i = 0; i < manifest.effects.size(); ++i) {
     const EffectSpec& effect = manifest.effects[i];
-    if (!effect.runner.empty())
-      return fail(Code::unsupported,
-                  "effects." + effect.name + ".runner: no effect is bound to one runner here: give a script_type");
     if (auto fits = check_script(by, effect.script); !fits) return fail(fits.error(), "effects." + effect.name);
   }
   return {};

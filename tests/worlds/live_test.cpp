@@ -242,6 +242,28 @@ TEST_F(WorldLive, 16_AnIntentLinksItsStepItsJobAndItsReceipt) {
   EXPECT_EQ(rows[2].at("carrier"), "job:1:3");
 }
 
+TEST_F(WorldLive, AnEffectOfOneRunnerStandsInItsQueue) {
+  stage_.place(1, "here");
+  for (int i = 0; i < 5; ++i) stage_.coordinate(0);
+  EXPECT_EQ(stage_.server.plain(1, {"LLEN", "mj:queue:runner7"}).number(), 1U);
+  EXPECT_EQ(stage_.server.plain(1, {"LLEN", "queue:python"}).number(), 0U);
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(stage_.show(1).at("state").at("receipts")[0].at("status"), "ok");
+  expect_fine(stage_);
+}
+
+TEST_F(WorldLive, TheWorkflowHearsOfAFailureWhenRetriesAreUsedUp) {
+  stage_.place(1, "again");
+  stage_.place(2, "slow");
+  ASSERT_TRUE(stage_.play());
+  EXPECT_EQ(stage_.ran.at(R"(acme/again@1 {"id":1})"), 3) << "two retries";
+  EXPECT_EQ(stage_.ran.at(R"(acme/slow@1 {"id":2})"), 1) << "none, if the manifest names none: it decides";
+  EXPECT_EQ(kinds(stage_, "receipt"), 2) << "one of each";
+  EXPECT_EQ(stage_.show(1).at("state").at("receipts")[0].at("status"), "ok");
+  EXPECT_EQ(stage_.show(2).at("state").at("receipts")[0].at("status"), "error");
+  expect_fine(stage_);
+}
+
 TEST_F(WorldLive, AnApprovalIsForThoseWhomItNames) {
   stage_.place(1, "approval");
   ASSERT_TRUE(stage_.play());

@@ -52,6 +52,8 @@ Id create(FlowStore& flows, const char* definition) {
 json effect_of(const std::string& how, const json& order) {
   const json id = order.at("id");
   if (how == "job") return {{"kind", "acme/pay@1"}, {"params", {{"id", id}}}};
+  if (how == "here") return {{"kind", "acme/here@1"}, {"params", {{"id", id}}}};
+  if (how == "again") return {{"kind", "acme/again@1"}, {"params", {{"id", id}}}};
   if (how == "slow") return {{"kind", "acme/slow@1"}, {"params", {{"id", id}}}};
   if (how == "timer") return {{"kind", "sys/timer@1"}, {"params", {{"after_ms", 5000}}}};
   if (how == "approval")
@@ -89,11 +91,15 @@ json shop_manifest() {
        "required": ["id"], "properties": {"id": {"type": "integer"}}},
        "receipt": {"type": "object", "required": ["paid"], "properties": {"paid": {"type": "boolean"}}}},
       {"name": "acme/slow@1", "script_type": "python", "script": "fail slow", "params": {"type": "object",
-       "required": ["id"], "properties": {"id": {"type": "integer"}}}, "receipt": {}}],
+       "required": ["id"], "properties": {"id": {"type": "integer"}}}, "receipt": {}},
+      {"name": "acme/here@1", "script_type": "python", "runner": "runner:7", "script": "ok here", "params": {},
+       "receipt": {}},
+      {"name": "acme/again@1", "script_type": "python", "retries": 2, "script": "fail twice", "params": {},
+       "receipt": {}}],
     "workflows": [
       {"name": "acme/order@1", "state": {"type": "object", "additionalProperties": {}}, "event": "acme/Event@1",
        "context": "sys/WorkflowContext@1", "key_schema": {"type": "integer"},
-       "effects_emitted": ["acme/pay@1", "acme/slow@1", "sys/timer@1", "sys/approval@1", "sys/flow@1", "sys/signal@1"],
+       "effects_emitted": ["acme/pay@1", "acme/slow@1", "acme/here@1", "acme/again@1", "sys/timer@1", "sys/approval@1", "sys/flow@1", "sys/signal@1"],
        "impl": {"module": "shop.lua", "entrypoint": "order"}},
       {"name": "acme/ledger@1", "state": {"type": "integer"}, "event": "acme/Said@1", "effects_emitted": [],
        "impl": {"module": "shop.lua", "entrypoint": "ledger"}}],
@@ -245,7 +251,7 @@ void WorldStage::run_jobs() {
   request.context = kContext;
   request.runner = 7;
   request.instance = "runner";
-  request.queues = {"queue:python"};
+  request.queues = {"queue:python", "mj:queue:runner7"};
   request.max_jobs = 64;
   request.lease_ms = 1U << 30;
   const ClaimReply claimed = store->claim(request).value();
@@ -253,9 +259,9 @@ void WorldStage::run_jobs() {
     Job job = decode<Job>(each.record).record;
     const auto params = job.env_vars.find("MYCOJOBS_PARAMS");
     ++ran[job.name + ' ' + (params == job.env_vars.end() ? "" : params->second)];
-    ++carried[job.idempotency_key.empty() ? each.ref.job_key : job.idempotency_key];
+    if (job.attempt <= 1) ++carried[job.idempotency_key.empty() ? each.ref.job_key : job.idempotency_key];
     JobEnd end;
-    const bool ok = job.script.starts_with("ok");
+    const bool ok = job.script.starts_with("ok") || (job.script == "fail twice" && job.attempt == 3);
     end.status = ok ? JobStatus::finished : JobStatus::error;
     end.detail = ok ? "ok" : "exit";
     if (!ok) end.error = "it went wrong";
@@ -271,7 +277,9 @@ void WorldStage::run_jobs() {
       end.receipt = receipt.dump();
     }
     if (tamper) tamper(job, end);
-    const std::vector<Report> reports{EndReport{each.ref, std::move(end)}};
+    // As an agent does it (domain/retry.h).
+    const auto again = !ok && job.attempt <= job.retries ? std::optional<std::uint64_t>(1) : std::nullopt;
+    const std::vector<Report> reports{EndReport{each.ref, std::move(end), again}};
     const auto done = store->report(kContext, reports).value();
     if (!done.at(0)) ADD_FAILURE() << each.ref.job_key << ": " << done.at(0).error().message;
   }
