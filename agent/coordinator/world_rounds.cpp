@@ -12,6 +12,7 @@
 #include "domain/codec.h"
 #include "domain/result_values.h"
 #include "domain/signatures.h"
+#include "domain/workflow_system.h"
 
 namespace mycojobs {
 namespace {
@@ -26,6 +27,7 @@ constexpr std::size_t kLookedAtOnce = 1000;
 constexpr std::uint64_t kPassMs = 50;  // of steps, before they are committed
 constexpr int kPassesAtOnce = 50;      // of one world, before another has its turn
 constexpr int kMostDrained = 50;
+constexpr const char* kCancelCarrier = "cancel";
 const std::string kIntentKey = "intent ";
 
 std::string text_in(const Fields& fields, std::string_view name) { return std::string(field_of(fields, name)); }
@@ -435,6 +437,7 @@ Result<void> WorldRounds::publish_one(LoadedWorld& world, const std::string& int
   MJ_CHECK(world.decide({sample(), EffectCarried{intent, carrier ? *carrier : "none"}}));
   if (!carrier)
     return receive(world, failed_receipt(intent, ReceiptStatus::error, "setup_error", carrier.error().message));
+  if (*carrier == kCancelCarrier) return cancel_effects(world, intent);
   if (carrier->starts_with("signal")) {
     ReceiptArrived done;
     done.intent = intent;
@@ -455,8 +458,9 @@ Result<std::string> WorldRounds::carry_out(LoadedWorld& world, const PendingInte
   const WorkflowManifest* manifest = world.catalog().find(cell.manifest);
   const EffectSpec* spec = manifest == nullptr ? nullptr : manifest->effect(pending.intent.effect);
   if (spec == nullptr) return fail(Code::not_found, pending.intent.effect + ": its manifest is gone");
-  if (spec->name == "sys/timer@1") return std::string(kTimerCarrier);
-  if (spec->name == "sys/approval@1") return std::string(kApprovalCarrier);
+  if (spec->name == kTimerEffect) return std::string(kTimerCarrier);
+  if (spec->name == kApprovalEffect) return std::string(kApprovalCarrier);
+  if (spec->name == kCancelEffect) return std::string(kCancelCarrier);
   if (!spec->system) {
     MJ_TRY(submitted, submit_job(world, pending, cell, *spec));
     job = std::move(submitted);
@@ -464,8 +468,8 @@ Result<std::string> WorldRounds::carry_out(LoadedWorld& world, const PendingInte
   }
   MJ_TRY(params, decode_cbor(pending.intent.params));
   const Id owner = std::max<Id>(1, world.owner_of(cell.manifest));
-  if (spec->name == "sys/flow@1") return start_flow(world, pending, owner, params);
-  if (spec->name == "sys/signal@1") return send_signal(pending, owner, params);
+  if (spec->name == kFlowEffect) return start_flow(world, pending, owner, params);
+  if (spec->name == kSignalEffect) return send_signal(pending, owner, params);
   return fail(Code::unsupported, spec->name + ": nobody here carries it out");
 }
 
@@ -532,6 +536,43 @@ Result<std::string> WorldRounds::send_signal(const PendingIntent& pending, Id ow
   request.control = control;
   MJ_CHECK(progress(parts_.flows, runs_, request));
   return "signal " + control.target;
+}
+
+// Timers and approvals end here; a job or flow is told to, and its end is the receipt: it may still be another one.
+Result<void> WorldRounds::cancel_effects(LoadedWorld& world, const std::string& intent) {
+  const CellState& cell = *world.state().cell(world.state().intents.at(intent));
+  const PendingIntent cancel = cell.pending.at(intent);
+  const Id owner = std::max<Id>(1, world.owner_of(cell.manifest));
+  const std::vector<PendingIntent> all = cancelled_by(cell, cancel);
+  for (const PendingIntent& each : all) {
+    if (each.carrier.find(':') == std::string::npos)
+      MJ_CHECK(receive(world, cancelled_receipt(each.intent.hash)));
+    else
+      MJ_CHECK(cancel_carrier(cancel, each.carrier, owner));
+  }
+  return receive(world, cancel_receipt(intent, all.size()));
+}
+
+Result<void> WorldRounds::cancel_carrier(const PendingIntent& cancel, const std::string& carrier, Id owner) {
+  Result<void> done;
+  if (carrier.starts_with("job:")) {
+    done = parts_.store.cancel(context_, carrier);
+  } else {
+    std::uint64_t flow = 0;
+    ProgressRequest request;
+    request.context = context_;
+    if (parse_u64(std::string_view(carrier).substr(carrier.find(':') + 1), flow)) request.flow = static_cast<Id>(flow);
+    FlowControl control;
+    control.verb = FlowControl::Verb::cancel;
+    control.key = kIntentKey + cancel.intent.hash;
+    control.actor = owner;
+    request.control = control;
+    auto moved = progress(parts_.flows, runs_, request);
+    if (!moved) done = tl::unexpected<Error>(std::move(moved).error());
+  }
+  if (done || is_unavailable(done.error())) return done;
+  log(LogLevel::warn, "workflows", "context {}: {} is not cancelled: {}", context_, carrier, done.error().message);
+  return {};
 }
 
 }  // namespace mycojobs

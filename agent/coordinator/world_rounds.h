@@ -92,6 +92,8 @@ class WorldRounds {
   Result<Job> submit_job(LoadedWorld&, const PendingIntent&, const CellState&, const EffectSpec&);
   Result<std::string> start_flow(LoadedWorld&, const PendingIntent&, Id owner, const nlohmann::json& params);
   Result<std::string> send_signal(const PendingIntent&, Id owner, const nlohmann::json& params);
+  Result<void> cancel_effects(LoadedWorld&, const std::string& intent);
+  Result<void> cancel_carrier(const PendingIntent& cancel, const std::string& carrier, Id owner);
   Sample sample() const;
 
   Parts parts_;

@@ -8,6 +8,7 @@
 #include "base/counted.h"
 #include "base/sha256.h"
 #include "domain/cbor.h"
+#include "domain/codec.h"
 #include "domain/utf8.h"
 #include "domain/workflow_fields.h"
 #include "domain/workflow_system.h"
@@ -492,6 +493,33 @@ std::vector<EffectToPublish> to_publish(const WorldState& world) {
     return std::tie(a.pending.sequence, a.pending.intent.index) < std::tie(b.pending.sequence, b.pending.intent.index);
   });
   return effects;
+}
+
+std::vector<PendingIntent> cancelled_by(const CellState& cell, const PendingIntent& cancel) {
+  const auto params = decode_cbor(cancel.intent.params);
+  const json ref = params && params->is_object() ? params->value("ref", json()) : json();
+  const auto asked = [](const PendingIntent& pending) { return std::pair(pending.sequence, pending.intent.index); };
+  std::vector<PendingIntent> out;
+  for (const auto& [hash, pending] : cell.pending)
+    if (json(pending.intent.issuer_ref) == ref && asked(pending) < asked(cancel) &&
+        pending.intent.effect != kCancelEffect)
+      out.push_back(pending);
+  std::sort(out.begin(), out.end(), [&](const auto& a, const auto& b) { return asked(a) < asked(b); });
+  return out;
+}
+
+ReceiptArrived cancelled_receipt(const std::string& intent) {
+  ReceiptArrived out;
+  out.intent = intent;
+  out.status = ReceiptStatus::cancelled;
+  out.payload = dump_json({{"detail", "cancelled"}, {"message", "the workflow has cancelled it"}});
+  return out;
+}
+ReceiptArrived cancel_receipt(const std::string& intent, std::size_t cancelled) {
+  ReceiptArrived out;
+  out.intent = intent;
+  out.payload = dump_json({{"cancelled", cancelled}});
+  return out;
 }
 
 std::vector<ApplyObstacle> obstacles(const WorldState& world) {

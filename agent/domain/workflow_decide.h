@@ -110,6 +110,13 @@ Result<StepRequest> request_of(const WorldState&, const ManifestCatalog&, const 
 // Asked for and not yet known to be carried out, in the order in which it was asked for.
 std::vector<EffectToPublish> to_publish(const WorldState&);
 
+// Effects that an effect sys/cancel@1 is about, in the order in which they were asked for: those of its instance with
+// that ref, asked for before it, that wait.
+std::vector<PendingIntent> cancelled_by(const CellState&, const PendingIntent& cancel);
+// What is to come of one that nothing outside carries: its receipt, and that of the effect that cancels so many.
+ReceiptArrived cancelled_receipt(const std::string& intent);
+ReceiptArrived cancel_receipt(const std::string& intent, std::size_t cancelled);
+
 // Why a manifest cannot be applied now.
 struct ApplyObstacle {
   CellId cell;

@@ -242,6 +242,24 @@ TEST_F(WorldLive, 16_AnIntentLinksItsStepItsJobAndItsReceipt) {
   EXPECT_EQ(rows[2].at("carrier"), "job:1:3");
 }
 
+TEST_F(WorldLive, AnOrderThatIsPaidCancelsItsDeadlineAndCanBeReplaced) {
+  stage_.place(1, "withdraw");
+  ASSERT_TRUE(stage_.play());
+  const json order = stage_.show(1);
+  EXPECT_TRUE(order.at("intents").empty()) << order.dump();
+  std::vector<std::string> said;
+  for (const json& each : order.at("state").at("receipts"))
+    said.push_back(each.at("effect").get<std::string>() + ' ' + each.at("status").get<std::string>());
+  EXPECT_THAT(said, testing::UnorderedElementsAre("acme/pay@1 ok", "sys/timer@1 cancelled", "sys/approval@1 cancelled",
+                                                  "acme/never@1 cancelled", "sys/cancel@1 ok"));
+  EXPECT_THAT(order.at("state").dump(), HasSubstr(R"("cancelled":3)"));
+  json next = shop_manifest();
+  next["description"] = "the next one";
+  const auto done = stage_.apply(next);
+  EXPECT_TRUE(done) << done.error().message;
+  expect_fine(stage_);
+}
+
 TEST_F(WorldLive, AnEffectOfOneRunnerStandsInItsQueue) {
   stage_.place(1, "here");
   for (int i = 0; i < 5; ++i) stage_.coordinate(0);

@@ -66,11 +66,19 @@ json effect_of(const std::string& how, const json& order) {
 std::string next_of(const std::string& how, std::size_t receipts) {
   static const std::vector<std::string> kAll{"job", "slow", "timer", "flow"};
   if (how == "all") return receipts < kAll.size() ? kAll[receipts] : "";
-  return receipts == 0 && how != "keep" && how != "big" && how != "chat" ? how : "";
+  return receipts == 0 && how != "keep" && how != "big" && how != "chat" && how != "withdraw" ? how : "";
 }
 
-void add_effect(StepOutput& out, const json& effect) {
-  out.effects.push_back({effect.at("kind"), cbor_of(effect.at("params")), out.effects.size(), "ref"});
+void add_effect(StepOutput& out, const json& effect, const char* ref = "ref") {
+  out.effects.push_back({effect.at("kind"), cbor_of(effect.at("params")), out.effects.size(), ref});
+}
+
+// An order that is paid needs its deadline, its approval and its job no more.
+void begin_withdrawal(StepOutput& out, const json& id) {
+  add_effect(out, {{"kind", "sys/timer@1"}, {"params", {{"after_ms", 3600000}}}}, "deadline");
+  add_effect(out, {{"kind", "sys/approval@1"}, {"params", {{"title", "?"}, {"approvers", {1}}}}}, "deadline");
+  add_effect(out, {{"kind", "acme/never@1"}, {"params", {{"id", id}}}}, "deadline");
+  add_effect(out, {{"kind", "acme/pay@1"}, {"params", {{"id", id}}}});
 }
 
 }  // namespace
@@ -92,6 +100,7 @@ json shop_manifest() {
        "receipt": {"type": "object", "required": ["paid"], "properties": {"paid": {"type": "boolean"}}}},
       {"name": "acme/slow@1", "script_type": "python", "script": "fail slow", "params": {"type": "object",
        "required": ["id"], "properties": {"id": {"type": "integer"}}}, "receipt": {}},
+      {"name": "acme/never@1", "script_type": "nobody", "script": "ok", "params": {}, "receipt": {}},
       {"name": "acme/here@1", "script_type": "python", "runner": "runner:7", "script": "ok here", "params": {},
        "receipt": {}},
       {"name": "acme/again@1", "script_type": "python", "retries": 2, "script": "fail twice", "params": {},
@@ -99,7 +108,8 @@ json shop_manifest() {
     "workflows": [
       {"name": "acme/order@1", "state": {"type": "object", "additionalProperties": {}}, "event": "acme/Event@1",
        "context": "sys/WorkflowContext@1", "key_schema": {"type": "integer"},
-       "effects_emitted": ["acme/pay@1", "acme/slow@1", "acme/here@1", "acme/again@1", "sys/timer@1", "sys/approval@1", "sys/flow@1", "sys/signal@1"],
+       "effects_emitted": ["acme/pay@1", "acme/slow@1", "acme/here@1", "acme/again@1", "acme/never@1", "sys/cancel@1",
+                           "sys/timer@1", "sys/approval@1", "sys/flow@1", "sys/signal@1"],
        "impl": {"module": "shop.lua", "entrypoint": "order"}},
       {"name": "acme/ledger@1", "state": {"type": "integer"}, "event": "acme/Said@1", "effects_emitted": [],
        "impl": {"module": "shop.lua", "entrypoint": "ledger"}}],
@@ -124,6 +134,7 @@ StepOutput shop_step(const WorkflowSpec& spec, const StepRequest& request) {
   if (tag == "Placed" && state.is_null()) {
     state = {{"id", value.at("id")}, {"how", value.at("how")}, {"receipts", json::array()}};
     if (value.at("how") == "big") state["bulk"] = std::string(80U << 10, 'x');
+    if (value.at("how") == "withdraw") begin_withdrawal(out, value.at("id"));
     if (value.at("how") == "chat")
       out.domain_events.push_back({"acme/Said@1", cbor_of({{"id", value.at("id")}}), std::nullopt});
   } else if (tag == "Placed") {
@@ -133,6 +144,9 @@ StepOutput shop_step(const WorkflowSpec& spec, const StepRequest& request) {
     json said{{"effect", value.at("effect")}, {"status", value.at("status")}};
     if (value.at("payload").contains("paid")) said["paid"] = value["payload"]["paid"];
     if (value.at("payload").contains("approved")) said["approved"] = value["payload"]["approved"];
+    if (value.at("payload").contains("cancelled")) said["cancelled"] = value["payload"]["cancelled"];
+    if (state.at("how") == "withdraw" && said.contains("paid"))
+      add_effect(out, {{"kind", "sys/cancel@1"}, {"params", {{"ref", "deadline"}}}});
     state["receipts"].push_back(std::move(said));
   }
   const std::string next =
