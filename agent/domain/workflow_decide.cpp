@@ -550,25 +550,54 @@ std::string join(const std::vector<ApplyObstacle>& all) {
   return text;
 }
 
+// A spilled state: from the step that gave it, which has just been taken again.
+Result<StepRequest> ReplayCheck::request_for(const CellId& id) {
+  const auto cell = world_.cells.find(id);
+  const auto known = states_.find(id);
+  const bool spilled = cell != world_.cells.end() && cell->second.state && cell->second.state->spilled();
+  if (!spilled || known == states_.end()) return request_of(world_, catalog_, id);
+  StateRef& state = *cell->second.state;
+  MJ_CHECK(attach(state, known->second));
+  auto request = request_of(world_, catalog_, id);
+  state.bytes.clear();
+  return request;
+}
+
+void ReplayCheck::take_again(const CellId& id, const std::string& output, std::uint64_t height) {
+  ++verdict_.steps;
+  const auto request = request_for(id);
+  if (!request) return verdict_.problem = WorkflowProblem{kWfCell, request.error().message}, void();
+  const auto* manifest = catalog_.find(world_.cell(id)->manifest);
+  const WorkflowSpec& spec = *manifest->workflow(id.workflow);
+  const StepAnswer answer = engine_(spec, *manifest, *request);
+  if (output_hash(answer) != output) verdict_.differs = OutputDiffers{id, height};
+  last_.reset();
+  const auto* given = std::get_if<StepOutput>(&answer);
+  if (given == nullptr || !given->state) return;
+  auto canonical = manifest->schemas.check_bytes(spec.state, *given->state, WorkflowRules().max_state_bytes);
+  if (canonical) last_ = std::move(canonical->bytes);
+}
+
+bool ReplayCheck::fold_one(const WorkflowFact& fact) {
+  const auto* step = std::get_if<StepTaken>(&fact.what);
+  if (step != nullptr) take_again(step->cell, step->output, fact.height);
+  if (const auto* failed = std::get_if<StepFailed>(&fact.what)) take_again(failed->cell, failed->output, fact.height);
+  if (verdict_.differs || verdict_.problem) return false;
+  verdict_.problem = fold(world_, fact);
+  if (verdict_.problem) return false;
+  if (step != nullptr && step->state && step->state->spilled() && last_)
+    states_[step->cell] = std::move(*last_);
+  else if (step != nullptr)
+    states_.erase(step->cell);
+  return true;
+}
+
 ReplayVerdict verify_replay(WorldState& from, const ManifestCatalog& catalog, const std::vector<WorkflowFact>& facts,
                             const WorkflowEngine& engine) {
-  ReplayVerdict verdict;
-  for (const auto& fact : facts) {
-    const auto again = [&](const CellId& id, const std::string& output) {
-      ++verdict.steps;
-      const auto request = request_of(from, catalog, id);
-      if (!request) return verdict.problem = WorkflowProblem{kWfCell, request.error().message}, void();
-      const auto* manifest = catalog.find(from.cell(id)->manifest);
-      const StepAnswer answer = engine(*manifest->workflow(id.workflow), *manifest, *request);
-      if (output_hash(answer) != output) verdict.differs = OutputDiffers{id, fact.height};
-    };
-    if (const auto* step = std::get_if<StepTaken>(&fact.what)) again(step->cell, step->output);
-    if (const auto* step = std::get_if<StepFailed>(&fact.what)) again(step->cell, step->output);
-    if (verdict.differs || verdict.problem) break;
-    verdict.problem = fold(from, fact);
-    if (verdict.problem) break;
-  }
-  return verdict;
+  ReplayCheck check(from, catalog, engine);
+  for (const auto& fact : facts)
+    if (!check.fold_one(fact)) break;
+  return check.verdict();
 }
 
 }  // namespace mycojobs

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -134,6 +135,26 @@ struct ReplayVerdict {
   std::uint64_t steps = 0;
   std::optional<OutputDiffers> differs;
   std::optional<WorkflowProblem> problem;  // a fact that does not fit: ends there
+};
+// One fact after the other, into the world.
+class ReplayCheck {
+ public:
+  ReplayCheck(WorldState& world, const ManifestCatalog& catalog, WorkflowEngine engine)
+      : world_(world), catalog_(catalog), engine_(std::move(engine)) {}
+  // False: it differs, or does not fit; nothing more is to be folded then.
+  bool fold_one(const WorkflowFact&);
+  const ReplayVerdict& verdict() const { return verdict_; }
+
+ private:
+  Result<StepRequest> request_for(const CellId&);
+  void take_again(const CellId&, const std::string& output, std::uint64_t height);
+
+  WorldState& world_;
+  const ManifestCatalog& catalog_;
+  WorkflowEngine engine_;
+  ReplayVerdict verdict_;
+  std::optional<std::string> last_;       // the state that the last step gave, as the journal has it
+  std::map<CellId, std::string> states_;  // spilled ones: their blobs may have been collected long ago
 };
 ReplayVerdict verify_replay(WorldState& from, const ManifestCatalog&, const std::vector<WorkflowFact>&,
                             const WorkflowEngine&);

@@ -691,22 +691,14 @@ class Replay {
       MJ_TRY(stored, stored_manifest(in_.worlds, by_.context, name_, applied->manifest));
       catalog_.add(stored.manifest);
     }
-    const auto* taken = std::get_if<StepTaken>(&fact.what);
-    const auto* failed = std::get_if<StepFailed>(&fact.what);
-    const CellId* cell = taken != nullptr ? &taken->cell : failed != nullptr ? &failed->cell : nullptr;
-    if (cell != nullptr) MJ_CHECK(bring_state(*cell));
-    ReplayVerdict verdict =
-        verify_replay(state_, catalog_, {fact},
-                      [this](const WorkflowSpec& spec, const WorkflowManifest& manifest, const StepRequest& request) {
-                        return again(spec, manifest, request);
-                      });
+    check_.fold_one(fact);
     if (trouble_) return tl::unexpected<Error>(*trouble_);
+    const ReplayVerdict& verdict = check_.verdict();
     ++out.entries;
-    out.steps += verdict.steps;
+    out.steps = verdict.steps;
     out.differs = verdict.differs;
     if (verdict.problem)
       return fail(Code::invalid, name_ + ": " + std::string(verdict.problem->rule) + ": " + verdict.problem->text);
-    if (taken != nullptr && taken->state && taken->state->spilled() && last_) states_[taken->cell] = std::move(*last_);
     return !verdict.differs;
   }
 
@@ -715,26 +707,9 @@ class Replay {
  private:
   StepAnswer again(const WorkflowSpec& spec, const WorkflowManifest& manifest, const StepRequest& request) {
     auto answer = step_(spec, manifest, request);
-    if (!answer) {
-      trouble_ = answer.error();
-      return StepError{"engine", answer.error().message, 0};
-    }
-    const auto* output = std::get_if<StepOutput>(&*answer);
-    last_.reset();
-    if (output != nullptr && output->state) {  // as the journal has it
-      auto canonical = manifest.schemas.check_bytes(spec.state, *output->state, WorkflowRules().max_state_bytes);
-      if (canonical) last_ = std::move(canonical->bytes);
-    }
-    return std::move(*answer);
-  }
-  // A long state lies in a blob, or was collected: the step before has just given it again.
-  Result<void> bring_state(const CellId& id) {
-    const auto cell = state_.cells.find(id);
-    if (cell == state_.cells.end() || !cell->second.state || !cell->second.state->spilled()) return {};
-    const auto own = states_.find(id);
-    if (own != states_.end() && attach(*cell->second.state, own->second)) return {};
-    MJ_TRY(blob, in_.worlds.blob(by_.context, name_, cell->second.state->hash));
-    return attach(*cell->second.state, std::move(blob));
+    if (answer) return std::move(*answer);
+    trouble_ = answer.error();
+    return StepError{"engine", answer.error().message, 0};
   }
 
   const Caller& by_;
@@ -743,8 +718,10 @@ class Replay {
   const StepTaker& step_;
   WorldState state_;
   ManifestCatalog catalog_;
-  std::optional<std::string> last_;
-  std::map<CellId, std::string> states_;  // long ones
+  ReplayCheck check_{state_, catalog_,
+                     [this](const WorkflowSpec& spec, const WorkflowManifest& manifest, const StepRequest& request) {
+                       return again(spec, manifest, request);
+                     }};
   std::optional<Error> trouble_;
 };
 
