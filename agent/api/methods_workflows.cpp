@@ -12,7 +12,7 @@ using nlohmann::json;
 
 Result<service::WorldStores> world_stores(Call& call) {
   MJ_TRY(worlds, call.worlds());
-  return service::WorldStores{call.store(), *worlds};
+  return service::WorldStores{call.store(), *worlds, &call.services().manifests};
 }
 service::Instance instance_of(const Call& call) {
   service::Instance of{call.text("workflow"), ""};

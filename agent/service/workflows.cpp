@@ -34,7 +34,8 @@ struct Head {
   std::string world;
   AppliedManifest applied;
 };
-Result<std::vector<Head>> heads(const Caller& by, WorkflowStore& store) {
+Result<std::vector<Head>> heads(const Caller& by, const WorldStores& in) {
+  WorkflowStore& store = in.worlds;
   MJ_TRY(names, store.worlds(by.context));
   std::vector<Head> all;
   for (std::string& name : names) {
@@ -44,8 +45,10 @@ Result<std::vector<Head>> heads(const Caller& by, WorkflowStore& store) {
       read.manifest = world.state().manifest;
     }
     if (read.manifest.empty()) continue;  // a manifest was stored, and never applied
-    MJ_TRY(applied, stored_manifest(store, by.context, name, read.manifest));
-    all.push_back({std::move(name), std::move(applied)});
+    auto applied = in.manifests != nullptr ? in.manifests->get(store, by.context, name, read.manifest)
+                                           : stored_manifest(store, by.context, name, read.manifest);
+    if (!applied) return tl::unexpected<Error>(std::move(applied).error());
+    all.push_back({std::move(name), std::move(*applied)});
   }
   return all;
 }
@@ -55,8 +58,8 @@ struct Found {
   Head head;
   std::string workflow;
 };
-Result<Found> find(const Caller& by, WorkflowStore& store, const std::string& given) {
-  MJ_TRY(all, heads(by, store));
+Result<Found> find(const Caller& by, const WorldStores& in, const std::string& given) {
+  MJ_TRY(all, heads(by, in));
   std::vector<std::string> names;
   std::map<std::string, const Head*> owners;
   for (const Head& head : all) {
@@ -76,7 +79,7 @@ Result<Found> find(const Caller& by, WorkflowStore& store, const std::string& gi
 
 // For who may do this with it: the same refusal whether it is there or not.
 Result<Found> open(const Caller& by, const WorldStores& in, const std::string& given, Action action) {
-  auto found = find(by, in.worlds, given);
+  auto found = find(by, in, given);
   if (!found && found.error().code == Code::unavailable) return found;
   MJ_CHECK(may(by, in.records, action, thing_of(shown(given, 200), found ? found->head.applied.owner : 0)));
   return found;
@@ -255,6 +258,27 @@ Result<Id> store_manifest(const WorldStores& in, Id context, const ManifestText&
 
 }  // namespace
 
+Result<AppliedManifest> ManifestCache::get(WorkflowStore& store, Id context, const std::string& world,
+                                           const std::string& hash) {
+  const std::tuple key(context, world, hash);
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = kept_.find(key);
+    if (found != kept_.end()) {
+      found->second.asked = ++turn_;
+      return found->second.applied;
+    }
+  }
+  MJ_TRY(applied, stored_manifest(store, context, world, hash));
+  const std::lock_guard lock(mutex_);
+  kept_[key] = {applied, ++turn_};
+  if (kept_.size() > most_)
+    kept_.erase(std::min_element(kept_.begin(), kept_.end(), [](const auto& a, const auto& b) {
+      return a.second.asked < b.second.asked;
+    }));
+  return applied;
+}
+
 Result<AppliedWorkflow> apply_workflow(const Caller& by, const WorldStores& in, const json& manifest,
                                        const ApplyWorkflow& wish) {
   MJ_CHECK(may(by, in.records, Action::create, {.name = "workflows"}));
@@ -317,7 +341,7 @@ struct Taker {
   std::string event;
 };
 Result<Taker> taker_of(const Caller& by, const WorldStores& in, const SendEvent& wish) {
-  MJ_TRY(all, heads(by, in.worlds));
+  MJ_TRY(all, heads(by, in));
   std::vector<Taker> takers;
   for (Head& head : all) {
     if (!wish.workflow.empty() && !find_name(wish.workflow, {head.world}, "workflow")) continue;
@@ -365,7 +389,7 @@ Result<SentEvent> send_event(const Caller& by, const WorldStores& in, const Send
 
 Result<std::string> answer_approval(const Caller& by, const WorldStores& in, const AnswerApproval& wish) {
   MJ_CHECK(check_length("comment", wish.comment, 4096));
-  auto found = find(by, in.worlds, wish.of.workflow);
+  auto found = find(by, in, wish.of.workflow);
   if (!found && found.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(found).error());
   Thing thing = thing_of(shown(wish.of.workflow, 200), found ? found->head.applied.owner : 0);
   thing.names_others = true;
@@ -421,7 +445,7 @@ Result<void> remove_instance(const Caller& by, const WorldStores& in, const Inst
 
 Result<json> list_workflows(const Caller& by, const WorldStores& in) {
   MJ_TRY(only, sight(by, in.records));
-  MJ_TRY(all, heads(by, in.worlds));
+  MJ_TRY(all, heads(by, in));
   json rows = json::array();
   for (const Head& head : all) {
     if (only && head.applied.owner != *only) continue;

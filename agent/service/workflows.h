@@ -2,9 +2,13 @@
 // What is shown is JSON, the same for commands and RPC.
 #pragma once
 
+#include <cstdint>
+#include <map>
+#include <mutex>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "coordinator/world.h"
@@ -14,10 +18,29 @@
 
 namespace mycojobs::service {
 
+// Manifests in force, read once: they never change under their hash. Who was asked for last goes last. Any thread.
+class ManifestCache {
+ public:
+  explicit ManifestCache(std::size_t most = 64) : most_(most) {}
+  // As stored_manifest().
+  Result<AppliedManifest> get(WorkflowStore&, Id context, const std::string& world, const std::string& hash);
+
+ private:
+  struct Kept {
+    AppliedManifest applied;
+    std::uint64_t asked = 0;
+  };
+  std::mutex mutex_;
+  std::size_t most_;
+  std::uint64_t turn_ = 0;
+  std::map<std::tuple<Id, std::string, std::string>, Kept> kept_;
+};
+
 // What a workflow's functions work on; of one thread.
 struct WorldStores {
   Store& records;
   WorkflowStore& worlds;
+  ManifestCache* manifests = nullptr;  // none: each is read again
 };
 
 struct ApplyWorkflow {

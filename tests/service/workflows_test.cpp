@@ -86,6 +86,24 @@ TEST_F(WorkflowService, AnEffectIsForARunnerOrForAScriptType) {
   EXPECT_THAT(done.error().message, HasSubstr("effects[0]: needs script_type, or runner"));
 }
 
+TEST_F(WorkflowService, AManifestIsReadOnceAndTheLatestIsInForce) {
+  ManifestCache cache(1);
+  const WorldStores with{*store_, *worlds_, &cache};
+  const std::string hash = apply(submitter_)->hash;
+  EXPECT_EQ(outcome(send_event(submitter_, with, {"acme/Hit", R"({"id": 7})", ""})), "");
+  redis_.plain(1, {"DEL", "mj:world-manifests:acme/count@1"});
+  EXPECT_EQ(outcome(send_event(submitter_, with, {"acme/Hit", R"({"id": 7})", ""})), "") << "it is known";
+  EXPECT_EQ(outcome(send_event(submitter_, in(), {"acme/Hit", R"({"id": 7})", ""})), "not_found");
+  ASSERT_EQ(apply(submitter_)->hash, hash) << "the same again puts it back";
+  redis_.plain(1, {"DEL", "mj:world-in:acme/count@1"});
+  json next = json::parse(kManifest);
+  next["schemas"]["acme/Hit@1"]["required"] = json::array({"id", "more"});
+  next["schemas"]["acme/Hit@1"]["properties"]["more"] = json::object();
+  ASSERT_EQ(outcome(apply(submitter_, next)), "");
+  EXPECT_EQ(outcome(send_event(submitter_, with, {"acme/Hit", R"({"id": 7})", ""})), "invalid") << "the one in force";
+  EXPECT_EQ(outcome(send_event(submitter_, with, {"acme/Hit", R"({"id": 7, "more": 1})", ""})), "");
+}
+
 TEST_F(WorkflowService, AnEventOfTwoManifestsNamesThem) {
   ASSERT_TRUE(apply(submitter_));
   json second = json::parse(kManifest);
