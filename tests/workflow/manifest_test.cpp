@@ -95,7 +95,7 @@ TEST(WorkflowManifestRead, WhatIsWrongIsNamedWithItsPlace) {
       {"/schemas/com.acme~1OrderEvent@1/oneOf", json::array({arms[0], arms[0]}), "another arm has the tag"},
       {"/schemas/sys~1Mine@1", json::object(), "names that begin with sys/ are the system's"},
       {"/schemas/mine", json::object(), "is no name"},
-      {"/effects/0/runner", "gpu", "runner: gpu is no runner: give runner:ID"},
+      {"/effects/0/runner", "gpu", "is no runner: give runner:ID"},
       {"/effects/0/runner", "runner:0", "is no runner"},
       {"/effects/0/script", std::nullopt, "needs script or module, one of both"},
       {"/effects/0/params", std::nullopt, "effects[0]: params is missing"},
