@@ -238,9 +238,12 @@ class Playing {
   void cancel(const EffectToPublish& effect) {
     const CellState* cell = played_.world.cell(effect.cell);
     if (cell == nullptr || !cell->pending.contains(effect.pending.intent.hash)) return;
-    const auto all = cancelled_by(*cell, effect.pending);
-    for (const auto& each : all) take(cancelled_receipt(each.intent.hash));
-    take(cancel_receipt(effect.pending.intent.hash, all.size()));
+    std::size_t ended = 0;
+    for (const auto& each : cancelled_by(*cell, effect.pending)) {
+      take(cancelled_receipt(each.intent.hash));
+      ended += each.intent.effect == kTimerEffect || each.intent.effect == kApprovalEffect ? 1 : 0;
+    }
+    take(cancel_receipt(effect.pending.intent.hash, ended));
   }
   void resolve_answers() {
     for (const auto& [name, receipt] : scenario_.answers) {

@@ -27,7 +27,7 @@ inline constexpr std::string_view kAnySchema = "sys/Any@1";
 //   sys/flow@1      {flow, inputs}  a stored definition's name           -> {flow_id, result}
 //   sys/signal@1    {flow_id, name, payload?}                            -> {delivered}
 //   sys/approval@1  {title, approvers, text?, timeout_ms?}               -> {approved, by, comment?}
-//   sys/cancel@1    {ref}  effects that the instance has asked for so    -> {cancelled}  how many waited still
+//   sys/cancel@1    {ref}  effects that the instance has asked for so    -> {cancelled}  timers and approvals
 struct SystemEffect {
   std::string_view name, params, receipt;
 };

@@ -11,6 +11,7 @@
 #include "domain/workflow_values.h"
 #include "inspect/flow_verify.h"
 #include "inspect/verify.h"
+#include "inspect/world_verify.h"
 
 namespace mycojobs {
 namespace {
@@ -62,11 +63,13 @@ json effect_of(const std::string& how, const json& order) {
   return {{"kind", "sys/signal@1"}, {"params", {{"flow_id", 1}, {"name", "go"}}}};
 }
 
+bool is_withdrawn(const std::string& how) { return how == "withdraw" || how == "stop"; }
+
 // What an order does after so many receipts; empty: it has ended.
 std::string next_of(const std::string& how, std::size_t receipts) {
   static const std::vector<std::string> kAll{"job", "slow", "timer", "flow"};
   if (how == "all") return receipts < kAll.size() ? kAll[receipts] : "";
-  return receipts == 0 && how != "keep" && how != "big" && how != "chat" && how != "withdraw" ? how : "";
+  return receipts == 0 && how != "keep" && how != "big" && how != "chat" && !is_withdrawn(how) ? how : "";
 }
 
 void add_effect(StepOutput& out, const json& effect, const char* ref = "ref") {
@@ -74,10 +77,10 @@ void add_effect(StepOutput& out, const json& effect, const char* ref = "ref") {
 }
 
 // An order that is paid needs its deadline, its approval and its job no more.
-void begin_withdrawal(StepOutput& out, const json& id) {
+void begin_withdrawal(StepOutput& out, const json& id, bool with_job) {
   add_effect(out, {{"kind", "sys/timer@1"}, {"params", {{"after_ms", 3600000}}}}, "deadline");
   add_effect(out, {{"kind", "sys/approval@1"}, {"params", {{"title", "?"}, {"approvers", {1}}}}}, "deadline");
-  add_effect(out, {{"kind", "acme/never@1"}, {"params", {{"id", id}}}}, "deadline");
+  if (with_job) add_effect(out, {{"kind", "acme/never@1"}, {"params", {{"id", id}}}}, "deadline");
   add_effect(out, {{"kind", "acme/pay@1"}, {"params", {{"id", id}}}});
 }
 
@@ -134,7 +137,7 @@ StepOutput shop_step(const WorkflowSpec& spec, const StepRequest& request) {
   if (tag == "Placed" && state.is_null()) {
     state = {{"id", value.at("id")}, {"how", value.at("how")}, {"receipts", json::array()}};
     if (value.at("how") == "big") state["bulk"] = std::string(80U << 10, 'x');
-    if (value.at("how") == "withdraw") begin_withdrawal(out, value.at("id"));
+    if (is_withdrawn(value.at("how"))) begin_withdrawal(out, value.at("id"), value.at("how") == "stop");
     if (value.at("how") == "chat")
       out.domain_events.push_back({"acme/Said@1", cbor_of({{"id", value.at("id")}}), std::nullopt});
   } else if (tag == "Placed") {
@@ -145,7 +148,7 @@ StepOutput shop_step(const WorkflowSpec& spec, const StepRequest& request) {
     if (value.at("payload").contains("paid")) said["paid"] = value["payload"]["paid"];
     if (value.at("payload").contains("approved")) said["approved"] = value["payload"]["approved"];
     if (value.at("payload").contains("cancelled")) said["cancelled"] = value["payload"]["cancelled"];
-    if (state.at("how") == "withdraw" && said.contains("paid"))
+    if (is_withdrawn(state.at("how")) && said.contains("paid"))
       add_effect(out, {{"kind", "sys/cancel@1"}, {"params", {{"ref", "deadline"}}}});
     state["receipts"].push_back(std::move(said));
   }
@@ -362,6 +365,8 @@ std::vector<std::string> WorldStage::trouble() {
   for (const Finding& each : found.findings) all.push_back(each.rule + ": " + each.text);
   const auto of_flows = verify_flows(*flows, *store, kContext).value();
   for (const Finding& each : of_flows) all.push_back(each.rule + ": " + each.text);
+  const auto of_worlds = verify_worlds(*worlds, *store, kContext).value();
+  for (const Finding& each : of_worlds) all.push_back(each.rule + ": " + each.text);
   // The same from the snapshot as from the beginning, and every step taken again gives the same.
   if (!(world().state() == world(true).state())) all.emplace_back("the snapshot is another world than the journal");
   const StepTaker take = [this](const WorkflowSpec& spec, const WorkflowManifest&,
