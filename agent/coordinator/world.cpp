@@ -14,21 +14,6 @@ using nlohmann::json;
 
 constexpr std::uint32_t kFactsAtOnce = 1000;
 
-// When time settles it; 0: never.
-std::uint64_t settled_by_time(const PendingIntent& pending) {
-  const bool timer = pending.carrier == kTimerCarrier;
-  if (!timer && pending.carrier != kApprovalCarrier) return 0;
-  const auto params = decode_cbor(pending.intent.params);
-  const auto number = [&](const char* name) -> std::uint64_t {
-    if (!params || !params->is_object()) return 0;
-    const auto found = params->find(name);
-    return found != params->end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
-  };
-  if (timer) return std::max(number("at_ms"), pending.asked_ms + number("after_ms"));
-  const std::uint64_t limit = number("timeout_ms");
-  return limit == 0 ? 0 : pending.asked_ms + limit;
-}
-
 }  // namespace
 
 ManifestText manifest_text(const json& manifest, const CodeFiles& code, Id owner) {

@@ -35,9 +35,6 @@ Result<AppliedManifest> read_applied(const std::string& text);
 // Error invalid: it is stored with other content.
 Result<AppliedManifest> stored_manifest(WorkflowStore&, Id context, const std::string& world, const std::string& hash);
 
-// Carriers that are neither a job nor a flow.
-inline constexpr const char *kTimerCarrier = "timer", *kApprovalCarrier = "approval";
-
 // What must be found without a look at every instance. Follows the facts.
 class WorldIndex {
  public:

@@ -200,8 +200,7 @@ Result<void> WorldRounds::take_one(LoadedWorld& world, const WorldMail& mail) {
     answer.payload = text_in(mail.fields, "payload");
     return receive(world, std::move(answer));
   } else if (mail.kind == "job" || mail.kind == "flow") {
-    const std::string key = text_in(mail.fields, "key");
-    auto receipt = mail.kind == "job" ? receipt_of_job(world, key) : receipt_of_flow(world, key);
+    auto receipt = receipt_of_carrier(world, text_in(mail.fields, "key"));
     if (!receipt && is_unavailable(receipt.error())) return tl::unexpected<Error>(std::move(receipt).error());
     if (receipt && *receipt) return receive(world, std::move(**receipt));
     if (!receipt) done = tl::unexpected<Error>(std::move(receipt).error());
@@ -300,6 +299,15 @@ Result<std::optional<ReceiptArrived>> WorldRounds::receipt_of_flow(LoadedWorld& 
   return std::optional(failed_receipt(intent, status_of_end(flow.detail), flow.detail, flow.error));
 }
 
+// One whose record is gone is lost, if somebody waits for it.
+Result<std::optional<ReceiptArrived>> WorldRounds::receipt_of_carrier(LoadedWorld& world, const std::string& carrier) {
+  auto receipt = carrier.starts_with("job:") ? receipt_of_job(world, carrier) : receipt_of_flow(world, carrier);
+  const std::string intent = world.index().intent_of(carrier);
+  if (receipt || receipt.error().code != Code::not_found || intent.empty()) return receipt;
+  return std::optional(
+      failed_receipt(intent, ReceiptStatus::error, "lost", carrier + " is gone: " + receipt.error().message));
+}
+
 // What ended while nobody listened.
 Result<void> WorldRounds::look_for_ends(World& world, std::size_t most) {
   const auto& carriers = world.loaded.index().carriers();
@@ -311,13 +319,8 @@ Result<void> WorldRounds::look_for_ends(World& world, std::size_t most) {
   if (all) world.looked.clear();
   world.next_look_ms = parts_.clock.boot_ms() + (all ? kLookEveryMs : 1000);
   for (const std::string& carrier : some) {
-    auto receipt =
-        carrier.starts_with("job:") ? receipt_of_job(world.loaded, carrier) : receipt_of_flow(world.loaded, carrier);
-    if (!receipt && receipt.error().code != Code::not_found) return tl::unexpected<Error>(std::move(receipt).error());
-    if (!receipt)
-      receipt = std::optional(failed_receipt(world.loaded.index().intent_of(carrier), ReceiptStatus::error, "lost",
-                                             carrier + " is gone: " + receipt.error().message));
-    if (*receipt) MJ_CHECK(receive(world.loaded, std::move(**receipt)));
+    MJ_TRY(receipt, receipt_of_carrier(world.loaded, carrier));
+    if (receipt) MJ_CHECK(receive(world.loaded, std::move(*receipt)));
   }
   return {};
 }
@@ -543,14 +546,16 @@ Result<void> WorldRounds::cancel_effects(LoadedWorld& world, const std::string& 
   const CellState& cell = *world.state().cell(world.state().intents.at(intent));
   const PendingIntent cancel = cell.pending.at(intent);
   const Id owner = std::max<Id>(1, world.owner_of(cell.manifest));
-  const std::vector<PendingIntent> all = cancelled_by(cell, cancel);
-  for (const PendingIntent& each : all) {
-    if (each.carrier.find(':') == std::string::npos)
-      MJ_CHECK(receive(world, cancelled_receipt(each.intent.hash)));
-    else
+  std::size_t ended = 0;
+  for (const PendingIntent& each : cancelled_by(cell, cancel)) {
+    if (each.carrier.find(':') != std::string::npos) {
       MJ_CHECK(cancel_carrier(cancel, each.carrier, owner));
+      continue;
+    }
+    MJ_CHECK(receive(world, cancelled_receipt(each.intent.hash)));
+    ++ended;
   }
-  return receive(world, cancel_receipt(intent, all.size()));
+  return receive(world, cancel_receipt(intent, ended));
 }
 
 Result<void> WorldRounds::cancel_carrier(const PendingIntent& cancel, const std::string& carrier, Id owner) {

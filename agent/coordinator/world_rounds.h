@@ -76,6 +76,7 @@ class WorldRounds {
   Result<std::optional<ReceiptArrived>> receipt_of_job(LoadedWorld&, const std::string& job_key);
   Result<std::optional<ReceiptArrived>> receipt_of_job(LoadedWorld&, const Job&);
   Result<std::optional<ReceiptArrived>> receipt_of_flow(LoadedWorld&, const std::string& flow_key);
+  Result<std::optional<ReceiptArrived>> receipt_of_carrier(LoadedWorld&, const std::string& carrier);
   Result<std::string> pubkey_of(Id runner);
   Result<std::string> why_receipt_fails(const Job&, const std::string& intent);
   Result<void> look_for_ends(World&, std::size_t most);

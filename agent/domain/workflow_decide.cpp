@@ -495,6 +495,20 @@ std::vector<EffectToPublish> to_publish(const WorldState& world) {
   return effects;
 }
 
+std::uint64_t settled_by_time(const PendingIntent& pending) {
+  const bool timer = pending.carrier == kTimerCarrier;
+  if (!timer && pending.carrier != kApprovalCarrier) return 0;
+  const auto params = decode_cbor(pending.intent.params);
+  const auto number = [&](const char* name) -> std::uint64_t {
+    if (!params || !params->is_object()) return 0;
+    const auto found = params->find(name);
+    return found != params->end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
+  };
+  if (timer) return std::max(number("at_ms"), pending.asked_ms + number("after_ms"));
+  const std::uint64_t limit = number("timeout_ms");
+  return limit == 0 ? 0 : pending.asked_ms + limit;
+}
+
 std::vector<PendingIntent> cancelled_by(const CellState& cell, const PendingIntent& cancel) {
   const auto params = decode_cbor(cancel.intent.params);
   const json ref = params && params->is_object() ? params->value("ref", json()) : json();

@@ -111,10 +111,16 @@ Result<StepRequest> request_of(const WorldState&, const ManifestCatalog&, const 
 // Asked for and not yet known to be carried out, in the order in which it was asked for.
 std::vector<EffectToPublish> to_publish(const WorldState&);
 
+// Carriers that are neither a job nor a flow.
+inline constexpr const char *kTimerCarrier = "timer", *kApprovalCarrier = "approval";
+// When time settles a timer or an approval that is published, Unix milliseconds; 0: never.
+std::uint64_t settled_by_time(const PendingIntent&);
+
 // Effects that an effect sys/cancel@1 is about, in the order in which they were asked for: those of its instance with
 // that ref, asked for before it, that wait.
 std::vector<PendingIntent> cancelled_by(const CellState&, const PendingIntent& cancel);
-// What is to come of one that nothing outside carries: its receipt, and that of the effect that cancels so many.
+// Of a timer or an approval that nothing outside carries: its receipt; and that of the effect that cancels so many.
+// Jobs and flows do not count: how they end is theirs to say, and they may have ended before.
 ReceiptArrived cancelled_receipt(const std::string& intent);
 ReceiptArrived cancel_receipt(const std::string& intent, std::size_t cancelled);
 

@@ -37,11 +37,11 @@ struct StepLimits {
 struct EffectSpec {
   std::string name, params, receipt;  // params, receipt: names of schemas
   bool system = false;
-  std::string script_type;          // of its job, if it is not of the system
-  std::string runner;               // runner:<id>, which alone carries it out; empty: any that serves the script type
-  std::string script, module;       // one of both: the text, or a file beside the manifest
-  std::uint32_t timeout_s = 0;      // 0: the job's default
-  std::uint32_t retries = 0;        // of its job, after a failure, before the workflow hears of it
+  std::string script_type;      // of its job, if it is not of the system
+  std::string runner;           // runner:<id>, which alone carries it out; empty: any that serves the script type
+  std::string script, module;   // one of both: the text, or a file beside the manifest
+  std::uint32_t timeout_s = 0;  // 0: the job's default
+  std::uint32_t retries = 0;    // of its job, after a failure, before the workflow hears of it
 };
 
 struct WorkflowSpec {

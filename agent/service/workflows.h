@@ -58,9 +58,9 @@ Result<AppliedWorkflow> apply_workflow(const Caller&, const WorldStores&, const 
                                        const ApplyWorkflow&);
 
 struct SendEvent {
-  std::string event;          // a name, or a short one that says which
-  std::string value = {};     // JSON
-  std::string workflow = {};  // a manifest; empty: the one that takes it
+  std::string event;                                // a name, or a short one that says which
+  std::string value = {};                           // JSON
+  std::string workflow = {};                        // a manifest; empty: the one that takes it
   std::optional<std::string> idempotency_key = {};  // of its actor: the same event with it again is sent once
 };
 struct SentEvent {

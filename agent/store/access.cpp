@@ -111,7 +111,8 @@ constexpr std::array<std::string_view, 31> kNotOfAgents{"mj:run:",         "mj:c
                                                         "mj:queue:router", "mj:refusals",      "mj:health",
                                                         "mj:actor-keys",   "mj:actor-looks",   "mj:world:",
                                                         "mj:world-blobs:", "mj:world-head:",   "mj:world-manifests:",
-                                                        "mj:world-full:",  "mj:world-keys:",   "mj:world-key-ages:", "mj:came"};
+                                                        "mj:world-full:",  "mj:world-keys:",   "mj:world-key-ages:",
+                                                        "mj:came"};
 constexpr std::array<std::string_view, 3> kReadByAgents{"mj:looking", "mj:paused", "mj:worlds"};
 
 // "mj:claim:<job key>" -> "mj:claim:"

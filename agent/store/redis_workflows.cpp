@@ -81,7 +81,7 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
   }
 
   Result<Posted> post(Id context, const std::string& world, const std::string& kind, const Fields& fields,
-                    const PostRules& rules) override {
+                      const PostRules& rules) override {
     Fields all = fields;
     all.emplace_back("kind", kind);
     Arguments arguments;
@@ -131,6 +131,33 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
     MJ_TRY(redis, link(0));
     MJ_TRY(reply, redis->command({"TIME"}));
     return reply.at(0).number() * 1000 + reply.at(1).number() / 1000;
+  }
+
+  Result<WorldPlaces> places(Id context, const std::string& world) override {
+    MJ_TRY(reply, run(context, scripts::world_places, Arguments{world}));
+    WorldPlaces places;
+    places.height = reply.at(0).number();
+    places.snapshot_height = reply.at(1).number();
+    places.snapshot = reply.at(2).text();
+    places.manifest = reply.at(3).text();
+    places.listed = reply.at(4).number() == 1;
+    places.due_ms = reply.at(5).number();
+    places.mail = reply.at(6).number();
+    places.now_ms = reply.at(7).number();
+    places.full = texts(reply.at(8));
+    std::sort(places.full.begin(), places.full.end());
+    return places;
+  }
+
+  Result<bool> repair(Id context, const std::string& world, std::uint64_t height,
+                      const std::vector<WorldFix>& fixes) override {
+    static constexpr const char* kWords[] = {"list", "due", "head", "snapshot", "open", "notice", "mark"};
+    Arguments arguments;
+    arguments.add(std::uint64_t{context}).add(world).add(height).add(std::uint64_t{fixes.size()});
+    for (const WorldFix& fix : fixes)
+      arguments.add(kWords[static_cast<std::size_t>(fix.kind)]).add(fix.what).add(fix.of);
+    MJ_TRY(reply, run(context, scripts::world_repair, arguments));
+    return reply.text() == "done";
   }
 
  private:

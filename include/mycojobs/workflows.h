@@ -71,6 +71,30 @@ struct Posted {
   bool repeated = false;  // it was posted before with the same key
 };
 
+// Where a world stands beside its journal, seen in one step.
+struct WorldPlaces {
+  std::uint64_t height = 0, snapshot_height = 0, mail = 0, now_ms = 0;
+  std::string snapshot, manifest;  // as in WorldRead
+  bool listed = false;             // among the worlds of the context
+  std::uint64_t due_ms = 0;        // when it is to be looked at; 0: nobody will
+  std::vector<std::string> full;   // as in WorldCommit
+};
+// What mends a world; done in one step if it has not moved since it was looked at.
+struct WorldFix {
+  enum class Kind {
+    list,      // it stands among the worlds
+    due,       // it is looked at now
+    head,      // `what`: hash of the manifest in force
+    snapshot,  // there is none
+    open,      // `what`: an instance that is not full
+    notice,    // `what`: job or flow, `of`: the key of one that has ended, or is gone
+    mark       // `of`: the record of a job or flow whose end the world is to hear of
+  };
+  Kind kind = Kind::due;
+  std::string what = {}, of = {};
+  bool operator==(const WorldFix&) const = default;
+};
+
 class WorkflowStore {
  public:
   virtual ~WorkflowStore() = default;
@@ -89,14 +113,19 @@ class WorkflowStore {
   // Error conflict: somebody else was faster, or it is not alone; read again. The blobs are there before the facts.
   virtual Result<void> commit(const WorldCommit&) = 0;
   // For the inbox of a world; it is due then. Errors: not_found (no such world); conflict (another manifest is in force
-  // now; the key was used for other content); too_large (kMaxWorldMail wait for the world, or an instance is full: names
-  // it).
+  // now; the key was used for other content); too_large (kMaxWorldMail wait for the world, or an instance is full:
+  // names it).
   virtual Result<Posted> post(Id context, const std::string& world, const std::string& kind, const Fields&,
-                            const PostRules& = {}) = 0;
+                              const PostRules& = {}) = 0;
   virtual Result<std::vector<WorldMail>> mail(Id context, const std::string& world, std::uint32_t most) = 0;
   // Worlds that are to be looked at now, and how long until the next one is, ms (0: none).
   virtual Result<std::pair<std::vector<std::string>, std::uint64_t>> due(Id context, std::uint32_t most) = 0;
   virtual Result<std::uint64_t> now_ms() = 0;
+  // Errors: invalid (a key of it holds something else: names it).
+  virtual Result<WorldPlaces> places(Id context, const std::string& world) = 0;
+  // False: it is not at that height any more, and nothing was changed.
+  virtual Result<bool> repair(Id context, const std::string& world, std::uint64_t height,
+                              const std::vector<WorldFix>&) = 0;
 };
 
 // A channel: "<context> <world>" when something has come for a world, or it has moved.

@@ -125,7 +125,7 @@ TEST_P(Worlds, AnEventThatWasCheckedByAnotherManifestIsRefused) {
 TEST_P(Worlds, AFullInstanceGetsNoMoreUntilACommitSaysSo) {
   const PostTarget seven{"acme/order@1 07", "acme/order@1[7]"}, eight{"acme/order@1 08", "acme/order@1[8]"};
   WorldCommit full = commit(0, {"a"});
-  full.full = {{seven.instance}};
+  full.full = std::vector<std::string>{seven.instance};
   ASSERT_TRUE(worlds_->commit(full));
   const auto refused = post("1", {"", {eight, seven}});
   EXPECT_EQ(outcome(refused), "too_large");
@@ -215,6 +215,52 @@ TEST_P(Worlds, AManifestHasOneTextForItsHash) {
   EXPECT_EQ(outcome(worlds_->put_manifest(1, kWorld, "h1", "other")), "conflict");
   EXPECT_EQ(worlds_->manifest(1, kWorld, "h1").value(), "text");
   EXPECT_EQ(outcome(worlds_->manifest(1, kWorld, "h2")), "not_found");
+}
+
+TEST_P(Worlds, ALookSaysWhereItStandsAndARepairIsOneStep) {
+  WorldCommit first = commit(0, {"a"});
+  first.manifest = "h1";
+  first.snapshot = "s";
+  first.full = std::vector<std::string>{"acme/order@1 08", "acme/order@1 07"};
+  ASSERT_TRUE(worlds_->commit(first));
+  WorldPlaces places = worlds_->places(1, kWorld).value();
+  EXPECT_EQ(places.height, 1U);
+  EXPECT_EQ(places.snapshot_height, 1U);
+  EXPECT_EQ(places.snapshot, "s");
+  EXPECT_EQ(places.manifest, "h1");
+  EXPECT_TRUE(places.listed);
+  EXPECT_EQ(places.due_ms, 0U);
+  EXPECT_EQ(places.mail, 0U);
+  EXPECT_THAT(places.full, ElementsAre("acme/order@1 07", "acme/order@1 08"));
+
+  using Kind = WorldFix::Kind;
+  submit(1);
+  const std::vector<WorldFix> all{{Kind::list},
+                                  {Kind::due},
+                                  {Kind::head, "h2", ""},
+                                  {Kind::snapshot},
+                                  {Kind::open, "acme/order@1 07", ""},
+                                  {Kind::notice, "job", "job:12:9"},
+                                  {Kind::mark, "", "job:12:1"},
+                                  {Kind::mark, "", "job:12:2"}};
+  bench_->plain(1, {"SREM", "mj:worlds", kWorld});
+  EXPECT_FALSE(worlds_->repair(1, kWorld, 2, all).value()) << "it has moved";
+  EXPECT_FALSE(worlds_->places(1, kWorld)->listed);
+  EXPECT_TRUE(worlds_->repair(1, kWorld, 1, all).value());
+  places = worlds_->places(1, kWorld).value();
+  EXPECT_TRUE(places.listed);
+  EXPECT_GT(places.due_ms, 0U);
+  EXPECT_LE(places.due_ms, places.now_ms);
+  EXPECT_EQ(places.manifest, "h2");
+  EXPECT_EQ(places.snapshot_height, 0U);
+  EXPECT_THAT(places.full, ElementsAre("acme/order@1 08"));
+  ASSERT_EQ(mail().size(), 1U);
+  EXPECT_EQ(mail()[0].kind, "job");
+  EXPECT_EQ(field_of(mail()[0].fields, "key"), "job:12:9");
+  EXPECT_EQ(field("job:12:1", "effect_of"), "1 " + std::string(kWorld));
+  EXPECT_EQ(bench_->plain(1, {"EXISTS", "job:12:2"}).number(), 0U) << "nothing is made of a mark";
+  bench_->put_text(1, "mj:world-full:" + std::string(kWorld) + "x", "x");
+  EXPECT_EQ(outcome(worlds_->places(1, std::string(kWorld) + "x")), "invalid");
 }
 
 TEST_P(Worlds, BlobsAreCollectedAtOneHeightOnly) {

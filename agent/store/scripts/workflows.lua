@@ -124,3 +124,46 @@ if err then return err end
 if head_of(journal) ~= base then return 'conflict' end
 for i = 1, #hashes, 100 do redis.call('HDEL', store, unpack(hashes, i, math.min(i + 99, #hashes))) end
 return 'gone'
+
+--# world_places: journal flows
+-- {height, height of the latest snapshot, its hash, manifest in force, 1 if it is listed, when it is due or 0, entries of
+-- the inbox, now, {instances that are full}}.
+local world = arg()
+local journal, heads, inbox, closed = 'mj:world:' .. world, 'mj:world-head:' .. world, 'mj:world-in:' .. world, 'mj:world-full:' .. world
+local err = wrong(journal, 'stream') or wrong(heads, 'hash') or wrong(inbox, 'stream') or wrong(closed, 'set') or wrong('mj:worlds', 'set')
+  or wrong('mj:worlds:due', 'zset')
+if err then return err end
+local head = head_of(journal)
+if not head then return strange_head(journal) end
+local taken = redis.call('HMGET', heads, 'height', 'hash', 'manifest')
+local due = redis.call('ZSCORE', 'mj:worlds:due', world)
+return {dec(head), dec(num(taken[1])), taken[2] or '', taken[3] or '', redis.call('SISMEMBER', 'mj:worlds', world),
+  due and dec(math.max(1, num(due))) or '0', redis.call('XLEN', inbox), dec(now_ms), redis.call('SMEMBERS', closed)}
+
+--# world_repair: journal flows worlds
+-- done, or moved: nothing was changed. What is wrong, and what mends it: domain/world_invariants.cpp.
+local context, world, height, count = arg(), arg(), num(arg()), num(arg())
+local heads, closed = 'mj:world-head:' .. world, 'mj:world-full:' .. world
+local err = wrong('mj:world:' .. world, 'stream') or wrong(heads, 'hash') or wrong(closed, 'set') or wrong('mj:worlds', 'set')
+  or wrong('mj:worlds:due', 'zset') or wrong('mj:world-in:' .. world, 'stream')
+if err then return err end
+if head_of('mj:world:' .. world) ~= height then return 'moved' end
+local mend = {
+  list = function() redis.call('SADD', 'mj:worlds', world) end,
+  due = function()
+    redis.call('ZADD', 'mj:worlds:due', dec(now_ms), world)
+    redis.call('PUBLISH', 'mj:worlds', context .. ' ' .. world)
+  end,
+  head = function(what) redis.call('HSET', heads, 'manifest', what) end,
+  snapshot = function() redis.call('HDEL', heads, 'height', 'hash') end,
+  open = function(what) redis.call('SREM', closed, what) end,
+  notice = function(what, of) post_to_world(context, world, {'kind', what, 'key', of}) end,
+  mark = function(_, of)
+    if type_of(of) == 'hash' then redis.call('HSET', of, 'effect_of', context .. ' ' .. world) end
+  end,
+}
+for _ = 1, count do
+  local kind, what, of = arg(), arg(), arg()
+  mend[kind](what, of)
+end
+return 'done'
