@@ -151,6 +151,8 @@ StepOutput shop_step(const WorkflowSpec& spec, const StepRequest& request) {
     if (is_withdrawn(state.at("how")) && said.contains("paid"))
       add_effect(out, {{"kind", "sys/cancel@1"}, {"params", {{"ref", "deadline"}}}});
     state["receipts"].push_back(std::move(said));
+    // Which of them is first rests on who was faster.
+    if (state.at("how") == "stop") std::sort(state["receipts"].begin(), state["receipts"].end());
   }
   const std::string next =
       tag == "Placed" && state.contains("again") ? "" : next_of(state.at("how"), state.at("receipts").size());
