@@ -258,7 +258,7 @@ void Steps::worlds() {
   commit("a step with a long state, and a snapshot", [](WorldCommit& wanted) {
     wanted.blobs = {{"state", std::string(100000, 'x')}, {"snapshot", "bytes"}};
     wanted.snapshot = "snapshot";
-    wanted.full.emplace({"acme/order@1 07"});
+    wanted.full = std::vector<std::string>{"acme/order@1 07"};
     wanted.due_ms = 1;
   });
   add("collect", [this]() -> Result<void> {

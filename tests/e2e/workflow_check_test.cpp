@@ -68,7 +68,7 @@ TEST_F(WorkflowCommands, AllProblemsAreToldAtOnceWithFileLineAndPath) {
 
 TEST_F(WorkflowCommands, AHistoryIsReplayedWithoutRedis) {
   const std::string history = folder_ / "h.jsonl";
-  ASSERT_EQ(mycojobs({"test", scenarios_, "--history", history}).code, 0);
+  ASSERT_EQ(mycojobs({"test", scenarios_, "--name", "small order", "--history", history}).code, 0);
   expect_says(mycojobs({"verify-replay", "--history", history}), 0, "the same outputs");
   const Json same = json({"verify-replay", "--history", history}, 0);
   EXPECT_TRUE(same["same"].get<bool>());
