@@ -53,9 +53,9 @@ Steps::Steps(Store& store, WorkflowStore& worlds) : store_(store), worlds_(world
   failures();
   dependents();
   limits();
+  this->worlds();  // while no other job is in the queue
   operators();
   messages();
-  this->worlds();
   retirement();
 }
 
